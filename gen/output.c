@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "gen/search/budget_bytes.h"
+#include "gen/timing/lower_bound.h"
 #include "gen/schedule/action_text.h"
 #include "gen/timing/cost.h"
 #include "gen/timing/critical_path.h"

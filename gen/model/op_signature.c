@@ -171,11 +171,11 @@ static _Noreturn void broken(const char *kind, const char *text, const char *why
 /* ---- formulas ---- */
 
 /* All factors of the formulas that were parsed. */
-static struct pen_factor factors[FACTORS_MAX];
+static struct pen_formula_factor factors[FACTORS_MAX];
 static size_t factors_used;
 
 /* One factor of a product: a number, `bf16`, `f32`, a dim, or the lesser of a dim and a number. */
-static void parse_factor(struct pen_factor *factor, const struct pen_signature *signature,
+static void parse_factor(struct pen_formula_factor *factor, const struct pen_signature *signature,
                          const char *text, const char **at) {
   char name[PEN_SIGNATURE_NAME_BYTES];
   int64_t number = 0;
@@ -205,7 +205,7 @@ static void parse_factor(struct pen_factor *factor, const struct pen_signature *
 static void parse_formula(struct pen_formula *formula, const struct pen_signature *signature,
                           const char *text) {
   const char *at = text;
-  struct pen_factor *factor = &factors[factors_used];
+  struct pen_formula_factor *factor = &factors[factors_used];
   *formula = (struct pen_formula){.factor = factor};
   do {
     do {
@@ -221,7 +221,8 @@ static void parse_formula(struct pen_formula *formula, const struct pen_signatur
 
 static double value_of(const struct pen_formula *formula, int op_dtype, const int64_t *dim) {
   double sum = 0, product = 1;
-  for (const struct pen_factor *factor = formula->factor, *past = factor + formula->factor_count;
+  for (const struct pen_formula_factor *factor = formula->factor,
+                                       *past = factor + formula->factor_count;
        factor < past; factor++) {
     int64_t number = factor->number, extent = dim[factor->dim];
     switch (factor->kind) {

@@ -31,7 +31,7 @@ struct pen_operand {
  * both, "bf16" 1 for an op of that dtype, else 0, "f32" likewise. */
 struct pen_formula {
   uint8_t factor_count;
-  const struct pen_factor {
+  const struct pen_formula_factor {
     enum {
       PEN_FACTOR_NUMBER,
       PEN_FACTOR_DIM,

@@ -1,4 +1,4 @@
-/* search_improve.c: local search by annealing.
+/* anneal.c: local search by annealing.
  *
  * A move takes one action of one rank and puts it elsewhere in the rank's list: one place on, a
  * few, or anywhere within its reach; or, where a whole backward may pay, it joins an I and its W
@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "gen/search/search.h"
+#include "gen/search/anneal.h"
 #include "runtime/plan/plan.h"
 
 #define MEAN_SHARE 0.01
@@ -44,30 +44,31 @@ static uint32_t draw_place(uint64_t *seed, uint32_t from, uint32_t lowest, uint3
 
 /* Joins the I and W of a backward, or parts them: the W goes right after its I, or anywhere. False:
  * it may not be. */
-static bool draw_split(const struct pen_search_timeline *board, uint64_t *seed, uint32_t weight,
+static bool draw_split(const struct pen_search_timeline *timeline, uint64_t *seed, uint32_t weight,
                        struct pen_search_move *move) {
   uint32_t lowest, highest;
   move->cell = weight;
-  move->from = board->place[weight];
+  move->from = timeline->place[weight];
   move->to = PEN_NONE;
-  if (move->from != PEN_NONE) return pen_search_may_leave(board, weight);
-  pen_search_reach(board, weight, &lowest, &highest);
+  if (move->from != PEN_NONE) return pen_search_may_leave(timeline, weight);
+  pen_search_reach(timeline, weight, &lowest, &highest);
   move->to = below(seed, 2) ? lowest : lowest + below(seed, highest - lowest + 1);
   return true;
 }
 
 /* False: what was drawn leads nowhere. */
-static bool draw_move(const struct pen_search_timeline *board, uint64_t *seed,
+static bool draw_move(const struct pen_search_timeline *timeline, uint64_t *seed,
                       struct pen_search_move *move) {
-  const struct pen_search_problem *search = board->search;
+  const struct pen_search_problem *search = timeline->search;
   uint32_t cells = search->stage_count * search->microbatch_count, lowest, highest;
   move->rank = below(seed, search->rank_count);
-  move->from = below(seed, board->length[move->rank]);
-  move->cell = board->list[(size_t)move->rank * search->count + move->from];
+  move->from = below(seed, timeline->length[move->rank]);
+  move->cell = timeline->list[(size_t)move->rank * search->count + move->from];
   bool whole = search->whole[move->cell / search->microbatch_count % search->stage_count];
   if (whole && move->cell >= cells && below(seed, SPLITS) == 0)
-    return draw_split(board, seed, move->cell < 2 * cells ? move->cell + cells : move->cell, move);
-  pen_search_reach(board, move->cell, &lowest, &highest);
+    return draw_split(timeline, seed, move->cell < 2 * cells ? move->cell + cells : move->cell,
+                      move);
+  pen_search_reach(timeline, move->cell, &lowest, &highest);
   if (lowest >= highest) return false;
   move->to = draw_place(seed, move->from, lowest, highest);
   return move->to != move->from;
@@ -80,41 +81,42 @@ static double least_mean(const struct pen_search_problem *search) {
   return sum / search->rank_count;
 }
 
-static void save(const struct pen_search_timeline *board, uint32_t *list) {
-  memcpy(list, board->list,
-         (size_t)board->search->rank_count * board->search->count * sizeof *list);
+static void save(const struct pen_search_timeline *timeline, uint32_t *list) {
+  memcpy(list, timeline->list,
+         (size_t)timeline->search->rank_count * timeline->search->count * sizeof *list);
 }
 
-struct pen_search_value pen_search_improve(struct pen_search_timeline *board,
+struct pen_search_value pen_search_improve(struct pen_search_timeline *timeline,
                                            const struct pen_search_anneal *anneal,
                                            struct pen_search_value value, uint32_t *best) {
-  const struct pen_search_problem *search = board->search;
+  const struct pen_search_problem *search = timeline->search;
   struct pen_search_value now = value, least = value;
-  uint64_t seed = anneal->seed, start = board->work, idle = 0;
+  uint64_t seed = anneal->seed, start = timeline->work, idle = 0;
   double mean = least_mean(search);
-  save(board, best);
-  while (board->work - start + idle < anneal->work && goal(anneal, least) > anneal->good_enough) {
-    double left = 1 - (double)(board->work - start + idle) / (double)anneal->work;
+  save(timeline, best);
+  while (timeline->work - start + idle < anneal->work &&
+         goal(anneal, least) > anneal->good_enough) {
+    double left = 1 - (double)(timeline->work - start + idle) / (double)anneal->work;
     double temperature = anneal->temperature * left * left;
     struct pen_search_move move;
     idle += 4; /* moves that time nothing are not for nothing */
-    if (!draw_move(board, &seed, &move)) continue;
+    if (!draw_move(timeline, &seed, &move)) continue;
     double threshold = energy(anneal, now) - temperature * log(uniform(&seed) + 1e-300);
     struct pen_search_value next;
     double most = anneal->breaks_ties ? anneal->most : threshold - MEAN_SHARE * mean;
-    if (!pen_search_try(board, &move, most, &next)) continue;
+    if (!pen_search_try(timeline, &move, most, &next)) continue;
     if (energy(anneal, next) > threshold) {
-      pen_search_take_back(board, &move);
+      pen_search_take_back(timeline, &move);
       continue;
     }
-    pen_search_keep(board);
+    pen_search_keep(timeline);
     now = next;
     if (goal(anneal, now) < goal(anneal, least) ||
         (goal(anneal, now) == goal(anneal, least) && now.mean < least.mean)) {
       least = now;
-      save(board, best);
+      save(timeline, best);
     }
   }
-  board->work += idle;
+  timeline->work += idle;
   return least;
 }

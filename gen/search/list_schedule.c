@@ -1,4 +1,4 @@
-/* search_build.c: list scheduling: whole orders from a few numbers.
+/* list_schedule.c: list scheduling: a whole order from a few parameters.
  *
  * Time goes forward; of all ranks the one whose next action can start first takes it, so what
  * another rank has begun, and when it will arrive, is known. A rank that is free takes the first I
@@ -11,7 +11,7 @@
  * way. Source: the heuristic of Qi et al. 2023, arXiv 2401.10241, section 3.1 (fill the limit
  * before the first I; then an I, an F, and W where there is room), with the warm-up of each rank
  * and the use of W as numbers to be searched. */
-#include "gen/search/search.h"
+#include "gen/search/list_schedule.h"
 #include "gen/base/arena.h"
 #include "runtime/plan/plan.h"
 
@@ -19,7 +19,7 @@
 #include <string.h>
 
 /* What a rank could do next; start is INFINITY for nothing. */
-struct choice {
+struct next_action {
   double start;
   int kind;
   uint32_t stage;
@@ -35,7 +35,8 @@ struct pen_search_builder {
   double *later; /* [stage] what the limit must still hold once its F is done, for the rank's later
                     stages */
   uint32_t *count, *flight; /* [rank] */
-  struct choice *choice; /* [rank] it changes when the rank has run, or something has come for it */
+  struct next_action
+      *choice; /* [rank] it changes when the rank has run, or something has come for it */
 };
 
 static bool forward_fits(const struct pen_search_builder *b, uint32_t rank, uint32_t stage) {
@@ -68,15 +69,15 @@ static int backward_kind(const struct pen_search_builder *b, uint32_t rank, uint
 }
 
 /* The earlier of two choices; of those at once the one that the rule prefers. */
-static void prefer(struct choice *best, struct choice other, bool on_tie) {
+static void prefer(struct next_action *best, struct next_action other, bool on_tie) {
   if (other.start < best->start || (other.start == best->start && on_tie)) *best = other;
 }
 
-static struct choice best_of(const struct pen_search_builder *b, uint32_t rank) {
+static struct next_action best_of(const struct pen_search_builder *b, uint32_t rank) {
   const struct pen_search_problem *c = b->search;
   uint32_t per_rank = c->stages_per_rank, m = c->microbatch_count;
-  struct choice back = {INFINITY, PEN_PROGRAM_I, 0}, ahead = {INFINITY, PEN_PROGRAM_F, 0},
-                weight = {INFINITY, PEN_PROGRAM_W, 0};
+  struct next_action back = {INFINITY, PEN_PROGRAM_I, 0}, ahead = {INFINITY, PEN_PROGRAM_F, 0},
+                     weight = {INFINITY, PEN_PROGRAM_W, 0};
   double now = b->free_at[rank];
   for (uint32_t local = 0; local < per_rank; local++) {
     uint32_t stage = c->stages[(size_t)rank * per_rank + local];
@@ -84,15 +85,17 @@ static struct choice best_of(const struct pen_search_builder *b, uint32_t rank) 
              w = b->next[PEN_PROGRAM_W][stage];
     int kind = i < f ? backward_kind(b, rank, stage) : NO_ROOM;
     if (kind != NO_ROOM)
-      prefer(&back, (struct choice){fmax(now, b->backward[(size_t)stage * m + i]), kind, stage},
+      prefer(&back,
+             (struct next_action){fmax(now, b->backward[(size_t)stage * m + i]), kind, stage},
              b->rule->deep_first);
     if (f < m && forward_fits(b, rank, stage))
-      prefer(&ahead,
-             (struct choice){fmax(now, b->forward[(size_t)stage * m + f]), PEN_PROGRAM_F, stage},
-             b->rule->deep_first);
-    if (w < i) prefer(&weight, (struct choice){now, PEN_PROGRAM_W, stage}, false);
+      prefer(
+          &ahead,
+          (struct next_action){fmax(now, b->forward[(size_t)stage * m + f]), PEN_PROGRAM_F, stage},
+          b->rule->deep_first);
+    if (w < i) prefer(&weight, (struct next_action){now, PEN_PROGRAM_W, stage}, false);
   }
-  struct choice best = ahead;
+  struct next_action best = ahead;
   prefer(&best, back, b->rule->backward_first);
   if (weight.start < INFINITY &&
       best.start >
@@ -102,7 +105,7 @@ static struct choice best_of(const struct pen_search_builder *b, uint32_t rank) 
 }
 
 /* Returns how many of F, I and W that was. */
-static uint32_t run(struct pen_search_builder *b, uint32_t rank, struct choice choice,
+static uint32_t run(struct pen_search_builder *b, uint32_t rank, struct next_action choice,
                     uint32_t *list) {
   const struct pen_search_problem *c = b->search;
   bool whole = choice.kind == PEN_PROGRAM_B;
@@ -178,7 +181,7 @@ bool pen_search_build(struct pen_search_builder *b, const struct pen_search_rule
     uint32_t rank = 0;
     for (uint32_t other = 1; other < c->rank_count; other++)
       if (b->choice[other].start < b->choice[rank].start) rank = other;
-    struct choice choice = b->choice[rank];
+    struct next_action choice = b->choice[rank];
     if (choice.start == INFINITY) return false;
     left -= run(b, rank, choice, list);
     uint32_t consumer = c->type[(uint32_t)choice.kind * c->stage_count + choice.stage].consumer;

@@ -1,12 +1,18 @@
 # gen/search: searches for an order
 libgen_a_SOURCES += \
   %reldir%/anneal.c \
+  %reldir%/anneal.h \
+  %reldir%/budget_bytes.c \
+  %reldir%/budget_bytes.h \
   %reldir%/list_schedule.c \
+  %reldir%/list_schedule.h \
   %reldir%/problem.c \
+  %reldir%/problem.h \
   %reldir%/search.c \
   %reldir%/search.h \
   %reldir%/search_pass.c \
   %reldir%/search_pass.h \
   %reldir%/seeds.c \
   %reldir%/seeds.h \
-  %reldir%/timeline.c
+  %reldir%/timeline.c \
+  %reldir%/timeline.h

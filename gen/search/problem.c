@@ -1,8 +1,7 @@
-/* search_case.c: what the parts of the search read, and the way between lists of cells and orders.
- */
+/* problem.c: the numbers that all parts of the search read; converts lists of cells and orders. */
 #include <string.h>
 
-#include "gen/search/search.h"
+#include "gen/search/problem.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
 #include "gen/partition/training.h"

@@ -1,8 +1,8 @@
 /* search.c: orders of F, I and W that no rule gives: schedule = "search".
  *
  * The search begins with every named schedule that suits the topology and keeps within the limit,
- * and with list schedules of many rules (search_build.c). The best of them are improved by
- * annealing (search_improve.c), in rounds of falling temperature, until the work given is spent or
+ * and with list schedules of many rules (list_schedule.c). The best of them are improved by
+ * annealing (anneal.c), in rounds of falling temperature, until the work given is spent or
  * the objective has met its lower bound. Where the placement is free, both are begun, and the
  * better goes on.
  *
@@ -36,7 +36,12 @@
 #include <math.h>
 #include <string.h>
 
+#include "gen/search/budget_bytes.h"
+#include "gen/search/anneal.h"
+#include "gen/search/problem.h"
 #include "gen/search/seeds.h"
+#include "gen/search/timeline.h"
+#include "gen/timing/lower_bound.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
 #include "gen/partition/training.h"
@@ -63,7 +68,7 @@ enum {
 /* The search on one placement. */
 struct pen_search_side {
   const struct pen_search_problem *search;
-  struct pen_search_timeline *board;
+  struct pen_search_timeline *timeline;
   struct pen_search_seeds *starts;
   struct pen_order *order; /* the best, and its times */
   const struct pen_timing *timing;
@@ -148,8 +153,8 @@ static struct pen_search_side *begin(const struct pen_topology *topology,
   struct pen_search_side *side = pen_new(1, sizeof *side);
   side->search = search;
   side->placement = placement;
-  side->board = pen_search_timeline(side->search);
-  side->starts = pen_search_seeds(topology, placement, side->board, work);
+  side->timeline = pen_search_timeline(side->search);
+  side->starts = pen_search_seeds(topology, placement, side->timeline, work);
   for (uint32_t i = 0; i < side->starts->count; i++)
     offer(side, side->starts->start[i].list, side->starts->start[i].name);
   const struct pen_order *any = any_order(side->search);
@@ -174,13 +179,13 @@ static void improve(struct pen_search_side *side, const uint32_t *list, const ch
   const struct pen_search_problem *c = side->search;
   struct pen_search_value value;
   if (side->timing && objective(side, side->timing) <= side->bound * (1 + 1e-12)) return;
-  if (!pen_search_set(side->board, list, &value)) return;
+  if (!pen_search_set(side->timeline, list, &value)) return;
   uint32_t *best = pen_new((size_t)c->rank_count * c->count, sizeof *best);
   struct pen_search_anneal anneal = {.seed = seed,
                                      .work = work,
                                      .temperature = temperature * mean_cost(c),
                                      .good_enough = side->bound * (1 + 1e-12)};
-  pen_search_improve(side->board, &anneal, value, best);
+  pen_search_improve(side->timeline, &anneal, value, best);
   offer(side, best, from);
 }
 
@@ -200,7 +205,7 @@ static void run_round(struct pen_search_side *side, uint64_t index, uint64_t wor
 static void break_ties(struct pen_search_side *side, uint64_t work, uint64_t seed) {
   const struct pen_search_problem *c = side->search;
   struct pen_search_value value;
-  if (side->is_named || !side->best || !pen_search_set(side->board, side->best, &value)) return;
+  if (side->is_named || !side->best || !pen_search_set(side->timeline, side->best, &value)) return;
   uint32_t *best = pen_new((size_t)c->rank_count * c->count, sizeof *best);
   struct pen_search_anneal anneal = {.seed = ~seed,
                                      .work = (uint64_t)((double)work * rounds[0].share),
@@ -208,7 +213,7 @@ static void break_ties(struct pen_search_side *side, uint64_t work, uint64_t see
                                      .good_enough = side->other_bound * (1 + 1e-12),
                                      .breaks_ties = true,
                                      .most = value.greatest * (1 + 1e-13)};
-  pen_search_improve(side->board, &anneal, value, best);
+  pen_search_improve(side->timeline, &anneal, value, best);
   offer(side, best, side->from);
 }
 
@@ -300,7 +305,7 @@ bool pen_search_can_time(const struct pen_partition *partition, const struct pen
 }
 
 /* What is searched, by whichever objective. */
-struct task {
+struct search_task {
   const struct pen_topology *topology;
   const struct pen_partition *partition;
   const struct pen_training *training;
@@ -319,7 +324,8 @@ static struct pen_search_side *better_of(struct pen_search_side *const side[2]) 
 }
 
 /* The search by one objective. */
-static void search_by(const struct task *task, bool by_span, struct pen_search_side *side[2]) {
+static void search_by(const struct search_task *task, bool by_span,
+                      struct pen_search_side *side[2]) {
   static const char *const placements[] = {"loop", "v"};
   uint64_t work = (uint64_t)WORK_A_SECOND, seed = task->effort->seed;
   for (int i = 0; i < 2; i++) {
@@ -365,7 +371,7 @@ static void count_work(struct pen_search *search, struct pen_search_side *const 
   for (int i = 0; i < 2; i++) {
     if (!side[i]) continue;
     search->starts += side[i]->starts->tried;
-    search->work += side[i]->board->work;
+    search->work += side[i]->timeline->work;
   }
 }
 
@@ -377,9 +383,9 @@ struct pen_search *pen_search(const struct pen_topology *t, const struct pen_par
       !t->has_pipeline_placement && partition->stages_per_rank > 1 && partition->rank_count > 1;
   bool by_span = !strcmp(t->pipeline_objective, "span"),
        zigzag = !strcmp(t->pipeline_placement, "v");
-  const struct task task = {t,      partition, training,
-                            graph,  cost,      overlap_cost,
-                            effort, slack,     {free || !zigzag, free || zigzag}};
+  const struct search_task task = {t,      partition, training,
+                                   graph,  cost,      overlap_cost,
+                                   effort, slack,     {free || !zigzag, free || zigzag}};
   struct pen_search *search = pen_new(1, sizeof *search);
   struct pen_search_side *other[2] = {NULL, NULL};
   search->objective = t->pipeline_objective;

@@ -1,6 +1,7 @@
-/* search_starts.c: the orders that a search begins with: named schedules, and list schedules over a
+/* seeds.c: the orders that a search begins with: named schedules, and list schedules over a
  * grid of rules. */
 #include "gen/search/seeds.h"
+#include "gen/search/list_schedule.h"
 
 #include <math.h>
 #include <string.h>
@@ -15,10 +16,10 @@
 
 static double energy(struct pen_search_value value) { return value.greatest + 0.01 * value.mean; }
 
-/* Keeps the board's position if it is among the best. */
-static void keep(struct pen_search_seeds *starts, const struct pen_search_timeline *board,
+/* Keeps the timeline's position if it is among the best. */
+static void keep(struct pen_search_seeds *starts, const struct pen_search_timeline *timeline,
                  const char *name, struct pen_search_value value) {
-  const struct pen_search_problem *c = board->search;
+  const struct pen_search_problem *c = timeline->search;
   size_t bytes = (size_t)c->rank_count * c->count * sizeof(uint32_t);
   uint32_t at = starts->count;
   while (at > 0 && energy(value) < energy(starts->start[at - 1].value)) at--;
@@ -29,15 +30,15 @@ static void keep(struct pen_search_seeds *starts, const struct pen_search_timeli
   if (!full) starts->count++;
   memmove(&starts->start[at + 1], &starts->start[at],
           (starts->count - 1 - at) * sizeof *starts->start);
-  memcpy(list, board->list, bytes);
+  memcpy(list, timeline->list, bytes);
   starts->start[at] = (struct pen_search_seed){name, list, value};
 }
 
 /* ---- named schedules ---- */
 
 static void try_named(struct pen_search_seeds *starts, const struct pen_topology *topology,
-                      struct pen_search_timeline *board, const char *name, uint32_t *list) {
-  const struct pen_search_problem *c = board->search;
+                      struct pen_search_timeline *timeline, const char *name, uint32_t *list) {
+  const struct pen_search_problem *c = timeline->search;
   struct pen_order *order = pen_compose(topology, c->partition);
   struct pen_search_value value;
   starts->tried++;
@@ -51,12 +52,12 @@ static void try_named(struct pen_search_seeds *starts, const struct pen_topology
       (struct pen_search_named){name, starts->placement, order, timing, fits};
   if (!fits) return;
   pen_search_lists(c, order, list);
-  if (pen_search_set(board, list, &value)) keep(starts, board, name, value);
+  if (pen_search_set(timeline, list, &value)) keep(starts, timeline, name, value);
 }
 
 /* A row of the table with every warm-up and split that the row leaves open. */
 static void try_row(struct pen_search_seeds *starts, const struct pen_topology *topology,
-                    struct pen_search_timeline *board, const struct pen_schedule *schedule,
+                    struct pen_search_timeline *timeline, const struct pen_schedule *schedule,
                     uint32_t *list) {
   bool open = schedule->split == PEN_SPLIT_SETTING;
   for (int warmup = 1; warmup <= (open && !schedule->warmup ? 2 : 1); warmup++)
@@ -69,13 +70,13 @@ static void try_row(struct pen_search_seeds *starts, const struct pen_topology *
       const char *name = !open ? schedule->name
                                : pen_text("%s%s%s", schedule->name, warmup == 2 ? ", warmup 2" : "",
                                           split ? ", zero_bubble" : "");
-      try_named(starts, &copy, board, name, list);
+      try_named(starts, &copy, timeline, name, list);
     }
 }
 
 static void try_table(struct pen_search_seeds *starts, const struct pen_topology *topology,
-                      struct pen_search_timeline *board, bool zigzag, uint32_t *list) {
-  const struct pen_search_problem *c = board->search;
+                      struct pen_search_timeline *timeline, bool zigzag, uint32_t *list) {
+  const struct pen_search_problem *c = timeline->search;
   bool same = c->stages_per_rank == 1 || c->rank_count == 1; /* loop and V */
   for (uint32_t i = 0; i < pen_schedule_count; i++) {
     const struct pen_schedule *schedule = &pen_schedules[i];
@@ -86,7 +87,7 @@ static void try_table(struct pen_search_seeds *starts, const struct pen_topology
     if (schedule->strict && !same && zigzag != !strcmp(schedule->placement, "v")) continue;
     if (!pen_schedule_suits(schedule, c->rank_count, c->stages_per_rank, c->microbatch_count))
       continue;
-    try_row(starts, topology, board, schedule, list);
+    try_row(starts, topology, timeline, schedule, list);
   }
 }
 
@@ -117,9 +118,9 @@ static struct pen_search_rule rule_of(const struct pen_search_problem *c, uint32
 
 /* Goes over the grid in strides, so that what is left out, when the work ends, is left out evenly;
  * the first rule has all in flight that the limit allows. */
-static void try_rules(struct pen_search_seeds *starts, struct pen_search_timeline *board,
+static void try_rules(struct pen_search_seeds *starts, struct pen_search_timeline *timeline,
                       uint64_t work, uint32_t *list) {
-  const struct pen_search_problem *c = board->search;
+  const struct pen_search_problem *c = timeline->search;
   struct pen_search_builder *builder = pen_search_builder(c);
   uint64_t actions = (uint64_t)c->rank_count * c->count,
            each = actions * (4 + c->stages_per_rank + c->rank_count / 16);
@@ -135,34 +136,34 @@ static void try_rules(struct pen_search_seeds *starts, struct pen_search_timelin
     struct pen_search_value value;
     if (!deep && rule.deep_first) continue;
     starts->tried++;
-    if (pen_search_build(builder, &rule, list) && pen_search_set(board, list, &value))
-      keep(starts, board, "list schedule", value);
+    if (pen_search_build(builder, &rule, list) && pen_search_set(timeline, list, &value))
+      keep(starts, timeline, "list schedule", value);
   }
 }
 
 /* One microbatch after another: this fits if anything does. */
-static void try_serial(struct pen_search_seeds *starts, struct pen_search_timeline *board,
+static void try_serial(struct pen_search_seeds *starts, struct pen_search_timeline *timeline,
                        bool whole, uint32_t *list) {
   struct pen_search_rule serial = {.flight = 1, .slope = 0, .patience = 0, .whole = whole};
   struct pen_search_value value;
   starts->tried++;
-  if (pen_search_build(pen_search_builder(board->search), &serial, list) &&
-      pen_search_set(board, list, &value))
-    keep(starts, board, "list schedule", value);
+  if (pen_search_build(pen_search_builder(timeline->search), &serial, list) &&
+      pen_search_set(timeline, list, &value))
+    keep(starts, timeline, "list schedule", value);
 }
 
 struct pen_search_seeds *pen_search_seeds(const struct pen_topology *topology,
-                                          const char *placement, struct pen_search_timeline *board,
-                                          uint64_t work) {
-  const struct pen_search_problem *c = board->search;
+                                          const char *placement,
+                                          struct pen_search_timeline *timeline, uint64_t work) {
+  const struct pen_search_problem *c = timeline->search;
   struct pen_search_seeds *starts = pen_new(1, sizeof *starts);
   uint32_t *list = pen_new((size_t)c->rank_count * c->count, sizeof *list);
   bool zigzag =
       c->stages_per_rank > 1 && c->rank_count > 1 && c->partition->rank_of[c->rank_count] != 0;
   starts->placement = placement;
-  try_table(starts, topology, board, zigzag, list);
-  try_rules(starts, board, work, list);
+  try_table(starts, topology, timeline, zigzag, list);
+  try_rules(starts, timeline, work, list);
   for (int whole = 0; whole <= c->any_whole && starts->count == 0; whole++)
-    try_serial(starts, board, whole, list);
+    try_serial(starts, timeline, whole, list);
   return starts;
 }

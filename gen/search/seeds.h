@@ -1,8 +1,9 @@
-/* search_starts.h: the orders that a search begins with. */
+/* seeds.h: the orders that a search begins with. */
 #ifndef PEN_SEARCH_SEEDS_H
 #define PEN_SEARCH_SEEDS_H
 
 #include "gen/search/search.h"
+#include "gen/search/timeline.h"
 #include "gen/topology/topology.h"
 
 /* As lists of cells: a named schedule's, with every backward split and microbatches rising, or a
@@ -25,10 +26,10 @@ struct pen_search_seeds {
   const char *placement;
 };
 
-/* All named schedules that suit the topology on the board's placement, and list schedules until
+/* All named schedules that suit the topology on the timeline's placement, and list schedules until
  * about `work` actions were timed. */
 struct pen_search_seeds *pen_search_seeds(const struct pen_topology *topology,
-                                          const char *placement, struct pen_search_timeline *board,
-                                          uint64_t work);
+                                          const char *placement,
+                                          struct pen_search_timeline *timeline, uint64_t work);
 
 #endif

@@ -1,4 +1,4 @@
-/* search_board.c: one order of F, I and W, and its times while actions move.
+/* timeline.c: one order of F, I and W, and its times while actions move.
  *
  * A move shifts one action within its rank's list, or takes a W out of it, whose I is then a B, or
  * puts it in again. Whatever started before the end of the action in front of the first one that
@@ -9,7 +9,7 @@
  * trial is given up as soon as one rank's is too much.
  *
  * What a rank holds depends on its list alone and is checked before anything is timed. */
-#include "gen/search/search.h"
+#include "gen/search/timeline.h"
 #include "gen/base/arena.h"
 #include "runtime/plan/plan.h"
 
@@ -18,32 +18,32 @@
 
 struct pen_search_timeline *pen_search_timeline(const struct pen_search_problem *search) {
   size_t ranks = search->rank_count, actions = ranks * search->count;
-  struct pen_search_timeline *board = pen_new(1, sizeof *board);
-  board->search = search;
-  board->list = pen_new(actions, sizeof *board->list);
-  board->length = pen_new(ranks, sizeof *board->length);
-  board->cell = pen_new(search->cell_count, sizeof *board->cell);
-  board->place = pen_new(search->cell_count, sizeof *board->place);
-  board->held = pen_new(actions + ranks, sizeof *board->held);
-  board->times = pen_new(search->cell_count + 1u, sizeof *board->times);
-  board->trial = pen_new(search->cell_count + 1u, sizeof *board->trial);
-  board->times[search->cell_count].start = -INFINITY;
-  board->from = pen_new(ranks, sizeof *board->from);
-  board->at = pen_new(ranks, sizeof *board->at);
-  board->stack = pen_new(ranks, sizeof *board->stack);
-  board->waits = pen_new(ranks, sizeof *board->waits);
-  return board;
+  struct pen_search_timeline *timeline = pen_new(1, sizeof *timeline);
+  timeline->search = search;
+  timeline->list = pen_new(actions, sizeof *timeline->list);
+  timeline->length = pen_new(ranks, sizeof *timeline->length);
+  timeline->cell = pen_new(search->cell_count, sizeof *timeline->cell);
+  timeline->place = pen_new(search->cell_count, sizeof *timeline->place);
+  timeline->held = pen_new(actions + ranks, sizeof *timeline->held);
+  timeline->times = pen_new(search->cell_count + 1u, sizeof *timeline->times);
+  timeline->trial = pen_new(search->cell_count + 1u, sizeof *timeline->trial);
+  timeline->times[search->cell_count].start = -INFINITY;
+  timeline->from = pen_new(ranks, sizeof *timeline->from);
+  timeline->at = pen_new(ranks, sizeof *timeline->at);
+  timeline->stack = pen_new(ranks, sizeof *timeline->stack);
+  timeline->waits = pen_new(ranks, sizeof *timeline->waits);
+  return timeline;
 }
 
 /* ---- what a rank holds ---- */
 
-static inline const struct pen_search_type *type_of(const struct pen_search_timeline *board,
+static inline const struct pen_search_type *type_of(const struct pen_search_timeline *timeline,
                                                     uint32_t cell) {
-  return &board->search->type[board->cell[cell].type];
+  return &timeline->search->type[timeline->cell[cell].type];
 }
 
-static double *held_by(struct pen_search_timeline *board, uint32_t rank) {
-  return board->held + (size_t)rank * (board->search->count + 1u);
+static double *held_by(struct pen_search_timeline *timeline, uint32_t rank) {
+  return timeline->held + (size_t)rank * (timeline->search->count + 1u);
 }
 
 /* Whether the rank may hold that much: limits are inclusive, and sums round. */
@@ -53,14 +53,14 @@ static inline bool may_hold(const struct pen_search_problem *search, uint32_t ra
 
 /* Numbers places and adds up holds of a rank from a place on; false where it would hold too much.
  */
-static bool index_from(struct pen_search_timeline *board, uint32_t rank, uint32_t first) {
-  const struct pen_search_problem *search = board->search;
-  const uint32_t *list = board->list + (size_t)rank * search->count;
-  double *held = held_by(board, rank);
+static bool index_from(struct pen_search_timeline *timeline, uint32_t rank, uint32_t first) {
+  const struct pen_search_problem *search = timeline->search;
+  const uint32_t *list = timeline->list + (size_t)rank * search->count;
+  double *held = held_by(timeline, rank);
   bool fits = true;
-  for (uint32_t i = first; i < board->length[rank]; i++) {
-    const struct pen_hold *hold = &type_of(board, list[i])->hold;
-    board->place[list[i]] = i;
+  for (uint32_t i = first; i < timeline->length[rank]; i++) {
+    const struct pen_hold *hold = &type_of(timeline, list[i])->hold;
+    timeline->place[list[i]] = i;
     if (!may_hold(search, rank, held[i] + hold->peak)) fits = false;
     held[i + 1] = held[i] + hold->remains;
   }
@@ -69,38 +69,39 @@ static bool index_from(struct pen_search_timeline *board, uint32_t rank, uint32_
 
 /* Whether an action may move: it peaks at its new place, and those that it passes stand on what it
  * leaves or no longer takes away. */
-static bool shift_fits(struct pen_search_timeline *board, uint32_t rank, uint32_t from,
+static bool shift_fits(struct pen_search_timeline *timeline, uint32_t rank, uint32_t from,
                        uint32_t to) {
-  const struct pen_search_problem *search = board->search;
+  const struct pen_search_problem *search = timeline->search;
   if (!search->budget->limited) return true;
-  const uint32_t *list = board->list + (size_t)rank * search->count;
-  const double *held = held_by(board, rank);
-  const struct pen_hold *moved = &type_of(board, list[from])->hold;
+  const uint32_t *list = timeline->list + (size_t)rank * search->count;
+  const double *held = held_by(timeline, rank);
+  const struct pen_hold *moved = &type_of(timeline, list[from])->hold;
   double more = to < from ? moved->remains : -moved->remains;
   double before = to < from ? held[to] : held[to + 1] - moved->remains;
   uint32_t first = to < from ? to : from + 1, past = to < from ? from : to + 1;
   if (!may_hold(search, rank, before + moved->peak)) return false;
   for (uint32_t i = first; more > 0 && i < past; i++)
-    if (!may_hold(search, rank, held[i] + more + type_of(board, list[i])->hold.peak)) return false;
+    if (!may_hold(search, rank, held[i] + more + type_of(timeline, list[i])->hold.peak))
+      return false;
   return true;
 }
 
-static void shift(struct pen_search_timeline *board, uint32_t rank, uint32_t from, uint32_t to) {
-  const struct pen_search_problem *search = board->search;
-  uint32_t *list = board->list + (size_t)rank * search->count, cell = list[from];
-  double *held = held_by(board, rank), remains = type_of(board, cell)->hold.remains;
+static void shift(struct pen_search_timeline *timeline, uint32_t rank, uint32_t from, uint32_t to) {
+  const struct pen_search_problem *search = timeline->search;
+  uint32_t *list = timeline->list + (size_t)rank * search->count, cell = list[from];
+  double *held = held_by(timeline, rank), remains = type_of(timeline, cell)->hold.remains;
   for (uint32_t i = from; i > to; i--) {
     list[i] = list[i - 1];
-    board->place[list[i]] = i;
+    timeline->place[list[i]] = i;
     held[i] = held[i - 1] + remains;
   }
   for (uint32_t i = from; i < to; i++) {
     list[i] = list[i + 1];
-    board->place[list[i]] = i;
+    timeline->place[list[i]] = i;
     held[i + 1] = held[i + 2] - remains;
   }
   list[to] = cell;
-  board->place[cell] = to;
+  timeline->place[cell] = to;
 }
 
 /* The I of a W. */
@@ -110,21 +111,22 @@ static uint32_t backward_of(const struct pen_search_problem *search, uint32_t ce
 
 /* Takes a W out, so that its I is a B, or puts it in; false where the rank would then hold too
  * much. */
-static bool change_split(struct pen_search_timeline *board, const struct pen_search_move *m) {
-  const struct pen_search_problem *search = board->search;
-  uint32_t *list = board->list + (size_t)m->rank * search->count, *length = &board->length[m->rank];
+static bool change_split(struct pen_search_timeline *timeline, const struct pen_search_move *m) {
+  const struct pen_search_problem *search = timeline->search;
+  uint32_t *list = timeline->list + (size_t)m->rank * search->count,
+           *length = &timeline->length[m->rank];
   uint32_t input = backward_of(search, m->cell), type = search->cell[m->cell].type;
   if (m->to == PEN_NONE) {
     memmove(list + m->from, list + m->from + 1, (--*length - m->from) * sizeof *list);
     list[*length] = PEN_NONE;
-    board->place[m->cell] = PEN_NONE;
-    board->cell[input].type = type + search->stage_count;
+    timeline->place[m->cell] = PEN_NONE;
+    timeline->cell[input].type = type + search->stage_count;
   } else {
     memmove(list + m->to + 1, list + m->to, ((*length)++ - m->to) * sizeof *list);
     list[m->to] = m->cell;
-    board->cell[input].type = type - search->stage_count;
+    timeline->cell[input].type = type - search->stage_count;
   }
-  return index_from(board, m->rank, board->place[input]);
+  return index_from(timeline, m->rank, timeline->place[input]);
 }
 
 static bool changes_split(const struct pen_search_move *m) {
@@ -135,50 +137,50 @@ static bool changes_split(const struct pen_search_move *m) {
 
 /* The place of a cell of the rank, plus or minus one. */
 struct reach {
-  const struct pen_search_timeline *board;
+  const struct pen_search_timeline *timeline;
   uint32_t lowest, highest;
 };
 
-static uint32_t place_of(const struct pen_search_timeline *board, uint32_t kind, uint32_t stage,
+static uint32_t place_of(const struct pen_search_timeline *timeline, uint32_t kind, uint32_t stage,
                          uint32_t microbatch) {
-  return board->place[pen_search_cell_of(board->search, kind, stage, microbatch)];
+  return timeline->place[pen_search_cell_of(timeline->search, kind, stage, microbatch)];
 }
 
 static void after(struct reach *reach, uint32_t kind, uint32_t stage, uint32_t microbatch) {
-  uint32_t place = place_of(reach->board, kind, stage, microbatch);
+  uint32_t place = place_of(reach->timeline, kind, stage, microbatch);
   if (place != PEN_NONE && place + 1 > reach->lowest) reach->lowest = place + 1;
 }
 
 static void ahead(struct reach *reach, uint32_t kind, uint32_t stage, uint32_t microbatch) {
-  uint32_t place = place_of(reach->board, kind, stage, microbatch);
+  uint32_t place = place_of(reach->timeline, kind, stage, microbatch);
   if (place != PEN_NONE && place - 1 < reach->highest) reach->highest = place - 1;
 }
 
 /* Weight gradients rise: a B has the place of its W too. */
 static void keep_rising(struct reach *reach, uint32_t kind, uint32_t stage, uint32_t microbatch) {
-  const struct pen_search_timeline *board = reach->board;
+  const struct pen_search_timeline *timeline = reach->timeline;
   bool whole =
-      kind == PEN_PROGRAM_I && place_of(board, PEN_PROGRAM_W, stage, microbatch) == PEN_NONE;
+      kind == PEN_PROGRAM_I && place_of(timeline, PEN_PROGRAM_W, stage, microbatch) == PEN_NONE;
   if (microbatch > 0) {
     after(reach, kind, stage, microbatch - 1);
     if (whole) after(reach, PEN_PROGRAM_W, stage, microbatch - 1);
   }
-  if (microbatch + 1 < board->search->microbatch_count) {
+  if (microbatch + 1 < timeline->search->microbatch_count) {
     bool next_whole =
-        kind == PEN_PROGRAM_W && place_of(board, kind, stage, microbatch + 1) == PEN_NONE;
+        kind == PEN_PROGRAM_W && place_of(timeline, kind, stage, microbatch + 1) == PEN_NONE;
     ahead(reach, next_whole ? PEN_PROGRAM_I : kind, stage, microbatch + 1);
   }
 }
 
-void pen_search_reach(const struct pen_search_timeline *board, uint32_t cell, uint32_t *lowest,
+void pen_search_reach(const struct pen_search_timeline *timeline, uint32_t cell, uint32_t *lowest,
                       uint32_t *highest) {
-  const struct pen_search_problem *search = board->search;
+  const struct pen_search_problem *search = timeline->search;
   uint32_t microbatch = cell % search->microbatch_count, type = cell / search->microbatch_count;
   uint32_t stage = type % search->stage_count, kind = type / search->stage_count,
            last = search->stage_count - 1;
   const uint32_t *rank_of = search->partition->rank_of;
   uint32_t rank = rank_of[stage];
-  struct reach reach = {board, 0, board->length[rank] - 1};
+  struct reach reach = {timeline, 0, timeline->length[rank] - 1};
   keep_rising(&reach, kind, stage, microbatch);
   if (kind > PEN_PROGRAM_F) after(&reach, kind - 1, stage, microbatch);
   if (kind < PEN_PROGRAM_W) ahead(&reach, kind + 1, stage, microbatch);
@@ -189,26 +191,26 @@ void pen_search_reach(const struct pen_search_timeline *board, uint32_t cell, ui
   if (kind == PEN_PROGRAM_I && below) ahead(&reach, kind, stage - 1, microbatch);
   if (kind == PEN_PROGRAM_I && above) after(&reach, kind, stage + 1, microbatch);
   *lowest = reach.lowest;
-  *highest = board->place[cell] == PEN_NONE ? reach.highest + 1 : reach.highest;
+  *highest = timeline->place[cell] == PEN_NONE ? reach.highest + 1 : reach.highest;
 }
 
-bool pen_search_may_leave(const struct pen_search_timeline *board, uint32_t cell) {
-  const struct pen_search_problem *search = board->search;
+bool pen_search_may_leave(const struct pen_search_timeline *timeline, uint32_t cell) {
+  const struct pen_search_problem *search = timeline->search;
   if (!search->whole[cell / search->microbatch_count % search->stage_count]) return false;
-  if (cell % search->microbatch_count == 0 || board->place[cell - 1] == PEN_NONE) return true;
-  return board->place[cell - 1] < board->place[backward_of(search, cell)];
+  if (cell % search->microbatch_count == 0 || timeline->place[cell - 1] == PEN_NONE) return true;
+  return timeline->place[cell - 1] < timeline->place[backward_of(search, cell)];
 }
 
 /* ---- times ---- */
 
 /* The first of a rank's actions that starts at `time` or later; times that stand rise along the
  * list. */
-static uint32_t first_from(const struct pen_search_timeline *board, uint32_t rank, double time) {
-  const uint32_t *list = board->list + (size_t)rank * board->search->count;
-  uint32_t low = 0, high = board->length[rank];
+static uint32_t first_from(const struct pen_search_timeline *timeline, uint32_t rank, double time) {
+  const uint32_t *list = timeline->list + (size_t)rank * timeline->search->count;
+  uint32_t low = 0, high = timeline->length[rank];
   while (low < high) {
     uint32_t middle = (low + high) / 2;
-    if (board->times[list[middle]].start < time)
+    if (timeline->times[list[middle]].start < time)
       low = middle + 1;
     else
       high = middle;
@@ -218,27 +220,27 @@ static uint32_t first_from(const struct pen_search_timeline *board, uint32_t ran
 
 /* Times a rank's list from where it is to its end or to a cell that is not made yet. Pushes ranks
  * that waited for what it made. False: the rank's idle time exceeds `most`. */
-static bool run_rank(struct pen_search_timeline *board, uint32_t rank, double since, double most,
+static bool run_rank(struct pen_search_timeline *timeline, uint32_t rank, double since, double most,
                      uint32_t *stacked) {
-  const struct pen_search_problem *search = board->search;
-  const uint32_t *list = board->list + (size_t)rank * search->count;
-  struct pen_search_trial *trial = board->trial;
-  uint64_t epoch = board->epoch;
-  uint32_t i = board->at[rank], first = i;
+  const struct pen_search_problem *search = timeline->search;
+  const uint32_t *list = timeline->list + (size_t)rank * search->count;
+  struct pen_search_trial *trial = timeline->trial;
+  uint64_t epoch = timeline->epoch;
+  uint32_t i = timeline->at[rank], first = i;
   double end = 0, idle = 0;
   if (i > 0) {
     uint32_t cell = list[i - 1];
     const struct pen_search_times *last =
-        i == board->from[rank] ? &board->times[cell] : &trial[cell].times;
-    end = last->start + type_of(board, cell)->cost;
+        i == timeline->from[rank] ? &timeline->times[cell] : &trial[cell].times;
+    end = last->start + type_of(timeline, cell)->cost;
     idle = last->idle;
   }
-  for (; i < board->length[rank]; i++) {
-    uint32_t cell = list[i], need = board->cell[cell].need;
-    double ready = board->times[need].arrival;
-    if (board->times[need].start >= since) {
+  for (; i < timeline->length[rank]; i++) {
+    uint32_t cell = list[i], need = timeline->cell[cell].need;
+    double ready = timeline->times[need].arrival;
+    if (timeline->times[need].start >= since) {
       if (trial[need].epoch != epoch) {
-        board->waits[rank] = need;
+        timeline->waits[rank] = need;
         break;
       }
       ready = trial[need].times.arrival;
@@ -246,49 +248,49 @@ static bool run_rank(struct pen_search_timeline *board, uint32_t rank, double si
     double start = ready > end ? ready : end;
     if (i > 0 || !search->by_span) idle += start - end;
     if (idle > most) return false;
-    const struct pen_search_type *type = type_of(board, cell);
+    const struct pen_search_type *type = type_of(timeline, cell);
     end = start + type->cost;
     idle += type->beyond;
     trial[cell] = (struct pen_search_trial){{start, end + type->send, idle}, epoch};
     uint32_t consumer = type->consumer;
-    if (consumer != PEN_NONE && board->waits[consumer] == cell) {
-      board->waits[consumer] = PEN_NONE;
-      board->stack[(*stacked)++] = consumer;
+    if (consumer != PEN_NONE && timeline->waits[consumer] == cell) {
+      timeline->waits[consumer] = PEN_NONE;
+      timeline->stack[(*stacked)++] = consumer;
     }
   }
-  board->work += i - first;
-  board->at[rank] = i;
+  timeline->work += i - first;
+  timeline->at[rank] = i;
   return true;
 }
 
 /* Times everything that starts at `since` or later, of the moved rank from index `from` on; all of
  * it when `since` is below 0. */
-static bool run_from(struct pen_search_timeline *board, double since, uint32_t moved, uint32_t from,
-                     double most, struct pen_search_value *value) {
-  const struct pen_search_problem *search = board->search;
+static bool run_from(struct pen_search_timeline *timeline, double since, uint32_t moved,
+                     uint32_t from, double most, struct pen_search_value *value) {
+  const struct pen_search_problem *search = timeline->search;
   uint32_t stacked = 0;
-  board->epoch++;
+  timeline->epoch++;
   for (uint32_t rank = search->rank_count; rank-- > 0;) {
-    board->from[rank] = board->at[rank] = since < 0       ? 0
-                                          : rank == moved ? from
-                                                          : first_from(board, rank, since);
-    board->waits[rank] = PEN_NONE;
-    if (board->at[rank] < board->length[rank]) board->stack[stacked++] = rank;
+    timeline->from[rank] = timeline->at[rank] = since < 0       ? 0
+                                                : rank == moved ? from
+                                                                : first_from(timeline, rank, since);
+    timeline->waits[rank] = PEN_NONE;
+    if (timeline->at[rank] < timeline->length[rank]) timeline->stack[stacked++] = rank;
   }
   while (stacked > 0) {
-    uint32_t rank = board->stack[--stacked];
+    uint32_t rank = timeline->stack[--stacked];
     double fixed = search->work[rank] + (search->by_span ? 0 : search->after[rank]);
-    if (!run_rank(board, rank, since, most - fixed, &stacked)) return false;
+    if (!run_rank(timeline, rank, since, most - fixed, &stacked)) return false;
   }
   *value = (struct pen_search_value){-INFINITY, 0, -INFINITY};
   for (uint32_t rank = 0; rank < search->rank_count; rank++) {
-    if (board->at[rank] < board->length[rank]) return false;
-    uint32_t last = board->list[(size_t)rank * search->count + board->length[rank] - 1];
-    double idle = board->from[rank] < board->length[rank] ? board->trial[last].times.idle
-                                                          : board->times[last].idle;
-    uint32_t head = board->list[(size_t)rank * search->count];
+    if (timeline->at[rank] < timeline->length[rank]) return false;
+    uint32_t last = timeline->list[(size_t)rank * search->count + timeline->length[rank] - 1];
+    double idle = timeline->from[rank] < timeline->length[rank] ? timeline->trial[last].times.idle
+                                                                : timeline->times[last].idle;
+    uint32_t head = timeline->list[(size_t)rank * search->count];
     double start =
-        board->from[rank] == 0 ? board->trial[head].times.start : board->times[head].start;
+        timeline->from[rank] == 0 ? timeline->trial[head].times.start : timeline->times[head].start;
     double lasts = search->work[rank] + idle, after = search->after[rank];
     value->greatest = fmax(value->greatest, lasts + (search->by_span ? 0 : after));
     value->mean += lasts / search->rank_count;
@@ -297,79 +299,80 @@ static bool run_from(struct pen_search_timeline *board, double since, uint32_t m
   return true;
 }
 
-void pen_search_keep(struct pen_search_timeline *board) {
-  const struct pen_search_problem *search = board->search;
+void pen_search_keep(struct pen_search_timeline *timeline) {
+  const struct pen_search_problem *search = timeline->search;
   for (uint32_t rank = 0; rank < search->rank_count; rank++) {
-    const uint32_t *list = board->list + (size_t)rank * search->count;
-    for (uint32_t i = board->from[rank]; i < board->length[rank]; i++)
-      board->times[list[i]] = board->trial[list[i]].times;
+    const uint32_t *list = timeline->list + (size_t)rank * search->count;
+    for (uint32_t i = timeline->from[rank]; i < timeline->length[rank]; i++)
+      timeline->times[list[i]] = timeline->trial[list[i]].times;
   }
 }
 
 /* Takes the lists over: who stands where, and which I stand for B. */
-static bool take_lists(struct pen_search_timeline *board, const uint32_t *list) {
-  const struct pen_search_problem *search = board->search;
+static bool take_lists(struct pen_search_timeline *timeline, const uint32_t *list) {
+  const struct pen_search_problem *search = timeline->search;
   bool fits = true;
-  memcpy(board->list, list, (size_t)search->rank_count * search->count * sizeof *list);
-  memcpy(board->cell, search->cell, search->cell_count * sizeof *board->cell);
-  for (uint32_t cell = 0; cell < search->cell_count; cell++) board->place[cell] = PEN_NONE;
+  memcpy(timeline->list, list, (size_t)search->rank_count * search->count * sizeof *list);
+  memcpy(timeline->cell, search->cell, search->cell_count * sizeof *timeline->cell);
+  for (uint32_t cell = 0; cell < search->cell_count; cell++) timeline->place[cell] = PEN_NONE;
   for (uint32_t rank = 0; rank < search->rank_count; rank++) {
-    const uint32_t *own = board->list + (size_t)rank * search->count;
-    uint32_t *length = &board->length[rank];
+    const uint32_t *own = timeline->list + (size_t)rank * search->count;
+    uint32_t *length = &timeline->length[rank];
     for (*length = 0; *length < search->count && own[*length] != PEN_NONE; ++*length)
-      board->place[own[*length]] = *length;
+      timeline->place[own[*length]] = *length;
   }
   for (uint32_t cell = pen_search_cell_of(search, PEN_PROGRAM_W, 0, 0); cell < search->cell_count;
        cell++)
-    if (board->place[cell] == PEN_NONE)
-      board->cell[backward_of(search, cell)].type += 2 * search->stage_count;
+    if (timeline->place[cell] == PEN_NONE)
+      timeline->cell[backward_of(search, cell)].type += 2 * search->stage_count;
   for (uint32_t rank = 0; rank < search->rank_count; rank++) {
-    held_by(board, rank)[0] = 0;
-    fits &= index_from(board, rank, 0);
+    held_by(timeline, rank)[0] = 0;
+    fits &= index_from(timeline, rank, 0);
   }
   return fits;
 }
 
-bool pen_search_set(struct pen_search_timeline *board, const uint32_t *list,
+bool pen_search_set(struct pen_search_timeline *timeline, const uint32_t *list,
                     struct pen_search_value *value) {
-  const struct pen_search_problem *search = board->search;
-  bool fits = take_lists(board, list);
+  const struct pen_search_problem *search = timeline->search;
+  bool fits = take_lists(timeline, list);
   for (uint32_t cell = 0; cell < search->cell_count; cell++)
-    board->times[cell].start = INFINITY; /* nothing stands yet */
-  if (!fits || !run_from(board, -1, 0, 0, INFINITY, value)) return false;
-  pen_search_keep(board);
+    timeline->times[cell].start = INFINITY; /* nothing stands yet */
+  if (!fits || !run_from(timeline, -1, 0, 0, INFINITY, value)) return false;
+  pen_search_keep(timeline);
   return true;
 }
 
-void pen_search_take_back(struct pen_search_timeline *board, const struct pen_search_move *m) {
+void pen_search_take_back(struct pen_search_timeline *timeline, const struct pen_search_move *m) {
   if (!changes_split(m)) {
-    shift(board, m->rank, m->to, m->from);
+    shift(timeline, m->rank, m->to, m->from);
     return;
   }
-  (void)change_split(board, &(struct pen_search_move){m->rank, m->cell, m->to, m->from});
+  (void)change_split(timeline, &(struct pen_search_move){m->rank, m->cell, m->to, m->from});
 }
 
-bool pen_search_try(struct pen_search_timeline *board, const struct pen_search_move *m, double most,
-                    struct pen_search_value *value) {
-  const struct pen_search_problem *search = board->search;
-  const uint32_t *list = board->list + (size_t)m->rank * search->count;
+bool pen_search_try(struct pen_search_timeline *timeline, const struct pen_search_move *m,
+                    double most, struct pen_search_value *value) {
+  const struct pen_search_problem *search = timeline->search;
+  const uint32_t *list = timeline->list + (size_t)m->rank * search->count;
   uint32_t first = m->from < m->to ? m->from : m->to;
   if (changes_split(m)) {
-    first = board->place[backward_of(search, m->cell)];
-    if (!change_split(board, m)) {
-      pen_search_take_back(board, m);
+    first = timeline->place[backward_of(search, m->cell)];
+    if (!change_split(timeline, m)) {
+      pen_search_take_back(timeline, m);
       return false;
     }
   } else {
-    if (!shift_fits(board, m->rank, m->from, m->to)) return false;
-    shift(board, m->rank, m->from, m->to);
+    if (!shift_fits(timeline, m->rank, m->from, m->to)) return false;
+    shift(timeline, m->rank, m->from, m->to);
   }
   double since =
-      first > 0 ? board->times[list[first - 1]].start + type_of(board, list[first - 1])->cost : 0;
+      first > 0 ? timeline->times[list[first - 1]].start + type_of(timeline, list[first - 1])->cost
+                : 0;
   /* Actions without cost may start at that time and stand before the first that changes: they are
    * timed again. */
-  while (first > 0 && board->times[list[first - 1]].start >= since) first--;
-  if (run_from(board, since, m->rank, first, most, value)) return true;
-  pen_search_take_back(board, m);
+  while (first > 0 && timeline->times[list[first - 1]].start >= since) first--;
+  if (run_from(timeline, since, m->rank, first, most, value)) return true;
+  pen_search_take_back(timeline, m);
   return false;
 }

@@ -1,5 +1,5 @@
-/* budget.h: what a rank may hold at once, and what each action adds to it: for the search and for
- * lower bounds. */
+/* memory_budget.h: what a rank may hold at once, and what each action adds to it: for the search
+ * and for lower bounds. */
 #ifndef PEN_BUDGET_H
 #define PEN_BUDGET_H
 
@@ -12,16 +12,16 @@
 /* Of one action, in bytes or in the unit of pipeline.live_limit. */
 struct pen_hold {
   double peak;    /* most that it adds while it runs to what its rank held before; not negative */
-  double remains; /* what it leaves behind, or (below 0) takes away */
+  double remains; /* what it adds when it ends, or (below 0) frees */
 };
 
 struct pen_budget {
   bool limited;   /* false: all limits are infinite, all holds 0 */
-  bool estimated; /* in bytes: the layout may need somewhat more or less, so nothing is proved by it
+  bool estimated; /* in bytes: the layout may need more or less, so it proves nothing
                    */
   double *limit;  /* [rank], inclusive */
   struct pen_hold (*hold)[PEN_PROGRAMS]; /* [stage][F, I, W, B] */
-  double *whole; /* [stage] what every peak has of weights brought together for that use alone;
+  double *whole; /* [stage] the part of every peak that is weights gathered for that action alone;
                     null: nothing */
 };
 
@@ -32,15 +32,6 @@ struct pen_budget *pen_budget_none(uint32_t rank_count, uint32_t stage_count);
  * then `weight`, [stage], to the end of W. */
 struct pen_budget *pen_budget_live(uint32_t rank_count, uint32_t stage_count, double limit,
                                    double backward, const double *weight);
-
-/* What the topology asks: pipeline.live_limit with costs.live_backward and costs.live_weight, else
- * memory.limit_mib in bytes, less what a rank's weights, gradients and moments take, a snapshot of
- * them too, and less `slack`, [rank] or null, else none. `graph` is the training one; what a stage
- * holds in bytes is an estimate from its programs, which layout then confirms or not. */
-struct pen_budget *pen_budget_of(const struct pen_topology *topology,
-                                 const struct pen_partition *partition,
-                                 const struct pen_training *training,
-                                 struct pen_graph *const *graph, const double *slack);
 
 /* Whether an order keeps within the budget at every action. */
 bool pen_budget_holds(const struct pen_budget *budget, const struct pen_order *order);

@@ -22,13 +22,13 @@
 #include "gen/timing/gradient_exchange.h"
 #include "runtime/plan/plan.h"
 
-struct lane {
+struct rank_queue {
   uint32_t next;  /* action to run */
   double free_at; /* end of the one before */
   double start;   /* of `next`, when the rank is in the heap */
 };
 
-struct run {
+struct simulation {
   const struct pen_order *order;
   const struct pen_partition *partition;
   const struct pen_training *training;
@@ -36,7 +36,7 @@ struct run {
   const struct pen_collective_cost *exchange_cost; /* null: there are no rows of the exchange */
   double overlap_cost;
   struct pen_timing *timing;
-  struct lane *lane;
+  struct rank_queue *lane;
   uint32_t *heap, heap_count;
   bool *waiting;                      /* [rank] in the heap */
   double *forward_end, *backward_end; /* [stage][microbatch]; NaN: not yet */
@@ -44,11 +44,11 @@ struct run {
   uint64_t turn;
 };
 
-static size_t cell(const struct run *run, uint32_t stage, uint32_t microbatch) {
+static size_t cell(const struct simulation *run, uint32_t stage, uint32_t microbatch) {
   return (size_t)stage * run->partition->microbatch_count + microbatch;
 }
 
-static double own_cost(const struct run *run, const struct pen_compute *action) {
+static double own_cost(const struct simulation *run, const struct pen_compute *action) {
   const struct pen_stage_cost *cost = run->cost;
   switch (action->kind) {
     case PEN_REDUCE_SCATTER: return run->exchange_cost[action->stage].reduce;
@@ -64,19 +64,19 @@ static double own_cost(const struct run *run, const struct pen_compute *action) 
 
 /* ---- heap of ranks by (start, rank) ---- */
 
-static bool before(const struct run *run, uint32_t a, uint32_t b) {
+static bool before(const struct simulation *run, uint32_t a, uint32_t b) {
   double start_a = run->lane[a].start, start_b = run->lane[b].start;
   return start_a != start_b ? start_a < start_b : a < b;
 }
 
-static void push(struct run *run, uint32_t rank) {
+static void push(struct simulation *run, uint32_t rank) {
   uint32_t at = run->heap_count++;
   for (; at > 0 && before(run, rank, run->heap[(at - 1) / 2]); at = (at - 1) / 2)
     run->heap[at] = run->heap[(at - 1) / 2];
   run->heap[at] = rank;
 }
 
-static uint32_t pop(struct run *run) {
+static uint32_t pop(struct simulation *run) {
   uint32_t least = run->heap[0], moved = run->heap[--run->heap_count], at = 0;
   for (;;) {
     uint32_t child = 2 * at + 1;
@@ -93,14 +93,14 @@ static uint32_t pop(struct run *run) {
 /* ---- what an action waits for ---- */
 
 /* When the result of another stage is there for `rank`; NaN when it is not made yet. */
-static double arrival(const struct run *run, const double *end, uint32_t stage, uint32_t microbatch,
-                      uint32_t rank) {
+static double arrival(const struct simulation *run, const double *end, uint32_t stage,
+                      uint32_t microbatch, uint32_t rank) {
   double sent = end[cell(run, stage, microbatch)];
   return run->partition->rank_of[stage] == rank ? sent : sent + run->cost[stage].send;
 }
 
 /* When everything an action needs is there; NaN when something is not made yet. */
-static double needs(const struct run *run, uint32_t rank, const struct pen_compute *action) {
+static double needs(const struct simulation *run, uint32_t rank, const struct pen_compute *action) {
   uint32_t stage = action->stage, microbatch = action->microbatch;
   size_t own = cell(run, stage, microbatch);
   if (action->kind > PEN_W) return 0;
@@ -113,13 +113,13 @@ static double needs(const struct run *run, uint32_t rank, const struct pen_compu
   return isnan(forward) || isnan(gradient) ? NAN : fmax(forward, gradient);
 }
 
-static bool is_pair(const struct run *run, uint32_t rank, uint32_t index) {
+static bool is_pair(const struct simulation *run, uint32_t rank, uint32_t index) {
   return run->order->action[rank][index].overlaps && index + 1 < run->order->count[rank];
 }
 
 /* Puts a rank into the heap if its next action can start. */
-static void wake(struct run *run, uint32_t rank) {
-  struct lane *lane = &run->lane[rank];
+static void wake(struct simulation *run, uint32_t rank) {
+  struct rank_queue *lane = &run->lane[rank];
   if (run->waiting[rank] || lane->next == run->order->count[rank]) return;
   const struct pen_compute *action = &run->order->action[rank][lane->next];
   double ready = needs(run, rank, action);
@@ -134,7 +134,8 @@ static void wake(struct run *run, uint32_t rank) {
 }
 
 /* Notes what an action made. Those who may wait for it: the neighbour's rank, and its own. */
-static void finish(struct run *run, uint32_t rank, uint32_t index, double start, double end) {
+static void finish(struct simulation *run, uint32_t rank, uint32_t index, double start,
+                   double end) {
   const struct pen_compute *action = &run->order->action[rank][index];
   size_t own = cell(run, action->stage, action->microbatch);
   run->timing->start[rank][index] = start;
@@ -145,7 +146,7 @@ static void finish(struct run *run, uint32_t rank, uint32_t index, double start,
   if (action->kind == PEN_I) run->split_end[own] = true;
 }
 
-static void wake_after(struct run *run, uint32_t rank, const struct pen_compute *action) {
+static void wake_after(struct simulation *run, uint32_t rank, const struct pen_compute *action) {
   const uint32_t *rank_of = run->partition->rank_of;
   if (action->kind == PEN_F && action->stage + 1u < run->partition->stage_count)
     wake(run, rank_of[action->stage + 1]);
@@ -155,8 +156,8 @@ static void wake_after(struct run *run, uint32_t rank, const struct pen_compute 
 }
 
 /* Runs the next action of a rank, or the next pair. */
-static void advance(struct run *run, uint32_t rank) {
-  struct lane *lane = &run->lane[rank];
+static void advance(struct simulation *run, uint32_t rank) {
+  struct rank_queue *lane = &run->lane[rank];
   const struct pen_compute *action = &run->order->action[rank][lane->next];
   bool pair = is_pair(run, rank, lane->next);
   double lasts = own_cost(run, action);
@@ -174,19 +175,21 @@ static void advance(struct run *run, uint32_t rank) {
 
 /* ---- the whole ---- */
 
-static struct run begin(const struct pen_order *order, const struct pen_partition *partition,
-                        const struct pen_training *training, const struct pen_stage_cost *cost,
-                        const struct pen_collective_cost *exchange_cost, double overlap_cost) {
+static struct simulation begin(const struct pen_order *order, const struct pen_partition *partition,
+                               const struct pen_training *training,
+                               const struct pen_stage_cost *cost,
+                               const struct pen_collective_cost *exchange_cost,
+                               double overlap_cost) {
   uint32_t ranks = order->rank_count;
   size_t cells = (size_t)partition->stage_count * partition->microbatch_count;
   struct pen_timing *timing = pen_new(1, sizeof *timing);
-  struct run run = {.order = order,
-                    .partition = partition,
-                    .training = training,
-                    .cost = cost,
-                    .exchange_cost = exchange_cost,
-                    .overlap_cost = overlap_cost,
-                    .timing = timing};
+  struct simulation run = {.order = order,
+                           .partition = partition,
+                           .training = training,
+                           .cost = cost,
+                           .exchange_cost = exchange_cost,
+                           .overlap_cost = overlap_cost,
+                           .timing = timing};
   timing->start = pen_new(ranks, sizeof *timing->start);
   timing->end = pen_new(ranks, sizeof *timing->end);
   timing->turn = pen_new(ranks, sizeof *timing->turn);
@@ -223,7 +226,7 @@ static bool ends_of(const struct pen_order *order, uint32_t rank, uint32_t *firs
 }
 
 /* Sums up a complete run. */
-static void conclude(struct run *run) {
+static void conclude(struct simulation *run) {
   struct pen_timing *timing = run->timing;
   double begins = INFINITY, ends = -INFINITY,
          *after = pen_tied_weight_tail(run->partition, run->training, run->cost);
@@ -251,7 +254,7 @@ struct pen_timing *pen_simulate_collectives(const struct pen_order *order,
                                             const struct pen_stage_cost *cost,
                                             const struct pen_collective_cost *exchange_cost,
                                             double overlap_cost) {
-  struct run run = begin(order, partition, training, cost, exchange_cost, overlap_cost);
+  struct simulation run = begin(order, partition, training, cost, exchange_cost, overlap_cost);
   for (uint32_t rank = 0; rank < order->rank_count; rank++) wake(&run, rank);
   while (run.heap_count > 0) advance(&run, pop(&run));
   struct pen_timing *timing = run.timing;

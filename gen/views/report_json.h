@@ -6,6 +6,7 @@
 
 #include "gen/schedule/order.h"
 #include "gen/search/search.h"
+#include "gen/timing/lower_bound.h"
 #include "gen/timing/critical_path.h"
 #include "gen/timing/timing.h"
 #include "runtime/plan/plan.h"

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <glob.h>
 
+#include "gen/search/budget_bytes.h"
 #include "gen/model/model.h"
 #include "gen/layout/pack.h"
-#include "gen/timing/memory_budget.h"
 #include "gen/views/live_ranges.h"
 #include "gen/base/arena.h"
 #include "gen/verify/verify.h"

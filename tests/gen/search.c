@@ -3,7 +3,10 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "gen/search/anneal.h"
+#include "gen/search/list_schedule.h"
 #include "gen/search/search.h"
+#include "gen/timing/lower_bound.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
 #include "gen/partition/training.h"
