@@ -48,9 +48,9 @@ refused "one that needs the other" 's/ 3I0 \(.*\)3W0/ 3I0|3W0 \1/' \
 refused "a send" 's/0F0 0SEND_F0/0F0|0SEND_F0/' "rank 0, action 0 (0F0): 0F0 overlaps the next action, but no F, B, I or W comes next"
 refused "three" 's/ 0F3|3B1 / 0F3|3B1|/' \
   "rank 0, action $(place 0F3) (0F3): 0F3 is the first of more than two that overlap"
-refused "nothing behind the bar" '1s/$/|/' \
+refused "nothing after the bar" '1s/$/|/' \
   "rank 0, action $(head -n 1 pairs | tr '|' ' ' | wc -w | awk '{ print $1 - 1 }') (): no action such as 3F1, 3SEND_F1 or 3F1|4B0"
-refused "a blank behind the bar" 's/ 0F3|3B1 / 0F3| 3B1 /' \
+refused "a space after the bar" 's/ 0F3|3B1 / 0F3| 3B1 /' \
   "rank 0, action $(($(place 0F3) + 1)) (): no action such as 3F1, 3SEND_F1 or 3F1|4B0"
 
 # The order of a search may lie in a V, which the topology then has to say.

@@ -1,6 +1,6 @@
 #!/bin/sh
 # bf16.t: model.dtype = "bf16": in every family topologies give the same bits; losses stay close to those of f32; checkpoints are f32, load
-# in either dtype, and a run goes on from its own as if nothing had happened; the plan counts the copies, and messages are half as large.
+# in either dtype, and a resumed run has the same results; the plan counts the copies, and messages are half as large.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 
 steps=3
@@ -52,7 +52,7 @@ ok "it has the same bits as one rank" same_bits $steps llama_one llama_two_cut
 unset PEN_PRODUCTS
 
 # ---- beside f32 ----
-# near SHARE: two columns agree to that share of the first in every row, and are not alike throughout.
+# near SHARE: two columns agree to that share of the first in every row, and differ somewhere.
 near() { awk -v share="$1" '{ d = $1 - $2; if (d < 0) d = -d; if (d > share * $1) bad = 1; if (d) differ = 1 } END { exit bad || !differ }'; }
 losses() { log_field "$scratch/$1.log" loss; }
 
@@ -76,7 +76,7 @@ END
 
 # ---- checkpoints ----
 "$scratch/llama_bf16" train --data "$scratch/data.bin" --seed 7 --quiet --steps 30 --checkpoint "$scratch/half.ckpt"
-ok "a run in bf16 goes on from its checkpoint" "$scratch/llama_bf16" train --data "$scratch/data.bin" --seed 7 --quiet --steps 60 \
+ok "a run in bf16 resumes from its checkpoint" "$scratch/llama_bf16" train --data "$scratch/data.bin" --seed 7 --quiet --steps 60 \
   --checkpoint "$scratch/half.ckpt" --resume --log "$scratch/resumed.log"
 is "with the losses of the whole run" "$(log_field "$scratch/resumed.log" loss)" "$(losses llama_bf16 | tail -n 30)"
 ok "and its weights" cmp "$scratch/half.ckpt/latest/model.safetensors" "$scratch/llama_bf16.ckpt/latest/model.safetensors"
@@ -86,7 +86,7 @@ loss_of() { "$scratch/$1" eval --data "$scratch/data.bin" --checkpoint "$scratch
 for trained in llama_bf16 llama_f32; do
   echo "$(loss_of llama_f32 $trained) $(loss_of llama_bf16 $trained)" >"$scratch/both"
   echo "# $trained evaluated in f32 and in bf16: $(cat "$scratch/both")"
-  ok "what $trained saved evaluates alike in both dtypes, to 1%" near 0.01 <"$scratch/both"
+  ok "what $trained saved has the same loss in both dtypes, to 1%" near 0.01 <"$scratch/both"
 done
 is "eval in bf16 gives the same bits on two ranks" "$(loss_of llama_two_v llama_bf16)" "$(loss_of llama_bf16 llama_bf16)"
 

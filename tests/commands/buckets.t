@@ -129,7 +129,7 @@ ok "the same bits" same clipped clipped_one $((3 * mixed_steps))
 ok "and the same weights" cmp "$scratch/clipped.ckpt/latest/model.safetensors" "$scratch/clipped_one.ckpt/latest/model.safetensors"
 cp "$scratch/clipped_one.bits" "$scratch/whole.bits"
 ok "half of it" train clipped_one mixed 12 --checkpoint "$scratch/half.ckpt"
-ok "goes on where it stopped" train clipped_one mixed $mixed_steps --checkpoint "$scratch/half.ckpt" --resume
+ok "resumes where it stopped" train clipped_one mixed $mixed_steps --checkpoint "$scratch/half.ckpt" --resume
 ok "to the same weights" cmp "$scratch/half.ckpt/latest/model.safetensors" "$scratch/clipped.ckpt/latest/model.safetensors"
 
 # A plain file has windows of the longest, or of the shape that is forced.

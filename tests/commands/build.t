@@ -10,7 +10,7 @@ for file in penstock-tokens libruntime.a $KERNEL_ARCHIVES libkernels_cuda.a libn
   test ! -f "$top_builddir/$file" || ln -s "$top_builddir/$file" "$work/$file"
 done
 cp "$top_builddir/Makefile" "$top_builddir/config.status" "$work"
-# Only the part under test runs there: its prerequisites are up to date as they stand.
+# Only the part under test runs there: its prerequisites are up to date.
 plan_make() { # NAME ARGUMENT...
   target=penstock-$1
   shift

@@ -41,8 +41,8 @@ matches "the manifest has the cursor: windows read" "$manifest" '*"cursor":48*'
 matches "the manifest has checksums by tensor" "$manifest" '*"lm_head.weight":"*'
 matches "config.json names the architecture" "$(cat "$ckpt/latest/config.json")" '*LlamaForCausalLM*'
 
-ok "goes on from 6 to 9" train two --steps 9 --resume --checkpoint "$ckpt" --log "$scratch/log"
-is "the log goes on" "$(log_field "$scratch/log" step | tr '\n' ' ')" "1 2 3 4 5 6 7 8 9 "
+ok "resumes from 6 to 9" train two --steps 9 --resume --checkpoint "$ckpt" --log "$scratch/log"
+is "the log is appended to" "$(log_field "$scratch/log" step | tr '\n' ' ')" "1 2 3 4 5 6 7 8 9 "
 ok "the whole run" train four --steps 9 --checkpoint "$scratch/whole" --log "$scratch/log2"
 ok "is the same, on twice the ranks" cmp "$ckpt/latest/model.safetensors" "$scratch/whole/latest/model.safetensors"
 ok "and so are the moments" cmp "$ckpt/latest/optimizer.safetensors" "$scratch/whole/latest/optimizer.safetensors"
@@ -120,7 +120,7 @@ ok "a missing manifest is an error" test $? -ge 65
 rm "$scratch/copy/latest"
 ln -s step-99999999 "$scratch/copy/latest"
 refuses "a dangling latest" 66 "*" train two --resume --checkpoint "$scratch/copy" --steps 10
-ok "the good one still goes on" train two --resume --checkpoint "$ckpt" --steps 10
+ok "the good one can still be resumed" train two --resume --checkpoint "$ckpt" --steps 10
 
 # A DIR that cannot be.
 echo x >"$scratch/file"
@@ -131,7 +131,7 @@ ok "a learning rate far too high" build wild "$scratch/model.cfg" -s optimizer.l
 refuses "a run that diverges" 65 "*not finite*not saved*" train wild --steps 5 --checkpoint "$scratch/diverged"
 ok "leaves no checkpoint that cannot be loaded" test ! -e "$scratch/diverged/latest"
 
-# kill -9 while it saves every step: latest is whole, and training goes on from it.
+# kill -9 while it saves every step: latest is complete, and training resumes from it.
 for delay in 0.05 0.11 0.17 0.23 0.31; do
   "$scratch/two" train --data "$scratch/data.bin" --quiet --steps 100000 --save-every 1 --checkpoint "$scratch/killed" 2>/dev/null &
   victim=$!
@@ -141,7 +141,7 @@ for delay in 0.05 0.11 0.17 0.23 0.31; do
 done
 sleep 0.3
 next=$(($(readlink "$scratch/killed/latest" | sed 's/step-0*//') + 2))
-ok "after kill -9 it goes on" train two --resume --checkpoint "$scratch/killed" --steps $next
+ok "after kill -9 it resumes" train two --resume --checkpoint "$scratch/killed" --steps $next
 is "to where it should" "$(readlink "$scratch/killed/latest" | sed 's/step-0*//')" "$next"
 is "and leaves no half-written folder" "$(ls -d "$scratch"/killed/*.tmp 2>/dev/null)" ""
 finish

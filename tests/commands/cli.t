@@ -69,7 +69,7 @@ is "a folder that cannot be written is refused at once" "$(as_user ./tiny train 
 touch checkpoint/optimizer.safetensors
 refuses 64 "penstock: --checkpoint checkpoint: is one checkpoint itself: name the folder that holds it" train --data data.bin --checkpoint checkpoint
 
-# What is written is nobody's input, and no two outputs are one file.
+# No output is an input, and no two outputs are one file.
 cp data.bin kept.bin
 ln -s data.bin link.bin
 for option in log trace measure; do
@@ -87,7 +87,7 @@ refuses 64 "penstock: --output weights/model.safetensors: a file of the weights 
 ln weights/model.safetensors other-name
 refuses 64 "penstock: --log other-name: a file of the weights that are read from weights" train --data data.bin --init weights --log other-name
 ok "and the inputs are what they were" sh -c 'cmp data.bin kept.bin && cmp weights/model.safetensors kept.safetensors'
-ok "a device may stand for several" ./tiny train --data data.bin --steps 1 --quiet --log /dev/null --trace /dev/null
+ok "one device file may be given for several outputs" ./tiny train --data data.bin --steps 1 --quiet --log /dev/null --trace /dev/null
 mkfifo pipe
 refuses 66 "penstock: pipe: not a regular file" train --data pipe
 timeout -s TERM -k 3 1 ./tiny train --data data.bin --quiet --log pipe
@@ -98,7 +98,7 @@ for command in "" train eval init info score generate; do
   is "status of '$command --help'" $? 0
   ok "'$command --help' speaks on standard output" test -s out -a ! -s err
 done
-is "the commands stand in a column of their own" "$(./tiny --help | sed -n 's/^  \([a-z][a-z]*\)  *[A-Z].*/\1/p' | tr '\n' ' ')" \
+is "the commands are in one column" "$(./tiny --help | sed -n 's/^  \([a-z][a-z]*\)  *[A-Z].*/\1/p' | tr '\n' ' ')" \
   "train eval init info score generate "
 matches "--version" "$(./tiny --version)" "penstock-tiny (penstock) *"
 
@@ -115,7 +115,7 @@ is "--resume without a checkpoint starts" $? 0
 matches "and says so" "$(cat err)" "*fresh*step 1*"
 again='starting at step 1; those of the same steps are replaced'
 ./tiny train --data data.bin --checkpoint fresh --quiet --steps 2 2>err
-is "to start anew where checkpoints are is said" "$?: $(cat err)" \
+is "a new run in a folder with checkpoints gives a warning" "$?: $(cat err)" \
   "0: tiny: fresh holds checkpoints up to step-00000001, and --resume goes on from the latest: $again"
 rm fresh/latest
 ./tiny train --data data.bin --checkpoint fresh --resume --quiet --steps 1 2>err
@@ -163,7 +163,7 @@ is "with all standard streams closed" $? 0
 is "the log is the log" "$(log_field closed.log step | tr '\n' ' ')" "1 2 "
 is "and the trace a trace" "$(head -c 1 closed.trace)$(tail -n 1 closed.trace)" "{]}"
 ./tiny info >&- 2>err
-is "what cannot be printed is told of" "$?: $(cat err)" "74: penstock: cannot write to standard output"
+is "an error of standard output is reported" "$?: $(cat err)" "74: penstock: cannot write to standard output"
 if test -w /dev/full; then
   is "init without room" "$(./tiny init --output /dev/full 2>&1; echo $?)" "penstock: /dev/full: cannot write: No space left on device
 74"

@@ -153,7 +153,7 @@ loss shards/other.json >/dev/null
 matches "an index that is no JSON" "$(cat errors)" "*shards/other.json:[0-9]: *"
 
 # Names without the base model's part, and what is stored beside the weights.
-bare() { # rewrites the header of whole.safetensors with names of the same length: "transformer.X" becomes "X" and blanks behind
+bare() { # rewrites the header of whole.safetensors with names of the same length: "transformer.X" becomes "X" and spaces after it
   header whole.safetensors | sed 's/"transformer\.\([a-z0-9_.]*\)":/"\1":            /g'
 }
 { head -c 8 whole.safetensors; bare; tail -c +$(($(od -An -td8 -N8 whole.safetensors) + 9)) whole.safetensors; } >bare.safetensors

@@ -19,8 +19,8 @@ scores() {
   "$scratch/$scores_binary" score --data "$scratch/data.bin" --output "$scratch/$scores_name.json" --quiet "$@" >/dev/null &&
     sed 's/.*"log_probabilities":\[null,\([^]]*\)\].*/\1/' "$scratch/$scores_name.json" | tr ',' '\n' >"$scratch/$scores_name.ours"
 }
-# alike NAME: they are what transformers gives, to 1e-4.
-alike() {
+# same_scores NAME: they equal those of transformers within 1e-4.
+same_scores() {
   paste "$scratch/$1.ours" "$scratch/$1.theirs" | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > most) most = d; if (NF != 2) bad = 1 }
     END { print "# " NR " tokens, at most " most " apart"; exit bad || NR != 384 || most > 1e-4 }'
 }
@@ -52,8 +52,8 @@ END
 # shellcheck disable=SC2086 # words are meant to part here
 ok "transformers reads them all, and our checkpoints of them" hf read "$scratch/data.bin" $pairs
 for name in $names; do
-  ok "$name: as transformers has it" alike "$name"
-  ok "$name: as transformers has the checkpoint" alike "$name.trained"
+  ok "$name: scores equal those of transformers" same_scores "$name"
+  ok "$name: scores of the checkpoint equal those of transformers" same_scores "$name.trained"
   matches "$name: nothing is missing or left over" "$(cat "$scratch/$name.trained.loaded")" "*] all of it"
   is "$name: and the config means the same" "$(sed 's/].*//' "$scratch/$name.trained.loaded")" "$(sed 's/].*//' "$scratch/$name.loaded")"
 done

@@ -1,5 +1,5 @@
 #!/bin/sh
-# dispatch.t: what measures the runtime's own cost (make bench) stands in for all kernels that the runtime calls, and walks every row.
+# dispatch.t: the program that measures the runtime's own cost (make bench) replaces all kernels that the runtime calls, and runs every action.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 
 link_dispatch() { # NAME: $scratch/NAME.dispatch, the walk of that plan

@@ -41,7 +41,7 @@ wanted=$(./two eval --data held.bin --steps 2 --checkpoint two.ckpt/step-0000000
 is "two: two steps of evaluation" "$(grep '"step":5,"eval_loss' log | sed 's/.*"eval_loss":\([^,]*\),.*/{"loss":\1/')" "$wanted"
 # Who reads weights alone wants no moments.
 cp -R two.ckpt lean && rm lean/latest/optimizer.safetensors
-is "a checkpoint without moments evaluates alike" "$(./two eval --data held.bin --checkpoint lean --quiet 2>&1 | tail -n 1)" \
+is "a checkpoint without moments has the same result" "$(./two eval --data held.bin --checkpoint lean --quiet 2>&1 | tail -n 1)" \
   "$(./two eval --data held.bin --checkpoint two.ckpt --quiet | tail -n 1)"
 ./two train --data data.bin --checkpoint lean --resume --quiet 2>err
 is "but cannot be resumed: status" $? 66
@@ -68,14 +68,14 @@ kill -TERM $pid
 wait $pid
 is "SIGTERM while it evaluates: status" "$? $(cat err)" "0 "
 is "it leaves after the next step, saved" "$(readlink stopped/latest)" step-00000002
-is "no half evaluation is told" "$(grep -c eval_loss log)" 0
+is "no incomplete evaluation is logged" "$(grep -c eval_loss log)" 0
 ./two eval --data data.bin --checkpoint stopped --steps 1000000000 --quiet >out 2>err &
 pid=$!
 sleep 0.5
 kill -TERM $pid
 wait $pid
 is "SIGTERM to eval: status" $? 0
-matches "a loss that is of a part is told as one" "$(cat err)" "two: stopped by a signal after * of 1000000000 steps: the rest was not read"
+matches "a loss over a part of the file is reported as such" "$(cat err)" "two: stopped by a signal after * of 1000000000 steps: the rest was not read"
 
 # A rank that dies while it evaluates is named.
 ./two train --data data.bin --quiet --eval-data data.bin --eval-every 1 --eval-steps 1000000 2>err &

@@ -90,7 +90,7 @@ for rank in 0 2; do
   check_lost stopped $rank 3500
 done
 
-# A rank that leaves by itself, in the middle of a step and without a word, as where a library calls exit(); and one that stands still in a wait
+# A rank that leaves by itself, in the middle of a step and without a message, as when a library calls exit(); and one that stops in a wait
 # until what it waits for has come and longer, which says all the while that it waits.
 ok "a run that goes astray is built" make_astray four
 start four_astray
@@ -108,7 +108,7 @@ for rank in 0 2 3; do
   check_lost "no progress in 1 s" $rank 4000
 done
 
-# A run that stands still is ended by a second SIGINT, and what it has saved is told of.
+# A second SIGINT ends a stalled run and reports what was saved.
 start four_astray --timeout 1000 --save-every 1
 kill -HUP "$(process_of 1)"
 sleep 0.3

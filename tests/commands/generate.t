@@ -44,7 +44,7 @@ generate two --tokens 40 --seed 1 --samples 3 >three
 is "three samples" "$(grep -c '^--- [123]$' three)" 3
 is "the first of which is the one" "$(sed -n '2,/^--- 2$/p' three | sed '$d')" "$(cat first)"
 generate two --tokens 30 --temperature 0 --samples 2 >cold
-is "at temperature 0 all are alike" "$(sed -n '/^--- 1$/,/^--- 2$/p' cold | sed '1d;$d')" "$(sed -n '/^--- 2$/,$p' cold | sed 1d)"
+is "at temperature 0 all samples are equal" "$(sed -n '/^--- 1$/,/^--- 2$/p' cold | sed '1d;$d')" "$(sed -n '/^--- 2$/,$p' cold | sed 1d)"
 generate two --tokens 30 --temperature 0 >cold
 generate two --tokens 30 --top-k 1 --temperature 3 >top
 ok "as from the one likeliest token" cmp cold top
@@ -72,7 +72,7 @@ ok "a window of several lengths" build long model.cfg -s model.vocab=12 -s model
 ./long train --data walk.bin --quiet --checkpoint walk --steps 12
 is "it trains" $? 0
 ./long generate --checkpoint walk --prompt "$(printf '\003\001\004')" --tokens 300 --samples 2 --temperature 1.3 --top-k 9 --seed 5 >long.text
-is "two samples, the second behind the first" "$(wc -c <long.text | tr -d ' ')" $((6 + 303 + 1 + 6 + 303 + 1))
+is "two samples, the second after the first" "$(wc -c <long.text | tr -d ' ')" $((6 + 303 + 1 + 6 + 303 + 1))
 tail -c 304 long.text | head -c 303 | od -An -v -tu1 -w1 | tr -d ' ' >drawn # the second
 
 # The key is SHA-256 of the seed, 8 bytes, little-endian, and "generate"; the number is SplitMix64's of key, sample and place. Constants are

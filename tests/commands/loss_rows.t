@@ -1,5 +1,5 @@
 #!/bin/sh
-# loss_rows.t: model.loss_rows: the head and its cross-entropy by chunks of rows: the losses of whole logits but for the order of sums, the
+# loss_rows.t: model.loss_rows: the head and its cross-entropy by chunks of rows: the losses of whole logits except for the order of sums, the
 # same bits in every topology, less memory, and the score of each token.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 
@@ -58,7 +58,7 @@ is "the loss and its input's gradient where the head is frozen" "$(ops_of llama_
 loss_of() { "$scratch/$1" eval --data "$scratch/data.bin" --checkpoint "$scratch/$2.ckpt" --steps 2 2>/dev/null | log_field - loss; }
 is "eval gives the same bits on two ranks" "$(loss_of llama_two llama_chunks)" "$(loss_of llama_chunks llama_chunks)"
 ok "rows that are no fewer than a microbatch's are whole logits" build large "$scratch/llama.cfg" -s model.loss_rows=96
-is "with the same plan but for the setting" "$(grep -c HEAD_LOSS "$scratch/large.c")" 0
+is "with the same plan except for the setting" "$(grep -c HEAD_LOSS "$scratch/large.c")" 0
 
 "$gen" --check -s model.loss_rows=33 "$scratch/llama.cfg" 2>"$scratch/err"
 is "rows that no chunk begins with are refused" "$?" 78
@@ -72,5 +72,5 @@ same_scores() {
   paste "$scratch/whole.scores" "$scratch/chunks.scores" | awk '{ d = $1 - $2; if (d < 0) d = -d; if (NF != 2 || !(d <= -1e-5 * $1 + 1e-6)) bad = 1 }
     END { exit bad || NR < 7900 }'
 }
-ok "every token's log-probability but for the order of sums" same_scores
+ok "every token's log-probability except for the order of sums" same_scores
 finish

@@ -1,5 +1,5 @@
 #!/bin/sh
-# manual.t: the manuals are clean mdoc, and every option that a program's --help knows stands in its manual.
+# manual.t: the manuals are clean mdoc, and every option of a program's --help is in its manual.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 command -v mandoc >/dev/null || skip_all "mandoc is not here"
 
@@ -28,7 +28,7 @@ synopsis_covers() { # every option is in penstock-gen.1's SYNOPSIS, by its short
   [ "$(wc -l <"$scratch/options")" -gt 12 ] && ! comm -13 "$scratch/synopsis" "$scratch/options" | sed 's/^/# SYNOPSIS lacks /' | grep .
 }
 ok "penstock-gen.1 begins with every option" synopsis_covers
-environment() { # the variables alone stand there
+environment() { # of the ENVIRONMENT section: the variables
   mandoc -Tascii "$top_builddir/man/penstock-gen.1" | sed "s/.$(printf '\b')//g" | sed -n '/^ENVIRONMENT/,/^EXIT/p' | grep -qE '^   [A-Z][a-z]' && return 1
   return 0
 }

@@ -57,7 +57,7 @@ fi
 
 # The check above can fail: a stage said to be twice as slow is not the one that was measured.
 awk '/"forward"/ && !done { sub(/[0-9.]+/, 3 * substr($2, 1) ); done = 1 } { print }' two.json >slow.json
-ok "a cost told wrong shows" test "$(field slow.json forward)" != "$(field two.json forward)"
+ok "a wrong cost is visible" test "$(field slow.json forward)" != "$(field two.json forward)"
 slow=$("$gen" -p report --costs=slow.json two.cfg | sed -n 's/^  "makespan": \(.*\),/\1/p')
 right=$("$gen" -p report --costs=two.json two.cfg | sed -n 's/^  "makespan": \(.*\),/\1/p')
 ok "in the step" sh -c "! awk 'BEGIN { exit !($slow / $right < 1.1) }'"

@@ -37,7 +37,7 @@ train() {
   { log_field "$scratch/$1.log" loss; log_field "$scratch/$1.log" grad_norm; } >"$scratch/$1.bits"
 }
 # close_to NAME OTHER: the first moments after a step, which are a tenth of the gradients, agree to 1e-6 of the greatest, and the losses to
-# 1e-6. The optimizer's file is floats behind its header, a tensor's second moment after its first.
+# 1e-6. The optimizer's file is floats after its header, a tensor's second moment after its first.
 floats() {
   file=$scratch/$1.ckpt/latest/optimizer.safetensors
   tail -c +$(($(od -An -tu8 -N8 "$file") + 9)) "$file" | od -An -v -tf4 -w4
@@ -64,7 +64,7 @@ is "the log counts the targets" "$(log_field "$scratch/llama.log" tokens)" 244
 sed 's/packed = true/packed = false/' "$scratch/model.cfg" >"$scratch/plain.cfg"
 ok "without bounds the losses differ (the test can tell)" sh -c "! paste '$scratch/llama.bits' '$scratch/gpt2.bits' | awk '\$1 != \$2 { exit 1 }'"
 
-# Padding weighs nothing, in the file or behind the window, whatever stands there.
+# Padding has no weight in the loss, in the file or after the window, whatever its tokens are.
 ok "windows alone, padded to 64" pack --pack 64 --pad-to 64 --single -o "$scratch/padded.bin"
 cp "$scratch/llama_alone.bits" "$scratch/alone.bits"
 ok "train on them" train llama_alone padded.bin 1
@@ -78,9 +78,9 @@ lone() { # NAME WITH WITHOUT WITH: windows
 ok "four windows without targets among eight with" lone among 4 4 4
 ok "in front" lone front 0 4 4
 ok "and nothing else" lone none 0 4 0
-ok "train goes on over them" "$scratch/llama" train --data "$scratch/among.bin" --steps 3 --save-every 1 --quiet --log "$scratch/lone.log" \
+ok "train continues over them" "$scratch/llama" train --data "$scratch/among.bin" --steps 3 --save-every 1 --quiet --log "$scratch/lone.log" \
   --checkpoint "$scratch/lone"
-is "the step is told as skipped" "$(log_field "$scratch/lone.log" skipped | tr '\n' ' ')$(log_field "$scratch/lone.log" tokens | sed -n 2p)" "1 1 0"
+is "the step is logged as skipped" "$(log_field "$scratch/lone.log" skipped | tr '\n' ' ')$(log_field "$scratch/lone.log" tokens | sed -n 2p)" "1 1 0"
 for file in model optimizer; do
   ok "it leaves $file as it was" cmp "$scratch/lone/step-00000001/$file.safetensors" "$scratch/lone/step-00000002/$file.safetensors"
 done

@@ -36,7 +36,7 @@ v4          -s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s pipeline.schedu
 dual4       -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=dual_pipe_v
 END
 
-# What the exchange costs is foretold: no more than it takes, and at most what it takes behind everything else.
+# The predicted cost of the collectives is at most their time when they run after everything else.
 # fields NAME...: the first value of each in JSON on standard input.
 fields() {
   fields_text=$(cat)
@@ -71,7 +71,7 @@ ok "one replica trains a tied matrix" train tied -s model.tie_embeddings=true
 ok "two replicas agree with it to 1e-5" close_to tied tied1 1e-5
 ok "and with each other in every bit" same_bits $steps tied1 tied2
 ok "two replicas agree in every bit in bf16" same_bits $steps narrow1 narrow2
-# An order from a file, or by hand, has no timing: the sums stand at its end.
+# An order from a file, or by hand, has no timing: the reductions are at its end.
 "$gen" -p actions -o "$scratch/v2.actions" -s data_parallel.replicas=2 -s pipeline.microbatches=4 -s pipeline.ranks=2 \
   -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v "$scratch/model.cfg"
 ok "given actions are those of one replica" sh -c "! grep -q GRAD '$scratch/v2.actions' && test \$(wc -l <'$scratch/v2.actions') -eq 2"
@@ -90,7 +90,7 @@ ok "two replicas of four ranks go on from those of one rank" go_on ranks4 two
 ok "two replicas of one rank go on from those of a V" go_on two v2
 is "to the same bits" "$(log_field "$scratch/ranks4.two.log" loss)" "$(log_field "$scratch/two.v2.log" loss)"
 ok "and the same files" cmp "$scratch/ranks4.two.ckpt/latest/optimizer.safetensors" "$scratch/two.v2.ckpt/latest/optimizer.safetensors"
-ok "one replica goes on from two" go_on one two
+ok "one replica resumes from two" go_on one two
 ok "two replicas go on from one" go_on two one
 ok "to losses that agree to 1e-3" sh -c "paste '$scratch/one.two.log' '$scratch/two.one.log' | sed 's/[^\t]*\"loss\":\\([0-9.]*\\)[^\t]*/\\1/g' |
   awk '{ d = \$1 - \$2; if (d * d > 1e-6 * \$1 * \$1) bad = 1 } END { exit bad || NR != 4 }'"

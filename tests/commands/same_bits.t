@@ -68,7 +68,7 @@ ok "gpipe and 1f1b are not the same bits (the test can tell)" sh -c "! cmp -s '$
 # Resume: four ranks go on where one stopped, and the other way round, as if nothing had happened.
 ok "four ranks train 8 steps without a stop" "$scratch/four" train --data "$scratch/data.bin" --seed 7 --quiet --steps 8 \
   --log "$scratch/whole.log" --checkpoint "$scratch/whole.ckpt"
-ok "zero_bubble_v goes on from one rank's checkpoint" "$scratch/four_v" train --data "$scratch/data.bin" --seed 7 --quiet --steps 8 \
+ok "zero_bubble_v resumes from one rank's checkpoint" "$scratch/four_v" train --data "$scratch/data.bin" --seed 7 --quiet --steps 8 \
   --log "$scratch/resumed.log" --checkpoint "$scratch/one.ckpt" --resume
 is "the resumed losses are those of the whole run" "$(log_field "$scratch/resumed.log" loss)" \
   "$(log_field "$scratch/whole.log" loss | tail -n 4)"

@@ -43,9 +43,9 @@ run() { "$scratch/$1" train --data "$scratch/data.bin" --quiet --log "$scratch/t
 ok "llama is built" build llama "$scratch/llama.cfg"
 ok "llama trains" run llama --steps 2
 ok "on another topology it is built" build llama1 "$scratch/llama.cfg" -s pipeline.schedule=1f1b -s pipeline.stages_per_rank=1
-ok "and goes on" run llama1 --steps 4 --resume
+ok "and resumes" run llama1 --steps 4 --resume
 ok "in bf16 it is built" build llama16 "$scratch/llama.cfg" -s model.dtype=bf16
-ok "and goes on from there" run llama16 --steps 6 --resume
+ok "and resumes from there" run llama16 --steps 6 --resume
 ok "eval" "$scratch/llama" eval --data "$scratch/data.bin" --checkpoint "$scratch/ckpt" --steps 2
 ok "init" "$scratch/llama" init --seed 1 --output "$scratch/init.safetensors"
 ok "info" "$scratch/llama" info --json

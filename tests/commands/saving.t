@@ -1,5 +1,5 @@
 #!/bin/sh
-# saving.t: saves that fail while a run goes on, saves that make room for themselves, and kill -9 at hundreds of instants.
+# saving.t: saves that fail during a run, saves that remove old checkpoints first, and kill -9 at hundreds of instants.
 # SAVING_KILLS: how many [100].
 . "${top_srcdir:-.}/tests/support/lib.sh"
 
@@ -21,7 +21,7 @@ train() { # NAME OPTION...
 }
 
 # ---- a full disk ----
-# No space for the folders whose names stand in NO_SPACE, in the call that NO_SPACE_CALL names; `half`: room for half a write.
+# NO_SPACE names the folders without space, NO_SPACE_CALL the call that fails; `half`: half of a write succeeds.
 cat >full.c <<'END'
 #define _GNU_SOURCE
 #include <errno.h>
@@ -68,7 +68,7 @@ for name in $names; do
     is "$name, $call: status" $? 0
     is "$name, $call: the steps before and after are saved" "$(ls "$name.$call" | tr '\n' ' ')" \
       "latest step-00000002 step-00000008 step-00000010 step-00000012 "
-    matches "$name, $call: step 4 is told of" "$(head -n 1 err)" \
+    matches "$name, $call: step 4 is reported" "$(head -n 1 err)" \
       "penstock: $name.$call/step-00000004.tmp*: cannot write: No space left on device; step 4 is not saved, training goes on"
     matches "$name, $call: and step 6, once each" "$(sed 1d err)" "penstock: *; step 6 is not saved, training goes on"
     is "$name, $call: all steps are made" "$(wc -l <"$name.$call.log" | tr -d ' ')" 12
@@ -79,7 +79,7 @@ for name in $names; do
     NO_SPACE="step-00000log" NO_SPACE_CALL=$call LD_PRELOAD=$scratch/full.so \
       "./$name" train --data data.bin --quiet --steps 12 --log step-00000log/log --checkpoint "$name.$call.log.kept" 2>err
     is "$name, no room for the log, $call: status" $? 74
-    matches "$name, $call: it is told of at once, and how much at the end" "$(cat err)" "penstock: --log step-00000log/log: No space left on device; \
+    matches "$name, $call: it is reported at once, and the amount at the end" "$(cat err)" "penstock: --log step-00000log/log: No space left on device; \
 training goes on, without the lines for which there is no room
 penstock: --log step-00000log/log: 12 lines could not be written"
     is "$name, $call: no half line stays" "$(cat step-00000log/log)" ""
@@ -90,19 +90,19 @@ penstock: --log step-00000log/log: 12 lines could not be written"
   is "$name: when the last save fails: status" $? 74
   matches "$name: when the last save fails: message" "$(cat err)" "penstock: *: cannot write: No space left on device; step 12 is not saved"
   is "$name: the one before stays" "$(ls "$name.last" | tr '\n' ' ')" "latest step-00000010 "
-  ok "$name: and the run goes on from it" train $name --steps 12 --checkpoint "$name.last" --resume
+  ok "$name: and the run resumes from it" train $name --steps 12 --checkpoint "$name.last" --resume
   ok "$name: to the same end" cmp "$name.last/latest/optimizer.safetensors" whole/latest/optimizer.safetensors
 done
 
-# ---- memory.snapshot: a slow disk holds nobody up ----
-slowest() { # NAME: the slowest step behind the first save, in ms
+# ---- memory.snapshot: a slow disk delays no rank ----
+slowest() { # NAME: the slowest step after the first save, in ms
   SLOW_PWRITE=1 LD_PRELOAD=$scratch/full.so "./$1" train --data data.bin --quiet --steps 9 --save-every 4 --checkpoint "$1.slow" --log "$1.slow.log"
   log_field "$1.slow.log" step_ms | sed -n '5,8p' | sort -n | tail -n 1
 }
 plain_ms=$(slowest plain)
 snapshot_ms=$(slowest snapshot)
 echo "# the slowest step while a slow disk is written to: $plain_ms ms without a snapshot, $snapshot_ms ms with one"
-ok "with a snapshot training goes on while a slow disk is written to" awk -v a="$plain_ms" -v b="$snapshot_ms" 'BEGIN { exit !(a > 400 && b < a / 3) }'
+ok "with a snapshot training continues during writes to a slow disk" awk -v a="$plain_ms" -v b="$snapshot_ms" 'BEGIN { exit !(a > 400 && b < a / 3) }'
 is "both saved the same steps" "$(ls snapshot.slow | tr '\n' ' ')" "$(ls plain.slow | tr '\n' ' ')"
 for file in model optimizer; do
   ok "$file: and the same bytes, in step 4" cmp plain.slow/step-00000004/$file.safetensors snapshot.slow/step-00000004/$file.safetensors
@@ -110,7 +110,7 @@ for file in model optimizer; do
 done
 copies=$(./snapshot info --json | grep -o '"snapshot_bytes":[0-9]*' | sed 's/.*://' | awk '{ sum += $1 } END { print sum }')
 files=$(wc -c plain.slow/latest/*.safetensors | awk 'END { print $1 }')
-ok "the copy is counted: as large as the files, but for headers and alignment" test "$copies" -gt $((files * 9 / 10)) -a "$copies" -lt $((files * 11 / 10))
+ok "the copy is counted: as large as the files, except headers and alignment" test "$copies" -gt $((files * 9 / 10)) -a "$copies" -lt $((files * 11 / 10))
 
 # ---- --keep ----
 for name in $names; do
@@ -166,7 +166,7 @@ for name in $names; do
   is "$name: nor older than one before" "$backwards" 0
   ok "$name: there were steps" test "$last" -ge 3
   sleep 0.2
-  ok "$name: it goes on from there" train $name --resume --checkpoint $name.killed --keep 3 --steps $((last + 2))
+  ok "$name: it resumes from there" train $name --resume --checkpoint $name.killed --keep 3 --steps $((last + 2))
   is "$name: and tidies up" "$(ls $name.killed | wc -l | tr -d ' ') $(ls -d $name.killed/*.tmp 2>/dev/null)" "4 "
 done
 finish

@@ -27,7 +27,7 @@ score() { # NAME OUTPUT OPTION...
 }
 last=$(score single single.json | tail -n 1)
 matches "the last line is eval's" "$last" '{"loss":*,"perplexity":*,"tokens":432}'
-same_result() { # LINE OTHER: but for the order in which losses were added
+same_result() { # LINE OTHER: except for the order in which losses were added
   printf '%s\n' "$@" | sed 's/{"loss":\([^,]*\),"perplexity":\([^,]*\),"tokens":\([^}]*\)}/\1 \2 \3/' |
     awk 'NR == 1 { loss = $1; perplexity = $2; tokens = $3 }
       END { exit !(NR == 2 && tokens == $3 && loss / $1 - 1 < 1e-12 && 1 - loss / $1 < 1e-12 && perplexity / $2 - 1 < 1e-11 && 1 - perplexity / $2 < 1e-11) }'
@@ -108,7 +108,7 @@ ok "a model without tokens" build mlp "$topologies/mlp_1.cfg"
 ./mlp score --init none --output x 2>err
 is "has nothing to score: status" $? 64
 matches "has nothing to score: message" "$(cat err)" "penstock: score: *loss is a sum"
-# What is left behind the last full window is scored as well, whatever its length; a token gets what it gets in a full window.
+# The rest after the last full window is scored as well, whatever its length; its tokens get the same scores as in a full window.
 values one.json >one.values
 for length in 2 5 16 17 18 35 422; do
   head -c $length text.bin.text >part.text

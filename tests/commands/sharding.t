@@ -1,6 +1,6 @@
 #!/bin/sh
 # sharding.t: what replicas share out among them (data_parallel.shard) changes memory, and no bit: losses, norms and checkpoints are those of
-# replicas that keep everything, on any number of ranks; any of them goes on from any other's checkpoint.
+# replicas that keep everything, on any number of ranks; any of them resumes from any other's checkpoint.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 
 steps=4
@@ -63,7 +63,7 @@ END
 ok "one rank and four have the same bits" same_bits $steps ranks1_none ranks4_optimizer
 ok "a loop and a V have the same bits" same_bits $steps ranks1_none v2_optimizer
 
-# Memory is really smaller: the moments of each replica are half, but for what a block of 4096 elements rounds up.
+# Memory is really smaller: the moments of each replica are half, except for rounding up to blocks of 4096 elements.
 bytes_of() { "$scratch/$1" info --json | sed "s/.*\"rank\":\\[{[^}]*\"$2\":\\([0-9]*\\).*/\\1/"; }
 moments=$(bytes_of ranks1_none moment_bytes)
 ok "moments are less than 0.6 of what they were" test $((10 * $(bytes_of ranks1_optimizer moment_bytes))) -lt $((6 * moments))
@@ -86,16 +86,16 @@ same_end() {
     cmp "$scratch/$1.ckpt/latest/model.safetensors" "$scratch/$2.ckpt/latest/model.safetensors" &&
     cmp "$scratch/$1.ckpt/latest/optimizer.safetensors" "$scratch/$2.ckpt/latest/optimizer.safetensors"
 }
-ok "everything kept goes on from everything kept" go_on ranks1_none ranks2_none
+ok "no sharding resumes from no sharding" go_on ranks1_none ranks2_none
 for kind in $kinds; do
-  ok "shard = $kind goes on from everything kept, on other ranks" go_on ranks4_$kind ranks2_none
+  ok "shard = $kind resumes from no sharding, on other ranks" go_on ranks4_$kind ranks2_none
   ok "to the same bits" same_end ranks1_none.ranks2_none ranks4_$kind.ranks2_none
-  ok "everything kept goes on from shard = $kind" go_on ranks1_none v2_$kind
+  ok "no sharding resumes from shard = $kind" go_on ranks1_none v2_$kind
   ok "to the same bits" same_end ranks1_none.ranks2_none ranks1_none.v2_$kind
   ok "three replicas go on from two, with shard = $kind" go_on three_$kind ranks2_$kind
 done
 ok "one replica trains on from shards" train one -s data_parallel.replicas=1 -s pipeline.microbatches=8 -s data_parallel.shard=optimizer
-ok "and goes on from two" go_on one ranks2_optimizer
+ok "and resumes from two" go_on one ranks2_optimizer
 ok "checksums are those of the files" sh -c "grep -q $(sha256sum "$scratch/ranks1_none.ckpt/latest/model.safetensors" | cut -c1-64) '$scratch/ranks1_none.sums'"
 ok "the manifests agree in all checksums" cmp "$scratch/ranks1_none.ckpt/latest/manifest.json" "$scratch/ranks1_optimizer.ckpt/latest/manifest.json"
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # signals.t: SIGTERM and SIGINT, to the parent, to a rank, to all: every rank leaves after the same step, saved, status 0; and the run
-# goes on from there as if nothing had been.
+# has the same results as one without a signal.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 
 cat >"$scratch/four.cfg" <<'END'
@@ -55,7 +55,7 @@ free TERM parent
 free INT 2
 END
 
-# Two runs in one folder would write over each other's checkpoints: the later one is refused, and the earlier one goes on.
+# Two runs in one folder would write over each other's checkpoints: the later one is refused, and the earlier one continues.
 rm -rf "$scratch/log" "$scratch/ckpt"
 "$scratch/four" train --quiet --log "$scratch/log" --checkpoint "$scratch/ckpt" 2>"$scratch/err" &
 run=$!
@@ -70,7 +70,7 @@ ok "and is saved" saved_last_step
 "$scratch/free" train --quiet --checkpoint "$scratch/ckpt" --steps 3
 is "then another one may save there" $? 0
 
-# One that goes on in the folder of a run that is just leaving begins where that one ended, not where it last was saved before.
+# A run that resumes in the folder of a run that is ending starts after the last step of that one, not after an earlier save.
 rm -rf "$scratch/log" "$scratch/ckpt"
 "$scratch/four" train --quiet --log "$scratch/log" --checkpoint "$scratch/ckpt" --save-every 2 2>"$scratch/err" &
 run=$!
@@ -84,7 +84,7 @@ await_steps "$scratch/next" 1
 kill -TERM "$next"
 wait "$next"
 is "a run that resumes what is just leaving: status" "$?: $(cat "$scratch/err2")" "0: "
-is "it begins behind the other's last step" "$(log_field "$scratch/next" step | head -n 1)" "$(($(log_field "$scratch/log" step | tail -n 1) + 1))"
+is "it starts after the other's last step" "$(log_field "$scratch/next" step | head -n 1)" "$(($(log_field "$scratch/log" step | tail -n 1) + 1))"
 
 # A signal before there are ranks, here while the run waits for the folder, ends it in order, too: after its first step, saved.
 rm -rf "$scratch/log" "$scratch/next" "$scratch/ckpt"

@@ -1,12 +1,12 @@
 #!/bin/sh
-# tied.t: head and embedding are one tensor: the same bits wherever the two stand, the tensor once in every file, its norm once, and loss
+# tied.t: head and embedding are one tensor: the same bits on any ranks, the tensor once in every file, its norm once, and loss
 # and norm those of an f64 model written with PyTorch's operators, where there is PyTorch.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 
 make_tokens "$scratch/data.bin" 4000
 describe llama 8 "kv_heads = 2; tie_embeddings = true;"
 sed 's/tie_embeddings/dtype = "bf16"; &/' "$scratch/llama.cfg" >"$scratch/bf16.cfg" # the head reads a copy; across ranks, of another's
-describe gpt2 8 "" # tied unless told otherwise, as Hugging Face has it
+describe gpt2 8 "" # tied by default, as in Hugging Face
 
 # train NAME FAMILY OPTIONS...: builds and trains.
 train() { train_model 4 "$@"; }
@@ -42,13 +42,13 @@ for ranks in 2 4; do
   ok "without clipping: $ranks ranks have the same bits" same free_one free_$ranks
 done
 
-# An order from a file has no times: the head's gradient goes behind all else.
+# An order from a file has no times: the head's gradient is sent after everything else.
 "$gen" -p actions -o "$scratch/given.actions" -s pipeline.ranks=4 "$scratch/llama.cfg"
 ok "--print=actions shows the schedule's kinds alone" sh -c "! grep -E '(SEND|RECV|WAIT)_[GV]|ADD_TIED_GRAD' '$scratch/given.actions'"
 ok "an order from a file trains" train llama_given llama --actions="$scratch/given.actions" -s pipeline.ranks=4
 ok "an order from a file has the same bits" same llama_one llama_given
 
-# The tensor stands once in the files; a frozen one stays as it was.
+# The tensor is in the files once; a frozen one does not change.
 header() { head -c "$(($(od -An -td8 -N8 "$1") + 8))" "$1" | tail -c +9; }
 is "model.safetensors has no lm_head" "$(header "$scratch/llama_four.ckpt/latest/model.safetensors" | grep -c lm_head)" 0
 is "and the embedding once" "$(header "$scratch/llama_four.ckpt/latest/model.safetensors" | grep -o '"model.embed_tokens.weight"' | wc -l)" 1

@@ -43,7 +43,7 @@ int32() {
   od -An -td4 -j "$((4 * $1))" -N 4 "$2" | tr -d ' '
 }
 
-# The bytes that the tokens of a file stand for, by an independent way: each uint16 as a character. $1 FILE
+# The bytes of a file's tokens, computed independently: each uint16 as a character. $1 FILE
 decode() {
   od -An -v -tu2 -w2 -j 1024 "$1" | awk '{ if ($1 > 255) exit 1; printf "%03o\n", $1 }' |
     while read -r octal; do printf "\\$octal"; done

@@ -212,7 +212,7 @@ while IFS=$tab read -r path type allowed; do
   result "$path: wrong values as an override" $good
 done <settings
 
-# SCHEDULES in a message stands for the names of the table.
+# SCHEDULES in a message is replaced by the names of the table.
 schedules=$(sed -n 's/^PEN_SCHEDULE([a-z0-9_]*, [a-z0-9_]*, [a-z0-9_]*, \("[^"]*"\),.*/\1/p' "$top_srcdir/gen/topology/schedules.def" |
   awk '{ line[NR] = $0 } END { for (i = 1; i <= NR; i++) printf "%s%s", line[i], i == NR - 1 ? " or " : i < NR ? ", " : "" }')
 say() { printf '%s\n' "$1" | sed "s/SCHEDULES/$schedules/"; }
@@ -322,7 +322,7 @@ grammar "an include amid a line" 'batch = { @include "microbatch.cfg"\n};' \
 grammar "no include within a comment or a string" '/*\n@include "absent.cfg"\n*/ pipeline = { ranks = "a @include"; };' \
   '3: pipeline.ranks = "a @include": a whole number from 1 to 4096'
 
-# ---- at odds: OVERRIDES, the setting that is blamed as it stands there, and why ----
+# ---- contradictions: OVERRIDES, the setting that the message names, and the reason ----
 while IFS=$tab read -r overrides message; do
   set --
   for override in $overrides; do set -- "$@" -s "$override"; done
