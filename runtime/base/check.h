@@ -1,13 +1,13 @@
-/* check.h: how the runtime stops when it must: user mistakes (pen_fail), a system that says no
- * (pen_check), our own bugs (pen_assert). Each prints one line on standard error, in one write, and
- * only the first failing rank of a run speaks. */
+/* check.h: how the runtime ends on an error: a user's mistake (pen_fail), a failure of the system
+ * or a library (pen_check), an internal error (pen_assert). Each prints one line on standard error,
+ * in one write, and of a run only the first failing rank prints. */
 #ifndef PEN_CHECK_H
 #define PEN_CHECK_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* sysexits(3)'s numbers, as far as design.md §10 uses them. */
+/* The numbers of sysexits(3) that docs/design.md section 10 uses. */
 enum pen_status {
   PEN_EXIT_USAGE = 64,
   PEN_EXIT_DATA = 65,
@@ -20,17 +20,17 @@ enum pen_status {
   PEN_EXIT_DIGEST = 76,
 };
 
-/* Prints `penstock: ` and the message, a newline added, and ends this process with `status`; within
- * a run the other ranks follow with the same status. For what a user can mend: options, files, a
- * full disk. Allocates nothing. */
+/* Prints `penstock: `, the message and a newline, and exits with `status`; in a run the other ranks
+ * exit with the same status. For what a user can correct: options, files, a full disk. Allocates
+ * nothing. */
 _Noreturn void pen_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Prints the same line and goes on. */
+/* Prints the same line and returns. */
 void pen_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* pen_check(condition, format, ...): always on; for what the system or a library may refuse. When
- * the condition is false, says host, rank, action, file:line, the message, and errno's text, and
- * ends with PEN_EXIT_SYSTEM. */
+/* pen_check(condition, format, ...): always on, for calls of the system or a library. If the
+ * condition is false, prints host, rank, action, file:line, the message and the text of errno, and
+ * exits with PEN_EXIT_SYSTEM. */
 #define pen_check(condition, ...)                        \
   do {                                                   \
     if (__builtin_expect(!(condition), 0)) {             \
@@ -40,8 +40,8 @@ void pen_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 _Noreturn void pen_check_failed(const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* pen_assert(condition): what cannot happen unless we erred. On by default; -DPEN_NO_ASSERT leaves
- * it out. Aborts. */
+/* pen_assert(condition): for what only an internal error can cause. On by default; -DPEN_NO_ASSERT
+ * removes it. Aborts. */
 #ifdef PEN_NO_ASSERT
 #define pen_assert(condition) ((void)sizeof(condition))
 #else
@@ -51,12 +51,12 @@ _Noreturn void pen_check_failed(const char *file, int line, const char *format, 
 #endif
 _Noreturn void pen_assert_failed(const char *file, int line, const char *condition);
 
-/* Who speaks in these messages. Outside a run (and in tests) nobody is set, and the process speaks
- * for itself. */
+/* The rank that these messages name. Outside a run, and in tests, none is set. */
 struct pen_speaker {
-  int rank;                                   /* -1: none */
-  void (*describe)(char *text, size_t bytes); /* names the action that runs; may be null */
-  bool (*claim)(int status); /* records the status for the run; false: another rank spoke first */
+  int rank; /* -1: none */
+  void (*describe)(char *text,
+                   size_t bytes); /* writes the name of the current action; may be null */
+  bool (*claim)(int status); /* records the status for the run; false: another rank printed first */
 };
 void pen_check_speaker(const struct pen_speaker *speaker); /* copied */
 

@@ -1,7 +1,6 @@
-/* seal.c: the moment after which nothing is allocated, and the test build that proves it.
+/* seal.c: from pen_seal() on nothing is allocated, which a test build checks.
  *
- * The linker's --wrap catches the calls in our own objects, and not those that a library makes for
- * itself:
+ * The linker's --wrap redirects the calls of the project's objects, not those within a library:
  *   -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=free,--wrap=aligned_alloc,--wrap=posix_memalign,--wrap=mmap
  *   -Wl,--wrap=munmap,--wrap=open,--wrap=fopen,--wrap=pthread_create */
 #include "runtime/base/seal.h"
@@ -11,7 +10,7 @@
 #include "runtime/base/check.h"
 
 static _Thread_local bool
-    sealed; /* a thread that writes checkpoints opens files while its rank keeps the seal */
+    sealed; /* per thread: one that writes checkpoints opens files while its rank is sealed */
 
 void pen_seal(void) { sealed = true; }
 
@@ -23,7 +22,7 @@ void pen_unseal(void) { sealed = false; }
 #include <stdio.h>
 #include <sys/types.h>
 
-/* Declares the real function and defines the one that our objects get. */
+/* Declares the real function and defines its replacement. */
 #define WRAP(result, name, parameters, arguments) \
   result __real_##name parameters;                \
   result __wrap_##name parameters;                \

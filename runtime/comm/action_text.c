@@ -1,4 +1,4 @@
-/* action.c: names of rows. */
+/* action_text.c: the names of actions (see action_text.h). */
 #include "runtime/comm/action_text.h"
 
 #include <stdio.h>
@@ -10,8 +10,7 @@ static const char *const kind_text[] = {
 #include "runtime/plan/actions.def"
 };
 
-/* What a kind is called in the lost line: itself, but for waits, which lowering adds to a receive.
- */
+/* The kind that the `lost` line names in place of a wait, which lowering adds to a receive. */
 static const uint8_t receive_of[PEN_ACTION_KINDS] = {[PEN_WAIT_F] = PEN_RECV_F,
                                                      [PEN_WAIT_B] = PEN_RECV_B,
                                                      [PEN_WAIT_G] = PEN_RECV_G,
@@ -22,9 +21,9 @@ const char *pen_action_kind_text(unsigned kind) {
   return kind_text[kind];
 }
 
-static char *put(char *text, size_t bytes, const struct pen_action *action, unsigned kind) {
+static char *write_name(char *text, size_t bytes, const struct pen_action *action, unsigned kind) {
   const char *name = pen_action_kind_text(kind);
-  if (!pen_kind_has_stage((int)kind)) { /* the rows of the step's end belong to no stage */
+  if (!pen_kind_has_stage((int)kind)) { /* an action at the end of the step */
     snprintf(text, bytes, "%s", name);
   } else if (!pen_kind_has_microbatch((int)kind)) {
     snprintf(text, bytes, "%u%s", (unsigned)action->stage, name);
@@ -34,12 +33,12 @@ static char *put(char *text, size_t bytes, const struct pen_action *action, unsi
   return text;
 }
 
-char *pen_action_text(char *text, size_t bytes, const struct pen_action *action) {
-  return put(text, bytes, action, action->kind);
+char *pen_action_name(char *text, size_t bytes, const struct pen_action *action) {
+  return write_name(text, bytes, action, action->kind);
 }
 
-char *pen_action_text_known(char *text, size_t bytes, const struct pen_action *action) {
+char *pen_action_name_reported(char *text, size_t bytes, const struct pen_action *action) {
   pen_assert(action->kind < PEN_ACTION_KINDS);
-  return put(text, bytes, action,
-             receive_of[action->kind] ? receive_of[action->kind] : action->kind);
+  return write_name(text, bytes, action,
+                    receive_of[action->kind] ? receive_of[action->kind] : action->kind);
 }

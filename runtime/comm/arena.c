@@ -1,4 +1,4 @@
-/* arena.c: reserves a rank's memory and makes it present (see arena.h). */
+/* arena.c: reserves a rank's memory and makes it resident (see arena.h). */
 #define _GNU_SOURCE
 #include "runtime/comm/arena.h"
 
@@ -14,8 +14,8 @@ enum { HUGE_BYTES = 2 << 20 };
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* Makes pages present and writable without changing them. Kernels before 5.14 cannot be asked: then
- * by a sum that adds nothing, atomic, since a peer's window may be in use. */
+/* Makes pages resident and writable without a change. Before Linux 5.14 by atomic additions of
+ * zero, since a peer's region may be in use. */
 static void touch(unsigned char *from, size_t bytes) {
   if (bytes == 0 || madvise(from, bytes, MADV_POPULATE_WRITE) == 0) {
     return;
@@ -26,8 +26,7 @@ static void touch(unsigned char *from, size_t bytes) {
   }
 }
 
-/* An address range of huge-page alignment: reserve more than needed and use the aligned part; the
- * rest stays a reservation. */
+/* Reserves an address range that is aligned to a huge page. */
 static unsigned char *reserve(size_t bytes) {
   unsigned char *memory =
       mmap(NULL, bytes + HUGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -53,8 +52,7 @@ unsigned char *pen_arena_open(const struct pen_plan *plan, uint32_t replica, uin
     void *at = mmap(arena + window, bytes - window, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     pen_check(at == arena + window, "cannot map %zu bytes for the arena", bytes - window);
-    madvise(arena + window, bytes - window,
-            MADV_HUGEPAGE); /* a wish; without huge pages it only runs slower */
+    madvise(arena + window, bytes - window, MADV_HUGEPAGE); /* may fail: it is only slower then */
   }
   touch(arena, window);
   touch(arena + window, bytes - window);
@@ -80,13 +78,13 @@ void pen_arena_reach_peers(const struct pen_plan *plan, const struct pen_profile
 
 unsigned char *pen_arena_staging(const struct pen_plan *plan, uint32_t rank) {
   size_t bytes = plan->memory[rank].arena_bytes;
-  void *shadow =
+  void *staging =
       mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  pen_check(shadow != MAP_FAILED,
-            "cannot reserve %zu bytes of addresses for weights under way to the device", bytes);
-  return shadow;
+  pen_check(staging != MAP_FAILED,
+            "cannot reserve %zu bytes of addresses for weights to be copied to the device", bytes);
+  return staging;
 }
 
-void pen_arena_staging_free(const struct pen_plan *plan, uint32_t rank, unsigned char *shadow) {
-  munmap(shadow, plan->memory[rank].arena_bytes);
+void pen_arena_staging_free(const struct pen_plan *plan, uint32_t rank, unsigned char *staging) {
+  munmap(staging, plan->memory[rank].arena_bytes);
 }

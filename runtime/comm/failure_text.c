@@ -1,4 +1,4 @@
-/* lost.c: the line that tells of a lost rank (see lost.h). */
+/* failure_text.c: the line that reports a lost rank (see failure_text.h). */
 #include "runtime/comm/failure_text.h"
 
 #include <stdio.h>
@@ -6,10 +6,10 @@
 
 #include "runtime/comm/action_text.h"
 
-/* The row at `ordinal` of all that a rank has run or will. Before the step at hand came the last
- * row of another, which is alike in all profiles. */
-static const char *row_text(const struct pen_plan *plan, const struct pen_shared *shared,
-                            uint32_t rank, uint64_t ordinal, char *text, size_t bytes) {
+/* The name of the action at `ordinal`, counted over all steps. Before the current step it is the
+ * last action of a step, which is the same in all profiles. */
+static const char *action_name_at(const struct pen_plan *plan, const struct pen_shared *shared,
+                                  uint32_t rank, uint64_t ordinal, char *text, size_t bytes) {
   const struct pen_rank_state *state = &shared->ranks[rank];
   const struct pen_rank_program *program =
       &plan->profiles[atomic_load(&state->profile) % plan->profile_count]
@@ -17,7 +17,7 @@ static const char *row_text(const struct pen_plan *plan, const struct pen_shared
   uint64_t began = atomic_load(&state->step_began);
   uint64_t row =
       ordinal < began ? program->action_count - 1 : (ordinal - began) % program->action_count;
-  return pen_action_text_known(text, bytes, &program->actions[row]);
+  return pen_action_name_reported(text, bytes, &program->actions[row]);
 }
 
 static const char *place_text(const struct pen_plan *plan, const struct pen_shared *shared,
@@ -26,7 +26,8 @@ static const char *place_text(const struct pen_plan *plan, const struct pen_shar
   if (phase != PEN_PHASE_STEPS) {
     return phase == PEN_PHASE_SAVE ? "SAVE" : "START";
   }
-  return row_text(plan, shared, rank, atomic_load(&shared->ranks[rank].finished), text, bytes);
+  return action_name_at(plan, shared, rank, atomic_load(&shared->ranks[rank].finished), text,
+                        bytes);
 }
 
 char *pen_failure_line(char *line, size_t bytes, const struct pen_plan *plan,
@@ -36,7 +37,7 @@ char *pen_failure_line(char *line, size_t bytes, const struct pen_plan *plan,
   const struct pen_rank_state *state = &shared->ranks[lost];
   uint64_t finished = atomic_load(&state->finished);
   if (finished > 0) {
-    row_text(plan, shared, lost, finished - 1, after, sizeof after);
+    action_name_at(plan, shared, lost, finished - 1, after, sizeof after);
   }
   if (waiter != PEN_NONE) {
     snprintf(who, sizeof who, "rank %u waits at %s for rank %u", waiter,
@@ -70,10 +71,10 @@ char *pen_failure_bootstrap_text(char *text, size_t bytes, const struct pen_plan
   return text;
 }
 
-/* Over NCCL peers swap when all have come to a row, and none of them can tell who has stopped in it
- * (queue_told.c): of a lost one the others wait. */
-static bool swaps_with(const struct pen_plan *plan, const struct pen_shared *shared, uint32_t rank,
-                       uint32_t lost) {
+/* With NCCL, peers exchange data when all have reached the action, and none knows which of them has
+ * stopped in it (device/progress.c): if one is lost, the others wait for it. */
+static bool exchanges_with(const struct pen_plan *plan, const struct pen_shared *shared,
+                           uint32_t rank, uint32_t lost) {
   const struct pen_rank_state *state = &shared->ranks[rank], *other = &shared->ranks[lost];
   const struct pen_rank_program *program =
       &plan->profiles[atomic_load(&state->profile) % plan->profile_count]
@@ -99,7 +100,7 @@ uint32_t pen_failure_waiter(const struct pen_plan *plan, const struct pen_shared
     }
   }
   for (uint32_t r = 0; r < shared->process_count && waiter == PEN_NONE; r++) {
-    waiter = r != lost && swaps_with(plan, shared, r, lost) ? r : PEN_NONE;
+    waiter = r != lost && exchanges_with(plan, shared, r, lost) ? r : PEN_NONE;
   }
   return waiter;
 }

@@ -1,4 +1,4 @@
-/* lost.h: the line that tells of a lost rank (design.md section 10). */
+/* failure_text.h: the line that reports a lost rank (docs/design.md section 10). */
 #ifndef PEN_FAILURE_TEXT_H
 #define PEN_FAILURE_TEXT_H
 
@@ -9,34 +9,33 @@
 #include "runtime/comm/shared_control.h"
 #include "runtime/plan/plan.h"
 
-/* Writes the line, without its end, from what the ranks tell of themselves in shared memory: `lost`
- * and `waiter` (PEN_NONE: no rank waits) are global ranks. Returns line. */
+/* Writes the line, without a newline, from the ranks' state in shared memory. `lost` and `waiter`
+ * (PEN_NONE: no rank waits) are global ranks. Returns line. */
 char *pen_failure_line(char *line, size_t bytes, const struct pen_plan *plan,
                        const struct pen_shared *shared, uint32_t lost, const char *cause,
                        uint32_t waiter);
 
 enum { PEN_FAILURE_LINE_BYTES = 768 };
 
-/* What a rank on a device is about as it connects, and with whom: "trying a pair of ranks (2>3)";
- * empty where that is not known. Returns text. */
+/* Writes the bootstrap stage of a rank on a device and its channel: "trying a pair of ranks (2>3)";
+ * empty if it is not known. Returns text. */
 char *pen_failure_bootstrap_text(char *text, size_t bytes, const struct pen_plan *plan,
                                  const struct pen_shared *shared, uint32_t rank);
 
 enum { PEN_BOOTSTRAP_TEXT_BYTES = 96 };
 
-/* A rank that says that it waits for `lost`: better one whose row does than one whose messages do;
- * or a peer that swaps with it. PEN_NONE: no rank does. */
+/* A rank that waits for `lost`, preferably one whose action does rather than its sends; else a peer
+ * that exchanges data with it. PEN_NONE: no rank does. */
 uint32_t pen_failure_waiter(const struct pen_plan *plan, const struct pen_shared *shared,
                             uint32_t lost);
 
-/* A rank that is waited for: all that it does, or its rows alone, whatever they send. */
+/* A rank that is waited for: for all its work, or for its actions only, not for their sends. */
 struct pen_awaited {
   uint32_t rank;
   bool rows;
 };
 
-/* On to whom it waits for itself, as it says, unless what it waits for has come; false: for nobody.
- */
+/* Moves to the rank that this one waits for, unless its wait is over; false: it does not wait. */
 bool pen_failure_follow(const struct pen_shared *shared, struct pen_awaited *at);
 
 #endif

@@ -1,4 +1,4 @@
-/* here.c: which processes to start here (see here.h). */
+/* local_ranks.c: which ranks this command starts (see local_ranks.h). */
 #include "runtime/comm/local_ranks.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 
 #include "runtime/base/check.h"
 
-/* What launchers tell the processes that they start, in the order in which they are asked. */
+/* The variables in which launchers give a process its rank, in the order in which they are read. */
 static const char *const variables[] = {"SLURM_PROCID", "PMIX_RANK", "OMPI_COMM_WORLD_RANK",
                                         "RANK"};
 
@@ -27,7 +27,7 @@ static struct pen_local_ranks one_rank(const struct pen_plan *plan, const char *
   return (struct pen_local_ranks){(uint32_t)rank, 1};
 }
 
-/* The same name, or the same but for a domain that one of them has. */
+/* Whether the names are equal, except for a domain that only one of them has. */
 static bool same_host(const char *name, const char *other) {
   const size_t bytes = strcspn(name, "."), other_bytes = strcspn(other, ".");
   const bool short_one = name[bytes] == '\0' || other[other_bytes] == '\0';

@@ -1,4 +1,4 @@
-/* here.h: which of a deployment's processes are this host's, or this command's, to start. */
+/* local_ranks.h: which ranks of a deployment this command starts. */
 #ifndef PEN_LOCAL_RANKS_H
 #define PEN_LOCAL_RANKS_H
 
@@ -12,10 +12,10 @@ struct pen_local_ranks {
   uint32_t first, count;
 };
 
-/* All of a plan for one host. Of one for several: the rank that --rank names, or else the first
- * that is set of SLURM_PROCID, PMIX_RANK, OMPI_COMM_WORLD_RANK, RANK; else those of the host whose
- * name in the plan is this one's, with or without its domain. Fails (64) where a number is none of
- * the plan's, or no name fits. */
+/* Plan of one host: all ranks. Plan of several hosts: the rank that --rank names, else the first
+ * that is set of SLURM_PROCID, PMIX_RANK, OMPI_COMM_WORLD_RANK, RANK; else the ranks of the host
+ * whose name in the plan is that of this host, with or without its domain. Fails (64) on a rank
+ * that the plan does not have, or if no host's name matches. */
 struct pen_local_ranks pen_local_ranks_of(const struct pen_plan *plan,
                                           const struct pen_options *options);
 

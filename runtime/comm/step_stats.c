@@ -1,15 +1,15 @@
-/* step.c: learning rate, clipping and the loss of a step (see step.h). All in f64, in one order:
- * the same bits everywhere. */
+/* step_stats.c: the norm and the loss of a step (see step_stats.h), in f64 and in one order, so
+ * that all ranks get the same bits. */
 #include "runtime/comm/step_stats.h"
 
 #include <math.h>
 
-double pen_step_stats_norm(const struct pen_plan *plan, const double *board) {
+double pen_step_stats_norm(const struct pen_plan *plan, const double *stats) {
   double sum = 0.0, most = 0.0;
   for (uint32_t w = 0; w < plan->weight_count; w++) { /* a frozen weight's entries are 0 */
     for (uint32_t shard = 0; shard < plan->replica_count; shard++) {
       uint32_t replica = (uint32_t)(((uint64_t)w + shard) % plan->replica_count);
-      double entry = board[pen_step_stats_first(plan, replica) + w];
+      double entry = stats[pen_step_stats_first(plan, replica) + w];
       sum += entry;
       most = entry > most ? entry : most;
     }
@@ -17,17 +17,17 @@ double pen_step_stats_norm(const struct pen_plan *plan, const double *board) {
   return plan->optimizer.norm == PEN_NORM_TWO ? sqrt(sum) : isnan(sum) ? sum : most;
 }
 
-double pen_step_stats_loss_sum(const struct pen_plan *plan, const double *board) {
+double pen_step_stats_loss_sum(const struct pen_plan *plan, const double *stats) {
   double sum = 0.0;
   for (uint32_t d = 0; d < plan->replica_count; d++) {
     for (uint32_t m = 0; m < plan->loss_count; m++) {
-      sum += board[pen_step_stats_first(plan, d) + plan->weight_count + m];
+      sum += stats[pen_step_stats_first(plan, d) + plan->weight_count + m];
     }
   }
   return sum;
 }
 
-double pen_step_stats_loss(const struct pen_plan *plan, const double *board, uint64_t targets) {
-  double sum = pen_step_stats_loss_sum(plan, board);
+double pen_step_stats_loss(const struct pen_plan *plan, const double *stats, uint64_t targets) {
+  double sum = pen_step_stats_loss_sum(plan, stats);
   return plan->loss_is_mean && targets != 0 ? sum / (double)targets : sum;
 }

@@ -1,11 +1,11 @@
-/* generate.c: the window over what has been written, and what is shown of it (see generate.h).
+/* generate.c: samples tokens one by one and prints them (see generate.h).
  *
- * Three ops are tapped: TOKENS and TARGETS read the sample at hand instead of a file, and
- * CROSS_ENTROPY's logits are drawn from instead of summed up; on a device when the step is over, by
- * fetching the one row, since nothing behind them writes there. The rank of the last stage tells of
- * the new token in its state, which other hosts see, too; all ranks read it when each has ended the
- * step, and so agree on which sample is at hand, how long it is, and which window holds it. Tokens
- * go by turns of two: when the next but one is drawn, all have come to a step behind this one. */
+ * Three ops have hooks: TOKENS and TARGETS read the current sample instead of a file, and the next
+ * token is sampled from the logits of CROSS_ENTROPY; on a device after the step, by fetching the
+ * one row, which nothing overwrites. The rank of the last stage publishes the token in its state,
+ * also to other hosts. All ranks read it after the step, and so agree on the current sample, its
+ * length and its window. There are two entries, used alternately: before an entry is written again,
+ * all ranks have begun a later step. */
 #include "kernels/kernels.h"
 #include "runtime/commands/generate.h"
 
@@ -31,14 +31,14 @@ static struct {
   uint64_t key;
   struct {
     struct pen_op_hook tokens, targets, loss;
-    const unsigned char *logits; /* there; of the rank of the last stage, on a device */
+    const unsigned char *logits; /* on a device: of the rank of the last stage */
   } taps[PEN_BUCKETS_MAX];
-  uint32_t shape_count; /* so many are tapped */
+  uint32_t shape_count; /* profiles with hooks */
   uint32_t rank, replica;
   double *weights;    /* [vocab] */
   float *logits;      /* [vocab] */
   unsigned char *row; /* [vocab] of the model's dtype: what is fetched */
-  /* What the step at hand goes on with; `sample` may be past the last: */
+  /* Of the current step; `sample` may be past the last: */
   uint64_t sample, written;
   uint64_t taken; /* steps whose tokens are known */
 } generation;
@@ -58,7 +58,7 @@ static uint64_t read_numbers(const struct pen_plan *plan, const char *text, uint
     unsigned long long token = strtoull(at, &end, 10);
     if (*at < '0' || *at > '9' || errno != 0 || token >= plan->vocab ||
         (*end != ' ' && *end != '\0')) {
-      pen_fail(PEN_EXIT_USAGE, "--prompt: %.*s: token numbers below %u, parted by blanks",
+      pen_fail(PEN_EXIT_USAGE, "--prompt: %.*s: token numbers below %u, separated by spaces",
                (int)strcspn(at, " "), at, plan->vocab);
     }
     if (to != NULL) {
@@ -117,7 +117,7 @@ static uint64_t window_start(const struct pen_vm *vm) {
                                                     : 0;
 }
 
-/* Past the last sample there may be one step more, which nobody looks at. */
+/* After the last sample there may be one more step, whose result is not used. */
 static bool at_end(void) { return generation.sample == generation.options->samples; }
 
 static void read_window(const struct pen_call *call) {
@@ -126,11 +126,11 @@ static void read_window(const struct pen_call *call) {
   const uint32_t *from = sample_of(at_end() ? 0 : generation.sample) + first;
   int32_t *to = call->operand[0];
   for (uint64_t t = 0; t < (uint64_t)call->dim[0]; t++) {
-    to[t] = t < count ? (int32_t)from[t] : 0; /* what follows is seen by nothing before it */
+    to[t] = t < count ? (int32_t)from[t] : 0; /* earlier tokens do not attend to later ones */
   }
 }
 
-/* Nothing is foretold but by drawing. */
+/* No target: the loss is not used. */
 static void no_targets(const struct pen_call *call) {
   int32_t *to = call->operand[0];
   for (int64_t r = 0; r < call->dim[0]; r++) {
@@ -143,7 +143,7 @@ static size_t row_bytes(const struct pen_vm *vm) {
   return vm->plan->vocab * (vm->plan->dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float));
 }
 
-/* Where among the logits the row is that foretells the sample's next token. */
+/* The offset in the logits of the row that predicts the sample's next token. */
 static size_t row_offset(const struct pen_vm *vm) {
   return (generation.written - window_start(vm) - 1) * row_bytes(vm);
 }
@@ -185,14 +185,14 @@ static uint32_t tapped(const struct pen_vm *vm) {
   return s;
 }
 
-/* On a device, in the place of CROSS_ENTROPY: keeps in mind where the logits are, which is the same
- * in every step of a shape. */
+/* On a device, in place of CROSS_ENTROPY: records the address of the logits, which is the same in
+ * every step of a profile. */
 static void note_logits(const struct pen_call *call) {
   generation.taps[tapped(((const struct pen_op_hook *)call->prepared)->context)].logits =
       call->operand[LOGITS];
 }
 
-/* A device's step is done: fetches the row and draws from it. */
+/* After a step on a device: fetches the row and samples from it. */
 static bool fetch_and_draw(const struct pen_run *run, struct pen_vm *vm) {
   (void)run;
   const unsigned char *logits = generation.taps[tapped(vm)].logits;
@@ -208,7 +208,7 @@ static bool fetch_and_draw(const struct pen_run *run, struct pen_vm *vm) {
   return true;
 }
 
-/* ---- what is shown ---- */
+/* ---- output ---- */
 
 static void print(const char *text, size_t bytes) {
   if (pen_file_write(STDOUT_FILENO, text, bytes) != 0) {
@@ -224,7 +224,7 @@ static void show(const struct pen_plan *plan, const uint32_t *tokens, uint64_t c
     bool unprintable = plan->vocab <= BYTE_VOCAB && (tokens[t] < 32 || tokens[t] == 127) &&
                        tokens[t] != '\n' && tokens[t] != '\t';
     if (unprintable && isatty(STDOUT_FILENO)) {
-      text[0] = '?'; /* a model that knows little must not steer a terminal */
+      text[0] = '?'; /* no control characters to a terminal */
     }
     print(text, (size_t)bytes);
   }
@@ -234,8 +234,8 @@ static uint32_t drawing_rank(const struct pen_run *run) {
   return pen_last_stage_rank(run->plan, run->profile);
 }
 
-/* The rank that shows the texts: the one that has drawn them. Other replicas, where there are any,
- * only help with weights. */
+/* Whether this rank prints the texts: the one that samples them. Other replicas only provide
+ * weights. */
 static bool shows(const struct pen_run *run) {
   return drawing_rank(run) == generation.rank && generation.replica == 0;
 }
@@ -261,7 +261,7 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   pen_vm_hook(vm, PEN_OP_CROSS_ENTROPY, &generation.taps[s].loss);
 }
 
-/* A sample begins with its prompt, and, where there are several, with a line that numbers it. */
+/* Prints the prompt, and before it the sample's number if there are several. */
 static void begin_sample(const struct pen_run *run) {
   char heading[64];
   if (at_end() || !shows(run)) {
@@ -276,8 +276,8 @@ static void begin_sample(const struct pen_run *run) {
   show(run->plan, sample_of(generation.sample), generation.prompt);
 }
 
-/* Takes what the step before has drawn: it is shown; with the end-of-text token, or as many as were
- * asked for, the sample ends. */
+/* Appends and prints the token of the last step. The sample ends with the end-of-text token or at
+ * --tokens. */
 static void take_token(const struct pen_run *run) {
   const struct pen_options *options = generation.options;
   uint32_t *drawn = sample_of(generation.sample) + generation.written++;
@@ -295,8 +295,8 @@ static void take_token(const struct pen_run *run) {
   }
 }
 
-/* The shortest window that holds the sample, or the longest. When all samples have ended, so does
- * the run. */
+/* The bucket of the shortest sequence that holds the sample, or the longest. The run ends with the
+ * last sample. */
 static uint32_t choose(const struct pen_run *run, uint64_t step) {
   uint32_t s = 0;
   if (step == 0) {
@@ -314,7 +314,7 @@ static uint32_t choose(const struct pen_run *run, uint64_t step) {
   return s;
 }
 
-/* The last step's token was not taken yet, unless the step was past the end. */
+/* The token of the last step is still to be appended, unless the step was past the end. */
 static void left(const struct pen_run *run, struct pen_vm *vm) {
   (void)vm;
   if (!at_end()) {

@@ -1,10 +1,10 @@
 /* score.c: log-probabilities by token, and their sums by document (see score.h).
  *
- * The last stage's op CROSS_ENTROPY is tapped: run row by row it gives each token's -ln p instead
- * of their sum, which is kept for a step and then written in the order of the windows. A packed
- * file's windows hold documents in another order than they were read in: there all is kept to the
- * end. Where replicas have to work together (their weights are shared out), each scores its own
- * windows, and the first one's last rank writes what all have found. */
+ * A hook on the last stage's op CROSS_ENTROPY runs it row by row, which gives -ln p of each token
+ * instead of the sum. The results are kept for a step and then written in the order of the windows.
+ * The windows of a packed file hold documents in another order than the input, so all results are
+ * kept to the end. Replicas that run together, since their weights are sharded, score their own
+ * windows, and the last rank of the first one writes the results of all. */
 #include "kernels/kernels.h"
 #include "runtime/commands/score.h"
 
@@ -38,8 +38,8 @@ static struct {
   bool ends; /* documents end with a token: */
   int64_t end_of_text;
   struct pen_op_hook tap;
-  /* What a step finds, shared by all ranks; odd steps have a place of their own, so that the next
-   * one may run while it is written. */
+  /* Results of a step, shared by all ranks; odd steps have their own, so that the next step may run
+   * while they are written. */
   struct finding {
     double minus_log; /* NaN: not scored */
     int32_t target;
@@ -89,7 +89,7 @@ void pen_score_open(const struct pen_run *run) {
 
 /* ---- within a step ---- */
 
-/* What the step at hand finds. */
+/* The results of the current step. */
 static struct finding *found_of(const struct pen_vm *vm) {
   return score.found + (vm->run_step & 1) * score.found_count;
 }
@@ -101,7 +101,7 @@ static size_t next_row(size_t rows) {
   return first;
 }
 
-/* On a device: behind CROSS_ENTROPY, which leaves each row's loss, an f64, in its workspace
+/* On a device: after CROSS_ENTROPY, which writes the loss of each row, an f64, to its workspace
  * (kernels/cuda/cross_entropy.cu). */
 static void fetch_rows(const struct pen_call *call) {
   const struct pen_op_hook *tap = call->prepared;
@@ -117,7 +117,7 @@ static void fetch_rows(const struct pen_call *call) {
                        call->stream);
 }
 
-/* When the step is done. */
+/* Called after the step. */
 static void take_fetched(const struct pen_vm *vm) {
   if (score.fetched.target == NULL) {
     return; /* the CPU's row has done it, or another rank */
@@ -189,7 +189,7 @@ static void open_packed(const struct pen_packed *packed) {
   pen_check(score.kept != NULL, "no memory for the scores of %" PRIu64 " tokens", tokens);
 }
 
-/* Keeps what a window's tokens were given: the one at `at` foretells the next. */
+/* Keeps what a window's tokens were given: the one at `at` predicts the next. */
 static void keep_window(const struct pen_packed *packed, uint64_t w, const struct finding *found) {
   const struct pen_packed_window *window = &packed->windows[w];
   uint64_t at = 0;
@@ -250,7 +250,7 @@ static void end_document(void) {
                                 .first_token = document->first_token + document->tokens};
 }
 
-/* The next token of the file; `minus_log` is NaN where nothing foretells it. */
+/* The next token of the file; `minus_log` is NaN where nothing predicts it. */
 static void add_token(double minus_log, bool ends) {
   struct document *document = &score.document;
   char text[NUMBER_BYTES] = "null";
@@ -322,7 +322,7 @@ static void take_step(const struct pen_run *run, struct pen_vm *vm) {
   flush();
 }
 
-/* With several replicas, all of them have found theirs behind the barrier. */
+/* After the barrier all replicas have their results. */
 static bool stepped(const struct pen_run *run, struct pen_vm *vm) {
   take_fetched(vm);
   if (run->plan->replica_count > 1 && !pen_endpoint_barrier(vm->endpoint)) {

@@ -1,4 +1,4 @@
-/* shape.c: which of a plan's shapes a step runs (see shape.h). */
+/* bucket.c: which bucket a step runs (see bucket.h). */
 #include "runtime/data/bucket.h"
 
 #include <inttypes.h>

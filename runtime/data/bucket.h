@@ -1,9 +1,9 @@
-/* shape.h: a binary may hold plans of several buckets, for sequences of different lengths; which of
- * them a step runs.
+/* bucket.h: a binary may hold profiles for several sequence lengths (buckets): which one a step
+ * runs.
  *
- * A step runs the shape of the shortest sequence that holds every window which that shape would
- * read, as the file's index gives their lengths; a plain file's windows all have the longest. All
- * ranks read the same index and cursor, and so choose alike. */
+ * A step runs the bucket of the shortest sequence that holds every window that it would read. The
+ * file's index has their lengths; the windows of a plain file all have the longest. All ranks read
+ * the same index and cursor, and so choose the same bucket. */
 #ifndef PEN_BUCKET_H
 #define PEN_BUCKET_H
 
@@ -14,7 +14,7 @@
 
 enum { PEN_BUCKETS_MAX = 17 };
 
-/* Profiles of one kind, in rising order of their sequences. */
+/* Profiles of one kind, by increasing sequence. */
 struct pen_buckets {
   const struct pen_profile *profile[PEN_BUCKETS_MAX];
   uint32_t count;
@@ -23,10 +23,11 @@ struct pen_buckets {
 /* All of a plan's profiles of that kind; count 0: it has none. */
 struct pen_buckets pen_buckets_of(const struct pen_plan *plan, enum pen_profile_kind kind);
 
-/* Leaves the shape of that sequence alone. Fails (64), naming those that there are. */
+/* Removes all buckets except that of the sequence. Fails (64) with the list of the existing ones.
+ */
 void pen_buckets_force(struct pen_buckets *buckets, uint64_t sequence);
 
-/* The shape, as an index, of the step that begins at window `cursor`. */
+/* The index of the bucket of the step that begins at window `cursor`. */
 uint32_t pen_bucket_of_step(const struct pen_buckets *buckets, const struct pen_plan *plan,
                             const struct pen_data *data, uint64_t cursor);
 

@@ -1,4 +1,4 @@
-/* data.c: token windows and normals, the inputs of a step (see data.h). */
+/* step_inputs.c: token windows and normals, the inputs of a step (see step_inputs.h). */
 #include "kernels/kernels.h"
 #include "runtime/data/step_inputs.h"
 
@@ -12,8 +12,7 @@ void pen_data_prepare_step(struct pen_data *data, uint64_t cursor, uint64_t coun
   data->step_targets = pen_data_targets(data, cursor, count);
 }
 
-/* The window that row `row` of the current microbatch reads, as it is counted: not yet folded into
- * the file. */
+/* The window that row `row` of the current microbatch reads, not yet modulo the file's windows. */
 static uint64_t window_of(const struct pen_data *data, uint64_t row) {
   return data->cursor + (data->first_microbatch + data->microbatch_index) * data->microbatch + row;
 }
@@ -43,8 +42,7 @@ static void fill_rows(const struct pen_call *call, fill_row *plain, fill_row *pa
   }
 }
 
-/* The file's tokens from `first` on, and behind its end `padding`: only a last window of what is
- * left reaches there. */
+/* The file's tokens from `first` on, and after its end `padding`, in an incomplete last window. */
 static void plain_row(const struct pen_data *data, int32_t *row, uint64_t first, int32_t padding) {
   uint64_t left = data->token_count - first, count = left < data->sequence ? left : data->sequence;
   copy_tokens(data, row, first, count);
@@ -67,7 +65,7 @@ static void plain_starts(const struct pen_data *data, int32_t *row, uint64_t w) 
   memset(row, 0, data->sequence * sizeof *row);
 }
 
-/* What follows the window is token 0: nothing that has a target sees it. */
+/* Tokens after the window are 0; no token with a target attends to them. */
 static void packed_tokens(const struct pen_data *data, int32_t *row, uint64_t w) {
   const struct pen_packed_window *window = &data->packed.windows[w];
   pen_packed_check_window(&data->packed, data->path, w);
@@ -94,8 +92,7 @@ static void packed_starts(const struct pen_data *data, int32_t *row, uint64_t w)
   uint64_t start = 0, past = document[0].length;
   uint32_t d = 0;
   for (uint64_t t = 0; t < data->sequence; t++) {
-    if (t == past &&
-        d + 1 < window->document_count) { /* after the last comes padding, which belongs to it */
+    if (t == past && d + 1 < window->document_count) { /* the padding belongs to the last one */
       start = past;
       past += document[++d].length;
     }
@@ -131,8 +128,8 @@ static void normals_bf16(void *to, uint64_t count, uint64_t first, const uint32_
   }
 }
 
-/* dims: rows width stream sequence. Each window takes its own stretch of the stream, so that a
- * window's numbers do not depend on the microbatch that reads it. */
+/* dims: rows width stream sequence. Each window has its own part of the stream, so that its numbers
+ * do not depend on the microbatch that reads it. */
 static void normal_windows(const struct pen_call *call, normals *make, size_t element_bytes) {
   const struct pen_data *data = call->prepared;
   uint64_t width = (uint64_t)call->dim[1], stream = (uint64_t)call->dim[2],

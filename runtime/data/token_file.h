@@ -29,13 +29,13 @@ struct pen_data {
   uint64_t first_microbatch, microbatch_index; /* the replica's first; the action's, within it */
 };
 
-/* Opens and checks a token file (path null: none) for rows of up to `sequence` tokens. Fails: 66
- * absent, 65 not what it should be. `seed` keys the normals. */
+/* Opens and checks a token file (path null: none) for rows of up to `sequence` tokens. Fails: 66 if
+ * it is absent, 65 if it is damaged or of another format. `seed` is that of the normals. */
 void pen_data_open(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
                    const char *path, uint64_t seed);
 
-/* The same, but what is left behind a plain file's last full window is a window, too: padded, with
- * ignored targets. Fails (65) where there is no target at all. */
+/* The same, but the tokens after a plain file's last full window form a window too, padded, with
+ * ignored targets. Fails (65) if there is no target. */
 void pen_data_open_to_end(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
                           const char *path, uint64_t seed);
 
@@ -45,7 +45,7 @@ uint64_t pen_data_step_windows(const struct pen_plan *plan, const struct pen_pro
 /* Tokens of the longest of the windows [first, first + count), as they are counted. */
 uint64_t pen_data_longest(const struct pen_data *data, uint64_t first, uint64_t count);
 
-/* The file's token at an index that a window holds, or the target behind it. */
+/* The file's token at an index that a window holds, or the target after it. */
 uint32_t pen_data_token(const struct pen_data *data, uint64_t index);
 
 /* How many targets of the windows [first, first + count), as they are counted, are not ignored:

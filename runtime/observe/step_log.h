@@ -1,5 +1,5 @@
-/* log.h: what rank 0 tells of the steps: --log's JSON lines, the progress line, and eval's sums.
- * All from preallocated memory by write(2): it runs between steps, after the seal.
+/* step_log.h: what rank 0 reports of the steps: --log's JSON lines, the progress line, and eval's
+ * sums. All from preallocated memory by write(2): it runs between steps, after the seal.
  *
  * A step is told when all ranks have published it. Where no WAIT_NORM parts the steps that may be
  * later than rank 0's own end of it; up to PEN_STEP_STATS_DEPTH steps wait. */

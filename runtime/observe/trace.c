@@ -97,7 +97,7 @@ void pen_trace_write(const struct pen_trace *trace, const struct pen_rank_progra
         buffer + used, sizeof buffer - used,
         "{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%u,\"tid\":0,\"ts\":%.3f,\"dur\":%."
         "3f},\n",
-        pen_action_text(name, sizeof name, action), pen_action_kind_text(action->kind), rank,
+        pen_action_name(name, sizeof name, action), pen_action_kind_text(action->kind), rank,
         (double)(event->start_ns - zero_ns) / 1e3, (double)(event->end_ns - event->start_ns) / 1e3);
     if (used > sizeof buffer - EVENT_BYTES_MAX || i + 1 == trace->count) {
       put(trace->descriptor, buffer, used);

@@ -28,7 +28,7 @@ static void describe_action(char *text, size_t bytes) {
   const struct pen_action *action = this_rank.vm->action;
   text[0] = '\0';
   if (action != NULL) {
-    pen_action_text(text, bytes, action);
+    pen_action_name(text, bytes, action);
   }
 }
 

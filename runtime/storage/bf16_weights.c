@@ -1,5 +1,5 @@
-/* copies.c: the bf16 copies that products read of f32 weights; and where a weight goes when it
- * comes from a file or a seed. */
+/* bf16_weights.c: the bf16 copies of f32 weights that products read, and where a weight is stored
+ * when it is loaded from a file or made from a seed. */
 #include "kernels/kernels.h"
 #include "runtime/plan/shard.h"
 #include "runtime/storage/bf16_weights.h"
@@ -55,7 +55,7 @@ float *pen_value_destination(const struct pen_plan *plan, uint32_t rank, unsigne
   return tie->dtype == PEN_F32 ? (float *)(arena + tie->value_offset) : pen_weight_buffer(weight);
 }
 
-/* Keeps the own shard; products read the copy, whole or brought together. */
+/* Keeps the own shard; products read the copy, whole or all-gathered. */
 static void keep_shard(const struct pen_plan *plan, uint32_t replica, unsigned char *arena,
                        uint32_t weight_index, const float *value) {
   const struct pen_weight *weight = &plan->weights[weight_index];

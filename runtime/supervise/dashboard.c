@@ -1,12 +1,12 @@
-/* watch.c: draws the ranks of a run (see watch.h):
+/* dashboard.c: draws the ranks of a run (see dashboard.h):
  *
  *     step 120/300  loss 2.3106  norm 0.512  19735 tokens/s  0:12 left
  *     rank  action       step                          memory  state
  *        0  5F3          [#########...........]  46 %  210 MiB  computes
  *        1  WAIT_NORM       [##################..]  91 %  198 MiB  waits for rank 0
  *
- * It costs the ranks nothing: they tell where they are anyway, for the line that names a lost one;
- * what a step gave, rank 0 tells once a step. */
+ * It costs the ranks nothing: they publish their progress for the watchdog anyway, and rank 0
+ * publishes the results once a step. */
 #include "runtime/supervise/dashboard.h"
 
 #include <fcntl.h>
@@ -38,7 +38,7 @@ static uint32_t room(const struct pen_dashboard *display) {
                                                                          : 20;
 }
 
-/* Resident memory of a process in MiB, its shared part included; 0 when it is not there. */
+/* Resident memory of a process in MiB, its shared part included; 0 if it has exited. */
 static uint64_t resident_mib(pid_t pid) {
   char path[64], text[128];
   uint64_t size = 0, pages = 0;
@@ -54,7 +54,7 @@ static uint64_t resident_mib(pid_t pid) {
              : 0;
 }
 
-/* Whether the action at hand computes, waits, or what else the rank is about. */
+/* The phase of the rank, or the rank that it waits for. */
 static const char *state_text(char *text, size_t bytes, const struct pen_rank_state *state) {
   static const char *const phases[] = {[PEN_PHASE_START] = "starts",
                                        [PEN_PHASE_CONNECT] = "connects",
@@ -69,7 +69,8 @@ static const char *state_text(char *text, size_t bytes, const struct pen_rank_st
   return text;
 }
 
-static void put_rank(struct pen_writer *out, const struct pen_run *run, uint32_t rank, pid_t pid) {
+static void write_rank(struct pen_writer *out, const struct pen_run *run, uint32_t rank,
+                       pid_t pid) {
   const struct pen_rank_state *state = &run->shared.ranks[rank];
   const struct pen_plan *plan = run->plan;
   uint32_t profile =
@@ -83,13 +84,13 @@ static void put_rank(struct pen_writer *out, const struct pen_run *run, uint32_t
   memset(bar, '#', row * BAR / program->action_count);
   bar[BAR] = '\0';
   snprintf(line, sizeof line, "%4" PRIu32 "  %-12s [%s] %3u %% %4" PRIu64 " MiB  %s", rank,
-           pen_action_text_known(action, sizeof action, &program->actions[row]), bar,
+           pen_action_name_reported(action, sizeof action, &program->actions[row]), bar,
            (unsigned)(row * 100 / program->action_count), resident_mib(pid),
            state_text(about, sizeof about, state));
   pen_writer_text(out, line);
 }
 
-static void put_summary(struct pen_writer *out, const struct pen_run *run) {
+static void write_summary(struct pen_writer *out, const struct pen_run *run) {
   const struct pen_progress *told = &run->shared.control->progress;
   char line[LINE_BYTES], left[32];
   if (atomic_load(&told->step) == 0) { /* none has ended */
@@ -123,9 +124,9 @@ void pen_dashboard_draw(struct pen_dashboard *display, const struct pen_run *run
     snprintf(line, sizeof line, "\033[%" PRIu32 "A\r", display->lines);
     pen_writer_text(&out, line);
   }
-  put_summary(&out, run);
+  write_summary(&out, run);
   pen_writer_text(&out, end_line);
-  if (last) { /* the ranks have left */
+  if (last) { /* the ranks have exited */
     pen_writer_text(&out, display->terminal ? "\033[J" : "");
     pen_writer_flush(&out);
     return;
@@ -133,7 +134,7 @@ void pen_dashboard_draw(struct pen_dashboard *display, const struct pen_run *run
   pen_writer_text(&out, "rank  action       step                          memory  state");
   pen_writer_text(&out, end_line);
   for (uint32_t r = 0; r < shown; r++) {
-    put_rank(&out, run, r, pids[r]);
+    write_rank(&out, run, r, pids[r]);
     pen_writer_text(&out, end_line);
   }
   if (shown < count) {
@@ -142,5 +143,5 @@ void pen_dashboard_draw(struct pen_dashboard *display, const struct pen_run *run
     pen_writer_text(&out, end_line);
   }
   display->lines = 2 + shown + (shown < count);
-  pen_writer_flush(&out); /* a terminal that went away stops no training */
+  pen_writer_flush(&out); /* errors are ignored: a closed terminal stops no training */
 }

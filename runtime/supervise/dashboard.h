@@ -1,4 +1,4 @@
-/* watch.h: train --watch: a live picture of all ranks, drawn by the parent from what they tell in
+/* dashboard.h: train --watch: a live view of all ranks, which the parent draws from their state in
  * shared memory. */
 #ifndef PEN_DASHBOARD_H
 #define PEN_DASHBOARD_H
@@ -11,13 +11,13 @@
 
 struct pen_dashboard {
   bool terminal;
-  uint32_t lines;    /* drawn last time, which the next drawing goes back over */
+  uint32_t lines;    /* drawn last time, which the next drawing overwrites */
   uint64_t drawn_ns; /* when */
 };
 
 void pen_dashboard_open(struct pen_dashboard *display);
 
-/* Draws if it is time again; `last`: when all ranks have left, what came of it alone. `count`
+/* Draws if enough time has passed; `last`: only the summary, when all ranks have exited. `count`
  * ranks, which are the processes `pids`. */
 void pen_dashboard_draw(struct pen_dashboard *display, const struct pen_run *run, const pid_t *pids,
                         uint32_t count, bool last);

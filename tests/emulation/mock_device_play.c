@@ -93,7 +93,7 @@ static void complain(const struct play *play, uint32_t rank, const struct issue 
   char row[64] = "the end";
   (void)play;
   if (issue->row < program_of(rank)->action_count) {
-    pen_action_text(row, sizeof row, &program_of(rank)->actions[issue->row]);
+    pen_action_name(row, sizeof row, &program_of(rank)->actions[issue->row]);
   }
   if (wrong[0] == '\0') {
     snprintf(wrong, sizeof wrong, "rank %u, stream %u, %s at %s (message %d): %s", rank,
