@@ -10,7 +10,7 @@
 
 int main(int argc, char **argv) {
   pen_device_auto = PEN_DEVICE_AUTO;
-  pen_pipeline(pen_options_read(argc, argv));
+  pen_pipeline(pen_generator_options_read(argc, argv));
   pen_free_all();
   return 0;
 }

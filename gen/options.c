@@ -19,7 +19,8 @@ enum { PRINTS = sizeof prints / sizeof *prints, NUMBER_MAXIMUM = 1000000 };
 
 static const struct pen_option options_known[] = {
 /* --print is the option of this field. */
-#define CHOICES(field) (offsetof(struct pen_options, field) == offsetof(struct pen_options, print))
+#define CHOICES(field) \
+  (offsetof(struct pen_generator_options, field) == offsetof(struct pen_generator_options, print))
 #define PEN_OPTION(field_, letter_, name_, type_, argument_, default_, meaning_) \
   {.name = name_,                                                                \
    .argument = argument_,                                                        \
@@ -30,7 +31,7 @@ static const struct pen_option options_known[] = {
    .letter = letter_,                                                            \
    .type = PEN_OPTION_##type_,                                                   \
    .most = NUMBER_MAXIMUM,                                                       \
-   .field = offsetof(struct pen_options, field_)},
+   .field = offsetof(struct pen_generator_options, field_)},
 #include "gen/options.def"
 };
 
@@ -75,8 +76,8 @@ static void check_overrides(const struct pen_texts *overrides) {
   }
 }
 
-struct pen_options *pen_options_read(int argc, char **argv) {
-  struct pen_options *options = pen_new(1, sizeof *options);
+struct pen_generator_options *pen_generator_options_read(int argc, char **argv) {
+  struct pen_generator_options *options = pen_new(1, sizeof *options);
   int first = pen_command_line_read(&command_line, argc, argv, options);
   if (options->help) {
     print_help();

@@ -8,7 +8,7 @@
 #include "base/options.h"
 
 /* Null and false: not given. `target` is the output file unless given. */
-struct pen_options {
+struct pen_generator_options {
   const char *topology;
   const char *output, *print, *actions, *costs, *depend, *target, *link, *name, *times;
   struct pen_texts overrides; /* of -s, in order: PATH=VALUE */
@@ -18,6 +18,6 @@ struct pen_options {
 
 /* Reads the command line. --help, --version and --list-schedules print and exit 0; what is wrong is
  * said and exits 64. */
-struct pen_options *pen_options_read(int argc, char **argv);
+struct pen_generator_options *pen_generator_options_read(int argc, char **argv);
 
 #endif

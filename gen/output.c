@@ -31,7 +31,7 @@
 /* The command line with paths by base name, so that the same input gives the same bytes wherever it
  * lies. */
 static const char *command_text(const struct pen_result *result,
-                                const struct pen_options *options) {
+                                const struct pen_generator_options *options) {
   const char *text = "penstock-gen";
   for (size_t i = 0; i < options->overrides.count; i++) {
     static const char file[] = "pipeline.schedule_file=";
@@ -53,28 +53,29 @@ static const char *command_text(const struct pen_result *result,
   return pen_text("%s %s", text, basename(pen_text("%s", options->topology)));
 }
 
-static void write_c(FILE *out, const struct pen_result *result, const struct pen_options *options) {
+static void write_c(FILE *out, const struct pen_result *result,
+                    const struct pen_generator_options *options) {
   struct pen_emit_header header = {command_text(result, options), result->topology->source_digest,
                                    result->cost.unit, result->timing};
   pen_emit_c(out, result->plan, &header);
 }
 
 static void write_actions(FILE *out, const struct pen_result *result,
-                          const struct pen_options *options) {
+                          const struct pen_generator_options *options) {
   (void)options;
   pen_actions_print(out, result->lowered->action, result->lowered->count,
                     result->lowered->rank_count);
 }
 
 static void write_csv(FILE *out, const struct pen_result *result,
-                      const struct pen_options *options) {
+                      const struct pen_generator_options *options) {
   (void)options;
   pen_csv_print(out, result->order);
 }
 
 /* With replicas the rows of their exchange are among the actions. */
 static struct pen_view view_of(FILE *out, const struct pen_result *result,
-                               const struct pen_options *options) {
+                               const struct pen_generator_options *options) {
   const struct pen_timing *timing = result->timing;
   return (struct pen_view){.plan = result->plan,
                            .partition = result->partition,
@@ -90,11 +91,11 @@ static struct pen_view view_of(FILE *out, const struct pen_result *result,
                            .colour = pen_terminal_colour(out)};
 }
 
-#define WRITE_VIEW(kind, function)                                     \
-  static void write_##kind(FILE *out, const struct pen_result *result, \
-                           const struct pen_options *options) {        \
-    struct pen_view view = view_of(out, result, options);              \
-    function(out, &view);                                              \
+#define WRITE_VIEW(kind, function)                                        \
+  static void write_##kind(FILE *out, const struct pen_result *result,    \
+                           const struct pen_generator_options *options) { \
+    struct pen_view view = view_of(out, result, options);                 \
+    function(out, &view);                                                 \
   }
 WRITE_VIEW(memory, pen_memory_map)
 WRITE_VIEW(svg, pen_gantt_svg)
@@ -103,7 +104,7 @@ WRITE_VIEW(trace, pen_chrome_trace)
 
 /* What PyTorch writes knows no replicas. */
 static void write_comms(FILE *out, const struct pen_result *result,
-                        const struct pen_options *options) {
+                        const struct pen_generator_options *options) {
   struct pen_view view = view_of(out, result, options);
   view.order = result->order;
   view.timing = result->timing;
@@ -111,7 +112,7 @@ static void write_comms(FILE *out, const struct pen_result *result,
 }
 
 static void write_report(FILE *out, const struct pen_result *result,
-                         const struct pen_options *options) {
+                         const struct pen_generator_options *options) {
   struct pen_view whole = view_of(out, result, options);
   const struct pen_path *path = pen_critical_path(whole.order, result->partition, result->training,
                                                   result->cost.stage, whole.timing);
@@ -125,13 +126,13 @@ static void write_report(FILE *out, const struct pen_result *result,
 }
 
 static void write_shapes(FILE *out, const struct pen_result *result,
-                         const struct pen_options *options) {
+                         const struct pen_generator_options *options) {
   (void)options;
   pen_shapes_json(out, result->topology, result->partition, &result->shapes);
 }
 
 static void write_promela(FILE *out, const struct pen_result *result,
-                          const struct pen_options *options) {
+                          const struct pen_generator_options *options) {
   (void)options;
   if (result->plan)
     pen_promela(out, result->plan);
@@ -143,7 +144,8 @@ static void write_promela(FILE *out, const struct pen_result *result,
 /* The kinds of options.def that this version makes. */
 static const struct {
   const char *name;
-  void (*write)(FILE *out, const struct pen_result *result, const struct pen_options *options);
+  void (*write)(FILE *out, const struct pen_result *result,
+                const struct pen_generator_options *options);
 } writers[] = {
     {"c", write_c},           {"actions", write_actions},
     {"csv", write_csv},       {"csv-comms", write_comms},
@@ -154,7 +156,7 @@ static const struct {
 };
 
 static void write_output(FILE *out, const struct pen_result *result,
-                         const struct pen_options *options) {
+                         const struct pen_generator_options *options) {
   for (size_t i = 0; i < sizeof writers / sizeof *writers; i++)
     if (strcmp(writers[i].name, options->print) == 0) writers[i].write(out, result, options);
 }
@@ -167,7 +169,7 @@ static bool is_replaceable(const char *path) {
 
 /* Ends the generator where the file of an option would replace what is read. */
 static void check_output(const char *option, const char *path, const struct pen_topology *topology,
-                         const struct pen_options *options) {
+                         const struct pen_generator_options *options) {
   const char *same = pen_same_file(path, options->topology) ? "the topology" : NULL;
   if (!same && pen_same_file(path, options->actions)) same = "--actions";
   if (!same && pen_same_file(path, options->costs)) same = "--costs";
@@ -179,7 +181,8 @@ static void check_output(const char *option, const char *path, const struct pen_
     pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s %s: the same file as %s", option, path, same);
 }
 
-void pen_output_check(const struct pen_topology *topology, const struct pen_options *options) {
+void pen_output_check(const struct pen_topology *topology,
+                      const struct pen_generator_options *options) {
   check_output("--times", options->times, topology, options);
   if (options->check) return;
   check_output("-o", options->output, topology, options);
@@ -188,7 +191,8 @@ void pen_output_check(const struct pen_topology *topology, const struct pen_opti
 }
 
 /* Writes beside the file and renames: a plan is whole or not there. */
-static void write_file(const struct pen_result *result, const struct pen_options *options) {
+static void write_file(const struct pen_result *result,
+                       const struct pen_generator_options *options) {
   bool replace = is_replaceable(options->output);
   const char *path =
       replace ? pen_text("%s.tmp%ld", options->output, (long)getpid()) : options->output;
@@ -203,7 +207,7 @@ static void write_file(const struct pen_result *result, const struct pen_options
   }
 }
 
-void pen_output(const struct pen_result *result, const struct pen_options *options) {
+void pen_output(const struct pen_result *result, const struct pen_generator_options *options) {
   if (options->output)
     write_file(result, options);
   else
@@ -212,7 +216,7 @@ void pen_output(const struct pen_result *result, const struct pen_options *optio
 
 void pen_output_deadlock(const struct pen_topology *topology, const struct pen_partition *partition,
                          const struct pen_action_lists *actions,
-                         const struct pen_options *options) {
+                         const struct pen_generator_options *options) {
   if (strcmp(options->print, "promela") != 0 || options->check) return;
   if (!pen_promela_actions(NULL, topology->name, actions, partition->replica_count)) return;
   const struct pen_result result = {

@@ -32,17 +32,19 @@ struct pen_result {
 
 /* Ends the generator (64) where a file that it is to write is one that it reads. Comes before
  * anything is written. */
-void pen_output_check(const struct pen_topology *topology, const struct pen_options *options);
+void pen_output_check(const struct pen_topology *topology,
+                      const struct pen_generator_options *options);
 
 /* Prints what the options ask for, to standard output or to their file, which is whole or not
  * there. Fails (73, 74). */
-void pen_output(const struct pen_result *result, const struct pen_options *options);
+void pen_output(const struct pen_result *result, const struct pen_generator_options *options);
 
 /* For the actions of --actions that verification refuses, so that there is no plan: with
  * --print=promela, prints their model if a deadlock is all that is wrong with them, so that SPIN
  * can check them too. */
 void pen_output_deadlock(const struct pen_topology *topology, const struct pen_partition *partition,
-                         const struct pen_action_lists *actions, const struct pen_options *options);
+                         const struct pen_action_lists *actions,
+                         const struct pen_generator_options *options);
 
 /* Writes make's dependencies: `target: sources`, and an empty rule for each source, so that make
  * does not fail when one is removed. Fails (73, 74). */

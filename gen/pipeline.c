@@ -81,11 +81,11 @@ static _Noreturn void fail_at_action(const char *path, struct pen_action *const 
     place += action[problem->rank][i].kind <= PEN_RECV_B;
   char text[32];
   pen_stop(PEN_EXIT_DATA, "%s: rank %u, action %u (%s): %s", path, problem->rank, place,
-           pen_action_text(text, a->kind, a->stage, a->microbatch), problem->reason);
+           pen_action_format(text, a->kind, a->stage, a->microbatch), problem->reason);
 }
 
 /* The actions of --actions, after they pass verification. */
-static struct pen_action_lists read_actions(const struct pen_options *options,
+static struct pen_action_lists read_actions(const struct pen_generator_options *options,
                                             const struct pen_topology *topology,
                                             const struct pen_partition *partition, int kind) {
   pen_pass("actions");
@@ -111,7 +111,7 @@ static struct pen_action_lists read_actions(const struct pen_options *options,
  * their own microbatches. */
 static void add_buckets(struct pen_bucket *bucket, const struct pen_topology *topology,
                         const struct pen_partition *partition, int kind,
-                        const struct pen_options *options) {
+                        const struct pen_generator_options *options) {
   if (topology->shapes_sequence.count && options->actions)
     pen_topology_fail(topology, "shapes.sequence",
                       "none, with --actions: its rows are of one shape alone");
@@ -154,21 +154,22 @@ static const struct pen_plan *add_digest(const struct pen_plan *plan, const char
 
 /* The generator writes no plan that does not verify. */
 static void verify(const struct pen_plan *plan, const struct pen_topology *topology,
-                   const struct pen_lowered *lowered, const struct pen_options *options) {
+                   const struct pen_lowered *lowered, const struct pen_generator_options *options) {
   struct pen_problem problem;
   if (pen_verify(plan, &problem)) return;
   if (options->actions) fail_at_action(options->actions, lowered->action, &problem);
   char text[32] = "the plan";
   if (problem.rank != PEN_NONE && problem.action != PEN_NONE && !topology->shapes_sequence.count) {
     const struct pen_action *a = &lowered->action[problem.rank][problem.action];
-    pen_action_text(text, a->kind, a->stage, a->microbatch);
+    pen_action_format(text, a->kind, a->stage, a->microbatch);
   }
   pen_stop(PEN_EXIT_INTERNAL,
            "penstock-gen: internal error: the plan of %s is wrong: rank %u, action %u (%s): %s",
            topology->path, problem.rank, problem.action, text, problem.reason);
 }
 
-static void write_output(const struct pen_result *result, const struct pen_options *options) {
+static void write_output(const struct pen_result *result,
+                         const struct pen_generator_options *options) {
   uint64_t actions = 0;
   for (uint32_t rank = 0; rank < result->lowered->rank_count; rank++)
     actions += result->lowered->count[rank];
@@ -185,7 +186,7 @@ static void write_output(const struct pen_result *result, const struct pen_optio
     pen_stop(PEN_EXIT_WRITE, "penstock-gen: standard output: %s", strerror(errno));
 }
 
-void pen_pipeline(const struct pen_options *options) {
+void pen_pipeline(const struct pen_generator_options *options) {
   if (options->times) pen_passes_time();
 
   pen_pass("topology");

@@ -23,6 +23,6 @@
 
 /* Runs all passes and writes the files that the options name. Ends the generator when a pass fails.
  */
-void pen_pipeline(const struct pen_options *options);
+void pen_pipeline(const struct pen_generator_options *options);
 
 #endif

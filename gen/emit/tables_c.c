@@ -155,7 +155,7 @@ static void write_ordered(struct pen_c_writer *writer, const struct pen_schema *
 static void write_action_text(struct pen_c_writer *writer, int kind, uint32_t stage,
                               uint32_t microbatch) {
   char text[32];
-  pen_write_text(writer, pen_action_text(text, kind, stage, microbatch));
+  pen_write_text(writer, pen_action_format(text, kind, stage, microbatch));
 }
 
 static void comment_action(struct pen_c_writer *writer, const void *row) {

@@ -1,26 +1,26 @@
-/* balance.c: the partition of a chain into runs with the least greatest cost, exact, by dynamic
- * programming.
+/* balance.c: divides a chain into consecutive parts with the least maximum cost, exactly, by
+ * dynamic programming.
  *
- * Of all ways to cut the chain, those with the least greatest time of a stage are wanted: of a
- * stage, not of the sum over a rank's stages, which is no chain's problem; a rank that holds
- * several is busy for no more than that many times the greatest. With t(s, j) the least greatest
- * time of stages 0 ... s that together end before place j,
+ * The result minimises the time of the slowest stage: of a single stage, not of the sum over a
+ * rank's stages, which is not a chain problem; a rank with several stages is busy for at most that
+ * many times the maximum. Let t(s, j) be the least maximum time of stages 0 ... s that together end
+ * before place j. Then
  *
  *     t(s, j) = min over i < j of max(t(s-1, i), cost of stage s from i to j)
  *
  * (Bokhari 1988, "Partitioning problems in parallel, pipelined, and distributed computing"; Pinar
  * and Aykanat 2004, "Fast optimal load balancing algorithms for 1D partitioning", for the bounds on
- * i and j that follow). i falls from j - 1 and the search ends when the stage's own cost reaches
- * the best found, since it only grows from there. A good partition, found by bisection with stages
- * that take as much as they may, bounds the best from above; within that bound a stage can end no
- * later than when all up to it are as full as can be, and no earlier than when all after it are.
+ * i and j). i falls from j - 1, and the search ends when the stage's own cost reaches the best
+ * result, since it only grows from there. A good partition, found by bisection with stages that
+ * take as much as they may, is an upper bound. Within that bound a stage ends no later than when
+ * all stages up to it are as full as possible, and no earlier than when all later stages are.
  *
- * Many cuts may share that least: where the head outweighs all else, any division of the rest does.
- * Among them a second pass of the same form takes the least sum of squared stage times (in units of
- * 2^-20 of the greatest, so that sums are exact), which spreads the rest evenly; and of several
- * such the one whose early stages hold more.
+ * Many partitions may have the same maximum, for example where the head costs more than all else.
+ * Among them a second pass of the same form takes the least sum of squared stage times, in units of
+ * 2^-20 of the maximum, so that sums are exact; this spreads the rest evenly. Of several such it
+ * takes the one whose early stages hold more.
  *
- * Cost: stages x ends of a stage within the bound x places that one stage spans within it. */
+ * Cost: stages x possible ends of a stage x possible lengths of a stage, within the bound. */
 #include "gen/partition/balance.h"
 
 #include <math.h>
@@ -34,22 +34,22 @@ struct chain {
   uint32_t stages, count;
   pen_part_cost *cost;
   const void *context;
-  uint32_t *least_end, *last_end; /* [stage]: where it can end within the bound */
+  uint32_t *least_end, *last_end; /* [stage]: first and last possible end within the bound */
 };
 
-static double cost_of(const struct chain *c, uint32_t stage, uint32_t i, uint32_t j) {
+static double part_cost_of(const struct chain *c, uint32_t stage, uint32_t i, uint32_t j) {
   return c->cost(c->context, stage, c->place[i], c->place[j]);
 }
 
 /* ---- bounds ---- */
 
-/* How far a stage that begins at i gets within a time; at most to `limit`. i itself: nowhere. */
+/* The last end, up to `limit`, of a stage that begins at i and takes at most `time`; i: none. */
 static uint32_t reach(const struct chain *c, uint32_t stage, uint32_t i, uint32_t limit,
                       double time) {
   uint32_t low = i, high = limit; /* low fits */
   while (low < high) {
     uint32_t middle = low + (high - low + 1) / 2;
-    if (cost_of(c, stage, i, middle) <= time)
+    if (part_cost_of(c, stage, i, middle) <= time)
       low = middle;
     else
       high = middle - 1;
@@ -57,13 +57,13 @@ static uint32_t reach(const struct chain *c, uint32_t stage, uint32_t i, uint32_
   return low;
 }
 
-/* Where a stage that ends at j may begin at the earliest within a time; at least at `limit`. */
+/* The first start, from `limit` on, of a stage that ends at j and takes at most `time`. */
 static uint32_t reach_back(const struct chain *c, uint32_t stage, uint32_t j, uint32_t limit,
                            double time) {
   uint32_t low = limit, high = j; /* high fits */
   while (low < high) {
     uint32_t middle = low + (high - low) / 2;
-    if (cost_of(c, stage, middle, j) <= time)
+    if (part_cost_of(c, stage, middle, j) <= time)
       high = middle;
     else
       low = middle + 1;
@@ -71,33 +71,33 @@ static uint32_t reach_back(const struct chain *c, uint32_t stage, uint32_t j, ui
   return high;
 }
 
-/* The greatest time of the partition in which each stage takes as much as it may within a time;
- * INFINITY when that is none. */
-static double filled(const struct chain *c, double time) {
-  double greatest = 0;
+/* The maximum time of the partition in which each stage takes as much as it may within `time`;
+ * INFINITY: there is none. */
+static double greedy_maximum(const struct chain *c, double time) {
+  double maximum = 0;
   uint32_t i = 0;
   for (uint32_t stage = 0; stage < c->stages; stage++) {
     uint32_t j = stage + 1 < c->stages
                      ? reach(c, stage, i, c->count - (c->stages - 1 - stage), time)
                      : c->count;
-    double own = j > i ? cost_of(c, stage, i, j) : INFINITY;
+    double own = j > i ? part_cost_of(c, stage, i, j) : INFINITY;
     if (own > time) return INFINITY;
-    greatest = fmax(greatest, own);
+    maximum = fmax(maximum, own);
     i = j;
   }
-  return greatest;
+  return maximum;
 }
 
-/* The greatest time of a good partition: from one by number on, ever better ones. */
-static double bound_of(const struct chain *c) {
+/* The maximum time of a good partition: starts from equal counts and improves it by bisection. */
+static double bisected_bound(const struct chain *c) {
   double low = 0, bound = 0;
   for (uint32_t stage = 0; stage < c->stages; stage++) {
     uint32_t i = (uint32_t)((uint64_t)stage * c->count / c->stages),
              j = (uint32_t)((stage + 1ull) * c->count / c->stages);
-    bound = fmax(bound, cost_of(c, stage, i, j));
+    bound = fmax(bound, part_cost_of(c, stage, i, j));
   }
   for (int round = 0; round < BISECTIONS && low < bound; round++) {
-    double middle = low + (bound - low) / 2, found = filled(c, middle);
+    double middle = low + (bound - low) / 2, found = greedy_maximum(c, middle);
     if (found < bound)
       bound = found;
     else
@@ -106,7 +106,7 @@ static double bound_of(const struct chain *c) {
   return bound;
 }
 
-/* Where each stage can end when none may take longer than the bound. */
+/* Sets the possible ends of each stage when none may take longer than the bound. */
 static void limit_ends(struct chain *c, double bound) {
   c->least_end = pen_new(c->stages, sizeof *c->least_end);
   c->last_end = pen_new(c->stages, sizeof *c->last_end);
@@ -125,11 +125,11 @@ static void limit_ends(struct chain *c, double bound) {
 
 /* ---- the two passes ---- */
 
-/* The least greatest time. */
-static double least_greatest(const struct chain *c) {
+/* The least maximum time. */
+static double least_maximum(const struct chain *c) {
   double *before = pen_new(c->count + 1u, sizeof *before),
          *now = pen_new(c->count + 1u, sizeof *now);
-  for (uint32_t j = c->least_end[0]; j <= c->last_end[0]; j++) now[j] = cost_of(c, 0, 0, j);
+  for (uint32_t j = c->least_end[0]; j <= c->last_end[0]; j++) now[j] = part_cost_of(c, 0, 0, j);
   for (uint32_t stage = 1; stage < c->stages; stage++) {
     double *swap = before;
     before = now;
@@ -138,7 +138,7 @@ static double least_greatest(const struct chain *c) {
       now[j] = INFINITY;
       uint32_t latest = j - 1 < c->last_end[stage - 1] ? j - 1 : c->last_end[stage - 1];
       for (uint32_t i = latest + 1; i-- > c->least_end[stage - 1];) {
-        double own = cost_of(c, stage, i, j);
+        double own = part_cost_of(c, stage, i, j);
         if (own >= now[j]) break;
         now[j] = fmin(now[j], fmax(before[i], own));
       }
@@ -147,20 +147,20 @@ static double least_greatest(const struct chain *c) {
   return now[c->count];
 }
 
-static uint64_t squared(double cost, double greatest) {
-  uint64_t part = greatest > 0 ? (uint64_t)llround(ldexp(cost / greatest, SQUARE_BITS)) : 0;
+static uint64_t squared(double cost, double maximum) {
+  uint64_t part = maximum > 0 ? (uint64_t)llround(ldexp(cost / maximum, SQUARE_BITS)) : 0;
   return part * part;
 }
 
-/* The cuts within the greatest time whose squares add up to least. */
-static void least_squares(const struct chain *c, double greatest, uint32_t *first) {
+/* The partition within the maximum time that has the least sum of squares. */
+static void least_squares(const struct chain *c, double maximum, uint32_t *first) {
   uint64_t *before = pen_new(c->count + 1u, sizeof *before),
            *now = pen_new(c->count + 1u, sizeof *now);
   uint32_t **from =
-      pen_new(c->stages, sizeof *from); /* [stage][end - least end]: where that stage begins */
+      pen_new(c->stages, sizeof *from); /* [stage][end - least end]: the start of that stage */
   for (uint32_t j = c->least_end[0]; j <= c->last_end[0]; j++) {
-    double own = cost_of(c, 0, 0, j);
-    now[j] = own <= greatest ? squared(own, greatest) : UINT64_MAX;
+    double own = part_cost_of(c, 0, 0, j);
+    now[j] = own <= maximum ? squared(own, maximum) : UINT64_MAX;
   }
   for (uint32_t stage = 1; stage < c->stages; stage++) {
     uint32_t least = c->least_end[stage], last = c->last_end[stage],
@@ -173,9 +173,9 @@ static void least_squares(const struct chain *c, double greatest, uint32_t *firs
       now[j] = UINT64_MAX;
       uint32_t latest = j - 1 < c->last_end[stage - 1] ? j - 1 : c->last_end[stage - 1];
       for (uint32_t i = latest + 1; i-- > least_before;) {
-        double own = cost_of(c, stage, i, j);
-        if (own > greatest) break;
-        uint64_t sum = before[i] == UINT64_MAX ? UINT64_MAX : before[i] + squared(own, greatest);
+        double own = part_cost_of(c, stage, i, j);
+        if (own > maximum) break;
+        uint64_t sum = before[i] == UINT64_MAX ? UINT64_MAX : before[i] + squared(own, maximum);
         if (sum >= now[j]) continue;
         now[j] = sum;
         from[stage][j - least] = i;
@@ -193,8 +193,8 @@ void pen_balance(uint32_t stages, const uint32_t *place, uint32_t count, pen_par
                  const void *context, uint32_t *first) {
   struct chain chain = {
       .place = place, .stages = stages, .count = count, .cost = cost, .context = context};
-  limit_ends(&chain, bound_of(&chain));
-  double greatest = least_greatest(&chain);
-  limit_ends(&chain, greatest);
-  least_squares(&chain, greatest, first);
+  limit_ends(&chain, bisected_bound(&chain));
+  double maximum = least_maximum(&chain);
+  limit_ends(&chain, maximum);
+  least_squares(&chain, maximum, first);
 }

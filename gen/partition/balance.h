@@ -1,4 +1,5 @@
-/* balance.h: cuts a run of blocks into stages so that the slowest stage is as fast as can be. */
+/* balance.h: divides a list of blocks into stages so that the slowest stage is as fast as possible.
+ */
 #ifndef PEN_BALANCE_H
 #define PEN_BALANCE_H
 
@@ -8,8 +9,8 @@
  * either end. Any unit, 0 or more. */
 typedef double pen_part_cost(const void *context, uint32_t stage, uint32_t first, uint32_t past);
 
-/* Chooses where each of `stages` stages begins among place[0..count-1], which rise from place[0];
- * place[count] is the end. Stage 0 begins at place[0], no stage is empty: count must be `stages` or
+/* Chooses the first block of each of `stages` stages among place[0..count-1], which rise; stage 0
+ * begins at place[0], and place[count] is the end. No stage is empty: count must be `stages` or
  * more. Fills first[stages]. See balance.c for what is least. */
 void pen_balance(uint32_t stages, const uint32_t *place, uint32_t count, pen_part_cost *cost,
                  const void *context, uint32_t *first);

@@ -1,16 +1,16 @@
-/* block_cost.c: the cost of blocks, and of stages as sums over their blocks.
+/* block_cost.c: the cost of each block, and of stages as sums over their blocks.
  *
  * Each block is built as a stage of its own, and the operations of its programs are counted. A
  * stage costs the sum over its blocks, with two exceptions. An input of the step that several
- * blocks of a stage read is made once: it counts once for the stage. And where no weight before a
+ * blocks of a stage read is made once, so it counts once for the stage. And if no weight before a
  * block is trained (the embedding is frozen, or x is an input of the step), the block's input needs
- * no gradient: such blocks are measured both ways, and the first stage uses that cost.
+ * no gradient: such blocks are measured in both ways, and the first stage uses the lower cost.
  *
- * Where the schedule does not split the backward, what I and W both compute counts once. Orders
- * that are searched or read from a file count as split.
+ * If the schedule does not split the backward, what I and W both compute counts once. Orders from
+ * a search or from a file count as split.
  *
- * A stage that recomputes runs again, from its last block back, what the backward of a block needs;
- * as soon as one block needs its input, all blocks before it run again in full. */
+ * A stage with recomputation runs again, from its last block backwards, what the backward of a
+ * block needs; once a block needs its input, all blocks before it run again in full. */
 #include "gen/model/recompute.h"
 #include "gen/model/fused_loss.h"
 #include "gen/model/model.h"
@@ -25,25 +25,25 @@
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
 
-enum { INPUTS_MAX = 8, KINDS_MAX = 8 /* blocks back that are looked at */ };
+enum { INPUTS_MAX = 8, KINDS_MAX = 8 /* how many earlier blocks are compared */ };
 
-/* One block as a stage of its own; inputs of the step count apart. */
-struct figures {
-  double work;    /* of all programs */
-  double forward; /* of F alone */
-  double alone;   /* what a stage of this block alone runs again without being told to: a loss */
-  bool reads[INPUTS_MAX]; /* inputs of the step */
-  /* where the stage recomputes, and nobody else needs what the block gives: */
-  double again;                 /* what its backward runs again */
-  bool reads_again[INPUTS_MAX]; /* inputs that it reads again */
-  bool needs_input; /* what the block takes must be there, for that or for the backward itself */
+/* One block as a stage of its own, without the inputs of the step. */
+struct block_flops {
+  double work;            /* of all programs */
+  double forward;         /* of F */
+  double alone;           /* what a stage of only this block always runs again: a fused loss */
+  bool reads[INPUTS_MAX]; /* which inputs of the step */
+  /* If the stage recomputes and no later block needs this block's output: */
+  double recomputed;                 /* what its backward runs again */
+  bool reads_recomputed[INPUTS_MAX]; /* which inputs of the step that reads */
+  bool needs_input;                  /* recomputation or backward needs the block's input */
 };
 
-/* Of all blocks, and sums over blocks 0 ... k-1: differences of two are those of a run. */
-struct sums {
-  struct figures *block;
+/* Of all blocks, and sums over blocks 0 ... k-1; the sum of a run is a difference of two. */
+struct block_sums {
+  struct block_flops *block;
   double *work, *forward;
-  uint32_t *readers[INPUTS_MAX]; /* blocks that read that input */
+  uint32_t *readers[INPUTS_MAX]; /* how many blocks read that input */
 };
 
 struct pen_block_costs {
@@ -54,14 +54,14 @@ struct pen_block_costs {
   bool splits_backward;
   uint32_t input_count;
   double input_work[INPUTS_MAX];
-  struct sums leading, inner; /* in the first stage, and in any other */
-  bool *recomputes;           /* [stage] */
+  struct block_sums leading, inner; /* in the first stage, and in the others */
+  bool *recomputes;                 /* [stage] */
 };
 
 /* ---- one block ---- */
 
-/* The forward ops of a block as a stage of its own: the first of three, the last, or the middle
- * one, so that it emits what it does in the model. */
+/* The forward ops of a block as a stage of its own: the first, the middle or the last of three
+ * stages, so that it emits the same ops as in the model. */
 static struct pen_graph *emit_alone(const struct pen_block_costs *c, uint32_t block) {
   struct pen_stages *alone = pen_new(1, sizeof *alone);
   uint32_t stage = block == 0 ? 0 : block + 1 == c->block_count ? 2 : 1;
@@ -74,8 +74,8 @@ static struct pen_graph *emit_alone(const struct pen_block_costs *c, uint32_t bl
   return pen_stage_graph(c->topology, alone, stage, c->topology->trains);
 }
 
-static struct pen_graph *derive_alone(const struct pen_block_costs *c, uint32_t block, bool leads,
-                                      bool recomputes) {
+static struct pen_graph *differentiate_alone(const struct pen_block_costs *c, uint32_t block,
+                                             bool leads, bool recomputes) {
   struct pen_graph *graph = emit_alone(c, block);
   graph->input_is_given = leads;
   graph->recomputes = recomputes;
@@ -83,7 +83,7 @@ static struct pen_graph *derive_alone(const struct pen_block_costs *c, uint32_t 
   return graph;
 }
 
-static bool reads(const struct pen_op_list *list, uint32_t value) {
+static bool reads_value(const struct pen_op_list *list, uint32_t value) {
   for (size_t i = 0; i < list->count; i++)
     for (uint32_t k = 0; value != PEN_NONE && k < pen_signature_of(list->op[i].kind)->input_count;
          k++)
@@ -91,8 +91,8 @@ static bool reads(const struct pen_op_list *list, uint32_t value) {
   return false;
 }
 
-/* Whether the ops that run again make an input of the step: the copy of the op that made it. */
-static bool makes_again(const struct pen_graph *graph, const struct pen_datum *datum) {
+/* Whether the recomputed ops make an input of the step: they contain a copy of its op. */
+static bool recomputes_input(const struct pen_graph *graph, const struct pen_datum *datum) {
   const struct pen_op_list *list = &graph->program[PEN_PROGRAM_I];
   for (uint32_t i = 0; i < graph->recompute_op_count[PEN_PROGRAM_I]; i++)
     if (list->op[i].kind == datum->kind &&
@@ -108,18 +108,18 @@ static uint32_t input_index(const struct pen_block_costs *costs,
   return i;
 }
 
-static struct figures measure(struct pen_block_costs *costs, uint32_t block, bool leads) {
-  const struct pen_graph *graph = derive_alone(costs, block, leads, false),
-                         *again = derive_alone(costs, block, leads, true);
-  struct figures f = {.forward = pen_program_flops(&graph->program[PEN_PROGRAM_F]),
-                      .alone = pen_recomputed_flops(graph),
-                      .again = pen_recomputed_flops(again)};
+static struct block_flops measure(struct pen_block_costs *costs, uint32_t block, bool leads) {
+  const struct pen_graph *graph = differentiate_alone(costs, block, leads, false),
+                         *recomputing = differentiate_alone(costs, block, leads, true);
+  struct block_flops f = {.forward = pen_program_flops(&graph->program[PEN_PROGRAM_F]),
+                          .alone = pen_recomputed_flops(graph),
+                          .recomputed = pen_recomputed_flops(recomputing)};
   for (int program = PEN_PROGRAM_F; program <= PEN_PROGRAM_W; program++)
     f.work += pen_program_flops(&graph->program[program]);
   if (!costs->splits_backward) f.work -= pen_shared_flops(graph);
   f.work -= f.alone;
-  f.needs_input = reads(&again->program[PEN_PROGRAM_I], again->input) ||
-                  reads(&again->program[PEN_PROGRAM_W], again->input);
+  f.needs_input = reads_value(&recomputing->program[PEN_PROGRAM_I], recomputing->input) ||
+                  reads_value(&recomputing->program[PEN_PROGRAM_W], recomputing->input);
   for (size_t k = 0; k < graph->datum_count; k++) {
     const struct pen_datum *datum = &graph->datum[k];
     uint32_t i = input_index(costs, datum->declared);
@@ -127,16 +127,16 @@ static struct figures measure(struct pen_block_costs *costs, uint32_t block, boo
     f.work -= datum->flops;
     f.forward -= datum->flops;
     f.reads[i] = true;
-    f.reads_again[i] = makes_again(again, datum);
-    if (f.reads_again[i]) f.again -= datum->flops;
+    f.reads_recomputed[i] = recomputes_input(recomputing, datum);
+    if (f.reads_recomputed[i]) f.recomputed -= datum->flops;
   }
   return f;
 }
 
 /* ---- all blocks ---- */
 
-/* Whether two blocks of one kind are the same but for their weights' names: then so are their
- * figures. */
+/* Whether two blocks of one kind differ in the names of their weights only. Then their costs are
+ * equal. */
 static bool same_ops(const struct pen_graph *a, const struct pen_graph *b) {
   if (a->forward.count != b->forward.count || a->weight_count != b->weight_count) return false;
   for (size_t i = 0; i < a->weight_count; i++)
@@ -150,15 +150,15 @@ static bool same_ops(const struct pen_graph *a, const struct pen_graph *b) {
   return true;
 }
 
-static bool trains(const struct pen_graph *graph) {
+static bool has_trained_weight(const struct pen_graph *graph) {
   for (size_t i = 0; i < graph->weight_count; i++)
     if (!graph->weight[i].frozen) return true;
   return false;
 }
 
-/* The figures of a block, or of one shortly before that is the same. */
-static struct figures figures_of(struct pen_block_costs *costs, uint32_t block,
-                                 struct pen_graph *const *emitted) {
+/* The costs of a block, copied from an equal earlier block if there is one. */
+static struct block_flops flops_of_block(struct pen_block_costs *costs, uint32_t block,
+                                         struct pen_graph *const *emitted) {
   for (uint32_t other = block; other-- > 0 && block - other <= KINDS_MAX;)
     if (costs->block[other].kind == costs->block[block].kind &&
         same_ops(emitted[other], emitted[block]))
@@ -166,18 +166,18 @@ static struct figures figures_of(struct pen_block_costs *costs, uint32_t block,
   return measure(costs, block, false);
 }
 
-static void add(struct sums *sums, uint32_t block, const struct figures *figures) {
-  sums->block[block] = *figures;
-  sums->work[block + 1] = sums->work[block] + figures->work;
-  sums->forward[block + 1] = sums->forward[block] + figures->forward;
+static void add_block(struct block_sums *sums, uint32_t block, const struct block_flops *flops) {
+  sums->block[block] = *flops;
+  sums->work[block + 1] = sums->work[block] + flops->work;
+  sums->forward[block + 1] = sums->forward[block] + flops->forward;
   for (uint32_t i = 0; i < INPUTS_MAX; i++)
-    sums->readers[i][block + 1] = sums->readers[i][block] + figures->reads[i];
+    sums->readers[i][block + 1] = sums->readers[i][block] + flops->reads[i];
 }
 
-static struct sums new_sums(uint32_t blocks) {
-  struct sums sums = {.block = pen_new(blocks + 1u, sizeof *sums.block),
-                      .work = pen_new(blocks + 1u, sizeof *sums.work),
-                      .forward = pen_new(blocks + 1u, sizeof *sums.forward)};
+static struct block_sums new_sums(uint32_t blocks) {
+  struct block_sums sums = {.block = pen_new(blocks + 1u, sizeof *sums.block),
+                            .work = pen_new(blocks + 1u, sizeof *sums.work),
+                            .forward = pen_new(blocks + 1u, sizeof *sums.forward)};
   for (int i = 0; i < INPUTS_MAX; i++)
     sums.readers[i] = pen_new(blocks + 1u, sizeof **sums.readers);
   return sums;
@@ -203,31 +203,32 @@ struct pen_block_costs *pen_block_costs(const struct pen_topology *t,
        stage++)
     costs->recomputes[stage] = strcmp(t->memory_recompute.value[stage], "full") == 0;
   struct pen_graph **emitted = pen_new(blocks + 1u, sizeof *emitted);
-  bool leads = true; /* nothing trains before the block */
+  bool leads = true; /* no weight before the block is trained */
   for (uint32_t block = 0; block < blocks; block++) {
     emitted[block] = emit_alone(costs, block);
-    struct figures inner = figures_of(costs, block, emitted);
-    struct figures leading = leads && block ? measure(costs, block, true) : inner;
-    add(&costs->inner, block, &inner);
-    add(&costs->leading, block, &leading);
-    leads = leads && !trains(emitted[block]);
+    struct block_flops inner = flops_of_block(costs, block, emitted);
+    struct block_flops leading = leads && block ? measure(costs, block, true) : inner;
+    add_block(&costs->inner, block, &inner);
+    add_block(&costs->leading, block, &leading);
+    leads = leads && !has_trained_weight(emitted[block]);
   }
   return costs;
 }
 
 /* ---- runs of blocks ---- */
 
-/* What a recomputing stage runs again. */
-static double again_work(const struct pen_block_costs *costs, const struct sums *sums,
-                         uint32_t first, uint32_t past) {
+/* What a stage with recomputation runs again. */
+static double recomputed_work(const struct pen_block_costs *costs, const struct block_sums *sums,
+                              uint32_t first, uint32_t past) {
   double work = 0;
   bool read[INPUTS_MAX] = {false}, needed = false;
   uint32_t block = past;
   while (block > first && !needed) {
-    const struct figures *figures = &sums->block[--block];
-    work += figures->again;
-    for (uint32_t i = 0; i < costs->input_count; i++) read[i] = read[i] || figures->reads_again[i];
-    needed = figures->needs_input;
+    const struct block_flops *flops = &sums->block[--block];
+    work += flops->recomputed;
+    for (uint32_t i = 0; i < costs->input_count; i++)
+      read[i] = read[i] || flops->reads_recomputed[i];
+    needed = flops->needs_input;
   }
   work += sums->forward[block] - sums->forward[first];
   for (uint32_t i = 0; i < costs->input_count; i++)
@@ -237,12 +238,12 @@ static double again_work(const struct pen_block_costs *costs, const struct sums 
 
 double pen_span_cost(const void *context, uint32_t stage, uint32_t first, uint32_t past) {
   const struct pen_block_costs *costs = context;
-  const struct sums *sums = first == 0 ? &costs->leading : &costs->inner;
+  const struct block_sums *sums = first == 0 ? &costs->leading : &costs->inner;
   double work = sums->work[past] - sums->work[first];
   for (uint32_t i = 0; i < costs->input_count; i++)
     if (sums->readers[i][past] > sums->readers[i][first]) work += costs->input_work[i];
   if (costs->recomputes[stage])
-    work += again_work(costs, sums, first, past);
+    work += recomputed_work(costs, sums, first, past);
   else if (past - first == 1)
     work += sums->block[first].alone;
   return 1e-9 * work;

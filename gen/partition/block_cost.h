@@ -1,4 +1,4 @@
-/* block_cost.h: what a stage with a given run of blocks costs, without building the stage. */
+/* block_cost.h: the cost of a stage with a given run of blocks, without building the stage. */
 #ifndef PEN_BLOCK_COST_H
 #define PEN_BLOCK_COST_H
 

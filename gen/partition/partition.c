@@ -1,18 +1,20 @@
-/* partition.c: blocks over stages, stages over ranks.
+/* partition.c: assigns blocks to stages and stages to ranks.
  *
- * A stage is a run of the model's blocks; which blocks there are, the family says (gen/families/).
- * One of four rules cuts:
+ * A stage is a run of the model's blocks, which the family lists (gen/families/). One of four rules
+ * divides them:
  *
- *   evenly      the embedding counts for virtual_pre layers and the head for virtual_post. Every
- * stage gets (layers + pre + post) / stages, the early ones one more until the remainder is spent;
- * then the virtual layers come off the first and the last stage (design.md section 8). With
- * partition.unit = "block" the same is done with the blocks within layers, of which a virtual layer
- * counts for as many as a layer has as listed   partition.layers: a count of layers for each stage
- *   as named    partition.before: the block with which each stage but the first begins
- *   by time     partition.balance = "time": the least greatest stage time, see balance.c
+ *   evenly     The embedding counts as virtual_pre layers and the head as virtual_post. Every stage
+ *              gets (layers + pre + post) / stages, the early ones one more until the remainder is
+ *              used up; then the virtual layers are subtracted from the first and the last stage
+ *              (docs/design.md section 8). With partition.unit = "block" the same is done with the
+ *              blocks within layers; a virtual layer counts as the blocks of a layer.
+ *   as listed  partition.layers: the number of layers of each stage
+ *   as named   partition.before: the first block of each stage but the first
+ *   by time    partition.balance = "time": the least maximum stage time, see balance.c
  *
  * The blocks before all layers belong to the first stage and those after them to the last, unless a
- * name or the balance puts the cut among them. A layer counts for the stage in which it begins. */
+ * name or the balance puts a stage boundary among them. A layer counts for the stage in which it
+ * begins. */
 #include <string.h>
 
 #include "gen/partition/balance.h"
@@ -25,11 +27,11 @@
 #include "runtime/plan/plan.h"
 #include "gen/topology/message.h"
 
-/* ---- the units that are shared out ---- */
+/* ---- units of division ---- */
 
-/* What may begin a stage, besides the model's first block: layers, or the blocks within them.
- * unit[count] is what follows the last. */
-struct units {
+/* The possible first blocks of a stage, besides the model's first block: those of layers, or all
+ * blocks within layers. block[count] follows the last. */
+struct partition_units {
   const char *name; /* "layer", "block" */
   uint32_t *block, count;
 };
@@ -38,9 +40,10 @@ static bool cuts_blocks(const struct pen_topology *t) {
   return t->partition_unit && !strcmp(t->partition_unit, "block");
 }
 
-static struct units units_of(const struct pen_topology *t, const struct pen_partition *p) {
-  struct units units = {.name = cuts_blocks(t) ? "block" : "layer",
-                        .block = pen_new(p->stages.block_count + 1u, sizeof(uint32_t))};
+static struct partition_units units_of(const struct pen_topology *t,
+                                       const struct pen_partition *p) {
+  struct partition_units units = {.name = cuts_blocks(t) ? "block" : "layer",
+                                  .block = pen_new(p->stages.block_count + 1u, sizeof(uint32_t))};
   uint32_t past = 0;
   for (uint32_t b = 0; b < p->stages.block_count; b++) {
     bool within = p->stages.block[b].layer != PEN_NONE;
@@ -54,7 +57,7 @@ static struct units units_of(const struct pen_topology *t, const struct pen_part
 
 /* ---- evenly ---- */
 
-/* Names the setting that leaves a stage with nothing to compute. */
+/* Fails: a stage has no unit. Names the setting that causes it. */
 static _Noreturn void fail_empty(const struct pen_topology *t, const char *unit, uint32_t stage,
                                  uint32_t stage_count, int64_t share) {
   if (stage == 0 && t->partition_virtual_pre && t->partition_virtual_pre >= share)
@@ -72,7 +75,7 @@ static _Noreturn void fail_empty(const struct pen_topology *t, const char *unit,
 }
 
 static void cut_evenly(const struct pen_topology *t, const struct pen_partition *p, uint32_t *cut) {
-  struct units units = units_of(t, p);
+  struct partition_units units = units_of(t, p);
   uint32_t stages = p->stage_count, first = 0;
   int64_t weight = units.count / t->model_layers, pre = t->partition_virtual_pre * weight,
           post = t->partition_virtual_post * weight;
@@ -114,8 +117,8 @@ static void cut_as_listed(const struct pen_topology *t, const struct pen_partiti
 
 /* ---- as named ---- */
 
-/* Whether a name is a block's, or that of the layer that the block begins: the block's without
- * ".KIND". */
+/* Whether the name is the block's, or that of the layer that begins with the block: the block's
+ * name without ".KIND". */
 static bool is_named(const struct pen_model_block *block, const char *name) {
   size_t length = strlen(name);
   if (strncmp(block->name, name, length) != 0) return false;
@@ -148,7 +151,7 @@ static _Noreturn void fail_unknown(const struct pen_topology *t, const struct pe
       pen_family_block_names(p->stages.family));
 }
 
-/* The block of that name. Names mostly rise, so the search begins at `from` and goes once round. */
+/* The block of that name. Names are mostly in order, so the search begins at `from` and wraps. */
 static uint32_t find_block(const struct pen_topology *t, const struct pen_partition *p,
                            const char *name, uint32_t from) {
   for (uint32_t step = 0; step < p->stages.block_count; step++) {
@@ -185,7 +188,7 @@ static void cut_as_named(const struct pen_topology *t, const struct pen_partitio
 static void cut_by_time(const struct pen_topology *t, const struct pen_partition *p,
                         const struct pen_block_costs *costs, uint32_t *cut) {
   uint32_t *place = pen_new(p->stages.block_count + 2u, sizeof *place), count = 1;
-  struct units units = units_of(t, p);
+  struct partition_units units = units_of(t, p);
   for (uint32_t b = 1; b < p->stages.block_count; b++) { /* place[0] is 0 */
     bool allowed =
         cuts_blocks(t) || p->stages.block[b].begins_layer || b == units.block[units.count];
@@ -207,7 +210,7 @@ bool pen_partition_by_time(const struct pen_topology *t) {
   return t->partition_balance && !strcmp(t->partition_balance, "time");
 }
 
-/* At most one rule. */
+/* Fails when settings ask for more than one rule. */
 static void check_rules(const struct pen_topology *t) {
   bool by_time = pen_partition_by_time(t);
   if (t->partition_before.value && t->partition_layers.value)
@@ -231,7 +234,7 @@ static void cut_model(const struct pen_topology *t, const struct pen_partition *
     cut_evenly(t, p, first_block);
 }
 
-/* Spans from cuts; layers are counted where they begin. */
+/* Fills the spans from the first block of each stage. */
 static void fill_spans(struct pen_partition *p, const uint32_t *first_block) {
   uint32_t layer = 0;
   for (uint32_t stage = 0; stage < p->stage_count; stage++) {

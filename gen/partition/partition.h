@@ -41,7 +41,7 @@ struct pen_partition *pen_partition(const struct pen_topology *topology,
  * depend on it. */
 struct pen_partition *pen_partition_placed(const struct pen_partition *partition, bool zigzag);
 
-/* The stages of every rank, ascending: [rank * stages_per_rank + local stage]. */
+/* The stages of every rank, in ascending order: [rank * stages_per_rank + local stage]. */
 uint32_t *pen_partition_stages(const struct pen_partition *partition);
 
 #endif

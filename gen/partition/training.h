@@ -1,4 +1,4 @@
-/* training.h: what a step does between replicas and at its end, beside F, I, W and B. */
+/* training.h: what a step does besides F, I, W and B: between replicas and at its end. */
 #ifndef PEN_TRAINING_H
 #define PEN_TRAINING_H
 
@@ -14,7 +14,7 @@ struct pen_training {
   bool waits_for_norm;     /* no rank runs the optimizer before all ranks have published their norms
                               (optimizer.clip_norm) */
   bool reshards_each_use;  /* data_parallel.reshard = "use" */
-  const bool *weights_in_w; /* [stage]: its W, too, reads weights that UNSHARD gathers; null: none
+  const bool *weights_in_w; /* [stage]: its W also reads weights that UNSHARD gathers; null: none
                                does */
 };
 

@@ -1,23 +1,25 @@
-/* one_forward_one_backward.c: 1F1B in all its forms: one or several stages a rank, classic or
- * doubled warm-up, split backward. */
+/* 1f1b.c: the 1F1B schedule: one or several stages per rank, classic or doubled warm-up, whole or
+ * split backward. */
 #include "gen/schedule/internal.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
 #include "gen/topology/message.h"
 
-struct shape {
-  uint32_t stages, round, total; /* stages a rank, microbatches in a round, forwards of a rank */
+struct interleaving {
+  uint32_t stages; /* per rank */
+  uint32_t round;  /* microbatches in a round */
+  uint32_t total;  /* forwards of a rank */
 };
 
-/* The n-th forward (or backward, stages reversed) of any rank: rounds of R microbatches, within a
- * round stage after stage. */
-static void add_forward(const struct pen_composer *composer, const struct shape *shape,
+/* The n-th forward of a rank: rounds of microbatches, and within a round stage after stage. A
+ * backward has the stages in reverse order. */
+static void add_forward(const struct pen_composer *composer, const struct interleaving *shape,
                         uint32_t rank, uint32_t n) {
   uint32_t microbatch = n / (shape->round * shape->stages) * shape->round + n % shape->round;
   pen_order_add(composer, rank, PEN_F, n / shape->round % shape->stages, microbatch);
 }
 
-static void add_backward(const struct pen_composer *composer, const struct shape *shape,
+static void add_backward(const struct pen_composer *composer, const struct interleaving *shape,
                          uint32_t rank, int kind, uint32_t n) {
   uint32_t microbatch = n / (shape->round * shape->stages) * shape->round + n % shape->round;
   pen_order_add(composer, rank, kind, shape->stages - 1 - n / shape->round % shape->stages,
@@ -32,15 +34,16 @@ bool pen_1f1b_suits(uint32_t ranks, uint32_t stages_per_rank, uint32_t microbatc
   return stages_per_rank == 1 || microbatches % rounds_of(ranks, microbatches) == 0;
 }
 
-/* With s stages a rank: rounds = max(1, m div P) must divide m (one stage a rank: no matter), a
- * round is R = m/rounds microbatches. Rank r warms up with min((s-1) R + warmup (P-1-r), m s)
- * forwards, then runs a forward and a backward in turn, then the backwards left. warmup is 1
- * (classic) or 2 (doubled: a rank runs ahead, so messages hide behind work). zero_bubble (zb_h1 and
- * zb_h2 always): backward is I, and after the n-th (from 0), once n >= warmup r, comes the oldest
- * waiting W; the rest at the end. Classic bubble (P-1)/(m+P-1), divided by s with interleaving.
- * Sources: Narayanan et al., PipeDream 2019, arXiv 1806.03377; Narayanan et al., Megatron-LM 2021,
- * arXiv 2104.04473, section 2.2; Qi et al., Zero Bubble 2023, arXiv 2401.10241 (ZB-H1 with warmup
- * 1, ZB-H2 with 2); doubled warm-up and rounds as in PyTorch's and d9d's Interleaved1F1B. */
+/* With s stages per rank, rounds = max(1, m div P) must divide m (if s > 1), and a round has
+ * R = m / rounds microbatches. Rank r first runs min((s-1) R + warmup (P-1-r), m s) forwards, then
+ * one forward and one backward in turn, then the remaining backwards. warmup is 1 (classic) or 2
+ * (doubled: a rank runs ahead, so that computation hides the messages). With zero_bubble (zb_h1 and
+ * zb_h2 always) the backward is I; after the n-th I (from 0), if n >= warmup r, the oldest
+ * outstanding W runs, and the rest of W at the end. The classic bubble is (P-1)/(m+P-1), divided by
+ * s when stages interleave.
+ * Sources: Narayanan et al., PipeDream, 2019, arXiv 1806.03377; Narayanan et al., Megatron-LM,
+ * 2021, arXiv 2104.04473, section 2.2; Qi et al., Zero Bubble, 2023, arXiv 2401.10241 (ZB-H1 with
+ * warmup 1, ZB-H2 with 2); doubled warm-up and rounds as in PyTorch's and d9d's Interleaved1F1B. */
 void pen_compose_1f1b(const struct pen_composer *composer) {
   const struct pen_topology *topology = composer->topology;
   uint32_t ranks = composer->rank_count, microbatches = composer->microbatch_count,
@@ -53,9 +56,9 @@ void pen_compose_1f1b(const struct pen_composer *composer) {
         "with several stages a rank, %s needs rounds = microbatches div ranks = %u to divide it"
         " (the next below that fits: %u)",
         topology->pipeline_schedule, rounds, rounds * (microbatches / rounds));
-  struct shape shape = {.stages = stages,
-                        .round = stages > 1 ? microbatches / rounds : microbatches,
-                        .total = stages * microbatches};
+  struct interleaving shape = {.stages = stages,
+                               .round = stages > 1 ? microbatches / rounds : microbatches,
+                               .total = stages * microbatches};
   for (uint32_t rank = 0; rank < ranks; rank++) {
     uint64_t wanted = (uint64_t)(stages - 1) * shape.round + (uint64_t)warmup * (ranks - 1 - rank);
     uint32_t forward = 0, weight = 0;

@@ -1,8 +1,6 @@
-/* actions.c: reads and writes orders as text: one line a rank, `RANK: ACTION ACTION ...`, an action
- * is <stage><kind><microbatch>.
- *
- * The reader takes blank lines and lines that begin with '#' for comments, and `a|b` for a pair: a
- * overlaps b. Each rank has one line, in any order. */
+/* action_text.c: reads and writes orders as text: one line per rank, `RANK: ACTION ACTION ...`. An
+ * action is <stage><kind><microbatch>, and `a|b` is a pair: a overlaps b. The reader skips empty
+ * lines and lines that begin with '#'; each rank has one line, in any order. */
 #include "gen/schedule/action_text.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
@@ -23,7 +21,7 @@ static const struct {
 #include "runtime/plan/actions.def"
 };
 
-const char *pen_action_text(char text[32], int kind, uint32_t stage, uint32_t microbatch) {
+const char *pen_action_format(char text[32], int kind, uint32_t stage, uint32_t microbatch) {
   if (!pen_kind_has_stage(kind))
     snprintf(text, 32, "%s", kinds[kind].text);
   else if (!pen_kind_has_microbatch(kind))
@@ -39,11 +37,11 @@ void pen_actions_print(FILE *file, struct pen_action *const *action, const uint3
   for (uint32_t rank = 0; rank < rank_count; rank++) {
     fprintf(file, "%u:", rank);
     for (uint32_t index = 0; index < count[rank]; index++) {
-      const struct pen_action *row = &action[rank][index];
-      bool second = index > 0 && row[-1].overlaps;
-      if (kinds[row->kind].printed)
+      const struct pen_action *a = &action[rank][index];
+      bool second = index > 0 && a[-1].overlaps;
+      if (kinds[a->kind].printed)
         fprintf(file, "%c%s", second ? '|' : ' ',
-                pen_action_text(text, row->kind, row->stage, row->microbatch));
+                pen_action_format(text, a->kind, a->stage, a->microbatch));
     }
     fputc('\n', file);
   }
@@ -51,7 +49,7 @@ void pen_actions_print(FILE *file, struct pen_action *const *action, const uint3
 
 /* ---- the reader ---- */
 
-struct reader {
+struct action_reader {
   const char *path;
   const struct pen_partition *partition;
   struct pen_action **action;
@@ -61,10 +59,10 @@ struct reader {
   unsigned long line;
 };
 
-enum { SHOWN_BYTES = 40 }; /* of a bad word in a message */
+enum { SHOWN_BYTES = 40 }; /* the most of a wrong word that a message shows */
 
-/* Reads a whole number without sign; false when there is none or it exceeds 32 bits. */
-static bool take_count(const char **at, uint32_t *number) {
+/* Reads an unsigned number; false if there is none or it exceeds 32 bits. */
+static bool read_number(const char **at, uint32_t *number) {
   uint64_t value = 0;
   if (!isdigit((unsigned char)**at)) return false;
   for (; isdigit((unsigned char)**at); (*at)++)
@@ -74,7 +72,7 @@ static bool take_count(const char **at, uint32_t *number) {
 }
 
 /* The kind whose text fills [at, end), or -1. */
-static int kind_of(const char *at, size_t length) {
+static int kind_of_text(const char *at, size_t length) {
   for (int kind = 0; kind < PEN_ACTION_KINDS; kind++)
     if (kinds[kind].printed && strlen(kinds[kind].text) == length &&
         memcmp(kinds[kind].text, at, length) == 0)
@@ -82,44 +80,45 @@ static int kind_of(const char *at, size_t length) {
   return -1;
 }
 
-bool pen_action_take(const char **at, struct pen_action *row) {
+bool pen_action_parse(const char **at, struct pen_action *action) {
   uint32_t stage, microbatch;
-  if (!take_count(at, &stage)) return false;
+  if (!read_number(at, &stage)) return false;
   size_t length = 0;
   while (isalpha((unsigned char)(*at)[length]) || (*at)[length] == '_') length++;
-  int kind = kind_of(*at, length);
+  int kind = kind_of_text(*at, length);
   *at += length;
-  if (kind < 0 || !take_count(at, &microbatch)) return false;
+  if (kind < 0 || !read_number(at, &microbatch)) return false;
   if (**at && **at != '|' && !isspace((unsigned char)**at)) return false;
-  *row = (struct pen_action){
+  *action = (struct pen_action){
       .kind = (uint8_t)kind, .stage = (uint16_t)stage, .microbatch = microbatch};
   return stage <= UINT16_MAX;
 }
 
-/* An action must be of an existing microbatch, on a stage of the rank that acts. */
-static void check_action(const struct reader *reader, uint32_t rank, const struct pen_action *row) {
+/* Fails unless the microbatch exists and the stage is on the line's rank. */
+static void check_read_action(const struct action_reader *reader, uint32_t rank,
+                              const struct pen_action *a) {
   const struct pen_partition *partition = reader->partition;
   char text[32];
-  pen_action_text(text, row->kind, row->stage, row->microbatch);
-  if (row->stage >= partition->stage_count)
+  pen_action_format(text, a->kind, a->stage, a->microbatch);
+  if (a->stage >= partition->stage_count)
     pen_stop(PEN_EXIT_DATA,
              "%s: rank %u, action %u (%s): there is no stage %u, the topology has %u", reader->path,
-             rank, reader->count[rank], text, row->stage, partition->stage_count);
-  if (partition->rank_of[row->stage] != rank)
+             rank, reader->count[rank], text, a->stage, partition->stage_count);
+  if (partition->rank_of[a->stage] != rank)
     pen_stop(PEN_EXIT_DATA, "%s: rank %u, action %u (%s): stage %u is on rank %u", reader->path,
-             rank, reader->count[rank], text, row->stage, partition->rank_of[row->stage]);
-  if (row->microbatch >= partition->microbatch_count)
+             rank, reader->count[rank], text, a->stage, partition->rank_of[a->stage]);
+  if (a->microbatch >= partition->microbatch_count)
     pen_stop(PEN_EXIT_DATA,
              "%s: rank %u, action %u (%s): there is no microbatch %u, the topology has %u",
-             reader->path, rank, reader->count[rank], text, row->microbatch,
+             reader->path, rank, reader->count[rank], text, a->microbatch,
              partition->microbatch_count);
 }
 
 /* Reads `RANK:`; returns the rank. */
-static uint32_t take_rank(struct reader *reader, const char **at) {
+static uint32_t read_rank(struct action_reader *reader, const char **at) {
   const char *word = *at;
   uint32_t rank;
-  if (!take_count(at, &rank) || **at != ':')
+  if (!read_number(at, &rank) || **at != ':')
     pen_stop(PEN_EXIT_DATA, "%s:%lu: \"%.*s\": a line is `RANK: ACTION ACTION ...`", reader->path,
              reader->line, SHOWN_BYTES, word);
   (*at)++;
@@ -137,25 +136,25 @@ static const char *skip_space(const char *at) {
   return at;
 }
 
-static void read_line(struct reader *reader, const char *at) {
+static void read_rank_line(struct action_reader *reader, const char *at) {
   at = skip_space(at);
   if (*at == 0 || *at == '#') return;
-  uint32_t rank = take_rank(reader, &at);
-  bool second = false; /* right behind a '|' an action must follow */
+  uint32_t rank = read_rank(reader, &at);
+  bool second = false; /* an action must follow '|' without a space */
   for (at = skip_space(at); *at || second; at = second ? at : skip_space(at)) {
     const char *word = at;
-    struct pen_action row;
-    if (!pen_action_take(&at, &row)) {
+    struct pen_action a;
+    if (!pen_action_parse(&at, &a)) {
       int length = (int)strcspn(word, " \t\r\n");
       pen_stop(PEN_EXIT_DATA,
                "%s: rank %u, action %u (%.*s): no action such as 3F1, 3SEND_F1 or 3F1|4B0",
                reader->path, rank, reader->count[rank], length < SHOWN_BYTES ? length : SHOWN_BYTES,
                word);
     }
-    check_action(reader, rank, &row);
-    reader->action[rank] = pen_grow(reader->action[rank], &reader->capacity[rank],
-                                    reader->count[rank] + 1, sizeof row);
-    reader->action[rank][reader->count[rank]++] = row;
+    check_read_action(reader, rank, &a);
+    reader->action[rank] =
+        pen_grow(reader->action[rank], &reader->capacity[rank], reader->count[rank] + 1, sizeof a);
+    reader->action[rank][reader->count[rank]++] = a;
     second = *at == '|';
     reader->action[rank][reader->count[rank] - 1].overlaps = second;
     if (second) at++;
@@ -164,7 +163,7 @@ static void read_line(struct reader *reader, const char *at) {
 
 void pen_actions_read(const char *path, const struct pen_partition *partition,
                       struct pen_action ***action, uint32_t **count) {
-  struct reader reader = {.path = path, .partition = partition};
+  struct action_reader reader = {.path = path, .partition = partition};
   reader.action = pen_new(partition->rank_count, sizeof *reader.action);
   reader.count = pen_new(partition->rank_count, sizeof *reader.count);
   reader.capacity = pen_new(partition->rank_count, sizeof *reader.capacity);
@@ -178,7 +177,7 @@ void pen_actions_read(const char *path, const struct pen_partition *partition,
     reader.line++;
     if (strlen(text) != (size_t)length)
       pen_stop(PEN_EXIT_DATA, "%s:%lu: a zero byte", path, reader.line);
-    read_line(&reader, text);
+    read_rank_line(&reader, text);
   }
   int failed = ferror(file) ? errno : 0;
   free(text);

@@ -22,10 +22,10 @@ void pen_actions_print(FILE *file, struct pen_action *const *action, const uint3
                        uint32_t rank_count);
 
 /* Writes an action as in `6RECV_F3` into text[32]; returns text. */
-const char *pen_action_text(char text[32], int kind, uint32_t stage, uint32_t microbatch);
+const char *pen_action_format(char text[32], int kind, uint32_t stage, uint32_t microbatch);
 
-/* Reads `6RECV_F3` at *at, up to a blank, '|' or the end of the text, and advances *at; sets kind,
- * stage and microbatch. False when the text is not an action. */
-bool pen_action_take(const char **at, struct pen_action *row);
+/* Reads `6RECV_F3` at *at, up to white space, '|' or the end of the text, and advances *at; sets
+ * kind, stage and microbatch. False: the text is not an action. */
+bool pen_action_parse(const char **at, struct pen_action *action);
 
 #endif

@@ -1,57 +1,60 @@
-/* building_block.c: from the block of one microbatch to whole orders, for schedules of two stages a
- * rank in a V. */
+/* building_block.c: composes a whole order from the actions of one microbatch (the building block),
+ * for schedules with two stages per rank in a V. */
 #include "gen/schedule/internal.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/schedule/order.h"
 #include "runtime/plan/plan.h"
 
-/* The paper's method, time in ticks of one F, I or W:
- *   repeat   microbatch n runs the block's F down, F up, I up and I down at offset + 6 n on each
- * rank: the three actions of two stages fill six ticks, and no two of F and I of a rank fall on one
- * tick. Each W takes the first tick that is left; reorder  in the order of time each action moves
- * to the earliest free tick after what it needs, while a rank never holds more than `limit` stage
- * activations (F runs until W has run). The middle is full; the ends close up; squeeze  each rank
- * keeps the order of F and I that results, and runs each as soon as it can: when what it needs was
- * made before this tick and, an F, when the rank holds less than `limit`. In any other tick it runs
- * the oldest W that waits, if any. `limit` is the most that the repeated block holds. It never
- * stops a rank for good: when no W waits, the rank holds no more than at that place of the
- * reordered block. Source: Qi, Wan, Amar, Lin, Pipeline Parallelism with Controllable Memory, 2024,
- * arXiv 2405.15362, sections 3 and 4. */
+/* The paper's method. Time counts in ticks; F, I and W take one tick each.
+ *
+ *   repeat   Microbatch n runs the block's F down, F up, I up and I down at offset + 6 n on each
+ *            rank. The three actions of two stages fill six ticks, and no two of F and I of a rank
+ *            are on the same tick. Each W takes the first free tick.
+ *   reorder  In the order of time, each action moves to the earliest free tick after its inputs,
+ *            while a rank never holds more than `limit` stage activations (from F to W).
+ *   squeeze  Each rank keeps this order of F and I, and runs each as soon as it can: when its
+ *            inputs were made before this tick and, for an F, when the rank holds less than
+ *            `limit`. In any other tick it runs the oldest outstanding W, if any.
+ *
+ * `limit` is the most that the repeated block holds. It never stops a rank for good: when no W is
+ * outstanding, the rank holds no more than at that position of the reordered block.
+ * Source: Qi, Wan, Amar, Lin, Pipeline Parallelism with Controllable Memory, 2024, arXiv
+ * 2405.15362, sections 3 and 4. */
 
 enum { F_DOWN, F_UP, I_UP, I_DOWN, PARTS, WEIGHT = PARTS };
 
-/* One rank at work. */
-struct lane {
-  uint32_t *time[PARTS + 1];  /* [microbatch], of W [place in `weight`]: the tick */
-  uint8_t *event;             /* [tick]: part + 1, as repeated; 0: free */
-  bool *taken;                /* [tick], as reordered */
-  uint32_t *held;             /* [tick]: stage activations, as reordered */
+/* The progress of one rank. */
+struct block_rank {
+  uint32_t *time[PARTS + 1];  /* the tick: [microbatch]; of W [index in `weight`] */
+  uint8_t *event;             /* [tick]: part + 1, after repeat; 0: free */
+  bool *taken;                /* [tick], after reorder */
+  uint32_t *held;             /* [tick]: stage activations, after reorder */
   uint32_t next[PARTS + 1];   /* of each part and of W */
   struct pen_compute *weight; /* the rank's W in the order of its I; stage is the local one */
   uint32_t weight_count;
   uint32_t now_held;
 };
 
-struct run {
+struct block_schedule {
   const struct pen_composer *composer;
   uint32_t limit, tick_count;
-  struct lane *lane;         /* [rank] */
-  uint32_t (*before)[PARTS]; /* [rank]: `next` as of this tick's start */
+  struct block_rank *rank_state; /* [rank] */
+  uint32_t (*before)[PARTS];     /* [rank]: `next` at the start of this tick */
 };
 
 static bool is_forward(int part) { return part == F_DOWN || part == F_UP; }
 static uint32_t local_stage(int part) { return part == F_DOWN || part == I_DOWN ? 0 : 1; }
 
-static void add_weight(struct lane *lane, int part, uint32_t microbatch) {
-  lane->weight[lane->weight_count++] =
+static void add_weight(struct block_rank *rank_state, int part, uint32_t microbatch) {
+  rank_state->weight[rank_state->weight_count++] =
       (struct pen_compute){.stage = (uint16_t)local_stage(part), .microbatch = microbatch};
 }
 
-/* Which rank makes what a part needs: coming down the rank before, going up the rank after; at
- * either end of the V it is the part before on the same rank (`*needed`). PEN_NONE: F down on the
- * first rank needs nothing. */
-static uint32_t maker_of(const struct run *run, uint32_t rank, int part, int *needed) {
+/* The rank that makes the input of a part: the previous rank on the way down, the next rank on the
+ * way up; at either end of the V the same rank, by its previous part. Sets `*needed`, that part.
+ * PEN_NONE: F down on the first rank has no input. */
+static uint32_t maker_of(const struct block_schedule *run, uint32_t rank, int part, int *needed) {
   bool from_above = part == F_DOWN || part == I_UP;
   *needed = part;
   if (rank != (from_above ? 0 : run->composer->rank_count - 1))
@@ -62,126 +65,132 @@ static uint32_t maker_of(const struct run *run, uint32_t rank, int part, int *ne
 
 /* ---- repeat ---- */
 
-static void repeat(struct run *run, struct lane *lane, const struct pen_building_block *block) {
+static void repeat_block(struct block_schedule *run, struct block_rank *rank_state,
+                         const struct pen_building_block *block) {
   uint32_t microbatches = run->composer->microbatch_count, held = 0, placed = 0;
-  lane->event = pen_new(run->tick_count, sizeof *lane->event);
-  lane->taken = pen_new(run->tick_count, sizeof *lane->taken);
-  lane->held = pen_new(run->tick_count, sizeof *lane->held);
-  lane->weight = pen_new(2 * (size_t)microbatches, sizeof *lane->weight);
-  lane->time[WEIGHT] = pen_new(2 * (size_t)microbatches, sizeof **lane->time);
+  rank_state->event = pen_new(run->tick_count, sizeof *rank_state->event);
+  rank_state->taken = pen_new(run->tick_count, sizeof *rank_state->taken);
+  rank_state->held = pen_new(run->tick_count, sizeof *rank_state->held);
+  rank_state->weight = pen_new(2 * (size_t)microbatches, sizeof *rank_state->weight);
+  rank_state->time[WEIGHT] = pen_new(2 * (size_t)microbatches, sizeof **rank_state->time);
   for (int part = 0; part < PARTS; part++) {
-    lane->time[part] = pen_new(microbatches, sizeof **lane->time);
+    rank_state->time[part] = pen_new(microbatches, sizeof **rank_state->time);
     for (uint32_t n = 0; n < microbatches; n++) {
-      lane->time[part][n] = block->offset[part] + PEN_BLOCK_TICKS * n;
-      lane->event[lane->time[part][n]] = (uint8_t)(part + 1);
+      rank_state->time[part][n] = block->offset[part] + PEN_BLOCK_TICKS * n;
+      rank_state->event[rank_state->time[part][n]] = (uint8_t)(part + 1);
     }
   }
   uint32_t count[PARTS] = {0};
   for (uint32_t tick = 0; tick < run->tick_count; tick++) {
-    int part = lane->event[tick] - 1;
-    bool weight = part < 0 && placed < lane->weight_count;
-    if (part >= 0 && !is_forward(part)) add_weight(lane, part, count[part]);
+    int part = rank_state->event[tick] - 1;
+    bool weight = part < 0 && placed < rank_state->weight_count;
+    if (part >= 0 && !is_forward(part)) add_weight(rank_state, part, count[part]);
     if (part >= 0) count[part]++;
-    if (weight) lane->event[lane->time[WEIGHT][placed++] = tick] = WEIGHT + 1;
-    lane->taken[tick] = part >= 0 || weight;
-    lane->held[tick] = held += part >= 0 && is_forward(part);
+    if (weight) rank_state->event[rank_state->time[WEIGHT][placed++] = tick] = WEIGHT + 1;
+    rank_state->taken[tick] = part >= 0 || weight;
+    rank_state->held[tick] = held += part >= 0 && is_forward(part);
     held -= weight;
   }
 }
 
 /* ---- reorder ---- */
 
-/* The first tick after all that the n-th of a part needs. */
-static uint32_t earliest(const struct run *run, uint32_t rank, int part, uint32_t n) {
-  const struct lane *lane = &run->lane[rank];
-  uint32_t first = n > 0 ? lane->time[part][n - 1] + 1 : 0, made = 0;
+/* The first tick after the inputs of the n-th action of a part. */
+static uint32_t earliest(const struct block_schedule *run, uint32_t rank, int part, uint32_t n) {
+  const struct block_rank *rank_state = &run->rank_state[rank];
+  uint32_t first = n > 0 ? rank_state->time[part][n - 1] + 1 : 0, made = 0;
   if (part == WEIGHT) {
-    made = lane->time[lane->weight[n].stage == 0 ? I_DOWN : I_UP][lane->weight[n].microbatch] + 1;
+    made = rank_state->time[rank_state->weight[n].stage == 0 ? I_DOWN : I_UP]
+                           [rank_state->weight[n].microbatch] +
+           1;
   } else {
     int needed;
     uint32_t maker = maker_of(run, rank, part, &needed);
-    if (maker != PEN_NONE) made = run->lane[maker].time[needed][n] + 1;
+    if (maker != PEN_NONE) made = run->rank_state[maker].time[needed][n] + 1;
   }
   return made > first ? made : first;
 }
 
-static void move(struct run *run, uint32_t rank, int part, uint32_t n) {
-  struct lane *lane = &run->lane[rank];
-  uint32_t from = lane->time[part][n], to = from, first = earliest(run, rank, part, n);
+static void move_earlier(struct block_schedule *run, uint32_t rank, int part, uint32_t n) {
+  struct block_rank *rank_state = &run->rank_state[rank];
+  uint32_t from = rank_state->time[part][n], to = from, first = earliest(run, rank, part, n);
   for (uint32_t tick = from; tick-- > first;) {
-    if (part < PARTS && is_forward(part) && lane->held[tick] >= run->limit) break;
-    if (!lane->taken[tick]) to = tick;
+    if (part < PARTS && is_forward(part) && rank_state->held[tick] >= run->limit) break;
+    if (!rank_state->taken[tick]) to = tick;
   }
   if (to == from) return;
-  lane->taken[from] = false;
-  lane->taken[to] = true;
-  lane->time[part][n] = to;
+  rank_state->taken[from] = false;
+  rank_state->taken[to] = true;
+  rank_state->time[part][n] = to;
   for (uint32_t tick = to; part < PARTS && is_forward(part) && tick < from; tick++)
-    lane->held[tick]++;
-  for (uint32_t tick = to + 1; part == WEIGHT && tick <= from; tick++) lane->held[tick]--;
+    rank_state->held[tick]++;
+  for (uint32_t tick = to + 1; part == WEIGHT && tick <= from; tick++) rank_state->held[tick]--;
 }
 
-static void reorder(struct run *run) {
+static void reorder_actions(struct block_schedule *run) {
   for (uint32_t tick = 0; tick < run->tick_count; tick++)
     for (uint32_t rank = 0; rank < run->composer->rank_count; rank++) {
-      struct lane *lane = &run->lane[rank];
-      if (lane->event[tick])
-        move(run, rank, lane->event[tick] - 1, lane->next[lane->event[tick] - 1]++);
+      struct block_rank *rank_state = &run->rank_state[rank];
+      if (rank_state->event[tick])
+        move_earlier(run, rank, rank_state->event[tick] - 1,
+                     rank_state->next[rank_state->event[tick] - 1]++);
     }
 }
 
 /* ---- squeeze ---- */
 
-/* The rank's next F or I: of the four parts the one whose time is least; PARTS when all are done.
- */
-static int next_part(const struct run *run, const struct lane *lane) {
+/* The next F or I of the rank: the part with the least time; PARTS: all are done. */
+static int next_part(const struct block_schedule *run, const struct block_rank *rank_state) {
   int least = PARTS;
   for (int part = 0; part < PARTS; part++)
-    if (lane->next[part] < run->composer->microbatch_count &&
-        (least == PARTS ||
-         lane->time[part][lane->next[part]] < lane->time[least][lane->next[least]]))
+    if (rank_state->next[part] < run->composer->microbatch_count &&
+        (least == PARTS || rank_state->time[part][rank_state->next[part]] <
+                               rank_state->time[least][rank_state->next[least]]))
       least = part;
   return least;
 }
 
-static bool has_come(const struct run *run, uint32_t rank, int part, uint32_t microbatch) {
+static bool input_is_ready(const struct block_schedule *run, uint32_t rank, int part,
+                           uint32_t microbatch) {
   int needed;
   uint32_t maker = maker_of(run, rank, part, &needed);
   return maker == PEN_NONE || run->before[maker][needed] > microbatch;
 }
 
 /* One tick of one rank. */
-static void run_rank(struct run *run, uint32_t rank) {
-  struct lane *lane = &run->lane[rank];
-  int part = next_part(run, lane);
-  if (part < PARTS && has_come(run, rank, part, lane->next[part]) &&
-      !(is_forward(part) && lane->now_held >= run->limit)) {
-    uint32_t microbatch = lane->next[part]++;
+static void run_rank(struct block_schedule *run, uint32_t rank) {
+  struct block_rank *rank_state = &run->rank_state[rank];
+  int part = next_part(run, rank_state);
+  if (part < PARTS && input_is_ready(run, rank, part, rank_state->next[part]) &&
+      !(is_forward(part) && rank_state->now_held >= run->limit)) {
+    uint32_t microbatch = rank_state->next[part]++;
     pen_order_add(run->composer, rank, is_forward(part) ? PEN_F : PEN_I, local_stage(part),
                   microbatch);
-    lane->now_held += is_forward(part);
-    if (!is_forward(part)) add_weight(lane, part, microbatch);
-  } else if (lane->next[WEIGHT] < lane->weight_count) {
-    const struct pen_compute *oldest = &lane->weight[lane->next[WEIGHT]++];
+    rank_state->now_held += is_forward(part);
+    if (!is_forward(part)) add_weight(rank_state, part, microbatch);
+  } else if (rank_state->next[WEIGHT] < rank_state->weight_count) {
+    const struct pen_compute *oldest = &rank_state->weight[rank_state->next[WEIGHT]++];
     pen_order_add(run->composer, rank, PEN_W, oldest->stage, oldest->microbatch);
-    lane->now_held--;
+    rank_state->now_held--;
   }
 }
 
-static void squeeze(struct run *run) {
+static void squeeze_actions(struct block_schedule *run) {
   uint32_t ranks = run->composer->rank_count;
   for (uint32_t rank = 0; rank < ranks; rank++) {
-    struct lane *lane = &run->lane[rank];
-    for (int part = 0; part <= PARTS; part++) lane->next[part] = 0;
-    lane->weight_count = 0;
+    struct block_rank *rank_state = &run->rank_state[rank];
+    for (int part = 0; part <= PARTS; part++) rank_state->next[part] = 0;
+    rank_state->weight_count = 0;
   }
   uint64_t left = 1, ticks = 2 * (uint64_t)run->tick_count;
   for (; left > 0; ticks--) {
     if (ticks == 0)
-      pen_stop(70, "penstock-gen: this is our bug: the block of schedule %s stalls",
+      pen_stop(PEN_EXIT_INTERNAL,
+               "penstock-gen: internal error: the building block of schedule %s stalls",
                run->composer->topology->pipeline_schedule);
     for (uint32_t rank = 0; rank < ranks; rank++)
-      for (int part = 0; part < PARTS; part++) run->before[rank][part] = run->lane[rank].next[part];
+      for (int part = 0; part < PARTS; part++)
+        run->before[rank][part] = run->rank_state[rank].next[part];
     left = 0;
     for (uint32_t rank = 0; rank < ranks; rank++) {
       run_rank(run, rank);
@@ -195,10 +204,12 @@ void pen_compose_building_block(const struct pen_composer *composer,
   uint32_t ranks = composer->rank_count, last = 0;
   for (uint32_t rank = 0; rank < ranks; rank++)
     if (block[rank].offset[I_DOWN] > last) last = block[rank].offset[I_DOWN];
-  /* After the last I at most all W are left. */
-  struct run run = {composer, limit, last + (PEN_BLOCK_TICKS + 2) * composer->microbatch_count,
-                    pen_new(ranks, sizeof *run.lane), pen_new(ranks, sizeof *run.before)};
-  for (uint32_t rank = 0; rank < ranks; rank++) repeat(&run, &run.lane[rank], &block[rank]);
-  reorder(&run);
-  squeeze(&run);
+  /* After the last I at most all W remain. */
+  struct block_schedule run = {
+      composer, limit, last + (PEN_BLOCK_TICKS + 2) * composer->microbatch_count,
+      pen_new(ranks, sizeof *run.rank_state), pen_new(ranks, sizeof *run.before)};
+  for (uint32_t rank = 0; rank < ranks; rank++)
+    repeat_block(&run, &run.rank_state[rank], &block[rank]);
+  reorder_actions(&run);
+  squeeze_actions(&run);
 }

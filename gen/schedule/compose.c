@@ -38,8 +38,7 @@ void pen_order_add(const struct pen_composer *composer, uint32_t rank, int kind,
   uint32_t stage = composer->stages[(size_t)rank * composer->stages_per_rank + local_stage];
   if (order->count[rank] == composer->rank_capacity)
     pen_stop(PEN_EXIT_INTERNAL,
-             "penstock-gen: internal error: a schedule's rule adds too many "
-             "actions");
+             "penstock-gen: internal error: the rule of a schedule adds too many actions");
   order->action[rank][order->count[rank]++] = (struct pen_compute){
       .kind = (uint8_t)kind, .stage = (uint16_t)stage, .microbatch = microbatch};
 }

@@ -1,17 +1,17 @@
-/* inference.c: forwards alone. */
+/* inference.c: the inference schedule: forwards only. */
 #include "gen/schedule/internal.h"
 #include "gen/base/arena.h"
 #include "runtime/plan/plan.h"
 
-/* Time goes in ticks of one forward. In every tick each rank takes the deepest of its stages whose
- * next microbatch has come from the stage before in an earlier tick; microbatches rise within a
- * stage. With one stage a rank that is the plain order 0, 1, 2, ...; with several, on any
- * placement, a microbatch leaves the pipeline as soon as it can, so few messages wait at a time.
- * Source: our own; d9d's inference for one stage a rank. */
+/* Time counts in ticks of one forward. In every tick each rank runs the deepest of its stages whose
+ * next microbatch the stage before has finished in an earlier tick; microbatches rise within a
+ * stage. With one stage per rank that is the order 0, 1, 2, ...; with several, on any placement, a
+ * microbatch leaves the pipeline as soon as possible, so that few messages are in flight. With one
+ * stage per rank the order is that of d9d's inference schedule. */
 void pen_compose_inference(const struct pen_composer *composer) {
   uint32_t stage_count = composer->rank_count * composer->stages_per_rank;
   uint32_t *done =
-      pen_new(stage_count, sizeof *done); /* microbatches through a stage before this tick */
+      pen_new(stage_count, sizeof *done); /* microbatches that finished before this tick */
   uint32_t *picked = pen_new(composer->rank_count, sizeof *picked);
   uint64_t left = (uint64_t)stage_count * composer->microbatch_count;
   while (left > 0) {

@@ -1,4 +1,4 @@
-/* schedule_list.c: --list-schedules: the table of schedules in words. */
+/* list.c: prints the table of schedules (--list-schedules). */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* torch_csv.c: compute orders as the compute-only CSV of torch.distributed.pipelining.
  *
- * One row a rank, in the order of the ranks. A cell is an action, <stage><kind><microbatch> with
- * the kinds F, B, I and W; or a pair that overlaps, (0F7;7B3)OVERLAP_F_B; or empty: PyTorch writes
- * idle times so, which the order does not need. Cells may be quoted; rows may end in CR LF. Source:
- * PyTorch 2.6 and later, torch/distributed/pipelining/schedules.py,
+ * One row per rank, in the order of the ranks. A cell is an action, <stage><kind><microbatch> with
+ * the kinds F, B, I and W; or an overlapping pair, (0F7;7B3)OVERLAP_F_B; or empty, which is idle
+ * time in PyTorch and means nothing for an order. Cells may be quoted; rows may end in CR LF.
+ * Source: PyTorch 2.6 and later, torch/distributed/pipelining/schedules.py,
  * PipelineScheduleMulti._load_csv and _Action. */
 #include "gen/schedule/torch_csv.h"
 
@@ -24,7 +24,7 @@ void pen_csv_print(FILE *out, const struct pen_order *order) {
     for (uint32_t index = 0; index < order->count[rank]; index++) {
       const struct pen_compute *action = &order->action[rank][index];
       bool second = index > 0 && action[-1].overlaps;
-      pen_action_text(text, action->kind, action->stage, action->microbatch);
+      pen_action_format(text, action->kind, action->stage, action->microbatch);
       fprintf(out, "%s%s%s%s",
               second      ? ";"
               : index > 0 ? ","
@@ -39,7 +39,7 @@ void pen_csv_print(FILE *out, const struct pen_order *order) {
 
 enum { CELL_BYTES_MAX = 80 }; /* no valid cell is longer */
 
-struct reader {
+struct csv_reader {
   const char *path;
   const struct pen_partition *partition;
   const char *placement;
@@ -47,9 +47,9 @@ struct reader {
   size_t *capacity, *column_capacity; /* [rank] */
   uint32_t **column;                  /* [rank][action]: from 1 */
   uint8_t *seen;                      /* [stage * microbatches + microbatch]: kinds as bits */
-  uint32_t rank, at_column;           /* position of the reader; the column from 1 */
+  uint32_t rank, at_column;           /* position; the column from 1 */
   char cell[CELL_BYTES_MAX + 1];
-  const char *cell_at; /* the same in the file, for messages */
+  const char *cell_at; /* the cell in the file, for messages */
   size_t cell_bytes;
   bool trains;
 };
@@ -59,9 +59,8 @@ struct reader {
            (r)->rank + 1, (r)->rank, (r)->at_column,                                  \
            pen_literal_shown((r)->cell_at, (r)->cell_bytes), __VA_ARGS__)
 
-/* Checks that an action's stage is on the row's rank, that its microbatch exists, and that it is
- * new. */
-static void check_action(const struct reader *r, const struct pen_action *action) {
+/* Fails unless the stage is on the row's rank, the microbatch exists and the action is new. */
+static void check_cell_action(const struct csv_reader *r, const struct pen_action *action) {
   const struct pen_partition *p = r->partition;
   char text[32];
   if (action->kind > PEN_W) FAIL(r, "%s", "a compute-only CSV has no sends and receives");
@@ -77,21 +76,21 @@ static void check_action(const struct reader *r, const struct pen_action *action
            kind = action->kind;
   if (seen >> kind & 1)
     FAIL(r, "%s is in this row already",
-         pen_action_text(text, (int)kind, action->stage, action->microbatch));
+         pen_action_format(text, (int)kind, action->stage, action->microbatch));
   unsigned other = kind == PEN_B ? 1 << PEN_I | 1 << PEN_W : kind == PEN_F ? 0 : 1 << PEN_B;
   if (seen & other)
     FAIL(r, "a backward is either B, or I and W: %s is in this row already",
-         pen_action_text(text, kind == PEN_B ? seen >> PEN_I & 1 ? PEN_I : PEN_W : PEN_B,
-                         action->stage, action->microbatch));
+         pen_action_format(text, kind == PEN_B ? seen >> PEN_I & 1 ? PEN_I : PEN_W : PEN_B,
+                           action->stage, action->microbatch));
 }
 
 /* Adds the action `text` to the row. */
-static struct pen_compute *add_action(struct reader *r, const char *text) {
+static struct pen_compute *add_action(struct csv_reader *r, const char *text) {
   struct pen_action action;
   const char *at = text;
-  if (!pen_action_take(&at, &action) || *at)
+  if (!pen_action_parse(&at, &action) || *at)
     FAIL(r, "%s", "no action such as 3F1, 3B1, 3I1, 3W1 or (3F1;4B0)OVERLAP_F_B, and not empty");
-  check_action(r, &action);
+  check_cell_action(r, &action);
   uint32_t rank = r->rank, n = r->order->count[rank]++;
   r->order->action[rank] =
       pen_grow(r->order->action[rank], &r->capacity[rank], n + 1u, sizeof **r->order->action);
@@ -107,7 +106,7 @@ static struct pen_compute *add_action(struct reader *r, const char *text) {
 }
 
 /* `(a;b)OVERLAP_F_B`. */
-static void add_pair(struct reader *r) {
+static void add_pair(struct csv_reader *r) {
   char first[CELL_BYTES_MAX + 1], second[CELL_BYTES_MAX + 1];
   const char *middle = strchr(r->cell, ';'), *end = strchr(r->cell, ')');
   if (!middle || !end || end < middle || strcmp(end, ")OVERLAP_F_B") != 0)
@@ -122,12 +121,12 @@ static void add_pair(struct reader *r) {
   r->order->action[r->rank][r->order->count[r->rank] - 2].overlaps = true;
 }
 
-static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
 /* One cell, [at, end), without its comma. */
-static void read_cell(struct reader *r, const char *at, const char *end) {
-  while (at < end && is_blank(*at)) at++;
-  while (at < end && is_blank(end[-1])) end--;
+static void read_cell(struct csv_reader *r, const char *at, const char *end) {
+  while (at < end && is_space(*at)) at++;
+  while (at < end && is_space(end[-1])) end--;
   if (end - at >= 2 && *at == '"' && end[-1] == '"') at++, end--;
   size_t bytes = (size_t)(end - at);
   if (bytes == 0) return;
@@ -144,15 +143,15 @@ static void read_cell(struct reader *r, const char *at, const char *end) {
     add_action(r, r->cell);
 }
 
-/* Reads all rows; empty ones at the end do not count. */
-static void read_rows(struct reader *r, const char *text, size_t bytes) {
+/* Reads all rows; empty rows at the end do not count. */
+static void read_rows(struct csv_reader *r, const char *text, size_t bytes) {
   const char *end = text + bytes;
   uint32_t rows = 0;
   for (r->rank = 0; text < end; r->rank++) {
     const char *row_end = memchr(text, '\n', (size_t)(end - text));
     if (!row_end) row_end = end;
     bool empty = true;
-    for (const char *at = text; at < row_end; at++) empty = empty && (is_blank(*at) || *at == ',');
+    for (const char *at = text; at < row_end; at++) empty = empty && (is_space(*at) || *at == ',');
     r->at_column = 1;
     for (const char *cell = text; cell <= row_end; r->at_column++) {
       const char *comma = memchr(cell, ',', (size_t)(row_end - cell));
@@ -180,7 +179,7 @@ static int missing_kind(unsigned seen, bool trains) {
   return seen & weight ? -1 : PEN_W;
 }
 
-static void check_complete(const struct reader *r) {
+static void check_complete(const struct csv_reader *r) {
   const struct pen_partition *p = r->partition;
   char text[32];
   for (uint32_t stage = 0; stage < p->stage_count; stage++)
@@ -189,7 +188,7 @@ static void check_complete(const struct reader *r) {
           missing_kind(r->seen[(size_t)stage * p->microbatch_count + microbatch], r->trains);
       if (missing < 0) continue;
       pen_stop(PEN_EXIT_DATA, "%s: row %u (rank %u): %s is missing", r->path, p->rank_of[stage] + 1,
-               p->rank_of[stage], pen_action_text(text, missing, stage, microbatch));
+               p->rank_of[stage], pen_action_format(text, missing, stage, microbatch));
     }
 }
 
@@ -199,15 +198,16 @@ struct pen_csv *pen_csv_read(const char *path, const char *text, size_t bytes,
   struct pen_order *order = pen_new(1, sizeof *order);
   *order = (struct pen_order){ranks, pen_new(ranks, sizeof *order->count),
                               pen_new(ranks, sizeof *order->action)};
-  struct reader r = {.path = path,
-                     .partition = partition,
-                     .placement = placement,
-                     .order = order,
-                     .capacity = pen_new(ranks, sizeof *r.capacity),
-                     .column_capacity = pen_new(ranks, sizeof *r.column_capacity),
-                     .column = pen_new(ranks, sizeof *r.column),
-                     .seen = pen_new((size_t)partition->stage_count * partition->microbatch_count,
-                                     sizeof *r.seen)};
+  struct csv_reader r = {
+      .path = path,
+      .partition = partition,
+      .placement = placement,
+      .order = order,
+      .capacity = pen_new(ranks, sizeof *r.capacity),
+      .column_capacity = pen_new(ranks, sizeof *r.column_capacity),
+      .column = pen_new(ranks, sizeof *r.column),
+      .seen =
+          pen_new((size_t)partition->stage_count * partition->microbatch_count, sizeof *r.seen)};
   read_rows(&r, text, bytes);
   check_complete(&r);
   struct pen_csv *csv = pen_new(1, sizeof *csv);
@@ -217,7 +217,7 @@ struct pen_csv *pen_csv_read(const char *path, const char *text, size_t bytes,
 
 /* ---- orders that cannot finish ---- */
 
-/* The kinds, as bits, of what each rank can run; [stage * microbatches + microbatch]. */
+/* The kinds, as bits, of the actions that can run; [stage * microbatches + microbatch]. */
 static uint8_t *kinds_done(const struct pen_order *order, const struct pen_partition *p,
                            const uint32_t *done) {
   uint8_t *kinds = pen_new((size_t)p->stage_count * p->microbatch_count, sizeof *kinds);
@@ -235,9 +235,9 @@ struct dependency {
   const uint8_t *done, *seen; /* kinds_done() of what can run, and of the whole order */
 };
 
-/* Finds the first of what an action needs that is not done. False: all is done. */
-static bool find_need(const struct dependency *d, const struct pen_compute *action,
-                      struct pen_compute *need) {
+/* Finds the first input of an action that is not done. False: all are done. */
+static bool find_missing_input(const struct dependency *d, const struct pen_compute *action,
+                               struct pen_compute *need) {
   size_t microbatches = d->partition->microbatch_count,
          own = action->stage * microbatches + action->microbatch;
   unsigned backward = 1 << PEN_B | 1 << PEN_I;
@@ -264,7 +264,8 @@ void pen_csv_fail_deadlock(const struct pen_csv *csv, const struct pen_partition
   for (uint32_t rank = 0; rank < p->rank_count; rank++) {
     const struct pen_compute *action = &order->action[rank][done[rank]];
     if (done[rank] == order->count[rank]) continue;
-    if (!find_need(&d, action, &other) && !(action->overlaps && find_need(&d, action + 1, &other)))
+    if (!find_missing_input(&d, action, &other) &&
+        !(action->overlaps && find_missing_input(&d, action + 1, &other)))
       continue;
     if (found != PEN_NONE && (p->rank_of[need.stage] == found || p->rank_of[other.stage] != rank))
       continue;
@@ -278,7 +279,7 @@ void pen_csv_fail_deadlock(const struct pen_csv *csv, const struct pen_partition
            "%s: row %u (rank %u), column %u (%s): needs %s, which has not run by then: row %u "
            "stops at column %u",
            csv->path, found + 1, found, csv->column[found][done[found]],
-           pen_action_text(text, action->kind, action->stage, action->microbatch),
-           pen_action_text(needed, need.kind, need.stage, need.microbatch), maker + 1,
+           pen_action_format(text, action->kind, action->stage, action->microbatch),
+           pen_action_format(needed, need.kind, need.stage, need.microbatch), maker + 1,
            csv->column[maker][done[maker]]);
 }

@@ -2,12 +2,12 @@
 #include "gen/schedule/internal.h"
 #include "gen/base/arena.h"
 
-/* The block of rank r among P: F down at r, F up at 2P-1-r, I up at 2P+d+r, I down at 4P-1+d-r; d
- * is 2 when 3 divides P, else 0, so that no two fall on one tick modulo 6. Everything follows as
- * close as it can, so what F begins is ended soonest: a rank holds (P+4) div 3 microbatches of two
- * stages each, a third of what 1F1B's first rank holds. The way down and up is then the longest
- * chain that there is, and costs a bubble; costs of F, I and W that differ much cost more. Source:
- * Qi et al. 2024, arXiv 2405.15362, section 4.2 and appendix; offsets as in
+/* The block of rank r of P: F down at r, F up at 2P-1-r, I up at 2P+d+r, I down at 4P-1+d-r; d is 2
+ * when 3 divides P, else 0, so that no two are on the same tick modulo 6. Every action runs as
+ * early as possible, so activations live shortest: a rank holds (P+4) div 3 microbatches of two
+ * stages each, a third of what the first rank of 1F1B holds. The way down and up is then the
+ * longest dependency chain and costs a bubble; the bubble grows when the costs of F, I and W differ
+ * much. Source: Qi et al. 2024, arXiv 2405.15362, section 4.2 and appendix; offsets as in
  * github.com/sail-sg/zero-bubble-pipeline-parallelism. */
 void pen_compose_v_min(const struct pen_composer *composer) {
   uint32_t ranks = composer->rank_count, delay = ranks % 3 ? 0 : 2;

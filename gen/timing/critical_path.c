@@ -152,7 +152,7 @@ struct pen_path *pen_critical_path(const struct pen_order *order,
 static const char *step_text(const struct pen_path_step *step, const struct pen_order *order,
                              char text[32]) {
   const struct pen_compute *action = &order->action[step->rank][step->index];
-  return pen_action_text(text, action->kind, action->stage, action->microbatch);
+  return pen_action_format(text, action->kind, action->stage, action->microbatch);
 }
 
 static void print_leg(FILE *out, const struct pen_path *path, const struct pen_path_leg *leg,

@@ -22,18 +22,18 @@ enum { INCLUDE_DEPTH_MAX = 16, INCLUDES_MAX = 1000, NESTING_MAX = 64, SOURCE_BYT
 #define NOTHING SIZE_MAX
 
 /* A file that is being scanned; the one that includes it. */
-struct reading {
+struct scanned_file {
   const char *path, *at, *start, *end;
   size_t file, line, visit, depth;
   struct stat status;
-  const struct reading *outer;
+  const struct scanned_file *outer;
 };
 
 struct scanner {
   struct pen_source *source;
   struct sha256_ctx *hash;
   size_t visits, total_bytes;
-  struct open {
+  struct open_bracket {
     char bracket;
     size_t written; /* whose value this is, or NOTHING */
     size_t visit;
@@ -48,7 +48,7 @@ struct scanner {
 
 /* ---- messages ---- */
 
-static const char *where(const struct reading *reading) {
+static const char *line_prefix(const struct scanned_file *reading) {
   return pen_text("%s:%zu: ", reading->path, reading->line);
 }
 
@@ -77,7 +77,7 @@ static void emit(struct scanner *scanner, const char *text, size_t bytes) {
   source->text[source->bytes] = 0;
 }
 
-static void begin_line(struct scanner *scanner, const struct reading *reading) {
+static void begin_line(struct scanner *scanner, const struct scanned_file *reading) {
   struct pen_source *source = scanner->source;
   if (source->line_count) emit(scanner, "\n", 1);
   source->line =
@@ -112,13 +112,13 @@ static bool ends_word(const char *at, const char *end) {
   return strchr(" \t\r\n\f\v;,(){}[]=:\"", *at) || is_comment(at, end);
 }
 
-static void next_line(struct scanner *scanner, struct reading *reading) {
+static void next_line(struct scanner *scanner, struct scanned_file *reading) {
   reading->line++;
   begin_line(scanner, reading);
 }
 
-static void scan_comment(struct scanner *scanner, struct reading *reading) {
-  const char *opened = where(reading);
+static void scan_comment(struct scanner *scanner, struct scanned_file *reading) {
+  const char *opened = line_prefix(reading);
   bool block = *reading->at == '/' && reading->at[1] == '*';
   emit(scanner, " ", 1);
   for (reading->at += block ? 2 : 1; reading->at < reading->end; reading->at++) {
@@ -135,7 +135,7 @@ static void scan_comment(struct scanner *scanner, struct reading *reading) {
 }
 
 /* A name: the name of a setting or group, when the file is right; libconfig says whether it is. */
-static void scan_name(struct scanner *scanner, struct reading *reading, const char *name,
+static void scan_name(struct scanner *scanner, struct scanned_file *reading, const char *name,
                       size_t bytes) {
   struct pen_source *source = scanner->source;
   size_t depth = 0;
@@ -158,9 +158,9 @@ static void scan_name(struct scanner *scanner, struct reading *reading, const ch
                                                         .value = "..."};
 }
 
-static void scan_include(struct scanner *scanner, struct reading *reading);
+static void scan_include(struct scanner *scanner, struct scanned_file *reading);
 
-static void scan_word(struct scanner *scanner, struct reading *reading) {
+static void scan_word(struct scanner *scanner, struct scanned_file *reading) {
   const char *start = reading->at, *at = start;
   while (at < reading->end && !ends_word(at, reading->end)) at++;
   size_t bytes = (size_t)(at - start);
@@ -179,14 +179,14 @@ static void scan_word(struct scanner *scanner, struct reading *reading) {
   scanner->expects_value = false;
 }
 
-static void scan_string(struct scanner *scanner, struct reading *reading) {
+static void scan_string(struct scanner *scanner, struct scanned_file *reading) {
   const char *start = reading->at, *string = "";
   reading->at = pen_literal_string(start + 1, reading->end, &string);
   if (!reading->at) {
     const char *line_end = memchr(start, '\n', (size_t)(reading->end - start));
     const char *shown =
         pen_literal_shown(start, (size_t)((line_end ? line_end : reading->end) - start));
-    pen_stop(PEN_EXIT_TOPOLOGY, "%s%s: a string must end on its line", where(reading), shown);
+    pen_stop(PEN_EXIT_TOPOLOGY, "%s%s: a string must end on its line", line_prefix(reading), shown);
   }
   const char *text = pen_text("%.*s", (int)(reading->at - start), start);
   if (scanner->after_string) { /* "a" "b" is "ab" */
@@ -207,16 +207,16 @@ static void scan_string(struct scanner *scanner, struct reading *reading) {
   scanner->expects_value = false;
 }
 
-static void scan_bracket(struct scanner *scanner, struct reading *reading) {
+static void scan_bracket(struct scanner *scanner, struct scanned_file *reading) {
   const char *at = reading->at++;
   if (strchr("([{", *at)) {
     if (scanner->open_count == NESTING_MAX)
       pen_stop(PEN_EXIT_TOPOLOGY, "%s%c: at most %d groups and lists within each other",
-               where(reading), *at, NESTING_MAX);
+               line_prefix(reading), *at, NESTING_MAX);
     size_t written = scanner->expects_value ? scanner->name : NOTHING;
-    scanner->open[scanner->open_count++] = (struct open){*at, written, reading->visit, at};
+    scanner->open[scanner->open_count++] = (struct open_bracket){*at, written, reading->visit, at};
   } else if (strchr(")]}", *at) && scanner->open_count) {
-    const struct open *open = &scanner->open[--scanner->open_count];
+    const struct open_bracket *open = &scanner->open[--scanner->open_count];
     if (open->visit == reading->visit)
       set_value(scanner, open->written, open->start, (size_t)(at + 1 - open->start));
   }
@@ -225,7 +225,7 @@ static void scan_bracket(struct scanner *scanner, struct reading *reading) {
   scanner->expects_value = *at == '=' || *at == ':';
 }
 
-static void scan(struct scanner *scanner, struct reading *reading) {
+static void scan(struct scanner *scanner, struct scanned_file *reading) {
   begin_line(scanner, reading);
   while (reading->at < reading->end) {
     char c = *reading->at;
@@ -260,7 +260,7 @@ static size_t file_index(struct pen_source *source, const char *path) {
 }
 
 /* Reads all of an open file; returns false, with errno, when the system says no. */
-static bool read_all(int descriptor, struct reading *reading, size_t limit) {
+static bool read_all(int descriptor, struct scanned_file *reading, size_t limit) {
   char *text = NULL;
   size_t bytes = 0, capacity = 0;
   for (;;) {
@@ -287,7 +287,7 @@ bool pen_same_file(const char *path, const char *other) {
   return path && other && !stat(path, &one) && !stat(other, &two) && is_same(&one, &two);
 }
 
-static bool open_and_read(struct scanner *scanner, struct reading *reading) {
+static bool open_and_read(struct scanner *scanner, struct scanned_file *reading) {
   int descriptor = open(reading->path, O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return false;
   bool done = fstat(descriptor, &reading->status) == 0 &&
@@ -299,12 +299,12 @@ static bool open_and_read(struct scanner *scanner, struct reading *reading) {
 }
 
 /* Scans one file; `why` begins the message when that cannot be. */
-static void scan_file(struct scanner *scanner, const char *path, const struct reading *outer,
+static void scan_file(struct scanner *scanner, const char *path, const struct scanned_file *outer,
                       const char *why) {
-  struct reading reading = {
+  struct scanned_file reading = {
       .path = path, .line = 1, .outer = outer, .depth = outer ? outer->depth + 1 : 0};
   if (!open_and_read(scanner, &reading)) pen_stop(PEN_EXIT_NO_INPUT, "%s%s", why, strerror(errno));
-  for (const struct reading *around = outer; around; around = around->outer) {
+  for (const struct scanned_file *around = outer; around; around = around->outer) {
     if (is_same(&around->status, &reading.status))
       pen_stop(PEN_EXIT_TOPOLOGY, "%sa file must not include itself", why);
   }
@@ -316,11 +316,12 @@ static void scan_file(struct scanner *scanner, const char *path, const struct re
   const char *zero = memchr(reading.start, 0, bytes);
   for (const char *at = reading.start; zero && at < zero; at++) reading.line += *at == '\n';
   if (zero)
-    pen_stop(PEN_EXIT_TOPOLOGY, "%sa byte of value 0: a topology file is text", where(&reading));
+    pen_stop(PEN_EXIT_TOPOLOGY, "%sa byte of value 0: a topology file is text",
+             line_prefix(&reading));
   scan(scanner, &reading);
 }
 
-static bool begins_line(const struct reading *reading) {
+static bool begins_line(const struct scanned_file *reading) {
   for (const char *at = reading->at; at > reading->start && at[-1] != '\n'; at--) {
     if (at[-1] != ' ' && at[-1] != '\t') return false;
   }
@@ -329,7 +330,7 @@ static bool begins_line(const struct reading *reading) {
 
 /* `@include "NAME"`, at the start of a line; NAME counts from the folder of the file that names it.
  */
-static void scan_include(struct scanner *scanner, struct reading *reading) {
+static void scan_include(struct scanner *scanner, struct scanned_file *reading) {
   const char *name = "", *at = reading->at + strlen("@include");
   while (at < reading->end && (*at == ' ' || *at == '\t')) at++;
   const char *after =
@@ -337,11 +338,11 @@ static void scan_include(struct scanner *scanner, struct reading *reading) {
   if (!begins_line(reading) || !after || !*name)
     pen_stop(PEN_EXIT_TOPOLOGY,
              "%s@include: stands at the start of a line, with a file name in quotes after it",
-             where(reading));
+             line_prefix(reading));
   const char *slash = strrchr(reading->path, '/');
   int folder = slash && *name != '/' ? (int)(slash + 1 - reading->path) : 0;
   const char *why =
-      pen_text("%s@include \"%s\": ", where(reading), pen_literal_shown(name, strlen(name)));
+      pen_text("%s@include \"%s\": ", line_prefix(reading), pen_literal_shown(name, strlen(name)));
   if (reading->depth == INCLUDE_DEPTH_MAX)
     pen_stop(PEN_EXIT_TOPOLOGY, "%sat most %d includes within each other", why, INCLUDE_DEPTH_MAX);
   if (scanner->visits > INCLUDES_MAX)

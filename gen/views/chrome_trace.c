@@ -61,7 +61,7 @@ static void write_actions(FILE *out, const struct pen_view *view) {
       const struct pen_compute *a = &view->order->action[rank][index];
       double from = view->timing->start[rank][index], to = view->timing->end[rank][index];
       bool second = index > 0 && a[-1].overlaps; /* the second of a pair has a line of its own */
-      pen_action_text(text, a->kind, a->stage, a->microbatch);
+      pen_action_format(text, a->kind, a->stage, a->microbatch);
       fprintf(out,
               "{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%u,\"tid\":%d,\"ts\":%.3f,"
               "\"dur\":%.3f},\n",

@@ -108,8 +108,8 @@ static void print_ranges(const struct memory_map *map) {
             " actions %u to %u, %s to %s\n",
             pen_base_text(range->base), range->stage, range->microbatch, range->offset,
             range->bytes, range->first, range->last,
-            pen_action_text(from, first->kind, first->stage, first->microbatch),
-            pen_action_text(to, last->kind, last->stage, last->microbatch));
+            pen_action_format(from, first->kind, first->stage, first->microbatch),
+            pen_action_format(to, last->kind, last->stage, last->microbatch));
   }
 }
 

@@ -100,7 +100,7 @@ static json_t *actions_of(const struct pen_path *path, const struct pen_path_leg
       const struct pen_compute *action = &order->action[step->rank][index];
       const char *gap = index > step->index ? "|" : i > leg->first ? " " : "";
       fprintf(out, "%s%s", gap,
-              pen_action_text(word, action->kind, action->stage, action->microbatch));
+              pen_action_format(word, action->kind, action->stage, action->microbatch));
     }
   }
   fclose(out);
@@ -161,7 +161,7 @@ static json_t *exchange_of(const struct pen_timing *timing) {
       json_object_set_new(row, "rank", integer(rank));
       json_object_set_new(
           row, "action",
-          json_string(pen_action_text(name, action->kind, action->stage, action->microbatch)));
+          json_string(pen_action_format(name, action->kind, action->stage, action->microbatch)));
       json_object_set_new(row, "start", real(timing->whole->start[rank][index]));
       json_object_set_new(row, "end", real(timing->whole->end[rank][index]));
       json_array_append_new(rows, row);

@@ -81,8 +81,8 @@ static void write_reshard(struct comms_writer *writer, uint32_t stage, uint32_t 
 /* Both halves of a pair, which are consecutive actions. */
 static void write_pair(struct comms_writer *writer, const struct pen_action *pair) {
   char first[32], second[32];
-  pen_action_text(first, pair[0].kind, pair[0].stage, pair[0].microbatch);
-  pen_action_text(second, pair[1].kind, pair[1].stage, pair[1].microbatch);
+  pen_action_format(first, pair[0].kind, pair[0].stage, pair[0].microbatch);
+  pen_action_format(second, pair[1].kind, pair[1].stage, pair[1].microbatch);
   write_word(writer, pen_text("(%s;%s)OVERLAP_F_B", first, second));
   for (int half = 0; half < 2; half++)
     write_dependents(writer, pair[half].kind, pair[half].stage, pair[half].microbatch);
@@ -106,7 +106,7 @@ static void write_rank(struct comms_writer *writer, uint32_t rank) {
       for (int half = 0; half < 2; half++) write_reshard(writer, action[half].stage, index);
       continue;
     }
-    write_word(writer, pen_action_text(text, action->kind, action->stage, action->microbatch));
+    write_word(writer, pen_action_format(text, action->kind, action->stage, action->microbatch));
     if (action->kind <= PEN_W)
       write_dependents(writer, action->kind, action->stage, action->microbatch);
     write_reshard(writer, action->stage, index);

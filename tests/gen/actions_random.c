@@ -63,7 +63,7 @@ static void write_words(const struct words *words, FILE *file) {
     for (uint32_t i = 0; i < words->count[rank]; i++) {
       const struct word *w = &words->word[rank][i];
       fprintf(file, "%c%s", i > 0 && w[-1].overlaps ? '|' : ' ',
-              pen_action_text(text, w->kind, w->stage, w->microbatch));
+              pen_action_format(text, w->kind, w->stage, w->microbatch));
     }
     fputc('\n', file);
   }

@@ -33,14 +33,14 @@ static unsigned check_neighbours(const struct pen_lowered *l, const char *schedu
         bool second = other > first && other[-1].overlaps;
         if (!is_compute(other) || !(is_of(other, row) || (second && is_of(other - 1, row))))
           fail_msg("%s: rank %u row %u: %s does not follow its maker", schedule, r, i,
-                   pen_action_text(text, row->kind, row->stage, row->microbatch));
+                   pen_action_format(text, row->kind, row->stage, row->microbatch));
         seen++;
       } else if (pen_kind_waits(row->kind)) {
         while (other + 1 < first + l->count[r] && pen_kind_waits(other->kind)) other++;
         if (!is_compute(other) ||
             !(is_of(other, row) || (other->overlaps && is_of(other + 1, row))))
           fail_msg("%s: rank %u row %u: no reader follows %s", schedule, r, i,
-                   pen_action_text(text, row->kind, row->stage, row->microbatch));
+                   pen_action_format(text, row->kind, row->stage, row->microbatch));
         seen++;
       }
     }

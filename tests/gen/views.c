@@ -368,7 +368,7 @@ static void communications_match(void **state) {
         if (strlen(kind) == 1) {
           const struct pen_compute *action = &whole.order->action[rank][next++];
           assert_string_equal(
-              word, pen_action_text(wanted, action->kind, action->stage, action->microbatch));
+              word, pen_action_format(wanted, action->kind, action->stage, action->microbatch));
         } else if (strncmp(kind, "SEND_", 5) == 0) {
           unsigned reader = kind[5] == 'F' ? stage + 1 : stage - 1;
           const char *wait =

@@ -60,7 +60,7 @@ char *order_text(const struct pen_order *order) {
       const struct pen_compute *action = &order->action[rank][index];
       bool second = index > 0 && action[-1].overlaps;
       fprintf(file, "%c%s", second ? '|' : ' ',
-              pen_action_text(word, action->kind, action->stage, action->microbatch));
+              pen_action_format(word, action->kind, action->stage, action->microbatch));
     }
     fputc('\n', file);
   }
