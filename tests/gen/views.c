@@ -59,6 +59,7 @@ static struct pen_view view_of(struct whole *whole, unsigned row) {
   *whole = make_whole(text);
   return (struct pen_view){.plan = whole->plan,
                            .partition = whole->partition,
+                           .training = whole->training,
                            .order = whole->order,
                            .timing = whole->timing,
                            .cost = whole->cost,
@@ -308,6 +309,7 @@ static void text_shows_every_action(void **state) {
   whole.timing = pen_simulate(whole.order, whole.partition, &pen_training_none, whole.cost, -1);
   struct pen_view view = {.plan = whole.plan,
                           .partition = whole.partition,
+                          .training = &pen_training_none,
                           .order = whole.order,
                           .timing = whole.timing,
                           .cost = whole.cost,
