@@ -6,22 +6,18 @@
 #include "runtime/exec/replicas.h"
 #include "runtime/plan/shard.h"
 
-/* F, B, I, W: the action's program over its memory. Of a pair a|b the second runs on the side
- * stream, from where the first began; what follows waits for both. */
-static bool compute(struct pen_vm *vm, const struct pen_action *action) {
-  pen_assert(action->frame < vm->program->frame_count &&
-             action->program < vm->program->program_count);
-  const struct pen_frame *frame = &vm->program->frames[action->frame];
-  const struct pen_program *program = &vm->program->programs[action->program];
+/* An action that computes on a device whose streams run at the same time. Of a pair a|b the second
+ * runs on the side stream, from where the first began; what follows waits for both. */
+static bool compute_on_streams(struct pen_vm *vm, const struct pen_action *action,
+                               const struct pen_program *program, const struct pen_frame *frame) {
   const struct pen_streams *streams = &vm->streams;
   const bool second = vm->forked;
   pen_wait_sends(vm, action);
-  vm->data.microbatch_index = action->microbatch;
   vm->forked = action->overlaps;
-  if (__builtin_expect(action->overlaps, 0)) {
+  if (action->overlaps) {
     vm->device->event_record(streams->fork, streams->compute);
   }
-  if (__builtin_expect(!second, 1)) {
+  if (!second) {
     pen_vm_call(vm, program->first_op, program->op_count, frame);
     return true;
   }
@@ -29,6 +25,20 @@ static bool compute(struct pen_vm *vm, const struct pen_action *action) {
   pen_vm_call_on(vm, program->first_op, program->op_count, frame, streams->side);
   vm->device->event_record(streams->joined, streams->side);
   vm->device->stream_wait_event(streams->compute, streams->joined);
+  return true;
+}
+
+/* F, B, I, W: the action's program over its memory. */
+static bool compute(struct pen_vm *vm, const struct pen_action *action) {
+  pen_assert(action->frame < vm->program->frame_count &&
+             action->program < vm->program->program_count);
+  const struct pen_frame *frame = &vm->program->frames[action->frame];
+  const struct pen_program *program = &vm->program->programs[action->program];
+  vm->data.microbatch_index = action->microbatch;
+  if (__builtin_expect(vm->device->asynchronous, 0)) {
+    return compute_on_streams(vm, action, program, frame);
+  }
+  pen_vm_call(vm, program->first_op, program->op_count, frame);
   return true;
 }
 
