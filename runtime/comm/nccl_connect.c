@@ -14,12 +14,12 @@
  * Variables"); what is larger waits for its receive, so that both are tried. */
 enum { BUFFER_BYTES = 4 << 20, BUFFER_BYTES_MOST = 1 << 30 };
 
-/* A receive stands on its processors of the GPU from its RECV row until its message has come,
- * beside what computes: of 132 (H100) a rank with neighbours on both sides has at most 16 in use
- * so. NCCL_MAX_CTAS, of the environment, goes before. */
+/* A receive occupies its processors of the GPU from its RECV until its message has come, beside
+ * what computes: of 132 (H100) a rank with neighbours on both sides has at most 16 in use so.
+ * NCCL_MAX_CTAS, of the environment, overrides it. */
 enum { PAIR_BLOCKS = 4 };
 
-/* ---- what there is ---- */
+/* ---- capabilities ---- */
 
 const char *pen_nccl_no_puts(const struct pen_nccl_calls *calls) {
   const char *asked = getenv("PEN_NCCL");
@@ -47,7 +47,7 @@ size_t pen_nccl_arena_bytes(const struct pen_nccl_calls *calls, const struct pen
 
 /* ---- before the seal ---- */
 
-/* For the watch, should it stand still, and for the line where it fails. */
+/* For the watchdog's message when it stalls, and for the message when it fails. */
 static void set_stage(struct pen_transport *transport, enum pen_bootstrap_stage what, uint32_t turn,
                       uint32_t channel) {
   struct pen_rank_state *self = &transport->shared->ranks[pen_transport_self(transport)];
@@ -229,15 +229,15 @@ struct tried {
 };
 
 /* A message smaller than the library's buffers and one larger, then the pair's largest, as a step
- * would: from its source into its home, where no row has been yet. */
-static void try_sends(struct pen_transport *transport, uint32_t channel, unsigned char *there,
+ * would: from its source to its target, where no action has been yet. */
+static void try_sends(struct pen_transport *transport, uint32_t channel, unsigned char *scratch,
                       bool sends) {
   const struct pen_nccl_transport *own = pen_nccl_of(transport);
   const struct pen_pair *pair = &own->pairs[channel];
   const struct pen_message *message = largest_message(transport, channel);
   const struct tried tried[] = {
-      {there, (buffer_bytes() + 3) / 4},
-      {there, 2 * buffer_bytes() + 1},
+      {scratch, (buffer_bytes() + 3) / 4},
+      {scratch, 2 * buffer_bytes() + 1},
       {transport->arena + (sends ? message->source_offset : message->target_offset),
        message->bytes},
   };
@@ -271,15 +271,15 @@ static void try_puts(struct pen_transport *transport, uint32_t channel, bool sen
   transport->device->stream_synchronize(pair->stream);
 }
 
-/* The same between peers, all at once, as a row's swaps go; last, within the arena, some of what is
+/* The same between peers, all at once, as in a collective; last, within the arena, some of what is
  * no weight: all of it is zeros yet. */
-static void try_peers(struct pen_transport *transport, unsigned char *there) {
+static void try_peers(struct pen_transport *transport, unsigned char *scratch) {
   const struct pen_nccl_transport *own = pen_nccl_of(transport);
   const struct pen_rank_memory *memory = (&transport->plan->memory[transport->rank]);
   const size_t large = buffer_bytes() + 1, zeros = memory->arena_bytes - memory->persistent_end;
   const struct tried tried[] = {
-      {there, (buffer_bytes() + 3) / 4},
-      {there, large},
+      {scratch, (buffer_bytes() + 3) / 4},
+      {scratch, large},
       {transport->arena + memory->persistent_end, zeros < large ? zeros : large},
   };
   for (size_t i = 0; i < sizeof tried / sizeof *tried && own->peers != NULL; i++) {
@@ -303,8 +303,8 @@ static void try_connections(struct pen_transport *transport) {
   const bool tries =
       own->put_count < transport->plan->replica_count * transport->profile->channel_count ||
       own->peers != NULL;
-  unsigned char *there = tries ? device->allocate(2 * buffer_bytes() + 1) : NULL;
-  pen_nccl_check(transport, tries ? (void *)there : transport, "memory to try its pairs with");
+  unsigned char *scratch = tries ? device->allocate(2 * buffer_bytes() + 1) : NULL;
+  pen_nccl_check(transport, tries ? (void *)scratch : transport, "memory to try its pairs with");
   for (uint32_t c = 0; c < transport->profile->channel_count; c++) {
     const bool sends = sends_on(transport, c);
     if (pen_nccl_has_channel(transport, c) && transport->profile->channels[c].message_count > 0) {
@@ -312,20 +312,20 @@ static void try_connections(struct pen_transport *transport) {
       if (own->pairs[c].window != NULL) {
         try_puts(transport, c, sends);
       } else {
-        try_sends(transport, c, there, sends);
+        try_sends(transport, c, scratch, sends);
       }
       check_stage(transport, transport);
     }
   }
   set_stage(transport, PEN_CONNECT_TRY_PEERS, 0, PEN_NONE);
-  try_peers(transport, there);
+  try_peers(transport, scratch);
   set_stage(transport, PEN_CONNECT_TRY_SUM, 0, PEN_NONE);
   own->calls->sum(own->all, pen_nccl_step_stats(transport), pen_nccl_sum_count(transport->plan),
                   transport->stream);
   device->stream_synchronize(transport->stream);
   check_stage(transport, transport);
   if (tries) {
-    device->release(there);
+    device->release(scratch);
   }
 }
 

@@ -1,4 +1,4 @@
-/* pairs.c: rounds of disjoint pairs of ranks (see pairs.h). */
+/* nccl_rounds.c: rounds of disjoint pairs of ranks (see nccl_rounds.h). */
 #include "runtime/comm/nccl_rounds.h"
 
 #include <stdbool.h>

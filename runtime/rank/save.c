@@ -1,7 +1,7 @@
-/* save.c: the order of a checkpoint over the ranks: rank 0 makes the files, all write their
- * tensors, rank 0 makes it whole. A rank that fails says so in shared memory, and all know of it at
- * the next barrier. Where replicas write parts of a tensor, one of them reads it back for its
- * checksum when all have written. */
+/* save.c: the order of a checkpoint over the ranks: rank 0 creates the files, all ranks write their
+ * tensors, rank 0 completes it. A rank that fails sets a status in shared memory, which all read
+ * after the next barrier. Where replicas write shards of a tensor, one of them reads it back for
+ * its checksum when all have written. */
 #include "runtime/plan/shard.h"
 #include "runtime/rank/save.h"
 
@@ -12,9 +12,9 @@
 #include "runtime/base/seal.h"
 #include "runtime/storage/checkpoint_prune.h"
 
-/* The first to fail speaks for all. */
-static void note_failure(struct pen_control *control, const struct pen_saving *saving,
-                         const struct pen_save_failure *failure) {
+/* Only the first failure is printed. */
+static void report_save_failure(struct pen_control *control, const struct pen_saving *saving,
+                                const struct pen_save_failure *failure) {
   uint32_t none = 0;
   if (atomic_compare_exchange_strong(&control->save_status, &none, (uint32_t)failure->status)) {
     pen_warn("%s; step %" PRIu64 " is not saved%s", failure->message, saving->steps,
@@ -22,8 +22,9 @@ static void note_failure(struct pen_control *control, const struct pen_saving *s
   }
 }
 
-static bool write(struct pen_endpoint *endpoint, const struct pen_saving *saving,
-                  unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
+static bool write_tensors(struct pen_endpoint *endpoint, const struct pen_saving *saving,
+                          unsigned char (*digests)[PEN_DIGEST_BYTES],
+                          struct pen_save_failure *failure) {
   if (saving->view != NULL) {
     return pen_checkpoint_write_seen(endpoint->plan, endpoint->replica, endpoint->rank,
                                      saving->view, saving->directory, saving->steps, digests,
@@ -33,16 +34,16 @@ static bool write(struct pen_endpoint *endpoint, const struct pen_saving *saving
                               saving->directory, saving->steps, digests, failure);
 }
 
-/* Rank 0's part at the end. */
-static void finish(struct pen_endpoint *endpoint, const struct pen_saving *saving,
-                   unsigned char (*digests)[PEN_DIGEST_BYTES]) {
+/* Global rank 0, when all have written. */
+static void complete_checkpoint(struct pen_endpoint *endpoint, const struct pen_saving *saving,
+                                unsigned char (*digests)[PEN_DIGEST_BYTES]) {
   struct pen_control *control = endpoint->shared->control;
   struct pen_save_failure failure;
   if (atomic_load(&control->save_status) != 0) {
     pen_checkpoint_abandon(saving->directory);
   } else if (!pen_checkpoint_finish(endpoint->plan, saving->directory, saving->steps,
                                     saving->cursor, digests, &failure)) {
-    note_failure(control, saving, &failure);
+    report_save_failure(control, saving, &failure);
   } else {
     atomic_store(&control->saved_step, saving->steps);
     if (saving->keep != 0) {
@@ -62,14 +63,15 @@ bool pen_save_together(struct pen_endpoint *endpoint, const struct pen_saving *s
     atomic_store(&control->save_status, 0);
     atomic_store(&control->saving, 1);
     if (!pen_checkpoint_begin(saving->directory, endpoint->plan, saving->steps, &failure)) {
-      note_failure(control, saving, &failure);
+      report_save_failure(control, saving, &failure);
     }
   }
   if (!pen_endpoint_barrier(endpoint)) {
     return false;
   }
-  if (atomic_load(&control->save_status) == 0 && !write(endpoint, saving, digests, &failure)) {
-    note_failure(control, saving, &failure);
+  if (atomic_load(&control->save_status) == 0 &&
+      !write_tensors(endpoint, saving, digests, &failure)) {
+    report_save_failure(control, saving, &failure);
   }
   if (!pen_endpoint_barrier(endpoint)) {
     return false;
@@ -78,17 +80,17 @@ bool pen_save_together(struct pen_endpoint *endpoint, const struct pen_saving *s
     bool written = atomic_load(&control->save_status) == 0;
     if (written && !pen_checkpoint_digest(endpoint->plan, endpoint->replica, endpoint->rank,
                                           saving->directory, saving->steps, digests, &failure)) {
-      note_failure(control, saving, &failure);
+      report_save_failure(control, saving, &failure);
     }
     if (!pen_endpoint_barrier(endpoint)) {
       return false;
     }
   }
   if (endpoint->global == 0) {
-    finish(endpoint, saving, digests);
+    complete_checkpoint(endpoint, saving, digests);
   }
-  /* Nobody goes on before it stands: a rank that waits for rank 0's disk within a step would look
-   * at a stalled peer. */
+  /* No rank goes on before it is complete: a rank that waited for rank 0's disk within a step would
+   * report it as stalled. */
   bool going = pen_endpoint_barrier(endpoint);
   *status = (int)atomic_load(&control->save_status);
   return going;

@@ -15,17 +15,17 @@ struct pen_saving {
   uint64_t cursor;                   /* of the next step */
   uint64_t keep;                     /* checkpoints to keep; 0: all */
   bool last;                         /* no step comes after it */
-  const struct pen_arena_view *view; /* of the rank's arena; null: it lies here */
+  const struct pen_arena_view *view; /* of the rank's arena; null: it is in host memory */
 };
 
-/* Every rank calls it after the same step. False: the run was aborted meanwhile; what is
- * half-written the parent removes. Where the disk is full, or the like, rank 0 says so, what is
- * half-written is removed, and *status tells every rank with which status to end if it ends now;
- * else *status is 0. */
+/* Every rank calls it after the same step. False: the run was aborted meanwhile; the parent removes
+ * an incomplete checkpoint. Where a file cannot be written, as on a full disk, rank 0 prints why,
+ * the incomplete checkpoint is removed, and *status is the exit status for every rank that ends
+ * now; else *status is 0. */
 bool pen_save(struct pen_endpoint *endpoint, const struct pen_saving *saving, int *status);
 
-/* The same without a word to the seal and to those who watch: for threads that write while their
- * ranks go on. */
+/* The same without changing the seal and the rank's phase: for threads that write while their ranks
+ * go on. */
 bool pen_save_together(struct pen_endpoint *endpoint, const struct pen_saving *saving, int *status);
 
 #endif

@@ -1,7 +1,8 @@
 /* snapshot.c: copies, and the threads that write them (see snapshot.h).
  *
- * To the functions of checkpoint.h the copy is a plan of its own: the same weights at other places
- * of the arena. The threads meet at barriers of their own, in a second row of rank states. */
+ * For the functions that save a checkpoint the copy is a plan of its own: the same weights at other
+ * offsets of the arena. The threads have barriers of their own, in a second array of rank states.
+ */
 #define _GNU_SOURCE
 #include "runtime/plan/shard.h"
 #include "runtime/rank/snapshot.h"
@@ -25,7 +26,7 @@ static struct {
   struct pen_shared shared;       /* with the threads' states in place of the ranks' */
   struct pen_endpoint endpoint;   /* the thread's */
   struct pen_stream_state *state; /* null on the CPU */
-  struct pen_arena_view there;    /* the copy, on a device */
+  struct pen_arena_view view;     /* the copy, on a device */
   struct pen_saving saving;
   struct pen_futex_counter asked, done; /* saves */
 } snapshot;
@@ -44,7 +45,7 @@ static uint64_t *offset_of(struct pen_weight *weight, enum pen_checkpoint_tensor
   return offsets[part];
 }
 
-/* The place of a part: as large as the largest shard where it is cut. */
+/* The bytes of a tensor in the copy: those of the largest shard where it is sharded. */
 static size_t part_bytes(const struct pen_plan *plan, uint32_t weight_index,
                          enum pen_checkpoint_tensor part) {
   uint64_t count = plan->weights[weight_index].count;
@@ -54,7 +55,7 @@ static size_t part_bytes(const struct pen_plan *plan, uint32_t weight_index,
          sizeof(float);
 }
 
-/* The rank's weights where the copy has them. */
+/* Gives the rank's weights their offsets in the copy. */
 static void place_copy(const struct pen_plan *plan, uint32_t rank) {
   struct pen_weight *weights = calloc(plan->weight_count + 1u, sizeof *weights);
   pen_check(weights != NULL, "no memory for %u weights", plan->weight_count);
@@ -70,13 +71,13 @@ static void place_copy(const struct pen_plan *plan, uint32_t rank) {
     }
   }
   pen_check(offset == plan->memory[rank].snapshot_offset + plan->memory[rank].snapshot_bytes,
-            "the plan's snapshot has no room");
+            "the plan's snapshot buffer is too small");
   snapshot.plan = *plan;
   snapshot.plan.weights = weights;
 }
 
-static void copy_part(const struct pen_endpoint *endpoint, uint64_t to, uint64_t from,
-                      size_t bytes) {
+static void copy_tensor(const struct pen_endpoint *endpoint, uint64_t to, uint64_t from,
+                        size_t bytes) {
   if (snapshot.state == NULL) {
     memcpy(endpoint->arena + to, endpoint->arena + from, bytes);
   } else {
@@ -85,14 +86,14 @@ static void copy_part(const struct pen_endpoint *endpoint, uint64_t to, uint64_t
   }
 }
 
-static void copy(const struct pen_endpoint *endpoint) {
+static void copy_weights(const struct pen_endpoint *endpoint) {
   for (uint32_t i = 0; i < endpoint->plan->weight_count; i++) {
     const struct pen_weight *from = &endpoint->plan->weights[i], *to = &snapshot.plan.weights[i];
     for (enum pen_checkpoint_tensor part = 0;
          part < PEN_CHECKPOINT_TENSORS && from->rank == endpoint->rank; part++) {
       if (pen_checkpoint_tensor_exists(from, part)) {
-        copy_part(endpoint, pen_checkpoint_arena_offset(to, part),
-                  pen_checkpoint_arena_offset(from, part), part_bytes(endpoint->plan, i, part));
+        copy_tensor(endpoint, pen_checkpoint_arena_offset(to, part),
+                    pen_checkpoint_arena_offset(from, part), part_bytes(endpoint->plan, i, part));
       }
     }
   }
@@ -102,8 +103,8 @@ static void copy(const struct pen_endpoint *endpoint) {
   }
 }
 
-/* What the thread looks at is the copy that was asked for. */
-static void await_copy(void) {
+/* What the thread reads is the copy of the save that was requested. */
+static void wait_for_copy(void) {
   if (snapshot.state != NULL && snapshot.state->snapshot_copied != NULL) {
     snapshot.state->device->stream_wait_event(snapshot.state->snapshot_stream,
                                               snapshot.state->snapshot_copied);
@@ -112,48 +113,48 @@ static void await_copy(void) {
 
 /* Runs wherever the parent may, not on the core of its rank, and after the ranks where all cores
  * are taken. */
-static void step_aside(void) {
+static void lower_priority(void) {
   cpu_set_t cores;
   if (sched_getaffinity(getppid(), sizeof cores, &cores) == 0) {
-    sched_setaffinity(0, sizeof cores, &cores); /* a wish */
+    sched_setaffinity(0, sizeof cores, &cores); /* best effort */
   }
   setpriority(PRIO_PROCESS, 0, NICE); /* of this thread alone, in Linux */
 }
 
-static void *write_on(void *unused) {
+static void *write_snapshots(void *unused) {
   (void)unused;
   const struct pen_control *control = snapshot.shared.control;
   int status;
-  step_aside();
+  lower_priority();
   if (snapshot.state != NULL) {
     snapshot.state->device->enter_thread();
   }
   for (uint32_t save = 1; pen_futex_counter_wait(&snapshot.asked, save, &control->abort_status, 0);
        save++) {
-    await_copy();
+    wait_for_copy();
     if (!pen_save_together(&snapshot.endpoint, &snapshot.saving, &status)) {
       break;
     }
     pen_futex_counter_increment(&snapshot.done);
   }
-  return NULL; /* the run was aborted: the rank will know */
+  return NULL; /* the run was aborted: the rank exits */
 }
 
 void pen_snapshot_open(const struct pen_endpoint *endpoint, struct pen_stream_state *state) {
   pthread_t thread;
   sigset_t all, before;
   snapshot.state = state;
-  snapshot.there = (struct pen_arena_view){.look = pen_stream_read_snapshot, .context = state};
+  snapshot.view = (struct pen_arena_view){.look = pen_stream_read_snapshot, .context = state};
   place_copy(endpoint->plan, endpoint->rank);
   snapshot.shared = *endpoint->shared;
   snapshot.shared.ranks = endpoint->shared->writers;
   snapshot.endpoint =
       pen_endpoint_of(&snapshot.plan, &snapshot.shared, endpoint->global, endpoint->arena);
   sigfillset(&all);
-  pen_check(pthread_sigmask(SIG_SETMASK, &all, &before) == 0, "cannot hold signals back");
-  pen_check(pthread_create(&thread, NULL, write_on, NULL) == 0,
+  pen_check(pthread_sigmask(SIG_SETMASK, &all, &before) == 0, "cannot block signals");
+  pen_check(pthread_create(&thread, NULL, write_snapshots, NULL) == 0,
             "cannot start the thread that writes checkpoints");
-  pen_check(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0, "cannot take signals");
+  pen_check(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0, "cannot unblock signals");
 }
 
 bool pen_snapshot_wait(const struct pen_endpoint *endpoint) {
@@ -170,9 +171,9 @@ bool pen_snapshot_save(const struct pen_endpoint *endpoint, const struct pen_sav
   if (!pen_snapshot_wait(endpoint)) {
     return false;
   }
-  copy(endpoint);
+  copy_weights(endpoint);
   snapshot.saving = *saving;
-  snapshot.saving.view = snapshot.state == NULL ? NULL : &snapshot.there;
+  snapshot.saving.view = snapshot.state == NULL ? NULL : &snapshot.view;
   pen_futex_counter_increment(&snapshot.asked);
   return true;
 }

@@ -1,13 +1,13 @@
 /* snapshot.h: memory.snapshot: a checkpoint written while training goes on.
  *
- * The plan has room for a copy of each rank's weights and moments: all its tensors that a
- * checkpoint holds, in model order, value before moments, each aligned. A rank copies them between
- * two steps and goes on; a thread of its own, made before the seal, writes the copy. The threads of
- * all ranks save together as ranks do. While they write, a further save waits.
+ * The plan reserves a buffer for a copy of each rank's weights and moments: all its tensors that a
+ * checkpoint has, in model order, value before moments, each aligned. A rank copies them between
+ * two steps and goes on; a thread of its own, created before the seal, writes the copy. The threads
+ * of all ranks save together as ranks do. While they write, a further save waits.
  *
- * On a device with memory of its own the copy is made there, behind the step and before the next on
- * the queue's stream, so that the host waits for nothing; the thread brings it here piece by piece,
- * on a stream and through pinned memory of its own. */
+ * On an asynchronous device the copy is made on the device, after the step and before the next on
+ * the compute stream, so that the host waits for nothing; the thread copies it to the host piece by
+ * piece, on a stream and through pinned memory of its own. */
 #ifndef PEN_SNAPSHOT_H
 #define PEN_SNAPSHOT_H
 
@@ -16,18 +16,17 @@
 #include "runtime/device/device.h"
 #include "runtime/rank/save.h"
 
-/* Whether the plan has the room. */
+/* Whether the plan reserves the buffer. */
 bool pen_snapshot_planned(const struct pen_plan *plan);
 
-/* A rank, before the seal: starts its thread. `end` is the rank's own, `queue` its device's or
- * null. Allocates. */
+/* A rank, before the seal: starts its thread. `state` is null on the CPU. Allocates. */
 void pen_snapshot_open(const struct pen_endpoint *endpoint, struct pen_stream_state *state);
 
 /* Copies what is to be saved and lets the thread write it, once the save before has ended. False:
  * the run was aborted. */
 bool pen_snapshot_save(const struct pen_endpoint *endpoint, const struct pen_saving *saving);
 
-/* Waits until nothing is being written any more. False: the run was aborted. */
+/* Waits until no save is being written. False: the run was aborted. */
 bool pen_snapshot_wait(const struct pen_endpoint *endpoint);
 
 #endif

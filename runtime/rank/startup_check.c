@@ -1,4 +1,4 @@
-/* start.c: whether ranks that several commands have started do the same (see start.h).
+/* startup_check.c: whether ranks of several commands start from the same (see startup_check.h).
  *
  * A checkpoint is known by its step and by the checksums of its tensors, which are its manifest's;
  * files of weights, which have none, by a sample. Of options, those count that settle which steps
@@ -14,7 +14,7 @@
 #include "runtime/storage/manifest.h"
 #include "runtime/storage/model_files.h"
 
-/* What must be alike, and a number for it. */
+/* The options that must agree, and a number for each. */
 #define FINGERPRINTED_OPTIONS(row)                                                                 \
   row("--seed", options->seed) row("--shape", options->shape) row(                                 \
       "--data", run->data.token_count + run->data.window_count)                                    \
@@ -26,7 +26,7 @@
               row("--tokens", options->tokens) row("--samples", options->samples) row(             \
                   "--end-of-text", options->given.end_of_text ? options->end_of_text : UINT64_MAX) \
                   row("--steps",                                                                   \
-                      run->steps) /* the last: it follows from others where it is not said */
+                      run->steps) /* the last: it follows from others where it is not given */
 
 static const char *const names[] = {
 #define NAME(name, number) name,
@@ -77,7 +77,7 @@ void pen_startup_publish(const struct pen_run *run, struct pen_rank_state *self)
   }
 }
 
-/* Whoever differs from rank 0 says so. */
+/* A rank that differs from rank 0 fails. */
 void pen_startup_check(const struct pen_run *run, const struct pen_endpoint *endpoint) {
   const struct pen_startup_fingerprint *own = &endpoint->self->fingerprint,
                                        *first = &run->shared.ranks[0].fingerprint;
