@@ -1,4 +1,4 @@
-/* files.c: paths, folders, whole writes and text output for checkpoints, without an allocator. */
+/* files.c: paths, folders and complete reads and writes, without an allocator (see files.h). */
 #define _GNU_SOURCE 1
 #include "runtime/base/files.h"
 
@@ -32,7 +32,7 @@ int pen_path_suffix(char path[PATH_MAX], const char *file, const char *suffix) {
   return path_of(path, file, suffix, "");
 }
 
-/* Makes one folder; 0 also when it was there. */
+/* Makes one folder; returns 0 also if it existed. */
 static int make_one(const char *path) {
   struct stat status;
   if (mkdir(path, 0777) == 0) {
@@ -81,10 +81,10 @@ int pen_folder_lock(const char *path, double seconds) {
     }
     nanosleep(&pause, NULL);
   }
-  return 0; /* open to the end */
+  return 0; /* stays open, which keeps the lock */
 }
 
-/* Where there are no such locks, as if nobody else had one. */
+/* Succeeds in a file system without locks. */
 static int lock_folder(const char *path, int kind) {
   int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd >= 0 && flock(fd, kind | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
@@ -101,11 +101,11 @@ int pen_folder_share(const char *path) {
     return -1;
   }
   if (fstat(fd, &locked) != 0 || stat(path, &named) != 0 ||
-      !pen_file_same(&locked, &named)) { /* taken before it was locked */
+      !pen_file_same(&locked, &named)) { /* removed before it was locked */
     close(fd);
     return -1;
   }
-  return 0; /* open to the end */
+  return 0; /* stays open, which keeps the lock */
 }
 
 int pen_folder_try_lock(const char *path) { return lock_folder(path, LOCK_EX); }

@@ -1,8 +1,7 @@
-/* files.h: the file operations behind checkpoints. None calls an allocator, so all may run after
- * the seal.
+/* files.h: file operations for checkpoints. None calls an allocator, so all may run after
+ * pen_seal().
  *
- * Functions that return int give 0, or -1 with errno set; they leave it to the caller to say which
- * step of which work failed.
+ * Functions that return int return 0, or -1 with errno set, and print nothing.
  */
 #ifndef PEN_FILES_H
 #define PEN_FILES_H
@@ -13,8 +12,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-/* Lets a write past the file size limit of the process fail with EFBIG rather than kill it by
- * SIGXFSZ. */
+/* Makes a write beyond the process's file size limit fail with EFBIG instead of SIGXFSZ. */
 void pen_files_report_size_limit(void);
 
 /* path = folder "/" name. ENAMETOOLONG when it does not fit. */
@@ -23,38 +21,37 @@ int pen_path_join(char path[PATH_MAX], const char *folder, const char *name);
 /* path = file suffix. ENAMETOOLONG when it does not fit. */
 int pen_path_suffix(char path[PATH_MAX], const char *file, const char *suffix);
 
-/* Makes a folder and the parents that are missing; one that exists is fine. What was made is synced
- * into its parent. */
+/* Makes a folder, unless it exists, and its missing parents, and syncs the parent of each. */
 int pen_folder_make(const char *path);
 
-/* Claims a folder until this process and all that it forks have left (flock); waits up to so many
- * seconds for who has it. -1 with EWOULDBLOCK: another still has it. A file system without such
- * locks is taken as it is; one of a network may keep them on each host apart. */
+/* Locks a folder exclusively (flock) until this process and its children have exited; waits up to
+ * `seconds` for another process's lock. -1 with EWOULDBLOCK: it is still locked. Without locks in
+ * the file system it succeeds; a network file system may keep the locks of each host separately. */
 int pen_folder_lock(const char *path, double seconds);
 
-/* Keeps pen_folder_try_lock() from a folder until this process and all that it forks have left;
- * others may do so too. -1: it is not there any more, or is being taken. */
+/* Takes a shared lock on a folder, so that pen_folder_try_lock() fails, until this process and its
+ * children have exited. -1: the folder was removed, or is locked exclusively. */
 int pen_folder_share(const char *path);
 
-/* Claims a folder that is to be taken away, if nobody shares it: a descriptor to be closed when
- * that is done, or -1. */
+/* Locks a folder exclusively before its removal, if no process shares it. Returns a descriptor,
+ * which the caller closes to unlock, or -1. */
 int pen_folder_try_lock(const char *path);
 
-/* Syncs the entries of a folder. A file system that cannot do so is taken as it is. */
+/* Syncs the entries of a folder; succeeds if the file system cannot sync folders. */
 int pen_folder_sync(const char *path);
 
-/* As pen_folder_sync() of the folder that holds the file. */
+/* pen_folder_sync() of the folder that holds the file. */
 int pen_folder_sync_of(const char *file);
 
-/* open() of an output. A pipe that nobody reads yet is waited for as ever: a signal that is held
- * elsewhere ends that wait. */
+/* open() of an output. For a FIFO it waits until a reader opens it, with all signals unblocked
+ * meanwhile, so that a signal can end the wait. */
 int pen_file_open_output(const char *path, int flags);
 
-/* Whether both are of one file. */
+/* Whether both describe the same file. */
 bool pen_file_same(const struct stat *one, const struct stat *other);
 
-/* Reserves the first `bytes` of a file, which then reads as zeros: a full disk shows here, not in
- * the middle of the data. Where the file system cannot reserve, only the length is set. */
+/* Reserves the first `bytes` of a file, which then read as zeros, so that a full disk fails here
+ * and not during a write. Sets only the length if the file system cannot reserve. */
 int pen_file_reserve(int fd, uint64_t bytes);
 
 /* Writes all of it, at the file's position or at an offset. */
@@ -64,8 +61,8 @@ int pen_file_write_at(int fd, const void *bytes, size_t count, uint64_t offset);
 /* Reads up to `count` bytes, fewer only at the end of the file; returns how many, or -1. */
 int64_t pen_file_read_at(int fd, void *bytes, size_t count, uint64_t offset);
 
-/* Closes fd after work that came to `result`, 0 or -1, syncing it first. 0, or -1 if any of the
- * three failed: errno is the first one's. */
+/* Syncs and closes fd after work whose result was `result`, 0 or -1. Returns -1 if any of the three
+ * failed, with the errno of the first. */
 int pen_file_sync_close(int fd, int result);
 
 #endif

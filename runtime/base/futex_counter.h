@@ -1,10 +1,9 @@
-/* flag.h: a counter that one thread raises and others wait on, between processes or threads that
- * share its memory.
+/* futex_counter.h: a counter that one thread increments and others wait for, in processes or
+ * threads that share its memory.
  *
- * It has one writer, and only rises, by one; it may wrap around at 2^32: what is compared is the
- * distance, which never nears 2^31. Raising releases all that the writer did before; reaching
- * acquires it. Waiting spins for a while, then sleeps in the kernel (futex), and ends early when
- * the run is aborted. */
+ * It may wrap around at 2^32: comparisons use the difference, which is always below 2^31. An
+ * increment releases the writer's earlier stores; a wait acquires them. A wait spins for a while,
+ * then sleeps in the kernel (futex), and ends early when the run is aborted. */
 #ifndef PEN_FUTEX_COUNTER_H
 #define PEN_FUTEX_COUNTER_H
 
@@ -12,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { PEN_FUTEX_COUNTER_BYTES = 128 }; /* two cache lines: neighbours are fetched in pairs */
+enum { PEN_FUTEX_COUNTER_BYTES = 128 }; /* two cache lines, which are prefetched in pairs */
 
 struct pen_futex_counter {
   _Alignas(PEN_FUTEX_COUNTER_BYTES) _Atomic uint32_t count;
@@ -26,8 +25,7 @@ static inline bool pen_futex_counter_reached(const struct pen_futex_counter *fla
 
 void pen_futex_counter_wake(struct pen_futex_counter *flag);
 
-/* The sum is sequentially consistent, and so is the sleeper's entry: one of the two sees the other.
- */
+/* Both operations are sequentially consistent, as is the sleeper's entry: one sees the other. */
 static inline void pen_futex_counter_increment(struct pen_futex_counter *flag) {
   atomic_fetch_add(&flag->count, 1);
   if (__builtin_expect(atomic_load(&flag->sleepers) != 0, 0)) {
@@ -35,8 +33,8 @@ static inline void pen_futex_counter_increment(struct pen_futex_counter *flag) {
   }
 }
 
-/* Returns true when the flag has reached `needed`, false when *abort became non-zero first. Spins
- * `spin_ns` at most. */
+/* Returns true when the counter has reached `needed`, false if *abort became non-zero first. Spins
+ * for at most `spin_ns`. */
 bool pen_futex_counter_wait(struct pen_futex_counter *flag, uint32_t needed,
                             const _Atomic uint32_t *abort, uint64_t spin_ns);
 

@@ -1,10 +1,9 @@
 /* measure.h: train --measure FILE: what the actions of each stage cost on this machine, for
  * penstock-gen --costs.
  *
- * Every rank notes when each of its rows ran, into a ring that it shares with the parent; when all
- * ranks have left, the parent looks at the shortest quarter of the steps: what disturbed the others
- * (the first touch of memory, another program) is no cost of the plan's. Over these it takes means,
- * in milliseconds:
+ * Each rank records when each of its actions ran, in a ring that it shares with the parent. After
+ * all ranks have exited, the parent takes means over the shortest quarter of the steps, since the
+ * first touch of memory or another program may have slowed the others; in milliseconds:
  *
  *   forward, backward_input, backward_weight, backward   of F, I, W, B, with the copy of the
  * message that follows: what the simulator counts as the action send      from the end of that copy
@@ -25,14 +24,14 @@ struct pen_measure {
   struct pen_trace *rings; /* [rank_count], shared between processes */
 };
 
-/* The parent, before there are ranks: opens FILE, which keeps what it holds until
+/* In the parent, before the ranks start: opens FILE, whose contents remain until
  * pen_measure_write(), and makes rings for as many of `steps` steps as fit. Fails (73). Allocates.
  */
 void pen_measure_open(struct pen_measure *measure, const struct pen_plan *plan,
                       const struct pen_profile *profile, const char *path, uint64_t steps);
 
-/* The parent, when all ranks have left: writes FILE; what was not trained to its end (`whole`
- * false) is not measured, and a file that was not there before is taken away. Fails (74). */
+/* In the parent, after all ranks have exited: writes FILE. If the run did not complete (`whole`
+ * false), writes nothing, and removes a file that pen_measure_open() created. Fails (74). */
 void pen_measure_write(struct pen_measure *measure, bool whole);
 
 #endif

@@ -1,7 +1,7 @@
-/* trace.h: --trace FILE: when each row ran, as a Chrome trace (chrome://tracing, ui.perfetto.dev):
- * one JSON file, a process a rank. Each rank notes its rows in a ring that is made before the seal,
- * which keeps the last ones, and writes them when it leaves; the parent writes the head before and
- * the tail after, so that the file is whole however the run ends. */
+/* trace.h: --trace FILE: when each action ran, as a Chrome trace (chrome://tracing,
+ * ui.perfetto.dev): one JSON file, a process a rank. Each rank records its actions in a ring,
+ * allocated before pen_seal(), which keeps the last ones, and writes them when it exits. The parent
+ * writes the head before and the tail after, so that the file is complete however the run ends. */
 #ifndef PEN_TRACE_H
 #define PEN_TRACE_H
 
@@ -17,22 +17,22 @@ struct pen_trace_event {
 /* One rank's ring. */
 struct pen_trace {
   struct pen_trace_event *events;
-  uint64_t capacity, count; /* count rises on; the last `capacity` are kept */
+  uint64_t capacity, count; /* count: of all events; the last `capacity` are kept */
   int descriptor;
 };
 
-/* The parent: makes the file and writes its head, which tells the clock's zero in CLOCK_MONOTONIC;
- * fails (73, 74) when it cannot. Returns its descriptor. */
+/* In the parent: creates the file and writes its head with the clock's zero in CLOCK_MONOTONIC.
+ * Fails (73, 74). Returns the descriptor. */
 int pen_trace_create(const char *path, const struct pen_plan *plan, uint64_t zero_ns);
-/* The parent, when every rank has left. */
+/* In the parent, after all ranks have exited. */
 void pen_trace_finish(int descriptor);
 
-/* A rank: room for as many rows as `steps` steps run, at most PEN_TRACE_EVENTS_MAX. Allocates. */
+/* In a rank: a ring for the actions of `steps` steps, at most PEN_TRACE_EVENTS_MAX. Allocates. */
 enum { PEN_TRACE_EVENTS_MAX = 1 << 19 };
 struct pen_trace *pen_trace_open(int descriptor, const struct pen_rank_program *program,
                                  uint64_t steps);
 
-/* A rank: makes a ring's memory present, before the first row is timed. */
+/* In a rank: touches the ring's memory, before the first action is timed. */
 void pen_trace_touch(struct pen_trace *trace, int descriptor);
 
 static inline void pen_trace_add(struct pen_trace *trace, uint32_t row, uint64_t start_ns,
@@ -41,7 +41,7 @@ static inline void pen_trace_add(struct pen_trace *trace, uint32_t row, uint64_t
       (struct pen_trace_event){.start_ns = start_ns, .end_ns = end_ns, .row = row};
 }
 
-/* A rank, when it leaves: appends its events, in microseconds from zero_ns. */
+/* In a rank, before it exits: appends its events, in microseconds from zero_ns. */
 void pen_trace_write(const struct pen_trace *trace, const struct pen_rank_program *program,
                      uint32_t rank, uint64_t zero_ns);
 
