@@ -1,11 +1,13 @@
 /* main.c: penstock-gen: generates the plan of a topology. */
+#include "config.h"
+
 #include "gen/base/arena.h"
 #include "gen/options.h"
 #include "gen/pipeline.h"
 #include "gen/topology/defaults.h"
 
-#ifndef PEN_DEVICE_AUTO /* --with-cuda makes it "cuda" */
-#define PEN_DEVICE_AUTO "cpu"
+#ifndef PEN_DEVICE_AUTO /* the tests' generator defines it as "cpu" */
+#define PEN_DEVICE_AUTO PEN_CONFIGURED_DEVICE
 #endif
 
 int main(int argc, char **argv) {

@@ -6,7 +6,7 @@
 #include "runtime/plan/shard.h"
 
 bool pen_collective_begin(struct pen_vm *vm, const struct pen_action *action) {
-  return vm->plan->replica_count == 1 || action->awaited_collective == 0 ||
+  return vm->plan->replica_count == 1 ||
          vm->transport->ops->wait_peers(vm->transport, action->awaited_collective);
 }
 
