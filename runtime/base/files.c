@@ -12,6 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
+_Static_assert(sizeof(off_t) == 8,
+               "a checkpoint may be larger than 2 GiB: 32-bit systems are not supported");
+
 void pen_files_report_size_limit(void) { signal(SIGXFSZ, SIG_IGN); }
 
 static int path_of(char path[PATH_MAX], const char *first, const char *second, const char *third) {
