@@ -19,7 +19,7 @@ static const struct {
 
 static const char *const cuda_workspaces[PEN_OP_COUNT] = {
 #define PEN_CUDA_WORKSPACE(kind, formula) [PEN_OP_##kind] = formula,
-#include "kernels/cuda/workspace.def"
+#include "kernels/ops.def"
 };
 
 enum { FACTORS_MAX = 32 * PEN_OP_COUNT };

@@ -44,8 +44,8 @@ CUDA_INCLUDED = \
   %reldir%/norm_dx.cuh \
   %reldir%/plain_product.cuh \
   %reldir%/serial_sum.cuh \
-  %reldir%/to_bf16.cuh \
-  %reldir%/workspace.def
+  %reldir%/to_bf16.cuh
+
 CUDA_C_SOURCES = \
   %reldir%/chip.c \
   %reldir%/error.c \

@@ -232,7 +232,7 @@ static void workspaces_are_reserved(void **state) {
   (void)state;
   static const char *const formulas[PEN_OP_COUNT] = {
 #define PEN_CUDA_WORKSPACE(kind, text) [PEN_OP_##kind] = text,
-#include "kernels/cuda/workspace.def"
+#include "kernels/ops.def"
   };
   static const int64_t dims[][PEN_DIMS_MAX] = {{1, 1, 1, 1, 1, 1},
                                                {3, 5, 7, 1, 6, 1},
