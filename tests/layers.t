@@ -223,6 +223,44 @@ refuses "a cycle of calls" "cycle in gen/base: arena sort
 arena -> sort (pen_sort)
 sort -> arena (pen_new)"
 
+add gen/base/arena.h <<'END'
+#include "gen/base/sort.h"
+END
+add gen/base/sort.h <<'END'
+#include "gen/base/arena.h"
+END
+refuses "a cycle of includes" "cycle in gen/base: arena.h sort.h
+arena.h -> sort.h (#include)
+sort.h -> arena.h (#include)"
+
+add tests/gen/simulate.c <<'END'
+struct pen_plan { int ranks; };
+END
+refuses "a struct tag of a test that the sources define" "tag defined twice: struct pen_plan: runtime/plan/plan.h tests/gen/simulate.c"
+
+add base/text.c <<'END'
+#include "runtime/base/check.h"
+END
+refuses "an include by base/" "include that points up: base/text.c runtime/base/check.h"
+
+add tools/tokens/pack.h <<'END'
+int pen_pack_other(void);
+END
+add tools/tokens/pack.c <<'END'
+int pen_pack(void) { return 0; }
+END
+refuses "a function of tools/ that no header declares" "export without a declaration in its header: pen_pack tools/tokens/pack.c"
+
+add gen/base/arena.h <<'END'
+int pen_one(void), pen_two(void);
+extern int pen_three, pen_four;
+END
+add gen/base/arena.c <<'END'
+int pen_three, pen_four;
+END
+is "each name of a list of declarations is read" "$(layers "$tree")" ""
+clean_tree
+
 add gen/base/internal.h <<'END'
 void pen_sort(void);
 END
