@@ -22,12 +22,12 @@
 enum { PRODUCT, LOSS, INPUT, WEIGHT, PARTS };
 enum { X, W, TARGETS, SHARE, NONE = -1 };
 
-struct rule {
+struct head_loss_rule {
   enum pen_op_kind kind;
   int writes[PARTS]; /* the operand that each operation writes; NONE: it does not run */
 };
 
-static const struct rule rules[] = {
+static const struct head_loss_rule rules[] = {
     {PEN_OP_HEAD_LOSS, {NONE, 4, 5, NONE}},
     {PEN_OP_HEAD_LOSS_DW, {NONE, NONE, NONE, 4}},
     {PEN_OP_HEAD_LOSS_B, {NONE, 4, 5, 6}},
@@ -39,15 +39,15 @@ struct head_loss_op {
 };
 
 struct head_loss {
-  const struct rule *rule;
+  const struct head_loss_rule *rule;
   const struct pen_device *device;
   size_t element_bytes, losses_offset, parts_offset; /* in the workspace */
   pen_kernel *kernel[PARTS];
   void *prepared[2][PARTS]; /* of a full chunk, of a shorter last one */
 };
 
-static const struct rule *rule_of(enum pen_op_kind kind) {
-  const struct rule *rule = rules;
+static const struct head_loss_rule *rule_of(enum pen_op_kind kind) {
+  const struct head_loss_rule *rule = rules;
   while (rule->kind != kind) rule++;
   return rule;
 }
@@ -56,8 +56,8 @@ static size_t element_bytes_of(enum pen_dtype dtype) {
   return dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float);
 }
 
-static void list_parts(struct head_loss_op part[PARTS], const struct rule *rule, int64_t rows,
-                       const int64_t *dim) {
+static void list_parts(struct head_loss_op part[PARTS], const struct head_loss_rule *rule,
+                       int64_t rows, const int64_t *dim) {
   part[PRODUCT] = (struct head_loss_op){PEN_OP_LINEAR, {rows, dim[1], dim[2]}};
   part[LOSS] = (struct head_loss_op){PEN_OP_CROSS_ENTROPY, {rows, dim[2]}};
   part[INPUT] = (struct head_loss_op){rule->writes[INPUT] == NONE ? PEN_OP_COUNT : PEN_OP_LINEAR_DX,

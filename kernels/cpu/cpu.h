@@ -37,7 +37,7 @@ void pen_f32_rows_to_bf16(uint16_t *to, size_t to_row, const float *from, size_t
 /* Matrix products. */
 
 /* A matrix of f32 or bf16: element (i, j) is at[i * row + j] or, transposed, at[j * row + i]. */
-struct pen_factor {
+struct pen_matrix {
   const void *at;
   size_t row;
   int transposed;
@@ -54,7 +54,7 @@ struct pen_rounding {
 /* result[m,n] = left[m,k] right[k,n] + addend[m,n]. The addend may be null or the result. Rows of
  * both are result_row elements apart. */
 struct pen_product {
-  struct pen_factor left, right;
+  struct pen_matrix left, right;
   const float *addend;
   float *result;
   struct pen_rounding rounded; /* bf16 factors: if rounded.result is set, the product goes there

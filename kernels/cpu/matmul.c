@@ -73,8 +73,8 @@ const char *pen_matmul_open(pen_multiply *own) {
   return name;
 }
 
-static void multiply_f32(const struct pen_call *call, struct pen_factor left,
-                         struct pen_factor right, const float *addend, float *result, size_t m,
+static void multiply_f32(const struct pen_call *call, struct pen_matrix left,
+                         struct pen_matrix right, const float *addend, float *result, size_t m,
                          size_t n, size_t k) {
   const struct pen_product p = {.left = left,
                                 .right = right,
@@ -91,24 +91,24 @@ static void multiply_f32(const struct pen_call *call, struct pen_factor left,
 /* y[rows,out] = x[rows,in] w[out,in]^T + a */
 void pen_linear(const struct pen_call *call) {
   const struct pen_product_dims s = pen_product_dims(call);
-  multiply_f32(call, (struct pen_factor){call->operand[0], s.in, 0},
-               (struct pen_factor){call->operand[1], s.in, 1}, call->operand[2], call->operand[3],
+  multiply_f32(call, (struct pen_matrix){call->operand[0], s.in, 0},
+               (struct pen_matrix){call->operand[1], s.in, 1}, call->operand[2], call->operand[3],
                s.rows, s.out, s.in);
 }
 
 /* dx[rows,in] = dy[rows,out] w[out,in] + a */
 void pen_linear_dx(const struct pen_call *call) {
   const struct pen_product_dims s = pen_product_dims(call);
-  multiply_f32(call, (struct pen_factor){call->operand[0], s.out, 0},
-               (struct pen_factor){call->operand[1], s.in, 0}, call->operand[2], call->operand[3],
+  multiply_f32(call, (struct pen_matrix){call->operand[0], s.out, 0},
+               (struct pen_matrix){call->operand[1], s.in, 0}, call->operand[2], call->operand[3],
                s.rows, s.in, s.out);
 }
 
 /* dw[out,in] += dy[rows,out]^T x[rows,in] */
 void pen_linear_dw(const struct pen_call *call) {
   const struct pen_product_dims s = pen_product_dims(call);
-  multiply_f32(call, (struct pen_factor){call->operand[0], s.out, 1},
-               (struct pen_factor){call->operand[1], s.in, 0}, call->operand[2], call->operand[2],
+  multiply_f32(call, (struct pen_matrix){call->operand[0], s.out, 1},
+               (struct pen_matrix){call->operand[1], s.in, 0}, call->operand[2], call->operand[2],
                s.out, s.in, s.rows);
 }
 
@@ -119,22 +119,22 @@ void pen_affine(const struct pen_call *call) {
   float *y = call->operand[4];
   for (size_t r = 0, at = 0; r < s.rows; r++)
     for (size_t i = 0; i < s.out; i++, at++) y[at] = a ? a[at] + bias[i] : bias[i];
-  multiply_f32(call, (struct pen_factor){call->operand[0], s.in, 0},
-               (struct pen_factor){call->operand[1], s.out, 0}, y, y, s.rows, s.out, s.in);
+  multiply_f32(call, (struct pen_matrix){call->operand[0], s.in, 0},
+               (struct pen_matrix){call->operand[1], s.out, 0}, y, y, s.rows, s.out, s.in);
 }
 
 /* dx[rows,in] = dy[rows,out] w[in,out]^T + a */
 void pen_affine_dx(const struct pen_call *call) {
   const struct pen_product_dims s = pen_product_dims(call);
-  multiply_f32(call, (struct pen_factor){call->operand[0], s.out, 0},
-               (struct pen_factor){call->operand[1], s.out, 1}, call->operand[2], call->operand[3],
+  multiply_f32(call, (struct pen_matrix){call->operand[0], s.out, 0},
+               (struct pen_matrix){call->operand[1], s.out, 1}, call->operand[2], call->operand[3],
                s.rows, s.in, s.out);
 }
 
 /* dw[in,out] += x[rows,in]^T dy[rows,out] */
 void pen_affine_dw(const struct pen_call *call) {
   const struct pen_product_dims s = pen_product_dims(call);
-  multiply_f32(call, (struct pen_factor){call->operand[1], s.in, 1},
-               (struct pen_factor){call->operand[0], s.out, 0}, call->operand[2], call->operand[2],
+  multiply_f32(call, (struct pen_matrix){call->operand[1], s.in, 1},
+               (struct pen_matrix){call->operand[0], s.out, 0}, call->operand[2], call->operand[2],
                s.in, s.out, s.rows);
 }

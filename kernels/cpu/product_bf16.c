@@ -23,7 +23,7 @@ struct panel {
 
 /* result[m,n] = left right + addend + bias, rounded; or, if `sum` is set, sum += left right. */
 struct bf16_product {
-  struct pen_factor left, right;
+  struct pen_matrix left, right;
   struct pen_rounding rounded;
   float *sum;
   size_t m, n, k;
@@ -46,8 +46,8 @@ static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 /* The next aligned address. */
 static float *aligned(float *at) { return (float *)pen_aligned((uintptr_t)at); }
 
-static struct bf16_product product_of(const struct pen_call *call, struct pen_factor left,
-                                      struct pen_factor right, size_t m, size_t n, size_t k) {
+static struct bf16_product product_of(const struct pen_call *call, struct pen_matrix left,
+                                      struct pen_matrix right, size_t m, size_t n, size_t k) {
   const size_t side = PEN_PRODUCT_BLOCK;
   struct bf16_product p = {
       .left = left, .right = right, .m = m, .n = n, .k = k, .workspace = call->workspace};
@@ -60,7 +60,7 @@ static struct bf16_product product_of(const struct pen_call *call, struct pen_fa
 
 /* Converts rows first .. first + rows and columns column .. column + columns of a factor, unless
  * the panel holds them. Returns the row length of the panel. */
-static size_t convert_block(struct panel *panel, const struct pen_factor *f, size_t first,
+static size_t convert_block(struct panel *panel, const struct pen_matrix *f, size_t first,
                             size_t column, size_t rows, size_t columns) {
   const uint16_t *from =
       (const uint16_t *)f->at + (f->transposed ? column * f->row + first : first * f->row + column);
@@ -85,7 +85,7 @@ static int load_addends(const struct bf16_product *p, const struct result_block 
 /* The f32 sums of a block: added to c if `adds`, else stored there. */
 static void sum_pairs(struct bf16_product *p, const struct result_block *b, float *c, size_t c_row,
                       int adds) {
-  const struct pen_factor *l = &p->left, *r = &p->right;
+  const struct pen_matrix *l = &p->left, *r = &p->right;
   const struct pen_product block = {
       .left = {(const uint16_t *)l->at + (l->transposed ? b->i : b->i * l->row), l->row,
                l->transposed},
@@ -155,8 +155,8 @@ static void multiply_bf16(struct bf16_product *p) {
 void pen_linear_bf16(const struct pen_call *call) {
   const struct pen_product_dims s = pen_product_dims(call);
   struct bf16_product p =
-      product_of(call, (struct pen_factor){call->operand[0], s.in, 0},
-                 (struct pen_factor){call->operand[1], s.in, 1}, s.rows, s.out, s.in);
+      product_of(call, (struct pen_matrix){call->operand[0], s.in, 0},
+                 (struct pen_matrix){call->operand[1], s.in, 1}, s.rows, s.out, s.in);
   p.rounded.addend = call->operand[2], p.rounded.result = call->operand[3];
   multiply_bf16(&p);
 }
@@ -165,8 +165,8 @@ void pen_linear_bf16(const struct pen_call *call) {
 void pen_linear_dx_bf16(const struct pen_call *call) {
   const struct pen_product_dims s = pen_product_dims(call);
   struct bf16_product p =
-      product_of(call, (struct pen_factor){call->operand[0], s.out, 0},
-                 (struct pen_factor){call->operand[1], s.in, 0}, s.rows, s.in, s.out);
+      product_of(call, (struct pen_matrix){call->operand[0], s.out, 0},
+                 (struct pen_matrix){call->operand[1], s.in, 0}, s.rows, s.in, s.out);
   p.rounded.addend = call->operand[2], p.rounded.result = call->operand[3];
   multiply_bf16(&p);
 }
@@ -175,8 +175,8 @@ void pen_linear_dx_bf16(const struct pen_call *call) {
 void pen_linear_dw_bf16(const struct pen_call *call) {
   const struct pen_product_dims s = pen_product_dims(call);
   struct bf16_product p =
-      product_of(call, (struct pen_factor){call->operand[0], s.out, 1},
-                 (struct pen_factor){call->operand[1], s.in, 0}, s.out, s.in, s.rows);
+      product_of(call, (struct pen_matrix){call->operand[0], s.out, 1},
+                 (struct pen_matrix){call->operand[1], s.in, 0}, s.out, s.in, s.rows);
   p.sum = call->operand[2];
   multiply_bf16(&p);
 }
@@ -185,8 +185,8 @@ void pen_linear_dw_bf16(const struct pen_call *call) {
 void pen_affine_bf16(const struct pen_call *call) {
   const struct pen_product_dims s = pen_product_dims(call);
   struct bf16_product p =
-      product_of(call, (struct pen_factor){call->operand[0], s.in, 0},
-                 (struct pen_factor){call->operand[1], s.out, 0}, s.rows, s.out, s.in);
+      product_of(call, (struct pen_matrix){call->operand[0], s.in, 0},
+                 (struct pen_matrix){call->operand[1], s.out, 0}, s.rows, s.out, s.in);
   p.rounded.bias = call->operand[2], p.rounded.addend = call->operand[3],
   p.rounded.result = call->operand[4];
   multiply_bf16(&p);
@@ -196,8 +196,8 @@ void pen_affine_bf16(const struct pen_call *call) {
 void pen_affine_dx_bf16(const struct pen_call *call) {
   const struct pen_product_dims s = pen_product_dims(call);
   struct bf16_product p =
-      product_of(call, (struct pen_factor){call->operand[0], s.out, 0},
-                 (struct pen_factor){call->operand[1], s.out, 1}, s.rows, s.in, s.out);
+      product_of(call, (struct pen_matrix){call->operand[0], s.out, 0},
+                 (struct pen_matrix){call->operand[1], s.out, 1}, s.rows, s.in, s.out);
   p.rounded.addend = call->operand[2], p.rounded.result = call->operand[3];
   multiply_bf16(&p);
 }
@@ -206,8 +206,8 @@ void pen_affine_dx_bf16(const struct pen_call *call) {
 void pen_affine_dw_bf16(const struct pen_call *call) {
   const struct pen_product_dims s = pen_product_dims(call);
   struct bf16_product p =
-      product_of(call, (struct pen_factor){call->operand[1], s.in, 1},
-                 (struct pen_factor){call->operand[0], s.out, 0}, s.in, s.out, s.rows);
+      product_of(call, (struct pen_matrix){call->operand[1], s.in, 1},
+                 (struct pen_matrix){call->operand[0], s.out, 0}, s.in, s.out, s.rows);
   p.sum = call->operand[2];
   multiply_bf16(&p);
 }

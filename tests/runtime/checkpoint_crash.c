@@ -19,7 +19,7 @@
 
 /* ---- the system calls, with a fault at will ---- */
 
-enum call {
+enum file_call {
   OPEN,
   CLOSE,
   WRITE,
@@ -37,11 +37,11 @@ enum call {
 };
 
 static struct {
-  long call_count; /* since the start */
-  long at;         /* the call that is hit, from 1; 0: none */
-  int cause;       /* its errno; 0: the process ends there instead, as if killed */
-  enum call hit;   /* what was hit */
-  int of_kind;     /* every call of this kind is hit with `cause`, if not -1 */
+  long call_count;    /* since the start */
+  long at;            /* the call that is hit, from 1; 0: none */
+  int cause;          /* its errno; 0: the process ends there instead, as if killed */
+  enum file_call hit; /* what was hit */
+  int of_kind;        /* every call of this kind is hit with `cause`, if not -1 */
 } fault = {.of_kind = -1};
 
 /* What has been written, made or renamed since its last sync. */
@@ -54,7 +54,7 @@ static struct {
 } watch;
 
 /* Whether this call is to fail; does not return if the process is to end. */
-static bool faulty(enum call call) {
+static bool faulty(enum file_call call) {
   fault.call_count++;
   if (fault.call_count == fault.at) {
     fault.hit = call;
@@ -217,7 +217,7 @@ static void save(uint64_t step, uint64_t values) {
 /* What a child tells. */
 struct report {
   long call_count;
-  enum call hit;
+  enum file_call hit;
   uint64_t found, step;
 };
 static struct report *report; /* shared */
@@ -383,7 +383,7 @@ static void failing_at_every_call(uint64_t step, bool with_states, int cause) {
     if (status != 0 && !explained) {
       fail_msg("call %ld: status %d: %s", n, status, said);
     }
-    enum call hit = report->hit;
+    enum file_call hit = report->hit;
     uint64_t found = found_state(&found_step);
     assert_true(found == 3 || (found == old && status != 0));
     if (status != 0) {

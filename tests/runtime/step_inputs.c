@@ -91,13 +91,13 @@ static void test_windows_are_floor_of_count_less_one(void **state) {
 
 /* ---- what is refused: each in a child, which must leave with the status and name the file ---- */
 
-struct reading {
+struct read_case {
   const char *name;
   uint64_t cursor;
 };
 
 static void open_and_read(const void *about) {
-  const struct reading *reading = about;
+  const struct read_case *reading = about;
   struct pen_data data;
   pen_data_open(&data, &plan, plan.sequence, reading->name, 0);
   data.cursor = reading->cursor;
@@ -106,7 +106,7 @@ static void open_and_read(const void *about) {
 }
 
 static int open_in_child(const char *name, char *message, size_t bytes, uint64_t read_cursor) {
-  return run_in_child(open_and_read, &(struct reading){name, read_cursor}, message, bytes);
+  return run_in_child(open_and_read, &(struct read_case){name, read_cursor}, message, bytes);
 }
 
 static void test_bad_files_are_refused_by_name(void **state) {

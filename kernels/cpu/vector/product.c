@@ -3,7 +3,7 @@
 
 /* Reads each row once, whole, so that the hardware prefetches it. (One panel after another, 64
  * bytes of each row at a time, costs 1 to 3% of products whose factors are in no cache.) */
-static void copy_panels(float *to, const struct pen_factor *right, size_t first, size_t column,
+static void copy_panels(float *to, const struct pen_matrix *right, size_t first, size_t column,
                         size_t depth, size_t width) {
   const size_t whole = width / PANEL * PANEL, row = right->row;
   const float *from = number_at(right, first, column);
@@ -18,7 +18,7 @@ static void copy_panels(float *to, const struct pen_factor *right, size_t first,
   }
 }
 
-static void copy_strips(float *to, const struct pen_factor *left, size_t first, size_t i,
+static void copy_strips(float *to, const struct pen_matrix *left, size_t first, size_t i,
                         size_t rows, size_t depth, size_t ask) {
   const size_t whole = rows / ROWS, row = left->row;
   const float *from = number_at(left, first, i);

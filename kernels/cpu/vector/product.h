@@ -185,19 +185,19 @@ static void multiply_narrow(tile_function *multiply, const struct tile *whole, s
 /* ---- copies ---- */
 
 /* The address of a number of a factor, as it is stored. */
-static const stored *number_at(const struct pen_factor *f, size_t row, size_t column) {
+static const stored *number_at(const struct pen_matrix *f, size_t row, size_t column) {
   return (const stored *)f->at + row * f->row + column;
 }
 
 /* Copies panels of a right factor that is stored by rows of n, from number `first` of k and
  * `column` on, `numbers` by `width`. */
-static void copy_panels(element *to, const struct pen_factor *right, size_t first, size_t column,
+static void copy_panels(element *to, const struct pen_matrix *right, size_t first, size_t column,
                         size_t numbers, size_t width);
 
 /* Copies strips of a left factor that is stored transposed, by rows of m, from number `first` of k
  * and row i on. Missing rows of the last strip are not read. `ask`: how many numbers of each row to
  * prefetch, which includes later blocks. */
-static void copy_strips(element *to, const struct pen_factor *left, size_t first, size_t i,
+static void copy_strips(element *to, const struct pen_matrix *left, size_t first, size_t i,
                         size_t rows, size_t numbers, size_t ask);
 
 /* Copies a panel of a right factor that is stored transposed, by rows of k; squares are transposed
@@ -216,7 +216,7 @@ static void copy_panel_transposed(element *to, const stored *from, size_t row, s
     }
 }
 
-static void copy_right(element *to, const struct pen_factor *right, size_t first, size_t column,
+static void copy_right(element *to, const struct pen_matrix *right, size_t first, size_t column,
                        size_t numbers, size_t width) {
   if (!right->transposed) copy_panels(to, right, first, column, numbers, width);
   for (size_t j = 0; right->transposed && j < width; j += PANEL, to += steps_of(numbers) * PANEL)
@@ -232,7 +232,7 @@ struct strips {
   tile_function *const *tile;
 };
 
-static struct strips prepare_left(const struct pen_factor *left, size_t i, size_t first,
+static struct strips prepare_left(const struct pen_matrix *left, size_t i, size_t first,
                                   size_t rows, size_t numbers, element *space) {
   const size_t depth = steps_of(numbers), row = left->row / NUMBERS;
   if (left->transposed) {

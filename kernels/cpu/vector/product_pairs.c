@@ -36,7 +36,7 @@ inline_always void prefetch_step(const bf16 *even, const bf16 *odd, size_t count
 }
 
 /* Reads each row once, as in product.c. */
-static void copy_panels(uint32_t *to, const struct pen_factor *right, size_t first, size_t column,
+static void copy_panels(uint32_t *to, const struct pen_matrix *right, size_t first, size_t column,
                         size_t numbers, size_t width) {
   const size_t row = right->row, depth = steps_of(numbers), last = width / PANEL * PANEL;
   const bf16 *even = number_at(right, first, column);
@@ -48,7 +48,7 @@ static void copy_panels(uint32_t *to, const struct pen_factor *right, size_t fir
   }
 }
 
-static void copy_strips(uint32_t *to, const struct pen_factor *left, size_t first, size_t i,
+static void copy_strips(uint32_t *to, const struct pen_matrix *left, size_t first, size_t i,
                         size_t rows, size_t numbers, size_t ask) {
   const size_t row = left->row, depth = steps_of(numbers);
   const bf16 *even = number_at(left, first, i);
