@@ -1,4 +1,4 @@
-/* memory.c: the generator's allocator (nearly everything lives until the end) and its one way to
+/* arena.c: the generator's allocator (nearly everything lives until the end) and its one way to
  * give up.
  *
  * A plan takes thousands of arrays, nearly all of them until the end, and what that costs is the

@@ -1,6 +1,6 @@
 /* language.h: what all families of language models share: tokens in, cross-entropy out. */
-#ifndef PEN_FAMILIES_LANGUAGE_H
-#define PEN_FAMILIES_LANGUAGE_H
+#ifndef PEN_LANGUAGE_H
+#define PEN_LANGUAGE_H
 
 #include "gen/families/families.h"
 

@@ -1,7 +1,7 @@
 /* rotary.h: the blocks that Llama and its kin share; a family of theirs adds its attention, its
  * layer's list and its name. */
-#ifndef PEN_FAMILIES_ROTARY_H
-#define PEN_FAMILIES_ROTARY_H
+#ifndef PEN_ROTARY_H
+#define PEN_ROTARY_H
 
 #include "gen/families/language.h"
 #include "gen/topology/topology.h"

@@ -1,6 +1,6 @@
 /* device_state.h: the device control block of an arena, and the staged inputs. */
-#ifndef PEN_LAYOUT_DEVICE_STATE_H
-#define PEN_LAYOUT_DEVICE_STATE_H
+#ifndef PEN_DEVICE_STATE_H
+#define PEN_DEVICE_STATE_H
 
 #include "gen/layout/internal.h"
 

@@ -1,6 +1,6 @@
 /* layout.c: the plan: what persists in each arena, and every profile.
  *
- * A rank has one arena (see plan.h), which all profiles of the plan use in turn. In this order:
+ * A rank has one arena (see layout.h), which all profiles of the plan use in turn. In this order:
  *
  *   1. each profile by itself: receive slots and activations of every rank. No activation outlives
  *      its step, so the profiles use the same bytes

@@ -1,6 +1,6 @@
 /* tables.h: one profile's tables. */
-#ifndef PEN_LAYOUT_TABLES_H
-#define PEN_LAYOUT_TABLES_H
+#ifndef PEN_TABLES_H
+#define PEN_TABLES_H
 
 #include "gen/layout/internal.h"
 

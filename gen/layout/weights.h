@@ -1,6 +1,6 @@
 /* weights.h: the weights of all stages, in model order. */
-#ifndef PEN_LAYOUT_WEIGHTS_H
-#define PEN_LAYOUT_WEIGHTS_H
+#ifndef PEN_WEIGHTS_H
+#define PEN_WEIGHTS_H
 
 #include "gen/model/graph.h"
 #include "gen/partition/partition.h"

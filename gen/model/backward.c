@@ -1,7 +1,7 @@
-/* derive.c: backward programs from the forward ops, by the rules of ops.def; then where each value
- * lives and how long. (A stage that recomputes, see recompute.c, has the forward ops once more at
- * the head of its I and B, and those are what is walked. Some losses stand at the head of I and B
- * anyway, see late_loss.c.)
+/* backward.c: backward programs from the forward ops, by the rules of ops.def; then where each
+ * value lives and how long. (A stage that recomputes, see recompute.c, has the forward ops once
+ * more at the head of its I and B, and those are what is walked. Some losses stand at the head of I
+ * and B anyway, see late_loss.c.)
  *
  * Rules. The forward ops are walked backwards. For each, its PEN_PASS rows hand an output's
  * gradient to an input as it is; its I rows make input gradients, its W rows add to weight

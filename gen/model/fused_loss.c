@@ -1,4 +1,4 @@
-/* late_loss.c: a loss that the backward makes.
+/* fused_loss.c: a loss that the backward makes.
  *
  * A loss whose gradient costs as much as itself, because what both come from is too large to keep
  * (the logits of HEAD_LOSS), has no place in F: there it would be made once for its value, and B

@@ -1,4 +1,4 @@
-/* late_loss.h: a loss that the backward makes (ops.def, PEN_FUSED_LOSS). */
+/* fused_loss.h: a loss that the backward makes (ops.def, PEN_FUSED_LOSS). */
 #ifndef PEN_FUSED_LOSS_H
 #define PEN_FUSED_LOSS_H
 

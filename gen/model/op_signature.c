@@ -1,4 +1,4 @@
-/* signature.c: takes ops.def's signatures and size expressions apart. */
+/* op_signature.c: takes ops.def's signatures and size expressions apart. */
 #include "gen/model/op_signature.h"
 
 #include <ctype.h>

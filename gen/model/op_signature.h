@@ -1,8 +1,8 @@
-/* signature.h: what a row of ops.def says, taken apart: operands by name, shape, dtype and leave to
- * share memory, and the values of size expressions such as `4*sequence*head_dim*2+131072` for given
- * dims. */
-#ifndef PEN_SIGNATURE_H
-#define PEN_SIGNATURE_H
+/* op_signature.h: what a row of ops.def says, taken apart: operands by name, shape, dtype and leave
+ * to share memory, and the values of size expressions such as `4*sequence*head_dim*2+131072` for
+ * given dims. */
+#ifndef PEN_OP_SIGNATURE_H
+#define PEN_OP_SIGNATURE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* seeds.h: the orders that a search begins with. */
-#ifndef PEN_SEARCH_SEEDS_H
-#define PEN_SEARCH_SEEDS_H
+#ifndef PEN_SEEDS_H
+#define PEN_SEEDS_H
 
 #include "gen/search/search.h"
 #include "gen/search/timeline.h"

@@ -1,6 +1,6 @@
 /* timeline.h: one order of F, I and W, and its times while actions move. */
-#ifndef PEN_SEARCH_TIMELINE_H
-#define PEN_SEARCH_TIMELINE_H
+#ifndef PEN_TIMELINE_H
+#define PEN_TIMELINE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* critical.c: the critical path of a simulated step (see critical.h).
+/* critical_path.c: the critical path of a simulated step (see critical_path.h).
  *
  * Every action of the simulator starts for one reason: its rank came free, or a message came. Both
  * are a sum of doubles that the simulator formed, and the same sum formed again has the same bits;

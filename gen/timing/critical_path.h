@@ -1,7 +1,7 @@
-/* critical.h: the critical path of a simulated step: the chain of actions that fills it from its
- * start to its end. */
-#ifndef PEN_CRITICAL_H
-#define PEN_CRITICAL_H
+/* critical_path.h: the critical path of a simulated step: the chain of actions that fills it from
+ * its start to its end. */
+#ifndef PEN_CRITICAL_PATH_H
+#define PEN_CRITICAL_PATH_H
 
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-/* exchange.c: where the rows stand by which the replicas of a stage come to one gradient
+/* gradient_exchange.c: where the rows stand by which the replicas of a stage come to one gradient
  * (data_parallel.replicas).
  *
  * GRAD_READY says that a stage's gradient is whole. It costs nothing and never blocks, so it stands

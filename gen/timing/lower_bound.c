@@ -1,4 +1,4 @@
-/* bounds.c: times that no order of given actions on a given placement can beat.
+/* lower_bound.c: times that no order of given actions on a given placement can beat.
  *
  * In words: a stage's way down is the shortest time from the start of its F of a microbatch to the
  * start of the last stage's I of it (forwards and messages of the stages after it, its own

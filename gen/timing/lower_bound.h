@@ -1,6 +1,6 @@
-/* bounds.h: times that no order of given actions on a given placement can beat. */
-#ifndef PEN_BOUNDS_H
-#define PEN_BOUNDS_H
+/* lower_bound.h: times that no order of given actions on a given placement can beat. */
+#ifndef PEN_LOWER_BOUND_H
+#define PEN_LOWER_BOUND_H
 
 #include "gen/timing/memory_budget.h"
 #include "gen/partition/partition.h"

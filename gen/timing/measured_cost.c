@@ -1,4 +1,4 @@
-/* measured.c: reads --costs FILE (see measured.h).
+/* measured_cost.c: reads --costs FILE (see measured_cost.h).
  *
  * Costs belong to what a stage computes: the model's weights (their digest), how many parameters
  * the stage holds, and the shape of a microbatch. Schedule, ranks and number of microbatches may

@@ -1,7 +1,7 @@
-/* measured.h: costs that a deployment has measured (penstock-NAME train --measure FILE), in place
- * of the topology's. */
-#ifndef PEN_MEASURED_H
-#define PEN_MEASURED_H
+/* measured_cost.h: costs that a deployment has measured (penstock-NAME train --measure FILE), in
+ * place of the topology's. */
+#ifndef PEN_MEASURED_COST_H
+#define PEN_MEASURED_COST_H
 
 #include "gen/timing/cost.h"
 #include "gen/partition/partition.h"

@@ -1,7 +1,7 @@
 /* memory_budget.h: what a rank may hold at once, and what each action adds to it: for the search
  * and for lower bounds. */
-#ifndef PEN_BUDGET_H
-#define PEN_BUDGET_H
+#ifndef PEN_MEMORY_BUDGET_H
+#define PEN_MEMORY_BUDGET_H
 
 #include "gen/model/graph.h"
 #include "gen/partition/partition.h"

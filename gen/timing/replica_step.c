@@ -1,4 +1,4 @@
-/* step_timing.c: a step of replicas in time: the actions, and the rows of the exchange among them.
+/* replica_step.c: a step of replicas in time: the actions, and the rows of the exchange among them.
  *
  * The rows of the exchange that take time are put into the ranks' lists, and the lists are
  * simulated like any others. Peers run the same lists with the same costs, so a row finds them

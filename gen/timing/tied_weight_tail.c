@@ -1,4 +1,4 @@
-/* step_end.c: what follows the last action of each rank before a training step is over: the
+/* tied_weight_tail.c: what follows the last action of each rank before a training step is over: the
  * messages of a tied matrix.
  *
  * A matrix that embedding and head share (struct pen_tie) and that learns has two gradients, of two

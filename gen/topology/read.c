@@ -1,4 +1,4 @@
-/* topology.c: from a topology file and the -s of the command line to struct pen_topology; every
+/* read.c: from a topology file and the -s of the command line to struct pen_topology; every
  * message names its setting.
  *
  * What a setting is called, its type, what is allowed and its default stand in settings.def alone.

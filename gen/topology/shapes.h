@@ -1,6 +1,6 @@
 /* shapes.h: steps of other sequence lengths than model.sequence. */
-#ifndef PEN_TOPOLOGY_SHAPES_H
-#define PEN_TOPOLOGY_SHAPES_H
+#ifndef PEN_SHAPES_H
+#define PEN_SHAPES_H
 
 #include "gen/topology/topology.h"
 

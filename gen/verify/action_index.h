@@ -1,7 +1,7 @@
 /* action_index.h: the actions of one profile, indexed by stage and microbatch, and the messages
  * between them. */
-#ifndef PEN_VERIFY_ACTION_INDEX_H
-#define PEN_VERIFY_ACTION_INDEX_H
+#ifndef PEN_ACTION_INDEX_H
+#define PEN_ACTION_INDEX_H
 
 #include <stddef.h>
 

@@ -2,8 +2,8 @@
  *
  * Add every address; sort; then each address has the index of the range that begins there, by
  * rising address. */
-#ifndef PEN_VERIFY_ADDRESS_MAP_H
-#define PEN_VERIFY_ADDRESS_MAP_H
+#ifndef PEN_ADDRESS_MAP_H
+#define PEN_ADDRESS_MAP_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* memory_actions.h: what actions and messages do to the bytes of a rank's arena. */
-#ifndef PEN_VERIFY_MEMORY_ACTIONS_H
-#define PEN_VERIFY_MEMORY_ACTIONS_H
+#ifndef PEN_MEMORY_ACTIONS_H
+#define PEN_MEMORY_ACTIONS_H
 
 #include "gen/verify/memory_state.h"
 

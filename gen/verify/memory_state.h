@@ -1,6 +1,6 @@
 /* memory_state.h: the bytes of one rank's arena while memory.c runs two steps. */
-#ifndef PEN_VERIFY_MEMORY_STATE_H
-#define PEN_VERIFY_MEMORY_STATE_H
+#ifndef PEN_MEMORY_STATE_H
+#define PEN_MEMORY_STATE_H
 
 #include "gen/verify/address_map.h"
 #include "gen/verify/internal.h"

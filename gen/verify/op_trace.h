@@ -1,6 +1,6 @@
 /* op_trace.h: what the program of a compute action reads and writes in a frame. */
-#ifndef PEN_VERIFY_OP_TRACE_H
-#define PEN_VERIFY_OP_TRACE_H
+#ifndef PEN_OP_TRACE_H
+#define PEN_OP_TRACE_H
 
 #include "gen/verify/rank_context.h"
 #include "runtime/plan/plan.h"

@@ -1,6 +1,6 @@
 /* rank_context.h: what the checks of tables and bytes know of one rank of one profile. */
-#ifndef PEN_VERIFY_RANK_CONTEXT_H
-#define PEN_VERIFY_RANK_CONTEXT_H
+#ifndef PEN_RANK_CONTEXT_H
+#define PEN_RANK_CONTEXT_H
 
 #include "gen/verify/action_index.h"
 #include "runtime/plan/plan.h"

@@ -6,8 +6,8 @@
  * header (version 2; --without-onednn disables it). The library chooses its code by the CPU and the
  * shape.
  */
-#ifndef PEN_CPU_ONEDNN_H
-#define PEN_CPU_ONEDNN_H
+#ifndef PEN_ONEDNN_H
+#define PEN_ONEDNN_H
 
 #include "kernels/kernels.h"
 

@@ -1,4 +1,4 @@
-/* flag.c: spin, then sleep: how a rank waits for another (see flag.h). */
+/* futex_counter.c: spin, then sleep: how a rank waits for another (see futex_counter.h). */
 #include "runtime/base/futex_counter.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* action_text.h: the name of an action in messages: `3F1`, `6RECV_F3`, `WAIT_NORM`. */
-#ifndef PEN_ACTION_TEXT_H
-#define PEN_ACTION_TEXT_H
+#ifndef PEN_RUNTIME_ACTION_TEXT_H
+#define PEN_RUNTIME_ACTION_TEXT_H
 
 #include <stddef.h>
 

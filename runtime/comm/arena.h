@@ -1,8 +1,8 @@
-/* arena.h: the address range that holds all memory of a rank's plan (see plan.h). Its first
+/* arena.h: the address range that holds all memory of a rank's plan (see arena.h). Its first
  * pen_shared_bytes() are in the shared memory, where other ranks write and peers read; the rest is
  * private. All of it is zero and resident before the first step. */
-#ifndef PEN_ARENA_H
-#define PEN_ARENA_H
+#ifndef PEN_RUNTIME_ARENA_H
+#define PEN_RUNTIME_ARENA_H
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
-/* nccl.h: the calls of NVIDIA's NCCL that the link nccl.c makes, as a table, so that a rehearsal
- * can stand in their place (tests/emulation/mock_device.c). nccl_calls.c has the library's own, in
- * a binary whose plan wants them.
+/* nccl_api.h: the calls of NVIDIA's NCCL that the link nccl.c makes, as a table, so that a
+ * rehearsal can stand in their place (tests/emulation/mock_device.c). nccl_calls.c has the
+ * library's own, in a binary whose plan wants them.
  *
  * What fails is kept, the first alone: error(). A communicator is a void pointer, of the ranks that
  * made it together. Sends and receives are put on a stream and match in the order in which both

@@ -1,4 +1,4 @@
-/* control.c: makes the memory that the ranks of one host share (see control.h). */
+/* shared_control.c: makes the memory that the ranks of one host share (see shared_control.h). */
 #define _GNU_SOURCE
 #include "runtime/comm/shared_control.h"
 

@@ -3,7 +3,7 @@
  * A step reads the last tokens of one sample and appends one: sampled from softmax(logits /
  * temperature) of the row of the last token, over the top_k most likely tokens; at temperature 0
  * the most likely. It runs the profile of the shortest sequence that holds the sample, or else that
- * of the model's sequence (gen/lower/generate_profiles.c). Samples are made one after another. The
+ * of the model's sequence (gen/lower/profiles.c). Samples are made one after another. The
  * tokens depend only on seed, sample and position. */
 #ifndef PEN_GENERATE_H
 #define PEN_GENERATE_H

@@ -1,4 +1,4 @@
-/* packed.c: checks packed token files (see packed.h). */
+/* packed_file.c: checks packed token files (see packed_file.h). */
 #include "runtime/data/packed_file.h"
 
 #include <inttypes.h>

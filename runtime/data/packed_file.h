@@ -1,5 +1,5 @@
-/* packed.h: the packed token file: windows of several documents, or of one each, with an index of
- * what every window holds.
+/* packed_file.h: the packed token file: windows of several documents, or of one each, with an index
+ * of what every window holds.
  *
  *   offset  bytes
  *        0      8  "PENPACK1"

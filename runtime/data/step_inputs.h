@@ -1,4 +1,4 @@
-/* data.h: where a step's inputs come from: windows of a token file, or counter-based normals
+/* step_inputs.h: where a step's inputs come from: windows of a token file, or counter-based normals
  * (design.md §9). A plain file, in llm.c's format, is one stream of tokens, cut every `sequence`; a
  * packed file (packed.h) has windows of its own, which may be shorter: then padding follows.
  *

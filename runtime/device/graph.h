@@ -1,6 +1,6 @@
 /* graph.h: the actions of a step on a device: captured once as a graph, or enqueued one by one. */
-#ifndef PEN_GRAPH_H
-#define PEN_GRAPH_H
+#ifndef PEN_DEVICE_GRAPH_H
+#define PEN_DEVICE_GRAPH_H
 
 #include "runtime/device/device.h"
 

@@ -1,4 +1,4 @@
-/* log.c: JSON lines and progress (see log.h). */
+/* step_log.c: JSON lines and progress (see step_log.h). */
 #include "runtime/observe/step_log.h"
 
 #include <errno.h>

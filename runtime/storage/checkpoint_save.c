@@ -1,4 +1,4 @@
-/* checkpoint.c: saves the state of a run so that a crash at any instant leaves the last good
+/* checkpoint_save.c: saves the state of a run so that a crash at any instant leaves the last good
  * checkpoint in place. */
 #define _GNU_SOURCE 1
 #include "runtime/plan/shard.h"

@@ -1,4 +1,4 @@
-/* parts.c: the three tensors that a checkpoint holds of a weight. */
+/* checkpoint_tensors.c: the three tensors that a checkpoint holds of a weight. */
 #include "runtime/plan/shard.h"
 #include "runtime/storage/checkpoint_tensors.h"
 

@@ -1,5 +1,5 @@
-/* parts.h: what a checkpoint holds of a weight, under which name, and where. Pure functions of the
- * plan; no allocation. */
+/* checkpoint_tensors.h: what a checkpoint holds of a weight, under which name, and where. Pure
+ * functions of the plan; no allocation. */
 #ifndef PEN_CHECKPOINT_TENSORS_H
 #define PEN_CHECKPOINT_TENSORS_H
 

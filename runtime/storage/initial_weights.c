@@ -1,4 +1,4 @@
-/* initial.c: the weights that training starts from, by seed or from a safetensors file. */
+/* initial_weights.c: the weights that training starts from, by seed or from a safetensors file. */
 #define _GNU_SOURCE 1
 #include "kernels/kernels.h"
 #include "runtime/storage/initial_weights.h"

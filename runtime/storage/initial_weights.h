@@ -1,4 +1,4 @@
-/* initial.h: where a model's weights come from when training starts: a seed, or a file. */
+/* initial_weights.h: where a model's weights come from when training starts: a seed, or a file. */
 #ifndef PEN_INITIAL_WEIGHTS_H
 #define PEN_INITIAL_WEIGHTS_H
 

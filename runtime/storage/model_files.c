@@ -1,4 +1,4 @@
-/* shards.c: finds a model's weights in one safetensors file or in several with an index (see
+/* model_files.c: finds a model's weights in one safetensors file or in several with an index (see
  * shards.h). */
 #include "runtime/storage/model_files.h"
 

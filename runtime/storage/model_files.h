@@ -1,4 +1,4 @@
-/* shards.h: the safetensors files that hold the weights of one model, as Hugging Face's
+/* model_files.h: the safetensors files that hold the weights of one model, as Hugging Face's
  * transformers stores them: one file, or several with an index that says which tensor is in which.
  * Reading allocates and belongs before the seal; every function ends the process through pen_fail()
  * when a file is bad (PEN_EXIT_DATA), or absent or unreadable (PEN_EXIT_NO_INPUT), naming it and

@@ -1,5 +1,5 @@
 #!/bin/sh
-# shape.t: a binary of several shapes runs each step in the shortest that holds its windows, with the bits of a binary of that shape alone,
+# buckets.t: a binary of several shapes runs each step in the shortest that holds its windows, with the bits of a binary of that shape alone,
 # on any topology, in the memory of the largest.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# watch.t: train --watch draws every rank live on a terminal, and changes nothing of what is trained.
+# dashboard.t: train --watch draws every rank live on a terminal, and changes nothing of what is trained.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 
 cat >"$scratch/model.cfg" <<'END'

@@ -1,5 +1,5 @@
 #!/bin/sh
-# packing.t: documents packed into windows train as each document alone, whatever the topology; what is wrong with a packed file is said.
+# packed_files.t: documents packed into windows train as each document alone, whatever the topology; what is wrong with a packed file is said.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 
 cat >"$scratch/model.cfg" <<'END'

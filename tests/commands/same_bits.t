@@ -1,5 +1,5 @@
 #!/bin/sh
-# bits.t: topologies of one model that run a stage's backward in the same order of microbatches give the same bits: losses, norms and
+# same_bits.t: topologies of one model that run a stage's backward in the same order of microbatches give the same bits: losses, norms and
 # checkpoints. gpipe, which runs it in falling order, agrees with them to 1e-5. Checkpoints carry over from one to the other.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 

@@ -1,5 +1,5 @@
 /* emulate_nccl.cc: an emulation of NCCL, for tests alone: the functions that
- * runtime/device/nccl_api.c calls, between processes of one host, over memory that they share. It
+ * runtime/comm/nccl_api.c calls, between processes of one host, over memory that they share. It
  * has of the library what the library's guide promises, and no more: sends and receives of a pair
  * match in order; a message up to a buffer's size (NCCL_BUFFSIZE, at most 64 KiB) may leave before
  * its receive is there, a larger one may not; calls that make communicators block until all ranks

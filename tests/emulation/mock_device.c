@@ -1,6 +1,6 @@
-/* rehearsal.c: the order in which a plan's calls are issued to CUDA and to NCCL, rehearsed without
- * either (see rehearsal.h): linked with a plan, by rehearsal.t. Prints TAP lines; the script counts
- * them. */
+/* mock_device.c: the order in which a plan's calls are issued to CUDA and to NCCL, rehearsed
+ * without either (see mock_device.h): linked with a plan, by rehearsal.t. Prints TAP lines; the
+ * script counts them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

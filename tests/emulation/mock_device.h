@@ -1,4 +1,4 @@
-/* rehearsal.h: what a rank tells a device and NCCL to do in a step, written down instead of done;
+/* mock_device.h: what a rank tells a device and NCCL to do in a step, written down instead of done;
  * and models that say how that may go. A rank is here a process of the deployment, of whatever
  * replica (plan.h, "Replicas").
  *
@@ -9,8 +9,8 @@
  * several steps, as streams, words and NCCL may behave rehearsal_stall.c   plays it with a device
  * that stops somewhere: whom do the ranks say that they wait for? rehearsal.c         the tests
  */
-#ifndef PEN_TESTS_REHEARSAL_H
-#define PEN_TESTS_REHEARSAL_H
+#ifndef PEN_MOCK_DEVICE_H
+#define PEN_MOCK_DEVICE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 #!/bin/sh
-# rehearsal.t: what plans of several ranks would issue to CUDA and NCCL, step after step, in every profile, has no deadlock and touches no byte too
+# mock_device.t: what plans of several ranks would issue to CUDA and NCCL, step after step, in every profile, has no deadlock and touches no byte too
 # soon, however streams run and NCCL behaves (rehearsal.h); two calls that are changed about are found; and so is the rank whose device stops.
 # Needs neither CUDA nor NCCL.
 . "${top_srcdir:-.}/tests/support/lib.sh"

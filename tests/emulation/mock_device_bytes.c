@@ -1,5 +1,5 @@
-/* rehearsal_bytes.c: by looking at every row, op and operand for every message (see rehearsal.h).
- * It shares nothing with reuse.c. */
+/* mock_device_bytes.c: by looking at every row, op and operand for every message (see
+ * mock_device.h). It shares nothing with reuse.c. */
 #include <stdlib.h>
 
 #include "runtime/exec/operands.h"

@@ -1,4 +1,4 @@
-/* rehearsal_play.c: plays what all ranks of all replicas issue, call by call (see rehearsal.h).
+/* mock_device_play.c: plays what all ranks of all replicas issue, call by call (see mock_device.h).
  *
  * Each stream of each rank is a list; the call at its head is done when it can be. A FOLLOW waits
  * for the RECORD of its event that the host issued last before it; an AWAIT for its word; a send or

@@ -1,4 +1,5 @@
-/* rehearsal_record.c: a device and an NCCL that write down what they are told (see rehearsal.h). */
+/* mock_device_record.c: a device and an NCCL that write down what they are told (see
+ * mock_device.h). */
 #include "tests/emulation/mock_device.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* rehearsal_stall.c: a device that stops anywhere, and what the ranks then tell the watch (see
+/* mock_device_stall.c: a device that stops anywhere, and what the ranks then tell the watch (see
  * rehearsal.h). It is the runtime's own code that says whom each waits for (queue_told.c), from
  * where the play has left the words. */
 #include <stdio.h>

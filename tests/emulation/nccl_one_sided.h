@@ -1,6 +1,6 @@
 /* nccl_one_sided.h: for tests alone: <nccl.h>, and where that is older than 2.29 its one-sided
  * calls, as NCCL 2.29 to 2.32 declare them; so that the emulated NCCL, and
- * runtime/device/nccl_api.c with it, have them whatever is installed. */
+ * runtime/comm/nccl_api.c with it, have them whatever is installed. */
 #ifndef PEN_NCCL_ONE_SIDED_H
 #define PEN_NCCL_ONE_SIDED_H
 

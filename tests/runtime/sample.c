@@ -1,4 +1,4 @@
-/* draw.c: drawing a token: as often as softmax says, from the likeliest k alone, the same for the
+/* sample.c: drawing a token: as often as softmax says, from the likeliest k alone, the same for the
  * same number. */
 #include <math.h>
 #include <setjmp.h>

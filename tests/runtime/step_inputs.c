@@ -1,4 +1,4 @@
-/* runtime_data.c: which tokens a row of a microbatch gets, which files are refused and how, and
+/* step_inputs.c: which tokens a row of a microbatch gets, which files are refused and how, and
  * that normals depend on the window alone. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* runtime_step.c: learning rate, clipping, the loss of a step and the order of replicas' sums
+/* step_stats.c: learning rate, clipping, the loss of a step and the order of replicas' sums
  * against design.md §9, and numbers in the log. */
 #include <math.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* broken.h: finished plans to change, and a runner that expects the verifier to reject each change.
  */
-#ifndef PEN_TESTS_BROKEN_H
-#define PEN_TESTS_BROKEN_H
+#ifndef PEN_BROKEN_H
+#define PEN_BROKEN_H
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* checkpoint_model.h: what tests of files and checkpoints share: a small model over any number of
  * ranks, reproducible values, a working folder, and a check of how pen_fail() ends a process. This
  * file computes the headers and offsets of files, not the runtime. */
-#ifndef PEN_TESTS_CHECKPOINT_MODEL_H
-#define PEN_TESTS_CHECKPOINT_MODEL_H
+#ifndef PEN_CHECKPOINT_MODEL_H
+#define PEN_CHECKPOINT_MODEL_H
 
 #include <errno.h>
 #include <fcntl.h>

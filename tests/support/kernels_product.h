@@ -1,7 +1,7 @@
 /* kernels_product.h: LINEAR, AFFINE and their _DX and _DW with bf16 factors, against f64 sums of
  * the same numbers, for any implementation. */
-#ifndef PEN_TESTS_KERNELS_PRODUCT_H
-#define PEN_TESTS_KERNELS_PRODUCT_H
+#ifndef PEN_KERNELS_PRODUCT_H
+#define PEN_KERNELS_PRODUCT_H
 
 #include "tests/support/kernels_support.h"
 

@@ -1,7 +1,7 @@
 /* kernels_signature.h: what a signature of ops.def states of an op's operands, for tests of all
  * ops. */
-#ifndef PEN_TESTS_KERNELS_SIGNATURE_H
-#define PEN_TESTS_KERNELS_SIGNATURE_H
+#ifndef PEN_KERNELS_SIGNATURE_H
+#define PEN_KERNELS_SIGNATURE_H
 
 #include "tests/support/kernels_support.h"
 

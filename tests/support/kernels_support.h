@@ -1,7 +1,7 @@
 /* kernels_support.h: what the tests of kernels share: tensors, comparisons, finite differences in
  * f64, iteration over instruction sets. */
-#ifndef PEN_TESTS_KERNELS_SUPPORT_H
-#define PEN_TESTS_KERNELS_SUPPORT_H
+#ifndef PEN_KERNELS_SUPPORT_H
+#define PEN_KERNELS_SUPPORT_H
 
 #include <math.h>
 #include <setjmp.h>

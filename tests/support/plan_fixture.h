@@ -1,7 +1,7 @@
 /* plan_fixture.h: generates a finished plan from the text of a topology, by the passes of the
  * generator, for tests that inspect plans. */
-#ifndef PEN_TESTS_PLAN_FIXTURE_H
-#define PEN_TESTS_PLAN_FIXTURE_H
+#ifndef PEN_PLAN_FIXTURE_H
+#define PEN_PLAN_FIXTURE_H
 
 #include <unistd.h>
 

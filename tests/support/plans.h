@@ -1,7 +1,7 @@
 /* plans.h: what tests of the generator share: small topologies and partitions, and random numbers
  * with a printed seed. */
-#ifndef PEN_TESTS_PLANS_H
-#define PEN_TESTS_PLANS_H
+#ifndef PEN_PLANS_H
+#define PEN_PLANS_H
 
 #include <stdio.h>
 #include <setjmp.h>

@@ -9,8 +9,8 @@
  * one lane for each rank. In all of them the messages of a directed pair leave and arrive in the
  * order of the text.
  */
-#ifndef PEN_TESTS_SYMBOLIC_H
-#define PEN_TESTS_SYMBOLIC_H
+#ifndef PEN_SYMBOLIC_H
+#define PEN_SYMBOLIC_H
 
 #include "tests/support/plan_fixture.h"
 

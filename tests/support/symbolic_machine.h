@@ -2,8 +2,8 @@
  * take turns at random. The machine tags each 64 bytes with the value that they hold, and checks
  * the tags of what each op reads and each message carries. Each step may have another profile: all
  * ranks end the previous step before it (runtime/plan/plan.h). */
-#ifndef PEN_TESTS_SYMBOLIC_MACHINE_H
-#define PEN_TESTS_SYMBOLIC_MACHINE_H
+#ifndef PEN_SYMBOLIC_MACHINE_H
+#define PEN_SYMBOLIC_MACHINE_H
 
 #include "gen/model/op_signature.h"
 #include "gen/base/arena.h"

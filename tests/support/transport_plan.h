@@ -1,7 +1,7 @@
 /* transport_plan.h: a plan with two ranks and a channel in each direction, the minimum for a
  * transport: for tests and benchmarks. */
-#ifndef PEN_TESTS_TRANSPORT_PLAN_H
-#define PEN_TESTS_TRANSPORT_PLAN_H
+#ifndef PEN_TRANSPORT_PLAN_H
+#define PEN_TRANSPORT_PLAN_H
 
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-/* bench_dispatch.c: what the runtime itself costs: the plan that this is linked with, its train
+/* dispatch.c: what the runtime itself costs: the plan that this is linked with, its train
  * rows walked rank by rank with kernels that do nothing and a transport that never waits. Prints
  * one JSON object: nanoseconds for a row, and for a row that computes.
  *

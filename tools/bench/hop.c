@@ -1,4 +1,4 @@
-/* bench_hop.c: how long a message of 4 KiB takes from one process to another over the shm
+/* hop.c: how long a message of 4 KiB takes from one process to another over the shm
  * transport: two ranks, each on a core of its own, send one message to and fro, and read every
  * cache line of it. Prints one JSON object; a hop is half a round trip. Twice: with ends that spin,
  * as ranks do that have a core each, and with ends that sleep at once.

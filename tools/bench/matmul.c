@@ -1,4 +1,4 @@
-/* bench_matmul.c: what matrix products attain on this machine: every product of the train profile
+/* matmul.c: what matrix products attain on this machine: every product of the train profile
  * of the plan that this is linked with, in its dtype, through kernels.h, timed in one process or in
  * several at once, a core each. Prints one JSON object: the rate of each shape, and over all of
  * them, each with the weight that its flops have in a step.

@@ -2,8 +2,8 @@
  *
  * The coefficients come from a weighted least-squares fit on Chebyshev points, reweighted until the
  * error is level (Lawson's iteration), in 40 digits. NaN inputs give NaN. */
-#ifndef PEN_CPU_FUNCTIONS_H
-#define PEN_CPU_FUNCTIONS_H
+#ifndef PEN_FUNCTIONS_H
+#define PEN_FUNCTIONS_H
 
 #include "kernels/cpu/vector/vector.h"
 

@@ -7,8 +7,8 @@
  * in one binary; dispatch.c lists the functions of a set in a struct, and instruction_set.c chooses
  * a struct at start.
  */
-#ifndef PEN_CPU_ISA_H
-#define PEN_CPU_ISA_H
+#ifndef PEN_ISA_H
+#define PEN_ISA_H
 
 #include "kernels/cpu/cpu.h"
 

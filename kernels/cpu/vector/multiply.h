@@ -10,8 +10,8 @@
  * The including file defines TILE_ROWS and TILE_VECTORS, the size of a tile; with TILE_PAIRS an
  * element is a word of two bf16, the numbers of two steps, the first in the lower half.
  */
-#ifndef PEN_CPU_MULTIPLY_H
-#define PEN_CPU_MULTIPLY_H
+#ifndef PEN_MULTIPLY_H
+#define PEN_MULTIPLY_H
 
 #include "kernels/cpu/vector/vector.h"
 

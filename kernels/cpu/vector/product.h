@@ -21,8 +21,8 @@
  * steps of a block, in rising order, one multiply-add each; the addend is added to the first block,
  * the bias to the total. It depends on its row, its column and k alone, not on m, n or other rows.
  */
-#ifndef PEN_CPU_PRODUCT_H
-#define PEN_CPU_PRODUCT_H
+#ifndef PEN_PRODUCT_H
+#define PEN_PRODUCT_H
 
 #include "kernels/cpu/vector/isa.h"
 

@@ -12,8 +12,8 @@
  * half a panel high, so that each tile of a transposed factor is in one panel; 12 x 16 and 16 x 16
  * are no faster.
  */
-#ifndef PEN_CPU_TILE_H
-#define PEN_CPU_TILE_H
+#ifndef PEN_TILE_H
+#define PEN_TILE_H
 
 #include "kernels/cpu/vector/vector.h"
 

@@ -12,8 +12,8 @@
  * nearest, ties to even. The conversion uses integers on all instruction sets except avx512bf16,
  * whose instruction treats subnormal numbers as zero, as its products do.
  */
-#ifndef PEN_CPU_VECTOR_H
-#define PEN_CPU_VECTOR_H
+#ifndef PEN_VECTOR_H
+#define PEN_VECTOR_H
 
 #include <stddef.h>
 #include <stdint.h>
