@@ -1,13 +1,28 @@
-# ---- manuals, made from the tables that the parsers read ----
+# ---- manuals, made from the tables that the parsers read, and part of the tarball ----
 noinst_PROGRAMS += manual
 manual_SOURCES = tools/manual.c
 manual_LDADD = $(penstock_gen_LDADD)
-man_MANS = man/penstock-gen.1 man/penstock.1 man/penstock-tokens.1 man/penstock-convert.1 man/penstock.cfg.5 man/penstock-schedules.7 man/penstock-families.7
-MANUAL_TEMPLATES = man/penstock-gen.1.in man/penstock.1.in man/penstock-tokens.1.in man/penstock-convert.1.in man/penstock.cfg.5.in man/penstock-schedules.7.in man/penstock-families.7.in
-CLEANFILES += $(man_MANS)
+dist_man_MANS = \
+  %D%/penstock-convert.1 \
+  %D%/penstock-families.7 \
+  %D%/penstock-gen.1 \
+  %D%/penstock-schedules.7 \
+  %D%/penstock-tokens.1 \
+  %D%/penstock.1 \
+  %D%/penstock.cfg.5
+EXTRA_DIST += $(dist_man_MANS:=.in)
+MAINTAINERCLEANFILES = $(dist_man_MANS)
 
-$(man_MANS): manual$(EXEEXT)
-$(man_MANS): man/%: man/%.in
-	$(AM_V_GEN)$(MKDIR_P) man && ./manual$(EXEEXT) $< >$@.new && mv -f $@.new $@
-
-EXTRA_DIST += $(MANUAL_TEMPLATES)
+# The program is an order-only prerequisite: it is always newer than a manual of the tarball, which is up to date nevertheless.
+MANUAL_TABLES = \
+  gen/base/version.h \
+  gen/options.def \
+  gen/topology/families.def \
+  gen/topology/schedules.def \
+  gen/topology/settings.def \
+  runtime/base/options.def \
+  tools/convert/options.def \
+  tools/manual.c \
+  tools/tokens/options.def
+$(dist_man_MANS): %D%/%: %D%/%.in $(MANUAL_TABLES) | manual$(EXEEXT)
+	$(AM_V_GEN)$(MKDIR_P) %D% && ./manual$(EXEEXT) $< >$@.new && mv -f $@.new $@

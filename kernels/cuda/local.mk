@@ -56,6 +56,7 @@ CUDA_TARGETS = -gencode 'arch=compute_80,code=[sm_80,compute_80]' -gencode arch=
 PEN_NVCCFLAGS = -std=c++17 $(CUDA_TARGETS) $(NVCC_WERROR) -Xcompiler -Wall,-Wextra,-fno-exceptions,-fno-threadsafe-statics
 .cu.$(OBJEXT):
 	$(AM_V_GEN)$(MKDIR_P) $(@D) && $(NVCC) $(AM_CPPFLAGS) $(PEN_NVCCFLAGS) $(NVCCFLAGS) -MMD -MF $@.d -c -o $@ $<
+CLEANFILES += $(CUDA_KERNELS:.cu=.$(OBJEXT).d)
 if CUDA
 -include $(CUDA_KERNELS:.cu=.$(OBJEXT).d)
 libkernels_cuda_a_SOURCES = $(CUDA_KERNELS) $(CUDA_INCLUDED) $(CUDA_C_SOURCES)

@@ -3,16 +3,20 @@
 . "${top_srcdir:-.}/tests/support/lib.sh"
 command -v mandoc >/dev/null || skip_all "mandoc is not here"
 
+# The manuals of a tarball are ready-made and lie in its source folder.
+manual() { if [ -f "$top_builddir/man/$1" ]; then echo "$top_builddir/man/$1"; else echo "$top_srcdir/man/$1"; fi; }
+ascii() { mandoc -Tascii -O width=200 "$(manual "$1")" | sed "s/.$(printf '\b')//g"; } # bold is a letter over itself
+
 for page in penstock-gen.1 penstock.1 penstock-tokens.1 penstock-convert.1 penstock.cfg.5 penstock-schedules.7 penstock-families.7; do
   # The pages refer to each other, which the linter cannot know before they are installed.
-  is "$page is clean" "$(mandoc -Tlint "$top_builddir/man/$page" | grep -v 'referenced manual not found')" ""
+  is "$page is clean" "$(mandoc -Tlint "$(manual "$page")" | grep -v 'referenced manual not found')" ""
 done
 
 options_of() { "$@" --help 2>&1 | grep -oE -- '--[a-z][a-z-]*' | sort -u; }
 covers() { # PAGE COMMAND...
   page=$1
   shift
-  text=$(mandoc -Tascii "$top_builddir/man/$page" | sed "s/.$(printf '\b')//g") # bold is a letter over itself
+  text=$(ascii "$page")
   for option in $(options_of "$@"); do
     case "$text" in
       *"$option"*) ;;
@@ -22,23 +26,23 @@ covers() { # PAGE COMMAND...
 }
 ok "penstock-gen.1 has every option" covers penstock-gen.1 "$gen"
 synopsis_covers() { # every option is in penstock-gen.1's SYNOPSIS, by its short form if it has one
-  mandoc -Tascii -O width=200 "$top_builddir/man/penstock-gen.1" | sed "s/.$(printf '\b')//g" |
+  ascii penstock-gen.1 |
     sed -n '/^SYNOPSIS/,/^DESCRIPTION/p' | grep -oE -- '-[a-zA-Z-]+' | sort -u >"$scratch/synopsis"
   "$gen" --help | sed -nE 's/^  (-[a-zA-Z]), --.*/\1/p; s/^      (--[a-z-]+).*/\1/p' | sort -u >"$scratch/options"
   [ "$(wc -l <"$scratch/options")" -gt 12 ] && ! comm -13 "$scratch/synopsis" "$scratch/options" | sed 's/^/# SYNOPSIS lacks /' | grep .
 }
 ok "penstock-gen.1 begins with every option" synopsis_covers
 environment() { # of the ENVIRONMENT section: the variables
-  mandoc -Tascii "$top_builddir/man/penstock-gen.1" | sed "s/.$(printf '\b')//g" | sed -n '/^ENVIRONMENT/,/^EXIT/p' | grep -qE '^   [A-Z][a-z]' && return 1
+  ascii penstock-gen.1 | sed -n '/^ENVIRONMENT/,/^EXIT/p' | grep -qE '^   [A-Z][a-z]' && return 1
   return 0
 }
 ok "penstock-gen.1 keeps other matter out of ENVIRONMENT" environment
-names_kept() { mandoc -Tascii -O width=200 "$top_builddir/man/penstock.cfg.5" | sed "s/.$(printf '\b')//g" | grep -E '(Zb_h|Torch\.)' && return 1; return 0; }
+names_kept() { ascii penstock.cfg.5 | grep -E '(Zb_h|Torch\.)' && return 1; return 0; }
 ok "a sentence that begins with a name keeps it as it is" names_kept
 ok "penstock-tokens.1 has every option" covers penstock-tokens.1 "$tokens"
 ok "penstock-convert.1 has every option" covers penstock-convert.1 "$top_builddir/penstock-convert"
 covers_schedules() {
-  text=$(mandoc -Tascii "$top_builddir/man/penstock-schedules.7" | sed "s/.$(printf '\b')//g")
+  text=$(ascii penstock-schedules.7)
   for name in $("$gen" --list-schedules | sed -n 's/^\([a-z0-9_]*\)$/\1/p'); do
     case "$text" in
       *"   $name
