@@ -2,5 +2,7 @@
 libgen_a_SOURCES += \
   %reldir%/lower.c \
   %reldir%/lower.h \
+  %reldir%/messages.c \
+  %reldir%/messages.h \
   %reldir%/profiles.c \
   %reldir%/profiles.h

@@ -1,31 +1,30 @@
-/* lower.c: from a compute order to rows: sends, receives, waits, and the end of the step.
+/* lower.c: from a compute order to the actions of every rank: sends, receives, waits, collectives
+ * and the end of the step.
  *
- * The simulated run is replayed in global order. When an action whose result another rank needs
- * ends, its message is entered: SEND into the sender's list, RECV into the receiver's, at the same
- * turn; so the receive stands before the first action that the receiver starts after the message
- * left, and both ranks hold their communication in one common order. One common order of all rows
- * exists, hence no deadlock however little the transport buffers (the argument of PyTorch's
- * _add_send_recv, with time instead of list position as the clock). A WAIT stands right before the
- * action that reads the message, so that a RECV never holds up computation that does not need it;
- * the waits of both of a pair a|b stand before a, for b starts with it.
+ * The simulated step is replayed in global order. When an action ends whose result another rank
+ * needs, SEND is appended to the sender's list and RECV to the receiver's, at the same turn. So the
+ * receive comes before the first action that the receiver starts after the message is sent, and all
+ * actions have one common order. Hence there is no deadlock, however little the transport buffers
+ * (the argument of PyTorch's _add_send_recv, with time instead of the position in the list as the
+ * clock). A WAIT comes directly before the action that reads the message, so that a RECV does not
+ * delay computation that does not read it; the waits of a pair a|b come before a, since b starts
+ * with it.
  *
- * A transport may begin to move a message only when its receive stands, and until then the sender
- * may have to wait (for the credit of a put, for its partner in a rendezvous). So where the
- * receiver computes while the message leaves, the receive is put before that computation, which
- * then hides the way. Receives keep their order: those already behind it go along.
+ * A transport may start to move a message only after its receive is posted, and until then the
+ * sender may have to wait (for the credit of a put, for its peer in a rendezvous). So if the
+ * receiver computes while the message is sent, the receive is put before that computation, which
+ * then overlaps with the transfer. The order of receives is kept: earlier ones move with it.
  *
- * A tied matrix that learns (struct pen_tie), its head on another rank than its embedding: the
- * head's gradient leaves as a message like any other when the head's rank has computed all that it
- * does in the step, so that it travels while the owner still computes; the owner waits for it
- * before it joins the two. The updated weight goes back behind UPDATE, and is awaited at once: the
- * head is not wanted before the next step's first microbatch has come all the way from the
- * embedding, so nobody loses time.
+ * A tied weight that is trained (struct pen_tie), whose head and embedding are on different ranks:
+ * the head's gradient is sent when the head's rank has run its last action, so that the transfer
+ * overlaps with the owner's computation; the owner waits for it before ADD_TIED_GRAD. The updated
+ * weight is sent back after UPDATE, and the head's rank waits for it at once: its next use is in
+ * the next step, after a microbatch has passed through all other stages, so no time is lost.
  *
- * End of a step: every rank publishes its squares of gradient norms and its losses; with clipping
- * all gather them before the update; without, only rank 0 gathers, for the log, and nobody waits
- * for it. With replicas exchange.c says where their rows stand. */
+ * End of a step: every rank publishes its gradient norms and losses. With clipping all ranks wait
+ * for them before UPDATE; without, only rank 0 does, for the log. gradient_exchange.c places the
+ * collectives of the replicas. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "gen/base/arena.h"
@@ -36,48 +35,41 @@
 #include "gen/timing/timing.h"
 #include "gen/timing/gradient_exchange.h"
 #include "gen/lower/lower.h"
+#include "gen/lower/messages.h"
 #include "runtime/plan/plan.h"
 
-enum { MOVED_MAX = 4 }; /* rows of a pair with a WAIT each */
+enum { MOVED_MAX = 4 }; /* the actions of a pair with a WAIT each */
 
-/* What messages carry, and the kinds of their rows. */
-enum way { FORWARD, BACKWARD, HEAD_GRADIENT, HEAD_VALUE, WAYS };
-static const uint8_t send_kind[WAYS] = {PEN_SEND_F, PEN_SEND_B, PEN_SEND_G, PEN_SEND_V},
-                     receive_kind[WAYS] = {PEN_RECV_F, PEN_RECV_B, PEN_RECV_G, PEN_RECV_V},
-                     wait_kind[WAYS] = {PEN_WAIT_F, PEN_WAIT_B, PEN_WAIT_G, PEN_WAIT_V};
-
-/* A message that waits to leave. */
+/* A message that is not sent yet: its action has not ended. */
 struct pending {
   double end;
   uint64_t turn;
-  enum way way;
+  enum pen_message_type type;
   uint32_t stage, microbatch;
 };
 
-/* The compute action that a rank is at: its first row (a pair's, a WAIT's) and when it ends. */
+/* The compute action that a rank runs: its first action (of a pair, or a WAIT) and when it ends. */
 struct running {
-  uint32_t first_row, row_count;
+  uint32_t first, count;
   double end;
 };
 
 struct lowering {
   const struct pen_partition *partition;
-  struct running *running;                /* [rank] */
-  const struct pen_collectives *exchange; /* null: no replicas */
-  uint32_t *exchanged;                    /* [rank] rows of it that stand */
+  struct running *running;                   /* [rank] */
+  const struct pen_collectives *collectives; /* NULL: none */
+  uint32_t *collective_count;                /* [rank]: appended so far */
   struct pen_lowered *out;
   size_t *capacity; /* [rank] */
-  size_t message_capacity;
-  uint32_t *message_of[2];    /* F, B: [stage * microbatches + microbatch], by sending stage */
-  uint32_t tie_message[WAYS]; /* HEAD_GRADIENT, HEAD_VALUE */
-  bool joins, ties_ranks; /* a tied matrix learns; its head is on another rank than its embedding */
+  struct pen_message_table messages;
+  bool adds_tied_gradient, sends_tied_gradient; /* a tied weight is trained; on two ranks */
   struct pending *heap;
   size_t heap_count, heap_capacity;
 };
 
-/* Adds an action; `message` is 0 for kinds without one. Returns it, for further columns. */
-static struct pen_action *append(struct lowering *l, uint32_t rank, int kind, uint32_t stage,
-                                 uint32_t microbatch, uint32_t message) {
+/* Appends an action; `message` is 0 for kinds without one. Returns it, for further columns. */
+static struct pen_action *append_action(struct lowering *l, uint32_t rank, int kind, uint32_t stage,
+                                        uint32_t microbatch, uint32_t message) {
   uint32_t n = l->out->count[rank]++;
   l->out->action[rank] =
       pen_grow(l->out->action[rank], &l->capacity[rank], n + 1u, sizeof **l->out->action);
@@ -88,98 +80,10 @@ static struct pen_action *append(struct lowering *l, uint32_t rank, int kind, ui
   return &l->out->action[rank][n];
 }
 
-/* What a compute, SEND or RECV row of the schedule hands on or takes. */
-static enum way way_of(int kind) {
-  return kind == PEN_F || kind == PEN_SEND_F || kind == PEN_RECV_F ? FORWARD : BACKWARD;
-}
+static uint32_t tied_owner(const struct lowering *l) { return l->partition->rank_of[0]; }
 
-/* ---- channels ---- */
-
-static int compare_channels(const void *a, const void *b) {
-  const struct pen_channel *x = a, *y = b;
-  if (x->from_rank != y->from_rank) return x->from_rank < y->from_rank ? -1 : 1;
-  return (x->to_rank > y->to_rank) - (x->to_rank < y->to_rank);
-}
-
-static uint32_t owner_of_tie(const struct lowering *l) { return l->partition->rank_of[0]; }
-
-static uint32_t head_of_tie(const struct lowering *l) {
+static uint32_t tied_head(const struct lowering *l) {
   return l->partition->rank_of[l->partition->stage_count - 1];
-}
-
-/* Every directed pair of ranks that may talk in this profile, sorted, once. */
-static void make_channels(struct lowering *l, bool backward) {
-  const struct pen_partition *p = l->partition;
-  struct pen_channel *channel = pen_new(2 * (size_t)p->stage_count + 1, sizeof *channel);
-  uint32_t count = 0, kept = 0;
-  if (l->ties_ranks) {
-    channel[count++] =
-        (struct pen_channel){.from_rank = head_of_tie(l), .to_rank = owner_of_tie(l)};
-    channel[count++] =
-        (struct pen_channel){.from_rank = owner_of_tie(l), .to_rank = head_of_tie(l)};
-  }
-  for (uint32_t s = 0; s + 1 < p->stage_count; s++) {
-    uint32_t from = p->rank_of[s], to = p->rank_of[s + 1];
-    if (from == to) continue;
-    channel[count++] = (struct pen_channel){.from_rank = from, .to_rank = to};
-    if (backward) channel[count++] = (struct pen_channel){.from_rank = to, .to_rank = from};
-  }
-  qsort(channel, count, sizeof *channel, compare_channels);
-  for (uint32_t i = 0; i < count; i++)
-    if (!kept || compare_channels(&channel[kept - 1], &channel[i])) channel[kept++] = channel[i];
-  l->out->channel = channel;
-  l->out->channel_count = kept;
-}
-
-static uint32_t channel_of(const struct lowering *l, uint32_t from, uint32_t to) {
-  struct pen_channel key = {.from_rank = from, .to_rank = to};
-  struct pen_channel *found =
-      bsearch(&key, l->out->channel, l->out->channel_count, sizeof key, compare_channels);
-  return found ? (uint32_t)(found - l->out->channel) : PEN_NONE;
-}
-
-/* ---- messages ---- */
-
-static size_t slot_of(const struct lowering *l, uint32_t stage, uint32_t microbatch) {
-  return (size_t)stage * l->partition->microbatch_count + microbatch;
-}
-
-/* The stage that reads what `stage` sends, or PEN_NONE at the end of the model. */
-static uint32_t reader_of(const struct lowering *l, enum way way, uint32_t stage) {
-  uint32_t last = l->partition->stage_count - 1;
-  switch (way) {
-    case FORWARD: return stage < last ? stage + 1 : PEN_NONE;
-    case BACKWARD: return stage ? stage - 1 : PEN_NONE;
-    default: return last - stage; /* between the first and the last */
-  }
-}
-
-static bool crosses(const struct lowering *l, enum way way, uint32_t stage) {
-  uint32_t reader = reader_of(l, way, stage);
-  return reader != PEN_NONE && l->partition->rank_of[reader] != l->partition->rank_of[stage];
-}
-
-static uint32_t *message_at(struct lowering *l, enum way way, uint32_t stage, uint32_t microbatch) {
-  return way <= BACKWARD ? &l->message_of[way][slot_of(l, stage, microbatch)]
-                         : &l->tie_message[way];
-}
-
-/* A new message, last on its channel. */
-static uint32_t add_message(struct lowering *l, enum way way, uint32_t stage, uint32_t microbatch) {
-  struct pen_lowered *out = l->out;
-  uint32_t reader = reader_of(l, way, stage);
-  uint32_t channel = channel_of(l, l->partition->rank_of[stage], l->partition->rank_of[reader]);
-  out->message =
-      pen_grow(out->message, &l->message_capacity, out->message_count + 1u, sizeof *out->message);
-  out->message[out->message_count] =
-      (struct pen_message){.kind = send_kind[way],
-                           .stage = (uint16_t)stage,
-                           .microbatch = microbatch,
-                           .channel = channel,
-                           .sequence = out->channel[channel].message_count++,
-                           .credit = PEN_NONE};
-  *message_at(l, way, stage, microbatch) = out->message_count;
-  return out->message_count++;
 }
 
 /* ---- the replay ---- */
@@ -209,137 +113,143 @@ static struct pending pop(struct lowering *l) {
   return top;
 }
 
-/* Moves what a rank computes behind the receives that follow it. */
-static void postpone(struct lowering *l, uint32_t rank) {
+/* Moves the compute action that a rank runs after the receives that follow it. */
+static void move_after_receives(struct lowering *l, uint32_t rank) {
   struct running *running = &l->running[rank];
-  struct pen_action *row = &l->out->action[rank][running->first_row], moved[MOVED_MAX];
-  uint32_t after = l->out->count[rank] - running->first_row - running->row_count;
-  if (running->row_count > MOVED_MAX) return;
-  memcpy(moved, row, running->row_count * sizeof *row);
-  memmove(row, row + running->row_count, after * sizeof *row);
-  memcpy(row + after, moved, running->row_count * sizeof *row);
-  running->first_row += after;
+  struct pen_action *action = &l->out->action[rank][running->first], moved[MOVED_MAX];
+  uint32_t after = l->out->count[rank] - running->first - running->count;
+  if (running->count > MOVED_MAX) return;
+  memcpy(moved, action, running->count * sizeof *action);
+  memmove(action, action + running->count, after * sizeof *action);
+  memcpy(action + after, moved, running->count * sizeof *action);
+  running->first += after;
 }
 
-/* Enters a message into both ranks' lists. */
-static void enter(struct lowering *l, enum way way, uint32_t stage, uint32_t microbatch) {
-  uint32_t message = add_message(l, way, stage, microbatch), reader = reader_of(l, way, stage);
-  append(l, l->partition->rank_of[stage], send_kind[way], stage, microbatch, message);
-  append(l, l->partition->rank_of[reader], receive_kind[way], reader, microbatch, message);
+/* Appends SEND and RECV of a new message. */
+static void append_transfer(struct lowering *l, enum pen_message_type type, uint32_t stage,
+                            uint32_t microbatch) {
+  uint32_t message = pen_message_add(&l->messages, type, stage, microbatch),
+           reader = pen_message_reader(l->partition, type, stage);
+  append_action(l, l->partition->rank_of[stage], pen_message_send[type], stage, microbatch,
+                message);
+  append_action(l, l->partition->rank_of[reader], pen_message_receive[type], reader, microbatch,
+                message);
 }
 
-/* Enters the messages of all actions that have ended by `time`. */
-static void deliver(struct lowering *l, double time) {
+/* Appends the messages of all actions that have ended by `time`. */
+static void append_pending(struct lowering *l, double time) {
   while (l->heap_count && l->heap[0].end <= time) {
     struct pending item = pop(l);
-    uint32_t to = l->partition->rank_of[reader_of(l, item.way, item.stage)];
-    enter(l, item.way, item.stage, item.microbatch);
-    if (l->running[to].end > item.end) postpone(l, to);
+    uint32_t to = l->partition->rank_of[pen_message_reader(l->partition, item.type, item.stage)];
+    append_transfer(l, item.type, item.stage, item.microbatch);
+    if (l->running[to].end > item.end) move_after_receives(l, to);
   }
 }
 
-/* The wait for what a compute action reads from another rank, if anything. */
+/* Appends the WAIT for the message that a compute action reads, if it comes from another rank. */
 static void append_wait(struct lowering *l, uint32_t rank, int kind, uint32_t stage,
                         uint32_t microbatch) {
-  enum way way = way_of(kind);
-  if (kind == PEN_W || (way == BACKWARD ? stage + 1 == l->partition->stage_count : stage == 0))
-    return;
-  uint32_t sender = way == BACKWARD ? stage + 1u : stage - 1u;
-  if (!crosses(l, way, sender)) return;
-  append(l, rank, wait_kind[way], stage, microbatch, *message_at(l, way, sender, microbatch));
+  enum pen_message_type type = pen_message_type_of(kind);
+  bool backward = type == PEN_MESSAGE_GRADIENT;
+  if (kind == PEN_W || (backward ? stage + 1 == l->partition->stage_count : stage == 0)) return;
+  uint32_t sender = backward ? stage + 1u : stage - 1u;
+  if (!pen_message_crosses(l->partition, type, sender)) return;
+  append_action(l, rank, pen_message_wait[type], stage, microbatch,
+                pen_message_find(&l->messages, type, sender, microbatch));
 }
 
-/* The rows of the exchange that stand before a compute action of a rank. */
-static void append_exchange(struct lowering *l, uint32_t rank, uint32_t index) {
-  if (!l->exchange) return;
-  const struct pen_collective *row = l->exchange->row[rank];
-  for (uint32_t *next = &l->exchanged[rank];
-       *next < l->exchange->count[rank] && row[*next].before <= index; (*next)++)
-    append(l, rank, row[*next].kind, row[*next].stage, 0, 0);
+/* Appends the collectives that precede a compute action of a rank. */
+static void append_collectives(struct lowering *l, uint32_t rank, uint32_t index) {
+  if (!l->collectives) return;
+  const struct pen_collective *collective = l->collectives->collective[rank];
+  for (uint32_t *next = &l->collective_count[rank];
+       *next < l->collectives->count[rank] && collective[*next].before <= index; (*next)++)
+    append_action(l, rank, collective[*next].kind, collective[*next].stage, 0, 0);
 }
 
-/* What a rank does at the end of a step of training; `gathers` before the update. */
-static void end_training_step(struct lowering *l, uint32_t rank, bool gathers) {
+/* Appends the end of a training step; `waits_for_norm`: before UPDATE. */
+static void append_training_end(struct lowering *l, uint32_t rank, bool waits_for_norm) {
   uint32_t last = l->partition->stage_count - 1;
-  bool owns = l->joins && rank == owner_of_tie(l), heads = l->ties_ranks && rank == head_of_tie(l);
-  append_exchange(l, rank, PEN_AFTER_TIED_GRAD - 1);
-  if (owns && l->ties_ranks) append(l, rank, PEN_WAIT_G, 0, 0, l->tie_message[HEAD_GRADIENT]);
-  if (owns)
-    append(l, rank, PEN_ADD_TIED_GRAD, 0, 0,
-           l->ties_ranks ? l->tie_message[HEAD_GRADIENT] : PEN_NONE);
-  append_exchange(l, rank, PEN_AFTER_TIED_GRAD);
-  append(l, rank, PEN_NORM, 0, 0, 0);
-  append(l, rank, PEN_PUBLISH, 0, 0, 0);
-  if (gathers) append(l, rank, PEN_WAIT_NORM, 0, 0, 0);
-  append(l, rank, PEN_UPDATE, 0, 0, 0);
-  append_exchange(l, rank, PEN_AFTER_UPDATE);
-  if (owns && l->ties_ranks) append(l, rank, PEN_SEND_V, 0, 0, l->tie_message[HEAD_VALUE]);
-  if (heads) append(l, rank, PEN_RECV_V, last, 0, l->tie_message[HEAD_VALUE]);
-  if (heads) append(l, rank, PEN_WAIT_V, last, 0, l->tie_message[HEAD_VALUE]);
+  bool owner = l->adds_tied_gradient && rank == tied_owner(l),
+       head = l->sends_tied_gradient && rank == tied_head(l);
+  uint32_t gradient = !l->sends_tied_gradient
+                          ? PEN_NONE
+                          : pen_message_find(&l->messages, PEN_MESSAGE_TIED_GRADIENT, last, 0),
+           weight = pen_message_find(&l->messages, PEN_MESSAGE_TIED_WEIGHT, 0, 0);
+  append_collectives(l, rank, PEN_AFTER_TIED_GRAD - 1);
+  if (owner && l->sends_tied_gradient) append_action(l, rank, PEN_WAIT_G, 0, 0, gradient);
+  if (owner) append_action(l, rank, PEN_ADD_TIED_GRAD, 0, 0, gradient);
+  append_collectives(l, rank, PEN_AFTER_TIED_GRAD);
+  append_action(l, rank, PEN_NORM, 0, 0, 0);
+  append_action(l, rank, PEN_PUBLISH, 0, 0, 0);
+  if (waits_for_norm) append_action(l, rank, PEN_WAIT_NORM, 0, 0, 0);
+  append_action(l, rank, PEN_UPDATE, 0, 0, 0);
+  append_collectives(l, rank, PEN_AFTER_UPDATE);
+  if (owner && l->sends_tied_gradient) append_action(l, rank, PEN_SEND_V, 0, 0, weight);
+  if (head) append_action(l, rank, PEN_RECV_V, last, 0, weight);
+  if (head) append_action(l, rank, PEN_WAIT_V, last, 0, weight);
 }
 
-/* What each row of the exchange waits for: the row that it continues; UPDATE the last above it. */
-static void number_exchange(struct lowering *l, uint32_t rank) {
+/* Sets awaited_collective: of the collective that an action continues; of UPDATE the last before
+ * it; of ALL_GATHER_WEIGHT that UPDATE. */
+static void number_collectives(struct lowering *l, uint32_t rank) {
   uint32_t *last[PEN_ACTION_KINDS] = {0}, ended = 0, updated = 0;
   const uint8_t follows[PEN_ACTION_KINDS] = {
       [PEN_REDUCE_SCATTER] = PEN_GRAD_READY, [PEN_ALL_GATHER_GRAD] = PEN_REDUCE_SCATTER};
+  if (!l->collectives) return;
   for (int kind = PEN_GRAD_READY; kind < PEN_ACTION_KINDS; kind++)
     last[kind] = pen_new(l->partition->stage_count, sizeof(uint32_t));
-  for (uint32_t i = 0; l->exchange && i < l->out->count[rank]; i++) {
-    struct pen_action *row = &l->out->action[rank][i];
-    if (!pen_kind_is_collective(row->kind)) continue;
-    if (row->kind == PEN_UPDATE)
-      row->awaited_collective = ended;
-    else if (row->kind == PEN_ALL_GATHER_WEIGHT)
-      row->awaited_collective = updated;
-    else if (follows[row->kind]) /* the others wait for earlier steps alone */
-      row->awaited_collective = last[follows[row->kind]][row->stage];
+  for (uint32_t i = 0; i < l->out->count[rank]; i++) {
+    struct pen_action *action = &l->out->action[rank][i];
+    if (!pen_kind_is_collective(action->kind)) continue;
+    if (action->kind == PEN_UPDATE)
+      action->awaited_collective = ended;
+    else if (action->kind == PEN_ALL_GATHER_WEIGHT)
+      action->awaited_collective = updated;
+    else if (follows[action->kind]) /* the others wait only for earlier steps */
+      action->awaited_collective = last[follows[action->kind]][action->stage];
     ended++;
-    if (row->kind == PEN_UPDATE) updated = ended;
-    if (row->kind != PEN_UPDATE) last[row->kind][row->stage] = ended;
+    if (action->kind == PEN_UPDATE) updated = ended;
+    if (action->kind != PEN_UPDATE) last[action->kind][action->stage] = ended;
   }
+  for (int kind = PEN_GRAD_READY; kind < PEN_ACTION_KINDS; kind++) pen_free(last[kind]);
 }
 
-static void end_step(struct lowering *l, int profile_kind, bool gather_before_update) {
+static void append_step_end(struct lowering *l, int profile_kind, bool waits_for_norm) {
   bool train = profile_kind == PEN_TRAIN;
-  if (l->ties_ranks) add_message(l, HEAD_VALUE, 0, 0);
+  if (l->sends_tied_gradient) pen_message_add(&l->messages, PEN_MESSAGE_TIED_WEIGHT, 0, 0);
   for (uint32_t rank = 0; rank < l->out->rank_count; rank++) {
-    if (!train) append_exchange(l, rank, PEN_AFTER_UPDATE);
+    if (!train) append_collectives(l, rank, PEN_AFTER_UPDATE);
     if (train)
-      end_training_step(l, rank, gather_before_update);
+      append_training_end(l, rank, waits_for_norm);
     else
-      append(l, rank, PEN_PUBLISH, 0, 0, 0);
-    if (rank == 0 && !(train && gather_before_update)) append(l, rank, PEN_WAIT_NORM, 0, 0, 0);
-    number_exchange(l, rank);
+      append_action(l, rank, PEN_PUBLISH, 0, 0, 0);
+    if (rank == 0 && !(train && waits_for_norm)) append_action(l, rank, PEN_WAIT_NORM, 0, 0, 0);
+    number_collectives(l, rank);
   }
 }
 
-static struct lowering start(const struct pen_partition *partition,
-                             const struct pen_training *training, bool backward) {
+static struct lowering start_lowering(const struct pen_partition *partition,
+                                      const struct pen_training *training, bool backward) {
   struct lowering l = {.partition = partition,
                        .out = pen_new(1, sizeof(struct pen_lowered)),
-                       .joins = backward && training->adds_tied_gradient};
-  l.ties_ranks = l.joins && owner_of_tie(&l) != head_of_tie(&l);
-  size_t slots = (size_t)partition->stage_count * partition->microbatch_count;
+                       .adds_tied_gradient = backward && training->adds_tied_gradient};
+  l.sends_tied_gradient = l.adds_tied_gradient && tied_owner(&l) != tied_head(&l);
   l.out->rank_count = partition->rank_count;
   l.out->count = pen_new(partition->rank_count, sizeof *l.out->count);
   l.out->action = pen_new(partition->rank_count, sizeof *l.out->action);
   l.capacity = pen_new(partition->rank_count, sizeof *l.capacity);
-  l.exchanged = pen_new(partition->rank_count, sizeof *l.exchanged);
-  for (int b = 0; b < 2; b++) {
-    l.message_of[b] = pen_new(slots, sizeof **l.message_of);
-    memset(l.message_of[b], 0xff, slots * sizeof **l.message_of);
-  }
-  make_channels(&l, backward);
+  l.collective_count = pen_new(partition->rank_count, sizeof *l.collective_count);
+  l.messages = pen_messages_start(partition, l.out, backward, l.sends_tied_gradient);
   return l;
 }
 
-/* A compute action by its place in the orders. */
+/* A compute action of an order. */
 struct event {
   uint32_t rank, index;
 };
 
-/* All compute actions by turn, which numbers them from 0. */
+/* All compute actions, by turn. */
 static struct event *sorted_events(const struct pen_order *order, const struct pen_timing *timing,
                                    size_t *count) {
   *count = 0;
@@ -348,36 +258,35 @@ static struct event *sorted_events(const struct pen_order *order, const struct p
   for (uint32_t r = 0; r < order->rank_count; r++)
     for (uint32_t i = 0; i < order->count[r]; i++) {
       if (timing->turn[r][i] >= *count)
-        pen_stop(70, "lower: the order of rank %u stops at action %u", r, i);
+        pen_stop(PEN_EXIT_INTERNAL, "lower: the order of rank %u stops at action %u", r, i);
       event[timing->turn[r][i]] = (struct event){r, i};
     }
   return event;
 }
 
-/* Makes room for the rows of every rank. */
-static void reserve(struct lowering *l, const struct pen_order *order) {
+/* Allocates the memory for the actions and messages. */
+static void reserve_actions(struct lowering *l, const struct pen_order *order) {
   enum { STEP_END_MAX = 10 };
-  size_t messages = 0, *rows = pen_new(order->rank_count, sizeof *rows);
+  size_t messages = 0, *actions = pen_new(order->rank_count, sizeof *actions);
   for (uint32_t r = 0; r < order->rank_count; r++)
     for (uint32_t i = 0; i < order->count[r]; i++) {
       const struct pen_compute *c = &order->action[r][i];
-      enum way way = way_of(c->kind);
-      rows[r]++;
-      if (c->kind == PEN_W || !crosses(l, way, c->stage)) continue;
+      enum pen_message_type type = pen_message_type_of(c->kind);
+      actions[r]++;
+      if (c->kind == PEN_W || !pen_message_crosses(l->partition, type, c->stage)) continue;
       messages++;
-      rows[r]++;
-      rows[l->partition->rank_of[reader_of(l, way, c->stage)]] += 2;
+      actions[r]++;
+      actions[l->partition->rank_of[pen_message_reader(l->partition, type, c->stage)]] += 2;
     }
   for (uint32_t r = 0; r < order->rank_count; r++) {
-    l->capacity[r] = rows[r] + STEP_END_MAX + (l->exchange ? l->exchange->count[r] : 0);
+    l->capacity[r] = actions[r] + STEP_END_MAX + (l->collectives ? l->collectives->count[r] : 0);
     l->out->action[r] = pen_new(l->capacity[r], sizeof **l->out->action);
   }
-  l->message_capacity = messages + 2;
-  l->out->message = pen_new(l->message_capacity, sizeof *l->out->message);
+  pen_messages_reserve(&l->messages, messages + 2);
 }
 
-/* Appends a compute action; the second of a pair runs with the first, before which the waits of
- * both stand. */
+/* Appends a compute action with its waits. The second of a pair runs with the first, and its waits
+ * come before the first. */
 static void append_compute(struct lowering *l, uint32_t rank, const struct pen_compute *c,
                            double end, bool second) {
   struct running *running = &l->running[rank];
@@ -386,39 +295,39 @@ static void append_compute(struct lowering *l, uint32_t rank, const struct pen_c
     append_wait(l, rank, c->kind, c->stage, c->microbatch);
   }
   if (c->overlaps) append_wait(l, rank, c[1].kind, c[1].stage, c[1].microbatch);
-  append(l, rank, c->kind, c->stage, c->microbatch, 0)->overlaps = c->overlaps;
-  running->row_count = l->out->count[rank] - running->first_row;
+  append_action(l, rank, c->kind, c->stage, c->microbatch, 0)->overlaps = c->overlaps;
+  running->count = l->out->count[rank] - running->first;
 }
 
 struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_partition *partition,
                               const struct pen_training *training, const struct pen_timing *timing,
                               int profile_kind) {
-  struct lowering l = start(partition, training, profile_kind == PEN_TRAIN);
+  struct lowering l = start_lowering(partition, training, profile_kind == PEN_TRAIN);
   l.running = pen_new(partition->rank_count, sizeof *l.running);
-  l.exchange = timing->exchange ? timing->exchange
-                                : pen_collectives_of(order, partition, training, NULL, NULL,
-                                                     PEN_COLLECTIVES_LAST, profile_kind);
-  reserve(&l, order);
+  l.collectives = timing->exchange ? timing->exchange
+                                   : pen_collectives_of(order, partition, training, NULL, NULL,
+                                                        PEN_COLLECTIVES_LAST, profile_kind);
+  reserve_actions(&l, order);
   size_t count;
   const struct event *event = sorted_events(order, timing, &count);
   for (size_t i = 0; i < count; i++) {
     uint32_t rank = event[i].rank, index = event[i].index;
     const struct pen_compute *c = &order->action[rank][index];
-    bool second =
-        index > 0 &&
-        c[-1]
-            .overlaps; /* of a pair: it comes at the next turn, and stands right behind the first */
+    bool second = index > 0 && c[-1].overlaps; /* of a pair: its turn is the next */
     double ends = timing->end[rank][index];
-    if (!second) deliver(&l, timing->start[rank][index]);
-    if (!second) append_exchange(&l, rank, index);
+    if (!second) append_pending(&l, timing->start[rank][index]);
+    if (!second) append_collectives(&l, rank, index);
     append_compute(&l, rank, c, ends, second);
-    if (c->kind != PEN_W && crosses(&l, way_of(c->kind), c->stage))
-      push(&l, (struct pending){ends, i, way_of(c->kind), c->stage, c->microbatch});
-    bool last = l.ties_ranks && rank == head_of_tie(&l) && index + 1 == order->count[rank];
-    if (last) push(&l, (struct pending){ends, count, HEAD_GRADIENT, partition->stage_count - 1, 0});
+    enum pen_message_type type = pen_message_type_of(c->kind);
+    if (c->kind != PEN_W && pen_message_crosses(partition, type, c->stage))
+      push(&l, (struct pending){ends, i, type, c->stage, c->microbatch});
+    bool last = l.sends_tied_gradient && rank == tied_head(&l) && index + 1 == order->count[rank];
+    if (last)
+      push(&l,
+           (struct pending){ends, count, PEN_MESSAGE_TIED_GRADIENT, partition->stage_count - 1, 0});
   }
-  deliver(&l, (double)INFINITY);
-  end_step(&l, profile_kind, training->waits_for_norm);
+  append_pending(&l, (double)INFINITY);
+  append_step_end(&l, profile_kind, training->waits_for_norm);
   return l.out;
 }
 
@@ -448,39 +357,44 @@ struct pen_order *pen_order_of_actions(struct pen_action *const *action, const u
   return order;
 }
 
+/* Appends the actions of a rank's given list, with their waits and collectives. */
+static void append_given(struct lowering *l, uint32_t rank, const struct pen_action *action,
+                         uint32_t count) {
+  for (uint32_t i = 0, computed = 0; i < count; i++) {
+    const struct pen_action *a = &action[i];
+    enum pen_message_type type = pen_message_type_of(a->kind);
+    bool computes = a->kind <= PEN_W, first = computes && (i == 0 || !a[-1].overlaps);
+    uint32_t message = 0;
+    if (pen_kind_sends(a->kind))
+      message = pen_message_find(&l->messages, type, a->stage, a->microbatch);
+    else if (pen_kind_receives(a->kind))
+      message = pen_message_find(&l->messages, type,
+                                 type == PEN_MESSAGE_GRADIENT ? a->stage + 1u : a->stage - 1u,
+                                 a->microbatch);
+    if (first) append_collectives(l, rank, computed);
+    if (first) append_wait(l, rank, a->kind, a->stage, a->microbatch);
+    computed += computes;
+    if (a->overlaps) append_wait(l, rank, a[1].kind, a[1].stage, a[1].microbatch);
+    append_action(l, rank, a->kind, a->stage, a->microbatch, message)->overlaps = a->overlaps;
+  }
+}
+
 struct pen_lowered *pen_lower_given(struct pen_action *const *action, const uint32_t *count,
                                     const struct pen_partition *partition,
                                     const struct pen_training *training, int profile_kind) {
-  struct lowering l = start(partition, training, profile_kind == PEN_TRAIN);
-  l.exchange =
+  struct lowering l = start_lowering(partition, training, profile_kind == PEN_TRAIN);
+  l.collectives =
       pen_collectives_of(pen_order_of_actions(action, count, partition->rank_count), partition,
                          training, NULL, NULL, PEN_COLLECTIVES_LAST, profile_kind);
   for (uint32_t r = 0; r < partition->rank_count; r++)
     for (uint32_t i = 0; i < count[r]; i++) {
       const struct pen_action *a = &action[r][i];
-      if (pen_kind_sends(a->kind)) add_message(&l, way_of(a->kind), a->stage, a->microbatch);
-    }
-  for (uint32_t r = 0; r < partition->rank_count; r++)
-    for (uint32_t i = 0, computed = 0; i < count[r]; i++) {
-      const struct pen_action *a = &action[r][i];
-      uint32_t message = 0;
-      enum way way = way_of(a->kind);
-      bool computes = a->kind <= PEN_W;
       if (pen_kind_sends(a->kind))
-        message = *message_at(&l, way, a->stage, a->microbatch);
-      else if (pen_kind_receives(a->kind))
-        message =
-            *message_at(&l, way, way == BACKWARD ? a->stage + 1u : a->stage - 1u, a->microbatch);
-      bool first = computes && (i == 0 || !a[-1].overlaps);
-      if (first) append_exchange(&l, r, computed);
-      if (first) append_wait(&l, r, a->kind, a->stage, a->microbatch);
-      computed += computes;
-      if (a->overlaps) append_wait(&l, r, a[1].kind, a[1].stage, a[1].microbatch);
-      append(&l, r, a->kind, a->stage, a->microbatch, message)->overlaps = a->overlaps;
+        pen_message_add(&l.messages, pen_message_type_of(a->kind), a->stage, a->microbatch);
     }
-  if (l.ties_ranks)
-    enter(&l, HEAD_GRADIENT, partition->stage_count - 1,
-          0); /* given rows have no time: behind all others */
-  end_step(&l, profile_kind, training->waits_for_norm);
+  for (uint32_t r = 0; r < partition->rank_count; r++) append_given(&l, r, action[r], count[r]);
+  if (l.sends_tied_gradient) /* given actions have no time: after all others */
+    append_transfer(&l, PEN_MESSAGE_TIED_GRADIENT, partition->stage_count - 1, 0);
+  append_step_end(&l, profile_kind, training->waits_for_norm);
   return l.out;
 }

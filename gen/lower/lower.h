@@ -1,51 +1,55 @@
-/* lower.h: turns a compute order into the actions of every rank: adds sends, receives, waits,
- * collectives and the end of the step.
+/* lower.h: gen/lower turns a compute order into the lists of actions of every rank.
  *
- * In: an order, its timing and the partition. Out: a struct pen_lowered.
+ * In: an order, its timing, the partition and what is trained. Out: a struct pen_lowered for each
+ * profile of the plan. The parts:
+ *
+ *   lower.c      adds sends, receives, waits, collectives and the end of the step
+ *   messages.c   the messages and channels
+ *   profiles.c   the profiles of a plan: train, eval, generation
  */
 #ifndef PEN_LOWER_H
 #define PEN_LOWER_H
 
-#include "gen/partition/training.h"
-#include "gen/timing/timing.h"
-#include "runtime/plan/plan.h"
 #include "gen/partition/partition.h"
 #include "gen/partition/training.h"
 #include "gen/schedule/order.h"
+#include "gen/timing/timing.h"
+#include "runtime/plan/plan.h"
 
-/* Rows of every rank without frames, messages without places and credits. */
+/* The lists of a profile, as tables of the plan that pen_layout() completes: actions without
+ * program and frame, messages without bytes, offsets and credits, channels without credit counts.
+ */
 struct pen_lowered {
   uint32_t rank_count;
-  uint32_t *count;
-  struct pen_action **action; /* [rank_count][count]; program and frame are 0 */
+  uint32_t *count;            /* [rank_count] */
+  struct pen_action **action; /* [rank_count][count] */
   struct pen_message *message;
   uint32_t message_count;
   struct pen_channel *channel;
   uint32_t channel_count;
 };
 
-/* Adds sends, receives and waits in one global order (a message enters both ranks' lists at the
- * same turn), so that every model of section 3.8 is free of deadlock by construction; and the
- * step's end (kind: PEN_TRAIN or PEN_EVAL). By `timing`, which must be complete, every receive
- * stands when its message leaves. Replicas exchange as `timing` says, or else at the end. */
+/* Adds the communication and the end of the step (kind: PEN_TRAIN or PEN_EVAL) to an order.
+ * `timing` must be complete; by it every receive is posted when its message is sent. The actions of
+ * all ranks have one common order, so no transport deadlocks. The
+ * collectives of the replicas are where `timing` has them, or else after all compute actions. */
 struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_partition *partition,
                               const struct pen_training *training, const struct pen_timing *timing,
                               int profile_kind);
 
-/* The same for eval, as if every stage took equally long: where a late stage is the slowest,
- * messages would else pile up before it in as many slots as there are microbatches, and to no end.
- */
+/* pen_lower() for eval, by a timing with equal costs: if a late stage were slower, messages would
+ * accumulate before it in as many receive slots as there are microbatches, to no advantage. */
 struct pen_lowered *pen_lower_forward(const struct pen_order *order,
                                       const struct pen_partition *partition,
                                       const struct pen_training *training);
 
-/* The same from rows that somebody wrote (--actions): they already hold sends and receives; only
- * waits and the step's end are added. Needs rows that pen_verify_actions() accepts. */
+/* pen_lower() for the actions of --actions, which contain sends and receives: adds the waits, the
+ * collectives and the end of the step. pen_verify_actions() must accept the actions. */
 struct pen_lowered *pen_lower_given(struct pen_action *const *action, const uint32_t *count,
                                     const struct pen_partition *partition,
                                     const struct pen_training *training, int profile_kind);
 
-/* The compute actions of rows, as an order that can be simulated. */
+/* The order of the compute actions of lists of actions. */
 struct pen_order *pen_order_of_actions(struct pen_action *const *action, const uint32_t *count,
                                        uint32_t rank_count);
 

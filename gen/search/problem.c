@@ -6,6 +6,7 @@
 #include "gen/partition/partition.h"
 #include "gen/partition/training.h"
 #include "gen/schedule/order.h"
+#include "gen/timing/cost.h"
 #include "gen/timing/timing.h"
 #include "runtime/plan/plan.h"
 

@@ -1,33 +1,47 @@
-/* cost.c: what an action of each stage is assumed to cost: the topology's figures, or
- * floating-point operations.
+/* cost.c: the costs of the actions of each stage: from the topology, or by floating-point
+ * operations.
  *
- * Where the topology gives some costs of a stage and not others, the missing ones are in proportion
- * to their flops. Without any figure the unit is 10^9 floating-point operations. `send` is 0 unless
- * given. All that is without memory.recompute: what a stage runs again is added to its
- * backward_input (which a fused B has too), as large a part of its forward as its operations are of
- * F's.
+ * If the topology gives some costs of a stage, the missing ones are in proportion to their flops.
+ * Without any, the unit is 10^9 flops. `send` is 0 unless given. The topology's costs are those
+ * without memory.recompute: what a stage recomputes is added to backward_input, by its flops in
+ * proportion to those of F.
  *
- * B costs what I and W do, less what both do when they are apart and B does once: as large a part
- * of backward_weight as its operations are of W's. Where the head makes its logits by chunks
- * (model.loss_rows), I and W each make them, for there is no room to keep them; any other stage
- * shares nothing.
+ * B costs as much as I and W, less the work that I and W both do: that part of backward_weight
+ * which its flops are of the flops of W. Only a head that computes its logits in chunks
+ * (model.loss_rows) has such work: I and W each compute the logits, since there is no memory to
+ * keep them.
  *
- * The exchange between replicas moves bytes. A replica's share of n elements over R replicas is
- * n/R: to sum it reads R arrays and writes one, (R+1) n/R elements; to gather the others' it reads
- * and writes 2 (R-1) n/R. One element counts as ELEMENT_FLOPS operations: a core that multiplies
- * and adds at 100 Gflop/s moves about 10 Gbyte/s to and from memory. */
+ * The cost of a collective is that of the memory traffic. With n elements and R replicas, a
+ * reduce-scatter reads R shards of n/R elements and writes one, (R+1) n/R; an all-gather reads and
+ * writes 2 (R-1) n/R. One element counts as ELEMENT_FLOPS flops: a core that computes 100 Gflop/s
+ * moves about 10 Gbyte/s.
+ *
+ * After its last action a rank may still wait for the messages of a tied weight (struct pen_tie).
+ * It has two gradients, of two stages. If these are on two ranks, the rank of the head sends its
+ * gradient after its last action; the rank of the embedding adds both after its own last action,
+ * runs the optimizer step and sends the new weight back. With clip_norm it first waits until every
+ * rank has published its norms. In this model sums, norms and the optimizer step take no time, and
+ * a message takes `send` of its stage. So the step ends
+ *
+ *     send[0]               after the last action of the embedding's rank; with clip_norm, of any
+ *     send[last] + send[0]  after the last action of the head's rank
+ *
+ * whichever is later: a constant for each rank. It counts for the makespan; the span is of actions
+ * alone (docs/design.md section 8). */
 #include "gen/model/recompute.h"
 #include "gen/model/fused_loss.h"
 #include "gen/timing/cost.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/timing/timing.h"
 #include "gen/timing/gradient_exchange.h"
 #include "gen/topology/topology.h"
 
 enum { ELEMENT_FLOPS = 40 };
 
-static double listed(struct pen_reals list, uint32_t stage) {
+/* A setting of one value for all stages, or one value a stage. */
+static double cost_in_list(struct pen_reals list, uint32_t stage) {
   return list.count == 1 ? list.value[0] : list.value[stage];
 }
 
@@ -38,25 +52,27 @@ struct pen_stage_cost *pen_costs(const struct pen_topology *topology,
                                      topology->costs_backward_weight};
   struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
   for (uint32_t s = 0; s < partition->stage_count; s++) {
-    double value[3], unit = 1e-9, again = pen_recomputed_flops(graph[s]);
+    double value[3], unit = 1e-9, recomputed = pen_recomputed_flops(graph[s]);
     for (int k = 0; k < 3; k++) {
-      value[k] = pen_program_flops(&graph[s]->program[k]) - (k == PEN_PROGRAM_I ? again : 0);
-      if (given[k].count && value[k] > 0) unit = listed(given[k], s) / value[k];
+      value[k] = pen_program_flops(&graph[s]->program[k]) - (k == PEN_PROGRAM_I ? recomputed : 0);
+      if (given[k].count && value[k] > 0) unit = cost_in_list(given[k], s) / value[k];
     }
-    double part = value[PEN_PROGRAM_F] > 0 ? again / value[PEN_PROGRAM_F] : 0;
+    double part = value[PEN_PROGRAM_F] > 0 ? recomputed / value[PEN_PROGRAM_F] : 0;
     double shared =
         value[PEN_PROGRAM_W] > 0 ? pen_shared_flops(graph[s]) / value[PEN_PROGRAM_W] : 0;
-    for (int k = 0; k < 3; k++) value[k] = given[k].count ? listed(given[k], s) : value[k] * unit;
+    for (int k = 0; k < 3; k++)
+      value[k] = given[k].count ? cost_in_list(given[k], s) : value[k] * unit;
     cost[s] = (struct pen_stage_cost){
         value[PEN_PROGRAM_F], value[PEN_PROGRAM_I] + part * value[PEN_PROGRAM_F],
-        value[PEN_PROGRAM_W], topology->costs_send.count ? listed(topology->costs_send, s) : 0,
+        value[PEN_PROGRAM_W],
+        topology->costs_send.count ? cost_in_list(topology->costs_send, s) : 0,
         shared * value[PEN_PROGRAM_W]};
   }
   return cost;
 }
 
-/* What one floating-point operation of a stage costs, by its forward. */
-static double unit_of(const struct pen_graph *graph, const struct pen_stage_cost *cost) {
+/* The cost of one flop of a stage, by that of its F. */
+static double cost_of_flop(const struct pen_graph *graph, const struct pen_stage_cost *cost) {
   double flops = pen_program_flops(&graph->program[PEN_PROGRAM_F]);
   return flops > 0 ? cost->forward / flops : 0;
 }
@@ -68,14 +84,14 @@ struct pen_collective_cost *pen_collective_costs(const struct pen_topology *topo
   struct pen_collective_cost *exchange = pen_new(partition->stage_count, sizeof *exchange);
   double replicas = partition->replica_count > 1 ? partition->replica_count : 1;
   for (uint32_t s = 0; s < partition->stage_count; s++) {
-    double elements = 0, unit = unit_of(graph[s], &cost[s]) * ELEMENT_FLOPS;
+    double elements = 0, unit = cost_of_flop(graph[s], &cost[s]) * ELEMENT_FLOPS;
     for (size_t w = 0; w < graph[s]->weight_count; w++)
       if (!graph[s]->weight[w].frozen && w != graph[s]->tied)
         elements += (double)graph[s]->weight[w].count;
-    exchange[s].reduce = topology->costs_reduce.count ? listed(topology->costs_reduce, s)
+    exchange[s].reduce = topology->costs_reduce.count ? cost_in_list(topology->costs_reduce, s)
                                                       : unit * elements * (replicas + 1) / replicas;
     exchange[s].gather = topology->costs_gather.count
-                             ? listed(topology->costs_gather, s)
+                             ? cost_in_list(topology->costs_gather, s)
                              : unit * elements * 2 * (replicas - 1) / replicas;
   }
   return exchange;
@@ -85,4 +101,18 @@ const char *pen_cost_unit(const struct pen_topology *topology) {
   bool given = topology->costs_forward.count || topology->costs_backward_input.count ||
                topology->costs_backward_weight.count;
   return given ? "in the file's unit" : "in Gflop";
+}
+
+double *pen_tied_weight_tail(const struct pen_partition *partition,
+                             const struct pen_training *training,
+                             const struct pen_stage_cost *cost) {
+  double *after = pen_new(partition->rank_count, sizeof *after);
+  uint32_t last = partition->stage_count - 1, owner = partition->rank_of[0],
+           head = partition->rank_of[last];
+  if (!training->adds_tied_gradient || owner == head) return after;
+  for (uint32_t rank = 0; training->waits_for_norm && rank < partition->rank_count; rank++)
+    after[rank] = cost[0].send;
+  after[owner] = cost[0].send;
+  after[head] = cost[last].send + cost[0].send;
+  return after;
 }

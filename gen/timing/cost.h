@@ -1,4 +1,4 @@
-/* cost.h: the cost model's inputs. */
+/* cost.h: the costs of actions and collectives by the topology. */
 #ifndef PEN_COST_H
 #define PEN_COST_H
 
@@ -8,17 +8,24 @@
 #include "gen/timing/gradient_exchange.h"
 #include "gen/topology/topology.h"
 
-/* Costs of every stage, from the topology's `costs` group and the programs' flops. */
+/* [stage]: from the topology's `costs` group and the flops of the programs. */
 struct pen_stage_cost *pen_costs(const struct pen_topology *topology,
                                  const struct pen_partition *partition,
                                  struct pen_graph *const *graph);
-/* What the replicas' exchange of each stage's gradients takes, [stage], in the unit of `cost`: the
- * topology's figures, or in proportion to the bytes that are moved. */
+
+/* [stage]: the costs of the collectives, in the unit of `cost`: those of the topology, or in
+ * proportion to the bytes that are moved. */
 struct pen_collective_cost *pen_collective_costs(const struct pen_topology *topology,
                                                  const struct pen_partition *partition,
                                                  struct pen_graph *const *graph,
                                                  const struct pen_stage_cost *cost);
+
 /* "in Gflop" or "in the file's unit". */
 const char *pen_cost_unit(const struct pen_topology *topology);
+
+/* [rank]: the least time from the end of its last action to the end of a training step. */
+double *pen_tied_weight_tail(const struct pen_partition *partition,
+                             const struct pen_training *training,
+                             const struct pen_stage_cost *cost);
 
 #endif

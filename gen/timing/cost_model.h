@@ -14,16 +14,16 @@ struct pen_cost_model {
   double overlap;                               /* cost of a pair a|b; below 0: the sum of both */
   const char *unit;                             /* as in "in ms" */
   const char *path;                             /* the file that gives the costs, for messages */
-  int error_status;                             /* exit status when they are wrong */
+  int error_status;                             /* exit status if they are wrong */
 };
 
-/* `graph` is [stage], of the topology's own profile; `measured` null: by the topology. */
+/* `graph` is [stage], of the topology's own profile; `measured` is NULL: by the topology. */
 struct pen_cost_model pen_cost_model(const struct pen_topology *topology,
                                      const struct pen_partition *partition,
                                      struct pen_graph *const *graph,
                                      const struct pen_measured *measured);
 
-/* Simulates a step by pen_simulate_step(). Fails (65, 78) when the makespan is infinite. */
+/* Simulates a step by pen_simulate_step(). Fails (65, 78) if the makespan is infinite. */
 struct pen_timing *pen_cost_model_time(const struct pen_cost_model *cost,
                                        const struct pen_order *order,
                                        const struct pen_partition *partition,

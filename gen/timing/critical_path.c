@@ -1,21 +1,20 @@
 /* critical_path.c: the critical path of a simulated step (see critical_path.h).
  *
- * Every action of the simulator starts for one reason: its rank came free, or a message came. Both
- * are a sum of doubles that the simulator formed, and the same sum formed again has the same bits;
- * so the reason is found by comparing for equality, from the action that ends last back to one that
- * starts with the step. There is no slack on the way: costs and latencies add up to the makespan.
- * This is the longest path of the graph of actions and messages (Kelley and Walker, "Critical-path
- * planning and scheduling", 1959), read off the times instead of searched for: each step back is
- * O(1).
+ * An action starts when its rank becomes free or when a message arrives. Both times are sums of
+ * doubles that the simulator computed, and the same sum computed again has the same bits; so the
+ * cause is found by a test for equality, from the action that ends last back to one that starts
+ * with the step. There is no slack on the path: costs and latencies add up to the makespan. It is
+ * the longest path of the graph of actions and messages (Kelley and Walker, "Critical-path planning
+ * and scheduling", 1959), found from the times: each step back is O(1).
  *
- * Rows of the exchange between replicas are actions like others: they wait for their own rank
- * alone.
+ * Collectives are actions like others: they wait only for their own rank.
  *
- * What has to become shorter for the step to become shorter stands on this path (on every such
- * path, where there are several). */
+ * A step becomes shorter only if an action or message on this path does (or, with several such
+ * paths, on each of them). */
 #include <stdio.h>
 
 #include "gen/timing/critical_path.h"
+#include "gen/timing/cost.h"
 
 #include "gen/schedule/action_text.h"
 #include "gen/base/arena.h"
@@ -25,17 +24,17 @@
 #include "gen/timing/timing.h"
 #include "runtime/plan/plan.h"
 
-struct search {
+struct path_search {
   const struct pen_order *order;
   const struct pen_partition *partition;
   const struct pen_training *training;
   const struct pen_stage_cost *cost;
   const struct pen_timing *timing;
-  uint32_t *place[2]; /* F, backward: [stage * microbatches + microbatch]: index in the list of the
-                         stage's rank */
+  uint32_t
+      *place[2]; /* F, backward: [stage * microbatches + microbatch]: index in its rank's list */
 };
 
-static void find_places(struct search *search) {
+static void find_places(struct path_search *search) {
   size_t cells = (size_t)search->partition->stage_count * search->partition->microbatch_count;
   for (int backward = 0; backward < 2; backward++)
     search->place[backward] = pen_new(cells, sizeof(uint32_t));
@@ -50,7 +49,7 @@ static void find_places(struct search *search) {
 }
 
 /* The stage on another rank that sends what an action reads, or PEN_NONE. */
-static uint32_t sender_of(const struct search *search, uint32_t rank,
+static uint32_t sender_of(const struct path_search *search, uint32_t rank,
                           const struct pen_compute *action) {
   uint32_t sender = PEN_NONE;
   if (action->kind == PEN_F && action->stage > 0) sender = action->stage - 1u;
@@ -60,8 +59,9 @@ static uint32_t sender_of(const struct search *search, uint32_t rank,
   return sender != PEN_NONE && search->partition->rank_of[sender] != rank ? sender : PEN_NONE;
 }
 
-/* Sets the first action of what runs at `index`: a pair begins one before its second half. */
-static struct pen_path_step step_at(const struct search *search, uint32_t rank, uint32_t index) {
+/* The path step that contains an action: of a pair, from the index of its first. */
+static struct pen_path_step step_at(const struct path_search *search, uint32_t rank,
+                                    uint32_t index) {
   const struct pen_compute *action = search->order->action[rank];
   if (index > 0 && action[index - 1].overlaps) index--;
   bool pair = action[index].overlaps && index + 1 < search->order->count[rank];
@@ -69,10 +69,10 @@ static struct pen_path_step step_at(const struct search *search, uint32_t rank, 
       rank, index, pair, search->timing->start[rank][index], search->timing->end[rank][index], 0};
 }
 
-/* Goes from a step to the one that it waited for; sets the step's `sent`. False: it waited for
- * nothing, the step begins here. */
-static bool go_back(const struct search *search, struct pen_path_step *step,
-                    struct pen_path_step *before) {
+/* Sets `before` to the path step that `step` waited for, and step->sent. False: it waited for none.
+ */
+static bool find_cause(const struct path_search *search, struct pen_path_step *step,
+                       struct pen_path_step *before) {
   if (step->index > 0 && search->timing->end[step->rank][step->index - 1] == step->start) {
     *before = step_at(search, step->rank, step->index - 1);
     return true;
@@ -92,8 +92,8 @@ static bool go_back(const struct search *search, struct pen_path_step *step,
   return false;
 }
 
-/* What ends the step; `rest`: what follows it on its rank. */
-static struct pen_path_step last_step(const struct search *search, double *rest) {
+/* The path step that ends the step; `rest`: the tail of its rank. */
+static struct pen_path_step last_step(const struct path_search *search, double *rest) {
   struct pen_path_step last = {.end = -1};
   double *after = pen_tied_weight_tail(search->partition, search->training, search->cost),
          latest = -1;
@@ -108,8 +108,8 @@ static struct pen_path_step last_step(const struct search *search, double *rest)
   return last;
 }
 
-/* Turns the steps, found from the end, and sums up. */
-static void conclude(struct pen_path *path) {
+/* Reverses the path, which is found from its end, and sets its legs and sums. */
+static void complete_path(struct pen_path *path) {
   for (size_t i = 0; i < path->count / 2; i++) {
     struct pen_path_step other = path->step[i];
     path->step[i] = path->step[path->count - 1 - i];
@@ -131,7 +131,7 @@ struct pen_path *pen_critical_path(const struct pen_order *order,
                                    const struct pen_training *training,
                                    const struct pen_stage_cost *cost,
                                    const struct pen_timing *timing) {
-  struct search search = {
+  struct path_search search = {
       .order = order, .partition = partition, .training = training, .cost = cost, .timing = timing};
   struct pen_path *path = pen_new(1, sizeof *path);
   size_t capacity = 0;
@@ -139,15 +139,15 @@ struct pen_path *pen_critical_path(const struct pen_order *order,
   struct pen_path_step before = last_step(&search, &path->after);
   for (bool more = before.end >= 0; more;) {
     struct pen_path_step step = before;
-    more = go_back(&search, &step, &before);
+    more = find_cause(&search, &step, &before);
     path->step = pen_grow(path->step, &capacity, path->count + 1, sizeof *path->step);
     path->step[path->count++] = step;
   }
-  conclude(path);
+  complete_path(path);
   return path;
 }
 
-/* ---- in words ---- */
+/* ---- as text ---- */
 
 static const char *step_text(const struct pen_path_step *step, const struct pen_order *order,
                              char text[32]) {

@@ -1,29 +1,31 @@
-/* gradient_exchange.c: where the rows stand by which the replicas of a stage come to one gradient
+/* gradient_exchange.c: places the collectives of the replicas in the lists of the ranks
  * (data_parallel.replicas).
  *
- * GRAD_READY says that a stage's gradient is whole. It costs nothing and never blocks, so it stands
- * right behind the last action that adds to the gradient: the others can then go on. REDUCE_SCATTER
- * adds up the own shards, ALL_GATHER_GRAD copies those of the others; their rank does nothing else
- * meanwhile. Where the moments are cut over the replicas nobody wants the others' gradients: in
- * place of ALL_GATHER_GRAD, ALL_GATHER_WEIGHT brings the others' weights, right behind UPDATE.
- * Where weights are cut too, UNSHARD brings them together where they are used, and RESHARD gives up
- * their place; a W uses them only where it makes the logits again (late_loss.c). The rows before
- * UPDATE are put into the pauses that the simulated rank makes anyway after that, at the end of its
- * backward. Where they stand best depends on what they take, hence three rules, of which
- * step_timing.c takes the one that makes the shortest step:
+ * GRAD_READY signals that a stage's gradient is complete. It costs nothing and never blocks, so it
+ * comes directly after the last action that adds to the gradient. REDUCE_SCATTER sums a replica's
+ * shard, ALL_GATHER_GRAD copies the shards of the others; meanwhile the rank does nothing else. If
+ * the moments are sharded, no replica needs the whole gradient: ALL_GATHER_WEIGHT, directly after
+ * UPDATE, replaces ALL_GATHER_GRAD. If weights are sharded too, UNSHARD all-gathers them before
+ * they are used, and RESHARD frees that copy; W uses weights only if it recomputes the logits
+ * (model/fused_loss.c).
  *
- *   FITTING  in the first pause that still has room for all of it: what is done there is hidden.
- * What fits nowhere comes last FIRST    in the first pause, whatever its length: the rest of the
- * pipeline may have time to spare LAST     behind all actions
+ * REDUCE_SCATTER and ALL_GATHER_GRAD go into idle times of the simulated rank after the gradient is
+ * complete. The best place depends on their costs, hence three rules, of which replica_step.c takes
+ * the one with the shortest step:
  *
- * All sums come before all copies, and stages whose gradients are whole earlier before others. The
- * gradient of a tied matrix is whole behind ADD_TIED_GRAD, which stands behind all compute actions;
- * so is then its stage's.
+ *   FITTING   the first idle time with room for all of the collective, where it is hidden; else
+ *             after all actions
+ *   FIRST     the first idle time, whatever its length: the other ranks may have time to spare
+ *   LAST      after all actions
  *
- * All replicas run the same lists. Whatever a row waits for stands further up in its own list,
- * hence in its peers': let all replicas run in step along an order in which one replica alone comes
- * to its end, and every row finds what it waits for. So replicas add no deadlock. DDP (Li et al.
- * 2020) overlaps bucket by bucket; a bucket is a stage here. */
+ * All REDUCE_SCATTER come before all ALL_GATHER_GRAD, and stages with an earlier complete gradient
+ * before others. The gradient of a tied weight, and so that of its stage, is complete after
+ * ADD_TIED_GRAD, which comes after all compute actions.
+ *
+ * Collectives add no deadlock. All replicas run the same lists, and what a collective waits for is
+ * earlier in its own list, hence in those of its peers: if all replicas run in lockstep, in an
+ * order in which a single replica completes, every wait is satisfied. DDP (Li et al. 2020) overlaps
+ * the reduction by buckets; here a bucket is a stage. */
 #include <stdlib.h>
 
 #include "gen/base/arena.h"
@@ -34,33 +36,32 @@
 #include "gen/timing/gradient_exchange.h"
 #include "runtime/plan/plan.h"
 
-/* A row, with what it takes and what must stand above it. */
-struct task {
-  struct pen_collective row; /* `before` is found; until then the last place */
-  uint32_t ready;            /* it may stand before this action, or a later one */
-  const struct task *needs;  /* and behind that row; null: none */
+/* A collective that is to be placed. */
+struct placement {
+  struct pen_collective collective; /* `before`: the last possible place until it is placed */
+  uint32_t ready;                   /* the first possible place */
+  const struct placement *needs;    /* it must also follow this one; NULL: none */
   double cost;
   bool placed;
 };
 
-static bool adds(const struct pen_compute *action) {
+static bool adds_to_gradient(const struct pen_compute *action) {
   return action->kind == PEN_B || action->kind == PEN_W;
 }
 
-/* A stage's gradient on its rank: before which compute action it is whole. */
+/* A stage's gradient: before which compute action of its rank it is complete. */
 struct gradient {
-  uint32_t stage, whole;
+  uint32_t stage, complete;
 };
 
-/* Orders by when the gradient is whole, then by stage. */
+/* By the time at which the gradient is complete, then by stage. */
 static int compare_gradients(const void *a, const void *b) {
   const struct gradient *x = a, *y = b;
-  if (x->whole != y->whole) return x->whole < y->whole ? -1 : 1;
+  if (x->complete != y->complete) return x->complete < y->complete ? -1 : 1;
   return (x->stage > y->stage) - (x->stage < y->stage);
 }
 
-/* The gradients of a rank's stages, by when they are whole: before the first action behind the last
- * that adds, which is not the second of a pair. */
+/* The gradients of a rank's stages, sorted. `complete` is after a pair, not within it. */
 static struct gradient *gradients_of(const struct pen_order *order,
                                      const struct pen_partition *partition,
                                      const struct pen_training *training, uint32_t rank,
@@ -75,10 +76,11 @@ static struct gradient *gradients_of(const struct pen_order *order,
   }
   for (uint32_t index = 0; index < order->count[rank]; index++) {
     const struct pen_compute *action = &order->action[rank][index];
-    if (adds(action)) gradient[place[action->stage]].whole = index + (action->overlaps ? 2 : 1);
+    if (adds_to_gradient(action))
+      gradient[place[action->stage]].complete = index + (action->overlaps ? 2 : 1);
   }
   for (size_t i = 0; i < *count && training->adds_tied_gradient; i++)
-    if (gradient[i].stage == 0) gradient[i].whole = PEN_AFTER_TIED_GRAD;
+    if (gradient[i].stage == 0) gradient[i].complete = PEN_AFTER_TIED_GRAD;
   qsort(gradient, *count, sizeof *gradient, compare_gradients);
   return gradient;
 }
@@ -88,122 +90,124 @@ static bool reads_weights(const struct pen_training *training, const struct pen_
   return action->kind != PEN_W || (training->weights_in_w && training->weights_in_w[action->stage]);
 }
 
-/* Whether an action, or the other of its pair, that starts at `index` reads the weights of a stage,
- * or of another. */
-static bool uses(const struct pen_order *order, const struct pen_training *training, uint32_t rank,
-                 uint32_t index, uint32_t stage, bool another) {
+/* Whether the action at `index`, or the other of its pair, reads the weights of `stage`; with
+ * `another`, of any other stage. */
+static bool uses_weights(const struct pen_order *order, const struct pen_training *training,
+                         uint32_t rank, uint32_t index, uint32_t stage, bool another) {
   const struct pen_compute *action = &order->action[rank][index];
   bool any = reads_weights(training, action) && (action->stage == stage) != another;
   return any || (action->overlaps && reads_weights(training, &action[1]) &&
                  (action[1].stage == stage) != another);
 }
 
-/* Where a stage's weights are brought together, or given up: before its first use and behind its
- * last one, or around each run of uses between which the rank uses no other stage. Both of a pair
- * use theirs at once. */
-static void add_uses(const struct pen_order *order, const struct pen_partition *partition,
-                     const struct pen_training *training, uint32_t rank, uint8_t kind,
-                     struct task *task, size_t *count) {
+/* Adds the UNSHARD, or RESHARD, of each stage of a rank: before its first use and after its last,
+ * or around each sequence of uses between which the rank uses no other stage. Both of a pair use
+ * their weights at once. */
+static void add_unshards(const struct pen_order *order, const struct pen_partition *partition,
+                         const struct pen_training *training, uint32_t rank, uint8_t kind,
+                         struct placement *placement, size_t *count) {
   for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
-    bool whole = false;
+    bool unsharded = false;
     uint32_t past = 0;
     if (partition->rank_of[stage] != rank) continue;
     for (uint32_t index = 0; index < order->count[rank];
          index += order->action[rank][index].overlaps ? 2 : 1) {
-      bool used = uses(order, training, rank, index, stage, false);
-      bool ends = whole && !used && training->reshards_each_use &&
-                  uses(order, training, rank, index, stage, true);
+      bool used = uses_weights(order, training, rank, index, stage, false);
+      bool ends = unsharded && !used && training->reshards_each_use &&
+                  uses_weights(order, training, rank, index, stage, true);
       if (ends && kind == PEN_RESHARD)
-        task[(*count)++] = (struct task){{past, kind, (uint16_t)stage}, 0, NULL, 0, true};
-      if (used && !whole && kind == PEN_UNSHARD)
-        task[(*count)++] = (struct task){{index, kind, (uint16_t)stage}, 0, NULL, 0, true};
-      whole = (whole && !ends) || used;
+        placement[(*count)++] = (struct placement){{past, kind, (uint16_t)stage}, 0, NULL, 0, true};
+      if (used && !unsharded && kind == PEN_UNSHARD)
+        placement[(*count)++] =
+            (struct placement){{index, kind, (uint16_t)stage}, 0, NULL, 0, true};
+      unsharded = (unsharded && !ends) || used;
       if (used) past = index + (order->action[rank][index].overlaps ? 2 : 1);
     }
-    if (whole && kind == PEN_RESHARD)
-      task[(*count)++] = (struct task){{past, kind, (uint16_t)stage}, 0, NULL, 0, true};
+    if (unsharded && kind == PEN_RESHARD)
+      placement[(*count)++] = (struct placement){{past, kind, (uint16_t)stage}, 0, NULL, 0, true};
   }
 }
 
-/* The rows of a rank, kind by kind; each kind in the order in which gradients are whole. */
-static struct task *tasks_of(const struct pen_order *order, const struct pen_partition *partition,
-                             const struct pen_training *training, uint32_t rank,
-                             const struct pen_collective_cost *cost, int profile_kind,
-                             size_t *count) {
+/* The collectives of a rank, by kind; those of a kind in the order of the gradients. */
+static struct placement *placements_of(const struct pen_order *order,
+                                       const struct pen_partition *partition,
+                                       const struct pen_training *training, uint32_t rank,
+                                       const struct pen_collective_cost *cost, int profile_kind,
+                                       size_t *count) {
   const uint8_t kinds[] = {
       PEN_GRAD_READY, PEN_REDUCE_SCATTER,
       partition->sharding == PEN_SHARD_NONE ? PEN_ALL_GATHER_GRAD : PEN_ALL_GATHER_WEIGHT};
   size_t gradients, kind_count = sizeof kinds;
   struct gradient *gradient = gradients_of(order, partition, training, rank, &gradients);
-  bool cuts_weights = partition->sharding == PEN_SHARD_WEIGHTS;
-  struct task *task = pen_new(
-      kind_count * gradients + (cuts_weights ? 4 * ((size_t)order->count[rank] + 1) : 0) + 1,
-      sizeof *task);
+  bool shards_weights = partition->sharding == PEN_SHARD_WEIGHTS;
+  struct placement *placement = pen_new(
+      kind_count * gradients + (shards_weights ? 4 * ((size_t)order->count[rank] + 1) : 0) + 1,
+      sizeof *placement);
   *count = 0;
-  if (cuts_weights) add_uses(order, partition, training, rank, PEN_RESHARD, task, count);
-  if (cuts_weights) add_uses(order, partition, training, rank, PEN_UNSHARD, task, count);
-  if (profile_kind != PEN_TRAIN) return task;
+  if (shards_weights) add_unshards(order, partition, training, rank, PEN_RESHARD, placement, count);
+  if (shards_weights) add_unshards(order, partition, training, rank, PEN_UNSHARD, placement, count);
+  if (profile_kind != PEN_TRAIN) return placement;
   for (size_t kind = 0; kind < kind_count; kind++)
     for (size_t i = 0; i < gradients; i++) {
       const struct gradient *g = &gradient[i];
-      if (kinds[kind] == PEN_ALL_GATHER_WEIGHT && cuts_weights &&
+      if (kinds[kind] == PEN_ALL_GATHER_WEIGHT && shards_weights &&
           !(training->adds_tied_gradient && g->stage == 0))
         continue;
-      uint32_t last = g->whole > order->count[rank] ? g->whole : order->count[rank];
+      uint32_t last = g->complete > order->count[rank] ? g->complete : order->count[rank];
       bool moves = kinds[kind] == PEN_REDUCE_SCATTER || kinds[kind] == PEN_ALL_GATHER_GRAD;
       if (kinds[kind] == PEN_ALL_GATHER_WEIGHT) last = PEN_AFTER_UPDATE;
-      task[*count] = (struct task){
-          {kinds[kind] == PEN_GRAD_READY ? g->whole : last, kinds[kind], (uint16_t)g->stage},
-          g->whole,
+      placement[*count] = (struct placement){
+          {kinds[kind] == PEN_GRAD_READY ? g->complete : last, kinds[kind], (uint16_t)g->stage},
+          g->complete,
           NULL,
           0,
           !moves};
       if (moves && cost)
-        task[*count].cost =
+        placement[*count].cost =
             kinds[kind] == PEN_REDUCE_SCATTER ? cost[g->stage].reduce : cost[g->stage].gather;
-      if (moves) task[*count].needs = &task[*count - gradients];
+      if (moves) placement[*count].needs = &placement[*count - gradients];
       (*count)++;
     }
-  return task;
+  return placement;
 }
 
-/* Puts rows before actions that the rank waits for; `fitting`: no more than the wait has room for.
- */
-static void fill_pauses(struct task *task, size_t count, const double *start, const double *end,
-                        uint32_t actions, bool fitting) {
+/* Places collectives in the idle times before actions; `fitting`: only those that fit. */
+static void fill_idle_times(struct placement *placement, size_t count, const double *start,
+                            const double *end, uint32_t actions, bool fitting) {
   for (uint32_t index = 1; index < actions; index++) {
     double room = start[index] - end[index - 1];
     if (!(room > 0)) continue;
     for (size_t i = 0; i < count; i++) {
-      struct task *t = &task[i];
-      bool ready = !t->placed && t->ready <= index &&
-                   (!t->needs || (t->needs->placed && t->needs->row.before <= index));
-      if (!ready || (fitting && t->cost > room)) continue;
-      t->row.before = index;
-      t->placed = true;
-      room -= t->cost;
+      struct placement *p = &placement[i];
+      bool ready = !p->placed && p->ready <= index &&
+                   (!p->needs || (p->needs->placed && p->needs->collective.before <= index));
+      if (!ready || (fitting && p->cost > room)) continue;
+      p->collective.before = index;
+      p->placed = true;
+      room -= p->cost;
     }
   }
 }
 
 static int compare_places(const void *a, const void *b) {
-  const struct task *x = a, *y = b;
-  if (x->row.before != y->row.before) return x->row.before < y->row.before ? -1 : 1;
-  return (x->ready > y->ready) - (x->ready < y->ready); /* see sort_rows: a stable sort */
+  const struct placement *x = a, *y = b;
+  if (x->collective.before != y->collective.before)
+    return x->collective.before < y->collective.before ? -1 : 1;
+  return (x->ready > y->ready) - (x->ready < y->ready); /* set by sort_by_place(): a stable sort */
 }
 
-/* By place; what shares one stays in the order of the tasks. */
-static struct pen_collective *sort_rows(const struct task *task, size_t count) {
-  struct task *sorted = pen_new(count + 1, sizeof *sorted);
-  struct pen_collective *row = pen_new(count + 1, sizeof *row);
+/* Sorts by place; those of one place stay in order. */
+static struct pen_collective *sort_by_place(const struct placement *placement, size_t count) {
+  struct placement *sorted = pen_new(count + 1, sizeof *sorted);
+  struct pen_collective *list = pen_new(count + 1, sizeof *list);
   for (size_t i = 0; i < count; i++) {
-    sorted[i] = task[i];
+    sorted[i] = placement[i];
     sorted[i].ready = (uint32_t)i;
   }
   qsort(sorted, count, sizeof *sorted, compare_places);
-  for (size_t i = 0; i < count; i++) row[i] = sorted[i].row;
+  for (size_t i = 0; i < count; i++) list[i] = sorted[i].collective;
   pen_free(sorted);
-  return row;
+  return list;
 }
 
 struct pen_collectives *pen_collectives_of(const struct pen_order *order,
@@ -217,14 +221,15 @@ struct pen_collectives *pen_collectives_of(const struct pen_order *order,
     return NULL;
   struct pen_collectives *exchange = pen_new(1, sizeof *exchange);
   exchange->count = pen_new(order->rank_count, sizeof *exchange->count);
-  exchange->row = pen_new(order->rank_count, sizeof *exchange->row);
+  exchange->collective = pen_new(order->rank_count, sizeof *exchange->collective);
   for (uint32_t rank = 0; rank < order->rank_count; rank++) {
     size_t count;
-    struct task *task = tasks_of(order, partition, training, rank, cost, profile_kind, &count);
+    struct placement *placement =
+        placements_of(order, partition, training, rank, cost, profile_kind, &count);
     if (rule != PEN_COLLECTIVES_LAST)
-      fill_pauses(task, count, timing->start[rank], timing->end[rank], order->count[rank],
-                  rule == PEN_COLLECTIVES_FITTING);
-    exchange->row[rank] = sort_rows(task, count);
+      fill_idle_times(placement, count, timing->start[rank], timing->end[rank], order->count[rank],
+                      rule == PEN_COLLECTIVES_FITTING);
+    exchange->collective[rank] = sort_by_place(placement, count);
     exchange->count[rank] = (uint32_t)count;
   }
   return exchange;

@@ -1,4 +1,4 @@
-/* gradient_exchange.h: where the replicas of a stage sum their gradients. */
+/* gradient_exchange.h: places the collectives of the replicas in the lists of the ranks. */
 #ifndef PEN_GRADIENT_EXCHANGE_H
 #define PEN_GRADIENT_EXCHANGE_H
 
@@ -8,31 +8,31 @@
 #include "gen/schedule/order.h"
 #include "runtime/plan/plan.h"
 
-/* What the exchange of a stage's gradients takes on its rank, in the unit of struct pen_stage_cost.
- */
+/* The costs of a stage's collectives on its rank, in the unit of struct pen_stage_cost. */
 struct pen_collective_cost {
-  double reduce; /* REDUCE_SCATTER: add up the own shards of all replicas */
-  double gather; /* ALL_GATHER_GRAD, ALL_GATHER_WEIGHT, UNSHARD: copy the shards of the others */
+  double reduce; /* REDUCE_SCATTER */
+  double gather; /* ALL_GATHER_GRAD, ALL_GATHER_WEIGHT, UNSHARD */
 };
 
-/* A row of the exchange between replicas, and before which compute action of its rank it stands;
- * past the last: behind all. */
-#define PEN_AFTER_TIED_GRAD (PEN_NONE - 1)
-#define PEN_AFTER_UPDATE PEN_NONE
+/* A collective, GRAD_READY or RESHARD of a rank. */
 struct pen_collective {
-  uint32_t before; /* or one of these */
+  uint32_t before; /* it precedes this compute action; the count of actions: it follows all */
   uint8_t kind;
   uint16_t stage;
 };
 
-/* Those rows of every rank, in order. */
+/* Further values of `before`: after ADD_TIED_GRAD, after UPDATE. */
+#define PEN_AFTER_TIED_GRAD (PEN_NONE - 1)
+#define PEN_AFTER_UPDATE PEN_NONE
+
+/* The collectives of every rank, in order. */
 struct pen_collectives {
-  uint32_t *count;             /* [rank] */
-  struct pen_collective **row; /* [rank][count] */
+  uint32_t *count;                    /* [rank] */
+  struct pen_collective **collective; /* [rank][count] */
 };
 
-/* Where sums and copies stand: in pauses that are long enough, in the first pause, behind all
- * actions (exchange.c). */
+/* Where REDUCE_SCATTER and ALL_GATHER_GRAD are placed: in idle times that are long enough, in the
+ * first idle time, after all actions (gradient_exchange.c). */
 enum pen_collectives_rule {
   PEN_COLLECTIVES_FITTING,
   PEN_COLLECTIVES_FIRST,
@@ -40,8 +40,8 @@ enum pen_collectives_rule {
   PEN_COLLECTIVES_RULES
 };
 
-/* Where the replicas' gradients are summed. `timing` is that of the actions alone, `cost` [stage];
- * LAST wants neither. Null with one replica, and where nothing is trained. */
+/* Places the collectives. `timing` is that of the actions alone, `cost` [stage]; LAST uses neither.
+ * NULL: there are none (one replica; or a forward profile whose weights are not sharded). */
 struct pen_collectives *pen_collectives_of(const struct pen_order *order,
                                            const struct pen_partition *partition,
                                            const struct pen_training *training,

@@ -16,5 +16,4 @@ libgen_a_SOURCES += \
   %reldir%/memory_budget.h \
   %reldir%/replica_step.c \
   %reldir%/simulate.c \
-  %reldir%/tied_weight_tail.c \
   %reldir%/timing.h

@@ -1,42 +1,46 @@
-/* lower_bound.c: times that no order of given actions on a given placement can beat.
+/* lower_bound.c: lower bounds of the makespan and the span, whatever the order of the actions.
  *
- * In words: a stage's way down is the shortest time from the start of its F of a microbatch to the
- * start of the last stage's I of it (forwards and messages of the stages after it, its own
- * included); its way back the shortest from the end of its I to the end of stage 0's, with a W if
- * all microbatches have one. Every bound is true of each rank, so the greatest is.
+ * Terms: the forward path of a stage is the shortest time from the start of its F of a microbatch
+ * to the end of the last stage's F (forwards and messages of it and of all later stages). Its
+ * backward path is the shortest time from the end of its I to the end of stage 0's, with a W if
+ * every microbatch has one. Each bound holds for every rank, so the greatest does.
  *
  *   work     A rank runs one action at a time.
- *   ends     head + work: a rank's first action is the F of one of its stages, and the way from the
- * start of the step to the nearest of them is its head. head + critical + tail: of F and I alone
- * (of B all), since after a rank's last I or B the gradient still goes back from it to stage 0, the
- * tail. The same of each stage's own F and I: its head and tail are longer than the rank's. No
- * microbatch's first I can be back on a rank before it went all the way down and up again from the
- * rank's lowest stage to its highest: until then a rank runs F alone, and if all its F together are
- * shorter, it waits. chain    One microbatch runs its forwards and backwards one after another.
- *   memory   The same wait, with only as many F before the first I as the limit lets in: K = 1 +
- * floor((limit - peak) / hold) of them for the least hold and peak of a rank's stages, and no more
- * than limit / hold of each, by the costliest first. The same at the other end: from a rank's last
- * F (of its highest stage) to the I of that microbatch a rank runs only I and W of others, and
- *            those had to be held beside that F: so much of the limit is left, and so much time at
- * most does what is held fill (begun, I and W; with I done, W). If more than K microbatches go
- * through a rank, its last F comes after its first I, and it waits both times. And a rank holds
- * each microbatch of a stage from the start of its F to the end of its I, which takes at least that
- *            stage's round trip, then the lesser share through its W: the sum of holds x times over
- * all of them is at most limit x (last end - first start) of the rank.
+ *   ends     head + work: a rank's first action is the F of one of its stages; its head is the
+ *            shortest time from the start of the step until the lowest of them can start.
+ *            head + critical + tail: only F and I (of B all) count, since after a rank's last I
+ *            or B the gradient still goes back to stage 0, which is the tail. The same for F and
+ *            I of each stage alone, whose head and tail are longer than those of its rank.
+ *            Also, no I can start on a rank before its microbatch has passed from the rank's
+ *            lowest stage to the last stage and back to the rank's highest. Until then the rank
+ *            runs only F, and if all its F together are shorter, it is idle.
+ *   chain    The forwards and backwards of one microbatch run one after another.
+ *   memory   The same idle time, with only as many F before the first I as the limit allows: K =
+ *            1 + floor((limit - peak) / hold), for the least hold and peak of the rank's stages,
+ *            and no more than limit / hold of each stage, the costliest first.
+ *            The same at the other end: between a rank's last F (of its highest stage) and the I
+ *            of that microbatch, the rank runs only I and W of microbatches that it held beside
+ *            that F. What is left of the limit bounds how many, and so how much time they fill
+ *            (after F: I and W; after I: W). If a rank runs more than K microbatches, its last F
+ *            comes after its first I, and both idle times count.
+ *            And a rank holds each microbatch of a stage from the start of its F to the end of
+ *            its I, at least the round trip of the stage, then the smaller part until the end of
+ *            its W: the sum of holds x times is at most limit x (last end - first start) of the
+ *            rank.
  *
- * Makespans also have what follows a rank's last action (step_end.c), whichever rank the bound is
- * about.
+ * The makespan also includes the tail after a rank's last action (pen_tied_weight_tail()).
  *
- * Span: the first action of a rank whose lowest stage is a is F of a, so all forwards of a start
- * within the rank's span, and so does all that depends on them; all backwards of a end within it.
- * So bounds by `ends` of any rank q whose stages are all at or above a hold for the span of a's
- * rank, with head and tail counted from a instead of stage 0.
+ * Span: the first action of a rank whose lowest stage is a is F of a. So all F of a, and all that
+ * depends on them, start within the rank's span, and all backwards of a end within it. So for the
+ * span of that rank, the `ends` bounds of every rank whose stages are all a or later hold, with
+ * head and tail counted from a instead of stage 0.
  *
  * Sources: head and tail are the one-machine bound of job shops (Carlier 1982, The one-machine
- * sequencing problem); the wait under a limit is the argument of Qi et al. 2023, arXiv 2401.10241,
- * section 4 turned around. */
+ * sequencing problem); the idle time under a limit is the argument of Qi et al. 2023, arXiv
+ * 2401.10241, section 4, in reverse. */
 #include "gen/timing/lower_bound.h"
 #include "gen/base/arena.h"
+#include "gen/timing/cost.h"
 #include "gen/partition/partition.h"
 #include "gen/partition/training.h"
 #include "gen/schedule/order.h"
@@ -46,7 +50,7 @@
 
 #include <math.h>
 
-/* Of a stage: how long its actions take at least, wherever they stand, and how many there are. */
+/* The least costs of a stage's actions, whatever their order, and how many there are. */
 struct stage_least {
   double forward, backward; /* backward: I or B */
   double weight;            /* 0 unless every microbatch of the stage has a W */
@@ -55,14 +59,14 @@ struct stage_least {
   bool has_backward;
 };
 
-/* Of a rank: sums over its actions, a pair counted once. */
+/* Sums over the actions of a rank; a pair counts once. */
 struct rank_sum {
   double work, critical;    /* critical: without W */
   uint32_t lowest, highest; /* of its stages */
   bool any, weights;
 };
 
-struct bound {
+struct bound_terms {
   const struct pen_order *order;
   const struct pen_partition *partition;
   const struct pen_stage_cost *cost;
@@ -71,33 +75,33 @@ struct bound {
   struct stage_least *least; /* [stage] */
   struct rank_sum *sum;      /* [rank] */
   double *after;             /* [rank] pen_tied_weight_tail() */
-  double *before;            /* [stage] from the step's start to the first forward of the stage */
-  double *down;   /* [stage] from the start of its forward to the end of the last stage's */
-  double *back;   /* [stage] from the end of a backward to the end of stage 0's */
-  uint32_t *next; /* [stage] the next stage of its rank; PEN_NONE */
+  double *before;            /* [stage] from the start of the step to the start of its first F */
+  double *down;              /* [stage] from the start of its F to the end of the last stage's */
+  double *back;              /* [stage] from the end of its backward to the end of stage 0's */
+  uint32_t *next;            /* [stage] the next stage of its rank, or PEN_NONE */
 };
 
-static double own_cost(const struct bound *b, const struct pen_compute *action) {
+static double cost_of_action(const struct bound_terms *b, const struct pen_compute *action) {
   const struct pen_stage_cost *cost = &b->cost[action->stage];
   if (action->kind == PEN_F) return cost->forward;
   if (action->kind == PEN_I) return cost->backward_input;
   return action->kind == PEN_W ? cost->backward_weight : pen_backward_cost(cost);
 }
 
-static double link_cost(const struct bound *b, uint32_t from, uint32_t to) {
+static double link_cost(const struct bound_terms *b, uint32_t from, uint32_t to) {
   return b->partition->rank_of[from] == b->partition->rank_of[to] ? 0 : b->cost[from].send;
 }
 
 /* ---- sums over the actions ---- */
 
-/* Inside a pair an action takes no more than the pair, and the pair's time is counted with the
- * first. */
-static void add_action(struct bound *b, uint32_t rank, uint32_t index) {
+/* An action of a pair takes at most as long as the pair; the cost of the pair counts at its first.
+ */
+static void add_to_sums(struct bound_terms *b, uint32_t rank, uint32_t index) {
   const struct pen_compute *action = &b->order->action[rank][index];
   bool first = action->overlaps && index + 1 < b->order->count[rank],
        second = index > 0 && action[-1].overlaps;
   bool overlaps = (first || second) && b->overlap_cost >= 0;
-  double cost = own_cost(b, action), least = overlaps ? fmin(cost, b->overlap_cost) : cost;
+  double cost = cost_of_action(b, action), least = overlaps ? fmin(cost, b->overlap_cost) : cost;
   double counted = !overlaps ? cost : first ? b->overlap_cost : 0;
   struct stage_least *stage = &b->least[action->stage];
   struct rank_sum *sum = &b->sum[rank];
@@ -123,13 +127,13 @@ static void add_action(struct bound *b, uint32_t rank, uint32_t index) {
   sum->any = true;
 }
 
-static void find_least(struct bound *b) {
+static void find_least(struct bound_terms *b) {
   uint32_t stages = b->partition->stage_count;
   for (uint32_t stage = 0; stage < stages; stage++)
     b->least[stage] =
         (struct stage_least){.forward = INFINITY, .backward = INFINITY, .weight = INFINITY};
   for (uint32_t rank = 0; rank < b->order->rank_count; rank++)
-    for (uint32_t index = 0; index < b->order->count[rank]; index++) add_action(b, rank, index);
+    for (uint32_t index = 0; index < b->order->count[rank]; index++) add_to_sums(b, rank, index);
   uint32_t *latest = pen_new(b->order->rank_count, sizeof *latest);
   for (uint32_t stage = stages; stage-- > 0;) {
     uint32_t rank = b->partition->rank_of[stage];
@@ -140,7 +144,7 @@ static void find_least(struct bound *b) {
   }
 }
 
-static void find_ways(struct bound *b) {
+static void find_paths(struct bound_terms *b) {
   uint32_t last = b->partition->stage_count - 1;
   for (uint32_t stage = 1; stage <= last; stage++) {
     b->before[stage] =
@@ -155,16 +159,16 @@ static void find_ways(struct bound *b) {
 
 /* ---- the bounds ---- */
 
-/* From the start of a stage's F to the time when a stage's I of that microbatch can start. */
-static double round_trip(const struct bound *b, uint32_t from, uint32_t to) {
+/* From the start of F of stage `from` until I of stage `to` can start for the same microbatch. */
+static double round_trip(const struct bound_terms *b, uint32_t from, uint32_t to) {
   uint32_t last = b->partition->stage_count - 1;
   return b->down[from] + (to == last ? 0
                                      : b->least[last].backward + b->back[last] - b->back[to] -
                                            b->least[to].backward);
 }
 
-/* How many F of a rank the limit lets in before its first backward. */
-static double most_count(const struct bound *b, uint32_t rank) {
+/* How many F of a rank the limit allows before its first backward. */
+static double most_count(const struct bound_terms *b, uint32_t rank) {
   double hold = INFINITY, peak = INFINITY;
   for (uint32_t stage = b->sum[rank].lowest; stage != PEN_NONE; stage = b->next[stage]) {
     hold = fmin(hold, b->budget->hold[stage][PEN_PROGRAM_F].remains);
@@ -175,8 +179,8 @@ static double most_count(const struct bound *b, uint32_t rank) {
 }
 
 /* The most time that F of a rank can take before its first backward: all of them, or as many as the
- * limit lets in. */
-static double most_forwards(const struct bound *b, uint32_t rank, bool limited) {
+ * limit allows. */
+static double most_forwards(const struct bound_terms *b, uint32_t rank, bool limited) {
   double all = 0, costliest = 0, rate = 0;
   for (uint32_t stage = b->sum[rank].lowest; stage != PEN_NONE; stage = b->next[stage]) {
     all += b->cost[stage].forward * b->partition->microbatch_count;
@@ -190,15 +194,15 @@ static double most_forwards(const struct bound *b, uint32_t rank, bool limited) 
   return fmin(all, fmin(count * costliest, b->budget->limit[rank] * (1 + 1e-9) * rate));
 }
 
-/* How long a rank must wait before its first backward. */
-static double first_wait(const struct bound *b, uint32_t rank, bool limited) {
+/* How long a rank is idle before its first backward. */
+static double first_wait(const struct bound_terms *b, uint32_t rank, bool limited) {
   const struct rank_sum *sum = &b->sum[rank];
   return fmax(0, round_trip(b, sum->lowest, sum->highest) - most_forwards(b, rank, limited));
 }
 
-/* The most time that a backward fills for what it holds until then, over a rank's stages, per unit;
- * `weights` false: of a split one its I alone. */
-static double most_filled(const struct bound *b, uint32_t rank, bool weights) {
+/* The most time that backwards fill per unit of memory held, over a rank's stages; `weights` false:
+ * of a split backward only I counts. */
+static double most_filled(const struct bound_terms *b, uint32_t rank, bool weights) {
   double rate = 0;
   for (uint32_t stage = b->sum[rank].lowest; stage != PEN_NONE; stage = b->next[stage]) {
     const struct pen_hold *hold = b->budget->hold[stage];
@@ -212,9 +216,8 @@ static double most_filled(const struct bound *b, uint32_t rank, bool weights) {
   return rate;
 }
 
-/* How long a rank must wait between its last forward and the backward of the same microbatch and
- * stage. */
-static double last_wait(const struct bound *b, uint32_t rank, bool weights) {
+/* How long a rank is idle between its last F and the backward of the same microbatch and stage. */
+static double last_wait(const struct bound_terms *b, uint32_t rank, bool weights) {
   uint32_t stage = b->sum[rank].highest;
   double room =
       fmax(0, b->budget->limit[rank] * (1 + 1e-9) - b->budget->hold[stage][PEN_PROGRAM_F].peak);
@@ -223,19 +226,19 @@ static double last_wait(const struct bound *b, uint32_t rank, bool weights) {
   return room * rate < trip ? trip - room * rate : 0;
 }
 
-/* How long a rank must wait in all; `weights`: its W may fill the time. A pair may stand astride
- * those times: then there is no telling. */
-static double least_wait(const struct bound *b, uint32_t rank, bool limited, bool weights) {
+/* How long a rank is idle; `weights`: its W may fill the time. 0 with pairs, which may begin before
+ * the idle time and end after it. */
+static double least_wait(const struct bound_terms *b, uint32_t rank, bool limited, bool weights) {
   const struct rank_sum *sum = &b->sum[rank];
   if (!b->least[sum->highest].has_backward || b->overlap_cost >= 0) return 0;
   double first = first_wait(b, rank, limited), last = limited ? last_wait(b, rank, weights) : 0;
-  bool apart = limited && most_count(b, rank) < (double)b->partition->stages_per_rank *
-                                                    b->partition->microbatch_count;
-  return apart ? first + last : fmax(first, last);
+  bool both = limited && most_count(b, rank) <
+                             (double)b->partition->stages_per_rank * b->partition->microbatch_count;
+  return both ? first + last : fmax(first, last);
 }
 
-/* Holds x times of one stage, for all its microbatches. */
-static double occupied(const struct bound *b, uint32_t stage) {
+/* The sum of holds x times of one stage. */
+static double hold_times(const struct bound_terms *b, uint32_t stage) {
   const struct pen_hold *hold = b->budget->hold[stage];
   const struct stage_least *least = &b->least[stage];
   double first = hold[PEN_PROGRAM_F].remains, then = first + hold[PEN_PROGRAM_I].remains;
@@ -248,41 +251,42 @@ static double occupied(const struct bound *b, uint32_t stage) {
          b->partition->microbatch_count;
 }
 
-/* [rank]: the least time from its first start to its last end by what it holds. */
-static double *find_occupied(const struct bound *b) {
+/* [rank]: the least time from its first start to its last end, by the memory that it holds. */
+static double *find_hold_times(const struct bound_terms *b) {
   double *time = pen_new(b->order->rank_count, sizeof *time);
   for (uint32_t stage = 0; stage < b->partition->stage_count; stage++) {
     uint32_t rank = b->partition->rank_of[stage];
     if (b->least[stage].has_backward)
-      time[rank] += occupied(b, stage) / fmax(b->budget->limit[rank], 1e-300);
+      time[rank] += hold_times(b, stage) / fmax(b->budget->limit[rank], 1e-300);
   }
   return time;
 }
 
-/* After a rank's, or a stage's, last backward (or forward, where none follows). */
-static double tail(const struct bound *b, uint32_t lowest, uint32_t highest) {
+/* The tail of a rank or stage after its last backward (or, without backwards, its last F). */
+static double tail_of(const struct bound_terms *b, uint32_t lowest, uint32_t highest) {
   return b->least[lowest].has_backward ? b->back[lowest]
                                        : b->down[highest] - b->least[highest].forward;
 }
 
-/* F and I of one stage alone, from the start of the step to the end of stage 0's backwards. */
-static double stage_bound(const struct bound *b, uint32_t stage) {
+/* By F and I of one stage: from the start of the step to the end of stage 0's backwards. */
+static double stage_bound(const struct bound_terms *b, uint32_t stage) {
   return b->before[stage] + b->least[stage].forward_sum + b->least[stage].backward_sum +
-         tail(b, stage, stage);
+         tail_of(b, stage, stage);
 }
 
-/* By the ends of one rank, counted from the start of the step to the end of stage 0's backwards. */
-static double rank_bound(const struct bound *b, uint32_t rank, double wait) {
+/* By F and I of one rank: from the start of the step to the end of stage 0's backwards. */
+static double rank_bound(const struct bound_terms *b, uint32_t rank, double wait) {
   const struct rank_sum *sum = &b->sum[rank];
-  return b->before[sum->lowest] + wait + sum->critical + tail(b, sum->lowest, sum->highest);
+  return b->before[sum->lowest] + wait + sum->critical + tail_of(b, sum->lowest, sum->highest);
 }
 
-/* Bounds that end with stage 0's last backward also leave time for its W; those from stage a on,
- * for the W of a. */
-static void find_ends(const struct bound *b, bool limited, double *makespan, double *span) {
-  double *from =
-      pen_new(b->partition->stage_count + 1u,
-              sizeof *from); /* [stage] greatest of the bounds of what lies at or above it */
+/* The bounds `ends` and `memory`. Those until stage 0's last backward also include its W; those
+ * from stage a on, the W of a. */
+static void find_end_bounds(const struct bound_terms *b, bool limited, double *makespan,
+                            double *span) {
+  double *from = pen_new(b->partition->stage_count + 1u,
+                         sizeof *from); /* [stage]: the greatest bound of the ranks whose lowest
+                                           stage is it or later */
   for (uint32_t rank = 0; rank < b->order->rank_count; rank++)
     if (b->sum[rank].any)
       from[b->sum[rank].lowest] = rank_bound(b, rank, least_wait(b, rank, limited, false));
@@ -304,9 +308,9 @@ static void find_ends(const struct bound *b, bool limited, double *makespan, dou
   *makespan = fmax(*makespan, from[0] + b->least[0].weight + b->after[b->partition->rank_of[0]]);
 }
 
-/* The longest way of one microbatch through all stages and back; at the end of every stage's
- * backward a W may follow. */
-static double chain_bound(const struct bound *b) {
+/* The longest chain of one microbatch through all stages and back; a W may follow the backward of
+ * each stage. */
+static double chain_bound(const struct bound_terms *b) {
   uint32_t last = b->partition->stage_count - 1;
   double longest = b->down[0];
   for (uint32_t stage = 0; stage <= last; stage++)
@@ -317,14 +321,14 @@ static double chain_bound(const struct bound *b) {
   return longest;
 }
 
-/* The same from a rank's lowest stage and back to it. */
-static double chain_of_rank(const struct bound *b, uint32_t rank) {
+/* The same from a rank's lowest stage back to it. */
+static double chain_of_rank(const struct bound_terms *b, uint32_t rank) {
   uint32_t lowest = b->sum[rank].lowest;
   const struct stage_least *least = &b->least[lowest];
   return round_trip(b, lowest, lowest) + least->backward + least->weight;
 }
 
-static void conclude(struct pen_bound *bound) {
+static void set_greatest(struct pen_bound *bound) {
   bound->greatest = fmax(fmax(bound->work, bound->ends), fmax(bound->chain, bound->memory));
 }
 
@@ -334,21 +338,21 @@ struct pen_bounds pen_bounds_of(const struct pen_order *order,
                                 const struct pen_stage_cost *cost, double overlap_cost,
                                 const struct pen_budget *budget) {
   uint32_t stages = partition->stage_count;
-  struct bound b = {order,
-                    partition,
-                    cost,
-                    pen_order_has_pair(order) ? overlap_cost : -1,
-                    budget,
-                    .least = pen_new(stages, sizeof *b.least),
-                    .sum = pen_new(order->rank_count, sizeof *b.sum),
-                    .after = pen_tied_weight_tail(partition, training, cost),
-                    .before = pen_new(stages, sizeof(double)),
-                    .down = pen_new(stages, sizeof(double)),
-                    .back = pen_new(stages, sizeof(double)),
-                    .next = pen_new(stages, sizeof(uint32_t))};
+  struct bound_terms b = {order,
+                          partition,
+                          cost,
+                          pen_order_has_pair(order) ? overlap_cost : -1,
+                          budget,
+                          .least = pen_new(stages, sizeof *b.least),
+                          .sum = pen_new(order->rank_count, sizeof *b.sum),
+                          .after = pen_tied_weight_tail(partition, training, cost),
+                          .before = pen_new(stages, sizeof(double)),
+                          .down = pen_new(stages, sizeof(double)),
+                          .back = pen_new(stages, sizeof(double)),
+                          .next = pen_new(stages, sizeof(uint32_t))};
   struct pen_bounds bounds = {.makespan = {.work = 0}, .span = {.work = 0}};
   find_least(&b);
-  find_ways(&b);
+  find_paths(&b);
   for (uint32_t rank = 0; rank < order->rank_count; rank++) {
     if (!b.sum[rank].any) continue;
     bounds.makespan.work = fmax(bounds.makespan.work, b.sum[rank].work + b.after[rank]);
@@ -357,10 +361,10 @@ struct pen_bounds pen_bounds_of(const struct pen_order *order,
       bounds.span.chain = fmax(bounds.span.chain, chain_of_rank(&b, rank));
   }
   bounds.makespan.chain = chain_bound(&b);
-  find_ends(&b, false, &bounds.makespan.ends, &bounds.span.ends);
+  find_end_bounds(&b, false, &bounds.makespan.ends, &bounds.span.ends);
   if (budget && budget->limited && !budget->estimated) {
-    find_ends(&b, true, &bounds.makespan.memory, &bounds.span.memory);
-    const double *time = find_occupied(&b);
+    find_end_bounds(&b, true, &bounds.makespan.memory, &bounds.span.memory);
+    const double *time = find_hold_times(&b);
     for (uint32_t rank = 0; rank < order->rank_count; rank++) {
       if (!b.sum[rank].any) continue;
       bounds.span.memory = fmax(bounds.span.memory, time[rank]);
@@ -368,7 +372,7 @@ struct pen_bounds pen_bounds_of(const struct pen_order *order,
           fmax(bounds.makespan.memory, b.before[b.sum[rank].lowest] + time[rank] + b.after[rank]);
     }
   }
-  conclude(&bounds.makespan);
-  conclude(&bounds.span);
+  set_greatest(&bounds.makespan);
+  set_greatest(&bounds.span);
   return bounds;
 }

@@ -1,4 +1,4 @@
-/* lower_bound.h: times that no order of given actions on a given placement can beat. */
+/* lower_bound.h: lower bounds of the makespan and the span, whatever the order of the actions. */
 #ifndef PEN_LOWER_BOUND_H
 #define PEN_LOWER_BOUND_H
 
@@ -8,33 +8,32 @@
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
 
-/* Lower bounds of one objective, each proved in bounds.c; 0 where one has nothing to say. */
+/* Lower bounds of one objective, proved in lower_bound.c; 0: none. */
 struct pen_bound {
-  double work;   /* the busiest rank's actions */
-  double ends;   /* head and tail: what must run elsewhere before a rank can begin and after it has
-                    ended */
-  double chain;  /* the longest way of one microbatch */
-  double memory; /* what a rank cannot do while it may hold no more */
-  double greatest; /* of these */
+  double work;   /* of the busiest rank */
+  double ends;   /* what runs on other ranks before a rank's first action and after its last */
+  double chain;  /* the longest chain of dependent actions of one microbatch */
+  double memory; /* how long a rank must be idle because of its memory limit */
+  double greatest;
 };
 
 struct pen_bounds {
   struct pen_bound makespan, span; /* as struct pen_timing defines them */
 };
 
-/* Of all orders of the order's actions, pairs and splits of backward as they are; `budget` null:
- * without limit. O(actions + stages). */
+/* The bounds of every order of the same actions, with the same pairs and the same split of
+ * backwards; `budget` NULL: without limit. O(actions + stages). */
 struct pen_bounds pen_bounds_of(const struct pen_order *order,
                                 const struct pen_partition *partition,
                                 const struct pen_training *training,
                                 const struct pen_stage_cost *cost, double overlap_cost,
                                 const struct pen_budget *budget);
 
-/* A bound adds the same costs in another order than the simulation: where rounding alone parts it
- * from a time, it is that time. */
+/* A bound adds the same costs in another order than the simulation: if it differs from a time only
+ * by rounding, returns that time. */
 static inline double pen_bound_rounded(double bound, double time) {
-  double apart = time > bound ? time - bound : bound - time;
-  return apart <= 1e-9 * time ? time : bound;
+  double difference = time > bound ? time - bound : bound - time;
+  return difference <= 1e-9 * time ? time : bound;
 }
 
 #endif

@@ -1,8 +1,8 @@
-/* measured_cost.c: reads --costs FILE (see measured_cost.h).
+/* measured_cost.c: reads --costs FILE.
  *
- * Costs belong to what a stage computes: the model's weights (their digest), how many parameters
- * the stage holds, and the shape of a microbatch. Schedule, ranks and number of microbatches may
- * differ: to try those is what the file is for. */
+ * The costs are valid for the same model (by the digest of its weights), the same number of
+ * parameters in each stage, and the same shape of a microbatch. Schedule, ranks and the number of
+ * microbatches may differ: the file serves to try them. */
 #include "gen/model/fused_loss.h"
 #include "gen/timing/measured_cost.h"
 #include "gen/base/arena.h"
@@ -19,36 +19,36 @@
 
 #include <jansson.h>
 
-/* A place in the file, for messages: `FILE: stages[2].forward`. */
-static _Noreturn void refuse(const struct pen_measured *measured, const char *place,
-                             const char *reason) {
+/* Fails with `FILE: PLACE: REASON`, as in `FILE: stages[2].forward: is missing`. */
+static _Noreturn void fail_at_place(const struct pen_measured *measured, const char *place,
+                                    const char *reason) {
   pen_stop(PEN_EXIT_DATA, "%s: %s: %s", measured->path, place, reason);
 }
 
-static double number_of(const struct pen_measured *measured, const char *place,
-                        const json_t *value) {
+static double measured_number(const struct pen_measured *measured, const char *place,
+                              const json_t *value) {
   double number = json_is_number(value) ? json_number_value(value) : -1;
   if (!isfinite(number) || number < 0)
-    refuse(measured, place, value ? "a number, 0 or more, is wanted" : "is missing");
+    fail_at_place(measured, place, value ? "a number, 0 or more, is wanted" : "is missing");
   return number;
 }
 
-static uint64_t count_of(const struct pen_measured *measured, const char *place,
-                         const json_t *value) {
+static uint64_t measured_count(const struct pen_measured *measured, const char *place,
+                               const json_t *value) {
   json_int_t count = json_is_integer(value) ? json_integer_value(value) : -1;
   if (count < 0)
-    refuse(measured, place, value ? "a whole number, 0 or more, is wanted" : "is missing");
+    fail_at_place(measured, place, value ? "a whole number, 0 or more, is wanted" : "is missing");
   return (uint64_t)count;
 }
 
-static uint32_t small_of(const struct pen_measured *measured, const char *place,
-                         const json_t *value) {
-  uint64_t count = count_of(measured, place, value);
-  if (count > UINT32_MAX) refuse(measured, place, "is too large");
+static uint32_t measured_count32(const struct pen_measured *measured, const char *place,
+                                 const json_t *value) {
+  uint64_t count = measured_count(measured, place, value);
+  if (count > UINT32_MAX) fail_at_place(measured, place, "is too large");
   return (uint32_t)count;
 }
 
-static int hex_digit(char c) {
+static int digit_value(char c) {
   return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
@@ -56,15 +56,15 @@ static void read_digest(struct pen_measured *measured, const json_t *value) {
   const char *text = json_string_value(value);
   bool good = text && strlen(text) == 2 * PEN_DIGEST_BYTES;
   for (size_t i = 0; good && i < PEN_DIGEST_BYTES; i++) {
-    int high = hex_digit(text[2 * i]), low = hex_digit(text[2 * i + 1]);
+    int high = digit_value(text[2 * i]), low = digit_value(text[2 * i + 1]);
     good = high >= 0 && low >= 0;
     measured->model_digest[i] = (uint8_t)(good ? high * 16 + low : 0);
   }
-  if (!good) refuse(measured, "model_digest", "64 hexadecimal digits are wanted");
+  if (!good) fail_at_place(measured, "model_digest", "64 hexadecimal digits are wanted");
 }
 
-/* I and W as measured, or B divided by flops. What I and W share is by flops, too, unless all three
- * were measured. */
+/* The costs of I and W as measured, or that of B divided by flops. The cost of what I and W both do
+ * is by flops too, unless all three were measured. */
 static void read_backward(struct pen_measured *measured, const json_t *object, uint32_t stage,
                           const struct pen_graph *graph) {
   struct pen_stage_cost *cost = &measured->cost[stage];
@@ -74,11 +74,12 @@ static void read_backward(struct pen_measured *measured, const json_t *object, u
   double of_input = pen_program_flops(&graph->program[PEN_PROGRAM_I]),
          of_weight = pen_program_flops(&graph->program[PEN_PROGRAM_W]);
   double of_both = pen_shared_flops(graph);
-  double whole = both ? number_of(measured, pen_text("stages[%u].backward", stage), both) : 0;
+  double whole = both ? measured_number(measured, pen_text("stages[%u].backward", stage), both) : 0;
   if (input || weight) {
-    cost->backward_input = number_of(measured, pen_text("stages[%u].backward_input", stage), input);
+    cost->backward_input =
+        measured_number(measured, pen_text("stages[%u].backward_input", stage), input);
     cost->backward_weight =
-        number_of(measured, pen_text("stages[%u].backward_weight", stage), weight);
+        measured_number(measured, pen_text("stages[%u].backward_weight", stage), weight);
     if (of_both > 0 && both) {
       cost->shared = fmin(fmax(0, cost->backward_input + cost->backward_weight - whole),
                           cost->backward_weight);
@@ -91,42 +92,43 @@ static void read_backward(struct pen_measured *measured, const json_t *object, u
     cost->shared = of_whole > 0 ? whole * of_both / of_whole : 0;
     cost->backward_input = whole - cost->backward_weight + cost->shared;
   } else {
-    refuse(measured, pen_text("stages[%u]", stage),
-           "needs backward, or backward_input and backward_weight");
+    fail_at_place(measured, pen_text("stages[%u]", stage),
+                  "needs backward, or backward_input and backward_weight");
   }
 }
 
 static void read_stages(struct pen_measured *measured, const json_t *stages,
                         const struct pen_partition *partition, struct pen_graph *const *graph) {
   if (!json_is_array(stages))
-    refuse(measured, "stages", "a list with an object for each stage is wanted");
+    fail_at_place(measured, "stages", "a list with an object for each stage is wanted");
   size_t count = json_array_size(stages);
   if (count != partition->stage_count)
-    refuse(measured, "stages",
-           pen_text("%zu %s measured, the plan has %u", count, count == 1 ? "was" : "were",
-                    partition->stage_count));
+    fail_at_place(measured, "stages",
+                  pen_text("%zu %s measured, the plan has %u", count, count == 1 ? "was" : "were",
+                           partition->stage_count));
   for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
     const json_t *object = json_array_get(stages, stage);
     if (!json_is_object(object))
-      refuse(measured, pen_text("stages[%u]", stage), "an object is wanted");
-    if (small_of(measured, pen_text("stages[%u].stage", stage), json_object_get(object, "stage")) !=
-        stage)
-      refuse(measured, pen_text("stages[%u].stage", stage), "stages are listed in order, from 0");
-    measured->parameters[stage] = count_of(measured, pen_text("stages[%u].parameters", stage),
-                                           json_object_get(object, "parameters"));
-    measured->cost[stage].forward = number_of(measured, pen_text("stages[%u].forward", stage),
-                                              json_object_get(object, "forward"));
-    measured->cost[stage].send =
-        number_of(measured, pen_text("stages[%u].send", stage), json_object_get(object, "send"));
+      fail_at_place(measured, pen_text("stages[%u]", stage), "an object is wanted");
+    if (measured_count32(measured, pen_text("stages[%u].stage", stage),
+                         json_object_get(object, "stage")) != stage)
+      fail_at_place(measured, pen_text("stages[%u].stage", stage),
+                    "stages are listed in order, from 0");
+    measured->parameters[stage] = measured_count(measured, pen_text("stages[%u].parameters", stage),
+                                                 json_object_get(object, "parameters"));
+    measured->cost[stage].forward = measured_number(measured, pen_text("stages[%u].forward", stage),
+                                                    json_object_get(object, "forward"));
+    measured->cost[stage].send = measured_number(measured, pen_text("stages[%u].send", stage),
+                                                 json_object_get(object, "send"));
     read_backward(measured, object, stage, graph[stage]);
     const json_t *recomputes = json_object_get(object, "recomputes");
     if (!json_is_boolean(recomputes))
-      refuse(measured, pen_text("stages[%u].recomputes", stage), "true or false is wanted");
+      fail_at_place(measured, pen_text("stages[%u].recomputes", stage), "true or false is wanted");
     measured->recomputes[stage] = json_is_true(recomputes);
   }
 }
 
-static json_t *load(const char *path) {
+static json_t *load_json(const char *path) {
   FILE *file = fopen(path, "r");
   if (!file) pen_stop(PEN_EXIT_NO_INPUT, "penstock-gen: %s: %s", path, strerror(errno));
   json_error_t error;
@@ -140,22 +142,24 @@ static json_t *load(const char *path) {
 struct pen_measured *pen_measured_read(const char *path, const struct pen_partition *partition,
                                        struct pen_graph *const *graph) {
   struct pen_measured *measured = pen_new(1, sizeof *measured);
-  json_t *root = load(path);
+  json_t *root = load_json(path);
   measured->path = path;
   measured->stage_count = partition->stage_count;
   measured->cost = pen_new(partition->stage_count, sizeof *measured->cost);
   measured->parameters = pen_new(partition->stage_count, sizeof *measured->parameters);
   measured->recomputes = pen_new(partition->stage_count, sizeof *measured->recomputes);
   if (!json_is_object(root))
-    refuse(measured, "the file", "an object is wanted, as penstock-NAME train --measure writes it");
+    fail_at_place(measured, "the file",
+                  "an object is wanted, as penstock-NAME train --measure writes it");
   const char *unit = json_string_value(json_object_get(root, "unit"));
-  if (!unit || strcmp(unit, "ms") != 0) refuse(measured, "unit", "\"ms\" is wanted");
+  if (!unit || strcmp(unit, "ms") != 0) fail_at_place(measured, "unit", "\"ms\" is wanted");
   read_digest(measured, json_object_get(root, "model_digest"));
-  measured->microbatch = small_of(measured, "microbatch", json_object_get(root, "microbatch"));
-  measured->sequence = small_of(measured, "sequence", json_object_get(root, "sequence"));
-  measured->step = number_of(measured, "step", json_object_get(root, "step"));
+  measured->microbatch =
+      measured_count32(measured, "microbatch", json_object_get(root, "microbatch"));
+  measured->sequence = measured_count32(measured, "sequence", json_object_get(root, "sequence"));
+  measured->step = measured_number(measured, "step", json_object_get(root, "step"));
   const json_t *overlap = json_object_get(root, "overlap");
-  measured->overlap = overlap ? number_of(measured, "overlap", overlap) : -1;
+  measured->overlap = overlap ? measured_number(measured, "overlap", overlap) : -1;
   read_stages(measured, json_object_get(root, "stages"), partition, graph);
   json_decref(root);
   return measured;
@@ -163,23 +167,24 @@ struct pen_measured *pen_measured_read(const char *path, const struct pen_partit
 
 void pen_measured_check(const struct pen_measured *measured, const struct pen_plan *plan) {
   if (memcmp(measured->model_digest, plan->model_digest, PEN_DIGEST_BYTES) != 0)
-    refuse(measured, "model_digest", "was measured on another model than the plan's");
+    fail_at_place(measured, "model_digest", "was measured on another model than the plan's");
   if (measured->microbatch != plan->microbatch || measured->sequence != plan->sequence)
-    refuse(measured, "microbatch",
-           pen_text("%u sequences of %u were measured, the plan has %u of %u", measured->microbatch,
-                    measured->sequence, plan->microbatch, plan->sequence));
+    fail_at_place(
+        measured, "microbatch",
+        pen_text("%u sequences of %u were measured, the plan has %u of %u", measured->microbatch,
+                 measured->sequence, plan->microbatch, plan->sequence));
   uint64_t *parameters = pen_new(measured->stage_count, sizeof *parameters);
   for (uint32_t w = 0; w < plan->weight_count; w++)
     parameters[plan->weights[w].stage] += plan->weights[w].count;
   for (uint32_t stage = 0; stage < measured->stage_count; stage++) {
     if (measured->parameters[stage] != parameters[stage])
-      refuse(measured, pen_text("stages[%u].parameters", stage),
-             pen_text("%llu were measured, the plan's stage has %llu",
-                      (unsigned long long)measured->parameters[stage],
-                      (unsigned long long)parameters[stage]));
+      fail_at_place(measured, pen_text("stages[%u].parameters", stage),
+                    pen_text("%llu were measured, the plan's stage has %llu",
+                             (unsigned long long)measured->parameters[stage],
+                             (unsigned long long)parameters[stage]));
     if (plan->profiles[0].kind == PEN_TRAIN &&
         measured->recomputes[stage] != plan->profiles[0].stages[stage].recomputes)
-      refuse(measured, pen_text("stages[%u].recomputes", stage),
-             "memory.recompute was another when this was measured");
+      fail_at_place(measured, pen_text("stages[%u].recomputes", stage),
+                    "memory.recompute was another when this was measured");
   }
 }

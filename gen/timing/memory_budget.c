@@ -1,11 +1,10 @@
-/* memory_budget.c: what a rank may hold at once, and what each action adds to it.
+/* memory_budget.c: the memory limit of each rank, and what each action allocates.
  *
- * A stage and microbatch starts to hold memory when its F starts: what I needs and what W needs.
- * When I ends, only what W needs is left, plus what I adds to it; when W (or B) ends, nothing. A
- * rank holds the sum over its stages and microbatches, and the sum may not exceed the limit at any
- * time. The unit is that of pipeline.live_limit (one microbatch of one stage is
- * costs.live_backward, whatever the stage) or bytes (gen/search/budget_bytes.c). Source: the limits
- * of Qi et al. 2023, arXiv 2401.10241, section 3 (their dM_B, dM_W), stage by stage. */
+ * F of a stage and microbatch allocates what I and W read. After I, what W reads is left, with what
+ * I adds to it; after W (or B), nothing. A rank holds the sum over its stages and microbatches, and
+ * the sum never exceeds the limit. The unit is that of pipeline.live_limit (one microbatch of any
+ * stage is costs.live_backward) or bytes (gen/search/budget_bytes.c). Source: the limits of Qi et
+ * al. 2023, arXiv 2401.10241, section 3 (their dM_B, dM_W), for each stage. */
 #include "gen/timing/memory_budget.h"
 
 #include <math.h>
@@ -40,10 +39,8 @@ struct pen_budget *pen_budget_live(uint32_t rank_count, uint32_t stage_count, do
   return budget;
 }
 
-/* ---- does it fit ---- */
-
-/* Sums of the same reals in another order differ by rounding alone. */
-static bool within(double held, double limit) { return held <= limit + 1e-9 * fabs(limit); }
+/* The sum of the same numbers in another order may differ by rounding. */
+static bool is_within(double held, double limit) { return held <= limit + 1e-9 * fabs(limit); }
 
 bool pen_budget_holds(const struct pen_budget *budget, const struct pen_order *order) {
   for (uint32_t rank = 0; budget->limited && rank < order->rank_count; rank++) {
@@ -51,20 +48,19 @@ bool pen_budget_holds(const struct pen_budget *budget, const struct pen_order *o
     for (uint32_t i = 0; i < order->count[rank]; i++) {
       const struct pen_compute *action = &order->action[rank][i];
       const struct pen_hold *hold = &budget->hold[action->stage][pen_program_of(action->kind)];
-      double peak = hold->peak; /* a pair runs at once: both may be at their most, of one stage with
-                                   the same weights */
+      double peak = hold->peak; /* of a pair the sum, except that weights of one stage count once */
       if (action->overlaps && i + 1 < order->count[rank]) {
         peak += budget->hold[action[1].stage][pen_program_of(action[1].kind)].peak;
         if (action[1].stage == action->stage && budget->whole) peak -= budget->whole[action->stage];
       }
-      if (!within(held + peak, budget->limit[rank])) return false;
+      if (!is_within(held + peak, budget->limit[rank])) return false;
       held += hold->remains;
     }
   }
   return true;
 }
 
-/* What I and the W right after it add at their most. */
+/* The peak of I and W, run one after the other. */
 static double split_peak(const struct pen_hold *hold) {
   return fmax(hold[PEN_PROGRAM_I].peak, hold[PEN_PROGRAM_I].remains + hold[PEN_PROGRAM_W].peak);
 }
@@ -77,7 +73,7 @@ bool pen_budget_prefers_whole(const struct pen_budget *budget, uint32_t stage) {
 bool pen_budget_forces_whole(const struct pen_budget *budget, uint32_t rank, uint32_t stage) {
   const struct pen_hold *hold = budget->hold[stage];
   return budget->limited && !budget->estimated &&
-         !within(hold[PEN_PROGRAM_F].remains + split_peak(hold), budget->limit[rank]);
+         !is_within(hold[PEN_PROGRAM_F].remains + split_peak(hold), budget->limit[rank]);
 }
 
 double pen_budget_least(const struct pen_budget *budget, uint32_t stage) {

@@ -1,18 +1,14 @@
-/* simulate.c: when each compute action starts and ends under a cost model, and how far from the
- * best that is.
+/* simulate.c: discrete-event simulation of an order: when each action starts and ends.
  *
- * The ranks run their lists like players of one event loop: a heap holds the ranks whose next
- * action can start, keyed by its start time, then by rank. The least is taken, runs, and may free
- * the next action of its own rank and of at most two others. Starts never fall along the way, so
- * the order of taking is one global order by time, and a topological one even when costs are zero.
- * n actions on P ranks: O(n log P).
- *
- * How far from the best that is, bounds.c says; where rows of the exchange between replicas stand,
- * exchange.c.
+ * A heap contains the ranks whose next action can start, by start time, then by rank. The first is
+ * removed and its action run, which may make the next action of its own rank and of up to two
+ * others ready. Start times never decrease, so the order of removal is by time, and it is a
+ * topological order even if costs are zero. n actions on P ranks take O(n log P).
  */
 #include <math.h>
 #include <string.h>
 
+#include "gen/timing/cost.h"
 #include "gen/timing/lower_bound.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
@@ -23,9 +19,9 @@
 #include "runtime/plan/plan.h"
 
 struct rank_queue {
-  uint32_t next;  /* action to run */
-  double free_at; /* end of the one before */
-  double start;   /* of `next`, when the rank is in the heap */
+  uint32_t next;  /* the action to run */
+  double free_at; /* the end of the action before */
+  double start;   /* of `next`, while the rank is in the heap */
 };
 
 struct simulation {
@@ -33,22 +29,22 @@ struct simulation {
   const struct pen_partition *partition;
   const struct pen_training *training;
   const struct pen_stage_cost *cost;
-  const struct pen_collective_cost *exchange_cost; /* null: there are no rows of the exchange */
+  const struct pen_collective_cost *exchange_cost; /* NULL: no collectives */
   double overlap_cost;
   struct pen_timing *timing;
-  struct rank_queue *lane;
+  struct rank_queue *queue; /* [rank] */
   uint32_t *heap, heap_count;
-  bool *waiting;                      /* [rank] in the heap */
+  bool *waiting;                      /* [rank]: it is in the heap */
   double *forward_end, *backward_end; /* [stage][microbatch]; NaN: not yet */
-  bool *split_end;                    /* [stage][microbatch] its I has run */
+  bool *input_gradient_done;          /* [stage][microbatch]: its I has run */
   uint64_t turn;
 };
 
-static size_t cell(const struct simulation *run, uint32_t stage, uint32_t microbatch) {
+static size_t cell_of(const struct simulation *run, uint32_t stage, uint32_t microbatch) {
   return (size_t)stage * run->partition->microbatch_count + microbatch;
 }
 
-static double own_cost(const struct simulation *run, const struct pen_compute *action) {
+static double action_cost(const struct simulation *run, const struct pen_compute *action) {
   const struct pen_stage_cost *cost = run->cost;
   switch (action->kind) {
     case PEN_REDUCE_SCATTER: return run->exchange_cost[action->stage].reduce;
@@ -65,7 +61,7 @@ static double own_cost(const struct simulation *run, const struct pen_compute *a
 /* ---- heap of ranks by (start, rank) ---- */
 
 static bool before(const struct simulation *run, uint32_t a, uint32_t b) {
-  double start_a = run->lane[a].start, start_b = run->lane[b].start;
+  double start_a = run->queue[a].start, start_b = run->queue[b].start;
   return start_a != start_b ? start_a < start_b : a < b;
 }
 
@@ -90,26 +86,27 @@ static uint32_t pop(struct simulation *run) {
   return least;
 }
 
-/* ---- what an action waits for ---- */
+/* ---- running actions ---- */
 
-/* When the result of another stage is there for `rank`; NaN when it is not made yet. */
-static double arrival(const struct simulation *run, const double *end, uint32_t stage,
-                      uint32_t microbatch, uint32_t rank) {
-  double sent = end[cell(run, stage, microbatch)];
+/* When the result of another stage is available on `rank`; NaN: not yet known. */
+static double arrival_time(const struct simulation *run, const double *end, uint32_t stage,
+                           uint32_t microbatch, uint32_t rank) {
+  double sent = end[cell_of(run, stage, microbatch)];
   return run->partition->rank_of[stage] == rank ? sent : sent + run->cost[stage].send;
 }
 
-/* When everything an action needs is there; NaN when something is not made yet. */
-static double needs(const struct simulation *run, uint32_t rank, const struct pen_compute *action) {
+/* When all inputs of an action are available; NaN: not yet known. */
+static double ready_time(const struct simulation *run, uint32_t rank,
+                         const struct pen_compute *action) {
   uint32_t stage = action->stage, microbatch = action->microbatch;
-  size_t own = cell(run, stage, microbatch);
+  size_t own = cell_of(run, stage, microbatch);
   if (action->kind > PEN_W) return 0;
   if (action->kind == PEN_F)
-    return stage == 0 ? 0 : arrival(run, run->forward_end, stage - 1, microbatch, rank);
-  if (action->kind == PEN_W) return run->split_end[own] ? run->backward_end[own] : NAN;
+    return stage == 0 ? 0 : arrival_time(run, run->forward_end, stage - 1, microbatch, rank);
+  if (action->kind == PEN_W) return run->input_gradient_done[own] ? run->backward_end[own] : NAN;
   double forward = run->forward_end[own];
   if (stage + 1 == run->partition->stage_count) return forward;
-  double gradient = arrival(run, run->backward_end, stage + 1, microbatch, rank);
+  double gradient = arrival_time(run, run->backward_end, stage + 1, microbatch, rank);
   return isnan(forward) || isnan(gradient) ? NAN : fmax(forward, gradient);
 }
 
@@ -117,69 +114,72 @@ static bool is_pair(const struct simulation *run, uint32_t rank, uint32_t index)
   return run->order->action[rank][index].overlaps && index + 1 < run->order->count[rank];
 }
 
-/* Puts a rank into the heap if its next action can start. */
-static void wake(struct simulation *run, uint32_t rank) {
-  struct rank_queue *lane = &run->lane[rank];
-  if (run->waiting[rank] || lane->next == run->order->count[rank]) return;
-  const struct pen_compute *action = &run->order->action[rank][lane->next];
-  double ready = needs(run, rank, action);
-  if (!isnan(ready) && is_pair(run, rank, lane->next)) {
-    double second = needs(run, rank, action + 1);
+/* Adds a rank to the heap if its next action can start. */
+static void queue_if_ready(struct simulation *run, uint32_t rank) {
+  struct rank_queue *queue = &run->queue[rank];
+  if (run->waiting[rank] || queue->next == run->order->count[rank]) return;
+  const struct pen_compute *action = &run->order->action[rank][queue->next];
+  double ready = ready_time(run, rank, action);
+  if (!isnan(ready) && is_pair(run, rank, queue->next)) {
+    double second = ready_time(run, rank, action + 1);
     ready = isnan(second) ? NAN : fmax(ready, second);
   }
   if (isnan(ready)) return;
-  lane->start = fmax(ready, lane->free_at);
+  queue->start = fmax(ready, queue->free_at);
   run->waiting[rank] = true;
   push(run, rank);
 }
 
-/* Notes what an action made. Those who may wait for it: the neighbour's rank, and its own. */
-static void finish(struct simulation *run, uint32_t rank, uint32_t index, double start,
-                   double end) {
+static void record_times(struct simulation *run, uint32_t rank, uint32_t index, double start,
+                         double end) {
   const struct pen_compute *action = &run->order->action[rank][index];
-  size_t own = cell(run, action->stage, action->microbatch);
+  size_t own = cell_of(run, action->stage, action->microbatch);
   run->timing->start[rank][index] = start;
   run->timing->end[rank][index] = end;
   run->timing->turn[rank][index] = run->turn++;
   if (action->kind == PEN_F) run->forward_end[own] = end;
   if (action->kind == PEN_B || action->kind == PEN_I) run->backward_end[own] = end;
-  if (action->kind == PEN_I) run->split_end[own] = true;
+  if (action->kind == PEN_I) run->input_gradient_done[own] = true;
 }
 
-static void wake_after(struct simulation *run, uint32_t rank, const struct pen_compute *action) {
+/* Adds the ranks that may wait for an action: those of its neighbours, and its own. */
+static void queue_dependents(struct simulation *run, uint32_t rank,
+                             const struct pen_compute *action) {
   const uint32_t *rank_of = run->partition->rank_of;
   if (action->kind == PEN_F && action->stage + 1u < run->partition->stage_count)
-    wake(run, rank_of[action->stage + 1]);
+    queue_if_ready(run, rank_of[action->stage + 1]);
   if ((action->kind == PEN_B || action->kind == PEN_I) && action->stage > 0)
-    wake(run, rank_of[action->stage - 1]);
-  wake(run, rank);
+    queue_if_ready(run, rank_of[action->stage - 1]);
+  queue_if_ready(run, rank);
 }
 
 /* Runs the next action of a rank, or the next pair. */
-static void advance(struct simulation *run, uint32_t rank) {
-  struct rank_queue *lane = &run->lane[rank];
-  const struct pen_compute *action = &run->order->action[rank][lane->next];
-  bool pair = is_pair(run, rank, lane->next);
-  double lasts = own_cost(run, action);
-  if (pair) lasts = run->overlap_cost >= 0 ? run->overlap_cost : lasts + own_cost(run, action + 1);
-  double end = lane->start + lasts;
+static void run_next_action(struct simulation *run, uint32_t rank) {
+  struct rank_queue *queue = &run->queue[rank];
+  const struct pen_compute *action = &run->order->action[rank][queue->next];
+  bool pair = is_pair(run, rank, queue->next);
+  double lasts = action_cost(run, action);
+  if (pair)
+    lasts = run->overlap_cost >= 0 ? run->overlap_cost : lasts + action_cost(run, action + 1);
+  double end = queue->start + lasts;
   *(action->kind > PEN_W ? &run->timing->exchanging[rank] : &run->timing->busy[rank]) += lasts;
-  finish(run, rank, lane->next, lane->start, end);
-  if (pair) finish(run, rank, lane->next + 1, lane->start, end);
-  lane->next += pair ? 2 : 1;
-  lane->free_at = end;
+  record_times(run, rank, queue->next, queue->start, end);
+  if (pair) record_times(run, rank, queue->next + 1, queue->start, end);
+  queue->next += pair ? 2 : 1;
+  queue->free_at = end;
   run->waiting[rank] = false;
-  wake_after(run, rank, action);
-  if (pair) wake_after(run, rank, action + 1);
+  queue_dependents(run, rank, action);
+  if (pair) queue_dependents(run, rank, action + 1);
 }
 
-/* ---- the whole ---- */
+/* ---- the simulation ---- */
 
-static struct simulation begin(const struct pen_order *order, const struct pen_partition *partition,
-                               const struct pen_training *training,
-                               const struct pen_stage_cost *cost,
-                               const struct pen_collective_cost *exchange_cost,
-                               double overlap_cost) {
+static struct simulation start_simulation(const struct pen_order *order,
+                                          const struct pen_partition *partition,
+                                          const struct pen_training *training,
+                                          const struct pen_stage_cost *cost,
+                                          const struct pen_collective_cost *exchange_cost,
+                                          double overlap_cost) {
   uint32_t ranks = order->rank_count;
   size_t cells = (size_t)partition->stage_count * partition->microbatch_count;
   struct pen_timing *timing = pen_new(1, sizeof *timing);
@@ -196,12 +196,12 @@ static struct simulation begin(const struct pen_order *order, const struct pen_p
   timing->busy = pen_new(ranks, sizeof(double));
   timing->idle = pen_new(ranks, sizeof(double));
   timing->exchanging = pen_new(ranks, sizeof(double));
-  run.lane = pen_new(ranks, sizeof *run.lane);
+  run.queue = pen_new(ranks, sizeof *run.queue);
   run.heap = pen_new(ranks, sizeof *run.heap);
   run.waiting = pen_new(ranks, sizeof *run.waiting);
   run.forward_end = pen_new(cells, sizeof(double));
   run.backward_end = pen_new(cells, sizeof(double));
-  run.split_end = pen_new(cells, sizeof(bool));
+  run.input_gradient_done = pen_new(cells, sizeof(bool));
   for (size_t index = 0; index < cells; index++)
     run.forward_end[index] = run.backward_end[index] = NAN;
   for (uint32_t rank = 0; rank < ranks; rank++) {
@@ -216,17 +216,17 @@ static struct simulation begin(const struct pen_order *order, const struct pen_p
   return run;
 }
 
-/* The first and the last of a rank's actions that is no row of the exchange; false: there is none.
- */
-static bool ends_of(const struct pen_order *order, uint32_t rank, uint32_t *first, uint32_t *last) {
+/* The first and the last compute action of a rank; false: it has none. */
+static bool compute_range(const struct pen_order *order, uint32_t rank, uint32_t *first,
+                          uint32_t *last) {
   const struct pen_compute *action = order->action[rank];
   for (*last = order->count[rank]; *last > 0 && action[*last - 1].kind > PEN_W; (*last)--) continue;
   for (*first = 0; *first < *last && action[*first].kind > PEN_W; (*first)++) continue;
   return (*last)-- > 0;
 }
 
-/* Sums up a complete run. */
-static void conclude(struct simulation *run) {
+/* Sets the totals of a complete run. */
+static void total_times(struct simulation *run) {
   struct pen_timing *timing = run->timing;
   double begins = INFINITY, ends = -INFINITY,
          *after = pen_tied_weight_tail(run->partition, run->training, run->cost);
@@ -234,18 +234,18 @@ static void conclude(struct simulation *run) {
     uint32_t first, last;
     if (run->order->count[rank] == 0) continue;
     begins = fmin(begins, timing->start[rank][0]);
-    ends = fmax(ends, run->lane[rank].free_at + after[rank]);
-    if (ends_of(run->order, rank, &first, &last))
+    ends = fmax(ends, run->queue[rank].free_at + after[rank]);
+    if (compute_range(run->order, rank, &first, &last))
       timing->span = fmax(timing->span, timing->end[rank][last] - timing->start[rank][first]);
     timing->work = fmax(timing->work, timing->busy[rank]);
   }
   pen_free(after);
   timing->makespan = ends > begins ? ends - begins : 0;
   timing->bubble = timing->span > timing->work ? (timing->span - timing->work) / timing->span
-                                               : 0; /* below: by rounding */
+                                               : 0; /* less: by rounding */
   for (uint32_t rank = 0; rank < run->order->rank_count; rank++)
     timing->idle[rank] = fmax(0, timing->makespan - timing->busy[rank] -
-                                     timing->exchanging[rank]); /* below: by rounding */
+                                     timing->exchanging[rank]); /* below 0: by rounding */
 }
 
 struct pen_timing *pen_simulate_collectives(const struct pen_order *order,
@@ -254,15 +254,16 @@ struct pen_timing *pen_simulate_collectives(const struct pen_order *order,
                                             const struct pen_stage_cost *cost,
                                             const struct pen_collective_cost *exchange_cost,
                                             double overlap_cost) {
-  struct simulation run = begin(order, partition, training, cost, exchange_cost, overlap_cost);
-  for (uint32_t rank = 0; rank < order->rank_count; rank++) wake(&run, rank);
-  while (run.heap_count > 0) advance(&run, pop(&run));
+  struct simulation run =
+      start_simulation(order, partition, training, cost, exchange_cost, overlap_cost);
+  for (uint32_t rank = 0; rank < order->rank_count; rank++) queue_if_ready(&run, rank);
+  while (run.heap_count > 0) run_next_action(&run, pop(&run));
   struct pen_timing *timing = run.timing;
   timing->complete = true;
   for (uint32_t rank = 0; rank < order->rank_count; rank++)
-    if (run.lane[rank].next < order->count[rank]) timing->complete = false;
+    if (run.queue[rank].next < order->count[rank]) timing->complete = false;
   if (timing->complete)
-    conclude(&run);
+    total_times(&run);
   else
     timing->makespan = timing->span = timing->work = timing->bubble = timing->lower_bound =
         timing->gap = NAN;

@@ -1,7 +1,13 @@
-/* timing.h: simulates a step: when each action of an order starts and ends, and how close the step
- * is to a lower bound.
+/* timing.h: gen/timing gives each action of an order its start and end under a cost model.
  *
- * In: an order, a partition and the costs of stages. Out: a struct pen_timing.
+ * In: an order, the partition, and costs (from the topology or measured). Out: a struct pen_timing,
+ * the lower bounds that it is compared with, and its critical path. The parts:
+ *
+ *   cost.c, measured_cost.c, cost_model.c   what the actions of each stage cost
+ *   simulate.c                              runs an order
+ *   gradient_exchange.c, replica_step.c     adds the collectives of the replicas
+ *   lower_bound.c, memory_budget.c          what no order can beat, also under a memory limit
+ *   critical_path.c                         the actions that the length of the step depends on
  */
 #ifndef PEN_TIMING_H
 #define PEN_TIMING_H
@@ -13,58 +19,57 @@
 #include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 
-/* Seconds, or whatever unit the file's costs are in, of one action of one stage. */
+/* The cost of each action of one stage, in seconds or the unit of the topology's costs. */
 struct pen_stage_cost {
   double forward, backward_input, backward_weight;
-  double send;   /* from the end of the action to the message's arrival at the other rank */
-  double shared; /* what I and W both do when they are apart, and a fused B once; no more than
-                    backward_weight */
+  double send;   /* from the end of an action until its message arrives at another rank */
+  double shared; /* the work that I and W both do, and B once; at most backward_weight */
 };
 
-/* What a fused B costs. */
+/* The cost of B. */
 static inline double pen_backward_cost(const struct pen_stage_cost *cost) {
   return cost->backward_input + cost->backward_weight - cost->shared;
 }
 
 struct pen_collectives;
 struct pen_collective_cost;
+
+/* A simulated step. */
 struct pen_timing {
-  bool complete;         /* false: the order can never finish; times of unreached actions are NaN */
+  bool complete; /* false: the order deadlocks; the times of actions that cannot run are NaN */
   double **start, **end; /* [rank][compute action] */
-  uint64_t **turn;    /* [rank][compute action]: place in one global order in which everything could
-                         run one by one */
-  double makespan;    /* end of the step (pen_tied_weight_tail) - first start over all ranks */
-  double span;        /* greatest over ranks of last end - first start */
-  double work;        /* the busiest rank's */
-  double bubble;      /* (span-work)/span */
-  double lower_bound; /* no order of these actions on this placement has a smaller makespan */
-  double gap;         /* (makespan-lower_bound)/lower_bound */
-  double *busy, *idle; /* [rank]; busy with F, I, W and B; idle = makespan - busy - exchanging */
-  double *exchanging;  /* [rank]: in rows of the exchange between replicas; all 0 unless `whole` is
-                          there */
-  /* A step of replicas (step_timing.c): the rows of their exchange, and the same run with these
-   * among the actions. Null: none. */
+  uint64_t **turn; /* [rank][compute action]: place in one order in which all actions can run one at
+                      a time */
+  double makespan; /* from the first start to the end of the step (pen_tied_weight_tail()) */
+  double span;     /* the greatest over ranks of last end - first start */
+  double work;     /* of the busiest rank */
+  double bubble;   /* (span-work)/span */
+  double lower_bound;  /* no order of these actions on this placement has a smaller makespan */
+  double gap;          /* (makespan-lower_bound)/lower_bound */
+  double *busy, *idle; /* [rank]: busy with F, I, W and B; idle = makespan - busy - exchanging */
+  double *exchanging;  /* [rank]: time in collectives of the replicas; 0 if `whole` is NULL */
+  /* With replicas (replica_step.c): their collectives, the order with the collectives among the
+   * actions, and its timing. NULL: none. */
   const struct pen_collectives *exchange;
   const struct pen_order *whole_order;
   const struct pen_timing *whole;
-  double exposed; /* how much shorter the makespan would be without the exchange */
+  double exposed; /* how much longer the makespan is because of the collectives */
 };
 
-/* Runs each rank's list in order: an action starts when its rank is free and what it needs has come
- * (F of s: F of s-1; B, I of s: B or I of s+1, and the own F; W: the own I). What comes from
- * another rank comes `send` of the producing stage later. A pair a|b takes overlap (or, with
- * overlap_cost < 0, the sum) and both end together. */
+/* Runs the list of each rank in order. An action starts when its rank is free and its inputs are
+ * available (F of stage s: F of s-1; B or I of s: F of s, and B or I of s+1; W: its I). An input
+ * from another rank arrives `send` of the producing stage after the end of its action. A pair a|b
+ * takes overlap_cost, or the sum of both if that is below 0, and both end together. */
 struct pen_timing *pen_simulate(const struct pen_order *order,
                                 const struct pen_partition *partition,
                                 const struct pen_training *training,
                                 const struct pen_stage_cost *cost, double overlap_cost);
 
-/* [rank]: how many actions of an order that cannot finish can run. */
+/* [rank]: how many actions run before an incomplete timing stops. */
 uint32_t *pen_timing_done(const struct pen_timing *timing, const struct pen_order *order);
 
-/* The same but for the lower bound, of lists that hold rows of the exchange between replicas, too:
- * such a row starts when its rank is free. It finds its peers where it is itself, for all replicas
- * run alike. */
+/* pen_simulate() without the lower bound, of an order that may contain collectives. A collective
+ * starts when its rank is free: all replicas run alike, so its peers start it at the same time. */
 struct pen_timing *pen_simulate_collectives(const struct pen_order *order,
                                             const struct pen_partition *partition,
                                             const struct pen_training *training,
@@ -72,13 +77,8 @@ struct pen_timing *pen_simulate_collectives(const struct pen_order *order,
                                             const struct pen_collective_cost *exchange_cost,
                                             double overlap_cost);
 
-/* [rank]: from the end of its last action until a training step is over, whatever the others do. */
-double *pen_tied_weight_tail(const struct pen_partition *partition,
-                             const struct pen_training *training,
-                             const struct pen_stage_cost *cost);
-
-/* pen_simulate(), and with replicas the exchange between them: by whatever rule the step is
- * shortest; `given`: by LAST. */
+/* pen_simulate(), with the collectives of the replicas placed by the rule (gradient_exchange.h)
+ * that makes the shortest step; `given`: by PEN_COLLECTIVES_LAST. */
 struct pen_timing *pen_simulate_step(const struct pen_order *order,
                                      const struct pen_partition *partition,
                                      const struct pen_training *training,
