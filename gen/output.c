@@ -63,8 +63,7 @@ static void write_c(FILE *out, const struct pen_result *result,
 static void write_actions(FILE *out, const struct pen_result *result,
                           const struct pen_generator_options *options) {
   (void)options;
-  pen_actions_print(out, result->lowered->action, result->lowered->count,
-                    result->lowered->rank_count);
+  pen_actions_print(out, result->plan->profiles[0].ranks, result->plan->rank_count);
 }
 
 static void write_csv(FILE *out, const struct pen_result *result,
@@ -83,7 +82,6 @@ static struct pen_view view_of(FILE *out, const struct pen_result *result,
                            .order = timing->whole ? timing->whole_order : result->order,
                            .timing = timing->whole ? timing->whole : timing,
                            .cost = result->cost.stage,
-                           .lowered = result->lowered,
                            .unit = result->cost.unit,
                            .arrows = options->arrows,
                            .critical = options->critical,

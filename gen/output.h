@@ -10,7 +10,6 @@
 #include "gen/partition/partition.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
-#include "gen/lower/lower.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
 
@@ -25,7 +24,6 @@ struct pen_result {
   const struct pen_timing *timing;
   struct pen_graph *const *own;    /* [stage] graphs of the topology's own profile */
   const struct pen_search *search; /* null: the order is not searched for */
-  const struct pen_lowered *lowered;
   const struct pen_plan *plan;
   const struct pen_action_lists *refused; /* pen_output_deadlock(): there is no plan */
 };

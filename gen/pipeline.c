@@ -59,26 +59,29 @@ static const struct pen_order *compose(const struct pen_topology *topology,
 }
 
 /* `given`: the actions of --actions; null: the order decides. */
-static const struct pen_lowered *lower(const struct pen_action_lists *given,
-                                       const struct pen_order *order,
-                                       const struct pen_partition *partition,
-                                       const struct pen_training *training,
-                                       const struct pen_timing *timing, int kind) {
+static struct pen_lowered *lower(const struct pen_action_lists *given,
+                                 const struct pen_order *order,
+                                 const struct pen_partition *partition,
+                                 const struct pen_training *training,
+                                 const struct pen_timing *timing, int kind) {
   pen_pass("lower");
   if (given) return pen_lower_given(given->action, given->count, partition, training, kind);
   return kind == PEN_EVAL ? pen_lower_forward(order, partition, training)
                           : pen_lower(order, partition, training, timing, kind);
 }
 
-/* Ends the generator: an action of a file is wrong. Names the action by its place in the file. */
-static _Noreturn void fail_at_action(const char *path, struct pen_action *const *action,
+static bool is_at_action(const struct pen_problem *problem) {
+  return problem->rank != PEN_NONE && problem->action != PEN_NONE;
+}
+
+/* Ends the generator: an action of a file is wrong. Names the action by its place in the file.
+ * `actions`: those of the problem's rank; NULL: the problem is not at one action. */
+static _Noreturn void fail_at_action(const char *path, const struct pen_action *actions,
                                      const struct pen_problem *problem) {
-  if (problem->rank == PEN_NONE || problem->action == PEN_NONE)
-    pen_stop(PEN_EXIT_DATA, "%s: %s", path, problem->reason);
-  const struct pen_action *a = &action[problem->rank][problem->action];
+  if (!actions) pen_stop(PEN_EXIT_DATA, "%s: %s", path, problem->reason);
+  const struct pen_action *a = &actions[problem->action];
   uint32_t place = 0; /* the generator itself adds the waits and the end of the step */
-  for (uint32_t i = 0; i < problem->action; i++)
-    place += action[problem->rank][i].kind <= PEN_RECV_B;
+  for (uint32_t i = 0; i < problem->action; i++) place += actions[i].kind <= PEN_RECV_B;
   char text[32];
   pen_stop(PEN_EXIT_DATA, "%s: rank %u, action %u (%s): %s", path, problem->rank, place,
            pen_action_format(text, a->kind, a->stage, a->microbatch), problem->reason);
@@ -102,7 +105,8 @@ static struct pen_action_lists read_actions(const struct pen_generator_options *
                                          .profile_kind = kind};
   if (!pen_verify_actions(&lists, &problem)) {
     pen_output_deadlock(topology, partition, &lists, options);
-    fail_at_action(options->actions, action, &problem);
+    fail_at_action(options->actions, is_at_action(&problem) ? action[problem.rank] : NULL,
+                   &problem);
   }
   return lists;
 }
@@ -154,13 +158,15 @@ static const struct pen_plan *add_digest(const struct pen_plan *plan, const char
 
 /* The generator writes no plan that does not verify. */
 static void verify(const struct pen_plan *plan, const struct pen_topology *topology,
-                   const struct pen_lowered *lowered, const struct pen_generator_options *options) {
+                   const struct pen_generator_options *options) {
   struct pen_problem problem;
   if (pen_verify(plan, &problem)) return;
-  if (options->actions) fail_at_action(options->actions, lowered->action, &problem);
+  const struct pen_action *actions =
+      is_at_action(&problem) ? plan->profiles[0].ranks[problem.rank].actions : NULL;
+  if (options->actions) fail_at_action(options->actions, actions, &problem);
   char text[32] = "the plan";
-  if (problem.rank != PEN_NONE && problem.action != PEN_NONE && !topology->shapes_sequence.count) {
-    const struct pen_action *a = &lowered->action[problem.rank][problem.action];
+  if (actions && !topology->shapes_sequence.count) {
+    const struct pen_action *a = &actions[problem.action];
     pen_action_format(text, a->kind, a->stage, a->microbatch);
   }
   pen_stop(PEN_EXIT_INTERNAL,
@@ -171,8 +177,8 @@ static void verify(const struct pen_plan *plan, const struct pen_topology *topol
 static void write_output(const struct pen_result *result,
                          const struct pen_generator_options *options) {
   uint64_t actions = 0;
-  for (uint32_t rank = 0; rank < result->lowered->rank_count; rank++)
-    actions += result->lowered->count[rank];
+  for (uint32_t rank = 0; rank < result->plan->rank_count; rank++)
+    actions += result->plan->profiles[0].ranks[rank].action_count;
   if (!options->check) {
     pen_pass(options->print);
     pen_output(result, options);
@@ -242,7 +248,7 @@ void pen_pipeline(const struct pen_generator_options *options) {
   const struct pen_timing *timing =
       pen_cost_model_time(&cost, order, partition, training, kind, options->actions != NULL);
 
-  const struct pen_lowered *lowered =
+  struct pen_lowered *lowered =
       lower(options->actions ? &given : NULL, order, partition, training, timing, kind);
   bucket[0] = (struct pen_bucket){topology, partition, training, own, eval, lowered};
   const struct pen_profile_inputs profiles = pen_profiles_of(bucket, bucket_count);
@@ -257,7 +263,7 @@ void pen_pipeline(const struct pen_generator_options *options) {
   plan = add_digest(plan, options->name);
 
   pen_pass("verify");
-  verify(plan, topology, lowered, options);
+  verify(plan, topology, options);
 
   const struct pen_result result = {.topology = topology,
                                     .partition = partition,
@@ -268,7 +274,6 @@ void pen_pipeline(const struct pen_generator_options *options) {
                                     .timing = timing,
                                     .own = own,
                                     .search = search,
-                                    .lowered = lowered,
                                     .plan = plan};
   write_output(&result, options);
 }

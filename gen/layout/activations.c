@@ -1,6 +1,6 @@
 /* activations.c: activations and messages in one rank's arena, for one profile.
  *
- * What a rank needs beside what persists are rectangles (bytes x actions), packed together: the
+ * What a rank holds besides what persists is rectangles (bytes x actions), packed together: the
  * scratch of each action, and for each stage and microbatch the buffers that F keeps for I and W
  * and I for W, outputs until they are sent, and what two stages of one rank share. Receive slots
  * have their offsets already (receive_slots.c) and are below all else; the other rectangles may use
@@ -50,7 +50,7 @@ static uint32_t backward_action(const struct pen_stage_actions *actions) {
 
 /* ---- messages ---- */
 
-/* Is the message one of the schedule? Else it is of a tied matrix. */
+/* Whether a message is between neighbouring stages; else it is of a tied weight. */
 static bool between_neighbours(const struct pen_message *message) {
   return message->kind == PEN_SEND_F || message->kind == PEN_SEND_B;
 }
@@ -65,7 +65,7 @@ static uint32_t add_tied_grad_action(const struct pen_lowered *lowered, uint32_t
   uint32_t index = lowered->count[rank];
   while (index-- > 0)
     if (lowered->action[rank][index].kind == PEN_ADD_TIED_GRAD) return index;
-  pen_stop(70, "layout: rank %u receives a gradient that it does not add", rank);
+  pen_stop(PEN_EXIT_INTERNAL, "layout: rank %u receives a gradient that it does not add", rank);
 }
 
 struct pen_slot_assignment *pen_start_slots(struct pen_layout_state *l) {
@@ -91,7 +91,8 @@ struct pen_slot_assignment *pen_start_slots(struct pen_layout_state *l) {
                                            buffers->output_gradient_last);
     if (!forward && buffers->output_gradient_last == PEN_PROGRAM_F)
       last_reader[m] = backward_action(pen_stage_actions_of(
-          l, reader, message->microbatch)); /* no program reads it: all before is frozen */
+          l, reader,
+          message->microbatch)); /* no program reads it: all earlier weights are frozen */
     bytes[m] = message->bytes = graph->value[forward ? graph->input : graph->output_gradient].bytes;
   }
   return pen_slots_prepare(lowered, last_reader, bytes);
@@ -103,8 +104,7 @@ void pen_set_message_bases(struct pen_layout_state *l) {
     const struct pen_message *message = &lowered->message[m];
     if (!between_neighbours(message)) continue;
     int base = message->kind == PEN_SEND_F ? PEN_BASE_INPUT : PEN_BASE_OUTPUT_GRADIENT;
-    pen_places_of(l, reader_stage(message), message->microbatch)->base[base] =
-        message->target_offset;
+    *pen_place_of(l, reader_stage(message), message->microbatch, base) = message->target_offset;
   }
 }
 
@@ -128,7 +128,8 @@ static void add_buffer(struct pen_rank_packing *p, uint64_t bytes, uint32_t firs
 static uint32_t later(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
 /* The last action that uses an output (of F, or the gradient of the input): of its stage, of its
- * send, or of its reader on this rank. Sets the reader's name of it, if that is on this rank. */
+ * send, or of its reader on this rank. Sets `second` to the offset of the reader's buffer, if that
+ * is on this rank. */
 static uint32_t output_end(struct pen_layout_state *l, uint32_t stage, uint32_t microbatch,
                            bool backward, uint64_t **second) {
   const struct pen_stage_buffers *own = &l->buffers[stage];
@@ -143,8 +144,8 @@ static uint32_t output_end(struct pen_layout_state *l, uint32_t stage, uint32_t 
   struct pen_stage_actions *reader_actions = pen_stage_actions_of(l, reader, microbatch);
   last = later(last,
                backward ? backward_action(reader_actions) : reader_actions->program[PEN_PROGRAM_F]);
-  *second = &pen_places_of(l, reader, microbatch)
-                 ->base[backward ? PEN_BASE_OUTPUT_GRADIENT : PEN_BASE_INPUT];
+  *second =
+      pen_place_of(l, reader, microbatch, backward ? PEN_BASE_OUTPUT_GRADIENT : PEN_BASE_INPUT);
   return later(last, last_action(reader_actions,
                                  backward ? other->output_gradient_last : other->input_last));
 }
@@ -163,7 +164,7 @@ static void add_output(struct pen_layout_state *l, struct pen_rank_packing *p, u
   uint32_t last = output_end(l, stage, microbatch, backward, &second);
   add_buffer(p, own->bytes[base],
              early ? actions->program[PEN_PROGRAM_F] : backward_action(actions), last,
-             &pen_places_of(l, stage, microbatch)->base[base], second);
+             pen_place_of(l, stage, microbatch, base), second);
 }
 
 /* The scratch of each action; or, if they share it, the largest, for the whole step. */
@@ -184,7 +185,8 @@ static void add_scratch(struct pen_layout_state *l, struct pen_rank_packing *p, 
 }
 
 /* The whole weights of a stage, from each UNSHARD to its RESHARD. */
-static void add_unsharded(struct pen_layout_state *l, struct pen_rank_packing *p, uint32_t rank) {
+static void add_unsharded_buffers(struct pen_layout_state *l, struct pen_rank_packing *p,
+                                  uint32_t rank) {
   const struct pen_lowered *lowered = l->lowered;
   if (l->partition->sharding != PEN_SHARD_WEIGHTS) return;
   if (!l->unsharded[rank])
@@ -203,19 +205,20 @@ static void add_stage_buffers(struct pen_layout_state *l, struct pen_rank_packin
                               uint32_t stage, uint32_t microbatch) {
   const struct pen_stage_buffers *buffers = &l->buffers[stage];
   const struct pen_stage_actions *actions = pen_stage_actions_of(l, stage, microbatch);
-  uint64_t *base = pen_places_of(l, stage, microbatch)->base;
   add_output(l, p, stage, microbatch, false);
   if (l->input->kind != PEN_TRAIN) return;
   add_output(l, p, stage, microbatch, true);
   uint32_t forward = actions->program[PEN_PROGRAM_F];
   add_buffer(p, buffers->bytes[PEN_BASE_SAVED_I], forward, last_action(actions, PEN_PROGRAM_I),
-             &base[PEN_BASE_SAVED_I], NULL);
+             pen_place_of(l, stage, microbatch, PEN_BASE_SAVED_I), NULL);
   for (uint32_t piece = 0; piece < PEN_PIECES; piece++)
     add_buffer(p, buffers->bytes[pen_piece_base(piece)], forward,
-               last_action(actions, PEN_PROGRAM_W), &base[pen_piece_base(piece)], NULL);
+               last_action(actions, PEN_PROGRAM_W),
+               pen_place_of(l, stage, microbatch, pen_piece_base(piece)), NULL);
   if (actions->program[PEN_PROGRAM_B] == NO_ACTION)
     add_buffer(p, buffers->bytes[PEN_BASE_KEPT_W], actions->program[PEN_PROGRAM_I],
-               actions->program[PEN_PROGRAM_W], &base[PEN_BASE_KEPT_W], NULL);
+               actions->program[PEN_PROGRAM_W], pen_place_of(l, stage, microbatch, PEN_BASE_KEPT_W),
+               NULL);
 }
 
 int64_t pen_live_bytes(const struct pen_layout_state *l, uint32_t rank) {
@@ -286,7 +289,7 @@ static void start_packing(struct pen_layout_state *l, struct pen_slot_assignment
   pen_free(p->region.message);
 }
 
-/* Hands the offsets to what the rectangles are of. */
+/* Copies the offsets of the rectangles to their buffers. */
 static void set_targets(struct pen_layout_state *l, struct pen_rank_packing *p, bool shared) {
   for (size_t i = p->fixed; i < p->count; i++) {
     *p->target[i] = p->rectangle[i].offset;
@@ -303,7 +306,7 @@ uint64_t pen_pack_rank(struct pen_layout_state *l, struct pen_slot_assignment *s
                        const struct pen_strategy *strategy, uint64_t limit, uint64_t goal) {
   start_packing(l, slots, p, rank, strategy->spare);
   add_scratch(l, p, strategy->shares_scratch);
-  add_unsharded(l, p, rank);
+  add_unsharded_buffers(l, p, rank);
   for (uint32_t i = 0; i < l->partition->stages_per_rank; i++)
     for (uint32_t m = 0; m < l->partition->microbatch_count; m++)
       add_stage_buffers(l, p, pen_stage_at(l, rank, i), m);

@@ -18,18 +18,13 @@ struct pen_stage_actions {
   uint32_t send_f, send_b, recv_f, recv_b;
 };
 
-/* Offsets of the buffers of one stage and microbatch, by base: see pen_arena_offset(). */
-struct pen_stage_places {
-  uint64_t base[PEN_BASES];
-};
-
 /* One profile while it is laid out. */
 struct pen_layout_state {
   const struct pen_layout_state *before; /* the profile laid out before; NULL: none */
   const struct pen_topology *topology;
   const struct pen_partition *partition;
   const struct pen_profile_input *input;
-  struct pen_lowered *lowered; /* a copy of the input's, which the layout completes */
+  struct pen_lowered *lowered; /* taken over from the input; the layout completes it */
   struct pen_plan *plan;
   struct pen_weight *weights;              /* the plan's, writable */
   struct pen_tie *tie;                     /* the plan's, writable; NULL: none */
@@ -38,13 +33,14 @@ struct pen_layout_state {
   struct pen_stage_buffers *buffers;       /* [stage] */
   uint32_t *stages;                        /* pen_partition_stages() */
   struct pen_stage_actions *stage_actions; /* [stage * microbatches + microbatch] */
-  struct pen_stage_places *places;         /* the same */
-  bool runs[PEN_PROGRAMS];                 /* whether any action runs such a program */
-  uint64_t *receive_bytes;                 /* [rank] */
-  uint32_t *slot_count;                    /* [rank] */
-  uint64_t *activation_bytes;              /* [rank] */
-  int64_t *live_bytes;                     /* [rank]: activations and messages alone */
-  /* Offsets as in struct pen_stage_places. */
+  uint64_t *places;     /* [stage * microbatches + microbatch][place_count]: see pen_place_of() */
+  uint32_t place_count; /* from base INPUT on: to OUTPUT; in training to SAVED_W_7 */
+  bool runs[PEN_PROGRAMS];    /* whether any action runs such a program */
+  uint64_t *receive_bytes;    /* [rank] */
+  uint32_t *slot_count;       /* [rank] */
+  uint64_t *activation_bytes; /* [rank] */
+  int64_t *live_bytes;        /* [rank]: activations and messages alone */
+  /* Offsets as in `places`. */
   uint64_t **scratch;       /* [rank][action]; [rank] is NULL if all share one */
   uint64_t *shared_scratch; /* [rank] */
   uint64_t **unsharded;     /* [rank][UNSHARD action]; [rank] is NULL without sharded weights */
@@ -56,9 +52,11 @@ static inline struct pen_stage_actions *pen_stage_actions_of(const struct pen_la
   return &l->stage_actions[(size_t)stage * l->partition->microbatch_count + microbatch];
 }
 
-static inline struct pen_stage_places *pen_places_of(const struct pen_layout_state *l,
-                                                     uint32_t stage, uint32_t microbatch) {
-  return &l->places[(size_t)stage * l->partition->microbatch_count + microbatch];
+/* The offset of a buffer of one stage and microbatch, as pen_arena_offset() takes it. */
+static inline uint64_t *pen_place_of(const struct pen_layout_state *l, uint32_t stage,
+                                     uint32_t microbatch, int base) {
+  size_t row = (size_t)stage * l->partition->microbatch_count + microbatch;
+  return &l->places[row * l->place_count + (uint32_t)(base - PEN_BASE_INPUT)];
 }
 
 static inline uint32_t pen_stage_at(const struct pen_layout_state *l, uint32_t rank,

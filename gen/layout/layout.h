@@ -18,7 +18,8 @@
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
 
-/* Returns the plan, without its digest; profile[0] is that of training, if there is one. */
+/* Returns the plan, without its digest; profile[0] is that of training, if there is one. Takes over
+ * profile[].lowered: the plan keeps the actions, messages and channels, and leaves it empty. */
 struct pen_plan *pen_layout(const struct pen_topology *topology,
                             const struct pen_partition *partition,
                             const struct pen_profile_input *profile, size_t profile_count);

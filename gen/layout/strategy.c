@@ -6,9 +6,9 @@
  * with scratch for each action, with SAVED_W split, with fewer slots, until the arena is at most
  * one part in FIRST_FIT above what is live. If the least of these is more than one part in NEAR
  * above, orders of the rectangles are searched, longer if it is then still one part in FAR above,
- * and longest if one in TOO_FAR: but only on ranks whose F keeps values, since elsewhere the cause
- * is buffers that last whole actions, which no search removes. memory.extra_receive_buffers fixes
- * the number of slots; their bytes are then allowed for. */
+ * and longest if one in TOO_FAR: but only on ranks whose F keeps values, since on others the
+ * cause is buffers that last whole actions, which no search removes. memory.extra_receive_buffers
+ * fixes the number of slots; their bytes then count as live. */
 #include "gen/layout/strategy.h"
 
 #include "gen/base/arena.h"
@@ -105,7 +105,7 @@ static void split_rank(struct pen_layout_state *l, struct templates *t, uint32_t
 
 /* ---- bytes of one rank ---- */
 
-static uint64_t resident_bytes(const struct pen_layout_state *l, uint32_t rank) {
+static uint64_t rank_resident_bytes(const struct pen_layout_state *l, uint32_t rank) {
   uint64_t bytes = 0;
   for (uint32_t i = 0; i < l->partition->stages_per_rank; i++) {
     uint32_t stage = pen_stage_at(l, rank, i);
@@ -135,7 +135,7 @@ static uint64_t most_live(const struct pen_layout_state *l, uint32_t rank) {
   return (uint64_t)most;
 }
 
-/* What the slots that a topology asks for take beyond the least. */
+/* The bytes of the receive slots of the topology beyond the least. */
 static uint64_t spare_bytes(struct pen_slot_assignment *slots, uint32_t rank, uint32_t spare) {
   struct pen_receive_region least = pen_slots_place(slots, rank, 0),
                             region = pen_slots_place(slots, rank, spare);
@@ -153,8 +153,8 @@ struct trials {
   struct templates *templates;
   struct pen_rank_packing *packing;
   uint32_t rank;
-  uint32_t least_spare; /* slots beyond the least that must be */
-  uint64_t goal;        /* a packing need not be smaller */
+  uint32_t least_spare; /* the least `spare` that is allowed */
+  uint64_t goal;        /* a packing of at most so many bytes is good enough */
   uint64_t first_fit_stop, near_stop, far_stop, too_far_stop;
   uint64_t least;
   struct pen_strategy best, last; /* that of `least`; that of the latest packing */
@@ -239,10 +239,9 @@ static void place_rank(struct pen_layout_state *l, struct pen_slot_assignment *s
        shares_scratch = !has_overlaps(l->lowered, rank);
   uint32_t spare = fixed ? (uint32_t)topology->memory_extra_receive_buffers : SPARE_MAX;
   l->live_bytes[rank] = pen_live_bytes(l, rank);
-  uint64_t live = most_live(l, rank), arena = live + resident_bytes(l, rank),
+  uint64_t live = most_live(l, rank), arena = live + rank_resident_bytes(l, rank),
            wanted = live + (fixed ? spare_bytes(slots, rank, spare) : 0);
-  uint64_t before =
-      bytes_with(l, rank, 0, 0); /* to be smaller than the profiles before is no use */
+  uint64_t before = bytes_with(l, rank, 0, 0); /* less than the profiles before has no advantage */
   struct trials t = {.l = l,
                      .slots = slots,
                      .templates = templates,
@@ -271,8 +270,10 @@ void pen_place_activations(struct pen_layout_state *l) {
   l->stages = pen_partition_stages(l->partition);
   l->unsharded = pen_new(ranks, sizeof *l->unsharded);
   for (uint32_t r = 0; r < ranks; r++) split_rank(l, &templates, r, PEN_SPLIT_NONE);
+  l->place_count =
+      (l->input->kind == PEN_TRAIN ? PEN_BASE_UNSHARDED : PEN_BASE_OUTPUT + 1) - PEN_BASE_INPUT;
   l->places = pen_new((size_t)l->partition->stage_count * l->partition->microbatch_count,
-                      sizeof *l->places);
+                      l->place_count * sizeof *l->places);
   struct pen_slot_assignment *slots = pen_start_slots(l);
   struct pen_rank_packing packing = {0};
   for (uint32_t r = 0; r < ranks; r++) place_rank(l, slots, &templates, &packing, r);

@@ -19,7 +19,7 @@ struct rank_tables {
   struct pen_frame *frame;
   size_t tensor_count, tensor_capacity, op_count, op_capacity, program_count, program_capacity,
       frame_count, frame_capacity;
-  bool (*runs)[PEN_PROGRAMS];              /* [stage]: which of them its rows run */
+  bool (*runs)[PEN_PROGRAMS];              /* [stage]: which of them its actions run */
   uint32_t (*program_index)[PEN_PROGRAMS]; /* [stage] */
   uint32_t *frame_slot;                    /* hash table of frames */
   size_t frame_slots;
@@ -41,7 +41,7 @@ static uint64_t persistent_offset(const struct pen_layout_state *l, const struct
   return value->dtype == PEN_BF16 ? weight->bf16_offset : weight->value_offset;
 }
 
-/* Whether programs may not read a value: replicas keep shards of it, and programs read its copy. */
+/* Whether a value is sharded, so that programs read a copy instead. */
 static bool is_shard_alone(const struct pen_layout_state *l, const struct pen_graph *graph,
                            const struct pen_value *value) {
   bool own =
@@ -137,7 +137,7 @@ static void add_programs(struct pen_layout_state *l, struct rank_tables *t,
   }
 }
 
-/* The index of a frame among those of the rank, which are distinct. */
+/* The index of a frame among the distinct frames of the rank. */
 static uint32_t frame_index(struct rank_tables *t, const struct pen_frame *frame) {
   if (2 * (t->frame_count + 1) > t->frame_slots) {
     pen_free(t->frame_slot);
@@ -164,18 +164,18 @@ static uint32_t frame_index(struct rank_tables *t, const struct pen_frame *frame
 /* The bases of one compute action. */
 static struct pen_frame frame_of(const struct pen_layout_state *l, uint32_t rank,
                                  const struct pen_action *a, uint32_t index, uint64_t unsharded) {
-  const struct pen_stage_places *places = pen_places_of(l, a->stage, a->microbatch);
+  const uint64_t *place = pen_place_of(l, a->stage, a->microbatch, PEN_BASE_INPUT);
   struct pen_frame frame = {{0}};
   if (l->buffers[a->stage].bytes[PEN_BASE_UNSHARDED]) frame.base[PEN_BASE_UNSHARDED] = unsharded;
-  for (int b = PEN_BASE_INPUT; b < PEN_BASE_UNSHARDED; b++)
-    if (l->buffers[a->stage].bytes[b]) frame.base[b] = pen_arena_offset(l, rank, places->base[b]);
+  for (uint32_t i = 0; i < l->place_count; i++)
+    if (l->buffers[a->stage].bytes[PEN_BASE_INPUT + i])
+      frame.base[PEN_BASE_INPUT + i] = pen_arena_offset(l, rank, place[i]);
   frame.base[PEN_BASE_SCRATCH] = pen_arena_offset(l, rank, pen_scratch_of(l, rank, index));
   uint32_t stage = a->stage;
-  if (stage && !pen_same_rank(l, stage, stage - 1))
-    frame.base[PEN_BASE_INPUT] = places->base[PEN_BASE_INPUT];
+  if (stage && !pen_same_rank(l, stage, stage - 1)) frame.base[PEN_BASE_INPUT] = place[0];
   if (stage + 1 < l->partition->stage_count && !pen_same_rank(l, stage, stage + 1) &&
       l->input->kind == PEN_TRAIN)
-    frame.base[PEN_BASE_OUTPUT_GRADIENT] = places->base[PEN_BASE_OUTPUT_GRADIENT];
+    frame.base[PEN_BASE_OUTPUT_GRADIENT] = place[PEN_BASE_OUTPUT_GRADIENT - PEN_BASE_INPUT];
   if (stage + 1 == l->partition->stage_count)
     frame.base[PEN_BASE_LOSS] = l->plan->loss_offset + (uint64_t)a->microbatch * sizeof(double);
   return frame;
@@ -242,7 +242,7 @@ static void fill_rank(struct pen_layout_state *l, struct pen_rank_program *out, 
                                    start_count};
 }
 
-/* Sets the offsets of a tied matrix's message; false: it is none. */
+/* Sets the offsets of a message of a tied weight; false: it is no such message. */
 static bool place_tied(struct pen_layout_state *l, struct pen_message *message) {
   if (message->kind == PEN_SEND_G) {
     message->source_offset = l->tie->gradient_offset; /* its target is a receive slot */
@@ -263,7 +263,7 @@ static void place_sources(struct pen_layout_state *l) {
     int base = message->kind == PEN_SEND_F ? PEN_BASE_OUTPUT : PEN_BASE_INPUT_GRADIENT;
     message->source_offset =
         pen_arena_offset(l, l->partition->rank_of[message->stage],
-                         pen_places_of(l, message->stage, message->microbatch)->base[base]);
+                         *pen_place_of(l, message->stage, message->microbatch, base));
   }
 }
 

@@ -1,15 +1,15 @@
 /* profiles.c: lists the profiles of a plan, and lowers those of eval and generation.
  *
- * The command generate runs one window of one sequence through the stages, forward only. A text
- * grows by one token a step, and the cost of a step depends on the length of its window. The logits
- * of a causal model do not depend on later tokens, and positions count from the first token of the
- * window, so every window that holds the whole text gives the same result. Hence there are windows
- * of several lengths: model.sequence, which slides over a longer text, and each a quarter of the
- * one before, down to the last that has at least WINDOW_MIN tokens. A quarter and not half, because
- * each profile costs time in layout and verification.
+ * The command generate runs one sequence through the stages, forward only. The text grows by one
+ * token a step, and the cost of a step depends on the length of the sequence. The logits of a
+ * causal model do not depend on later tokens, and positions count from the first token, so every
+ * length that contains the whole text gives the same result. Hence there are profiles of several
+ * lengths: model.sequence, which also serves the end of a longer text, and each a quarter of the
+ * one before, down to the last with at least LENGTH_MIN tokens. A quarter and not half, since each
+ * profile takes time in layout and verification.
  *
  * A step of generation has one microbatch of one sequence, because the next token needs the
- * previous one. Its actions are those of eval, over the same weights in the same arena. */
+ * previous one. Its actions are those of eval, with the same weights in the same arena. */
 #include "gen/model/model.h"
 #include "gen/lower/profiles.h"
 
@@ -21,14 +21,14 @@
 #include "gen/schedule/schedule.h"
 #include "gen/topology/shapes.h"
 
-enum { WINDOW_MIN = 64, WINDOW_COUNT_MAX = 32 };
+enum { LENGTH_MIN = 64, LENGTHS_MAX = 32 };
 
 static size_t add_bucket(struct pen_profile_input *profile, const struct pen_bucket *bucket,
                          const char *suffix) {
   const struct pen_partition *partition = bucket->partition;
   bool trains = bucket->topology->trains;
   size_t count = 0;
-  const struct pen_lowered *forward = bucket->lowered;
+  struct pen_lowered *forward = bucket->lowered;
   if (trains) {
     profile[count++] = (struct pen_profile_input){pen_text("train%s", suffix),
                                                   PEN_TRAIN,
@@ -65,7 +65,7 @@ static struct pen_profile_input generation_profile(const struct pen_bucket *buck
 }
 
 struct pen_profile_inputs pen_profiles_of(const struct pen_bucket *bucket, size_t bucket_count) {
-  struct pen_profile_input *profile = pen_new(2 * bucket_count + WINDOW_COUNT_MAX, sizeof *profile);
+  struct pen_profile_input *profile = pen_new(2 * bucket_count + LENGTHS_MAX, sizeof *profile);
   size_t count = 0;
   pen_pass("lower eval");
   for (size_t i = 0; i < bucket_count; i++) {
@@ -79,7 +79,7 @@ struct pen_profile_inputs pen_profiles_of(const struct pen_bucket *bucket, size_
     do {
       profile[count++] = generation_profile(bucket, sequence);
       sequence /= 4;
-    } while (sequence >= WINDOW_MIN);
+    } while (sequence >= LENGTH_MIN);
   }
   return (struct pen_profile_inputs){profile, count};
 }

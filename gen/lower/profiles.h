@@ -17,14 +17,14 @@ struct pen_bucket {
   const struct pen_training *training;
   struct pen_graph *const *own;  /* [stage] the graphs of the step: training ones if it trains */
   struct pen_graph *const *eval; /* [stage] the graphs of eval: the same if it does not train */
-  const struct pen_lowered *lowered; /* the step */
+  struct pen_lowered *lowered;   /* the step; a profile gets it */
 };
 
 /* One profile before layout. */
 struct pen_profile_input {
   const char *name;
-  int kind; /* enum pen_profile_kind */
-  const struct pen_lowered *lowered;
+  int kind;                       /* enum pen_profile_kind */
+  struct pen_lowered *lowered;    /* pen_layout() takes it over */
   struct pen_graph *const *graph; /* [stage] */
   const struct pen_topology *topology;
   const struct pen_partition *partition;

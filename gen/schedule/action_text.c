@@ -31,13 +31,12 @@ const char *pen_action_format(char text[32], int kind, uint32_t stage, uint32_t 
   return text;
 }
 
-void pen_actions_print(FILE *file, struct pen_action *const *action, const uint32_t *count,
-                       uint32_t rank_count) {
+void pen_actions_print(FILE *file, const struct pen_rank_program *ranks, uint32_t rank_count) {
   char text[32];
   for (uint32_t rank = 0; rank < rank_count; rank++) {
     fprintf(file, "%u:", rank);
-    for (uint32_t index = 0; index < count[rank]; index++) {
-      const struct pen_action *a = &action[rank][index];
+    for (uint32_t index = 0; index < ranks[rank].action_count; index++) {
+      const struct pen_action *a = &ranks[rank].actions[index];
       bool second = index > 0 && a[-1].overlaps;
       if (kinds[a->kind].printed)
         fprintf(file, "%c%s", second ? '|' : ' ',

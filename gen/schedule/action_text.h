@@ -18,8 +18,7 @@ void pen_actions_read(const char *path, const struct pen_partition *partition,
 
 /* Writes one line a rank: the actions of the kinds that actions.def marks as printed.
  * pen_actions_read() reads it. */
-void pen_actions_print(FILE *file, struct pen_action *const *action, const uint32_t *count,
-                       uint32_t rank_count);
+void pen_actions_print(FILE *file, const struct pen_rank_program *ranks, uint32_t rank_count);
 
 /* Writes an action as in `6RECV_F3` into text[32]; returns text. */
 const char *pen_action_format(char text[32], int kind, uint32_t stage, uint32_t microbatch);

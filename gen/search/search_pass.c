@@ -31,7 +31,7 @@ static const struct pen_plan *lay_out_order(const struct pen_search_input *input
   const struct pen_timing *timing =
       pen_cost_model_time(input->cost, order, result->partition, input->training, PEN_TRAIN, false);
   pen_pass("lower");
-  const struct pen_lowered *lowered =
+  struct pen_lowered *lowered =
       pen_lower(order, result->partition, input->training, timing, PEN_TRAIN);
   const struct pen_bucket bucket = {result->topology, result->partition, input->training,
                                     input->own,       input->eval,       lowered};

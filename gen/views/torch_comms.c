@@ -2,21 +2,26 @@
  * torch.distributed.pipelining (format compute_comms of its _PipelineScheduleRuntime): a CSV with a
  * line a rank, in order.
  *
- * What PyTorch's runtime needs besides computation, sends and receives, and where its own lowering
- * puts it: sWAIT_SEND_Fm       directly after the backward of s and m: the activation was sent by
- * then sWAIT_SEND_Bm       at the end of the step, in the order of the sends sREDUCE_GRAD,
- * sWAIT_REDUCE_GRAD   after the last backward of s (B, or W) sUNSHARD            where the plan has
- * it, if weights are sharded sRESHARD            where the plan has it, or after each later W of s
- * before the next UNSHARD: our W seldom reads weights, PyTorch's needs them unsharded The plan's
- * waits for messages have no counterpart: PyTorch waits for a receive where it is used. A pair a|b
- * is (a;b)OVERLAP_F_B. */
+ * What PyTorch's runtime needs besides computation, sends and receives is where its own lowering
+ * puts it:
+ *
+ *   sWAIT_SEND_Fm                     directly after the backward of s and m: the activation was
+ *                                     sent by then
+ *   sWAIT_SEND_Bm                     at the end of the step, in the order of the sends
+ *   sREDUCE_GRAD, sWAIT_REDUCE_GRAD   after the last backward of s (B, or W)
+ *   sUNSHARD                          where the plan has it, if weights are sharded
+ *   sRESHARD                          where the plan has it, or after each later W of s before
+ *                                     the next UNSHARD: our W seldom reads weights, PyTorch's
+ *                                     needs them unsharded
+ *
+ * The plan's waits for messages have no counterpart: PyTorch waits for a receive where it is used.
+ * A pair a|b is (a;b)OVERLAP_F_B. */
 #include <stdio.h>
 
 #include "gen/schedule/action_text.h"
 #include "gen/views/views.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
-#include "gen/lower/lower.h"
 #include "runtime/plan/plan.h"
 
 struct comms_writer {
@@ -59,11 +64,10 @@ static void write_dependents(struct comms_writer *writer, int kind, uint32_t sta
 }
 
 /* The last action for which PyTorch needs the weights that a RESHARD frees. */
-static uint32_t last_with_weights(const struct pen_lowered *lowered, uint32_t rank,
-                                  uint32_t index) {
-  const struct pen_action *action = lowered->action[rank];
+static uint32_t last_with_weights(const struct pen_rank_program *rank, uint32_t index) {
+  const struct pen_action *action = rank->actions;
   uint32_t last = index;
-  for (uint32_t later = index + 1; later < lowered->count[rank]; later++) {
+  for (uint32_t later = index + 1; later < rank->action_count; later++) {
     if (action[later].stage != action[index].stage) continue;
     if (action[later].kind == PEN_UNSHARD) break;
     if (action[later].kind == PEN_W) last = later;
@@ -88,15 +92,14 @@ static void write_pair(struct comms_writer *writer, const struct pen_action *pai
     write_dependents(writer, pair[half].kind, pair[half].stage, pair[half].microbatch);
 }
 
-static void write_rank(struct comms_writer *writer, uint32_t rank) {
-  const struct pen_lowered *lowered = writer->view->lowered;
+static void write_comms_line(struct comms_writer *writer, const struct pen_rank_program *rank) {
   char text[32];
   writer->separator = "";
-  for (uint32_t index = 0; index < lowered->count[rank]; index++) {
-    const struct pen_action *action = &lowered->action[rank][index];
+  for (uint32_t index = 0; index < rank->action_count; index++) {
+    const struct pen_action *action = &rank->actions[index];
     if (action->kind == PEN_UNSHARD) write_word(writer, pen_text("%uUNSHARD", action->stage));
     if (action->kind == PEN_RESHARD) {
-      writer->reshard[action->stage] = last_with_weights(lowered, rank, index);
+      writer->reshard[action->stage] = last_with_weights(rank, index);
       write_reshard(writer, action->stage, index);
     }
     if (action->kind > PEN_RECV_B) continue; /* waits, and the end of the step */
@@ -111,8 +114,8 @@ static void write_rank(struct comms_writer *writer, uint32_t rank) {
       write_dependents(writer, action->kind, action->stage, action->microbatch);
     write_reshard(writer, action->stage, index);
   }
-  for (uint32_t index = 0; index < lowered->count[rank]; index++) {
-    const struct pen_action *action = &lowered->action[rank][index];
+  for (uint32_t index = 0; index < rank->action_count; index++) {
+    const struct pen_action *action = &rank->actions[index];
     if (action->kind == PEN_SEND_B ||
         (action->kind == PEN_SEND_F && writer->backwards[action->stage] == 0))
       write_action(writer, action->kind == PEN_SEND_F ? "WAIT_SEND_F" : "WAIT_SEND_B",
@@ -127,5 +130,6 @@ void pen_torch_comms(FILE *out, const struct pen_view *view) {
                                 .view = view,
                                 .backwards = pen_new(stages, sizeof(uint32_t)),
                                 .reshard = pen_new(stages, sizeof(uint32_t))};
-  for (uint32_t rank = 0; rank < view->order->rank_count; rank++) write_rank(&writer, rank);
+  for (uint32_t rank = 0; rank < view->plan->rank_count; rank++)
+    write_comms_line(&writer, &view->plan->profiles[0].ranks[rank]);
 }

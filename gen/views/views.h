@@ -17,7 +17,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "gen/lower/lower.h"
 #include "gen/partition/partition.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
@@ -31,7 +30,6 @@ struct pen_view {
   const struct pen_order *order;
   const struct pen_timing *timing; /* complete */
   const struct pen_stage_cost *cost;
-  const struct pen_lowered *lowered;
   const char *unit;      /* of the costs: "in Gflop" */
   bool arrows, critical; /* svg: draw the messages, mark the critical path */
   int columns;           /* text, memory: width of a line */

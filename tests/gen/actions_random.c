@@ -32,10 +32,10 @@ static struct words words_of(const struct whole *w) {
   struct words words = {w->partition, pen_new(ranks, sizeof *words.word),
                         pen_new(ranks, sizeof *words.count)};
   for (uint32_t rank = 0; rank < ranks; rank++) {
-    words.word[rank] =
-        pen_new(w->lowered->count[rank] + 8, sizeof **words.word); /* some may be added */
-    for (uint32_t i = 0; i < w->lowered->count[rank]; i++) {
-      const struct pen_action *a = &w->lowered->action[rank][i];
+    const struct pen_rank_program *list = &w->plan->profiles[0].ranks[rank];
+    words.word[rank] = pen_new(list->action_count + 8, sizeof **words.word); /* some may be added */
+    for (uint32_t i = 0; i < list->action_count; i++) {
+      const struct pen_action *a = &list->actions[i];
       if (a->kind <= PEN_RECV_B)
         words.word[rank][words.count[rank]++] =
             (struct word){a->kind, a->stage, a->microbatch, a->overlaps};

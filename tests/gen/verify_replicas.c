@@ -376,9 +376,10 @@ static struct whole share_weights(const struct sharing *s) {
  * stage but that of a head in chunks. */
 static unsigned uses_by_w(const struct whole *w) {
   unsigned uses = 0;
-  for (uint32_t rank = 0; rank < w->lowered->rank_count; rank++)
-    for (uint32_t row = 0; row < w->lowered->count[rank]; row++) {
-      const struct pen_action *action = &w->lowered->action[rank][row], *next = action + 1;
+  for (uint32_t rank = 0; rank < w->plan->rank_count; rank++)
+    for (uint32_t row = 0; row < w->plan->profiles[0].ranks[rank].action_count; row++) {
+      const struct pen_action *action = &w->plan->profiles[0].ranks[rank].actions[row],
+                              *next = action + 1;
       if (action->kind != PEN_UNSHARD) continue;
       while (next->kind > PEN_W || next->stage != action->stage) next++;
       if (next->kind == PEN_W && action->stage + 1u < w->partition->stage_count)

@@ -545,7 +545,12 @@ static void printed_orders_read_back(void **state) {
     char *text = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
-    pen_actions_print(file, rows.action, rows.count, rows.partition->rank_count);
+    uint32_t ranks = rows.partition->rank_count;
+    struct pen_rank_program *list = pen_new(ranks, sizeof *list);
+    for (uint32_t rank = 0; rank < ranks; rank++)
+      list[rank] =
+          (struct pen_rank_program){.actions = rows.action[rank], .action_count = rows.count[rank]};
+    pen_actions_print(file, list, ranks);
     fclose(file);
     struct action_lists again =
         read_rows(text, rows.partition->rank_count, rows.partition->stages_per_rank,

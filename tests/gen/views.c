@@ -63,7 +63,6 @@ static struct pen_view view_of(struct whole *whole, unsigned row) {
                            .order = whole->order,
                            .timing = whole->timing,
                            .cost = whole->cost,
-                           .lowered = whole->lowered,
                            .unit = "in units",
                            .arrows = true,
                            .critical = true,
@@ -93,7 +92,7 @@ static size_t action_count(const struct pen_order *order) {
   return count;
 }
 
-static size_t message_count(const struct pen_lowered *lowered) { return lowered->message_count; }
+static size_t message_count(const struct pen_plan *plan) { return plan->profiles[0].message_count; }
 
 /* ---- svg ---- */
 
@@ -189,7 +188,7 @@ static void svg_is_well_formed_and_complete(void **state) {
     const char *arrows = strstr(svg, "marker-end");
     assert_non_null(arrows);
     char *part = strndup(arrows, (size_t)(strstr(arrows, "</g>") - arrows));
-    assert_int_equal(occurrences(part, "<line"), message_count(whole.lowered));
+    assert_int_equal(occurrences(part, "<line"), message_count(whole.plan));
     free(part);
     view.arrows = view.critical = false;
     char *plain = drawn(pen_gantt_svg, &view);
@@ -242,7 +241,7 @@ static void check_trace(const struct pen_view *view, const json_t *events, unsig
     }
   }
   assert_int_equal(actions, action_count(view->order));
-  assert_int_equal(sent, message_count(view->lowered));
+  assert_int_equal(sent, message_count(view->plan));
   assert_int_equal(came, sent);
   assert_int_equal(named, view->plan->rank_count);
   for (uint32_t rank = 0; rank < view->plan->rank_count; rank++)
@@ -313,7 +312,6 @@ static void text_shows_every_action(void **state) {
                           .order = whole.order,
                           .timing = whole.timing,
                           .cost = whole.cost,
-                          .lowered = whole.lowered,
                           .unit = "in units",
                           .columns = 4 * 14 + 4};
   assert_true(fabs(view.timing->makespan - 14) < 1e-12);
@@ -386,7 +384,7 @@ static void communications_match(void **state) {
       assert_int_equal(next, whole.order->count[rank]);
       line = end + 2;
     }
-    assert_int_equal(sends, message_count(whole.lowered));
+    assert_int_equal(sends, message_count(whole.plan));
     for (uint32_t stage = 0; stage < whole.partition->stage_count; stage++)
       assert_false(weights_whole[stage]);
     free(text);

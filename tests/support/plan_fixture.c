@@ -53,10 +53,10 @@ struct whole make_whole_with(struct pen_topology *topology,
   w.timing = pen_simulate_step(w.order, w.partition, w.training, w.cost,
                                pen_collective_costs(w.topology, w.partition, train, w.cost), -1,
                                kind, false);
-  w.lowered = pen_lower(w.order, w.partition, w.training, w.timing, kind);
+  struct pen_lowered *lowered = pen_lower(w.order, w.partition, w.training, w.timing, kind);
   size_t count = 1 + w.topology->shapes_sequence.count;
   struct pen_bucket *bucket = pen_new(count, sizeof *bucket);
-  bucket[0] = (struct pen_bucket){w.topology, w.partition, w.training, train, eval, w.lowered};
+  bucket[0] = (struct pen_bucket){w.topology, w.partition, w.training, train, eval, lowered};
   for (size_t i = 1; i < count; i++) bucket[i] = make_bucket(&w, i - 1);
   struct pen_profile_inputs profiles = pen_profiles_of(bucket, count);
   w.plan = pen_layout(w.topology, w.partition, profiles.profile, profiles.count);

@@ -22,7 +22,7 @@
 /* Reads a topology from text, through a temporary file. */
 struct pen_topology *read_topology(const char *text);
 
-/* A plan and what it was made from; `order`, `timing` and `lowered` are of its first profile. */
+/* A plan and what it was made from; `order` and `timing` are of its first profile. */
 struct whole {
   struct pen_topology *topology;
   struct pen_partition *partition;
@@ -30,7 +30,6 @@ struct whole {
   struct pen_stage_cost *cost;
   struct pen_order *order;
   struct pen_timing *timing;
-  struct pen_lowered *lowered;
   struct pen_plan *plan;
 };
 
