@@ -109,8 +109,8 @@ static void write_assertions(FILE *out, const struct pen_plan *plan) {
     }
 }
 
-static void write_head(FILE *out, const struct pen_plan *plan,
-                       const struct pen_emit_header *header) {
+static void write_file_comment(FILE *out, const struct pen_plan *plan,
+                               const struct pen_emit_header *header) {
   const struct pen_timing *timing = header->timing;
   fprintf(out,
           "/* %s: a plan. Generated: change the topology, not this file.\n *\n *   %s\n"
@@ -137,7 +137,7 @@ static void write_head(FILE *out, const struct pen_plan *plan,
 void pen_emit_c(FILE *out, const struct pen_plan *plan, const struct pen_emit_header *header) {
   struct pen_c_writer *writer = pen_new(1, sizeof *writer);
   writer->out = out;
-  write_head(out, plan, header);
+  write_file_comment(out, plan, header);
   pen_emit_tables(writer, plan);
   write_plan(writer, plan, header);
   write_assertions(out, plan);

@@ -69,8 +69,8 @@ static void write_real(struct pen_c_writer *writer, uint64_t bits) {
   pen_write_text(writer, text);
 }
 
-static void write_value(struct pen_c_writer *writer, const struct pen_column *column,
-                        const void *row, size_t index) {
+static void write_column_value(struct pen_c_writer *writer, const struct pen_column *column,
+                               const void *row, size_t index) {
   uint64_t value = pen_column_value(column, row, index);
   if (enumerators[column->format])
     pen_write_text(writer, enumerators[column->format][value]);
@@ -90,7 +90,7 @@ static void write_value(struct pen_c_writer *writer, const struct pen_column *co
 static void write_column(struct pen_c_writer *writer, const struct pen_column *column,
                          const void *row) {
   if (!column->count) {
-    write_value(writer, column, row, 0);
+    write_column_value(writer, column, row, 0);
     return;
   }
   size_t count = column->count;
@@ -98,7 +98,7 @@ static void write_column(struct pen_c_writer *writer, const struct pen_column *c
   pen_write_text(writer, "{");
   for (size_t index = 0; index < count; index++) {
     if (index) pen_write_text(writer, ", ");
-    write_value(writer, column, row, index);
+    write_column_value(writer, column, row, index);
   }
   pen_write_text(writer, "}");
 }
@@ -240,7 +240,7 @@ static void write_legend(struct pen_c_writer *writer, const struct pen_schema *s
   pen_write_text(writer, "}; what is missing at the end of a row is 0 */\n");
 }
 
-static void write_head(struct pen_c_writer *writer, const struct pen_table *table) {
+static void write_table_head(struct pen_c_writer *writer, const struct pen_table *table) {
   ptrdiff_t index = table->schema - pen_schemas;
   char text[64];
   if (index == PEN_SCHEMA_WEIGHT)
@@ -303,7 +303,7 @@ static void write_table(const struct pen_table *table, void *context) {
   if (schema == PEN_SCHEMA_PROFILE || schema == PEN_SCHEMA_OPTIMIZER || schema == PEN_SCHEMA_PLAN)
     return; /* plan_c.c writes these */
   if (schema == PEN_SCHEMA_OP && shares_ops(emission, table)) return;
-  write_head(emission->writer, table);
+  write_table_head(emission->writer, table);
   for (uint32_t index = 0; index < table->count; index++) {
     const void *row = (const char *)table->rows + index * table->schema->row_bytes;
     if (table->schema->is_named)

@@ -11,10 +11,10 @@ struct pen_rank_packing {
   const struct pen_action *action; /* the rank's */
   struct pen_rectangle *rectangle;
   uint64_t **target;
-  uint64_t **second; /* a buffer shared by two stages of the rank has two names; else NULL */
+  uint64_t **second; /* also the offset of a buffer that two stages of the rank share; else NULL */
   size_t count, capacity, target_capacity, second_capacity;
-  size_t fixed;   /* the first so many are the messages, at fixed offsets, */
-  bool has_fixed; /* once this is set: of this rank with so many spare slots */
+  size_t fixed;   /* so many, the first, are messages at fixed offsets: */
+  bool has_fixed; /* if set, of this rank with so many spare slots */
   uint32_t rank, spare;
   struct pen_receive_region region;
   uint64_t scratch; /* offset of the scratch that all actions share */

@@ -4,8 +4,9 @@
 #include "gen/base/arena.h"
 #include "gen/model/op_signature.h"
 
-static void mark(const struct pen_graph *graph, struct pen_op_range *range, uint32_t value,
-                 uint32_t op) {
+/* Extends the range of a value's storage to an op. */
+static void extend_op_range(const struct pen_graph *graph, struct pen_op_range *range,
+                            uint32_t value, uint32_t op) {
   if (value == PEN_NONE) return;
   struct pen_op_range *r = &range[graph->value[value].storage];
   if (!r->used) *r = (struct pen_op_range){true, op, op};
@@ -16,8 +17,9 @@ static struct pen_op_range *ranges_in(const struct pen_graph *graph, int program
   struct pen_op_range *range = pen_new(graph->value_count + 1, sizeof *range);
   const struct pen_op_list *list = &graph->program[program];
   for (uint32_t i = 0; i < list->count; i++) {
-    for (size_t k = 0; k < PEN_OPERANDS_MAX; k++) mark(graph, range, list->op[i].operand[k], i);
-    mark(graph, range, list->op[i].workspace, i);
+    for (size_t k = 0; k < PEN_OPERANDS_MAX; k++)
+      extend_op_range(graph, range, list->op[i].operand[k], i);
+    extend_op_range(graph, range, list->op[i].workspace, i);
   }
   return range;
 }

@@ -78,15 +78,15 @@ static uint64_t flag_bytes(const struct pen_layout_state *l, size_t profile_coun
   for (size_t i = 0; i < profile_count; i++) {
     const struct pen_lowered *lowered = l[i].lowered;
     uint64_t words = 2 * (uint64_t)lowered->message_count + replicas * l->partition->rank_count;
-    for (uint32_t row = 0; row < lowered->count[rank] && replicas > 1; row++)
-      if (pen_kind_is_collective(lowered->action[rank][row].kind)) words += replicas;
+    for (uint32_t index = 0; index < lowered->count[rank] && replicas > 1; index++)
+      if (pen_kind_is_collective(lowered->action[rank][index].kind)) words += replicas;
     if (words > most) most = words;
   }
   return most * sizeof(uint32_t);
 }
 
 /* Shards of a gradient that peers send, where their memory cannot be read. */
-static uint64_t staging_bytes(const struct pen_plan *plan, uint32_t rank) {
+static uint64_t shard_staging_size(const struct pen_plan *plan, uint32_t rank) {
   uint64_t most = 0;
   for (uint32_t i = 0; i < plan->weight_count && strcmp(plan->transport, "nccl") == 0; i++) {
     const struct pen_weight *weight = &plan->weights[i];
@@ -124,7 +124,7 @@ uint64_t pen_device_control_place(const struct pen_layout_state *l, size_t profi
   memory->flags_offset = memory->reduce_offset + pen_aligned(reduce_bytes(plan, rank));
   memory->shard_staging_offset =
       memory->flags_offset + pen_aligned(flag_bytes(l, profile_count, rank));
-  memory->device_control_bytes = memory->shard_staging_offset + staging_bytes(plan, rank) - at;
+  memory->device_control_bytes = memory->shard_staging_offset + shard_staging_size(plan, rank) - at;
   memory->pinned_bytes =
       PEN_STEPS_AHEAD * (memory->staged_input_bytes + pen_aligned(own_stats_bytes)) +
       PEN_ALIGNMENT_BYTES + PEN_STAGING_BYTES * (memory->snapshot_bytes ? 2 : 1);

@@ -19,7 +19,7 @@
 
 enum {
   NONE = 0,
-  VISITS_MAX = 2000, /* nodes of one query: what comes after is not worth the time */
+  VISITS_MAX = 2000, /* of nodes, in one query: further ones rarely help */
 };
 
 /* A summary of the intervals of a tree in one program. */
@@ -44,7 +44,7 @@ static bool touches(const struct pen_live_range *a, const struct pen_live_range 
   return a->first <= b->last && b->first <= a->last;
 }
 
-static bool overlap(const struct pen_interval *a, const struct pen_interval *b) {
+static bool intervals_overlap(const struct pen_interval *a, const struct pen_interval *b) {
   for (int p = 0; p < PEN_PROGRAMS; p++)
     if (is_in(&a->live[p]) && is_in(&b->live[p]) && touches(&a->live[p], &b->live[p])) return true;
   return false;
@@ -190,7 +190,7 @@ static bool descend(struct descent *d, uint32_t tree) {
     return d->top < d->interval->bytes;
   }
   if (descend(d, node->above)) return true;
-  if (overlap(&node->interval, d->interval)) {
+  if (intervals_overlap(&node->interval, d->interval)) {
     if (end_of(&node->interval) + d->interval->bytes <= d->top) return true;
     if (node->interval.offset < d->top) d->top = node->interval.offset;
   }

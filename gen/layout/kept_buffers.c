@@ -5,7 +5,7 @@
 #include "gen/layout/buffer_intervals.h"
 #include "gen/model/op_signature.h"
 
-static bool comes_before(const struct pen_keyed *a, const struct pen_keyed *b) {
+static bool key_precedes(const struct pen_keyed *a, const struct pen_keyed *b) {
   return a->key != b->key ? a->key < b->key : a->index < b->index;
 }
 
@@ -110,7 +110,7 @@ static struct pen_saved *list_saved(const struct pen_buffer_filling *f, const bo
   struct pen_saved *saved = pen_new(counts[0] + counts[1] + 1, sizeof *saved);
   *count = 0;
   for (size_t a = 0, b = 0; a < counts[0] || b < counts[1];) { /* merges the lists */
-    bool first = b == counts[1] || (a < counts[0] && comes_before(&kept[0][a], &kept[1][b]));
+    bool first = b == counts[1] || (a < counts[0] && key_precedes(&kept[0][a], &kept[1][b]));
     uint32_t v = first ? kept[0][a++].index : kept[1][b++].index;
     uint32_t block = f->graph->value[v].block - pen_first_block(f->graph);
     if (first || stays[v])

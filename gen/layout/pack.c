@@ -5,17 +5,19 @@
  * lowest offset where it fits (first fit), or in the smallest gap that holds it (best fit). The
  * order decides:
  *
- *   first row  exact interval colouring if all sizes are equal (Gupta, Lee and Leung 1979);
- *              pack_first_fit.c, for any number of rectangles. Of one row the longest first, so
- * that what lasts is below what ends soon size       largest first (TensorFlow Lite Micro's greedy
- * planner; Pisarchyk and Lee, arXiv 2001.03288) area       bytes x rows, largest first (XLA's
- * GlobalDecreasingSizeBestFitHeap) rows       longest first
+ *   first row  exact interval colouring if all sizes are equal (Gupta, Lee and Leung 1979); for any
+ *              number of rectangles (pack_first_fit.c). Of one row the longest come first, so that
+ *              they are below those that end soon
+ *   size       largest first (TensorFlow Lite Micro's greedy planner; Pisarchyk and Lee, arXiv
+ *              2001.03288)
+ *   area       bytes x rows, largest first (XLA's GlobalDecreasingSizeBestFitHeap)
+ *   rows       longest first
  *
  * The bytes live in one row are a lower bound, and so is the region limit plus what is too large to
  * be below it; an order that reaches the bound or the caller's goal ends the search. If none does
- * and the rectangles are few, each order is improved: what ends above the bound moves to the front
- * as long as that helps; then it moves forward at random (from a fixed seed) and all are placed
- * again, until a fixed number of steps (comparisons, and rectangles placed) is spent. (Exact
+ * and there are few rectangles, each order is improved: the rectangles that end above the bound
+ * move to the front as long as that helps; then they move forward at random (from a fixed seed) and
+ * all are placed again, for a fixed number of steps (comparisons, and rectangles placed). (Exact
  * solvers: Telamalloc, ASPLOS 2022; MiniMalloc, ASPLOS 2023.) */
 #include <endian.h>
 #include <string.h>
@@ -26,7 +28,7 @@
 #include "gen/base/error.h"
 #include "gen/base/sort.h"
 
-enum { QUADRATIC_MAX = 3000 /* rectangles; above, first rows alone */ };
+enum { QUADRATIC_MAX = 3000 /* rectangles; with more, only the order of first rows is tried */ };
 
 enum {
   AT_ONCE = 32 /* rectangles that are compared at once, as vectors if the machine has any */
@@ -55,7 +57,7 @@ struct packing {
   uint64_t *best_offset, best;     /* of all orders */
   uint64_t *climb_end, climb_best; /* of the climb from one order: ends, total */
   uint32_t *climb_order, *rest;
-  struct pen_keyed *rank, *sorted; /* what rectangles are sorted by */
+  struct pen_keyed *rank, *sorted; /* the keys of the sort */
   uint32_t *fixed[REGION_COLUMNS]; /* by rising offset */
   struct pack_region region[2];
   struct pen_sweep *sweep;
@@ -127,7 +129,7 @@ static uint32_t find_place(struct packing *p, const struct pack_region *region, 
 }
 
 /* Places one rectangle; returns its end in units. */
-static uint32_t place_rectangle(struct packing *p, struct pen_rectangle *r, bool best_fit) {
+static uint32_t place_in_region(struct packing *p, struct pen_rectangle *r, bool best_fit) {
   uint32_t size = pen_units(&p->base, r->bytes), waste = UINT32_MAX, offset = UINT32_MAX;
   if (size <= p->base.limit)
     offset = find_place(p, &p->region[0], size, r->first, r->last, best_fit, &waste);
@@ -164,7 +166,7 @@ static void place_all(struct packing *p, bool best_fit, bool give_up) {
   p->region[1].count = 0;
   p->steps += p->base.count - p->base.fixed; /* even if nothing is compared */
   for (size_t i = 0; i < p->base.count - p->base.fixed; i++) {
-    uint32_t end = place_rectangle(p, &p->base.rectangle[p->order[i]], best_fit);
+    uint32_t end = place_in_region(p, &p->base.rectangle[p->order[i]], best_fit);
     if (end > total) total = end;
     if (give_up && total * p->base.unit >= p->best) return;
   }
@@ -201,7 +203,7 @@ static void sort_by(const struct packing *p, enum order order) {
 /* The key: first row, and of one row the longer or the larger first; or last row. */
 enum row_order { LONGER_FIRST, LARGER_FIRST, LAST_ROW };
 
-static bool comes_before(const struct pen_rectangle *a, const struct pen_rectangle *b,
+static bool sorts_before(const struct pen_rectangle *a, const struct pen_rectangle *b,
                          enum row_order order) {
   if (order == LARGER_FIRST) return a->bytes > b->bytes;
   return a->last != b->last ? a->last > b->last : a->bytes > b->bytes;
@@ -227,7 +229,7 @@ static void sort_by_row(struct pen_packing *p, size_t from, size_t past, enum ro
     size_t at = i;
     for (; at > from; at--) {
       const struct pen_rectangle *other = &p->rectangle[out[at - 1]];
-      if (other->first != r->first || !comes_before(r, other, order)) break;
+      if (other->first != r->first || !sorts_before(r, other, order)) break;
       out[at] = out[at - 1];
     }
     out[at] = index;
@@ -235,7 +237,7 @@ static void sort_by_row(struct pen_packing *p, size_t from, size_t past, enum ro
 }
 
 /* The most bytes live in one row, of rectangles of more than so many units. */
-static uint64_t most_live(const struct pen_packing *p, uint32_t more_than) {
+static uint64_t most_live_units(const struct pen_packing *p, uint32_t more_than) {
   int64_t *change = pen_new(p->rows + 2u, sizeof *change), live = 0, most = 0;
   for (size_t i = 0; i < p->count; i++) {
     const struct pen_rectangle *r = &p->rectangle[i];
@@ -251,11 +253,13 @@ static uint64_t most_live(const struct pen_packing *p, uint32_t more_than) {
   return (uint64_t)most;
 }
 
-static bool is_near(const struct packing *p) { return p->best <= p->goal || p->best <= p->bound; }
+static bool is_good_enough(const struct packing *p) {
+  return p->best <= p->goal || p->best <= p->bound;
+}
 
 /* ---- improvement ---- */
 
-/* Moves what ends above the bound to the front of the order. Returns how many did. */
+/* Moves the rectangles that end above the bound to the front of the order; returns their number. */
 static size_t move_to_front(struct packing *p) {
   size_t n = p->base.count - p->base.fixed, front = 0, back = 0;
   for (size_t i = 0; i < n; i++) {
@@ -277,7 +281,7 @@ static uint64_t next_random(uint64_t *seed) {
   return *seed;
 }
 
-/* Moves what ends above the bound forward, each by a random amount. */
+/* Moves the rectangles that end above the bound forward, each by a random amount. */
 static void raise_randomly(struct packing *p, uint64_t *seed) {
   size_t n = p->base.count - p->base.fixed;
   uint64_t bound = p->goal > p->bound ? p->goal : p->bound;
@@ -295,13 +299,13 @@ static void raise_randomly(struct packing *p, uint64_t *seed) {
 static void climb_from_order(struct packing *p, bool best_fit, size_t steps) {
   uint64_t before = UINT64_MAX, seed = 0x9e3779b97f4a7c15u;
   size_t n = p->base.count - p->base.fixed;
-  while (!is_near(p) && p->steps < steps && p->climb_best < before) {
+  while (!is_good_enough(p) && p->steps < steps && p->climb_best < before) {
     before = p->climb_best;
     if (move_to_front(p)) place_all(p, best_fit, false);
   }
   for (size_t i = 0; i < n; i++)
     p->rank[p->order[i]] = (struct pen_keyed){(UINT64_MAX >> 1) + i, p->order[i]};
-  while (!is_near(p) && p->steps < steps) {
+  while (!is_good_enough(p) && p->steps < steps) {
     raise_randomly(p, &seed);
     place_all(p, best_fit, false);
   }
@@ -310,7 +314,8 @@ static void climb_from_order(struct packing *p, bool best_fit, size_t steps) {
 /* Every order but first row, with first and best fit, each with its share of the steps. */
 static void search_orders(struct packing *p, size_t steps) {
   enum { ORDER_VARIANTS = 2 * ORDERS };
-  for (int variant = 0; variant < ORDER_VARIANTS && !is_near(p) && p->steps < steps; variant++) {
+  for (int variant = 0; variant < ORDER_VARIANTS && !is_good_enough(p) && p->steps < steps;
+       variant++) {
     p->climb_best = UINT64_MAX;
     sort_by(p, variant / 2);
     place_all(p, variant % 2, false);
@@ -350,7 +355,7 @@ static struct packing start_packing_of(struct pen_rectangle *rectangle, size_t f
     uint32_t end = pen_units(&p.base, rectangle[i].offset + rectangle[i].bytes);
     if (end > p.floor) p.floor = end;
   }
-  p.bound = most_live(&p.base, 0);
+  p.bound = most_live_units(&p.base, 0);
   if (p.floor * p.base.unit > p.bound) p.bound = p.floor * p.base.unit;
   return p;
 }
@@ -416,20 +421,20 @@ uint64_t pen_pack(struct pen_rectangle *rectangle, size_t fixed, size_t count,
   struct packing p = start_packing_of(rectangle, fixed, count, limit_offset, goal);
   bool few = count <= QUADRATIC_MAX;
   if (p.bound > limit) return UINT64_MAX;
-  uint64_t above = most_live(&p.base, p.base.limit),
+  uint64_t above = most_live_units(&p.base, p.base.limit),
            from = p.base.limit *
                   p.base.unit; /* not compared with `limit`: split, they may fit below */
   if (above && from + above > p.bound) p.bound = from + above;
   allocate_sweep(&p);
   sweep_in_order(&p, LONGER_FIRST, false);
-  if (!is_near(&p) && few) {
+  if (!is_good_enough(&p) && few) {
     allocate_regions(&p);
     sort_by(&p, BY_SIZE);
     place_all(&p, false, steps == 0);
   }
-  if (!is_near(&p)) sweep_in_order(&p, LARGER_FIRST, false);
-  if (!is_near(&p)) sweep_in_order(&p, LARGER_FIRST, true);
-  if (!is_near(&p) && few) search_orders(&p, steps);
+  if (!is_good_enough(&p)) sweep_in_order(&p, LARGER_FIRST, false);
+  if (!is_good_enough(&p)) sweep_in_order(&p, LARGER_FIRST, true);
+  if (!is_good_enough(&p) && few) search_orders(&p, steps);
   for (size_t i = fixed; i < count; i++) rectangle[i].offset = p.best_offset[i];
   free_packing(&p);
   return p.best;

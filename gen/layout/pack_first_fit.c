@@ -1,10 +1,10 @@
 /* pack_first_fit.c: rectangles (bytes x rows) by first row, each at the lowest offset where it
  * fits, or in the smallest gap that holds it.
  *
- * Later rectangles begin no earlier, so only those live in the first row of a rectangle are in its
- * way: above the region limit a list of gaps by rising offset is all that is needed. What ends
- * frees its bytes before the rectangles of the next row are placed. There are few gaps if there are
- * few sizes, so n rectangles take little more than the time to sort them.
+ * Later rectangles begin no earlier, so only those live in the first row of a rectangle can
+ * overlap it: above the region limit a list of gaps by rising offset suffices. Rectangles that end
+ * free their bytes before those of the next row are placed. There are few gaps if there are few
+ * sizes, so n rectangles take little more than the time to sort them.
  *
  * Below the limit are the fixed rectangles, whose rows may be later. Their edges divide the range
  * into strips. Each strip has a list of busy rows, and the row up to which it is free. A rectangle
@@ -71,7 +71,7 @@ static void add_edge(struct pen_sweep *s, uint32_t *edges, uint32_t offset) {
   ++*edges;
 }
 
-static struct range units_of(const struct pen_packing *p, const struct pen_rectangle *r) {
+static struct range rectangle_units(const struct pen_packing *p, const struct pen_rectangle *r) {
   return (struct range){(uint32_t)(r->offset / p->unit), pen_units(p, r->offset + r->bytes)};
 }
 
@@ -81,8 +81,9 @@ static void cut_strips(struct pen_sweep *s) {
   add_edge(s, &edges, 0);
   add_edge(s, &edges, p->limit);
   for (size_t i = 0; i < p->fixed; i++) {
-    struct range range = units_of(p, &p->rectangle[i]);
-    if (range.end > p->limit) pen_stop(70, "layout: a fixed rectangle is above the region limit");
+    struct range range = rectangle_units(p, &p->rectangle[i]);
+    if (range.end > p->limit)
+      pen_stop(PEN_EXIT_INTERNAL, "layout: a fixed rectangle is above the region limit");
     add_edge(s, &edges, range.offset);
     add_edge(s, &edges, range.end);
   }
@@ -97,7 +98,7 @@ static void fill_strips(struct pen_sweep *s) {
   for (int fill = 0; fill < 2; fill++) {
     for (size_t i = 0; i < p->fixed; i++) {
       const struct pen_rectangle *r = &p->rectangle[p->start[i]];
-      struct range range = units_of(p, r);
+      struct range range = rectangle_units(p, r);
       for (uint32_t k = find_edge(s, s->strip_count, range.offset);
            k < s->strip_count && s->edge[k] < range.end; k++) {
         struct busy *own = fill ? &s->busy[s->first_busy[k]] : NULL;
@@ -261,7 +262,7 @@ static size_t find_range(const struct range *range, size_t count, uint32_t offse
 }
 
 /* Frees the range of a rectangle above the limit. */
-static void release(struct pen_sweep *s, struct range range) {
+static void release_range(struct pen_sweep *s, struct range range) {
   size_t at = find_range(s->gap, s->gap_count, range.offset);
   bool below = at > 0 && s->gap[at - 1].end == range.offset,
        above = s->gap[at].offset == range.end; /* the last gap has no end */
@@ -276,7 +277,7 @@ static void release(struct pen_sweep *s, struct range range) {
   }
 }
 
-static uint32_t place_rectangle(struct pen_sweep *s, struct pen_rectangle *r, bool best_fit) {
+static uint32_t place_at_row(struct pen_sweep *s, struct pen_rectangle *r, bool best_fit) {
   const struct pen_packing *p = s->p;
   uint32_t size = pen_units(p, r->bytes);
   struct choice choice = {0};
@@ -299,11 +300,11 @@ static uint32_t place_rectangle(struct pen_sweep *s, struct pen_rectangle *r, bo
 }
 
 static void remove_rectangle(struct pen_sweep *s, const struct pen_rectangle *r) {
-  struct range range = units_of(s->p, r);
+  struct range range = rectangle_units(s->p, r);
   if (range.offset < s->p->limit)
     erase_range(s->placed, &s->placed_count, find_range(s->placed, s->placed_count, range.offset));
   else
-    release(s, range);
+    release_range(s, range);
 }
 
 uint32_t pen_sweep_place(struct pen_sweep *s, bool best_fit) {
@@ -323,7 +324,7 @@ uint32_t pen_sweep_place(struct pen_sweep *s, bool best_fit) {
       remove_rectangle(s, &p->rectangle[p->end[ended]]);
     for (; change < s->change_count && s->change[change].row <= r->first; change++)
       set_strip(s, s->change[change].strip, r->first);
-    uint32_t end = place_rectangle(s, r, best_fit);
+    uint32_t end = place_at_row(s, r, best_fit);
     if (end > total) total = end;
   }
   return total;

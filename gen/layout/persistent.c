@@ -46,7 +46,7 @@ uint64_t pen_resident_bytes(const struct pen_partition *partition, const struct 
 
 /* ---- offsets ---- */
 
-static uint64_t allocate(uint64_t *end, uint64_t bytes, uint64_t *counted) {
+static uint64_t allocate_persistent(uint64_t *end, uint64_t bytes, uint64_t *counted) {
   uint64_t offset = *end;
   if (__builtin_add_overflow(*end, pen_aligned(bytes), end))
     pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: the model is too large");
@@ -66,24 +66,25 @@ static uint64_t constant_bytes(const struct pen_partition *partition,
       bool known = value->role != PEN_ROLE_CONSTANT;
       for (size_t i = 0; i < seen_count; i++) known = known || strcmp(seen[i], value->name) == 0;
       if (known) continue;
-      if (seen_count == sizeof seen / sizeof *seen) pen_stop(70, "layout: too many constants");
+      if (seen_count == sizeof seen / sizeof *seen)
+        pen_stop(PEN_EXIT_INTERNAL, "layout: too many constants");
       seen[seen_count++] = value->name;
       bytes += pen_aligned(value->bytes);
     }
   return bytes;
 }
 
-/* What the head reads of a tied matrix whose embedding is on another rank. */
+/* What the head reads of a tied weight whose embedding is on another rank. */
 static void place_tied_value(struct pen_tie *tie, const struct pen_weight *weights,
                              struct pen_rank_memory *memory, uint32_t rank, uint64_t *end) {
   const struct pen_weight *weight = &weights[tie->weight];
   if (tie->rank == rank && weight->rank != rank)
     tie->value_offset =
-        allocate(end, weight->count * pen_dtype_bytes(tie->dtype),
-                 tie->dtype == PEN_BF16 ? &memory->bf16_bytes : &memory->weight_bytes);
+        allocate_persistent(end, weight->count * pen_dtype_bytes(tie->dtype),
+                            tie->dtype == PEN_BF16 ? &memory->bf16_bytes : &memory->weight_bytes);
 }
 
-/* The head's gradient of a tied matrix; what it reads, if that is on its rank. */
+/* The head's gradient of a tied weight; what it reads, if that is on its rank. */
 static void place_tied_gradient(struct pen_tie *tie, const struct pen_weight *weights,
                                 struct pen_rank_memory *memory, uint32_t rank, bool trains,
                                 uint64_t *end) {
@@ -92,7 +93,7 @@ static void place_tied_gradient(struct pen_tie *tie, const struct pen_weight *we
   if (weight->rank == rank)
     tie->value_offset = tie->dtype == PEN_BF16 ? weight->bf16_offset : weight->value_offset;
   if (trains && !weight->frozen)
-    tie->gradient_offset = allocate(end, weight->count * 4, &memory->gradient_bytes);
+    tie->gradient_offset = allocate_persistent(end, weight->count * 4, &memory->gradient_bytes);
 }
 
 static void place_gradients(const struct pen_plan *plan, struct pen_weight *weights,
@@ -103,10 +104,10 @@ static void place_gradients(const struct pen_plan *plan, struct pen_weight *weig
       weights[i].gradient_offset =
           weights[i].frozen || !trains
               ? UINT64_MAX
-              : allocate(end, weights[i].count * 4, &memory->gradient_bytes);
+              : allocate_persistent(end, weights[i].count * 4, &memory->gradient_bytes);
 }
 
-static bool is_tied(const struct pen_layout_state *l, uint32_t weight) {
+static bool is_tied_index(const struct pen_layout_state *l, uint32_t weight) {
   return l->tie && l->tie->weight == weight;
 }
 
@@ -121,16 +122,16 @@ static void place_values(struct pen_layout_state *l, uint32_t rank, bool shared,
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     struct pen_weight *weight = &l->weights[i];
     if (weight->rank != rank) continue;
-    weight->value_sharded = value_is_sharded((enum pen_sharding)plan->sharding,
-                                             weight->bf16_offset != UINT64_MAX, is_tied(l, i));
+    weight->value_sharded = value_is_sharded(
+        (enum pen_sharding)plan->sharding, weight->bf16_offset != UINT64_MAX, is_tied_index(l, i));
     weight->bf16_sharded = bf16_is_sharded((enum pen_sharding)plan->sharding,
-                                           weight->bf16_offset != UINT64_MAX, is_tied(l, i));
+                                           weight->bf16_offset != UINT64_MAX, is_tied_index(l, i));
     if ((cuts && (weight->value_sharded ? weight->bf16_offset == UINT64_MAX
                                         : trains && !weight->frozen)) != shared)
       continue;
-    weight->value_offset =
-        allocate(end, kept_count(weight->count, plan->replica_count, weight->value_sharded) * 4,
-                 &memory->weight_bytes);
+    weight->value_offset = allocate_persistent(
+        end, kept_count(weight->count, plan->replica_count, weight->value_sharded) * 4,
+        &memory->weight_bytes);
   }
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     struct pen_weight *weight = &l->weights[i];
@@ -138,7 +139,8 @@ static void place_values(struct pen_layout_state *l, uint32_t rank, bool shared,
         (cuts && (weight->bf16_sharded || (trains && !weight->frozen))) != shared)
       continue;
     uint64_t kept = kept_count(weight->count, plan->replica_count, weight->bf16_sharded);
-    weight->bf16_offset = allocate(end, kept * pen_dtype_bytes(PEN_BF16), &memory->bf16_bytes);
+    weight->bf16_offset =
+        allocate_persistent(end, kept * pen_dtype_bytes(PEN_BF16), &memory->bf16_bytes);
   }
 }
 
@@ -148,18 +150,18 @@ static void place_snapshot(const struct pen_plan *plan, struct pen_rank_memory *
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
     for (int part = 0; part < (weight->frozen ? 1 : 3) && weight->rank == rank; part++)
-      allocate(end,
-               kept_count(weight->count, plan->replica_count,
-                          part ? pen_moments_are_sharded(plan) : weight->value_sharded) *
-                   4,
-               &memory->snapshot_bytes);
+      allocate_persistent(end,
+                          kept_count(weight->count, plan->replica_count,
+                                     part ? pen_moments_are_sharded(plan) : weight->value_sharded) *
+                              4,
+                          &memory->snapshot_bytes);
   }
 }
 
-/* After the receive region: first what other processes read or write (a tied matrix's copy, and
- * with replicas gradients and what peers read of weights), then weights, bf16 copies, gradients,
- * moments, losses, snapshot, device control block, constants. A plan that does not train has
- * neither gradients nor moments. */
+/* After the receive region: first what other processes read or write (the copy of a tied weight,
+ * and with replicas gradients and what peers read of weights), then weights, bf16 copies,
+ * gradients, moments, losses, snapshot, device control block, constants. A plan that does not train
+ * has neither gradients nor moments. */
 void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint32_t rank,
                           struct pen_staged_inputs *feeds) {
   struct pen_plan *plan = l->plan;
@@ -181,13 +183,15 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
     bool learns = trains && !weights[i].frozen;
     uint64_t moment =
         kept_count(weights[i].count, plan->replica_count, pen_moments_are_sharded(plan)) * 4;
-    weights[i].exp_avg_offset = learns ? allocate(&end, moment, &memory->moment_bytes) : UINT64_MAX;
+    weights[i].exp_avg_offset =
+        learns ? allocate_persistent(&end, moment, &memory->moment_bytes) : UINT64_MAX;
     weights[i].exp_avg_sq_offset =
-        learns ? allocate(&end, moment, &memory->moment_bytes) : UINT64_MAX;
+        learns ? allocate_persistent(&end, moment, &memory->moment_bytes) : UINT64_MAX;
   }
   uint64_t loss_bytes = 0;
   if (partition->rank_of[partition->stage_count - 1] == rank)
-    plan->loss_offset = allocate(&end, (uint64_t)plan->loss_count * sizeof(double), &loss_bytes);
+    plan->loss_offset =
+        allocate_persistent(&end, (uint64_t)plan->loss_count * sizeof(double), &loss_bytes);
   memory->snapshot_offset = end;
   if (trains && l->topology->memory_snapshot) place_snapshot(plan, memory, rank, &end);
   if (pen_device_copies_data_op(plan->device))

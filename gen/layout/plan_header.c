@@ -16,14 +16,14 @@ static const char *const norm_text[] = {
 };
 
 /* The index of a choice in a list of optimizer.def. */
-static uint8_t index_of(const char *const *text, size_t count, const char *choice) {
+static uint8_t choice_index(const char *const *text, size_t count, const char *choice) {
   size_t index = 0;
   while (index < count && strcmp(text[index], choice)) index++;
-  if (index == count) pen_stop(70, "layout: optimizer.def has no %s", choice);
+  if (index == count) pen_stop(PEN_EXIT_INTERNAL, "layout: optimizer.def has no %s", choice);
   return (uint8_t)index;
 }
 
-static struct pen_optimizer optimizer_of(const struct pen_topology *t) {
+static struct pen_optimizer optimizer_settings(const struct pen_topology *t) {
   return (struct pen_optimizer){.learning_rate = t->optimizer_learning_rate,
                                 .minimum_ratio = t->optimizer_minimum_ratio,
                                 .beta1 = t->optimizer_beta1,
@@ -33,8 +33,8 @@ static struct pen_optimizer optimizer_of(const struct pen_topology *t) {
                                 .warmup_steps = (uint64_t)t->optimizer_warmup_steps,
                                 .steps = (uint64_t)t->optimizer_steps,
                                 .decay_steps = (uint64_t)t->optimizer_decay_steps,
-                                .decay = index_of(decay_text, PEN_DECAYS, t->optimizer_decay),
-                                .norm = index_of(norm_text, PEN_NORM_KINDS, t->optimizer_norm)};
+                                .decay = choice_index(decay_text, PEN_DECAYS, t->optimizer_decay),
+                                .norm = choice_index(norm_text, PEN_NORM_KINDS, t->optimizer_norm)};
 }
 
 struct pen_plan *pen_plan_header(const struct pen_topology *t,
@@ -71,7 +71,7 @@ struct pen_plan *pen_plan_header(const struct pen_topology *t,
   plan->needs_tokens = pen_family_needs_tokens(family);
   plan->packed = t->batch_packed;
   plan->loss_is_mean = strcmp(t->model_loss, "cross_entropy") == 0;
-  plan->optimizer = optimizer_of(t);
+  plan->optimizer = optimizer_settings(t);
   plan->config_json = family->config_json(t);
   plan->settings = pen_topology_canonical(t);
   return plan;

@@ -12,10 +12,10 @@
  * are sent, so one pass over the RECV actions of a receiver follows the knowledge of each sender;
  * and a credit for the first message that needs one serves as many of the next as any choice.
  *
- * The head's gradient of a tied matrix always has a credit. Its sender seldom knows of an action of
+ * The head's gradient of a tied weight always has a credit. Its sender seldom knows of an action of
  * this step at the other end of the pipeline: without a credit its slot, as large as the embedding,
- * would be reserved from the first action on; with one, other buffers use it until the RECV. That
- * is where the message leaves (lower.c), so the credit is there in time.
+ * would be reserved from the first action on; with one, other buffers use it until the RECV. The
+ * message is sent at that time (lower.c), so the credit arrives in time.
  *
  * Steps repeat. At the start of a step a sender that has run WAIT_NORM knows all of the step
  * before; any other knows what it knew at the end of that step, by messages and credits. */
@@ -37,7 +37,7 @@ struct message_fact {
   uint32_t slot;
 };
 
-/* A slot and, while messages are placed, its last occupant. */
+/* A slot and, while messages are placed, its latest message. */
 struct receive_slot {
   uint64_t bytes, offset;
   uint32_t last_message; /* in this step */
@@ -56,7 +56,7 @@ struct pen_slot_assignment {
   struct pen_lowered *lowered;
   struct message_fact *fact;
   const uint64_t *bytes;
-  uint32_t *message, *first_message; /* by receiver, in the order of RECV rows; [rank + 1] */
+  uint32_t *message, *first_message; /* by receiver, in the order of RECV actions; [rank + 1] */
   int64_t *credited; /* [channel] scratch: the last action that a credit made known; -1: none */
   int64_t *credited_before; /* [channel] the same at the end of the step before; -1: none */
   bool *tried;              /* [channel] scratch */
@@ -161,7 +161,8 @@ static uint32_t free_after(const struct pen_slot_assignment *p, uint32_t slot) {
 static struct slot_pool *pool_of(struct pen_slot_assignment *p, uint64_t bytes) {
   size_t i = 0;
   while (i < p->pool_count && p->pool[i].bytes != bytes) i++;
-  if (i == POOLS_MAX) pen_stop(70, "layout: messages of more than %d sizes", POOLS_MAX);
+  if (i == POOLS_MAX)
+    pen_stop(PEN_EXIT_INTERNAL, "layout: messages of more than %d sizes", POOLS_MAX);
   if (i == p->pool_count) {
     p->pool[i].bytes = bytes;
     p->pool[i].count = p->pool[i].total = 0;

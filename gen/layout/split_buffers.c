@@ -1,4 +1,4 @@
-/* split_buffers.c: into which pieces the buffer of SAVED_W is split, each placed on its own.
+/* split_buffers.c: splits the buffer of SAVED_W into pieces that are placed separately.
  *
  * One buffer a microbatch is best if all stages of a rank save the same bytes: equal rectangles are
  * interval colouring. Stages that differ leave gaps that fit none of them. Four ways to split:
@@ -9,11 +9,11 @@
  *           one block passes to the next is apart: as much as all stages of the rank have, and the
  *           rest
  *   COMMON  a piece for every layer with the sizes that most layers of the rank have in common;
- * what a layer has beside them (the embedding, the last output) is in one last piece EVEN    as
- * many pieces as possible, of about the same size
+ *           what a layer has beside them (the embedding, the last output) is in one last piece
+ *   EVEN    as many pieces as possible, of about the same size
  *
- * On the grid of bench-layout whole buffers alone leave a mean of 1.0158 and 156 ranks above 1.03;
- * NONE and EVEN 53 such ranks, NONE, COMMON and EVEN 21, all five none. */
+ * On the grid of bench-layout, NONE alone leaves 156 ranks above 1.03 times the bound; with EVEN
+ * 53; with COMMON and EVEN 21; with all four none. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,7 +67,7 @@ struct pen_common pen_common_sizes(const struct pen_saved *const *saved, const s
   struct pen_common common = {0};
   double most = 0;
   for (size_t i = 0; i < n; i++) {
-    double weight = 0; /* a large piece in common is worth more than the same bytes in small ones */
+    double weight = 0; /* squared: one large common piece helps more than several small ones */
     for (size_t k = 0; k < n; k++)
       if (contains(&layer[k], layer[i].size, layer[i].count))
         weight += (double)layer[i].bytes * (double)layer[i].bytes;
@@ -78,7 +78,7 @@ struct pen_common pen_common_sizes(const struct pen_saved *const *saved, const s
   return common;
 }
 
-/* One layer: the sizes that it has in common go to a piece of its own, the rest to the last.
+/* Splits a layer: its values of common sizes go to piece `next`, the others to the last piece.
  * Returns the next free piece. */
 static uint32_t split_layer(const struct pen_saved *saved, size_t count, uint32_t number,
                             const struct pen_common *common, uint32_t next, uint8_t *piece) {

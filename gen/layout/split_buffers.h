@@ -1,4 +1,4 @@
-/* split_buffers.h: into which pieces the buffer of SAVED_W is split, see split_buffers.c. */
+/* split_buffers.h: splits the buffer of SAVED_W into pieces: see split_buffers.c. */
 #ifndef PEN_SPLIT_BUFFERS_H
 #define PEN_SPLIT_BUFFERS_H
 
@@ -38,7 +38,7 @@ struct pen_common {
 struct pen_buffer_split {
   enum pen_split_kind kind;
   uint32_t layers_per_piece; /* LAYERS: of at most PEN_PIECES pieces */
-  struct pen_common common;  /* ALIKE */
+  struct pen_common common;  /* COMMON */
   size_t passed_on;          /* BLOCKS: how many values every stage of the rank passes on */
   const bool *runs;          /* [program]: whether any action runs it; NULL: each does */
 };

@@ -1,17 +1,20 @@
 /* stage_buffers.c: within one stage the offset of each value in the buffer of its base, and the
  * live bytes at each op.
  *
- * A buffer belongs to one stage and microbatch for whole actions, but its values fill it one by one
- * while F runs and leave it one by one while I, W or B runs. Other values use what is free:
+ * A buffer belongs to one stage and microbatch for whole actions, but its values become live
+ * one by one while F runs and end one by one while I, W or B runs. Other values use what is free:
  *
- *   kept values  are placed in the order in which F makes them, so that what is not yet made and
- *                what is no longer live is one range at the end of the buffer: layers end in
- * reverse KEPT_W       (made by I for W) uses the bytes of values that I alone needs. Those values
- * are then in SAVED_W, after what W needs, the first to end at the highest offset gradient     of
- * the stage's input: likewise uses the bytes of a value for I, which is then in its buffer pieces
- * SAVED_W may be split into pieces (split_buffers.c) scratch      is placed, the largest first, as
- * high as it fits between the ops that use it, in the buffers that the action has anyway; the rest
- * is packed into its scratch buffer
+ *   kept values      in the order in which F writes them, so that those not yet written and
+ *                    those no longer live are one range at the end of the buffer: layers end in
+ *                    reverse
+ *   KEPT_W           (written by I for W) uses the bytes of values that only I reads. Those
+ *                    values are then in SAVED_W, after those that W reads, the first to end at
+ *                    the highest offset
+ *   INPUT_GRADIENT   likewise uses the bytes of a value for I, which is then in its buffer
+ *   SAVED_W          may be split into pieces (split_buffers.c)
+ *   SCRATCH          the largest first, as high as it fits between the ops that use it, in the
+ *                    buffers that the action has anyway; the rest is packed into a scratch
+ *                    buffer
  *
  * This is offset packing (pack.c) of the ops of a program, with existing buffers as ranges. */
 #include "gen/layout/stage_buffers.h"

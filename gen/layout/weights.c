@@ -8,7 +8,8 @@
 static size_t own_weights(const struct pen_graph *graph) {
   if (graph->tied == PEN_NONE) return graph->weight_count;
   if (graph->tied + 1 != graph->weight_count)
-    pen_stop(70, "layout: the tied weight of stage %u is not its last", graph->stage);
+    pen_stop(PEN_EXIT_INTERNAL, "layout: the tied weight of stage %u is not its last",
+             graph->stage);
   return graph->tied;
 }
 
@@ -40,7 +41,8 @@ struct pen_tie *pen_find_tie(const struct pen_partition *partition, struct pen_g
   while (tie->weight < count && strcmp(weights[tie->weight].name, last->weight[last->tied].name))
     tie->weight++;
   if (tie->weight == count)
-    pen_stop(70, "layout: there is no weight %s to tie", last->weight[last->tied].name);
+    pen_stop(PEN_EXIT_INTERNAL, "layout: there is no weight %s to tie",
+             last->weight[last->tied].name);
   weights[tie->weight].bf16_offset = last->weight[last->tied].bf16_offset;
   tie->dtype = weights[tie->weight].bf16_offset == UINT64_MAX ? PEN_F32 : PEN_BF16;
   return tie;

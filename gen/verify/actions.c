@@ -5,17 +5,17 @@
  * resting on those before:
  *
  *   1. each action by itself: its kind, stage and microbatch exist, the stage is on this rank, a
- * message that it names crosses ranks, and no action is listed twice. Records the position of each
+ *      message that it names crosses ranks, and no action is listed twice. Records its position
  *   2. pairs a|b: two consecutive compute actions, neither of which needs the other, and not both
- * accumulating into one gradient
+ *      accumulating into one gradient
  *   3. each stage and microbatch: one F; when training one B, or one I and then one W, after F
  *   4. each border of stages and microbatch: on one rank the producer precedes the consumer; else
- * the producer precedes SEND, and RECV precedes WAIT precedes the consumer (bare lists may lack the
- * WAIT)
+ *      the producer precedes SEND, and RECV precedes WAIT precedes the consumer (bare lists may
+ *      lack the WAIT)
  *   5. the end of the step: NORM, PUBLISH, WAIT_NORM and UPDATE, each once where it is needed and
- * in order (for a tied weight: tied_weight.c)
+ *      in order (for a tied weight: tied_weight.c)
  *   6. each directed pair of ranks: messages are received in the order in which they are sent,
- * since a channel is a queue
+ *      since a channel is a queue
  *
  * Complete and matched lists may still deadlock: deadlock.c checks that. A problem is reported at
  * the action that shows it, in the words of --print=actions. Linear in the number of actions. */
@@ -26,7 +26,7 @@
 
 /* ---- each action by itself ---- */
 
-static bool check_action(struct pen_check_context *c, uint32_t rank, uint32_t index) {
+static bool check_listed_action(struct pen_check_context *c, uint32_t rank, uint32_t index) {
   const struct pen_action *action = &c->action[rank][index];
   struct pen_message_key key;
   char text[32];
@@ -76,7 +76,7 @@ static bool conflicts(const struct pen_action *a, const struct pen_action *b) {
 }
 
 /* `overlaps`: this compute action and the next run concurrently, and neither needs the other. */
-static bool check_overlap(const struct pen_check_context *c, uint32_t rank, uint32_t index) {
+static bool check_pair(const struct pen_check_context *c, uint32_t rank, uint32_t index) {
   const struct pen_action *action = &c->action[rank][index];
   char text[2][32];
   if (!action->overlaps) return true;
@@ -154,8 +154,8 @@ static bool report_missing(const struct pen_check_context *c, int kind, uint32_t
 }
 
 /* Fails unless action `first` comes before action `second` on the rank of `stage`. */
-static bool check_order(const struct pen_check_context *c, uint32_t stage, uint32_t first,
-                        uint32_t second, const char *why) {
+static bool check_precedence(const struct pen_check_context *c, uint32_t stage, uint32_t first,
+                             uint32_t second, const char *why) {
   char text[2][32];
   if (first < second) return true;
   const struct pen_action *actions = c->action[c->rank_of[stage]];
@@ -177,8 +177,8 @@ static bool check_compute(const struct pen_check_context *c, uint32_t stage, uin
   if (b == PEN_NONE && i == PEN_NONE)
     return report_missing(c, w == PEN_NONE ? PEN_B : PEN_I, stage, microbatch, f);
   if (b == PEN_NONE && w == PEN_NONE) return report_missing(c, PEN_W, stage, microbatch, i);
-  if (!check_order(c, stage, f, b != PEN_NONE ? b : i, "whose result it needs")) return false;
-  return b != PEN_NONE || check_order(c, stage, i, w, "whose result it needs");
+  if (!check_precedence(c, stage, f, b != PEN_NONE ? b : i, "whose result it needs")) return false;
+  return b != PEN_NONE || check_precedence(c, stage, i, w, "whose result it needs");
 }
 
 /* The message from a stage to the next one of a direction, or the order of both on one rank. */
@@ -191,7 +191,7 @@ static bool check_transfer(const struct pen_check_context *c, enum pen_direction
   uint32_t consumer = backward ? pen_backward_index(c, receiver, microbatch)
                                : pen_action_index(c, PEN_F, receiver, microbatch);
   if (!pen_crosses_ranks(c, direction, stage))
-    return check_order(c, stage, producer, consumer, "whose result it needs");
+    return check_precedence(c, stage, producer, consumer, "whose result it needs");
   uint32_t send = pen_action_index(c, pen_direction_send[direction], stage, microbatch);
   uint32_t receive = pen_action_index(c, pen_direction_receive[direction], receiver, microbatch);
   uint32_t wait = pen_action_index(c, pen_direction_wait[direction], receiver, microbatch);
@@ -199,14 +199,14 @@ static bool check_transfer(const struct pen_check_context *c, enum pen_direction
     return report_missing(c, pen_direction_send[direction], stage, microbatch, producer);
   if (receive == PEN_NONE)
     return report_missing(c, pen_direction_receive[direction], receiver, microbatch, consumer);
-  if (!check_order(c, stage, producer, send, "whose result it sends")) return false;
-  if (!check_order(c, receiver, receive, consumer, "whose message it needs")) return false;
+  if (!check_precedence(c, stage, producer, send, "whose result it sends")) return false;
+  if (!check_precedence(c, receiver, receive, consumer, "whose message it needs")) return false;
   if (wait == PEN_NONE)
     return c->finished
                ? report_missing(c, pen_direction_wait[direction], receiver, microbatch, consumer)
                : true;
-  return check_order(c, receiver, receive, wait, "for whose message it waits") &&
-         check_order(c, receiver, wait, consumer, "which it needs");
+  return check_precedence(c, receiver, receive, wait, "for whose message it waits") &&
+         check_precedence(c, receiver, wait, consumer, "which it needs");
 }
 
 /* ---- messages of each pair of ranks ---- */
@@ -243,10 +243,10 @@ bool pen_check_actions(struct pen_check_context *c) {
   pen_action_index_start(c);
   for (uint32_t rank = 0; rank < c->rank_count; rank++)
     for (uint32_t index = 0; index < c->count[rank]; index++)
-      if (!check_action(c, rank, index)) return false;
+      if (!check_listed_action(c, rank, index)) return false;
   for (uint32_t rank = 0; rank < c->rank_count; rank++)
     for (uint32_t index = 0; index < c->count[rank]; index++)
-      if (!check_overlap(c, rank, index)) return false;
+      if (!check_pair(c, rank, index)) return false;
   for (uint32_t stage = 0; stage < c->stage_count; stage++)
     for (uint32_t microbatch = 0; microbatch < c->microbatch_count; microbatch++)
       if (!check_compute(c, stage, microbatch)) return false;

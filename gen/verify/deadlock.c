@@ -6,13 +6,14 @@
  * or the rest waits for itself.
  *
  *   puts        a send blocks until its credit has arrived (if its message has one), then its
- * message has arrived; a receive never blocks; an action that reads a message blocks until the
- * message was sent rendezvous  communication actions are queued in a lane, in order, after all
- * compute actions before them. The first action of a lane ends when its peer on the other rank is
- * the first of its lane, too. An action that reads a message blocks until the receive has ended
- * (for a tied weight: its WAIT does); an action that overwrites what a send reads blocks until that
- * send has ended. There is one lane for sends to and one for receives from each other rank, or one
- * lane a rank */
+ *               message has arrived; a receive never blocks; an action that reads a message blocks
+ *               until the message was sent
+ *   rendezvous  communication actions are queued in a lane, in order, after all compute actions
+ *               before them. The first action of a lane ends when its peer on the other rank is the
+ *               first of its lane, too. An action that reads a message blocks until the receive has
+ *               ended (for a tied weight: its WAIT does); an action that overwrites what a send
+ *               reads blocks until that send has ended. There is one lane for sends to and one for
+ *               receives from each other rank, or one lane a rank */
 #include "gen/verify/internal.h"
 #include "gen/base/arena.h"
 #include "runtime/plan/plan.h"
@@ -57,7 +58,7 @@ static struct deadlock_state start_state(const struct pen_check_context *c, cons
 }
 
 /* Frees the state and returns `fine`. */
-static bool free_state(struct deadlock_state *s, bool fine) {
+static bool free_deadlock_state(struct deadlock_state *s, bool fine) {
   void *const arrays[] = {s->next,      s->stack,       s->stacked,   s->lane_first,
                           s->lane_next, s->lane_action, s->lane_rank, s->lane_stack};
   for (size_t index = 0; index < sizeof arrays / sizeof *arrays; index++) pen_free(arrays[index]);
@@ -65,8 +66,8 @@ static bool free_state(struct deadlock_state *s, bool fine) {
   return fine;
 }
 
-static const struct pen_message_ends *ends_of(const struct pen_check_context *c, uint32_t rank,
-                                              uint32_t action) {
+static const struct pen_message_ends *message_ends_of(const struct pen_check_context *c,
+                                                      uint32_t rank, uint32_t action) {
   return &c->ends[rank][action];
 }
 
@@ -133,7 +134,7 @@ static bool run_all(struct deadlock_state *s, void (*run)(struct deadlock_state 
 static struct blocker put_blocker(struct deadlock_state *s, uint32_t rank, uint32_t index) {
   const struct pen_check_context *c = s->c;
   const struct pen_action *action = &c->action[rank][index];
-  const struct pen_message_ends *ends = ends_of(c, rank, index);
+  const struct pen_message_ends *ends = message_ends_of(c, rank, index);
   if (waits_for_norms(s, action)) return unpublished_rank(s);
   if (ends->pair == PEN_NONE || pen_is_receive(action->kind)) return (struct blocker){0};
   bool sends = pen_is_send(action->kind);
@@ -152,8 +153,10 @@ static void run_puts(struct deadlock_state *s, uint32_t rank) {
     const struct pen_action *action = &c->action[rank][index];
     if (put_blocker(s, rank, index).found) return;
     s->next[rank]++;
-    if (pen_is_send(action->kind)) enqueue_rank(s, receive_of(c, ends_of(c, rank, index)).rank);
-    if (pen_is_receive(action->kind)) enqueue_rank(s, send_of(c, ends_of(c, rank, index)).rank);
+    if (pen_is_send(action->kind))
+      enqueue_rank(s, receive_of(c, message_ends_of(c, rank, index)).rank);
+    if (pen_is_receive(action->kind))
+      enqueue_rank(s, send_of(c, message_ends_of(c, rank, index)).rank);
     if (action->kind == PEN_PUBLISH && ++s->published == c->rank_count)
       for (uint32_t other = 0; other < c->rank_count; other++) enqueue_rank(s, other);
   }
@@ -161,14 +164,14 @@ static void run_puts(struct deadlock_state *s, uint32_t rank) {
 
 bool pen_check_puts(const struct pen_check_context *c) {
   struct deadlock_state s = start_state(c, "one-sided puts");
-  return free_state(&s, run_all(&s, run_puts, put_blocker));
+  return free_deadlock_state(&s, run_all(&s, run_puts, put_blocker));
 }
 
 /* ---- rendezvous ---- */
 
 static uint32_t lane_of(const struct deadlock_state *s, uint32_t rank, uint32_t action) {
   return s->one_lane ? rank
-                     : 2 * ends_of(s->c, rank, action)->pair +
+                     : 2 * message_ends_of(s->c, rank, action)->pair +
                            pen_is_receive(s->c->action[rank][action].kind);
 }
 
@@ -219,7 +222,7 @@ static uint32_t started_head(const struct deadlock_state *s, uint32_t lane) {
 
 /* The other end of a communication action. */
 static struct blocker peer_of(const struct pen_check_context *c, uint32_t rank, uint32_t action) {
-  const struct pen_message_ends *ends = ends_of(c, rank, action);
+  const struct pen_message_ends *ends = message_ends_of(c, rank, action);
   return pen_is_send(c->action[rank][action].kind) ? receive_of(c, ends) : send_of(c, ends);
 }
 
@@ -258,7 +261,7 @@ static struct blocker hazard_blocker(struct deadlock_state *s, uint32_t rank, ui
 static struct blocker rendezvous_blocker(struct deadlock_state *s, uint32_t rank, uint32_t index) {
   const struct pen_check_context *c = s->c;
   const struct pen_action *action = &c->action[rank][index];
-  const struct pen_message_ends *ends = ends_of(c, rank, index);
+  const struct pen_message_ends *ends = message_ends_of(c, rank, index);
   if (waits_for_norms(s, action)) return unpublished_rank(s);
   bool updates = action->kind == PEN_UPDATE || action->kind == PEN_UNSHARD;
   bool reads =
@@ -289,14 +292,14 @@ bool pen_check_lanes(const struct pen_check_context *c, bool one_lane) {
       c, one_lane ? "rendezvous, one lane a rank" : "rendezvous, one lane a pair of ranks");
   s.one_lane = one_lane;
   make_lanes(&s);
-  if (!run_all(&s, run_rendezvous, rendezvous_blocker)) return free_state(&s, false);
+  if (!run_all(&s, run_rendezvous, rendezvous_blocker)) return free_deadlock_state(&s, false);
   for (uint32_t lane = 0; lane < s.lane_count; lane++)
     if (s.lane_next[lane] < s.lane_first[lane + 1]) {
       uint32_t action = s.lane_action[s.lane_next[lane]];
-      return free_state(&s, report_deadlock(&s, s.lane_rank[lane], action,
-                                            peer_of(c, s.lane_rank[lane], action)));
+      return free_deadlock_state(&s, report_deadlock(&s, s.lane_rank[lane], action,
+                                                     peer_of(c, s.lane_rank[lane], action)));
     }
-  return free_state(&s, true);
+  return free_deadlock_state(&s, true);
 }
 
 /* What completes with one lane a rank completes with one lane a pair of ranks: an action that is

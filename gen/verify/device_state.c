@@ -36,7 +36,7 @@ static uint64_t most_flags(const struct pen_plan *plan, uint32_t rank) {
 }
 
 /* With nccl: for each peer the largest shard of one of the rank's gradients. */
-static uint64_t staging_bytes(const struct pen_plan *plan, uint32_t rank) {
+static uint64_t nccl_staging_bytes(const struct pen_plan *plan, uint32_t rank) {
   uint64_t most = 0;
   if (strcmp(plan->transport, "nccl") != 0) return 0;
   for (uint32_t i = 0; i < plan->weight_count; i++)
@@ -50,7 +50,8 @@ static uint64_t staging_bytes(const struct pen_plan *plan, uint32_t rank) {
 }
 
 /* The parts of the block follow each other, and each has room for its contents. */
-static bool check_parts(const struct pen_plan *plan, uint32_t rank, struct pen_problem *problem) {
+static bool check_control_parts(const struct pen_plan *plan, uint32_t rank,
+                                struct pen_problem *problem) {
   const struct pen_rank_memory *m = &plan->memory[rank];
   uint64_t stats_bytes = (plan->weight_count + (uint64_t)plan->loss_count) * sizeof(double),
            reduce = 0;
@@ -72,7 +73,7 @@ static bool check_parts(const struct pen_plan *plan, uint32_t rank, struct pen_p
       {"the workspace of NORM", m->reduce_offset, reduce, m->flags_offset},
       {"the flags", m->flags_offset, most_flags(plan, rank) * sizeof(uint32_t),
        m->shard_staging_offset},
-      {"the shard staging", m->shard_staging_offset, staging_bytes(plan, rank),
+      {"the shard staging", m->shard_staging_offset, nccl_staging_bytes(plan, rank),
        m->staged_input_offset + m->device_control_bytes},
   };
   for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
@@ -201,7 +202,8 @@ bool pen_check_device_control(const struct pen_plan *plan, struct pen_problem *p
                               plan->staged_inputs[i].rank, plan->rank_count);
   for (uint32_t rank = 0; rank < plan->rank_count; rank++) {
     if (!staged && !check_none(plan, rank, problem)) return false;
-    if (staged && (!check_parts(plan, rank, problem) || !check_staged_inputs(plan, rank, problem)))
+    if (staged &&
+        (!check_control_parts(plan, rank, problem) || !check_staged_inputs(plan, rank, problem)))
       return false;
     for (uint32_t i = 0; staged && i < plan->profile_count; i++)
       if (!check_data_ops(plan, &plan->profiles[i], rank, problem)) return false;

@@ -125,7 +125,7 @@ static void list_events(struct pen_memory_state *m) {
   }
 }
 
-static void free_state(struct pen_memory_state *m) {
+static void free_memory_state(struct pen_memory_state *m) {
   void *const arrays[] = {m->trace,        m->trace_of, m->target,      m->source,
                           m->content,      m->mark,     m->first_event, m->next_event,
                           m->unsharded_at, m->added,    m->owes_loss};
@@ -134,7 +134,7 @@ static void free_state(struct pen_memory_state *m) {
   pen_tracer_free(m->tracer);
 }
 
-static bool run_rank(struct pen_memory_state *m) {
+static bool run_two_steps(struct pen_memory_state *m) {
   pen_tracer_start(m->tracer, m->context);
   if (!trace_actions(m)) return false;
   split_arena(m);
@@ -152,7 +152,7 @@ static bool run_rank(struct pen_memory_state *m) {
       if (!pen_memory_run_action(m)) return false;
       pen_memory_run_events(m, m->step * count + m->action + 1);
     }
-  free_state(m);
+  free_memory_state(m);
   return true;
 }
 
@@ -180,7 +180,7 @@ bool pen_check_memory(struct pen_check_context *c, const struct pen_rank_context
                                  .message = message + first[rank],
                                  .message_count = first[rank + 1] - first[rank],
                                  .incoming = incoming};
-    if (!run_rank(&m)) return false;
+    if (!run_two_steps(&m)) return false;
   }
   return true;
 }

@@ -179,8 +179,9 @@ static const struct pen_extent *find_marked(const struct pen_memory_state *m, ui
 }
 
 /* One of two concurrent actions writes nothing that the other reads or writes. */
-static bool check_disjoint(struct pen_memory_state *m, const struct pen_program_trace *writer,
-                           const struct pen_program_trace *other) {
+static bool check_writes_disjoint(struct pen_memory_state *m,
+                                  const struct pen_program_trace *writer,
+                                  const struct pen_program_trace *other) {
   const struct pen_extent *left = m->tracer->extent + writer->left_first;
   m->mark_count++;
   for (const struct pen_extent *extent = left; extent < left + writer->left_count; extent++)
@@ -198,11 +199,11 @@ static bool check_disjoint(struct pen_memory_state *m, const struct pen_program_
 static bool check_concurrent(struct pen_memory_state *m) {
   const struct pen_program_trace *a = &m->trace[m->trace_of[m->action]],
                                  *b = &m->trace[m->trace_of[m->action + 1]];
-  return check_disjoint(m, a, b) && check_disjoint(m, b, a);
+  return check_writes_disjoint(m, a, b) && check_writes_disjoint(m, b, a);
 }
 
 /* Every microbatch was accumulated into a gradient. */
-static bool check_complete(const struct pen_memory_state *m, uint32_t weight) {
+static bool check_gradient_complete(const struct pen_memory_state *m, uint32_t weight) {
   const uint8_t *added = added_of(m, weight);
   for (uint32_t microbatch = 0; microbatch < m->c->microbatch_count; microbatch++)
     if (!added[microbatch])
@@ -216,8 +217,9 @@ static bool run_add_tied_gradient(const struct pen_memory_state *m,
                                   const struct pen_action *action) {
   const struct pen_tie *tie = m->context->plan->ties;
   const struct pen_weight *weight = &m->context->plan->weights[tie->weight];
-  if (!check_complete(m, tie->weight)) return false;
-  if (tie->rank == m->context->rank) return check_complete(m, m->context->plan->weight_count);
+  if (!check_gradient_complete(m, tie->weight)) return false;
+  if (tie->rank == m->context->rank)
+    return check_gradient_complete(m, m->context->plan->weight_count);
   uint64_t target = m->context->profile->messages[action->message].target_offset;
   uint32_t past = pen_address_map_at(&m->map, target + weight->count * sizeof(float));
   for (uint32_t at = pen_address_map_at(&m->map, target); at < past; at++)
@@ -227,7 +229,7 @@ static bool run_add_tied_gradient(const struct pen_memory_state *m,
 }
 
 static bool run_send(struct pen_memory_state *m, const struct pen_action *action) {
-  if (action->kind == PEN_SEND_G) return check_complete(m, m->context->plan->weight_count);
+  if (action->kind == PEN_SEND_G) return check_gradient_complete(m, m->context->plan->weight_count);
   if (action->kind == PEN_SEND_V) return true; /* a weight: only UPDATE changes it */
   const struct pen_stage *stage = &m->context->profile->stages[action->stage];
   uint32_t tensor = action->kind == PEN_SEND_B ? stage->input_gradient : stage->output;
@@ -260,7 +262,7 @@ static bool run_update(struct pen_memory_state *m) {
   const struct pen_plan *plan = m->context->plan;
   for (uint32_t n = 0; n < m->context->own_weight_count; n++)
     if (!plan->weights[m->context->own_weight[n]].frozen &&
-        !check_complete(m, m->context->own_weight[n]))
+        !check_gradient_complete(m, m->context->own_weight[n]))
       return false;
   memset(m->added, 0,
          ((size_t)m->context->own_weight_count + plan->tie_count) * m->c->microbatch_count);

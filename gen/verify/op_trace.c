@@ -90,7 +90,7 @@ struct op_context {
   bool starts; /* an op that makes constants, before the first step */
 };
 
-static const char *name_of(const struct op_context *s, uint32_t tensor) {
+static const char *operand_name(const struct op_context *s, uint32_t tensor) {
   return tensor == PEN_NONE ? "a workspace" : s->tracer->context->tables->tensors[tensor].name;
 }
 
@@ -128,9 +128,10 @@ static bool read_input(const struct op_context *s, const struct placed_operand *
   struct pen_tracer *t = s->tracer;
   const struct pen_rank_context *b = t->context;
   if (b->use[operand->tensor] == PEN_USE_GRADIENT)
-    return PROBLEM(s, "reads %s, which is still being accumulated", name_of(s, operand->tensor));
+    return PROBLEM(s, "reads %s, which is still being accumulated",
+                   operand_name(s, operand->tensor));
   if (b->tables->tensors[operand->tensor].base == PEN_BASE_LOSS)
-    return PROBLEM(s, "reads the loss %s", name_of(s, operand->tensor));
+    return PROBLEM(s, "reads the loss %s", operand_name(s, operand->tensor));
   if (!operand->local) return true;
   bool own = t->written[operand->tensor] == t->run;
   uint64_t at = operand->first;
@@ -138,16 +139,16 @@ static bool read_input(const struct op_context *s, const struct placed_operand *
        index < t->map_count && t->map[index].first < operand->past; index++) {
     const struct pen_extent *extent = &t->map[index];
     if (!own || extent->tensor != operand->tensor || extent->first > at)
-      return PROBLEM(s, "reads %s, but %s overlaps it", name_of(s, operand->tensor),
-                     name_of(s, extent->tensor));
+      return PROBLEM(s, "reads %s, but %s overlaps it", operand_name(s, operand->tensor),
+                     operand_name(s, extent->tensor));
     at = extent->past;
   }
   if (own)
     return at >= operand->past ||
-           PROBLEM(s, "reads %s, which is only partly written", name_of(s, operand->tensor));
+           PROBLEM(s, "reads %s, which is only partly written", operand_name(s, operand->tensor));
   if (b->tables->tensors[operand->tensor].base == PEN_BASE_SCRATCH)
     return PROBLEM(s, "reads %s, which nothing in this program has written",
-                   name_of(s, operand->tensor));
+                   operand_name(s, operand->tensor));
   if (t->read[operand->tensor] == t->run) return true;
   t->read[operand->tensor] = t->run;
   t->extent = pen_grow(t->extent, &t->extent_capacity, t->extent_count + 1, sizeof *t->extent);
@@ -158,17 +159,17 @@ static bool read_input(const struct op_context *s, const struct placed_operand *
 
 /* Two operands of one op, the first an output or the workspace, do not overlap, except by "@"
  * (ops.def). */
-static bool check_disjoint(const struct op_context *s, const struct placed_operand *operand,
-                           int first, int second) {
+static bool check_operands_disjoint(const struct op_context *s,
+                                    const struct placed_operand *operand, int first, int second) {
   const struct placed_operand *a = &operand[first], *b = &operand[second];
   if (!a->local || !b->local || a->first >= b->past || b->first >= a->past) return true;
   bool allowed = first < s->signature->operand_count &&
                  s->signature->operand[first].alias == second && a->first == b->first;
-  return allowed || PROBLEM(s, "has %s and %s in the same bytes", name_of(s, a->tensor),
-                            name_of(s, b->tensor));
+  return allowed || PROBLEM(s, "has %s and %s in the same bytes", operand_name(s, a->tensor),
+                            operand_name(s, b->tensor));
 }
 
-static bool write_output(const struct op_context *s, const struct placed_operand *operand,
+static bool trace_output(const struct op_context *s, const struct placed_operand *operand,
                          const struct pen_operand *declared, struct pen_program_trace *trace) {
   struct pen_tracer *t = s->tracer;
   const struct pen_rank_context *b = t->context;
@@ -176,29 +177,29 @@ static bool write_output(const struct op_context *s, const struct placed_operand
   if (declared->accumulates) {
     if (use != PEN_USE_GRADIENT)
       return PROBLEM(s, "adds to %s, which is not the gradient of a trainable weight",
-                     name_of(s, operand->tensor));
+                     operand_name(s, operand->tensor));
     t->weight = pen_grow(t->weight, &t->weight_capacity, t->weight_count + 1, sizeof *t->weight);
     t->weight[t->weight_count++] = b->weight[operand->tensor];
     return true;
   }
   if (use != PEN_USE_LOCAL && !(s->starts && use == PEN_USE_CONSTANT))
-    return PROBLEM(s, "writes %s, which only UPDATE may", name_of(s, operand->tensor));
+    return PROBLEM(s, "writes %s, which only UPDATE may", operand_name(s, operand->tensor));
   if (use == PEN_USE_CONSTANT) return true;
   if (t->written[operand->tensor] == t->run)
-    return PROBLEM(s, "writes %s a second time", name_of(s, operand->tensor));
+    return PROBLEM(s, "writes %s a second time", operand_name(s, operand->tensor));
   t->written[operand->tensor] = t->run;
   if (b->tables->tensors[operand->tensor].base == PEN_BASE_LOSS) {
     trace->loss_offset = operand->first;
     return true;
   }
   if (b->received[operand->tensor])
-    return PROBLEM(s, "writes %s, which comes by message", name_of(s, operand->tensor));
+    return PROBLEM(s, "writes %s, which comes by message", operand_name(s, operand->tensor));
   map_write(t, (struct pen_extent){operand->first, operand->past, operand->tensor,
                                    base_of(s, operand->tensor)});
   return true;
 }
 
-static bool run_op(const struct op_context *s, struct pen_program_trace *trace) {
+static bool trace_op(const struct op_context *s, struct pen_program_trace *trace) {
   struct placed_operand operand[PEN_OPERANDS_MAX + 1] = {{0}};
   int count = s->signature->operand_count, inputs = s->signature->input_count;
   for (int k = 0; k < count; k++)
@@ -209,15 +210,15 @@ static bool run_op(const struct op_context *s, struct pen_program_trace *trace) 
   if (s->op->workspace != PEN_NONE &&
       (!operand[count].local || s->tracer->context->received[s->op->workspace]))
     return PROBLEM(s, "has %s for its workspace, which is not in the activation part",
-                   name_of(s, s->op->workspace));
+                   operand_name(s, s->op->workspace));
   for (int k = 0; k < inputs; k++)
     if (s->op->operand[k] != PEN_NONE && !read_input(s, &operand[k])) return false;
   for (int k = inputs; k <= count; k++)
     for (int other = 0; other < k; other++)
-      if (!check_disjoint(s, operand, k, other)) return false;
+      if (!check_operands_disjoint(s, operand, k, other)) return false;
   for (int k = inputs; k < count; k++)
     if (s->op->operand[k] != PEN_NONE &&
-        !write_output(s, &operand[k], &s->signature->operand[k], trace))
+        !trace_output(s, &operand[k], &s->signature->operand[k], trace))
       return false;
   if (s->op->workspace != PEN_NONE)
     map_write(s->tracer, (struct pen_extent){operand[count].first, operand[count].past, PEN_NONE,
@@ -227,8 +228,8 @@ static bool run_op(const struct op_context *s, struct pen_program_trace *trace) 
 
 /* ---- whole programs ---- */
 
-static bool run_ops(struct op_context *s, uint32_t first, uint32_t count,
-                    struct pen_program_trace *trace) {
+static bool trace_ops(struct op_context *s, uint32_t first, uint32_t count,
+                      struct pen_program_trace *trace) {
   struct pen_tracer *t = s->tracer;
   *trace = (struct pen_program_trace){.read_first = (uint32_t)t->extent_count,
                                       .weight_first = (uint32_t)t->weight_count,
@@ -239,7 +240,7 @@ static bool run_ops(struct op_context *s, uint32_t first, uint32_t count,
     s->op_index = first + index;
     s->op = &t->context->tables->ops[first + index];
     s->signature = pen_signature_of(s->op->kind);
-    if (!run_op(s, trace)) return false;
+    if (!trace_op(s, trace)) return false;
   }
   trace->read_count = (uint32_t)t->extent_count - trace->read_first;
   trace->weight_count = (uint32_t)t->weight_count - trace->weight_first;
@@ -253,7 +254,7 @@ static bool trace_program(struct pen_tracer *tracer, uint32_t index,
   const struct pen_program *program = &tables->programs[action->program];
   struct op_context step = {
       .tracer = tracer, .frame = &tables->frames[action->frame], .action = index};
-  if (!run_ops(&step, program->first_op, program->op_count, trace)) return false;
+  if (!trace_ops(&step, program->first_op, program->op_count, trace)) return false;
   trace->left_first = (uint32_t)tracer->extent_count;
   tracer->extent = pen_grow(tracer->extent, &tracer->extent_capacity,
                             tracer->extent_count + tracer->map_count, sizeof *tracer->extent);
@@ -427,5 +428,5 @@ bool pen_trace_start(struct pen_tracer *tracer) {
   struct op_context step = {
       .tracer = tracer, .frame = &no_frame, .action = PEN_NONE, .starts = true};
   struct pen_program_trace trace;
-  return run_ops(&step, tables->start_first_op, tables->start_op_count, &trace);
+  return trace_ops(&step, tables->start_first_op, tables->start_op_count, &trace);
 }

@@ -9,7 +9,7 @@
 #include "runtime/plan/plan.h"
 #include "runtime/plan/shard.h"
 
-static bool is_aligned(uint64_t offset) { return offset % PEN_ALIGNMENT_BYTES == 0; }
+static bool is_aligned_offset(uint64_t offset) { return offset % PEN_ALIGNMENT_BYTES == 0; }
 
 /* ---- addresses ---- */
 
@@ -39,7 +39,7 @@ static bool check_ranges(const struct pen_rank_context *b, const struct persiste
         at->past < at->first)
       return pen_problem_note(problem, b->rank, PEN_NONE, "%s of %s is outside the persistent part",
                               at->what, at->name);
-    if (!is_aligned(at->first))
+    if (!is_aligned_offset(at->first))
       return pen_problem_note(problem, b->rank, PEN_NONE, "%s of %s is not aligned", at->what,
                               at->name);
     if (at->past == at->first) continue; /* empty */
@@ -70,7 +70,7 @@ static uint64_t stored_bytes(const struct pen_plan *plan, const struct pen_weigh
   return most * sizeof(float);
 }
 
-static bool is_tied(const struct pen_plan *plan, uint32_t weight) {
+static bool is_tied_weight(const struct pen_plan *plan, uint32_t weight) {
   return plan->tie_count && plan->ties[0].weight == weight;
 }
 
@@ -79,7 +79,7 @@ static bool is_tied(const struct pen_plan *plan, uint32_t weight) {
 static bool check_sharded(const struct pen_rank_context *b, uint32_t number) {
   const struct pen_weight *weight = &b->plan->weights[number];
   bool copied = weight->bf16_offset != UINT64_MAX, shares = b->plan->sharding == PEN_SHARD_WEIGHTS,
-       tied = is_tied(b->plan, number);
+       tied = is_tied_weight(b->plan, number);
   bool wanted = b->plan->sharding != PEN_SHARD_NONE && !tied && (copied || shares);
   if (weight->bf16_sharded != (shares && copied && !tied))
     return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,

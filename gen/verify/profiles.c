@@ -51,8 +51,8 @@ static bool check_constants(uint32_t rank, const struct pen_profile *one,
 }
 
 /* A stage is on the same rank in all profiles. */
-static bool check_stages(const struct pen_plan *plan, const struct pen_profile *other,
-                         struct pen_problem *problem) {
+static bool check_stage_ranks(const struct pen_plan *plan, const struct pen_profile *other,
+                              struct pen_problem *problem) {
   const struct pen_profile *one = &plan->profiles[0];
   for (uint32_t stage = 0; stage < plan->stage_count; stage++)
     if (one->stages[stage].rank != other->stages[stage].rank)
@@ -64,7 +64,7 @@ static bool check_stages(const struct pen_plan *plan, const struct pen_profile *
 
 bool pen_check_profiles(const struct pen_plan *plan, struct pen_problem *problem) {
   for (uint32_t other = 1; other < plan->profile_count; other++)
-    if (!check_stages(plan, &plan->profiles[other], problem)) return false;
+    if (!check_stage_ranks(plan, &plan->profiles[other], problem)) return false;
   for (uint32_t rank = 0; rank < plan->rank_count; rank++)
     for (uint32_t one = 0; one < plan->profile_count; one++)
       for (uint32_t other = one + 1; other < plan->profile_count; other++)

@@ -6,8 +6,8 @@
  *
  *   spin -DMODEL=1 -run FILE    one-sided puts with credits: a process a rank, actions in order
  *   spin -DMODEL=2 -run FILE    rendezvous: also a process for sends and one for receives of each
- * rank with each other rank spin -DMODEL=3 -run FILE    rendezvous: also one process a rank for all
- * its communication
+ *                               rank with each other rank
+ *   spin -DMODEL=3 -run FILE    rendezvous: also one process a rank for all its communication
  *
  * The first lines give the verifier's result for each. In 2 and 3 a rank posts a communication
  * action and continues; the lane meets the lane of the other rank in a channel without buffer.
@@ -34,12 +34,12 @@ struct promela_model {
   size_t *hazard_next; /* [rank] */
 };
 
-static bool communicates(const struct pen_action *action) {
+static bool has_message(const struct pen_action *action) {
   return pen_is_send(action->kind) || pen_is_receive(action->kind);
 }
 
 /* The message that a action sends, receives, waits for or reads; PEN_NONE: none. */
-static uint32_t message_of(const struct promela_model *m, const struct pen_action *action) {
+static uint32_t message_number(const struct promela_model *m, const struct pen_action *action) {
   struct pen_message_key key;
   if (!pen_message_of_action(m->c, action, &key)) return PEN_NONE;
   return m->number[key.direction][pen_action_key(m->c, pen_direction_send[key.direction],
@@ -95,7 +95,7 @@ static bool has_credit(const struct promela_model *m, const struct pen_action *s
 }
 
 static void write_put_action(const struct promela_model *m, const struct pen_action *action) {
-  uint32_t message = message_of(m, action);
+  uint32_t message = message_number(m, action);
   write_step_end(m, action);
   if (message == PEN_NONE) return;
   if (pen_is_receive(action->kind)) {
@@ -114,17 +114,17 @@ static void write_rendezvous_action(struct promela_model *m, uint32_t rank, uint
   const struct pen_check_context *c = m->c;
   const struct pen_action *action = &c->action[rank][index];
   write_step_end(m, action);
-  if (communicates(action)) write_statement(m, action, "posted[%" PRIu32 "]++", rank);
+  if (has_message(action)) write_statement(m, action, "posted[%" PRIu32 "]++", rank);
   bool reads =
       pen_is_compute(action->kind) || action->kind == PEN_WAIT_G || action->kind == PEN_WAIT_V;
   if (!reads && action->kind != PEN_UPDATE && action->kind != PEN_UNSHARD) return;
-  if (reads && message_of(m, action) != PEN_NONE)
-    write_statement(m, action, "arrived[%" PRIu32 "]", message_of(m, action));
+  if (reads && message_number(m, action) != PEN_NONE)
+    write_statement(m, action, "arrived[%" PRIu32 "]", message_number(m, action));
   size_t *next = &m->hazard_next[rank];
   for (; c->hazard && *next < c->hazard_count[rank] && c->hazard[rank][*next].action == index;
        (*next)++)
     write_statement(m, action, "arrived[%" PRIu32 "]",
-                    message_of(m, &c->action[rank][c->hazard[rank][*next].send_action]));
+                    message_number(m, &c->action[rank][c->hazard[rank][*next].send_action]));
 }
 
 /* A lane: the communication of a rank with one pair of ranks in one direction; with `pair`
@@ -139,7 +139,7 @@ static void write_lane(const struct promela_model *m, uint32_t rank, uint32_t pa
             receives ? "from" : "to", receives ? c->pair[pair].from_rank : c->pair[pair].to_rank);
   for (uint32_t index = 0; index < c->count[rank]; index++) {
     const struct pen_action *action = &c->action[rank][index];
-    if (!communicates(action)) continue;
+    if (!has_message(action)) continue;
     posted++;
     if (pair != PEN_NONE &&
         (pair_of(m, action) != pair || pen_is_receive(action->kind) != receives))
@@ -147,11 +147,11 @@ static void write_lane(const struct promela_model *m, uint32_t rank, uint32_t pa
     write_statement(m, action, "posted[%" PRIu32 "] >= %" PRIu32, rank, posted);
     if (pen_is_send(action->kind))
       write_statement(m, action, "pair_%" PRIu32 "!%" PRIu32, pair_of(m, action),
-                      message_of(m, action));
+                      message_number(m, action));
     else
       write_statement(m, action,
                       "atomic { pair_%" PRIu32 "?%" PRIu32 "; arrived[%" PRIu32 "] = true }",
-                      pair_of(m, action), message_of(m, action), message_of(m, action));
+                      pair_of(m, action), message_number(m, action), message_number(m, action));
   }
   fputs("  skip\n}\n", m->out);
 }
@@ -183,8 +183,8 @@ static void write_verdicts(FILE *out, const struct pen_check_context *c) {
   }
 }
 
-static void write_model(FILE *out, const char *name, const struct pen_check_context *c,
-                        uint32_t replicas) {
+static void write_promela_model(FILE *out, const char *name, const struct pen_check_context *c,
+                                uint32_t replicas) {
   struct promela_model m = {
       .out = out, .c = c, .hazard_next = pen_new(c->rank_count, sizeof(size_t))};
   if (c->rank_count + 2 * (uint64_t)c->pair_count > PROCESSES_MAX)
@@ -231,7 +231,7 @@ void pen_promela(FILE *out, const struct pen_plan *plan) {
   struct pen_check_context checked;
   if (!pen_check_profile(plan, &plan->profiles[0], &problem, &checked))
     pen_stop(70, "penstock-gen: internal error: %s", problem.reason);
-  write_model(out, plan->name, &checked, plan->replica_count);
+  write_promela_model(out, plan->name, &checked, plan->replica_count);
 }
 
 bool pen_promela_actions(FILE *out, const char *name, const struct pen_action_lists *lists,
@@ -239,6 +239,6 @@ bool pen_promela_actions(FILE *out, const char *name, const struct pen_action_li
   struct pen_problem problem;
   struct pen_check_context checked;
   if (!pen_check_lists(lists, &problem, &checked)) return false;
-  if (out) write_model(out, name, &checked, replica_count);
+  if (out) write_promela_model(out, name, &checked, replica_count);
   return true;
 }

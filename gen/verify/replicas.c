@@ -10,16 +10,20 @@
  *   summed     REDUCE_SCATTER, which reads the gradients of the peers, knows their GRAD_READY
  *   gathered   ALL_GATHER_GRAD, which reads the sums of the peers, knows their REDUCE_SCATTER
  *   free       UPDATE, which clears the gradients for the next step, knows all collectives of its
- * peers that read them updated    where moments are sharded, each replica updates its shard of a
- * weight: ALL_GATHER_WEIGHT, which reads the shards of the peers, knows their UPDATE, comes once
- * for each stage that keeps unsharded weights, and before SEND_V. What it reads remains: the next
- * UPDATE of a peer knows a later collective unsharded  where weights are sharded, every action that
- * reads the weights of a stage is between its UNSHARD and its RESHARD. UNSHARD knows the UPDATE of
- * its peers in the previous step (E is 0 or more), and their next UPDATE knows it. memory.c checks
- * the contents of the bytes no deadlock  E comes before the action that waits for it. Take an order
- * in which the actions of one replica can run one by one (the other checks prove that there is
- * one), and let all replicas run each action of it before any runs the next: every action finds
- * what it waits for. What is complete stays complete, so any other order ends alike
+ *              peers that read them
+ *   updated    if moments are sharded, each replica updates its shard of a weight:
+ *              ALL_GATHER_WEIGHT, which reads the shards of the peers, knows their UPDATE, comes
+ *              once for each stage that keeps unsharded weights, and before SEND_V. What it
+ *              reads remains: the next UPDATE of a peer knows a later collective
+ *   unsharded  if weights are sharded, every action that reads the weights of a stage is between
+ *              its UNSHARD and its RESHARD. UNSHARD knows the UPDATE of its peers in the
+ *              previous step (E is 0 or more), and their next UPDATE knows it. memory.c checks
+ *              the contents of the bytes
+ *   acyclic    no deadlock: E comes before the action that waits for it. Take an order in which
+ *              the actions of one replica can run one by one (the other checks prove that there
+ *              is one), and let all replicas run each action of it before any runs the next:
+ *              every action finds what it waits for. What is complete stays complete, so any
+ *              other order ends alike
  *
  * Each collective comes once for each stage of the rank. That the sum is taken replica by replica
  * is up to the runtime. */
@@ -81,7 +85,8 @@ static bool check_rule(const struct collective_order *e, const struct pen_action
   return true;
 }
 
-static bool check_rules(const struct collective_order *e, const struct pen_action *action) {
+static bool check_collective_rules(const struct collective_order *e,
+                                   const struct pen_action *action) {
   bool of_stage = pen_kind_has_stage(action->kind), sharded = pen_moments_are_sharded(e->b->plan);
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
     for (uint32_t stage = 0;
@@ -146,7 +151,8 @@ static bool check_gathered(struct collective_order *e) {
 }
 
 /* Does a program read unsharded weights? */
-static bool reads_unsharded(const struct pen_rank_context *b, const struct pen_program *program) {
+static bool program_reads_unsharded(const struct pen_rank_context *b,
+                                    const struct pen_program *program) {
   for (uint32_t op = program->first_op; op < program->first_op + program->op_count; op++)
     for (int k = 0; k < PEN_OPERANDS_MAX; k++) {
       uint32_t tensor = b->tables->ops[op].operand[k];
@@ -195,7 +201,7 @@ static bool check_resharded(struct collective_order *e) {
 }
 
 /* A collective, or an action of the end of the step. */
-static bool check_action(struct collective_order *e, const struct pen_action *action) {
+static bool check_collective(struct collective_order *e, const struct pen_action *action) {
   if (action->kind == PEN_SEND_V) return check_sharding(e, action);
   if (action->kind == PEN_UNSHARD || action->kind == PEN_RESHARD) return check_unshard(e, action);
   bool of_stage = pen_kind_has_stage(action->kind);
@@ -212,7 +218,7 @@ static bool check_action(struct collective_order *e, const struct pen_action *ac
     return PROBLEM(e,
                    "deadlock: it waits for collective %u of its peers, but only %u come before it",
                    action->awaited_collective, e->ended);
-  if (!check_sharding(e, action) || !check_rules(e, action)) return false;
+  if (!check_sharding(e, action) || !check_collective_rules(e, action)) return false;
   if (!pen_kind_is_collective(action->kind)) return true;
   e->ended++;
   if (of_stage) e->number[action->kind][action->stage] = e->ended;
@@ -277,15 +283,15 @@ bool pen_check_replicas(const struct pen_rank_context *b) {
   bool *reads = pen_new(b->tables->program_count + 1u, sizeof *reads);
   e.is_unsharded = pen_new(b->checked->stage_count, sizeof *e.is_unsharded);
   for (uint32_t program = 0; program < b->tables->program_count; program++)
-    reads[program] = reads_unsharded(b, &b->tables->programs[program]);
+    reads[program] = program_reads_unsharded(b, &b->tables->programs[program]);
   for (e.action = 0; e.action < b->tables->action_count; e.action++) {
     const struct pen_action *action = &b->tables->actions[e.action];
     if (!replicas && action->kind >= PEN_GRAD_READY) return PROBLEM(&e, "there are no replicas");
     if (pen_is_compute(action->kind) && !check_use(&e, action, reads)) return false;
-    if (replicas && !train && action->kind >= PEN_GRAD_READY && !check_action(&e, action))
+    if (replicas && !train && action->kind >= PEN_GRAD_READY && !check_collective(&e, action))
       return false;
     if (replicas && train && (action->kind >= PEN_NORM || action->kind == PEN_SEND_V) &&
-        !check_action(&e, action))
+        !check_collective(&e, action))
       return false;
     if (action->kind == PEN_ADD_TIED_GRAD && e.number[PEN_GRAD_READY][0])
       return PROBLEM(&e, "it adds to the gradients of stage 0, which peers may read already");

@@ -6,15 +6,17 @@
  *
  *   sizes      receive region, persistent part and arena follow each other
  *   ops        kind, dtype and dims are possible; each operand is present unless optional, and its
- * tensor has the dtype and the bytes that the signature of the op gives for these dims
- * (kernels/ops.def); the workspace suffices; programs are within the table tensors    aligned; a
- * persistent tensor is a weight, a gradient or a constant (persistent.c) stages     input, output
- * and their gradients are present where there is a neighbour, count from the right base, and have
- * the same dtype and bytes at both ends of the border actions    name a program of their own kind
- * and stage, a frame with aligned addresses, or their own message replicas   the data-parallel
- * collectives and their addresses (replicas.c) messages   leave from where the producer's frame has
- * the tensor, arrive where the consumer's has it, within the receive region; are numbered on their
- * channel as they are sent, and credits as they are received; channels have the right counts
+ *              tensor has the dtype and the bytes that the signature of the op gives for these dims
+ *              (kernels/ops.def); the workspace suffices; programs are within the table
+ *   tensors    aligned; a persistent tensor is a weight, a gradient or a constant (persistent.c)
+ *   stages     input, output and their gradients are present where there is a neighbour, count from
+ *              the right base, and have the same dtype and bytes at both ends of the border
+ *   actions    name a program of their own kind and stage, a frame with aligned addresses, or their
+ *              own message
+ *   replicas   the data-parallel collectives and their addresses (replicas.c)
+ *   messages   leave from where the producer's frame has the tensor, arrive where the consumer's
+ *              has it, within the receive region; are numbered on their channel as they are
+ *              sent, and credits as they are received; channels have the right counts
  *
  * Whether the bytes at an address still hold, or already hold, the expected value is checked by
  * memory.c. */
@@ -65,7 +67,7 @@ static bool check_border(const struct pen_rank_context *b, uint32_t own, uint32_
 }
 
 /* The boundary tensors of a stage: fills `received` and `same_as`. */
-static bool check_stage(struct pen_rank_context *b, uint32_t index) {
+static bool check_stage_tensors(struct pen_rank_context *b, uint32_t index) {
   const struct pen_check_context *c = b->checked;
   const struct pen_stage *stage = &b->profile->stages[index];
   bool first = index == 0, last = index + 1 == c->stage_count, train = c->profile_kind == PEN_TRAIN;
@@ -92,7 +94,7 @@ static bool check_stage(struct pen_rank_context *b, uint32_t index) {
   return true;
 }
 
-static bool check_tensors(struct pen_rank_context *b) {
+static bool check_tensor_table(struct pen_rank_context *b) {
   const struct pen_rank_program *tables = b->tables;
   struct pen_problem *problem = b->checked->problem;
   for (uint32_t index = 0; index < tables->tensor_count; index++) {
@@ -206,7 +208,7 @@ static bool check_ops(const struct pen_rank_context *b) {
 
 /* ---- actions ---- */
 
-static bool check_action(const struct pen_rank_context *b, uint32_t index) {
+static bool check_action_columns(const struct pen_rank_context *b, uint32_t index) {
   struct pen_problem *problem = b->checked->problem;
   const struct pen_rank_program *tables = b->tables;
   const struct pen_action *action = &tables->actions[index];
@@ -400,11 +402,11 @@ static bool check_rank(struct pen_rank_context *b) {
       memory->activation_bytes != memory->arena_bytes - memory->persistent_end)
     return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
                             "receive region, persistent part and arena do not follow each other");
-  if (!check_ops(b) || !check_tensors(b)) return false;
+  if (!check_ops(b) || !check_tensor_table(b)) return false;
   for (uint32_t stage = 0; stage < b->checked->stage_count; stage++)
-    if (b->checked->rank_of[stage] == b->rank && !check_stage(b, stage)) return false;
+    if (b->checked->rank_of[stage] == b->rank && !check_stage_tensors(b, stage)) return false;
   for (uint32_t index = 0; index < b->tables->action_count; index++)
-    if (!check_action(b, index)) return false;
+    if (!check_action_columns(b, index)) return false;
   return check_wait_norm(b) && pen_check_persistent(b);
 }
 

@@ -7,16 +7,19 @@
  *
  * pen_verify() proves, in this order, each step resting on those before it:
  *   actions     every stage and microbatch has one F and one B (or one I and one W), in order, on
- * the rank of the stage; every message is sent once, after it is produced, and received once,
- * before it is used; on each directed pair of ranks messages are received in the order in which
- * they are sent (actions.c) tables      every index, dtype, shape, address, count and sequence
- * number of the plan (tables.c) replicas    what a rank reads of its peers is complete, and is
- * cleared only after all have read it (replicas.c) memory      over two successive steps every read
- * finds, in all its bytes, the value that it means (memory.c) puts        no deadlock with
- * one-sided puts and credits (deadlock.c) rendezvous  no deadlock where a send ends only when its
- * receive does, with one lane a directed pair of ranks and with one lane a rank; an action also
- * waits for sends that still read what it overwrites (deadlock.c) profiles    a step of one profile
- * may follow a step of another (profiles.c)
+ *               the rank of the stage; every message is sent once, after it is produced, and
+ *               received once, before it is used; on each directed pair of ranks messages are
+ *               received in the order in which they are sent (actions.c)
+ *   tables      every index, dtype, shape, address, count and sequence number (tables.c)
+ *   replicas    what a rank reads of its peers is complete, and is cleared only after all have read
+ *               it (replicas.c)
+ *   memory      over two successive steps every read finds, in all its bytes, the value that it
+ *               means (memory.c)
+ *   puts        no deadlock with one-sided puts and credits (deadlock.c)
+ *   rendezvous  no deadlock if a send ends only when its receive does, with one lane a directed
+ *               pair of ranks and with one lane a rank; an action also waits for sends that
+ *               still read what it overwrites (deadlock.c)
+ *   profiles    a step of one profile may follow a step of another (profiles.c)
  *
  * One step suffices for deadlock: nothing in a step needs a later step, so if each step alone
  * completes, so does their sequence. Two steps suffice for memory: what a step finds in memory was

@@ -51,7 +51,7 @@ static double **start_times(const struct pen_view *view) {
   return start;
 }
 
-static void write_actions(FILE *out, const struct pen_view *view) {
+static void write_action_events(FILE *out, const struct pen_view *view) {
   const struct pen_partition *partition = view->partition;
   double **start = start_times(view);
   uint64_t id = 0;
@@ -103,7 +103,7 @@ void pen_chrome_trace(FILE *out, const struct pen_view *view) {
           "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"simulated\":\"times %s, shown as "
           "milliseconds\"},\"traceEvents\":[\n",
           view->unit);
-  write_actions(out, view);
+  write_action_events(out, view);
   write_memory(out, view);
   for (uint32_t rank = 0; rank < view->plan->rank_count; rank++)
     fprintf(out,

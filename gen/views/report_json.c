@@ -6,12 +6,15 @@
  *
  *   makespan, span, work, bubble   bubble = (span - work) / span; see struct pen_timing
  *   lower_bound, gap, bounds       lower bounds for any order of these actions, by argument
- * (lower_bound.c) exchange, search               only with replicas, or after a search
+ *                                  (lower_bound.c)
+ *   exchange, search               only with replicas, or after a search
  *   critical_path                  the chain of actions that fills the makespan (critical_path.c),
- * in legs of one rank stages                         what each holds, and on which rank rank busy
- * and idle time; bytes placed and, as their lower bound, live; receive slots; received messages
- * whose sender waits for a credit, and those that need none (receive_slots.c); with a device also
- * the bytes of pinned host memory
+ *                                  in legs of one rank
+ *   stages                         what each holds, and on which rank
+ *   ranks                          busy and idle time; bytes placed and, as their lower bound,
+ *                                  live; receive slots; received messages whose sender waits for
+ *                                  a credit, and those that need none (receive_slots.c); with a
+ *                                  device also the bytes of pinned host memory
  *
  * JSON (RFC 8259) has neither NaN nor infinity: such a figure is null. Reals have 15 digits, keys
  * keep their order. */
@@ -88,8 +91,8 @@ static json_t *ranks_of(const struct pen_plan *plan, const struct pen_timing *ti
 }
 
 /* The actions of a leg as --print=actions writes them, a pair as `a|b`. */
-static json_t *actions_of(const struct pen_path *path, const struct pen_path_leg *leg,
-                          const struct pen_order *order) {
+static json_t *actions_text(const struct pen_path *path, const struct pen_path_leg *leg,
+                            const struct pen_order *order) {
   char *text = NULL, word[32];
   size_t bytes = 0;
   FILE *out = open_memstream(&text, &bytes);
@@ -111,7 +114,7 @@ static json_t *actions_of(const struct pen_path *path, const struct pen_path_leg
 
 /* The critical path, leg by leg: the actions of one rank, their start and end, and the message
  * before them. */
-static json_t *path_of(const struct pen_path *path, const struct pen_order *order) {
+static json_t *path_json(const struct pen_path *path, const struct pen_order *order) {
   json_t *object = json_object(), *legs = json_array();
   for (size_t i = 0; i < path->leg_count; i++) {
     const struct pen_path_leg *leg = &path->leg[i];
@@ -120,7 +123,7 @@ static json_t *path_of(const struct pen_path *path, const struct pen_order *orde
     json_object_set_new(part, "sent", real(path->step[leg->first].sent));
     json_object_set_new(part, "start", real(path->step[leg->first].start));
     json_object_set_new(part, "end", real(path->step[leg->first + leg->count - 1].end));
-    json_object_set_new(part, "actions", actions_of(path, leg, order));
+    json_object_set_new(part, "actions", actions_text(path, leg, order));
     json_array_append_new(legs, part);
   }
   json_object_set_new(object, "actions", integer(path->count));
@@ -131,7 +134,7 @@ static json_t *path_of(const struct pen_path *path, const struct pen_order *orde
   return object;
 }
 
-static json_t *bound_of(const struct pen_bound *bound) {
+static json_t *bound_json(const struct pen_bound *bound) {
   json_t *object = json_object();
   json_object_set_new(object, "work", real(bound->work));
   json_object_set_new(object, "ends", real(bound->ends));
@@ -141,15 +144,15 @@ static json_t *bound_of(const struct pen_bound *bound) {
 }
 
 /* Lower bounds by argument: see lower_bound.h. */
-static json_t *bounds_of(const struct pen_bounds *bounds) {
+static json_t *bounds_json(const struct pen_bounds *bounds) {
   json_t *object = json_object();
-  json_object_set_new(object, "makespan", bound_of(&bounds->makespan));
-  json_object_set_new(object, "span", bound_of(&bounds->span));
+  json_object_set_new(object, "makespan", bound_json(&bounds->makespan));
+  json_object_set_new(object, "span", bound_json(&bounds->span));
   return object;
 }
 
 /* What the data-parallel collectives add to the step, and when they run. */
-static json_t *exchange_of(const struct pen_timing *timing) {
+static json_t *exchange_json(const struct pen_timing *timing) {
   json_t *object = json_object(), *rows = json_array();
   json_object_set_new(object, "exposed", real(timing->exposed));
   for (uint32_t rank = 0; rank < timing->whole_order->rank_count; rank++)
@@ -171,7 +174,7 @@ static json_t *exchange_of(const struct pen_timing *timing) {
 }
 
 /* The result of a search. */
-static json_t *search_of(const struct pen_search *search) {
+static json_t *search_json(const struct pen_search *search) {
   json_t *object = json_object();
   json_object_set_new(object, "objective", json_string(search->objective));
   json_object_set_new(object, "makespan", real(search->makespan));
@@ -202,11 +205,11 @@ void pen_report_json(FILE *out, const struct pen_plan *plan, const struct pen_ti
   json_object_set_new(report, "bubble", real(timing->bubble));
   json_object_set_new(report, "lower_bound", real(timing->lower_bound));
   json_object_set_new(report, "gap", real(timing->gap));
-  json_object_set_new(report, "bounds", bounds_of(bounds));
+  json_object_set_new(report, "bounds", bounds_json(bounds));
   json_object_set_new(report, "replicas", integer(plan->replica_count));
-  if (timing->exchange) json_object_set_new(report, "exchange", exchange_of(timing));
-  if (search) json_object_set_new(report, "search", search_of(search));
-  json_object_set_new(report, "critical_path", path_of(path, order));
+  if (timing->exchange) json_object_set_new(report, "exchange", exchange_json(timing));
+  if (search) json_object_set_new(report, "search", search_json(search));
+  json_object_set_new(report, "critical_path", path_json(path, order));
   json_object_set_new(report, "stages", stages_of(plan));
   json_object_set_new(report, "rank", ranks_of(plan, timing));
   json_dumpf(report, out, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
