@@ -72,7 +72,7 @@ static void write_csv(FILE *out, const struct pen_result *result,
   pen_csv_print(out, result->order);
 }
 
-/* With replicas the rows of their exchange are among the actions. */
+/* With replicas their collectives are among the actions. */
 static struct pen_view view_of(FILE *out, const struct pen_result *result,
                                const struct pen_generator_options *options) {
   const struct pen_timing *timing = result->timing;

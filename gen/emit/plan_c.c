@@ -122,7 +122,7 @@ static void write_file_comment(FILE *out, const struct pen_plan *plan,
           " * predicted (%s): makespan %.6g, span %.6g, bubble %.4f, gap to the lower bound %.4f\n",
           plan->rank_count, plan->stages_per_rank, plan->microbatch_count, plan->schedule,
           header->cost_unit, timing->makespan, timing->span, timing->bubble, timing->gap);
-  if (timing->exchange)
+  if (timing->collectives)
     fprintf(out, " * %" PRIu32 " replicas: their collectives add %.6g\n", plan->replica_count,
             timing->exposed);
   for (uint32_t r = 0; r < plan->rank_count; r++)

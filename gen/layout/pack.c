@@ -1,24 +1,24 @@
-/* pack.c: dynamic storage allocation with known live ranges: gives rectangles (bytes x rows, where
- * a row is an action or an op) offsets such that no two that share a row overlap, in few bytes.
+/* pack.c: dynamic storage allocation with known live ranges: gives rectangles (bytes x time)
+ * offsets such that no two overlap, in few bytes. Times are indices of actions or ops.
  *
  * The problem is NP-hard (Garey and Johnson, SR2). Rectangles are placed one by one, each at the
  * lowest offset where it fits (first fit), or in the smallest gap that holds it (best fit). The
  * order decides:
  *
- *   first row  exact interval colouring if all sizes are equal (Gupta, Lee and Leung 1979); for any
- *              number of rectangles (pack_first_fit.c). Of one row the longest come first, so that
- *              they are below those that end soon
+ *   first time exact interval colouring if all sizes are equal (Gupta, Lee and Leung 1979); for any
+ *              number of rectangles (pack_first_fit.c). Of those that begin at one time the
+ *              longest come first, so that they are below those that end soon
  *   size       largest first (TensorFlow Lite Micro's greedy planner; Pisarchyk and Lee, arXiv
  *              2001.03288)
- *   area       bytes x rows, largest first (XLA's GlobalDecreasingSizeBestFitHeap)
- *   rows       longest first
+ *   area       bytes x duration, largest first (XLA's GlobalDecreasingSizeBestFitHeap)
+ *   duration   longest first
  *
- * The bytes live in one row are a lower bound, and so is the region limit plus what is too large to
- * be below it; an order that reaches the bound or the caller's goal ends the search. If none does
- * and there are few rectangles, each order is improved: the rectangles that end above the bound
- * move to the front as long as that helps; then they move forward at random (from a fixed seed) and
- * all are placed again, for a fixed number of steps (comparisons, and rectangles placed). (Exact
- * solvers: Telamalloc, ASPLOS 2022; MiniMalloc, ASPLOS 2023.) */
+ * The bytes live at one time are a lower bound, and so is the region limit plus what is too large
+ * to be below it; an order that reaches the bound or the caller's goal ends the search. If none
+ * does and there are few rectangles, each order is improved: the rectangles that end above the
+ * bound move to the front as long as that helps; then they move forward at random (from a fixed
+ * seed) and all are placed again, for a fixed number of steps (comparisons, and rectangles placed).
+ * (Exact solvers: Telamalloc, ASPLOS 2022; MiniMalloc, ASPLOS 2023.) */
 #include <endian.h>
 #include <string.h>
 
@@ -28,13 +28,13 @@
 #include "gen/base/error.h"
 #include "gen/base/sort.h"
 
-enum { QUADRATIC_MAX = 3000 /* rectangles; with more, only the order of first rows is tried */ };
+enum { QUADRATIC_MAX = 3000 /* rectangles; with more, only the order of first times is tried */ };
 
 enum {
   AT_ONCE = 32 /* rectangles that are compared at once, as vectors if the machine has any */
 };
 
-/* A placed rectangle's offsets in units, and its rows. */
+/* A placed rectangle's offsets in units, and its times. */
 struct placed {
   uint32_t offset, end, first, last;
 };
@@ -84,14 +84,14 @@ static void insert_placed(struct pack_region *region, const struct placed *r) {
   region->count++;
 }
 
-/* Which of AT_ONCE rectangles share a row with first..last: one bit each. Rows are below 2^31. */
-static uint32_t find_overlaps(const uint32_t *first_row, const uint32_t *last_row, uint32_t first,
+/* Which of AT_ONCE rectangles overlap first..last in time: one bit each. Times are below 2^31. */
+static uint32_t find_overlaps(const uint32_t *first_time, const uint32_t *last_time, uint32_t first,
                               uint32_t last) {
   uint8_t overlaps[AT_ONCE];
   uint32_t bits = 0;
   for (int i = 0; i < AT_ONCE; i++)
     overlaps[i] =
-        ((int32_t)last_row[i] >= (int32_t)first) & ((int32_t)first_row[i] <= (int32_t)last);
+        ((int32_t)last_time[i] >= (int32_t)first) & ((int32_t)first_time[i] <= (int32_t)last);
   for (int i = 0; i < AT_ONCE; i += 8) {
     uint64_t eight;
     memcpy(&eight, &overlaps[i], sizeof eight);
@@ -101,8 +101,8 @@ static uint32_t find_overlaps(const uint32_t *first_row, const uint32_t *last_ro
   return bits;
 }
 
-/* The offset in a region for `size` units, among rectangles that share a row, where less than
- * *waste is left beside it; UINT32_MAX: none. */
+/* The offset in a region for `size` units, among rectangles that overlap it in time, where
+ * less than *waste is left beside it; UINT32_MAX: none. */
 static uint32_t find_place(struct packing *p, const struct pack_region *region, uint32_t size,
                            uint32_t first, uint32_t last, bool best_fit, uint32_t *waste) {
   uint32_t offset = region->offset, found = UINT32_MAX;
@@ -175,55 +175,55 @@ static void place_all(struct packing *p, bool best_fit, bool give_up) {
 
 /* ---- orders ---- */
 
-enum order { BY_SIZE, BY_AREA, BY_ROWS, ORDERS };
+enum order { BY_SIZE, BY_AREA, BY_DURATION, ORDERS };
 
-/* By the key of the order, and among equals by first row; BY_ROWS the largest first. */
+/* By the key of the order, and among equals by first time; BY_DURATION the largest first. */
 static void sort_by(const struct packing *p, enum order order) {
   size_t count = p->base.count - p->base.fixed;
   const struct pen_rectangle *rectangle = p->base.rectangle;
   struct pen_keyed *key = pen_new(count + 1, sizeof *key);
   for (size_t i = 0; i < count; i++) {
     uint32_t index = (uint32_t)(p->base.fixed + i);
-    key[i] = (struct pen_keyed){order == BY_ROWS ? ~rectangle[index].bytes : rectangle[index].first,
-                                index};
+    key[i] = (struct pen_keyed){
+        order == BY_DURATION ? ~rectangle[index].bytes : rectangle[index].first, index};
   }
   pen_sort(key, count);
   for (size_t i = 0; i < count; i++) {
     const struct pen_rectangle *r = &rectangle[key[i].index];
-    uint64_t rows = (uint64_t)r->last - r->first + 1;
+    uint64_t duration = (uint64_t)r->last - r->first + 1;
     key[i].key = order == BY_SIZE   ? ~r->bytes
-                 : order == BY_AREA ? ~(r->bytes / PEN_ALIGNMENT_BYTES * rows)
-                                    : ~rows;
+                 : order == BY_AREA ? ~(r->bytes / PEN_ALIGNMENT_BYTES * duration)
+                                    : ~duration;
   }
   pen_sort(key, count);
   for (size_t i = 0; i < count; i++) p->order[i] = key[i].index;
   pen_free(key);
 }
 
-/* The key: first row, and of one row the longer or the larger first; or last row. */
-enum row_order { LONGER_FIRST, LARGER_FIRST, LAST_ROW };
+/* The key: the first time, and among equals the longer or the larger first; or the last time. */
+enum time_order { LONGER_FIRST, LARGER_FIRST, LAST_TIME };
 
 static bool sorts_before(const struct pen_rectangle *a, const struct pen_rectangle *b,
-                         enum row_order order) {
+                         enum time_order order) {
   if (order == LARGER_FIRST) return a->bytes > b->bytes;
   return a->last != b->last ? a->last > b->last : a->bytes > b->bytes;
 }
 
-/* Sorts rectangles [from, past): by counting rows, then within one row. */
-static void sort_by_row(struct pen_packing *p, size_t from, size_t past, enum row_order order,
-                        uint32_t *out) {
-  uint32_t *place = pen_new(p->rows + 1u, sizeof *place), before = (uint32_t)from;
+/* Sorts rectangles [from, past): by counting, then among equals. */
+static void sort_by_time(struct pen_packing *p, size_t from, size_t past, enum time_order order,
+                         uint32_t *out) {
+  uint32_t *place = pen_new(p->time_count + 1u, sizeof *place), before = (uint32_t)from;
   for (size_t i = from; i < past; i++)
-    place[order == LAST_ROW ? p->rectangle[i].last : p->rectangle[i].first]++;
-  for (uint32_t row = 0; row < p->rows; row++) {
-    uint32_t count = place[row];
-    place[row] = before;
+    place[order == LAST_TIME ? p->rectangle[i].last : p->rectangle[i].first]++;
+  for (uint32_t time = 0; time < p->time_count; time++) {
+    uint32_t count = place[time];
+    place[time] = before;
     before += count;
   }
   for (size_t i = from; i < past; i++)
-    out[place[order == LAST_ROW ? p->rectangle[i].last : p->rectangle[i].first]++] = (uint32_t)i;
+    out[place[order == LAST_TIME ? p->rectangle[i].last : p->rectangle[i].first]++] = (uint32_t)i;
   pen_free(place);
-  for (size_t i = from + 1; i < past && order != LAST_ROW; i++) {
+  for (size_t i = from + 1; i < past && order != LAST_TIME; i++) {
     uint32_t index = out[i];
     const struct pen_rectangle *r = &p->rectangle[index];
     size_t at = i;
@@ -236,17 +236,17 @@ static void sort_by_row(struct pen_packing *p, size_t from, size_t past, enum ro
   }
 }
 
-/* The most bytes live in one row, of rectangles of more than so many units. */
+/* The most bytes live at one time, of rectangles of more than so many units. */
 static uint64_t most_live_units(const struct pen_packing *p, uint32_t more_than) {
-  int64_t *change = pen_new(p->rows + 2u, sizeof *change), live = 0, most = 0;
+  int64_t *change = pen_new(p->time_count + 2u, sizeof *change), live = 0, most = 0;
   for (size_t i = 0; i < p->count; i++) {
     const struct pen_rectangle *r = &p->rectangle[i];
     if (pen_units(p, r->bytes) <= more_than) continue;
     change[r->first] += (int64_t)r->bytes;
     change[r->last + 1] -= (int64_t)r->bytes;
   }
-  for (uint32_t row = 0; row < p->rows; row++) {
-    live += change[row];
+  for (uint32_t time = 0; time < p->time_count; time++) {
+    live += change[time];
     if (live > most) most = live;
   }
   pen_free(change);
@@ -311,7 +311,7 @@ static void climb_from_order(struct packing *p, bool best_fit, size_t steps) {
   }
 }
 
-/* Every order but first row, with first and best fit, each with its share of the steps. */
+/* Every order except first time, with first and best fit, each with its share of the steps. */
 static void search_orders(struct packing *p, size_t steps) {
   enum { ORDER_VARIANTS = 2 * ORDERS };
   for (int variant = 0; variant < ORDER_VARIANTS && !is_good_enough(p) && p->steps < steps;
@@ -350,7 +350,7 @@ static struct packing start_packing_of(struct pen_rectangle *rectangle, size_t f
                       .climb_best = UINT64_MAX};
   p.base.limit = pen_units(&p.base, limit);
   for (size_t i = 0; i < count; i++)
-    if (rectangle[i].last >= p.base.rows) p.base.rows = rectangle[i].last + 1;
+    if (rectangle[i].last >= p.base.time_count) p.base.time_count = rectangle[i].last + 1;
   for (size_t i = 0; i < fixed; i++) {
     uint32_t end = pen_units(&p.base, rectangle[i].offset + rectangle[i].bytes);
     if (end > p.floor) p.floor = end;
@@ -369,8 +369,8 @@ static void allocate_sweep(struct packing *p) {
   p->order = pen_new(count + 1, sizeof *p->order);
   p->climb_order = pen_new(count + 1, sizeof *p->climb_order);
   p->climb_end = pen_new(count + 1, sizeof *p->climb_end);
-  sort_by_row(&p->base, 0, fixed, LONGER_FIRST, p->base.start);
-  sort_by_row(&p->base, fixed, count, LAST_ROW, p->base.end);
+  sort_by_time(&p->base, 0, fixed, LONGER_FIRST, p->base.start);
+  sort_by_time(&p->base, fixed, count, LAST_TIME, p->base.end);
   p->sweep = pen_sweep_begin(&p->base);
 }
 
@@ -409,8 +409,8 @@ static void free_packing(struct packing *p) {
   pen_sweep_free(p->sweep);
 }
 
-static void sweep_in_order(struct packing *p, enum row_order order, bool best_fit) {
-  sort_by_row(&p->base, p->base.fixed, p->base.count, order, p->base.start);
+static void sweep_in_order(struct packing *p, enum time_order order, bool best_fit) {
+  sort_by_time(&p->base, p->base.fixed, p->base.count, order, p->base.start);
   uint32_t total = pen_sweep_place(p->sweep, best_fit);
   keep_if_best(p, total > p->floor ? total : p->floor);
 }

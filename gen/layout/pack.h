@@ -1,11 +1,11 @@
-/* pack.h: puts rectangles (bytes x rows) at offsets, see pack.c. */
+/* pack.h: puts rectangles (bytes x time) at offsets: see pack.c. */
 #ifndef PEN_PACK_H
 #define PEN_PACK_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Something that occupies `bytes` from row `first` to row `last`, both included. */
+/* A buffer that occupies `bytes` from time `first` to `last`, both included. */
 struct pen_rectangle {
   uint64_t bytes;
   uint32_t first, last;

@@ -1,14 +1,15 @@
-/* pack_first_fit.c: rectangles (bytes x rows) by first row, each at the lowest offset where it
+/* pack_first_fit.c: rectangles (bytes x time) by first time, each at the lowest offset where it
  * fits, or in the smallest gap that holds it.
  *
- * Later rectangles begin no earlier, so only those live in the first row of a rectangle can
+ * Later rectangles begin no earlier, so only those live at the first time of a rectangle can
  * overlap it: above the region limit a list of gaps by rising offset suffices. Rectangles that end
- * free their bytes before those of the next row are placed. There are few gaps if there are few
+ * free their bytes before those of the next time are placed. There are few gaps if there are few
  * sizes, so n rectangles take little more than the time to sort them.
  *
- * Below the limit are the fixed rectangles, whose rows may be later. Their edges divide the range
- * into strips. Each strip has a list of busy rows, and the row up to which it is free. A rectangle
- * fits there in adjacent strips that are free for all its rows, between others placed there. */
+ * Below the limit are the fixed rectangles, whose times may be later. Their edges divide the range
+ * into strips. Each strip has a list of busy times, and the time until which it is free. A
+ * rectangle fits there in adjacent strips that are free at all its times, between others placed
+ * there. */
 #include <string.h>
 
 #include "gen/layout/pack_first_fit.h"
@@ -22,14 +23,14 @@ struct range {
   uint32_t offset, end;
 };
 
-/* Rows in which fixed rectangles hold a strip. */
+/* Times at which fixed rectangles hold a strip. */
 struct busy {
   uint32_t first, last;
 };
 
-/* A strip changes at `row`. */
+/* A strip changes at `time`. */
 struct change {
-  uint32_t row, strip;
+  uint32_t time, strip;
 };
 
 struct pen_sweep {
@@ -38,13 +39,13 @@ struct pen_sweep {
   size_t gap_count, gap_capacity, placed_count, placed_capacity;
   uint32_t *edge, strip_count; /* strip k: from edge[k] to edge[k + 1] */
   size_t edge_capacity;
-  struct busy *busy; /* by strip: [first_busy[k], first_busy[k + 1]), disjoint, by rising rows */
+  struct busy *busy; /* by strip: [first_busy[k], first_busy[k + 1]), disjoint, by rising times */
   uint32_t *first_busy, *busy_count;
-  struct change *change; /* by rising rows */
+  struct change *change; /* by rising times */
   size_t change_count;
-  uint32_t *until; /* [strip]: the next row in which it is not free */
+  uint32_t *until; /* [strip]: the next time at which it is not free */
   uint32_t *most;  /* of each BLOCK_STRIPS strips */
-  uint32_t *at;    /* [strip]: its current busy rows, or the next */
+  uint32_t *at;    /* [strip]: its current busy times, or the next */
 };
 
 /* ---- strips ---- */
@@ -119,7 +120,7 @@ static void fill_strips(struct pen_sweep *s) {
 
 /* When strips change, sorted by counting. */
 static void list_changes(struct pen_sweep *s) {
-  uint32_t rows = s->p->rows, *place = pen_new(rows + 2u, sizeof *place);
+  uint32_t times = s->p->time_count, *place = pen_new(times + 2u, sizeof *place);
   for (int fill = 0; fill < 2; fill++) {
     for (uint32_t k = 0; k < s->strip_count; k++)
       for (const struct busy *b = &s->busy[s->first_busy[k]], *end = b + s->busy_count[k]; b < end;
@@ -128,15 +129,15 @@ static void list_changes(struct pen_sweep *s) {
           s->change[place[b->first]++] = (struct change){b->first, k};
         else
           place[b->first + 1]++;
-        if (b->last + 1 >= rows) continue; /* no later rectangle */
+        if (b->last + 1 >= times) continue; /* no later rectangle */
         if (fill)
           s->change[place[b->last + 1]++] = (struct change){b->last + 1, k};
         else
           place[b->last + 2]++;
       }
     if (fill) break;
-    for (uint32_t row = 0; row < rows; row++) place[row + 1] += place[row];
-    s->change_count = place[rows];
+    for (uint32_t time = 0; time < times; time++) place[time + 1] += place[time];
+    s->change_count = place[times];
     s->change = pen_new(s->change_count + 1, sizeof *s->change);
   }
   pen_free(place);
@@ -161,13 +162,13 @@ void pen_sweep_free(struct pen_sweep *s) {
   for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) pen_free(arrays[i]);
 }
 
-/* Sets the row up to which a strip is free, at a row in which that changes. */
-static void set_strip(struct pen_sweep *s, uint32_t strip, uint32_t row) {
+/* Sets the time until which a strip is free, at a time at which that changes. */
+static void set_strip(struct pen_sweep *s, uint32_t strip, uint32_t time) {
   const struct busy *own = &s->busy[s->first_busy[strip]];
   uint32_t count = s->busy_count[strip], *at = &s->at[strip], block = strip / BLOCK_STRIPS,
            before = s->until[strip];
-  while (*at < count && own[*at].last < row) ++*at;
-  uint32_t until = *at == count ? UINT32_MAX : own[*at].first > row ? own[*at].first : NOT_FREE;
+  while (*at < count && own[*at].last < time) ++*at;
+  uint32_t until = *at == count ? UINT32_MAX : own[*at].first > time ? own[*at].first : NOT_FREE;
   s->until[strip] = until;
   if (until >= s->most[block])
     s->most[block] = until;
@@ -215,7 +216,7 @@ static bool consider_run(const struct pen_sweep *s, struct choice *choice, struc
   return run.offset < run.end && consider_gap(choice, run.offset, run.end, size, best_fit);
 }
 
-/* Considers adjacent strips below the limit that are free to the last row. */
+/* Considers adjacent strips below the limit that are free until the last time. */
 static bool consider_strips(const struct pen_sweep *s, struct choice *choice, uint32_t size,
                             uint32_t last, bool best_fit) {
   for (uint32_t k = 0; k < s->strip_count;) {
@@ -277,7 +278,7 @@ static void release_range(struct pen_sweep *s, struct range range) {
   }
 }
 
-static uint32_t place_at_row(struct pen_sweep *s, struct pen_rectangle *r, bool best_fit) {
+static uint32_t place_at_time(struct pen_sweep *s, struct pen_rectangle *r, bool best_fit) {
   const struct pen_packing *p = s->p;
   uint32_t size = pen_units(p, r->bytes);
   struct choice choice = {0};
@@ -322,9 +323,9 @@ uint32_t pen_sweep_place(struct pen_sweep *s, bool best_fit) {
     struct pen_rectangle *r = &p->rectangle[p->start[i]];
     for (; p->rectangle[p->end[ended]].last < r->first; ended++)
       remove_rectangle(s, &p->rectangle[p->end[ended]]);
-    for (; change < s->change_count && s->change[change].row <= r->first; change++)
+    for (; change < s->change_count && s->change[change].time <= r->first; change++)
       set_strip(s, s->change[change].strip, r->first);
-    uint32_t end = place_at_row(s, r, best_fit);
+    uint32_t end = place_at_time(s, r, best_fit);
     if (end > total) total = end;
   }
   return total;

@@ -1,4 +1,4 @@
-/* pack_first_fit.h: rectangles by first row, each at the lowest offset where it fits. */
+/* pack_first_fit.h: rectangles by first time, each at the lowest offset where it fits. */
 #ifndef PEN_PACK_FIRST_FIT_H
 #define PEN_PACK_FIRST_FIT_H
 
@@ -9,11 +9,11 @@ struct pen_packing {
   struct pen_rectangle
       *rectangle; /* [count]; the first `fixed` have offsets, all below the limit */
   size_t fixed, count;
-  uint32_t rows;  /* the last row of any + 1 */
-  uint64_t unit;  /* bytes; offsets are counted in units while rectangles are placed */
-  uint32_t limit; /* in units: no rectangle crosses it */
+  uint32_t time_count; /* the last time of any + 1 */
+  uint64_t unit;       /* bytes; offsets are counted in units while rectangles are placed */
+  uint32_t limit;      /* in units: no rectangle crosses it */
   uint32_t *start,
-      *end; /* [count]: the fixed ones, then the others, each by first row; by last row */
+      *end; /* [count]: the fixed ones, then the others, each by first time; by last time */
 };
 
 static inline uint32_t pen_units(const struct pen_packing *p, uint64_t bytes) {

@@ -169,14 +169,14 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
   struct pen_rank_memory *memory = &l->memory[rank];
   const struct pen_partition *partition = l->partition;
   uint64_t end = memory->receive_bytes;
-  bool trains = l->input->kind == PEN_TRAIN, exchanges = trains && plan->replica_count > 1;
+  bool trains = l->input->kind == PEN_TRAIN, reduces = trains && plan->replica_count > 1;
   struct pen_tie *tie = l->tie;
   if (tie) place_tied_value(tie, weights, memory, rank, &end);
-  if (exchanges) place_gradients(plan, weights, memory, rank, true, &end);
+  if (reduces) place_gradients(plan, weights, memory, rank, true, &end);
   place_values(l, rank, true, trains, &end);
   memory->shared_bytes = end;
   place_values(l, rank, false, trains, &end);
-  if (!exchanges) place_gradients(plan, weights, memory, rank, trains, &end);
+  if (!reduces) place_gradients(plan, weights, memory, rank, trains, &end);
   if (tie) place_tied_gradient(tie, weights, memory, rank, trains, &end);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     if (weights[i].rank != rank) continue;

@@ -304,9 +304,9 @@ struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_pa
                               int profile_kind) {
   struct lowering l = start_lowering(partition, training, profile_kind == PEN_TRAIN);
   l.running = pen_new(partition->rank_count, sizeof *l.running);
-  l.collectives = timing->exchange ? timing->exchange
-                                   : pen_collectives_of(order, partition, training, NULL, NULL,
-                                                        PEN_COLLECTIVES_LAST, profile_kind);
+  l.collectives = timing->collectives ? timing->collectives
+                                      : pen_collectives_of(order, partition, training, NULL, NULL,
+                                                           PEN_COLLECTIVES_LAST, profile_kind);
   reserve_actions(&l, order);
   size_t count;
   const struct event *event = sorted_events(order, timing, &count);

@@ -81,20 +81,21 @@ struct pen_collective_cost *pen_collective_costs(const struct pen_topology *topo
                                                  const struct pen_partition *partition,
                                                  struct pen_graph *const *graph,
                                                  const struct pen_stage_cost *cost) {
-  struct pen_collective_cost *exchange = pen_new(partition->stage_count, sizeof *exchange);
+  struct pen_collective_cost *collective = pen_new(partition->stage_count, sizeof *collective);
   double replicas = partition->replica_count > 1 ? partition->replica_count : 1;
   for (uint32_t s = 0; s < partition->stage_count; s++) {
     double elements = 0, unit = cost_of_flop(graph[s], &cost[s]) * ELEMENT_FLOPS;
     for (size_t w = 0; w < graph[s]->weight_count; w++)
       if (!graph[s]->weight[w].frozen && w != graph[s]->tied)
         elements += (double)graph[s]->weight[w].count;
-    exchange[s].reduce = topology->costs_reduce.count ? cost_in_list(topology->costs_reduce, s)
-                                                      : unit * elements * (replicas + 1) / replicas;
-    exchange[s].gather = topology->costs_gather.count
-                             ? cost_in_list(topology->costs_gather, s)
-                             : unit * elements * 2 * (replicas - 1) / replicas;
+    collective[s].reduce = topology->costs_reduce.count
+                               ? cost_in_list(topology->costs_reduce, s)
+                               : unit * elements * (replicas + 1) / replicas;
+    collective[s].gather = topology->costs_gather.count
+                               ? cost_in_list(topology->costs_gather, s)
+                               : unit * elements * 2 * (replicas - 1) / replicas;
   }
-  return exchange;
+  return collective;
 }
 
 const char *pen_cost_unit(const struct pen_topology *topology) {

@@ -41,6 +41,5 @@ struct pen_timing *pen_cost_model_time(const struct pen_cost_model *cost,
 }
 
 void pen_cost_model_fail(const struct pen_cost_model *cost) {
-  pen_stop(cost->error_status, "%s: costs: the step takes longer than a number can say",
-           cost->path);
+  pen_stop(cost->error_status, "%s: costs: the predicted time of the step is infinite", cost->path);
 }

@@ -219,9 +219,9 @@ struct pen_collectives *pen_collectives_of(const struct pen_order *order,
   if (partition->replica_count <= 1 ||
       (profile_kind != PEN_TRAIN && partition->sharding != PEN_SHARD_WEIGHTS))
     return NULL;
-  struct pen_collectives *exchange = pen_new(1, sizeof *exchange);
-  exchange->count = pen_new(order->rank_count, sizeof *exchange->count);
-  exchange->collective = pen_new(order->rank_count, sizeof *exchange->collective);
+  struct pen_collectives *collectives = pen_new(1, sizeof *collectives);
+  collectives->count = pen_new(order->rank_count, sizeof *collectives->count);
+  collectives->collective = pen_new(order->rank_count, sizeof *collectives->collective);
   for (uint32_t rank = 0; rank < order->rank_count; rank++) {
     size_t count;
     struct placement *placement =
@@ -229,8 +229,8 @@ struct pen_collectives *pen_collectives_of(const struct pen_order *order,
     if (rule != PEN_COLLECTIVES_LAST)
       fill_idle_times(placement, count, timing->start[rank], timing->end[rank], order->count[rank],
                       rule == PEN_COLLECTIVES_FITTING);
-    exchange->collective[rank] = sort_by_place(placement, count);
-    exchange->count[rank] = (uint32_t)count;
+    collectives->collective[rank] = sort_by_place(placement, count);
+    collectives->count[rank] = (uint32_t)count;
   }
-  return exchange;
+  return collectives;
 }

@@ -29,7 +29,7 @@ static double measured_number(const struct pen_measured *measured, const char *p
                               const json_t *value) {
   double number = json_is_number(value) ? json_number_value(value) : -1;
   if (!isfinite(number) || number < 0)
-    fail_at_place(measured, place, value ? "a number, 0 or more, is wanted" : "is missing");
+    fail_at_place(measured, place, value ? "must be a number, 0 or more" : "is missing");
   return number;
 }
 
@@ -37,7 +37,7 @@ static uint64_t measured_count(const struct pen_measured *measured, const char *
                                const json_t *value) {
   json_int_t count = json_is_integer(value) ? json_integer_value(value) : -1;
   if (count < 0)
-    fail_at_place(measured, place, value ? "a whole number, 0 or more, is wanted" : "is missing");
+    fail_at_place(measured, place, value ? "must be a whole number, 0 or more" : "is missing");
   return (uint64_t)count;
 }
 
@@ -60,7 +60,7 @@ static void read_digest(struct pen_measured *measured, const json_t *value) {
     good = high >= 0 && low >= 0;
     measured->model_digest[i] = (uint8_t)(good ? high * 16 + low : 0);
   }
-  if (!good) fail_at_place(measured, "model_digest", "64 hexadecimal digits are wanted");
+  if (!good) fail_at_place(measured, "model_digest", "must be 64 hexadecimal digits");
 }
 
 /* The costs of I and W as measured, or that of B divided by flops. The cost of what I and W both do
@@ -100,7 +100,7 @@ static void read_backward(struct pen_measured *measured, const json_t *object, u
 static void read_stages(struct pen_measured *measured, const json_t *stages,
                         const struct pen_partition *partition, struct pen_graph *const *graph) {
   if (!json_is_array(stages))
-    fail_at_place(measured, "stages", "a list with an object for each stage is wanted");
+    fail_at_place(measured, "stages", "must be a list with an object for each stage");
   size_t count = json_array_size(stages);
   if (count != partition->stage_count)
     fail_at_place(measured, "stages",
@@ -109,7 +109,7 @@ static void read_stages(struct pen_measured *measured, const json_t *stages,
   for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
     const json_t *object = json_array_get(stages, stage);
     if (!json_is_object(object))
-      fail_at_place(measured, pen_text("stages[%u]", stage), "an object is wanted");
+      fail_at_place(measured, pen_text("stages[%u]", stage), "must be an object");
     if (measured_count32(measured, pen_text("stages[%u].stage", stage),
                          json_object_get(object, "stage")) != stage)
       fail_at_place(measured, pen_text("stages[%u].stage", stage),
@@ -123,7 +123,7 @@ static void read_stages(struct pen_measured *measured, const json_t *stages,
     read_backward(measured, object, stage, graph[stage]);
     const json_t *recomputes = json_object_get(object, "recomputes");
     if (!json_is_boolean(recomputes))
-      fail_at_place(measured, pen_text("stages[%u].recomputes", stage), "true or false is wanted");
+      fail_at_place(measured, pen_text("stages[%u].recomputes", stage), "must be true or false");
     measured->recomputes[stage] = json_is_true(recomputes);
   }
 }
@@ -150,9 +150,9 @@ struct pen_measured *pen_measured_read(const char *path, const struct pen_partit
   measured->recomputes = pen_new(partition->stage_count, sizeof *measured->recomputes);
   if (!json_is_object(root))
     fail_at_place(measured, "the file",
-                  "an object is wanted, as penstock-NAME train --measure writes it");
+                  "must be an object, as penstock-NAME train --measure writes it");
   const char *unit = json_string_value(json_object_get(root, "unit"));
-  if (!unit || strcmp(unit, "ms") != 0) fail_at_place(measured, "unit", "\"ms\" is wanted");
+  if (!unit || strcmp(unit, "ms") != 0) fail_at_place(measured, "unit", "must be \"ms\"");
   read_digest(measured, json_object_get(root, "model_digest"));
   measured->microbatch =
       measured_count32(measured, "microbatch", json_object_get(root, "microbatch"));

@@ -20,13 +20,13 @@
 
 /* The lists of an order with the collectives in their places. */
 static struct pen_order *insert_collectives(const struct pen_order *order,
-                                            const struct pen_collectives *exchange) {
+                                            const struct pen_collectives *collectives) {
   struct pen_order *joint = pen_new(1, sizeof *joint);
   *joint = (struct pen_order){order->rank_count, pen_new(order->rank_count, sizeof(uint32_t)),
                               pen_new(order->rank_count, sizeof(struct pen_compute *))};
   for (uint32_t rank = 0; rank < order->rank_count; rank++) {
-    const struct pen_collective *collective = exchange->collective[rank];
-    uint32_t count = order->count[rank], collective_count = exchange->count[rank], next = 0,
+    const struct pen_collective *collective = collectives->collective[rank];
+    uint32_t count = order->count[rank], collective_count = collectives->count[rank], next = 0,
              *used = &joint->count[rank];
     struct pen_compute *action = joint->action[rank] =
         pen_new((size_t)count + collective_count + 1, sizeof *action);
@@ -76,25 +76,25 @@ struct pen_timing *pen_simulate_step(const struct pen_order *order,
                                      const struct pen_partition *partition,
                                      const struct pen_training *training,
                                      const struct pen_stage_cost *cost,
-                                     const struct pen_collective_cost *exchange_cost,
+                                     const struct pen_collective_cost *collective_cost,
                                      double overlap_cost, int profile_kind, bool given) {
   struct pen_timing *timing = pen_simulate(order, partition, training, cost, overlap_cost);
   struct pen_timing *best = NULL;
   if (!timing->complete || !isfinite(timing->makespan)) return timing;
   for (int rule = given ? PEN_COLLECTIVES_LAST : PEN_COLLECTIVES_FITTING;
        rule < PEN_COLLECTIVES_RULES; rule++) {
-    const struct pen_collectives *exchange =
-        pen_collectives_of(order, partition, training, timing, exchange_cost,
+    const struct pen_collectives *collectives =
+        pen_collectives_of(order, partition, training, timing, collective_cost,
                            (enum pen_collectives_rule)rule, profile_kind);
-    if (!exchange) return timing;
-    const struct pen_order *joint = insert_collectives(order, exchange);
+    if (!collectives) return timing;
+    const struct pen_order *joint = insert_collectives(order, collectives);
     struct pen_timing *whole =
-        pen_simulate_collectives(joint, partition, training, cost, exchange_cost, overlap_cost);
+        pen_simulate_collectives(joint, partition, training, cost, collective_cost, overlap_cost);
     if (!whole->complete)
       pen_stop(PEN_EXIT_INTERNAL, "step timing: the collectives of the replicas deadlock");
     if (best && !(whole->makespan < best->makespan)) continue;
     best = whole;
-    timing->exchange = exchange;
+    timing->collectives = collectives;
     timing->whole_order = joint;
   }
   copy_compute_times(timing, timing->whole_order, best);

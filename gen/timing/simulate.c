@@ -29,7 +29,7 @@ struct simulation {
   const struct pen_partition *partition;
   const struct pen_training *training;
   const struct pen_stage_cost *cost;
-  const struct pen_collective_cost *exchange_cost; /* NULL: no collectives */
+  const struct pen_collective_cost *collective_cost; /* NULL: no collectives */
   double overlap_cost;
   struct pen_timing *timing;
   struct rank_queue *queue; /* [rank] */
@@ -47,10 +47,10 @@ static size_t cell_of(const struct simulation *run, uint32_t stage, uint32_t mic
 static double action_cost(const struct simulation *run, const struct pen_compute *action) {
   const struct pen_stage_cost *cost = run->cost;
   switch (action->kind) {
-    case PEN_REDUCE_SCATTER: return run->exchange_cost[action->stage].reduce;
+    case PEN_REDUCE_SCATTER: return run->collective_cost[action->stage].reduce;
     case PEN_ALL_GATHER_GRAD:
     case PEN_ALL_GATHER_WEIGHT:
-    case PEN_UNSHARD: return run->exchange_cost[action->stage].gather;
+    case PEN_UNSHARD: return run->collective_cost[action->stage].gather;
     case PEN_F: return cost[action->stage].forward;
     case PEN_I: return cost[action->stage].backward_input;
     case PEN_W: return cost[action->stage].backward_weight;
@@ -178,7 +178,7 @@ static struct simulation start_simulation(const struct pen_order *order,
                                           const struct pen_partition *partition,
                                           const struct pen_training *training,
                                           const struct pen_stage_cost *cost,
-                                          const struct pen_collective_cost *exchange_cost,
+                                          const struct pen_collective_cost *collective_cost,
                                           double overlap_cost) {
   uint32_t ranks = order->rank_count;
   size_t cells = (size_t)partition->stage_count * partition->microbatch_count;
@@ -187,7 +187,7 @@ static struct simulation start_simulation(const struct pen_order *order,
                            .partition = partition,
                            .training = training,
                            .cost = cost,
-                           .exchange_cost = exchange_cost,
+                           .collective_cost = collective_cost,
                            .overlap_cost = overlap_cost,
                            .timing = timing};
   timing->start = pen_new(ranks, sizeof *timing->start);
@@ -252,10 +252,10 @@ struct pen_timing *pen_simulate_collectives(const struct pen_order *order,
                                             const struct pen_partition *partition,
                                             const struct pen_training *training,
                                             const struct pen_stage_cost *cost,
-                                            const struct pen_collective_cost *exchange_cost,
+                                            const struct pen_collective_cost *collective_cost,
                                             double overlap_cost) {
   struct simulation run =
-      start_simulation(order, partition, training, cost, exchange_cost, overlap_cost);
+      start_simulation(order, partition, training, cost, collective_cost, overlap_cost);
   for (uint32_t rank = 0; rank < order->rank_count; rank++) queue_if_ready(&run, rank);
   while (run.heap_count > 0) run_next_action(&run, pop(&run));
   struct pen_timing *timing = run.timing;

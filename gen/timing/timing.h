@@ -50,7 +50,7 @@ struct pen_timing {
   double *exchanging;  /* [rank]: time in collectives of the replicas; 0 if `whole` is NULL */
   /* With replicas (replica_step.c): their collectives, the order with the collectives among the
    * actions, and its timing. NULL: none. */
-  const struct pen_collectives *exchange;
+  const struct pen_collectives *collectives;
   const struct pen_order *whole_order;
   const struct pen_timing *whole;
   double exposed; /* how much longer the makespan is because of the collectives */
@@ -74,7 +74,7 @@ struct pen_timing *pen_simulate_collectives(const struct pen_order *order,
                                             const struct pen_partition *partition,
                                             const struct pen_training *training,
                                             const struct pen_stage_cost *cost,
-                                            const struct pen_collective_cost *exchange_cost,
+                                            const struct pen_collective_cost *collective_cost,
                                             double overlap_cost);
 
 /* pen_simulate(), with the collectives of the replicas placed by the rule (gradient_exchange.h)
@@ -83,7 +83,7 @@ struct pen_timing *pen_simulate_step(const struct pen_order *order,
                                      const struct pen_partition *partition,
                                      const struct pen_training *training,
                                      const struct pen_stage_cost *cost,
-                                     const struct pen_collective_cost *exchange_cost,
+                                     const struct pen_collective_cost *collective_cost,
                                      double overlap_cost, int profile_kind, bool given);
 
 #endif

@@ -115,10 +115,10 @@ void pen_action_index_messages(struct pen_check_context *c) {
       ends->pair = PEN_NONE;
       if (!pen_message_of_action(c, action, &key)) continue;
       *ends = (struct pen_message_ends){c->direction_pair[key.direction][key.from_stage],
-                                        pen_action_index(c, pen_direction_send[key.direction],
-                                                         key.from_stage, action->microbatch),
-                                        pen_action_index(c, pen_direction_receive[key.direction],
-                                                         key.to_stage, action->microbatch)};
+                                        pen_action_position(c, pen_direction_send[key.direction],
+                                                            key.from_stage, action->microbatch),
+                                        pen_action_position(c, pen_direction_receive[key.direction],
+                                                            key.to_stage, action->microbatch)};
     }
   }
 }

@@ -85,16 +85,16 @@ static inline size_t pen_action_key(const struct pen_check_context *c, int kind,
 }
 
 /* Index of an action among those of the rank of `stage`, or PEN_NONE. */
-static inline uint32_t pen_action_index(const struct pen_check_context *c, int kind, uint32_t stage,
-                                        uint32_t microbatch) {
+static inline uint32_t pen_action_position(const struct pen_check_context *c, int kind,
+                                           uint32_t stage, uint32_t microbatch) {
   return c->position[kind][pen_action_key(c, kind, stage, microbatch)] - 1;
 }
 
 /* The B of a stage, or its I; PEN_NONE when it has neither. */
 static inline uint32_t pen_backward_index(const struct pen_check_context *c, uint32_t stage,
                                           uint32_t microbatch) {
-  uint32_t index = pen_action_index(c, PEN_B, stage, microbatch);
-  return index != PEN_NONE ? index : pen_action_index(c, PEN_I, stage, microbatch);
+  uint32_t index = pen_action_position(c, PEN_B, stage, microbatch);
+  return index != PEN_NONE ? index : pen_action_position(c, PEN_I, stage, microbatch);
 }
 
 /* Does the message that `stage` sends go to another rank, and to which stage? */

@@ -145,7 +145,7 @@ static bool report_missing(const struct pen_check_context *c, int kind, uint32_t
   char text[32];
   uint32_t rank = c->rank_of[stage];
   for (int other = 0; near == PEN_NONE && other < PEN_MICROBATCH_KINDS; other++)
-    near = pen_action_index(c, other, stage, microbatch);
+    near = pen_action_position(c, other, stage, microbatch);
   if (near == PEN_NONE && c->count[rank] > 0) near = c->count[rank] - 1;
   return pen_problem_note(c->problem, rank, near, "%s is missing",
                           pen_problem_action(text, &(struct pen_action){.kind = (uint8_t)kind,
@@ -165,10 +165,10 @@ static bool check_precedence(const struct pen_check_context *c, uint32_t stage, 
 }
 
 static bool check_compute(const struct pen_check_context *c, uint32_t stage, uint32_t microbatch) {
-  uint32_t f = pen_action_index(c, PEN_F, stage, microbatch),
-           b = pen_action_index(c, PEN_B, stage, microbatch);
-  uint32_t i = pen_action_index(c, PEN_I, stage, microbatch),
-           w = pen_action_index(c, PEN_W, stage, microbatch);
+  uint32_t f = pen_action_position(c, PEN_F, stage, microbatch),
+           b = pen_action_position(c, PEN_B, stage, microbatch);
+  uint32_t i = pen_action_position(c, PEN_I, stage, microbatch),
+           w = pen_action_position(c, PEN_W, stage, microbatch);
   if (f == PEN_NONE) return report_missing(c, PEN_F, stage, microbatch, b != PEN_NONE ? b : i);
   if (c->profile_kind != PEN_TRAIN) return true;
   if (b != PEN_NONE && (i != PEN_NONE || w != PEN_NONE))
@@ -187,14 +187,14 @@ static bool check_transfer(const struct pen_check_context *c, enum pen_direction
   bool backward = direction == PEN_DIRECTION_BACKWARD;
   uint32_t receiver = pen_receiving_stage(c, direction, stage);
   uint32_t producer = backward ? pen_backward_index(c, stage, microbatch)
-                               : pen_action_index(c, PEN_F, stage, microbatch);
+                               : pen_action_position(c, PEN_F, stage, microbatch);
   uint32_t consumer = backward ? pen_backward_index(c, receiver, microbatch)
-                               : pen_action_index(c, PEN_F, receiver, microbatch);
+                               : pen_action_position(c, PEN_F, receiver, microbatch);
   if (!pen_crosses_ranks(c, direction, stage))
     return check_precedence(c, stage, producer, consumer, "whose result it needs");
-  uint32_t send = pen_action_index(c, pen_direction_send[direction], stage, microbatch);
-  uint32_t receive = pen_action_index(c, pen_direction_receive[direction], receiver, microbatch);
-  uint32_t wait = pen_action_index(c, pen_direction_wait[direction], receiver, microbatch);
+  uint32_t send = pen_action_position(c, pen_direction_send[direction], stage, microbatch);
+  uint32_t receive = pen_action_position(c, pen_direction_receive[direction], receiver, microbatch);
+  uint32_t wait = pen_action_position(c, pen_direction_wait[direction], receiver, microbatch);
   if (send == PEN_NONE)
     return report_missing(c, pen_direction_send[direction], stage, microbatch, producer);
   if (receive == PEN_NONE)

@@ -74,16 +74,16 @@ static void find_sent_messages(const struct pen_check_context *c, const struct p
       const struct pen_channel *channel = &profile->channels[message->channel];
       enum pen_direction direction = pen_direction_of(message->kind);
       if (pen_is_wait(action->kind)) {
-        uint32_t sent = pen_action_index(c, message->kind, message->stage, message->microbatch);
+        uint32_t sent = pen_action_position(c, message->kind, message->stage, message->microbatch);
         if (k->reverse[message->channel] != PEN_NONE)
           raise_known(&k->known[k->reverse[message->channel]],
                       step * c->count[channel->from_rank] + sent);
         continue;
       }
       uint32_t *known = &k->known[message->channel];
-      uint32_t received =
-          pen_action_index(c, pen_direction_receive[direction],
-                           pen_receiving_stage(c, direction, message->stage), message->microbatch);
+      uint32_t received = pen_action_position(c, pen_direction_receive[direction],
+                                              pen_receiving_stage(c, direction, message->stage),
+                                              message->microbatch);
       if (message->credit != PEN_NONE)
         raise_known(known, step * c->count[channel->to_rank] + received + 1);
       earliest[step][action->message] =

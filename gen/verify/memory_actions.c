@@ -269,7 +269,7 @@ static bool run_update(struct pen_memory_state *m) {
   bool sent = m->c->adds_tied_gradient && plan->ties->rank == m->context->rank &&
               plan->weights[plan->ties->weight].rank != m->context->rank;
   if (sent && m->step == 0) /* UPDATE clears the gradient that SEND_G sends. */
-    add_send_hazard(m, pen_action_index(m->c, PEN_SEND_G, m->c->stage_count - 1, 0));
+    add_send_hazard(m, pen_action_position(m->c, PEN_SEND_G, m->c->stage_count - 1, 0));
   return true;
 }
 

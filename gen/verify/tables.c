@@ -289,9 +289,9 @@ static bool check_border_message(const struct pen_check_context *c, const struct
   uint32_t receiver = pen_receiving_stage(c, pen_direction_of(message->kind), message->stage),
            to = c->rank_of[receiver], microbatch = message->microbatch;
   uint32_t producer = backward ? pen_backward_index(c, message->stage, microbatch)
-                               : pen_action_index(c, PEN_F, message->stage, microbatch);
+                               : pen_action_position(c, PEN_F, message->stage, microbatch);
   uint32_t consumer = backward ? pen_backward_index(c, receiver, microbatch)
-                               : pen_action_index(c, PEN_F, receiver, microbatch);
+                               : pen_action_position(c, PEN_F, receiver, microbatch);
   const struct pen_stage *from_stage = &profile->stages[message->stage],
                          *to_stage = &profile->stages[receiver];
   uint32_t source = backward ? from_stage->input_gradient : from_stage->output;

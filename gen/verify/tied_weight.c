@@ -63,7 +63,7 @@ static bool check_readers(const struct pen_check_context *c, uint32_t head, uint
   char text[2][32];
   for (int kind = PEN_F; kind <= PEN_W; kind++)
     for (uint32_t microbatch = 0; microbatch < c->microbatch_count; microbatch++) {
-      uint32_t action = pen_action_index(c, kind, last, microbatch);
+      uint32_t action = pen_action_position(c, kind, last, microbatch);
       if (action != PEN_NONE && action > sent)
         return pen_problem_note(c->problem, head, sent,
                                 "%s comes before %s, which adds to the gradient that it sends, or "

@@ -75,7 +75,8 @@ static json_t *ranks_of(const struct pen_plan *plan, const struct pen_timing *ti
     json_object_set_new(object, "rank", integer(rank));
     json_object_set_new(object, "busy", real(timing->busy[rank]));
     json_object_set_new(object, "idle", real(timing->idle[rank]));
-    if (timing->exchange) json_object_set_new(object, "exchanging", real(timing->exchanging[rank]));
+    if (timing->collectives)
+      json_object_set_new(object, "exchanging", real(timing->exchanging[rank]));
     json_object_set_new(object, "placed_bytes", integer(memory->arena_bytes));
     json_object_set_new(object, "live_bytes", integer(memory->live_bytes));
     json_object_set_new(object, "ratio",
@@ -207,7 +208,7 @@ void pen_report_json(FILE *out, const struct pen_plan *plan, const struct pen_ti
   json_object_set_new(report, "gap", real(timing->gap));
   json_object_set_new(report, "bounds", bounds_json(bounds));
   json_object_set_new(report, "replicas", integer(plan->replica_count));
-  if (timing->exchange) json_object_set_new(report, "exchange", exchange_json(timing));
+  if (timing->collectives) json_object_set_new(report, "exchange", exchange_json(timing));
   if (search) json_object_set_new(report, "search", search_json(search));
   json_object_set_new(report, "critical_path", path_json(path, order));
   json_object_set_new(report, "stages", stages_of(plan));

@@ -90,7 +90,7 @@ refuses 66 "penstock-gen: folder: Is a directory" folder
 printf '{\n"unit": "ms",\n!\n}\n' >bad.json
 refuses 65 "bad.json:3: string or '}' expected near '!'" bad.json
 echo '[1]' >bad.json
-refuses 65 "bad.json: the file: an object is wanted, as penstock-NAME train --measure writes it" bad.json
+refuses 65 "bad.json: the file: must be an object, as penstock-NAME train --measure writes it" bad.json
 # A pair takes what the file says; the topology's own figure is in another unit.
 pairs="-s pipeline.ranks=1 -s pipeline.stages_per_rank=2 -s pipeline.schedule=dual_pipe_v"
 sum=$("$gen" -p report --costs=two.json $pairs two.cfg | sed -n 's/^  "makespan": \(.*\),/\1/p')
@@ -100,13 +100,13 @@ ok "a pair takes what the file says" sh -c "awk 'BEGIN { exit !($less > 0 && $le
 refuses 78 '-s costs.overlap = 2: not with --costs, which are in ms: two.json has to say "overlap"' two.json $pairs -s costs.overlap=2
 ok "where there are no pairs it is of no use" "$gen" --check --costs=two.json -s costs.overlap=2 two.cfg
 change 's/"unit"/"overlap": -1, "unit"/'
-refuses 65 "bad.json: overlap: a number, 0 or more, is wanted" bad.json
+refuses 65 "bad.json: overlap: must be a number, 0 or more" bad.json
 change 's/"ms"/"s"/'
-refuses 65 'bad.json: unit: "ms" is wanted' bad.json
+refuses 65 'bad.json: unit: must be "ms"' bad.json
 change 's/"forward": [0-9.]*/"forward": -1/'
-refuses 65 "bad.json: stages[0].forward: a number, 0 or more, is wanted" bad.json
+refuses 65 "bad.json: stages[0].forward: must be a number, 0 or more" bad.json
 change 's/"send": [0-9.]*/"send": "soon"/'
-refuses 65 "bad.json: stages[0].send: a number, 0 or more, is wanted" bad.json
+refuses 65 "bad.json: stages[0].send: must be a number, 0 or more" bad.json
 change '/"forward"/d'
 refuses 65 "bad.json: stages[0].forward: is missing" bad.json
 change '/"backward"/d'
@@ -116,7 +116,7 @@ refuses 65 "bad.json: stages[0].backward_weight: is missing" bad.json
 change 's/"stage": 1/"stage": 0/'
 refuses 65 "bad.json: stages[1].stage: stages are listed in order, from 0" bad.json
 change 's/"model_digest": "./"model_digest": "x/'
-refuses 65 "bad.json: model_digest: 64 hexadecimal digits are wanted" bad.json
+refuses 65 "bad.json: model_digest: must be 64 hexadecimal digits" bad.json
 change 's/"microbatch": 2/"microbatch": 99999999999/'
 refuses 65 "bad.json: microbatch: is too large" bad.json
 change 's/"stages": \[/"stages": [ {},/'
@@ -125,7 +125,7 @@ refuses 65 "one.json: stages: 1 was measured, the plan has 2" one.json
 refuses 65 "two.json: model_digest: was measured on another model than the plan's" two.json -s model.hidden=32 -s model.ffn=80
 refuses 65 "two.json: stages[1].recomputes: memory.recompute was another when this was measured" two.json -s "memory.recompute=[none,full]"
 change '/"recomputes"/d'
-refuses 65 "bad.json: stages[0].recomputes: true or false is wanted" bad.json
+refuses 65 "bad.json: stages[0].recomputes: must be true or false" bad.json
 refuses 65 "two.json: microbatch: 2 sequences of 48 were measured, the plan has 3 of 48" two.json -s batch.microbatch=3
 parameters=$(field two.json parameters)
 "$gen" --check --costs=two.json -s "partition.layers=[3,5]" two.cfg >out 2>err

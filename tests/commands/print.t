@@ -46,7 +46,7 @@ for cost in 0 4e-324 1e-310 1e-9 1e300; do
   done
 done
 "$gen" -p svg -s costs.forward=1e308 "$topology" >out 2>err
-is "costs beyond all numbers" "$?: $(cat err)" "78: $topology: costs: the step takes longer than a number can say"
+is "costs beyond all numbers" "$?: $(cat err)" "78: $topology: costs: the predicted time of the step is infinite"
 
 "$gen" -p svg --arrows --critical "$topology" >marked.svg
 for word in marker-end 'stroke-width="1.4"'; do

@@ -17,7 +17,7 @@ struct timed_step {
   struct pen_partition *partition;
   struct pen_order *order;
   struct pen_stage_cost *cost;
-  struct pen_collective_cost *exchange_cost;
+  struct pen_collective_cost *collective_cost;
   struct pen_training training;
   const char *which;
 };
@@ -35,11 +35,11 @@ static struct timed_step random_step(uint64_t *seed, uint32_t replicas) {
   step.partition->replica_count = replicas;
   step.training.adds_tied_gradient = draw(seed, 3) == 0;
   step.cost = pen_new(step.partition->stage_count, sizeof *step.cost);
-  step.exchange_cost = pen_new(step.partition->stage_count, sizeof *step.exchange_cost);
+  step.collective_cost = pen_new(step.partition->stage_count, sizeof *step.collective_cost);
   for (uint32_t stage = 0; stage < step.partition->stage_count; stage++) {
     step.cost[stage] = (struct pen_stage_cost){(double)draw(seed, 9), (double)draw(seed, 9),
                                                (double)draw(seed, 9), (double)draw(seed, 3), 0};
-    step.exchange_cost[stage] =
+    step.collective_cost[stage] =
         (struct pen_collective_cost){(double)draw(seed, 7), (double)draw(seed, 7)};
   }
   return step;
@@ -47,7 +47,7 @@ static struct timed_step random_step(uint64_t *seed, uint32_t replicas) {
 
 static struct pen_timing *simulate(const struct timed_step *step, bool given) {
   return pen_simulate_step(step->order, step->partition, &step->training, step->cost,
-                           step->exchange_cost, -1, PEN_TRAIN, given);
+                           step->collective_cost, -1, PEN_TRAIN, given);
 }
 
 static void one_replica_exchanges_nothing(void **state) {
@@ -80,7 +80,7 @@ static void exposed_time_is_at_most_the_duration(void **state) {
     }
     double wanted = 0;
     for (uint32_t stage = 0; stage < step.partition->stage_count; stage++)
-      wanted += step.exchange_cost[stage].reduce + step.exchange_cost[stage].gather;
+      wanted += step.collective_cost[stage].reduce + step.collective_cost[stage].gather;
     if (all != wanted) fail_msg("%s: exchanges for %g, not %g", step.which, all, wanted);
     if (timing->exposed < 0 || timing->exposed > all ||
         timing->makespan != alone->makespan + timing->exposed)
@@ -106,7 +106,7 @@ static void zero_costs_change_nothing(void **state) {
   uint64_t seed = 13;
   for (unsigned round = 0; round < 100; round++) {
     struct timed_step step = random_step(&seed, 2);
-    memset(step.exchange_cost, 0, step.partition->stage_count * sizeof *step.exchange_cost);
+    memset(step.collective_cost, 0, step.partition->stage_count * sizeof *step.collective_cost);
     struct pen_timing *timing = simulate(&step, false),
                       *alone =
                           pen_simulate(step.order, step.partition, &step.training, step.cost, -1);
@@ -127,7 +127,7 @@ static void actions_are_in_order(void **state) {
   for (unsigned round = 0; round < 200; round++) {
     struct timed_step step = random_step(&seed, 2);
     struct pen_timing *timing = simulate(&step, draw(&seed, 4) == 0);
-    const struct pen_collectives *exchange = timing->exchange;
+    const struct pen_collectives *exchange = timing->collectives;
     uint32_t *place =
         pen_new((size_t)step.partition->stage_count * PEN_ACTION_KINDS, sizeof *place);
     for (uint32_t rank = 0; rank < step.order->rank_count; rank++)
