@@ -16,6 +16,10 @@ bool pen_check_actions(struct pen_check_context *c);
 bool pen_check_tables(const struct pen_check_context *c, const struct pen_plan *plan,
                       const struct pen_profile *profile, struct pen_rank_context *contexts);
 
+/* messages.c: the messages and channels of a profile; the other tables were checked. */
+bool pen_check_messages(const struct pen_check_context *c, const struct pen_plan *plan,
+                        const struct pen_profile *profile);
+
 /* persistent.c: weights, gradients, moments, losses and constants of a rank are in the persistent
  * part and do not overlap. */
 bool pen_check_persistent(const struct pen_rank_context *context);

@@ -14,6 +14,7 @@ libgen_a_SOURCES += \
   %reldir%/memory_actions.c \
   %reldir%/memory_actions.h \
   %reldir%/memory_state.h \
+  %reldir%/messages.c \
   %reldir%/op_trace.c \
   %reldir%/op_trace.h \
   %reldir%/persistent.c \

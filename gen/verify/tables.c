@@ -14,9 +14,7 @@
  *   actions    name a program of their own kind and stage, a frame with aligned addresses, or their
  *              own message
  *   replicas   the data-parallel collectives and their addresses (replicas.c)
- *   messages   leave from where the producer's frame has the tensor, arrive where the consumer's
- *              has it, within the receive region; are numbered on their channel as they are
- *              sent, and credits as they are received; channels have the right counts
+ *   messages   addresses, numbers and counts (messages.c)
  *
  * Whether the bytes at an address still hold, or already hold, the expected value is checked by
  * memory.c. */
@@ -208,33 +206,11 @@ static bool check_ops(const struct pen_rank_context *b) {
 
 /* ---- actions ---- */
 
-static bool check_action_columns(const struct pen_rank_context *b, uint32_t index) {
+/* The program and frame of a compute action. */
+static bool check_compute_columns(const struct pen_rank_context *b, uint32_t index) {
   struct pen_problem *problem = b->checked->problem;
   const struct pen_rank_program *tables = b->tables;
   const struct pen_action *action = &tables->actions[index];
-  if (action->kind == PEN_UNSHARD) {
-    if (action->frame >= tables->frame_count)
-      return pen_problem_note(problem, b->rank, index, "it names no frame");
-    uint64_t at = tables->frames[action->frame].base[PEN_BASE_UNSHARDED];
-    return (is_aligned(at) && at <= b->memory->arena_bytes) ||
-           pen_problem_note(problem, b->rank, index, "its address is %llu", (unsigned long long)at);
-  }
-  if (!pen_is_compute(action->kind)) {
-    if (action->kind == PEN_ADD_TIED_GRAD)
-      return pen_check_add_tied_gradient(b->checked, b->plan, b->profile, b->rank, index);
-    if (action->kind >= PEN_MICROBATCH_KINDS) return true;
-    if (action->message >= b->profile->message_count)
-      return pen_problem_note(problem, b->rank, index, "it names no message");
-    const struct pen_message *message = &b->profile->messages[action->message];
-    struct pen_message_key wanted;
-    pen_message_of_action(b->checked, action, &wanted);
-    if (message->kind != pen_direction_send[wanted.direction] ||
-        message->stage != wanted.from_stage || message->microbatch != action->microbatch)
-      return pen_problem_note(problem, b->rank, index,
-                              "it names message %u, which belongs to another action",
-                              action->message);
-    return true;
-  }
   if (action->program >= tables->program_count)
     return pen_problem_note(problem, b->rank, index, "it names no program");
   if (action->frame >= tables->frame_count)
@@ -256,6 +232,34 @@ static bool check_action_columns(const struct pen_rank_context *b, uint32_t inde
   return true;
 }
 
+static bool check_action_columns(const struct pen_rank_context *b, uint32_t index) {
+  struct pen_problem *problem = b->checked->problem;
+  const struct pen_rank_program *tables = b->tables;
+  const struct pen_action *action = &tables->actions[index];
+  if (action->kind == PEN_UNSHARD) {
+    if (action->frame >= tables->frame_count)
+      return pen_problem_note(problem, b->rank, index, "it names no frame");
+    uint64_t at = tables->frames[action->frame].base[PEN_BASE_UNSHARDED];
+    return (is_aligned(at) && at <= b->memory->arena_bytes) ||
+           pen_problem_note(problem, b->rank, index, "its address is %llu", (unsigned long long)at);
+  }
+  if (pen_is_compute(action->kind)) return check_compute_columns(b, index);
+  if (action->kind == PEN_ADD_TIED_GRAD)
+    return pen_check_add_tied_gradient(b->checked, b->plan, b->profile, b->rank, index);
+  if (action->kind >= PEN_MICROBATCH_KINDS) return true;
+  if (action->message >= b->profile->message_count)
+    return pen_problem_note(problem, b->rank, index, "it names no message");
+  const struct pen_message *message = &b->profile->messages[action->message];
+  struct pen_message_key wanted;
+  pen_message_of_action(b->checked, action, &wanted);
+  if (message->kind != pen_direction_send[wanted.direction] ||
+      message->stage != wanted.from_stage || message->microbatch != action->microbatch)
+    return pen_problem_note(problem, b->rank, index,
+                            "it names message %u, which belongs to another action",
+                            action->message);
+  return true;
+}
+
 /* UPDATE needs the norms of all ranks when it clips. */
 static bool check_wait_norm(const struct pen_rank_context *b) {
   bool gathered = false;
@@ -266,129 +270,6 @@ static bool check_wait_norm(const struct pen_rank_context *b) {
       return pen_problem_note(
           b->checked->problem, b->rank, index,
           "it clips by the norm of all ranks, but WAIT_NORM does not come before it");
-  }
-  return true;
-}
-
-/* ---- messages and channels ---- */
-
-/* The address of a tensor when an action runs. */
-static uint64_t address_of(const struct pen_profile *profile, uint32_t rank, uint32_t action,
-                           uint32_t tensor) {
-  const struct pen_rank_program *tables = &profile->ranks[rank];
-  const struct pen_tensor *t = &tables->tensors[tensor];
-  return tables->frames[tables->actions[action].frame].base[t->base] + t->offset;
-}
-
-/* The message from a stage to a neighbour: its bytes, source and target. */
-static bool check_border_message(const struct pen_check_context *c, const struct pen_plan *plan,
-                                 const struct pen_profile *profile, uint32_t rank,
-                                 uint32_t action) {
-  const struct pen_message *message = &profile->messages[c->action[rank][action].message];
-  bool backward = message->kind == PEN_SEND_B;
-  uint32_t receiver = pen_receiving_stage(c, pen_direction_of(message->kind), message->stage),
-           to = c->rank_of[receiver], microbatch = message->microbatch;
-  uint32_t producer = backward ? pen_backward_index(c, message->stage, microbatch)
-                               : pen_action_position(c, PEN_F, message->stage, microbatch);
-  uint32_t consumer = backward ? pen_backward_index(c, receiver, microbatch)
-                               : pen_action_position(c, PEN_F, receiver, microbatch);
-  const struct pen_stage *from_stage = &profile->stages[message->stage],
-                         *to_stage = &profile->stages[receiver];
-  uint32_t source = backward ? from_stage->input_gradient : from_stage->output;
-  uint32_t target = backward ? to_stage->output_gradient : to_stage->input;
-  if (message->bytes != profile->ranks[rank].tensors[source].bytes)
-    return pen_problem_note(c->problem, rank, action,
-                            "its message has %llu bytes, but the tensor has %llu",
-                            (unsigned long long)message->bytes,
-                            (unsigned long long)profile->ranks[rank].tensors[source].bytes);
-  if (message->source_offset != address_of(profile, rank, producer, source))
-    return pen_problem_note(c->problem, rank, action,
-                            "its message leaves from %llu, but what it sends is made at %llu",
-                            (unsigned long long)message->source_offset,
-                            (unsigned long long)address_of(profile, rank, producer, source));
-  const struct pen_rank_memory *own = &plan->memory[rank];
-  bool in_receive_region = message->source_offset < own->receive_bytes;
-  uint64_t first = in_receive_region ? 0 : own->persistent_end,
-           past = in_receive_region ? own->receive_bytes : own->arena_bytes;
-  if (message->source_offset < first || message->source_offset > past ||
-      message->bytes > past - message->source_offset)
-    return pen_problem_note(
-        c->problem, rank, action,
-        "its message leaves from %llu, outside the receive region and the activation part",
-        (unsigned long long)message->source_offset);
-  if (message->target_offset != address_of(profile, to, consumer, target))
-    return pen_problem_note(c->problem, rank, action,
-                            "its message's target is at %llu, but rank %u reads it at %llu",
-                            (unsigned long long)message->target_offset, to,
-                            (unsigned long long)address_of(profile, to, consumer, target));
-  if (message->target_offset > plan->memory[to].receive_bytes ||
-      message->bytes > plan->memory[to].receive_bytes - message->target_offset)
-    return pen_problem_note(c->problem, rank, action,
-                            "its message's target at %llu is outside the receive region of rank %u",
-                            (unsigned long long)message->target_offset, to);
-  return true;
-}
-
-static bool check_message(const struct pen_check_context *c, const struct pen_plan *plan,
-                          const struct pen_profile *profile, uint32_t rank, uint32_t action,
-                          uint32_t number) {
-  const struct pen_message *message = &profile->messages[c->action[rank][action].message];
-  enum pen_direction direction = pen_direction_of(message->kind);
-  uint32_t to = c->rank_of[pen_receiving_stage(c, direction, message->stage)];
-  if (message->channel >= profile->channel_count)
-    return pen_problem_note(c->problem, rank, action, "its message has no channel");
-  const struct pen_channel *channel = &profile->channels[message->channel];
-  if (channel->from_rank != rank || channel->to_rank != to)
-    return pen_problem_note(c->problem, rank, action,
-                            "its message goes to rank %u, but its channel is from %u to %u", to,
-                            channel->from_rank, channel->to_rank);
-  if (message->sequence != number)
-    return pen_problem_note(c->problem, rank, action,
-                            "its message has sequence %u, but is number %u on its channel",
-                            message->sequence, number);
-  bool between_stages = direction == PEN_DIRECTION_FORWARD || direction == PEN_DIRECTION_BACKWARD;
-  return between_stages ? check_border_message(c, plan, profile, rank, action)
-                        : pen_check_tie_message(c, plan, profile, rank, action);
-}
-
-/* Messages are numbered in the order of their SENDs, credits in the order of their RECVs. */
-static bool check_messages(const struct pen_check_context *c, const struct pen_plan *plan,
-                           const struct pen_profile *profile) {
-  uint32_t *sent = pen_new((size_t)profile->channel_count + 1, sizeof *sent), total = 0;
-  uint32_t *credits = pen_new((size_t)profile->channel_count + 1, sizeof *credits);
-  for (uint32_t rank = 0; rank < c->rank_count; rank++)
-    for (uint32_t index = 0; index < c->count[rank]; index++) {
-      const struct pen_action *action = &c->action[rank][index];
-      if (pen_is_send(action->kind)) {
-        uint32_t channel = profile->messages[action->message].channel;
-        if (!check_message(c, plan, profile, rank, index,
-                           channel < profile->channel_count ? sent[channel] : 0))
-          return false;
-        sent[channel]++;
-        total++;
-      }
-    }
-  for (uint32_t rank = 0; rank < c->rank_count; rank++)
-    for (uint32_t index = 0; index < c->count[rank]; index++) {
-      const struct pen_action *action = &c->action[rank][index];
-      if (!pen_is_receive(action->kind)) continue;
-      const struct pen_message *message = &profile->messages[action->message];
-      if (message->credit != PEN_NONE && message->credit != credits[message->channel]++)
-        return pen_problem_note(c->problem, rank, index,
-                                "it gives credit %u, but is number %u to give one on its channel",
-                                message->credit, credits[message->channel] - 1);
-    }
-  if (total != profile->message_count)
-    return pen_problem_note(c->problem, PEN_NONE, PEN_NONE, "%u messages, but %u are sent",
-                            profile->message_count, total);
-  for (uint32_t index = 0; index < profile->channel_count; index++) {
-    const struct pen_channel *channel = &profile->channels[index];
-    if (channel->message_count != sent[index] || channel->credit_count != credits[index])
-      return pen_problem_note(
-          c->problem, PEN_NONE, PEN_NONE,
-          "the channel from rank %u to %u counts %u messages and %u credits, but has %u and %u",
-          channel->from_rank, channel->to_rank, channel->message_count, channel->credit_count,
-          sent[index], credits[index]);
   }
   return true;
 }
@@ -461,5 +342,5 @@ bool pen_check_tables(const struct pen_check_context *c, const struct pen_plan *
                                   .same_as = pen_new(tensors, sizeof(uint32_t))};
     if (!check_rank(&contexts[rank]) || !pen_check_replicas(&contexts[rank])) return false;
   }
-  return check_messages(c, plan, profile);
+  return pen_check_messages(c, plan, profile);
 }
