@@ -125,7 +125,7 @@ static void add_buffer(struct pen_rank_packing *p, uint64_t bytes, uint32_t firs
   p->second[p->count++] = second;
 }
 
-static uint32_t later(uint32_t a, uint32_t b) { return a > b ? a : b; }
+static uint32_t later_of(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
 /* The last action that uses an output (of F, or the gradient of the input): of its stage, of its
  * send, or of its reader on this rank. Sets `second` to the offset of the reader's buffer, if that
@@ -137,17 +137,17 @@ static uint32_t output_end(struct pen_layout_state *l, uint32_t stage, uint32_t 
   uint32_t reader = backward ? stage - 1 : stage + 1;
   uint32_t first = backward ? backward_action(actions) : actions->program[PEN_PROGRAM_F];
   uint32_t last =
-      later(first, last_action(actions, backward ? own->input_gradient_last : own->output_last));
+      later_of(first, last_action(actions, backward ? own->input_gradient_last : own->output_last));
   if (!pen_same_rank(l, stage, reader))
-    return later(last, backward ? actions->send_b : actions->send_f);
+    return later_of(last, backward ? actions->send_b : actions->send_f);
   const struct pen_stage_buffers *other = &l->buffers[reader];
   struct pen_stage_actions *reader_actions = pen_stage_actions_of(l, reader, microbatch);
-  last = later(last,
-               backward ? backward_action(reader_actions) : reader_actions->program[PEN_PROGRAM_F]);
+  last = later_of(
+      last, backward ? backward_action(reader_actions) : reader_actions->program[PEN_PROGRAM_F]);
   *second =
       pen_place_of(l, reader, microbatch, backward ? PEN_BASE_OUTPUT_GRADIENT : PEN_BASE_INPUT);
-  return later(last, last_action(reader_actions,
-                                 backward ? other->output_gradient_last : other->input_last));
+  return later_of(last, last_action(reader_actions,
+                                    backward ? other->output_gradient_last : other->input_last));
 }
 
 /* An output, or the gradient of the input: from the action that writes it, or from F if its buffer

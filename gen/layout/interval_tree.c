@@ -40,13 +40,14 @@ static uint64_t end_of(const struct pen_interval *interval) {
   return interval->offset + interval->bytes;
 }
 static bool is_in(const struct pen_live_range *live) { return live->first <= live->last; }
-static bool touches(const struct pen_live_range *a, const struct pen_live_range *b) {
+static bool ranges_touch(const struct pen_live_range *a, const struct pen_live_range *b) {
   return a->first <= b->last && b->first <= a->last;
 }
 
 static bool intervals_overlap(const struct pen_interval *a, const struct pen_interval *b) {
   for (int p = 0; p < PEN_PROGRAMS; p++)
-    if (is_in(&a->live[p]) && is_in(&b->live[p]) && touches(&a->live[p], &b->live[p])) return true;
+    if (is_in(&a->live[p]) && is_in(&b->live[p]) && ranges_touch(&a->live[p], &b->live[p]))
+      return true;
   return false;
 }
 
@@ -57,23 +58,23 @@ static struct pen_interval_node *node_of(const struct pen_interval_tree *t, uint
 }
 
 /* Any fixed order that is independent of the ends keeps the tree balanced. */
-static uint32_t priority(uint32_t tree) {
+static uint32_t node_priority(uint32_t tree) {
   tree = (tree ^ tree >> 16) * UINT32_C(0x85ebca6b); /* MurmurHash3's finalizer: Appleby 2011 */
   tree = (tree ^ tree >> 13) * UINT32_C(0xc2b2ae35);
   return tree ^ tree >> 16;
 }
 
-static uint32_t lesser(uint32_t a, uint32_t b) { return a < b ? a : b; }
-static uint32_t greater(uint32_t a, uint32_t b) { return a > b ? a : b; }
+static uint32_t lesser_of(uint32_t a, uint32_t b) { return a < b ? a : b; }
+static uint32_t greater_of(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
 /* The summary of two trees, of which the first ends higher. */
 static struct outline join_outlines(const struct outline *above, const struct outline *below) {
   if (!is_in(&above->hull)) return *below;
   if (!is_in(&below->hull)) return *above;
-  struct outline both = {.hull = {lesser(above->hull.first, below->hull.first),
-                                  greater(above->hull.last, below->hull.last)},
-                         .core = {greater(above->core.first, below->core.first),
-                                  lesser(above->core.last, below->core.last)},
+  struct outline both = {.hull = {lesser_of(above->hull.first, below->hull.first),
+                                  greater_of(above->hull.last, below->hull.last)},
+                         .core = {greater_of(above->core.first, below->core.first),
+                                  lesser_of(above->core.last, below->core.last)},
                          .end = above->end,
                          .low = above->low < below->low ? above->low : below->low,
                          .gap = above->low > below->end ? above->low - below->end : 0};
@@ -82,7 +83,7 @@ static struct outline join_outlines(const struct outline *above, const struct ou
   return both;
 }
 
-static void summarize(const struct pen_interval_tree *t, uint32_t tree) {
+static void summarize_node(const struct pen_interval_tree *t, uint32_t tree) {
   struct pen_interval_node *node = node_of(t, tree);
   for (int p = 0; p < PEN_PROGRAMS; p++) {
     const struct pen_live_range *live = &node->interval.live[p];
@@ -108,14 +109,14 @@ static void split_tree(const struct pen_interval_tree *t, uint32_t tree, uint64_
     split_tree(t, node->above, end, above, &node->above);
     *below = tree;
   }
-  summarize(t, tree);
+  summarize_node(t, tree);
 }
 
 /* Inserts a node after all that end as high; returns the root. */
 static uint32_t insert_node(const struct pen_interval_tree *t, uint32_t tree, uint32_t added) {
   struct pen_interval_node *node = tree ? node_of(t, tree) : NULL, *own = node_of(t, added);
   uint64_t end = end_of(&own->interval);
-  if (!node || priority(added) > priority(tree)) {
+  if (!node || node_priority(added) > node_priority(tree)) {
     split_tree(t, tree, end, &own->above, &own->below);
     tree = added;
   } else if (end_of(&node->interval) >= end) {
@@ -123,7 +124,7 @@ static uint32_t insert_node(const struct pen_interval_tree *t, uint32_t tree, ui
   } else {
     node->above = insert_node(t, node->above, added);
   }
-  summarize(t, tree);
+  summarize_node(t, tree);
   return tree;
 }
 
@@ -156,10 +157,10 @@ static struct relation relate_to_tree(const struct pen_interval_node *node,
     const struct outline *outline = &node->outline[p];
     const struct pen_live_range *live = &interval->live[p];
     if (!is_in(live) || !is_in(&outline->hull)) continue;
-    if (touches(&outline->hull, live)) relation.overlaps_none = false;
+    if (ranges_touch(&outline->hull, live)) relation.overlaps_none = false;
     if (outline->low < relation.low) relation.low = outline->low;
     if (outline->end > relation.end) relation.end = outline->end;
-    bool overlaps_all = touches(&outline->core, live),
+    bool overlaps_all = ranges_touch(&outline->core, live),
          fits_above = outline->end + interval->bytes <= top;
     if (overlaps_all && !fits_above && outline->gap < interval->bytes && outline->low < packed_low)
       packed_low = outline->low;
@@ -178,7 +179,7 @@ struct descent {
 
 /* Goes down past the intervals of a tree that the new one overlaps. True if the query is answered:
  * it fits just below the top, or nowhere. */
-static bool descend(struct descent *d, uint32_t tree) {
+static bool descend_tree(struct descent *d, uint32_t tree) {
   if (!tree) return false;
   const struct pen_interval_node *node = node_of(d->intervals, tree);
   struct relation relation = relate_to_tree(node, d->interval, d->top);
@@ -189,18 +190,18 @@ static bool descend(struct descent *d, uint32_t tree) {
     if (relation.low < d->top) d->top = relation.low;
     return d->top < d->interval->bytes;
   }
-  if (descend(d, node->above)) return true;
+  if (descend_tree(d, node->above)) return true;
   if (intervals_overlap(&node->interval, d->interval)) {
     if (end_of(&node->interval) + d->interval->bytes <= d->top) return true;
     if (node->interval.offset < d->top) d->top = node->interval.offset;
   }
-  return d->top < d->interval->bytes || descend(d, node->below);
+  return d->top < d->interval->bytes || descend_tree(d, node->below);
 }
 
 bool pen_interval_tree_fit(const struct pen_interval_tree *t, struct pen_interval *interval) {
   struct descent descent = {.intervals = t, .interval = interval, .top = t->bytes};
   if (descent.top < interval->bytes) return false;
-  descend(&descent, t->root);
+  descend_tree(&descent, t->root);
   if (descent.top < interval->bytes) return false;
   interval->offset = descent.top - interval->bytes;
   return true;

@@ -43,7 +43,7 @@ static struct layer_sizes sizes_of_layer(const struct pen_saved *saved, size_t c
   return layer;
 }
 
-static bool contains(const struct layer_sizes *whole, const uint64_t *size, size_t count) {
+static bool contains_sizes(const struct layer_sizes *whole, const uint64_t *size, size_t count) {
   size_t found = 0;
   for (size_t i = 0; i < whole->count && found < count; i++) found += whole->size[i] == size[found];
   return found == count;
@@ -69,7 +69,7 @@ struct pen_common pen_common_sizes(const struct pen_saved *const *saved, const s
   for (size_t i = 0; i < n; i++) {
     double weight = 0; /* squared: one large common piece helps more than several small ones */
     for (size_t k = 0; k < n; k++)
-      if (contains(&layer[k], layer[i].size, layer[i].count))
+      if (contains_sizes(&layer[k], layer[i].size, layer[i].count))
         weight += (double)layer[i].bytes * (double)layer[i].bytes;
     if (weight <= most) continue;
     most = weight;
@@ -83,7 +83,7 @@ struct pen_common pen_common_sizes(const struct pen_saved *const *saved, const s
 static uint32_t split_layer(const struct pen_saved *saved, size_t count, uint32_t number,
                             const struct pen_common *common, uint32_t next, uint8_t *piece) {
   struct layer_sizes layer = sizes_of_layer(saved, count, number);
-  bool has_common = common->count && contains(&layer, common->size, common->count),
+  bool has_common = common->count && contains_sizes(&layer, common->size, common->count),
        large = 2 * layer.bytes >= common->bytes;
   bool *taken = pen_new(common->count + 1, sizeof *taken);
   bool room = next + 1 < PEN_PIECES && (has_common || large);

@@ -218,7 +218,7 @@ static void try_first_fit(struct trials *t, uint32_t spare, bool shares_scratch)
   }
 }
 
-static void search(struct trials *t, bool keeps, size_t too_far_steps) {
+static void search_packings(struct trials *t, bool keeps, size_t too_far_steps) {
   uint32_t spare = t->least_spare;
   for (int i = 0; i < PEN_SPLIT_KINDS && t->least > t->near_stop; i++)
     if (!t->impossible[split_order[i]] && !t->impossible[PEN_SPLIT_NONE])
@@ -229,7 +229,7 @@ static void search(struct trials *t, bool keeps, size_t too_far_steps) {
     try_strategy(t, (struct pen_strategy){t->best.split, spare, false, too_far_steps});
 }
 
-static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+static uint64_t larger_of(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 static void place_rank(struct pen_layout_state *l, struct pen_slot_assignment *slots,
                        struct templates *templates, struct pen_rank_packing *packing,
@@ -249,17 +249,17 @@ static void place_rank(struct pen_layout_state *l, struct pen_slot_assignment *s
                      .rank = rank,
                      .least_spare = fixed ? spare : 0,
                      .goal = wanted + arena / FIRST_FIT,
-                     .first_fit_stop = larger(wanted + arena / FIRST_FIT, before),
-                     .near_stop = larger(wanted + arena / NEAR, before),
-                     .far_stop = larger(wanted + arena / FAR, before),
-                     .too_far_stop = larger(wanted + arena / TOO_FAR, before),
+                     .first_fit_stop = larger_of(wanted + arena / FIRST_FIT, before),
+                     .near_stop = larger_of(wanted + arena / NEAR, before),
+                     .far_stop = larger_of(wanted + arena / FAR, before),
+                     .too_far_stop = larger_of(wanted + arena / TOO_FAR, before),
                      .least = UINT64_MAX};
   try_first_fit(&t, spare, shares_scratch);
   while (spare > t.least_spare && t.least > t.first_fit_stop)
     try_first_fit(&t, --spare, shares_scratch);
   if (t.least > t.near_stop)
-    search(&t, keeps_values(l, rank),
-           TOO_FAR_STEPS / (1 + (size_t)l->partition->rank_count / RANKS_FEW));
+    search_packings(&t, keeps_values(l, rank),
+                    TOO_FAR_STEPS / (1 + (size_t)l->partition->rank_count / RANKS_FEW));
   if (!strategies_are_equal(&t.best, &t.last)) pack_with(&t, &t.best, UINT64_MAX);
 }
 

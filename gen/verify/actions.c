@@ -66,7 +66,7 @@ static bool check_listed_action(struct pen_check_context *c, uint32_t rank, uint
 
 /* Does one of two consecutive actions need the result of the other, or do both accumulate into one
  * weight gradient? (A dependency through a third action would be out of order, or a deadlock.) */
-static bool conflicts(const struct pen_action *a, const struct pen_action *b) {
+static bool actions_conflict(const struct pen_action *a, const struct pen_action *b) {
   bool adds = (a->kind == PEN_B || a->kind == PEN_W) && (b->kind == PEN_B || b->kind == PEN_W);
   if (a->stage == b->stage && (adds || a->microbatch == b->microbatch)) return true;
   if (a->microbatch != b->microbatch) return false;
@@ -91,7 +91,7 @@ static bool check_pair(const struct pen_check_context *c, uint32_t rank, uint32_
     return pen_problem_note(c->problem, rank, index,
                             "%s is the first of more than two that overlap",
                             pen_problem_action(text[0], action));
-  if (conflicts(action, action + 1))
+  if (actions_conflict(action, action + 1))
     return pen_problem_note(
         c->problem, rank, index,
         "%s cannot overlap %s: one needs what the other makes, or both add to one gradient",

@@ -41,8 +41,8 @@ static bool report_content(const struct pen_memory_state *m, const char *verb, u
                  content->writer - 1);
 }
 
-static bool holds(const struct pen_memory_state *m, const struct pen_range_content *content,
-                  uint32_t tensor, uint32_t microbatch, bool in_flight) {
+static bool holds_value(const struct pen_memory_state *m, const struct pen_range_content *content,
+                        uint32_t tensor, uint32_t microbatch, bool in_flight) {
   return content->writer != 0 && content->tensor == tensor && content->microbatch == microbatch &&
          content->step == m->step && content->in_flight == in_flight;
 }
@@ -113,7 +113,7 @@ static bool run_compute(struct pen_memory_state *m, const struct pen_action *act
     uint32_t microbatch =
         read[n].base == PEN_BASE_UNSHARDED ? 0 : action->microbatch; /* a weight has none */
     for (uint64_t at = read[n].first; at < read[n].past; at++)
-      if (!holds(m, &m->content[at], tensor, microbatch, false))
+      if (!holds_value(m, &m->content[at], tensor, microbatch, false))
         return report_content(m, "reads", read[n].tensor, microbatch, &m->content[at]);
   }
   struct pen_range_content written = {PEN_NONE, action->microbatch, m->action + 1,
@@ -158,7 +158,7 @@ static bool run_unshard(struct pen_memory_state *m, const struct pen_action *act
                      tensor_name(m, n), (unsigned long long)first);
     for (uint32_t at = pen_address_map_at(&m->map, first); at < pen_address_map_at(&m->map, past);
          at++) {
-      if (!unshards && !holds(m, &m->content[at], n, 0, false))
+      if (!unshards && !holds_value(m, &m->content[at], n, 0, false))
         return report_content(m, "frees", n, 0, &m->content[at]);
       if (m->content[at].sender && m->step == 0 && unshards)
         add_send_hazard(m, m->content[at].sender - 1);
@@ -223,7 +223,7 @@ static bool run_add_tied_gradient(const struct pen_memory_state *m,
   uint64_t target = m->context->profile->messages[action->message].target_offset;
   uint32_t past = pen_address_map_at(&m->map, target + weight->count * sizeof(float));
   for (uint32_t at = pen_address_map_at(&m->map, target); at < past; at++)
-    if (!holds(m, &m->content[at], m->context->tables->tensor_count, 0, false))
+    if (!holds_value(m, &m->content[at], m->context->tables->tensor_count, 0, false))
       return report_content(m, "reads", m->context->tables->tensor_count, 0, &m->content[at]);
   return true;
 }
@@ -234,7 +234,7 @@ static bool run_send(struct pen_memory_state *m, const struct pen_action *action
   const struct pen_stage *stage = &m->context->profile->stages[action->stage];
   uint32_t tensor = action->kind == PEN_SEND_B ? stage->input_gradient : stage->output;
   for (uint32_t at = m->source[m->action].first; at < m->source[m->action].past; at++) {
-    if (!holds(m, &m->content[at], tensor, action->microbatch, false))
+    if (!holds_value(m, &m->content[at], tensor, action->microbatch, false))
       return report_content(m, "sends", tensor, action->microbatch, &m->content[at]);
     if (m->step == 0) m->content[at].sender = m->action + 1;
   }
@@ -250,7 +250,7 @@ static bool run_wait(struct pen_memory_state *m, const struct pen_action *action
                     : action->kind == PEN_WAIT_B ? stage->output_gradient
                                                  : stage->input;
   for (uint32_t at = target.first; at < target.past; at++) {
-    if (!holds(m, &m->content[at], tensor, action->microbatch, true))
+    if (!holds_value(m, &m->content[at], tensor, action->microbatch, true))
       return report_content(m, "waits for", tensor, action->microbatch, &m->content[at]);
     m->content[at].in_flight = false;
   }

@@ -33,20 +33,20 @@
 #include "gen/timing/timing.h"
 #include "runtime/plan/plan.h"
 
-static json_t *real(double value) { return isfinite(value) ? json_real(value) : json_null(); }
+static json_t *real_json(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 
-static json_t *integer(uint64_t value) { return json_integer((json_int_t)value); }
+static json_t *integer_json(uint64_t value) { return json_integer((json_int_t)value); }
 
 static json_t *stages_of(const struct pen_plan *plan) {
   json_t *stages = json_array();
   for (uint32_t index = 0; index < plan->stage_count; index++) {
     const struct pen_stage *stage = &plan->profiles[0].stages[index];
     json_t *layers = json_array();
-    json_array_append_new(layers, integer(stage->first_layer));
-    json_array_append_new(layers, integer(stage->past_last_layer));
+    json_array_append_new(layers, integer_json(stage->first_layer));
+    json_array_append_new(layers, integer_json(stage->past_last_layer));
     json_t *object = json_object();
-    json_object_set_new(object, "stage", integer(index));
-    json_object_set_new(object, "rank", integer(stage->rank));
+    json_object_set_new(object, "stage", integer_json(index));
+    json_object_set_new(object, "rank", integer_json(stage->rank));
     json_object_set_new(object, "layers", layers);
     json_object_set_new(object, "first_block", json_string(stage->first_block));
     json_object_set_new(object, "recompute", json_string(stage->recomputes ? "full" : "none"));
@@ -72,20 +72,20 @@ static json_t *ranks_of(const struct pen_plan *plan, const struct pen_timing *ti
   for (uint32_t rank = 0; rank < plan->rank_count; rank++) {
     const struct pen_rank_memory *memory = &plan->memory[rank];
     json_t *object = json_object();
-    json_object_set_new(object, "rank", integer(rank));
-    json_object_set_new(object, "busy", real(timing->busy[rank]));
-    json_object_set_new(object, "idle", real(timing->idle[rank]));
+    json_object_set_new(object, "rank", integer_json(rank));
+    json_object_set_new(object, "busy", real_json(timing->busy[rank]));
+    json_object_set_new(object, "idle", real_json(timing->idle[rank]));
     if (timing->collectives)
-      json_object_set_new(object, "exchanging", real(timing->exchanging[rank]));
-    json_object_set_new(object, "placed_bytes", integer(memory->arena_bytes));
-    json_object_set_new(object, "live_bytes", integer(memory->live_bytes));
+      json_object_set_new(object, "exchanging", real_json(timing->exchanging[rank]));
+    json_object_set_new(object, "placed_bytes", integer_json(memory->arena_bytes));
+    json_object_set_new(object, "live_bytes", integer_json(memory->live_bytes));
     json_object_set_new(object, "ratio",
-                        real((double)memory->arena_bytes / (double)memory->live_bytes));
-    json_object_set_new(object, "receive_slots", integer(memory->receive_slots));
-    json_object_set_new(object, "credits", integer(credits[rank][0]));
-    json_object_set_new(object, "credits_elided", integer(credits[rank][1]));
+                        real_json((double)memory->arena_bytes / (double)memory->live_bytes));
+    json_object_set_new(object, "receive_slots", integer_json(memory->receive_slots));
+    json_object_set_new(object, "credits", integer_json(credits[rank][0]));
+    json_object_set_new(object, "credits_elided", integer_json(credits[rank][1]));
     if (memory->pinned_bytes)
-      json_object_set_new(object, "pinned_bytes", integer(memory->pinned_bytes));
+      json_object_set_new(object, "pinned_bytes", integer_json(memory->pinned_bytes));
     json_array_append_new(ranks, object);
   }
   return ranks;
@@ -120,27 +120,27 @@ static json_t *path_json(const struct pen_path *path, const struct pen_order *or
   for (size_t i = 0; i < path->leg_count; i++) {
     const struct pen_path_leg *leg = &path->leg[i];
     json_t *part = json_object();
-    json_object_set_new(part, "rank", integer(leg->rank));
-    json_object_set_new(part, "sent", real(path->step[leg->first].sent));
-    json_object_set_new(part, "start", real(path->step[leg->first].start));
-    json_object_set_new(part, "end", real(path->step[leg->first + leg->count - 1].end));
+    json_object_set_new(part, "rank", integer_json(leg->rank));
+    json_object_set_new(part, "sent", real_json(path->step[leg->first].sent));
+    json_object_set_new(part, "start", real_json(path->step[leg->first].start));
+    json_object_set_new(part, "end", real_json(path->step[leg->first + leg->count - 1].end));
     json_object_set_new(part, "actions", actions_text(path, leg, order));
     json_array_append_new(legs, part);
   }
-  json_object_set_new(object, "actions", integer(path->count));
-  json_object_set_new(object, "computing", real(path->compute));
-  json_object_set_new(object, "sending", real(path->sent));
-  json_object_set_new(object, "after", real(path->after));
+  json_object_set_new(object, "actions", integer_json(path->count));
+  json_object_set_new(object, "computing", real_json(path->compute));
+  json_object_set_new(object, "sending", real_json(path->sent));
+  json_object_set_new(object, "after", real_json(path->after));
   json_object_set_new(object, "legs", legs);
   return object;
 }
 
 static json_t *bound_json(const struct pen_bound *bound) {
   json_t *object = json_object();
-  json_object_set_new(object, "work", real(bound->work));
-  json_object_set_new(object, "ends", real(bound->ends));
-  json_object_set_new(object, "chain", real(bound->chain));
-  json_object_set_new(object, "memory", real(bound->memory));
+  json_object_set_new(object, "work", real_json(bound->work));
+  json_object_set_new(object, "ends", real_json(bound->ends));
+  json_object_set_new(object, "chain", real_json(bound->chain));
+  json_object_set_new(object, "memory", real_json(bound->memory));
   return object;
 }
 
@@ -155,19 +155,19 @@ static json_t *bounds_json(const struct pen_bounds *bounds) {
 /* What the data-parallel collectives add to the step, and when they run. */
 static json_t *exchange_json(const struct pen_timing *timing) {
   json_t *object = json_object(), *rows = json_array();
-  json_object_set_new(object, "exposed", real(timing->exposed));
+  json_object_set_new(object, "exposed", real_json(timing->exposed));
   for (uint32_t rank = 0; rank < timing->whole_order->rank_count; rank++)
     for (uint32_t index = 0; index < timing->whole_order->count[rank]; index++) {
       const struct pen_compute *action = &timing->whole_order->action[rank][index];
       char name[32];
       if (action->kind <= PEN_W) continue;
       json_t *row = json_object();
-      json_object_set_new(row, "rank", integer(rank));
+      json_object_set_new(row, "rank", integer_json(rank));
       json_object_set_new(
           row, "action",
           json_string(pen_action_format(name, action->kind, action->stage, action->microbatch)));
-      json_object_set_new(row, "start", real(timing->whole->start[rank][index]));
-      json_object_set_new(row, "end", real(timing->whole->end[rank][index]));
+      json_object_set_new(row, "start", real_json(timing->whole->start[rank][index]));
+      json_object_set_new(row, "end", real_json(timing->whole->end[rank][index]));
       json_array_append_new(rows, row);
     }
   json_object_set_new(object, "rows", rows);
@@ -178,14 +178,14 @@ static json_t *exchange_json(const struct pen_timing *timing) {
 static json_t *search_json(const struct pen_search *search) {
   json_t *object = json_object();
   json_object_set_new(object, "objective", json_string(search->objective));
-  json_object_set_new(object, "makespan", real(search->makespan));
-  json_object_set_new(object, "span", real(search->span));
-  json_object_set_new(object, "lower_bound", real(search->lower_bound));
-  json_object_set_new(object, "gap", real(search->gap));
+  json_object_set_new(object, "makespan", real_json(search->makespan));
+  json_object_set_new(object, "span", real_json(search->span));
+  json_object_set_new(object, "lower_bound", real_json(search->lower_bound));
+  json_object_set_new(object, "gap", real_json(search->gap));
   json_object_set_new(object, "from", json_string(search->start));
   json_object_set_new(object, "placement", json_string(search->placement));
-  json_object_set_new(object, "starts", integer(search->starts));
-  json_object_set_new(object, "actions_timed", integer(search->work));
+  json_object_set_new(object, "starts", integer_json(search->starts));
+  json_object_set_new(object, "actions_timed", integer_json(search->work));
   return object;
 }
 
@@ -196,18 +196,18 @@ void pen_report_json(FILE *out, const struct pen_plan *plan, const struct pen_ti
   json_t *report = json_object();
   json_object_set_new(report, "name", json_string(plan->name));
   json_object_set_new(report, "schedule", json_string(plan->schedule));
-  json_object_set_new(report, "ranks", integer(plan->rank_count));
-  json_object_set_new(report, "stages_per_rank", integer(plan->stages_per_rank));
-  json_object_set_new(report, "microbatches", integer(plan->microbatch_count));
+  json_object_set_new(report, "ranks", integer_json(plan->rank_count));
+  json_object_set_new(report, "stages_per_rank", integer_json(plan->stages_per_rank));
+  json_object_set_new(report, "microbatches", integer_json(plan->microbatch_count));
   json_object_set_new(report, "digest", json_string(pen_hex(plan->digest, PEN_DIGEST_BYTES)));
-  json_object_set_new(report, "makespan", real(timing->makespan));
-  json_object_set_new(report, "span", real(timing->span));
-  json_object_set_new(report, "work", real(timing->work));
-  json_object_set_new(report, "bubble", real(timing->bubble));
-  json_object_set_new(report, "lower_bound", real(timing->lower_bound));
-  json_object_set_new(report, "gap", real(timing->gap));
+  json_object_set_new(report, "makespan", real_json(timing->makespan));
+  json_object_set_new(report, "span", real_json(timing->span));
+  json_object_set_new(report, "work", real_json(timing->work));
+  json_object_set_new(report, "bubble", real_json(timing->bubble));
+  json_object_set_new(report, "lower_bound", real_json(timing->lower_bound));
+  json_object_set_new(report, "gap", real_json(timing->gap));
   json_object_set_new(report, "bounds", bounds_json(bounds));
-  json_object_set_new(report, "replicas", integer(plan->replica_count));
+  json_object_set_new(report, "replicas", integer_json(plan->replica_count));
   if (timing->collectives) json_object_set_new(report, "exchange", exchange_json(timing));
   if (search) json_object_set_new(report, "search", search_json(search));
   json_object_set_new(report, "critical_path", path_json(path, order));

@@ -8,7 +8,7 @@
 #include "gen/partition/partition.h"
 #include "gen/topology/topology.h"
 
-static json_t *extents(const uint64_t *extent, uint32_t count) {
+static json_t *extents_json(const uint64_t *extent, uint32_t count) {
   json_t *list = json_array();
   for (uint32_t i = 0; i < count; i++)
     json_array_append_new(list, json_integer((json_int_t)extent[i]));
@@ -28,9 +28,9 @@ static json_t *tensor_object(const struct pen_stage_tensor *tensor) {
   json_object_set_new(object, "from", endpoint_of(tensor->from));
   json_object_set_new(object, "to", endpoint_of(tensor->to));
   json_object_set_new(object, "dtype", json_string(pen_dtype_text(tensor->shape.dtype)));
-  json_object_set_new(object, "shape", extents(shape->extent, shape->extent_count));
+  json_object_set_new(object, "shape", extents_json(shape->extent, shape->extent_count));
   json_object_set_new(object, "bytes", json_integer((json_int_t)shape->bytes));
-  json_object_set_new(object, "step_shape", extents(shape->whole, shape->extent_count));
+  json_object_set_new(object, "step_shape", extents_json(shape->whole, shape->extent_count));
   bool split = tensor->declared->split != PEN_REPLICATED;
   json_object_set_new(object, "split", split ? json_integer(tensor->declared->split) : json_null());
   return object;
