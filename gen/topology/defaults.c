@@ -144,7 +144,7 @@ static void set_cluster(struct pen_topology *t) {
     t->cluster_ranks_per_host = t->pipeline_ranks * t->data_parallel_replicas / hosts;
   if (!strcmp(t->cluster_device, "auto")) t->cluster_device = pen_device_auto;
   bool cuda = !strcmp(t->cluster_device, "cuda");
-  if (!strcmp(t->cluster_transport, "auto"))
+  if (!strcmp(t->cluster_transport, "auto") && (cuda || hosts < 2))
     t->cluster_transport = !cuda ? "shm" : hosts > 1 ? "nccl" : "ipc";
   if (!t->has_model_loss_rows) t->model_loss_rows = cuda ? LOSS_ROWS_ON_GPU : 0;
   if (!t->has_memory_extra_receive_buffers)

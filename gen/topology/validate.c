@@ -186,7 +186,7 @@ static void warn_of_rows_on_gpu(const struct pen_topology *t) {
                         FAST_ROW);
 }
 
-/* Only nccl works between hosts; the first host listens. */
+/* The first host listens. */
 static void check_hosts(const struct pen_topology *t) {
   static const char allowed[] =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:";
@@ -195,11 +195,14 @@ static void check_hosts(const struct pen_topology *t) {
         t->cluster_hosts.value[h][strspn(t->cluster_hosts.value[h], allowed)])
       pen_topology_fail(t, "cluster.hosts", "names or addresses of hosts");
   if (t->cluster_hosts.count < 2) return;
-  if (strcmp(t->cluster_transport, "nccl"))
+  if (!strcmp(t->cluster_transport, "shm") || !strcmp(t->cluster_transport, "ipc"))
     pen_topology_fail(t, "cluster.hosts",
-                      "one host, with cluster.transport = \"%s\": between hosts goes nccl alone, "
-                      "with cluster.device = \"cuda\"",
-                      t->cluster_transport);
+                      "one host, with cluster.transport = \"%s\": between hosts %s does it",
+                      t->cluster_transport, is_cuda(t) ? "nccl" : "ofi");
+  if (!is_cuda(t) && t->data_parallel_replicas > 1)
+    pen_topology_fail(t, "data_parallel.replicas",
+                      "1, with several hosts of the device cpu: this version exchanges no "
+                      "gradients between them");
   if (!t->has_cluster_port)
     pen_topology_fail(t, "cluster.port",
                       "a TCP port of the first host, where those of the others find it");
@@ -222,10 +225,10 @@ static void check_ranks_per_host(const struct pen_topology *t) {
 static void check_cluster(const struct pen_topology *t) {
   check_ranks_per_host(t);
   bool cuda = is_cuda(t);
-  if (cuda == !strcmp(t->cluster_transport, "shm"))
-    pen_topology_fail(
-        t, "cluster.transport",
-        cuda ? "\"ipc\" or \"nccl\", with the device cuda" : "\"shm\", with the device cpu");
+  if (cuda == (strcmp(t->cluster_transport, "ipc") && strcmp(t->cluster_transport, "nccl")))
+    pen_topology_fail(t, "cluster.transport",
+                      cuda ? "\"ipc\" or \"nccl\", with the device cuda"
+                           : "\"shm\" or \"ofi\", with the device cpu");
   check_hosts(t);
   check_heads_on_gpu(t);
   warn_of_rows_on_gpu(t);

@@ -47,6 +47,22 @@ static bool spin(const struct pen_futex_counter *flag, uint32_t needed, uint64_t
   return false;
 }
 
+bool pen_futex_counter_wait_for(struct pen_futex_counter *flag, uint32_t needed, uint64_t spin_ns,
+                                uint64_t sleep_ns) {
+  const struct timespec longest = {.tv_sec = (time_t)(sleep_ns / 1000000000u),
+                                   .tv_nsec = (long)(sleep_ns % 1000000000u)};
+  if (spin(flag, needed, spin_ns)) {
+    return true;
+  }
+  atomic_fetch_add(&flag->sleepers, 1);
+  const uint32_t seen = atomic_load(&flag->count);
+  if ((int32_t)(seen - needed) < 0) {
+    syscall(SYS_futex, &flag->count, FUTEX_WAIT, seen, &longest, NULL, 0);
+  }
+  atomic_fetch_sub(&flag->sleepers, 1);
+  return pen_futex_counter_reached(flag, needed);
+}
+
 bool pen_futex_counter_wait(struct pen_futex_counter *flag, uint32_t needed,
                             const _Atomic uint32_t *abort, uint64_t spin_ns) {
   if (spin(flag, needed, spin_ns)) {

@@ -38,6 +38,11 @@ static inline void pen_futex_counter_increment(struct pen_futex_counter *flag) {
 bool pen_futex_counter_wait(struct pen_futex_counter *flag, uint32_t needed,
                             const _Atomic uint32_t *abort, uint64_t spin_ns);
 
+/* Spins for at most spin_ns, then sleeps at most once, for sleep_ns. Returns whether the counter
+ * has reached `needed`. */
+bool pen_futex_counter_wait_for(struct pen_futex_counter *flag, uint32_t needed, uint64_t spin_ns,
+                                uint64_t sleep_ns);
+
 /* CLOCK_MONOTONIC. */
 uint64_t pen_now_ns(void);
 

@@ -62,14 +62,15 @@ unsigned char *pen_arena_open(const struct pen_plan *plan, uint32_t replica, uin
 void pen_arena_reach_peers(const struct pen_plan *plan, const struct pen_profile *profile,
                            uint32_t replica, uint32_t rank, const struct pen_shared *shared) {
   for (uint32_t c = 0; c < profile->channel_count; c++) {
-    if (profile->channels[c].from_rank == rank) {
-      uint32_t to = profile->channels[c].to_rank;
+    const uint32_t to = profile->channels[c].to_rank;
+    if (profile->channels[c].from_rank == rank &&
+        pen_is_local(shared, replica * plan->rank_count + to)) {
       touch(shared->memory + shared->receive_region_offset[replica * plan->rank_count + to],
             pen_shared_bytes(plan, to));
     }
   }
   for (uint32_t d = 0; d < plan->replica_count; d++) {
-    if (d != replica) {
+    if (d != replica && pen_is_local(shared, d * plan->rank_count + rank)) {
       touch(shared->memory + shared->receive_region_offset[d * plan->rank_count + rank],
             pen_shared_bytes(plan, rank));
     }

@@ -5,6 +5,9 @@
 
 #include "runtime/base/check.h"
 
+/* A process whose messages need it sleeps at most so long at a time. */
+enum { PROGRESS_NS = 1000 * 1000 };
+
 struct pen_endpoint pen_endpoint_of(const struct pen_plan *plan, const struct pen_shared *shared,
                                     uint32_t global, unsigned char *arena) {
   return (struct pen_endpoint){
@@ -18,6 +21,20 @@ struct pen_endpoint pen_endpoint_of(const struct pen_plan *plan, const struct pe
   };
 }
 
+static bool wait_with_progress(struct pen_endpoint *endpoint, struct pen_futex_counter *flag,
+                               uint32_t needed) {
+  const struct pen_control *control = endpoint->shared->control;
+  uint64_t spin_ns = control->spin_ns;
+  while (atomic_load_explicit(&control->abort_status, memory_order_relaxed) == 0) {
+    endpoint->progress(endpoint->progress_context);
+    if (pen_futex_counter_wait_for(flag, needed, spin_ns, PROGRESS_NS)) {
+      return true;
+    }
+    spin_ns = 0;
+  }
+  return false;
+}
+
 bool pen_endpoint_wait(struct pen_endpoint *endpoint, struct pen_futex_counter *flag,
                        uint32_t needed, uint32_t peer) {
   if (__builtin_expect(pen_futex_counter_reached(flag, needed), 1)) {
@@ -29,7 +46,9 @@ bool pen_endpoint_wait(struct pen_endpoint *endpoint, struct pen_futex_counter *
                         memory_order_relaxed);
   atomic_store_explicit(&self->waits_for, peer + 1, memory_order_relaxed);
   const bool reached =
-      pen_futex_counter_wait(flag, needed, &control->abort_status, control->spin_ns);
+      endpoint->progress == NULL
+          ? pen_futex_counter_wait(flag, needed, &control->abort_status, control->spin_ns)
+          : wait_with_progress(endpoint, flag, needed);
   atomic_store_explicit(&self->waits_for, 0, memory_order_relaxed);
   atomic_store_explicit(&self->awaited_counter, 0, memory_order_relaxed);
   return reached;

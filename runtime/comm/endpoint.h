@@ -18,6 +18,9 @@ struct pen_endpoint {
   unsigned char *arena;        /* the rank's memory, on its device */
   uint32_t rank, replica;      /* in the plan; which of its replicas */
   uint32_t global;             /* replica * rank_count + rank */
+  /* What the process does while it waits, so that its messages go on; null: nothing. */
+  void (*progress)(void *context);
+  void *progress_context;
 };
 
 /* The endpoint of the process with that global rank. Endpoints may be in processes or in threads of

@@ -24,6 +24,7 @@ libruntime_a_SOURCES += \
   %reldir%/nccl_connect.h \
   %reldir%/nccl_rounds.c \
   %reldir%/nccl_rounds.h \
+  %reldir%/ofi.h \
   %reldir%/shared_control.c \
   %reldir%/shared_control.h \
   %reldir%/shm.c \
@@ -34,6 +35,13 @@ libruntime_a_SOURCES += \
   %reldir%/transport.h \
   %reldir%/transport_base.c \
   %reldir%/transport_base.h
+
+# libfabric: linked where the plan's transport is ofi, or auto between hosts.
+if OFI
+noinst_LIBRARIES += libofi.a
+libofi_a_SOURCES = %reldir%/fabric.c %reldir%/fabric.h %reldir%/ofi.c
+libofi_a_CFLAGS = $(AM_CFLAGS) $(OFI_CFLAGS)
+endif
 
 # NVIDIA's NCCL behind nccl_api.h: with --with-cuda part of a plain make, else compiled by make check where NCCL is installed.
 if NCCL

@@ -5,12 +5,8 @@
 #include <stdint.h>
 
 #include "runtime/base/options.h"
+#include "runtime/comm/shared_control.h"
 #include "runtime/plan/plan.h"
-
-/* Global ranks [first, first + count). */
-struct pen_local_ranks {
-  uint32_t first, count;
-};
 
 /* Plan of one host: all ranks. Plan of several hosts: the rank that --rank names, else the first
  * that is set of SLURM_PROCID, PMIX_RANK, OMPI_COMM_WORLD_RANK, RANK; else the ranks of the host

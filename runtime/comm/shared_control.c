@@ -92,6 +92,7 @@ void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan) {
       .checksums = memory + checksums_at,
       .receive_region_offset = receive_region_offset,
       .process_count = process_count,
+      .local = {0, process_count},
   };
   atomic_store(&shared->control->last_step, UINT64_MAX);
   atomic_store(&shared->control->last_evaluation_step, UINT64_MAX);

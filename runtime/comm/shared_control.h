@@ -22,7 +22,12 @@
  * that logs. */
 enum { PEN_STEP_STATS_DEPTH = 4 };
 
-enum { PEN_CHECKSUM_BYTES = 32, PEN_HOST_BYTES = 64, PEN_SAMPLED_TOKENS = 2 };
+enum {
+  PEN_CHECKSUM_BYTES = 32,
+  PEN_HOST_BYTES = 64,
+  PEN_SAMPLED_TOKENS = 2,
+  PEN_FABRIC_ADDRESS_BYTES = 88
+};
 
 /* A bit of actions_wait_for: the rank waits for the actions of that rank, whatever they send. */
 #define PEN_WAITS_FOR_ACTIONS (1u << 31)
@@ -97,6 +102,11 @@ struct pen_control {
   uint64_t target_count, step_count;
 };
 
+/* Global ranks [first, first + count). */
+struct pen_local_ranks {
+  uint32_t first, count;
+};
+
 /* The mapping of the shared memory in a process. */
 struct pen_shared {
   int descriptor;
@@ -114,7 +124,12 @@ struct pen_shared {
   uint8_t *checksums;            /* [weight_count][3][PEN_CHECKSUM_BYTES], for checkpoints */
   size_t *receive_region_offset; /* [process_count], into memory; page aligned */
   uint32_t process_count;
+  struct pen_local_ranks local; /* whose processes map this memory: of one command */
 };
+
+static inline bool pen_is_local(const struct pen_shared *shared, uint32_t global) {
+  return global - shared->local.first < shared->local.count;
+}
 
 /* The index in its step of the action that a rank runs next. */
 static inline uint64_t pen_action_index(const struct pen_rank_state *state) {

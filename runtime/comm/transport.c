@@ -7,8 +7,12 @@
 #include "runtime/base/check.h"
 #include "runtime/comm/ipc.h"
 #include "runtime/comm/nccl.h"
+#include "runtime/comm/ofi.h"
 #include "runtime/comm/shm.h"
 #include "runtime/comm/transport_base.h"
+
+/* Null unless the link asks for it (Makefile.am, OFI_LINK). */
+#pragma weak pen_ofi_open
 
 static void *allocate_on_device(const struct pen_plan *plan, uint32_t rank,
                                 const struct pen_device *device) {
@@ -35,18 +39,17 @@ struct transport_kind {
 };
 
 static const struct transport_kind kinds[] = {
-    {"alone", allocate_on_device, open_alone},
-    {"shm", allocate_on_device, pen_shm_open},
-    {"ipc", allocate_on_device, pen_ipc_open},
-    {"nccl", pen_nccl_allocate, pen_nccl_open},
+    {"auto", allocate_on_device, pen_ofi_open}, {"ofi", allocate_on_device, pen_ofi_open},
+    {"alone", allocate_on_device, open_alone},  {"shm", allocate_on_device, pen_shm_open},
+    {"ipc", allocate_on_device, pen_ipc_open},  {"nccl", pen_nccl_allocate, pen_nccl_open},
 };
 
-/* Ranks on the CPU use shared memory, ranks on an asynchronous device the plan's transport. */
+/* Which of them a plan asks for: its own, except where a rank has no others. */
 static const struct transport_kind *find_kind(const struct pen_plan *plan,
                                               const struct pen_device *device) {
-  const char *name = !device->asynchronous          ? "shm"
-                     : pen_process_count(plan) == 1 ? "alone"
-                                                    : plan->transport;
+  const char *name = pen_process_count(plan) > 1 ? plan->transport
+                     : device->asynchronous      ? "alone"
+                                                 : "shm";
   size_t i = 0;
   while (i < sizeof kinds / sizeof *kinds && strcmp(kinds[i].name, name) != 0) {
     i++;
@@ -63,7 +66,7 @@ void *pen_transport_allocate(const struct pen_plan *plan, uint32_t rank,
 
 struct pen_transport *pen_transport_open(const struct pen_transport_config *config) {
   const struct transport_kind *kind = find_kind(config->endpoint->plan, config->device);
-  struct pen_transport *transport = kind == NULL ? NULL : kind->open(config);
+  struct pen_transport *transport = kind == NULL || kind->open == NULL ? NULL : kind->open(config);
   if (transport == NULL) {
     pen_fail(PEN_EXIT_SYSTEM,
              "the plan is for the transport %s, which this binary was linked without",

@@ -173,7 +173,7 @@ void pen_vm_open(struct pen_vm *vm, const struct pen_vm_config *config) {
   list_weights(vm);
   list_unsharded(vm);
   bind_add_tied(vm);
-  if (vm->device->asynchronous && pen_process_count(plan) > 1) {
+  if (transport->ops->wait_sent != NULL) {
     vm->send_hazards = pen_send_hazards_of(plan, vm->profile, rank);
   }
   vm->sources = calloc(plan->replica_count, sizeof *vm->sources);

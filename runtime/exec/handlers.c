@@ -12,7 +12,6 @@ static bool compute_on_streams(struct pen_vm *vm, const struct pen_action *actio
                                const struct pen_program *program, const struct pen_frame *frame) {
   const struct pen_streams *streams = &vm->streams;
   const bool second = vm->forked;
-  pen_wait_sends(vm, action);
   vm->forked = action->overlaps;
   if (action->overlaps) {
     vm->device->event_record(streams->fork, streams->compute);
@@ -35,6 +34,7 @@ static bool compute(struct pen_vm *vm, const struct pen_action *action) {
   const struct pen_frame *frame = &vm->program->frames[action->frame];
   const struct pen_program *program = &vm->program->programs[action->program];
   vm->data.microbatch_index = action->microbatch;
+  pen_wait_sends(vm, action);
   if (__builtin_expect(vm->device->asynchronous, 0)) {
     return compute_on_streams(vm, action, program, frame);
   }

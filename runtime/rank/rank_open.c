@@ -121,9 +121,7 @@ static void open_vms(struct pen_rank *rank, const struct pen_device *device) {
   for (uint32_t i = 0; i < rank->vm_count && rank->stream_state != NULL; i++) {
     pen_graph_warm(&rank->vms[i]);
   }
-  if (rank->stream_state != NULL) {
-    rank->vm->transport->ops->export_handles(rank->vm->transport);
-  }
+  rank->vm->transport->ops->export_handles(rank->vm->transport);
 }
 
 static void print_summary(const struct pen_run *run, const char *kernels) {
@@ -162,9 +160,14 @@ void pen_rank_open(struct pen_rank *rank, uint32_t replica, uint32_t index) {
 static bool connect_transports(struct pen_rank *rank) {
   struct pen_rank_state *self = rank->endpoint.self;
   bool going = true;
-  for (uint32_t i = 0; i < rank->vm_count && rank->stream_state != NULL && going; i++) {
+  for (uint32_t i = 0; i < rank->vm_count && going; i++) {
+    struct pen_transport *transport = rank->vms[i].transport;
     atomic_store_explicit(&self->phase, PEN_PHASE_CONNECT, memory_order_relaxed);
-    pen_stream_connect(&rank->vms[i]);
+    if (rank->stream_state != NULL) {
+      pen_stream_connect(&rank->vms[i]);
+    } else {
+      transport->ops->connect(transport);
+    }
     atomic_store_explicit(&self->phase, PEN_PHASE_START, memory_order_relaxed);
     going = pen_endpoint_barrier(&rank->endpoint);
   }

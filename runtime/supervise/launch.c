@@ -94,6 +94,7 @@ static void start_ranks(struct pen_run *run, struct pen_control_tcp *tcp, pid_t 
 int pen_launch(struct pen_run *run) {
   pen_files_report_size_limit(); /* the shared memory is a file too */
   pen_shared_open(&run->shared, run->plan);
+  run->shared.local = run->local;
   uint32_t rank_count = pen_process_count(run->plan);
   pid_t *pids = calloc(rank_count, sizeof *pids);
   pen_check(pids != NULL, "no memory for %u ranks", rank_count);

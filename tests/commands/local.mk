@@ -18,6 +18,7 @@ COMMAND_TESTS = \
   %reldir%/faults.t \
   %reldir%/generate.t \
   %reldir%/gradients.t \
+  %reldir%/hosts.t \
   %reldir%/loss_rows.t \
   %reldir%/manual.t \
   %reldir%/measure.t \

@@ -11,6 +11,7 @@ optimizer = { learning_rate = 1e-3; steps = 1000; };
 END
 ok "a plan is built" build llama "$scratch/llama.cfg"
 make_tokens "$scratch/data.bin" 20000
+plan=llama
 
 train() {
   "$@" train --data "$scratch/data.bin" --quiet --log "$scratch/log" --trace "$scratch/trace" --measure "$scratch/costs" --eval-data "$scratch/data.bin" --eval-every 7 --eval-steps 2 \
@@ -54,14 +55,14 @@ void _exit(int status) {
   __builtin_unreachable();
 }
 END
-count_calls() {
-  train env LD_PRELOAD="$scratch/count.so" "$scratch/llama" && grep 'allocator calls' "$scratch/err" | sort
+count_calls() { # PLAN
+  train env LD_PRELOAD="$scratch/count.so" "$scratch/$1" && grep 'allocator calls' "$scratch/err" | sort
 }
 if ${CC:-cc} -shared -fPIC -o "$scratch/count.so" "$scratch/count.c" 2>/dev/null; then
   steps=20
-  few=$(count_calls)
+  few=$(count_calls $plan)
   steps=120
-  many=$(count_calls)
+  many=$(count_calls $plan)
   is "both ranks counted" "$(echo "$few" | wc -l)" 2
   is "100 steps more make no allocator call more" "$many" "$few"
 else
@@ -70,10 +71,9 @@ fi
 
 # ---- allocator calls of our code: the test build ----
 wrapped=$(grep -o -- '-Wl,--wrap=[a-z_,=-]*' "$top_srcdir/runtime/base/seal.c" | tr '\n' ' ')
-plan=llama
 sealed_build() {
   (cd "$top_builddir" && $CC $CFLAGS -std=gnu17 -DPEN_TEST_SEAL -I"$top_srcdir" $wrapped -o "$scratch/sealed" \
-    "$top_srcdir/runtime/base/seal.c" "$scratch/$plan.o" $1 libruntime.a $KERNEL_ARCHIVES $RUNTIME_LIBS)
+    "$top_srcdir/runtime/base/seal.c" "$scratch/$plan.o" $1 libruntime.a $KERNEL_ARCHIVES $OFI_LIBS $RUNTIME_LIBS)
 }
 steps=20
 ok "the test build" sealed_build ""
@@ -97,6 +97,20 @@ ok "its test build" sealed_build ""
 ok "keeps the seal while shapes change" "$scratch/sealed" train --data "$scratch/packed.bin" --quiet --steps 20 --log "$scratch/log"
 ok "and they did" test "$(log_field "$scratch/log" tokens | sort -u | wc -l)" -ge 2
 plan=llama
+
+if test -n "$OFI_ARCHIVES"; then
+  plan=ofi
+  ok "a plan whose messages go by libfabric" build ofi "$scratch/llama.cfg" -s cluster.transport=ofi
+  ok "its test build" sealed_build "$OFI_LINK"
+  ok "keeps the seal" train "$scratch/sealed"
+  steps=20
+  few=$(count_calls $plan)
+  steps=120
+  is "libfabric makes no allocator call between steps" "$(count_calls $plan)" "$few"
+  plan=llama
+else
+  skip "messages by libfabric keep the seal" "no libfabric here"
+fi
 
 plan=snapshot
 ok "a plan with room for a snapshot" build snapshot "$scratch/llama.cfg" -s memory.snapshot=true

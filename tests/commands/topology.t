@@ -141,7 +141,7 @@ optimizer.weight_decay_groups	STRINGS	a list of strings in quotes
 optimizer.clip_norm	REAL	a finite number, 0 or more
 optimizer.norm	CHOICE	"2" or "inf"
 cluster.device	CHOICE	"auto", "cpu" or "cuda"
-cluster.transport	CHOICE	"auto", "shm", "ipc" or "nccl"
+cluster.transport	CHOICE	"auto", "shm", "ofi", "ipc" or "nccl"
 cluster.hosts	STRINGS	a list of strings in quotes
 cluster.ranks_per_host	INTEGER	a whole number from 1 to 16777216
 cluster.threads_per_rank	INTEGER	a whole number from 1 to 4096
@@ -342,9 +342,9 @@ model.head_dim=7	-s model.head_dim = 7: an even number, for rotary positions
 model.heads=32	-s model.heads = 32: model.hidden/model.heads = 1 must be even, for rotary positions
 model.rope_theta=0	-s model.rope_theta = 0: a finite number above 0
 model.family=mlp model.loss=cross_entropy	-s model.loss = cross_entropy: "sum"; family mlp has no targets
-cluster.transport=nccl	-s cluster.transport = nccl: "shm", with the device cpu
-cluster.transport=ipc	-s cluster.transport = ipc: "shm", with the device cpu
-cluster.hosts=[a,b]	-s cluster.hosts = [a,b]: one host, with cluster.transport = "shm": between hosts goes nccl alone, with cluster.device = "cuda"
+cluster.transport=nccl	-s cluster.transport = nccl: "shm" or "ofi", with the device cpu
+cluster.transport=ipc	-s cluster.transport = ipc: "shm" or "ofi", with the device cpu
+cluster.hosts=[a,b]	base.cfg: cluster.port: a TCP port of the first host, where those of the others find it
 cluster.hosts=[]	-s cluster.hosts = []: a list of at least one host
 cluster.ranks_per_host=3	-s cluster.ranks_per_host = 3: 2 ranks x replicas on 1 hosts make 2
 memory.recompute=[none,none,none]	-s memory.recompute = [none,none,none]: one choice, or a list of 2, one a stage

@@ -73,7 +73,11 @@ build() {
 link_plan() {
   (cd "$top_builddir" &&
     $CC $CFLAGS $PEN_CFLAGS -O0 -I"$top_srcdir" -c -o "$scratch/$1.o" "$scratch/$1.c" &&
-    $CC $CFLAGS -o "$scratch/$1" "$scratch/$1.o" libruntime.a $KERNEL_ARCHIVES $RUNTIME_LIBS)
+    case $(cat "$scratch/$1.link") in
+      *ofi | *auto) link_ofi="$OFI_LINK" link_ofi_libs=$OFI_LIBS ;;
+      *) link_ofi= link_ofi_libs= ;;
+    esac &&
+    $CC $CFLAGS -o "$scratch/$1" "$scratch/$1.o" $link_ofi libruntime.a $KERNEL_ARCHIVES $link_ofi_libs $RUNTIME_LIBS)
 }
 
 # make_tokens FILE BYTES [SEED]: a token file of that many byte tokens, from a fixed pseudo-random walk that can be learnt.

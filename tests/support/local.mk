@@ -24,5 +24,6 @@ libtestsupport_a_SOURCES = \
   %reldir%/transport_plan.c \
   %reldir%/transport_plan.h
 EXTRA_DIST += \
+  %reldir%/hosts.sh \
   %reldir%/layers.awk \
   %reldir%/lib.sh

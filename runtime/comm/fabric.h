@@ -1,0 +1,81 @@
+/* fabric.h: one-sided writes between the ranks of a run, over any network that libfabric (OFI)
+ * reaches: a write puts bytes into the region that another rank has registered, and raises a
+ * counter there, whose index travels with the write (fi_writedata, remote CQ data).
+ *
+ * A rank has one fabric. It is used by one thread, which makes all progress: writes go out and come
+ * in while the rank polls or waits; between polls the kernel or the adapter moves what is queued
+ * there. After pen_fabric_connect() nothing allocates. */
+#ifndef PEN_FABRIC_H
+#define PEN_FABRIC_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct pen_fabric;
+
+/* How other ranks reach this one: what libfabric calls its address, key and base. */
+enum { PEN_FABRIC_NAME_BYTES = 64 };
+struct pen_fabric_address {
+  uint64_t key, base;
+  uint64_t name_bytes;
+  unsigned char name[PEN_FABRIC_NAME_BYTES];
+};
+
+/* A kind of write that is made once a step, kept by the caller until it is complete. Zero at first.
+ */
+struct pen_fabric_write {
+  void *context[8];            /* libfabric's */
+  uint32_t started, completed; /* times; the source may be overwritten when they are equal */
+};
+
+struct pen_fabric_config {
+  const char *host;     /* name or address of this host: where the others reach this rank */
+  unsigned char *arena; /* writes read from here */
+  size_t arena_bytes;
+  size_t region_bytes;           /* of the arena, from its start: the region that others write to */
+  uint32_t counter_count;        /* counters that others raise */
+  uint32_t peer_count;           /* ranks of the run */
+  const _Atomic uint32_t *abort; /* not 0: the run was aborted */
+  uint64_t spin_ns;              /* how long a wait polls before it sleeps */
+};
+
+/* Opens an endpoint and registers the region. Fails (71) where libfabric finds no network that can
+ * do this. Allocates. */
+struct pen_fabric *pen_fabric_open(const struct pen_fabric_config *config,
+                                   struct pen_fabric_address *address);
+const char *pen_fabric_provider(const struct pen_fabric *fabric);
+
+/* Exchanges a first write with each peer, so that all connections are made: peers[rank] says which
+ * they are, address[rank] how they are reached. All ranks call it at the same time, and agree on
+ * who is whose peer. False: the run was aborted. */
+bool pen_fabric_connect(struct pen_fabric *fabric, const struct pen_fabric_address *address,
+                        const bool *peers);
+
+/* What to write. */
+struct pen_fabric_request {
+  uint32_t peer;
+  const void *from; /* in the arena */
+  size_t bytes;     /* may be 0 */
+  uint64_t offset;  /* in the peer's region */
+  uint32_t counter; /* the peer's, which rises once the bytes are there */
+};
+
+/* Starts a write. Blocks while too many are in flight. False: aborted. */
+bool pen_fabric_put(struct pen_fabric *fabric, const struct pen_fabric_request *request,
+                    struct pen_fabric_write *write);
+
+/* Makes progress without waiting. */
+void pen_fabric_poll(struct pen_fabric *fabric);
+
+/* How often the counter was raised since the start, modulo 2^32. */
+uint32_t pen_fabric_count(const struct pen_fabric *fabric, uint32_t counter);
+
+/* Wait until the counter has been raised `needed` times, until the write is complete, until all
+ * are. False: aborted. `peer`: whom this waits for, for the message of a connection that fails. */
+bool pen_fabric_wait(struct pen_fabric *fabric, uint32_t counter, uint32_t needed, uint32_t peer);
+bool pen_fabric_wait_written(struct pen_fabric *fabric, const struct pen_fabric_write *write);
+bool pen_fabric_wait_all(struct pen_fabric *fabric); /* writes that were started */
+
+#endif

@@ -1,0 +1,279 @@
+/* ofi.c: the transport between hosts of CPUs: a send is a remote write into the message's target,
+ * which raises the receiver's counter; a credit is a write of no bytes.
+ *
+ * Every message of every profile has two counters, which rise once a step of the profile: one at
+ * the receiver, for its arrival, one at the sender, for its credit. So nothing depends on the order
+ * in which writes arrive. Sends go on while the rank computes: what overwrites their source waits
+ * for them (wait_sent), and a receive gives the target free only after the sends that read it. */
+#include "runtime/comm/ofi.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/check.h"
+#include "runtime/comm/fabric.h"
+#include "runtime/comm/shm.h"
+#include "runtime/comm/transport_base.h"
+
+struct ofi_transport {
+  struct pen_transport base;
+  struct pen_transport *shm;                /* for the ranks that share this rank's memory */
+  struct pen_fabric *fabric;                /* of all the rank's profiles */
+  uint32_t first_counter;                   /* of this profile */
+  struct pen_fabric_write *sends, *credits; /* [message_count] */
+  bool shares_memory;                       /* with the ranks of this command */
+};
+
+static struct ofi_transport *ofi_of(struct pen_transport *transport) {
+  return (struct ofi_transport *)transport;
+}
+
+static bool is_near(const struct pen_transport *transport, uint32_t global) {
+  return ((const struct ofi_transport *)transport)->shares_memory &&
+         pen_is_local(transport->shared, global);
+}
+
+static uint32_t sender_of(const struct pen_transport *transport, uint32_t message) {
+  const uint32_t channel = pen_transport_message(transport, message)->channel;
+  return pen_transport_global(transport, transport->profile->channels[channel].from_rank);
+}
+
+static uint32_t receiver_of(const struct pen_transport *transport, uint32_t message) {
+  const uint32_t channel = pen_transport_message(transport, message)->channel;
+  return pen_transport_global(transport, transport->profile->channels[channel].to_rank);
+}
+
+/* ---- counters ---- */
+
+static uint32_t arrival_counter(const struct ofi_transport *ofi, uint32_t message) {
+  return ofi->first_counter + message;
+}
+
+static uint32_t credit_counter(const struct ofi_transport *ofi, uint32_t message) {
+  return ofi->first_counter + ofi->base.profile->message_count + message;
+}
+
+static uint32_t counters_before(const struct pen_plan *plan, size_t profile) {
+  uint32_t count = 0;
+  for (size_t p = 0; p < profile; p++) {
+    count += 2 * plan->profiles[p].message_count;
+  }
+  return count;
+}
+
+/* Waits until the counter has risen in this step too, and publishes meanwhile for whom. */
+static bool wait_counter(struct ofi_transport *ofi, uint32_t counter, uint32_t peer) {
+  const uint32_t needed = (uint32_t)(ofi->base.profile_step + 1);
+  if ((int32_t)(pen_fabric_count(ofi->fabric, counter) - needed) >= 0) {
+    return true;
+  }
+  struct pen_rank_state *self = ofi->base.endpoint->self;
+  atomic_store_explicit(&self->waits_for, peer + 1, memory_order_relaxed);
+  const bool reached = pen_fabric_wait(ofi->fabric, counter, needed, peer);
+  atomic_store_explicit(&self->waits_for, 0, memory_order_relaxed);
+  return reached;
+}
+
+/* ---- before the first step ---- */
+
+/* Which ranks this one exchanges messages with over the fabric: they write in both directions. */
+static bool *list_peers(const struct pen_transport *transport) {
+  const struct pen_plan *plan = transport->plan;
+  bool *peers = calloc(pen_process_count(plan), sizeof *peers);
+  pen_check(peers != NULL, "no memory for the connections of a rank");
+  for (uint32_t p = 0; p < plan->profile_count; p++) {
+    const struct pen_profile *profile = &plan->profiles[p];
+    for (uint32_t c = 0; c < profile->channel_count; c++) {
+      const struct pen_channel *channel = &profile->channels[c];
+      const uint32_t from = pen_transport_global(transport, channel->from_rank),
+                     to = pen_transport_global(transport, channel->to_rank),
+                     self = pen_transport_self(transport);
+      if (from == self || to == self) {
+        const uint32_t peer = from == self ? to : from;
+        peers[peer] = !is_near(transport, peer);
+      }
+    }
+  }
+  return peers;
+}
+
+static void ofi_export(struct pen_transport *transport) {
+  const struct pen_plan *plan = transport->plan;
+  const uint32_t self = pen_transport_self(transport);
+  const struct pen_fabric_config config = {
+      .host = plan->host_count > 0 ? plan->hosts[self / plan->ranks_per_host] : "localhost",
+      .arena = transport->arena,
+      .arena_bytes = plan->memory[transport->rank].arena_bytes,
+      .region_bytes = pen_shared_bytes(plan, transport->rank),
+      .counter_count = counters_before(plan, plan->profile_count),
+      .peer_count = pen_process_count(plan),
+      .abort = &transport->shared->control->abort_status,
+      .spin_ns = transport->shared->control->spin_ns,
+  };
+  struct pen_fabric_address address;
+  struct ofi_transport *ofi = ofi_of(transport);
+  ofi->fabric = pen_fabric_open(&config, &address);
+  memcpy(transport->endpoint->self->fabric_address, &address, sizeof address);
+  if (transport->announces && self == 0) {
+    fprintf(stderr, "transport ofi: %s\n", pen_fabric_provider(ofi->fabric));
+  }
+}
+
+static void poll_fabric(void *fabric) { pen_fabric_poll(fabric); }
+
+static bool connect_peers(struct pen_transport *transport) {
+  const uint32_t count = pen_process_count(transport->plan);
+  struct pen_fabric_address *address = calloc(count, sizeof *address);
+  bool *peers = list_peers(transport);
+  pen_check(address != NULL, "no memory for the connections of a rank");
+  for (uint32_t r = 0; r < count; r++) {
+    memcpy(&address[r], transport->shared->ranks[r].fabric_address, sizeof address[r]);
+  }
+  const bool going = pen_fabric_connect(ofi_of(transport)->fabric, address, peers);
+  free(address);
+  free(peers);
+  return going;
+}
+
+static void ofi_connect(struct pen_transport *transport) {
+  struct ofi_transport *ofi = ofi_of(transport);
+  if (transport->first != NULL) {
+    ofi->fabric = ((const struct ofi_transport *)transport->first)->fabric;
+  } else if (connect_peers(transport)) {
+    transport->endpoint->progress = poll_fabric;
+    transport->endpoint->progress_context = ofi->fabric;
+  }
+}
+
+/* ---- actions ---- */
+
+static void ofi_begin_step(struct pen_transport *transport, uint64_t run_step) {
+  struct pen_transport *shm = ofi_of(transport)->shm;
+  shm->ops->begin_step(shm, run_step);
+}
+
+static void ofi_end_step(struct pen_transport *transport) {
+  struct ofi_transport *ofi = ofi_of(transport);
+  pen_fabric_wait_all(ofi->fabric);
+  ofi->shm->ops->end_step(ofi->shm);
+  transport->profile_step++;
+}
+
+static bool ofi_send(struct pen_transport *transport, uint32_t index) {
+  struct ofi_transport *ofi = ofi_of(transport);
+  const struct pen_message *message = pen_transport_message(transport, index);
+  const uint32_t to = receiver_of(transport, index);
+  if (is_near(transport, to)) {
+    return ofi->shm->ops->send(ofi->shm, index);
+  }
+  return (message->credit == PEN_NONE || wait_counter(ofi, credit_counter(ofi, index), to)) &&
+         pen_fabric_put(ofi->fabric,
+                        &(struct pen_fabric_request){
+                            .peer = to,
+                            .from = transport->arena + message->source_offset,
+                            .bytes = message->bytes,
+                            .offset = message->target_offset,
+                            .counter = arrival_counter(ofi, index),
+                        },
+                        &ofi->sends[index]);
+}
+
+static void ofi_wait_sent(struct pen_transport *transport, uint32_t message) {
+  struct ofi_transport *ofi = ofi_of(transport);
+  pen_fabric_wait_written(ofi->fabric, &ofi->sends[message]);
+}
+
+/* Without a credit the sender knows by what this rank sends it later that the target is free. */
+static bool ofi_receive(struct pen_transport *transport, uint32_t index, const uint32_t *sends,
+                        uint32_t send_count) {
+  struct ofi_transport *ofi = ofi_of(transport);
+  const uint32_t from = sender_of(transport, index);
+  for (uint32_t i = 0; i < send_count; i++) {
+    ofi_wait_sent(transport, sends[i]);
+  }
+  if (is_near(transport, from)) {
+    return ofi->shm->ops->receive(ofi->shm, index, sends, send_count);
+  }
+  return pen_transport_message(transport, index)->credit == PEN_NONE ||
+         pen_fabric_put(
+             ofi->fabric,
+             &(struct pen_fabric_request){
+                 .peer = from, .from = transport->arena, .counter = credit_counter(ofi, index)},
+             &ofi->credits[index]);
+}
+
+static bool ofi_wait(struct pen_transport *transport, uint32_t index) {
+  struct ofi_transport *ofi = ofi_of(transport);
+  const uint32_t from = sender_of(transport, index);
+  return is_near(transport, from) ? ofi->shm->ops->wait(ofi->shm, index)
+                                  : wait_counter(ofi, arrival_counter(ofi, index), from);
+}
+
+/* ---- what the control connection copies between hosts, and ranks of one host do ---- */
+
+static bool ofi_publish(struct pen_transport *transport) {
+  struct pen_transport *shm = ofi_of(transport)->shm;
+  return shm->ops->publish(shm);
+}
+
+static bool ofi_gather(struct pen_transport *transport) {
+  struct pen_transport *shm = ofi_of(transport)->shm;
+  return shm->ops->gather(shm);
+}
+
+static bool ofi_wait_peers(struct pen_transport *transport, uint32_t count) {
+  struct pen_transport *shm = ofi_of(transport)->shm;
+  return shm->ops->wait_peers(shm, count);
+}
+
+static void ofi_signal_peers(struct pen_transport *transport) {
+  struct pen_transport *shm = ofi_of(transport)->shm;
+  shm->ops->signal_peers(shm);
+}
+
+static const unsigned char *ofi_peer_arena(struct pen_transport *transport, uint32_t replica) {
+  struct pen_transport *shm = ofi_of(transport)->shm;
+  return shm->ops->peer_arena(shm, replica);
+}
+
+static void ofi_sendrecv(struct pen_transport *transport, const struct pen_sendrecv *sendrecv) {
+  struct pen_transport *shm = ofi_of(transport)->shm;
+  shm->ops->sendrecv(shm, sendrecv);
+}
+
+static const struct pen_transport_ops ofi_ops = {
+    .name = "ofi",
+    .export_handles = ofi_export,
+    .connect = ofi_connect,
+    .begin_step = ofi_begin_step,
+    .send = ofi_send,
+    .receive = ofi_receive,
+    .wait = ofi_wait,
+    .wait_sent = ofi_wait_sent,
+    .publish = ofi_publish,
+    .gather = ofi_gather,
+    .end_step = ofi_end_step,
+    .wait_peers = ofi_wait_peers,
+    .signal_peers = ofi_signal_peers,
+    .peer_arena = ofi_peer_arena,
+    .group_begin = pen_transport_no_call,
+    .sendrecv = ofi_sendrecv,
+    .group_end = pen_transport_no_call,
+    .abort = pen_transport_no_call,
+};
+
+struct pen_transport *pen_ofi_open(const struct pen_transport_config *config) {
+  struct ofi_transport *made = calloc(1, sizeof *made);
+  const struct pen_plan *plan = config->endpoint->plan;
+  pen_check(made != NULL, "no memory for a transport");
+  pen_transport_fill(&made->base, config);
+  made->base.ops = &ofi_ops;
+  made->shm = pen_shm_open(config);
+  made->shares_memory = strcmp(plan->transport, "auto") == 0;
+  made->first_counter = counters_before(plan, (size_t)(config->profile - plan->profiles));
+  made->sends = calloc(config->profile->message_count + 1u, sizeof *made->sends);
+  made->credits = calloc(config->profile->message_count + 1u, sizeof *made->credits);
+  pen_check(made->sends != NULL && made->credits != NULL, "no memory for a transport");
+  return &made->base;
+}

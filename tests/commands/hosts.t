@@ -1,0 +1,80 @@
+#!/bin/sh
+# hosts.t: CPU ranks on several emulated hosts train, over libfabric between hosts, with the bits of one host.
+. "${top_srcdir:-.}/tests/support/lib.sh"
+test -n "$OFI_ARCHIVES" || skip_all "no libfabric here"
+hosts() { sh "$top_srcdir/tests/support/hosts.sh" "$@"; }
+hosts 2 true
+test $? -ne 77 || skip_all "no network namespaces here"
+
+cat >"$scratch/llama.cfg" <<'END'
+model = { family = "llama"; layers = 8; hidden = 64; heads = 4; kv_heads = 2; ffn = 96; vocab = 256; sequence = 32; };
+batch = { microbatch = 2; };
+optimizer = { learning_rate = 1e-3; steps = 1000; };
+pipeline = { ranks = 4; microbatches = 8; schedule = "1f1b"; };
+END
+make_tokens "$scratch/data.bin" 20000
+port=$((20000 + $$ % 20000))
+two="-s cluster.hosts=[host1,host2] -s cluster.port=$port"
+four="-s cluster.hosts=[host1,host2,host3,host4] -s cluster.port=$port"
+
+# train_on COUNT NAME COMMAND OPTION...: runs $scratch/NAME on so many hosts; leaves out.N and err.N of each; passes when all exit with 0.
+cat >"$scratch/train_on" <<'END'
+scratch=$1 count=$2 name=$3
+shift 3
+for i in $(seq "$count"); do
+  on "host$i" timeout 120 "$scratch/$name" "$@" >"$scratch/out.$i" 2>"$scratch/err.$i" &
+  pids="${pids:-} $!"
+done
+status=0
+for pid in $pids; do wait "$pid" || status=$?; done
+exit $status
+END
+train_on() {
+  on_count=$1 on_name=$2
+  shift 2
+  hosts "$on_count" sh "$scratch/train_on" "$scratch" "$on_count" "$on_name" train --data "$scratch/data.bin" --seed 7 --quiet --steps 4 \
+    --log "$scratch/$on_name.log" --checkpoint "$scratch/$on_name.ckpt" "$@" || { cat "$scratch"/err.* | sed 's/^/# /'; return 1; }
+  log_field "$scratch/$on_name.log" loss >"$scratch/$on_name.bits"
+  log_field "$scratch/$on_name.log" grad_norm >>"$scratch/$on_name.bits"
+  (cd "$scratch/$on_name.ckpt/latest" && sha256sum model.safetensors optimizer.safetensors) >"$scratch/$on_name.sums"
+}
+
+# case NAME GEN OPTION...: the plan on one host by shared memory, on one host by libfabric, on two hosts and on four.
+case_of() {
+  case_name=$1
+  shift
+  for case_hosts in shm ofi two four; do
+    case $case_hosts in
+      shm | ofi) set -- "$@" -s cluster.transport=$case_hosts ;;
+      two) set -- "$@" -s cluster.transport=auto $two ;;
+      four) set -- "$@" -s cluster.transport=ofi $four ;;
+    esac
+    ok "$case_name, $case_hosts: a plan is built" build "$case_name.$case_hosts" "$scratch/llama.cfg" "$@"
+  done
+  ok "$case_name: trains by shared memory" train_bits "$case_name.shm" --data "$scratch/data.bin" --steps 4
+  ok "$case_name: by libfabric on one host" train_bits "$case_name.ofi" --data "$scratch/data.bin" --steps 4
+  ok "$case_name: to the same bits" same_bits 4 "$case_name.shm" "$case_name.ofi"
+  ok "$case_name: on two hosts" train_on 2 "$case_name.two"
+  ok "$case_name: to the same bits" same_bits 4 "$case_name.shm" "$case_name.two"
+  ok "$case_name: on four hosts" train_on 4 "$case_name.four"
+  ok "$case_name: to the same bits" same_bits 4 "$case_name.shm" "$case_name.four"
+}
+case_of 1f1b
+case_of zbv -s pipeline.schedule=zero_bubble_v -s pipeline.stages_per_rank=2
+case_of dual_pipe_v -s pipeline.schedule=dual_pipe_v -s pipeline.stages_per_rank=2
+case_of bf16 -s model.dtype=bf16 -s pipeline.schedule=gpipe
+case_of tied -s model.tie_embeddings=true -s pipeline.schedule=looped_bfs -s pipeline.stages_per_rank=2
+
+# ---- other commands ----
+eval_one() { "$scratch/1f1b.shm" eval --data "$scratch/data.bin" --checkpoint "$scratch/1f1b.shm.ckpt" >"$scratch/eval" 2>"$scratch/err"; }
+ok "eval on one host" eval_one
+ok "eval on two hosts" hosts 2 sh "$scratch/train_on" "$scratch" 2 1f1b.two eval --data "$scratch/data.bin" --checkpoint "$scratch/1f1b.shm.ckpt"
+is "gives the same result" "$(cat "$scratch/out.1")" "$(cat "$scratch/eval")"
+
+# ---- settings ----
+"$gen" --check "$scratch/llama.cfg" -s cluster.transport=shm $two 2>"$scratch/err"
+is "shared memory does not reach another host" $? 78
+matches "which is said" "$(cat "$scratch/err")" '*cluster.hosts = *: one host, with cluster.transport = "shm"*ofi*'
+"$gen" --check "$scratch/llama.cfg" -s data_parallel.replicas=2 $two 2>"$scratch/err"
+is "replicas on several hosts of CPUs: not yet" $? 78
+finish
