@@ -22,7 +22,7 @@
  * the next step, after a microbatch has passed through all other stages, so no time is lost.
  *
  * End of a step: every rank publishes its gradient norms and losses. With clipping all ranks wait
- * for them before UPDATE; without, only rank 0 does, for the log. gradient_exchange.c places the
+ * for them before UPDATE; without, only rank 0 does, for the log. collectives.c places the
  * collectives of the replicas. */
 #include <math.h>
 #include <string.h>
@@ -33,7 +33,7 @@
 #include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
-#include "gen/timing/gradient_exchange.h"
+#include "gen/timing/collectives.h"
 #include "gen/lower/lower.h"
 #include "gen/lower/messages.h"
 #include "runtime/plan/plan.h"

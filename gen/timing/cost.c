@@ -35,7 +35,7 @@
 #include "gen/partition/partition.h"
 #include "gen/partition/training.h"
 #include "gen/timing/timing.h"
-#include "gen/timing/gradient_exchange.h"
+#include "gen/timing/collectives.h"
 #include "gen/topology/topology.h"
 
 enum { ELEMENT_FLOPS = 40 };

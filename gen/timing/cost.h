@@ -5,7 +5,7 @@
 #include "gen/model/graph.h"
 #include "gen/partition/partition.h"
 #include "gen/timing/timing.h"
-#include "gen/timing/gradient_exchange.h"
+#include "gen/timing/collectives.h"
 #include "gen/topology/topology.h"
 
 /* [stage]: from the topology's `costs` group and the flops of the programs. */

@@ -3,7 +3,7 @@
 #define PEN_COST_MODEL_H
 
 #include "gen/partition/training.h"
-#include "gen/timing/gradient_exchange.h"
+#include "gen/timing/collectives.h"
 #include "gen/timing/measured_cost.h"
 #include "gen/timing/timing.h"
 #include "gen/topology/topology.h"

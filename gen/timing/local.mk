@@ -1,13 +1,13 @@
 # gen/timing: costs, simulation, lower bounds
 libgen_a_SOURCES += \
+  %reldir%/collectives.c \
+  %reldir%/collectives.h \
   %reldir%/cost.c \
   %reldir%/cost.h \
   %reldir%/cost_model.c \
   %reldir%/cost_model.h \
   %reldir%/critical_path.c \
   %reldir%/critical_path.h \
-  %reldir%/gradient_exchange.c \
-  %reldir%/gradient_exchange.h \
   %reldir%/lower_bound.c \
   %reldir%/lower_bound.h \
   %reldir%/measured_cost.c \

@@ -6,7 +6,7 @@
  * work, bubble and lower bound are those of the actions alone.
  *
  * First the actions are simulated alone: collectives can overlap with the idle times. Then each
- * rule of gradient_exchange.c is simulated, and the shortest step is taken, the first of equals. */
+ * rule of collectives.c is simulated, and the shortest step is taken, the first of equals. */
 #include <math.h>
 
 #include "gen/base/arena.h"
@@ -15,7 +15,7 @@
 #include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
-#include "gen/timing/gradient_exchange.h"
+#include "gen/timing/collectives.h"
 #include "runtime/plan/plan.h"
 
 /* The lists of an order with the collectives in their places. */

@@ -15,7 +15,7 @@
 #include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
-#include "gen/timing/gradient_exchange.h"
+#include "gen/timing/collectives.h"
 #include "runtime/plan/plan.h"
 
 struct rank_queue {

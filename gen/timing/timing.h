@@ -5,7 +5,7 @@
  *
  *   cost.c, measured_cost.c, cost_model.c   what the actions of each stage cost
  *   simulate.c                              runs an order
- *   gradient_exchange.c, replica_step.c     adds the collectives of the replicas
+ *   collectives.c, replica_step.c     adds the collectives of the replicas
  *   lower_bound.c, memory_budget.c          what no order can beat, also under a memory limit
  *   critical_path.c                         the actions that the length of the step depends on
  */
@@ -77,7 +77,7 @@ struct pen_timing *pen_simulate_collectives(const struct pen_order *order,
                                             const struct pen_collective_cost *collective_cost,
                                             double overlap_cost);
 
-/* pen_simulate(), with the collectives of the replicas placed by the rule (gradient_exchange.h)
+/* pen_simulate(), with the collectives of the replicas placed by the rule (collectives.h)
  * that makes the shortest step; `given`: by PEN_COLLECTIVES_LAST. */
 struct pen_timing *pen_simulate_step(const struct pen_order *order,
                                      const struct pen_partition *partition,

@@ -1,6 +1,6 @@
 /* replicas.c: the collectives between replicas (see replicas.h). All of them run on the compute
  * stream: the generator has put them where their rank has nothing else to do
- * (gen/timing/gradient_exchange.c). */
+ * (gen/timing/collectives.c). */
 #include "runtime/exec/replicas.h"
 
 #include "runtime/plan/shard.h"

@@ -1,4 +1,4 @@
-/* gradient_exchange.c: places the collectives of the replicas in the lists of the ranks
+/* collectives.c: places the collectives of the replicas in the lists of the ranks
  * (data_parallel.replicas).
  *
  * GRAD_READY signals that a stage's gradient is complete. It costs nothing and never blocks, so it
@@ -33,7 +33,7 @@
 #include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
-#include "gen/timing/gradient_exchange.h"
+#include "gen/timing/collectives.h"
 #include "runtime/plan/plan.h"
 
 /* A collective that is to be placed. */

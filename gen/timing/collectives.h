@@ -1,6 +1,6 @@
-/* gradient_exchange.h: places the collectives of the replicas in the lists of the ranks. */
-#ifndef PEN_GRADIENT_EXCHANGE_H
-#define PEN_GRADIENT_EXCHANGE_H
+/* collectives.h: places the collectives of the replicas in the lists of the ranks. */
+#ifndef PEN_COLLECTIVES_H
+#define PEN_COLLECTIVES_H
 
 #include "gen/timing/timing.h"
 #include "gen/partition/partition.h"
@@ -32,7 +32,7 @@ struct pen_collectives {
 };
 
 /* Where REDUCE_SCATTER and ALL_GATHER_GRAD are placed: in idle times that are long enough, in the
- * first idle time, after all actions (gradient_exchange.c). */
+ * first idle time, after all actions (collectives.c). */
 enum pen_collectives_rule {
   PEN_COLLECTIVES_FITTING,
   PEN_COLLECTIVES_FIRST,
