@@ -2,6 +2,7 @@
 libgen_a_SOURCES += \
   %reldir%/arena.c \
   %reldir%/arena.h \
+  %reldir%/base.h \
   %reldir%/error.c \
   %reldir%/error.h \
   %reldir%/pass_times.c \

@@ -1,5 +1,14 @@
-/* topology.h: a topology file, read and settled: every setting has its value, or its default, and
- * is within its bounds. */
+/* topology.h: reads a topology file into settings and validates them.
+ *
+ * In: a topology file with its includes, and the overrides of -s. Out: a struct pen_topology: every
+ * setting with its value or its default, within its limits and consistent with the others. Each
+ * setting keeps where it was set, for messages. All later passes read it; none changes it.
+ *
+ *   read.c      the order of the steps     settings.def   name, type, limits, default of a setting
+ *   source.c    the file as text           schedules.def  what each schedule needs and allows
+ *   value.c     text to values and back    families.def   what each model family needs
+ *   defaults.c  missing settings           validate.c     settings that contradict each other
+ */
 #ifndef PEN_TOPOLOGY_H
 #define PEN_TOPOLOGY_H
 
@@ -15,7 +24,7 @@ struct pen_integers {
 struct pen_reals {
   size_t count;
   double *value;
-  bool for_all; /* written as one value, not as a list: it holds for all stages */
+  bool for_all; /* written as one value, not as a list: it applies to all stages */
 };
 struct pen_strings {
   size_t count;
@@ -23,15 +32,15 @@ struct pen_strings {
   bool for_all;
 };
 
-/* Where a setting was given, and how: for messages. Null where it was not given. */
+/* Where and how a setting was set, for messages. All null: it was not set. */
 struct pen_origin {
   const char *where;       /* "FILE:LINE: " or "-s " */
   const char *text;        /* the value as it was written */
-  const char *file;        /* null: on the command line */
-  const char *former_name; /* null: written by its name */
+  const char *file;        /* null: the command line */
+  const char *former_name; /* null: set by its present name */
 };
 
-/* One field a row of settings.def, named group_name: pipeline_ranks, model_layers, ... */
+/* A field group_name for each setting: pipeline_ranks, model_layers, ... */
 struct pen_topology {
 #define PEN_TYPE_INTEGER int64_t
 #define PEN_TYPE_REAL double
@@ -45,31 +54,32 @@ struct pen_topology {
 #include "gen/topology/settings.def"
 #define PEN_SETTING(group, name, type, minimum, maximum, default_value, choices, help) \
   bool has_##group##_##name;
-#include "gen/topology/settings.def" /* has_...: stands in the file or in an override (a default otherwise) */
+#include "gen/topology/settings.def" /* has_...: set in the file or by an override; false: the default */
   const struct pen_origin *origin; /* [rows of settings.def] */
   const char *path;                /* as given on the command line */
   const char *name;                /* base name without .cfg */
   struct pen_strings sources;      /* the file and every file it includes, for make */
-  const char *schedule_path; /* pipeline.schedule_file as it was found, and what it holds; null for
-                                other schedules */
+  const char *schedule_path; /* the path and the content of pipeline.schedule_file; null for other
+                                schedules */
   const char *schedule_text;
   size_t schedule_bytes;
-  int64_t sequence;                /* of this shape; model.sequence is the longest */
-  bool trains;                     /* false: the schedule runs forwards alone */
-  unsigned char source_digest[32]; /* SHA-256 of the sources' bytes, as sha256sum gives it, and of
-                                      any overrides */
+  int64_t sequence; /* of this sequence-length bucket; model.sequence is the longest */
+  bool trains;      /* false: the schedule is forward-only */
+  unsigned char
+      source_digest[32]; /* SHA-256 of the sources (as of sha256sum) and of any overrides */
 };
 
-/* Reads, checks and settles. `override` are the PATH=VALUE of -s, in order. Ends the generator (66
- * absent, 78 wrong) with `FILE:LINE: GROUP.NAME = VALUE: what is allowed`. */
+/* Reads a topology file and validates it. `override`: the PATH=VALUE of each -s, in order. Ends the
+ * generator (66 a file cannot be read, 78 not allowed) with `FILE:LINE: GROUP.NAME = VALUE: what is
+ * allowed`. */
 struct pen_topology *pen_topology_read(const char *path, const char *const *override,
                                        size_t override_count);
 
 /* model.dtype as enum pen_dtype. */
 uint8_t pen_topology_dtype(const struct pen_topology *topology);
 
-/* The settled settings as canonical text, one `group.name = value` a line in the order of
- * settings.def, for the digest. */
+/* The settings as canonical text, one `group.name = value` a line in the order of settings.def, for
+ * the digest. */
 const char *pen_topology_canonical(const struct pen_topology *topology);
 
 #endif
