@@ -1,5 +1,5 @@
-/* options.c: the command line of penstock-gen, and its --help, over options.def. Options and the
- * topology may come in any order; `--` ends the options. */
+/* options.c: the command line of penstock-gen and its --help, by the table options.def. Options and
+ * the topology may be in any order; `--` ends the options. */
 #include "gen/options.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ static const struct pen_option_choice prints[] = {
 enum { PRINTS = sizeof prints / sizeof *prints, NUMBER_MAXIMUM = 1000000 };
 
 static const struct pen_option options_known[] = {
-/* --print is the option of this field. */
+/* Whether the option of this field has choices: only --print has. */
 #define CHOICES(field) \
   (offsetof(struct pen_generator_options, field) == offsetof(struct pen_generator_options, print))
 #define PEN_OPTION(field_, letter_, name_, type_, argument_, default_, meaning_) \
@@ -60,7 +60,7 @@ static _Noreturn void exit_after_output(void) {
   exit(0);
 }
 
-/* A name goes into file names, comments and messages. */
+/* The name is used in file names, comments and messages. */
 static void check_name(const char *name) {
   static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
   if (name && name[strspn(name, allowed)])

@@ -7,17 +7,17 @@
 
 #include "base/options.h"
 
-/* Null and false: not given. `target` is the output file unless given. */
+/* Null and false: not given. `target` defaults to the output file. */
 struct pen_generator_options {
   const char *topology;
   const char *output, *print, *actions, *costs, *depend, *target, *link, *name, *times;
-  struct pen_texts overrides; /* of -s, in order: PATH=VALUE */
+  struct pen_texts overrides; /* of -s, in order */
   uint64_t search_seconds, search_seed;
   bool arrows, check, critical, list_schedules, help, version;
 };
 
-/* Reads the command line. --help, --version and --list-schedules print and exit 0; what is wrong is
- * said and exits 64. */
+/* Reads the command line. --help, --version and --list-schedules print and exit 0; an error prints
+ * a message and exits 64. */
 struct pen_generator_options *pen_generator_options_read(int argc, char **argv);
 
 #endif

@@ -1,4 +1,4 @@
-/* output.c: the last pass: tables, or a view of them, to standard output or into a file. */
+/* output.c: the last pass: writes the plan or a view of it to standard output or a file. */
 #include "gen/output.h"
 
 #include <stdio.h>
@@ -28,8 +28,8 @@
 #include "runtime/plan/plan.h"
 #include "gen/partition/training.h"
 
-/* The command line with paths by base name, so that the same input gives the same bytes wherever it
- * lies. */
+/* The command line with base names for paths, so that the same input gives the same bytes in any
+ * folder. */
 static const char *command_text(const struct pen_result *result,
                                 const struct pen_generator_options *options) {
   const char *text = "penstock-gen";
@@ -100,7 +100,7 @@ WRITE_VIEW(svg, pen_gantt_svg)
 WRITE_VIEW(text, pen_gantt_text)
 WRITE_VIEW(trace, pen_chrome_trace)
 
-/* What PyTorch writes knows no replicas. */
+/* PyTorch's format has no replicas. */
 static void write_comms(FILE *out, const struct pen_result *result,
                         const struct pen_generator_options *options) {
   struct pen_view view = view_of(out, result, options);
@@ -139,7 +139,7 @@ static void write_promela(FILE *out, const struct pen_result *result,
                         result->partition->replica_count);
 }
 
-/* The kinds of options.def that this version makes. */
+/* The writer of each --print kind of options.def. */
 static const struct {
   const char *name;
   void (*write)(FILE *out, const struct pen_result *result,
@@ -159,13 +159,13 @@ static void write_output(FILE *out, const struct pen_result *result,
     if (strcmp(writers[i].name, options->print) == 0) writers[i].write(out, result, options);
 }
 
-/* What is there already and no plain file (a device, a link) is written through, never replaced. */
+/* Whether to replace the file: a device or link that exists is written to, never replaced. */
 static bool is_replaceable(const char *path) {
   struct stat status;
   return lstat(path, &status) || S_ISREG(status.st_mode);
 }
 
-/* Ends the generator where the file of an option would replace what is read. */
+/* Ends the generator if the file of an option would overwrite an input. */
 static void check_output(const char *option, const char *path, const struct pen_topology *topology,
                          const struct pen_generator_options *options) {
   const char *same = pen_same_file(path, options->topology) ? "the topology" : NULL;
@@ -188,7 +188,7 @@ void pen_output_check(const struct pen_topology *topology,
   check_output("--link", options->link, topology, options);
 }
 
-/* Writes beside the file and renames: a plan is whole or not there. */
+/* Writes a temporary file and renames it, so that a plan is complete or absent. */
 static void write_file(const struct pen_result *result,
                        const struct pen_generator_options *options) {
   bool replace = is_replaceable(options->output);

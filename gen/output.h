@@ -1,4 +1,4 @@
-/* output.h: what --print shows, and where it goes. */
+/* output.h: writes what --print selects. */
 #ifndef PEN_OUTPUT_H
 #define PEN_OUTPUT_H
 
@@ -13,7 +13,7 @@
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
 
-/* The results of the passes, as the output shows them. */
+/* The results of the passes that the output needs. */
 struct pen_result {
   const struct pen_topology *topology;
   const struct pen_partition *partition;
@@ -22,24 +22,23 @@ struct pen_result {
   struct pen_cost_model cost;
   const struct pen_order *order;
   const struct pen_timing *timing;
-  struct pen_graph *const *own;    /* [stage] graphs of the topology's own profile */
-  const struct pen_search *search; /* null: the order is not searched for */
+  struct pen_graph *const *own;    /* [stage] graphs of the topology's main profile */
+  const struct pen_search *search; /* null: there is no search */
   const struct pen_plan *plan;
   const struct pen_action_lists *refused; /* pen_output_deadlock(): there is no plan */
 };
 
-/* Ends the generator (64) where a file that it is to write is one that it reads. Comes before
- * anything is written. */
+/* Ends the generator (64) if an output file is also an input. Call it before anything is written.
+ */
 void pen_output_check(const struct pen_topology *topology,
                       const struct pen_generator_options *options);
 
-/* Prints what the options ask for, to standard output or to their file, which is whole or not
- * there. Fails (73, 74). */
+/* Writes what the options select to standard output or to their file, which is complete or absent.
+ * Fails (73, 74). */
 void pen_output(const struct pen_result *result, const struct pen_generator_options *options);
 
-/* For the actions of --actions that verification refuses, so that there is no plan: with
- * --print=promela, prints their model if a deadlock is all that is wrong with them, so that SPIN
- * can check them too. */
+/* For actions of --actions that fail verification, so that there is no plan: with --print=promela,
+ * prints their model if a deadlock is the only problem, so that SPIN can check them too. */
 void pen_output_deadlock(const struct pen_topology *topology, const struct pen_partition *partition,
                          const struct pen_action_lists *actions,
                          const struct pen_generator_options *options);
@@ -49,7 +48,8 @@ void pen_output_deadlock(const struct pen_topology *topology, const struct pen_p
 void pen_output_dependencies(const struct pen_topology *topology, const char *target,
                              const char *path);
 
-/* Writes what the link of a plan needs, `device transport`. Fails (73, 74). */
+/* Writes the device and the transport that the plan must be linked with, on one line. Fails (73,
+ * 74). */
 void pen_output_link(const struct pen_plan *plan, const char *path);
 
 #endif

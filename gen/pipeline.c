@@ -58,7 +58,7 @@ static const struct pen_order *compose(const struct pen_topology *topology,
                                               : pen_compose(topology, partition);
 }
 
-/* `given`: the actions of --actions; null: the order decides. */
+/* `given`: the actions of --actions; null: the order is lowered. */
 static struct pen_lowered *lower(const struct pen_action_lists *given,
                                  const struct pen_order *order,
                                  const struct pen_partition *partition,
@@ -74,20 +74,20 @@ static bool is_at_action(const struct pen_problem *problem) {
   return problem->rank != PEN_NONE && problem->action != PEN_NONE;
 }
 
-/* Ends the generator: an action of a file is wrong. Names the action by its place in the file.
+/* Ends the generator: an action of a file fails verification. Reports its position in the file.
  * `actions`: those of the problem's rank; NULL: the problem is not at one action. */
 static _Noreturn void fail_at_action(const char *path, const struct pen_action *actions,
                                      const struct pen_problem *problem) {
   if (!actions) pen_stop(PEN_EXIT_DATA, "%s: %s", path, problem->reason);
   const struct pen_action *a = &actions[problem->action];
-  uint32_t place = 0; /* the generator itself adds the waits and the end of the step */
+  uint32_t place = 0; /* the file has no waits and no end of the step */
   for (uint32_t i = 0; i < problem->action; i++) place += actions[i].kind <= PEN_RECV_B;
   char text[32];
   pen_stop(PEN_EXIT_DATA, "%s: rank %u, action %u (%s): %s", path, problem->rank, place,
            pen_action_format(text, a->kind, a->stage, a->microbatch), problem->reason);
 }
 
-/* The actions of --actions, after they pass verification. */
+/* Reads and verifies the actions of --actions. */
 static struct pen_action_lists read_actions(const struct pen_generator_options *options,
                                             const struct pen_topology *topology,
                                             const struct pen_partition *partition, int kind) {
@@ -111,14 +111,14 @@ static struct pen_action_lists read_actions(const struct pen_generator_options *
   return lists;
 }
 
-/* Fills bucket[1] and after, the further sequence lengths: the same stages on the same ranks, with
- * their own microbatches. */
+/* Fills bucket[1] and later ones, for the other sequence lengths: the same stages on the same
+ * ranks, with their own microbatches. */
 static void add_buckets(struct pen_bucket *bucket, const struct pen_topology *topology,
                         const struct pen_partition *partition, int kind,
                         const struct pen_generator_options *options) {
   if (topology->shapes_sequence.count && options->actions)
     pen_topology_fail(topology, "shapes.sequence",
-                      "none, with --actions: its rows are of one shape alone");
+                      "none, with --actions: its actions are for one shape");
   for (size_t i = 0; i < topology->shapes_sequence.count; i++) {
     const struct pen_topology *t = pen_topology_of_shape(topology, i);
     struct pen_partition *p = pen_new(1, sizeof *p);
@@ -138,13 +138,13 @@ static void add_buckets(struct pen_bucket *bucket, const struct pen_topology *to
   }
 }
 
-/* --costs replaces the topology's costs, and their unit too. */
+/* --costs also replaces the unit of the topology's costs. */
 static void check_overlap(const struct pen_topology *topology, const struct pen_measured *measured,
                           const struct pen_order *order) {
   if (!measured || measured->overlap >= 0 || !topology->has_costs_overlap) return;
   if (pen_order_has_pair(order))
     pen_topology_fail(topology, "costs.overlap",
-                      "not with --costs, which are in ms: %s has to say \"overlap\"",
+                      "not with --costs, which are in ms: %s must have \"overlap\"",
                       measured->path);
 }
 
@@ -156,7 +156,7 @@ static const struct pen_plan *add_digest(const struct pen_plan *plan, const char
   return complete;
 }
 
-/* The generator writes no plan that does not verify. */
+/* Ends the generator if the plan fails verification. */
 static void verify(const struct pen_plan *plan, const struct pen_topology *topology,
                    const struct pen_generator_options *options) {
   struct pen_problem problem;

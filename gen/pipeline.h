@@ -21,7 +21,7 @@
 
 #include "gen/options.h"
 
-/* Runs all passes and writes the files that the options name. Ends the generator when a pass fails.
+/* Runs all passes and writes the files that the options select. Ends the generator if a pass fails.
  */
 void pen_pipeline(const struct pen_generator_options *options);
 

@@ -1,11 +1,10 @@
-/* arena.c: the generator's allocator (nearly everything lives until the end) and its one way to
- * give up.
+/* arena.c: the generator's allocator.
  *
- * A plan takes thousands of arrays, nearly all of them until the end, and what that costs is the
- * first touch of each page. So memory comes from the system in large regions, in huge pages where
- * it has them, and is handed out piece by piece, zero as it came. What is freed early goes to a
- * list of its size, and is cleared when it is taken again. Sizes are rounded up to three binary
- * digits behind the first, so there are few lists. */
+ * A plan needs thousands of arrays, most of which live until the end; their main cost is the first
+ * access to each page. So memory is mapped in large regions, with huge pages if the system has
+ * them, and allocated in order; it is zero as mapped. Arrays that are freed early go to a free list
+ * of their size and are cleared when they are reused. Sizes are rounded up to four significant
+ * bits, so that there are few lists. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdarg.h>
@@ -14,7 +13,7 @@
 #include <sys/mman.h>
 
 #if __has_include(<sanitizer/asan_interface.h>)
-#include <sanitizer/asan_interface.h> /* nothing without AddressSanitizer; with it, bytes that nobody asked for may not be touched */
+#include <sanitizer/asan_interface.h> /* with AddressSanitizer, access to unallocated bytes is an error */
 #else
 #define ASAN_POISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
 #define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
@@ -26,7 +25,7 @@
 enum { ALIGNMENT = 16, DIGITS = 3, LISTS = 64 << DIGITS, TEXT_MAX = 256, TEXTS_BYTES = 1 << 14 };
 static const size_t huge_page_bytes = 2u << 20, region_bytes = 64u << 20;
 
-/* A range of addresses from the system, and what of it is left. */
+/* A mapped range of addresses, and the part that is still free. */
 struct region {
   struct region *before;
   void *map;
@@ -34,10 +33,10 @@ struct region {
   char *free, *past;
 };
 
-/* Stands before every array. */
+/* The header before every array. */
 struct piece {
-  size_t bytes;       /* room behind it */
-  struct piece *next; /* while it is free: of the same size */
+  size_t bytes;       /* size of the array */
+  struct piece *next; /* in the free list of that size */
 };
 
 static struct region *newest;
@@ -65,7 +64,7 @@ static struct piece **list_of(size_t room) {
   return &freed[((size_t)log << DIGITS) + (room >> (log - DIGITS)) % (1 << DIGITS)];
 }
 
-/* A new region with room for so many bytes at least. */
+/* Maps a region with room for at least so many bytes. */
 static bool open_region(size_t bytes) {
   size_t wanted =
       bytes + sizeof(struct region) > region_bytes ? bytes + sizeof(struct region) : region_bytes;
@@ -75,7 +74,8 @@ static bool open_region(size_t bytes) {
   if (map == MAP_FAILED) return false;
   uintptr_t aligned = ((uintptr_t)map + huge_page_bytes - 1) / huge_page_bytes * huge_page_bytes;
   struct region *region = (struct region *)aligned;
-  madvise(region, map_bytes - (aligned - (uintptr_t)map), MADV_HUGEPAGE); /* or small ones, then */
+  madvise(region, map_bytes - (aligned - (uintptr_t)map),
+          MADV_HUGEPAGE); /* small pages if this fails */
   char *first = (char *)region + (sizeof *region + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   *region = (struct region){newest, map, map_bytes, first, (char *)map + map_bytes};
   ASAN_POISON_MEMORY_REGION(region->free, (size_t)(region->past - region->free));
@@ -103,7 +103,7 @@ void *pen_new(size_t count, size_t bytes) {
   return piece + 1;
 }
 
-/* Makes the newest piece larger where it is, if it is that one and there is room. */
+/* Extends the array in place. False: it is not the newest, or there is no room. */
 static bool extend(void *array, size_t bytes) {
   struct piece *piece = (struct piece *)array - 1;
   size_t room = room_for(bytes);
@@ -127,8 +127,8 @@ void *pen_grow_to(void *array, size_t *capacity, size_t needed, size_t bytes) {
   return grown;
 }
 
-/* Formats texts and unsigned numbers alone, as nearly all names want, in a fraction of vsnprintf's
- * time; -1: it is something else, or too long. */
+/* Formats %s and %u only, which is all that most names need, in a fraction of vsnprintf's time; -1:
+ * another conversion, or too long. */
 static int format_name(char *to, size_t room, const char *format, va_list list) {
   size_t used = 0;
   char digits[3 * sizeof(unsigned)];
@@ -157,7 +157,7 @@ static int format_name(char *to, size_t room, const char *format, va_list list) 
   return (int)used;
 }
 
-/* Texts stand side by side, without a piece of their own: a plan has thousands of short ones. */
+/* Short texts share a block without a header each: a plan has thousands of them. */
 static char *text_free, *text_past;
 
 char *pen_text(const char *format, ...) {

@@ -1,5 +1,5 @@
-/* arena.h: memory of the generator. All of it lives until pen_free_all(). A function that cannot
- * get memory ends the generator (78), so none returns null. */
+/* arena.h: memory of the generator. It lives until pen_free_all(). A function that cannot allocate
+ * ends the generator (78); none returns null. */
 #ifndef PEN_ARENA_H
 #define PEN_ARENA_H
 
@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-void *pen_new(size_t count, size_t bytes); /* zeroed; count * bytes is checked for overflow */
+void *pen_new(size_t count, size_t bytes); /* zeroed; fails if count * bytes overflows */
 
 /* Doubles `capacity` until it is at least `needed`; the new part is zeroed. */
 void *pen_grow_to(void *array, size_t *capacity, size_t needed, size_t bytes);
@@ -16,12 +16,12 @@ static inline void *pen_grow(void *array, size_t *capacity, size_t needed, size_
   return needed <= *capacity ? array : pen_grow_to(array, capacity, needed, bytes);
 }
 
-/* Formats a text. It can be neither freed nor grown. */
+/* Formats a text, which must not be freed or grown. */
 char *pen_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-void pen_free(void *array); /* returns a large array early; null is allowed */
+void pen_free(void *array); /* frees a large array early; null is allowed */
 void pen_free_all(void);
 bool pen_ends_in(const char *text, const char *ending, size_t ending_bytes);
-char *pen_hex(const uint8_t *bytes, size_t count); /* two lower-case digits a byte */
+char *pen_hex(const uint8_t *bytes, size_t count); /* two lower-case hexadecimal digits per byte */
 
 #endif

@@ -1,4 +1,4 @@
-/* error.c: the generator's one way to report a fatal error. */
+/* error.c: reports a fatal error. */
 #include "gen/base/error.h"
 
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* error.h: how the generator reports a fatal error, and its exit statuses. */
+/* error.h: reports a fatal error of the generator; its exit statuses. */
 #ifndef PEN_ERROR_H
 #define PEN_ERROR_H
 

@@ -1,6 +1,6 @@
-/* sort.c: numbers sorted digit by digit, lowest first, as many as they have in which any two differ
- * (LSD radix sort: Knuth, The Art of Computer Programming 3, 5.2.5): no comparisons, so nothing for
- * the processor to guess wrong. Equal ones stay in their order. */
+/* sort.c: LSD radix sort (Knuth, The Art of Computer Programming 3, 5.2.5) by 8-bit digits, without
+ * the digits in which all keys agree. It is stable, and since it does not compare keys, no branch
+ * is mispredicted. Short lists are sorted by insertion. */
 #include <string.h>
 
 #include "gen/base/arena.h"

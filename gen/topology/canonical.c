@@ -1,4 +1,4 @@
-/* canonical.c: the settings as text that does not depend on how they were written. */
+/* canonical.c: the settings as text, the same however they were written. */
 #include <stdio.h>
 #include <string.h>
 

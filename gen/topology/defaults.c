@@ -13,9 +13,9 @@
 
 const char *pen_device_auto = "cpu";
 
-enum { LOSS_ROWS_ON_GPU = 2048 }; /* enough rows for the full rate of the matrix products */
+enum { LOSS_ROWS_ON_GPU = 2048 }; /* enough for the full throughput of the matrix products */
 
-/* ---- what is missing ---- */
+/* ---- missing settings ---- */
 
 static bool is_given(const struct pen_topology *topology, const char *path) {
   return pen_topology_origin(topology, pen_setting_find_path(path))->where != NULL;
@@ -27,7 +27,8 @@ static const char *allowed(const char *path) {
   return pen_setting_allowed(pen_setting_find_path(path));
 }
 
-/* `paths` are separated by spaces; `why` goes before what is allowed. */
+/* Fails if one of `paths`, separated by spaces, is not set. The message has `why` before what is
+ * allowed. */
 static void require(const struct pen_topology *topology, const char *paths, const char *why) {
   while (*paths) {
     size_t bytes = strcspn(paths, " ");
@@ -39,8 +40,8 @@ static void require(const struct pen_topology *topology, const char *paths, cons
   }
 }
 
-/* A schedule file may have forwards only: each of these letters in it is a backward, or an error
- * that the reader of the file finds. */
+/* A schedule file may be forward-only. Each of the letters B, I, W in it is a backward, or an error
+ * that the reader of the file reports. */
 static void require_schedule(struct pen_topology *t) {
   const struct pen_schedule *schedule = pen_schedule_of(t->pipeline_schedule);
   if (!schedule)
@@ -128,7 +129,7 @@ static void set_model(struct pen_topology *t) {
   set_rope(t, family->rotary);
 }
 
-/* A run that is shorter than its warm-up has no decay. */
+/* Training that is shorter than its warm-up has no decay. */
 static void set_optimizer(struct pen_topology *t) {
   int64_t left = t->optimizer_steps - t->optimizer_warmup_steps,
           tenth = (t->optimizer_steps + 9) / 10;
@@ -161,7 +162,7 @@ void pen_topology_set_defaults(struct pen_topology *topology) {
 
 /* ---- lists ---- */
 
-/* False: the list has neither one value for all stages nor one for each. */
+/* False: the list has neither one value for all stages nor a value for each. */
 static bool expand(size_t *count, void **values, bool for_all, size_t bytes, size_t stages) {
   if (!*values || *count == stages) return true;
   if (!for_all) return false;

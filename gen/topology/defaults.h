@@ -8,16 +8,16 @@
  * topology. */
 extern const char *pen_device_auto;
 
-/* Ends the generator (78) when a setting is missing. Reads pipeline.schedule_file where the
- * schedule needs it (66 when it cannot be read). */
+/* Ends the generator (78) if a setting is missing. Reads pipeline.schedule_file if the schedule
+ * needs it (66 if it cannot be read). */
 void pen_topology_require(struct pen_topology *topology);
 
-/* Sets the defaults that depend on other settings. Values that these contradict stay as they are,
- * for pen_topology_validate(). */
+/* Sets the defaults that depend on other settings. Does not change settings that contradict each
+ * other: pen_topology_validate() reports them. */
 void pen_topology_set_defaults(struct pen_topology *topology);
 
-/* Expands lists that were written as one value to one value for each stage; fails (78) when a list
- * has another length. */
+/* Expands lists that are written as one value to a value for each stage; fails (78) if a list has
+ * another length. */
 void pen_topology_expand_lists(struct pen_topology *topology);
 
 #endif

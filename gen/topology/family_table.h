@@ -1,4 +1,5 @@
-/* family_table.h: what families.def says of a model family. gen/families/ builds the models. */
+/* family_table.h: the table of model families (families.def) as data. gen/families/ builds the
+ * models. */
 #ifndef PEN_FAMILY_TABLE_H
 #define PEN_FAMILY_TABLE_H
 

@@ -7,7 +7,7 @@
 
 enum { SHOWN_BYTES_MAX = 100 };
 
-/* What a backslash and this letter stand for, or 0. */
+/* The character that a backslash and this letter mean, or 0. */
 static char escaped(char letter) {
   static const char letters[] = "nrtfvab\\\"", meanings[] = "\n\r\t\f\v\a\b\\\"";
   const char *found = letter ? strchr(letters, letter) : NULL;
@@ -20,8 +20,8 @@ static int hex_digit(char c) {
   return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Reads one escape after its backslash; returns the byte after it. What is no escape stays as it
- * is, as in libconfig. */
+/* Reads an escape after its backslash; returns the byte after it. A backslash that begins no escape
+ * is kept, as in libconfig. */
 static const char *read_escape(const char *at, const char *end, char *out) {
   if (end - at >= 3 && (*at | 0x20) == 'x' && hex_digit(at[1]) >= 0 && hex_digit(at[2]) >= 0) {
     *out = (char)(hex_digit(at[1]) * 16 + hex_digit(at[2]));
@@ -46,11 +46,11 @@ const char *pen_literal_string(const char *from, const char *end, const char **s
       *out++ = *from++;
     }
   }
-  *string = text; /* \x00 ends it early, as it does for libconfig */
+  *string = text; /* \x00 ends it, as in libconfig */
   return close + 1;
 }
 
-/* The length of the UTF-8 character at `text`, or 0 where there is none. */
+/* The length of the UTF-8 character at `text`; 0: not UTF-8. */
 static size_t character_bytes(const char *text, size_t bytes) {
   unsigned char first = (unsigned char)*text;
   size_t length = first < 0x80                    ? 1

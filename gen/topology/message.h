@@ -1,4 +1,4 @@
-/* message.h: errors and warnings about settings, each with the place where the setting was given
+/* message.h: errors and warnings about settings, each with where the setting was set
  * (docs/design.md section 10). */
 #ifndef PEN_MESSAGE_H
 #define PEN_MESSAGE_H
@@ -6,7 +6,7 @@
 #include "gen/topology/settings.h"
 #include "gen/topology/topology.h"
 
-/* The place of topology->origin that belongs to a setting. */
+/* The element of topology->origin of a setting. */
 struct pen_origin *pen_topology_origin(const struct pen_topology *topology,
                                        const struct pen_setting *setting);
 
@@ -14,8 +14,8 @@ struct pen_origin *pen_topology_origin(const struct pen_topology *topology,
 void pen_topology_warn(const struct pen_topology *topology, const char *setting, const char *format,
                        ...) __attribute__((format(printf, 3, 4)));
 
-/* Ends the generator (78) with a message about a setting. The value is shown as it was written, or
- * as its default. */
+/* Ends the generator (78) with a message about a setting. Shows its value as written, or its
+ * default. */
 _Noreturn void pen_topology_fail(const struct pen_topology *topology, const char *setting,
                                  const char *format, ...) __attribute__((format(printf, 3, 4)));
 

@@ -1,24 +1,20 @@
-/* read.c: from a topology file and the -s of the command line to struct pen_topology; every
- * message names its setting.
+/* read.c: reads a topology file and the -s of the command line into struct pen_topology.
  *
- * What a setting is called, its type, what is allowed and its default stand in settings.def alone.
- * It gets its value in this order, what comes later in place of what came before:
+ * settings.def defines the name, type, limits and default of every setting. The value comes from
+ * the last of these steps that sets it:
  *
- *   1. the file, with what it includes. source.c reads it into one text in which each value is a
- * number, its place among the values as they were written; libconfig parses that text, for the
- * grammar alone. So integers do not wrap and reals may be written as whole numbers, which
- * libconfig 1.5 gets wrong, and messages have the file and line of an included fragment
- *   2. each -s PATH=VALUE as it comes on the command line; value.c reads the text by the setting's
- * type
- *   3. defaults of settings.def, where nothing was said
- *   4. pen_topology_validate(): defaults that depend on other settings, and all that settings
- * demand of each other (settle.c)
+ *   1. The file and its includes. source.c replaces each value by an index into the list of values
+ *      as written, and libconfig parses that text: only for the grammar, since libconfig 1.5 wraps
+ *      large integers and refuses whole numbers in a list of reals.
+ *   2. Each -s PATH=VALUE, in order; value.c reads the text by the setting's type.
+ *   3. The default in settings.def, if the setting is not set.
+ *   4. defaults.c: defaults that depend on other settings.
  *
- * Each setting keeps its origin: where it was written, and how. A message is `FILE:LINE: GROUP.NAME
- * = VALUE: what is allowed`, `-s ...` for an override, and FILE alone for a default or for nothing
- * (design.md section 10). A name that is unknown ends the generator with the nearest one that is
- * known. The digest of the source is over the files' bytes, the overrides, and the schedule's CSV
- * where there is one. */
+ * validate.c then checks settings against each other. Each setting keeps its origin. A message is
+ * `FILE:LINE: GROUP.NAME = VALUE: what is allowed`; it begins with `-s` for an override, and with
+ * FILE for a default or a missing setting (docs/design.md section 10). An unknown name ends the
+ * generator and suggests the nearest known name. The source digest is over the files, the overrides
+ * and the content of pipeline.schedule_file. */
 #include "gen/topology/topology.h"
 
 #include <stdio.h>
@@ -37,11 +33,11 @@
 #include "gen/topology/value.h"
 #include "runtime/plan/plan.h"
 
-/* Static, so that it is still in reach, and no leak, where a message ends the generator. */
+/* Static: reachable, so no leak, when a message ends the generator. */
 static config_t config;
 
-/* A setting by its name, or by its former name, which prints a warning; null: there is none. Ends
- * the generator when the setting was already given by its other name. */
+/* A setting by its name, or by its former name, which prints a warning; null: unknown. Ends the
+ * generator if the setting was already set by its other name. */
 static const struct pen_setting *find_setting(const struct pen_topology *topology, const char *path,
                                               struct pen_origin *origin) {
   const struct pen_setting *setting = pen_setting_find_path(path);
@@ -69,7 +65,7 @@ static void set_setting(struct pen_topology *topology, const struct pen_setting 
 
 /* ---- the file ---- */
 
-/* Where something was written, and how: `FILE:LINE: ` and the value. */
+/* The origin of a setting or group: `FILE:LINE: ` and the value as written. */
 static struct pen_origin origin_in(const struct pen_source *source, size_t depth, const char *group,
                                    const config_setting_t *written) {
   const struct pen_written *found =
@@ -93,7 +89,7 @@ static bool take_literal(const struct pen_source *source, const config_setting_t
   return true;
 }
 
-/* False for what no setting can be: a group, a list in a list. */
+/* False if no setting has such a value: a group, or a list in a list. */
 static bool take_value(const struct pen_source *source, const config_setting_t *from,
                        struct pen_written_value *value) {
   value->is_list = config_setting_is_list(from) || config_setting_is_array(from);
@@ -122,7 +118,7 @@ static void take_setting(struct pen_topology *topology, const struct pen_source 
   set_setting(topology, setting, &value, origin);
 }
 
-/* `shapes = ({ sequence = 128; microbatches = 8; }, ...)`: a list of groups, each with both; the
+/* `shapes = ({ sequence = 128; microbatches = 8; }, ...)`: a list of groups with both settings; the
  * same as two lists in a group. */
 static void take_shapes(struct pen_topology *topology, const struct pen_source *source,
                         const config_setting_t *from) {
@@ -139,7 +135,7 @@ static void take_shapes(struct pen_topology *topology, const struct pen_source *
       one = both ? config_setting_get_member(shape, names[n]) : NULL;
       if (!one || !take_literal(source, one, &value.literal[i]))
         pen_stop(PEN_EXIT_TOPOLOGY,
-                 "%sshapes = %s: shape %d: { sequence = NUMBER; microbatches = NUMBER; } is wanted",
+                 "%sshapes = %s: shape %d must be { sequence = NUMBER; microbatches = NUMBER; }",
                  origin.where, origin.text, i + 1);
     }
     set_setting(topology, pen_setting_find("shapes", strlen("shapes"), names[n]), &value, origin);
@@ -169,7 +165,7 @@ static void take_group(struct pen_topology *topology, const struct pen_source *s
     take_setting(topology, source, name, config_setting_get_elem(from, (unsigned)i));
 }
 
-/* libconfig names the line alone; the scanner knows which setting it is. */
+/* libconfig reports only the line; the scanner also knows the setting. */
 static void fail_duplicate(const struct pen_source *source) {
   for (size_t i = 0; i < source->written_count; i++) {
     const struct pen_written *again = &source->written[i];
@@ -259,7 +255,7 @@ struct pen_topology *pen_topology_read(const char *path, const char *const *over
   for (size_t i = 0; i < override_count; i++) {
     take_override(topology, override[i]);
     if (!strncmp(override[i], "pipeline.schedule_file=", strlen("pipeline.schedule_file=")))
-      continue; /* its content counts, below */
+      continue; /* the digest has its content, below */
     sha256_update(&hash, strlen(override[i]) + 1, (const uint8_t *) override[i]);
   }
   take_defaults(topology);

@@ -1,5 +1,5 @@
-/* schedule_file.c: reads pipeline.schedule_file. Its content is part of the digest, and make must
- * know of it. gen/schedule/torch_csv.c parses it. */
+/* schedule_file.c: reads pipeline.schedule_file. Its content is part of the digest, and the file is
+ * a dependency for make. gen/schedule/torch_csv.c parses it. */
 #include "gen/topology/schedule_file.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "gen/base/error.h"
 #include "gen/topology/settings.h"
 
-/* Relative to the file that names it; from the command line, to the current folder. */
+/* The path is relative to the file that sets it; with -s, to the current folder. */
 static const char *find_path(const struct pen_topology *t) {
   const char *named = t->pipeline_schedule_file;
   const char *by = t->origin[pen_setting_find_path("pipeline.schedule_file") - pen_settings].file;
@@ -41,15 +41,15 @@ void pen_topology_read_schedule_file(struct pen_topology *t) {
   t->sources = (struct pen_strings){.count = t->sources.count + 1, .value = source};
 }
 
-/* In a loop the stages of rank 0 are multiples of the number of ranks; in a V some are 2 x ranks -
- * 1 modulo 2 x ranks. */
+/* In a loop, all stages of rank 0 are multiples of the number of ranks; in a V, some are 2 x ranks
+ * - 1 modulo 2 x ranks. */
 const char *pen_topology_placement_of_file(const struct pen_topology *t) {
   const char *end = memchr(t->schedule_text, '\n', t->schedule_bytes);
   if (!end || t->pipeline_ranks == 1) return "loop";
   for (const char *at = t->schedule_text; at < end; at++) {
     if (!isdigit((unsigned char)*at)) continue;
     bool begins =
-        at == t->schedule_text || strchr(",(;\" ", at[-1]); /* a stage, not a microbatch */
+        at == t->schedule_text || strchr(",(;\" ", at[-1]); /* it is a stage, not a microbatch */
     uint64_t stage = 0;
     for (; isdigit((unsigned char)*at); at++) stage = stage * 10 + (uint64_t)(*at - '0');
     if (begins && stage % (2 * (uint64_t)t->pipeline_ranks) == 2 * (uint64_t)t->pipeline_ranks - 1)

@@ -4,11 +4,11 @@
 
 #include "gen/topology/topology.h"
 
-/* Reads pipeline.schedule_file and adds it to the sources. Ends the generator (66) when it cannot
- * be read. */
+/* Reads pipeline.schedule_file and adds it to the sources. Ends the generator (66) if it cannot be
+ * read. */
 void pen_topology_read_schedule_file(struct pen_topology *topology);
 
-/* "loop" or "v", from the stages of its first row. */
+/* "loop" or "v", by the stages in the first row of the file. */
 const char *pen_topology_placement_of_file(const struct pen_topology *topology);
 
 #endif

@@ -21,12 +21,12 @@ struct pen_schedule {
   const char *placement;                   /* "loop" or "v": the default of pipeline.placement */
   bool strict;                             /* the rule supports this placement only */
   uint32_t stages_minimum, stages_maximum; /* of pipeline.stages_per_rank */
-  bool trains;                             /* false: forwards only; see struct pen_topology */
-  enum pen_given given;                    /* unless BY_RULE, bubble and peak depend on the order */
+  bool trains;                             /* false: forward-only; see struct pen_topology */
+  enum pen_given given;                    /* bubble and peak are known only of BY_RULE */
   uint32_t warmup;                         /* 0: pipeline.warmup */
   enum pen_split split;
   const char *rule, *source; /* one sentence for --list-schedules and the manual; its source */
-  const char *bubble, *peak, *holds; /* expressions as text; see schedules.def */
+  const char *bubble, *peak, *holds; /* C expressions as text; see schedules.def */
 };
 
 extern const struct pen_schedule pen_schedules[];
@@ -38,7 +38,8 @@ extern const char pen_schedule_names[];
 /* The row of that name, or null. */
 const struct pen_schedule *pen_schedule_of(const char *name);
 
-/* 1 or 2: the row's; or the topology's; or 1 with one stage a rank or a split backward, else 2. */
+/* 1 or 2: that of the row; if it has none, pipeline.warmup; if not set, 1 with one stage per rank
+ * or with a split backward, else 2. */
 uint32_t pen_schedule_warmup(const struct pen_schedule *schedule,
                              const struct pen_topology *topology, uint32_t stages_per_rank);
 

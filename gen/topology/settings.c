@@ -1,4 +1,4 @@
-/* settings.c: the table of settings, and what can be said about it in words. */
+/* settings.c: the table of settings, and texts about it for messages. */
 #include "gen/topology/settings.h"
 
 #include <float.h>
@@ -62,9 +62,9 @@ bool pen_setting_is_group(const char *group) {
   return false;
 }
 
-enum { NAME_BYTES_MAX = 64 }; /* what is longer is as far from every name as its first bytes */
+enum { NAME_BYTES_MAX = 64 }; /* longer names are compared by their first bytes */
 
-/* One row of the table at a time. */
+/* Dynamic programming, one row of the table of distances at a time. */
 size_t pen_name_distance(const char *a, const char *b) {
   size_t row[NAME_BYTES_MAX + 1], length = strnlen(b, NAME_BYTES_MAX);
   for (size_t j = 0; j <= length; j++) row[j] = j;
@@ -81,8 +81,8 @@ size_t pen_name_distance(const char *a, const char *b) {
   return row[length];
 }
 
-/* How far a row is from a path that is not in the table: its own name under a wrong group is near,
- * whatever the group; another name in the same group is next; anything else is far. */
+/* The distance of a setting from an unknown path: least for the right name in a wrong group, then
+ * for a similar name in the same group, then for anything else. */
 static size_t path_distance(const struct pen_setting *setting, const char *group,
                             const char *name) {
   size_t names = pen_name_distance(name, setting->name),
@@ -92,7 +92,7 @@ static size_t path_distance(const struct pen_setting *setting, const char *group
   return far + 2 * names + (groups ? far + groups : 0);
 }
 
-/* A misspelt name is off by a letter of three at most. */
+/* A misspelt name differs in at most one letter of three. */
 static bool is_near(const char *name, const char *known) {
   return pen_name_distance(name, known) <= strlen(name) / 3;
 }

@@ -19,7 +19,7 @@ enum pen_setting_type {
 struct pen_setting {
   const char *group, *name;
   enum pen_setting_type type;
-  double minimum, maximum;   /* of numbers; integers' bounds are exact in a double */
+  double minimum, maximum;   /* of a number; the limits of an integer are exact as a double */
   const char *default_value; /* as text, or null */
   const char *choices;       /* separated by spaces, or null */
   const char *help;
@@ -29,7 +29,7 @@ struct pen_setting {
 extern const struct pen_setting pen_settings[];
 extern const size_t pen_setting_count;
 
-/* The row of group.name; null when there is none. `bytes` is the length of the group's name. */
+/* The row of group.name, or null. `bytes`: the length of the group's name. */
 const struct pen_setting *pen_setting_find(const char *group, size_t bytes, const char *name);
 /* The row of "group.name", or null. */
 const struct pen_setting *pen_setting_find_path(const char *path);
@@ -37,10 +37,9 @@ const struct pen_setting *pen_setting_find_path(const char *path);
 const struct pen_setting *pen_setting_find_alias(const char *old_path);
 bool pen_setting_is_group(const char *group);
 
-/* What to say of a path, or of a group, that is not in the table: `did you mean pipeline.ranks?` of
- * the nearest by edit distance, or, where none is near, which groups there are. A setting's own
- * name under a wrong group is the nearest of all; within a group that exists, its settings come
- * before all others, and one of them is named in any case. */
+/* A hint about an unknown path or group: `did you mean pipeline.ranks?` with the nearest by edit
+ * distance, or the list of groups if none is near. The same name in another group is the nearest;
+ * then, if the group exists, its settings, and the hint always names one of them. */
 const char *pen_setting_hint(const char *path);
 const char *pen_setting_hint_group(const char *group);
 
@@ -50,10 +49,10 @@ const char *pen_setting_names(const char *group);
 /* Levenshtein's edit distance between two names. */
 size_t pen_name_distance(const char *a, const char *b);
 
-/* A list that may also be one value for all its elements. */
+/* Whether the setting is a list that may also be written as one value for all elements. */
 bool pen_setting_takes_one(const struct pen_setting *setting);
 
-/* What a setting allows, in words: `a whole number from 1 to 4096`, `"loop" or "v"`. */
+/* The values that a setting allows, as text: `a whole number from 1 to 4096`, `"loop" or "v"`. */
 const char *pen_setting_allowed(const struct pen_setting *setting);
 
 /* `one two three` as `"one", "two" or "three"`. */

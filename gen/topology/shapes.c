@@ -1,4 +1,4 @@
-/* shapes.c: steps of other sequence lengths than model.sequence. */
+/* shapes.c: sequence-length buckets: steps of shorter sequences than model.sequence. */
 #include "gen/topology/shapes.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@
 
 enum { SHAPES_MAX = 16 };
 
-/* Sorts by sequence, ascending, and drops that of model.sequence. */
+/* Sorts by sequence, ascending, and removes the bucket of model.sequence. */
 static void sort_by_sequence(struct pen_topology *t) {
   int64_t *sequence = t->shapes_sequence.value, *microbatches = t->shapes_microbatches.value;
   size_t count = 0;
@@ -73,7 +73,8 @@ struct pen_topology *pen_topology_of_shape(const struct pen_topology *topology, 
   shape->sequence = topology->shapes_sequence.value[index];
   shape->pipeline_microbatches = topology->shapes_microbatches.value[index];
   memcpy(origin, topology->origin, pen_setting_count * sizeof *origin);
-  shape->origin = origin; /* a schedule that refuses the microbatches names the line of the shape */
+  shape->origin =
+      origin; /* so that a schedule that refuses the microbatches reports the line of the shape */
   *pen_topology_origin(shape, to) =
       (struct pen_origin){.where = pen_topology_origin(topology, from)->where,
                           .text = pen_text("%lld", (long long)shape->pipeline_microbatches)};

@@ -1,4 +1,4 @@
-/* shapes.h: steps of other sequence lengths than model.sequence. */
+/* shapes.h: sequence-length buckets: steps of shorter sequences than model.sequence. */
 #ifndef PEN_SHAPES_H
 #define PEN_SHAPES_H
 

@@ -1,9 +1,8 @@
-/* source.c: reads a topology file and its includes into one text for libconfig, with every value
- * set aside as it was written.
+/* source.c: reads a topology file and its includes into one text for libconfig, and stores every
+ * value as written.
  *
- * libconfig 1.5 keeps the grammar; what it would lose is kept here. The scanner knows just enough
- * of the language to tell a value from a name: a word is a value after `=` or `:`, and anywhere
- * directly within [ ] or ( ).
+ * libconfig 1.5 checks the grammar but does not keep the values as written. The scanner recognises
+ * values and names only: a word is a value after `=` or `:`, and directly within [ ] or ( ).
  */
 #include "gen/topology/source.h"
 
@@ -21,7 +20,7 @@
 enum { INCLUDE_DEPTH_MAX = 16, INCLUDES_MAX = 1000, NESTING_MAX = 64, SOURCE_BYTES_MAX = 16 << 20 };
 #define NOTHING SIZE_MAX
 
-/* A file that is being scanned; the one that includes it. */
+/* A file that is being scanned, and the file that includes it. */
 struct scanned_file {
   const char *path, *at, *start, *end;
   size_t file, line, visit, depth;
@@ -40,10 +39,10 @@ struct scanner {
     const char *start;
   } open[NESTING_MAX];
   size_t open_count;
-  bool expects_value; /* `=` came last */
-  size_t name;       /* written[] index of the last name whose value has not come yet, or NOTHING */
-  bool after_string; /* a string may go on in another */
-  size_t string_name; /* whose value that string is, or NOTHING */
+  bool expects_value; /* the last token was `=` or `:` */
+  size_t name;        /* index in `written` of the last name without a value yet, or NOTHING */
+  bool after_string;  /* a string that follows is appended to the last one */
+  size_t string_name; /* index in `written` of its name, or NOTHING */
 };
 
 /* ---- messages ---- */
@@ -134,7 +133,7 @@ static void scan_comment(struct scanner *scanner, struct scanned_file *reading) 
   if (block) pen_stop(PEN_EXIT_TOPOLOGY, "%sa comment is not closed", opened);
 }
 
-/* A name: the name of a setting or group, when the file is right; libconfig says whether it is. */
+/* The name of a setting or group, if the file is correct; libconfig checks that. */
 static void scan_name(struct scanner *scanner, struct scanned_file *reading, const char *name,
                       size_t bytes) {
   struct pen_source *source = scanner->source;
@@ -197,7 +196,7 @@ static void scan_string(struct scanner *scanner, struct scanned_file *reading) {
     return;
   }
   if (!scanner->expects_value && !within_list(scanner)) {
-    emit(scanner, "?", 1); /* no place for a string: libconfig will say so */
+    emit(scanner, "?", 1); /* no string is allowed here: libconfig reports it */
     return;
   }
   emit_literal(scanner, text, string);
@@ -259,7 +258,7 @@ static size_t file_index(struct pen_source *source, const char *path) {
   return source->file_count++;
 }
 
-/* Reads all of an open file; returns false, with errno, when the system says no. */
+/* Reads an open file completely; false, with errno: it cannot be read. */
 static bool read_all(int descriptor, struct scanned_file *reading, size_t limit) {
   char *text = NULL;
   size_t bytes = 0, capacity = 0;
@@ -298,7 +297,7 @@ static bool open_and_read(struct scanner *scanner, struct scanned_file *reading)
   return done;
 }
 
-/* Scans one file; `why` begins the message when that cannot be. */
+/* Scans one file. An error message begins with `why`. */
 static void scan_file(struct scanner *scanner, const char *path, const struct scanned_file *outer,
                       const char *why) {
   struct scanned_file reading = {
@@ -328,7 +327,7 @@ static bool begins_line(const struct scanned_file *reading) {
   return true;
 }
 
-/* `@include "NAME"`, at the start of a line; NAME counts from the folder of the file that names it.
+/* `@include "NAME"`, at the start of a line; NAME is relative to the folder of the including file.
  */
 static void scan_include(struct scanner *scanner, struct scanned_file *reading) {
   const char *name = "", *at = reading->at + strlen("@include");
@@ -337,7 +336,7 @@ static void scan_include(struct scanner *scanner, struct scanned_file *reading) 
       at < reading->end && *at == '"' ? pen_literal_string(at + 1, reading->end, &name) : NULL;
   if (!begins_line(reading) || !after || !*name)
     pen_stop(PEN_EXIT_TOPOLOGY,
-             "%s@include: stands at the start of a line, with a file name in quotes after it",
+             "%s@include: must be at the start of a line, before a file name in quotes",
              line_prefix(reading));
   const char *slash = strrchr(reading->path, '/');
   int folder = slash && *name != '/' ? (int)(slash + 1 - reading->path) : 0;

@@ -1,4 +1,4 @@
-/* validate.c: what settings demand of each other. */
+/* validate.c: checks settings against each other. */
 #include "gen/topology/validate.h"
 
 #include <string.h>
@@ -12,14 +12,14 @@
 #include "runtime/plan/plan.h"
 
 enum { ACTIONS_MAX = 100000000 };
-/* Of one tensor: sums over tensors and layers then fit 64 bits. */
+/* Of one tensor, so that sums over tensors and layers fit 64 bits. */
 #define ELEMENTS_MAX (1LL << 40)
 
 static bool is_cuda(const struct pen_topology *t) { return !strcmp(t->cluster_device, "cuda"); }
 
 /* ---- pipeline ---- */
 
-/* Settings that the schedule's row fixes: if given, they must agree with it. */
+/* Settings that the schedule determines must agree with it. */
 static void check_schedule_row(const struct pen_topology *t, const struct pen_schedule *schedule) {
   if (schedule->strict && strcmp(t->pipeline_placement, schedule->placement))
     pen_topology_fail(t, "pipeline.placement", "\"%s\", with the schedule %s", schedule->placement,
@@ -46,7 +46,7 @@ static void check_pipeline(const struct pen_topology *t) {
   check_schedule_row(t, schedule);
 }
 
-/* Borders of stages on two ranks: each needs messages. */
+/* The number of stage boundaries between two ranks: each needs messages. */
 static int64_t border_count(const struct pen_topology *t) {
   int64_t ranks = t->pipeline_ranks, turns = t->pipeline_stages_per_rank - 1,
           stages = ranks * (turns + 1);
@@ -54,7 +54,7 @@ static int64_t border_count(const struct pen_topology *t) {
   return stages - 1 - (strcmp(t->pipeline_placement, "v") ? 0 : turns);
 }
 
-/* Products of settings; all fit 64 bits. */
+/* Checks products of settings; all fit 64 bits. */
 static void check_actions(const struct pen_topology *t) {
   const struct pen_schedule *schedule = pen_schedule_of(t->pipeline_schedule);
   bool trains = t->trains, split = pen_schedule_splits(schedule, t);
@@ -104,13 +104,13 @@ static void check_model(const struct pen_topology *t) {
   if (!family->needs_tokens) return;
   check_heads(t, family->rotary);
   if (t->model_rope_theta == 0) pen_topology_fail(t, "model.rope_theta", "a finite number above 0");
-  if (t->model_rope_high_freq_factor && /* 0: the scaling does not use it */
+  if (t->model_rope_high_freq_factor && /* 0: this scaling does not use it */
       t->model_rope_high_freq_factor <= t->model_rope_low_freq_factor)
     pen_topology_fail(t, "model.rope_high_freq_factor", "above model.rope_low_freq_factor = %g",
                       t->model_rope_low_freq_factor);
 }
 
-/* No tensor is so large that sizes overflow. */
+/* Fails if a tensor is so large that sizes overflow. */
 static void check_elements(const struct pen_topology *t) {
   bool tokens = pen_family_row_of(t->model_family)->needs_tokens;
   int64_t rows = t->batch_microbatch * t->model_sequence, widest = t->model_hidden, elements;
@@ -145,10 +145,10 @@ static void check_optimizer(const struct pen_topology *t) {
 
 /* ---- cluster ---- */
 
-/* Most blocks of a launch along y and z (CUDA C++ Programming Guide, "Compute Capabilities"). */
+/* The most blocks of a grid in y and z (CUDA C++ Programming Guide, "Compute Capabilities"). */
 enum { GRID_MOST = 65535 };
 
-/* What the attention kernels on a GPU support. */
+/* Checks what the attention kernels on a GPU support. */
 static void check_heads_on_gpu(const struct pen_topology *t) {
   if (!is_cuda(t) || !pen_family_row_of(t->model_family)->needs_tokens) return;
   if (!strcmp(t->model_dtype, "bf16") && (t->model_head_dim % 8 || t->model_head_dim > 128))
@@ -158,17 +158,18 @@ static void check_heads_on_gpu(const struct pen_topology *t) {
   if (t->model_head_dim > 256)
     pen_topology_fail(t, "model.head_dim", "at most 256, with cluster.device = \"cuda\"");
   /* The z dimension of a grid counts sequences; its y dimension counts blocks of at least 32 of
-   * their tokens, which are always few enough. */
+   * their tokens, never too many. */
   if (t->batch_microbatch > GRID_MOST)
     pen_topology_fail(t, "batch.microbatch", "at most %d, with cluster.device = \"cuda\"",
                       GRID_MOST);
 }
 
-/* Elements of bf16 in 16 bytes, the best alignment for tensor cores (cuBLAS Library, "Tensor Core
+/* bf16 elements in 16 bytes, the best alignment for tensor cores (cuBLAS Library, "Tensor Core
  * Usage"). */
 enum { FAST_ROW = 8 };
 
-/* Warns of slow row lengths of bf16 products. Row lengths of heads are multiples of 8 already. */
+/* Warns of row lengths that make bf16 matrix products slow. Those of heads are multiples of 8
+ * already. */
 static void warn_of_rows_on_gpu(const struct pen_topology *t) {
   const struct {
     const char *setting;
@@ -181,12 +182,12 @@ static void warn_of_rows_on_gpu(const struct pen_topology *t) {
     return;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (rows[i].length % FAST_ROW)
-      pen_topology_warn(t, rows[i].setting,
-                        "no multiple of %d: products of such rows over bf16 are slower on a GPU",
-                        FAST_ROW);
+      pen_topology_warn(
+          t, rows[i].setting,
+          "not a multiple of %d: bf16 matrix products of such rows are slower on a GPU", FAST_ROW);
 }
 
-/* The first host listens. */
+/* The first host listens on a port. */
 static void check_hosts(const struct pen_topology *t) {
   static const char allowed[] =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:";
@@ -197,15 +198,14 @@ static void check_hosts(const struct pen_topology *t) {
   if (t->cluster_hosts.count < 2) return;
   if (!strcmp(t->cluster_transport, "shm") || !strcmp(t->cluster_transport, "ipc"))
     pen_topology_fail(t, "cluster.hosts",
-                      "one host, with cluster.transport = \"%s\": between hosts %s does it",
+                      "one host, with cluster.transport = \"%s\": only %s works between hosts",
                       t->cluster_transport, is_cuda(t) ? "nccl" : "ofi");
   if (!is_cuda(t) && t->data_parallel_replicas > 1)
     pen_topology_fail(t, "data_parallel.replicas",
                       "1, with several hosts of the device cpu: this version exchanges no "
                       "gradients between them");
   if (!t->has_cluster_port)
-    pen_topology_fail(t, "cluster.port",
-                      "a TCP port of the first host, where those of the others find it");
+    pen_topology_fail(t, "cluster.port", "a TCP port on which the first host listens");
 }
 
 static void check_ranks_per_host(const struct pen_topology *t) {
@@ -213,13 +213,13 @@ static void check_ranks_per_host(const struct pen_topology *t) {
           hosts = (int64_t)t->cluster_hosts.count;
   if (hosts == 0) pen_topology_fail(t, "cluster.hosts", "a list of at least one host");
   if (t->has_cluster_ranks_per_host && t->cluster_ranks_per_host * hosts != total)
-    pen_topology_fail(
-        t, "cluster.ranks_per_host", "%lld ranks x replicas on %lld hosts make %s",
-        (long long)total, (long long)hosts,
-        total % hosts ? "no whole number a host" : pen_text("%lld", (long long)(total / hosts)));
+    pen_topology_fail(t, "cluster.ranks_per_host", "%lld ranks x replicas on %lld hosts make %s",
+                      (long long)total, (long long)hosts,
+                      total % hosts ? "not a whole number for each host"
+                                    : pen_text("%lld", (long long)(total / hosts)));
   if (total % hosts)
-    pen_topology_fail(t, "cluster.hosts", "as many hosts as divide the %lld ranks x replicas",
-                      (long long)total);
+    pen_topology_fail(t, "cluster.hosts",
+                      "a number of hosts that divides the %lld ranks x replicas", (long long)total);
 }
 
 static void check_cluster(const struct pen_topology *t) {

@@ -1,5 +1,5 @@
-/* value.c: reads values by the type of their setting, checks them, and writes them back in one
- * canonical form. */
+/* value.c: reads values by the type of their setting, checks them, and writes them as canonical
+ * text. */
 #include "gen/topology/value.h"
 
 #include <stdio.h>
@@ -42,8 +42,8 @@ static bool read_integer(const struct pen_literal *literal, const struct pen_set
   return errno == 0 && (double)value >= setting->minimum && (double)value <= setting->maximum;
 }
 
-/* [-+]digits.digits with an exponent; a point or an exponent or both, and a digit before the
- * exponent. */
+/* [-+]digits.digits with an exponent; either the point or the exponent may be missing, and a digit
+ * comes before the exponent. */
 static bool is_real(const char *word) {
   word += *word == '-' || *word == '+';
   size_t whole = strspn(word, "0123456789");
@@ -83,7 +83,7 @@ static bool read_string(const struct pen_literal *literal, const struct pen_sett
          (!setting->choices || pen_setting_has_choice(setting->choices, literal->string));
 }
 
-/* ---- a whole value ---- */
+/* ---- values and lists ---- */
 
 static bool set_integers(struct pen_integers *list, const struct pen_setting *setting,
                          const struct pen_written_value *value) {
@@ -133,7 +133,7 @@ bool pen_value_set(struct pen_topology *topology, const struct pen_setting *sett
 
 /* ---- from the command line ---- */
 
-/* One element: a bare word of a string setting is the string. */
+/* One element; for a setting of strings a bare word is the string. */
 static struct pen_literal literal_of(const struct pen_setting *setting, const char *text,
                                      size_t bytes) {
   struct pen_literal literal = {.text = pen_text("%.*s", (int)bytes, text)};
@@ -145,7 +145,7 @@ static struct pen_literal literal_of(const struct pen_setting *setting, const ch
   return literal;
 }
 
-/* Where the element that begins here ends: at a comma that is not within quotes, or at `end`. */
+/* The end of the element at `at`: a comma outside quotes, or `end`. */
 static const char *element_end(const char *at, const char *end) {
   bool quoted = false;
   for (; at < end && (quoted || *at != ','); at++) {
@@ -164,7 +164,8 @@ static void add_element(struct pen_written_value *value, size_t *capacity,
   while (end > at && isspace((unsigned char)end[-1])) end--;
   value->literal = pen_grow(value->literal, capacity, value->count + 1, sizeof *value->literal);
   value->literal[value->count++] = literal_of(setting, at, (size_t)(end - at));
-  if (at == end) value->literal[value->count - 1].string = NULL; /* [a,,b]: nothing is no string */
+  if (at == end)
+    value->literal[value->count - 1].string = NULL; /* [a,,b]: an empty element is not a string */
 }
 
 struct pen_written_value pen_value_from_text(const struct pen_setting *setting, const char *text) {
@@ -214,7 +215,7 @@ static const char *element_text(const void *field, enum pen_setting_type type, s
   }
 }
 
-/* The three kinds of list begin alike: a count and a pointer. */
+/* All three list types begin with a count and a pointer. */
 static const char *list_text(const void *field, enum pen_setting_type type) {
   size_t count = ((const struct pen_integers *)field)->count;
   if (!((const struct pen_integers *)field)->value) return NULL;
@@ -228,7 +229,7 @@ static const char *list_text(const void *field, enum pen_setting_type type) {
   return pen_text("[%s]", text ? text : "");
 }
 
-/* A number outside its bounds is one that nobody set. */
+/* A number outside its limits was not set. */
 const char *pen_value_text(const struct pen_topology *topology, const struct pen_setting *setting) {
   const void *field = (const char *)topology + setting->offset;
   if (setting->type >= PEN_INTEGERS) return list_text(field, setting->type);

@@ -1,4 +1,4 @@
-/* value.h: from what was written to a field of struct pen_topology, by the setting's type. */
+/* value.h: converts values as written to fields of struct pen_topology, and fields to text. */
 #ifndef PEN_VALUE_H
 #define PEN_VALUE_H
 
@@ -13,17 +13,17 @@ struct pen_written_value {
   struct pen_literal *literal;
 };
 
-/* Sets the setting's field; false when the setting does not allow the value: wrong type, out of
- * bounds, no choice of it. */
+/* Sets the setting's field; false if the setting does not allow the value: wrong type, outside the
+ * limits, or not one of the choices. */
 bool pen_value_set(struct pen_topology *topology, const struct pen_setting *setting,
                    const struct pen_written_value *value);
 
-/* Takes apart a value of the command line (or a default of settings.def): strings need no quotes
- * where the setting is one of strings, lists are [a,b] or (a,b). */
+/* Parses a value of the command line or a default of settings.def. A setting of strings needs no
+ * quotes; lists are [a,b] or (a,b). */
 struct pen_written_value pen_value_from_text(const struct pen_setting *setting, const char *text);
 
-/* The setting's field as canonical text, the same however the value was written; null when it has
- * no value. */
+/* The setting's field as canonical text, the same however the value was written; null: it has no
+ * value. */
 const char *pen_value_text(const struct pen_topology *topology, const struct pen_setting *setting);
 
 #endif

@@ -1,7 +1,7 @@
-/* weight_decay.c: the weight decay of each tensor. By default those of two dimensions decay by
- * optimizer.weight_decay, norm gains and biases not at all (as in nanoGPT and llm.c). A group
- * "ENDING=DECAY" of optimizer.weight_decay_groups sets another for the tensors whose names end so;
- * of several groups the first that fits counts. */
+/* weight_decay.c: the weight decay of each tensor. By default it is optimizer.weight_decay for
+ * tensors of two dimensions and 0 for norm gains and biases (as in nanoGPT and llm.c). A group
+ * "ENDING=DECAY" of optimizer.weight_decay_groups sets it for the tensors whose names have that
+ * ending; the first group that matches counts. */
 #include "gen/topology/weight_decay.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 #include "gen/base/arena.h"
 #include "gen/topology/message.h"
 
-/* Whether a group's ending is that of the name. */
+/* Whether the name has the group's ending. */
 static bool fits(const char *group, const char *name) {
   return pen_ends_in(name, group, strcspn(group, "="));
 }

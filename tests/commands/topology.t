@@ -316,9 +316,9 @@ refused "a file that includes itself" 78 \
 for i in $(seq 0 17); do echo "@include \"d$((i + 1)).cfg\"" >d$i.cfg; done
 refused "includes too deep" 78 'd16.cfg:1: @include "d17.cfg": at most 16 includes within each other' d0.cfg
 grammar "an include without quotes" 'batch = {\n@include x.cfg\n};' \
-  "2: @include: stands at the start of a line, with a file name in quotes after it"
+  "2: @include: must be at the start of a line, before a file name in quotes"
 grammar "an include amid a line" 'batch = { @include "microbatch.cfg"\n};' \
-  "1: @include: stands at the start of a line, with a file name in quotes after it"
+  "1: @include: must be at the start of a line, before a file name in quotes"
 grammar "no include within a comment or a string" '/*\n@include "absent.cfg"\n*/ pipeline = { ranks = "a @include"; };' \
   '3: pipeline.ranks = "a @include": a whole number from 1 to 4096'
 
@@ -344,7 +344,7 @@ model.rope_theta=0	-s model.rope_theta = 0: a finite number above 0
 model.family=mlp model.loss=cross_entropy	-s model.loss = cross_entropy: "sum"; family mlp has no targets
 cluster.transport=nccl	-s cluster.transport = nccl: "shm" or "ofi", with the device cpu
 cluster.transport=ipc	-s cluster.transport = ipc: "shm" or "ofi", with the device cpu
-cluster.hosts=[a,b]	base.cfg: cluster.port: a TCP port of the first host, where those of the others find it
+cluster.hosts=[a,b]	base.cfg: cluster.port: a TCP port on which the first host listens
 cluster.hosts=[]	-s cluster.hosts = []: a list of at least one host
 cluster.ranks_per_host=3	-s cluster.ranks_per_host = 3: 2 ranks x replicas on 1 hosts make 2
 memory.recompute=[none,none,none]	-s memory.recompute = [none,none,none]: one choice, or a list of 2, one a stage
@@ -412,7 +412,7 @@ accepted "threads earn a warning" \
   "-s cluster.threads_per_rank = 2: warning: the CPU kernels of this version use one thread a rank" \
   -s cluster.threads_per_rank=2 base.cfg
 accepted "rows that slow down products over bf16 on a GPU earn one" \
-  "-s model.vocab = 257: warning: no multiple of 8: products of such rows over bf16 are slower on a GPU" \
+  "-s model.vocab = 257: warning: not a multiple of 8: bf16 matrix products of such rows are slower on a GPU" \
   -s model.vocab=257 -s model.dtype=bf16 -s cluster.device=cuda base.cfg
 accepted "not over f32" "" -s model.vocab=257 -s cluster.device=cuda base.cfg
 accepted "nor on a CPU" "" -s model.vocab=257 -s model.dtype=bf16 -s cluster.device=cpu base.cfg
