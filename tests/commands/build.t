@@ -6,7 +6,7 @@
 work=$scratch/build
 mkdir "$work"
 ln -s "$gen" "$work/penstock-gen"
-for file in penstock-tokens libruntime.a $KERNEL_ARCHIVES libkernels_cuda.a libnccl_calls.a; do
+for file in penstock-tokens libruntime.a $KERNEL_ARCHIVES libkernels_cuda.a libnccl_calls.a $OFI_ARCHIVES; do
   test ! -f "$top_builddir/$file" || ln -s "$top_builddir/$file" "$work/$file"
 done
 cp "$top_builddir/Makefile" "$top_builddir/config.status" "$work"
@@ -15,7 +15,7 @@ plan_make() { # NAME ARGUMENT...
   target=penstock-$1
   shift
   (cd "$work" && unset MAKEFLAGS MFLAGS MAKELEVEL &&
-    make $(printf -- '-o %s ' penstock-gen penstock-tokens libruntime.a $KERNEL_ARCHIVES libkernels_cuda.a libnccl_calls.a Makefile config.status) \
+    make $(printf -- '-o %s ' penstock-gen penstock-tokens libruntime.a $KERNEL_ARCHIVES libkernels_cuda.a libnccl_calls.a $OFI_ARCHIVES Makefile config.status) \
       srcdir="$top_srcdir" top_srcdir="$top_srcdir" "$@" "$target" >"$scratch/make.log" 2>&1) ||
     { sed 's/^/# /' "$scratch/make.log" | tail -n 20; return 1; }
 }

@@ -28,7 +28,8 @@ compile() {
 
 looks_at "" gen/*.c gen/*/*.c >"$scratch/lines"
 compile "the generator"
-looks_at "" tools/*.c tools/*/*.c $(ls runtime/*.c runtime/*/*.c | grep -v nccl_api) >"$scratch/lines"
+looks_at "" tools/*.c tools/*/*.c $(ls runtime/*.c runtime/*/*.c | grep -vE '/(nccl_api|fabric)\.c') >"$scratch/lines"
+if test -n "$OFI_ARCHIVES"; then looks_at "$(value OFI_CFLAGS)" runtime/comm/fabric.c >>"$scratch/lines"; fi
 compile "runtime and tools"
 for isa in $(sed -n 's/^libkernels_[a-z0-9]*_a_CFLAGS = .*-DPEN_ISA=\([a-z0-9]*\).*/\1/p' "$makefile"); do
   flags_of_isa=$(sed -n "s/^libkernels_${isa}_a_CFLAGS = .*\\(-DPEN_ISA=.*\\)/\\1/p" "$makefile")

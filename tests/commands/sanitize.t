@@ -18,7 +18,7 @@ mkdir "$work"
 # Lines are all that reports want: -g1 spares the compiler half of the time that it would take for variables, -Og half of the rest.
 flags='-g1 -Og -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer'
 (cd "$work" && unset MAKEFLAGS MFLAGS MAKELEVEL CFLAGS && "$source/configure" -q --without-cuda CC="$CC" CFLAGS="$flags" &&
-  make -j2 -s penstock-gen penstock-tokens libruntime.a $KERNEL_ARCHIVES && touch built) >"$scratch/log" 2>&1
+  make -j2 -s penstock-gen penstock-tokens libruntime.a $KERNEL_ARCHIVES $OFI_ARCHIVES && touch built) >"$scratch/log" 2>&1
 ok "the generator, the runtime and the kernels build" test -e "$work/built"
 test -e "$work/built" || { tail -n 30 "$scratch/log" | sed 's/^/# /'; finish; }
 
@@ -46,10 +46,16 @@ ok "on another topology it is built" build llama1 "$scratch/llama.cfg" -s pipeli
 ok "and resumes" run llama1 --steps 4 --resume
 ok "in bf16 it is built" build llama16 "$scratch/llama.cfg" -s model.dtype=bf16
 ok "and resumes from there" run llama16 --steps 6 --resume
+if test -n "$OFI_ARCHIVES"; then
+  ok "with messages by libfabric it is built" build ofi "$scratch/llama.cfg" -s cluster.transport=ofi
+  ok "and resumes from there" run ofi --steps 7 --resume
+else
+  skip "messages by libfabric" "no libfabric here"
+fi
 ok "eval" "$scratch/llama" eval --data "$scratch/data.bin" --checkpoint "$scratch/ckpt" --steps 2
 ok "init" "$scratch/llama" init --seed 1 --output "$scratch/init.safetensors"
 ok "info" "$scratch/llama" info --json
-is "the log has all steps" "$(log_field "$scratch/train.log" step | tr '\n' ' ')" "1 2 3 4 5 6 "
+is "the log has all steps" "$(log_field "$scratch/train.log" step | tr '\n' ' ')" "1 2 3 4 5 6${OFI_ARCHIVES:+ 7} "
 
 tests='gen/canonical gen/compose gen/partition gen/shapes gen/simulate gen/verify_rows gen/verify gen/interval_tree'
 tests="$tests runtime/safetensors runtime/initial runtime/checkpoint"
