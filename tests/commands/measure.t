@@ -97,7 +97,7 @@ sum=$("$gen" -p report --costs=two.json $pairs two.cfg | sed -n 's/^  "makespan"
 change 's/"unit"/"overlap": 0.001, "unit"/'
 less=$("$gen" -p report --costs=bad.json $pairs -s costs.overlap=100 two.cfg | sed -n 's/^  "makespan": \(.*\),/\1/p')
 ok "a pair takes what the file says" sh -c "awk 'BEGIN { exit !($less > 0 && $less < 0.8 * $sum) }'"
-refuses 78 '-s costs.overlap = 2: not with --costs, which are in ms: two.json has to say "overlap"' two.json $pairs -s costs.overlap=2
+refuses 78 '-s costs.overlap = 2: not with --costs, which are in ms: two.json must have "overlap"' two.json $pairs -s costs.overlap=2
 ok "where there are no pairs it is of no use" "$gen" --check --costs=two.json -s costs.overlap=2 two.cfg
 change 's/"unit"/"overlap": -1, "unit"/'
 refuses 65 "bad.json: overlap: must be a number, 0 or more" bad.json
