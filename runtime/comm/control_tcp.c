@@ -175,19 +175,20 @@ static void check_ranks_are_distinct(const struct pen_control_tcp *tcp,
 /* On the first host: waits for the connections of all other commands at the plan's port. */
 static void accept_commands(struct pen_control_tcp *tcp, uint64_t end_ns) {
   const int yes = 1, server = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const struct sockaddr_in6 any = {
-      .sin6_family = AF_INET6, .sin6_port = htons(tcp->plan->port), .sin6_addr = IN6ADDR_ANY_INIT};
+  const struct sockaddr_in6 any = {.sin6_family = AF_INET6,
+                                   .sin6_port = htons(pen_first_port(tcp->plan)),
+                                   .sin6_addr = IN6ADDR_ANY_INIT};
   uint32_t connected = tcp->local.count;
   pen_check(server >= 0 && setsockopt(server, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
                 bind(server, (const struct sockaddr *)&any, sizeof any) == 0 &&
                 listen(server, SOMAXCONN) == 0,
-            "cannot listen at cluster.port %u for the other hosts", tcp->plan->port);
+            "cannot listen at cluster.port %u for the other hosts", pen_first_port(tcp->plan));
   while (connected < tcp->shared->process_count) {
     struct pollfd polled = {.fd = server, .events = POLLIN};
     struct pen_control_message hello;
     if (pen_now_ns() > end_ns) {
       pen_fail(PEN_EXIT_LOST, "%u of %u ranks came to port %u of this host in time", connected,
-               tcp->shared->process_count, tcp->plan->port);
+               tcp->shared->process_count, pen_first_port(tcp->plan));
     }
     const int socket =
         poll(&polled, 1, RETRY_US / 1000) > 0 ? accept4(server, NULL, NULL, SOCK_CLOEXEC) : -1;
@@ -228,12 +229,12 @@ static int connect_to(const char *host, const char *port) {
 static void connect_to_first_host(struct pen_control_tcp *tcp, uint64_t end_ns) {
   char port[8];
   int socket = -1;
-  snprintf(port, sizeof port, "%u", tcp->plan->port);
-  while ((socket = connect_to(tcp->plan->hosts[0], port)) < 0) {
+  snprintf(port, sizeof port, "%u", pen_first_port(tcp->plan));
+  while ((socket = connect_to(pen_first_host(tcp->plan), port)) < 0) {
     if (pen_now_ns() > end_ns) {
       pen_fail(PEN_EXIT_LOST,
                "rank %u cannot reach the first host, %s, at port %s (cluster.hosts, cluster.port)",
-               tcp->local.first, tcp->plan->hosts[0], port);
+               tcp->local.first, pen_first_host(tcp->plan), port);
     }
     usleep(RETRY_US);
   }
@@ -243,7 +244,7 @@ static void connect_to_first_host(struct pen_control_tcp *tcp, uint64_t end_ns) 
   tcp->peers[tcp->peer_count++] =
       (struct peer_command){socket, {0, tcp->plan->ranks_per_host}, false};
   pen_check(send_bytes(socket, &hello, sizeof hello), "cannot write to the first host, %s",
-            tcp->plan->hosts[0]);
+            pen_first_host(tcp->plan));
 }
 
 struct pen_control_tcp *pen_control_tcp_open(const struct pen_plan *plan,

@@ -10,66 +10,147 @@
 
 #include "runtime/base/check.h"
 
-/* The variables in which launchers give a process its rank, in the order in which they are read. */
-static const char *const variables[] = {"SLURM_PROCID", "PMIX_RANK", "OMPI_COMM_WORLD_RANK",
-                                        "RANK"};
+/* The variables in which launchers give a command its rank, in the order in which they are read,
+ * and those that hold the number of commands. */
+struct launcher {
+  const char *rank, *size, *other_size;
+};
+
+static const struct launcher launchers[] = {
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", NULL},
+    {"PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"},
+    {"PMI_RANK", "PMI_SIZE", NULL},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", NULL},
+    {"RANK", "WORLD_SIZE", NULL},
+};
+
+/* A whole number of a variable or an option, at most `most`. `what` says what it is. */
+static uint32_t read_number(const char *source, const char *text, uint64_t most, const char *what) {
+  char *end;
+  errno = 0;
+  unsigned long long number = strtoull(text, &end, 10);
+  if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || number > most) {
+    pen_fail(PEN_EXIT_USAGE, "%s = %s: %s, 0 to %" PRIu64, source, text, what, most);
+  }
+  return (uint32_t)number;
+}
 
 static struct pen_local_ranks one_rank(const struct pen_plan *plan, const char *source,
                                        const char *text) {
-  char *end;
-  errno = 0;
-  unsigned long long rank = strtoull(text, &end, 10);
-  if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 ||
-      rank >= pen_process_count(plan)) {
-    pen_fail(PEN_EXIT_USAGE, "%s = %s: a rank of this binary, 0 to %" PRIu32, source, text,
-             pen_process_count(plan) - 1);
-  }
-  return (struct pen_local_ranks){(uint32_t)rank, 1};
+  return (struct pen_local_ranks){
+      read_number(source, text, pen_process_count(plan) - 1u, "a rank of this binary"), 1};
 }
 
+/* ---- by name ---- */
+
 /* Whether the names are equal, except for a domain that only one of them has. */
-static bool same_host(const char *name, const char *other) {
+static bool is_same_host(const char *name, const char *other) {
   const size_t bytes = strcspn(name, "."), other_bytes = strcspn(other, ".");
   const bool short_one = name[bytes] == '\0' || other[other_bytes] == '\0';
   return strcmp(name, other) == 0 ||
          (short_one && bytes == other_bytes && strncmp(name, other, bytes) == 0);
 }
 
-static struct pen_local_ranks ranks_of_host(const struct pen_plan *plan) {
-  char name[256] = "?";
-  gethostname(name, sizeof name - 1);
+static void list_hosts(const struct pen_plan *plan, char *text, size_t bytes) {
+  size_t used = 0;
+  text[0] = '\0';
+  for (uint32_t h = 0; h < plan->host_count && used < bytes; h++) {
+    used += (size_t)snprintf(text + used, bytes - used, "%s%s", h == 0 ? "" : ", ", plan->hosts[h]);
+  }
+}
+
+static struct pen_local_ranks ranks_of_host(const struct pen_plan *plan, const char *name,
+                                            const char *source) {
   for (uint32_t h = 0; h < plan->host_count; h++) {
-    if (same_host(plan->hosts[h], name)) {
+    if (is_same_host(plan->hosts[h], name)) {
       return (struct pen_local_ranks){h * plan->ranks_per_host, plan->ranks_per_host};
     }
   }
+  char hosts[1024];
+  list_hosts(plan, hosts, sizeof hosts);
   pen_fail(PEN_EXIT_USAGE,
-           "this host, %s, is none of cluster.hosts (%s, ...); say --rank N, or let a launcher set "
-           "SLURM_PROCID, PMIX_RANK,"
-           " OMPI_COMM_WORLD_RANK or RANK",
-           name, plan->hosts[0]);
+           "%s, %s, is none of cluster.hosts (%s); say --host NAME or --rank N, or start it by a "
+           "launcher",
+           source, name, hosts);
+}
+
+static struct pen_local_ranks ranks_of_this_host(const struct pen_plan *plan) {
+  char name[256] = "?";
+  gethostname(name, sizeof name - 1);
+  return ranks_of_host(plan, name, "this host");
+}
+
+/* ---- by a launcher ---- */
+
+/* How many commands the launcher starts; 0: not known. *source: the variable that says so. */
+static uint32_t launched_commands(const struct launcher *launcher, const char **source) {
+  const char *text = getenv(*source = launcher->size);
+  if (text == NULL && launcher->other_size != NULL) {
+    text = getenv(*source = launcher->other_size);
+  }
+  return text == NULL ? 0 : read_number(*source, text, UINT32_MAX, "a number of commands");
+}
+
+/* The first launcher whose number of commands fits the plan; else the first with more than one. A
+ * launcher's variables may come from a shell in which another one was started. */
+static const struct launcher *find_launcher(const struct pen_plan *plan) {
+  const struct launcher *found = NULL;
+  for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+    const char *source;
+    const uint32_t size =
+        getenv(launchers[i].rank) == NULL ? 0 : launched_commands(&launchers[i], &source);
+    if (size == pen_process_count(plan) || (size > 1 && size == plan->host_count)) {
+      return &launchers[i];
+    }
+    found = size > 1 && found == NULL ? &launchers[i] : found;
+  }
+  return found;
 }
 
 struct pen_local_ranks pen_local_ranks_of(const struct pen_plan *plan,
                                           const struct pen_options *options) {
-  if (plan->host_count < 2 && options->given.rank) {
-    pen_fail(PEN_EXIT_USAGE,
-             "--rank %" PRIu64 ": all ranks of this binary are on one host, and started together",
-             options->rank);
+  if (plan->host_count < 2 && (options->given.rank || options->given.host)) {
+    pen_fail(PEN_EXIT_USAGE, "--%s: all ranks of this binary are on one host, and started together",
+             options->given.rank ? "rank" : "host");
   }
   if (plan->host_count < 2) {
     return (struct pen_local_ranks){0, pen_process_count(plan)};
+  }
+  if (options->given.host) {
+    return ranks_of_host(plan, options->host, "--host");
   }
   if (options->given.rank) {
     char text[24];
     snprintf(text, sizeof text, "%" PRIu64, options->rank);
     return one_rank(plan, "--rank", text);
   }
-  for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
-    const char *text = getenv(variables[i]);
-    if (text != NULL) {
-      return one_rank(plan, variables[i], text);
-    }
+  const struct launcher *launcher = find_launcher(plan);
+  if (launcher == NULL) {
+    return ranks_of_this_host(plan);
   }
-  return ranks_of_host(plan);
+  const char *source;
+  const uint32_t size = launched_commands(launcher, &source);
+  if (size == pen_process_count(plan)) {
+    return one_rank(plan, launcher->rank, getenv(launcher->rank));
+  }
+  if (size != plan->host_count) {
+    pen_fail(PEN_EXIT_USAGE,
+             "%s = %" PRIu32 ": start %" PRIu32 " commands, one a rank, or %" PRIu32 ", one a host",
+             source, size, pen_process_count(plan), plan->host_count);
+  }
+  return ranks_of_this_host(plan);
+}
+
+/* ---- the first host ---- */
+
+const char *pen_first_host(const struct pen_plan *plan) {
+  const char *address = getenv("MASTER_ADDR");
+  return address != NULL && address[0] != '\0' ? address : plan->hosts[0];
+}
+
+uint16_t pen_first_port(const struct pen_plan *plan) {
+  const char *text = getenv("MASTER_PORT");
+  return text != NULL && text[0] != '\0'
+             ? (uint16_t)read_number("MASTER_PORT", text, UINT16_MAX, "a TCP port")
+             : plan->port;
 }

@@ -37,7 +37,8 @@ is "a port is wanted" $? 78
 matches "which is said" "$(cat "$scratch/err")" "*portless.cfg: cluster.port*"
 
 # ---- which ranks ----
-clean() { env -u SLURM_PROCID -u PMIX_RANK -u OMPI_COMM_WORLD_RANK -u RANK "$@"; }
+clean() { env -u SLURM_PROCID -u PMIX_RANK -u PMI_RANK -u OMPI_COMM_WORLD_RANK -u RANK "$@"; }
+sizes='SLURM_STEP_NUM_TASKS=4 PMI_SIZE=4 OMPI_COMM_WORLD_SIZE=4 WORLD_SIZE=4'
 # refused NAME PATTERN COMMAND...: it exits with 64 and says so. An impossible rank shows what was read.
 refused() {
   refused_name=$1 refused_pattern=$2
@@ -48,11 +49,19 @@ refused() {
 }
 refused "no name fits" "penstock: this host, $(uname -n), is none of cluster.hosts*" "$scratch/two"
 refused "SLURM first" "penstock: SLURM_PROCID = 14: a rank of this binary, 0 to 3" \
-  env SLURM_PROCID=14 PMIX_RANK=15 OMPI_COMM_WORLD_RANK=16 RANK=17 "$scratch/two"
-refused "then PMIX" "penstock: PMIX_RANK = 15:*" env PMIX_RANK=15 OMPI_COMM_WORLD_RANK=16 RANK=17 "$scratch/two"
-refused "then Open MPI" "penstock: OMPI_COMM_WORLD_RANK = 16:*" env OMPI_COMM_WORLD_RANK=16 RANK=17 "$scratch/two"
-refused "then RANK" "penstock: RANK = 17:*" env RANK=17 "$scratch/two"
-refused "no number" "penstock: RANK = 1x:*" env RANK=1x "$scratch/two"
+  env $sizes SLURM_PROCID=14 PMIX_RANK=15 OMPI_COMM_WORLD_RANK=16 RANK=17 "$scratch/two"
+refused "then PMIX" "penstock: PMIX_RANK = 15:*" env $sizes PMIX_RANK=15 PMI_RANK=18 OMPI_COMM_WORLD_RANK=16 RANK=17 "$scratch/two"
+refused "then PMI" "penstock: PMI_RANK = 18:*" env $sizes PMI_RANK=18 OMPI_COMM_WORLD_RANK=16 RANK=17 "$scratch/two"
+refused "then Open MPI" "penstock: OMPI_COMM_WORLD_RANK = 16:*" env $sizes OMPI_COMM_WORLD_RANK=16 RANK=17 "$scratch/two"
+refused "then RANK" "penstock: RANK = 17:*" env $sizes RANK=17 "$scratch/two"
+refused "no number" "penstock: RANK = 1x:*" env $sizes RANK=1x "$scratch/two"
+refused "another number of commands" "penstock: WORLD_SIZE = 3: start 4 commands, one a rank, or 2, one a host" env WORLD_SIZE=3 RANK=1 "$scratch/two"
+refused "one command of a launcher: by name" "penstock: this host, *" env WORLD_SIZE=1 RANK=0 "$scratch/two"
+refused "no number of commands: by name" "penstock: this host, *" env RANK=0 "$scratch/two"
+refused "a launcher in a shell of another" "penstock: RANK = 17:*" env SLURM_STEP_NUM_TASKS=3 SLURM_PROCID=1 WORLD_SIZE=4 RANK=17 "$scratch/two"
+timeout 60 "$scratch/two" train --host nowhere --steps 1 --quiet 2>"$scratch/err"
+is "--host: status" $? 64
+matches "--host: says so" "$(cat "$scratch/err")" "penstock: --host, nowhere, is none of cluster.hosts (127.0.0.1, elsewhere)*"
 SLURM_PROCID=1 timeout 60 "$scratch/two" train --rank 18 --steps 1 --quiet 2>"$scratch/err"
 is "--rank before all: status" $? 64
 matches "--rank before all: says so" "$(cat "$scratch/err")" "penstock: --rank = 18:*"
@@ -72,7 +81,7 @@ start() {
   pids=
   for rank in 3 1 0 2; do
     if test $rank -eq 2; then set -- "$@" $second; fi
-    RANK=$rank timeout 200 "$scratch/$start_binary" "$start_command" "$@" >"$scratch/out.$rank" 2>"$scratch/err.$rank" &
+    WORLD_SIZE=4 RANK=$rank timeout 200 "$scratch/$start_binary" "$start_command" "$@" >"$scratch/out.$rank" 2>"$scratch/err.$rank" &
     pids="$pids $!"
   done
 }
@@ -273,9 +282,9 @@ second=
 is "a rank that is to write more: all end" "$status" " 64 64 64 64"
 is "which is said" "$(grep -h penstock: "$scratch"/err.?)" "penstock: rank 2 was started with another --tokens than rank 0"
 
-RANK=1 timeout 60 "$scratch/four" train --steps 1 --quiet 2>"$scratch/twice.1" &
-RANK=1 timeout 60 "$scratch/four" train --steps 1 --quiet 2>"$scratch/twice.2" &
-RANK=0 timeout 60 "$scratch/four" train --steps 1 --quiet 2>"$scratch/twice.0"
+WORLD_SIZE=4 RANK=1 timeout 60 "$scratch/four" train --steps 1 --quiet 2>"$scratch/twice.1" &
+WORLD_SIZE=4 RANK=1 timeout 60 "$scratch/four" train --steps 1 --quiet 2>"$scratch/twice.2" &
+WORLD_SIZE=4 RANK=0 timeout 60 "$scratch/four" train --steps 1 --quiet 2>"$scratch/twice.0"
 is "a rank that is started twice: status" $? 64
 is "is refused" "$(cat "$scratch/twice.0")" "penstock: rank 1 is started by two commands"
 wait
