@@ -1,8 +1,13 @@
-/* families.h: the families of models, one file each.
+/* families.h: the model families, one file each.
  *
- * In: the settings of model. Out: a struct pen_family (gen/model/blocks.h) for each line of
- * gen/topology/families.def: its kinds of blocks, whose functions emit forward ops by
- * gen/model/builder.h, the tensors that enter them or pass between them, and its config.json.
+ * In: the settings of the group model. Out: a struct pen_family (gen/model/blocks.h) for each row
+ * of gen/topology/families.def: its kinds of blocks, whose functions emit forward ops with
+ * gen/model/builder.h; the tensors that blocks read and send each other; and its config.json.
+ *
+ *   families.c  finds a family, lists the blocks of a model
+ *   language.c  tokens and loss of all language models; rotary.c the blocks of Llama-like models
+ *   mlp.c gpt2.c llama.c qwen3.c  one family each
+ *
  */
 #ifndef PEN_FAMILIES_H
 #define PEN_FAMILIES_H
@@ -13,13 +18,13 @@
 #include "gen/model/blocks.h"
 #include "gen/topology/topology.h"
 
-const struct pen_family *pen_family_find(const char *name); /* null: no such family */
+const struct pen_family *pen_family_find(const char *name); /* null: unknown */
 bool pen_family_needs_tokens(const struct pen_family *family);
 /* All blocks of a model of that many layers, in order. */
 struct pen_model_block *pen_family_blocks(const struct pen_family *family, uint32_t layers,
                                           uint32_t *count);
 
-/* Its kinds of block in words, for messages and manual: "model.embed_tokens,
+/* The names of its kinds of blocks, for messages and the manual: "model.embed_tokens,
  * model.layers.N.self_attn, ...". */
 const char *pen_family_block_names(const struct pen_family *family);
 

@@ -1,10 +1,10 @@
 /* gpt2.c: GPT-2 (Radford et al. 2019): learned positions, pre-norm blocks with LayerNorm and
  * biases, GELU by tanh.
  *
- * Names and shapes are those of Hugging Face's GPT2LMHeadModel, whose matrices stand [in, out]
- * (Conv1D) with q, k and v side by side in one. A residual projection starts smaller, so that the
- * residual stream's variance does not grow with depth. The blocks are llama's: embedding, the
- * attention half and the feed-forward half of each layer, final norm, head with loss. */
+ * Names and shapes are those of Hugging Face's GPT2LMHeadModel, whose matrices are [in, out]
+ * (Conv1D), with q, k and v in one matrix. The initial values of residual projections are smaller,
+ * so that the variance of the residual stream does not grow with depth. The blocks are those of
+ * llama: embedding, attention and feed-forward of each layer, final norm, head with loss. */
 #include <math.h>
 
 #include "gen/families/language.h"
@@ -59,7 +59,7 @@ static uint32_t embedding_block(struct pen_graph *graph, uint32_t layer, uint32_
   return pen_op_position(graph, "positioned", embedded, positions, pen_language_starts_of(graph));
 }
 
-/* q, k and v are as wide as the residual stream, each. */
+/* Each of q, k and v has the width of the residual stream. */
 static void check_heads(const struct pen_topology *t) {
   if (t->model_kv_heads != t->model_heads)
     pen_topology_fail(t, "model.kv_heads", "model.heads = %lld, with the family gpt2",

@@ -1,5 +1,5 @@
-/* language.c: what all families of language models share: tokens in, cross-entropy (or, for tests,
- * the sum of the logits) out. */
+/* language.c: what all language model families share: tokens as input, and cross-entropy or, for
+ * tests, the sum of the logits as loss. */
 #include "gen/families/language.h"
 #include "gen/model/builder.h"
 #include "gen/topology/topology.h"

@@ -1,4 +1,4 @@
-/* language.h: what all families of language models share: tokens in, cross-entropy out. */
+/* language.h: what all language model families share: tokens as input, cross-entropy as loss. */
 #ifndef PEN_LANGUAGE_H
 #define PEN_LANGUAGE_H
 
@@ -6,15 +6,15 @@
 
 extern const struct pen_declared pen_language_tokens;  /* (batch, sequence) i32 */
 extern const struct pen_declared pen_language_targets; /* (batch, sequence) i32 */
-/* (batch, sequence) i32: where each token's document starts in its sequence; where batch.packed
- * says that there are documents. */
+/* (batch, sequence) i32: where each token's document starts in its sequence; only with
+ * batch.packed. */
 extern const struct pen_declared pen_language_starts;
 
-/* Its value, or PEN_NONE where every sequence is one document. */
+/* Its value, or PEN_NONE: every sequence is one document. */
 uint32_t pen_language_starts_of(struct pen_graph *graph);
 
-/* The block lm_head: logits by lm_head.weight (vocab, hidden), which starts normal with deviation
- * 0.02, or with model.tie_embeddings by the family's embedding; and the loss. */
+/* The block lm_head: logits and the loss. The weight is lm_head.weight (vocab, hidden), initially
+ * normal with standard deviation 0.02, or with model.tie_embeddings the family's embedding. */
 uint32_t pen_language_head(struct pen_graph *graph, uint32_t layer, uint32_t x);
 
 #endif

@@ -1,5 +1,5 @@
-/* llama.c: Llama (Touvron et al. 2023), as Hugging Face's LlamaForCausalLM names it; all of it is
- * in rotary.c. */
+/* llama.c: Llama (Touvron et al. 2023), with the names of Hugging Face's LlamaForCausalLM; rotary.c
+ * has its blocks. */
 #include "gen/families/rotary.h"
 #include "gen/topology/topology.h"
 

@@ -1,7 +1,7 @@
-/* mlp.c: the family for tests (design.md section 8): layer n is w3(gelu(w2(1.05 w1(x))) + y).
+/* mlp.c: the family for tests (docs/design.md section 8): layer n is w3(gelu(w2(1.05 w1(x))) + y).
  *
- * x enters the first stage, y every stage; both are counter-based normals. The loss is the sum of
- * the last output. A layer is three blocks, one a matrix. */
+ * x is an input of the first stage, y of every stage; both are counter-based normal numbers. The
+ * loss is the sum of the last output. A layer is three blocks, one for each matrix. */
 #include "gen/families/families.h"
 #include "gen/model/builder.h"
 #include "gen/base/arena.h"

@@ -1,6 +1,6 @@
-/* qwen3.c: Qwen3 (Yang et al. 2025), dense, as Hugging Face's Qwen3ForCausalLM names it: Llama with
- * an RMSNorm over each head of q and k before their rotary positions, which keeps the scores
- * bounded however long the heads grow (Henry et al. 2020). */
+/* qwen3.c: Qwen3 (Yang et al. 2025), dense, with the names of Hugging Face's Qwen3ForCausalLM:
+ * Llama with an RMSNorm over each head of q and k before the rotary positions, which bounds the
+ * attention scores (Henry et al. 2020). */
 #include "gen/families/rotary.h"
 #include "gen/topology/topology.h"
 

@@ -1,10 +1,10 @@
-/* rotary.c: what Llama (Touvron et al. 2023) and its kin share: pre-norm blocks of rotary
- * grouped-query causal attention and SwiGLU, untied head.
+/* rotary.c: the blocks of Llama (Touvron et al. 2023) and similar models: pre-norm causal
+ * grouped-query attention with rotary positions, SwiGLU, and an untied head.
  *
- * Names and shapes are those of Hugging Face's LlamaForCausalLM. A residual projection starts
- * smaller, as in GPT-2, so that the residual stream's variance does not grow with depth. Between
- * blocks (embedding, the attention half and the feed-forward half of each layer, final norm, head
- * with loss) passes the residual stream alone. */
+ * Names and shapes are those of Hugging Face's LlamaForCausalLM. The initial values of residual
+ * projections are smaller, as in GPT-2, so that the variance of the residual stream does not grow
+ * with depth. The blocks (embedding, attention and feed-forward of each layer, final norm, head
+ * with loss) send each other only the residual stream. */
 #include "gen/families/rotary.h"
 
 #include <math.h>
@@ -122,13 +122,13 @@ const struct pen_block_kind pen_rotary_after[] = {
 const struct pen_declared *const pen_rotary_input[] = {
     &pen_language_tokens, &pen_language_targets, &pen_language_starts, &pen_rotary_table, NULL};
 
-/* As transformers wants it: 8.0, never 8. */
+/* As transformers needs it: 8.0, never 8. */
 static const char *real_text(double number) {
   const char *text = pen_text("%.17g", number);
   return strpbrk(text, ".e") ? text : pen_text("%s.0", text);
 }
 
-/* How transformers says that positions are stretched; "" where they are not. */
+/* The key rope_scaling of transformers; "": none. */
 static const char *scaling_of(const struct pen_topology *t) {
   if (!t->model_rope_scaling) return "";
   const char *llama3 =

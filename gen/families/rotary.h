@@ -1,5 +1,5 @@
-/* rotary.h: the blocks that Llama and its kin share; a family of theirs adds its attention, its
- * layer's list and its name. */
+/* rotary.h: the blocks of Llama and similar models; a family adds its attention, its list of blocks
+ * and its name. */
 #ifndef PEN_ROTARY_H
 #define PEN_ROTARY_H
 
@@ -10,22 +10,23 @@
 
 extern const struct pen_declared
     pen_rotary_hidden_states; /* (batch, sequence, hidden): the residual stream */
-extern const struct pen_declared pen_rotary_table; /* (positions, head_dim): ROPE_TABLE's */
+extern const struct pen_declared
+    pen_rotary_table; /* (positions, head_dim): the output of ROPE_TABLE */
 extern const struct pen_declared *const pen_rotary_input[];
 extern const struct pen_block_kind pen_rotary_before[],
     pen_rotary_after[]; /* embedding; final norm, head with loss */
 
-/* Layer n's attention half, x added; norms_heads: each head of q and of k passes an RMSNorm of its
- * own width before its positions (q_norm, k_norm: one gain for all heads of a layer). */
+/* The attention of layer n, plus x. norms_heads: an RMSNorm over each head of q and k before the
+ * positions (q_norm, k_norm: one gain for all heads of a layer). */
 uint32_t pen_rotary_attention(struct pen_graph *graph, uint32_t n, uint32_t x, bool norms_heads);
-/* Layer n's SwiGLU half, x added. */
+/* The SwiGLU of layer n, plus x. */
 uint32_t pen_rotary_mlp(struct pen_graph *graph, uint32_t n, uint32_t x);
 
-/* config.json; `more` is what the family adds: `"key": value` parted by commas. */
+/* config.json; `more`: further `"key": value` of the family, separated by commas. */
 char *pen_rotary_config(const struct pen_topology *t, const char *architecture, const char *type,
                         const char *more);
 
-/* A family of that name, whose layers are this attention block and pen_rotary_mlp. */
+/* Defines a family of that name, whose layers are this attention block and pen_rotary_mlp. */
 #define PEN_ROTARY_FAMILY(title, attention, config)                                             \
   {                                                                                             \
     .name = title, .before = pen_rotary_before, .layers_prefix = "model.layers.",               \

@@ -1,19 +1,14 @@
-/* backward.c: backward programs from the forward ops, by the rules of ops.def; then where each
- * value lives and how long. (A stage that recomputes, see recompute.c, has the forward ops once
- * more at the head of its I and B, and those are what is walked. Some losses stand at the head of I
- * and B anyway, see late_loss.c.)
+/* backward.c: derives the backward programs from the forward ops, by the gradient rules of ops.def.
  *
- * Rules. The forward ops are walked backwards. For each, its PEN_PASS rows hand an output's
- * gradient to an input as it is; its I rows make input gradients, its W rows add to weight
- * gradients. When a value has several users its gradient is a sum: the next op that adds to it gets
- * the sum so far as its addend ("+" in the rule). What nobody needs (inputs of the model, frozen
- * weights) is not made. I and W go to two lists; B is the same walk with one list, so that each W
- * op stands right behind its I op.
+ * The forward ops are processed in reverse order. For each op, the PEN_PASS rules pass the gradient
+ * of an output to an input unchanged, the I rules compute input gradients, and the W rules
+ * accumulate weight gradients. The gradient of a value with several readers is a sum: each next op
+ * that contributes gets the sum so far as its addend ("+" in the rule). Gradients that are not
+ * needed (of inputs of the model and of frozen weights) are not computed. The ops of I and W go to
+ * two lists; for B both go to one list, so that each W op directly follows its I op.
  *
- * Lives. A value's first and last program decide its base: within one program SCRATCH; from F to I
- * SAVED_I; from F to W SAVED_W; from I to W KEPT_W. Values that meet a neighbour have bases of
- * their own. An output that may lie on an input ("@" in ops.def) takes its memory when no later op
- * reads that input. */
+ * A stage that recomputes (recompute.c) has copies of the forward ops at the start of its I and B,
+ * and these are processed. A fused loss (fused_loss.c) is at the start of I and B in any case. */
 #include <string.h>
 
 #include "gen/model/backward.h"
@@ -49,9 +44,9 @@ static const struct pass_rule pass_rules[] = {
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* The walk's state: the gradient so far of each value, the private tensors (`x*`) of the op at
- * hand, and where ops go. */
-struct backward_walk {
+/* The state of the pass: the gradient so far of each value, the private tensors (`x*`) of the
+ * current op, and the lists for new ops. */
+struct backward_pass {
   struct pen_graph *graph;
   uint32_t *gradient; /* [value] */
   uint32_t private_value[PEN_OPERANDS_MAX];
@@ -59,21 +54,21 @@ struct backward_walk {
   const char *suffix; /* of the names of values: "" or " (B)" */
 };
 
-/* One word of a rule's operands, `name`, `name'`, `name*` or `+`: the forward op's operand of that
+/* A word of a rule's operands, `name`, `name'`, `name*` or `+`: the forward op's operand of that
  * name. */
 struct rule_operand {
   int8_t operand; /* of `+`: none */
   char mark;      /* 0, '\'', '*', '+' */
 };
 
-/* A rule taken apart, once for all: whose dims and reals of the forward op the backward op gets. */
+/* A parsed rule, with the dims and reals of the forward op that the backward op gets. */
 struct bound_rule {
   struct rule_operand word[PEN_OPERANDS_MAX];
-  size_t input_count, count; /* of words; 0: not taken apart yet */
+  size_t input_count, count; /* of words; 0: not parsed yet */
   int8_t dim[PEN_DIMS_MAX], real[PEN_REALS_MAX];
 };
 
-static void split(const struct gradient_rule *rule, struct bound_rule *bound) {
+static void parse_operands(const struct gradient_rule *rule, struct bound_rule *bound) {
   const struct pen_signature *from = pen_signature_of(rule->forward);
   for (const char *text = rule->operands; *text;) {
     size_t length = strcspn(text, " ");
@@ -115,88 +110,89 @@ static void bind_dims(const struct gradient_rule *rule, struct bound_rule *bound
     bound->real[i] = (int8_t)pen_signature_real(from, to->real[i]);
 }
 
-static const struct bound_rule *bind(const struct gradient_rule *rule) {
+static const struct bound_rule *bind_rule(const struct gradient_rule *rule) {
   static struct bound_rule bound_rules[COUNT(rules)];
   struct bound_rule *bound = &bound_rules[rule - rules];
   if (!bound->count) {
-    split(rule, bound);
+    parse_operands(rule, bound);
     bind_dims(rule, bound);
   }
   return bound;
 }
 
-/* Whether an output word of a rule is wanted by anybody. */
-static bool wanted(const struct backward_walk *walk, const struct pen_op *forward,
-                   const struct rule_operand *word) {
+/* Whether an output of a rule is needed. */
+static bool is_needed(const struct backward_pass *pass, const struct pen_op *forward,
+                      const struct rule_operand *word) {
   uint32_t value = forward->operand[word->operand];
-  return value != PEN_NONE && walk->graph->value[value].needs_gradient;
+  return value != PEN_NONE && pass->graph->value[value].needs_gradient;
 }
 
 /* An input of a backward op: a forward value, a gradient, a private tensor, or the sum so far. */
-static uint32_t input_of(const struct backward_walk *walk, const struct pen_op *forward,
+static uint32_t input_of(const struct backward_pass *pass, const struct pen_op *forward,
                          const struct rule_operand *word, const struct rule_operand *first_output) {
   if (word->mark == '+') {
     uint32_t target = forward->operand[first_output->operand];
-    return walk->graph->value[target].needs_gradient ? walk->gradient[target] : PEN_NONE;
+    return pass->graph->value[target].needs_gradient ? pass->gradient[target] : PEN_NONE;
   }
-  if (word->mark == '*') return walk->private_value[word->operand];
+  if (word->mark == '*') return pass->private_value[word->operand];
   uint32_t value = forward->operand[word->operand];
-  return word->mark == '\'' ? walk->gradient[value] : value;
+  return word->mark == '\'' ? pass->gradient[value] : value;
 }
 
 /* An output of a backward op: a new gradient value (which becomes the sum so far), a private
  * tensor, or an accumulator. */
-static uint32_t output_of(struct backward_walk *walk, const struct pen_op *forward,
+static uint32_t output_of(struct backward_pass *pass, const struct pen_op *forward,
                           const struct rule_operand *word, const struct pen_operand *operand,
                           const struct pen_op *backward) {
-  struct pen_graph *graph = walk->graph;
+  struct pen_graph *graph = pass->graph;
   uint32_t target = forward->operand[word->operand];
   if (operand->accumulates) return graph->value[target].gradient;
   const char *name =
-      pen_text("%s%s%s", graph->value[target].name, word->mark == '*' ? "*" : "'", walk->suffix);
+      pen_text("%s%s%s", graph->value[target].name, word->mark == '*' ? "*" : "'", pass->suffix);
   uint32_t made =
       pen_graph_value(graph, name, pen_operand_dtype(operand, backward->dtype), PEN_ROLE_ACTIVATION,
                       pen_operand_elements(operand, backward->dim));
   if (word->mark == '*')
-    walk->private_value[word->operand] = made;
+    pass->private_value[word->operand] = made;
   else
-    walk->gradient[target] = made;
+    pass->gradient[target] = made;
   return made;
 }
 
-static void apply(struct backward_walk *walk, const struct gradient_rule *rule,
-                  const struct pen_op *forward) {
-  const struct bound_rule *bound = bind(rule);
+static void apply_rule(struct backward_pass *pass, const struct gradient_rule *rule,
+                       const struct pen_op *forward) {
+  const struct bound_rule *bound = bind_rule(rule);
   size_t input_count = bound->input_count, count = bound->count;
   bool any = false;
-  for (size_t i = input_count; i < count; i++) any = any || wanted(walk, forward, &bound->word[i]);
+  for (size_t i = input_count; i < count; i++)
+    any = any || is_needed(pass, forward, &bound->word[i]);
   if (!any) return;
   const struct pen_signature *signature = pen_signature_of(rule->backward);
   struct pen_op op = {.kind = (uint16_t)rule->backward,
-                      .dtype = pen_signature_dtype(signature, walk->graph->dtype),
+                      .dtype = pen_signature_dtype(signature, pass->graph->dtype),
                       .workspace = PEN_NONE};
   for (size_t i = 0; i < PEN_OPERANDS_MAX; i++) op.operand[i] = PEN_NONE;
   for (int i = 0; i < signature->dim_count; i++) op.dim[i] = forward->dim[bound->dim[i]];
   for (int i = 0; i < signature->real_count; i++) op.real[i] = forward->real[bound->real[i]];
   for (size_t i = 0; i < input_count; i++)
-    op.operand[i] = input_of(walk, forward, &bound->word[i], &bound->word[input_count]);
+    op.operand[i] = input_of(pass, forward, &bound->word[i], &bound->word[input_count]);
   for (size_t i = input_count; i < count; i++)
-    op.operand[i] = output_of(walk, forward, &bound->word[i], &signature->operand[i], &op);
-  *pen_op_append(rule->weight_part ? walk->weight_list : walk->input_list, rule->backward) = op;
+    op.operand[i] = output_of(pass, forward, &bound->word[i], &signature->operand[i], &op);
+  *pen_op_append(rule->weight_part ? pass->weight_list : pass->input_list, rule->backward) = op;
 }
 
-/* Hands gradients through where the rule is the identity. */
-static void pass_through(struct backward_walk *walk, const struct pen_op *forward) {
+/* Passes gradients through unchanged, by the PEN_PASS rules. */
+static void pass_through(struct backward_pass *pass, const struct pen_op *forward) {
   const struct pen_signature *signature = pen_signature_of(forward->kind);
   for (size_t i = 0; i < COUNT(pass_rules); i++) {
     if (pass_rules[i].forward != forward->kind) continue;
     uint32_t input = forward->operand[pen_signature_operand(signature, pass_rules[i].input)];
     uint32_t output = forward->operand[pen_signature_operand(signature, pass_rules[i].output)];
-    if (input == PEN_NONE || !walk->graph->value[input].needs_gradient) continue;
-    if (walk->gradient[input] != PEN_NONE)
+    if (input == PEN_NONE || !pass->graph->value[input].needs_gradient) continue;
+    if (pass->gradient[input] != PEN_NONE)
       pen_stop(70, "derive: %s has two gradients and no op to add them",
-               walk->graph->value[input].name);
-    walk->gradient[input] = walk->gradient[output];
+               pass->graph->value[input].name);
+    pass->gradient[input] = pass->gradient[output];
   }
 }
 
@@ -207,36 +203,35 @@ static bool output_needs_gradient(const struct pen_graph *graph, const struct pe
   return false;
 }
 
-/* Walks the forward ops, or their copies, backwards, once, into the two lists (which may be the
- * same). */
-static void walk_back(struct pen_graph *graph, const struct pen_recomputed *forwards,
-                      struct pen_op_list *input_list, struct pen_op_list *weight_list,
-                      const char *suffix) {
-  struct backward_walk walk = {
+/* Appends the backward ops of the forward ops, or of their copies, to the two lists, which may be
+ * the same. */
+static void append_backward_ops(struct pen_graph *graph, const struct pen_recomputed *forwards,
+                                struct pen_op_list *input_list, struct pen_op_list *weight_list,
+                                const char *suffix) {
+  struct backward_pass pass = {
       .graph = graph, .input_list = input_list, .weight_list = weight_list, .suffix = suffix};
   size_t values =
-      graph
-          ->value_count; /* the forward's; the walk adds more, which have no gradients themselves */
-  walk.gradient = pen_new(values + 1, sizeof *walk.gradient);
-  for (size_t i = 0; i < values; i++) walk.gradient[i] = PEN_NONE;
-  for (uint32_t i = 0; i < values; i++) /* what a loss makes */
+      graph->value_count; /* of the forward; values that are added here have no gradients */
+  pass.gradient = pen_new(values + 1, sizeof *pass.gradient);
+  for (size_t i = 0; i < values; i++) pass.gradient[i] = PEN_NONE;
+  for (uint32_t i = 0; i < values; i++) /* a loss computes this gradient */
     if (graph->value[i].role == PEN_ROLE_ACTIVATION && graph->value[i].gradient != PEN_NONE)
-      walk.gradient[pen_recomputed_of(forwards, i)] =
+      pass.gradient[pen_recomputed_of(forwards, i)] =
           pen_recomputed_of(forwards, graph->value[i].gradient);
-  if (forwards->output != PEN_NONE) walk.gradient[forwards->output] = graph->output_gradient;
+  if (forwards->output != PEN_NONE) pass.gradient[forwards->output] = graph->output_gradient;
   for (size_t i = forwards->op.count; i-- > 0;) {
     const struct pen_op forward = forwards->op.op[i];
     if (!output_needs_gradient(graph, &forward)) continue;
-    pass_through(&walk, &forward);
+    pass_through(&pass, &forward);
     for (size_t part = 0; part < 2; part++)
       for (size_t r = 0; r < COUNT(rules); r++)
         if (rules[r].forward == forward.kind && rules[r].weight_part == (part == 1))
-          apply(&walk, &rules[r], &forward);
+          apply_rule(&pass, &rules[r], &forward);
   }
-  if (graph->input != PEN_NONE) graph->input_gradient = walk.gradient[graph->input];
+  if (graph->input != PEN_NONE) graph->input_gradient = pass.gradient[graph->input];
 }
 
-/* A value needs a gradient when a trainable weight, or the stage's input, goes into it. */
+/* A value needs a gradient if it depends on a trained weight or on the stage's input. */
 static void mark_needs(struct pen_graph *graph) {
   for (size_t i = 0; i < graph->value_count; i++) {
     struct pen_value *value = &graph->value[i];
@@ -254,7 +249,7 @@ static void mark_needs(struct pen_graph *graph) {
   }
 }
 
-/* Gives every op that wants one a workspace value, per program. */
+/* Adds a workspace value for every op that needs one, per program. */
 static void add_workspaces(struct pen_graph *graph, struct pen_op_list *list, const char *name) {
   for (size_t i = 0; i < list->count; i++) {
     struct pen_op *op = &list->op[i];
@@ -268,8 +263,8 @@ static void add_workspaces(struct pen_graph *graph, struct pen_op_list *list, co
 
 /* ---- the pass ---- */
 
-/* B's gradient of the stage's input takes the name that I gave it: the neighbours know one tensor.
- */
+/* B writes the gradient of the stage's input to the same value as I: the neighbours know one
+ * tensor. */
 static void unify_input_gradient(struct pen_graph *graph, uint32_t wanted) {
   uint32_t made = graph->input_gradient;
   graph->input_gradient = wanted;
@@ -279,8 +274,8 @@ static void unify_input_gradient(struct pen_graph *graph, uint32_t wanted) {
       if (list->op[i].operand[k] == made) list->op[i].operand[k] = wanted;
 }
 
-/* Whether the stage is a loss alone, whose F would make the gradient that I must hand on: then I
- * runs the loss again, so that the gradient's memory begins with the row that sends it. */
+/* Whether the stage is only a loss, whose F would compute the gradient of the stage's input. Then I
+ * runs the loss again, so that the gradient is live only from the action that sends it. */
 static bool is_loss_alone(const struct pen_graph *graph) {
   return graph->input != PEN_NONE && graph->value[graph->input].gradient != PEN_NONE;
 }
@@ -291,27 +286,29 @@ static void derive_backward(struct pen_graph *graph) {
     graph->output_gradient =
         pen_graph_value(graph, "output'", graph->value[graph->output].dtype, PEN_ROLE_ACTIVATION,
                         graph->value[graph->output].elements);
-  bool late = pen_loss_is_fused(graph),
-       again = graph->recomputes || (!late && is_loss_alone(graph));
+  bool fused_loss = pen_loss_is_fused(graph),
+       recomputes = graph->recomputes || (!fused_loss && is_loss_alone(graph));
   struct pen_recomputed plain = {.op = graph->forward, .output = graph->output};
-  struct pen_recomputed split = again ? pen_recompute_copy(graph, "(again)") : plain;
-  struct pen_recomputed fused = again  ? pen_recompute_copy(graph, "(again)(B)")
-                                : late ? pen_fused_loss_copy(graph, "(B)")
-                                       : plain;
+  struct pen_recomputed split_forward = recomputes ? pen_recompute_copy(graph, "(again)") : plain;
+  struct pen_recomputed whole_forward = recomputes   ? pen_recompute_copy(graph, "(again)(B)")
+                                        : fused_loss ? pen_fused_loss_copy(graph, "(B)")
+                                                     : plain;
   struct pen_op_list *i = &graph->program[PEN_PROGRAM_I], *w = &graph->program[PEN_PROGRAM_W],
                      *b = &graph->program[PEN_PROGRAM_B];
-  walk_back(graph, &split, i, w, "");
-  if (late) pen_fused_loss_insert(graph, &split, i);
-  if (again) graph->recompute_op_count[PEN_PROGRAM_I] = pen_recompute_prepend(graph, &split, i, w);
+  append_backward_ops(graph, &split_forward, i, w, "");
+  if (fused_loss) pen_fused_loss_insert(graph, &split_forward, i);
+  if (recomputes)
+    graph->recompute_op_count[PEN_PROGRAM_I] = pen_recompute_prepend(graph, &split_forward, i, w);
   uint32_t input_gradient = graph->input_gradient;
-  walk_back(graph, &fused, b, b, again ? "" : "(B)");
-  if (late) pen_fused_loss_insert(graph, &fused, b);
-  if (late) pen_fused_loss_merge(b);
-  if (again)
-    graph->recompute_op_count[PEN_PROGRAM_B] = pen_recompute_prepend(graph, &fused, b, NULL);
+  append_backward_ops(graph, &whole_forward, b, b, recomputes ? "" : "(B)");
+  if (fused_loss) pen_fused_loss_insert(graph, &whole_forward, b);
+  if (fused_loss) pen_fused_loss_merge(b);
+  if (recomputes)
+    graph->recompute_op_count[PEN_PROGRAM_B] =
+        pen_recompute_prepend(graph, &whole_forward, b, NULL);
   if (input_gradient != PEN_NONE) unify_input_gradient(graph, input_gradient);
-  if (late) graph->program[PEN_PROGRAM_F].count--;
-  if (again) pen_recompute_strip(graph);
+  if (fused_loss) graph->program[PEN_PROGRAM_F].count--;
+  if (recomputes) pen_recompute_strip(graph);
 }
 
 void pen_backward(struct pen_graph *graph) {

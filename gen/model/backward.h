@@ -1,4 +1,4 @@
-/* backward.h: the programs of a stage, from its forward ops. */
+/* backward.h: derives the programs of a stage from its forward ops. */
 #ifndef PEN_BACKWARD_H
 #define PEN_BACKWARD_H
 

@@ -1,9 +1,10 @@
 /* blocks.h: what a family declares: the named tensors of its model and its blocks, in order.
  *
- * A block is the smallest part of a model that a stage may begin with. It takes one value from the
- * block before and gives one to the block after. The first block takes none; the last gives none
- * and ends the model with a loss. Anything else that a block reads is a weight, a constant, or an
- * input of the step that the family declares. Stages send each other what passes between blocks.
+ * A block is the smallest part of a model that a stage may begin with. It reads one value of the
+ * previous block and returns one for the next block. The first block reads none; the last returns
+ * none and ends the model with a loss. Everything else that a block reads is a weight, a constant,
+ * or an input of the step that the family declares. Stages send each other the values between
+ * blocks.
  */
 #ifndef PEN_BLOCKS_H
 #define PEN_BLOCKS_H
@@ -15,34 +16,34 @@ struct pen_graph;    /* gen/model/graph.h */
 struct pen_topology; /* gen/topology/topology.h */
 
 enum {
-  PEN_REPLICATED = -1, /* a tensor that every microbatch gets whole */
-  PEN_OF_MODEL = 255,  /* in place of a dtype: model.dtype */
+  PEN_REPLICATED = -1, /* every microbatch gets the whole tensor */
+  PEN_OF_MODEL = 255,  /* as a dtype: model.dtype */
   PEN_BLOCK_READS_MAX = 4
 };
 
 /* Which stages get an input of the step. */
 enum pen_receivers { PEN_TO_FIRST, PEN_TO_LAST, PEN_TO_EVERY };
 
-/* A named tensor, by its shape over one step of one replica. */
+/* A named tensor, with its shape over one step of one replica. */
 struct pen_declared {
   const char *name;
-  const char *extents; /* parted by blanks: numbers, or names of the table in shapes.c: "batch
-                          sequence hidden" */
-  int split;     /* the extent, from 0, that the microbatches share out evenly; or PEN_REPLICATED */
-  uint8_t dtype; /* enum pen_dtype, as on the wire, or PEN_OF_MODEL */
-  /* of inputs alone: */
+  const char *extents; /* separated by spaces: numbers, or names of the table in tensor_shapes.c:
+                          "batch sequence hidden" */
+  int split; /* the extent, from 0, that is divided evenly among the microbatches; or PEN_REPLICATED
+              */
+  uint8_t dtype; /* enum pen_dtype, as in messages, or PEN_OF_MODEL */
+  /* only of inputs: */
   uint8_t receivers;                         /* enum pen_receivers */
-  uint32_t (*emit)(struct pen_graph *graph); /* the op that makes a microbatch's part of it, or at
-                                                start what all share */
-  bool (*wanted)(
-      const struct pen_topology *topology); /* whether the step brings it; null: always */
+  uint32_t (*emit)(struct pen_graph *graph); /* emits the op that computes a microbatch's part of
+                                                it, or once at start */
+  bool (*wanted)(const struct pen_topology *topology); /* whether the step has it; null: always */
 };
 
-/* A kind of block; a null name ends a list. */
+/* A kind of block; a null name ends the list. */
 struct pen_block_kind {
   const char *name;
-  /* Emits the forward ops; x is what the block takes. Returns what it gives; PEN_NONE when it ends
-   * the model. */
+  /* Emits the forward ops; x is the value that the block takes. Returns the value that it gives;
+   * PEN_NONE: it ends the model. */
   uint32_t (*emit)(struct pen_graph *graph, uint32_t layer, uint32_t x);
   const struct pen_declared *takes, *gives; /* null: nothing */
   const struct pen_declared
@@ -52,18 +53,18 @@ struct pen_block_kind {
 struct pen_family {
   const char *name; /* as in families.def */
   const struct pen_block_kind *before, *layer,
-      *after;                /* once at the start; of every layer; once at the end */
+      *after;                /* once at the start; in every layer; once at the end */
   const char *layers_prefix; /* a layer's name is this and its number: "model.layers." */
-  const struct pen_declared *const *input; /* what the step brings; ends with null */
+  const struct pen_declared *const *input; /* inputs of the step; ends with null */
   const char *embedding; /* the weight (vocab, hidden) that a tied head reads; null: none */
-  /* The checkpoint's config.json, as Hugging Face's transformers would want it. */
+  /* The checkpoint's config.json, as Hugging Face's transformers reads it. */
   char *(*config_json)(const struct pen_topology *topology);
 };
 
 /* One block of a model. */
 struct pen_model_block {
   const char *name; /* "model.layers.3.mlp" */
-  uint32_t layer;   /* whose part it is; PEN_NONE: before or after all layers */
+  uint32_t layer;   /* its layer; PEN_NONE: before or after all layers */
   bool begins_layer;
   const struct pen_block_kind *kind;
 };

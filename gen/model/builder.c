@@ -1,15 +1,15 @@
-/* builder.c: the calls of a family become forward ops and values with their shapes.
+/* builder.c: builds forward ops and values with their shapes from the calls of a family.
  *
  * A call appends one op to the stage's forward list and makes a value for each output. The op's
  * signature in kernels/ops.def (op_signature.c) says how many operands it has, which are optional,
- * the elements of each as a product of the op's dims, and its dtype. So shapes follow from the
- * settings; nothing is run or traced.
+ * the elements of each as a product of the op's dims, and its dtype. So the settings determine all
+ * shapes; nothing is run or traced.
  *
- *   weights  are f32 and come with their gradient, unless they are frozen or the graph is for
- *            forward only. An op that computes in bf16 reads a bf16 copy, made once for all readers
- *   inputs   of the step (tokens, targets, starts of documents) are declared by the family
- *            (tensor_shapes.c) and made once a stage, by the first reader
- *   names    have the layer as prefix, as in Hugging Face; tables and messages show them */
+ *   weights  are f32 and have a gradient, unless they are frozen or the graph is forward-only. An
+ * op that computes in bf16 reads a bf16 copy, made once for all readers inputs   of the step
+ * (tokens, targets, starts of documents) are declared by the family (tensor_shapes.c) and computed
+ * once per stage, for the first reader names    begin with the layer, as in Hugging Face; tables
+ * and messages show them */
 #include "gen/model/builder.h"
 
 #include <math.h>
@@ -30,8 +30,8 @@ static const char *local_name(struct pen_graph *graph, const char *name) {
   return pen_text("%s%s", graph->prefix, name);
 }
 
-/* What an op reads of a weight: its bf16 copy, made when it is first asked for, where the signature
- * wants the op's dtype. */
+/* The value that an op reads of a weight: its bf16 copy, added at the first use, if the signature
+ * has the op's dtype. */
 static uint32_t operand_as_read(struct pen_graph *graph, uint32_t value,
                                 const struct pen_operand *operand) {
   if (value == PEN_NONE || !operand->of_op || graph->value[value].role != PEN_ROLE_WEIGHT ||
@@ -47,11 +47,11 @@ static uint32_t operand_as_read(struct pen_graph *graph, uint32_t value,
       pen_graph_value(graph, name, graph->dtype, PEN_ROLE_WEIGHT, graph->weight[index].count);
   graph->value[copy].weight = index;
   graph->value[copy].gradient = graph->value[value].gradient;
-  graph->weight[index].bf16_offset = 0; /* it has one; where, layout says */
+  graph->weight[index].bf16_offset = 0; /* it has a copy; layout sets the offset */
   return copy;
 }
 
-/* Appends an op and makes a value for each of its outputs that is not optional, sized by its
+/* Appends an op and adds a value for each output that is not optional, with its size by the
  * signature and named after `name` (further outputs: "name.output"). `input` holds the operands
  * before the outputs. Returns the op. */
 static struct pen_op *append_with_outputs(struct pen_graph *graph, struct pen_op_list *list,
@@ -74,7 +74,7 @@ static struct pen_op *append_with_outputs(struct pen_graph *graph, struct pen_op
   return op;
 }
 
-/* What most ops are: appended to the forward list, result in the first output. */
+/* Appends an op to the forward list; returns its first output, as most ops do. */
 static uint32_t append_forward(struct pen_graph *graph, int kind, const char *name,
                                const uint32_t *input, const int64_t *dim, size_t dim_count) {
   struct pen_op *op = append_with_outputs(graph, &graph->forward, kind, local_name(graph, name),
@@ -94,7 +94,7 @@ bool pen_weight_is_frozen(const struct pen_topology *topology, const char *name)
   return false;
 }
 
-/* A weight's value and, if it learns, its gradient. */
+/* Adds a weight's value and, if it is trained, its gradient. */
 static uint32_t add_weight(struct pen_graph *graph, const struct pen_weight *shape,
                            const char *gradient_name) {
   graph->weight = pen_grow(graph->weight, &graph->weight_capacity, graph->weight_count + 1,
@@ -154,7 +154,7 @@ uint32_t pen_graph_data(struct pen_graph *graph, const struct pen_declared *decl
       pen_grow(graph->datum, &graph->datum_capacity, graph->datum_count + 1, sizeof *graph->datum);
   struct pen_datum *datum = &graph->datum[graph->datum_count++];
   *datum = (struct pen_datum){.declared = declared, .value = value, .kind = PEN_OP_COUNT};
-  if (graph->forward.count == ops) return value; /* made at start */
+  if (graph->forward.count == ops) return value; /* computed at start */
   const struct pen_op *op = &graph->forward.op[ops];
   datum->kind = op->kind;
   datum->flops = pen_signature_flops(pen_signature_of(op->kind), op->dim);
@@ -270,7 +270,7 @@ uint32_t pen_op_attention(struct pen_graph *graph, const char *name, uint32_t q,
       (int64_t[]){sequence_count(graph), graph->topology->sequence, heads, kv_heads, head_dim}, 5);
 }
 
-/* An op over all elements of its first input. */
+/* Appends an op over all elements of its first input. */
 static uint32_t append_elementwise(struct pen_graph *graph, int kind, const char *name,
                                    const uint32_t *input) {
   return append_forward(graph, kind, name, input,
@@ -299,8 +299,8 @@ uint32_t pen_op_add(struct pen_graph *graph, const char *name, uint32_t x, uint3
   return append_elementwise(graph, PEN_OP_ADD, name, (uint32_t[]){x, z});
 }
 
-/* Ends the model with a loss whose gradient leaves with it, as the last operand. Dims: rows, and
- * what follows. */
+/* Ends the model with a loss op that also computes the gradient, its last operand. Dims: rows, and
+ * others. */
 static struct pen_op *append_loss(struct pen_graph *graph, int kind, const uint32_t *input,
                                   const int64_t *dim, size_t dim_count) {
   struct pen_op *op = append_with_outputs(graph, &graph->forward, kind, "loss", input, dim,
@@ -315,7 +315,7 @@ static struct pen_op *append_loss(struct pen_graph *graph, int kind, const uint3
   return op;
 }
 
-/* The share of one target in the step's loss, which leaves TARGETS beside the targets. */
+/* The weight of one target in the step's loss, the second output of TARGETS. */
 static uint32_t share_of(const struct pen_graph *graph, uint32_t targets) {
   size_t i = 0;
   while (graph->forward.op[i].kind != PEN_OP_TARGETS || graph->forward.op[i].operand[0] != targets)

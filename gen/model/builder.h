@@ -1,4 +1,4 @@
-/* builder.h: the calls by which a family builds the forward ops of a stage (gen/families/).
+/* builder.h: the functions with which a family builds the forward ops of a stage (gen/families/).
  *
  * pen_op_X appends the op X and returns the value of its first output. `name` is the output's name
  * within its layer. Shapes are in brackets; `rows` is the tokens of a microbatch.
@@ -13,14 +13,15 @@
 
 struct pen_declared; /* gen/model/blocks.h */
 
-/* The value of an input that the family and the block at hand declare; its op is emitted when the
- * stage's first block asks. */
+/* The value of an input that the family and the current block declare; its op is emitted at the
+ * first call in the stage. */
 uint32_t pen_graph_data(struct pen_graph *graph, const struct pen_declared *declared);
-/* A weight of one or two dimensions (second 0: one). Two-dimensional weights decay. */
+/* A weight of one or two dimensions (columns 0: one). By default only those of two have weight
+ * decay. */
 uint32_t pen_graph_weight(struct pen_graph *graph, const char *name, int64_t rows, int64_t columns,
                           int initial, double deviation);
-/* The embedding's weight (rows, columns) once more, for the head, with a gradient of the head's own
- * (struct pen_tie). After all others. */
+/* The embedding's weight (rows, columns) for the head, with a separate gradient (struct pen_tie).
+ * Call it after all other weights. */
 uint32_t pen_graph_tied_weight(struct pen_graph *graph, const char *name, int64_t rows,
                                int64_t columns);
 
@@ -33,7 +34,7 @@ uint32_t pen_op_embedding(struct pen_graph *graph, const char *name, uint32_t to
 /* x (rows, in) times the weight (out, in) transposed, plus addend (rows, out) unless PEN_NONE. */
 uint32_t pen_op_linear(struct pen_graph *graph, const char *name, uint32_t x, uint32_t weight,
                        uint32_t addend);
-/* Every `width of the gain` elements of x are a row of their own. */
+/* A row of x has as many elements as the gain. */
 uint32_t pen_op_rmsnorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain);
 uint32_t pen_op_rope_table(struct pen_graph *graph,
                            int64_t head_dim); /* constant (positions, head_dim) */
@@ -51,7 +52,7 @@ uint32_t pen_op_affine(struct pen_graph *graph, const char *name, uint32_t x, ui
                        uint32_t bias, uint32_t addend);
 uint32_t pen_op_layernorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain,
                           uint32_t bias);
-/* The row of the table (positions, width) of each token's position added. */
+/* x plus, for each token, the row of its position in the table (positions, width). */
 uint32_t pen_op_position(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table,
                          uint32_t starts);
 void pen_op_split(struct pen_graph *graph, const char *name, uint32_t x,
@@ -61,10 +62,10 @@ uint32_t pen_op_swiglu(struct pen_graph *graph, const char *name, uint32_t gate,
 uint32_t pen_op_gelu(struct pen_graph *graph, const char *name, uint32_t x);
 uint32_t pen_op_scale(struct pen_graph *graph, const char *name, uint32_t x, double factor);
 uint32_t pen_op_add(struct pen_graph *graph, const char *name, uint32_t x, uint32_t z);
-/* Losses end the model: mean cross-entropy over the step's targets, or the sum of x. */
+/* The losses, which end the model: mean cross-entropy over the step's targets, or the sum of x. */
 void pen_op_cross_entropy(struct pen_graph *graph, uint32_t logits, uint32_t targets);
-/* x (rows, in) times the weight (out, in), and the cross-entropy of that, `chunk` rows of logits at
- * a time. */
+/* x (rows, in) times the weight (out, in), and its cross-entropy, computing `chunk` rows of logits
+ * at a time. */
 void pen_op_head_loss(struct pen_graph *graph, uint32_t x, uint32_t weight, uint32_t targets,
                       int64_t chunk);
 void pen_op_sum_loss(struct pen_graph *graph, uint32_t x);

@@ -1,11 +1,10 @@
-/* fused_loss.c: a loss that the backward makes.
+/* fused_loss.c: a loss that the backward computes.
  *
- * A loss whose gradient costs as much as itself, because what both come from is too large to keep
- * (the logits of HEAD_LOSS), has no place in F: there it would be made once for its value, and B
- * would make it again. So in training F ends before it, I and B begin with it, and it leaves the
- * microbatch's loss there; B makes the gradient of its weight from the same logits, as one op. The
- * order of all sums stays, and with it the bits. Evaluation has no backward, and its F ends in the
- * loss. */
+ * The loss HEAD_LOSS and its gradient both need the logits, which are too large to keep. If F
+ * computed the loss, B would have to compute the logits again. So in training F ends before the
+ * loss, and I and B begin with it and also store the microbatch's loss; in B one op computes the
+ * loss and the gradient of its weight from the same logits. The order of all sums is the same, and
+ * so are the bits. Evaluation has no backward, and its F ends with the loss. */
 #include "gen/model/fused_loss.h"
 
 #include <string.h>
@@ -40,19 +39,19 @@ static void insert_first(struct pen_op_list *list, const struct pen_op *op) {
 }
 
 struct pen_recomputed pen_fused_loss_copy(struct pen_graph *graph, const char *suffix) {
-  struct pen_recomputed again = {.output = graph->output, .copied = graph->value_count};
-  again.copy_of = pen_new(again.copied + 1, sizeof *again.copy_of);
-  for (uint32_t v = 0; v < again.copied; v++) again.copy_of[v] = v;
+  struct pen_recomputed copies = {.output = graph->output, .copied = graph->value_count};
+  copies.copy_of = pen_new(copies.copied + 1, sizeof *copies.copy_of);
+  for (uint32_t v = 0; v < copies.copied; v++) copies.copy_of[v] = v;
   for (size_t i = 0; i < graph->forward.count; i++)
-    *pen_op_append(&again.op, 0) = graph->forward.op[i];
-  struct pen_op *loss = &again.op.op[again.op.count - 1];
+    *pen_op_append(&copies.op, 0) = graph->forward.op[i];
+  struct pen_op *loss = &copies.op.op[copies.op.count - 1];
   uint32_t *gradient = &loss->operand[pen_signature_of(loss->kind)->operand_count - 1];
   struct pen_value like = graph->value[*gradient];
   uint32_t own = pen_graph_value(graph, pen_text("%s%s", like.name, suffix), like.dtype, like.role,
                                  like.elements);
-  again.copy_of[*gradient] = own;
+  copies.copy_of[*gradient] = own;
   *gradient = own;
-  return again;
+  return copies;
 }
 
 void pen_fused_loss_insert(const struct pen_graph *graph, struct pen_recomputed *forwards,
@@ -60,11 +59,11 @@ void pen_fused_loss_insert(const struct pen_graph *graph, struct pen_recomputed 
   struct pen_op op = forwards->op.op[--forwards->op.count];
   uint32_t loss = pen_signature_of(op.kind)->input_count;
   op.operand[loss] = graph->forward.op[graph->forward.count - 1]
-                         .operand[loss]; /* a copy counts, too: F has none */
+                         .operand[loss]; /* also for a copy: F has no loss */
   insert_first(program, &op);
 }
 
-/* The operand of that name of either op. */
+/* The operand of that name, of one of the two ops. */
 static uint32_t merged_operand(const struct pen_op *loss, const struct pen_op *weight,
                                const char *name) {
   int index = pen_signature_operand(pen_signature_of(loss->kind), name);

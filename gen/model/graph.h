@@ -1,8 +1,8 @@
 /* graph.h: a stage as ops and values.
  *
- * A value is a named tensor. Ops are struct pen_op of plan.h whose operands are indices into the
- * stage's values. Values are in single-assignment form; liveness.c decides which of them share
- * memory (`storage`).
+ * A value is a named tensor. Ops are struct pen_op (runtime/plan/plan.h) whose operands are indices
+ * of the stage's values. Values are in single-assignment form; liveness.c decides which of them
+ * share memory (`storage`).
  */
 #ifndef PEN_GRAPH_H
 #define PEN_GRAPH_H
@@ -14,24 +14,25 @@
 struct pen_declared; /* gen/model/blocks.h */
 
 enum pen_role {
-  PEN_ROLE_ACTIVATION, /* lives within one microbatch */
-  PEN_ROLE_WEIGHT,     /* or, of dtype bf16, the copy of one that products read */
+  PEN_ROLE_ACTIVATION, /* live within one microbatch */
+  PEN_ROLE_WEIGHT,     /* or, of dtype bf16, the copy that matrix products read */
   PEN_ROLE_GRADIENT,   /* a weight's gradient accumulator */
-  PEN_ROLE_CONSTANT,   /* made once at start; values of the same name on one rank are one tensor */
+  PEN_ROLE_CONSTANT,   /* computed once at start; values of the same name on one rank are one tensor
+                        */
   PEN_ROLE_LOSS,
 };
 
 struct pen_value {
   const char *name;
-  const char *prefix; /* of the part of the model that it was made in: "layers.3.", or "" */
-  uint32_t block; /* of the model's, that it was made in; the stage's past_last_block: by derive */
+  const char *prefix; /* of its layer: "layers.3.", or "" */
+  uint32_t block;     /* its block; the stage's past_last_block: added by backward.c */
   uint8_t dtype, role;
   uint64_t elements, bytes;
   uint32_t weight;   /* WEIGHT, GRADIENT: index into the stage's weights; else PEN_NONE */
-  uint32_t gradient; /* of a weight, or its copy: the accumulator (PEN_NONE: frozen); of a value:
-                        set by the loss, see pen_graph_loss */
+  uint32_t gradient; /* of a weight or its copy: the accumulator (PEN_NONE: frozen); of an
+                        activation: the gradient that the loss computes */
   bool needs_gradient;
-  /* settled by derive: */
+  /* set by liveness.c: */
   uint8_t base;     /* enum pen_base */
   uint32_t storage; /* the value whose memory this one uses; itself when it has its own */
 };
@@ -41,11 +42,10 @@ struct pen_op_list {
   size_t count, capacity;
 };
 
-/* The programs of a stage. B is I then W, op by op. EVAL is F with nothing kept. START fills
- * constants. */
+/* The programs of a stage. B is I and W, op by op. */
 enum pen_program_index { PEN_PROGRAM_F, PEN_PROGRAM_I, PEN_PROGRAM_W, PEN_PROGRAM_B, PEN_PROGRAMS };
 
-/* The program that a compute action runs; -1: the row is none. */
+/* The program that a compute action runs; -1: it is not a compute action. */
 static inline int pen_program_of(int action_kind) {
   switch (action_kind) {
     case PEN_F: return PEN_PROGRAM_F;
@@ -60,7 +60,7 @@ static inline int pen_program_of(int action_kind) {
 struct pen_datum {
   const struct pen_declared *declared;
   uint32_t value;
-  uint16_t kind; /* of the op that makes it, with its dims and what it costs; PEN_OP_COUNT: made at
+  uint16_t kind; /* of the op that computes it, with its dims and flops; PEN_OP_COUNT: computed at
                     start */
   int64_t dim[PEN_DIMS_MAX];
   double flops;
@@ -73,25 +73,24 @@ struct pen_graph {
   uint8_t dtype; /* enum pen_dtype: model.dtype */
   int64_t rows;  /* tokens in a microbatch */
   const struct pen_stages *stages;
-  uint32_t block;          /* the one whose ops are emitted, while they are */
+  uint32_t block;          /* the block whose ops are being emitted */
   const char *prefix;      /* put before the names of values: "layers.3." */
-  struct pen_datum *datum; /* inputs of the step that were asked for */
+  struct pen_datum *datum; /* inputs of the step that blocks read */
   size_t datum_count, datum_capacity;
   struct pen_value *value;
   size_t value_count, value_capacity;
-  bool recomputes;     /* memory.recompute: F keeps nothing for the backward */
-  bool input_is_given; /* nothing trains before the stage: its input needs no gradient
-                          (gen/partition/block_cost.c alone) */
+  bool recomputes;     /* memory.recompute: F saves nothing for the backward */
+  bool input_is_given; /* no weight before the stage is trained: its input needs no gradient (only
+                          in gen/partition/block_cost.c) */
   struct pen_op_list forward, start, program[PEN_PROGRAMS];
-  uint32_t recompute_op_count[PEN_PROGRAMS]; /* ops at the head of a program that run F again */
-  struct pen_weight *weight; /* names, shapes, start values; offsets come in layout */
+  uint32_t recompute_op_count[PEN_PROGRAMS]; /* ops at the start of a program that recompute F */
+  struct pen_weight *weight; /* names, shapes, initial values; layout sets the offsets */
   size_t weight_count, weight_capacity;
-  uint32_t tied; /* index of the last of them where it is the embedding's, used again by the head;
-                    else PEN_NONE */
+  uint32_t tied; /* the last weight, if it is the embedding's, for the head; else PEN_NONE */
   uint32_t input, output, output_gradient, input_gradient; /* values, or PEN_NONE */
 };
 
-/* Adds a value and returns its index. Fails (78) when the tensor is too large. */
+/* Adds a value and returns its index. Fails (78) if the tensor is too large. */
 uint32_t pen_graph_value(struct pen_graph *graph, const char *name, uint8_t dtype, uint8_t role,
                          uint64_t elements);
 /* Appends an op without operands; valid until the next op is appended to the list. */

@@ -2,16 +2,15 @@
  *
  * The first and the last program that use a value decide its segment: within one program SCRATCH;
  * from F to I SAVED_I; from F to W SAVED_W; from I to W KEPT_W. Values that cross the border of the
- * stage have segments of their own. An output that may alias an input ("@" in ops.def) takes its
- * memory when no later op reads that input. */
+ * stage have segments of their own. An output that may alias an input ("@" in ops.def) uses its
+ * memory if no later op reads that input. */
 #include "gen/model/liveness.h"
-
 #include "gen/base/arena.h"
 #include "gen/model/op_signature.h"
 #include "runtime/plan/plan.h"
 
-/* What runs on one microbatch, in order: F, I, W or F, B. Which of the two it is, the schedule
- * decides, so memory must suit both. */
+/* The programs that run on one microbatch, in order: F, I, W or F, B. The schedule decides
+   which, so the storage must be right for both. */
 struct history {
   uint32_t program[3];
   size_t count;
@@ -20,8 +19,8 @@ struct history {
 static const struct history split_history = {{PEN_PROGRAM_F, PEN_PROGRAM_I, PEN_PROGRAM_W}, 3};
 static const struct history fused_history = {{PEN_PROGRAM_F, PEN_PROGRAM_B}, 2};
 
-/* A value's uses within one history: the first and last place (index into history.program) and the
- * last use of all. */
+/* The uses of a value within one history: the first and last place (index of history.program) and
+ * the last use. */
 struct live_range {
   bool seen;
   uint32_t first, last;
@@ -57,7 +56,7 @@ static bool is_free_to_share(const struct pen_graph *graph, uint32_t value) {
          value != graph->input_gradient;
 }
 
-/* Lets the outputs of one program take the memory of inputs that die with the op. */
+/* Lets outputs of a program use the memory of inputs whose last use is that op. */
 static void share_storage(struct pen_graph *graph, const struct history *history,
                           const struct live_range *range, uint32_t place) {
   const struct pen_op_list *list = &graph->program[history->program[place]];
@@ -74,7 +73,7 @@ static void share_storage(struct pen_graph *graph, const struct history *history
   }
 }
 
-/* A storage lives as long as the values in it. */
+/* Extends the live range of a storage to those of the values in it. */
 static void merge_live_ranges(const struct pen_graph *graph, struct live_range *range) {
   for (size_t i = 0; i < graph->value_count; i++) {
     struct live_range *root = &range[graph->value[i].storage];
@@ -84,7 +83,7 @@ static void merge_live_ranges(const struct pen_graph *graph, struct live_range *
   }
 }
 
-/* The base of a storage that the split history knows; what only B knows is scratch. */
+/* The segment of a storage in the split history; a storage that only B uses is SCRATCH. */
 static uint8_t segment_of(const struct live_range *split) {
   if (!split->seen || split->first == split->last) return PEN_BASE_SCRATCH;
   if (split->first == 1) return PEN_BASE_KEPT_W;

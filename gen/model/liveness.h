@@ -4,7 +4,8 @@
 
 #include "gen/model/graph.h"
 
-/* Sets base and storage of all values, from the uses in the programs. After pen_backward. */
+/* Sets the segment and the storage of all values, by their uses in the programs. Call it after
+ * pen_backward(). */
 void pen_assign_storage(struct pen_graph *graph);
 
 #endif

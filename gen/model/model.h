@@ -2,8 +2,8 @@
  *
  * In: the topology and the blocks that each stage holds (stages.h). A family (gen/families/)
  * declares the blocks (blocks.h) and calls builder.h for their forward ops. Out: a struct pen_graph
- * for each stage (graph.h): the programs F, I, W and B, weights, and the segment and storage of
- * each value; nothing has an address yet. stage_io.h lists the tensors that cross the border of a
+ * for each stage (graph.h): the programs F, I, W and B, the weights, and the segment and storage of
+ * each value; layout assigns the offsets. stage_io.h lists the tensors that enter and leave a
  * stage.
  *
  * Order of the passes: builder, backward (with recompute and fused_loss), liveness.
@@ -16,11 +16,11 @@
 
 #include "gen/model/graph.h"
 
-/* The forward ops of one stage: those of its blocks, in order. Fails (78) when the ops of a family
- * contradict what it declares. */
+/* The forward ops of one stage: those of its blocks, in order. Fails (78) if the ops contradict
+ * what the family declares. */
 struct pen_graph *pen_stage_graph(const struct pen_topology *topology,
                                   const struct pen_stages *stages, uint32_t stage, bool training);
-/* Adds the programs (training: F, I, W, B; else F alone) and assigns segments and storage. */
+/* Adds the programs (training: F, I, W, B; else only F) and assigns segments and storage. */
 void pen_stage_programs(struct pen_graph *graph);
 /* The complete graphs of all stages: [stage]. */
 struct pen_graph **pen_graphs_of(const struct pen_topology *topology,

@@ -1,4 +1,4 @@
-/* op_signature.c: takes ops.def's signatures and size expressions apart. */
+/* op_signature.c: parses the signatures and the size expressions of ops.def. */
 #include "gen/model/op_signature.h"
 
 #include <ctype.h>
@@ -34,8 +34,8 @@ static bool take(const char **at, char wanted) {
   return true;
 }
 
-/* Reads a name (letters, digits, underscores; no digit first). False when there is none or it is
- * too long. */
+/* Reads a name (letters, digits, underscores; no digit first). False: there is none, or it is too
+ * long. */
 static bool take_name(const char **at, char name[PEN_SIGNATURE_NAME_BYTES]) {
   size_t length = 0;
   while (isalnum((unsigned char)(*at)[length]) || (*at)[length] == '_') length++;
@@ -124,7 +124,8 @@ static const char *parse_operand(struct pen_signature *signature, bool output, c
   struct pen_operand *operand = &signature->operand[signature->operand_count];
   *operand = (struct pen_operand){.output = output, .dtype = PEN_F32, .alias = -1};
   if (!take_name(at, operand->name)) return "an operand has no name";
-  if (pen_signature_operand(signature, operand->name) >= 0) return "an operand's name stands twice";
+  if (pen_signature_operand(signature, operand->name) >= 0)
+    return "two operands have the same name";
   operand->optional = take(at, '?');
   if ((wrong = parse_extents(signature, operand, at)) || (wrong = parse_dtype(operand, at)))
     return wrong;
@@ -138,7 +139,7 @@ static const char *parse_operand(struct pen_signature *signature, bool output, c
   if (operand->accumulates && (!output || operand->alias >= 0))
     return "'+' belongs to an output of its own";
   signature->operand_count++;
-  return **at == ' ' || **at == 0 ? 0 : "an operand is followed by what is no blank";
+  return **at == ' ' || **at == 0 ? 0 : "no space after an operand";
 }
 
 const char *pen_signature_parse(struct pen_signature *signature, const char *dims,
@@ -170,11 +171,11 @@ static _Noreturn void broken(const char *kind, const char *text, const char *why
 
 /* ---- formulas ---- */
 
-/* All factors of the formulas that were parsed. */
+/* The factors of all parsed formulas. */
 static struct pen_formula_factor factors[FACTORS_MAX];
 static size_t factors_used;
 
-/* One factor of a product: a number, `bf16`, `f32`, a dim, or the lesser of a dim and a number. */
+/* One factor of a product: a number, `bf16`, `f32`, a dim, or the minimum of a dim and a number. */
 static void parse_factor(struct pen_formula_factor *factor, const struct pen_signature *signature,
                          const char *text, const char **at) {
   char name[PEN_SIGNATURE_NAME_BYTES];
@@ -201,7 +202,7 @@ static void parse_factor(struct pen_formula_factor *factor, const struct pen_sig
   factor->number = number;
 }
 
-/* Text that is no such sum, or a name that is no dim, aborts: it stands in ops.def. */
+/* Aborts if the text is no such sum or names no dim: it is in ops.def. */
 static void parse_formula(struct pen_formula *formula, const struct pen_signature *signature,
                           const char *text) {
   const char *at = text;
@@ -232,7 +233,7 @@ static double value_of(const struct pen_formula *formula, int op_dtype, const in
       case PEN_FACTOR_BF16: product *= op_dtype == PEN_BF16; break;
       case PEN_FACTOR_F32: product *= op_dtype == PEN_F32; break;
     }
-    while (product == 0 && !factor->ends) factor++; /* of another dtype */
+    while (product == 0 && !factor->ends) factor++; /* for another dtype */
     if (!factor->ends) continue;
     sum += product;
     product = 1;
@@ -240,8 +241,8 @@ static double value_of(const struct pen_formula *formula, int op_dtype, const in
   return sum;
 }
 
-/* Signatures stand in the order of their first use: a plan uses a few of them, and what is not
- * touched costs nothing. */
+/* Signatures are stored in the order of their first use: a plan uses only some of them, and unused
+ * pages cost nothing. */
 static const struct pen_signature *parse_row(int op_kind) {
   static struct pen_signature parsed[PEN_OP_COUNT];
   static size_t count;
@@ -251,7 +252,7 @@ static const struct pen_signature *parse_row(int op_kind) {
   if (wrong) broken(rows[op_kind].kind, rows[op_kind].signature, wrong);
   signature->is_data = rows[op_kind].is_data;
   signature->meaning = rows[op_kind].meaning;
-  signature->kind = rows[op_kind].kind; /* which the formulas' errors name */
+  signature->kind = rows[op_kind].kind; /* for errors of the formulas */
   parse_formula(&signature->flops, signature, rows[op_kind].flops);
   parse_formula(&signature->workspace, signature, rows[op_kind].workspace);
   parse_formula(&signature->cuda_workspace, signature,
@@ -304,7 +305,7 @@ uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, co
   const struct pen_formula *rule =
       pen_device_copies_data_op(device) ? &signature->cuda_workspace : &signature->workspace;
   if (rule->factor_count == 1 && rule->factor[0].kind == PEN_FACTOR_NUMBER)
-    return (uint64_t)rule->factor[0].number; /* nearly all: 0 */
+    return (uint64_t)rule->factor[0].number; /* 0 for most ops */
   double bytes = value_of(rule, op_dtype, dim);
   return bytes >= 0x1p63 ? UINT64_MAX : (uint64_t)bytes;
 }

@@ -1,6 +1,5 @@
-/* op_signature.h: what a row of ops.def says, taken apart: operands by name, shape, dtype and leave
- * to share memory, and the values of size expressions such as `4*sequence*head_dim*2+131072` for
- * given dims. */
+/* op_signature.h: a parsed row of ops.def: the name, shape, dtype and alias of each operand, and
+ * the value of size expressions such as `4*sequence*head_dim*2+131072` for given dims. */
 #ifndef PEN_OP_SIGNATURE_H
 #define PEN_OP_SIGNATURE_H
 
@@ -14,12 +13,12 @@ enum { PEN_SIGNATURE_NAME_BYTES = 24, PEN_EXTENTS_MAX = 4 };
 /* One operand: `dx?[rows,in]:t@a` or `dw[out,in]+`. */
 struct pen_operand {
   char name[PEN_SIGNATURE_NAME_BYTES];
-  bool output;      /* stands after "->" */
+  bool output;      /* it is after "->" */
   bool optional;    /* "?": may be PEN_NONE */
-  bool accumulates; /* "+": read, added to, written back */
+  bool accumulates; /* "+": the op adds to it */
   bool of_op;       /* ":t": of the op's dtype */
-  uint8_t dtype;    /* enum pen_dtype of any other; f32 where the signature is silent */
-  int8_t alias;     /* "@": index of the input operand whose memory this output may take, or -1 */
+  uint8_t dtype;    /* enum pen_dtype otherwise; f32 if not given */
+  int8_t alias;     /* "@": index of the input whose memory this output may use, or -1 */
   uint8_t extent_count;
   struct {
     int8_t dim; /* index of the op's dim, or -1: a number */
@@ -27,8 +26,8 @@ struct pen_operand {
   } extent[PEN_EXTENTS_MAX];
 };
 
-/* A sum of products of the op's dims and numbers ("12*rows*width+64"); "rows<512" is the lesser of
- * both, "bf16" 1 for an op of that dtype, else 0, "f32" likewise. */
+/* A sum of products of the op's dims and numbers ("12*rows*width+64"); "rows<512" is the minimum;
+ * "bf16" is 1 for an op of that dtype, else 0, and so is "f32". */
 struct pen_formula {
   uint8_t factor_count;
   const struct pen_formula_factor {
@@ -53,30 +52,30 @@ struct pen_signature {
   char real[PEN_REALS_MAX][PEN_SIGNATURE_NAME_BYTES];
   struct pen_operand operand[PEN_OPERANDS_MAX];
   struct pen_formula flops, workspace, cuda_workspace;
-  const char *meaning; /* prose */
+  const char *meaning; /* a sentence */
 };
 
-/* The signature of an op, parsed at the first call; static storage. A row that does not parse is a
- * bug: it aborts with the row's name (tests/gen/verify.c parses all rows). `op_kind` below
- * PEN_OP_COUNT. */
+/* The signature of an op, parsed at the first call; static storage. Aborts with the row's name if
+ * the row does not parse (tests/gen/verify.c parses all rows). `op_kind` below PEN_OP_COUNT. */
 const struct pen_signature *pen_signature_of(int op_kind);
 
-/* Parses one row of text into `signature`. Returns null, or what is wrong, in static words. */
+/* Parses one row of text into `signature`. Returns null, or a static text that says what is wrong.
+ */
 const char *pen_signature_parse(struct pen_signature *signature, const char *dims,
                                 const char *reals, const char *text);
 
-/* Index of a name among operands, dims or reals; -1 when there is none. */
+/* Index of a name among operands, dims or reals; -1: none. */
 int pen_signature_operand(const struct pen_signature *signature, const char *name);
 int pen_signature_dim(const struct pen_signature *signature, const char *name);
 int pen_signature_real(const struct pen_signature *signature, const char *name);
 
-/* Elements and bytes of an operand for dims in the op's order; UINT64_MAX when a dim is not
- * positive or the product overflows. */
+/* Elements and bytes of an operand for dims in the op's order; UINT64_MAX if a dim is not positive
+ * or the product overflows. */
 uint64_t pen_operand_elements(const struct pen_operand *operand, const int64_t *dim);
 uint64_t pen_operand_bytes(const struct pen_operand *operand, int op_dtype, const int64_t *dim);
 
 /* The dtype of an operand in an op of that dtype; the dtype of an op in a model of that dtype: f32
- * where no operand is ":t". */
+ * if no operand is ":t". */
 uint8_t pen_operand_dtype(const struct pen_operand *operand, int op_dtype);
 uint8_t pen_signature_dtype(const struct pen_signature *signature, int model_dtype);
 

@@ -12,7 +12,7 @@
 
 #define FAIL PEN_FAIL_DECLARED
 
-/* What a block gives or takes, for messages. */
+/* The tensor that a block gives or takes, for messages. */
 static const char *side_text(const struct pen_topology *t, const struct pen_family *family,
                              const struct pen_declared *declared) {
   if (!declared) return "nothing";
@@ -31,15 +31,15 @@ static bool declared_alike(const struct pen_topology *t, const struct pen_family
          memcmp(x.whole, y.whole, sizeof x.whole) == 0;
 }
 
-/* The block before `block` gives what it takes; the first takes nothing and the last gives nothing.
- */
+/* Checks that each block takes what the previous one gives; the first takes nothing and the last
+ * gives nothing. */
 static void check_neighbours(const struct pen_topology *t, const struct pen_stages *p) {
   const struct pen_declared *given = NULL;
   for (uint32_t b = 0; b <= p->block_count; b++) {
     const struct pen_declared *taken = b < p->block_count ? p->block[b].kind->takes : NULL;
     if (!declared_alike(t, p->family, given, taken)) {
       const struct pen_declared *named = given ? given : taken;
-      FAIL(t, p->family, named, "is at odds: %s gives %s, but %s takes %s",
+      FAIL(t, p->family, named, "does not match: %s gives %s, but %s takes %s",
            b ? p->block[b - 1].name : "the start", side_text(t, p->family, given),
            b < p->block_count ? p->block[b].name : "the end", side_text(t, p->family, taken));
     }
@@ -47,7 +47,7 @@ static void check_neighbours(const struct pen_topology *t, const struct pen_stag
   }
 }
 
-/* A stage's block reads an input that must be the family's, and go to that stage. */
+/* Checks that the input which a block reads is one of the family and goes to its stage. */
 static void check_receiver(const struct pen_topology *t, const struct pen_stages *p, uint32_t stage,
                            uint32_t stage_count, uint32_t block,
                            const struct pen_declared *declared) {
@@ -58,10 +58,10 @@ static void check_receiver(const struct pen_topology *t, const struct pen_stages
   if (!listed)
     FAIL(t, p->family, declared, "is read by block %s, but is not among the family's inputs", name);
   if (declared->receivers == PEN_TO_FIRST && stage != 0)
-    FAIL(t, p->family, declared, "goes to the first stage alone, but block %s of stage %u reads it",
+    FAIL(t, p->family, declared, "goes only to the first stage, but block %s of stage %u reads it",
          name, stage);
   if (declared->receivers == PEN_TO_LAST && stage + 1 != stage_count)
-    FAIL(t, p->family, declared, "goes to the last stage alone, but block %s of stage %u reads it",
+    FAIL(t, p->family, declared, "goes only to the last stage, but block %s of stage %u reads it",
          name, stage);
 }
 
@@ -85,7 +85,7 @@ static void add_tensor(struct listing *l, const struct pen_declared *declared, c
                                 .shape = pen_shape_of(l->topology, l->stages->family, declared)};
 }
 
-/* Inputs of the step that a stage's blocks read, each once, in the family's order. */
+/* Adds the inputs of the step that a stage's blocks read, each once, in the family's order. */
 static void add_inputs(struct listing *l, uint32_t stage) {
   const struct pen_stages *p = l->stages;
   for (const struct pen_declared *const *input = p->family->input; *input; input++) {
@@ -132,7 +132,7 @@ void pen_stage_io_check_reader(const struct pen_graph *graph, const struct pen_d
   bool by_sequences =
       declared->split == 0 && shape.extent[0] == (uint64_t)graph->topology->batch_microbatch;
   if (declared->split != PEN_REPLICATED &&
-      !by_sequences) /* design.md section 9: a row of a microbatch is a window */
+      !by_sequences) /* docs/design.md section 9: a row of a microbatch is a sequence */
     FAIL(graph->topology, p->family, declared,
          "is declared as %s, but a microbatch gets its %lld sequences of the data",
          pen_shape_text(&shape), (long long)graph->topology->batch_microbatch);

@@ -15,18 +15,17 @@
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
 
-/* What passes between two blocks is rounded to the dtype that it has on the wire, whether or not a
- * stage ends there, so that bits do not depend on the cuts (docs/design.md section 9); its gradient
- * likewise. The wire carries the model's dtype, and every op stores what it makes rounded to that:
- * nothing to do, but for what a family declares of another dtype, which pen_shape_check_value
- * refuses. */
+/* The value between two blocks and its gradient are rounded to the dtype of messages, whether or
+ * not a stage ends there, so that the bits do not depend on the partition (docs/design.md section
+ * 9). Messages have the model's dtype, and every op rounds its outputs to it, so there is nothing
+ * to do; pen_shape_check_value() refuses another declared dtype. */
 static uint32_t round_to_wire(struct pen_graph *graph, const struct pen_declared *declared,
                               uint32_t value) {
   pen_shape_check_value(graph, declared, value, "gives");
   return value;
 }
 
-/* The ops of one block; returns what it gives. */
+/* Emits the ops of a block; returns the value that it gives. */
 static uint32_t emit_block(struct pen_graph *graph, uint32_t x) {
   const struct pen_model_block *block = &graph->stages->block[graph->block];
   graph->prefix = block->layer == PEN_NONE ? "" : pen_text("layers.%u.", block->layer);

@@ -7,7 +7,7 @@
 struct pen_family;      /* gen/families/families.h */
 struct pen_model_block; /* gen/families/families.h */
 
-/* The blocks [first, past) of the model that a stage holds, and the layers that begin in it. */
+/* The blocks [first, past) of a stage, and the layers that begin in it. */
 struct pen_span {
   uint32_t first_layer, past_last_layer;
   uint32_t first_block, past_last_block;

@@ -3,8 +3,8 @@
  * A family declares the shape of every tensor that enters the model or passes between blocks, over
  * one step of one replica ("batch sequence hidden"), and which extent the microbatches split
  * evenly; or that it is replicated: each microbatch gets all of it (as TensorChunkSpec says for
- * inputs in torch.distributed.pipelining). All shapes follow from the settings: nothing is traced,
- * no block is run. What blocks emit is checked against what the family declares. */
+ * inputs in torch.distributed.pipelining). The settings determine all shapes: nothing is traced or
+ * run. The values that blocks emit are checked against the declarations. */
 #include "gen/model/tensor_shapes.h"
 
 #include <ctype.h>
@@ -19,7 +19,7 @@
 
 #define FAIL PEN_FAIL_DECLARED
 
-/* The value of one word of a declaration; 0 when it has none. */
+/* The value of a word of a declaration; 0: unknown. */
 static uint64_t extent_of(const struct pen_topology *t, const char *word, size_t length) {
   const struct {
     const char *name;
@@ -50,7 +50,7 @@ struct pen_shape pen_shape_of(const struct pen_topology *t, const struct pen_fam
            declared->extents);
     shape.whole[index] = shape.extent[index] = extent_of(t, word, length);
     if (shape.whole[index] == 0)
-      FAIL(t, family, declared, "has an extent that is no number: \"%.*s\"", (int)length, word);
+      FAIL(t, family, declared, "has an extent that is not a number: \"%.*s\"", (int)length, word);
     word += length + (word[length] == ' ');
   }
   if (declared->split >= 0) {
@@ -61,7 +61,7 @@ struct pen_shape pen_shape_of(const struct pen_topology *t, const struct pen_fam
     uint64_t *extent = &shape.extent[declared->split];
     if (*extent % microbatches)
       FAIL(t, family, declared,
-           "is split by its extent %d, which is %llu, no multiple of the %llu microbatches",
+           "is split by its extent %d, which is %llu, not a multiple of the %llu microbatches",
            declared->split, (unsigned long long)*extent, (unsigned long long)microbatches);
     *extent /= microbatches;
   }

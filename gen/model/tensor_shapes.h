@@ -20,14 +20,14 @@ struct pen_shape {
   uint8_t dtype;
 };
 
-/* The shape of what a family declares. Fails (78), naming family and tensor, when the declaration
- * makes no sense or the extent to be split is no multiple of the microbatches. */
+/* The shape of a declared tensor. Fails (78), with family and tensor, if the declaration is not
+ * valid or the extent to be split is not a multiple of the microbatches. */
 struct pen_shape pen_shape_of(const struct pen_topology *topology, const struct pen_family *family,
                               const struct pen_declared *declared);
 /* "(2, 8, 32) of f32" */
 const char *pen_shape_text(const struct pen_shape *shape);
 
-/* Whether the step brings an input. */
+/* Whether the step has an input. */
 bool pen_declared_wanted(const struct pen_topology *topology, const struct pen_declared *declared);
 /* Fails (78) unless a value of the graph has the declared elements and dtype: "block BLOCK VERB
  * TENSOR ...". */
