@@ -160,8 +160,8 @@ done <<'END'
 bad.cfg:5: shapes.sequence = *: at most model.sequence = 64; one is 128|shapes = ({ sequence = 128; microbatches = 1; });
 bad.cfg:5: shapes.sequence = *: shapes of different sequences; two have 16|shapes = ({ sequence = 16; microbatches = 1; }, { sequence = 16; microbatches = 2; });
 bad.cfg:5: shapes.microbatches = *: pipeline.microbatches = 2 for sequences of model.sequence = 64; it is 3|shapes = ({ sequence = 64; microbatches = 3; });
-bad.cfg:5: shapes = *: shape 2: { sequence = NUMBER; microbatches = NUMBER; } is wanted|shapes = ({ sequence = 16; microbatches = 3; }, { sequence = 16; });
-bad.cfg:5: shapes = *: shape 1: { sequence = NUMBER; microbatches = NUMBER; } is wanted|shapes = (16, 32);
+bad.cfg:5: shapes = *: shape 2 must be { sequence = NUMBER; microbatches = NUMBER; }|shapes = ({ sequence = 16; microbatches = 3; }, { sequence = 16; });
+bad.cfg:5: shapes = *: shape 1 must be { sequence = NUMBER; microbatches = NUMBER; }|shapes = (16, 32);
 bad.cfg:5: shapes.microbatches = *: a list of whole numbers from 1 to 65536|shapes = ({ sequence = 16; microbatches = 0; });
 bad.cfg:5: shapes.sequence = *: none, with schedule search|shapes = ({ sequence = 16; microbatches = 4; });|-s pipeline.schedule=search
 bad.cfg:5: shapes.sequence = *: none, with family mlp|shapes = ({ sequence = 16; microbatches = 4; });|-s model.family=mlp
