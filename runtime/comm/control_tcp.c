@@ -19,7 +19,8 @@
 #include "runtime/comm/control_sync.h"
 #include "runtime/comm/failure_text.h"
 
-enum { POLL_US = 200, RETRY_US = 50000, GOODBYE_S = 5 };
+/* Changes that no rank waits for, such as which action a rank runs, are sent every POLL_US. */
+enum { POLL_US = 10000, RETRY_US = 50000, GOODBYE_S = 5 };
 
 /* The command on another host. */
 struct peer_command {
@@ -35,7 +36,7 @@ struct pen_control_tcp {
   struct peer_command *peers; /* on the first host: all others; elsewhere: the first */
   uint32_t peer_count;
   struct pen_control_sync *sync;
-  struct pollfd *polled; /* [peer_count] */
+  struct pollfd *polled; /* [peer_count + 1]: the last is the eventfd of the shared memory */
   void *buffer;          /* of a message's bytes */
   pthread_t thread;
   atomic_int ending;
@@ -125,7 +126,11 @@ static uint32_t receive_all(struct pen_control_tcp *tcp, int timeout_us) {
     left += !tcp->peers[p].finished;
   }
   const struct timespec wait = {.tv_nsec = 1000L * timeout_us};
-  ppoll(polled, tcp->peer_count, &wait, NULL);
+  polled[tcp->peer_count] = (struct pollfd){.fd = tcp->shared->changed, .events = POLLIN};
+  ppoll(polled, tcp->peer_count + 1u, &wait, NULL);
+  uint64_t changes;
+  while (read(tcp->shared->changed, &changes, sizeof changes) > 0) {
+  }
   for (uint32_t p = 0; p < tcp->peer_count; p++) {
     if (polled[p].fd >= 0 && polled[p].revents != 0) {
       receive_message(tcp, p);
@@ -266,7 +271,7 @@ struct pen_control_tcp *pen_control_tcp_open(const struct pen_plan *plan,
     buffer_bytes = bytes > buffer_bytes ? bytes : buffer_bytes;
   }
   tcp->peers = calloc(shared->process_count, sizeof *tcp->peers);
-  tcp->polled = calloc(shared->process_count, sizeof *tcp->polled);
+  tcp->polled = calloc(shared->process_count + 1u, sizeof *tcp->polled);
   tcp->buffer = malloc(buffer_bytes);
   pen_check(tcp->peers != NULL && tcp->polled != NULL && tcp->buffer != NULL,
             "no memory for the connection to other hosts");
@@ -288,6 +293,7 @@ void pen_control_tcp_start(struct pen_control_tcp *tcp) {
 void pen_control_tcp_close(struct pen_control_tcp *tcp) {
   if (tcp != NULL) {
     atomic_store(&tcp->ending, 1);
+    pen_shared_notify(tcp->shared);
     pthread_join(tcp->thread, NULL);
     pen_control_tcp_leave(tcp);
     pen_control_sync_close(tcp->sync);

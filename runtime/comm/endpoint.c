@@ -65,6 +65,7 @@ void pen_endpoint_publish(struct pen_endpoint *endpoint, uint64_t step) {
   pen_assert(atomic_load_explicit(&endpoint->self->published.count, memory_order_relaxed) ==
              (uint32_t)step);
   pen_futex_counter_increment(&endpoint->self->published);
+  pen_shared_notify(endpoint->shared);
 }
 
 bool pen_endpoint_gather(struct pen_endpoint *endpoint, uint64_t step) {
@@ -86,6 +87,7 @@ bool pen_endpoint_has_gathered(struct pen_endpoint *endpoint, uint64_t step) {
 
 void pen_endpoint_log_read(struct pen_endpoint *endpoint) {
   pen_futex_counter_increment(&endpoint->shared->control->logged);
+  pen_shared_notify(endpoint->shared);
 }
 
 bool pen_endpoint_wait_log(struct pen_endpoint *endpoint, uint64_t step) {
@@ -102,6 +104,7 @@ bool pen_endpoint_begin_step(struct pen_endpoint *endpoint, uint64_t step) {
     return pen_endpoint_wait(endpoint, begun, (uint32_t)(step + 1), 0);
   }
   pen_futex_counter_increment(begun);
+  pen_shared_notify(endpoint->shared);
   return true;
 }
 
@@ -110,6 +113,7 @@ bool pen_endpoint_begin_step(struct pen_endpoint *endpoint, uint64_t step) {
 bool pen_endpoint_barrier(struct pen_endpoint *endpoint) {
   struct pen_rank_state *ranks = endpoint->shared->ranks;
   pen_futex_counter_increment(&endpoint->self->arrived);
+  pen_shared_notify(endpoint->shared);
   const uint32_t needed =
       atomic_load_explicit(&endpoint->self->arrived.count, memory_order_relaxed);
   bool going = true;

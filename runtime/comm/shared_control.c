@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -92,8 +93,10 @@ void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan) {
       .checksums = memory + checksums_at,
       .receive_region_offset = receive_region_offset,
       .process_count = process_count,
+      .changed = plan->host_count > 1 ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1,
       .local = {0, process_count},
   };
+  pen_check(plan->host_count < 2 || shared->changed >= 0, "cannot make an eventfd");
   atomic_store(&shared->control->last_step, UINT64_MAX);
   atomic_store(&shared->control->last_evaluation_step, UINT64_MAX);
 }
@@ -111,7 +114,18 @@ struct pen_shared pen_shared_of(const struct pen_shared *shared, const struct pe
 void pen_shared_close(struct pen_shared *shared) {
   munmap(shared->memory, shared->bytes);
   close(shared->descriptor);
+  if (shared->changed >= 0) {
+    close(shared->changed);
+  }
   free(shared->receive_region_offset);
+}
+
+void pen_shared_notify(const struct pen_shared *shared) {
+  if (shared->changed >= 0) {
+    const uint64_t one = 1;
+    const ssize_t written = write(shared->changed, &one, sizeof one);
+    (void)written; /* it fails only where the thread has not read 2^64 - 2 changes */
+  }
 }
 
 bool pen_shared_abort(const struct pen_shared *shared, uint32_t status) {
@@ -129,5 +143,6 @@ bool pen_shared_abort(const struct pen_shared *shared, uint32_t status) {
   pen_futex_counter_wake(&shared->control->logged);
   pen_futex_counter_wake(&shared->control->decided);
   pen_futex_counter_wake(&shared->control->begun);
+  pen_shared_notify(shared);
   return first;
 }

@@ -124,6 +124,8 @@ struct pen_shared {
   uint8_t *checksums;            /* [weight_count][3][PEN_CHECKSUM_BYTES], for checkpoints */
   size_t *receive_region_offset; /* [process_count], into memory; page aligned */
   uint32_t process_count;
+  int changed;                  /* with several hosts: an eventfd, which wakes the thread of
+                                   control_tcp.h; else -1 */
   struct pen_local_ranks local; /* whose processes map this memory: of one command */
 };
 
@@ -167,6 +169,10 @@ void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan);
 struct pen_shared pen_shared_of(const struct pen_shared *shared, const struct pen_plan *plan,
                                 const struct pen_profile *profile);
 void pen_shared_close(struct pen_shared *shared);
+
+/* After a change that ranks on other hosts may wait for: the thread that copies the words to them
+ * need not wait for its next poll. */
+void pen_shared_notify(const struct pen_shared *shared);
 
 /* Sets the exit status with which all ranks leave; the first caller's is kept, and the others get
  * false. Wakes every rank. Any process may call it. */

@@ -78,6 +78,7 @@ static bool decide_last_step(struct pen_rank *rank, uint64_t step) {
   }
   if (rank->endpoint.global == 0) {
     pen_futex_counter_increment(&control->decided);
+    pen_shared_notify(&rank->run->shared);
   }
   return rank->endpoint.rank != 0 || pen_endpoint_begin_step(&rank->endpoint, rank->run_step);
 }
