@@ -59,11 +59,11 @@ static const struct pen_order *compose(const struct pen_topology *topology,
 }
 
 /* `given`: the actions of --actions; null: the order is lowered. */
-static struct pen_lowered *lower(const struct pen_action_lists *given,
-                                 const struct pen_order *order,
-                                 const struct pen_partition *partition,
-                                 const struct pen_training *training,
-                                 const struct pen_timing *timing, int kind) {
+static struct pen_lowered *lower_profile(const struct pen_action_lists *given,
+                                         const struct pen_order *order,
+                                         const struct pen_partition *partition,
+                                         const struct pen_training *training,
+                                         const struct pen_timing *timing, int kind) {
   pen_pass("lower");
   if (given) return pen_lower_given(given->action, given->count, partition, training, kind);
   return kind == PEN_EVAL ? pen_lower_forward(order, partition, training)
@@ -133,8 +133,8 @@ static void add_buckets(struct pen_bucket *bucket, const struct pen_topology *to
     const struct pen_order *order = compose(t, p);
     pen_pass("simulate");
     const struct pen_timing *timing = pen_cost_model_time(&cost, order, p, training, kind, false);
-    bucket[1 + i] = (struct pen_bucket){t,   p,    training,
-                                        own, eval, lower(NULL, order, p, training, timing, kind)};
+    bucket[1 + i] = (struct pen_bucket){
+        t, p, training, own, eval, lower_profile(NULL, order, p, training, timing, kind)};
   }
 }
 
@@ -157,8 +157,8 @@ static const struct pen_plan *add_digest(const struct pen_plan *plan, const char
 }
 
 /* Ends the generator if the plan fails verification. */
-static void verify(const struct pen_plan *plan, const struct pen_topology *topology,
-                   const struct pen_generator_options *options) {
+static void check_plan(const struct pen_plan *plan, const struct pen_topology *topology,
+                       const struct pen_generator_options *options) {
   struct pen_problem problem;
   if (pen_verify(plan, &problem)) return;
   const struct pen_action *actions =
@@ -249,7 +249,7 @@ void pen_pipeline(const struct pen_generator_options *options) {
       pen_cost_model_time(&cost, order, partition, training, kind, options->actions != NULL);
 
   struct pen_lowered *lowered =
-      lower(options->actions ? &given : NULL, order, partition, training, timing, kind);
+      lower_profile(options->actions ? &given : NULL, order, partition, training, timing, kind);
   bucket[0] = (struct pen_bucket){topology, partition, training, own, eval, lowered};
   const struct pen_profile_inputs profiles = pen_profiles_of(bucket, bucket_count);
 
@@ -263,7 +263,7 @@ void pen_pipeline(const struct pen_generator_options *options) {
   plan = add_digest(plan, options->name);
 
   pen_pass("verify");
-  verify(plan, topology, options);
+  check_plan(plan, topology, options);
 
   const struct pen_result result = {.topology = topology,
                                     .partition = partition,

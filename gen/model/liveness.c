@@ -9,8 +9,8 @@
 #include "gen/model/op_signature.h"
 #include "runtime/plan/plan.h"
 
-/* The programs that run on one microbatch, in order: F, I, W or F, B. The schedule decides
-   which, so the storage must be right for both. */
+/* The programs that run on one microbatch, in order: F, I, W or F, B. The schedule decides which,
+ * so the storage must be right for both. */
 struct history {
   uint32_t program[3];
   size_t count;

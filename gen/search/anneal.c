@@ -1,14 +1,15 @@
-/* anneal.c: local search by annealing.
+/* anneal.c: local search by simulated annealing.
  *
- * A move takes one action of one rank and puts it elsewhere in the rank's list: one place on, a
- * few, or anywhere within its reach; or, where a whole backward may pay, it joins an I and its W
- * into a B, or parts them. A position's energy is its greatest span (or end) and a hundredth of the
- * ranks' mean, so that work on ranks which do not decide yet counts a little; where ties are
- * broken, of the other objective, and the first is a limit. A move that raises the energy is kept
- * with the probability exp(-rise/temperature); drawn before the move is timed, that is a threshold,
- * at which the timing gives up. The temperature falls with the square of the work that is left, so
- * most of it is spent where few rises pass. Source: Kirkpatrick, Gelatt, Vecchi 1983, Optimization
- * by simulated annealing; thresholds drawn first are our own. */
+ * A move changes the place of one action in its rank's list: by one place, by a few, or to any
+ * place that its dependencies on the same rank allow; or, for stages where B can be better than I
+ * and W, it merges an I and its W into a B or splits a B. The energy of an order is the greatest
+ * span (or end) of the ranks plus a hundredth of their mean, so that improvements on ranks that are
+ * not the slowest count a little. When ties are broken, it is that of the other objective, with the
+ * first as a limit. A move that increases the energy is accepted with probability
+ * exp(-increase/temperature). The random number is drawn before the move is timed, which makes it a
+ * threshold at which timing stops early. The temperature is proportional to the square of the
+ * remaining work, so most of the work is done at low temperatures. Source: Kirkpatrick, Gelatt,
+ * Vecchi 1983, Optimization by simulated annealing; drawing the threshold first is our own. */
 #include <math.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@
 #include "runtime/plan/plan.h"
 
 #define MEAN_SHARE 0.01
-enum { NEAR_MAXIMUM = 8, SPLITS = 4 /* one backward drawn in that many joins or parts */ };
+enum { NEAR_MAXIMUM = 8, SPLITS = 4 /* one of so many moves of a backward merges or splits */ };
 
 static double uniform(uint64_t *seed) { return (double)(pen_search_draw(seed) >> 11) * 0x1p-53; }
 
@@ -24,16 +25,16 @@ static uint32_t below(uint64_t *seed, uint32_t count) {
   return (uint32_t)((pen_search_draw(seed) >> 32) * count >> 32);
 }
 
-/* What is minimised. */
-static double goal(const struct pen_search_anneal *anneal, struct pen_search_value value) {
+/* The value that is minimised. */
+static double objective_of(const struct pen_search_anneal *anneal, struct pen_search_value value) {
   return anneal->breaks_ties ? value.other : value.greatest;
 }
 
-static double energy(const struct pen_search_anneal *anneal, struct pen_search_value value) {
-  return goal(anneal, value) + MEAN_SHARE * value.mean;
+static double energy_of(const struct pen_search_anneal *anneal, struct pen_search_value value) {
+  return objective_of(anneal, value) + MEAN_SHARE * value.mean;
 }
 
-/* Where to: one place, up to NEAR_MAXIMUM places, or anywhere, one move in four, two, one. */
+/* Draws the new place: at a distance of one, of up to NEAR_MAXIMUM, or any. */
 static uint32_t draw_place(uint64_t *seed, uint32_t from, uint32_t lowest, uint32_t highest) {
   uint32_t way = below(seed, 4);
   if (way == 3) return lowest + below(seed, highest - lowest + 1);
@@ -42,8 +43,8 @@ static uint32_t draw_place(uint64_t *seed, uint32_t from, uint32_t lowest, uint3
   return from - lowest < far ? lowest : from - far;
 }
 
-/* Joins the I and W of a backward, or parts them: the W goes right after its I, or anywhere. False:
- * it may not be. */
+/* Draws a move that merges the I and W of a backward or splits it: then W goes directly after its
+ * I, or to any place. False: not allowed. */
 static bool draw_split(const struct pen_search_timeline *timeline, uint64_t *seed, uint32_t weight,
                        struct pen_search_move *move) {
   uint32_t lowest, highest;
@@ -56,7 +57,7 @@ static bool draw_split(const struct pen_search_timeline *timeline, uint64_t *see
   return true;
 }
 
-/* False: what was drawn leads nowhere. */
+/* Draws a move. False: it is not allowed or changes nothing. */
 static bool draw_move(const struct pen_search_timeline *timeline, uint64_t *seed,
                       struct pen_search_move *move) {
   const struct pen_search_problem *search = timeline->search;
@@ -74,7 +75,7 @@ static bool draw_move(const struct pen_search_timeline *timeline, uint64_t *seed
   return move->to != move->from;
 }
 
-/* Least mean that any position can have: its ranks' work. */
+/* The least possible mean of an order: the work of its ranks. */
 static double least_mean(const struct pen_search_problem *search) {
   double sum = 0;
   for (uint32_t rank = 0; rank < search->rank_count; rank++) sum += search->work[rank];
@@ -95,24 +96,24 @@ struct pen_search_value pen_search_improve(struct pen_search_timeline *timeline,
   double mean = least_mean(search);
   save(timeline, best);
   while (timeline->work - start + idle < anneal->work &&
-         goal(anneal, least) > anneal->good_enough) {
+         objective_of(anneal, least) > anneal->good_enough) {
     double left = 1 - (double)(timeline->work - start + idle) / (double)anneal->work;
     double temperature = anneal->temperature * left * left;
     struct pen_search_move move;
-    idle += 4; /* moves that time nothing are not for nothing */
+    idle += 4; /* so that moves without timing also use up the work */
     if (!draw_move(timeline, &seed, &move)) continue;
-    double threshold = energy(anneal, now) - temperature * log(uniform(&seed) + 1e-300);
+    double threshold = energy_of(anneal, now) - temperature * log(uniform(&seed) + 1e-300);
     struct pen_search_value next;
     double most = anneal->breaks_ties ? anneal->most : threshold - MEAN_SHARE * mean;
     if (!pen_search_try(timeline, &move, most, &next)) continue;
-    if (energy(anneal, next) > threshold) {
-      pen_search_take_back(timeline, &move);
+    if (energy_of(anneal, next) > threshold) {
+      pen_search_undo(timeline, &move);
       continue;
     }
     pen_search_keep(timeline);
     now = next;
-    if (goal(anneal, now) < goal(anneal, least) ||
-        (goal(anneal, now) == goal(anneal, least) && now.mean < least.mean)) {
+    if (objective_of(anneal, now) < objective_of(anneal, least) ||
+        (objective_of(anneal, now) == objective_of(anneal, least) && now.mean < least.mean)) {
       least = now;
       save(timeline, best);
     }

@@ -2,8 +2,8 @@
  * the buffers of each stage.
  *
  * The temporaries of a program count while it runs. Weights that replicas shard
- * (data_parallel.shard) are unsharded while they are used: all step, or while an action of their
- * stage runs (data_parallel.reshard). */
+ * (data_parallel.shard) are unsharded while they are used: in the whole step, or while an action of
+ * their stage runs (data_parallel.reshard). */
 #include "gen/search/budget_bytes.h"
 
 #include <math.h>
@@ -20,8 +20,8 @@ static double boundary_bytes(const struct pen_graph *graph, uint32_t value) {
   return value == PEN_NONE ? 0 : (double)pen_aligned(graph->value[value].bytes);
 }
 
-/* Holds of a stage in bytes: of its programs, with the messages that it receives and those
- * that it sends at once. Returns the bytes of its weights that UNSHARD gathers. */
+/* Sets what the programs of a stage hold in bytes, with the messages that it receives and those
+ * that it sends. Returns the bytes of its weights that UNSHARD gathers. */
 static double hold_bytes(const struct pen_partition *partition, const struct pen_graph *graph,
                          struct pen_hold hold[PEN_PROGRAMS]) {
   struct pen_stage_buffers blocks =

@@ -8,10 +8,11 @@
 #include "gen/timing/memory_budget.h"
 #include "gen/topology/topology.h"
 
-/* What the topology allows: pipeline.live_limit with costs.live_backward and costs.live_weight,
- * else memory.limit_mib in bytes, less the weights, gradients, moments and snapshots of a rank, and
- * less `slack` ([rank]; null: none); else no limit. `graph` is the training one. What a stage holds
- * in bytes is an estimate from its programs; the layout confirms it or not. */
+/* The memory budget that the topology sets: pipeline.live_limit with costs.live_backward and
+ * costs.live_weight; or memory.limit_mib in bytes, minus the weights, gradients, moments and
+ * snapshots of a rank and minus `slack` ([rank]; null: none); or no limit. `graph`: those of
+ * training. The bytes that a stage holds are estimated from its programs; the layout gives the
+ * exact number. */
 struct pen_budget *pen_budget_of(const struct pen_topology *topology,
                                  const struct pen_partition *partition,
                                  const struct pen_training *training,

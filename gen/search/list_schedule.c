@@ -1,16 +1,16 @@
-/* list_schedule.c: list scheduling: a whole order from a few parameters.
+/* list_schedule.c: list scheduling: builds a complete order from a few parameters.
  *
- * Time goes forward; of all ranks the one whose next action can start first takes it, so what
- * another rank has begun, and when it will arrive, is known. A rank that is free takes the first I
- * or F to come; while it would wait longer than its patience allows, or while the limit forbids an
- * F, it runs the W that it has. An F is allowed while the rank's forwards in flight are less than
- * the rule's number, and while what remains of the limit is enough for the same microbatch to go
- * on, there and on the rank's later stages. A backward is split; where B needs less room than I and
- * W it is whole if the rule says so, or if there is no room for I and W. With one forward in flight
- * a rank holds one microbatch and what waits for W, so any limit that holds one microbatch leaves a
- * way. Source: the heuristic of Qi et al. 2023, arXiv 2401.10241, section 3.1 (fill the limit
- * before the first I; then an I, an F, and W where there is room), with the warm-up of each rank
- * and the use of W as numbers to be searched. */
+ * Time goes forward: the rank whose next action can start first runs it, so the arrival times of
+ * messages from other ranks are known. A free rank runs the I or F that can start first; if it
+ * would wait longer than its patience, or if the limit forbids an F, it runs an outstanding W. An F
+ * is allowed while the forwards in flight on the rank are fewer than the rule's number, and while
+ * the rest of the limit is enough for the later actions of the same microbatch on the rank. A
+ * backward is split; for stages where B needs less memory than I and W it is whole if the rule says
+ * so, or if there is no memory for I and W. With one forward in flight a rank holds one microbatch
+ * and the outstanding W, so the build succeeds under any limit that holds one microbatch. Source:
+ * the heuristic of Qi et al. 2023, arXiv 2401.10241, section 3.1 (use up the limit before the first
+ * I; then an I, an F, and W as memory allows), with the warm-up of each rank and the use of W as
+ * parameters of the search. */
 #include "gen/search/list_schedule.h"
 #include "gen/base/arena.h"
 #include "runtime/plan/plan.h"
@@ -18,7 +18,7 @@
 #include <math.h>
 #include <string.h>
 
-/* What a rank could do next; start is INFINITY for nothing. */
+/* The action that a rank can run next; start is INFINITY: none. */
 struct next_action {
   double start;
   int kind;
@@ -29,14 +29,13 @@ struct pen_search_builder {
   const struct pen_search_problem *search;
   const struct pen_search_rule *rule;
   uint32_t *next[PEN_SEARCH_KINDS]; /* [stage] the microbatch to run next */
-  double *forward, *backward; /* [stage * microbatches + microbatch] when its input, or gradient, is
-                                 there; INFINITY: unknown */
+  double *forward, *backward; /* [stage * microbatches + microbatch] when its input, or gradient,
+                                 arrives; INFINITY: unknown */
   double *free_at, *held;     /* [rank] */
-  double *later; /* [stage] what the limit must still hold once its F is done, for the rank's later
-                    stages */
+  double *later;            /* [stage] what the rank's later stages need of the limit after its F */
   uint32_t *count, *flight; /* [rank] */
   struct next_action
-      *choice; /* [rank] it changes when the rank has run, or something has come for it */
+      *choice; /* [rank] it changes when the rank runs an action or a message arrives */
 };
 
 static bool forward_fits(const struct pen_search_builder *b, uint32_t rank, uint32_t stage) {
@@ -45,15 +44,15 @@ static bool forward_fits(const struct pen_search_builder *b, uint32_t rank, uint
   double needed = fmax(pen_budget_least(b->search->budget, stage), hold->remains + b->later[stage]);
   if (b->held[rank] + needed > limit) return false;
   double flight = floor(b->rule->flight - b->rule->slope * rank);
-  /* Stages after the first may always follow what is in flight. */
+  /* The later stages of a rank continue microbatches that are in flight. */
   return stage >= b->search->rank_count || b->flight[rank] < (flight < 1 ? 1 : flight);
 }
 
 enum { NO_ROOM = -1 };
 
-/* What the next backward of a stage can be. An I may need room too: where W keeps more than I did;
- * then B has it, or the W that wait make it. Weight gradients rise: no B goes before a W that
- * waits. */
+/* The kind of the stage's next backward. I may need memory too, where more is kept for W than F
+ * left; then B, or an outstanding W, comes first. Weight gradients are in ascending order: no B
+ * before an outstanding W. */
 static int backward_kind(const struct pen_search_builder *b, uint32_t rank, uint32_t stage) {
   const struct pen_hold *hold = b->search->budget->hold[stage];
   double limit = b->search->budget->limit[rank] * (1 + 1e-9), held = b->held[rank];
@@ -68,12 +67,12 @@ static int backward_kind(const struct pen_search_builder *b, uint32_t rank, uint
   return split ? PEN_PROGRAM_I : NO_ROOM;
 }
 
-/* The earlier of two choices; of those at once the one that the rule prefers. */
-static void prefer(struct next_action *best, struct next_action other, bool on_tie) {
+/* Keeps the choice that starts first; on a tie the one that the rule prefers. */
+static void keep_earlier(struct next_action *best, struct next_action other, bool on_tie) {
   if (other.start < best->start || (other.start == best->start && on_tie)) *best = other;
 }
 
-static struct next_action best_of(const struct pen_search_builder *b, uint32_t rank) {
+static struct next_action choose_action(const struct pen_search_builder *b, uint32_t rank) {
   const struct pen_search_problem *c = b->search;
   uint32_t per_rank = c->stages_per_rank, m = c->microbatch_count;
   struct next_action back = {INFINITY, PEN_PROGRAM_I, 0}, ahead = {INFINITY, PEN_PROGRAM_F, 0},
@@ -85,18 +84,18 @@ static struct next_action best_of(const struct pen_search_builder *b, uint32_t r
              w = b->next[PEN_PROGRAM_W][stage];
     int kind = i < f ? backward_kind(b, rank, stage) : NO_ROOM;
     if (kind != NO_ROOM)
-      prefer(&back,
-             (struct next_action){fmax(now, b->backward[(size_t)stage * m + i]), kind, stage},
-             b->rule->deep_first);
+      keep_earlier(&back,
+                   (struct next_action){fmax(now, b->backward[(size_t)stage * m + i]), kind, stage},
+                   b->rule->deep_first);
     if (f < m && forward_fits(b, rank, stage))
-      prefer(
+      keep_earlier(
           &ahead,
           (struct next_action){fmax(now, b->forward[(size_t)stage * m + f]), PEN_PROGRAM_F, stage},
           b->rule->deep_first);
-    if (w < i) prefer(&weight, (struct next_action){now, PEN_PROGRAM_W, stage}, false);
+    if (w < i) keep_earlier(&weight, (struct next_action){now, PEN_PROGRAM_W, stage}, false);
   }
   struct next_action best = ahead;
-  prefer(&best, back, b->rule->backward_first);
+  keep_earlier(&best, back, b->rule->backward_first);
   if (weight.start < INFINITY &&
       best.start >
           now + b->rule->patience * c->type[PEN_PROGRAM_W * c->stage_count + weight.stage].cost)
@@ -104,7 +103,7 @@ static struct next_action best_of(const struct pen_search_builder *b, uint32_t r
   return best;
 }
 
-/* Returns how many of F, I and W that was. */
+/* Runs an action. Returns how many of F, I and W it is. */
 static uint32_t run(struct pen_search_builder *b, uint32_t rank, struct next_action choice,
                     uint32_t *list) {
   const struct pen_search_problem *c = b->search;
@@ -155,7 +154,7 @@ struct pen_search_builder *pen_search_builder(const struct pen_search_problem *c
   return b;
 }
 
-static void clear(struct pen_search_builder *b) {
+static void reset_builder(struct pen_search_builder *b) {
   const struct pen_search_problem *c = b->search;
   size_t cells = (size_t)c->stage_count * c->microbatch_count;
   for (size_t cell = 0; cell < cells; cell++) {
@@ -168,14 +167,14 @@ static void clear(struct pen_search_builder *b) {
   memset(b->held, 0, c->rank_count * sizeof(double));
   memset(b->count, 0, c->rank_count * sizeof(uint32_t));
   memset(b->flight, 0, c->rank_count * sizeof(uint32_t));
-  for (uint32_t rank = 0; rank < c->rank_count; rank++) b->choice[rank] = best_of(b, rank);
+  for (uint32_t rank = 0; rank < c->rank_count; rank++) b->choice[rank] = choose_action(b, rank);
 }
 
 bool pen_search_build(struct pen_search_builder *b, const struct pen_search_rule *rule,
                       uint32_t *list) {
   const struct pen_search_problem *c = b->search;
   b->rule = rule;
-  clear(b);
+  reset_builder(b);
   uint64_t left = (uint64_t)c->rank_count * c->count;
   while (left > 0) {
     uint32_t rank = 0;
@@ -185,8 +184,8 @@ bool pen_search_build(struct pen_search_builder *b, const struct pen_search_rule
     if (choice.start == INFINITY) return false;
     left -= run(b, rank, choice, list);
     uint32_t consumer = c->type[(uint32_t)choice.kind * c->stage_count + choice.stage].consumer;
-    b->choice[rank] = best_of(b, rank);
-    if (consumer != PEN_NONE) b->choice[consumer] = best_of(b, consumer);
+    b->choice[rank] = choose_action(b, rank);
+    if (consumer != PEN_NONE) b->choice[consumer] = choose_action(b, consumer);
   }
   for (uint32_t rank = 0; rank < c->rank_count; rank++)
     for (uint32_t i = b->count[rank]; i < c->count; i++)

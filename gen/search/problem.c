@@ -1,4 +1,4 @@
-/* problem.c: the numbers that all parts of the search read; converts lists of cells and orders. */
+/* problem.c: the search problem as numbers; converts lists of cells to orders and back. */
 #include <string.h>
 
 #include "gen/search/problem.h"
@@ -13,7 +13,7 @@
 static const int kind_of[PEN_SEARCH_KINDS] = {
     [PEN_PROGRAM_F] = PEN_F, [PEN_PROGRAM_I] = PEN_I, [PEN_PROGRAM_W] = PEN_W};
 
-/* The stage's four types. */
+/* Sets the four types of a stage. */
 static void fill_stage(const struct pen_partition *partition, const struct pen_stage_cost *cost,
                        const struct pen_budget *budget, uint32_t stage,
                        struct pen_search_type *type) {
@@ -33,8 +33,8 @@ static void fill_stage(const struct pen_partition *partition, const struct pen_s
   }
 }
 
-/* F waits for F of the stage before, I for I of the stage after; all else waits for its own rank
- * alone. */
+/* F waits for F of the previous stage, I for I of the next one; everything else waits only for its
+ * own rank. */
 static uint32_t need_of(uint32_t kind, uint32_t stage, uint32_t microbatch, uint32_t stages,
                         uint32_t microbatches) {
   if (kind == PEN_PROGRAM_F && stage > 0) return (stage - 1) * microbatches + microbatch;
@@ -127,8 +127,8 @@ void pen_search_lists(const struct pen_search_problem *c, const struct pen_order
     uint32_t *at = list + (size_t)rank * c->count, *end = at + c->count;
     for (uint32_t i = 0; i < order->count[rank]; i++) {
       const struct pen_compute *action = &order->action[rank][i];
-      /* While an earlier W waits, I and that W take as long as B does, but for what B shares, and
-       * as much room. */
+      /* While an earlier W is outstanding, I and that W take as long as B plus what B shares, and
+       * hold as much. */
       bool fused = action->kind == PEN_B,
            whole = fused && c->whole[action->stage] &&
                    next[PEN_PROGRAM_I * c->stage_count + action->stage] ==
@@ -147,7 +147,7 @@ void pen_search_lists(const struct pen_search_problem *c, const struct pen_order
 
 /* ---- whole backwards ---- */
 
-/* When the message of an I is read: the start of I, or B, of the stage before. */
+/* When the message of an I is read: the start of I or B of the previous stage. */
 static double **find_reads(const struct pen_search_problem *c, const struct pen_order *order,
                            const struct pen_timing *timing) {
   double **read = pen_new(c->stage_count, sizeof *read);
@@ -162,8 +162,8 @@ static double **find_reads(const struct pen_search_problem *c, const struct pen_
   return read;
 }
 
-/* Whether I and W at index i and i + 1 may be one B: of one stage and microbatch, I's message not
- * read before W's end, and B's own peak within the limit. */
+/* Whether I and W at index i and i + 1 can be a B: they have the same stage and microbatch, the
+ * message of I is not read before the end of W, and the peak of B is within the limit. */
 static bool may_fuse(const struct pen_search_problem *c, const struct pen_order *order,
                      const struct pen_timing *timing, double **read, uint32_t rank, uint32_t i,
                      double held) {

@@ -1,4 +1,4 @@
-/* problem.h: what is searched, as numbers; lists of cells and orders. */
+/* problem.h: the search problem as numbers; lists of cells and orders. */
 #ifndef PEN_SEARCH_PROBLEM_H
 #define PEN_SEARCH_PROBLEM_H
 
@@ -11,53 +11,50 @@
 #include "gen/timing/memory_budget.h"
 #include "gen/timing/timing.h"
 
-/* F, I and W of one stage, in this order: the kinds of cells. */
+/* The kinds of cells: F, I and W of a stage, in this order. */
 enum { PEN_SEARCH_KINDS = 3 };
 
 /* F, I, W or B of one stage. */
 struct pen_search_type {
   double cost,
-      send;      /* send: from its end to its use by the next stage (F) or the one before (I, B) */
-  double beyond; /* of a W: what it and its I take more than B does; counted as if the rank were
-                    idle */
+      send; /* send: from its end to its use by the next stage (F) or the previous one (I, B) */
+  double beyond; /* of a W: what it and its I take longer than B; counts as idle time of the rank */
   struct pen_hold hold;
-  uint32_t consumer; /* the rank of that stage; PEN_NONE where there is none */
+  uint32_t consumer; /* the rank of that stage, or PEN_NONE */
 };
 
 /* One action. */
 struct pen_search_cell {
-  uint32_t type, need; /* need: the cell of another stage that it waits for; cell_count: none */
+  uint32_t type, need; /* need: the cell of another stage whose result it needs; cell_count: none */
 };
 
-/* What all parts read. Microbatches of a stage cost the same, so the n-th F (I, W) of a stage is
- * always that of microbatch n: an order in which they change places is no better (see search.c).
- * Indices: type = kind * stages + stage, cell = type * microbatches + microbatch.
+/* The search problem. All microbatches of a stage cost the same, so the n-th F (I, W) of a stage is
+ * always that of microbatch n: another order of them is no better (see search.c). Indices: type =
+ * kind * stages + stage, cell = type * microbatches + microbatch.
  *
- * Lists of cells, [rank][count], say what order the ranks run. Where the W of a stage and
- * microbatch is in no list, its I stands for B, and the rank's list ends with PEN_NONE in its
- * place. */
+ * Lists of cells, [rank][count], are the order of each rank. If the W of a stage and microbatch is
+ * in no list, its I means B, and the rank's list is filled up with PEN_NONE at the end. */
 struct pen_search_problem {
   const struct pen_partition *partition;
   const struct pen_training *training;
   const struct pen_stage_cost *stage_cost;
   const struct pen_stage_cost
-      *least_cost;     /* the same, but W as if it came as part of B: for bounds */
-  double overlap_cost; /* of pairs in named schedules; the search makes none */
+      *least_cost;     /* for bounds: the same, with W at the cost that it adds to B */
+  double overlap_cost; /* of pairs in named schedules; the search has no pairs */
   const struct pen_budget *budget;
   bool by_span; /* the objective: false is the makespan */
   uint32_t rank_count, stage_count, stages_per_rank, microbatch_count;
   uint32_t count; /* actions of a rank */
   uint32_t cell_count;
-  const uint32_t *stages;             /* [rank][stages_per_rank] rising */
+  const uint32_t *stages;             /* [rank][stages_per_rank] ascending */
   const struct pen_search_type *type; /* [type], kinds as PEN_PROGRAM_F ... PEN_PROGRAM_B */
-  const struct pen_search_cell *cell; /* [cell], as when every backward is split */
-  const bool *whole; /* [stage] B needs less room, or less time, than I and W: else it is never
-                        worth while (see search.c) */
+  const struct pen_search_cell *cell; /* [cell], with every backward split */
+  const bool *whole; /* [stage] B holds less, or takes less time, than I and W: otherwise it is
+                        never better (see search.c) */
   bool any_whole;
+  const double *work; /* [rank] least sum of its actions' costs, with B where it shares something */
   const double
-      *work; /* [rank] least sum of its actions' costs: with every B whole that shares something */
-  const double *after; /* [rank] what counts behind its last action: pen_tied_weight_tail(), in the
-                          makespan alone */
+      *after; /* [rank] time after its last action, in the makespan only: pen_tied_weight_tail() */
 };
 
 struct pen_search_problem *pen_search_problem(const struct pen_partition *partition,
@@ -72,14 +69,14 @@ static inline uint32_t pen_search_cell_of(const struct pen_search_problem *searc
   return (kind * search->stage_count + stage) * search->microbatch_count + microbatch;
 }
 
-/* Lists of cells as an order; and an order, whatever its splits and pairs, as lists of cells: of
- * its B those stay whole that pay. */
+/* Lists of cells as an order; and an order, with any splits and pairs, as lists of cells: a B stays
+ * whole only if the stage is in `whole`. */
 struct pen_order *pen_search_order(const struct pen_search_problem *search, const uint32_t *list);
 void pen_search_lists(const struct pen_search_problem *search, const struct pen_order *order,
                       uint32_t *list);
 
-/* Makes an I and the W right after it a B again where nothing comes later by it and the limit
- * allows. Returns the order's timing. */
+/* Merges an I and the W directly after it into a B if no action starts later and the limit allows
+ * it. Returns the timing of the order. */
 const struct pen_timing *pen_search_fuse(const struct pen_search_problem *search,
                                          struct pen_order *order, const struct pen_timing *timing);
 

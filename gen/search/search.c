@@ -1,34 +1,34 @@
-/* search.c: orders of F, I and W that no rule gives: schedule = "search".
+/* search.c: schedule = "search": searches for an order of F, I, W and B.
  *
- * The search begins with every named schedule that suits the topology and keeps within the limit,
- * and with list schedules of many rules (list_schedule.c). The best of them are improved by
- * annealing (anneal.c), in rounds of falling temperature, until the work given is spent or
- * the objective has met its lower bound. Where the placement is free, both are begun, and the
- * better goes on.
+ * The search starts from every named schedule that suits the topology and keeps within the limit,
+ * and from list schedules with many rules (list_schedule.c). Annealing (anneal.c) improves the best
+ * of them in rounds of decreasing temperature, until the given work is done or the objective
+ * reaches its lower bound. If the placement is not set, both placements start, and the better one
+ * continues.
  *
- * Whichever objective is asked for, both are searched, neither knowing of the other, and the result
- * is the best of all that came of it: by the objective, and where that is the same, by the other.
- * So of two searches that differ in nothing but the objective, if one comes to the makespan of the
- * other, they come to the same span too, and the other way about. The second search is left out
- * where the first has met all bounds.
+ * Both objectives are searched, independently of each other, whichever is set; the result is the
+ * best order of both searches, by the set objective and then by the other. So if two searches that
+ * differ only in the objective find the same makespan, they also find the same span, and the
+ * reverse. The second search is omitted if the first reaches all bounds.
  *
- * All orders searched run the microbatches of a stage in rising order. That loses nothing: costs do
- * not depend on the microbatch. Let in any order the n-th F (I, W) of each stage be that of
- * microbatch n instead; what the n-th waits for is then the n-th of another stage, which is made no
- * later than n of those were, so nothing starts later, and a rank holds as much. And a B before
- * which a W of its stage still waits may be that W and an I instead, the W of its own microbatch
- * coming where the other stood. (Where B does once what I and W both do, a B out of turn might gain
- * by that. It is left out: weight gradients that rise are what keeps the bits of other schedules.)
+ * All orders run the microbatches of a stage in ascending order. This loses nothing, since costs do
+ * not depend on the microbatch: in any order, let the n-th F (I, W) of each stage be that of
+ * microbatch n instead. Its input is then the n-th result of another stage, which is complete no
+ * later than n of those results were before, so nothing starts later, and each rank holds as much.
+ * Likewise a B that precedes an outstanding W of its stage can be replaced by an I and that W, with
+ * the W of its own microbatch in place of the other. (If B computes once what I and W both compute,
+ * a B out of order could be better. It is omitted: ascending weight gradients give the same bits as
+ * other schedules.)
  *
- * Backwards are taken apart as it pays. An I followed at once by its W ends with the B that they
- * would be, its message earlier: a B gains only room, where what is kept for W is more than what F
- * left (live_weight above live_backward; memory.recompute), or what it does once (struct
- * pen_stage_cost, shared). Of stages where it does, list schedules and moves join and part I and W;
- * all other backwards are split. At last an I and a W that follow each other become a B again where
- * the message is not waited for: fewer actions, and no time is later.
+ * Backwards are split where it helps. An I directly followed by its W ends when their B would end,
+ * and its message is earlier. So B is better only where it holds less, because more is kept for W
+ * than F left (live_weight above live_backward; memory.recompute), or where it computes something
+ * once (struct pen_stage_cost, shared). For such stages list schedules and moves merge and split I
+ * and W; all other backwards are split. At the end, an I and the W directly after it become a B if
+ * the message of I is not needed earlier: fewer actions, and nothing starts later.
  *
- * The order found is never worse than a named one by the objective: a named one that is better
- * (pairs that overlap may be) is the result. The same topology, seed and amount of work give the
+ * The result is never worse, by the objective, than a named schedule: if a named one is better
+ * (overlapping pairs can be), it is the result. The same topology, seed and amount of work give the
  * same order. */
 #include "gen/search/search.h"
 
@@ -52,17 +52,17 @@
 #include "runtime/plan/plan.h"
 #include "gen/topology/message.h"
 
-/* Actions timed for each second that was asked for: about that on the machine where this was
- * written. */
+/* Actions timed per second of the option: about the speed of one core. */
 #define WORK_A_SECOND 80000000.0
 
-/* One round: a share of the work, and the temperature in parts of the mean cost of an action. */
+/* A round: its share of the work, and its temperature as a fraction of the mean cost of an action.
+ */
 static const struct round {
   double share, temperature;
 } rounds[] = {{0.06, 0.005}, {0.08, 0.015}, {0.1, 0.03}, {0.76, 0.065}};
 enum {
   ROUNDS = sizeof rounds / sizeof *rounds,
-  STARTS_SHARE = 4 /* no more than one part in that many goes into starts */
+  STARTS_SHARE = 4 /* at most one part in so many of the work is for the starts */
 };
 
 /* The search on one placement. */
@@ -70,19 +70,19 @@ struct pen_search_side {
   const struct pen_search_problem *search;
   struct pen_search_timeline *timeline;
   struct pen_search_seeds *starts;
-  struct pen_order *order; /* the best, and its times */
+  struct pen_order *order; /* the best order, and its timing */
   const struct pen_timing *timing;
   const char *from, *placement;
-  bool is_named;             /* it is a named schedule's own, not made of lists */
-  uint32_t *best;            /* the best of lists */
-  double bound, other_bound; /* of the objective, and of the one that breaks ties */
+  bool is_named;             /* it is the order of a named schedule, not made of lists */
+  uint32_t *best;            /* the best lists */
+  double bound, other_bound; /* of the objective, and of the other */
 };
 
 static double objective(const struct pen_search_side *side, const struct pen_timing *timing) {
   return side->search->by_span ? timing->span : timing->makespan;
 }
 
-/* The objective first, the other where they are the same. */
+/* Compares by the objective, then by the other. */
 static bool is_better(const struct pen_search_side *side, const struct pen_timing *timing) {
   if (!side->timing) return true;
   double one = objective(side, timing), other = objective(side, side->timing);
@@ -92,8 +92,8 @@ static bool is_better(const struct pen_search_side *side, const struct pen_timin
   return rest < other_rest - 1e-12 * fabs(other_rest);
 }
 
-/* Takes lists as the side's best if they are. */
-static void offer(struct pen_search_side *side, const uint32_t *list, const char *from) {
+/* Takes the lists as the best of the side if they are better. */
+static void take_if_better(struct pen_search_side *side, const uint32_t *list, const char *from) {
   const struct pen_search_problem *c = side->search;
   struct pen_order *order = pen_search_order(c, list);
   const struct pen_timing *timing =
@@ -107,10 +107,10 @@ static void offer(struct pen_search_side *side, const uint32_t *list, const char
   memcpy(side->best, list, (size_t)c->rank_count * c->count * sizeof *list);
 }
 
-/* F, I and W of every stage and microbatch, in no order that could run; B where I and W never have
- * room. Their bounds hold for orders with more backwards whole too: let each of those be I and then
- * W, and nothing ends later; and what it holds, it held for longer. W costs here what it adds to B.
- */
+/* F, I and W of every stage and microbatch, in an arbitrary order; B where there is never memory
+ * for I and W. The bounds of these actions also hold for orders with more B: replace each B by I
+ * and then W, and nothing ends later and nothing is held longer. The cost of W is what it adds to
+ * B. */
 static struct pen_order *any_order(const struct pen_search_problem *c) {
   uint32_t *list = pen_new((size_t)c->rank_count * c->count, sizeof *list),
            *next = pen_new(c->rank_count, sizeof *next);
@@ -129,7 +129,7 @@ static struct pen_order *any_order(const struct pen_search_problem *c) {
   return order;
 }
 
-/* The bound of the objective, or of the other. */
+/* The lower bound of the objective, or of the other. */
 static double bound_of(const struct pen_search_side *side, const struct pen_order *order,
                        double overlap, bool other) {
   const struct pen_search_problem *c = side->search;
@@ -145,18 +145,18 @@ static void take_named(struct pen_search_side *side, const struct pen_search_nam
   side->is_named = true;
 }
 
-/* The starts, and the best of them. A named schedule's own order is taken where it beats the lists
- * made of it. */
-static struct pen_search_side *begin(const struct pen_topology *topology,
-                                     const struct pen_search_problem *search, const char *placement,
-                                     uint64_t work) {
+/* Builds the starts and takes the best of them. The order of a named schedule is taken if it is
+ * better than the lists made from it. */
+static struct pen_search_side *start_side(const struct pen_topology *topology,
+                                          const struct pen_search_problem *search,
+                                          const char *placement, uint64_t work) {
   struct pen_search_side *side = pen_new(1, sizeof *side);
   side->search = search;
   side->placement = placement;
   side->timeline = pen_search_timeline(side->search);
   side->starts = pen_search_seeds(topology, placement, side->timeline, work);
   for (uint32_t i = 0; i < side->starts->count; i++)
-    offer(side, side->starts->start[i].list, side->starts->start[i].name);
+    take_if_better(side, side->starts->start[i].list, side->starts->start[i].name);
   const struct pen_order *any = any_order(side->search);
   side->bound = bound_of(side, any, -1, false);
   side->other_bound = bound_of(side, any, -1, true);
@@ -173,9 +173,9 @@ static double mean_cost(const struct pen_search_problem *c) {
   return sum / c->rank_count / c->count;
 }
 
-/* One round of annealing from a start's lists. */
-static void improve(struct pen_search_side *side, const uint32_t *list, const char *from,
-                    uint64_t seed, uint64_t work, double temperature) {
+/* Runs one round of annealing from the given lists. */
+static void anneal_round(struct pen_search_side *side, const uint32_t *list, const char *from,
+                         uint64_t seed, uint64_t work, double temperature) {
   const struct pen_search_problem *c = side->search;
   struct pen_search_value value;
   if (side->timing && objective(side, side->timing) <= side->bound * (1 + 1e-12)) return;
@@ -186,22 +186,22 @@ static void improve(struct pen_search_side *side, const uint32_t *list, const ch
                                      .temperature = temperature * mean_cost(c),
                                      .good_enough = side->bound * (1 + 1e-12)};
   pen_search_improve(side->timeline, &anneal, value, best);
-  offer(side, best, from);
+  take_if_better(side, best, from);
 }
 
-/* Round `index` of all: from the best so far, but the last round of each second from the next of
- * the starts. */
+/* Runs round `index`: from the best order so far, but the last round of each second from the next
+ * start. */
 static void run_round(struct pen_search_side *side, uint64_t index, uint64_t work, uint64_t seed) {
   if (side->starts->count == 0) return;
   const struct round *round = &rounds[index % ROUNDS];
   const struct pen_search_seed *start = &side->starts->start[index / ROUNDS % side->starts->count];
   bool fresh = index % ROUNDS == ROUNDS - 1;
   seed = (seed + 1) * 0x9E3779B97F4A7C15u + index * 0xD1B54A32D192ED03u;
-  improve(side, fresh ? start->list : side->best, fresh ? start->name : side->from, seed ? seed : 1,
-          (uint64_t)((double)work * round->share), round->temperature);
+  anneal_round(side, fresh ? start->list : side->best, fresh ? start->name : side->from,
+               seed ? seed : 1, (uint64_t)((double)work * round->share), round->temperature);
 }
 
-/* A last round by the other objective, which may cost the first nothing. */
+/* Runs a last round by the other objective, which must not make the first worse. */
 static void break_ties(struct pen_search_side *side, uint64_t work, uint64_t seed) {
   const struct pen_search_problem *c = side->search;
   struct pen_search_value value;
@@ -214,11 +214,11 @@ static void break_ties(struct pen_search_side *side, uint64_t work, uint64_t see
                                      .breaks_ties = true,
                                      .most = value.greatest * (1 + 1e-13)};
   pen_search_improve(side->timeline, &anneal, value, best);
-  offer(side, best, side->from);
+  take_if_better(side, best, side->from);
 }
 
-/* What one microbatch needs at least on a rank: its stages' forwards on top of each other, the last
- * one's I and W at once. */
+/* The least limit that holds one microbatch on a rank: the forwards of all its stages, then I and W
+ * of the last. */
 static double least_limit(const struct pen_search_problem *c, uint32_t rank) {
   double least = 0;
   for (uint32_t local = c->stages_per_rank; local-- > 0;) {
@@ -243,12 +243,12 @@ void pen_search_refuse(const struct pen_search *search, const struct pen_topolog
   }
 }
 
-/* What was found on a side. */
-static void conclude(struct pen_search *search, const struct pen_search_side *side) {
+/* Fills the result from a side. */
+static void fill_result(struct pen_search *search, const struct pen_search_side *side) {
   const struct pen_timing *timing =
       side->is_named ? side->timing : pen_search_fuse(side->search, side->order, side->timing);
   double goal = objective(side, timing), bound = side->bound;
-  /* Pairs that take less than their sum may beat the bound of what was searched. */
+  /* A pair that takes less than the sum of its actions may be below the bound of the search. */
   if (pen_order_has_pair(side->order))
     bound = fmin(bound, bound_of(side, side->order, side->search->overlap_cost, false));
   bound = pen_bound_rounded(bound, goal);
@@ -261,7 +261,7 @@ static void conclude(struct pen_search *search, const struct pen_search_side *si
   search->gap = bound > 0 ? (goal - bound) / bound : 0;
 }
 
-/* The named orders of all sides, by insertion: they are few. */
+/* Lists the named orders of both sides, sorted by insertion. */
 static void list_named(struct pen_search *search) {
   for (int i = 0; i < 2; i++)
     if (search->side[i]) search->named_count += search->side[i]->starts->named_count;
@@ -291,11 +291,11 @@ struct pen_search *pen_search_with_named(const struct pen_search *search,
   struct pen_search_side side = *search->side[!strcmp(named->placement, "v")];
   *other = *search;
   take_named(&side, named);
-  conclude(other, &side);
+  fill_result(other, &side);
   return other;
 }
 
-/* Times stay numbers: no action starts later than all actions and messages take together. */
+/* All times are finite: no action starts later than the sum of all costs. */
 bool pen_search_can_time(const struct pen_partition *partition, const struct pen_stage_cost *cost) {
   double sum = 0;
   for (uint32_t stage = 0; stage < partition->stage_count; stage++)
@@ -304,7 +304,7 @@ bool pen_search_can_time(const struct pen_partition *partition, const struct pen
   return isfinite(2 * sum);
 }
 
-/* What is searched, by whichever objective. */
+/* The parameters of a search by either objective. */
 struct search_task {
   const struct pen_topology *topology;
   const struct pen_partition *partition;
@@ -317,13 +317,13 @@ struct search_task {
   bool tries[2]; /* [loop, v] */
 };
 
-/* The placement of the better order; the first that there is where none was found. */
+/* The side with the better order; without any order, the first side that was tried. */
 static struct pen_search_side *better_of(struct pen_search_side *const side[2]) {
   if (!side[0]) return side[1];
   return side[1] && side[1]->timing && is_better(side[0], side[1]->timing) ? side[1] : side[0];
 }
 
-/* The search by one objective. */
+/* Searches by one objective. */
 static void search_by(const struct search_task *task, bool by_span,
                       struct pen_search_side *side[2]) {
   static const char *const placements[] = {"loop", "v"};
@@ -333,7 +333,7 @@ static void search_by(const struct search_task *task, bool by_span,
     const struct pen_partition *here = pen_partition_placed(task->partition, i);
     const struct pen_budget *budget =
         pen_budget_of(task->topology, here, task->training, task->graph, task->slack);
-    side[i] = begin(
+    side[i] = start_side(
         task->topology,
         pen_search_problem(here, task->training, task->cost, task->overlap_cost, budget, by_span),
         placements[i], work / STARTS_SHARE / (uint64_t)(task->tries[0] + task->tries[1]));
@@ -346,7 +346,7 @@ static void search_by(const struct search_task *task, bool by_span,
   break_ties(chosen, work, seed);
 }
 
-/* Whether no order of any placement searched can be better than the best by either objective. */
+/* Whether no order on the tried placements can be better than the best, by either objective. */
 static bool meets_all_bounds(struct pen_search_side *const side[2]) {
   const struct pen_timing *timing = better_of(side)->timing;
   for (int i = 0; i < 2; i++) {
@@ -358,7 +358,7 @@ static bool meets_all_bounds(struct pen_search_side *const side[2]) {
   return true;
 }
 
-/* Takes what the search by the other objective found where it is better by this one's. */
+/* Takes the order of the search by the other objective if it is better by this one. */
 static void take_other(struct pen_search_side *side, const struct pen_search_side *other) {
   if (!other || !other->timing || !is_better(side, other->timing)) return;
   side->order = other->order;
@@ -397,7 +397,7 @@ struct pen_search *pen_search(const struct pen_topology *t, const struct pen_par
     if (search->side[i]) take_other(search->side[i], other[i]);
   count_work(search, search->side);
   count_work(search, other);
-  conclude(search, better_of(search->side));
+  fill_result(search, better_of(search->side));
   return search;
 }
 

@@ -1,7 +1,8 @@
-/* search_pass.c: schedule = "search": search, lower, lay out; over the limit, search again.
+/* search_pass.c: schedule = "search": searches, lowers and lays out; above the limit, searches
+ * again.
  *
- * The search estimates bytes; the layout decides. When the arena of a rank exceeds
- * memory.limit_mib, the next search gets a limit that is lower by the excess, times the number of
+ * The search uses an estimate of bytes; the layout has the exact numbers. If the arena of a rank
+ * exceeds memory.limit_mib, the next search has a lower limit, by the excess times the number of
  * the attempt. A named schedule that is better than the order found is taken if its layout keeps
  * within the limit. */
 #include "gen/search/search_pass.h"

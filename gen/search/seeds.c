@@ -1,5 +1,5 @@
-/* seeds.c: the orders that a search begins with: named schedules, and list schedules over a
- * grid of rules. */
+/* seeds.c: the orders that the search starts from: named schedules, and list schedules for a grid
+ * of rules. */
 #include "gen/search/seeds.h"
 #include "gen/search/list_schedule.h"
 
@@ -14,16 +14,18 @@
 #include "gen/topology/schedule_table.h"
 #include "gen/partition/training.h"
 
-static double energy(struct pen_search_value value) { return value.greatest + 0.01 * value.mean; }
+static double start_energy(struct pen_search_value value) {
+  return value.greatest + 0.01 * value.mean;
+}
 
-/* Keeps the timeline's position if it is among the best. */
-static void keep(struct pen_search_seeds *starts, const struct pen_search_timeline *timeline,
-                 const char *name, struct pen_search_value value) {
+/* Adds the order of the timeline if it is among the best. */
+static void add_start(struct pen_search_seeds *starts, const struct pen_search_timeline *timeline,
+                      const char *name, struct pen_search_value value) {
   const struct pen_search_problem *c = timeline->search;
   size_t bytes = (size_t)c->rank_count * c->count * sizeof(uint32_t);
   uint32_t at = starts->count;
-  while (at > 0 && energy(value) < energy(starts->start[at - 1].value)) at--;
-  if (at > 0 && energy(value) == energy(starts->start[at - 1].value)) return;
+  while (at > 0 && start_energy(value) < start_energy(starts->start[at - 1].value)) at--;
+  if (at > 0 && start_energy(value) == start_energy(starts->start[at - 1].value)) return;
   if (at == PEN_SEARCH_SEEDS) return;
   bool full = starts->count == PEN_SEARCH_SEEDS;
   uint32_t *list = full ? starts->start[PEN_SEARCH_SEEDS - 1].list : pen_new(bytes, 1);
@@ -52,10 +54,10 @@ static void try_named(struct pen_search_seeds *starts, const struct pen_topology
       (struct pen_search_named){name, starts->placement, order, timing, fits};
   if (!fits) return;
   pen_search_lists(c, order, list);
-  if (pen_search_set(timeline, list, &value)) keep(starts, timeline, name, value);
+  if (pen_search_set(timeline, list, &value)) add_start(starts, timeline, name, value);
 }
 
-/* A row of the table with every warm-up and split that the row leaves open. */
+/* Tries a schedule with every warm-up and split that it allows. */
 static void try_row(struct pen_search_seeds *starts, const struct pen_topology *topology,
                     struct pen_search_timeline *timeline, const struct pen_schedule *schedule,
                     uint32_t *list) {
@@ -77,7 +79,7 @@ static void try_row(struct pen_search_seeds *starts, const struct pen_topology *
 static void try_table(struct pen_search_seeds *starts, const struct pen_topology *topology,
                       struct pen_search_timeline *timeline, bool zigzag, uint32_t *list) {
   const struct pen_search_problem *c = timeline->search;
-  bool same = c->stages_per_rank == 1 || c->rank_count == 1; /* loop and V */
+  bool same = c->stages_per_rank == 1 || c->rank_count == 1; /* loop and V are the same */
   for (uint32_t i = 0; i < pen_schedule_count; i++) {
     const struct pen_schedule *schedule = &pen_schedules[i];
     if (!schedule->trains || schedule->given) continue;
@@ -101,7 +103,7 @@ enum {
   FLIGHTS = 24
 };
 
-/* Rule `index` of the grid: forwards in flight from few to all that any rank can have use of. */
+/* Rule `index` of the grid: forwards in flight from 1 to the most that a rank can use. */
 static struct pen_search_rule rule_of(const struct pen_search_problem *c, uint32_t index) {
   double most = fmin((double)c->stages_per_rank * c->microbatch_count,
                      (c->stages_per_rank + 1.25) * c->rank_count);
@@ -116,8 +118,8 @@ static struct pen_search_rule rule_of(const struct pen_search_problem *c, uint32
   return rule;
 }
 
-/* Goes over the grid in strides, so that what is left out, when the work ends, is left out evenly;
- * the first rule has all in flight that the limit allows. */
+/* Tries the rules in strides, so that those omitted when the work is used up are spread evenly; the
+ * first rule has as many forwards in flight as the limit allows. */
 static void try_rules(struct pen_search_seeds *starts, struct pen_search_timeline *timeline,
                       uint64_t work, uint32_t *list) {
   const struct pen_search_problem *c = timeline->search;
@@ -137,11 +139,11 @@ static void try_rules(struct pen_search_seeds *starts, struct pen_search_timelin
     if (!deep && rule.deep_first) continue;
     starts->tried++;
     if (pen_search_build(builder, &rule, list) && pen_search_set(timeline, list, &value))
-      keep(starts, timeline, "list schedule", value);
+      add_start(starts, timeline, "list schedule", value);
   }
 }
 
-/* One microbatch after another: this fits if anything does. */
+/* One microbatch after another: it is within the limit if any order is. */
 static void try_serial(struct pen_search_seeds *starts, struct pen_search_timeline *timeline,
                        bool whole, uint32_t *list) {
   struct pen_search_rule serial = {.flight = 1, .slope = 0, .patience = 0, .whole = whole};
@@ -149,7 +151,7 @@ static void try_serial(struct pen_search_seeds *starts, struct pen_search_timeli
   starts->tried++;
   if (pen_search_build(pen_search_builder(timeline->search), &serial, list) &&
       pen_search_set(timeline, list, &value))
-    keep(starts, timeline, "list schedule", value);
+    add_start(starts, timeline, "list schedule", value);
 }
 
 struct pen_search_seeds *pen_search_seeds(const struct pen_topology *topology,

@@ -1,14 +1,14 @@
-/* timeline.c: one order of F, I and W, and its times while actions move.
+/* timeline.c: the times of one order of F, I, W and B while actions move.
  *
- * A move shifts one action within its rank's list, or takes a W out of it, whose I is then a B, or
- * puts it in again. Whatever started before the end of the action in front of the first one that
- * changed stays as it was, for effects only go forward in time; the rest is timed again: each rank
- * runs its list until it must wait for a cell that another rank has not made yet, and goes on when
- * that is made. Times of a trial are kept apart from those that stand, each with the number of its
- * trial, so that a refused trial costs nothing to forget. Idle time only grows along a list: a
- * trial is given up as soon as one rank's is too much.
+ * A move shifts one action within its rank's list, or removes a W from it, whose I then means B, or
+ * inserts it again. Actions that start before the end of the action that precedes the first changed
+ * one keep their times, since effects only go forward in time. The others are timed again: each
+ * rank runs its list until it must wait for a cell that another rank has not run yet, and continues
+ * after that cell. The times of a trial are separate from the accepted ones, each with the number
+ * of its trial, so that rejecting a trial costs nothing. Idle time only grows along a list: a trial
+ * is rejected as soon as a rank has too much of it.
  *
- * What a rank holds depends on its list alone and is checked before anything is timed. */
+ * What a rank holds depends only on its list and is checked before the trial is timed. */
 #include "gen/search/timeline.h"
 #include "gen/base/arena.h"
 #include "runtime/plan/plan.h"
@@ -46,13 +46,12 @@ static double *held_by(struct pen_search_timeline *timeline, uint32_t rank) {
   return timeline->held + (size_t)rank * (timeline->search->count + 1u);
 }
 
-/* Whether the rank may hold that much: limits are inclusive, and sums round. */
+/* Whether the rank may hold that much: limits are inclusive, with a margin for rounding. */
 static inline bool may_hold(const struct pen_search_problem *search, uint32_t rank, double held) {
   return held <= search->budget->limit[rank] * (1 + 1e-9);
 }
 
-/* Numbers places and adds up holds of a rank from a place on; false where it would hold too much.
- */
+/* Updates the places and what the rank holds, from a place on. False: it holds too much. */
 static bool index_from(struct pen_search_timeline *timeline, uint32_t rank, uint32_t first) {
   const struct pen_search_problem *search = timeline->search;
   const uint32_t *list = timeline->list + (size_t)rank * search->count;
@@ -67,8 +66,8 @@ static bool index_from(struct pen_search_timeline *timeline, uint32_t rank, uint
   return fits;
 }
 
-/* Whether an action may move: it peaks at its new place, and those that it passes stand on what it
- * leaves or no longer takes away. */
+/* Whether a move keeps within the limit: the peak of the action at its new place, and those of the
+ * actions that it passes. */
 static bool shift_fits(struct pen_search_timeline *timeline, uint32_t rank, uint32_t from,
                        uint32_t to) {
   const struct pen_search_problem *search = timeline->search;
@@ -86,7 +85,8 @@ static bool shift_fits(struct pen_search_timeline *timeline, uint32_t rank, uint
   return true;
 }
 
-static void shift(struct pen_search_timeline *timeline, uint32_t rank, uint32_t from, uint32_t to) {
+static void shift_action(struct pen_search_timeline *timeline, uint32_t rank, uint32_t from,
+                         uint32_t to) {
   const struct pen_search_problem *search = timeline->search;
   uint32_t *list = timeline->list + (size_t)rank * search->count, cell = list[from];
   double *held = held_by(timeline, rank), remains = type_of(timeline, cell)->hold.remains;
@@ -104,13 +104,12 @@ static void shift(struct pen_search_timeline *timeline, uint32_t rank, uint32_t 
   timeline->place[cell] = to;
 }
 
-/* The I of a W. */
+/* The cell of the I that belongs to a W. */
 static uint32_t backward_of(const struct pen_search_problem *search, uint32_t cell) {
   return cell - search->stage_count * search->microbatch_count;
 }
 
-/* Takes a W out, so that its I is a B, or puts it in; false where the rank would then hold too
- * much. */
+/* Removes a W, so that its I means B, or inserts it. False: the rank then holds too much. */
 static bool change_split(struct pen_search_timeline *timeline, const struct pen_search_move *m) {
   const struct pen_search_problem *search = timeline->search;
   uint32_t *list = timeline->list + (size_t)m->rank * search->count,
@@ -133,9 +132,9 @@ static bool changes_split(const struct pen_search_move *m) {
   return m->from == PEN_NONE || m->to == PEN_NONE;
 }
 
-/* ---- reach ---- */
+/* ---- allowed places ---- */
 
-/* The place of a cell of the rank, plus or minus one. */
+/* The places that an action may move to. */
 struct reach {
   const struct pen_search_timeline *timeline;
   uint32_t lowest, highest;
@@ -146,29 +145,30 @@ static uint32_t place_of(const struct pen_search_timeline *timeline, uint32_t ki
   return timeline->place[pen_search_cell_of(timeline->search, kind, stage, microbatch)];
 }
 
-static void after(struct reach *reach, uint32_t kind, uint32_t stage, uint32_t microbatch) {
+static void bound_below(struct reach *reach, uint32_t kind, uint32_t stage, uint32_t microbatch) {
   uint32_t place = place_of(reach->timeline, kind, stage, microbatch);
   if (place != PEN_NONE && place + 1 > reach->lowest) reach->lowest = place + 1;
 }
 
-static void ahead(struct reach *reach, uint32_t kind, uint32_t stage, uint32_t microbatch) {
+static void bound_above(struct reach *reach, uint32_t kind, uint32_t stage, uint32_t microbatch) {
   uint32_t place = place_of(reach->timeline, kind, stage, microbatch);
   if (place != PEN_NONE && place - 1 < reach->highest) reach->highest = place - 1;
 }
 
-/* Weight gradients rise: a B has the place of its W too. */
-static void keep_rising(struct reach *reach, uint32_t kind, uint32_t stage, uint32_t microbatch) {
+/* Keeps the weight gradients in ascending order; a B is also the place of its W. */
+static void bound_ascending(struct reach *reach, uint32_t kind, uint32_t stage,
+                            uint32_t microbatch) {
   const struct pen_search_timeline *timeline = reach->timeline;
   bool whole =
       kind == PEN_PROGRAM_I && place_of(timeline, PEN_PROGRAM_W, stage, microbatch) == PEN_NONE;
   if (microbatch > 0) {
-    after(reach, kind, stage, microbatch - 1);
-    if (whole) after(reach, PEN_PROGRAM_W, stage, microbatch - 1);
+    bound_below(reach, kind, stage, microbatch - 1);
+    if (whole) bound_below(reach, PEN_PROGRAM_W, stage, microbatch - 1);
   }
   if (microbatch + 1 < timeline->search->microbatch_count) {
     bool next_whole =
         kind == PEN_PROGRAM_W && place_of(timeline, kind, stage, microbatch + 1) == PEN_NONE;
-    ahead(reach, next_whole ? PEN_PROGRAM_I : kind, stage, microbatch + 1);
+    bound_above(reach, next_whole ? PEN_PROGRAM_I : kind, stage, microbatch + 1);
   }
 }
 
@@ -181,15 +181,15 @@ void pen_search_reach(const struct pen_search_timeline *timeline, uint32_t cell,
   const uint32_t *rank_of = search->partition->rank_of;
   uint32_t rank = rank_of[stage];
   struct reach reach = {timeline, 0, timeline->length[rank] - 1};
-  keep_rising(&reach, kind, stage, microbatch);
-  if (kind > PEN_PROGRAM_F) after(&reach, kind - 1, stage, microbatch);
-  if (kind < PEN_PROGRAM_W) ahead(&reach, kind + 1, stage, microbatch);
+  bound_ascending(&reach, kind, stage, microbatch);
+  if (kind > PEN_PROGRAM_F) bound_below(&reach, kind - 1, stage, microbatch);
+  if (kind < PEN_PROGRAM_W) bound_above(&reach, kind + 1, stage, microbatch);
   bool below = stage > 0 && rank_of[stage - 1] == rank,
        above = stage < last && rank_of[stage + 1] == rank;
-  if (kind == PEN_PROGRAM_F && below) after(&reach, kind, stage - 1, microbatch);
-  if (kind == PEN_PROGRAM_F && above) ahead(&reach, kind, stage + 1, microbatch);
-  if (kind == PEN_PROGRAM_I && below) ahead(&reach, kind, stage - 1, microbatch);
-  if (kind == PEN_PROGRAM_I && above) after(&reach, kind, stage + 1, microbatch);
+  if (kind == PEN_PROGRAM_F && below) bound_below(&reach, kind, stage - 1, microbatch);
+  if (kind == PEN_PROGRAM_F && above) bound_above(&reach, kind, stage + 1, microbatch);
+  if (kind == PEN_PROGRAM_I && below) bound_above(&reach, kind, stage - 1, microbatch);
+  if (kind == PEN_PROGRAM_I && above) bound_below(&reach, kind, stage + 1, microbatch);
   *lowest = reach.lowest;
   *highest = timeline->place[cell] == PEN_NONE ? reach.highest + 1 : reach.highest;
 }
@@ -203,8 +203,7 @@ bool pen_search_may_leave(const struct pen_search_timeline *timeline, uint32_t c
 
 /* ---- times ---- */
 
-/* The first of a rank's actions that starts at `time` or later; times that stand rise along the
- * list. */
+/* The first of a rank's actions that starts at `time` or later, by the accepted times. */
 static uint32_t first_from(const struct pen_search_timeline *timeline, uint32_t rank, double time) {
   const uint32_t *list = timeline->list + (size_t)rank * timeline->search->count;
   uint32_t low = 0, high = timeline->length[rank];
@@ -218,8 +217,8 @@ static uint32_t first_from(const struct pen_search_timeline *timeline, uint32_t 
   return low;
 }
 
-/* Times a rank's list from where it is to its end or to a cell that is not made yet. Pushes ranks
- * that waited for what it made. False: the rank's idle time exceeds `most`. */
+/* Times a rank's list from its current action to the end or to one whose input is not complete.
+ * Pushes the ranks that waited for its cells. False: the rank's idle time exceeds `most`. */
 static bool run_rank(struct pen_search_timeline *timeline, uint32_t rank, double since, double most,
                      uint32_t *stacked) {
   const struct pen_search_problem *search = timeline->search;
@@ -263,8 +262,8 @@ static bool run_rank(struct pen_search_timeline *timeline, uint32_t rank, double
   return true;
 }
 
-/* Times everything that starts at `since` or later, of the moved rank from index `from` on; all of
- * it when `since` is below 0. */
+/* Times all actions that start at `since` or later, those of the moved rank from index `from` on;
+ * if `since` is below 0, all actions. */
 static bool run_from(struct pen_search_timeline *timeline, double since, uint32_t moved,
                      uint32_t from, double most, struct pen_search_value *value) {
   const struct pen_search_problem *search = timeline->search;
@@ -308,7 +307,7 @@ void pen_search_keep(struct pen_search_timeline *timeline) {
   }
 }
 
-/* Takes the lists over: who stands where, and which I stand for B. */
+/* Copies the lists; sets the places, and which I mean B. False: a rank holds too much. */
 static bool take_lists(struct pen_search_timeline *timeline, const uint32_t *list) {
   const struct pen_search_problem *search = timeline->search;
   bool fits = true;
@@ -337,15 +336,15 @@ bool pen_search_set(struct pen_search_timeline *timeline, const uint32_t *list,
   const struct pen_search_problem *search = timeline->search;
   bool fits = take_lists(timeline, list);
   for (uint32_t cell = 0; cell < search->cell_count; cell++)
-    timeline->times[cell].start = INFINITY; /* nothing stands yet */
+    timeline->times[cell].start = INFINITY; /* no times are accepted yet */
   if (!fits || !run_from(timeline, -1, 0, 0, INFINITY, value)) return false;
   pen_search_keep(timeline);
   return true;
 }
 
-void pen_search_take_back(struct pen_search_timeline *timeline, const struct pen_search_move *m) {
+void pen_search_undo(struct pen_search_timeline *timeline, const struct pen_search_move *m) {
   if (!changes_split(m)) {
-    shift(timeline, m->rank, m->to, m->from);
+    shift_action(timeline, m->rank, m->to, m->from);
     return;
   }
   (void)change_split(timeline, &(struct pen_search_move){m->rank, m->cell, m->to, m->from});
@@ -359,20 +358,20 @@ bool pen_search_try(struct pen_search_timeline *timeline, const struct pen_searc
   if (changes_split(m)) {
     first = timeline->place[backward_of(search, m->cell)];
     if (!change_split(timeline, m)) {
-      pen_search_take_back(timeline, m);
+      pen_search_undo(timeline, m);
       return false;
     }
   } else {
     if (!shift_fits(timeline, m->rank, m->from, m->to)) return false;
-    shift(timeline, m->rank, m->from, m->to);
+    shift_action(timeline, m->rank, m->from, m->to);
   }
   double since =
       first > 0 ? timeline->times[list[first - 1]].start + type_of(timeline, list[first - 1])->cost
                 : 0;
-  /* Actions without cost may start at that time and stand before the first that changes: they are
-   * timed again. */
+  /* Actions without cost may start at that time and precede the first that changes: they are timed
+   * again. */
   while (first > 0 && timeline->times[list[first - 1]].start >= since) first--;
   if (run_from(timeline, since, m->rank, first, most, value)) return true;
-  pen_search_take_back(timeline, m);
+  pen_search_undo(timeline, m);
   return false;
 }

@@ -1,4 +1,4 @@
-/* timeline.h: one order of F, I and W, and its times while actions move. */
+/* timeline.h: the times of one order of F, I, W and B while actions move. */
 #ifndef PEN_TIMELINE_H
 #define PEN_TIMELINE_H
 
@@ -7,18 +7,18 @@
 
 #include "gen/search/problem.h"
 
-/* What a position is worth. */
+/* The value of an order. */
 struct pen_search_value {
-  double greatest; /* of the ranks' spans or, for makespans, ends: the objective */
+  double greatest; /* the greatest span or, for the makespan, end of a rank: the objective */
   double mean;     /* of the same */
   double other;    /* the objective that breaks ties */
 };
 
 /* Times of a cell. */
 struct pen_search_times {
-  double start, arrival; /* arrival: end and, for F and I, the message's way */
-  double
-      idle; /* of its rank until its start, from the rank's start (span) or the step's (makespan) */
+  double start, arrival; /* arrival: its end plus, for F and I, the latency of the message */
+  double idle; /* of its rank until its start, since the start of the rank (span) or of the step
+                  (makespan) */
 };
 
 struct pen_search_trial {
@@ -28,14 +28,14 @@ struct pen_search_trial {
 
 struct pen_search_timeline {
   const struct pen_search_problem *search;
-  uint32_t *list;   /* [rank][count] cells in the order of running */
-  uint32_t *length; /* [rank] of its list: count, less the W that are in none */
+  uint32_t *list;   /* [rank][count] cells in the order of execution */
+  uint32_t *length; /* [rank] of its list: count minus the W that are in no list */
   uint32_t *place;  /* [cell] index in its rank's list; PEN_NONE: the W of a B */
   struct pen_search_cell
-      *cell;    /* [cell] as the case has it, but an I that stands for B has the type of B */
+      *cell;    /* [cell] as in the problem, but an I that means B has the type of B */
   double *held; /* [rank][count + 1] what the rank holds before each action */
-  struct pen_search_times *times; /* [cell], and one more that is there from the start */
-  struct pen_search_trial *trial; /* the same */
+  struct pen_search_times *times; /* [cell], and one more that is complete at the start */
+  struct pen_search_trial *trial; /* [cell_count + 1] */
   uint32_t *from, *at, *stack;    /* [rank] */
   uint32_t *waits;                /* [rank] the cell it waits for, or PEN_NONE */
   uint64_t epoch, work;           /* trials so far; actions timed so far */
@@ -43,32 +43,33 @@ struct pen_search_timeline {
 
 struct pen_search_timeline *pen_search_timeline(const struct pen_search_problem *search);
 
-/* Takes lists [rank][count] of cells. False: they can never finish, or hold more than the budget;
- * the timeline is then no position. */
+/* Sets the order to lists [rank][count] of cells. False: it can never finish, or a rank holds more
+ * than the budget; the timeline is then not valid. */
 bool pen_search_set(struct pen_search_timeline *timeline, const uint32_t *list,
                     struct pen_search_value *value);
 
-/* From one place in its rank's list to another. Of a W, PEN_NONE is a place too: its I becomes a B,
- * or is one no more. */
+/* Moves a cell from one place in its rank's list to another. For a W, a place may be PEN_NONE,
+ * which means not in the list: its I then means B. */
 struct pen_search_move {
   uint32_t rank, cell, from, to;
 };
 
-/* Where an action may stand among its rank's others, so that the rank itself never waits for what
- * comes later in its own list, and the stage's weight gradients rise. Of a W that is in no list:
- * where it could come in. */
+/* The places to which an action may move, so that the rank does not wait for an action later in its
+ * own list and the stage's weight gradients are in ascending order. For a W in no list: where it
+ * may be inserted. */
 void pen_search_reach(const struct pen_search_timeline *timeline, uint32_t cell, uint32_t *lowest,
                       uint32_t *highest);
 
-/* Whether a W in a list may leave it, so that the stage's weight gradients still rise. */
+/* Whether a W may be removed from its list, with the stage's weight gradients still in ascending
+ * order. */
 bool pen_search_may_leave(const struct pen_search_timeline *timeline, uint32_t cell);
 
-/* Moves an action to another place within its reach and times what follows. False, and nothing has
- * changed: what the rank would hold is too much, or the order could never finish, or its greatest
- * would exceed `most`. True: the move stands as a trial, to be kept or taken back. */
+/* Moves an action to an allowed place and times the actions that it affects. True: a trial, for
+ * pen_search_keep() or pen_search_undo(). False: nothing has changed, because the rank would
+ * hold too much, the order could never finish, or `greatest` would exceed `most`. */
 bool pen_search_try(struct pen_search_timeline *timeline, const struct pen_search_move *move,
                     double most, struct pen_search_value *value);
 void pen_search_keep(struct pen_search_timeline *timeline);
-void pen_search_take_back(struct pen_search_timeline *timeline, const struct pen_search_move *move);
+void pen_search_undo(struct pen_search_timeline *timeline, const struct pen_search_move *move);
 
 #endif

@@ -21,7 +21,7 @@ static bool is_given(const struct pen_topology *topology, const char *path) {
   return pen_topology_origin(topology, pen_setting_find_path(path))->where != NULL;
 }
 
-static const char *allowed(const char *path) {
+static const char *allowed_text(const char *path) {
   if (!strcmp(path, "pipeline.schedule")) return pen_setting_quoted(pen_schedule_names + 1);
   if (!strcmp(path, "model.family")) return pen_setting_quoted(pen_family_names + 1);
   return pen_setting_allowed(pen_setting_find_path(path));
@@ -29,13 +29,14 @@ static const char *allowed(const char *path) {
 
 /* Fails if one of `paths`, separated by spaces, is not set. The message has `why` before what is
  * allowed. */
-static void require(const struct pen_topology *topology, const char *paths, const char *why) {
+static void require_settings(const struct pen_topology *topology, const char *paths,
+                             const char *why) {
   while (*paths) {
     size_t bytes = strcspn(paths, " ");
     const char *path = pen_text("%.*s", (int)bytes, paths);
     if (!is_given(topology, path))
       pen_stop(PEN_EXIT_TOPOLOGY, "%s: %s: missing; %s%s", topology->path, path, why,
-               allowed(path));
+               allowed_text(path));
     paths += bytes + (paths[bytes] == ' ');
   }
 }
@@ -48,8 +49,8 @@ static void require_schedule(struct pen_topology *t) {
     pen_topology_fail(t, "pipeline.schedule", "%s", pen_setting_quoted(pen_schedule_names + 1));
   t->trains = schedule->trains;
   if (schedule->given != PEN_GIVEN_BY_FILE) return;
-  require(t, "pipeline.schedule_file",
-          pen_text("schedule %s needs it: the path of a CSV, ", schedule->name));
+  require_settings(t, "pipeline.schedule_file",
+                   pen_text("schedule %s needs it: the path of a CSV, ", schedule->name));
   pen_topology_read_schedule_file(t);
   t->trains = false;
   for (size_t i = 0; i < t->schedule_bytes; i++)
@@ -67,33 +68,36 @@ static void require_rope(const struct pen_topology *t) {
                     {t->has_model_rope_high_freq_factor, "high_freq_factor"}};
   for (size_t i = 0; !kind && i < sizeof needs_kind / sizeof *needs_kind; i++)
     if (needs_kind[i].given)
-      require(t, "model.rope_scaling", pen_text("model.rope_%s needs it: ", needs_kind[i].name));
+      require_settings(t, "model.rope_scaling",
+                       pen_text("model.rope_%s needs it: ", needs_kind[i].name));
   if (!kind || !strcmp(kind, "none")) return;
-  require(t, "model.rope_factor", pen_text("model.rope_scaling = \"%s\" needs it: ", kind));
+  require_settings(t, "model.rope_factor",
+                   pen_text("model.rope_scaling = \"%s\" needs it: ", kind));
   if (!strcmp(kind, "llama3"))
-    require(t, "model.rope_original_sequence", "model.rope_scaling = \"llama3\" needs it: ");
+    require_settings(t, "model.rope_original_sequence",
+                     "model.rope_scaling = \"llama3\" needs it: ");
 }
 
 void pen_topology_require(struct pen_topology *topology) {
-  require(topology,
-          "pipeline.ranks pipeline.microbatches pipeline.schedule model.family batch.microbatch",
-          "");
+  require_settings(
+      topology,
+      "pipeline.ranks pipeline.microbatches pipeline.schedule model.family batch.microbatch", "");
   require_schedule(topology);
   const struct pen_family_row *family = pen_family_row_of(topology->model_family);
   if (!family)
     pen_topology_fail(topology, "model.family", "this version allows %s",
                       pen_setting_quoted(pen_family_names + 1));
-  require(topology, "model.layers model.hidden model.sequence", "");
+  require_settings(topology, "model.layers model.hidden model.sequence", "");
   if (family->needs_tokens)
-    require(topology, "model.heads model.ffn model.vocab",
-            pen_text("family %s needs it: ", family->name));
-  if (topology->trains) require(topology, "optimizer.learning_rate optimizer.steps", "");
+    require_settings(topology, "model.heads model.ffn model.vocab",
+                     pen_text("family %s needs it: ", family->name));
+  if (topology->trains) require_settings(topology, "optimizer.learning_rate optimizer.steps", "");
   if (family->needs_tokens && family->rotary) require_rope(topology);
 }
 
 /* ---- defaults ---- */
 
-static void set_pipeline(struct pen_topology *t) {
+static void default_pipeline(struct pen_topology *t) {
   const struct pen_schedule *schedule = pen_schedule_of(t->pipeline_schedule);
   if (!t->has_pipeline_placement)
     t->pipeline_placement = schedule->given == PEN_GIVEN_BY_FILE ? pen_topology_placement_of_file(t)
@@ -104,7 +108,7 @@ static void set_pipeline(struct pen_topology *t) {
 
 /* Settings that the kind of rope scaling does not use have no value, so that they are not part of
  * the model's digest. */
-static void set_rope(struct pen_topology *t, bool rotary) {
+static void default_rope(struct pen_topology *t, bool rotary) {
   const char *kind = rotary ? t->model_rope_scaling : NULL;
   if (!kind || !strcmp(kind, "none")) {
     t->model_rope_scaling = NULL;
@@ -119,18 +123,18 @@ static void set_rope(struct pen_topology *t, bool rotary) {
   if (!t->has_model_rope_high_freq_factor) t->model_rope_high_freq_factor = 4;
 }
 
-static void set_model(struct pen_topology *t) {
+static void default_model(struct pen_topology *t) {
   const struct pen_family_row *family = pen_family_row_of(t->model_family);
   if (!t->has_model_loss) t->model_loss = family->loss;
   if (!t->has_model_tie_embeddings) t->model_tie_embeddings = family->ties;
   if (!family->needs_tokens) return;
   if (!t->has_model_kv_heads) t->model_kv_heads = t->model_heads;
   if (!t->has_model_head_dim) t->model_head_dim = t->model_hidden / t->model_heads;
-  set_rope(t, family->rotary);
+  default_rope(t, family->rotary);
 }
 
 /* Training that is shorter than its warm-up has no decay. */
-static void set_optimizer(struct pen_topology *t) {
+static void default_optimizer(struct pen_topology *t) {
   int64_t left = t->optimizer_steps - t->optimizer_warmup_steps,
           tenth = (t->optimizer_steps + 9) / 10;
   if (left < 0)
@@ -139,7 +143,7 @@ static void set_optimizer(struct pen_topology *t) {
     t->optimizer_decay_steps = tenth < left ? tenth : left;
 }
 
-static void set_cluster(struct pen_topology *t) {
+static void default_cluster(struct pen_topology *t) {
   int64_t hosts = (int64_t)t->cluster_hosts.count;
   if (!t->has_cluster_ranks_per_host && hosts)
     t->cluster_ranks_per_host = t->pipeline_ranks * t->data_parallel_replicas / hosts;
@@ -154,16 +158,16 @@ static void set_cluster(struct pen_topology *t) {
 
 void pen_topology_set_defaults(struct pen_topology *topology) {
   topology->sequence = topology->model_sequence;
-  set_pipeline(topology);
-  set_model(topology);
-  set_optimizer(topology);
-  set_cluster(topology);
+  default_pipeline(topology);
+  default_model(topology);
+  default_optimizer(topology);
+  default_cluster(topology);
 }
 
 /* ---- lists ---- */
 
 /* False: the list has neither one value for all stages nor a value for each. */
-static bool expand(size_t *count, void **values, bool for_all, size_t bytes, size_t stages) {
+static bool expand_list(size_t *count, void **values, bool for_all, size_t bytes, size_t stages) {
   if (!*values || *count == stages) return true;
   if (!for_all) return false;
   char *all = pen_new(stages, bytes);
@@ -176,7 +180,7 @@ static bool expand(size_t *count, void **values, bool for_all, size_t bytes, siz
 static void expand_reals(const struct pen_topology *t, const char *path, struct pen_reals *list) {
   size_t stages = (size_t)(t->pipeline_ranks * t->pipeline_stages_per_rank);
   void *values = list->value;
-  if (!expand(&list->count, &values, list->for_all, sizeof *list->value, stages))
+  if (!expand_list(&list->count, &values, list->for_all, sizeof *list->value, stages))
     pen_topology_fail(t, path, "one number, or a list of %zu, one a stage", stages);
   list->value = values;
 }
@@ -191,7 +195,8 @@ void pen_topology_expand_lists(struct pen_topology *t) {
   size_t stages = (size_t)(t->pipeline_ranks * t->pipeline_stages_per_rank);
   struct pen_strings *recompute = &t->memory_recompute;
   void *values = recompute->value;
-  if (!expand(&recompute->count, &values, recompute->for_all, sizeof *recompute->value, stages))
+  if (!expand_list(&recompute->count, &values, recompute->for_all, sizeof *recompute->value,
+                   stages))
     pen_topology_fail(t, "memory.recompute", "one choice, or a list of %zu, one a stage", stages);
   recompute->value = values;
 }

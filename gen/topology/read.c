@@ -181,7 +181,7 @@ static void fail_duplicate(const struct pen_source *source) {
   }
 }
 
-static void parse(const struct pen_source *source) {
+static void parse_source(const struct pen_source *source) {
   config_init(&config);
   if (config_read_string(&config, source->text)) return;
   const char *text = config_error_text(&config);
@@ -192,7 +192,7 @@ static void parse(const struct pen_source *source) {
 }
 
 static void take_file(struct pen_topology *topology, const struct pen_source *source) {
-  parse(source);
+  parse_source(source);
   const config_setting_t *root = config_root_setting(&config);
   int count = config_setting_length(root);
   for (int i = 0; i < count; i++)

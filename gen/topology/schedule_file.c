@@ -12,7 +12,7 @@
 #include "gen/topology/settings.h"
 
 /* The path is relative to the file that sets it; with -s, to the current folder. */
-static const char *find_path(const struct pen_topology *t) {
+static const char *schedule_file_path(const struct pen_topology *t) {
   const char *named = t->pipeline_schedule_file;
   const char *by = t->origin[pen_setting_find_path("pipeline.schedule_file") - pen_settings].file;
   const char *slash = by ? strrchr(by, '/') : NULL;
@@ -21,7 +21,7 @@ static const char *find_path(const struct pen_topology *t) {
 
 void pen_topology_read_schedule_file(struct pen_topology *t) {
   enum { CHUNK_BYTES = 1 << 16 };
-  t->schedule_path = find_path(t);
+  t->schedule_path = schedule_file_path(t);
   FILE *file = fopen(t->schedule_path, "r");
   if (!file) pen_stop(PEN_EXIT_NO_INPUT, "%s: %s", t->schedule_path, strerror(errno));
   char *text = NULL;

@@ -68,7 +68,7 @@ const struct pen_written *pen_source_find(const struct pen_source *source, size_
 
 /* ---- output ---- */
 
-static void emit(struct scanner *scanner, const char *text, size_t bytes) {
+static void append_text(struct scanner *scanner, const char *text, size_t bytes) {
   struct pen_source *source = scanner->source;
   source->text = pen_grow(source->text, &source->capacity, source->bytes + bytes + 1, 1);
   memcpy(source->text + source->bytes, text, bytes);
@@ -78,18 +78,18 @@ static void emit(struct scanner *scanner, const char *text, size_t bytes) {
 
 static void begin_line(struct scanner *scanner, const struct scanned_file *reading) {
   struct pen_source *source = scanner->source;
-  if (source->line_count) emit(scanner, "\n", 1);
+  if (source->line_count) append_text(scanner, "\n", 1);
   source->line =
       pen_grow(source->line, &source->line_capacity, source->line_count + 1, sizeof *source->line);
   source->line[source->line_count++] = (struct pen_line){reading->file, reading->line};
 }
 
-static void emit_literal(struct scanner *scanner, const char *text, const char *string) {
+static void append_literal(struct scanner *scanner, const char *text, const char *string) {
   struct pen_source *source = scanner->source;
   source->literal = pen_grow(source->literal, &source->literal_capacity, source->literal_count + 1,
                              sizeof *source->literal);
   const char *index = pen_text(" %zu ", source->literal_count);
-  emit(scanner, index, strlen(index));
+  append_text(scanner, index, strlen(index));
   source->literal[source->literal_count++] = (struct pen_literal){text, string};
 }
 
@@ -119,7 +119,7 @@ static void next_line(struct scanner *scanner, struct scanned_file *reading) {
 static void scan_comment(struct scanner *scanner, struct scanned_file *reading) {
   const char *opened = line_prefix(reading);
   bool block = *reading->at == '/' && reading->at[1] == '*';
-  emit(scanner, " ", 1);
+  append_text(scanner, " ", 1);
   for (reading->at += block ? 2 : 1; reading->at < reading->end; reading->at++) {
     if (*reading->at == '\n') {
       if (!block) return;
@@ -145,7 +145,7 @@ static void scan_name(struct scanner *scanner, struct scanned_file *reading, con
     group =
         scanner->open[i].written == NOTHING ? "" : source->written[scanner->open[i].written].name;
   }
-  emit(scanner, name, bytes);
+  append_text(scanner, name, bytes);
   source->written = pen_grow(source->written, &source->written_capacity, source->written_count + 1,
                              sizeof *source->written);
   scanner->name = source->written_count++;
@@ -173,7 +173,7 @@ static void scan_word(struct scanner *scanner, struct scanned_file *reading) {
     scan_name(scanner, reading, start, bytes);
     return;
   }
-  emit_literal(scanner, pen_text("%.*s", (int)bytes, start), NULL);
+  append_literal(scanner, pen_text("%.*s", (int)bytes, start), NULL);
   if (scanner->expects_value) set_value(scanner, scanner->name, start, bytes);
   scanner->expects_value = false;
 }
@@ -196,10 +196,10 @@ static void scan_string(struct scanner *scanner, struct scanned_file *reading) {
     return;
   }
   if (!scanner->expects_value && !within_list(scanner)) {
-    emit(scanner, "?", 1); /* no string is allowed here: libconfig reports it */
+    append_text(scanner, "?", 1); /* no string is allowed here: libconfig reports it */
     return;
   }
-  emit_literal(scanner, text, string);
+  append_literal(scanner, text, string);
   scanner->string_name = scanner->expects_value ? scanner->name : NOTHING;
   set_value(scanner, scanner->string_name, text, strlen(text));
   scanner->after_string = true;
@@ -219,12 +219,12 @@ static void scan_bracket(struct scanner *scanner, struct scanned_file *reading) 
     if (open->visit == reading->visit)
       set_value(scanner, open->written, open->start, (size_t)(at + 1 - open->start));
   }
-  emit(scanner, at, 1);
+  append_text(scanner, at, 1);
   scanner->after_string = false;
   scanner->expects_value = *at == '=' || *at == ':';
 }
 
-static void scan(struct scanner *scanner, struct scanned_file *reading) {
+static void scan_text(struct scanner *scanner, struct scanned_file *reading) {
   begin_line(scanner, reading);
   while (reading->at < reading->end) {
     char c = *reading->at;
@@ -233,7 +233,7 @@ static void scan(struct scanner *scanner, struct scanned_file *reading) {
       next_line(scanner, reading);
     } else if (strchr(" \t\r\f\v", c)) {
       reading->at++;
-      emit(scanner, " ", 1);
+      append_text(scanner, " ", 1);
     } else if (is_comment(reading->at, reading->end)) {
       scan_comment(scanner, reading);
     } else if (c == '"') {
@@ -317,7 +317,7 @@ static void scan_file(struct scanner *scanner, const char *path, const struct sc
   if (zero)
     pen_stop(PEN_EXIT_TOPOLOGY, "%sa byte of value 0: a topology file is text",
              line_prefix(&reading));
-  scan(scanner, &reading);
+  scan_text(scanner, &reading);
 }
 
 static bool begins_line(const struct scanned_file *reading) {
@@ -354,7 +354,7 @@ static void scan_include(struct scanner *scanner, struct scanned_file *reading) 
 struct pen_source *pen_source_read(const char *path, struct sha256_ctx *hash) {
   struct scanner scanner = {
       .source = pen_new(1, sizeof *scanner.source), .hash = hash, .name = NOTHING};
-  emit(&scanner, "", 0); /* an empty file is an empty text */
+  append_text(&scanner, "", 0); /* an empty file is an empty text */
   scan_file(&scanner, path, NULL, pen_text("%s: ", path));
   return scanner.source;
 }

@@ -12,14 +12,14 @@
 #include "gen/topology/message.h"
 
 /* Whether the name has the group's ending. */
-static bool fits(const char *group, const char *name) {
+static bool has_ending(const char *group, const char *name) {
   return pen_ends_in(name, group, strcspn(group, "="));
 }
 
 double pen_weight_decay_of(const struct pen_topology *topology, const char *name, bool matrix) {
   const struct pen_strings *groups = &topology->optimizer_weight_decay_groups;
   for (size_t i = 0; i < groups->count; i++)
-    if (fits(groups->value[i], name)) return strtod(strchr(groups->value[i], '=') + 1, NULL);
+    if (has_ending(groups->value[i], name)) return strtod(strchr(groups->value[i], '=') + 1, NULL);
   return matrix ? topology->optimizer_weight_decay : 0;
 }
 
@@ -44,7 +44,7 @@ void pen_weight_decay_check_names(const struct pen_topology *topology,
   const struct pen_strings *groups = &topology->optimizer_weight_decay_groups;
   for (size_t i = 0; i < groups->count; i++) {
     size_t matches = 0;
-    for (uint32_t w = 0; w < count; w++) matches += fits(groups->value[i], weights[w].name);
+    for (uint32_t w = 0; w < count; w++) matches += has_ending(groups->value[i], weights[w].name);
     if (!matches)
       pen_topology_fail(
           topology, "optimizer.weight_decay_groups",

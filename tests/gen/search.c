@@ -136,7 +136,7 @@ static void moves_keep_the_simulators_times(void **state) {
         continue;
       }
       if (draw(&seed, 3) == 0)
-        pen_search_take_back(board, &move);
+        pen_search_undo(board, &move);
       else
         pen_search_keep(board), kept++, joined += move.to == PEN_NONE;
       struct pen_order *order = pen_search_order(c, board->list);
