@@ -5,6 +5,8 @@ libgen_a_SOURCES += \
   %reldir%/base.h \
   %reldir%/error.c \
   %reldir%/error.h \
+  %reldir%/heap.c \
+  %reldir%/heap.h \
   %reldir%/pass_times.c \
   %reldir%/pass_times.h \
   %reldir%/sort.c \

@@ -24,6 +24,7 @@
 
 #include "gen/layout/receive_slots.h"
 #include "gen/base/arena.h"
+#include "gen/base/heap.h"
 #include "gen/base/error.h"
 #include "gen/lower/lower.h"
 #include "runtime/plan/plan.h"
@@ -43,11 +44,11 @@ struct receive_slot {
   uint32_t last_message; /* in this step */
 };
 
-/* Slots of one size, as a heap: the one free longest on top. */
+/* Slots of one size, by the last reader of their latest message, which frees them. */
 struct slot_pool {
   uint64_t bytes;
-  uint32_t *heap;
-  size_t count, capacity, total; /* total: free and taken */
+  struct pen_heap slots;
+  size_t total; /* free and taken */
 };
 
 enum { POOLS_MAX = 64 };
@@ -154,10 +155,6 @@ struct pen_slot_assignment *pen_slots_prepare(struct pen_lowered *lowered,
 
 /* ---- free slots of one size ---- */
 
-static uint32_t free_after(const struct pen_slot_assignment *p, uint32_t slot) {
-  return p->fact[p->slot[slot].last_message].last_reader;
-}
-
 static struct slot_pool *pool_of(struct pen_slot_assignment *p, uint64_t bytes) {
   size_t i = 0;
   while (i < p->pool_count && p->pool[i].bytes != bytes) i++;
@@ -165,33 +162,10 @@ static struct slot_pool *pool_of(struct pen_slot_assignment *p, uint64_t bytes) 
     pen_stop(PEN_EXIT_INTERNAL, "layout: messages of more than %d sizes", POOLS_MAX);
   if (i == p->pool_count) {
     p->pool[i].bytes = bytes;
-    p->pool[i].count = p->pool[i].total = 0;
+    p->pool[i].slots.count = p->pool[i].total = 0;
     p->pool_count++;
   }
   return &p->pool[i];
-}
-
-static void pool_push(const struct pen_slot_assignment *p, struct slot_pool *pool, uint32_t slot) {
-  pool->heap = pen_grow(pool->heap, &pool->capacity, pool->count + 1, sizeof *pool->heap);
-  size_t i = pool->count++;
-  for (; i && free_after(p, slot) < free_after(p, pool->heap[(i - 1) / 2]); i = (i - 1) / 2)
-    pool->heap[i] = pool->heap[(i - 1) / 2];
-  pool->heap[i] = slot;
-}
-
-static uint32_t pool_pop(const struct pen_slot_assignment *p, struct slot_pool *pool) {
-  uint32_t top = pool->heap[0], last = pool->heap[--pool->count];
-  size_t i = 0;
-  for (size_t child = 1; child < pool->count; child = 2 * i + 1) {
-    if (child + 1 < pool->count &&
-        free_after(p, pool->heap[child + 1]) < free_after(p, pool->heap[child]))
-      child++;
-    if (free_after(p, pool->heap[child]) >= free_after(p, last)) break;
-    pool->heap[i] = pool->heap[child];
-    i = child;
-  }
-  pool->heap[i] = last;
-  return top;
 }
 
 /* ---- slots and credits of one rank ---- */
@@ -215,11 +189,11 @@ static void record_credit(struct pen_slot_assignment *p, uint32_t message) {
  * `spare_until`, a new one; else one that is free by then, with a credit; else a new one. */
 static uint32_t choose_slot(struct pen_slot_assignment *p, uint32_t message, size_t spare_until) {
   struct slot_pool *pool = pool_of(p, p->bytes[message]);
-  if (pool->count && free_after(p, pool->heap[0]) < p->fact[message].receive_action) {
-    bool known = (int64_t)free_after(p, pool->heap[0]) <= known_to(p, message);
+  if (pool->slots.count && pool->slots.item[0].key < p->fact[message].receive_action) {
+    bool known = (int64_t)pool->slots.item[0].key <= known_to(p, message);
     if (known || pool->total >= spare_until) {
       if (!known) record_credit(p, message);
-      return pool_pop(p, pool);
+      return (uint32_t)pen_heap_pop(&pool->slots).value;
     }
   }
   pool->total++;
@@ -233,14 +207,14 @@ static uint32_t choose_slot(struct pen_slot_assignment *p, uint32_t message, siz
 static void assign_slots(struct pen_slot_assignment *p, const uint32_t *message, size_t count,
                          const size_t *needed, size_t spare) {
   p->slot_count = 0;
-  for (size_t i = 0; i < p->pool_count; i++) p->pool[i].count = p->pool[i].total = 0;
+  for (size_t i = 0; i < p->pool_count; i++) p->pool[i].slots.count = p->pool[i].total = 0;
   reset_credits(p, message, count);
   for (size_t i = 0; i < count; i++) {
     struct slot_pool *pool = pool_of(p, p->bytes[message[i]]);
     uint32_t slot = choose_slot(p, message[i], needed ? needed[pool - p->pool] + spare : 0);
     p->slot[slot].last_message = message[i];
     p->fact[message[i]].slot = slot;
-    pool_push(p, pool, slot);
+    pen_heap_push(&pool->slots, (struct pen_heap_item){p->fact[message[i]].last_reader, 0, slot});
   }
 }
 

@@ -28,6 +28,7 @@
 #include <string.h>
 
 #include "gen/base/arena.h"
+#include "gen/base/heap.h"
 #include "gen/base/error.h"
 #include "gen/partition/partition.h"
 #include "gen/partition/training.h"
@@ -39,14 +40,6 @@
 #include "runtime/plan/plan.h"
 
 enum { MOVED_MAX = 4 }; /* the actions of a pair with a WAIT each */
-
-/* A message that is not sent yet: its action has not ended. */
-struct pending {
-  double end;
-  uint64_t turn;
-  enum pen_message_type type;
-  uint32_t stage, microbatch;
-};
 
 /* The compute action that a rank runs: its first action (of a pair, or a WAIT) and when it ends. */
 struct running {
@@ -63,8 +56,7 @@ struct lowering {
   size_t *capacity; /* [rank] */
   struct pen_message_table messages;
   bool adds_tied_gradient, sends_tied_gradient; /* a tied weight is trained; on two ranks */
-  struct pending *heap;
-  size_t heap_count, heap_capacity;
+  struct pen_heap pending; /* messages that are not sent yet, by the end of their action */
 };
 
 /* Appends an action; `message` is 0 for kinds without one. Returns it, for further columns. */
@@ -88,29 +80,13 @@ static uint32_t tied_head(const struct lowering *l) {
 
 /* ---- the replay ---- */
 
-static bool before(const struct pending *a, const struct pending *b) {
-  return a->end != b->end ? a->end < b->end : a->turn < b->turn;
-}
-
-static void push(struct lowering *l, struct pending item) {
-  l->heap = pen_grow(l->heap, &l->heap_capacity, l->heap_count + 1, sizeof *l->heap);
-  size_t i = l->heap_count++;
-  for (; i && before(&item, &l->heap[(i - 1) / 2]); i = (i - 1) / 2)
-    l->heap[i] = l->heap[(i - 1) / 2];
-  l->heap[i] = item;
-}
-
-static struct pending pop(struct lowering *l) {
-  struct pending top = l->heap[0], last = l->heap[--l->heap_count];
-  size_t i = 0;
-  for (size_t child = 1; child < l->heap_count; child = 2 * i + 1) {
-    if (child + 1 < l->heap_count && before(&l->heap[child + 1], &l->heap[child])) child++;
-    if (!before(&l->heap[child], &last)) break;
-    l->heap[i] = l->heap[child];
-    i = child;
-  }
-  l->heap[i] = last;
-  return top;
+/* Queues a message until its action ends; `turn` orders messages that end together. */
+static void add_pending(struct lowering *l, double end, uint64_t turn, enum pen_message_type type,
+                        uint32_t stage, uint32_t microbatch) {
+  uint64_t value =
+      ((uint64_t)type * l->partition->stage_count + stage) * l->partition->microbatch_count +
+      microbatch;
+  pen_heap_push(&l->pending, (struct pen_heap_item){end, turn, value});
 }
 
 /* Moves the compute action that a rank runs after the receives that follow it. */
@@ -138,11 +114,15 @@ static void append_transfer(struct lowering *l, enum pen_message_type type, uint
 
 /* Appends the messages of all actions that have ended by `time`. */
 static void append_pending(struct lowering *l, double time) {
-  while (l->heap_count && l->heap[0].end <= time) {
-    struct pending item = pop(l);
-    uint32_t to = l->partition->rank_of[pen_message_reader(l->partition, item.type, item.stage)];
-    append_transfer(l, item.type, item.stage, item.microbatch);
-    if (l->running[to].end > item.end) move_after_receives(l, to);
+  const struct pen_partition *p = l->partition;
+  while (l->pending.count && l->pending.item[0].key <= time) {
+    struct pen_heap_item first = pen_heap_pop(&l->pending);
+    uint32_t microbatch = (uint32_t)(first.value % p->microbatch_count),
+             group = (uint32_t)(first.value / p->microbatch_count), stage = group % p->stage_count;
+    enum pen_message_type type = group / p->stage_count;
+    uint32_t to = p->rank_of[pen_message_reader(p, type, stage)];
+    append_transfer(l, type, stage, microbatch);
+    if (l->running[to].end > first.key) move_after_receives(l, to);
   }
 }
 
@@ -320,11 +300,10 @@ struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_pa
     append_compute(&l, rank, c, ends, second);
     enum pen_message_type type = pen_message_type_of(c->kind);
     if (c->kind != PEN_W && pen_message_crosses(partition, type, c->stage))
-      push(&l, (struct pending){ends, i, type, c->stage, c->microbatch});
+      add_pending(&l, ends, i, type, c->stage, c->microbatch);
     bool last = l.sends_tied_gradient && rank == tied_head(&l) && index + 1 == order->count[rank];
     if (last)
-      push(&l,
-           (struct pending){ends, count, PEN_MESSAGE_TIED_GRADIENT, partition->stage_count - 1, 0});
+      add_pending(&l, ends, count, PEN_MESSAGE_TIED_GRADIENT, partition->stage_count - 1, 0);
   }
   append_pending(&l, (double)INFINITY);
   append_step_end(&l, profile_kind, training->waits_for_norm);

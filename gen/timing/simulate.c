@@ -11,6 +11,7 @@
 #include "gen/timing/cost.h"
 #include "gen/timing/lower_bound.h"
 #include "gen/base/arena.h"
+#include "gen/base/heap.h"
 #include "gen/partition/partition.h"
 #include "gen/partition/training.h"
 #include "gen/schedule/order.h"
@@ -21,7 +22,6 @@
 struct rank_queue {
   uint32_t next;  /* the action to run */
   double free_at; /* the end of the action before */
-  double start;   /* of `next`, while the rank is in the heap */
 };
 
 struct simulation {
@@ -32,8 +32,8 @@ struct simulation {
   const struct pen_collective_cost *collective_cost; /* NULL: no collectives */
   double overlap_cost;
   struct pen_timing *timing;
-  struct rank_queue *queue; /* [rank] */
-  uint32_t *heap, heap_count;
+  struct rank_queue *queue;           /* [rank] */
+  struct pen_heap heap;               /* of ranks, by the start of their next action */
   bool *waiting;                      /* [rank]: it is in the heap */
   double *forward_end, *backward_end; /* [stage][microbatch]; NaN: not yet */
   bool *input_gradient_done;          /* [stage][microbatch]: its I has run */
@@ -56,34 +56,6 @@ static double action_cost(const struct simulation *run, const struct pen_compute
     case PEN_W: return cost[action->stage].backward_weight;
     default: return pen_backward_cost(&cost[action->stage]);
   }
-}
-
-/* ---- heap of ranks by (start, rank) ---- */
-
-static bool before(const struct simulation *run, uint32_t a, uint32_t b) {
-  double start_a = run->queue[a].start, start_b = run->queue[b].start;
-  return start_a != start_b ? start_a < start_b : a < b;
-}
-
-static void push(struct simulation *run, uint32_t rank) {
-  uint32_t at = run->heap_count++;
-  for (; at > 0 && before(run, rank, run->heap[(at - 1) / 2]); at = (at - 1) / 2)
-    run->heap[at] = run->heap[(at - 1) / 2];
-  run->heap[at] = rank;
-}
-
-static uint32_t pop(struct simulation *run) {
-  uint32_t least = run->heap[0], moved = run->heap[--run->heap_count], at = 0;
-  for (;;) {
-    uint32_t child = 2 * at + 1;
-    if (child >= run->heap_count) break;
-    if (child + 1 < run->heap_count && before(run, run->heap[child + 1], run->heap[child])) child++;
-    if (!before(run, run->heap[child], moved)) break;
-    run->heap[at] = run->heap[child];
-    at = child;
-  }
-  run->heap[at] = moved;
-  return least;
 }
 
 /* ---- running actions ---- */
@@ -125,9 +97,8 @@ static void queue_if_ready(struct simulation *run, uint32_t rank) {
     ready = isnan(second) ? NAN : fmax(ready, second);
   }
   if (isnan(ready)) return;
-  queue->start = fmax(ready, queue->free_at);
   run->waiting[rank] = true;
-  push(run, rank);
+  pen_heap_push(&run->heap, (struct pen_heap_item){fmax(ready, queue->free_at), rank, rank});
 }
 
 static void record_times(struct simulation *run, uint32_t rank, uint32_t index, double start,
@@ -154,17 +125,17 @@ static void queue_dependents(struct simulation *run, uint32_t rank,
 }
 
 /* Runs the next action of a rank, or the next pair. */
-static void run_next_action(struct simulation *run, uint32_t rank) {
+static void run_next_action(struct simulation *run, uint32_t rank, double start) {
   struct rank_queue *queue = &run->queue[rank];
   const struct pen_compute *action = &run->order->action[rank][queue->next];
   bool pair = is_pair(run, rank, queue->next);
   double lasts = action_cost(run, action);
   if (pair)
     lasts = run->overlap_cost >= 0 ? run->overlap_cost : lasts + action_cost(run, action + 1);
-  double end = queue->start + lasts;
+  double end = start + lasts;
   *(action->kind > PEN_W ? &run->timing->exchanging[rank] : &run->timing->busy[rank]) += lasts;
-  record_times(run, rank, queue->next, queue->start, end);
-  if (pair) record_times(run, rank, queue->next + 1, queue->start, end);
+  record_times(run, rank, queue->next, start, end);
+  if (pair) record_times(run, rank, queue->next + 1, start, end);
   queue->next += pair ? 2 : 1;
   queue->free_at = end;
   run->waiting[rank] = false;
@@ -197,7 +168,6 @@ static struct simulation start_simulation(const struct pen_order *order,
   timing->idle = pen_new(ranks, sizeof(double));
   timing->exchanging = pen_new(ranks, sizeof(double));
   run.queue = pen_new(ranks, sizeof *run.queue);
-  run.heap = pen_new(ranks, sizeof *run.heap);
   run.waiting = pen_new(ranks, sizeof *run.waiting);
   run.forward_end = pen_new(cells, sizeof(double));
   run.backward_end = pen_new(cells, sizeof(double));
@@ -257,7 +227,11 @@ struct pen_timing *pen_simulate_collectives(const struct pen_order *order,
   struct simulation run =
       start_simulation(order, partition, training, cost, collective_cost, overlap_cost);
   for (uint32_t rank = 0; rank < order->rank_count; rank++) queue_if_ready(&run, rank);
-  while (run.heap_count > 0) run_next_action(&run, pop(&run));
+  while (run.heap.count > 0) {
+    struct pen_heap_item first = pen_heap_pop(&run.heap);
+    run_next_action(&run, (uint32_t)first.value, first.key);
+  }
+  pen_free(run.heap.item);
   struct pen_timing *timing = run.timing;
   timing->complete = true;
   for (uint32_t rank = 0; rank < order->rank_count; rank++)
