@@ -88,7 +88,7 @@ static uint64_t flag_bytes(const struct pen_layout_state *l, size_t profile_coun
 /* Shards of a gradient that peers send, where their memory cannot be read. */
 static uint64_t shard_staging_size(const struct pen_plan *plan, uint32_t rank) {
   uint64_t most = 0;
-  for (uint32_t i = 0; i < plan->weight_count && strcmp(plan->transport, "nccl") == 0; i++) {
+  for (uint32_t i = 0; i < plan->weight_count && pen_peers_send_shards(plan); i++) {
     const struct pen_weight *weight = &plan->weights[i];
     uint64_t count = weight->rank == rank && !weight->frozen
                          ? pen_shard_most(weight->count, plan->replica_count)
@@ -96,6 +96,14 @@ static uint64_t shard_staging_size(const struct pen_plan *plan, uint32_t rank) {
     if (count > most) most = count;
   }
   return (plan->replica_count - 1) * pen_aligned(most * sizeof(float));
+}
+
+uint64_t pen_shard_staging_place(const struct pen_plan *plan, struct pen_rank_memory *memory,
+                                 uint32_t rank, uint64_t at) {
+  memory->device_control_bytes = shard_staging_size(plan, rank);
+  if (memory->device_control_bytes > 0)
+    memory->staged_input_offset = memory->shard_staging_offset = at;
+  return at + memory->device_control_bytes;
 }
 
 uint64_t pen_device_control_place(const struct pen_layout_state *l, size_t profile_count,

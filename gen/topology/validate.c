@@ -200,10 +200,6 @@ static void check_hosts(const struct pen_topology *t) {
     pen_topology_fail(t, "cluster.hosts",
                       "one host, with cluster.transport = \"%s\": only %s works between hosts",
                       t->cluster_transport, is_cuda(t) ? "nccl" : "ofi");
-  if (!is_cuda(t) && t->data_parallel_replicas > 1)
-    pen_topology_fail(t, "data_parallel.replicas",
-                      "1, with several hosts of the device cpu: this version exchanges no "
-                      "gradients between them");
   if (!t->has_cluster_port)
     pen_topology_fail(t, "cluster.port", "a TCP port on which the first host listens");
 }

@@ -35,10 +35,10 @@ static uint64_t most_flags(const struct pen_plan *plan, uint32_t rank) {
   return most;
 }
 
-/* With nccl: for each peer the largest shard of one of the rank's gradients. */
-static uint64_t nccl_staging_bytes(const struct pen_plan *plan, uint32_t rank) {
+/* Where peers send shards: for each the largest of one of the rank's gradients. */
+static uint64_t shard_staging_bytes(const struct pen_plan *plan, uint32_t rank) {
   uint64_t most = 0;
-  if (strcmp(plan->transport, "nccl") != 0) return 0;
+  if (!pen_peers_send_shards(plan)) return 0;
   for (uint32_t i = 0; i < plan->weight_count; i++)
     for (uint32_t replica = 0;
          replica < plan->replica_count && plan->weights[i].rank == rank && !plan->weights[i].frozen;
@@ -73,7 +73,7 @@ static bool check_control_parts(const struct pen_plan *plan, uint32_t rank,
       {"the workspace of NORM", m->reduce_offset, reduce, m->flags_offset},
       {"the flags", m->flags_offset, most_flags(plan, rank) * sizeof(uint32_t),
        m->shard_staging_offset},
-      {"the shard staging", m->shard_staging_offset, nccl_staging_bytes(plan, rank),
+      {"the shard staging", m->shard_staging_offset, shard_staging_bytes(plan, rank),
        m->staged_input_offset + m->device_control_bytes},
   };
   for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
@@ -182,12 +182,21 @@ static bool check_data_ops(const struct pen_plan *plan, const struct pen_profile
   return true;
 }
 
-static bool check_none(const struct pen_plan *plan, uint32_t rank, struct pen_problem *problem) {
+/* On the CPU the block has the shard staging alone, if any. */
+static bool check_staging_alone(const struct pen_plan *plan, uint32_t rank,
+                                struct pen_problem *problem) {
   const struct pen_rank_memory *m = &plan->memory[rank];
+  const uint64_t staging = shard_staging_bytes(plan, rank);
+  if (m->device_control_bytes < staging || m->shard_staging_offset % PEN_ALIGNMENT_BYTES != 0 ||
+      m->shard_staging_offset != m->staged_input_offset)
+    return pen_problem_note(
+        problem, rank, PEN_NONE, "the shard staging: %llu bytes at %llu, where %llu are needed",
+        (unsigned long long)m->device_control_bytes, (unsigned long long)m->shard_staging_offset,
+        (unsigned long long)staging);
   if (plan->staged_input_count == 0 &&
-      (m->staged_input_offset | m->staged_input_bytes | m->step_stats_offset | m->settings_offset |
-       m->reduce_offset | m->flags_offset | m->shard_staging_offset | m->device_control_bytes |
-       m->pinned_bytes) == 0)
+      (m->staged_input_bytes | m->step_stats_offset | m->settings_offset | m->reduce_offset |
+       m->flags_offset | m->pinned_bytes) == 0 &&
+      (staging > 0 || (m->staged_input_offset | m->device_control_bytes) == 0))
     return true;
   return pen_problem_note(problem, rank, PEN_NONE,
                           "a device control block, but the device (%s) has no memory of its own",
@@ -201,7 +210,7 @@ bool pen_check_device_control(const struct pen_plan *plan, struct pen_problem *p
       return pen_problem_note(problem, PEN_NONE, PEN_NONE, "staged input %u is of rank %u of %u", i,
                               plan->staged_inputs[i].rank, plan->rank_count);
   for (uint32_t rank = 0; rank < plan->rank_count; rank++) {
-    if (!staged && !check_none(plan, rank, problem)) return false;
+    if (!staged && !check_staging_alone(plan, rank, problem)) return false;
     if (staged &&
         (!check_control_parts(plan, rank, problem) || !check_staged_inputs(plan, rank, problem)))
       return false;

@@ -133,7 +133,7 @@ bool pen_check_persistent(const struct pen_rank_context *b) {
   if (b->checked->rank_of[plan->stage_count - 1] == b->rank)
     add_range(range, &count, plan->loss_offset, plan->loss_count * sizeof(double), "the loss table",
               "losses");
-  if (pen_device_copies_data_op(plan->device))
+  if (b->memory->device_control_bytes > 0)
     add_range(range, &count, b->memory->staged_input_offset, b->memory->device_control_bytes,
               "a step", "the device control block");
   uint64_t snapshot = 0; /* a copy of the rank's tensors in a checkpoint, each aligned */

@@ -301,10 +301,10 @@ bool pen_fabric_connect(struct pen_fabric *fabric, const struct pen_fabric_addre
       const struct pen_fabric_request hello = {
           .peer = p, .from = fabric->config.arena, .counter = hello_counter(&fabric->config)};
       add_address(fabric, p, &address[p]);
-      going = pen_fabric_put(fabric, &hello, &fabric->hello);
+      going = pen_fabric_put(fabric, &hello, &fabric->hello) &&
+              pen_fabric_wait_written(fabric, &fabric->hello);
       expected++;
     }
   }
-  return going && pen_fabric_wait_all(fabric) &&
-         pen_fabric_wait(fabric, hello_counter(&fabric->config), expected, UINT32_MAX);
+  return going && pen_fabric_wait(fabric, hello_counter(&fabric->config), expected, UINT32_MAX);
 }

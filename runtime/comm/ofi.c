@@ -4,7 +4,11 @@
  * Every message of every profile has two counters, which rise once a step of the profile: one at
  * the receiver, for its arrival, one at the sender, for its credit. So nothing depends on the order
  * in which writes arrive. Sends go on while the rank computes: what overwrites their source waits
- * for them (wait_sent), and a receive gives the target free only after the sends that read it. */
+ * for them (wait_sent), and a receive gives the target free only after the sends that read it.
+ *
+ * Between replicas, peers that are not near exchange shards by writes, too. Every peer has three
+ * counters here: the collectives that it has ended, the groups for which it is ready to receive,
+ * the shards that it has written. These and the counts below are of the run, for all profiles. */
 #include "runtime/comm/ofi.h"
 
 #include <stdio.h>
@@ -16,13 +20,27 @@
 #include "runtime/comm/shm.h"
 #include "runtime/comm/transport_base.h"
 
+struct ofi_peer {
+  bool used;                                     /* it is another replica's, and not near */
+  uint32_t shards_expected, shards_sent;         /* shards_sent: in this group */
+  struct pen_fabric_write ended, ready, *shards; /* [shards_max] */
+};
+
+struct ofi_peers {
+  struct ofi_peer *peer; /* [replica_count] */
+  uint32_t groups;       /* begun */
+  uint32_t shards_max;   /* of a group, to one peer */
+};
+
 struct ofi_transport {
   struct pen_transport base;
   struct pen_transport *shm;                /* for the ranks that share this rank's memory */
   struct pen_fabric *fabric;                /* of all the rank's profiles */
   uint32_t first_counter;                   /* of this profile */
   struct pen_fabric_write *sends, *credits; /* [message_count] */
-  bool shares_memory;                       /* with the ranks of this command */
+  struct ofi_peers *peers;                  /* of all the rank's profiles */
+  uint32_t ended_before; /* collectives that this rank had ended when the step began */
+  bool shares_memory;    /* with the ranks of this command */
 };
 
 static struct ofi_transport *ofi_of(struct pen_transport *transport) {
@@ -62,9 +80,17 @@ static uint32_t counters_before(const struct pen_plan *plan, size_t profile) {
   return count;
 }
 
-/* Waits until the counter has risen in this step too, and publishes meanwhile for whom. */
-static bool wait_counter(struct ofi_transport *ofi, uint32_t counter, uint32_t peer) {
-  const uint32_t needed = (uint32_t)(ofi->base.profile_step + 1);
+/* Of a replica's rank: after those of all messages. */
+enum peer_counter { ENDED, READY, SHARDS, PEER_COUNTERS };
+
+static uint32_t peer_counter(const struct pen_plan *plan, enum peer_counter which,
+                             uint32_t replica) {
+  return counters_before(plan, plan->profile_count) + which * plan->replica_count + replica;
+}
+
+/* Waits for the counter, and publishes meanwhile for which rank. */
+static bool wait_counter(struct ofi_transport *ofi, uint32_t counter, uint32_t needed,
+                         uint32_t peer) {
   if ((int32_t)(pen_fabric_count(ofi->fabric, counter) - needed) >= 0) {
     return true;
   }
@@ -75,13 +101,41 @@ static bool wait_counter(struct ofi_transport *ofi, uint32_t counter, uint32_t p
   return reached;
 }
 
+/* Messages: waits until the counter has risen in this step, too. */
+static bool wait_message_counter(struct ofi_transport *ofi, uint32_t counter, uint32_t peer) {
+  return wait_counter(ofi, counter, (uint32_t)(ofi->base.profile_step + 1), peer);
+}
+
 /* ---- before the first step ---- */
 
-/* Which ranks this one exchanges messages with over the fabric: they write in both directions. */
+/* The rank of this one's number in another replica. */
+static uint32_t peer_rank(const struct pen_transport *transport, uint32_t replica) {
+  return replica * transport->plan->rank_count + transport->rank;
+}
+
+static struct ofi_peers *open_peers(const struct pen_transport *transport) {
+  const struct pen_plan *plan = transport->plan;
+  struct ofi_peers *peers = calloc(1, sizeof *peers);
+  struct ofi_peer *peer = calloc(plan->replica_count, sizeof *peer);
+  pen_check(peers != NULL && peer != NULL, "no memory for a transport");
+  *peers = (struct ofi_peers){.peer = peer, .shards_max = 2 * plan->weight_count};
+  for (uint32_t d = 0; d < plan->replica_count; d++) {
+    peer[d].used = d != transport->replica && !is_near(transport, peer_rank(transport, d));
+    peer[d].shards = calloc(peers->shards_max + 1u, sizeof *peer[d].shards);
+    pen_check(peer[d].shards != NULL, "no memory for a transport");
+  }
+  return peers;
+}
+
+/* Which ranks this one exchanges anything with over the fabric: they write in both directions. */
 static bool *list_peers(const struct pen_transport *transport) {
+  const struct ofi_peers *replicas = ((const struct ofi_transport *)transport)->peers;
   const struct pen_plan *plan = transport->plan;
   bool *peers = calloc(pen_process_count(plan), sizeof *peers);
   pen_check(peers != NULL, "no memory for the connections of a rank");
+  for (uint32_t d = 0; d < plan->replica_count; d++) {
+    peers[peer_rank(transport, d)] = replicas->peer[d].used;
+  }
   for (uint32_t p = 0; p < plan->profile_count; p++) {
     const struct pen_profile *profile = &plan->profiles[p];
     for (uint32_t c = 0; c < profile->channel_count; c++) {
@@ -105,14 +159,16 @@ static void ofi_export(struct pen_transport *transport) {
       .host = plan->host_count > 0 ? plan->hosts[self / plan->ranks_per_host] : "localhost",
       .arena = transport->arena,
       .arena_bytes = plan->memory[transport->rank].arena_bytes,
-      .region_bytes = pen_shared_bytes(plan, transport->rank),
-      .counter_count = counters_before(plan, plan->profile_count),
+      .region_bytes = plan->replica_count > 1 ? plan->memory[transport->rank].arena_bytes
+                                              : pen_shared_bytes(plan, transport->rank),
+      .counter_count = peer_counter(plan, PEER_COUNTERS, 0),
       .peer_count = pen_process_count(plan),
       .abort = &transport->shared->control->abort_status,
       .spin_ns = transport->shared->control->spin_ns,
   };
   struct pen_fabric_address address;
   struct ofi_transport *ofi = ofi_of(transport);
+  ofi->peers = open_peers(transport);
   ofi->fabric = pen_fabric_open(&config, &address);
   memcpy(transport->endpoint->self->fabric_address, &address, sizeof address);
   if (transport->announces && self == 0) {
@@ -139,7 +195,9 @@ static bool connect_peers(struct pen_transport *transport) {
 static void ofi_connect(struct pen_transport *transport) {
   struct ofi_transport *ofi = ofi_of(transport);
   if (transport->first != NULL) {
-    ofi->fabric = ((const struct ofi_transport *)transport->first)->fabric;
+    const struct ofi_transport *first = (const struct ofi_transport *)transport->first;
+    ofi->fabric = first->fabric;
+    ofi->peers = first->peers;
   } else if (connect_peers(transport)) {
     transport->endpoint->progress = poll_fabric;
     transport->endpoint->progress_context = ofi->fabric;
@@ -149,8 +207,10 @@ static void ofi_connect(struct pen_transport *transport) {
 /* ---- actions ---- */
 
 static void ofi_begin_step(struct pen_transport *transport, uint64_t run_step) {
-  struct pen_transport *shm = ofi_of(transport)->shm;
-  shm->ops->begin_step(shm, run_step);
+  struct ofi_transport *ofi = ofi_of(transport);
+  ofi->shm->ops->begin_step(ofi->shm, run_step);
+  ofi->ended_before =
+      atomic_load_explicit(&transport->endpoint->self->exchanged.count, memory_order_relaxed);
 }
 
 static void ofi_end_step(struct pen_transport *transport) {
@@ -167,7 +227,8 @@ static bool ofi_send(struct pen_transport *transport, uint32_t index) {
   if (is_near(transport, to)) {
     return ofi->shm->ops->send(ofi->shm, index);
   }
-  return (message->credit == PEN_NONE || wait_counter(ofi, credit_counter(ofi, index), to)) &&
+  return (message->credit == PEN_NONE ||
+          wait_message_counter(ofi, credit_counter(ofi, index), to)) &&
          pen_fabric_put(ofi->fabric,
                         &(struct pen_fabric_request){
                             .peer = to,
@@ -207,7 +268,7 @@ static bool ofi_wait(struct pen_transport *transport, uint32_t index) {
   struct ofi_transport *ofi = ofi_of(transport);
   const uint32_t from = sender_of(transport, index);
   return is_near(transport, from) ? ofi->shm->ops->wait(ofi->shm, index)
-                                  : wait_counter(ofi, arrival_counter(ofi, index), from);
+                                  : wait_message_counter(ofi, arrival_counter(ofi, index), from);
 }
 
 /* ---- what the control connection copies between hosts, and ranks of one host do ---- */
@@ -222,24 +283,96 @@ static bool ofi_gather(struct pen_transport *transport) {
   return shm->ops->gather(shm);
 }
 
+/* ---- collectives between replicas ---- */
+
+static bool wait_peer(struct ofi_transport *ofi, uint32_t replica, uint32_t needed) {
+  struct pen_transport *transport = &ofi->base;
+  const uint32_t peer = peer_rank(transport, replica);
+  return ofi->peers->peer[replica].used
+             ? wait_counter(ofi, peer_counter(transport->plan, ENDED, replica), needed, peer)
+             : pen_endpoint_wait(transport->endpoint, &transport->shared->ranks[peer].exchanged,
+                                 needed, peer);
+}
+
 static bool ofi_wait_peers(struct pen_transport *transport, uint32_t count) {
-  struct pen_transport *shm = ofi_of(transport)->shm;
-  return shm->ops->wait_peers(shm, count);
+  struct ofi_transport *ofi = ofi_of(transport);
+  bool going = true;
+  for (uint32_t d = 0; d < transport->plan->replica_count && going; d++) {
+    going = d == transport->replica || wait_peer(ofi, d, ofi->ended_before + count);
+  }
+  return going;
+}
+
+/* Raises a counter of each peer that is not near. */
+static void raise_counters(struct ofi_transport *ofi, enum peer_counter which) {
+  const struct pen_transport *transport = &ofi->base;
+  for (uint32_t d = 0; d < transport->plan->replica_count; d++) {
+    struct ofi_peer *peer = &ofi->peers->peer[d];
+    struct pen_fabric_write *write = which == ENDED ? &peer->ended : &peer->ready;
+    if (peer->used && pen_fabric_wait_written(ofi->fabric, write)) {
+      pen_fabric_put(ofi->fabric,
+                     &(struct pen_fabric_request){
+                         .peer = peer_rank(transport, d),
+                         .from = transport->arena,
+                         .counter = peer_counter(transport->plan, which, transport->replica)},
+                     write);
+    }
+  }
 }
 
 static void ofi_signal_peers(struct pen_transport *transport) {
-  struct pen_transport *shm = ofi_of(transport)->shm;
-  shm->ops->signal_peers(shm);
+  struct ofi_transport *ofi = ofi_of(transport);
+  ofi->shm->ops->signal_peers(ofi->shm);
+  raise_counters(ofi, ENDED);
 }
 
 static const unsigned char *ofi_peer_arena(struct pen_transport *transport, uint32_t replica) {
-  struct pen_transport *shm = ofi_of(transport)->shm;
-  return shm->ops->peer_arena(shm, replica);
+  struct ofi_transport *ofi = ofi_of(transport);
+  return ofi->peers->peer[replica].used ? NULL : ofi->shm->ops->peer_arena(ofi->shm, replica);
 }
 
+static void ofi_group_begin(struct pen_transport *transport) {
+  struct ofi_transport *ofi = ofi_of(transport);
+  ofi->peers->groups++;
+  for (uint32_t d = 0; d < transport->plan->replica_count; d++) {
+    ofi->peers->peer[d].shards_sent = 0;
+  }
+  raise_counters(ofi, READY);
+}
+
+/* Each side writes what the other receives, once that is ready for it. */
 static void ofi_sendrecv(struct pen_transport *transport, const struct pen_sendrecv *sendrecv) {
-  struct pen_transport *shm = ofi_of(transport)->shm;
-  shm->ops->sendrecv(shm, sendrecv);
+  struct ofi_transport *ofi = ofi_of(transport);
+  struct ofi_peer *peer = &ofi->peers->peer[sendrecv->replica];
+  const uint32_t global = peer_rank(transport, sendrecv->replica);
+  if (!peer->used) {
+    ofi->shm->ops->sendrecv(ofi->shm, sendrecv);
+    return;
+  }
+  peer->shards_expected++;
+  pen_assert(peer->shards_sent < ofi->peers->shards_max);
+  if (wait_counter(ofi, peer_counter(transport->plan, READY, sendrecv->replica), ofi->peers->groups,
+                   global)) {
+    pen_fabric_put(ofi->fabric,
+                   &(struct pen_fabric_request){
+                       .peer = global,
+                       .from = transport->arena + sendrecv->send_offset,
+                       .bytes = sendrecv->send_bytes,
+                       .offset = sendrecv->target_offset,
+                       .counter = peer_counter(transport->plan, SHARDS, transport->replica)},
+                   &peer->shards[peer->shards_sent++]);
+  }
+}
+
+static void ofi_group_end(struct pen_transport *transport) {
+  struct ofi_transport *ofi = ofi_of(transport);
+  for (uint32_t d = 0; d < transport->plan->replica_count; d++) {
+    if (ofi->peers->peer[d].used) {
+      wait_counter(ofi, peer_counter(transport->plan, SHARDS, d),
+                   ofi->peers->peer[d].shards_expected, peer_rank(transport, d));
+    }
+  }
+  pen_fabric_wait_all(ofi->fabric);
 }
 
 static const struct pen_transport_ops ofi_ops = {
@@ -257,9 +390,9 @@ static const struct pen_transport_ops ofi_ops = {
     .wait_peers = ofi_wait_peers,
     .signal_peers = ofi_signal_peers,
     .peer_arena = ofi_peer_arena,
-    .group_begin = pen_transport_no_call,
+    .group_begin = ofi_group_begin,
     .sendrecv = ofi_sendrecv,
-    .group_end = pen_transport_no_call,
+    .group_end = ofi_group_end,
     .abort = pen_transport_no_call,
 };
 

@@ -29,6 +29,7 @@ struct pen_sendrecv {
   uint64_t receive_offset, receive_bytes; /* in the peer's arena */
   unsigned char *to;                      /* where they come */
   uint64_t send_offset, send_bytes;       /* in the own arena */
+  uint64_t target_offset;                 /* where they go in the peer's arena */
 };
 
 struct pen_transport_ops {

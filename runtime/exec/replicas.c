@@ -46,14 +46,16 @@ static const float *receive_shard(struct pen_vm *vm, uint32_t index, uint32_t re
   const uint64_t gradient = vm->plan->weights[index].gradient_offset;
   const uint64_t stride = pen_aligned(
       pen_shard_most(vm->plan->weights[index].count, vm->plan->replica_count) * sizeof(float));
-  unsigned char *to =
-      vm->arena + vm->memory->shard_staging_offset + (replica - (replica > vm->replica)) * stride;
-  sendrecv(vm, &(struct pen_sendrecv){.replica = replica,
-                                      .receive_offset = gradient + own.first * sizeof(float),
-                                      .receive_bytes = own.count * sizeof(float),
-                                      .to = to,
-                                      .send_offset = gradient + other.first * sizeof(float),
-                                      .send_bytes = other.count * sizeof(float)});
+  const uint64_t staging = vm->memory->shard_staging_offset;
+  unsigned char *to = vm->arena + staging + (replica - (replica > vm->replica)) * stride;
+  sendrecv(vm, &(struct pen_sendrecv){
+                   .replica = replica,
+                   .receive_offset = gradient + own.first * sizeof(float),
+                   .receive_bytes = own.count * sizeof(float),
+                   .to = to,
+                   .send_offset = gradient + other.first * sizeof(float),
+                   .send_bytes = other.count * sizeof(float),
+                   .target_offset = staging + (vm->replica - (vm->replica > replica)) * stride});
   return (const float *)to;
 }
 
@@ -113,7 +115,8 @@ static void gather_shards(struct pen_vm *vm, uint32_t index, uint64_t offset,
                                           .receive_bytes = shard.count * element_bytes,
                                           .to = vm->arena + at,
                                           .send_offset = offset + own.first * element_bytes,
-                                          .send_bytes = own.count * element_bytes});
+                                          .send_bytes = own.count * element_bytes,
+                                          .target_offset = offset + own.first * element_bytes});
     }
   }
 }
@@ -168,7 +171,9 @@ static void gather_tensor(struct pen_vm *vm, const struct pen_unsharded *tensor,
                                           .receive_bytes = shard.count * tensor->element_bytes,
                                           .to = to + shard.first * tensor->element_bytes,
                                           .send_offset = tensor->shard_offset,
-                                          .send_bytes = own_bytes});
+                                          .send_bytes = own_bytes,
+                                          .target_offset = (uint64_t)(to - vm->arena) +
+                                                           own.first * tensor->element_bytes});
     }
   }
 }

@@ -133,11 +133,13 @@ enum pen_norm_kind {
  *     settings_offset       the struct pen_adamw of this step
  *     reduce_offset         workspace of NORM
  *     flags_offset          u32 flags of the transport, which peers write
- *     shard_staging_offset  transport nccl: [replicas - 1] shards of a gradient that peers send,
- *                           each as large as the largest
+ *     shard_staging_offset  where peers' memory cannot be read (pen_peers_send_shards): [replicas -
+ *                           1] shards of a gradient that peers send, each as large as the largest
  *
  * The flags are those of the profile that runs: arrivals [messages], credits [messages], published
  * [processes] and, with replicas, collectives completed [replica][collectives of the rank's list].
+ *
+ * On the CPU the block has the shard staging alone.
  *
  * Pinned host memory has, each on PEN_ALIGNMENT_BYTES: PEN_STEPS_AHEAD times the staged inputs, as
  * many step statistics of one replica, the progress counters (u32 each: actions done; actions whose

@@ -2,6 +2,8 @@
 #ifndef PEN_SHARD_H
 #define PEN_SHARD_H
 
+#include <string.h>
+
 #include "runtime/plan/plan.h"
 
 /* Elements [first, first + count) of a tensor. */
@@ -47,6 +49,14 @@ static inline struct pen_shard pen_kept_of(const struct pen_plan *plan, uint32_t
                                            uint32_t replica, bool is_sharded) {
   return is_sharded ? pen_shard_of(plan, weight, replica)
                     : (struct pen_shard){0, plan->weights[weight].count};
+}
+
+/* Whether peers may be in other replicas whose memory this rank cannot read: they send what it
+ * sums. */
+static inline bool pen_peers_send_shards(const struct pen_plan *plan) {
+  return plan->replica_count > 1 &&
+         (strcmp(plan->transport, "nccl") == 0 || strcmp(plan->transport, "ofi") == 0 ||
+          strcmp(plan->transport, "auto") == 0);
 }
 
 static inline bool pen_moments_are_sharded(const struct pen_plan *plan) {

@@ -64,6 +64,12 @@ case_of zbv -s pipeline.schedule=zero_bubble_v -s pipeline.stages_per_rank=2
 case_of dual_pipe_v -s pipeline.schedule=dual_pipe_v -s pipeline.stages_per_rank=2
 case_of bf16 -s model.dtype=bf16 -s pipeline.schedule=gpipe
 case_of tied -s model.tie_embeddings=true -s pipeline.schedule=looped_bfs -s pipeline.stages_per_rank=2
+replicas="-s pipeline.ranks=2 -s data_parallel.replicas=2 -s pipeline.microbatches=4"
+case_of replicas $replicas
+case_of optimizer $replicas -s data_parallel.shard=optimizer
+case_of weights $replicas -s data_parallel.shard=weights -s pipeline.schedule=zero_bubble_v -s pipeline.stages_per_rank=2
+case_of weights16 $replicas -s data_parallel.shard=weights -s model.dtype=bf16
+case_of four_replicas -s pipeline.ranks=1 -s data_parallel.replicas=4 -s data_parallel.shard=optimizer -s pipeline.microbatches=2
 
 # ---- other commands ----
 eval_one() { "$scratch/1f1b.shm" eval --data "$scratch/data.bin" --checkpoint "$scratch/1f1b.shm.ckpt" >"$scratch/eval" 2>"$scratch/err"; }
@@ -75,6 +81,4 @@ is "gives the same result" "$(cat "$scratch/out.1")" "$(cat "$scratch/eval")"
 "$gen" --check "$scratch/llama.cfg" -s cluster.transport=shm $two 2>"$scratch/err"
 is "shared memory does not reach another host" $? 78
 matches "which is said" "$(cat "$scratch/err")" '*cluster.hosts = *: one host, with cluster.transport = "shm"*ofi*'
-"$gen" --check "$scratch/llama.cfg" -s data_parallel.replicas=2 $two 2>"$scratch/err"
-is "replicas on several hosts of CPUs: not yet" $? 78
 finish

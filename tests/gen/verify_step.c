@@ -1,5 +1,6 @@
 /* verify_step.c: the device control block of a plan: complete for each sequence length; with any
- * column changed it is rejected, or still has space for all its contents; absent for the CPU. */
+ * column changed it is rejected, or still has space for all its contents; on the CPU it has the
+ * shard staging alone. */
 #include <stdio.h>
 
 #include "gen/emit/columns.h"
@@ -55,30 +56,35 @@ static void snapshots_have_their_own_staging(void **state) {
   pen_free_all();
 }
 
-/* Shards of peers are received by NCCL in a buffer with the size of the largest for each peer. */
-static void exchanges_have_staging(void **state) {
+/* A plan whose peers send shards of gradients: to a buffer with the size of the largest for each.
+ */
+static void check_staging(const char *transport, uint32_t replicas) {
+  struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
+  struct pen_plan *plan = make_plan(
+      topology_text("llama", "1f1b", 2, 1, 4,
+                    pen_text("}; data_parallel = { replicas = %u; %s", replicas, transport)));
+  if (!pen_verify(plan, &problem)) fail_msg("%s", problem.reason);
+  for (uint32_t rank = 0; rank < plan->rank_count; rank++) {
+    struct pen_rank_memory *memory = WRITABLE(struct pen_rank_memory, &plan->memory[rank]);
+    const uint64_t staging =
+        memory->staged_input_offset + memory->device_control_bytes - memory->shard_staging_offset;
+    assert_true(replicas == 1 ? staging == 0 : staging >= (replicas - 1u) * PEN_ALIGNMENT_BYTES);
+    memory->device_control_bytes -= PEN_ALIGNMENT_BYTES;
+    assert_false(pen_verify(plan, &problem));
+    assert_true(replicas == 1 || strstr(problem.reason, "the shard staging") != NULL);
+    memory->device_control_bytes += PEN_ALIGNMENT_BYTES;
+    memory->shard_staging_offset += PEN_ALIGNMENT_BYTES;
+    assert_false(pen_verify(plan, &problem));
+    memory->shard_staging_offset -= PEN_ALIGNMENT_BYTES;
+  }
+  pen_free_all();
+}
+
+static void peers_that_send_shards_have_staging(void **state) {
   (void)state;
-  for (int replicas = 1; replicas <= 3; replicas++) {
-    struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
-    const char *text = topology_text(
-        "llama", "1f1b", 2, 1, 4,
-        pen_text("}; data_parallel = { replicas = %d; /* cuda */ /* nccl */", replicas));
-    struct pen_plan *plan = make_plan(text);
-    if (!pen_verify(plan, &problem)) fail_msg("%s", problem.reason);
-    for (uint32_t rank = 0; rank < plan->rank_count; rank++) {
-      struct pen_rank_memory *memory = WRITABLE(struct pen_rank_memory, &plan->memory[rank]);
-      const uint64_t staging =
-          memory->staged_input_offset + memory->device_control_bytes - memory->shard_staging_offset;
-      assert_true(replicas == 1 ? staging == 0 : staging >= (replicas - 1u) * PEN_ALIGNMENT_BYTES);
-      memory->device_control_bytes -= PEN_ALIGNMENT_BYTES;
-      assert_false(pen_verify(plan, &problem));
-      assert_true(replicas == 1 || strstr(problem.reason, "the shard staging") != NULL);
-      memory->device_control_bytes += PEN_ALIGNMENT_BYTES;
-      memory->shard_staging_offset += PEN_ALIGNMENT_BYTES;
-      assert_false(pen_verify(plan, &problem));
-      memory->shard_staging_offset -= PEN_ALIGNMENT_BYTES;
-    }
-    pen_free_all();
+  for (uint32_t replicas = 1; replicas <= 3; replicas++) {
+    check_staging("/* cuda */ /* nccl */", replicas);
+    check_staging("/* ofi */", replicas);
   }
 }
 
@@ -183,7 +189,7 @@ int main(void) {
       cmocka_unit_test(every_sequence_length_has_one),
       cmocka_unit_test(sequence_lengths_have_their_own_input_staging),
       cmocka_unit_test(snapshots_have_their_own_staging),
-      cmocka_unit_test(exchanges_have_staging),
+      cmocka_unit_test(peers_that_send_shards_have_staging),
       cmocka_unit_test(no_column_may_change),
       cmocka_unit_test(no_input_staging_may_change)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

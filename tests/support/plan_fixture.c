@@ -88,5 +88,7 @@ const char *topology_text(const char *family, const char *schedule, unsigned ran
       strstr(more, "/* tied */") ? "tie_embeddings = true;" : "",
       strstr(more, "/* bf16 */") ? "bf16" : "f32", strstr(more, "/* no clip */") ? "0" : "1.0",
       strstr(more, "/* cuda */") ? "cuda" : "cpu",
-      strstr(more, "/* nccl */") ? "transport = \"nccl\";" : "");
+      strstr(more, "/* nccl */")  ? "transport = \"nccl\";"
+      : strstr(more, "/* ofi */") ? "transport = \"ofi\";"
+                                  : "");
 }
