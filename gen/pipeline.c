@@ -111,6 +111,51 @@ static struct pen_action_lists read_actions(const struct pen_generator_options *
   return lists;
 }
 
+/* The order of the main profile, and the topology and partition with its placement. */
+struct chosen_order {
+  const struct pen_order *order;
+  const struct pen_topology *topology;
+  const struct pen_partition *partition;
+  const struct pen_search *search;      /* null: no search */
+  const struct pen_action_lists *given; /* null: not of --actions */
+};
+
+/* The order of --actions, of the search, or of the topology's schedule. */
+static struct chosen_order choose_order(const struct pen_generator_options *options,
+                                        const struct pen_bucket *b,
+                                        const struct pen_cost_model *cost, int kind) {
+  struct chosen_order chosen = {.topology = b->topology, .partition = b->partition};
+  if (options->actions) {
+    struct pen_action_lists *given = pen_new(1, sizeof *given);
+    *given = read_actions(options, b->topology, b->partition, kind);
+    chosen.given = given;
+    chosen.order = pen_order_of_actions(given->action, given->count, b->partition->rank_count);
+  } else if (pen_schedule_of(b->topology->pipeline_schedule)->given == PEN_GIVEN_BY_SEARCH) {
+    const struct pen_search_effort effort = {options->search_seconds, options->search_seed};
+    const struct pen_search_result found = pen_search_pass(&(struct pen_search_input){
+        b->topology, b->partition, b->training, b->own, b->eval, cost, effort});
+    chosen.topology = found.topology;
+    chosen.partition = found.partition;
+    chosen.search = found.search;
+    chosen.order = found.search->order;
+    pen_search_print(found.search, cost->unit);
+  } else {
+    chosen.order = compose(b->topology, b->partition);
+  }
+  return chosen;
+}
+
+/* The graphs of a partition and what a step does besides them; its actions are not set. */
+static struct pen_bucket build_graphs(const struct pen_topology *topology,
+                                      const struct pen_partition *partition) {
+  pen_pass("model and derive");
+  struct pen_graph *const *eval = pen_graphs_of(topology, &partition->stages, false);
+  struct pen_graph *const *own =
+      topology->trains ? pen_graphs_of(topology, &partition->stages, true) : eval;
+  return (struct pen_bucket){topology, partition, pen_training_of(topology, partition, own),
+                             own,      eval,      NULL};
+}
+
 /* Fills bucket[1] and later ones, for the other sequence lengths: the same stages on the same
  * ranks, with their own microbatches. */
 static void add_buckets(struct pen_bucket *bucket, const struct pen_topology *topology,
@@ -124,17 +169,14 @@ static void add_buckets(struct pen_bucket *bucket, const struct pen_topology *to
     struct pen_partition *p = pen_new(1, sizeof *p);
     *p = *partition;
     p->microbatch_count = (uint32_t)t->pipeline_microbatches;
-    pen_pass("model and derive");
-    struct pen_graph *const *eval = pen_graphs_of(t, &p->stages, false);
-    struct pen_graph *const *own = t->trains ? pen_graphs_of(t, &p->stages, true) : eval;
-    const struct pen_training *training = pen_training_of(t, p, own);
+    bucket[1 + i] = build_graphs(t, p);
+    const struct pen_training *training = bucket[1 + i].training;
     pen_pass("costs");
-    const struct pen_cost_model cost = pen_cost_model(t, p, own, NULL);
+    const struct pen_cost_model cost = pen_cost_model(t, p, bucket[1 + i].own, NULL);
     const struct pen_order *order = compose(t, p);
     pen_pass("simulate");
     const struct pen_timing *timing = pen_cost_model_time(&cost, order, p, training, kind, false);
-    bucket[1 + i] = (struct pen_bucket){
-        t, p, training, own, eval, lower_profile(NULL, order, p, training, timing, kind)};
+    bucket[1 + i].lowered = lower_profile(NULL, order, p, training, timing, kind);
   }
 }
 
@@ -205,52 +247,31 @@ void pen_pipeline(const struct pen_generator_options *options) {
   const struct pen_partition *partition = divide_model(topology);
   const struct pen_stage_io shapes = pen_stage_io_of(topology, &partition->stages);
 
-  pen_pass("model and derive");
-  struct pen_graph *const *eval = pen_graphs_of(topology, &partition->stages, false);
-  struct pen_graph *const *own =
-      topology->trains ? pen_graphs_of(topology, &partition->stages, true) : eval;
-  const struct pen_training *training = pen_training_of(topology, partition, own);
+  const size_t bucket_count = 1 + topology->shapes_sequence.count;
+  struct pen_bucket *bucket = pen_new(bucket_count, sizeof *bucket);
+  bucket[0] = build_graphs(topology, partition);
+  struct pen_graph *const *own = bucket[0].own;
+  const struct pen_training *training = bucket[0].training;
 
   pen_pass("costs");
   const struct pen_measured *measured =
       options->costs ? pen_measured_read(options->costs, partition, own) : NULL;
   const struct pen_cost_model cost = pen_cost_model(topology, partition, own, measured);
 
-  const size_t bucket_count = 1 + topology->shapes_sequence.count;
-  struct pen_bucket *bucket = pen_new(bucket_count, sizeof *bucket);
   add_buckets(bucket, topology, partition, kind, options);
 
-  const struct pen_order *order;
-  const struct pen_search *search = NULL;
-  struct pen_action_lists given = {.action = NULL};
-  if (options->actions) {
-    given = read_actions(options, topology, partition, kind);
-    order = pen_order_of_actions(given.action, given.count, partition->rank_count);
-  } else if (pen_schedule_of(topology->pipeline_schedule)->given == PEN_GIVEN_BY_SEARCH) {
-    const struct pen_search_result found = pen_search_pass(
-        &(struct pen_search_input){topology,
-                                   partition,
-                                   training,
-                                   own,
-                                   eval,
-                                   &cost,
-                                   {options->search_seconds, options->search_seed}});
-    search = found.search;
-    topology = found.topology;
-    partition = found.partition;
-    order = search->order;
-    pen_search_print(search, cost.unit);
-  } else {
-    order = compose(topology, partition);
-  }
+  const struct chosen_order chosen = choose_order(options, &bucket[0], &cost, kind);
+  const struct pen_order *order = chosen.order;
+  topology = chosen.topology;
+  partition = chosen.partition;
 
   pen_pass("simulate");
   const struct pen_timing *timing =
       pen_cost_model_time(&cost, order, partition, training, kind, options->actions != NULL);
 
-  struct pen_lowered *lowered =
-      lower_profile(options->actions ? &given : NULL, order, partition, training, timing, kind);
-  bucket[0] = (struct pen_bucket){topology, partition, training, own, eval, lowered};
+  bucket[0].topology = topology;
+  bucket[0].partition = partition;
+  bucket[0].lowered = lower_profile(chosen.given, order, partition, training, timing, kind);
   const struct pen_profile_inputs profiles = pen_profiles_of(bucket, bucket_count);
 
   pen_pass("layout");
@@ -273,7 +294,7 @@ void pen_pipeline(const struct pen_generator_options *options) {
                                     .order = order,
                                     .timing = timing,
                                     .own = own,
-                                    .search = search,
+                                    .search = chosen.search,
                                     .plan = plan};
   write_output(&result, options);
 }

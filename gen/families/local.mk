@@ -1,4 +1,4 @@
-# gen/families: the transformer families
+# gen/families: the model families
 libgen_a_SOURCES += \
   %reldir%/families.c \
   %reldir%/families.h \

@@ -4,7 +4,7 @@
 
 #include "gen/model/graph.h"
 
-/* Adds the programs with their workspaces: F, I, W and B in training, else F alone. */
+/* Adds the programs with their workspaces: F, I, W and B in training, else only F. */
 void pen_backward(struct pen_graph *graph);
 
 #endif

@@ -28,7 +28,7 @@ static void skip_blanks(const char **at) {
   while (**at == ' ') (*at)++;
 }
 
-static bool take(const char **at, char wanted) {
+static bool consume(const char **at, char wanted) {
   if (**at != wanted) return false;
   (*at)++;
   return true;
@@ -86,7 +86,7 @@ int pen_signature_operand(const struct pen_signature *signature, const char *nam
 /* Reads `[dim,2,dim]`. */
 static const char *parse_extents(const struct pen_signature *signature, struct pen_operand *operand,
                                  const char **at) {
-  if (!take(at, '[')) return "an operand has no shape";
+  if (!consume(at, '[')) return "an operand has no shape";
   do {
     char name[PEN_SIGNATURE_NAME_BYTES];
     int64_t number = 0;
@@ -99,13 +99,13 @@ static const char *parse_extents(const struct pen_signature *signature, struct p
     }
     operand->extent[operand->extent_count].dim = (int8_t)dim;
     operand->extent[operand->extent_count++].number = number;
-  } while (take(at, ','));
-  return take(at, ']') ? 0 : "a shape has no end";
+  } while (consume(at, ','));
+  return consume(at, ']') ? 0 : "a shape has no end";
 }
 
 static const char *parse_dtype(struct pen_operand *operand, const char **at) {
   char name[PEN_SIGNATURE_NAME_BYTES];
-  if (!take(at, ':')) return 0;
+  if (!consume(at, ':')) return 0;
   if (!take_name(at, name)) return "':' without a dtype";
   operand->of_op = strcmp(name, "t") == 0;
   if (operand->of_op) return 0;
@@ -126,16 +126,16 @@ static const char *parse_operand(struct pen_signature *signature, bool output, c
   if (!take_name(at, operand->name)) return "an operand has no name";
   if (pen_signature_operand(signature, operand->name) >= 0)
     return "two operands have the same name";
-  operand->optional = take(at, '?');
+  operand->optional = consume(at, '?');
   if ((wrong = parse_extents(signature, operand, at)) || (wrong = parse_dtype(operand, at)))
     return wrong;
-  if (take(at, '@')) {
+  if (consume(at, '@')) {
     if (!output || !take_name(at, name)) return "'@' without an output and an input";
     operand->alias = (int8_t)pen_signature_operand(signature, name);
     if (operand->alias < 0 || signature->operand[operand->alias].output)
       return "'@' names no input";
   }
-  operand->accumulates = take(at, '+');
+  operand->accumulates = consume(at, '+');
   if (operand->accumulates && (!output || operand->alias >= 0))
     return "'+' belongs to an output of its own";
   signature->operand_count++;
@@ -164,7 +164,7 @@ const char *pen_signature_parse(struct pen_signature *signature, const char *dim
   return output && signature->operand_count > signature->input_count ? 0 : "no output";
 }
 
-static _Noreturn void broken(const char *kind, const char *text, const char *why) {
+static _Noreturn void fail_row(const char *kind, const char *text, const char *why) {
   fprintf(stderr, "ops.def: %s: %s: %s\n", kind, text, why);
   abort();
 }
@@ -194,9 +194,9 @@ static void parse_factor(struct pen_formula_factor *factor, const struct pen_sig
     factor->kind = PEN_FACTOR_F32;
     return;
   }
-  if (dim < 0) broken(signature->kind, text, "not a sum of products of dims and numbers");
-  bool lesser = take(at, '<');
-  if (lesser && !take_number(at, &number)) broken(signature->kind, text, "'<' without a number");
+  if (dim < 0) fail_row(signature->kind, text, "not a sum of products of dims and numbers");
+  bool lesser = consume(at, '<');
+  if (lesser && !take_number(at, &number)) fail_row(signature->kind, text, "'<' without a number");
   factor->kind = lesser ? PEN_FACTOR_LESSER : PEN_FACTOR_DIM;
   factor->dim = (uint8_t)dim;
   factor->number = number;
@@ -211,13 +211,13 @@ static void parse_formula(struct pen_formula *formula, const struct pen_signatur
   do {
     do {
       if (factors_used == FACTORS_MAX || formula->factor_count == UINT8_MAX)
-        broken(signature->kind, text, "too many factors");
+        fail_row(signature->kind, text, "too many factors");
       parse_factor(&factors[factors_used++], signature, text, &at);
       formula->factor_count++;
-    } while (take(&at, '*'));
+    } while (consume(&at, '*'));
     factors[factors_used - 1].ends = true;
-  } while (take(&at, '+'));
-  if (*at) broken(signature->kind, text, "not a sum of products of dims and numbers");
+  } while (consume(&at, '+'));
+  if (*at) fail_row(signature->kind, text, "not a sum of products of dims and numbers");
 }
 
 static double value_of(const struct pen_formula *formula, int op_dtype, const int64_t *dim) {
@@ -249,7 +249,7 @@ static const struct pen_signature *parse_row(int op_kind) {
   struct pen_signature *signature = &parsed[count++];
   const char *wrong = pen_signature_parse(signature, rows[op_kind].dims, rows[op_kind].reals,
                                           rows[op_kind].signature);
-  if (wrong) broken(rows[op_kind].kind, rows[op_kind].signature, wrong);
+  if (wrong) fail_row(rows[op_kind].kind, rows[op_kind].signature, wrong);
   signature->is_data = rows[op_kind].is_data;
   signature->meaning = rows[op_kind].meaning;
   signature->kind = rows[op_kind].kind; /* for errors of the formulas */
@@ -262,7 +262,7 @@ static const struct pen_signature *parse_row(int op_kind) {
 
 const struct pen_signature *pen_signature_of(int op_kind) {
   static const struct pen_signature *known[PEN_OP_COUNT];
-  if (op_kind < 0 || op_kind >= PEN_OP_COUNT) broken("?", "op kind", "out of range");
+  if (op_kind < 0 || op_kind >= PEN_OP_COUNT) fail_row("?", "op kind", "out of range");
   if (!known[op_kind]) known[op_kind] = parse_row(op_kind);
   return known[op_kind];
 }

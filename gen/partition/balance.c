@@ -10,7 +10,7 @@
  *
  * (Bokhari 1988, "Partitioning problems in parallel, pipelined, and distributed computing"; Pinar
  * and Aykanat 2004, "Fast optimal load balancing algorithms for 1D partitioning", for the bounds on
- * i and j). i falls from j - 1, and the search ends when the stage's own cost reaches the best
+ * i and j). i decreases from j - 1, and the search ends when the stage's own cost reaches the best
  * result, since it only grows from there. A good partition, found by bisection with stages that
  * take as much as they may, is an upper bound. Within that bound a stage ends no later than when
  * all stages up to it are as full as possible, and no earlier than when all later stages are.

@@ -97,7 +97,7 @@ static void cut_as_listed(const struct pen_topology *t, const struct pen_partiti
   uint32_t stages = p->stage_count, first = 0;
   int64_t sum = 0;
   if (list->count != stages)
-    pen_topology_fail(t, "partition.layers", "a list of %u counts, one a stage; here are %zu",
+    pen_topology_fail(t, "partition.layers", "a list of %u counts, one a stage; this one has %zu",
                       stages, list->count);
   for (uint32_t stage = 0; stage < stages; stage++) {
     if (list->value[stage] == 0 && stage > 0 && stage + 1 < stages)
@@ -167,7 +167,7 @@ static void cut_as_named(const struct pen_topology *t, const struct pen_partitio
   const struct pen_strings *list = &t->partition_before;
   if (list->count + 1 != p->stage_count)
     pen_topology_fail(t, "partition.before",
-                      "a list of %u names, one for each stage but the first; here are %zu",
+                      "a list of %u names, one for each stage except the first; this one has %zu",
                       p->stage_count - 1, list->count);
   for (uint32_t stage = 1; stage < p->stage_count; stage++) {
     const char *name = list->value[stage - 1];

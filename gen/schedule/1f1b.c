@@ -60,9 +60,9 @@ void pen_compose_1f1b(const struct pen_composer *composer) {
                                .round = stages > 1 ? microbatches / rounds : microbatches,
                                .total = stages * microbatches};
   for (uint32_t rank = 0; rank < ranks; rank++) {
-    uint64_t wanted = (uint64_t)(stages - 1) * shape.round + (uint64_t)warmup * (ranks - 1 - rank);
+    uint64_t target = (uint64_t)(stages - 1) * shape.round + (uint64_t)warmup * (ranks - 1 - rank);
     uint32_t forward = 0, weight = 0;
-    for (; forward < wanted && forward < shape.total; forward++)
+    for (; forward < target && forward < shape.total; forward++)
       add_forward(composer, &shape, rank, forward);
     for (uint32_t backward = 0; backward < shape.total; backward++) {
       if (forward < shape.total) add_forward(composer, &shape, rank, forward++);

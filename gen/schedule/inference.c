@@ -4,10 +4,10 @@
 #include "runtime/plan/plan.h"
 
 /* Time counts in ticks of one forward. In every tick each rank runs the deepest of its stages whose
- * next microbatch the stage before has finished in an earlier tick; microbatches rise within a
- * stage. With one stage per rank that is the order 0, 1, 2, ...; with several, on any placement, a
- * microbatch leaves the pipeline as soon as possible, so that few messages are in flight. With one
- * stage per rank the order is that of d9d's inference schedule. */
+ * next microbatch the stage before has finished in an earlier tick; microbatches are in ascending
+ * order within a stage. With one stage per rank that is the order 0, 1, 2, ...; with several, on
+ * any placement, a microbatch leaves the pipeline as soon as possible, so that few messages are in
+ * flight. With one stage per rank the order is that of d9d's inference schedule. */
 void pen_compose_inference(const struct pen_composer *composer) {
   uint32_t stage_count = composer->rank_count * composer->stages_per_rank;
   uint32_t *done =

@@ -4,8 +4,8 @@
 
 /* GPipe with several stages per rank: each rank runs all forwards of its first stage, then of its
  * second, and so on; then all backwards of its last stage, then of the one before. Forwards run in
- * rising, backwards in falling order of microbatches. Source: Lamy-Poirier, Breadth-First Pipeline
- * Parallelism, 2022, arXiv 2211.05953, section 4.2 (without its data parallelism). */
+ * ascending, backwards in descending order of microbatches. Source: Lamy-Poirier, Breadth-First
+ * Pipeline Parallelism, 2022, arXiv 2211.05953, section 4.2 (without its data parallelism). */
 void pen_compose_looped_bfs(const struct pen_composer *composer) {
   for (uint32_t rank = 0; rank < composer->rank_count; rank++) {
     for (uint32_t local = 0; local < composer->stages_per_rank; local++)

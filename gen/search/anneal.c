@@ -36,9 +36,9 @@ static double energy_of(const struct pen_search_anneal *anneal, struct pen_searc
 
 /* Draws the new place: at a distance of one, of up to NEAR_MAXIMUM, or any. */
 static uint32_t draw_place(uint64_t *seed, uint32_t from, uint32_t lowest, uint32_t highest) {
-  uint32_t way = below(seed, 4);
-  if (way == 3) return lowest + below(seed, highest - lowest + 1);
-  uint32_t far = way == 0 ? 1 : 1 + below(seed, NEAR_MAXIMUM);
+  uint32_t choice = below(seed, 4);
+  if (choice == 3) return lowest + below(seed, highest - lowest + 1);
+  uint32_t far = choice == 0 ? 1 : 1 + below(seed, NEAR_MAXIMUM);
   if (below(seed, 2)) return highest - from < far ? highest : from + far;
   return from - lowest < far ? lowest : from - far;
 }

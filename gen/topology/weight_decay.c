@@ -48,7 +48,7 @@ void pen_weight_decay_check_names(const struct pen_topology *topology,
     if (!matches)
       pen_topology_fail(
           topology, "optimizer.weight_decay_groups",
-          "endings of the model's tensor names, such as \"%s\"; none ends as \"%s\" says",
+          "endings of the model's tensor names, such as \"%s\"; no name has the ending of \"%s\"",
           count ? weights[0].name : "", groups->value[i]);
   }
 }

@@ -57,7 +57,7 @@ refuses '*optimizer.weight_decay_groups*"ENDING=DECAY"*not "norm.weight"' -s 'op
 refuses '*optimizer.weight_decay_groups*not "=1"' -s 'optimizer.weight_decay_groups=[=1]'
 refuses '*optimizer.weight_decay_groups*not "weight=-1"' -s 'optimizer.weight_decay_groups=[weight=-1]'
 refuses '*optimizer.weight_decay_groups*not "weight=1x"' -s 'optimizer.weight_decay_groups=[weight=1x]'
-refuses '*optimizer.weight_decay_groups*none ends as "wight=1" says' -s 'optimizer.weight_decay_groups=[wight=1]'
+refuses '*optimizer.weight_decay_groups*no name has the ending of "wight=1"' -s 'optimizer.weight_decay_groups=[wight=1]'
 
 # ---- the norm ----
 ok "the greatest magnitude" build greatest model.cfg -s optimizer.norm=inf -s optimizer.clip_norm=1e30

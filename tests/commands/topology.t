@@ -364,11 +364,11 @@ model.layers=1	-s model.layers = 1: leaves stage 1 with no layer: at least one f
 pipeline.ranks=8 pipeline.microbatches=8	base.cfg:8: model.layers = 4: leaves stage 4 with no layer: at least one for each of the 8 stages, ranks x stages_per_rank
 partition.virtual_pre=4	-s partition.virtual_pre = 4: leaves stage 0 with no layer: less than its share of 4
 partition.virtual_post=9	-s partition.virtual_post = 9: leaves stage 1 with no layer: less than its share of 6
-partition.layers=[4]	-s partition.layers = [4]: a list of 2 counts, one a stage; here are 1
+partition.layers=[4]	-s partition.layers = [4]: a list of 2 counts, one a stage; this one has 1
 partition.layers=[1,2]	-s partition.layers = [1,2]: counts whose sum is model.layers = 4, not 3
 partition.layers=[32768,32768]	-s partition.layers = [32768,32768]: counts whose sum is model.layers = 4, not 65536
 pipeline.ranks=4 partition.layers=[2,0,1,1]	-s partition.layers = [2,0,1,1]: stage 1 has no layer; only the first and the last may have none
-partition.before=[]	-s partition.before = []: a list of 1 names, one for each stage but the first; here are 0
+partition.before=[]	-s partition.before = []: a list of 1 names, one for each stage except the first; this one has 0
 partition.before=[model.layers.1.mlq]	-s partition.before = [model.layers.1.mlq]: family llama of 4 layers has no block "model.layers.1.mlq"; did you mean "model.layers.1.mlp"? Its blocks are model.embed_tokens, model.layers.N.self_attn, model.layers.N.mlp, model.norm, lm_head
 partition.before=[model.layers.4]	-s partition.before = [model.layers.4]: family llama of 4 layers has no block "model.layers.4"; did you mean "model.layers.3"? Its blocks are model.embed_tokens, model.layers.N.self_attn, model.layers.N.mlp, model.norm, lm_head
 partition.before=[model.layers.1.]	-s partition.before = [model.layers.1.]: family llama of 4 layers has no block "model.layers.1."; did you mean "model.layers.1"? Its blocks are model.embed_tokens, model.layers.N.self_attn, model.layers.N.mlp, model.norm, lm_head
