@@ -216,8 +216,8 @@ static void check_plan(const struct pen_plan *plan, const struct pen_topology *t
            topology->path, problem.rank, problem.action, text, problem.reason);
 }
 
-static void write_output(const struct pen_result *result,
-                         const struct pen_generator_options *options) {
+static void write_results(const struct pen_result *result,
+                          const struct pen_generator_options *options) {
   uint64_t actions = 0;
   for (uint32_t rank = 0; rank < result->plan->rank_count; rank++)
     actions += result->plan->profiles[0].ranks[rank].action_count;
@@ -296,5 +296,5 @@ void pen_pipeline(const struct pen_generator_options *options) {
                                     .own = own,
                                     .search = chosen.search,
                                     .plan = plan};
-  write_output(&result, options);
+  write_results(&result, options);
 }

@@ -60,7 +60,7 @@ static uint32_t embedding_block(struct pen_graph *graph, uint32_t layer, uint32_
 }
 
 /* Each of q, k and v has the width of the residual stream. */
-static void check_heads(const struct pen_topology *t) {
+static void check_gpt2_heads(const struct pen_topology *t) {
   if (t->model_kv_heads != t->model_heads)
     pen_topology_fail(t, "model.kv_heads", "model.heads = %lld, with the family gpt2",
                       (long long)t->model_heads);
@@ -71,7 +71,7 @@ static void check_heads(const struct pen_topology *t) {
 static uint32_t attention_block(struct pen_graph *graph, uint32_t n, uint32_t x) {
   const struct pen_topology *t = graph->topology;
   int64_t hidden = t->model_hidden;
-  check_heads(t);
+  check_gpt2_heads(t);
   uint32_t norm = layernorm(graph, "input_norm", part(n, "ln_1"), x), q[3];
   uint32_t joined =
       affine(graph, "qkv", part(n, "attn.c_attn"), norm, hidden, 3 * hidden, DEVIATION, PEN_NONE);

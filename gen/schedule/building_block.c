@@ -158,7 +158,7 @@ static bool input_is_ready(const struct block_schedule *run, uint32_t rank, int 
 }
 
 /* One tick of one rank. */
-static void run_rank(struct block_schedule *run, uint32_t rank) {
+static void run_tick(struct block_schedule *run, uint32_t rank) {
   struct block_rank *rank_state = &run->rank_state[rank];
   int part = next_part(run, rank_state);
   if (part < PARTS && input_is_ready(run, rank, part, rank_state->next[part]) &&
@@ -193,7 +193,7 @@ static void squeeze_actions(struct block_schedule *run) {
         run->before[rank][part] = run->rank_state[rank].next[part];
     left = 0;
     for (uint32_t rank = 0; rank < ranks; rank++) {
-      run_rank(run, rank);
+      run_tick(run, rank);
       left += run->composer->rank_capacity - run->composer->order->count[rank];
     }
   }

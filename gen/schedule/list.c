@@ -24,7 +24,7 @@ const char *pen_schedule_stages(const struct pen_schedule *schedule) {
 }
 
 const char *pen_schedule_figure(const struct pen_schedule *schedule, const char *expression) {
-  if (schedule->given) return "as the order has it: see --print=report";
+  if (schedule->given) return "depends on the order: see --print=report";
   return strcmp(schedule->holds, "true") ? pen_text("%s, where %s", expression, schedule->holds)
                                          : expression;
 }

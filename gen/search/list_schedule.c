@@ -104,8 +104,8 @@ static struct next_action choose_action(const struct pen_search_builder *b, uint
 }
 
 /* Runs an action. Returns how many of F, I and W it is. */
-static uint32_t run(struct pen_search_builder *b, uint32_t rank, struct next_action choice,
-                    uint32_t *list) {
+static uint32_t run_choice(struct pen_search_builder *b, uint32_t rank, struct next_action choice,
+                           uint32_t *list) {
   const struct pen_search_problem *c = b->search;
   bool whole = choice.kind == PEN_PROGRAM_B;
   uint32_t m = c->microbatch_count, stage = choice.stage,
@@ -182,7 +182,7 @@ bool pen_search_build(struct pen_search_builder *b, const struct pen_search_rule
       if (b->choice[other].start < b->choice[rank].start) rank = other;
     struct next_action choice = b->choice[rank];
     if (choice.start == INFINITY) return false;
-    left -= run(b, rank, choice, list);
+    left -= run_choice(b, rank, choice, list);
     uint32_t consumer = c->type[(uint32_t)choice.kind * c->stage_count + choice.stage].consumer;
     b->choice[rank] = choose_action(b, rank);
     if (consumer != PEN_NONE) b->choice[consumer] = choose_action(b, consumer);
