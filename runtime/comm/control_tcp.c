@@ -20,7 +20,7 @@
 #include "runtime/comm/failure_text.h"
 
 /* Changes that no rank waits for, such as which action a rank runs, are sent every POLL_US. */
-enum { POLL_US = 10000, RETRY_US = 50000, GOODBYE_S = 5 };
+enum { POLL_US = 10000, LOST_MS = 2000, RETRY_US = 50000, GOODBYE_S = 5 };
 
 /* The command on another host. */
 struct peer_command {
@@ -79,9 +79,10 @@ static void send_changes(struct pen_control_tcp *tcp) {
   pen_control_sync_changes(tcp->sync, send_change, tcp);
 }
 
-/* A host whose connection closed without a GOODBYE: its ranks are lost. */
-static void report_lost_host(struct pen_control_tcp *tcp, struct peer_command *peer) {
-  char line[PEN_FAILURE_LINE_BYTES];
+/* A connection that ended without a GOODBYE: the ranks of its host are lost. If the other side has
+ * answered nothing for LOST_MS, the link may be cut, and the host alive. */
+static void report_lost_host(struct pen_control_tcp *tcp, struct peer_command *peer, int error) {
+  char line[PEN_FAILURE_LINE_BYTES], cause[PEN_HOST_BYTES + 32];
   uint32_t lost = peer->ranks.first, waiter = PEN_NONE;
   for (uint32_t i = 0; i < peer->ranks.count; i++) {
     atomic_store(&tcp->shared->ranks[lost + i].waits_for, 0); /* a lost rank waits for no rank */
@@ -91,8 +92,10 @@ static void report_lost_host(struct pen_control_tcp *tcp, struct peer_command *p
     lost += waiter == PEN_NONE ? 0 : i;
   }
   peer->finished = true;
-  pen_failure_line(line, sizeof line, tcp->plan, tcp->shared, lost, "its host's connection closed",
-                   waiter);
+  const bool is_link = error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH;
+  snprintf(cause, sizeof cause, "%shost %.*s lost", is_link ? "link to " : "", PEN_HOST_BYTES,
+           tcp->plan->hosts[peer->ranks.first / tcp->plan->ranks_per_host]);
+  pen_failure_line(line, sizeof line, tcp->plan, tcp->shared, lost, cause, waiter);
   if (pen_shared_abort(tcp->shared, PEN_EXIT_LOST)) {
     fprintf(stderr, "%s\n", line);
   }
@@ -102,11 +105,12 @@ static void report_lost_host(struct pen_control_tcp *tcp, struct peer_command *p
 static void receive_message(struct pen_control_tcp *tcp, uint32_t index) {
   struct peer_command *peer = &tcp->peers[index];
   struct pen_control_message message;
+  errno = 0;
   if (!receive_bytes(peer->socket, &message, sizeof message) || message.kind == PEN_MESSAGE_HELLO ||
       message.bytes != pen_control_sync_bytes(tcp->sync, message.kind) ||
       message.rank >= tcp->shared->process_count ||
       !receive_bytes(peer->socket, tcp->buffer, message.bytes)) {
-    report_lost_host(tcp, peer);
+    report_lost_host(tcp, peer, errno);
   } else if (message.kind == PEN_MESSAGE_GOODBYE) {
     peer->finished = true;
   } else {
@@ -156,9 +160,15 @@ static void *control_thread(void *argument) {
 
 /* ---- connecting ---- */
 
-static void set_no_delay(int socket) {
-  const int yes = 1;
+/* Small messages are sent at once, and the connection fails if the other side answers nothing, also
+ * where nothing is sent, for LOST_MS. */
+static void set_options(int socket) {
+  const int yes = 1, lost_ms = LOST_MS, probe_s = 1;
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+  setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+  setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &probe_s, sizeof probe_s);
+  setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &probe_s, sizeof probe_s);
+  setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &lost_ms, sizeof lost_ms);
 }
 
 static bool overlap(struct pen_local_ranks a, struct pen_local_ranks b) {
@@ -200,7 +210,7 @@ static void accept_commands(struct pen_control_tcp *tcp, uint64_t end_ns) {
     if (socket >= 0 && receive_bytes(socket, &hello, sizeof hello) &&
         hello.kind == PEN_MESSAGE_HELLO && hello.rank < tcp->shared->process_count &&
         hello.number <= tcp->shared->process_count - hello.rank) {
-      set_no_delay(socket);
+      set_options(socket);
       check_ranks_are_distinct(tcp, (struct pen_local_ranks){hello.rank, (uint32_t)hello.number});
       tcp->peers[tcp->peer_count++] =
           (struct peer_command){socket, {hello.rank, (uint32_t)hello.number}, false};
@@ -245,7 +255,7 @@ static void connect_to_first_host(struct pen_control_tcp *tcp, uint64_t end_ns) 
   }
   const struct pen_control_message hello = {
       .kind = PEN_MESSAGE_HELLO, .rank = tcp->local.first, .number = tcp->local.count};
-  set_no_delay(socket);
+  set_options(socket);
   tcp->peers[tcp->peer_count++] =
       (struct peer_command){socket, {0, tcp->plan->ranks_per_host}, false};
   pen_check(send_bytes(socket, &hello, sizeof hello), "cannot write to the first host, %s",

@@ -77,6 +77,36 @@ ok "eval on one host" eval_one
 ok "eval on two hosts" hosts 2 sh "$scratch/train_on" "$scratch" 2 1f1b.two eval --data "$scratch/data.bin" --checkpoint "$scratch/1f1b.shm.ckpt"
 is "gives the same result" "$(cat "$scratch/out.1")" "$(cat "$scratch/eval")"
 
+# ---- a link that is cut, a host whose processes are killed ----
+# lose WHAT: trains without end on two hosts; after the third step of the log, loses host2. Leaves the statuses in status.N.
+cat >"$scratch/lose" <<'END'
+scratch=$1 what=$2
+rm -f "$scratch/lose.log"
+for i in 1 2; do
+  {
+    on "host$i" timeout 120 "$scratch/1f1b.two" train --data "$scratch/data.bin" --steps 1000000 --quiet --log "$scratch/lose.log" --timeout 60 \
+      >"$scratch/out.$i" 2>"$scratch/err.$i"
+    echo $? >"$scratch/status.$i"
+  } &
+done
+until test -f "$scratch/lose.log" && test "$(wc -l <"$scratch/lose.log")" -ge 3; do sleep 0.05; done
+case $what in
+  link) unplug host2 ;;
+  host) for process in $(pgrep -f "$scratch/1f1b.two"); do
+      if test "$(nsenter -t "$process" -u hostname)" = host2; then kill -KILL "$process"; fi
+    done ;;
+esac
+wait
+END
+lose() { hosts 2 sh "$scratch/lose" "$scratch" "$1"; }
+lose link
+is "a link that is cut ends both hosts with 75" "$(cat "$scratch/status.1" "$scratch/status.2" | tr '\n' ' ')" "75 75 "
+matches "and the one says so" "$(cat "$scratch/err.1")" "penstock: rank [23] (pid *, host host2) lost: link to host host2 lost after *"
+matches "and the other" "$(cat "$scratch/err.2")" "penstock: rank [01] (pid *, host host1) lost: link to host host1 lost after *"
+lose host 2>/dev/null
+is "a host that is lost ends the other with 75" "$(cat "$scratch/status.1")" 75
+matches "which says so" "$(cat "$scratch/err.1")" "penstock: rank [23] (pid *, host host2) lost: host host2 lost after *"
+
 # ---- settings ----
 "$gen" --check "$scratch/llama.cfg" -s cluster.transport=shm $two 2>"$scratch/err"
 is "shared memory does not reach another host" $? 78
