@@ -324,5 +324,5 @@ await_steps "$scratch/four.log" 3
 kill -KILL $(children "${pids##* }")
 for pid in $pids; do wait "$pid"; echo $?; done >"$scratch/statuses"
 is "a command that is gone ends the others with 75" "$(grep -c '^75$' "$scratch/statuses")" 3
-matches "its rank is said to be lost" "$(cat "$scratch"/err.?)" "*penstock: rank 2 (pid *) lost: host elsewhere lost after *"
+matches "its rank is said to be lost" "$(cat "$scratch"/err.?)" "*penstock: rank 2 (pid *) lost: host c lost after *"
 finish
