@@ -1,5 +1,6 @@
 # runtime/base: checks, files, options
 libruntime_a_SOURCES += \
+  %reldir%/base.h \
   %reldir%/check.c \
   %reldir%/check.h \
   %reldir%/crc32.c \

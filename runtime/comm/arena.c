@@ -36,26 +36,29 @@ static unsigned char *reserve(size_t bytes) {
 
 unsigned char *pen_arena_open(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
                               const struct pen_shared *shared) {
-  size_t window = pen_shared_bytes(plan, rank);
-  size_t bytes = plan->memory[rank].arena_bytes > window ? plan->memory[rank].arena_bytes : window;
+  size_t region_bytes = pen_shared_bytes(plan, rank);
+  size_t bytes =
+      plan->memory[rank].arena_bytes > region_bytes ? plan->memory[rank].arena_bytes : region_bytes;
   pen_check(bytes < SIZE_MAX / 2, "an arena of %zu bytes is more than this machine can address",
             bytes);
   bytes = (bytes + PEN_PAGE_BYTES - 1) / PEN_PAGE_BYTES * PEN_PAGE_BYTES;
   unsigned char *arena = reserve(bytes);
-  if (window != 0) {
-    void *at =
-        mmap(arena, window, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, shared->descriptor,
-             (off_t)shared->receive_region_offset[replica * plan->rank_count + rank]);
-    pen_check(at == arena, "cannot map %zu bytes of shared memory", window);
+  if (region_bytes != 0) {
+    void *at = mmap(arena, region_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                    shared->descriptor,
+                    (off_t)shared->receive_region_offset[replica * plan->rank_count + rank]);
+    pen_check(at == arena, "cannot map %zu bytes of shared memory", region_bytes);
   }
-  if (bytes > window) {
-    void *at = mmap(arena + window, bytes - window, PROT_READ | PROT_WRITE,
+  if (bytes > region_bytes) {
+    void *at = mmap(arena + region_bytes, bytes - region_bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-    pen_check(at == arena + window, "cannot map %zu bytes for the arena", bytes - window);
-    madvise(arena + window, bytes - window, MADV_HUGEPAGE); /* may fail: it is only slower then */
+    pen_check(at == arena + region_bytes, "cannot map %zu bytes for the arena",
+              bytes - region_bytes);
+    madvise(arena + region_bytes, bytes - region_bytes,
+            MADV_HUGEPAGE); /* may fail: it is only slower then */
   }
-  touch(arena, window);
-  touch(arena + window, bytes - window);
+  touch(arena, region_bytes);
+  touch(arena + region_bytes, bytes - region_bytes);
   return arena;
 }
 

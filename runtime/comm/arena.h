@@ -1,4 +1,4 @@
-/* arena.h: the address range that holds all memory of a rank's plan (see arena.h). Its first
+/* arena.h: the address range that holds all memory of a rank's plan (plan.h). Its first
  * pen_shared_bytes() are in the shared memory, where other ranks write and peers read; the rest is
  * private. All of it is zero and resident before the first step. */
 #ifndef PEN_RUNTIME_ARENA_H

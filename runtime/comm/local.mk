@@ -5,6 +5,7 @@ libruntime_a_SOURCES += \
   %reldir%/arena.c \
   %reldir%/arena.h \
   %reldir%/bootstrap.def \
+  %reldir%/comm.h \
   %reldir%/control.def \
   %reldir%/control_sync.c \
   %reldir%/control_sync.h \

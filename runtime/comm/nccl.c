@@ -81,7 +81,7 @@ static bool nccl_send(struct pen_transport *transport, uint32_t index) {
   const unsigned char *from = transport->arena + message->source_offset;
   void *stream = pair_stream_follows(transport, index);
   if (pair->window != NULL && own->credited[index]) {
-    own->calls->await(pair->communicator, PEN_RECEIVER, stream);
+    own->calls->wait_signal(pair->communicator, PEN_RECEIVER, stream);
   }
   if (pair->window != NULL) {
     own->calls->put(pair->communicator, from, message->bytes, PEN_RECEIVER, pair->window,
@@ -110,7 +110,7 @@ static bool nccl_receive(struct pen_transport *transport, uint32_t index, const 
     own->calls->signal(pair->communicator, PEN_SENDER, stream);
   }
   if (pair->window != NULL) {
-    own->calls->await(pair->communicator, PEN_SENDER, stream);
+    own->calls->wait_signal(pair->communicator, PEN_SENDER, stream);
   } else {
     own->calls->receive(pair->communicator, transport->arena + message->target_offset,
                         message->bytes, PEN_SENDER, stream);
@@ -213,7 +213,7 @@ static const char *nccl_cannot_capture(struct pen_transport *transport) {
 }
 
 static const char *nccl_clear_error(struct pen_transport *transport) {
-  return pen_nccl_of(transport)->calls->forget();
+  return pen_nccl_of(transport)->calls->clear_error();
 }
 
 static bool nccl_all_captured(struct pen_transport *transport, bool captured) {
@@ -262,10 +262,10 @@ static const char *nccl_error(struct pen_transport *transport, uint32_t *peer) {
     *peer = transport->plan->replica_count == 2
                 ? (1 - transport->replica) * transport->plan->rank_count + transport->rank
                 : last_peer(transport);
-    return own->calls->trouble(own->peers);
+    return own->calls->async_error(own->peers);
   }
   if (own->polled >= transport->profile->channel_count) {
-    return own->calls->trouble(own->all);
+    return own->calls->async_error(own->all);
   }
   if (own->pairs[own->polled].communicator == NULL) {
     return NULL;
@@ -273,7 +273,7 @@ static const char *nccl_error(struct pen_transport *transport, uint32_t *peer) {
   const struct pen_channel *channel = &transport->profile->channels[own->polled];
   *peer = pen_transport_global(
       transport, channel->from_rank == transport->rank ? channel->to_rank : channel->from_rank);
-  return own->calls->trouble(own->pairs[own->polled].communicator);
+  return own->calls->async_error(own->pairs[own->polled].communicator);
 }
 
 static void nccl_abort(struct pen_transport *transport) {

@@ -16,7 +16,7 @@ static char error_text[300];
 static size_t free_before;  /* bytes of the device, when the first communicator was asked for */
 static size_t rounded_away; /* bytes that allocate() has taken beyond what it was asked for */
 
-static int well(const char *what, ncclComm_t communicator, ncclResult_t result) {
+static int check_result(const char *what, ncclComm_t communicator, ncclResult_t result) {
   if (result != ncclSuccess && result != ncclInProgress && error_text[0] == '\0') {
     const char *more = ncclGetLastError(communicator);
     snprintf(error_text, sizeof error_text, "%s: %s%s%.200s", what, ncclGetErrorString(result),
@@ -27,7 +27,7 @@ static int well(const char *what, ncclComm_t communicator, ncclResult_t result) 
 
 static const char *error(void) { return error_text[0] == '\0' ? NULL : error_text; }
 
-static const char *forget(void) {
+static const char *clear_error(void) {
   static char last[sizeof error_text];
   memcpy(last, error_text, sizeof last);
   error_text[0] = '\0';
@@ -36,14 +36,14 @@ static const char *forget(void) {
 
 static int version(void) {
   int number = 0;
-  well("asking for its version", NULL, ncclGetVersion(&number));
+  check_result("asking for its version", NULL, ncclGetVersion(&number));
   return number;
 }
 
 static void make_id(unsigned char id[PEN_NCCL_ID_BYTES]) {
   ncclUniqueId made;
   memset(&made, 0, sizeof made);
-  well("making an id", NULL, ncclGetUniqueId(&made));
+  check_result("making an id", NULL, ncclGetUniqueId(&made));
   memcpy(id, &made, sizeof made);
 }
 
@@ -77,21 +77,21 @@ static void *open_all(const unsigned char id[PEN_NCCL_ID_BYTES], int rank_count,
   if (version() < CONFIGURED_VERSION) {
     setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 0);
   }
-  return well("joining all ranks", NULL,
-              ncclCommInitRankConfig(&made, rank_count, unique, rank, &config))
+  return check_result("joining all ranks", NULL,
+                      ncclCommInitRankConfig(&made, rank_count, unique, rank, &config))
              ? made
              : NULL;
 }
 
-static void *split(void *all, int colour, int key, int blocks) {
+static void *split(void *all, int color, int key, int blocks) {
   ncclConfig_t config = configuration();
   ncclComm_t made = NULL;
   config.splitShare = 0; /* a pair that is slow holds up no other */
   if (blocks != 0) {
     config.maxCTAs = blocks;
   }
-  well("splitting off ranks", all,
-       ncclCommSplit(all, colour < 0 ? NCCL_SPLIT_NOCOLOR : colour, key, &made, &config));
+  check_result("splitting off ranks", all,
+               ncclCommSplit(all, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &made, &config));
   return made;
 }
 
@@ -100,7 +100,7 @@ static void *allocate(size_t bytes) {
   char what[60];
   snprintf(what, sizeof what, "%zu bytes of memory", bytes);
   const size_t before = free_bytes();
-  if (!well(what, NULL, ncclMemAlloc(&made, bytes))) {
+  if (!check_result(what, NULL, ncclMemAlloc(&made, bytes))) {
     return NULL;
   }
   const size_t now = free_bytes();
@@ -108,22 +108,24 @@ static void *allocate(size_t bytes) {
   return made;
 }
 
-static void enroll(void *communicator, void *there, size_t bytes) {
+static void register_buffer(void *communicator, void *memory, size_t bytes) {
   void *handle = NULL; /* it stays until the process ends */
-  well("registering memory", communicator, ncclCommRegister(communicator, there, bytes, &handle));
+  check_result("registering memory", communicator,
+               ncclCommRegister(communicator, memory, bytes, &handle));
 }
 
 static void send(void *communicator, const void *from, size_t bytes, int to, void *stream) {
-  well("a send", communicator, ncclSend(from, bytes, ncclInt8, to, communicator, stream));
+  check_result("a send", communicator, ncclSend(from, bytes, ncclInt8, to, communicator, stream));
 }
 
 static void receive(void *communicator, void *to, size_t bytes, int from, void *stream) {
-  well("a receive", communicator, ncclRecv(to, bytes, ncclInt8, from, communicator, stream));
+  check_result("a receive", communicator,
+               ncclRecv(to, bytes, ncclInt8, from, communicator, stream));
 }
 
-static void group_begin(void) { well("beginning a group", NULL, ncclGroupStart()); }
+static void group_begin(void) { check_result("beginning a group", NULL, ncclGroupStart()); }
 
-static void group_end(void) { well("a group of sends and receives", NULL, ncclGroupEnd()); }
+static void group_end(void) { check_result("a group of sends and receives", NULL, ncclGroupEnd()); }
 
 /* ---- one-sided calls: signal 0 of context 0, the only ones before 2.32 ---- */
 
@@ -133,48 +135,49 @@ static void group_end(void) { well("a group of sends and receives", NULL, ncclGr
 #pragma weak ncclSignal
 #pragma weak ncclWaitSignal
 
-static void *window(void *communicator, void *there, size_t bytes) {
+static void *open_window(void *communicator, void *memory, size_t bytes) {
   ncclWindow_t made = NULL; /* it stays until the process ends */
-  well("registering a window", communicator,
-       ncclCommWindowRegister(communicator, there, bytes, &made, NCCL_WIN_COLL_SYMMETRIC));
+  check_result("registering a window", communicator,
+               ncclCommWindowRegister(communicator, memory, bytes, &made, NCCL_WIN_COLL_SYMMETRIC));
   return made;
 }
 
-static void put(void *communicator, const void *from, size_t bytes, int to, void *there,
+static void put(void *communicator, const void *from, size_t bytes, int to, void *memory,
                 size_t offset, void *stream) {
-  well("a put", communicator,
-       ncclPutSignal(from, bytes, ncclInt8, to, there, offset, 0, 0, 0, communicator, stream));
+  check_result(
+      "a put", communicator,
+      ncclPutSignal(from, bytes, ncclInt8, to, memory, offset, 0, 0, 0, communicator, stream));
 }
 
 static void raise_signal(void *communicator, int to, void *stream) {
-  well("a signal", communicator, ncclSignal(to, 0, 0, 0, communicator, stream));
+  check_result("a signal", communicator, ncclSignal(to, 0, 0, 0, communicator, stream));
 }
 
-static void await(void *communicator, int from, void *stream) {
+static void wait_signal(void *communicator, int from, void *stream) {
   ncclWaitSignalDesc_t next = {.opCnt = 1, .peer = from};
-  well("a wait for a signal", communicator, ncclWaitSignal(1, &next, communicator, stream));
+  check_result("a wait for a signal", communicator, ncclWaitSignal(1, &next, communicator, stream));
 }
 #endif
 
-static void sum(void *communicator, double *there, size_t count, void *stream) {
-  well("a sum over all ranks", communicator,
-       ncclAllReduce(there, there, count, ncclFloat64, ncclSum, communicator, stream));
+static void sum(void *communicator, double *memory, size_t count, void *stream) {
+  check_result("a sum over all ranks", communicator,
+               ncclAllReduce(memory, memory, count, ncclFloat64, ncclSum, communicator, stream));
 }
 
-static int ran(const char *what, cudaError_t result) {
-  return well(what, NULL, result == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError);
+static int check_cuda(const char *what, cudaError_t result) {
+  return check_result(what, NULL, result == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError);
 }
 
-static void total(void *communicator, double *here, size_t count, void *stream) {
-  void *there = NULL;
-  if (ran("memory for a sum", cudaMalloc(&there, count * sizeof *here))) {
-    ran("a copy",
-        cudaMemcpyAsync(there, here, count * sizeof *here, cudaMemcpyHostToDevice, stream));
-    sum(communicator, there, count, stream);
-    ran("a copy",
-        cudaMemcpyAsync(here, there, count * sizeof *here, cudaMemcpyDeviceToHost, stream));
-    ran("a sum", cudaStreamSynchronize(stream));
-    ran("memory for a sum", cudaFree(there));
+static void sum_host(void *communicator, double *host, size_t count, void *stream) {
+  void *memory = NULL;
+  if (check_cuda("memory for a sum", cudaMalloc(&memory, count * sizeof *host))) {
+    check_cuda("a copy",
+               cudaMemcpyAsync(memory, host, count * sizeof *host, cudaMemcpyHostToDevice, stream));
+    sum(communicator, memory, count, stream);
+    check_cuda("a copy",
+               cudaMemcpyAsync(host, memory, count * sizeof *host, cudaMemcpyDeviceToHost, stream));
+    check_cuda("a sum", cudaStreamSynchronize(stream));
+    check_cuda("memory for a sum", cudaFree(memory));
   }
 }
 
@@ -183,7 +186,7 @@ static uint64_t memory_bytes(void) {
   return rounded_away + (now < free_before ? free_before - now : 0);
 }
 
-static const char *trouble(void *communicator) {
+static const char *async_error(void *communicator) {
   ncclResult_t result = ncclSuccess;
   const ncclResult_t asked = ncclCommGetAsyncError(communicator, &result);
   result = asked == ncclSuccess ? result : asked;
@@ -198,22 +201,22 @@ const struct pen_nccl_calls pen_nccl = {
     .open = open_all,
     .split = split,
     .allocate = allocate,
-    .enroll = enroll,
+    .register_buffer = register_buffer,
     .send = send,
     .receive = receive,
     .group_begin = group_begin,
     .group_end = group_end,
 #if NCCL_VERSION_CODE >= 22900
-    .window = window,
+    .window = open_window,
     .put = put,
     .signal = raise_signal,
-    .await = await,
+    .wait_signal = wait_signal,
 #endif
     .sum = sum,
-    .total = total,
+    .sum_host = sum_host,
     .memory_bytes = memory_bytes,
     .error = error,
-    .forget = forget,
-    .trouble = trouble,
+    .clear_error = clear_error,
+    .async_error = async_error,
     .abort = abort_one,
 };

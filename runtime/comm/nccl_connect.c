@@ -99,9 +99,9 @@ static void split_pairs(struct pen_transport *transport) {
       mine = round[c] == r && pen_nccl_has_channel(transport, c) ? c : mine;
     }
     const bool sends = mine != PEN_NONE && sends_on(transport, mine);
-    const int colour = (int)(transport->replica * transport->profile->channel_count + mine);
+    const int color = (int)(transport->replica * transport->profile->channel_count + mine);
     set_stage(transport, PEN_CONNECT_PAIR, r, mine);
-    void *made = own->calls->split(own->all, mine == PEN_NONE ? -1 : colour,
+    void *made = own->calls->split(own->all, mine == PEN_NONE ? -1 : color,
                                    sends ? PEN_SENDER : PEN_RECEIVER, PAIR_BLOCKS);
     check_stage(transport, mine == PEN_NONE ? transport : made);
     if (mine != PEN_NONE) {
@@ -121,8 +121,8 @@ static void split_peers(struct pen_transport *transport) {
 }
 
 void pen_nccl_sum_numbers(struct pen_transport *transport, double *numbers, size_t count) {
-  pen_nccl_of(transport)->calls->total(pen_nccl_of(transport)->all, numbers, count,
-                                       transport->stream);
+  pen_nccl_of(transport)->calls->sum_host(pen_nccl_of(transport)->all, numbers, count,
+                                          transport->stream);
   check_stage(transport, transport);
 }
 
@@ -133,7 +133,7 @@ static bool can_signal(struct pen_transport *transport, uint32_t channel) {
   own->calls->signal(pair->communicator, sends_on(transport, channel) ? PEN_RECEIVER : PEN_SENDER,
                      pair->stream);
   transport->device->stream_synchronize(pair->stream);
-  return own->calls->forget() == NULL;
+  return own->calls->clear_error() == NULL;
 }
 
 /* Opens a window for each pair, pair by pair in one order, if all ranks' NCCL can; a pair puts
@@ -183,9 +183,9 @@ static size_t buffer_bytes(void) {
 /* Why it does not register the arena, in words; null: it does. */
 static const char *register_with(struct pen_transport *transport, void *communicator) {
   const struct pen_nccl_calls *calls = pen_nccl_of(transport)->calls;
-  calls->enroll(communicator, transport->arena,
-                (&transport->plan->memory[transport->rank])->arena_bytes);
-  return calls->forget();
+  calls->register_buffer(communicator, transport->arena,
+                         (&transport->plan->memory[transport->rank])->arena_bytes);
+  return calls->clear_error();
 }
 
 /* With every communicator that moves much: a window does so for its pair's, and the sum of a board
@@ -259,14 +259,14 @@ static void try_puts(struct pen_transport *transport, uint32_t channel, bool sen
   const struct pen_nccl_transport *own = pen_nccl_of(transport);
   const struct pen_pair *pair = &own->pairs[channel];
   const struct pen_message *message = largest_message(transport, channel);
-  own->calls->await(pair->communicator, sends ? PEN_RECEIVER : PEN_SENDER, pair->stream);
+  own->calls->wait_signal(pair->communicator, sends ? PEN_RECEIVER : PEN_SENDER, pair->stream);
   if (sends) {
-    own->calls->await(pair->communicator, PEN_RECEIVER, pair->stream);
+    own->calls->wait_signal(pair->communicator, PEN_RECEIVER, pair->stream);
     own->calls->put(pair->communicator, transport->arena + message->source_offset, message->bytes,
                     PEN_RECEIVER, pair->window, message->target_offset, pair->stream);
   } else {
     own->calls->signal(pair->communicator, PEN_SENDER, pair->stream);
-    own->calls->await(pair->communicator, PEN_SENDER, pair->stream);
+    own->calls->wait_signal(pair->communicator, PEN_SENDER, pair->stream);
   }
   transport->device->stream_synchronize(pair->stream);
 }

@@ -11,7 +11,7 @@
 #include "runtime/base/check.h"
 
 static size_t round_up(size_t bytes, size_t unit) {
-  pen_check(bytes <= SIZE_MAX - unit, "a window of %zu bytes is more than this machine can address",
+  pen_check(bytes <= SIZE_MAX - unit, "a region of %zu bytes is more than this machine can address",
             bytes);
   return (bytes + unit - 1) / unit * unit;
 }

@@ -1,5 +1,5 @@
-/* transport.h: how the actions of a plan reach other ranks: one interface, which shm.c, ipc.c and
- * nccl.c implement. A rank has one transport for each profile that it runs.
+/* transport.h: how the actions of a plan reach other ranks: one interface, which shm.c, ofi.c,
+ * ipc.c and nccl.c implement. A rank has one transport for each profile that it runs.
  *
  * Every call is ordered on the rank's compute stream (kernels/device.h). Over shm, whose device is
  * the CPU, a call is complete when it returns: it may block, and returns false when the run was

@@ -1,6 +1,6 @@
 /* commands.h: the commands of a binary that run steps.
  *
- * Goes in: the plan and the options. Comes out: the exit status. Each command checks all that a
+ * In: the plan and the options. Out: the exit status. Each command checks all that a
  * user can get wrong, in one process, before the ranks exist; fills a struct pen_run; and starts
  * the ranks (supervise/supervise.h).
  *

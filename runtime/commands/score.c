@@ -37,7 +37,7 @@ static struct {
   int descriptor;
   bool ends; /* documents end with a token: */
   int64_t end_of_text;
-  struct pen_op_hook tap;
+  struct pen_op_hook hook;
   /* Results of a step, shared by all ranks; odd steps have their own, so that the next step may run
    * while they are written. */
   struct finding {
@@ -104,13 +104,13 @@ static size_t next_row(size_t rows) {
 /* On a device: after CROSS_ENTROPY, which writes the loss of each row, an f64, to its workspace
  * (kernels/cuda/cross_entropy.cu). */
 static void fetch_rows(const struct pen_call *call) {
-  const struct pen_op_hook *tap = call->prepared;
-  const struct pen_vm *vm = tap->context;
+  const struct pen_op_hook *hook = call->prepared;
+  const struct pen_vm *vm = hook->context;
   const size_t rows = (size_t)call->dim[0],
                first = (size_t)vm->data.microbatch_index * score.microbatch_rows + next_row(rows);
   struct pen_call own = *call;
-  own.prepared = tap->prepared;
-  tap->kernel(&own);
+  own.prepared = hook->prepared;
+  hook->kernel(&own);
   vm->device->copy_out(score.fetched.minus_log + first, call->workspace, rows * sizeof(double),
                        call->stream);
   vm->device->copy_out(score.fetched.target + first, call->operand[1], rows * sizeof(int32_t),
@@ -134,8 +134,8 @@ static void take_fetched(const struct pen_vm *vm) {
 /* CROSS_ENTROPY, one row a call. Each row's loss is computed from that row alone, so the sum in
  * rising order has the bits of one call. */
 static void score_rows(const struct pen_call *call) {
-  const struct pen_op_hook *tap = call->prepared;
-  const struct pen_vm *vm = tap->context;
+  const struct pen_op_hook *hook = call->prepared;
+  const struct pen_vm *vm = hook->context;
   const size_t rows = (size_t)call->dim[0], vocab = (size_t)call->dim[1];
   const size_t logit_bytes = vm->plan->dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float);
   const int32_t *targets = call->operand[1];
@@ -151,8 +151,8 @@ static void score_rows(const struct pen_call *call) {
     one.operand[1] = (int32_t *)call->operand[1] + r;
     one.operand[3] = &loss;
     one.dim[0] = 1;
-    one.prepared = tap->prepared;
-    tap->kernel(&one);
+    one.prepared = hook->prepared;
+    hook->kernel(&one);
     sum += loss;
     found[r] = (struct finding){targets[r] == PEN_IGNORED_TARGET ? (double)NAN : loss, targets[r]};
   }
@@ -210,16 +210,16 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
     return;
   }
   score.microbatch_rows = (size_t)plan->microbatch * run->profile->sequence;
-  score.tap = (struct pen_op_hook){.run = score_rows, .context = vm};
+  score.hook = (struct pen_op_hook){.run = score_rows, .context = vm};
   if (vm->device->asynchronous) {
     const size_t count = run->profile->microbatch_count * score.microbatch_rows;
-    score.tap.run = fetch_rows;
+    score.hook.run = fetch_rows;
     score.fetched.minus_log = vm->device->allocate_host(count * sizeof(double));
     score.fetched.target = vm->device->allocate_host(count * sizeof(int32_t));
     pen_check(score.fetched.minus_log != NULL && score.fetched.target != NULL,
               "no pinned memory for the scores of %zu tokens", count);
   }
-  pen_vm_hook(vm, PEN_OP_CROSS_ENTROPY, &score.tap);
+  pen_vm_hook(vm, PEN_OP_CROSS_ENTROPY, &score.hook);
   score.writes = vm->replica == 0;
   if (!score.writes) {
     return;

@@ -2,6 +2,7 @@
 libruntime_a_SOURCES += \
   %reldir%/bucket.c \
   %reldir%/bucket.h \
+  %reldir%/data.h \
   %reldir%/packed_file.c \
   %reldir%/packed_file.h \
   %reldir%/step_inputs.c \

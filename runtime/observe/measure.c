@@ -33,9 +33,9 @@ struct work {
   const struct pen_measure *measure;
   uint64_t steps;             /* kept by every ring */
   uint64_t *length_ns;        /* [steps] from the first action's start to the last one's end */
-  bool *quiet;                /* [steps] */
+  bool *is_counted;           /* [steps] */
   struct stage_times *stages; /* [stage_count] */
-  uint32_t *send_row;         /* [message] on its sender's rank */
+  uint32_t *send_index;       /* [message] on its sender's rank */
 };
 
 /* ---- the rings ---- */
@@ -126,9 +126,9 @@ static double choose_quiet(struct work *work) {
   free(sorted);
   struct mean mean = {0};
   for (uint64_t step = 0; step < work->steps; step++) {
-    work->quiet[step] = work->length_ns[step] <= longest_ns;
-    mean.sum_ns += work->quiet[step] ? (double)work->length_ns[step] : 0;
-    mean.count += work->quiet[step];
+    work->is_counted[step] = work->length_ns[step] <= longest_ns;
+    mean.sum_ns += work->is_counted[step] ? (double)work->length_ns[step] : 0;
+    mean.count += work->is_counted[step];
   }
   return mean.sum_ns / (double)mean.count;
 }
@@ -150,7 +150,7 @@ static void find_send_rows(struct work *work) {
     for (uint32_t row = 0; row < profile->ranks[r].action_count; row++) {
       const struct pen_action *action = &profile->ranks[r].actions[row];
       if (action->kind == PEN_SEND_F || action->kind == PEN_SEND_B) {
-        work->send_row[action->message] = row;
+        work->send_index[action->message] = row;
       }
     }
   }
@@ -162,7 +162,8 @@ static void add_latency(struct work *work, uint64_t step, uint32_t message_index
   const struct pen_profile *profile = work->measure->profile;
   const struct pen_message *message = &profile->messages[message_index];
   uint32_t sender = profile->channels[message->channel].from_rank;
-  const struct pen_trace_event *send = event_of(work, sender, step, work->send_row[message_index]);
+  const struct pen_trace_event *send =
+      event_of(work, sender, step, work->send_index[message_index]);
   if (wait->start_ns < send->end_ns && wait->end_ns > send->start_ns) {
     uint64_t from_ns = send->end_ns < wait->end_ns
                            ? send->end_ns
@@ -187,7 +188,7 @@ static void measure_row(struct work *work, uint64_t step, uint32_t rank, uint32_
 static void measure_rows(struct work *work) {
   find_send_rows(work);
   for (uint64_t step = 0; step < work->steps; step++) {
-    for (uint32_t r = 0; r < work->measure->plan->rank_count && work->quiet[step]; r++) {
+    for (uint32_t r = 0; r < work->measure->plan->rank_count && work->is_counted[step]; r++) {
       for (uint32_t row = 0; row < work->measure->profile->ranks[r].action_count; row++) {
         measure_row(work, step, r, row);
       }
@@ -231,9 +232,9 @@ static json_t *measured_json(const struct work *work, double step_ns) {
   const struct pen_plan *plan = work->measure->plan;
   char digest[2 * PEN_DIGEST_BYTES + 1];
   pen_hex_text(digest, plan->model_digest, PEN_DIGEST_BYTES);
-  uint64_t quiet = 0;
+  uint64_t counted = 0;
   for (uint64_t step = 0; step < work->steps; step++) {
-    quiet += work->quiet[step];
+    counted += work->is_counted[step];
   }
   json_t *object = json_object(), *stages = json_array();
   json_object_set_new(object, "name", json_string(plan->name));
@@ -246,7 +247,7 @@ static json_t *measured_json(const struct work *work, double step_ns) {
   json_object_set_new(object, "microbatch", json_integer(plan->microbatch));
   json_object_set_new(object, "sequence", json_integer(work->measure->profile->sequence));
   json_object_set_new(object, "unit", json_string("ms"));
-  json_object_set_new(object, "steps", json_integer((json_int_t)quiet));
+  json_object_set_new(object, "steps", json_integer((json_int_t)counted));
   json_object_set_new(object, "step", json_real(step_ns * ms));
   for (uint32_t stage = 0; stage < plan->stage_count; stage++) {
     json_array_append_new(stages, stage_json(work, stage));
@@ -284,12 +285,12 @@ void pen_measure_write(struct pen_measure *measure, bool whole) {
     return;
   }
   work.length_ns = calloc(work.steps, sizeof *work.length_ns);
-  work.quiet = calloc(work.steps, sizeof *work.quiet);
+  work.is_counted = calloc(work.steps, sizeof *work.is_counted);
   work.stages = calloc(measure->plan->stage_count, sizeof *work.stages);
-  work.send_row = calloc(measure->profile->message_count + 1u, sizeof *work.send_row);
-  pen_check(
-      work.length_ns != NULL && work.quiet != NULL && work.stages != NULL && work.send_row != NULL,
-      "no memory for the measured costs");
+  work.send_index = calloc(measure->profile->message_count + 1u, sizeof *work.send_index);
+  pen_check(work.length_ns != NULL && work.is_counted != NULL && work.stages != NULL &&
+                work.send_index != NULL,
+            "no memory for the measured costs");
   measure_steps(&work);
   double step_ns = choose_quiet(&work);
   measure_rows(&work);
@@ -297,7 +298,7 @@ void pen_measure_write(struct pen_measure *measure, bool whole) {
   write_json(measure, object);
   json_decref(object);
   free(work.length_ns);
-  free(work.quiet);
+  free(work.is_counted);
   free(work.stages);
-  free(work.send_row);
+  free(work.send_index);
 }

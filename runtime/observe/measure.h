@@ -5,10 +5,10 @@
  * all ranks have exited, the parent takes means over the shortest quarter of the steps, since the
  * first touch of memory or another program may have slowed the others; in milliseconds:
  *
- *   forward, backward_input, backward_weight, backward   of F, I, W, B, with the copy of the
- * message that follows: what the simulator counts as the action send      from the end of that copy
- * to the end of a wait that was blocked for it: what it counts as latency step      from the start
- * of the first to the end of the last action over all ranks: what it predicts
+ *   forward, backward_input, backward_weight, backward
+ *            of F, I, W, B, with the copy of the message that follows: the simulator's action
+ *   send     from the end of that copy to the end of a wait that was blocked for it: its latency
+ *   step     from the start of the first to the end of the last action of all ranks: its prediction
  */
 #ifndef PEN_MEASURE_H
 #define PEN_MEASURE_H

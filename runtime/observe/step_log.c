@@ -18,8 +18,8 @@ enum { LINE_BYTES = 512 };
 static const uint64_t terminal_ns = 100 * 1000000u; /* between two states of the progress line */
 static const uint64_t plain_ns = 10 * 1000 * 1000000ull; /* between two plain lines */
 
-/* What is told of one step. */
-struct told_step {
+/* What is reported of one step. */
+struct step_report {
   uint64_t step; /* optimizer steps, from 1 */
   double loss, norm, learning_rate, step_ms, tokens_per_second;
   uint64_t tokens;
@@ -40,13 +40,12 @@ int pen_log_create(const char *path, bool append) {
   return descriptor;
 }
 
-void pen_log_start(struct pen_log *log) { log->told_end_ns = pen_now_ns(); }
+void pen_log_start(struct pen_log *log) { log->reported_end_ns = pen_now_ns(); }
 
 static bool is_full(int cause) { return cause == ENOSPC || cause == EDQUOT || cause == EFBIG; }
 
-/* A disk that is full ends no training: the line is left out, whole. The next one may find room
- * again. */
-static void append(struct pen_log *log, const char *line, size_t bytes) {
+/* A full disk does not end training: the whole line is left out. The next one may fit. */
+static void append_line(struct pen_log *log, const char *line, size_t bytes) {
   ssize_t written = write(log->descriptor, line, bytes);
   int cause = written < 0 ? errno : ENOSPC;
   if (written == (ssize_t)bytes) {
@@ -57,12 +56,12 @@ static void append(struct pen_log *log, const char *line, size_t bytes) {
   }
   off_t end = lseek(log->descriptor, 0, SEEK_CUR);
   if (written > 0 && (end < written || ftruncate(log->descriptor, end - written) != 0)) {
-    pen_fail(PEN_EXIT_CANNOT_WRITE, "--log %s: %s, and half a line stays there", log->path,
-             strerror(cause));
+    pen_fail(PEN_EXIT_CANNOT_WRITE, "--log %s: %s, and a part of the line remains in the file",
+             log->path, strerror(cause));
   }
   if (log->lost++ == 0) {
-    pen_warn("--log %s: %s; training goes on, without the lines for which there is no room",
-             log->path, strerror(cause));
+    pen_warn("--log %s: %s; training continues without the lines that do not fit", log->path,
+             strerror(cause));
   }
 }
 
@@ -73,13 +72,13 @@ void pen_log_must_be_whole(const struct pen_log *log) {
   }
 }
 
-static void write_line(struct pen_log *log, const struct told_step *told) {
+static void write_line(struct pen_log *log, const struct step_report *report) {
   char line[LINE_BYTES], loss[32], norm[32], rate[32], ms[32], speed[32], skipped[40] = "";
-  pen_json_number(loss, sizeof loss, told->loss);
-  pen_json_number(norm, sizeof norm, told->norm);
-  pen_json_number(rate, sizeof rate, told->learning_rate);
-  pen_json_number(ms, sizeof ms, told->step_ms);
-  pen_json_number(speed, sizeof speed, told->tokens_per_second);
+  pen_json_number(loss, sizeof loss, report->loss);
+  pen_json_number(norm, sizeof norm, report->norm);
+  pen_json_number(rate, sizeof rate, report->learning_rate);
+  pen_json_number(ms, sizeof ms, report->step_ms);
+  pen_json_number(speed, sizeof speed, report->tokens_per_second);
   if (log->skipped > 0) {
     snprintf(skipped, sizeof skipped, ",\"skipped\":%" PRIu64, log->skipped);
   }
@@ -87,8 +86,8 @@ static void write_line(struct pen_log *log, const struct told_step *told) {
       snprintf(line, sizeof line,
                "{\"step\":%" PRIu64 ",\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%" PRIu64
                ",\"step_ms\":%s,\"tokens_per_second\":%s%s}\n",
-               told->step, loss, norm, rate, told->tokens, ms, speed, skipped);
-  append(log, line, (size_t)bytes);
+               report->step, loss, norm, rate, report->tokens, ms, speed, skipped);
+  append_line(log, line, (size_t)bytes);
 }
 
 const char *pen_clock_text(char *text, size_t bytes, double seconds) {
@@ -102,87 +101,87 @@ const char *pen_clock_text(char *text, size_t bytes, double seconds) {
   return text;
 }
 
-static void show(struct pen_log *log, const struct told_step *told) {
+static void print_progress(struct pen_log *log, const struct step_report *report) {
   char line[LINE_BYTES], left[32];
-  pen_clock_text(left, sizeof left, (double)(log->steps - log->told) * log->smooth_ms / 1e3);
+  pen_clock_text(left, sizeof left, (double)(log->steps - log->reported) * log->smooth_ms / 1e3);
   int used = snprintf(line, sizeof line, "%sstep %" PRIu64 "/%" PRIu64 "  loss %.4f",
-                      log->terminal ? "\r\033[K" : "", told->step, log->first_step + log->steps,
-                      told->loss);
+                      log->terminal ? "\r\033[K" : "", report->step, log->first_step + log->steps,
+                      report->loss);
   if (log->trains) {
-    used += snprintf(line + used, sizeof line - (size_t)used, "  norm %.4g  lr %.4g", told->norm,
-                     told->learning_rate);
+    used += snprintf(line + used, sizeof line - (size_t)used, "  norm %.4g  lr %.4g", report->norm,
+                     report->learning_rate);
   }
   if (log->skipped > 0) {
     used +=
         snprintf(line + used, sizeof line - (size_t)used, "  %" PRIu64 " skipped", log->skipped);
   }
   used += snprintf(line + used, sizeof line - (size_t)used, "  %.0f tokens/s  %s left%s",
-                   told->tokens_per_second, left, log->terminal ? "" : "\n");
+                   report->tokens_per_second, left, log->terminal ? "" : "\n");
   ssize_t written = write(STDERR_FILENO, line, (size_t)used);
-  (void)written; /* a terminal that went away stops no training */
+  (void)written; /* training continues without a terminal */
 }
 
-static void tell_watcher(const struct pen_log *log, const struct told_step *told) {
+static void publish_progress(const struct pen_log *log, const struct step_report *report) {
   struct pen_progress *to = log->watched;
-  atomic_store_explicit(&to->step, told->step, memory_order_relaxed);
-  atomic_store_explicit(&to->loss, told->loss, memory_order_relaxed);
-  atomic_store_explicit(&to->norm, told->norm, memory_order_relaxed);
-  atomic_store_explicit(&to->learning_rate, told->learning_rate, memory_order_relaxed);
-  atomic_store_explicit(&to->tokens_per_second, told->tokens_per_second, memory_order_relaxed);
-  atomic_store_explicit(&to->left_s, (double)(log->steps - log->told) * log->smooth_ms / 1e3,
+  atomic_store_explicit(&to->step, report->step, memory_order_relaxed);
+  atomic_store_explicit(&to->loss, report->loss, memory_order_relaxed);
+  atomic_store_explicit(&to->norm, report->norm, memory_order_relaxed);
+  atomic_store_explicit(&to->learning_rate, report->learning_rate, memory_order_relaxed);
+  atomic_store_explicit(&to->tokens_per_second, report->tokens_per_second, memory_order_relaxed);
+  atomic_store_explicit(&to->left_s, (double)(log->steps - log->reported) * log->smooth_ms / 1e3,
                         memory_order_relaxed);
 }
 
-static void tell(struct pen_log *log, const double *board) {
+static void report_step(struct pen_log *log, const double *stats) {
   const struct pen_plan *plan = log->plan;
-  uint64_t end_ns = log->end_ns[log->told % PEN_STEP_STATS_DEPTH],
-           targets = log->targets[log->told % PEN_STEP_STATS_DEPTH];
-  double step_ms = (double)(end_ns - log->told_end_ns) / 1e6;
-  uint64_t step = log->first_step + log->told + 1;
-  struct told_step told = {
+  uint64_t end_ns = log->end_ns[log->reported % PEN_STEP_STATS_DEPTH],
+           targets = log->targets[log->reported % PEN_STEP_STATS_DEPTH];
+  double step_ms = (double)(end_ns - log->reported_end_ns) / 1e6;
+  uint64_t step = log->first_step + log->reported + 1;
+  struct step_report report = {
       .step = step,
-      .loss = pen_step_stats_loss(plan, board, targets),
-      .norm = pen_step_stats_norm(plan, board),
+      .loss = pen_step_stats_loss(plan, stats, targets),
+      .norm = pen_step_stats_norm(plan, stats),
       .learning_rate = pen_learning_rate(&plan->optimizer, step),
       .step_ms = step_ms,
       .tokens = targets,
       .tokens_per_second = (double)targets / step_ms * 1e3,
   };
-  log->loss_sum += pen_step_stats_loss_sum(plan, board);
+  log->loss_sum += pen_step_stats_loss_sum(plan, stats);
   log->target_count += targets;
-  log->skipped += log->trains && (targets == 0 || !isfinite(told.norm));
-  log->told_end_ns = end_ns;
-  log->smooth_ms = log->told == 0 ? step_ms : 0.9 * log->smooth_ms + 0.1 * step_ms;
-  log->told++;
+  log->skipped += log->trains && (targets == 0 || !isfinite(report.norm));
+  log->reported_end_ns = end_ns;
+  log->smooth_ms = log->reported == 0 ? step_ms : 0.9 * log->smooth_ms + 0.1 * step_ms;
+  log->reported++;
   if (log->descriptor >= 0) {
-    write_line(log, &told);
+    write_line(log, &report);
   }
   if (log->watched != NULL) {
-    tell_watcher(log, &told);
+    publish_progress(log, &report);
   }
-  bool edge = log->told == 1 || log->told == log->steps;
+  bool edge = log->reported == 1 || log->reported == log->steps;
   if (!log->quiet && (edge || end_ns - log->shown_ns >= (log->terminal ? terminal_ns : plain_ns))) {
     log->shown_ns = end_ns;
-    show(log, &told);
+    print_progress(log, &report);
   }
 }
 
 bool pen_log_step(struct pen_log *log, struct pen_endpoint *endpoint, uint64_t step,
                   uint64_t targets, bool all) {
-  if (log->told <= step) { /* else it is told already */
+  if (log->reported <= step) { /* else it is reported already */
     log->targets[step % PEN_STEP_STATS_DEPTH] = targets;
     log->end_ns[step % PEN_STEP_STATS_DEPTH] = pen_now_ns();
   }
-  /* The next step may write over the board of step + 1 - DEPTH: that one must be told now. */
-  while (log->told <= step) {
-    bool must = all || log->told + PEN_STEP_STATS_DEPTH <= step + 1;
-    if (must && !pen_endpoint_gather(endpoint, log->before + log->told)) {
+  /* The next step may overwrite the statistics of step + 1 - DEPTH: report that one now. */
+  while (log->reported <= step) {
+    bool must = all || log->reported + PEN_STEP_STATS_DEPTH <= step + 1;
+    if (must && !pen_endpoint_gather(endpoint, log->before + log->reported)) {
       return false;
     }
-    if (!must && !pen_endpoint_has_gathered(endpoint, log->before + log->told)) {
+    if (!must && !pen_endpoint_has_gathered(endpoint, log->before + log->reported)) {
       return true;
     }
-    tell(log, pen_endpoint_step_stats(endpoint, log->before + log->told));
+    report_step(log, pen_endpoint_step_stats(endpoint, log->before + log->reported));
     pen_endpoint_log_read(endpoint);
   }
   return true;
@@ -194,18 +193,18 @@ static void write_evaluation(struct pen_log *log, uint64_t step, const struct pe
   char line[LINE_BYTES], loss_text[32], perplexity[32], ms[32];
   pen_json_number(loss_text, sizeof loss_text, loss);
   pen_json_number(perplexity, sizeof perplexity, exp(loss));
-  pen_json_number(ms, sizeof ms, (double)(pen_now_ns() - log->told_end_ns) / 1e6);
+  pen_json_number(ms, sizeof ms, (double)(pen_now_ns() - log->reported_end_ns) / 1e6);
   int bytes = snprintf(line, sizeof line,
                        "{\"step\":%" PRIu64
                        ",\"eval_loss\":%s,\"eval_perplexity\":%s,\"eval_tokens\":%" PRIu64
                        ",\"eval_ms\":%s}\n",
                        step, loss_text, perplexity, evaluation->target_count, ms);
-  append(log, line, (size_t)bytes);
+  append_line(log, line, (size_t)bytes);
 }
 
 void pen_log_evaluation(struct pen_log *log, uint64_t step, const struct pen_log *evaluation) {
   if (evaluation != NULL) {
-    uint64_t divisor = log->plan->loss_is_mean ? evaluation->target_count : evaluation->told;
+    uint64_t divisor = log->plan->loss_is_mean ? evaluation->target_count : evaluation->reported;
     double loss = divisor == 0 ? NAN : evaluation->loss_sum / (double)divisor;
     if (log->descriptor >= 0) {
       write_evaluation(log, step, evaluation, loss);
@@ -222,7 +221,7 @@ void pen_log_evaluation(struct pen_log *log, uint64_t step, const struct pen_log
 }
 
 void pen_log_finish(struct pen_log *log) {
-  if (log->terminal && !log->quiet && log->told > 0) {
+  if (log->terminal && !log->quiet && log->reported > 0) {
     ssize_t written = write(STDERR_FILENO, "\n", 1);
     (void)written;
   }

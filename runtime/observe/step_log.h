@@ -25,16 +25,16 @@ struct pen_log {
   uint64_t steps;               /* that this run is to make */
   uint64_t before;              /* steps of the run that another log reports */
   /* Since the run began: */
-  uint64_t told; /* steps reported */
+  uint64_t reported; /* steps reported */
   uint64_t end_ns[PEN_STEP_STATS_DEPTH],
       targets[PEN_STEP_STATS_DEPTH]; /* of the steps not yet reported */
-  uint64_t told_end_ns;  /* end of the last step reported; before: when the first began */
-  uint64_t shown_ns;     /* when progress was last shown */
-  double smooth_ms;      /* moving average of step times, for the time left */
-  double loss_sum;       /* of all steps reported, before division */
-  uint64_t target_count; /* of the same */
-  uint64_t skipped;      /* steps reported without targets, or with a norm that is not finite */
-  uint64_t lost;         /* lines that could not be written */
+  uint64_t reported_end_ns; /* end of the last step reported; before: when the first began */
+  uint64_t shown_ns;        /* when progress was last shown */
+  double smooth_ms;         /* moving average of step times, for the time left */
+  double loss_sum;          /* of all steps reported, before division */
+  uint64_t target_count;    /* of the same */
+  uint64_t skipped;         /* steps reported without targets, or with a norm that is not finite */
+  uint64_t lost;            /* lines that could not be written */
 };
 
 /* In the parent: opens --log (path null: none); `append` keeps its contents. Fails (73). Returns

@@ -206,7 +206,7 @@ static void report_result(struct pen_rank *rank) {
     control->loss_sum = rank->log.loss_sum;
     control->target_count = rank->log.target_count;
   }
-  control->step_count = rank->log.told;
+  control->step_count = rank->log.reported;
   pen_log_finish(&rank->log);
 }
 

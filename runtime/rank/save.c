@@ -18,7 +18,7 @@ static void report_save_failure(struct pen_control *control, const struct pen_sa
   uint32_t none = 0;
   if (atomic_compare_exchange_strong(&control->save_status, &none, (uint32_t)failure->status)) {
     pen_warn("%s; step %" PRIu64 " is not saved%s", failure->message, saving->steps,
-             saving->last ? "" : ", training goes on");
+             saving->last ? "" : ", training continues");
   }
 }
 

@@ -1,4 +1,4 @@
-/* snapshot.h: memory.snapshot: a checkpoint written while training goes on.
+/* snapshot.h: memory.snapshot: a checkpoint written while training continues.
  *
  * The plan reserves a buffer for a copy of each rank's weights and moments: all its tensors that a
  * checkpoint has, in model order, value before moments, each aligned. A rank copies them between

@@ -19,4 +19,5 @@ libruntime_a_SOURCES += \
   %reldir%/safetensors.c \
   %reldir%/safetensors.h \
   %reldir%/safetensors_header.c \
-  %reldir%/safetensors_header.h
+  %reldir%/safetensors_header.h \
+  %reldir%/storage.h

@@ -95,7 +95,7 @@ static int parse_digest(unsigned char digest[PEN_DIGEST_BYTES], const json_t *va
 static uint64_t parse_number(const char *path, const json_t *root, const char *name) {
   const json_t *value = json_object_get(root, name);
   if (!json_is_integer(value) || json_integer_value(value) < 0) {
-    pen_fail(PEN_EXIT_DATA, "%s: %s: a whole number is wanted", path, name);
+    pen_fail(PEN_EXIT_DATA, "%s: %s: must be a whole number", path, name);
   }
   return (uint64_t)json_integer_value(value);
 }
@@ -105,7 +105,7 @@ static void parse_state(struct pen_manifest *manifest, const char *path, const j
   manifest->step = parse_number(path, root, "step");
   manifest->cursor = parse_number(path, root, "cursor");
   if (parse_digest(manifest->model_digest, json_object_get(root, "model_digest"))) {
-    pen_fail(PEN_EXIT_DATA, "%s: model_digest: 64 hexadecimal digits are wanted", path);
+    pen_fail(PEN_EXIT_DATA, "%s: model_digest: must be 64 hexadecimal digits", path);
   }
   const json_t *checksum = json_object_get(root, "state_checksum");
   state_checksum(computed, manifest->step, manifest->cursor, manifest->model_digest);

@@ -65,7 +65,7 @@ static void open_named(struct pen_model_files *shards, const char *tensor, const
   const char *name = json_string_value(value);
   char path[PATH_MAX];
   if (name == NULL || *name == '\0' || strchr(name, '/') != NULL) {
-    pen_fail(PEN_EXIT_DATA, "%s: weight_map: %.100s: the name of a file beside it is wanted",
+    pen_fail(PEN_EXIT_DATA, "%s: weight_map: %.100s: must be the name of a file in the same folder",
              shards->index_path, tensor);
   }
   if (shard_named(shards, name) != NULL) {
@@ -93,7 +93,7 @@ static void open_index(struct pen_model_files *shards, const char *path) {
   }
   shards->map = json_object_get(shards->root, "weight_map");
   if (!json_is_object(shards->map) || json_object_size(shards->map) == 0) {
-    pen_fail(PEN_EXIT_DATA, "%s: weight_map: an object is wanted that names a file for each tensor",
+    pen_fail(PEN_EXIT_DATA, "%s: weight_map: must be an object that names a file for each tensor",
              path);
   }
   const char *tensor;

@@ -165,7 +165,7 @@ const struct pen_stored *pen_safetensors_expect(struct pen_safetensors *file, co
   }
   if (to_f32[found->format] == NULL) {
     char reason[PEN_SHOWN_BYTES];
-    snprintf(reason, sizeof reason, "dtype %s: F32, BF16 or F16 is wanted",
+    snprintf(reason, sizeof reason, "dtype %s: must be F32, BF16 or F16",
              pen_stored_dtypes[found->format].name);
     pen_safetensors_fail(file, name, reason);
   }

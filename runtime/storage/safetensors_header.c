@@ -95,7 +95,7 @@ static void parse_tensor(const struct pen_safetensors *file, struct pen_stored *
     }
   }
   if (tensor->format == PEN_STORED_DTYPES) {
-    snprintf(reason, sizeof reason, "dtype %.40s: F32, BF16 or F16 is wanted",
+    snprintf(reason, sizeof reason, "dtype %.40s: must be F32, BF16 or F16",
              pen_shown(text, dtype));
     pen_safetensors_fail(file, name, reason);
   }

@@ -91,20 +91,20 @@ static void write_rank(struct pen_writer *out, const struct pen_run *run, uint32
 }
 
 static void write_summary(struct pen_writer *out, const struct pen_run *run) {
-  const struct pen_progress *told = &run->shared.control->progress;
+  const struct pen_progress *progress = &run->shared.control->progress;
   char line[LINE_BYTES], left[32];
-  if (atomic_load(&told->step) == 0) { /* none has ended */
+  if (atomic_load(&progress->step) == 0) { /* none has ended */
     snprintf(line, sizeof line, "step %" PRIu64 "/%" PRIu64, run->first_step,
              run->first_step + run->steps);
     pen_writer_text(out, line);
     return;
   }
-  pen_clock_text(left, sizeof left, atomic_load(&told->left_s));
+  pen_clock_text(left, sizeof left, atomic_load(&progress->left_s));
   snprintf(line, sizeof line,
            "step %" PRIu64 "/%" PRIu64 "  loss %.4f  norm %.4g  lr %.4g  %.0f tokens/s  %s left",
-           atomic_load(&told->step), run->first_step + run->steps, atomic_load(&told->loss),
-           atomic_load(&told->norm), atomic_load(&told->learning_rate),
-           atomic_load(&told->tokens_per_second), left);
+           atomic_load(&progress->step), run->first_step + run->steps, atomic_load(&progress->loss),
+           atomic_load(&progress->norm), atomic_load(&progress->learning_rate),
+           atomic_load(&progress->tokens_per_second), left);
   pen_writer_text(out, line);
 }
 

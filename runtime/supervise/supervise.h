@@ -1,6 +1,6 @@
 /* supervise.h: the parent process of a run.
  *
- * Goes in: a struct pen_run that a command has filled (rank/run.h). Comes out: the exit status.
+ * In: a struct pen_run that a command has filled (rank/run.h). Out: the exit status.
  *
  *     launch.c     makes the shared memory, starts one process a rank, on the CPU each on its own
  *                  cores, and connects to the commands on other hosts

@@ -43,7 +43,7 @@ mkdir folder && printf '{%s}' "$gpt2" >folder/config.json
 is "a folder is its config.json" "$("$convert" folder)" "$("$convert" folder/config.json)"
 is "--sequence" "$(printf '{%s}' "$llama" >config.json; "$convert" --sequence 8 config.json | grep -o 'sequence = .*')" "sequence = 8;"
 matches "dropout earns a warning" "$("$convert" -o out.cfg folder 2>&1; printf '{%s,"resid_pdrop":0.1}' "$gpt2" >config.json; "$convert" -o out.cfg config.json 2>&1)" \
-  'penstock-convert: warning: config.json: resid_pdrop = 0.1: dropout is not supported; training goes on without it'
+  'penstock-convert: warning: config.json: resid_pdrop = 0.1: dropout is not supported; training continues without it'
 
 # refused STATUS TEXT NAME OPTION...: of config.json.
 refused() {
@@ -144,10 +144,10 @@ is "a tensor that no file has: status" "$("$scratch/small" eval --data data.bin 
 matches "a tensor that no file has: message" "$(cat errors)" "*shards/other.json: tensor transformer.wpe.weight: missing"
 sed 's#"a.safetensors"#"../a.safetensors"#' shards/model.safetensors.index.json >shards/other.json
 loss shards/other.json >/dev/null
-matches "a file elsewhere" "$(cat errors)" "*shards/other.json: weight_map: transformer.*: the name of a file beside it is wanted"
+matches "a file elsewhere" "$(cat errors)" "*shards/other.json: weight_map: transformer.*: must be the name of a file in the same folder"
 echo '{"weight_map":{}}' >shards/other.json
 loss shards/other.json >/dev/null
-matches "an index of nothing" "$(cat errors)" "*shards/other.json: weight_map: an object is wanted that names a file for each tensor"
+matches "an index of nothing" "$(cat errors)" "*shards/other.json: weight_map: must be an object that names a file for each tensor"
 echo '{"weight_map":' >shards/other.json
 loss shards/other.json >/dev/null
 matches "an index that is no JSON" "$(cat errors)" "*shards/other.json:[0-9]: *"
@@ -182,7 +182,7 @@ loss other.safetensors >/dev/null
 is "any other tensor is not" "$(cat errors)" "penstock: other.safetensors: tensor transformer.h.0.other.weight: not a part of this model"
 ok "a binary of the model untied" build untied small.cfg -s model.tie_embeddings=false
 "$scratch/untied" eval --data data.bin --quiet --init head.safetensors >/dev/null 2>errors
-is "whose head is a weight" "$(cat errors)" "penstock: head.safetensors: tensor lm_head.weight: dtype U8: F32, BF16 or F16 is wanted"
+is "whose head is a weight" "$(cat errors)" "penstock: head.safetensors: tensor lm_head.weight: dtype U8: must be F32, BF16 or F16"
 
 # What is there and no file of its own is written through.
 full=$scratch/full

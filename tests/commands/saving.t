@@ -69,8 +69,8 @@ for name in $names; do
     is "$name, $call: the steps before and after are saved" "$(ls "$name.$call" | tr '\n' ' ')" \
       "latest step-00000002 step-00000008 step-00000010 step-00000012 "
     matches "$name, $call: step 4 is reported" "$(head -n 1 err)" \
-      "penstock: $name.$call/step-00000004.tmp*: cannot write: No space left on device; step 4 is not saved, training goes on"
-    matches "$name, $call: and step 6, once each" "$(sed 1d err)" "penstock: *; step 6 is not saved, training goes on"
+      "penstock: $name.$call/step-00000004.tmp*: cannot write: No space left on device; step 4 is not saved, training continues"
+    matches "$name, $call: and step 6, once each" "$(sed 1d err)" "penstock: *; step 6 is not saved, training continues"
     is "$name, $call: all steps are made" "$(wc -l <"$name.$call.log" | tr -d ' ')" 12
     ok "$name, $call: to the same end" cmp "$name.$call/latest/model.safetensors" whole/latest/model.safetensors
   done
@@ -80,7 +80,7 @@ for name in $names; do
       "./$name" train --data data.bin --quiet --steps 12 --log step-00000log/log --checkpoint "$name.$call.log.kept" 2>err
     is "$name, no room for the log, $call: status" $? 74
     matches "$name, $call: it is reported at once, and the amount at the end" "$(cat err)" "penstock: --log step-00000log/log: No space left on device; \
-training goes on, without the lines for which there is no room
+training continues without the lines that do not fit
 penstock: --log step-00000log/log: 12 lines could not be written"
     is "$name, $call: no half line stays" "$(cat step-00000log/log)" ""
     ok "$name, $call: training came to the same end" cmp "$name.$call.log.kept/latest/model.safetensors" whole/latest/model.safetensors

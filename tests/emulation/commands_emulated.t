@@ -139,7 +139,7 @@ for name in one ipc; do
   LD_PRELOAD=$scratch/gate.so timeout 100 ./snap_$name train --data data.bin --seed 7 --quiet --steps 6 --save-every 2 --log snap.log --checkpoint snap.$name &
   pid=$!
   for more in 1 2 3 4 5 6; do await_steps snap.log 4; done
-  is "$name: training goes on while step 2 is not written" "$(wc -l <snap.log) $(ls snap.$name)" "4 step-00000002.tmp"
+  is "$name: training continues while step 2 is not written" "$(wc -l <snap.log) $(ls snap.$name)" "4 step-00000002.tmp"
   touch go
   wait $pid
   is "$name: and ends" $? 0

@@ -1,5 +1,5 @@
-/* mock_device.c: the order in which a plan's calls are issued to CUDA and to NCCL, rehearsed
- * without either (see mock_device.h): linked with a plan, by rehearsal.t. Prints TAP lines; the
+/* mock_device.c: the order in which a plan's calls are issued to CUDA and to NCCL, replayed
+ * without either (see mock_device.h): linked with a plan, by replay.t. Prints TAP lines; the
  * script counts them. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static const char *const model_names[NCCL_MODELS] = {
 static void result(bool passed, const char *link, const char *model, const char *what,
                    const char *why) {
   printf("%sok %u - %s, %s: %s, %s: %s\n", passed ? "" : "not ", ++tests_run, pen_plan.name,
-         rehearsal_profile->name, link, model, what);
+         mock_device_profile->name, link, model, what);
   if (!passed && why != NULL) {
     printf("# %s\n", why);
   }
@@ -33,15 +33,15 @@ static const char *play_all(const struct script *scripts, const struct bytes *by
   const uint32_t processes = pen_process_count(&pen_plan);
   for (uint32_t r = 0; r <= processes && why == NULL; r++) {
     for (int sides = 0; sides < 2 && why == NULL; sides++) {
-      why = rehearsal_play(
+      why = mock_device_play(
           scripts, bytes, model,
           (struct pace){.slow_rank = r == processes ? PEN_NONE : r, .slow_sides = sides}, STEPS);
     }
   }
   for (uint64_t seed = 1; seed <= SEEDS && why == NULL; seed++) {
-    why = rehearsal_play(scripts, bytes, model,
-                         (struct pace){.slow_rank = PEN_NONE, .seed = seed * 0x9e3779b97f4a7c15u},
-                         STEPS);
+    why = mock_device_play(scripts, bytes, model,
+                           (struct pace){.slow_rank = PEN_NONE, .seed = seed * 0x9e3779b97f4a7c15u},
+                           STEPS);
   }
   return why;
 }
@@ -106,8 +106,8 @@ static uint32_t count_deadlocks(struct script *scripts, const bool *models,
         tried++;
         for (int m = 0; m < NCCL_MODELS; m++) {
           found[m] +=
-              models[m] &&
-              rehearsal_play(scripts, NULL, m, (struct pace){.slow_rank = PEN_NONE}, STEPS) != NULL;
+              models[m] && mock_device_play(scripts, NULL, m, (struct pace){.slow_rank = PEN_NONE},
+                                            STEPS) != NULL;
         }
         put_back(&scripts[r], kept);
       }
@@ -197,7 +197,7 @@ static bool change_puts(struct script *script) {
 }
 
 /* What goes wrong by puts alone. Not every plan needs the credits that it gives: two ranks hear of
- * each other anyway. rehearsal.t counts. */
+ * each other anyway. replay.t counts. */
 static void test_broken_puts(struct script *scripts, const struct bytes *bytes) {
   const uint32_t processes = pen_process_count(&pen_plan);
   struct issue **kept = malloc(processes * sizeof *kept), *first = copy_of(&scripts[0]);
@@ -246,7 +246,7 @@ static void test_broken(struct script *scripts, const struct bytes *bytes, int l
   wait_before_send(&scripts[0]);
   for (int m = 0; m < NCCL_MODELS; m++) {
     if (models[m]) {
-      const char *why = rehearsal_play(scripts, NULL, m, messages_late, STEPS);
+      const char *why = mock_device_play(scripts, NULL, m, messages_late, STEPS);
       result(why != NULL, link_names[link], model_names[m],
              "a wait for the answer before the message is a deadlock", NULL);
       printf("# %s\n", why == NULL ? "nothing" : why);
@@ -254,9 +254,9 @@ static void test_broken(struct script *scripts, const struct bytes *bytes, int l
   }
   put_back(&scripts[0], kept);
   if (forget_to_wait(scripts, bytes)) {
-    const char *why = rehearsal_play(scripts, bytes, BUFFERED, messages_late, STEPS);
+    const char *why = mock_device_play(scripts, bytes, BUFFERED, messages_late, STEPS);
     why = why == NULL && models[RENDEZVOUS]
-              ? rehearsal_play(scripts, bytes, RENDEZVOUS, messages_late, STEPS)
+              ? mock_device_play(scripts, bytes, RENDEZVOUS, messages_late, STEPS)
               : why;
     result(why != NULL, link_names[link], "no wait",
            "what is written over before it has left is found", NULL);
@@ -284,8 +284,8 @@ static uint32_t cross_exchange(struct script *scripts, const struct bytes *bytes
         struct issue *kept = copy_of(&scripts[r]);
         move_up(&scripts[r], row + 1, row);
         tried++;
-        *found += rehearsal_play(scripts, bytes, model, (struct pace){.slow_rank = PEN_NONE},
-                                 STEPS) != NULL;
+        *found += mock_device_play(scripts, bytes, model, (struct pace){.slow_rank = PEN_NONE},
+                                   STEPS) != NULL;
         put_back(&scripts[r], kept);
       }
     }
@@ -316,8 +316,8 @@ static const char *play_ungrouped(const struct script *scripts, enum nccl_model 
     apart[r] = ungrouped(&scripts[r]);
   }
   const char *why = apart == NULL ? NULL
-                                  : rehearsal_play(apart, NULL, model,
-                                                   (struct pace){.slow_rank = PEN_NONE}, STEPS);
+                                  : mock_device_play(apart, NULL, model,
+                                                     (struct pace){.slow_rank = PEN_NONE}, STEPS);
   for (uint32_t r = 0; apart != NULL && r < pen_process_count(&pen_plan); r++) {
     free(apart[r].issue);
   }
@@ -345,8 +345,8 @@ static const char *play_in_one_stream(const struct script *scripts, const struct
     alone[r] = in_one_stream(&scripts[r]);
   }
   const char *why = alone == NULL ? "no memory"
-                                  : rehearsal_play(alone, bytes, model,
-                                                   (struct pace){.slow_rank = PEN_NONE}, STEPS);
+                                  : mock_device_play(alone, bytes, model,
+                                                     (struct pace){.slow_rank = PEN_NONE}, STEPS);
   for (uint32_t r = 0; alone != NULL && r < processes; r++) {
     free(alone[r].issue);
   }
@@ -397,19 +397,19 @@ static void test_exchange(struct script *scripts, const struct bytes *bytes, int
 
 /* ---- all ---- */
 
-static void rehearse(enum link link, uint32_t profile) {
-  struct script *scripts = rehearsal_record(link, profile);
-  const struct bytes bytes = rehearsal_bytes();
+static void replay(enum link link, uint32_t profile) {
+  struct script *scripts = mock_device_record(link, profile);
+  const struct bytes bytes = mock_device_bytes();
   const bool models[NCCL_MODELS] = {true, link != LINK_IPC, link != LINK_IPC};
   const uint32_t replicas = pen_plan.replica_count;
   const uint32_t pairs =
       replicas * pen_plan.profiles[0].channel_count + (replicas > 1 ? pen_plan.rank_count : 0);
   if (profile == 0) {
-    result(link == LINK_IPC || rehearsal_pairs() == pairs, link_names[link], "communicators",
+    result(link == LINK_IPC || mock_device_pairs() == pairs, link_names[link], "communicators",
            "one a pair of ranks that talk, one a rank's peers", NULL);
   }
-  if (replicas > 1 && rehearsal_profile->kind == PEN_TRAIN) {
-    result(rehearsal_sums() > 0 && rehearsal_wrong_sums() == 0, link_names[link], "sums",
+  if (replicas > 1 && mock_device_profile->kind == PEN_TRAIN) {
+    result(mock_device_sums() > 0 && mock_device_wrong_sums() == 0, link_names[link], "sums",
            "replicas' gradients are added in their order", NULL);
   }
   for (int m = 0; m < NCCL_MODELS; m++) {
@@ -421,11 +421,11 @@ static void rehearse(enum link link, uint32_t profile) {
   const char *alone = play_in_one_stream(scripts, &bytes, link == LINK_IPC ? BUFFERED : IN_TURN);
   result(alone == NULL, link_names[link], "in one stream", "three steps", alone);
   if (link == LINK_IPC) {
-    const char *why = rehearsal_stall(scripts, STALLS, false);
+    const char *why = mock_device_stall(scripts, STALLS, false);
     result(why == NULL, link_names[link], "a device that stops", "it is the one that all wait for",
            why);
-    if (rehearsal_profile->message_count > 0) {
-      why = rehearsal_stall(scripts, STALLS, true);
+    if (mock_device_profile->message_count > 0) {
+      why = mock_device_stall(scripts, STALLS, true);
       result(why != NULL, link_names[link], "a device that stops",
              "messages told of too soon are found", NULL);
     }
@@ -444,7 +444,7 @@ static void rehearse(enum link link, uint32_t profile) {
 int main(void) {
   for (uint32_t profile = 0; profile < pen_plan.profile_count; profile++) {
     for (int link = 0; link < LINKS; link++) {
-      rehearse(link, profile);
+      replay(link, profile);
     }
   }
   printf("1..%u\n", tests_run);

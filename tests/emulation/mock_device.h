@@ -1,13 +1,14 @@
-/* mock_device.h: what a rank tells a device and NCCL to do in a step, written down instead of done;
- * and models that say how that may go. A rank is here a process of the deployment, of whatever
+/* mock_device.h: the calls that a rank makes of a device and of NCCL in a step, recorded instead of
+ * executed; and models of how they may execute. A rank is here a process of the deployment, of any
  * replica (plan.h, "Replicas").
  *
- *   rehearsal_record.c  stands in the place of struct pen_device and struct
- * pen_nccl_calls, while the runtime's own code issues a step's calls for every rank of the plan
- * that this program was linked with rehearsal_bytes.c   which rows of the plan touch which
- * messages' bytes, found anew and slowly rehearsal_play.c    plays the record of all ranks over
- * several steps, as streams, words and NCCL may behave rehearsal_stall.c   plays it with a device
- * that stops somewhere: whom do the ranks say that they wait for? rehearsal.c         the tests
+ *   mock_device_record.c  replaces struct pen_device and struct pen_nccl_calls, while the runtime's
+ *                         own code makes a step's calls for every rank of the linked plan
+ *   mock_device_bytes.c   which actions access which messages' bytes, found again, slowly
+ *   mock_device_play.c    executes the record of all ranks over several steps, as streams,
+ *                         semaphores and NCCL may behave
+ *   mock_device_stall.c   executes it with a device that stops, and checks whom the ranks wait for
+ *   mock_device.c         the tests
  */
 #ifndef PEN_MOCK_DEVICE_H
 #define PEN_MOCK_DEVICE_H
@@ -68,13 +69,13 @@ enum link { LINK_IPC, LINK_NCCL, LINK_PUTS, LINKS }; /* NCCL by sends; by puts *
 
 /* Lets the runtime issue one step of a profile over that link, for every rank: script[processes].
  * Fails the test where the communicators that ranks ask for do not fit together. */
-struct script *rehearsal_record(enum link link, uint32_t profile);
+struct script *mock_device_record(enum link link, uint32_t profile);
 
 /* Of the last record: its profile; pairs of ranks, and ranks with all their peers, that got a
  * communicator; sums over replicas, and how many of these do not add the replicas' gradients in the
  * replicas' order. */
-extern const struct pen_profile *rehearsal_profile;
-uint32_t rehearsal_pairs(void), rehearsal_sums(void), rehearsal_wrong_sums(void);
+extern const struct pen_profile *mock_device_profile;
+uint32_t mock_device_pairs(void), mock_device_sums(void), mock_device_wrong_sums(void);
 
 /* By message, of any replica: what must be done before its bytes may change. */
 struct bytes {
@@ -85,7 +86,7 @@ struct bytes {
   uint32_t *received_by; /* [messages] the receiver's RECV row */
   uint32_t *sent_by;     /* [messages] the sender's SEND row */
 };
-struct bytes rehearsal_bytes(void);
+struct bytes mock_device_bytes(void);
 
 /* How NCCL may be: it takes messages off senders' hands, and counts signals; or a send waits for
  * its receive, and a put, or a signal, for the wait for the one before (signals are flags: NCCL in
@@ -112,13 +113,13 @@ struct pace {
 
 /* Plays `steps` steps; bytes null: looks for deadlocks alone. NULL when all is done and nothing was
  * wrong on the way, else the first thing wrong, in words (static). */
-const char *rehearsal_play(const struct script *scripts, const struct bytes *bytes,
-                           enum nccl_model model, struct pace pace, uint32_t steps);
+const char *mock_device_play(const struct script *scripts, const struct bytes *bytes,
+                             enum nccl_model model, struct pace pace, uint32_t steps);
 
 /* Plays it so often, each time with another rank's device stopped somewhere, on all its streams or
  * on one. NULL when from every rank that then stands still those that are waited for lead to that
  * one, else the first that is not so, in words (static). Over ipc alone. Wrongly: all tell that
  * messages have left which have not, by which some are led to another rank. */
-const char *rehearsal_stall(const struct script *scripts, uint32_t times, bool wrongly);
+const char *mock_device_stall(const struct script *scripts, uint32_t times, bool wrongly);
 
 #endif

@@ -40,7 +40,7 @@ static bool block_meets(const struct pen_rank_program *program, uint32_t rank,
  * write? */
 static bool row_meets(uint32_t rank, const struct pen_action *row, struct byte_range range,
                       bool writes) {
-  const struct pen_rank_program *program = &rehearsal_profile->ranks[rank];
+  const struct pen_rank_program *program = &mock_device_profile->ranks[rank];
   if (row->kind == PEN_UNSHARD) {
     return block_meets(program, rank, row, range);
   }
@@ -77,8 +77,8 @@ static uint32_t row_of(const struct pen_rank_program *program, uint32_t message,
   return r < program->action_count ? r : PEN_NONE;
 }
 
-struct bytes rehearsal_bytes(void) {
-  const struct pen_profile *profile = rehearsal_profile;
+struct bytes mock_device_bytes(void) {
+  const struct pen_profile *profile = mock_device_profile;
   struct bytes bytes = {calloc(profile->message_count + 1, sizeof(uint32_t)),
                         calloc(profile->message_count + 1, sizeof(uint32_t)),
                         calloc(profile->message_count + 1, sizeof(uint32_t)),

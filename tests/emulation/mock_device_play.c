@@ -67,7 +67,7 @@ static const char *const call_names[] = {"RECORD", "FOLLOW", "MARK",    "AWAIT",
                                          "KERNEL", "SEND",   "RECEIVE", "SUM",   "GROUP",
                                          "PUT",    "SIGNAL", "TAKE"};
 
-static const struct pen_profile *profile(void) { return rehearsal_profile; }
+static const struct pen_profile *profile(void) { return mock_device_profile; }
 static const struct pen_rank_program *program_of(uint32_t process) {
   return &profile()->ranks[process % pen_plan.rank_count];
 }
@@ -506,8 +506,8 @@ static void stand(struct play *play, const struct head *head, struct standing *s
   };
 }
 
-const char *rehearsal_play(const struct script *scripts, const struct bytes *bytes,
-                           enum nccl_model model, struct pace pace, uint32_t steps) {
+const char *mock_device_play(const struct script *scripts, const struct bytes *bytes,
+                             enum nccl_model model, struct pace pace, uint32_t steps) {
   struct play *play = prepare(scripts, bytes, model, steps);
   wrong[0] = '\0';
   play->pace = pace;

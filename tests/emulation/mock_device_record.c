@@ -27,14 +27,14 @@ static const struct pen_vm *vm_now;
 static unsigned char *arenas[RANKS_MAX];
 static uint32_t splits[RANKS_MAX];
 static struct pair {
-  uint32_t colour, members;
-} pairs[SPLITS_MAX][RANKS_MAX]; /* by round, and colour; the last round's are peers */
+  uint32_t color, members;
+} pairs[SPLITS_MAX][RANKS_MAX]; /* by round, and color; the last round's are peers */
 static uint32_t pair_count, pair_rounds, sum_count, wrong_sum_count;
 static bool grouping;         /* between group_begin() and group_end() */
 static uint32_t grouped_from; /* swaps before the group */
 static const void
     *came[RANKS_MAX]; /* by replica: where a peer's part of a gradient was last told to come */
-const struct pen_profile *rehearsal_profile;
+const struct pen_profile *mock_device_profile;
 
 static uint32_t process_of(uint32_t rank) { return vm_now->replica * pen_plan.rank_count + rank; }
 
@@ -248,31 +248,31 @@ static void *open_all(const unsigned char id[PEN_NCCL_ID_BYTES], int rank_count,
   return pairs;
 }
 
-/* Each round has every colour twice, with the keys 0 and 1; the one behind them, with replicas,
- * every colour once a replica. */
-static void *split(void *all, int colour, int key, int blocks) {
+/* Each round has every color twice, with the keys 0 and 1; the one behind them, with replicas,
+ * every color once a replica. */
+static void *split(void *all, int color, int key, int blocks) {
   const uint32_t round = splits[now]++;
   const int keys = round < pair_rounds ? 2 : (int)pen_plan.replica_count;
   must(all == pairs && round < SPLITS_MAX && key >= 0 && key < keys, "rank %u splits wrongly", now);
   must(round < pair_rounds ? blocks > 0 && (blocks & (blocks - 1)) == 0 : blocks == 0,
        "rank %u asks for %d processors", now, blocks);
-  if (colour < 0) {
+  if (color < 0) {
     return NULL;
   }
   uint32_t i = 0;
   while (i < RANKS_MAX && pairs[round][i].members != 0 &&
-         pairs[round][i].colour != (uint32_t)colour) {
+         pairs[round][i].color != (uint32_t)color) {
     i++;
   }
   must(i < RANKS_MAX && (pairs[round][i].members & 1u << key) == 0,
-       "two ranks are %d of the pair %d", key, colour);
+       "two ranks are %d of the pair %d", key, color);
   pair_count += pairs[round][i].members == 0;
-  pairs[round][i].colour = (uint32_t)colour;
+  pairs[round][i].color = (uint32_t)color;
   pairs[round][i].members |= 1u << key;
   return &pairs[round][i];
 }
 
-static void enroll(void *communicator, void *there, size_t bytes) {
+static void register_buffer(void *communicator, void *there, size_t bytes) {
   must(communicator && there && bytes, "nothing to register");
 }
 static bool is_of_peers(const void *communicator) {
@@ -371,8 +371,8 @@ static void take(void *communicator, int from, void *stream) {
         vm_now->action == NULL ? PEN_NONE : vm_now->action->message);
 }
 
-static void total(void *communicator, double *here, size_t n,
-                  void *stream) { /* as if all others said the same, and loudly */
+static void sum_host(void *communicator, double *here, size_t n,
+                     void *stream) { /* as if all others said the same, and loudly */
   (void)communicator, (void)stream;
   for (size_t i = 0; i < n; i++) {
     here[i] *= 1e9;
@@ -382,7 +382,7 @@ static void sum(void *communicator, double *there, size_t n, void *stream) {
   (void)there, (void)n, issue(SUM, stream, communicator, 0, PEN_NONE);
 }
 static uint64_t memory_bytes(void) { return 0; }
-static const char *no_trouble(void *communicator) { return (void)communicator, NULL; }
+static const char *no_async_error(void *communicator) { return (void)communicator, NULL; }
 static void no_abort(void *communicator) { (void)communicator; }
 
 static const struct pen_nccl_calls sends = {
@@ -390,17 +390,17 @@ static const struct pen_nccl_calls sends = {
     .make_id = make_id,
     .open = open_all,
     .split = split,
-    .enroll = enroll,
+    .register_buffer = register_buffer,
     .send = nccl_send,
     .receive = nccl_receive,
     .group_begin = group_begin,
     .group_end = group_end,
     .sum = sum,
-    .total = total,
+    .sum_host = sum_host,
     .memory_bytes = memory_bytes,
     .error = no_error,
-    .forget = no_error,
-    .trouble = no_trouble,
+    .clear_error = no_error,
+    .async_error = no_async_error,
     .abort = no_abort,
 };
 
@@ -409,7 +409,7 @@ static const struct pen_nccl_calls puts_too = {
     .make_id = make_id,
     .open = open_all,
     .split = split,
-    .enroll = enroll,
+    .register_buffer = register_buffer,
     .send = nccl_send,
     .receive = nccl_receive,
     .group_begin = group_begin,
@@ -417,21 +417,21 @@ static const struct pen_nccl_calls puts_too = {
     .window = window,
     .put = put,
     .signal = signal_to,
-    .await = take,
+    .wait_signal = take,
     .sum = sum,
-    .total = total,
+    .sum_host = sum_host,
     .memory_bytes = memory_bytes,
     .error = no_error,
-    .forget = no_error,
-    .trouble = no_trouble,
+    .clear_error = no_error,
+    .async_error = no_async_error,
     .abort = no_abort,
 };
 
 /* ---- the record ---- */
 
-uint32_t rehearsal_pairs(void) { return pair_count; }
-uint32_t rehearsal_sums(void) { return sum_count; }
-uint32_t rehearsal_wrong_sums(void) { return wrong_sum_count; }
+uint32_t mock_device_pairs(void) { return pair_count; }
+uint32_t mock_device_sums(void) { return sum_count; }
+uint32_t mock_device_wrong_sums(void) { return wrong_sum_count; }
 
 static struct pen_transport *open_transport(enum link link, struct pen_endpoint *endpoint,
                                             const struct pen_stream_state *state, uint32_t profile,
@@ -470,7 +470,7 @@ static void open_rank(enum link link, uint32_t profile, struct pen_vm *vm,
   first->ops->export_handles(first);
 }
 
-struct script *rehearsal_record(enum link link, uint32_t profile) {
+struct script *mock_device_record(enum link link, uint32_t profile) {
   const uint32_t processes = pen_process_count(&pen_plan);
   static struct pen_vm vms[RANKS_MAX];
   static struct pen_shared shared;
@@ -482,7 +482,7 @@ struct script *rehearsal_record(enum link link, uint32_t profile) {
   pair_rounds = pen_nccl_rounds(&pen_plan.profiles[0], pen_plan.rank_count, round);
   free(round);
   scripts = calloc(processes, sizeof *scripts);
-  rehearsal_profile = &pen_plan.profiles[profile];
+  mock_device_profile = &pen_plan.profiles[profile];
   pen_shared_open(&shared, &pen_plan);
   for (now = 0; now < processes; now++) {
     open_rank(link, profile, &vms[now], &shared);

@@ -1,5 +1,5 @@
 /* mock_device_stall.c: a device that stops anywhere, and what the ranks then tell the watch (see
- * rehearsal.h). It is the runtime's own code that says whom each waits for (queue_told.c), from
+ * replay.h). It is the runtime's own code that says whom each waits for (queue_told.c), from
  * where the play has left the words. */
 #include <stdio.h>
 
@@ -62,7 +62,7 @@ static void check(const struct script *scripts, const struct standing *standing,
   }
 }
 
-const char *rehearsal_stall(const struct script *scripts, uint32_t times, bool wrongly) {
+const char *mock_device_stall(const struct script *scripts, uint32_t times, bool wrongly) {
   struct standing standing[RANKS_MAX];
   uint64_t seed = 88172645463325252u, calls = 0;
   for (uint32_t p = 0; p < pen_process_count(&pen_plan); p++) {
@@ -75,7 +75,7 @@ const char *rehearsal_stall(const struct script *scripts, uint32_t times, bool w
     pace.stopped_rank = draw(&seed, pen_process_count(&pen_plan));
     const uint32_t stream = draw(&seed, 2 * scripts[pace.stopped_rank].stream_count);
     pace.stopped_stream = stream < scripts[pace.stopped_rank].stream_count ? stream : PEN_NONE;
-    rehearsal_play(scripts, NULL, BUFFERED, pace, STEPS);
+    mock_device_play(scripts, NULL, BUFFERED, pace, STEPS);
     check(scripts, standing, &pace, wrongly);
   }
   return wrong[0] == '\0' ? NULL : wrong;

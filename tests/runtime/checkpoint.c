@@ -380,14 +380,14 @@ static void bad_manifests(void **state) {
   (void)state;
   static const char *const texts[][2] = {
       {"", ": "},
-      {"[]", "step: a whole number is wanted"},
-      {"{\"step\": 1}", "cursor: a whole number is wanted"},
-      {"{\"step\": 1.0, \"cursor\": 1}", "step: a whole number is wanted"},
-      {"{\"step\": -1, \"cursor\": 1}", "step: a whole number is wanted"},
+      {"[]", "step: must be a whole number"},
+      {"{\"step\": 1}", "cursor: must be a whole number"},
+      {"{\"step\": 1.0, \"cursor\": 1}", "step: must be a whole number"},
+      {"{\"step\": -1, \"cursor\": 1}", "step: must be a whole number"},
       {"{\"step\": 18446744073709551616, \"cursor\": 1}", "too big integer"},
-      {"{\"step\": 1, \"cursor\": 1}", "model_digest: 64 hexadecimal digits are wanted"},
+      {"{\"step\": 1, \"cursor\": 1}", "model_digest: must be 64 hexadecimal digits"},
       {"{\"step\": 1, \"cursor\": 1, \"model_digest\": \"5a\"}",
-       "model_digest: 64 hexadecimal digits are wanted"},
+       "model_digest: must be 64 hexadecimal digits"},
       {"{\"step\": 1, \"step\": 1}", "duplicate object key"},
       {"{\"step\": 1, \"cursor\": 1, \"model_digest\": "
        "\"5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a\"}",

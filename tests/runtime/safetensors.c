@@ -246,7 +246,7 @@ static const struct bad_header bad_headers[] = {
     {"{\"a\\u001b[31m\":{}}", "tensor a?[31m: no dtype", 0},
     {"{\"\xff\":{}}", "header: ", 0},
     {"{" ENTRY("model.embed_tokens.weight", "I64", "[37,8]", "0", "2368") "}",
-     "tensor model.embed_tokens.weight: dtype I64: F32, BF16 or F16 is wanted", 2368},
+     "tensor model.embed_tokens.weight: dtype I64: must be F32, BF16 or F16", 2368},
     {"{" ENTRY("a", "f32", "[1]", "0", "4") "}", "tensor a: dtype f32", 4},
     {"{\"a\":{\"dtype\":4,\"shape\":[1],\"data_offsets\":[0,4]}}", "tensor a: no dtype", 4},
     {"{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", "tensor a: shape is no list", 4},

@@ -125,8 +125,8 @@ static void check_only(const struct convert_model *model, const struct config_ke
 static void check_dropout(const struct convert_model *model, const struct config_key *row,
                           const json_t *value) {
   if (json_is_number(value) && json_number_value(value) > 0)
-    convert_warn("%s: %s = %s: dropout is not supported; training goes on without it", model->path,
-                 row->key, value_text(value));
+    convert_warn("%s: %s = %s: dropout is not supported; training continues without it",
+                 model->path, row->key, value_text(value));
 }
 
 static void check_layers(const struct convert_model *model, const struct config_key *row,

@@ -1,0 +1,13 @@
+/* data.h: the inputs of steps. It includes nothing and no file includes it.
+ *
+ *   token_file.h    a file of tokens, as windows of `sequence` tokens
+ *   packed_file.h   a file whose windows hold several documents, with an index
+ *   bucket.h        which sequence length a step has
+ *   step_inputs.h   the data ops of a step: tokens, targets, positions, or random inputs
+ *
+ * In: a file that penstock-tokens wrote, or a seed; the cursor of a step (docs/design.md section
+ * 9). Out: the inputs of each microbatch, in the memory that the plan gives them. Files are mapped
+ * and checked before the first step. */
+#ifndef PEN_DATA_H
+#define PEN_DATA_H
+#endif

@@ -1,0 +1,11 @@
+/* observe.h: what a run reports of itself. It includes nothing and no file includes it.
+ *
+ *   step_log.h   rank 0: --log, the progress line, the sums of eval
+ *   trace.h      each rank: when its actions ran, in a ring in memory; --trace
+ *   measure.h    the parent: the cost of each action from these rings; --measure
+ *
+ * In: the statistics of steps that all ranks have published, and times of actions. Out: JSON lines,
+ * a Chrome trace, a file for penstock-gen --costs. Between steps nothing here allocates. */
+#ifndef PEN_OBSERVE_H
+#define PEN_OBSERVE_H
+#endif

@@ -1,0 +1,15 @@
+/* storage.h: weights and training state in files, whose layout depends on the model, not on ranks
+ * (docs/design.md section 10). It includes nothing and no file includes it.
+ *
+ *   safetensors.h, safetensors_header.h   the file format
+ *   model_files.h      the files of a model, as Hugging Face's transformers stores them
+ *   initial_weights.h  weights when training starts: from a seed, or from files
+ *   bf16_weights.h     the bf16 copies of f32 weights
+ *   manifest.h, checkpoint_tensors.h      what a checkpoint holds
+ *   checkpoint_save.h, checkpoint_load.h, checkpoint_prune.h
+ *
+ * In: a plan, a rank's arena, a path. Out: the arena filled from files, or files from the arena:
+ * each rank reads and writes its own tensors. */
+#ifndef PEN_STORAGE_H
+#define PEN_STORAGE_H
+#endif
