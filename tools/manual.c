@@ -49,7 +49,7 @@ static bool ends_sentence(const char *word, size_t bytes) {
          isupper((unsigned char)word[bytes + 1]);
 }
 
-/* Text in lines of a modest length, a new line for each sentence, none that looks like a request.
+/* Text in lines of a modest length, a new line for each sentence, none that mdoc reads as a macro.
  */
 static void print_text(const char *text) {
   size_t column = 0;
@@ -66,7 +66,7 @@ static void print_text(const char *text) {
   if (column) putchar('\n');
 }
 
-/* As a sentence: a capital in front, a full stop behind. A name (zb_h1, 1f1b, torch.distributed,
+/* As a sentence: a capital in front, a full stop after. A name (zb_h1, 1f1b, torch.distributed,
  * and `file:`) stays as it is. */
 static void print_sentence(const char *text) {
   char *sentence = pen_text("%s%s", text, text[strlen(text) - 1] == '.' ? "" : ".");
@@ -89,7 +89,7 @@ static void print_option(char letter, const char *name, const char *argument) {
 
 /* ---- the topology file ---- */
 
-/* A default that depends on other settings stands in brackets at the end of the help. */
+/* A default that depends on other settings is in brackets at the end of the help. */
 static void print_setting(const struct pen_setting *setting) {
   const char *bracket = strrchr(setting->help, '['), *allowed = pen_setting_allowed(setting),
              *default_value = setting->default_value;

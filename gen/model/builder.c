@@ -5,11 +5,12 @@
  * the elements of each as a product of the op's dims, and its dtype. So the settings determine all
  * shapes; nothing is run or traced.
  *
- *   weights  are f32 and have a gradient, unless they are frozen or the graph is forward-only. An
- * op that computes in bf16 reads a bf16 copy, made once for all readers inputs   of the step
- * (tokens, targets, starts of documents) are declared by the family (tensor_shapes.c) and computed
- * once per stage, for the first reader names    begin with the layer, as in Hugging Face; tables
- * and messages show them */
+ *   weights  are f32 and have a gradient, unless they are frozen or the graph is forward-only.
+ *            An op that computes in bf16 reads a bf16 copy, made once for all its readers
+ *   inputs   of the step (tokens, targets, starts of documents) are declared by the family
+ *            (tensor_shapes.c) and computed once per stage, for their first reader
+ *   names    begin with the layer, as in Hugging Face; tables and messages show them
+ */
 #include "gen/model/builder.h"
 
 #include <math.h>

@@ -77,7 +77,7 @@ static enum pen_command read_command(const char *program, const char *name) {
                                                     : " or ",
                              commands[c].name);
   }
-  pen_fail(PEN_EXIT_USAGE, "%s%s %s; '%s --help' tells more", name == NULL ? "" : name,
+  pen_fail(PEN_EXIT_USAGE, "%s%s %s; see '%s --help'", name == NULL ? "" : name,
            name == NULL ? "a command is needed:" : ": no such command; there are", list, program);
 }
 

@@ -24,7 +24,7 @@ typedef double pen_option_SECONDS;
 typedef double pen_option_REAL;
 typedef bool pen_option_FLAG;
 
-/* What was said, with defaults where nothing was; `given` tells the two apart. */
+/* The options, with defaults for those not given; `given` says which were. */
 struct pen_options {
   enum pen_command command;
 #define PEN_OPTION(field, name, type, least, argument, default, commands, meaning) \
@@ -36,7 +36,7 @@ struct pen_options {
   } given;
 };
 
-/* Reads the command line. --help and --version print and exit 0; what is wrong is said and
+/* Reads the command line. --help and --version print and exit 0; an error is reported and
  * exits 64. `program` is how the user calls this binary. The texts stay argv's. */
 void pen_options_read(struct pen_options *options, const char *program, const char *version,
                       int argc, char **argv);

@@ -7,8 +7,8 @@
  * that waits for 1 sets it to 0 again, so that each step does the same and can be a graph. No
  * kernel spins: streams write and wait for semaphores themselves (kernels/device.h).
  *
- *     compute stream     ... computes X | ready --+ ........................ wait_sent | overwrites
- * X send stream                                 +-> [credit = 1, := 0] copy X | arrival := 1 | sent
+ *     compute stream  ... computes X | ready --+ ................ wait_sent | overwrites X
+ *     send stream                              +-> [credit = 1, := 0] copy X | arrival := 1 | sent
  *
  *     receiver's send stream     ... credit := 1 (if any) | ...
  *     receiver's compute stream  ... [arrival = 1, := 0] computes with X

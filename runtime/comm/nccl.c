@@ -7,10 +7,11 @@
  * round (nccl_rounds.h); then the arena is registered with each, and a first message is sent over
  * each, so that no connection and no buffer is made later.
  *
- *     compute stream      ... computes X | ready --+ ........................ wait_sent |
- * overwrites X pair's, on sender                            +-> send X | done pair's, on receiver
- * ... free --> receive into the target | done compute stream      ... RECV
- * ......................... WAIT: waits for done | computes with X
+ *     compute stream       ... computes X | ready --+ ............... wait_sent | overwrites X
+ *     pair's, on sender                             +-> send X | done
+ *
+ *     pair's, on receiver  ... free --> receive into the target | done
+ *     compute stream       ... RECV .............. WAIT: waits for done | computes with X
  *
  * By sends, RECV enqueues a receive, so that nothing comes before the target is free: no credits.
  * On a pair messages keep their order, by which NCCL matches them. No plan has a deadlock where a

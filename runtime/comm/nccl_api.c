@@ -1,4 +1,4 @@
-/* nccl_api.c: NCCL's own functions behind nccl.h. Compiles with NCCL 2.19 (ncclMemAlloc) and
+/* nccl_api.c: NCCL's own functions for nccl_api.h. Compiles with NCCL 2.19 (ncclMemAlloc) and
  * later; with 2.29 and later it has the one-sided calls, too. Those are weak: a binary with them
  * still starts where an older library is found, and nccl.c, which asks for its version, then leaves
  * them alone. */

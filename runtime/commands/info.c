@@ -11,8 +11,8 @@
 #include "runtime/base/text_writer.h"
 #include "runtime/data/bucket.h"
 
-/* What is told of a rank's memory, in both forms; the last of it where there is such memory, on a
- * device. */
+/* What is reported of a rank's memory, in both forms; the last of it where there is such memory, on
+ * a device. */
 static const struct column {
   const char *name, *heading;
   size_t offset;

@@ -31,7 +31,7 @@
  *   (a) of a message with a credit, once the channel's count of credits is at least
  *       k*credit_count + credit + 1: the receiver has run the RECV;
  *   (b) of a message without one, at once: verify has proved that the last use of the target is
- *       before an action of the receiver of which a message or WAIT_NORM has told the sender.
+ *       before an action of the receiver that the sender knows of by a message or WAIT_NORM.
  * Both hold across consecutive steps of a profile. A step of another profile begins after every
  * rank has completed the step before; k counts the steps of one profile.
  *

@@ -1,4 +1,4 @@
-/* checkpoint_load.c: reads a run's state back, each rank its own tensors, held against the
+/* checkpoint_load.c: reads a run's state back, each rank its own tensors, checked against the
  * manifest's checksums. */
 #define _GNU_SOURCE 1
 #include "runtime/plan/shard.h"
@@ -16,7 +16,8 @@
 #include "runtime/storage/manifest.h"
 #include "runtime/storage/safetensors.h"
 
-/* Opens one tensor file of a checkpoint and meets it with the plan: every part there, none besides.
+/* Opens one tensor file of a checkpoint and compares it with the plan: it has every tensor, and no
+ * other.
  */
 static struct pen_safetensors *open_checked(char path[PATH_MAX], const char *folder, int file,
                                             const struct pen_plan *plan,

@@ -109,7 +109,7 @@ static void count_steps(void *context, const char *name, uint64_t step) {
 }
 
 /* The oldest goes first, until no more than `keep` are left: whatever interrupts it, the newest are
- * there. One that is being read stays. A folder that is being taken away has the name of an
+ * there. One that is being read stays. A folder that is being removed has the name of an
  * unfinished one, so that what is left of it goes with the next save. */
 void pen_checkpoint_prune(const char *dir, uint64_t step, uint64_t keep) {
   struct pruning pruning = {.newest = step};

@@ -101,8 +101,8 @@ static void refuse_nonsense(const struct save *save, const struct pen_weight *we
     bad |= !(fabsf(x[i]) <= FLT_MAX);
   }
   if (bad) {
-    pen_fail(PEN_EXIT_DATA, "%s: tensor %s is not finite; not saved, what is in %s stays",
-             save->name, weight->name, save->dir);
+    pen_fail(PEN_EXIT_DATA, "%s: tensor %s is not finite; not saved; %s is unchanged", save->name,
+             weight->name, save->dir);
   }
 }
 

@@ -142,7 +142,7 @@ void pen_weights_check(const struct pen_plan *plan, const char *path) {
   struct pen_model_files *shards = pen_model_files_open(path, plan);
   if (pen_model_files_beside_foreign(shards)) {
     fprintf(stderr,
-            "%s: %s/manifest.json is not of a checkpoint: ignored, the weights are not held "
+            "%s: %s/manifest.json is not of a checkpoint: ignored, the weights are not checked "
             "against checksums\n",
             plan->name, path);
   }

@@ -156,7 +156,7 @@ static const char *stored_name(const struct pen_model_files *shards,
   return weight->name + (lacks ? shards->lacking_bytes : 0);
 }
 
-/* The model's first weight tells whether the names lack their first part. */
+/* Whether the names lack their first part, by the model's first weight. */
 static void find_lacking(struct pen_model_files *shards, const struct pen_plan *plan) {
   const char *name = plan->weight_count == 0 ? "" : plan->weights[0].name;
   size_t part = strcspn(name, ".") + 1;

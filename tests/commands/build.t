@@ -52,8 +52,8 @@ ok "a name in topologies/ is built" plan_make mlp_1 TOPOLOGY=mlp_1
 # make parts words at blanks, also in a path.
 mkdir "$scratch/top/two words"
 cp "$scratch/top/model.cfg" "$scratch/top/mine.cfg" "$scratch/top/two words"
-ok "a path with a blank is built with a NAME" plan_make parted TOPOLOGY="$scratch/top/two words/mine.cfg" NAME=parted
-ok "and runs" "$work/penstock-parted" train --quiet
+ok "a path with a blank is built with a NAME" plan_make spaced TOPOLOGY="$scratch/top/two words/mine.cfg" NAME=spaced
+ok "and runs" "$work/penstock-spaced" train --quiet
 plan_make mine TOPOLOGY="$scratch/top/two words/mine.cfg" >"$scratch/blank"
 is "and without one it is not" $? 1
 matches "but said what to do" "$(cat "$scratch/blank")" "*a path with a blank: say NAME=..., without one, as well*"

@@ -64,7 +64,7 @@ refuses "no such weights" 66 "*nothing.safetensors*" train two --init "$scratch/
 refuses "another model's checkpoint" 65 "*" train wide --resume --checkpoint "$ckpt" --steps 1
 refuses "a checkpoint with other heads" 65 "*" train heads --resume --checkpoint "$ckpt" --steps 1
 
-# --init of a checkpoint's folder: what is read is held against its manifest, which may be of a model with another sequence.
+# --init of a checkpoint's folder: what is read is checked against its manifest, which may be of a model with another sequence.
 ok "a model of longer sequences" build longer "$scratch/model.cfg" -s model.sequence=32
 rm -rf "$scratch/copy"
 cp -a "$ckpt" "$scratch/copy"
@@ -76,7 +76,7 @@ ok "the file by itself has no manifest" train longer --init "$scratch/copy/lates
 rm "$scratch/copy/latest/manifest.json"
 ok "nor has a folder without" train longer --init "$scratch/copy/latest" --steps 1
 echo '{"name": "an app", "step": 9}' >"$scratch/copy/latest/manifest.json"
-ignored="copy/step-00000009/manifest.json is not of a checkpoint: ignored, the weights are not held against checksums"
+ignored="copy/step-00000009/manifest.json is not of a checkpoint: ignored, the weights are not checked against checksums"
 ok "nor has one with a manifest of another tool's" train longer --init "$scratch/copy/latest" --steps 1
 is "which is said once" "$(sed 's,[^ ]*/copy,copy,' "$scratch/err")" "longer: $ignored"
 ok "nor is it a checkpoint to evaluate" \

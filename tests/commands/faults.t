@@ -1,6 +1,6 @@
 #!/bin/sh
 # faults.t: a rank that dies, stops or stalls ends the run on all ranks with one line and status 75, in time, and leaves nothing
-# behind; a rank that ends by an error of its own ends the run with that error's status.
+# on the machine; a rank that ends by an error of its own ends the run with that error's status.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 
 cat >"$scratch/four.cfg" <<'END'

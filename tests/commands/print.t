@@ -117,18 +117,18 @@ else
 fi
 
 # What the report says of slots and credits is what the tables hold.
-# tabled GEN OPTION...: by the emitted C's messages, for each rank how many homes they have there, and how many a credit, and none.
+# tabled GEN OPTION...: by the emitted C's messages, for each rank how many targets they have there, and how many a credit, and none.
 tabled() {
   "$gen" -o tables.c "$@" && awk -F '[{},] *' '
     BEGIN { messages = channels = 0 }
     /\[\] = \{/ { part = $0 }
     part ~ / train_channels\[/ && /^  \[/ { sub(/.*= /, "", $3); to[channels++] = $3; if ($3 > last) last = $3 }
-    part ~ / train_messages\[/ && /^  \{/ { channel[messages] = $5; credit[messages] = $7; home[messages++] = $9 }
+    part ~ / train_messages\[/ && /^  \{/ { channel[messages] = $5; credit[messages] = $7; target[messages++] = $9 }
     END {
       for (m = 0; m < messages; m++) {
         rank = to[channel[m]]
-        slots[rank] += !((rank, home[m]) in seen)
-        seen[rank, home[m]] = 1
+        slots[rank] += !((rank, target[m]) in seen)
+        seen[rank, target[m]] = 1
         given[rank] += credit[m] >= 0
         elided[rank] += credit[m] < 0
       }

@@ -111,7 +111,7 @@ ok "in bf16" build half model.cfg -s cluster.device=cuda -s model.dtype=bf16
 ok "it generates" sh -c "./half generate --checkpoint alone.ckpt --prompt ABCD --tokens 40 >half.text"
 matches "from the prompt on" "$(cat half.text)" "ABCD*"
 
-# ---- memory.snapshot: a disk that stands still, and kill -9 ----
+# ---- memory.snapshot: a disk that stops, and kill -9 ----
 
 # Writes to the folder of step 2 wait for the file `go`.
 cat >gate.c <<'END'
@@ -129,7 +129,7 @@ ssize_t pwrite(int fd, const void *from, size_t bytes, off_t offset) {
   return syscall(SYS_pwrite64, fd, from, bytes, offset);
 }
 END
-ok "a disk that stands still, made" ${CC:-cc} -shared -fPIC -o gate.so gate.c
+ok "a disk that stops, made" ${CC:-cc} -shared -fPIC -o gate.so gate.c
 ok "the same without snapshots" train plain_one data.bin 6 --save-every 2 --checkpoint unsnapped
 for name in one ipc; do
   settings=

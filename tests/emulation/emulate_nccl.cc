@@ -17,9 +17,9 @@
  * The id names a file that all ranks map: a table of communicators, each with two rings of bytes
  * (one a direction, for pairs), a board on which ranks tell each other colours and keys, and room
  * for a sum. PEN_EMULATED_NCCL_TROUBLE=R,BYTES: to rank R of the whole every pair reports a remote
- * error once so many bytes have gone through it as stand behind R and a comma, as when a connection
- * breaks. PEN_EMULATED_NCCL_PEERS=FILE: so does every rank's communicator of peers, once the file
- * is there. A call that aborts does not return while there is a graph, which may use the
+ * error once so many bytes have gone through it as the number after R and a comma says, as when a
+ * connection breaks. PEN_EMULATED_NCCL_PEERS=FILE: so does every rank's communicator of peers, once
+ * the file is there. A call that aborts does not return while there is a graph, which may use the
  * communicator. PEN_EMULATED_NCCL_VERSION is what the library says it is;
  * PEN_EMULATED_NCCL_NO_WINDOW=R: rank R gets no window, and nobody of a pair with it;
  * PEN_EMULATED_NCCL_NO_CAPTURE=R: calls of rank R fail when they are captured;
@@ -266,8 +266,8 @@ ncclResult_t ncclCommRegister(ncclComm_t comm, void *at, size_t bytes, void **ha
   return ncclSuccess;
 }
 
-/* Of registered memory the other side is told when it is first used with it, which a capture must
- * not do. */
+/* Registered memory is announced to the other side when it is first used with it, which a capture
+ * must not do. */
 static bool is_told(ncclComm_t comm, const void *at, size_t bytes, int peer, cudaStream_t stream) {
   const unsigned char *first = (const unsigned char *)at;
   for (const auto &block : comm->enrolled) {
@@ -317,8 +317,8 @@ struct grouped {
 static std::vector<struct grouped> group;
 static cudaStream_t group_stream;
 
-/* Each replay of a graph begins anew: what is done of each starts at 0 and is set back when all are
- * through. Of two messages of a ring the first goes first. */
+/* Each replay of a graph begins again: what is done of each starts at 0 and is set back when all
+ * are through. Of two messages of a ring the first goes first. */
 static void enqueue_group(std::vector<struct grouped> transfers, cudaStream_t stream) {
   const std::shared_ptr<std::vector<struct grouped>> run(
       new std::vector<struct grouped>(std::move(transfers)));

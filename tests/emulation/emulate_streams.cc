@@ -8,11 +8,11 @@
  * in the same way. Words that another process is to write are waited for in turn, too; who asks
  * whether an event is reached gets an answer before they come. What CUDA refuses is refused:
  * waiting while capturing, a capture whose streams are not joined again, copies of memory that is
- * not pinned in a capture. A stream holds so many calls, and then holds up whoever makes one more.
+ * not pinned in a capture. A stream holds so many calls, and then blocks the caller of one more.
  * PEN_EMULATED_SLOW=MS: each call takes the device so many milliseconds.
  *
- * Several threads may call, one at a time: whoever waits does of all streams what can be done, of
- * other threads' too. */
+ * Several threads may call, one at a time: a caller that waits executes of all streams what can be
+ * executed, of other threads' too. */
 #include <cuda.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -75,9 +75,9 @@ unsigned under_way; /* replays */
 stream *origin;
 bool broken_capture;
 std::vector<uint64_t> strand_last; /* a number for each strand: its last item's; joined when the
-                                      origin has waited for a signal behind it */
+                                      origin has waited for a signal after it */
 std::map<uint64_t, std::pair<int, uint64_t>>
-    captured_signal; /* token -> strand, number of items behind which it stands */
+    captured_signal; /* token -> strand, number of items before it */
 std::vector<uint64_t> strand_joined;
 uint64_t turn_seed = 88172645463325252u;
 std::map<void *, size_t> pinned_blocks;
@@ -200,7 +200,7 @@ void drain_stream(stream *s) {
 
 enum {
   DEPTH = 256
-}; /* calls that a stream holds: whoever makes one more stands until there is room (in CUDA about a
+}; /* calls that a stream holds: the caller of one more blocks until there is room (in CUDA about a
       thousand) */
 
 item run_item(std::function<void()> body, const char *name) {
@@ -297,7 +297,7 @@ static bool is_own(const void *at) {
          (const char *)at < (const char *)std::prev(past)->first + std::prev(past)->second.bytes;
 }
 
-/* Maps a file's pages and a page that nobody may touch behind them; the block ends there, on 64
+/* Maps a file's pages and a page without access after them; the block ends there, on 64
  * bytes and no more, as tensors in an arena do. */
 static void *map_block(int file, size_t bytes) {
   const size_t whole = (bytes + PAGE - 1) / PAGE * PAGE;
@@ -397,7 +397,7 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind)
   return result;
 }
 
-/* A word is written once, and whole: another process may wait for it, and set it anew at once. */
+/* A word is written once, and whole: another process may wait for it, and set it again at once. */
 static void bf16_bytes(void *to, const void *from, size_t bytes) {
   if (bytes == sizeof(uint32_t))
     __atomic_store_n((uint32_t *)to, *(const uint32_t *)from, __ATOMIC_SEQ_CST);
@@ -483,7 +483,7 @@ cudaError_t cudaEventQuery(cudaEvent_t e) {
   see_what_is_wrong();
   if (strcmp(wrong, "memory") == 0) return cudaErrorECCUncorrectable;
   static unsigned asked;
-  if (++asked % 3 != 0) /* not yet: a host that does not ask again goes on too soon */
+  if (++asked % 3 != 0) /* not yet: a host that does not ask again continues too soon */
     return cudaErrorNotReady;
   const bool moved = settle(all_strands(), signalled);
   if (signalled.count(what->token)) return cudaSuccess;
@@ -506,7 +506,7 @@ static CUresult write_value(CUstream s, CUdeviceptr word, cuuint32_t value, unsi
 static CUresult wait_value(CUstream s, CUdeviceptr word, cuuint32_t value, unsigned flags) {
   if (flags !=
       (CU_STREAM_WAIT_VALUE_EQ |
-       CU_STREAM_WAIT_VALUE_FLUSH)) /* what came before the word might not be seen behind it */
+       CU_STREAM_WAIT_VALUE_FLUSH)) /* what came before the word might not be seen after it */
     return CUDA_ERROR_INVALID_VALUE;
   const call held(calls);
   add(stream_of((cudaStream_t)s),

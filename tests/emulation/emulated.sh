@@ -1,4 +1,4 @@
-# emulated.sh: what the shell tests share that run plans for CUDA over the backend compiled for the host (emulate.h). Sourced behind lib.sh.
+# emulated.sh: what the shell tests share that run plans for CUDA over the backend compiled for the host (emulate.h). Sourced after lib.sh.
 test -f "$top_builddir/libemulated.a" || skip_all "no CUDA toolkit to compile the backend with"
 
 # link_plan NAME: makes $scratch/NAME from $scratch/NAME.c and NAME.link, with the emulated device, and NCCL, where the plan is for them.

@@ -233,7 +233,7 @@ fresh_differs "other weights" "--init" --init "$scratch/seven"
 second="--init $scratch/seven"
 fresh_differs "weights from a file, rather than from the seed" "--init"
 
-# ---- score and generate: what the last stage finds is told on its host ----
+# ---- score and generate: what the last stage finds is reported on its host ----
 cat >"$scratch/text.cfg" <<'END_OF_MODEL'
 model = { family = "llama"; layers = 4; hidden = 16; heads = 2; kv_heads = 1; ffn = 24; vocab = 128; sequence = 16; };
 batch = { microbatch = 2; };
@@ -250,7 +250,7 @@ start text_four score --data "$scratch/data.bin" --init "$scratch/weights" --out
 join
 is "four hosts score" "$status" " 0 0 0 0"
 ok "every token as one rank" cmp "$scratch/one.json" "$scratch/four.json"
-is "the line of all is told once, where the last stage is" "$(cat "$scratch"/out.0 "$scratch"/out.1 "$scratch"/out.2) $(cat "$scratch/out.3")" \
+is "the line of all is reported once, where the last stage is" "$(cat "$scratch"/out.0 "$scratch"/out.1 "$scratch"/out.2) $(cat "$scratch/out.3")" \
   " $(cat "$scratch/one.out")"
 
 # Weights without a manifest.json have no checksums to compare: their bytes are.

@@ -75,7 +75,7 @@ static uint32_t issues_of(const struct script *script, uint32_t row, uint32_t *c
   return first;
 }
 
-/* What `row` issues comes before what `other` does, which stands further up. */
+/* What `row` issues comes before what `other` does, which is further up. */
 static void move_up(struct script *script, uint32_t row, uint32_t other) {
   uint32_t count, ignored;
   const uint32_t from = issues_of(script, row, &count), to = issues_of(script, other, &ignored);
@@ -427,7 +427,7 @@ static void replay(enum link link, uint32_t profile) {
     if (mock_device_profile->message_count > 0) {
       why = mock_device_stall(scripts, STALLS, true);
       result(why != NULL, link_names[link], "a device that stops",
-             "messages told of too soon are found", NULL);
+             "messages reported too soon are found", NULL);
     }
   }
   if (profile == 0 && replicas > 1) {

@@ -45,7 +45,7 @@ struct swap {
 /* One call, as the host made it. */
 struct issue {
   enum call call;
-  uint32_t row;     /* of the rank's list; action_count behind the last */
+  uint32_t row;     /* of the rank's list; action_count after the last */
   uint32_t stream;  /* of the rank: 0 is the first that it opened */
   uint32_t message; /* COPY, SEND, RECEIVE, PUT: whose bytes these are; SIGNAL, TAKE: of whose row;
                        PEN_NONE: none */
@@ -79,10 +79,11 @@ uint32_t mock_device_pairs(void), mock_device_sums(void), mock_device_wrong_sums
 
 /* By message, of any replica: what must be done before its bytes may change. */
 struct bytes {
-  uint32_t *overwritten_by; /* [messages] the sender's first row behind SEND that writes to its
+  uint32_t *overwritten_by; /* [messages] the sender's first row after SEND that writes to its
                                source; PEN_NONE */
-  uint32_t *last_touch;  /* [messages] the receiver's last row before RECV that touches its home, in
-                          * this step or, if that is behind RECV,  in the step before; PEN_NONE */
+  /* [messages] the receiver's last row before RECV that accesses its target; PEN_NONE. It is of the
+   * step before if it comes after RECV. */
+  uint32_t *last_touch;
   uint32_t *received_by; /* [messages] the receiver's RECV row */
   uint32_t *sent_by;     /* [messages] the sender's SEND row */
 };
@@ -101,10 +102,10 @@ struct standing {
 
 /* Which streams go first when several could. */
 struct pace {
-  uint32_t slow_rank; /* goes on only when no other can; PEN_NONE */
+  uint32_t slow_rank; /* continues only when no other can; PEN_NONE */
   bool slow_sides;    /* the streams of rows before those of messages; false: the other way round */
   uint64_t seed;      /* not 0: at random, and nothing of the above */
-  /* Not 0: behind so many calls a rank does no more on one of its streams, or on all (PEN_NONE),
+  /* Not 0: after so many calls a rank does no more on one of its streams, or on all (PEN_NONE),
    * and no deadlock is one. */
   uint64_t stop_behind;
   uint32_t stopped_rank, stopped_stream;
@@ -117,7 +118,7 @@ const char *mock_device_play(const struct script *scripts, const struct bytes *b
                              enum nccl_model model, struct pace pace, uint32_t steps);
 
 /* Plays it so often, each time with another rank's device stopped somewhere, on all its streams or
- * on one. NULL when from every rank that then stands still those that are waited for lead to that
+ * on one. NULL when from every rank that then stops those that are waited for lead to that
  * one, else the first that is not so, in words (static). Over ipc alone. Wrongly: all tell that
  * messages have left which have not, by which some are led to another rank. */
 const char *mock_device_stall(const struct script *scripts, uint32_t times, bool wrongly);

@@ -72,6 +72,6 @@ replay r2_zbv "$replicas" data_parallel.shard=optimizer pipeline.stages_per_rank
 replay r2_tied "$replicas" data_parallel.shard=weights model.tie_embeddings=true
 replay r3 "$replicas" data_parallel.replicas=3 data_parallel.shard=weights data_parallel.reshard=use model.dtype=bf16 optimizer.clip_norm=0
 replay r2_shapes "$scratch/shapes.cfg" data_parallel.shard=weights
-# Without their credits puts write over homes that are in use, at some pace, but where two ranks hear of each other by all that they send.
+# Without their credits puts write over targets that are in use, at some pace, but where two ranks hear of each other by all that they send.
 is "plans of the 16 whose puts need their credits" "$(cat "$scratch"/*.tap | grep -c '^# credits are needed')" 13
 finish

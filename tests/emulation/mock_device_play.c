@@ -11,8 +11,8 @@
  * something is left, that is a deadlock.
  *
  * On the way it is looked for: news that are told again before they were read; a kernel over the
- * source of a message that has not left; a message over a home that is still in use; a kernel
- * behind a WAIT whose message has not come; a signal that is taken for another message than it was
+ * source of a message that has not left; a message over a target that is still in use; a kernel
+ * after a WAIT whose message has not come; a signal that is taken for another message than it was
  * raised for; a kernel of the exchange before all peers have ended the rows that it waits for; a
  * swap that meets another row's, or of other bytes. */
 #include "tests/emulation/mock_device.h"
@@ -158,8 +158,9 @@ static void check_kernel(struct play *play, uint32_t rank, const struct issue *i
   check_peers(play, rank, issue, step);
 }
 
-/* The home of a message is written from here on. */
-static void check_home(struct play *play, uint32_t rank, const struct issue *issue, uint64_t step) {
+/* The target of a message is written from here on. */
+static void check_target(struct play *play, uint32_t rank, const struct issue *issue,
+                         uint64_t step) {
   if (play->bytes == NULL) {
     return;
   }
@@ -168,7 +169,7 @@ static void check_home(struct play *play, uint32_t rank, const struct issue *iss
   const uint32_t to = beside(rank, channel_of(issue->message)->to_rank);
   if (touch != PEN_NONE &&
       play->ran[to][touch] < play->touched[to][touch] * (step + (touch < received))) {
-    complain(play, rank, issue, "its home is still in use");
+    complain(play, rank, issue, "its target is still in use");
   }
   const struct pen_message *message = &profile()->messages[issue->message];
   for (uint32_t m = 0; m < profile()->message_count; m++) {
@@ -177,7 +178,7 @@ static void check_home(struct play *play, uint32_t rank, const struct issue *iss
                        message->target_offset < other->source_offset + other->bytes;
     if (beside(rank, channel_of(m)->from_rank) == to && meets &&
         *of_message(play->left, rank, m) < step + (play->bytes->sent_by[m] < received)) {
-      complain(play, rank, issue, "a message is still to leave from its home");
+      complain(play, rank, issue, "a message is still to leave from its target");
     }
   }
 }
@@ -198,7 +199,7 @@ static bool advance_signal(struct play *play, struct head *head, const struct is
   signal->value[issue->call == TAKE]++;
   play->nccl_done[head->rank]++;
   if (issue->call == PUT) {
-    check_home(play, head->rank, issue, step);
+    check_target(play, head->rank, issue, step);
     ++*of_message(play->left, head->rank, issue->message);
   } else if (issue->call == TAKE && !sends) {
     ++*of_message(play->come, head->rank, issue->message);
@@ -224,7 +225,7 @@ static bool advance_nccl(struct play *play, struct head *head, const struct issu
     pair->value[0] += issue->call == SEND;
     pair->value[1] += issue->call == RECEIVE;
     if (issue->call == RECEIVE) {
-      check_home(play, head->rank, issue, step);
+      check_target(play, head->rank, issue, step);
     }
   }
   bool through = issue->call == SEND ? play->model == BUFFERED || pair->value[1] >= pair->value[0]
@@ -331,7 +332,7 @@ static bool advance(struct play *play, struct head *head) {
   } else if (is_nccl(issue->call)) {
     through = advance_nccl(play, head, issue, index, step);
   } else if (issue->call == COPY) {
-    check_home(play, head->rank, issue, step);
+    check_target(play, head->rank, issue, step);
     ++*of_message(play->left, head->rank, issue->message);
     ++*of_message(play->come, head->rank, issue->message);
   } else if (issue->call == KERNEL) {
@@ -496,7 +497,7 @@ static void drop(struct play *play) {
   free(play);
 }
 
-/* What the host of a rank knows when nothing goes on, by the queue's stream and the words. */
+/* What the host of a rank knows when nothing proceeds, by the queue's stream and the words. */
 static void stand(struct play *play, const struct head *head, struct standing *standing) {
   const uint32_t *told = play->scripts[head->rank].told;
   *standing = (struct standing){

@@ -127,7 +127,7 @@ static void sum_arrays(float *y, const float *const *x, size_t arrays, size_t n,
 
 static void *allocate_host(size_t bytes) { return calloc(1, bytes); }
 
-/* The message of this step whose home, or whose source, that is. */
+/* The message of this step whose target, or whose source, that is. */
 static uint32_t message_at(const void *to, const void *from) {
   const struct pen_profile *profile = vm_now->profile;
   uint32_t found = PEN_NONE;
@@ -167,7 +167,7 @@ static bool in_arenas(const unsigned char *at) {
   return found;
 }
 
-/* Words that lie in no rank's arena tell of progress: the first of the two behind each row. */
+/* Words that lie in no rank's arena tell of progress: the first of the two after each row. */
 static void signal_own(uint32_t *word, uint32_t value, void *stream) {
   must(in_arena((unsigned char *)word, now) || !in_arenas((unsigned char *)word),
        "another's word is marked as an own one");
@@ -248,7 +248,7 @@ static void *open_all(const unsigned char id[PEN_NCCL_ID_BYTES], int rank_count,
   return pairs;
 }
 
-/* Each round has every color twice, with the keys 0 and 1; the one behind them, with replicas,
+/* Each round has every color twice, with the keys 0 and 1; the one after them, with replicas,
  * every color once a replica. */
 static void *split(void *all, int color, int key, int blocks) {
   const uint32_t round = splits[now]++;
@@ -339,7 +339,7 @@ static void nccl_receive(void *communicator, void *to, size_t bytes, int from, v
   issue(RECEIVE, stream, communicator, 0,
         vm_now->action == NULL ? PEN_NONE : vm_now->action->message);
 }
-/* Each of a pair has a signal of the other: they go by the places behind the communicator's. */
+/* Each of a pair has a signal of the other: they go by the places after the communicator's. */
 static const void *signal_of(const void *communicator, int to) {
   return (const unsigned char *)communicator + to;
 }

@@ -166,7 +166,7 @@ if test -n "$nccl"; then
   unset PEN_NCCL
 fi
 
-# outlasts BINARY OPTION...: trains well though a step takes longer than the timeout, in which no rank may stand still.
+# outlasts BINARY OPTION...: trains well though a step takes longer than the timeout, in which no rank may stop.
 outlasts() {
   outlasts_binary=$1
   shift
@@ -218,7 +218,7 @@ start_lost() {
 }
 
 waits=yes lost_options=
-# A rank that ends or is stopped is lost at once, one that stands still after the timeout. Then all are given 0.5 s to come to where they wait for
+# A rank that ends or is stopped is lost at once, one that stops after the timeout. Then all are given 0.5 s to come to where they wait for
 # it, and 1 s to leave (runtime/supervise/watchdog.c); the rest of the margin is for a machine that has other things to do.
 margin_ms=3500
 now_ms() { awk '{ printf "%d\n", $1 * 1000 }' /proc/uptime; }
@@ -251,7 +251,7 @@ lose() {
 lose mlp_4 0 KILL "signal 9"
 lose mlp_4 2 KILL "signal 9"
 lose mlp_4 3 STOP stopped
-# A host that stands still while what its device waits for comes, and says all the while that it waits.
+# A host that stops while what its device waits for comes, and says all the while that it waits.
 ok "a run that goes astray is built" make_astray mlp_4_zbv
 timeout_s=2
 for rank in 0 2; do lose mlp_4_zbv_astray $rank HUP "no progress in 2 s"; done

@@ -88,7 +88,7 @@ if test -x "$scratch/nccl_three"; then
     "penstock: rank 2 (pid *, host *) lost: remote process exited* after *; rank [01] waits at * for rank 2"
 fi
 
-# Evaluation updates nothing: its replicas may be steps apart. Training goes on from there.
+# Evaluation updates nothing: its replicas may be steps apart. Training continues from there.
 ok "training and evaluating in turns" timeout 100 "$scratch/weights2" train --data "$scratch/data.bin" --seed 7 --quiet --steps $steps \
   --eval-data "$scratch/data.bin" --eval-steps 3 --eval-every 1 --log "$scratch/turns.log"
 is "changes nothing" "$(log_field "$scratch/turns.log" loss)" "$(log_field "$scratch/two.log" loss)"

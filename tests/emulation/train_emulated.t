@@ -1,6 +1,6 @@
 #!/bin/sh
 # train_emulated.t: training with cluster.device = "cuda", as one program from its topology to its checkpoint, over the CUDA backend compiled
-# for the host (tests/emulation/emulate.h). Losses and norms are the CPU's but for the order of sums; the bits are the same from run to run,
+# for the host (tests/emulation/emulate.h). Losses and norms are the CPU's except for the order of sums; the bits are the same from run to run,
 # with and without a graph, and after a restart.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 . "$top_srcdir/tests/emulation/emulated.sh"
@@ -45,7 +45,7 @@ for name in cpu cuda; do log_field "$scratch/eval.$name" loss >"$scratch/eval_$n
 ok "to the same loss" close_to eval_cpu eval_cuda 1
 
 ok "CUDA trains again, and saves at step 3" train again cuda --steps 3 --checkpoint "$scratch/two"
-ok "goes on from there" train again cuda --steps 5 --checkpoint "$scratch/two" --resume
+ok "continues from there" train again cuda --steps 5 --checkpoint "$scratch/two" --resume
 ok "with the bits of one run" cmp "$scratch/cuda.bits" "$scratch/again.bits"
 ok "and its checkpoint" cmp "$scratch/ckpt/latest/model.safetensors" "$scratch/two/latest/model.safetensors"
 ok "and its moments" cmp "$scratch/ckpt/latest/optimizer.safetensors" "$scratch/two/latest/optimizer.safetensors"
@@ -98,7 +98,7 @@ ok "gpt2's losses are those of f32 to 2%" within gpt2_cuda half_gpt2 5
 ok "it trains again, without a graph" plain half_plain half_gpt2 --steps 5
 ok "with the same bits" cmp "$scratch/half_gpt2.bits" "$scratch/half_plain.bits"
 ok "once more, and saves at step 3" train half_again half_gpt2 --steps 3 --checkpoint "$scratch/half_two"
-ok "goes on from there" train half_again half_gpt2 --steps 5 --checkpoint "$scratch/half_two" --resume
+ok "continues from there" train half_again half_gpt2 --steps 5 --checkpoint "$scratch/half_two" --resume
 ok "with the bits of one run" cmp "$scratch/half_gpt2.bits" "$scratch/half_again.bits"
 ok "and its weights" cmp "$scratch/half_gpt2.ckpt/latest/model.safetensors" "$scratch/half_two/latest/model.safetensors"
 # eval_of BINARY CHECKPOINT
@@ -177,7 +177,7 @@ for device in cpu cuda; do
 done
 ok "mlp, unclipped, has the CPU's losses" close_to mlp_cpu mlp_cuda 6
 
-# Pinned memory is told of where there is some: two feeds, as many boards, a line of words and the staging for checkpoints.
+# Pinned memory is reported where there is some: two feeds, as many boards, a line of words and the staging for checkpoints.
 pinned() { tr ',{' '\n\n' | sed -n 's/^ *"pinned_bytes": *\([0-9]*\).*/\1/p'; }
 shown=$("$scratch/cuda" info --json | pinned)
 matches "and of kernels for the device" "$("$scratch/cuda" info)" "*kernels       cuda*"

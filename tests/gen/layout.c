@@ -182,7 +182,7 @@ static const char *cause_of(const struct case_of_schedule *c, const struct pen_p
   const struct pen_rank_memory *other = &light->memory[rank], *own = &plan->memory[rank];
   if ((double)(other->arena_bytes - other->live_bytes) <= 0.03 * (double)own->live_bytes &&
       (double)(own->arena_bytes - most_workspace(plan, rank)) <= 1.03 * (double)own->live_bytes)
-    return "one op's workspace stands beside blocks that are free in part";
+    return "one op's workspace is next to blocks that are partly free";
   return NULL;
 }
 

@@ -99,7 +99,7 @@ static unsigned check_receives(const char *schedule, unsigned ranks, unsigned st
       double left = 0;
       times_of(order, timing, sender, sent, &start, &left);
       if (posted > left + 1e-9)
-        fail_msg("%s %ux%ux%u, send %g: rank %u row %u stands at %g, its message leaves at %g",
+        fail_msg("%s %ux%ux%u, send %g: rank %u row %u is at %g, its message leaves at %g",
                  schedule, ranks, stages, microbatches, send, r, i, posted, left);
       early += l->action[r][i + 1].kind <= PEN_W || l->action[r][i + 1].kind == PEN_WAIT_F ||
                l->action[r][i + 1].kind == PEN_WAIT_B;
@@ -165,16 +165,16 @@ static uint32_t greatest_overlap(const struct pen_rank_program *tables) {
   return (uint32_t)most;
 }
 
-/* How many different homes the messages to a rank have. */
+/* How many different targets the messages to a rank have. */
 static uint32_t count_homes(const struct pen_profile *profile, uint32_t rank) {
-  uint64_t *home = pen_new(profile->message_count + 1u, sizeof *home);
+  uint64_t *target = pen_new(profile->message_count + 1u, sizeof *target);
   uint32_t count = 0;
   for (uint32_t m = 0; m < profile->message_count; m++) {
     const struct pen_message *message = &profile->messages[m];
     if (profile->channels[message->channel].to_rank != rank) continue;
     uint32_t i = 0;
-    while (i < count && home[i] != message->target_offset) i++;
-    if (i == count) home[count++] = message->target_offset;
+    while (i < count && target[i] != message->target_offset) i++;
+    if (i == count) target[count++] = message->target_offset;
   }
   return count;
 }

@@ -378,8 +378,8 @@ static void a_full_backward_shares_work(void **state) {
   }
 }
 
-/* A tied matrix between two ranks: its gradient leaves behind the head's last action, its new value
- * behind the last of the embedding's rank or, with clip_norm, of any. Actions start when they did,
+/* A tied matrix between two ranks: its gradient leaves after the head's last action, its new value
+ * after the last of the embedding's rank or, with clip_norm, of any. Actions start when they did,
  * and the span is of them alone. */
 static void a_tied_matrix_is_exchanged(void **state) {
   (void)state;

@@ -21,7 +21,7 @@ static bool wrong_source(struct broken_plan *p) {
   if (message) message->source_offset += 64;
   return message;
 }
-static bool wrong_home(struct broken_plan *p) {
+static bool wrong_target(struct broken_plan *p) {
   struct pen_message *message = some_message(p);
   if (message) message->target_offset += 64;
   return message;
@@ -88,8 +88,8 @@ static bool meet(const struct broken_plan *p, uint32_t a, uint32_t b) {
          row_of_message(p, b, received_b + 1) > received_a;
 }
 
-/* A message's home is moved, its readers with it, onto the slot of another that is under way at the
- * same time. */
+/* A message's target is moved, its readers with it, onto the slot of another that is under way at
+ * the same time. */
 static bool wrong_slot(struct broken_plan *p) {
   for (unsigned tries = 0; tries < 300; tries++) {
     struct pen_message *message = some_message(p), *other = some_message(p);
@@ -295,7 +295,7 @@ static const struct defect defects[] = {
     {"wrong bytes", wrong_bytes, {"bytes, but the tensor"}},
     {"wrong sequence", wrong_sequence, {"its message has sequence"}},
     {"wrong source", wrong_source, {"its message leaves from"}},
-    {"wrong home", wrong_home, {"its message's target is at", "its message's target at"}},
+    {"wrong target", wrong_target, {"its message's target is at", "its message's target at"}},
     {"wrong channel", wrong_channel, {"but its channel is from"}},
     {"wrong message", wrong_message, {"which belongs to another action"}},
     {"wrong counts", wrong_counts, {"counts"}},

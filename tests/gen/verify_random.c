@@ -48,7 +48,7 @@ static void change_credit(struct pen_plan *plan, uint64_t *seed) {
   WRITABLE(struct pen_channel, &profile->channels[message->channel])->credit_count--;
 }
 
-/* The home of a message becomes that of another, for its readers too. */
+/* The target of a message becomes that of another, for its readers too. */
 static void change_home(struct pen_plan *plan, uint64_t *seed) {
   const struct pen_profile *profile = &plan->profiles[0];
   struct pen_message *message =
@@ -86,7 +86,7 @@ static void change_operand(struct pen_plan *plan, uint64_t *seed) {
 
 static void (*const changes[])(struct pen_plan *plan, uint64_t *seed) = {
     change_frame, change_row, change_credit, change_home, change_operand};
-static const char *const change_names[] = {"frame", "row", "credit", "home", "operand"};
+static const char *const change_names[] = {"frame", "row", "credit", "target", "operand"};
 enum { CHANGES = sizeof changes / sizeof changes[0], ROUNDS = 1500 };
 
 static struct pen_plan *some_plan(uint64_t *seed) {

@@ -54,7 +54,7 @@ static bool summed_twice(struct broken_plan *p) {
 }
 
 /* GRAD_READY before the last microbatch: swapped with the last action that accumulates. */
-static bool told_early(struct broken_plan *p) {
+static bool reported_early(struct broken_plan *p) {
   uint32_t row = row_of_kind(p, PEN_GRAD_READY), last = row;
   while (last != PEN_NONE && last-- > 0)
     if ((p->action[last].kind == PEN_B || p->action[last].kind == PEN_W) &&
@@ -274,7 +274,7 @@ static const struct defect defects[] = {
      never_gathered,
      {"does not come before it: peers may still read", "deadlock: it waits for collective"}},
     {"a gradient summed twice", summed_twice, {"is listed twice in a step"}},
-    {"a gradient told of before it is whole", told_early, {"which peers may read already"}},
+    {"a gradient reported before it is whole", reported_early, {"which peers may read already"}},
     {"a sum that does not wait",
      sum_does_not_wait,
      {"peers may still add to the gradients that it reads"}},

@@ -45,15 +45,15 @@ static bool remove_kind(struct broken_plan *p, int kind) {
 }
 
 /* Moves the action of a kind directly after, or before, that of another. */
-static bool move_kind(struct broken_plan *p, int kind, int other, bool behind) {
+static bool move_kind(struct broken_plan *p, int kind, int other, bool after) {
   uint32_t from = row_of(p, kind), to = row_of(p, other);
   if (from == PEN_NONE || to == PEN_NONE) return false;
   struct pen_action moved = p->action[from];
   if (from < to) {
-    to -= !behind;
+    to -= !after;
     memmove(p->action + from, p->action + from + 1, (to - from) * sizeof moved);
   } else {
-    to += behind;
+    to += after;
     memmove(p->action + to + 1, p->action + to, (from - to) * sizeof moved);
   }
   p->action[to] = moved;
@@ -91,9 +91,9 @@ static bool sent_on_one_rank(struct broken_plan *p) {
   return true;
 }
 
-#define MOVED(name, head, kind, other, behind)                                   \
-  static bool name(struct broken_plan *p) {                                      \
-    return turn_apart(p, head) && move_kind(p, PEN_##kind, PEN_##other, behind); \
+#define MOVED(name, head, kind, other, after)                                   \
+  static bool name(struct broken_plan *p) {                                     \
+    return turn_apart(p, head) && move_kind(p, PEN_##kind, PEN_##other, after); \
   }
 MOVED(join_behind_norm, false, ADD_TIED_GRAD, NORM, true)
 MOVED(join_before_wait, false, ADD_TIED_GRAD, WAIT_G, false)
@@ -221,12 +221,12 @@ static const struct defect defects[] = {
      {"ADD_TIED_GRAD is on a rank", "NORM must come"}},
     {"SEND_G of another stage", sent_elsewhere, {"is on rank", "there is no such message"}},
     {"SEND_V to itself", sent_on_one_rank, {"there is no such message"}},
-    {"ADD_TIED_GRAD behind NORM", join_behind_norm, {"NORM comes before ADD_TIED_GRAD"}},
+    {"ADD_TIED_GRAD after NORM", join_behind_norm, {"NORM comes before ADD_TIED_GRAD"}},
     {"ADD_TIED_GRAD before WAIT_G",
      join_before_wait,
      {"ADD_TIED_GRAD comes before 0WAIT_G0", "WAIT_G0 comes after the step's end"}},
     {"WAIT_G before RECV_G", wait_before_receive, {"for whose message it waits"}},
-    {"SEND_G behind UPDATE",
+    {"SEND_G after UPDATE",
      sent_behind_update,
      {"which clears what it sends", "comes after the step's end"}},
     {"SEND_G too early",

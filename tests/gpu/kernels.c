@@ -5,18 +5,22 @@
  * Tolerances. Both sides are f32 with different orders of sums, so a sum of n terms may differ by
  * some sqrt(n) units of 2^-24 of its greatest partial sums; functions (exp, erfc) by a few units in
  * the last place. A tolerance is a share of the value plus `floor` times the greatest value of the
- * tensor: 0 where every element is computed by itself, 1 where sums can cancel. element by element
- * 2e-6 of the value: sigmoid, erfc and their products, each a few units of 6e-8 moves and single
- * additions  the same bits norms, losses               4e-6: sums over a row of a few thousand
- *   products, attention         4e-6 to 1e-5 of the greatest: sums over at most a few thousand
- * terms attention over bf16         p and ds are rounded to 8 bits before their second product, the
- * result too: 2^-9 each of sums of magnitudes: 1e-2 of the greatest, though the CPU rounds them,
- * too, where it has AVX512_BF16 Every case of an op with a dtype runs over bf16, too, against the
- * CPU's kernel over bf16: what is stored in bf16 is the f32 above, rounded, and where the two f32
- * lie on either side of a tie they end one unit apart, which is up to 2^-7: 8e-3 of the value more,
- * and never the same bits but where f32 has them. A bias over bf16 is rounded, too: 2^-9 of it.
+ * tensor: 0 where every element is computed by itself, 1 where sums can cancel.
  *
- * PEN_GPU_OPS, names of operations parted by blanks, leaves out all others.
+ *   element by element   2e-6 of the value: sigmoid, erfc and products, each a few units of 6e-8
+ *   moves, one addition  the same bits
+ *   norms, losses        4e-6: sums over a row of a few thousand
+ *   products, attention  4e-6 to 1e-5 of the greatest: sums over at most a few thousand terms
+ *   attention over bf16  1e-2 of the greatest: p and ds are rounded to 8 bits before their second
+ *                        product, and the result too: 2^-9 each of sums of magnitudes. A CPU with
+ *                        AVX512_BF16 rounds them, too
+ *
+ * Every case of an op with a dtype runs over bf16, too, against the CPU's kernel over bf16. What is
+ * stored in bf16 is the f32 above, rounded: where the two f32 are on either side of a tie, they end
+ * one unit apart, up to 2^-7. So 8e-3 of the value is added to the tolerance, and the same bits are
+ * required only where f32 has them. A bias over bf16 is rounded, too: 2^-9 of it.
+ *
+ * PEN_GPU_OPS, names of operations separated by spaces, leaves out all others.
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/head_loss.h"

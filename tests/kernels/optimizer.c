@@ -70,7 +70,7 @@ static void max_abs_finds_the_maximum(void **state) {
   }
 }
 
-/* One after the other in f32, also where the sum takes the place of one of them, and behind its end
+/* One after the other in f32, also where the sum takes the place of one of them, and after its end
  * nothing is written. */
 static void arrays_are_added_in_order(void **state) {
   for (int c = 0; c < COUNTS; c++)

@@ -370,7 +370,7 @@ static void the_newest_are_kept(void **state) {
 }
 
 /* A call that fails: either it does not matter and the save is whole, or status and message say so
- * and the old state stands. */
+ * and the old state remains. */
 static void failing_at_every_call(uint64_t step, bool with_states, int cause) {
   long call_count = calls_of(step, with_states);
   uint64_t old = with_states ? 2 : 0, found_step;

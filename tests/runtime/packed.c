@@ -1,5 +1,5 @@
-/* packed.c: packed token files: what the index says is held against itself, with checksums that are
- * right; targets and starts of every document; the count of targets before a step. And CRC-32
+/* packed.c: packed token files: what the index says is checked against itself, with checksums that
+ * are right; targets and starts of every document; the count of targets before a step. And CRC-32
  * against its published check value. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -217,7 +217,7 @@ static void test_a_file_without_targets_is_refused(void **state) {
   file.header.window_count = file.header.document_count = file.header.token_count =
       file.header.longest = 1;
   file.header.target_count = 0;
-  /* The same file, but for all that follows its one token. */
+  /* The same file, except for all that follows its one token. */
   struct {
     struct pen_packed_header header;
     uint16_t tokens[4];

@@ -79,8 +79,8 @@ static void test_no_steps_after_warmup_divides_by_nothing(void **state) {
   assert_near(pen_learning_rate(&optimizer, 10), 1e-4, 1e-18);
 }
 
-/* A run that is shorter than its warm-up ends on the way up; one that goes on beyond its end warms
- * up all the same, and nothing is left to decay over. */
+/* A run that is shorter than its warm-up ends on the way up; one that continues beyond its end
+ * warms up all the same, and nothing is left to decay over. */
 static void test_a_run_may_end_within_the_warmup(void **state) {
   (void)state;
   for (int decay = PEN_DECAY_CONSTANT; decay < PEN_DECAYS; decay++) {

@@ -1,6 +1,6 @@
 /* transport.c: the shm transport's two ends, driven by two threads: order, credits, counters that
  * wrap around, board, barrier, abort. Under ThreadSanitizer it shows as well that a flag orders
- * what the ends do to a home. */
+ * what the ends do to a target. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -55,13 +55,15 @@ static void *run_sender(void *argument) {
   return NULL;
 }
 
-static void check_home(struct traffic *traffic, const unsigned char *home, unsigned char expected) {
+static void check_target(struct traffic *traffic, const unsigned char *target,
+                         unsigned char expected) {
   for (uint32_t i = 0; i < MESSAGE_BYTES; i++) {
-    traffic->wrong[1] += home[i] != expected;
+    traffic->wrong[1] += target[i] != expected;
   }
 }
 
-/* Gives the credits of the first SLOTS homes, then each home's again as soon as it has been read.
+/* Gives the credits of the first SLOTS targets, then each target's again as soon as it has been
+ * read.
  */
 static void *run_receiver(void *argument) {
   struct traffic *traffic = argument;
@@ -78,7 +80,7 @@ static void *run_receiver(void *argument) {
       going = end->ops->wait(end, m);
       if (going) {
         pause_now(traffic->pause_ns);
-        check_home(traffic, end->arena + message->target_offset, value_of(step, m));
+        check_target(traffic, end->arena + message->target_offset, value_of(step, m));
       }
       if (going && m + SLOTS < MESSAGES) {
         end->ops->receive(end, m + SLOTS, NULL, 0);
@@ -119,7 +121,7 @@ static void test_sleeping_ends_wake_each_other(void **state) {
   two_ranks_close(&traffic.two);
 }
 
-/* A slow receiver: without credits the sender would write over homes that are being read. */
+/* A slow receiver: without credits the sender would write over targets that are being read. */
 static void test_no_home_is_written_before_its_credit(void **state) {
   (void)state;
   struct traffic traffic = {.steps = 4, .pause_ns = 200000};

@@ -189,7 +189,7 @@ lose_of_replica() {
 }
 
 # make_astray NAME: makes $scratch/NAME_astray, which runs $scratch/NAME with ranks that leave at a signal, with status 3 at SIGUSR1 and 0 at SIGUSR2,
-# or from SIGHUP on stand still where they wait: on the CPU for another rank, else for their device.
+# or from SIGHUP on stop where they wait: on the CPU for another rank, else for their device.
 make_astray() {
   cat >"$scratch/astray.c" <<'END'
 #define _GNU_SOURCE
@@ -200,13 +200,13 @@ make_astray() {
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-static volatile sig_atomic_t stands;
+static volatile sig_atomic_t stopped;
 static void leave(int number) { _exit(number == SIGUSR1 ? 3 : 0); }
-static void stand(int number) { (void)number; stands = 1; }
+static void stop(int number) { (void)number; stopped = 1; }
 __attribute__((constructor)) static void ready(void) {
   signal(SIGUSR1, leave);
   signal(SIGUSR2, leave);
-  signal(SIGHUP, stand);
+  signal(SIGHUP, stop);
 }
 long syscall(long number, ...) {
   long a[6];
@@ -214,11 +214,11 @@ long syscall(long number, ...) {
   va_start(list, number);
   for (int i = 0; i < 6; i++) a[i] = va_arg(list, long);
   va_end(list);
-  while (stands && number == SYS_futex && a[1] == FUTEX_WAIT) pause();
+  while (stopped && number == SYS_futex && a[1] == FUTEX_WAIT) pause();
   return ((long (*)(long, ...))dlsym(RTLD_NEXT, "syscall"))(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 int nanosleep(const struct timespec *time, struct timespec *left) {
-  while (stands && gettid() == getpid()) pause();
+  while (stopped && gettid() == getpid()) pause();
   return clock_nanosleep(CLOCK_REALTIME, 0, time, left);
 }
 END

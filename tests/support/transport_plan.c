@@ -14,13 +14,13 @@ void two_ranks_open(struct two_ranks *two, uint64_t spin_ns) {
       .memory = {memory, memory},
   };
   for (uint32_t m = 0; m < MESSAGES; m++) {
-    uint64_t home = (uint64_t)(m % SLOTS) * MESSAGE_BYTES;
+    uint64_t target = (uint64_t)(m % SLOTS) * MESSAGE_BYTES;
     two->messages[m] = (struct pen_message){.kind = PEN_SEND_F,
                                             .microbatch = m,
                                             .sequence = m,
                                             .credit = m,
-                                            .source_offset = SOURCE_OFFSET + home,
-                                            .target_offset = home,
+                                            .source_offset = SOURCE_OFFSET + target,
+                                            .target_offset = target,
                                             .bytes = MESSAGE_BYTES};
   }
   two->messages[BACK] = (struct pen_message){.kind = PEN_SEND_B,

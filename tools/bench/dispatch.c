@@ -2,7 +2,7 @@
  * rows walked rank by rank with kernels that do nothing and a transport that never waits. Prints
  * one JSON object: nanoseconds for a row, and for a row that computes.
  *
- * Link with a plan and the runtime, without kernels: this file stands in for them. */
+ * Link with a plan and the runtime, without kernels: this file replaces them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -15,8 +15,7 @@
  *              values [steps of padded][stride]
  *              query  [QUERY_BLOCK][stride of steps]             f32: times the factor
  *              output [QUERY_BLOCK][stride]
- *              scores [QUERY_BLOCK][KEY_BLOCK + LINE]            then the powers, from the row's
- * start
+ *              scores [QUERY_BLOCK][KEY_BLOCK + LINE]            then the powers
  */
 #include <math.h>
 

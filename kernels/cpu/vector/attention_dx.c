@@ -12,15 +12,17 @@
  * for their products, as in kernels/cuda/attention_dx_bf16.cu. p^T and ds^T take pairs of queries,
  * ds pairs of keys.
  *
- *   workspace  keys, values            [padded/PANEL][steps of head_dim][PANEL]   transposed
- *              key_steps               [steps of padded][stride]                  for dq = ds k
- *              dk, dv                  [padded][stride]
- *              query, dout             [QUERY_BLOCK][stride of steps]   f32: query has the factor
- *                                                                       log2(e)/sqrt(head_dim)
- *              query_steps, dout_steps [steps of QUERY_BLOCK][stride]   f32: the same as query,
- * dout dq                      [QUERY_BLOCK][stride] chance, slope           [steps of
- * QUERY_BLOCK][KEY_BLOCK + LINE]   p and ds slope_rows              [QUERY_BLOCK][steps of
- * KEY_BLOCK + LINE]   f32: same as slope
+ *   workspace
+ *     keys, values            [padded/PANEL][steps of head_dim][PANEL]   transposed
+ *     key_steps               [steps of padded][stride]                  for dq = ds k
+ *     dk, dv                  [padded][stride]
+ *     query, dout             [QUERY_BLOCK][stride of steps]   f32: query times the factor
+ *     query_steps, dout_steps [steps of QUERY_BLOCK][stride]   f32: the same as query, dout
+ *     dq                      [QUERY_BLOCK][stride]
+ *     chance, slope           [steps of QUERY_BLOCK][KEY_BLOCK + LINE]   p and ds
+ *     slope_rows              [QUERY_BLOCK][steps of KEY_BLOCK + LINE]   f32: same as slope
+ *
+ * The factor is log2(e)/sqrt(head_dim).
  */
 #include <math.h>
 

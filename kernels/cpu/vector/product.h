@@ -11,8 +11,8 @@
  *
  *     right panels  [panel][depth][PANEL]   zero after the last column
  *     left strips   [strip][depth][ROWS]    only if the left factor is stored transposed
- *     left rows     [HEIGHT][depth + LINE]  only if rows are a multiple of 2 KiB apart, and map to
- * one or two cache sets, or start within an element
+ *     left rows     [HEIGHT][depth + LINE]  only if rows are a multiple of 2 KiB apart, and so map
+ *                                           to few cache sets, or start within an element
  *
  * Elements that k does not fill are zero. Otherwise the left factor is not copied. Sums start at
  * zero in the registers; the addend is read when the tile is stored.
