@@ -30,7 +30,7 @@ static void report_existing_checkpoints(const struct pen_run *run) {
     return;
   }
   const char *advice =
-      run->options->resume ? "but no latest to resume" : "and --resume goes on from the latest";
+      run->options->resume ? "but no latest to resume" : "and --resume continues from the latest";
   fprintf(stderr,
           "%s: %s holds checkpoints up to step-%08" PRIu64
           ", %s: starting at step 1; those of the same steps are replaced\n",

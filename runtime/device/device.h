@@ -2,8 +2,8 @@
  * runtime/exec/, whose calls are enqueued.
  *
  * In: the bound actions of a rank in a profile (struct pen_vm). Out: the same results as with the
- * host executor; the host enqueues a step and goes on, and reads a step's statistics when the next
- * step runs. The parts:
+ * host executor; the host enqueues a step and continues, and reads a step's statistics when the
+ * next step runs. The parts:
  *
  *   stream_state.h     memory, streams and events of a rank; copies between host and device
  *   input_staging.h    the inputs of a step, which the host writes to pinned memory

@@ -13,8 +13,8 @@
  * anything left that the rank's own device could do. Else it waits for its own device. Where both
  * streams wait, it publishes both: a rank that needs a message, a credit or an entry of it is
  * delayed by what is sent before that, one that needs an action by its actions (failure_text.h). So
- * from any rank that stands still those that are waited for lead to the one whose device stalls,
- * since no verified plan has a circular wait.
+ * the chain of waits from any rank leads to the one whose device stalls, since no verified plan has
+ * a circular wait.
  *
  * A host that is blocked publishes nothing, and what it published may be out of date. While it does
  * nothing but publish it counts how often, so that the watchdog ignores what is old. In a call to

@@ -1,6 +1,7 @@
 /* send_hazards.h: which action of a rank is the first that overwrites what a message still carries.
- * A transport that sends while the rank goes on must have sent the message by then; the plan's
- * proof, that a source is kept until its SEND is done, is about actions done in turn. */
+ * A transport that sends while the rank continues must have sent the message by then: the plan's
+ * proof, that a source is kept until its SEND is complete, assumes that actions complete in order.
+ */
 #ifndef PEN_SEND_HAZARDS_H
 #define PEN_SEND_HAZARDS_H
 

@@ -25,7 +25,7 @@ struct pen_run_evaluation {
 };
 
 /* What all ranks of a run know. Made by the parent, inherited by the ranks, constant from then on
- * (but for shared memory). */
+ * (except for shared memory). */
 struct pen_run {
   const struct pen_plan *plan;
   struct pen_buckets buckets; /* what steps may run */

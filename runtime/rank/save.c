@@ -89,8 +89,8 @@ bool pen_save_together(struct pen_endpoint *endpoint, const struct pen_saving *s
   if (endpoint->global == 0) {
     complete_checkpoint(endpoint, saving, digests);
   }
-  /* No rank goes on before it is complete: a rank that waited for rank 0's disk within a step would
-   * report it as stalled. */
+  /* All ranks wait until it is complete: a rank that waited for rank 0's disk within a step would
+   * report rank 0 as stalled. */
   bool going = pen_endpoint_barrier(endpoint);
   *status = (int)atomic_load(&control->save_status);
   return going;

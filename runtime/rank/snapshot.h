@@ -2,7 +2,7 @@
  *
  * The plan reserves a buffer for a copy of each rank's weights and moments: all its tensors that a
  * checkpoint has, in model order, value before moments, each aligned. A rank copies them between
- * two steps and goes on; a thread of its own, created before the seal, writes the copy. The threads
+ * two steps and continues; a separate thread, created before the seal, writes the copy. The threads
  * of all ranks save together as ranks do. While they write, a further save waits.
  *
  * On an asynchronous device the copy is made on the device, after the step and before the next on

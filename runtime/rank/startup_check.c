@@ -1,8 +1,9 @@
-/* startup_check.c: whether ranks of several commands start from the same (see startup_check.h).
+/* startup_check.c: whether the ranks of several commands start from the same state (see
+ * startup_check.h).
  *
  * A checkpoint is known by its step and by the checksums of its tensors, which are its manifest's;
- * files of weights, which have none, by a sample. Of options, those count that settle which steps
- * there are and what stands between them; who logs, and where, is each command's own. */
+ * files of weights, which have none, by a sample. Compared are the options that decide which
+ * steps run and what comes between them; each command may log where it likes. */
 #include "runtime/rank/startup_check.h"
 
 #include <inttypes.h>

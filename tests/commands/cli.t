@@ -116,7 +116,7 @@ matches "and says so" "$(cat err)" "*fresh*step 1*"
 again='starting at step 1; those of the same steps are replaced'
 ./tiny train --data data.bin --checkpoint fresh --quiet --steps 2 2>err
 is "a new run in a folder with checkpoints gives a warning" "$?: $(cat err)" \
-  "0: tiny: fresh holds checkpoints up to step-00000001, and --resume goes on from the latest: $again"
+  "0: tiny: fresh holds checkpoints up to step-00000001, and --resume continues from the latest: $again"
 rm fresh/latest
 ./tiny train --data data.bin --checkpoint fresh --resume --quiet --steps 1 2>err
 is "so is that there is no latest" "$?: $(cat err)" "0: tiny: fresh holds checkpoints up to step-00000002, but no latest to resume: $again"

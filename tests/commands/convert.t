@@ -107,7 +107,7 @@ refused 64 "--sequence 8: n_positions = 16, the rows of its table of positions" 
 printf '{%s}' "$llama" >config.json
 refused 64 "--sequence 17: max_position_embeddings = 16, or fewer" "too long" --sequence 17 config.json
 refused 64 "--sequence -1: a whole number, 1 or more" "below zero" --sequence -1 config.json
-refused 64 "one config.json, or the folder that holds it, is wanted; try --help" "nothing to read"
+refused 64 "give one config.json, or the folder that holds it; try --help" "nothing to read"
 refused 64 "--nothing: no such option; see penstock-convert --help" "an option that is none" --nothing config.json
 printf '{%s,"quantization_config":{"bits":4}}' "$llama" >config.json
 ok "--ignore takes a key all the same" "$convert" --ignore quantization_config -o out.cfg config.json

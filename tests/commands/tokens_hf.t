@@ -5,7 +5,7 @@ find_python 'import sys' python3 || skip_all "no Python"
 mkdir "$scratch/without"
 echo 'raise ImportError("none here")' >"$scratch/without/tokenizers.py"
 PYTHONPATH=$scratch/without "$python" "$top_srcdir/tools/tokens/tokens_hf.py" --help 2>"$scratch/err"
-matches "without the package it says so" "$? $(cat "$scratch/err")" "1 tokens_hf.py: Python's package tokenizers is wanted*none here"
+matches "without the package it says so" "$? $(cat "$scratch/err")" "1 tokens_hf.py: needs Python's package tokenizers*none here"
 
 if ! find_python 'import tokenizers' /opt/peer/bin/peer-python python3; then
   skip "its files" "no Python with the tokenizers package"
@@ -61,7 +61,7 @@ ok "its weights" "$scratch/words" init --output "$scratch/words.safetensors"
 is "generate takes the numbers" "$?" 0
 matches "and prints numbers" "$(tail -n 1 "$scratch/said")" "1 2 3 [0-9]*"
 printf '1 2\n3 nine\n' | tool "$scratch/tokenizer.json" --decode >"$scratch/out" 2>"$scratch/err"
-matches "what is no number of a token" "$? $(cat "$scratch/err")" "65 *line 2: 'nine': a token's number is wanted, below 5*"
+matches "what is no number of a token" "$? $(cat "$scratch/err")" "65 *line 2: 'nine': must be a token id below 5*"
 tool "$scratch/tokenizer.json" --encode the --decode 2>"$scratch/err" </dev/null
 matches "both at once" "$? $(cat "$scratch/err")" "64 *choose one of*"
 finish

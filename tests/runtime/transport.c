@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "tests/support/transport_plan.h"
+#include "tools/bench/transport_plan.h"
 
 enum { STEPS = 300, NO_SPIN_NS = 0, SPIN_NS = 20000 };
 

@@ -21,8 +21,8 @@ libtestsupport_a_SOURCES = \
   %reldir%/symbolic_machine.h \
   %reldir%/token_file.c \
   %reldir%/token_file.h \
-  %reldir%/transport_plan.c \
-  %reldir%/transport_plan.h
+  tools/bench/transport_plan.c \
+  tools/bench/transport_plan.h
 EXTRA_DIST += \
   %reldir%/hosts.sh \
   %reldir%/layers.awk \

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "runtime/base/check.h"
-#include "tests/support/transport_plan.h"
+#include "tools/bench/transport_plan.h"
 
 enum { ROUNDS = 20000, ROUNDS_MAX = 1 << 20, WARM_ROUNDS = 1000, SPIN_NS = 100000 };
 

@@ -11,7 +11,7 @@ BENCH_DISPATCH = \
   tools/bench/dispatch_bench_1f1b_loop \
   tools/bench/dispatch_bench_zbv \
   tools/bench/dispatch_bench_zbv_bf16
-tools_bench_hop_SOURCES = tools/bench/hop.c tests/support/transport_plan.c tests/support/transport_plan.h
+tools_bench_hop_SOURCES = tools/bench/hop.c tools/bench/transport_plan.c tools/bench/transport_plan.h
 tools_bench_hop_LDADD = libruntime.a $(KERNEL_ARCHIVES) $(RUNTIME_LIBS)
 tools_bench_matmul_SOURCES = tools/bench/matmul.c
 tools_bench_matmul_LDADD = plan/bench_1.o $(KERNEL_ARCHIVES) $(BLAS_LIBS) -lm -lpthread

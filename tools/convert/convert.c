@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -27,29 +26,6 @@ struct request {
   struct pen_texts ignored;
   bool help, version;
 };
-
-/* ---- messages ---- */
-
-static void print_message(const char *kind, const char *format, va_list list) {
-  fprintf(stderr, "penstock-convert: %s", kind);
-  vfprintf(stderr, format, list);
-  fputc('\n', stderr);
-}
-
-void convert_fail(int status, const char *format, ...) {
-  va_list list;
-  va_start(list, format);
-  print_message("", format, list);
-  va_end(list);
-  exit(status);
-}
-
-void convert_warn(const char *format, ...) {
-  va_list list;
-  va_start(list, format);
-  print_message("warning: ", format, list);
-  va_end(list);
-}
 
 /* ---- the command line ---- */
 
@@ -96,7 +72,7 @@ static struct request read_command_line(int argc, char **argv) {
     exit_after_output();
   }
   if (first + 1 != argc)
-    convert_fail(EX_USAGE, "one config.json, or the folder that holds it, is wanted; try --help");
+    convert_fail(EX_USAGE, "give one config.json, or the folder that holds it; try --help");
   request.input = argv[first];
   return request;
 }

@@ -1,6 +1,7 @@
 /* convert.h: penstock-convert writes a topology from the config.json of a model of Hugging Face's
  * transformers. read_config.c reads the config by the table keys.def into a struct convert_model;
- * convert.c reads the command line and writes the topology. */
+ * convert.c reads the command line and writes the topology; message.c prints errors and warnings.
+ */
 #ifndef PEN_CONVERT_H
 #define PEN_CONVERT_H
 

@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -33,17 +32,6 @@ static void remove_unfinished(void) {
   if (temporary_exists) {
     unlink(temporary);
   }
-}
-
-void tokens_fail(int status, const char *format, ...) {
-  va_list arguments;
-  remove_unfinished();
-  fputs("penstock-tokens: ", stderr);
-  va_start(arguments, format);
-  vfprintf(stderr, format, arguments);
-  va_end(arguments);
-  fputc('\n', stderr);
-  exit(status);
 }
 
 /* Removes the output, then ends the process by the same signal. */
@@ -211,6 +199,7 @@ static int open_output(void) {
     tokens_fail(EX_CANTCREAT, "%s: cannot create: %s", temporary, strerror(errno));
   }
   temporary_exists = 1;
+  atexit(remove_unfinished);
   return fd;
 }
 

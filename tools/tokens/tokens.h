@@ -4,9 +4,10 @@
  *   read.c    inputs -> documents of tokens
  *   write.c   documents -> one stream in llm.c's format
  *   pack.c    documents -> windows of a packed file (runtime/data/packed_file.h)
+ *   fail.c    errors
  *
  * read.c hands documents to a struct tokens_sink, which write.c or pack.c provides. Errors end the
- * program through tokens_fail(), which removes the unfinished output.
+ * program through tokens_fail(); at exit the unfinished output is removed.
  */
 #ifndef PEN_TOKENS_H
 #define PEN_TOKENS_H
@@ -44,7 +45,7 @@ struct tokens_sink {
   uint64_t document_count; /* ended and not empty */
 };
 
-/* Prints the message, removes the unfinished output, and exits with the status. */
+/* Prints the message and exits with the status. */
 _Noreturn void tokens_fail(int status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

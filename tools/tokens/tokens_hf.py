@@ -18,7 +18,7 @@ import sys
 try:
     from tokenizers import Tokenizer
 except ImportError as error:
-    sys.exit(f"tokens_hf.py: Python's package tokenizers is wanted, as from pip install tokenizers: {error}")
+    sys.exit(f"tokens_hf.py: needs Python's package tokenizers (pip install tokenizers): {error}")
 
 BATCH_DOCUMENTS = 1024
 BATCH_BYTES = 1 << 22
@@ -97,7 +97,7 @@ def decode(tokenizer, lines):
             continue
         for word in words:
             if not (word.isascii() and word.isdigit() and int(word) < size):
-                fail(65, f"--decode: line {number}: {word!r}: a token's number is wanted, below {size}")
+                fail(65, f"--decode: line {number}: {word!r}: must be a token id below {size}")
         print(tokenizer.decode([int(word) for word in words], skip_special_tokens=False), flush=True)
 
 

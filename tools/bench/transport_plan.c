@@ -1,5 +1,5 @@
 /* transport_plan.c: two ranks of one process, connected by shared memory. */
-#include "tests/support/transport_plan.h"
+#include "tools/bench/transport_plan.h"
 
 #include <stdlib.h>
 

@@ -1,0 +1,27 @@
+/* message.c: the errors and warnings of penstock-convert (see convert.h). */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tools/convert/convert.h"
+
+static void print_message(const char *kind, const char *format, va_list list) {
+  fprintf(stderr, "penstock-convert: %s", kind);
+  vfprintf(stderr, format, list);
+  fputc('\n', stderr);
+}
+
+void convert_fail(int status, const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  print_message("", format, list);
+  va_end(list);
+  exit(status);
+}
+
+void convert_warn(const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  print_message("warning: ", format, list);
+  va_end(list);
+}
