@@ -6,6 +6,7 @@ GEN_TESTS = \
   %reldir%/critical \
   %reldir%/csv_broken \
   %reldir%/emit \
+  %reldir%/heap \
   %reldir%/interval_tree \
   %reldir%/layout \
   %reldir%/lower \
@@ -31,6 +32,7 @@ GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NE
 %canon_reldir%_critical_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_csv_broken_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_emit_LDADD = $(GEN_TEST_LIBS) -ldl
+%canon_reldir%_heap_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_interval_tree_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_layout_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_lower_LDADD = $(GEN_TEST_LIBS)
