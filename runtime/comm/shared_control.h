@@ -82,10 +82,11 @@ struct pen_rank_state {
                                                        first barrier */
 };
 
-/* Results of the last logged step, for train --watch. Written by rank 0. */
+/* Results of the last logged step, for train --watch and --metrics. Written by rank 0. */
 struct pen_progress {
-  _Atomic uint64_t step; /* optimizer steps, from 1 */
-  _Atomic double loss, norm, learning_rate, tokens_per_second, left_s;
+  _Atomic uint32_t version; /* odd while the others change */
+  _Atomic uint64_t step;    /* optimizer steps, from 1 */
+  _Atomic double loss, norm, learning_rate, tokens_per_second, step_seconds, left_s;
 };
 
 /* The words of the run. */

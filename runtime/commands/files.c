@@ -23,6 +23,7 @@ static const struct named_file {
     {"--eval-data", offsetof(struct pen_options, eval_data), false},
     {"--init", offsetof(struct pen_options, init), false},
     {"--log", offsetof(struct pen_options, log), true},
+    {"--metrics", offsetof(struct pen_options, metrics), true},
     {"--trace", offsetof(struct pen_options, trace), true},
     {"--measure", offsetof(struct pen_options, measure), true},
     {"--output", offsetof(struct pen_options, output), true},

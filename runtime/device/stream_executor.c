@@ -62,6 +62,7 @@ static bool finish_step(struct pen_vm *vm) {
   publish_stats(vm, state->finished);
   state->actions_done += vm->program->action_count;
   state->finished++;
+  atomic_fetch_add_explicit(&vm->endpoint->self->sent_bytes, vm->sent_bytes, memory_order_relaxed);
   pen_progress_publish(vm, (struct pen_progress_counters){0, 0});
   pen_progress_end(vm);
   return true;

@@ -6,6 +6,7 @@
 #include "runtime/base/check.h"
 #include "runtime/exec/exec.h"
 #include "runtime/exec/operands.h"
+#include "runtime/exec/sent_bytes.h"
 
 /* The state of binding one rank. */
 struct binding {
@@ -176,6 +177,7 @@ void pen_vm_open(struct pen_vm *vm, const struct pen_vm_config *config) {
   if (transport->ops->wait_sent != NULL) {
     vm->send_hazards = pen_send_hazards_of(plan, vm->profile, rank);
   }
+  vm->sent_bytes = pen_sent_bytes(vm);
   vm->sources = calloc(plan->replica_count, sizeof *vm->sources);
   pen_check(vm->sources != NULL, "no memory for %u replicas", plan->replica_count);
 }

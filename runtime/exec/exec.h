@@ -116,6 +116,7 @@ struct pen_vm {
   struct pen_adamw host_base, host_adamw;
   struct pen_data data;
   struct pen_trace *trace; /* null: not traced */
+  uint64_t sent_bytes;     /* by the rank in a step */
   uint64_t run_step;       /* steps of the run before this one, of any profile */
   uint64_t optimizer_step; /* from 1, over all runs */
 };

@@ -32,6 +32,7 @@ static bool run_step(struct pen_vm *vm) {
   }
   vm->action = NULL;
   vm->transport->ops->end_step(vm->transport);
+  atomic_fetch_add_explicit(&self->sent_bytes, vm->sent_bytes, memory_order_relaxed);
   return going;
 }
 

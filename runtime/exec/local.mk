@@ -16,4 +16,6 @@ libruntime_a_SOURCES += \
   %reldir%/replicas.c \
   %reldir%/replicas.h \
   %reldir%/send_hazards.c \
-  %reldir%/send_hazards.h
+  %reldir%/send_hazards.h \
+  %reldir%/sent_bytes.c \
+  %reldir%/sent_bytes.h

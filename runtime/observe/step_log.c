@@ -123,13 +123,16 @@ static void print_progress(struct pen_log *log, const struct step_report *report
 
 static void publish_progress(const struct pen_log *log, const struct step_report *report) {
   struct pen_progress *to = log->watched;
+  atomic_fetch_add(&to->version, 1);
   atomic_store_explicit(&to->step, report->step, memory_order_relaxed);
   atomic_store_explicit(&to->loss, report->loss, memory_order_relaxed);
   atomic_store_explicit(&to->norm, report->norm, memory_order_relaxed);
   atomic_store_explicit(&to->learning_rate, report->learning_rate, memory_order_relaxed);
   atomic_store_explicit(&to->tokens_per_second, report->tokens_per_second, memory_order_relaxed);
+  atomic_store_explicit(&to->step_seconds, report->step_ms / 1e3, memory_order_relaxed);
   atomic_store_explicit(&to->left_s, (double)(log->steps - log->reported) * log->smooth_ms / 1e3,
                         memory_order_relaxed);
+  atomic_fetch_add(&to->version, 1);
 }
 
 static void report_step(struct pen_log *log, const double *stats) {

@@ -20,7 +20,7 @@ struct pen_log {
   const char *path;
   bool terminal; /* standard error is a terminal: the progress line is rewritten */
   bool quiet;
-  struct pen_progress *watched; /* null: without --watch */
+  struct pen_progress *watched; /* null: not of training */
   uint64_t first_step;          /* optimizer steps before this run */
   uint64_t steps;               /* that this run is to make */
   uint64_t before;              /* steps of the run that another log reports */

@@ -192,7 +192,7 @@ static void open_log(struct pen_rank *rank) {
       .path = run->options->log,
       .terminal = isatty(STDERR_FILENO),
       .quiet = run->options->quiet || run->options->watch,
-      .watched = run->options->watch ? &run->shared.control->progress : NULL,
+      .watched = run->profile->kind == PEN_TRAIN ? &run->shared.control->progress : NULL,
       .first_step = run->first_step,
       .steps = run->steps,
   };

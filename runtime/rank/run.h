@@ -46,6 +46,7 @@ struct pen_run {
   const struct pen_command_hooks *hooks; /* or null */
   struct pen_measure measure;            /* rings null: not measured */
   uint64_t zero_ns;                      /* of the trace's clock: when the process began */
+  uint32_t restarts;                     /* of all ranks after a loss, so far */
   pid_t parent;
 };
 

@@ -16,6 +16,7 @@
 #include "runtime/observe/trace.h"
 #include "runtime/storage/checkpoint_prune.h"
 #include "runtime/supervise/internal.h"
+#include "runtime/supervise/monitor.h"
 #include "runtime/supervise/signals.h"
 
 /* A rank with its own core spins, since to sleep and wake up costs more than most waits. One that
@@ -98,12 +99,15 @@ int pen_launch(struct pen_run *run) {
   uint32_t rank_count = pen_process_count(run->plan);
   pid_t *pids = calloc(rank_count, sizeof *pids);
   pen_check(pids != NULL, "no memory for %u ranks", rank_count);
+  struct pen_monitor *monitor = pen_monitor_open(run);
   pen_block_signals();
   struct pen_control_tcp *tcp =
       pen_control_tcp_open(run->plan, &run->shared, run->local, connect_timeout_s);
   start_ranks(run, tcp, pids);
   pen_control_tcp_start(tcp);
+  pen_monitor_start(monitor);
   int status = pen_supervise_ranks(run, pids);
+  pen_monitor_close(monitor);
   pen_control_tcp_close(tcp);
   free(pids);
   if (atomic_load(&run->shared.control->saving) != 0) {

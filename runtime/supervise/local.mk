@@ -4,6 +4,10 @@ libruntime_a_SOURCES += \
   %reldir%/dashboard.h \
   %reldir%/internal.h \
   %reldir%/launch.c \
+  %reldir%/metrics.c \
+  %reldir%/metrics.h \
+  %reldir%/monitor.c \
+  %reldir%/monitor.h \
   %reldir%/processes.c \
   %reldir%/signals.c \
   %reldir%/signals.h \

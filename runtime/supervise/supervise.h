@@ -8,6 +8,7 @@
  *     processes.c  which processes have exited or are stopped
  *     stall.c      which rank makes no progress, from the ranks' state in shared memory
  *     dashboard.c  train --watch
+ *     monitor.c    a thread that handles each step reported: metrics.c
  */
 #ifndef PEN_SUPERVISE_H
 #define PEN_SUPERVISE_H

@@ -56,6 +56,8 @@ refuses 66 "penstock: *none*" train --data data.bin --init none.safetensors
 refuses 66 "penstock: *none*" eval --data data.bin --checkpoint none
 refuses 73 "penstock: --log *" train --data data.bin --log none/log
 refuses 73 "penstock: --output *" score --data data.bin --init init.safetensors --output none/scores
+refuses 73 "penstock: --metrics *" train --data data.bin --metrics none/metrics
+refuses 73 "penstock: --metrics /dev/null: not a regular file" train --data data.bin --metrics /dev/null
 refuses 73 "penstock: --trace *" train --data data.bin --trace none/trace
 refuses 73 "penstock: --measure *" train --data data.bin --measure none/costs
 refuses 73 "penstock: --checkpoint *" train --data data.bin --checkpoint data.bin/ckpt
@@ -72,7 +74,7 @@ refuses 64 "penstock: --checkpoint checkpoint: is one checkpoint itself: name th
 # No output is an input, and no two outputs are one file.
 cp data.bin kept.bin
 ln -s data.bin link.bin
-for option in log trace measure; do
+for option in log metrics trace measure; do
   refuses 64 "penstock: --$option data.bin: the same file as that of --data" train --data data.bin --$option data.bin
   refuses 64 "penstock: --$option link.bin: the same file as that of --data" train --data data.bin --$option link.bin
 done

@@ -22,6 +22,7 @@ COMMAND_TESTS = \
   %reldir%/loss_rows.t \
   %reldir%/manual.t \
   %reldir%/measure.t \
+  %reldir%/metrics.t \
   %reldir%/optimizer.t \
   %reldir%/options.t \
   %reldir%/packed_files.t \

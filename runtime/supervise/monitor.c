@@ -1,0 +1,72 @@
+/* monitor.c: the thread of the command of rank 0's host (see monitor.h). */
+#include "runtime/supervise/monitor.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "runtime/base/check.h"
+#include "runtime/supervise/metrics.h"
+
+static const uint64_t sleep_ns = 100 * 1000000ull; /* at most, between two looks at `stopping` */
+static const long pause_ns = 10 * 1000000; /* between two steps handled: shorter ones are skipped */
+
+struct pen_monitor {
+  struct pen_run *run;
+  struct pen_metrics metrics;
+  pthread_t thread;
+  bool started;
+  _Atomic bool stopping;
+};
+
+static void handle_steps(struct pen_monitor *monitor) {
+  if (monitor->run->options->metrics != NULL) {
+    pen_metrics_write(&monitor->metrics, monitor->run, 0);
+  }
+}
+
+static void *run_monitor(void *argument) {
+  struct pen_monitor *monitor = argument;
+  struct pen_futex_counter *logged = &monitor->run->shared.control->logged;
+  const struct timespec pause = {.tv_nsec = pause_ns};
+  uint32_t seen = 0;
+  while (!atomic_load(&monitor->stopping)) {
+    if (pen_futex_counter_wait_for(logged, seen + 1, 0, sleep_ns)) {
+      seen = atomic_load(&logged->count);
+      handle_steps(monitor);
+      nanosleep(&pause, NULL);
+    }
+  }
+  if (atomic_load(&logged->count) != seen) {
+    handle_steps(monitor);
+  }
+  return NULL;
+}
+
+struct pen_monitor *pen_monitor_open(struct pen_run *run) {
+  if (run->local.first != 0 || run->options->metrics == NULL) {
+    return NULL;
+  }
+  struct pen_monitor *monitor = calloc(1, sizeof *monitor);
+  pen_check(monitor != NULL, "no memory for --metrics");
+  monitor->run = run;
+  pen_metrics_open(&monitor->metrics, run);
+  return monitor;
+}
+
+void pen_monitor_start(struct pen_monitor *monitor) {
+  if (monitor != NULL) {
+    pen_check(pthread_create(&monitor->thread, NULL, run_monitor, monitor) == 0,
+              "cannot start the thread that writes --metrics");
+    monitor->started = true;
+  }
+}
+
+void pen_monitor_close(struct pen_monitor *monitor) {
+  if (monitor != NULL && monitor->started) {
+    atomic_store(&monitor->stopping, true);
+    pen_futex_counter_wake(&monitor->run->shared.control->logged);
+    pthread_join(monitor->thread, NULL);
+  }
+  free(monitor);
+}

@@ -1,0 +1,20 @@
+/* monitor.h: what the command of rank 0's host does after each step, in a thread of its own, which
+ * sleeps until rank 0 has reported a step: it replaces the file of --metrics. */
+#ifndef PEN_MONITOR_H
+#define PEN_MONITOR_H
+
+#include "runtime/rank/run.h"
+
+struct pen_monitor;
+
+/* Before the ranks start: opens the file of --metrics, and fails (73) where it cannot be made. Null
+ * where there is nothing to do. Allocates. */
+struct pen_monitor *pen_monitor_open(struct pen_run *run);
+
+/* Once the ranks have been started. All signals are blocked. */
+void pen_monitor_start(struct pen_monitor *monitor);
+
+/* After all ranks have exited: handles the last step. Null is allowed. */
+void pen_monitor_close(struct pen_monitor *monitor);
+
+#endif
