@@ -47,6 +47,7 @@ struct pen_plan *pen_plan_header(const struct pen_topology *t,
   plan->version = PEN_VERSION_TEXT;
   plan->device = t->cluster_device;
   plan->transport = t->cluster_transport;
+  plan->interface = t->cluster_interface;
   if (t->cluster_hosts.count > 1) {
     plan->hosts = (const char *const *)t->cluster_hosts.value;
     plan->host_count = (uint32_t)t->cluster_hosts.count;

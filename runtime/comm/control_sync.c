@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "runtime/base/check.h"
+#include "runtime/comm/failure_report.h"
 #include "runtime/comm/step_stats.h"
 #include "runtime/storage/checkpoint_tensors.h"
 
@@ -38,6 +39,7 @@ struct pen_control_sync {
   struct rank_copy *sent_ranks; /* [local.count]: as they were sent last */
   struct run_copy sent_run;
   struct request_copy sent_requests;
+  uint32_t sent_failures;
 };
 
 /* ---- copies ---- */
@@ -108,6 +110,7 @@ size_t pen_control_sync_bytes(const struct pen_control_sync *sync, uint32_t kind
       [PEN_MESSAGE_STEP_STATS] = step_stats_bytes(sync->shared),
       [PEN_MESSAGE_CHECKSUMS] = checksum_bytes(sync->plan),
       [PEN_MESSAGE_RUN] = sizeof(struct run_copy),
+      [PEN_MESSAGE_FAILURE] = PEN_FAILURE_LINE_BYTES,
       [PEN_MESSAGE_REQUESTS] = sizeof(struct request_copy),
   };
   return kind < PEN_MESSAGE_KINDS ? bytes[kind] : SIZE_MAX;
@@ -158,6 +161,17 @@ static void send_rank(struct pen_control_sync *sync, uint32_t i, send_message *s
   memcpy(sent, &now, sizeof now);
 }
 
+/* Before the abort that follows a failure. */
+static void send_failures(struct pen_control_sync *sync, send_message *send, void *context) {
+  const struct pen_failure *failure;
+  while ((failure = pen_failure_reported(sync->shared, sync->sent_failures)) != NULL) {
+    const struct pen_control_message message = {
+        .kind = PEN_MESSAGE_FAILURE, .rank = failure->rank, .bytes = sizeof failure->line};
+    send(context, &message, failure->line);
+    sync->sent_failures++;
+  }
+}
+
 void pen_control_sync_changes(struct pen_control_sync *sync, send_message *send, void *context) {
   for (uint32_t i = 0; i < sync->local.count; i++) {
     send_rank(sync, i, send, context);
@@ -165,6 +179,7 @@ void pen_control_sync_changes(struct pen_control_sync *sync, send_message *send,
   if (sync->local.first == 0) {
     send_run(sync, send, context);
   }
+  send_failures(sync, send, context);
   struct request_copy now;
   copy_requests(&now, sync->shared->control);
   if (memcmp(&now, &sync->sent_requests, sizeof now) != 0) {
@@ -247,6 +262,14 @@ static void apply_run(struct pen_control_sync *sync, const struct pen_control_me
 #include "runtime/comm/control.def"
 }
 
+static void apply_failure(struct pen_control_sync *sync, const struct pen_control_message *message,
+                          const void *bytes) {
+  char line[PEN_FAILURE_LINE_BYTES];
+  memcpy(line, bytes, sizeof line);
+  line[sizeof line - 1] = '\0';
+  pen_failure_report(sync->shared, message->rank, line);
+}
+
 static void set_once(_Atomic uint32_t *word, uint32_t value) {
   uint32_t zero = 0;
   if (value != 0) {
@@ -272,7 +295,7 @@ void pen_control_sync_apply(struct pen_control_sync *sync,
       struct pen_control_sync *, const struct pen_control_message *, const void *) = {
       [PEN_MESSAGE_RANK] = apply_rank,           [PEN_MESSAGE_STEP_STATS] = apply_step_stats,
       [PEN_MESSAGE_CHECKSUMS] = apply_checksums, [PEN_MESSAGE_RUN] = apply_run,
-      [PEN_MESSAGE_REQUESTS] = apply_requests,
+      [PEN_MESSAGE_FAILURE] = apply_failure,     [PEN_MESSAGE_REQUESTS] = apply_requests,
   };
   apply[message->kind](sync, message, bytes);
 }

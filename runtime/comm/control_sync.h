@@ -14,11 +14,12 @@
 #include "runtime/comm/shared_control.h"
 
 enum pen_control_message_kind {
-  PEN_MESSAGE_HELLO, /* rank: the first of the sender; number: how many it has */
-  PEN_MESSAGE_RANK,  /* the words of a rank */
+  PEN_MESSAGE_VERDICT, /* number: 0, or the status with which a command must exit */
+  PEN_MESSAGE_RANK,    /* the words of a rank */
   PEN_MESSAGE_STEP_STATS,
   PEN_MESSAGE_CHECKSUMS,
-  PEN_MESSAGE_RUN, /* the words that rank 0 writes */
+  PEN_MESSAGE_RUN,     /* the words that rank 0 writes */
+  PEN_MESSAGE_FAILURE, /* rank: which was lost; its line */
   PEN_MESSAGE_REQUESTS,
   PEN_MESSAGE_GOODBYE,
   PEN_MESSAGE_KINDS
@@ -26,7 +27,7 @@ enum pen_control_message_kind {
 
 /* The header of a message; `bytes` follow it. */
 struct pen_control_message {
-  uint32_t kind, rank; /* rank: whose, in RANK, STEP_STATS, CHECKSUMS */
+  uint32_t kind, rank; /* rank: whose, in RANK, STEP_STATS, CHECKSUMS, FAILURE */
   uint64_t number;     /* STEP_STATS: the step */
   uint64_t bytes;
 };

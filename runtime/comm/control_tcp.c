@@ -3,9 +3,6 @@
 #include "runtime/comm/control_tcp.h"
 
 #include <errno.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -16,23 +13,26 @@
 #include <unistd.h>
 
 #include "runtime/base/check.h"
+#include "runtime/comm/control_accept.h"
+#include "runtime/comm/control_connect.h"
 #include "runtime/comm/control_sync.h"
+#include "runtime/comm/failure_report.h"
 #include "runtime/comm/failure_text.h"
+#include "runtime/comm/listen_address.h"
 
 /* Changes that no rank waits for, such as which action a rank runs, are sent every POLL_US. */
-enum { POLL_US = 10000, LOST_MS = 2000, RETRY_US = 50000, GOODBYE_S = 5 };
+enum { POLL_US = 10000, ACCEPT_MS = 50, GOODBYE_S = 5, RIGHT_PLAN_S = 5 };
 
 /* The command on another host. */
 struct peer_command {
-  int socket;
+  struct pen_control_link link;
   struct pen_local_ranks ranks;
   bool finished; /* it has sent GOODBYE, its last message; it receives until all have sent theirs */
 };
 
 struct pen_control_tcp {
-  const struct pen_plan *plan;
-  const struct pen_shared *shared;
-  struct pen_local_ranks local;
+  struct pen_control_config config;
+  struct pen_shared *shared;
   struct peer_command *peers; /* on the first host: all others; elsewhere: the first */
   uint32_t peer_count;
   struct pen_control_sync *sync;
@@ -42,37 +42,24 @@ struct pen_control_tcp {
   atomic_int ending;
 };
 
-static bool is_first_host(const struct pen_control_tcp *tcp) { return tcp->local.first == 0; }
-
 /* ---- messages ---- */
-
-static bool send_bytes(int socket, const void *from, size_t bytes) {
-  const char *at = from;
-  for (ssize_t sent; bytes > 0; at += sent, bytes -= (size_t)sent) {
-    sent = send(socket, at, bytes, MSG_NOSIGNAL);
-    if (sent <= 0) {
-      return false;
-    }
-  }
-  return true;
-}
-
-static bool receive_bytes(int socket, void *to, size_t bytes) {
-  return bytes == 0 || recv(socket, to, bytes, MSG_WAITALL) == (ssize_t)bytes;
-}
 
 /* To all peers except one (PEN_NONE: to all). The receiving side notices a broken connection. */
 static void broadcast(struct pen_control_tcp *tcp, const struct pen_control_message *message,
                       const void *bytes, uint32_t except) {
   for (uint32_t p = 0; p < tcp->peer_count; p++) {
-    if (p != except && send_bytes(tcp->peers[p].socket, message, sizeof *message)) {
-      send_bytes(tcp->peers[p].socket, bytes, message->bytes);
+    if (p != except) {
+      pen_control_link_send(&tcp->peers[p].link, message, bytes);
     }
   }
 }
 
-static void send_change(void *tcp, const struct pen_control_message *message, const void *bytes) {
-  broadcast(tcp, message, bytes, PEN_NONE);
+/* The ranks may change the bytes meanwhile: what is sent is what was signed. */
+static void send_change(void *context, const struct pen_control_message *message,
+                        const void *bytes) {
+  struct pen_control_tcp *tcp = context;
+  memcpy(tcp->buffer, bytes, message->bytes);
+  broadcast(tcp, message, tcp->buffer, PEN_NONE);
 }
 
 static void send_changes(struct pen_control_tcp *tcp) {
@@ -88,28 +75,27 @@ static void report_lost_host(struct pen_control_tcp *tcp, struct peer_command *p
     atomic_store(&tcp->shared->ranks[lost + i].waits_for, 0); /* a lost rank waits for no rank */
   }
   for (uint32_t i = 0; i < peer->ranks.count && waiter == PEN_NONE; i++) {
-    waiter = pen_failure_waiter(tcp->plan, tcp->shared, peer->ranks.first + i);
+    waiter = pen_failure_waiter(tcp->config.plan, tcp->shared, peer->ranks.first + i);
     lost += waiter == PEN_NONE ? 0 : i;
   }
   peer->finished = true;
   const bool is_link = error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH;
   snprintf(cause, sizeof cause, "%shost %.*s lost", is_link ? "link to " : "", PEN_HOST_BYTES,
-           tcp->plan->hosts[peer->ranks.first / tcp->plan->ranks_per_host]);
-  pen_failure_line(line, sizeof line, tcp->plan, tcp->shared, lost, cause, waiter);
-  if (pen_shared_abort(tcp->shared, PEN_EXIT_LOST)) {
-    fprintf(stderr, "%s\n", line);
-  }
+           tcp->config.plan->hosts[peer->ranks.first / tcp->config.plan->ranks_per_host]);
+  pen_failure_line(line, sizeof line, tcp->config.plan, tcp->shared, lost, cause, waiter);
+  pen_failure_report(tcp->shared, peer->ranks.first, line);
+  pen_shared_abort(tcp->shared, PEN_EXIT_LOST);
 }
 
 /* Receives one message of a peer and applies it; the first host forwards it to the other hosts. */
 static void receive_message(struct pen_control_tcp *tcp, uint32_t index) {
   struct peer_command *peer = &tcp->peers[index];
   struct pen_control_message message;
-  errno = 0;
-  if (!receive_bytes(peer->socket, &message, sizeof message) || message.kind == PEN_MESSAGE_HELLO ||
+  if (!pen_control_link_receive_header(&peer->link, &message) ||
+      message.kind == PEN_MESSAGE_VERDICT ||
       message.bytes != pen_control_sync_bytes(tcp->sync, message.kind) ||
       message.rank >= tcp->shared->process_count ||
-      !receive_bytes(peer->socket, tcp->buffer, message.bytes)) {
+      !pen_control_link_receive(&peer->link, &message, tcp->buffer)) {
     report_lost_host(tcp, peer, errno);
   } else if (message.kind == PEN_MESSAGE_GOODBYE) {
     peer->finished = true;
@@ -125,8 +111,8 @@ static uint32_t receive_all(struct pen_control_tcp *tcp, int timeout_us) {
   struct pollfd *polled = tcp->polled;
   uint32_t left = 0;
   for (uint32_t p = 0; p < tcp->peer_count; p++) {
-    polled[p] =
-        (struct pollfd){.fd = tcp->peers[p].finished ? -1 : tcp->peers[p].socket, .events = POLLIN};
+    polled[p] = (struct pollfd){.fd = tcp->peers[p].finished ? -1 : tcp->peers[p].link.socket,
+                                .events = POLLIN};
     left += !tcp->peers[p].finished;
   }
   const struct timespec wait = {.tv_nsec = 1000L * timeout_us};
@@ -160,121 +146,98 @@ static void *control_thread(void *argument) {
 
 /* ---- connecting ---- */
 
-/* Small messages are sent at once, and the connection fails if the other side answers nothing, also
- * where nothing is sent, for LOST_MS. */
-static void set_options(int socket) {
-  const int yes = 1, lost_ms = LOST_MS, probe_s = 1;
-  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-  setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
-  setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &probe_s, sizeof probe_s);
-  setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &probe_s, sizeof probe_s);
-  setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &lost_ms, sizeof lost_ms);
-}
-
 static bool overlap(struct pen_local_ranks a, struct pen_local_ranks b) {
   return a.first < b.first + b.count && b.first < a.first + a.count;
 }
 
-/* Fails (64) where a rank is started by two commands. */
-static void check_ranks_are_distinct(const struct pen_control_tcp *tcp,
-                                     struct pen_local_ranks ranks) {
-  bool twice = overlap(tcp->local, ranks);
+/* Whether another command has started one of the ranks. */
+static bool is_started_twice(const struct pen_control_tcp *tcp, struct pen_local_ranks ranks) {
+  bool twice = overlap(tcp->config.local, ranks);
   for (uint32_t p = 0; p < tcp->peer_count; p++) {
     twice = twice || overlap(tcp->peers[p].ranks, ranks);
   }
-  if (twice) {
-    pen_fail(PEN_EXIT_USAGE, "rank %u is started by two commands", ranks.first);
-  }
+  return twice;
 }
 
-/* On the first host: waits for the connections of all other commands at the plan's port. */
+/* What a command that has proved itself is answered: 0, or why it must exit. */
+static uint32_t judge_command(const struct pen_control_tcp *tcp, const struct pen_hello *hello) {
+  const struct pen_local_ranks ranks = {hello->first_rank, hello->rank_count};
+  if (memcmp(hello->digest, tcp->config.plan->digest, sizeof hello->digest) != 0) {
+    return PEN_EXIT_DIGEST;
+  }
+  return is_started_twice(tcp, ranks) ? PEN_EXIT_USAGE : 0;
+}
+
+static void add_peer(struct pen_control_tcp *tcp, const struct pen_control_link *link,
+                     struct pen_local_ranks ranks) {
+  tcp->peers[tcp->peer_count++] = (struct peer_command){.link = *link, .ranks = ranks};
+}
+
+/* On the first host: waits for all other commands. A command with another plan has RIGHT_PLAN_S to
+ * be replaced by one with the right plan. */
 static void accept_commands(struct pen_control_tcp *tcp, uint64_t end_ns) {
-  const int yes = 1, server = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const struct sockaddr_in6 any = {.sin6_family = AF_INET6,
-                                   .sin6_port = htons(pen_first_port(tcp->plan)),
-                                   .sin6_addr = IN6ADDR_ANY_INIT};
-  uint32_t connected = tcp->local.count;
-  pen_check(server >= 0 && setsockopt(server, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
-                bind(server, (const struct sockaddr *)&any, sizeof any) == 0 &&
-                listen(server, SOMAXCONN) == 0,
-            "cannot listen at cluster.port %u for the other hosts", pen_first_port(tcp->plan));
+  struct pen_control_server server;
+  uint32_t connected = tcp->config.local.count, other_plan = PEN_NONE;
+  pen_control_server_open(&server, &tcp->config);
+  memcpy(tcp->shared->address, server.address, sizeof tcp->shared->address);
   while (connected < tcp->shared->process_count) {
-    struct pollfd polled = {.fd = server, .events = POLLIN};
-    struct pen_control_message hello;
+    struct pen_proved_command command;
+    if (pen_now_ns() > end_ns && other_plan != PEN_NONE) {
+      pen_fail(PEN_EXIT_DIGEST, "rank %u runs another plan than rank 0: their digests differ",
+               other_plan);
+    }
     if (pen_now_ns() > end_ns) {
       pen_fail(PEN_EXIT_LOST, "%u of %u ranks came to port %u of this host in time", connected,
-               tcp->shared->process_count, pen_first_port(tcp->plan));
+               tcp->shared->process_count, pen_first_port(tcp->config.plan));
     }
-    const int socket =
-        poll(&polled, 1, RETRY_US / 1000) > 0 ? accept4(server, NULL, NULL, SOCK_CLOEXEC) : -1;
-    if (socket >= 0 && receive_bytes(socket, &hello, sizeof hello) &&
-        hello.kind == PEN_MESSAGE_HELLO && hello.rank < tcp->shared->process_count &&
-        hello.number <= tcp->shared->process_count - hello.rank) {
-      set_options(socket);
-      check_ranks_are_distinct(tcp, (struct pen_local_ranks){hello.rank, (uint32_t)hello.number});
-      tcp->peers[tcp->peer_count++] =
-          (struct peer_command){socket, {hello.rank, (uint32_t)hello.number}, false};
-      connected += (uint32_t)hello.number;
-    } else if (socket >= 0) {
-      close(socket);
+    if (!pen_control_server_poll(&server, ACCEPT_MS, &command)) {
+      continue;
+    }
+    const uint32_t status = judge_command(tcp, &command.hello);
+    pen_control_send_verdict(&command.link, status);
+    if (status == PEN_EXIT_DIGEST) {
+      const uint64_t soon_ns = pen_now_ns() + RIGHT_PLAN_S * 1000000000ull;
+      end_ns = soon_ns < end_ns ? soon_ns : end_ns;
+      other_plan = command.hello.first_rank;
+      pen_control_refuse(&server, &command.link, "it runs another plan");
+    } else if (status != 0) {
+      pen_fail(PEN_EXIT_USAGE, "rank %u is started by two commands", command.hello.first_rank);
+    } else {
+      add_peer(tcp, &command.link,
+               (struct pen_local_ranks){command.hello.first_rank, command.hello.rank_count});
+      connected += command.hello.rank_count;
     }
   }
-  close(server);
+  pen_control_server_close(&server);
 }
 
-/* Returns a socket, or -1. */
-static int connect_to(const char *host, const char *port) {
-  const struct addrinfo wanted = {.ai_socktype = SOCK_STREAM};
-  struct addrinfo *found = NULL;
-  int connected_socket = -1;
-  if (getaddrinfo(host, port, &wanted, &found) != 0) {
-    return -1;
-  }
-  for (const struct addrinfo *a = found; a != NULL && connected_socket < 0; a = a->ai_next) {
-    connected_socket = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
-    if (connected_socket >= 0 && connect(connected_socket, a->ai_addr, a->ai_addrlen) != 0) {
-      close(connected_socket);
-      connected_socket = -1;
-    }
-  }
-  freeaddrinfo(found);
-  return connected_socket;
-}
-
+/* Elsewhere: the others reach this host where it reaches the first one. */
 static void connect_to_first_host(struct pen_control_tcp *tcp, uint64_t end_ns) {
-  char port[8];
-  int socket = -1;
-  snprintf(port, sizeof port, "%u", pen_first_port(tcp->plan));
-  while ((socket = connect_to(pen_first_host(tcp->plan), port)) < 0) {
-    if (pen_now_ns() > end_ns) {
-      pen_fail(PEN_EXIT_LOST,
-               "rank %u cannot reach the first host, %s, at port %s (cluster.hosts, cluster.port)",
-               tcp->local.first, pen_first_host(tcp->plan), port);
-    }
-    usleep(RETRY_US);
+  struct pen_control_link link;
+  struct sockaddr_storage own = {0};
+  socklen_t bytes = sizeof own;
+  pen_control_connect(&tcp->config, end_ns, &link);
+  pen_check(getsockname(link.socket, (struct sockaddr *)&own, &bytes) == 0,
+            "cannot get the address of a socket");
+  if (tcp->config.plan->interface[0] != '\0') {
+    own = pen_listen_address(tcp->config.plan);
   }
-  const struct pen_control_message hello = {
-      .kind = PEN_MESSAGE_HELLO, .rank = tcp->local.first, .number = tcp->local.count};
-  set_options(socket);
-  tcp->peers[tcp->peer_count++] =
-      (struct peer_command){socket, {0, tcp->plan->ranks_per_host}, false};
-  pen_check(send_bytes(socket, &hello, sizeof hello), "cannot write to the first host, %s",
-            pen_first_host(tcp->plan));
+  pen_address_text(&own, tcp->shared->address, sizeof tcp->shared->address);
+  add_peer(tcp, &link, (struct pen_local_ranks){0, tcp->config.plan->ranks_per_host});
 }
 
-struct pen_control_tcp *pen_control_tcp_open(const struct pen_plan *plan,
-                                             const struct pen_shared *shared,
-                                             struct pen_local_ranks local, double timeout_s) {
+struct pen_control_tcp *pen_control_tcp_open(const struct pen_control_config *config,
+                                             struct pen_shared *shared, double timeout_s) {
   const uint64_t end_ns = pen_now_ns() + (uint64_t)(timeout_s * 1e9);
-  if (local.count == shared->process_count) {
+  if (config->local.count == shared->process_count) {
     return NULL;
   }
   struct pen_control_tcp *tcp = calloc(1, sizeof *tcp);
   pen_check(tcp != NULL, "no memory for the connection to other hosts");
-  *tcp = (struct pen_control_tcp){.plan = plan,
-                                  .shared = shared,
-                                  .local = local,
-                                  .sync = pen_control_sync_open(plan, shared, local)};
+  *tcp =
+      (struct pen_control_tcp){.config = *config,
+                               .shared = shared,
+                               .sync = pen_control_sync_open(config->plan, shared, config->local)};
   size_t buffer_bytes = 0;
   for (uint32_t kind = 0; kind < PEN_MESSAGE_KINDS; kind++) {
     const size_t bytes = pen_control_sync_bytes(tcp->sync, kind);
@@ -285,13 +248,13 @@ struct pen_control_tcp *pen_control_tcp_open(const struct pen_plan *plan,
   tcp->buffer = malloc(buffer_bytes);
   pen_check(tcp->peers != NULL && tcp->polled != NULL && tcp->buffer != NULL,
             "no memory for the connection to other hosts");
-  (is_first_host(tcp) ? accept_commands : connect_to_first_host)(tcp, end_ns);
+  (config->local.first == 0 ? accept_commands : connect_to_first_host)(tcp, end_ns);
   return tcp;
 }
 
 void pen_control_tcp_leave(struct pen_control_tcp *tcp) {
   for (uint32_t p = 0; tcp != NULL && p < tcp->peer_count; p++) {
-    close(tcp->peers[p].socket);
+    close(tcp->peers[p].link.socket);
   }
 }
 

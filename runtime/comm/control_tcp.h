@@ -5,17 +5,17 @@
 #ifndef PEN_CONTROL_TCP_H
 #define PEN_CONTROL_TCP_H
 
-#include "runtime/comm/local_ranks.h"
+#include "runtime/comm/control_connect.h"
 #include "runtime/comm/shared_control.h"
 
 struct pen_control_tcp;
 
-/* Connects the commands at the plan's first host and port, and returns when all ranks of the plan
- * have one; null if all ranks are local. Fails (75) when a command does not connect within
- * `timeout_s`, (64) when two start the same rank. Call before the ranks start. Allocates. */
-struct pen_control_tcp *pen_control_tcp_open(const struct pen_plan *plan,
-                                             const struct pen_shared *shared,
-                                             struct pen_local_ranks local, double timeout_s);
+/* Connects the commands at the first host's address and port, and returns when all ranks of the
+ * plan have one; null if all ranks are local. Sets shared->address. Fails (75) when a command does
+ * not connect within `timeout_s`, (64) when two start the same rank or do not have the same secret,
+ * (76) when they have other plans. Call before the ranks start. Allocates. */
+struct pen_control_tcp *pen_control_tcp_open(const struct pen_control_config *config,
+                                             struct pen_shared *shared, double timeout_s);
 
 /* In a rank's process: closes the sockets, which are the command's. */
 void pen_control_tcp_leave(struct pen_control_tcp *tcp);

@@ -15,8 +15,6 @@ char *pen_failure_line(char *line, size_t bytes, const struct pen_plan *plan,
                        const struct pen_shared *shared, uint32_t lost, const char *cause,
                        uint32_t waiter);
 
-enum { PEN_FAILURE_LINE_BYTES = 768 };
-
 /* Writes the bootstrap stage of a rank on a device and its channel: "trying a pair of ranks (2>3)";
  * empty if it is not known. Returns text. */
 char *pen_failure_bootstrap_text(char *text, size_t bytes, const struct pen_plan *plan,

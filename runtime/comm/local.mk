@@ -7,16 +7,28 @@ libruntime_a_SOURCES += \
   %reldir%/bootstrap.def \
   %reldir%/comm.h \
   %reldir%/control.def \
+  %reldir%/control_accept.c \
+  %reldir%/control_accept.h \
+  %reldir%/control_connect.c \
+  %reldir%/control_connect.h \
+  %reldir%/control_link.c \
+  %reldir%/control_link.h \
   %reldir%/control_sync.c \
   %reldir%/control_sync.h \
   %reldir%/control_tcp.c \
   %reldir%/control_tcp.h \
   %reldir%/endpoint.c \
   %reldir%/endpoint.h \
+  %reldir%/failure_report.c \
+  %reldir%/failure_report.h \
   %reldir%/failure_text.c \
   %reldir%/failure_text.h \
+  %reldir%/handshake.c \
+  %reldir%/handshake.h \
   %reldir%/ipc.c \
   %reldir%/ipc.h \
+  %reldir%/listen_address.c \
+  %reldir%/listen_address.h \
   %reldir%/local_ranks.c \
   %reldir%/local_ranks.h \
   %reldir%/nccl.c \
@@ -26,6 +38,8 @@ libruntime_a_SOURCES += \
   %reldir%/nccl_rounds.c \
   %reldir%/nccl_rounds.h \
   %reldir%/ofi.h \
+  %reldir%/secret.c \
+  %reldir%/secret.h \
   %reldir%/shared_control.c \
   %reldir%/shared_control.h \
   %reldir%/shm.c \

@@ -156,7 +156,7 @@ static void ofi_export(struct pen_transport *transport) {
   const struct pen_plan *plan = transport->plan;
   const uint32_t self = pen_transport_self(transport);
   const struct pen_fabric_config config = {
-      .host = plan->host_count > 0 ? plan->hosts[self / plan->ranks_per_host] : "localhost",
+      .host = transport->shared->address[0] != '\0' ? transport->shared->address : "localhost",
       .arena = transport->arena,
       .arena_bytes = plan->memory[transport->rank].arena_bytes,
       .region_bytes = plan->replica_count > 1 ? plan->memory[transport->rank].arena_bytes

@@ -26,7 +26,8 @@ enum {
   PEN_CHECKSUM_BYTES = 32,
   PEN_HOST_BYTES = 64,
   PEN_SAMPLED_TOKENS = 2,
-  PEN_FABRIC_ADDRESS_BYTES = 88
+  PEN_FABRIC_ADDRESS_BYTES = 88,
+  PEN_ADDRESS_BYTES = 64 /* a network address as text */
 };
 
 /* A bit of actions_wait_for: the rank waits for the actions of that rank, whatever they send. */
@@ -89,6 +90,14 @@ struct pen_progress {
   _Atomic double loss, norm, learning_rate, tokens_per_second, step_seconds, left_s;
 };
 
+/* The report of a lost rank: see failure_report.h. */
+enum { PEN_FAILURES_MAX = 16, PEN_FAILURE_LINE_BYTES = 768 };
+struct pen_failure {
+  _Atomic uint32_t complete;
+  uint32_t rank;
+  char line[PEN_FAILURE_LINE_BYTES];
+};
+
 /* The words of the run. */
 struct pen_control {
 #define PEN_CONTROL_COUNTER(name) struct pen_futex_counter name;
@@ -99,6 +108,8 @@ struct pen_control {
   uint64_t spin_ns;  /* how long a waiting rank spins before it sleeps */
   uint64_t start_ns; /* zero of the trace's clock */
   struct pen_progress progress;
+  _Atomic uint32_t failure_count;
+  struct pen_failure failures[PEN_FAILURES_MAX];
   double loss_sum; /* result of eval and score, for the parent: valid when all ranks have exited */
   uint64_t target_count, step_count;
 };
@@ -125,9 +136,10 @@ struct pen_shared {
   uint8_t *checksums;            /* [weight_count][3][PEN_CHECKSUM_BYTES], for checkpoints */
   size_t *receive_region_offset; /* [process_count], into memory; page aligned */
   uint32_t process_count;
-  int changed;                  /* with several hosts: an eventfd, which wakes the thread of
-                                   control_tcp.h; else -1 */
-  struct pen_local_ranks local; /* whose processes map this memory: of one command */
+  int changed;                     /* with several hosts: an eventfd, which wakes the thread of
+                                      control_tcp.h; else -1 */
+  struct pen_local_ranks local;    /* whose processes map this memory: of one command */
+  char address[PEN_ADDRESS_BYTES]; /* with several hosts: where the others reach this one */
 };
 
 static inline bool pen_is_local(const struct pen_shared *shared, uint32_t global) {

@@ -83,6 +83,7 @@ struct pen_run pen_run_of(const struct pen_plan *plan, const struct pen_options 
       .profile = pen_longest_profile(&buckets),
       .options = options,
       .local = local,
+      .secret = pen_secret_read(plan, options),
       .log_descriptor = -1,
       .announces = !options->quiet,
       .zero_ns = zero_ns,

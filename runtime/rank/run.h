@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "runtime/comm/secret.h"
 #include "runtime/comm/shared_control.h"
 #include "runtime/data/step_inputs.h"
 #include "runtime/comm/local_ranks.h"
@@ -33,6 +34,7 @@ struct pen_run {
       *profile; /* the last of them: that of the longest sequence, unless another is forced */
   const struct pen_options *options;
   struct pen_local_ranks local; /* the ranks that this command starts */
+  struct pen_secret secret;     /* with several hosts */
   struct pen_shared shared;
   struct pen_data data;
   struct pen_run_evaluation evaluation;

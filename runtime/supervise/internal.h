@@ -12,6 +12,7 @@
 struct pen_watched_rank {
   pid_t pid;
   bool exited;
+  bool killed; /* by this command */
   bool stopped;
   uint64_t stopped_ns;
   uint64_t finished;      /* actions, at the last poll */
@@ -45,6 +46,11 @@ bool pen_watchdog_is_local(const struct pen_watchdog *watchdog, uint32_t rank);
 
 /* processes.c: records that a rank has failed, unless one has before. */
 void pen_watchdog_set_lost(struct pen_watchdog *watchdog, uint32_t rank, const char *cause);
+
+/* processes.c: reports a rank that has failed, on all hosts (docs/design.md section 10, "Lost
+ * rank"). */
+void pen_watchdog_report(const struct pen_watchdog *watchdog, uint32_t rank, const char *cause,
+                         uint32_t waiter);
 
 /* processes.c: records which processes have exited, stopped or continued since the last call. */
 void pen_watchdog_reap(struct pen_watchdog *watchdog);

@@ -101,8 +101,9 @@ int pen_launch(struct pen_run *run) {
   pen_check(pids != NULL, "no memory for %u ranks", rank_count);
   struct pen_monitor *monitor = pen_monitor_open(run);
   pen_block_signals();
-  struct pen_control_tcp *tcp =
-      pen_control_tcp_open(run->plan, &run->shared, run->local, connect_timeout_s);
+  const struct pen_control_config config = {
+      .plan = run->plan, .secret = &run->secret, .local = run->local};
+  struct pen_control_tcp *tcp = pen_control_tcp_open(&config, &run->shared, connect_timeout_s);
   start_ranks(run, tcp, pids);
   pen_control_tcp_start(tcp);
   pen_monitor_start(monitor);

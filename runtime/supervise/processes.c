@@ -2,6 +2,9 @@
 #include <stdio.h>
 #include <sys/wait.h>
 
+#include "runtime/base/check.h"
+#include "runtime/comm/failure_report.h"
+#include "runtime/comm/failure_text.h"
 #include "runtime/supervise/internal.h"
 
 bool pen_watchdog_is_local(const struct pen_watchdog *watchdog, uint32_t rank) {
@@ -15,6 +18,14 @@ void pen_watchdog_set_lost(struct pen_watchdog *watchdog, uint32_t rank, const c
   }
 }
 
+void pen_watchdog_report(const struct pen_watchdog *watchdog, uint32_t rank, const char *cause,
+                         uint32_t waiter) {
+  char line[PEN_FAILURE_LINE_BYTES];
+  pen_failure_line(line, sizeof line, watchdog->run->plan, &watchdog->run->shared, rank, cause,
+                   waiter);
+  pen_failure_report(&watchdog->run->shared, rank, line);
+}
+
 /* Whether a rank may exit with this status: 0 after its last step or an abort, else the run's
  * status. A library may call exit(0) too. */
 static bool is_expected_exit(const struct pen_watchdog *watchdog, uint32_t rank, uint32_t status) {
@@ -24,16 +35,28 @@ static bool is_expected_exit(const struct pen_watchdog *watchdog, uint32_t rank,
                      : status == abort_status;
 }
 
+/* A rank that was killed while the run ends because of another one is reported, too. */
+static void set_signalled(struct pen_watchdog *watchdog, uint32_t rank, const char *cause) {
+  const struct pen_shared *shared = &watchdog->run->shared;
+  if (watchdog->lost != PEN_NONE || atomic_load(&shared->control->abort_status) == PEN_EXIT_LOST) {
+    pen_watchdog_report(watchdog, rank, cause,
+                        pen_failure_waiter(watchdog->run->plan, shared, rank));
+  } else {
+    pen_watchdog_set_lost(watchdog, rank, cause);
+  }
+}
+
 /* A process that exited with an error of its own has printed it and recorded its status. */
 static void record_exit(struct pen_watchdog *watchdog, uint32_t rank, int status) {
   char cause[64];
   watchdog->ranks[rank].exited = true;
   watchdog->exited_count++;
   atomic_store(&watchdog->run->shared.ranks[rank].waits_for, 0);
-  if (WIFSIGNALED(status)) {
+  if (WIFSIGNALED(status) && !watchdog->ranks[rank].killed) {
     snprintf(cause, sizeof cause, "signal %d", WTERMSIG(status));
-    pen_watchdog_set_lost(watchdog, rank, cause);
-  } else if (!is_expected_exit(watchdog, rank, (uint32_t)WEXITSTATUS(status))) {
+    set_signalled(watchdog, rank, cause);
+  } else if (WIFEXITED(status) &&
+             !is_expected_exit(watchdog, rank, (uint32_t)WEXITSTATUS(status))) {
     snprintf(cause, sizeof cause, "exit %d", WEXITSTATUS(status));
     pen_watchdog_set_lost(watchdog, rank, cause);
   }

@@ -49,14 +49,12 @@ static uint64_t poll_ranks(struct pen_watchdog *watchdog, uint64_t timeout_ns) {
   return passed_ns < poll_max_ns ? passed_ns : poll_max_ns;
 }
 
-/* docs/design.md section 10, "Lost rank". */
-static void print_lost(struct pen_watchdog *watchdog, uint32_t waiter) {
-  char text[PEN_FAILURE_LINE_BYTES], line[PEN_FAILURE_LINE_BYTES + 4];
-  pen_failure_line(text, sizeof text, watchdog->run->plan, &watchdog->run->shared, watchdog->lost,
-                   watchdog->cause, waiter);
-  int bytes = snprintf(line, sizeof line, "%s%s\n", isatty(STDERR_FILENO) ? "\n" : "", text);
-  ssize_t written = write(STDERR_FILENO, line, (size_t)bytes);
-  (void)written;
+static void kill_rank(struct pen_watchdog *watchdog, uint32_t rank) {
+  struct pen_watched_rank *watched = &watchdog->ranks[rank];
+  if (!watched->exited) {
+    watched->killed = true;
+    kill(watched->pid, SIGKILL);
+  }
 }
 
 /* Reports the lost rank as soon as a rank waits for it, or after waiter_ns, and aborts the others.
@@ -72,14 +70,8 @@ static void report_lost(struct pen_watchdog *watchdog) {
     waiter = pen_failure_waiter(watchdog->run->plan, &watchdog->run->shared, watchdog->lost);
   }
   /* The state is read before the abort, which ends the waits. */
-  uint32_t none = 0;
-  if (atomic_compare_exchange_strong(&watchdog->run->shared.control->abort_status, &none,
-                                     PEN_EXIT_LOST)) {
-    print_lost(watchdog, waiter);
-  }
-  if (!watchdog->ranks[watchdog->lost].exited) {
-    kill(watchdog->ranks[watchdog->lost].pid, SIGKILL);
-  }
+  pen_watchdog_report(watchdog, watchdog->lost, watchdog->cause, waiter);
+  kill_rank(watchdog, watchdog->lost);
   pen_shared_abort(&watchdog->run->shared, PEN_EXIT_LOST);
 }
 
@@ -96,8 +88,8 @@ static void await_exits(struct pen_watchdog *watchdog, uint64_t timeout_ns) {
 static bool end_processes(struct pen_watchdog *watchdog) {
   await_exits(watchdog, exit_ns);
   for (uint32_t r = 0; r < watchdog->rank_count; r++) {
-    if (pen_watchdog_is_local(watchdog, r) && !watchdog->ranks[r].exited) {
-      kill(watchdog->ranks[r].pid, SIGKILL);
+    if (pen_watchdog_is_local(watchdog, r)) {
+      kill_rank(watchdog, r);
     }
   }
   await_exits(watchdog, kill_ns);

@@ -83,6 +83,13 @@ for rank in 0 1 2 3; do
   check_lost "signal 9" $rank 2500
 done
 
+start four
+kill -KILL "$(process_of 1)" "$(process_of 3)"
+join
+is "two ranks that are killed at once end the run with 75" "$status" 75
+is "and a line names each" "$(sed -n 's/^penstock: rank \([0-9]\) (pid [0-9]*, host .*) lost: signal 9 after .*/\1/p' "$scratch/err" | sort | tr '\n' ' ')" "1 3 "
+is "and no other" "$(wc -l <"$scratch/err")" 2
+
 for rank in 0 2; do
   start four
   kill -STOP "$(process_of $rank)"

@@ -13,6 +13,7 @@ optimizer = { learning_rate = 1e-3; steps = 1000; };
 pipeline = { ranks = 4; microbatches = 8; schedule = "1f1b"; };
 END
 make_tokens "$scratch/data.bin" 20000
+make_secret "$scratch/secret"
 port=$((20000 + $$ % 20000))
 two="-s cluster.hosts=[host1,host2] -s cluster.port=$port"
 four="-s cluster.hosts=[host1,host2,host3,host4] -s cluster.port=$port"

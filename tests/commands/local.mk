@@ -35,6 +35,7 @@ COMMAND_TESTS = \
   %reldir%/score.t \
   %reldir%/seal.t \
   %reldir%/search_command.t \
+  %reldir%/secret.t \
   %reldir%/tied.t \
   %reldir%/tokens.t \
   %reldir%/tokens_hf.t \
@@ -45,4 +46,5 @@ EXTRA_DIST += $(COMMAND_TESTS) \
   %reldir%/sharding.t \
   %reldir%/convert_hf.py \
   %reldir%/csv_torch.py \
-  %reldir%/families_torch.py
+  %reldir%/families_torch.py \
+  %reldir%/stranger.py

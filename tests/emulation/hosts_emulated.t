@@ -13,6 +13,7 @@ same_bits_of() {
   test -s "$scratch/$1.bits" && cmp "$scratch/$1.bits" "$scratch/$2.bits"
 }
 
+make_secret "$scratch/secret"
 port=$((20000 + $$ % 20000))
 cat >"$scratch/one.cfg" <<'END_OF_MODEL'
 model = { family = "mlp"; layers = 8; hidden = 16; sequence = 8; };
@@ -22,11 +23,11 @@ pipeline = { ranks = 1; microbatches = 4; schedule = "1f1b"; };
 cluster = { device = "cuda"; };
 END_OF_MODEL
 sed 's/ranks = 1/ranks = 4/; /^cluster/d' "$scratch/one.cfg" >"$scratch/two.cfg"
-echo "cluster = { device = \"cuda\"; hosts = (\"127.0.0.1\", \"elsewhere\"); port = $port; };" >>"$scratch/two.cfg"
+echo "cluster = { device = \"cuda\"; hosts = (\"127.0.0.1\", \"elsewhere\"); interface = \"127.0.0.1\"; port = $port; };" >>"$scratch/two.cfg"
 
 ok "one rank" build one "$scratch/one.cfg"
 ok "two hosts of two ranks" build two "$scratch/two.cfg"
-ok "a host to each rank" build four "$scratch/two.cfg" -s cluster.hosts=[127.0.0.1,b,c,d] -s memory.snapshot=true
+ok "a host to each rank" build four "$scratch/two.cfg" -s cluster.hosts=[127.0.0.1,b,c,d] -s cluster.interface=127.0.0.1 -s memory.snapshot=true
 matches "nccl is what goes between hosts" "$("$scratch/two" info)" "*transport nccl*"
 "$gen" --check "$scratch/two.cfg" -s cluster.transport=ipc 2>"$scratch/err"
 is "ipc does not" $? 78
@@ -116,7 +117,7 @@ sed 's/ranks = 4/ranks = 2/' "$scratch/two.cfg" >"$scratch/replicas_four.cfg"
 sed '/^cluster/d' "$scratch/replicas_four.cfg" >"$scratch/replicas_one.cfg"
 echo 'cluster = { device = "cuda"; transport = "nccl"; };' >>"$scratch/replicas_one.cfg"
 ok "two replicas of two ranks on one host" build replicas_one "$scratch/replicas_one.cfg" -s data_parallel.replicas=2
-ok "on four" build replicas_four "$scratch/replicas_four.cfg" -s data_parallel.replicas=2 -s cluster.hosts=[127.0.0.1,b,c,d]
+ok "on four" build replicas_four "$scratch/replicas_four.cfg" -s data_parallel.replicas=2 -s cluster.hosts=[127.0.0.1,b,c,d] -s cluster.interface=127.0.0.1
 ok "those on one host train" "$scratch/replicas_one" train --seed 7 --quiet --checkpoint "$scratch/replicas_one.ckpt" --steps 2
 together replicas_four --steps 2
 join
@@ -143,6 +144,8 @@ cluster = { device = "cuda"; transport = "nccl"; };
 END_OF_MODEL
 make_tokens "$scratch/pair.bin" 2000
 
+# same_lines: how many lines there are on standard input, if all are equal.
+same_lines() { sort | uniq -c | awk '{ print $1 }'; }
 # start_hosts NAME OPTION...: a command on either host trains; wait_hosts sets status to what they exit with.
 start_hosts() {
   hosts_name=$1
@@ -162,7 +165,7 @@ wait_hosts() {
 ok "two replicas of two ranks of a language model on one host" build pair "$scratch/pair.cfg"
 ok "train" "$scratch/pair" train --data "$scratch/pair.bin" --seed 7 --quiet --steps 3 --log "$scratch/pair.log" --checkpoint "$scratch/pair.ckpt"
 for shard in none optimizer weights; do
-  ok "a replica to a host, shard = $shard" build "pair_$shard" "$scratch/pair.cfg" -s data_parallel.shard=$shard -s cluster.hosts=[127.0.0.1,b] \
+  ok "a replica to a host, shard = $shard" build "pair_$shard" "$scratch/pair.cfg" -s data_parallel.shard=$shard -s cluster.hosts=[127.0.0.1,b] -s cluster.interface=127.0.0.1 \
     -s cluster.port=$port
   start_hosts "pair_$shard" --steps 3 --checkpoint "$scratch/pair_$shard.ckpt"
   wait_hosts
@@ -180,8 +183,8 @@ await_steps "$scratch/pair_weights.log" 3
 kill -KILL "$(children "$(children "${pids##* }")" | sed -n 2p)"
 wait_hosts
 is "a killed rank of a replica ends both hosts' with 75" "$status" " 75 75"
-is "one line" "$(cat "$scratch/said.127.0.0.1" "$scratch/said.b" | grep -c penstock:)" 1
-matches "names it, its host and its row" "$(grep -h penstock: "$scratch/said.127.0.0.1" "$scratch/said.b")" \
+is "both commands say so, in the same words" "$(grep -h penstock: "$scratch/said.127.0.0.1" "$scratch/said.b" | same_lines)" 2
+matches "and name it, its host and its row" "$(grep -h penstock: "$scratch/said.127.0.0.1")" \
   "penstock: rank 3 (pid *, host b) lost: signal 9 after [0-9A-Z]*; rank [012] waits at [0-9A-Z]* for rank 3"
 
 # A text or a file is one replica's work.
@@ -243,7 +246,7 @@ END_OF_MODEL
 make_tokens "$scratch/data.bin" 200
 ok "a language model on one rank" build text_one "$scratch/text.cfg" -s pipeline.ranks=1 -s pipeline.microbatches=4 -s pipeline.schedule=1f1b
 ok "on four hosts" build text_four "$scratch/text.cfg" -s pipeline.ranks=4 -s pipeline.microbatches=4 -s pipeline.schedule=1f1b \
-  -s cluster.hosts=[127.0.0.1,b,c,d] -s cluster.port=$port
+  -s cluster.hosts=[127.0.0.1,b,c,d] -s cluster.interface=127.0.0.1 -s cluster.port=$port
 ok "its weights" "$scratch/text_one" init --seed 7 --output "$scratch/weights"
 ok "one rank scores" sh -c '"$1/text_one" score --data "$1/data.bin" --init "$1/weights" --output "$1/one.json" --quiet >"$1/one.out"' sh "$scratch"
 start text_four score --data "$scratch/data.bin" --init "$scratch/weights" --output "$scratch/four.json" --quiet
@@ -304,9 +307,11 @@ together four --steps 1 --timeout 1 # 10 s are enough for all ranks to come to t
 join
 unset PEN_NCCL PEN_EMULATED_NCCL_SILENT
 is "ranks that cannot connect end all with 75" "$status" " 75 75 75 75"
-matches "its own host says which is furthest behind, and no other" "$(cat "$scratch"/err.?)" \
-  "penstock: rank 2 cannot connect to the others by transport nccl, trying a pair of ranks (3>2): *
-penstock: rank 2 (pid *, host $(uname -n)) lost: no progress in 10 s after start; no rank waits for it"
+matches "its own host says what the rank was connecting, and no other" "$(grep -h "cannot connect" "$scratch"/err.?)" \
+  "penstock: rank 2 cannot connect to the others by transport nccl, trying a pair of ranks (3>2): NCCL_DEBUG=INFO says more"
+is "all say that it is lost, in the same words" "$(grep -h lost: "$scratch"/err.? | same_lines)" 4
+matches "and for how long" "$(grep -h lost: "$scratch"/err.0)" \
+  "penstock: rank 2 (pid *, host $(uname -n)) lost: no progress in 10 s after start; no rank waits for it"
 
 rm -rf "$scratch/four.ckpt" "$scratch/four.log"
 together four --steps 1000000 --timeout 5
@@ -315,8 +320,8 @@ command_of_2=$(children "${pids##* }")
 kill -KILL $(children "$command_of_2")
 join
 is "a killed rank ends all with 75" "$status" " 75 75 75 75"
-is "one line" "$(cat "$scratch"/err.? | grep -c penstock:)" 1
-matches "says which" "$(cat "$scratch"/err.?)" "*penstock: rank 2 (pid *, host $(uname -n)) lost: signal 9 after *"
+is "all say so, in the same words" "$(grep -h penstock: "$scratch"/err.? | same_lines)" 4
+matches "and which" "$(cat "$scratch"/err.0)" "*penstock: rank 2 (pid *, host $(uname -n)) lost: signal 9 after *"
 
 rm -rf "$scratch/four.ckpt" "$scratch/four.log"
 together four --steps 1000000 --timeout 5

@@ -3,6 +3,7 @@ RUNTIME_TESTS = \
   %reldir%/checkpoint \
   %reldir%/checkpoint_crash \
   %reldir%/checkpoint_seal \
+  %reldir%/handshake \
   %reldir%/initial \
   %reldir%/packed \
   %reldir%/safetensors \
@@ -16,6 +17,7 @@ RUNTIME_TEST_LIBS = libtestsupport.a libruntime.a $(KERNEL_ARCHIVES) $(RUNTIME_L
 %canon_reldir%_checkpoint_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_checkpoint_crash_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_checkpoint_seal_LDADD = $(RUNTIME_TEST_LIBS)
+%canon_reldir%_handshake_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_initial_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_packed_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_safetensors_LDADD = $(RUNTIME_TEST_LIBS)

@@ -13,6 +13,13 @@ trap 'rm -rf "$scratch"' EXIT
 trap 'exit 130' INT TERM
 tests_run=0
 
+# make_secret FILE: makes the secret of the runs over several hosts that this test starts.
+make_secret() {
+  (umask 077 && head -c 32 /dev/urandom >"$1")
+  PENSTOCK_SECRET_FILE=$1
+  export PENSTOCK_SECRET_FILE
+}
+
 # result STATUS NAME: prints one TAP line.
 result() {
   tests_run=$((tests_run + 1))

@@ -1,0 +1,123 @@
+/* control_connect.c: the end of a control connection that connects (see control_connect.h). */
+#include "runtime/comm/control_connect.h"
+
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "runtime/base/check.h"
+
+enum { RETRY_US = 50000 };
+
+/* A socket on which no call takes longer than a handshake may; -1: the host is not reached. */
+static int connect_to(const char *host, const char *port, char *address, size_t bytes) {
+  const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+  const struct timeval limit = {.tv_sec = PEN_HANDSHAKE_MS / 1000};
+  struct addrinfo *found = NULL;
+  int connected = -1;
+  if (getaddrinfo(host, port, &hints, &found) != 0) {
+    return -1;
+  }
+  for (const struct addrinfo *a = found; a != NULL && connected < 0; a = a->ai_next) {
+    connected = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
+    if (connected >= 0) {
+      setsockopt(connected, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+      setsockopt(connected, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    }
+    if (connected >= 0 && connect(connected, a->ai_addr, a->ai_addrlen) != 0) {
+      close(connected);
+      connected = -1;
+    }
+    if (connected >= 0) {
+      getnameinfo(a->ai_addr, a->ai_addrlen, address, (socklen_t)bytes, NULL, 0, NI_NUMERICHOST);
+    }
+  }
+  freeaddrinfo(found);
+  return connected;
+}
+
+/* Fails where the first host, which is proved, cannot be that of this run. */
+static void check_first_host(const struct pen_control_config *config,
+                             const struct pen_hello *hello) {
+  const char *name = pen_first_host(config->plan),
+             *reason = pen_hello_check(hello, PEN_ROLE_ACCEPTS, config->plan);
+  if (reason != NULL) {
+    pen_fail(PEN_EXIT_USAGE, "the first host, %s, cannot be used: %s", name, reason);
+  }
+  if (memcmp(hello->digest, config->plan->digest, sizeof hello->digest) != 0) {
+    pen_fail(PEN_EXIT_DIGEST, "rank %u runs another plan than rank 0: their digests differ",
+             config->local.first);
+  }
+}
+
+/* The handshake, up to the own proof. False: the connection ended. */
+static bool exchange_proofs(const struct pen_control_config *config,
+                            struct pen_handshake *handshake, int socket) {
+  struct pen_handshake_answer answer;
+  uint8_t proof[PEN_PROOF_BYTES];
+  const struct pen_hello *hello = &handshake->connects;
+  if (send(socket, hello, sizeof *hello, MSG_NOSIGNAL) != (ssize_t)sizeof *hello ||
+      recv(socket, &answer, sizeof answer, MSG_WAITALL) != (ssize_t)sizeof answer) {
+    return false;
+  }
+  handshake->accepts = answer.hello;
+  if (!pen_handshake_verify(handshake, PEN_ROLE_ACCEPTS, answer.proof)) {
+    pen_fail(PEN_EXIT_USAGE, "the first host, %s, does not know the secret of this command",
+             pen_first_host(config->plan));
+  }
+  pen_handshake_prove(handshake, PEN_ROLE_CONNECTS, proof);
+  return send(socket, proof, sizeof proof, MSG_NOSIGNAL) == (ssize_t)sizeof proof;
+}
+
+/* Waits for the first host's verdict. False: the connection ended. */
+static bool receive_verdict(const struct pen_control_config *config,
+                            struct pen_control_link *link) {
+  struct pen_control_message verdict;
+  if (!pen_control_link_receive_header(link, &verdict) || verdict.kind != PEN_MESSAGE_VERDICT ||
+      verdict.bytes != 0 || !pen_control_link_receive(link, &verdict, NULL)) {
+    return false;
+  }
+  if (verdict.number == PEN_EXIT_USAGE) {
+    pen_fail(PEN_EXIT_USAGE, "rank %u is started by two commands", config->local.first);
+  }
+  return verdict.number == 0;
+}
+
+static bool shake_hands(const struct pen_control_config *config, struct pen_control_link *link) {
+  struct pen_handshake handshake = {
+      .secret = config->secret,
+      .connects = pen_hello_new(PEN_ROLE_CONNECTS, config->plan, config->local.first,
+                                config->local.count, config->attempt)};
+  if (!exchange_proofs(config, &handshake, link->socket)) {
+    return false;
+  }
+  link->sends = pen_handshake_frame_key(&handshake, PEN_ROLE_CONNECTS);
+  link->receives = pen_handshake_frame_key(&handshake, PEN_ROLE_ACCEPTS);
+  check_first_host(config, &handshake.accepts);
+  return receive_verdict(config, link);
+}
+
+void pen_control_connect(const struct pen_control_config *config, uint64_t end_ns,
+                         struct pen_control_link *link) {
+  const char *host = pen_first_host(config->plan);
+  char port[8];
+  snprintf(port, sizeof port, "%u", pen_first_port(config->plan));
+  for (;; usleep(RETRY_US)) {
+    *link = (struct pen_control_link){0};
+    link->socket = connect_to(host, port, link->address, sizeof link->address);
+    if (link->socket >= 0 && shake_hands(config, link)) {
+      pen_control_link_set_options(link);
+      return;
+    }
+    if (link->socket >= 0) {
+      close(link->socket);
+    }
+    if (pen_now_ns() > end_ns) {
+      pen_fail(PEN_EXIT_LOST,
+               "rank %u cannot reach the first host, %s, at port %s (cluster.hosts, cluster.port)",
+               config->local.first, host, port);
+    }
+  }
+}

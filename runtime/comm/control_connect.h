@@ -1,0 +1,25 @@
+/* control_connect.h: connects a command to the first host's (control_accept.h), and exchanges
+ * proofs of the run's secret (handshake.h). */
+#ifndef PEN_CONTROL_CONNECT_H
+#define PEN_CONTROL_CONNECT_H
+
+#include <stdint.h>
+
+#include "runtime/comm/control_link.h"
+#include "runtime/comm/local_ranks.h"
+
+/* What an end says of itself. */
+struct pen_control_config {
+  const struct pen_plan *plan;
+  const struct pen_secret *secret;
+  struct pen_local_ranks local;
+  uint32_t attempt; /* restarts of the run so far */
+};
+
+/* Connects to the first host, until `end_ns`. Fails (75) where it is not reached until then, (64)
+ * where it has another secret, another version or refuses the ranks, (76) where it has another
+ * plan. */
+void pen_control_connect(const struct pen_control_config *config, uint64_t end_ns,
+                         struct pen_control_link *link);
+
+#endif

@@ -1,0 +1,75 @@
+/* control_link.c: frames of a control connection (see control_link.h). */
+#include "runtime/comm/control_link.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+
+enum { LOST_MS = 2000 };
+
+static bool send_all(int socket, struct iovec *part, size_t count) {
+  while (count > 0) {
+    const struct msghdr message = {.msg_iov = part, .msg_iovlen = count};
+    ssize_t sent = sendmsg(socket, &message, MSG_NOSIGNAL);
+    if (sent < 0) {
+      return false;
+    }
+    for (; count > 0 && (size_t)sent >= part->iov_len; part++, count--) {
+      sent -= (ssize_t)part->iov_len;
+    }
+    if (count > 0) {
+      part->iov_base = (char *)part->iov_base + sent;
+      part->iov_len -= (size_t)sent;
+    }
+  }
+  return true;
+}
+
+static bool receive_all(int socket, void *to, size_t bytes) {
+  return bytes == 0 || recv(socket, to, bytes, MSG_WAITALL) == (ssize_t)bytes;
+}
+
+bool pen_control_link_send(struct pen_control_link *link, const struct pen_control_message *message,
+                           const void *bytes) {
+  uint8_t proof[PEN_PROOF_BYTES];
+  struct pen_control_message header = *message;
+  pen_frame_sign(&link->sends, &header, sizeof header, bytes, header.bytes, proof);
+  struct iovec part[] = {
+      {&header, sizeof header}, {(void *)(uintptr_t)bytes, header.bytes}, {proof, sizeof proof}};
+  return send_all(link->socket, part, sizeof part / sizeof *part);
+}
+
+bool pen_control_link_receive_header(struct pen_control_link *link,
+                                     struct pen_control_message *message) {
+  errno = 0;
+  return receive_all(link->socket, message, sizeof *message);
+}
+
+bool pen_control_link_receive(struct pen_control_link *link,
+                              const struct pen_control_message *message, void *bytes) {
+  uint8_t proof[PEN_PROOF_BYTES];
+  errno = 0;
+  if (!receive_all(link->socket, bytes, message->bytes) ||
+      !receive_all(link->socket, proof, sizeof proof)) {
+    return false;
+  }
+  errno = EBADMSG;
+  return pen_frame_verify(&link->receives, message, sizeof *message, bytes, message->bytes, proof);
+}
+
+void pen_control_link_set_options(const struct pen_control_link *link) {
+  const int yes = 1, lost_ms = LOST_MS, probe_s = 1, socket = link->socket;
+  const struct timeval none = {0};
+  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+  setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+  setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &probe_s, sizeof probe_s);
+  setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &probe_s, sizeof probe_s);
+  setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &lost_ms, sizeof lost_ms);
+  setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none);
+  setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none);
+  fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) & ~O_NONBLOCK);
+}

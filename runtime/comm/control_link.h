@@ -1,0 +1,36 @@
+/* control_link.h: a connection between the commands of two hosts, whose ends have proved that they
+ * know the run's secret (handshake.h). Each message is a frame: header, bytes, HMAC. */
+#ifndef PEN_CONTROL_LINK_H
+#define PEN_CONTROL_LINK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/comm/control_sync.h"
+#include "runtime/comm/handshake.h"
+
+struct pen_control_link {
+  int socket;
+  struct pen_frame_key sends, receives;
+  char address[PEN_ADDRESS_BYTES]; /* of the other end, as text */
+};
+
+/* Sends a frame; `message->bytes` follow the header. False: the connection is broken. */
+bool pen_control_link_send(struct pen_control_link *link, const struct pen_control_message *message,
+                           const void *bytes);
+
+/* Receives the header of the next frame. False, with errno: the connection is broken. */
+bool pen_control_link_receive_header(struct pen_control_link *link,
+                                     struct pen_control_message *message);
+
+/* After it, if message->bytes is what its kind has: receives the bytes and verifies the frame.
+ * False, with errno: the connection is broken, or (EBADMSG) this is not the other end's next frame.
+ */
+bool pen_control_link_receive(struct pen_control_link *link,
+                              const struct pen_control_message *message, void *bytes);
+
+/* For a proved connection: it sends small messages at once, blocks, and fails if the other side
+ * answers nothing for two seconds, also where nothing is sent. */
+void pen_control_link_set_options(const struct pen_control_link *link);
+
+#endif

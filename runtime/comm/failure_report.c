@@ -1,0 +1,38 @@
+/* failure_report.c: reports of lost ranks (see failure_report.h). */
+#include "runtime/comm/failure_report.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "runtime/base/check.h"
+
+static void print_line(const char *line) {
+  char text[PEN_FAILURE_LINE_BYTES + 4];
+  const int bytes = snprintf(text, sizeof text, "%s%s\n", isatty(STDERR_FILENO) ? "\n" : "", line);
+  const ssize_t written = write(STDERR_FILENO, text, (size_t)bytes);
+  (void)written;
+}
+
+bool pen_failure_report(const struct pen_shared *shared, uint32_t rank, const char *line) {
+  struct pen_control *control = shared->control;
+  const uint32_t abort_status = atomic_load(&control->abort_status);
+  uint32_t no = 0;
+  if ((abort_status != 0 && abort_status != PEN_EXIT_LOST) ||
+      !atomic_compare_exchange_strong(&shared->ranks[rank].reported, &no, 1)) {
+    return false;
+  }
+  print_line(line);
+  const uint32_t index = atomic_fetch_add(&control->failure_count, 1);
+  if (index < PEN_FAILURES_MAX) {
+    struct pen_failure *failure = &control->failures[index];
+    failure->rank = rank;
+    snprintf(failure->line, sizeof failure->line, "%s", line);
+    atomic_store(&failure->complete, 1);
+  }
+  return true;
+}
+
+const struct pen_failure *pen_failure_reported(const struct pen_shared *shared, uint32_t index) {
+  const struct pen_failure *failure = &shared->control->failures[index];
+  return index < PEN_FAILURES_MAX && atomic_load(&failure->complete) != 0 ? failure : NULL;
+}

@@ -1,0 +1,18 @@
+/* failure_report.h: each lost rank is reported once by the command of every host, in the words of
+ * the command that has found it (docs/design.md section 10, "Lost rank"). */
+#ifndef PEN_FAILURE_REPORT_H
+#define PEN_FAILURE_REPORT_H
+
+#include <stdbool.h>
+
+#include "runtime/comm/shared_control.h"
+
+/* Prints the line, unless a line for this rank was printed or the run ends for another reason, and
+ * keeps it for the other hosts (control_sync.h). Returns whether it was printed. Any thread of the
+ * command may call it. */
+bool pen_failure_report(const struct pen_shared *shared, uint32_t rank, const char *line);
+
+/* The report with this index, from 0, in the order of reports; null: there are not so many. */
+const struct pen_failure *pen_failure_reported(const struct pen_shared *shared, uint32_t index);
+
+#endif

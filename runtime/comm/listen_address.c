@@ -1,0 +1,95 @@
+/* listen_address.c: the address of this host for others (see listen_address.h). */
+#include "runtime/comm/listen_address.h"
+
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/base/check.h"
+#include "runtime/comm/local_ranks.h"
+
+static socklen_t bytes_of(int family) {
+  return family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+}
+
+void pen_address_text(const struct sockaddr_storage *address, char *text, size_t bytes) {
+  if (getnameinfo((const struct sockaddr *)address, bytes_of(address->ss_family), text,
+                  (socklen_t)bytes, NULL, 0, NI_NUMERICHOST) != 0) {
+    snprintf(text, bytes, "an unknown address");
+  }
+}
+
+/* The first address of a name, or of a numeric address. False: it has none. */
+static bool resolve(const char *name, int flags, struct sockaddr_storage *address) {
+  const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags};
+  struct addrinfo *found = NULL;
+  if (getaddrinfo(name, NULL, &hints, &found) != 0) {
+    return false;
+  }
+  memset(address, 0, sizeof *address);
+  memcpy(address, found->ai_addr, found->ai_addrlen);
+  freeaddrinfo(found);
+  return true;
+}
+
+static bool is_loopback(const struct sockaddr_storage *address) {
+  if (address->ss_family == AF_INET) {
+    const struct sockaddr_in *ip4 = (const struct sockaddr_in *)address;
+    return ntohl(ip4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+  }
+  return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)address)->sin6_addr);
+}
+
+/* The first IPv4 address of a network interface, else its first IPv6 address. */
+static bool address_of_interface(const char *name, struct sockaddr_storage *address) {
+  struct ifaddrs *all = NULL;
+  bool found = false;
+  pen_check(getifaddrs(&all) == 0, "cannot list the network interfaces");
+  for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
+    const int family = i->ifa_addr == NULL ? AF_UNSPEC : i->ifa_addr->sa_family;
+    if ((family == AF_INET || (family == AF_INET6 && !found)) && strcmp(i->ifa_name, name) == 0 &&
+        !(found && address->ss_family == AF_INET)) {
+      memset(address, 0, sizeof *address);
+      memcpy(address, i->ifa_addr, bytes_of(family));
+      found = true;
+    }
+  }
+  freeifaddrs(all);
+  return found;
+}
+
+/* Whether a host of the plan has an address that is not a loopback one. */
+static bool is_any_host_elsewhere(const struct pen_plan *plan) {
+  struct sockaddr_storage address;
+  bool elsewhere = false;
+  for (uint32_t h = 0; h < plan->host_count && !elsewhere; h++) {
+    elsewhere = resolve(plan->hosts[h], 0, &address) && !is_loopback(&address);
+  }
+  return elsewhere;
+}
+
+struct sockaddr_storage pen_listen_address(const struct pen_plan *plan) {
+  struct sockaddr_storage address;
+  const char *interface = plan->interface, *host = pen_first_host(plan);
+  const bool named = interface[0] != '\0';
+  if (named && !resolve(interface, AI_NUMERICHOST, &address) &&
+      !address_of_interface(interface, &address)) {
+    pen_fail(PEN_EXIT_USAGE,
+             "cluster.interface = \"%s\": no network interface or address of this host", interface);
+  }
+  if (!named && !resolve(host, 0, &address)) {
+    pen_fail(PEN_EXIT_USAGE, "the first host, %s (cluster.hosts, MASTER_ADDR): no such name", host);
+  }
+  if (is_loopback(&address) && (!named || is_any_host_elsewhere(plan))) {
+    char text[64];
+    pen_address_text(&address, text, sizeof text);
+    pen_fail(PEN_EXIT_USAGE,
+             "%s is %s on this host, which other hosts do not reach: name the interface or the "
+             "address that they reach by cluster.interface",
+             named ? interface : host, text);
+  }
+  return address;
+}
