@@ -166,7 +166,10 @@ static void send_failures(struct pen_control_sync *sync, send_message *send, voi
   const struct pen_failure *failure;
   while ((failure = pen_failure_reported(sync->shared, sync->sent_failures)) != NULL) {
     const struct pen_control_message message = {
-        .kind = PEN_MESSAGE_FAILURE, .rank = failure->rank, .bytes = sizeof failure->line};
+        .kind = PEN_MESSAGE_FAILURE,
+        .rank = failure->rank,
+        .number = atomic_load(&sync->shared->control->host_lost),
+        .bytes = sizeof failure->line};
     send(context, &message, failure->line);
     sync->sent_failures++;
   }
@@ -267,6 +270,9 @@ static void apply_failure(struct pen_control_sync *sync, const struct pen_contro
   char line[PEN_FAILURE_LINE_BYTES];
   memcpy(line, bytes, sizeof line);
   line[sizeof line - 1] = '\0';
+  if (message->number != 0) {
+    atomic_store(&sync->shared->control->host_lost, 1);
+  }
   pen_failure_report(sync->shared, message->rank, line);
 }
 

@@ -19,7 +19,8 @@ enum pen_control_message_kind {
   PEN_MESSAGE_STEP_STATS,
   PEN_MESSAGE_CHECKSUMS,
   PEN_MESSAGE_RUN,     /* the words that rank 0 writes */
-  PEN_MESSAGE_FAILURE, /* rank: which was lost; its line */
+  PEN_MESSAGE_FAILURE, /* rank: which was lost; number: 1 with its host; its line */
+  PEN_MESSAGE_START,   /* struct pen_start_state */
   PEN_MESSAGE_REQUESTS,
   PEN_MESSAGE_GOODBYE,
   PEN_MESSAGE_KINDS

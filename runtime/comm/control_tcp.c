@@ -83,6 +83,7 @@ static void report_lost_host(struct pen_control_tcp *tcp, struct peer_command *p
   snprintf(cause, sizeof cause, "%shost %.*s lost", is_link ? "link to " : "", PEN_HOST_BYTES,
            tcp->config.plan->hosts[peer->ranks.first / tcp->config.plan->ranks_per_host]);
   pen_failure_line(line, sizeof line, tcp->config.plan, tcp->shared, lost, cause, waiter);
+  atomic_store(&tcp->shared->control->host_lost, 1);
   pen_failure_report(tcp->shared, peer->ranks.first, line);
   pen_shared_abort(tcp->shared, PEN_EXIT_LOST);
 }
@@ -250,6 +251,40 @@ struct pen_control_tcp *pen_control_tcp_open(const struct pen_control_config *co
             "no memory for the connection to other hosts");
   (config->local.first == 0 ? accept_commands : connect_to_first_host)(tcp, end_ns);
   return tcp;
+}
+
+/* ---- before the ranks start ---- */
+
+static void receive_state(struct peer_command *peer, struct pen_start_state *state) {
+  struct pen_control_message message;
+  if (!pen_control_link_receive_header(&peer->link, &message) ||
+      message.kind != PEN_MESSAGE_START || message.bytes != sizeof *state ||
+      !pen_control_link_receive(&peer->link, &message, state)) {
+    pen_fail(PEN_EXIT_LOST, "the command at %s ended before the ranks were started",
+             peer->link.address);
+  }
+}
+
+static void send_state(struct pen_control_tcp *tcp, const struct pen_start_state *state) {
+  broadcast(tcp, &(struct pen_control_message){.kind = PEN_MESSAGE_START, .bytes = sizeof *state},
+            state, PEN_NONE);
+}
+
+void pen_control_tcp_agree(struct pen_control_tcp *tcp, struct pen_start_state *state) {
+  if (tcp == NULL) {
+    return;
+  }
+  if (tcp->config.local.first != 0) {
+    send_state(tcp, state);
+    receive_state(&tcp->peers[0], state);
+    return;
+  }
+  for (uint32_t p = 0; p < tcp->peer_count; p++) {
+    struct pen_start_state other;
+    receive_state(&tcp->peers[p], &other);
+    pen_start_state_merge(state, &other);
+  }
+  send_state(tcp, state);
 }
 
 void pen_control_tcp_leave(struct pen_control_tcp *tcp) {

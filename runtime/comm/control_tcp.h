@@ -7,6 +7,7 @@
 
 #include "runtime/comm/control_connect.h"
 #include "runtime/comm/shared_control.h"
+#include "runtime/comm/start_state.h"
 
 struct pen_control_tcp;
 
@@ -16,6 +17,10 @@ struct pen_control_tcp;
  * (76) when they have other plans. Call before the ranks start. Allocates. */
 struct pen_control_tcp *pen_control_tcp_open(const struct pen_control_config *config,
                                              struct pen_shared *shared, double timeout_s);
+
+/* Reduces what this command can start from to what all commands can: all get the same. Null is
+ * allowed. Call before the ranks start. Fails (75) where a command has ended. */
+void pen_control_tcp_agree(struct pen_control_tcp *tcp, struct pen_start_state *state);
 
 /* In a rank's process: closes the sockets, which are the command's. */
 void pen_control_tcp_leave(struct pen_control_tcp *tcp);

@@ -5,12 +5,18 @@
 #include <unistd.h>
 
 #include "runtime/base/check.h"
+#include "runtime/base/futex_counter.h"
 
 static void print_line(const char *line) {
   char text[PEN_FAILURE_LINE_BYTES + 4];
   const int bytes = snprintf(text, sizeof text, "%s%s\n", isatty(STDERR_FILENO) ? "\n" : "", line);
   const ssize_t written = write(STDERR_FILENO, text, (size_t)bytes);
   (void)written;
+}
+
+void pen_failure_detected(const struct pen_shared *shared) {
+  uint64_t none = 0;
+  atomic_compare_exchange_strong(&shared->control->lost_ns, &none, pen_now_ns());
 }
 
 bool pen_failure_report(const struct pen_shared *shared, uint32_t rank, const char *line) {
@@ -21,6 +27,7 @@ bool pen_failure_report(const struct pen_shared *shared, uint32_t rank, const ch
       !atomic_compare_exchange_strong(&shared->ranks[rank].reported, &no, 1)) {
     return false;
   }
+  pen_failure_detected(shared);
   print_line(line);
   const uint32_t index = atomic_fetch_add(&control->failure_count, 1);
   if (index < PEN_FAILURES_MAX) {

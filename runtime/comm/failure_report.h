@@ -12,6 +12,9 @@
  * command may call it. */
 bool pen_failure_report(const struct pen_shared *shared, uint32_t rank, const char *line);
 
+/* Records when the first failure was detected, unless it is recorded. */
+void pen_failure_detected(const struct pen_shared *shared);
+
 /* The report with this index, from 0, in the order of reports; null: there are not so many. */
 const struct pen_failure *pen_failure_reported(const struct pen_shared *shared, uint32_t index);
 

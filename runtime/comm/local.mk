@@ -44,6 +44,8 @@ libruntime_a_SOURCES += \
   %reldir%/shared_control.h \
   %reldir%/shm.c \
   %reldir%/shm.h \
+  %reldir%/start_state.c \
+  %reldir%/start_state.h \
   %reldir%/step_stats.c \
   %reldir%/step_stats.h \
   %reldir%/transport.c \

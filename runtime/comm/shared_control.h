@@ -61,7 +61,7 @@ static inline uint64_t pen_bootstrap_stage_set(enum pen_bootstrap_stage what, ui
 }
 
 /* What a rank starts from, where several commands start the ranks: see startup_check.h. */
-enum { PEN_FINGERPRINT_MAX = 13 };
+enum { PEN_FINGERPRINT_MAX = 15 };
 struct pen_startup_fingerprint {
   uint64_t step;                         /* of the checkpoint; 0: none */
   uint8_t checkpoint[PEN_DIGEST_BYTES];  /* of its tensors' checksums */
@@ -108,6 +108,8 @@ struct pen_control {
   uint64_t spin_ns;  /* how long a waiting rank spins before it sleeps */
   uint64_t start_ns; /* zero of the trace's clock */
   struct pen_progress progress;
+  _Atomic uint64_t lost_ns;   /* when this command detected a failure; 0: none */
+  _Atomic uint32_t host_lost; /* 1: with it a whole host, or the link to it */
   _Atomic uint32_t failure_count;
   struct pen_failure failures[PEN_FAILURES_MAX];
   double loss_sum; /* result of eval and score, for the parent: valid when all ranks have exited */

@@ -121,6 +121,14 @@ static void check_train(const struct pen_plan *plan, const struct pen_options *o
     pen_fail(PEN_EXIT_USAGE, "--save-every %" PRIu64 " needs --checkpoint DIR: where to save",
              options->save_every);
   }
+  if (options->given.recover_every && options->restarts == 0) {
+    pen_fail(PEN_EXIT_USAGE, "--recover-every %" PRIu64 " needs --restarts N: what it is for",
+             options->recover_every);
+  }
+  if (options->restarts > 0 && (options->trace != NULL || options->measure != NULL)) {
+    pen_fail(PEN_EXIT_USAGE, "--restarts %" PRIu64 ": %s follows ranks that are started once",
+             options->restarts, options->trace != NULL ? "--trace" : "--measure");
+  }
   check_evaluation(plan, options);
 }
 

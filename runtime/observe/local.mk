@@ -1,8 +1,12 @@
 # runtime/observe: log, trace, measured costs
 libruntime_a_SOURCES += \
+  %reldir%/log_tail.c \
+  %reldir%/log_tail.h \
   %reldir%/measure.c \
   %reldir%/measure.h \
   %reldir%/observe.h \
+  %reldir%/restart_event.c \
+  %reldir%/restart_event.h \
   %reldir%/step_log.c \
   %reldir%/step_log.h \
   %reldir%/trace.c \

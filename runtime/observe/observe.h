@@ -1,6 +1,8 @@
 /* observe.h: what a run reports of itself. It includes nothing and no file includes it.
  *
  *   step_log.h   rank 0: --log, the progress line, the sums of eval
+ *   log_tail.h   the parent, after a loss: what the log holds already
+ *   restart_event.h   rank 0: the report of a restart
  *   trace.h      each rank: when its actions ran, in a ring in memory; --trace
  *   measure.h    the parent: the cost of each action from these rings; --measure
  *

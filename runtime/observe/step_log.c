@@ -156,14 +156,16 @@ static void report_step(struct pen_log *log, const double *stats) {
   log->reported_end_ns = end_ns;
   log->smooth_ms = log->reported == 0 ? step_ms : 0.9 * log->smooth_ms + 0.1 * step_ms;
   log->reported++;
-  if (log->descriptor >= 0) {
+  const bool again = step <= log->logged_step; /* made again after a restart */
+  if (log->descriptor >= 0 && !again) {
     write_line(log, &report);
   }
   if (log->watched != NULL) {
     publish_progress(log, &report);
   }
   bool edge = log->reported == 1 || log->reported == log->steps;
-  if (!log->quiet && (edge || end_ns - log->shown_ns >= (log->terminal ? terminal_ns : plain_ns))) {
+  if (!log->quiet && !again &&
+      (edge || end_ns - log->shown_ns >= (log->terminal ? terminal_ns : plain_ns))) {
     log->shown_ns = end_ns;
     print_progress(log, &report);
   }
@@ -206,7 +208,7 @@ static void write_evaluation(struct pen_log *log, uint64_t step, const struct pe
 }
 
 void pen_log_evaluation(struct pen_log *log, uint64_t step, const struct pen_log *evaluation) {
-  if (evaluation != NULL) {
+  if (evaluation != NULL && step > log->logged_evaluation) {
     uint64_t divisor = log->plan->loss_is_mean ? evaluation->target_count : evaluation->reported;
     double loss = divisor == 0 ? NAN : evaluation->loss_sum / (double)divisor;
     if (log->descriptor >= 0) {

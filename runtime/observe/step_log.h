@@ -24,6 +24,8 @@ struct pen_log {
   uint64_t first_step;          /* optimizer steps before this run */
   uint64_t steps;               /* that this run is to make */
   uint64_t before;              /* steps of the run that another log reports */
+  uint64_t logged_step;         /* steps, from 1, that were reported before a restart; */
+  uint64_t logged_evaluation;   /* the same of the last evaluation */
   /* Since the run began: */
   uint64_t reported; /* steps reported */
   uint64_t end_ns[PEN_STEP_STATS_DEPTH],

@@ -115,6 +115,18 @@ static void save_checkpoint(struct pen_rank *rank, bool last) {
   }
 }
 
+/* --recover-every: copies this rank's state into memory that outlives it. */
+static bool copy_state(struct pen_rank *rank) {
+  const struct pen_arena_view view = {.look = pen_stream_read, .context = rank->stream_state};
+  if (rank->stream_state != NULL && !rank->vm->executor->finish(rank->vm)) {
+    return false;
+  }
+  pen_memory_checkpoint_save(&rank->run->memory, rank->endpoint.global, rank->endpoint.arena,
+                             rank->stream_state == NULL ? NULL : &view, rank->vm->optimizer_step,
+                             rank->cursor);
+  return true;
+}
+
 /* Chooses the profile of the step that begins at the cursor. Before a step of another profile all
  * ranks end the one before: they share its memory. A command that chooses by itself goes by what
  * the step before has given, on all ranks. */
@@ -175,6 +187,10 @@ static bool end_step(struct pen_rank *rank, uint64_t step, bool last) {
       !pen_log_step(&rank->log, &rank->endpoint, step, vm->data.step_targets, finishes)) {
     return false;
   }
+  if (rank->run->memory.memory != NULL && !last &&
+      vm->optimizer_step % options->recover_every == 0 && !copy_state(rank)) {
+    return false;
+  }
   if (saves) {
     save_checkpoint(rank, last);
   }
@@ -195,6 +211,9 @@ static void open_log(struct pen_rank *rank) {
       .watched = run->profile->kind == PEN_TRAIN ? &run->shared.control->progress : NULL,
       .first_step = run->first_step,
       .steps = run->steps,
+      .logged_step = run->logged.step,
+      .logged_evaluation = run->logged.evaluation_step,
+      .skipped = run->logged.skipped,
   };
   pen_log_start(&rank->log);
 }
@@ -229,6 +248,9 @@ void pen_rank_main(const struct pen_run *run, uint32_t replica, uint32_t index) 
   struct pen_rank_state *self = rank->endpoint.self;
   atomic_store_explicit(&self->phase, PEN_PHASE_STEPS, memory_order_relaxed);
   pen_seal();
+  if (rank->endpoint.global == 0 && run->restart.count > 0) {
+    pen_restart_report(&rank->log, &run->restart);
+  }
   bool last = false;
   for (uint64_t step = 0; !last; step++) {
     exit_if_aborted(rank, run_step(rank, step));

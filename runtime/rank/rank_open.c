@@ -22,7 +22,9 @@
 static void read_weights(const struct pen_run *run, const struct pen_endpoint *endpoint,
                          unsigned char *arena) {
   const uint32_t replica = endpoint->replica, rank = endpoint->rank;
-  if (run->checkpoint_path != NULL && run->profile->kind == PEN_TRAIN) {
+  if (run->restart.from_memory) {
+    pen_memory_checkpoint_load(&run->memory, endpoint->global, run->first_step, arena);
+  } else if (run->checkpoint_path != NULL && run->profile->kind == PEN_TRAIN) {
     pen_checkpoint_load(run->plan, replica, rank, arena, run->checkpoint_path);
   } else if (run->checkpoint_path != NULL) {
     pen_checkpoint_load_weights(run->plan, replica, rank, arena, run->checkpoint_path);
@@ -147,6 +149,9 @@ void pen_rank_open(struct pen_rank *rank, uint32_t replica, uint32_t index) {
   rank->endpoint = pen_endpoint_of(plan, &run->shared, global, arena);
   open_vms(rank, device);
   load_weights(rank);
+  if (run->memory.memory != NULL) {
+    pen_memory_checkpoint_touch(&run->memory, global);
+  }
   for (uint32_t i = 0; i < rank->vm_count; i++) {
     pen_vm_start(&rank->vms[i]);
   }

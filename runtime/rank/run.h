@@ -11,7 +11,10 @@
 #include "runtime/comm/shared_control.h"
 #include "runtime/data/step_inputs.h"
 #include "runtime/comm/local_ranks.h"
+#include "runtime/observe/log_tail.h"
 #include "runtime/observe/measure.h"
+#include "runtime/observe/restart_event.h"
+#include "runtime/storage/memory_checkpoint.h"
 #include "runtime/base/options.h"
 #include "runtime/plan/plan.h"
 #include "runtime/data/bucket.h"
@@ -23,6 +26,12 @@ struct pen_run_evaluation {
   struct pen_buckets buckets; /* none: the run does not evaluate */
   struct pen_data data;
   uint64_t steps; /* of one evaluation */
+};
+
+/* From where a run has started. */
+struct pen_run_begin {
+  uint64_t first_step, cursor, steps;
+  const char *checkpoint_path;
 };
 
 /* What all ranks of a run know. Made by the parent, inherited by the ranks, constant from then on
@@ -41,15 +50,19 @@ struct pen_run {
   const char *checkpoint_path;           /* folder to load from, or null */
   const char *weights_path;              /* file to load weights from, or null */
   bool announces;                        /* rank 0 says what it runs on */
-  uint64_t first_step;                   /* optimizer steps before this run */
-  uint64_t steps;                        /* of this run */
+  uint64_t first_step;                   /* optimizer steps before this run, or this restart */
+  uint64_t steps;                        /* of this run, from there */
   uint64_t cursor;                       /* of its first step */
   int log_descriptor, trace_descriptor;  /* or -1 */
   const struct pen_command_hooks *hooks; /* or null */
   struct pen_measure measure;            /* rings null: not measured */
   uint64_t zero_ns;                      /* of the trace's clock: when the process began */
-  uint32_t restarts;                     /* of all ranks after a loss, so far */
   pid_t parent;
+  struct pen_run_begin begin; /* before the first restart */
+  struct pen_restart restart;
+  uint64_t sent_bytes;                  /* before the last restart, by all ranks */
+  struct pen_log_tail logged;           /* before a restart */
+  struct pen_memory_checkpoints memory; /* --recover-every */
 };
 
 #endif

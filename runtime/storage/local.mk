@@ -14,6 +14,8 @@ libruntime_a_SOURCES += \
   %reldir%/initial_weights.h \
   %reldir%/manifest.c \
   %reldir%/manifest.h \
+  %reldir%/memory_checkpoint.c \
+  %reldir%/memory_checkpoint.h \
   %reldir%/model_files.c \
   %reldir%/model_files.h \
   %reldir%/safetensors.c \

@@ -7,6 +7,7 @@
  *   bf16_weights.h     the bf16 copies of f32 weights
  *   manifest.h, checkpoint_tensors.h      what a checkpoint holds
  *   checkpoint_save.h, checkpoint_load.h, checkpoint_prune.h
+ *   memory_checkpoint.h   copies of the ranks' states in memory of their command
  *
  * In: a plan, a rank's arena, a path. Out: the arena filled from files, or files from the arena:
  * each rank reads and writes its own tensors. */

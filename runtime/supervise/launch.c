@@ -17,6 +17,7 @@
 #include "runtime/storage/checkpoint_prune.h"
 #include "runtime/supervise/internal.h"
 #include "runtime/supervise/monitor.h"
+#include "runtime/supervise/restart.h"
 #include "runtime/supervise/signals.h"
 
 /* A rank with its own core spins, since to sleep and wake up costs more than most waits. One that
@@ -92,28 +93,46 @@ static void start_ranks(struct pen_run *run, struct pen_control_tcp *tcp, pid_t 
   CPU_FREE(cores);
 }
 
-int pen_launch(struct pen_run *run) {
-  pen_files_report_size_limit(); /* the shared memory is a file too */
+/* Starts the ranks once and waits until all have exited. */
+static int run_ranks(struct pen_run *run, pid_t *pids) {
   pen_shared_open(&run->shared, run->plan);
   run->shared.local = run->local;
-  uint32_t rank_count = pen_process_count(run->plan);
-  pid_t *pids = calloc(rank_count, sizeof *pids);
-  pen_check(pids != NULL, "no memory for %u ranks", rank_count);
   struct pen_monitor *monitor = pen_monitor_open(run);
-  pen_block_signals();
-  const struct pen_control_config config = {
-      .plan = run->plan, .secret = &run->secret, .local = run->local};
+  const struct pen_control_config config = {.plan = run->plan,
+                                            .secret = &run->secret,
+                                            .local = run->local,
+                                            .attempt = (uint32_t)run->restart.count};
   struct pen_control_tcp *tcp = pen_control_tcp_open(&config, &run->shared, connect_timeout_s);
-  start_ranks(run, tcp, pids);
+  struct pen_start_state state = pen_restart_state(run);
+  pen_control_tcp_agree(tcp, &state);
+  pen_restart_apply(run, &state);
+  if (run->steps > 0) {
+    start_ranks(run, tcp, pids);
+  }
   pen_control_tcp_start(tcp);
   pen_monitor_start(monitor);
-  int status = pen_supervise_ranks(run, pids);
+  const int status = run->steps > 0 ? pen_supervise_ranks(run, pids) : 0;
   pen_monitor_close(monitor);
   pen_control_tcp_close(tcp);
-  free(pids);
   if (atomic_load(&run->shared.control->saving) != 0) {
     pen_checkpoint_abandon(run->options->checkpoint);
   }
+  return status;
+}
+
+int pen_launch(struct pen_run *run) {
+  pen_files_report_size_limit(); /* the shared memory is a file too */
+  pid_t *pids = calloc(pen_process_count(run->plan), sizeof *pids);
+  pen_check(pids != NULL, "no memory for %u ranks", pen_process_count(run->plan));
+  pen_block_signals();
+  pen_restart_open(run);
+  int status = run_ranks(run, pids);
+  while (pen_restart_prepare(run, status)) {
+    pen_shared_close(&run->shared);
+    status = run_ranks(run, pids);
+  }
+  pen_restart_close(run);
+  free(pids);
   if (run->trace_descriptor >= 0) {
     pen_trace_finish(run->trace_descriptor);
   }

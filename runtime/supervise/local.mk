@@ -9,6 +9,8 @@ libruntime_a_SOURCES += \
   %reldir%/monitor.c \
   %reldir%/monitor.h \
   %reldir%/processes.c \
+  %reldir%/restart.c \
+  %reldir%/restart.h \
   %reldir%/signals.c \
   %reldir%/signals.h \
   %reldir%/stall.c \

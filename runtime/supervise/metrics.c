@@ -120,7 +120,10 @@ static void set_paths(struct pen_metrics *metrics) {
 }
 
 void pen_metrics_open(struct pen_metrics *metrics, const struct pen_run *run) {
-  const struct values values = {.step = (double)run->first_step, .loss = NAN};
+  const struct values values = {.step = (double)run->first_step,
+                                .loss = NAN,
+                                .sent_bytes = (double)run->sent_bytes,
+                                .restarts = (double)run->restart.count};
   *metrics = (struct pen_metrics){.name = run->options->metrics};
   set_paths(metrics);
   if (replace_file(metrics, &values) != 0) {
@@ -130,7 +133,9 @@ void pen_metrics_open(struct pen_metrics *metrics, const struct pen_run *run) {
 
 void pen_metrics_write(struct pen_metrics *metrics, const struct pen_run *run,
                        uint32_t slow_ranks) {
-  struct values values = {.restarts = run->restarts, .slow_ranks = slow_ranks};
+  struct values values = {.restarts = (double)run->restart.count,
+                          .sent_bytes = (double)run->sent_bytes,
+                          .slow_ranks = slow_ranks};
   read_progress(&values, run);
   for (uint32_t r = 0; r < run->shared.process_count; r++) {
     values.sent_bytes +=

@@ -14,6 +14,7 @@ bool pen_watchdog_is_local(const struct pen_watchdog *watchdog, uint32_t rank) {
 void pen_watchdog_set_lost(struct pen_watchdog *watchdog, uint32_t rank, const char *cause) {
   if (watchdog->lost == PEN_NONE) {
     watchdog->lost = rank;
+    pen_failure_detected(&watchdog->run->shared);
     snprintf(watchdog->cause, sizeof watchdog->cause, "%s", cause);
   }
 }

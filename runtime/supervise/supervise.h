@@ -7,6 +7,7 @@
  *     watchdog.c   the loop of the parent while the ranks run: signals, failures, the end
  *     processes.c  which processes have exited or are stopped
  *     stall.c      which rank makes no progress, from the ranks' state in shared memory
+ *     restart.c    from where the ranks are started again after a loss
  *     dashboard.c  train --watch
  *     monitor.c    a thread that handles each step reported: metrics.c
  */
@@ -15,7 +16,8 @@
 
 #include "runtime/rank/run.h"
 
-/* Starts the ranks and waits until all have exited. Closes the files; the shared memory remains,
+/* Starts the ranks and waits until all have exited; starts them again after a loss, while
+ * --restarts are left. Closes the files; the shared memory remains,
  * which the caller reads and closes. Returns the run's exit status. */
 int pen_launch(struct pen_run *run);
 

@@ -86,7 +86,10 @@ static void await_exits(struct pen_watchdog *watchdog, uint64_t timeout_ns) {
 /* Kills the processes that do not exit by themselves. A signal does not end one that waits in the
  * kernel for a device that hangs; then the result is false. */
 static bool end_processes(struct pen_watchdog *watchdog) {
-  await_exits(watchdog, exit_ns);
+  const struct pen_run *run = watchdog->run;
+  const bool restarts = run->restart.count < run->options->restarts &&
+                        atomic_load(&run->shared.control->abort_status) == PEN_EXIT_LOST;
+  await_exits(watchdog, restarts ? 0 : exit_ns);
   for (uint32_t r = 0; r < watchdog->rank_count; r++) {
     if (pen_watchdog_is_local(watchdog, r)) {
       kill_rank(watchdog, r);

@@ -108,6 +108,47 @@ lose host 2>/dev/null
 is "a host that is lost ends the other with 75" "$(cat "$scratch/status.1")" 75
 matches "which says so" "$(cat "$scratch/err.1")" "penstock: rank [23] (pid *, host host2) lost: host host2 lost after *"
 
+# ---- a rank that is lost, and started again ----
+cat >"$scratch/again" <<'END'
+scratch=$1 name=$2
+shift 2
+rm -rf "$scratch/again.log" "$scratch/again.ckpt"
+for i in 1 2; do
+  {
+    on "host$i" timeout 120 "$scratch/$name" train --data "$scratch/data.bin" --seed 7 --steps 40 --quiet --log "$scratch/again.log" \
+      --checkpoint "$scratch/again.ckpt" --restarts 3 "$@" >"$scratch/out.$i" 2>"$scratch/err.$i"
+    echo $? >"$scratch/status.$i"
+  } &
+done
+for lines in 10 25; do
+  until test -f "$scratch/again.log" && test "$(wc -l <"$scratch/again.log")" -ge $lines; do sleep 0.01; done
+  # The last process on host2 is a rank.
+  for process in $(pgrep -f "$scratch/$name"); do
+    if test "$(nsenter -t "$process" -u hostname)" = host2; then last=$process; fi
+  done
+  kill -KILL "$last"
+done
+wait
+END
+# again_case NAME: its plan for two hosts loses a rank of the second host twice.
+again_case() {
+  again=$1
+  ok "$again: 40 steps on one host" train_bits "$again.shm" --data "$scratch/data.bin" --steps 40
+  for again_from in memory checkpoint; do
+    again_options=$(test $again_from = memory && echo --recover-every 1 || echo --save-every 4)
+    hosts 2 sh "$scratch/again" "$scratch" "$again.two" $again_options
+    is "$again: two hosts survive the loss of a rank, from $again_from" "$(cat "$scratch/status.1" "$scratch/status.2" | tr '\n' ' ')" "0 0 "
+    grep -v '"event"' "$scratch/again.log" >"$scratch/again.steps"
+    ok "$again: to the same bits" test "$(log_field "$scratch/again.steps" loss; log_field "$scratch/again.steps" grad_norm)" = "$(cat "$scratch/$again.shm.bits")"
+    ok "$again: and weights" test "$(cd "$scratch/again.ckpt/latest" && sha256sum model.safetensors optimizer.safetensors)" = "$(cat "$scratch/$again.shm.sums")"
+    is "$again: two restarts are logged" "$(grep -c "\"source\":\"$again_from\"" "$scratch/again.log")" 2
+    is "$again: both commands name the lost ranks, in the same words" "$(grep -h lost: "$scratch/err.1")" "$(grep -h lost: "$scratch/err.2")"
+    sed 's/^/# /' "$scratch/err.1"
+  done
+}
+again_case 1f1b
+again_case weights
+
 # ---- settings ----
 "$gen" --check "$scratch/llama.cfg" -s cluster.transport=shm $two 2>"$scratch/err"
 is "shared memory does not reach another host" $? 78

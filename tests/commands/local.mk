@@ -30,6 +30,7 @@ COMMAND_TESTS = \
   %reldir%/promela.t \
   %reldir%/recompute.t \
   %reldir%/replicas.t \
+  %reldir%/restart.t \
   %reldir%/same_bits.t \
   %reldir%/saving.t \
   %reldir%/score.t \

@@ -1,0 +1,217 @@
+/* memory_checkpoint.c: copies of the ranks' states in memory (see memory_checkpoint.h).
+ *
+ *     of each rank: | header, a page | copy 0 | copy 1 |
+ *
+ * A copy is the parts of the arena that persist, one after the other. */
+#define _GNU_SOURCE
+#include "runtime/storage/memory_checkpoint.h"
+
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "runtime/base/check.h"
+#include "runtime/plan/shard.h"
+#include "runtime/storage/checkpoint_tensors.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+struct copies_header {
+  _Atomic uint64_t step[PEN_MEMORY_COPIES]; /* 0: the copy is incomplete */
+  uint64_t cursor[PEN_MEMORY_COPIES];
+};
+
+/* ---- what persists ---- */
+
+typedef void visit_part(void *context, uint64_t offset, uint64_t bytes);
+
+static void visit_weight(const struct pen_plan *plan, uint32_t index, uint32_t replica,
+                         visit_part *visit, void *context) {
+  const struct pen_weight *weight = &plan->weights[index];
+  for (enum pen_checkpoint_tensor part = 0; part < PEN_CHECKPOINT_TENSORS; part++) {
+    if (pen_checkpoint_tensor_exists(weight, part)) {
+      visit(context, pen_checkpoint_arena_offset(weight, part),
+            pen_checkpoint_tensor_kept(plan, index, part, replica).count * sizeof(float));
+    }
+  }
+  if (weight->bf16_offset != UINT64_MAX) {
+    visit(context, weight->bf16_offset,
+          pen_kept_of(plan, index, replica, weight->bf16_sharded).count * sizeof(uint16_t));
+  }
+}
+
+/* The parts of a rank's arena that the next step reads: its weights, and its copy of a tied matrix
+ * of another rank. */
+static void visit_state(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
+                        visit_part *visit, void *context) {
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    if (plan->weights[i].rank == rank) {
+      visit_weight(plan, i, replica, visit, context);
+    }
+  }
+  for (uint32_t i = 0; i < plan->tie_count; i++) {
+    const struct pen_tie *tie = &plan->ties[i];
+    const struct pen_weight *weight = &plan->weights[tie->weight];
+    if (tie->rank == rank && weight->rank != rank) {
+      visit(context, tie->value_offset,
+            weight->count * (tie->dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float)));
+    }
+  }
+}
+
+static void add_bytes(void *context, uint64_t offset, uint64_t bytes) {
+  (void)offset;
+  *(uint64_t *)context += bytes;
+}
+
+static size_t state_bytes(const struct pen_plan *plan, uint32_t replica, uint32_t rank) {
+  uint64_t bytes = 0;
+  visit_state(plan, replica, rank, add_bytes, &bytes);
+  return (bytes + PEN_PAGE_BYTES - 1) / PEN_PAGE_BYTES * PEN_PAGE_BYTES;
+}
+
+size_t pen_memory_checkpoint_bytes(const struct pen_plan *plan, uint32_t rank) {
+  return state_bytes(plan, 0, rank);
+}
+
+/* ---- the memory ---- */
+
+static unsigned char *memory_of(const struct pen_memory_checkpoints *checkpoints, uint32_t global) {
+  pen_assert(global - checkpoints->first < checkpoints->count);
+  return checkpoints->memory + (global - checkpoints->first) * checkpoints->rank_bytes;
+}
+
+static struct copies_header *header_of(const struct pen_memory_checkpoints *checkpoints,
+                                       uint32_t global) {
+  return (struct copies_header *)memory_of(checkpoints, global);
+}
+
+static unsigned char *copy_of(const struct pen_memory_checkpoints *checkpoints, uint32_t global,
+                              uint32_t copy) {
+  const size_t copy_bytes = (checkpoints->rank_bytes - PEN_PAGE_BYTES) / PEN_MEMORY_COPIES;
+  return memory_of(checkpoints, global) + PEN_PAGE_BYTES + copy * copy_bytes;
+}
+
+void pen_memory_checkpoints_open(struct pen_memory_checkpoints *checkpoints,
+                                 const struct pen_plan *plan, uint32_t first, uint32_t count) {
+  size_t most = 0;
+  for (uint32_t r = first; r < first + count; r++) {
+    const size_t bytes = state_bytes(plan, r / plan->rank_count, r % plan->rank_count);
+    most = bytes > most ? bytes : most;
+  }
+  *checkpoints = (struct pen_memory_checkpoints){
+      .plan = plan,
+      .first = first,
+      .count = count,
+      .rank_bytes = PEN_PAGE_BYTES + PEN_MEMORY_COPIES * most,
+  };
+  checkpoints->bytes = count * checkpoints->rank_bytes;
+  checkpoints->memory = mmap(NULL, checkpoints->bytes, PROT_READ | PROT_WRITE,
+                             MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  pen_check(checkpoints->memory != MAP_FAILED,
+            "cannot reserve %zu bytes for copies of the ranks' states (--recover-every)",
+            checkpoints->bytes);
+}
+
+void pen_memory_checkpoints_close(struct pen_memory_checkpoints *checkpoints) {
+  if (checkpoints->memory != NULL) {
+    munmap(checkpoints->memory, checkpoints->bytes);
+    checkpoints->memory = NULL;
+  }
+}
+
+void pen_memory_checkpoint_touch(const struct pen_memory_checkpoints *checkpoints,
+                                 uint32_t global) {
+  if (madvise(memory_of(checkpoints, global), checkpoints->rank_bytes, MADV_POPULATE_WRITE) != 0) {
+    return; /* before Linux 5.14: pages are allocated by the first copies */
+  }
+}
+
+/* ---- copies ---- */
+
+struct state_copy {
+  const struct pen_arena_view *view; /* from which is copied; */
+  const unsigned char *from;         /* or this arena */
+  unsigned char *arena;              /* or to which */
+  unsigned char *copy;               /* the next byte */
+};
+
+static void copy_from_host(void *context, uint64_t offset, uint64_t bytes) {
+  struct state_copy *copying = context;
+  memcpy(copying->copy, copying->from + offset, bytes);
+  copying->copy += bytes;
+}
+
+static void copy_from_view(void *context, uint64_t offset, uint64_t bytes) {
+  struct state_copy *copying = context;
+  while (bytes > 0) {
+    const size_t part = bytes < PEN_LOOK_BYTES ? (size_t)bytes : PEN_LOOK_BYTES;
+    memcpy(copying->copy, copying->view->look(copying->view->context, offset, part), part);
+    copying->copy += part;
+    offset += part;
+    bytes -= part;
+  }
+}
+
+static void copy_to_arena(void *context, uint64_t offset, uint64_t bytes) {
+  struct state_copy *copying = context;
+  memcpy(copying->arena + offset, copying->copy, bytes);
+  copying->copy += bytes;
+}
+
+void pen_memory_checkpoint_save(const struct pen_memory_checkpoints *checkpoints, uint32_t global,
+                                const unsigned char *arena, const struct pen_arena_view *view,
+                                uint64_t step, uint64_t cursor) {
+  const struct pen_plan *plan = checkpoints->plan;
+  struct copies_header *header = header_of(checkpoints, global);
+  const uint32_t copy = atomic_load(&header->step[0]) > atomic_load(&header->step[1]) ? 1 : 0;
+  struct state_copy copying = {
+      .view = view, .from = arena, .copy = copy_of(checkpoints, global, copy)};
+  atomic_store(&header->step[copy], 0);
+  header->cursor[copy] = cursor;
+  visit_state(plan, global / plan->rank_count, global % plan->rank_count,
+              view == NULL ? copy_from_host : copy_from_view, &copying);
+  atomic_store(&header->step[copy], step);
+}
+
+static uint32_t find_copy(const struct pen_memory_checkpoints *checkpoints, uint32_t global,
+                          uint64_t step) {
+  const struct copies_header *header = header_of(checkpoints, global);
+  uint32_t copy = 0;
+  while (copy < PEN_MEMORY_COPIES && atomic_load(&header->step[copy]) != step) {
+    copy++;
+  }
+  return copy;
+}
+
+void pen_memory_checkpoint_steps(const struct pen_memory_checkpoints *checkpoints,
+                                 uint64_t steps[PEN_MEMORY_COPIES]) {
+  for (uint32_t copy = 0; copy < PEN_MEMORY_COPIES; copy++) {
+    steps[copy] = checkpoints->memory == NULL
+                      ? 0
+                      : atomic_load(&header_of(checkpoints, checkpoints->first)->step[copy]);
+    for (uint32_t r = 0; r < checkpoints->count && steps[copy] != 0; r++) {
+      if (find_copy(checkpoints, checkpoints->first + r, steps[copy]) == PEN_MEMORY_COPIES) {
+        steps[copy] = 0;
+      }
+    }
+  }
+}
+
+uint64_t pen_memory_checkpoint_cursor(const struct pen_memory_checkpoints *checkpoints,
+                                      uint64_t step) {
+  const uint32_t copy = find_copy(checkpoints, checkpoints->first, step);
+  pen_assert(copy < PEN_MEMORY_COPIES);
+  return header_of(checkpoints, checkpoints->first)->cursor[copy];
+}
+
+void pen_memory_checkpoint_load(const struct pen_memory_checkpoints *checkpoints, uint32_t global,
+                                uint64_t step, unsigned char *arena) {
+  const struct pen_plan *plan = checkpoints->plan;
+  const uint32_t copy = find_copy(checkpoints, global, step);
+  pen_assert(copy < PEN_MEMORY_COPIES);
+  struct state_copy copying = {.arena = arena, .copy = copy_of(checkpoints, global, copy)};
+  visit_state(plan, global / plan->rank_count, global % plan->rank_count, copy_to_arena, &copying);
+}

@@ -1,0 +1,94 @@
+/* restart.c: restarts after a loss (see restart.h). */
+#include "runtime/supervise/restart.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/base/check.h"
+#include "runtime/comm/failure_report.h"
+#include "runtime/storage/checkpoint_load.h"
+
+void pen_restart_open(struct pen_run *run) {
+  run->begin =
+      (struct pen_run_begin){run->first_step, run->cursor, run->steps, run->checkpoint_path};
+  if (run->options->given.recover_every) {
+    pen_memory_checkpoints_open(&run->memory, run->plan, run->local.first, run->local.count);
+  }
+}
+
+void pen_restart_close(struct pen_run *run) { pen_memory_checkpoints_close(&run->memory); }
+
+/* Copies the reports of the lost ranks out of the shared memory. */
+static void keep_reports(struct pen_run *run) {
+  struct pen_restart *restart = &run->restart;
+  const struct pen_failure *failure;
+  for (restart->lost_count = 0;
+       restart->lost_count < PEN_FAILURES_MAX &&
+       (failure = pen_failure_reported(&run->shared, restart->lost_count)) != NULL;) {
+    struct pen_lost_rank *lost = &restart->lost[restart->lost_count++];
+    lost->rank = failure->rank;
+    memcpy(lost->host, run->shared.ranks[failure->rank].host, sizeof lost->host);
+    memcpy(lost->cause, failure->line, sizeof lost->cause);
+  }
+}
+
+bool pen_restart_prepare(struct pen_run *run, int status) {
+  const struct pen_control *control = run->shared.control;
+  struct pen_restart *restart = &run->restart;
+  if (status != PEN_EXIT_LOST || restart->count >= run->options->restarts ||
+      atomic_load(&control->stop_requested) != 0 || atomic_load(&control->host_lost) != 0) {
+    return false;
+  }
+  keep_reports(run);
+  const uint64_t saved_step = atomic_load(&control->saved_step);
+  restart->lost_ns = atomic_load(&control->lost_ns);
+  restart->saved_step = saved_step > 0 ? saved_step : restart->saved_step;
+  restart->count++;
+  for (uint32_t r = 0; r < run->shared.process_count; r++) {
+    run->sent_bytes += atomic_load(&run->shared.ranks[r].sent_bytes);
+  }
+  return true;
+}
+
+struct pen_start_state pen_restart_state(const struct pen_run *run) {
+  struct pen_start_state state = {.saved_step = run->restart.saved_step,
+                                  .restarts = run->restart.count};
+  pen_memory_checkpoint_steps(&run->memory, state.memory_steps);
+  return state;
+}
+
+static void start_from_checkpoint(struct pen_run *run) {
+  static struct pen_checkpoint_info found;
+  if (pen_checkpoint_find(run->options->checkpoint, run->plan, &found) != 0) {
+    pen_fail(PEN_EXIT_NO_INPUT, "--checkpoint %s: its last checkpoint is gone",
+             run->options->checkpoint);
+  }
+  run->checkpoint_path = found.path;
+  run->first_step = found.step;
+  run->cursor = found.cursor;
+}
+
+void pen_restart_apply(struct pen_run *run, const struct pen_start_state *state) {
+  const uint64_t memory_step = pen_start_state_memory_step(state);
+  if (state->restarts == 0) {
+    return;
+  }
+  run->restart.count = state->restarts;
+  run->restart.saved_step = state->saved_step;
+  run->restart.from_memory = memory_step > 0 && memory_step >= state->saved_step;
+  run->checkpoint_path = run->begin.checkpoint_path;
+  run->first_step = run->begin.first_step;
+  run->cursor = run->begin.cursor;
+  if (run->restart.from_memory) {
+    run->checkpoint_path = NULL;
+    run->first_step = memory_step;
+    run->cursor = pen_memory_checkpoint_cursor(&run->memory, memory_step);
+  } else if (state->saved_step > 0) {
+    start_from_checkpoint(run);
+  }
+  run->steps = run->begin.first_step + run->begin.steps - run->first_step;
+  run->announces = false;
+  if (run->log_descriptor >= 0) {
+    run->logged = pen_log_tail_read(run->options->log, run->first_step);
+  }
+}

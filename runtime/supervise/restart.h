@@ -1,0 +1,26 @@
+/* restart.h: train --restarts: what the command of a host does between the loss of ranks and the
+ * start of new ones. */
+#ifndef PEN_RESTART_H
+#define PEN_RESTART_H
+
+#include <stdbool.h>
+
+#include "runtime/comm/start_state.h"
+#include "runtime/rank/run.h"
+
+/* Before the first start: reserves the memory of --recover-every. */
+void pen_restart_open(struct pen_run *run);
+void pen_restart_close(struct pen_run *run);
+
+/* Whether a run that has ended with `status` starts its ranks again: ranks were lost, no host with
+ * them, restarts are left, and nobody has asked it to end. Keeps what the next attempt needs of the
+ * shared memory. */
+bool pen_restart_prepare(struct pen_run *run, int status);
+
+/* What the ranks of this command can start from. */
+struct pen_start_state pen_restart_state(const struct pen_run *run);
+
+/* Sets from where the ranks start, after all commands have agreed on the state. */
+void pen_restart_apply(struct pen_run *run, const struct pen_start_state *state);
+
+#endif
