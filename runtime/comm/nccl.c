@@ -1,11 +1,11 @@
-/* nccl.c: the transport between ranks on any hosts, each with a GPU of its own, by NCCL: one-sided
- * puts with signals where all ranks' NCCL has them, else sends and receives.
+/* nccl.c: the transport between ranks on any hosts, each with its own GPU, by NCCL: one-sided puts
+ * with signals if the NCCL of all ranks has them, else sends and receives.
  *
- * Every directed pair of ranks that exchanges messages has a communicator and, on either side, a
- * stream of its own, so that a slow pair delays no other. All are made before the seal: the
- * communicator of all ranks from an id that rank 0 makes, the pairs' by splitting it, round by
- * round (nccl_rounds.h); then the arena is registered with each, and a first message is sent over
- * each, so that no connection and no buffer is made later.
+ * Each directed pair of ranks that exchanges messages has a communicator, and on either side a
+ * stream, so that a slow pair delays no other. All are made before the seal: the communicator of
+ * all ranks from an id that rank 0 makes, those of the pairs by splitting it, round by round
+ * (nccl_rounds.h). Then the arena is registered with each, and a first message is sent over each,
+ * so that no connection and no buffer is made later.
  *
  *     compute stream       ... computes X | ready --+ ............... wait_sent | overwrites X
  *     pair's, on sender                             +-> send X | done
@@ -13,40 +13,41 @@
  *     pair's, on receiver  ... free --> receive into the target | done
  *     compute stream       ... RECV .............. WAIT: waits for done | computes with X
  *
- * By sends, RECV enqueues a receive, so that nothing comes before the target is free: no credits.
- * On a pair messages keep their order, by which NCCL matches them. No plan has a deadlock where a
- * send waits for its receive, with one stream a pair or one for all of a rank's
- * (gen/verify/deadlock.c): NCCL may buffer or not, and may run what one GPU was given in turn.
+ * With sends, RECV enqueues a receive, so nothing arrives before the target is free, and no credits
+ * are needed. The messages of a pair keep their order, by which NCCL matches them. No verified plan
+ * has a deadlock if a send waits for its receive, with one stream for each pair or one for all
+ * pairs of a rank (gen/verify/deadlock.c): so NCCL may buffer or not, and may serialize the calls
+ * of a GPU.
  *
- * By puts, the sender writes the target itself, and signals that it has; a credit is a signal back:
+ * With puts, the sender writes the target itself and signals it; a credit is a signal in the other
+ * direction:
  *
  *     pair's, on sender        [waits for a credit] put X into the target, signal | done
  *     pair's, on receiver      RECV: [signals a credit] waits for the signal | done
  *
- * Both waits are where the receive would be, on the pair's stream, and not at WAIT: in a graph NCCL
- * holds a put back until the wait for the one before is done (it has one flag a signal:
- * src/rma/rma_ce.cc), and so no put waits for more than a send would. A credit is signalled where
- * the plan has one, and where its proof that none is needed does not hold here: that is about
- * actions that the sender has heard of (gen/verify/memory.c). What computes in them is done; but
- * what they send goes by other pairs' streams, and may not be sent yet; and a sender hears of
- * others by WAIT_NORM only if all ranks gather.
+ * Both waits are on the pair's stream, at the place of the receive, not at WAIT: in a graph NCCL
+ * delays a put until the wait for the previous one is done (one flag for each signal:
+ * src/rma/rma_ce.cc), so no put waits for more than a send would. A credit is signalled where the
+ * plan has one, and where the plan's proof that none is needed does not hold here. That proof is
+ * about actions that the sender knows to be done (gen/verify/memory.c). Their computations are
+ * done, but their sends use the streams of other pairs and may not be; and a sender learns of other
+ * ranks by WAIT_NORM only if all ranks gather.
  *
- * The statistics are summed over all ranks, each having its own entries and zeros elsewhere: x + 0
- * is x, to the bit. Where not all ranks gather, none need wait for others at a step's end: targets
- * are safe by receives and credits alone.
+ * The statistics are summed over all ranks: each has its own entries, and zeros elsewhere, and x +
+ * 0 is x to the bit. If not all ranks gather, no rank waits for others at the end of a step:
+ * receives and credits alone protect the targets.
  *
- * Replicas. The peers of a rank have a communicator, too. What a collective needs of them it
- * exchanges by sends and receives, all in one group, on the compute stream: each sends what the
- * others' same action needs. So a collective needs no signal of how far its peers are. Let all
- * replicas run in step along an order in which the actions of one can run one by one: exchanges
- * then meet at once, and no replica adds a deadlock. Gradients come to staging memory, and are
- * added there by the same kernel, in the replicas' order, as where they are read in place: what
- * ncclReduceScatter adds first depends on the algorithm, the protocol and the channels that NCCL
- * chooses, and its bits with them.
+ * Replicas. The peers of a rank have a communicator, too. A collective exchanges its data with them
+ * by sends and receives in one group, on the compute stream: each sends what the same action of the
+ * others needs, so no signal of the peers' progress is needed. Replicas add no deadlock: if all
+ * replicas run in lockstep, in an order in which the actions of one replica can run one by one, all
+ * exchanges match at once. Gradients arrive in staging memory and are added by the kernel that adds
+ * them when they are read in place, in the order of the replicas. The order of ncclReduceScatter
+ * depends on the algorithm, protocol and channels that NCCL chooses, and so would its bits.
  *
- * NCCL has one count of signals for graphs and another for calls that are not captured, and
- * requires that what is captured is so on both sides (User Guide, "Using NCCL with CUDA Graphs"):
- * all ranks launch a graph, or none does. */
+ * NCCL counts signals in graphs and in calls that are not captured separately, and requires that
+ * both sides capture or neither (User Guide, "Using NCCL with CUDA Graphs"): all ranks launch a
+ * graph, or none does. */
 #include "runtime/comm/nccl.h"
 
 #include <stdlib.h>
@@ -66,7 +67,7 @@ static void nccl_export(struct pen_transport *transport) {
 
 /* ---- actions ---- */
 
-/* What is enqueued on the pair's stream from here on follows what is on the compute stream. */
+/* Makes the pair's stream wait for what is on the compute stream. */
 static void *pair_stream_follows(struct pen_transport *transport, uint32_t message) {
   void *stream =
       pen_nccl_of(transport)->pairs[pen_transport_message(transport, message)->channel].stream;
@@ -132,7 +133,7 @@ static void zero_entries(struct pen_transport *transport, size_t first, size_t p
   }
 }
 
-/* Others' entries are what the last sum left there. */
+/* The entries of other ranks hold the result of the last sum. */
 static bool nccl_publish(struct pen_transport *transport) {
   const struct pen_plan *plan = transport->plan;
   const size_t own = pen_step_stats_first(plan, transport->replica),
@@ -189,7 +190,7 @@ static void nccl_sendrecv(struct pen_transport *transport, const struct pen_send
   }
 }
 
-/* Each pair has its stream: one counter cannot say how far they are. */
+/* Each pair has its own stream: one counter cannot describe the progress of all. */
 static void *nccl_send_stream(const struct pen_transport *transport,
                               const struct pen_action *action) {
   return (void)transport, (void)action, NULL;
@@ -225,18 +226,18 @@ static bool nccl_all_captured(struct pen_transport *transport, bool captured) {
 
 /* ---- faults ---- */
 
-/* Lower is further behind: by steps, by actions; of two ranks at the same action the one that waits
- * for no other rank is lower. */
+/* The lower number is the earlier rank: by steps, then actions; of two ranks at the same action the
+ * one that waits for no other rank. */
 static uint64_t progress_of(const struct pen_rank_state *state) {
   return (uint64_t)atomic_load(&state->published.count) << 32 | pen_action_index(state) << 1 |
          (atomic_load(&state->waits_for) != 0);
 }
 
-/* The one of a rank's peers that is behind all others, by what their hosts publish: a rank that has
- * left, or is stopped, is passed by the others, up to where these need it. Several may be equally
- * far behind, as where all are in one exchange; NCCL says of a communicator that it is broken, and
- * not where. Then it is the own rank, which has seen it; and where a process has died, the watchdog
- * of its host, which knows which, reports it before this rank does. */
+/* The peer with the least progress, according to what the hosts publish: the other ranks continue
+ * past a rank that has exited or is stopped, up to where they need it. If several have the least,
+ * for instance in one exchange, it is the own rank, which has seen the error: NCCL reports that a
+ * communicator is broken, not where. If a process has died, the watchdog of its host knows which,
+ * and reports it before this rank does. */
 static uint32_t last_peer(const struct pen_transport *transport) {
   uint64_t least = UINT64_MAX;
   uint32_t found = pen_transport_self(transport);
@@ -249,8 +250,8 @@ static uint32_t last_peer(const struct pen_transport *transport) {
   return found;
 }
 
-/* Polls one communicator a call: the host calls thousands of times a second. The peer is the one at
- * its other end, where that is one rank; of several, the one that is behind. */
+/* Polls one communicator in each call: the host calls this thousands of times a second. *peer is
+ * the rank at the other end; if there are several, the one with the least progress. */
 static const char *nccl_error(struct pen_transport *transport, uint32_t *peer) {
   struct pen_nccl_transport *own = pen_nccl_of(transport);
   const char *why = own->calls->error();
@@ -344,8 +345,8 @@ struct pen_transport *pen_nccl_open_with(const struct pen_nccl_calls *calls,
   return &made->base;
 }
 
-/* A binary whose plan does not use NCCL has nothing of it: the name stays null unless the link asks
- * for it (Makefile.am, NCCL_LINK). */
+/* Linked only into a binary whose plan uses NCCL (Makefile.am, NCCL_LINK); in others the name is
+ * null. */
 extern const struct pen_nccl_calls pen_nccl __attribute__((weak));
 
 struct pen_transport *pen_nccl_open(const struct pen_transport_config *config) {

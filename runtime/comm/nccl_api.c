@@ -1,7 +1,6 @@
-/* nccl_api.c: NCCL's own functions for nccl_api.h. Compiles with NCCL 2.19 (ncclMemAlloc) and
- * later; with 2.29 and later it has the one-sided calls, too. Those are weak: a binary with them
- * still starts where an older library is found, and nccl.c, which asks for its version, then leaves
- * them alone. */
+/* nccl_api.c: NCCL's functions for nccl_api.h. Compiles with NCCL 2.19 (ncclMemAlloc) or later;
+ * with 2.29 or later it has the one-sided calls. Those are weak symbols: a binary with them also
+ * starts with an older library, and nccl.c checks the version before it calls them. */
 #include "runtime/comm/nccl_api.h"
 
 #include <cuda_runtime_api.h>
@@ -13,8 +12,8 @@
 _Static_assert(sizeof(ncclUniqueId) == PEN_NCCL_ID_BYTES, "what open() takes");
 
 static char error_text[300];
-static size_t free_before;  /* bytes of the device, when the first communicator was asked for */
-static size_t rounded_away; /* bytes that allocate() has taken beyond what it was asked for */
+static size_t free_before;  /* bytes of the device in use when the first communicator was opened */
+static size_t rounded_away; /* bytes that allocate() has added to the sizes requested */
 
 static int check_result(const char *what, ncclComm_t communicator, ncclResult_t result) {
   if (result != ncclSuccess && result != ncclInProgress && error_text[0] == '\0') {
@@ -52,11 +51,11 @@ static size_t free_bytes(void) {
   return cudaMemGetInfo(&left, &all) == cudaSuccess ? left : 0;
 }
 
-/* A graph of a communicator's calls is never under way beside another one, or beside calls that are
- * not captured: so NCCL need not order these among each other, which it does by events of its own
- * in every graph, and which has been seen to deadlock where communicators are several (User Guide,
- * "Using NCCL with CUDA Graphs", NCCL_GRAPH_MIXING_SUPPORT). From 2.29 on the configuration says
- * so; before, the environment. */
+/* The graphs of a communicator never run concurrently with other graphs or with calls that are not
+ * captured. So NCCL need not order them among each other, which it does by events that it adds to
+ * each graph, and which has caused deadlocks with several communicators (User Guide, "Using NCCL
+ * with CUDA Graphs", NCCL_GRAPH_MIXING_SUPPORT). From 2.29 on this is set in the configuration,
+ * before in the environment. */
 static ncclConfig_t configuration(void) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 1;
@@ -86,7 +85,7 @@ static void *open_all(const unsigned char id[PEN_NCCL_ID_BYTES], int rank_count,
 static void *split(void *all, int color, int key, int blocks) {
   ncclConfig_t config = configuration();
   ncclComm_t made = NULL;
-  config.splitShare = 0; /* a pair that is slow holds up no other */
+  config.splitShare = 0; /* a slow pair does not block the others */
   if (blocks != 0) {
     config.maxCTAs = blocks;
   }
@@ -109,7 +108,7 @@ static void *allocate(size_t bytes) {
 }
 
 static void register_buffer(void *communicator, void *memory, size_t bytes) {
-  void *handle = NULL; /* it stays until the process ends */
+  void *handle = NULL; /* kept until the process ends */
   check_result("registering memory", communicator,
                ncclCommRegister(communicator, memory, bytes, &handle));
 }
@@ -136,7 +135,7 @@ static void group_end(void) { check_result("a group of sends and receives", NULL
 #pragma weak ncclWaitSignal
 
 static void *open_window(void *communicator, void *memory, size_t bytes) {
-  ncclWindow_t made = NULL; /* it stays until the process ends */
+  ncclWindow_t made = NULL; /* kept until the process ends */
   check_result("registering a window", communicator,
                ncclCommWindowRegister(communicator, memory, bytes, &made, NCCL_WIN_COLL_SYMMETRIC));
   return made;

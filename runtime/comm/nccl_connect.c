@@ -1,5 +1,6 @@
 /* nccl_connect.c: what the transport nccl makes before the seal: communicators, windows, and a
- * first message over each, so that nothing is made later; and the line that says what was found. */
+ * first message over each, so that nothing is made later; and the line that reports what was found.
+ */
 #include "runtime/comm/nccl_connect.h"
 
 #include <stdio.h>
@@ -11,12 +12,12 @@
 #include "runtime/comm/nccl_rounds.h"
 
 /* NCCL gives each connection a buffer of NCCL_BUFFSIZE bytes (NCCL User Guide, "Environment
- * Variables"); what is larger waits for its receive, so that both are tried. */
+ * Variables"). A larger message waits for its receive; so messages of both sizes are tried. */
 enum { BUFFER_BYTES = 4 << 20, BUFFER_BYTES_MOST = 1 << 30 };
 
-/* A receive occupies its processors of the GPU from its RECV until its message has come, beside
- * what computes: of 132 (H100) a rank with neighbours on both sides has at most 16 in use so.
- * NCCL_MAX_CTAS, of the environment, overrides it. */
+/* A receive occupies its CTAs of the GPU from its RECV until its message has arrived, next to the
+ * computation: a rank with neighbours on both sides uses at most 16 of 132 SMs (H100).
+ * NCCL_MAX_CTAS in the environment overrides it. */
 enum { PAIR_BLOCKS = 4 };
 
 /* ---- capabilities ---- */
@@ -33,8 +34,8 @@ const char *pen_nccl_no_puts(const struct pen_nccl_calls *calls) {
                                                : NULL;
 }
 
-/* Before 2.32 windows onto the arenas of two ranks must be of one size, and a window is of the
- * whole block. */
+/* Before 2.32 the windows of two ranks must have the same size, and a window covers the whole
+ * allocation. */
 size_t pen_nccl_arena_bytes(const struct pen_nccl_calls *calls, const struct pen_plan *plan,
                             uint32_t rank) {
   const bool alike = pen_nccl_no_puts(calls) == NULL && calls->version() < PEN_SIZES_VERSION;
@@ -47,7 +48,7 @@ size_t pen_nccl_arena_bytes(const struct pen_nccl_calls *calls, const struct pen
 
 /* ---- before the seal ---- */
 
-/* For the watchdog's message when it stalls, and for the message when it fails. */
+/* For the watchdog's message about a stall, and for the message of a failure. */
 static void set_stage(struct pen_transport *transport, enum pen_bootstrap_stage what, uint32_t turn,
                       uint32_t channel) {
   struct pen_rank_state *self = &transport->shared->ranks[pen_transport_self(transport)];
@@ -66,7 +67,7 @@ void pen_nccl_check(struct pen_transport *transport, const void *made, const cha
   }
 }
 
-/* The same, of what was begun last. */
+/* The same for the last stage that was begun. */
 static void check_stage(struct pen_transport *transport, const void *made) {
   char what[PEN_BOOTSTRAP_TEXT_BYTES];
   pen_nccl_check(transport, made,
@@ -83,7 +84,7 @@ static void open_streams(struct pen_transport *transport) {
   }
 }
 
-/* Of the two ranks of a pair that is this rank's. */
+/* The other rank of a pair that this rank belongs to. */
 static bool sends_on(const struct pen_transport *transport, uint32_t channel) {
   return transport->profile->channels[channel].from_rank == transport->rank;
 }
@@ -126,7 +127,8 @@ void pen_nccl_sum_numbers(struct pen_transport *transport, double *numbers, size
   check_stage(transport, transport);
 }
 
-/* Whether this rank can signal the pair's other one, which takes the signal in try_puts(). */
+/* Whether this rank can signal the other rank of the pair, which waits for the signal in
+ * try_puts(). */
 static bool can_signal(struct pen_transport *transport, uint32_t channel) {
   const struct pen_nccl_transport *own = pen_nccl_of(transport);
   const struct pen_pair *pair = &own->pairs[channel];
@@ -136,8 +138,8 @@ static bool can_signal(struct pen_transport *transport, uint32_t channel) {
   return own->calls->clear_error() == NULL;
 }
 
-/* Opens a window for each pair, pair by pair in one order, if all ranks' NCCL can; a pair puts
- * where both its ranks have got theirs and can signal. */
+/* Opens a window for each pair, one after the other, if the NCCL of all ranks can; a pair uses puts
+ * if both its ranks have their windows and can signal. */
 static void open_windows(struct pen_transport *transport) {
   struct pen_nccl_transport *own = pen_nccl_of(transport);
   const uint32_t channels = transport->profile->channel_count,
@@ -180,7 +182,7 @@ static size_t buffer_bytes(void) {
   return asked > 0 && asked <= BUFFER_BYTES_MOST ? (size_t)asked : BUFFER_BYTES;
 }
 
-/* Why it does not register the arena, in words; null: it does. */
+/* Why it does not register the arena; null: it does. */
 static const char *register_with(struct pen_transport *transport, void *communicator) {
   const struct pen_nccl_calls *calls = pen_nccl_of(transport)->calls;
   calls->register_buffer(communicator, transport->arena,
@@ -188,8 +190,8 @@ static const char *register_with(struct pen_transport *transport, void *communic
   return calls->clear_error();
 }
 
-/* With every communicator that moves much: a window does so for its pair's, and the sum of a board
- * is small. */
+/* With every communicator that moves much data: a window registers for its pair's, and the
+ * statistics are small. */
 static void register_arena(struct pen_transport *transport) {
   const struct pen_nccl_transport *own = pen_nccl_of(transport);
   set_stage(transport, PEN_CONNECT_ARENA, 0, PEN_NONE);
@@ -208,7 +210,7 @@ static void register_arena(struct pen_transport *transport) {
   check_stage(transport, transport);
 }
 
-/* Of the pair's messages: what is small NCCL may move without a use of the arena's registration. */
+/* Of the pair's messages. For small messages NCCL may not use the registration of the arena. */
 static const struct pen_message *largest_message(const struct pen_transport *transport,
                                                  uint32_t channel) {
   const struct pen_message *largest = NULL;
@@ -222,14 +224,14 @@ static const struct pen_message *largest_message(const struct pen_transport *tra
   return largest;
 }
 
-/* What a connection is tried with. */
+/* What is sent over a connection to try it. */
 struct tried {
   unsigned char *at;
   size_t bytes;
 };
 
-/* A message smaller than the library's buffers and one larger, then the pair's largest, as a step
- * would: from its source to its target, where no action has been yet. */
+/* A message smaller than the library's buffers, a larger one, then the pair's largest, as a step
+ * would send it: from its source to its target, which no action has written yet. */
 static void try_sends(struct pen_transport *transport, uint32_t channel, unsigned char *scratch,
                       bool sends) {
   const struct pen_nccl_transport *own = pen_nccl_of(transport);
@@ -252,9 +254,9 @@ static void try_sends(struct pen_transport *transport, uint32_t channel, unsigne
   }
 }
 
-/* The signal that can_signal() has raised on the other side; then signals of both directions, and
- * the largest message. (NCCL before 2.30.7 makes its signals when they are first used, and wants
- * that outside a graph.) */
+/* First the signal that can_signal() has raised on the other side; then signals of both directions,
+ * and the largest message. (NCCL before 2.30.7 makes its signals at their first use, which must be
+ * outside a graph.) */
 static void try_puts(struct pen_transport *transport, uint32_t channel, bool sends) {
   const struct pen_nccl_transport *own = pen_nccl_of(transport);
   const struct pen_pair *pair = &own->pairs[channel];
@@ -271,8 +273,8 @@ static void try_puts(struct pen_transport *transport, uint32_t channel, bool sen
   transport->device->stream_synchronize(pair->stream);
 }
 
-/* The same between peers, all at once, as in a collective; last, within the arena, some of what is
- * no weight: all of it is zeros yet. */
+/* The same between peers, all at once, as in a collective; last, a part of the arena that holds no
+ * weights: it is all zeros. */
 static void try_peers(struct pen_transport *transport, unsigned char *scratch) {
   const struct pen_nccl_transport *own = pen_nccl_of(transport);
   const struct pen_rank_memory *memory = (&transport->plan->memory[transport->rank]);
@@ -296,7 +298,7 @@ static void try_peers(struct pen_transport *transport, unsigned char *scratch) {
   }
 }
 
-/* Channel by channel, so that all ranks keep one order. */
+/* Channel by channel: all ranks keep one order. */
 static void try_connections(struct pen_transport *transport) {
   struct pen_nccl_transport *own = pen_nccl_of(transport);
   const struct pen_device *device = transport->device;
@@ -329,7 +331,7 @@ static void try_connections(struct pen_transport *transport) {
   }
 }
 
-/* Which messages a sender by puts waits with for a credit: see the top. */
+/* For which messages a sender by puts waits for a credit: see nccl.c. */
 static void find_credits(struct pen_transport *transport) {
   const struct pen_profile *profile = transport->profile;
   for (uint32_t m = 0; m < profile->message_count; m++) {
@@ -348,7 +350,7 @@ static void find_credits(struct pen_transport *transport) {
   }
 }
 
-/* What was found, and what of the GPUs' memory NCCL has taken: [rank] bytes. */
+/* What was found, and how much of the GPUs' memory NCCL uses: bytes of [rank]. */
 static void print_connections(FILE *out, const struct pen_transport *transport, const double *bytes,
                               uint32_t ranks, uint32_t channels) {
   const struct pen_nccl_transport *own = (const struct pen_nccl_transport *)transport;
@@ -371,7 +373,7 @@ static void print_connections(FILE *out, const struct pen_transport *transport, 
   fprintf(out, "\n");
 }
 
-/* Rank 0 says it, in one write: other ranks may speak meanwhile. */
+/* Rank 0 reports it in one write: other ranks may write at the same time. */
 static void print_summary(struct pen_transport *transport) {
   struct pen_nccl_transport *own = pen_nccl_of(transport);
   const uint32_t ranks = pen_process_count(transport->plan),
@@ -394,8 +396,8 @@ static void print_summary(struct pen_transport *transport) {
   free(bytes);
 }
 
-/* The communicators, windows and streams of the rank's first profile, whose pairs these are among.
- */
+/* The communicators, windows and streams of the rank's first profile, which include those of this
+ * profile's pairs. */
 static void share_connections(struct pen_transport *transport) {
   const struct pen_nccl_transport *first = (const struct pen_nccl_transport *)transport->first;
   struct pen_nccl_transport *own = pen_nccl_of(transport);

@@ -1,35 +1,34 @@
-/* progress.c: publishes how far a rank's device is in its step, and which rank it waits for (see
+/* progress.c: publishes how far a rank's device is in its step, and for which rank it waits (see
  * progress.h).
  *
- * The device counts how many actions are done, and from how many of them all messages are sent
- * (stream_executor.h). Each rank knows all ranks' counters from shared memory, and from the plan
- * what its device needs next:
+ * The device counts how many actions are done, and up to which of them all messages are sent
+ * (stream_executor.h). Each rank knows the counters of all ranks from shared memory, and from the
+ * plan what its device needs next:
  *
  *     compute stream  at WAIT, the message; at WAIT_NORM, all entries; in a collective and at the
- *                     step's end, actions of peers; anywhere, that what it is to overwrite is sent
+ *                     step's end, actions of peers; before it overwrites a source, that it is sent
  *     send stream     the credit of the next message, if it has one
  *
- * A rank waits for another if that one has not done what is needed, and if neither stream has
- * anything left that the rank's own device could do. Else it waits for its own device. Where both
- * streams wait, it publishes both: a rank that needs a message, a credit or an entry of it is
- * delayed by what is sent before that, one that needs an action by its actions (failure_text.h). So
- * the chain of waits from any rank leads to the one whose device stalls, since no verified plan has
- * a circular wait.
+ * A rank waits for another if that one has not done what is needed, and if neither stream has work
+ * left that the own device could do. Else it waits for its own device. If both streams wait, it
+ * publishes both: a rank that needs a message, a credit or an entry is delayed by the sends before
+ * it, one that needs an action by actions alone (failure_text.h). So the chain of waits from any
+ * rank leads to the one whose device stalls, since no verified plan has a circular wait.
  *
- * A host that is blocked publishes nothing, and what it published may be out of date. While it does
- * nothing but publish it counts how often, so that the watchdog ignores what is old. In a call to
- * its device it may be blocked as long as that works.
+ * A host that is blocked publishes nothing, and what it has published may be outdated. While it
+ * only publishes, it counts how often, so that the watchdog ignores outdated values. A call to its
+ * device may block it for as long as it takes.
  *
- * Where messages have no one order in which they are sent (NCCL), a rank says that it waits for the
- * rank that is to send, and the watchdog looks further. */
+ * If messages are not sent in one order (NCCL), a rank publishes that it waits for the sending
+ * rank, and the watchdog follows from there. */
 #include "runtime/device/progress.h"
 
 #include "runtime/base/check.h"
 #include "runtime/device/device_error.h"
 #include "runtime/device/stream_state.h"
 
-/* Whether a process's device has done that action of its list, or has sent what the action sends,
- * in the step that this rank is in. */
+/* Whether the device of a process has done that action of its list, or has sent its message, in
+ * this rank's current step. */
 static bool has_done(const struct pen_vm *vm, uint32_t process, uint32_t action, bool sent) {
   const struct pen_rank_state *state = &vm->endpoint->shared->ranks[process];
   const int32_t ahead = (int32_t)(atomic_load(&state->published.count) -
@@ -43,7 +42,7 @@ static uint32_t process_of(const struct pen_vm *vm, uint32_t rank) {
   return vm->replica * vm->plan->rank_count + rank;
 }
 
-/* ---- whom each stream waits for; PEN_NONE: the rank's own device ---- */
+/* ---- for whom each stream waits; PEN_NONE: the rank's own device ---- */
 
 static uint32_t for_message(const struct pen_vm *vm, uint32_t message) {
   const uint32_t from = vm->profile->channels[vm->profile->messages[message].channel].from_rank;
@@ -68,15 +67,15 @@ static uint32_t for_collectives(const struct pen_vm *vm, uint32_t count) {
   return count == 0 ? PEN_NONE : for_peers(vm, vm->transport->actions.collectives[count]);
 }
 
-/* What one action exchanges comes when the peers have done all actions before it. */
+/* The data of an exchange arrive when the peers have done all actions before it. */
 static uint32_t for_rendezvous(const struct pen_vm *vm, uint32_t index) {
   return pen_kind_reads_peers(vm->program->actions[index].kind) && index > 0
              ? for_peers(vm, index - 1)
              : PEN_NONE;
 }
 
-/* The others' entries of the statistics: whose are read, see pen_transport_gathers(); or that all
- * reach WAIT_NORM. */
+/* The entries of the statistics of other ranks: those that are read, see pen_transport_gathers();
+ * or all ranks' arrival at WAIT_NORM. */
 static uint32_t for_entries(const struct pen_vm *vm) {
   const uint32_t self = vm->endpoint->global, ranks = vm->plan->rank_count;
   const bool rendezvous = vm->transport->rendezvous;
@@ -110,7 +109,7 @@ static bool is_gather(const struct pen_vm *vm, uint32_t index) {
   return index < vm->program->action_count && vm->program->actions[index].kind == PEN_WAIT_NORM;
 }
 
-/* Whom the compute stream waits for before its next action is done. */
+/* For whom the compute stream waits before its next action is done. */
 static uint32_t for_action(const struct pen_vm *vm, uint32_t index) {
   if (index == vm->program->action_count) {
     return for_collectives(vm, vm->transport->actions.end_collectives);
@@ -140,8 +139,8 @@ static bool waits_for_sends(const struct pen_vm *vm, uint32_t index, uint32_t se
   return needs;
 }
 
-/* Whom the rank waits for, global rank + 1, 0 for its own device alone: in all that it does, and in
- * its actions (shared_control.h). */
+/* For whom the rank waits, global rank + 1, 0 for its own device alone: in all its work, and in its
+ * actions (shared_control.h). */
 struct awaited_ranks {
   uint32_t all, actions;
 };
@@ -150,7 +149,7 @@ static struct awaited_ranks find_awaited_ranks(const struct pen_vm *vm, uint32_t
                                                uint32_t sent) {
   const struct pen_transport *transport = vm->transport;
   uint32_t sending =
-      transport->rendezvous ? done : sent; /* rendezvous sends in no order, and has no counter */
+      transport->rendezvous ? done : sent; /* collectives send in no order, and have no counter */
   while (sending < done &&
          transport->ops->send_stream(transport, &vm->program->actions[sending]) == NULL) {
     sending++;
@@ -201,7 +200,7 @@ void pen_progress_end(struct pen_vm *vm) {
 }
 
 bool pen_progress_wait(struct pen_vm *vm, void *event) {
-  /* the counters are of the step whose actions come */
+  /* the counters are those of the step of the next actions */
   pen_assert(vm->stream_state->finished == vm->stream_state->begun);
   bool going;
   do {
