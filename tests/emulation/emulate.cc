@@ -1,4 +1,4 @@
-/* emulate.cc: runs the blocks of a launch on the host. What streams do is in emulate_streams.cc. */
+/* emulate.cc: runs the blocks of a launch on the host. emulate_streams.cc emulates streams. */
 #include "tests/emulation/emulate.h"
 
 #include <setjmp.h>
@@ -34,13 +34,14 @@ struct copy {
 };
 
 struct fiber {
-  ucontext_t context; /* to enter it, once; from then on the two jump, which takes no system call */
+  ucontext_t context; /* to enter the fiber the first time; after that setjmp and longjmp switch,
+                         without a system call */
   jmp_buf left;
   bool entered;
   uint3 index;
   fiber_state now;
-  unsigned turn; /* exchanges so far: which of two sets of slots comes next */
-  int group;     /* of copies, that is open */
+  unsigned turn; /* exchanges so far: selects one of two sets of slots */
+  int group;     /* the group of copies that is open */
   std::vector<copy> copies;
 };
 
@@ -54,7 +55,7 @@ const std::function<void()> *body_now;
 const char *name_now;
 unsigned char *shared_now;
 bool copies_at_once;
-std::map<const void *, size_t> granted; /* shared memory past 48 KiB */
+std::map<const void *, size_t> granted; /* shared memory beyond 48 KiB */
 
 unsigned char *map_guarded(size_t bytes, size_t alignment) {
   const size_t whole = (bytes + PAGE - 1) / PAGE * PAGE;
@@ -70,7 +71,7 @@ void pause(fiber_state why) {
   if (_setjmp(self.left) == 0) _longjmp(scheduler, 1);
 }
 
-/* A fiber's life: the same thread of one block after another. */
+/* The loop of a fiber: the same thread of one block after another. */
 void enter() {
   for (;;) {
     (*body_now)();
@@ -94,7 +95,7 @@ void resume(fiber &f) {
   setcontext(&f.context);
 }
 
-/* Whether every thread of [from, past) waits for this, or is done; then they go on. */
+/* If every thread of [from, past) waits for this, or is done, they continue; returns whether. */
 bool release(unsigned from, unsigned past, fiber_state what) {
   bool some = false;
   for (unsigned t = from; t < past; t++) {
@@ -106,17 +107,17 @@ bool release(unsigned from, unsigned past, fiber_state what) {
   return some;
 }
 
-/* The i-th of `count` things in the order of this launch. */
+/* The i-th of `count` items in the order of this launch. */
 unsigned in_order(unsigned i, unsigned count, unsigned launch_number) {
   if (launch_number % 3 == 0) return i;
   if (launch_number % 3 == 1) return count - 1 - i;
-  unsigned step = 7919; /* a prime: reaches all unless it divides count */
+  unsigned step = 7919; /* a prime: it reaches all items unless it divides count */
   while (count % step == 0) step++;
   return (unsigned)(((uint64_t)i * step + launch_number) % count);
 }
 
-/* Runs one warp as far as it comes without the others: what they must not see yet, or must have
- * seen before, is then there, or gone. */
+/* Runs one warp as far as it can without the others: what they must not see yet, or must have read
+ * already, is then visible or overwritten. */
 void run_warp(unsigned first, unsigned launch_number) {
   const unsigned past = first + LANES < thread_count ? first + LANES : thread_count;
   do {
@@ -240,7 +241,7 @@ using namespace emulated;
 
 extern "C" {
 
-/* The driver asks when it is first called, and never again. */
+/* The driver reads it in its first call only. */
 cudaError_t cudaGetDeviceCount(int *count) {
   static const char *loading = getenv("CUDA_MODULE_LOADING");
   if (loading == NULL) fail("code that is loaded when it is first used");

@@ -1,15 +1,14 @@
-/* emulate.h: CUDA's own words for a host compiler, so that the very kernels of kernels/cuda run
- * here, thread by thread.
+/* emulate.h: CUDA's language for a host compiler, so that the kernels of kernels/cuda run on the
+ * CPU, thread by thread.
  *
  * Each thread of a block is a fiber. It runs until it waits for its warp or its block; when all
- * that live wait for the same, they go on. A warp runs as far ahead of the others as barriers let
- * it. Blocks, warps and threads run in an order that changes from launch to launch (rising,
- * falling, mixed), so that a missing barrier, or a sum whose order is not fixed, shows as other
- * numbers. Shared memory is poisoned before each block and ends at a guarded page, as do the
- * device's allocations; asynchronous copies happen when they are waited for, and not before, or
- * else at once. Not shown: timing, memory order within a warp, how the hardware rounds its special
- * functions.
- */
+ * threads that still run wait for the same, they continue. A warp runs ahead of the others as far
+ * as barriers let it. Blocks, warps and threads run in an order that changes from launch to launch
+ * (rising, falling, mixed), so that a missing barrier, or a sum without a fixed order, shows as
+ * other numbers. Shared memory is filled with invalid values before each block and ends at a guard
+ * page, as do the device's allocations; asynchronous copies are made when they are waited for, or
+ * else at once. Not emulated: timing, memory order within a warp, the rounding of the hardware's
+ * special functions. */
 #ifndef PEN_EMULATE_H
 #define PEN_EMULATE_H
 
@@ -33,22 +32,22 @@
 #define __launch_bounds__(...)
 
 namespace emulated {
-extern struct thread_place { /* of the thread that runs */
+extern struct thread_place { /* of the current thread */
   uint3 thread, block;
   dim3 threads, blocks;
 } here;
 enum { LANES = 32, SLOT_BYTES = 32 };
-extern thread_local bool device_chosen; /* by this thread: another's would be GPU 0 */
+extern thread_local bool device_chosen; /* by this thread: another thread's device would be GPU 0 */
 
-/* Puts something to do on a stream, by name: emulate_streams.cc. */
+/* Enqueues work on a stream given by name: emulate_streams.cc. */
 void enqueue(void *stream, std::function<void()> body, const char *name = NULL);
-/* Something that is tried until it says that it is done. */
+/* Work that is tried again until it returns that it is done. */
 void enqueue_poll(void *stream, std::function<bool()> poll);
-/* Whether what is put on the stream is kept in a graph; and refuses that graph. */
+/* Whether work on the stream is captured; and makes that graph invalid. */
 bool is_captured(void *stream);
 void refuse_capture();
-bool replays(); /* a graph is under way */
-/* Whether a graph is ready to be replayed. */
+bool replays(); /* a graph is running */
+/* Whether a graph can be replayed. */
 bool has_graph();
 void launch(const char *name, const void *kernel, dim3 blocks, dim3 threads, size_t shared_bytes,
             const std::function<void()> &body);
@@ -82,7 +81,7 @@ inline unsigned lane() {
 #define gridDim (emulated::here.blocks)
 #define PEN_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                 \
   do {                                                                                             \
-    const auto pen_kernel_ = (kernel); /* arguments are taken now, as a launch takes them */       \
+    const auto pen_kernel_ = (kernel); /* arguments are copied now, as by a launch */              \
     const auto pen_arguments_ = std::make_tuple(__VA_ARGS__);                                      \
     const dim3 pen_grid_ = grid, pen_block_ = block;                                               \
     const size_t pen_shared_ = shared_bytes;                                                       \
@@ -148,7 +147,7 @@ inline uint32_t __float_as_uint(float x) { return pen_bits<uint32_t>(x); }
 inline long long __double_as_longlong(double x) { return pen_bits<long long>(x); }
 inline double __longlong_as_double(long long x) { return pen_bits<double>(x); }
 
-/* ---- words of device.cuh and of mma.cuh ---- */
+/* ---- device.cuh and mma.cuh for the host ---- */
 inline uint32_t pen_round(float x) { /* to bf16, to nearest even */
   const uint32_t bits = pen_bits<uint32_t>(x);
   return isnan(x) ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
@@ -165,8 +164,8 @@ inline float pen_element(const unsigned char *values, unsigned lane, unsigned nu
   return __uint_as_float(half ? both & 0xffff0000u : both << 16);
 }
 
-/* The fragments as mma.cuh draws them, read the other way round: which lane, register and half hold
- * A (row, k) and B (k, column). */
+/* The fragments of mma.cuh in the other direction: which lane, register and half holds A (row, k)
+ * and B (k, column). */
 inline void mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
   const uint32_t given[6] = {a[0], a[1], a[2], a[3], b0, b1};
   const unsigned char *values = emulated::exchange(given, sizeof given);

@@ -1,31 +1,29 @@
-/* emulate_nccl.cc: an emulation of NCCL, for tests alone: the functions that
- * runtime/comm/nccl_api.c calls, between processes of one host, over memory that they share. It
- * has of the library what the library's guide promises, and no more: sends and receives of a pair
- * match in order; a message up to a buffer's size (NCCL_BUFFSIZE, at most 64 KiB) may leave before
- * its receive is there, a larger one may not; calls that make communicators block until all ranks
- * have come. Calls are put on the streams of emulate_streams.cc, and can be captured, where memory
- * that is registered has been used with that rank before. It says nothing of the library's speed,
- * of its bugs, or of a network.
+/* emulate_nccl.cc: an emulation of NCCL for tests: the functions that runtime/comm/nccl_api.c
+ * calls, between processes of one host, over memory that they share. It has what the library's
+ * guide promises, and no more: sends and receives of a pair match in order; a message up to a
+ * buffer's size (NCCL_BUFFSIZE, at most 64 KiB) may be sent before its receive is called, a larger
+ * one may not; calls that make communicators block until all ranks have called them. Calls are
+ * enqueued on the streams of emulate_streams.cc. They can be captured if registered memory has been
+ * used with that rank before. It does not show the library's speed, its errors, or a network.
  *
- * One-sided calls are those of NCCL 2.29 and later (nccl_one_sided.h declares them where <nccl.h>
- * is older), with what the guide and the sources say of them: a window is of memory of
- * ncclMemAlloc, whole, of one size on all ranks before 2.32; a put comes from registered memory,
- * writes, and then raises a signal; called as they are they count signals; captured (from 2.30 on)
- * each signal is a flag, which the next put waits for until it was taken, and which calls that are
- * not captured know nothing of.
+ * One-sided calls are those of NCCL 2.29 and later (nccl_one_sided.h declares them if <nccl.h> is
+ * older), as the guide and the sources describe them: a window covers a whole allocation of
+ * ncclMemAlloc, of one size on all ranks before 2.32; a put reads registered memory, writes, and
+ * then raises a signal; calls that are not captured count signals; captured (from 2.30 on) each
+ * signal is a flag: the next put waits until it was taken, and calls that are not captured do not
+ * see it.
  *
  * The id names a file that all ranks map: a table of communicators, each with two rings of bytes
- * (one a direction, for pairs), a board on which ranks tell each other colours and keys, and room
- * for a sum. PEN_EMULATED_NCCL_TROUBLE=R,BYTES: to rank R of the whole every pair reports a remote
- * error once so many bytes have gone through it as the number after R and a comma says, as when a
- * connection breaks. PEN_EMULATED_NCCL_PEERS=FILE: so does every rank's communicator of peers, once
- * the file is there. A call that aborts does not return while there is a graph, which may use the
- * communicator. PEN_EMULATED_NCCL_VERSION is what the library says it is;
- * PEN_EMULATED_NCCL_NO_WINDOW=R: rank R gets no window, and nobody of a pair with it;
- * PEN_EMULATED_NCCL_NO_CAPTURE=R: calls of rank R fail when they are captured;
- * PEN_EMULATED_NCCL_NO_SIGNAL=R: one-sided calls of rank R fail; PEN_EMULATED_NCCL_NO_REGISTER=R:
- * it registers nothing; PEN_EMULATED_NCCL_SILENT=R: what rank R sends never leaves;
- * PEN_EMULATED_NCCL_ABSENT=R: rank R never joins the others. */
+ * (one for each direction, for pairs), a board on which ranks write their colors and keys, and
+ * memory for a sum. Environment variables: PEN_EMULATED_NCCL_TROUBLE=R,BYTES: for rank R every pair
+ * reports a remote error after so many bytes, as if a connection broke.
+ * PEN_EMULATED_NCCL_PEERS=FILE: so do all communicators of peers, once the file exists. A call that
+ * aborts does not return while a graph exists that may use the communicator.
+ * PEN_EMULATED_NCCL_VERSION is the version that the library reports. PEN_EMULATED_NCCL_NO_WINDOW=R:
+ * rank R gets no window, nor do the other ranks of its pairs. PEN_EMULATED_NCCL_NO_CAPTURE=R:
+ * captured calls of rank R fail. PEN_EMULATED_NCCL_NO_SIGNAL=R: one-sided calls of rank R fail.
+ * PEN_EMULATED_NCCL_NO_REGISTER=R: it registers no memory. PEN_EMULATED_NCCL_SILENT=R: messages of
+ * rank R are never sent. PEN_EMULATED_NCCL_ABSENT=R: rank R never joins the others. */
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -58,7 +56,7 @@ enum {
   PATIENCE_S = 60
 };
 
-/* One direction of a pair: bytes put and taken, ever. */
+/* One direction of a pair: bytes written and read since the start. */
 struct ring {
   std::atomic<uint64_t> put, taken;
   unsigned char bytes[RING_BYTES];
@@ -66,8 +64,8 @@ struct ring {
 
 /* Signals to one rank of a pair. */
 struct signals {
-  std::atomic<uint64_t> count; /* of calls that are not captured, ever */
-  std::atomic<uint32_t> flag;  /* of those that are: 1: raised, and not taken */
+  std::atomic<uint64_t> count; /* of calls that are not captured, since the start */
+  std::atomic<uint32_t> flag;  /* of captured calls: 1: raised and not taken */
 };
 
 /* Memory that a rank has opened to others. */
@@ -82,10 +80,10 @@ struct area {
   struct signals signals[2]; /* to rank 0, to rank 1 */
   struct opened opened[2];
   std::atomic<uint64_t> bytes_put;
-  std::atomic<uint32_t> windows[2];         /* that a rank has asked for */
-  std::atomic<uint64_t> key;                /* which split made it; 0: free */
+  std::atomic<uint32_t> windows[2];         /* requested by a rank */
+  std::atomic<uint64_t> key;                /* the split that made it; 0: free */
   struct ring ring[PEERS_MAX][PEERS_MAX];   /* [from][to] */
-  std::atomic<uint32_t> arrived[RANKS_MAX]; /* splits and sums that a rank has come to */
+  std::atomic<uint32_t> arrived[RANKS_MAX]; /* splits and sums that a rank has called */
   int colour[2][RANKS_MAX], order[2][RANKS_MAX];
   std::atomic<uint32_t> summed[RANKS_MAX];
   double part[2][RANKS_MAX][SUM_MAX];
@@ -105,7 +103,7 @@ struct ncclComm {
   size_t receive_bytes;
   std::map<unsigned char *, size_t> enrolled; /* memory and its bytes */
   std::set<std::pair<unsigned char *, int>>
-      known; /* of that, what has been used with a rank; -1: with all of them */
+      known; /* of that, what has been used with a rank; -1: with all */
 };
 
 struct emulated_id {
@@ -120,7 +118,7 @@ static double seconds() {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Whoever waits longer than a minute for others to call waits for ever. */
+/* A rank that waits longer than a minute for others to call never continues. */
 template <class CONDITION>
 static bool wait_for(CONDITION condition) {
   const double end = seconds() + PATIENCE_S;
@@ -131,7 +129,7 @@ static bool wait_for(CONDITION condition) {
   return true;
 }
 
-/* The area that goes by a key: the first to come takes a free one. */
+/* The entry for a key: the first rank that asks takes a free one. */
 static struct area *find_area(struct world *world, uint64_t key) {
   for (struct area &area : world->area) {
     uint64_t seen = 0;
@@ -168,7 +166,7 @@ static int version() {
   return number;
 }
 
-/* A call of the library's that is captured: may it be? One that is not: no graph may be under way
+/* Whether a call of the library may be captured; if it is not captured, no graph may be running
  * (NCCL_GRAPH_MIXING_SUPPORT=0). */
 static bool refuses(ncclComm_t comm, cudaStream_t stream, int since) {
   if (!emulated::is_captured(stream)) return emulated::replays();
@@ -178,13 +176,13 @@ static bool refuses(ncclComm_t comm, cudaStream_t stream, int since) {
   return refused;
 }
 
-/* The same of one-sided calls. */
+/* The same for one-sided calls. */
 static bool refuses_one_sided(ncclComm_t comm, cudaStream_t stream) {
   return said("PEN_EMULATED_NCCL_NO_SIGNAL", -1) == comm->world_rank ||
          refuses(comm, stream, 23000);
 }
 
-/* Blocks of ncclMemAlloc. */
+/* Allocations of ncclMemAlloc. */
 static std::map<void *, size_t> &blocks() {
   static std::map<void *, size_t> map;
   return map;
@@ -227,8 +225,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *made, int count, ncclUniqueId id
   return all ? ncclSuccess : ncclSystemError;
 }
 
-/* Ranks tell their colours on one of two boards, by turns: nobody is at the next but one before all
- * have read this. */
+/* Ranks write their colors to one of two boards, alternating: no rank is two splits ahead before
+ * all have read this board. */
 ncclResult_t ncclCommSplit(ncclComm_t comm, int colour, int key, ncclComm_t *made, ncclConfig_t *) {
   struct area *area = comm->area;
   const uint32_t turn = ++comm->splits;
@@ -266,8 +264,8 @@ ncclResult_t ncclCommRegister(ncclComm_t comm, void *at, size_t bytes, void **ha
   return ncclSuccess;
 }
 
-/* Registered memory is announced to the other side when it is first used with it, which a capture
- * must not do. */
+/* Registered memory is announced to the other side at its first use with it, which must not be in a
+ * capture. */
 static bool is_told(ncclComm_t comm, const void *at, size_t bytes, int peer, cudaStream_t stream) {
   const unsigned char *first = (const unsigned char *)at;
   for (const auto &block : comm->enrolled) {
@@ -286,14 +284,14 @@ static uint64_t ring_bytes() {
                                                                    : (uint64_t)RING_BYTES;
 }
 
-/* A message under way. */
+/* A message in transfer. */
 struct transfer {
   struct ring *ring;
   unsigned char *at;
   uint64_t bytes, done;
 };
 
-/* Moves what can be moved between the ring and the message; true when the message is through. */
+/* Moves what can be moved between the ring and the message; true when the message is complete. */
 static bool move(struct transfer *t, bool puts) {
   const uint64_t ring = ring_bytes();
   for (uint64_t room; t->done < t->bytes; t->done += room) {
@@ -308,7 +306,7 @@ static bool move(struct transfer *t, bool puts) {
   return true;
 }
 
-/* Sends and receives of a group, which all go at once. */
+/* Sends and receives of a group, which progress together. */
 static int group_depth;
 struct grouped {
   struct transfer transfer;
@@ -317,8 +315,8 @@ struct grouped {
 static std::vector<struct grouped> group;
 static cudaStream_t group_stream;
 
-/* Each replay of a graph begins again: what is done of each starts at 0 and is set back when all
- * are through. Of two messages of a ring the first goes first. */
+/* Each replay of a graph begins at 0; the counts are reset when all messages are complete. Of two
+ * messages of a ring the first is first. */
 static void enqueue_group(std::vector<struct grouped> transfers, cudaStream_t stream) {
   const std::shared_ptr<std::vector<struct grouped>> run(
       new std::vector<struct grouped>(std::move(transfers)));
@@ -375,7 +373,7 @@ ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncc
 
 /* ---- one-sided calls ---- */
 
-/* Both ranks of a pair open whole blocks to each other. */
+/* Both ranks of a pair open whole allocations to each other. */
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *at, size_t bytes, ncclWindow_t *made,
                                     int flags) {
   const auto block = blocks().find(at);
@@ -400,7 +398,7 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *at, size_t bytes, ncc
   return ncclSuccess;
 }
 
-/* Raises the peer's signal; false: a flag that was raised was not taken yet. */
+/* Raises the peer's signal; false: a flag that was raised has not been taken yet. */
 static bool raise_signal(ncclComm_t comm, bool captured) {
   struct signals *signals = &comm->area->signals[1 - comm->rank];
   if (!captured) return signals->count++, true;
@@ -408,8 +406,8 @@ static bool raise_signal(ncclComm_t comm, bool captured) {
   return signals->flag.compare_exchange_strong(lowered, 1);
 }
 
-/* A put goes in pieces, and from its source as that then is; a flag that is raised holds it back
- * from the start. */
+/* A put is copied in pieces, from its source as it is at that time; a raised flag delays its start.
+ */
 ncclResult_t ncclPutSignal(const void *from, size_t count, ncclDataType_t type, int peer,
                            ncclWindow_t window, size_t offset, int signal, int context,
                            unsigned flags, ncclComm_t comm, cudaStream_t stream) {
@@ -465,8 +463,8 @@ ncclResult_t ncclWaitSignal(int count, ncclWaitSignalDesc_t *wanted, ncclComm_t 
   return ncclSuccess;
 }
 
-/* Parts lie on one of two boards, by turns, as in a split; each rank adds them all in rank order.
- */
+/* The parts are on one of two boards, alternating, as in a split; each rank adds them all in rank
+ * order. */
 ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   if (type != ncclFloat64 || op != ncclSum || count > SUM_MAX) return ncclInvalidArgument;

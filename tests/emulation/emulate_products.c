@@ -1,6 +1,6 @@
-/* emulate_products.c: the calls of cuBLASLt that kernels/cuda/product.c makes, carried out by a
- * CPU's BLAS that counts by columns too: whatever is wrong in a transpose, a leading dimension or
- * an addend gives wrong numbers here as it would there. */
+/* emulate_products.c: the calls of cuBLASLt that kernels/cuda/product.c makes, by a BLAS of the
+ * CPU, which is column-major too: an error in a transpose, a leading dimension or an addend gives
+ * wrong numbers here as on a GPU. */
 #include <cblas.h>
 #include <cublasLt.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ struct layout {
 struct preference {
   uint32_t alignment[4];
   uint64_t workspace_bytes;
-  uint32_t bias_alignment; /* what the heuristic saw of the bias's address */
+  uint32_t bias_alignment; /* the alignment of the bias's address that the heuristic was given */
 };
 
 const char *cublasLtGetStatusString(cublasStatus_t status) {
@@ -104,7 +104,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   return CUBLAS_STATUS_SUCCESS;
 }
 
-/* The algorithm remembers what it may rely on; cublasLtMatmul() below holds the caller to it. */
+/* The algorithm records what it was allowed to assume; cublasLtMatmul() below checks it. */
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
                                               cublasLtMatmulDesc_t description,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
@@ -113,7 +113,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
                                               cublasLtMatmulHeuristicResult_t results[],
                                               int *found) {
   (void)handle, (void)a, (void)b, (void)c;
-  /* A library that is harder to please than any: no epilogue where columns begin off 4 bytes. */
+  /* Stricter than the library: no epilogue if columns are not aligned to 4 bytes. */
   const struct layout *result = (const struct layout *)d;
   *found = 0;
   if (((const struct description *)description)->epilogue != CUBLASLT_EPILOGUE_DEFAULT &&
@@ -156,7 +156,7 @@ static enum CBLAS_TRANSPOSE transpose_of(cublasOperation_t o) {
   return o == CUBLAS_OP_T ? CblasTrans : CblasNoTrans;
 }
 
-/* A product as it was asked for, until its stream comes to it. */
+/* A product as it was requested, until its stream executes it. */
 struct emulated_product {
   struct description t;
   struct layout al, bl, cl, dl;
@@ -170,7 +170,7 @@ struct emulated_product {
 void emulated_enqueue(void *stream, void (*body)(void *), const void *context,
                       size_t bytes); /* emulate_streams.cc */
 
-/* An element a row of D, the same in all columns. */
+/* One element for each row of D, the same in all columns. */
 static void add_bias(float *sum, const struct emulated_product *p) {
   const struct layout vector = {p->dl.type, p->m, 1, p->m};
   float *bias = widened(p->t.bias, &vector);
@@ -181,9 +181,8 @@ static void add_bias(float *sum, const struct emulated_product *p) {
 
 static void multiply(void *context) {
   const struct emulated_product *p = context;
-  memset(
-      p->workspace, 0x7f,
-      p->workspace_bytes > 4096 ? 4096 : p->workspace_bytes); /* it is the product's to write on */
+  memset(p->workspace, 0x7f,
+         p->workspace_bytes > 4096 ? 4096 : p->workspace_bytes); /* the product may write there */
   float *wide_a = widened(p->a, &p->al), *wide_b = widened(p->b, &p->bl),
         *sum = widened(p->beta == 0 ? p->d : p->c, &p->cl);
   cblas_sgemm(CblasColMajor, transpose_of(p->t.transpose[0]), transpose_of(p->t.transpose[1]), p->m,

@@ -1,18 +1,18 @@
 /* emulate_streams.cc: CUDA's streams, events, words, graphs and memory between processes, for
  * kernels that emulate.cc runs on the host.
  *
- * A call on a stream is kept, and done as late as can be: when somebody waits, or asks whether an
- * event is reached. Then streams take turns in an order that changes from call to call, so that
- * what is ordered by luck alone, on the host or between streams, goes wrong sooner or later. A
- * captured call is kept in the graph, with its stream; a replay lets the graph's streams take turns
- * in the same way. Words that another process is to write are waited for in turn, too; who asks
- * whether an event is reached gets an answer before they come. What CUDA refuses is refused:
- * waiting while capturing, a capture whose streams are not joined again, copies of memory that is
- * not pinned in a capture. A stream holds so many calls, and then blocks the caller of one more.
+ * A call on a stream is queued, and executed as late as possible: when a thread waits, or asks
+ * whether an event is reached. Then the streams take turns in an order that changes from call to
+ * call, so that calls that are only accidentally in order, on the host or between streams, fail
+ * sooner or later. A captured call is kept in the graph, with its stream; in a replay the graph's
+ * streams take turns likewise. Words that another process is to write are waited for in turn, too;
+ * a query of an event returns before they are written. What CUDA refuses is refused: a wait during
+ * a capture, a capture whose streams are not joined, in a capture copies of memory that is not
+ * pinned. A stream holds a limited number of calls, and then blocks the caller.
  * PEN_EMULATED_SLOW=MS: each call takes the device so many milliseconds.
  *
- * Several threads may call, one at a time: a caller that waits executes of all streams what can be
- * executed, of other threads' too. */
+ * Several threads may call, one at a time: a caller that waits executes the calls of all streams
+ * that can be executed, those of other threads too. */
 #include <cuda.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -43,22 +43,22 @@ struct item {
   uint64_t token;             /* SIGNAL, WAIT */
   volatile uint32_t *word;    /* AWAIT */
   uint32_t value;
-  std::function<bool()> poll; /* POLL: done once it says so; REPLAY: does some of a graph, and says
-                                 whether it moved */
-  std::function<bool()> over; /* REPLAY: nothing of it is left */
+  std::function<bool()> poll; /* POLL: done when it returns true; REPLAY: executes a part of a
+                                 graph, and returns whether there was progress */
+  std::function<bool()> over; /* REPLAY: none of it is left */
   const char *name = NULL;    /* RUN: of a kernel; of copies to other processes; or null */
 };
 
 typedef std::deque<item> strand;
 
-/* A graph's strands; tokens are the capture's own. */
+/* The strands of a graph; tokens are those of the capture. */
 struct graph {
   std::vector<strand> strands;
 };
 
 struct stream {
   strand items;
-  int captured_strand = -1; /* in the graph that is being captured; -1: none */
+  int captured_strand = -1; /* in the graph that is captured; -1: none */
 };
 
 struct emulated_event {
@@ -74,7 +74,7 @@ unsigned graphs;    /* ready */
 unsigned under_way; /* replays */
 stream *origin;
 bool broken_capture;
-std::vector<uint64_t> strand_last; /* a number for each strand: its last item's; joined when the
+std::vector<uint64_t> strand_last; /* for each strand: the number of its last item; joined when the
                                       origin has waited for a signal after it */
 std::map<uint64_t, std::pair<int, uint64_t>>
     captured_signal; /* token -> strand, number of items before it */
@@ -90,8 +90,8 @@ unsigned draw(unsigned below) {
   return (unsigned)(turn_seed >> 33) % below;
 }
 
-/* What has gone wrong with the device: nothing; "stall", all of it; "memory"; or what has that name
- * (see item) stalls. */
+/* What has failed in the device: nothing; "stall", all of it; "memory"; or the calls with that name
+ * (see item) stall. */
 char wrong[40];
 
 void see_what_is_wrong() {
@@ -110,7 +110,7 @@ bool stalls(const item &what) {
          (strcmp(wrong, "stall") == 0 || (what.name != NULL && strcmp(wrong, what.name) == 0));
 }
 
-/* Whether the device can begin a call: a slow one may still be about the last. */
+/* Whether the device can begin a call: a slow one may still execute the last. */
 bool is_free() {
   static const char *slow_ms = getenv("PEN_EMULATED_SLOW");
   static std::chrono::steady_clock::time_point end;
@@ -120,7 +120,7 @@ bool is_free() {
   return begins;
 }
 
-/* Does the head of a strand, if it can be done; of a graph, some. */
+/* Executes the head of a strand, if it can be executed; of a graph, a part. */
 bool advance(strand &l, std::set<uint64_t> &done) {
   item &head = l.front();
   bool moved = true;
@@ -144,7 +144,7 @@ bool all_empty(const std::vector<strand *> &strands) {
   return true;
 }
 
-/* One strand's turn: some of its items. False: it could do none. */
+/* One turn of a strand: some of its items. False: none could be executed. */
 bool take_turn(const std::vector<strand *> &strands, std::set<uint64_t> &done) {
   strand &l = *strands[draw((unsigned)strands.size())];
   bool moved = false;
@@ -154,10 +154,10 @@ bool take_turn(const std::vector<strand *> &strands, std::set<uint64_t> &done) {
 
 enum {
   STUCK_TURNS = 16
-}; /* a strand: so many turns in vain, and nothing can go on but by another process */
+}; /* for each strand: after so many turns without progress only another process can continue */
 
-/* Lets strands take turns until no more can be done without another process; returns whether any
- * was. */
+/* Lets strands take turns until no call can be executed without another process; returns whether
+ * any was. */
 bool settle(const std::vector<strand *> &strands, std::set<uint64_t> &done) {
   bool any = false;
   for (unsigned idle = 0; !all_empty(strands) && idle < STUCK_TURNS * strands.size(); idle++)
@@ -165,7 +165,7 @@ bool settle(const std::vector<strand *> &strands, std::set<uint64_t> &done) {
   return any;
 }
 
-/* Lets strands take turns, some items at a time, until it is over. */
+/* Lets strands take turns, some items at a time, until `over` returns true. */
 template <class OVER>
 void drain_until(const std::vector<strand *> &strands, std::set<uint64_t> &done, OVER over) {
   unsigned idle = 0;
@@ -277,7 +277,7 @@ bool replays() {
 
 using namespace emulated;
 
-/* ---- memory of the device: shared, so that another process can open it ---- */
+/* ---- memory of the device: shared, so that other processes can open it ---- */
 
 struct device_block {
   int file;
@@ -297,8 +297,8 @@ static bool is_own(const void *at) {
          (const char *)at < (const char *)std::prev(past)->first + std::prev(past)->second.bytes;
 }
 
-/* Maps a file's pages and a page without access after them; the block ends there, on 64
- * bytes and no more, as tensors in an arena do. */
+/* Maps a file and a page without access after it; the allocation ends there, aligned to 64 bytes
+ * only, as tensors in an arena are. */
 static void *map_block(int file, size_t bytes) {
   const size_t whole = (bytes + PAGE - 1) / PAGE * PAGE;
   unsigned char *at = (unsigned char *)mmap(NULL, whole + PAGE, PROT_NONE,
@@ -319,7 +319,9 @@ cudaError_t cudaMalloc(void **made, size_t bytes) {
     return cudaErrorMemoryAllocation;
   *made = map_block(file, bytes);
   memset(*made, 0x7f,
-         bytes < 1 << 20 ? bytes : 1 << 20); /* large numbers, so that what is not written shows */
+         bytes < 1 << 20
+             ? bytes
+             : 1 << 20); /* large numbers, so that memory that is not written is noticed */
   blocks()[*made] = {file, bytes, whole};
   return cudaSuccess;
 }
@@ -397,7 +399,7 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind)
   return result;
 }
 
-/* A word is written once, and whole: another process may wait for it, and set it again at once. */
+/* A word is written in one store: another process may wait for it, and write it again at once. */
 static void bf16_bytes(void *to, const void *from, size_t bytes) {
   if (bytes == sizeof(uint32_t))
     __atomic_store_n((uint32_t *)to, *(const uint32_t *)from, __ATOMIC_SEQ_CST);
@@ -405,7 +407,8 @@ static void bf16_bytes(void *to, const void *from, size_t bytes) {
     memmove(to, from, bytes);
 }
 
-/* What is not pinned is copied at once on the way there, and waited for on the way back. */
+/* Memory that is not pinned is copied to the device at once, and a copy from the device is waited
+ * for. */
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t s) {
   const call held(calls);
@@ -443,7 +446,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e) {
   return cudaSuccess;
 }
 
-/* There is no such time here: any two events lie a millisecond apart. */
+/* There is no device time: any two events are a millisecond apart. */
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t) {
   return *ms = 1, cudaSuccess;
 }
@@ -483,7 +486,7 @@ cudaError_t cudaEventQuery(cudaEvent_t e) {
   see_what_is_wrong();
   if (strcmp(wrong, "memory") == 0) return cudaErrorECCUncorrectable;
   static unsigned asked;
-  if (++asked % 3 != 0) /* not yet: a host that does not ask again continues too soon */
+  if (++asked % 3 != 0) /* not yet: a host that does not ask again continues too early */
     return cudaErrorNotReady;
   const bool moved = settle(all_strands(), signalled);
   if (signalled.count(what->token)) return cudaSuccess;
@@ -493,8 +496,8 @@ cudaError_t cudaEventQuery(cudaEvent_t e) {
 
 /* ---- words ---- */
 
-/* Since CUDA 13.1 no word of another GPU is written: other processes' blocks stand for these here.
- */
+/* Since CUDA 13.1 words of another GPU are not written: here the allocations of other processes
+ * take that role. */
 static CUresult write_value(CUstream s, CUdeviceptr word, cuuint32_t value, unsigned) {
   const call held(calls);
   if (!is_own((const void *)word) && !is_pinned((const void *)word))
@@ -506,7 +509,7 @@ static CUresult write_value(CUstream s, CUdeviceptr word, cuuint32_t value, unsi
 static CUresult wait_value(CUstream s, CUdeviceptr word, cuuint32_t value, unsigned flags) {
   if (flags !=
       (CU_STREAM_WAIT_VALUE_EQ |
-       CU_STREAM_WAIT_VALUE_FLUSH)) /* what came before the word might not be seen after it */
+       CU_STREAM_WAIT_VALUE_FLUSH)) /* the data before the word might not be visible yet after it */
     return CUDA_ERROR_INVALID_VALUE;
   const call held(calls);
   add(stream_of((cudaStream_t)s),
@@ -528,7 +531,7 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **found, u
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode) {
   const char *refused =
-      getenv("PEN_EMULATED_NO_GRAPH"); /* as a driver or a library that cannot be captured */
+      getenv("PEN_EMULATED_NO_GRAPH"); /* as with a driver or a library that cannot be captured */
   capturing.reset(new graph);
   strand_last.clear(), strand_joined.clear(), captured_signal.clear();
   broken_capture = refused != NULL;
@@ -569,7 +572,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t g) {
   return cudaSuccess;
 }
 
-/* A graph under way: what is left of its strands. */
+/* A running graph: what is left of its strands. */
 struct replay {
   graph left;
   std::set<uint64_t> done;
@@ -586,7 +589,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t g, cudaStream_t s) {
   return cudaSuccess;
 }
 
-/* For product.c's library, in C. */
+/* For the library under product.c, in C. */
 void emulated_enqueue(void *stream_pointer, void (*body)(void *), const void *context,
                       size_t bytes) {
   std::shared_ptr<std::vector<char>> kept(

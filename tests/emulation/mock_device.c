@@ -26,7 +26,7 @@ static void result(bool passed, const char *link, const char *model, const char 
   failed |= !passed;
 }
 
-/* The first thing that is wrong at any pace: each rank late, messages early and late, at random. */
+/* The first error at any speed: each rank late, messages early and late, random orders. */
 static const char *play_all(const struct script *scripts, const struct bytes *bytes,
                             enum nccl_model model) {
   const char *why = NULL;
@@ -46,7 +46,7 @@ static const char *play_all(const struct script *scripts, const struct bytes *by
   return why;
 }
 
-/* ---- scripts that are wrong ---- */
+/* ---- scripts with errors ---- */
 
 static struct issue *copy_of(const struct script *script) {
   struct issue *kept = malloc((script->count + 1) * sizeof *kept);
@@ -62,7 +62,7 @@ static void put_back(struct script *script, struct issue *kept) {
   free(kept);
 }
 
-/* What the row issues: its first issue, and how many. */
+/* What the action issues: its first issue, and how many. */
 static uint32_t issues_of(const struct script *script, uint32_t row, uint32_t *count) {
   uint32_t first = 0;
   while (first < script->count && script->issue[first].row != row) {
@@ -75,7 +75,7 @@ static uint32_t issues_of(const struct script *script, uint32_t row, uint32_t *c
   return first;
 }
 
-/* What `row` issues comes before what `other` does, which is further up. */
+/* Moves what `row` issues before what `other` issues, which is earlier in the script. */
 static void move_up(struct script *script, uint32_t row, uint32_t other) {
   uint32_t count, ignored;
   const uint32_t from = issues_of(script, row, &count), to = issues_of(script, other, &ignored);
@@ -89,13 +89,13 @@ static void move_up(struct script *script, uint32_t row, uint32_t other) {
 
 static bool communicates(int kind) { return kind > PEN_W && kind < PEN_NORM; }
 
-/* Changes about two successive rows of messages, one couple at a time, COUPLES_MOST of all that
- * there are. Counts the deadlocks, by model. */
+/* Swaps two successive actions of messages, one pair of them at a time, at most COUPLES_MOST.
+ * Counts the deadlocks of each model. */
 static uint32_t count_deadlocks(struct script *scripts, const bool *models,
                                 uint32_t found[NCCL_MODELS]) {
   uint32_t tried = 0, seen = 0;
   const uint32_t stride =
-      pen_plan.profiles[0].message_count * 3 / COUPLES_MOST + 1; /* three rows a message */
+      pen_plan.profiles[0].message_count * 3 / COUPLES_MOST + 1; /* three actions a message */
   for (uint32_t r = 0; r < pen_plan.rank_count; r++) {
     const struct pen_rank_program *program = &pen_plan.profiles[0].ranks[r];
     for (uint32_t row = 0; row + 1 < program->action_count; row++) {
@@ -116,8 +116,8 @@ static uint32_t count_deadlocks(struct script *scripts, const bool *models,
   return tried;
 }
 
-/* A rank that waits for the answer to a message before it sends it: on rank 0, RECV and WAIT of the
- * first gradient come before the first SEND. */
+/* A rank that waits for the answer to a message before it sends the message: on rank 0, RECV and
+ * WAIT of the first gradient come before the first SEND. */
 static void wait_before_send(struct script *script) {
   const struct pen_rank_program *program = &pen_plan.profiles[0].ranks[0];
   uint32_t sent = 0, waited, received = 0;
@@ -134,8 +134,8 @@ static void wait_before_send(struct script *script) {
   move_up(script, waited, sent);
 }
 
-/* Rows that compute no longer wait for what still has to leave. Returns whether there is a message
- * that one of them writes over. */
+/* Compute actions no longer wait for pending sends. Returns whether one of them overwrites the
+ * source of a message. */
 static bool forget_to_wait(struct script *scripts, const struct bytes *bytes) {
   bool any = false;
   for (uint32_t m = 0; m < pen_plan.profiles[0].message_count; m++) {
@@ -155,8 +155,7 @@ static bool forget_to_wait(struct script *scripts, const struct bytes *bytes) {
   return any;
 }
 
-/* Puts no longer wait for credits: those are neither given nor taken. Returns whether there was
- * one. */
+/* Puts no longer wait for credits: the script has none. Returns whether there was one. */
 static bool forget_credits(struct script *scripts) {
   bool any = false;
   for (uint32_t r = 0; r < pen_process_count(&pen_plan); r++) {
@@ -164,7 +163,7 @@ static bool forget_credits(struct script *scripts) {
       struct issue *issue = &scripts[r].issue[i];
       const bool sends =
           issue->message !=
-              PEN_NONE && /* a credit is the sender's to take, and the receiver's to give */
+              PEN_NONE && /* a credit is taken by the sender and given by the receiver */
           pen_plan.profiles[0]
                   .channels[pen_plan.profiles[0].messages[issue->message].channel]
                   .from_rank == r % pen_plan.rank_count;
@@ -178,8 +177,8 @@ static bool forget_credits(struct script *scripts) {
   return any;
 }
 
-/* A put leaves before it: a rank's first two messages over one pair change places, and with them
- * their signals. Returns whether there are two. */
+/* A put is issued too early: a rank's first two messages over one pair are swapped, with their
+ * signals. Returns whether there are two. */
 static bool change_puts(struct script *script) {
   struct issue *first = NULL;
   for (uint32_t i = 0; i < script->count; i++) {
@@ -196,8 +195,8 @@ static bool change_puts(struct script *script) {
   return false;
 }
 
-/* What goes wrong by puts alone. Not every plan needs the credits that it gives: two ranks hear of
- * each other anyway. replay.t counts. */
+/* Errors that only puts have. Not every plan needs the credits that it gives: two ranks may learn
+ * of each other in another way. replay.t counts. */
 static void test_broken_puts(struct script *scripts, const struct bytes *bytes) {
   const uint32_t processes = pen_process_count(&pen_plan);
   struct issue **kept = malloc(processes * sizeof *kept), *first = copy_of(&scripts[0]);
@@ -271,8 +270,9 @@ static bool swaps(int kind) {
          kind == PEN_ALL_GATHER_WEIGHT || kind == PEN_UNSHARD;
 }
 
-/* Two successive rows of which peers want something, changed about on one rank of the last replica,
- * a couple at a time. Returns how many there are; counts those that are found. */
+/* Swaps two successive actions that exchange data with peers, on one rank of the last replica, one
+ * pair of actions at a time. Returns how many pairs there are; counts those that are found to be
+ * wrong. */
 static uint32_t cross_exchange(struct script *scripts, const struct bytes *bytes,
                                enum nccl_model model, uint32_t *found) {
   uint32_t tried = 0;
@@ -293,7 +293,7 @@ static uint32_t cross_exchange(struct script *scripts, const struct bytes *bytes
   return tried;
 }
 
-/* A script in which each swap goes by itself. */
+/* A script in which each send or receive is a call of its own, without groups. */
 static struct script ungrouped(const struct script *script) {
   struct script made = *script;
   made.count = 0;
@@ -309,7 +309,7 @@ static struct script ungrouped(const struct script *script) {
   return made;
 }
 
-/* Peers that all send before they receive wait for each other, where NCCL does not buffer. */
+/* Peers that all send before they receive wait for each other if NCCL does not buffer. */
 static const char *play_ungrouped(const struct script *scripts, enum nccl_model model) {
   struct script *apart = calloc(pen_process_count(&pen_plan), sizeof *apart);
   for (uint32_t r = 0; apart != NULL && r < pen_process_count(&pen_plan); r++) {
@@ -325,8 +325,8 @@ static const char *play_ungrouped(const struct script *scripts, enum nccl_model 
   return why;
 }
 
-/* A rank's calls in one stream, as they were issued: so may a device do the branches of a graph, or
- * streams that share one of its queues. */
+/* A rank's calls in one stream, in the order in which they were issued: a device may execute the
+ * branches of a graph so, or streams that share a hardware queue. */
 static struct script in_one_stream(const struct script *script) {
   struct script made = *script;
   made.issue = copy_of(script);
@@ -354,7 +354,7 @@ static const char *play_in_one_stream(const struct script *scripts, const struct
   return why;
 }
 
-/* One rank's words of its rows are not waited for. */
+/* The waits for one rank's action words are left out. */
 static bool forget_peers(struct script *script) {
   bool any = false;
   for (uint32_t i = 0; i < script->count; i++) {
@@ -395,7 +395,7 @@ static void test_exchange(struct script *scripts, const struct bytes *bytes, int
   put_back(&scripts[0], kept);
 }
 
-/* ---- all ---- */
+/* ---- all tests ---- */
 
 static void replay(enum link link, uint32_t profile) {
   struct script *scripts = mock_device_record(link, profile);

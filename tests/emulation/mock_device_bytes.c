@@ -1,5 +1,5 @@
-/* mock_device_bytes.c: by looking at every row, op and operand for every message (see
- * mock_device.h). It shares nothing with reuse.c. */
+/* mock_device_bytes.c: looks at every action, op and operand for every message (see mock_device.h).
+ * It shares no code with the generator's search for reuse. */
 #include <stdlib.h>
 
 #include "runtime/exec/operands.h"
@@ -23,7 +23,7 @@ static bool tensor_meets(const struct pen_rank_program *program, const struct pe
                range);
 }
 
-/* The tensors that a row brings together. */
+/* The tensors that an action gathers. */
 static bool block_meets(const struct pen_rank_program *program, uint32_t rank,
                         const struct pen_action *row, struct byte_range range) {
   bool met = false;
@@ -36,8 +36,8 @@ static bool block_meets(const struct pen_rank_program *program, uint32_t rank,
   return met;
 }
 
-/* Does a row that computes read (or, `writes`, write) there, or one that brings weights together
- * write? */
+/* Whether a compute action reads (or, `writes`, writes) there, or an action that gathers weights
+ * writes there. */
 static bool row_meets(uint32_t rank, const struct pen_action *row, struct byte_range range,
                       bool writes) {
   const struct pen_rank_program *program = &mock_device_profile->ranks[rank];

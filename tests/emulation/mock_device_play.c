@@ -1,20 +1,21 @@
-/* mock_device_play.c: plays what all ranks of all replicas issue, call by call (see mock_device.h).
+/* mock_device_play.c: executes what all ranks of all replicas issue, call by call (see
+ * mock_device.h).
  *
- * Each stream of each rank is a list; the call at its head is done when it can be. A FOLLOW waits
- * for the RECORD of its event that the host issued last before it; an AWAIT for its word; a send or
- * a receive first takes its place (IN_TURN: when all that its rank issued to NCCL before is done),
- * and is done when the other side has taken the same place of the pair; BUFFERED: a send at once; a
- * sum when all ranks have come to it. A put writes and raises its signal, a SIGNAL raises its, and
- * a TAKE is done when there is one: BUFFERED, as many as were raised; else one at a time, each when
- * the one before was taken. A GROUP takes all its places at once, and is done when each of its
- * receives has its send, and (not BUFFERED) each send its receive. When no head can go on, and
- * something is left, that is a deadlock.
+ * Each stream of each rank is a list; the call at its head is executed when it can be. A FOLLOW
+ * waits for the RECORD of its event that the host issued last before it; an AWAIT for its word. A
+ * send or a receive first takes its place in the order of its pair (IN_TURN: when all that its rank
+ * issued to NCCL before is done), and is done when the other side has taken the same place;
+ * BUFFERED: a send at once. A sum is done when all ranks have reached it. A put writes and raises
+ * its signal, a SIGNAL raises its signal, and a TAKE is done when there is one: BUFFERED, as many
+ * as were raised; else one at a time, each when the previous one was taken. A GROUP takes all its
+ * places at once, and is done when each of its receives has its send, and (not BUFFERED) each send
+ * its receive. If no head can be executed and calls are left, there is a deadlock.
  *
- * On the way it is looked for: news that are told again before they were read; a kernel over the
- * source of a message that has not left; a message over a target that is still in use; a kernel
- * after a WAIT whose message has not come; a signal that is taken for another message than it was
- * raised for; a kernel of the exchange before all peers have ended the rows that it waits for; a
- * swap that meets another row's, or of other bytes. */
+ * It also reports: a word that is written again before it was read; a kernel that overwrites the
+ * source of a message that is not sent; a message that overwrites a target in use; a kernel after a
+ * WAIT whose message has not arrived; a signal that is taken for another message than it was raised
+ * for; a kernel of an exchange before all peers have ended the actions that it waits for; a send or
+ * receive between peers that matches that of another action, or of another size. */
 #include "tests/emulation/mock_device.h"
 
 #include <stdio.h>
@@ -33,8 +34,9 @@ struct head {
 
 struct named {
   const void *object;
-  uint64_t value[2]; /* word: value, awaited at all; pair: sends and receives that took their place;
-                        signal: raised and taken, ever */
+  uint64_t
+      value[2]; /* word: its value, and whether it is waited for at all; pair: sends and receives
+                   that have taken their place; signal: raised and taken since the start */
 };
 
 struct play {
@@ -45,19 +47,20 @@ struct play {
   struct head *heads;
   struct named *named;
   uint32_t named_count;
-  uint64_t **done;      /* [rank][issue] how often */
-  uint32_t **recorded;  /* [rank][issue] of a FOLLOW: the RECORD's index */
+  uint64_t **done;      /* [rank][issue] how many times executed */
+  uint32_t **recorded;  /* [rank][issue] of a FOLLOW: the index of the RECORD */
   uint32_t **place;     /* [rank][issue] SEND, RECEIVE, SUM: place among the rank's calls to NCCL */
   uint32_t **object;    /* [rank][issue] index into named */
-  uint32_t **touched;   /* [rank][row] kernels, of a step */
-  uint64_t **ran;       /* [rank][row] kernels, so far */
+  uint32_t **touched;   /* [rank][action] kernels of a step */
+  uint64_t **ran;       /* [rank][action] kernels executed */
   uint32_t *nccl_count; /* [rank] calls to NCCL in a step */
   uint64_t *nccl_done;  /* [rank] */
-  uint64_t *left, *come;     /* [replica][message] how often */
-  uint64_t *summed;          /* [rank] */
-  uint64_t **given, **taken; /* [from][to] swaps that took their place: sends, receives */
-  uint32_t **ended;          /* [rank][row] the issue of the last kernel up to that row; PEN_NONE */
-  uint64_t calls;            /* done */
+  uint64_t *left, *come; /* [replica][message] how many times */
+  uint64_t *summed;      /* [rank] */
+  uint64_t **given,
+      **taken;      /* [from][to] sends and receives between peers that have taken their place */
+  uint32_t **ended; /* [rank][action] the issue of the last kernel up to that action; PEN_NONE */
+  uint64_t calls;   /* done */
   struct pace pace;
   uint64_t seed;
 };
@@ -72,7 +75,7 @@ static const struct pen_rank_program *program_of(uint32_t process) {
   return &profile()->ranks[process % pen_plan.rank_count];
 }
 
-/* Counts of a message in the process's replica. */
+/* The counts of a message in the process's replica. */
 static uint64_t *of_message(uint64_t *counts, uint32_t process, uint32_t message) {
   return &counts[process / pen_plan.rank_count * profile()->message_count + message];
 }
@@ -101,10 +104,10 @@ static void complain(const struct play *play, uint32_t rank, const struct issue 
   }
 }
 
-/* ---- what may not be ---- */
+/* ---- errors ---- */
 
-/* A row that reads peers' memory waits for so many of their rows; and, if for none of this step,
- * for all of the last one's that change something. */
+/* An action that reads peers' memory waits for as many of their actions; and if for none of this
+ * step, for all of the last step that write. */
 static void check_peers(const struct play *play, uint32_t rank, const struct issue *issue,
                         uint64_t step) {
   const struct pen_rank_program *program = program_of(rank);
@@ -158,7 +161,7 @@ static void check_kernel(struct play *play, uint32_t rank, const struct issue *i
   check_peers(play, rank, issue, step);
 }
 
-/* The target of a message is written from here on. */
+/* The target of a message is written from now on. */
 static void check_target(struct play *play, uint32_t rank, const struct issue *issue,
                          uint64_t step) {
   if (play->bytes == NULL) {
@@ -211,7 +214,7 @@ static bool advance_signal(struct play *play, struct head *head, const struct is
   return true;
 }
 
-/* A send, a receive or a sum: takes its place, then waits for the others. */
+/* A send, a receive or a sum: takes its place, then waits for the other ranks. */
 static bool advance_nccl(struct play *play, struct head *head, const struct issue *issue,
                          uint32_t index, uint64_t step) {
   struct named *pair = &play->named[play->object[head->rank][index]];
@@ -242,8 +245,7 @@ static bool advance_nccl(struct play *play, struct head *head, const struct issu
   return through;
 }
 
-/* The n-th of all swaps that a script has with a peer in one direction, step after step; null: it
- * has none. */
+/* The n-th send to, or receive from, a peer in a script, step after step; null: it has none. */
 static const struct swap *nth_swap(const struct script *script, uint32_t peer, bool sends,
                                    uint64_t n) {
   uint64_t count = 0, seen = 0;
@@ -258,7 +260,8 @@ static const struct swap *nth_swap(const struct script *script, uint32_t peer, b
   return NULL;
 }
 
-/* A group's swaps take their places; each is to meet the same row's, of as many bytes. */
+/* The sends and receives of a group take their places; each must match one of the same action and
+ * size. */
 static void post_group(struct play *play, uint32_t rank, const struct issue *issue) {
   for (uint32_t i = 0; i < issue->swap_count; i++) {
     const struct swap *swap = &play->scripts[rank].swap[issue->first_swap + i];
@@ -280,7 +283,7 @@ static bool advance_group(struct play *play, struct head *head, const struct iss
   }
   if (!head->posted) {
     head->posted = true;
-    check_kernel(play, rank, issue, step); /* what it brings may be written from here on */
+    check_kernel(play, rank, issue, step); /* what it receives may be written from now on */
     post_group(play, rank, issue);
   }
   bool through = true;
@@ -348,19 +351,19 @@ static bool advance(struct play *play, struct head *head) {
   return through;
 }
 
-/* ---- who goes first ---- */
+/* ---- which stream continues ---- */
 
 static bool is_over(const struct play *play, const struct head *head) {
   return head->position == (uint64_t)head->count * play->steps;
 }
 
-/* Lower goes first. */
+/* The lowest continues first. */
 static uint32_t turn_of(const struct head *head, struct pace pace) {
-  const bool side = head->stream >= 2; /* the queue's own two come first: queue.c */
+  const bool side = head->stream >= 2; /* the first two streams are those of stream_executor.c */
   return 2 * (head->rank == pace.slow_rank) + (side == pace.slow_sides);
 }
 
-/* One call of the stream that goes first among those that can. */
+/* Executes one call of the first stream that can continue. */
 static bool advance_one(struct play *play, struct pace pace) {
   play->seed ^= play->seed << 13, play->seed ^= play->seed >> 7, play->seed ^= play->seed << 17;
   const uint32_t begin = (uint32_t)(play->seed >> 33) % play->head_count;
@@ -376,7 +379,7 @@ static bool advance_one(struct play *play, struct pace pace) {
   return false;
 }
 
-/* ---- preparing ---- */
+/* ---- preparation ---- */
 
 static void *array(size_t count, size_t bytes) {
   void *made = calloc(count + 1, bytes);
@@ -497,7 +500,7 @@ static void drop(struct play *play) {
   free(play);
 }
 
-/* What the host of a rank knows when nothing proceeds, by the queue's stream and the words. */
+/* What the host of a rank knows when nothing can continue, from the words and its own streams. */
 static void stand(struct play *play, const struct head *head, struct standing *standing) {
   const uint32_t *told = play->scripts[head->rank].told;
   *standing = (struct standing){

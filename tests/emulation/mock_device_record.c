@@ -1,4 +1,4 @@
-/* mock_device_record.c: a device and an NCCL that write down what they are told (see
+/* mock_device_record.c: a device and an NCCL that record the calls that they get (see
  * mock_device.h). */
 #include "tests/emulation/mock_device.h"
 
@@ -21,19 +21,19 @@
 enum { RANKS_MAX = 64, SPLITS_MAX = 64 };
 
 static struct script *scripts;
-static uint32_t now; /* the rank whose calls come */
-static bool keeping; /* in a capture: what a step issues */
+static uint32_t now; /* the rank that makes the calls */
+static bool keeping; /* in a capture: a step's calls are recorded */
 static const struct pen_vm *vm_now;
 static unsigned char *arenas[RANKS_MAX];
 static uint32_t splits[RANKS_MAX];
 static struct pair {
   uint32_t color, members;
-} pairs[SPLITS_MAX][RANKS_MAX]; /* by round, and color; the last round's are peers */
+} pairs[SPLITS_MAX][RANKS_MAX]; /* by round and color; those of the last round are peers */
 static uint32_t pair_count, pair_rounds, sum_count, wrong_sum_count;
 static bool grouping;         /* between group_begin() and group_end() */
-static uint32_t grouped_from; /* swaps before the group */
+static uint32_t grouped_from; /* sends and receives before the group */
 static const void
-    *came[RANKS_MAX]; /* by replica: where a peer's part of a gradient was last told to come */
+    *came[RANKS_MAX]; /* by replica: where the last received part of a gradient was to be written */
 const struct pen_profile *mock_device_profile;
 
 static uint32_t process_of(uint32_t rank) { return vm_now->replica * pen_plan.rank_count + rank; }
@@ -56,7 +56,7 @@ static void issue(enum call call, const void *stream, const void *object, uint32
   if (call == KERNEL && script->count > 0 && script->issue[script->count - 1].call == KERNEL &&
       script->issue[script->count - 1].row == row &&
       script->issue[script->count - 1].stream == made.stream) {
-    return; /* kernels of a row stand for each other */
+    return; /* all kernels of an action are recorded as one */
   }
   if (script->count == script->capacity) {
     script->capacity = 2 * script->capacity + 256;
@@ -66,7 +66,7 @@ static void issue(enum call call, const void *stream, const void *object, uint32
   script->issue[script->count++] = made;
 }
 
-/* ---- the device: nothing is done, memory is addresses alone ---- */
+/* ---- the device: it executes nothing, and memory is addresses only ---- */
 
 static int count(void) { return 1; }
 static const char *open_device(int number) { return number == 0 ? "a recorder" : NULL; }
@@ -112,8 +112,8 @@ static void clip_scale(struct pen_adamw *to, const struct pen_adamw *base, const
       issue(KERNEL, stream, NULL, 0, PEN_NONE);
 }
 
-/* Each addend is a replica's own, where it lies in that one's memory or where it was told to come;
- * and they stand in the replicas' order. */
+/* Each addend must be a replica's own, in the memory of that replica or where it was received; and
+ * they must be in the order of the replicas. */
 static void sum_arrays(float *y, const float *const *x, size_t arrays, size_t n, void *stream) {
   bool right = arrays == pen_plan.replica_count;
   for (uint32_t d = 0; d < arrays && right && n > 0; d++) {
@@ -127,7 +127,7 @@ static void sum_arrays(float *y, const float *const *x, size_t arrays, size_t n,
 
 static void *allocate_host(size_t bytes) { return calloc(1, bytes); }
 
-/* The message of this step whose target, or whose source, that is. */
+/* The message of this step with that target or source. */
 static uint32_t message_at(const void *to, const void *from) {
   const struct pen_profile *profile = vm_now->profile;
   uint32_t found = PEN_NONE;
@@ -167,7 +167,7 @@ static bool in_arenas(const unsigned char *at) {
   return found;
 }
 
-/* Words that lie in no rank's arena tell of progress: the first of the two after each row. */
+/* Words outside of all arenas are progress words: the first of the two after each action. */
 static void signal_own(uint32_t *word, uint32_t value, void *stream) {
   must(in_arena((unsigned char *)word, now) || !in_arenas((unsigned char *)word),
        "another's word is marked as an own one");
@@ -248,8 +248,8 @@ static void *open_all(const unsigned char id[PEN_NCCL_ID_BYTES], int rank_count,
   return pairs;
 }
 
-/* Each round has every color twice, with the keys 0 and 1; the one after them, with replicas,
- * every color once a replica. */
+/* Each round has every color twice, with keys 0 and 1; the round after them, with replicas, has
+ * every color once for each replica. */
 static void *split(void *all, int color, int key, int blocks) {
   const uint32_t round = splits[now]++;
   const int keys = round < pair_rounds ? 2 : (int)pen_plan.replica_count;
@@ -279,7 +279,7 @@ static bool is_of_peers(const void *communicator) {
   return (const struct pair *)communicator >= pairs[pair_rounds];
 }
 
-/* Swaps from `first` on are one call. */
+/* The sends and receives from `first` on are one call. */
 static void issue_group(uint32_t first, void *stream) {
   if (keeping && scripts[now].swap_count > first) {
     issue(GROUP, stream, NULL, 0, PEN_NONE);
@@ -339,7 +339,7 @@ static void nccl_receive(void *communicator, void *to, size_t bytes, int from, v
   issue(RECEIVE, stream, communicator, 0,
         vm_now->action == NULL ? PEN_NONE : vm_now->action->message);
 }
-/* Each of a pair has a signal of the other: they go by the places after the communicator's. */
+/* Each rank of a pair has one signal from the other: their numbers follow the communicator's. */
 static const void *signal_of(const void *communicator, int to) {
   return (const unsigned char *)communicator + to;
 }
@@ -372,7 +372,7 @@ static void take(void *communicator, int from, void *stream) {
 }
 
 static void sum_host(void *communicator, double *here, size_t n,
-                     void *stream) { /* as if all others said the same, and loudly */
+                     void *stream) { /* as if all other ranks had the same, and had one */
   (void)communicator, (void)stream;
   for (size_t i = 0; i < n; i++) {
     here[i] *= 1e9;
@@ -427,7 +427,7 @@ static const struct pen_nccl_calls puts_too = {
     .abort = no_abort,
 };
 
-/* ---- the record ---- */
+/* ---- the recording ---- */
 
 uint32_t mock_device_pairs(void) { return pair_count; }
 uint32_t mock_device_sums(void) { return sum_count; }
@@ -445,8 +445,8 @@ static struct pen_transport *open_transport(enum link link, struct pen_endpoint 
                           : pen_nccl_open_with(link == LINK_PUTS ? &puts_too : &sends, &config);
 }
 
-/* A rank's actions of a profile, over the connections of the first profile's transport, which may
- * be this one's. */
+/* The actions of a rank in a profile, over the connections of the first profile's transport, which
+ * may be this one's. */
 static void open_rank(enum link link, uint32_t profile, struct pen_vm *vm,
                       const struct pen_shared *shared) {
   static struct pen_endpoint endpoints[RANKS_MAX];

@@ -1,6 +1,6 @@
-/* mock_device_stall.c: a device that stops anywhere, and what the ranks then tell the watch (see
- * replay.h). It is the runtime's own code that says whom each waits for (queue_told.c), from
- * where the play has left the words. */
+/* mock_device_stall.c: a device that stops at any call, and for whom the ranks then publish that
+ * they wait (see mock_device.h). The runtime's own code decides that (runtime/device/progress.c),
+ * from the words as the replay left them. */
 #include <stdio.h>
 
 #include "runtime/comm/failure_text.h"
@@ -20,8 +20,8 @@ static uint32_t says(const struct script *script) {
   return atomic_load(&script->vm->endpoint->self->waits_for);
 }
 
-/* What all tell of themselves, the first time so that others know it, the second time knowing it of
- * the others. Wrongly: as if what a row sends had left when the row is done. */
+/* What all ranks publish: first for the others to read, then again with what the others have
+ * published. With `wrongly`, as if what an action sends were sent when the action is done. */
 static void tell(const struct script *scripts, const struct standing *standing, bool wrongly) {
   for (uint32_t p = 0; p < 2 * pen_process_count(&pen_plan); p++) {
     const uint32_t r = p % pen_process_count(&pen_plan);
@@ -33,7 +33,7 @@ static void tell(const struct script *scripts, const struct standing *standing, 
   }
 }
 
-/* Where those that are waited for lead to, from a rank on. */
+/* Where the chain of waits from a rank ends. */
 static uint32_t last_waited_for(const struct script *scripts, uint32_t rank) {
   struct pen_awaited at = {.rank = rank};
   for (uint32_t hops = 0; hops <= 2 * pen_process_count(&pen_plan) &&
