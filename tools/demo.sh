@@ -35,5 +35,5 @@ awk '{ match($0, /"loss":[-+0-9.eE]+/); loss = substr($0, RSTART + 7, RLENGTH - 
                   NR, ms / 1000, first, sum / n, n
            if (sum / n >= 2.6) { print "demo: the loss did not fall below 2.6" ; exit 1 } }' demo/log.json
 
-echo "demo: what it has learnt, going on from \"The license \":"
+echo "demo: a text that it generates after \"The license \":"
 ./penstock-demo generate --checkpoint demo/checkpoint --prompt "The license " --tokens 300 --temperature 0.6

@@ -112,7 +112,7 @@ static bool report_deadlock(const struct deadlock_state *s, uint32_t rank, uint3
       s->model, blocker.unfinished_send ? "the end of " : "", wanted, blocker.rank, other);
 }
 
-/* Runs every rank until it blocks; `blocker` tells why an action blocks. Returns true when all
+/* Runs every rank until it blocks; `blocker` says why an action blocks. Returns true when all
  * ranks have ended. */
 static bool run_all(struct deadlock_state *s, void (*run)(struct deadlock_state *s, uint32_t rank),
                     struct blocker (*blocker)(struct deadlock_state *s, uint32_t rank,

@@ -53,12 +53,12 @@ __device__ inline void mask_hidden(float p[M][INNER / 8][4], const int32_t *begi
                                    int outer_row, int inner_row) {
   const int lane = (int)threadIdx.x % WARP, row = outer_row + lane / 4,
             column = inner_row + lane % 4 * 2;
-  const int behind =
+  const int distance =
       KEYS_OUTER ? row - column
                  : column - row; /* the distance of the key after the query, for element 0 */
   each_element<M, INNER>([&](int m, int n, int i) {
     const int down = m * 16 + i / 2 * 8, right = n * 8 + i % 2;
-    if (behind + (KEYS_OUTER ? down - right : right - down) > 0) p[m][n][i] = 0;
+    if (distance + (KEYS_OUTER ? down - right : right - down) > 0) p[m][n][i] = 0;
   });
   if (begins)
     each_element<M, INNER>([&](int m, int n, int i) {

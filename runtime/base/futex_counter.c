@@ -12,7 +12,7 @@
 enum {
   SPINS_PER_CLOCK = 64, /* looks at the flag between two looks at the clock */
   SLEEP_NS_MAX =
-      100 * 1000000L, /* a sleeper looks at the abort word this often even if nobody wakes it */
+      100 * 1000000L, /* a sleeper looks at the abort word this often even without a wake-up */
 };
 
 uint64_t pen_now_ns(void) {

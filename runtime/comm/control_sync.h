@@ -44,7 +44,7 @@ void pen_control_sync_close(struct pen_control_sync *sync);
 /* Bytes that follow the header of a message of this kind; SIZE_MAX: no such kind. */
 size_t pen_control_sync_bytes(const struct pen_control_sync *sync, uint32_t kind);
 
-/* Calls send() with each message that tells what the local ranks have changed since the last call.
+/* Calls send() with a message for each change of the local ranks since the last call.
  */
 void pen_control_sync_changes(struct pen_control_sync *sync,
                               void (*send)(void *context, const struct pen_control_message *message,

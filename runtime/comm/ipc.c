@@ -33,7 +33,7 @@
  * updates nothing, and before a step of another profile all ranks have ended theirs. These
  * semaphores, too, are read before they are set again: UPDATE waits for the last collective before
  * it, whose rank has by then read all semaphores of earlier ones; every semaphore that an action
- * sets after the first wait of the next step is set after the peer was heard of in that step.
+ * sets after the first wait of the next step is set after a signal of the peer in that step.
  * Statistics of other replicas come after REDUCE_SCATTER of the next step, hence after the last
  * backward of the peer, which is after something of every rank of its replica. */
 #include "runtime/comm/ipc.h"
@@ -53,7 +53,7 @@ struct ipc_transport {
   unsigned char **arenas; /* [processes]: mapped here; null where nothing is written or read */
   bool *awaited;  /* [collective_count + 1]: whether peers wait for the collective of that number */
   uint32_t ended; /* collectives of the step being enqueued that this rank has ended */
-  uint32_t heard; /* ... that peers are known to have ended */
+  uint32_t known; /* ... that peers are known to have ended */
 };
 
 static struct ipc_transport *ipc_of(struct pen_transport *transport) {
@@ -235,12 +235,12 @@ static uint32_t ended_index(const struct pen_transport *transport, uint32_t repl
 
 static bool ipc_wait_peers(struct pen_transport *transport, uint32_t count) {
   struct ipc_transport *own = ipc_of(transport);
-  for (uint32_t d = 0; d < transport->plan->replica_count && count > own->heard; d++) {
+  for (uint32_t d = 0; d < transport->plan->replica_count && count > own->known; d++) {
     if (d != transport->replica) {
       ipc_take(transport, ENDED, ended_index(transport, d, count), transport->stream);
     }
   }
-  own->heard = count > own->heard ? count : own->heard;
+  own->known = count > own->known ? count : own->known;
   return true;
 }
 
@@ -300,23 +300,23 @@ static uint32_t last_awaited(const struct pen_transport *transport) {
 /* Which collectives' ends a peer waits for, as ipc_wait_peers() does. */
 static void find_awaited(struct pen_transport *transport) {
   const struct pen_rank_program *program = &transport->profile->ranks[transport->rank];
-  uint32_t heard = 0;
+  uint32_t awaited = 0;
   for (uint32_t i = 0; i < program->action_count && transport->actions.collective_count > 0; i++) {
     const struct pen_action *action = &program->actions[i];
-    if (pen_kind_is_collective(action->kind) && action->awaited_collective > heard) {
-      heard = action->awaited_collective;
-      ipc_of(transport)->awaited[heard] = true;
+    if (pen_kind_is_collective(action->kind) && action->awaited_collective > awaited) {
+      awaited = action->awaited_collective;
+      ipc_of(transport)->awaited[awaited] = true;
     }
   }
   transport->actions.end_collectives = last_awaited(transport);
-  if (transport->actions.end_collectives > heard) {
+  if (transport->actions.end_collectives > awaited) {
     ipc_of(transport)->awaited[transport->actions.end_collectives] = true;
   }
 }
 
 static void ipc_end_step(struct pen_transport *transport) {
   ipc_wait_peers(transport, transport->actions.end_collectives);
-  ipc_of(transport)->ended = ipc_of(transport)->heard = 0;
+  ipc_of(transport)->ended = ipc_of(transport)->known = 0;
   transport->device->event_record(ipc_of(transport)->ready, ipc_of(transport)->send_stream);
   transport->device->stream_wait_event(transport->stream, ipc_of(transport)->ready);
 }

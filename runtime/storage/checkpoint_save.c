@@ -129,8 +129,7 @@ static int write_tensor(const struct save *save, const struct pen_weight *weight
   return 0;
 }
 
-/* One part of a weight, as far as it is this replica's to write. Of a shard nobody wants the
- * digest. */
+/* Writes what this replica writes of one part of a weight. The digest of a shard is not used. */
 static int write_part(const struct save *save, const struct pen_plan *plan, uint32_t weight_index,
                       enum pen_checkpoint_tensor part, uint32_t replica, int fd,
                       const struct pen_arena_view *view, unsigned char digest[PEN_DIGEST_BYTES]) {

@@ -13,11 +13,10 @@
 struct pen_model_files; /* open files whose headers have been checked */
 
 /* `path` is a safetensors file, an index (its name ends in ".json"), or a folder that holds
- * model.safetensors or else model.safetensors.index.json. Every weight of the plan must be there in
- * its shape, and no other tensor, but for what such files hold that is no weight: masks and
- * frequencies that the model computes, and the head of a tied model, which is its embedding. The
- * names may lack their first part ("transformer.", "model."), as where the model was stored without
- * its head. */
+ * model.safetensors or else model.safetensors.index.json. It must hold every weight of the plan, in
+ * its shape, and no other tensor, except those that are no weights: masks and frequencies that the
+ * model computes, and the head of a tied model, which is its embedding. Names may lack their first
+ * part ("transformer.", "model."), if the model was stored without its head. */
 struct pen_model_files *pen_model_files_open(const char *path, const struct pen_plan *plan);
 void pen_model_files_close(struct pen_model_files *shards);
 

@@ -30,7 +30,7 @@ const struct pen_stored *pen_safetensors_expect(struct pen_safetensors *file, co
 /* Lets tensors whose names end so be there without being expected. */
 void pen_safetensors_ignore(struct pen_safetensors *file, const char *ending);
 
-/* Fails (PEN_EXIT_DATA) if the file holds a tensor that nobody expected. */
+/* Fails (PEN_EXIT_DATA) if the file holds a tensor that was not expected. */
 void pen_safetensors_expect_no_more(const struct pen_safetensors *file);
 
 /* Reads a tensor into out[tensor->count], widening to f32. Fails (PEN_EXIT_DATA) on an element that

@@ -13,7 +13,7 @@ void pen_restart_open(struct pen_run *run);
 void pen_restart_close(struct pen_run *run);
 
 /* Whether a run that has ended with `status` starts its ranks again: ranks were lost, no host with
- * them, restarts are left, and nobody has asked it to end. Keeps what the next attempt needs of the
+ * them, restarts are left, and its end was not requested. Keeps what the next attempt needs of the
  * shared memory. */
 bool pen_restart_prepare(struct pen_run *run, int status);
 

@@ -15,7 +15,7 @@ EOF
 sed -n 's/^PEN_SCHEDULE([a-z0-9_]*, [a-z0-9_]*, [a-z0-9_]*, "\([^"]*\)",.*/\1/p' "$top_srcdir/gen/topology/schedules.def" >names
 case_of() { # NAME: the settings of its plan
   case $1 in
-    zero_bubble_v | dual_pipe_v | v_half | v_min | interleaved | looped*) # a file tells of a V by itself
+    zero_bubble_v | dual_pipe_v | v_half | v_min | interleaved | looped*) # a file shows by itself that it is a V
       echo "-s pipeline.stages_per_rank=2" ;;
   esac
 }
@@ -60,7 +60,7 @@ edit '1s/0B0/1B0/' &&
 cp zero_bubble_v.csv bad.csv && refused "another placement" 65 \
   "bad.csv: row 1 (rank 0), column 8 (7F0): stage 7 is on rank 3, with pipeline.placement = \"loop\"" -s pipeline.stages_per_rank=2 \
   -s pipeline.placement=loop
-cp dual_pipe_v.csv bad.csv && refused "the first row tells of a V" 0 "" -s pipeline.stages_per_rank=2
+cp dual_pipe_v.csv bad.csv && refused "the first row shows a V" 0 "" -s pipeline.stages_per_rank=2
 sed '2s/^1F0/0F0/' zero_bubble_v.csv >bad.csv && refused "of which the other rows are held to" 65 \
   "bad.csv: row 2 (rank 1), column 1 (0F0): stage 0 is on rank 0, with pipeline.placement = \"v\"" -s pipeline.stages_per_rank=2
 edit '3s/2F1/2G1/' && refused "no such kind" 65 \

@@ -29,7 +29,7 @@ if command -v script >/dev/null && script -qec true /dev/null >/dev/null 2>&1; t
       grep -Eq "^   $rank  ([0-9]+[A-Z_]+[0-9]+|[A-Z]+) +\[[#.]{20}\] +[0-9]+ % +[0-9]+ MiB  (computes|waits for rank [0-3]|starts)" lines
   done
   ok "more than once" test "$(grep -c '^rank  action' lines)" -ge 3
-  ok "somebody is seen waiting" grep -q 'waits for rank' lines
+  ok "a rank is seen waiting" grep -q 'waits for rank' lines
   ok "several actions are seen" test "$(awk '/^   [0-3]  / { print $2 }' lines | sort -u | wc -l)" -ge 5
   ok "each drawing goes back over the one before" test "$(grep -c "$(printf '\033\\[6A')" screen)" -ge 2
   is "the losses are the same still" "$(log_field watched.log loss | head -n 30)" "$(log_field plain.log loss)"

@@ -128,8 +128,8 @@ is "a second SIGINT: the line" "$(cat "$scratch/err")" \
   "penstock: ended at once by a second SIGINT: all up to step $(readlink "$scratch/ckpt/latest" | sed 's/step-0*//') is saved"
 ok "a second SIGINT: no half-written checkpoint" no_leftovers
 
-# A process that the parent never sees gone, as one that waits in the kernel for a device that hangs: its end is kept from the parent by whoever
-# traces it. The parent gives it its time while the tests go on.
+# A process whose exit the parent never sees, like one that waits in the kernel for a device that hangs: its tracer keeps the exit from the
+# parent. The parent waits for it while the tests continue.
 cat >"$scratch/hold.c" <<'END'
 #include <stdio.h>
 #include <stdlib.h>

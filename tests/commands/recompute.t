@@ -69,7 +69,7 @@ done
 v="-s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v"
 ok "zero_bubble_v places fewer bytes" less placed_bytes llama $v
 
-is "the report tells which stages recompute" \
+is "the report lists the stages that recompute" \
   "$(figures recompute llama -s pipeline.ranks=2 -s memory.recompute=[none,full] | tr '\n' ' ')" '"none" "full" '
 computes() { "$gen" -p actions $v "$@" "$scratch/llama.cfg" | sed 's/ [0-9]*\(SEND\|RECV\)_[FB][0-9]*//g'; }
 is "the order of computing is the same" "$(computes -s memory.recompute=full)" "$(computes)"

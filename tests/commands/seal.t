@@ -33,7 +33,7 @@ fi
 
 # ---- allocator calls of the whole process, libraries included ----
 cat >"$scratch/count.c" <<'END'
-/* Counts calls of the allocator in every process; tells the count when a rank leaves. */
+/* Counts calls of the allocator in every process; prints the count when a rank exits. */
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stdio.h>

@@ -25,7 +25,7 @@ at_most() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a <= b) }'; }
 ok "a published case meets its bound: bubble .0524" at_most "$(field "$scratch/report" bubble)" 0.05237
 matches "the line on standard error" "$(cat "$scratch/said")" "penstock-gen: search: makespan *, span 1163.61 in the file's unit; the span\
  is 0.000% above the bound 1163.61; from list schedule, placement loop"
-ok "the report tells of the search" grep -q '"objective": "span"' "$scratch/report"
+ok "the report describes the search" grep -q '"objective": "span"' "$scratch/report"
 
 "$gen" --search-seconds=0 "$scratch/zb.cfg" -s pipeline.live_limit=9 >"$scratch/one.c" 2>"$scratch/said"
 "$gen" --search-seconds=0 "$scratch/zb.cfg" -s pipeline.live_limit=9 >"$scratch/two.c" 2>>"$scratch/said"

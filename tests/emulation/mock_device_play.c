@@ -306,7 +306,7 @@ static bool advance_word(struct play *play, struct head *head, const struct issu
     return word->value[0] == issue->value;
   }
   if (play->bytes != NULL && word->value[1] != 0 && issue->value == 1 && word->value[0] == 1) {
-    complain(play, head->rank, issue, "it tells news again that were not read");
+    complain(play, head->rank, issue, "it writes a word again that was not read");
   }
   word->value[0] = issue->value;
   return true;

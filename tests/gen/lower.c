@@ -146,7 +146,7 @@ static uint32_t last_reader(const struct pen_rank_program *tables, uint32_t rece
         if (tensor != PEN_NONE && tables->tensors[tensor].base == base) last = i;
       }
   }
-  if (last == receive_row) fail_msg("nobody reads what row %u receives", receive_row);
+  if (last == receive_row) fail_msg("no action reads what action %u receives", receive_row);
   return last;
 }
 

@@ -595,7 +595,7 @@ static void no_row_of_the_table_is_better(void **state) {
   while (next_row(file, &row)) {
     bool small = !strcmp(row.model, "1.5B");
     if (!small && strcmp(row.model, "6.2B"))
-      continue; /* the paper tells no live_weight of the others */
+      continue; /* the paper gives no live_weight of the others */
     for (int limit = 1; limit <= 2; limit++, compared++) {
       double bound, bubble = searched_bubble(&row, limit, small ? 0.366 : 0.432, 0, &bound);
       if (limit == 1 && bubble > bound + 1e-6)

@@ -263,7 +263,7 @@ static bool no_replicas(struct broken_plan *p) {
 }
 
 static const struct defect defects[] = {
-    {"a gradient of which peers are never told",
+    {"a gradient that is never announced to peers",
      never_told,
      {"does not come before it: peers may still add", "deadlock: it waits for collective"}},
     {"a gradient that is never summed",

@@ -142,7 +142,7 @@ static void no_column_may_change(void **state) {
       for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
         for (size_t n = 0; n < sizeof less / sizeof *less; n++)
           if (columns[c].offset != offsetof(struct pen_rank_memory, device_control_bytes) ||
-              n != 2) /* more at the end may be nobody's */
+              n != 2) /* those at the end may belong to no rank */
             if (accepts(plan, &plan->memory[rank], columns[c].offset, less[n]) &&
                 (c != 7 || less[n] < -PEN_ALIGNMENT_BYTES))
               fail_msg("%s of rank %u, %lld more: accepted", columns[c].name, rank,

@@ -214,7 +214,7 @@ static void save(uint64_t step, uint64_t values) {
   }
 }
 
-/* What a child tells. */
+/* What a child reports. */
 struct report {
   long call_count;
   enum file_call hit;

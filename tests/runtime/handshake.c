@@ -59,8 +59,7 @@ static void test_a_replayed_proof_is_refused(void **state) {
   struct pen_handshake later = handshake;
   uint8_t proof[PEN_PROOF_BYTES];
   pen_handshake_prove(&handshake, PEN_ROLE_CONNECTS, proof);
-  later.accepts =
-      pen_hello_new(PEN_ROLE_ACCEPTS, &plan, 0, 2, 0); /* as before, but for the nonce */
+  later.accepts = pen_hello_new(PEN_ROLE_ACCEPTS, &plan, 0, 2, 0); /* as before, except the nonce */
   assert_false(pen_handshake_verify(&later, PEN_ROLE_CONNECTS, proof));
 }
 

@@ -51,8 +51,8 @@ static uint32_t neighbour(const struct symbolic *s, const struct word *w) {
   return w->stage > 0 ? w->stage - 1 : PEN_NONE;
 }
 
-/* Numbers the messages of every pair; false: a word speaks to nobody, or of what its rank does not
- * have. */
+/* Numbers the messages of every pair; false: a word names a rank that does not exist, or a message
+ * that its rank does not have. */
 static bool index_words(struct symbolic *s) {
   const uint32_t *rank_of = s->words->partition->rank_of;
   for (uint32_t rank = 0; rank < s->ranks; rank++) {
