@@ -39,7 +39,7 @@ static int init(const struct pen_options *options, uint64_t zero_ns) {
 
 static int info(const struct pen_options *options, uint64_t zero_ns) {
   (void)zero_ns;
-  pen_info(&pen_plan, options->json);
+  pen_info(&pen_plan, options);
   return 0;
 }
 

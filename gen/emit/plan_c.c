@@ -64,6 +64,14 @@ static void write_hosts(struct pen_c_writer *writer, const struct pen_plan *plan
   pen_write_text(writer, "},\n");
 }
 
+static void write_numbers_field(struct pen_c_writer *writer, const char *name,
+                                const uint32_t *number, uint32_t count) {
+  pen_write_text(writer, pen_text("  .%s = (const uint32_t[]){", name));
+  for (uint32_t i = 0; i < count; i++)
+    pen_write_text(writer, pen_text("%s%u", i ? ", " : "", number[i]));
+  pen_write_text(writer, "},\n");
+}
+
 static void write_plan(struct pen_c_writer *writer, const struct pen_plan *plan,
                        const struct pen_emit_header *header) {
   pen_write_text(writer, "\n/* ======== the plan ======== */\n\n");
@@ -77,7 +85,11 @@ static void write_plan(struct pen_c_writer *writer, const struct pen_plan *plan,
   pen_write_fields(writer, &pen_schemas[PEN_SCHEMA_OPTIMIZER], &plan->optimizer);
   pen_write_text(writer, "},\n");
   write_forecast(writer, header);
-  if (plan->host_count) write_hosts(writer, plan);
+  if (plan->host_count) {
+    write_hosts(writer, plan);
+    write_numbers_field(writer, "rank_hosts", plan->rank_hosts, pen_process_count(plan));
+  }
+  if (plan->core_count) write_numbers_field(writer, "cores", plan->cores, plan->core_count);
   pen_write_text(writer, "  .weights = weights, .memory = memory, .profiles = profiles,\n");
   if (plan->tie_count) pen_write_text(writer, "  .ties = ties,\n");
   if (plan->staged_input_count) pen_write_text(writer, "  .staged_inputs = staged_inputs,\n");

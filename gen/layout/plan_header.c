@@ -37,6 +37,28 @@ static struct pen_optimizer optimizer_settings(const struct pen_topology *t) {
                                 .norm = choice_index(norm_text, PEN_NORM_KINDS, t->optimizer_norm)};
 }
 
+/* The host of each rank: by cluster.mapping. */
+static uint32_t *rank_hosts(const struct pen_topology *t) {
+  size_t total = (size_t)(t->pipeline_ranks * t->data_parallel_replicas),
+         hosts = t->cluster_hosts.count, per_host = total / hosts;
+  uint32_t *host = pen_new(total, sizeof *host);
+  for (size_t r = 0; r < total; r++)
+    host[r] = !t->cluster_mapping.choice                    ? (uint32_t)t->cluster_mapping.value[r]
+              : !strcmp(t->cluster_mapping.choice, "block") ? (uint32_t)(r / per_host)
+                                                            : (uint32_t)(r % hosts);
+  return host;
+}
+
+/* cluster.bind: a word, or the cores of the ranks of a host. */
+static void set_binding(struct pen_plan *plan, const struct pen_topology *t) {
+  const struct pen_integers *bind = &t->cluster_bind;
+  plan->bind = bind->choice ? bind->choice : "list";
+  plan->core_count = (uint32_t)bind->count;
+  uint32_t *core = pen_new(bind->count + 1, sizeof *core);
+  for (size_t i = 0; i < bind->count; i++) core[i] = (uint32_t)bind->value[i];
+  plan->cores = core;
+}
+
 struct pen_plan *pen_plan_header(const struct pen_topology *t,
                                  const struct pen_partition *partition) {
   const struct pen_family *family = pen_family_find(t->model_family);
@@ -48,11 +70,12 @@ struct pen_plan *pen_plan_header(const struct pen_topology *t,
   plan->device = t->cluster_device;
   plan->transport = t->cluster_transport;
   plan->interface = t->cluster_interface;
+  set_binding(plan, t);
   if (t->cluster_hosts.count > 1) {
     plan->hosts = (const char *const *)t->cluster_hosts.value;
     plan->host_count = (uint32_t)t->cluster_hosts.count;
-    plan->ranks_per_host = (uint32_t)t->cluster_ranks_per_host;
     plan->port = (uint16_t)t->cluster_port;
+    plan->rank_hosts = rank_hosts(t);
   }
   plan->rank_count = partition->rank_count;
   plan->stages_per_rank = partition->stages_per_rank;

@@ -149,7 +149,8 @@ const char *pen_setting_hint_group(const char *group) {
 }
 
 bool pen_setting_takes_one(const struct pen_setting *setting) {
-  return setting->type == PEN_REALS || (setting->type == PEN_STRINGS && setting->choices);
+  return setting->type == PEN_REALS ||
+         ((setting->type == PEN_STRINGS || setting->type == PEN_INTEGERS) && setting->choices);
 }
 
 const char *pen_setting_quoted(const char *choices) {
@@ -191,8 +192,9 @@ const char *pen_setting_allowed(const struct pen_setting *setting) {
     case PEN_STRING:
       return setting->choices ? pen_setting_quoted(setting->choices) : "a string in quotes";
     case PEN_INTEGERS:
-      return pen_text("a list of whole numbers from %.0f to %.0f", setting->minimum,
-                      setting->maximum);
+      return pen_text("%s%sa list of whole numbers from %.0f to %.0f",
+                      setting->choices ? pen_setting_quoted(setting->choices) : "",
+                      setting->choices ? ", or " : "", setting->minimum, setting->maximum);
     case PEN_REALS: return pen_text("%s, or a list of such", real_bounds(setting));
     case PEN_STRINGS:
       if (!setting->choices) return "a list of strings in quotes";

@@ -20,6 +20,7 @@
 struct pen_integers {
   size_t count;
   int64_t *value;
+  const char *choice; /* a word instead of the list; null: the list */
 };
 struct pen_reals {
   size_t count;

@@ -218,8 +218,38 @@ static void check_ranks_per_host(const struct pen_topology *t) {
                       "a number of hosts that divides the %lld ranks x replicas", (long long)total);
 }
 
+/* A list has the index of a host for each rank of all replicas, each host as often as any other. */
+static void check_mapping(const struct pen_topology *t) {
+  size_t total = (size_t)(t->pipeline_ranks * t->data_parallel_replicas),
+         hosts = t->cluster_hosts.count;
+  const struct pen_integers *mapping = &t->cluster_mapping;
+  if (mapping->choice) return;
+  if (mapping->count != total)
+    pen_topology_fail(t, "cluster.mapping", "a list of %zu, one a rank", total);
+  size_t *ranks = pen_new(hosts, sizeof *ranks);
+  for (size_t r = 0; r < total; r++) {
+    if (mapping->value[r] >= (int64_t)hosts)
+      pen_topology_fail(t, "cluster.mapping", "indices of the %zu hosts, from 0", hosts);
+    ranks[mapping->value[r]]++;
+  }
+  for (size_t h = 0; h < hosts; h++)
+    if (ranks[h] != total / hosts)
+      pen_topology_fail(t, "cluster.mapping", "each host %zu times, not host %zu %zu times",
+                        total / hosts, h, ranks[h]);
+}
+
+/* A list has the cores of the ranks of a host. */
+static void check_bind(const struct pen_topology *t) {
+  const size_t cores = (size_t)(t->cluster_ranks_per_host * t->cluster_threads_per_rank);
+  if (!t->cluster_bind.choice && t->cluster_bind.count != cores)
+    pen_topology_fail(t, "cluster.bind", "a list of %zu cores, %lld for each rank of a host", cores,
+                      (long long)t->cluster_threads_per_rank);
+}
+
 static void check_cluster(const struct pen_topology *t) {
   check_ranks_per_host(t);
+  check_mapping(t);
+  check_bind(t);
   bool cuda = is_cuda(t);
   if (cuda == (strcmp(t->cluster_transport, "ipc") && strcmp(t->cluster_transport, "nccl")))
     pen_topology_fail(t, "cluster.transport",

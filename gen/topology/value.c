@@ -87,7 +87,11 @@ static bool read_string(const struct pen_literal *literal, const struct pen_sett
 
 static bool set_integers(struct pen_integers *list, const struct pen_setting *setting,
                          const struct pen_written_value *value) {
-  *list = (struct pen_integers){value->count, pen_new(value->count + 1, sizeof *list->value)};
+  *list = (struct pen_integers){value->count, pen_new(value->count + 1, sizeof *list->value), NULL};
+  if (!value->is_list) {
+    list->count = 0;
+    return read_string(value->literal, setting, &list->choice);
+  }
   for (size_t i = 0; i < value->count; i++) {
     if (!read_integer(&value->literal[i], setting, &list->value[i])) return false;
   }
@@ -140,8 +144,10 @@ static struct pen_literal literal_of(const struct pen_setting *setting, const ch
   const char *end = literal.text + bytes;
   if (*literal.text == '"' && pen_literal_string(literal.text + 1, end, &literal.string) == end)
     return literal;
-  literal.string =
-      setting->type == PEN_STRING || setting->type == PEN_STRINGS ? literal.text : NULL;
+  bool hexadecimal,
+      is_word = setting->type == PEN_STRING || setting->type == PEN_STRINGS ||
+                (setting->type == PEN_INTEGERS && !is_integer(literal.text, &hexadecimal));
+  literal.string = is_word ? literal.text : NULL;
   return literal;
 }
 
@@ -232,6 +238,8 @@ static const char *list_text(const void *field, enum pen_setting_type type) {
 /* A number outside its limits was not set. */
 const char *pen_value_text(const struct pen_topology *topology, const struct pen_setting *setting) {
   const void *field = (const char *)topology + setting->offset;
+  if (setting->type == PEN_INTEGERS && ((const struct pen_integers *)field)->choice)
+    return quoted(((const struct pen_integers *)field)->choice);
   if (setting->type >= PEN_INTEGERS) return list_text(field, setting->type);
   if (setting->type == PEN_BOOLEAN) return *(const bool *)field ? "true" : "false";
   if (setting->type == PEN_STRING)

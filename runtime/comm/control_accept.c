@@ -85,8 +85,8 @@ static void accept_connection(struct pen_control_server *server) {
   *open = (struct pen_open_handshake){
       .link = {.socket = socket},
       .handshake = {.secret = config->secret,
-                    .accepts = pen_hello_new(PEN_ROLE_ACCEPTS, config->plan, config->local.first,
-                                             config->local.count, config->attempt)},
+                    .accepts = pen_hello_new(PEN_ROLE_ACCEPTS, config->plan, &config->local,
+                                             config->attempt)},
       .end_ns = pen_now_ns() + PEN_HANDSHAKE_MS * 1000000ull};
   pen_address_text(&from, open->link.address, sizeof open->link.address);
 }

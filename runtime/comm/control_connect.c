@@ -88,8 +88,7 @@ static bool receive_verdict(const struct pen_control_config *config,
 static bool shake_hands(const struct pen_control_config *config, struct pen_control_link *link) {
   struct pen_handshake handshake = {
       .secret = config->secret,
-      .connects = pen_hello_new(PEN_ROLE_CONNECTS, config->plan, config->local.first,
-                                config->local.count, config->attempt)};
+      .connects = pen_hello_new(PEN_ROLE_CONNECTS, config->plan, &config->local, config->attempt)};
   if (!exchange_proofs(config, &handshake, link->socket)) {
     return false;
   }

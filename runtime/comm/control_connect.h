@@ -12,7 +12,7 @@
 struct pen_control_config {
   const struct pen_plan *plan;
   const struct pen_secret *secret;
-  struct pen_local_ranks local;
+  struct pen_rank_set local;
   uint32_t attempt; /* restarts of the run so far */
 };
 

@@ -35,8 +35,8 @@ struct request_copy {
 struct pen_control_sync {
   const struct pen_plan *plan;
   const struct pen_shared *shared;
-  struct pen_local_ranks local;
-  struct rank_copy *sent_ranks; /* [local.count]: as they were sent last */
+  struct pen_rank_set local;
+  struct rank_copy *sent_ranks; /* [process_count]: as they were sent last */
   struct run_copy sent_run;
   struct request_copy sent_requests;
   uint32_t sent_failures;
@@ -87,13 +87,13 @@ static size_t checksum_bytes(const struct pen_plan *plan) {
 
 struct pen_control_sync *pen_control_sync_open(const struct pen_plan *plan,
                                                const struct pen_shared *shared,
-                                               struct pen_local_ranks local) {
+                                               struct pen_rank_set local) {
   struct pen_control_sync *sync = calloc(1, sizeof *sync);
   pen_check(sync != NULL, "no memory for the connection to other hosts");
   sync->plan = plan;
   sync->shared = shared;
   sync->local = local;
-  sync->sent_ranks = calloc(local.count, sizeof *sync->sent_ranks);
+  sync->sent_ranks = calloc(local.process_count, sizeof *sync->sent_ranks);
   pen_check(sync->sent_ranks != NULL, "no memory for the connection to other hosts");
   copy_run(&sync->sent_run, shared->control);
   return sync;
@@ -131,11 +131,10 @@ static void send_run(struct pen_control_sync *sync, send_message *send, void *co
   }
 }
 
-static void send_rank(struct pen_control_sync *sync, uint32_t i, send_message *send,
+static void send_rank(struct pen_control_sync *sync, uint32_t rank, send_message *send,
                       void *context) {
   const struct pen_shared *shared = sync->shared;
-  const uint32_t rank = sync->local.first + i;
-  struct rank_copy now, *sent = &sync->sent_ranks[i];
+  struct rank_copy now, *sent = &sync->sent_ranks[rank];
   copy_rank(&now, shared, rank);
   if (memcmp(&now, sent, sizeof now) == 0) {
     return;
@@ -176,8 +175,9 @@ static void send_failures(struct pen_control_sync *sync, send_message *send, voi
 }
 
 void pen_control_sync_changes(struct pen_control_sync *sync, send_message *send, void *context) {
-  for (uint32_t i = 0; i < sync->local.count; i++) {
-    send_rank(sync, i, send, context);
+  const struct pen_rank_set *local = &sync->local;
+  for (uint32_t r = local->first; r < local->process_count; r = pen_rank_set_next(local, r + 1)) {
+    send_rank(sync, r, send, context);
   }
   if (sync->local.first == 0) {
     send_run(sync, send, context);

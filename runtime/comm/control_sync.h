@@ -38,7 +38,7 @@ struct pen_control_sync;
 /* For the ranks `local` of a plan. Allocates; fails (71). */
 struct pen_control_sync *pen_control_sync_open(const struct pen_plan *plan,
                                                const struct pen_shared *shared,
-                                               struct pen_local_ranks local);
+                                               struct pen_rank_set local);
 void pen_control_sync_close(struct pen_control_sync *sync);
 
 /* Bytes that follow the header of a message of this kind; SIZE_MAX: no such kind. */

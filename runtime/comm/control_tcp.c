@@ -26,7 +26,7 @@ enum { POLL_US = 10000, ACCEPT_MS = 50, GOODBYE_S = 5, RIGHT_PLAN_S = 5 };
 /* The command on another host. */
 struct peer_command {
   struct pen_control_link link;
-  struct pen_local_ranks ranks;
+  struct pen_rank_set ranks;
   bool finished; /* it has sent GOODBYE, its last message; it receives until all have sent theirs */
 };
 
@@ -70,18 +70,20 @@ static void send_changes(struct pen_control_tcp *tcp) {
  * answered nothing for LOST_MS, the link may be cut, and the host alive. */
 static void report_lost_host(struct pen_control_tcp *tcp, struct peer_command *peer, int error) {
   char line[PEN_FAILURE_LINE_BYTES], cause[PEN_HOST_BYTES + 32];
-  uint32_t lost = peer->ranks.first, waiter = PEN_NONE;
-  for (uint32_t i = 0; i < peer->ranks.count; i++) {
-    atomic_store(&tcp->shared->ranks[lost + i].waits_for, 0); /* a lost rank waits for no rank */
+  const struct pen_rank_set *ranks = &peer->ranks;
+  uint32_t lost = ranks->first, waiter = PEN_NONE;
+  for (uint32_t r = lost; r < ranks->process_count; r = pen_rank_set_next(ranks, r + 1)) {
+    atomic_store(&tcp->shared->ranks[r].waits_for, 0); /* a lost rank waits for no rank */
   }
-  for (uint32_t i = 0; i < peer->ranks.count && waiter == PEN_NONE; i++) {
-    waiter = pen_failure_waiter(tcp->config.plan, tcp->shared, peer->ranks.first + i);
-    lost += waiter == PEN_NONE ? 0 : i;
+  for (uint32_t r = lost; r < ranks->process_count && waiter == PEN_NONE;
+       r = pen_rank_set_next(ranks, r + 1)) {
+    waiter = pen_failure_waiter(tcp->config.plan, tcp->shared, r);
+    lost = waiter == PEN_NONE ? lost : r;
   }
   peer->finished = true;
   const bool is_link = error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH;
   snprintf(cause, sizeof cause, "%shost %.*s lost", is_link ? "link to " : "", PEN_HOST_BYTES,
-           tcp->config.plan->hosts[peer->ranks.first / tcp->config.plan->ranks_per_host]);
+           tcp->config.plan->hosts[ranks->host]);
   pen_failure_line(line, sizeof line, tcp->config.plan, tcp->shared, lost, cause, waiter);
   atomic_store(&tcp->shared->control->host_lost, 1);
   pen_failure_report(tcp->shared, peer->ranks.first, line);
@@ -147,31 +149,31 @@ static void *control_thread(void *argument) {
 
 /* ---- connecting ---- */
 
-static bool overlap(struct pen_local_ranks a, struct pen_local_ranks b) {
-  return a.first < b.first + b.count && b.first < a.first + a.count;
+static bool overlap(const struct pen_rank_set *a, const struct pen_rank_set *b) {
+  return pen_rank_set_has(a, b->first) || pen_rank_set_has(b, a->first);
 }
 
 /* Whether another command has started one of the ranks. */
-static bool is_started_twice(const struct pen_control_tcp *tcp, struct pen_local_ranks ranks) {
-  bool twice = overlap(tcp->config.local, ranks);
+static bool is_started_twice(const struct pen_control_tcp *tcp, const struct pen_rank_set *ranks) {
+  bool twice = overlap(&tcp->config.local, ranks);
   for (uint32_t p = 0; p < tcp->peer_count; p++) {
-    twice = twice || overlap(tcp->peers[p].ranks, ranks);
+    twice = twice || overlap(&tcp->peers[p].ranks, ranks);
   }
   return twice;
 }
 
 /* What a command that has proved itself is answered: 0, or why it must exit. */
 static uint32_t judge_command(const struct pen_control_tcp *tcp, const struct pen_hello *hello) {
-  const struct pen_local_ranks ranks = {hello->first_rank, hello->rank_count};
   if (memcmp(hello->digest, tcp->config.plan->digest, sizeof hello->digest) != 0) {
     return PEN_EXIT_DIGEST;
   }
-  return is_started_twice(tcp, ranks) ? PEN_EXIT_USAGE : 0;
+  const struct pen_rank_set ranks = pen_rank_set_of(tcp->config.plan, hello->host, hello->only);
+  return is_started_twice(tcp, &ranks) ? PEN_EXIT_USAGE : 0;
 }
 
 static void add_peer(struct pen_control_tcp *tcp, const struct pen_control_link *link,
-                     struct pen_local_ranks ranks) {
-  tcp->peers[tcp->peer_count++] = (struct peer_command){.link = *link, .ranks = ranks};
+                     const struct pen_rank_set *ranks) {
+  tcp->peers[tcp->peer_count++] = (struct peer_command){.link = *link, .ranks = *ranks};
 }
 
 /* On the first host: waits for all other commands. A command with another plan has RIGHT_PLAN_S to
@@ -194,19 +196,20 @@ static void accept_commands(struct pen_control_tcp *tcp, uint64_t end_ns) {
     if (!pen_control_server_poll(&server, ACCEPT_MS, &command)) {
       continue;
     }
+    const struct pen_rank_set ranks =
+        pen_rank_set_of(tcp->config.plan, command.hello.host, command.hello.only);
     const uint32_t status = judge_command(tcp, &command.hello);
     pen_control_send_verdict(&command.link, status);
     if (status == PEN_EXIT_DIGEST) {
       const uint64_t soon_ns = pen_now_ns() + RIGHT_PLAN_S * 1000000000ull;
       end_ns = soon_ns < end_ns ? soon_ns : end_ns;
-      other_plan = command.hello.first_rank;
+      other_plan = ranks.first;
       pen_control_refuse(&server, &command.link, "it runs another plan");
     } else if (status != 0) {
-      pen_fail(PEN_EXIT_USAGE, "rank %u is started by two commands", command.hello.first_rank);
+      pen_fail(PEN_EXIT_USAGE, "rank %u is started by two commands", ranks.first);
     } else {
-      add_peer(tcp, &command.link,
-               (struct pen_local_ranks){command.hello.first_rank, command.hello.rank_count});
-      connected += command.hello.rank_count;
+      add_peer(tcp, &command.link, &ranks);
+      connected += ranks.count;
     }
   }
   pen_control_server_close(&server);
@@ -224,7 +227,9 @@ static void connect_to_first_host(struct pen_control_tcp *tcp, uint64_t end_ns) 
     own = pen_listen_address(tcp->config.plan);
   }
   pen_address_text(&own, tcp->shared->address, sizeof tcp->shared->address);
-  add_peer(tcp, &link, (struct pen_local_ranks){0, tcp->config.plan->ranks_per_host});
+  const struct pen_rank_set first =
+      pen_rank_set_of(tcp->config.plan, pen_rank_host(tcp->config.plan, 0), PEN_NONE);
+  add_peer(tcp, &link, &first);
 }
 
 struct pen_control_tcp *pen_control_tcp_open(const struct pen_control_config *config,

@@ -10,11 +10,11 @@
 static const char protocol[sizeof((struct pen_hello *)0)->protocol] = "penstock";
 
 struct pen_hello pen_hello_new(enum pen_handshake_role role, const struct pen_plan *plan,
-                               uint32_t first_rank, uint32_t rank_count, uint32_t attempt) {
+                               const struct pen_rank_set *ranks, uint32_t attempt) {
   struct pen_hello hello = {.version = PEN_HANDSHAKE_VERSION,
                             .role = role,
-                            .first_rank = first_rank,
-                            .rank_count = rank_count,
+                            .host = ranks->host,
+                            .only = ranks->only,
                             .process_count = pen_process_count(plan),
                             .attempt = attempt};
   memcpy(hello.protocol, protocol, sizeof hello.protocol);
@@ -56,9 +56,8 @@ const char *pen_hello_check(const struct pen_hello *hello, enum pen_handshake_ro
     return "another version of the protocol";
   }
   if (memcmp(hello->digest, plan->digest, sizeof hello->digest) == 0 &&
-      (hello->process_count != pen_process_count(plan) || hello->rank_count == 0 ||
-       hello->first_rank >= hello->process_count ||
-       hello->rank_count > hello->process_count - hello->first_rank)) {
+      (hello->process_count != pen_process_count(plan) || hello->host >= plan->host_count ||
+       pen_rank_set_of(plan, hello->host, hello->only).count == 0)) {
     return "ranks that the plan does not have";
   }
   return NULL;

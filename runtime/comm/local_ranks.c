@@ -35,10 +35,11 @@ static uint32_t read_number(const char *source, const char *text, uint64_t most,
   return (uint32_t)number;
 }
 
-static struct pen_local_ranks one_rank(const struct pen_plan *plan, const char *source,
-                                       const char *text) {
-  return (struct pen_local_ranks){
-      read_number(source, text, pen_process_count(plan) - 1u, "a rank of this binary"), 1};
+static struct pen_rank_set one_rank(const struct pen_plan *plan, const char *source,
+                                    const char *text) {
+  const uint32_t rank =
+      read_number(source, text, pen_process_count(plan) - 1u, "a rank of this binary");
+  return pen_rank_set_of(plan, pen_rank_host(plan, rank), rank);
 }
 
 /* ---- by name ---- */
@@ -59,11 +60,11 @@ static void list_hosts(const struct pen_plan *plan, char *text, size_t bytes) {
   }
 }
 
-static struct pen_local_ranks ranks_of_host(const struct pen_plan *plan, const char *name,
-                                            const char *source) {
+static struct pen_rank_set ranks_of_host(const struct pen_plan *plan, const char *name,
+                                         const char *source) {
   for (uint32_t h = 0; h < plan->host_count; h++) {
     if (is_same_host(plan->hosts[h], name)) {
-      return (struct pen_local_ranks){h * plan->ranks_per_host, plan->ranks_per_host};
+      return pen_rank_set_of(plan, h, PEN_NONE);
     }
   }
   char hosts[1024];
@@ -74,7 +75,7 @@ static struct pen_local_ranks ranks_of_host(const struct pen_plan *plan, const c
            source, name, hosts);
 }
 
-static struct pen_local_ranks ranks_of_this_host(const struct pen_plan *plan) {
+static struct pen_rank_set ranks_of_this_host(const struct pen_plan *plan) {
   char name[256] = "?";
   gethostname(name, sizeof name - 1);
   return ranks_of_host(plan, name, "this host");
@@ -107,14 +108,14 @@ static const struct launcher *find_launcher(const struct pen_plan *plan) {
   return found;
 }
 
-struct pen_local_ranks pen_local_ranks_of(const struct pen_plan *plan,
-                                          const struct pen_options *options) {
+struct pen_rank_set pen_local_ranks_of(const struct pen_plan *plan,
+                                       const struct pen_options *options) {
   if (plan->host_count < 2 && (options->given.rank || options->given.host)) {
     pen_fail(PEN_EXIT_USAGE, "--%s: all ranks of this binary are on one host, and started together",
              options->given.rank ? "rank" : "host");
   }
   if (plan->host_count < 2) {
-    return (struct pen_local_ranks){0, pen_process_count(plan)};
+    return pen_rank_set_all(plan);
   }
   if (options->given.host) {
     return ranks_of_host(plan, options->host, "--host");
@@ -145,7 +146,7 @@ struct pen_local_ranks pen_local_ranks_of(const struct pen_plan *plan,
 
 const char *pen_first_host(const struct pen_plan *plan) {
   const char *address = getenv("MASTER_ADDR");
-  return address != NULL && address[0] != '\0' ? address : plan->hosts[0];
+  return address != NULL && address[0] != '\0' ? address : plan->hosts[pen_rank_host(plan, 0)];
 }
 
 uint16_t pen_first_port(const struct pen_plan *plan) {

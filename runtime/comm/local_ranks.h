@@ -11,11 +11,11 @@
  * the plan has ranks, one rank each; as many as hosts, or one or unknown, the ranks of the host
  * that has this host's name, with or without its domain. Fails (64) on a rank or host that the plan
  * does not have, and on any other number of commands. */
-struct pen_local_ranks pen_local_ranks_of(const struct pen_plan *plan,
-                                          const struct pen_options *options);
+struct pen_rank_set pen_local_ranks_of(const struct pen_plan *plan,
+                                       const struct pen_options *options);
 
-/* Address and port of the first host, to which the other commands connect: MASTER_ADDR and
- * MASTER_PORT, else those of the plan. Fails (64) where MASTER_PORT is no port. */
+/* Address and port of the first host, that of rank 0, to which the other commands connect:
+ * MASTER_ADDR and MASTER_PORT, else those of the plan. Fails (64) where MASTER_PORT is no port. */
 const char *pen_first_host(const struct pen_plan *plan);
 uint16_t pen_first_port(const struct pen_plan *plan);
 

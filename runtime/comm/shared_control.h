@@ -17,6 +17,7 @@
 
 #include "runtime/base/futex_counter.h"
 #include "runtime/plan/plan.h"
+#include "runtime/plan/rank_set.h"
 
 /* Steps whose statistics are kept: without WAIT_NORM a rank may run so many steps ahead of the rank
  * that logs. */
@@ -116,11 +117,6 @@ struct pen_control {
   uint64_t target_count, step_count;
 };
 
-/* Global ranks [first, first + count). */
-struct pen_local_ranks {
-  uint32_t first, count;
-};
-
 /* The mapping of the shared memory in a process. */
 struct pen_shared {
   int descriptor;
@@ -140,12 +136,12 @@ struct pen_shared {
   uint32_t process_count;
   int changed;                     /* with several hosts: an eventfd, which wakes the thread of
                                       control_tcp.h; else -1 */
-  struct pen_local_ranks local;    /* whose processes map this memory: of one command */
+  struct pen_rank_set local;       /* whose processes map this memory: of one command */
   char address[PEN_ADDRESS_BYTES]; /* with several hosts: where the others reach this one */
 };
 
 static inline bool pen_is_local(const struct pen_shared *shared, uint32_t global) {
-  return global - shared->local.first < shared->local.count;
+  return pen_rank_set_has(&shared->local, global);
 }
 
 /* The index in its step of the action that a rank runs next. */

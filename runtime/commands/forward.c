@@ -52,7 +52,7 @@ static void find_weights(struct pen_run *run, const char *command,
 }
 
 static bool is_local(const struct pen_run *run, uint32_t rank) {
-  return rank - run->local.first < run->local.count;
+  return pen_rank_set_has(&run->local, rank);
 }
 
 /* Prints the result line. A loss that is a sum is given for one step, as training logs it. */
@@ -126,9 +126,6 @@ static struct pen_plan one_replica_of(const struct pen_plan *plan) {
   }
   one.weights = weights;
   one.replica_count = 1;
-  if (plan->replica_count > 1) {
-    one.ranks_per_host = one.rank_count; /* of one host, see check_one_replica_or_host() */
-  }
   return one;
 }
 

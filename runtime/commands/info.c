@@ -10,6 +10,8 @@
 #include "runtime/base/check.h"
 #include "runtime/base/text_writer.h"
 #include "runtime/data/bucket.h"
+#include "runtime/storage/memory_checkpoint.h"
+#include "runtime/supervise/binding.h"
 
 /* What is reported of a rank's memory, in both forms; the last of it where there is such memory, on
  * a device. */
@@ -100,6 +102,11 @@ static void json_shapes(struct pen_writer *out, const struct pen_plan *plan) {
   pen_writer_text(out, "],");
 }
 
+/* Of train --recover-every, in memory of the command. */
+static uint64_t recovery_bytes(const struct pen_plan *plan, uint32_t rank) {
+  return PEN_MEMORY_COPIES * (uint64_t)pen_memory_checkpoint_bytes(plan, rank);
+}
+
 static void json_ranks(struct pen_writer *out, const struct pen_plan *plan) {
   pen_writer_text(out, "\"rank\":[");
   for (uint32_t r = 0; r < plan->rank_count; r++) {
@@ -109,6 +116,7 @@ static void json_ranks(struct pen_writer *out, const struct pen_plan *plan) {
       json_number(out, columns[c].name, value_of(&plan->memory[r], &columns[c]));
     }
     json_number(out, "actions", plan->profiles[0].ranks[r].action_count);
+    json_number(out, "recovery_bytes", recovery_bytes(plan, r));
     pen_writer_text(out, "\"receive_slots\":");
     pen_writer_number(out, plan->memory[r].receive_slots);
     pen_writer_text(out, "}");
@@ -204,13 +212,38 @@ static void print_text(const struct pen_plan *plan, const char *kernels) {
     }
     printf(" %6u\n", plan->memory[r].receive_slots);
   }
+  uint64_t most = 0;
+  for (uint32_t r = 0; r < plan->rank_count; r++) {
+    most = recovery_bytes(plan, r) > most ? recovery_bytes(plan, r) : most;
+  }
+  printf("\ntrain --recover-every needs up to %" PRIu64 " bytes more for each rank\n", most);
+}
+
+/* "RANK HOST CORES" */
+static void print_bindings(const struct pen_plan *plan) {
+  static struct pen_binding binding;
+  char own[256] = "?", text[PEN_CORES_TEXT_BYTES];
+  gethostname(own, sizeof own - 1);
+  for (uint32_t r = 0; r < pen_process_count(plan); r++) {
+    const uint32_t host = pen_rank_host(plan, r);
+    const struct pen_rank_set ranks =
+        plan->host_count < 2 ? pen_rank_set_all(plan) : pen_rank_set_of(plan, host, PEN_NONE);
+    pen_binding_open(&binding, plan, &ranks);
+    const struct pen_cores cores = pen_binding_cores(&binding, r);
+    printf("%u %s %s\n", r, plan->host_count < 2 ? own : plan->hosts[host],
+           pen_binding_text(&cores, text));
+  }
 }
 
 /* Of a device that is not the CPU its name alone: it need not be here. */
-void pen_info(const struct pen_plan *plan, bool json) {
+void pen_info(const struct pen_plan *plan, const struct pen_options *options) {
+  if (options->bindings) {
+    print_bindings(plan);
+    return;
+  }
   const char *kernels = strcmp(plan->device, "cpu") == 0 ? pen_kernels_open() : plan->device;
   pen_check(kernels != NULL, "no memory for the buffers of matrix products");
-  if (json) {
+  if (options->json) {
     print_json(plan, kernels);
   } else {
     print_text(plan, kernels);

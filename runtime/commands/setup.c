@@ -76,7 +76,7 @@ uint64_t pen_steps_of_file(const struct pen_plan *plan, const struct pen_buckets
 struct pen_run pen_run_of(const struct pen_plan *plan, const struct pen_options *options,
                           enum pen_profile_kind kind, const char *command, uint64_t zero_ns) {
   struct pen_buckets buckets = buckets_of(plan, kind, options, command);
-  struct pen_local_ranks local = pen_local_ranks_of(plan, options);
+  struct pen_rank_set local = pen_local_ranks_of(plan, options);
   return (struct pen_run){
       .plan = plan,
       .buckets = buckets,

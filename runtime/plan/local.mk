@@ -5,5 +5,6 @@ libruntime_a_SOURCES += \
   %reldir%/optimizer.def \
   %reldir%/plan.def \
   %reldir%/plan.h \
+  %reldir%/rank_set.h \
   %reldir%/profiles.def \
   %reldir%/shard.h

@@ -63,7 +63,7 @@ static const struct pen_device *open_device(struct pen_rank *rank, uint32_t inde
   *kernels = pen_kernels_open();
   pen_check(*kernels != NULL, "no memory for the buffers of matrix products");
   if (device->asynchronous) {
-    const uint32_t number = plan->host_count > 0 ? global % plan->ranks_per_host : global;
+    const uint32_t number = pen_host_index(plan, global);
     rank->stream_state = pen_stream_open(plan, index, number, device, kernels);
   }
   return device;

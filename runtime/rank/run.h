@@ -42,8 +42,8 @@ struct pen_run {
   const struct pen_profile
       *profile; /* the last of them: that of the longest sequence, unless another is forced */
   const struct pen_options *options;
-  struct pen_local_ranks local; /* the ranks that this command starts */
-  struct pen_secret secret;     /* with several hosts */
+  struct pen_rank_set local; /* the ranks that this command starts */
+  struct pen_secret secret;  /* with several hosts */
   struct pen_shared shared;
   struct pen_data data;
   struct pen_run_evaluation evaluation;

@@ -79,8 +79,9 @@ size_t pen_memory_checkpoint_bytes(const struct pen_plan *plan, uint32_t rank) {
 /* ---- the memory ---- */
 
 static unsigned char *memory_of(const struct pen_memory_checkpoints *checkpoints, uint32_t global) {
-  pen_assert(global - checkpoints->first < checkpoints->count);
-  return checkpoints->memory + (global - checkpoints->first) * checkpoints->rank_bytes;
+  pen_assert(pen_rank_set_has(&checkpoints->ranks, global));
+  return checkpoints->memory +
+         pen_rank_set_index(&checkpoints->ranks, global) * checkpoints->rank_bytes;
 }
 
 static struct copies_header *header_of(const struct pen_memory_checkpoints *checkpoints,
@@ -95,19 +96,18 @@ static unsigned char *copy_of(const struct pen_memory_checkpoints *checkpoints, 
 }
 
 void pen_memory_checkpoints_open(struct pen_memory_checkpoints *checkpoints,
-                                 const struct pen_plan *plan, uint32_t first, uint32_t count) {
+                                 const struct pen_plan *plan, const struct pen_rank_set *ranks) {
   size_t most = 0;
-  for (uint32_t r = first; r < first + count; r++) {
+  for (uint32_t r = ranks->first; r < ranks->process_count; r = pen_rank_set_next(ranks, r + 1)) {
     const size_t bytes = state_bytes(plan, r / plan->rank_count, r % plan->rank_count);
     most = bytes > most ? bytes : most;
   }
   *checkpoints = (struct pen_memory_checkpoints){
       .plan = plan,
-      .first = first,
-      .count = count,
+      .ranks = *ranks,
       .rank_bytes = PEN_PAGE_BYTES + PEN_MEMORY_COPIES * most,
   };
-  checkpoints->bytes = count * checkpoints->rank_bytes;
+  checkpoints->bytes = ranks->count * checkpoints->rank_bytes;
   checkpoints->memory = mmap(NULL, checkpoints->bytes, PROT_READ | PROT_WRITE,
                              MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   pen_check(checkpoints->memory != MAP_FAILED,
@@ -188,12 +188,14 @@ static uint32_t find_copy(const struct pen_memory_checkpoints *checkpoints, uint
 
 void pen_memory_checkpoint_steps(const struct pen_memory_checkpoints *checkpoints,
                                  uint64_t steps[PEN_MEMORY_COPIES]) {
+  const struct pen_rank_set *ranks = &checkpoints->ranks;
   for (uint32_t copy = 0; copy < PEN_MEMORY_COPIES; copy++) {
     steps[copy] = checkpoints->memory == NULL
                       ? 0
-                      : atomic_load(&header_of(checkpoints, checkpoints->first)->step[copy]);
-    for (uint32_t r = 0; r < checkpoints->count && steps[copy] != 0; r++) {
-      if (find_copy(checkpoints, checkpoints->first + r, steps[copy]) == PEN_MEMORY_COPIES) {
+                      : atomic_load(&header_of(checkpoints, checkpoints->ranks.first)->step[copy]);
+    for (uint32_t r = ranks->first; r < ranks->process_count && steps[copy] != 0;
+         r = pen_rank_set_next(ranks, r + 1)) {
+      if (find_copy(checkpoints, r, steps[copy]) == PEN_MEMORY_COPIES) {
         steps[copy] = 0;
       }
     }
@@ -202,9 +204,9 @@ void pen_memory_checkpoint_steps(const struct pen_memory_checkpoints *checkpoint
 
 uint64_t pen_memory_checkpoint_cursor(const struct pen_memory_checkpoints *checkpoints,
                                       uint64_t step) {
-  const uint32_t copy = find_copy(checkpoints, checkpoints->first, step);
+  const uint32_t copy = find_copy(checkpoints, checkpoints->ranks.first, step);
   pen_assert(copy < PEN_MEMORY_COPIES);
-  return header_of(checkpoints, checkpoints->first)->cursor[copy];
+  return header_of(checkpoints, checkpoints->ranks.first)->cursor[copy];
 }
 
 void pen_memory_checkpoint_load(const struct pen_memory_checkpoints *checkpoints, uint32_t global,

@@ -8,14 +8,15 @@
 #include <stdint.h>
 
 #include "runtime/plan/plan.h"
+#include "runtime/plan/rank_set.h"
 #include "runtime/storage/checkpoint_save.h"
 
 enum { PEN_MEMORY_COPIES = 2 };
 
-/* Of global ranks [first, first + count). Inherited by the ranks. */
+/* Of the ranks of a command, which inherit it. */
 struct pen_memory_checkpoints {
   const struct pen_plan *plan;
-  uint32_t first, count;
+  struct pen_rank_set ranks;
   unsigned char *memory; /* null: none are kept */
   size_t bytes, rank_bytes;
 };
@@ -25,7 +26,7 @@ size_t pen_memory_checkpoint_bytes(const struct pen_plan *plan, uint32_t rank);
 
 /* Reserves the memory; pages are allocated when ranks write. Fails (71). */
 void pen_memory_checkpoints_open(struct pen_memory_checkpoints *checkpoints,
-                                 const struct pen_plan *plan, uint32_t first, uint32_t count);
+                                 const struct pen_plan *plan, const struct pen_rank_set *ranks);
 void pen_memory_checkpoints_close(struct pen_memory_checkpoints *checkpoints);
 
 /* A rank, before its first step: allocates the pages of its copies. */

@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include "runtime/supervise/supervise.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -15,6 +14,7 @@
 #include "runtime/comm/control_tcp.h"
 #include "runtime/observe/trace.h"
 #include "runtime/storage/checkpoint_prune.h"
+#include "runtime/supervise/binding.h"
 #include "runtime/supervise/internal.h"
 #include "runtime/supervise/monitor.h"
 #include "runtime/supervise/restart.h"
@@ -26,71 +26,36 @@ static const uint64_t spin_alone_ns = 100 * 1000, spin_shared_ns = 2 * 1000;
 
 static const double connect_timeout_s = 120; /* for the commands on all hosts to start */
 
-/* The cores that this process may use; null when they cannot be known. */
-static cpu_set_t *allowed_cores(size_t *set_bytes, uint32_t *core_count) {
-  for (int cores_max = 1024; cores_max <= 1 << 16; cores_max *= 2) {
-    cpu_set_t *cores = CPU_ALLOC(cores_max);
-    *set_bytes = CPU_ALLOC_SIZE(cores_max);
-    if (cores != NULL && sched_getaffinity(0, *set_bytes, cores) == 0) {
-      *core_count = (uint32_t)CPU_COUNT_S(*set_bytes, cores);
-      return cores;
-    }
-    CPU_FREE(cores);
-  }
-  *core_count = 0;
-  return NULL;
-}
-
-/* Binds this process to `count` cores of the set, after the first `skipped`; changes the set. */
-static void bind_to_cores(cpu_set_t *cores, size_t set_bytes, uint32_t skipped, uint32_t count) {
-  uint32_t seen = 0;
-  for (size_t core = 0; core < set_bytes * 8; core++) {
-    if (CPU_ISSET_S(core, set_bytes, cores)) {
-      if (seen < skipped || seen >= skipped + count) {
-        CPU_CLR_S(core, set_bytes, cores);
-      }
-      seen++;
-    }
-  }
-  sched_setaffinity(0, set_bytes, cores); /* on failure it runs on any core */
-}
-
 /* In the new process. It must not outlive its parent, which may have exited before the prctl(). */
-static _Noreturn void become_rank(const struct pen_run *run, uint32_t rank, cpu_set_t *cores,
-                                  size_t set_bytes, bool pinned) {
+static _Noreturn void become_rank(const struct pen_run *run, uint32_t rank,
+                                  const struct pen_binding *binding) {
   pen_check(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0,
             "cannot request a signal at the exit of the parent");
   if (getppid() != run->parent) {
     _exit(PEN_EXIT_LOST);
   }
-  if (pinned) {
-    bind_to_cores(cores, set_bytes, (rank - run->local.first) * run->plan->threads_per_rank,
-                  run->plan->threads_per_rank);
-  }
+  const struct pen_cores cores = pen_binding_cores(binding, rank);
+  pen_binding_apply(&cores);
   pen_rank_main(run, rank / run->plan->rank_count, rank % run->plan->rank_count);
 }
 
 static void start_ranks(struct pen_run *run, struct pen_control_tcp *tcp, pid_t *pids) {
-  size_t set_bytes = 0;
-  uint32_t core_count = 0;
-  cpu_set_t *cores = allowed_cores(&set_bytes, &core_count);
-  bool alone = (uint64_t)run->local.count * run->plan->threads_per_rank <= core_count;
-  bool pinned = alone && strcmp(run->plan->device, "cpu") ==
-                             0; /* threads of a driver and NCCL would share the rank's core */
-  run->shared.control->spin_ns = alone ? spin_alone_ns : spin_shared_ns;
+  struct pen_binding binding;
+  pen_binding_open(&binding, run->plan, &run->local);
+  run->shared.control->spin_ns = binding.alone ? spin_alone_ns : spin_shared_ns;
   run->parent = getpid();
-  for (uint32_t r = run->local.first; r < run->local.first + run->local.count; r++) {
+  const struct pen_rank_set *local = &run->local;
+  for (uint32_t r = local->first; r < local->process_count; r = pen_rank_set_next(local, r + 1)) {
     pids[r] = fork();
     if (pids[r] == 0) {
       pen_control_tcp_leave(tcp);
-      become_rank(run, r, cores, set_bytes, pinned);
+      become_rank(run, r, &binding);
     }
     pen_check(pids[r] > 0, "cannot start a process for rank %u",
               r); /* the kernel kills those started */
     run->shared.ranks[r].process = (int32_t)pids[r];
     gethostname(run->shared.ranks[r].host, PEN_HOST_BYTES - 1);
   }
-  CPU_FREE(cores);
 }
 
 /* Starts the ranks once and waits until all have exited. */

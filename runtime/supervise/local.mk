@@ -1,5 +1,7 @@
 # runtime/supervise: starts and watches ranks
 libruntime_a_SOURCES += \
+  %reldir%/binding.c \
+  %reldir%/binding.h \
   %reldir%/dashboard.c \
   %reldir%/dashboard.h \
   %reldir%/internal.h \

@@ -8,7 +8,7 @@
 #include "runtime/supervise/internal.h"
 
 bool pen_watchdog_is_local(const struct pen_watchdog *watchdog, uint32_t rank) {
-  return rank - watchdog->run->local.first < watchdog->run->local.count;
+  return pen_rank_set_has(&watchdog->run->local, rank);
 }
 
 void pen_watchdog_set_lost(struct pen_watchdog *watchdog, uint32_t rank, const char *cause) {

@@ -12,7 +12,7 @@ void pen_restart_open(struct pen_run *run) {
   run->begin =
       (struct pen_run_begin){run->first_step, run->cursor, run->steps, run->checkpoint_path};
   if (run->options->given.recover_every) {
-    pen_memory_checkpoints_open(&run->memory, run->plan, run->local.first, run->local.count);
+    pen_memory_checkpoints_open(&run->memory, run->plan, &run->local);
   }
 }
 

@@ -72,6 +72,17 @@ case_of weights $replicas -s data_parallel.shard=weights -s pipeline.schedule=ze
 case_of weights16 $replicas -s data_parallel.shard=weights -s model.dtype=bf16
 case_of four_replicas -s pipeline.ranks=1 -s data_parallel.replicas=4 -s data_parallel.shard=optimizer -s pipeline.microbatches=2
 
+# ---- which rank is on which host ----
+map_case() {
+  ok "mapping $2: a plan is built" build "$1" "$scratch/llama.cfg" -s cluster.transport=auto $two -s cluster.mapping="$2"
+  ok "mapping $2: trains" train_on 2 "$1"
+  ok "mapping $2: to the same bits" same_bits 4 1f1b.shm "$1"
+}
+map_case cyclic cyclic
+map_case list '[1,1,0,0]'
+is "rank 0's host writes the checkpoint and listens" "$(cat "$scratch/err.1" "$scratch/err.2")" ""
+is "info --bindings has the host of each rank" "$("$scratch/list" info --bindings | cut -d' ' -f1,2 | tr '\n' ' ')" "0 host2 1 host2 2 host1 3 host1 "
+
 # ---- other commands ----
 eval_one() { "$scratch/1f1b.shm" eval --data "$scratch/data.bin" --checkpoint "$scratch/1f1b.shm.ckpt" >"$scratch/eval" 2>"$scratch/err"; }
 ok "eval on one host" eval_one

@@ -2,6 +2,7 @@
 COMMAND_TESTS = \
   %reldir%/actions.t \
   %reldir%/bf16.t \
+  %reldir%/binding.t \
   %reldir%/bootstrap.t \
   %reldir%/buckets.t \
   %reldir%/build.t \

@@ -423,7 +423,7 @@ static void balance_by_time_is_optimal(void **state) {
   for (int64_t a = 0; a <= 5; a++)
     for (int64_t b = 1; a + b <= 5; b++) {
       int64_t list[] = {a, b, 5 - a - b};
-      t->partition_layers = (struct pen_integers){3, list};
+      t->partition_layers = (struct pen_integers){3, list, NULL};
       least = fmin(least, slowest(t, partition_topology(t)));
     }
   assert_true(fabs(found - least) <= 1e-12 * least);

@@ -10,14 +10,22 @@
 
 #include "runtime/comm/handshake.h"
 
-static const struct pen_plan plan = {.rank_count = 4, .replica_count = 1, .digest = {1, 2, 3}};
+static const uint32_t rank_hosts[] = {0, 0, 1, 1};
+static const struct pen_plan plan = {.rank_count = 4,
+                                     .replica_count = 1,
+                                     .host_count = 2,
+                                     .rank_hosts = rank_hosts,
+                                     .digest = {1, 2, 3}};
+static const struct pen_rank_set first_ranks = {.host = 0, .only = PEN_NONE},
+                                 second_ranks = {.host = 1, .only = PEN_NONE};
 static const struct pen_secret secret = {{7, 8, 9}}, other_secret = {{7, 8, 10}};
 
 /* A handshake between a command with the second pair of ranks and the first host. */
 static struct pen_handshake make(const struct pen_secret *known) {
-  return (struct pen_handshake){.secret = known,
-                                .connects = pen_hello_new(PEN_ROLE_CONNECTS, &plan, 2, 2, 0),
-                                .accepts = pen_hello_new(PEN_ROLE_ACCEPTS, &plan, 0, 2, 0)};
+  return (struct pen_handshake){
+      .secret = known,
+      .connects = pen_hello_new(PEN_ROLE_CONNECTS, &plan, &second_ranks, 0),
+      .accepts = pen_hello_new(PEN_ROLE_ACCEPTS, &plan, &first_ranks, 0)};
 }
 
 static void test_each_end_proves_itself(void **state) {
@@ -59,7 +67,8 @@ static void test_a_replayed_proof_is_refused(void **state) {
   struct pen_handshake later = handshake;
   uint8_t proof[PEN_PROOF_BYTES];
   pen_handshake_prove(&handshake, PEN_ROLE_CONNECTS, proof);
-  later.accepts = pen_hello_new(PEN_ROLE_ACCEPTS, &plan, 0, 2, 0); /* as before, except the nonce */
+  later.accepts =
+      pen_hello_new(PEN_ROLE_ACCEPTS, &plan, &first_ranks, 0); /* as before, except the nonce */
   assert_false(pen_handshake_verify(&later, PEN_ROLE_CONNECTS, proof));
 }
 
@@ -81,16 +90,17 @@ static void test_a_proof_covers_both_hellos(void **state) {
 static void test_a_hello_names_ranks_of_the_plan(void **state) {
   (void)state;
   const struct {
-    uint32_t first, count;
+    uint32_t host, only;
     bool right;
-  } cases[] = {{2, 2, true},  {0, 4, true},           {3, 1, true},           {4, 1, false},
-               {2, 3, false}, {UINT32_MAX, 2, false}, {1, UINT32_MAX, false}, {1, 0, false}};
+  } cases[] = {{0, PEN_NONE, true},  {1, PEN_NONE, true},  {1, 3, true},
+               {1, 2, true},         {0, 3, false},        {0, 4, false},
+               {0, 1u << 31, false}, {2, PEN_NONE, false}, {PEN_NONE, 0, false}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    struct pen_hello hello =
-        pen_hello_new(PEN_ROLE_CONNECTS, &plan, cases[i].first, cases[i].count, 0);
+    const struct pen_rank_set ranks = {.host = cases[i].host, .only = cases[i].only};
+    struct pen_hello hello = pen_hello_new(PEN_ROLE_CONNECTS, &plan, &ranks, 0);
     assert_int_equal(pen_hello_check(&hello, PEN_ROLE_CONNECTS, &plan) == NULL, cases[i].right);
   }
-  struct pen_hello hello = pen_hello_new(PEN_ROLE_CONNECTS, &plan, 2, 2, 0);
+  struct pen_hello hello = pen_hello_new(PEN_ROLE_CONNECTS, &plan, &second_ranks, 0);
   assert_non_null(pen_hello_check(&hello, PEN_ROLE_ACCEPTS, &plan));
   hello.version++;
   assert_non_null(pen_hello_check(&hello, PEN_ROLE_CONNECTS, &plan));

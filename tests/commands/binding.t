@@ -1,0 +1,44 @@
+#!/bin/sh
+# binding.t: cluster.bind and info --bindings: the cores of each rank.
+. "${top_srcdir:-.}/tests/support/lib.sh"
+describe llama 4 ""
+case_of() { ok "$1: a plan is built" build "$1" "$scratch/llama.cfg" -s pipeline.ranks=2 -s pipeline.microbatches=4 -s cluster.bind="$2"; }
+# The cores that this test may use: the first, the second, and all.
+cores=$(taskset -cp $$ | sed 's/.*: //')
+first=$(echo "$cores" | tr ',' '\n' | sed -n '1s/-.*//p')
+second=$(for part in $(echo "$cores" | tr ',' ' '); do seq "${part%-*}" "${part#*-}"; done | sed -n 2p)
+test -n "$second" || skip_all "one core"
+both="$first,$second"
+bindings() { taskset -c "$1" "$scratch/$2" info --bindings | cut -d' ' -f1,3 | tr '\n' ' '; }
+
+case_of auto auto
+is "auto: a core for each rank" "$(bindings "$both" auto | tr ' ' '\n' | sed -n '2p;4p' | sort -n | tr '\n' ' ')" "$first $second "
+is "auto: all cores where there are too few" "$(bindings "$first" auto)" "0 $first 1 $first "
+is "the host is named" "$("$scratch/auto" info --bindings | cut -d' ' -f2 | sort -u)" "$(uname -n)"
+case_of core core
+taskset -c "$first" "$scratch/core" info --bindings 2>"$scratch/err"
+is "core: too few are refused" $? 64
+is "core: and the host is named" "$(cat "$scratch/err")" \
+  "penstock: host $(uname -n): cluster.bind = \"core\": its ranks need 2 cores, and this command may use 1"
+make_tokens "$scratch/data.bin" 2000
+taskset -c "$first" "$scratch/core" train --data "$scratch/data.bin" --steps 1 --quiet 2>"$scratch/err"
+is "core: before training, too" $? 64
+case_of list "[$second,$first]"
+is "list: the cores of the list" "$(bindings "$both" list)" "0 $second 1 $first "
+taskset -c "$first" "$scratch/list" info --bindings 2>"$scratch/err"
+is "list: others are refused" $? 64
+is "list: by name" "$(cat "$scratch/err")" "penstock: host $(uname -n): cluster.bind has core $second, and this command may use $first"
+case_of none none
+is "none: all cores" "$(bindings "$first" none)" "0 $first 1 $first "
+case_of numa numa
+ok "numa: each rank has cores" test "$("$scratch/numa" info --bindings | grep -c '^[01] [^ ]* [0-9]')" = 2
+
+# What a rank says that it may use is what the kernel says.
+case_of run "[$second,$first]"
+"$scratch/run" train --data "$scratch/data.bin" --steps 100000000 --quiet --log "$scratch/log" 2>/dev/null &
+parent=$!
+await_steps "$scratch/log" 2
+is "the ranks are bound" "$(for rank in $(children $parent); do taskset -cp "$rank"; done | sed 's/.*: //' | tr '\n' ' ')" "$second $first "
+kill -TERM $parent
+wait $parent
+finish
