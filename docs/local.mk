@@ -2,5 +2,6 @@
 EXTRA_DIST += \
   NEWS \
   docs/design.md \
+  docs/examples/penstock.sbatch \
   docs/glossary.md \
   docs/zero_bubble_v.svg

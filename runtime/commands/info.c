@@ -102,6 +102,15 @@ static void json_shapes(struct pen_writer *out, const struct pen_plan *plan) {
   pen_writer_text(out, "],");
 }
 
+static void json_hosts(struct pen_writer *out, const struct pen_plan *plan) {
+  pen_writer_text(out, "\"hosts\":[");
+  for (uint32_t h = 0; h < plan->host_count; h++) {
+    pen_writer_text(out, h == 0 ? "" : ",");
+    pen_writer_json(out, plan->hosts[h]);
+  }
+  pen_writer_text(out, "],");
+}
+
 /* Of train --recover-every, in memory of the command. */
 static uint64_t recovery_bytes(const struct pen_plan *plan, uint32_t rank) {
   return PEN_MEMORY_COPIES * (uint64_t)pen_memory_checkpoint_bytes(plan, rank);
@@ -155,6 +164,7 @@ static void print_json(const struct pen_plan *plan, const char *kernels) {
   json_real(&out, "makespan", plan->forecast.makespan);
   json_real(&out, "exchanging", plan->forecast.exchanging);
   json_real(&out, "exposed", plan->forecast.exposed);
+  json_hosts(&out, plan);
   json_shapes(&out, plan);
   json_ranks(&out, plan);
   pen_writer_text(&out, "}\n");
@@ -181,6 +191,18 @@ static void print_forecast(const struct pen_plan *plan) {
   }
 }
 
+/* "hosts" and their names; penstock-launch reads this line. */
+static void print_hosts(const struct pen_plan *plan) {
+  if (plan->host_count == 0) {
+    return;
+  }
+  printf("%-13s", "hosts");
+  for (uint32_t h = 0; h < plan->host_count; h++) {
+    printf(" %s", plan->hosts[h]);
+  }
+  printf("\n");
+}
+
 static void print_text(const struct pen_plan *plan, const char *kernels) {
   printf("%-14s%s (penstock %s)\n", "plan", plan->name, plan->version);
   printf("%-14s%s, %u ranks of %u stages, %u microbatches\n", "schedule", plan->schedule,
@@ -196,6 +218,7 @@ static void print_text(const struct pen_plan *plan, const char *kernels) {
   }
   printf("%-14s%s, transport %s, %u threads a rank\n", "device", plan->device, plan->transport,
          plan->threads_per_rank);
+  print_hosts(plan);
   print_forecast(plan);
   printf("%-14s%s\n", "kernels", kernels);
   print_digest("digest", plan->digest);

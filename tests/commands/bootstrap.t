@@ -48,7 +48,17 @@ autoreconf --install --force"
   run_bootstrap --install
   is "$system: when the installation fails bootstrap exits with 1" $? 1
 done
-rm "$path/dnf"
+# nettle-dev is a package of the build, munge one of the tests.
+use_system dpkg-query '[!m]*|ma*' apt-get
+run_bootstrap
+is "without --tests a package of the tests may be missing" $? 0
+run_bootstrap --tests
+is "with --tests it may not" $? 1
+matches "and is named" "$(cat "$scratch/output")" "*missing Debian packages: mpich munge*"
+run_bootstrap --install --tests
+matches "--install --tests installs it" "$(calls)" "*apt-get install * mpich munge
+autoreconf*"
+rm "$path/apt-get"
 run_bootstrap
 is "without apt-get and dnf bootstrap exits with 1" $? 1
 matches "and names the packages of both systems" "$(cat "$scratch/output")" "*Debian packages: gcc *Fedora packages: gcc *"

@@ -20,6 +20,7 @@ COMMAND_TESTS = \
   %reldir%/generate.t \
   %reldir%/gradients.t \
   %reldir%/hosts.t \
+  %reldir%/launchers.t \
   %reldir%/loss_rows.t \
   %reldir%/manual.t \
   %reldir%/measure.t \

@@ -93,7 +93,7 @@ static void given_lists_are_used(void **state) {
                                   .model_family = "mlp",
                                   .model_layers = 7,
                                   .partition_virtual_pre = 9,
-                                  .partition_layers = {4, list}};
+                                  .partition_layers = {.count = 4, .value = list}};
   const struct pen_partition *partition = partition_topology(&topology);
   for (uint32_t stage = 0; stage < 4; stage++)
     assert_int_equal(count_of(partition, stage), list[stage]);

@@ -25,5 +25,6 @@ libtestsupport_a_SOURCES = \
   tools/bench/transport_plan.h
 EXTRA_DIST += \
   %reldir%/hosts.sh \
+  %reldir%/slurm.sh \
   %reldir%/layers.awk \
   %reldir%/lib.sh

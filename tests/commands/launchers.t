@@ -1,0 +1,120 @@
+#!/bin/sh
+# launchers.t: srun, Open MPI's mpirun, MPICH's mpiexec and penstock-launch start a plan on two emulated hosts, with one command a host and with
+# one a rank; it trains with the bits of one host.
+. "${top_srcdir:-.}/tests/support/lib.sh"
+test -n "$OFI_ARCHIVES" || skip_all "no libfabric here"
+hosts() { timeout 120 sh "$top_srcdir/tests/support/hosts.sh" "$@"; }
+hosts 2 true
+test $? -ne 77 || skip_all "no network namespaces here"
+cat >"$scratch/llama.cfg" <<'END'
+model = { family = "llama"; layers = 4; hidden = 32; heads = 4; kv_heads = 2; ffn = 48; vocab = 256; sequence = 16; };
+batch = { microbatch = 2; };
+optimizer = { learning_rate = 1e-3; steps = 1000; };
+pipeline = { ranks = 4; microbatches = 8; schedule = "1f1b"; };
+END
+make_tokens "$scratch/data.bin" 20000
+make_secret "$scratch/secret"
+port=$((20000 + $$ % 20000))
+ok "a plan for one host is built" build one "$scratch/llama.cfg"
+ok "and one for two" build two "$scratch/llama.cfg" -s cluster.hosts=[host1,host2] -s cluster.port=$port
+ok "which trains on one" train_bits one --data "$scratch/data.bin" --steps 4
+
+# started NAME COMMAND...: the command, run on emulated hosts, trains two with the bits of one. LAUNCH stands for what it starts.
+train="$scratch/two train --data $scratch/data.bin --seed 7 --steps 4 --quiet --log $scratch/two.log --checkpoint $scratch/two.ckpt"
+started() {
+  started_name=$1
+  shift
+  rm -rf "$scratch/two.log" "$scratch/two.ckpt"
+  "$@" >"$scratch/out" 2>"$scratch/err"
+  is "$started_name: ends with 0" $? 0
+  log_field "$scratch/two.log" loss >"$scratch/two.bits"
+  log_field "$scratch/two.log" grad_norm >>"$scratch/two.bits"
+  (cd "$scratch/two.ckpt/latest" && sha256sum model.safetensors optimizer.safetensors) >"$scratch/two.sums"
+  ok "$started_name: to the bits of one host" same_bits 4 one two || sed 's/^/# /' "$scratch/err"
+}
+# refused NAME PATTERN COMMAND...: it ends with 64 and says so.
+refused() {
+  refused_name=$1 refused_pattern=$2
+  shift 2
+  "$@" >"$scratch/out" 2>"$scratch/err"
+  ok "$refused_name: does not end with 0" test $? -ne 0
+  matches "$refused_name: says why" "$(cat "$scratch/out" "$scratch/err")" "$refused_pattern"
+}
+
+# ---- penstock-launch ----
+launch() { hosts 2 "$top_srcdir/tools/penstock-launch" --ssh rsh_to_host "$@"; }
+unset PENSTOCK_SECRET_FILE
+started "penstock-launch" launch $train
+launch "$scratch/two" info >"$scratch/out"
+is "each line begins with the name of its host" "$(sed -n 's/: plan .*//p' "$scratch/out" | sort | tr '\n' ' ')" "host1 host2 "
+launch "$scratch/two" train --data "$scratch/absent file" >"$scratch/out" 2>"$scratch/err"
+is "its status is the first that is not 0" $? 66
+matches "a word with a blank stays one" "$(cat "$scratch/err")" "*host2: penstock: *absent file*"
+cat >"$scratch/interrupt" <<END
+"$top_srcdir/tools/penstock-launch" --ssh rsh_to_host $train --steps 100000 &
+until grep -q '"step"' "$scratch/two.log" 2>/dev/null; do sleep 0.05; done
+kill -TERM \$!
+wait \$!
+END
+rm -rf "$scratch/two.log" "$scratch/two.ckpt"
+hosts 2 sh "$scratch/interrupt" >"$scratch/out" 2>"$scratch/err"
+is "SIGTERM ends the run after a step" $? 0
+ok "and saves it" test -f "$scratch/two.ckpt/latest/model.safetensors"
+launch "$scratch/one" info >"$scratch/out" 2>"$scratch/err"
+is "a plan without hosts is refused" $? 64
+PENSTOCK_SECRET_FILE=$scratch/secret
+export PENSTOCK_SECRET_FILE
+
+# ---- Open MPI ----
+if command -v mpirun.openmpi >/dev/null; then
+  openmpi() { hosts 2 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun.openmpi --mca plm_rsh_agent rsh_to_host --mca plm rsh \
+    -x PENSTOCK_SECRET_FILE --host host1:2,host2:2 --oversubscribe "$@"; }
+  started "Open MPI, a command a host" openmpi -n 2 --map-by node $train
+  started "Open MPI, a command a rank" openmpi -n 4 --map-by slot $train
+  refused "Open MPI, three commands" "*penstock: OMPI_COMM_WORLD_SIZE = 3: start 4 commands, one a rank, or 2, one a host*" openmpi -n 3 --map-by slot $train
+else
+  skip "Open MPI" "it is not installed"
+fi
+
+# ---- MPICH ----
+if command -v mpiexec.hydra >/dev/null; then
+  mpich() { hosts 2 mpiexec.hydra -launcher rsh -launcher-exec rsh_to_host -hosts host1:2,host2:2 "$@"; }
+  started "MPICH, a command a host" mpich -ppn 1 -n 2 $train
+  started "MPICH, a command a rank" mpich -ppn 2 -n 4 $train
+else
+  skip "MPICH" "it is not installed"
+fi
+
+# ---- Slurm ----
+if command -v slurmctld >/dev/null && command -v munged >/dev/null && test "$(id -u)" -eq 0; then
+  slurm() { hosts 2 sh "$top_srcdir/tests/support/slurm.sh" 2 2 "$@"; }
+  slurm true
+  if test $? -eq 77; then
+    skip "Slurm" "it does not start here"
+  else
+    started "srun, a command a host" slurm srun -N2 --ntasks-per-node=1 $train
+    started "srun, a command a rank" slurm srun -N2 --ntasks-per-node=2 $train
+    if slurm srun --mpi=list 2>&1 | grep -q pmix; then
+      started "srun --mpi=pmix, a command a host" slurm srun --mpi=pmix -N2 --ntasks-per-node=1 $train
+      started "srun --mpi=pmix, a command a rank" slurm srun --mpi=pmix -N2 --ntasks-per-node=2 $train
+    else
+      skip "srun --mpi=pmix" "this Slurm has no PMIx"
+    fi
+    started "sbatch, the example" slurm sbatch --wait -o "$scratch/job.out" -N2 "$top_srcdir/docs/examples/penstock.sbatch" \
+      "$scratch/two" "$scratch/data.bin" "$scratch/two.ckpt" --seed 7 --steps 4 --quiet --log "$scratch/two.log"
+    refused "srun, three commands" "*penstock: SLURM_STEP_NUM_TASKS = 3: start 4 commands, one a rank, or 2, one a host*" slurm srun -N2 -n3 $train
+  fi
+else
+  skip "Slurm" "it is not installed, or this is not root"
+fi
+
+# ---- variables like those of torchrun ----
+cat >"$scratch/variables" <<'END'
+for rank in 0 1 2 3; do
+  on "host$((rank / 2 + 1))" env MASTER_ADDR=host1 MASTER_PORT=29511 WORLD_SIZE=4 RANK=$rank "$@" &
+  pids="${pids:-} $!"
+done
+for pid in $pids; do wait "$pid" || exit; done
+END
+started "RANK and WORLD_SIZE" hosts 2 sh "$scratch/variables" $train
+finish
