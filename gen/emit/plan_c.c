@@ -57,7 +57,7 @@ static void write_forecast(struct pen_c_writer *writer, const struct pen_emit_he
 
 static void write_hosts(struct pen_c_writer *writer, const struct pen_plan *plan) {
   pen_write_text(writer, "  .hosts = (const char *const[]){");
-  for (uint32_t h = 0; h < plan->host_count; h++) {
+  for (uint32_t h = 0; h < plan->host_count + plan->spare_count; h++) {
     if (h) pen_write_text(writer, ", ");
     pen_write_string(writer, plan->hosts[h]);
   }

@@ -37,6 +37,15 @@ static struct pen_optimizer optimizer_settings(const struct pen_topology *t) {
                                 .norm = choice_index(norm_text, PEN_NORM_KINDS, t->optimizer_norm)};
 }
 
+/* The hosts, then the spares. */
+static const char *const *host_names(const struct pen_topology *t) {
+  const size_t hosts = t->cluster_hosts.count, spares = t->cluster_spares.count;
+  const char **names = pen_new(hosts + spares, sizeof *names);
+  for (size_t h = 0; h < hosts; h++) names[h] = t->cluster_hosts.value[h];
+  for (size_t s = 0; s < spares; s++) names[hosts + s] = t->cluster_spares.value[s];
+  return names;
+}
+
 /* The host of each rank: by cluster.mapping. */
 static uint32_t *rank_hosts(const struct pen_topology *t) {
   size_t total = (size_t)(t->pipeline_ranks * t->data_parallel_replicas),
@@ -72,8 +81,9 @@ struct pen_plan *pen_plan_header(const struct pen_topology *t,
   plan->interface = t->cluster_interface;
   set_binding(plan, t);
   if (t->cluster_hosts.count > 1) {
-    plan->hosts = (const char *const *)t->cluster_hosts.value;
+    plan->hosts = host_names(t);
     plan->host_count = (uint32_t)t->cluster_hosts.count;
+    plan->spare_count = (uint32_t)t->cluster_spares.count;
     plan->port = (uint16_t)t->cluster_port;
     plan->rank_hosts = rank_hosts(t);
   }

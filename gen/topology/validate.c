@@ -187,14 +187,32 @@ static void warn_of_rows_on_gpu(const struct pen_topology *t) {
           "not a multiple of %d: bf16 matrix products of such rows are slower on a GPU", FAST_ROW);
 }
 
-/* The first host listens on a port. */
-static void check_hosts(const struct pen_topology *t) {
+static void check_host_names(const struct pen_topology *t, const char *setting,
+                             const struct pen_strings *hosts) {
   static const char allowed[] =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:";
-  for (size_t h = 0; h < t->cluster_hosts.count; h++)
-    if (!*t->cluster_hosts.value[h] ||
-        t->cluster_hosts.value[h][strspn(t->cluster_hosts.value[h], allowed)])
-      pen_topology_fail(t, "cluster.hosts", "names or addresses of hosts");
+  for (size_t h = 0; h < hosts->count; h++)
+    if (!*hosts->value[h] || hosts->value[h][strspn(hosts->value[h], allowed)])
+      pen_topology_fail(t, setting, "names or addresses of hosts");
+}
+
+static void check_spares(const struct pen_topology *t) {
+  const struct pen_strings *hosts = &t->cluster_hosts, *spares = &t->cluster_spares;
+  check_host_names(t, "cluster.spares", spares);
+  if (spares->count && hosts->count < 2)
+    pen_topology_fail(t, "cluster.spares", "an empty list where cluster.hosts has one host");
+  for (size_t s = 0; s < spares->count; s++)
+    for (size_t h = 0; h < hosts->count + s; h++)
+      if (!strcmp(spares->value[s],
+                  h < hosts->count ? hosts->value[h] : spares->value[h - hosts->count]))
+        pen_topology_fail(t, "cluster.spares", "hosts that no list has a second time, not %s twice",
+                          spares->value[s]);
+}
+
+/* The first host listens on a port. */
+static void check_hosts(const struct pen_topology *t) {
+  check_host_names(t, "cluster.hosts", &t->cluster_hosts);
+  check_spares(t);
   if (t->cluster_hosts.count < 2) return;
   if (!strcmp(t->cluster_transport, "shm") || !strcmp(t->cluster_transport, "ipc"))
     pen_topology_fail(t, "cluster.hosts",

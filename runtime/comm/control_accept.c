@@ -18,7 +18,7 @@ void pen_control_server_open(struct pen_control_server *server,
                              const struct pen_control_config *config) {
   const int yes = 1;
   const uint16_t port = pen_first_port(config->plan);
-  struct sockaddr_storage address = pen_listen_address(config->plan);
+  struct sockaddr_storage address = pen_listen_address(config->plan, config->membership->own);
   *server = (struct pen_control_server){.config = *config};
   pen_address_text(&address, server->address, sizeof server->address);
   if (address.ss_family == AF_INET) {
@@ -85,8 +85,8 @@ static void accept_connection(struct pen_control_server *server) {
   *open = (struct pen_open_handshake){
       .link = {.socket = socket},
       .handshake = {.secret = config->secret,
-                    .accepts = pen_hello_new(PEN_ROLE_ACCEPTS, config->plan, &config->local,
-                                             config->attempt)},
+                    .accepts =
+                        pen_hello_new(PEN_ROLE_ACCEPTS, config->membership, config->attempt)},
       .end_ns = pen_now_ns() + PEN_HANDSHAKE_MS * 1000000ull};
   pen_address_text(&from, open->link.address, sizeof open->link.address);
 }

@@ -38,22 +38,27 @@ static int connect_to(const char *host, const char *port, char *address, size_t 
   return connected;
 }
 
-/* Fails where the first host, which is proved, cannot be that of this run. */
-static void check_first_host(const struct pen_control_config *config,
-                             const struct pen_hello *hello) {
-  const char *name = pen_first_host(config->plan),
-             *reason = pen_hello_check(hello, PEN_ROLE_ACCEPTS, config->plan);
+static uint32_t first_rank(const struct pen_control_config *config) {
+  const struct pen_membership *membership = config->membership;
+  return pen_member_ranks(membership, membership->own, membership->only).first;
+}
+
+/* Fails where the server, which is proved, cannot be that of this run. */
+static void check_server(const struct pen_control_config *config, uint32_t server,
+                         const struct pen_hello *hello) {
+  const char *reason = pen_hello_check(hello, PEN_ROLE_ACCEPTS, config->plan);
   if (reason != NULL) {
-    pen_fail(PEN_EXIT_USAGE, "the first host, %s, cannot be used: %s", name, reason);
+    pen_fail(PEN_EXIT_USAGE, "the first host, %s, cannot be used: %s",
+             pen_member_name(config->plan, server), reason);
   }
   if (memcmp(hello->digest, config->plan->digest, sizeof hello->digest) != 0) {
     pen_fail(PEN_EXIT_DIGEST, "rank %u runs another plan than rank 0: their digests differ",
-             config->local.first);
+             first_rank(config));
   }
 }
 
 /* The handshake, up to the own proof. False: the connection ended. */
-static bool exchange_proofs(const struct pen_control_config *config,
+static bool exchange_proofs(const struct pen_control_config *config, uint32_t server,
                             struct pen_handshake *handshake, int socket) {
   struct pen_handshake_answer answer;
   uint8_t proof[PEN_PROOF_BYTES];
@@ -65,13 +70,13 @@ static bool exchange_proofs(const struct pen_control_config *config,
   handshake->accepts = answer.hello;
   if (!pen_handshake_verify(handshake, PEN_ROLE_ACCEPTS, answer.proof)) {
     pen_fail(PEN_EXIT_USAGE, "the first host, %s, does not know the secret of this command",
-             pen_first_host(config->plan));
+             pen_member_name(config->plan, server));
   }
   pen_handshake_prove(handshake, PEN_ROLE_CONNECTS, proof);
   return send(socket, proof, sizeof proof, MSG_NOSIGNAL) == (ssize_t)sizeof proof;
 }
 
-/* Waits for the first host's verdict. False: the connection ended. */
+/* Waits for the server's verdict. False: the connection ended. */
 static bool receive_verdict(const struct pen_control_config *config,
                             struct pen_control_link *link) {
   struct pen_control_message verdict;
@@ -80,43 +85,45 @@ static bool receive_verdict(const struct pen_control_config *config,
     return false;
   }
   if (verdict.number == PEN_EXIT_USAGE) {
-    pen_fail(PEN_EXIT_USAGE, "rank %u is started by two commands", config->local.first);
+    pen_fail(PEN_EXIT_USAGE, "rank %u is started by two commands", first_rank(config));
+  }
+  if (verdict.number == PEN_EXIT_LOST) {
+    pen_fail(PEN_EXIT_LOST, "the run has gone on without this host");
   }
   return verdict.number == 0;
 }
 
-static bool shake_hands(const struct pen_control_config *config, struct pen_control_link *link) {
+static bool shake_hands(const struct pen_control_config *config, uint32_t server,
+                        struct pen_control_link *link) {
   struct pen_handshake handshake = {
       .secret = config->secret,
-      .connects = pen_hello_new(PEN_ROLE_CONNECTS, config->plan, &config->local, config->attempt)};
-  if (!exchange_proofs(config, &handshake, link->socket)) {
+      .connects = pen_hello_new(PEN_ROLE_CONNECTS, config->membership, config->attempt)};
+  if (!exchange_proofs(config, server, &handshake, link->socket)) {
     return false;
   }
   link->sends = pen_handshake_frame_key(&handshake, PEN_ROLE_CONNECTS);
   link->receives = pen_handshake_frame_key(&handshake, PEN_ROLE_ACCEPTS);
-  check_first_host(config, &handshake.accepts);
+  check_server(config, server, &handshake.accepts);
   return receive_verdict(config, link);
 }
 
-void pen_control_connect(const struct pen_control_config *config, uint64_t end_ns,
+bool pen_control_connect(const struct pen_control_config *config, uint32_t server, uint64_t end_ns,
                          struct pen_control_link *link) {
-  const char *host = pen_first_host(config->plan);
+  const char *host = pen_member_name(config->plan, server);
   char port[8];
   snprintf(port, sizeof port, "%u", pen_first_port(config->plan));
   for (;; usleep(RETRY_US)) {
     *link = (struct pen_control_link){0};
     link->socket = connect_to(host, port, link->address, sizeof link->address);
-    if (link->socket >= 0 && shake_hands(config, link)) {
+    if (link->socket >= 0 && shake_hands(config, server, link)) {
       pen_control_link_set_options(link);
-      return;
+      return true;
     }
     if (link->socket >= 0) {
       close(link->socket);
     }
     if (pen_now_ns() > end_ns) {
-      pen_fail(PEN_EXIT_LOST,
-               "rank %u cannot reach the first host, %s, at port %s (cluster.hosts, cluster.port)",
-               config->local.first, host, port);
+      return false;
     }
   }
 }

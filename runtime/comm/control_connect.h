@@ -7,19 +7,20 @@
 
 #include "runtime/comm/control_link.h"
 #include "runtime/comm/local_ranks.h"
+#include "runtime/comm/membership.h"
 
 /* What an end says of itself. */
 struct pen_control_config {
   const struct pen_plan *plan;
   const struct pen_secret *secret;
-  struct pen_rank_set local;
+  struct pen_membership *membership;
   uint32_t attempt; /* restarts of the run so far */
 };
 
-/* Connects to the first host, until `end_ns`. Fails (75) where it is not reached until then, (64)
- * where it has another secret, another version or refuses the ranks, (76) where it has another
- * plan. */
-void pen_control_connect(const struct pen_control_config *config, uint64_t end_ns,
+/* Connects to the command that serves, until `end_ns`. False: it is not reached until then. Fails
+ * (64) where it has another secret, another version or refuses the ranks, (75) where the run has
+ * gone on without this host, (76) where it has another plan. */
+bool pen_control_connect(const struct pen_control_config *config, uint32_t server, uint64_t end_ns,
                          struct pen_control_link *link);
 
 #endif

@@ -113,7 +113,7 @@ size_t pen_control_sync_bytes(const struct pen_control_sync *sync, uint32_t kind
       [PEN_MESSAGE_FAILURE] = PEN_FAILURE_LINE_BYTES,
       [PEN_MESSAGE_REQUESTS] = sizeof(struct request_copy),
   };
-  return kind < PEN_MESSAGE_KINDS ? bytes[kind] : SIZE_MAX;
+  return kind > PEN_MESSAGE_START && kind < PEN_MESSAGE_KINDS ? bytes[kind] : SIZE_MAX;
 }
 
 /* ---- sending ---- */
@@ -164,11 +164,10 @@ static void send_rank(struct pen_control_sync *sync, uint32_t rank, send_message
 static void send_failures(struct pen_control_sync *sync, send_message *send, void *context) {
   const struct pen_failure *failure;
   while ((failure = pen_failure_reported(sync->shared, sync->sent_failures)) != NULL) {
-    const struct pen_control_message message = {
-        .kind = PEN_MESSAGE_FAILURE,
-        .rank = failure->rank,
-        .number = atomic_load(&sync->shared->control->host_lost),
-        .bytes = sizeof failure->line};
+    const struct pen_control_message message = {.kind = PEN_MESSAGE_FAILURE,
+                                                .rank = failure->rank,
+                                                .number = failure->host,
+                                                .bytes = sizeof failure->line};
     send(context, &message, failure->line);
     sync->sent_failures++;
   }
@@ -270,10 +269,7 @@ static void apply_failure(struct pen_control_sync *sync, const struct pen_contro
   char line[PEN_FAILURE_LINE_BYTES];
   memcpy(line, bytes, sizeof line);
   line[sizeof line - 1] = '\0';
-  if (message->number != 0) {
-    atomic_store(&sync->shared->control->host_lost, 1);
-  }
-  pen_failure_report(sync->shared, message->rank, line);
+  pen_failure_report(sync->shared, message->rank, message->number, line);
 }
 
 static void set_once(_Atomic uint32_t *word, uint32_t value) {

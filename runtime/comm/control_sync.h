@@ -15,12 +15,13 @@
 
 enum pen_control_message_kind {
   PEN_MESSAGE_VERDICT, /* number: 0, or the status with which a command must exit */
+  PEN_MESSAGE_PLACES,  /* struct pen_membership.placed */
+  PEN_MESSAGE_START,   /* struct pen_start_state; from here on, while ranks run: */
   PEN_MESSAGE_RANK,    /* the words of a rank */
   PEN_MESSAGE_STEP_STATS,
   PEN_MESSAGE_CHECKSUMS,
   PEN_MESSAGE_RUN,     /* the words that rank 0 writes */
-  PEN_MESSAGE_FAILURE, /* rank: which was lost; number: 1 with its host; its line */
-  PEN_MESSAGE_START,   /* struct pen_start_state */
+  PEN_MESSAGE_FAILURE, /* rank: which was lost; number: struct pen_failure.host; its line */
   PEN_MESSAGE_REQUESTS,
   PEN_MESSAGE_GOODBYE,
   PEN_MESSAGE_KINDS
@@ -41,7 +42,9 @@ struct pen_control_sync *pen_control_sync_open(const struct pen_plan *plan,
                                                struct pen_rank_set local);
 void pen_control_sync_close(struct pen_control_sync *sync);
 
-/* Bytes that follow the header of a message of this kind; SIZE_MAX: no such kind. */
+/* Bytes that follow the header of a message of this kind; SIZE_MAX: none such comes while ranks
+ * run.
+ */
 size_t pen_control_sync_bytes(const struct pen_control_sync *sync, uint32_t kind);
 
 /* Calls send() with a message for each change of the local ranks since the last call.

@@ -1,7 +1,7 @@
 /* control_tcp.h: keeps the memory of shared_control.h equal on all hosts of a deployment
- * (control_sync.h), over one TCP connection between the command of each host and that of the first,
- * which forwards messages. Messages between ranks do not go here. Waiting, and all that uses the
- * shared memory, is the same as on one host. */
+ * (control_sync.h), over one TCP connection between the command of each host and the one that
+ * serves (rendezvous.h), which forwards messages. Messages between ranks do not go here. Waiting,
+ * and all that uses the shared memory, is the same as on one host. */
 #ifndef PEN_CONTROL_TCP_H
 #define PEN_CONTROL_TCP_H
 
@@ -11,10 +11,9 @@
 
 struct pen_control_tcp;
 
-/* Connects the commands at the first host's address and port, and returns when all ranks of the
- * plan have one; null if all ranks are local. Sets shared->address. Fails (75) when a command does
- * not connect within `timeout_s`, (64) when two start the same rank or do not have the same secret,
- * (76) when they have other plans. Call before the ranks start. Allocates. */
+/* Connects the commands, and returns when all ranks of the plan have one; null if the plan has one
+ * host. Sets shared->address, and shared->local: the ranks of this command, none for a spare. Fails
+ * as pen_rendezvous(). Call before the ranks start. Allocates. */
 struct pen_control_tcp *pen_control_tcp_open(const struct pen_control_config *config,
                                              struct pen_shared *shared, double timeout_s);
 

@@ -19,7 +19,8 @@ void pen_failure_detected(const struct pen_shared *shared) {
   atomic_compare_exchange_strong(&shared->control->lost_ns, &none, pen_now_ns());
 }
 
-bool pen_failure_report(const struct pen_shared *shared, uint32_t rank, const char *line) {
+bool pen_failure_report(const struct pen_shared *shared, uint32_t rank, uint64_t host,
+                        const char *line) {
   struct pen_control *control = shared->control;
   const uint32_t abort_status = atomic_load(&control->abort_status);
   uint32_t no = 0;
@@ -33,6 +34,7 @@ bool pen_failure_report(const struct pen_shared *shared, uint32_t rank, const ch
   if (index < PEN_FAILURES_MAX) {
     struct pen_failure *failure = &control->failures[index];
     failure->rank = rank;
+    failure->host = host;
     snprintf(failure->line, sizeof failure->line, "%s", line);
     atomic_store(&failure->complete, 1);
   }

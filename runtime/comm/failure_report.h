@@ -5,12 +5,19 @@
 
 #include <stdbool.h>
 
+#include "runtime/comm/membership.h"
 #include "runtime/comm/shared_control.h"
 
 /* Prints the line, unless a line for this rank was printed or the run ends for another reason, and
- * keeps it for the other hosts (control_sync.h). Returns whether it was printed. Any thread of the
- * command may call it. */
-bool pen_failure_report(const struct pen_shared *shared, uint32_t rank, const char *line);
+ * keeps it and the lost host, pen_lost_host() or 0, for the other hosts (control_sync.h). Returns
+ * whether it was printed. Any thread of the command may call it. */
+bool pen_failure_report(const struct pen_shared *shared, uint32_t rank, uint64_t host,
+                        const char *line);
+
+/* A member of membership.h that is lost, and its state, as one number. */
+static inline uint64_t pen_lost_host(uint32_t member, enum pen_member_state state) {
+  return (uint64_t)state << 32 | member;
+}
 
 /* Records when the first failure was detected, unless it is recorded. */
 void pen_failure_detected(const struct pen_shared *shared);

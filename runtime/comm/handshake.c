@@ -9,16 +9,16 @@
 
 static const char protocol[sizeof((struct pen_hello *)0)->protocol] = "penstock";
 
-struct pen_hello pen_hello_new(enum pen_handshake_role role, const struct pen_plan *plan,
-                               const struct pen_rank_set *ranks, uint32_t attempt) {
+struct pen_hello pen_hello_new(enum pen_handshake_role role,
+                               const struct pen_membership *membership, uint32_t attempt) {
   struct pen_hello hello = {.version = PEN_HANDSHAKE_VERSION,
                             .role = role,
-                            .host = ranks->host,
-                            .only = ranks->only,
-                            .process_count = pen_process_count(plan),
+                            .member = membership->own,
+                            .only = membership->only,
+                            .process_count = pen_process_count(membership->plan),
                             .attempt = attempt};
   memcpy(hello.protocol, protocol, sizeof hello.protocol);
-  memcpy(hello.digest, plan->digest, sizeof hello.digest);
+  memcpy(hello.digest, membership->plan->digest, sizeof hello.digest);
   pen_check(getrandom(hello.nonce, sizeof hello.nonce, 0) == (ssize_t)sizeof hello.nonce,
             "cannot get random bytes");
   return hello;
@@ -56,8 +56,8 @@ const char *pen_hello_check(const struct pen_hello *hello, enum pen_handshake_ro
     return "another version of the protocol";
   }
   if (memcmp(hello->digest, plan->digest, sizeof hello->digest) == 0 &&
-      (hello->process_count != pen_process_count(plan) || hello->host >= plan->host_count ||
-       pen_rank_set_of(plan, hello->host, hello->only).count == 0)) {
+      (hello->process_count != pen_process_count(plan) || hello->member >= pen_member_count(plan) ||
+       (hello->only != PEN_NONE && pen_rank_set_of(plan, hello->member, hello->only).count == 0))) {
     return "ranks that the plan does not have";
   }
   return NULL;

@@ -18,9 +18,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/comm/membership.h"
 #include "runtime/comm/secret.h"
 #include "runtime/plan/plan.h"
-#include "runtime/plan/rank_set.h"
 
 enum {
   PEN_NONCE_BYTES = 32,
@@ -36,7 +36,7 @@ struct pen_hello {
   char protocol[8]; /* "penstock" */
   uint32_t version;
   uint32_t role;
-  uint32_t host, only;    /* which ranks it starts: struct pen_rank_set */
+  uint32_t member, only;  /* membership.h */
   uint32_t process_count; /* of its plan */
   uint32_t attempt;       /* restarts of the run so far */
   uint8_t digest[PEN_DIGEST_BYTES];
@@ -62,8 +62,8 @@ struct pen_frame_key {
 };
 
 /* A hello of `role` with a fresh nonce. Fails (71) where the system gives no random bytes. */
-struct pen_hello pen_hello_new(enum pen_handshake_role role, const struct pen_plan *plan,
-                               const struct pen_rank_set *ranks, uint32_t attempt);
+struct pen_hello pen_hello_new(enum pen_handshake_role role,
+                               const struct pen_membership *membership, uint32_t attempt);
 
 /* The proof of the end with `role`, once both hellos are known. */
 void pen_handshake_prove(const struct pen_handshake *handshake, enum pen_handshake_role role,

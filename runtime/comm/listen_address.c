@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "runtime/base/check.h"
-#include "runtime/comm/local_ranks.h"
+#include "runtime/comm/membership.h"
 
 static socklen_t bytes_of(int family) {
   return family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
@@ -71,9 +71,9 @@ static bool is_any_host_elsewhere(const struct pen_plan *plan) {
   return elsewhere;
 }
 
-struct sockaddr_storage pen_listen_address(const struct pen_plan *plan) {
+struct sockaddr_storage pen_listen_address(const struct pen_plan *plan, uint32_t member) {
   struct sockaddr_storage address;
-  const char *interface = plan->interface, *host = pen_first_host(plan);
+  const char *interface = plan->interface, *host = pen_member_name(plan, member);
   const bool named = interface[0] != '\0';
   if (named && !resolve(interface, AI_NUMERICHOST, &address) &&
       !address_of_interface(interface, &address)) {

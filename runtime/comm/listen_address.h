@@ -6,11 +6,11 @@
 
 #include "runtime/plan/plan.h"
 
-/* The address at which the first host listens: that of cluster.interface, else the one that its
+/* The address at which a member listens, this one: that of cluster.interface, else the one that its
  * name resolves to. Fails (64) where the plan has several hosts and the address is a loopback one,
  * unless cluster.interface names it and no other host is known to be elsewhere; where there is no
  * such interface; and where the name cannot be resolved. */
-struct sockaddr_storage pen_listen_address(const struct pen_plan *plan);
+struct sockaddr_storage pen_listen_address(const struct pen_plan *plan, uint32_t member);
 
 /* The address as text, without a port. */
 void pen_address_text(const struct sockaddr_storage *address, char *text, size_t bytes);

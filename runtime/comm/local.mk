@@ -31,6 +31,8 @@ libruntime_a_SOURCES += \
   %reldir%/listen_address.h \
   %reldir%/local_ranks.c \
   %reldir%/local_ranks.h \
+  %reldir%/membership.c \
+  %reldir%/membership.h \
   %reldir%/nccl.c \
   %reldir%/nccl.h \
   %reldir%/nccl_connect.c \
@@ -38,6 +40,8 @@ libruntime_a_SOURCES += \
   %reldir%/nccl_rounds.c \
   %reldir%/nccl_rounds.h \
   %reldir%/ofi.h \
+  %reldir%/rendezvous.c \
+  %reldir%/rendezvous.h \
   %reldir%/secret.c \
   %reldir%/secret.h \
   %reldir%/shared_control.c \

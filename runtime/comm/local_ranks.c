@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "runtime/base/check.h"
+#include "runtime/comm/membership.h"
 
 /* The variables in which launchers give a command its rank, in the order in which they are read,
  * and those that hold the number of commands. */
@@ -55,14 +56,14 @@ static bool is_same_host(const char *name, const char *other) {
 static void list_hosts(const struct pen_plan *plan, char *text, size_t bytes) {
   size_t used = 0;
   text[0] = '\0';
-  for (uint32_t h = 0; h < plan->host_count && used < bytes; h++) {
+  for (uint32_t h = 0; h < pen_member_count(plan) && used < bytes; h++) {
     used += (size_t)snprintf(text + used, bytes - used, "%s%s", h == 0 ? "" : ", ", plan->hosts[h]);
   }
 }
 
 static struct pen_rank_set ranks_of_host(const struct pen_plan *plan, const char *name,
                                          const char *source) {
-  for (uint32_t h = 0; h < plan->host_count; h++) {
+  for (uint32_t h = 0; h < pen_member_count(plan); h++) {
     if (is_same_host(plan->hosts[h], name)) {
       return pen_rank_set_of(plan, h, PEN_NONE);
     }
@@ -100,7 +101,7 @@ static const struct launcher *find_launcher(const struct pen_plan *plan) {
     const char *source;
     const uint32_t size =
         getenv(launchers[i].rank) == NULL ? 0 : launched_commands(&launchers[i], &source);
-    if (size == pen_process_count(plan) || (size > 1 && size == plan->host_count)) {
+    if (size == pen_process_count(plan) || (size > 1 && size == pen_member_count(plan))) {
       return &launchers[i];
     }
     found = size > 1 && found == NULL ? &launchers[i] : found;
@@ -134,20 +135,15 @@ struct pen_rank_set pen_local_ranks_of(const struct pen_plan *plan,
   if (size == pen_process_count(plan)) {
     return one_rank(plan, launcher->rank, getenv(launcher->rank));
   }
-  if (size != plan->host_count) {
+  if (size != pen_member_count(plan)) {
     pen_fail(PEN_EXIT_USAGE,
              "%s = %" PRIu32 ": start %" PRIu32 " commands, one a rank, or %" PRIu32 ", one a host",
-             source, size, pen_process_count(plan), plan->host_count);
+             source, size, pen_process_count(plan), pen_member_count(plan));
   }
   return ranks_of_this_host(plan);
 }
 
-/* ---- the first host ---- */
-
-const char *pen_first_host(const struct pen_plan *plan) {
-  const char *address = getenv("MASTER_ADDR");
-  return address != NULL && address[0] != '\0' ? address : plan->hosts[pen_rank_host(plan, 0)];
-}
+/* ---- the port ---- */
 
 uint16_t pen_first_port(const struct pen_plan *plan) {
   const char *text = getenv("MASTER_PORT");

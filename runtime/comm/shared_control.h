@@ -96,6 +96,7 @@ enum { PEN_FAILURES_MAX = 16, PEN_FAILURE_LINE_BYTES = 768 };
 struct pen_failure {
   _Atomic uint32_t complete;
   uint32_t rank;
+  uint64_t host; /* 0, or lost with the rank: pen_lost_host() */
   char line[PEN_FAILURE_LINE_BYTES];
 };
 
@@ -110,7 +111,7 @@ struct pen_control {
   uint64_t start_ns; /* zero of the trace's clock */
   struct pen_progress progress;
   _Atomic uint64_t lost_ns;   /* when this command detected a failure; 0: none */
-  _Atomic uint32_t host_lost; /* 1: with it a whole host, or the link to it */
+  _Atomic uint32_t run_ended; /* 1: the command that a spare is connected to has ended the run */
   _Atomic uint32_t failure_count;
   struct pen_failure failures[PEN_FAILURES_MAX];
   double loss_sum; /* result of eval and score, for the parent: valid when all ranks have exited */

@@ -9,6 +9,7 @@
 #include "kernels/kernels.h"
 #include "runtime/base/check.h"
 #include "runtime/base/text_writer.h"
+#include "runtime/comm/membership.h"
 #include "runtime/data/bucket.h"
 #include "runtime/storage/memory_checkpoint.h"
 #include "runtime/supervise/binding.h"
@@ -104,11 +105,11 @@ static void json_shapes(struct pen_writer *out, const struct pen_plan *plan) {
 
 static void json_hosts(struct pen_writer *out, const struct pen_plan *plan) {
   pen_writer_text(out, "\"hosts\":[");
-  for (uint32_t h = 0; h < plan->host_count; h++) {
-    pen_writer_text(out, h == 0 ? "" : ",");
+  for (uint32_t h = 0; h < pen_member_count(plan); h++) {
+    pen_writer_text(out, h == plan->host_count ? "],\"spares\":[" : h == 0 ? "" : ",");
     pen_writer_json(out, plan->hosts[h]);
   }
-  pen_writer_text(out, "],");
+  pen_writer_text(out, plan->spare_count > 0 ? "]," : "],\"spares\":[],");
 }
 
 /* Of train --recover-every, in memory of the command. */
@@ -191,14 +192,14 @@ static void print_forecast(const struct pen_plan *plan) {
   }
 }
 
-/* "hosts" and their names; penstock-launch reads this line. */
+/* "hosts" and their names, and "spares"; penstock-launch reads these lines. */
 static void print_hosts(const struct pen_plan *plan) {
   if (plan->host_count == 0) {
     return;
   }
   printf("%-13s", "hosts");
-  for (uint32_t h = 0; h < plan->host_count; h++) {
-    printf(" %s", plan->hosts[h]);
+  for (uint32_t h = 0; h < pen_member_count(plan); h++) {
+    printf("%s %s", h == plan->host_count ? "\nspares       " : "", plan->hosts[h]);
   }
   printf("\n");
 }

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "runtime/comm/membership.h"
 #include "runtime/comm/secret.h"
 #include "runtime/comm/shared_control.h"
 #include "runtime/data/step_inputs.h"
@@ -44,6 +45,7 @@ struct pen_run {
   const struct pen_options *options;
   struct pen_rank_set local; /* the ranks that this command starts */
   struct pen_secret secret;  /* with several hosts */
+  struct pen_membership membership;
   struct pen_shared shared;
   struct pen_data data;
   struct pen_run_evaluation evaluation;

@@ -190,7 +190,7 @@ void pen_memory_checkpoint_steps(const struct pen_memory_checkpoints *checkpoint
                                  uint64_t steps[PEN_MEMORY_COPIES]) {
   const struct pen_rank_set *ranks = &checkpoints->ranks;
   for (uint32_t copy = 0; copy < PEN_MEMORY_COPIES; copy++) {
-    steps[copy] = checkpoints->memory == NULL
+    steps[copy] = checkpoints->memory == NULL || ranks->count == 0
                       ? 0
                       : atomic_load(&header_of(checkpoints, checkpoints->ranks.first)->step[copy]);
     for (uint32_t r = ranks->first; r < ranks->process_count && steps[copy] != 0;

@@ -62,16 +62,17 @@ static void start_ranks(struct pen_run *run, struct pen_control_tcp *tcp, pid_t 
 static int run_ranks(struct pen_run *run, pid_t *pids) {
   pen_shared_open(&run->shared, run->plan);
   run->shared.local = run->local;
-  struct pen_monitor *monitor = pen_monitor_open(run);
   const struct pen_control_config config = {.plan = run->plan,
                                             .secret = &run->secret,
-                                            .local = run->local,
+                                            .membership = &run->membership,
                                             .attempt = (uint32_t)run->restart.count};
   struct pen_control_tcp *tcp = pen_control_tcp_open(&config, &run->shared, connect_timeout_s);
+  pen_restart_take_place(run);
+  struct pen_monitor *monitor = pen_monitor_open(run);
   struct pen_start_state state = pen_restart_state(run);
   pen_control_tcp_agree(tcp, &state);
   pen_restart_apply(run, &state);
-  if (run->steps > 0) {
+  if (run->steps > 0 && run->local.count > 0) {
     start_ranks(run, tcp, pids);
   }
   pen_control_tcp_start(tcp);
@@ -90,6 +91,7 @@ int pen_launch(struct pen_run *run) {
   pid_t *pids = calloc(pen_process_count(run->plan), sizeof *pids);
   pen_check(pids != NULL, "no memory for %u ranks", pen_process_count(run->plan));
   pen_block_signals();
+  pen_membership_open(&run->membership, run->plan, &run->local);
   pen_restart_open(run);
   int status = run_ranks(run, pids);
   while (pen_restart_prepare(run, status)) {
@@ -97,6 +99,7 @@ int pen_launch(struct pen_run *run) {
     status = run_ranks(run, pids);
   }
   pen_restart_close(run);
+  pen_membership_close(&run->membership);
   free(pids);
   if (run->trace_descriptor >= 0) {
     pen_trace_finish(run->trace_descriptor);

@@ -24,7 +24,7 @@ void pen_watchdog_report(const struct pen_watchdog *watchdog, uint32_t rank, con
   char line[PEN_FAILURE_LINE_BYTES];
   pen_failure_line(line, sizeof line, watchdog->run->plan, &watchdog->run->shared, rank, cause,
                    waiter);
-  pen_failure_report(&watchdog->run->shared, rank, line);
+  pen_failure_report(&watchdog->run->shared, rank, 0, line);
 }
 
 /* Whether a rank may exit with this status: 0 after its last step or an abort, else the run's

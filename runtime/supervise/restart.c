@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "runtime/base/check.h"
+#include "runtime/base/files.h"
 #include "runtime/comm/failure_report.h"
+#include "runtime/observe/step_log.h"
 #include "runtime/storage/checkpoint_load.h"
 
 void pen_restart_open(struct pen_run *run) {
@@ -36,7 +38,11 @@ bool pen_restart_prepare(struct pen_run *run, int status) {
   const struct pen_control *control = run->shared.control;
   struct pen_restart *restart = &run->restart;
   if (status != PEN_EXIT_LOST || restart->count >= run->options->restarts ||
-      atomic_load(&control->stop_requested) != 0 || atomic_load(&control->host_lost) != 0) {
+      atomic_load(&control->stop_requested) != 0) {
+    return false;
+  }
+  if (!pen_membership_can_continue(&run->membership)) {
+    pen_warn("no restart: no spare is left for a lost host, or more hosts are lost than left");
     return false;
   }
   keep_reports(run);
@@ -48,6 +54,32 @@ bool pen_restart_prepare(struct pen_run *run, int status) {
     run->sent_bytes += atomic_load(&run->shared.ranks[r].sent_bytes);
   }
   return true;
+}
+
+/* The log goes on where this host finds it. A file server may keep the lock of a host that is lost
+ * for a while. */
+static void take_files(struct pen_run *run) {
+  const double lock_timeout_s = 2;
+  const char *folder = run->options->checkpoint;
+  run->log_descriptor = pen_log_create(run->options->log, true);
+  if (folder != NULL && pen_folder_lock(folder, lock_timeout_s) != 0) {
+    pen_warn("--checkpoint %s: another process has its lock, perhaps the lost host's", folder);
+  }
+}
+
+void pen_restart_take_place(struct pen_run *run) {
+  const struct pen_rank_set *now = &run->shared.local;
+  if (now->count == run->local.count && now->first == run->local.first) {
+    return;
+  }
+  run->local = *now;
+  if (run->options->given.recover_every) {
+    pen_memory_checkpoints_close(&run->memory);
+    pen_memory_checkpoints_open(&run->memory, run->plan, &run->local);
+  }
+  if (run->local.first == 0 && run->profile->kind == PEN_TRAIN) {
+    take_files(run);
+  }
 }
 
 struct pen_start_state pen_restart_state(const struct pen_run *run) {
@@ -75,6 +107,9 @@ void pen_restart_apply(struct pen_run *run, const struct pen_start_state *state)
   }
   run->restart.count = state->restarts;
   run->restart.saved_step = state->saved_step;
+  if (run->local.count == 0) {
+    return;
+  }
   run->restart.from_memory = memory_step > 0 && memory_step >= state->saved_step;
   run->checkpoint_path = run->begin.checkpoint_path;
   run->first_step = run->begin.first_step;

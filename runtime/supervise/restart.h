@@ -12,10 +12,14 @@
 void pen_restart_open(struct pen_run *run);
 void pen_restart_close(struct pen_run *run);
 
-/* Whether a run that has ended with `status` starts its ranks again: ranks were lost, no host with
- * them, restarts are left, and its end was not requested. Keeps what the next attempt needs of the
- * shared memory. */
+/* Whether a run that has ended with `status` starts its ranks again: ranks were lost, the other
+ * hosts can go on, restarts are left, and its end was not requested. Keeps what the next attempt
+ * needs of the shared memory. */
 bool pen_restart_prepare(struct pen_run *run, int status);
+
+/* After the commands have connected: where this one has other ranks than before, prepares what the
+ * command needs for them. Fails (73) as pen_log_create(). */
+void pen_restart_take_place(struct pen_run *run);
 
 /* What the ranks of this command can start from. */
 struct pen_start_state pen_restart_state(const struct pen_run *run);

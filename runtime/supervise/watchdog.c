@@ -122,12 +122,18 @@ static void print_force_quit(const struct pen_run *run) {
           isatty(STDERR_FILENO) ? "\n" : "", what);
 }
 
+/* A spare has no ranks, and ends with the run. */
+static bool waits_as_spare(const struct pen_watchdog *watchdog) {
+  return watchdog->local_count == 0 && atomic_load(&watchdog->run->shared.control->run_ended) == 0;
+}
+
 static void watch_ranks(struct pen_watchdog *watchdog, const pid_t *pids) {
   struct pen_run *run = watchdog->run;
   struct pen_dashboard dashboard;
   pen_dashboard_open(&dashboard);
-  while (watchdog->exited_count < watchdog->local_count && watchdog->lost == PEN_NONE &&
-         atomic_load(&run->shared.control->abort_status) == 0 && !watchdog->force_quit) {
+  while ((watchdog->exited_count < watchdog->local_count || waits_as_spare(watchdog)) &&
+         watchdog->lost == PEN_NONE && atomic_load(&run->shared.control->abort_status) == 0 &&
+         !watchdog->force_quit) {
     pen_stall_count_time(watchdog, poll_ranks(watchdog, poll_ns));
     pen_stall_check(watchdog);
     if (run->options->watch) {

@@ -16,16 +16,15 @@ static const struct pen_plan plan = {.rank_count = 4,
                                      .host_count = 2,
                                      .rank_hosts = rank_hosts,
                                      .digest = {1, 2, 3}};
-static const struct pen_rank_set first_ranks = {.host = 0, .only = PEN_NONE},
-                                 second_ranks = {.host = 1, .only = PEN_NONE};
+static const struct pen_membership first = {.plan = &plan, .own = 0, .only = PEN_NONE},
+                                   second = {.plan = &plan, .own = 1, .only = PEN_NONE};
 static const struct pen_secret secret = {{7, 8, 9}}, other_secret = {{7, 8, 10}};
 
 /* A handshake between a command with the second pair of ranks and the first host. */
 static struct pen_handshake make(const struct pen_secret *known) {
-  return (struct pen_handshake){
-      .secret = known,
-      .connects = pen_hello_new(PEN_ROLE_CONNECTS, &plan, &second_ranks, 0),
-      .accepts = pen_hello_new(PEN_ROLE_ACCEPTS, &plan, &first_ranks, 0)};
+  return (struct pen_handshake){.secret = known,
+                                .connects = pen_hello_new(PEN_ROLE_CONNECTS, &second, 0),
+                                .accepts = pen_hello_new(PEN_ROLE_ACCEPTS, &first, 0)};
 }
 
 static void test_each_end_proves_itself(void **state) {
@@ -67,8 +66,7 @@ static void test_a_replayed_proof_is_refused(void **state) {
   struct pen_handshake later = handshake;
   uint8_t proof[PEN_PROOF_BYTES];
   pen_handshake_prove(&handshake, PEN_ROLE_CONNECTS, proof);
-  later.accepts =
-      pen_hello_new(PEN_ROLE_ACCEPTS, &plan, &first_ranks, 0); /* as before, except the nonce */
+  later.accepts = pen_hello_new(PEN_ROLE_ACCEPTS, &first, 0); /* as before, except the nonce */
   assert_false(pen_handshake_verify(&later, PEN_ROLE_CONNECTS, proof));
 }
 
@@ -96,11 +94,12 @@ static void test_a_hello_names_ranks_of_the_plan(void **state) {
                {1, 2, true},         {0, 3, false},        {0, 4, false},
                {0, 1u << 31, false}, {2, PEN_NONE, false}, {PEN_NONE, 0, false}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    const struct pen_rank_set ranks = {.host = cases[i].host, .only = cases[i].only};
-    struct pen_hello hello = pen_hello_new(PEN_ROLE_CONNECTS, &plan, &ranks, 0);
+    const struct pen_membership member = {
+        .plan = &plan, .own = cases[i].host, .only = cases[i].only};
+    struct pen_hello hello = pen_hello_new(PEN_ROLE_CONNECTS, &member, 0);
     assert_int_equal(pen_hello_check(&hello, PEN_ROLE_CONNECTS, &plan) == NULL, cases[i].right);
   }
-  struct pen_hello hello = pen_hello_new(PEN_ROLE_CONNECTS, &plan, &second_ranks, 0);
+  struct pen_hello hello = pen_hello_new(PEN_ROLE_CONNECTS, &second, 0);
   assert_non_null(pen_hello_check(&hello, PEN_ROLE_ACCEPTS, &plan));
   hello.version++;
   assert_non_null(pen_hello_check(&hello, PEN_ROLE_CONNECTS, &plan));

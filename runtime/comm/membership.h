@@ -1,0 +1,60 @@
+/* membership.h: the commands of a run over several hosts, one a member: a host of cluster.hosts or
+ * a spare, by its index in plan->hosts. Which member has the ranks of each host, and which members
+ * are lost, from the view of one command. */
+#ifndef PEN_MEMBERSHIP_H
+#define PEN_MEMBERSHIP_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/plan/plan.h"
+#include "runtime/plan/rank_set.h"
+
+enum pen_member_state {
+  PEN_MEMBER_LIVES,
+  PEN_MEMBER_LOST,  /* its connection was closed: its processes have ended */
+  PEN_MEMBER_SILENT /* it has answered nothing: it, or only the link to it, is lost */
+};
+
+struct pen_membership {
+  const struct pen_plan *plan;
+  uint32_t own;     /* this command's member */
+  uint32_t only;    /* with a command a rank: this one's; else PEN_NONE */
+  uint32_t *placed; /* [host_count]: the member that has the ranks of the host, or PEN_NONE */
+  _Atomic uint32_t *states; /* [members]: enum pen_member_state */
+};
+
+static inline uint32_t pen_member_count(const struct pen_plan *plan) {
+  return plan->host_count + plan->spare_count;
+}
+
+/* Each host has its own ranks; `local` is what this command starts. Fails (71). */
+void pen_membership_open(struct pen_membership *membership, const struct pen_plan *plan,
+                         const struct pen_rank_set *local);
+void pen_membership_close(struct pen_membership *membership);
+
+/* The name or address at which the others reach a member: MASTER_ADDR for that of rank 0's host,
+ * else its name in the plan. */
+const char *pen_member_name(const struct pen_plan *plan, uint32_t member);
+
+/* The ranks that a member has, or of these one; an empty set for a spare that waits. */
+struct pen_rank_set pen_member_ranks(const struct pen_membership *membership, uint32_t member,
+                                     uint32_t only);
+
+/* The member to which the others connect: that of rank 0, or, if it is lost, the first with ranks
+ * that lives. */
+uint32_t pen_membership_server(const struct pen_membership *membership);
+
+/* Takes the ranks from lost members. */
+void pen_membership_vacate(struct pen_membership *membership);
+
+/* Gives the ranks of a host that has no member to this one, if there is such a host. */
+bool pen_membership_place(struct pen_membership *membership, uint32_t member);
+
+/* Whether the run can go on without the lost members: there are as many spares as hosts without a
+ * member, and no other part of the run can go on too. Of two parts that do not reach each other,
+ * the one with more members goes on, or at equal numbers that of the first member. */
+bool pen_membership_can_continue(const struct pen_membership *membership);
+
+#endif

@@ -1,0 +1,312 @@
+/* rendezvous.c: how the commands of a run find each other (see rendezvous.h). */
+#include "runtime/comm/rendezvous.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "runtime/base/check.h"
+#include "runtime/base/futex_counter.h"
+#include "runtime/comm/listen_address.h"
+
+/* AGAIN_S: how long a host may take to come again after a loss; then a spare takes its place. */
+enum { ACCEPT_MS = 50, RIGHT_PLAN_S = 5, AGAIN_S = 10, TRY_MS = 200 };
+
+static uint64_t after_s(double seconds) { return pen_now_ns() + (uint64_t)(seconds * 1e9); }
+
+static struct pen_peer_command *add_peer(struct pen_peers *peers,
+                                         const struct pen_peer_command *peer) {
+  pen_assert(peers->count < peers->most);
+  peers->command[peers->count] = *peer;
+  return &peers->command[peers->count++];
+}
+
+/* ---- the server ---- */
+
+static bool overlap(const struct pen_rank_set *a, const struct pen_rank_set *b) {
+  return pen_rank_set_has(a, b->first) || pen_rank_set_has(b, a->first);
+}
+
+/* Whether another command has one of the ranks, or waits for ranks at the same host. */
+static bool is_started_twice(const struct pen_control_config *config, const struct pen_peers *peers,
+                             const struct pen_peer_command *new) {
+  const struct pen_membership *membership = config->membership;
+  const struct pen_rank_set own = pen_member_ranks(membership, membership->own, membership->only);
+  bool twice = overlap(&own, &new->ranks) || (own.count == 0 && membership->own == new->member);
+  for (uint32_t p = 0; p < peers->count; p++) {
+    const struct pen_peer_command *peer = &peers->command[p];
+    twice = twice || (!peer->finished && (overlap(&peer->ranks, &new->ranks) ||
+                                          (new->ranks.count == 0 && peer->member == new->member)));
+  }
+  return twice;
+}
+
+/* What a command that has proved itself is answered: 0, or why it must exit. */
+static uint32_t judge_command(const struct pen_control_config *config,
+                              const struct pen_peers *peers, const struct pen_hello *hello,
+                              const struct pen_peer_command *new) {
+  if (memcmp(hello->digest, config->plan->digest, sizeof hello->digest) != 0) {
+    return PEN_EXIT_DIGEST;
+  }
+  if (peers->count == peers->most || is_started_twice(config, peers, new)) {
+    return PEN_EXIT_USAGE;
+  }
+  return new->ranks.count > 0 && hello->attempt != config->attempt ? PEN_EXIT_LOST : 0;
+}
+
+/* Lets a proved command in. Returns its verdict; *who: the peer. */
+static uint32_t admit(const struct pen_control_config *config, struct pen_peers *peers,
+                      struct pen_proved_command *command, struct pen_peer_command *who) {
+  struct pen_membership *membership = config->membership;
+  const struct pen_hello *hello = &command->hello;
+  *who =
+      (struct pen_peer_command){.link = command->link,
+                                .member = hello->member,
+                                .only = hello->only,
+                                .ranks = pen_member_ranks(membership, hello->member, hello->only)};
+  const uint32_t verdict = judge_command(config, peers, hello, who);
+  pen_control_send_verdict(&who->link, verdict);
+  if (verdict == 0) {
+    add_peer(peers, who);
+    atomic_store(&membership->states[hello->member], PEN_MEMBER_LIVES);
+  }
+  return verdict;
+}
+
+/* Spares take the places of lost hosts, in the order in which they came. */
+static void place_spares(const struct pen_control_config *config, struct pen_peers *peers) {
+  struct pen_membership *membership = config->membership;
+  pen_membership_place(membership, membership->own);
+  for (uint32_t p = 0; p < peers->count; p++) {
+    struct pen_peer_command *peer = &peers->command[p];
+    if (peer->ranks.count == 0 && pen_membership_place(membership, peer->member)) {
+      peer->ranks = pen_member_ranks(membership, peer->member, PEN_NONE);
+    }
+  }
+}
+
+static uint32_t connected_ranks(const struct pen_control_config *config,
+                                const struct pen_peers *peers) {
+  const struct pen_membership *membership = config->membership;
+  uint32_t count = pen_member_ranks(membership, membership->own, membership->only).count;
+  for (uint32_t p = 0; p < peers->count; p++) {
+    count += peers->command[p].ranks.count;
+  }
+  return count;
+}
+
+/* Members with ranks that have not come again. */
+static void give_up_absent(const struct pen_control_config *config, const struct pen_peers *peers) {
+  struct pen_membership *membership = config->membership;
+  for (uint32_t h = 0; h < config->plan->host_count; h++) {
+    const uint32_t member = membership->placed[h];
+    bool came = member == PEN_NONE || member == membership->own;
+    for (uint32_t p = 0; p < peers->count && !came; p++) {
+      came = peers->command[p].member == member;
+    }
+    if (!came) {
+      pen_warn("host %s has not come again after the loss", config->plan->hosts[member]);
+      atomic_store(&membership->states[member], PEN_MEMBER_SILENT);
+    }
+  }
+  if (!pen_membership_can_continue(membership)) {
+    pen_fail(PEN_EXIT_LOST, "the run cannot go on: no spare is left for a lost host");
+  }
+  pen_membership_vacate(membership);
+}
+
+/* Fails where time is out before all commands have come; `other_plan`: the first rank of one that
+ * was refused for its plan. */
+static void check_time(const struct pen_control_config *config, const struct pen_peers *peers,
+                       uint64_t *end_ns, uint32_t other_plan) {
+  if (pen_now_ns() < *end_ns) {
+    return;
+  }
+  if (other_plan != PEN_NONE) {
+    pen_fail(PEN_EXIT_DIGEST, "rank %u runs another plan than rank 0: their digests differ",
+             other_plan);
+  }
+  if (config->attempt == 0) {
+    pen_fail(PEN_EXIT_LOST, "%u of %u ranks came to port %u of this host in time",
+             connected_ranks(config, peers), pen_process_count(config->plan),
+             pen_first_port(config->plan));
+  }
+  give_up_absent(config, peers);
+  *end_ns = after_s(AGAIN_S);
+}
+
+static void send_places(const struct pen_control_config *config, struct pen_peer_command *peer) {
+  const size_t bytes = config->plan->host_count * sizeof *config->membership->placed;
+  pen_control_link_send(&peer->link,
+                        &(struct pen_control_message){.kind = PEN_MESSAGE_PLACES, .bytes = bytes},
+                        config->membership->placed);
+}
+
+/* Waits for all other commands. A command with another plan has RIGHT_PLAN_S to be replaced by one
+ * with the right plan. */
+static void serve(const struct pen_control_config *config, struct pen_peers *peers,
+                  uint64_t end_ns) {
+  struct pen_proved_command command;
+  struct pen_peer_command who;
+  uint32_t other_plan = PEN_NONE;
+  pen_control_server_open(&peers->server, config);
+  while (connected_ranks(config, peers) < pen_process_count(config->plan)) {
+    check_time(config, peers, &end_ns, other_plan);
+    place_spares(config, peers);
+    if (!pen_control_server_poll(&peers->server, ACCEPT_MS, &command)) {
+      continue;
+    }
+    const uint32_t verdict = admit(config, peers, &command, &who);
+    if (verdict == PEN_EXIT_DIGEST) {
+      const uint64_t soon_ns = after_s(RIGHT_PLAN_S);
+      end_ns = soon_ns < end_ns ? soon_ns : end_ns;
+      other_plan = who.ranks.first;
+      pen_control_refuse(&peers->server, &who.link, "it runs another plan");
+    } else if (verdict == PEN_EXIT_LOST) {
+      pen_control_refuse(&peers->server, &who.link, "the run has gone on without it");
+    } else if (verdict != 0) {
+      pen_fail(PEN_EXIT_USAGE, "rank %u is started by two commands", who.ranks.first);
+    }
+  }
+  for (uint32_t p = 0; p < peers->count; p++) {
+    send_places(config, &peers->command[p]);
+  }
+  peers->listens = config->plan->spare_count > 0;
+  if (!peers->listens) {
+    pen_control_server_close(&peers->server);
+  }
+}
+
+uint32_t pen_rendezvous_poll(const struct pen_control_config *config, struct pen_peers *peers) {
+  struct pen_proved_command command;
+  struct pen_peer_command who;
+  if (!peers->listens || !pen_control_server_poll(&peers->server, 0, &command)) {
+    return PEN_NONE;
+  }
+  if (admit(config, peers, &command, &who) != 0) {
+    pen_control_refuse(&peers->server, &who.link, "the run needs no such command");
+    return PEN_NONE;
+  }
+  send_places(config, &peers->command[peers->count - 1]);
+  return peers->count - 1;
+}
+
+/* ---- the others ---- */
+
+static bool receive_places(const struct pen_control_config *config, struct pen_control_link *link) {
+  struct pen_control_message message;
+  const size_t bytes = config->plan->host_count * sizeof *config->membership->placed;
+  return pen_control_link_receive_header(link, &message) && message.kind == PEN_MESSAGE_PLACES &&
+         message.bytes == bytes &&
+         pen_control_link_receive(link, &message, config->membership->placed);
+}
+
+/* The others reach this host where it reaches the server. */
+static void set_own_address(const struct pen_control_config *config,
+                            const struct pen_control_link *link, struct pen_shared *shared) {
+  struct sockaddr_storage own = {0};
+  socklen_t bytes = sizeof own;
+  pen_check(getsockname(link->socket, (struct sockaddr *)&own, &bytes) == 0,
+            "cannot get the address of a socket");
+  if (config->plan->interface[0] != '\0') {
+    own = pen_listen_address(config->plan, config->membership->own);
+  }
+  pen_address_text(&own, shared->address, sizeof shared->address);
+}
+
+/* False: the server is not reached, or has ended. */
+static bool join(const struct pen_control_config *config, struct pen_shared *shared,
+                 struct pen_peers *peers, uint32_t server, uint64_t end_ns) {
+  struct pen_control_link link;
+  if (!pen_control_connect(config, server, end_ns, &link)) {
+    return false;
+  }
+  set_own_address(config, &link, shared);
+  if (!receive_places(config, &link)) {
+    close(link.socket);
+    return false;
+  }
+  add_peer(peers, &(struct pen_peer_command){
+                      .link = link,
+                      .member = server,
+                      .only = PEN_NONE,
+                      .ranks = pen_member_ranks(config->membership, server, PEN_NONE)});
+  return true;
+}
+
+static bool waits_for_ranks(const struct pen_control_config *config) {
+  const struct pen_membership *membership = config->membership;
+  return pen_member_ranks(membership, membership->own, membership->only).count == 0;
+}
+
+/* A spare does not know which member serves. */
+static void join_any(const struct pen_control_config *config, struct pen_shared *shared,
+                     struct pen_peers *peers, uint64_t end_ns) {
+  for (uint32_t member = 0;; member = (member + 1) % pen_member_count(config->plan)) {
+    if (member != config->membership->own &&
+        atomic_load(&config->membership->states[member]) == PEN_MEMBER_LIVES &&
+        join(config, shared, peers, member, after_s(TRY_MS / 1e3))) {
+      return;
+    }
+    if (pen_now_ns() > end_ns) {
+      pen_fail(PEN_EXIT_LOST, "no host of the run is reached at port %u (cluster.hosts)",
+               pen_first_port(config->plan));
+    }
+  }
+}
+
+static bool serves(const struct pen_control_config *config) {
+  const struct pen_membership *membership = config->membership;
+  return pen_membership_server(membership) == membership->own &&
+         (membership->only == PEN_NONE || membership->only == 0);
+}
+
+static void fail_to_join(const struct pen_control_config *config, uint32_t server) {
+  const struct pen_membership *membership = config->membership;
+  pen_fail(PEN_EXIT_LOST,
+           "rank %u cannot reach the first host, %s, at port %u (cluster.hosts, cluster.port)",
+           pen_member_ranks(membership, membership->own, membership->only).first,
+           pen_member_name(config->plan, server), pen_first_port(config->plan));
+}
+
+void pen_rendezvous(const struct pen_control_config *config, struct pen_shared *shared,
+                    struct pen_peers *peers, double timeout_s) {
+  struct pen_membership *membership = config->membership;
+  const bool again = config->attempt > 0;
+  const uint64_t end_ns = after_s(again ? AGAIN_S : timeout_s);
+  peers->most = pen_process_count(config->plan) + config->plan->spare_count;
+  peers->command = calloc(peers->most, sizeof *peers->command);
+  pen_check(peers->command != NULL, "no memory for the connection to other hosts");
+  while (!waits_for_ranks(config) && !serves(config)) {
+    const uint32_t server = pen_membership_server(membership);
+    if (join(config, shared, peers, server, end_ns)) {
+      return;
+    }
+    if (!again) {
+      fail_to_join(config, server);
+    }
+    atomic_store(&membership->states[server], PEN_MEMBER_SILENT);
+    if (!pen_membership_can_continue(membership)) {
+      pen_fail(PEN_EXIT_LOST, "the run cannot go on: no spare is left for a lost host");
+    }
+  }
+  if (waits_for_ranks(config)) {
+    join_any(config, shared, peers, end_ns);
+    return;
+  }
+  peers->serves = true;
+  pen_membership_vacate(membership);
+  serve(config, peers, end_ns);
+  memcpy(shared->address, peers->server.address, sizeof shared->address);
+}
+
+void pen_peers_close(struct pen_peers *peers) {
+  for (uint32_t p = 0; p < peers->count; p++) {
+    close(peers->command[p].link.socket);
+  }
+  if (peers->listens) {
+    pen_control_server_close(&peers->server);
+  }
+}

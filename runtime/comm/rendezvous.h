@@ -1,0 +1,39 @@
+/* rendezvous.h: connects the commands of a run, before its start and again after a loss: all to one
+ * of them, the server (pen_membership_server()), which gives the ranks of lost hosts to spares. */
+#ifndef PEN_RENDEZVOUS_H
+#define PEN_RENDEZVOUS_H
+
+#include "runtime/comm/control_accept.h"
+#include "runtime/comm/control_connect.h"
+#include "runtime/comm/shared_control.h"
+
+/* The command on another host. */
+struct pen_peer_command {
+  struct pen_control_link link;
+  uint32_t member, only;
+  struct pen_rank_set ranks; /* empty: a spare that waits */
+  bool finished; /* it has sent GOODBYE, its last message; it receives until all have sent theirs */
+};
+
+struct pen_peers {
+  struct pen_peer_command *command; /* of the server: all others; elsewhere: the server */
+  uint32_t count, most;
+  bool serves, listens;
+  struct pen_control_server server; /* while it listens; spares may come at any time */
+};
+
+/* Connects this command to the others, and returns when all ranks of the plan have a command; sets
+ * config->membership's places, and shared->address. Fails (75) when commands do not come within
+ * `timeout_s`, (64) when two start the same rank or do not have the same secret, (76) when they
+ * have other plans. */
+void pen_rendezvous(const struct pen_control_config *config, struct pen_shared *shared,
+                    struct pen_peers *peers, double timeout_s);
+
+/* The server, at any time while it listens: lets commands in that have no ranks. Returns the index
+ * of a new one; PEN_NONE: none has come. Does not wait. */
+uint32_t pen_rendezvous_poll(const struct pen_control_config *config, struct pen_peers *peers);
+
+/* In any process: closes the sockets. */
+void pen_peers_close(struct pen_peers *peers);
+
+#endif
