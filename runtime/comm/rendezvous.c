@@ -97,12 +97,12 @@ static uint32_t connected_ranks(const struct pen_control_config *config,
   return count;
 }
 
-/* Members with ranks that have not come again. */
+/* Members that have not come again. */
 static void give_up_absent(const struct pen_control_config *config, const struct pen_peers *peers) {
   struct pen_membership *membership = config->membership;
-  for (uint32_t h = 0; h < config->plan->host_count; h++) {
-    const uint32_t member = membership->placed[h];
-    bool came = member == PEN_NONE || member == membership->own;
+  for (uint32_t member = 0; member < pen_member_count(config->plan); member++) {
+    bool came =
+        member == membership->own || atomic_load(&membership->states[member]) != PEN_MEMBER_LIVES;
     for (uint32_t p = 0; p < peers->count && !came; p++) {
       came = peers->command[p].member == member;
     }

@@ -108,6 +108,9 @@ void pen_memory_checkpoints_open(struct pen_memory_checkpoints *checkpoints,
       .rank_bytes = PEN_PAGE_BYTES + PEN_MEMORY_COPIES * most,
   };
   checkpoints->bytes = ranks->count * checkpoints->rank_bytes;
+  if (checkpoints->bytes == 0) {
+    return; /* of a spare */
+  }
   checkpoints->memory = mmap(NULL, checkpoints->bytes, PROT_READ | PROT_WRITE,
                              MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   pen_check(checkpoints->memory != MAP_FAILED,
@@ -190,7 +193,7 @@ void pen_memory_checkpoint_steps(const struct pen_memory_checkpoints *checkpoint
                                  uint64_t steps[PEN_MEMORY_COPIES]) {
   const struct pen_rank_set *ranks = &checkpoints->ranks;
   for (uint32_t copy = 0; copy < PEN_MEMORY_COPIES; copy++) {
-    steps[copy] = checkpoints->memory == NULL || ranks->count == 0
+    steps[copy] = checkpoints->memory == NULL
                       ? 0
                       : atomic_load(&header_of(checkpoints, checkpoints->ranks.first)->step[copy]);
     for (uint32_t r = ranks->first; r < ranks->process_count && steps[copy] != 0;

@@ -15,8 +15,9 @@ END
 make_tokens "$scratch/data.bin" 20000
 make_secret "$scratch/secret"
 port=$((20000 + $$ % 20000))
-two="-s cluster.hosts=[host1,host2] -s cluster.port=$port"
-four="-s cluster.hosts=[host1,host2,host3,host4] -s cluster.port=$port"
+# All hosts are the cores of this machine.
+two="-s cluster.hosts=[host1,host2] -s cluster.port=$port -s cluster.bind=none"
+four="-s cluster.hosts=[host1,host2,host3,host4] -s cluster.port=$port -s cluster.bind=none"
 
 # train_on COUNT NAME COMMAND OPTION...: runs $scratch/NAME on so many hosts; leaves out.N and err.N of each; passes when all exit with 0.
 cat >"$scratch/train_on" <<'END'

@@ -16,7 +16,7 @@ make_tokens "$scratch/data.bin" 20000
 make_secret "$scratch/secret"
 port=$((20000 + $$ % 20000))
 ok "a plan for one host is built" build one "$scratch/llama.cfg"
-ok "and one for two" build two "$scratch/llama.cfg" -s cluster.hosts=[host1,host2] -s cluster.port=$port
+ok "and one for two" build two "$scratch/llama.cfg" -s cluster.hosts=[host1,host2] -s cluster.port=$port -s cluster.bind=none # All hosts are the cores of this machine.
 ok "which trains on one" train_bits one --data "$scratch/data.bin" --steps 4
 
 # started NAME COMMAND...: the command, run on emulated hosts, trains two with the bits of one. LAUNCH stands for what it starts.

@@ -47,6 +47,7 @@ EXTRA_DIST += $(COMMAND_TESTS) \
   %reldir%/sanitize.t \
   %reldir%/signals.t \
   %reldir%/sharding.t \
+  %reldir%/spares.t \
   %reldir%/convert_hf.py \
   %reldir%/csv_torch.py \
   %reldir%/families_torch.py \

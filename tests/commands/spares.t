@@ -1,0 +1,90 @@
+#!/bin/sh
+# spares.t: a spare host takes the place of a lost one, also of the first, and the run ends with the bits of an undisturbed one.
+. "${top_srcdir:-.}/tests/support/lib.sh"
+test -n "$OFI_ARCHIVES" || skip_all "no libfabric here"
+hosts() { timeout 40 sh "$top_srcdir/tests/support/hosts.sh" "$@"; }
+hosts 2 true
+test $? -ne 77 || skip_all "no network namespaces here"
+cat >"$scratch/llama.cfg" <<'END'
+model = { family = "llama"; layers = 4; hidden = 32; heads = 4; kv_heads = 2; ffn = 48; vocab = 256; sequence = 16; };
+batch = { microbatch = 2; };
+optimizer = { learning_rate = 1e-3; steps = 1000; };
+pipeline = { ranks = 4; microbatches = 8; schedule = "1f1b"; };
+END
+make_tokens "$scratch/data.bin" 20000
+make_secret "$scratch/secret"
+port=$((20000 + $$ % 20000))
+
+# ---- settings ----
+"$gen" --check "$scratch/llama.cfg" -s cluster.spares=[host2] 2>"$scratch/err"
+is "spares need several hosts" $? 78
+matches "which is said" "$(cat "$scratch/err")" '*cluster.spares = *: an empty list where cluster.hosts has one host*'
+"$gen" --check "$scratch/llama.cfg" -s cluster.hosts=[host1,host2] -s cluster.port=$port -s cluster.spares=[host2] 2>"$scratch/err"
+is "a spare is no host" $? 78
+matches "which is said" "$(cat "$scratch/err")" '*cluster.spares = *: hosts that no list has a second time, not host2 twice*'
+
+# ---- runs ----
+ok "a plan for one host is built" build one "$scratch/llama.cfg"
+ok "which trains" train_bits one --data "$scratch/data.bin" --steps 60
+ok "a plan for two hosts and two spares is built" build two "$scratch/llama.cfg" -s cluster.hosts=[host1,host2] -s cluster.port=$port \
+  -s cluster.spares=[host3,host4] -s cluster.bind=none # All hosts are this machine's cores.
+matches "info lists them" "$("$scratch/two" info)" "*hosts         host1 host2
+spares        host3 host4
+*"
+cat >"$scratch/lose" <<'END'
+scratch=$1 lost=$2
+shift 2
+for i in 1 2 3 4; do
+  {
+    on "host$i" timeout 30 "$scratch/two" train --data "$scratch/data.bin" --seed 7 --steps 60 --quiet --log "$scratch/two.log" \
+      --checkpoint "$scratch/two.ckpt" "$@" >"$scratch/out.$i" 2>"$scratch/err.$i"
+    echo $? >"$scratch/status.$i"
+  } &
+done
+lines=10
+for host in $lost; do
+  until test -f "$scratch/two.log" && test "$(wc -l <"$scratch/two.log")" -ge $lines; do sleep 0.01; done
+  case $host in
+    silent-*) unplug "${host#silent-}" ;;
+    spare) # The one that has ranks now.
+      host=host3
+      if test "$(on host4 pgrep -cf "$scratch/two train")" -gt 2; then host=host4; fi
+      on $host sh -c 'kill -9 -1'
+      ;;
+    *) on "$host" sh -c 'kill -9 -1' ;;
+  esac
+  lines=$((lines + 15))
+done
+for i in 1 2 3 4; do until test -s "$scratch/status.$i"; do sleep 0.05; done; done
+END
+# lose NAME LOST STATUSES OPTIONS...: the run loses these hosts, one after the other; its commands end so.
+lose() {
+  lose_name=$1 lose_hosts=$2 lose_statuses=$3
+  shift 3
+  rm -rf "$scratch/two.log" "$scratch/two.ckpt" "$scratch"/status.*
+  hosts 4 sh "$scratch/lose" "$scratch" "$lose_hosts" "$@"
+  matches "$lose_name: the commands end as they should" "$(cat "$scratch"/status.? | tr '\n' ' ')" "$lose_statuses "
+}
+# recovers NAME LOSSES: with the bits of one host.
+recovers() {
+  grep -v '"event"' "$scratch/two.log" >"$scratch/two.steps"
+  ok "$1: to the same bits" test "$(log_field "$scratch/two.steps" loss; log_field "$scratch/two.steps" grad_norm)" = "$(cat "$scratch/one.bits")"
+  ok "$1: and weights" test "$(cd "$scratch/two.ckpt/latest" && sha256sum model.safetensors optimizer.safetensors)" = "$(cat "$scratch/one.sums")"
+  is "$1: each loss makes a restart" "$(grep -c '"event"' "$scratch/two.log")" "$2"
+  grep '"event"' "$scratch/two.log" | sed 's/^/# /'
+}
+lose "an undisturbed run" "" "0 0 0 0" --restarts 1
+recovers "an undisturbed run" 0
+for from in checkpoint memory; do
+  options=$(test $from = memory && echo --recover-every 1 || echo --save-every 4)
+  lose "the second host is killed, from $from" host2 "0 137 0 0" --restarts 2 $options
+  recovers "the second host is killed, from $from" 1
+  lose "the first, then its spare, from $from" "host1 spare" "137 0 * *" --restarts 2 $options
+  recovers "the first, then its spare, from $from" 2
+done
+lose "the link of the second host is cut" silent-host2 "0 75 0 0" --restarts 2 --save-every 4
+recovers "the link of the second host is cut" 1
+lose "without restarts" host2 "75 137 75 75" --save-every 4
+lose "more hosts than spares" "host1 host3 host4" "137 75 137 137" --restarts 9 --save-every 4
+matches "which is said" "$(cat "$scratch/err.2")" "*no restart: no spare is left for a lost host*"
+finish
