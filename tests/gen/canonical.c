@@ -89,6 +89,7 @@ static void text_has_resolved_values(void **state) {
       "[]\noptimizer.clip_norm = 1\n"
       "optimizer.norm = \"2\"\n"
       "cluster.device = \"cpu\"\ncluster.transport = \"shm\"\ncluster.hosts = [\"localhost\"]\n"
+      "cluster.spares = []\n"
       "cluster.mapping = \"block\"\ncluster.bind = \"auto\"\n"
       "cluster.ranks_per_host = 2\ncluster.threads_per_rank = 1\ncluster.interface = \"\"\n"
       "costs.live_backward = 1\n"
