@@ -44,15 +44,19 @@ static void write_digest(struct pen_c_writer *writer, const struct pen_plan *pla
   pen_write_text(writer, "},\n");
 }
 
-static void write_forecast(struct pen_c_writer *writer, const struct pen_emit_header *header) {
+static void write_forecast(struct pen_c_writer *writer, const struct pen_plan *plan,
+                           const struct pen_emit_header *header) {
   const struct pen_timing *timing = header->timing;
   double exchanging = 0;
   for (uint32_t rank = 0; timing->whole && rank < timing->whole_order->rank_count; rank++)
     if (timing->exchanging[rank] > exchanging) exchanging = timing->exchanging[rank];
   pen_write_text(writer,
                  pen_text("  .forecast = {.unit = \"%s\", .makespan = %.9g, .exchanging = "
-                          "%.9g, .exposed = %.9g},\n",
+                          "%.9g, .exposed = %.9g,\n    .busy = (const double[]){",
                           header->cost_unit, timing->makespan, exchanging, timing->exposed));
+  for (uint32_t rank = 0; timing->busy && rank < plan->rank_count; rank++)
+    pen_write_text(writer, pen_text("%s%.6g", rank ? ", " : "", timing->busy[rank]));
+  pen_write_text(writer, "}},\n");
 }
 
 static void write_hosts(struct pen_c_writer *writer, const struct pen_plan *plan) {
@@ -84,7 +88,7 @@ static void write_plan(struct pen_c_writer *writer, const struct pen_plan *plan,
   pen_write_text(writer, ",\n  .optimizer = {");
   pen_write_fields(writer, &pen_schemas[PEN_SCHEMA_OPTIMIZER], &plan->optimizer);
   pen_write_text(writer, "},\n");
-  write_forecast(writer, header);
+  write_forecast(writer, plan, header);
   if (plan->host_count) {
     write_hosts(writer, plan);
     write_numbers_field(writer, "rank_hosts", plan->rank_hosts, pen_process_count(plan));

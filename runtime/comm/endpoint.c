@@ -42,6 +42,7 @@ bool pen_endpoint_wait(struct pen_endpoint *endpoint, struct pen_futex_counter *
   }
   const struct pen_control *control = endpoint->shared->control;
   struct pen_rank_state *self = endpoint->self;
+  const uint64_t start_ns = pen_now_ns();
   atomic_store_explicit(&self->awaited_counter, pen_awaited_counter(endpoint->shared, flag, needed),
                         memory_order_relaxed);
   atomic_store_explicit(&self->waits_for, peer + 1, memory_order_relaxed);
@@ -51,6 +52,7 @@ bool pen_endpoint_wait(struct pen_endpoint *endpoint, struct pen_futex_counter *
           : wait_with_progress(endpoint, flag, needed);
   atomic_store_explicit(&self->waits_for, 0, memory_order_relaxed);
   atomic_store_explicit(&self->awaited_counter, 0, memory_order_relaxed);
+  endpoint->waited_ns += pen_now_ns() - start_ns;
   return reached;
 }
 
@@ -94,6 +96,12 @@ bool pen_endpoint_wait_log(struct pen_endpoint *endpoint, uint64_t step) {
   return step < PEN_STEP_STATS_DEPTH ||
          pen_endpoint_wait(endpoint, &endpoint->shared->control->logged,
                            (uint32_t)(step - PEN_STEP_STATS_DEPTH + 1), 0);
+}
+
+void pen_endpoint_publish_timing(struct pen_endpoint *endpoint, uint64_t step) {
+  endpoint->self->timing[step % PEN_TIMED_STEPS] = endpoint->timing;
+  pen_futex_counter_increment(&endpoint->self->timed);
+  pen_shared_notify(endpoint->shared);
 }
 
 /* ---- barriers ---- */

@@ -21,6 +21,8 @@ struct pen_endpoint {
   /* What the process does while it waits, so that its messages go on; null: nothing. */
   void (*progress)(void *context);
   void *progress_context;
+  uint64_t waited_ns;            /* blocked in waits for other ranks, since the step began */
+  struct pen_step_timing timing; /* of the step that runs */
 };
 
 /* The endpoint of the process with that global rank. Endpoints may be in processes or in threads of
@@ -52,6 +54,9 @@ bool pen_endpoint_begin_step(struct pen_endpoint *endpoint, uint64_t step);
 
 /* Blocks until every rank has called it. Between steps only. */
 bool pen_endpoint_barrier(struct pen_endpoint *endpoint);
+
+/* At a step's end: publishes endpoint->timing as that of step `step` of the run. */
+void pen_endpoint_publish_timing(struct pen_endpoint *endpoint, uint64_t step);
 
 /* A barrier in which all ranks compare their plans' digests. Returns the lowest global rank whose
  * digest differs from this rank's, PEN_NONE when all agree; *aborted when the run was. */

@@ -2,7 +2,8 @@
  *
  * The endpoint is of the kind "reliable, datagram": connections are libfabric's. One completion
  * queue holds the ends of own writes (their context is the write's) and the arrivals of others'
- * (their data is the counter's index). Nothing depends on the order of completions. */
+ * (their data is the counter's index, and in the upper half the time when they began). Nothing
+ * depends on the order of completions. */
 #include "runtime/comm/fabric.h"
 
 #include <poll.h>
@@ -20,6 +21,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/futex_counter.h"
+#include "runtime/comm/step_timing.h"
 
 enum {
   API_VERSION = FI_VERSION(1, 11),
@@ -47,6 +49,8 @@ struct pen_fabric {
   void *arena_descriptor;
   int descriptor; /* readable when the queue is not empty */
   bool needs_local_key, uses_virtual_addresses;
+  bool has_times;   /* the time when a write began travels with it */
+  bool waiting;     /* an arrival is seen when it happens */
   fi_addr_t *peers; /* [peer_count] */
   uint64_t *keys, *bases;
   uint32_t *counters; /* [counter_count + 1] */
@@ -133,6 +137,7 @@ struct pen_fabric *pen_fabric_open(const struct pen_fabric_config *config,
                 fabric->counters != NULL,
             "no memory for the connections to %u ranks", config->peer_count);
   fabric->info = find_network(config->host);
+  fabric->has_times = fabric->info->domain_attr->cq_data_size >= sizeof(uint64_t);
   open_endpoint(fabric);
   register_memory(fabric);
   size_t name_bytes = sizeof address->name;
@@ -163,8 +168,13 @@ static void keep_failure(struct pen_fabric *fabric) {
 
 static void complete(struct pen_fabric *fabric, const struct fi_cq_data_entry *entry) {
   if ((entry->flags & FI_REMOTE_CQ_DATA) != 0) {
-    pen_assert(entry->data <= fabric->config.counter_count);
-    fabric->counters[entry->data]++;
+    const uint32_t counter = (uint32_t)entry->data;
+    pen_assert(counter <= fabric->config.counter_count);
+    fabric->counters[counter]++;
+    if (fabric->waiting && fabric->has_times && fabric->config.arrived != NULL) {
+      fabric->config.arrived(fabric->config.context, counter,
+                             pen_delay_clock(pen_now_ns()) - (uint32_t)(entry->data >> 32));
+    }
   } else {
     ((struct pen_fabric_write *)entry->op_context)->completed++;
     fabric->completed++;
@@ -215,26 +225,48 @@ static void sleep_until_completion(struct pen_fabric *fabric) {
   }
 }
 
-/* Polls, then sleeps, until *count is at `needed`, counted modulo 2^32. */
-static bool wait_for(struct pen_fabric *fabric, const uint32_t *count, uint32_t needed,
-                     uint32_t peer) {
-  uint64_t end_ns = 0;
+static void report_wait(const struct pen_fabric *fabric, uint64_t start_ns) {
+  if (fabric->config.waited != NULL) {
+    fabric->config.waited(fabric->config.context, pen_now_ns() - start_ns);
+  }
+}
+
+static bool is_reached(const uint32_t *count, uint32_t needed) {
+  return (int32_t)(*count - needed) >= 0;
+}
+
+/* Polls, from end_ns on sleeps between the polls. */
+static bool poll_until(struct pen_fabric *fabric, const uint32_t *count, uint32_t needed,
+                       uint32_t peer, uint64_t end_ns) {
   for (uint32_t polls = 1;; polls++) {
     pen_fabric_poll(fabric);
-    if ((int32_t)(*count - needed) >= 0) {
+    if (is_reached(count, needed)) {
       return true;
     }
     if (polls % POLLS_PER_CLOCK == 0) {
-      const uint64_t now_ns = pen_now_ns();
-      end_ns = end_ns == 0 ? now_ns + fabric->config.spin_ns : end_ns;
       if (is_aborted(fabric, peer)) {
         return false;
       }
-      if (now_ns >= end_ns) {
+      if (pen_now_ns() >= end_ns) {
         sleep_until_completion(fabric);
       }
     }
   }
+}
+
+/* Waits until *count is at `needed`, counted modulo 2^32. */
+static bool wait_for(struct pen_fabric *fabric, const uint32_t *count, uint32_t needed,
+                     uint32_t peer) {
+  pen_fabric_poll(fabric);
+  if (is_reached(count, needed)) {
+    return true;
+  }
+  const uint64_t start_ns = pen_now_ns();
+  fabric->waiting = true;
+  const bool reached = poll_until(fabric, count, needed, peer, start_ns + fabric->config.spin_ns);
+  fabric->waiting = false;
+  report_wait(fabric, start_ns);
+  return reached;
 }
 
 uint32_t pen_fabric_count(const struct pen_fabric *fabric, uint32_t counter) {
@@ -256,22 +288,29 @@ bool pen_fabric_wait_all(struct pen_fabric *fabric) {
 /* ---- writing ---- */
 
 static ssize_t write_once(const struct pen_fabric *fabric, const struct pen_fabric_request *request,
-                          struct pen_fabric_write *write) {
+                          uint64_t start_ns, struct pen_fabric_write *write) {
+  const uint64_t time = fabric->has_times ? (uint64_t)pen_delay_clock(start_ns) << 32 : 0;
   return fi_writedata(fabric->endpoint, request->from, request->bytes, fabric->arena_descriptor,
-                      request->counter, fabric->peers[request->peer],
+                      time | request->counter, fabric->peers[request->peer],
                       fabric->bases[request->peer] + request->offset, fabric->keys[request->peer],
                       write);
 }
 
 bool pen_fabric_put(struct pen_fabric *fabric, const struct pen_fabric_request *request,
                     struct pen_fabric_write *write) {
+  const uint64_t start_ns = pen_now_ns();
+  bool blocked = false;
   ssize_t result;
-  while ((result = write_once(fabric, request, write)) == -FI_EAGAIN) {
+  while ((result = write_once(fabric, request, start_ns, write)) == -FI_EAGAIN) {
+    blocked = true;
     pen_fabric_poll(fabric);
     if (is_aborted(fabric, request->peer)) {
       return false;
     }
     sched_yield(); /* while a connection is made: the peer may need the core */
+  }
+  if (blocked) {
+    report_wait(fabric, start_ns);
   }
   if (result < 0) {
     snprintf(fabric->failure, sizeof fabric->failure, "fi_writedata: %s",

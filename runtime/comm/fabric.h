@@ -4,7 +4,10 @@
  *
  * A rank has one fabric. It is used by one thread, which makes all progress: writes go out and come
  * in while the rank polls or waits; between polls the kernel or the adapter moves what is queued
- * there. After pen_fabric_connect() nothing allocates. */
+ * there. After pen_fabric_connect() nothing allocates.
+ *
+ * Where the network carries 64 bits with a write, the time when it began travels with it, too
+ * (runtime/comm/step_timing.h). */
 #ifndef PEN_FABRIC_H
 #define PEN_FABRIC_H
 
@@ -39,6 +42,12 @@ struct pen_fabric_config {
   uint32_t peer_count;           /* ranks of the run */
   const _Atomic uint32_t *abort; /* not 0: the run was aborted */
   uint64_t spin_ns;              /* how long a wait polls before it sleeps */
+  /* A write to this rank arrived while it waited: what its counter is, and how long it took by both
+   * ranks' clocks, in PEN_DELAY_UNIT_NS. May be null. */
+  void (*arrived)(void *context, uint32_t counter, uint32_t delay);
+  /* A call has blocked for so long. May be null. */
+  void (*waited)(void *context, uint64_t waited_ns);
+  void *context;
 };
 
 /* Opens an endpoint and registers the region. Fails (71) where libfabric finds no network that can

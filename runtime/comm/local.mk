@@ -29,6 +29,8 @@ libruntime_a_SOURCES += \
   %reldir%/ipc.h \
   %reldir%/listen_address.c \
   %reldir%/listen_address.h \
+  %reldir%/link_delay.c \
+  %reldir%/link_delay.h \
   %reldir%/local_ranks.c \
   %reldir%/local_ranks.h \
   %reldir%/membership.c \
@@ -52,6 +54,7 @@ libruntime_a_SOURCES += \
   %reldir%/start_state.h \
   %reldir%/step_stats.c \
   %reldir%/step_stats.h \
+  %reldir%/step_timing.h \
   %reldir%/transport.c \
   %reldir%/transport.h \
   %reldir%/transport_base.c \

@@ -17,6 +17,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/comm/fabric.h"
+#include "runtime/comm/link_delay.h"
 #include "runtime/comm/shm.h"
 #include "runtime/comm/transport_base.h"
 
@@ -39,6 +40,7 @@ struct ofi_transport {
   uint32_t first_counter;                   /* of this profile */
   struct pen_fabric_write *sends, *credits; /* [message_count] */
   struct ofi_peers *peers;                  /* of all the rank's profiles */
+  struct pen_link_delays *delays;           /* likewise */
   uint32_t ended_before; /* collectives that this rank had ended when the step began */
   bool shares_memory;    /* with the ranks of this command */
 };
@@ -152,9 +154,40 @@ static bool *list_peers(const struct pen_transport *transport) {
   return peers;
 }
 
+/* The counters of all messages that come from ranks that are not near. */
+static struct pen_link_delays *open_delays(const struct pen_transport *transport) {
+  const struct pen_plan *plan = transport->plan;
+  struct pen_link_delays *delays = pen_link_delays_open(counters_before(plan, plan->profile_count));
+  for (uint32_t p = 0; p < plan->profile_count; p++) {
+    const struct pen_profile *profile = &plan->profiles[p];
+    for (uint32_t m = 0; m < profile->message_count; m++) {
+      const struct pen_channel *channel = &profile->channels[profile->messages[m].channel];
+      const uint32_t from = pen_transport_global(transport, channel->from_rank);
+      if (pen_transport_global(transport, channel->to_rank) == pen_transport_self(transport) &&
+          !is_near(transport, from)) {
+        pen_link_delays_add_counter(delays, transport->endpoint, counters_before(plan, p) + m,
+                                    from);
+      }
+    }
+  }
+  return delays;
+}
+
+/* The first transport's delays are those of all. */
+static void count_delay(void *ofi, uint32_t counter, uint32_t delay) {
+  pen_link_delays_arrived(((struct ofi_transport *)ofi)->delays, counter, delay);
+}
+
+static void count_wait(void *ofi, uint64_t waited_ns) {
+  ((struct ofi_transport *)ofi)->base.endpoint->waited_ns += waited_ns;
+}
+
 static void ofi_export(struct pen_transport *transport) {
   const struct pen_plan *plan = transport->plan;
   const uint32_t self = pen_transport_self(transport);
+  struct ofi_transport *ofi = ofi_of(transport);
+  ofi->peers = open_peers(transport);
+  ofi->delays = open_delays(transport);
   const struct pen_fabric_config config = {
       .host = transport->shared->address[0] != '\0' ? transport->shared->address : "localhost",
       .arena = transport->arena,
@@ -165,10 +198,11 @@ static void ofi_export(struct pen_transport *transport) {
       .peer_count = pen_process_count(plan),
       .abort = &transport->shared->control->abort_status,
       .spin_ns = transport->shared->control->spin_ns,
+      .arrived = count_delay,
+      .waited = count_wait,
+      .context = ofi,
   };
   struct pen_fabric_address address;
-  struct ofi_transport *ofi = ofi_of(transport);
-  ofi->peers = open_peers(transport);
   ofi->fabric = pen_fabric_open(&config, &address);
   memcpy(transport->endpoint->self->fabric_address, &address, sizeof address);
   if (transport->announces && self == 0) {
@@ -198,6 +232,7 @@ static void ofi_connect(struct pen_transport *transport) {
     const struct ofi_transport *first = (const struct ofi_transport *)transport->first;
     ofi->fabric = first->fabric;
     ofi->peers = first->peers;
+    ofi->delays = first->delays;
   } else if (connect_peers(transport)) {
     transport->endpoint->progress = poll_fabric;
     transport->endpoint->progress_context = ofi->fabric;
@@ -216,6 +251,7 @@ static void ofi_begin_step(struct pen_transport *transport, uint64_t run_step) {
 static void ofi_end_step(struct pen_transport *transport) {
   struct ofi_transport *ofi = ofi_of(transport);
   pen_fabric_wait_all(ofi->fabric);
+  pen_link_delays_end_step(ofi->delays, &transport->endpoint->timing);
   ofi->shm->ops->end_step(ofi->shm);
   transport->profile_step++;
 }

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "runtime/base/futex_counter.h"
+#include "runtime/comm/step_timing.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/rank_set.h"
 
@@ -60,6 +61,9 @@ static inline uint64_t pen_bootstrap_stage_set(enum pen_bootstrap_stage what, ui
                                                uint32_t channel) {
   return (uint64_t)what << 56 | (uint64_t)turn << 32 | channel;
 }
+
+/* How a rank is slower than its plan, relative to the others. LINK: the messages that it sends. */
+enum pen_slow_kind { PEN_SLOW_NONE, PEN_SLOW_COMPUTE, PEN_SLOW_LINK, PEN_SLOW_DATA };
 
 /* What a rank starts from, where several commands start the ranks: see startup_check.h. */
 enum { PEN_FINGERPRINT_MAX = 15 };

@@ -6,10 +6,12 @@
 #include <string.h>
 
 #include "runtime/base/check.h"
+#include "runtime/base/futex_counter.h"
 
 void pen_data_prepare_step(struct pen_data *data, uint64_t cursor, uint64_t count) {
   data->cursor = cursor;
   data->step_targets = pen_data_targets(data, cursor, count);
+  data->read_ns = 0;
 }
 
 /* The window that row `row` of the current microbatch reads, not yet modulo the file's windows. */
@@ -33,13 +35,15 @@ static void copy_tokens(const struct pen_data *data, int32_t *to, uint64_t first
 typedef void fill_row(const struct pen_data *data, int32_t *row, uint64_t w);
 
 static void fill_rows(const struct pen_call *call, fill_row *plain, fill_row *packed) {
-  const struct pen_data *data = call->prepared;
+  struct pen_data *data = call->prepared;
+  const uint64_t start_ns = pen_now_ns();
   int32_t *to = call->operand[0];
   uint64_t rows = (uint64_t)call->dim[0] / data->sequence;
   for (uint64_t row = 0; row < rows; row++) {
     uint64_t w = window_of(data, row) % data->window_count;
     (data->packed.header == NULL ? plain : packed)(data, to + row * data->sequence, w);
   }
+  data->read_ns += pen_now_ns() - start_ns;
 }
 
 /* The file's tokens from `first` on, and after its end `padding`, in an incomplete last window. */

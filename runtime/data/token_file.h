@@ -26,6 +26,7 @@ struct pen_data {
   uint64_t cursor;
   uint64_t
       step_targets; /* that are not ignored, of all microbatches of the step and all replicas */
+  uint64_t read_ns; /* in the step so far: to read tokens, in the ops that do */
   uint64_t first_microbatch, microbatch_index; /* the replica's first; the action's, within it */
 };
 

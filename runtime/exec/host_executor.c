@@ -13,6 +13,18 @@ static void prepare_step(struct pen_vm *vm) {
   vm->transport->ops->begin_step(vm->transport, vm->run_step);
 }
 
+/* How long the step took. */
+static void publish_timing(struct pen_vm *vm, uint64_t start_ns) {
+  struct pen_endpoint *endpoint = vm->endpoint;
+  struct pen_step_timing *timing = &endpoint->timing;
+  const uint64_t other_ns = endpoint->waited_ns + vm->data.read_ns;
+  const uint64_t whole_ns = pen_now_ns() - start_ns;
+  timing->step = vm->profile->kind == PEN_TRAIN ? (uint32_t)vm->optimizer_step : 0;
+  timing->compute_s = whole_ns > other_ns ? (float)(whole_ns - other_ns) * 1e-9f : 0;
+  timing->data_s = (float)vm->data.read_ns * 1e-9f;
+  pen_endpoint_publish_timing(endpoint, vm->run_step);
+}
+
 static bool run_step(struct pen_vm *vm) {
   const struct pen_action *action = vm->program->actions,
                           *past = action + vm->program->action_count;
@@ -23,6 +35,8 @@ static bool run_step(struct pen_vm *vm) {
   atomic_store_explicit(&self->profile, (uint32_t)(vm->profile - vm->plan->profiles),
                         memory_order_relaxed);
   prepare_step(vm);
+  const uint64_t start_ns = pen_now_ns();
+  vm->endpoint->waited_ns = 0;
   bool going = true;
   for (; going && action < past; action++) {
     pen_assert(action->kind < PEN_ACTION_KINDS);
@@ -33,6 +47,7 @@ static bool run_step(struct pen_vm *vm) {
   vm->action = NULL;
   vm->transport->ops->end_step(vm->transport);
   atomic_fetch_add_explicit(&self->sent_bytes, vm->sent_bytes, memory_order_relaxed);
+  publish_timing(vm, start_ns);
   return going;
 }
 

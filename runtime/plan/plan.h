@@ -150,10 +150,11 @@ enum { PEN_STEPS_AHEAD = 2, PEN_STAGING_BYTES = 4 << 20 };
 /* What the generator predicts for a step of the first profile, in `unit`, collectives of the
  * replicas included. No rank acts on it. */
 struct pen_forecast {
-  const char *unit;  /* "in ms" */
-  double makespan;   /* of the step */
-  double exchanging; /* the collectives, on the rank with the most */
-  double exposed;    /* by how much the collectives lengthen the step */
+  const char *unit;   /* "in ms" */
+  double makespan;    /* of the step */
+  double exchanging;  /* the collectives, on the rank with the most */
+  double exposed;     /* by how much the collectives lengthen the step */
+  const double *busy; /* [rank_count]: F, I, W and B of a rank */
 };
 
 /* Step statistics. Each replica has one f64 a weight (of its shard of the gradient the sum of

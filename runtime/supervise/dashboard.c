@@ -54,6 +54,19 @@ static uint64_t resident_mib(pid_t pid) {
              : 0;
 }
 
+/* How the rank is slower than its plan; known on rank 0's host. */
+static void add_slowness(char *text, size_t bytes, const struct pen_rank_state *state) {
+  const uint32_t kind = atomic_load_explicit(&state->slow_kind, memory_order_relaxed);
+  const double ratio = atomic_load_explicit(&state->slow_ratio, memory_order_relaxed);
+  const size_t used = strlen(text);
+  if (kind == PEN_SLOW_LINK) {
+    snprintf(text + used, bytes - used, "; slow: messages take %.1f times their plan", ratio);
+  } else if (kind != PEN_SLOW_NONE) {
+    snprintf(text + used, bytes - used, "; slow: at %.2f of its plan%s", ratio,
+             kind == PEN_SLOW_DATA ? ", for its data" : "");
+  }
+}
+
 /* The phase of the rank, or the rank that it waits for. */
 static const char *state_text(char *text, size_t bytes, const struct pen_rank_state *state) {
   static const char *const phases[] = {[PEN_PHASE_START] = "starts",
@@ -66,6 +79,7 @@ static const char *state_text(char *text, size_t bytes, const struct pen_rank_st
   if (waits_for != 0) {
     snprintf(text, bytes, "waits for rank %" PRIu32, waits_for - 1);
   }
+  add_slowness(text, bytes, state);
   return text;
 }
 
@@ -79,7 +93,7 @@ static void write_rank(struct pen_writer *out, const struct pen_run *run, uint32
   uint64_t began = atomic_load_explicit(&state->step_began, memory_order_relaxed);
   uint64_t row = (atomic_load_explicit(&state->finished, memory_order_relaxed) - began) %
                  program->action_count;
-  char line[LINE_BYTES], action[64], bar[BAR + 1], about[64];
+  char line[LINE_BYTES], action[64], bar[BAR + 1], about[128];
   memset(bar, '.', BAR);
   memset(bar, '#', row * BAR / program->action_count);
   bar[BAR] = '\0';

@@ -4,6 +4,8 @@ libruntime_a_SOURCES += \
   %reldir%/binding.h \
   %reldir%/dashboard.c \
   %reldir%/dashboard.h \
+  %reldir%/drift.c \
+  %reldir%/drift.h \
   %reldir%/internal.h \
   %reldir%/launch.c \
   %reldir%/metrics.c \
@@ -15,6 +17,8 @@ libruntime_a_SOURCES += \
   %reldir%/restart.h \
   %reldir%/signals.c \
   %reldir%/signals.h \
+  %reldir%/slow.c \
+  %reldir%/slow.h \
   %reldir%/stall.c \
   %reldir%/supervise.h \
   %reldir%/watchdog.c

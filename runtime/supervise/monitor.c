@@ -7,6 +7,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/supervise/metrics.h"
+#include "runtime/supervise/slow.h"
 
 static const uint64_t sleep_ns = 100 * 1000000ull; /* at most, between two looks at `stopping` */
 static const long pause_ns = 10 * 1000000; /* between two steps handled: shorter ones are skipped */
@@ -14,14 +15,16 @@ static const long pause_ns = 10 * 1000000; /* between two steps handled: shorter
 struct pen_monitor {
   struct pen_run *run;
   struct pen_metrics metrics;
+  struct pen_slow *slow;
   pthread_t thread;
   bool started;
   _Atomic bool stopping;
 };
 
 static void handle_steps(struct pen_monitor *monitor) {
+  pen_slow_judge(monitor->slow);
   if (monitor->run->options->metrics != NULL) {
-    pen_metrics_write(&monitor->metrics, monitor->run, 0);
+    pen_metrics_write(&monitor->metrics, monitor->run, pen_slow_count(monitor->slow));
   }
 }
 
@@ -44,20 +47,23 @@ static void *run_monitor(void *argument) {
 }
 
 struct pen_monitor *pen_monitor_open(struct pen_run *run) {
-  if (run->local.first != 0 || run->options->metrics == NULL) {
+  if (run->local.first != 0 || run->profile->kind != PEN_TRAIN) {
     return NULL;
   }
   struct pen_monitor *monitor = calloc(1, sizeof *monitor);
-  pen_check(monitor != NULL, "no memory for --metrics");
+  pen_check(monitor != NULL, "no memory for the thread that handles steps");
   monitor->run = run;
-  pen_metrics_open(&monitor->metrics, run);
+  monitor->slow = pen_slow_open(run);
+  if (run->options->metrics != NULL) {
+    pen_metrics_open(&monitor->metrics, run);
+  }
   return monitor;
 }
 
 void pen_monitor_start(struct pen_monitor *monitor) {
   if (monitor != NULL) {
     pen_check(pthread_create(&monitor->thread, NULL, run_monitor, monitor) == 0,
-              "cannot start the thread that writes --metrics");
+              "cannot start the thread that handles steps");
     monitor->started = true;
   }
 }
@@ -67,6 +73,9 @@ void pen_monitor_close(struct pen_monitor *monitor) {
     atomic_store(&monitor->stopping, true);
     pen_futex_counter_wake(&monitor->run->shared.control->logged);
     pthread_join(monitor->thread, NULL);
+  }
+  if (monitor != NULL) {
+    pen_slow_close(monitor->slow);
   }
   free(monitor);
 }

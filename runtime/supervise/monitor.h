@@ -1,5 +1,6 @@
-/* monitor.h: what the command of rank 0's host does after each step, in a thread of its own, which
- * sleeps until rank 0 has reported a step: it replaces the file of --metrics. */
+/* monitor.h: what the command of rank 0's host does after each step of training, in a thread of its
+ * own, which sleeps until rank 0 has reported a step: it names slow ranks and links (slow.h) and
+ * replaces the file of --metrics. */
 #ifndef PEN_MONITOR_H
 #define PEN_MONITOR_H
 
@@ -8,7 +9,7 @@
 struct pen_monitor;
 
 /* Before the ranks start: opens the file of --metrics, and fails (73) where it cannot be made. Null
- * where there is nothing to do. Allocates. */
+ * on other hosts, and where the run does not train. Allocates. */
 struct pen_monitor *pen_monitor_open(struct pen_run *run);
 
 /* Once the ranks have been started. All signals are blocked. */

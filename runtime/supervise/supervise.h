@@ -10,7 +10,7 @@
  *     stall.c      which rank makes no progress, from the ranks' state in shared memory
  *     restart.c    from where the ranks are started again after a loss
  *     dashboard.c  train --watch
- *     monitor.c    a thread that handles each step reported: metrics.c
+ *     monitor.c    a thread that handles each step reported: slow.c, metrics.c
  */
 #ifndef PEN_SUPERVISE_H
 #define PEN_SUPERVISE_H

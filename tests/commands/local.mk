@@ -37,6 +37,7 @@ COMMAND_TESTS = \
   %reldir%/saving.t \
   %reldir%/score.t \
   %reldir%/seal.t \
+  %reldir%/slow.t \
   %reldir%/search_command.t \
   %reldir%/secret.t \
   %reldir%/tied.t \

@@ -1,0 +1,207 @@
+/* slow.c: from the times that ranks publish, slow ranks, links and data are told apart and named
+ * within five steps, ranks whose times only vary are not named, and the differences of the hosts'
+ * clocks do not matter. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "runtime/base/options.h"
+#include "runtime/supervise/drift.h"
+#include "runtime/supervise/slow.h"
+
+enum { RANKS = 4, RUNS = 200, STEPS = 60, ONSET = 20, SLOW_RANK = 2 };
+
+/* What happens to SLOW_RANK from step ONSET on. */
+struct trouble {
+  double compute;     /* times as long */
+  double deviation;   /* of each rank's time, from the start */
+  double data_s;      /* to read its tokens */
+  double link;        /* its messages to the rank before: times as long */
+  double clock_drift; /* of its host, units of the delays a step, from the start */
+};
+
+/* Uniform in [0, 1): xorshift64* (Vigna 2016). */
+static double uniform(uint64_t *state) {
+  *state ^= *state >> 12;
+  *state ^= *state << 25;
+  *state ^= *state >> 27;
+  return (double)(*state * 2685821657736338717u >> 11) / 9007199254740992.0;
+}
+
+/* Of mean 0 and deviation 1, by the sum of twelve uniform numbers. */
+static double normal(uint64_t *state) {
+  double sum = -6;
+  for (int i = 0; i < 12; i++) {
+    sum += uniform(state);
+  }
+  return sum;
+}
+
+static struct pen_run *make_run(void) {
+  static const double busy[RANKS] = {1, 1, 1, 0.5};
+  struct pen_run *run = calloc(1, sizeof *run);
+  struct pen_plan *plan = calloc(1, sizeof *plan);
+  *plan = (struct pen_plan){.rank_count = RANKS,
+                            .replica_count = 1,
+                            .device = "cpu",
+                            .forecast = {.unit = "in flops", .makespan = 1, .busy = busy}};
+  run->plan = plan;
+  run->options = calloc(1, sizeof *run->options);
+  run->log_descriptor = -1;
+  run->shared.control = calloc(1, sizeof *run->shared.control);
+  run->shared.ranks = calloc(RANKS, sizeof *run->shared.ranks);
+  for (uint32_t r = 0; r < RANKS; r++) {
+    struct pen_rank_state *state = &run->shared.ranks[r];
+    snprintf(state->host, sizeof state->host, "host%u", r);
+    state->link_peers[0] = r > 0 ? r : 0;                 /* of the rank before */
+    state->link_peers[1] = r + 1 < RANKS ? r + 1 + 1 : 0; /* of the rank after */
+  }
+  return run;
+}
+
+static void free_run(struct pen_run *run) {
+  free((void *)(uintptr_t)run->plan);
+  free((void *)(uintptr_t)run->options);
+  free(run->shared.control);
+  free(run->shared.ranks);
+  free(run);
+}
+
+/* The times of one rank in a step; the plan predicts the last rank's badly. */
+static struct pen_step_timing time_of(uint32_t rank, uint32_t step, const struct trouble *trouble,
+                                      uint64_t *state) {
+  const bool slow = step >= ONSET && rank == SLOW_RANK;
+  const double varies = 1 + trouble->deviation * normal(state),
+               compute_s = 0.1 * varies * (slow && trouble->compute > 0 ? trouble->compute : 1);
+  struct pen_step_timing timing = {.step = step,
+                                   .compute_s = (float)compute_s,
+                                   .data_s = slow ? (float)trouble->data_s : 1e-5f,
+                                   .link_samples = 3};
+  for (uint32_t l = 0; l < 2; l++) {
+    const uint32_t from = l == 0 ? rank - 1 : rank + 1;
+    const bool slow_link = step >= ONSET && from == SLOW_RANK && l == 1 && trouble->link > 0;
+    double units = 1000 * (1 + 0.2 * uniform(state)) * (slow_link ? trouble->link : 1);
+    units += trouble->clock_drift * step * ((rank == SLOW_RANK) - (double)(from == SLOW_RANK));
+    timing.delay[l] = (uint32_t)(int64_t)units + 1000000000u * (rank - from);
+  }
+  return timing;
+}
+
+/* Returns the step at which the first rank was named, 0: none was; and which, and how. */
+static uint32_t run_until_named(uint64_t seed, const struct trouble *trouble, uint32_t *rank,
+                                uint32_t *kind) {
+  struct pen_run *run = make_run();
+  struct pen_slow *slow = pen_slow_open(run);
+  uint64_t state = seed * 2654435761u + 1;
+  uint32_t named = 0;
+  for (uint32_t step = 1; step <= STEPS && named == 0; step++) {
+    for (uint32_t r = 0; r < RANKS; r++) {
+      struct pen_rank_state *rank_state = &run->shared.ranks[r];
+      rank_state->timing[(step - 1) % PEN_TIMED_STEPS] = time_of(r, step, trouble, &state);
+      pen_futex_counter_increment(&rank_state->timed);
+    }
+    pen_slow_judge(slow);
+    named = pen_slow_count(slow) > 0 ? step : 0;
+  }
+  for (uint32_t r = 0; r < RANKS && named > 0; r++) {
+    if (atomic_load(&run->shared.ranks[r].slow_kind) != PEN_SLOW_NONE) {
+      *rank = r;
+      *kind = atomic_load(&run->shared.ranks[r].slow_kind);
+    }
+  }
+  pen_slow_close(slow);
+  free_run(run);
+  return named;
+}
+
+/* How many of RUNS runs named SLOW_RANK by this kind within five steps, and how many otherwise. */
+static void count_named(const struct trouble *trouble, enum pen_slow_kind wanted, int *within,
+                        int *otherwise) {
+  *within = *otherwise = 0;
+  for (uint64_t seed = 1; seed <= RUNS; seed++) {
+    uint32_t rank = 0, kind = 0;
+    const uint32_t named = run_until_named(seed, trouble, &rank, &kind);
+    const bool right = named >= ONSET && rank == SLOW_RANK && kind == (uint32_t)wanted;
+    *within += right && named < ONSET + 5;
+    *otherwise += named > 0 && !right;
+  }
+}
+
+static void expect(const char *what, const struct trouble *trouble, enum pen_slow_kind kind) {
+  int within, otherwise;
+  count_named(trouble, kind, &within, &otherwise);
+  print_message("# %s: %d of %d within five steps, %d named otherwise\n", what, within, RUNS,
+                otherwise);
+  assert_true(within >= (kind == PEN_SLOW_NONE ? 0 : RUNS * 48 / 50));
+  assert_true(otherwise <= (trouble->deviation > 0.1 ? RUNS / 8 : RUNS * 2 / 100));
+}
+
+static void names_a_rank_that_computes_slowly(void **state) {
+  (void)state;
+  expect("1.2 times", &(struct trouble){.compute = 1.2, .deviation = 0.03}, PEN_SLOW_COMPUTE);
+  expect("1.5 times", &(struct trouble){.compute = 1.5, .deviation = 0.06}, PEN_SLOW_COMPUTE);
+}
+
+static void names_a_rank_that_waits_for_data(void **state) {
+  (void)state;
+  expect("data", &(struct trouble){.data_s = 0.03, .deviation = 0.03}, PEN_SLOW_DATA);
+}
+
+static void names_a_slow_link(void **state) {
+  (void)state;
+  expect("a link", &(struct trouble){.link = 4, .deviation = 0.03}, PEN_SLOW_LINK);
+  expect("a link and clocks apart",
+         &(struct trouble){.link = 4, .clock_drift = 50, .deviation = 0.03}, PEN_SLOW_LINK);
+}
+
+static void names_none_where_times_only_vary(void **state) {
+  (void)state;
+  expect("deviation 3 %", &(struct trouble){.deviation = 0.03}, PEN_SLOW_NONE);
+  expect("deviation 6 %", &(struct trouble){.deviation = 0.06}, PEN_SLOW_NONE);
+  expect("deviation 15 %", &(struct trouble){.deviation = 0.15}, PEN_SLOW_NONE);
+  expect("clocks apart", &(struct trouble){.clock_drift = -300, .deviation = 0.03}, PEN_SLOW_NONE);
+}
+
+static void single_samples_are_no_rise(void **state) {
+  (void)state;
+  struct pen_drift drift = {0};
+  for (uint64_t step = 1; step <= STEPS; step++) {
+    assert_false(pen_drift_add(&drift, 0.08, step, 0, step % 5 == 0 ? 30 : 1));
+  }
+}
+
+static void rises_are_dated_and_end(void **state) {
+  (void)state;
+  struct pen_drift drift = {0};
+  int rises = 0;
+  for (uint64_t step = 1; step <= 80; step++) {
+    const bool rises_now = step / 20 % 2 == 1;
+    if (pen_drift_add(&drift, 0.08, step, 0, rises_now ? 1.5 : 1)) {
+      rises++;
+      assert_int_equal(drift.since, step / 20 * 20);
+      assert_float_equal(drift.rise.value, 1.5, 1e-9);
+    }
+    assert_true(step % 20 != 19 || drift.high == rises_now);
+  }
+  assert_int_equal(rises, 2);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(names_a_rank_that_computes_slowly),
+      cmocka_unit_test(names_a_rank_that_waits_for_data),
+      cmocka_unit_test(names_a_slow_link),
+      cmocka_unit_test(names_none_where_times_only_vary),
+      cmocka_unit_test(single_samples_are_no_rise),
+      cmocka_unit_test(rises_are_dated_and_end),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
