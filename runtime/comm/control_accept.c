@@ -14,25 +14,30 @@
 
 enum { REFUSAL_LINE_MS = 1000 };
 
+/* The port of an address, which is of either version of IP. */
+static in_port_t *port_of(struct sockaddr_storage *address) {
+  return address->ss_family == AF_INET ? &((struct sockaddr_in *)address)->sin_port
+                                       : &((struct sockaddr_in6 *)address)->sin6_port;
+}
+
 void pen_control_server_open(struct pen_control_server *server,
-                             const struct pen_control_config *config) {
+                             const struct pen_control_config *config, const char *address,
+                             uint16_t port) {
   const int yes = 1;
-  const uint16_t port = pen_first_port(config->plan);
-  struct sockaddr_storage address = pen_listen_address(config->plan, config->membership->own);
+  struct sockaddr_storage at = pen_address_of_text(address);
+  socklen_t bytes = sizeof at;
   *server = (struct pen_control_server){.config = *config};
-  pen_address_text(&address, server->address, sizeof server->address);
-  if (address.ss_family == AF_INET) {
-    ((struct sockaddr_in *)&address)->sin_port = htons(port);
-  } else {
-    ((struct sockaddr_in6 *)&address)->sin6_port = htons(port);
-  }
-  server->socket = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  snprintf(server->address, sizeof server->address, "%s", address);
+  *port_of(&at) = htons(port);
+  server->socket = socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   pen_check(server->socket >= 0 &&
                 setsockopt(server->socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0,
             "cannot make a socket");
-  pen_check(bind(server->socket, (const struct sockaddr *)&address, sizeof address) == 0 &&
-                listen(server->socket, SOMAXCONN) == 0,
-            "cannot listen at %s, cluster.port %u, for the other hosts", server->address, port);
+  pen_check(bind(server->socket, (const struct sockaddr *)&at, sizeof at) == 0 &&
+                listen(server->socket, SOMAXCONN) == 0 &&
+                getsockname(server->socket, (struct sockaddr *)&at, &bytes) == 0,
+            "cannot listen at %s, cluster.port %u, for the other hosts", address, port);
+  server->port = ntohs(*port_of(&at));
 }
 
 /* ---- refusals ---- */

@@ -26,6 +26,7 @@ struct pen_control_server {
   struct pen_control_config config;
   int socket;
   char address[PEN_ADDRESS_BYTES]; /* that it listens at */
+  uint16_t port;
   struct pen_open_handshake open[PEN_HANDSHAKES_MAX];
   uint32_t open_count;      /* the oldest first */
   uint64_t refusal_line_ns; /* when the next line about a refusal may be printed */
@@ -38,10 +39,11 @@ struct pen_proved_command {
   struct pen_hello hello;
 };
 
-/* Listens at the first host's address and port. Fails (64) as pen_listen_address(), (71) where the
- * port is in use. */
+/* Listens at an address of this host, as text, at this port, or 0: at any free one. Fails (71)
+ * where it cannot. */
 void pen_control_server_open(struct pen_control_server *server,
-                             const struct pen_control_config *config);
+                             const struct pen_control_config *config, const char *address,
+                             uint16_t port);
 
 /* Waits up to timeout_ms for connections and their messages. True: *command has proved itself, and
  * waits for its verdict. */

@@ -107,15 +107,14 @@ static bool shake_hands(const struct pen_control_config *config, uint32_t server
   return receive_verdict(config, link);
 }
 
-bool pen_control_connect(const struct pen_control_config *config, uint32_t server, uint64_t end_ns,
-                         struct pen_control_link *link) {
-  const char *host = pen_member_name(config->plan, server);
+bool pen_control_connect(const struct pen_control_config *config, uint32_t member, const char *host,
+                         uint16_t at_port, uint64_t end_ns, struct pen_control_link *link) {
   char port[8];
-  snprintf(port, sizeof port, "%u", pen_first_port(config->plan));
+  snprintf(port, sizeof port, "%u", at_port);
   for (;; usleep(RETRY_US)) {
     *link = (struct pen_control_link){0};
     link->socket = connect_to(host, port, link->address, sizeof link->address);
-    if (link->socket >= 0 && shake_hands(config, server, link)) {
+    if (link->socket >= 0 && shake_hands(config, member, link)) {
       pen_control_link_set_options(link);
       return true;
     }

@@ -15,12 +15,13 @@ struct pen_control_config {
   const struct pen_secret *secret;
   struct pen_membership *membership;
   uint32_t attempt; /* restarts of the run so far */
+  bool mirrors;     /* each host's copies of states are also on the next host (mirror.h) */
 };
 
-/* Connects to the command that serves, until `end_ns`. False: it is not reached until then. Fails
- * (64) where it has another secret, another version or refuses the ranks, (75) where the run has
- * gone on without this host, (76) where it has another plan. */
-bool pen_control_connect(const struct pen_control_config *config, uint32_t server, uint64_t end_ns,
-                         struct pen_control_link *link);
+/* Connects to the command of a member, at this address or name and port, until `end_ns`. False: it
+ * is not reached until then. Fails (64) where it has another secret, another version or refuses the
+ * ranks, (75) where the run has gone on without this host, (76) where it has another plan. */
+bool pen_control_connect(const struct pen_control_config *config, uint32_t member, const char *host,
+                         uint16_t at_port, uint64_t end_ns, struct pen_control_link *link);
 
 #endif

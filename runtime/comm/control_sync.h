@@ -15,8 +15,9 @@
 
 enum pen_control_message_kind {
   PEN_MESSAGE_VERDICT, /* number: 0, or the status with which a command must exit */
-  PEN_MESSAGE_PLACES,  /* struct pen_membership.placed */
-  PEN_MESSAGE_START,   /* struct pen_start_state; from here on, while ranks run: */
+  PEN_MESSAGE_PLACE,   /* struct pen_place: of the command that sends it */
+  PEN_MESSAGE_PLACES,  /* struct pen_membership.places */
+  PEN_MESSAGE_START,   /* struct pen_start_offer, pen_start_state; then, while ranks run: */
   PEN_MESSAGE_RANK,    /* the words of a rank */
   PEN_MESSAGE_STEP_STATS,
   PEN_MESSAGE_CHECKSUMS,

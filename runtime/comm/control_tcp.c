@@ -204,37 +204,58 @@ struct pen_control_tcp *pen_control_tcp_open(const struct pen_control_config *co
 
 /* ---- before the ranks start ---- */
 
-static void receive_state(struct pen_peer_command *peer, struct pen_start_state *state) {
+static void receive_start(struct pen_peer_command *peer, void *bytes, size_t count) {
   struct pen_control_message message;
   if (!pen_control_link_receive_header(&peer->link, &message) ||
-      message.kind != PEN_MESSAGE_START || message.bytes != sizeof *state ||
-      !pen_control_link_receive(&peer->link, &message, state)) {
+      message.kind != PEN_MESSAGE_START || message.bytes != count ||
+      !pen_control_link_receive(&peer->link, &message, bytes)) {
     pen_fail(PEN_EXIT_LOST, "the command at %s ended before the ranks were started",
              peer->link.address);
   }
 }
 
-/* A spare that waits has no state, but is told that of the others. */
-void pen_control_tcp_agree(struct pen_control_tcp *tcp, struct pen_start_state *state) {
-  if (tcp == NULL) {
-    return;
-  }
-  for (uint32_t p = 0; p < tcp->peers.count && tcp->peers.serves; p++) {
-    struct pen_start_state other;
-    if (tcp->peers.command[p].ranks.count > 0) {
-      receive_state(&tcp->peers.command[p], &other);
-      pen_start_state_merge(state, &other);
+/* Of the commands with ranks. */
+static struct pen_start_state decide_state(struct pen_control_tcp *tcp,
+                                           const struct pen_start_offer *own) {
+  struct pen_start_offer *offers = calloc(tcp->peers.count + 1u, sizeof *offers);
+  pen_check(offers != NULL, "no memory for the connection to other hosts");
+  uint32_t count = 0;
+  offers[count++] = *own;
+  for (uint32_t p = 0; p < tcp->peers.count; p++) {
+    struct pen_peer_command *peer = &tcp->peers.command[p];
+    if (peer->ranks.count > 0) {
+      receive_start(peer, &offers[count++], sizeof *offers);
     }
   }
-  tcp->state = *state;
-  for (uint32_t p = 0; p < tcp->peers.count; p++) {
-    if (tcp->peers.serves || tcp->shared->local.count > 0) {
+  const struct pen_start_state state = pen_start_state_of(offers, count);
+  free(offers);
+  return state;
+}
+
+/* A spare that waits has nothing to offer, but is told the state. */
+struct pen_start_state pen_control_tcp_agree(struct pen_control_tcp *tcp,
+                                             const struct pen_start_offer *offer) {
+  if (tcp == NULL) {
+    return pen_start_state_of(offer, 1);
+  }
+  if (tcp->peers.serves) {
+    tcp->state = decide_state(tcp, offer);
+    for (uint32_t p = 0; p < tcp->peers.count; p++) {
       send_state(tcp, &tcp->peers.command[p]);
     }
+    return tcp->state;
   }
-  if (!tcp->peers.serves) {
-    receive_state(&tcp->peers.command[0], state);
+  struct pen_peer_command *server = &tcp->peers.command[0];
+  const struct pen_control_message message = {.kind = PEN_MESSAGE_START, .bytes = sizeof *offer};
+  if (tcp->shared->local.count > 0) {
+    pen_control_link_send(&server->link, &message, offer);
   }
+  receive_start(server, &tcp->state, sizeof tcp->state);
+  return tcp->state;
+}
+
+struct pen_control_server *pen_control_tcp_mirror(struct pen_control_tcp *tcp) {
+  return &tcp->peers.mirror;
 }
 
 void pen_control_tcp_leave(struct pen_control_tcp *tcp) {

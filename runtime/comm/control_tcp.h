@@ -17,9 +17,13 @@ struct pen_control_tcp;
 struct pen_control_tcp *pen_control_tcp_open(const struct pen_control_config *config,
                                              struct pen_shared *shared, double timeout_s);
 
-/* Reduces what this command can start from to what all commands can: all get the same. Null is
+/* What the ranks start from, by what this command and all others offer: all get the same. Null is
  * allowed. Call before the ranks start. Fails (75) where a command has ended. */
-void pen_control_tcp_agree(struct pen_control_tcp *tcp, struct pen_start_state *state);
+struct pen_start_state pen_control_tcp_agree(struct pen_control_tcp *tcp,
+                                             const struct pen_start_offer *offer);
+
+/* Where the host before connects to (mirror.h). */
+struct pen_control_server *pen_control_tcp_mirror(struct pen_control_tcp *tcp);
 
 /* In a rank's process: closes the sockets, which are the command's. */
 void pen_control_tcp_leave(struct pen_control_tcp *tcp);

@@ -35,6 +35,14 @@ static bool resolve(const char *name, int flags, struct sockaddr_storage *addres
   return true;
 }
 
+struct sockaddr_storage pen_address_of_text(const char *text) {
+  struct sockaddr_storage address = {0};
+  if (!resolve(text, AI_NUMERICHOST, &address)) {
+    address.ss_family = AF_UNSPEC;
+  }
+  return address;
+}
+
 static bool is_loopback(const struct sockaddr_storage *address) {
   if (address->ss_family == AF_INET) {
     const struct sockaddr_in *ip4 = (const struct sockaddr_in *)address;

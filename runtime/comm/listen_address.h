@@ -12,6 +12,9 @@
  * such interface; and where the name cannot be resolved. */
 struct sockaddr_storage pen_listen_address(const struct pen_plan *plan, uint32_t member);
 
+/* The address that such a text names; address family 0: none. */
+struct sockaddr_storage pen_address_of_text(const char *text);
+
 /* The address as text, without a port. */
 void pen_address_text(const struct sockaddr_storage *address, char *text, size_t bytes);
 

@@ -35,6 +35,8 @@ libruntime_a_SOURCES += \
   %reldir%/local_ranks.h \
   %reldir%/membership.c \
   %reldir%/membership.h \
+  %reldir%/mirror.c \
+  %reldir%/mirror.h \
   %reldir%/nccl.c \
   %reldir%/nccl.h \
   %reldir%/nccl_connect.c \

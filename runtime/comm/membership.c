@@ -11,17 +11,17 @@ void pen_membership_open(struct pen_membership *membership, const struct pen_pla
       .plan = plan,
       .own = local->host,
       .only = local->only,
-      .placed = calloc(plan->host_count + 1u, sizeof(uint32_t)),
+      .places = calloc(plan->host_count + 1u, sizeof(struct pen_place)),
       .states = calloc(pen_member_count(plan) + 1u, sizeof(_Atomic uint32_t))};
-  pen_check(membership->placed != NULL && membership->states != NULL, "no memory for %u hosts",
+  pen_check(membership->places != NULL && membership->states != NULL, "no memory for %u hosts",
             pen_member_count(plan));
   for (uint32_t h = 0; h < plan->host_count; h++) {
-    membership->placed[h] = h;
+    membership->places[h].member = h;
   }
 }
 
 void pen_membership_close(struct pen_membership *membership) {
-  free(membership->placed);
+  free(membership->places);
   free(membership->states);
 }
 
@@ -36,10 +36,9 @@ static bool lives(const struct pen_membership *membership, uint32_t member) {
   return member != PEN_NONE && atomic_load(&membership->states[member]) == PEN_MEMBER_LIVES;
 }
 
-/* The host whose ranks the member has; PEN_NONE: it waits. */
-static uint32_t host_of(const struct pen_membership *membership, uint32_t member) {
+uint32_t pen_member_host(const struct pen_membership *membership, uint32_t member) {
   for (uint32_t h = 0; h < membership->plan->host_count; h++) {
-    if (membership->placed[h] == member) {
+    if (membership->places[h].member == member) {
       return h;
     }
   }
@@ -50,31 +49,31 @@ struct pen_rank_set pen_member_ranks(const struct pen_membership *membership, ui
                                      uint32_t only) {
   const struct pen_plan *plan = membership->plan;
   return plan->host_count < 2 ? pen_rank_set_all(plan)
-                              : pen_rank_set_of(plan, host_of(membership, member), only);
+                              : pen_rank_set_of(plan, pen_member_host(membership, member), only);
 }
 
 uint32_t pen_membership_server(const struct pen_membership *membership) {
-  uint32_t server = membership->placed[pen_rank_host(membership->plan, 0)];
+  uint32_t server = membership->places[pen_rank_host(membership->plan, 0)].member;
   for (uint32_t h = 0; h < membership->plan->host_count && !lives(membership, server); h++) {
-    server = membership->placed[h];
+    server = membership->places[h].member;
   }
   return server;
 }
 
 void pen_membership_vacate(struct pen_membership *membership) {
   for (uint32_t h = 0; h < membership->plan->host_count; h++) {
-    if (!lives(membership, membership->placed[h])) {
-      membership->placed[h] = PEN_NONE;
+    if (!lives(membership, membership->places[h].member)) {
+      membership->places[h].member = PEN_NONE;
     }
   }
 }
 
 bool pen_membership_place(struct pen_membership *membership, uint32_t member) {
-  const uint32_t vacant = host_of(membership, PEN_NONE);
-  if (vacant == PEN_NONE || host_of(membership, member) != PEN_NONE) {
+  const uint32_t vacant = pen_member_host(membership, PEN_NONE);
+  if (vacant == PEN_NONE || pen_member_host(membership, member) != PEN_NONE) {
     return false;
   }
-  membership->placed[vacant] = member;
+  membership->places[vacant].member = member;
   return true;
 }
 
@@ -90,10 +89,10 @@ static bool has_first(const struct pen_membership *membership) {
 bool pen_membership_can_continue(const struct pen_membership *membership) {
   uint32_t count[3] = {0}, vacant = 0, waiting = 0;
   for (uint32_t h = 0; h < membership->plan->host_count; h++) {
-    vacant += !lives(membership, membership->placed[h]);
+    vacant += !lives(membership, membership->places[h].member);
   }
   for (uint32_t m = 0; m < pen_member_count(membership->plan); m++) {
-    waiting += lives(membership, m) && host_of(membership, m) == PEN_NONE;
+    waiting += lives(membership, m) && pen_member_host(membership, m) == PEN_NONE;
     count[atomic_load(&membership->states[m])]++;
   }
   const uint32_t living = count[PEN_MEMBER_LIVES], silent = count[PEN_MEMBER_SILENT];

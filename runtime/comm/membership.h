@@ -11,17 +11,27 @@
 #include "runtime/plan/plan.h"
 #include "runtime/plan/rank_set.h"
 
+enum { PEN_ADDRESS_BYTES = 64 /* a network address as text */ };
+
 enum pen_member_state {
   PEN_MEMBER_LIVES,
   PEN_MEMBER_LOST,  /* its connection was closed: its processes have ended */
   PEN_MEMBER_SILENT /* it has answered nothing: it, or only the link to it, is lost */
 };
 
+/* Who has the ranks of a host, and where it listens for the copies of the host before (mirror.h).
+ */
+struct pen_place {
+  uint32_t member; /* PEN_NONE: none */
+  uint32_t port;   /* 0: it does not listen */
+  char address[PEN_ADDRESS_BYTES];
+};
+
 struct pen_membership {
   const struct pen_plan *plan;
-  uint32_t own;     /* this command's member */
-  uint32_t only;    /* with a command a rank: this one's; else PEN_NONE */
-  uint32_t *placed; /* [host_count]: the member that has the ranks of the host, or PEN_NONE */
+  uint32_t own;             /* this command's member */
+  uint32_t only;            /* with a command a rank: this one's; else PEN_NONE */
+  struct pen_place *places; /* [host_count] */
   _Atomic uint32_t *states; /* [members]: enum pen_member_state */
 };
 
@@ -37,6 +47,9 @@ void pen_membership_close(struct pen_membership *membership);
 /* The name or address at which the others reach a member: MASTER_ADDR for that of rank 0's host,
  * else its name in the plan. */
 const char *pen_member_name(const struct pen_plan *plan, uint32_t member);
+
+/* The host whose ranks the member has; PEN_NONE: it waits. */
+uint32_t pen_member_host(const struct pen_membership *membership, uint32_t member);
 
 /* The ranks that a member has, or of these one; an empty set for a spare that waits. */
 struct pen_rank_set pen_member_ranks(const struct pen_membership *membership, uint32_t member,

@@ -1,7 +1,8 @@
 /* rendezvous.c: how the commands of a run find each other (see rendezvous.h). */
 #include "runtime/comm/rendezvous.h"
 
-#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -12,7 +13,7 @@
 #include "runtime/comm/listen_address.h"
 
 /* AGAIN_S: how long a host may take to come again after a loss; then a spare takes its place. */
-enum { ACCEPT_MS = 50, RIGHT_PLAN_S = 5, AGAIN_S = 10, TRY_MS = 200 };
+enum { ACCEPT_MS = 50, RIGHT_PLAN_S = 5, AGAIN_S = 10, TRY_MS = 200, PLACE_MS = 5000 };
 
 static uint64_t after_s(double seconds) { return pen_now_ns() + (uint64_t)(seconds * 1e9); }
 
@@ -56,6 +57,18 @@ static uint32_t judge_command(const struct pen_control_config *config,
   return new->ranks.count > 0 && hello->attempt != config->attempt ? PEN_EXIT_LOST : 0;
 }
 
+/* Waits up to PLACE_MS for what a proved command says first. */
+static bool receive_place(struct pen_peer_command *peer) {
+  struct pen_control_message message;
+  struct pollfd polled = {.fd = peer->link.socket, .events = POLLIN};
+  const bool received = poll(&polled, 1, PLACE_MS) == 1 &&
+                        pen_control_link_receive_header(&peer->link, &message) &&
+                        message.kind == PEN_MESSAGE_PLACE && message.bytes == sizeof peer->place &&
+                        pen_control_link_receive(&peer->link, &message, &peer->place);
+  peer->place.member = peer->member;
+  return received;
+}
+
 /* Lets a proved command in. Returns its verdict; *who: the peer. */
 static uint32_t admit(const struct pen_control_config *config, struct pen_peers *peers,
                       struct pen_proved_command *command, struct pen_peer_command *who) {
@@ -68,6 +81,9 @@ static uint32_t admit(const struct pen_control_config *config, struct pen_peers 
                                 .ranks = pen_member_ranks(membership, hello->member, hello->only)};
   const uint32_t verdict = judge_command(config, peers, hello, who);
   pen_control_send_verdict(&who->link, verdict);
+  if (verdict == 0 && !receive_place(who)) {
+    return PEN_EXIT_LOST;
+  }
   if (verdict == 0) {
     add_peer(peers, who);
     atomic_store(&membership->states[hello->member], PEN_MEMBER_LIVES);
@@ -137,11 +153,35 @@ static void check_time(const struct pen_control_config *config, const struct pen
   *end_ns = after_s(AGAIN_S);
 }
 
+static size_t places_bytes(const struct pen_control_config *config) {
+  return config->plan->host_count * sizeof *config->membership->places;
+}
+
 static void send_places(const struct pen_control_config *config, struct pen_peer_command *peer) {
-  const size_t bytes = config->plan->host_count * sizeof *config->membership->placed;
-  pen_control_link_send(&peer->link,
-                        &(struct pen_control_message){.kind = PEN_MESSAGE_PLACES, .bytes = bytes},
-                        config->membership->placed);
+  const struct pen_control_message message = {.kind = PEN_MESSAGE_PLACES,
+                                              .bytes = places_bytes(config)};
+  pen_control_link_send(&peer->link, &message, config->membership->places);
+}
+
+/* Where this command listens for copies: starts to. */
+static struct pen_place open_place(const struct pen_control_config *config, struct pen_peers *peers,
+                                   const char *address) {
+  struct pen_place place = {.member = config->membership->own};
+  snprintf(place.address, sizeof place.address, "%s", address);
+  if (config->mirrors) {
+    pen_control_server_open(&peers->mirror, config, address, 0);
+    peers->mirrors = true;
+    place.port = peers->mirror.port;
+  }
+  return place;
+}
+
+/* With a command a rank, those of a host share its place, which nobody uses. */
+static void set_place(struct pen_membership *membership, const struct pen_place *place) {
+  const uint32_t host = pen_member_host(membership, place->member);
+  if (host != PEN_NONE) {
+    membership->places[host] = *place;
+  }
 }
 
 /* Waits for all other commands. A command with another plan has RIGHT_PLAN_S to be replaced by one
@@ -151,7 +191,10 @@ static void serve(const struct pen_control_config *config, struct pen_peers *pee
   struct pen_proved_command command;
   struct pen_peer_command who;
   uint32_t other_plan = PEN_NONE;
-  pen_control_server_open(&peers->server, config);
+  char address[PEN_ADDRESS_BYTES];
+  const struct sockaddr_storage own = pen_listen_address(config->plan, config->membership->own);
+  pen_address_text(&own, address, sizeof address);
+  pen_control_server_open(&peers->server, config, address, pen_first_port(config->plan));
   while (connected_ranks(config, peers) < pen_process_count(config->plan)) {
     check_time(config, peers, &end_ns, other_plan);
     place_spares(config, peers);
@@ -169,6 +212,11 @@ static void serve(const struct pen_control_config *config, struct pen_peers *pee
     } else if (verdict != 0) {
       pen_fail(PEN_EXIT_USAGE, "rank %u is started by two commands", who.ranks.first);
     }
+  }
+  const struct pen_place place = open_place(config, peers, address);
+  set_place(config->membership, &place);
+  for (uint32_t p = 0; p < peers->count; p++) {
+    set_place(config->membership, &peers->command[p].place);
   }
   for (uint32_t p = 0; p < peers->count; p++) {
     send_places(config, &peers->command[p]);
@@ -197,10 +245,21 @@ uint32_t pen_rendezvous_poll(const struct pen_control_config *config, struct pen
 
 static bool receive_places(const struct pen_control_config *config, struct pen_control_link *link) {
   struct pen_control_message message;
-  const size_t bytes = config->plan->host_count * sizeof *config->membership->placed;
   return pen_control_link_receive_header(link, &message) && message.kind == PEN_MESSAGE_PLACES &&
-         message.bytes == bytes &&
-         pen_control_link_receive(link, &message, config->membership->placed);
+         message.bytes == places_bytes(config) &&
+         pen_control_link_receive(link, &message, config->membership->places);
+}
+
+static bool send_place(struct pen_control_link *link, const struct pen_place *place) {
+  const struct pen_control_message message = {.kind = PEN_MESSAGE_PLACE, .bytes = sizeof *place};
+  return pen_control_link_send(link, &message, place);
+}
+
+static void close_mirror(struct pen_peers *peers) {
+  if (peers->mirrors) {
+    pen_control_server_close(&peers->mirror);
+    peers->mirrors = false;
+  }
 }
 
 /* The others reach this host where it reaches the server. */
@@ -220,12 +279,15 @@ static void set_own_address(const struct pen_control_config *config,
 static bool join(const struct pen_control_config *config, struct pen_shared *shared,
                  struct pen_peers *peers, uint32_t server, uint64_t end_ns) {
   struct pen_control_link link;
-  if (!pen_control_connect(config, server, end_ns, &link)) {
+  if (!pen_control_connect(config, server, pen_member_name(config->plan, server),
+                           pen_first_port(config->plan), end_ns, &link)) {
     return false;
   }
   set_own_address(config, &link, shared);
-  if (!receive_places(config, &link)) {
+  const struct pen_place place = open_place(config, peers, shared->address);
+  if (!send_place(&link, &place) || !receive_places(config, &link)) {
     close(link.socket);
+    close_mirror(peers);
     return false;
   }
   add_peer(peers, &(struct pen_peer_command){
@@ -306,6 +368,7 @@ void pen_peers_close(struct pen_peers *peers) {
   for (uint32_t p = 0; p < peers->count; p++) {
     close(peers->command[p].link.socket);
   }
+  close_mirror(peers);
   if (peers->listens) {
     pen_control_server_close(&peers->server);
   }

@@ -11,6 +11,7 @@
 struct pen_peer_command {
   struct pen_control_link link;
   uint32_t member, only;
+  struct pen_place place;    /* where it listens for copies */
   struct pen_rank_set ranks; /* empty: a spare that waits */
   bool finished; /* it has sent GOODBYE, its last message; it receives until all have sent theirs */
 };
@@ -20,6 +21,8 @@ struct pen_peers {
   uint32_t count, most;
   bool serves, listens;
   struct pen_control_server server; /* while it listens; spares may come at any time */
+  bool mirrors;
+  struct pen_control_server mirror; /* for the copies of the host before: see mirror.h */
 };
 
 /* Connects this command to the others, and returns when all ranks of the plan have a command; sets

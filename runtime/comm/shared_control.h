@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "runtime/base/futex_counter.h"
+#include "runtime/comm/membership.h"
 #include "runtime/comm/step_timing.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/rank_set.h"
@@ -28,8 +29,7 @@ enum {
   PEN_CHECKSUM_BYTES = 32,
   PEN_HOST_BYTES = 64,
   PEN_SAMPLED_TOKENS = 2,
-  PEN_FABRIC_ADDRESS_BYTES = 88,
-  PEN_ADDRESS_BYTES = 64 /* a network address as text */
+  PEN_FABRIC_ADDRESS_BYTES = 88
 };
 
 /* A bit of actions_wait_for: the rank waits for the actions of that rank, whatever they send. */

@@ -1,18 +1,50 @@
-/* start_state.c: what several commands can start from (see start_state.h). */
+/* start_state.c: what all ranks can start from (see start_state.h). */
 #include "runtime/comm/start_state.h"
 
-void pen_start_state_merge(struct pen_start_state *all, const struct pen_start_state *other) {
-  for (int i = 0; i < 2; i++) {
-    if (all->memory_steps[i] != other->memory_steps[0] &&
-        all->memory_steps[i] != other->memory_steps[1]) {
-      all->memory_steps[i] = 0;
-    }
+#include <stdbool.h>
+
+static bool has_step(const uint64_t steps[PEN_OFFERED_STEPS], uint64_t step) {
+  bool has = false;
+  for (int i = 0; i < PEN_OFFERED_STEPS; i++) {
+    has = has || steps[i] == step;
   }
-  all->saved_step = all->saved_step > other->saved_step ? all->saved_step : other->saved_step;
-  all->restarts = all->restarts > other->restarts ? all->restarts : other->restarts;
+  return has;
 }
 
-uint64_t pen_start_state_memory_step(const struct pen_start_state *state) {
-  return state->memory_steps[0] > state->memory_steps[1] ? state->memory_steps[0]
-                                                         : state->memory_steps[1];
+/* Whether the state of a command's ranks is in its memory, or in that of the next host. */
+static bool is_available(const struct pen_start_offer *offers, uint32_t count,
+                         const struct pen_start_offer *command, uint64_t step) {
+  bool available = has_step(command->steps, step);
+  for (uint32_t i = 0; i < count; i++) {
+    const bool is_next = offers[i].host == (command->host + 1) % command->hosts;
+    available = available || (is_next && has_step(offers[i].mirrored, step));
+  }
+  return available;
+}
+
+static bool is_available_to_all(const struct pen_start_offer *offers, uint32_t count,
+                                uint64_t step) {
+  bool available = true;
+  for (uint32_t i = 0; i < count; i++) {
+    available = available && is_available(offers, count, &offers[i], step);
+  }
+  return available;
+}
+
+static uint64_t max(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+struct pen_start_state pen_start_state_of(const struct pen_start_offer *offers, uint32_t count) {
+  struct pen_start_state state = {0};
+  for (uint32_t i = 0; i < count; i++) {
+    state.saved_step = max(state.saved_step, offers[i].saved_step);
+    state.restarts = max(state.restarts, offers[i].restarts);
+    for (int s = 0; s < 2 * PEN_OFFERED_STEPS; s++) {
+      const uint64_t step =
+          s < PEN_OFFERED_STEPS ? offers[i].steps[s] : offers[i].mirrored[s - PEN_OFFERED_STEPS];
+      if (step > state.memory_step && is_available_to_all(offers, count, step)) {
+        state.memory_step = step;
+      }
+    }
+  }
+  return state;
 }

@@ -1,21 +1,28 @@
-/* start_state.h: from which states the ranks of a command can start, when ranks are started again
- * after a loss. The commands of all hosts agree on one (pen_control_tcp_agree()). */
+/* start_state.h: from which state the ranks start, when they are started again after a loss: each
+ * command offers what it has in memory, the one that serves (rendezvous.h) decides for all. */
 #ifndef PEN_START_STATE_H
 #define PEN_START_STATE_H
 
 #include <stdint.h>
 
-struct pen_start_state {
-  uint64_t memory_steps[2]; /* steps whose states are in memory for all ranks; 0: none */
-  uint64_t saved_step;      /* of the run's last checkpoint; 0: it has saved none */
-  uint64_t restarts;        /* of the run so far */
+enum { PEN_OFFERED_STEPS = 3 };
+
+/* What a command can start from. Steps in no order; 0: none. */
+struct pen_start_offer {
+  uint32_t host;                        /* whose ranks it has */
+  uint32_t hosts;                       /* of the plan, at least 1 */
+  uint64_t steps[PEN_OFFERED_STEPS];    /* whose states it has of its ranks */
+  uint64_t mirrored[PEN_OFFERED_STEPS]; /* whose states it has of the ranks of the host before */
+  uint64_t saved_step;                  /* of the run's last checkpoint; 0: it has saved none */
+  uint64_t restarts;                    /* of the run so far */
 };
 
-/* Reduces `all` to what `other` has too: the steps in memory are those of both; a checkpoint, which
- * all hosts see, and the restarts are the most of either. */
-void pen_start_state_merge(struct pen_start_state *all, const struct pen_start_state *other);
+struct pen_start_state {
+  uint64_t memory_step; /* the newest step whose state is in memory for all ranks; 0: none */
+  uint64_t saved_step, restarts;
+};
 
-/* The newest of the steps in memory; 0: none. */
-uint64_t pen_start_state_memory_step(const struct pen_start_state *state);
+/* Decides on the offers of all commands that have ranks. */
+struct pen_start_state pen_start_state_of(const struct pen_start_offer *offers, uint32_t count);
 
 #endif

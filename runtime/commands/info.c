@@ -112,9 +112,12 @@ static void json_hosts(struct pen_writer *out, const struct pen_plan *plan) {
   pen_writer_text(out, plan->spare_count > 0 ? "]," : "],\"spares\":[],");
 }
 
-/* Of train --recover-every, in memory of the command. */
+/* Of train --recover-every, in memory of its command and, with several hosts, of the next host's.
+ */
 static uint64_t recovery_bytes(const struct pen_plan *plan, uint32_t rank) {
-  return PEN_MEMORY_COPIES * (uint64_t)pen_memory_checkpoint_bytes(plan, rank);
+  const uint32_t copies =
+      plan->host_count < 2 ? PEN_MEMORY_COPIES : PEN_MIRRORED_COPIES + PEN_MEMORY_COPIES;
+  return copies * (uint64_t)pen_memory_checkpoint_bytes(plan, rank);
 }
 
 static void json_ranks(struct pen_writer *out, const struct pen_plan *plan) {

@@ -62,9 +62,10 @@ struct pen_run {
   pid_t parent;
   struct pen_run_begin begin; /* before the first restart */
   struct pen_restart restart;
-  uint64_t sent_bytes;                  /* before the last restart, by all ranks */
-  struct pen_log_tail logged;           /* before a restart */
-  struct pen_memory_checkpoints memory; /* --recover-every */
+  uint64_t sent_bytes;                    /* before the last restart, by all ranks */
+  struct pen_log_tail logged;             /* before a restart */
+  struct pen_memory_checkpoints memory;   /* --recover-every: of this command's ranks */
+  struct pen_memory_checkpoints mirrored; /* with several hosts: of those of the host before */
 };
 
 #endif

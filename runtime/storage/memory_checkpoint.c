@@ -1,6 +1,6 @@
 /* memory_checkpoint.c: copies of the ranks' states in memory (see memory_checkpoint.h).
  *
- *     of each rank: | header, a page | copy 0 | copy 1 |
+ *     control, a page; of each rank: | header, a page | copy 0 | copy 1 | ...
  *
  * A copy is the parts of the arena that persist, one after the other. */
 #define _GNU_SOURCE
@@ -19,8 +19,8 @@
 #endif
 
 struct copies_header {
-  _Atomic uint64_t step[PEN_MEMORY_COPIES]; /* 0: the copy is incomplete */
-  uint64_t cursor[PEN_MEMORY_COPIES];
+  _Atomic uint64_t step[PEN_MEMORY_COPIES_MAX]; /* 0: the copy is incomplete */
+  uint64_t cursor[PEN_MEMORY_COPIES_MAX];
 };
 
 /* ---- what persists ---- */
@@ -66,21 +66,21 @@ static void add_bytes(void *context, uint64_t offset, uint64_t bytes) {
   *(uint64_t *)context += bytes;
 }
 
-static size_t state_bytes(const struct pen_plan *plan, uint32_t replica, uint32_t rank) {
+size_t pen_memory_copy_bytes(const struct pen_plan *plan, uint32_t global) {
   uint64_t bytes = 0;
-  visit_state(plan, replica, rank, add_bytes, &bytes);
+  visit_state(plan, global / plan->rank_count, global % plan->rank_count, add_bytes, &bytes);
   return (bytes + PEN_PAGE_BYTES - 1) / PEN_PAGE_BYTES * PEN_PAGE_BYTES;
 }
 
 size_t pen_memory_checkpoint_bytes(const struct pen_plan *plan, uint32_t rank) {
-  return state_bytes(plan, 0, rank);
+  return pen_memory_copy_bytes(plan, rank);
 }
 
 /* ---- the memory ---- */
 
 static unsigned char *memory_of(const struct pen_memory_checkpoints *checkpoints, uint32_t global) {
   pen_assert(pen_rank_set_has(&checkpoints->ranks, global));
-  return checkpoints->memory +
+  return checkpoints->memory + PEN_PAGE_BYTES +
          pen_rank_set_index(&checkpoints->ranks, global) * checkpoints->rank_bytes;
 }
 
@@ -91,31 +91,34 @@ static struct copies_header *header_of(const struct pen_memory_checkpoints *chec
 
 static unsigned char *copy_of(const struct pen_memory_checkpoints *checkpoints, uint32_t global,
                               uint32_t copy) {
-  const size_t copy_bytes = (checkpoints->rank_bytes - PEN_PAGE_BYTES) / PEN_MEMORY_COPIES;
+  const size_t copy_bytes = (checkpoints->rank_bytes - PEN_PAGE_BYTES) / checkpoints->copies;
   return memory_of(checkpoints, global) + PEN_PAGE_BYTES + copy * copy_bytes;
 }
 
 void pen_memory_checkpoints_open(struct pen_memory_checkpoints *checkpoints,
-                                 const struct pen_plan *plan, const struct pen_rank_set *ranks) {
+                                 const struct pen_plan *plan, const struct pen_rank_set *ranks,
+                                 uint32_t copies) {
   size_t most = 0;
   for (uint32_t r = ranks->first; r < ranks->process_count; r = pen_rank_set_next(ranks, r + 1)) {
-    const size_t bytes = state_bytes(plan, r / plan->rank_count, r % plan->rank_count);
+    const size_t bytes = pen_memory_copy_bytes(plan, r);
     most = bytes > most ? bytes : most;
   }
   *checkpoints = (struct pen_memory_checkpoints){
       .plan = plan,
       .ranks = *ranks,
-      .rank_bytes = PEN_PAGE_BYTES + PEN_MEMORY_COPIES * most,
+      .copies = copies,
+      .rank_bytes = PEN_PAGE_BYTES + copies * most,
   };
-  checkpoints->bytes = ranks->count * checkpoints->rank_bytes;
-  if (checkpoints->bytes == 0) {
+  if (ranks->count == 0) {
     return; /* of a spare */
   }
+  checkpoints->bytes = PEN_PAGE_BYTES + ranks->count * checkpoints->rank_bytes;
   checkpoints->memory = mmap(NULL, checkpoints->bytes, PROT_READ | PROT_WRITE,
                              MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   pen_check(checkpoints->memory != MAP_FAILED,
             "cannot reserve %zu bytes for copies of the ranks' states (--recover-every)",
             checkpoints->bytes);
+  checkpoints->control = (struct pen_memory_checkpoint_control *)checkpoints->memory;
 }
 
 void pen_memory_checkpoints_close(struct pen_memory_checkpoints *checkpoints) {
@@ -164,42 +167,105 @@ static void copy_to_arena(void *context, uint64_t offset, uint64_t bytes) {
   copying->copy += bytes;
 }
 
-void pen_memory_checkpoint_save(const struct pen_memory_checkpoints *checkpoints, uint32_t global,
-                                const unsigned char *arena, const struct pen_arena_view *view,
-                                uint64_t step, uint64_t cursor) {
-  const struct pen_plan *plan = checkpoints->plan;
-  struct copies_header *header = header_of(checkpoints, global);
-  const uint32_t copy = atomic_load(&header->step[0]) > atomic_load(&header->step[1]) ? 1 : 0;
-  struct state_copy copying = {
-      .view = view, .from = arena, .copy = copy_of(checkpoints, global, copy)};
-  atomic_store(&header->step[copy], 0);
-  header->cursor[copy] = cursor;
-  visit_state(plan, global / plan->rank_count, global % plan->rank_count,
-              view == NULL ? copy_from_host : copy_from_view, &copying);
-  atomic_store(&header->step[copy], step);
-}
-
+/* The copy of that step (0: an incomplete one); `copies`: there is none. */
 static uint32_t find_copy(const struct pen_memory_checkpoints *checkpoints, uint32_t global,
                           uint64_t step) {
   const struct copies_header *header = header_of(checkpoints, global);
   uint32_t copy = 0;
-  while (copy < PEN_MEMORY_COPIES && atomic_load(&header->step[copy]) != step) {
+  while (copy < checkpoints->copies && atomic_load(&header->step[copy]) != step) {
     copy++;
   }
   return copy;
 }
 
+unsigned char *pen_memory_copy_begin(const struct pen_memory_checkpoints *checkpoints,
+                                     uint32_t global) {
+  struct copies_header *header = header_of(checkpoints, global);
+  uint32_t oldest = 0;
+  for (uint32_t copy = 1; copy < checkpoints->copies; copy++) {
+    if (atomic_load(&header->step[copy]) < atomic_load(&header->step[oldest])) {
+      oldest = copy;
+    }
+  }
+  atomic_store(&header->step[oldest], 0);
+  return copy_of(checkpoints, global, oldest);
+}
+
+void pen_memory_copy_end(const struct pen_memory_checkpoints *checkpoints, uint32_t global,
+                         const unsigned char *copy, uint64_t step, uint64_t cursor) {
+  struct copies_header *header = header_of(checkpoints, global);
+  for (uint32_t i = 0; i < checkpoints->copies; i++) {
+    if (copy_of(checkpoints, global, i) == copy) {
+      header->cursor[i] = cursor;
+      atomic_store(&header->step[i], step);
+    }
+  }
+}
+
+const unsigned char *pen_memory_copy_of(const struct pen_memory_checkpoints *checkpoints,
+                                        uint32_t global, uint64_t step) {
+  const uint32_t copy = find_copy(checkpoints, global, step);
+  pen_assert(copy < checkpoints->copies);
+  return copy_of(checkpoints, global, copy);
+}
+
+/* Waits until the newest copy of the rank is on the next host too. */
+static void wait_for_mirror(const struct pen_memory_checkpoints *checkpoints, uint32_t global) {
+  const uint64_t sleep_ns = 10 * 1000000ull;
+  struct pen_memory_checkpoint_control *control = checkpoints->control;
+  const struct copies_header *header = header_of(checkpoints, global);
+  uint64_t newest = 0;
+  for (uint32_t copy = 0; copy < checkpoints->copies; copy++) {
+    const uint64_t step = atomic_load(&header->step[copy]);
+    newest = step > newest ? step : newest;
+  }
+  for (;;) {
+    const uint32_t mirrored = atomic_load(&control->mirrored.count);
+    if (atomic_load(&control->waits) == 0 || atomic_load(&control->mirrored_step) >= newest) {
+      return;
+    }
+    pen_futex_counter_wait_for(&control->mirrored, mirrored + 1, 0, sleep_ns);
+  }
+}
+
+void pen_memory_checkpoint_save(const struct pen_memory_checkpoints *checkpoints, uint32_t global,
+                                const unsigned char *arena, const struct pen_arena_view *view,
+                                uint64_t step, uint64_t cursor) {
+  const struct pen_plan *plan = checkpoints->plan;
+  wait_for_mirror(checkpoints, global);
+  unsigned char *copy = pen_memory_copy_begin(checkpoints, global);
+  struct state_copy copying = {.view = view, .from = arena, .copy = copy};
+  visit_state(plan, global / plan->rank_count, global % plan->rank_count,
+              view == NULL ? copy_from_host : copy_from_view, &copying);
+  pen_memory_copy_end(checkpoints, global, copy, step, cursor);
+  pen_futex_counter_increment(&checkpoints->control->written);
+}
+
 void pen_memory_checkpoint_steps(const struct pen_memory_checkpoints *checkpoints,
-                                 uint64_t steps[PEN_MEMORY_COPIES]) {
+                                 uint64_t steps[PEN_MEMORY_COPIES_MAX]) {
   const struct pen_rank_set *ranks = &checkpoints->ranks;
-  for (uint32_t copy = 0; copy < PEN_MEMORY_COPIES; copy++) {
-    steps[copy] = checkpoints->memory == NULL
+  for (uint32_t copy = 0; copy < PEN_MEMORY_COPIES_MAX; copy++) {
+    steps[copy] = checkpoints->memory == NULL || copy >= checkpoints->copies
                       ? 0
-                      : atomic_load(&header_of(checkpoints, checkpoints->ranks.first)->step[copy]);
+                      : atomic_load(&header_of(checkpoints, ranks->first)->step[copy]);
     for (uint32_t r = ranks->first; r < ranks->process_count && steps[copy] != 0;
          r = pen_rank_set_next(ranks, r + 1)) {
-      if (find_copy(checkpoints, r, steps[copy]) == PEN_MEMORY_COPIES) {
+      if (find_copy(checkpoints, r, steps[copy]) == checkpoints->copies) {
         steps[copy] = 0;
+      }
+    }
+  }
+}
+
+void pen_memory_checkpoints_forget(const struct pen_memory_checkpoints *checkpoints,
+                                   uint64_t step) {
+  const struct pen_rank_set *ranks = &checkpoints->ranks;
+  for (uint32_t r = ranks->first; r < ranks->process_count && checkpoints->memory != NULL;
+       r = pen_rank_set_next(ranks, r + 1)) {
+    struct copies_header *header = header_of(checkpoints, r);
+    for (uint32_t copy = 0; copy < checkpoints->copies; copy++) {
+      if (atomic_load(&header->step[copy]) > step) {
+        atomic_store(&header->step[copy], 0);
       }
     }
   }
@@ -208,15 +274,15 @@ void pen_memory_checkpoint_steps(const struct pen_memory_checkpoints *checkpoint
 uint64_t pen_memory_checkpoint_cursor(const struct pen_memory_checkpoints *checkpoints,
                                       uint64_t step) {
   const uint32_t copy = find_copy(checkpoints, checkpoints->ranks.first, step);
-  pen_assert(copy < PEN_MEMORY_COPIES);
+  pen_assert(copy < checkpoints->copies);
   return header_of(checkpoints, checkpoints->ranks.first)->cursor[copy];
 }
 
 void pen_memory_checkpoint_load(const struct pen_memory_checkpoints *checkpoints, uint32_t global,
                                 uint64_t step, unsigned char *arena) {
   const struct pen_plan *plan = checkpoints->plan;
-  const uint32_t copy = find_copy(checkpoints, global, step);
-  pen_assert(copy < PEN_MEMORY_COPIES);
-  struct state_copy copying = {.arena = arena, .copy = copy_of(checkpoints, global, copy)};
+  /* Reads the copy alone. */
+  unsigned char *copy = (unsigned char *)(uintptr_t)pen_memory_copy_of(checkpoints, global, step);
+  struct state_copy copying = {.arena = arena, .copy = copy};
   visit_state(plan, global / plan->rank_count, global % plan->rank_count, copy_to_arena, &copying);
 }

@@ -12,6 +12,7 @@
 #include "runtime/base/files.h"
 #include "runtime/rank/rank.h"
 #include "runtime/comm/control_tcp.h"
+#include "runtime/comm/mirror.h"
 #include "runtime/observe/trace.h"
 #include "runtime/storage/checkpoint_prune.h"
 #include "runtime/supervise/binding.h"
@@ -39,7 +40,8 @@ static _Noreturn void become_rank(const struct pen_run *run, uint32_t rank,
   pen_rank_main(run, rank / run->plan->rank_count, rank % run->plan->rank_count);
 }
 
-static void start_ranks(struct pen_run *run, struct pen_control_tcp *tcp, pid_t *pids) {
+static void start_ranks(struct pen_run *run, struct pen_control_tcp *tcp, struct pen_mirror *mirror,
+                        pid_t *pids) {
   struct pen_binding binding;
   pen_binding_open(&binding, run->plan, &run->local);
   run->shared.control->spin_ns = binding.alone ? spin_alone_ns : spin_shared_ns;
@@ -49,6 +51,7 @@ static void start_ranks(struct pen_run *run, struct pen_control_tcp *tcp, pid_t 
     pids[r] = fork();
     if (pids[r] == 0) {
       pen_control_tcp_leave(tcp);
+      pen_mirror_leave(mirror);
       become_rank(run, r, &binding);
     }
     pen_check(pids[r] > 0, "cannot start a process for rank %u",
@@ -58,6 +61,18 @@ static void start_ranks(struct pen_run *run, struct pen_control_tcp *tcp, pid_t 
   }
 }
 
+static struct pen_mirror *open_mirror(const struct pen_run *run,
+                                      const struct pen_control_config *control,
+                                      struct pen_control_tcp *tcp,
+                                      const struct pen_start_state *state) {
+  const struct pen_mirror_config config = {.control = *control,
+                                           .server = pen_control_tcp_mirror(tcp),
+                                           .own = &run->memory,
+                                           .mirrored = &run->mirrored,
+                                           .wanted_step = pen_restart_wanted_step(run, state)};
+  return control->mirrors && run->local.count > 0 ? pen_mirror_open(&config) : NULL;
+}
+
 /* Starts the ranks once and waits until all have exited. */
 static int run_ranks(struct pen_run *run, pid_t *pids) {
   pen_shared_open(&run->shared, run->plan);
@@ -65,20 +80,24 @@ static int run_ranks(struct pen_run *run, pid_t *pids) {
   const struct pen_control_config config = {.plan = run->plan,
                                             .secret = &run->secret,
                                             .membership = &run->membership,
-                                            .attempt = (uint32_t)run->restart.count};
+                                            .attempt = (uint32_t)run->restart.count,
+                                            .mirrors = pen_restart_mirrors(run)};
   struct pen_control_tcp *tcp = pen_control_tcp_open(&config, &run->shared, connect_timeout_s);
   pen_restart_take_place(run);
   struct pen_monitor *monitor = pen_monitor_open(run);
-  struct pen_start_state state = pen_restart_state(run);
-  pen_control_tcp_agree(tcp, &state);
+  const struct pen_start_offer offer = pen_restart_offer(run);
+  const struct pen_start_state state = pen_control_tcp_agree(tcp, &offer);
+  struct pen_mirror *mirror = open_mirror(run, &config, tcp, &state);
   pen_restart_apply(run, &state);
   if (run->steps > 0 && run->local.count > 0) {
-    start_ranks(run, tcp, pids);
+    start_ranks(run, tcp, mirror, pids);
   }
   pen_control_tcp_start(tcp);
+  pen_mirror_start(mirror);
   pen_monitor_start(monitor);
   const int status = run->steps > 0 ? pen_supervise_ranks(run, pids) : 0;
   pen_monitor_close(monitor);
+  pen_mirror_close(mirror);
   pen_control_tcp_close(tcp);
   if (atomic_load(&run->shared.control->saving) != 0) {
     pen_checkpoint_abandon(run->options->checkpoint);

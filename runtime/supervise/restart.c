@@ -10,15 +10,36 @@
 #include "runtime/observe/step_log.h"
 #include "runtime/storage/checkpoint_load.h"
 
-void pen_restart_open(struct pen_run *run) {
-  run->begin =
-      (struct pen_run_begin){run->first_step, run->cursor, run->steps, run->checkpoint_path};
+bool pen_restart_mirrors(const struct pen_run *run) {
+  return run->options->given.recover_every && run->plan->host_count > 1 &&
+         run->membership.only == PEN_NONE;
+}
+
+static void open_memory(struct pen_run *run) {
+  const struct pen_plan *plan = run->plan;
   if (run->options->given.recover_every) {
-    pen_memory_checkpoints_open(&run->memory, run->plan, &run->local);
+    pen_memory_checkpoints_open(&run->memory, plan, &run->local,
+                                plan->host_count > 1 ? PEN_MIRRORED_COPIES : PEN_MEMORY_COPIES);
+  }
+  if (pen_restart_mirrors(run) && run->local.count > 0) {
+    const struct pen_rank_set before = pen_rank_set_of(
+        plan, (run->local.host + plan->host_count - 1) % plan->host_count, PEN_NONE);
+    pen_memory_checkpoints_open(&run->mirrored, plan, &before, PEN_MEMORY_COPIES);
   }
 }
 
-void pen_restart_close(struct pen_run *run) { pen_memory_checkpoints_close(&run->memory); }
+void pen_restart_open(struct pen_run *run) {
+  run->begin =
+      (struct pen_run_begin){run->first_step, run->cursor, run->steps, run->checkpoint_path};
+  open_memory(run);
+}
+
+static void close_memory(struct pen_run *run) {
+  pen_memory_checkpoints_close(&run->memory);
+  pen_memory_checkpoints_close(&run->mirrored);
+}
+
+void pen_restart_close(struct pen_run *run) { close_memory(run); }
 
 /* Copies the reports of the lost ranks out of the shared memory. */
 static void keep_reports(struct pen_run *run) {
@@ -73,20 +94,35 @@ void pen_restart_take_place(struct pen_run *run) {
     return;
   }
   run->local = *now;
-  if (run->options->given.recover_every) {
-    pen_memory_checkpoints_close(&run->memory);
-    pen_memory_checkpoints_open(&run->memory, run->plan, &run->local);
-  }
+  close_memory(run);
+  open_memory(run);
   if (run->local.first == 0 && run->profile->kind == PEN_TRAIN) {
     take_files(run);
   }
 }
 
-struct pen_start_state pen_restart_state(const struct pen_run *run) {
-  struct pen_start_state state = {.saved_step = run->restart.saved_step,
+struct pen_start_offer pen_restart_offer(const struct pen_run *run) {
+  struct pen_start_offer offer = {.host = run->local.host,
+                                  .hosts = run->plan->host_count > 1 ? run->plan->host_count : 1,
+                                  .saved_step = run->restart.saved_step,
                                   .restarts = run->restart.count};
-  pen_memory_checkpoint_steps(&run->memory, state.memory_steps);
-  return state;
+  pen_memory_checkpoint_steps(&run->memory, offer.steps);
+  pen_memory_checkpoint_steps(&run->mirrored, offer.mirrored);
+  return offer;
+}
+
+static bool starts_from_memory(const struct pen_start_state *state) {
+  return state->restarts > 0 && state->memory_step > 0 && state->memory_step >= state->saved_step;
+}
+
+uint64_t pen_restart_wanted_step(const struct pen_run *run, const struct pen_start_state *state) {
+  uint64_t steps[PEN_MEMORY_COPIES_MAX];
+  bool has = !starts_from_memory(state);
+  pen_memory_checkpoint_steps(&run->memory, steps);
+  for (int i = 0; i < PEN_MEMORY_COPIES_MAX; i++) {
+    has = has || steps[i] == state->memory_step;
+  }
+  return has ? 0 : state->memory_step;
 }
 
 static void start_from_checkpoint(struct pen_run *run) {
@@ -101,7 +137,6 @@ static void start_from_checkpoint(struct pen_run *run) {
 }
 
 void pen_restart_apply(struct pen_run *run, const struct pen_start_state *state) {
-  const uint64_t memory_step = pen_start_state_memory_step(state);
   if (state->restarts == 0) {
     return;
   }
@@ -110,17 +145,19 @@ void pen_restart_apply(struct pen_run *run, const struct pen_start_state *state)
   if (run->local.count == 0) {
     return;
   }
-  run->restart.from_memory = memory_step > 0 && memory_step >= state->saved_step;
+  run->restart.from_memory = starts_from_memory(state);
   run->checkpoint_path = run->begin.checkpoint_path;
   run->first_step = run->begin.first_step;
   run->cursor = run->begin.cursor;
   if (run->restart.from_memory) {
     run->checkpoint_path = NULL;
-    run->first_step = memory_step;
-    run->cursor = pen_memory_checkpoint_cursor(&run->memory, memory_step);
+    run->first_step = state->memory_step;
+    run->cursor = pen_memory_checkpoint_cursor(&run->memory, state->memory_step);
   } else if (state->saved_step > 0) {
     start_from_checkpoint(run);
   }
+  pen_memory_checkpoints_forget(&run->memory, run->first_step);
+  pen_memory_checkpoints_forget(&run->mirrored, run->first_step);
   run->steps = run->begin.first_step + run->begin.steps - run->first_step;
   run->announces = false;
   if (run->log_descriptor >= 0) {

@@ -22,7 +22,13 @@ bool pen_restart_prepare(struct pen_run *run, int status);
 void pen_restart_take_place(struct pen_run *run);
 
 /* What the ranks of this command can start from. */
-struct pen_start_state pen_restart_state(const struct pen_run *run);
+struct pen_start_offer pen_restart_offer(const struct pen_run *run);
+
+/* Whether each host's copies of --recover-every are also on the next host. */
+bool pen_restart_mirrors(const struct pen_run *run);
+
+/* The step whose state the next host has to give to this command; 0: none. */
+uint64_t pen_restart_wanted_step(const struct pen_run *run, const struct pen_start_state *state);
 
 /* Sets from where the ranks start, after all commands have agreed on the state. */
 void pen_restart_apply(struct pen_run *run, const struct pen_start_state *state);

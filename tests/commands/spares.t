@@ -65,12 +65,12 @@ lose() {
   hosts 4 sh "$scratch/lose" "$scratch" "$lose_hosts" "$@"
   matches "$lose_name: the commands end as they should" "$(cat "$scratch"/status.? | tr '\n' ' ')" "$lose_statuses "
 }
-# recovers NAME LOSSES: with the bits of one host.
+# recovers NAME LOSSES [SOURCE]: with the bits of one host, after so many restarts, from there.
 recovers() {
   grep -v '"event"' "$scratch/two.log" >"$scratch/two.steps"
   ok "$1: to the same bits" test "$(log_field "$scratch/two.steps" loss; log_field "$scratch/two.steps" grad_norm)" = "$(cat "$scratch/one.bits")"
   ok "$1: and weights" test "$(cd "$scratch/two.ckpt/latest" && sha256sum model.safetensors optimizer.safetensors)" = "$(cat "$scratch/one.sums")"
-  is "$1: each loss makes a restart" "$(grep -c '"event"' "$scratch/two.log")" "$2"
+  is "$1: each loss makes a restart" "$(grep -c "\"source\":\"${3-}" "$scratch/two.log")" "$2"
   grep '"event"' "$scratch/two.log" | sed 's/^/# /'
 }
 lose "an undisturbed run" "" "0 0 0 0" --restarts 1
@@ -78,9 +78,9 @@ recovers "an undisturbed run" 0
 for from in checkpoint memory; do
   options=$(test $from = memory && echo --recover-every 1 || echo --save-every 4)
   lose "the second host is killed, from $from" host2 "0 137 0 0" --restarts 2 $options
-  recovers "the second host is killed, from $from" 1
+  recovers "the second host is killed, from $from" 1 $from
   lose "the first, then its spare, from $from" "host1 spare" "137 0 * *" --restarts 2 $options
-  recovers "the first, then its spare, from $from" 2
+  recovers "the first, then its spare, from $from" 2 $from
 done
 lose "the link of the second host is cut" silent-host2 "0 75 0 0" --restarts 2 --save-every 4
 recovers "the link of the second host is cut" 1

@@ -1,0 +1,250 @@
+/* mirror.c: copies of a host's states on the next host (see mirror.h). */
+#include "runtime/comm/mirror.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "runtime/base/check.h"
+
+enum { CONNECT_S = 10, ACCEPT_MS = 20 };
+
+/* Kinds of messages; their number is a step. */
+enum {
+  MIRROR_WANT = 100,
+  MIRROR_STEP, /* bytes: the cursor after the step */
+  MIRROR_COPY, /* rank, bytes: its copy */
+  MIRROR_DONE  /* the copies of all ranks have come */
+};
+
+struct pen_mirror {
+  struct pen_mirror_config config;
+  struct pen_control_link next, before; /* to the next host, from the host before */
+  bool sends;                           /* the thread that sends is started */
+  _Atomic bool accepted, ending;
+  pthread_t sender, receiver;
+};
+
+/* ---- copies ---- */
+
+static uint32_t next_rank(const struct pen_memory_checkpoints *copies, uint32_t rank) {
+  return pen_rank_set_next(&copies->ranks, rank);
+}
+
+/* Sends the copies of all ranks, which have that step. */
+static bool send_copies(struct pen_control_link *link, const struct pen_memory_checkpoints *copies,
+                        uint64_t step) {
+  const uint64_t cursor = pen_memory_checkpoint_cursor(copies, step);
+  struct pen_control_message message = {
+      .kind = MIRROR_STEP, .number = step, .bytes = sizeof cursor};
+  bool sent = pen_control_link_send(link, &message, &cursor);
+  for (uint32_t r = copies->ranks.first; r < copies->ranks.process_count && sent;
+       r = next_rank(copies, r + 1)) {
+    message = (struct pen_control_message){.kind = MIRROR_COPY,
+                                           .rank = r,
+                                           .number = step,
+                                           .bytes = pen_memory_copy_bytes(copies->plan, r)};
+    sent = pen_control_link_send(link, &message, pen_memory_copy_of(copies, r, step));
+  }
+  return sent;
+}
+
+/* Receives the copies of all ranks of one step. */
+static bool receive_copies(struct pen_control_link *link,
+                           const struct pen_memory_checkpoints *copies, uint64_t *step) {
+  struct pen_control_message message;
+  uint64_t cursor;
+  if (!pen_control_link_receive_header(link, &message) || message.kind != MIRROR_STEP ||
+      message.bytes != sizeof cursor || !pen_control_link_receive(link, &message, &cursor)) {
+    return false;
+  }
+  *step = message.number;
+  for (uint32_t r = copies->ranks.first; r < copies->ranks.process_count;
+       r = next_rank(copies, r + 1)) {
+    unsigned char *copy = pen_memory_copy_begin(copies, r);
+    if (!pen_control_link_receive_header(link, &message) || message.kind != MIRROR_COPY ||
+        message.rank != r || message.number != *step ||
+        message.bytes != pen_memory_copy_bytes(copies->plan, r) ||
+        !pen_control_link_receive(link, &message, copy)) {
+      return false;
+    }
+    pen_memory_copy_end(copies, r, copy, *step, cursor);
+  }
+  return true;
+}
+
+static bool send_number(struct pen_control_link *link, uint32_t kind, uint64_t number) {
+  return pen_control_link_send(link, &(struct pen_control_message){.kind = kind, .number = number},
+                               NULL);
+}
+
+static bool receive_number(struct pen_control_link *link, uint32_t kind, uint64_t *number) {
+  struct pen_control_message message;
+  const bool received = pen_control_link_receive_header(link, &message) && message.kind == kind &&
+                        message.bytes == 0 && pen_control_link_receive(link, &message, NULL);
+  *number = received ? message.number : 0;
+  return received;
+}
+
+/* ---- to the next host ---- */
+
+static uint64_t newest_step(const struct pen_memory_checkpoints *copies) {
+  uint64_t steps[PEN_MEMORY_COPIES_MAX], newest = 0;
+  pen_memory_checkpoint_steps(copies, steps);
+  for (int i = 0; i < PEN_MEMORY_COPIES_MAX; i++) {
+    newest = steps[i] > newest ? steps[i] : newest;
+  }
+  return newest;
+}
+
+/* Ranks no longer wait for copies on the next host. */
+static void release_ranks(struct pen_mirror *mirror) {
+  struct pen_memory_checkpoint_control *control = mirror->config.own->control;
+  atomic_store(&control->waits, 0);
+  pen_futex_counter_increment(&control->mirrored);
+}
+
+static void *send_thread(void *argument) {
+  const uint64_t sleep_ns = 100 * 1000000ull;
+  struct pen_mirror *mirror = argument;
+  const struct pen_memory_checkpoints *own = mirror->config.own;
+  uint64_t done = 0;
+  while (!atomic_load(&mirror->ending)) {
+    const uint32_t written = atomic_load(&own->control->written.count);
+    const uint64_t step = newest_step(own);
+    if (step <= atomic_load(&own->control->mirrored_step)) {
+      pen_futex_counter_wait_for(&own->control->written, written + 1, 0, sleep_ns);
+    } else if (send_copies(&mirror->next, own, step) &&
+               receive_number(&mirror->next, MIRROR_DONE, &done) && done == step) {
+      atomic_store(&own->control->mirrored_step, step);
+      pen_futex_counter_increment(&own->control->mirrored);
+    } else {
+      break; /* the loss of the host is found by its control connection */
+    }
+  }
+  release_ranks(mirror);
+  return NULL;
+}
+
+/* ---- from the host before ---- */
+
+static uint32_t host_of_ranks(const struct pen_memory_checkpoints *copies) {
+  return copies->ranks.host;
+}
+
+/* Waits for the command of the host before. False: the mirror ends. */
+static bool accept_before(struct pen_mirror *mirror) {
+  const struct pen_mirror_config *config = &mirror->config;
+  const struct pen_membership *membership = config->control.membership;
+  struct pen_proved_command command;
+  while (!atomic_load(&mirror->ending)) {
+    if (!pen_control_server_poll(config->server, ACCEPT_MS, &command)) {
+      continue;
+    }
+    const struct pen_hello *hello = &command.hello;
+    if (memcmp(hello->digest, config->control.plan->digest, sizeof hello->digest) == 0 &&
+        hello->attempt == config->control.attempt &&
+        hello->member == membership->places[host_of_ranks(config->mirrored)].member) {
+      mirror->before = command.link;
+      return pen_control_send_verdict(&mirror->before, 0);
+    }
+    pen_control_send_verdict(&command.link, PEN_EXIT_LOST);
+    pen_control_refuse(config->server, &command.link, "its copies are kept elsewhere");
+  }
+  return false;
+}
+
+static void *receive_thread(void *argument) {
+  struct pen_mirror *mirror = argument;
+  const struct pen_memory_checkpoints *mirrored = mirror->config.mirrored;
+  uint64_t step;
+  if (!accept_before(mirror)) {
+    return NULL;
+  }
+  atomic_store(&mirror->accepted, true);
+  bool lives = receive_number(&mirror->before, MIRROR_WANT, &step) &&
+               (step == 0 || send_copies(&mirror->before, mirrored, step));
+  while (lives && !atomic_load(&mirror->ending)) {
+    lives = receive_copies(&mirror->before, mirrored, &step) &&
+            send_number(&mirror->before, MIRROR_DONE, step);
+  }
+  return NULL;
+}
+
+/* ---- the connections ---- */
+
+static bool connect_next(struct pen_mirror *mirror) {
+  const struct pen_mirror_config *config = &mirror->config;
+  const uint32_t hosts = config->control.plan->host_count;
+  const struct pen_place *place =
+      &config->control.membership->places[(host_of_ranks(config->own) + 1) % hosts];
+  uint64_t step = 0;
+  return pen_control_connect(&config->control, place->member, place->address, (uint16_t)place->port,
+                             pen_now_ns() + CONNECT_S * 1000000000ull, &mirror->next) &&
+         send_number(&mirror->next, MIRROR_WANT, config->wanted_step) &&
+         (config->wanted_step == 0 ||
+          (receive_copies(&mirror->next, config->own, &step) && step == config->wanted_step));
+}
+
+struct pen_mirror *pen_mirror_open(const struct pen_mirror_config *config) {
+  struct pen_mirror *mirror = calloc(1, sizeof *mirror);
+  pen_check(mirror != NULL, "no memory for the connection to the next host");
+  *mirror = (struct pen_mirror){.config = *config, .next.socket = -1, .before.socket = -1};
+  atomic_store(&config->own->control->mirrored_step, 0);
+  pen_check(pthread_create(&mirror->receiver, NULL, receive_thread, mirror) == 0,
+            "cannot start the thread that receives copies of states");
+  if (!connect_next(mirror)) {
+    if (config->wanted_step != 0) {
+      pen_fail(PEN_EXIT_LOST, "the next host, which has the state of this one, is lost");
+    }
+    pen_warn("the next host is not reached: the copies of --recover-every are on this host alone");
+    return mirror;
+  }
+  mirror->sends = true;
+  atomic_store(&config->own->control->waits, 1);
+  return mirror;
+}
+
+void pen_mirror_start(struct pen_mirror *mirror) {
+  if (mirror != NULL && mirror->sends) {
+    pen_check(pthread_create(&mirror->sender, NULL, send_thread, mirror) == 0,
+              "cannot start the thread that sends copies of states");
+  }
+}
+
+static void close_links(struct pen_mirror *mirror) {
+  if (mirror->next.socket >= 0) {
+    close(mirror->next.socket);
+  }
+  if (mirror->before.socket >= 0) {
+    close(mirror->before.socket);
+  }
+}
+
+void pen_mirror_leave(struct pen_mirror *mirror) {
+  if (mirror != NULL) {
+    close_links(mirror);
+  }
+}
+
+void pen_mirror_close(struct pen_mirror *mirror) {
+  if (mirror == NULL) {
+    return;
+  }
+  atomic_store(&mirror->ending, true);
+  if (mirror->sends) {
+    shutdown(mirror->next.socket, SHUT_RDWR);
+    pen_futex_counter_increment(&mirror->config.own->control->written);
+    pthread_join(mirror->sender, NULL);
+  }
+  if (atomic_load(&mirror->accepted)) {
+    shutdown(mirror->before.socket, SHUT_RDWR);
+  }
+  pthread_join(mirror->receiver, NULL);
+  close_links(mirror);
+  free(mirror);
+}
