@@ -5,6 +5,7 @@ RUNTIME_TESTS = \
   %reldir%/checkpoint_seal \
   %reldir%/handshake \
   %reldir%/slow \
+  %reldir%/membership \
   %reldir%/initial \
   %reldir%/packed \
   %reldir%/safetensors \
@@ -20,6 +21,7 @@ RUNTIME_TEST_LIBS = libtestsupport.a libruntime.a $(KERNEL_ARCHIVES) $(RUNTIME_L
 %canon_reldir%_checkpoint_seal_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_handshake_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_slow_LDADD = $(RUNTIME_TEST_LIBS)
+%canon_reldir%_membership_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_initial_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_packed_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_safetensors_LDADD = $(RUNTIME_TEST_LIBS)

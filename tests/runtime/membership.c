@@ -1,0 +1,157 @@
+/* membership.c: which member serves, which part of a run goes on after a loss, and from which
+ * state. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/comm/membership.h"
+#include "runtime/comm/start_state.h"
+
+/* Three hosts of two ranks, rank 0 on the second one, and two spares. */
+static const uint32_t rank_hosts[] = {1, 0, 2, 1, 0, 2};
+static const char *const names[] = {"a", "b", "c", "x", "y"};
+static const struct pen_plan plan = {.rank_count = 6,
+                                     .replica_count = 1,
+                                     .hosts = names,
+                                     .host_count = 3,
+                                     .spare_count = 2,
+                                     .rank_hosts = rank_hosts};
+
+static struct pen_membership membership_of(uint32_t own) {
+  struct pen_membership membership;
+  const struct pen_rank_set local = pen_rank_set_of(&plan, own, PEN_NONE);
+  pen_membership_open(&membership, &plan, &local);
+  return membership;
+}
+
+static void lose(struct pen_membership *membership, uint32_t member, enum pen_member_state state) {
+  atomic_store(&membership->states[member], state);
+}
+
+static void test_the_member_of_rank_0_serves(void **state) {
+  (void)state;
+  struct pen_membership membership = membership_of(2);
+  assert_int_equal(pen_membership_server(&membership), 1);
+  lose(&membership, 1, PEN_MEMBER_LOST);
+  assert_int_equal(pen_membership_server(&membership), 0);
+  lose(&membership, 0, PEN_MEMBER_LOST);
+  assert_int_equal(pen_membership_server(&membership), 2);
+  pen_membership_close(&membership);
+}
+
+static void test_a_spare_takes_the_ranks_of_a_lost_host(void **state) {
+  (void)state;
+  struct pen_membership membership = membership_of(0);
+  assert_int_equal(pen_member_ranks(&membership, 3, PEN_NONE).count, 0);
+  assert_false(pen_membership_place(&membership, 3)); /* no host is lost */
+  lose(&membership, 1, PEN_MEMBER_LOST);
+  pen_membership_vacate(&membership);
+  assert_false(pen_membership_place(&membership, 2)); /* it has ranks */
+  assert_true(pen_membership_place(&membership, 4));
+  const struct pen_rank_set ranks = pen_member_ranks(&membership, 4, PEN_NONE);
+  assert_int_equal(ranks.first, 0);
+  assert_int_equal(ranks.count, 2);
+  assert_true(pen_rank_set_has(&ranks, 3));
+  assert_int_equal(pen_member_ranks(&membership, 1, PEN_NONE).count, 0);
+  assert_int_equal(pen_membership_server(&membership), 4);
+  assert_false(pen_membership_place(&membership, 3));
+  pen_membership_close(&membership);
+}
+
+/* Which members are lost or silent, from the view of the first: whether the run goes on. */
+static void test_one_part_of_a_run_goes_on(void **state) {
+  (void)state;
+  static const struct {
+    enum pen_member_state states[5];
+    bool goes_on;
+  } cases[] = {
+      {{0, 0, 0, 0, 0}, true},
+      {{0, PEN_MEMBER_LOST, 0, 0, 0}, true},
+      {{0, PEN_MEMBER_LOST, PEN_MEMBER_LOST, 0, 0}, true},
+      {{PEN_MEMBER_LOST, PEN_MEMBER_LOST, PEN_MEMBER_LOST, 0, 0}, false},     /* no host is left */
+      {{0, PEN_MEMBER_LOST, PEN_MEMBER_LOST, 0, PEN_MEMBER_LOST}, false},     /* more than spares */
+      {{0, PEN_MEMBER_SILENT, PEN_MEMBER_SILENT, 0, 0}, true},                /* three of five */
+      {{0, PEN_MEMBER_SILENT, 0, PEN_MEMBER_SILENT, PEN_MEMBER_LOST}, false}, /* no spare */
+      {{PEN_MEMBER_SILENT, 0, 0, PEN_MEMBER_LOST, 0}, true},
+      {{PEN_MEMBER_SILENT, PEN_MEMBER_LOST, PEN_MEMBER_LOST, 0, 0}, false}, /* no host is left */
+      {{0, PEN_MEMBER_SILENT, 0, PEN_MEMBER_SILENT, 0}, true},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct pen_membership membership = membership_of(0);
+    for (uint32_t m = 0; m < 5; m++) {
+      lose(&membership, m, cases[i].states[m]);
+    }
+    assert_int_equal(pen_membership_can_continue(&membership), cases[i].goes_on);
+    pen_membership_close(&membership);
+  }
+}
+
+/* Two hosts and two spares are cut from each other in every way: never do both parts go on. */
+static void test_never_do_two_parts_go_on(void **state) {
+  (void)state;
+  static const uint32_t hosts[] = {0, 1};
+  const struct pen_plan two = {.rank_count = 2,
+                               .replica_count = 1,
+                               .hosts = names,
+                               .host_count = 2,
+                               .spare_count = 2,
+                               .rank_hosts = hosts};
+  for (uint32_t part = 1; part < 15; part++) {
+    uint32_t going = 0;
+    for (uint32_t side = 0; side < 2; side++) {
+      struct pen_membership membership;
+      const struct pen_rank_set local = pen_rank_set_of(&two, side, PEN_NONE);
+      pen_membership_open(&membership, &two, &local);
+      for (uint32_t m = 0; m < 4; m++) {
+        lose(&membership, m, (part >> m & 1) == side ? PEN_MEMBER_LIVES : PEN_MEMBER_SILENT);
+      }
+      going += pen_membership_can_continue(&membership);
+      pen_membership_close(&membership);
+    }
+    assert_in_range(going, 0, 1);
+  }
+}
+
+static void test_the_newest_state_that_all_have(void **state) {
+  (void)state;
+  /* The second host is new: the third has the copies of the one before. */
+  const struct pen_start_offer offers[] = {
+      {.host = 0, .hosts = 3, .steps = {7, 8, 6}, .mirrored = {5, 6}, .saved_step = 4},
+      {.host = 1, .hosts = 3, .restarts = 2},
+      {.host = 2, .hosts = 3, .steps = {6, 7, 5}, .mirrored = {6, 5}}};
+  const struct pen_start_state all = pen_start_state_of(offers, 3);
+  assert_int_equal(all.memory_step, 6);
+  assert_int_equal(all.saved_step, 4);
+  assert_int_equal(all.restarts, 2);
+  struct pen_start_offer others[] = {offers[0], offers[1], offers[2]};
+  /* Without step 6 of the second host there is step 5, which the first no longer has. */
+  others[2].mirrored[0] = 0;
+  assert_int_equal(pen_start_state_of(others, 3).memory_step, 0);
+  others[1].mirrored[0] = 5;
+  assert_int_equal(pen_start_state_of(others, 3).memory_step, 5);
+  assert_int_equal(pen_start_state_of(&offers[1], 1).memory_step, 0);
+}
+
+/* With a command a rank, those of a host have different states. */
+static void test_commands_of_one_host(void **state) {
+  (void)state;
+  const struct pen_start_offer offers[] = {{.host = 0, .hosts = 2, .steps = {3, 4}},
+                                           {.host = 0, .hosts = 2, .steps = {3, 2}},
+                                           {.host = 1, .hosts = 2, .steps = {4, 3}}};
+  assert_int_equal(pen_start_state_of(offers, 3).memory_step, 3);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_the_member_of_rank_0_serves),
+      cmocka_unit_test(test_a_spare_takes_the_ranks_of_a_lost_host),
+      cmocka_unit_test(test_one_part_of_a_run_goes_on),
+      cmocka_unit_test(test_never_do_two_parts_go_on),
+      cmocka_unit_test(test_the_newest_state_that_all_have),
+      cmocka_unit_test(test_commands_of_one_host),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
