@@ -17,7 +17,6 @@ make_secret "$scratch/secret"
 port=$((20000 + $$ % 20000))
 ok "a plan for one host is built" build one "$scratch/llama.cfg"
 ok "and one for two" build two "$scratch/llama.cfg" -s cluster.hosts=[host1,host2] -s cluster.port=$port -s cluster.bind=none # All hosts are the cores of this machine.
-ok "which trains on one" train_bits one --data "$scratch/data.bin" --steps 4
 
 # started NAME COMMAND...: the command, run on emulated hosts, trains two with the bits of one. LAUNCH stands for what it starts.
 train="$scratch/two train --data $scratch/data.bin --seed 7 --steps 4 --quiet --log $scratch/two.log --checkpoint $scratch/two.ckpt"
@@ -41,6 +40,31 @@ refused() {
   matches "$refused_name: says why" "$(cat "$scratch/out" "$scratch/err")" "$refused_pattern"
 }
 
+# survives NAME COMMAND...: the command, run on three emulated hosts, trains spare with the bits of one host, though a host is killed.
+ok "a plan with a spare is built" build spare "$scratch/llama.cfg" -s cluster.hosts=[host1,host2] -s cluster.spares=[host3] -s cluster.port=$port \
+  -s cluster.bind=none
+ok "40 steps on one host" train_bits one --data "$scratch/data.bin" --steps 40
+cp "$scratch/one.bits" "$scratch/long.bits" && cp "$scratch/one.sums" "$scratch/long.sums"
+ok "4 steps on one host" train_bits one --data "$scratch/data.bin" --steps 4
+spare="$scratch/spare train --data $scratch/data.bin --seed 7 --steps 40 --quiet --log $scratch/two.log --checkpoint $scratch/two.ckpt \
+  --restarts 1 --recover-every 1"
+cat >"$scratch/kill_host" <<END
+rm -rf "$scratch/two.log" "$scratch/two.ckpt"
+"\$@" &
+until test -s "$scratch/two.log" && test "\$(wc -l <"$scratch/two.log")" -ge 10; do sleep 0.01; done
+on host2 sh -c 'kill -9 -1'
+wait \$!
+END
+survives() {
+  survives_name=$1
+  shift
+  "$@" >"$scratch/out" 2>"$scratch/err"
+  is "$survives_name: ends with 0" $? 0
+  ok "$survives_name: restarts once" test "$(grep -c '"source":"memory"' "$scratch/two.log")" -eq 1
+  sed -i '/"event"/d' "$scratch/two.log"
+  ok "$survives_name: to the bits of one host" test "$(log_field "$scratch/two.log" loss; log_field "$scratch/two.log" grad_norm)" = "$(cat "$scratch/long.bits")"
+}
+
 # ---- penstock-launch ----
 launch() { hosts 2 "$top_srcdir/tools/penstock-launch" --ssh rsh_to_host "$@"; }
 unset PENSTOCK_SECRET_FILE
@@ -60,6 +84,7 @@ rm -rf "$scratch/two.log" "$scratch/two.ckpt"
 hosts 2 sh "$scratch/interrupt" >"$scratch/out" 2>"$scratch/err"
 is "SIGTERM ends the run after a step" $? 0
 ok "and saves it" test -f "$scratch/two.ckpt/latest/model.safetensors"
+survives "penstock-launch, a killed host" hosts 3 sh "$scratch/kill_host" "$top_srcdir/tools/penstock-launch" --ssh rsh_to_host $spare
 launch "$scratch/one" info >"$scratch/out" 2>"$scratch/err"
 is "a plan without hosts is refused" $? 64
 PENSTOCK_SECRET_FILE=$scratch/secret
@@ -100,6 +125,8 @@ if command -v slurmctld >/dev/null && command -v munged >/dev/null && test "$(id
     else
       skip "srun --mpi=pmix" "this Slurm has no PMIx"
     fi
+    survives "srun, a killed host" hosts 3 sh "$top_srcdir/tests/support/slurm.sh" 3 2 sh "$scratch/kill_host" \
+      srun -N3 --ntasks-per-node=1 --no-kill --kill-on-bad-exit=0 $spare
     started "sbatch, the example" slurm sbatch --wait -o "$scratch/job.out" -N2 "$top_srcdir/docs/examples/penstock.sbatch" \
       "$scratch/two" "$scratch/data.bin" "$scratch/two.ckpt" --seed 7 --steps 4 --quiet --log "$scratch/two.log"
     refused "srun, three commands" "*penstock: SLURM_STEP_NUM_TASKS = 3: start 4 commands, one a rank, or 2, one a host*" slurm srun -N2 -n3 $train

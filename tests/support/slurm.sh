@@ -52,6 +52,7 @@ ReturnToService=2
 SlurmdParameters=config_overrides
 KillWait=5
 InactiveLimit=0
+SlurmdTimeout=2
 MailProg=/bin/true
 NodeName=host[1-$count] CPUs=$cores RealMemory=1000 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
