@@ -10,7 +10,9 @@
 #include "runtime/supervise/slow.h"
 
 static const uint64_t sleep_ns = 100 * 1000000ull; /* at most, between two looks at `stopping` */
-static const long pause_ns = 10 * 1000000; /* between two steps handled: shorter ones are skipped */
+/* From a step until it is handled: the other ranks end it, and shorter steps are handled together.
+ */
+static const long metrics_pause_ns = 10 * 1000000, pause_ns = 50 * 1000000;
 
 struct pen_monitor {
   struct pen_run *run;
@@ -31,13 +33,14 @@ static void handle_steps(struct pen_monitor *monitor) {
 static void *run_monitor(void *argument) {
   struct pen_monitor *monitor = argument;
   struct pen_futex_counter *logged = &monitor->run->shared.control->logged;
-  const struct timespec pause = {.tv_nsec = pause_ns};
+  const bool has_metrics = monitor->run->options->metrics != NULL;
+  const struct timespec pause = {.tv_nsec = has_metrics ? metrics_pause_ns : pause_ns};
   uint32_t seen = 0;
   while (!atomic_load(&monitor->stopping)) {
     if (pen_futex_counter_wait_for(logged, seen + 1, 0, sleep_ns)) {
+      nanosleep(&pause, NULL);
       seen = atomic_load(&logged->count);
       handle_steps(monitor);
-      nanosleep(&pause, NULL);
     }
   }
   if (atomic_load(&logged->count) > 0) { /* the last step may be one that not all ranks had ended */

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """slow_ranks.py: how often a slow rank or link is named.
 
-    slow_ranks.py [--runs N] [--weight] PENSTOCK CASE...
-    sh tests/support/hosts.sh 2 python3 slow_ranks.py [--runs N] PENSTOCK link-3 hosts-quiet
+    slow_ranks.py [--runs N] [--others CORES] [--weight] PENSTOCK CASE...
+    sh tests/support/hosts.sh 2 python3 slow_ranks.py [...] PENSTOCK link-3 hosts-quiet
 
 PENSTOCK is a binary for CPUs with several ranks, each on a core of its own, whose steps take 0.3 s
 or more; for the cases of the second line one for the hosts host1 and host2 with a rank on each.
@@ -17,9 +17,10 @@ In each run, rank 1 (of a link: the sender, rank 0) is slowed after ONSET steps.
 
 One line a case: the runs, those in which the rank or link was named by an event of the right kind,
 those in which this was within five steps (after the one in which the slowdown began), those in
-which anything else was named, and the medians of the steps and of the event's ratio. With --weight
-the ranks run in a cgroup that other programs leave nearly all of the cores to: a run counts as
-undisturbed only if nothing else takes the cores.
+which anything else was named, the medians of the steps and of the event's ratio, and how many more
+runs were left out since they were disturbed: other programs used more than CORES cores on average
+[0.25]. A run starts when the machine is idle. With --weight the ranks run in a cgroup that other
+programs leave nearly all of the cores to.
 """
 import argparse
 import json
@@ -54,6 +55,42 @@ def read_lines(path):
 def children(process):
     with open("/proc/%d/task/%d/children" % (process, process)) as file:
         return sorted(int(child) for child in file.read().split())
+
+
+def busy_seconds():
+    """Of all programs since the machine was started."""
+    with open("/proc/stat") as file:
+        user, nice, system, _, _, irq, softirq = file.readline().split()[1:8]
+    return sum(map(int, (user, nice, system, irq, softirq))) / os.sysconf("SC_CLK_TCK")
+
+
+def used_seconds(process):
+    """Of a process and its children."""
+    try:
+        with open("/proc/%d/stat" % process) as file:
+            user, system = file.read().rpartition(")")[2].split()[11:13]
+        return ((int(user) + int(system)) / os.sysconf("SC_CLK_TCK") +
+                sum(used_seconds(child) for child in children(process)))
+    except FileNotFoundError:
+        return 0
+
+
+def others_since(start):
+    """The cores that other programs have used, on average, since `start` = now()."""
+    busy, own, wall = (a - b for a, b in zip(now(), start))
+    return (busy - own) / wall
+
+
+def now():
+    return busy_seconds(), used_seconds(os.getpid()), time.monotonic()
+
+
+def await_idle(cores):
+    start = now()
+    time.sleep(1)
+    while others_since(start) > cores:
+        start = now()
+        time.sleep(1)
 
 
 class Quota:
@@ -157,18 +194,12 @@ class Run:
             command.wait()
 
 
-def run_once(folder, binary, name):
-    """Returns the steps until it was named or None, its ratio, and whether another was."""
-    case, _, factor = name.partition("-")
-    run = Run(folder, binary, case)
-    if case not in TROUBLES:
-        run.await_steps(QUIET_STEPS)
-        run.end()
-        return None, None, len(run.events()) > 0
+def watch(run, trouble_of, case):
+    """Slows a run down. Returns the trouble, the steps until it was named or None, the event's
+    ratio, and whether anything else was named."""
     run.await_steps(ONSET)
     rank = None if case == "link" else children(run.commands[0].pid)[1]
-    trouble = TROUBLES[case](rank, float(factor or 0))
-    began, steps, ratio = run.steps(), None, None
+    trouble, began, steps, ratio = trouble_of(rank), run.steps(), None, None
     kind, wanted = ("link", 0) if case == "link" else ("compute", 1)
 
     def is_right(event):
@@ -179,24 +210,49 @@ def run_once(folder, binary, name):
         if named:
             steps, ratio = run.steps() - began, named[0]["ratio"]
         time.sleep(0.005)
-    run.end()
-    trouble.end()
-    return steps, ratio, not all(is_right(event) for event in run.events())
+    return trouble, (steps, ratio, not all(is_right(event) for event in run.events()))
 
 
-def print_case(folder, binary, name, runs):
-    results = [run_once(folder, binary, name) for _ in range(runs)]
+def run_once(folder, binary, name):
+    """Returns what watch() does, and the cores that other programs used."""
+    case, _, factor = name.partition("-")
+    start, trouble = now(), None
+    run = Run(folder, binary, case)
+    try:
+        if case in TROUBLES:
+            trouble, result = watch(
+                run, lambda rank: TROUBLES[case](rank, float(factor or 0)), case)
+        else:
+            run.await_steps(QUIET_STEPS)
+            result = None, None, len(run.events()) > 0
+        return result + (others_since(start),)
+    finally:
+        run.end()
+        if trouble:
+            trouble.end()
+
+
+def print_case(folder, options, name):
+    results, disturbed = [], 0
+    while len(results) < options.runs:
+        await_idle(options.others)
+        result = run_once(folder, os.path.abspath(options.penstock), name)
+        if result[3] > options.others:
+            disturbed += 1
+        else:
+            results.append(result)
     steps = [result[0] for result in results if result[0] is not None]
     ratios = [result[1] for result in results if result[0] is not None]
-    print("%-12s %5d %6d %7d %6d %6s %6s" % (
-        name, runs, len(steps), sum(count <= 6 for count in steps),
+    print("%-12s %5d %6d %7d %6d %6s %6s %9d" % (
+        name, options.runs, len(steps), sum(count <= 6 for count in steps),
         sum(result[2] for result in results), statistics.median(steps) if steps else "-",
-        "%.2f" % statistics.median(ratios) if ratios else "-"), flush=True)
+        "%.2f" % statistics.median(ratios) if ratios else "-", disturbed), flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--others", type=float, default=0.25)
     parser.add_argument("--weight", action="store_true")
     parser.add_argument("penstock")
     parser.add_argument("case", nargs="+")
@@ -212,12 +268,13 @@ def main():
             with os.fdopen(os.open(os.path.join(folder, "secret"), os.O_CREAT | os.O_WRONLY, 0o600),
                            "wb") as secret:
                 secret.write(os.urandom(32))
-            print("%-12s %5s %6s %7s %6s %6s %6s" % (
-                "case", "runs", "named", "5 steps", "others", "steps", "ratio"), flush=True)
+            print("%-12s %5s %6s %7s %6s %6s %6s %9s" % (
+                "case", "runs", "named", "5 steps", "others", "steps", "ratio", "disturbed"),
+                flush=True)
             for name in options.case:
-                if name in ("link", "hosts-quiet") or name.startswith("link-"):
+                if name == "hosts-quiet" or name.startswith("link-"):
                     Link.set_rate(1000)
-                print_case(folder, os.path.abspath(options.penstock), name, options.runs)
+                print_case(folder, options, name)
     finally:
         if os.path.exists(CGROUP):
             write_file("/sys/fs/cgroup/cpu/cgroup.procs", str(os.getpid()))
