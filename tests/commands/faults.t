@@ -54,7 +54,7 @@ no_leftovers() {
 one_line() {
   host=$(uname -n)
   action='([0-9]+(F|B|I|W|SEND_F|RECV_F|SEND_B|RECV_B)[0-9]+|NORM|PUBLISH|WAIT_NORM|UPDATE)'
-  test "$(wc -l <"$scratch/err")" -eq 1 &&
+  test "$(complaints "$scratch/err" | wc -l)" -eq 1 &&
     grep -Eq "^penstock: rank $2 \\(pid $(process_of "$2"), host $host\\) lost: $1 after ($action|start); (rank [0-9] waits at $action for rank $2|no rank waits for it)\$" \
       "$scratch/err"
 }
@@ -88,7 +88,7 @@ kill -KILL "$(process_of 1)" "$(process_of 3)"
 join
 is "two ranks that are killed at once end the run with 75" "$status" 75
 is "and a line names each" "$(sed -n 's/^penstock: rank \([0-9]\) (pid [0-9]*, host .*) lost: signal 9 after .*/\1/p' "$scratch/err" | sort | tr '\n' ' ')" "1 3 "
-is "and no other" "$(wc -l <"$scratch/err")" 2
+is "and no other" "$(complaints "$scratch/err" | wc -l)" 2
 
 for rank in 0 2; do
   start four
@@ -124,7 +124,7 @@ sleep 1.1
 kill -INT "$run"
 join
 is "a second SIGINT: status" "$status" 130
-is "a second SIGINT: the line" "$(cat "$scratch/err")" \
+is "a second SIGINT: the line" "$(complaints "$scratch/err")" \
   "penstock: ended at once by a second SIGINT: all up to step $(readlink "$scratch/ckpt/latest" | sed 's/step-0*//') is saved"
 ok "a second SIGINT: no half-written checkpoint" no_leftovers
 

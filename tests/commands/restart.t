@@ -64,7 +64,7 @@ case_of weights $replicas -s data_parallel.shard=weights -s model.dtype=bf16
 matches "the lost rank is named" "$(sed -n 1p "$scratch/1f1b.memory.err")" "penstock: rank 1 (pid *, host $(uname -n)) lost: signal 9 after *"
 matches "the restart, too" "$(sed -n 2p "$scratch/1f1b.memory.err")" \
   "penstock: restart 1: training continues after step *, from the state in memory, 0.* s after the loss"
-line=$(grep '"event"' "$scratch/1f1b.memory.log" | sed -n 1p)
+line=$(grep '"event":"restart"' "$scratch/1f1b.memory.log" | sed -n 1p)
 matches "the log has both" "$line" \
   "{\"event\":\"restart\",\"lost\":\[{\"rank\":1,\"host\":\"$(uname -n)\",\"cause\":\"penstock: rank 1 (pid *) lost: signal 9 after *\"}\],\"from_step\":*,\"source\":\"memory\",\"seconds\":0.*}"
 
@@ -76,7 +76,7 @@ lose 3 20
 wait $run
 is "a run without a checkpoint starts again" $? 0
 ok "with the log and the bits of an undisturbed run" same_run evaluated from_begin
-matches "from the beginning" "$(grep '"event"' "$out.log")" '*"from_step":0,"source":"checkpoint",*'
+matches "from the beginning" "$(grep '"event":"restart"' "$out.log")" '*"from_step":0,"source":"checkpoint",*'
 
 # ---- the end of restarts ----
 run 1f1b few --restarts 1 --recover-every 3

@@ -42,7 +42,7 @@ whole_json() {
 while read -r name signal whom; do
   interrupt "$name" "$signal" "$whom"
   is "$name: $signal to $whom: status" "$status" 0
-  is "$name: $signal to $whom: no complaint" "$(cat "$scratch/err")" ""
+  is "$name: $signal to $whom: no complaint" "$(complaints "$scratch/err")" ""
   ok "$name: $signal to $whom: the last step is saved" saved_last_step
   ok "$name: $signal to $whom: the trace is whole" whole_json "$scratch/trace"
 done <<'END'
@@ -65,7 +65,7 @@ is "a second run in the folder: status" $? 73
 is "a second run in the folder: message" "$(cat "$scratch/refused")" "penstock: --checkpoint $scratch/ckpt: another run saves there"
 kill -TERM "$run"
 wait "$run"
-is "the first one ends well" "$?: $(cat "$scratch/err")" "0: "
+is "the first one ends well" "$?: $(complaints "$scratch/err")" "0: "
 ok "and is saved" saved_last_step
 "$scratch/free" train --quiet --checkpoint "$scratch/ckpt" --steps 3
 is "then another one may save there" $? 0
@@ -83,7 +83,7 @@ wait "$run"
 await_steps "$scratch/next" 1
 kill -TERM "$next"
 wait "$next"
-is "a run that resumes what is just leaving: status" "$?: $(cat "$scratch/err2")" "0: "
+is "a run that resumes what is just leaving: status" "$?: $(complaints "$scratch/err2")" "0: "
 is "it starts after the other's last step" "$(log_field "$scratch/next" step | head -n 1)" "$(($(log_field "$scratch/log" step | tail -n 1) + 1))"
 
 # A signal before there are ranks, here while the run waits for the folder, ends it in order, too: after its first step, saved.
@@ -105,7 +105,7 @@ done
 kill -TERM $next $run
 wait "$run"
 wait "$next"
-is "a signal before there are ranks: status" "$?: $(cat "$scratch/err2")" "0: "
+is "a signal before there are ranks: status" "$?: $(complaints "$scratch/err2")" "0: "
 is "it ended after one step" "$(wc -l <"$scratch/next")" 1
 is "which is saved" "$(readlink "$scratch/ckpt/latest")" "$(printf 'step-%08d' "$(log_field "$scratch/next" step)")"
 
@@ -122,7 +122,7 @@ kill -CONT "$run" $ranks
 sleep 0.5
 kill -TERM "$run"
 wait "$run"
-is "stopped and continued: status" "$?: $(cat "$scratch/err")" "0: "
+is "stopped and continued: status" "$?: $(complaints "$scratch/err")" "0: "
 ok "stopped and continued: it went on" test "$(wc -l <"$scratch/log")" -gt "$stopped_at"
 
 # Interrupted and resumed, against not interrupted.
@@ -160,7 +160,7 @@ began=$(date +%s)
 wait $pid
 is "SIGINT a second after the first one does not: status" $? 130
 ok "at once" test $(($(date +%s) - began)) -le 4
-is "which is said" "$(cat "$scratch/err")" "penstock: ended at once by a second SIGINT: no step is saved"
+is "which is said" "$(complaints "$scratch/err")" "penstock: ended at once by a second SIGINT: no step is saved"
 
 # timeout(1) signals the command and then its group, which the kernel may deliver as one.
 for signal in TERM INT; do
@@ -170,7 +170,7 @@ for signal in TERM INT; do
   await_steps "$scratch/log" 1
   kill -$signal $run
   wait $run
-  is "$signal by way of timeout: status, and no complaint" "$?: $(cat "$scratch/err")" "0: "
+  is "$signal by way of timeout: status, and no complaint" "$?: $(complaints "$scratch/err")" "0: "
   ok "$signal by way of timeout: saved" saved_last_step
 done
 finish

@@ -173,6 +173,11 @@ children() {
   sed -n "s/^\\([0-9]*\\) (.*) [A-Za-z] $1 .*/\\1/p" /proc/[0-9]*/stat 2>/dev/null | sort -n
 }
 
+# complaints FILE: its lines, without those that name a slow rank, as may happen wherever tests share cores.
+complaints() {
+  grep -v -e '"event":"slow"' -e ' plan since step ' "$1" || :
+}
+
 # await_steps LOG COUNT: until so many steps are in the log, or ten seconds have passed.
 await_steps() {
   await_tries=0
