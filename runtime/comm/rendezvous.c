@@ -187,13 +187,10 @@ static void set_place(struct pen_membership *membership, const struct pen_place 
 /* Waits for all other commands. A command with another plan has RIGHT_PLAN_S to be replaced by one
  * with the right plan. */
 static void serve(const struct pen_control_config *config, struct pen_peers *peers,
-                  uint64_t end_ns) {
+                  const char *address, uint64_t end_ns) {
   struct pen_proved_command command;
   struct pen_peer_command who;
   uint32_t other_plan = PEN_NONE;
-  char address[PEN_ADDRESS_BYTES];
-  const struct sockaddr_storage own = pen_listen_address(config->plan, config->membership->own);
-  pen_address_text(&own, address, sizeof address);
   pen_control_server_open(&peers->server, config, address, pen_first_port(config->plan));
   while (connected_ranks(config, peers) < pen_process_count(config->plan)) {
     check_time(config, peers, &end_ns, other_plan);
@@ -208,7 +205,8 @@ static void serve(const struct pen_control_config *config, struct pen_peers *pee
       other_plan = who.ranks.first;
       pen_control_refuse(&peers->server, &who.link, "it runs another plan");
     } else if (verdict == PEN_EXIT_LOST) {
-      pen_control_refuse(&peers->server, &who.link, "the run has gone on without it");
+      pen_control_refuse(&peers->server, &who.link,
+                         "it has ended, or the run has gone on without it");
     } else if (verdict != 0) {
       pen_fail(PEN_EXIT_USAGE, "rank %u is started by two commands", who.ranks.first);
     }
@@ -262,17 +260,16 @@ static void close_mirror(struct pen_peers *peers) {
   }
 }
 
-/* The others reach this host where it reaches the server. */
+/* The others reach this host where it reaches the server, unless the plan names its interface. */
 static void set_own_address(const struct pen_control_config *config,
                             const struct pen_control_link *link, struct pen_shared *shared) {
   struct sockaddr_storage own = {0};
   socklen_t bytes = sizeof own;
-  pen_check(getsockname(link->socket, (struct sockaddr *)&own, &bytes) == 0,
-            "cannot get the address of a socket");
-  if (config->plan->interface[0] != '\0') {
-    own = pen_listen_address(config->plan, config->membership->own);
+  if (config->plan->interface[0] == '\0') {
+    pen_check(getsockname(link->socket, (struct sockaddr *)&own, &bytes) == 0,
+              "cannot get the address of a socket");
+    pen_address_text(&own, shared->address, sizeof shared->address);
   }
-  pen_address_text(&own, shared->address, sizeof shared->address);
 }
 
 /* False: the server is not reached, or has ended. */
@@ -333,6 +330,11 @@ static void fail_to_join(const struct pen_control_config *config, uint32_t serve
            pen_member_name(config->plan, server), pen_first_port(config->plan));
 }
 
+static void set_listen_address(const struct pen_control_config *config, struct pen_shared *shared) {
+  const struct sockaddr_storage own = pen_listen_address(config->plan, config->membership->own);
+  pen_address_text(&own, shared->address, sizeof shared->address);
+}
+
 void pen_rendezvous(const struct pen_control_config *config, struct pen_shared *shared,
                     struct pen_peers *peers, double timeout_s) {
   struct pen_membership *membership = config->membership;
@@ -341,6 +343,9 @@ void pen_rendezvous(const struct pen_control_config *config, struct pen_shared *
   peers->most = pen_process_count(config->plan) + config->plan->spare_count;
   peers->command = calloc(peers->most, sizeof *peers->command);
   pen_check(peers->command != NULL, "no memory for the connection to other hosts");
+  if (config->plan->interface[0] != '\0') {
+    set_listen_address(config, shared); /* looks up names, which may take long */
+  }
   while (!waits_for_ranks(config) && !serves(config)) {
     const uint32_t server = pen_membership_server(membership);
     if (join(config, shared, peers, server, end_ns)) {
@@ -360,8 +365,8 @@ void pen_rendezvous(const struct pen_control_config *config, struct pen_shared *
   }
   peers->serves = true;
   pen_membership_vacate(membership);
-  serve(config, peers, end_ns);
-  memcpy(shared->address, peers->server.address, sizeof shared->address);
+  set_listen_address(config, shared);
+  serve(config, peers, shared->address, end_ns);
 }
 
 void pen_peers_close(struct pen_peers *peers) {

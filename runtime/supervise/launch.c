@@ -65,12 +65,15 @@ static struct pen_mirror *open_mirror(const struct pen_run *run,
                                       const struct pen_control_config *control,
                                       struct pen_control_tcp *tcp,
                                       const struct pen_start_state *state) {
+  if (!control->mirrors || run->local.count == 0) {
+    return NULL;
+  }
   const struct pen_mirror_config config = {.control = *control,
                                            .server = pen_control_tcp_mirror(tcp),
                                            .own = &run->memory,
                                            .mirrored = &run->mirrored,
                                            .wanted_step = pen_restart_wanted_step(run, state)};
-  return control->mirrors && run->local.count > 0 ? pen_mirror_open(&config) : NULL;
+  return pen_mirror_open(&config);
 }
 
 /* Starts the ranks once and waits until all have exited. */
