@@ -16,6 +16,7 @@ struct pen_control_config {
   struct pen_membership *membership;
   uint32_t attempt; /* restarts of the run so far */
   bool mirrors;     /* each host's copies of states are also on the next host (mirror.h) */
+  double silence_s; /* a host that sends nothing for so long is lost */
 };
 
 /* Connects to the command of a member, at this address or name and port, until `end_ns`. False: it

@@ -69,6 +69,8 @@ void pen_control_link_set_options(const struct pen_control_link *link) {
   setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &probe_s, sizeof probe_s);
   setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &probe_s, sizeof probe_s);
   setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &lost_ms, sizeof lost_ms);
+  /* Without exponential back-off a link that loses some packets is not taken for a lost one. */
+  setsockopt(socket, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &yes, sizeof yes);
   setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none);
   setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none);
   fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) & ~O_NONBLOCK);

@@ -25,6 +25,7 @@ enum pen_control_message_kind {
   PEN_MESSAGE_FAILURE, /* rank: which was lost; number: struct pen_failure.host; its line */
   PEN_MESSAGE_REQUESTS,
   PEN_MESSAGE_GOODBYE,
+  PEN_MESSAGE_HEARTBEAT,
   PEN_MESSAGE_KINDS
 };
 

@@ -21,6 +21,10 @@
 /* Changes that no rank waits for, such as which action a rank runs, are sent every POLL_US. */
 enum { POLL_US = 10000, GOODBYE_S = 5 };
 
+/* Heartbeats. A pass of the thread counts for at most PASS_MS of silence: no host is lost because
+ * this one was stopped. With a silent host, others that are silent for ALSO_SILENT_MS are lost. */
+enum { HEARTBEAT_MS = 100, PASS_MS = 120, ALSO_SILENT_MS = 1000 };
+
 struct pen_control_tcp {
   struct pen_control_config config;
   struct pen_shared *shared;
@@ -30,6 +34,7 @@ struct pen_control_tcp {
   struct pollfd *polled; /* [peers.count + 1]: the last is the eventfd of the shared memory */
   void *buffer;          /* of a message's bytes */
   pthread_t thread;
+  uint64_t now_ns, heartbeat_ns; /* of the last pass; when to send the next */
   atomic_int ending;
 };
 
@@ -73,17 +78,19 @@ static void write_lost_line(struct pen_control_tcp *tcp, const struct pen_rank_s
                    waiter);
 }
 
-/* A connection that ended without a GOODBYE: the ranks of its host are lost. If the other side has
- * answered nothing for LOST_MS, the link may be cut, and the host alive. */
+/* Why the ranks of a host are lost: its connection ended without a GOODBYE; the other side has
+ * answered nothing for LOST_MS, so the link may be cut, and the host alive; the host answers, but
+ * its processes are stopped. */
+enum host_loss { HOST_CLOSED, HOST_UNREACHED, HOST_STOPPED };
+
 static void report_lost_host(struct pen_control_tcp *tcp, struct pen_peer_command *peer,
-                             int error) {
+                             enum host_loss loss) {
   char line[PEN_FAILURE_LINE_BYTES], cause[PEN_HOST_BYTES + 32];
-  const bool is_link = error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH;
-  const enum pen_member_state state = is_link ? PEN_MEMBER_SILENT : PEN_MEMBER_LOST;
+  const enum pen_member_state state = loss == HOST_CLOSED ? PEN_MEMBER_LOST : PEN_MEMBER_SILENT;
   peer->finished = true;
   atomic_store(&tcp->config.membership->states[peer->member], state);
-  snprintf(cause, sizeof cause, "%shost %.*s lost", is_link ? "link to " : "", PEN_HOST_BYTES,
-           tcp->config.plan->hosts[peer->member]);
+  snprintf(cause, sizeof cause, "%shost %.*s lost", loss == HOST_UNREACHED ? "link to " : "",
+           PEN_HOST_BYTES, tcp->config.plan->hosts[peer->member]);
   if (peer->ranks.count == 0) {
     pen_warn("a spare: %s", cause);
     return;
@@ -91,6 +98,47 @@ static void report_lost_host(struct pen_control_tcp *tcp, struct pen_peer_comman
   write_lost_line(tcp, &peer->ranks, cause, line);
   pen_failure_report(tcp->shared, peer->ranks.first, pen_lost_host(peer->member, state), line);
   pen_shared_abort(tcp->shared, PEN_EXIT_LOST);
+}
+
+static void report_silent_hosts(struct pen_control_tcp *tcp, double silence_s,
+                                enum host_loss loss) {
+  for (uint32_t p = 0; p < tcp->peers.count; p++) {
+    struct pen_peer_command *peer = &tcp->peers.command[p];
+    if (!peer->finished && (double)peer->silent_ns >= silence_s * 1e9) {
+      report_lost_host(tcp, peer, loss);
+    }
+  }
+}
+
+static void report_broken_link(struct pen_control_tcp *tcp, struct pen_peer_command *peer,
+                               int error) {
+  const bool is_link = error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH;
+  report_lost_host(tcp, peer, is_link ? HOST_UNREACHED : HOST_CLOSED);
+  if (is_link) {
+    report_silent_hosts(tcp, ALSO_SILENT_MS / 1e3, HOST_UNREACHED);
+  }
+}
+
+/* Call in each pass. */
+static void exchange_heartbeats(struct pen_control_tcp *tcp) {
+  const double silence_s = tcp->config.silence_s;
+  const uint64_t before_ns = tcp->now_ns, pass_ns = PASS_MS * 1000000ull;
+  bool is_silent = false;
+  tcp->now_ns = pen_now_ns();
+  for (uint32_t p = 0; p < tcp->peers.count; p++) {
+    struct pen_peer_command *peer = &tcp->peers.command[p];
+    const uint64_t passed_ns = tcp->now_ns - before_ns;
+    peer->silent_ns += passed_ns < pass_ns ? passed_ns : pass_ns;
+    is_silent = is_silent || (!peer->finished && (double)peer->silent_ns >= silence_s * 1e9);
+  }
+  if (is_silent) {
+    const double also_s = ALSO_SILENT_MS / 1e3;
+    report_silent_hosts(tcp, silence_s < also_s ? silence_s : also_s, HOST_STOPPED);
+  }
+  if (tcp->now_ns >= tcp->heartbeat_ns) {
+    broadcast(tcp, &(struct pen_control_message){.kind = PEN_MESSAGE_HEARTBEAT}, NULL, PEN_NONE);
+    tcp->heartbeat_ns = tcp->now_ns + HEARTBEAT_MS * 1000000ull;
+  }
 }
 
 /* What another command has found. */
@@ -111,8 +159,14 @@ static void receive_message(struct pen_control_tcp *tcp, uint32_t index) {
       message.bytes != pen_control_sync_bytes(tcp->sync, message.kind) ||
       message.rank >= tcp->shared->process_count ||
       !pen_control_link_receive(&peer->link, &message, tcp->buffer)) {
-    report_lost_host(tcp, peer, errno);
-  } else if (message.kind == PEN_MESSAGE_GOODBYE) {
+    report_broken_link(tcp, peer, errno);
+    return;
+  }
+  peer->silent_ns = 0;
+  if (message.kind == PEN_MESSAGE_HEARTBEAT) {
+    return;
+  }
+  if (message.kind == PEN_MESSAGE_GOODBYE) {
     peer->finished = true;
     atomic_store(&tcp->shared->control->run_ended, 1);
   } else {
@@ -133,6 +187,7 @@ static void send_state(struct pen_control_tcp *tcp, struct pen_peer_command *pee
 static uint32_t receive_all(struct pen_control_tcp *tcp, int timeout_us) {
   struct pollfd *polled = tcp->polled;
   uint32_t left = 0;
+  exchange_heartbeats(tcp);
   for (uint32_t p = 0; p < tcp->peers.count; p++) {
     const struct pen_peer_command *peer = &tcp->peers.command[p];
     polled[p] = (struct pollfd){.fd = peer->finished ? -1 : peer->link.socket, .events = POLLIN};
@@ -160,18 +215,36 @@ static void let_spare_in(struct pen_control_tcp *tcp) {
   }
 }
 
+static void send_goodbye(struct pen_control_tcp *tcp, bool to_spares) {
+  for (uint32_t p = 0; p < tcp->peers.count; p++) {
+    if (to_spares == (tcp->peers.command[p].ranks.count == 0)) {
+      pen_control_link_send(&tcp->peers.command[p].link,
+                            &(struct pen_control_message){.kind = PEN_MESSAGE_GOODBYE}, NULL);
+    }
+  }
+}
+
+/* The server's GOODBYE is the last, so that all commands are told of all losses. A spare ends when
+ * it has it. */
 static void *control_thread(void *argument) {
   struct pen_control_tcp *tcp = argument;
+  tcp->now_ns = pen_now_ns();
   while (atomic_load(&tcp->ending) == 0) {
     receive_all(tcp, POLL_US);
     send_changes(tcp);
     let_spare_in(tcp);
   }
   send_changes(tcp);
-  broadcast(tcp, &(struct pen_control_message){.kind = PEN_MESSAGE_GOODBYE}, NULL, PEN_NONE);
+  send_goodbye(tcp, true);
+  if (!tcp->peers.serves) {
+    send_goodbye(tcp, false);
+  }
   const uint64_t end_ns = pen_now_ns() + GOODBYE_S * 1000000000ull;
   while (receive_all(tcp, POLL_US) > 0 && pen_now_ns() < end_ns) {
     send_changes(tcp);
+  }
+  if (tcp->peers.serves) {
+    send_goodbye(tcp, false);
   }
   return NULL;
 }

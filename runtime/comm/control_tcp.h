@@ -9,6 +9,10 @@
 #include "runtime/comm/shared_control.h"
 #include "runtime/comm/start_state.h"
 
+/* A host that has sent nothing for so long is lost: its processes are stopped. A link that is cut
+ * is detected sooner. */
+static inline double pen_silence_s(double timeout_s) { return timeout_s > 3 ? timeout_s : 3; }
+
 struct pen_control_tcp;
 
 /* Connects the commands, and returns when all ranks of the plan have one; null if the plan has one

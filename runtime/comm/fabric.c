@@ -55,8 +55,9 @@ struct pen_fabric {
   uint64_t *keys, *bases;
   uint32_t *counters; /* [counter_count + 1] */
   struct pen_fabric_write hello;
-  uint32_t started, completed; /* writes of all kinds */
-  char failure[200];           /* of a completion; empty: none */
+  uint32_t completed;  /* writes of all kinds */
+  uint32_t *in_flight; /* [peer_count]: writes that are not complete */
+  char failure[200];   /* of a completion; empty: none */
 };
 
 _Static_assert(sizeof(((struct pen_fabric_write *)0)->context) >= sizeof(struct fi_context2),
@@ -133,8 +134,9 @@ struct pen_fabric *pen_fabric_open(const struct pen_fabric_config *config,
   fabric->keys = calloc(config->peer_count, sizeof *fabric->keys);
   fabric->bases = calloc(config->peer_count, sizeof *fabric->bases);
   fabric->counters = calloc(config->counter_count + 1u, sizeof *fabric->counters);
+  fabric->in_flight = calloc(config->peer_count, sizeof *fabric->in_flight);
   pen_check(fabric->peers != NULL && fabric->keys != NULL && fabric->bases != NULL &&
-                fabric->counters != NULL,
+                fabric->counters != NULL && fabric->in_flight != NULL,
             "no memory for the connections to %u ranks", config->peer_count);
   fabric->info = find_network(config->host);
   fabric->has_times = fabric->info->domain_attr->cq_data_size >= sizeof(uint64_t);
@@ -176,7 +178,9 @@ static void complete(struct pen_fabric *fabric, const struct fi_cq_data_entry *e
                              pen_delay_clock(pen_now_ns()) - (uint32_t)(entry->data >> 32));
     }
   } else {
-    ((struct pen_fabric_write *)entry->op_context)->completed++;
+    struct pen_fabric_write *write = entry->op_context;
+    write->completed++;
+    fabric->in_flight[write->peer]--;
     fabric->completed++;
   }
 }
@@ -225,7 +229,12 @@ static void sleep_until_completion(struct pen_fabric *fabric) {
   }
 }
 
+static void publish_wait(const struct pen_fabric *fabric, uint32_t peer) {
+  atomic_store_explicit(fabric->config.waits_for, peer + 1, memory_order_relaxed);
+}
+
 static void report_wait(const struct pen_fabric *fabric, uint64_t start_ns) {
+  publish_wait(fabric, UINT32_MAX);
   if (fabric->config.waited != NULL) {
     fabric->config.waited(fabric->config.context, pen_now_ns() - start_ns);
   }
@@ -263,6 +272,7 @@ static bool wait_for(struct pen_fabric *fabric, const uint32_t *count, uint32_t 
   }
   const uint64_t start_ns = pen_now_ns();
   fabric->waiting = true;
+  publish_wait(fabric, peer);
   const bool reached = poll_until(fabric, count, needed, peer, start_ns + fabric->config.spin_ns);
   fabric->waiting = false;
   report_wait(fabric, start_ns);
@@ -278,11 +288,17 @@ bool pen_fabric_wait(struct pen_fabric *fabric, uint32_t counter, uint32_t neede
 }
 
 bool pen_fabric_wait_written(struct pen_fabric *fabric, const struct pen_fabric_write *write) {
-  return wait_for(fabric, &write->completed, write->started, UINT32_MAX);
+  return wait_for(fabric, &write->completed, write->started, write->peer);
 }
 
 bool pen_fabric_wait_all(struct pen_fabric *fabric) {
-  return wait_for(fabric, &fabric->completed, fabric->started, UINT32_MAX);
+  bool going = true;
+  for (uint32_t p = 0; p < fabric->config.peer_count && going; p++) {
+    while (going && fabric->in_flight[p] > 0) {
+      going = wait_for(fabric, &fabric->completed, fabric->completed + 1, p);
+    }
+  }
+  return going;
 }
 
 /* ---- writing ---- */
@@ -303,6 +319,7 @@ bool pen_fabric_put(struct pen_fabric *fabric, const struct pen_fabric_request *
   ssize_t result;
   while ((result = write_once(fabric, request, start_ns, write)) == -FI_EAGAIN) {
     blocked = true;
+    publish_wait(fabric, request->peer);
     pen_fabric_poll(fabric);
     if (is_aborted(fabric, request->peer)) {
       return false;
@@ -319,7 +336,8 @@ bool pen_fabric_put(struct pen_fabric *fabric, const struct pen_fabric_request *
     return false;
   }
   write->started++;
-  fabric->started++;
+  write->peer = request->peer;
+  fabric->in_flight[request->peer]++;
   return true;
 }
 

@@ -31,6 +31,7 @@ struct pen_fabric_address {
 struct pen_fabric_write {
   void *context[8];            /* libfabric's */
   uint32_t started, completed; /* times; the source may be overwritten when they are equal */
+  uint32_t peer;               /* of the last */
 };
 
 struct pen_fabric_config {
@@ -42,6 +43,7 @@ struct pen_fabric_config {
   uint32_t peer_count;           /* ranks of the run */
   const _Atomic uint32_t *abort; /* not 0: the run was aborted */
   uint64_t spin_ns;              /* how long a wait polls before it sleeps */
+  _Atomic uint32_t *waits_for;   /* rank + 1 while a call blocks because of that rank, else 0 */
   /* A write to this rank arrived while it waited: what its counter is, and how long it took by both
    * ranks' clocks, in PEN_DELAY_UNIT_NS. May be null. */
   void (*arrived)(void *context, uint32_t counter, uint32_t delay);
@@ -82,7 +84,7 @@ void pen_fabric_poll(struct pen_fabric *fabric);
 uint32_t pen_fabric_count(const struct pen_fabric *fabric, uint32_t counter);
 
 /* Wait until the counter has been raised `needed` times, until the write is complete, until all
- * are. False: aborted. `peer`: whom this waits for, for the message of a connection that fails. */
+ * are. False: aborted. `peer`: whom this waits for; UINT32_MAX: several. */
 bool pen_fabric_wait(struct pen_fabric *fabric, uint32_t counter, uint32_t needed, uint32_t peer);
 bool pen_fabric_wait_written(struct pen_fabric *fabric, const struct pen_fabric_write *write);
 bool pen_fabric_wait_all(struct pen_fabric *fabric); /* writes that were started */

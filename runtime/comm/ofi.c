@@ -90,17 +90,10 @@ static uint32_t peer_counter(const struct pen_plan *plan, enum peer_counter whic
   return counters_before(plan, plan->profile_count) + which * plan->replica_count + replica;
 }
 
-/* Waits for the counter, and publishes meanwhile for which rank. */
 static bool wait_counter(struct ofi_transport *ofi, uint32_t counter, uint32_t needed,
                          uint32_t peer) {
-  if ((int32_t)(pen_fabric_count(ofi->fabric, counter) - needed) >= 0) {
-    return true;
-  }
-  struct pen_rank_state *self = ofi->base.endpoint->self;
-  atomic_store_explicit(&self->waits_for, peer + 1, memory_order_relaxed);
-  const bool reached = pen_fabric_wait(ofi->fabric, counter, needed, peer);
-  atomic_store_explicit(&self->waits_for, 0, memory_order_relaxed);
-  return reached;
+  return (int32_t)(pen_fabric_count(ofi->fabric, counter) - needed) >= 0 ||
+         pen_fabric_wait(ofi->fabric, counter, needed, peer);
 }
 
 /* Messages: waits until the counter has risen in this step, too. */
@@ -198,6 +191,7 @@ static void ofi_export(struct pen_transport *transport) {
       .peer_count = pen_process_count(plan),
       .abort = &transport->shared->control->abort_status,
       .spin_ns = transport->shared->control->spin_ns,
+      .waits_for = &transport->endpoint->self->waits_for,
       .arrived = count_delay,
       .waited = count_wait,
       .context = ofi,

@@ -13,6 +13,7 @@ struct pen_peer_command {
   uint32_t member, only;
   struct pen_place place;    /* where it listens for copies */
   struct pen_rank_set ranks; /* empty: a spare that waits */
+  uint64_t silent_ns;        /* since its last message */
   bool finished; /* it has sent GOODBYE, its last message; it receives until all have sent theirs */
 };
 

@@ -84,7 +84,8 @@ static int run_ranks(struct pen_run *run, pid_t *pids) {
                                             .secret = &run->secret,
                                             .membership = &run->membership,
                                             .attempt = (uint32_t)run->restart.count,
-                                            .mirrors = pen_restart_mirrors(run)};
+                                            .mirrors = pen_restart_mirrors(run),
+                                            .silence_s = pen_silence_s(run->options->timeout)};
   struct pen_control_tcp *tcp = pen_control_tcp_open(&config, &run->shared, connect_timeout_s);
   pen_restart_take_place(run);
   struct pen_monitor *monitor = pen_monitor_open(run);

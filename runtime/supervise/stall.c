@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/base/check.h"
+#include "runtime/comm/control_tcp.h"
 #include "runtime/comm/failure_text.h"
 #include "runtime/supervise/internal.h"
 
@@ -172,8 +173,29 @@ static void find_unconnected(struct pen_watchdog *watchdog) {
   }
 }
 
-/* Follows the chain of waits from each rank to its end: a rank that does not wait, or a cycle,
- * which no verified plan has. If that rank has made no progress for the timeout, it is lost. */
+/* A cycle of waits, which no verified plan has: messages between two hosts do not arrive. A local
+ * rank of it that waits for a rank on another host has lost the link to it. If that host is stopped
+ * instead, the control connection's thread has reported it before. */
+static void check_cycle(struct pen_watchdog *watchdog, uint32_t rank, uint64_t stalled_ns) {
+  struct pen_awaited next = {.rank = rank};
+  for (uint32_t hops = 0; hops < watchdog->rank_count; hops++) {
+    const uint32_t waiter = next.rank;
+    if (follow_wait(watchdog, &next) && pen_watchdog_is_local(watchdog, waiter) &&
+        !pen_watchdog_is_local(watchdog, next.rank)) {
+      char cause[sizeof watchdog->cause];
+      snprintf(cause, sizeof cause, "link to host %.40s lost", state_of(watchdog, next.rank)->host);
+      const double cycle_s = pen_silence_s(watchdog->run->options->timeout) + 0.5;
+      if ((double)stalled_ns >= cycle_s * 1e9) {
+        pen_watchdog_set_lost(watchdog, waiter, cause);
+      }
+      return;
+    }
+  }
+  check_stalled(watchdog, rank, stalled_ns);
+}
+
+/* Follows the chain of waits from each rank to its end: a rank that does not wait, or a cycle. If
+ * that rank has made no progress for the timeout, it is lost. */
 static void find_stalled(struct pen_watchdog *watchdog) {
   for (uint32_t r = 0; r < watchdog->rank_count && watchdog->lost == PEN_NONE; r++) {
     const uint32_t most = 2 * watchdog->rank_count; /* a rank may be waited for in two ways */
@@ -182,10 +204,10 @@ static void find_stalled(struct pen_watchdog *watchdog) {
     for (; hops <= most && follow_wait(watchdog, &next); hops++) {
       root = next.rank;
     }
-    uint64_t stalled_ns =
-        hops <= most ? watchdog->ranks[root].stalled_ns : watchdog->ranks[root].no_action_ns;
-    if (root != r && pen_watchdog_is_local(watchdog, root)) {
-      check_stalled(watchdog, root, stalled_ns);
+    if (root != r && pen_watchdog_is_local(watchdog, root) && hops <= most) {
+      check_stalled(watchdog, root, watchdog->ranks[root].stalled_ns);
+    } else if (root != r && pen_watchdog_is_local(watchdog, root)) {
+      check_cycle(watchdog, root, watchdog->ranks[root].no_action_ns);
     }
   }
 }

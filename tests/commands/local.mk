@@ -19,6 +19,7 @@ COMMAND_TESTS = \
   %reldir%/faults.t \
   %reldir%/generate.t \
   %reldir%/gradients.t \
+  %reldir%/host_faults.t \
   %reldir%/hosts.t \
   %reldir%/launchers.t \
   %reldir%/loss_rows.t \
