@@ -1,4 +1,5 @@
-"""stranger.py MODE PORT [ARGUMENT]: what the control port of a run must refuse (tests/commands/secret.t).
+"""stranger.py MODE PORT [ARGUMENT]: what the control port of a run must refuse (tests/commands/secret.t). STRANGER_HOST: at which address
+[127.0.0.1].
 
 garbage       sends bytes that are no handshake
 silent        connects and says nothing until it is refused; prints the seconds
@@ -7,15 +8,18 @@ reflect       sends the first host's own proof back
 record FILE   passes one connection on to PORT, listens at PORT + 1, and keeps what the connecting side sends
 replay FILE   sends what was kept
 random SECONDS SEED   sends handshakes that are mutated, cut or followed by frames of random bytes
+fabric SECONDS SEED   sends to a port of libfabric bytes that are random, or begin as its own messages do
 """
+import os
 import random
 import socket
+import struct
 import sys
 import threading
 import time
 
 HELLO, PROOF = 96, 32
-host = "127.0.0.1"
+host = os.environ.get("STRANGER_HOST", "127.0.0.1")
 mode, port = sys.argv[1], int(sys.argv[2])
 
 
@@ -85,7 +89,7 @@ def forward(source, target, kept):
 
 
 def record():
-    server = socket.create_server((host, port + 1))
+    server = socket.create_server(("", port + 1))
     client, _ = server.accept()
     link = connect()
     link.settimeout(None)
@@ -134,5 +138,30 @@ def random_bytes():
     print(count)
 
 
-{"garbage": garbage, "silent": silent, "flood": flood, "reflect": reflect, "record": record, "replay": replay,
+def fabric():
+    choose, end = random.Random(int(sys.argv[4])), time.monotonic() + float(sys.argv[3])
+    count = 0
+    while time.monotonic() < end:
+        try:
+            link = socket.create_connection((host, port), timeout=1)
+        except OSError:
+            break
+        header = struct.pack("!BBH", choose.choice((3, choose.randrange(256))), choose.randrange(8), choose.choice((0, 16, 64, 65535)))
+        try:
+            link.sendall(choose.choice((b"", header)) + choose.randbytes(choose.choice((0, 1, 16, 100, 5000))))
+            link.settimeout(0.02)
+            if choose.random() < 0.5:
+                link.recv(4096)
+                link.sendall(choose.randbytes(choose.randrange(2000)))
+        except OSError:
+            pass
+        if choose.random() < 0.3:
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        link.close()
+        count += 1
+        time.sleep(0.01)
+    print(count)
+
+
+{"garbage": garbage, "fabric": fabric, "silent": silent, "flood": flood, "reflect": reflect, "record": record, "replay": replay,
  "random": random_bytes}[mode]()

@@ -1,0 +1,2 @@
+# tests/faults: random faults, which take too long for make check
+EXTRA_DIST += %reldir%/hosts-random
