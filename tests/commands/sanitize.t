@@ -56,6 +56,12 @@ ok "eval" "$scratch/llama" eval --data "$scratch/data.bin" --checkpoint "$scratc
 ok "init" "$scratch/llama" init --seed 1 --output "$scratch/init.safetensors"
 ok "info" "$scratch/llama" info --json
 is "the log has all steps" "$(log_field "$scratch/train.log" step | tr '\n' ' ')" "1 2 3 4 5 6${OFI_ARCHIVES:+ 7} "
+PORT_BUILD=$work PORT_SECONDS=4 top_builddir=$top_builddir sh "$top_srcdir/tests/fuzz/port.t" >"$scratch/port" 2>&1
+grep -E '^#|^not ok' "$scratch/port" | sed 's/^not/# not/'
+case $(tail -n 1 "$scratch/port") in
+  *SKIP*) skip "strangers at the ports" "$(sed 's/.*SKIP //;q' "$scratch/port")" ;;
+  *) is "strangers at the ports" "$(grep -c '^ok ' "$scratch/port")" 4 ;;
+esac
 
 tests='gen/canonical gen/compose gen/partition gen/shapes gen/simulate gen/verify_rows gen/verify gen/interval_tree'
 tests="$tests runtime/safetensors runtime/initial runtime/checkpoint"

@@ -5,7 +5,7 @@ EXTRA_DIST += \
   %reldir%/corpus/costs.tar \
   %reldir%/corpus/csv.tar \
   %reldir%/corpus/topology.tar \
-  %reldir%/port \
+  %reldir%/port.t \
   %reldir%/replay \
   %reldir%/run \
   %reldir%/small.cfg

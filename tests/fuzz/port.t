@@ -1,8 +1,8 @@
 #!/bin/sh
-# port: strangers at the ports of runs over two emulated hosts, under AddressSanitizer and UndefinedBehaviorSanitizer: garbage, mutated, cut and
+# port.t: strangers at the ports of runs over two emulated hosts, under AddressSanitizer and UndefinedBehaviorSanitizer: garbage, mutated, cut and
 # replayed handshakes at the control port before a run and during it, and garbage at libfabric's ports.
 #
-#   make check TESTS=tests/fuzz/port [PORT_SECONDS=600] [PORT_SEED=1]     (the counts are in tests/fuzz/port.log)
+#   make check TESTS=tests/fuzz/port.t [PORT_SECONDS=600] [PORT_SEED=1]     (the counts are in tests/fuzz/port.log)
 #
 # Not part of make check, but a short one is: tests/commands/sanitize.t. PORT_BUILD: a folder where the runtime is built with sanitizers, else one
 # is made. Runs follow each other. Each must end with the right losses, or, if garbage at libfabric's ports has broken a connection of its own, with
