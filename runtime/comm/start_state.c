@@ -38,6 +38,10 @@ struct pen_start_state pen_start_state_of(const struct pen_start_offer *offers, 
   for (uint32_t i = 0; i < count; i++) {
     state.saved_step = max(state.saved_step, offers[i].saved_step);
     state.restarts = max(state.restarts, offers[i].restarts);
+    if (offers[i].failed_status != 0 && state.failed_status == 0) {
+      state.failed_status = offers[i].failed_status;
+      state.failed_host = offers[i].host;
+    }
     for (int s = 0; s < 2 * PEN_OFFERED_STEPS; s++) {
       const uint64_t step =
           s < PEN_OFFERED_STEPS ? offers[i].steps[s] : offers[i].mirrored[s - PEN_OFFERED_STEPS];

@@ -15,11 +15,14 @@ struct pen_start_offer {
   uint64_t mirrored[PEN_OFFERED_STEPS]; /* whose states it has of the ranks of the host before */
   uint64_t saved_step;                  /* of the run's last checkpoint; 0: it has saved none */
   uint64_t restarts;                    /* of the run so far */
+  uint64_t failed_status;               /* not 0: it exits with this status */
 };
 
 struct pen_start_state {
   uint64_t memory_step; /* the newest step whose state is in memory for all ranks; 0: none */
   uint64_t saved_step, restarts;
+  uint64_t failed_status; /* not 0: that of a command, of failed_host, with which all exit */
+  uint64_t failed_host;
 };
 
 /* Decides on the offers of all commands that have ranks. */

@@ -6,6 +6,7 @@
 #include "runtime/base/check.h"
 #include "runtime/commands/files.h"
 #include "runtime/observe/trace.h"
+#include "runtime/supervise/early_exit.h"
 
 /* The buckets that steps of this kind may run. */
 static struct pen_buckets buckets_of(const struct pen_plan *plan, enum pen_profile_kind kind,
@@ -77,7 +78,7 @@ struct pen_run pen_run_of(const struct pen_plan *plan, const struct pen_options 
                           enum pen_profile_kind kind, const char *command, uint64_t zero_ns) {
   struct pen_buckets buckets = buckets_of(plan, kind, options, command);
   struct pen_rank_set local = pen_local_ranks_of(plan, options);
-  return (struct pen_run){
+  const struct pen_run run = {
       .plan = plan,
       .buckets = buckets,
       .profile = pen_longest_profile(&buckets),
@@ -88,4 +89,6 @@ struct pen_run pen_run_of(const struct pen_plan *plan, const struct pen_options 
       .announces = !options->quiet,
       .zero_ns = zero_ns,
   };
+  pen_early_exit_open(&run);
+  return run;
 }

@@ -16,6 +16,7 @@
 #include "runtime/observe/trace.h"
 #include "runtime/storage/checkpoint_prune.h"
 #include "runtime/supervise/binding.h"
+#include "runtime/supervise/early_exit.h"
 #include "runtime/supervise/internal.h"
 #include "runtime/supervise/monitor.h"
 #include "runtime/supervise/restart.h"
@@ -91,6 +92,11 @@ static int run_ranks(struct pen_run *run, pid_t *pids) {
   struct pen_monitor *monitor = pen_monitor_open(run);
   const struct pen_start_offer offer = pen_restart_offer(run);
   const struct pen_start_state state = pen_control_tcp_agree(tcp, &offer);
+  if (state.failed_status != 0) {
+    pen_fail((int)state.failed_status,
+             "the command of host %s ended with status %d before the ranks were started",
+             run->plan->hosts[state.failed_host % run->plan->host_count], (int)state.failed_status);
+  }
   struct pen_mirror *mirror = open_mirror(run, &config, tcp, &state);
   pen_restart_apply(run, &state);
   if (run->steps > 0 && run->local.count > 0) {
@@ -114,6 +120,7 @@ int pen_launch(struct pen_run *run) {
   pid_t *pids = calloc(pen_process_count(run->plan), sizeof *pids);
   pen_check(pids != NULL, "no memory for %u ranks", pen_process_count(run->plan));
   pen_block_signals();
+  pen_early_exit_close();
   pen_membership_open(&run->membership, run->plan, &run->local);
   pen_restart_open(run);
   int status = run_ranks(run, pids);

@@ -6,6 +6,8 @@ libruntime_a_SOURCES += \
   %reldir%/dashboard.h \
   %reldir%/drift.c \
   %reldir%/drift.h \
+  %reldir%/early_exit.c \
+  %reldir%/early_exit.h \
   %reldir%/internal.h \
   %reldir%/launch.c \
   %reldir%/metrics.c \

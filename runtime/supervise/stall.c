@@ -173,25 +173,31 @@ static void find_unconnected(struct pen_watchdog *watchdog) {
   }
 }
 
-/* A cycle of waits, which no verified plan has: messages between two hosts do not arrive. A local
- * rank of it that waits for a rank on another host has lost the link to it. If that host is stopped
- * instead, the control connection's thread has reported it before. */
+/* A cycle of waits, which no verified plan has: messages between two hosts do not arrive. The first
+ * local rank of it that waits for a higher rank on another host has lost the link to it; the other
+ * host reports nothing. If that host is stopped instead, the control connection's thread has
+ * reported it before. */
 static void check_cycle(struct pen_watchdog *watchdog, uint32_t rank, uint64_t stalled_ns) {
+  const double cycle_s = pen_silence_s(watchdog->run->options->timeout) + 0.5;
   struct pen_awaited next = {.rank = rank};
+  bool between_hosts = false;
   for (uint32_t hops = 0; hops < watchdog->rank_count; hops++) {
     const uint32_t waiter = next.rank;
-    if (follow_wait(watchdog, &next) && pen_watchdog_is_local(watchdog, waiter) &&
-        !pen_watchdog_is_local(watchdog, next.rank)) {
+    if (!follow_wait(watchdog, &next)) {
+      return; /* it goes on */
+    }
+    const bool is_link =
+        pen_watchdog_is_local(watchdog, waiter) && !pen_watchdog_is_local(watchdog, next.rank);
+    between_hosts = between_hosts || is_link;
+    if (is_link && waiter < next.rank && (double)stalled_ns >= cycle_s * 1e9) {
       char cause[sizeof watchdog->cause];
       snprintf(cause, sizeof cause, "link to host %.40s lost", state_of(watchdog, next.rank)->host);
-      const double cycle_s = pen_silence_s(watchdog->run->options->timeout) + 0.5;
-      if ((double)stalled_ns >= cycle_s * 1e9) {
-        pen_watchdog_set_lost(watchdog, waiter, cause);
-      }
-      return;
+      pen_watchdog_set_lost(watchdog, waiter, cause);
     }
   }
-  check_stalled(watchdog, rank, stalled_ns);
+  if (!between_hosts) {
+    check_stalled(watchdog, rank, stalled_ns);
+  }
 }
 
 /* Follows the chain of waits from each rank to its end: a rank that does not wait, or a cycle. If

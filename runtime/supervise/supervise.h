@@ -9,6 +9,7 @@
  *     processes.c  which processes have exited or are stopped
  *     stall.c      which rank makes no progress, from the ranks' state in shared memory
  *     restart.c    from where the ranks are started again after a loss
+ *     early_exit.c what a command does that fails before its ranks start
  *     dashboard.c  train --watch
  *     monitor.c    a thread that handles each step reported: slow.c, metrics.c
  */

@@ -89,7 +89,7 @@ names "a link between two of three hosts" "1 2" 2.5 "$(lost 2 host3 "link to hos
 matches "a link between two of three hosts: the other end" "$(lost_lines 3)" "$(lost 0 host1 "link to host host1 lost")"
 meet 3 cut:host2:host3
 ends "a link between two others" "75 75 75"
-names "a link between two others" "1 2 3" 3.5 "$(lost 1 host2 "link to host host3 lost")" "$(lost 2 host3 "link to host host2 lost")"
+names "a link between two others" "1 2 3" 3.5 "$(lost 1 host2 "link to host host3 lost")"
 meet 4 "part:host3 part:host4"
 ends "a partition" "75 75 75 75"
 names "a partition" "1 2" 2.5 "$(lost 2 host3 "link to host host3 lost")" "$(lost 3 host4 "link to host host4 lost")"
@@ -147,6 +147,18 @@ in_mounts=
 ends "a full disk" "74 74"
 matches "a full disk: the message" "$(cat "$run"/err.?)" "*$scratch/disk/ckpt*No space left on device*"
 ok "a full disk: no rank is lost" test -z "$(grep -h 'lost:' "$run"/err.?)"
+# missing HOST: its command does not find the file.
+missing() {
+  export "COMMAND_$1=env -C /"
+  meet 2 "" --steps 20
+  unset "COMMAND_$1"
+  ends "a file that host$1 does not have" "66 66"
+  matches "a file that host$1 does not have: the message" "$(cat "$run/err.$1")" "*penstock: *data.bin: No such file or directory"
+  matches "a file that host$1 does not have: the other's" "$(cat "$run/err.$((3 - $1))")" \
+    "*penstock: the command of host host$1 ended with status 66 before the ranks were started"
+}
+missing 1
+missing 2
 ok "another binary is built" build binary.2 "$scratch/llama.cfg" $all -s cluster.hosts=[host1,host2] -s optimizer.learning_rate=1e-2
 meet 2 "" --steps 20
 ends "another binary" "76 76"

@@ -68,7 +68,7 @@ draw() {
       } else if (kind == "cut") {
         faults = "cut:host" a ":host" b; most = a == 1 ? 2.5 : 3.5
         if (a == 1) { one_lost(b, "host_host" b ")_lost:_link_to_host_host" b "_lost"); culprit(b, "host_host1)_lost:_link_to_host_host1_lost") }
-        else if (b == a + 1) { culprit(except(0), "host_host" a ")_lost:_link_to_host_host" b "_lost"); culprit(except(0), "host_host" b ")_lost:_link_to_host_host" a "_lost") }
+        else if (b == a + 1) { culprit(except(0), "host_host" a ")_lost:_link_to_host_host" b "_lost") }
         else { kind = "cut_unused"; faults = "rank:host" a ":0,cut:host" a ":host" b; most = 0.5; culprit(except(0), "rank_" ((a - 1) * per) "_(.*host_host" a ")_lost:_signal_9") }
       } else {
         faults = "part:host3,part:host4"; most = 2.5
