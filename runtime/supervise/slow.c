@@ -207,7 +207,7 @@ static void add_link_delay(struct link_watch *link, uint32_t delay) {
 /* A rank that computes slowly also sends late and reads its messages late. */
 static bool is_suspect(const struct pen_slow *slow, uint32_t rank) {
   const struct rank_watch *watch = &slow->ranks[rank];
-  return watch->compute.high || watch->value > 1 + 2 * compute_allowance;
+  return watch->compute.high || watch->value > 1 + 4 * compute_allowance;
 }
 
 /* The delay of a message over the expected one. The difference of the clocks is in the delays of
