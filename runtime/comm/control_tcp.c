@@ -92,7 +92,7 @@ static void report_lost_host(struct pen_control_tcp *tcp, struct pen_peer_comman
   snprintf(cause, sizeof cause, "%shost %.*s lost", loss == HOST_UNREACHED ? "link to " : "",
            PEN_HOST_BYTES, tcp->config.plan->hosts[peer->member]);
   if (peer->ranks.count == 0) {
-    pen_warn("a spare: %s", cause);
+    pen_warn("%s: it has no ranks, and the run goes on", cause);
     return;
   }
   write_lost_line(tcp, &peer->ranks, cause, line);

@@ -113,16 +113,32 @@ static uint32_t connected_ranks(const struct pen_control_config *config,
   return count;
 }
 
+static bool has_come(const struct pen_control_config *config, const struct pen_peers *peers,
+                     uint32_t member) {
+  bool came = member == config->membership->own;
+  for (uint32_t p = 0; p < peers->count && !came; p++) {
+    came = peers->command[p].member == member;
+  }
+  return came;
+}
+
+/* Whether each host has a command, also one without ranks, which generate and score may have. */
+static bool have_hosts_come(const struct pen_control_config *config,
+                            const struct pen_peers *peers) {
+  const struct pen_membership *membership = config->membership;
+  bool came = true;
+  for (uint32_t h = 0; h < config->plan->host_count && membership->only == PEN_NONE; h++) {
+    came = came && has_come(config, peers, membership->places[h].member);
+  }
+  return came;
+}
+
 /* Members that have not come again. */
 static void give_up_absent(const struct pen_control_config *config, const struct pen_peers *peers) {
   struct pen_membership *membership = config->membership;
   for (uint32_t member = 0; member < pen_member_count(config->plan); member++) {
-    bool came =
-        member == membership->own || atomic_load(&membership->states[member]) != PEN_MEMBER_LIVES;
-    for (uint32_t p = 0; p < peers->count && !came; p++) {
-      came = peers->command[p].member == member;
-    }
-    if (!came) {
+    if (!has_come(config, peers, member) &&
+        atomic_load(&membership->states[member]) == PEN_MEMBER_LIVES) {
       pen_warn("host %s has not come again after the loss", config->plan->hosts[member]);
       atomic_store(&membership->states[member], PEN_MEMBER_SILENT);
     }
@@ -192,7 +208,8 @@ static void serve(const struct pen_control_config *config, struct pen_peers *pee
   struct pen_peer_command who;
   uint32_t other_plan = PEN_NONE;
   pen_control_server_open(&peers->server, config, address, pen_first_port(config->plan));
-  while (connected_ranks(config, peers) < pen_process_count(config->plan)) {
+  while (connected_ranks(config, peers) < pen_process_count(config->plan) ||
+         !have_hosts_come(config, peers)) {
     check_time(config, peers, &end_ns, other_plan);
     place_spares(config, peers);
     if (!pen_control_server_poll(&peers->server, ACCEPT_MS, &command)) {
@@ -340,7 +357,7 @@ void pen_rendezvous(const struct pen_control_config *config, struct pen_shared *
   struct pen_membership *membership = config->membership;
   const bool again = config->attempt > 0;
   const uint64_t end_ns = after_s(again ? AGAIN_S : timeout_s);
-  peers->most = pen_process_count(config->plan) + config->plan->spare_count;
+  peers->most = pen_process_count(config->plan) + pen_member_count(config->plan);
   peers->command = calloc(peers->most, sizeof *peers->command);
   pen_check(peers->command != NULL, "no memory for the connection to other hosts");
   if (config->plan->interface[0] != '\0') {

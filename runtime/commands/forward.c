@@ -98,21 +98,20 @@ static void check_language_model(const struct pen_plan *plan, const char *comman
   }
 }
 
-/* Fails (64) where one replica would do the work and its ranks share hosts with those of others, so
- * that no command knows which ranks to start. */
-static void check_one_replica_or_host(const struct pen_plan *plan, const char *command) {
-  if (plan->host_count > 1 && plan->replica_count > 1) {
+/* Replicas that run together, since their weights are sharded, write scores to memory that they
+ * share: fails (64) where they are on several hosts. */
+static void check_replicas_share_memory(const struct pen_plan *plan) {
+  if (plan->host_count > 1 && plan->replica_count > 1 && plan->sharding == PEN_SHARD_WEIGHTS) {
     pen_fail(PEN_EXIT_USAGE,
-             "%s: the %" PRIu32 " replicas of this binary are on %" PRIu32
-             " hosts; build one with"
-             " data_parallel.replicas = 1, which takes the same weights",
-             command, plan->replica_count, plan->host_count);
+             "score: the %" PRIu32 " replicas of this binary shard their weights over %" PRIu32
+             " hosts; build one with data_parallel.replicas = 1, which takes the same weights",
+             plan->replica_count, plan->host_count);
   }
 }
 
-/* The plan of one replica, which does the work of generate and score alone. Of sharded weights it
- * keeps the bf16 copies only. Replicas that shard the weights that their programs read (UNSHARD)
- * run together. */
+/* The plan of one replica, which does the work of generate and score alone; hosts without its ranks
+ * wait. Of sharded weights it keeps the bf16 copies only. Replicas that shard the weights that
+ * their programs read (UNSHARD) run together. */
 static struct pen_plan one_replica_of(const struct pen_plan *plan) {
   struct pen_plan one = *plan;
   if (plan->sharding == PEN_SHARD_WEIGHTS) {
@@ -136,7 +135,7 @@ static uint32_t scoring_rank(const struct pen_run *run) {
 
 int pen_run_eval(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
   pen_check_data_given(plan, options, "eval");
-  struct pen_run run = pen_run_of(plan, options, PEN_EVAL, "eval", zero_ns);
+  struct pen_run run = pen_run_of(plan, plan, options, PEN_EVAL, "eval", zero_ns);
   struct pen_checkpoint_info found;
   find_weights(&run, "eval", &found);
   pen_run_open_data(&run);
@@ -147,15 +146,15 @@ int pen_run_eval(const struct pen_plan *plan, const struct pen_options *options,
 
 int pen_run_score(const struct pen_plan *plan, const struct pen_options *options,
                   uint64_t zero_ns) {
-  check_one_replica_or_host(plan, "score");
+  check_replicas_share_memory(plan);
   check_language_model(plan, "score");
   pen_check_data_given(plan, options, "score");
   if (options->output == NULL) {
     pen_fail(PEN_EXIT_USAGE, "score needs --output FILE: where to write the scores");
   }
   struct pen_plan one = one_replica_of(plan);
+  struct pen_run run = pen_run_of(&one, plan, options, PEN_EVAL, "score", zero_ns);
   plan = &one;
-  struct pen_run run = pen_run_of(plan, options, PEN_EVAL, "score", zero_ns);
   struct pen_checkpoint_info found;
   find_weights(&run, "score", &found);
   run.buckets = (struct pen_buckets){.profile = {run.profile},
@@ -177,7 +176,6 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
 
 int pen_run_generate(const struct pen_plan *plan, const struct pen_options *options,
                      uint64_t zero_ns) {
-  check_one_replica_or_host(plan, "generate");
   check_language_model(plan, "generate");
   if (options->prompt == NULL) {
     pen_fail(PEN_EXIT_USAGE, "generate needs --prompt TEXT: the text to continue");
@@ -185,8 +183,8 @@ int pen_run_generate(const struct pen_plan *plan, const struct pen_options *opti
   struct pen_options quiet = *options;
   quiet.quiet = true;
   struct pen_plan one = one_replica_of(plan);
+  struct pen_run run = pen_run_of(&one, plan, &quiet, PEN_GENERATE, "generate", zero_ns);
   plan = &one;
-  struct pen_run run = pen_run_of(plan, &quiet, PEN_GENERATE, "generate", zero_ns);
   struct pen_checkpoint_info found;
   find_weights(&run, "generate", &found);
   pen_data_open(&run.data, plan, run.profile->sequence, NULL, options->seed);

@@ -74,10 +74,15 @@ uint64_t pen_steps_of_file(const struct pen_plan *plan, const struct pen_buckets
   return steps;
 }
 
-struct pen_run pen_run_of(const struct pen_plan *plan, const struct pen_options *options,
-                          enum pen_profile_kind kind, const char *command, uint64_t zero_ns) {
+struct pen_run pen_run_of(const struct pen_plan *plan, const struct pen_plan *deployed,
+                          const struct pen_options *options, enum pen_profile_kind kind,
+                          const char *command, uint64_t zero_ns) {
   struct pen_buckets buckets = buckets_of(plan, kind, options, command);
-  struct pen_rank_set local = pen_local_ranks_of(plan, options);
+  struct pen_rank_set local = pen_local_ranks_of(deployed, options);
+  if (plan != deployed) {
+    local = plan->host_count < 2 ? pen_rank_set_all(plan)
+                                 : pen_rank_set_of(plan, local.host, local.only);
+  }
   const struct pen_run run = {
       .plan = plan,
       .buckets = buckets,

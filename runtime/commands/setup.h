@@ -7,9 +7,11 @@
 #include "runtime/rank/run.h"
 
 /* A run of profiles of that kind, as the plan and the options describe it, with its files checked.
- * Fails (64). */
-struct pen_run pen_run_of(const struct pen_plan *plan, const struct pen_options *options,
-                          enum pen_profile_kind kind, const char *command, uint64_t zero_ns);
+ * `deployed` is the plan by which commands are started: `plan`, or one with more replicas. Fails
+ * (64). */
+struct pen_run pen_run_of(const struct pen_plan *plan, const struct pen_plan *deployed,
+                          const struct pen_options *options, enum pen_profile_kind kind,
+                          const char *command, uint64_t zero_ns);
 
 /* The profile of the longest sequence. */
 const struct pen_profile *pen_longest_profile(const struct pen_buckets *buckets);

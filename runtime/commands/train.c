@@ -135,7 +135,7 @@ static void check_train(const struct pen_plan *plan, const struct pen_options *o
 int pen_run_train(const struct pen_plan *plan, const struct pen_options *options,
                   uint64_t zero_ns) {
   pen_block_signals(); /* a signal before the ranks start ends them in order too */
-  struct pen_run run = pen_run_of(plan, options, PEN_TRAIN, "train", zero_ns);
+  struct pen_run run = pen_run_of(plan, plan, options, PEN_TRAIN, "train", zero_ns);
   struct pen_checkpoint_info found;
   check_train(plan, options);
   pen_run_open_data(&run);

@@ -81,6 +81,9 @@ static struct pen_mirror *open_mirror(const struct pen_run *run,
 static int run_ranks(struct pen_run *run, pid_t *pids) {
   pen_shared_open(&run->shared, run->plan);
   run->shared.local = run->local;
+  if (run->local.count == 0 && run->membership.only != PEN_NONE) {
+    return 0; /* the command of a rank that does not take part */
+  }
   const struct pen_control_config config = {.plan = run->plan,
                                             .secret = &run->secret,
                                             .membership = &run->membership,

@@ -90,6 +90,26 @@ ok "eval on one host" eval_one
 ok "eval on two hosts" hosts 2 sh "$scratch/train_on" "$scratch" 2 1f1b.two eval --data "$scratch/data.bin" --checkpoint "$scratch/1f1b.shm.ckpt"
 is "gives the same result" "$(cat "$scratch/out.1")" "$(cat "$scratch/eval")"
 
+# One replica scores and generates: hosts without its ranks wait.
+"$scratch/replicas.shm" score --data "$scratch/data.bin" --checkpoint "$scratch/replicas.shm.ckpt" --output "$scratch/scores.one" >"$scratch/score"
+"$scratch/replicas.shm" generate --prompt Once --tokens 20 --checkpoint "$scratch/replicas.shm.ckpt" >"$scratch/text"
+for name in replicas.two replicas.four; do
+  count=$(test $name = replicas.two && echo 2 || echo 4)
+  ok "$name: scores on $count hosts" hosts $count sh "$scratch/train_on" "$scratch" $count $name score --data "$scratch/data.bin" \
+    --checkpoint "$scratch/replicas.shm.ckpt" --output "$scratch/scores.$name"
+  ok "$name: the same" cmp "$scratch/scores.one" "$scratch/scores.$name"
+  is "$name: one host prints the result" "$(cat "$scratch"/out.[1-$count])" "$(cat "$scratch/score")"
+  ok "$name: generates on $count hosts" hosts $count sh "$scratch/train_on" "$scratch" $count $name generate --prompt Once --tokens 20 \
+    --checkpoint "$scratch/replicas.shm.ckpt"
+  is "$name: the same" "$(cat "$scratch"/out.[1-$count])" "$(cat "$scratch/text")"
+done
+ok "weights.two: generates on 2 hosts" hosts 2 sh "$scratch/train_on" "$scratch" 2 weights.two generate --prompt Once --tokens 20 \
+  --checkpoint "$scratch/replicas.shm.ckpt"
+is "weights.two: the same" "$(cat "$scratch"/out.[12])" "$(cat "$scratch/text")"
+"$scratch/weights.two" score --host host1 --data "$scratch/data.bin" --checkpoint "$scratch/replicas.shm.ckpt" --output "$scratch/scores.weights" 2>"$scratch/err"
+is "replicas that shard their weights score on one host" $? 64
+matches "which is said" "$(cat "$scratch/err")" "penstock: score: the 2 replicas of this binary shard their weights over 2 hosts; *"
+
 # ---- a link that is cut, a host whose processes are killed ----
 # lose WHAT: trains without end on two hosts; after the third step of the log, loses host2. Leaves the statuses in status.N.
 cat >"$scratch/lose" <<'END'
@@ -127,12 +147,12 @@ shift 2
 rm -rf "$scratch/again.log" "$scratch/again.ckpt"
 for i in 1 2; do
   {
-    on "host$i" timeout 120 "$scratch/$name" train --data "$scratch/data.bin" --seed 7 --steps 40 --quiet --log "$scratch/again.log" \
+    on "host$i" timeout 120 "$scratch/$name" train --data "$scratch/data.bin" --seed 7 --steps 150 --quiet --log "$scratch/again.log" \
       --checkpoint "$scratch/again.ckpt" --restarts 3 "$@" >"$scratch/out.$i" 2>"$scratch/err.$i"
     echo $? >"$scratch/status.$i"
   } &
 done
-for lines in 10 25; do
+for lines in 10 60; do
   until test -f "$scratch/again.log" && test "$(wc -l <"$scratch/again.log")" -ge $lines; do sleep 0.01; done
   # The last process on host2 is a rank.
   for process in $(pgrep -f "$scratch/$name"); do
@@ -145,7 +165,7 @@ END
 # again_case NAME: its plan for two hosts loses a rank of the second host twice.
 again_case() {
   again=$1
-  ok "$again: 40 steps on one host" train_bits "$again.shm" --data "$scratch/data.bin" --steps 40
+  ok "$again: 150 steps on one host" train_bits "$again.shm" --data "$scratch/data.bin" --steps 150
   for again_from in memory checkpoint; do
     again_options=$(test $again_from = memory && echo --recover-every 1 || echo --save-every 4)
     hosts 2 sh "$scratch/again" "$scratch" "$again.two" $again_options

@@ -187,14 +187,6 @@ is "both commands say so, in the same words" "$(grep -h penstock: "$scratch/said
 matches "and name it, its host and its row" "$(grep -h penstock: "$scratch/said.127.0.0.1")" \
   "penstock: rank 3 (pid *, host b) lost: signal 9 after [0-9A-Z]*; rank [012] waits at [0-9A-Z]* for rank 3"
 
-# A text or a file is one replica's work.
-for command in score generate; do
-  "$scratch/replicas_four" $command >"$scratch/out" 2>"$scratch/said"
-  is "$command with replicas on several hosts: status" $? 64
-  is "$command with replicas on several hosts: message" "$(cat "$scratch/said")" \
-    "penstock: $command: the 2 replicas of this binary are on 4 hosts; build one with data_parallel.replicas = 1, which takes the same weights"
-done
-
 # ---- one command that starts from something else ----
 
 # differs NAME STATUS PATTERN OPTION...: the command of rank 2 has other options, as `second` says; all end.
