@@ -3,5 +3,6 @@ EXTRA_DIST += \
   NEWS \
   docs/design.md \
   docs/examples/penstock.sbatch \
+  docs/examples/penstock.service \
   docs/glossary.md \
   docs/zero_bubble_v.svg

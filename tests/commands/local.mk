@@ -8,11 +8,13 @@ COMMAND_TESTS = \
   %reldir%/build.t \
   %reldir%/checkpoints.t \
   %reldir%/clang.t \
+  %reldir%/bundle.t \
   %reldir%/cli.t \
   %reldir%/convert.t \
   %reldir%/convert_hf.t \
   %reldir%/csv.t \
   %reldir%/dashboard.t \
+  %reldir%/deb.t \
   %reldir%/dispatch.t \
   %reldir%/evaluate.t \
   %reldir%/families.t \

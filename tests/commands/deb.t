@@ -1,0 +1,30 @@
+#!/bin/sh
+# deb.t: make deb makes a package that lintian accepts, whose generator runs from where it is unpacked.
+. "${top_srcdir:-.}/tests/support/lib.sh"
+for program in dpkg-deb dpkg-shlibdeps objdump; do
+  command -v $program >/dev/null || skip_all "no $program here"
+done
+version=$("$gen" --version | sed 's/.* //')
+mkdir -p "$scratch/root/usr/bin" "$scratch/root/usr/share"
+cp "$top_builddir/penstock-gen" "$top_builddir/penstock-tokens" "$top_builddir/penstock-convert" "$top_srcdir/tools/penstock-launch" "$scratch/root/usr/bin"
+for section in 1 5 7; do
+  mkdir -p "$scratch/root/usr/share/man/man$section"
+  cp "$top_srcdir"/man/*.$section "$scratch/root/usr/share/man/man$section"
+done
+deb() { sh "$top_srcdir/tools/deb.sh" "$scratch/root" "$version" "$scratch"; }
+ok "a package is made" deb
+package=$(echo "$scratch"/penstock_"${version}"_*.deb)
+cp "$package" "$scratch/first"
+deb
+ok "with the same content each time" test "$(dpkg-deb --fsys-tarfile "$scratch/first" | tar tvf - | sed 's/[0-9-]* [0-9:]* / /')" = \
+  "$(dpkg-deb --fsys-tarfile "$package" | tar tvf - | sed 's/[0-9-]* [0-9:]* / /')"
+if command -v lintian >/dev/null; then
+  is "lintian has nothing to say" "$(LC_ALL=C lintian --fail-on error,warning "$package" 2>&1 | grep -E '^[EW]:')" ""
+else
+  skip "lintian" "it is not installed"
+fi
+mkdir "$scratch/unpacked"
+ok "it is unpacked" dpkg-deb -x "$package" "$scratch/unpacked"
+is "its generator runs" "$("$scratch/unpacked/usr/bin/penstock-gen" --version)" "$("$gen" --version)"
+matches "it depends on libraries" "$(dpkg-deb -f "$package" Depends)" "*libc6*"
+finish
