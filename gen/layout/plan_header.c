@@ -46,18 +46,6 @@ static const char *const *host_names(const struct pen_topology *t) {
   return names;
 }
 
-/* The host of each rank: by cluster.mapping. */
-static uint32_t *rank_hosts(const struct pen_topology *t) {
-  size_t total = (size_t)(t->pipeline_ranks * t->data_parallel_replicas),
-         hosts = t->cluster_hosts.count, per_host = total / hosts;
-  uint32_t *host = pen_new(total, sizeof *host);
-  for (size_t r = 0; r < total; r++)
-    host[r] = !t->cluster_mapping.choice                    ? (uint32_t)t->cluster_mapping.value[r]
-              : !strcmp(t->cluster_mapping.choice, "block") ? (uint32_t)(r / per_host)
-                                                            : (uint32_t)(r % hosts);
-  return host;
-}
-
 /* cluster.bind: a word, or the cores of the ranks of a host. */
 static void set_binding(struct pen_plan *plan, const struct pen_topology *t) {
   const struct pen_integers *bind = &t->cluster_bind;
@@ -85,7 +73,7 @@ struct pen_plan *pen_plan_header(const struct pen_topology *t,
     plan->host_count = (uint32_t)t->cluster_hosts.count;
     plan->spare_count = (uint32_t)t->cluster_spares.count;
     plan->port = (uint16_t)t->cluster_port;
-    plan->rank_hosts = rank_hosts(t);
+    plan->rank_hosts = pen_topology_rank_hosts(t);
   }
   plan->rank_count = partition->rank_count;
   plan->stages_per_rank = partition->stages_per_rank;

@@ -302,5 +302,6 @@ struct pen_partition *pen_partition(const struct pen_topology *t, const struct p
   cut_model(t, partition, costs, first_block);
   fill_spans(partition, first_block);
   partition->rank_of = place_stages(partition, !strcmp(t->pipeline_placement, "v"));
+  partition->host_of = t->cluster_hosts.count > 1 ? pen_topology_rank_hosts(t) : NULL;
   return partition;
 }

@@ -25,8 +25,7 @@ static void fill_stage(const struct pen_partition *partition, const struct pen_s
   const uint32_t other[PEN_PROGRAMS] = {above, below, PEN_NONE, below};
   for (uint32_t kind = 0; kind < PEN_PROGRAMS; kind++) {
     uint32_t consumer = other[kind] == PEN_NONE ? PEN_NONE : partition->rank_of[other[kind]];
-    double send =
-        consumer == PEN_NONE || consumer == partition->rank_of[stage] ? 0 : cost[stage].send;
+    double send = consumer == PEN_NONE ? 0 : pen_send_cost(partition, cost, stage, consumer);
     double beyond = kind == PEN_PROGRAM_W ? cost[stage].shared : 0;
     type[kind * stages + stage] =
         (struct pen_search_type){costs[kind], send, beyond, budget->hold[stage][kind], consumer};

@@ -299,8 +299,9 @@ struct pen_search *pen_search_with_named(const struct pen_search *search,
 bool pen_search_can_time(const struct pen_partition *partition, const struct pen_stage_cost *cost) {
   double sum = 0;
   for (uint32_t stage = 0; stage < partition->stage_count; stage++)
-    sum += partition->microbatch_count * (cost[stage].forward + cost[stage].backward_input +
-                                          cost[stage].backward_weight + 2 * cost[stage].send);
+    sum += partition->microbatch_count *
+           (cost[stage].forward + cost[stage].backward_input + cost[stage].backward_weight +
+            2 * fmax(cost[stage].send, cost[stage].send_host));
   return isfinite(2 * sum);
 }
 

@@ -2,9 +2,9 @@
  * operations.
  *
  * If the topology gives some costs of a stage, the missing ones are in proportion to their flops.
- * Without any, the unit is 10^9 flops. `send` is 0 unless given. The topology's costs are those
- * without memory.recompute: what a stage recomputes is added to backward_input, by its flops in
- * proportion to those of F.
+ * Without any, the unit is 10^9 flops. `send` is 0 unless given, and `send_host` is `send`. The
+ * topology's costs are those without memory.recompute: what a stage recomputes is added to
+ * backward_input, by its flops in proportion to those of F.
  *
  * B costs as much as I and W, less the work that I and W both do: that part of backward_weight
  * which its flops are of the flops of W. Only a head that computes its logits in chunks
@@ -21,7 +21,7 @@
  * gradient after its last action; the rank of the embedding adds both after its own last action,
  * runs the optimizer step and sends the new weight back. With clip_norm it first waits until every
  * rank has published its norms. In this model sums, norms and the optimizer step take no time, and
- * a message takes `send` of its stage. So the step ends
+ * a message takes pen_send_cost() of its stage. So the step ends
  *
  *     send[0]               after the last action of the embedding's rank; with clip_norm, of any
  *     send[last] + send[0]  after the last action of the head's rank
@@ -63,10 +63,14 @@ struct pen_stage_cost *pen_costs(const struct pen_topology *topology,
     for (int k = 0; k < 3; k++)
       value[k] = given[k].count ? cost_in_list(given[k], s) : value[k] * unit;
     cost[s] = (struct pen_stage_cost){
-        value[PEN_PROGRAM_F], value[PEN_PROGRAM_I] + part * value[PEN_PROGRAM_F],
+        value[PEN_PROGRAM_F],
+        value[PEN_PROGRAM_I] + part * value[PEN_PROGRAM_F],
         value[PEN_PROGRAM_W],
         topology->costs_send.count ? cost_in_list(topology->costs_send, s) : 0,
-        shared * value[PEN_PROGRAM_W]};
+        shared * value[PEN_PROGRAM_W],
+        0};
+    cost[s].send_host =
+        topology->costs_send_host.count ? cost_in_list(topology->costs_send_host, s) : cost[s].send;
   }
   return cost;
 }
@@ -104,6 +108,14 @@ const char *pen_cost_unit(const struct pen_topology *topology) {
   return given ? "in the file's unit" : "in Gflop";
 }
 
+double pen_send_cost(const struct pen_partition *partition, const struct pen_stage_cost *cost,
+                     uint32_t stage, uint32_t rank) {
+  uint32_t from = partition->rank_of[stage];
+  const uint32_t *host = partition->host_of;
+  if (from == rank) return 0;
+  return host && host[from] != host[rank] ? cost[stage].send_host : cost[stage].send;
+}
+
 double *pen_tied_weight_tail(const struct pen_partition *partition,
                              const struct pen_training *training,
                              const struct pen_stage_cost *cost) {
@@ -111,9 +123,10 @@ double *pen_tied_weight_tail(const struct pen_partition *partition,
   uint32_t last = partition->stage_count - 1, owner = partition->rank_of[0],
            head = partition->rank_of[last];
   if (!training->adds_tied_gradient || owner == head) return after;
+  double value = pen_send_cost(partition, cost, 0, head);
   for (uint32_t rank = 0; training->waits_for_norm && rank < partition->rank_count; rank++)
-    after[rank] = cost[0].send;
-  after[owner] = cost[0].send;
-  after[head] = cost[last].send + cost[0].send;
+    after[rank] = value;
+  after[owner] = value;
+  after[head] = pen_send_cost(partition, cost, last, owner) + value;
   return after;
 }

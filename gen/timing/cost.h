@@ -23,6 +23,11 @@ struct pen_collective_cost *pen_collective_costs(const struct pen_topology *topo
 /* "in Gflop" or "in the file's unit". */
 const char *pen_cost_unit(const struct pen_topology *topology);
 
+/* The time that a message of `stage` takes to `rank`: 0 on the stage's own rank, send to a rank of
+ * the same host, else send_host. `cost` is [stage]. */
+double pen_send_cost(const struct pen_partition *partition, const struct pen_stage_cost *cost,
+                     uint32_t stage, uint32_t rank);
+
 /* [rank]: the least time from the end of its last action to the end of a training step. */
 double *pen_tied_weight_tail(const struct pen_partition *partition,
                              const struct pen_training *training,

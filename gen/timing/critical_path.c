@@ -84,8 +84,9 @@ static bool find_cause(const struct path_search *search, struct pen_path_step *s
     size_t cell = (size_t)sender * search->partition->microbatch_count + action->microbatch;
     struct pen_path_step made = step_at(search, search->partition->rank_of[sender],
                                         search->place[action->kind != PEN_F][cell]);
-    if (made.end + search->cost[sender].send != step->start) continue;
-    step->sent = search->cost[sender].send;
+    double sent = pen_send_cost(search->partition, search->cost, sender, step->rank);
+    if (made.end + sent != step->start) continue;
+    step->sent = sent;
     *before = made;
     return true;
   }

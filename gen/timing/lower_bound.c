@@ -89,7 +89,7 @@ static double cost_of_action(const struct bound_terms *b, const struct pen_compu
 }
 
 static double link_cost(const struct bound_terms *b, uint32_t from, uint32_t to) {
-  return b->partition->rank_of[from] == b->partition->rank_of[to] ? 0 : b->cost[from].send;
+  return pen_send_cost(b->partition, b->cost, from, b->partition->rank_of[to]);
 }
 
 /* ---- sums over the actions ---- */

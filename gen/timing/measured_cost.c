@@ -120,6 +120,10 @@ static void read_stages(struct pen_measured *measured, const json_t *stages,
                                                     json_object_get(object, "forward"));
     measured->cost[stage].send = measured_number(measured, pen_text("stages[%u].send", stage),
                                                  json_object_get(object, "send"));
+    const json_t *between = json_object_get(object, "send_host");
+    measured->cost[stage].send_host =
+        between ? measured_number(measured, pen_text("stages[%u].send_host", stage), between)
+                : measured->cost[stage].send;
     read_backward(measured, object, stage, graph[stage]);
     const json_t *recomputes = json_object_get(object, "recomputes");
     if (!json_is_boolean(recomputes))

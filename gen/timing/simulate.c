@@ -64,7 +64,7 @@ static double action_cost(const struct simulation *run, const struct pen_compute
 static double arrival_time(const struct simulation *run, const double *end, uint32_t stage,
                            uint32_t microbatch, uint32_t rank) {
   double sent = end[cell_of(run, stage, microbatch)];
-  return run->partition->rank_of[stage] == rank ? sent : sent + run->cost[stage].send;
+  return sent + pen_send_cost(run->partition, run->cost, stage, rank);
 }
 
 /* When all inputs of an action are available; NaN: not yet known. */

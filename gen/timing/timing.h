@@ -22,8 +22,9 @@
 /* The cost of each action of one stage, in seconds or the unit of the topology's costs. */
 struct pen_stage_cost {
   double forward, backward_input, backward_weight;
-  double send;   /* from the end of an action until its message arrives at another rank */
-  double shared; /* the work that I and W both do, and B once; at most backward_weight */
+  double send; /* from the end of an action until its message arrives at another rank of its host */
+  double shared;    /* the work that I and W both do, and B once; at most backward_weight */
+  double send_host; /* as send, to a rank of another host */
 };
 
 /* The cost of B. */
@@ -58,8 +59,8 @@ struct pen_timing {
 
 /* Runs the list of each rank in order. An action starts when its rank is free and its inputs are
  * available (F of stage s: F of s-1; B or I of s: F of s, and B or I of s+1; W: its I). An input
- * from another rank arrives `send` of the producing stage after the end of its action. A pair a|b
- * takes overlap_cost, or the sum of both if that is below 0, and both end together. */
+ * from another rank arrives pen_send_cost() of the producing stage after the end of its action. A
+ * pair a|b takes overlap_cost, or the sum of both if that is below 0, and both end together. */
 struct pen_timing *pen_simulate(const struct pen_order *order,
                                 const struct pen_partition *partition,
                                 const struct pen_training *training,

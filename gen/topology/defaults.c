@@ -190,6 +190,7 @@ void pen_topology_expand_lists(struct pen_topology *t) {
   expand_reals(t, "costs.backward_input", &t->costs_backward_input);
   expand_reals(t, "costs.backward_weight", &t->costs_backward_weight);
   expand_reals(t, "costs.send", &t->costs_send);
+  expand_reals(t, "costs.send_host", &t->costs_send_host);
   expand_reals(t, "costs.reduce", &t->costs_reduce);
   expand_reals(t, "costs.gather", &t->costs_gather);
   size_t stages = (size_t)(t->pipeline_ranks * t->pipeline_stages_per_rank);

@@ -242,6 +242,17 @@ uint8_t pen_topology_dtype(const struct pen_topology *topology) {
   return strcmp(topology->model_dtype, "bf16") == 0 ? PEN_BF16 : PEN_F32;
 }
 
+uint32_t *pen_topology_rank_hosts(const struct pen_topology *t) {
+  size_t total = (size_t)(t->pipeline_ranks * t->data_parallel_replicas),
+         hosts = t->cluster_hosts.count, per_host = total / hosts;
+  uint32_t *host = pen_new(total, sizeof *host);
+  for (size_t r = 0; r < total; r++)
+    host[r] = !t->cluster_mapping.choice                    ? (uint32_t)t->cluster_mapping.value[r]
+              : !strcmp(t->cluster_mapping.choice, "block") ? (uint32_t)(r / per_host)
+                                                            : (uint32_t)(r % hosts);
+  return host;
+}
+
 struct pen_topology *pen_topology_read(const char *path, const char *const *override,
                                        size_t override_count) {
   struct pen_topology *topology = pen_new(1, sizeof *topology);

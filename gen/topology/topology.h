@@ -79,6 +79,9 @@ struct pen_topology *pen_topology_read(const char *path, const char *const *over
 /* model.dtype as enum pen_dtype. */
 uint8_t pen_topology_dtype(const struct pen_topology *topology);
 
+/* [rank of all replicas]: the index of its host, by cluster.mapping. */
+uint32_t *pen_topology_rank_hosts(const struct pen_topology *topology);
+
 /* The settings as canonical text, one `group.name = value` a line in the order of settings.def, for
  * the digest. */
 const char *pen_topology_canonical(const struct pen_topology *topology);

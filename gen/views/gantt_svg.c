@@ -13,6 +13,7 @@
 #include "gen/views/live_ranges.h"
 #include "gen/views/chart.h"
 #include "gen/views/views.h"
+#include "gen/timing/cost.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
 #include "gen/partition/training.h"
@@ -206,7 +207,9 @@ static void draw_arrows(const struct drawing *d) {
       if (to == PEN_NONE) continue;
       /* From the near quarter of one lane to that of the other, so that no number is crossed. */
       uint32_t receiver = view->partition->rank_of[to];
-      double x = x_of(d, end), past = x_of(d, end + view->cost[action->stage].send),
+      double x = x_of(d, end),
+             past =
+                 x_of(d, end + pen_send_cost(view->partition, view->cost, action->stage, receiver)),
              near = d->bar * (receiver > rank ? 0.75 : 0.25);
       fprintf(d->out, "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\"/>\n", x,
               y_of(d, rank) + near, past, y_of(d, receiver) + d->bar - near);

@@ -11,6 +11,9 @@
  *   critical_path                  the chain of actions that fills the makespan (critical_path.c),
  *                                  in legs of one rank
  *   stages                         what each holds, and on which rank
+ *   pairs                          bytes of the messages that one rank sends to another in a step:
+ *                                  activations, their gradients, and the gradient and value of a
+ *                                  tied weight; not credits, nor what replicas exchange
  *   ranks                          busy and idle time; bytes placed and, as their lower bound,
  *                                  live; receive slots; received messages whose sender waits for
  *                                  a credit, and those that need none (receive_slots.c); with a
@@ -89,6 +92,24 @@ static json_t *ranks_of(const struct pen_plan *plan, const struct pen_timing *ti
     json_array_append_new(ranks, object);
   }
   return ranks;
+}
+
+/* The bytes from each rank to each other rank in a step; global ranks of replica 0. */
+static json_t *pairs_json(const struct pen_plan *plan) {
+  const struct pen_profile *profile = &plan->profiles[0];
+  uint64_t *bytes = pen_new(profile->channel_count + 1u, sizeof *bytes);
+  json_t *pairs = json_array();
+  for (uint32_t index = 0; index < profile->message_count; index++)
+    bytes[profile->messages[index].channel] += profile->messages[index].bytes;
+  for (uint32_t index = 0; index < profile->channel_count; index++) {
+    json_t *pair = json_object();
+    json_object_set_new(pair, "from", integer_json(profile->channels[index].from_rank));
+    json_object_set_new(pair, "to", integer_json(profile->channels[index].to_rank));
+    json_object_set_new(pair, "bytes", integer_json(bytes[index]));
+    json_array_append_new(pairs, pair);
+  }
+  pen_free(bytes);
+  return pairs;
 }
 
 /* The actions of a leg as --print=actions writes them, a pair as `a|b`. */
@@ -213,6 +234,7 @@ void pen_report_json(FILE *out, const struct pen_plan *plan, const struct pen_ti
   json_object_set_new(report, "critical_path", path_json(path, order));
   json_object_set_new(report, "stages", stages_of(plan));
   json_object_set_new(report, "rank", ranks_of(plan, timing));
+  json_object_set_new(report, "pairs", pairs_json(plan));
   json_dumpf(report, out, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
   fputc('\n', out);
   json_decref(report);

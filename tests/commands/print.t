@@ -152,11 +152,32 @@ same_figures() {
   tabled "$@" >tabled && reported "$@" >reported && cmp tabled reported && awk -v ranks="$figure_ranks" '
     { slots += $2 > 0; credits += $3 + $4 } END { exit !(NR == ranks && slots == ranks && credits > 0) }' tabled
 }
+# The bytes of each pair of ranks, by the emitted C's messages and by the report.
+tabled_pairs() {
+  "$gen" -o tables.c "$@" && awk -F '[{},] *' '
+    BEGIN { channels = 0 }
+    /\[\] = \{/ { part = $0 }
+    part ~ / train_channels\[/ && /^  \[/ { sub(/.*= /, "", $2); sub(/.*= /, "", $3); pair[channels++] = $2 " " $3 }
+    part ~ / train_messages\[/ && /^  \{/ { bytes[$5] += $10 }
+    END { for (c in bytes) print pair[c], bytes[c] }' tables.c | sort
+}
+reported_pairs() {
+  "$gen" -p report "$@" | awk '
+    /"pairs": \[/ { inside = 1 }
+    { number = $2 + 0 }
+    inside && /"from"/ { from = number }
+    inside && /"to"/ { to = number }
+    inside && /"bytes"/ { print from, to, number }' | sort
+}
+same_pairs() { tabled_pairs "$@" >tabled && reported_pairs "$@" >reported && test -s tabled && cmp tabled reported; }
+
 while read -r schedule ranks stages settings; do
   options="-s pipeline.schedule=$schedule -s pipeline.ranks=$ranks -s pipeline.stages_per_rank=$stages"
   for setting in $settings; do options="$options -s $setting"; done
   # shellcheck disable=SC2086 # words are meant to part here
   ok "the report's slots and credits of $schedule $settings are the tables'" same_figures "$ranks" $options "$topology"
+  # shellcheck disable=SC2086 # words are meant to part here
+  ok "the report's bytes by pair of $schedule $settings are the tables'" same_pairs $options "$topology"
 done <<'END'
 1f1b 8 2 pipeline.microbatches=16
 1f1b 4 1 pipeline.microbatches=64 optimizer.clip_norm=0

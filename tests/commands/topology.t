@@ -150,6 +150,7 @@ costs.forward	REALS	a finite number, 0 or more, or a list of such
 costs.backward_input	REALS	a finite number, 0 or more, or a list of such
 costs.backward_weight	REALS	a finite number, 0 or more, or a list of such
 costs.send	REALS	a finite number, 0 or more, or a list of such
+costs.send_host	REALS	a finite number, 0 or more, or a list of such
 costs.overlap	REAL	a finite number, 0 or more
 costs.live_backward	REAL	a finite number, 0 or more
 costs.live_weight	REAL	a finite number, 0 or more
@@ -352,6 +353,7 @@ costs.forward=[1,2,3]	-s costs.forward = [1,2,3]: one number, or a list of 2, on
 memory.recompute=[full]	-s memory.recompute = [full]: one choice, or a list of 2, one a stage
 costs.forward=[1]	-s costs.forward = [1]: one number, or a list of 2, one a stage
 costs.gather=(1)	-s costs.gather = (1): one number, or a list of 2, one a stage
+costs.send_host=[1,2,3]	-s costs.send_host = [1,2,3]: one number, or a list of 2, one a stage
 costs.send=[]	-s costs.send = []: one number, or a list of 2, one a stage
 optimizer.decay=wsd optimizer.warmup_steps=2 optimizer.decay_steps=2	-s optimizer.decay_steps = 2: at most optimizer.steps - optimizer.warmup_steps = 1
 optimizer.decay=wsd optimizer.warmup_steps=3 optimizer.decay_steps=2	-s optimizer.decay_steps = 2: at most optimizer.steps - optimizer.warmup_steps = 0

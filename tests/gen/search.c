@@ -24,9 +24,12 @@ static struct pen_stage_cost *random_costs(const struct pen_partition *partition
                                            uint64_t most) {
   struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
   for (uint32_t stage = 0; stage < partition->stage_count; stage++)
-    cost[stage] =
-        (struct pen_stage_cost){1 + (double)draw(seed, most), 1 + (double)draw(seed, most),
-                                (double)draw(seed, most), 0.25 * (double)draw(seed, most), 0};
+    cost[stage] = (struct pen_stage_cost){1 + (double)draw(seed, most),
+                                          1 + (double)draw(seed, most),
+                                          (double)draw(seed, most),
+                                          0.25 * (double)draw(seed, most),
+                                          0,
+                                          0};
   uint32_t last = partition->stage_count - 1; /* the one that may have a head by chunks */
   if (most % 2 == 0) cost[last].shared = 0.5 * cost[last].backward_weight;
   return cost;
@@ -270,13 +273,17 @@ static const struct tiny {
  * breaking ties, with and without a limit. */
 static void tiny_cases_are_solved(void **state) {
   (void)state;
-  uint64_t seed = 20231130;
+  uint64_t seed = 20231130, hosts = 20231201;
   unsigned tight[2] = {0, 0}, total = 0;
   for (unsigned round = 0; round < 70; round++) {
     const struct tiny *tiny = &tinies[round % (sizeof tinies / sizeof *tinies)];
     struct pen_partition *partition =
         make_partition(tiny->ranks, tiny->stages, tiny->microbatches, tiny->zigzag);
     struct pen_stage_cost *cost = random_costs(partition, &seed, 1 + draw(&seed, 6));
+    uint32_t host[3] = {0, (uint32_t)draw(&hosts, 2), (uint32_t)draw(&hosts, 2)};
+    for (uint32_t stage = 0; stage < partition->stage_count; stage++)
+      cost[stage].send_host = cost[stage].send + 0.25 * (double)draw(&hosts, 6);
+    if (round % 4 > 1) partition->host_of = host;
     double weight = 0.25 * (double)draw(&seed, 9), most = tiny->stages * tiny->microbatches,
            backward = random_backward(&seed);
     double limit =

@@ -17,7 +17,7 @@ static struct pen_stage_cost *even_costs(const struct pen_partition *partition, 
                                          double w, double send) {
   struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
   for (uint32_t stage = 0; stage < partition->stage_count; stage++)
-    cost[stage] = (struct pen_stage_cost){f, i, w, send, 0};
+    cost[stage] = (struct pen_stage_cost){f, i, w, send, 0, send};
   return cost;
 }
 
@@ -222,6 +222,15 @@ struct seat {
   uint32_t rank, index;
 };
 
+/* The latency of a message of a stage to a rank. */
+static double latency(const struct pen_partition *partition, const struct pen_stage_cost *cost,
+                      uint32_t stage, uint32_t to) {
+  uint32_t from = partition->rank_of[stage];
+  if (from == to) return 0;
+  bool far = partition->host_of && partition->host_of[from] != partition->host_of[to];
+  return far ? cost[stage].send_host : cost[stage].send;
+}
+
 /* Runs the actions in the order of `turn` and checks that each has its inputs, no earlier than they
  * arrive. */
 static void check_turns(const struct pen_order *order, const struct pen_partition *partition,
@@ -250,11 +259,9 @@ static void check_turns(const struct pen_order *order, const struct pen_partitio
     double start = timing->start[rank][index], come = 0;
     bool backward = action->kind == PEN_B || action->kind == PEN_I;
     if (action->kind == PEN_F && action->stage > 0)
-      come = end[0][own - microbatches] +
-             (partition->rank_of[action->stage - 1] == rank ? 0 : cost[action->stage - 1].send);
+      come = end[0][own - microbatches] + latency(partition, cost, action->stage - 1u, rank);
     if (backward && action->stage + 1u < partition->stage_count)
-      come = end[1][own + microbatches] +
-             (partition->rank_of[action->stage + 1] == rank ? 0 : cost[action->stage + 1].send);
+      come = end[1][own + microbatches] + latency(partition, cost, action->stage + 1u, rank);
     if (backward) come = fmax(come + 0 * end[0][own], end[0][own]); /* NaN stays NaN */
     if (action->kind == PEN_W) come = end[1][own];
     if (!(come <= start) || start < at || (index > 0 && start < timing->end[rank][index - 1]))
@@ -271,7 +278,7 @@ static void check_turns(const struct pen_order *order, const struct pen_partitio
 static void turns_are_a_global_order_by_time(void **state) {
   (void)state;
   static const char *const names[] = {"gpipe", "1f1b", "zero_bubble_v", "looped_bfs"};
-  uint64_t seed = 20240229;
+  uint64_t seed = 20240229, hosts = 20240301;
   for (unsigned round = 0; round < 200; round++) {
     uint64_t here = seed;
     const char *name = names[draw(&seed, 4)];
@@ -286,9 +293,17 @@ static void turns_are_a_global_order_by_time(void **state) {
     uint64_t most = 1 + draw(&seed, 4);
     double unit = round % 2 ? 0.3 : 1; /* sums of 0.3 round */
     for (uint32_t stage = 0; stage < partition->stage_count; stage++)
-      cost[stage] = (struct pen_stage_cost){
-          unit * (double)draw(&seed, most), unit * (double)draw(&seed, most),
-          unit * (double)draw(&seed, most), unit * (double)draw(&seed, most), 0};
+      cost[stage] = (struct pen_stage_cost){unit * (double)draw(&seed, most),
+                                            unit * (double)draw(&seed, most),
+                                            unit * (double)draw(&seed, most),
+                                            unit * (double)draw(&seed, most),
+                                            0,
+                                            0};
+    uint32_t *host = pen_new(ranks, sizeof *host);
+    for (uint32_t rank = 0; rank < ranks; rank++) host[rank] = (uint32_t)draw(&hosts, 3);
+    for (uint32_t stage = 0; stage < partition->stage_count; stage++)
+      cost[stage].send_host = unit * (double)draw(&hosts, 2 * most);
+    partition->host_of = round % 4 < 2 ? host : NULL;
     struct pen_training training = {.adds_tied_gradient = draw(&seed, 2)};
     training.waits_for_norm = draw(&seed, 2);
     char *which = pen_text("seed %lu, %s %u x %u x %u", (unsigned long)here, name, ranks, stages,
@@ -336,8 +351,12 @@ static void the_bound_holds_for_every_order(void **state) {
                                   : make_order("zero_bubble_v", 0, false, 1, 2, 1, &partition);
     struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
     for (uint32_t stage = 0; stage < partition->stage_count; stage++)
-      cost[stage] = (struct pen_stage_cost){(double)draw(&seed, 5), (double)draw(&seed, 5),
-                                            (double)draw(&seed, 5), (double)draw(&seed, 3), 0};
+      cost[stage] = (struct pen_stage_cost){(double)draw(&seed, 5),
+                                            (double)draw(&seed, 5),
+                                            (double)draw(&seed, 5),
+                                            (double)draw(&seed, 3),
+                                            0,
+                                            0};
     for (uint32_t stage = 0; round % 2 && stage < partition->stage_count; stage++)
       cost[stage].shared = 0.5 * cost[stage].backward_weight;
     struct pen_training training = {.adds_tied_gradient = round % 2,
@@ -375,6 +394,31 @@ static void a_full_backward_shares_work(void **state) {
     expect_near(pen_simulate(order, partition, &pen_training_none, cost, -1)->makespan,
                 split ? 24 : 22, 1e-12, "makespan");
     expect_near(bounds.makespan.memory, split ? 24 : 22, 1e-9, "bound by memory");
+  }
+}
+
+/* GPipe on 4 ranks, 2 hosts, 1 microbatch, all actions 1, messages 0.25 within a host and 2
+ * between: F and B of the 4 stages take 4 + 8. With mapping "block" 4 of the 6 messages stay within
+ * a host, with "cyclic" none. */
+static void messages_between_hosts_have_their_own_cost(void **state) {
+  (void)state;
+  static const uint32_t block[] = {0, 0, 1, 1}, cyclic[] = {0, 1, 0, 1};
+  struct pen_partition *partition;
+  struct pen_order *order = make_order("gpipe", 0, false, 4, 1, 1, &partition);
+  struct pen_stage_cost *cost = even_costs(partition, 1, 1, 1, 0.25);
+  for (uint32_t stage = 0; stage < 4; stage++) cost[stage].send_host = 2;
+  const struct {
+    const uint32_t *host;
+    double makespan, tied;
+  } rows[] = {{NULL, 13.5, 13.75}, {block, 17, 19}, {cyclic, 24, 26}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct pen_training training = {.adds_tied_gradient = true};
+    partition->host_of = rows[i].host;
+    const struct pen_timing *timing = pen_simulate(order, partition, &pen_training_none, cost, -1);
+    expect_near(timing->makespan, rows[i].makespan, 1e-12, "makespan");
+    expect_near(timing->lower_bound, rows[i].makespan, 1e-12, "lower bound");
+    timing = pen_simulate(order, partition, &training, cost, -1);
+    expect_near(timing->makespan, rows[i].tied, 1e-12, "makespan with a tied matrix");
   }
 }
 
@@ -498,6 +542,7 @@ int main(void) {
       cmocka_unit_test(the_bound_holds_for_every_order),
       cmocka_unit_test(a_full_backward_shares_work),
       cmocka_unit_test(a_tied_matrix_is_exchanged),
+      cmocka_unit_test(messages_between_hosts_have_their_own_cost),
       cmocka_unit_test(a_tied_matrix_on_one_rank_costs_nothing),
       cmocka_unit_test(impossible_orders_are_incomplete),
       cmocka_unit_test(pairs_overlap),

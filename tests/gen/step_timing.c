@@ -37,8 +37,12 @@ static struct timed_step random_step(uint64_t *seed, uint32_t replicas) {
   step.cost = pen_new(step.partition->stage_count, sizeof *step.cost);
   step.collective_cost = pen_new(step.partition->stage_count, sizeof *step.collective_cost);
   for (uint32_t stage = 0; stage < step.partition->stage_count; stage++) {
-    step.cost[stage] = (struct pen_stage_cost){(double)draw(seed, 9), (double)draw(seed, 9),
-                                               (double)draw(seed, 9), (double)draw(seed, 3), 0};
+    step.cost[stage] = (struct pen_stage_cost){(double)draw(seed, 9),
+                                               (double)draw(seed, 9),
+                                               (double)draw(seed, 9),
+                                               (double)draw(seed, 3),
+                                               0,
+                                               0};
     step.collective_cost[stage] =
         (struct pen_collective_cost){(double)draw(seed, 7), (double)draw(seed, 7)};
   }
