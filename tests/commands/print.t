@@ -187,6 +187,8 @@ zero_bubble_v 8 2
 dual_pipe_v 4 2
 v_min 4 2 optimizer.clip_norm=0
 END
+ok "the messages of a tied weight count" same_pairs -s pipeline.schedule=1f1b -s pipeline.ranks=4 -s pipeline.stages_per_rank=1 -s model.tie_embeddings=true "$topology"
+ok "from the head to the embedding" grep -q "^3 0 " reported
 
 # Of replicas the model for SPIN holds one, and says so.
 "$gen" -p promela -s pipeline.ranks=2 -s pipeline.microbatches=4 "$topology" >alone.pml
