@@ -115,12 +115,26 @@ static void save_checkpoint(struct pen_rank *rank, bool last) {
   }
 }
 
+/* The command of the next host may be stopped: it counts as a wait for the first rank there. */
+static void wait_for_next_host(const struct pen_rank *rank) {
+  const struct pen_plan *plan = rank->run->plan;
+  const uint32_t global = rank->endpoint.global;
+  struct pen_rank_state *state = &rank->run->shared.ranks[global];
+  if (plan->host_count > 1) {
+    const uint32_t next = (pen_rank_host(plan, global) + 1) % plan->host_count;
+    atomic_store(&state->waits_for, pen_rank_set_of(plan, next, PEN_NONE).first + 1);
+  }
+  pen_memory_checkpoint_wait(&rank->run->memory, global);
+  atomic_store(&state->waits_for, 0);
+}
+
 /* --recover-every: copies this rank's state into memory that outlives it. */
 static bool copy_state(struct pen_rank *rank) {
   const struct pen_arena_view view = {.look = pen_stream_read, .context = rank->stream_state};
   if (rank->stream_state != NULL && !rank->vm->executor->finish(rank->vm)) {
     return false;
   }
+  wait_for_next_host(rank);
   pen_memory_checkpoint_save(&rank->run->memory, rank->endpoint.global, rank->endpoint.arena,
                              rank->stream_state == NULL ? NULL : &view, rank->vm->optimizer_step,
                              rank->cursor);

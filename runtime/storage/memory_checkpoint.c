@@ -209,8 +209,7 @@ const unsigned char *pen_memory_copy_of(const struct pen_memory_checkpoints *che
   return copy_of(checkpoints, global, copy);
 }
 
-/* Waits until the newest copy of the rank is on the next host too. */
-static void wait_for_mirror(const struct pen_memory_checkpoints *checkpoints, uint32_t global) {
+void pen_memory_checkpoint_wait(const struct pen_memory_checkpoints *checkpoints, uint32_t global) {
   const uint64_t sleep_ns = 10 * 1000000ull;
   struct pen_memory_checkpoint_control *control = checkpoints->control;
   const struct copies_header *header = header_of(checkpoints, global);
@@ -232,7 +231,6 @@ void pen_memory_checkpoint_save(const struct pen_memory_checkpoints *checkpoints
                                 const unsigned char *arena, const struct pen_arena_view *view,
                                 uint64_t step, uint64_t cursor) {
   const struct pen_plan *plan = checkpoints->plan;
-  wait_for_mirror(checkpoints, global);
   unsigned char *copy = pen_memory_copy_begin(checkpoints, global);
   struct state_copy copying = {.view = view, .from = arena, .copy = copy};
   visit_state(plan, global / plan->rank_count, global % plan->rank_count,

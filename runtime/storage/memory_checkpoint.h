@@ -51,6 +51,10 @@ void pen_memory_checkpoints_close(struct pen_memory_checkpoints *checkpoints);
 /* A rank, before its first step: allocates the pages of its copies. */
 void pen_memory_checkpoint_touch(const struct pen_memory_checkpoints *checkpoints, uint32_t global);
 
+/* A rank, before it copies its state: waits until its newest copy is on the next host too, if
+ * copies are sent there. */
+void pen_memory_checkpoint_wait(const struct pen_memory_checkpoints *checkpoints, uint32_t global);
+
 /* A rank, after the step (from 1): copies its state over its older copy. `cursor` is that of the
  * next step; `view` is null where the arena is in host memory. Allocates nothing. */
 void pen_memory_checkpoint_save(const struct pen_memory_checkpoints *checkpoints, uint32_t global,

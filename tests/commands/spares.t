@@ -46,6 +46,7 @@ for host in $lost; do
   until test -f "$scratch/two.log" && test "$(wc -l <"$scratch/two.log")" -ge $lines; do sleep 0.01; done
   case $host in
     silent-*) unplug "${host#silent-}" ;;
+    stopped-*) on "${host#stopped-}" sh -c 'kill -STOP -1' ;;
     spare) # The one that has ranks now.
       host=host3
       if test "$(on host4 pgrep -cf "$scratch/two train")" -gt 2; then host=host4; fi
@@ -55,6 +56,11 @@ for host in $lost; do
   esac
   lines=$((lines + 15))
 done
+case $lost in stopped-host2)
+  until test -s "$scratch/status.1"; do sleep 0.05; done
+  on host2 sh -c 'kill -9 -1'
+  pkill -CONT nsenter ;; # It has stopped together with what it has started.
+esac
 for i in 1 2 3 4; do until test -s "$scratch/status.$i"; do sleep 0.05; done; done
 END
 # lose NAME LOST STATUSES OPTIONS...: the run loses these hosts, one after the other; its commands end so.
@@ -84,6 +90,9 @@ for from in checkpoint memory; do
 done
 lose "the link of the second host is cut" silent-host2 "0 75 0 0" --restarts 2 --save-every 4
 recovers "the link of the second host is cut" 1
+lose "the second host is stopped" stopped-host2 "0 137 0 0" --restarts 2 --recover-every 1 --timeout 2
+recovers "the second host is stopped" 1 memory
+matches "the second host is stopped: it is named" "$(sed -n 1p "$scratch/err.1")" "penstock: rank [23] (*, host host2) lost: *"
 lose "without restarts" host2 "75 137 75 75" --save-every 4
 lose "more hosts than spares" "host1 host3 host4" "137 75 137 137" --restarts 9 --save-every 4
 matches "which is said" "$(cat "$scratch/err.2")" "*no restart: no spare is left for a lost host*"
