@@ -215,7 +215,8 @@ static void apply_rank(struct pen_control_sync *sync, const struct pen_control_m
   set_counter(&sync->shared->writers[message->rank].arrived, copy->writer_arrived);
 }
 
-/* Takes the entries that the rank computed. */
+/* Takes the entries that the rank computed. The others are not written: local ranks may write
+ * theirs at the same time. */
 static void apply_step_stats(struct pen_control_sync *sync,
                              const struct pen_control_message *message, const void *bytes) {
   const struct pen_plan *plan = sync->plan;
@@ -224,7 +225,9 @@ static void apply_step_stats(struct pen_control_sync *sync,
   const double *from = bytes;
   double *to = step_stats_of(sync->shared, message->number);
   for (uint32_t w = 0; w < plan->weight_count; w++) {
-    to[first + w] = plan->weights[w].rank == rank ? from[first + w] : to[first + w];
+    if (plan->weights[w].rank == rank) {
+      to[first + w] = from[first + w];
+    }
   }
   if (pen_last_stage_rank(plan, &plan->profiles[0]) == rank) {
     memcpy(&to[first + plan->weight_count], &from[first + plan->weight_count],
