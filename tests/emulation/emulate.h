@@ -13,8 +13,10 @@
 #define PEN_EMULATE_H
 
 #include <math.h>
+#include <sched.h>
 #include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <functional>
 #include <tuple>
@@ -61,6 +63,15 @@ void copy_later(void *to, const void *from, size_t bytes, size_t there);
 void copies_commit();
 void copies_wait(int left);
 [[noreturn]] void fail(const char *what);
+
+/* Between two looks at what another process is to write: leaves it the core. Many processes that
+ * only yield take minutes for what two cores do in a second. */
+inline void rest(unsigned looks) {
+  if (looks < 10)
+    sched_yield();
+  else
+    usleep(50);
+}
 
 template <class T>
 T of_lane(T value, unsigned lane) {

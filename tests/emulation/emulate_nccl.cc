@@ -122,9 +122,9 @@ static double seconds() {
 template <class CONDITION>
 static bool wait_for(CONDITION condition) {
   const double end = seconds() + PATIENCE_S;
-  while (!condition()) {
+  for (unsigned looks = 0; !condition(); looks++) {
     if (seconds() > end) return false;
-    sched_yield();
+    emulated::rest(looks);
   }
   return true;
 }
