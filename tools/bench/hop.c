@@ -1,70 +1,72 @@
-/* hop.c: how long a message of 4 KiB takes from one process to another over the shm
- * transport: two ranks, each on a core of its own, send one message to and fro, and read every
- * cache line of it. Prints one JSON object; a hop is half a round trip. Twice: with ends that spin,
- * as ranks do that have a core each, and with ends that sleep at once.
+/* hop.c: how long a message takes from one process to another over a transport: two ranks, each on
+ * a core of its own, send one message to and fro, and read every cache line of it. Prints one JSON
+ * object; a hop is half a round trip.
  *
- *   bench_hop [ROUNDS] */
+ *   hop [ROUNDS]
+ *       4 KiB by shared memory, twice: with ends that spin, as ranks do that have a core each, and
+ *       with ends that sleep at once.
+ *   hop shm
+ *   hop ofi NAMESPACE ADDRESS NAMESPACE ADDRESS
+ *       All sizes. NAMESPACE: the file of a rank's network namespace, such as /proc/PID/ns/net. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "runtime/base/check.h"
+#include "tools/bench/hop_sizes.h"
 #include "tools/bench/transport_plan.h"
 
 enum { ROUNDS = 20000, ROUNDS_MAX = 1 << 20, WARM_ROUNDS = 1000, SPIN_NS = 100000 };
 
-/* Binds this process to the n-th of the cores that it may use, if there are so many. */
-static void pin(int n) {
-  cpu_set_t allowed, one;
-  CPU_ZERO(&one);
-  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) > n) {
-    for (int core = 0; core < CPU_SETSIZE; core++) {
-      if (CPU_ISSET(core, &allowed) && n-- == 0) {
-        CPU_SET(core, &one);
-      }
-    }
-    sched_setaffinity(0, sizeof one, &one);
-  }
-}
-
-static int compare(const void *a, const void *b) {
-  const uint64_t *x = a, *y = b;
-  return (*x > *y) - (*x < *y);
-}
-
-/* One message each way a step: the plan's first, with its credits taken away, and the one that
- * comes back. */
-static void use_one_message(struct two_ranks *two) {
+/* The message that goes and the one that comes back, in arenas of target and source, with no
+ * credits. */
+static void use_one_message(struct two_ranks *two, uint64_t bytes) {
   two->channels[0].message_count = 1;
   two->channels[0].credit_count = 0;
   two->messages[0].credit = PEN_NONE;
-}
-
-static void read_home(const struct pen_transport *end) {
-  unsigned sum = 0;
-  for (int at = 0; at < MESSAGE_BYTES; at += 64) {
-    sum += end->arena[at];
+  two->messages[0].source_offset = two->messages[BACK].source_offset = bytes;
+  for (uint32_t r = 0; r < 2; r++) {
+    two->memory[r].arena_bytes = two->memory[r].receive_bytes = 2 * bytes;
   }
-  __asm__ volatile("" : : "r"(sum));
 }
 
-static void echo(struct two_ranks *two, uint64_t rounds) {
-  struct pen_transport *end = two->transport[1];
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  pin(1);
+static void set_bytes(struct two_ranks *two, uint64_t bytes) {
+  two->messages[0].bytes = two->messages[BACK].bytes = bytes;
+}
+
+/* Rank 1 echoes; its process ends here. */
+static void echo(struct pen_transport *end, uint64_t rounds, uint64_t bytes) {
   for (uint64_t k = 0; k < rounds; k++) {
     end->ops->wait(end, 0);
-    read_home(end);
+    hop_read(end->arena, bytes);
     end->ops->send(end, BACK);
     end->ops->end_step(end);
   }
-  _exit(0);
 }
+
+/* Fills times_ns with the rounds after the first `warm` ones. */
+static void call(struct pen_transport *end, uint64_t warm, uint64_t rounds, uint64_t bytes,
+                 uint64_t *times_ns) {
+  for (uint64_t k = 0; k < rounds + warm; k++) {
+    uint64_t start_ns = pen_now_ns();
+    end->ops->send(end, 0);
+    end->ops->wait(end, BACK);
+    hop_read(end->arena, bytes);
+    end->ops->end_step(end);
+    if (k >= warm) {
+      times_ns[k - warm] = pen_now_ns() - start_ns;
+    }
+  }
+}
+
+/* ---- 4 KiB by shared memory ---- */
 
 struct hop {
   double median_ns, p99_ns;
@@ -73,33 +75,24 @@ struct hop {
 static struct hop measure(uint64_t *times_ns, uint64_t rounds, uint64_t spin_ns) {
   struct two_ranks two;
   two_ranks_open(&two, spin_ns);
-  use_one_message(&two);
+  use_one_message(&two, SOURCE_OFFSET);
   pid_t child = fork();
   pen_check(child >= 0, "cannot fork");
   if (child == 0) {
-    echo(&two, rounds + WARM_ROUNDS);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    hop_pin(1);
+    echo(two.transport[1], rounds + WARM_ROUNDS, MESSAGE_BYTES);
+    _exit(0);
   }
-  pin(0);
-  struct pen_transport *end = two.transport[0];
-  for (uint64_t k = 0; k < rounds + WARM_ROUNDS; k++) {
-    uint64_t start_ns = pen_now_ns();
-    end->ops->send(end, 0);
-    end->ops->wait(end, BACK);
-    read_home(end);
-    end->ops->end_step(end);
-    if (k >= WARM_ROUNDS) {
-      times_ns[k - WARM_ROUNDS] = pen_now_ns() - start_ns;
-    }
-  }
+  hop_pin(0);
+  call(two.transport[0], WARM_ROUNDS, rounds, MESSAGE_BYTES, times_ns);
   waitpid(child, NULL, 0);
   two_ranks_close(&two);
-  qsort(times_ns, rounds, sizeof *times_ns, compare);
-  return (struct hop){.median_ns = (double)times_ns[rounds / 2] / 2,
-                      .p99_ns = (double)times_ns[rounds * 99 / 100] / 2};
+  const double median_ns = hop_median_ns(times_ns, rounds);
+  return (struct hop){.median_ns = median_ns, .p99_ns = (double)times_ns[rounds * 99 / 100] / 2};
 }
 
-int main(int argc, char **argv) {
-  uint64_t rounds = argc > 1 ? strtoull(argv[1], NULL, 10) : ROUNDS;
+static void measure_one_size(uint64_t rounds) {
   pen_check(rounds > 0 && rounds <= ROUNDS_MAX, "ROUNDS: 1 to %d", ROUNDS_MAX);
   uint64_t *times_ns = malloc(rounds * sizeof *times_ns);
   pen_check(times_ns != NULL, "no memory");
@@ -112,5 +105,70 @@ int main(int argc, char **argv) {
          ",\"hop_median_ns\":%.1f,\"hop_p99_ns\":%.1f,\"hop_asleep_median_ns\":%.1f}\n",
          MESSAGE_BYTES, rounds, spinning.median_ns, spinning.p99_ns, sleeping.median_ns);
   free(times_ns);
+}
+
+/* ---- all sizes ---- */
+
+/* Opens rank r's end, in the network namespace whose file and address are given, if they are. */
+static struct pen_transport *open_end(struct two_ranks *two, uint32_t r, char **place) {
+  struct pen_endpoint *endpoint = &two->endpoint[r];
+  hop_pin((int)r);
+  if (place != NULL) {
+    const int namespace = open(place[0], O_RDONLY | O_CLOEXEC);
+    pen_check(namespace >= 0 && setns(namespace, CLONE_NEWNET) == 0, "cannot enter %s", place[0]);
+    close(namespace);
+    snprintf(two->shared.address, sizeof two->shared.address, "%s", place[1]);
+  }
+  struct pen_transport *end = pen_transport_open(
+      &(struct pen_transport_config){.endpoint = endpoint, .profile = &two->profile});
+  if (end->ops->export_handles != NULL) {
+    end->ops->export_handles(end);
+  }
+  pen_endpoint_barrier(endpoint);
+  if (end->ops->connect != NULL) {
+    end->ops->connect(end);
+  }
+  pen_endpoint_barrier(endpoint);
+  return end;
+}
+
+static void measure_sizes(const char *transport, char **places) {
+  static struct two_ranks two;
+  static uint64_t times_ns[HOP_ROUNDS_MAX];
+  two_ranks_plan(&two);
+  use_one_message(&two, HOP_BYTES_MAX);
+  two.plan.transport = transport;
+  two_ranks_share(&two, SPIN_NS);
+  const pid_t child = fork();
+  pen_check(child >= 0, "cannot fork");
+  const uint32_t rank = child == 0 ? 1 : 0;
+  prctl(PR_SET_PDEATHSIG, rank == 1 ? SIGKILL : 0);
+  memset(two.endpoint[rank].arena + HOP_BYTES_MAX, 1, HOP_BYTES_MAX);
+  struct pen_transport *end = open_end(&two, rank, places == NULL ? NULL : places + 2 * rank);
+  for (uint64_t bytes = HOP_BYTES_MIN; bytes <= HOP_BYTES_MAX; bytes *= 2) {
+    const uint64_t rounds = hop_rounds(bytes), warm = rounds / 4;
+    set_bytes(&two, bytes);
+    if (rank == 1) {
+      echo(end, warm + rounds, bytes);
+    } else {
+      call(end, warm, rounds, bytes, times_ns);
+      hop_print(bytes, hop_median_ns(times_ns, rounds));
+    }
+  }
+  pen_endpoint_barrier(&two.endpoint[rank]);
+  if (rank == 1) {
+    _exit(0);
+  }
+  waitpid(child, NULL, 0);
+}
+
+int main(int argc, char **argv) {
+  if (argc == 2 && strcmp(argv[1], "shm") == 0) {
+    measure_sizes("shm", NULL);
+  } else if (argc == 6 && strcmp(argv[1], "ofi") == 0) {
+    measure_sizes("ofi", argv + 2);
+  } else {
+    measure_one_size(argc > 1 ? strtoull(argv[1], NULL, 10) : ROUNDS);
+  }
   return 0;
 }

@@ -3,7 +3,7 @@
 # These plans are built as deployments; what is linked with one of them is therefore made after that, by a make of its own.
 BENCH_PLANS = bench_1 bench_1f1b bench_1f1b_loop bench_zbv bench_r2 bench_r2_opt bench_r2_weights bench_1f1b_bf16 bench_zbv_bf16
 EXTRA_PROGRAMS = tools/bench/hop tools/bench/matmul tools/bench/matmul_bf16 $(BENCH_DISPATCH)
-EXTRA_DIST += tools/bench/bench.py tools/bench/bench_gen.py tools/bench/child.py tools/bench/slow_ranks.py tools/bench/tokens.py
+EXTRA_DIST += tools/bench/bench.py tools/bench/bench_gen.py tools/bench/child.py tools/bench/hop_mpi.c tools/bench/hosts.py tools/bench/slow_ranks.py tools/bench/tokens.py
 BENCH_DISPATCH = \
   tools/bench/dispatch_bench_1 \
   tools/bench/dispatch_bench_1f1b \
@@ -11,8 +11,11 @@ BENCH_DISPATCH = \
   tools/bench/dispatch_bench_1f1b_loop \
   tools/bench/dispatch_bench_zbv \
   tools/bench/dispatch_bench_zbv_bf16
-tools_bench_hop_SOURCES = tools/bench/hop.c tools/bench/transport_plan.c tools/bench/transport_plan.h
-tools_bench_hop_LDADD = libruntime.a $(KERNEL_ARCHIVES) $(RUNTIME_LIBS)
+tools_bench_hop_SOURCES = tools/bench/hop.c tools/bench/hop_sizes.h tools/bench/transport_plan.c tools/bench/transport_plan.h
+tools_bench_hop_LDADD = $(OFI_ARCHIVES) libruntime.a $(KERNEL_ARCHIVES) $(OFI_LIBS) $(RUNTIME_LIBS)
+if OFI
+tools_bench_hop_LDFLAGS = $(AM_LDFLAGS) $(OFI_LINK)
+endif
 tools_bench_matmul_SOURCES = tools/bench/matmul.c
 tools_bench_matmul_LDADD = plan/bench_1.o $(KERNEL_ARCHIVES) $(BLAS_LIBS) -lm -lpthread
 tools_bench_matmul_bf16_SOURCES = tools/bench/matmul.c
@@ -38,7 +41,25 @@ bench: all
 	@$(MAKE) $(AM_MAKEFLAGS) --no-print-directory $(EXTRA_PROGRAMS)
 	@$(PYTHON) -B $(srcdir)/tools/bench/bench.py --topologies '$(srcdir)/topologies' \
 	  $(if $(PEER),--peer '$(PEER)' --peer-folder '$(PEER_DIR)') $(BENCH_OPTIONS)
+	@$(MAKE) $(AM_MAKEFLAGS) --no-print-directory bench-hosts
 .PHONY: bench
+
+# ---- over two emulated hosts: make bench-hosts [HOSTS_OPTIONS='--pairs 20 --turns 5'], also the end of make bench ----
+HOSTS_OPTIONS =
+BENCH_HOSTS = cluster.hosts=[host1,host2] cluster.ranks_per_host=1 cluster.port=29517 cluster.bind=none
+bench-hosts: all
+	@for plan in bench_1f1b bench_r2; do \
+	  $(MAKE) $(AM_MAKEFLAGS) --no-print-directory TOPOLOGY=$$plan NAME= || exit; \
+	  $(MAKE) $(AM_MAKEFLAGS) --no-print-directory TOPOLOGY=$$plan NAME=$${plan}_hosts SETTINGS='$(BENCH_HOSTS)' || exit; \
+	done
+	@$(MAKE) $(AM_MAKEFLAGS) --no-print-directory tools/bench/hop$(EXEEXT)
+	@for mpi in openmpi mpich; do \
+	  if command -v mpicc.$$mpi >/dev/null; then mpicc.$$mpi -O2 -I$(srcdir) -o tools/bench/hop_mpi_$$mpi $(srcdir)/tools/bench/hop_mpi.c || exit; fi; \
+	done
+	@sh $(srcdir)/tests/support/hosts.sh 2 $(PYTHON) -B $(srcdir)/tools/bench/hosts.py $(HOSTS_OPTIONS); status=$$?; \
+	  test $$status -ne 77 || echo 'bench-hosts: skipped: no network namespaces here'; test $$status -eq 77 || exit $$status
+CLEANFILES += tools/bench/hop_mpi_openmpi tools/bench/hop_mpi_mpich bench-hosts.json
+.PHONY: bench-hosts
 
 # ---- the generator's benchmark: make bench-gen [PEER=PYTHON] [PEER_DIR=...] [BENCH_OPTIONS=--large] ----
 CLEANFILES += bench-gen.json

@@ -1,11 +1,11 @@
-/* transport_plan.c: two ranks of one process, connected by shared memory. */
+/* transport_plan.c: two ranks, connected by shared memory. */
 #include "tools/bench/transport_plan.h"
 
 #include <stdlib.h>
 
 #include "runtime/comm/shm.h"
 
-void two_ranks_open(struct two_ranks *two, uint64_t spin_ns) {
+void two_ranks_plan(struct two_ranks *two) {
   const struct pen_rank_memory memory = {.arena_bytes = ARENA_BYTES, .receive_bytes = ARENA_BYTES};
   *two = (struct two_ranks){
       .channels =
@@ -33,7 +33,8 @@ void two_ranks_open(struct two_ranks *two, uint64_t spin_ns) {
                                       .messages = two->messages,
                                       .channel_count = 2,
                                       .message_count = MESSAGES + 1};
-  two->plan = (struct pen_plan){.rank_count = 2,
+  two->plan = (struct pen_plan){.transport = "shm",
+                                .rank_count = 2,
                                 .replica_count = 1,
                                 .weight_count = 3,
                                 .microbatch_count = MESSAGES,
@@ -41,11 +42,21 @@ void two_ranks_open(struct two_ranks *two, uint64_t spin_ns) {
                                 .memory = two->memory,
                                 .profiles = &two->profile,
                                 .profile_count = 1};
+}
+
+void two_ranks_share(struct two_ranks *two, uint64_t spin_ns) {
   pen_shared_open(&two->shared, &two->plan);
   two->shared.control->spin_ns = spin_ns;
   for (uint32_t r = 0; r < 2; r++) {
     unsigned char *arena = two->shared.memory + two->shared.receive_region_offset[r];
     two->endpoint[r] = pen_endpoint_of(&two->plan, &two->shared, r, arena);
+  }
+}
+
+void two_ranks_open(struct two_ranks *two, uint64_t spin_ns) {
+  two_ranks_plan(two);
+  two_ranks_share(two, spin_ns);
+  for (uint32_t r = 0; r < 2; r++) {
     two->transport[r] = pen_shm_open(
         &(struct pen_transport_config){.endpoint = &two->endpoint[r], .profile = &two->profile});
   }

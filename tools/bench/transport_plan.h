@@ -31,8 +31,13 @@ struct two_ranks {
   struct pen_transport *transport[2];
 };
 
-/* The whole arena is in the receive region, at one address in both ranks, so that a data race
- * detector sees both. */
+/* Fills in the plan, for the transport shm. Then, after changes to the plan: maps the memory and
+ * makes both endpoints. The whole arena is in the receive region, at one address in both ranks, so
+ * that a data race detector sees both. */
+void two_ranks_plan(struct two_ranks *two);
+void two_ranks_share(struct two_ranks *two, uint64_t spin_ns);
+
+/* Both, and opens both ends of the transport shm. */
 void two_ranks_open(struct two_ranks *two, uint64_t spin_ns);
 
 void two_ranks_close(struct two_ranks *two);

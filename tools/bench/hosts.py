@@ -1,0 +1,168 @@
+"""hosts.py: `make bench-hosts`: what it costs to train over two hosts, beside one.
+
+hop: a message of each size within a host and between two, beside Open MPI and MPICH. step: a
+training step over two hosts by libfabric, beside one host by shared memory. All by turns.
+
+Runs on the controller of `tests/support/hosts.sh 2`, from the top of the build folder. Each rank has
+a core of its own, the same ones in all cases. Writes bench-hosts.json.
+"""
+import argparse
+import importlib.util
+import json
+import os
+import shutil
+import statistics
+import subprocess
+
+import tokens
+from child import FOLDER, fail
+
+AIMS = {"bench_1f1b": 1.06, "bench_r2": 1.10}  # over shared memory
+TOKENS, LOG = FOLDER + "/tokens.bin", FOLDER + "/hosts.json"
+TOKEN_COUNT, VOCABULARY = 8 * 4 * 256 * 8 + 1, 4096
+
+
+def run_all(commands):
+    """Runs the commands together; fails if one does. Returns the output of each."""
+    running = [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True) for command in commands]
+    outputs = [process.communicate() for process in running]
+    for command, process, (_, error) in zip(commands, running, outputs):
+        if process.returncode != 0:
+            fail("%s: status %d\n%s" % (" ".join(command), process.returncode, error))
+    return [output for output, _ in outputs]
+
+
+# ---- a message ----
+
+def namespaces():
+    """The arguments of hop for both hosts, by the files that tests/support/hosts.sh keeps."""
+    world = os.path.dirname(os.path.dirname(shutil.which("on")))
+    return [word for host in ("1", "2") for word in (
+        "/proc/%s/ns/net" % open("%s/host%s" % (world, host)).read().strip(), "10.78.0." + host)]
+
+
+def hop_commands():
+    """{place: {name: command}}; ours is the first of each place."""
+    commands = {"within a host": {"shm": ["tools/bench/hop", "shm"]},
+                "between hosts": {"ofi": ["tools/bench/hop", "ofi"] + namespaces()}}
+    for name, within, between in (
+            ("openmpi", ["mpirun.openmpi", "--bind-to", "none", "--oversubscribe", "-n", "2"],
+             ["mpirun.openmpi", "--mca", "plm_rsh_agent", "rsh_to_host", "--mca", "plm", "rsh",
+              "--mca", "btl_tcp_if_include", "net0", "--bind-to", "none", "--host",
+              "host1:1,host2:1", "-n", "2", "--map-by", "node"]),
+            ("mpich", ["mpiexec.hydra", "-launcher", "fork", "-n", "2"],
+             ["mpiexec.hydra", "-launcher", "rsh", "-launcher-exec", "rsh_to_host", "-hosts",
+              "host1:1,host2:1", "-n", "2"])):
+        program = "tools/bench/hop_mpi_" + name
+        if os.path.exists(program) and shutil.which(within[0]):
+            commands["within a host"][name] = ["on", "host1"] + within + [program]
+            commands["between hosts"][name] = between + [program]
+        else:
+            print("%s: skipped: it is not installed" % name)
+    return commands
+
+
+def prepare_hosts():
+    """One congestion control for all, and for UCX, which MPICH uses, the hosts' own interfaces."""
+    for host in "host1", "host2":
+        run_all([["on", host, "sh", "-c", "mount -t sysfs sysfs /sys; "
+                  "echo reno >/proc/sys/net/ipv4/tcp_congestion_control"]])
+    os.environ.update(UCX_NET_DEVICES="net0", OMPI_ALLOW_RUN_AS_ROOT="1",
+                      OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+
+
+def measure_hops(settings):
+    """{place: {bytes: {name: [ns, ...]}}}, a value a turn."""
+    commands, hops = hop_commands(), {}
+    for _ in range(settings.turns):
+        for place, programs in commands.items():
+            for name, command in programs.items():
+                output, = run_all([["taskset", "-c", ",".join(settings.cores)] + command])
+                for line in map(json.loads, output.splitlines()):
+                    hops.setdefault(place, {}).setdefault(line["bytes"], {}).setdefault(
+                        name, []).append(line["hop_ns"])
+    return hops
+
+
+def print_hops(hops):
+    for place, sizes in hops.items():
+        names = list(next(iter(sizes.values())))
+        print("%-14s" % place + "".join("%12s %7s" % (name + ", us", "GB/s") for name in names) +
+              "   ours / fastest")
+        for size, values in sizes.items():
+            medians = [statistics.median(values[name]) for name in names]
+            ratio = "%.2f" % (medians[0] / min(medians[1:])) if medians[1:] else "-"
+            print("%14d" % size + "".join("%12.2f %7.2f" % (ns / 1e3, size / ns)
+                                          for ns in medians) + "%17s" % ratio)
+
+
+# ---- a step ----
+
+def train(plan, cores, steps):
+    """Milliseconds of a step: the median without the first one, and the losses."""
+    if os.path.exists(LOG):
+        os.unlink(LOG)  # a run appends
+    arguments = ["train", "--data", TOKENS, "--seed", "1", "--steps", str(steps), "--log", LOG,
+                 "--quiet"]
+    if plan.endswith("_hosts"):
+        run_all([["on", "host%d" % (i + 1), "taskset", "-c", core, "./penstock-" + plan] +
+                 arguments + ["--no-secret"] for i, core in enumerate(cores)])
+    else:
+        run_all([["taskset", "-c", ",".join(cores), "./penstock-" + plan] + arguments])
+    log = [line for line in map(json.loads, open(LOG)) if "event" not in line]
+    return (statistics.median(line["step_ms"] for line in log[1:]),
+            [line["loss"] for line in log])
+
+
+def measure(plan, settings):
+    """The pairs, which of the two is first alternates."""
+    pairs = []
+    for pair in range(settings.pairs):
+        order = [plan, plan + "_hosts"] if pair % 2 == 0 else [plan + "_hosts", plan]
+        result = {name: train(name, settings.cores, settings.steps) for name in order}
+        shm, ofi = result[plan], result[plan + "_hosts"]
+        if shm[1] != ofi[1]:
+            fail("%s: the losses differ: %s %s" % (plan, shm[1], ofi[1]))
+        pairs.append({"shm_ms": shm[0], "ofi_ms": ofi[0], "load": os.getloadavg()[0]})
+    return pairs
+
+
+def print_row(plan, pairs):
+    ratios = [pair["ofi_ms"] / pair["shm_ms"] for pair in pairs]
+    quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
+    print("%-12s %8.1f %8.1f %8.3f %8.3f %8.3f %6.2f %6d %6.2f" % (
+        plan, statistics.median(pair["shm_ms"] for pair in pairs),
+        statistics.median(pair["ofi_ms"] for pair in pairs), *[quartiles[i] for i in (1, 0, 2)],
+        AIMS[plan], len(pairs), statistics.median(pair["load"] for pair in pairs)), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--pairs", type=int, default=20, help="of the steps")
+    parser.add_argument("--turns", type=int, default=5, help="of the messages")
+    parser.add_argument("--steps", type=int, default=3, help="of a run; the first does not count")
+    parser.add_argument("--cores", default="0,1", help="of rank 0 and rank 1")
+    settings = parser.parse_args()
+    settings.cores = settings.cores.split(",")
+    if settings.pairs < 0 or settings.turns < 0 or not 2 <= settings.steps <= 8 or len(settings.cores) != 2:
+        fail("--pairs and --turns from 0, --steps 2 to 8, --cores A,B")
+    os.makedirs(FOLDER, exist_ok=True)
+    tokens.write(TOKENS, TOKEN_COUNT, VOCABULARY)
+    prepare_hosts()
+    document = {"load_before": os.getloadavg()[0], "hops": measure_hops(settings), "steps": {}}
+    print_hops(document["hops"])
+    print("PyTorch over gloo: skipped: " + (
+        "no PyTorch here" if importlib.util.find_spec("torch") is None else
+        "its pipeline is not started over hosts"))
+    if settings.pairs > 0:
+        print("%-12s %8s %8s %8s %8s %8s %6s %6s %6s" % (
+            "step, ms", "shm", "ofi", "ratio", "25%", "75%", "aim", "pairs", "load"), flush=True)
+    for plan in AIMS if settings.pairs > 0 else ():
+        document["steps"][plan] = measure(plan, settings)
+        print_row(plan, document["steps"][plan])
+    with open("bench-hosts.json", "w") as out:
+        json.dump(document, out, indent=1)
+
+
+main()
