@@ -69,6 +69,7 @@ enum pen_slow_kind { PEN_SLOW_NONE, PEN_SLOW_COMPUTE, PEN_SLOW_LINK, PEN_SLOW_DA
 enum { PEN_FINGERPRINT_MAX = 15 };
 struct pen_startup_fingerprint {
   uint64_t step;                         /* of the checkpoint; 0: none */
+  uint64_t folder_mark;                  /* of the folder that it saves to; 0: none */
   uint8_t checkpoint[PEN_DIGEST_BYTES];  /* of its tensors' checksums */
   uint64_t options[PEN_FINGERPRINT_MAX]; /* a number for each option that must agree */
 };

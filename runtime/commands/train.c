@@ -15,6 +15,7 @@
 #include "runtime/storage/checkpoint_load.h"
 #include "runtime/storage/checkpoint_prune.h"
 #include "runtime/storage/checkpoint_tensors.h"
+#include "runtime/storage/folder_mark.h"
 #include "runtime/storage/initial_weights.h"
 #include "runtime/supervise/signals.h"
 #include "runtime/supervise/supervise.h"
@@ -67,8 +68,8 @@ static void check_is_parent_folder(const char *folder) {
   }
 }
 
-/* Makes the folder and locks it, on the host of rank 0 for all hosts. A run that was killed just
- * before may hold the lock a little longer. */
+/* Makes the folder; on the host of rank 0 it locks and marks it for all hosts. A run that was
+ * killed just before may hold the lock a little longer. */
 static void lock_checkpoints(const struct pen_run *run) {
   const double lock_timeout_s = 2;
   const char *folder = run->options->checkpoint;
@@ -79,6 +80,9 @@ static void lock_checkpoints(const struct pen_run *run) {
   if (run->local.first == 0 && pen_folder_lock(folder, lock_timeout_s) != 0) {
     pen_fail(PEN_EXIT_CANNOT_CREATE, "--checkpoint %s: %s", folder,
              errno == EWOULDBLOCK ? "another run saves there" : strerror(errno));
+  }
+  if (run->plan->host_count > 1 && run->local.first == 0 && pen_folder_mark_write(folder) != 0) {
+    pen_fail(PEN_EXIT_CANNOT_CREATE, "--checkpoint %s: %s", folder, strerror(errno));
   }
 }
 
@@ -164,6 +168,9 @@ int pen_run_train(const struct pen_plan *plan, const struct pen_options *options
   int status = pen_launch(&run);
   if (options->measure != NULL) {
     pen_measure_write(&run.measure, status == 0);
+  }
+  if (options->checkpoint != NULL && plan->host_count > 1 && run.local.first == 0) {
+    pen_folder_mark_remove(options->checkpoint);
   }
   pen_shared_close(&run.shared);
   return status;

@@ -12,6 +12,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/crc32.h"
+#include "runtime/storage/folder_mark.h"
 #include "runtime/storage/manifest.h"
 #include "runtime/storage/model_files.h"
 
@@ -76,8 +77,23 @@ void pen_startup_publish(const struct pen_run *run, struct pen_rank_state *self)
 #define NUMBER(name, number) number,
       FINGERPRINTED_OPTIONS(NUMBER)};
   memcpy(self->fingerprint.options, numbers, sizeof numbers);
+  self->fingerprint.folder_mark = run->profile->kind == PEN_TRAIN && options->checkpoint != NULL
+                                      ? pen_folder_mark_read(options->checkpoint)
+                                      : 0;
   if (run->checkpoint_path != NULL) {
     identify(run, &self->fingerprint);
+  }
+}
+
+/* All ranks of a command see one folder. */
+static void check_folder(const struct pen_run *run, const struct pen_endpoint *endpoint) {
+  const struct pen_rank_state *first = &run->shared.ranks[0], *own = endpoint->self;
+  if (run->options->checkpoint != NULL && first->fingerprint.folder_mark != 0 &&
+      own->fingerprint.folder_mark != first->fingerprint.folder_mark) {
+    pen_fail(PEN_EXIT_DATA,
+             "--checkpoint %s: host %s, of rank %u, and host %s, of rank 0, have a folder each:"
+             " name a folder that all hosts see",
+             run->options->checkpoint, own->host, endpoint->global, first->host);
   }
 }
 
@@ -85,6 +101,7 @@ void pen_startup_publish(const struct pen_run *run, struct pen_rank_state *self)
 void pen_startup_check(const struct pen_run *run, const struct pen_endpoint *endpoint) {
   const struct pen_startup_fingerprint *own = &endpoint->self->fingerprint,
                                        *first = &run->shared.ranks[0].fingerprint;
+  check_folder(run, endpoint);
   if (own->step != first->step) {
     pen_fail(PEN_EXIT_DATA,
              "rank %u starts from step %" PRIu64 ", rank 0 from step %" PRIu64

@@ -10,6 +10,8 @@ libruntime_a_SOURCES += \
   %reldir%/checkpoint_save.h \
   %reldir%/checkpoint_tensors.c \
   %reldir%/checkpoint_tensors.h \
+  %reldir%/folder_mark.c \
+  %reldir%/folder_mark.h \
   %reldir%/initial_weights.c \
   %reldir%/initial_weights.h \
   %reldir%/manifest.c \

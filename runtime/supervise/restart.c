@@ -1,6 +1,7 @@
 /* restart.c: restarts after a loss (see restart.h). */
 #include "runtime/supervise/restart.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@
 #include "runtime/comm/failure_report.h"
 #include "runtime/observe/step_log.h"
 #include "runtime/storage/checkpoint_load.h"
+#include "runtime/storage/folder_mark.h"
 
 bool pen_restart_mirrors(const struct pen_run *run) {
   return run->options->given.recover_every && run->plan->host_count > 1 &&
@@ -85,6 +87,9 @@ static void take_files(struct pen_run *run) {
   run->log_descriptor = pen_log_create(run->options->log, true);
   if (folder != NULL && pen_folder_lock(folder, lock_timeout_s) != 0) {
     pen_warn("--checkpoint %s: another process has its lock, perhaps the lost host's", folder);
+  }
+  if (folder != NULL && pen_folder_mark_write(folder) != 0) {
+    pen_fail(PEN_EXIT_CANNOT_CREATE, "--checkpoint %s: %s", folder, strerror(errno));
   }
 }
 

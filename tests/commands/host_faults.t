@@ -159,6 +159,15 @@ missing() {
 }
 missing 1
 missing 2
+# A folder of the name of rank 0's that host2 alone sees.
+mkdir "$scratch/own"
+echo "mount -t tmpfs tmpfs '$scratch/own' && exec \"\$@\"" >"$scratch/with_own"
+COMMAND_2="sh $scratch/with_own" && export COMMAND_2
+meet 2 "" --steps 20 --checkpoint "$scratch/own"
+unset COMMAND_2
+ends "a folder for checkpoints on each host" "65 65"
+matches "a folder for checkpoints on each host: the message" "$(cat "$run/err.2")" \
+  "*penstock: --checkpoint $scratch/own: host host2, of rank 2, and host host1, of rank 0, have a folder each: name a folder that all hosts see"
 ok "another binary is built" build binary.2 "$scratch/llama.cfg" $all -s cluster.hosts=[host1,host2] -s optimizer.learning_rate=1e-2
 meet 2 "" --steps 20
 ends "another binary" "76 76"
