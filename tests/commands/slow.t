@@ -23,13 +23,27 @@ until_found() {
 
 # ---- a rank ----
 ok "a plan" build two model.cfg
-./two train --data data.bin --watch --log log --metrics metrics 2>err &
-run=$!
-await_steps log 40
-process=$(children $run | sed -n 2p)
-(while kill -STOP "$process" && sleep 0.02 && kill -CONT "$process" && sleep 0.01; do :; done 2>/dev/null) &
 slow='"event".*"kind":"compute","rank":1,'
-ok "a rank that signals stop for most of the time is named" until_found 30 "$slow" err
+# Trains, and stops rank 1 for most of the time until it is named.
+name_stopped() {
+  ./two train --data data.bin --watch --log log --metrics metrics 2>err &
+  run=$!
+  await_steps log 40
+  process=$(children $run | sed -n 2p)
+  (while kill -STOP "$process" && sleep 0.02 && kill -CONT "$process" && sleep 0.01; do :; done 2>/dev/null) &
+  until_found 10 "$slow" err
+}
+# On a busy machine the rank may be stopped for longer than that, which ends the run: then again, at most three times.
+name_within_three() {
+  for attempt in 1 2 3; do
+    if name_stopped; then return 0; fi
+    kill -TERM $run 2>/dev/null
+    wait $run
+    rm -f log err
+  done
+  return 1
+}
+ok "a rank that signals stop for most of the time is named" name_within_three
 event=$(grep "$slow" err | head -n 1)
 matches "by an event" "$event" '{"event":"slow","kind":"compute","rank":1,"host":"*","peer":null,"ratio":0.*,"since_step":*}'
 since=$(echo "$event" | sed 's/.*"since_step":\([0-9]*\)}/\1/')
