@@ -101,7 +101,6 @@ static void check_folder(const struct pen_run *run, const struct pen_endpoint *e
 void pen_startup_check(const struct pen_run *run, const struct pen_endpoint *endpoint) {
   const struct pen_startup_fingerprint *own = &endpoint->self->fingerprint,
                                        *first = &run->shared.ranks[0].fingerprint;
-  check_folder(run, endpoint);
   if (own->step != first->step) {
     pen_fail(PEN_EXIT_DATA,
              "rank %u starts from step %" PRIu64 ", rank 0 from step %" PRIu64
@@ -115,6 +114,7 @@ void pen_startup_check(const struct pen_run *run, const struct pen_endpoint *end
              " ranks",
              endpoint->global, own->step);
   }
+  check_folder(run, endpoint);
   for (int i = 0; i < COUNT; i++) {
     if (own->options[i] != first->options[i]) {
       pen_fail(PEN_EXIT_USAGE, "rank %u was started with another %s than rank 0", endpoint->global,
