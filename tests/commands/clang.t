@@ -28,7 +28,7 @@ compile() {
 
 looks_at "" gen/*.c gen/*/*.c >"$scratch/lines"
 compile "the generator"
-looks_at "" tools/*.c tools/*/*.c $(ls runtime/*.c runtime/*/*.c | grep -vE '/(nccl_api|fabric)\.c') >"$scratch/lines"
+looks_at "" $(ls tools/*.c tools/*/*.c runtime/*.c runtime/*/*.c | grep -vE '/(nccl_api|fabric|hop_mpi)\.c') >"$scratch/lines"
 if test -n "$OFI_ARCHIVES"; then looks_at "$(value OFI_CFLAGS)" runtime/comm/fabric.c >>"$scratch/lines"; fi
 compile "runtime and tools"
 for isa in $(sed -n 's/^libkernels_[a-z0-9]*_a_CFLAGS = .*-DPEN_ISA=\([a-z0-9]*\).*/\1/p' "$makefile"); do
