@@ -5,6 +5,8 @@ libruntime_a_SOURCES += \
   %reldir%/arena.c \
   %reldir%/arena.h \
   %reldir%/bootstrap.def \
+  %reldir%/bulk_copy.c \
+  %reldir%/bulk_copy.h \
   %reldir%/comm.h \
   %reldir%/control.def \
   %reldir%/control_accept.c \

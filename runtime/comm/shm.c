@@ -11,13 +11,19 @@
 #include <string.h>
 
 #include "runtime/base/check.h"
+#include "runtime/comm/bulk_copy.h"
 #include "runtime/comm/transport_base.h"
+
+/* A message up to this size is in the receiver's own caches after it was read. */
+enum { OWNED_BYTES_MAX = 512 << 10, LINE_BYTES = 64 };
 
 struct shm_transport {
   struct pen_transport base;
   struct pen_shared shared; /* as the profile sees it: its own channels */
   uint64_t run_step;        /* the step of the run that runs, from 0 */
   uint32_t ended_before;    /* collectives that this rank had ended when the step began */
+  struct pen_bulk_copy
+      bulk_copies[][PEN_BULK_SIZES]; /* [channel_count]: of the messages that this rank sends */
 };
 
 static struct shm_transport *shm_of(struct pen_transport *transport) {
@@ -55,6 +61,18 @@ static void shm_begin_step(struct pen_transport *transport, uint64_t run_step) {
 
 static void shm_end_step(struct pen_transport *transport) { transport->profile_step++; }
 
+static void copy_message(struct pen_transport *transport, unsigned char *target,
+                         const struct pen_message *message) {
+  const unsigned char *source = transport->arena + message->source_offset;
+  if (message->bytes >= PEN_BULK_BYTES_MIN) {
+    pen_copy_bulk(
+        &shm_of(transport)->bulk_copies[message->channel][pen_bulk_size_index(message->bytes)],
+        target, source, message->bytes);
+  } else {
+    memcpy(target, source, message->bytes);
+  }
+}
+
 static bool shm_send(struct pen_transport *transport, uint32_t index) {
   const struct pen_message *message = pen_transport_message(transport, index);
   const struct pen_channel *channel = channel_of(transport, message);
@@ -69,8 +87,7 @@ static bool shm_send(struct pen_transport *transport, uint32_t index) {
   struct pen_futex_counter *arrivals = arrivals_of(transport, message);
   pen_assert(atomic_load_explicit(&arrivals->count, memory_order_relaxed) ==
              (uint32_t)(step * channel->message_count + message->sequence));
-  memcpy(region_of(transport, to) + message->target_offset,
-         transport->arena + message->source_offset, message->bytes);
+  copy_message(transport, region_of(transport, to) + message->target_offset, message);
   pen_futex_counter_increment(arrivals);
   return true;
 }
@@ -85,13 +102,30 @@ static bool shm_receive(struct pen_transport *transport, uint32_t index, const u
   return true;
 }
 
+/* Fetches what has arrived, and writes a byte of each cache line, with its own value. The lines are
+ * then in this core's caches alone. If they were only read, the sender's core would hold them too,
+ * and its next copy to the same place would wait for each line in turn until this core has dropped
+ * it: three times as long a hop at 16 to 256 KiB, on Zen 4. Prefetches for writing do not help:
+ * they leave a line that is shared as it is. */
+static void own_lines(unsigned char *target, uint64_t bytes) {
+  for (uint64_t at = 0; at < bytes; at += LINE_BYTES) {
+    volatile unsigned char *line = target + at;
+    *line = *line;
+  }
+}
+
 static bool shm_wait(struct pen_transport *transport, uint32_t index) {
   const struct pen_message *message = pen_transport_message(transport, index);
   const struct pen_channel *channel = channel_of(transport, message);
   const uint32_t needed =
       (uint32_t)(transport->profile_step * channel->message_count + message->sequence + 1);
-  return pen_endpoint_wait(transport->endpoint, arrivals_of(transport, message), needed,
-                           pen_transport_global(transport, channel->from_rank));
+  const bool arrived =
+      pen_endpoint_wait(transport->endpoint, arrivals_of(transport, message), needed,
+                        pen_transport_global(transport, channel->from_rank));
+  if (arrived && message->bytes <= OWNED_BYTES_MAX) {
+    own_lines(transport->arena + message->target_offset, message->bytes);
+  }
+  return arrived;
 }
 
 static bool shm_publish(struct pen_transport *transport) {
@@ -154,10 +188,11 @@ static const struct pen_transport_ops shm_ops = {
 };
 
 struct pen_transport *pen_shm_open(const struct pen_transport_config *config) {
-  struct shm_transport *made = malloc(sizeof *made);
+  const uint32_t channel_count = config->profile->channel_count;
+  struct shm_transport *made =
+      calloc(1, sizeof *made + channel_count * sizeof made->bulk_copies[0]);
   pen_check(made != NULL, "no memory for a transport");
-  *made = (struct shm_transport){
-      .shared = pen_shared_of(config->endpoint->shared, config->endpoint->plan, config->profile)};
+  made->shared = pen_shared_of(config->endpoint->shared, config->endpoint->plan, config->profile);
   pen_transport_fill(&made->base, config);
   made->base.ops = &shm_ops;
   made->base.shared = &made->shared;

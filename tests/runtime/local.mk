@@ -1,5 +1,6 @@
 # tests/runtime: the runtime's parts
 RUNTIME_TESTS = \
+  %reldir%/bulk_copy \
   %reldir%/checkpoint \
   %reldir%/checkpoint_crash \
   %reldir%/checkpoint_seal \
@@ -17,6 +18,7 @@ RUNTIME_TESTS = \
   %reldir%/transport
 check_PROGRAMS += $(RUNTIME_TESTS)
 RUNTIME_TEST_LIBS = libtestsupport.a libruntime.a $(KERNEL_ARCHIVES) $(RUNTIME_LIBS) $(CMOCKA_LIBS) -lpthread
+%canon_reldir%_bulk_copy_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_checkpoint_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_checkpoint_crash_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_checkpoint_seal_LDADD = $(RUNTIME_TEST_LIBS)
