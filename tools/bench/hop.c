@@ -20,51 +20,10 @@
 #include <unistd.h>
 
 #include "runtime/base/check.h"
+#include "tools/bench/hop_pair.h"
 #include "tools/bench/hop_sizes.h"
-#include "tools/bench/transport_plan.h"
 
-enum { ROUNDS = 20000, ROUNDS_MAX = 1 << 20, WARM_ROUNDS = 1000, SPIN_NS = 100000 };
-
-/* The message that goes and the one that comes back, in arenas of target and source, with no
- * credits. */
-static void use_one_message(struct two_ranks *two, uint64_t bytes) {
-  two->channels[0].message_count = 1;
-  two->channels[0].credit_count = 0;
-  two->messages[0].credit = PEN_NONE;
-  two->messages[0].source_offset = two->messages[BACK].source_offset = bytes;
-  for (uint32_t r = 0; r < 2; r++) {
-    two->memory[r].arena_bytes = two->memory[r].receive_bytes = 2 * bytes;
-  }
-}
-
-static void set_bytes(struct two_ranks *two, uint64_t bytes) {
-  two->messages[0].bytes = two->messages[BACK].bytes = bytes;
-}
-
-/* Rank 1 echoes; its process ends here. */
-static void echo(struct pen_transport *end, uint64_t rounds, uint64_t bytes) {
-  for (uint64_t k = 0; k < rounds; k++) {
-    end->ops->wait(end, 0);
-    hop_read(end->arena, bytes);
-    end->ops->send(end, BACK);
-    end->ops->end_step(end);
-  }
-}
-
-/* Fills times_ns with the rounds after the first `warm` ones. */
-static void call(struct pen_transport *end, uint64_t warm, uint64_t rounds, uint64_t bytes,
-                 uint64_t *times_ns) {
-  for (uint64_t k = 0; k < rounds + warm; k++) {
-    uint64_t start_ns = pen_now_ns();
-    end->ops->send(end, 0);
-    end->ops->wait(end, BACK);
-    hop_read(end->arena, bytes);
-    end->ops->end_step(end);
-    if (k >= warm) {
-      times_ns[k - warm] = pen_now_ns() - start_ns;
-    }
-  }
-}
+enum { ROUNDS = 20000, ROUNDS_MAX = 1 << 20, WARM_ROUNDS = 1000 };
 
 /* ---- 4 KiB by shared memory ---- */
 
@@ -75,17 +34,17 @@ struct hop {
 static struct hop measure(uint64_t *times_ns, uint64_t rounds, uint64_t spin_ns) {
   struct two_ranks two;
   two_ranks_open(&two, spin_ns);
-  use_one_message(&two, SOURCE_OFFSET);
+  hop_use_one_message(&two, SOURCE_OFFSET);
   pid_t child = fork();
   pen_check(child >= 0, "cannot fork");
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     hop_pin(1);
-    echo(two.transport[1], rounds + WARM_ROUNDS, MESSAGE_BYTES);
+    hop_echo(two.transport[1], rounds + WARM_ROUNDS, MESSAGE_BYTES);
     _exit(0);
   }
   hop_pin(0);
-  call(two.transport[0], WARM_ROUNDS, rounds, MESSAGE_BYTES, times_ns);
+  hop_call(two.transport[0], WARM_ROUNDS, rounds, MESSAGE_BYTES, times_ns);
   waitpid(child, NULL, 0);
   two_ranks_close(&two);
   const double median_ns = hop_median_ns(times_ns, rounds);
@@ -98,7 +57,7 @@ static void measure_one_size(uint64_t rounds) {
   pen_check(times_ns != NULL, "no memory");
   cpu_set_t allowed; /* measure() binds this process */
   pen_check(sched_getaffinity(0, sizeof allowed, &allowed) == 0, "cannot tell the cores");
-  struct hop spinning = measure(times_ns, rounds, SPIN_NS);
+  struct hop spinning = measure(times_ns, rounds, HOP_SPIN_NS);
   pen_check(sched_setaffinity(0, sizeof allowed, &allowed) == 0, "cannot have all cores again");
   struct hop sleeping = measure(times_ns, rounds, 0);
   printf("{\"hop_bytes\":%d,\"rounds\":%" PRIu64
@@ -109,50 +68,38 @@ static void measure_one_size(uint64_t rounds) {
 
 /* ---- all sizes ---- */
 
-/* Opens rank r's end, in the network namespace whose file and address are given, if they are. */
-static struct pen_transport *open_end(struct two_ranks *two, uint32_t r, char **place) {
-  struct pen_endpoint *endpoint = &two->endpoint[r];
-  hop_pin((int)r);
-  if (place != NULL) {
-    const int namespace = open(place[0], O_RDONLY | O_CLOEXEC);
-    pen_check(namespace >= 0 && setns(namespace, CLONE_NEWNET) == 0, "cannot enter %s", place[0]);
-    close(namespace);
-    snprintf(two->shared.address, sizeof two->shared.address, "%s", place[1]);
-  }
-  struct pen_transport *end = pen_transport_open(
-      &(struct pen_transport_config){.endpoint = endpoint, .profile = &two->profile});
-  if (end->ops->export_handles != NULL) {
-    end->ops->export_handles(end);
-  }
-  pen_endpoint_barrier(endpoint);
-  if (end->ops->connect != NULL) {
-    end->ops->connect(end);
-  }
-  pen_endpoint_barrier(endpoint);
-  return end;
+/* Enters the network namespace with that file. */
+static void enter(const char *file) {
+  const int namespace = open(file, O_RDONLY | O_CLOEXEC);
+  pen_check(namespace >= 0 && setns(namespace, CLONE_NEWNET) == 0, "cannot enter %s", file);
+  close(namespace);
 }
 
 static void measure_sizes(const char *transport, char **places) {
   static struct two_ranks two;
   static uint64_t times_ns[HOP_ROUNDS_MAX];
   two_ranks_plan(&two);
-  use_one_message(&two, HOP_BYTES_MAX);
+  hop_use_one_message(&two, HOP_BYTES_MAX);
   two.plan.transport = transport;
-  two_ranks_share(&two, SPIN_NS);
+  two_ranks_share(&two, HOP_SPIN_NS);
   const pid_t child = fork();
   pen_check(child >= 0, "cannot fork");
   const uint32_t rank = child == 0 ? 1 : 0;
   prctl(PR_SET_PDEATHSIG, rank == 1 ? SIGKILL : 0);
-  memset(two.endpoint[rank].arena + HOP_BYTES_MAX, 1, HOP_BYTES_MAX);
-  struct pen_transport *end = open_end(&two, rank, places == NULL ? NULL : places + 2 * rank);
+  hop_pin((int)rank);
+  if (places != NULL) {
+    enter(places[2 * rank]);
+  }
+  struct pen_transport *end =
+      hop_open_end(&two, rank, places == NULL ? NULL : places[2 * rank + 1]);
   for (uint64_t bytes = HOP_BYTES_MIN; bytes <= HOP_BYTES_MAX; bytes *= 2) {
-    const uint64_t rounds = hop_rounds(bytes), warm = rounds / 4;
-    set_bytes(&two, bytes);
+    const uint64_t rounds = hop_rounds(bytes), warm = hop_warm_rounds(bytes);
+    hop_set_bytes(&two, bytes);
     if (rank == 1) {
-      echo(end, warm + rounds, bytes);
+      hop_echo(end, warm + rounds, bytes);
     } else {
-      call(end, warm, rounds, bytes, times_ns);
-      hop_print(bytes, hop_median_ns(times_ns, rounds));
+      hop_call(end, warm, rounds, bytes, times_ns);
+      hop_print("ours", bytes, hop_median_ns(times_ns, rounds));
     }
   }
   pen_endpoint_barrier(&two.endpoint[rank]);

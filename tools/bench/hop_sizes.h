@@ -1,5 +1,5 @@
-/* hop_sizes.h: what hop.c and hop_mpi.c do alike: sizes, rounds, cores, the reading of what came,
- * and the output. */
+/* hop_sizes.h: what our side and an MPI library's have in common: sizes, rounds, cores, clock, the
+ * reading of what came, and the output. */
 #ifndef PEN_HOP_SIZES_H
 #define PEN_HOP_SIZES_H
 
@@ -8,16 +8,22 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #define HOP_BYTES_MIN ((uint64_t)8)
 #define HOP_BYTES_MAX ((uint64_t)16 << 20)
-enum { HOP_ROUNDS_MIN = 20, HOP_ROUNDS_MAX = 2000 };
+enum { HOP_ROUNDS_MIN = 20, HOP_ROUNDS_MAX = 2000, HOP_WARM_ROUNDS_MIN = 48 };
 
 static inline uint64_t hop_rounds(uint64_t bytes) {
   const uint64_t rounds = ((uint64_t)128 << 20) / bytes;
   return rounds > HOP_ROUNDS_MAX   ? HOP_ROUNDS_MAX
          : rounds < HOP_ROUNDS_MIN ? HOP_ROUNDS_MIN
                                    : rounds;
+}
+
+/* Rounds before those that are measured. */
+static inline uint64_t hop_warm_rounds(uint64_t bytes) {
+  return HOP_WARM_ROUNDS_MIN + hop_rounds(bytes) / 4;
 }
 
 /* Binds this process to the n-th of the cores that it may use, if there are so many. */
@@ -32,6 +38,12 @@ static inline void hop_pin(int n) {
     }
     sched_setaffinity(0, sizeof one, &one);
   }
+}
+
+static inline uint64_t hop_now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 /* Reads every cache line. */
@@ -54,9 +66,9 @@ static inline double hop_median_ns(uint64_t *times_ns, uint64_t rounds) {
   return (double)times_ns[rounds / 2] / 2;
 }
 
-/* A line for each size. */
-static inline void hop_print(uint64_t bytes, double median_ns) {
-  printf("{\"bytes\":%" PRIu64 ",\"hop_ns\":%.1f}\n", bytes, median_ns);
+/* A line for each size and side. */
+static inline void hop_print(const char *side, uint64_t bytes, double median_ns) {
+  printf("{\"side\":\"%s\",\"bytes\":%" PRIu64 ",\"hop_ns\":%.1f}\n", side, bytes, median_ns);
 }
 
 #endif

@@ -1,7 +1,7 @@
 """hosts.py: `make bench-hosts`: what it costs to train over two hosts, beside one.
 
-hop: a message of each size within a host and between two, beside Open MPI and MPICH. step: a
-training step over two hosts by libfabric, beside one host by shared memory. All by turns.
+hop: a message of each size within a host and between two, beside Open MPI and MPICH, by turns
+between the same two processes. step: a training step over two hosts by libfabric, beside one host by shared memory. All by turns.
 
 Runs on the controller of `tests/support/hosts.sh 2`, from the top of the build folder. Each rank has
 a core of its own, the same ones in all cases. Writes bench-hosts.json.
@@ -13,6 +13,7 @@ import os
 import shutil
 import statistics
 import subprocess
+import sys
 
 import tokens
 from child import FOLDER, fail
@@ -42,10 +43,9 @@ def namespaces():
         "/proc/%s/ns/net" % open("%s/host%s" % (world, host)).read().strip(), "10.78.0." + host)]
 
 
-def hop_commands():
-    """{place: {name: command}}; ours is the first of each place."""
-    commands = {"within a host": {"shm": ["tools/bench/hop", "shm"]},
-                "between hosts": {"ofi": ["tools/bench/hop", "ofi"] + namespaces()}}
+def hop_commands(turns):
+    """{place: {library: command}}; without a library, "" for messages of ours alone."""
+    commands = {"within a host": {}, "between hosts": {}}
     for name, within, between in (
             ("openmpi", ["mpirun.openmpi", "--bind-to", "none", "--oversubscribe", "-n", "2"],
              ["mpirun.openmpi", "--mca", "plm_rsh_agent", "rsh_to_host", "--mca", "plm", "rsh",
@@ -56,10 +56,16 @@ def hop_commands():
               "host1:1,host2:1", "-n", "2"])):
         program = "tools/bench/hop_mpi_" + name
         if os.path.exists(program) and shutil.which(within[0]):
-            commands["within a host"][name] = ["on", "host1"] + within + [program]
-            commands["between hosts"][name] = between + [program]
+            commands["within a host"][name] = (
+                ["on", "host1"] + within + [program, "shm", "/dev/shm/hop", str(turns)])
+            commands["between hosts"][name] = (
+                between + [program, "ofi", os.path.abspath(FOLDER + "/hop"), str(turns),
+                           "10.78.0.1", "10.78.0.2"])
         else:
             print("%s: skipped: it is not installed" % name)
+    if not commands["within a host"]:
+        commands = {"within a host": {"": ["tools/bench/hop", "shm"]},
+                    "between hosts": {"": ["tools/bench/hop", "ofi"] + namespaces()}}
     return commands
 
 
@@ -73,28 +79,37 @@ def prepare_hosts():
 
 
 def measure_hops(settings):
-    """{place: {bytes: {name: [ns, ...]}}}, a value a turn."""
-    commands, hops = hop_commands(), {}
-    for _ in range(settings.turns):
-        for place, programs in commands.items():
+    """{place: {library: {bytes: {"ours" or "mpi": [ns, ...]}}}}, one value a turn. The processes
+    are started several times, since the cores that a virtual machine has may differ."""
+    hops = {}
+    for start in range(settings.starts):
+        for place, programs in hop_commands(settings.turns).items():
             for name, command in programs.items():
                 output, = run_all([["taskset", "-c", ",".join(settings.cores)] + command])
                 for line in map(json.loads, output.splitlines()):
-                    hops.setdefault(place, {}).setdefault(line["bytes"], {}).setdefault(
-                        name, []).append(line["hop_ns"])
+                    hops.setdefault(place, {}).setdefault(name, {}).setdefault(
+                        line["bytes"], {}).setdefault(line["side"], []).append(line["hop_ns"])
+        print("hops: start %d of %d" % (start + 1, settings.starts), file=sys.stderr)
     return hops
 
 
 def print_hops(hops):
-    for place, sizes in hops.items():
-        names = list(next(iter(sizes.values())))
-        print("%-14s" % place + "".join("%12s %7s" % (name + ", us", "GB/s") for name in names) +
-              "   ours / fastest")
-        for size, values in sizes.items():
-            medians = [statistics.median(values[name]) for name in names]
-            ratio = "%.2f" % (medians[0] / min(medians[1:])) if medians[1:] else "-"
-            print("%14d" % size + "".join("%12.2f %7.2f" % (ns / 1e3, size / ns)
-                                          for ns in medians) + "%17s" % ratio)
+    """Ours is printed once for each library, as measured beside it; the last column is the median
+    of the ratios of the turns, for the faster library."""
+    for place, libraries in hops.items():
+        print("%-14s" % place + "".join("%12s %12s %7s" % (
+            "ours, us", name and name + ", us", "ratio") for name in libraries) + "   worst")
+        for size in next(iter(libraries.values())):
+            cells, worst = [], None
+            for values in (sizes[size] for sizes in libraries.values()):
+                ours, mpi = values["ours"], values.get("mpi", [])
+                ratio = statistics.median(a / b for a, b in zip(ours, mpi)) if mpi else None
+                worst = max(filter(None, (worst, ratio)), default=None)
+                cells.append("%12.2f %12s %7s" % (
+                    statistics.median(ours) / 1e3,
+                    "%.2f" % (statistics.median(mpi) / 1e3) if mpi else "-",
+                    "%.2f" % ratio if ratio else "-"))
+            print("%14d" % size + "".join(cells) + "%8s" % ("%.2f" % worst if worst else "-"))
 
 
 # ---- a step ----
@@ -140,13 +155,15 @@ def print_row(plan, pairs):
 def main():
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--pairs", type=int, default=20, help="of the steps")
-    parser.add_argument("--turns", type=int, default=5, help="of the messages")
+    parser.add_argument("--turns", type=int, default=5, help="of the messages, for each start")
+    parser.add_argument("--starts", type=int, default=3, help="of the programs for messages")
     parser.add_argument("--steps", type=int, default=3, help="of a run; the first does not count")
     parser.add_argument("--cores", default="0,1", help="of rank 0 and rank 1")
     settings = parser.parse_args()
     settings.cores = settings.cores.split(",")
-    if settings.pairs < 0 or settings.turns < 0 or not 2 <= settings.steps <= 8 or len(settings.cores) != 2:
-        fail("--pairs and --turns from 0, --steps 2 to 8, --cores A,B")
+    if (settings.pairs < 0 or settings.turns < 1 or settings.starts < 0 or
+            not 2 <= settings.steps <= 8 or len(settings.cores) != 2):
+        fail("--pairs and --starts from 0, --turns from 1, --steps 2 to 8, --cores A,B")
     os.makedirs(FOLDER, exist_ok=True)
     tokens.write(TOKENS, TOKEN_COUNT, VOCABULARY)
     prepare_hosts()

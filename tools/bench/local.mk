@@ -11,11 +11,12 @@ BENCH_DISPATCH = \
   tools/bench/dispatch_bench_1f1b_loop \
   tools/bench/dispatch_bench_zbv \
   tools/bench/dispatch_bench_zbv_bf16
-tools_bench_hop_SOURCES = tools/bench/hop.c tools/bench/hop_sizes.h tools/bench/transport_plan.c tools/bench/transport_plan.h
+tools_bench_hop_SOURCES = tools/bench/hop.c tools/bench/hop_pair.c tools/bench/hop_pair.h tools/bench/hop_sizes.h tools/bench/transport_plan.c tools/bench/transport_plan.h
 tools_bench_hop_LDADD = $(OFI_ARCHIVES) libruntime.a $(KERNEL_ARCHIVES) $(OFI_LIBS) $(RUNTIME_LIBS)
 if OFI
-tools_bench_hop_LDFLAGS = $(AM_LDFLAGS) $(OFI_LINK)
+HOP_LINK = $(OFI_LINK)
 endif
+tools_bench_hop_LDFLAGS = $(AM_LDFLAGS) $(HOP_LINK)
 tools_bench_matmul_SOURCES = tools/bench/matmul.c
 tools_bench_matmul_LDADD = plan/bench_1.o $(KERNEL_ARCHIVES) $(BLAS_LIBS) -lm -lpthread
 tools_bench_matmul_bf16_SOURCES = tools/bench/matmul.c
@@ -54,7 +55,9 @@ bench-hosts: all
 	done
 	@$(MAKE) $(AM_MAKEFLAGS) --no-print-directory tools/bench/hop$(EXEEXT)
 	@for mpi in openmpi mpich; do \
-	  if command -v mpicc.$$mpi >/dev/null; then mpicc.$$mpi -O2 -I$(srcdir) -o tools/bench/hop_mpi_$$mpi $(srcdir)/tools/bench/hop_mpi.c || exit; fi; \
+	  if command -v mpicc.$$mpi >/dev/null; then \
+	    mpicc.$$mpi -std=gnu17 -O2 -I$(srcdir) -o tools/bench/hop_mpi_$$mpi $(srcdir)/tools/bench/hop_mpi.c \
+	      tools/bench/hop_pair.$(OBJEXT) tools/bench/transport_plan.$(OBJEXT) $(HOP_LINK) $(tools_bench_hop_LDADD) || exit; fi; \
 	done
 	@sh $(srcdir)/tests/support/hosts.sh 2 $(PYTHON) -B $(srcdir)/tools/bench/hosts.py $(HOSTS_OPTIONS); status=$$?; \
 	  test $$status -ne 77 || echo 'bench-hosts: skipped: no network namespaces here'; test $$status -eq 77 || exit $$status
