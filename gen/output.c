@@ -55,8 +55,15 @@ static const char *command_text(const struct pen_result *result,
 
 static void write_c(FILE *out, const struct pen_result *result,
                     const struct pen_generator_options *options) {
+  const uint32_t count = result->plan->fallback_count;
+  struct pen_emit_header *fallbacks = pen_new(count + 1u, sizeof *fallbacks);
+  for (uint32_t f = 0; f < count; f++) {
+    const struct pen_result *fallback = &result->fallbacks[f];
+    fallbacks[f] =
+        (struct pen_emit_header){.cost_unit = fallback->cost.unit, .timing = fallback->timing};
+  }
   struct pen_emit_header header = {command_text(result, options), result->topology->source_digest,
-                                   result->cost.unit, result->timing};
+                                   result->cost.unit, result->timing, fallbacks};
   pen_emit_c(out, result->plan, &header);
 }
 
@@ -120,7 +127,11 @@ static void write_report(FILE *out, const struct pen_result *result,
           : NULL;
   struct pen_bounds bounds = pen_bounds_of(result->order, result->partition, result->training,
                                            result->cost.stage, result->cost.overlap, budget);
-  pen_report_json(out, result->plan, result->timing, whole.order, path, &bounds, result->search);
+  double *makespans = pen_new(result->plan->fallback_count + 1u, sizeof *makespans);
+  for (uint32_t f = 0; f < result->plan->fallback_count; f++)
+    makespans[f] = result->fallbacks[f].timing->makespan;
+  pen_report_json(out, result->plan, result->timing, whole.order, path, &bounds, result->search,
+                  makespans);
 }
 
 static void write_shapes(FILE *out, const struct pen_result *result,
@@ -258,6 +269,10 @@ void pen_output_dependencies(const struct pen_topology *topology, const char *ta
 void pen_output_link(const struct pen_plan *plan, const char *path) {
   FILE *out = fopen(path, "w");
   if (!out) pen_stop(PEN_EXIT_CREATE, "%s: %s", path, strerror(errno));
-  bool failed = fprintf(out, "%s %s\n", plan->device, plan->transport) < 0;
+  const char *transport = plan->transport;
+  for (uint32_t f = 0; f < plan->fallback_count; f++)
+    if (!strcmp(transport, "shm") || !strcmp(transport, "ipc"))
+      transport = plan->fallbacks[f].transport; /* one that is linked with more */
+  bool failed = fprintf(out, "%s %s\n", plan->device, transport) < 0;
   if (fclose(out) || failed) pen_stop(PEN_EXIT_WRITE, "%s: %s", path, strerror(errno));
 }

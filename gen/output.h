@@ -25,6 +25,7 @@ struct pen_result {
   struct pen_graph *const *own;    /* [stage] graphs of the topology's main profile */
   const struct pen_search *search; /* null: there is no search */
   const struct pen_plan *plan;
+  const struct pen_result *fallbacks;     /* [plan->fallback_count] */
   const struct pen_action_lists *refused; /* pen_output_deadlock(): there is no plan */
 };
 

@@ -20,6 +20,7 @@
 #include "gen/partition/partition.h"
 #include "gen/partition/training.h"
 #include "gen/schedule/action_text.h"
+#include "gen/schedule/backward_order.h"
 #include "gen/schedule/schedule.h"
 #include "gen/schedule/torch_csv.h"
 #include "gen/search/search_pass.h"
@@ -234,13 +235,9 @@ static void write_results(const struct pen_result *result,
     pen_stop(PEN_EXIT_WRITE, "penstock-gen: standard output: %s", strerror(errno));
 }
 
-void pen_pipeline(const struct pen_generator_options *options) {
-  if (options->times) pen_passes_time();
-
-  pen_pass("topology");
-  const struct pen_topology *topology =
-      pen_topology_read(options->topology, options->overrides.text, options->overrides.count);
-  pen_output_check(topology, options);
+/* The passes from a topology to its verified plan. */
+static struct pen_result make_plan(const struct pen_topology *topology,
+                                   const struct pen_generator_options *options) {
   const int kind = topology->trains ? PEN_TRAIN : PEN_EVAL;
 
   pen_pass("partition");
@@ -286,15 +283,64 @@ void pen_pipeline(const struct pen_generator_options *options) {
   pen_pass("verify");
   check_plan(plan, topology, options);
 
-  const struct pen_result result = {.topology = topology,
-                                    .partition = partition,
-                                    .training = training,
-                                    .shapes = shapes,
-                                    .cost = cost,
-                                    .order = order,
-                                    .timing = timing,
-                                    .own = own,
-                                    .search = chosen.search,
-                                    .plan = plan};
+  return (struct pen_result){.topology = topology,
+                             .partition = partition,
+                             .training = training,
+                             .shapes = shapes,
+                             .cost = cost,
+                             .order = order,
+                             .timing = timing,
+                             .own = own,
+                             .search = chosen.search,
+                             .plan = plan};
+}
+
+static struct pen_stage_order stage_order(const struct pen_result *result) {
+  const struct pen_partition *partition = result->partition;
+  return (struct pen_stage_order){.order = result->order,
+                                  .rank_of = partition->rank_of,
+                                  .stage_count = partition->stage_count,
+                                  .microbatch_count = partition->microbatch_count};
+}
+
+/* A run that goes on with a fallback must give the bits of one that does not. */
+static void check_fallback(const struct pen_result *main, const struct pen_result *fallback) {
+  const struct pen_stage_order one = stage_order(main), other = stage_order(fallback);
+  if (!pen_backwards_agree(&one, &other))
+    pen_topology_fail(fallback->topology, "pipeline.schedule",
+                      "one that runs the backwards of each stage in the same order of microbatches "
+                      "as that of the topology, %s, so that the run has the same bits",
+                      main->plan->schedule);
+}
+
+/* The fallbacks' plans; --actions and --costs are those of the main plan. */
+static void add_fallbacks(struct pen_result *main, const struct pen_generator_options *options) {
+  const struct pen_topology *topology = main->topology;
+  const uint32_t count = topology->fallback_count;
+  struct pen_generator_options of_fallbacks = *options;
+  struct pen_result *results = pen_new(count + 1u, sizeof *results);
+  struct pen_plan *plans = pen_new(count + 1u, sizeof *plans), *plan = pen_new(1, sizeof *plan);
+  of_fallbacks.actions = of_fallbacks.costs = NULL;
+  for (uint32_t f = 0; f < count; f++) {
+    results[f] = make_plan(topology->fallbacks[f], &of_fallbacks);
+    check_fallback(main, &results[f]);
+    plans[f] = *results[f].plan;
+    results[f].plan = &plans[f];
+  }
+  *plan = *main->plan;
+  pen_plan_add_fallbacks(plan, plans, count);
+  main->plan = plan;
+  main->fallbacks = results;
+}
+
+void pen_pipeline(const struct pen_generator_options *options) {
+  if (options->times) pen_passes_time();
+
+  pen_pass("topology");
+  const struct pen_topology *topology =
+      pen_topology_read(options->topology, options->overrides.text, options->overrides.count);
+  pen_output_check(topology, options);
+  struct pen_result result = make_plan(topology, options);
+  if (topology->fallback_count) add_fallbacks(&result, options);
   write_results(&result, options);
 }

@@ -8,6 +8,8 @@
  *      then row by row the columns
  *   3. the headers of the checkpoint files
  *
+ * With fallbacks it is that of the digests of all plans of the binary, the main one's first.
+ *
  * A number is little-endian, as wide as its column; a text has its length before it. So padding,
  * the byte order of the machine and the form of the emitted C have no effect, nor have comments,
  * paths, the deployment's name or the predicted times. (Checkpoints compare another digest, that of
@@ -130,4 +132,16 @@ void pen_plan_digest(struct pen_plan *plan) {
   add_text(h, plan->optimizer_header);
   hash_buffer(h);
   sha256_digest(&h->hash, PEN_DIGEST_BYTES, plan->digest);
+}
+
+void pen_plan_add_fallbacks(struct pen_plan *plan, struct pen_plan *fallbacks, uint32_t count) {
+  struct sha256_ctx hash;
+  plan->fallbacks = fallbacks;
+  plan->fallback_count = count;
+  if (count == 0) return;
+  sha256_init(&hash);
+  sha256_update(&hash, PEN_DIGEST_BYTES, plan->digest);
+  for (uint32_t f = 0; f < count; f++) sha256_update(&hash, PEN_DIGEST_BYTES, fallbacks[f].digest);
+  sha256_digest(&hash, PEN_DIGEST_BYTES, plan->digest);
+  for (uint32_t f = 0; f < count; f++) memcpy(fallbacks[f].digest, plan->digest, PEN_DIGEST_BYTES);
 }

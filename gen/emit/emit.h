@@ -20,10 +20,14 @@ struct pen_emit_header {
   const unsigned char *source_digest; /* [PEN_DIGEST_BYTES] of the topology */
   const char *cost_unit;              /* "in ms" */
   const struct pen_timing *timing;
+  const struct pen_emit_header *fallbacks; /* [plan->fallback_count]: cost unit and timing */
 };
 
 /* Sets plan->digest from the settings, the version and the tables. */
 void pen_plan_digest(struct pen_plan *plan);
+
+/* Sets plan->fallbacks, and one digest of all these plans in all of them. Each has its own. */
+void pen_plan_add_fallbacks(struct pen_plan *plan, struct pen_plan *fallbacks, uint32_t count);
 
 void pen_emit_c(FILE *out, const struct pen_plan *plan, const struct pen_emit_header *header);
 

@@ -9,14 +9,18 @@
 /* Collects the text of a line. */
 struct pen_c_writer {
   FILE *out;
-  size_t used;      /* bytes of `text` */
-  size_t line_used; /* characters of the line */
+  const char *prefix; /* of the names of tables: "", or that of a fallback */
+  size_t used;        /* bytes of `text` */
+  size_t line_used;   /* characters of the line */
   char text[4096];
 };
 
 void pen_write_bytes(struct pen_c_writer *writer, const char *text, size_t bytes);
 void pen_write_text(struct pen_c_writer *writer, const char *text);
 void pen_write_number(struct pen_c_writer *writer, uint64_t number);
+/* A table's name: `name` with the prefix, and with that of the profile unless it is null. */
+void pen_write_name(struct pen_c_writer *writer, const struct pen_profile *profile,
+                    const char *name);
 /* A string literal, over several lines if it is long. */
 void pen_write_string(struct pen_c_writer *writer, const char *text);
 /* Ends the line and hands it to the file. */

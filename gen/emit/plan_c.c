@@ -18,9 +18,10 @@
 /* ---- the profiles and pen_plan ---- */
 
 static void write_profiles(struct pen_c_writer *writer, const struct pen_plan *plan) {
-  pen_write_text(writer, "static const struct pen_profile profiles[] = {\n");
+  pen_write_text(writer, "static const struct pen_profile ");
+  pen_write_name(writer, NULL, "profiles[] = {\n");
   for (uint32_t i = 0; i < plan->profile_count; i++) {
-    const char *name = plan->profiles[i].name;
+    const char *name = pen_text("%s%s", writer->prefix, plan->profiles[i].name);
     pen_write_text(writer, "  {");
     pen_write_fields(writer, &pen_schemas[PEN_SCHEMA_PROFILE], &plan->profiles[i]);
     pen_write_text(writer, pen_text(",\n    .stages = %s_stages, .messages = %s_messages, "
@@ -76,11 +77,15 @@ static void write_numbers_field(struct pen_c_writer *writer, const char *name,
   pen_write_text(writer, "},\n");
 }
 
+/* A pointer to a table of the plan. */
+static void write_pointer(struct pen_c_writer *writer, const char *name) {
+  pen_write_text(writer, pen_text("  .%s = ", name));
+  pen_write_name(writer, NULL, name);
+  pen_write_text(writer, ",\n");
+}
+
 static void write_plan(struct pen_c_writer *writer, const struct pen_plan *plan,
                        const struct pen_emit_header *header) {
-  pen_write_text(writer, "\n/* ======== the plan ======== */\n\n");
-  write_profiles(writer, plan);
-  pen_write_text(writer, "\nconst struct pen_plan pen_plan = {\n");
   write_string_field(writer, "name", plan->name);
   write_digest(writer, plan);
   pen_write_text(writer, "  ");
@@ -94,35 +99,64 @@ static void write_plan(struct pen_c_writer *writer, const struct pen_plan *plan,
     write_numbers_field(writer, "rank_hosts", plan->rank_hosts, pen_process_count(plan));
   }
   if (plan->core_count) write_numbers_field(writer, "cores", plan->cores, plan->core_count);
-  pen_write_text(writer, "  .weights = weights, .memory = memory, .profiles = profiles,\n");
-  if (plan->tie_count) pen_write_text(writer, "  .ties = ties,\n");
-  if (plan->staged_input_count) pen_write_text(writer, "  .staged_inputs = staged_inputs,\n");
+  write_pointer(writer, "weights");
+  write_pointer(writer, "memory");
+  write_pointer(writer, "profiles");
+  if (plan->tie_count) write_pointer(writer, "ties");
+  if (plan->staged_input_count) write_pointer(writer, "staged_inputs");
   write_string_field(writer, "model_header", plan->model_header);
   write_string_field(writer, "optimizer_header", plan->optimizer_header);
   write_string_field(writer, "config_json", plan->config_json);
   write_string_field(writer, "settings", plan->settings);
-  pen_write_text(writer, "};\n");
+  if (plan->fallback_count)
+    pen_write_text(writer, pen_text("  .fallbacks = fallbacks, .fallback_count = %" PRIu32 ",\n",
+                                    plan->fallback_count));
+}
+
+/* All tables of the fallbacks, named after them. */
+static void write_fallbacks(struct pen_c_writer *writer, const struct pen_plan *plan,
+                            const struct pen_emit_header *header) {
+  for (uint32_t f = 0; f < plan->fallback_count; f++) {
+    writer->prefix = pen_text("fallback%" PRIu32 "_", f + 1);
+    pen_write_text(writer, pen_text("/* ======== fallback %" PRIu32 " ======== */\n\n", f + 1));
+    pen_emit_tables(writer, &plan->fallbacks[f]);
+    pen_write_text(writer, "\n");
+    write_profiles(writer, &plan->fallbacks[f]);
+  }
+  pen_write_text(writer, "\nstatic const struct pen_plan fallbacks[] = {\n");
+  for (uint32_t f = 0; f < plan->fallback_count; f++) {
+    writer->prefix = pen_text("fallback%" PRIu32 "_", f + 1);
+    pen_write_text(writer, pen_text("[%" PRIu32 "] = {\n", f));
+    write_plan(writer, &plan->fallbacks[f], &header->fallbacks[f]);
+    pen_write_text(writer, "},\n");
+  }
+  pen_write_text(writer, "};");
   pen_write_line_end(writer);
+  writer->prefix = "";
 }
 
 /* ---- the file ---- */
 
-static void write_assertions(FILE *out, const struct pen_plan *plan) {
-  fprintf(out,
-          "_Static_assert(sizeof weights / sizeof *weights == %" PRIu32
-          ", \"weights\");\n"
-          "_Static_assert(sizeof memory / sizeof *memory == %" PRIu32
-          ", \"ranks\");\n"
-          "_Static_assert(PEN_BASES == %d && PEN_OPERANDS_MAX == %d, \"runtime/plan\");\n"
-          "_Static_assert(PEN_OP_COUNT == %d && PEN_ACTION_KINDS == %d, \"the .def lists\");\n",
-          plan->weight_count, plan->rank_count, PEN_BASES, PEN_OPERANDS_MAX, PEN_OP_COUNT,
-          PEN_ACTION_KINDS);
+static void write_assertion(FILE *out, const char *table, uint32_t count, const char *text) {
+  fprintf(out, "_Static_assert(sizeof %s / sizeof *%s == %" PRIu32 ", \"%s\");\n", table, table,
+          count, text);
+}
+
+static void write_assertions(FILE *out, const struct pen_plan *plan, const char *prefix) {
+  write_assertion(out, pen_text("%sweights", prefix), plan->weight_count, "weights");
+  write_assertion(out, pen_text("%smemory", prefix), plan->rank_count, "ranks");
   for (uint32_t i = 0; i < plan->profile_count; i++)
     for (uint32_t r = 0; r < plan->rank_count; r++) {
-      const char *p = pen_text("%s_rank%u_actions", plan->profiles[i].name, r);
-      fprintf(out, "_Static_assert(sizeof %s / sizeof *%s == %" PRIu32 ", \"actions\");\n", p, p,
-              plan->profiles[i].ranks[r].action_count);
+      const char *actions = pen_text("%s%s_rank%u_actions", prefix, plan->profiles[i].name, r);
+      write_assertion(out, actions, plan->profiles[i].ranks[r].action_count, "actions");
     }
+}
+
+static void write_list_assertions(FILE *out) {
+  fprintf(out,
+          "_Static_assert(PEN_BASES == %d && PEN_OPERANDS_MAX == %d, \"runtime/plan\");\n"
+          "_Static_assert(PEN_OP_COUNT == %d && PEN_ACTION_KINDS == %d, \"the .def lists\");\n",
+          PEN_BASES, PEN_OPERANDS_MAX, PEN_OP_COUNT, PEN_ACTION_KINDS);
 }
 
 static void write_file_comment(FILE *out, const struct pen_plan *plan,
@@ -141,6 +175,10 @@ static void write_file_comment(FILE *out, const struct pen_plan *plan,
   if (timing->collectives)
     fprintf(out, " * %" PRIu32 " replicas: their collectives add %.6g\n", plan->replica_count,
             timing->exposed);
+  for (uint32_t f = 0; f < plan->fallback_count; f++)
+    fprintf(out, " * fallback %" PRIu32 ": %" PRIu32 " ranks, schedule %s, makespan %.6g\n", f + 1,
+            plan->fallbacks[f].rank_count, plan->fallbacks[f].schedule,
+            header->fallbacks[f].timing->makespan);
   for (uint32_t r = 0; r < plan->rank_count; r++)
     fprintf(out, " * rank %" PRIu32 ": %" PRIu64 " bytes allocated, %" PRIu64 " live at the peak\n",
             r, plan->memory[r].arena_bytes, plan->memory[r].live_bytes);
@@ -153,8 +191,18 @@ static void write_file_comment(FILE *out, const struct pen_plan *plan,
 void pen_emit_c(FILE *out, const struct pen_plan *plan, const struct pen_emit_header *header) {
   struct pen_c_writer *writer = pen_new(1, sizeof *writer);
   writer->out = out;
+  writer->prefix = "";
   write_file_comment(out, plan, header);
+  if (plan->fallback_count) write_fallbacks(writer, plan, header);
   pen_emit_tables(writer, plan);
+  pen_write_text(writer, "\n/* ======== the plan ======== */\n\n");
+  write_profiles(writer, plan);
+  pen_write_text(writer, "\nconst struct pen_plan pen_plan = {\n");
   write_plan(writer, plan, header);
-  write_assertions(out, plan);
+  pen_write_text(writer, "};\n");
+  pen_write_line_end(writer);
+  write_assertions(out, plan, "");
+  for (uint32_t f = 0; f < plan->fallback_count; f++)
+    write_assertions(out, &plan->fallbacks[f], pen_text("fallback%" PRIu32 "_", f + 1));
+  write_list_assertions(out);
 }

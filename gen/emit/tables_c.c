@@ -225,9 +225,8 @@ static void write_pointers(const struct emission *emission, const struct pen_pro
     char text[64];
     snprintf(text, sizeof text, ".%s = ", name);
     pen_write_text(emission->writer, text);
-    pen_write_text(emission->writer, profile->name);
-    snprintf(text, sizeof text, "_rank%u_%s, ", (unsigned)of_rank, name);
-    pen_write_text(emission->writer, text);
+    snprintf(text, sizeof text, "rank%u_%s, ", (unsigned)of_rank, name);
+    pen_write_name(emission->writer, profile, text);
   }
 }
 
@@ -260,10 +259,8 @@ static void write_table_head(struct pen_c_writer *writer, const struct pen_table
   pen_write_text(writer, "static const struct ");
   pen_write_text(writer, table->schema->type);
   pen_write_text(writer, " ");
-  if (table->profile) pen_write_text(writer, table->profile->name);
-  if (table->profile) pen_write_text(writer, "_");
   snprintf(text, sizeof text, "rank%u_", (unsigned)table->rank);
-  if (table->rank != PEN_NONE) pen_write_text(writer, text);
+  pen_write_name(writer, table->profile, table->rank != PEN_NONE ? text : "");
   pen_write_text(writer, table->schema->name);
   pen_write_text(writer, "[] = {");
   pen_write_line_end(writer);

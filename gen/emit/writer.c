@@ -25,6 +25,14 @@ void pen_write_text(struct pen_c_writer *writer, const char *text) {
   pen_write_bytes(writer, text, strlen(text));
 }
 
+void pen_write_name(struct pen_c_writer *writer, const struct pen_profile *profile,
+                    const char *name) {
+  pen_write_text(writer, writer->prefix);
+  if (profile) pen_write_text(writer, profile->name);
+  if (profile) pen_write_text(writer, "_");
+  pen_write_text(writer, name);
+}
+
 void pen_write_number(struct pen_c_writer *writer, uint64_t number) {
   char digits[DIGITS_MAX];
   size_t at = DIGITS_MAX;

@@ -68,7 +68,7 @@ struct pen_plan *pen_plan_header(const struct pen_topology *t,
   plan->transport = t->cluster_transport;
   plan->interface = t->cluster_interface;
   set_binding(plan, t);
-  if (t->cluster_hosts.count > 1) {
+  if (t->cluster_hosts.count + t->cluster_spares.count > 1) {
     plan->hosts = host_names(t);
     plan->host_count = (uint32_t)t->cluster_hosts.count;
     plan->spare_count = (uint32_t)t->cluster_spares.count;

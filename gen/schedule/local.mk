@@ -1,5 +1,7 @@
 # gen/schedule: compute orders
 libgen_a_SOURCES += \
+  %reldir%/backward_order.c \
+  %reldir%/backward_order.h \
   %reldir%/1f1b.c \
   %reldir%/action_text.c \
   %reldir%/action_text.h \

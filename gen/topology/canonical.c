@@ -5,6 +5,7 @@
 #include <nettle/sha2.h>
 
 #include "gen/base/arena.h"
+#include "gen/topology/fallback.h"
 #include "gen/topology/topology.h"
 #include "gen/topology/settings.h"
 #include "gen/topology/value.h"
@@ -23,6 +24,18 @@ static const char *canonical_value(const struct pen_topology *topology,
   return pen_text("sha256 %s", pen_hex(digest, sizeof digest));
 }
 
+/* What the fallbacks change. */
+static const char *fallbacks_text(const struct pen_topology *topology) {
+  const char *text = "";
+  for (uint32_t f = 0; f < topology->fallback_count; f++)
+    for (size_t i = 0; i < topology->fallback_changes[f].count; i++) {
+      const struct pen_setting *setting = topology->fallback_changes[f].change[i].setting;
+      text = pen_text("%sfallback %u: %s.%s = %s\n", text, f + 1, setting->group, setting->name,
+                      canonical_value(topology->fallbacks[f], setting));
+    }
+  return text;
+}
+
 const char *pen_topology_canonical(const struct pen_topology *topology) {
   char *text = NULL;
   size_t bytes = 0, capacity = 0;
@@ -34,5 +47,5 @@ const char *pen_topology_canonical(const struct pen_topology *topology) {
     strcpy(text + bytes, line);
     bytes += strlen(line);
   }
-  return text;
+  return topology->fallback_count ? pen_text("%s%s", text, fallbacks_text(topology)) : text;
 }

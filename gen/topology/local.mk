@@ -3,6 +3,8 @@ libgen_a_SOURCES += \
   %reldir%/canonical.c \
   %reldir%/defaults.c \
   %reldir%/defaults.h \
+  %reldir%/fallback.c \
+  %reldir%/fallback.h \
   %reldir%/families.def \
   %reldir%/family_table.c \
   %reldir%/family_table.h \

@@ -22,8 +22,9 @@ static const char *message_prefix(const struct pen_topology *topology,
   const struct pen_origin *origin = pen_topology_origin(topology, setting);
   const char *where = origin->where ? origin->where : pen_text("%s: ", topology->path);
   const char *text = origin->where ? origin->text : pen_value_text(topology, setting);
-  return pen_text("%s%s.%s%s%s: ", where, setting->group, setting->name, text ? " = " : "",
-                  text ? text : "");
+  return pen_text("%s%s.%s%s%s%s: ", where, setting->group, setting->name, text ? " = " : "",
+                  text ? text : "",
+                  topology->fallback ? pen_text(", in fallback %u", topology->fallback) : "");
 }
 
 void pen_topology_fail(const struct pen_topology *topology, const char *path, const char *format,

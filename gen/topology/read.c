@@ -26,6 +26,7 @@
 #include "gen/base/error.h"
 #include "gen/topology/settings.h"
 #include "gen/topology/defaults.h"
+#include "gen/topology/fallback.h"
 #include "gen/topology/message.h"
 #include "gen/topology/shapes.h"
 #include "gen/topology/validate.h"
@@ -142,6 +143,58 @@ static void take_shapes(struct pen_topology *topology, const struct pen_source *
   }
 }
 
+/* The settings of a group of a fallback: `pipeline = { ranks = 2; };`. */
+static void take_changes(struct pen_topology *topology, const struct pen_source *source,
+                         struct pen_fallback *fallback, const config_setting_t *from) {
+  const char *group = config_setting_name(from);
+  const int count = config_setting_is_group(from) ? config_setting_length(from) : 0;
+  struct pen_origin origin = {.where = pen_source_where(source, config_setting_source_line(from))};
+  if (!pen_setting_is_group(group) || !config_setting_is_group(from))
+    pen_stop(PEN_EXIT_TOPOLOGY, "%sfallback %u: %s: %s", origin.where, topology->fallback_count,
+             group,
+             pen_setting_is_group(group) ? "a group of settings" : pen_setting_hint_group(group));
+  for (int i = 0; i < count; i++) {
+    const config_setting_t *one = config_setting_get_elem(from, (unsigned)i);
+    const char *name = config_setting_name(one), *path = pen_text("%s.%s", group, name);
+    const struct pen_setting *setting = pen_setting_find_path(path);
+    const struct pen_written *written = pen_source_find_after(
+        source, 2, group, name, pen_fallback_count_changes(topology, setting));
+    struct pen_fallback_change change = {.setting = setting, .origin = origin};
+    change.origin.text = written ? written->value : "...";
+    if (written)
+      change.origin.where = pen_text("%s:%zu: ", source->file[written->file], written->line);
+    if (!setting || !pen_fallback_may_change(setting) || !take_value(source, one, &change.value))
+      pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s, in fallback %u: %s", change.origin.where, path,
+               change.origin.text, topology->fallback_count,
+               !setting                            ? pen_setting_hint(path)
+               : !pen_fallback_may_change(setting) ? pen_fallback_allowed
+                                                   : pen_setting_allowed(setting));
+    pen_fallback_add(fallback, &change);
+  }
+}
+
+/* `fallback = ({ pipeline = { ranks = 2; }; }, ...)`: a list of groups of groups of settings. */
+static void take_fallbacks(struct pen_topology *topology, const struct pen_source *source,
+                           const config_setting_t *from) {
+  const struct pen_origin origin = origin_in(source, 0, "", from);
+  const int count = config_setting_is_list(from) ? config_setting_length(from) : -1;
+  struct pen_fallback *fallback = pen_new((size_t)(count > 0 ? count : 1), sizeof *fallback);
+  bool is_list_of_groups = count >= 0 && count <= PEN_FALLBACKS_MAX;
+  topology->fallback_changes = fallback;
+  for (int f = 0; f < count && is_list_of_groups; f++) {
+    const config_setting_t *groups = config_setting_get_elem(from, (unsigned)f);
+    is_list_of_groups = config_setting_is_group(groups);
+    topology->fallback_count++;
+    for (int g = 0; is_list_of_groups && g < config_setting_length(groups); g++)
+      take_changes(topology, source, &fallback[f], config_setting_get_elem(groups, (unsigned)g));
+  }
+  if (!is_list_of_groups)
+    pen_stop(PEN_EXIT_TOPOLOGY,
+             "%sfallback = %s: a list of at most %d groups of settings, as in ( { pipeline = { "
+             "ranks = 2; }; } )",
+             origin.where, origin.text, PEN_FALLBACKS_MAX);
+}
+
 static void take_group(struct pen_topology *topology, const struct pen_source *source,
                        const config_setting_t *from) {
   const char *name = config_setting_name(from);
@@ -149,6 +202,10 @@ static void take_group(struct pen_topology *topology, const struct pen_source *s
   bool known = pen_setting_is_group(name);
   if (!strcmp(name, "shapes") && config_setting_is_list(from)) {
     take_shapes(topology, source, from);
+    return;
+  }
+  if (!strcmp(name, "fallback")) {
+    take_fallbacks(topology, source, from);
     return;
   }
   if (known && !config_setting_is_group(from))
@@ -171,9 +228,7 @@ static void fail_duplicate(const struct pen_source *source) {
     const struct pen_written *again = &source->written[i];
     for (size_t j = 0; j < i; j++) {
       const struct pen_written *first = &source->written[j];
-      if (first->depth != again->depth || strcmp(first->name, again->name) ||
-          strcmp(first->group, again->group))
-        continue;
+      if (first->enclosing != again->enclosing || strcmp(first->name, again->name)) continue;
       pen_stop(PEN_EXIT_TOPOLOGY, "%s:%zu: %s%s%s = %s: given before, at %s:%zu",
                source->file[again->file], again->line, again->group, *again->group ? "." : "",
                again->name, again->value, source->file[first->file], first->line);
@@ -244,13 +299,50 @@ uint8_t pen_topology_dtype(const struct pen_topology *topology) {
 
 uint32_t *pen_topology_rank_hosts(const struct pen_topology *t) {
   size_t total = (size_t)(t->pipeline_ranks * t->data_parallel_replicas),
-         hosts = t->cluster_hosts.count, per_host = total / hosts;
+         hosts = t->cluster_hosts.count, per_host = (size_t)t->cluster_ranks_per_host;
   uint32_t *host = pen_new(total, sizeof *host);
   for (size_t r = 0; r < total; r++)
     host[r] = !t->cluster_mapping.choice                    ? (uint32_t)t->cluster_mapping.value[r]
               : !strcmp(t->cluster_mapping.choice, "block") ? (uint32_t)(r / per_host)
                                                             : (uint32_t)(r % hosts);
   return host;
+}
+
+static struct pen_topology *copy_of(const struct pen_topology *topology) {
+  struct pen_topology *copy = pen_new(1, sizeof *copy);
+  struct pen_origin *origin = pen_new(pen_setting_count, sizeof *origin);
+  memcpy(origin, topology->origin, pen_setting_count * sizeof *origin);
+  *copy = *topology;
+  copy->origin = origin;
+  return copy;
+}
+
+/* Gives each setting its value, and checks all. `main`: that of a fallback; else null. */
+static void resolve(struct pen_topology *topology, const struct pen_topology *main) {
+  take_defaults(topology);
+  pen_topology_require(topology);
+  if (main) pen_fallback_resolve(topology, main);
+  pen_topology_set_defaults(topology);
+  pen_topology_sort_shapes(topology);
+  pen_topology_validate(topology);
+  pen_topology_expand_lists(topology);
+}
+
+/* `written`: the settings as they were set; `main`: the resolved ones. */
+static struct pen_topology *fallback_of(const struct pen_topology *written,
+                                        const struct pen_topology *main, uint32_t index) {
+  const struct pen_fallback *fallback = &written->fallback_changes[index];
+  struct pen_topology *topology = copy_of(written);
+  topology->fallback = index + 1;
+  topology->fallback_count = 0;
+  for (size_t i = 0; i < fallback->count; i++)
+    pen_fallback_forget(topology, fallback->change[i].setting);
+  for (size_t i = 0; i < fallback->count; i++) {
+    const struct pen_fallback_change *change = &fallback->change[i];
+    set_setting(topology, change->setting, &change->value, change->origin);
+  }
+  resolve(topology, main);
+  return topology;
 }
 
 struct pen_topology *pen_topology_read(const char *path, const char *const *override,
@@ -260,6 +352,7 @@ struct pen_topology *pen_topology_read(const char *path, const char *const *over
   topology->path = path;
   topology->name = base_name(path);
   topology->costs_overlap = topology->costs_live_weight = -1;
+  topology->fallbacks = pen_new(PEN_FALLBACKS_MAX, sizeof(struct pen_topology *));
   struct sha256_ctx hash;
   sha256_init(&hash);
   take_file(topology, pen_source_read(path, &hash));
@@ -269,12 +362,10 @@ struct pen_topology *pen_topology_read(const char *path, const char *const *over
       continue; /* the digest has its content, below */
     sha256_update(&hash, strlen(override[i]) + 1, (const uint8_t *) override[i]);
   }
-  take_defaults(topology);
-  pen_topology_require(topology);
-  pen_topology_set_defaults(topology);
-  pen_topology_sort_shapes(topology);
-  pen_topology_validate(topology);
-  pen_topology_expand_lists(topology);
+  const struct pen_topology *written = copy_of(topology);
+  resolve(topology, NULL);
+  for (uint32_t f = 0; f < topology->fallback_count; f++)
+    topology->fallbacks[f] = fallback_of(written, topology, f);
   sha256_update(&hash, topology->schedule_bytes, (const uint8_t *)topology->schedule_text);
   sha256_digest(&hash, sizeof topology->source_digest, topology->source_digest);
   return topology;

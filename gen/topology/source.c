@@ -37,8 +37,9 @@ struct scanner {
     size_t written; /* whose value this is, or NOTHING */
     size_t visit;
     const char *start;
+    size_t number; /* of brackets before it */
   } open[NESTING_MAX];
-  size_t open_count;
+  size_t open_count, bracket_count;
   bool expects_value; /* the last token was `=` or `:` */
   size_t name;        /* index in `written` of the last name without a value yet, or NOTHING */
   bool after_string;  /* a string that follows is appended to the last one */
@@ -61,6 +62,18 @@ const struct pen_written *pen_source_find(const struct pen_source *source, size_
   for (size_t i = source->written_count; i-- > 0;) {
     const struct pen_written *written = &source->written[i];
     if (written->depth == depth && !strcmp(written->name, name) && !strcmp(written->group, group))
+      return written;
+  }
+  return NULL;
+}
+
+const struct pen_written *pen_source_find_after(const struct pen_source *source, size_t depth,
+                                                const char *group, const char *name,
+                                                size_t before) {
+  for (size_t i = 0; i < source->written_count; i++) {
+    const struct pen_written *written = &source->written[i];
+    if (written->depth == depth && !strcmp(written->name, name) && !strcmp(written->group, group) &&
+        before-- == 0)
       return written;
   }
   return NULL;
@@ -137,11 +150,12 @@ static void scan_comment(struct scanner *scanner, struct scanned_file *reading) 
 static void scan_name(struct scanner *scanner, struct scanned_file *reading, const char *name,
                       size_t bytes) {
   struct pen_source *source = scanner->source;
-  size_t depth = 0;
+  size_t depth = 0, enclosing = 0;
   const char *group = "";
   for (size_t i = 0; i < scanner->open_count; i++) {
     if (scanner->open[i].bracket != '{') continue;
     depth++;
+    enclosing = scanner->open[i].number;
     group =
         scanner->open[i].written == NOTHING ? "" : source->written[scanner->open[i].written].name;
   }
@@ -152,6 +166,7 @@ static void scan_name(struct scanner *scanner, struct scanned_file *reading, con
   source->written[scanner->name] = (struct pen_written){.group = group,
                                                         .name = pen_text("%.*s", (int)bytes, name),
                                                         .depth = depth,
+                                                        .enclosing = enclosing,
                                                         .file = reading->file,
                                                         .line = reading->line,
                                                         .value = "..."};
@@ -213,7 +228,8 @@ static void scan_bracket(struct scanner *scanner, struct scanned_file *reading) 
       pen_stop(PEN_EXIT_TOPOLOGY, "%s%c: at most %d groups and lists within each other",
                line_prefix(reading), *at, NESTING_MAX);
     size_t written = scanner->expects_value ? scanner->name : NOTHING;
-    scanner->open[scanner->open_count++] = (struct open_bracket){*at, written, reading->visit, at};
+    scanner->open[scanner->open_count++] =
+        (struct open_bracket){*at, written, reading->visit, at, ++scanner->bracket_count};
   } else if (strchr(")]}", *at) && scanner->open_count) {
     const struct open_bracket *open = &scanner->open[--scanner->open_count];
     if (open->visit == reading->visit)

@@ -17,6 +17,7 @@ struct pen_literal {
 struct pen_written {
   const char *group, *name; /* group: the enclosing group, "" at the top */
   size_t depth;             /* number of enclosing groups */
+  size_t enclosing;         /* which group that is, by the order of their openings; 0: none */
   size_t file, line;
   const char *value; /* as written, on one line, truncated if long */
 };
@@ -53,5 +54,9 @@ const char *pen_source_where(const struct pen_source *source, size_t line);
 /* The last setting of that name within `depth` groups, or null. */
 const struct pen_written *pen_source_find(const struct pen_source *source, size_t depth,
                                           const char *group, const char *name);
+
+/* The same, but the one with so many before it, in the order of the file. */
+const struct pen_written *pen_source_find_after(const struct pen_source *source, size_t depth,
+                                                const char *group, const char *name, size_t before);
 
 #endif

@@ -41,6 +41,8 @@ struct pen_origin {
   const char *former_name; /* null: set by its present name */
 };
 
+struct pen_fallback; /* fallback.h */
+
 /* A field group_name for each setting: pipeline_ranks, model_layers, ... */
 struct pen_topology {
 #define PEN_TYPE_INTEGER int64_t
@@ -66,6 +68,12 @@ struct pen_topology {
   size_t schedule_bytes;
   int64_t sequence; /* of this sequence-length bucket; model.sequence is the longest */
   bool trains;      /* false: the schedule is forward-only */
+  /* The topologies that a run falls back to when hosts are lost: the same with some settings
+   * changed. */
+  uint32_t fallback;                           /* which of them this is, from 1; 0: none of them */
+  struct pen_topology **fallbacks;             /* [fallback_count] */
+  const struct pen_fallback *fallback_changes; /* [fallback_count]: as the file has them */
+  uint32_t fallback_count;
   unsigned char
       source_digest[32]; /* SHA-256 of the sources (as of sha256sum) and of any overrides */
 };

@@ -199,7 +199,7 @@ static void check_host_names(const struct pen_topology *t, const char *setting,
 static void check_spares(const struct pen_topology *t) {
   const struct pen_strings *hosts = &t->cluster_hosts, *spares = &t->cluster_spares;
   check_host_names(t, "cluster.spares", spares);
-  if (spares->count && hosts->count < 2)
+  if (spares->count && hosts->count < 2 && !t->fallback)
     pen_topology_fail(t, "cluster.spares", "an empty list where cluster.hosts has one host");
   for (size_t s = 0; s < spares->count; s++)
     for (size_t h = 0; h < hosts->count + s; h++)
@@ -222,7 +222,9 @@ static void check_hosts(const struct pen_topology *t) {
     pen_topology_fail(t, "cluster.port", "a TCP port on which the first host listens");
 }
 
+/* A fallback has as many hosts as its ranks need, the last perhaps with fewer ranks. */
 static void check_ranks_per_host(const struct pen_topology *t) {
+  if (t->fallback) return;
   int64_t total = t->pipeline_ranks * t->data_parallel_replicas,
           hosts = (int64_t)t->cluster_hosts.count;
   if (hosts == 0) pen_topology_fail(t, "cluster.hosts", "a list of at least one host");
@@ -236,7 +238,8 @@ static void check_ranks_per_host(const struct pen_topology *t) {
                       "a number of hosts that divides the %lld ranks x replicas", (long long)total);
 }
 
-/* A list has the index of a host for each rank of all replicas, each host as often as any other. */
+/* A list has the index of a host for each rank of all replicas, each host as often as any other; in
+ * a fallback, at most cluster.ranks_per_host times. */
 static void check_mapping(const struct pen_topology *t) {
   size_t total = (size_t)(t->pipeline_ranks * t->data_parallel_replicas),
          hosts = t->cluster_hosts.count;
@@ -250,7 +253,13 @@ static void check_mapping(const struct pen_topology *t) {
       pen_topology_fail(t, "cluster.mapping", "indices of the %zu hosts, from 0", hosts);
     ranks[mapping->value[r]]++;
   }
-  for (size_t h = 0; h < hosts; h++)
+  const size_t per_host = (size_t)t->cluster_ranks_per_host;
+  for (size_t h = 0; h < hosts && t->fallback; h++)
+    if (ranks[h] == 0 || ranks[h] > per_host)
+      pen_topology_fail(t, "cluster.mapping",
+                        "each of %zu hosts 1 to %zu times, not host %zu %zu times", hosts, per_host,
+                        h, ranks[h]);
+  for (size_t h = 0; h < hosts && !t->fallback; h++)
     if (ranks[h] != total / hosts)
       pen_topology_fail(t, "cluster.mapping", "each host %zu times, not host %zu %zu times",
                         total / hosts, h, ranks[h]);

@@ -210,9 +210,30 @@ static json_t *search_json(const struct pen_search *search) {
   return object;
 }
 
+/* The plans for fewer hosts. `makespans`: [fallback_count]. */
+static json_t *fallbacks_json(const struct pen_plan *plan, const double *makespans) {
+  json_t *list = json_array();
+  for (uint32_t f = 0; f < plan->fallback_count; f++) {
+    const struct pen_plan *fallback = &plan->fallbacks[f];
+    json_t *object = json_object(), *bytes = json_array();
+    json_object_set_new(object, "ranks", integer_json(fallback->rank_count));
+    json_object_set_new(object, "stages_per_rank", integer_json(fallback->stages_per_rank));
+    json_object_set_new(object, "schedule", json_string(fallback->schedule));
+    json_object_set_new(object, "hosts",
+                        integer_json(fallback->host_count ? fallback->host_count : 1));
+    json_object_set_new(object, "makespan", real_json(makespans[f]));
+    for (uint32_t rank = 0; rank < fallback->rank_count; rank++)
+      json_array_append_new(bytes, integer_json(fallback->memory[rank].arena_bytes));
+    json_object_set_new(object, "arena_bytes", bytes);
+    json_array_append_new(list, object);
+  }
+  return list;
+}
+
 void pen_report_json(FILE *out, const struct pen_plan *plan, const struct pen_timing *timing,
                      const struct pen_order *order, const struct pen_path *path,
-                     const struct pen_bounds *bounds, const struct pen_search *search) {
+                     const struct pen_bounds *bounds, const struct pen_search *search,
+                     const double *fallback_makespans) {
   json_object_seed(1); /* a fixed hash seed: keys are not chosen by others */
   json_t *report = json_object();
   json_object_set_new(report, "name", json_string(plan->name));
@@ -234,6 +255,8 @@ void pen_report_json(FILE *out, const struct pen_plan *plan, const struct pen_ti
   json_object_set_new(report, "critical_path", path_json(path, order));
   json_object_set_new(report, "stages", stages_of(plan));
   json_object_set_new(report, "rank", ranks_of(plan, timing));
+  if (plan->fallback_count)
+    json_object_set_new(report, "fallbacks", fallbacks_json(plan, fallback_makespans));
   json_object_set_new(report, "pairs", pairs_json(plan));
   json_dumpf(report, out, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
   fputc('\n', out);
