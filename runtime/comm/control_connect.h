@@ -11,7 +11,7 @@
 
 /* What an end says of itself. */
 struct pen_control_config {
-  const struct pen_plan *plan;
+  const struct pen_plan *plan; /* of the binary */
   const struct pen_secret *secret;
   struct pen_membership *membership;
   uint32_t attempt; /* restarts of the run so far */

@@ -71,11 +71,11 @@ static void write_lost_line(struct pen_control_tcp *tcp, const struct pen_rank_s
   }
   for (uint32_t r = lost; r < ranks->process_count && waiter == PEN_NONE;
        r = pen_rank_set_next(ranks, r + 1)) {
-    waiter = pen_failure_waiter(tcp->config.plan, tcp->shared, r);
+    waiter = pen_failure_waiter(tcp->config.membership->current, tcp->shared, r);
     lost = waiter == PEN_NONE ? lost : r;
   }
-  pen_failure_line(line, PEN_FAILURE_LINE_BYTES, tcp->config.plan, tcp->shared, lost, cause,
-                   waiter);
+  pen_failure_line(line, PEN_FAILURE_LINE_BYTES, tcp->config.membership->current, tcp->shared, lost,
+                   cause, waiter);
 }
 
 /* Why the ranks of a host are lost: its connection ended without a GOODBYE; the other side has
@@ -252,17 +252,26 @@ static void *control_thread(void *argument) {
 /* ---- connecting ---- */
 
 struct pen_control_tcp *pen_control_tcp_open(const struct pen_control_config *config,
-                                             struct pen_shared *shared, double timeout_s) {
-  if (config->plan->host_count < 2) {
+                                             double timeout_s) {
+  if (pen_member_count(config->plan) < 2) {
     return NULL;
   }
   struct pen_control_tcp *tcp = calloc(1, sizeof *tcp);
   pen_check(tcp != NULL, "no memory for the connection to other hosts");
-  *tcp = (struct pen_control_tcp){.config = *config, .shared = shared};
-  pen_rendezvous(config, shared, &tcp->peers, timeout_s);
-  shared->local =
-      pen_member_ranks(config->membership, config->membership->own, config->membership->only);
-  tcp->sync = pen_control_sync_open(config->plan, shared, shared->local);
+  tcp->config = *config;
+  pen_rendezvous(config, &tcp->peers, timeout_s);
+  return tcp;
+}
+
+void pen_control_tcp_attach(struct pen_control_tcp *tcp, struct pen_shared *shared) {
+  if (tcp == NULL) {
+    return;
+  }
+  const struct pen_membership *membership = tcp->config.membership;
+  tcp->shared = shared;
+  memcpy(shared->address, tcp->peers.address, sizeof shared->address);
+  shared->local = pen_member_ranks(membership, membership->own, membership->only);
+  tcp->sync = pen_control_sync_open(membership->current, shared, shared->local);
   size_t buffer_bytes = 0;
   for (uint32_t kind = PEN_MESSAGE_START + 1; kind < PEN_MESSAGE_KINDS; kind++) {
     const size_t bytes = pen_control_sync_bytes(tcp->sync, kind);
@@ -272,7 +281,6 @@ struct pen_control_tcp *pen_control_tcp_open(const struct pen_control_config *co
   tcp->buffer = malloc(buffer_bytes);
   pen_check(tcp->polled != NULL && tcp->buffer != NULL,
             "no memory for the connection to other hosts");
-  return tcp;
 }
 
 /* ---- before the ranks start ---- */

@@ -16,13 +16,17 @@ static inline double pen_silence_s(double timeout_s) { return timeout_s > 3 ? ti
 struct pen_control_tcp;
 
 /* Connects the commands, and returns when all ranks of the plan have one; null if the plan has one
- * host. Sets shared->address, and shared->local: the ranks of this command, none for a spare. Fails
- * as pen_rendezvous(). Call before the ranks start. Allocates. */
+ * host. Sets config->membership's plan, for which the shared memory is made. Fails as
+ * pen_rendezvous(). Call before the ranks start. Allocates. */
 struct pen_control_tcp *pen_control_tcp_open(const struct pen_control_config *config,
-                                             struct pen_shared *shared, double timeout_s);
+                                             double timeout_s);
 
-/* What the ranks start from, by what this command and all others offer: all get the same. Null is
- * allowed. Call before the ranks start. Fails (75) where a command has ended. */
+/* Uses this memory. Sets shared->address, and shared->local: the ranks of this command, none for a
+ * spare. Null is allowed, as below. Allocates. */
+void pen_control_tcp_attach(struct pen_control_tcp *tcp, struct pen_shared *shared);
+
+/* What the ranks start from, by what this command and all others offer: all get the same. Call
+ * before the ranks start. Fails (75) where a command has ended. */
 struct pen_start_state pen_control_tcp_agree(struct pen_control_tcp *tcp,
                                              const struct pen_start_offer *offer);
 

@@ -36,11 +36,14 @@ static uint32_t read_number(const char *source, const char *text, uint64_t most,
   return (uint32_t)number;
 }
 
+/* The only rank of a host is all of that host. */
 static struct pen_rank_set one_rank(const struct pen_plan *plan, const char *source,
                                     const char *text) {
   const uint32_t rank =
       read_number(source, text, pen_process_count(plan) - 1u, "a rank of this binary");
-  return pen_rank_set_of(plan, pen_rank_host(plan, rank), rank);
+  const uint32_t host = pen_rank_host(plan, rank);
+  const struct pen_rank_set all = pen_rank_set_of(plan, host, PEN_NONE);
+  return all.count == 1 ? all : pen_rank_set_of(plan, host, rank);
 }
 
 /* ---- by name ---- */

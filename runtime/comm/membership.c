@@ -9,9 +9,10 @@ void pen_membership_open(struct pen_membership *membership, const struct pen_pla
                          const struct pen_rank_set *local) {
   *membership = (struct pen_membership){
       .plan = plan,
+      .current = plan,
       .own = local->host,
       .only = local->only,
-      .places = calloc(plan->host_count + 1u, sizeof(struct pen_place)),
+      .places = calloc(pen_member_count(plan) + 1u, sizeof(struct pen_place)),
       .states = calloc(pen_member_count(plan) + 1u, sizeof(_Atomic uint32_t))};
   pen_check(membership->places != NULL && membership->states != NULL, "no memory for %u hosts",
             pen_member_count(plan));
@@ -23,6 +24,16 @@ void pen_membership_open(struct pen_membership *membership, const struct pen_pla
 void pen_membership_close(struct pen_membership *membership) {
   free(membership->places);
   free(membership->states);
+}
+
+uint32_t pen_membership_plan_index(const struct pen_membership *membership) {
+  return membership->current == membership->plan
+             ? 0
+             : (uint32_t)(membership->current - membership->plan->fallbacks) + 1;
+}
+
+const struct pen_plan *pen_plan_of_index(const struct pen_plan *plan, uint64_t index) {
+  return index == 0 ? plan : index <= plan->fallback_count ? &plan->fallbacks[index - 1] : NULL;
 }
 
 const char *pen_member_name(const struct pen_plan *plan, uint32_t member) {
@@ -37,7 +48,7 @@ static bool lives(const struct pen_membership *membership, uint32_t member) {
 }
 
 uint32_t pen_member_host(const struct pen_membership *membership, uint32_t member) {
-  for (uint32_t h = 0; h < membership->plan->host_count; h++) {
+  for (uint32_t h = 0; h < membership->current->host_count; h++) {
     if (membership->places[h].member == member) {
       return h;
     }
@@ -47,21 +58,22 @@ uint32_t pen_member_host(const struct pen_membership *membership, uint32_t membe
 
 struct pen_rank_set pen_member_ranks(const struct pen_membership *membership, uint32_t member,
                                      uint32_t only) {
-  const struct pen_plan *plan = membership->plan;
-  return plan->host_count < 2 ? pen_rank_set_all(plan)
-                              : pen_rank_set_of(plan, pen_member_host(membership, member), only);
+  const struct pen_plan *plan = membership->current;
+  return pen_member_count(plan) < 2
+             ? pen_rank_set_all(plan)
+             : pen_rank_set_of(plan, pen_member_host(membership, member), only);
 }
 
 uint32_t pen_membership_server(const struct pen_membership *membership) {
-  uint32_t server = membership->places[pen_rank_host(membership->plan, 0)].member;
-  for (uint32_t h = 0; h < membership->plan->host_count && !lives(membership, server); h++) {
+  uint32_t server = membership->places[pen_rank_host(membership->current, 0)].member;
+  for (uint32_t h = 0; h < membership->current->host_count && !lives(membership, server); h++) {
     server = membership->places[h].member;
   }
   return server;
 }
 
 void pen_membership_vacate(struct pen_membership *membership) {
-  for (uint32_t h = 0; h < membership->plan->host_count; h++) {
+  for (uint32_t h = 0; h < membership->current->host_count; h++) {
     if (!lives(membership, membership->places[h].member)) {
       membership->places[h].member = PEN_NONE;
     }
@@ -86,17 +98,65 @@ static bool has_first(const struct pen_membership *membership) {
   return lives(membership, member);
 }
 
-bool pen_membership_can_continue(const struct pen_membership *membership) {
-  uint32_t count[3] = {0}, vacant = 0, waiting = 0;
-  for (uint32_t h = 0; h < membership->plan->host_count; h++) {
-    vacant += !lives(membership, membership->places[h].member);
+/* The hosts that have no living member, and the living members. */
+struct muster {
+  uint32_t vacant, waiting, count[3]; /* waiting: without ranks; count: of each state */
+};
+
+static struct muster count_members(const struct pen_membership *membership) {
+  struct muster muster = {0};
+  for (uint32_t h = 0; h < membership->current->host_count; h++) {
+    muster.vacant += !lives(membership, membership->places[h].member);
   }
   for (uint32_t m = 0; m < pen_member_count(membership->plan); m++) {
-    waiting += lives(membership, m) && pen_member_host(membership, m) == PEN_NONE;
-    count[atomic_load(&membership->states[m])]++;
+    muster.waiting += lives(membership, m) && pen_member_host(membership, m) == PEN_NONE;
+    muster.count[atomic_load(&membership->states[m])]++;
   }
-  const uint32_t living = count[PEN_MEMBER_LIVES], silent = count[PEN_MEMBER_SILENT];
-  return (vacant == 0 || vacant < membership->plan->host_count) &&
-         (vacant == 0 || membership->only == PEN_NONE) && vacant <= waiting &&
+  return muster;
+}
+
+/* The first fallback for at most so many hosts; null: none. */
+static const struct pen_plan *fallback_for(const struct pen_membership *membership,
+                                           uint32_t hosts) {
+  const struct pen_plan *plan = membership->plan, *found = NULL;
+  for (uint32_t f = 0; f < plan->fallback_count && found == NULL; f++) {
+    found = plan->fallbacks[f].host_count <= hosts ? &plan->fallbacks[f] : NULL;
+  }
+  return found;
+}
+
+bool pen_membership_fall_back(struct pen_membership *membership) {
+  const struct muster muster = count_members(membership);
+  const struct pen_plan *plan = fallback_for(membership, muster.count[PEN_MEMBER_LIVES]),
+                        *before = membership->current;
+  if (muster.vacant <= muster.waiting || plan == NULL) {
+    return false;
+  }
+  struct pen_place *places = calloc(pen_member_count(plan), sizeof *places);
+  pen_check(places != NULL, "no memory for %u hosts", pen_member_count(plan));
+  const uint32_t first = pen_rank_host(plan, 0);
+  for (uint32_t h = 0; h < plan->host_count; h++) {
+    places[h].member = h == first ? membership->own : PEN_NONE;
+  }
+  for (uint32_t h = 0, to = 0; h < before->host_count; h++) {
+    const uint32_t member = membership->places[h].member;
+    to += to == first;
+    if (to < plan->host_count && member != membership->own && lives(membership, member)) {
+      places[to++].member = member;
+    }
+  }
+  free(membership->places);
+  membership->places = places;
+  membership->current = plan;
+  return true;
+}
+
+bool pen_membership_can_continue(const struct pen_membership *membership) {
+  const struct muster muster = count_members(membership);
+  const uint32_t living = muster.count[PEN_MEMBER_LIVES], silent = muster.count[PEN_MEMBER_SILENT],
+                 vacant = muster.vacant;
+  return (vacant == 0 || vacant < membership->current->host_count) &&
+         (vacant == 0 || membership->only == PEN_NONE) &&
+         (vacant <= muster.waiting || fallback_for(membership, living) != NULL) &&
          (silent == 0 || living > silent || (living == silent && has_first(membership)));
 }

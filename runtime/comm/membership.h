@@ -28,16 +28,23 @@ struct pen_place {
 };
 
 struct pen_membership {
-  const struct pen_plan *plan;
-  uint32_t own;             /* this command's member */
-  uint32_t only;            /* with a command a rank: this one's; else PEN_NONE */
-  struct pen_place *places; /* [host_count] */
-  _Atomic uint32_t *states; /* [members]: enum pen_member_state */
+  const struct pen_plan *plan;    /* of the binary, with its fallbacks */
+  const struct pen_plan *current; /* which of these the ranks run */
+  uint32_t own;                   /* this command's member */
+  uint32_t only;                  /* with a command a rank: this one's; else PEN_NONE */
+  struct pen_place *places;       /* [members]; the first current->host_count are set */
+  _Atomic uint32_t *states;       /* [members]: enum pen_member_state */
 };
 
+/* The same for all plans of a binary; 0 where all ranks are always on one host. */
 static inline uint32_t pen_member_count(const struct pen_plan *plan) {
   return plan->host_count + plan->spare_count;
 }
+
+/* Which of a binary's plans this is: 0, or the number of a fallback. And the plan with a number;
+ * null: there is none. */
+uint32_t pen_membership_plan_index(const struct pen_membership *membership);
+const struct pen_plan *pen_plan_of_index(const struct pen_plan *plan, uint64_t index);
 
 /* Each host has its own ranks; `local` is what this command starts. Fails (71). */
 void pen_membership_open(struct pen_membership *membership, const struct pen_plan *plan,
@@ -65,9 +72,15 @@ void pen_membership_vacate(struct pen_membership *membership);
 /* Gives the ranks of a host that has no member to this one, if there is such a host. */
 bool pen_membership_place(struct pen_membership *membership, uint32_t member);
 
+/* Where there are not as many spares as hosts without a member, takes the first fallback for at
+ * most as many hosts as live. This command, the server, gets rank 0's host, then come the others
+ * that had ranks, as long as there are hosts. False: nothing changes. */
+bool pen_membership_fall_back(struct pen_membership *membership);
+
 /* Whether the run can go on without the lost members: there are as many spares as hosts without a
- * member, and no other part of the run can go on too. Of two parts that do not reach each other,
- * the one with more members goes on, or at equal numbers that of the first member. */
+ * member, or enough hosts for a fallback, and no other part of the run can go on too. Of two parts
+ * that do not reach each other, the one with more members goes on, or at equal numbers that of the
+ * first member. */
 bool pen_membership_can_continue(const struct pen_membership *membership);
 
 #endif

@@ -179,7 +179,7 @@ static void *receive_thread(void *argument) {
 
 static bool connect_next(struct pen_mirror *mirror) {
   const struct pen_mirror_config *config = &mirror->config;
-  const uint32_t hosts = config->control.plan->host_count;
+  const uint32_t hosts = config->own->plan->host_count;
   const struct pen_place *place =
       &config->control.membership->places[(host_of_ranks(config->own) + 1) % hosts];
   uint64_t step = 0;

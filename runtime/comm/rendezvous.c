@@ -127,14 +127,26 @@ static bool have_hosts_come(const struct pen_control_config *config,
                             const struct pen_peers *peers) {
   const struct pen_membership *membership = config->membership;
   bool came = true;
-  for (uint32_t h = 0; h < config->plan->host_count && membership->only == PEN_NONE; h++) {
+  for (uint32_t h = 0; h < membership->current->host_count && membership->only == PEN_NONE; h++) {
     came = came && has_come(config, peers, membership->places[h].member);
   }
   return came;
 }
 
+/* Takes a fallback, if one is needed: the commands that have come have other ranks. */
+static void fall_back(const struct pen_control_config *config, struct pen_peers *peers) {
+  struct pen_membership *membership = config->membership;
+  if (!pen_membership_fall_back(membership)) {
+    return;
+  }
+  for (uint32_t p = 0; p < peers->count; p++) {
+    struct pen_peer_command *peer = &peers->command[p];
+    peer->ranks = pen_member_ranks(membership, peer->member, peer->only);
+  }
+}
+
 /* Members that have not come again. */
-static void give_up_absent(const struct pen_control_config *config, const struct pen_peers *peers) {
+static void give_up_absent(const struct pen_control_config *config, struct pen_peers *peers) {
   struct pen_membership *membership = config->membership;
   for (uint32_t member = 0; member < pen_member_count(config->plan); member++) {
     if (!has_come(config, peers, member) &&
@@ -147,11 +159,12 @@ static void give_up_absent(const struct pen_control_config *config, const struct
     pen_fail(PEN_EXIT_LOST, "the run cannot go on: no spare is left for a lost host");
   }
   pen_membership_vacate(membership);
+  fall_back(config, peers);
 }
 
 /* Fails where time is out before all commands have come; `other_plan`: the first rank of one that
  * was refused for its plan. */
-static void check_time(const struct pen_control_config *config, const struct pen_peers *peers,
+static void check_time(const struct pen_control_config *config, struct pen_peers *peers,
                        uint64_t *end_ns, uint32_t other_plan) {
   if (pen_now_ns() < *end_ns) {
     return;
@@ -162,7 +175,7 @@ static void check_time(const struct pen_control_config *config, const struct pen
   }
   if (config->attempt == 0) {
     pen_fail(PEN_EXIT_LOST, "%u of %u ranks came to port %u of this host in time",
-             connected_ranks(config, peers), pen_process_count(config->plan),
+             connected_ranks(config, peers), pen_process_count(config->membership->current),
              pen_first_port(config->plan));
   }
   give_up_absent(config, peers);
@@ -170,12 +183,14 @@ static void check_time(const struct pen_control_config *config, const struct pen
 }
 
 static size_t places_bytes(const struct pen_control_config *config) {
-  return config->plan->host_count * sizeof *config->membership->places;
+  return pen_member_count(config->plan) * sizeof *config->membership->places;
 }
 
 static void send_places(const struct pen_control_config *config, struct pen_peer_command *peer) {
-  const struct pen_control_message message = {.kind = PEN_MESSAGE_PLACES,
-                                              .bytes = places_bytes(config)};
+  const struct pen_control_message message = {
+      .kind = PEN_MESSAGE_PLACES,
+      .number = pen_membership_plan_index(config->membership),
+      .bytes = places_bytes(config)};
   pen_control_link_send(&peer->link, &message, config->membership->places);
 }
 
@@ -208,7 +223,8 @@ static void serve(const struct pen_control_config *config, struct pen_peers *pee
   struct pen_peer_command who;
   uint32_t other_plan = PEN_NONE;
   pen_control_server_open(&peers->server, config, address, pen_first_port(config->plan));
-  while (connected_ranks(config, peers) < pen_process_count(config->plan) ||
+  fall_back(config, peers);
+  while (connected_ranks(config, peers) < pen_process_count(config->membership->current) ||
          !have_hosts_come(config, peers)) {
     check_time(config, peers, &end_ns, other_plan);
     place_spares(config, peers);
@@ -236,7 +252,7 @@ static void serve(const struct pen_control_config *config, struct pen_peers *pee
   for (uint32_t p = 0; p < peers->count; p++) {
     send_places(config, &peers->command[p]);
   }
-  peers->listens = config->plan->spare_count > 0;
+  peers->listens = config->membership->current->spare_count > 0;
   if (!peers->listens) {
     pen_control_server_close(&peers->server);
   }
@@ -259,10 +275,16 @@ uint32_t pen_rendezvous_poll(const struct pen_control_config *config, struct pen
 /* ---- the others ---- */
 
 static bool receive_places(const struct pen_control_config *config, struct pen_control_link *link) {
+  struct pen_membership *membership = config->membership;
   struct pen_control_message message;
-  return pen_control_link_receive_header(link, &message) && message.kind == PEN_MESSAGE_PLACES &&
-         message.bytes == places_bytes(config) &&
-         pen_control_link_receive(link, &message, config->membership->places);
+  if (!pen_control_link_receive_header(link, &message) || message.kind != PEN_MESSAGE_PLACES ||
+      pen_plan_of_index(config->plan, message.number) == NULL ||
+      message.bytes != places_bytes(config) ||
+      !pen_control_link_receive(link, &message, membership->places)) {
+    return false;
+  }
+  membership->current = pen_plan_of_index(config->plan, message.number);
+  return true;
 }
 
 static bool send_place(struct pen_control_link *link, const struct pen_place *place) {
@@ -279,26 +301,26 @@ static void close_mirror(struct pen_peers *peers) {
 
 /* The others reach this host where it reaches the server, unless the plan names its interface. */
 static void set_own_address(const struct pen_control_config *config,
-                            const struct pen_control_link *link, struct pen_shared *shared) {
+                            const struct pen_control_link *link, char address[PEN_ADDRESS_BYTES]) {
   struct sockaddr_storage own = {0};
   socklen_t bytes = sizeof own;
   if (config->plan->interface[0] == '\0') {
     pen_check(getsockname(link->socket, (struct sockaddr *)&own, &bytes) == 0,
               "cannot get the address of a socket");
-    pen_address_text(&own, shared->address, sizeof shared->address);
+    pen_address_text(&own, address, PEN_ADDRESS_BYTES);
   }
 }
 
 /* False: the server is not reached, or has ended. */
-static bool join(const struct pen_control_config *config, struct pen_shared *shared,
-                 struct pen_peers *peers, uint32_t server, uint64_t end_ns) {
+static bool join(const struct pen_control_config *config, struct pen_peers *peers, uint32_t server,
+                 uint64_t end_ns) {
   struct pen_control_link link;
   if (!pen_control_connect(config, server, pen_member_name(config->plan, server),
                            pen_first_port(config->plan), end_ns, &link)) {
     return false;
   }
-  set_own_address(config, &link, shared);
-  const struct pen_place place = open_place(config, peers, shared->address);
+  set_own_address(config, &link, peers->address);
+  const struct pen_place place = open_place(config, peers, peers->address);
   if (!send_place(&link, &place) || !receive_places(config, &link)) {
     close(link.socket);
     close_mirror(peers);
@@ -318,12 +340,12 @@ static bool waits_for_ranks(const struct pen_control_config *config) {
 }
 
 /* A spare does not know which member serves. */
-static void join_any(const struct pen_control_config *config, struct pen_shared *shared,
-                     struct pen_peers *peers, uint64_t end_ns) {
+static void join_any(const struct pen_control_config *config, struct pen_peers *peers,
+                     uint64_t end_ns) {
   for (uint32_t member = 0;; member = (member + 1) % pen_member_count(config->plan)) {
     if (member != config->membership->own &&
         atomic_load(&config->membership->states[member]) == PEN_MEMBER_LIVES &&
-        join(config, shared, peers, member, after_s(TRY_MS / 1e3))) {
+        join(config, peers, member, after_s(TRY_MS / 1e3))) {
       return;
     }
     if (pen_now_ns() > end_ns) {
@@ -347,13 +369,13 @@ static void fail_to_join(const struct pen_control_config *config, uint32_t serve
            pen_member_name(config->plan, server), pen_first_port(config->plan));
 }
 
-static void set_listen_address(const struct pen_control_config *config, struct pen_shared *shared) {
+static void set_listen_address(const struct pen_control_config *config, struct pen_peers *peers) {
   const struct sockaddr_storage own = pen_listen_address(config->plan, config->membership->own);
-  pen_address_text(&own, shared->address, sizeof shared->address);
+  pen_address_text(&own, peers->address, sizeof peers->address);
 }
 
-void pen_rendezvous(const struct pen_control_config *config, struct pen_shared *shared,
-                    struct pen_peers *peers, double timeout_s) {
+void pen_rendezvous(const struct pen_control_config *config, struct pen_peers *peers,
+                    double timeout_s) {
   struct pen_membership *membership = config->membership;
   const bool again = config->attempt > 0;
   const uint64_t end_ns = after_s(again ? AGAIN_S : timeout_s);
@@ -361,11 +383,11 @@ void pen_rendezvous(const struct pen_control_config *config, struct pen_shared *
   peers->command = calloc(peers->most, sizeof *peers->command);
   pen_check(peers->command != NULL, "no memory for the connection to other hosts");
   if (config->plan->interface[0] != '\0') {
-    set_listen_address(config, shared); /* looks up names, which may take long */
+    set_listen_address(config, peers); /* looks up names, which may take long */
   }
   while (!waits_for_ranks(config) && !serves(config)) {
     const uint32_t server = pen_membership_server(membership);
-    if (join(config, shared, peers, server, end_ns)) {
+    if (join(config, peers, server, end_ns)) {
       return;
     }
     if (!again) {
@@ -377,13 +399,13 @@ void pen_rendezvous(const struct pen_control_config *config, struct pen_shared *
     }
   }
   if (waits_for_ranks(config)) {
-    join_any(config, shared, peers, end_ns);
+    join_any(config, peers, end_ns);
     return;
   }
   peers->serves = true;
   pen_membership_vacate(membership);
-  set_listen_address(config, shared);
-  serve(config, peers, shared->address, end_ns);
+  set_listen_address(config, peers);
+  serve(config, peers, peers->address, end_ns);
 }
 
 void pen_peers_close(struct pen_peers *peers) {

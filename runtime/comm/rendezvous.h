@@ -1,5 +1,6 @@
 /* rendezvous.h: connects the commands of a run, before its start and again after a loss: all to one
- * of them, the server (pen_membership_server()), which gives the ranks of lost hosts to spares. */
+ * of them, the server (pen_membership_server()), which gives the ranks of lost hosts to spares, or
+ * takes a fallback of the plan for the hosts that live. */
 #ifndef PEN_RENDEZVOUS_H
 #define PEN_RENDEZVOUS_H
 
@@ -24,14 +25,15 @@ struct pen_peers {
   struct pen_control_server server; /* while it listens; spares may come at any time */
   bool mirrors;
   struct pen_control_server mirror; /* for the copies of the host before: see mirror.h */
+  char address[PEN_ADDRESS_BYTES];  /* where the others reach this host */
 };
 
 /* Connects this command to the others, and returns when all ranks of the plan have a command; sets
- * config->membership's places, and shared->address. Fails (75) when commands do not come within
- * `timeout_s`, (64) when two start the same rank or do not have the same secret, (76) when they
- * have other plans. */
-void pen_rendezvous(const struct pen_control_config *config, struct pen_shared *shared,
-                    struct pen_peers *peers, double timeout_s);
+ * the plan and the places of config->membership, and peers->address. Fails (75) when commands do
+ * not come within `timeout_s`, (64) when two start the same rank or do not have the same secret,
+ * (76) when they have other plans. */
+void pen_rendezvous(const struct pen_control_config *config, struct pen_peers *peers,
+                    double timeout_s);
 
 /* The server, at any time while it listens: lets commands in that have no ranks. Returns the index
  * of a new one; PEN_NONE: none has come. Does not wait. */

@@ -120,6 +120,37 @@ static uint64_t recovery_bytes(const struct pen_plan *plan, uint32_t rank) {
   return copies * (uint64_t)pen_memory_checkpoint_bytes(plan, rank);
 }
 
+/* Of the rank with the most. */
+static uint64_t most_arena_bytes(const struct pen_plan *plan) {
+  uint64_t most = 0;
+  for (uint32_t r = 0; r < plan->rank_count; r++) {
+    most = plan->memory[r].arena_bytes > most ? plan->memory[r].arena_bytes : most;
+  }
+  return most;
+}
+
+/* The hosts that the ranks of a fallback need. */
+static uint32_t host_count(const struct pen_plan *plan) {
+  return plan->host_count == 0 ? 1 : plan->host_count;
+}
+
+static void json_fallbacks(struct pen_writer *out, const struct pen_plan *plan) {
+  pen_writer_text(out, "\"fallbacks\":[");
+  for (uint32_t f = 0; f < plan->fallback_count; f++) {
+    const struct pen_plan *fallback = &plan->fallbacks[f];
+    pen_writer_text(out, f == 0 ? "{" : ",{");
+    json_number(out, "ranks", fallback->rank_count);
+    json_number(out, "stages_per_rank", fallback->stages_per_rank);
+    json_text(out, "schedule", fallback->schedule);
+    json_number(out, "hosts", host_count(fallback));
+    json_real(out, "makespan", fallback->forecast.makespan);
+    pen_writer_text(out, "\"arena_bytes\":");
+    pen_writer_number(out, most_arena_bytes(fallback));
+    pen_writer_text(out, "}");
+  }
+  pen_writer_text(out, "],");
+}
+
 static void json_ranks(struct pen_writer *out, const struct pen_plan *plan) {
   pen_writer_text(out, "\"rank\":[");
   for (uint32_t r = 0; r < plan->rank_count; r++) {
@@ -169,6 +200,7 @@ static void print_json(const struct pen_plan *plan, const char *kernels) {
   json_real(&out, "exchanging", plan->forecast.exchanging);
   json_real(&out, "exposed", plan->forecast.exposed);
   json_hosts(&out, plan);
+  json_fallbacks(&out, plan);
   json_shapes(&out, plan);
   json_ranks(&out, plan);
   pen_writer_text(&out, "}\n");
@@ -207,6 +239,16 @@ static void print_hosts(const struct pen_plan *plan) {
   printf("\n");
 }
 
+static void print_fallbacks(const struct pen_plan *plan) {
+  for (uint32_t f = 0; f < plan->fallback_count; f++) {
+    const struct pen_plan *fallback = &plan->fallbacks[f];
+    printf("fallback %-5u%s, %u ranks of %u stages on %u hosts, makespan %.6g, up to %" PRIu64
+           " bytes a rank\n",
+           f + 1, fallback->schedule, fallback->rank_count, fallback->stages_per_rank,
+           host_count(fallback), fallback->forecast.makespan, most_arena_bytes(fallback));
+  }
+}
+
 static void print_text(const struct pen_plan *plan, const char *kernels) {
   printf("%-14s%s (penstock %s)\n", "plan", plan->name, plan->version);
   printf("%-14s%s, %u ranks of %u stages, %u microbatches\n", "schedule", plan->schedule,
@@ -224,6 +266,7 @@ static void print_text(const struct pen_plan *plan, const char *kernels) {
          plan->threads_per_rank);
   print_hosts(plan);
   print_forecast(plan);
+  print_fallbacks(plan);
   printf("%-14s%s\n", "kernels", kernels);
   print_digest("digest", plan->digest);
   print_digest("model digest", plan->model_digest);

@@ -136,12 +136,25 @@ static void check_train(const struct pen_plan *plan, const struct pen_options *o
   check_evaluation(plan, options);
 }
 
+/* A fallback gives ranks to other hosts, whose commands may start no more than those of their own.
+ */
+static void check_fallbacks(const struct pen_run *run) {
+  if (run->options->restarts > 0 && run->plan->fallback_count > 0 && run->local.only != PEN_NONE) {
+    pen_fail(PEN_EXIT_USAGE,
+             "--restarts %" PRIu64
+             ": this binary has fallbacks, which need one command a host (--host NAME), not one a "
+             "rank",
+             run->options->restarts);
+  }
+}
+
 int pen_run_train(const struct pen_plan *plan, const struct pen_options *options,
                   uint64_t zero_ns) {
   pen_block_signals(); /* a signal before the ranks start ends them in order too */
   struct pen_run run = pen_run_of(plan, plan, options, PEN_TRAIN, "train", zero_ns);
   struct pen_checkpoint_info found;
   check_train(plan, options);
+  check_fallbacks(&run);
   pen_run_open_data(&run);
   open_evaluation(&run);
   if (options->checkpoint != NULL) {

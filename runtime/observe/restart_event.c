@@ -2,6 +2,8 @@
  *
  *     {"event":"restart","lost":[{"rank":2,"host":"node1","cause":"penstock: rank 2 ..."}],
  *      "from_step":12,"source":"memory","seconds":0.21}
+ *
+ * and, with a fallback, its number from 1: "fallback":1
  */
 #include "runtime/observe/restart_event.h"
 
@@ -14,7 +16,7 @@
 
 static void write_event(struct pen_log *log, const struct pen_restart *restart, double seconds) {
   static struct pen_writer out;
-  char text[96];
+  char text[96], fallback[32] = "";
   pen_writer_open(&out, log->descriptor);
   pen_writer_text(&out, "{\"event\":\"restart\",\"lost\":[");
   for (uint32_t i = 0; i < restart->lost_count; i++) {
@@ -27,8 +29,11 @@ static void write_event(struct pen_log *log, const struct pen_restart *restart, 
     pen_writer_json(&out, lost->cause);
     pen_writer_text(&out, "}");
   }
-  snprintf(text, sizeof text, "],\"from_step\":%" PRIu64 ",\"source\":\"%s\",\"seconds\":%.3f}\n",
-           log->first_step, restart->from_memory ? "memory" : "checkpoint", seconds);
+  if (restart->fallback > 0) {
+    snprintf(fallback, sizeof fallback, ",\"fallback\":%" PRIu32, restart->fallback);
+  }
+  snprintf(text, sizeof text, "],\"from_step\":%" PRIu64 ",\"source\":\"%s\",\"seconds\":%.3f%s}\n",
+           log->first_step, restart->from_memory ? "memory" : "checkpoint", seconds, fallback);
   pen_writer_text(&out, text);
   if (pen_writer_flush(&out) != 0) {
     pen_warn("--log %s: the restart could not be written", log->path);
@@ -40,9 +45,14 @@ void pen_restart_report(struct pen_log *log, const struct pen_restart *restart) 
   const char *source = restart->from_memory       ? "the state in memory"
                        : restart->saved_step != 0 ? "the checkpoint"
                                                   : "the start of the run, without a checkpoint";
+  char fallback[64] = "";
+  if (restart->fallback > 0) {
+    snprintf(fallback, sizeof fallback, ", with fallback %" PRIu32 " (%" PRIu32 " ranks)",
+             restart->fallback, pen_process_count(log->plan));
+  }
   pen_warn("restart %" PRIu64 ": training continues after step %" PRIu64
-           ", from %s, %.2f s after the loss",
-           restart->count, log->first_step, source, seconds);
+           ", from %s%s, %.2f s after the loss",
+           restart->count, log->first_step, source, fallback, seconds);
   if (log->descriptor >= 0) {
     write_event(log, restart, seconds);
   }

@@ -38,8 +38,9 @@ struct pen_run_begin {
 /* What all ranks of a run know. Made by the parent, inherited by the ranks, constant from then on
  * (except for shared memory). */
 struct pen_run {
-  const struct pen_plan *plan;
-  struct pen_buckets buckets; /* what steps may run */
+  const struct pen_plan *plan;   /* that the ranks run: the binary's, or one of its fallbacks */
+  const struct pen_plan *placed; /* that `local` and `memory` are of */
+  struct pen_buckets buckets;    /* what steps may run */
   const struct pen_profile
       *profile; /* the last of them: that of the longest sequence, unless another is forced */
   const struct pen_options *options;

@@ -32,7 +32,9 @@ static _Noreturn void tell_others(int status) {
   const struct pen_start_offer offer = {.host = failed.local.host,
                                         .hosts = failed.plan->host_count,
                                         .failed_status = (uint32_t)status};
-  pen_control_tcp_agree(pen_control_tcp_open(&config, &failed.shared, CONNECT_S), &offer);
+  struct pen_control_tcp *tcp = pen_control_tcp_open(&config, CONNECT_S);
+  pen_control_tcp_attach(tcp, &failed.shared);
+  pen_control_tcp_agree(tcp, &offer);
   _exit(0);
 }
 

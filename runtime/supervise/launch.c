@@ -66,7 +66,7 @@ static struct pen_mirror *open_mirror(const struct pen_run *run,
                                       const struct pen_control_config *control,
                                       struct pen_control_tcp *tcp,
                                       const struct pen_start_state *state) {
-  if (!control->mirrors || run->local.count == 0) {
+  if (!pen_restart_mirrors(run) || run->local.count == 0) {
     return NULL;
   }
   const struct pen_mirror_config config = {.control = *control,
@@ -77,20 +77,27 @@ static struct pen_mirror *open_mirror(const struct pen_run *run,
   return pen_mirror_open(&config);
 }
 
-/* Starts the ranks once and waits until all have exited. */
-static int run_ranks(struct pen_run *run, pid_t *pids) {
+static void open_shared(struct pen_run *run, struct pen_control_tcp *tcp) {
   pen_shared_open(&run->shared, run->plan);
   run->shared.local = run->local;
+  pen_control_tcp_attach(tcp, &run->shared);
+}
+
+/* Starts the ranks once and waits until all have exited. */
+static int run_ranks(struct pen_run *run, pid_t *pids) {
   if (run->local.count == 0 && run->membership.only != PEN_NONE) {
+    open_shared(run, NULL);
     return 0; /* the command of a rank that does not take part */
   }
-  const struct pen_control_config config = {.plan = run->plan,
+  const struct pen_control_config config = {.plan = run->membership.plan,
                                             .secret = &run->secret,
                                             .membership = &run->membership,
                                             .attempt = (uint32_t)run->restart.count,
                                             .mirrors = pen_restart_mirrors(run),
                                             .silence_s = pen_silence_s(run->options->timeout)};
-  struct pen_control_tcp *tcp = pen_control_tcp_open(&config, &run->shared, connect_timeout_s);
+  struct pen_control_tcp *tcp = pen_control_tcp_open(&config, connect_timeout_s);
+  pen_restart_take_plan(run);
+  open_shared(run, tcp);
   pen_restart_take_place(run);
   struct pen_monitor *monitor = pen_monitor_open(run);
   const struct pen_start_offer offer = pen_restart_offer(run);
@@ -118,10 +125,20 @@ static int run_ranks(struct pen_run *run, pid_t *pids) {
   return status;
 }
 
+/* Of the plan and its fallbacks. */
+static uint32_t most_processes(const struct pen_plan *plan) {
+  uint32_t most = pen_process_count(plan);
+  for (uint32_t f = 0; f < plan->fallback_count; f++) {
+    const uint32_t count = pen_process_count(&plan->fallbacks[f]);
+    most = count > most ? count : most;
+  }
+  return most;
+}
+
 int pen_launch(struct pen_run *run) {
   pen_files_report_size_limit(); /* the shared memory is a file too */
-  pid_t *pids = calloc(pen_process_count(run->plan), sizeof *pids);
-  pen_check(pids != NULL, "no memory for %u ranks", pen_process_count(run->plan));
+  pid_t *pids = calloc(most_processes(run->plan), sizeof *pids);
+  pen_check(pids != NULL, "no memory for %u ranks", most_processes(run->plan));
   pen_block_signals();
   pen_early_exit_close();
   pen_membership_open(&run->membership, run->plan, &run->local);

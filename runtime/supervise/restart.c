@@ -33,6 +33,7 @@ static void open_memory(struct pen_run *run) {
 void pen_restart_open(struct pen_run *run) {
   run->begin =
       (struct pen_run_begin){run->first_step, run->cursor, run->steps, run->checkpoint_path};
+  run->placed = run->plan;
   open_memory(run);
 }
 
@@ -65,7 +66,8 @@ bool pen_restart_prepare(struct pen_run *run, int status) {
     return false;
   }
   if (!pen_membership_can_continue(&run->membership)) {
-    pen_warn("no restart: no spare is left for a lost host, or more hosts are lost than left");
+    pen_warn("no restart: no spare is left for a lost host, %sor more hosts are lost than left",
+             run->membership.plan->fallback_count > 0 ? "no fallback fits those that live, " : "");
     return false;
   }
   keep_reports(run);
@@ -93,15 +95,33 @@ static void take_files(struct pen_run *run) {
   }
 }
 
+void pen_restart_take_plan(struct pen_run *run) {
+  const struct pen_membership *membership = &run->membership;
+  if (run->plan == membership->current) {
+    return;
+  }
+  run->plan = membership->current;
+  run->buckets = pen_buckets_of(run->plan, run->profile->kind);
+  if (run->options->given.shape) {
+    pen_buckets_force(&run->buckets, run->options->shape);
+  }
+  run->profile = run->buckets.profile[run->buckets.count - 1];
+  if (run->evaluation.buckets.count > 0) {
+    run->evaluation.buckets = pen_buckets_of(run->plan, PEN_EVAL);
+  }
+  run->restart.fallback = pen_membership_plan_index(membership);
+}
+
 void pen_restart_take_place(struct pen_run *run) {
-  const struct pen_rank_set *now = &run->shared.local;
-  if (now->count == run->local.count && now->first == run->local.first) {
+  const struct pen_rank_set before = run->local, *now = &run->shared.local;
+  if (run->plan == run->placed && now->count == before.count && now->first == before.first) {
     return;
   }
   run->local = *now;
+  run->placed = run->plan;
   close_memory(run);
   open_memory(run);
-  if (run->local.first == 0 && run->profile->kind == PEN_TRAIN) {
+  if (now->first == 0 && before.first != 0 && run->profile->kind == PEN_TRAIN) {
     take_files(run);
   }
 }

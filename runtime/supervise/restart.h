@@ -17,7 +17,11 @@ void pen_restart_close(struct pen_run *run);
  * needs of the shared memory. */
 bool pen_restart_prepare(struct pen_run *run, int status);
 
-/* After the commands have connected: where this one has other ranks than before, prepares what the
+/* After the commands have connected: what they have agreed to run, the plan or one of its
+ * fallbacks. */
+void pen_restart_take_plan(struct pen_run *run);
+
+/* And the shared memory is made: where this one has other ranks than before, prepares what the
  * command needs for them. Fails (73) as pen_log_create(). */
 void pen_restart_take_place(struct pen_run *run);
 

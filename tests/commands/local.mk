@@ -17,6 +17,8 @@ COMMAND_TESTS = \
   %reldir%/deb.t \
   %reldir%/dispatch.t \
   %reldir%/evaluate.t \
+  %reldir%/fallback.t \
+  %reldir%/fallback_settings.t \
   %reldir%/families.t \
   %reldir%/faults.t \
   %reldir%/generate.t \
@@ -41,6 +43,7 @@ COMMAND_TESTS = \
   %reldir%/score.t \
   %reldir%/seal.t \
   %reldir%/slow.t \
+  %reldir%/spares.t \
   %reldir%/search_command.t \
   %reldir%/secret.t \
   %reldir%/tied.t \
@@ -51,7 +54,6 @@ EXTRA_DIST += $(COMMAND_TESTS) \
   %reldir%/sanitize.t \
   %reldir%/signals.t \
   %reldir%/sharding.t \
-  %reldir%/spares.t \
   %reldir%/convert_hf.py \
   %reldir%/csv_torch.py \
   %reldir%/families_torch.py \
