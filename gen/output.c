@@ -11,6 +11,7 @@
 #include "gen/search/budget_bytes.h"
 #include "gen/timing/lower_bound.h"
 #include "gen/schedule/action_text.h"
+#include "gen/timing/collectives.h"
 #include "gen/timing/cost.h"
 #include "gen/timing/critical_path.h"
 #include "gen/schedule/torch_csv.h"
@@ -125,8 +126,12 @@ static void write_report(FILE *out, const struct pen_result *result,
       result->topology->trains
           ? pen_budget_of(result->topology, result->partition, result->training, result->own, NULL)
           : NULL;
-  struct pen_bounds bounds = pen_bounds_of(result->order, result->partition, result->training,
-                                           result->cost.stage, result->cost.overlap, budget);
+  const struct pen_exchange_least *exchange = pen_exchange_least(
+      result->partition, result->training,
+      pen_cost_model_collectives(&result->cost, result->partition), result->plan->profiles[0].kind);
+  struct pen_bounds bounds =
+      pen_bounds_of(result->order, result->partition, result->training, result->cost.stage,
+                    exchange, result->cost.overlap, budget);
   double *makespans = pen_new(result->plan->fallback_count + 1u, sizeof *makespans);
   for (uint32_t f = 0; f < result->plan->fallback_count; f++)
     makespans[f] = result->fallbacks[f].timing->makespan;

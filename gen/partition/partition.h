@@ -22,7 +22,7 @@ struct pen_partition {
   enum pen_sharding sharding; /* NONE with one replica, and where nothing is sharded */
   struct pen_stages stages;   /* the blocks of each stage */
   uint32_t *rank_of;          /* [stage_count] */
-  const uint32_t *host_of;    /* [rank_count], of replica 0; NULL: all ranks are on one host */
+  const uint32_t *host_of;    /* [replica_count * rank_count] by global rank; NULL: one host */
 };
 
 struct pen_block_costs; /* gen/partition/block_cost.h */

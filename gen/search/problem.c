@@ -42,9 +42,24 @@ static uint32_t need_of(uint32_t kind, uint32_t stage, uint32_t microbatch, uint
   return PEN_SEARCH_KINDS * stages * microbatches;
 }
 
+/* Sets the times before the first action of each rank and after its last. */
+static void add_tails(struct pen_search_problem *search) {
+  const struct pen_partition *partition = search->partition;
+  double *before = pen_new(partition->rank_count, sizeof *before),
+         *after = pen_tied_weight_tail(partition, search->training, search->stage_cost);
+  for (uint32_t stage = partition->stage_count; search->exchange && stage-- > 0;) {
+    uint32_t rank = partition->rank_of[stage];
+    after[rank] += before[rank] + search->exchange[stage].after;
+    before[rank] = search->exchange[stage].before; /* the lowest stage of the rank comes last */
+  }
+  search->before = before;
+  search->after = after;
+}
+
 struct pen_search_problem *pen_search_problem(const struct pen_partition *partition,
                                               const struct pen_training *training,
                                               const struct pen_stage_cost *cost,
+                                              const struct pen_collective_cost *collective_cost,
                                               double overlap_cost, const struct pen_budget *budget,
                                               bool by_span) {
   uint32_t stages = partition->stage_count, microbatches = partition->microbatch_count,
@@ -75,6 +90,8 @@ struct pen_search_problem *pen_search_problem(const struct pen_partition *partit
       .training = training,
       .stage_cost = cost,
       .least_cost = least,
+      .collective_cost = collective_cost,
+      .exchange = pen_exchange_least(partition, training, collective_cost, PEN_TRAIN),
       .overlap_cost = overlap_cost,
       .budget = budget,
       .by_span = by_span,
@@ -89,9 +106,15 @@ struct pen_search_problem *pen_search_problem(const struct pen_partition *partit
       .cell = cell,
       .whole = whole,
       .any_whole = any_whole,
-      .work = work,
-      .after = pen_tied_weight_tail(partition, training, cost)};
+      .work = work};
+  add_tails(search);
   return search;
+}
+
+struct pen_timing *pen_search_time(const struct pen_search_problem *search,
+                                   const struct pen_order *order, double overlap_cost) {
+  return pen_simulate_step(order, search->partition, search->training, search->stage_cost,
+                           search->collective_cost, overlap_cost, PEN_TRAIN, false);
 }
 
 /* ---- lists and orders ---- */
@@ -178,7 +201,7 @@ static bool may_fuse(const struct pen_search_problem *c, const struct pen_order 
 
 const struct pen_timing *pen_search_fuse(const struct pen_search_problem *c,
                                          struct pen_order *order, const struct pen_timing *timing) {
-  double **read = find_reads(c, order, timing), shared = 0;
+  double **read = find_reads(c, order, timing), shared = c->exchange ? 1 : 0;
   for (uint32_t rank = 0; rank < c->rank_count; rank++) {
     struct pen_compute *action = order->action[rank];
     uint32_t kept = 0;
@@ -195,5 +218,5 @@ const struct pen_timing *pen_search_fuse(const struct pen_search_problem *c,
     order->count[rank] = kept;
   }
   for (uint32_t stage = 0; stage < c->stage_count; stage++) shared += c->stage_cost[stage].shared;
-  return shared > 0 ? pen_simulate(order, c->partition, c->training, c->stage_cost, -1) : timing;
+  return shared > 0 ? pen_search_time(c, order, -1) : timing;
 }

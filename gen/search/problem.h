@@ -8,6 +8,7 @@
 #include "gen/partition/partition.h"
 #include "gen/partition/training.h"
 #include "gen/schedule/order.h"
+#include "gen/timing/collectives.h"
 #include "gen/timing/memory_budget.h"
 #include "gen/timing/timing.h"
 
@@ -39,7 +40,9 @@ struct pen_search_problem {
   const struct pen_training *training;
   const struct pen_stage_cost *stage_cost;
   const struct pen_stage_cost
-      *least_cost;     /* for bounds: the same, with W at the cost that it adds to B */
+      *least_cost; /* for bounds: the same, with W at the cost that it adds to B */
+  const struct pen_collective_cost *collective_cost; /* [stage]; NULL: no replicas */
+  const struct pen_exchange_least *exchange;         /* [stage], for bounds; NULL likewise */
   double overlap_cost; /* of pairs in named schedules; the search has no pairs */
   const struct pen_budget *budget;
   bool by_span; /* the objective: false is the makespan */
@@ -53,15 +56,22 @@ struct pen_search_problem {
                         never better (see search.c) */
   bool any_whole;
   const double *work; /* [rank] least sum of its actions' costs, with B where it shares something */
-  const double
-      *after; /* [rank] time after its last action, in the makespan only: pen_tied_weight_tail() */
+  /* [rank] in the makespan only: the time before its first action, and after its last:
+   * pen_tied_weight_tail() and the collectives of replicas, as if all came last, except for the
+   * UNSHARD of its first stage. Where they really come, pen_search_time() knows. */
+  const double *before, *after;
 };
 
 struct pen_search_problem *pen_search_problem(const struct pen_partition *partition,
                                               const struct pen_training *training,
                                               const struct pen_stage_cost *cost,
+                                              const struct pen_collective_cost *collective_cost,
                                               double overlap_cost, const struct pen_budget *budget,
                                               bool by_span);
+
+/* Simulates an order, with the collectives of the replicas; `overlap_cost` as pen_simulate(). */
+struct pen_timing *pen_search_time(const struct pen_search_problem *search,
+                                   const struct pen_order *order, double overlap_cost);
 
 /* The cell of a kind, stage and microbatch. */
 static inline uint32_t pen_search_cell_of(const struct pen_search_problem *search, uint32_t kind,

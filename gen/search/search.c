@@ -41,6 +41,7 @@
 #include "gen/search/problem.h"
 #include "gen/search/seeds.h"
 #include "gen/search/timeline.h"
+#include "gen/timing/collective_cost.h"
 #include "gen/timing/lower_bound.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
@@ -96,8 +97,7 @@ static bool is_better(const struct pen_search_side *side, const struct pen_timin
 static void take_if_better(struct pen_search_side *side, const uint32_t *list, const char *from) {
   const struct pen_search_problem *c = side->search;
   struct pen_order *order = pen_search_order(c, list);
-  const struct pen_timing *timing =
-      pen_simulate(order, c->partition, c->training, c->stage_cost, -1);
+  const struct pen_timing *timing = pen_search_time(c, order, -1);
   if (!is_better(side, timing)) return;
   side->order = order;
   side->timing = timing;
@@ -133,8 +133,8 @@ static struct pen_order *any_order(const struct pen_search_problem *c) {
 static double bound_of(const struct pen_search_side *side, const struct pen_order *order,
                        double overlap, bool other) {
   const struct pen_search_problem *c = side->search;
-  struct pen_bounds bounds =
-      pen_bounds_of(order, c->partition, c->training, c->least_cost, overlap, c->budget);
+  struct pen_bounds bounds = pen_bounds_of(order, c->partition, c->training, c->least_cost,
+                                           c->exchange, overlap, c->budget);
   return c->by_span != other ? bounds.span.greatest : bounds.makespan.greatest;
 }
 
@@ -336,7 +336,9 @@ static void search_by(const struct search_task *task, bool by_span,
         pen_budget_of(task->topology, here, task->training, task->graph, task->slack);
     side[i] = start_side(
         task->topology,
-        pen_search_problem(here, task->training, task->cost, task->overlap_cost, budget, by_span),
+        pen_search_problem(here, task->training, task->cost,
+                           pen_collective_costs(task->topology, here, task->graph, task->cost),
+                           task->overlap_cost, budget, by_span),
         placements[i], work / STARTS_SHARE / (uint64_t)(task->tries[0] + task->tries[1]));
     for (uint32_t round = 0; round + 1 < ROUNDS; round++) run_round(side[i], round, work, seed);
   }

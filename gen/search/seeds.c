@@ -44,8 +44,7 @@ static void try_named(struct pen_search_seeds *starts, const struct pen_topology
   struct pen_order *order = pen_compose(topology, c->partition);
   struct pen_search_value value;
   starts->tried++;
-  struct pen_timing *timing =
-      pen_simulate(order, c->partition, c->training, c->stage_cost, c->overlap_cost);
+  struct pen_timing *timing = pen_search_time(c, order, c->overlap_cost);
   if (!timing->complete) return;
   bool fits = pen_budget_holds(c->budget, order);
   starts->named = pen_grow(starts->named, &starts->named_capacity, starts->named_count + 1,

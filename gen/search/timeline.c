@@ -226,7 +226,7 @@ static bool run_rank(struct pen_search_timeline *timeline, uint32_t rank, double
   struct pen_search_trial *trial = timeline->trial;
   uint64_t epoch = timeline->epoch;
   uint32_t i = timeline->at[rank], first = i;
-  double end = 0, idle = 0;
+  double end = search->before[rank], idle = search->by_span ? 0 : end;
   if (i > 0) {
     uint32_t cell = list[i - 1];
     const struct pen_search_times *last =

@@ -128,15 +128,24 @@ static void add_unshards(const struct pen_order *order, const struct pen_partiti
   }
 }
 
+static uint8_t gather_kind(const struct pen_partition *partition) {
+  return partition->sharding == PEN_SHARD_NONE ? PEN_ALL_GATHER_GRAD : PEN_ALL_GATHER_WEIGHT;
+}
+
+/* Whether a stage gathers after its reduction: of sharded weights UNSHARD gathers all but a tied
+ * one. */
+static bool gathers(const struct pen_partition *partition, const struct pen_training *training,
+                    uint32_t stage) {
+  return partition->sharding != PEN_SHARD_WEIGHTS || (training->adds_tied_gradient && stage == 0);
+}
+
 /* The collectives of a rank, by kind; those of a kind in the order of the gradients. */
 static struct placement *placements_of(const struct pen_order *order,
                                        const struct pen_partition *partition,
                                        const struct pen_training *training, uint32_t rank,
                                        const struct pen_collective_cost *cost, int profile_kind,
                                        size_t *count) {
-  const uint8_t kinds[] = {
-      PEN_GRAD_READY, PEN_REDUCE_SCATTER,
-      partition->sharding == PEN_SHARD_NONE ? PEN_ALL_GATHER_GRAD : PEN_ALL_GATHER_WEIGHT};
+  const uint8_t kinds[] = {PEN_GRAD_READY, PEN_REDUCE_SCATTER, gather_kind(partition)};
   size_t gradients, kind_count = sizeof kinds;
   struct gradient *gradient = gradients_of(order, partition, training, rank, &gradients);
   bool shards_weights = partition->sharding == PEN_SHARD_WEIGHTS;
@@ -150,8 +159,7 @@ static struct placement *placements_of(const struct pen_order *order,
   for (size_t kind = 0; kind < kind_count; kind++)
     for (size_t i = 0; i < gradients; i++) {
       const struct gradient *g = &gradient[i];
-      if (kinds[kind] == PEN_ALL_GATHER_WEIGHT && shards_weights &&
-          !(training->adds_tied_gradient && g->stage == 0))
+      if (kinds[kind] == gather_kind(partition) && !gathers(partition, training, g->stage))
         continue;
       uint32_t last = g->complete > order->count[rank] ? g->complete : order->count[rank];
       bool moves = kinds[kind] == PEN_REDUCE_SCATTER || kinds[kind] == PEN_ALL_GATHER_GRAD;
@@ -163,8 +171,7 @@ static struct placement *placements_of(const struct pen_order *order,
           0,
           !moves};
       if (moves && cost)
-        placement[*count].cost =
-            kinds[kind] == PEN_REDUCE_SCATTER ? cost[g->stage].reduce : cost[g->stage].gather;
+        placement[*count].cost = pen_collective_cost_of(cost, g->stage, kinds[kind]);
       if (moves) placement[*count].needs = &placement[*count - gradients];
       (*count)++;
     }
@@ -210,15 +217,18 @@ static struct pen_collective *sort_by_place(const struct placement *placement, s
   return list;
 }
 
+static bool has_collectives(const struct pen_partition *partition, int profile_kind) {
+  return partition->replica_count > 1 &&
+         (profile_kind == PEN_TRAIN || partition->sharding == PEN_SHARD_WEIGHTS);
+}
+
 struct pen_collectives *pen_collectives_of(const struct pen_order *order,
                                            const struct pen_partition *partition,
                                            const struct pen_training *training,
                                            const struct pen_timing *timing,
                                            const struct pen_collective_cost *cost,
                                            enum pen_collectives_rule rule, int profile_kind) {
-  if (partition->replica_count <= 1 ||
-      (profile_kind != PEN_TRAIN && partition->sharding != PEN_SHARD_WEIGHTS))
-    return NULL;
+  if (!has_collectives(partition, profile_kind)) return NULL;
   struct pen_collectives *collectives = pen_new(1, sizeof *collectives);
   collectives->count = pen_new(order->rank_count, sizeof *collectives->count);
   collectives->collective = pen_new(order->rank_count, sizeof *collectives->collective);
@@ -233,4 +243,21 @@ struct pen_collectives *pen_collectives_of(const struct pen_order *order,
     collectives->count[rank] = (uint32_t)count;
   }
   return collectives;
+}
+
+struct pen_exchange_least *pen_exchange_least(const struct pen_partition *partition,
+                                              const struct pen_training *training,
+                                              const struct pen_collective_cost *cost,
+                                              int profile_kind) {
+  if (!cost || !has_collectives(partition, profile_kind)) return NULL;
+  struct pen_exchange_least *least = pen_new(partition->stage_count, sizeof *least);
+  for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
+    if (partition->sharding == PEN_SHARD_WEIGHTS)
+      least[stage].before = pen_collective_cost_of(cost, stage, PEN_UNSHARD);
+    if (profile_kind != PEN_TRAIN) continue;
+    least[stage].after = pen_collective_cost_of(cost, stage, PEN_REDUCE_SCATTER);
+    if (gathers(partition, training, stage))
+      least[stage].after += pen_collective_cost_of(cost, stage, gather_kind(partition));
+  }
+  return least;
 }

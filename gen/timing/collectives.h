@@ -2,17 +2,12 @@
 #ifndef PEN_COLLECTIVES_H
 #define PEN_COLLECTIVES_H
 
+#include "gen/timing/collective_cost.h"
 #include "gen/timing/timing.h"
 #include "gen/partition/partition.h"
 #include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "runtime/plan/plan.h"
-
-/* The costs of a stage's collectives on its rank, in the unit of struct pen_stage_cost. */
-struct pen_collective_cost {
-  double reduce; /* REDUCE_SCATTER */
-  double gather; /* ALL_GATHER_GRAD, ALL_GATHER_WEIGHT, UNSHARD */
-};
 
 /* A collective, GRAD_READY or RESHARD of a rank. */
 struct pen_collective {
@@ -48,5 +43,18 @@ struct pen_collectives *pen_collectives_of(const struct pen_order *order,
                                            const struct pen_timing *timing,
                                            const struct pen_collective_cost *cost,
                                            enum pen_collectives_rule rule, int profile_kind);
+
+/* The time that a stage's collectives take at least in a step, whatever the order of the actions.
+ */
+struct pen_exchange_least {
+  double before; /* UNSHARD: before the stage's first action */
+  double after;  /* after its gradient is complete */
+};
+
+/* [stage]; NULL: there are none, as pen_collectives_of(). */
+struct pen_exchange_least *pen_exchange_least(const struct pen_partition *partition,
+                                              const struct pen_training *training,
+                                              const struct pen_collective_cost *cost,
+                                              int profile_kind);
 
 #endif

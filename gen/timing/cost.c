@@ -1,4 +1,4 @@
-/* cost.c: the costs of the actions of each stage: from the topology, or by floating-point
+/* cost.c: the costs of the compute actions of each stage: from the topology, or by floating-point
  * operations.
  *
  * If the topology gives some costs of a stage, the missing ones are in proportion to their flops.
@@ -10,11 +10,6 @@
  * which its flops are of the flops of W. Only a head that computes its logits in chunks
  * (model.loss_rows) has such work: I and W each compute the logits, since there is no memory to
  * keep them.
- *
- * The cost of a collective is that of the memory traffic. With n elements and R replicas, a
- * reduce-scatter reads R shards of n/R elements and writes one, (R+1) n/R; an all-gather reads and
- * writes 2 (R-1) n/R. One element counts as ELEMENT_FLOPS flops: a core that computes 100 Gflop/s
- * moves about 10 Gbyte/s.
  *
  * After its last action a rank may still wait for the messages of a tied weight (struct pen_tie).
  * It has two gradients, of two stages. If these are on two ranks, the rank of the head sends its
@@ -35,10 +30,7 @@
 #include "gen/partition/partition.h"
 #include "gen/partition/training.h"
 #include "gen/timing/timing.h"
-#include "gen/timing/collectives.h"
 #include "gen/topology/topology.h"
-
-enum { ELEMENT_FLOPS = 40 };
 
 /* A setting of one value for all stages, or one value a stage. */
 static double cost_in_list(struct pen_reals list, uint32_t stage) {
@@ -73,33 +65,6 @@ struct pen_stage_cost *pen_costs(const struct pen_topology *topology,
         topology->costs_send_host.count ? cost_in_list(topology->costs_send_host, s) : cost[s].send;
   }
   return cost;
-}
-
-/* The cost of one flop of a stage, by that of its F. */
-static double cost_of_flop(const struct pen_graph *graph, const struct pen_stage_cost *cost) {
-  double flops = pen_program_flops(&graph->program[PEN_PROGRAM_F]);
-  return flops > 0 ? cost->forward / flops : 0;
-}
-
-struct pen_collective_cost *pen_collective_costs(const struct pen_topology *topology,
-                                                 const struct pen_partition *partition,
-                                                 struct pen_graph *const *graph,
-                                                 const struct pen_stage_cost *cost) {
-  struct pen_collective_cost *collective = pen_new(partition->stage_count, sizeof *collective);
-  double replicas = partition->replica_count > 1 ? partition->replica_count : 1;
-  for (uint32_t s = 0; s < partition->stage_count; s++) {
-    double elements = 0, unit = cost_of_flop(graph[s], &cost[s]) * ELEMENT_FLOPS;
-    for (size_t w = 0; w < graph[s]->weight_count; w++)
-      if (!graph[s]->weight[w].frozen && w != graph[s]->tied)
-        elements += (double)graph[s]->weight[w].count;
-    collective[s].reduce = topology->costs_reduce.count
-                               ? cost_in_list(topology->costs_reduce, s)
-                               : unit * elements * (replicas + 1) / replicas;
-    collective[s].gather = topology->costs_gather.count
-                               ? cost_in_list(topology->costs_gather, s)
-                               : unit * elements * 2 * (replicas - 1) / replicas;
-  }
-  return collective;
 }
 
 const char *pen_cost_unit(const struct pen_topology *topology) {

@@ -1,24 +1,16 @@
-/* cost.h: the costs of actions and collectives by the topology. */
+/* cost.h: the costs of compute actions and messages by the topology. */
 #ifndef PEN_COST_H
 #define PEN_COST_H
 
 #include "gen/model/graph.h"
 #include "gen/partition/partition.h"
 #include "gen/timing/timing.h"
-#include "gen/timing/collectives.h"
 #include "gen/topology/topology.h"
 
 /* [stage]: from the topology's `costs` group and the flops of the programs. */
 struct pen_stage_cost *pen_costs(const struct pen_topology *topology,
                                  const struct pen_partition *partition,
                                  struct pen_graph *const *graph);
-
-/* [stage]: the costs of the collectives, in the unit of `cost`: those of the topology, or in
- * proportion to the bytes that are moved. */
-struct pen_collective_cost *pen_collective_costs(const struct pen_topology *topology,
-                                                 const struct pen_partition *partition,
-                                                 struct pen_graph *const *graph,
-                                                 const struct pen_stage_cost *cost);
 
 /* "in Gflop" or "in the file's unit". */
 const char *pen_cost_unit(const struct pen_topology *topology);

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "gen/base/error.h"
+#include "gen/timing/collective_cost.h"
 #include "gen/timing/cost.h"
 
 struct pen_cost_model pen_cost_model(const struct pen_topology *topology,
@@ -24,8 +25,14 @@ struct pen_cost_model pen_cost_model(const struct pen_topology *topology,
         .unit = pen_cost_unit(topology),
         .path = topology->path,
         .error_status = PEN_EXIT_TOPOLOGY};
-  model.collective = pen_collective_costs(topology, partition, graph, model.stage);
+  model.topology = topology;
+  model.graph = graph;
   return model;
+}
+
+struct pen_collective_cost *pen_cost_model_collectives(const struct pen_cost_model *cost,
+                                                       const struct pen_partition *partition) {
+  return pen_collective_costs(cost->topology, partition, cost->graph, cost->stage);
 }
 
 struct pen_timing *pen_cost_model_time(const struct pen_cost_model *cost,
@@ -33,9 +40,9 @@ struct pen_timing *pen_cost_model_time(const struct pen_cost_model *cost,
                                        const struct pen_partition *partition,
                                        const struct pen_training *training, int profile_kind,
                                        bool given) {
-  struct pen_timing *timing =
-      pen_simulate_step(order, partition, training, cost->stage, cost->collective, cost->overlap,
-                        profile_kind, given);
+  const struct pen_collective_cost *collective = pen_cost_model_collectives(cost, partition);
+  struct pen_timing *timing = pen_simulate_step(order, partition, training, cost->stage, collective,
+                                                cost->overlap, profile_kind, given);
   if (timing->complete && !isfinite(timing->makespan)) pen_cost_model_fail(cost);
   return timing;
 }

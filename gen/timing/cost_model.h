@@ -9,12 +9,13 @@
 #include "gen/topology/topology.h"
 
 struct pen_cost_model {
-  const struct pen_stage_cost *stage;           /* [stage] */
-  const struct pen_collective_cost *collective; /* [stage] */
-  double overlap;                               /* cost of a pair a|b; below 0: the sum of both */
-  const char *unit;                             /* as in "in ms" */
-  const char *path;                             /* the file that gives the costs, for messages */
-  int error_status;                             /* exit status if they are wrong */
+  const struct pen_stage_cost *stage;  /* [stage] */
+  const struct pen_topology *topology; /* costs of the collectives: they depend on the placement */
+  struct pen_graph *const *graph;      /* [stage] */
+  double overlap;                      /* cost of a pair a|b; below 0: the sum of both */
+  const char *unit;                    /* as in "in ms" */
+  const char *path;                    /* the file that gives the costs, for messages */
+  int error_status;                    /* exit status if they are wrong */
 };
 
 /* `graph` is [stage], of the topology's own profile; `measured` is NULL: by the topology. */
@@ -22,6 +23,10 @@ struct pen_cost_model pen_cost_model(const struct pen_topology *topology,
                                      const struct pen_partition *partition,
                                      struct pen_graph *const *graph,
                                      const struct pen_measured *measured);
+
+/* [stage] pen_collective_costs() of the stages where a partition places them. */
+struct pen_collective_cost *pen_cost_model_collectives(const struct pen_cost_model *cost,
+                                                       const struct pen_partition *partition);
 
 /* Simulates a step by pen_simulate_step(). Fails (65, 78) if the makespan is infinite. */
 struct pen_timing *pen_cost_model_time(const struct pen_cost_model *cost,

@@ -110,7 +110,7 @@ static struct pen_path_step last_step(const struct path_search *search, double *
 }
 
 /* Reverses the path, which is found from its end, and sets its legs and sums. */
-static void complete_path(struct pen_path *path) {
+static void complete_path(struct pen_path *path, const struct pen_order *order) {
   for (size_t i = 0; i < path->count / 2; i++) {
     struct pen_path_step other = path->step[i];
     path->step[i] = path->step[path->count - 1 - i];
@@ -119,7 +119,8 @@ static void complete_path(struct pen_path *path) {
   path->leg = pen_new(path->count + 1, sizeof *path->leg);
   for (size_t i = 0; i < path->count; i++) {
     const struct pen_path_step *step = &path->step[i];
-    path->compute += step->end - step->start;
+    bool computes = order->action[step->rank][step->index].kind <= PEN_W;
+    *(computes ? &path->compute : &path->exchanged) += step->end - step->start;
     path->sent += step->sent;
     if (i == 0 || step->rank != path->step[i - 1].rank)
       path->leg[path->leg_count++] = (struct pen_path_leg){step->rank, i, 0};
@@ -144,7 +145,7 @@ struct pen_path *pen_critical_path(const struct pen_order *order,
     path->step = pen_grow(path->step, &capacity, path->count + 1, sizeof *path->step);
     path->step[path->count++] = step;
   }
-  complete_path(path);
+  complete_path(path, order);
   return path;
 }
 
@@ -176,6 +177,7 @@ void pen_path_print(FILE *out, const struct pen_path *path, const struct pen_ord
                     size_t lines) {
   fprintf(out, "critical path: %zu actions, %.6g of computation and %.6g of messages", path->count,
           path->compute, path->sent);
+  if (path->exchanged > 0) fprintf(out, ", %.6g of collectives", path->exchanged);
   if (path->after > 0) fprintf(out, ", then %.6g of the tied matrix's", path->after);
   fputc('\n', out);
   size_t shown = lines == 0 || path->leg_count <= lines ? path->leg_count : lines / 2;

@@ -29,8 +29,9 @@ struct pen_path {
   size_t count;
   struct pen_path_leg *leg; /* [leg_count] */
   size_t leg_count;
-  double compute, sent, after; /* their sum is the makespan, except for rounding; after: the
-                                  pen_tied_weight_tail() of the last rank */
+  double compute, exchanged, sent, after; /* their sum is the makespan, except for rounding;
+                                             exchanged: collectives; after: the
+                                             pen_tied_weight_tail() of the last rank */
 };
 
 /* The critical path of a complete timing, which pen_simulate() returned for these arguments. If an

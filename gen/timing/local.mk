@@ -1,5 +1,9 @@
 # gen/timing: costs, simulation, lower bounds
 libgen_a_SOURCES += \
+  %reldir%/collective_bytes.c \
+  %reldir%/collective_bytes.h \
+  %reldir%/collective_cost.c \
+  %reldir%/collective_cost.h \
   %reldir%/collectives.c \
   %reldir%/collectives.h \
   %reldir%/cost.c \

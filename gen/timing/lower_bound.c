@@ -28,7 +28,11 @@
  *            its W: the sum of holds x times is at most limit x (last end - first start) of the
  *            rank.
  *
- * The makespan also includes the tail after a rank's last action (pen_tied_weight_tail()).
+ * The makespan also includes the tail after a rank's last action (pen_tied_weight_tail()), and the
+ * collectives of replicas (pen_exchange_least()): a rank runs those of all its stages beside its
+ * work. The UNSHARD of a stage comes before its first action, so it may be hidden in the head and
+ * in idle times, and only delays that action. What follows a stage's last backward is in no idle
+ * time above: each of these is before a backward of every stage of the rank.
  *
  * Span: the first action of a rank whose lowest stage is a is F of a. So all F of a, and all that
  * depends on them, start within the rank's span, and all backwards of a end within it. So for the
@@ -40,6 +44,7 @@
  * 2401.10241, section 4, in reverse. */
 #include "gen/timing/lower_bound.h"
 #include "gen/base/arena.h"
+#include "gen/timing/collectives.h"
 #include "gen/timing/cost.h"
 #include "gen/partition/partition.h"
 #include "gen/partition/training.h"
@@ -62,6 +67,7 @@ struct stage_least {
 /* Sums over the actions of a rank; a pair counts once. */
 struct rank_sum {
   double work, critical;    /* critical: without W */
+  double exchange, reduce;  /* the collectives of its stages; those after the gradients */
   uint32_t lowest, highest; /* of its stages */
   bool any, weights;
 };
@@ -70,12 +76,14 @@ struct bound_terms {
   const struct pen_order *order;
   const struct pen_partition *partition;
   const struct pen_stage_cost *cost;
+  const struct pen_exchange_least *exchange; /* [stage] or NULL */
   double overlap_cost;
   const struct pen_budget *budget;
   struct stage_least *least; /* [stage] */
   struct rank_sum *sum;      /* [rank] */
   double *after;             /* [rank] pen_tied_weight_tail() */
-  double *before;            /* [stage] from the start of the step to the start of its first F */
+  double *before;            /* [stage] from the first F of stage 0 to its first F */
+  double *start;             /* [stage] from the start of the step to its first F */
   double *down;              /* [stage] from the start of its F to the end of the last stage's */
   double *back;              /* [stage] from the end of its backward to the end of stage 0's */
   uint32_t *next;            /* [stage] the next stage of its rank, or PEN_NONE */
@@ -90,6 +98,15 @@ static double cost_of_action(const struct bound_terms *b, const struct pen_compu
 
 static double link_cost(const struct bound_terms *b, uint32_t from, uint32_t to) {
   return pen_send_cost(b->partition, b->cost, from, b->partition->rank_of[to]);
+}
+
+static double exchange_before(const struct bound_terms *b, uint32_t stage) {
+  return b->exchange ? b->exchange[stage].before : 0;
+}
+
+/* What follows the last backward of a stage. */
+static double exchange_after(const struct bound_terms *b, uint32_t stage) {
+  return b->exchange && b->least[stage].has_backward ? b->exchange[stage].after : 0;
 }
 
 /* ---- sums over the actions ---- */
@@ -141,14 +158,18 @@ static void find_least(struct bound_terms *b) {
     latest[rank] = stage + 1;
     if (b->least[stage].weights < b->partition->microbatch_count) b->least[stage].weight = 0;
     if (!b->least[stage].has_backward) b->least[stage].backward = 0;
+    b->sum[rank].reduce += exchange_after(b, stage);
+    b->sum[rank].exchange += exchange_before(b, stage) + exchange_after(b, stage);
   }
 }
 
 static void find_paths(struct bound_terms *b) {
   uint32_t last = b->partition->stage_count - 1;
+  b->start[0] = exchange_before(b, 0);
   for (uint32_t stage = 1; stage <= last; stage++) {
-    b->before[stage] =
-        b->before[stage - 1] + b->least[stage - 1].forward + link_cost(b, stage - 1, stage);
+    double forward = b->least[stage - 1].forward, link = link_cost(b, stage - 1, stage);
+    b->before[stage] = b->before[stage - 1] + forward + link;
+    b->start[stage] = fmax(exchange_before(b, stage), b->start[stage - 1] + forward + link);
     b->back[stage] =
         link_cost(b, stage, stage - 1) + b->least[stage - 1].backward + b->back[stage - 1];
   }
@@ -268,44 +289,58 @@ static double tail_of(const struct bound_terms *b, uint32_t lowest, uint32_t hig
                                        : b->down[highest] - b->least[highest].forward;
 }
 
-/* By F and I of one stage: from the start of the step to the end of stage 0's backwards. */
+/* By F and I of one stage: from its first F to the end of stage 0's backwards. */
 static double stage_bound(const struct bound_terms *b, uint32_t stage) {
-  return b->before[stage] + b->least[stage].forward_sum + b->least[stage].backward_sum +
-         tail_of(b, stage, stage);
+  return b->least[stage].forward_sum + b->least[stage].backward_sum + tail_of(b, stage, stage);
 }
 
-/* By F and I of one rank: from the start of the step to the end of stage 0's backwards. */
+/* By F and I of one rank: from its first F to the end of stage 0's backwards. */
 static double rank_bound(const struct bound_terms *b, uint32_t rank, double wait) {
   const struct rank_sum *sum = &b->sum[rank];
-  return b->before[sum->lowest] + wait + sum->critical + tail_of(b, sum->lowest, sum->highest);
+  return wait + sum->critical + tail_of(b, sum->lowest, sum->highest);
+}
+
+/* The greatest time from the start of the step to the end of stage 0's backwards. Sets from[stage]
+ * [stage_count + 1]: from the first F of stage 0, by the ranks whose lowest stage is `stage` or
+ * later. */
+static double find_backward_ends(const struct bound_terms *b, bool limited, double *from) {
+  double greatest = 0;
+  for (uint32_t rank = 0; rank < b->order->rank_count; rank++) {
+    uint32_t lowest = b->sum[rank].lowest;
+    if (!b->sum[rank].any) continue;
+    double bound = rank_bound(b, rank, least_wait(b, rank, limited, false));
+    from[lowest] = b->before[lowest] + bound;
+    greatest = fmax(greatest, b->start[lowest] + bound);
+  }
+  for (uint32_t stage = b->partition->stage_count; stage-- > 0;) {
+    if (!limited) {
+      from[stage] = fmax(from[stage], b->before[stage] + stage_bound(b, stage));
+      greatest = fmax(greatest, b->start[stage] + stage_bound(b, stage));
+    }
+    from[stage] = fmax(from[stage], from[stage + 1]);
+  }
+  return greatest;
 }
 
 /* The bounds `ends` and `memory`. Those until stage 0's last backward also include its W; those
  * from stage a on, the W of a. */
 static void find_end_bounds(const struct bound_terms *b, bool limited, double *makespan,
                             double *span) {
-  double *from = pen_new(b->partition->stage_count + 1u,
-                         sizeof *from); /* [stage]: the greatest bound of the ranks whose lowest
-                                           stage is it or later */
-  for (uint32_t rank = 0; rank < b->order->rank_count; rank++)
-    if (b->sum[rank].any)
-      from[b->sum[rank].lowest] = rank_bound(b, rank, least_wait(b, rank, limited, false));
-  for (uint32_t stage = b->partition->stage_count; stage-- > 0;) {
-    if (!limited) from[stage] = fmax(from[stage], stage_bound(b, stage));
-    from[stage] = fmax(from[stage], from[stage + 1]);
-  }
-  *makespan = *span = 0;
+  double *from = pen_new(b->partition->stage_count + 1u, sizeof *from);
+  *makespan = find_backward_ends(b, limited, from) + b->least[0].weight + exchange_after(b, 0) +
+              b->after[b->partition->rank_of[0]];
+  *span = 0;
   for (uint32_t rank = 0; rank < b->order->rank_count; rank++) {
     const struct rank_sum *sum = &b->sum[rank];
     if (!sum->any) continue;
     double wait = least_wait(b, rank, limited, true), weight = b->least[sum->lowest].weight;
-    *makespan = fmax(*makespan, b->before[sum->lowest] + wait + sum->work + b->after[rank]);
+    *makespan =
+        fmax(*makespan, b->start[sum->lowest] + wait + sum->work + sum->reduce + b->after[rank]);
     *span = fmax(*span, wait + sum->work);
     if (b->least[sum->lowest].has_backward)
       *span =
           fmax(*span, from[sum->lowest] - b->before[sum->lowest] - b->back[sum->lowest] + weight);
   }
-  *makespan = fmax(*makespan, from[0] + b->least[0].weight + b->after[b->partition->rank_of[0]]);
 }
 
 /* The longest chain of one microbatch through all stages and back; a W may follow the backward of
@@ -317,8 +352,9 @@ static double chain_bound(const struct bound_terms *b) {
     if (b->least[stage].has_backward)
       longest =
           fmax(longest, b->down[0] + b->least[last].backward + b->back[last] - b->back[stage] +
-                            b->least[stage].weight + b->after[b->partition->rank_of[stage]]);
-  return longest;
+                            b->least[stage].weight + exchange_after(b, stage) +
+                            b->after[b->partition->rank_of[stage]]);
+  return b->start[0] + longest;
 }
 
 /* The same from a rank's lowest stage back to it. */
@@ -335,18 +371,21 @@ static void set_greatest(struct pen_bound *bound) {
 struct pen_bounds pen_bounds_of(const struct pen_order *order,
                                 const struct pen_partition *partition,
                                 const struct pen_training *training,
-                                const struct pen_stage_cost *cost, double overlap_cost,
+                                const struct pen_stage_cost *cost,
+                                const struct pen_exchange_least *exchange, double overlap_cost,
                                 const struct pen_budget *budget) {
   uint32_t stages = partition->stage_count;
   struct bound_terms b = {order,
                           partition,
                           cost,
+                          exchange,
                           pen_order_has_pair(order) ? overlap_cost : -1,
                           budget,
                           .least = pen_new(stages, sizeof *b.least),
                           .sum = pen_new(order->rank_count, sizeof *b.sum),
                           .after = pen_tied_weight_tail(partition, training, cost),
                           .before = pen_new(stages, sizeof(double)),
+                          .start = pen_new(stages, sizeof(double)),
                           .down = pen_new(stages, sizeof(double)),
                           .back = pen_new(stages, sizeof(double)),
                           .next = pen_new(stages, sizeof(uint32_t))};
@@ -355,7 +394,8 @@ struct pen_bounds pen_bounds_of(const struct pen_order *order,
   find_paths(&b);
   for (uint32_t rank = 0; rank < order->rank_count; rank++) {
     if (!b.sum[rank].any) continue;
-    bounds.makespan.work = fmax(bounds.makespan.work, b.sum[rank].work + b.after[rank]);
+    bounds.makespan.work =
+        fmax(bounds.makespan.work, b.sum[rank].work + b.sum[rank].exchange + b.after[rank]);
     bounds.span.work = fmax(bounds.span.work, b.sum[rank].work);
     if (b.least[b.sum[rank].lowest].has_backward)
       bounds.span.chain = fmax(bounds.span.chain, chain_of_rank(&b, rank));
@@ -369,7 +409,7 @@ struct pen_bounds pen_bounds_of(const struct pen_order *order,
       if (!b.sum[rank].any) continue;
       bounds.span.memory = fmax(bounds.span.memory, time[rank]);
       bounds.makespan.memory =
-          fmax(bounds.makespan.memory, b.before[b.sum[rank].lowest] + time[rank] + b.after[rank]);
+          fmax(bounds.makespan.memory, b.start[b.sum[rank].lowest] + time[rank] + b.after[rank]);
     }
   }
   set_greatest(&bounds.makespan);

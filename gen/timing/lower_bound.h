@@ -21,12 +21,16 @@ struct pen_bounds {
   struct pen_bound makespan, span; /* as struct pen_timing defines them */
 };
 
+struct pen_exchange_least;
+
 /* The bounds of every order of the same actions, with the same pairs and the same split of
- * backwards; `budget` NULL: without limit. O(actions + stages). */
+ * backwards; `exchange`: pen_exchange_least(), NULL: without collectives; `budget` NULL: without
+ * limit. O(actions + stages). */
 struct pen_bounds pen_bounds_of(const struct pen_order *order,
                                 const struct pen_partition *partition,
                                 const struct pen_training *training,
-                                const struct pen_stage_cost *cost, double overlap_cost,
+                                const struct pen_stage_cost *cost,
+                                const struct pen_exchange_least *exchange, double overlap_cost,
                                 const struct pen_budget *budget);
 
 /* A bound adds the same costs in another order than the simulation: if it differs from a time only

@@ -2,8 +2,8 @@
  *
  * The collectives that take time are inserted into the lists of the ranks, and the lists are
  * simulated like any others. Peers run the same lists with the same costs, so a collective waits
- * for no peer. Collectives before the first action and after the last count for the makespan; span,
- * work, bubble and lower bound are those of the actions alone.
+ * for no peer. Collectives before the first action and after the last count for the makespan and
+ * its lower bound; span, work and bubble are those of the actions alone.
  *
  * First the actions are simulated alone: collectives can overlap with the idle times. Then each
  * rule of collectives.c is simulated, and the shortest step is taken, the first of equals. */
@@ -16,6 +16,7 @@
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
 #include "gen/timing/collectives.h"
+#include "gen/timing/lower_bound.h"
 #include "runtime/plan/plan.h"
 
 /* The lists of an order with the collectives in their places. */
@@ -80,7 +81,7 @@ struct pen_timing *pen_simulate_step(const struct pen_order *order,
                                      double overlap_cost, int profile_kind, bool given) {
   struct pen_timing *timing = pen_simulate(order, partition, training, cost, overlap_cost);
   struct pen_timing *best = NULL;
-  if (!timing->complete || !isfinite(timing->makespan)) return timing;
+  if (!collective_cost || !timing->complete || !isfinite(timing->makespan)) return timing;
   for (int rule = given ? PEN_COLLECTIVES_LAST : PEN_COLLECTIVES_FITTING;
        rule < PEN_COLLECTIVES_RULES; rule++) {
     const struct pen_collectives *collectives =
@@ -105,6 +106,12 @@ struct pen_timing *pen_simulate_step(const struct pen_order *order,
   timing->bubble = best->bubble;
   timing->idle = best->idle;
   timing->exchanging = best->exchanging;
+  double bound =
+      pen_bounds_of(order, partition, training, cost,
+                    pen_exchange_least(partition, training, collective_cost, profile_kind),
+                    overlap_cost, NULL)
+          .makespan.greatest;
+  timing->lower_bound = pen_bound_rounded(bound, timing->makespan);
   timing->gap =
       timing->lower_bound > 0 ? (timing->makespan - timing->lower_bound) / timing->lower_bound : 0;
   best->lower_bound = timing->lower_bound;

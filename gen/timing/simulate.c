@@ -47,10 +47,11 @@ static size_t cell_of(const struct simulation *run, uint32_t stage, uint32_t mic
 static double action_cost(const struct simulation *run, const struct pen_compute *action) {
   const struct pen_stage_cost *cost = run->cost;
   switch (action->kind) {
-    case PEN_REDUCE_SCATTER: return run->collective_cost[action->stage].reduce;
+    case PEN_REDUCE_SCATTER:
     case PEN_ALL_GATHER_GRAD:
     case PEN_ALL_GATHER_WEIGHT:
-    case PEN_UNSHARD: return run->collective_cost[action->stage].gather;
+    case PEN_UNSHARD:
+      return pen_collective_cost_of(run->collective_cost, action->stage, action->kind);
     case PEN_F: return cost[action->stage].forward;
     case PEN_I: return cost[action->stage].backward_input;
     case PEN_W: return cost[action->stage].backward_weight;
@@ -252,7 +253,7 @@ struct pen_timing *pen_simulate(const struct pen_order *order,
       pen_simulate_collectives(order, partition, training, cost, NULL, overlap_cost);
   if (!timing->complete) return timing;
   double bound =
-      pen_bounds_of(order, partition, training, cost, overlap_cost, NULL).makespan.greatest;
+      pen_bounds_of(order, partition, training, cost, NULL, overlap_cost, NULL).makespan.greatest;
   timing->lower_bound = pen_bound_rounded(bound, timing->makespan);
   timing->gap =
       timing->lower_bound > 0 ? (timing->makespan - timing->lower_bound) / timing->lower_bound : 0;

@@ -352,6 +352,7 @@ struct pen_topology *pen_topology_read(const char *path, const char *const *over
   topology->path = path;
   topology->name = base_name(path);
   topology->costs_overlap = topology->costs_live_weight = -1;
+  topology->costs_byte = topology->costs_byte_host = -1;
   topology->fallbacks = pen_new(PEN_FALLBACKS_MAX, sizeof(struct pen_topology *));
   struct sha256_ctx hash;
   sha256_init(&hash);

@@ -150,6 +150,7 @@ static json_t *path_json(const struct pen_path *path, const struct pen_order *or
   }
   json_object_set_new(object, "actions", integer_json(path->count));
   json_object_set_new(object, "computing", real_json(path->compute));
+  json_object_set_new(object, "exchanging", real_json(path->exchanged));
   json_object_set_new(object, "sending", real_json(path->sent));
   json_object_set_new(object, "after", real_json(path->after));
   json_object_set_new(object, "legs", legs);

@@ -45,6 +45,13 @@ for seconds in 0 1; do
   is "of the least makespan the least span, in $seconds s" "$(both "$scratch/makespan")" "$(both "$scratch/span")"
 done
 
+# ---- replicas ----
+# Rank 0 reduces and gathers for 16 of the 40 that it is busy, so its backwards must be early: zb_h1 ends at 44.2.
+"$gen" -p report --search-seconds=1 "$scratch/llama.cfg" -s data_parallel.replicas=2 -s costs.forward=1 -s costs.backward_input=1 \
+  -s costs.backward_weight=1 -s costs.send=0.1 -s costs.reduce=[8,1,1,1] -s costs.gather=[8,1,1,1] >"$scratch/report" 2>"$scratch/said"
+is "the search hides the collectives, up to its bound" "$(field "$scratch/report" makespan) $(field "$scratch/report" lower_bound)" "40.0 40.0"
+ok "and says so" grep -q 'search: makespan 40, .* 0.000% above the bound 40;' "$scratch/said"
+
 # ---- placements ----
 "$gen" -p report --search-seconds=0 "$scratch/zb.cfg" -s pipeline.stages_per_rank=2 -s model.layers=16 -s pipeline.live_limit=8 \
   >"$scratch/report" 2>"$scratch/said"

@@ -151,6 +151,8 @@ costs.backward_input	REALS	a finite number, 0 or more, or a list of such
 costs.backward_weight	REALS	a finite number, 0 or more, or a list of such
 costs.send	REALS	a finite number, 0 or more, or a list of such
 costs.send_host	REALS	a finite number, 0 or more, or a list of such
+costs.byte	REAL	a finite number, 0 or more
+costs.byte_host	REAL	a finite number, 0 or more
 costs.overlap	REAL	a finite number, 0 or more
 costs.live_backward	REAL	a finite number, 0 or more
 costs.live_weight	REAL	a finite number, 0 or more

@@ -2,6 +2,7 @@
 GEN_TESTS = \
   %reldir%/actions_random \
   %reldir%/canonical \
+  %reldir%/collective_cost \
   %reldir%/compose \
   %reldir%/critical \
   %reldir%/csv_broken \
@@ -28,6 +29,7 @@ check_PROGRAMS += %reldir%/search $(GEN_TESTS)
 GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NETTLE_LIBS) $(CMOCKA_LIBS) -lm
 %canon_reldir%_actions_random_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_canonical_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_collective_cost_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_compose_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_critical_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_csv_broken_LDADD = $(GEN_TEST_LIBS)

@@ -124,7 +124,7 @@ static void moves_keep_the_simulators_times(void **state) {
     struct pen_budget *budget = pen_budget_live(ranks, partition->stage_count,
                                                 (double)(stages + 2 + draw(&seed, 6)), 1, weight);
     const struct pen_search_problem *c =
-        pen_search_problem(partition, &pen_training_none, cost, -1, budget, round % 2);
+        pen_search_problem(partition, &pen_training_none, cost, NULL, -1, budget, round % 2);
     struct pen_search_timeline *board = pen_search_timeline(c);
     struct pen_search_rule rule = {100, 0, 0.5, true, false, round % 3 == 0};
     uint32_t *list = pen_new((size_t)ranks * c->count, sizeof *list);
@@ -296,7 +296,7 @@ static void tiny_cases_are_solved(void **state) {
                   : pen_budget_none(tiny->ranks, partition->stage_count);
     struct pen_budget *none = pen_budget_none(tiny->ranks, partition->stage_count);
     const struct pen_search_problem *c =
-        pen_search_problem(partition, &pen_training_none, cost, -1, none, false);
+        pen_search_problem(partition, &pen_training_none, cost, NULL, -1, none, false);
     uint32_t *list = pen_new((size_t)c->rank_count * c->count, sizeof *list);
     struct pen_search_rule rule = {100, 0, 1, false, false, false};
     assert_true(pen_search_build(pen_search_builder(c), &rule, list));
@@ -316,7 +316,7 @@ static void tiny_cases_are_solved(void **state) {
     try_all(&all, 0, 0);
     assert_true(isfinite(all.span));
     const struct pen_bounds bounds =
-        pen_bounds_of(all.order, partition, &pen_training_none, c->least_cost, -1, budget);
+        pen_bounds_of(all.order, partition, &pen_training_none, c->least_cost, NULL, -1, budget);
     if (all.makespan < bounds.makespan.greatest - 1e-9 || all.span < bounds.span.greatest - 1e-9)
       fail_msg("round %u: of %lu orders the best take %g and %g, the bounds are %g and %g", round,
                (unsigned long)all.orders, all.makespan, all.span, bounds.makespan.greatest,

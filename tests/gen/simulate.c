@@ -390,7 +390,7 @@ static void a_full_backward_shares_work(void **state) {
     cost[0].shared = 0.25;
     struct pen_budget *budget = pen_budget_live(1, 1, 1, 1, (const double[]){1});
     struct pen_bounds bounds =
-        pen_bounds_of(order, partition, &pen_training_none, cost, -1, budget);
+        pen_bounds_of(order, partition, &pen_training_none, cost, NULL, -1, budget);
     expect_near(pen_simulate(order, partition, &pen_training_none, cost, -1)->makespan,
                 split ? 24 : 22, 1e-12, "makespan");
     expect_near(bounds.makespan.memory, split ? 24 : 22, 1e-9, "bound by memory");

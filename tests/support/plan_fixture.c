@@ -1,5 +1,6 @@
 /* plan_fixture.c: generates a finished plan from the text of a topology. */
 #include "gen/model/model.h"
+#include "gen/timing/collective_cost.h"
 #include "tests/support/plan_fixture.h"
 
 struct pen_topology *read_topology(const char *text) {

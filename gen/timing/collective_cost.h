@@ -1,0 +1,39 @@
+/* collective_cost.h: the bytes and costs of the collectives of each stage. */
+#ifndef PEN_COLLECTIVE_COST_H
+#define PEN_COLLECTIVE_COST_H
+
+#include <stdint.h>
+
+#include "gen/model/graph.h"
+#include "gen/partition/partition.h"
+#include "gen/timing/timing.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
+
+/* The kinds of actions that are collectives and move bytes: REDUCE_SCATTER, ALL_GATHER_GRAD,
+ * ALL_GATHER_WEIGHT, UNSHARD. */
+enum { PEN_COLLECTIVES = PEN_UNSHARD - PEN_REDUCE_SCATTER + 1 };
+
+static inline int pen_collective_index(int kind) { return kind - PEN_REDUCE_SCATTER; }
+
+/* The collectives of a stage, by pen_collective_index(). */
+struct pen_collective_cost {
+  double cost[PEN_COLLECTIVES];   /* on the stage's rank, in the unit of struct pen_stage_cost */
+  uint64_t sent[PEN_COLLECTIVES]; /* bytes that the stage's rank of replica 0 sends in one call */
+};
+
+static inline double pen_collective_cost_of(const struct pen_collective_cost *cost, uint32_t stage,
+                                            int kind) {
+  return cost[stage].cost[pen_collective_index(kind)];
+}
+
+/* [stage]; NULL with one replica. The costs are those of costs.reduce and costs.gather, or the
+ * bytes that the replicas' ranks of the stage send to each other at the cost of a byte. `cost`
+ * gives the cost of a flop, for the defaults. They depend on where the partition places the stages.
+ */
+struct pen_collective_cost *pen_collective_costs(const struct pen_topology *topology,
+                                                 const struct pen_partition *partition,
+                                                 struct pen_graph *const *graph,
+                                                 const struct pen_stage_cost *cost);
+
+#endif
