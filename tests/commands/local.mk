@@ -37,6 +37,7 @@ COMMAND_TESTS = \
   %reldir%/promela.t \
   %reldir%/recompute.t \
   %reldir%/replicas.t \
+  %reldir%/recovery_bench.t \
   %reldir%/restart.t \
   %reldir%/same_bits.t \
   %reldir%/saving.t \

@@ -3,7 +3,7 @@
 # These plans are built as deployments; what is linked with one of them is therefore made after that, by a make of its own.
 BENCH_PLANS = bench_1 bench_1f1b bench_1f1b_loop bench_zbv bench_r2 bench_r2_opt bench_r2_weights bench_1f1b_bf16 bench_zbv_bf16
 EXTRA_PROGRAMS = tools/bench/hop tools/bench/matmul tools/bench/matmul_bf16 $(BENCH_DISPATCH)
-EXTRA_DIST += tools/bench/bench.py tools/bench/bench_gen.py tools/bench/child.py tools/bench/hop_mpi.c tools/bench/hosts.py tools/bench/slow_ranks.py tools/bench/tokens.py
+EXTRA_DIST += tools/bench/bench.py tools/bench/bench_gen.py tools/bench/child.py tools/bench/hop_mpi.c tools/bench/hosts.py tools/bench/recovery.py tools/bench/slow_ranks.py tools/bench/tokens.py
 BENCH_DISPATCH = \
   tools/bench/dispatch_bench_1 \
   tools/bench/dispatch_bench_1f1b \
@@ -63,6 +63,19 @@ bench-hosts: all
 	  test $$status -ne 77 || echo 'bench-hosts: skipped: no network namespaces here'; test $$status -eq 77 || exit $$status
 CLEANFILES += tools/bench/hop_mpi_openmpi tools/bench/hop_mpi_mpich bench-hosts.json
 .PHONY: bench-hosts
+
+# ---- after losses, and with copies in memory: make bench-recovery [RECOVERY_OPTIONS='--kills 10 --pairs 20'] ----
+RECOVERY_OPTIONS =
+RECOVERY_SPARES = $(BENCH_HOSTS) cluster.port=29527 cluster.spares=[host3,host4,host5,host6,host7,host8,host9,host10]
+bench-recovery: all
+	@$(MAKE) $(AM_MAKEFLAGS) --no-print-directory TOPOLOGY=bench_1f1b NAME=
+	@$(MAKE) $(AM_MAKEFLAGS) --no-print-directory TOPOLOGY=bench_1f1b NAME=bench_1f1b_hosts SETTINGS='$(BENCH_HOSTS)'
+	@$(MAKE) $(AM_MAKEFLAGS) --no-print-directory TOPOLOGY=bench_1f1b NAME=bench_1f1b_spares SETTINGS='$(RECOVERY_SPARES)'
+	@sh $(srcdir)/tests/support/hosts.sh 10 $(PYTHON) -B $(srcdir)/tools/bench/recovery.py $(RECOVERY_OPTIONS); status=$$?; \
+	  test $$status -eq 77 || exit $$status; echo 'two hosts: skipped: no network namespaces here'; \
+	  $(PYTHON) -B $(srcdir)/tools/bench/recovery.py --one-host $(RECOVERY_OPTIONS)
+CLEANFILES += bench-recovery.json
+.PHONY: bench-recovery
 
 # ---- the generator's benchmark: make bench-gen [PEER=PYTHON] [PEER_DIR=...] [BENCH_OPTIONS=--large] ----
 CLEANFILES += bench-gen.json
