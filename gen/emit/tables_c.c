@@ -38,6 +38,10 @@ static const char *const norm_text[] = {
 #define PEN_NORM_KIND(name, text, meaning) "PEN_NORM_" #name,
 #include "runtime/plan/optimizer.def"
 };
+static const char *const recompute_text[] = {
+#define PEN_RECOMPUTE_KIND(name, text, meaning) "PEN_RECOMPUTE_" #name,
+#include "runtime/plan/recompute.def"
+};
 static const char *const dtype_text[] = {"PEN_F32", "PEN_BF16", "PEN_I32", "PEN_F64"};
 static const char *const initial_text[] = {"PEN_INITIAL_NORMAL", "PEN_INITIAL_ONES",
                                            "PEN_INITIAL_ZEROS"};
@@ -50,7 +54,7 @@ static const char *const *const enumerators[PEN_FORMATS] = {
     [PEN_AS_DTYPE] = dtype_text,       [PEN_AS_BASE] = base_text,
     [PEN_AS_INITIAL] = initial_text,   [PEN_AS_PROFILE] = profile_text,
     [PEN_AS_SHARDING] = sharding_text, [PEN_AS_DECAY] = decay_text,
-    [PEN_AS_NORM] = norm_text,
+    [PEN_AS_NORM] = norm_text,         [PEN_AS_RECOMPUTE] = recompute_text,
 };
 
 /* ---- rows ---- */

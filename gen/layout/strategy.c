@@ -195,7 +195,7 @@ static bool has_overlaps(const struct pen_lowered *lowered, uint32_t rank) {
 static bool keeps_values(const struct pen_layout_state *l, uint32_t rank) {
   bool keeps = false;
   for (uint32_t i = 0; l->input->kind == PEN_TRAIN && i < l->partition->stages_per_rank; i++)
-    keeps = keeps || !l->input->graph[pen_stage_at(l, rank, i)]->recomputes;
+    keeps = keeps || l->input->graph[pen_stage_at(l, rank, i)]->recompute != PEN_RECOMPUTE_FULL;
   return keeps;
 }
 

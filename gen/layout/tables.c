@@ -288,7 +288,7 @@ struct pen_profile pen_profile_tables(struct pen_layout_state *l) {
                            tensor_index(l, s, graph->output),
                            tensor_index(l, s, graph->output_gradient),
                            tensor_index(l, s, graph->input_gradient),
-                           graph->recomputes,
+                           graph->recompute,
                            partition->stages.block[partition->stages.span[s].first_block].name};
   }
   pen_free(l->places);

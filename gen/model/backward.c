@@ -7,8 +7,9 @@
  * needed (of inputs of the model and of frozen weights) are not computed. The ops of I and W go to
  * two lists; for B both go to one list, so that each W op directly follows its I op.
  *
- * A stage that recomputes (recompute.c) has copies of the forward ops at the start of its I and B,
- * and these are processed. A fused loss (fused_loss.c) is at the start of I and B in any case. */
+ * In a segment that is recomputed (units.c, recompute.c) the copies of the forward ops are
+ * processed; in I and B they come before the ops of their gradients, and so does a fused loss
+ * (fused_loss.c) in any case. */
 #include <string.h>
 
 #include "gen/model/backward.h"
@@ -51,7 +52,7 @@ struct backward_pass {
   uint32_t *gradient; /* [value] */
   uint32_t private_value[PEN_OPERANDS_MAX];
   struct pen_op_list *input_list, *weight_list;
-  const char *suffix; /* of the names of values: "" or " (B)" */
+  const char *suffix; /* of the names of values: "" or "(B)"; those of copies have it already */
 };
 
 /* A word of a rule's operands, `name`, `name'`, `name*` or `+`: the forward op's operand of that
@@ -147,8 +148,9 @@ static uint32_t output_of(struct backward_pass *pass, const struct pen_op *forwa
   struct pen_graph *graph = pass->graph;
   uint32_t target = forward->operand[word->operand];
   if (operand->accumulates) return graph->value[target].gradient;
-  const char *name =
-      pen_text("%s%s%s", graph->value[target].name, word->mark == '*' ? "*" : "'", pass->suffix);
+  const struct pen_value *value = &graph->value[target];
+  const char *name = pen_text("%s%s%s", value->name, word->mark == '*' ? "*" : "'",
+                              value->is_copy ? "" : pass->suffix);
   uint32_t made =
       pen_graph_value(graph, name, pen_operand_dtype(operand, backward->dtype), PEN_ROLE_ACTIVATION,
                       pen_operand_elements(operand, backward->dim));
@@ -203,32 +205,80 @@ static bool output_needs_gradient(const struct pen_graph *graph, const struct pe
   return false;
 }
 
-/* Appends the backward ops of the forward ops, or of their copies, to the two lists, which may be
- * the same. */
-static void append_backward_ops(struct pen_graph *graph, const struct pen_recomputed *forwards,
-                                struct pen_op_list *input_list, struct pen_op_list *weight_list,
-                                const char *suffix) {
-  struct backward_pass pass = {
-      .graph = graph, .input_list = input_list, .weight_list = weight_list, .suffix = suffix};
-  size_t values =
-      graph->value_count; /* of the forward; values that are added here have no gradients */
-  pass.gradient = pen_new(values + 1, sizeof *pass.gradient);
-  for (size_t i = 0; i < values; i++) pass.gradient[i] = PEN_NONE;
-  for (uint32_t i = 0; i < values; i++) /* a loss computes this gradient */
-    if (graph->value[i].role == PEN_ROLE_ACTIVATION && graph->value[i].gradient != PEN_NONE)
-      pass.gradient[pen_recomputed_of(forwards, i)] =
-          pen_recomputed_of(forwards, graph->value[i].gradient);
-  if (forwards->output != PEN_NONE) pass.gradient[forwards->output] = graph->output_gradient;
-  for (size_t i = forwards->op.count; i-- > 0;) {
+/* The gradients that are known before the first op: of the stage's output, and of what a loss
+ * computes the gradient of. */
+static uint32_t *first_gradients(const struct pen_graph *graph,
+                                 const struct pen_forwards *forwards) {
+  uint32_t *gradient = pen_new(graph->value_count + 1, sizeof *gradient);
+  for (size_t i = 0; i < graph->value_count; i++) gradient[i] = PEN_NONE;
+  for (uint32_t i = 0; i < forwards->value_count; i++) {
+    const struct pen_value *value = &graph->value[i];
+    if (value->role == PEN_ROLE_ACTIVATION && value->gradient != PEN_NONE)
+      gradient[i] = forwards->copy_of[value->gradient];
+  }
+  if (graph->output != PEN_NONE) gradient[graph->output] = graph->output_gradient;
+  return gradient;
+}
+
+/* Within a segment the copies of its values stand for them. */
+static void enter_segment(struct backward_pass *pass, const struct pen_forwards *forwards,
+                          uint32_t segment) {
+  for (uint32_t v = 0; v < forwards->value_count; v++)
+    if (forwards->segment_of[v] == segment && pass->gradient[v] != PEN_NONE)
+      pass->gradient[forwards->copy_of[v]] = pass->gradient[v];
+}
+
+/* Appends the backward ops of the forward ops of a segment to the lists of the pass. */
+static void append_gradients(struct backward_pass *pass, const struct pen_forwards *forwards,
+                             const struct pen_segment *segment) {
+  for (size_t i = segment->past; i-- > segment->first;) {
     const struct pen_op forward = forwards->op.op[i];
-    if (!output_needs_gradient(graph, &forward)) continue;
-    pass_through(&pass, &forward);
+    if (!output_needs_gradient(pass->graph, &forward)) continue;
+    pass_through(pass, &forward);
     for (size_t part = 0; part < 2; part++)
       for (size_t r = 0; r < COUNT(rules); r++)
         if (rules[r].forward == forward.kind && rules[r].weight_part == (part == 1))
-          apply_rule(&pass, &rules[r], &forward);
+          apply_rule(pass, &rules[r], &forward);
+  }
+}
+
+/* The values that recomputed ops may have to make although no op of their segment reads them: the
+ * gradients so far. */
+static bool *pending_gradients(const struct backward_pass *pass, size_t value_count) {
+  bool *wanted = pen_new(pass->graph->value_count + 1, sizeof *wanted);
+  for (size_t v = 0; v < value_count; v++)
+    if (pass->gradient[v] != PEN_NONE) wanted[pass->gradient[v]] = true;
+  return wanted;
+}
+
+/* Appends the backward of a stage to two programs: I and W, or both are B. Segments come in reverse
+ * order, each with what it recomputes before it. Returns how many ops are recomputed. */
+static uint32_t append_backward_ops(struct pen_graph *graph, struct pen_op_list *input_list,
+                                    struct pen_op_list *weight_list, const char *suffix) {
+  struct pen_forwards forwards = pen_recompute_copy(graph, pen_text("(again)%s", suffix));
+  size_t values = graph->value_count; /* those that are added here have no gradients */
+  struct pen_op_list of_inputs, of_weights;
+  struct backward_pass pass = {.graph = graph,
+                               .gradient = first_gradients(graph, &forwards),
+                               .input_list = &of_inputs,
+                               .weight_list = input_list == weight_list ? &of_inputs : &of_weights,
+                               .suffix = suffix};
+  uint32_t recomputed = 0;
+  for (uint32_t s = (uint32_t)forwards.segments.count; s-- > 0;) {
+    const struct pen_segment *segment = &forwards.segments.segment[s];
+    of_inputs = of_weights = (struct pen_op_list){0};
+    enter_segment(&pass, &forwards, s);
+    append_gradients(&pass, &forwards, segment);
+    bool *wanted = pending_gradients(&pass, values);
+    recomputed +=
+        pen_recompute_join(&forwards, segment, &of_inputs, &of_weights, wanted, input_list);
+    for (size_t i = 0; i < of_weights.count; i++) *pen_op_append(weight_list, 0) = of_weights.op[i];
+    pen_free(wanted);
   }
   if (graph->input != PEN_NONE) graph->input_gradient = pass.gradient[graph->input];
+  pen_free(pass.gradient);
+  pen_forwards_free(&forwards);
+  return recomputed;
 }
 
 /* A value needs a gradient if it depends on a trained weight or on the stage's input. */
@@ -274,41 +324,24 @@ static void unify_input_gradient(struct pen_graph *graph, uint32_t wanted) {
       if (list->op[i].operand[k] == made) list->op[i].operand[k] = wanted;
 }
 
-/* Whether the stage is only a loss, whose F would compute the gradient of the stage's input. Then I
- * runs the loss again, so that the gradient is live only from the action that sends it. */
-static bool is_loss_alone(const struct pen_graph *graph) {
-  return graph->input != PEN_NONE && graph->value[graph->input].gradient != PEN_NONE;
-}
-
 static void derive_backward(struct pen_graph *graph) {
   mark_needs(graph);
   if (graph->output != PEN_NONE)
     graph->output_gradient =
         pen_graph_value(graph, "output'", graph->value[graph->output].dtype, PEN_ROLE_ACTIVATION,
                         graph->value[graph->output].elements);
-  bool fused_loss = pen_loss_is_fused(graph),
-       recomputes = graph->recomputes || (!fused_loss && is_loss_alone(graph));
-  struct pen_recomputed plain = {.op = graph->forward, .output = graph->output};
-  struct pen_recomputed split_forward = recomputes ? pen_recompute_copy(graph, "(again)") : plain;
-  struct pen_recomputed whole_forward = recomputes   ? pen_recompute_copy(graph, "(again)(B)")
-                                        : fused_loss ? pen_fused_loss_copy(graph, "(B)")
-                                                     : plain;
-  struct pen_op_list *i = &graph->program[PEN_PROGRAM_I], *w = &graph->program[PEN_PROGRAM_W],
-                     *b = &graph->program[PEN_PROGRAM_B];
-  append_backward_ops(graph, &split_forward, i, w, "");
-  if (fused_loss) pen_fused_loss_insert(graph, &split_forward, i);
-  if (recomputes)
-    graph->recompute_op_count[PEN_PROGRAM_I] = pen_recompute_prepend(graph, &split_forward, i, w);
+  struct pen_op_list *program = graph->program, *b = &program[PEN_PROGRAM_B];
+  struct pen_segments segments = pen_segments_of(graph);
+  graph->recompute_op_count[PEN_PROGRAM_I] =
+      append_backward_ops(graph, &program[PEN_PROGRAM_I], &program[PEN_PROGRAM_W], "");
   uint32_t input_gradient = graph->input_gradient;
-  append_backward_ops(graph, &whole_forward, b, b, recomputes ? "" : "(B)");
-  if (fused_loss) pen_fused_loss_insert(graph, &whole_forward, b);
-  if (fused_loss) pen_fused_loss_merge(b);
-  if (recomputes)
-    graph->recompute_op_count[PEN_PROGRAM_B] =
-        pen_recompute_prepend(graph, &whole_forward, b, NULL);
+  graph->recompute_op_count[PEN_PROGRAM_B] = append_backward_ops(graph, b, b, "(B)");
   if (input_gradient != PEN_NONE) unify_input_gradient(graph, input_gradient);
-  if (fused_loss) graph->program[PEN_PROGRAM_F].count--;
-  if (recomputes) pen_recompute_strip(graph);
+  if (pen_loss_is_fused(graph)) {
+    pen_fused_loss_merge(b);
+    program[PEN_PROGRAM_F].count--;
+  }
+  pen_recompute_strip(graph, &segments);
 }
 
 void pen_backward(struct pen_graph *graph) {

@@ -32,37 +32,6 @@ bool pen_loss_is_fused(const struct pen_graph *graph) {
          fused_loss_of(graph->forward.op[graph->forward.count - 1].kind) != NULL;
 }
 
-static void insert_first(struct pen_op_list *list, const struct pen_op *op) {
-  pen_op_append(list, op->kind);
-  memmove(list->op + 1, list->op, (list->count - 1) * sizeof *list->op);
-  list->op[0] = *op;
-}
-
-struct pen_recomputed pen_fused_loss_copy(struct pen_graph *graph, const char *suffix) {
-  struct pen_recomputed copies = {.output = graph->output, .copied = graph->value_count};
-  copies.copy_of = pen_new(copies.copied + 1, sizeof *copies.copy_of);
-  for (uint32_t v = 0; v < copies.copied; v++) copies.copy_of[v] = v;
-  for (size_t i = 0; i < graph->forward.count; i++)
-    *pen_op_append(&copies.op, 0) = graph->forward.op[i];
-  struct pen_op *loss = &copies.op.op[copies.op.count - 1];
-  uint32_t *gradient = &loss->operand[pen_signature_of(loss->kind)->operand_count - 1];
-  struct pen_value like = graph->value[*gradient];
-  uint32_t own = pen_graph_value(graph, pen_text("%s%s", like.name, suffix), like.dtype, like.role,
-                                 like.elements);
-  copies.copy_of[*gradient] = own;
-  *gradient = own;
-  return copies;
-}
-
-void pen_fused_loss_insert(const struct pen_graph *graph, struct pen_recomputed *forwards,
-                           struct pen_op_list *program) {
-  struct pen_op op = forwards->op.op[--forwards->op.count];
-  uint32_t loss = pen_signature_of(op.kind)->input_count;
-  op.operand[loss] = graph->forward.op[graph->forward.count - 1]
-                         .operand[loss]; /* also for a copy: F has no loss */
-  insert_first(program, &op);
-}
-
 /* The operand of that name, of one of the two ops. */
 static uint32_t merged_operand(const struct pen_op *loss, const struct pen_op *weight,
                                const char *name) {

@@ -32,6 +32,9 @@ struct pen_value {
   uint32_t gradient; /* of a weight or its copy: the accumulator (PEN_NONE: frozen); of an
                         activation: the gradient that the loss computes */
   bool needs_gradient;
+  bool is_given; /* by a block to the next block */
+  bool is_copy,
+      is_recomputed; /* of a value of the forward ops, in I or B; F makes the latter too */
   /* set by liveness.c: */
   uint8_t base;     /* enum pen_base */
   uint32_t storage; /* the value whose memory this one uses; itself when it has its own */
@@ -79,11 +82,11 @@ struct pen_graph {
   size_t datum_count, datum_capacity;
   struct pen_value *value;
   size_t value_count, value_capacity;
-  bool recomputes;     /* memory.recompute: F saves nothing for the backward */
+  uint8_t recompute;   /* enum pen_recompute_kind */
   bool input_is_given; /* no weight before the stage is trained: its input needs no gradient (only
                           in gen/partition/block_cost.c) */
   struct pen_op_list forward, start, program[PEN_PROGRAMS];
-  uint32_t recompute_op_count[PEN_PROGRAMS]; /* ops at the start of a program that recompute F */
+  uint32_t recompute_op_count[PEN_PROGRAMS]; /* ops of a program that run ops of F again */
   struct pen_weight *weight; /* names, shapes, initial values; layout sets the offsets */
   size_t weight_count, weight_capacity;
   uint32_t tied; /* the last weight, if it is the embedding's, for the head; else PEN_NONE */

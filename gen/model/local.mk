@@ -21,4 +21,6 @@ libgen_a_SOURCES += \
   %reldir%/stage_programs.c \
   %reldir%/stages.h \
   %reldir%/tensor_shapes.c \
-  %reldir%/tensor_shapes.h
+  %reldir%/tensor_shapes.h \
+  %reldir%/units.c \
+  %reldir%/units.h

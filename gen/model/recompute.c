@@ -1,11 +1,12 @@
 /* recompute.c: trades memory for time (Chen et al. 2016, "Training deep nets with sublinear memory
- * cost", with a stage as the segment).
+ * cost"), segment by segment (units.c).
  *
- * A stage with memory.recompute = "full" saves nothing that its F computes; its input stays in its
- * receive slot. Its I (or B) begins with copies of the forward ops, so recomputation needs no
- * action of its own: the values of the copies are live within that action, or from I to W, and all
- * later passes see an ordinary program. Copies whose results no backward op needs (they lead only
- * to the output) are left out. Inputs of the step are read again, and constants stay.
+ * F saves nothing within a segment that is recomputed, only what another segment reads of it. In I
+ * (or B) copies of the segment's forward ops come immediately before the ops of its gradients, so
+ * recomputation needs no action of its own: the values of the copies are live within that action,
+ * or from I to W, and all later passes see an ordinary program. Copies whose results no backward op
+ * needs (they lead only to the segment's output) are left out. Inputs of the step are read again in
+ * each segment, and constants stay.
  *
  * The same kernels run on the same operands, so the bits are the same. F computes the loss but not
  * its gradient; the copy computes the gradient, and its loss is not used. A fused loss
@@ -18,47 +19,127 @@
 #include "gen/base/arena.h"
 #include "runtime/plan/plan.h"
 
-/* The copy of an output of an op; that of a loss is a value that no op reads. */
-static uint32_t copy_value(struct pen_graph *graph, uint32_t value, const char *suffix) {
-  const struct pen_value *from = &graph->value[value];
-  bool needs_gradient = from->needs_gradient;
-  uint32_t copy = pen_graph_value(graph, pen_text("%s%s", from->name, suffix), from->dtype,
-                                  PEN_ROLE_ACTIVATION, from->elements);
-  graph->value[copy].needs_gradient = needs_gradient;
+/* ---- copies ---- */
+
+struct copy_pass {
+  struct pen_graph *graph;
+  struct pen_forwards *forwards;
+  const char *suffix;
+  uint32_t segment;     /* that is being copied */
+  uint32_t *data_op_of; /* [value] the op of this input of the step, unless a block gives it; else
+                           PEN_NONE */
+  bool is_late;         /* the op is a fused loss */
+};
+
+/* The copy of an output of an op. That of a loss is a value that no op reads, unless F has no loss.
+ */
+static uint32_t copy_value(struct copy_pass *pass, uint32_t value, bool is_late) {
+  struct pen_graph *graph = pass->graph;
+  const struct pen_value from = graph->value[value];
+  if (from.role == PEN_ROLE_LOSS && is_late) return value;
+  uint32_t copy = pen_graph_value(graph, pen_text("%s%s", from.name, pass->suffix), from.dtype,
+                                  PEN_ROLE_ACTIVATION, from.elements);
+  graph->value[copy].needs_gradient = from.needs_gradient;
+  graph->value[copy].is_copy = true;
+  graph->value[copy].is_recomputed = !is_late;
   return copy;
 }
 
-struct pen_recomputed pen_recompute_copy(struct pen_graph *graph, const char *suffix) {
-  struct pen_recomputed copies = {.output = PEN_NONE};
-  size_t values = graph->value_count;
-  uint32_t *copy_of = pen_new(values + 1, sizeof *copy_of);
-  for (uint32_t v = 0; v < values; v++) copy_of[v] = v;
-  for (size_t i = 0; i < graph->forward.count; i++) {
-    const struct pen_op *from = &graph->forward.op[i];
-    const struct pen_signature *signature = pen_signature_of(from->kind);
-    struct pen_op *op = pen_op_append(&copies.op, from->kind);
-    *op = *from;
-    for (uint32_t k = 0; k < signature->operand_count; k++) {
-      if (from->operand[k] == PEN_NONE) continue;
-      if (k >= signature->input_count)
-        copy_of[from->operand[k]] = copy_value(graph, from->operand[k], suffix);
-      op->operand[k] = copy_of[from->operand[k]];
-    }
-  }
-  copies.copy_of = copy_of;
-  copies.copied = values;
-  if (graph->output != PEN_NONE) copies.output = copy_of[graph->output];
-  return copies;
+static void copy_op(struct copy_pass *pass, const struct pen_op *from, bool is_late);
+
+/* What the copied segment uses instead of a value: its copy if the segment makes it, or a copy of
+ * an input of the step, which is read again at its first use. */
+static uint32_t map_input(struct copy_pass *pass, uint32_t value) {
+  const struct pen_forwards *forwards = pass->forwards;
+  const struct pen_segment *segment = &forwards->segments.segment[pass->segment];
+  if (value == PEN_NONE) return PEN_NONE;
+  uint32_t data_op = pass->data_op_of[value];
+  if (data_op != PEN_NONE && !segment->recomputed) return value;
+  if (data_op != PEN_NONE && forwards->segment_of[value] != pass->segment)
+    copy_op(pass, &pass->graph->forward.op[data_op], false);
+  return forwards->segment_of[value] == pass->segment ? forwards->copy_of[value] : value;
 }
 
-void pen_recompute_strip(struct pen_graph *graph) {
-  for (size_t i = 0; i < graph->program[PEN_PROGRAM_F].count; i++) {
-    struct pen_op *op = &graph->program[PEN_PROGRAM_F].op[i];
-    const struct pen_signature *signature = pen_signature_of(op->kind);
-    for (uint32_t k = signature->input_count; k < signature->operand_count; k++)
-      if (signature->operand[k].optional) op->operand[k] = PEN_NONE;
+/* Appends the copy of an op to the list. `is_late`: F does not run it. */
+static void copy_op(struct copy_pass *pass, const struct pen_op *from, bool is_late) {
+  const struct pen_signature *signature = pen_signature_of(from->kind);
+  struct pen_op op = *from;
+  for (uint32_t k = 0; k < signature->input_count; k++)
+    op.operand[k] = map_input(pass, from->operand[k]);
+  for (uint32_t k = signature->input_count; k < signature->operand_count; k++) {
+    uint32_t value = from->operand[k];
+    if (value == PEN_NONE) continue;
+    op.operand[k] = pass->forwards->copy_of[value] = copy_value(pass, value, is_late);
+    pass->forwards->segment_of[value] = pass->segment;
   }
+  *pen_op_append(&pass->forwards->op, op.kind) = op;
 }
+
+/* Appends the ops of a segment: as they are, or copies, those of inputs of the step at their first
+ * use. */
+static void append_segment(struct copy_pass *pass, const struct pen_segment *from,
+                           struct pen_segment *to) {
+  const struct pen_op *forward = pass->graph->forward.op;
+  to->first = pass->forwards->op.count;
+  for (size_t i = from->first; i < from->past; i++) {
+    uint32_t output = forward[i].operand[pen_signature_of(forward[i].kind)->input_count];
+    bool is_late = from->ends_late && i + 1 == from->past;
+    if (!from->recomputed && !is_late)
+      *pen_op_append(&pass->forwards->op, 0) = forward[i];
+    else if (pass->data_op_of[output] == PEN_NONE)
+      copy_op(pass, &forward[i], is_late);
+  }
+  to->past = pass->forwards->op.count;
+}
+
+static void note_data_op(struct copy_pass *pass, uint32_t index) {
+  const struct pen_op *op = &pass->graph->forward.op[index];
+  const struct pen_signature *signature = pen_signature_of(op->kind);
+  for (uint32_t k = signature->input_count; signature->is_data && k < signature->operand_count; k++)
+    if (op->operand[k] != PEN_NONE && !pass->graph->value[op->operand[k]].is_given)
+      pass->data_op_of[op->operand[k]] = index;
+}
+
+struct pen_forwards pen_recompute_copy(struct pen_graph *graph, const char *suffix) {
+  struct pen_segments from = pen_segments_of(graph);
+  struct pen_forwards forwards = {.value_count = graph->value_count,
+                                  .segments = pen_segments_of(graph),
+                                  .segment_of = pen_new(graph->value_count + 1, sizeof(uint32_t)),
+                                  .copy_of = pen_new(graph->value_count + 1, sizeof(uint32_t))};
+  struct copy_pass pass = {.graph = graph,
+                           .forwards = &forwards,
+                           .suffix = suffix,
+                           .data_op_of = pen_new(graph->value_count + 1, sizeof(uint32_t))};
+  for (uint32_t v = 0; v < forwards.value_count; v++) {
+    forwards.copy_of[v] = v;
+    forwards.segment_of[v] = pass.data_op_of[v] = PEN_NONE;
+  }
+  for (uint32_t i = 0; i < graph->forward.count; i++) note_data_op(&pass, i);
+  for (; pass.segment < from.count; pass.segment++)
+    append_segment(&pass, &from.segment[pass.segment], &forwards.segments.segment[pass.segment]);
+  pen_free(pass.data_op_of);
+  pen_free(from.segment);
+  return forwards;
+}
+
+void pen_forwards_free(struct pen_forwards *forwards) {
+  pen_free(forwards->segments.segment);
+  pen_free(forwards->segment_of);
+  pen_free(forwards->copy_of);
+}
+
+void pen_recompute_strip(struct pen_graph *graph, const struct pen_segments *segments) {
+  for (size_t s = 0; s < segments->count; s++)
+    for (size_t i = segments->segment[s].first;
+         segments->segment[s].recomputed && i < segments->segment[s].past; i++) {
+      struct pen_op *op = &graph->program[PEN_PROGRAM_F].op[i];
+      const struct pen_signature *signature = pen_signature_of(op->kind);
+      for (uint32_t k = signature->input_count; k < signature->operand_count; k++)
+        if (signature->operand[k].optional) op->operand[k] = PEN_NONE;
+    }
+}
+
+/* ---- what the backward needs of a segment ---- */
 
 static void want_inputs(const struct pen_op *op, bool *wanted) {
   for (uint32_t k = 0; k < pen_signature_of(op->kind)->input_count; k++)
@@ -76,29 +157,42 @@ static bool makes_wanted(const struct pen_op *op, const bool *wanted) {
   return false;
 }
 
-uint32_t pen_recompute_prepend(struct pen_graph *graph, const struct pen_recomputed *copies,
-                               struct pen_op_list *program, const struct pen_op_list *later) {
-  bool *wanted = pen_new(graph->value_count + 1, sizeof *wanted),
-       *kept = pen_new(copies->op.count + 1, sizeof *kept);
-  want_all(program, wanted);
+uint32_t pen_recompute_join(const struct pen_forwards *forwards, const struct pen_segment *segment,
+                            const struct pen_op_list *gradients, const struct pen_op_list *later,
+                            bool *wanted, struct pen_op_list *program) {
+  const struct pen_op *op = forwards->op.op;
+  size_t first = segment->recomputed  ? segment->first
+                 : segment->ends_late ? segment->past - 1
+                                      : segment->past;
+  bool *kept = pen_new(segment->past - first + 1, sizeof *kept);
+  want_all(gradients, wanted);
   want_all(later, wanted);
-  if (graph->input_gradient != PEN_NONE)
-    wanted[graph->input_gradient] = true; /* a copied loss may compute it */
-  for (size_t i = copies->op.count; i-- > 0;) {
-    kept[i] = makes_wanted(&copies->op.op[i], wanted);
-    if (kept[i]) want_inputs(&copies->op.op[i], wanted);
+  for (size_t i = segment->past; i-- > first;) {
+    bool is_late = segment->ends_late && i + 1 == segment->past;
+    kept[i - first] = is_late || makes_wanted(&op[i], wanted);
+    if (kept[i - first]) want_inputs(&op[i], wanted);
   }
-  struct pen_op_list joined = {0};
-  for (size_t i = 0; i < copies->op.count; i++)
-    if (kept[i]) *pen_op_append(&joined, 0) = copies->op.op[i];
-  uint32_t count = (uint32_t)joined.count;
-  for (size_t i = 0; i < program->count; i++) *pen_op_append(&joined, 0) = program->op[i];
-  *program = joined;
-  return count;
+  uint32_t recomputed = 0;
+  for (size_t i = first; i < segment->past; i++)
+    if (kept[i - first]) *pen_op_append(program, 0) = op[i], recomputed++;
+  for (size_t i = 0; i < gradients->count; i++) *pen_op_append(program, 0) = gradients->op[i];
+  pen_free(kept);
+  return recomputed - segment->ends_late;
+}
+
+bool pen_op_is_recomputed(const struct pen_graph *graph, const struct pen_op *op) {
+  const struct pen_signature *signature = pen_signature_of(op->kind);
+  for (uint32_t k = signature->input_count; k < signature->operand_count; k++)
+    if (op->operand[k] != PEN_NONE) return graph->value[op->operand[k]].is_recomputed;
+  return false;
 }
 
 double pen_recomputed_flops(const struct pen_graph *graph) {
-  struct pen_op_list copies = {.op = graph->program[PEN_PROGRAM_I].op,
-                               .count = graph->recompute_op_count[PEN_PROGRAM_I]};
-  return pen_program_flops(&copies);
+  double flops = 0;
+  const struct pen_op_list *program = &graph->program[PEN_PROGRAM_I];
+  for (size_t i = 0; i < program->count; i++) {
+    struct pen_op_list one = {.op = &program->op[i], .count = 1};
+    if (pen_op_is_recomputed(graph, &program->op[i])) flops += pen_program_flops(&one);
+  }
+  return flops;
 }

@@ -1,32 +1,38 @@
-/* recompute.h: memory.recompute: a stage keeps only its input, and its backward recomputes F. */
+/* recompute.h: the forward ops as the backward programs see them: recomputed segments are copies.
+ */
 #ifndef PEN_RECOMPUTE_H
 #define PEN_RECOMPUTE_H
 
 #include "gen/model/graph.h"
+#include "gen/model/units.h"
 
-/* Copies of the forward ops, with new values for their outputs, named with the suffix. */
-struct pen_recomputed {
+/* The forward ops of a stage, where those of recomputed segments and a fused loss are copies with
+ * values of their own. */
+struct pen_forwards {
   struct pen_op_list op;
-  uint32_t output;   /* the copy of the stage's output, or PEN_NONE */
-  uint32_t *copy_of; /* [copied]: the copy of a value, or the value itself; null: no copies */
-  size_t copied;
+  struct pen_segments segments; /* places in `op` */
+  size_t value_count;           /* of the graph before the copies */
+  uint32_t *segment_of; /* [value_count] of the op that makes a value; PEN_NONE: none of them */
+  uint32_t *copy_of;    /* [value_count] what the ops of that segment use instead of a value */
 };
 
-static inline uint32_t pen_recomputed_of(const struct pen_recomputed *copies, uint32_t value) {
-  return copies->copy_of && value < copies->copied ? copies->copy_of[value] : value;
-}
+/* The names of the copies end in `suffix`. */
+struct pen_forwards pen_recompute_copy(struct pen_graph *graph, const char *suffix);
+void pen_forwards_free(struct pen_forwards *forwards);
 
-struct pen_recomputed pen_recompute_copy(struct pen_graph *graph, const char *suffix);
+/* Removes from F the outputs of recomputed ops that only the backward needs: the gradient of a
+ * loss. Call it after the copies are made. */
+void pen_recompute_strip(struct pen_graph *graph, const struct pen_segments *segments);
 
-/* Removes from F the outputs that only the backward needs (the gradient of a loss). Call it after
- * the copies are made. */
-void pen_recompute_strip(struct pen_graph *graph);
+/* Appends to `program` those ops of a segment on which `gradients`, `later` (may be null) or a
+ * value that is marked in `wanted` depends, then `gradients`. `wanted` has an element a value.
+ * Returns the number of recomputed ops. */
+uint32_t pen_recompute_join(const struct pen_forwards *forwards, const struct pen_segment *segment,
+                            const struct pen_op_list *gradients, const struct pen_op_list *later,
+                            bool *wanted, struct pen_op_list *program);
 
-/* Inserts at the start of `program` the copied ops on which it or `later` (may be null) depends.
- * Returns their number. */
-uint32_t pen_recompute_prepend(struct pen_graph *graph, const struct pen_recomputed *copies,
-                               struct pen_op_list *program, const struct pen_op_list *later);
-
+/* Whether an op of I or B is one of F that it runs again. */
+bool pen_op_is_recomputed(const struct pen_graph *graph, const struct pen_op *op);
 /* Floating-point operations that I (or B) recomputes; 0 for a stage that does not recompute. */
 double pen_recomputed_flops(const struct pen_graph *graph);
 

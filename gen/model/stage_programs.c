@@ -3,8 +3,6 @@
  *
  * A block takes the value that the block before it gives; the first block of a stage takes the
  * stage's input, of the declared shape. */
-#include <string.h>
-
 #include "gen/base/arena.h"
 #include "gen/model/backward.h"
 #include "gen/model/blocks.h"
@@ -12,6 +10,7 @@
 #include "gen/model/model.h"
 #include "gen/model/stages.h"
 #include "gen/model/tensor_shapes.h"
+#include "gen/model/units.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
 
@@ -52,8 +51,7 @@ struct pen_graph *pen_stage_graph(const struct pen_topology *topology,
                               .output = PEN_NONE,
                               .output_gradient = PEN_NONE,
                               .input_gradient = PEN_NONE};
-  if (training && stage < topology->memory_recompute.count)
-    graph->recomputes = strcmp(topology->memory_recompute.value[stage], "full") == 0;
+  if (training) graph->recompute = (uint8_t)pen_recompute_of(topology, stage);
   const struct pen_declared *takes = stages->block[span->first_block].kind->takes;
   if (takes) {
     struct pen_shape shape = pen_shape_of(topology, stages->family, takes);
@@ -61,7 +59,10 @@ struct pen_graph *pen_stage_graph(const struct pen_topology *topology,
         pen_graph_value(graph, "input", shape.dtype, PEN_ROLE_ACTIVATION, shape.elements);
   }
   uint32_t value = graph->input;
-  for (; graph->block < span->past_last_block; graph->block++) value = emit_block(graph, value);
+  for (; graph->block < span->past_last_block; graph->block++) {
+    value = emit_block(graph, value);
+    if (value != PEN_NONE) graph->value[value].is_given = true;
+  }
   graph->output = value;
   return graph;
 }

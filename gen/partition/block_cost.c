@@ -9,11 +9,13 @@
  * If the schedule does not split the backward, what I and W both compute counts once. Orders from
  * a search or from a file count as split.
  *
- * A stage with recomputation runs again, from its last block backwards, what the backward of a
- * block needs; once a block needs its input, all blocks before it run again in full. */
+ * A stage with recomputation runs again, from the last block of each segment (units.h) backwards,
+ * what the backward of a block needs; once a block needs its input, all blocks of the segment
+ * before it run again in full. */
 #include "gen/model/recompute.h"
 #include "gen/model/fused_loss.h"
 #include "gen/model/model.h"
+#include "gen/model/units.h"
 #include "gen/partition/block_cost.h"
 
 #include <string.h>
@@ -33,7 +35,8 @@ struct block_flops {
   double forward;         /* of F */
   double alone;           /* what a stage of only this block always runs again: a fused loss */
   bool reads[INPUTS_MAX]; /* which inputs of the step */
-  /* If the stage recomputes and no later block needs this block's output: */
+  double attention;       /* what its backward runs again with memory.recompute = "attention" */
+  /* If it is recomputed and no later block of the segment needs this block's output: */
   double recomputed;                 /* what its backward runs again */
   bool reads_recomputed[INPUTS_MAX]; /* which inputs of the step that reads */
   bool needs_input;                  /* recomputation or backward needs the block's input */
@@ -54,8 +57,8 @@ struct pen_block_costs {
   bool splits_backward;
   uint32_t input_count;
   double input_work[INPUTS_MAX];
-  struct block_sums leading, inner; /* in the first stage, and in the others */
-  bool *recomputes;                 /* [stage] */
+  struct block_sums leading, inner;   /* in the first stage, and in the others */
+  enum pen_recompute_kind *recompute; /* [stage] */
 };
 
 /* ---- one block ---- */
@@ -75,10 +78,10 @@ static struct pen_graph *emit_alone(const struct pen_block_costs *c, uint32_t bl
 }
 
 static struct pen_graph *differentiate_alone(const struct pen_block_costs *c, uint32_t block,
-                                             bool leads, bool recomputes) {
+                                             bool leads, enum pen_recompute_kind recompute) {
   struct pen_graph *graph = emit_alone(c, block);
   graph->input_is_given = leads;
-  graph->recomputes = recomputes;
+  graph->recompute = (uint8_t)recompute;
   pen_stage_programs(graph);
   return graph;
 }
@@ -94,8 +97,8 @@ static bool reads_value(const struct pen_op_list *list, uint32_t value) {
 /* Whether the recomputed ops make an input of the step: they contain a copy of its op. */
 static bool recomputes_input(const struct pen_graph *graph, const struct pen_datum *datum) {
   const struct pen_op_list *list = &graph->program[PEN_PROGRAM_I];
-  for (uint32_t i = 0; i < graph->recompute_op_count[PEN_PROGRAM_I]; i++)
-    if (list->op[i].kind == datum->kind &&
+  for (size_t i = 0; i < list->count; i++)
+    if (pen_op_is_recomputed(graph, &list->op[i]) && list->op[i].kind == datum->kind &&
         memcmp(list->op[i].dim, datum->dim, sizeof datum->dim) == 0)
       return true;
   return false;
@@ -109,11 +112,16 @@ static uint32_t input_index(const struct pen_block_costs *costs,
 }
 
 static struct block_flops measure(struct pen_block_costs *costs, uint32_t block, bool leads) {
-  const struct pen_graph *graph = differentiate_alone(costs, block, leads, false),
-                         *recomputing = differentiate_alone(costs, block, leads, true);
+  const struct pen_graph *graph = differentiate_alone(costs, block, leads, PEN_RECOMPUTE_NONE),
+                         *recomputing =
+                             differentiate_alone(costs, block, leads, PEN_RECOMPUTE_FULL),
+                         *attention =
+                             differentiate_alone(costs, block, leads, PEN_RECOMPUTE_ATTENTION);
   struct block_flops f = {.forward = pen_program_flops(&graph->program[PEN_PROGRAM_F]),
                           .alone = pen_recomputed_flops(graph),
+                          .attention = pen_recomputed_flops(attention),
                           .recomputed = pen_recomputed_flops(recomputing)};
+  f.attention -= f.alone;
   for (int program = PEN_PROGRAM_F; program <= PEN_PROGRAM_W; program++)
     f.work += pen_program_flops(&graph->program[program]);
   if (!costs->splits_backward) f.work -= pen_shared_flops(graph);
@@ -198,10 +206,9 @@ struct pen_block_costs *pen_block_costs(const struct pen_topology *t,
              family->name);
   costs->leading = new_sums(blocks);
   costs->inner = new_sums(blocks);
-  costs->recomputes = pen_new(stages, sizeof *costs->recomputes);
-  for (uint32_t stage = 0; t->trains && stage < stages && stage < t->memory_recompute.count;
-       stage++)
-    costs->recomputes[stage] = strcmp(t->memory_recompute.value[stage], "full") == 0;
+  costs->recompute = pen_new(stages, sizeof *costs->recompute);
+  for (uint32_t stage = 0; stage < stages; stage++)
+    costs->recompute[stage] = pen_recompute_of(t, stage);
   struct pen_graph **emitted = pen_new(blocks + 1u, sizeof *emitted);
   bool leads = true; /* no weight before the block is trained */
   for (uint32_t block = 0; block < blocks; block++) {
@@ -217,7 +224,7 @@ struct pen_block_costs *pen_block_costs(const struct pen_topology *t,
 
 /* ---- runs of blocks ---- */
 
-/* What a stage with recomputation runs again. */
+/* What the backward of a segment runs again. */
 static double recomputed_work(const struct pen_block_costs *costs, const struct block_sums *sums,
                               uint32_t first, uint32_t past) {
   double work = 0;
@@ -236,15 +243,43 @@ static double recomputed_work(const struct pen_block_costs *costs, const struct 
   return work;
 }
 
+/* The same for a segment a unit. */
+static double recomputed_by_unit(const struct pen_block_costs *costs, const struct block_sums *sums,
+                                 uint32_t first, uint32_t past) {
+  double work = 0;
+  for (uint32_t begin = first, end; begin < past; begin = end) {
+    end = begin + 1;
+    while (end < past && pen_same_unit(&costs->block[end - 1], &costs->block[end])) end++;
+    work += recomputed_work(costs, sums, begin, end);
+  }
+  return work;
+}
+
+static double recomputed_attention(const struct pen_block_costs *costs,
+                                   const struct block_sums *sums, uint32_t first, uint32_t past) {
+  (void)costs;
+  double work = past - first == 1 ? sums->block[first].alone : 0;
+  for (uint32_t block = first; block < past; block++) work += sums->block[block].attention;
+  return work;
+}
+
+static double recomputed_alone(const struct pen_block_costs *costs, const struct block_sums *sums,
+                               uint32_t first, uint32_t past) {
+  (void)costs;
+  return past - first == 1 ? sums->block[first].alone : 0;
+}
+
 double pen_span_cost(const void *context, uint32_t stage, uint32_t first, uint32_t past) {
+  static double (*const recomputed[])(const struct pen_block_costs *, const struct block_sums *,
+                                      uint32_t, uint32_t) = {
+      [PEN_RECOMPUTE_NONE] = recomputed_alone,
+      [PEN_RECOMPUTE_FULL] = recomputed_work,
+      [PEN_RECOMPUTE_LAYER] = recomputed_by_unit,
+      [PEN_RECOMPUTE_ATTENTION] = recomputed_attention};
   const struct pen_block_costs *costs = context;
   const struct block_sums *sums = first == 0 ? &costs->leading : &costs->inner;
   double work = sums->work[past] - sums->work[first];
   for (uint32_t i = 0; i < costs->input_count; i++)
     if (sums->readers[i][past] > sums->readers[i][first]) work += costs->input_work[i];
-  if (costs->recomputes[stage])
-    work += recomputed_work(costs, sums, first, past);
-  else if (past - first == 1)
-    work += sums->block[first].alone;
-  return 1e-9 * work;
+  return 1e-9 * (work + recomputed[costs->recompute[stage]](costs, sums, first, past));
 }

@@ -97,6 +97,20 @@ static void read_backward(struct pen_measured *measured, const json_t *object, u
   }
 }
 
+/* A choice of memory.recompute; files of older versions have true or false: full or none. */
+static uint8_t measured_recompute(const struct pen_measured *measured, uint32_t stage,
+                                  const json_t *value) {
+  if (json_is_boolean(value)) return json_is_true(value) ? PEN_RECOMPUTE_FULL : PEN_RECOMPUTE_NONE;
+  const char *allowed = "must be one of";
+  for (int kind = 0; kind < PEN_RECOMPUTE_KINDS; kind++) {
+    if (json_is_string(value) && strcmp(json_string_value(value), pen_recompute_text(kind)) == 0)
+      return (uint8_t)kind;
+    allowed = pen_text("%s \"%s\",", allowed, pen_recompute_text(kind));
+  }
+  fail_at_place(measured, pen_text("stages[%u].recomputes", stage),
+                pen_text("%s true or false", allowed));
+}
+
 static void read_stages(struct pen_measured *measured, const json_t *stages,
                         const struct pen_partition *partition, struct pen_graph *const *graph) {
   if (!json_is_array(stages))
@@ -125,10 +139,8 @@ static void read_stages(struct pen_measured *measured, const json_t *stages,
         between ? measured_number(measured, pen_text("stages[%u].send_host", stage), between)
                 : measured->cost[stage].send;
     read_backward(measured, object, stage, graph[stage]);
-    const json_t *recomputes = json_object_get(object, "recomputes");
-    if (!json_is_boolean(recomputes))
-      fail_at_place(measured, pen_text("stages[%u].recomputes", stage), "must be true or false");
-    measured->recomputes[stage] = json_is_true(recomputes);
+    measured->recompute[stage] =
+        measured_recompute(measured, stage, json_object_get(object, "recomputes"));
   }
 }
 
@@ -151,7 +163,7 @@ struct pen_measured *pen_measured_read(const char *path, const struct pen_partit
   measured->stage_count = partition->stage_count;
   measured->cost = pen_new(partition->stage_count, sizeof *measured->cost);
   measured->parameters = pen_new(partition->stage_count, sizeof *measured->parameters);
-  measured->recomputes = pen_new(partition->stage_count, sizeof *measured->recomputes);
+  measured->recompute = pen_new(partition->stage_count, sizeof *measured->recompute);
   if (!json_is_object(root))
     fail_at_place(measured, "the file",
                   "must be an object, as penstock-NAME train --measure writes it");
@@ -187,7 +199,7 @@ void pen_measured_check(const struct pen_measured *measured, const struct pen_pl
                              (unsigned long long)measured->parameters[stage],
                              (unsigned long long)parameters[stage]));
     if (plan->profiles[0].kind == PEN_TRAIN &&
-        measured->recomputes[stage] != plan->profiles[0].stages[stage].recomputes)
+        measured->recompute[stage] != plan->profiles[0].stages[stage].recompute)
       fail_at_place(measured, pen_text("stages[%u].recomputes", stage),
                     "memory.recompute was another when this was measured");
   }

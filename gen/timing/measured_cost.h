@@ -15,7 +15,7 @@ struct pen_measured {
   double step;    /* the measured time of the plan's computation, in milliseconds */
   uint32_t microbatch, sequence, stage_count;
   uint64_t *parameters; /* [stage_count] */
-  bool *recomputes;     /* [stage_count] */
+  uint8_t *recompute;   /* [stage_count] enum pen_recompute_kind */
   uint8_t model_digest[PEN_DIGEST_BYTES];
 };
 

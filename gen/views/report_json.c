@@ -52,7 +52,7 @@ static json_t *stages_of(const struct pen_plan *plan) {
     json_object_set_new(object, "rank", integer_json(stage->rank));
     json_object_set_new(object, "layers", layers);
     json_object_set_new(object, "first_block", json_string(stage->first_block));
-    json_object_set_new(object, "recompute", json_string(stage->recomputes ? "full" : "none"));
+    json_object_set_new(object, "recompute", json_string(pen_recompute_text(stage->recompute)));
     json_array_append_new(stages, object);
   }
   return stages;

@@ -212,12 +212,12 @@ static json_t *stage_json(const struct work *work, uint32_t index) {
                                            [PEN_I] = "backward_input",
                                            [PEN_W] = "backward_weight"};
   const struct stage_times *stage = &work->stages[index];
+  int recompute = work->measure->profile->stages[index].recompute;
   json_t *object = json_object();
   json_object_set_new(object, "stage", json_integer(index));
   json_object_set_new(object, "parameters",
                       json_integer((json_int_t)parameters_of(work->measure->plan, index)));
-  json_object_set_new(object, "recomputes",
-                      json_boolean(work->measure->profile->stages[index].recomputes));
+  json_object_set_new(object, "recomputes", json_string(pen_recompute_text(recompute)));
   for (int kind = 0; kind < KINDS; kind++) {
     double copy = kind == PEN_W ? 0 : mean_ms(&stage->copy[kind != PEN_F]);
     if (stage->kind[kind].count != 0) {

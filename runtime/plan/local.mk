@@ -7,4 +7,5 @@ libruntime_a_SOURCES += \
   %reldir%/plan.h \
   %reldir%/rank_set.h \
   %reldir%/profiles.def \
+  %reldir%/recompute.def \
   %reldir%/shard.h

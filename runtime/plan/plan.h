@@ -109,6 +109,20 @@ enum pen_profile_kind {
   PEN_PROFILE_KINDS
 };
 
+/* What a stage keeps for its backward (memory.recompute). */
+enum pen_recompute_kind {
+#define PEN_RECOMPUTE_KIND(name, text, meaning) PEN_RECOMPUTE_##name,
+#include "runtime/plan/recompute.def"
+  PEN_RECOMPUTE_KINDS
+};
+static inline const char *pen_recompute_text(int kind) {
+  static const char *const text[] = {
+#define PEN_RECOMPUTE_KIND(name, text, meaning) text,
+#include "runtime/plan/recompute.def"
+  };
+  return text[kind];
+}
+
 enum pen_initial { PEN_INITIAL_NORMAL, PEN_INITIAL_ONES, PEN_INITIAL_ZEROS };
 
 enum pen_decay {

@@ -28,6 +28,7 @@ done <<'END'
 llama one
 llama one_zb     -s pipeline.zero_bubble=true
 llama recomputed -s memory.recompute=full
+llama by_layer   -s memory.recompute=layer
 llama two_cut    -s pipeline.ranks=2 -s partition.before=[model.layers.2.mlp]
 llama two_v      -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
 llama four_zb    -s pipeline.ranks=4 -s pipeline.zero_bubble=true
@@ -36,6 +37,7 @@ qwen3 one
 qwen3 two_v      -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
 gpt2 one
 gpt2 recomputed  -s memory.recompute=full
+gpt2 attention   -s memory.recompute=attention
 gpt2 two_cut     -s pipeline.ranks=2 -s partition.before=[transformer.h.2.mlp]
 gpt2 four        -s pipeline.ranks=4
 mlp one

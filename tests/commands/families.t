@@ -20,12 +20,14 @@ llama one
 qwen3 one
 qwen3 one_zb     -s pipeline.zero_bubble=true
 qwen3 recomputed -s memory.recompute=full
+qwen3 attention  -s memory.recompute=attention
 qwen3 two_cut    -s pipeline.ranks=2 -s partition.before=[model.layers.2.mlp]
 qwen3 two_v      -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
 qwen3 four       -s pipeline.ranks=4
 gpt2 one
 gpt2 one_zb      -s pipeline.zero_bubble=true
 gpt2 recomputed  -s memory.recompute=full
+gpt2 by_layer    -s memory.recompute=layer
 gpt2 two_cut     -s pipeline.ranks=2 -s partition.before=[transformer.h.2.mlp]
 gpt2 two_v       -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
 gpt2 four        -s pipeline.ranks=4

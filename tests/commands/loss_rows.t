@@ -39,6 +39,8 @@ llama two    same -s model.loss_rows=32 -s pipeline.ranks=2 -s pipeline.zero_bub
 llama alone  same -s model.loss_rows=32 -s pipeline.ranks=2 -s partition.before=[lm_head]
 llama split  same -s model.loss_rows=32 -s pipeline.ranks=2 -s pipeline.zero_bubble=true -s partition.before=[lm_head]
 llama again  same -s model.loss_rows=32 -s memory.recompute=full
+llama layer  same -s model.loss_rows=32 -s memory.recompute=layer
+llama attn   same -s model.loss_rows=32 -s memory.recompute=attention
 llama frozen -    -s model.loss_rows=32 -s model.frozen=[lm_head.weight]
 gpt2  whole  -
 gpt2  chunks 1e-4 -s model.loss_rows=64

@@ -125,7 +125,7 @@ refuses 65 "one.json: stages: 1 was measured, the plan has 2" one.json
 refuses 65 "two.json: model_digest: was measured on another model than the plan's" two.json -s model.hidden=32 -s model.ffn=80
 refuses 65 "two.json: stages[1].recomputes: memory.recompute was another when this was measured" two.json -s "memory.recompute=[none,full]"
 change '/"recomputes"/d'
-refuses 65 "bad.json: stages[0].recomputes: must be true or false" bad.json
+refuses 65 "bad.json: stages[0].recomputes: must be one of \"none\", \"full\", \"layer\", \"attention\", true or false" bad.json
 refuses 65 "two.json: microbatch: 2 sequences of 48 were measured, the plan has 3 of 48" two.json -s batch.microbatch=3
 parameters=$(field two.json parameters)
 "$gen" --check --costs=two.json -s "partition.layers=[3,5]" two.cfg >out 2>err

@@ -127,6 +127,8 @@ two       -s pipeline.ranks=2
 four      -s pipeline.ranks=4
 two_v     -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v
 again     -s pipeline.ranks=2 -s memory.recompute=full
+layer     -s pipeline.ranks=2 -s memory.recompute=layer
+attention -s pipeline.ranks=2 -s memory.recompute=attention
 END
 # bf16: the same bits on any topology, and the first loss, of the same weights, as each document alone.
 ok "bf16 on one rank" build narrow "$scratch/model.cfg" -s model.dtype=bf16

@@ -51,10 +51,22 @@ four       llama -s pipeline.ranks=4 -s memory.recompute=full
 four_last  llama -s pipeline.ranks=4 -s memory.recompute=[none,none,none,full]
 four_loop  llama -s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s memory.recompute=full
 four_v     llama -s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s memory.recompute=full
+layer      llama -s memory.recompute=layer
+layer_zb   llama -s memory.recompute=layer -s pipeline.zero_bubble=true
+attention  llama -s memory.recompute=attention
+att_zb     llama -s memory.recompute=attention -s pipeline.zero_bubble=true
+four_layer llama -s pipeline.ranks=4 -s memory.recompute=layer
+four_list  llama -s pipeline.ranks=4 -s memory.recompute=[layer,attention,full,none]
+v_layer    llama -s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s memory.recompute=layer
+v_att      llama -s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s memory.recompute=attention
+cut_layer  llama -s pipeline.ranks=4 -s partition.before=[model.layers.0,model.layers.3.mlp,lm_head] -s memory.recompute=layer
+cut_att    llama -s pipeline.ranks=4 -s partition.before=[model.layers.0,model.layers.3.mlp,lm_head] -s memory.recompute=attention
 four_cut   llama -s pipeline.ranks=4 -s partition.before=[model.layers.0,model.layers.3.mlp,lm_head] -s memory.recompute=full
 mlp_four   mlp   -s pipeline.ranks=4 -s memory.recompute=full
 mlp_v      mlp   -s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s memory.recompute=full
 mlp_cut    mlp   -s pipeline.ranks=4 -s partition.before=[layers.0.w1,layers.3.w2,loss] -s memory.recompute=[none,full,full,none]
+mlp_layer  mlp   -s pipeline.ranks=4 -s memory.recompute=layer
+mlp_cut_l  mlp   -s pipeline.ranks=4 -s partition.before=[layers.0.w1,layers.3.w2,loss] -s memory.recompute=layer
 mlp_zb     mlp   -s pipeline.ranks=2 -s pipeline.zero_bubble=true -s memory.recompute=full
 LIST
 
@@ -69,8 +81,18 @@ done
 v="-s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v"
 ok "zero_bubble_v places fewer bytes" less placed_bytes llama $v
 
+# Stages with several layers: one at a time takes less memory than the whole stage; without attention alone, less than nothing.
+placed() { figures placed_bytes llama -s pipeline.ranks=2 -s model.sequence=64 -s memory.recompute="$1" | head -n 1; }
+is "a unit at a time takes least memory, then the stage, then all but the attention, then none" \
+  "$(for choice in layer full attention none; do echo "$(placed $choice) $choice"; done | sort -n | cut -d' ' -f2 | tr '\n' ' ')" \
+  "layer full attention none "
+makespan() { figures makespan llama -s pipeline.ranks=2 -s memory.recompute="$1" | head -n 1; }
+is "the attention alone takes least time, then a unit at a time, then the stage" \
+  "$(for choice in none attention layer full; do echo "$(makespan $choice) $choice"; done | sort -n | cut -d' ' -f2 | tr '\n' ' ')" \
+  "none attention layer full "
+
 is "the report lists the stages that recompute" \
-  "$(figures recompute llama -s pipeline.ranks=2 -s memory.recompute=[none,full] | tr '\n' ' ')" '"none" "full" '
+  "$(figures recompute llama -s pipeline.ranks=4 -s memory.recompute=[none,full,layer,attention] | tr '\n' ' ')" '"none" "full" "layer" "attention" '
 computes() { "$gen" -p actions $v "$@" "$scratch/llama.cfg" | sed 's/ [0-9]*\(SEND\|RECV\)_[FB][0-9]*//g'; }
 is "the order of computing is the same" "$(computes -s memory.recompute=full)" "$(computes)"
 "$gen" $v -s memory.recompute=[none,none,none,none,none,full,none,none] "$scratch/llama.cfg" >"$scratch/plan.c"

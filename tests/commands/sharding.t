@@ -57,6 +57,7 @@ frozen_bf16 -s pipeline.ranks=2 -s model.dtype=bf16 -s model.frozen=["q_proj.wei
 groups      -s pipeline.ranks=2 -s optimizer.weight_decay_groups=["norm.weight=0.2","up_proj.weight=0"]
 inf_norm    -s pipeline.ranks=2 -s optimizer.norm=inf
 recomputed  -s pipeline.ranks=2 -s memory.recompute=full
+by_layer    -s pipeline.ranks=2 -s memory.recompute=layer
 snapshot    -s pipeline.ranks=2 -s memory.snapshot=true
 chunks      -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s model.sequence=48 -s model.loss_rows=32
 END

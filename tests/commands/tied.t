@@ -21,6 +21,7 @@ llama two         -s pipeline.ranks=2
 llama two_loop    -s pipeline.ranks=2 -s pipeline.stages_per_rank=2
 llama two_v       -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v
 llama two_again   -s pipeline.ranks=2 -s memory.recompute=full
+llama two_layer   -s pipeline.ranks=2 -s memory.recompute=layer
 llama four        -s pipeline.ranks=4
 llama four_zb     -s pipeline.ranks=4 -s pipeline.zero_bubble=true
 llama four_head   -s pipeline.ranks=4 -s partition.before=[model.layers.3,model.layers.6.mlp,lm_head]

@@ -289,7 +289,10 @@ static struct whole some_whole(uint64_t *seed) {
                {"looped_bfs", "", 2, 2}};
   size_t which = draw(seed, sizeof kinds / sizeof *kinds);
   uint32_t ranks = 1 + (uint32_t)draw(seed, 3);
-  const char *memory = draw(seed, 4) ? "" : "memory = { recompute = \"full\"; };";
+  const char *memory = draw(seed, 2)
+                           ? ""
+                           : pen_text("memory = { recompute = \"%s\"; };",
+                                      pen_recompute_text(draw(seed, PEN_RECOMPUTE_KINDS)));
   const char *more = pen_text("%s%s", kinds[which].more, draw(seed, 2) ? "" : "/* no clip */");
   uint32_t microbatches = ranks * (kinds[which].rounds + (uint32_t)draw(seed, 2));
   const char *text =

@@ -68,6 +68,8 @@ static const struct case_of_schedule schedules[] = {
     {"1f1b", "recompute = \"full\";", 1},
     {"zero_bubble_v", "recompute = \"full\";", 2},
     {"dual_pipe_v", "recompute = \"full\";", 2},
+    {"1f1b", "recompute = \"layer\";", 1},
+    {"zero_bubble_v", "recompute = \"attention\";", 2},
 };
 
 /* Those whose first and last stage are on different ranks. */
@@ -92,7 +94,7 @@ static const char *text_of(const struct layout_case *shape, const struct case_of
       "vocab = %u; sequence = %u; %s };\n"
       "batch = { microbatch = %u; };\noptimizer = { learning_rate = 1e-3; steps = 10; };\n%s",
       ranks, c->stages_per_rank, microbatches, c->schedule, recomputes(c) ? "" : c->more,
-      recomputes(c) ? "memory = { recompute = \"full\"; };\n" : "", shape->family,
+      recomputes(c) ? pen_text("memory = { %s };\n", c->more) : "", shape->family,
       shape->layers_a_stage * ranks * c->stages_per_rank + more_layers, shape->hidden, shape->heads,
       shape->kv_heads, shape->ffn, shape->vocab, shape->sequence, shape->more, shape->microbatch,
       shape->beside ? shape->beside : "");

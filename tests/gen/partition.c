@@ -307,7 +307,8 @@ static void check_costs(struct pen_topology *t, const char *recompute) {
            program < (splits ? PEN_PROGRAM_B : PEN_PROGRAMS); program++)
         built += 1e-9 * pen_program_flops(&graph->program[program]);
       if (fabs(built - foretold) > 1e-12 * built)
-        fail_msg("blocks %u to %u: %.17g, foretold %.17g", first, past, built, foretold);
+        fail_msg("%s %s: blocks %u to %u: %.17g, foretold %.17g", t->model_family, recompute, first,
+                 past, built, foretold);
       part.stage_count = 3;
     }
 }
@@ -403,6 +404,8 @@ static void measured_backward_is_shared(void **state) {
 static void costs_of_recomputation_are_predicted(void **state) {
   (void)state;
   check_all_costs("full");
+  check_all_costs("layer");
+  check_all_costs("attention");
 }
 
 /* The greatest stage time by the costs of the finished partition. */

@@ -67,7 +67,8 @@ static const char *some_topology(uint64_t *seed) {
   }
   const char *recompute = "";
   for (unsigned s = 0; s < total; s++)
-    recompute = pen_text("%s%s\"%s\"", recompute, s ? ", " : "", draw(seed, 2) ? "full" : "none");
+    recompute = pen_text("%s%s\"%s\"", recompute, s ? ", " : "",
+                         pen_recompute_text(draw(seed, PEN_RECOMPUTE_KINDS)));
   return pen_text(
       "pipeline = { ranks = %u; stages_per_rank = %u; microbatches = %u; schedule = \"%s\"; "
       "zero_bubble = %s; };\n"

@@ -311,7 +311,7 @@ static const char *const beyond[] = {
     "pen_weight.exp_avg_sq_file",
     "pen_stage.first_layer",
     "pen_stage.past_last_layer",
-    "pen_stage.recomputes",
+    "pen_stage.recompute",
     "pen_rank_memory.weight_bytes",
     "pen_rank_memory.bf16_bytes",
     "pen_rank_memory.gradient_bytes",

@@ -101,7 +101,10 @@ static struct pen_plan *some_plan(uint64_t *seed) {
   if (draw(seed, 3) == 0) more = pen_text("%s /* bf16 */", more);
   const char *text = topology_text(draw(seed, 8) ? "mlp" : "llama", schedules[which], ranks, stages,
                                    ranks * (1 + (uint32_t)draw(seed, 3)), more);
-  const char *memory = draw(seed, 3) ? "" : "memory = { recompute = \"full\"; };";
+  const char *memory = draw(seed, 2)
+                           ? ""
+                           : pen_text("memory = { recompute = \"%s\"; };",
+                                      pen_recompute_text(draw(seed, PEN_RECOMPUTE_KINDS)));
   return make_plan(
       pen_text("%s%s%s", text, memory,
                draw(seed, 3) ? "" : "partition = { unit = \"block\"; balance = \"time\"; };"));
