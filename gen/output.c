@@ -126,17 +126,21 @@ static void write_report(FILE *out, const struct pen_result *result,
       result->topology->trains
           ? pen_budget_of(result->topology, result->partition, result->training, result->own, NULL)
           : NULL;
+  const struct pen_collective_cost *collective =
+      pen_cost_model_collectives(&result->cost, result->partition);
   const struct pen_exchange_least *exchange = pen_exchange_least(
-      result->partition, result->training,
-      pen_cost_model_collectives(&result->cost, result->partition), result->plan->profiles[0].kind);
+      result->partition, result->training, collective, result->plan->profiles[0].kind);
+  const struct pen_collective_sum *sums =
+      pen_collective_sums(result->plan, whole.order, whole.timing, result->partition,
+                          result->training, result->cost.stage, collective);
   struct pen_bounds bounds =
       pen_bounds_of(result->order, result->partition, result->training, result->cost.stage,
                     exchange, result->cost.overlap, budget);
   double *makespans = pen_new(result->plan->fallback_count + 1u, sizeof *makespans);
   for (uint32_t f = 0; f < result->plan->fallback_count; f++)
     makespans[f] = result->fallbacks[f].timing->makespan;
-  pen_report_json(out, result->plan, result->timing, whole.order, path, &bounds, result->search,
-                  makespans);
+  pen_report_json(out, result->plan, result->timing, whole.order, path, &bounds, sums,
+                  result->search, makespans);
 }
 
 static void write_shapes(FILE *out, const struct pen_result *result,

@@ -18,10 +18,12 @@ MAINTAINERCLEANFILES = $(dist_man_MANS)
 MANUAL_TABLES = \
   gen/base/version.h \
   gen/options.def \
+  gen/timing/collective_kinds.def \
   gen/topology/families.def \
   gen/topology/schedules.def \
   gen/topology/settings.def \
   runtime/base/options.def \
+  runtime/plan/memory_kinds.def \
   tools/convert/options.def \
   tools/manual.c \
   tools/tokens/options.def

@@ -170,6 +170,22 @@ static void print_blocks(const char *argument) {
   print_list_end();
 }
 
+static void print_memory_kinds(const char *argument) {
+  (void)argument;
+  printf(".Bl -tag -width Ds\n");
+#define PEN_MEMORY_KIND(name, bytes, meaning) print_row(#name, meaning, "");
+#include "runtime/plan/memory_kinds.def"
+  print_list_end();
+}
+
+static void print_collective_kinds(const char *argument) {
+  (void)argument;
+  printf(".Bl -tag -width Ds\n");
+#define PEN_COLLECTIVE_KIND(name, meaning) print_row(#name, meaning, "");
+#include "gen/timing/collective_kinds.def"
+  print_list_end();
+}
+
 /* ---- command lines ---- */
 
 static void print_prints(const char *argument) {
@@ -266,9 +282,17 @@ static const struct {
   const char *name;
   void (*print)(const char *argument);
 } directives[] = {
-    {"settings", print_settings}, {"schedules", print_schedules}, {"rules", print_rules},
-    {"notation", print_notation}, {"families", print_families},   {"options", print_options},
-    {"prints", print_prints},     {"commands", print_commands},   {"blocks", print_blocks},
+    {"settings", print_settings},
+    {"schedules", print_schedules},
+    {"rules", print_rules},
+    {"notation", print_notation},
+    {"families", print_families},
+    {"options", print_options},
+    {"prints", print_prints},
+    {"commands", print_commands},
+    {"blocks", print_blocks},
+    {"memory_kinds", print_memory_kinds},
+    {"collective_kinds", print_collective_kinds},
 };
 
 /* Runs `@name argument@`; false when the line is none. */

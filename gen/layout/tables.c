@@ -193,6 +193,27 @@ static void add_start_ops(struct pen_layout_state *l, struct rank_tables *t,
   }
 }
 
+/* The most bytes of gathered weights at one time, outside the receive region; `lowered` has the
+ * frames of its UNSHARD. */
+static uint64_t most_gathered(const struct pen_layout_state *l, const struct rank_tables *t,
+                              uint32_t rank) {
+  const struct pen_lowered *lowered = l->lowered;
+  uint64_t *gathered = pen_new(l->partition->stage_count, sizeof *gathered), now = 0, most = 0;
+  for (uint32_t i = 0; i < lowered->count[rank]; i++) {
+    const struct pen_action *a = &lowered->action[rank][i];
+    if (a->kind != PEN_UNSHARD && a->kind != PEN_RESHARD) continue;
+    now -= gathered[a->stage];
+    gathered[a->stage] = a->kind == PEN_UNSHARD && t->frame[a->frame].base[PEN_BASE_UNSHARDED] >=
+                                                       l->memory[rank].persistent_end
+                             ? l->buffers[a->stage].bytes[PEN_BASE_UNSHARDED]
+                             : 0;
+    now += gathered[a->stage];
+    if (now > most) most = now;
+  }
+  pen_free(gathered);
+  return most;
+}
+
 static void fill_rank(struct pen_layout_state *l, struct pen_rank_program *out, uint32_t rank) {
   struct pen_lowered *lowered = l->lowered;
   struct rank_tables t = {
@@ -224,6 +245,7 @@ static void fill_rank(struct pen_layout_state *l, struct pen_rank_program *out, 
     struct pen_frame frame = frame_of(l, rank, a, i, unsharded[a->stage]);
     a->frame = frame_index(&t, &frame);
   }
+  if (!l->before) l->memory[rank].gathered_bytes = most_gathered(l, &t, rank);
   pen_free(t.frame_slot);
   pen_free(t.program_index);
   pen_free(t.runs);

@@ -4,6 +4,9 @@ libgen_a_SOURCES += \
   %reldir%/collective_bytes.h \
   %reldir%/collective_cost.c \
   %reldir%/collective_cost.h \
+  %reldir%/collective_kinds.def \
+  %reldir%/collective_sums.c \
+  %reldir%/collective_sums.h \
   %reldir%/collectives.c \
   %reldir%/collectives.h \
   %reldir%/cost.c \

@@ -5,7 +5,9 @@
  *
  *   cost.c, measured_cost.c, cost_model.c   what the actions of each stage cost
  *   simulate.c                              runs an order
- *   collectives.c, replica_step.c     adds the collectives of the replicas
+ *   collective_bytes.c, collective_cost.c   what collectives send and cost
+ *   collectives.c, replica_step.c           adds the collectives of the replicas
+ *   collective_sums.c                       what they take of each rank
  *   lower_bound.c, memory_budget.c          what no order can beat, also under a memory limit
  *   critical_path.c                         the actions that the length of the step depends on
  */

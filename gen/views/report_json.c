@@ -14,10 +14,14 @@
  *   pairs                          bytes of the messages that one rank sends to another in a step:
  *                                  activations, their gradients, and the gradient and value of a
  *                                  tied weight; not credits, nor what replicas exchange
- *   ranks                          busy and idle time; bytes placed and, as their lower bound,
- *                                  live; receive slots; received messages whose sender waits for
- *                                  a credit, and those that need none (receive_slots.c); with a
- *                                  device also the bytes of pinned host memory
+ *   ranks                          global ranks of replica 0: busy and idle time; bytes placed,
+ *                                  in all and by kind (runtime/plan/memory_kinds.def), and, as
+ *                                  their lower bound, live; receive slots; received messages whose
+ *                                  sender waits for a credit, and those that need none
+ *                                  (receive_slots.c); with a device also the bytes of pinned host
+ *                                  memory
+ *   collectives                    what each rank sends in them, and their exposed time, by kind
+ *                                  (gen/timing/collective_sums.c)
  *
  * JSON (RFC 8259) has neither NaN nor infinity: such a figure is null. Reals have 15 digits, keys
  * keep their order. */
@@ -34,6 +38,7 @@
 #include "gen/base/error.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
+#include "runtime/plan/memory_kinds.h"
 #include "runtime/plan/plan.h"
 
 static json_t *real_json(double value) { return isfinite(value) ? json_real(value) : json_null(); }
@@ -69,6 +74,15 @@ static uint64_t (*count_credits(const struct pen_plan *plan))[2] {
   return count;
 }
 
+static json_t *bytes_json(const struct pen_plan *plan, uint32_t rank) {
+  json_t *object = json_object();
+  for (int kind = 0; kind < PEN_MEMORY_KINDS; kind++)
+    json_object_set_new(
+        object, pen_memory_kind_name((enum pen_memory_kind)kind),
+        integer_json(pen_memory_kind_bytes(plan, rank, (enum pen_memory_kind)kind)));
+  return object;
+}
+
 static json_t *ranks_of(const struct pen_plan *plan, const struct pen_timing *timing) {
   json_t *ranks = json_array();
   uint64_t(*credits)[2] = count_credits(plan);
@@ -76,11 +90,14 @@ static json_t *ranks_of(const struct pen_plan *plan, const struct pen_timing *ti
     const struct pen_rank_memory *memory = &plan->memory[rank];
     json_t *object = json_object();
     json_object_set_new(object, "rank", integer_json(rank));
+    json_object_set_new(object, "pipeline_rank", integer_json(rank));
+    json_object_set_new(object, "tensor_rank", integer_json(0));
     json_object_set_new(object, "busy", real_json(timing->busy[rank]));
     json_object_set_new(object, "idle", real_json(timing->idle[rank]));
     if (timing->collectives)
       json_object_set_new(object, "exchanging", real_json(timing->exchanging[rank]));
     json_object_set_new(object, "placed_bytes", integer_json(memory->arena_bytes));
+    json_object_set_new(object, "bytes", bytes_json(plan, rank));
     json_object_set_new(object, "live_bytes", integer_json(memory->live_bytes));
     json_object_set_new(object, "ratio",
                         real_json((double)memory->arena_bytes / (double)memory->live_bytes));
@@ -92,6 +109,27 @@ static json_t *ranks_of(const struct pen_plan *plan, const struct pen_timing *ti
     json_array_append_new(ranks, object);
   }
   return ranks;
+}
+
+/* A row for each rank and kind of collectives that it has. */
+static json_t *collectives_json(const struct pen_plan *plan, const struct pen_collective_sum *sum) {
+  static const char *const names[] = {
+#define PEN_COLLECTIVE_KIND(name, meaning) #name,
+#include "gen/timing/collective_kinds.def"
+  };
+  json_t *rows = json_array();
+  for (uint32_t rank = 0; rank < plan->rank_count; rank++)
+    for (int kind = 0; kind < PEN_COLLECTIVE_KINDS; kind++, sum++) {
+      if (sum->calls == 0) continue;
+      json_t *row = json_object();
+      json_object_set_new(row, "rank", integer_json(rank));
+      json_object_set_new(row, "kind", json_string(names[kind]));
+      json_object_set_new(row, "calls", integer_json(sum->calls));
+      json_object_set_new(row, "bytes", integer_json(sum->bytes));
+      json_object_set_new(row, "exposed", real_json(sum->exposed));
+      json_array_append_new(rows, row);
+    }
+  return rows;
 }
 
 /* The bytes from each rank to each other rank in a step; global ranks of replica 0. */
@@ -233,8 +271,8 @@ static json_t *fallbacks_json(const struct pen_plan *plan, const double *makespa
 
 void pen_report_json(FILE *out, const struct pen_plan *plan, const struct pen_timing *timing,
                      const struct pen_order *order, const struct pen_path *path,
-                     const struct pen_bounds *bounds, const struct pen_search *search,
-                     const double *fallback_makespans) {
+                     const struct pen_bounds *bounds, const struct pen_collective_sum *sums,
+                     const struct pen_search *search, const double *fallback_makespans) {
   json_object_seed(1); /* a fixed hash seed: keys are not chosen by others */
   json_t *report = json_object();
   json_object_set_new(report, "name", json_string(plan->name));
@@ -258,6 +296,7 @@ void pen_report_json(FILE *out, const struct pen_plan *plan, const struct pen_ti
   json_object_set_new(report, "rank", ranks_of(plan, timing));
   if (plan->fallback_count)
     json_object_set_new(report, "fallbacks", fallbacks_json(plan, fallback_makespans));
+  json_object_set_new(report, "collectives", collectives_json(plan, sums));
   json_object_set_new(report, "pairs", pairs_json(plan));
   json_dumpf(report, out, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
   fputc('\n', out);

@@ -11,28 +11,21 @@
 #include "runtime/base/text_writer.h"
 #include "runtime/comm/membership.h"
 #include "runtime/data/bucket.h"
+#include "runtime/plan/memory_kinds.h"
 #include "runtime/storage/memory_checkpoint.h"
 #include "runtime/supervise/binding.h"
 
-/* What is reported of a rank's memory, in both forms; the last of it where there is such memory, on
- * a device. */
+/* Columns of the plan's table of memory, as the JSON form reports them besides the bytes by kind;
+ * the last where there is such memory, on a device. */
 static const struct column {
-  const char *name, *heading;
+  const char *name;
   size_t offset;
 } columns[] = {
-#define COLUMN(field, heading) \
-  { #field, heading, offsetof(struct pen_rank_memory, field) }
-    COLUMN(arena_bytes, "arena"),
-    COLUMN(receive_bytes, "window"),
-    COLUMN(weight_bytes, "weights"),
-    COLUMN(bf16_bytes, "bf16 copies"),
-    COLUMN(gradient_bytes, "gradients"),
-    COLUMN(moment_bytes, "moments"),
-    COLUMN(snapshot_bytes, "snapshot"),
-    COLUMN(constant_bytes, "constants"),
-    COLUMN(activation_bytes, "activations"),
-    COLUMN(live_bytes, "live"),
-    COLUMN(pinned_bytes, "pinned"),
+#define COLUMN(field) \
+  { #field, offsetof(struct pen_rank_memory, field) }
+    COLUMN(arena_bytes),      COLUMN(receive_bytes), COLUMN(weight_bytes),   COLUMN(bf16_bytes),
+    COLUMN(gradient_bytes),   COLUMN(moment_bytes),  COLUMN(snapshot_bytes), COLUMN(constant_bytes),
+    COLUMN(activation_bytes), COLUMN(live_bytes),    COLUMN(pinned_bytes),
 #undef COLUMN
 };
 enum { COLUMN_COUNT = sizeof columns / sizeof columns[0] };
@@ -151,6 +144,18 @@ static void json_fallbacks(struct pen_writer *out, const struct pen_plan *plan) 
   pen_writer_text(out, "],");
 }
 
+static void json_kinds(struct pen_writer *out, const struct pen_plan *plan, uint32_t rank) {
+  pen_writer_text(out, "\"bytes\":{");
+  for (int kind = 0; kind < PEN_MEMORY_KINDS; kind++) {
+    pen_writer_text(out, kind == 0 ? "" : ",");
+    pen_writer_json(out, pen_memory_kind_name((enum pen_memory_kind)kind));
+    pen_writer_text(out, ":");
+    pen_writer_number(out, pen_memory_kind_bytes(plan, rank, (enum pen_memory_kind)kind));
+  }
+  pen_writer_text(out, "}");
+}
+
+/* Global ranks of replica 0. */
 static void json_ranks(struct pen_writer *out, const struct pen_plan *plan) {
   pen_writer_text(out, "\"rank\":[");
   for (uint32_t r = 0; r < plan->rank_count; r++) {
@@ -161,8 +166,10 @@ static void json_ranks(struct pen_writer *out, const struct pen_plan *plan) {
     }
     json_number(out, "actions", plan->profiles[0].ranks[r].action_count);
     json_number(out, "recovery_bytes", recovery_bytes(plan, r));
-    pen_writer_text(out, "\"receive_slots\":");
-    pen_writer_number(out, plan->memory[r].receive_slots);
+    json_number(out, "receive_slots", plan->memory[r].receive_slots);
+    json_number(out, "pipeline_rank", r);
+    json_number(out, "tensor_rank", 0);
+    json_kinds(out, plan, r);
     pen_writer_text(out, "}");
   }
   pen_writer_text(out, "]");
@@ -249,6 +256,46 @@ static void print_fallbacks(const struct pen_plan *plan) {
   }
 }
 
+/* Whether a rank has bytes of a kind. */
+static bool has_kind(const struct pen_plan *plan, enum pen_memory_kind kind) {
+  for (uint32_t r = 0; r < plan->rank_count; r++) {
+    if (pen_memory_kind_bytes(plan, r, kind) > 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/* A line for each rank, with the kinds that some rank has. */
+static void print_memory(const struct pen_plan *plan) {
+  const bool pinned = plan->memory[0].pinned_bytes > 0;
+  printf("\nbytes by rank\n%6s %13s", "rank", "arena");
+  for (int kind = 0; kind < PEN_MEMORY_KINDS; kind++) {
+    if (has_kind(plan, (enum pen_memory_kind)kind)) {
+      printf(" %13s", pen_memory_kind_name((enum pen_memory_kind)kind));
+    }
+  }
+  printf(" %13s", "live");
+  if (pinned) {
+    printf(" %13s", "pinned");
+  }
+  printf(" %6s\n", "slots");
+  for (uint32_t r = 0; r < plan->rank_count; r++) {
+    const struct pen_rank_memory *memory = &plan->memory[r];
+    printf("%6u %13" PRIu64, r, memory->arena_bytes);
+    for (int kind = 0; kind < PEN_MEMORY_KINDS; kind++) {
+      if (has_kind(plan, (enum pen_memory_kind)kind)) {
+        printf(" %13" PRIu64, pen_memory_kind_bytes(plan, r, (enum pen_memory_kind)kind));
+      }
+    }
+    printf(" %13" PRIu64, memory->live_bytes);
+    if (pinned) {
+      printf(" %13" PRIu64, memory->pinned_bytes);
+    }
+    printf(" %6u\n", memory->receive_slots);
+  }
+}
+
 static void print_text(const struct pen_plan *plan, const char *kernels) {
   printf("%-14s%s (penstock %s)\n", "plan", plan->name, plan->version);
   printf("%-14s%s, %u ranks of %u stages, %u microbatches\n", "schedule", plan->schedule,
@@ -270,18 +317,7 @@ static void print_text(const struct pen_plan *plan, const char *kernels) {
   printf("%-14s%s\n", "kernels", kernels);
   print_digest("digest", plan->digest);
   print_digest("model digest", plan->model_digest);
-  printf("\nbytes by rank\n%6s", "rank");
-  for (unsigned c = 0; c < column_count(plan); c++) {
-    printf(" %13s", columns[c].heading);
-  }
-  printf(" %6s\n", "slots");
-  for (uint32_t r = 0; r < plan->rank_count; r++) {
-    printf("%6u", r);
-    for (unsigned c = 0; c < column_count(plan); c++) {
-      printf(" %13" PRIu64, value_of(&plan->memory[r], &columns[c]));
-    }
-    printf(" %6u\n", plan->memory[r].receive_slots);
-  }
+  print_memory(plan);
   uint64_t most = 0;
   for (uint32_t r = 0; r < plan->rank_count; r++) {
     most = recovery_bytes(plan, r) > most ? recovery_bytes(plan, r) : most;

@@ -2,6 +2,8 @@
 libruntime_a_SOURCES += \
   %reldir%/actions.def \
   %reldir%/bases.def \
+  %reldir%/memory_kinds.def \
+  %reldir%/memory_kinds.h \
   %reldir%/optimizer.def \
   %reldir%/plan.def \
   %reldir%/plan.h \

@@ -28,6 +28,22 @@ ok "its time" same_number "$(value out/metrics penstock_step_seconds)" "$(log_fi
 # 4 activations and 4 gradients of 2 x 32 x 32 numbers.
 is "the bytes of the messages of 5 steps" "$(value out/metrics penstock_sent_bytes_total)" $((5 * 8 * 2 * 32 * 32 * 4))
 is "no restart" "$(value out/metrics penstock_restarts_total)" 0
+# Tensors of 128 x 128 are cut evenly, so that both replicas send what the report says of replica 0: messages and collectives.
+cat >mlp.cfg <<'END'
+model = { family = "mlp"; layers = 4; hidden = 128; sequence = 8; };
+batch = { microbatch = 2; };
+optimizer = { learning_rate = 1e-2; steps = 10; };
+pipeline = { ranks = 2; stages_per_rank = 2; microbatches = 2; schedule = "1f1b"; };
+data_parallel = { replicas = 2; };
+END
+for sharing in none "optimizer -s model.dtype=bf16" "weights -s data_parallel.reshard=use -s model.dtype=bf16"; do
+  # shellcheck disable=SC2086 # words are meant to part here
+  ok "two replicas, shard = $sharing" build shared mlp.cfg -s data_parallel.shard=$sharing
+  ok "train" ./shared train --quiet --steps 3 --metrics shared.metrics
+  # shellcheck disable=SC2086 # words are meant to part here
+  is "they have sent what the report says" "$(value shared.metrics penstock_sent_bytes_total)" "$("$gen" -p report mlp.cfg \
+    -s data_parallel.shard=$sharing | awk '/"bytes": [0-9]/ { sum += $2 } END { printf "%d\n", 3 * 2 * sum }')"
+done
 is "no temporary file remains" "$(ls out)" metrics
 
 # ---- while it runs ----

@@ -65,9 +65,29 @@ if python3 -c 'import json, csv, xml.dom.minidom' 2>/dev/null; then
   ok "Python reads the report" python3 -c 'import json, subprocess, sys
 report = json.loads(subprocess.run(sys.argv[1:], stdout=subprocess.PIPE, check=True).stdout)
 path = report["critical_path"]
-assert abs(path["computing"] + path["sending"] - report["makespan"]) < 1e-9
+assert abs(path["computing"] + path["exchanging"] + path["sending"] - report["makespan"]) < 1e-9
 assert sum(len(leg["actions"].split()) for leg in path["legs"]) == path["actions"]
 assert path["legs"][-1]["end"] == report["makespan"]' "$gen" -p report "$topology"
+  # Weights of 128 x 128, 3 of them in each of 2 stages: of two replicas each owns 98304 bytes of a stage's in f32, half in bf16.
+  ok "the report has each rank's collectives and bytes by kind" python3 -c 'import json, subprocess, sys
+report = json.loads(subprocess.run(sys.argv[1:], stdout=subprocess.PIPE, check=True).stdout)
+rows = {(r["rank"], r["kind"]): r for r in report["collectives"]}
+assert sorted(rows) == [(rank, kind) for rank in (0, 1) for kind in ("gradients", "weights")], rows
+for (rank, kind), row in rows.items():
+    calls = [r for r in report["exchange"]["rows"] if r["rank"] == rank and ("UNSHARD" in r["action"]) == (kind == "weights")]
+    assert row["calls"] == len(calls), row
+    assert row["bytes"] == len(calls) * (98304 if kind == "gradients" else 49152), row
+    assert 0 <= row["exposed"] <= sum(r["end"] - r["start"] for r in calls) + 1e-12, row
+kinds = "weights copies gradients moments gathered activations constants window losses snapshot control".split()
+for rank, row in enumerate(report["rank"]):
+    assert [row["rank"], row["pipeline_rank"], row["tensor_rank"]] == [rank, rank, 0], row
+    assert list(row["bytes"]) == kinds and sum(row["bytes"].values()) == row["placed_bytes"], row
+    assert row["bytes"]["gathered"] >= 3 * 128 * 128 * 2, row
+path = report["critical_path"]
+assert path["exchanging"] > 0
+assert abs(path["computing"] + path["exchanging"] + path["sending"] - report["makespan"]) < 1e-9
+assert report["lower_bound"] <= report["makespan"]' "$gen" -p report -s model.family=mlp -s model.hidden=128 -s model.layers=4 -s model.dtype=bf16 \
+    -s pipeline.ranks=2 -s pipeline.microbatches=4 -s data_parallel.replicas=2 -s data_parallel.shard=weights -s data_parallel.reshard=use "$topology"
 else
   skip "Python reads the svg, the trace and the report" "python3 is not here"
 fi

@@ -74,6 +74,16 @@ ok "f32 weights of which products read copies are cut, too" \
 ok "of shared weights a replica keeps half" test $((10 * $(bytes_of ranks1_weights weight_bytes))) -lt $((6 * $(bytes_of ranks1_none weight_bytes)))
 ok "with two stages a rank, whole only where they are used, the arena is smaller yet" \
   test "$(bytes_of looped2_use arena_bytes)" -lt "$(bytes_of looped2_weights arena_bytes)"
+# kinds: the bytes of each rank by kind in JSON.
+kinds() { tr -d ' \n' | grep -o '"bytes":{[^}]*}'; }
+for kind in none use; do
+  case $kind in none) settings= ;; *) settings=$(sharing $kind) ;; esac
+  # shellcheck disable=SC2086 # words are meant to part here
+  is "the report's bytes by kind are info's, with shard = $kind" "$("$scratch/looped2_$kind" info --json | kinds)" \
+    "$("$gen" -p report -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 $settings "$scratch/model.cfg" | kinds)"
+done
+is "info names what some rank has" "$("$scratch/looped2_use" info | grep '^ *rank ' | tr -s ' ')" \
+  " rank arena weights gradients moments gathered activations constants window losses live slots"
 ok "the report knows" sh -c "'$gen' -p report -s data_parallel.shard=optimizer '$scratch/model.cfg' | grep -q '\"placed_bytes\": $(bytes_of ranks1_optimizer arena_bytes),'"
 
 # go_on NAME FROM: trains NAME on to step 8 from a copy of FROM's checkpoint; leaves NAME.FROM.log and its checkpoint.

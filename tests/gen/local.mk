@@ -3,6 +3,7 @@ GEN_TESTS = \
   %reldir%/actions_random \
   %reldir%/canonical \
   %reldir%/collective_cost \
+  %reldir%/collective_sums \
   %reldir%/compose \
   %reldir%/critical \
   %reldir%/csv_broken \
@@ -30,6 +31,7 @@ GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NE
 %canon_reldir%_actions_random_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_canonical_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_collective_cost_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_collective_sums_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_compose_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_critical_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_csv_broken_LDADD = $(GEN_TEST_LIBS)
