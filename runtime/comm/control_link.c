@@ -30,7 +30,13 @@ static bool send_all(int socket, struct iovec *part, size_t count) {
 }
 
 static bool receive_all(int socket, void *to, size_t bytes) {
-  return bytes == 0 || recv(socket, to, bytes, MSG_WAITALL) == (ssize_t)bytes;
+  const size_t most = 1u << 30; /* a call receives at most 2 GiB */
+  bool received = true;
+  for (size_t got = 0; got < bytes && received; got += most) {
+    const size_t now = bytes - got < most ? bytes - got : most;
+    received = recv(socket, (char *)to + got, now, MSG_WAITALL) == (ssize_t)now;
+  }
+  return received;
 }
 
 bool pen_control_link_send(struct pen_control_link *link, const struct pen_control_message *message,

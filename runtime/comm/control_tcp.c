@@ -16,6 +16,7 @@
 #include "runtime/comm/control_sync.h"
 #include "runtime/comm/failure_report.h"
 #include "runtime/comm/failure_text.h"
+#include "runtime/comm/redistribute.h"
 #include "runtime/comm/rendezvous.h"
 
 /* Changes that no rank waits for, such as which action a rank runs, are sent every POLL_US. */
@@ -30,7 +31,8 @@ struct pen_control_tcp {
   struct pen_shared *shared;
   struct pen_peers peers;
   struct pen_control_sync *sync;
-  struct pen_start_state state; /* that all have agreed on */
+  struct pen_start_offer *offers; /* of the server, then of its peers, when they have agreed */
+  struct pen_start_state state;   /* on this */
   struct pollfd *polled; /* [peers.count + 1]: the last is the eventfd of the shared memory */
   void *buffer;          /* of a message's bytes */
   pthread_t thread;
@@ -295,22 +297,21 @@ static void receive_start(struct pen_peer_command *peer, void *bytes, size_t cou
   }
 }
 
-/* Of the commands with ranks. */
+/* Of the commands with ranks, now or before; the others have nothing to offer. */
 static struct pen_start_state decide_state(struct pen_control_tcp *tcp,
                                            const struct pen_start_offer *own) {
-  struct pen_start_offer *offers = calloc(tcp->peers.count + 1u, sizeof *offers);
-  pen_check(offers != NULL, "no memory for the connection to other hosts");
-  uint32_t count = 0;
-  offers[count++] = *own;
+  const uint32_t count = tcp->peers.count + 1u;
+  tcp->offers = calloc(count, sizeof *tcp->offers);
+  pen_check(tcp->offers != NULL, "no memory for the connection to other hosts");
+  tcp->offers[0] = *own;
   for (uint32_t p = 0; p < tcp->peers.count; p++) {
     struct pen_peer_command *peer = &tcp->peers.command[p];
-    if (peer->ranks.count > 0) {
-      receive_start(peer, &offers[count++], sizeof *offers);
+    tcp->offers[p + 1] = (struct pen_start_offer){.host = PEN_NONE, .hosts = own->hosts};
+    if (peer->ranks.count > 0 || tcp->config.membership->held[peer->member]) {
+      receive_start(peer, &tcp->offers[p + 1], sizeof *tcp->offers);
     }
   }
-  const struct pen_start_state state = pen_start_state_of(offers, count);
-  free(offers);
-  return state;
+  return pen_start_state_of(tcp->offers, count);
 }
 
 /* A spare that waits has nothing to offer, but is told the state. */
@@ -328,11 +329,20 @@ struct pen_start_state pen_control_tcp_agree(struct pen_control_tcp *tcp,
   }
   struct pen_peer_command *server = &tcp->peers.command[0];
   const struct pen_control_message message = {.kind = PEN_MESSAGE_START, .bytes = sizeof *offer};
-  if (tcp->shared->local.count > 0) {
+  if (tcp->shared->local.count > 0 || offer->held != 0) {
     pen_control_link_send(&server->link, &message, offer);
   }
   receive_start(server, &tcp->state, sizeof tcp->state);
   return tcp->state;
+}
+
+void pen_control_tcp_redistribute(struct pen_control_tcp *tcp,
+                                  const struct pen_redistribution *states, bool takes_part) {
+  if (tcp->peers.serves) {
+    pen_redistribute_serve(states, &tcp->peers, tcp->offers);
+  } else if (takes_part) {
+    pen_redistribute_join(states, &tcp->peers.command[0].link);
+  }
 }
 
 struct pen_control_server *pen_control_tcp_mirror(struct pen_control_tcp *tcp) {
@@ -358,6 +368,7 @@ void pen_control_tcp_close(struct pen_control_tcp *tcp) {
     pen_control_tcp_leave(tcp);
     pen_control_sync_close(tcp->sync);
     free(tcp->peers.command);
+    free(tcp->offers);
     free(tcp->polled);
     free(tcp->buffer);
     free(tcp);

@@ -25,10 +25,17 @@ struct pen_control_tcp *pen_control_tcp_open(const struct pen_control_config *co
  * spare. Null is allowed, as below. Allocates. */
 void pen_control_tcp_attach(struct pen_control_tcp *tcp, struct pen_shared *shared);
 
-/* What the ranks start from, by what this command and all others offer: all get the same. Call
+/* What the ranks start from, by what this command and all others with ranks, now or before, offer:
+ * all get the same. Call
  * before the ranks start. Fails (75) where a command has ended. */
 struct pen_start_state pen_control_tcp_agree(struct pen_control_tcp *tcp,
                                              const struct pen_start_offer *offer);
+
+/* After that, where the states in memory are those of another plan: makes states of the ranks of
+ * this one (redistribute.h). Nothing for a command that has no ranks and had none. */
+struct pen_redistribution;
+void pen_control_tcp_redistribute(struct pen_control_tcp *tcp,
+                                  const struct pen_redistribution *states, bool takes_part);
 
 /* Where the host before connects to (mirror.h). */
 struct pen_control_server *pen_control_tcp_mirror(struct pen_control_tcp *tcp);

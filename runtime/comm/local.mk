@@ -46,6 +46,8 @@ libruntime_a_SOURCES += \
   %reldir%/nccl_rounds.c \
   %reldir%/nccl_rounds.h \
   %reldir%/ofi.h \
+  %reldir%/redistribute.c \
+  %reldir%/redistribute.h \
   %reldir%/rendezvous.c \
   %reldir%/rendezvous.h \
   %reldir%/secret.c \

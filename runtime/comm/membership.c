@@ -13,9 +13,10 @@ void pen_membership_open(struct pen_membership *membership, const struct pen_pla
       .own = local->host,
       .only = local->only,
       .places = calloc(pen_member_count(plan) + 1u, sizeof(struct pen_place)),
-      .states = calloc(pen_member_count(plan) + 1u, sizeof(_Atomic uint32_t))};
-  pen_check(membership->places != NULL && membership->states != NULL, "no memory for %u hosts",
-            pen_member_count(plan));
+      .states = calloc(pen_member_count(plan) + 1u, sizeof(_Atomic uint32_t)),
+      .held = calloc(pen_member_count(plan) + 1u, sizeof(bool))};
+  pen_check(membership->places != NULL && membership->states != NULL && membership->held != NULL,
+            "no memory for %u hosts", pen_member_count(plan));
   for (uint32_t h = 0; h < plan->host_count; h++) {
     membership->places[h].member = h;
   }
@@ -24,12 +25,11 @@ void pen_membership_open(struct pen_membership *membership, const struct pen_pla
 void pen_membership_close(struct pen_membership *membership) {
   free(membership->places);
   free(membership->states);
+  free(membership->held);
 }
 
-uint32_t pen_membership_plan_index(const struct pen_membership *membership) {
-  return membership->current == membership->plan
-             ? 0
-             : (uint32_t)(membership->current - membership->plan->fallbacks) + 1;
+uint32_t pen_plan_index(const struct pen_plan *plan, const struct pen_plan *one) {
+  return one == plan ? 0 : (uint32_t)(one - plan->fallbacks) + 1;
 }
 
 const struct pen_plan *pen_plan_of_index(const struct pen_plan *plan, uint64_t index) {
@@ -140,8 +140,12 @@ bool pen_membership_fall_back(struct pen_membership *membership) {
   }
   for (uint32_t h = 0, to = 0; h < before->host_count; h++) {
     const uint32_t member = membership->places[h].member;
+    if (!lives(membership, member)) {
+      continue;
+    }
+    membership->held[member] = true;
     to += to == first;
-    if (to < plan->host_count && member != membership->own && lives(membership, member)) {
+    if (to < plan->host_count && member != membership->own) {
       places[to++].member = member;
     }
   }

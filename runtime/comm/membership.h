@@ -34,6 +34,7 @@ struct pen_membership {
   uint32_t only;                  /* with a command a rank: this one's; else PEN_NONE */
   struct pen_place *places;       /* [members]; the first current->host_count are set */
   _Atomic uint32_t *states;       /* [members]: enum pen_member_state */
+  bool *held; /* [members], on the server: had ranks before it took a fallback, and lived */
 };
 
 /* The same for all plans of a binary; 0 where all ranks are always on one host. */
@@ -41,9 +42,9 @@ static inline uint32_t pen_member_count(const struct pen_plan *plan) {
   return plan->host_count + plan->spare_count;
 }
 
-/* Which of a binary's plans this is: 0, or the number of a fallback. And the plan with a number;
+/* Which of a binary's plans `one` is: 0, or the number of a fallback. And the plan with a number;
  * null: there is none. */
-uint32_t pen_membership_plan_index(const struct pen_membership *membership);
+uint32_t pen_plan_index(const struct pen_plan *plan, const struct pen_plan *one);
 const struct pen_plan *pen_plan_of_index(const struct pen_plan *plan, uint64_t index);
 
 /* Each host has its own ranks; `local` is what this command starts. Fails (71). */

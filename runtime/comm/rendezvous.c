@@ -54,7 +54,8 @@ static uint32_t judge_command(const struct pen_control_config *config,
   if (peers->count == peers->most || is_started_twice(config, peers, new)) {
     return PEN_EXIT_USAGE;
   }
-  return new->ranks.count > 0 && hello->attempt != config->attempt ? PEN_EXIT_LOST : 0;
+  const bool needed = new->ranks.count > 0 || config->membership->held[new->member];
+  return needed && hello->attempt != config->attempt ? PEN_EXIT_LOST : 0;
 }
 
 /* Waits up to PLACE_MS for what a proved command says first. */
@@ -133,6 +134,19 @@ static bool have_hosts_come(const struct pen_control_config *config,
   return came;
 }
 
+/* Those that had ranks before a fallback was taken have states in memory. */
+static bool have_holders_come(const struct pen_control_config *config,
+                              const struct pen_peers *peers) {
+  const struct pen_membership *membership = config->membership;
+  bool came = true;
+  for (uint32_t member = 0; member < pen_member_count(config->plan); member++) {
+    came = came && (!membership->held[member] ||
+                    atomic_load(&membership->states[member]) != PEN_MEMBER_LIVES ||
+                    has_come(config, peers, member));
+  }
+  return came;
+}
+
 /* Takes a fallback, if one is needed: the commands that have come have other ranks. */
 static void fall_back(const struct pen_control_config *config, struct pen_peers *peers) {
   struct pen_membership *membership = config->membership;
@@ -189,7 +203,7 @@ static size_t places_bytes(const struct pen_control_config *config) {
 static void send_places(const struct pen_control_config *config, struct pen_peer_command *peer) {
   const struct pen_control_message message = {
       .kind = PEN_MESSAGE_PLACES,
-      .number = pen_membership_plan_index(config->membership),
+      .number = pen_plan_index(config->plan, config->membership->current),
       .bytes = places_bytes(config)};
   pen_control_link_send(&peer->link, &message, config->membership->places);
 }
@@ -225,7 +239,7 @@ static void serve(const struct pen_control_config *config, struct pen_peers *pee
   pen_control_server_open(&peers->server, config, address, pen_first_port(config->plan));
   fall_back(config, peers);
   while (connected_ranks(config, peers) < pen_process_count(config->membership->current) ||
-         !have_hosts_come(config, peers)) {
+         !have_hosts_come(config, peers) || !have_holders_come(config, peers)) {
     check_time(config, peers, &end_ns, other_plan);
     place_spares(config, peers);
     if (!pen_control_server_poll(&peers->server, ACCEPT_MS, &command)) {
@@ -379,6 +393,7 @@ void pen_rendezvous(const struct pen_control_config *config, struct pen_peers *p
   struct pen_membership *membership = config->membership;
   const bool again = config->attempt > 0;
   const uint64_t end_ns = after_s(again ? AGAIN_S : timeout_s);
+  memset(membership->held, 0, pen_member_count(config->plan) * sizeof *membership->held);
   peers->most = pen_process_count(config->plan) + pen_member_count(config->plan);
   peers->command = calloc(peers->most, sizeof *peers->command);
   pen_check(peers->command != NULL, "no memory for the connection to other hosts");

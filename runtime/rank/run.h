@@ -35,6 +35,13 @@ struct pen_run_begin {
   const char *checkpoint_path;
 };
 
+/* When a fallback was taken, until its ranks start: what this command had for the plan before. */
+struct pen_run_old {
+  const struct pen_plan *plan; /* null: the plan is the same */
+  struct pen_rank_set ranks;
+  struct pen_memory_checkpoints memory, mirrored;
+};
+
 /* What all ranks of a run know. Made by the parent, inherited by the ranks, constant from then on
  * (except for shared memory). */
 struct pen_run {
@@ -67,6 +74,7 @@ struct pen_run {
   struct pen_log_tail logged;             /* before a restart */
   struct pen_memory_checkpoints memory;   /* --recover-every: of this command's ranks */
   struct pen_memory_checkpoints mirrored; /* with several hosts: of those of the host before */
+  struct pen_run_old old;
 };
 
 #endif

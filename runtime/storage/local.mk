@@ -18,6 +18,8 @@ libruntime_a_SOURCES += \
   %reldir%/manifest.h \
   %reldir%/memory_checkpoint.c \
   %reldir%/memory_checkpoint.h \
+  %reldir%/memory_convert.c \
+  %reldir%/memory_convert.h \
   %reldir%/model_files.c \
   %reldir%/model_files.h \
   %reldir%/safetensors.c \

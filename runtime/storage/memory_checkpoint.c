@@ -25,27 +25,33 @@ struct copies_header {
 
 /* ---- what persists ---- */
 
-typedef void visit_part(void *context, uint64_t offset, uint64_t bytes);
+typedef void visit_part(void *context, const struct pen_state_part *part);
 
 static void visit_weight(const struct pen_plan *plan, uint32_t index, uint32_t replica,
                          visit_part *visit, void *context) {
   const struct pen_weight *weight = &plan->weights[index];
-  for (enum pen_checkpoint_tensor part = 0; part < PEN_CHECKPOINT_TENSORS; part++) {
-    if (pen_checkpoint_tensor_exists(weight, part)) {
-      visit(context, pen_checkpoint_arena_offset(weight, part),
-            pen_checkpoint_tensor_kept(plan, index, part, replica).count * sizeof(float));
+  struct pen_state_part part = {.weight = index};
+  for (part.kind = 0; part.kind < PEN_CHECKPOINT_TENSORS; part.kind++) {
+    const enum pen_checkpoint_tensor tensor = (enum pen_checkpoint_tensor)part.kind;
+    if (pen_checkpoint_tensor_exists(weight, tensor)) {
+      part.offset = pen_checkpoint_arena_offset(weight, tensor);
+      part.bytes = pen_checkpoint_tensor_kept(plan, index, tensor, replica).count * sizeof(float);
+      visit(context, &part);
     }
   }
   if (weight->bf16_offset != UINT64_MAX) {
-    visit(context, weight->bf16_offset,
-          pen_kept_of(plan, index, replica, weight->bf16_sharded).count * sizeof(uint16_t));
+    part.kind = PEN_STATE_BF16;
+    part.offset = weight->bf16_offset;
+    part.bytes = pen_kept_of(plan, index, replica, weight->bf16_sharded).count * sizeof(uint16_t);
+    visit(context, &part);
   }
 }
 
 /* The parts of a rank's arena that the next step reads: its weights, and its copy of a tied matrix
  * of another rank. */
-static void visit_state(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
-                        visit_part *visit, void *context) {
+void pen_memory_state_visit(const struct pen_plan *plan, uint32_t global, visit_part *visit,
+                            void *context) {
+  const uint32_t replica = global / plan->rank_count, rank = global % plan->rank_count;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     if (plan->weights[i].rank == rank) {
       visit_weight(plan, i, replica, visit, context);
@@ -55,20 +61,23 @@ static void visit_state(const struct pen_plan *plan, uint32_t replica, uint32_t 
     const struct pen_tie *tie = &plan->ties[i];
     const struct pen_weight *weight = &plan->weights[tie->weight];
     if (tie->rank == rank && weight->rank != rank) {
-      visit(context, tie->value_offset,
-            weight->count * (tie->dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float)));
+      const struct pen_state_part part = {
+          .weight = tie->weight,
+          .kind = PEN_STATE_TIE,
+          .offset = tie->value_offset,
+          .bytes = weight->count * (tie->dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float))};
+      visit(context, &part);
     }
   }
 }
 
-static void add_bytes(void *context, uint64_t offset, uint64_t bytes) {
-  (void)offset;
-  *(uint64_t *)context += bytes;
+static void add_bytes(void *context, const struct pen_state_part *part) {
+  *(uint64_t *)context += part->bytes;
 }
 
 size_t pen_memory_copy_bytes(const struct pen_plan *plan, uint32_t global) {
   uint64_t bytes = 0;
-  visit_state(plan, global / plan->rank_count, global % plan->rank_count, add_bytes, &bytes);
+  pen_memory_state_visit(plan, global, add_bytes, &bytes);
   return (bytes + PEN_PAGE_BYTES - 1) / PEN_PAGE_BYTES * PEN_PAGE_BYTES;
 }
 
@@ -144,14 +153,15 @@ struct state_copy {
   unsigned char *copy;               /* the next byte */
 };
 
-static void copy_from_host(void *context, uint64_t offset, uint64_t bytes) {
+static void copy_from_host(void *context, const struct pen_state_part *state) {
   struct state_copy *copying = context;
-  memcpy(copying->copy, copying->from + offset, bytes);
-  copying->copy += bytes;
+  memcpy(copying->copy, copying->from + state->offset, state->bytes);
+  copying->copy += state->bytes;
 }
 
-static void copy_from_view(void *context, uint64_t offset, uint64_t bytes) {
+static void copy_from_view(void *context, const struct pen_state_part *state) {
   struct state_copy *copying = context;
+  uint64_t offset = state->offset, bytes = state->bytes;
   while (bytes > 0) {
     const size_t part = bytes < PEN_LOOK_BYTES ? (size_t)bytes : PEN_LOOK_BYTES;
     memcpy(copying->copy, copying->view->look(copying->view->context, offset, part), part);
@@ -161,10 +171,10 @@ static void copy_from_view(void *context, uint64_t offset, uint64_t bytes) {
   }
 }
 
-static void copy_to_arena(void *context, uint64_t offset, uint64_t bytes) {
+static void copy_to_arena(void *context, const struct pen_state_part *state) {
   struct state_copy *copying = context;
-  memcpy(copying->arena + offset, copying->copy, bytes);
-  copying->copy += bytes;
+  memcpy(copying->arena + state->offset, copying->copy, state->bytes);
+  copying->copy += state->bytes;
 }
 
 /* The copy of that step (0: an incomplete one); `copies`: there is none. */
@@ -230,11 +240,10 @@ void pen_memory_checkpoint_wait(const struct pen_memory_checkpoints *checkpoints
 void pen_memory_checkpoint_save(const struct pen_memory_checkpoints *checkpoints, uint32_t global,
                                 const unsigned char *arena, const struct pen_arena_view *view,
                                 uint64_t step, uint64_t cursor) {
-  const struct pen_plan *plan = checkpoints->plan;
   unsigned char *copy = pen_memory_copy_begin(checkpoints, global);
   struct state_copy copying = {.view = view, .from = arena, .copy = copy};
-  visit_state(plan, global / plan->rank_count, global % plan->rank_count,
-              view == NULL ? copy_from_host : copy_from_view, &copying);
+  pen_memory_state_visit(checkpoints->plan, global, view == NULL ? copy_from_host : copy_from_view,
+                         &copying);
   pen_memory_copy_end(checkpoints, global, copy, step, cursor);
   pen_futex_counter_increment(&checkpoints->control->written);
 }
@@ -278,9 +287,8 @@ uint64_t pen_memory_checkpoint_cursor(const struct pen_memory_checkpoints *check
 
 void pen_memory_checkpoint_load(const struct pen_memory_checkpoints *checkpoints, uint32_t global,
                                 uint64_t step, unsigned char *arena) {
-  const struct pen_plan *plan = checkpoints->plan;
   /* Reads the copy alone. */
   unsigned char *copy = (unsigned char *)(uintptr_t)pen_memory_copy_of(checkpoints, global, step);
   struct state_copy copying = {.arena = arena, .copy = copy};
-  visit_state(plan, global / plan->rank_count, global % plan->rank_count, copy_to_arena, &copying);
+  pen_memory_state_visit(checkpoints->plan, global, copy_to_arena, &copying);
 }

@@ -15,6 +15,7 @@
 #include "runtime/plan/plan.h"
 #include "runtime/plan/rank_set.h"
 #include "runtime/storage/checkpoint_save.h"
+#include "runtime/storage/checkpoint_tensors.h"
 
 enum { PEN_MEMORY_COPIES = 2, PEN_MIRRORED_COPIES = 3, PEN_MEMORY_COPIES_MAX = 3 };
 
@@ -35,6 +36,21 @@ struct pen_memory_checkpoints {
   struct pen_memory_checkpoint_control *control;
   size_t bytes, rank_bytes;
 };
+
+/* What a copy holds of a weight, one after the other, and then of a tied matrix of another rank:
+ * first the tensors of checkpoints, by their number. */
+enum pen_state_kind { PEN_STATE_BF16 = PEN_CHECKPOINT_TENSORS, PEN_STATE_TIE, PEN_STATE_KINDS };
+struct pen_state_part {
+  uint32_t weight;
+  int kind;
+  uint64_t offset, bytes; /* in the arena */
+};
+
+/* Calls `visit` for each part of a rank's state that the next step reads, in the order of a copy.
+ */
+void pen_memory_state_visit(const struct pen_plan *plan, uint32_t global,
+                            void (*visit)(void *context, const struct pen_state_part *part),
+                            void *context);
 
 /* Bytes of one copy of the state of a rank of replica 0, which keeps the most. */
 size_t pen_memory_checkpoint_bytes(const struct pen_plan *plan, uint32_t rank);

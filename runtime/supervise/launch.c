@@ -107,6 +107,7 @@ static int run_ranks(struct pen_run *run, pid_t *pids) {
              "the command of host %s ended with status %d before the ranks were started",
              run->plan->hosts[state.failed_host % run->plan->host_count], (int)state.failed_status);
   }
+  pen_restart_redistribute(run, tcp, &state);
   struct pen_mirror *mirror = open_mirror(run, &config, tcp, &state);
   pen_restart_apply(run, &state);
   if (run->steps > 0 && run->local.count > 0) {

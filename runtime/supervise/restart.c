@@ -8,6 +8,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
 #include "runtime/comm/failure_report.h"
+#include "runtime/comm/redistribute.h"
 #include "runtime/observe/step_log.h"
 #include "runtime/storage/checkpoint_load.h"
 #include "runtime/storage/folder_mark.h"
@@ -40,6 +41,12 @@ void pen_restart_open(struct pen_run *run) {
 static void close_memory(struct pen_run *run) {
   pen_memory_checkpoints_close(&run->memory);
   pen_memory_checkpoints_close(&run->mirrored);
+}
+
+static void close_old(struct pen_run *run) {
+  pen_memory_checkpoints_close(&run->old.memory);
+  pen_memory_checkpoints_close(&run->old.mirrored);
+  run->old.plan = NULL;
 }
 
 void pen_restart_close(struct pen_run *run) { close_memory(run); }
@@ -109,7 +116,7 @@ void pen_restart_take_plan(struct pen_run *run) {
   if (run->evaluation.buckets.count > 0) {
     run->evaluation.buckets = pen_buckets_of(run->plan, PEN_EVAL);
   }
-  run->restart.fallback = pen_membership_plan_index(membership);
+  run->restart.fallback = pen_plan_index(membership->plan, run->plan);
 }
 
 void pen_restart_take_place(struct pen_run *run) {
@@ -117,8 +124,12 @@ void pen_restart_take_place(struct pen_run *run) {
   if (run->plan == run->placed && now->count == before.count && now->first == before.first) {
     return;
   }
+  if (run->plan != run->placed) {
+    run->old = (struct pen_run_old){run->placed, before, run->memory, run->mirrored};
+    run->memory = run->mirrored = (struct pen_memory_checkpoints){.memory = NULL};
+    run->placed = run->plan;
+  }
   run->local = *now;
-  run->placed = run->plan;
   close_memory(run);
   open_memory(run);
   if (now->first == 0 && before.first != 0 && run->profile->kind == PEN_TRAIN) {
@@ -127,12 +138,18 @@ void pen_restart_take_place(struct pen_run *run) {
 }
 
 struct pen_start_offer pen_restart_offer(const struct pen_run *run) {
-  struct pen_start_offer offer = {.host = run->local.host,
-                                  .hosts = run->plan->host_count > 1 ? run->plan->host_count : 1,
+  const struct pen_run_old *old = &run->old;
+  const bool changed = old->plan != NULL;
+  const struct pen_plan *plan = changed ? old->plan : run->plan;
+  const struct pen_rank_set *ranks = changed ? &old->ranks : &run->local;
+  struct pen_start_offer offer = {.host = changed && ranks->count == 0 ? PEN_NONE : ranks->host,
+                                  .hosts = plan->host_count > 1 ? plan->host_count : 1,
+                                  .plan = pen_plan_index(run->membership.plan, plan),
+                                  .held = changed && ranks->count > 0,
                                   .saved_step = run->restart.saved_step,
                                   .restarts = run->restart.count};
-  pen_memory_checkpoint_steps(&run->memory, offer.steps);
-  pen_memory_checkpoint_steps(&run->mirrored, offer.mirrored);
+  pen_memory_checkpoint_steps(changed ? &old->memory : &run->memory, offer.steps);
+  pen_memory_checkpoint_steps(changed ? &old->mirrored : &run->mirrored, offer.mirrored);
   return offer;
 }
 
@@ -148,6 +165,23 @@ uint64_t pen_restart_wanted_step(const struct pen_run *run, const struct pen_sta
     has = has || steps[i] == state->memory_step;
   }
   return has ? 0 : state->memory_step;
+}
+
+void pen_restart_redistribute(struct pen_run *run, struct pen_control_tcp *tcp,
+                              const struct pen_start_state *state) {
+  const struct pen_plan *plan = run->membership.plan;
+  if (starts_from_memory(state) && state->memory_plan != pen_plan_index(plan, run->plan)) {
+    const struct pen_redistribution states = {
+        .from = pen_plan_of_index(plan, state->memory_plan),
+        .step = state->memory_step,
+        .own = &run->old.memory,
+        .mirrored = &run->old.mirrored,
+        .to = &run->memory,
+    };
+    pen_control_tcp_redistribute(
+        tcp, &states, run->local.count > 0 || (run->old.plan != NULL && run->old.ranks.count > 0));
+  }
+  close_old(run);
 }
 
 static void start_from_checkpoint(struct pen_run *run) {

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+#include "runtime/comm/control_tcp.h"
 #include "runtime/comm/start_state.h"
 #include "runtime/rank/run.h"
 
@@ -27,6 +28,10 @@ void pen_restart_take_place(struct pen_run *run);
 
 /* What the ranks of this command can start from. */
 struct pen_start_offer pen_restart_offer(const struct pen_run *run);
+
+/* After the commands have agreed on a state in memory of another plan: makes that of this one. */
+void pen_restart_redistribute(struct pen_run *run, struct pen_control_tcp *tcp,
+                              const struct pen_start_state *state);
 
 /* Whether each host's copies of --recover-every are also on the next host. */
 bool pen_restart_mirrors(const struct pen_run *run);

@@ -69,9 +69,22 @@ build_run() {
 
 describe_run two 4 '("host1", "host2")' "" '{ pipeline = { ranks = 2; }; }'
 build_run two
-for lost in host2 host1; do
-  statuses=$(test $lost = host1 && echo "137 0" || echo "0 137")
-  lose "$lost of two, from a checkpoint" two 2 $lost "$statuses" --restarts 1 --save-every 4
-  recovers "$lost of two, from a checkpoint" two checkpoint 1
+for from in checkpoint memory; do
+  options=$(test $from = memory && echo --recover-every 1 || echo --save-every 4)
+  lose "the second of two, from $from" two 2 host2 "0 137" --restarts 1 $options
+  recovers "the second of two, from $from" two $from 1
+  lose "the first of two, from $from" two 2 host1 "137 0" --restarts 1 $options
+  recovers "the first of two, from $from" two $from 1
+done
+lose "a link is cut" two 2 silent-host2 "0 75" --restarts 1 --recover-every 1
+recovers "a link is cut" two memory 1
+
+# Three hosts, then two, then one; with a spare, and with hosts that wait.
+describe_run three 3 '("host1", "host2", "host3")' "" '{ pipeline = { ranks = 2; }; }, { pipeline = { ranks = 1; stages_per_rank = 2; schedule = "zero_bubble_v"; }; }'
+build_run three
+for from in checkpoint memory; do
+  options=$(test $from = memory && echo --recover-every 1 || echo --save-every 4)
+  lose "two of three, from $from" three 3 "host2 host1" "137 137 0" --restarts 2 $options
+  recovers "two of three, from $from" three $from "1 2"
 done
 finish
