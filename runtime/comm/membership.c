@@ -69,7 +69,18 @@ uint32_t pen_membership_server(const struct pen_membership *membership) {
   for (uint32_t h = 0; h < membership->current->host_count && !lives(membership, server); h++) {
     server = membership->places[h].member;
   }
+  for (uint32_t m = 0; m < pen_member_count(membership->plan) && !lives(membership, server); m++) {
+    server = m;
+  }
   return server;
+}
+
+bool pen_membership_has_host(const struct pen_membership *membership) {
+  bool has = false;
+  for (uint32_t h = 0; h < membership->current->host_count; h++) {
+    has = has || lives(membership, membership->places[h].member);
+  }
+  return has;
 }
 
 void pen_membership_vacate(struct pen_membership *membership) {
@@ -159,7 +170,8 @@ bool pen_membership_can_continue(const struct pen_membership *membership) {
   const struct muster muster = count_members(membership);
   const uint32_t living = muster.count[PEN_MEMBER_LIVES], silent = muster.count[PEN_MEMBER_SILENT],
                  vacant = muster.vacant;
-  return (vacant == 0 || vacant < membership->current->host_count) &&
+  return (vacant == 0 || vacant < membership->current->host_count ||
+          membership->current->host_count == 1) &&
          (vacant == 0 || membership->only == PEN_NONE) &&
          (vacant <= muster.waiting || fallback_for(membership, living) != NULL) &&
          (silent == 0 || living > silent || (living == silent && has_first(membership)));

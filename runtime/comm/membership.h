@@ -64,8 +64,11 @@ struct pen_rank_set pen_member_ranks(const struct pen_membership *membership, ui
                                      uint32_t only);
 
 /* The member to which the others connect: that of rank 0, or, if it is lost, the first with ranks
- * that lives. */
+ * that lives, or, if there is none, the first that lives. */
 uint32_t pen_membership_server(const struct pen_membership *membership);
+
+/* Whether a member with ranks lives. */
+bool pen_membership_has_host(const struct pen_membership *membership);
 
 /* Takes the ranks from lost members. */
 void pen_membership_vacate(struct pen_membership *membership);
@@ -79,9 +82,9 @@ bool pen_membership_place(struct pen_membership *membership, uint32_t member);
 bool pen_membership_fall_back(struct pen_membership *membership);
 
 /* Whether the run can go on without the lost members: there are as many spares as hosts without a
- * member, or enough hosts for a fallback, and no other part of the run can go on too. Of two parts
- * that do not reach each other, the one with more members goes on, or at equal numbers that of the
- * first member. */
+ * member, or enough hosts for a fallback; a host with ranks lives, or all ranks were on one host;
+ * and no other part of the run can go on too. Of two parts that do not reach each other, the one
+ * with more members goes on, or at equal numbers that of the first member. */
 bool pen_membership_can_continue(const struct pen_membership *membership);
 
 #endif

@@ -400,7 +400,9 @@ void pen_rendezvous(const struct pen_control_config *config, struct pen_peers *p
   if (config->plan->interface[0] != '\0') {
     set_listen_address(config, peers); /* looks up names, which may take long */
   }
-  while (!waits_for_ranks(config) && !serves(config)) {
+  /* Spares go on without the only host of a fallback. */
+  const bool waits = waits_for_ranks(config) && pen_membership_has_host(membership);
+  while (!waits && !serves(config)) {
     const uint32_t server = pen_membership_server(membership);
     if (join(config, peers, server, end_ns)) {
       return;
@@ -413,7 +415,7 @@ void pen_rendezvous(const struct pen_control_config *config, struct pen_peers *p
       pen_fail(PEN_EXIT_LOST, "the run cannot go on: no spare is left for a lost host");
     }
   }
-  if (waits_for_ranks(config)) {
+  if (waits) {
     join_any(config, peers, end_ns);
     return;
   }

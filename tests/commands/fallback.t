@@ -87,4 +87,53 @@ for from in checkpoint memory; do
   lose "two of three, from $from" three 3 "host2 host1" "137 137 0" --restarts 2 $options
   recovers "two of three, from $from" three $from "1 2"
 done
+lose "no fallback is left" three 3 "host2 host1" "137 137 75" --restarts 1 --save-every 4
+matches "which is said" "$(cat "$scratch"/err.3)" "*penstock: *"
+
+# A fallback that leaves hosts over: they wait, and take the place of the next one.
+describe_run wait 3 '("host1", "host2", "host3")' "" '{ pipeline = { ranks = 1; }; }'
+build_run wait
+lose "a host waits" wait 3 "host2 host1" "137 137 0" --restarts 2 --save-every 4
+recovers "a host waits" wait checkpoint "1 1"
+lose "its states are in three places" wait 3 "host3" "0 0 137" --restarts 1 --recover-every 1
+recovers "its states are in three places" wait memory 1
+
+# More ranks on the hosts that are left, and ranks that do not fill them.
+describe_run more 4 '("host1", "host2")' "" '{ cluster = { ranks_per_host = 4; }; }'
+build_run more
+lose "the same ranks on one host" more 2 host1 "137 0" --restarts 1 --recover-every 1
+recovers "the same ranks on one host" more memory 1
+describe_run uneven 4 '("host1", "host2", "host3", "host4")' "" '{ pipeline = { ranks = 3; }; cluster = { ranks_per_host = 2; }; }'
+build_run uneven
+lose "a host with one rank less" uneven 4 "host3" "0 0 137 0" --restarts 1 --recover-every 1
+recovers "a host with one rank less" uneven memory 1
+
+# model NAME RANKS MODEL FALLBACK [SETTINGS]: two hosts become one.
+model() {
+  describe_run "$1" "$2" '("host1", "host2")' "$3" "$4"
+  for model_file in $1 ${1}_1; do echo "${5-}" >>"$scratch/$model_file.cfg"; done
+  build_run "$1"
+  lose "$1" "$1" 2 host2 "0 137" --restarts 1 --recover-every 1
+  recovers "$1" "$1" memory 1
+}
+half='{ pipeline = { ranks = 2; }; }' one='{ pipeline = { ranks = 1; stages_per_rank = 2; schedule = "zero_bubble_v"; }; }'
+model tied_bf16 4 'dtype = "bf16"; tie_embeddings = true' "$half"
+model tied 2 'tie_embeddings = true' "$one"
+model replicas 2 '' "$one" 'data_parallel = { replicas = 2; };'
+model optimizer_shards 2 'dtype = "bf16"' "$one" 'data_parallel = { replicas = 2; shard = "optimizer"; };'
+model weight_shards 2 'dtype = "bf16"; tie_embeddings = true' "$one" 'data_parallel = { replicas = 2; shard = "weights"; };'
+model shapes 2 '' "$one" 'shapes = ( { sequence = 8; microbatches = 8; } ); memory = { recompute = "full"; };'
+
+# ---- commands that do not fit ----
+build other "$scratch/two_1.cfg" -s 'cluster.hosts=[host1,host2]' -s cluster.port=$port -s cluster.bind=none
+cat >"$scratch/differ" <<'END'
+scratch=$1
+on host1 timeout 30 "$scratch/two" train --data "$scratch/data.bin" --steps 1 2>"$scratch/err.1" &
+on host2 timeout 30 "$scratch/other" train --data "$scratch/data.bin" --steps 1 2>"$scratch/err.2"
+echo $? >"$scratch/status.2"
+wait $!
+echo $? >"$scratch/status.1"
+END
+hosts 2 sh "$scratch/differ" "$scratch"
+is "a binary with other fallbacks is another one" "$(cat "$scratch/status.1" "$scratch/status.2" | tr '\n' ' ')" "76 76 "
 finish
