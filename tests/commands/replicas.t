@@ -47,6 +47,11 @@ is "the report counts the exchange" "$(report -s costs.forward=1 -s costs.backwa
   -s costs.gather=0.25 | fields replicas exposed makespan exchanging)" "2 0.75 15.75 0.75 "
 ok "and so does info" sh -c "'$scratch/ranks2' info --json | sed 's/.*\"makespan\":\([^,]*\),\"exchanging\":\([^,]*\),\"exposed\":\([^,]*\),.*/\1 \2 \3/' |
   awk '{ exit !(NF == 3 && 0 < \$3 && \$3 <= \$2 && \$2 < \$1) }'"
+# Replica 1 is on another host, or cyclic mapping puts both replicas of a rank on one: then only bytes within a host count.
+between="-s cluster.hosts=[a,b] -s cluster.port=7000 -s costs.byte=0 -s costs.byte_host=1e-3"
+is "bytes within a host cost nothing here" "$(report -s costs.byte=0 -s costs.byte_host=1e-3 | fields exposed)" "0.0 "
+ok "bytes between hosts do" test "$(report $between | fields exposed)" != "0.0 "
+is "unless both replicas of a rank are on one" "$(report $between -s cluster.mapping=cyclic | fields exposed)" "0.0 "
 
 # Three replicas: tensors cannot be cut evenly, and many have fewer blocks than there are replicas.
 ok "three replicas train" train three -s data_parallel.replicas=3 -s pipeline.microbatches=2
