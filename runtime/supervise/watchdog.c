@@ -19,6 +19,8 @@ static const uint64_t poll_max_ns =
     120 * 1000000ull; /* counted for one poll: no rank stalls while this process is stopped */
 static const uint64_t waiter_ns =
     500 * 1000000ull; /* how long to look for a rank that waits for the lost one */
+static const uint64_t restart_waiter_ns = 20 * 1000000ull; /* the same if the run goes on: all stand
+                                                              still meanwhile */
 static const uint64_t exit_ns = 1000 * 1000000ull;  /* given to the ranks to exit after an abort */
 static const uint64_t kill_ns = 10000 * 1000000ull; /* given to killed processes to exit */
 static const uint64_t force_ns =
@@ -57,11 +59,16 @@ static void kill_rank(struct pen_watchdog *watchdog, uint32_t rank) {
   }
 }
 
-/* Reports the lost rank as soon as a rank waits for it, or after waiter_ns, and aborts the others.
- */
+static bool restarts_are_left(const struct pen_run *run) {
+  return run->restart.count < run->options->restarts &&
+         atomic_load(&run->shared.control->stop_requested) == 0;
+}
+
+/* Reports the lost rank as soon as a rank waits for it, or after a while, and aborts the others. */
 static void report_lost(struct pen_watchdog *watchdog) {
+  const uint64_t longest_ns = restarts_are_left(watchdog->run) ? restart_waiter_ns : waiter_ns;
   uint32_t waiter = pen_failure_waiter(watchdog->run->plan, &watchdog->run->shared, watchdog->lost);
-  for (uint64_t passed_ns = 0; waiter == PEN_NONE && passed_ns < waiter_ns &&
+  for (uint64_t passed_ns = 0; waiter == PEN_NONE && passed_ns < longest_ns &&
                                watchdog->exited_count < watchdog->local_count;) {
     const struct timespec pause = {.tv_nsec = 5 * 1000000};
     nanosleep(&pause, NULL);
@@ -87,8 +94,8 @@ static void await_exits(struct pen_watchdog *watchdog, uint64_t timeout_ns) {
  * kernel for a device that hangs; then the result is false. */
 static bool end_processes(struct pen_watchdog *watchdog) {
   const struct pen_run *run = watchdog->run;
-  const bool restarts = run->restart.count < run->options->restarts &&
-                        atomic_load(&run->shared.control->abort_status) == PEN_EXIT_LOST;
+  const bool restarts =
+      restarts_are_left(run) && atomic_load(&run->shared.control->abort_status) == PEN_EXIT_LOST;
   await_exits(watchdog, restarts ? 0 : exit_ns);
   for (uint32_t r = 0; r < watchdog->rank_count; r++) {
     if (pen_watchdog_is_local(watchdog, r)) {
