@@ -77,6 +77,18 @@ bench-recovery: all
 CLEANFILES += bench-recovery.json
 .PHONY: bench-recovery
 
+# ---- slow ranks and links: make bench-slow [SLOW_CASES='quota-1.2:50 ...'] [SLOW_OPTIONS=--fresh], continues where it was interrupted ----
+SLOW_CASES = quota-1.2:50 quota-1.5:50 quiet:100 link-3:50 hosts-quiet:50
+SLOW_OPTIONS =
+SLOW_MODEL = batch.microbatch=1 model.sequence=128 pipeline.microbatches=4
+bench-slow: all
+	@$(MAKE) $(AM_MAKEFLAGS) --no-print-directory TOPOLOGY=bench_1f1b NAME=bench_slow SETTINGS='$(SLOW_MODEL)'
+	@$(MAKE) $(AM_MAKEFLAGS) --no-print-directory TOPOLOGY=bench_1f1b NAME=bench_slow_hosts SETTINGS='$(SLOW_MODEL) $(BENCH_HOSTS) cluster.bind=auto'
+	@sh $(srcdir)/tests/support/hosts.sh 2 $(PYTHON) -B $(srcdir)/tools/bench/slow_ranks.py $(SLOW_OPTIONS) $(SLOW_CASES); status=$$?; \
+	  test $$status -eq 77 || exit $$status; $(PYTHON) -B $(srcdir)/tools/bench/slow_ranks.py $(SLOW_OPTIONS) $(SLOW_CASES)
+CLEANFILES += bench-slow.jsonl
+.PHONY: bench-slow
+
 # ---- the generator's benchmark: make bench-gen [PEER=PYTHON] [PEER_DIR=...] [BENCH_OPTIONS=--large] ----
 CLEANFILES += bench-gen.json
 bench-gen: penstock-gen$(EXEEXT)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""slow_ranks.py: how often a slow rank or link is named.
+"""slow_ranks.py: `make bench-slow`: how often a slow rank or link is named.
 
-    slow_ranks.py [--runs N] [--others CORES] [--weight] PENSTOCK CASE...
-    sh tests/support/hosts.sh 2 python3 slow_ranks.py [...] PENSTOCK link-3 hosts-quiet
+    slow_ranks.py [--one PENSTOCK] [--hosts PENSTOCK] [OPTION...] CASE[:RUNS]...
+    sh tests/support/hosts.sh 2 python3 slow_ranks.py ...
 
-PENSTOCK is a binary for CPUs with several ranks, each on a core of its own, whose steps take 0.3 s
-or more; for the cases of the second line one for the hosts host1 and host2 with a rank on each.
-In each run, rank 1 (of a link: the sender, rank 0) is slowed after ONSET steps.
+--one is a binary for one host with two ranks on CPUs, --hosts the same model for host1 and host2
+with a rank on each; steps should take 0.1 s or more. Each rank has a core of its own, if there are
+so many (--cores). In each run, rank 1 (of a link: the sender, rank 0) is slowed after ONSET steps.
 
     quota-F      the rank is in a cgroup with a quota of 1/F of a core, in periods of 10 ms
     stops-F      signals stop the rank in a part 1 - 1/F of each 20 ms
@@ -15,27 +15,33 @@ In each run, rank 1 (of a link: the sender, rank 0) is slowed after ONSET steps.
     quiet        nothing is slowed
     hosts-quiet  the same on two hosts
 
-One line a case: the runs, those in which the rank or link was named by an event of the right kind,
-those in which this was within five steps (after the one in which the slowdown began), those in
-which anything else was named, the medians of the steps and of the event's ratio, and how many more
-runs were left out since they were disturbed: other programs used more than CORES cores on average
-[0.25]. A run starts when the machine is idle. With --weight the ranks run in a cgroup that other
-programs leave nearly all of the cores to.
+Prints a count while it runs. Each run is noted in --state: started again, it goes on from there;
+--fresh forgets the runs. The table has a line a case: the runs, those in which the rank or link was
+named by an event of the right kind, those in which this was within five steps (after the one in
+which the slowdown began), those in which anything else was named, the medians of the steps, of the
+event's ratio and of a step's milliseconds, and how many more runs were left out since they were
+disturbed: other programs used more than OTHERS cores on average [0.25]. A run starts when the
+machine is idle; of a case at most as many are left out as are wanted, then it ends with fewer. With
+--weight the ranks run in a cgroup that other programs leave nearly all of the cores to.
 """
 import argparse
 import json
 import os
+import shutil
 import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
 import tokens
+from child import FOLDER, fail
 
 ONSET, AFTER, QUIET_STEPS = 20, 10, 30
+DATA, SECRET = FOLDER + "/slow.bin", FOLDER + "/slow.secret"
+LOG, ERRORS = FOLDER + "/slow.log", [FOLDER + "/slow.err%d" % i for i in (0, 1)]
+IDLE_S, POLL_S = 0.5, 0.02
 CGROUP = "/sys/fs/cgroup/cpu/penstock-slow-%d" % os.getpid()  # of version 1
 
 
@@ -44,12 +50,21 @@ def write_file(path, text):
         out.write(text)
 
 
-def read_lines(path):
-    try:
-        with open(path) as file:
-            return [line for line in file.read().split("\n") if line]
-    except FileNotFoundError:
-        return []
+class Lines:
+    """The whole lines of a file that grows; polling costs the ranks no time while it does not."""
+
+    def __init__(self, path):
+        self.path, self.size, self.rest, self.lines = path, 0, "", []
+
+    def read(self):
+        if os.path.exists(self.path) and os.stat(self.path).st_size > self.size:
+            with open(self.path) as file:
+                file.seek(self.size)
+                text = file.read()
+            self.size += len(text.encode())
+            *whole, self.rest = (self.rest + text).split("\n")
+            self.lines += whole
+        return self.lines
 
 
 def children(process):
@@ -58,10 +73,10 @@ def children(process):
 
 
 def busy_seconds():
-    """Of all programs since the machine was started."""
+    """Of all programs, and of a hypervisor's other guests, since the machine was started."""
     with open("/proc/stat") as file:
-        user, nice, system, _, _, irq, softirq = file.readline().split()[1:8]
-    return sum(map(int, (user, nice, system, irq, softirq))) / os.sysconf("SC_CLK_TCK")
+        user, nice, system, _, _, irq, softirq, steal = file.readline().split()[1:9]
+    return sum(map(int, (user, nice, system, irq, softirq, steal))) / os.sysconf("SC_CLK_TCK")
 
 
 def used_seconds(process):
@@ -87,10 +102,10 @@ def now():
 
 def await_idle(cores):
     start = now()
-    time.sleep(1)
+    time.sleep(IDLE_S)
     while others_since(start) > cores:
         start = now()
-        time.sleep(1)
+        time.sleep(IDLE_S)
 
 
 class Quota:
@@ -160,32 +175,44 @@ TROUBLES = {"quota": Quota, "stops": Stops, "busy": Busy, "link": Link}
 
 
 class Run:
-    def __init__(self, folder, binary, case):
-        self.log = os.path.join(folder, "log")
-        self.errors = [os.path.join(folder, "err%d" % i) for i in (0, 1)]
-        for path in [self.log] + self.errors:
+    def __init__(self, settings, case):
+        for path in [LOG] + ERRORS:
             if os.path.exists(path):
                 os.unlink(path)
-        command = [binary, "train", "--data", os.path.join(folder, "data"), "--log", self.log,
-                   "--quiet", "--steps", str(ONSET + AFTER + QUIET_STEPS)]
-        hosts = [[]]
-        if case in ("link", "hosts"):
-            command += ["--secret-file", os.path.join(folder, "secret")]
-            hosts = [["on", "host1"], ["on", "host2"]]
-        self.commands = [
-            subprocess.Popen(host + command, stderr=open(errors, "w"))
-            for host, errors in zip(hosts, self.errors)]
+        self.log, self.errors = Lines(LOG), [Lines(path) for path in ERRORS]
+        over_hosts = case in ("link", "hosts")
+        command = [os.path.abspath(settings.hosts if over_hosts else settings.one), "train",
+                   "--data", DATA, "--log", LOG, "--quiet", "--steps",
+                   str(ONSET + AFTER + QUIET_STEPS)]
+        prefixes = [["taskset", "-c", ",".join(settings.cores)]]
+        if over_hosts:
+            command += ["--secret-file", SECRET]
+            prefixes = [["on", "host%d" % (i + 1), "taskset", "-c",
+                         settings.cores[i % len(settings.cores)]] for i in (0, 1)]
+        self.commands = [subprocess.Popen(prefix + command, stderr=open(errors, "w"))
+                         for prefix, errors in zip(prefixes, ERRORS)]
+
+    def step_lines(self):
+        return [line for line in self.log.read() if '"event"' not in line]
 
     def steps(self):
-        return sum('"event"' not in line for line in read_lines(self.log))
+        return len(self.step_lines())
+
+    def step_ms(self):
+        """The median before the slowdown, without the first steps."""
+        return statistics.median(json.loads(line)["step_ms"]
+                                 for line in self.step_lines()[2:ONSET])
 
     def events(self):
-        lines = read_lines(self.log) + [line for path in self.errors for line in read_lines(path)]
+        lines = self.log.read() + [line for errors in self.errors for line in errors.read()]
         return [json.loads(line) for line in lines if line.startswith('{"event":"slow"')]
 
     def await_steps(self, count):
-        while self.steps() < count and self.commands[0].poll() is None:
-            time.sleep(0.005)
+        while self.steps() < count:
+            if self.commands[0].poll() is not None:
+                fail("a run ended early:\n" + "\n".join(
+                    line for errors in self.errors for line in errors.read()))
+            time.sleep(POLL_S)
 
     def end(self):
         for command in self.commands:
@@ -209,15 +236,17 @@ def watch(run, trouble_of, case):
         named = [event for event in run.events() if is_right(event)]
         if named:
             steps, ratio = run.steps() - began, named[0]["ratio"]
-        time.sleep(0.005)
+        time.sleep(POLL_S)
     return trouble, (steps, ratio, not all(is_right(event) for event in run.events()))
 
 
-def run_once(folder, binary, name):
-    """Returns what watch() does, and the cores that other programs used."""
+def run_once(settings, name):
+    """What --state keeps of a run."""
     case, _, factor = name.partition("-")
+    if case in ("link", "hosts"):
+        Link.set_rate(1000)
     start, trouble = now(), None
-    run = Run(folder, binary, case)
+    run = Run(settings, case)
     try:
         if case in TROUBLES:
             trouble, result = watch(
@@ -225,60 +254,126 @@ def run_once(folder, binary, name):
         else:
             run.await_steps(QUIET_STEPS)
             result = None, None, len(run.events()) > 0
-        return result + (others_since(start),)
+        return {"case": name, "steps": result[0], "ratio": result[1], "other": result[2],
+                "step_ms": run.step_ms(), "others": others_since(start)}
     finally:
         run.end()
         if trouble:
             trouble.end()
 
 
-def print_case(folder, options, name):
-    results, disturbed = [], 0
-    while len(results) < options.runs:
-        await_idle(options.others)
-        result = run_once(folder, os.path.abspath(options.penstock), name)
-        if result[3] > options.others:
-            disturbed += 1
+# ---- the cases ----
+
+class State:
+    """The runs so far, in a file."""
+
+    def __init__(self, settings):
+        self.path, self.others, self.runs = settings.state, settings.others, []
+        if os.path.exists(self.path) and not settings.fresh:
+            with open(self.path) as file:
+                self.runs = [json.loads(line) for line in file]
         else:
-            results.append(result)
-    steps = [result[0] for result in results if result[0] is not None]
-    ratios = [result[1] for result in results if result[0] is not None]
-    print("%-12s %5d %6d %7d %6d %6s %6s %9d" % (
-        name, options.runs, len(steps), sum(count <= 6 for count in steps),
-        sum(result[2] for result in results), statistics.median(steps) if steps else "-",
-        "%.2f" % statistics.median(ratios) if ratios else "-", disturbed), flush=True)
+            write_file(self.path, "")
+
+    def add(self, run):
+        self.runs.append(run)
+        with open(self.path, "a") as out:
+            out.write(json.dumps(run) + "\n")
+
+    def of(self, name):
+        """The runs of a case, and how many were disturbed."""
+        runs = [run for run in self.runs if run["case"] == name]
+        good = [run for run in runs if run["others"] <= self.others]
+        return good, len(runs) - len(good)
+
+
+def named(runs, steps_max=None):
+    return sum(run["steps"] is not None and (steps_max is None or run["steps"] <= steps_max)
+               for run in runs)
+
+
+def measure_case(settings, state, name, wanted):
+    runs, disturbed = state.of(name)
+    while len(runs) < wanted and disturbed < max(wanted, settings.disturbed_max):
+        await_idle(settings.others)
+        state.add(run_once(settings, name))
+        runs, disturbed = state.of(name)
+        print("%-12s %d of %d, %d named, %d others, %d disturbed" % (
+            name, len(runs), wanted, named(runs), sum(run["other"] for run in runs), disturbed),
+            file=sys.stderr, flush=True)
+
+
+def print_table(state, names):
+    print("%-12s %5s %6s %7s %6s %6s %6s %8s %9s" % (
+        "case", "runs", "named", "5 steps", "others", "steps", "ratio", "step, ms", "disturbed"))
+    for name in names:
+        runs, disturbed = state.of(name)
+
+        def median(key, form):
+            values = [run[key] for run in runs if run[key] is not None]
+            return form % statistics.median(values) if values else "-"
+        print("%-12s %5d %6d %7d %6d %6s %6s %8s %9d" % (
+            name, len(runs), named(runs), named(runs, 6), sum(run["other"] for run in runs),
+            median("steps", "%g"), median("ratio", "%.2f"), median("step_ms", "%.1f"), disturbed))
+
+
+def parse():
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--runs", type=int, default=10, help="of a case that names no number")
+    parser.add_argument("--others", type=float, default=0.25)
+    parser.add_argument("--disturbed-max", type=int, default=0,
+                        help="of a case; at least as many as are wanted")
+    parser.add_argument("--weight", action="store_true")
+    parser.add_argument("--one", default="./penstock-bench_slow")
+    parser.add_argument("--hosts", default="./penstock-bench_slow_hosts")
+    parser.add_argument("--cores", default=",".join(map(str, sorted(os.sched_getaffinity(0)))),
+                        help="of rank 0, rank 1")
+    parser.add_argument("--state", default="bench-slow.jsonl")
+    parser.add_argument("--fresh", action="store_true", help="forget earlier runs")
+    parser.add_argument("case", nargs="+")
+    settings = parser.parse_args()
+    settings.cores = settings.cores.split(",")[:2]
+    cases = {}
+    for case in settings.case:
+        name, _, runs = case.partition(":")
+        kind, _, factor = name.partition("-")
+        if name not in ("quiet", "hosts-quiet") and kind not in TROUBLES:
+            parser.error("%s: no case of this name" % name)
+        if kind in ("quota", "stops", "link") and not factor:
+            parser.error("%s: a factor is missing, as in %s-1.5" % (name, kind))
+        if kind in ("link", "hosts") and shutil.which("on") is None:
+            print("%s: skipped: it needs tests/support/hosts.sh" % name)
+            continue
+        cases[name] = int(runs or settings.runs)
+    settings.case = cases
+    return settings
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--others", type=float, default=0.25)
-    parser.add_argument("--weight", action="store_true")
-    parser.add_argument("penstock")
-    parser.add_argument("case", nargs="+")
-    options = parser.parse_args()
-    if any(case.startswith("quota") for case in options.case) or options.weight:
+    settings = parse()
+    os.makedirs(FOLDER, exist_ok=True)
+    needs_group = settings.weight or any(name.startswith("quota") for name in settings.case)
+    if needs_group and not os.path.exists(os.path.dirname(CGROUP) + "/cpu.shares"):
+        fail("quotas need the controller cpu of cgroups, version 1, at " + os.path.dirname(CGROUP))
+    if needs_group:
         os.makedirs(CGROUP)
-        if options.weight:
-            write_file(CGROUP + "/cpu.shares", "262144")
-            write_file(CGROUP + "/cgroup.procs", str(os.getpid()))
+    if settings.weight:
+        write_file(CGROUP + "/cpu.shares", "262144")
+        write_file(CGROUP + "/cgroup.procs", str(os.getpid()))
+    state = State(settings)
+    tokens.write(DATA, 200000, 256)
+    if os.path.exists(SECRET):
+        os.unlink(SECRET)
+    with os.fdopen(os.open(SECRET, os.O_CREAT | os.O_WRONLY, 0o600), "wb") as secret:
+        secret.write(os.urandom(32))
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            tokens.write(os.path.join(folder, "data"), 200000, 256)
-            with os.fdopen(os.open(os.path.join(folder, "secret"), os.O_CREAT | os.O_WRONLY, 0o600),
-                           "wb") as secret:
-                secret.write(os.urandom(32))
-            print("%-12s %5s %6s %7s %6s %6s %6s %9s" % (
-                "case", "runs", "named", "5 steps", "others", "steps", "ratio", "disturbed"),
-                flush=True)
-            for name in options.case:
-                if name == "hosts-quiet" or name.startswith("link-"):
-                    Link.set_rate(1000)
-                print_case(folder, options, name)
+        for name, wanted in settings.case.items():
+            measure_case(settings, state, name, wanted)
     finally:
         if os.path.exists(CGROUP):
-            write_file("/sys/fs/cgroup/cpu/cgroup.procs", str(os.getpid()))
+            write_file(os.path.dirname(CGROUP) + "/cgroup.procs", str(os.getpid()))
             os.rmdir(CGROUP)
+        print_table(state, settings.case)
 
 
 if __name__ == "__main__":
