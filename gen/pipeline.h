@@ -14,7 +14,8 @@
  *   emit        plan, timing                C tables                                   emit/
  *   views       plan, timing                charts, JSON, text                         views/
  *
- * No pass changes the result of an earlier one.
+ * No pass changes the result of an earlier one. The passes from partition to verify run again for
+ * each fallback of the topology; what is emitted holds all plans.
  */
 #ifndef PEN_PIPELINE_H
 #define PEN_PIPELINE_H

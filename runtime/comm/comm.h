@@ -6,6 +6,9 @@
  *   shared_control.h   the memory that the ranks of one command share, words by control.def
  *   control_tcp.h      keeps that memory equal on several hosts (control_sync.h)
  *   local_ranks.h      which ranks a command starts
+ *   rendezvous.h       connects the commands, and who has which ranks after a loss (membership.h)
+ *   mirror.h           copies of states on the next host
+ *   redistribute.h     the same copies for the ranks of a fallback
  *   arena.h            the memory of a rank
  *   step_stats.h       loss and norm from the statistics
  *   failure_text.h     the line that reports a lost rank
