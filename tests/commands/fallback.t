@@ -8,6 +8,8 @@ test $? -ne 77 || skip_all "no network namespaces here"
 make_tokens "$scratch/data.bin" 20000
 make_secret "$scratch/secret"
 port=$((20000 + $$ % 20000))
+steps=60
+export steps
 
 # describe_run NAME RANKS HOSTS MODEL FALLBACKS [PIPELINE] [CLUSTER]: $scratch/NAME.cfg and, for one host, NAME_1.cfg.
 describe_run() {
@@ -28,19 +30,33 @@ scratch=$1 name=$2 count=$3 lost=$4
 shift 4
 for i in $(seq $count); do
   {
-    on "host$i" timeout 40 "$scratch/$name" train --data "$scratch/data.bin" --seed 7 --steps 60 --quiet --log "$scratch/run.log" \
+    on "host$i" timeout 40 "$scratch/$name" train --data "$scratch/data.bin" --seed 7 --steps $steps --quiet --log "$scratch/run.log" \
       --checkpoint "$scratch/run.ckpt" "$@" >"$scratch/out.$i" 2>"$scratch/err.$i"
     echo $? >"$scratch/status.$i"
   } &
 done
-lines=10
-for host in $lost; do
-  until test -f "$scratch/run.log" && test "$(wc -l <"$scratch/run.log")" -ge $lines; do sleep 0.01; done
+losses=0
+for host in $lost; do # Each after 10 more steps.
+  until test -f "$scratch/run.log" && test "$(grep -c '"event":"restart"' "$scratch/run.log")" -ge $losses &&
+    test "$(sed -n '/"event":"restart"/h; /"event"/!H; ${ x; p; }' "$scratch/run.log" | wc -l)" -ge 10; do
+    sleep 0.01
+  done
   case $host in
     silent-*) unplug "${host#silent-}" ;;
+    again-*) # Its command is started again, and waits.
+      i=${host#again-host}
+      until test -s "$scratch/status.$i"; do sleep 0.01; done
+      rm "$scratch/status.$i"
+      {
+        on "host$i" timeout 40 "$scratch/$name" train --data "$scratch/data.bin" --seed 7 --steps $steps --quiet --log "$scratch/run.log" \
+          --checkpoint "$scratch/run.ckpt" "$@" >"$scratch/out.$i" 2>"$scratch/err.$i"
+        echo $? >"$scratch/status.$i"
+      } &
+      sleep 0.5
+      ;;
     *) on "$host" sh -c 'kill -9 -1' ;;
   esac
-  lines=$((lines + 15))
+  case $host in again-*) ;; *) losses=$((losses + 1)) ;; esac
 done
 for i in $(seq $count); do until test -s "$scratch/status.$i"; do sleep 0.05; done; done
 END
@@ -64,7 +80,7 @@ recovers() {
 build_run() {
   ok "$1: a plan with fallbacks is built" build "$1" "$scratch/$1.cfg"
   ok "$1: that for one host is built" build "$1_1" "$scratch/$1_1.cfg"
-  ok "$1: which trains" train_bits "$1_1" --data "$scratch/data.bin" --steps 60
+  ok "$1: which trains" train_bits "$1_1" --data "$scratch/data.bin" --steps "$steps"
 }
 
 describe_run two 4 '("host1", "host2")' "" '{ pipeline = { ranks = 2; }; }'
@@ -97,6 +113,13 @@ lose "a host waits" wait 3 "host2 host1" "137 137 0" --restarts 2 --save-every 4
 recovers "a host waits" wait checkpoint "1 1"
 lose "its states are in three places" wait 3 "host3" "0 0 137" --restarts 1 --recover-every 1
 recovers "its states are in three places" wait memory 1
+
+steps=1500
+describe_run back 4 '("host1", "host2")' "" '{ pipeline = { ranks = 2; }; }'
+build_run back
+lose "a host comes back" back 2 "host2 again-host2 host1" "137 0" --restarts 3 --save-every 20
+recovers "a host comes back" back checkpoint "1 1"
+steps=60
 
 # More ranks on the hosts that are left, and ranks that do not fill them.
 describe_run more 4 '("host1", "host2")' "" '{ cluster = { ranks_per_host = 4; }; }'

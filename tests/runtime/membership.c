@@ -115,6 +115,102 @@ static void test_never_do_two_parts_go_on(void **state) {
   }
 }
 
+/* For three hosts and two spares: fallbacks for two hosts and for one. */
+static const uint32_t two_hosts[] = {1, 0, 1, 0}, one_host[] = {0};
+static const struct pen_plan fallbacks[] = {{.rank_count = 4,
+                                             .replica_count = 1,
+                                             .hosts = names,
+                                             .host_count = 2,
+                                             .spare_count = 3,
+                                             .rank_hosts = two_hosts},
+                                            {.rank_count = 1,
+                                             .replica_count = 1,
+                                             .hosts = names,
+                                             .host_count = 1,
+                                             .spare_count = 4,
+                                             .rank_hosts = one_host}};
+
+static void open_with_fallbacks(struct pen_membership *membership, struct pen_plan *of,
+                                uint32_t own) {
+  *of = plan;
+  of->fallbacks = fallbacks;
+  of->fallback_count = 2;
+  const struct pen_rank_set local = pen_rank_set_of(of, own, PEN_NONE);
+  pen_membership_open(membership, of, &local);
+}
+
+static void test_the_first_fallback_that_fits(void **state) {
+  (void)state;
+  struct pen_plan of;
+  struct pen_membership membership;
+  open_with_fallbacks(&membership, &of, 0);
+  lose(&membership, 1, PEN_MEMBER_LOST);
+  assert_false(pen_membership_fall_back(&membership)); /* there are spares */
+  lose(&membership, 3, PEN_MEMBER_LOST);
+  lose(&membership, 4, PEN_MEMBER_LOST);
+  assert_true(pen_membership_can_continue(&membership));
+  assert_true(pen_membership_fall_back(&membership));
+  assert_int_equal(pen_plan_index(&of, membership.current), 1);
+  assert_ptr_equal(pen_plan_of_index(&of, 1), membership.current);
+  assert_null(pen_plan_of_index(&of, 3));
+  /* The server has rank 0's host, the other one that lives the rest. */
+  assert_int_equal(membership.places[1].member, 0);
+  assert_int_equal(membership.places[0].member, 2);
+  assert_int_equal(pen_member_ranks(&membership, 0, PEN_NONE).first, 0);
+  assert_int_equal(pen_member_ranks(&membership, 2, PEN_NONE).first, 1);
+  assert_int_equal(pen_member_ranks(&membership, 1, PEN_NONE).count, 0);
+  assert_true(membership.held[0] && membership.held[2] && !membership.held[1]);
+  assert_false(pen_membership_fall_back(&membership)); /* nothing more is lost */
+  /* A host that comes back waits, and takes the place of the next one that is lost. */
+  lose(&membership, 1, PEN_MEMBER_LIVES);
+  lose(&membership, 2, PEN_MEMBER_LOST);
+  assert_true(pen_membership_can_continue(&membership));
+  assert_false(pen_membership_fall_back(&membership));
+  lose(&membership, 1, PEN_MEMBER_LOST);
+  assert_true(pen_membership_fall_back(&membership));
+  assert_int_equal(pen_plan_index(&of, membership.current), 2);
+  assert_int_equal(membership.places[0].member, 0);
+  pen_membership_close(&membership);
+}
+
+/* The only host of a fallback is lost: the first that waits serves. */
+static void test_waiting_hosts_go_on_alone(void **state) {
+  (void)state;
+  struct pen_plan of;
+  struct pen_membership membership;
+  open_with_fallbacks(&membership, &of, 4);
+  membership.current = &of.fallbacks[1];
+  lose(&membership, 0, PEN_MEMBER_LOST);
+  assert_false(pen_membership_has_host(&membership));
+  assert_true(pen_membership_can_continue(&membership));
+  assert_int_equal(pen_membership_server(&membership), 1);
+  lose(&membership, 1, PEN_MEMBER_SILENT);
+  lose(&membership, 2, PEN_MEMBER_LOST);
+  lose(&membership, 3, PEN_MEMBER_LOST);
+  assert_int_equal(pen_membership_server(&membership), 4);
+  assert_false(pen_membership_can_continue(&membership)); /* the silent one is the first */
+  pen_membership_close(&membership);
+}
+
+/* As above: never do both parts go on, nor with a fallback. */
+static void test_fallbacks_go_on_in_one_part(void **state) {
+  (void)state;
+  for (uint32_t part = 1; part < 31; part++) {
+    uint32_t going = 0;
+    for (uint32_t side = 0; side < 2; side++) {
+      struct pen_plan of;
+      struct pen_membership membership;
+      open_with_fallbacks(&membership, &of, 0);
+      for (uint32_t m = 0; m < 5; m++) {
+        lose(&membership, m, (part >> m & 1) == side ? PEN_MEMBER_LIVES : PEN_MEMBER_SILENT);
+      }
+      going += pen_membership_can_continue(&membership);
+      pen_membership_close(&membership);
+    }
+    assert_in_range(going, 0, 1);
+  }
+}
+
 static void test_the_newest_state_that_all_have(void **state) {
   (void)state;
   /* The second host is new: the third has the copies of the one before. */
@@ -144,13 +240,37 @@ static void test_commands_of_one_host(void **state) {
   assert_int_equal(pen_start_state_of(offers, 3).memory_step, 3);
 }
 
+/* Of three hosts the second is lost, and a fallback is taken: its states are on the third. */
+static void test_states_of_a_lost_host(void **state) {
+  (void)state;
+  struct pen_start_offer offers[] = {
+      {.host = 0, .hosts = 3, .held = 1, .steps = {7, 8}, .mirrored = {6, 7}},
+      {.host = 2, .hosts = 3, .held = 1, .steps = {8, 7}, .mirrored = {7, 6}},
+      {.host = PEN_NONE, .hosts = 3}};
+  assert_int_equal(pen_start_state_of(offers, 3).memory_step, 7);
+  assert_true(pen_start_offer_has(&offers[1], 1, 7));
+  assert_false(pen_start_offer_has(&offers[0], 1, 7));
+  offers[1].mirrored[0] = 0;
+  assert_int_equal(pen_start_state_of(offers, 3).memory_step, 0); /* step 6 is not on the first */
+  offers[1].mirrored[0] = 7;
+  offers[1].plan = 1;
+  assert_int_equal(pen_start_state_of(offers, 3).memory_step, 0);
+  offers[0].plan = 1;
+  assert_int_equal(pen_start_state_of(offers, 3).memory_step, 7);
+  assert_int_equal(pen_start_state_of(offers, 3).memory_plan, 1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_the_member_of_rank_0_serves),
       cmocka_unit_test(test_a_spare_takes_the_ranks_of_a_lost_host),
       cmocka_unit_test(test_one_part_of_a_run_goes_on),
       cmocka_unit_test(test_never_do_two_parts_go_on),
+      cmocka_unit_test(test_the_first_fallback_that_fits),
+      cmocka_unit_test(test_waiting_hosts_go_on_alone),
+      cmocka_unit_test(test_fallbacks_go_on_in_one_part),
       cmocka_unit_test(test_the_newest_state_that_all_have),
+      cmocka_unit_test(test_states_of_a_lost_host),
       cmocka_unit_test(test_commands_of_one_host),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
