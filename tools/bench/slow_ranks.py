@@ -255,7 +255,7 @@ def run_once(settings, name):
             run.await_steps(QUIET_STEPS)
             result = None, None, len(run.events()) > 0
         return {"case": name, "steps": result[0], "ratio": result[1], "other": result[2],
-                "step_ms": run.step_ms(), "others": others_since(start)}
+                "step_ms": run.step_ms(), "others": others_since(start), "events": run.events()}
     finally:
         run.end()
         if trouble:
