@@ -1,5 +1,7 @@
 # gen: the generator
 libgen_a_SOURCES += \
+  %reldir%/choose_recompute.c \
+  %reldir%/choose_recompute.h \
   %reldir%/options.c \
   %reldir%/options.def \
   %reldir%/options.h \

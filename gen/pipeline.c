@@ -10,6 +10,7 @@
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/base/pass_times.h"
+#include "gen/choose_recompute.h"
 #include "gen/emit/emit.h"
 #include "gen/families/families.h"
 #include "gen/layout/layout.h"
@@ -235,9 +236,9 @@ static void write_results(const struct pen_result *result,
     pen_stop(PEN_EXIT_WRITE, "penstock-gen: standard output: %s", strerror(errno));
 }
 
-/* The passes from a topology to its verified plan. */
-static struct pen_result make_plan(const struct pen_topology *topology,
-                                   const struct pen_generator_options *options) {
+/* The passes from a topology to its plan. */
+static struct pen_result lay_out(const struct pen_topology *topology,
+                                 const struct pen_generator_options *options) {
   const int kind = topology->trains ? PEN_TRAIN : PEN_EVAL;
 
   pen_pass("partition");
@@ -273,16 +274,8 @@ static struct pen_result make_plan(const struct pen_topology *topology,
 
   pen_pass("layout");
   const struct pen_plan *plan = pen_layout(topology, partition, profiles.profile, profiles.count);
-  pen_layout_check_limit(topology, plan);
   check_overlap(topology, measured, order);
   if (measured) pen_measured_check(measured, plan);
-
-  pen_pass("digest");
-  plan = add_digest(plan, options->name);
-
-  pen_pass("verify");
-  check_plan(plan, topology, options);
-
   return (struct pen_result){.topology = topology,
                              .partition = partition,
                              .training = training,
@@ -293,6 +286,20 @@ static struct pen_result make_plan(const struct pen_topology *topology,
                              .own = own,
                              .search = chosen.search,
                              .plan = plan};
+}
+
+/* The same with the choices that the topology leaves open, complete and verified. */
+static struct pen_result make_plan(const struct pen_topology *topology,
+                                   const struct pen_generator_options *options) {
+  struct pen_result result = lay_out(pen_choose_recompute(topology, options, lay_out), options);
+  pen_layout_check_limit(result.topology, result.plan);
+
+  pen_pass("digest");
+  result.plan = add_digest(result.plan, options->name);
+
+  pen_pass("verify");
+  check_plan(result.plan, result.topology, options);
+  return result;
 }
 
 static struct pen_stage_order stage_order(const struct pen_result *result) {

@@ -93,6 +93,52 @@ is "the attention alone takes least time, then a unit at a time, then the stage"
 
 is "the report lists the stages that recompute" \
   "$(figures recompute llama -s pipeline.ranks=4 -s memory.recompute=[none,full,layer,attention] | tr '\n' ' ')" '"none" "full" "layer" "attention" '
+
+# "auto": of all choices within a limit the one with the least makespan, found here by trying all of two stages.
+two="-s pipeline.ranks=2 -s model.sequence=256"
+all="$scratch/all"
+for first in none attention layer full; do
+  for second in none attention layer full; do
+    "$gen" -p report $two -s "memory.recompute=[$first,$second]" "$scratch/llama.cfg" 2>/dev/null >"$scratch/report"
+    echo "$first $second" \
+      $(sed -n 's/^  "makespan": \([^,{]*\),*$/\1/p' "$scratch/report") \
+      $(sed -n 's/^ *"placed_bytes": \([^,]*\),*$/\1/p' "$scratch/report")
+  done
+done >"$all"
+is "all choices are tried" "$(awk 'NF == 5' "$all" | wc -l)" 16
+least=$(awk '{ most = $4 > $5 ? $4 : $5; if (NR == 1 || most < least) least = most } END { print least }' "$all")
+greatest=$(awk '$1 == "none" && $2 == "none" { print ($4 > $5 ? $4 : $5) }' "$all")
+limited=
+for mib in $(awk -v least="$least" -v greatest="$greatest" \
+  'BEGIN { for (m = 1; m * 1048576 < greatest + 1048576; m++) if (m * 1048576 >= least) print m }' |
+  awk '{ line[NR] = $1 } END { step = NR > 12 ? NR / 12 : 1; for (n = 1; n <= NR; n += step) print line[int(n)] }'); do
+  limited="$limited $mib"
+  best=$(awk -v limit=$((mib * 1048576)) '$4 <= limit && $5 <= limit && (!found || $3 < best) { best = $3; found = 1 }
+    END { printf "%.9g", best }' "$all")
+  chosen=$("$gen" -p report $two -s memory.recompute=auto -s memory.limit_mib=$mib "$scratch/llama.cfg" 2>/dev/null |
+    sed -n 's/^  "makespan": \([^,{]*\),*$/\1/p' | awk '{ printf "%.9g", $1 }')
+  is "auto is the best of all choices within $mib MiB" "$chosen" "$best"
+done
+ok "several limits are tried" test "$(echo $limited | wc -w)" -ge 5
+is "auto recomputes nothing without a limit" "$(figures recompute llama $two -s memory.recompute=auto | tr '\n' ' ')" '"none" "none" '
+is "auto in a list leaves the other stages" \
+  "$(figures recompute llama $two -s memory.recompute=[layer,auto] | tr '\n' ' ')" '"layer" "none" '
+"$gen" --check $two -s memory.recompute=auto -s memory.limit_mib=1 "$scratch/llama.cfg" 2>"$scratch/errors"
+is "auto cannot do the impossible" "$?" 78
+ok "and names the limit" grep -q 'memory.limit_mib = 1: 0 (none) or at least ' "$scratch/errors"
+"$gen" --check $two -s memory.recompute=auto -s pipeline.schedule=search "$scratch/llama.cfg" 2>"$scratch/errors"
+is "auto is refused with the search" "$?" 78
+ok "which is said" grep -q 'memory.recompute = .*auto.*: .* with the schedule search' "$scratch/errors"
+v_auto="-s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s model.sequence=64"
+v_none=$(figures placed_bytes llama $v_auto | sort -n | tail -n 1)
+v_mib=$((v_none / 1048576))
+ok "several stages a rank: auto keeps the limit of $v_mib MiB" \
+  "$gen" --check $v_auto -s memory.recompute=auto -s memory.limit_mib=$v_mib "$scratch/llama.cfg"
+is "which none does not" "$("$gen" --check $v_auto -s memory.limit_mib=$v_mib "$scratch/llama.cfg" 2>/dev/null; echo $?)" 78
+ok "auto trains" train auto llama $v_auto -s memory.recompute=auto -s memory.limit_mib=$v_mib
+ok "without a limit too" train auto_none llama $v_auto
+ok "to the same bits" same auto auto_none
+
 computes() { "$gen" -p actions $v "$@" "$scratch/llama.cfg" | sed 's/ [0-9]*\(SEND\|RECV\)_[FB][0-9]*//g'; }
 is "the order of computing is the same" "$(computes -s memory.recompute=full)" "$(computes)"
 "$gen" $v -s memory.recompute=[none,none,none,none,none,full,none,none] "$scratch/llama.cfg" >"$scratch/plan.c"

@@ -157,7 +157,7 @@ costs.overlap	REAL	a finite number, 0 or more
 costs.live_backward	REAL	a finite number, 0 or more
 costs.live_weight	REAL	a finite number, 0 or more
 memory.limit_mib	INTEGER	a whole number from 0 to 1073741824
-memory.recompute	CHOICES	"none", "full", "layer" or "attention", or a list of such
+memory.recompute	CHOICES	"none", "full", "layer", "attention" or "auto", or a list of such
 memory.extra_receive_buffers	INTEGER	a whole number from 0 to 65536
 memory.snapshot	BOOLEAN	true or false
 END

@@ -1,0 +1,112 @@
+/* choose_recompute.c: chooses what the stages with memory.recompute = "auto" recompute.
+ *
+ * A level is a choice; a higher one takes more time. All stages begin at the lowest level. While a
+ * rank's arena is above the limit, its stage with the lowest level takes the next one. A rank's
+ * arena depends on its own stages alone (but for receive slots), and the makespan rises with the
+ * costs of the actions, so with one stage a rank the first levels that fit have the least makespan.
+ * With several stages some levels may then be higher than they need be: each stage in turn is given
+ * a lower level where its rank still fits. Each trial lays out the whole plan: bytes are exact. */
+#include "gen/choose_recompute.h"
+
+#include <string.h>
+
+#include "gen/base/arena.h"
+#include "gen/partition/partition.h"
+#include "runtime/plan/plan.h"
+
+static const enum pen_recompute_kind levels[] = {PEN_RECOMPUTE_NONE, PEN_RECOMPUTE_ATTENTION,
+                                                 PEN_RECOMPUTE_LAYER, PEN_RECOMPUTE_FULL};
+enum { LEVELS = sizeof levels / sizeof *levels, GIVEN = -1 };
+
+struct recompute_choice {
+  const struct pen_topology *topology;
+  const struct pen_generator_options *options;
+  pen_lay_out *lay_out;
+  size_t stages;
+  int *level; /* [stages]; GIVEN: not "auto" */
+};
+
+static const struct pen_topology *with_choice(const struct recompute_choice *c) {
+  struct pen_topology *topology = pen_new(1, sizeof *topology);
+  const char **value = pen_new(c->stages + 1, sizeof *value);
+  *topology = *c->topology;
+  for (size_t s = 0; s < c->stages; s++)
+    value[s] = c->level[s] == GIVEN ? c->topology->memory_recompute.value[s]
+                                    : pen_recompute_text(levels[c->level[s]]);
+  topology->memory_recompute.value = value;
+  return topology;
+}
+
+/* Lays out the plan of the choice. Sets over[rank]; returns whether any rank is. */
+static bool is_over(const struct recompute_choice *c, struct pen_result *result, bool *over) {
+  const uint64_t limit = (uint64_t)c->topology->memory_limit_mib << 20;
+  bool any = false;
+  *result = c->lay_out(with_choice(c), c->options);
+  for (uint32_t r = 0; r < result->plan->rank_count; r++) {
+    over[r] = result->plan->memory[r].arena_bytes > limit;
+    any = any || over[r];
+  }
+  return any;
+}
+
+/* Raises the lowest level of each rank that is over the limit. Returns whether there was one. */
+static bool raise_levels(struct recompute_choice *c, const struct pen_partition *partition,
+                         const bool *over) {
+  bool raised = false;
+  for (uint32_t r = 0; r < partition->rank_count; r++) {
+    size_t lowest = c->stages;
+    for (size_t s = 0; s < c->stages; s++)
+      if (partition->rank_of[s] == r && c->level[s] != GIVEN && c->level[s] + 1 < LEVELS &&
+          (lowest == c->stages || c->level[s] < c->level[lowest]))
+        lowest = s;
+    if (!over[r] || lowest == c->stages) continue;
+    c->level[lowest]++;
+    raised = true;
+  }
+  return raised;
+}
+
+/* Lowers the level of one stage of each rank, the `place`-th, where the rank still fits. */
+static void lower_levels(struct recompute_choice *c, const struct pen_partition *partition,
+                         uint32_t place, bool *over) {
+  int *before = pen_new(c->stages + 1, sizeof *before);
+  uint32_t *seen = pen_new(partition->rank_count, sizeof *seen);
+  struct pen_result result;
+  bool lowered = false;
+  memcpy(before, c->level, c->stages * sizeof *before);
+  for (size_t s = 0; s < c->stages; s++)
+    if (seen[partition->rank_of[s]]++ == place && c->level[s] > 0) {
+      c->level[s]--;
+      lowered = true;
+    }
+  if (lowered && is_over(c, &result, over)) {
+    for (size_t s = 0; s < c->stages; s++)
+      if (over[partition->rank_of[s]]) c->level[s] = before[s];
+    if (is_over(c, &result, over)) memcpy(c->level, before, c->stages * sizeof *before);
+  }
+  pen_free(seen);
+  pen_free(before);
+}
+
+const struct pen_topology *pen_choose_recompute(const struct pen_topology *topology,
+                                                const struct pen_generator_options *options,
+                                                pen_lay_out *lay_out) {
+  struct recompute_choice c = {topology, options, lay_out, topology->memory_recompute.count, NULL};
+  size_t chosen = 0;
+  c.level = pen_new(c.stages + 1, sizeof *c.level);
+  for (size_t s = 0; s < c.stages; s++) {
+    bool is_auto = strcmp(topology->memory_recompute.value[s], "auto") == 0;
+    c.level[s] = is_auto ? 0 : GIVEN;
+    chosen += is_auto;
+  }
+  if (!chosen) return topology;
+  if (!topology->memory_limit_mib || !topology->trains) return with_choice(&c);
+  bool *over = pen_new((size_t)topology->pipeline_ranks, sizeof *over);
+  struct pen_result result;
+  while (is_over(&c, &result, over))
+    if (!raise_levels(&c, result.partition, over)) return with_choice(&c);
+  for (int round = 1; round < LEVELS && result.partition->stages_per_rank > 1; round++)
+    for (uint32_t place = 0; place < result.partition->stages_per_rank; place++)
+      lower_levels(&c, result.partition, place, over);
+  return with_choice(&c);
+}
