@@ -15,7 +15,8 @@
  *   views       plan, timing                charts, JSON, text                         views/
  *
  * No pass changes the result of an earlier one. The passes from partition to verify run again for
- * each fallback of the topology; what is emitted holds all plans.
+ * each fallback of the topology; what is emitted holds all plans. With memory.recompute = "auto"
+ * those from partition to layout run for each trial (choose_recompute.h).
  */
 #ifndef PEN_PIPELINE_H
 #define PEN_PIPELINE_H

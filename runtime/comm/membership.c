@@ -110,20 +110,20 @@ static bool has_first(const struct pen_membership *membership) {
 }
 
 /* The hosts that have no living member, and the living members. */
-struct muster {
+struct member_counts {
   uint32_t vacant, waiting, count[3]; /* waiting: without ranks; count: of each state */
 };
 
-static struct muster count_members(const struct pen_membership *membership) {
-  struct muster muster = {0};
+static struct member_counts count_members(const struct pen_membership *membership) {
+  struct member_counts counts = {0};
   for (uint32_t h = 0; h < membership->current->host_count; h++) {
-    muster.vacant += !lives(membership, membership->places[h].member);
+    counts.vacant += !lives(membership, membership->places[h].member);
   }
   for (uint32_t m = 0; m < pen_member_count(membership->plan); m++) {
-    muster.waiting += lives(membership, m) && pen_member_host(membership, m) == PEN_NONE;
-    muster.count[atomic_load(&membership->states[m])]++;
+    counts.waiting += lives(membership, m) && pen_member_host(membership, m) == PEN_NONE;
+    counts.count[atomic_load(&membership->states[m])]++;
   }
-  return muster;
+  return counts;
 }
 
 /* The first fallback for at most so many hosts; null: none. */
@@ -137,10 +137,10 @@ static const struct pen_plan *fallback_for(const struct pen_membership *membersh
 }
 
 bool pen_membership_fall_back(struct pen_membership *membership) {
-  const struct muster muster = count_members(membership);
-  const struct pen_plan *plan = fallback_for(membership, muster.count[PEN_MEMBER_LIVES]),
+  const struct member_counts counts = count_members(membership);
+  const struct pen_plan *plan = fallback_for(membership, counts.count[PEN_MEMBER_LIVES]),
                         *before = membership->current;
-  if (muster.vacant <= muster.waiting || plan == NULL) {
+  if (counts.vacant <= counts.waiting || plan == NULL) {
     return false;
   }
   struct pen_place *places = calloc(pen_member_count(plan), sizeof *places);
@@ -167,12 +167,12 @@ bool pen_membership_fall_back(struct pen_membership *membership) {
 }
 
 bool pen_membership_can_continue(const struct pen_membership *membership) {
-  const struct muster muster = count_members(membership);
-  const uint32_t living = muster.count[PEN_MEMBER_LIVES], silent = muster.count[PEN_MEMBER_SILENT],
-                 vacant = muster.vacant;
+  const struct member_counts counts = count_members(membership);
+  const uint32_t living = counts.count[PEN_MEMBER_LIVES], silent = counts.count[PEN_MEMBER_SILENT],
+                 vacant = counts.vacant;
   return (vacant == 0 || vacant < membership->current->host_count ||
           membership->current->host_count == 1) &&
          (vacant == 0 || membership->only == PEN_NONE) &&
-         (vacant <= muster.waiting || fallback_for(membership, living) != NULL) &&
+         (vacant <= counts.waiting || fallback_for(membership, living) != NULL) &&
          (silent == 0 || living > silent || (living == silent && has_first(membership)));
 }
