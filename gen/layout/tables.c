@@ -7,6 +7,7 @@
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
 #include "gen/lower/lower.h"
+#include "gen/model/recompute.h"
 #include "runtime/plan/plan.h"
 
 /* ---- tables of one rank ---- */
@@ -129,9 +130,9 @@ static void add_programs(struct pen_layout_state *l, struct rank_tables *t,
     if (!t->runs[graph->stage][p]) continue;
     t->program =
         pen_grow(t->program, &t->program_capacity, t->program_count + 1, sizeof *t->program);
-    t->program[t->program_count] =
-        (struct pen_program){(uint16_t)graph->stage, kind[p], (uint32_t)t->op_count,
-                             (uint32_t)graph->program[p].count, graph->recompute_op_count[p]};
+    t->program[t->program_count] = (struct pen_program){
+        (uint16_t)graph->stage, kind[p], (uint32_t)t->op_count, (uint32_t)graph->program[p].count,
+        pen_recomputed_op_count(graph, &graph->program[p])};
     t->program_index[graph->stage][p] = (uint32_t)t->program_count++;
     add_ops(t, &graph->program[p], l->tensor_of[graph->stage]);
   }

@@ -252,9 +252,9 @@ static bool *pending_gradients(const struct backward_pass *pass, size_t value_co
 }
 
 /* Appends the backward of a stage to two programs: I and W, or both are B. Segments come in reverse
- * order, each with what it recomputes before it. Returns how many ops are recomputed. */
-static uint32_t append_backward_ops(struct pen_graph *graph, struct pen_op_list *input_list,
-                                    struct pen_op_list *weight_list, const char *suffix) {
+ * order, each with what it recomputes before it. */
+static void append_backward_ops(struct pen_graph *graph, struct pen_op_list *input_list,
+                                struct pen_op_list *weight_list, const char *suffix) {
   struct pen_forwards forwards = pen_recompute_copy(graph, pen_text("(again)%s", suffix));
   size_t values = graph->value_count; /* those that are added here have no gradients */
   struct pen_op_list of_inputs, of_weights;
@@ -263,22 +263,19 @@ static uint32_t append_backward_ops(struct pen_graph *graph, struct pen_op_list 
                                .input_list = &of_inputs,
                                .weight_list = input_list == weight_list ? &of_inputs : &of_weights,
                                .suffix = suffix};
-  uint32_t recomputed = 0;
   for (uint32_t s = (uint32_t)forwards.segments.count; s-- > 0;) {
     const struct pen_segment *segment = &forwards.segments.segment[s];
     of_inputs = of_weights = (struct pen_op_list){0};
     enter_segment(&pass, &forwards, s);
     append_gradients(&pass, &forwards, segment);
     bool *wanted = pending_gradients(&pass, values);
-    recomputed +=
-        pen_recompute_join(&forwards, segment, &of_inputs, &of_weights, wanted, input_list);
+    pen_recompute_join(&forwards, segment, &of_inputs, &of_weights, wanted, input_list);
     for (size_t i = 0; i < of_weights.count; i++) *pen_op_append(weight_list, 0) = of_weights.op[i];
     pen_free(wanted);
   }
   if (graph->input != PEN_NONE) graph->input_gradient = pass.gradient[graph->input];
   pen_free(pass.gradient);
   pen_forwards_free(&forwards);
-  return recomputed;
 }
 
 /* A value needs a gradient if it depends on a trained weight or on the stage's input. */
@@ -332,10 +329,9 @@ static void derive_backward(struct pen_graph *graph) {
                         graph->value[graph->output].elements);
   struct pen_op_list *program = graph->program, *b = &program[PEN_PROGRAM_B];
   struct pen_segments segments = pen_segments_of(graph);
-  graph->recompute_op_count[PEN_PROGRAM_I] =
-      append_backward_ops(graph, &program[PEN_PROGRAM_I], &program[PEN_PROGRAM_W], "");
+  append_backward_ops(graph, &program[PEN_PROGRAM_I], &program[PEN_PROGRAM_W], "");
   uint32_t input_gradient = graph->input_gradient;
-  graph->recompute_op_count[PEN_PROGRAM_B] = append_backward_ops(graph, b, b, "(B)");
+  append_backward_ops(graph, b, b, "(B)");
   if (input_gradient != PEN_NONE) unify_input_gradient(graph, input_gradient);
   if (pen_loss_is_fused(graph)) {
     pen_fused_loss_merge(b);

@@ -41,3 +41,9 @@ double pen_program_flops(const struct pen_op_list *program) {
     flops += pen_signature_flops(pen_signature_of(program->op[i].kind), program->op[i].dim);
   return flops;
 }
+
+bool pen_op_reads(const struct pen_op *op, uint32_t value) {
+  for (uint32_t k = 0; value != PEN_NONE && k < pen_signature_of(op->kind)->input_count; k++)
+    if (op->operand[k] == value) return true;
+  return false;
+}

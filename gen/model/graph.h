@@ -86,7 +86,6 @@ struct pen_graph {
   bool input_is_given; /* no weight before the stage is trained: its input needs no gradient (only
                           in gen/partition/block_cost.c) */
   struct pen_op_list forward, start, program[PEN_PROGRAMS];
-  uint32_t recompute_op_count[PEN_PROGRAMS]; /* ops of a program that run ops of F again */
   struct pen_weight *weight; /* names, shapes, initial values; layout sets the offsets */
   size_t weight_count, weight_capacity;
   uint32_t tied; /* the last weight, if it is the embedding's, for the head; else PEN_NONE */
@@ -98,6 +97,8 @@ uint32_t pen_graph_value(struct pen_graph *graph, const char *name, uint8_t dtyp
                          uint64_t elements);
 /* Appends an op without operands; valid until the next op is appended to the list. */
 struct pen_op *pen_op_append(struct pen_op_list *list, int kind);
+/* Whether a value is an input of the op; PEN_NONE is not. */
+bool pen_op_reads(const struct pen_op *op, uint32_t value);
 /* Floating-point operations of a program, for the cost model. */
 double pen_program_flops(const struct pen_op_list *program);
 

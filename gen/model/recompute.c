@@ -28,7 +28,6 @@ struct copy_pass {
   uint32_t segment;     /* that is being copied */
   uint32_t *data_op_of; /* [value] the op of this input of the step, unless a block gives it; else
                            PEN_NONE */
-  bool is_late;         /* the op is a fused loss */
 };
 
 /* The copy of an output of an op. That of a loss is a value that no op reads, unless F has no loss.
@@ -76,20 +75,20 @@ static void copy_op(struct copy_pass *pass, const struct pen_op *from, bool is_l
 }
 
 /* Appends the ops of a segment: as they are, or copies, those of inputs of the step at their first
- * use. */
-static void append_segment(struct copy_pass *pass, const struct pen_segment *from,
-                           struct pen_segment *to) {
+ * use. Sets the segment's places in the list. */
+static void append_segment(struct copy_pass *pass, struct pen_segment *segment) {
   const struct pen_op *forward = pass->graph->forward.op;
-  to->first = pass->forwards->op.count;
-  for (size_t i = from->first; i < from->past; i++) {
+  const size_t first = pass->forwards->op.count;
+  for (size_t i = segment->first; i < segment->past; i++) {
     uint32_t output = forward[i].operand[pen_signature_of(forward[i].kind)->input_count];
-    bool is_late = from->ends_late && i + 1 == from->past;
-    if (!from->recomputed && !is_late)
+    bool is_late = segment->ends_late && i + 1 == segment->past;
+    if (!segment->recomputed && !is_late)
       *pen_op_append(&pass->forwards->op, 0) = forward[i];
     else if (pass->data_op_of[output] == PEN_NONE)
       copy_op(pass, &forward[i], is_late);
   }
-  to->past = pass->forwards->op.count;
+  segment->first = first;
+  segment->past = pass->forwards->op.count;
 }
 
 static void note_data_op(struct copy_pass *pass, uint32_t index) {
@@ -101,7 +100,6 @@ static void note_data_op(struct copy_pass *pass, uint32_t index) {
 }
 
 struct pen_forwards pen_recompute_copy(struct pen_graph *graph, const char *suffix) {
-  struct pen_segments from = pen_segments_of(graph);
   struct pen_forwards forwards = {.value_count = graph->value_count,
                                   .segments = pen_segments_of(graph),
                                   .segment_of = pen_new(graph->value_count + 1, sizeof(uint32_t)),
@@ -115,10 +113,9 @@ struct pen_forwards pen_recompute_copy(struct pen_graph *graph, const char *suff
     forwards.segment_of[v] = pass.data_op_of[v] = PEN_NONE;
   }
   for (uint32_t i = 0; i < graph->forward.count; i++) note_data_op(&pass, i);
-  for (; pass.segment < from.count; pass.segment++)
-    append_segment(&pass, &from.segment[pass.segment], &forwards.segments.segment[pass.segment]);
+  for (; pass.segment < forwards.segments.count; pass.segment++)
+    append_segment(&pass, &forwards.segments.segment[pass.segment]);
   pen_free(pass.data_op_of);
-  pen_free(from.segment);
   return forwards;
 }
 
@@ -157,9 +154,9 @@ static bool makes_wanted(const struct pen_op *op, const bool *wanted) {
   return false;
 }
 
-uint32_t pen_recompute_join(const struct pen_forwards *forwards, const struct pen_segment *segment,
-                            const struct pen_op_list *gradients, const struct pen_op_list *later,
-                            bool *wanted, struct pen_op_list *program) {
+void pen_recompute_join(const struct pen_forwards *forwards, const struct pen_segment *segment,
+                        const struct pen_op_list *gradients, const struct pen_op_list *later,
+                        bool *wanted, struct pen_op_list *program) {
   const struct pen_op *op = forwards->op.op;
   size_t first = segment->recomputed  ? segment->first
                  : segment->ends_late ? segment->past - 1
@@ -172,12 +169,10 @@ uint32_t pen_recompute_join(const struct pen_forwards *forwards, const struct pe
     kept[i - first] = is_late || makes_wanted(&op[i], wanted);
     if (kept[i - first]) want_inputs(&op[i], wanted);
   }
-  uint32_t recomputed = 0;
   for (size_t i = first; i < segment->past; i++)
-    if (kept[i - first]) *pen_op_append(program, 0) = op[i], recomputed++;
+    if (kept[i - first]) *pen_op_append(program, 0) = op[i];
   for (size_t i = 0; i < gradients->count; i++) *pen_op_append(program, 0) = gradients->op[i];
   pen_free(kept);
-  return recomputed - segment->ends_late;
 }
 
 bool pen_op_is_recomputed(const struct pen_graph *graph, const struct pen_op *op) {
@@ -187,12 +182,17 @@ bool pen_op_is_recomputed(const struct pen_graph *graph, const struct pen_op *op
   return false;
 }
 
+uint32_t pen_recomputed_op_count(const struct pen_graph *graph, const struct pen_op_list *program) {
+  uint32_t count = 0;
+  for (size_t i = 0; i < program->count; i++) count += pen_op_is_recomputed(graph, &program->op[i]);
+  return count;
+}
+
 double pen_recomputed_flops(const struct pen_graph *graph) {
   double flops = 0;
   const struct pen_op_list *program = &graph->program[PEN_PROGRAM_I];
-  for (size_t i = 0; i < program->count; i++) {
-    struct pen_op_list one = {.op = &program->op[i], .count = 1};
-    if (pen_op_is_recomputed(graph, &program->op[i])) flops += pen_program_flops(&one);
-  }
+  for (size_t i = 0; i < program->count; i++)
+    if (pen_op_is_recomputed(graph, &program->op[i]))
+      flops += pen_signature_flops(pen_signature_of(program->op[i].kind), program->op[i].dim);
   return flops;
 }

@@ -25,14 +25,15 @@ void pen_forwards_free(struct pen_forwards *forwards);
 void pen_recompute_strip(struct pen_graph *graph, const struct pen_segments *segments);
 
 /* Appends to `program` those ops of a segment on which `gradients`, `later` (may be null) or a
- * value that is marked in `wanted` depends, then `gradients`. `wanted` has an element a value.
- * Returns the number of recomputed ops. */
-uint32_t pen_recompute_join(const struct pen_forwards *forwards, const struct pen_segment *segment,
-                            const struct pen_op_list *gradients, const struct pen_op_list *later,
-                            bool *wanted, struct pen_op_list *program);
+ * value that is marked in `wanted` depends, then `gradients`. `wanted` has an element a value. */
+void pen_recompute_join(const struct pen_forwards *forwards, const struct pen_segment *segment,
+                        const struct pen_op_list *gradients, const struct pen_op_list *later,
+                        bool *wanted, struct pen_op_list *program);
 
 /* Whether an op of I or B is one of F that it runs again. */
 bool pen_op_is_recomputed(const struct pen_graph *graph, const struct pen_op *op);
+/* How many of them a program has. */
+uint32_t pen_recomputed_op_count(const struct pen_graph *graph, const struct pen_op_list *program);
 /* Floating-point operations that I (or B) recomputes; 0 for a stage that does not recompute. */
 double pen_recomputed_flops(const struct pen_graph *graph);
 

@@ -44,21 +44,17 @@ static size_t past_unit(const struct pen_graph *graph, size_t first, size_t past
   return past;
 }
 
-static bool reads_value(const struct pen_op *op, uint32_t value) {
-  for (uint32_t k = 0; k < pen_signature_of(op->kind)->input_count; k++)
-    if (op->operand[k] == value) return true;
-  return false;
-}
-
 /* Past the last op among [first, past) that reads the result of an attention; `first` if none does.
  * That op ends the segment: what it gives is kept, so it does not run again. */
 static size_t past_attention(const struct pen_graph *graph, size_t first, size_t past) {
-  const struct pen_op *op = graph->forward.op;
-  int output = pen_signature_of(PEN_OP_ATTENTION)->input_count;
+  const uint32_t output = pen_signature_of(PEN_OP_ATTENTION)->input_count;
+  uint32_t result = PEN_NONE;
   size_t end = first;
-  for (size_t attention = first; attention < past; attention++)
-    for (size_t i = attention + 1; op[attention].kind == PEN_OP_ATTENTION && i < past; i++)
-      if (reads_value(&op[i], op[attention].operand[output])) end = i + 1;
+  for (size_t i = first; i < past; i++) {
+    const struct pen_op *op = &graph->forward.op[i];
+    if (pen_op_reads(op, result)) end = i + 1;
+    if (op->kind == PEN_OP_ATTENTION) result = op->operand[output];
+  }
   return end;
 }
 

@@ -88,9 +88,7 @@ static struct pen_graph *differentiate_alone(const struct pen_block_costs *c, ui
 
 static bool reads_value(const struct pen_op_list *list, uint32_t value) {
   for (size_t i = 0; i < list->count; i++)
-    for (uint32_t k = 0; value != PEN_NONE && k < pen_signature_of(list->op[i].kind)->input_count;
-         k++)
-      if (list->op[i].operand[k] == value) return true;
+    if (pen_op_reads(&list->op[i], value)) return true;
   return false;
 }
 
@@ -255,18 +253,17 @@ static double recomputed_by_unit(const struct pen_block_costs *costs, const stru
   return work;
 }
 
-static double recomputed_attention(const struct pen_block_costs *costs,
-                                   const struct block_sums *sums, uint32_t first, uint32_t past) {
-  (void)costs;
-  double work = past - first == 1 ? sums->block[first].alone : 0;
-  for (uint32_t block = first; block < past; block++) work += sums->block[block].attention;
-  return work;
-}
-
 static double recomputed_alone(const struct pen_block_costs *costs, const struct block_sums *sums,
                                uint32_t first, uint32_t past) {
   (void)costs;
   return past - first == 1 ? sums->block[first].alone : 0;
+}
+
+static double recomputed_attention(const struct pen_block_costs *costs,
+                                   const struct block_sums *sums, uint32_t first, uint32_t past) {
+  double work = recomputed_alone(costs, sums, first, past);
+  for (uint32_t block = first; block < past; block++) work += sums->block[block].attention;
+  return work;
 }
 
 double pen_span_cost(const void *context, uint32_t stage, uint32_t first, uint32_t past) {
