@@ -23,7 +23,9 @@ struct recompute_choice {
   const struct pen_generator_options *options;
   pen_lay_out *lay_out;
   size_t stages;
-  int *level; /* [stages]; GIVEN: not "auto" */
+  int *level;               /* [stages]; GIVEN: not "auto" */
+  struct pen_result result; /* the last plan that was laid out */
+  bool *over;               /* [rank]: its arena is above the limit */
 };
 
 static const struct pen_topology *with_choice(const struct recompute_choice *c) {
@@ -37,21 +39,21 @@ static const struct pen_topology *with_choice(const struct recompute_choice *c) 
   return topology;
 }
 
-/* Lays out the plan of the choice. Sets over[rank]; returns whether any rank is. */
-static bool is_over(const struct recompute_choice *c, struct pen_result *result, bool *over) {
+/* Lays out the plan of the choice. Returns whether any rank is over the limit. */
+static bool is_over(struct recompute_choice *c) {
   const uint64_t limit = (uint64_t)c->topology->memory_limit_mib << 20;
   bool any = false;
-  *result = c->lay_out(with_choice(c), c->options);
-  for (uint32_t r = 0; r < result->plan->rank_count; r++) {
-    over[r] = result->plan->memory[r].arena_bytes > limit;
-    any = any || over[r];
+  c->result = c->lay_out(with_choice(c), c->options);
+  for (uint32_t r = 0; r < c->result.plan->rank_count; r++) {
+    c->over[r] = c->result.plan->memory[r].arena_bytes > limit;
+    any = any || c->over[r];
   }
   return any;
 }
 
 /* Raises the lowest level of each rank that is over the limit. Returns whether there was one. */
-static bool raise_levels(struct recompute_choice *c, const struct pen_partition *partition,
-                         const bool *over) {
+static bool raise_levels(struct recompute_choice *c) {
+  const struct pen_partition *partition = c->result.partition;
   bool raised = false;
   for (uint32_t r = 0; r < partition->rank_count; r++) {
     size_t lowest = c->stages;
@@ -59,7 +61,7 @@ static bool raise_levels(struct recompute_choice *c, const struct pen_partition 
       if (partition->rank_of[s] == r && c->level[s] != GIVEN && c->level[s] + 1 < LEVELS &&
           (lowest == c->stages || c->level[s] < c->level[lowest]))
         lowest = s;
-    if (!over[r] || lowest == c->stages) continue;
+    if (!c->over[r] || lowest == c->stages) continue;
     c->level[lowest]++;
     raised = true;
   }
@@ -67,31 +69,37 @@ static bool raise_levels(struct recompute_choice *c, const struct pen_partition 
 }
 
 /* Lowers the level of one stage of each rank, the `place`-th, where the rank still fits. */
-static void lower_levels(struct recompute_choice *c, const struct pen_partition *partition,
-                         uint32_t place, bool *over) {
+static void lower_levels(struct recompute_choice *c, uint32_t place) {
+  const struct pen_partition *partition = c->result.partition;
+  const uint32_t *stages = pen_partition_stages(partition);
+  const struct pen_result fitting = c->result;
   int *before = pen_new(c->stages + 1, sizeof *before);
-  uint32_t *seen = pen_new(partition->rank_count, sizeof *seen);
-  struct pen_result result;
   bool lowered = false;
   memcpy(before, c->level, c->stages * sizeof *before);
-  for (size_t s = 0; s < c->stages; s++)
-    if (seen[partition->rank_of[s]]++ == place && c->level[s] > 0) {
-      c->level[s]--;
-      lowered = true;
-    }
-  if (lowered && is_over(c, &result, over)) {
-    for (size_t s = 0; s < c->stages; s++)
-      if (over[partition->rank_of[s]]) c->level[s] = before[s];
-    if (is_over(c, &result, over)) memcpy(c->level, before, c->stages * sizeof *before);
+  for (uint32_t r = 0; r < partition->rank_count; r++) {
+    int *level = &c->level[stages[r * partition->stages_per_rank + place]];
+    if (*level <= 0) continue;
+    --*level;
+    lowered = true;
   }
-  pen_free(seen);
+  if (lowered && is_over(c)) {
+    for (size_t s = 0; s < c->stages; s++)
+      if (c->over[partition->rank_of[s]]) c->level[s] = before[s];
+    if (is_over(c)) {
+      memcpy(c->level, before, c->stages * sizeof *before);
+      c->result = fitting;
+    }
+  }
   pen_free(before);
 }
 
-const struct pen_topology *pen_choose_recompute(const struct pen_topology *topology,
-                                                const struct pen_generator_options *options,
-                                                pen_lay_out *lay_out) {
-  struct recompute_choice c = {topology, options, lay_out, topology->memory_recompute.count, NULL};
+struct pen_result pen_choose_recompute(const struct pen_topology *topology,
+                                       const struct pen_generator_options *options,
+                                       pen_lay_out *lay_out) {
+  struct recompute_choice c = {.topology = topology,
+                               .options = options,
+                               .lay_out = lay_out,
+                               .stages = topology->memory_recompute.count};
   size_t chosen = 0;
   c.level = pen_new(c.stages + 1, sizeof *c.level);
   for (size_t s = 0; s < c.stages; s++) {
@@ -99,14 +107,13 @@ const struct pen_topology *pen_choose_recompute(const struct pen_topology *topol
     c.level[s] = is_auto ? 0 : GIVEN;
     chosen += is_auto;
   }
-  if (!chosen) return topology;
-  if (!topology->memory_limit_mib || !topology->trains) return with_choice(&c);
-  bool *over = pen_new((size_t)topology->pipeline_ranks, sizeof *over);
-  struct pen_result result;
-  while (is_over(&c, &result, over))
-    if (!raise_levels(&c, result.partition, over)) return with_choice(&c);
-  for (int round = 1; round < LEVELS && result.partition->stages_per_rank > 1; round++)
-    for (uint32_t place = 0; place < result.partition->stages_per_rank; place++)
-      lower_levels(&c, result.partition, place, over);
-  return with_choice(&c);
+  if (!chosen) return lay_out(topology, options);
+  if (!topology->memory_limit_mib || !topology->trains) return lay_out(with_choice(&c), options);
+  c.over = pen_new((size_t)topology->pipeline_ranks, sizeof *c.over);
+  while (is_over(&c))
+    if (!raise_levels(&c)) return c.result;
+  const uint32_t places = c.result.partition->stages_per_rank;
+  for (int round = 1; round < LEVELS && places > 1; round++)
+    for (uint32_t place = 0; place < places; place++) lower_levels(&c, place);
+  return c.result;
 }

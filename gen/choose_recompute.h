@@ -11,10 +11,10 @@
 typedef struct pen_result pen_lay_out(const struct pen_topology *topology,
                                       const struct pen_generator_options *options);
 
-/* The topology with a choice in place of each "auto"; the topology itself if it has none. Without a
- * limit nothing is recomputed. If no choice is within the limit, the one that recomputes most. */
-const struct pen_topology *pen_choose_recompute(const struct pen_topology *topology,
-                                                const struct pen_generator_options *options,
-                                                pen_lay_out *lay_out);
+/* The plan of the topology with a choice in place of each "auto". Without a limit nothing is
+ * recomputed. If no choice is within the limit, the one that recomputes most. */
+struct pen_result pen_choose_recompute(const struct pen_topology *topology,
+                                       const struct pen_generator_options *options,
+                                       pen_lay_out *lay_out);
 
 #endif

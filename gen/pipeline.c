@@ -291,7 +291,7 @@ static struct pen_result lay_out(const struct pen_topology *topology,
 /* The same with the choices that the topology leaves open, complete and verified. */
 static struct pen_result make_plan(const struct pen_topology *topology,
                                    const struct pen_generator_options *options) {
-  struct pen_result result = lay_out(pen_choose_recompute(topology, options, lay_out), options);
+  struct pen_result result = pen_choose_recompute(topology, options, lay_out);
   pen_layout_check_limit(result.topology, result.plan);
 
   pen_pass("digest");
