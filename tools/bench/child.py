@@ -2,6 +2,7 @@
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -12,6 +13,14 @@ CORES = os.sysconf("SC_NPROCESSORS_ONLN")
 
 def fail(text):
     sys.exit("bench: " + text)
+
+
+def pair_figures(pairs, first, second):
+    """Of two measurements by turns: their medians; the median and the quartiles of the ratio second/first of each pair."""
+    ratios = [pair[second] / pair[first] for pair in pairs]
+    quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
+    return (statistics.median(pair[first] for pair in pairs),
+            statistics.median(pair[second] for pair in pairs), quartiles[1], quartiles[0], quartiles[2])
 
 
 def machine_busy_s():

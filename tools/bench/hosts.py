@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 import tokens
-from child import FOLDER, fail
+from child import FOLDER, fail, pair_figures
 
 AIMS = {"bench_1f1b": 1.06, "bench_r2": 1.10}  # over shared memory
 TOKENS, LOG = FOLDER + "/tokens.bin", FOLDER + "/hosts.json"
@@ -144,12 +144,9 @@ def measure(plan, settings):
 
 
 def print_row(plan, pairs):
-    ratios = [pair["ofi_ms"] / pair["shm_ms"] for pair in pairs]
-    quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
     print("%-12s %8.1f %8.1f %8.3f %8.3f %8.3f %6.2f %6d %6.2f" % (
-        plan, statistics.median(pair["shm_ms"] for pair in pairs),
-        statistics.median(pair["ofi_ms"] for pair in pairs), *[quartiles[i] for i in (1, 0, 2)],
-        AIMS[plan], len(pairs), statistics.median(pair["load"] for pair in pairs)), flush=True)
+        plan, *pair_figures(pairs, "shm_ms", "ofi_ms"), AIMS[plan], len(pairs),
+        statistics.median(pair["load"] for pair in pairs)), flush=True)
 
 
 def main():

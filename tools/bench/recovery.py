@@ -24,7 +24,7 @@ import threading
 import time
 
 import tokens
-from child import FOLDER, fail
+from child import FOLDER, fail, pair_figures
 
 DATA, LOG, SAVED = FOLDER + "/recovery.bin", FOLDER + "/recovery.log", FOLDER + "/recovery.saved"
 TOKEN_COUNT, WAIT_S = 8 * 4 * 256 * 8 + 1, 120
@@ -236,13 +236,9 @@ def measure_copies(settings, place):
 
 
 def print_copies(place, pairs):
-    ratios = [pair["with_ms"] / pair["without_ms"] for pair in pairs]
-    quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
     print("%-10s %9.1f %9.1f %8.3f %8.3f %8.3f %6s %6d %6.2f" % (
-        place, statistics.median(pair["without_ms"] for pair in pairs),
-        statistics.median(pair["with_ms"] for pair in pairs), *[quartiles[i] for i in (1, 0, 2)],
-        COPY_AIMS.get(place, "-"), len(pairs), statistics.median(pair["load"] for pair in pairs)),
-        flush=True)
+        place, *pair_figures(pairs, "without_ms", "with_ms"), COPY_AIMS.get(place, "-"), len(pairs),
+        statistics.median(pair["load"] for pair in pairs)), flush=True)
 
 
 # ---- the whole ----
