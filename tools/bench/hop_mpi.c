@@ -131,6 +131,10 @@ int main(int argc, char **argv) {
       }
     }
   }
+  if (rank == 0) {
+    printf("end\n");
+    fflush(stdout);
+  }
   MPI_Finalize();
   return 0;
 }

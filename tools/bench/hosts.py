@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -78,6 +79,28 @@ def prepare_hosts():
                       OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
 
 
+def run_hop(command):
+    """The lines of a program for messages. One that has measured all may still wait for ever in
+    MPI_Finalize (MPICH 4.0 over UCX): it is ended a while after its last line."""
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, start_new_session=True)
+    lines = []
+    for line in process.stdout:
+        if line == "end\n":
+            break
+        lines.append(line)
+    else:
+        if process.wait() != 0:
+            fail("%s: status %d\n%s" % (" ".join(command), process.returncode,
+                                        process.stderr.read()))
+    try:
+        process.communicate(timeout=10)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    return lines
+
+
 def measure_hops(settings):
     """{place: {library: {bytes: {"ours" or "mpi": [ns, ...]}}}}, one value a turn. The processes
     are started several times, since the cores that a virtual machine has may differ."""
@@ -85,8 +108,8 @@ def measure_hops(settings):
     for start in range(settings.starts):
         for place, programs in hop_commands(settings.turns).items():
             for name, command in programs.items():
-                output, = run_all([["taskset", "-c", ",".join(settings.cores)] + command])
-                for line in map(json.loads, output.splitlines()):
+                lines = run_hop(["taskset", "-c", ",".join(settings.cores)] + command)
+                for line in map(json.loads, lines):
                     hops.setdefault(place, {}).setdefault(name, {}).setdefault(
                         line["bytes"], {}).setdefault(line["side"], []).append(line["hop_ns"])
         print("hops: start %d of %d" % (start + 1, settings.starts), file=sys.stderr)
