@@ -3,7 +3,7 @@
  *   transport.h        messages of actions and collectives between replicas: one interface, which
  *                      shm.h, ofi.h (over fabric.h), ipc.h and nccl.h implement
  *   endpoint.h         barriers and the statistics of a step, the same for all transports
- *   shared_control.h   the memory that the ranks of one command share, words by control.def
+ *   shared_control.h   the memory that the ranks of one command share, words by shared_control.def
  *   control_tcp.h      keeps that memory equal on several hosts (control_sync.h)
  *   local_ranks.h      which ranks a command starts
  *   rendezvous.h       connects the commands, and who has which ranks after a loss (membership.h)

@@ -6,7 +6,6 @@
 #include <stdint.h>
 
 #include "runtime/comm/control_link.h"
-#include "runtime/comm/local_ranks.h"
 #include "runtime/comm/membership.h"
 
 /* What an end says of itself. */

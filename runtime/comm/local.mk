@@ -8,7 +8,6 @@ libruntime_a_SOURCES += \
   %reldir%/bulk_copy.c \
   %reldir%/bulk_copy.h \
   %reldir%/comm.h \
-  %reldir%/control.def \
   %reldir%/control_accept.c \
   %reldir%/control_accept.h \
   %reldir%/control_connect.c \
@@ -53,6 +52,7 @@ libruntime_a_SOURCES += \
   %reldir%/secret.c \
   %reldir%/secret.h \
   %reldir%/shared_control.c \
+  %reldir%/shared_control.def \
   %reldir%/shared_control.h \
   %reldir%/shm.c \
   %reldir%/shm.h \

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "runtime/base/check.h"
-#include "runtime/comm/membership.h"
 
 /* The variables in which launchers give a command its rank, in the order in which they are read,
  * and those that hold the number of commands. */

@@ -11,6 +11,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/futex_counter.h"
 #include "runtime/comm/listen_address.h"
+#include "runtime/comm/local_ranks.h"
 
 /* AGAIN_S: how long a host may take to come again after a loss; then a spare takes its place. */
 enum { ACCEPT_MS = 50, RIGHT_PLAN_S = 5, AGAIN_S = 10, TRY_MS = 200, PLACE_MS = 5000 };
