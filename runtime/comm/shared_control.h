@@ -96,7 +96,7 @@ struct pen_progress {
   _Atomic double loss, norm, learning_rate, tokens_per_second, step_seconds, left_s;
 };
 
-/* The report of a lost rank: see failure_report.h. */
+/* The report of a lost rank: see control/failure_report.h. */
 enum { PEN_FAILURES_MAX = 16, PEN_FAILURE_LINE_BYTES = 768 };
 struct pen_failure {
   _Atomic uint32_t complete;
@@ -141,7 +141,7 @@ struct pen_shared {
   size_t *receive_region_offset; /* [process_count], into memory; page aligned */
   uint32_t process_count;
   int changed;                     /* with several hosts: an eventfd, which wakes the thread of
-                                      control_tcp.h; else -1 */
+                                      control/control_tcp.h; else -1 */
   struct pen_rank_set local;       /* whose processes map this memory: of one command */
   char address[PEN_ADDRESS_BYTES]; /* with several hosts: where the others reach this one */
 };

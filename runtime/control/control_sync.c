@@ -1,13 +1,13 @@
 /* control_sync.c: the shared control memory on several hosts (see control_sync.h). */
-#include "runtime/comm/control_sync.h"
+#include "runtime/control/control_sync.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/check.h"
-#include "runtime/comm/failure_report.h"
 #include "runtime/comm/step_stats.h"
+#include "runtime/control/failure_report.h"
 #include "runtime/storage/checkpoint_tensors.h"
 
 /* Copies of the words at one time. They are compared byte by byte: padding is always zero. */

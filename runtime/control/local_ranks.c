@@ -1,5 +1,5 @@
 /* local_ranks.c: which ranks this command starts (see local_ranks.h). */
-#include "runtime/comm/local_ranks.h"
+#include "runtime/control/local_ranks.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* control_sync.h: what a host sends to the others, and applies of what they send, so that the
- * memory of shared_control.h is equal on all hosts: the words of shared_control.def, step
+ * memory of comm/shared_control.h is equal on all hosts: the words of shared_control.def, step
  * statistics, and checksums of checkpoints.
  *
  * Each word has one writer, or changes only once from zero. So each host sends what its own ranks
