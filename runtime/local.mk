@@ -10,6 +10,7 @@ include %D%/comm/local.mk
 include %D%/observe/local.mk
 include %D%/exec/local.mk
 include %D%/device/local.mk
+include %D%/control/local.mk
 include %D%/rank/local.mk
 include %D%/supervise/local.mk
 include %D%/commands/local.mk

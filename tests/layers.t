@@ -17,8 +17,8 @@
 # Lower folders first.
 order='
   base kernels kernels/cpu kernels/cpu/vector kernels/cuda
-  runtime/plan runtime/base runtime/data runtime/storage runtime/comm runtime/observe runtime/exec runtime/device runtime/rank
-  runtime/supervise runtime/commands runtime
+  runtime/plan runtime/base runtime/data runtime/storage runtime/comm runtime/observe runtime/exec runtime/device runtime/control
+  runtime/rank runtime/supervise runtime/commands runtime
   gen/base gen/topology gen/model gen/families gen/partition gen/schedule gen/timing gen/lower gen/layout gen/search
   gen/verify gen/emit gen/views gen
   tools/bench tools/convert tools/tokens tools'
@@ -28,7 +28,8 @@ only='
   gen/verify=gen/base/,gen/model/op_signature.h,runtime/plan/,kernels/ops.
   kernels/cpu=kernels/
   kernels/cpu/vector=kernels/kernels.h,kernels/cpu/
-  runtime/plan=kernels/ops.'
+  runtime/plan=kernels/ops.
+  runtime/control=runtime/plan/,runtime/base/,runtime/storage/,runtime/comm/shared_control.,runtime/comm/step_stats.h,runtime/comm/failure_text.h'
 stand_ins='^(tests/|tools/bench/dispatch.c$)'
 
 # layers ROOT [exports]: the findings in a tree, or with `exports` the names that its sources define.
@@ -156,6 +157,25 @@ add gen/verify/verify.c <<'END'
 #include "gen/timing/timing.h"
 END
 refuses "an include of a pass by the verifier" "include that points up: gen/verify/verify.c gen/timing/timing.h"
+
+add runtime/comm/transport.h <<'END'
+struct pen_transport;
+END
+add runtime/control/rendezvous.c <<'END'
+#include "runtime/base/check.h"
+#include "runtime/comm/transport.h"
+END
+refuses "an include of a transport by the control connection" \
+  "include that points up: runtime/control/rendezvous.c runtime/comm/transport.h"
+
+add runtime/comm/shared_control.h <<'END'
+#include "runtime/control/membership.h"
+END
+add runtime/control/membership.h <<'END'
+struct pen_membership;
+END
+refuses "an include of the control connection by the shared memory" \
+  "include that points up: runtime/comm/shared_control.h runtime/control/membership.h"
 
 add gen/timing/simulate.c <<'END'
 int pen_forgotten(int (*function)(void)) { return function(); }

@@ -1,4 +1,4 @@
-# runtime/comm: shared memory, control channel, transports
+# runtime/comm: shared memory, transports
 libruntime_a_SOURCES += \
   %reldir%/action_text.c \
   %reldir%/action_text.h \
@@ -8,37 +8,14 @@ libruntime_a_SOURCES += \
   %reldir%/bulk_copy.c \
   %reldir%/bulk_copy.h \
   %reldir%/comm.h \
-  %reldir%/control.def \
-  %reldir%/control_accept.c \
-  %reldir%/control_accept.h \
-  %reldir%/control_connect.c \
-  %reldir%/control_connect.h \
-  %reldir%/control_link.c \
-  %reldir%/control_link.h \
-  %reldir%/control_sync.c \
-  %reldir%/control_sync.h \
-  %reldir%/control_tcp.c \
-  %reldir%/control_tcp.h \
   %reldir%/endpoint.c \
   %reldir%/endpoint.h \
-  %reldir%/failure_report.c \
-  %reldir%/failure_report.h \
   %reldir%/failure_text.c \
   %reldir%/failure_text.h \
-  %reldir%/handshake.c \
-  %reldir%/handshake.h \
   %reldir%/ipc.c \
   %reldir%/ipc.h \
-  %reldir%/listen_address.c \
-  %reldir%/listen_address.h \
   %reldir%/link_delay.c \
   %reldir%/link_delay.h \
-  %reldir%/local_ranks.c \
-  %reldir%/local_ranks.h \
-  %reldir%/membership.c \
-  %reldir%/membership.h \
-  %reldir%/mirror.c \
-  %reldir%/mirror.h \
   %reldir%/nccl.c \
   %reldir%/nccl.h \
   %reldir%/nccl_connect.c \
@@ -46,18 +23,11 @@ libruntime_a_SOURCES += \
   %reldir%/nccl_rounds.c \
   %reldir%/nccl_rounds.h \
   %reldir%/ofi.h \
-  %reldir%/redistribute.c \
-  %reldir%/redistribute.h \
-  %reldir%/rendezvous.c \
-  %reldir%/rendezvous.h \
-  %reldir%/secret.c \
-  %reldir%/secret.h \
   %reldir%/shared_control.c \
+  %reldir%/shared_control.def \
   %reldir%/shared_control.h \
   %reldir%/shm.c \
   %reldir%/shm.h \
-  %reldir%/start_state.c \
-  %reldir%/start_state.h \
   %reldir%/step_stats.c \
   %reldir%/step_stats.h \
   %reldir%/step_timing.h \

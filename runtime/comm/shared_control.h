@@ -16,7 +16,6 @@
 #include <stdint.h>
 
 #include "runtime/base/futex_counter.h"
-#include "runtime/comm/membership.h"
 #include "runtime/comm/step_timing.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/rank_set.h"
@@ -28,6 +27,7 @@ enum { PEN_STEP_STATS_DEPTH = 4 };
 enum {
   PEN_CHECKSUM_BYTES = 32,
   PEN_HOST_BYTES = 64,
+  PEN_ADDRESS_BYTES = 64, /* a network address as text */
   PEN_SAMPLED_TOKENS = 2,
   PEN_FABRIC_ADDRESS_BYTES = 88
 };
@@ -75,14 +75,14 @@ struct pen_startup_fingerprint {
 };
 
 /* The state of a rank, written by that rank and read by the watchdog, the dashboard and the other
- * ranks: the words of control.def. */
+ * ranks: the words of shared_control.def. */
 struct pen_rank_state {
 #define PEN_RANK_COUNTER(name) struct pen_futex_counter name;
 #define PEN_HOST_COUNTER(name) struct pen_futex_counter name;
 #define PEN_RANK_WORD(type, name) _Atomic type name;
 #define PEN_HOST_WORD(type, name) _Atomic type name;
 #define PEN_RANK_DATA(type, name, suffix) type name suffix;
-#include "runtime/comm/control.def"
+#include "runtime/comm/shared_control.def"
   _Atomic uint32_t sampled[PEN_SAMPLED_TOKENS]; /* generate: the tokens sampled in the last steps,
                                                    alternating; guarded by `arrived` */
   unsigned char memory_name[PEN_SHARED_NAME_BYTES]; /* transport ipc: of its arena, valid after the
@@ -96,7 +96,7 @@ struct pen_progress {
   _Atomic double loss, norm, learning_rate, tokens_per_second, step_seconds, left_s;
 };
 
-/* The report of a lost rank: see failure_report.h. */
+/* The report of a lost rank: see control/failure_report.h. */
 enum { PEN_FAILURES_MAX = 16, PEN_FAILURE_LINE_BYTES = 768 };
 struct pen_failure {
   _Atomic uint32_t complete;
@@ -111,7 +111,7 @@ struct pen_control {
 #define PEN_CONTROL_WORD(type, name) _Atomic type name;
 #define PEN_CONTROL_DATA(type, name, suffix) type name suffix;
 #define PEN_CONTROL_REQUEST(name) _Atomic uint32_t name;
-#include "runtime/comm/control.def"
+#include "runtime/comm/shared_control.def"
   uint64_t spin_ns;  /* how long a waiting rank spins before it sleeps */
   uint64_t start_ns; /* zero of the trace's clock */
   struct pen_progress progress;
@@ -141,7 +141,7 @@ struct pen_shared {
   size_t *receive_region_offset; /* [process_count], into memory; page aligned */
   uint32_t process_count;
   int changed;                     /* with several hosts: an eventfd, which wakes the thread of
-                                      control_tcp.h; else -1 */
+                                      control/control_tcp.h; else -1 */
   struct pen_rank_set local;       /* whose processes map this memory: of one command */
   char address[PEN_ADDRESS_BYTES]; /* with several hosts: where the others reach this one */
 };

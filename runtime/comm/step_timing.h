@@ -19,9 +19,9 @@ struct pen_step_timing {
   float compute_s;       /* the step, without waits for other ranks and without data_s */
   float data_s;          /* to read the step's tokens */
   uint32_t link_samples; /* bit l: delay[l] is known */
-  /* The median time of this step's messages of a sender (link_peers of control.def), from its clock
-   * when the send began to this rank's clock when it arrived, in PEN_DELAY_UNIT_NS: only of those
-   * that arrived while this rank waited for some message. */
+  /* The median time of this step's messages of a sender (link_peers of shared_control.def), from
+   * its clock when the send began to this rank's clock when it arrived, in PEN_DELAY_UNIT_NS: only
+   * of those that arrived while this rank waited for some message. */
   uint32_t delay[PEN_TIMED_LINKS];
 };
 

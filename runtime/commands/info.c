@@ -9,7 +9,6 @@
 #include "kernels/kernels.h"
 #include "runtime/base/check.h"
 #include "runtime/base/text_writer.h"
-#include "runtime/comm/membership.h"
 #include "runtime/data/bucket.h"
 #include "runtime/plan/memory_kinds.h"
 #include "runtime/storage/memory_checkpoint.h"

@@ -203,6 +203,12 @@ static inline uint32_t pen_process_count(const struct pen_plan *plan) {
   return plan->replica_count * plan->rank_count;
 }
 
+/* Hosts, spares included: the same for all plans of a binary; 0 where all ranks are always on one
+ * host. */
+static inline uint32_t pen_member_count(const struct pen_plan *plan) {
+  return plan->host_count + plan->spare_count;
+}
+
 /* The plan of this binary. */
 extern const struct pen_plan pen_plan;
 

@@ -7,18 +7,18 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "runtime/comm/membership.h"
-#include "runtime/comm/secret.h"
+#include "runtime/base/options.h"
 #include "runtime/comm/shared_control.h"
+#include "runtime/control/local_ranks.h"
+#include "runtime/control/membership.h"
+#include "runtime/control/secret.h"
+#include "runtime/data/bucket.h"
 #include "runtime/data/step_inputs.h"
-#include "runtime/comm/local_ranks.h"
 #include "runtime/observe/log_tail.h"
 #include "runtime/observe/measure.h"
 #include "runtime/observe/restart_event.h"
-#include "runtime/storage/memory_checkpoint.h"
-#include "runtime/base/options.h"
 #include "runtime/plan/plan.h"
-#include "runtime/data/bucket.h"
+#include "runtime/storage/memory_checkpoint.h"
 
 struct pen_command_hooks; /* op_hook.h */
 

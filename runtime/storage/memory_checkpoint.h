@@ -3,7 +3,7 @@
  * --recover-every. Each rank writes its copies by turns: so when a rank is lost while it writes
  * one, all ranks have the one before: no rank ends the next step before all have begun it.
  *
- * With several hosts the command of the next host holds the same copies (comm/mirror.h). There a
+ * With several hosts the command of the next host holds the same copies (control/mirror.h). There a
  * rank begins a copy when the one before is on the next host, so each rank has a third copy: when a
  * host is lost, the newest copies on the next host are up to two steps old. */
 #ifndef PEN_MEMORY_CHECKPOINT_H

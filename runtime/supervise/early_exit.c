@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "runtime/base/check.h"
-#include "runtime/comm/control_tcp.h"
+#include "runtime/control/control_tcp.h"
 
 enum { CONNECT_S = 10 }; /* the other commands may be about to start */
 

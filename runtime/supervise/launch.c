@@ -10,10 +10,10 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
-#include "runtime/rank/rank.h"
-#include "runtime/comm/control_tcp.h"
-#include "runtime/comm/mirror.h"
+#include "runtime/control/control_tcp.h"
+#include "runtime/control/mirror.h"
 #include "runtime/observe/trace.h"
+#include "runtime/rank/rank.h"
 #include "runtime/storage/checkpoint_prune.h"
 #include "runtime/supervise/binding.h"
 #include "runtime/supervise/early_exit.h"

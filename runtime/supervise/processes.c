@@ -3,8 +3,8 @@
 #include <sys/wait.h>
 
 #include "runtime/base/check.h"
-#include "runtime/comm/failure_report.h"
 #include "runtime/comm/failure_text.h"
+#include "runtime/control/failure_report.h"
 #include "runtime/supervise/internal.h"
 
 bool pen_watchdog_is_local(const struct pen_watchdog *watchdog, uint32_t rank) {

@@ -7,8 +7,8 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
-#include "runtime/comm/failure_report.h"
-#include "runtime/comm/redistribute.h"
+#include "runtime/control/failure_report.h"
+#include "runtime/control/redistribute.h"
 #include "runtime/observe/step_log.h"
 #include "runtime/storage/checkpoint_load.h"
 #include "runtime/storage/folder_mark.h"

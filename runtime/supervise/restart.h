@@ -5,8 +5,8 @@
 
 #include <stdbool.h>
 
-#include "runtime/comm/control_tcp.h"
-#include "runtime/comm/start_state.h"
+#include "runtime/control/control_tcp.h"
+#include "runtime/control/start_state.h"
 #include "runtime/rank/run.h"
 
 /* Before the first start: reserves the memory of --recover-every. */

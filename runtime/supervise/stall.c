@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "runtime/base/check.h"
-#include "runtime/comm/control_tcp.h"
 #include "runtime/comm/failure_text.h"
+#include "runtime/control/control_tcp.h"
 #include "runtime/supervise/internal.h"
 
 static const uint64_t stopped_max_ns =

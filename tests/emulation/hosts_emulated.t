@@ -1,6 +1,6 @@
 #!/bin/sh
 # hosts_emulated.t: a plan for several hosts: which ranks a command starts, and two commands that train together, each with a control memory
-# of its own and TCP between them (runtime/comm/control_tcp.c), messages over the emulated NCCL. Both run on this host.
+# of its own and TCP between them (runtime/control/control_tcp.c), messages over the emulated NCCL. Both run on this host.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 . "$top_srcdir/tests/emulation/emulated.sh"
 test -f "$top_builddir/libemulated_nccl.a" || skip_all "no NCCL to compile the transport with"

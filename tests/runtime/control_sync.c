@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "runtime/comm/control_sync.h"
+#include "runtime/control/control_sync.h"
 
 enum { WEIGHTS = 64, APPLIED = 3000000 };
 

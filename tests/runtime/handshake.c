@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "runtime/comm/handshake.h"
+#include "runtime/control/handshake.h"
 
 static const uint32_t rank_hosts[] = {0, 0, 1, 1};
 static const struct pen_plan plan = {.rank_count = 4,

@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "runtime/comm/membership.h"
-#include "runtime/comm/start_state.h"
+#include "runtime/control/membership.h"
+#include "runtime/control/start_state.h"
 
 /* Three hosts of two ranks, rank 0 on the second one, and two spares. */
 static const uint32_t rank_hosts[] = {1, 0, 2, 1, 0, 2};

@@ -1,5 +1,5 @@
 /* listen_address.c: the address of this host for others (see listen_address.h). */
-#include "runtime/comm/listen_address.h"
+#include "runtime/control/listen_address.h"
 
 #include <ifaddrs.h>
 #include <netdb.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "runtime/base/check.h"
-#include "runtime/comm/membership.h"
+#include "runtime/control/membership.h"
 
 static socklen_t bytes_of(int family) {
   return family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);

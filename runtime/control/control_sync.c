@@ -1,13 +1,13 @@
 /* control_sync.c: the shared control memory on several hosts (see control_sync.h). */
-#include "runtime/comm/control_sync.h"
+#include "runtime/control/control_sync.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/check.h"
-#include "runtime/comm/failure_report.h"
 #include "runtime/comm/step_stats.h"
+#include "runtime/control/failure_report.h"
 #include "runtime/storage/checkpoint_tensors.h"
 
 /* Copies of the words at one time. They are compared byte by byte: padding is always zero. */
@@ -15,7 +15,7 @@ struct rank_copy {
 #define PEN_RANK_DATA(type, name, suffix) type name suffix;
 #define PEN_RANK_WORD(type, name) type name;
 #define PEN_RANK_COUNTER(name) uint32_t name;
-#include "runtime/comm/control.def"
+#include "runtime/comm/shared_control.def"
   uint32_t sampled[PEN_SAMPLED_TOKENS];
   uint32_t writer_arrived; /* of the thread that writes its snapshots */
 };
@@ -24,12 +24,12 @@ struct run_copy {
 #define PEN_CONTROL_DATA(type, name, suffix) type name suffix;
 #define PEN_CONTROL_WORD(type, name) type name;
 #define PEN_CONTROL_COUNTER(name) uint32_t name;
-#include "runtime/comm/control.def"
+#include "runtime/comm/shared_control.def"
 };
 
 struct request_copy {
 #define PEN_CONTROL_REQUEST(name) uint32_t name;
-#include "runtime/comm/control.def"
+#include "runtime/comm/shared_control.def"
 };
 
 struct pen_control_sync {
@@ -49,11 +49,11 @@ static void copy_rank(struct rank_copy *copy, const struct pen_shared *shared, u
   const struct pen_rank_state *rank = &shared->ranks[global];
   memset(copy, 0, sizeof *copy);
 #define PEN_RANK_COUNTER(name) copy->name = atomic_load(&rank->name.count);
-#include "runtime/comm/control.def"
+#include "runtime/comm/shared_control.def"
   copy->writer_arrived = atomic_load(&shared->writers[global].arrived.count);
 #define PEN_RANK_WORD(type, name) copy->name = atomic_load(&rank->name);
 #define PEN_RANK_DATA(type, name, suffix) memcpy(&copy->name, &rank->name, sizeof copy->name);
-#include "runtime/comm/control.def"
+#include "runtime/comm/shared_control.def"
   for (int i = 0; i < PEN_SAMPLED_TOKENS; i++) {
     copy->sampled[i] = atomic_load(&rank->sampled[i]);
   }
@@ -62,15 +62,15 @@ static void copy_rank(struct rank_copy *copy, const struct pen_shared *shared, u
 static void copy_run(struct run_copy *copy, const struct pen_control *control) {
   memset(copy, 0, sizeof *copy);
 #define PEN_CONTROL_COUNTER(name) copy->name = atomic_load(&control->name.count);
-#include "runtime/comm/control.def"
+#include "runtime/comm/shared_control.def"
 #define PEN_CONTROL_WORD(type, name) copy->name = atomic_load(&control->name);
 #define PEN_CONTROL_DATA(type, name, suffix) memcpy(&copy->name, &control->name, sizeof copy->name);
-#include "runtime/comm/control.def"
+#include "runtime/comm/shared_control.def"
 }
 
 static void copy_requests(struct request_copy *copy, const struct pen_control *control) {
 #define PEN_CONTROL_REQUEST(name) copy->name = atomic_load(&control->name);
-#include "runtime/comm/control.def"
+#include "runtime/comm/shared_control.def"
 }
 
 static size_t step_stats_bytes(const struct pen_shared *shared) {
@@ -206,12 +206,12 @@ static void apply_rank(struct pen_control_sync *sync, const struct pen_control_m
   const struct rank_copy *copy = bytes;
 #define PEN_RANK_DATA(type, name, suffix) memcpy(&rank->name, &copy->name, sizeof rank->name);
 #define PEN_RANK_WORD(type, name) atomic_store(&rank->name, copy->name);
-#include "runtime/comm/control.def"
+#include "runtime/comm/shared_control.def"
   for (int i = 0; i < PEN_SAMPLED_TOKENS; i++) {
     atomic_store(&rank->sampled[i], copy->sampled[i]);
   }
 #define PEN_RANK_COUNTER(name) set_counter(&rank->name, copy->name);
-#include "runtime/comm/control.def"
+#include "runtime/comm/shared_control.def"
   set_counter(&sync->shared->writers[message->rank].arrived, copy->writer_arrived);
 }
 
@@ -262,9 +262,9 @@ static void apply_run(struct pen_control_sync *sync, const struct pen_control_me
 #define PEN_CONTROL_DATA(type, name, suffix) \
   memcpy(&control->name, &copy->name, sizeof control->name);
 #define PEN_CONTROL_WORD(type, name) atomic_store(&control->name, copy->name);
-#include "runtime/comm/control.def"
+#include "runtime/comm/shared_control.def"
 #define PEN_CONTROL_COUNTER(name) set_counter(&control->name, copy->name);
-#include "runtime/comm/control.def"
+#include "runtime/comm/shared_control.def"
 }
 
 static void apply_failure(struct pen_control_sync *sync, const struct pen_control_message *message,

@@ -5,8 +5,8 @@
 
 #include <stdbool.h>
 
-#include "runtime/comm/membership.h"
 #include "runtime/comm/shared_control.h"
+#include "runtime/control/membership.h"
 
 /* Prints the line, unless a line for this rank was printed or the run ends for another reason, and
  * keeps it and the lost host, pen_lost_host() or 0, for the other hosts (control_sync.h). Returns

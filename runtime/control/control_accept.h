@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "runtime/comm/control_connect.h"
+#include "runtime/control/control_connect.h"
 
 enum { PEN_HANDSHAKES_MAX = 16 }; /* that are open at a time */
 

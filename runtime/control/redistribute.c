@@ -1,5 +1,5 @@
 /* redistribute.c: copies of states go to the ranks of a fallback (see redistribute.h). */
-#include "runtime/comm/redistribute.h"
+#include "runtime/control/redistribute.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

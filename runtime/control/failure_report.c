@@ -1,5 +1,5 @@
 /* failure_report.c: reports of lost ranks (see failure_report.h). */
-#include "runtime/comm/failure_report.h"
+#include "runtime/control/failure_report.h"
 
 #include <stdio.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 /* control_link.c: frames of a control connection (see control_link.h). */
-#include "runtime/comm/control_link.h"
+#include "runtime/control/control_link.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* membership.c: which hosts take part in a run (see membership.h). */
-#include "runtime/comm/membership.h"
+#include "runtime/control/membership.h"
 
 #include <stdlib.h>
 

@@ -11,7 +11,7 @@
 #ifndef PEN_MIRROR_H
 #define PEN_MIRROR_H
 
-#include "runtime/comm/control_accept.h"
+#include "runtime/control/control_accept.h"
 #include "runtime/storage/memory_checkpoint.h"
 
 /* What both ends of the connections know. */

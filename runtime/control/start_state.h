@@ -12,7 +12,7 @@ enum { PEN_OFFERED_STEPS = 3 };
 struct pen_start_offer {
   uint32_t host;                        /* whose ranks it has, or, with another plan, had */
   uint32_t hosts;                       /* of the plan that its states are of, at least 1 */
-  uint32_t plan;                        /* that plan: pen_membership_plan_index() */
+  uint32_t plan;                        /* that plan: pen_plan_index() */
   uint32_t held;                        /* 1: it had ranks before the loss; 0: else `host` */
   uint64_t steps[PEN_OFFERED_STEPS];    /* whose states it has of its ranks */
   uint64_t mirrored[PEN_OFFERED_STEPS]; /* whose states it has of the ranks of the host before */

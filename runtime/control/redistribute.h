@@ -11,8 +11,8 @@
 #ifndef PEN_REDISTRIBUTE_H
 #define PEN_REDISTRIBUTE_H
 
-#include "runtime/comm/rendezvous.h"
-#include "runtime/comm/start_state.h"
+#include "runtime/control/rendezvous.h"
+#include "runtime/control/start_state.h"
 #include "runtime/storage/memory_checkpoint.h"
 
 /* What a command has and needs. */

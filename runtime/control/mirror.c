@@ -1,5 +1,5 @@
 /* mirror.c: copies of a host's states on the next host (see mirror.h). */
-#include "runtime/comm/mirror.h"
+#include "runtime/control/mirror.h"
 
 #include <poll.h>
 #include <pthread.h>

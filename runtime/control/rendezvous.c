@@ -1,5 +1,5 @@
 /* rendezvous.c: how the commands of a run find each other (see rendezvous.h). */
-#include "runtime/comm/rendezvous.h"
+#include "runtime/control/rendezvous.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -10,7 +10,8 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/futex_counter.h"
-#include "runtime/comm/listen_address.h"
+#include "runtime/control/listen_address.h"
+#include "runtime/control/local_ranks.h"
 
 /* AGAIN_S: how long a host may take to come again after a loss; then a spare takes its place. */
 enum { ACCEPT_MS = 50, RIGHT_PLAN_S = 5, AGAIN_S = 10, TRY_MS = 200, PLACE_MS = 5000 };

@@ -1,6 +1,6 @@
 /* control_accept.c: the first host's end of a handshake (see control_accept.h). */
 #define _GNU_SOURCE
-#include "runtime/comm/control_accept.h"
+#include "runtime/control/control_accept.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "runtime/base/check.h"
-#include "runtime/comm/listen_address.h"
+#include "runtime/control/listen_address.h"
 
 enum { REFUSAL_LINE_MS = 1000 };
 

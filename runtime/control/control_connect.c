@@ -1,5 +1,5 @@
 /* control_connect.c: the end of a control connection that connects (see control_connect.h). */
-#include "runtime/comm/control_connect.h"
+#include "runtime/control/control_connect.h"
 
 #include <netdb.h>
 #include <stdio.h>

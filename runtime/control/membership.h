@@ -8,10 +8,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "runtime/comm/shared_control.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/rank_set.h"
-
-enum { PEN_ADDRESS_BYTES = 64 /* a network address as text */ };
 
 enum pen_member_state {
   PEN_MEMBER_LIVES,
@@ -36,11 +35,6 @@ struct pen_membership {
   _Atomic uint32_t *states;       /* [members]: enum pen_member_state */
   bool *held; /* [members], on the server: had ranks before it took a fallback, and lived */
 };
-
-/* The same for all plans of a binary; 0 where all ranks are always on one host. */
-static inline uint32_t pen_member_count(const struct pen_plan *plan) {
-  return plan->host_count + plan->spare_count;
-}
 
 /* Which of a binary's plans `one` is: 0, or the number of a fallback. And the plan with a number;
  * null: there is none. */

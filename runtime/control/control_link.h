@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "runtime/comm/control_sync.h"
-#include "runtime/comm/handshake.h"
+#include "runtime/control/control_sync.h"
+#include "runtime/control/handshake.h"
 
 struct pen_control_link {
   int socket;

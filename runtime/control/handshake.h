@@ -18,8 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/comm/membership.h"
-#include "runtime/comm/secret.h"
+#include "runtime/control/membership.h"
+#include "runtime/control/secret.h"
 #include "runtime/plan/plan.h"
 
 enum {

@@ -1,5 +1,5 @@
 /* secret.c: reads the secret of a run (see secret.h). */
-#include "runtime/comm/secret.h"
+#include "runtime/control/secret.h"
 
 #include <errno.h>
 #include <fcntl.h>

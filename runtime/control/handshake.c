@@ -1,5 +1,5 @@
 /* handshake.c: proofs of the run's secret (see handshake.h). */
-#include "runtime/comm/handshake.h"
+#include "runtime/control/handshake.h"
 
 #include <nettle/memops.h>
 #include <string.h>

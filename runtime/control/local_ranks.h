@@ -4,8 +4,8 @@
 #define PEN_LOCAL_RANKS_H
 
 #include "runtime/base/options.h"
-#include "runtime/comm/shared_control.h"
 #include "runtime/plan/plan.h"
+#include "runtime/plan/rank_set.h"
 
 /* Plan of one host: all ranks. Plan of several hosts: the ranks of --host; else the rank of --rank;
  * else as a launcher says by the variables of its rank and of its number of commands: as many as

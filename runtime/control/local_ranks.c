@@ -1,5 +1,5 @@
 /* local_ranks.c: which ranks this command starts (see local_ranks.h). */
-#include "runtime/comm/local_ranks.h"
+#include "runtime/control/local_ranks.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "runtime/base/check.h"
-#include "runtime/comm/membership.h"
 
 /* The variables in which launchers give a command its rank, in the order in which they are read,
  * and those that hold the number of commands. */

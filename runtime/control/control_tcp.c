@@ -1,6 +1,6 @@
 /* control_tcp.c: one control memory on several hosts (see control_tcp.h). */
 #define _GNU_SOURCE
-#include "runtime/comm/control_tcp.h"
+#include "runtime/control/control_tcp.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -13,11 +13,11 @@
 #include <unistd.h>
 
 #include "runtime/base/check.h"
-#include "runtime/comm/control_sync.h"
-#include "runtime/comm/failure_report.h"
 #include "runtime/comm/failure_text.h"
-#include "runtime/comm/redistribute.h"
-#include "runtime/comm/rendezvous.h"
+#include "runtime/control/control_sync.h"
+#include "runtime/control/failure_report.h"
+#include "runtime/control/redistribute.h"
+#include "runtime/control/rendezvous.h"
 
 /* Changes that no rank waits for, such as which action a rank runs, are sent every POLL_US. */
 enum { POLL_US = 10000, GOODBYE_S = 5 };

@@ -1,5 +1,5 @@
 /* start_state.c: what all ranks can start from (see start_state.h). */
-#include "runtime/comm/start_state.h"
+#include "runtime/control/start_state.h"
 
 static bool has_step(const uint64_t steps[PEN_OFFERED_STEPS], uint64_t step) {
   bool has = false;

@@ -5,9 +5,8 @@
 
 #include <stdint.h>
 
-#include "runtime/comm/control_link.h"
-#include "runtime/comm/local_ranks.h"
-#include "runtime/comm/membership.h"
+#include "runtime/control/control_link.h"
+#include "runtime/control/membership.h"
 
 /* What an end says of itself. */
 struct pen_control_config {

@@ -1,13 +1,13 @@
-/* control_tcp.h: keeps the memory of shared_control.h equal on all hosts of a deployment
+/* control_tcp.h: keeps the memory of comm/shared_control.h equal on all hosts of a deployment
  * (control_sync.h), over one TCP connection between the command of each host and the one that
  * serves (rendezvous.h), which forwards messages. Messages between ranks do not go here. Waiting,
  * and all that uses the shared memory, is the same as on one host. */
 #ifndef PEN_CONTROL_TCP_H
 #define PEN_CONTROL_TCP_H
 
-#include "runtime/comm/control_connect.h"
 #include "runtime/comm/shared_control.h"
-#include "runtime/comm/start_state.h"
+#include "runtime/control/control_connect.h"
+#include "runtime/control/start_state.h"
 
 /* A host that has sent nothing for so long is lost: its processes are stopped. A link that is cut
  * is detected sooner. */

@@ -1,6 +1,6 @@
 /* control_sync.h: what a host sends to the others, and applies of what they send, so that the
- * memory of shared_control.h is equal on all hosts: the words of control.def, step statistics, and
- * checksums of checkpoints.
+ * memory of comm/shared_control.h is equal on all hosts: the words of shared_control.def, step
+ * statistics, and checksums of checkpoints.
  *
  * Each word has one writer, or changes only once from zero. So each host sends what its own ranks
  * wrote, data before the counters that guard it, and applies what it receives in that order. */
@@ -10,8 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/comm/local_ranks.h"
 #include "runtime/comm/shared_control.h"
+#include "runtime/plan/plan.h"
+#include "runtime/plan/rank_set.h"
 
 enum pen_control_message_kind {
   PEN_MESSAGE_VERDICT, /* number: 0, or the status with which a command must exit */

@@ -4,9 +4,9 @@
 #ifndef PEN_RENDEZVOUS_H
 #define PEN_RENDEZVOUS_H
 
-#include "runtime/comm/control_accept.h"
-#include "runtime/comm/control_connect.h"
 #include "runtime/comm/shared_control.h"
+#include "runtime/control/control_accept.h"
+#include "runtime/control/control_connect.h"
 
 /* The command on another host. */
 struct pen_peer_command {
