@@ -33,4 +33,8 @@ bool pen_control_link_receive(struct pen_control_link *link,
  * answers nothing for two seconds, also where nothing is sent. */
 void pen_control_link_set_options(const struct pen_control_link *link);
 
+/* From here on a call fails, with errno EAGAIN, where the other side says or takes nothing for so
+ * long: its processes are stopped. 0: no call does. */
+void pen_control_link_limit(const struct pen_control_link *link, double seconds);
+
 #endif

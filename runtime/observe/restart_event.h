@@ -22,7 +22,8 @@ struct pen_restart {
   uint64_t saved_step; /* of the run's last checkpoint; 0: it has saved none */
   bool from_memory;    /* or from a checkpoint, or from the beginning */
   uint32_t fallback;   /* that it goes on with, from 1; 0: the plan itself */
-  uint32_t lost_count;
+  bool started;        /* ranks were, since the loss before this one */
+  uint32_t lost_count; /* since then */
   struct pen_lost_rank lost[PEN_FAILURES_MAX];
 };
 
