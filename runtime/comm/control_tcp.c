@@ -46,11 +46,18 @@ struct pen_control_tcp {
 
 /* ---- messages ---- */
 
+/* Results are for one rank: the server sends them to its command alone. */
+static bool is_for(const struct pen_control_tcp *tcp, const struct pen_peer_command *peer,
+                   const struct pen_control_message *message) {
+  return message->kind != PEN_MESSAGE_RESULTS || !tcp->peers.serves ||
+         pen_rank_set_has(&peer->ranks, tcp->shared->results.reader);
+}
+
 /* To all peers except one (PEN_NONE: to all). The receiving side notices a broken connection. */
 static void broadcast(struct pen_control_tcp *tcp, const struct pen_control_message *message,
                       const void *bytes, uint32_t except) {
   for (uint32_t p = 0; p < tcp->peers.count; p++) {
-    if (p != except) {
+    if (p != except && is_for(tcp, &tcp->peers.command[p], message)) {
       pen_control_link_send(&tcp->peers.command[p].link, message, bytes);
     }
   }

@@ -89,6 +89,7 @@ struct attempt {
 static void open_shared(struct pen_run *run, struct pen_control_tcp *tcp) {
   pen_shared_open(&run->shared, run->plan);
   run->shared.local = run->local;
+  run->shared.results = run->results;
   pen_control_tcp_attach(tcp, &run->shared);
 }
 
