@@ -16,6 +16,7 @@
 #include "runtime/comm/control_sync.h"
 #include "runtime/comm/failure_report.h"
 #include "runtime/comm/failure_text.h"
+#include "runtime/comm/listen_address.h"
 #include "runtime/comm/redistribute.h"
 #include "runtime/comm/rendezvous.h"
 
@@ -298,6 +299,7 @@ void pen_control_tcp_attach(struct pen_control_tcp *tcp, struct pen_shared *shar
   const struct pen_membership *membership = tcp->config.membership;
   tcp->shared = shared;
   memcpy(shared->address, tcp->peers.address, sizeof shared->address);
+  pen_message_address(membership, shared->address);
   shared->local = pen_member_ranks(membership, membership->own, membership->only);
   tcp->sync = pen_control_sync_open(membership->current, shared, shared->local);
   size_t buffer_bytes = 0;
