@@ -65,7 +65,7 @@ recovers() {
 # ---- while they connect, agree on a state, and convert it ----
 # Of four hosts in a ring, each with the copies of the one before, those that are left have all.
 memory="--restarts 2 --recover-every 1"
-for at in "HEARTBEAT PLACE" "HEARTBEAT START" "HEARTBEAT START 202" "HEARTBEAT START 203"; do # 202, 203: PART and DONE of redistribute.c
+for at in "HEARTBEAT PLACE" "HEARTBEAT START" "HEARTBEAT START 203"; do # 202, 203: PART and DONE of redistribute.c
   lose "a second host, at $at" four host4 host2 "$at" "0 137 0 137" $memory
   recovers memory 2
 done
@@ -73,6 +73,8 @@ for at in "HEARTBEAT PLACES" "HEARTBEAT START" "HEARTBEAT START 202" "HEARTBEAT 
   lose "the host that serves, at $at" four host3 host1 "$at" "137 0 137 0" $memory
   recovers memory 2
 done
+lose "the only host with a state, at HEARTBEAT START 202" four host3 host2 "HEARTBEAT START 202" "0 137 137 0" $memory --save-every 4
+recovers checkpoint 2
 lose "from a checkpoint" four host4 host2 "HEARTBEAT START" "0 137 0 137" --restarts 2 --save-every 4
 recovers checkpoint 2
 lose "no restart is left" four host4 host2 "HEARTBEAT START" "75 137 75 137" --restarts 1 --recover-every 1
