@@ -35,7 +35,7 @@ meet() {
     --data data.bin --seed 7 --timeout 3 "$@"
   cd "$OLDPWD" || exit 1
 }
-lost_lines() { cut -d' ' -f2- "$run/err.$1" | grep '^penstock: rank' | sort; }
+lost_lines() { cut -d' ' -f2- "$run/err.$1" | grep '^penstock: rank .* lost: ' | sort; }
 
 # Commands that have lost the first host do not reach each other: they may know different actions of its ranks, and of those that wait.
 same_words() { lost_lines "$1" | sed '/host host1)/s/ after .*//'; }
@@ -109,10 +109,11 @@ names "two stopped hosts" "1 3" 3 "$(lost 1 host2 "host host2 lost")" "$(lost 3 
 
 # ---- what a run survives ----
 ok "an undisturbed run on one host" train_bits one --data "$scratch/data.bin" --steps 20
-# survives NAME
+# survives NAME: a rank or link may be slow meanwhile, on a busy machine also without the fault, and is then named.
 survives() {
   ends "$1" "0 0"
-  is "$1: nothing is said" "$(cat "$run"/err.?)" ""
+  cat "$run"/err.? >"$run/err"
+  is "$1: nothing else is said" "$(complaints "$run/err")" ""
   { log_field "$run/log" loss; log_field "$run/log" grad_norm; } >"$scratch/bits"
   ok "$1: to the same bits" cmp "$scratch/bits" "$scratch/one.bits"
   is "$1: and weights" "$(cd "$run/ckpt/latest" && sha256sum model.safetensors optimizer.safetensors)" "$(cat "$scratch/one.sums")"
