@@ -2,7 +2,6 @@
 #include "runtime/comm/rendezvous.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +15,7 @@
 /* AGAIN_S: how long a host may take to come again after a loss; then a spare takes its place, or
  * the next one serves. PLACES_S: how long the others may keep the server waiting in all. */
 enum { ACCEPT_MS = 50, RIGHT_PLAN_S = 5, AGAIN_S = 10, PLACES_S = 60, TRY_MS = 200 };
-enum { PLACE_MS = 5000 };
+enum { PLACE_S = 5 };
 
 static uint64_t after_s(double seconds) { return pen_now_ns() + (uint64_t)(seconds * 1e9); }
 
@@ -63,16 +62,17 @@ static uint32_t judge_command(const struct pen_control_config *config,
   return needed && !recovers && hello->attempt != config->attempt ? PEN_EXIT_LOST : 0;
 }
 
-/* Waits up to PLACE_MS for what a proved command says first. Without it, it has ended. */
+/* Waits up to PLACE_S for what a proved command says first. Without it, it has ended. */
 static void receive_place(struct pen_peer_command *peer) {
   struct pen_control_message message;
-  struct pollfd polled = {.fd = peer->link.socket, .events = POLLIN};
-  if (poll(&polled, 1, PLACE_MS) != 1 || !pen_control_link_receive_header(&peer->link, &message) ||
+  pen_control_link_limit(&peer->link, PLACE_S);
+  if (!pen_control_link_receive_header(&peer->link, &message) ||
       message.kind != PEN_MESSAGE_PLACE || message.bytes != sizeof peer->place ||
       !pen_control_link_receive(&peer->link, &message, &peer->place)) {
     shutdown(peer->link.socket, SHUT_RDWR);
     peer->place = (struct pen_place){.port = 0};
   }
+  pen_control_link_limit(&peer->link, 0);
   peer->place.member = peer->member;
 }
 
