@@ -18,16 +18,12 @@ cat "$scratch/one.cfg" - >"$scratch/four.cfg" <<END
 cluster = { hosts = ("host1", "host2", "host3", "host4"); port = $port; bind = "none"; };
 fallback = ( { pipeline = { ranks = 3; }; }, { pipeline = { ranks = 2; }; } );
 END
-cat "$scratch/one.cfg" - >"$scratch/spares.cfg" <<END
-cluster = { hosts = ("host1", "host2"); spares = ("host3", "host4"); port = $port; bind = "none"; };
-END
 make_tokens "$scratch/data.bin" 20000
 make_secret "$scratch/secret"
 steps=150
 ok "a plan for one host is built" build one "$scratch/one.cfg"
 ok "which trains" train_bits one --data "$scratch/data.bin" --steps $steps
 ok "for four, with fallbacks" build four "$scratch/four.cfg"
-ok "for two, with spares" build spares "$scratch/spares.cfg"
 ok "for three, with a spare and a fallback" build three "$scratch/four.cfg" -s pipeline.ranks=3 -s cluster.hosts=[host1,host2,host3] \
   -s cluster.spares=[host4]
 ok "a command that ends at a message is built" $CC $CFLAGS $PEN_CFLAGS -shared -fPIC -I"$top_srcdir" -o "$scratch/end_at.so" "$support/end_at.c" -ldl
@@ -87,8 +83,8 @@ recovers memory 2
 unset end_signal LIMIT
 
 # ---- a spare, and the host that has the states of the lost one ----
-lose "a spare" spares host2 host3 "HEARTBEAT START" "0 137 137 0" $memory
-recovers memory
+lose "a spare" three host2 host4 "HEARTBEAT START" "0 137 0 137" $memory
+recovers memory 2
 lose "the host with the copies" three host2 host3 "HEARTBEAT START 101" "0 137 137 0" $memory --save-every 4 # 101: STEP of mirror.c
 recovers checkpoint 2
 finish
