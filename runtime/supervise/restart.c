@@ -54,16 +54,15 @@ void pen_restart_close(struct pen_run *run) {
   close_old(run);
 }
 
-/* Copies the reports of the lost ranks out of the shared memory; after an attempt in which no rank
- * was started, behind those of the loss before. */
+/* Copies the reports of the lost ranks out of the shared memory; after an attempt that began no
+ * step, and so reported no restart, behind those of the loss before. */
 static void keep_reports(struct pen_run *run) {
   struct pen_restart *restart = &run->restart;
   const struct pen_failure *failure;
-  if (restart->started || restart->count == 0) {
+  if (restart->count == 0 || atomic_load(&run->shared.control->begun.count) > 0) {
     restart->lost_count = 0;
     restart->lost_ns = atomic_load(&run->shared.control->lost_ns);
   }
-  restart->started = false;
   for (uint32_t i = 0; restart->lost_count < PEN_FAILURES_MAX &&
                        (failure = pen_failure_reported(&run->shared, i)) != NULL;
        i++) {
@@ -226,7 +225,6 @@ static void start_from_checkpoint(struct pen_run *run) {
 }
 
 void pen_restart_apply(struct pen_run *run, const struct pen_start_state *state) {
-  run->restart.started = true;
   if (state->restarts == 0) {
     return;
   }
