@@ -5,9 +5,12 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/uio.h>
+
+#include "runtime/base/futex_counter.h"
 
 enum { LOST_MS = 2000 };
 
@@ -83,4 +86,16 @@ void pen_control_link_set_options(const struct pen_control_link *link) {
   setsockopt(socket, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &yes, sizeof yes);
   pen_control_link_limit(link, 0);
   fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) & ~O_NONBLOCK);
+}
+
+void pen_control_link_await_close(const struct pen_control_link *link, uint64_t end_ns) {
+  enum { POLL_MS = 10 };
+  struct pollfd polled = {.fd = link->socket, .events = POLLIN};
+  char unused[4096];
+  shutdown(link->socket, SHUT_WR);
+  for (ssize_t got = 1; got > 0 && pen_now_ns() < end_ns;) {
+    if (poll(&polled, 1, POLL_MS) == 1) {
+      got = recv(link->socket, unused, sizeof unused, MSG_DONTWAIT);
+    }
+  }
 }

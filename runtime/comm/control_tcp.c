@@ -21,7 +21,7 @@
 #include "runtime/comm/rendezvous.h"
 
 /* Changes that no rank waits for, such as which action a rank runs, are sent every POLL_US. */
-enum { POLL_US = 10000, GOODBYE_S = 5 };
+enum { POLL_US = 10000, GOODBYE_S = 5, CLOSES_S = 2 };
 
 /* Heartbeats. A pass of the thread counts for at most PASS_MS of silence: no host is lost because
  * this one was stopped. With a silent host, others that are silent for ALSO_SILENT_MS are lost. */
@@ -253,6 +253,17 @@ static void send_goodbye(struct pen_control_tcp *tcp, bool to_spares) {
   }
 }
 
+/* With the living ones, so that they get their GOODBYE. */
+static void await_closes(struct pen_control_tcp *tcp) {
+  const uint64_t end_ns = pen_now_ns() + CLOSES_S * 1000000000ull;
+  for (uint32_t p = 0; p < tcp->peers.count; p++) {
+    const struct pen_peer_command *peer = &tcp->peers.command[p];
+    if (atomic_load(&tcp->config.membership->states[peer->member]) == PEN_MEMBER_LIVES) {
+      pen_control_link_await_close(&peer->link, end_ns);
+    }
+  }
+}
+
 /* The server's GOODBYE is the last, so that all commands are told of all losses. A spare ends when
  * it has it. */
 static void *control_thread(void *argument) {
@@ -274,6 +285,7 @@ static void *control_thread(void *argument) {
   }
   if (tcp->peers.serves) {
     send_goodbye(tcp, false);
+    await_closes(tcp);
   }
   return NULL;
 }

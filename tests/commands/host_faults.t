@@ -118,6 +118,14 @@ survives() {
   ok "$1: to the same bits" cmp "$scratch/bits" "$scratch/one.bits"
   is "$1: and weights" "$(cd "$run/ckpt/latest" && sha256sum model.safetensors optimizer.safetensors)" "$(cat "$scratch/one.sums")"
 }
+# Where the link loses packets, a connection that is closed with words on their way is reset, and they do not arrive.
+ok "a library that watches closes is built" $CC $CFLAGS $PEN_CFLAGS -shared -fPIC -I"$top_srcdir" -o "$scratch/close_order.so" \
+  "$support/close_order.c" -ldl
+COMMAND_1="env LD_PRELOAD=$scratch/close_order.so CLOSE_ORDER=$scratch/order" && export COMMAND_1
+meet 3 "" --steps 5
+unset COMMAND_1
+ends "a short run" "0 0 0"
+is "a short run: the host with the last word closes its connections after the others" "$(tr '\n' ' ' <"$scratch/order")" "last last "
 if test -c /dev/net/tun && $CC $CFLAGS -o "$scratch/lossy_link" "$support/lossy_link.c"; then
   LOSSY_LINK=$scratch/lossy_link && export LOSSY_LINK
   meet 2 loss:host2:5 --steps 20 --checkpoint "$run/ckpt"
