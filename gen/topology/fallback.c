@@ -8,7 +8,7 @@
 
 const char pen_fallback_allowed[] =
     "a fallback may change pipeline.ranks, pipeline.stages_per_rank, pipeline.schedule, partition, "
-    "memory and cluster, except cluster.device, interface, port and spares";
+    "memory and cluster, except cluster.device, port and spares";
 
 static bool is_one_of(const char *name, const char *const *names) {
   while (*names && strcmp(name, *names)) names++;
@@ -17,10 +17,9 @@ static bool is_one_of(const char *name, const char *const *names) {
 
 bool pen_fallback_may_change(const struct pen_setting *setting) {
   static const char *const pipeline[] = {"ranks", "stages_per_rank", "schedule", NULL};
-  static const char *const fixed[] = {"device", "interface", "port", "spares", NULL};
+  static const char *const groups[] = {"partition", "memory", "cluster", NULL};
   if (!strcmp(setting->group, "pipeline")) return is_one_of(setting->name, pipeline);
-  if (!strcmp(setting->group, "cluster")) return !is_one_of(setting->name, fixed);
-  return !strcmp(setting->group, "partition") || !strcmp(setting->group, "memory");
+  return is_one_of(setting->group, groups);
 }
 
 void pen_fallback_add(struct pen_fallback *fallback, const struct pen_fallback_change *change) {
@@ -70,6 +69,32 @@ static void forget_costs(struct pen_topology *t) {
   t->costs_overlap = -1;
 }
 
+/* ---- settings that a fallback may only repeat ---- */
+
+static void check_repeated(struct pen_topology *t, const struct pen_topology *main,
+                           const struct pen_setting *setting, const char *reason) {
+  const char *value = pen_value_text(main, setting), *repeated = pen_value_text(t, setting);
+  if (!value || !repeated || strcmp(value, repeated))
+    pen_topology_fail(t, pen_text("%s.%s", setting->group, setting->name),
+                      "%s, as in the topology: %s", value ? value : "no value", reason);
+}
+
+static void check_fixed(struct pen_topology *t, const struct pen_topology *main) {
+  static const struct {
+    const char *path, *reason;
+  } fixed[] = {
+      {"cluster.device", "on another kind of device a run has other bits"},
+      {"cluster.port", "the hosts meet there before they know which plan they run"},
+      {"cluster.spares", "hosts that a fallback does not need wait, whichever they are"},
+  };
+  const struct pen_fallback *fallback = &main->fallback_changes[t->fallback - 1];
+  if (!strcmp(t->cluster_device, "auto")) t->cluster_device = main->cluster_device;
+  for (size_t i = 0; i < fallback->count; i++)
+    for (size_t f = 0; f < sizeof fixed / sizeof *fixed; f++)
+      if (fallback->change[i].setting == pen_setting_find_path(fixed[f].path))
+        check_repeated(t, main, fallback->change[i].setting, fixed[f].reason);
+}
+
 /* ---- hosts ---- */
 
 /* The first hosts of the topology and its spares, as many as the ranks need; the others wait. Their
@@ -97,6 +122,7 @@ void pen_fallback_resolve(struct pen_topology *t, const struct pen_topology *mai
                            *per_host = pen_setting_find_path("cluster.ranks_per_host");
   const struct pen_fallback *fallback = &main->fallback_changes[t->fallback - 1];
   bool sets_hosts = false, sets_per_host = false;
+  check_fixed(t, main);
   for (size_t i = 0; i < fallback->count; i++) {
     sets_hosts |= fallback->change[i].setting == hosts;
     sets_per_host |= fallback->change[i].setting == per_host;

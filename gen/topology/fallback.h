@@ -24,8 +24,8 @@ struct pen_fallback {
   size_t count, capacity;
 };
 
-/* Whether a fallback may change the setting: others would change the model, the data or the sums.
- */
+/* Whether a fallback may have the setting: others would change the model, the data or the sums.
+ * Some it may only repeat: pen_fallback_resolve() checks them. */
 bool pen_fallback_may_change(const struct pen_setting *setting);
 /* What it may change, for messages. */
 extern const char pen_fallback_allowed[];
@@ -41,8 +41,9 @@ size_t pen_fallback_count_changes(const struct pen_topology *topology,
 void pen_fallback_forget(struct pen_topology *topology, const struct pen_setting *setting);
 
 /* Sets what a fallback has of the resolved main topology: shapes, and hosts, as many as its ranks
- * need. Lists of costs for another number of stages are removed. Fails (78) where it needs more
- * hosts than there are, spares included. */
+ * need. Lists of costs for another number of stages are removed. Fails (78) where it changes a
+ * setting of the cluster that it may only repeat, and where it needs more hosts than there are,
+ * spares included. */
 void pen_fallback_resolve(struct pen_topology *topology, const struct pen_topology *main);
 
 #endif

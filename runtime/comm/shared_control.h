@@ -123,6 +123,22 @@ struct pen_control {
   uint64_t target_count, step_count;
 };
 
+/* Score: what the ranks of the last stage compute in a step, for one of them to write to a file.
+ * The ranks of a command share the memory; other commands send the blocks of theirs to the
+ * reader's. */
+struct pen_results {
+  unsigned char *memory; /* [2][replica_count] blocks: those of odd steps have their own, so that
+                            the next step may run while they are read. Null: there are none */
+  size_t block_bytes;
+  uint32_t reader; /* a global rank */
+};
+
+static inline unsigned char *pen_results_block(const struct pen_results *results,
+                                               const struct pen_plan *plan, uint64_t step,
+                                               uint32_t replica) {
+  return results->memory + ((step & 1) * plan->replica_count + replica) * results->block_bytes;
+}
+
 /* The mapping of the shared memory in a process. */
 struct pen_shared {
   int descriptor;
@@ -140,6 +156,7 @@ struct pen_shared {
   uint8_t *checksums;            /* [weight_count][3][PEN_CHECKSUM_BYTES], for checkpoints */
   size_t *receive_region_offset; /* [process_count], into memory; page aligned */
   uint32_t process_count;
+  struct pen_results results;
   int changed;                     /* with several hosts: an eventfd, which wakes the thread of
                                       control/control_tcp.h; else -1 */
   struct pen_rank_set local;       /* whose processes map this memory: of one command */

@@ -98,17 +98,6 @@ static void check_language_model(const struct pen_plan *plan, const char *comman
   }
 }
 
-/* Replicas that run together, since their weights are sharded, write scores to memory that they
- * share: fails (64) where they are on several hosts. */
-static void check_replicas_share_memory(const struct pen_plan *plan) {
-  if (plan->host_count > 1 && plan->replica_count > 1 && plan->sharding == PEN_SHARD_WEIGHTS) {
-    pen_fail(PEN_EXIT_USAGE,
-             "score: the %" PRIu32 " replicas of this binary shard their weights over %" PRIu32
-             " hosts; build one with data_parallel.replicas = 1, which takes the same weights",
-             plan->replica_count, plan->host_count);
-  }
-}
-
 /* The plan of one replica, which does the work of generate and score alone; hosts without its ranks
  * wait. Of sharded weights it keeps the bf16 copies only. Replicas that shard the weights that
  * their programs read (UNSHARD) run together. */
@@ -146,7 +135,6 @@ int pen_run_eval(const struct pen_plan *plan, const struct pen_options *options,
 
 int pen_run_score(const struct pen_plan *plan, const struct pen_options *options,
                   uint64_t zero_ns) {
-  check_replicas_share_memory(plan);
   check_language_model(plan, "score");
   pen_check_data_given(plan, options, "score");
   if (options->output == NULL) {
@@ -168,9 +156,7 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
   uint64_t step_windows = pen_data_step_windows(plan, run.profile);
   run.steps = (run.data.window_count + step_windows - 1) / step_windows;
   run.hooks = &pen_score_hooks;
-  if (is_local(&run, scoring_rank(&run))) {
-    pen_score_open(&run);
-  }
+  pen_score_open(&run, scoring_rank(&run));
   return run_forward(&run, scoring_rank(&run));
 }
 

@@ -4,7 +4,8 @@
  * instead of the sum. The results are kept for a step and then written in the order of the windows.
  * The windows of a packed file hold documents in another order than the input, so all results are
  * kept to the end. Replicas that run together, since their weights are sharded, score their own
- * windows, and the last rank of the first one writes the results of all. */
+ * windows, and the last rank of the first one writes the results of all; from other hosts they come
+ * by the control connections (struct pen_results). */
 #include "kernels/kernels.h"
 #include "runtime/commands/score.h"
 
@@ -38,8 +39,7 @@ static struct {
   bool ends; /* documents end with a token: */
   int64_t end_of_text;
   struct pen_op_hook hook;
-  /* Results of a step, shared by all ranks; odd steps have their own, so that the next step may run
-   * while they are written. */
+  /* Results of a step, shared by all ranks: struct pen_results, a replica after the other. */
   struct finding {
     double minus_log; /* NaN: not scored */
     int32_t target;
@@ -62,8 +62,7 @@ static struct {
   uint64_t *order;      /* [document]: the pieces in the order of the input */
 } score;
 
-void pen_score_open(const struct pen_run *run) {
-  const struct pen_options *options = run->options;
+static void open_results(struct pen_run *run, uint32_t reader) {
   uint64_t elements;
   score.found_count = pen_data_step_windows(run->plan, run->profile) * run->profile->sequence;
   pen_check(!__builtin_mul_overflow(score.found_count, 2 * sizeof *score.found, &elements) &&
@@ -72,6 +71,18 @@ void pen_score_open(const struct pen_run *run) {
   score.found = mmap(NULL, elements, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   pen_check(score.found != MAP_FAILED, "no memory for the scores of %" PRIu64 " tokens",
             2 * score.found_count);
+  run->results = (struct pen_results){
+      .memory = (unsigned char *)score.found,
+      .block_bytes = score.found_count / run->plan->replica_count * sizeof *score.found,
+      .reader = reader};
+}
+
+void pen_score_open(struct pen_run *run, uint32_t reader) {
+  const struct pen_options *options = run->options;
+  open_results(run, reader);
+  if (!pen_rank_set_has(&run->local, reader)) {
+    return;
+  }
   score.path = options->output;
   score.ends = options->given.end_of_text;
   score.end_of_text = (int64_t)options->end_of_text;
@@ -325,6 +336,9 @@ static void take_step(const struct pen_run *run, struct pen_vm *vm) {
 /* After the barrier all replicas have their results. */
 static bool stepped(const struct pen_run *run, struct pen_vm *vm) {
   take_fetched(vm);
+  if (score.microbatch_rows > 0) {
+    atomic_store(&vm->endpoint->self->results_step, vm->run_step + 1);
+  }
   if (run->plan->replica_count > 1 && !pen_endpoint_barrier(vm->endpoint)) {
     return false;
   }

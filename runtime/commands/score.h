@@ -15,8 +15,9 @@
 #include "runtime/exec/op_hook.h"
 #include "runtime/rank/run.h"
 
-/* In the parent: opens --output; fails (73). */
-void pen_score_open(const struct pen_run *run);
+/* In the parent: sets run->results, and opens --output where `reader`, the rank that writes it, is.
+ * Fails (73). */
+void pen_score_open(struct pen_run *run, uint32_t reader);
 
 /* What the command does in each rank. */
 extern const struct pen_command_hooks pen_score_hooks;

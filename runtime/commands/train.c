@@ -11,6 +11,7 @@
 #include "runtime/commands/commands.h"
 #include "runtime/commands/files.h"
 #include "runtime/commands/setup.h"
+#include "runtime/control/listen_address.h"
 #include "runtime/observe/step_log.h"
 #include "runtime/storage/checkpoint_load.h"
 #include "runtime/storage/checkpoint_prune.h"
@@ -137,14 +138,24 @@ static void check_train(const struct pen_plan *plan, const struct pen_options *o
 }
 
 /* A fallback gives ranks to other hosts, whose commands may start no more than those of their own.
- */
+ * What it needs of this host is checked before the run depends on it. */
 static void check_fallbacks(const struct pen_run *run) {
-  if (run->options->restarts > 0 && run->plan->fallback_count > 0 && run->local.only != PEN_NONE) {
+  const struct pen_plan *plan = run->plan;
+  if (run->options->restarts == 0) {
+    return;
+  }
+  if (plan->fallback_count > 0 && run->local.only != PEN_NONE) {
     pen_fail(PEN_EXIT_USAGE,
              "--restarts %" PRIu64
              ": this binary has fallbacks, which need one command a host (--host NAME), not one a "
              "rank",
              run->options->restarts);
+  }
+  for (uint32_t f = 0; f < plan->fallback_count; f++) {
+    const struct pen_plan *fallback = &plan->fallbacks[f];
+    if (fallback->host_count > 1 && strcmp(fallback->interface, plan->interface) != 0) {
+      pen_listen_address(fallback, run->local.host);
+    }
   }
 }
 

@@ -5,9 +5,12 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/uio.h>
+
+#include "runtime/base/futex_counter.h"
 
 enum { LOST_MS = 2000 };
 
@@ -29,14 +32,13 @@ static bool send_all(int socket, struct iovec *part, size_t count) {
   return true;
 }
 
+/* Each call waits for some bytes, not for all: a slow link is not a silent one. */
 static bool receive_all(int socket, void *to, size_t bytes) {
-  const size_t most = 1u << 30; /* a call receives at most 2 GiB */
-  bool received = true;
-  for (size_t got = 0; got < bytes && received; got += most) {
-    const size_t now = bytes - got < most ? bytes - got : most;
-    received = recv(socket, (char *)to + got, now, MSG_WAITALL) == (ssize_t)now;
+  size_t got = 0;
+  for (ssize_t now = 1; got < bytes && now > 0; got += now > 0 ? (size_t)now : 0) {
+    now = recv(socket, (char *)to + got, bytes - got, 0);
   }
-  return received;
+  return got == bytes;
 }
 
 bool pen_control_link_send(struct pen_control_link *link, const struct pen_control_message *message,
@@ -67,9 +69,14 @@ bool pen_control_link_receive(struct pen_control_link *link,
   return pen_frame_verify(&link->receives, message, sizeof *message, bytes, message->bytes, proof);
 }
 
+void pen_control_link_limit(const struct pen_control_link *link, double seconds) {
+  const struct timeval limit = {.tv_sec = (time_t)seconds};
+  setsockopt(link->socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  setsockopt(link->socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+}
+
 void pen_control_link_set_options(const struct pen_control_link *link) {
   const int yes = 1, lost_ms = LOST_MS, probe_s = 1, socket = link->socket;
-  const struct timeval none = {0};
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
   setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
   setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &probe_s, sizeof probe_s);
@@ -77,7 +84,18 @@ void pen_control_link_set_options(const struct pen_control_link *link) {
   setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &lost_ms, sizeof lost_ms);
   /* Without exponential back-off a link that loses some packets is not taken for a lost one. */
   setsockopt(socket, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &yes, sizeof yes);
-  setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none);
-  setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none);
+  pen_control_link_limit(link, 0);
   fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) & ~O_NONBLOCK);
+}
+
+void pen_control_link_await_close(const struct pen_control_link *link, uint64_t end_ns) {
+  enum { POLL_MS = 10 };
+  struct pollfd polled = {.fd = link->socket, .events = POLLIN};
+  char unused[4096];
+  shutdown(link->socket, SHUT_WR);
+  for (ssize_t got = 1; got > 0 && pen_now_ns() < end_ns;) {
+    if (poll(&polled, 1, POLL_MS) == 1) {
+      got = recv(link->socket, unused, sizeof unused, MSG_DONTWAIT);
+    }
+  }
 }

@@ -33,4 +33,13 @@ bool pen_control_link_receive(struct pen_control_link *link,
  * answers nothing for two seconds, also where nothing is sent. */
 void pen_control_link_set_options(const struct pen_control_link *link);
 
+/* Sends nothing more, and waits until the other end is closed, or `end_ns`; what it still sends is
+ * dropped. A socket that is closed before resets the connection when more comes, and then what is
+ * on its way to the other end, or was lost and is to be sent again, does not arrive. */
+void pen_control_link_await_close(const struct pen_control_link *link, uint64_t end_ns);
+
+/* From here on a call fails, with errno EAGAIN, where the other side says or takes nothing for so
+ * long: its processes are stopped. 0: no call does. */
+void pen_control_link_limit(const struct pen_control_link *link, double seconds);
+
 #endif

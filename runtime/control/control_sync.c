@@ -109,6 +109,7 @@ size_t pen_control_sync_bytes(const struct pen_control_sync *sync, uint32_t kind
       [PEN_MESSAGE_RANK] = sizeof(struct rank_copy),
       [PEN_MESSAGE_STEP_STATS] = step_stats_bytes(sync->shared),
       [PEN_MESSAGE_CHECKSUMS] = checksum_bytes(sync->plan),
+      [PEN_MESSAGE_RESULTS] = sync->shared->results.block_bytes,
       [PEN_MESSAGE_RUN] = sizeof(struct run_copy),
       [PEN_MESSAGE_FAILURE] = PEN_FAILURE_LINE_BYTES,
       [PEN_MESSAGE_REQUESTS] = sizeof(struct request_copy),
@@ -129,6 +130,17 @@ static void send_run(struct pen_control_sync *sync, send_message *send, void *co
     send(context, &message, &now);
     memcpy(&sync->sent_run, &now, sizeof now);
   }
+}
+
+/* A rank writes to a block again when the reader has passed the barrier after these, so has them.
+ */
+static void send_results(const struct pen_control_sync *sync, uint32_t rank, uint64_t step,
+                         send_message *send, void *context) {
+  const struct pen_results *results = &sync->shared->results;
+  const struct pen_control_message message = {
+      .kind = PEN_MESSAGE_RESULTS, .rank = rank, .number = step, .bytes = results->block_bytes};
+  send(context, &message,
+       pen_results_block(results, sync->plan, step, rank / sync->plan->rank_count));
 }
 
 static void send_rank(struct pen_control_sync *sync, uint32_t rank, send_message *send,
@@ -153,6 +165,9 @@ static void send_rank(struct pen_control_sync *sync, uint32_t rank, send_message
     const struct pen_control_message message = {
         .kind = PEN_MESSAGE_CHECKSUMS, .rank = rank, .bytes = checksum_bytes(sync->plan)};
     send(context, &message, shared->checksums);
+  }
+  if (now.results_step != sent->results_step && !pen_is_local(shared, shared->results.reader)) {
+    send_results(sync, rank, now.results_step - 1, send, context);
   }
   const struct pen_control_message message = {
       .kind = PEN_MESSAGE_RANK, .rank = rank, .bytes = sizeof now};
@@ -250,6 +265,16 @@ static void apply_checksums(struct pen_control_sync *sync,
   }
 }
 
+static void apply_results(struct pen_control_sync *sync, const struct pen_control_message *message,
+                          const void *bytes) {
+  const struct pen_results *results = &sync->shared->results;
+  if (results->memory != NULL) {
+    memcpy(pen_results_block(results, sync->plan, message->number,
+                             message->rank / sync->plan->rank_count),
+           bytes, results->block_bytes);
+  }
+}
+
 static void apply_run(struct pen_control_sync *sync, const struct pen_control_message *message,
                       const void *bytes) {
   (void)message;
@@ -298,9 +323,13 @@ void pen_control_sync_apply(struct pen_control_sync *sync,
                             const struct pen_control_message *message, const void *bytes) {
   static void (*const apply[PEN_MESSAGE_KINDS])(
       struct pen_control_sync *, const struct pen_control_message *, const void *) = {
-      [PEN_MESSAGE_RANK] = apply_rank,           [PEN_MESSAGE_STEP_STATS] = apply_step_stats,
-      [PEN_MESSAGE_CHECKSUMS] = apply_checksums, [PEN_MESSAGE_RUN] = apply_run,
-      [PEN_MESSAGE_FAILURE] = apply_failure,     [PEN_MESSAGE_REQUESTS] = apply_requests,
+      [PEN_MESSAGE_RANK] = apply_rank,
+      [PEN_MESSAGE_STEP_STATS] = apply_step_stats,
+      [PEN_MESSAGE_CHECKSUMS] = apply_checksums,
+      [PEN_MESSAGE_RESULTS] = apply_results,
+      [PEN_MESSAGE_RUN] = apply_run,
+      [PEN_MESSAGE_FAILURE] = apply_failure,
+      [PEN_MESSAGE_REQUESTS] = apply_requests,
   };
   apply[message->kind](sync, message, bytes);
 }

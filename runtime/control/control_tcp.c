@@ -16,15 +16,20 @@
 #include "runtime/comm/failure_text.h"
 #include "runtime/control/control_sync.h"
 #include "runtime/control/failure_report.h"
+#include "runtime/control/listen_address.h"
 #include "runtime/control/redistribute.h"
 #include "runtime/control/rendezvous.h"
 
 /* Changes that no rank waits for, such as which action a rank runs, are sent every POLL_US. */
-enum { POLL_US = 10000, GOODBYE_S = 5 };
+enum { POLL_US = 10000, GOODBYE_S = 5, CLOSES_S = 2 };
 
 /* Heartbeats. A pass of the thread counts for at most PASS_MS of silence: no host is lost because
  * this one was stopped. With a silent host, others that are silent for ALSO_SILENT_MS are lost. */
 enum { HEARTBEAT_MS = 100, PASS_MS = 120, ALSO_SILENT_MS = 1000 };
+
+/* Before the ranks start there are none: the server is lost when it says nothing for so many times
+ * as long. */
+enum { SERVER_WAITS = 10 };
 
 struct pen_control_tcp {
   struct pen_control_config config;
@@ -42,11 +47,18 @@ struct pen_control_tcp {
 
 /* ---- messages ---- */
 
+/* Results are for one rank: the server sends them to its command alone. */
+static bool is_for(const struct pen_control_tcp *tcp, const struct pen_peer_command *peer,
+                   const struct pen_control_message *message) {
+  return message->kind != PEN_MESSAGE_RESULTS || !tcp->peers.serves ||
+         pen_rank_set_has(&peer->ranks, tcp->shared->results.reader);
+}
+
 /* To all peers except one (PEN_NONE: to all). The receiving side notices a broken connection. */
 static void broadcast(struct pen_control_tcp *tcp, const struct pen_control_message *message,
                       const void *bytes, uint32_t except) {
   for (uint32_t p = 0; p < tcp->peers.count; p++) {
-    if (p != except) {
+    if (p != except && is_for(tcp, &tcp->peers.command[p], message)) {
       pen_control_link_send(&tcp->peers.command[p].link, message, bytes);
     }
   }
@@ -64,10 +76,15 @@ static void send_changes(struct pen_control_tcp *tcp) {
   pen_control_sync_changes(tcp->sync, send_change, tcp);
 }
 
-/* Writes the line for the ranks of a lost host. */
-static void write_lost_line(struct pen_control_tcp *tcp, const struct pen_rank_set *ranks,
+/* Writes the line for the ranks of a lost host, which they may not have reported themselves. */
+static void write_lost_line(struct pen_control_tcp *tcp, const struct pen_peer_command *peer,
                             const char *cause, char line[PEN_FAILURE_LINE_BYTES]) {
+  const struct pen_rank_set *ranks = &peer->ranks;
   uint32_t lost = ranks->first, waiter = PEN_NONE;
+  char *host = tcp->shared->ranks[lost].host;
+  if (host[0] == '\0') {
+    snprintf(host, PEN_HOST_BYTES, "%s", tcp->config.plan->hosts[peer->member]);
+  }
   for (uint32_t r = lost; r < ranks->process_count; r = pen_rank_set_next(ranks, r + 1)) {
     atomic_store(&tcp->shared->ranks[r].waits_for, 0); /* a lost rank waits for no rank */
   }
@@ -97,7 +114,7 @@ static void report_lost_host(struct pen_control_tcp *tcp, struct pen_peer_comman
     pen_warn("%s: it has no ranks, and the run goes on", cause);
     return;
   }
-  write_lost_line(tcp, &peer->ranks, cause, line);
+  write_lost_line(tcp, peer, cause, line);
   pen_failure_report(tcp->shared, peer->ranks.first, pen_lost_host(peer->member, state), line);
   pen_shared_abort(tcp->shared, PEN_EXIT_LOST);
 }
@@ -114,8 +131,9 @@ static void report_silent_hosts(struct pen_control_tcp *tcp, double silence_s,
 
 static void report_broken_link(struct pen_control_tcp *tcp, struct pen_peer_command *peer,
                                int error) {
-  const bool is_link = error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH;
-  report_lost_host(tcp, peer, is_link ? HOST_UNREACHED : HOST_CLOSED);
+  const bool is_link = error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH,
+             is_stopped = error == EAGAIN; /* pen_control_link_limit() */
+  report_lost_host(tcp, peer, is_link ? HOST_UNREACHED : is_stopped ? HOST_STOPPED : HOST_CLOSED);
   if (is_link) {
     report_silent_hosts(tcp, ALSO_SILENT_MS / 1e3, HOST_UNREACHED);
   }
@@ -153,28 +171,37 @@ static void note_lost_host(struct pen_control_tcp *tcp, const struct pen_control
   }
 }
 
-/* Receives one message of a peer and applies it; the first host forwards it to the other hosts. */
-static void receive_message(struct pen_control_tcp *tcp, uint32_t index) {
+/* Receives the rest of a message of a peer and applies it; the first host forwards it to the other
+ * hosts. */
+static void take_message(struct pen_control_tcp *tcp, uint32_t index,
+                         const struct pen_control_message *message) {
   struct pen_peer_command *peer = &tcp->peers.command[index];
-  struct pen_control_message message;
-  if (!pen_control_link_receive_header(&peer->link, &message) ||
-      message.bytes != pen_control_sync_bytes(tcp->sync, message.kind) ||
-      message.rank >= tcp->shared->process_count ||
-      !pen_control_link_receive(&peer->link, &message, tcp->buffer)) {
+  if (message->bytes != pen_control_sync_bytes(tcp->sync, message->kind) ||
+      message->rank >= tcp->shared->process_count ||
+      !pen_control_link_receive(&peer->link, message, tcp->buffer)) {
     report_broken_link(tcp, peer, errno);
     return;
   }
   peer->silent_ns = 0;
-  if (message.kind == PEN_MESSAGE_HEARTBEAT) {
+  if (message->kind == PEN_MESSAGE_HEARTBEAT) {
     return;
   }
-  if (message.kind == PEN_MESSAGE_GOODBYE) {
+  if (message->kind == PEN_MESSAGE_GOODBYE) {
     peer->finished = true;
     atomic_store(&tcp->shared->control->run_ended, 1);
   } else {
-    note_lost_host(tcp, &message);
-    pen_control_sync_apply(tcp->sync, &message, tcp->buffer);
-    broadcast(tcp, &message, tcp->buffer, index);
+    note_lost_host(tcp, message);
+    pen_control_sync_apply(tcp->sync, message, tcp->buffer);
+    broadcast(tcp, message, tcp->buffer, index);
+  }
+}
+
+static void receive_message(struct pen_control_tcp *tcp, uint32_t index) {
+  struct pen_control_message message;
+  if (pen_control_link_receive_header(&tcp->peers.command[index].link, &message)) {
+    take_message(tcp, index, &message);
+  } else {
+    report_broken_link(tcp, &tcp->peers.command[index], errno);
   }
 }
 
@@ -226,6 +253,17 @@ static void send_goodbye(struct pen_control_tcp *tcp, bool to_spares) {
   }
 }
 
+/* With the living ones, so that they get their GOODBYE. */
+static void await_closes(struct pen_control_tcp *tcp) {
+  const uint64_t end_ns = pen_now_ns() + CLOSES_S * 1000000000ull;
+  for (uint32_t p = 0; p < tcp->peers.count; p++) {
+    const struct pen_peer_command *peer = &tcp->peers.command[p];
+    if (atomic_load(&tcp->config.membership->states[peer->member]) == PEN_MEMBER_LIVES) {
+      pen_control_link_await_close(&peer->link, end_ns);
+    }
+  }
+}
+
 /* The server's GOODBYE is the last, so that all commands are told of all losses. A spare ends when
  * it has it. */
 static void *control_thread(void *argument) {
@@ -247,6 +285,7 @@ static void *control_thread(void *argument) {
   }
   if (tcp->peers.serves) {
     send_goodbye(tcp, false);
+    await_closes(tcp);
   }
   return NULL;
 }
@@ -272,6 +311,7 @@ void pen_control_tcp_attach(struct pen_control_tcp *tcp, struct pen_shared *shar
   const struct pen_membership *membership = tcp->config.membership;
   tcp->shared = shared;
   memcpy(shared->address, tcp->peers.address, sizeof shared->address);
+  pen_message_address(membership, shared->address);
   shared->local = pen_member_ranks(membership, membership->own, membership->only);
   tcp->sync = pen_control_sync_open(membership->current, shared, shared->local);
   size_t buffer_bytes = 0;
@@ -287,19 +327,50 @@ void pen_control_tcp_attach(struct pen_control_tcp *tcp, struct pen_shared *shar
 
 /* ---- before the ranks start ---- */
 
-static void receive_start(struct pen_peer_command *peer, void *bytes, size_t count) {
-  struct pen_control_message message;
-  if (!pen_control_link_receive_header(&peer->link, &message) ||
-      message.kind != PEN_MESSAGE_START || message.bytes != count ||
-      !pen_control_link_receive(&peer->link, &message, bytes)) {
-    pen_fail(PEN_EXIT_LOST, "the command at %s ended before the ranks were started",
-             peer->link.address);
-  }
+/* Another attempt is made without the command, also if it has no ranks: it may have states. */
+static void lose_before_start(struct pen_control_tcp *tcp, struct pen_peer_command *peer,
+                              int error) {
+  pen_failure_detected(tcp->shared);
+  report_broken_link(tcp, peer, error);
+  pen_shared_abort(tcp->shared, PEN_EXIT_LOST);
 }
 
-/* Of the commands with ranks, now or before; the others have nothing to offer. */
-static struct pen_start_state decide_state(struct pen_control_tcp *tcp,
-                                           const struct pen_start_offer *own) {
+static bool is_aborted(const struct pen_control_tcp *tcp) {
+  return atomic_load(&tcp->shared->control->abort_status) != 0;
+}
+
+/* Takes messages of a server that has ended the attempt, from this one on, until they say so. */
+static void take_until_abort(struct pen_control_tcp *tcp, uint32_t index,
+                             const struct pen_control_message *first) {
+  struct pen_peer_command *peer = &tcp->peers.command[index];
+  take_message(tcp, index, first);
+  while (!is_aborted(tcp) && !peer->finished) {
+    receive_message(tcp, index);
+  }
+  pen_shared_abort(tcp->shared, PEN_EXIT_LOST);
+}
+
+static bool receive_start(struct pen_control_tcp *tcp, uint32_t index, void *bytes, size_t count) {
+  struct pen_peer_command *peer = &tcp->peers.command[index];
+  struct pen_control_message message;
+  if (tcp->peers.is_broken || !pen_control_link_receive_header(&peer->link, &message)) {
+    lose_before_start(tcp, peer, tcp->peers.is_broken ? tcp->peers.error : errno);
+    return false;
+  }
+  if (message.kind != PEN_MESSAGE_START) {
+    take_until_abort(tcp, index, &message);
+    return false;
+  }
+  if (message.bytes != count || !pen_control_link_receive(&peer->link, &message, bytes)) {
+    lose_before_start(tcp, peer, errno);
+    return false;
+  }
+  return true;
+}
+
+/* Of the commands with ranks, now or before; the others have nothing to offer. Also where one is
+ * lost, all others have said theirs: the next that they say are their last words. */
+static void decide_state(struct pen_control_tcp *tcp, const struct pen_start_offer *own) {
   const uint32_t count = tcp->peers.count + 1u;
   tcp->offers = calloc(count, sizeof *tcp->offers);
   pen_check(tcp->offers != NULL, "no memory for the connection to other hosts");
@@ -308,41 +379,72 @@ static struct pen_start_state decide_state(struct pen_control_tcp *tcp,
     struct pen_peer_command *peer = &tcp->peers.command[p];
     tcp->offers[p + 1] = (struct pen_start_offer){.host = PEN_NONE, .hosts = own->hosts};
     if (peer->ranks.count > 0 || tcp->config.membership->held[peer->member]) {
-      receive_start(peer, &tcp->offers[p + 1], sizeof *tcp->offers);
+      receive_start(tcp, p, &tcp->offers[p + 1], sizeof *tcp->offers);
     }
   }
-  return pen_start_state_of(tcp->offers, count);
+  tcp->state = pen_start_state_of(tcp->offers, count);
+}
+
+/* How long each command may take for each of its messages. The server waits for all others, and
+ * those for it. */
+static void limit_waits(struct pen_control_tcp *tcp) {
+  const double silence_s = tcp->config.silence_s;
+  for (uint32_t p = 0; p < tcp->peers.count; p++) {
+    pen_control_link_limit(&tcp->peers.command[p].link,
+                           tcp->peers.serves ? silence_s : SERVER_WAITS * silence_s);
+  }
 }
 
 /* A spare that waits has nothing to offer, but is told the state. */
-struct pen_start_state pen_control_tcp_agree(struct pen_control_tcp *tcp,
-                                             const struct pen_start_offer *offer) {
+bool pen_control_tcp_agree(struct pen_control_tcp *tcp, const struct pen_start_offer *offer,
+                           struct pen_start_state *state) {
   if (tcp == NULL) {
-    return pen_start_state_of(offer, 1);
+    *state = pen_start_state_of(offer, 1);
+    return true;
   }
+  limit_waits(tcp);
   if (tcp->peers.serves) {
-    tcp->state = decide_state(tcp, offer);
-    for (uint32_t p = 0; p < tcp->peers.count; p++) {
+    decide_state(tcp, offer);
+    for (uint32_t p = 0; p < tcp->peers.count && !is_aborted(tcp); p++) {
       send_state(tcp, &tcp->peers.command[p]);
     }
-    return tcp->state;
+  } else {
+    struct pen_peer_command *server = &tcp->peers.command[0];
+    const struct pen_control_message message = {.kind = PEN_MESSAGE_START, .bytes = sizeof *offer};
+    if (tcp->shared->local.count > 0 || offer->held != 0) {
+      pen_control_link_send(&server->link, &message, offer);
+    }
+    receive_start(tcp, 0, &tcp->state, sizeof tcp->state);
   }
-  struct pen_peer_command *server = &tcp->peers.command[0];
-  const struct pen_control_message message = {.kind = PEN_MESSAGE_START, .bytes = sizeof *offer};
-  if (tcp->shared->local.count > 0 || offer->held != 0) {
-    pen_control_link_send(&server->link, &message, offer);
-  }
-  receive_start(server, &tcp->state, sizeof tcp->state);
-  return tcp->state;
+  *state = tcp->state;
+  return !is_aborted(tcp);
 }
 
-void pen_control_tcp_redistribute(struct pen_control_tcp *tcp,
+bool pen_control_tcp_redistribute(struct pen_control_tcp *tcp,
                                   const struct pen_redistribution *states, bool takes_part) {
+  struct pen_peer_command *lost = NULL;
+  struct pen_control_message message;
   if (tcp->peers.serves) {
-    pen_redistribute_serve(states, &tcp->peers, tcp->offers);
+    lost = pen_redistribute_serve(states, &tcp->peers, tcp->offers);
   } else if (takes_part) {
-    pen_redistribute_join(states, &tcp->peers.command[0].link);
+    struct pen_peer_command *server = &tcp->peers.command[0];
+    const enum pen_redistribute_end end = pen_redistribute_join(states, &server->link, &message);
+    lost = end == PEN_REDISTRIBUTE_LOST ? server : NULL;
+    if (end == PEN_REDISTRIBUTE_ENDED) {
+      take_until_abort(tcp, 0, &message);
+    }
   }
+  if (lost != NULL) {
+    lose_before_start(tcp, lost, errno);
+  }
+  return !is_aborted(tcp);
+}
+
+void pen_control_tcp_lose(struct pen_control_tcp *tcp, uint32_t host) {
+  const struct pen_membership *membership = tcp->config.membership;
+  struct pen_peer_command lost = {.member = membership->places[host].member};
+  lost.ranks = pen_member_ranks(membership, lost.member, PEN_NONE);
+  report_lost_host(tcp, &lost, HOST_UNREACHED);
 }
 
 struct pen_control_server *pen_control_tcp_mirror(struct pen_control_tcp *tcp) {
@@ -356,6 +458,9 @@ void pen_control_tcp_leave(struct pen_control_tcp *tcp) {
 }
 
 void pen_control_tcp_start(struct pen_control_tcp *tcp) {
+  for (uint32_t p = 0; tcp != NULL && p < tcp->peers.count; p++) {
+    pen_control_link_limit(&tcp->peers.command[p].link, 0);
+  }
   pen_check(tcp == NULL || pthread_create(&tcp->thread, NULL, control_thread, tcp) == 0,
             "cannot start the thread that communicates with other hosts");
 }

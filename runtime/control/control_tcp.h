@@ -26,16 +26,21 @@ struct pen_control_tcp *pen_control_tcp_open(const struct pen_control_config *co
 void pen_control_tcp_attach(struct pen_control_tcp *tcp, struct pen_shared *shared);
 
 /* What the ranks start from, by what this command and all others with ranks, now or before, offer:
- * all get the same. Call
- * before the ranks start. Fails (75) where a command has ended. */
-struct pen_start_state pen_control_tcp_agree(struct pen_control_tcp *tcp,
-                                             const struct pen_start_offer *offer);
+ * all get the same. Call before the ranks start. False: a command is lost, which is reported, and
+ * the run is aborted (75): the ranks are not started, and the others are told once the thread runs.
+ */
+bool pen_control_tcp_agree(struct pen_control_tcp *tcp, const struct pen_start_offer *offer,
+                           struct pen_start_state *state);
 
 /* After that, where the states in memory are those of another plan: makes states of the ranks of
- * this one (redistribute.h). Nothing for a command that has no ranks and had none. */
+ * this one (redistribute.h). Nothing for a command that has no ranks and had none. False: as above.
+ */
 struct pen_redistribution;
-void pen_control_tcp_redistribute(struct pen_control_tcp *tcp,
+bool pen_control_tcp_redistribute(struct pen_control_tcp *tcp,
                                   const struct pen_redistribution *states, bool takes_part);
+
+/* While the thread runs: reports that the command of a host is not reached, and aborts the run. */
+void pen_control_tcp_lose(struct pen_control_tcp *tcp, uint32_t host);
 
 /* Where the host before connects to (mirror.h). */
 struct pen_control_server *pen_control_tcp_mirror(struct pen_control_tcp *tcp);
@@ -43,7 +48,7 @@ struct pen_control_server *pen_control_tcp_mirror(struct pen_control_tcp *tcp);
 /* In a rank's process: closes the sockets, which are the command's. */
 void pen_control_tcp_leave(struct pen_control_tcp *tcp);
 
-/* Starts the thread that sends and receives. Call after the ranks have started. */
+/* Starts the thread that sends and receives. */
 void pen_control_tcp_start(struct pen_control_tcp *tcp);
 
 /* Call when the local ranks have exited: sends GOODBYE, waits up to 5 s for that of all hosts, and

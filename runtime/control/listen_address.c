@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "runtime/base/check.h"
-#include "runtime/control/membership.h"
 
 static socklen_t bytes_of(int family) {
   return family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
@@ -100,4 +99,12 @@ struct sockaddr_storage pen_listen_address(const struct pen_plan *plan, uint32_t
              named ? interface : host, text);
   }
   return address;
+}
+
+void pen_message_address(const struct pen_membership *membership, char address[PEN_ADDRESS_BYTES]) {
+  const struct pen_plan *plan = membership->current;
+  if (plan->host_count > 1 && strcmp(plan->interface, membership->plan->interface) != 0) {
+    const struct sockaddr_storage own = pen_listen_address(plan, membership->own);
+    pen_address_text(&own, address, PEN_ADDRESS_BYTES);
+  }
 }

@@ -4,7 +4,7 @@
 
 #include <sys/socket.h>
 
-#include "runtime/plan/plan.h"
+#include "runtime/control/membership.h"
 
 /* The address at which a member listens, this one: that of cluster.interface, else the one that its
  * name resolves to. Fails (64) where the plan has several hosts and the address is a loopback one,
@@ -17,5 +17,9 @@ struct sockaddr_storage pen_address_of_text(const char *text);
 
 /* The address as text, without a port. */
 void pen_address_text(const struct sockaddr_storage *address, char *text, size_t bytes);
+
+/* Where the ranks of the current plan listen for messages. `address` is where this command listens:
+ * it changes where a fallback has another interface for them. Fails (64) as above. */
+void pen_message_address(const struct pen_membership *membership, char address[PEN_ADDRESS_BYTES]);
 
 #endif

@@ -2,6 +2,7 @@
 #include "runtime/control/membership.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "runtime/base/check.h"
 
@@ -136,6 +137,34 @@ static const struct pen_plan *fallback_for(const struct pen_membership *membersh
   return found;
 }
 
+void pen_membership_release(struct pen_membership *membership) {
+  memset(membership->held, 0, pen_member_count(membership->plan) * sizeof *membership->held);
+}
+
+/* Before another plan is taken. Those that are held already have states of a plan before, since no
+ * rank has run the current one. */
+static void hold(struct pen_membership *membership) {
+  bool any = false;
+  for (uint32_t m = 0; m < pen_member_count(membership->plan); m++) {
+    any = any || membership->held[m];
+  }
+  for (uint32_t h = 0; h < membership->current->host_count && !any; h++) {
+    const uint32_t member = membership->places[h].member;
+    if (lives(membership, member)) {
+      membership->held[member] = true;
+    }
+  }
+}
+
+void pen_membership_take_places(struct pen_membership *membership, const struct pen_plan *plan,
+                                const struct pen_place *places) {
+  if (plan != membership->current) {
+    hold(membership);
+  }
+  membership->current = plan;
+  memcpy(membership->places, places, pen_member_count(membership->plan) * sizeof *places);
+}
+
 bool pen_membership_fall_back(struct pen_membership *membership) {
   const struct member_counts counts = count_members(membership);
   const struct pen_plan *plan = fallback_for(membership, counts.count[PEN_MEMBER_LIVES]),
@@ -146,6 +175,7 @@ bool pen_membership_fall_back(struct pen_membership *membership) {
   struct pen_place *places = calloc(pen_member_count(plan), sizeof *places);
   pen_check(places != NULL, "no memory for %u hosts", pen_member_count(plan));
   const uint32_t first = pen_rank_host(plan, 0);
+  hold(membership);
   for (uint32_t h = 0; h < plan->host_count; h++) {
     places[h].member = h == first ? membership->own : PEN_NONE;
   }
@@ -154,7 +184,6 @@ bool pen_membership_fall_back(struct pen_membership *membership) {
     if (!lives(membership, member)) {
       continue;
     }
-    membership->held[member] = true;
     to += to == first;
     if (to < plan->host_count && member != membership->own) {
       places[to++].member = member;

@@ -33,7 +33,8 @@ struct pen_membership {
   uint32_t only;                  /* with a command a rank: this one's; else PEN_NONE */
   struct pen_place *places;       /* [members]; the first current->host_count are set */
   _Atomic uint32_t *states;       /* [members]: enum pen_member_state */
-  bool *held; /* [members], on the server: had ranks before it took a fallback, and lived */
+  bool *held; /* [members]: had ranks before a fallback was taken, and lived; none is set once the
+                 states of the plan before are no longer needed */
 };
 
 /* Which of a binary's plans `one` is: 0, or the number of a fallback. And the plan with a number;
@@ -74,6 +75,13 @@ bool pen_membership_place(struct pen_membership *membership, uint32_t member);
  * most as many hosts as live. This command, the server, gets rank 0's host, then come the others
  * that had ranks, as long as there are hosts. False: nothing changes. */
 bool pen_membership_fall_back(struct pen_membership *membership);
+
+/* Takes what the server has decided. `places`: [members]. */
+void pen_membership_take_places(struct pen_membership *membership, const struct pen_plan *plan,
+                                const struct pen_place *places);
+
+/* All ranks have a state of the current plan. */
+void pen_membership_release(struct pen_membership *membership);
 
 /* Whether the run can go on without the lost members: there are as many spares as hosts without a
  * member, or enough hosts for a fallback; a host with ranks lives, or all ranks were on one host;

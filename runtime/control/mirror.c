@@ -11,7 +11,7 @@
 
 #include "runtime/base/check.h"
 
-enum { CONNECT_S = 10, ACCEPT_MS = 20 };
+enum { CONNECT_S = 10, TRY_MS = 200, ACCEPT_MS = 20, ABORT_POLL_US = 10000 };
 
 /* Kinds of messages; their number is a step. */
 enum {
@@ -24,7 +24,8 @@ enum {
 struct pen_mirror {
   struct pen_mirror_config config;
   struct pen_control_link next, before; /* to the next host, from the host before */
-  bool sends;                           /* the thread that sends is started */
+  bool sends, sending;                  /* copies are sent; its thread is started */
+  bool is_complete;                     /* pen_mirror_is_complete() */
   _Atomic bool accepted, ending;
   pthread_t sender, receiver;
 };
@@ -177,17 +178,44 @@ static void *receive_thread(void *argument) {
 
 /* ---- the connections ---- */
 
+static bool is_aborted(const struct pen_mirror *mirror) {
+  return atomic_load(&mirror->config.shared->control->abort_status) != 0;
+}
+
 static bool connect_next(struct pen_mirror *mirror) {
   const struct pen_mirror_config *config = &mirror->config;
   const uint32_t hosts = config->own->plan->host_count;
   const struct pen_place *place =
       &config->control.membership->places[(host_of_ranks(config->own) + 1) % hosts];
+  const uint64_t end_ns = pen_now_ns() + CONNECT_S * 1000000000ull;
+  bool connected;
+  do {
+    connected =
+        pen_control_connect(&config->control, place->member, place->address, (uint16_t)place->port,
+                            pen_now_ns() + TRY_MS * 1000000ull, &mirror->next);
+  } while (!connected && !is_aborted(mirror) && pen_now_ns() < end_ns);
+  mirror->next.socket = connected ? mirror->next.socket : -1;
+  return connected && send_number(&mirror->next, MIRROR_WANT, config->wanted_step);
+}
+
+/* From the next host, which is lost if it says nothing for as long as a command may. */
+static bool receive_wanted(struct pen_mirror *mirror) {
+  const struct pen_mirror_config *config = &mirror->config;
   uint64_t step = 0;
-  return pen_control_connect(&config->control, place->member, place->address, (uint16_t)place->port,
-                             pen_now_ns() + CONNECT_S * 1000000000ull, &mirror->next) &&
-         send_number(&mirror->next, MIRROR_WANT, config->wanted_step) &&
-         (config->wanted_step == 0 ||
-          (receive_copies(&mirror->next, config->own, &step) && step == config->wanted_step));
+  pen_control_link_limit(&mirror->next, config->control.silence_s);
+  const bool received =
+      config->wanted_step == 0 ||
+      (receive_copies(&mirror->next, config->own, &step) && step == config->wanted_step);
+  pen_control_link_limit(&mirror->next, 0);
+  return received;
+}
+
+/* What the control connections say of the loss of a host comes about when this connection ends. */
+static void await_abort(const struct pen_mirror *mirror) {
+  const uint64_t end_ns = pen_now_ns() + (uint64_t)(mirror->config.control.silence_s * 1e9);
+  while (!is_aborted(mirror) && pen_now_ns() < end_ns) {
+    usleep(ABORT_POLL_US);
+  }
 }
 
 struct pen_mirror *pen_mirror_open(const struct pen_mirror_config *config) {
@@ -197,22 +225,27 @@ struct pen_mirror *pen_mirror_open(const struct pen_mirror_config *config) {
   atomic_store(&config->own->control->mirrored_step, 0);
   pen_check(pthread_create(&mirror->receiver, NULL, receive_thread, mirror) == 0,
             "cannot start the thread that receives copies of states");
-  if (!connect_next(mirror)) {
-    if (config->wanted_step != 0) {
-      pen_fail(PEN_EXIT_LOST, "the next host, which has the state of this one, is lost");
-    }
+  mirror->sends = connect_next(mirror) && receive_wanted(mirror);
+  mirror->is_complete = mirror->sends || config->wanted_step == 0;
+  if (mirror->sends) {
+    atomic_store(&config->own->control->waits, 1);
+  } else if (!mirror->is_complete) {
+    await_abort(mirror);
+  } else if (!is_aborted(mirror)) {
     pen_warn("the next host is not reached: the copies of --recover-every are on this host alone");
-    return mirror;
   }
-  mirror->sends = true;
-  atomic_store(&config->own->control->waits, 1);
   return mirror;
+}
+
+bool pen_mirror_is_complete(const struct pen_mirror *mirror) {
+  return mirror == NULL || mirror->is_complete;
 }
 
 void pen_mirror_start(struct pen_mirror *mirror) {
   if (mirror != NULL && mirror->sends) {
     pen_check(pthread_create(&mirror->sender, NULL, send_thread, mirror) == 0,
               "cannot start the thread that sends copies of states");
+    mirror->sending = true;
   }
 }
 
@@ -236,7 +269,7 @@ void pen_mirror_close(struct pen_mirror *mirror) {
     return;
   }
   atomic_store(&mirror->ending, true);
-  if (mirror->sends) {
+  if (mirror->sending) {
     shutdown(mirror->next.socket, SHUT_RDWR);
     pen_futex_counter_increment(&mirror->config.own->control->written);
     pthread_join(mirror->sender, NULL);

@@ -21,14 +21,19 @@ struct pen_mirror_config {
   const struct pen_memory_checkpoints *own;      /* of this command's ranks */
   const struct pen_memory_checkpoints *mirrored; /* of those of the host before */
   uint64_t wanted_step; /* whose copies of the own ranks the next host has; 0: none are needed */
+  const struct pen_shared *shared; /* an abort of the run ends the wait for the next host */
 };
 
 struct pen_mirror;
 
-/* Connects this command to that of the next host, and returns when it has the copies that it wants.
- * A thread serves the host before. Null, with a warning, where the next host is not reached; fails
- * (75) where it has wanted copies. Call before the ranks start. Allocates. */
+/* Connects this command to that of the next host, and returns when it has the copies that it wants,
+ * when the run is aborted, or when the next host is not reached; warns of that where it wants none.
+ * A thread serves the host before. Call before the ranks start, when the control connections are
+ * watched (control_tcp.h). Allocates. */
 struct pen_mirror *pen_mirror_open(const struct pen_mirror_config *config);
+
+/* Whether it has the copies that it wants. */
+bool pen_mirror_is_complete(const struct pen_mirror *mirror);
 
 /* After the ranks have started: sends each complete copy. Null is allowed, here and below. */
 void pen_mirror_start(struct pen_mirror *mirror);

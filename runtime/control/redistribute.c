@@ -1,10 +1,12 @@
 /* redistribute.c: copies of states go to the ranks of a fallback (see redistribute.h). */
 #include "runtime/control/redistribute.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "runtime/base/check.h"
+#include "runtime/base/futex_counter.h"
 #include "runtime/storage/memory_convert.h"
 
 /* Kinds of messages. */
@@ -12,7 +14,7 @@ enum {
   STATES_WANT = 200, /* rank: whose copy */
   STATES_CURSOR,     /* number: the cursor after the step */
   STATES_PART,       /* rank; number: of the part; its bytes */
-  STATES_DONE        /* number: the cursor after the step */
+  STATES_DONE        /* number: the cursor after the step, in the first of the server's */
 };
 
 /* The parts of one rank's copy, and memory for the largest. */
@@ -38,12 +40,6 @@ static struct rank_parts open_parts(const struct pen_plan *plan, uint32_t rank) 
 static void close_parts(struct rank_parts *list) {
   free(list->parts);
   free(list->buffer);
-}
-
-static void expect(bool received, const struct pen_control_link *link) {
-  if (!received) {
-    pen_fail(PEN_EXIT_LOST, "the command at %s ended before the ranks were started", link->address);
-  }
 }
 
 /* Whether these are copies of that rank, and all ranks have that step. */
@@ -81,6 +77,11 @@ static bool receive_part(struct pen_control_link *link, const struct pen_control
          pen_control_link_receive(link, message, list->buffer);
 }
 
+static bool send_number(struct pen_control_link *link, uint32_t kind, uint64_t number) {
+  return pen_control_link_send(link, &(struct pen_control_message){.kind = kind, .number = number},
+                               NULL);
+}
+
 static bool receive_number(struct pen_control_link *link, uint32_t kind, uint64_t *number) {
   struct pen_control_message message;
   const bool received = pen_control_link_receive_header(link, &message) && message.kind == kind &&
@@ -94,27 +95,59 @@ static bool receive_number(struct pen_control_link *link, uint32_t kind, uint64_
 struct serving {
   const struct pen_redistribution *states;
   struct pen_peers *peers;
+  const struct pen_start_offer *offers;
   struct pen_memory_conversion *conversion;
-  uint64_t cursor;
+  uint64_t cursor, heartbeat_ns;
+  struct pen_peer_command *lost; /* null: none; */
+  int error;                     /* errno of its loss */
 };
 
+/* Keeps the first command that is lost. The rank's copy on its way is still taken in, so that the
+ * next message of its holder is where it is expected. */
+static void expect(struct serving *serving, bool succeeded, struct pen_peer_command *peer) {
+  if (!succeeded && serving->lost == NULL) {
+    serving->error = errno;
+    serving->lost = peer;
+  }
+}
+
+static bool takes_part(const struct serving *serving, uint32_t peer) {
+  return serving->peers->command[peer].ranks.count > 0 || serving->offers[peer + 1].held != 0;
+}
+
+/* At most every HEARTBEAT_MS: the commands that wait see that this one lives. */
+static void send_heartbeats(struct serving *serving) {
+  enum { HEARTBEAT_MS = 500 };
+  if (pen_now_ns() < serving->heartbeat_ns) {
+    return;
+  }
+  serving->heartbeat_ns = pen_now_ns() + HEARTBEAT_MS * 1000000ull;
+  for (uint32_t p = 0; p < serving->peers->count; p++) {
+    struct pen_peer_command *peer = &serving->peers->command[p];
+    if (takes_part(serving, p) && peer != serving->lost) {
+      expect(serving, send_number(&peer->link, PEN_MESSAGE_HEARTBEAT, 0), peer);
+    }
+  }
+}
+
 /* To the commands whose ranks need it, except the one that has sent it. */
-static void forward(const struct serving *serving, const struct rank_parts *list, uint32_t index,
+static void forward(struct serving *serving, const struct rank_parts *list, uint32_t index,
                     const unsigned char *bytes, const struct pen_peer_command *holder) {
   const struct pen_control_message message = part_message(list, index);
-  for (uint32_t p = 0; p < serving->peers->count; p++) {
+  for (uint32_t p = 0; p < serving->peers->count && serving->lost == NULL; p++) {
     struct pen_peer_command *peer = &serving->peers->command[p];
     if (peer != holder &&
         pen_memory_part_is_needed(serving->states->to->plan, &peer->ranks, &list->parts[index])) {
-      expect(pen_control_link_send(&peer->link, &message, bytes), &peer->link);
+      expect(serving, pen_control_link_send(&peer->link, &message, bytes), peer);
     }
   }
+  send_heartbeats(serving);
 }
 
 static void serve_own(struct serving *serving, const struct rank_parts *list,
                       const struct pen_memory_checkpoints *copies) {
   const unsigned char *copy = pen_memory_copy_of(copies, list->rank, serving->states->step);
-  for (uint32_t i = 0; i < list->count; i++) {
+  for (uint32_t i = 0; i < list->count && serving->lost == NULL; i++) {
     pen_memory_conversion_add(serving->conversion, &list->parts[i], copy + list->parts[i].offset);
     forward(serving, list, i, copy + list->parts[i].offset, NULL);
   }
@@ -126,24 +159,28 @@ static void serve_peer(struct serving *serving, const struct rank_parts *list,
   const struct pen_control_message want = {.kind = STATES_WANT, .rank = list->rank};
   struct pen_control_message message;
   struct pen_control_link *link = &holder->link;
-  expect(pen_control_link_send(link, &want, NULL) &&
+  expect(serving,
+         pen_control_link_send(link, &want, NULL) &&
              receive_number(link, STATES_CURSOR, &serving->cursor),
-         link);
-  for (uint32_t i = 0; i < list->count; i++) {
-    expect(pen_control_link_receive_header(link, &message) && message.number == i &&
-               receive_part(link, &message, list),
-           link);
+         holder);
+  for (uint32_t i = 0; i < list->count && serving->lost != holder; i++) {
+    const bool received = pen_control_link_receive_header(link, &message) && message.number == i &&
+                          receive_part(link, &message, list);
+    expect(serving, received, holder);
+    if (!received) {
+      return;
+    }
     pen_memory_conversion_add(serving->conversion, &list->parts[i], list->buffer);
     forward(serving, list, i, list->buffer, holder);
   }
 }
 
 /* The peer that has offered the copy of a rank: that of its host, or of the next one. */
-static struct pen_peer_command *find_holder(const struct serving *serving,
-                                            const struct pen_start_offer *offers, uint32_t rank) {
+static struct pen_peer_command *find_holder(const struct serving *serving, uint32_t rank) {
   const struct pen_redistribution *states = serving->states;
   for (uint32_t p = 0; p < serving->peers->count; p++) {
-    if (pen_start_offer_has(&offers[p + 1], pen_rank_host(states->from, rank), states->step)) {
+    if (pen_start_offer_has(&serving->offers[p + 1], pen_rank_host(states->from, rank),
+                            states->step)) {
       return &serving->peers->command[p];
     }
   }
@@ -151,27 +188,59 @@ static struct pen_peer_command *find_holder(const struct serving *serving,
            states->step);
 }
 
-void pen_redistribute_serve(const struct pen_redistribution *states, struct pen_peers *peers,
-                            const struct pen_start_offer *offers) {
-  struct serving serving = {
-      .states = states, .peers = peers, .conversion = pen_memory_conversion_open(states->to)};
-  for (uint32_t r = 0; r < pen_process_count(states->from); r++) {
+static void serve_ranks(struct serving *serving) {
+  const struct pen_redistribution *states = serving->states;
+  for (uint32_t r = 0; r < pen_process_count(states->from) && serving->lost == NULL; r++) {
     struct rank_parts list = open_parts(states->from, r);
     const struct pen_memory_checkpoints *copies = find_copies(states, r);
     if (list.count > 0 && copies != NULL) {
-      serve_own(&serving, &list, copies);
+      serve_own(serving, &list, copies);
     } else if (list.count > 0) {
-      serve_peer(&serving, &list, find_holder(&serving, offers, r));
+      serve_peer(serving, &list, find_holder(serving, r));
     }
     close_parts(&list);
   }
-  for (uint32_t p = 0; p < peers->count; p++) {
-    const struct pen_control_message done = {.kind = STATES_DONE, .number = serving.cursor};
-    if (peers->command[p].ranks.count > 0 || offers[p + 1].held != 0) {
-      expect(pen_control_link_send(&peers->command[p].link, &done, NULL), &peers->command[p].link);
+}
+
+static void send_done(struct serving *serving) {
+  for (uint32_t p = 0; p < serving->peers->count; p++) {
+    struct pen_peer_command *peer = &serving->peers->command[p];
+    if (takes_part(serving, p)) {
+      expect(serving, send_number(&peer->link, STATES_DONE, serving->cursor), peer);
     }
   }
-  pen_memory_conversion_close(serving.conversion, states->step, serving.cursor);
+}
+
+/* All that were told DONE say so too, unless they are lost. */
+static void receive_done(struct serving *serving) {
+  uint64_t unused;
+  for (uint32_t p = 0; p < serving->peers->count; p++) {
+    struct pen_peer_command *peer = &serving->peers->command[p];
+    if (takes_part(serving, p) && peer != serving->lost) {
+      expect(serving, receive_number(&peer->link, STATES_DONE, &unused), peer);
+    }
+  }
+}
+
+struct pen_peer_command *pen_redistribute_serve(const struct pen_redistribution *states,
+                                                struct pen_peers *peers,
+                                                const struct pen_start_offer *offers) {
+  struct serving serving = {.states = states,
+                            .peers = peers,
+                            .offers = offers,
+                            .conversion = pen_memory_conversion_open(states->to)};
+  serve_ranks(&serving);
+  if (serving.lost == NULL) {
+    send_done(&serving);
+    receive_done(&serving);
+  }
+  struct pen_peer_command *lost = serving.lost;
+  pen_memory_conversion_close(serving.conversion, lost == NULL ? states->step : 0, serving.cursor);
+  if (lost == NULL) {
+    send_done(&serving); /* one that is lost now has its copies: it is found when the ranks run */
+  }
+  errno = serving.error;
+  return lost;
 }
 
 /* ---- the others ---- */
@@ -185,9 +254,8 @@ static bool send_copy(const struct pen_redistribution *states, struct pen_contro
     return false;
   }
   const unsigned char *copy = pen_memory_copy_of(copies, list->rank, states->step);
-  const struct pen_control_message cursor = {
-      .kind = STATES_CURSOR, .number = pen_memory_checkpoint_cursor(copies, states->step)};
-  bool sent = pen_control_link_send(server, &cursor, NULL);
+  bool sent =
+      send_number(server, STATES_CURSOR, pen_memory_checkpoint_cursor(copies, states->step));
   for (uint32_t i = 0; i < list->count && sent; i++) {
     const struct pen_control_message message = part_message(list, i);
     pen_memory_conversion_add(conversion, &list->parts[i], copy + list->parts[i].offset);
@@ -196,7 +264,7 @@ static bool send_copy(const struct pen_redistribution *states, struct pen_contro
   return sent;
 }
 
-/* Handles a message other than DONE. */
+/* Handles WANT and PART. */
 static bool handle_message(const struct pen_redistribution *states, struct pen_control_link *server,
                            struct pen_memory_conversion *conversion, struct rank_parts *list,
                            const struct pen_control_message *message) {
@@ -218,19 +286,48 @@ static bool handle_message(const struct pen_redistribution *states, struct pen_c
   return true;
 }
 
-void pen_redistribute_join(const struct pen_redistribution *states,
-                           struct pen_control_link *server) {
-  struct pen_memory_conversion *conversion = pen_memory_conversion_open(states->to);
+/* Until the server's DONE, which is received. No conversion: it has come once. */
+static enum pen_redistribute_end join_until_done(const struct pen_redistribution *states,
+                                                 struct pen_control_link *server,
+                                                 struct pen_memory_conversion *conversion,
+                                                 struct pen_control_message *message) {
+  enum pen_redistribute_end end = PEN_REDISTRIBUTE_DONE;
   struct rank_parts list = open_parts(states->from, 0);
-  struct pen_control_message message;
-  bool done = false;
-  while (!done) {
-    expect(pen_control_link_receive_header(server, &message), server);
-    done = message.kind == STATES_DONE && message.bytes == 0;
-    expect(done ? pen_control_link_receive(server, &message, NULL)
-                : handle_message(states, server, conversion, &list, &message),
-           server);
-  }
+  bool received, goes_on;
+  do {
+    received = pen_control_link_receive_header(server, message);
+    goes_on = message->kind == PEN_MESSAGE_HEARTBEAT;
+    if (received && (goes_on || message->kind == STATES_DONE)) {
+      received = message->bytes == 0 && pen_control_link_receive(server, message, NULL);
+    } else if (received && conversion != NULL &&
+               (message->kind == STATES_WANT || message->kind == STATES_PART)) {
+      goes_on = true;
+      received = handle_message(states, server, conversion, &list, message);
+    } else {
+      end = PEN_REDISTRIBUTE_ENDED;
+    }
+  } while (received && goes_on);
+  const int error = errno;
   close_parts(&list);
-  pen_memory_conversion_close(conversion, states->step, message.number);
+  errno = error;
+  return received ? end : PEN_REDISTRIBUTE_LOST;
+}
+
+enum pen_redistribute_end pen_redistribute_join(const struct pen_redistribution *states,
+                                                struct pen_control_link *server,
+                                                struct pen_control_message *message) {
+  struct pen_memory_conversion *conversion = pen_memory_conversion_open(states->to);
+  enum pen_redistribute_end end = join_until_done(states, server, conversion, message);
+  const bool has_all = end == PEN_REDISTRIBUTE_DONE;
+  int error = errno;
+  pen_memory_conversion_close(conversion, has_all ? states->step : 0,
+                              has_all ? message->number : 0);
+  if (has_all) {
+    /* The server's answer tells where this was not sent. */
+    send_number(server, STATES_DONE, 0);
+    end = join_until_done(states, server, NULL, message);
+    error = errno;
+  }
+  errno = error;
+  return end;
 }

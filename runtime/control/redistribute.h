@@ -7,7 +7,13 @@
  *       WANT rank                              --->     with copies of that rank
  *                                              <---     CURSOR, PART of each tensor
  *       PART                                   --->     with ranks that need it
- *       DONE cursor                            --->   */
+ *       DONE cursor                            --->
+ *                                              <---     DONE
+ *       DONE                                   --->     when all have said so: nobody needs the
+ *                                                       copies of the plan before any more
+ *
+ * Between parts the server sends heartbeats. Where a command is lost meanwhile, no copy is made,
+ * and all keep those of the plan before. */
 #ifndef PEN_REDISTRIBUTE_H
 #define PEN_REDISTRIBUTE_H
 
@@ -23,12 +29,21 @@ struct pen_redistribution {
   const struct pen_memory_checkpoints *to;             /* of the new plan; it gets the step */
 };
 
-/* On the server; `offers`: of this command, then of each peer. Fails (75) where a command ends. */
-void pen_redistribute_serve(const struct pen_redistribution *states, struct pen_peers *peers,
-                            const struct pen_start_offer *offers);
+/* On the server; `offers`: of this command, then of each peer. Null: all commands have their
+ * copies; else the one that is lost, with errno as pen_control_link_receive(). */
+struct pen_peer_command *pen_redistribute_serve(const struct pen_redistribution *states,
+                                                struct pen_peers *peers,
+                                                const struct pen_start_offer *offers);
 
-/* In each other command that has ranks now or had before. Fails (75) where the server ends. */
-void pen_redistribute_join(const struct pen_redistribution *states,
-                           struct pen_control_link *server);
+enum pen_redistribute_end {
+  PEN_REDISTRIBUTE_DONE,
+  PEN_REDISTRIBUTE_LOST,  /* the server is, with errno as above */
+  PEN_REDISTRIBUTE_ENDED, /* the server has ended it: *message is the header of what it sent */
+};
+
+/* In each other command that has ranks now or had before. */
+enum pen_redistribute_end pen_redistribute_join(const struct pen_redistribution *states,
+                                                struct pen_control_link *server,
+                                                struct pen_control_message *message);
 
 #endif

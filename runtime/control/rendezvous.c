@@ -1,7 +1,7 @@
 /* rendezvous.c: how the commands of a run find each other (see rendezvous.h). */
 #include "runtime/control/rendezvous.h"
 
-#include <poll.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +13,10 @@
 #include "runtime/control/listen_address.h"
 #include "runtime/control/local_ranks.h"
 
-/* AGAIN_S: how long a host may take to come again after a loss; then a spare takes its place. */
-enum { ACCEPT_MS = 50, RIGHT_PLAN_S = 5, AGAIN_S = 10, TRY_MS = 200, PLACE_MS = 5000 };
+/* AGAIN_S: how long a host may take to come again after a loss; then a spare takes its place, or
+ * the next one serves. PLACES_S: how long the others may keep the server waiting in all. */
+enum { ACCEPT_MS = 50, RIGHT_PLAN_S = 5, AGAIN_S = 10, PLACES_S = 60, TRY_MS = 200 };
+enum { PLACE_S = 5 };
 
 static uint64_t after_s(double seconds) { return pen_now_ns() + (uint64_t)(seconds * 1e9); }
 
@@ -45,7 +47,8 @@ static bool is_started_twice(const struct pen_control_config *config, const stru
   return twice;
 }
 
-/* What a command that has proved itself is answered: 0, or why it must exit. */
+/* What a command that has proved itself is answered: 0, or why it must exit. Of two commands that
+ * recover from a loss, one may have seen a loss more than the other. */
 static uint32_t judge_command(const struct pen_control_config *config,
                               const struct pen_peers *peers, const struct pen_hello *hello,
                               const struct pen_peer_command *new) {
@@ -55,20 +58,23 @@ static uint32_t judge_command(const struct pen_control_config *config,
   if (peers->count == peers->most || is_started_twice(config, peers, new)) {
     return PEN_EXIT_USAGE;
   }
-  const bool needed = new->ranks.count > 0 || config->membership->held[new->member];
-  return needed && hello->attempt != config->attempt ? PEN_EXIT_LOST : 0;
+  const bool needed = new->ranks.count > 0 || config->membership->held[new->member],
+             recovers = hello->attempt > 0 && config->attempt > 0;
+  return needed && !recovers && hello->attempt != config->attempt ? PEN_EXIT_LOST : 0;
 }
 
-/* Waits up to PLACE_MS for what a proved command says first. */
-static bool receive_place(struct pen_peer_command *peer) {
+/* Waits up to PLACE_S for what a proved command says first. Without it, it has ended. */
+static void receive_place(struct pen_peer_command *peer) {
   struct pen_control_message message;
-  struct pollfd polled = {.fd = peer->link.socket, .events = POLLIN};
-  const bool received = poll(&polled, 1, PLACE_MS) == 1 &&
-                        pen_control_link_receive_header(&peer->link, &message) &&
-                        message.kind == PEN_MESSAGE_PLACE && message.bytes == sizeof peer->place &&
-                        pen_control_link_receive(&peer->link, &message, &peer->place);
+  pen_control_link_limit(&peer->link, PLACE_S);
+  if (!pen_control_link_receive_header(&peer->link, &message) ||
+      message.kind != PEN_MESSAGE_PLACE || message.bytes != sizeof peer->place ||
+      !pen_control_link_receive(&peer->link, &message, &peer->place)) {
+    shutdown(peer->link.socket, SHUT_RDWR);
+    peer->place = (struct pen_place){.port = 0};
+  }
+  pen_control_link_limit(&peer->link, 0);
   peer->place.member = peer->member;
-  return received;
 }
 
 /* Lets a proved command in. Returns its verdict; *who: the peer. */
@@ -83,10 +89,8 @@ static uint32_t admit(const struct pen_control_config *config, struct pen_peers 
                                 .ranks = pen_member_ranks(membership, hello->member, hello->only)};
   const uint32_t verdict = judge_command(config, peers, hello, who);
   pen_control_send_verdict(&who->link, verdict);
-  if (verdict == 0 && !receive_place(who)) {
-    return PEN_EXIT_LOST;
-  }
   if (verdict == 0) {
+    receive_place(who);
     add_peer(peers, who);
     atomic_store(&membership->states[hello->member], PEN_MEMBER_LIVES);
   }
@@ -292,14 +296,20 @@ uint32_t pen_rendezvous_poll(const struct pen_control_config *config, struct pen
 static bool receive_places(const struct pen_control_config *config, struct pen_control_link *link) {
   struct pen_membership *membership = config->membership;
   struct pen_control_message message;
-  if (!pen_control_link_receive_header(link, &message) || message.kind != PEN_MESSAGE_PLACES ||
-      pen_plan_of_index(config->plan, message.number) == NULL ||
-      message.bytes != places_bytes(config) ||
-      !pen_control_link_receive(link, &message, membership->places)) {
-    return false;
+  const struct pen_plan *plan = NULL;
+  struct pen_place *places = calloc(1, places_bytes(config));
+  pen_check(places != NULL, "no memory for the places of hosts");
+  if (pen_control_link_receive_header(link, &message) && message.kind == PEN_MESSAGE_PLACES &&
+      message.bytes == places_bytes(config) && pen_control_link_receive(link, &message, places)) {
+    plan = pen_plan_of_index(config->plan, message.number);
   }
-  membership->current = pen_plan_of_index(config->plan, message.number);
-  return true;
+  const int error = errno;
+  if (plan != NULL) {
+    pen_membership_take_places(membership, plan, places);
+  }
+  free(places);
+  errno = error;
+  return plan != NULL;
 }
 
 static bool send_place(struct pen_control_link *link, const struct pen_place *place) {
@@ -326,7 +336,7 @@ static void set_own_address(const struct pen_control_config *config,
   }
 }
 
-/* False: the server is not reached, or has ended. */
+/* False: the server is not reached. One that ends later is broken. */
 static bool join(const struct pen_control_config *config, struct pen_peers *peers, uint32_t server,
                  uint64_t end_ns) {
   struct pen_control_link link;
@@ -336,17 +346,22 @@ static bool join(const struct pen_control_config *config, struct pen_peers *peer
   }
   set_own_address(config, &link, peers->address);
   const struct pen_place place = open_place(config, peers, peers->address);
-  if (!send_place(&link, &place) || !receive_places(config, &link)) {
-    close(link.socket);
-    close_mirror(peers);
-    return false;
+  if (config->attempt > 0) {
+    pen_control_link_limit(&link, PLACES_S);
   }
+  peers->is_broken = !send_place(&link, &place) || !receive_places(config, &link);
+  peers->error = errno;
   add_peer(peers, &(struct pen_peer_command){
                       .link = link,
                       .member = server,
                       .only = PEN_NONE,
                       .ranks = pen_member_ranks(config->membership, server, PEN_NONE)});
   return true;
+}
+
+static void leave(struct pen_peers *peers) {
+  close(peers->command[--peers->count].link.socket);
+  close_mirror(peers);
 }
 
 static bool waits_for_ranks(const struct pen_control_config *config) {
@@ -361,7 +376,10 @@ static void join_any(const struct pen_control_config *config, struct pen_peers *
     if (member != config->membership->own &&
         atomic_load(&config->membership->states[member]) == PEN_MEMBER_LIVES &&
         join(config, peers, member, after_s(TRY_MS / 1e3))) {
-      return;
+      if (!peers->is_broken) {
+        return;
+      }
+      leave(peers);
     }
     if (pen_now_ns() > end_ns) {
       pen_fail(PEN_EXIT_LOST, "no host of the run is reached at port %u (cluster.hosts)",
@@ -393,8 +411,8 @@ void pen_rendezvous(const struct pen_control_config *config, struct pen_peers *p
                     double timeout_s) {
   struct pen_membership *membership = config->membership;
   const bool again = config->attempt > 0;
-  const uint64_t end_ns = after_s(again ? AGAIN_S : timeout_s);
-  memset(membership->held, 0, pen_member_count(config->plan) * sizeof *membership->held);
+  const uint64_t first_end_ns = after_s(timeout_s);
+  uint64_t wait_s = AGAIN_S;
   peers->most = pen_process_count(config->plan) + pen_member_count(config->plan);
   peers->command = calloc(peers->most, sizeof *peers->command);
   pen_check(peers->command != NULL, "no memory for the connection to other hosts");
@@ -405,9 +423,10 @@ void pen_rendezvous(const struct pen_control_config *config, struct pen_peers *p
   const bool waits = waits_for_ranks(config) && pen_membership_has_host(membership);
   while (!waits && !serves(config)) {
     const uint32_t server = pen_membership_server(membership);
-    if (join(config, peers, server, end_ns)) {
+    if (join(config, peers, server, again ? after_s((double)wait_s) : first_end_ns)) {
       return;
     }
+    wait_s += AGAIN_S; /* the next one may have waited for this one as long */
     if (!again) {
       fail_to_join(config, server);
     }
@@ -417,13 +436,13 @@ void pen_rendezvous(const struct pen_control_config *config, struct pen_peers *p
     }
   }
   if (waits) {
-    join_any(config, peers, end_ns);
+    join_any(config, peers, again ? after_s(2 * AGAIN_S) : first_end_ns);
     return;
   }
   peers->serves = true;
   pen_membership_vacate(membership);
   set_listen_address(config, peers);
-  serve(config, peers, peers->address, end_ns);
+  serve(config, peers, peers->address, again ? after_s(AGAIN_S) : first_end_ns);
 }
 
 void pen_peers_close(struct pen_peers *peers) {

@@ -22,6 +22,8 @@ struct pen_peers {
   struct pen_peer_command *command; /* of the server: all others; elsewhere: the server */
   uint32_t count, most;
   bool serves, listens;
+  bool is_broken; /* the server's connection has ended before the ranks have places: */
+  int error;      /* with this errno, as pen_control_link_receive() */
   struct pen_control_server server; /* while it listens; spares may come at any time */
   bool mirrors;
   struct pen_control_server mirror; /* for the copies of the host before: see mirror.h */
@@ -29,8 +31,9 @@ struct pen_peers {
 };
 
 /* Connects this command to the others, and returns when all ranks of the plan have a command; sets
- * the plan and the places of config->membership, and peers->address. Fails (75) when commands do
- * not come within `timeout_s`, (64) when two start the same rank or do not have the same secret,
+ * the plan and the places of config->membership, and peers->address. A command that is lost
+ * meanwhile counts as one that has come: pen_control_tcp_agree() finds it. Fails (75) when commands
+ * do not come within `timeout_s`, (64) when two start the same rank or do not have the same secret,
  * (76) when they have other plans. */
 void pen_rendezvous(const struct pen_control_config *config, struct pen_peers *peers,
                     double timeout_s);

@@ -55,6 +55,7 @@ struct pen_run {
   struct pen_secret secret;  /* with several hosts */
   struct pen_membership membership;
   struct pen_shared shared;
+  struct pen_results results; /* of score: becomes shared.results */
   struct pen_data data;
   struct pen_run_evaluation evaluation;
   const char *checkpoint_path;           /* folder to load from, or null */

@@ -34,7 +34,8 @@ static _Noreturn void tell_others(int status) {
                                         .failed_status = (uint32_t)status};
   struct pen_control_tcp *tcp = pen_control_tcp_open(&config, CONNECT_S);
   pen_control_tcp_attach(tcp, &failed.shared);
-  pen_control_tcp_agree(tcp, &offer);
+  struct pen_start_state state;
+  pen_control_tcp_agree(tcp, &offer, &state);
   _exit(0);
 }
 

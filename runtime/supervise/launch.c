@@ -69,18 +69,58 @@ static struct pen_mirror *open_mirror(const struct pen_run *run,
   if (!pen_restart_mirrors(run) || run->local.count == 0) {
     return NULL;
   }
-  const struct pen_mirror_config config = {.control = *control,
-                                           .server = pen_control_tcp_mirror(tcp),
-                                           .own = &run->memory,
-                                           .mirrored = &run->mirrored,
-                                           .wanted_step = pen_restart_wanted_step(run, state)};
+  struct pen_mirror_config config = {.control = *control,
+                                     .server = pen_control_tcp_mirror(tcp),
+                                     .own = &run->memory,
+                                     .mirrored = &run->mirrored,
+                                     .shared = &run->shared,
+                                     .wanted_step = pen_restart_wanted_step(run, state)};
+  config.control.attempt = (uint32_t)run->restart.count; /* now the same on all hosts */
   return pen_mirror_open(&config);
 }
+
+/* What a command has while it runs its ranks once. */
+struct attempt {
+  struct pen_control_tcp *tcp;
+  struct pen_mirror *mirror;
+  struct pen_monitor *monitor;
+};
 
 static void open_shared(struct pen_run *run, struct pen_control_tcp *tcp) {
   pen_shared_open(&run->shared, run->plan);
   run->shared.local = run->local;
+  run->shared.results = run->results;
   pen_control_tcp_attach(tcp, &run->shared);
+}
+
+/* Connects the commands and starts the ranks, unless a command is lost before. Returns 0, or the
+ * status of the run. */
+static int start_attempt(struct pen_run *run, const struct pen_control_config *config,
+                         struct attempt *attempt, pid_t *pids) {
+  struct pen_start_state state;
+  attempt->tcp = pen_control_tcp_open(config, connect_timeout_s);
+  pen_restart_take_plan(run);
+  open_shared(run, attempt->tcp);
+  pen_restart_take_place(run);
+  attempt->monitor = pen_monitor_open(run);
+  const bool agreed = pen_restart_agree(run, attempt->tcp, &state);
+  pen_control_tcp_start(attempt->tcp);
+  attempt->mirror = agreed ? open_mirror(run, config, attempt->tcp, &state) : NULL;
+  const uint32_t status = atomic_load(&run->shared.control->abort_status);
+  if (status != 0) {
+    return (int)status;
+  }
+  if (!pen_mirror_is_complete(attempt->mirror)) {
+    pen_control_tcp_lose(attempt->tcp, (run->local.host + 1) % run->plan->host_count);
+    return PEN_EXIT_LOST;
+  }
+  pen_restart_apply(run, &state);
+  if (run->steps > 0 && run->local.count > 0) {
+    start_ranks(run, attempt->tcp, attempt->mirror, pids);
+  }
+  pen_mirror_start(attempt->mirror);
+  pen_monitor_start(attempt->monitor);
+  return 0;
 }
 
 /* Starts the ranks once and waits until all have exited. */
@@ -95,31 +135,14 @@ static int run_ranks(struct pen_run *run, pid_t *pids) {
                                             .attempt = (uint32_t)run->restart.count,
                                             .mirrors = pen_restart_mirrors(run),
                                             .silence_s = pen_silence_s(run->options->timeout)};
-  struct pen_control_tcp *tcp = pen_control_tcp_open(&config, connect_timeout_s);
-  pen_restart_take_plan(run);
-  open_shared(run, tcp);
-  pen_restart_take_place(run);
-  struct pen_monitor *monitor = pen_monitor_open(run);
-  const struct pen_start_offer offer = pen_restart_offer(run);
-  const struct pen_start_state state = pen_control_tcp_agree(tcp, &offer);
-  if (state.failed_status != 0) {
-    pen_fail((int)state.failed_status,
-             "the command of host %s ended with status %d before the ranks were started",
-             run->plan->hosts[state.failed_host % run->plan->host_count], (int)state.failed_status);
+  struct attempt attempt = {.tcp = NULL};
+  int status = start_attempt(run, &config, &attempt, pids);
+  if (status == 0 && run->steps > 0) {
+    status = pen_supervise_ranks(run, pids);
   }
-  pen_restart_redistribute(run, tcp, &state);
-  struct pen_mirror *mirror = open_mirror(run, &config, tcp, &state);
-  pen_restart_apply(run, &state);
-  if (run->steps > 0 && run->local.count > 0) {
-    start_ranks(run, tcp, mirror, pids);
-  }
-  pen_control_tcp_start(tcp);
-  pen_mirror_start(mirror);
-  pen_monitor_start(monitor);
-  const int status = run->steps > 0 ? pen_supervise_ranks(run, pids) : 0;
-  pen_monitor_close(monitor);
-  pen_mirror_close(mirror);
-  pen_control_tcp_close(tcp);
+  pen_monitor_close(attempt.monitor);
+  pen_mirror_close(attempt.mirror);
+  pen_control_tcp_close(attempt.tcp);
   if (atomic_load(&run->shared.control->saving) != 0) {
     pen_checkpoint_abandon(run->options->checkpoint);
   }

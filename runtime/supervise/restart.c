@@ -49,15 +49,23 @@ static void close_old(struct pen_run *run) {
   run->old.plan = NULL;
 }
 
-void pen_restart_close(struct pen_run *run) { close_memory(run); }
+void pen_restart_close(struct pen_run *run) {
+  close_memory(run);
+  close_old(run);
+}
 
-/* Copies the reports of the lost ranks out of the shared memory. */
+/* Copies the reports of the lost ranks out of the shared memory; after an attempt that began no
+ * step, and so reported no restart, behind those of the loss before. */
 static void keep_reports(struct pen_run *run) {
   struct pen_restart *restart = &run->restart;
   const struct pen_failure *failure;
-  for (restart->lost_count = 0;
-       restart->lost_count < PEN_FAILURES_MAX &&
-       (failure = pen_failure_reported(&run->shared, restart->lost_count)) != NULL;) {
+  if (restart->count == 0 || atomic_load(&run->shared.control->begun.count) > 0) {
+    restart->lost_count = 0;
+    restart->lost_ns = atomic_load(&run->shared.control->lost_ns);
+  }
+  for (uint32_t i = 0; restart->lost_count < PEN_FAILURES_MAX &&
+                       (failure = pen_failure_reported(&run->shared, i)) != NULL;
+       i++) {
     struct pen_lost_rank *lost = &restart->lost[restart->lost_count++];
     lost->rank = failure->rank;
     memcpy(lost->host, run->shared.ranks[failure->rank].host, sizeof lost->host);
@@ -79,7 +87,6 @@ bool pen_restart_prepare(struct pen_run *run, int status) {
   }
   keep_reports(run);
   const uint64_t saved_step = atomic_load(&control->saved_step);
-  restart->lost_ns = atomic_load(&control->lost_ns);
   restart->saved_step = saved_step > 0 ? saved_step : restart->saved_step;
   restart->count++;
   for (uint32_t r = 0; r < run->shared.process_count; r++) {
@@ -124,11 +131,11 @@ void pen_restart_take_place(struct pen_run *run) {
   if (run->plan == run->placed && now->count == before.count && now->first == before.first) {
     return;
   }
-  if (run->plan != run->placed) {
+  if (run->plan != run->placed && run->old.plan == NULL) {
     run->old = (struct pen_run_old){run->placed, before, run->memory, run->mirrored};
     run->memory = run->mirrored = (struct pen_memory_checkpoints){.memory = NULL};
-    run->placed = run->plan;
   }
+  run->placed = run->plan;
   run->local = *now;
   close_memory(run);
   open_memory(run);
@@ -137,7 +144,8 @@ void pen_restart_take_place(struct pen_run *run) {
   }
 }
 
-struct pen_start_offer pen_restart_offer(const struct pen_run *run) {
+/* What the ranks of this command can start from. */
+static struct pen_start_offer offer_of(const struct pen_run *run) {
   const struct pen_run_old *old = &run->old;
   const bool changed = old->plan != NULL;
   const struct pen_plan *plan = changed ? old->plan : run->plan;
@@ -167,21 +175,42 @@ uint64_t pen_restart_wanted_step(const struct pen_run *run, const struct pen_sta
   return has ? 0 : state->memory_step;
 }
 
-void pen_restart_redistribute(struct pen_run *run, struct pen_control_tcp *tcp,
-                              const struct pen_start_state *state) {
+static bool redistribute(struct pen_run *run, struct pen_control_tcp *tcp,
+                         const struct pen_start_state *state) {
   const struct pen_plan *plan = run->membership.plan;
-  if (starts_from_memory(state) && state->memory_plan != pen_plan_index(plan, run->plan)) {
-    const struct pen_redistribution states = {
-        .from = pen_plan_of_index(plan, state->memory_plan),
-        .step = state->memory_step,
-        .own = &run->old.memory,
-        .mirrored = &run->old.mirrored,
-        .to = &run->memory,
-    };
-    pen_control_tcp_redistribute(
-        tcp, &states, run->local.count > 0 || (run->old.plan != NULL && run->old.ranks.count > 0));
+  if (!starts_from_memory(state) || state->memory_plan == pen_plan_index(plan, run->plan)) {
+    return true;
+  }
+  const struct pen_redistribution states = {
+      .from = pen_plan_of_index(plan, state->memory_plan),
+      .step = state->memory_step,
+      .own = &run->old.memory,
+      .mirrored = &run->old.mirrored,
+      .to = &run->memory,
+  };
+  return pen_control_tcp_redistribute(
+      tcp, &states, run->local.count > 0 || (run->old.plan != NULL && run->old.ranks.count > 0));
+}
+
+bool pen_restart_agree(struct pen_run *run, struct pen_control_tcp *tcp,
+                       struct pen_start_state *state) {
+  const struct pen_start_offer offer = offer_of(run);
+  if (!pen_control_tcp_agree(tcp, &offer, state)) {
+    return false;
+  }
+  if (state->failed_status != 0) {
+    pen_fail((int)state->failed_status,
+             "the command of host %s ended with status %d before the ranks were started",
+             run->plan->hosts[state->failed_host % run->plan->host_count],
+             (int)state->failed_status);
+  }
+  run->restart.count = state->restarts;
+  if (!redistribute(run, tcp, state)) {
+    return false;
   }
   close_old(run);
+  pen_membership_release(&run->membership);
+  return true;
 }
 
 static void start_from_checkpoint(struct pen_run *run) {
@@ -199,7 +228,6 @@ void pen_restart_apply(struct pen_run *run, const struct pen_start_state *state)
   if (state->restarts == 0) {
     return;
   }
-  run->restart.count = state->restarts;
   run->restart.saved_step = state->saved_step;
   if (run->local.count == 0) {
     return;

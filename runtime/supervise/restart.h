@@ -26,12 +26,11 @@ void pen_restart_take_plan(struct pen_run *run);
  * command needs for them. Fails (73) as pen_log_create(). */
 void pen_restart_take_place(struct pen_run *run);
 
-/* What the ranks of this command can start from. */
-struct pen_start_offer pen_restart_offer(const struct pen_run *run);
-
-/* After the commands have agreed on a state in memory of another plan: makes that of this one. */
-void pen_restart_redistribute(struct pen_run *run, struct pen_control_tcp *tcp,
-                              const struct pen_start_state *state);
+/* Agrees with the other commands on the state to start from; where it is one in memory of another
+ * plan, makes that of this one. False: a command is lost, as of pen_control_tcp_agree(). Fails with
+ * the status of a command that has failed. */
+bool pen_restart_agree(struct pen_run *run, struct pen_control_tcp *tcp,
+                       struct pen_start_state *state);
 
 /* Whether each host's copies of --recover-every are also on the next host. */
 bool pen_restart_mirrors(const struct pen_run *run);

@@ -28,7 +28,14 @@ END
 cat >"$scratch/lose" <<'END'
 scratch=$1 name=$2 count=$3 lost=$4
 shift 4
+if test -n "${watched:-}"; then # Its sockets, when the ranks have started again.
+  {
+    until grep -qs '"event":"restart"' "$scratch/run.log"; do sleep 0.01; done
+    on "$watched" cat /proc/net/tcp >"$scratch/sockets"
+  } &
+fi
 for i in $(seq $count); do
+  on "host$i" ip addr add "10.79.0.$i/24" dev net0 label net0:b
   {
     on "host$i" timeout 40 "$scratch/$name" train --data "$scratch/data.bin" --seed 7 --steps $steps --quiet --log "$scratch/run.log" \
       --checkpoint "$scratch/run.ckpt" "$@" >"$scratch/out.$i" 2>"$scratch/err.$i"
@@ -120,6 +127,16 @@ build_run back
 lose "a host comes back" back 2 "host2 again-host2 host1" "137 0" --restarts 3 --save-every 20
 recovers "a host comes back" back checkpoint "1 1"
 steps=60
+
+# A network of its own for the messages between its ranks, 10.79.0.0: 4F0A in the kernel's list.
+steps=200 watched=host1
+export watched
+describe_run other 3 '("host1", "host2", "host3")' "" '{ pipeline = { ranks = 2; }; cluster = { interface = "net0:b"; }; }'
+build_run other
+lose "another network" other 3 host3 "0 0 137" --restarts 1 --recover-every 1
+recovers "another network" other memory 1
+ok "which has its connections" grep -q ': 01004F0A:.* 02004F0A:' "$scratch/sockets"
+steps=60 watched=
 
 # More ranks on the hosts that are left, and ranks that do not fill them.
 describe_run more 4 '("host1", "host2")' "" '{ cluster = { ranks_per_host = 4; }; }'

@@ -23,7 +23,7 @@ refused() {
   "$gen" --check t.cfg >out 2>err
   is "$refused_name is refused" "$? $(cat err)" "78 $refused_line"
 }
-may="a fallback may change pipeline.ranks, pipeline.stages_per_rank, pipeline.schedule, partition, memory and cluster, except cluster.device, interface, port and spares"
+may="a fallback may change pipeline.ranks, pipeline.stages_per_rank, pipeline.schedule, partition, memory and cluster, except cluster.device, port and spares"
 list='a list of at most 16 groups of settings, as in ( { pipeline = { ranks = 2; }; } )'
 
 refused "a number" "t.cfg:7: fallback = 3: $list" 3
@@ -37,10 +37,16 @@ refused "a wrong value of the second" "t.cfg:8: pipeline.ranks = \"one\", in fal
   { pipeline = { ranks = "one"; }; } )'
 refused "the same setting twice" "t.cfg:7: pipeline.ranks = 3: given before, at t.cfg:7" '( { pipeline = { ranks = 2; }; }, { pipeline = { ranks = 2; ranks = 3; }; } )'
 for setting in 'pipeline microbatches = 4' 'pipeline warmup = 2' 'model layers = 3' 'optimizer steps = 3' 'batch microbatch = 2' 'data_parallel replicas = 2' \
-  'costs forward = 2' 'cluster port = 7001' 'cluster device = "cpu"' 'cluster spares = []' 'cluster interface = "lo"'; do
+  'costs forward = 2'; do
   group=${setting%% *} value=${setting#* }
   refused "$group.$value" "t.cfg:7: $group.$value, in fallback 1: $may" "( { $group = { $value; }; } )"
 done
+refused "another port" "t.cfg:7: cluster.port = 7001, in fallback 1: 7000, as in the topology: the hosts meet there before they know which plan they run" \
+  '( { cluster = { port = 7001; }; } )'
+refused "another device" "t.cfg:7: cluster.device = \"cuda\", in fallback 1: \"cpu\", as in the topology: on another kind of device a run has other bits" \
+  '( { cluster = { device = "cuda"; }; } )'
+refused "other spares" "t.cfg:7: cluster.spares = [], in fallback 1: [\"d\"], as in the topology: hosts that a fallback does not need wait, whichever they are" \
+  '( { cluster = { spares = []; }; } )'
 refused "another order of backwards" 't.cfg:7: pipeline.schedule = "gpipe", in fallback 1: one that runs the backwards of each stage in the same order of microbatches as that of the topology, 1f1b, so that the run has the same bits' \
   '( { pipeline = { ranks = 2; schedule = "gpipe"; }; } )'
 refused "the same the other way round" 't.cfg:7: pipeline.schedule = "1f1b", in fallback 1: one that runs the backwards of each stage in the same order of microbatches as that of the topology, looped_bfs, so that the run has the same bits' \
@@ -72,6 +78,9 @@ is "hosts say how many" "$(fallbacks '( { cluster = { hosts = ("x"); }; }, { pip
 is "a spare counts as a host" "$(fallbacks '( { pipeline = { ranks = 8; }; } )')" "8 1 1f1b 4 "
 is "another schedule with its own placement" "$(fallbacks '( { pipeline = { ranks = 2; stages_per_rank = 2; schedule = "zero_bubble_v"; }; } )' '' \
   'schedule = "1f1b"; warmup = 1; placement = "loop";')" "2 2 zero_bubble_v 1 "
+is "what it may only repeat" "$(fallbacks '( { pipeline = { ranks = 2; }; cluster = { device = "cpu"; port = 7000; spares = ("d"); }; } )')" "2 1 1f1b 1 "
+is "the device that the topology resolves to" "$(fallbacks '( { pipeline = { ranks = 2; }; cluster = { device = "auto"; }; } )')" "2 1 1f1b 1 "
+is "an interface of its own" "$(fallbacks '( { pipeline = { ranks = 4; }; cluster = { interface = "net1"; }; } )')" "4 1 1f1b 2 "
 is "costs for other stages do not hold" "$(fallbacks '( { pipeline = { ranks = 2; }; } )' 'costs = { forward = [1,2,1,2,1,2]; overlap = 3; };')" "2 1 1f1b 1 "
 is "recomputation, and partition" "$(fallbacks '( { pipeline = { ranks = 2; }; partition = { layers = [2,6]; }; memory = { recompute = "full"; }; } )')" "2 1 1f1b 1 "
 write '( { pipeline = { ranks = 2; }; } )'
@@ -88,6 +97,13 @@ fallback 2    1f1b, 2 ranks of 1 stages on 1 hosts, makespan *, up to * bytes a 
 matches "in JSON too" "$(./t info --json)" '*"fallbacks":\[{"ranks":3,"stages_per_rank":1,"schedule":"1f1b","hosts":2,"makespan":*,"arena_bytes":*},{"ranks":2,*}\],*'
 make_secret secret
 make_tokens data.bin 2000
+a_host="64 penstock: --restarts 1: this binary has fallbacks, which need one command a host (--host NAME), not one a rank"
 ./t train --data data.bin --restarts 1 --rank 0 2>err
-is "a command a rank is refused" "$? $(cat err)" "64 penstock: --restarts 1: this binary has fallbacks, which need one command a host (--host NAME), not one a rank"
+is "a command a rank is refused" "$? $(cat err)" "$a_host"
+RANK=1 WORLD_SIZE=12 ./t train --data data.bin --restarts 1 2>err
+is "by a launcher, too" "$? $(cat err)" "$a_host"
+write '( { pipeline = { ranks = 4; }; cluster = { interface = "net9"; }; } )'
+ok "a fallback with an interface is compiled" build t t.cfg
+./t train --data data.bin --restarts 1 --host a 2>err
+is "which must be there at the start" "$? $(cat err)" "64 penstock: cluster.interface = \"net9\": no network interface or address of this host"
 finish

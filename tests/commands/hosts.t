@@ -106,9 +106,28 @@ done
 ok "weights.two: generates on 2 hosts" hosts 2 sh "$scratch/train_on" "$scratch" 2 weights.two generate --prompt Once --tokens 20 \
   --checkpoint "$scratch/replicas.shm.ckpt"
 is "weights.two: the same" "$(cat "$scratch"/out.[12])" "$(cat "$scratch/text")"
-"$scratch/weights.two" score --host host1 --data "$scratch/data.bin" --checkpoint "$scratch/replicas.shm.ckpt" --output "$scratch/scores.weights" 2>"$scratch/err"
-is "replicas that shard their weights score on one host" $? 64
-matches "which is said" "$(cat "$scratch/err")" "penstock: score: the 2 replicas of this binary shard their weights over 2 hosts; *"
+# Replicas that shard their weights all score; each on its own windows, whose results come to the first one's host.
+ok "weights.cyclic: a plan is built" build weights.cyclic "$scratch/llama.cfg" $replicas -s data_parallel.shard=weights -s cluster.transport=auto $two \
+  -s cluster.mapping=cyclic
+ok "weights.apart: a plan is built" build weights.apart "$scratch/llama.cfg" $replicas -s data_parallel.shard=weights -s cluster.transport=auto $two \
+  -s cluster.mapping=[1,0,0,1]
+"$tokens" --bytes --end-of-text 10 --pack 32 --single -o "$scratch/packed.bin" "$top_srcdir/README.md" 2>/dev/null
+"$scratch/weights.shm" score --data "$scratch/packed.bin" --checkpoint "$scratch/replicas.shm.ckpt" --output "$scratch/scores.packed" >"$scratch/score.packed"
+for name in weights.two weights.four weights.cyclic weights.apart weights16.four; do
+  count=$(case $name in *.four) echo 4 ;; *) echo 2 ;; esac)
+  for data in data packed; do
+    one=$scratch/scores.$(test $data = data && echo one || echo packed) result=$scratch/score$(test $data = data || echo .packed)
+    if test $name = weights16.four; then
+      one=$scratch/scores.16 result=$scratch/score.16
+      "$scratch/weights16.shm" score --data "$scratch/$data.bin" --checkpoint "$scratch/replicas.shm.ckpt" --output "$one" >"$result"
+    fi
+    rm -f "$scratch/scores.$name"
+    ok "$name: scores $data.bin on $count hosts" hosts $count sh "$scratch/train_on" "$scratch" $count $name score --data "$scratch/$data.bin" \
+      --checkpoint "$scratch/replicas.shm.ckpt" --output "$scratch/scores.$name"
+    ok "$name: the same" cmp "$one" "$scratch/scores.$name"
+    is "$name: one host prints the result" "$(cat "$scratch"/out.[1-$count])" "$(cat "$result")"
+  done
+done
 
 # ---- a link that is cut, a host whose processes are killed ----
 # lose WHAT: trains without end on two hosts; after the third step of the log, loses host2. Leaves the statuses in status.N.

@@ -27,6 +27,7 @@ COMMAND_TESTS = \
   %reldir%/hosts.t \
   %reldir%/launchers.t \
   %reldir%/loss_rows.t \
+  %reldir%/lost_again.t \
   %reldir%/manual.t \
   %reldir%/measure.t \
   %reldir%/metrics.t \

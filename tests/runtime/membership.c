@@ -173,6 +173,44 @@ static void test_the_first_fallback_that_fits(void **state) {
   pen_membership_close(&membership);
 }
 
+static void assert_held(const struct pen_membership *membership, bool a, bool b, bool c) {
+  assert_int_equal(membership->held[0], a);
+  assert_int_equal(membership->held[1], b);
+  assert_int_equal(membership->held[2], c);
+}
+
+/* The hosts that had ranks keep the states of the plan before until ranks of a fallback have
+ * theirs, also where a second one is taken meanwhile; each command knows them. */
+static void test_states_are_held_until_all_have_theirs(void **state) {
+  (void)state;
+  struct pen_plan of;
+  struct pen_membership server, other;
+  open_with_fallbacks(&server, &of, 0);
+  open_with_fallbacks(&other, &of, 2);
+  struct pen_membership *const both[] = {&server, &other};
+  for (int i = 0; i < 2; i++) {
+    for (uint32_t m = 3; m < 5; m++) {
+      lose(both[i], m, PEN_MEMBER_LOST);
+    }
+    lose(both[i], 1, PEN_MEMBER_LOST);
+  }
+  assert_held(&server, false, false, false);
+  assert_true(pen_membership_fall_back(&server));
+  assert_held(&server, true, false, true);
+  pen_membership_take_places(&other, server.current, server.places);
+  assert_held(&other, true, false, true);
+  lose(&server, 2, PEN_MEMBER_LOST);
+  assert_true(pen_membership_fall_back(&server));
+  assert_int_equal(pen_plan_index(&of, server.current), 2);
+  assert_held(&server, true, false, true);
+  pen_membership_release(&other);
+  assert_held(&other, false, false, false);
+  pen_membership_take_places(&other, other.current, server.places); /* the same plan */
+  assert_held(&other, false, false, false);
+  pen_membership_close(&server);
+  pen_membership_close(&other);
+}
+
 /* The only host of a fallback is lost: the first that waits serves. */
 static void test_waiting_hosts_go_on_alone(void **state) {
   (void)state;
@@ -267,6 +305,7 @@ int main(void) {
       cmocka_unit_test(test_one_part_of_a_run_goes_on),
       cmocka_unit_test(test_never_do_two_parts_go_on),
       cmocka_unit_test(test_the_first_fallback_that_fits),
+      cmocka_unit_test(test_states_are_held_until_all_have_theirs),
       cmocka_unit_test(test_waiting_hosts_go_on_alone),
       cmocka_unit_test(test_fallbacks_go_on_in_one_part),
       cmocka_unit_test(test_the_newest_state_that_all_have),

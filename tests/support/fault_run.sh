@@ -114,7 +114,7 @@ sleep 0.1
 : >"$folder/left"
 for i in $hosts; do
   test -s "$folder/status.$i" || { echo hangs >"$folder/status.$i"; now >"$folder/end.$i"; }
-  on "host$i" sh -c 'ps -e -o pid=,args= | grep -v -e "^ *1 sleep" -e "ps -e" -e "sh -c ps" -e "grep -v" -e "<defunct>"; ls -A /dev/shm' | sed "s/^/host$i: /" >>"$folder/left"
+  on "host$i" sh -c 'all=$(ps -e -o pid=,args=); echo "$all" | grep -v -e "^ *1 sleep" -e "ps -e" -e "<defunct>"; ls -A /dev/shm' | sed "s/^/host$i: /" >>"$folder/left"
   awk -v at="$at" '{ $1 = sprintf("%.3f", $1 - at); print }' "$folder/err.$i" >"$folder/err.new" && mv "$folder/err.new" "$folder/err.$i"
   awk -v at="$at" '{ printf "%.3f\n", $1 - at }' "$folder/end.$i" >"$folder/err.new" && mv "$folder/err.new" "$folder/end.$i"
 done

@@ -24,6 +24,8 @@ libtestsupport_a_SOURCES = \
   tools/bench/transport_plan.c \
   tools/bench/transport_plan.h
 EXTRA_DIST += \
+  %reldir%/close_order.c \
+  %reldir%/end_at.c \
   %reldir%/fault_run.sh \
   %reldir%/lossy_link.c \
   %reldir%/hosts.sh \
