@@ -33,6 +33,8 @@ libruntime_a_SOURCES += \
   %reldir%/listen_address.h \
   %reldir%/link_delay.c \
   %reldir%/link_delay.h \
+  %reldir%/links.c \
+  %reldir%/links.h \
   %reldir%/local_ranks.c \
   %reldir%/local_ranks.h \
   %reldir%/membership.c \
