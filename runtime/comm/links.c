@@ -41,8 +41,9 @@ void pen_links_free(struct pen_links *links) {
 uint32_t pen_links_probe_bytes(const struct pen_plan *plan) {
   uint64_t bytes = PEN_PROBE_BYTES;
   for (uint32_t r = 0; r < plan->rank_count; r++) {
-    const uint64_t slots = plan->memory[r].receive_bytes;
-    bytes = slots > 0 && slots < bytes ? slots : bytes;
+    const struct pen_rank_memory *memory = &plan->memory[r];
+    const uint64_t most = memory->receive_bytes > 0 ? memory->receive_bytes : memory->arena_bytes;
+    bytes = most < bytes ? most : bytes;
   }
   return (uint32_t)bytes;
 }

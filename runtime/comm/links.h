@@ -16,7 +16,8 @@ struct pen_links {
 struct pen_links pen_links_of(const struct pen_transport *transport, bool near_local);
 void pen_links_free(struct pen_links *links);
 
-/* What links are measured with: so many bytes that the receive slots of every rank hold them. */
+/* What links are measured with: so many bytes that every rank has, and that its receive slots hold
+ * if it has any. */
 uint32_t pen_links_probe_bytes(const struct pen_plan *plan);
 
 #endif
