@@ -30,11 +30,20 @@ enum {
   SLEEP_MS = 5,         /* a sleeping rank looks this often whether the run was aborted */
   REGION_KEY = 1,       /* where the application chooses keys */
   LOST_S = 3,           /* for the watchdog to say which rank was lost */
+  PROBE_ROUNDS = 10,    /* the first ones are slow */
 };
 
-/* The counter that a first write raises: one that no message has. */
+/* Counters that no message has: the one that a first write raises, and those of a peer's probes. */
 static uint32_t hello_counter(const struct pen_fabric_config *config) {
   return config->counter_count;
+}
+
+static uint32_t probe_counter(const struct pen_fabric_config *config, uint32_t peer) {
+  return config->counter_count + 1 + peer;
+}
+
+static uint32_t all_counters(const struct pen_fabric_config *config) {
+  return probe_counter(config, config->peer_count);
 }
 
 struct pen_fabric {
@@ -53,11 +62,12 @@ struct pen_fabric {
   bool waiting;     /* an arrival is seen when it happens */
   fi_addr_t *peers; /* [peer_count] */
   uint64_t *keys, *bases;
-  uint32_t *counters; /* [counter_count + 1] */
-  struct pen_fabric_write hello;
-  uint32_t completed;  /* writes of all kinds */
-  uint32_t *in_flight; /* [peer_count]: writes that are not complete */
-  char failure[200];   /* of a completion; empty: none */
+  uint32_t *counters;            /* [all_counters()] */
+  struct pen_fabric_write hello; /* and the probes' */
+  uint32_t completed;            /* writes of all kinds */
+  uint32_t *in_flight;           /* [peer_count]: writes that are not complete */
+  struct pen_link_probe *probes; /* [peer_count] */
+  char failure[200];             /* of a completion; empty: none */
 };
 
 _Static_assert(sizeof(((struct pen_fabric_write *)0)->context) >= sizeof(struct fi_context2),
@@ -133,10 +143,11 @@ struct pen_fabric *pen_fabric_open(const struct pen_fabric_config *config,
   fabric->peers = calloc(config->peer_count, sizeof *fabric->peers);
   fabric->keys = calloc(config->peer_count, sizeof *fabric->keys);
   fabric->bases = calloc(config->peer_count, sizeof *fabric->bases);
-  fabric->counters = calloc(config->counter_count + 1u, sizeof *fabric->counters);
+  fabric->counters = calloc(all_counters(config), sizeof *fabric->counters);
   fabric->in_flight = calloc(config->peer_count, sizeof *fabric->in_flight);
+  fabric->probes = calloc(config->peer_count, sizeof *fabric->probes);
   pen_check(fabric->peers != NULL && fabric->keys != NULL && fabric->bases != NULL &&
-                fabric->counters != NULL && fabric->in_flight != NULL,
+                fabric->counters != NULL && fabric->in_flight != NULL && fabric->probes != NULL,
             "no memory for the connections to %u ranks", config->peer_count);
   fabric->info = find_network(config->host);
   fabric->has_times = fabric->info->domain_attr->cq_data_size >= sizeof(uint64_t);
@@ -168,14 +179,29 @@ static void keep_failure(struct pen_fabric *fabric) {
   }
 }
 
+static uint32_t delay_since(uint64_t data) {
+  return pen_delay_clock(pen_now_ns()) - (uint32_t)(data >> 32);
+}
+
+/* A peer's probes are by turns of no bytes and of some. */
+static void add_probe(struct pen_fabric *fabric, uint32_t counter, uint32_t delay) {
+  const uint32_t count = fabric->counters[counter];
+  struct pen_link_probe *probe = &fabric->probes[counter - probe_counter(&fabric->config, 0)];
+  uint32_t *least = count % 2 == 1 ? &probe->empty : &probe->full;
+  if (count <= 2 || (int32_t)(delay - *least) < 0) {
+    *least = delay;
+  }
+}
+
 static void complete(struct pen_fabric *fabric, const struct fi_cq_data_entry *entry) {
   if ((entry->flags & FI_REMOTE_CQ_DATA) != 0) {
     const uint32_t counter = (uint32_t)entry->data;
-    pen_assert(counter <= fabric->config.counter_count);
+    pen_assert(counter < all_counters(&fabric->config));
     fabric->counters[counter]++;
-    if (fabric->waiting && fabric->has_times && fabric->config.arrived != NULL) {
-      fabric->config.arrived(fabric->config.context, counter,
-                             pen_delay_clock(pen_now_ns()) - (uint32_t)(entry->data >> 32));
+    if (counter > hello_counter(&fabric->config)) {
+      add_probe(fabric, counter, delay_since(entry->data));
+    } else if (fabric->waiting && fabric->has_times && fabric->config.arrived != NULL) {
+      fabric->config.arrived(fabric->config.context, counter, delay_since(entry->data));
     }
   } else {
     struct pen_fabric_write *write = entry->op_context;
@@ -364,4 +390,43 @@ bool pen_fabric_connect(struct pen_fabric *fabric, const struct pen_fabric_addre
     }
   }
   return going && pen_fabric_wait(fabric, hello_counter(&fabric->config), expected, UINT32_MAX);
+}
+
+/* ---- probes ---- */
+
+static bool put_probes(struct pen_fabric *fabric, const bool *to, uint32_t bytes) {
+  const struct pen_fabric_config *config = &fabric->config;
+  bool going = true;
+  for (uint32_t p = 0; p < config->peer_count && going; p++) {
+    const struct pen_fabric_request request = {.peer = p,
+                                               .from = config->arena,
+                                               .bytes = bytes,
+                                               .counter = probe_counter(config, config->self)};
+    going = !to[p] || (pen_fabric_put(fabric, &request, &fabric->hello) &&
+                       pen_fabric_wait_written(fabric, &fabric->hello));
+  }
+  return going;
+}
+
+static bool wait_probes(struct pen_fabric *fabric, const bool *from, uint32_t count) {
+  bool going = true;
+  for (uint32_t p = 0; p < fabric->config.peer_count && going; p++) {
+    going = !from[p] || pen_fabric_wait(fabric, probe_counter(&fabric->config, p), count, p);
+  }
+  return going;
+}
+
+bool pen_fabric_probe(struct pen_fabric *fabric, const bool *to, const bool *from, uint32_t bytes) {
+  bool going = true;
+  for (uint32_t put = 0; put < 2 * PROBE_ROUNDS && fabric->has_times && going; put++) {
+    going = put_probes(fabric, to, put % 2 == 0 ? 0 : bytes) && wait_probes(fabric, from, put + 1);
+  }
+  for (uint32_t p = 0; p < fabric->config.peer_count; p++) {
+    fabric->probes[p].bytes = from[p] && fabric->has_times ? bytes : 0;
+  }
+  return going;
+}
+
+const struct pen_link_probe *pen_fabric_probe_of(const struct pen_fabric *fabric, uint32_t peer) {
+  return &fabric->probes[peer];
 }

@@ -16,6 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/comm/step_timing.h"
+
 struct pen_fabric;
 
 /* How other ranks reach this one: what libfabric calls its address, key and base. */
@@ -40,7 +42,7 @@ struct pen_fabric_config {
   size_t arena_bytes;
   size_t region_bytes;           /* of the arena, from its start: the region that others write to */
   uint32_t counter_count;        /* counters that others raise */
-  uint32_t peer_count;           /* ranks of the run */
+  uint32_t peer_count, self;     /* ranks of the run, and which one this is */
   const _Atomic uint32_t *abort; /* not 0: the run was aborted */
   uint64_t spin_ns;              /* how long a wait polls before it sleeps */
   _Atomic uint32_t *waits_for;   /* rank + 1 while a call blocks because of that rank, else 0 */
@@ -63,6 +65,14 @@ const char *pen_fabric_provider(const struct pen_fabric *fabric);
  * who is whose peer. False: the run was aborted. */
 bool pen_fabric_connect(struct pen_fabric *fabric, const struct pen_fabric_address *address,
                         const bool *peers);
+
+/* Measures links, before anything is written to the regions that counts: writes several times to
+ * each peer with to[rank], nothing and `bytes` bytes of the arena's start to that of the peer's
+ * region, and waits for as many from each with from[rank]. All ranks call it at the same time with
+ * the same `bytes`, and agree on who writes to whom. Measures nothing where writes carry no times.
+ * False: the run was aborted. Then what was measured of the writes of a peer. */
+bool pen_fabric_probe(struct pen_fabric *fabric, const bool *to, const bool *from, uint32_t bytes);
+const struct pen_link_probe *pen_fabric_probe_of(const struct pen_fabric *fabric, uint32_t peer);
 
 /* What to write. */
 struct pen_fabric_request {

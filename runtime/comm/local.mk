@@ -16,6 +16,8 @@ libruntime_a_SOURCES += \
   %reldir%/ipc.h \
   %reldir%/link_delay.c \
   %reldir%/link_delay.h \
+  %reldir%/links.c \
+  %reldir%/links.h \
   %reldir%/nccl.c \
   %reldir%/nccl.h \
   %reldir%/nccl_connect.c \

@@ -18,6 +18,7 @@
 #include "runtime/base/check.h"
 #include "runtime/comm/fabric.h"
 #include "runtime/comm/link_delay.h"
+#include "runtime/comm/links.h"
 #include "runtime/comm/shm.h"
 #include "runtime/comm/transport_base.h"
 
@@ -123,26 +124,16 @@ static struct ofi_peers *open_peers(const struct pen_transport *transport) {
 }
 
 /* Which ranks this one exchanges anything with over the fabric: they write in both directions. */
-static bool *list_peers(const struct pen_transport *transport) {
+static bool *list_peers(const struct pen_transport *transport, const struct pen_links *links) {
   const struct ofi_peers *replicas = ((const struct ofi_transport *)transport)->peers;
-  const struct pen_plan *plan = transport->plan;
-  bool *peers = calloc(pen_process_count(plan), sizeof *peers);
+  const uint32_t count = pen_process_count(transport->plan);
+  bool *peers = calloc(count, sizeof *peers);
   pen_check(peers != NULL, "no memory for the connections of a rank");
-  for (uint32_t d = 0; d < plan->replica_count; d++) {
+  for (uint32_t d = 0; d < transport->plan->replica_count; d++) {
     peers[peer_rank(transport, d)] = replicas->peer[d].used;
   }
-  for (uint32_t p = 0; p < plan->profile_count; p++) {
-    const struct pen_profile *profile = &plan->profiles[p];
-    for (uint32_t c = 0; c < profile->channel_count; c++) {
-      const struct pen_channel *channel = &profile->channels[c];
-      const uint32_t from = pen_transport_global(transport, channel->from_rank),
-                     to = pen_transport_global(transport, channel->to_rank),
-                     self = pen_transport_self(transport);
-      if (from == self || to == self) {
-        const uint32_t peer = from == self ? to : from;
-        peers[peer] = !is_near(transport, peer);
-      }
-    }
+  for (uint32_t r = 0; r < count; r++) {
+    peers[r] = peers[r] || links->to[r] || links->from[r];
   }
   return peers;
 }
@@ -189,6 +180,7 @@ static void ofi_export(struct pen_transport *transport) {
                                               : pen_shared_bytes(plan, transport->rank),
       .counter_count = peer_counter(plan, PEER_COUNTERS, 0),
       .peer_count = pen_process_count(plan),
+      .self = self,
       .abort = &transport->shared->control->abort_status,
       .spin_ns = transport->shared->control->spin_ns,
       .waits_for = &transport->endpoint->self->waits_for,
@@ -206,10 +198,10 @@ static void ofi_export(struct pen_transport *transport) {
 
 static void poll_fabric(void *fabric) { pen_fabric_poll(fabric); }
 
-static bool connect_peers(struct pen_transport *transport) {
+static bool connect_peers(struct pen_transport *transport, const struct pen_links *links) {
   const uint32_t count = pen_process_count(transport->plan);
   struct pen_fabric_address *address = calloc(count, sizeof *address);
-  bool *peers = list_peers(transport);
+  bool *peers = list_peers(transport, links);
   pen_check(address != NULL, "no memory for the connections of a rank");
   for (uint32_t r = 0; r < count; r++) {
     memcpy(&address[r], transport->shared->ranks[r].fabric_address, sizeof address[r]);
@@ -220,6 +212,29 @@ static bool connect_peers(struct pen_transport *transport) {
   return going;
 }
 
+/* Nothing is in the receive slots yet. */
+static bool probe_links(struct pen_transport *transport, const struct pen_links *links) {
+  const struct ofi_transport *ofi = ofi_of(transport);
+  struct pen_rank_state *self = transport->endpoint->self;
+  const bool going =
+      pen_fabric_probe(ofi->fabric, links->to, links->from, pen_links_probe_bytes(transport->plan));
+  for (uint32_t l = 0; l < PEN_TIMED_LINKS; l++) {
+    if (self->link_peers[l] != 0) {
+      self->link_probes[l] = *pen_fabric_probe_of(ofi->fabric, self->link_peers[l] - 1);
+    }
+  }
+  return going;
+}
+
+static void connect_first(struct pen_transport *transport) {
+  struct pen_links links = pen_links_of(transport, ofi_of(transport)->shares_memory);
+  if (connect_peers(transport, &links) && probe_links(transport, &links)) {
+    transport->endpoint->progress = poll_fabric;
+    transport->endpoint->progress_context = ofi_of(transport)->fabric;
+  }
+  pen_links_free(&links);
+}
+
 static void ofi_connect(struct pen_transport *transport) {
   struct ofi_transport *ofi = ofi_of(transport);
   if (transport->first != NULL) {
@@ -227,9 +242,8 @@ static void ofi_connect(struct pen_transport *transport) {
     ofi->fabric = first->fabric;
     ofi->peers = first->peers;
     ofi->delays = first->delays;
-  } else if (connect_peers(transport)) {
-    transport->endpoint->progress = poll_fabric;
-    transport->endpoint->progress_context = ofi->fabric;
+  } else {
+    connect_first(transport);
   }
 }
 

@@ -14,6 +14,15 @@ static inline uint32_t pen_delay_clock(uint64_t now_ns) {
   return (uint32_t)(now_ns / PEN_DELAY_UNIT_NS);
 }
 
+/* What a sender's writes to this rank took before the first step, as `delay` below: the least of
+ * several. */
+enum { PEN_PROBE_BYTES = 256 << 10 };
+struct pen_link_probe {
+  uint32_t bytes; /* at most PEN_PROBE_BYTES; 0: nothing was measured */
+  uint32_t full;  /* of so many bytes */
+  uint32_t empty; /* of none */
+};
+
 struct pen_step_timing {
   uint32_t step;         /* of the optimizer, from 1; 0: no step of training */
   float compute_s;       /* the step, without waits for other ranks and without data_s */

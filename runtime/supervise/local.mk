@@ -10,6 +10,8 @@ libruntime_a_SOURCES += \
   %reldir%/early_exit.h \
   %reldir%/internal.h \
   %reldir%/launch.c \
+  %reldir%/link_start.c \
+  %reldir%/link_start.h \
   %reldir%/metrics.c \
   %reldir%/metrics.h \
   %reldir%/monitor.c \

@@ -10,8 +10,12 @@
 
 #include "runtime/base/check.h"
 #include "runtime/supervise/drift.h"
+#include "runtime/supervise/link_start.h"
 
 enum { KINDS = PEN_SLOW_DATA + 1, LINE_BYTES = 512 };
+
+/* In so many blocks more than not the messages of a link that is slow from the start are so. */
+enum { START_BLOCKS = 3 };
 
 /* The least rise that counts (drift.h). Cores that share their parts with others vary by a tenth.
  */
@@ -33,6 +37,8 @@ struct link_watch {
   struct pen_drift drift;   /* delays, in PEN_DELAY_UNIT_NS, relative to `first` */
   uint32_t first;           /* the first delay */
   struct pen_average delay; /* of the block so far, likewise */
+  uint32_t start_blocks;    /* up to START_BLOCKS, for a link that is slow from the start */
+  bool slow_from_start;     /* as was reported */
 };
 
 struct rank_watch {
@@ -50,12 +56,23 @@ struct pen_slow {
   uint32_t rank_count;
   struct rank_watch *ranks;       /* [rank_count], as the next two */
   struct pen_step_timing *timing; /* of the step that is judged */
-  double *scratch;
-  uint32_t next; /* step of the run to judge */
-  bool warm;     /* the first step touches memory: it is left out */
+  struct pen_link_start *starts;  /* [rank_count * PEN_TIMED_LINKS] */
+  double *scratch;                /* twice as many */
+  uint32_t next;                  /* step of the run to judge */
+  bool warm;                      /* the first step touches memory: it is left out */
+  uint64_t first_step;            /* which one that was */
   uint32_t block_steps;
   uint64_t block_first_step;
   double block_longest_s; /* computed by a rank in the block so far */
+};
+
+/* What is slow, and how. */
+struct finding {
+  enum pen_slow_kind kind;
+  uint32_t rank, peer; /* peer: a link's receiver */
+  double ratio;        /* planned over measured time; for a link the inverse */
+  uint64_t since;      /* step */
+  bool from_start;     /* of a link: relative to the other links */
 };
 
 /* ---- reports ---- */
@@ -72,38 +89,37 @@ static void write_slow_event(const struct pen_run *run, const char *line) {
   (void)written;
 }
 
-static void report_in_words(const struct pen_slow *slow, enum pen_slow_kind kind, uint32_t rank,
-                            uint32_t peer, double ratio, uint64_t since) {
-  if (kind == PEN_SLOW_LINK) {
+static void report_in_words(const struct pen_slow *slow, const struct finding *found) {
+  if (found->kind == PEN_SLOW_LINK) {
     pen_warn(
-        "messages of rank %u to rank %u (host %.64s) take %.1f times their plan since step "
+        "messages of rank %u to rank %u (host %.64s) take %.1f times %s since step "
         "%" PRIu64,
-        rank, peer, host_of(slow, peer), ratio, since);
+        found->rank, found->peer, host_of(slow, found->peer), found->ratio,
+        found->from_start ? "what they take on other links" : "their plan", found->since);
   } else {
-    pen_warn("rank %u (host %.64s) %s at %.2f of its plan since step %" PRIu64, rank,
-             host_of(slow, rank), kind == PEN_SLOW_DATA ? "waits for its data and is" : "computes",
-             ratio, since);
+    pen_warn("rank %u (host %.64s) %s at %.2f of its plan since step %" PRIu64, found->rank,
+             host_of(slow, found->rank),
+             found->kind == PEN_SLOW_DATA ? "waits for its data and is" : "computes", found->ratio,
+             found->since);
   }
 }
 
-/* `ratio`: planned over measured time; for a link the inverse. */
-static void report_slow(struct pen_slow *slow, enum pen_slow_kind kind, uint32_t rank,
-                        uint32_t peer, const struct pen_drift *drift) {
+static void report_slow(struct pen_slow *slow, const struct finding *found) {
   static const char *const names[KINDS] = {"", "compute", "link", "data"};
-  struct pen_rank_state *state = &slow->run->shared.ranks[rank];
-  const double ratio = kind == PEN_SLOW_LINK ? drift->rise.value : 1 / drift->rise.value;
+  struct pen_rank_state *state = &slow->run->shared.ranks[found->rank];
   char line[LINE_BYTES], peer_text[16] = "null";
-  if (kind == PEN_SLOW_LINK) {
-    snprintf(peer_text, sizeof peer_text, "%u", peer);
+  if (found->kind == PEN_SLOW_LINK) {
+    snprintf(peer_text, sizeof peer_text, "%u", found->peer);
   }
   snprintf(line, sizeof line,
            "{\"event\":\"slow\",\"kind\":\"%s\",\"rank\":%u,\"host\":\"%.64s\",\"peer\":%s,"
            "\"ratio\":%.3g,\"since_step\":%" PRIu64 "}\n",
-           names[kind], rank, host_of(slow, rank), peer_text, ratio, drift->since);
-  slow->ranks[rank].is_slow[kind] = true;
-  atomic_store_explicit(&state->slow_ratio, ratio, memory_order_relaxed);
-  atomic_store_explicit(&state->slow_kind, kind, memory_order_relaxed);
-  report_in_words(slow, kind, rank, peer, ratio, drift->since);
+           names[found->kind], found->rank, host_of(slow, found->rank), peer_text, found->ratio,
+           found->since);
+  slow->ranks[found->rank].is_slow[found->kind] = true;
+  atomic_store_explicit(&state->slow_ratio, found->ratio, memory_order_relaxed);
+  atomic_store_explicit(&state->slow_kind, found->kind, memory_order_relaxed);
+  report_in_words(slow, found);
   write_slow_event(slow->run, line);
 }
 
@@ -131,7 +147,12 @@ static void judge_quantity(struct pen_slow *slow, enum pen_slow_kind kind, uint3
   static const double allowances[KINDS] = {0, compute_allowance, link_allowance, data_allowance};
   const bool was_high = drift->high;
   if (pen_drift_add(drift, allowances[kind], slow->block_first_step, measured, value)) {
-    report_slow(slow, kind, rank, peer, drift);
+    const double rise = drift->rise.value;
+    report_slow(slow, &(struct finding){.kind = kind,
+                                        .rank = rank,
+                                        .peer = peer,
+                                        .ratio = kind == PEN_SLOW_LINK ? rise : 1 / rise,
+                                        .since = drift->since});
   } else if (was_high && !drift->high) {
     end_report(slow, kind, rank);
   }
@@ -221,6 +242,38 @@ static double link_value(const struct link_watch *link, const struct link_watch 
   return excess * PEN_DELAY_UNIT_NS < least_delay_ns || expected < 1 ? 1 : 1 + excess / expected;
 }
 
+/* Messages in both directions since their sends began, together: the clocks do not matter. */
+static double sum_of_delays(const struct link_watch *link, const struct link_watch *back) {
+  return (int32_t)(link->first + back->first) + link->delay.value + back->delay.value;
+}
+
+/* A link that was slow before the first step, and whose messages are so now. */
+static void judge_start(struct pen_slow *slow, uint32_t rank, struct link_watch *link,
+                        const struct link_watch *back, uint32_t peer) {
+  const struct pen_link_start *start =
+      &slow->starts[rank * PEN_TIMED_LINKS + (uint32_t)(link - slow->ranks[rank].links)];
+  if (!pen_link_start_is_slow(start)) {
+    return;
+  }
+  if (sum_of_delays(link, back) >= start->slow_sum) {
+    link->start_blocks += link->start_blocks < START_BLOCKS;
+  } else {
+    link->start_blocks -= link->start_blocks > 0;
+  }
+  if (!link->slow_from_start && link->start_blocks == START_BLOCKS) {
+    link->slow_from_start = true;
+    report_slow(slow, &(struct finding){.kind = PEN_SLOW_LINK,
+                                        .rank = peer,
+                                        .peer = rank,
+                                        .ratio = start->ratio,
+                                        .since = slow->first_step,
+                                        .from_start = true});
+  } else if (link->slow_from_start && link->start_blocks == 0) {
+    link->slow_from_start = false;
+    end_report(slow, PEN_SLOW_LINK, peer);
+  }
+}
+
 static void judge_link(struct pen_slow *slow, uint32_t rank, struct link_watch *link,
                        uint32_t peer) {
   const struct link_watch *back = find_link(slow, rank, peer);
@@ -228,6 +281,7 @@ static void judge_link(struct pen_slow *slow, uint32_t rank, struct link_watch *
       is_suspect(slow, peer)) {
     return;
   }
+  judge_start(slow, rank, link, back, peer);
   const bool known = back->drift.expected.count >= PEN_DRIFT_LEAST;
   judge_quantity(slow, PEN_SLOW_LINK, peer, rank, &link->drift, link->delay.value,
                  known ? link_value(link, back) : 1);
@@ -322,6 +376,8 @@ void pen_slow_judge(struct pen_slow *slow) {
     }
     if (!slow->warm) {
       slow->warm = true;
+      slow->first_step = slow->timing[0].step;
+      pen_link_starts_find(slow->run, slow->starts, slow->scratch);
       continue;
     }
     add_step(slow);
@@ -361,9 +417,11 @@ struct pen_slow *pen_slow_open(struct pen_run *run) {
   slow->rank_count = rank_count;
   slow->ranks = calloc(rank_count, sizeof *slow->ranks);
   slow->timing = calloc(rank_count, sizeof *slow->timing);
-  slow->scratch = calloc(rank_count, sizeof *slow->scratch);
-  pen_check(slow->ranks != NULL && slow->timing != NULL && slow->scratch != NULL,
-            "no memory for the times of %u ranks", rank_count);
+  slow->starts = calloc((size_t)rank_count * PEN_TIMED_LINKS, sizeof *slow->starts);
+  slow->scratch = calloc((size_t)rank_count * PEN_TIMED_LINKS * 2, sizeof *slow->scratch);
+  pen_check(
+      slow->ranks != NULL && slow->timing != NULL && slow->starts != NULL && slow->scratch != NULL,
+      "no memory for the times of %u ranks", rank_count);
   set_plan(slow);
   return slow;
 }
@@ -372,6 +430,7 @@ void pen_slow_close(struct pen_slow *slow) {
   if (slow != NULL) {
     free(slow->ranks);
     free(slow->timing);
+    free(slow->starts);
     free(slow->scratch);
   }
   free(slow);

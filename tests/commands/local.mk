@@ -25,6 +25,7 @@ COMMAND_TESTS = \
   %reldir%/gradients.t \
   %reldir%/host_faults.t \
   %reldir%/hosts.t \
+  %reldir%/hosts_bench.t \
   %reldir%/launchers.t \
   %reldir%/loss_rows.t \
   %reldir%/lost_again.t \

@@ -1,5 +1,5 @@
 #!/bin/sh
-# slow.t: a rank that computes slower than its plan, and a link that is slower than before, are named while the run goes on.
+# slow.t: a rank that computes slower than its plan, and a link that is slower than before or than the others, are named while the run goes on.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 
 cat >"$scratch/model.cfg" <<'END'
@@ -87,4 +87,21 @@ matches "a link whose rate falls is named in the log" "$event" \
   '{"event":"slow","kind":"link","rank":0,"host":"host1","peer":1,"ratio":*,"since_step":*}'
 matches "and in words" "$(cat link.err1)" '*penstock: messages of rank 0 to rank 1 (host host2) take *.* times their plan since step *'
 ok "step lines have no key event" test "$(grep -c '^{"step":[^}]*}$' link.log)" -ge 15
+
+# ---- a link that is slow from the start ----
+ok "a plan for three hosts" build three model.cfg -s pipeline.ranks=3 -s batch.microbatch=8 \
+  -s 'cluster.hosts=[host1,host2,host3]' -s cluster.bind=none -s cluster.port=$((20000 + $$ % 20000))
+cat >slow_start <<'END'
+on host1 tc qdisc add dev net0 root tbf rate 100mbit burst 32kb latency 400ms
+for i in 1 2 3; do
+  on host$i timeout 100 ./three train --data data.bin --quiet --steps 20 --secret-file secret --log start.log 2>start.err$i &
+done
+wait
+END
+hosts 3 sh slow_start
+event=$(grep '"kind":"link"' start.log | head -n 1)
+matches "a link that is slow from the start is named in the log" "$event" \
+  '{"event":"slow","kind":"link","rank":0,"host":"host1","peer":1,"ratio":*,"since_step":1}'
+matches "and in words" "$(cat start.err1)" '*penstock: messages of rank 0 to rank 1 (host host2) take *.* times what they take on other links since step 1*'
+ok "within five steps after the first one" test "$(sed '/"kind":"link"/,$d' start.log | grep -c '^{"step"')" -le 6
 finish

@@ -14,10 +14,14 @@
 #include <cmocka.h>
 
 #include "runtime/base/options.h"
+#include "runtime/comm/step_timing.h"
 #include "runtime/supervise/drift.h"
 #include "runtime/supervise/slow.h"
 
 enum { RANKS = 4, RUNS = 200, STEPS = 60, ONSET = 20, SLOW_RANK = 2 };
+
+/* Of messages and of what is measured before the first step, in PEN_DELAY_UNIT_NS. */
+enum { MESSAGE_UNITS = 1000, LATENCY_UNITS = 100 };
 
 /* What happens to SLOW_RANK from step ONSET on. */
 struct trouble {
@@ -26,6 +30,8 @@ struct trouble {
   double data_s;      /* to read its tokens */
   double link;        /* its messages to the rank before: times as long */
   double clock_drift; /* of its host, units of the delays a step, from the start */
+  double probed_link; /* its writes to the rank before, before the first step: times as long */
+  double first_link;  /* its messages to the rank before, from the first step on: likewise */
 };
 
 /* Uniform in [0, 1): xorshift64* (Vigna 2016). */
@@ -45,6 +51,43 @@ static double normal(uint64_t *state) {
   return sum;
 }
 
+/* Two messages in each direction between neighbours, half as long as the writes before the first
+ * step. */
+static const struct pen_profile *make_profile(void) {
+  static struct pen_channel channels[2 * (RANKS - 1)];
+  static struct pen_message messages[4 * (RANKS - 1)];
+  static const struct pen_profile profile = {.channels = channels,
+                                             .messages = messages,
+                                             .channel_count = 2 * (RANKS - 1),
+                                             .message_count = 4 * (RANKS - 1)};
+  for (uint32_t c = 0; c < profile.channel_count; c++) {
+    const uint32_t low = c / 2, back = c % 2;
+    channels[c] = (struct pen_channel){
+        .from_rank = low + back, .to_rank = low + 1 - back, .message_count = 2};
+    messages[2 * c] = messages[2 * c + 1] =
+        (struct pen_message){.channel = c, .bytes = PEN_PROBE_BYTES / 2};
+  }
+  return &profile;
+}
+
+/* The difference of the clocks of two ranks. */
+static uint32_t clock_difference(uint32_t from, uint32_t to) { return 1000000000u * (to - from); }
+
+/* What a rank measures of the link of place l before the first step. */
+static struct pen_link_probe probe_of(uint32_t rank, uint32_t l, const struct trouble *trouble,
+                                      uint64_t *state) {
+  const uint32_t from = l == 0 ? rank - 1 : rank + 1;
+  const bool slow_link = from == SLOW_RANK && l == 1 && trouble->probed_link > 0;
+  const double one = LATENCY_UNITS * (1 + 0.5 * uniform(state)),
+               bytes = 2 * (MESSAGE_UNITS - LATENCY_UNITS) * (1 + 0.2 * uniform(state)) *
+                       (slow_link ? trouble->probed_link : 1);
+  return (struct pen_link_probe){
+      .bytes = PEN_PROBE_BYTES,
+      .full = (uint32_t)(one + bytes) + clock_difference(from, rank),
+      .empty = (uint32_t)one + clock_difference(from, rank),
+  };
+}
+
 static struct pen_run *make_run(void) {
   static const double busy[RANKS] = {1, 1, 1, 0.5};
   struct pen_run *run = calloc(1, sizeof *run);
@@ -54,6 +97,7 @@ static struct pen_run *make_run(void) {
                             .device = "cpu",
                             .forecast = {.unit = "in flops", .makespan = 1, .busy = busy}};
   run->plan = plan;
+  run->profile = make_profile();
   run->options = calloc(1, sizeof *run->options);
   run->log_descriptor = -1;
   run->shared.control = calloc(1, sizeof *run->shared.control);
@@ -87,10 +131,12 @@ static struct pen_step_timing time_of(uint32_t rank, uint32_t step, const struct
                                    .link_samples = 3};
   for (uint32_t l = 0; l < 2; l++) {
     const uint32_t from = l == 0 ? rank - 1 : rank + 1;
-    const bool slow_link = step >= ONSET && from == SLOW_RANK && l == 1 && trouble->link > 0;
-    double units = 1000 * (1 + 0.2 * uniform(state)) * (slow_link ? trouble->link : 1);
+    const bool troubled = from == SLOW_RANK && l == 1;
+    double units = MESSAGE_UNITS * (1 + 0.2 * uniform(state));
+    units *= troubled && step >= ONSET && trouble->link > 0 ? trouble->link : 1;
+    units *= troubled && trouble->first_link > 0 ? trouble->first_link : 1;
     units += trouble->clock_drift * step * ((rank == SLOW_RANK) - (double)(from == SLOW_RANK));
-    timing.delay[l] = (uint32_t)(int64_t)units + 1000000000u * (rank - from);
+    timing.delay[l] = (uint32_t)(int64_t)units + clock_difference(from, rank);
   }
   return timing;
 }
@@ -102,6 +148,9 @@ static uint32_t run_until_named(uint64_t seed, const struct trouble *trouble, ui
   struct pen_slow *slow = pen_slow_open(run);
   uint64_t state = seed * 2654435761u + 1;
   uint32_t named = 0;
+  for (uint32_t i = 0; i < RANKS * 2; i++) {
+    run->shared.ranks[i / 2].link_probes[i % 2] = probe_of(i / 2, i % 2, trouble, &state);
+  }
   for (uint32_t step = 1; step <= STEPS && named == 0; step++) {
     for (uint32_t r = 0; r < RANKS; r++) {
       struct pen_rank_state *rank_state = &run->shared.ranks[r];
@@ -122,15 +171,17 @@ static uint32_t run_until_named(uint64_t seed, const struct trouble *trouble, ui
   return named;
 }
 
-/* How many of RUNS runs named SLOW_RANK by this kind within five steps, and how many otherwise. */
+/* How many of RUNS runs named SLOW_RANK by this kind within five steps of its trouble, and how many
+ * otherwise. */
 static void count_named(const struct trouble *trouble, enum pen_slow_kind wanted, int *within,
                         int *otherwise) {
+  const uint32_t onset = trouble->first_link > 0 ? 1 : ONSET;
   *within = *otherwise = 0;
   for (uint64_t seed = 1; seed <= RUNS; seed++) {
     uint32_t rank = 0, kind = 0;
     const uint32_t named = run_until_named(seed, trouble, &rank, &kind);
-    const bool right = named >= ONSET && rank == SLOW_RANK && kind == (uint32_t)wanted;
-    *within += right && named < ONSET + 5;
+    const bool right = named >= onset && rank == SLOW_RANK && kind == (uint32_t)wanted;
+    *within += right && named < onset + 5;
     *otherwise += named > 0 && !right;
   }
 }
@@ -160,6 +211,28 @@ static void names_a_slow_link(void **state) {
   expect("a link", &(struct trouble){.link = 4, .deviation = 0.03}, PEN_SLOW_LINK);
   expect("a link and clocks apart",
          &(struct trouble){.link = 4, .clock_drift = 50, .deviation = 0.03}, PEN_SLOW_LINK);
+}
+
+static void names_a_link_that_is_slow_from_the_start(void **state) {
+  (void)state;
+  expect("a link from the start",
+         &(struct trouble){.probed_link = 4, .first_link = 3.8, .deviation = 0.03}, PEN_SLOW_LINK);
+  expect(
+      "a link from the start and clocks apart",
+      &(struct trouble){.probed_link = 4, .first_link = 3.8, .clock_drift = 50, .deviation = 0.03},
+      PEN_SLOW_LINK);
+}
+
+/* What was slow before the first step, and is no more, or the other way round, may have had to do
+ * with the start. */
+static void names_no_link_that_is_slow_only_before_or_only_after_the_first_step(void **state) {
+  (void)state;
+  expect("a link before the first step", &(struct trouble){.probed_link = 4, .deviation = 0.03},
+         PEN_SLOW_NONE);
+  expect("a link at twice the time",
+         &(struct trouble){.probed_link = 2, .first_link = 2, .deviation = 0.03}, PEN_SLOW_NONE);
+  expect("messages from the first step on", &(struct trouble){.first_link = 4, .deviation = 0.03},
+         PEN_SLOW_NONE);
 }
 
 static void names_none_where_times_only_vary(void **state) {
@@ -199,6 +272,8 @@ int main(void) {
       cmocka_unit_test(names_a_rank_that_computes_slowly),
       cmocka_unit_test(names_a_rank_that_waits_for_data),
       cmocka_unit_test(names_a_slow_link),
+      cmocka_unit_test(names_a_link_that_is_slow_from_the_start),
+      cmocka_unit_test(names_no_link_that_is_slow_only_before_or_only_after_the_first_step),
       cmocka_unit_test(names_none_where_times_only_vary),
       cmocka_unit_test(single_samples_are_no_rise),
       cmocka_unit_test(rises_are_dated_and_end),

@@ -13,6 +13,7 @@ import platform
 import statistics
 import time
 
+import peer
 import tokens
 from child import CORES, FOLDER, Run, fail, wait_for_quiet
 
@@ -21,15 +22,6 @@ PLANS = ["bench_1", "bench_1f1b", "bench_1f1b_loop", "bench_zbv", "bench_r2", "b
 WARM_STEPS, BRIEF_STEPS, QUIET_WAIT_S, OTHERS_SHARE_MAX = 3, 6, 20, 0.05
 TOKENS, WEIGHTS = FOLDER + "/tokens.bin", FOLDER + "/weights.safetensors"
 LOG, TRACE = FOLDER + "/log.json", FOLDER + "/trace.json"
-
-# What the peer calls our schedules, and its options with the key of their value in our info, or in
-# the model that tools/bench/matmul prints.
-PEER_SCHEDULES = {"1f1b": "1f1b", "interleaved": "interleaved", "zero_bubble_v": "zbv",
-                  "gpipe": "gpipe", "looped_bfs": "looped_bfs"}
-PEER_INFO = {"ranks": "ranks", "stages-per-rank": "stages_per_rank", "threads": "threads_per_rank",
-             "microbatches": "microbatches", "microbatch": "microbatch", "sequence": "sequence",
-             "layers": "layers", "vocab": "vocab"}
-PEER_MODEL = {"hidden": "hidden", "heads": "heads", "kv-heads": "kv_heads", "ffn": "ffn"}
 
 
 def cpu_info(key):
@@ -78,22 +70,14 @@ def measure_start(plan):
 
 
 def peer_can(info):
-    """The peer has no replicas; without instructions for bf16 it takes minutes a step."""
-    return (info["ranks"] > 1 and info["replicas"] < 2 and info["schedule"] in PEER_SCHEDULES and
-            (info["dtype"] != "bf16" or "avx512_bf16" in cpu_info("flags").split()))
+    """Without instructions for bf16 the peer takes minutes a step."""
+    return peer.can_run(info) and (info["dtype"] != "bf16" or
+                                   "avx512_bf16" in cpu_info("flags").split())
 
 
 def measure_peer(settings, model, info):
-    arguments = [settings.peer, settings.peer_folder + "/torch_llama.py", "--schedule",
-                 PEER_SCHEDULES[info["schedule"]], "--data", TOKENS, "--init", WEIGHTS, "--steps",
-                 str(settings.steps), "--warm-up", str(WARM_STEPS)]
-    for option, key in PEER_INFO.items():
-        arguments += ["--" + option, "%.0f" % info[key]]
-    for option, key in PEER_MODEL.items():
-        arguments += ["--" + option, "%.0f" % model[key]]
-    if info["dtype"] == "bf16":
-        arguments += ["--dtype", "bf16", "--stream", "bf16"]
-    return measure_program(*arguments)
+    return measure_program(*peer.arguments(settings, info, model, (TOKENS, WEIGHTS),
+                                           settings.steps, WARM_STEPS))
 
 
 def undisturbed(settings, label, measure, *arguments):
@@ -293,8 +277,7 @@ def print_table(document):
 def parse():
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--topologies", default="topologies")
-    parser.add_argument("--peer", help="Python with PyTorch; none: only ours")
-    parser.add_argument("--peer-folder", default=".", help="where torch_llama.py is")
+    peer.add_options(parser)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=12, help="of a run, warm-up included")
     parser.add_argument("--patience", type=int, default=2,
@@ -302,8 +285,7 @@ def parse():
     settings = parser.parse_args()
     if settings.rounds < 1 or settings.steps <= WARM_STEPS or settings.patience < 0:
         fail("--rounds from 1, --steps from %d, --patience from 0" % (WARM_STEPS + 1))
-    if settings.peer and not os.path.exists(settings.peer_folder + "/torch_llama.py"):
-        fail("%s/torch_llama.py: no such file" % settings.peer_folder)
+    peer.check_options(settings)
     return settings
 
 

@@ -1,10 +1,12 @@
-"""child.py: runs the programs that a benchmark measures, and tells how much of the cores others had."""
+"""child.py: runs the programs that a benchmark measures, and tells how much of the cores others
+had."""
 import json
 import os
 import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 FOLDER = "bench"  # what a benchmark writes, in the build folder
@@ -16,7 +18,8 @@ def fail(text):
 
 
 def pair_figures(pairs, first, second):
-    """Of two measurements by turns: their medians; the median and the quartiles of the ratio second/first of each pair."""
+    """Of two measurements by turns: their medians; the median and the quartiles of the ratio
+    second/first of each pair."""
     ratios = [pair[second] / pair[first] for pair in pairs]
     quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
     return (statistics.median(pair[first] for pair in pairs),
@@ -44,6 +47,24 @@ def wait_for_quiet(seconds_max):
         quiet = 0 if machine_busy_s() - before_s > 0.05 * CORES else quiet + 1
         if quiet == 2:
             return
+
+
+def run_all(commands):
+    """Runs the commands together. Returns what each printed. Fails as soon as one does, for which
+    the others may wait."""
+    files = [(tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")) for _ in commands]
+    running = [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=error)
+               for command, (output, error) in zip(commands, files)]
+    while (any(process.poll() is None for process in running) and
+           not any(process.returncode for process in running)):
+        time.sleep(0.05)
+    for command, process, (_, error) in zip(commands, running, files):
+        if process.returncode:
+            error.seek(0)
+            fail("%s: status %d\n%s" % (" ".join(command), process.returncode, error.read()))
+    for output, _ in files:
+        output.seek(0)
+    return [output.read() for output, _ in files]
 
 
 class Run:

@@ -1,13 +1,15 @@
 """hosts.py: `make bench-hosts`: what it costs to train over two hosts, beside one.
 
 hop: a message of each size within a host and between two, beside Open MPI and MPICH, by turns
-between the same two processes. step: a training step over two hosts by libfabric, beside one host by shared memory. All by turns.
+between the same two processes. step: a training step over two hosts by libfabric, beside one host
+by shared memory, and with --peer beside PyTorch's pipelining, over gloo between the same two hosts.
+All by turns.
 
 Runs on the controller of `tests/support/hosts.sh 2`, from the top of the build folder. Each rank has
-a core of its own, the same ones in all cases. Writes bench-hosts.json.
+a core of its own, the same ones in all cases. Prints each table as soon as it is measured, and on
+standard error each start and pair. Writes bench-hosts.json.
 """
 import argparse
-import importlib.util
 import json
 import os
 import shutil
@@ -16,23 +18,15 @@ import statistics
 import subprocess
 import sys
 
+import peer
 import tokens
-from child import FOLDER, fail, pair_figures
+from child import FOLDER, fail, pair_figures, run_all
 
 AIMS = {"bench_1f1b": 1.06, "bench_r2": 1.10}  # over shared memory
+PEER_PLAN, PEER_LOSS_DIFFERENCE = "bench_1f1b", 1e-3  # the peer has no replicas
+PLACES = ["within a host", "between hosts"]
 TOKENS, LOG = FOLDER + "/tokens.bin", FOLDER + "/hosts.json"
 TOKEN_COUNT, VOCABULARY = 8 * 4 * 256 * 8 + 1, 4096
-
-
-def run_all(commands):
-    """Runs the commands together; fails if one does. Returns the output of each."""
-    running = [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, text=True) for command in commands]
-    outputs = [process.communicate() for process in running]
-    for command, process, (_, error) in zip(commands, running, outputs):
-        if process.returncode != 0:
-            fail("%s: status %d\n%s" % (" ".join(command), process.returncode, error))
-    return [output for output, _ in outputs]
 
 
 # ---- a message ----
@@ -46,7 +40,7 @@ def namespaces():
 
 def hop_commands(turns):
     """{place: {library: command}}; without a library, "" for messages of ours alone."""
-    commands = {"within a host": {}, "between hosts": {}}
+    commands = {place: {} for place in PLACES}
     for name, within, between in (
             ("openmpi", ["mpirun.openmpi", "--bind-to", "none", "--oversubscribe", "-n", "2"],
              ["mpirun.openmpi", "--mca", "plm_rsh_agent", "rsh_to_host", "--mca", "plm", "rsh",
@@ -101,38 +95,37 @@ def run_hop(command):
     return lines
 
 
-def measure_hops(settings):
-    """{place: {library: {bytes: {"ours" or "mpi": [ns, ...]}}}}, one value a turn. The processes
-    are started several times, since the cores that a virtual machine has may differ."""
+def measure_hops(settings, place, commands):
+    """{library: {bytes: {"ours" or "mpi": [ns, ...]}}}, one value a turn. The processes are started
+    several times, since the cores that a virtual machine has may differ."""
     hops = {}
     for start in range(settings.starts):
-        for place, programs in hop_commands(settings.turns).items():
-            for name, command in programs.items():
-                lines = run_hop(["taskset", "-c", ",".join(settings.cores)] + command)
-                for line in map(json.loads, lines):
-                    hops.setdefault(place, {}).setdefault(name, {}).setdefault(
-                        line["bytes"], {}).setdefault(line["side"], []).append(line["hop_ns"])
-        print("hops: start %d of %d" % (start + 1, settings.starts), file=sys.stderr)
+        for name, command in commands.items():
+            lines = run_hop(["taskset", "-c", ",".join(settings.cores)] + command)
+            for line in map(json.loads, lines):
+                hops.setdefault(name, {}).setdefault(line["bytes"], {}).setdefault(
+                    line["side"], []).append(line["hop_ns"])
+        print("hops %s: start %d of %d" % (place, start + 1, settings.starts), file=sys.stderr)
     return hops
 
 
-def print_hops(hops):
+def print_hops(place, libraries):
     """Ours is printed once for each library, as measured beside it; the last column is the median
     of the ratios of the turns, for the faster library."""
-    for place, libraries in hops.items():
-        print("%-14s" % place + "".join("%12s %12s %7s" % (
-            "ours, us", name and name + ", us", "ratio") for name in libraries) + "   worst")
-        for size in next(iter(libraries.values())):
-            cells, worst = [], None
-            for values in (sizes[size] for sizes in libraries.values()):
-                ours, mpi = values["ours"], values.get("mpi", [])
-                ratio = statistics.median(a / b for a, b in zip(ours, mpi)) if mpi else None
-                worst = max(filter(None, (worst, ratio)), default=None)
-                cells.append("%12.2f %12s %7s" % (
-                    statistics.median(ours) / 1e3,
-                    "%.2f" % (statistics.median(mpi) / 1e3) if mpi else "-",
-                    "%.2f" % ratio if ratio else "-"))
-            print("%14d" % size + "".join(cells) + "%8s" % ("%.2f" % worst if worst else "-"))
+    print("%-14s" % place + "".join("%12s %12s %7s" % (
+        "ours, us", name and name + ", us", "ratio") for name in libraries) + "   worst")
+    for size in next(iter(libraries.values())):
+        cells, worst = [], None
+        for values in (sizes[size] for sizes in libraries.values()):
+            ours, mpi = values["ours"], values.get("mpi", [])
+            ratio = statistics.median(a / b for a, b in zip(ours, mpi)) if mpi else None
+            worst = max(filter(None, (worst, ratio)), default=None)
+            cells.append("%12.2f %12s %7s" % (
+                statistics.median(ours) / 1e3,
+                "%.2f" % (statistics.median(mpi) / 1e3) if mpi else "-",
+                "%.2f" % ratio if ratio else "-"))
+        print("%14d" % size + "".join(cells) + "%8s" % ("%.2f" % worst if worst else "-"))
+    sys.stdout.flush()
 
 
 # ---- a step ----
@@ -153,53 +146,97 @@ def train(plan, cores, steps):
             [line["loss"] for line in log])
 
 
-def measure(plan, settings):
-    """The pairs, which of the two is first alternates."""
+def compare_losses(plan, result):
+    """Ours have the same bits. The peer's, whose sums have another order, are nearly the same."""
+    ours, others = result["shm"][1], result["ofi"][1]
+    if ours != others:
+        fail("%s: the losses differ: %s %s" % (plan, ours, others))
+    theirs = result.get("gloo", (0, ours))[1]
+    if any(abs(a - b) > PEER_LOSS_DIFFERENCE * b for a, b in zip(ours, theirs)):
+        fail("%s: the losses differ from the peer's: %s %s" % (plan, ours, theirs))
+
+
+def measure_pairs(plan, settings, gloo):
+    """Pairs by turns: which is first changes. In the first --peer-runs of them the peer runs too."""
     pairs = []
     for pair in range(settings.pairs):
-        order = [plan, plan + "_hosts"] if pair % 2 == 0 else [plan + "_hosts", plan]
-        result = {name: train(name, settings.cores, settings.steps) for name in order}
-        shm, ofi = result[plan], result[plan + "_hosts"]
-        if shm[1] != ofi[1]:
-            fail("%s: the losses differ: %s %s" % (plan, shm[1], ofi[1]))
-        pairs.append({"shm_ms": shm[0], "ofi_ms": ofi[0], "load": os.getloadavg()[0]})
+        trains = {"shm": lambda: train(plan, settings.cores, settings.steps),
+                  "ofi": lambda: train(plan + "_hosts", settings.cores, settings.steps)}
+        if gloo is not None and pair < settings.peer_runs:
+            trains["gloo"] = gloo.train
+        order = list(trains)
+        order = order[pair % len(order):] + order[:pair % len(order)]
+        result = {name: trains[name]() for name in order}
+        compare_losses(plan, result)
+        pairs.append({name + "_ms": result[name][0] for name in trains})
+        pairs[-1]["load"] = os.getloadavg()[0]
+        print("%s: pair %d of %d: %s ms" % (plan, pair + 1, settings.pairs, ", ".join(
+            "%s %.1f" % (name, result[name][0]) for name in trains)), file=sys.stderr)
     return pairs
 
 
-def print_row(plan, pairs):
-    print("%-12s %8.1f %8.1f %8.3f %8.3f %8.3f %6.2f %6d %6.2f" % (
-        plan, *pair_figures(pairs, "shm_ms", "ofi_ms"), AIMS[plan], len(pairs),
-        statistics.median(pair["load"] for pair in pairs)), flush=True)
+def print_pairs(pairs, plan, columns, aim):
+    """A line with its headings: of two columns of the pairs that have both."""
+    pairs = [pair for pair in pairs if all(name + "_ms" in pair for name in columns)]
+    figures = pair_figures(pairs, *(name + "_ms" for name in columns))
+    print("%-12s %8s %8s %8s %8s %8s %6s %6s %6s" % (
+        "step, ms", *columns, "ratio", "25%", "75%", "aim", "pairs", "load"))
+    print("%-12s %8.1f %8.1f %8.3f %8.3f %8.3f %6s %6d %6.2f" % (
+        plan, *figures, aim, len(pairs), statistics.median(pair["load"] for pair in pairs)),
+        flush=True)
 
 
-def main():
+def measure_plan(plan, settings):
+    gloo = None
+    if settings.peer and settings.peer_runs > 0 and plan == PEER_PLAN:
+        gloo = peer.OverHosts(settings, plan, TOKENS, settings.steps)
+    pairs = measure_pairs(plan, settings, gloo)
+    print_pairs(pairs, plan, ("shm", "ofi"), "%.2f" % AIMS[plan])
+    if gloo is not None:
+        print_pairs(pairs, plan, ("ofi", "gloo"), "-")
+    return pairs
+
+
+# ---- the whole ----
+
+def parse():
     parser = argparse.ArgumentParser(allow_abbrev=False)
+    peer.add_options(parser)
     parser.add_argument("--pairs", type=int, default=20, help="of the steps")
+    parser.add_argument("--peer-runs", type=int, default=9, help="of the peer, in the first pairs")
     parser.add_argument("--turns", type=int, default=5, help="of the messages, for each start")
     parser.add_argument("--starts", type=int, default=3, help="of the programs for messages")
     parser.add_argument("--steps", type=int, default=3, help="of a run; the first does not count")
     parser.add_argument("--cores", default="0,1", help="of rank 0 and rank 1")
     settings = parser.parse_args()
     settings.cores = settings.cores.split(",")
-    if (settings.pairs < 0 or settings.turns < 1 or settings.starts < 0 or
-            not 2 <= settings.steps <= 8 or len(settings.cores) != 2):
-        fail("--pairs and --starts from 0, --turns from 1, --steps 2 to 8, --cores A,B")
+    if (settings.pairs < 0 or settings.peer_runs < 0 or settings.turns < 1 or
+            settings.starts < 0 or not 2 <= settings.steps <= 8 or len(settings.cores) != 2):
+        fail("--pairs, --peer-runs and --starts from 0, --turns from 1, --steps 2 to 8, "
+             "--cores A,B")
+    peer.check_options(settings)
+    return settings
+
+
+def main():
+    settings = parse()
     os.makedirs(FOLDER, exist_ok=True)
     tokens.write(TOKENS, TOKEN_COUNT, VOCABULARY)
     prepare_hosts()
-    document = {"load_before": os.getloadavg()[0], "hops": measure_hops(settings), "steps": {}}
-    print_hops(document["hops"])
-    print("PyTorch over gloo: skipped: " + (
-        "no PyTorch here" if importlib.util.find_spec("torch") is None else
-        "its pipeline is not started over hosts"))
-    if settings.pairs > 0:
-        print("%-12s %8s %8s %8s %8s %8s %6s %6s %6s" % (
-            "step, ms", "shm", "ofi", "ratio", "25%", "75%", "aim", "pairs", "load"), flush=True)
+    document = {"load_before": os.getloadavg()[0], "hops": {}, "steps": {}}
+
+    def keep(part, name, value):
+        document[part][name] = value
+        with open("bench-hosts.json", "w") as out:
+            json.dump(document, out, indent=1)
+    for place, commands in hop_commands(settings.turns).items() if settings.starts > 0 else ():
+        hops = measure_hops(settings, place, commands)
+        keep("hops", place, hops)
+        print_hops(place, hops)
+    if not settings.peer:
+        print("PyTorch over gloo: skipped: no PEER=PYTHON")
     for plan in AIMS if settings.pairs > 0 else ():
-        document["steps"][plan] = measure(plan, settings)
-        print_row(plan, document["steps"][plan])
-    with open("bench-hosts.json", "w") as out:
-        json.dump(document, out, indent=1)
+        keep("steps", plan, measure_plan(plan, settings))
 
 
 main()

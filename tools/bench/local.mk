@@ -3,7 +3,7 @@
 # These plans are built as deployments; what is linked with one of them is therefore made after that, by a make of its own.
 BENCH_PLANS = bench_1 bench_1f1b bench_1f1b_loop bench_zbv bench_r2 bench_r2_opt bench_r2_weights bench_1f1b_bf16 bench_zbv_bf16
 EXTRA_PROGRAMS = tools/bench/hop tools/bench/matmul tools/bench/matmul_bf16 $(BENCH_DISPATCH)
-EXTRA_DIST += tools/bench/bench.py tools/bench/bench_gen.py tools/bench/child.py tools/bench/hop_mpi.c tools/bench/hosts.py tools/bench/recovery.py tools/bench/slow_ranks.py tools/bench/tokens.py
+EXTRA_DIST += tools/bench/bench.py tools/bench/bench_gen.py tools/bench/child.py tools/bench/hop_mpi.c tools/bench/hosts.py tools/bench/peer.py tools/bench/recovery.py tools/bench/slow_ranks.py tools/bench/tokens.py
 BENCH_DISPATCH = \
   tools/bench/dispatch_bench_1 \
   tools/bench/dispatch_bench_1f1b \
@@ -45,7 +45,7 @@ bench: all
 	@$(MAKE) $(AM_MAKEFLAGS) --no-print-directory bench-hosts
 .PHONY: bench
 
-# ---- over two emulated hosts: make bench-hosts [HOSTS_OPTIONS='--pairs 20 --turns 5'], also the end of make bench ----
+# ---- over two emulated hosts: make bench-hosts [PEER=PYTHON] [PEER_DIR=...] [HOSTS_OPTIONS='--pairs 20 --turns 5'], also the end of make bench ----
 HOSTS_OPTIONS =
 BENCH_HOSTS = cluster.hosts=[host1,host2] cluster.ranks_per_host=1 cluster.port=29517 cluster.bind=none
 bench-hosts: all
@@ -59,7 +59,8 @@ bench-hosts: all
 	    mpicc.$$mpi -std=gnu17 -O2 -I$(srcdir) -o tools/bench/hop_mpi_$$mpi $(srcdir)/tools/bench/hop_mpi.c \
 	      tools/bench/hop_pair.$(OBJEXT) tools/bench/transport_plan.$(OBJEXT) $(HOP_LINK) $(tools_bench_hop_LDADD) || exit; fi; \
 	done
-	@sh $(srcdir)/tests/support/hosts.sh 2 $(PYTHON) -B $(srcdir)/tools/bench/hosts.py $(HOSTS_OPTIONS); status=$$?; \
+	@sh $(srcdir)/tests/support/hosts.sh 2 $(PYTHON) -B $(srcdir)/tools/bench/hosts.py \
+	  $(if $(PEER),--peer '$(PEER)' --peer-folder '$(PEER_DIR)') $(HOSTS_OPTIONS); status=$$?; \
 	  test $$status -ne 77 || echo 'bench-hosts: skipped: no network namespaces here'; test $$status -eq 77 || exit $$status
 CLEANFILES += tools/bench/hop_mpi_openmpi tools/bench/hop_mpi_mpich bench-hosts.json
 .PHONY: bench-hosts
@@ -78,7 +79,7 @@ CLEANFILES += bench-recovery.json
 .PHONY: bench-recovery
 
 # ---- slow ranks and links: make bench-slow [SLOW_CASES='quota-1.2:50 ...'] [SLOW_OPTIONS=--fresh], continues where it was interrupted ----
-SLOW_CASES = quota-1.2:50 quota-1.5:50 quiet:100 link-3:50 hosts-quiet:50
+SLOW_CASES = quota-1.2:50 quota-1.5:50 quiet:100 link-3:50 start-4:50 hosts-quiet:50
 SLOW_OPTIONS =
 SLOW_MODEL = batch.microbatch=1 model.sequence=128 pipeline.microbatches=4
 # The second rank has less to do, and waits for each message: what a message takes otherwise depends on when the receiver takes it in.

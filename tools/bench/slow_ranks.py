@@ -12,6 +12,7 @@ so many (--cores). In each run, rank 1 (of a link: the sender, rank 0) is slowed
     stops-F      signals stop the rank in a part 1 - 1/F of each 20 ms
     busy         another program has half of the rank's core
     link-F       the rate of the link falls from 1 Gbit/s to 1/F of that
+    start-F      it is 1/F of that from the start, and 1 Gbit/s in the other direction
     quiet        nothing is slowed
     hosts-quiet  the same on two hosts
 
@@ -160,18 +161,19 @@ class Link:
     """The rate of what host1 sends."""
 
     def __init__(self, _process, factor):
-        self.set_rate(1000 / factor)
+        self.set_rate("host1", 1000 / factor)
 
     @staticmethod
-    def set_rate(mbit):
-        subprocess.run("on host1 tc qdisc replace dev net0 root tbf rate %dmbit burst 64kb "
-                       "latency 400ms" % mbit, shell=True, check=True)
+    def set_rate(host, mbit):
+        subprocess.run("on %s tc qdisc replace dev net0 root tbf rate %dmbit burst 64kb "
+                       "latency 400ms" % (host, mbit), shell=True, check=True)
 
     def end(self):
-        self.set_rate(1000)
+        self.set_rate("host1", 1000)
 
 
 TROUBLES = {"quota": Quota, "stops": Stops, "busy": Busy, "link": Link}
+OVER_HOSTS = ["link", "start", "hosts"]
 
 
 class Run:
@@ -180,7 +182,7 @@ class Run:
             if os.path.exists(path):
                 os.unlink(path)
         self.log, self.errors = Lines(LOG), [Lines(path) for path in ERRORS]
-        over_hosts = case in ("link", "hosts")
+        over_hosts = case in OVER_HOSTS
         command = [os.path.abspath(settings.hosts if over_hosts else settings.one), "train",
                    "--data", DATA, "--log", LOG, "--quiet", "--steps",
                    str(ONSET + AFTER + QUIET_STEPS)]
@@ -240,17 +242,40 @@ def watch(run, trouble_of, case):
     return trouble, (steps, ratio, not all(is_right(event) for event in run.events()))
 
 
+def find_start(run):
+    """Of a link that is slow from the start: the steps in the log before it was named or None, the
+    event's ratio, and whether anything else was named."""
+    run.await_steps(QUIET_STEPS)
+    steps, found, others = 0, (None, None), False
+    for line in map(json.loads, run.log.read()):
+        if "event" not in line:
+            steps += 1
+        elif line["event"] == "slow":
+            right = line["kind"] == "link" and line["rank"] == 0 and line["since_step"] == 1
+            others = others or not right
+            if right and found[0] is None:
+                found = steps, line["ratio"]
+    return found + (others,)
+
+
+def set_rates(case, factor):
+    Link.set_rate("host1", 1000 / factor if case == "start" else 1000)
+    Link.set_rate("host2", 1000)
+
+
 def run_once(settings, name):
     """What --state keeps of a run."""
     case, _, factor = name.partition("-")
-    if case in ("link", "hosts"):
-        Link.set_rate(1000)
+    if case in OVER_HOSTS:
+        set_rates(case, float(factor) if case == "start" else 1)
     start, trouble = now(), None
     run = Run(settings, case)
     try:
         if case in TROUBLES:
             trouble, result = watch(
                 run, lambda rank: TROUBLES[case](rank, float(factor or 0)), case)
+        elif case == "start":
+            result = find_start(run)
         else:
             run.await_steps(QUIET_STEPS)
             result = None, None, len(run.events()) > 0
@@ -337,11 +362,11 @@ def parse():
     for case in settings.case:
         name, _, runs = case.partition(":")
         kind, _, factor = name.partition("-")
-        if name not in ("quiet", "hosts-quiet") and kind not in TROUBLES:
+        if name not in ("quiet", "hosts-quiet") and kind != "start" and kind not in TROUBLES:
             parser.error("%s: no case of this name" % name)
-        if kind in ("quota", "stops", "link") and not factor:
+        if kind in ("quota", "stops", "link", "start") and not factor:
             parser.error("%s: a factor is missing, as in %s-1.5" % (name, kind))
-        if kind in ("link", "hosts") and shutil.which("on") is None:
+        if kind in OVER_HOSTS and shutil.which("on") is None:
             print("%s: skipped: it needs tests/support/hosts.sh" % name)
             continue
         cases[name] = int(runs or settings.runs)
