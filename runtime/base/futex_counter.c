@@ -21,15 +21,6 @@ uint64_t pen_now_ns(void) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Tells the core that this is a spin loop, so that a sibling thread gets its turn. */
-static inline void relax(void) {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  __asm__ volatile("yield");
-#endif
-}
-
 void pen_futex_counter_wake(struct pen_futex_counter *flag) {
   syscall(SYS_futex, &flag->count, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
@@ -41,7 +32,7 @@ static bool spin(const struct pen_futex_counter *flag, uint32_t needed, uint64_t
       if (pen_futex_counter_reached(flag, needed)) {
         return true;
       }
-      relax();
+      pen_relax();
     }
   } while (pen_now_ns() < end_ns);
   return false;

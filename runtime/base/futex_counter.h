@@ -23,11 +23,28 @@ static inline bool pen_futex_counter_reached(const struct pen_futex_counter *fla
   return (int32_t)(atomic_load_explicit(&flag->count, memory_order_acquire) - needed) >= 0;
 }
 
+/* Tells the core that this is a spin loop, so that a sibling thread gets its turn. */
+static inline void pen_relax(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
 void pen_futex_counter_wake(struct pen_futex_counter *flag);
 
 /* Both operations are sequentially consistent, as is the sleeper's entry: one sees the other. */
 static inline void pen_futex_counter_increment(struct pen_futex_counter *flag) {
   atomic_fetch_add(&flag->count, 1);
+  if (__builtin_expect(atomic_load(&flag->sleepers) != 0, 0)) {
+    pen_futex_counter_wake(flag);
+  }
+}
+
+/* Sets the count, which rises by that, as an increment does; for a counter of one writer. */
+static inline void pen_futex_counter_set(struct pen_futex_counter *flag, uint32_t count) {
+  atomic_store(&flag->count, count);
   if (__builtin_expect(atomic_load(&flag->sleepers) != 0, 0)) {
     pen_futex_counter_wake(flag);
   }

@@ -72,9 +72,25 @@ void pen_copy(void *to, const void *from, uint64_t bytes, enum pen_copy_way way)
   memcpy(to, from, bytes);
 }
 
-void pen_copy_bulk(struct pen_bulk_copy *copies, void *to, const void *from, uint64_t bytes) {
+static void copy_parts(unsigned char *to, const unsigned char *from, uint64_t bytes,
+                       enum pen_copy_way way, _Atomic uint32_t *there) {
+  const uint64_t eighth = bytes / PEN_COPY_PARTS_MAX,
+                 part = eighth < PEN_COPY_PART_BYTES_MIN ? PEN_COPY_PART_BYTES_MIN : eighth;
+  for (uint64_t at = 0, end; at < bytes; at = end) {
+    end = bytes - at < part ? bytes : at + part;
+    pen_copy(to + at, from + at, end - at, way);
+    atomic_store_explicit(there, (uint32_t)end, memory_order_release);
+  }
+}
+
+void pen_copy_bulk(struct pen_bulk_copy *copies, void *to, const void *from, uint64_t bytes,
+                   _Atomic uint32_t *there) {
   const enum pen_copy_way way = pen_copy_way_next(copies);
   const uint64_t start_ns = pen_now_ns();
-  pen_copy(to, from, bytes, way);
+  if (there == NULL) {
+    pen_copy(to, from, bytes, way);
+  } else {
+    copy_parts(to, from, bytes, way, there);
+  }
   pen_copy_way_add(copies, (double)(pen_now_ns() - start_ns) / (double)bytes);
 }

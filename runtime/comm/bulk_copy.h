@@ -8,6 +8,7 @@
 #ifndef PEN_BULK_COPY_H
 #define PEN_BULK_COPY_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -35,7 +36,11 @@ void pen_copy_way_add(struct pen_bulk_copy *copies, double ns_per_byte);
 /* Copies as memcpy() does; stores are ordered before an atomic store with release that follows. */
 void pen_copy(void *to, const void *from, uint64_t bytes, enum pen_copy_way way);
 
-/* Chooses the way, copies, and notes the time. From PEN_BULK_BYTES_MIN bytes on. */
-void pen_copy_bulk(struct pen_bulk_copy *copies, void *to, const void *from, uint64_t bytes);
+/* Chooses the way, copies, and notes the time. From PEN_BULK_BYTES_MIN bytes on. With `there` it
+ * copies in parts, an eighth or more at a time, after each of which *there is how many bytes there
+ * are; null is allowed. */
+enum { PEN_COPY_PART_BYTES_MIN = 32 << 10, PEN_COPY_PARTS_MAX = 8 };
+void pen_copy_bulk(struct pen_bulk_copy *copies, void *to, const void *from, uint64_t bytes,
+                   _Atomic uint32_t *there);
 
 #endif

@@ -60,6 +60,8 @@ void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan) {
   size_t writers_at = take(&used, process_count * sizeof(struct pen_rank_state));
   size_t arrivals_at = take(&used, channel_count * sizeof(struct pen_futex_counter));
   size_t credits_at = take(&used, channel_count * sizeof(struct pen_futex_counter));
+  size_t begun_at = take(&used, channel_count * sizeof(struct pen_futex_counter));
+  size_t bytes_there_at = take(&used, channel_count * sizeof(struct pen_futex_counter));
   size_t step_stats_at = take(&used, PEN_STEP_STATS_DEPTH * step_stats_count * sizeof(double));
   size_t checksums_at = take(&used, 3 * (size_t)plan->weight_count * PEN_CHECKSUM_BYTES);
 
@@ -86,6 +88,8 @@ void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan) {
       .writers = (void *)(memory + writers_at),
       .arrivals = (void *)(memory + arrivals_at),
       .credits = (void *)(memory + credits_at),
+      .begun = (void *)(memory + begun_at),
+      .bytes_there = (void *)(memory + bytes_there_at),
       .channel_count = channel_count,
       .channel_stride = channel_stride,
       .step_stats = (void *)(memory + step_stats_at),
@@ -107,6 +111,8 @@ struct pen_shared pen_shared_of(const struct pen_shared *shared, const struct pe
   struct pen_shared own = *shared;
   own.arrivals += before;
   own.credits += before;
+  own.begun += before;
+  own.bytes_there += before;
   own.channel_count = profile->channel_count;
   return own;
 }
@@ -134,6 +140,7 @@ bool pen_shared_abort(const struct pen_shared *shared, uint32_t status) {
   for (uint32_t c = 0; c < shared->channel_count; c++) {
     pen_futex_counter_wake(&shared->arrivals[c]);
     pen_futex_counter_wake(&shared->credits[c]);
+    pen_futex_counter_wake(&shared->begun[c]);
   }
   for (uint32_t r = 0; r < shared->process_count; r++) {
     pen_futex_counter_wake(&shared->ranks[r].published);

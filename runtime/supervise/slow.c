@@ -67,7 +67,7 @@ struct pen_slow {
 };
 
 /* What is slow, and how. */
-struct finding {
+struct slow_finding {
   enum pen_slow_kind kind;
   uint32_t rank, peer; /* peer: a link's receiver */
   double ratio;        /* planned over measured time; for a link the inverse */
@@ -89,7 +89,7 @@ static void write_slow_event(const struct pen_run *run, const char *line) {
   (void)written;
 }
 
-static void report_in_words(const struct pen_slow *slow, const struct finding *found) {
+static void report_in_words(const struct pen_slow *slow, const struct slow_finding *found) {
   if (found->kind == PEN_SLOW_LINK) {
     pen_warn(
         "messages of rank %u to rank %u (host %.64s) take %.1f times %s since step "
@@ -104,7 +104,7 @@ static void report_in_words(const struct pen_slow *slow, const struct finding *f
   }
 }
 
-static void report_slow(struct pen_slow *slow, const struct finding *found) {
+static void report_slow(struct pen_slow *slow, const struct slow_finding *found) {
   static const char *const names[KINDS] = {"", "compute", "link", "data"};
   struct pen_rank_state *state = &slow->run->shared.ranks[found->rank];
   char line[LINE_BYTES], peer_text[16] = "null";
@@ -148,11 +148,11 @@ static void judge_quantity(struct pen_slow *slow, enum pen_slow_kind kind, uint3
   const bool was_high = drift->high;
   if (pen_drift_add(drift, allowances[kind], slow->block_first_step, measured, value)) {
     const double rise = drift->rise.value;
-    report_slow(slow, &(struct finding){.kind = kind,
-                                        .rank = rank,
-                                        .peer = peer,
-                                        .ratio = kind == PEN_SLOW_LINK ? rise : 1 / rise,
-                                        .since = drift->since});
+    report_slow(slow, &(struct slow_finding){.kind = kind,
+                                             .rank = rank,
+                                             .peer = peer,
+                                             .ratio = kind == PEN_SLOW_LINK ? rise : 1 / rise,
+                                             .since = drift->since});
   } else if (was_high && !drift->high) {
     end_report(slow, kind, rank);
   }
@@ -262,12 +262,12 @@ static void judge_start(struct pen_slow *slow, uint32_t rank, struct link_watch 
   }
   if (!link->slow_from_start && link->start_blocks == START_BLOCKS) {
     link->slow_from_start = true;
-    report_slow(slow, &(struct finding){.kind = PEN_SLOW_LINK,
-                                        .rank = peer,
-                                        .peer = rank,
-                                        .ratio = start->ratio,
-                                        .since = slow->first_step,
-                                        .from_start = true});
+    report_slow(slow, &(struct slow_finding){.kind = PEN_SLOW_LINK,
+                                             .rank = peer,
+                                             .peer = rank,
+                                             .ratio = start->ratio,
+                                             .since = slow->first_step,
+                                             .from_start = true});
   } else if (link->slow_from_start && link->start_blocks == 0) {
     link->slow_from_start = false;
     end_report(slow, PEN_SLOW_LINK, peer);

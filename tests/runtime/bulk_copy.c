@@ -74,9 +74,11 @@ static void test_a_bulk_copy_is_noted(void **state) {
   static unsigned char from[PEN_BULK_BYTES_MIN + 3], to[PEN_BULK_BYTES_MIN + 3];
   struct pen_bulk_copy copies = {0};
   for (int i = 0; i < NOTED; i++) {
+    _Atomic uint32_t there = 0;
     memset(from, i + 1, sizeof from);
-    pen_copy_bulk(&copies, to, from, sizeof from);
+    pen_copy_bulk(&copies, to, from, sizeof from, i % 2 == 0 ? NULL : &there);
     assert_memory_equal(to, from, sizeof from);
+    assert_int_equal(there, i % 2 == 0 ? 0 : sizeof from);
   }
   assert_int_equal(copies.count, NOTED);
   assert_true(copies.ns_per_byte[PEN_COPY_CACHED] > 0);

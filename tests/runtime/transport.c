@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "runtime/comm/shm.h"
 #include "tools/bench/transport_plan.h"
 
 enum { STEPS = 300, NO_SPIN_NS = 0, SPIN_NS = 20000 };
@@ -129,6 +130,73 @@ static void test_no_home_is_written_before_its_credit(void **state) {
   run_both(&traffic, run_sender, run_receiver);
   assert_int_equal(traffic.wrong[0] + traffic.wrong[1], 0);
   two_ranks_close(&traffic.two);
+}
+
+/* ---- messages that are taken in part by part ---- */
+
+enum { LARGE_BYTES = (200 << 10) + 24, LARGE_OFFSET = 256 << 10, LARGE_STEPS = 200 };
+
+static unsigned char large_value(uint64_t step, uint32_t at) {
+  return value_of(step, at / MESSAGE_BYTES);
+}
+
+static void *run_large_sender(void *argument) {
+  struct traffic *traffic = argument;
+  struct pen_transport *end = traffic->two.transport[0];
+  for (uint64_t step = 0; step < LARGE_STEPS; step++) {
+    for (uint32_t at = 0; at < LARGE_BYTES; at++) {
+      end->arena[LARGE_OFFSET + at] = large_value(step, at);
+    }
+    end->ops->send(end, 0);
+    end->ops->wait(end, BACK);
+    end->profile_step++;
+  }
+  return NULL;
+}
+
+static void *run_large_receiver(void *argument) {
+  struct traffic *traffic = argument;
+  struct pen_transport *end = traffic->two.transport[1];
+  for (uint64_t step = 0; step < LARGE_STEPS; step++) {
+    pause_now(step % 3 == 0 ? traffic->pause_ns : 0); /* it may all be there before the wait */
+    end->ops->wait(end, 0);
+    for (uint32_t at = 0; at < LARGE_BYTES; at++) {
+      traffic->wrong[1] += end->arena[at] != large_value(step, at);
+    }
+    end->ops->send(end, BACK);
+    end->profile_step++;
+  }
+  return NULL;
+}
+
+static void send_large_messages(uint64_t spin_ns) {
+  struct traffic traffic = {.pause_ns = 200000};
+  struct two_ranks *two = &traffic.two;
+  two_ranks_plan(two);
+  two->channels[0].message_count = 1;
+  two->channels[0].credit_count = 0;
+  two->messages[0].credit = PEN_NONE;
+  two->messages[0].bytes = LARGE_BYTES;
+  two->messages[0].source_offset = two->messages[BACK].source_offset = LARGE_OFFSET;
+  for (uint32_t r = 0; r < 2; r++) {
+    two->memory[r].arena_bytes = two->memory[r].receive_bytes = 2 * LARGE_OFFSET;
+  }
+  two_ranks_share(two, spin_ns);
+  for (uint32_t r = 0; r < 2; r++) {
+    two->transport[r] = pen_shm_open(
+        &(struct pen_transport_config){.endpoint = &two->endpoint[r], .profile = &two->profile});
+  }
+  run_both(&traffic, run_large_sender, run_large_receiver);
+  assert_int_equal(traffic.wrong[1], 0);
+  assert_int_equal(atomic_load(&two->shared.begun[0].count), LARGE_STEPS);
+  assert_int_equal(atomic_load(&two->shared.bytes_there[0].count), LARGE_BYTES);
+  two_ranks_close(two);
+}
+
+static void test_large_messages_arrive_part_by_part(void **state) {
+  (void)state;
+  send_large_messages(SPIN_NS);
+  send_large_messages(NO_SPIN_NS);
 }
 
 static void test_counters_wrap_around(void **state) {
@@ -262,6 +330,7 @@ int main(void) {
       cmocka_unit_test(test_every_message_arrives_in_order),
       cmocka_unit_test(test_sleeping_ends_wake_each_other),
       cmocka_unit_test(test_no_home_is_written_before_its_credit),
+      cmocka_unit_test(test_large_messages_arrive_part_by_part),
       cmocka_unit_test(test_counters_wrap_around),
       cmocka_unit_test(test_send_waits_for_credit_and_wait_for_arrival),
       cmocka_unit_test(test_boards_are_read_before_they_are_written_over),
