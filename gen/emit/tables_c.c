@@ -15,6 +15,7 @@
 #define OP_TEXT(kind, dims, reals, signature, flops, workspace, meaning) "PEN_OP_" #kind,
 #define PEN_OP OP_TEXT
 #define PEN_DATA_OP OP_TEXT
+#define PEN_RUNTIME_OP OP_TEXT
 static const char *const op_text[] = {
 #include "kernels/ops.def"
 };
@@ -46,7 +47,7 @@ static const char *const dtype_text[] = {"PEN_F32", "PEN_BF16", "PEN_I32", "PEN_
 static const char *const initial_text[] = {"PEN_INITIAL_NORMAL", "PEN_INITIAL_ONES",
                                            "PEN_INITIAL_ZEROS"};
 static const char *const sharding_text[] = {"PEN_SHARD_NONE", "PEN_SHARD_OPTIMIZER",
-                                            "PEN_SHARD_WEIGHTS"};
+                                            "PEN_SHARD_GRADIENTS", "PEN_SHARD_WEIGHTS"};
 
 /* The names of the enumerators, for columns that are written by name. */
 static const char *const *const enumerators[PEN_FORMATS] = {

@@ -12,6 +12,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
+#include "runtime/plan/shard.h"
 
 void pen_find_stage_actions(struct pen_layout_state *l) {
   const struct pen_lowered *lowered = l->lowered;
@@ -60,6 +61,15 @@ static uint32_t reader_stage(const struct pen_message *message) {
   return message->kind == PEN_SEND_F ? message->stage + 1u : message->stage - 1u;
 }
 
+/* The head's gradient, or its shard; what the head reads. */
+static uint64_t tied_message_bytes(const struct pen_layout_state *l, int kind) {
+  uint64_t count = l->weights[l->tie->weight].count;
+  if (kind == PEN_SEND_V) return count * pen_dtype_bytes(l->tie->dtype);
+  return (pen_gradients_are_sharded(l->plan) ? pen_shard_most(count, l->plan->shard_ranks)
+                                             : count) *
+         sizeof(float);
+}
+
 /* The ADD_TIED_GRAD action of a rank. */
 static uint32_t add_tied_grad_action(const struct pen_lowered *lowered, uint32_t rank) {
   uint32_t index = lowered->count[rank];
@@ -75,8 +85,7 @@ struct pen_slot_assignment *pen_start_slots(struct pen_layout_state *l) {
   for (uint32_t m = 0; m < lowered->message_count; m++) {
     struct pen_message *message = &lowered->message[m];
     if (!between_neighbours(message)) {
-      int dtype = message->kind == PEN_SEND_G ? PEN_F32 : l->tie->dtype;
-      bytes[m] = message->bytes = l->weights[l->tie->weight].count * pen_dtype_bytes(dtype);
+      bytes[m] = message->bytes = tied_message_bytes(l, message->kind);
       if (message->kind == PEN_SEND_G)
         last_reader[m] = add_tied_grad_action(lowered, l->weights[l->tie->weight].rank);
       continue;

@@ -7,6 +7,7 @@
 
 #include "gen/layout/device_state.h"
 #include "gen/model/op_signature.h"
+#include "gen/model/unit_collectives.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/lower/lower.h"
@@ -71,6 +72,14 @@ static uint64_t reduce_bytes(const struct pen_plan *plan, uint32_t rank) {
   return (most + PEN_NORM_BLOCK - 1) / PEN_NORM_BLOCK * sizeof(double);
 }
 
+/* The collectives within the program of an action. */
+static uint32_t program_collectives(const struct pen_layout_state *l,
+                                    const struct pen_action *action) {
+  int program = pen_program_of(action->kind);
+  return program < 0 ? 0
+                     : pen_program_collectives(&l->input->graph[action->stage]->program[program]);
+}
+
 /* The flags that others write: see plan.h. */
 static uint64_t flag_bytes(const struct pen_layout_state *l, size_t profile_count, uint32_t rank) {
   const uint64_t replicas = l->plan->replica_count;
@@ -78,29 +87,71 @@ static uint64_t flag_bytes(const struct pen_layout_state *l, size_t profile_coun
   for (size_t i = 0; i < profile_count; i++) {
     const struct pen_lowered *lowered = l[i].lowered;
     uint64_t words = 2 * (uint64_t)lowered->message_count + replicas * l->partition->rank_count;
-    for (uint32_t index = 0; index < lowered->count[rank] && replicas > 1; index++)
-      if (pen_kind_is_collective(lowered->action[rank][index].kind)) words += replicas;
+    for (uint32_t index = 0; index < lowered->count[rank] && replicas > 1; index++) {
+      const struct pen_action *action = &lowered->action[rank][index];
+      words +=
+          replicas * (pen_kind_is_collective(action->kind) + program_collectives(&l[i], action));
+    }
     if (words > most) most = words;
   }
   return most * sizeof(uint32_t);
 }
 
-/* Shards of a gradient that peers send, where their memory cannot be read. */
-static uint64_t shard_staging_size(const struct pen_plan *plan, uint32_t rank) {
+/* The bytes that the largest group of REDUCE_SCATTER ops of a rank's programs receives from a peer.
+ */
+static uint64_t most_group_bytes(const struct pen_layout_state *l, uint32_t rank) {
   uint64_t most = 0;
-  for (uint32_t i = 0; i < plan->weight_count && pen_peers_send_shards(plan); i++) {
-    const struct pen_weight *weight = &plan->weights[i];
-    uint64_t count = weight->rank == rank && !weight->frozen
-                         ? pen_shard_most(weight->count, plan->replica_count)
-                         : 0;
-    if (count > most) most = count;
-  }
-  return (plan->replica_count - 1) * pen_aligned(most * sizeof(float));
+  for (uint32_t s = 0; s < l->partition->stage_count; s++)
+    for (int p = 0; p < PEN_PROGRAMS && l->partition->rank_of[s] == rank; p++) {
+      const struct pen_op_list *program = &l->input->graph[s]->program[p];
+      uint64_t bytes = 0;
+      for (size_t i = 0; i < program->count; i++) {
+        bytes = program->op[i].kind == PEN_OP_REDUCE_SCATTER
+                    ? bytes + pen_shard_bytes((uint64_t)program->op[i].dim[0], l->plan->shard_ranks)
+                    : 0;
+        if (bytes > most) most = bytes;
+      }
+    }
+  return most;
 }
 
-uint64_t pen_shard_staging_place(const struct pen_plan *plan, struct pen_rank_memory *memory,
+static uint64_t larger_of(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+/* Pieces of a shard that REDUCE_GROUPS receives from the other groups. */
+static uint64_t pieces_size(const struct pen_plan *plan, uint32_t rank) {
+  const uint32_t groups = plan->replica_count / plan->shard_ranks;
+  uint64_t most = 0;
+  for (uint32_t i = 0; i < plan->weight_count && groups > 1; i++)
+    if (plan->weights[i].rank == rank && !plan->weights[i].frozen)
+      most = larger_of(
+          most, pen_shard_bytes(pen_shard_most(plan->weights[i].count, plan->shard_ranks), groups));
+  return (groups - 1) * most;
+}
+
+/* Shards of gradients that peers send at one time, where their memory cannot be read. */
+static uint64_t shard_staging_size(const struct pen_layout_state *l, size_t profile_count,
+                                   uint32_t rank) {
+  const struct pen_plan *plan = l->plan;
+  uint64_t most = 0;
+  if (!pen_peers_send_shards(plan)) return 0;
+  for (uint32_t i = 0; i < plan->weight_count && !plan->reduces_microbatches; i++) {
+    const struct pen_weight *weight = &plan->weights[i];
+    uint64_t bytes = weight->rank == rank && !weight->frozen
+                         ? pen_shard_bytes(weight->count, plan->shard_ranks)
+                         : 0;
+    if (bytes > most) most = bytes;
+  }
+  for (size_t i = 0; i < profile_count && plan->reduces_microbatches; i++) {
+    uint64_t bytes = most_group_bytes(&l[i], rank);
+    if (bytes > most) most = bytes;
+  }
+  return larger_of((plan->shard_ranks - 1) * most, pieces_size(plan, rank));
+}
+
+uint64_t pen_shard_staging_place(const struct pen_layout_state *l, size_t profile_count,
                                  uint32_t rank, uint64_t at) {
-  memory->device_control_bytes = shard_staging_size(plan, rank);
+  struct pen_rank_memory *memory = &l->memory[rank];
+  memory->device_control_bytes = shard_staging_size(l, profile_count, rank);
   if (memory->device_control_bytes > 0)
     memory->staged_input_offset = memory->shard_staging_offset = at;
   return at + memory->device_control_bytes;
@@ -132,7 +183,8 @@ uint64_t pen_device_control_place(const struct pen_layout_state *l, size_t profi
   memory->flags_offset = memory->reduce_offset + pen_aligned(reduce_bytes(plan, rank));
   memory->shard_staging_offset =
       memory->flags_offset + pen_aligned(flag_bytes(l, profile_count, rank));
-  memory->device_control_bytes = memory->shard_staging_offset + shard_staging_size(plan, rank) - at;
+  memory->device_control_bytes =
+      memory->shard_staging_offset + shard_staging_size(l, profile_count, rank) - at;
   memory->pinned_bytes =
       PEN_STEPS_AHEAD * (memory->staged_input_bytes + pen_aligned(own_stats_bytes)) +
       PEN_ALIGNMENT_BYTES + PEN_STAGING_BYTES * (memory->snapshot_bytes ? 2 : 1);

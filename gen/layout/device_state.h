@@ -10,7 +10,7 @@ uint64_t pen_device_control_place(const struct pen_layout_state *l, size_t profi
                                   uint32_t rank, uint64_t at, struct pen_staged_inputs *inputs);
 
 /* On the CPU: places the shard staging at `at`, if peers send shards; returns its end. */
-uint64_t pen_shard_staging_place(const struct pen_plan *plan, struct pen_rank_memory *memory,
+uint64_t pen_shard_staging_place(const struct pen_layout_state *l, size_t profile_count,
                                  uint32_t rank, uint64_t at);
 
 #endif

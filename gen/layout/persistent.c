@@ -9,8 +9,8 @@
 /* ---- sizes ---- */
 
 /* Elements that a replica keeps of a tensor. */
-static uint64_t kept_count(uint64_t count, uint32_t replicas, bool cut) {
-  return cut ? pen_shard_most(count, replicas) : count;
+static uint64_t kept_count(uint64_t count, uint32_t shards, bool cut) {
+  return cut ? pen_shard_most(count, shards) : count;
 }
 
 /* A weight with a bf16 copy is read as that, so its value may be a shard; a tied weight is read as
@@ -28,20 +28,22 @@ uint64_t pen_resident_bytes(const struct pen_partition *partition, const struct 
   bool has_bf16 = weight->bf16_offset != UINT64_MAX;
   bool bf16_sharded = index != graph->tied && bf16_is_sharded(partition->sharding, has_bf16, false);
   uint64_t copy =
-      has_bf16 ? pen_aligned(kept_count(weight->count, partition->replica_count, bf16_sharded) *
+      has_bf16 ? pen_aligned(kept_count(weight->count, partition->shard_ranks, bf16_sharded) *
                              sizeof(uint16_t))
                : 0;
   uint64_t whole = pen_aligned(weight->count * sizeof(float));
   uint64_t shard = pen_aligned(
-      kept_count(weight->count, partition->replica_count, partition->sharding != PEN_SHARD_NONE) *
+      kept_count(weight->count, partition->shard_ranks, partition->sharding != PEN_SHARD_NONE) *
       sizeof(float));
+  uint64_t gradient =
+      partition->reduces_microbatches && partition->sharding >= PEN_SHARD_GRADIENTS ? shard : whole;
   bool learns = graph->training && !weight->frozen,
        together = partition->rank_of[0] == partition->rank_of[graph->stage];
   uint64_t value = value_is_sharded(partition->sharding, has_bf16, false) ? shard : whole,
            kept = value + (learns ? 2 * shard : 0);
   bool snapshot = graph->training && graph->topology->memory_snapshot;
-  if (index != graph->tied) return copy + kept * (snapshot ? 2 : 1) + whole * learns;
-  return (copy ? copy : together ? 0 : whole) + whole * learns;
+  if (index != graph->tied) return copy + kept * (snapshot ? 2 : 1) + gradient * learns;
+  return (copy ? copy : together ? 0 : whole) + gradient * learns;
 }
 
 /* ---- offsets ---- */
@@ -74,6 +76,10 @@ static uint64_t constant_bytes(const struct pen_partition *partition,
   return bytes;
 }
 
+static uint64_t gradient_count(const struct pen_plan *plan, const struct pen_weight *weight) {
+  return kept_count(weight->count, plan->shard_ranks, pen_gradients_are_sharded(plan));
+}
+
 /* What the head reads of a tied weight whose embedding is on another rank. */
 static void place_tied_value(struct pen_tie *tie, const struct pen_weight *weights,
                              struct pen_rank_memory *memory, uint32_t rank, uint64_t *end) {
@@ -85,26 +91,43 @@ static void place_tied_value(struct pen_tie *tie, const struct pen_weight *weigh
 }
 
 /* The head's gradient of a tied weight; what it reads, if that is on its rank. */
-static void place_tied_gradient(struct pen_tie *tie, const struct pen_weight *weights,
-                                struct pen_rank_memory *memory, uint32_t rank, bool trains,
-                                uint64_t *end) {
+static void place_tied_gradient(const struct pen_plan *plan, struct pen_tie *tie,
+                                const struct pen_weight *weights, struct pen_rank_memory *memory,
+                                uint32_t rank, bool trains, uint64_t *end) {
   const struct pen_weight *weight = &weights[tie->weight];
   if (tie->rank != rank) return;
   if (weight->rank == rank)
     tie->value_offset = tie->dtype == PEN_BF16 ? weight->bf16_offset : weight->value_offset;
   if (trains && !weight->frozen)
-    tie->gradient_offset = allocate_persistent(end, weight->count * 4, &memory->gradient_bytes);
+    tie->gradient_offset =
+        allocate_persistent(end, gradient_count(plan, weight) * 4, &memory->gradient_bytes);
 }
 
 static void place_gradients(const struct pen_plan *plan, struct pen_weight *weights,
                             struct pen_rank_memory *memory, uint32_t rank, bool trains,
                             uint64_t *end) {
-  for (uint32_t i = 0; i < plan->weight_count; i++)
-    if (weights[i].rank == rank)
-      weights[i].gradient_offset =
-          weights[i].frozen || !trains
-              ? UINT64_MAX
-              : allocate_persistent(end, weights[i].count * 4, &memory->gradient_bytes);
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    if (weights[i].rank != rank) continue;
+    weights[i].gradient_sharded = trains && !weights[i].frozen && pen_gradients_are_sharded(plan);
+    weights[i].gradient_offset =
+        weights[i].frozen || !trains
+            ? UINT64_MAX
+            : allocate_persistent(end, gradient_count(plan, &weights[i]) * 4,
+                                  &memory->gradient_bytes);
+  }
+}
+
+/* The gradients of one microbatch and unit, for the largest unit of any profile. */
+static void place_partial_gradients(const struct pen_layout_state *l, size_t profile_count,
+                                    uint32_t rank, uint64_t *end) {
+  struct pen_rank_memory *memory = &l->memory[rank];
+  uint64_t most = 0;
+  for (size_t i = 0; i < profile_count; i++)
+    for (uint32_t s = 0; s < l[i].partition->stage_count; s++)
+      if (l[i].partition->rank_of[s] == rank && l[i].buffers[s].bytes[PEN_BASE_PARTIAL] > most)
+        most = l[i].buffers[s].bytes[PEN_BASE_PARTIAL];
+  memory->partial_bytes = pen_aligned(most);
+  memory->partial_offset = allocate_persistent(end, most, &memory->gradient_bytes);
 }
 
 static bool is_tied_index(const struct pen_layout_state *l, uint32_t weight) {
@@ -130,7 +153,7 @@ static void place_values(struct pen_layout_state *l, uint32_t rank, bool shared,
                                         : trains && !weight->frozen)) != shared)
       continue;
     weight->value_offset = allocate_persistent(
-        end, kept_count(weight->count, plan->replica_count, weight->value_sharded) * 4,
+        end, kept_count(weight->count, plan->shard_ranks, weight->value_sharded) * 4,
         &memory->weight_bytes);
   }
   for (uint32_t i = 0; i < plan->weight_count; i++) {
@@ -138,7 +161,7 @@ static void place_values(struct pen_layout_state *l, uint32_t rank, bool shared,
     if (weight->rank != rank || weight->bf16_offset == UINT64_MAX ||
         (cuts && (weight->bf16_sharded || (trains && !weight->frozen))) != shared)
       continue;
-    uint64_t kept = kept_count(weight->count, plan->replica_count, weight->bf16_sharded);
+    uint64_t kept = kept_count(weight->count, plan->shard_ranks, weight->bf16_sharded);
     weight->bf16_offset =
         allocate_persistent(end, kept * pen_dtype_bytes(PEN_BF16), &memory->bf16_bytes);
   }
@@ -151,7 +174,7 @@ static void place_snapshot(const struct pen_plan *plan, struct pen_rank_memory *
     const struct pen_weight *weight = &plan->weights[i];
     for (int part = 0; part < (weight->frozen ? 1 : 3) && weight->rank == rank; part++)
       allocate_persistent(end,
-                          kept_count(weight->count, plan->replica_count,
+                          kept_count(weight->count, plan->shard_ranks,
                                      part ? pen_moments_are_sharded(plan) : weight->value_sharded) *
                               4,
                           &memory->snapshot_bytes);
@@ -159,9 +182,9 @@ static void place_snapshot(const struct pen_plan *plan, struct pen_rank_memory *
 }
 
 /* After the receive region: first what other processes read or write (the copy of a tied weight,
- * and with replicas gradients and what peers read of weights), then weights, bf16 copies,
- * gradients, moments, losses, snapshot, device control block, constants. A plan that does not train
- * has neither gradients nor moments. */
+ * and with replicas gradients, those of one microbatch, and what peers read of weights), then
+ * weights, bf16 copies, gradients, moments, losses, snapshot, device control block, constants. A
+ * plan that does not train has neither gradients nor moments. */
 void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint32_t rank,
                           struct pen_staged_inputs *feeds) {
   struct pen_plan *plan = l->plan;
@@ -169,20 +192,24 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
   struct pen_rank_memory *memory = &l->memory[rank];
   const struct pen_partition *partition = l->partition;
   uint64_t end = memory->receive_bytes;
-  bool trains = l->input->kind == PEN_TRAIN, reduces = trains && plan->replica_count > 1;
+  bool trains = l->input->kind == PEN_TRAIN,
+       shares = trains && plan->replica_count > 1 &&
+                (!plan->reduces_microbatches || plan->sharding == PEN_SHARD_NONE ||
+                 plan->shard_ranks < plan->replica_count);
   struct pen_tie *tie = l->tie;
   if (tie) place_tied_value(tie, weights, memory, rank, &end);
-  if (reduces) place_gradients(plan, weights, memory, rank, true, &end);
+  if (shares) place_gradients(plan, weights, memory, rank, true, &end);
+  place_partial_gradients(l, profile_count, rank, &end);
   place_values(l, rank, true, trains, &end);
   memory->shared_bytes = end;
   place_values(l, rank, false, trains, &end);
-  if (!reduces) place_gradients(plan, weights, memory, rank, trains, &end);
-  if (tie) place_tied_gradient(tie, weights, memory, rank, trains, &end);
+  if (!shares) place_gradients(plan, weights, memory, rank, trains, &end);
+  if (tie) place_tied_gradient(plan, tie, weights, memory, rank, trains, &end);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     if (weights[i].rank != rank) continue;
     bool learns = trains && !weights[i].frozen;
     uint64_t moment =
-        kept_count(weights[i].count, plan->replica_count, pen_moments_are_sharded(plan)) * 4;
+        kept_count(weights[i].count, plan->shard_ranks, pen_moments_are_sharded(plan)) * 4;
     weights[i].exp_avg_offset =
         learns ? allocate_persistent(&end, moment, &memory->moment_bytes) : UINT64_MAX;
     weights[i].exp_avg_sq_offset =
@@ -197,7 +224,7 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
   if (pen_device_copies_data_op(plan->device))
     end = pen_device_control_place(l, profile_count, rank, end, feeds);
   else
-    end = pen_shard_staging_place(plan, memory, rank, end);
+    end = pen_shard_staging_place(l, profile_count, rank, end);
   memory->constant_bytes = constant_bytes(partition, l->input->graph, rank);
   memory->persistent_end = end + memory->constant_bytes;
 }

@@ -84,6 +84,9 @@ struct pen_plan *pen_plan_header(const struct pen_topology *t,
       plan->loss_count = (uint32_t)t->shapes_microbatches.value[i];
   plan->replica_count = (uint32_t)t->data_parallel_replicas;
   plan->sharding = (uint8_t)partition->sharding;
+  plan->shard_ranks = partition->shard_ranks;
+  plan->gathers_units = partition->gathers_units;
+  plan->reduces_microbatches = partition->reduces_microbatches;
   plan->microbatch = (uint32_t)t->batch_microbatch;
   plan->sequence = (uint32_t)t->model_sequence;
   plan->vocab = (uint32_t)t->model_vocab;

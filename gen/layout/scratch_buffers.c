@@ -59,3 +59,22 @@ void pen_place_scratch(struct pen_buffer_filling *f, int program) {
   f->buffers->scratch[program] = pen_pack(rectangle, 0, left, 0, UINT64_MAX, 0, SCRATCH_STEPS);
   for (size_t i = 0; i < left; i++) f->buffers->offset[owner[i]] = rectangle[i].offset;
 }
+
+void pen_place_partials(struct pen_buffer_filling *f, int program) {
+  const struct pen_graph *graph = f->graph;
+  struct pen_rectangle *rectangle = pen_new(graph->value_count + 1, sizeof *rectangle);
+  uint32_t *owner = pen_new(graph->value_count + 1, sizeof *owner);
+  size_t count = 0;
+  for (uint32_t v = 0; v < graph->value_count; v++) {
+    const struct pen_op_range *range = &f->range[program][v];
+    if (!range->used || graph->value[v].base != PEN_BASE_PARTIAL) continue;
+    owner[count] = v;
+    rectangle[count++] = (struct pen_rectangle){
+        .bytes = pen_aligned(graph->value[v].bytes), .first = range->first, .last = range->last};
+  }
+  uint64_t bytes = pen_pack(rectangle, 0, count, 0, UINT64_MAX, 0, SCRATCH_STEPS);
+  for (size_t i = 0; i < count; i++) f->buffers->offset[owner[i]] = rectangle[i].offset;
+  if (bytes > f->tree[PEN_BASE_PARTIAL].bytes) f->tree[PEN_BASE_PARTIAL].bytes = bytes;
+  pen_free(rectangle);
+  pen_free(owner);
+}

@@ -7,4 +7,8 @@
 /* Places the scratch of one program; sets buffers->scratch[program]. */
 void pen_place_scratch(struct pen_buffer_filling *f, int program);
 
+/* Places the gradients of one microbatch of a program in the buffer of base PARTIAL, which all
+ * programs use in turn. */
+void pen_place_partials(struct pen_buffer_filling *f, int program);
+
 #endif

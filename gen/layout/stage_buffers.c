@@ -65,7 +65,8 @@ static void count_live(const struct pen_graph *graph,
   int64_t *change = pen_new(ops + 2, sizeof *change);
   for (uint32_t v = 0; v < graph->value_count; v++) {
     const struct pen_value *value = &graph->value[v];
-    if (value->storage != v || !range[program][v].used || value->role != PEN_ROLE_ACTIVATION)
+    if (value->storage != v || !range[program][v].used || value->role != PEN_ROLE_ACTIVATION ||
+        value->base == PEN_BASE_PARTIAL)
       continue;
     int64_t bytes = (int64_t)pen_aligned(value->bytes);
     bool received = v == graph->input || v == graph->output_gradient;
@@ -103,7 +104,10 @@ struct pen_stage_buffers pen_stage_buffers_of(const struct pen_partition *partit
   place_boundaries(&filling);
   pen_place_kept(&filling, split);
   for (int p = 0; p < PEN_PROGRAMS; p++)
-    if (!split->runs || split->runs[p]) pen_place_scratch(&filling, p);
+    if (!split->runs || split->runs[p]) {
+      pen_place_scratch(&filling, p);
+      pen_place_partials(&filling, p);
+    }
   place_unsharded(&filling);
   for (int b = 0; b < PEN_BASES; b++) {
     buffers.bytes[b] = filling.tree[b].bytes;

@@ -42,12 +42,14 @@ static uint64_t persistent_offset(const struct pen_layout_state *l, const struct
   return value->dtype == PEN_BF16 ? weight->bf16_offset : weight->value_offset;
 }
 
-/* Whether a value is sharded, so that programs read a copy instead. */
+/* Whether a value is sharded, so that programs read a copy instead; `gathered`: but those that
+ * ALL_GATHER reads. */
 static bool is_shard_alone(const struct pen_layout_state *l, const struct pen_graph *graph,
-                           const struct pen_value *value) {
+                           const struct pen_value *value, bool gathered) {
   bool own =
       value->role == PEN_ROLE_WEIGHT && value->dtype == PEN_F32 && value->weight != graph->tied;
-  return own && l->weights[l->first_weight[graph->stage] + value->weight].value_sharded;
+  return own && !gathered &&
+         l->weights[l->first_weight[graph->stage] + value->weight].value_sharded;
 }
 
 /* Which programs the actions of a stage run. */
@@ -93,7 +95,8 @@ static void add_tensors(struct pen_layout_state *l, struct rank_tables *t,
     if (value->role == PEN_ROLE_WEIGHT && value->weight == graph->tied &&
         value->dtype != l->tie->dtype)
       continue; /* the head reads a copy */
-    if (is_shard_alone(l, graph, value) && buffers->base[v] != PEN_BASE_UNSHARDED) continue;
+    if (is_shard_alone(l, graph, value, used[v]) && buffers->base[v] != PEN_BASE_UNSHARDED)
+      continue;
     uint64_t offset = buffers->offset[v];
     if (constant) {
       offset = *constant_end;
@@ -168,6 +171,8 @@ static struct pen_frame frame_of(const struct pen_layout_state *l, uint32_t rank
   const uint64_t *place = pen_place_of(l, a->stage, a->microbatch, PEN_BASE_INPUT);
   struct pen_frame frame = {{0}};
   if (l->buffers[a->stage].bytes[PEN_BASE_UNSHARDED]) frame.base[PEN_BASE_UNSHARDED] = unsharded;
+  if (l->buffers[a->stage].bytes[PEN_BASE_PARTIAL])
+    frame.base[PEN_BASE_PARTIAL] = l->memory[rank].partial_offset;
   for (uint32_t i = 0; i < l->place_count; i++)
     if (l->buffers[a->stage].bytes[PEN_BASE_INPUT + i])
       frame.base[PEN_BASE_INPUT + i] = pen_arena_offset(l, rank, place[i]);
@@ -194,6 +199,28 @@ static void add_start_ops(struct pen_layout_state *l, struct rank_tables *t,
   }
 }
 
+/* The most bytes that ALL_GATHER ops of a program have gathered at one time. */
+static uint64_t most_gathered_within(const struct pen_graph *graph,
+                                     const struct pen_op_list *program) {
+  uint32_t *last = pen_new(graph->value_count + 1, sizeof *last); /* [value] op that uses it */
+  uint64_t *ends = pen_new(program->count + 1, sizeof *ends), now = 0, most = 0;
+  for (uint32_t i = 0; i < program->count; i++)
+    for (int k = 0; k < PEN_OPERANDS_MAX; k++)
+      if (program->op[i].operand[k] != PEN_NONE) last[program->op[i].operand[k]] = i;
+  for (size_t i = 0; i < program->count; i++) {
+    if (program->op[i].kind == PEN_OP_ALL_GATHER) {
+      uint64_t bytes = pen_aligned(graph->value[program->op[i].operand[1]].bytes);
+      now += bytes;
+      ends[last[program->op[i].operand[1]]] += bytes;
+    }
+    if (now > most) most = now;
+    now -= ends[i];
+  }
+  pen_free(last);
+  pen_free(ends);
+  return most;
+}
+
 /* The most bytes of gathered weights at one time, outside the receive region; `lowered` has the
  * frames of its UNSHARD. */
 static uint64_t most_gathered(const struct pen_layout_state *l, const struct rank_tables *t,
@@ -211,8 +238,16 @@ static uint64_t most_gathered(const struct pen_layout_state *l, const struct ran
     now += gathered[a->stage];
     if (now > most) most = now;
   }
+  for (uint32_t s = 0; s < l->partition->stage_count; s++)
+    for (int p = 0; p < PEN_PROGRAMS && l->partition->rank_of[s] == rank; p++) {
+      uint64_t within =
+          t->runs[s][p] ? most_gathered_within(l->input->graph[s], &l->input->graph[s]->program[p])
+                        : 0;
+      if (within > most) most = within;
+    }
   pen_free(gathered);
-  return most;
+  /* what is gathered into the receive region is not activation memory */
+  return most < l->memory[rank].activation_bytes ? most : l->memory[rank].activation_bytes;
 }
 
 static void fill_rank(struct pen_layout_state *l, struct pen_rank_program *out, uint32_t rank) {

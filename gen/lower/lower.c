@@ -49,6 +49,7 @@ struct running {
 
 struct lowering {
   const struct pen_partition *partition;
+  const struct pen_training *training;
   struct running *running;                   /* [rank] */
   const struct pen_collectives *collectives; /* NULL: none */
   uint32_t *collective_count;                /* [rank]: appended so far */
@@ -170,24 +171,49 @@ static void append_training_end(struct lowering *l, uint32_t rank, bool waits_fo
   if (head) append_action(l, rank, PEN_WAIT_V, last, 0, weight);
 }
 
-/* Sets awaited_collective: of the collective that an action continues; of UPDATE the last before
- * it; of ALL_GATHER_WEIGHT that UPDATE. */
+/* The collectives that the program of a compute action completes. */
+static uint32_t program_collectives(const struct lowering *l, int kind, uint32_t stage) {
+  int program = pen_program_of(kind);
+  return program < 0 || !l->training->program_collectives
+             ? 0
+             : l->training->program_collectives[stage * PEN_PROGRAMS + (uint32_t)program];
+}
+
+/* The last collective of the action's stage that it continues, from GRAD_READY on; 0: none, it
+ * waits only for earlier steps. */
+static uint32_t last_before(uint32_t *const last[PEN_ACTION_KINDS],
+                            const struct pen_action *action) {
+  static const uint8_t chain[] = {PEN_GRAD_READY, PEN_REDUCE_SCATTER, PEN_REDUCE_GROUPS,
+                                  PEN_GATHER_GROUPS, PEN_ALL_GATHER_GRAD};
+  size_t place = sizeof chain;
+  while (place > 0 && chain[place - 1] != action->kind) place--;
+  for (size_t i = place > 0 ? place - 1 : 0; i-- > 0;)
+    if (last[chain[i]][action->stage]) return last[chain[i]][action->stage];
+  return 0;
+}
+
+/* Sets awaited_collective: of a compute action with collectives, and of UPDATE, the last before it;
+ * of a collective that continues another, that one; of ALL_GATHER_WEIGHT that UPDATE. Two actions
+ * with collectives run one after the other, not as a pair: collectives have one order. */
 static void number_collectives(struct lowering *l, uint32_t rank) {
   uint32_t *last[PEN_ACTION_KINDS] = {0}, ended = 0, updated = 0;
-  const uint8_t follows[PEN_ACTION_KINDS] = {
-      [PEN_REDUCE_SCATTER] = PEN_GRAD_READY, [PEN_ALL_GATHER_GRAD] = PEN_REDUCE_SCATTER};
-  if (!l->collectives) return;
+  if (l->partition->replica_count <= 1) return;
   for (int kind = PEN_GRAD_READY; kind < PEN_ACTION_KINDS; kind++)
     last[kind] = pen_new(l->partition->stage_count, sizeof(uint32_t));
   for (uint32_t i = 0; i < l->out->count[rank]; i++) {
     struct pen_action *action = &l->out->action[rank][i];
+    uint32_t within = program_collectives(l, action->kind, action->stage);
+    if (within) action->awaited_collective = ended;
+    if (within && action->overlaps)
+      action->overlaps = !program_collectives(l, action[1].kind, action[1].stage);
+    ended += within;
     if (!pen_kind_is_collective(action->kind)) continue;
     if (action->kind == PEN_UPDATE)
       action->awaited_collective = ended;
     else if (action->kind == PEN_ALL_GATHER_WEIGHT)
       action->awaited_collective = updated;
-    else if (follows[action->kind]) /* the others wait only for earlier steps */
-      action->awaited_collective = last[follows[action->kind]][action->stage];
+    else
+      action->awaited_collective = last_before(last, action);
     ended++;
     if (action->kind == PEN_UPDATE) updated = ended;
     if (action->kind != PEN_UPDATE) last[action->kind][action->stage] = ended;
@@ -212,6 +238,7 @@ static void append_step_end(struct lowering *l, int profile_kind, bool waits_for
 static struct lowering start_lowering(const struct pen_partition *partition,
                                       const struct pen_training *training, bool backward) {
   struct lowering l = {.partition = partition,
+                       .training = training,
                        .out = pen_new(1, sizeof(struct pen_lowered)),
                        .adds_tied_gradient = backward && training->adds_tied_gradient};
   l.sends_tied_gradient = l.adds_tied_gradient && tied_owner(&l) != tied_head(&l);

@@ -36,7 +36,8 @@ static size_t add_bucket(struct pen_profile_input *profile, const struct pen_buc
                                                   bucket->own,
                                                   bucket->topology,
                                                   partition};
-    forward = pen_lower_forward(pen_compose_forward(partition), partition, bucket->training);
+    forward = pen_lower_forward(pen_compose_forward(partition), partition,
+                                pen_training_of(bucket->topology, partition, bucket->eval));
   }
   profile[count++] = (struct pen_profile_input){
       pen_text("eval%s", suffix), PEN_EVAL, forward, bucket->eval, bucket->topology, partition};
@@ -55,11 +56,13 @@ static struct pen_profile_input generation_profile(const struct pen_bucket *buck
   struct pen_partition *partition = pen_new(1, sizeof *partition);
   *partition = *bucket->partition;
   partition->microbatch_count = 1;
+  struct pen_graph *const *graph = pen_graphs_of(window, &partition->stages, false);
   return (struct pen_profile_input){
       pen_text("generate_%lld", (long long)sequence),
       PEN_GENERATE,
-      pen_lower_forward(pen_compose_forward(partition), partition, bucket->training),
-      pen_graphs_of(window, &partition->stages, false),
+      pen_lower_forward(pen_compose_forward(partition), partition,
+                        pen_training_of(bucket->topology, partition, graph)),
+      graph,
       window,
       partition};
 }

@@ -32,7 +32,8 @@ struct pen_value {
   uint32_t gradient; /* of a weight or its copy: the accumulator (PEN_NONE: frozen); of an
                         activation: the gradient that the loss computes */
   bool needs_gradient;
-  bool is_given; /* by a block to the next block */
+  bool is_given;   /* by a block to the next block */
+  bool is_partial; /* the gradient of one microbatch, which peers read */
   bool is_copy,
       is_recomputed; /* of a value of the forward ops, in I or B; F makes the latter too */
   /* set by liveness.c: */

@@ -2,8 +2,9 @@
  *
  * The first and the last program that use a value decide its segment: within one program SCRATCH;
  * from F to I SAVED_I; from F to W SAVED_W; from I to W KEPT_W. Values that cross the border of the
- * stage have segments of their own. An output that may alias an input ("@" in ops.def) uses its
- * memory if no later op reads that input. */
+ * stage have segments of their own, and so have gradients of one microbatch, which peers read. An
+ * output that may alias an input ("@" in ops.def) uses its memory if no later op reads that input.
+ */
 #include "gen/model/liveness.h"
 #include "gen/base/arena.h"
 #include "gen/model/op_signature.h"
@@ -52,8 +53,8 @@ static struct live_range *trace_uses(const struct pen_graph *graph, const struct
 
 static bool is_free_to_share(const struct pen_graph *graph, uint32_t value) {
   return value != PEN_NONE && graph->value[value].role == PEN_ROLE_ACTIVATION &&
-         value != graph->input && value != graph->output && value != graph->output_gradient &&
-         value != graph->input_gradient;
+         !graph->value[value].is_partial && value != graph->input && value != graph->output &&
+         value != graph->output_gradient && value != graph->input_gradient;
 }
 
 /* Lets outputs of a program use the memory of inputs whose last use is that op. */
@@ -97,6 +98,8 @@ static void assign_segments(struct pen_graph *graph, const struct live_range *sp
       value->base = PEN_BASE_LOSS;
     else if (value->role != PEN_ROLE_ACTIVATION)
       value->base = PEN_BASE_PERSISTENT;
+    else if (value->is_partial)
+      value->base = PEN_BASE_PARTIAL;
     else if (i == graph->input)
       value->base = PEN_BASE_INPUT;
     else if (i == graph->output)

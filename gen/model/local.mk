@@ -22,5 +22,7 @@ libgen_a_SOURCES += \
   %reldir%/stages.h \
   %reldir%/tensor_shapes.c \
   %reldir%/tensor_shapes.h \
+  %reldir%/unit_collectives.c \
+  %reldir%/unit_collectives.h \
   %reldir%/units.c \
   %reldir%/units.h

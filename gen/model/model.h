@@ -6,7 +6,8 @@
  * each value; layout assigns the offsets. stage_io.h lists the tensors that enter and leave a
  * stage.
  *
- * Order of the passes: builder, backward (with recompute and fused_loss), liveness.
+ * Order of the passes: builder, backward (with recompute and fused_loss), unit_collectives,
+ * liveness.
  */
 #ifndef PEN_MODEL_H
 #define PEN_MODEL_H

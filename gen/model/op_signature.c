@@ -8,12 +8,14 @@
 
 static const struct {
   const char *kind, *dims, *reals, *signature, *flops, *workspace, *meaning;
-  bool is_data;
+  bool is_data, is_runtime;
 } rows[PEN_OP_COUNT] = {
 #define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning) \
-  [PEN_OP_##kind] = {#kind, dims, reals, signature, flops, workspace, meaning, false},
+  [PEN_OP_##kind] = {#kind, dims, reals, signature, flops, workspace, meaning, false, false},
 #define PEN_DATA_OP(kind, dims, reals, signature, flops, workspace, meaning) \
-  [PEN_OP_##kind] = {#kind, dims, reals, signature, flops, workspace, meaning, true},
+  [PEN_OP_##kind] = {#kind, dims, reals, signature, flops, workspace, meaning, true, false},
+#define PEN_RUNTIME_OP(kind, dims, reals, signature, flops, workspace, meaning) \
+  [PEN_OP_##kind] = {#kind, dims, reals, signature, flops, workspace, meaning, false, true},
 #include "kernels/ops.def"
 };
 
@@ -161,7 +163,7 @@ const char *pen_signature_parse(struct pen_signature *signature, const char *dim
     if (wrong) return wrong;
     if (!output) signature->input_count++;
   }
-  return output && signature->operand_count > signature->input_count ? 0 : "no output";
+  return output ? 0 : "no output";
 }
 
 static _Noreturn void fail_row(const char *kind, const char *text, const char *why) {
@@ -251,6 +253,7 @@ static const struct pen_signature *parse_row(int op_kind) {
                                           rows[op_kind].signature);
   if (wrong) fail_row(rows[op_kind].kind, rows[op_kind].signature, wrong);
   signature->is_data = rows[op_kind].is_data;
+  signature->is_runtime = rows[op_kind].is_runtime;
   signature->meaning = rows[op_kind].meaning;
   signature->kind = rows[op_kind].kind; /* for errors of the formulas */
   parse_formula(&signature->flops, signature, rows[op_kind].flops);

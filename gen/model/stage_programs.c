@@ -10,6 +10,7 @@
 #include "gen/model/model.h"
 #include "gen/model/stages.h"
 #include "gen/model/tensor_shapes.h"
+#include "gen/model/unit_collectives.h"
 #include "gen/model/units.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
@@ -69,6 +70,7 @@ struct pen_graph *pen_stage_graph(const struct pen_topology *topology,
 
 void pen_stage_programs(struct pen_graph *graph) {
   pen_backward(graph);
+  pen_unit_collectives(graph);
   pen_assign_storage(graph);
 }
 

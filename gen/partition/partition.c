@@ -20,6 +20,7 @@
 #include "gen/partition/balance.h"
 #include "gen/partition/block_cost.h"
 #include "gen/families/families.h"
+#include "gen/topology/data_parallel.h"
 #include "gen/topology/settings.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
@@ -277,13 +278,6 @@ uint32_t *pen_partition_stages(const struct pen_partition *partition) {
   return stages;
 }
 
-static enum pen_sharding sharding_of(const struct pen_topology *t) {
-  if (t->data_parallel_replicas == 1) return PEN_SHARD_NONE;
-  if (!strcmp(t->data_parallel_shard, "weights")) return PEN_SHARD_WEIGHTS;
-  return t->trains && !strcmp(t->data_parallel_shard, "optimizer") ? PEN_SHARD_OPTIMIZER
-                                                                   : PEN_SHARD_NONE;
-}
-
 struct pen_partition *pen_partition(const struct pen_topology *t, const struct pen_family *family,
                                     const struct pen_block_costs *costs) {
   struct pen_partition *partition = pen_new(1, sizeof *partition);
@@ -292,7 +286,10 @@ struct pen_partition *pen_partition(const struct pen_topology *t, const struct p
   partition->stage_count = partition->rank_count * partition->stages_per_rank;
   partition->microbatch_count = (uint32_t)t->pipeline_microbatches;
   partition->replica_count = (uint32_t)t->data_parallel_replicas;
-  partition->sharding = sharding_of(t);
+  partition->sharding = pen_sharding_of(t);
+  partition->shard_ranks = (uint32_t)t->data_parallel_shard_ranks;
+  partition->gathers_units = pen_gathers_units(t);
+  partition->reduces_microbatches = pen_reduces_microbatches(t);
   partition->stages.stage_count = partition->stage_count;
   partition->stages.span = pen_new(partition->stage_count, sizeof *partition->stages.span);
   partition->stages.family = family;

@@ -20,9 +20,11 @@ struct pen_partition {
   uint32_t rank_count, stage_count, stages_per_rank, microbatch_count;
   uint32_t replica_count;     /* 0 counts as 1 */
   enum pen_sharding sharding; /* NONE with one replica, and where nothing is sharded */
-  struct pen_stages stages;   /* the blocks of each stage */
-  uint32_t *rank_of;          /* [stage_count] */
-  const uint32_t *host_of;    /* [replica_count * rank_count] by global rank; NULL: one host */
+  uint32_t shard_ranks;       /* replicas in a group that shards */
+  bool gathers_units, reduces_microbatches; /* data_parallel.h */
+  struct pen_stages stages;                 /* the blocks of each stage */
+  uint32_t *rank_of;                        /* [stage_count] */
+  const uint32_t *host_of; /* [replica_count * rank_count] by global rank; NULL: one host */
 };
 
 struct pen_block_costs; /* gen/partition/block_cost.h */

@@ -6,18 +6,15 @@
 
 #include "gen/base/arena.h"
 #include "gen/families/families.h"
+#include "gen/model/unit_collectives.h"
 
 const struct pen_training pen_training_none;
 
 bool pen_value_is_unsharded(const struct pen_partition *partition, const struct pen_graph *graph,
                             uint32_t v) {
   const struct pen_value *value = &graph->value[v];
-  if (partition->sharding != PEN_SHARD_WEIGHTS || value->role != PEN_ROLE_WEIGHT ||
-      value->weight == graph->tied)
-    return false;
-  const char *shared =
-      graph->topology->model_tie_embeddings ? graph->stages->family->embedding : NULL;
-  return !(shared && strcmp(graph->weight[value->weight].name, shared) == 0);
+  return partition->sharding == PEN_SHARD_WEIGHTS && !partition->gathers_units &&
+         value->role == PEN_ROLE_WEIGHT && !pen_weight_is_tied(graph, value->weight);
 }
 
 /* W computes gradients of weights from what F and I keep; but a fused loss (gen/model/fused_loss.c)
@@ -30,6 +27,16 @@ static bool reads_unsharded(const struct pen_partition *partition, const struct 
           pen_value_is_unsharded(partition, graph, program->op[i].operand[k]))
         return true;
   return false;
+}
+
+/* [stage * PEN_PROGRAMS + program]: how many collectives it completes. */
+static const uint32_t *count_collectives(const struct pen_partition *partition,
+                                         struct pen_graph *const *graph) {
+  uint32_t *count = pen_new((size_t)partition->stage_count * PEN_PROGRAMS, sizeof *count);
+  for (uint32_t stage = 0; stage < partition->stage_count; stage++)
+    for (int p = 0; p < PEN_PROGRAMS; p++)
+      count[stage * PEN_PROGRAMS + p] = pen_program_collectives(&graph[stage]->program[p]);
+  return count;
 }
 
 struct pen_training *pen_training_of(const struct pen_topology *t,
@@ -46,6 +53,7 @@ struct pen_training *pen_training_of(const struct pen_topology *t,
           t->model_tie_embeddings && embedding && t->trains && !pen_weight_is_frozen(t, embedding),
       .waits_for_norm = t->trains && t->optimizer_clip_norm > 0,
       .reshards_each_use = t->data_parallel_reshard && !strcmp(t->data_parallel_reshard, "use"),
-      .weights_in_w = weights_in_w};
+      .weights_in_w = weights_in_w,
+      .program_collectives = count_collectives(partition, graph)};
   return training;
 }

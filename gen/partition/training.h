@@ -14,6 +14,8 @@ struct pen_training {
   bool waits_for_norm;     /* no rank runs the optimizer before all ranks have published their norms
                               (optimizer.clip_norm) */
   bool reshards_each_use;  /* data_parallel.reshard = "use" */
+  /* [stage * PEN_PROGRAMS + program]: collectives that its ops complete; null: none do */
+  const uint32_t *program_collectives;
   const bool *weights_in_w; /* [stage]: its W also reads weights that UNSHARD gathers; null: none
                                does */
 };

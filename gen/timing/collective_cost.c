@@ -4,9 +4,11 @@
  * (runtime/plan/shard.h):
  *
  *   REDUCE_SCATTER, ALL_GATHER_GRAD   the f32 gradients of the weights that are trained
+ *   REDUCE_GROUPS, GATHER_GROUPS      the same of one shard, between groups of shard_ranks replicas
  *   ALL_GATHER_WEIGHT                 what all replicas keep whole of these weights: the value,
  *                                     unless it is sharded, and the bf16 copy, unless it is
  *   UNSHARD                           what programs read of sharded weights
+ *   ALL_GATHER, REDUCE_SCATTER ops    within programs: the same of one unit
  *
  * A byte costs costs.byte between two ranks of one host and costs.byte_host between hosts. The
  * defaults are in flops: on a CPU, whose core computes about 100 Gflop/s and moves 10 Gbyte/s, 10;
@@ -15,10 +17,13 @@
  * of all stages. */
 #include "gen/timing/collective_cost.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "gen/base/arena.h"
 #include "gen/families/families.h"
+#include "gen/model/op_signature.h"
+#include "gen/model/unit_collectives.h"
 #include "gen/partition/training.h"
 #include "gen/timing/collective_bytes.h"
 #include "gen/timing/cost.h"
@@ -43,7 +48,7 @@ static struct byte_cost byte_cost_of(const struct pen_topology *topology,
   const struct byte_flops *of = byte_flops;
   for (uint32_t s = 0; s < partition->stage_count; s++) {
     flops += pen_program_flops(&graph[s]->program[PEN_PROGRAM_F]);
-    forward += cost[s].forward;
+    forward += cost[s].forward - cost[s].within[PEN_PROGRAM_F];
   }
   double flop = flops > 0 ? forward / flops : 0;
   if (strcmp(topology->cluster_device, of->device) != 0) of++;
@@ -54,11 +59,10 @@ static struct byte_cost byte_cost_of(const struct pen_topology *topology,
 
 /* ---- bytes ---- */
 
-/* The replicas of the rank of a stage, and the bytes of their shards of what each collective moves.
- */
+/* The members of a collective of a stage, and the bytes of their shards of what each kind moves. */
 struct stage_shards {
   struct pen_collective_group group;
-  uint64_t *bytes[PEN_COLLECTIVES]; /* [replica] */
+  uint64_t *bytes[PEN_COLLECTIVES]; /* [member] */
 };
 
 static void add_shards(struct stage_shards *shards, int kind, const struct pen_weight *weight,
@@ -70,18 +74,11 @@ static void add_shards(struct stage_shards *shards, int kind, const struct pen_w
                 element_bytes;
 }
 
-/* Whether embedding and head share this weight of a stage. */
-static bool is_tied(const struct pen_graph *graph, size_t weight) {
-  const char *embedding =
-      graph->topology->model_tie_embeddings ? graph->stages->family->embedding : NULL;
-  return embedding && strcmp(graph->weight[weight].name, embedding) == 0;
-}
-
 /* Bytes of an element of a weight that ALL_GATHER_WEIGHT gathers; `head`: the last stage's graph.
  */
 static uint64_t whole_bytes(const struct pen_partition *partition, const struct pen_graph *graph,
                             const struct pen_graph *head, size_t weight) {
-  bool tied = is_tied(graph, weight);
+  bool tied = pen_weight_is_tied(graph, (uint32_t)weight);
   const struct pen_weight *reader =
       tied && head->tied != PEN_NONE ? &head->weight[head->tied] : &graph->weight[weight];
   bool has_bf16 = reader->bf16_offset != UINT64_MAX;
@@ -118,8 +115,6 @@ static void add_unsharded(struct stage_shards *shards, const struct pen_partitio
 static void find_shards(struct stage_shards *shards, const struct pen_partition *partition,
                         const struct pen_graph *graph, const struct pen_graph *head,
                         uint32_t first_weight) {
-  for (int k = 0; k < PEN_COLLECTIVES; k++)
-    memset(shards->bytes[k], 0, shards->group.count * sizeof *shards->bytes[k]);
   for (uint32_t w = 0; w < graph->weight_count; w++) {
     const struct pen_weight *weight = &graph->weight[w];
     if (weight->frozen || w == graph->tied) continue;
@@ -132,27 +127,196 @@ static void find_shards(struct stage_shards *shards, const struct pen_partition 
   add_unsharded(shards, partition, graph, first_weight);
 }
 
+/* ---- collectives within programs ---- */
+
+/* A program whose ops run one after the other, collectives beside kernels: when each is complete,
+ * from the program's start. */
+struct program_run {
+  const struct stage_shards *shards;
+  const struct pen_graph *graph;
+  const struct pen_op_list *program;
+  uint32_t first_weight;
+  struct byte_cost byte;
+  double flop; /* the cost of one */
+  double computed, exchanged;
+  uint32_t *sequence_of;                 /* [value]: of collectives, the last that names it */
+  double *ended;                         /* [sequence] */
+  uint32_t sequence;                     /* the last one; 0: none yet */
+  struct pen_collectives_within *within; /* [PEN_WITHIN] */
+};
+
+static bool is_collective_op(int kind) {
+  return kind == PEN_OP_ALL_GATHER || kind == PEN_OP_REDUCE_SCATTER ||
+         kind == PEN_OP_SIGNAL_PEERS || kind == PEN_OP_WAIT_PEERS;
+}
+
+/* Runs a group of ops of one kind, from `op` on; returns past the last. */
+static size_t run_group(struct program_run *run, size_t op) {
+  const int kind = run->program->op[op].kind;
+  const bool gathers = kind == PEN_OP_ALL_GATHER;
+  const uint32_t replicas = run->shards->group.count;
+  struct pen_collectives_within *within =
+      &run->within[gathers ? PEN_WITHIN_WEIGHTS : PEN_WITHIN_GRADIENTS];
+  uint64_t *bytes = pen_new(replicas, sizeof *bytes);
+  struct pen_sent_bytes *sent = pen_new(replicas, sizeof *sent);
+  for (; op < run->program->count && run->program->op[op].kind == kind; op++) {
+    const struct pen_op *member = &run->program->op[op];
+    const struct pen_value *kept = &run->graph->value[member->operand[gathers ? 0 : 1]];
+    const uint32_t index = run->first_weight + kept->weight;
+    run->sequence_of[member->operand[gathers ? 1 : 0]] = run->sequence;
+    for (uint32_t d = 0; d < replicas; d++)
+      bytes[d] +=
+          pen_shard_at((uint64_t)member->dim[0], replicas, pen_shard_index(index, d, replicas))
+              .count *
+          pen_dtype_bytes(kept->dtype);
+  }
+  pen_collective_sent(gathers ? PEN_FORM_ALL_GATHER : PEN_FORM_REDUCE_SCATTER, &run->shards->group,
+                      bytes, sent);
+  double cost = pen_collective_time(&run->shards->group, sent, run->byte.within, run->byte.between);
+  within->calls++;
+  within->sent += sent[0].within + sent[0].between;
+  within->cost += cost;
+  run->exchanged += cost;
+  pen_free(bytes);
+  pen_free(sent);
+  return op;
+}
+
+/* Runs a sequence of collectives, which begins when the kernels before it are complete. */
+static size_t run_sequence(struct program_run *run, size_t op) {
+  run->sequence++;
+  run->exchanged = fmax(run->exchanged, run->computed);
+  while (op < run->program->count && is_collective_op(run->program->op[op].kind)) {
+    const int kind = run->program->op[op].kind;
+    op = kind == PEN_OP_ALL_GATHER || kind == PEN_OP_REDUCE_SCATTER ? run_group(run, op) : op + 1;
+  }
+  run->ended[run->sequence] = run->exchanged;
+  return op;
+}
+
+/* The collectives of a program, and the time by which they lengthen it, by kind in proportion to
+ * what they take. `cost`: of its kernels alone. */
+static void find_within(struct program_run *run, double cost) {
+  const struct pen_op_list *program = run->program;
+  double flops = pen_program_flops(program);
+  run->flop = flops > 0 ? cost / flops : 0;
+  run->sequence_of = pen_new(run->graph->value_count + 1, sizeof *run->sequence_of);
+  run->ended = pen_new(program->count + 2, sizeof *run->ended);
+  for (size_t i = 0; i < program->count;) {
+    const struct pen_op *op = &program->op[i];
+    if (is_collective_op(op->kind)) {
+      i = run_sequence(run, i);
+      continue;
+    }
+    if (op->kind == PEN_OP_WAIT_EVENT)
+      run->computed = fmax(run->computed, run->ended[run->sequence_of[op->operand[0]]]);
+    run->computed += run->flop * pen_signature_flops(pen_signature_of(op->kind), op->dim);
+    i++;
+  }
+  double all = 0, exposed = fmax(0, run->computed - run->flop * flops);
+  for (int kind = 0; kind < PEN_WITHIN; kind++) all += run->within[kind].cost;
+  for (int kind = 0; kind < PEN_WITHIN && all > 0; kind++)
+    run->within[kind].exposed = exposed * (run->within[kind].cost / all);
+  pen_free(run->sequence_of);
+  pen_free(run->ended);
+}
+
+/* The cost of the kernels of a program. */
+static double kernel_cost(const struct pen_stage_cost *cost, int program) {
+  const double of[PEN_PROGRAMS] = {[PEN_PROGRAM_F] = cost->forward,
+                                   [PEN_PROGRAM_I] = cost->backward_input,
+                                   [PEN_PROGRAM_W] = cost->backward_weight,
+                                   [PEN_PROGRAM_B] = pen_backward_cost(cost)};
+  return of[program] - cost->within[program];
+}
+
 /* ---- costs ---- */
 
-static struct pen_collective_cost stage_costs(const struct stage_shards *shards,
-                                              struct byte_cost byte, struct pen_sent_bytes *sent) {
-  struct pen_collective_cost cost;
+/* The replicas' ranks of a stage while its costs are found. */
+struct stage_members {
+  const struct pen_partition *partition;
+  uint32_t stage, first_weight;
+  uint32_t *host; /* [member] of shards.group */
+  struct stage_shards shards;
+  struct byte_cost byte;
+};
+
+/* Chooses `count` members: replicas `first`, first + step, ... */
+static void choose_members(struct stage_members *m, uint32_t first, uint32_t step, uint32_t count) {
+  const struct pen_partition *p = m->partition;
+  m->shards.group.count = count;
+  for (uint32_t d = 0; d < count; d++)
+    m->host[d] =
+        p->host_of ? p->host_of[(first + d * step) * p->rank_count + p->rank_of[m->stage]] : 0;
+  for (int k = 0; k < PEN_COLLECTIVES; k++)
+    memset(m->shards.bytes[k], 0, count * sizeof *m->shards.bytes[k]);
+}
+
+/* Adds the costs of the kinds that move bytes: of several groups of members the greatest, and what
+ * the first member of the first group sends. */
+static void add_costs(const struct stage_members *m, bool is_first,
+                      struct pen_collective_cost *cost) {
+  struct pen_sent_bytes *sent = pen_new(m->shards.group.count, sizeof *sent);
   for (int k = 0; k < PEN_COLLECTIVES; k++) {
-    bool reduces = k == pen_collective_index(PEN_REDUCE_SCATTER);
-    pen_collective_sent(reduces ? PEN_FORM_REDUCE_SCATTER : PEN_FORM_ALL_GATHER, &shards->group,
-                        shards->bytes[k], sent);
-    cost.sent[k] = sent[0].within + sent[0].between;
-    cost.cost[k] = pen_collective_time(&shards->group, sent, byte.within, byte.between);
+    bool reduces = k == pen_collective_index(PEN_REDUCE_SCATTER) ||
+                   k == pen_collective_index(PEN_REDUCE_GROUPS);
+    pen_collective_sent(reduces ? PEN_FORM_REDUCE_SCATTER : PEN_FORM_ALL_GATHER, &m->shards.group,
+                        m->shards.bytes[k], sent);
+    if (is_first) cost->sent[k] += sent[0].within + sent[0].between;
+    cost->cost[k] = fmax(cost->cost[k], pen_collective_time(&m->shards.group, sent, m->byte.within,
+                                                            m->byte.between));
   }
-  return cost;
+  pen_free(sent);
+}
+
+/* Each group of shard_ranks replicas, which have all shards. */
+static void cost_groups(struct stage_members *m, const struct pen_graph *graph,
+                        const struct pen_graph *head, struct pen_collective_cost *cost,
+                        const struct pen_stage_cost *stage_cost) {
+  const uint32_t shards = m->partition->shard_ranks;
+  for (uint32_t g = 0; g < m->partition->replica_count / shards; g++) {
+    choose_members(m, g * shards, 1, shards);
+    find_shards(&m->shards, m->partition, graph, head, m->first_weight);
+    add_costs(m, g == 0, cost);
+    for (int p = 0; p < PEN_PROGRAMS && g == 0; p++)
+      find_within(&(struct program_run){.shards = &m->shards,
+                                        .graph = graph,
+                                        .program = &graph->program[p],
+                                        .first_weight = m->first_weight,
+                                        .byte = m->byte,
+                                        .within = cost->within[p]},
+                  kernel_cost(stage_cost, p));
+  }
+}
+
+/* The replicas that have the same shard, one in each group. */
+static void cost_pieces(struct stage_members *m, const struct pen_graph *graph,
+                        struct pen_collective_cost *cost) {
+  const uint32_t shards = m->partition->shard_ranks, groups = m->partition->replica_count / shards;
+  for (uint32_t c = 0; c < shards && groups > 1; c++) {
+    choose_members(m, c, shards, groups);
+    for (uint32_t w = 0; w < graph->weight_count; w++) {
+      if (graph->weight[w].frozen || w == graph->tied) continue;
+      uint64_t shard = pen_shard_at(graph->weight[w].count, shards,
+                                    pen_shard_index(m->first_weight + w, c, shards))
+                           .count;
+      for (uint32_t g = 0; g < groups; g++) {
+        uint64_t bytes = pen_shard_at(shard, groups, g).count * sizeof(float);
+        m->shards.bytes[pen_collective_index(PEN_REDUCE_GROUPS)][g] += bytes;
+        m->shards.bytes[pen_collective_index(PEN_GATHER_GROUPS)][g] += bytes;
+      }
+    }
+    add_costs(m, c == 0, cost);
+  }
 }
 
 /* Replaces the costs of a stage by those of the topology. */
 static void take_given(const struct pen_topology *topology, uint32_t stage,
                        struct pen_collective_cost *cost) {
   for (int k = 0; k < PEN_COLLECTIVES; k++) {
-    struct pen_reals given = k == pen_collective_index(PEN_REDUCE_SCATTER) ? topology->costs_reduce
-                                                                           : topology->costs_gather;
+    bool reduces = k == pen_collective_index(PEN_REDUCE_SCATTER) ||
+                   k == pen_collective_index(PEN_REDUCE_GROUPS);
+    struct pen_reals given = reduces ? topology->costs_reduce : topology->costs_gather;
     if (given.count) cost->cost[k] = given.value[given.count == 1 ? 0 : stage];
   }
 }
@@ -161,25 +325,41 @@ struct pen_collective_cost *pen_collective_costs(const struct pen_topology *topo
                                                  const struct pen_partition *partition,
                                                  struct pen_graph *const *graph,
                                                  const struct pen_stage_cost *cost) {
-  uint32_t replicas = partition->replica_count, first_weight = 0;
+  uint32_t replicas = partition->replica_count;
   if (replicas <= 1) return NULL;
   struct pen_collective_cost *collective = pen_new(partition->stage_count, sizeof *collective);
-  struct byte_cost byte = byte_cost_of(topology, partition, graph, cost);
-  struct pen_sent_bytes *sent = pen_new(replicas, sizeof *sent);
   uint32_t *host = pen_new(replicas, sizeof *host);
-  struct stage_shards shards = {{replicas, host}, {NULL}};
+  struct stage_members m = {.partition = partition,
+                            .host = host,
+                            .shards = {.group = {.host = host}},
+                            .byte = byte_cost_of(topology, partition, graph, cost)};
   for (int k = 0; k < PEN_COLLECTIVES; k++)
-    shards.bytes[k] = pen_new(replicas, sizeof *shards.bytes[k]);
-  for (uint32_t s = 0; s < partition->stage_count; s++) {
-    for (uint32_t d = 0; d < replicas && partition->host_of; d++)
-      host[d] = partition->host_of[d * partition->rank_count + partition->rank_of[s]];
-    find_shards(&shards, partition, graph[s], graph[partition->stage_count - 1], first_weight);
-    collective[s] = stage_costs(&shards, byte, sent);
-    take_given(topology, s, &collective[s]);
-    first_weight += (uint32_t)graph[s]->weight_count - (graph[s]->tied != PEN_NONE);
+    m.shards.bytes[k] = pen_new(replicas, sizeof *m.shards.bytes[k]);
+  for (; m.stage < partition->stage_count; m.stage++) {
+    cost_groups(&m, graph[m.stage], graph[partition->stage_count - 1], &collective[m.stage],
+                &cost[m.stage]);
+    cost_pieces(&m, graph[m.stage], &collective[m.stage]);
+    take_given(topology, m.stage, &collective[m.stage]);
+    m.first_weight += (uint32_t)graph[m.stage]->weight_count - (graph[m.stage]->tied != PEN_NONE);
   }
-  for (int k = 0; k < PEN_COLLECTIVES; k++) pen_free(shards.bytes[k]);
-  pen_free(sent);
+  for (int k = 0; k < PEN_COLLECTIVES; k++) pen_free(m.shards.bytes[k]);
   pen_free(host);
   return collective;
+}
+
+void pen_add_collectives_within(const struct pen_topology *topology,
+                                const struct pen_partition *partition,
+                                struct pen_graph *const *graph, struct pen_stage_cost *cost) {
+  const struct pen_collective_cost *collective =
+      pen_collective_costs(topology, partition, graph, cost);
+  for (uint32_t s = 0; collective && s < partition->stage_count; s++) {
+    double *within = cost[s].within;
+    for (int p = 0; p < PEN_PROGRAMS; p++)
+      for (int kind = 0; kind < PEN_WITHIN; kind++)
+        within[p] += collective[s].within[p][kind].exposed;
+    cost[s].forward += within[PEN_PROGRAM_F];
+    cost[s].backward_input += within[PEN_PROGRAM_I];
+    cost[s].backward_weight += within[PEN_PROGRAM_W];
+    cost[s].shared += within[PEN_PROGRAM_I] + within[PEN_PROGRAM_W] - within[PEN_PROGRAM_B];
+  }
 }

@@ -16,8 +16,18 @@ enum { PEN_COLLECTIVES = PEN_UNSHARD - PEN_REDUCE_SCATTER + 1 };
 
 static inline int pen_collective_index(int kind) { return kind - PEN_REDUCE_SCATTER; }
 
+/* The collectives of one kind within a program. */
+struct pen_collectives_within {
+  uint32_t calls; /* groups of ops */
+  uint64_t sent;
+  double cost;    /* of all of them */
+  double exposed; /* by how much they lengthen the program */
+};
+enum { PEN_WITHIN_WEIGHTS, PEN_WITHIN_GRADIENTS, PEN_WITHIN };
+
 /* The collectives of a stage, by pen_collective_index(). */
 struct pen_collective_cost {
+  struct pen_collectives_within within[PEN_PROGRAMS][PEN_WITHIN];
   double cost[PEN_COLLECTIVES];   /* on the stage's rank, in the unit of struct pen_stage_cost */
   uint64_t sent[PEN_COLLECTIVES]; /* bytes that the stage's rank of replica 0 sends in one call */
 };
@@ -35,5 +45,10 @@ struct pen_collective_cost *pen_collective_costs(const struct pen_topology *topo
                                                  const struct pen_partition *partition,
                                                  struct pen_graph *const *graph,
                                                  const struct pen_stage_cost *cost);
+
+/* Adds the collectives within the programs to the costs of the actions. */
+void pen_add_collectives_within(const struct pen_topology *topology,
+                                const struct pen_partition *partition,
+                                struct pen_graph *const *graph, struct pen_stage_cost *cost);
 
 #endif

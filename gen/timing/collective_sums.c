@@ -71,11 +71,26 @@ static void add_exposed(const struct sums *s, uint32_t rank, uint32_t first, uin
   }
 }
 
+/* Adds the collectives within an action; exposed is by how much they lengthen it. */
+static void add_within(const struct sums *s, uint32_t rank, const struct pen_compute *action) {
+  static const int kinds[PEN_WITHIN] = {
+      [PEN_WITHIN_WEIGHTS] = PEN_KIND_weights, [PEN_WITHIN_GRADIENTS] = PEN_KIND_gradients};
+  for (int k = 0; k < PEN_WITHIN && s->collective; k++) {
+    const struct pen_collectives_within *within =
+        &s->collective[action->stage].within[pen_program_of(action->kind)][k];
+    struct pen_collective_sum *sum = &s->sum[rank * PEN_COLLECTIVE_KINDS + (uint32_t)kinds[k]];
+    sum->calls += within->calls;
+    sum->bytes += within->sent;
+    sum->exposed += within->exposed;
+  }
+}
+
 static void add_rank(const struct sums *s, uint32_t rank, double last) {
   const struct pen_compute *action = s->order->action[rank];
   uint32_t first = 0; /* of the collectives since the last compute action */
   for (uint32_t i = 0; i < s->order->count[rank]; i++) {
     if (action[i].kind > PEN_W) continue;
+    add_within(s, rank, &action[i]);
     double ready = arrival_of(s, rank, &action[i]);
     if (action[i].overlaps) ready = fmax(ready, arrival_of(s, rank, &action[i + 1]));
     add_exposed(s, rank, first, i, ready);

@@ -36,6 +36,8 @@
 #include "gen/timing/collectives.h"
 #include "runtime/plan/plan.h"
 
+enum { KINDS_MAX = 5 };
+
 /* A collective that is to be placed. */
 struct placement {
   struct pen_collective collective; /* `before`: the last possible place until it is placed */
@@ -128,6 +130,11 @@ static void add_unshards(const struct pen_order *order, const struct pen_partiti
   }
 }
 
+/* Whether UNSHARD gathers the weights of a stage. */
+static bool unshards_stages(const struct pen_partition *partition) {
+  return partition->sharding == PEN_SHARD_WEIGHTS && !partition->gathers_units;
+}
+
 static uint8_t gather_kind(const struct pen_partition *partition) {
   return partition->sharding == PEN_SHARD_NONE ? PEN_ALL_GATHER_GRAD : PEN_ALL_GATHER_WEIGHT;
 }
@@ -139,22 +146,36 @@ static bool gathers(const struct pen_partition *partition, const struct pen_trai
   return partition->sharding != PEN_SHARD_WEIGHTS || (training->adds_tied_gradient && stage == 0);
 }
 
+/* The kinds of the collectives of a stage's gradients, in order. With data_parallel.reduce =
+ * "microbatch" the programs have summed them. */
+static size_t kinds_of(const struct pen_partition *partition, uint8_t kinds[KINDS_MAX]) {
+  size_t count = 0;
+  bool has_groups = partition->shard_ranks < partition->replica_count;
+  if (!partition->reduces_microbatches || partition->sharding == PEN_SHARD_NONE || has_groups)
+    kinds[count++] = PEN_GRAD_READY;
+  if (!partition->reduces_microbatches) kinds[count++] = PEN_REDUCE_SCATTER;
+  if (has_groups) kinds[count++] = PEN_REDUCE_GROUPS;
+  if (has_groups) kinds[count++] = PEN_GATHER_GROUPS;
+  kinds[count++] = gather_kind(partition);
+  return count;
+}
+
 /* The collectives of a rank, by kind; those of a kind in the order of the gradients. */
 static struct placement *placements_of(const struct pen_order *order,
                                        const struct pen_partition *partition,
                                        const struct pen_training *training, uint32_t rank,
                                        const struct pen_collective_cost *cost, int profile_kind,
                                        size_t *count) {
-  const uint8_t kinds[] = {PEN_GRAD_READY, PEN_REDUCE_SCATTER, gather_kind(partition)};
-  size_t gradients, kind_count = sizeof kinds;
+  uint8_t kinds[KINDS_MAX];
+  size_t gradients, kind_count = kinds_of(partition, kinds);
   struct gradient *gradient = gradients_of(order, partition, training, rank, &gradients);
-  bool shards_weights = partition->sharding == PEN_SHARD_WEIGHTS;
-  struct placement *placement = pen_new(
-      kind_count * gradients + (shards_weights ? 4 * ((size_t)order->count[rank] + 1) : 0) + 1,
-      sizeof *placement);
+  bool unshards = unshards_stages(partition);
+  struct placement *placement =
+      pen_new(kind_count * gradients + (unshards ? 4 * ((size_t)order->count[rank] + 1) : 0) + 1,
+              sizeof *placement);
   *count = 0;
-  if (shards_weights) add_unshards(order, partition, training, rank, PEN_RESHARD, placement, count);
-  if (shards_weights) add_unshards(order, partition, training, rank, PEN_UNSHARD, placement, count);
+  if (unshards) add_unshards(order, partition, training, rank, PEN_RESHARD, placement, count);
+  if (unshards) add_unshards(order, partition, training, rank, PEN_UNSHARD, placement, count);
   if (profile_kind != PEN_TRAIN) return placement;
   for (size_t kind = 0; kind < kind_count; kind++)
     for (size_t i = 0; i < gradients; i++) {
@@ -162,7 +183,7 @@ static struct placement *placements_of(const struct pen_order *order,
       if (kinds[kind] == gather_kind(partition) && !gathers(partition, training, g->stage))
         continue;
       uint32_t last = g->complete > order->count[rank] ? g->complete : order->count[rank];
-      bool moves = kinds[kind] == PEN_REDUCE_SCATTER || kinds[kind] == PEN_ALL_GATHER_GRAD;
+      bool moves = kinds[kind] >= PEN_REDUCE_SCATTER && kinds[kind] <= PEN_ALL_GATHER_GRAD;
       if (kinds[kind] == PEN_ALL_GATHER_WEIGHT) last = PEN_AFTER_UPDATE;
       placement[*count] = (struct placement){
           {kinds[kind] == PEN_GRAD_READY ? g->complete : last, kinds[kind], (uint16_t)g->stage},
@@ -218,8 +239,7 @@ static struct pen_collective *sort_by_place(const struct placement *placement, s
 }
 
 static bool has_collectives(const struct pen_partition *partition, int profile_kind) {
-  return partition->replica_count > 1 &&
-         (profile_kind == PEN_TRAIN || partition->sharding == PEN_SHARD_WEIGHTS);
+  return partition->replica_count > 1 && (profile_kind == PEN_TRAIN || unshards_stages(partition));
 }
 
 struct pen_collectives *pen_collectives_of(const struct pen_order *order,
@@ -252,10 +272,14 @@ struct pen_exchange_least *pen_exchange_least(const struct pen_partition *partit
   if (!cost || !has_collectives(partition, profile_kind)) return NULL;
   struct pen_exchange_least *least = pen_new(partition->stage_count, sizeof *least);
   for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
-    if (partition->sharding == PEN_SHARD_WEIGHTS)
+    if (unshards_stages(partition))
       least[stage].before = pen_collective_cost_of(cost, stage, PEN_UNSHARD);
     if (profile_kind != PEN_TRAIN) continue;
-    least[stage].after = pen_collective_cost_of(cost, stage, PEN_REDUCE_SCATTER);
+    if (!partition->reduces_microbatches)
+      least[stage].after = pen_collective_cost_of(cost, stage, PEN_REDUCE_SCATTER);
+    if (partition->shard_ranks < partition->replica_count)
+      least[stage].after += pen_collective_cost_of(cost, stage, PEN_REDUCE_GROUPS) +
+                            pen_collective_cost_of(cost, stage, PEN_GATHER_GROUPS);
     if (gathers(partition, training, stage))
       least[stage].after += pen_collective_cost_of(cost, stage, gather_kind(partition));
   }

@@ -60,7 +60,8 @@ struct pen_stage_cost *pen_costs(const struct pen_topology *topology,
         value[PEN_PROGRAM_W],
         topology->costs_send.count ? cost_in_list(topology->costs_send, s) : 0,
         shared * value[PEN_PROGRAM_W],
-        0};
+        0,
+        {0}};
     cost[s].send_host =
         topology->costs_send_host.count ? cost_in_list(topology->costs_send_host, s) : cost[s].send;
   }

@@ -12,7 +12,9 @@ struct pen_cost_model pen_cost_model(const struct pen_topology *topology,
                                      struct pen_graph *const *graph,
                                      const struct pen_measured *measured) {
   struct pen_cost_model model;
-  if (measured)
+  struct pen_stage_cost *cost = measured ? NULL : pen_costs(topology, partition, graph);
+  if (cost) pen_add_collectives_within(topology, partition, graph, cost);
+  if (measured) /* with the collectives within actions */
     model = (struct pen_cost_model){.stage = measured->cost,
                                     .overlap = measured->overlap,
                                     .unit = "in ms",
@@ -20,7 +22,7 @@ struct pen_cost_model pen_cost_model(const struct pen_topology *topology,
                                     .error_status = PEN_EXIT_DATA};
   else
     model = (struct pen_cost_model){
-        .stage = pen_costs(topology, partition, graph),
+        .stage = cost,
         .overlap = topology->has_costs_overlap ? topology->costs_overlap : -1,
         .unit = pen_cost_unit(topology),
         .path = topology->path,

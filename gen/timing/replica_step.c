@@ -73,6 +73,32 @@ static void copy_compute_times(struct pen_timing *timing, const struct pen_order
   pen_free(number);
 }
 
+/* The makespan if no collective took any time. */
+static double makespan_alone(const struct pen_order *order, const struct pen_partition *partition,
+                             const struct pen_training *training, const struct pen_stage_cost *cost,
+                             double overlap_cost) {
+  struct pen_stage_cost *kernels = pen_new(partition->stage_count, sizeof *kernels);
+  for (uint32_t s = 0; s < partition->stage_count; s++) {
+    const double *within = cost[s].within;
+    kernels[s] = cost[s];
+    kernels[s].forward -= within[PEN_PROGRAM_F];
+    kernels[s].backward_input -= within[PEN_PROGRAM_I];
+    kernels[s].backward_weight -= within[PEN_PROGRAM_W];
+    kernels[s].shared -= within[PEN_PROGRAM_I] + within[PEN_PROGRAM_W] - within[PEN_PROGRAM_B];
+  }
+  double makespan = pen_simulate(order, partition, training, kernels, overlap_cost)->makespan;
+  pen_free(kernels);
+  return makespan;
+}
+
+static bool has_collectives_within(const struct pen_partition *partition,
+                                   const struct pen_stage_cost *cost) {
+  for (uint32_t s = 0; s < partition->stage_count; s++)
+    for (int p = 0; p < PEN_PROGRAMS; p++)
+      if (cost[s].within[p] > 0) return true;
+  return false;
+}
+
 struct pen_timing *pen_simulate_step(const struct pen_order *order,
                                      const struct pen_partition *partition,
                                      const struct pen_training *training,
@@ -82,6 +108,10 @@ struct pen_timing *pen_simulate_step(const struct pen_order *order,
   struct pen_timing *timing = pen_simulate(order, partition, training, cost, overlap_cost);
   struct pen_timing *best = NULL;
   if (!collective_cost || !timing->complete || !isfinite(timing->makespan)) return timing;
+  double alone = has_collectives_within(partition, cost)
+                     ? makespan_alone(order, partition, training, cost, overlap_cost)
+                     : timing->makespan;
+  timing->exposed = timing->makespan - alone;
   for (int rule = given ? PEN_COLLECTIVES_LAST : PEN_COLLECTIVES_FITTING;
        rule < PEN_COLLECTIVES_RULES; rule++) {
     const struct pen_collectives *collectives =
@@ -100,7 +130,7 @@ struct pen_timing *pen_simulate_step(const struct pen_order *order,
   }
   copy_compute_times(timing, timing->whole_order, best);
   timing->whole = best;
-  timing->exposed = best->makespan - timing->makespan;
+  timing->exposed = best->makespan - alone;
   timing->makespan = best->makespan;
   timing->span = best->span;
   timing->bubble = best->bubble;

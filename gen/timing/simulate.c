@@ -48,6 +48,8 @@ static double action_cost(const struct simulation *run, const struct pen_compute
   const struct pen_stage_cost *cost = run->cost;
   switch (action->kind) {
     case PEN_REDUCE_SCATTER:
+    case PEN_REDUCE_GROUPS:
+    case PEN_GATHER_GROUPS:
     case PEN_ALL_GATHER_GRAD:
     case PEN_ALL_GATHER_WEIGHT:
     case PEN_UNSHARD:
@@ -57,6 +59,12 @@ static double action_cost(const struct simulation *run, const struct pen_compute
     case PEN_W: return cost[action->stage].backward_weight;
     default: return pen_backward_cost(&cost[action->stage]);
   }
+}
+
+/* How much of an action's cost is collectives of the replicas. */
+static double exchange_cost(const struct simulation *run, const struct pen_compute *action) {
+  int program = pen_program_of(action->kind);
+  return program < 0 ? action_cost(run, action) : run->cost[action->stage].within[program];
 }
 
 /* ---- running actions ---- */
@@ -134,7 +142,10 @@ static void run_next_action(struct simulation *run, uint32_t rank, double start)
   if (pair)
     lasts = run->overlap_cost >= 0 ? run->overlap_cost : lasts + action_cost(run, action + 1);
   double end = start + lasts;
-  *(action->kind > PEN_W ? &run->timing->exchanging[rank] : &run->timing->busy[rank]) += lasts;
+  double within = exchange_cost(run, action) + (pair ? exchange_cost(run, action + 1) : 0);
+  within = fmin(within, lasts);
+  run->timing->exchanging[rank] += within;
+  run->timing->busy[rank] += lasts - within;
   record_times(run, rank, queue->next, start, end);
   if (pair) record_times(run, rank, queue->next + 1, start, end);
   queue->next += pair ? 2 : 1;

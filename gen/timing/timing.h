@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "gen/model/graph.h"
 #include "gen/partition/partition.h"
 #include "gen/partition/training.h"
 #include "gen/schedule/order.h"
@@ -27,6 +28,7 @@ struct pen_stage_cost {
   double send; /* from the end of an action until its message arrives at another rank of its host */
   double shared;    /* the work that I and W both do, and B once; at most backward_weight */
   double send_host; /* as send, to a rank of another host */
+  double within[PEN_PROGRAMS]; /* of these, in F, I, W and B: what collectives within it add */
 };
 
 /* The cost of B. */
@@ -50,7 +52,7 @@ struct pen_timing {
   double lower_bound;  /* no order of these actions on this placement has a smaller makespan */
   double gap;          /* (makespan-lower_bound)/lower_bound */
   double *busy, *idle; /* [rank]: busy with F, I, W and B; idle = makespan - busy - exchanging */
-  double *exchanging;  /* [rank]: time in collectives of the replicas; 0 if `whole` is NULL */
+  double *exchanging;  /* [rank]: time in collectives of the replicas */
   /* With replicas (replica_step.c): their collectives, the order with the collectives among the
    * actions, and its timing. NULL: none. */
   const struct pen_collectives *collectives;

@@ -5,6 +5,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
+#include "gen/topology/data_parallel.h"
 #include "gen/topology/family_table.h"
 #include "gen/topology/message.h"
 #include "gen/topology/schedule_file.h"
@@ -161,6 +162,7 @@ void pen_topology_set_defaults(struct pen_topology *topology) {
   default_pipeline(topology);
   default_model(topology);
   default_optimizer(topology);
+  pen_data_parallel_set_defaults(topology);
   default_cluster(topology);
 }
 

@@ -1,6 +1,8 @@
 # gen/topology: reads the topology file into settings
 libgen_a_SOURCES += \
   %reldir%/canonical.c \
+  %reldir%/data_parallel.c \
+  %reldir%/data_parallel.h \
   %reldir%/defaults.c \
   %reldir%/defaults.h \
   %reldir%/fallback.c \

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "gen/base/arena.h"
+#include "gen/topology/data_parallel.h"
 #include "gen/topology/family_table.h"
 #include "gen/topology/message.h"
 #include "gen/topology/schedule_table.h"
@@ -308,5 +309,6 @@ void pen_topology_validate(const struct pen_topology *topology) {
   for (size_t i = 0; i < topology->shapes_sequence.count; i++)
     check_actions(pen_topology_of_shape(topology, i));
   check_elements(topology);
+  pen_data_parallel_validate(topology);
   check_cluster(topology);
 }

@@ -13,6 +13,13 @@ static bool in_order(uint64_t first, uint64_t bytes, uint64_t past) {
   return first <= past && bytes <= past - first;
 }
 
+static uint32_t signals_of(const struct pen_rank_program *tables, uint32_t program) {
+  uint32_t count = 0, first = tables->programs[program].first_op;
+  for (uint32_t op = first; op < first + tables->programs[program].op_count; op++)
+    count += tables->ops[op].kind == PEN_OP_SIGNAL_PEERS;
+  return count;
+}
+
 /* The most flags of any profile, in words: two a message, one a process, and one for each replica
  * and collective. */
 static uint64_t most_flags(const struct pen_plan *plan, uint32_t rank) {
@@ -21,9 +28,15 @@ static uint64_t most_flags(const struct pen_plan *plan, uint32_t rank) {
     const struct pen_rank_program *tables = &plan->profiles[p].ranks[rank];
     uint64_t collectives = 0, words;
     for (uint32_t i = 0; i < tables->action_count; i++) switch (tables->actions[i].kind) {
+        case PEN_F:
+        case PEN_B:
+        case PEN_I:
+        case PEN_W: collectives += signals_of(tables, tables->actions[i].program); break;
         case PEN_UPDATE:
         case PEN_GRAD_READY:
         case PEN_REDUCE_SCATTER:
+        case PEN_REDUCE_GROUPS:
+        case PEN_GATHER_GROUPS:
         case PEN_ALL_GATHER_GRAD:
         case PEN_ALL_GATHER_WEIGHT:
         case PEN_UNSHARD: collectives++;
@@ -35,18 +48,53 @@ static uint64_t most_flags(const struct pen_plan *plan, uint32_t rank) {
   return most;
 }
 
-/* Where peers send shards: for each the largest of one of the rank's gradients. */
-static uint64_t shard_staging_bytes(const struct pen_plan *plan, uint32_t rank) {
+/* The elements of the largest of `shards` shards. */
+static uint64_t largest_shard(uint64_t count, uint32_t shards) {
   uint64_t most = 0;
+  for (uint32_t shard = 0; shard < shards; shard++)
+    if (pen_shard_at(count, shards, shard).count > most)
+      most = pen_shard_at(count, shards, shard).count;
+  return most;
+}
+
+static uint64_t largest_shard_bytes(const struct pen_plan *plan, uint64_t count) {
+  return pen_aligned(largest_shard(count, plan->shard_ranks) * sizeof(float));
+}
+
+/* Where the other groups send pieces of a shard. */
+static uint64_t piece_staging_bytes(const struct pen_plan *plan, uint32_t rank) {
+  const uint32_t groups = plan->replica_count / plan->shard_ranks;
+  uint64_t most = 0;
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    if (plan->weights[i].rank != rank || plan->weights[i].frozen) continue;
+    uint64_t shard = largest_shard(plan->weights[i].count, plan->shard_ranks),
+             bytes = pen_aligned(largest_shard(shard, groups) * sizeof(float));
+    if (bytes > most) most = bytes;
+  }
+  return (groups - 1) * most;
+}
+
+/* Where peers send shards, for each: the largest of one of the rank's gradients; or, with sums
+ * within programs, of all gradients that consecutive ops add. */
+static uint64_t shard_staging_bytes(const struct pen_plan *plan, uint32_t rank) {
+  uint64_t most = 0, bytes = 0;
   if (!pen_peers_send_shards(plan)) return 0;
-  for (uint32_t i = 0; i < plan->weight_count; i++)
-    for (uint32_t replica = 0;
-         replica < plan->replica_count && plan->weights[i].rank == rank && !plan->weights[i].frozen;
-         replica++) {
-      uint64_t bytes = pen_shard_of(plan, i, replica).count * sizeof(float);
+  for (uint32_t i = 0; i < plan->weight_count && !plan->reduces_microbatches; i++) {
+    if (plan->weights[i].rank != rank || plan->weights[i].frozen) continue;
+    bytes = largest_shard_bytes(plan, plan->weights[i].count);
+    if (bytes > most) most = bytes;
+  }
+  for (uint32_t p = 0; p < plan->profile_count && plan->reduces_microbatches; p++)
+    for (uint32_t i = 0; i < plan->profiles[p].ranks[rank].op_count; i++) {
+      const struct pen_op *op = &plan->profiles[p].ranks[rank].ops[i];
+      bytes = op->kind == PEN_OP_REDUCE_SCATTER
+                  ? bytes + largest_shard_bytes(plan, (uint64_t)op->dim[0])
+                  : 0;
       if (bytes > most) most = bytes;
     }
-  return (plan->replica_count - 1) * pen_aligned(most);
+  most *= plan->shard_ranks - 1;
+  bytes = piece_staging_bytes(plan, rank);
+  return bytes > most ? bytes : most;
 }
 
 /* The parts of the block follow each other, and each has room for its contents. */

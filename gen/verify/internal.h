@@ -23,6 +23,9 @@ bool pen_check_messages(const struct pen_check_context *c, const struct pen_plan
 /* persistent.c: weights, gradients, moments, losses and constants of a rank are in the persistent
  * part and do not overlap. */
 bool pen_check_persistent(const struct pen_rank_context *context);
+/* persistent.c: the bytes of a weight's f32 elements on a rank: of all, or of the largest shard. */
+uint64_t pen_stored_bytes(const struct pen_plan *plan, const struct pen_weight *weight,
+                          bool sharded);
 /* persistent.c: finds the weight of each persistent tensor: fills `use` and `weight`. The bases
  * were checked. */
 bool pen_find_weights(struct pen_rank_context *context);

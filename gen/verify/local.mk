@@ -21,9 +21,13 @@ libgen_a_SOURCES += \
   %reldir%/problem.c \
   %reldir%/problem.h \
   %reldir%/profiles.c \
+  %reldir%/program_collectives.c \
+  %reldir%/program_collectives.h \
   %reldir%/promela.c \
   %reldir%/promela.h \
   %reldir%/rank_context.h \
+  %reldir%/relocated_trace.c \
+  %reldir%/relocated_trace.h \
   %reldir%/replicas.c \
   %reldir%/tables.c \
   %reldir%/tied_weight.c \

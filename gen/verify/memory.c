@@ -17,6 +17,7 @@
  * step reads. */
 #include "gen/base/arena.h"
 #include "gen/verify/memory_actions.h"
+#include "gen/verify/relocated_trace.h"
 #include "runtime/plan/plan.h"
 
 /* Traces every pair of program and frame once; trace_of[] finds it for each compute action. */

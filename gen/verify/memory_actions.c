@@ -216,12 +216,12 @@ static bool check_gradient_complete(const struct pen_memory_state *m, uint32_t w
 static bool run_add_tied_gradient(const struct pen_memory_state *m,
                                   const struct pen_action *action) {
   const struct pen_tie *tie = m->context->plan->ties;
-  const struct pen_weight *weight = &m->context->plan->weights[tie->weight];
   if (!check_gradient_complete(m, tie->weight)) return false;
   if (tie->rank == m->context->rank)
     return check_gradient_complete(m, m->context->plan->weight_count);
   uint64_t target = m->context->profile->messages[action->message].target_offset;
-  uint32_t past = pen_address_map_at(&m->map, target + weight->count * sizeof(float));
+  uint32_t past =
+      pen_address_map_at(&m->map, target + m->context->profile->messages[action->message].bytes);
   for (uint32_t at = pen_address_map_at(&m->map, target); at < past; at++)
     if (!holds_value(m, &m->content[at], m->context->tables->tensor_count, 0, false))
       return report_content(m, "reads", m->context->tables->tensor_count, 0, &m->content[at]);

@@ -1,13 +1,7 @@
 /* op_trace.c: runs the ops of a program over a frame and checks them against each other: every read
  * finds its complete tensor, operands overlap only where the op's signature allows it, every
  * address is in its part of the arena. What remains is the program seen from outside: what it
- * reads, what its bytes hold afterwards, and what it accumulates into.
- *
- * A program runs in as many frames as there are microbatches. All checks here depend only on the
- * relative addresses of its operands. Take the blocks of operands that count from one base: if
- * every two blocks are disjoint in both of two frames, or are at the same distance in both, then
- * operands overlap in one frame as in the other. So a program is traced in the first such frame,
- * and its trace is cached and relocated to the others. */
+ * reads, what its bytes hold afterwards, and what it accumulates into. */
 #include "gen/verify/op_trace.h"
 
 #include <string.h>
@@ -17,8 +11,6 @@
 #include "gen/base/arena.h"
 #include "runtime/plan/plan.h"
 
-enum { CACHED_TRACES_MAX = 16 }; /* of one program */
-
 void pen_tracer_start(struct pen_tracer *tracer, const struct pen_rank_context *context) {
   tracer->context = context;
   tracer->extent_count = tracer->weight_count = 0;
@@ -26,12 +18,15 @@ void pen_tracer_start(struct pen_tracer *tracer, const struct pen_rank_context *
   tracer->cached = pen_new((size_t)context->tables->program_count + 1, sizeof *tracer->cached);
   tracer->written = pen_new((size_t)context->tables->tensor_count + 1, sizeof(uint32_t));
   tracer->read = pen_new((size_t)context->tables->tensor_count + 1, sizeof(uint32_t));
+  pen_program_collectives_open(&tracer->collectives, context->tables->tensor_count,
+                               context->plan->replica_count == 1);
 }
 
 void pen_tracer_free(struct pen_tracer *tracer) {
   pen_free(tracer->cached);
   pen_free(tracer->written);
   pen_free(tracer->read);
+  pen_program_collectives_close(&tracer->collectives);
 }
 
 /* ---- the map of written bytes ---- */
@@ -113,6 +108,11 @@ static bool locate_operand(const struct op_context *s, uint32_t tensor,
   operand->past = operand->first + t->bytes;
   if (t->base == PEN_BASE_PERSISTENT || t->base == PEN_BASE_LOSS) return true;
   operand->local = true;
+  if (t->base == PEN_BASE_PARTIAL)
+    return (operand->first >= b->memory->partial_offset && operand->past >= operand->first &&
+            operand->past <= b->memory->partial_offset + b->memory->partial_bytes) ||
+           PROBLEM(s, "has %s at %llu, outside the memory for gradients of a microbatch", t->name,
+                   (unsigned long long)operand->first);
   bool in_receive_region = b->received[tensor] || operand->first < b->memory->receive_bytes;
   uint64_t first = in_receive_region ? 0 : b->memory->persistent_end;
   uint64_t past = in_receive_region ? b->memory->receive_bytes : b->memory->arena_bytes;
@@ -123,10 +123,120 @@ static bool locate_operand(const struct op_context *s, uint32_t tensor,
   return true;
 }
 
+/* ---- collectives within a program ---- */
+
+/* Whether an op may add gradients of one microbatch to the accumulator. */
+static bool adds_partial(const struct op_context *s) {
+  return s->op->kind == (s->tracer->collectives.alone ? PEN_OP_ACCUMULATE : PEN_OP_REDUCE_SCATTER);
+}
+
+/* Whether a tensor is named after another: its name, and more in parentheses. Else tensors of one
+ * size could be swapped unnoticed. */
+static bool is_named_after(const struct op_context *s, uint32_t tensor, uint32_t other) {
+  const struct pen_tensor *tensors = s->tracer->context->tables->tensors;
+  const char *name = strchr(tensors[tensor].name, '.'); /* after the stage, s3. */
+  size_t length = strlen(tensors[other].name);
+  return name && strncmp(name + 1, tensors[other].name, length) == 0 && name[1 + length] == '(';
+}
+
+/* A collective has all elements of the weight whose shard, or gradient, it names: each member takes
+ * its shard from these. */
+static bool check_elements(const struct op_context *s, uint32_t tensor) {
+  const struct pen_rank_context *b = s->tracer->context;
+  uint32_t number = b->weight[tensor];
+  if (number == PEN_NONE) return true; /* refused as an operand */
+  if (number >= b->plan->weight_count)
+    number = b->plan->ties[number - b->plan->weight_count].weight;
+  return s->op->dim[0] == (int64_t)b->plan->weights[number].count ||
+         PROBLEM(s, "has %lld elements, but %s %llu", (long long)s->op->dim[0],
+                 b->plan->weights[number].name, (unsigned long long)b->plan->weights[number].count);
+}
+
+/* The plan has such ops, and their operands belong together. */
+static bool check_runtime_op(const struct op_context *s) {
+  const struct pen_plan *plan = s->tracer->context->plan;
+  const bool gathers = s->op->kind == PEN_OP_ALL_GATHER,
+             reduces = s->op->kind == PEN_OP_REDUCE_SCATTER;
+  if (plan->replica_count == 1 && s->op->kind != PEN_OP_ZERO)
+    return PROBLEM(s, "sends to peers, but there is one replica%s", "");
+  if ((gathers && !plan->gathers_units) || (reduces && !plan->reduces_microbatches))
+    return PROBLEM(s, "is none of the plan's: %s",
+                   gathers ? "UNSHARD gathers weights" : "gradients are summed once a step");
+  if ((gathers && !is_named_after(s, s->op->operand[1], s->op->operand[0])) ||
+      (reduces && !is_named_after(s, s->op->operand[0], s->op->operand[1])))
+    return PROBLEM(s, "has %s and %s, which are of two tensors", operand_name(s, s->op->operand[0]),
+                   operand_name(s, s->op->operand[1]));
+  return !(gathers || reduces) || check_elements(s, s->op->operand[gathers ? 0 : 1]);
+}
+
+/* Notes what a runtime op does besides its operands. */
+static bool trace_runtime_op(const struct op_context *s) {
+  struct pen_program_collectives *c = &s->tracer->collectives;
+  const char *wrong = NULL;
+  if (s->op->kind == PEN_OP_SIGNAL_PEERS) c->completed++;
+  if (s->op->kind == PEN_OP_ALL_GATHER) wrong = pen_weight_gathered(c, s->op->operand[1]);
+  if (s->op->kind == PEN_OP_WAIT_EVENT) {
+    wrong = pen_event_waited(c, s->op->operand[0]);
+    return !wrong || PROBLEM(s, "waits for %s, %s", operand_name(s, s->op->operand[0]), wrong);
+  }
+  if (s->op->kind == PEN_OP_WAIT_PEERS) wrong = pen_program_waits(c, s->op->dim[0]);
+  if (s->op->kind == PEN_OP_ZERO) wrong = pen_partial_zeroed(c, s->op->operand[0]);
+  return !wrong || PROBLEM(s, "%s", wrong);
+}
+
+/* Adds to the gradient of a microbatch, or the accumulator. */
+static bool check_addition(const struct op_context *s, uint32_t tensor, int use) {
+  struct pen_program_collectives *c = &s->tracer->collectives;
+  const bool by_microbatch = s->tracer->context->plan->reduces_microbatches;
+  const uint32_t added = s->op->operand[0];
+  const char *wrong = NULL;
+  if (use == PEN_USE_LOCAL) {
+    if (adds_partial(s) && pen_is_partial(c, added))
+      return PROBLEM(s, "adds %s to %s, but only to the sum of microbatches may it be added",
+                     operand_name(s, added), operand_name(s, tensor));
+    wrong = pen_partial_added(c, tensor);
+    return !wrong || PROBLEM(s, "adds to %s, %s", operand_name(s, tensor), wrong);
+  }
+  if (use != PEN_USE_GRADIENT)
+    return PROBLEM(s, "adds to %s, which is not the gradient of a trainable weight",
+                   operand_name(s, tensor));
+  if (!by_microbatch) return true;
+  if (!adds_partial(s) || !pen_is_partial(c, added))
+    return PROBLEM(s, "adds to %s, to which only whole gradients of a microbatch are added",
+                   operand_name(s, tensor));
+  if (!is_named_after(s, added, tensor))
+    return PROBLEM(s, "adds %s to %s", operand_name(s, added), operand_name(s, tensor));
+  wrong = pen_partial_summed(c, added);
+  return !wrong || PROBLEM(s, "adds %s, %s", operand_name(s, added), wrong);
+}
+
+/* Peers do not read what an output overwrites. */
+static bool check_overwritten(const struct op_context *s, const struct placed_operand *operand) {
+  const struct pen_tracer *t = s->tracer;
+  for (size_t index = map_find(t, operand->first);
+       index < t->map_count && t->map[index].first < operand->past; index++) {
+    uint32_t tensor = t->map[index].tensor;
+    const char *wrong =
+        tensor == PEN_NONE ? NULL : pen_partial_overwritten(&t->collectives, tensor);
+    if (wrong)
+      return PROBLEM(s, "writes %s over %s, %s", operand_name(s, operand->tensor),
+                     operand_name(s, tensor), wrong);
+  }
+  return true;
+}
+
+/* ---- operands ---- */
+
 /* Reads an input: this program wrote all of its bytes, or none. */
 static bool read_input(const struct op_context *s, const struct placed_operand *operand) {
   struct pen_tracer *t = s->tracer;
   const struct pen_rank_context *b = t->context;
+  if ((b->use[operand->tensor] == PEN_USE_SHARD) != (s->op->kind == PEN_OP_ALL_GATHER))
+    return PROBLEM(s, "reads %s, of which the rank has %s", operand_name(s, operand->tensor),
+                   s->op->kind == PEN_OP_ALL_GATHER ? "all" : "a shard only");
+  const char *early = pen_partial_read(&t->collectives, operand->tensor);
+  if (early && !adds_partial(s) && s->op->kind != PEN_OP_WAIT_EVENT)
+    return PROBLEM(s, "reads %s, %s", operand_name(s, operand->tensor), early);
   if (b->use[operand->tensor] == PEN_USE_GRADIENT)
     return PROBLEM(s, "reads %s, which is still being accumulated",
                    operand_name(s, operand->tensor));
@@ -146,7 +256,8 @@ static bool read_input(const struct op_context *s, const struct placed_operand *
   if (own)
     return at >= operand->past ||
            PROBLEM(s, "reads %s, which is only partly written", operand_name(s, operand->tensor));
-  if (b->tables->tensors[operand->tensor].base == PEN_BASE_SCRATCH)
+  if (b->tables->tensors[operand->tensor].base == PEN_BASE_SCRATCH ||
+      b->tables->tensors[operand->tensor].base == PEN_BASE_PARTIAL)
     return PROBLEM(s, "reads %s, which nothing in this program has written",
                    operand_name(s, operand->tensor));
   if (t->read[operand->tensor] == t->run) return true;
@@ -175,9 +286,8 @@ static bool trace_output(const struct op_context *s, const struct placed_operand
   const struct pen_rank_context *b = t->context;
   int use = b->use[operand->tensor];
   if (declared->accumulates) {
-    if (use != PEN_USE_GRADIENT)
-      return PROBLEM(s, "adds to %s, which is not the gradient of a trainable weight",
-                     operand_name(s, operand->tensor));
+    if (!check_addition(s, operand->tensor, use)) return false;
+    if (use == PEN_USE_LOCAL) return true;
     t->weight = pen_grow(t->weight, &t->weight_capacity, t->weight_count + 1, sizeof *t->weight);
     t->weight[t->weight_count++] = b->weight[operand->tensor];
     return true;
@@ -192,6 +302,7 @@ static bool trace_output(const struct op_context *s, const struct placed_operand
     trace->loss_offset = operand->first;
     return true;
   }
+  if (!check_overwritten(s, operand)) return false;
   if (b->received[operand->tensor])
     return PROBLEM(s, "writes %s, which comes by message", operand_name(s, operand->tensor));
   map_write(t, (struct pen_extent){operand->first, operand->past, operand->tensor,
@@ -211,6 +322,7 @@ static bool trace_op(const struct op_context *s, struct pen_program_trace *trace
       (!operand[count].local || s->tracer->context->received[s->op->workspace]))
     return PROBLEM(s, "has %s for its workspace, which is not in the activation part",
                    operand_name(s, s->op->workspace));
+  if (s->signature->is_runtime && !check_runtime_op(s)) return false;
   for (int k = 0; k < inputs; k++)
     if (s->op->operand[k] != PEN_NONE && !read_input(s, &operand[k])) return false;
   for (int k = inputs; k <= count; k++)
@@ -220,10 +332,11 @@ static bool trace_op(const struct op_context *s, struct pen_program_trace *trace
     if (s->op->operand[k] != PEN_NONE &&
         !trace_output(s, &operand[k], &s->signature->operand[k], trace))
       return false;
+  if (s->op->workspace != PEN_NONE && !check_overwritten(s, &operand[count])) return false;
   if (s->op->workspace != PEN_NONE)
     map_write(s->tracer, (struct pen_extent){operand[count].first, operand[count].past, PEN_NONE,
                                              base_of(s, s->op->workspace)});
-  return true;
+  return !s->signature->is_runtime || trace_runtime_op(s);
 }
 
 /* ---- whole programs ---- */
@@ -236,19 +349,25 @@ static bool trace_ops(struct op_context *s, uint32_t first, uint32_t count,
                                       .loss_offset = UINT64_MAX};
   t->run++;
   t->map_count = 0;
+  pen_program_collectives_start(&t->collectives);
   for (uint32_t index = 0; index < count; index++) {
     s->op_index = first + index;
     s->op = &t->context->tables->ops[first + index];
     s->signature = pen_signature_of(s->op->kind);
     if (!trace_op(s, trace)) return false;
   }
+  uint32_t tensor;
+  const char *wrong = pen_program_ends(&t->collectives, &tensor);
+  if (wrong)
+    return pen_problem_note(t->context->checked->problem, t->context->rank, s->action,
+                            tensor == PEN_NONE ? "%s%s" : "its program leaves %s, %s",
+                            tensor == PEN_NONE ? "" : operand_name(s, tensor), wrong);
   trace->read_count = (uint32_t)t->extent_count - trace->read_first;
   trace->weight_count = (uint32_t)t->weight_count - trace->weight_first;
   return true;
 }
 
-static bool trace_program(struct pen_tracer *tracer, uint32_t index,
-                          struct pen_program_trace *trace) {
+bool pen_trace_program(struct pen_tracer *tracer, uint32_t index, struct pen_program_trace *trace) {
   const struct pen_rank_program *tables = tracer->context->tables;
   const struct pen_action *action = &tables->actions[index];
   const struct pen_program *program = &tables->programs[action->program];
@@ -260,7 +379,8 @@ static bool trace_program(struct pen_tracer *tracer, uint32_t index,
                             tracer->extent_count + tracer->map_count, sizeof *tracer->extent);
   for (size_t index = 0; index < tracer->map_count; index++) {
     struct pen_extent extent = tracer->map[index];
-    if (extent.tensor != PEN_NONE && tables->tensors[extent.tensor].base == PEN_BASE_SCRATCH)
+    if (extent.tensor != PEN_NONE && (tables->tensors[extent.tensor].base == PEN_BASE_SCRATCH ||
+                                      tables->tensors[extent.tensor].base == PEN_BASE_PARTIAL))
       extent.tensor = PEN_NONE;
     struct pen_extent *last =
         tracer->extent_count > trace->left_first ? &tracer->extent[tracer->extent_count - 1] : 0;
@@ -272,153 +392,6 @@ static bool trace_program(struct pen_tracer *tracer, uint32_t index,
       tracer->extent[tracer->extent_count++] = extent;
   }
   trace->left_count = (uint32_t)tracer->extent_count - trace->left_first;
-  return true;
-}
-
-/* ---- the same program in other frames ---- */
-
-enum { BLOCKS_MAX = 2 * PEN_BASES };
-
-/* Finds the bytes, counted from each base, that the program's operands span. Returns false when an
- * end overflows. */
-static bool find_blocks(const struct pen_rank_context *b, const struct pen_program *program,
-                        struct pen_cached_traces *cached) {
-  struct pen_operand_block block[BLOCKS_MAX];
-  for (int n = 0; n < BLOCKS_MAX; n++)
-    block[n] = (struct pen_operand_block){UINT64_MAX, 0, (uint8_t)(n / 2), n % 2};
-  for (uint32_t index = program->first_op; index < program->first_op + program->op_count; index++) {
-    const struct pen_op *op = &b->tables->ops[index];
-    for (int k = 0; k <= PEN_OPERANDS_MAX; k++) {
-      uint32_t tensor = k < PEN_OPERANDS_MAX ? op->operand[k] : op->workspace;
-      if (tensor == PEN_NONE) continue;
-      const struct pen_tensor *t = &b->tables->tensors[tensor];
-      struct pen_operand_block *own = &block[2 * t->base + b->received[tensor]];
-      uint64_t past;
-      if (__builtin_add_overflow(t->offset, t->bytes, &past)) return false;
-      if (t->offset < own->first) own->first = t->offset;
-      if (past > own->past) own->past = past;
-    }
-  }
-  size_t count = 0;
-  for (int n = 0; n < BLOCKS_MAX; n++)
-    if (block[n].first < block[n].past && block[n].base != PEN_BASE_PERSISTENT &&
-        block[n].base != PEN_BASE_LOSS)
-      block[count++] = block[n];
-  cached->block = pen_new(count + 1, sizeof block[0]);
-  cached->block_count = count;
-  memcpy(cached->block, block, count * sizeof block[0]);
-  return true;
-}
-
-/* The blocks of a program in one frame. */
-struct placed_blocks {
-  struct {
-    uint64_t first, past;
-  } at[BLOCKS_MAX];
-  size_t count;
-};
-
-/* Finds the blocks in a frame. Returns false unless all are in the right part of the arena. */
-static bool place_blocks(const struct pen_rank_context *b, const struct pen_frame *frame,
-                         const struct pen_cached_traces *cached, struct placed_blocks *placed) {
-  placed->count = cached->block_count;
-  for (size_t n = 0; n < cached->block_count; n++) {
-    const struct pen_operand_block *own = &cached->block[n];
-    uint64_t first, past;
-    if (__builtin_add_overflow(frame->base[own->base], own->first, &first) ||
-        __builtin_add_overflow(frame->base[own->base], own->past, &past))
-      return false;
-    bool in_receive_region = own->received || first < b->memory->receive_bytes;
-    if (first < (in_receive_region ? 0 : b->memory->persistent_end)) return false;
-    if (past > (in_receive_region ? b->memory->receive_bytes : b->memory->arena_bytes))
-      return false;
-    placed->at[n].first = first;
-    placed->at[n].past = past;
-  }
-  return true;
-}
-
-static bool are_disjoint(const struct placed_blocks *placed, size_t a, size_t b) {
-  return placed->at[a].first >= placed->at[b].past || placed->at[b].first >= placed->at[a].past;
-}
-
-/* Do the blocks of a program overlap in one frame as in another? */
-static bool overlap_alike(const struct placed_blocks *x, const struct placed_blocks *y) {
-  for (size_t a = 1; a < x->count; a++)
-    for (size_t b = 0; b < a; b++) {
-      bool same =
-          x->at[a].first - x->at[b].first == y->at[a].first - y->at[b].first; /* modulo 2^64 */
-      if (!same && !(are_disjoint(x, a, b) && are_disjoint(y, a, b))) return false;
-    }
-  return true;
-}
-
-/* Appends copies of some extents, relocated to another frame. Returns the index of the first. */
-static uint32_t relocate_extents(struct pen_tracer *t, const struct pen_frame *from,
-                                 const struct pen_frame *to, uint32_t first, uint32_t count) {
-  uint32_t first_copy = (uint32_t)t->extent_count;
-  t->extent = pen_grow(t->extent, &t->extent_capacity, t->extent_count + count, sizeof *t->extent);
-  for (uint32_t index = first; index < first + count; index++) {
-    struct pen_extent extent = t->extent[index];
-    uint64_t distance = to->base[extent.base] - from->base[extent.base]; /* modulo 2^64 */
-    extent.first += distance;
-    extent.past += distance;
-    t->extent[t->extent_count++] = extent;
-  }
-  return first_copy;
-}
-
-struct pen_cached_trace {
-  const struct pen_frame *frame;
-  struct placed_blocks placed; /* in that frame */
-  struct pen_program_trace trace;
-  struct pen_cached_trace *next; /* of the same program */
-};
-
-/* The trace of the program in a frame where its blocks overlap in the same way, or null. */
-static const struct pen_cached_trace *find_cached_trace(const struct pen_cached_traces *cached,
-                                                        const struct placed_blocks *placed) {
-  for (const struct pen_cached_trace *found = cached->first; found; found = found->next)
-    if (overlap_alike(placed, &found->placed)) return found;
-  return NULL;
-}
-
-static void cache_trace(struct pen_cached_traces *cached, const struct pen_frame *frame,
-                        const struct placed_blocks *placed, const struct pen_program_trace *trace) {
-  if (cached->count == CACHED_TRACES_MAX) return;
-  struct pen_cached_trace *entry = pen_new(1, sizeof *entry);
-  *entry = (struct pen_cached_trace){frame, *placed, *trace, cached->first};
-  cached->first = entry;
-  cached->count++;
-}
-
-bool pen_trace_action(struct pen_tracer *tracer, uint32_t index, struct pen_program_trace *trace) {
-  const struct pen_rank_program *tables = tracer->context->tables;
-  const struct pen_action *action = &tables->actions[index];
-  const struct pen_frame *frame = &tables->frames[action->frame];
-  struct pen_cached_traces *cached = &tracer->cached[action->program];
-  struct placed_blocks placed;
-  if (!cached->known) {
-    cached->known = true;
-    if (!find_blocks(tracer->context, &tables->programs[action->program], cached))
-      cached->count = CACHED_TRACES_MAX;
-  }
-  if (cached->count == CACHED_TRACES_MAX && !cached->first)
-    return trace_program(tracer, index, trace);
-  bool fits = place_blocks(tracer->context, frame, cached, &placed);
-  const struct pen_cached_trace *found = fits ? find_cached_trace(cached, &placed) : NULL;
-  if (!found) {
-    if (!trace_program(tracer, index, trace)) return false;
-    if (fits) cache_trace(cached, frame, &placed, trace);
-    return true;
-  }
-  *trace = found->trace;
-  trace->read_first =
-      relocate_extents(tracer, found->frame, frame, trace->read_first, trace->read_count);
-  trace->left_first =
-      relocate_extents(tracer, found->frame, frame, trace->left_first, trace->left_count);
-  if (trace->loss_offset != UINT64_MAX)
-    trace->loss_offset += frame->base[PEN_BASE_LOSS] - found->frame->base[PEN_BASE_LOSS];
   return true;
 }
 

@@ -2,6 +2,7 @@
 #ifndef PEN_OP_TRACE_H
 #define PEN_OP_TRACE_H
 
+#include "gen/verify/program_collectives.h"
 #include "gen/verify/rank_context.h"
 #include "runtime/plan/plan.h"
 
@@ -35,6 +36,7 @@ struct pen_cached_trace; /* a trace of a program in one frame, to be relocated i
 /* The traces of one program. */
 struct pen_cached_traces {
   bool known;                      /* the blocks are */
+  bool partial;                    /* it has gradients of a microbatch (base PARTIAL) */
   struct pen_operand_block *block; /* those in the receive region or the activation part */
   size_t block_count;
   struct pen_cached_trace *first;
@@ -52,6 +54,7 @@ struct pen_tracer {
   size_t map_count, map_capacity;
   uint32_t *written, *read, run;    /* [tensor] == run: by the program in progress */
   struct pen_cached_traces *cached; /* [program] */
+  struct pen_program_collectives collectives;
 };
 
 /* Empties a tracer for another rank; keeps its lists. */
@@ -59,7 +62,7 @@ void pen_tracer_start(struct pen_tracer *tracer, const struct pen_rank_context *
 /* Frees what pen_tracer_start() allocated. */
 void pen_tracer_free(struct pen_tracer *tracer);
 /* Runs the program of a compute action over its frame. Returns false after it noted a problem. */
-bool pen_trace_action(struct pen_tracer *tracer, uint32_t action, struct pen_program_trace *trace);
+bool pen_trace_program(struct pen_tracer *tracer, uint32_t action, struct pen_program_trace *trace);
 /* Runs the ops that make the constants, once before the first step. */
 bool pen_trace_start(struct pen_tracer *tracer);
 

@@ -59,23 +59,28 @@ static bool has_training(const struct pen_plan *plan) {
   return false;
 }
 
-/* Bytes of a weight's f32 elements on a rank: all, or the largest shard. */
-static uint64_t stored_bytes(const struct pen_plan *plan, const struct pen_weight *weight,
-                             bool sharded) {
+/* Elements of a weight on a rank: all, or those of the largest shard. */
+static uint64_t kept_count(const struct pen_plan *plan, const struct pen_weight *weight,
+                           bool sharded) {
   uint64_t most = sharded ? 0 : weight->count;
-  for (uint32_t replica = 0; sharded && replica < plan->replica_count; replica++) {
-    struct pen_shard shard = pen_shard_at(weight->count, plan->replica_count, replica);
+  for (uint32_t replica = 0; sharded && replica < plan->shard_ranks; replica++) {
+    struct pen_shard shard = pen_shard_at(weight->count, plan->shard_ranks, replica);
     if (shard.count > most) most = shard.count;
   }
-  return most * sizeof(float);
+  return most;
+}
+
+uint64_t pen_stored_bytes(const struct pen_plan *plan, const struct pen_weight *weight,
+                          bool sharded) {
+  return kept_count(plan, weight, sharded) * sizeof(float);
 }
 
 static bool is_tied_weight(const struct pen_plan *plan, uint32_t weight) {
   return plan->tie_count && plan->ties[0].weight == weight;
 }
 
-/* A value is sharded where only the optimizer reads it: products read the bf16 copy. (find_weight()
- * rejects tensors at the address of a sharded value.) */
+/* A value is sharded where only the optimizer and ALL_GATHER read it: products read the bf16 copy,
+ * or what is gathered. */
 static bool check_sharded(const struct pen_rank_context *b, uint32_t number) {
   const struct pen_weight *weight = &b->plan->weights[number];
   bool copied = weight->bf16_offset != UINT64_MAX, shares = b->plan->sharding == PEN_SHARD_WEIGHTS,
@@ -86,6 +91,11 @@ static bool check_sharded(const struct pen_rank_context *b, uint32_t number) {
                             "the copy of %s %s sharded over the replicas, but it must %sbe",
                             weight->name, weight->bf16_sharded ? "is" : "is not",
                             weight->bf16_sharded ? "not " : "");
+  bool adds = has_training(b->plan) && !weight->frozen && pen_gradients_are_sharded(b->plan);
+  if (weight->gradient_sharded != adds)
+    return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
+                            "the gradient of %s %s sharded over the replicas, but it must %sbe",
+                            weight->name, adds ? "is not" : "is", adds ? "" : "not ");
   return weight->value_sharded == wanted ||
          pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
                           "the value of %s %s sharded over the replicas, but %s", weight->name,
@@ -99,18 +109,18 @@ bool pen_check_persistent(const struct pen_rank_context *b) {
   struct pen_problem *problem = b->checked->problem;
   size_t count = 0;
   struct persistent_range *range = pen_new(
-      5 * (size_t)b->own_weight_count + b->tables->tensor_count + 2 * (size_t)plan->tie_count + 3,
+      5 * (size_t)b->own_weight_count + b->tables->tensor_count + 2 * (size_t)plan->tie_count + 4,
       sizeof *range);
   for (uint32_t index = 0; index < b->own_weight_count; index++) {
     const struct pen_weight *weight = &plan->weights[b->own_weight[index]];
-    uint64_t bytes = weight->count * sizeof(float),
-             moment = stored_bytes(plan, weight, plan->sharding != PEN_SHARD_NONE);
+    uint64_t bytes = pen_stored_bytes(plan, weight, weight->gradient_sharded),
+             moment = pen_stored_bytes(plan, weight, plan->sharding != PEN_SHARD_NONE);
     if (!check_sharded(b, b->own_weight[index])) return false;
     add_range(range, &count, weight->value_offset,
-              stored_bytes(plan, weight, weight->value_sharded), weight->name, "value");
+              pen_stored_bytes(plan, weight, weight->value_sharded), weight->name, "value");
     if (weight->bf16_offset != UINT64_MAX)
       add_range(range, &count, weight->bf16_offset,
-                stored_bytes(plan, weight, weight->bf16_sharded) / 2, weight->name, "copy");
+                pen_stored_bytes(plan, weight, weight->bf16_sharded) / 2, weight->name, "copy");
     if (weight->frozen || !trains) continue;
     add_range(range, &count, weight->gradient_offset, bytes, weight->name, "gradient");
     add_range(range, &count, weight->exp_avg_offset, moment, weight->name, "exp_avg");
@@ -119,7 +129,7 @@ bool pen_check_persistent(const struct pen_rank_context *b) {
   for (uint32_t index = 0; index < plan->tie_count; index++) {
     const struct pen_tie *tie = &plan->ties[index];
     const struct pen_weight *weight = &plan->weights[tie->weight];
-    uint64_t bytes = weight->count * sizeof(float);
+    uint64_t bytes = pen_stored_bytes(plan, weight, weight->gradient_sharded);
     if (tie->rank == b->rank && weight->rank != b->rank)
       add_range(range, &count, tie->value_offset, weight->count * pen_dtype_bytes(tie->dtype),
                 weight->name, "the head's copy");
@@ -133,15 +143,17 @@ bool pen_check_persistent(const struct pen_rank_context *b) {
   if (b->checked->rank_of[plan->stage_count - 1] == b->rank)
     add_range(range, &count, plan->loss_offset, plan->loss_count * sizeof(double), "the loss table",
               "losses");
+  add_range(range, &count, b->memory->partial_offset, b->memory->partial_bytes, "a microbatch",
+            "the gradients");
   if (b->memory->device_control_bytes > 0)
     add_range(range, &count, b->memory->staged_input_offset, b->memory->device_control_bytes,
               "a step", "the device control block");
   uint64_t snapshot = 0; /* a copy of the rank's tensors in a checkpoint, each aligned */
   for (uint32_t index = 0; index < b->own_weight_count; index++) {
     const struct pen_weight *weight = &plan->weights[b->own_weight[index]];
-    snapshot += pen_aligned(stored_bytes(plan, weight, weight->value_sharded));
+    snapshot += pen_aligned(pen_stored_bytes(plan, weight, weight->value_sharded));
     if (!weight->frozen)
-      snapshot += 2 * pen_aligned(stored_bytes(plan, weight, plan->sharding != PEN_SHARD_NONE));
+      snapshot += 2 * pen_aligned(pen_stored_bytes(plan, weight, plan->sharding != PEN_SHARD_NONE));
   }
   if (b->memory->snapshot_bytes && b->memory->snapshot_bytes != snapshot)
     return pen_problem_note(problem, b->rank, PEN_NONE, "the snapshot has %llu bytes, not %llu",
@@ -158,13 +170,17 @@ bool pen_check_persistent(const struct pen_rank_context *b) {
 /* ---- tensors ---- */
 
 /* The tensor at the address of a weight must have its name and size: else weights of one size could
- * be swapped unnoticed. */
+ * be swapped unnoticed. `count`: the elements that the rank keeps. */
 static bool set_use(struct pen_rank_context *b, uint32_t tensor, enum pen_use use, uint32_t number,
-                    const struct pen_weight *weight, const char *ending, const char *what) {
+                    uint64_t count, const char *ending, const char *what) {
   const struct pen_tensor *t = &b->tables->tensors[tensor];
+  const struct pen_plan *plan = b->plan;
+  const struct pen_weight *weight =
+      &plan->weights[number < plan->weight_count ? number
+                                                 : plan->ties[number - plan->weight_count].weight];
   size_t length = strlen(weight->name);
   if (strncmp(t->name, weight->name, length) != 0 || strcmp(t->name + length, ending) != 0 ||
-      t->bytes != weight->count * pen_dtype_bytes(t->dtype))
+      t->bytes != count * pen_dtype_bytes(t->dtype))
     return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
                             "%s is at the address of the %s of %s", t->name, what, weight->name);
   b->use[tensor] = (uint8_t)use;
@@ -201,6 +217,13 @@ static size_t find_address(const struct pen_keyed *address, size_t count, uint64
   return low;
 }
 
+/* Of a weight that a rank keeps whole, or of its shard, which only ALL_GATHER may read. */
+static bool set_weight(struct pen_rank_context *b, uint32_t tensor, uint32_t number, bool sharded,
+                       const char *ending, const char *what) {
+  return set_use(b, tensor, sharded ? PEN_USE_SHARD : PEN_USE_WEIGHT, number,
+                 kept_count(b->plan, &b->plan->weights[number], sharded), ending, what);
+}
+
 /* Finds the weight, or the head of a tied weight, whose value, copy or gradient is at the address
  * of a persistent tensor. */
 static bool find_weight(struct pen_rank_context *b, uint32_t tensor,
@@ -211,24 +234,24 @@ static bool find_weight(struct pen_rank_context *b, uint32_t tensor,
        n++) {
     uint32_t number = address[n].index;
     const struct pen_weight *weight = &plan->weights[number];
-    if (weight->bf16_offset == t->offset && t->dtype == PEN_BF16 && !weight->bf16_sharded)
-      return set_use(b, tensor, PEN_USE_WEIGHT, number, weight, ".bf16", "copy");
-    if (weight->count * sizeof(float) != t->bytes || t->dtype != PEN_F32) continue;
-    if (weight->value_offset == t->offset && !weight->value_sharded)
-      return set_use(b, tensor, PEN_USE_WEIGHT, number, weight, "", "value");
-    if (!weight->frozen && weight->gradient_offset == t->offset)
-      return set_use(b, tensor, PEN_USE_GRADIENT, number, weight, ".grad", "gradient");
+    if (weight->bf16_offset == t->offset && t->dtype == PEN_BF16)
+      return set_weight(b, tensor, number, weight->bf16_sharded, ".bf16", "copy");
+    if (weight->value_offset == t->offset && t->dtype == PEN_F32)
+      return set_weight(b, tensor, number, weight->value_sharded, "", "value");
+    if (!weight->frozen && weight->gradient_offset == t->offset && t->dtype == PEN_F32)
+      return set_use(b, tensor, PEN_USE_GRADIENT, number,
+                     kept_count(plan, weight, weight->gradient_sharded), ".grad", "gradient");
   }
   for (uint32_t index = 0; index < plan->tie_count; index++) {
     const struct pen_tie *tie = &plan->ties[index];
     const struct pen_weight *weight = &plan->weights[tie->weight];
     if (tie->rank != b->rank) continue;
     if (tie->value_offset == t->offset && tie->dtype == t->dtype)
-      return set_use(b, tensor, PEN_USE_WEIGHT, tie->weight, weight,
+      return set_use(b, tensor, PEN_USE_WEIGHT, tie->weight, weight->count,
                      tie->dtype == PEN_BF16 ? ".bf16" : "", "value");
     if (tie->gradient_offset == t->offset && t->dtype == PEN_F32)
-      return set_use(b, tensor, PEN_USE_GRADIENT, plan->weight_count + index, weight, ".head.grad",
-                     "gradient");
+      return set_use(b, tensor, PEN_USE_GRADIENT, plan->weight_count + index,
+                     kept_count(plan, weight, weight->gradient_sharded), ".head.grad", "gradient");
   }
   return true;
 }
@@ -246,7 +269,7 @@ static bool find_unsharded(struct pen_rank_context *b, uint32_t tensor) {
       continue;
     if (!(copy ? weight->bf16_sharded : weight->value_sharded && weight->bf16_offset == UINT64_MAX))
       continue;
-    return set_use(b, tensor, PEN_USE_WEIGHT, number, weight, copy ? ".bf16" : "", "value");
+    return set_use(b, tensor, PEN_USE_WEIGHT, number, weight->count, copy ? ".bf16" : "", "value");
   }
   return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
                           "%s is all-gathered, but is not a sharded weight of the rank", t->name);

@@ -6,7 +6,13 @@
 #include "runtime/plan/plan.h"
 
 /* What a persistent tensor is, found by its address. */
-enum pen_use { PEN_USE_LOCAL, PEN_USE_WEIGHT, PEN_USE_GRADIENT, PEN_USE_CONSTANT };
+enum pen_use {
+  PEN_USE_LOCAL,
+  PEN_USE_WEIGHT,
+  PEN_USE_SHARD, /* the rank's shard of a weight */
+  PEN_USE_GRADIENT,
+  PEN_USE_CONSTANT
+};
 
 struct pen_rank_context {
   const struct pen_check_context *checked;

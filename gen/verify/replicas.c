@@ -8,9 +8,10 @@
  *
  *   complete   nothing is accumulated into the gradients of a stage after its GRAD_READY
  *   summed     REDUCE_SCATTER, which reads the gradients of the peers, knows their GRAD_READY
- *   gathered   ALL_GATHER_GRAD, which reads the sums of the peers, knows their REDUCE_SCATTER
- *   free       UPDATE, which clears the gradients for the next step, knows all collectives of its
- *              peers that read them
+ *   grouped    with groups of shard_ranks replicas, REDUCE_GROUPS, which reads the sums of the
+ * other groups, knows them, and GATHER_GROUPS, which reads its results, knows it gathered
+ * ALL_GATHER_GRAD, which reads the sums of the peers, knows their REDUCE_SCATTER free       UPDATE,
+ * which clears the gradients for the next step, knows all collectives of its peers that read them
  *   updated    if moments are sharded, each replica updates its shard of a weight:
  *              ALL_GATHER_WEIGHT, which reads the shards of the peers, knows their UPDATE, comes
  *              once for each stage that keeps unsharded weights, and before SEND_V. What it
@@ -39,6 +40,7 @@ struct collective_order {
   uint32_t ended;                     /* collectives before `action` */
   uint32_t updated;                   /* the number of UPDATE */
   uint32_t unsharded;                 /* the number of the last UNSHARD */
+  uint32_t within;                    /* the number of the last collective within a program */
   bool *is_unsharded;                 /* [stage]: between UNSHARD and RESHARD */
   uint32_t *number[PEN_ACTION_KINDS]; /* [stage]: the number of the collective of that kind */
 };
@@ -54,21 +56,41 @@ static const char *collective_text(char text[32], uint8_t kind, uint32_t stage) 
 /* Which action of a stage must come before which. */
 struct collective_rule {
   uint8_t kind, needs;
-  bool knows;          /* the needed action of the peers, too */
-  bool whole, sharded; /* applies where moments are whole; where they are sharded */
+  bool knows;                  /* the needed action of the peers, too */
+  bool whole, sharded;         /* applies where moments are whole; where they are sharded */
+  bool by_step, by_microbatch; /* where gradients are summed so */
+  bool grouped;                /* only where there are several groups of shard_ranks replicas */
   const char *why;
 };
+#define ADDED "peers may still add to the gradients that it reads"
+#define SUMMED "peers may not have summed what it reads"
+#define NORMED "the gradients are not summed yet"
+#define CLEARED "peers may still read the gradients that it clears"
 static const struct collective_rule rules[] = {
-    {PEN_REDUCE_SCATTER, PEN_GRAD_READY, true, true, true,
-     "peers may still add to the gradients that it reads"},
-    {PEN_ALL_GATHER_GRAD, PEN_REDUCE_SCATTER, true, true, false,
-     "peers may not have summed what it reads"},
-    {PEN_NORM, PEN_REDUCE_SCATTER, false, true, true, "the gradients are not summed yet"},
-    {PEN_UPDATE, PEN_ALL_GATHER_GRAD, true, true, false,
-     "peers may still read the gradients that it clears"},
-    {PEN_UPDATE, PEN_REDUCE_SCATTER, true, false, true,
-     "peers may still read the gradients that it clears"},
+    {PEN_REDUCE_SCATTER, PEN_GRAD_READY, true, true, true, true, false, false, ADDED},
+    {PEN_REDUCE_GROUPS, PEN_REDUCE_SCATTER, true, true, true, true, false, true, SUMMED},
+    {PEN_REDUCE_GROUPS, PEN_GRAD_READY, true, true, true, false, true, true, SUMMED},
+    {PEN_GATHER_GROUPS, PEN_REDUCE_GROUPS, true, true, true, true, true, true, SUMMED},
+    {PEN_ALL_GATHER_GRAD, PEN_REDUCE_SCATTER, true, true, false, true, false, false, SUMMED},
+    {PEN_ALL_GATHER_GRAD, PEN_GRAD_READY, true, true, false, false, true, false, SUMMED},
+    {PEN_ALL_GATHER_GRAD, PEN_GATHER_GROUPS, true, true, false, true, true, true, SUMMED},
+    {PEN_NORM, PEN_REDUCE_SCATTER, false, true, true, true, false, false, NORMED},
+    {PEN_NORM, PEN_GATHER_GROUPS, false, true, true, true, true, true, NORMED},
+    {PEN_UPDATE, PEN_ALL_GATHER_GRAD, true, true, false, true, true, false, CLEARED},
+    {PEN_UPDATE, PEN_REDUCE_SCATTER, true, false, true, true, false, false, CLEARED},
+    {PEN_UPDATE, PEN_GATHER_GROUPS, true, true, true, true, true, true, CLEARED},
 };
+
+static bool has_groups(const struct pen_plan *plan) {
+  return plan->shard_ranks < plan->replica_count;
+}
+
+/* Whether a rule applies to a plan. */
+static bool rule_applies(const struct collective_rule *rule, const struct pen_plan *plan) {
+  return (pen_moments_are_sharded(plan) ? rule->sharded : rule->whole) &&
+         (plan->reduces_microbatches ? rule->by_microbatch : rule->by_step) &&
+         (!rule->grouped || has_groups(plan));
+}
 
 /* One rule of an action, for one stage. */
 static bool check_rule(const struct collective_order *e, const struct pen_action *action,
@@ -87,11 +109,10 @@ static bool check_rule(const struct collective_order *e, const struct pen_action
 
 static bool check_collective_rules(const struct collective_order *e,
                                    const struct pen_action *action) {
-  bool of_stage = pen_kind_has_stage(action->kind), sharded = pen_moments_are_sharded(e->b->plan);
+  bool of_stage = pen_kind_has_stage(action->kind);
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
-    for (uint32_t stage = 0;
-         rules[i].kind == action->kind && (sharded ? rules[i].sharded : rules[i].whole) &&
-         stage < e->b->checked->stage_count;
+    for (uint32_t stage = 0; rules[i].kind == action->kind && rule_applies(&rules[i], e->b->plan) &&
+                             stage < e->b->checked->stage_count;
          stage++)
       if (e->b->checked->rank_of[stage] == e->b->rank && (!of_stage || stage == action->stage) &&
           !check_rule(e, action, &rules[i], stage))
@@ -116,6 +137,16 @@ static bool check_sharding(const struct collective_order *e, const struct pen_ac
   if (action->kind == (sharded ? PEN_ALL_GATHER_GRAD : PEN_ALL_GATHER_WEIGHT))
     return PROBLEM(e, "moments are %s, so no action may gather the peers' %s",
                    sharded ? "sharded" : "whole", sharded ? "sums" : "weights");
+  if (action->kind == PEN_REDUCE_SCATTER && e->b->plan->reduces_microbatches)
+    return PROBLEM(e, "the gradients of stage %u are summed by its programs", action->stage);
+  if ((action->kind == PEN_REDUCE_GROUPS || action->kind == PEN_GATHER_GROUPS) &&
+      !has_groups(e->b->plan))
+    return PROBLEM(e, "all replicas are one group, which has summed the gradients");
+  if (action->kind == PEN_UPDATE && action->awaited_collective < e->within)
+    return PROBLEM(e,
+                   "it waits for collective %u of its peers, but their programs complete "
+                   "collective %u: peers may still read what it updates",
+                   action->awaited_collective, e->within);
   if (action->kind == PEN_UPDATE && action->awaited_collective < e->unsharded)
     return PROBLEM(e,
                    "it waits for collective %u of its peers, but UNSHARD is collective %u: peers "
@@ -169,6 +200,7 @@ static bool check_unshard(struct collective_order *e, const struct pen_action *a
   if (action->microbatch != 0)
     return PROBLEM(e, "it has no microbatch, but names %u", action->microbatch);
   if (e->b->plan->sharding != PEN_SHARD_WEIGHTS) return PROBLEM(e, "weights are not sharded");
+  if (e->b->plan->gathers_units) return PROBLEM(e, "programs gather the weights themselves");
   if (e->is_unsharded[action->stage] == unshards)
     return PROBLEM(e, "the weights of stage %u %s", action->stage,
                    unshards ? "are unsharded already" : "are not unsharded");
@@ -181,6 +213,31 @@ static bool check_unshard(struct collective_order *e, const struct pen_action *a
   if (e->updated)
     return PROBLEM(e, "it comes after UPDATE: some shards may be of this step, others of the next");
   e->unsharded = ++e->ended;
+  return true;
+}
+
+static uint32_t program_collectives(const struct pen_rank_context *b,
+                                    const struct pen_program *program) {
+  uint32_t count = 0;
+  for (uint32_t op = program->first_op; op < program->first_op + program->op_count; op++)
+    count += b->tables->ops[op].kind == PEN_OP_SIGNAL_PEERS;
+  return count;
+}
+
+/* Numbers the collectives within a compute action, which program_collectives.c checks; two such
+ * actions of a pair would run them in no known order. */
+static bool check_within(struct collective_order *e, const struct pen_action *action,
+                         const uint32_t *within) {
+  const uint32_t count = within[action->program], before = count ? e->ended : 0;
+  if (action->awaited_collective != before)
+    return PROBLEM(e, "it names %u collectives before it, but there are %u",
+                   action->awaited_collective, before);
+  if (count && action->overlaps && within[action[1].program])
+    return PROBLEM(e, "it overlaps the next action, but both have collectives");
+  e->ended += count;
+  if (count) e->within = e->ended;
+  if (count && e->updated)
+    return PROBLEM(e, "it comes after UPDATE: some shards may be of this step, others of the next");
   return true;
 }
 
@@ -229,15 +286,15 @@ static bool check_collective(struct collective_order *e, const struct pen_action
 /* The elements of the largest shard. */
 static uint64_t largest_shard(const struct pen_plan *plan, const struct pen_weight *weight) {
   uint64_t most = 0;
-  for (uint32_t replica = 0; replica < plan->replica_count; replica++) {
-    uint64_t count = pen_shard_at(weight->count, plan->replica_count, replica).count;
+  for (uint32_t replica = 0; replica < plan->shard_ranks; replica++) {
+    uint64_t count = pen_shard_at(weight->count, plan->shard_ranks, replica).count;
     if (count > most) most = count;
   }
   return most;
 }
 
 static void extend_to(uint64_t *past, uint64_t offset, uint64_t bytes) {
-  if (offset + bytes > *past) *past = offset + bytes;
+  if (bytes > 0 && offset + bytes > *past) *past = offset + bytes;
 }
 
 /* The shared part of the arena holds what other ranks write and what peers read, and no more. */
@@ -254,12 +311,17 @@ static bool check_shared(const struct pen_rank_context *b, bool has_replicas) {
       extend_to(&shared, weight->value_offset,
                 pen_aligned(largest_shard(b->plan, weight) * sizeof(float)));
     if (weight->frozen || weight->gradient_offset == UINT64_MAX) continue;
-    extend_to(&shared, weight->gradient_offset, bytes);
+    if (!b->plan->reduces_microbatches || b->plan->sharding == PEN_SHARD_NONE ||
+        b->plan->shard_ranks < b->plan->replica_count)
+      extend_to(&shared, weight->gradient_offset,
+                pen_aligned(pen_stored_bytes(b->plan, weight, weight->gradient_sharded)));
     if (!pen_moments_are_sharded(b->plan)) continue;
     if (!weight->value_sharded) extend_to(&shared, weight->value_offset, bytes);
     if (copied && !weight->bf16_sharded)
       extend_to(&shared, weight->bf16_offset, pen_aligned(weight->count * sizeof(uint16_t)));
   }
+  if (b->memory->partial_bytes)
+    extend_to(&shared, b->memory->partial_offset, b->memory->partial_bytes);
   for (uint32_t n = 0; n < b->plan->tie_count; n++) {
     const struct pen_tie *tie = &b->plan->ties[n];
     const struct pen_weight *weight = &b->plan->weights[tie->weight];
@@ -281,13 +343,18 @@ bool pen_check_replicas(const struct pen_rank_context *b) {
   for (int kind = PEN_GRAD_READY; kind < PEN_ACTION_KINDS; kind++)
     e.number[kind] = pen_new(b->checked->stage_count, sizeof(uint32_t));
   bool *reads = pen_new(b->tables->program_count + 1u, sizeof *reads);
+  uint32_t *within = pen_new(b->tables->program_count + 1u, sizeof *within);
   e.is_unsharded = pen_new(b->checked->stage_count, sizeof *e.is_unsharded);
-  for (uint32_t program = 0; program < b->tables->program_count; program++)
+  for (uint32_t program = 0; program < b->tables->program_count; program++) {
+    within[program] = program_collectives(b, &b->tables->programs[program]);
     reads[program] = program_reads_unsharded(b, &b->tables->programs[program]);
+  }
   for (e.action = 0; e.action < b->tables->action_count; e.action++) {
     const struct pen_action *action = &b->tables->actions[e.action];
     if (!replicas && action->kind >= PEN_GRAD_READY) return PROBLEM(&e, "there are no replicas");
-    if (pen_is_compute(action->kind) && !check_use(&e, action, reads)) return false;
+    if (pen_is_compute(action->kind) &&
+        (!check_use(&e, action, reads) || !check_within(&e, action, within)))
+      return false;
     if (replicas && !train && action->kind >= PEN_GRAD_READY && !check_collective(&e, action))
       return false;
     if (replicas && train && (action->kind >= PEN_NORM || action->kind == PEN_SEND_V) &&

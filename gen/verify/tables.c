@@ -223,6 +223,12 @@ static bool check_compute_columns(const struct pen_rank_context *b, uint32_t ind
       0; /* of all addresses at once: a test in the loop takes a twentieth of the verifier's time */
   for (int base = 0; base < PEN_BASES; base++)
     bits |= base == PEN_BASE_LOSS ? 0 : frame->base[base];
+  /* 0: the program has none, which op_trace.c checks. */
+  if (frame->base[PEN_BASE_PARTIAL] && frame->base[PEN_BASE_PARTIAL] != b->memory->partial_offset)
+    return pen_problem_note(problem, b->rank, index,
+                            "the gradients of its microbatch are at %llu, not at %llu",
+                            (unsigned long long)frame->base[PEN_BASE_PARTIAL],
+                            (unsigned long long)b->memory->partial_offset);
   if (is_aligned(bits) && frame->base[PEN_BASE_PERSISTENT] == 0) return true;
   for (int base = 0; base < PEN_BASES; base++)
     if (base == PEN_BASE_PERSISTENT ? frame->base[base] != 0

@@ -158,7 +158,8 @@ bool pen_check_tie_message(const struct pen_check_context *c, const struct pen_p
   const struct pen_weight *weight = &plan->weights[tie->weight];
   bool gradient = message->kind == PEN_SEND_G;
   uint64_t source = gradient ? tie->gradient_offset : value_address(plan, tie);
-  uint64_t bytes = weight->count * (gradient ? sizeof(float) : pen_dtype_bytes(tie->dtype));
+  uint64_t bytes = gradient ? pen_stored_bytes(plan, weight, weight->gradient_sharded)
+                            : weight->count * pen_dtype_bytes(tie->dtype);
   uint64_t target = gradient ? message->target_offset : tie->value_offset,
            receive_bytes = plan->memory[weight->rank].receive_bytes;
   if (message->bytes != bytes)

@@ -32,6 +32,12 @@ static bool check_counts(const struct pen_plan *plan, struct pen_problem *proble
         "%u replicas, %u ranks, %u stages a rank, %u stages, %u microbatches, %u profiles: no plan",
         plan->replica_count, plan->rank_count, plan->stages_per_rank, plan->stage_count,
         plan->microbatch_count, plan->profile_count);
+  if (plan->shard_ranks == 0 || plan->replica_count % plan->shard_ranks)
+    return pen_problem_note(problem, PEN_NONE, PEN_NONE, "%u replicas make no groups of %u",
+                            plan->replica_count, plan->shard_ranks);
+  if (plan->gathers_units && plan->sharding != PEN_SHARD_WEIGHTS)
+    return pen_problem_note(problem, PEN_NONE, PEN_NONE,
+                            "programs gather weights by unit, but weights are not sharded");
   if (plan->replica_count == 1 && plan->sharding != PEN_SHARD_NONE)
     return pen_problem_note(problem, PEN_NONE, PEN_NONE, "a single replica cannot shard");
   for (uint32_t index = 0; index < plan->profile_count; index++) {

@@ -18,6 +18,8 @@ static const char *const categories[] = {[PEN_F] = "F",
                                          [PEN_I] = "I",
                                          [PEN_W] = "W",
                                          [PEN_REDUCE_SCATTER] = "exchange",
+                                         [PEN_REDUCE_GROUPS] = "exchange",
+                                         [PEN_GATHER_GROUPS] = "exchange",
                                          [PEN_ALL_GATHER_GRAD] = "exchange",
                                          [PEN_ALL_GATHER_WEIGHT] = "exchange",
                                          [PEN_UNSHARD] = "exchange"};

@@ -38,6 +38,8 @@ static const struct {
     [PEN_I] = {"#ec9532", "#000", "I backward for the input"},
     [PEN_W] = {"#1b7a55", "#fff", "W backward for the weights"},
     [PEN_REDUCE_SCATTER] = {"#9a9a9a", "#000", "gradients reduced over replicas"},
+    [PEN_REDUCE_GROUPS] = {"#9a9a9a", "#000", "gradients reduced over groups"},
+    [PEN_GATHER_GROUPS] = {"#cfcfcf", "#000", "gradients gathered from groups"},
     [PEN_ALL_GATHER_GRAD] = {"#cfcfcf", "#000", "gradients gathered from replicas"},
     [PEN_ALL_GATHER_WEIGHT] = {"#cfcfcf", "#000", "weights gathered from replicas"},
     [PEN_UNSHARD] = {"#cfcfcf", "#000", "weights unsharded"},

@@ -32,6 +32,8 @@ static const struct {
     [PEN_I] = {'I', '=', "\033[48;5;208;38;5;16m", "backward for the input"},
     [PEN_W] = {'W', '~', "\033[48;5;29;38;5;231m", "backward for the weights"},
     [PEN_REDUCE_SCATTER] = {'R', '+', "\033[48;5;246;38;5;16m", "gradients reduced over replicas"},
+    [PEN_REDUCE_GROUPS] = {'P', '+', "\033[48;5;246;38;5;16m", "gradients reduced over groups"},
+    [PEN_GATHER_GROUPS] = {'Q', '+', "\033[48;5;252;38;5;16m", "gradients gathered from groups"},
     [PEN_ALL_GATHER_GRAD] = {'G', '+', "\033[48;5;252;38;5;16m",
                              "gradients gathered from replicas"},
     [PEN_ALL_GATHER_WEIGHT] = {'V', '+', "\033[48;5;252;38;5;16m",

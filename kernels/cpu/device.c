@@ -31,6 +31,8 @@ static const struct op_row rows[PEN_OP_COUNT] = {
   [PEN_OP_##kind] = {dims, workspace},
 #define PEN_DATA_OP(kind, dims, reals, signature, flops, workspace, meaning) \
   [PEN_OP_##kind] = {dims, workspace},
+#define PEN_RUNTIME_OP(kind, dims, reals, signature, flops, workspace, meaning) \
+  [PEN_OP_##kind] = {dims, workspace},
 #include "kernels/ops.def"
 };
 

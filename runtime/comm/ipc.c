@@ -237,7 +237,7 @@ static bool ipc_wait_peers(struct pen_transport *transport, uint32_t count) {
   struct ipc_transport *own = ipc_of(transport);
   for (uint32_t d = 0; d < transport->plan->replica_count && count > own->known; d++) {
     if (d != transport->replica) {
-      ipc_take(transport, ENDED, ended_index(transport, d, count), transport->stream);
+      ipc_take(transport, ENDED, ended_index(transport, d, count), transport->collective_stream);
     }
   }
   own->known = count > own->known ? count : own->known;
@@ -253,7 +253,7 @@ static void ipc_signal_peers(struct pen_transport *transport) {
       transport->device->signal_remote(
           semaphore_of(transport, peer, ENDED,
                        ended_index(transport, transport->replica, own->ended)),
-          transport->stream);
+          transport->collective_stream);
     }
   }
 }
@@ -269,7 +269,7 @@ static void ipc_sendrecv(struct pen_transport *transport, const struct pen_sendr
   if (sendrecv->receive_bytes > 0) {
     transport->device->copy(sendrecv->to,
                             ipc_peer_arena(transport, sendrecv->replica) + sendrecv->receive_offset,
-                            sendrecv->receive_bytes, transport->stream);
+                            sendrecv->receive_bytes, transport->collective_stream);
   }
 }
 
@@ -289,7 +289,7 @@ static void *ipc_send_stream(const struct pen_transport *transport,
 /* How many collectives the peers must have ended at a step's end: see the top. */
 static uint32_t last_awaited(const struct pen_transport *transport) {
   const struct pen_rank_program *program = &transport->profile->ranks[transport->rank];
-  bool unshards = false;
+  bool unshards = transport->plan->gathers_units;
   for (uint32_t i = 0; i < program->action_count; i++) {
     unshards = unshards || program->actions[i].kind == PEN_UNSHARD;
   }
@@ -297,15 +297,30 @@ static uint32_t last_awaited(const struct pen_transport *transport) {
                                                            : 0;
 }
 
+/* Peers wait for the collective of that number, unless they have waited for a later one. */
+static void note_awaited(struct pen_transport *transport, uint32_t number, uint32_t *awaited) {
+  if (number > *awaited) {
+    *awaited = number;
+    ipc_of(transport)->awaited[number] = true;
+  }
+}
+
 /* Which collectives' ends a peer waits for, as ipc_wait_peers() does. */
 static void find_awaited(struct pen_transport *transport) {
-  const struct pen_rank_program *program = &transport->profile->ranks[transport->rank];
+  const struct pen_rank_program *tables = &transport->profile->ranks[transport->rank];
   uint32_t awaited = 0;
-  for (uint32_t i = 0; i < program->action_count && transport->actions.collective_count > 0; i++) {
-    const struct pen_action *action = &program->actions[i];
-    if (pen_kind_is_collective(action->kind) && action->awaited_collective > awaited) {
-      awaited = action->awaited_collective;
-      ipc_of(transport)->awaited[awaited] = true;
+  for (uint32_t i = 0; i < tables->action_count && transport->actions.collective_count > 0; i++) {
+    const struct pen_action *action = &tables->actions[i];
+    if (pen_kind_is_collective(action->kind)) {
+      note_awaited(transport, action->awaited_collective, &awaited);
+    }
+    const struct pen_program *program =
+        action->kind <= PEN_W ? &tables->programs[action->program] : NULL;
+    for (uint32_t op = 0; program != NULL && op < program->op_count; op++) {
+      if (tables->ops[program->first_op + op].kind == PEN_OP_WAIT_PEERS) {
+        const int64_t count = tables->ops[program->first_op + op].dim[0];
+        note_awaited(transport, action->awaited_collective + (uint32_t)count, &awaited);
+      }
     }
   }
   transport->actions.end_collectives = last_awaited(transport);

@@ -182,11 +182,11 @@ static void nccl_sendrecv(struct pen_transport *transport, const struct pen_send
   struct pen_nccl_transport *own = pen_nccl_of(transport);
   if (sendrecv->send_bytes > 0) {
     own->calls->send(own->peers, transport->arena + sendrecv->send_offset, sendrecv->send_bytes,
-                     (int)sendrecv->replica, transport->stream);
+                     (int)sendrecv->replica, transport->collective_stream);
   }
   if (sendrecv->receive_bytes > 0) {
     own->calls->receive(own->peers, sendrecv->to, sendrecv->receive_bytes, (int)sendrecv->replica,
-                        transport->stream);
+                        transport->collective_stream);
   }
 }
 

@@ -7,8 +7,8 @@
 double pen_step_stats_norm(const struct pen_plan *plan, const double *stats) {
   double sum = 0.0, most = 0.0;
   for (uint32_t w = 0; w < plan->weight_count; w++) { /* a frozen weight's entries are 0 */
-    for (uint32_t shard = 0; shard < plan->replica_count; shard++) {
-      uint32_t replica = (uint32_t)(((uint64_t)w + shard) % plan->replica_count);
+    for (uint32_t shard = 0; shard < plan->shard_ranks; shard++) { /* of the first group */
+      uint32_t replica = (uint32_t)(((uint64_t)w + shard) % plan->shard_ranks);
       double entry = stats[pen_step_stats_first(plan, replica) + w];
       sum += entry;
       most = entry > most ? entry : most;

@@ -111,6 +111,7 @@ struct pen_transport {
   uint32_t rank, replica;
   const struct pen_device *device;
   void *stream;                      /* compute stream */
+  void *collective_stream;           /* of collectives: the same, or that of those in programs */
   unsigned char *arena;              /* the rank's */
   const struct pen_transport *first; /* the rank's first transport; null: this one is */
   bool announces;                    /* global rank 0 prints what it found */

@@ -59,6 +59,7 @@ void pen_transport_fill(struct pen_transport *transport,
       .replica = endpoint->replica,
       .device = config->device,
       .stream = config->stream,
+      .collective_stream = config->stream,
       .arena = endpoint->arena,
       .first = config->first,
       .announces = config->announces,
@@ -80,30 +81,42 @@ static void list_rank(struct pen_transport *transport, uint32_t rank) {
   }
 }
 
+/* The collectives of the rank's list, with those within programs: see transport.h. */
+static void list_collectives(struct pen_transport *transport) {
+  const struct pen_rank_program *program = &transport->profile->ranks[transport->rank];
+  struct pen_transport_actions *actions = &transport->actions;
+  uint32_t capacity = 0;
+  for (uint32_t i = 0; i < program->action_count; i++) {
+    capacity += 1 + pen_collectives_within(program, &program->actions[i]);
+  }
+  actions->collectives = calloc(capacity + 1u, sizeof *actions->collectives);
+  pen_check(actions->collectives != NULL, "no memory for a transport");
+  for (uint32_t i = 0; transport->plan->replica_count > 1 && i < program->action_count; i++) {
+    uint32_t count = pen_collectives_within(program, &program->actions[i]) +
+                     pen_kind_is_collective(program->actions[i].kind);
+    for (; count > 0; count--) {
+      actions->collectives[++actions->collective_count] = i;
+    }
+  }
+}
+
 void pen_transport_list_actions(struct pen_transport *transport) {
   const struct pen_plan *plan = transport->plan;
   const struct pen_profile *profile = transport->profile;
-  const struct pen_rank_program *program = &profile->ranks[transport->rank];
   struct pen_transport_actions *actions = &transport->actions;
   *actions = (struct pen_transport_actions){
       .gathers = calloc(plan->rank_count, sizeof *actions->gathers),
       .all_gather = true,
       .sent_by = calloc(profile->message_count + 1u, sizeof *actions->sent_by),
       .received_by = calloc(profile->message_count + 1u, sizeof *actions->received_by),
-      .collectives = calloc(program->action_count + 1u, sizeof *actions->collectives),
   };
-  pen_check(actions->gathers != NULL && actions->sent_by != NULL && actions->received_by != NULL &&
-                actions->collectives != NULL,
+  pen_check(actions->gathers != NULL && actions->sent_by != NULL && actions->received_by != NULL,
             "no memory for a transport");
   for (uint32_t r = 0; r < plan->rank_count; r++) {
     list_rank(transport, r);
     actions->all_gather = actions->all_gather && actions->gathers[r];
   }
-  for (uint32_t i = 0; plan->replica_count > 1 && i < program->action_count; i++) {
-    if (pen_kind_is_collective(program->actions[i].kind)) {
-      actions->collectives[++actions->collective_count] = i;
-    }
-  }
+  list_collectives(transport);
 }
 
 /* ---- the statistics of a step ---- */

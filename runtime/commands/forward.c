@@ -113,7 +113,7 @@ static struct pen_plan one_replica_of(const struct pen_plan *plan) {
     weights[i].value_offset = weights[i].value_sharded ? UINT64_MAX : weights[i].value_offset;
   }
   one.weights = weights;
-  one.replica_count = 1;
+  one.replica_count = one.shard_ranks = 1;
   return one;
 }
 

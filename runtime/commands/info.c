@@ -32,6 +32,7 @@ enum { COLUMN_COUNT = sizeof columns / sizeof columns[0] };
 static const char *const sharding_names[] = {
     [PEN_SHARD_NONE] = "none",
     [PEN_SHARD_OPTIMIZER] = "optimizer",
+    [PEN_SHARD_GRADIENTS] = "gradients",
     [PEN_SHARD_WEIGHTS] = "weights",
 };
 

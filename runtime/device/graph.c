@@ -64,6 +64,7 @@ void pen_graph_warm(struct pen_vm *vm) {
                           *past = action + vm->program->action_count;
   bool *ran = calloc(vm->program->program_count + 1u, sizeof *ran);
   pen_check(ran != NULL, "no memory for %u programs", vm->program->program_count);
+  vm->unconnected = true;
   for (; action < past; action++) {
     if (action->kind <= PEN_W && !ran[action->program]) {
       const struct pen_program *program = &vm->program->programs[action->program];
@@ -73,6 +74,7 @@ void pen_graph_warm(struct pen_vm *vm) {
     }
   }
   free(ran);
+  vm->unconnected = false;
   state->device->zero(state->arena, state->memory->arena_bytes, state->streams.compute);
   state->device->stream_synchronize(state->streams.compute);
   pen_device_check(state->device, state, "trying its programs");

@@ -69,9 +69,10 @@ static uint32_t for_collectives(const struct pen_vm *vm, uint32_t count) {
 
 /* The data of an exchange arrive when the peers have done all actions before it. */
 static uint32_t for_rendezvous(const struct pen_vm *vm, uint32_t index) {
-  return pen_kind_reads_peers(vm->program->actions[index].kind) && index > 0
-             ? for_peers(vm, index - 1)
-             : PEN_NONE;
+  const struct pen_action *action = &vm->program->actions[index];
+  const bool exchanges =
+      pen_kind_reads_peers(action->kind) || pen_collectives_within(vm->program, action) > 0;
+  return exchanges && index > 0 ? for_peers(vm, index - 1) : PEN_NONE;
 }
 
 /* The entries of the statistics of other ranks: those that are read, see pen_transport_gathers();
@@ -121,11 +122,12 @@ static uint32_t for_action(const struct pen_vm *vm, uint32_t index) {
   if (is_gather(vm, index)) {
     return for_entries(vm);
   }
-  if (vm->plan->replica_count == 1 || !pen_kind_is_collective(action->kind)) {
+  const bool within = pen_collectives_within(vm->program, action) > 0;
+  if (vm->plan->replica_count == 1 || !(within || pen_kind_is_collective(action->kind))) {
     return PEN_NONE;
   }
-  return vm->transport->rendezvous ? for_rendezvous(vm, index)
-                                   : for_collectives(vm, action->awaited_collective);
+  return within || vm->transport->rendezvous ? for_rendezvous(vm, index)
+                                             : for_collectives(vm, action->awaited_collective);
 }
 
 /* Whether the compute stream waits until messages from action `sending` on are sent. */

@@ -72,8 +72,10 @@ struct pen_stream_state *pen_stream_open(const struct pen_plan *plan, uint32_t r
       .pinned = checked(device, device->allocate_host(memory->pinned_bytes), "pinned memory"),
       .streams = {.compute = make_stream(device),
                   .side = make_stream(device),
+                  .exchange = make_stream(device),
                   .fork = make_event(device),
-                  .joined = make_event(device)},
+                  .joined = make_event(device),
+                  .exchange_fork = make_event(device)},
   };
   for (int i = 0; i < PEN_STEPS_AHEAD; i++) {
     state->step_done[i] = make_event(device);

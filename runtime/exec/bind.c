@@ -6,6 +6,7 @@
 #include "runtime/base/check.h"
 #include "runtime/exec/exec.h"
 #include "runtime/exec/operands.h"
+#include "runtime/exec/program_collectives.h"
 #include "runtime/exec/sent_bytes.h"
 
 /* The state of binding one rank. */
@@ -50,8 +51,10 @@ static const char *const name_of[PEN_OP_COUNT] = {
 #include "kernels/ops.def"
 };
 
-static void bind_op(struct binding *binding, struct pen_bound_op *bound, const struct pen_op *op) {
+static void bind_op(struct binding *binding, uint32_t index) {
   struct pen_vm *vm = binding->vm;
+  struct pen_bound_op *bound = &vm->ops[index];
+  const struct pen_op *op = &vm->program->ops[index];
   uint32_t operand_count = pen_operands_of(op->kind).all;
   for (uint32_t i = 0; i < operand_count; i++) {
     bind_address(binding, &bound->call.operand[i], op->operand[i]);
@@ -62,6 +65,10 @@ static void bind_op(struct binding *binding, struct pen_bound_op *bound, const s
   bound->call.stream = vm->streams.compute;
   if (pen_data_op(op->kind, op->dtype) != NULL) {
     vm->executor->bind_input(vm, op, bound);
+    return;
+  }
+  if (pen_is_runtime_op(op->kind)) {
+    pen_bind_runtime_op(vm, index, bound);
     return;
   }
   bound->run = vm->device->kernel_of(op->kind, op->dtype);
@@ -81,7 +88,7 @@ static void bind_ops(struct pen_vm *vm) {
             "no memory for %u operations", op_count);
   for (uint32_t i = 0; i < op_count; i++) {
     vm->first_relocation[i] = binding.relocation_count;
-    bind_op(&binding, &vm->ops[i], &vm->program->ops[i]);
+    bind_op(&binding, i);
   }
   vm->first_relocation[op_count] = binding.relocation_count;
   if (vm->device->error() != NULL) { /* an operation that this device cannot do */
@@ -178,7 +185,7 @@ void pen_vm_open(struct pen_vm *vm, const struct pen_vm_config *config) {
     vm->send_hazards = pen_send_hazards_of(plan, vm->profile, rank);
   }
   vm->sent_bytes = pen_sent_bytes(vm);
-  vm->sources = calloc(plan->replica_count, sizeof *vm->sources);
+  vm->sources = calloc(plan->replica_count + 1u, sizeof *vm->sources);
   pen_check(vm->sources != NULL, "no memory for %u replicas", plan->replica_count);
 }
 

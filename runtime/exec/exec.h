@@ -72,8 +72,9 @@ struct pen_executor {
 /* The streams and events of the device that actions use; all null on the CPU, which ignores them.
  */
 struct pen_streams {
-  void *compute, *side; /* side: of the second of a pair a|b */
-  void *fork, *joined;  /* events: before a pair, after its second */
+  void *compute, *side;           /* side: of the second of a pair a|b */
+  void *fork, *joined;            /* events: before a pair, after its second */
+  void *exchange, *exchange_fork; /* of collectives within programs; an event: before them */
 };
 
 struct pen_stream_state; /* runtime/device: the rank's; of one profile */
@@ -97,7 +98,10 @@ struct pen_vm {
   unsigned char *arena;
 
   struct pen_streams streams;
-  bool forked; /* the action before was the first of a pair a|b */
+  bool forked;                 /* the action before was the first of a pair a|b */
+  uint32_t collectives_before; /* the action that runs, in the step */
+  bool aborted;                /* an op has left a wait: the run was aborted */
+  bool unconnected;            /* programs run over zeros: collectives do nothing */
 
   struct pen_bound_op *ops;             /* [program->op_count] */
   struct pen_relocation *relocations;   /* in the order of the ops that they belong to */
@@ -108,7 +112,7 @@ struct pen_vm {
   uint32_t weight_count;
   struct pen_unsharded *unsharded; /* [unsharded_count] */
   uint32_t unsharded_count;
-  const float **sources; /* [replica_count]: scratch of REDUCE_SCATTER */
+  const float **sources; /* [replica_count + 1]: scratch of REDUCE_SCATTER */
 
   double *step_stats;           /* of the step that runs, all entries (plan.h), on the device */
   const struct pen_adamw *base; /* AdamW's settings in this step before clipping, on the device */

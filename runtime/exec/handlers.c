@@ -34,12 +34,13 @@ static bool compute(struct pen_vm *vm, const struct pen_action *action) {
   const struct pen_frame *frame = &vm->program->frames[action->frame];
   const struct pen_program *program = &vm->program->programs[action->program];
   vm->data.microbatch_index = action->microbatch;
+  vm->collectives_before = action->awaited_collective;
   pen_wait_sends(vm, action);
   if (__builtin_expect(vm->device->asynchronous, 0)) {
     return compute_on_streams(vm, action, program, frame);
   }
   pen_vm_call(vm, program->first_op, program->op_count, frame);
-  return true;
+  return !vm->aborted;
 }
 
 /* ---- messages ---- */
@@ -61,6 +62,11 @@ static bool wait_message(struct pen_vm *vm, const struct pen_action *action) {
   return vm->transport->ops->wait(vm->transport, action->message);
 }
 
+/* The elements of a weight's gradient that this replica keeps. */
+static struct pen_shard kept_gradient(const struct pen_vm *vm, uint32_t weight) {
+  return pen_kept_of(vm->plan, weight, vm->replica, vm->plan->weights[weight].gradient_sharded);
+}
+
 /* The sum is in the place of the embedding's gradient; the head's is not used any more. */
 static bool add_tied_gradients(struct pen_vm *vm, const struct pen_action *action) {
   const struct pen_plan *plan = vm->plan;
@@ -74,7 +80,7 @@ static bool add_tied_gradients(struct pen_vm *vm, const struct pen_action *actio
           vm->arena + (received ? vm->profile->messages[action->message].target_offset
                                 : plan->ties[i].gradient_offset);
       call->operand[1] = call->operand[2] = vm->arena + weight->gradient_offset;
-      call->dim[0] = (int64_t)weight->count;
+      call->dim[0] = (int64_t)kept_gradient(vm, plan->ties[i].weight).count;
       vm->add_tied.run(call);
     }
   }
@@ -87,6 +93,12 @@ static double *own_stats(const struct pen_vm *vm) {
   return vm->step_stats + pen_step_stats_first(vm->plan, vm->replica);
 }
 
+/* The own shard of a gradient. */
+static float *own_gradient(const struct pen_vm *vm, uint32_t weight, struct pen_shard shard) {
+  const struct pen_weight *w = &vm->plan->weights[weight];
+  return (float *)(vm->arena + w->gradient_offset) + (w->gradient_sharded ? 0 : shard.first);
+}
+
 static bool measure_norms(struct pen_vm *vm, const struct pen_action *action) {
   (void)action;
   const struct pen_device *device = vm->device;
@@ -96,10 +108,9 @@ static bool measure_norms(struct pen_vm *vm, const struct pen_action *action) {
   for (uint32_t i = 0; i < vm->weight_count; i++) {
     const uint32_t weight = vm->weights[i];
     const struct pen_shard shard = pen_shard_of(vm->plan, weight, vm->replica);
-    const float *gradient =
-        (const float *)(vm->arena + vm->plan->weights[weight].gradient_offset) + shard.first;
-    measure(stats + weight, gradient, shard.count, vm->arena + vm->memory->reduce_offset,
-            vm->streams.compute);
+    const bool counts = vm->replica < vm->plan->shard_ranks; /* other groups have the same */
+    measure(stats + weight, own_gradient(vm, weight, shard), counts ? shard.count : 0,
+            vm->arena + vm->memory->reduce_offset, vm->streams.compute);
   }
   return true;
 }
@@ -140,7 +151,8 @@ static void zero_head_gradients(struct pen_vm *vm) {
   for (uint32_t i = 0; i < plan->tie_count; i++) {
     const struct pen_weight *weight = &plan->weights[plan->ties[i].weight];
     if (plan->ties[i].rank == vm->rank && !weight->frozen) {
-      zero_gradient(vm, plan->ties[i].gradient_offset, 0, weight->count);
+      zero_gradient(vm, plan->ties[i].gradient_offset, 0,
+                    kept_gradient(vm, plan->ties[i].weight).count);
     }
   }
 }
@@ -157,12 +169,13 @@ static void update_weight(struct pen_vm *vm, uint32_t index) {
           : (uint16_t *)(vm->arena + weight->bf16_offset) + (weight->bf16_sharded ? 0 : own.first);
   vm->device->adamw_step(
       (float *)(vm->arena + weight->value_offset) + (weight->value_sharded ? 0 : own.first),
-      (float *)(vm->arena + weight->gradient_offset) + own.first,
-      (float *)(vm->arena + weight->exp_avg_offset),
+      own_gradient(vm, index, own), (float *)(vm->arena + weight->exp_avg_offset),
       (float *)(vm->arena + weight->exp_avg_sq_offset), bf16, own.count, vm->adamw,
       weight->weight_decay, vm->streams.compute);
-  zero_gradient(vm, weight->gradient_offset, 0, own.first);
-  zero_gradient(vm, weight->gradient_offset, own.first + own.count, weight->count);
+  if (!weight->gradient_sharded) {
+    zero_gradient(vm, weight->gradient_offset, 0, own.first);
+    zero_gradient(vm, weight->gradient_offset, own.first + own.count, weight->count);
+  }
 }
 
 /* Without clipping nothing of other ranks is read, and no WAIT_NORM need have come before. */
@@ -173,7 +186,7 @@ static bool update(struct pen_vm *vm, const struct pen_action *action) {
     return false;
   }
   vm->device->clip_scale(vm->adamw, vm->base, vm->step_stats, vm->plan->weight_count,
-                         vm->plan->replica_count, pen_step_stats_first(vm->plan, 1),
+                         vm->plan->shard_ranks, pen_step_stats_first(vm->plan, 1),
                          optimizer->clip_norm, optimizer->norm == PEN_NORM_INFINITE,
                          vm->streams.compute);
   zero_head_gradients(vm);
@@ -208,6 +221,8 @@ pen_handler *const pen_handlers[PEN_ACTION_KINDS] = {
     [PEN_UPDATE] = update,
     [PEN_GRAD_READY] = pen_grad_ready,
     [PEN_REDUCE_SCATTER] = pen_reduce_scatter,
+    [PEN_REDUCE_GROUPS] = pen_reduce_groups,
+    [PEN_GATHER_GROUPS] = pen_gather_groups,
     [PEN_ALL_GATHER_GRAD] = pen_all_gather_gradients,
     [PEN_ALL_GATHER_WEIGHT] = pen_all_gather_weights,
     [PEN_UNSHARD] = pen_unshard,

@@ -13,6 +13,8 @@ libruntime_a_SOURCES += \
   %reldir%/operands.h \
   %reldir%/optimizer_step.c \
   %reldir%/optimizer_step.h \
+  %reldir%/program_collectives.c \
+  %reldir%/program_collectives.h \
   %reldir%/replicas.c \
   %reldir%/replicas.h \
   %reldir%/send_hazards.c \

@@ -10,6 +10,7 @@
 static const char *const signature_of[] = {
 #define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning) signature,
 #define PEN_DATA_OP(kind, dims, reals, signature, flops, workspace, meaning) signature,
+#define PEN_RUNTIME_OP(kind, dims, reals, signature, flops, workspace, meaning) signature,
 #include "kernels/ops.def"
 };
 

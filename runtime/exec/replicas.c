@@ -36,53 +36,106 @@ static void sendrecv(struct pen_vm *vm, const struct pen_sendrecv *sendrecv) {
   vm->transport->ops->sendrecv(vm->transport, sendrecv);
 }
 
-/* ---- reduce-scatter ---- */
+/* ---- sums ---- */
 
-/* A peer's gradient of the own shard, in the staging memory, which each weight uses again: peers
- * have their place there by their order. */
-static const float *receive_shard(struct pen_vm *vm, uint32_t index, uint32_t replica) {
-  const struct pen_shard own = pen_shard_of(vm->plan, index, vm->replica),
-                         other = pen_shard_of(vm->plan, index, replica);
-  const uint64_t gradient = vm->plan->weights[index].gradient_offset;
-  const uint64_t stride = pen_aligned(
-      pen_shard_most(vm->plan->weights[index].count, vm->plan->replica_count) * sizeof(float));
-  const uint64_t staging = vm->memory->shard_staging_offset;
-  unsigned char *to = vm->arena + staging + (replica - (replica > vm->replica)) * stride;
-  sendrecv(vm, &(struct pen_sendrecv){
-                   .replica = replica,
-                   .receive_offset = gradient + own.first * sizeof(float),
-                   .receive_bytes = own.count * sizeof(float),
-                   .to = to,
-                   .send_offset = gradient + other.first * sizeof(float),
-                   .send_bytes = other.count * sizeof(float),
-                   .target_offset = staging + (vm->replica - (vm->replica > replica)) * stride});
-  return (const float *)to;
+/* The replicas that sum a gradient with this one, and what each sums: those of its shard group, and
+ * each its shard; or those that have its shard in the other groups, and each a piece of it. */
+struct members {
+  uint32_t count;
+  bool are_groups;
+};
+
+static struct members members_of(const struct pen_plan *plan, bool are_groups) {
+  return (struct members){are_groups ? plan->replica_count / plan->shard_ranks : plan->shard_ranks,
+                          are_groups};
 }
 
-static void sum_own_shard(struct pen_vm *vm, uint32_t index) {
+static uint32_t member_replica(const struct pen_vm *vm, struct members members, uint32_t member) {
+  const uint32_t shards = vm->plan->shard_ranks;
+  return members.are_groups ? member * shards + vm->replica % shards
+                            : vm->replica / shards * shards + member;
+}
+
+/* The elements of the stored gradient that a replica sums. */
+static struct pen_shard summed_by(const struct pen_vm *vm, struct members members, uint32_t index,
+                                  uint32_t replica) {
+  const struct pen_shard shard = pen_shard_of(vm->plan, index, replica);
+  if (!members.are_groups) {
+    return shard;
+  }
+  const struct pen_shard piece =
+      pen_shard_at(shard.count, members.count, replica / vm->plan->shard_ranks);
+  const uint64_t first = vm->plan->weights[index].gradient_sharded ? 0 : shard.first;
+  return (struct pen_shard){first + piece.first, piece.count};
+}
+
+/* A peer's gradient of what this replica sums, in the staging memory, which each weight uses again:
+ * peers have their place there by their order. */
+static const float *receive_summand(struct pen_vm *vm, struct members members, uint32_t index,
+                                    uint32_t replica) {
+  const struct pen_shard own = summed_by(vm, members, index, vm->replica),
+                         other = summed_by(vm, members, index, replica);
+  const uint64_t gradient = vm->plan->weights[index].gradient_offset;
+  const uint64_t most = pen_shard_most(vm->plan->weights[index].count, vm->plan->shard_ranks),
+                 stride = members.are_groups ? pen_shard_bytes(most, members.count)
+                                             : pen_aligned(most * sizeof(float));
+  const uint64_t staging = vm->memory->shard_staging_offset;
+  const uint32_t shards = vm->plan->shard_ranks,
+                 from = members.are_groups ? replica / shards : replica % shards,
+                 to = members.are_groups ? vm->replica / shards : vm->replica % shards;
+  unsigned char *at = vm->arena + staging + (from - (from > to)) * stride;
+  sendrecv(vm, &(struct pen_sendrecv){.replica = replica,
+                                      .receive_offset = gradient + own.first * sizeof(float),
+                                      .receive_bytes = own.count * sizeof(float),
+                                      .to = at,
+                                      .send_offset = gradient + other.first * sizeof(float),
+                                      .send_bytes = other.count * sizeof(float),
+                                      .target_offset = staging + (to - (to > from)) * stride});
+  return (const float *)at;
+}
+
+static void sum_gradient(struct pen_vm *vm, struct members members, uint32_t index) {
   const struct pen_transport_ops *ops = vm->transport->ops;
-  const struct pen_shard shard = pen_shard_of(vm->plan, index, vm->replica);
-  const uint64_t at = vm->plan->weights[index].gradient_offset + shard.first * sizeof(float);
+  const struct pen_shard own = summed_by(vm, members, index, vm->replica);
+  const uint64_t at = vm->plan->weights[index].gradient_offset + own.first * sizeof(float);
   ops->group_begin(vm->transport);
-  for (uint32_t replica = 0; replica < vm->plan->replica_count; replica++) {
+  for (uint32_t member = 0; member < members.count; member++) {
+    const uint32_t replica = member_replica(vm, members, member);
     const unsigned char *arena =
         replica == vm->replica ? vm->arena : ops->peer_arena(vm->transport, replica);
-    vm->sources[replica] =
-        arena == NULL ? receive_shard(vm, index, replica) : (const float *)(arena + at);
+    vm->sources[member] =
+        arena == NULL ? receive_summand(vm, members, index, replica) : (const float *)(arena + at);
   }
   ops->group_end(vm->transport);
-  vm->device->sum_arrays((float *)(vm->arena + at), vm->sources, vm->plan->replica_count,
-                         shard.count, vm->streams.compute);
+  vm->device->sum_arrays((float *)(vm->arena + at), vm->sources, members.count, own.count,
+                         vm->streams.compute);
 }
 
-bool pen_reduce_scatter(struct pen_vm *vm, const struct pen_action *action) {
+static void sum_over_group(struct pen_vm *vm, uint32_t index) {
+  sum_gradient(vm, members_of(vm->plan, false), index);
+}
+
+static void sum_over_groups(struct pen_vm *vm, uint32_t index) {
+  sum_gradient(vm, members_of(vm->plan, true), index);
+}
+
+static bool sum_gradients(struct pen_vm *vm, const struct pen_action *action,
+                          void (*sum)(struct pen_vm *vm, uint32_t index)) {
   pen_wait_sends(vm, action);
   if (!pen_collective_begin(vm, action)) {
     return false;
   }
-  each_weight(vm, action, sum_own_shard);
+  each_weight(vm, action, sum);
   pen_collective_end(vm);
   return true;
+}
+
+bool pen_reduce_scatter(struct pen_vm *vm, const struct pen_action *action) {
+  return sum_gradients(vm, action, sum_over_group);
+}
+
+bool pen_reduce_groups(struct pen_vm *vm, const struct pen_action *action) {
+  return sum_gradients(vm, action, sum_over_groups);
 }
 
 /* ---- all-gather ---- */
@@ -109,7 +162,7 @@ static void gather_shards(struct pen_vm *vm, uint32_t index, uint64_t offset,
   for (uint32_t replica = 0; replica < vm->plan->replica_count; replica++) {
     const struct pen_shard shard = pen_shard_of(vm->plan, index, replica);
     const uint64_t at = offset + shard.first * element_bytes;
-    if (replica != vm->replica) {
+    if (replica != vm->replica && pen_same_shard_group(vm->plan, replica, vm->replica)) {
       sendrecv(vm, &(struct pen_sendrecv){.replica = replica,
                                           .receive_offset = at,
                                           .receive_bytes = shard.count * element_bytes,
@@ -117,6 +170,27 @@ static void gather_shards(struct pen_vm *vm, uint32_t index, uint64_t offset,
                                           .send_offset = offset + own.first * element_bytes,
                                           .send_bytes = own.count * element_bytes,
                                           .target_offset = offset + own.first * element_bytes});
+    }
+  }
+}
+
+/* The pieces that other groups have summed of the own shard. */
+static void gather_pieces(struct pen_vm *vm, uint32_t index) {
+  const struct members members = members_of(vm->plan, true);
+  const uint64_t gradient = vm->plan->weights[index].gradient_offset;
+  const struct pen_shard own = summed_by(vm, members, index, vm->replica);
+  for (uint32_t member = 0; member < members.count; member++) {
+    const uint32_t replica = member_replica(vm, members, member);
+    const struct pen_shard piece = summed_by(vm, members, index, replica);
+    const uint64_t at = gradient + piece.first * sizeof(float);
+    if (replica != vm->replica) {
+      sendrecv(vm, &(struct pen_sendrecv){.replica = replica,
+                                          .receive_offset = at,
+                                          .receive_bytes = piece.count * sizeof(float),
+                                          .to = vm->arena + at,
+                                          .send_offset = gradient + own.first * sizeof(float),
+                                          .send_bytes = own.count * sizeof(float),
+                                          .target_offset = gradient + own.first * sizeof(float)});
     }
   }
 }
@@ -134,6 +208,14 @@ static void gather_value(struct pen_vm *vm, uint32_t index) {
   if (weight->bf16_offset != UINT64_MAX && !weight->bf16_sharded) {
     gather_shards(vm, index, weight->bf16_offset, sizeof(uint16_t));
   }
+}
+
+bool pen_gather_groups(struct pen_vm *vm, const struct pen_action *action) {
+  if (!begin_gather(vm, action)) {
+    return false;
+  }
+  each_weight(vm, action, gather_pieces);
+  return end_gather(vm);
 }
 
 bool pen_all_gather_gradients(struct pen_vm *vm, const struct pen_action *action) {
@@ -154,18 +236,17 @@ bool pen_all_gather_weights(struct pen_vm *vm, const struct pen_action *action) 
 
 /* ---- UNSHARD ---- */
 
-/* One tensor of the buffer, from the shard that each replica keeps. */
-static void gather_tensor(struct pen_vm *vm, const struct pen_unsharded *tensor,
+void pen_gather_shards_to(struct pen_vm *vm, const struct pen_unsharded *tensor,
                           unsigned char *to) {
   const struct pen_shard own = pen_shard_of(vm->plan, tensor->weight, vm->replica);
   const uint64_t own_bytes = own.count * tensor->element_bytes;
   if (own_bytes > 0) {
     vm->device->copy(to + own.first * tensor->element_bytes, vm->arena + tensor->shard_offset,
-                     own_bytes, vm->streams.compute);
+                     own_bytes, vm->transport->collective_stream);
   }
   for (uint32_t replica = 0; replica < vm->plan->replica_count; replica++) {
     const struct pen_shard shard = pen_shard_of(vm->plan, tensor->weight, replica);
-    if (replica != vm->replica) {
+    if (replica != vm->replica && pen_same_shard_group(vm->plan, replica, vm->replica)) {
       sendrecv(vm, &(struct pen_sendrecv){.replica = replica,
                                           .receive_offset = tensor->shard_offset,
                                           .receive_bytes = shard.count * tensor->element_bytes,
@@ -185,7 +266,7 @@ bool pen_unshard(struct pen_vm *vm, const struct pen_action *action) {
   }
   for (uint32_t i = 0; i < vm->unsharded_count; i++) {
     if (vm->unsharded[i].stage == action->stage) {
-      gather_tensor(vm, &vm->unsharded[i], buffer + vm->unsharded[i].offset);
+      pen_gather_shards_to(vm, &vm->unsharded[i], buffer + vm->unsharded[i].offset);
     }
   }
   return end_gather(vm);

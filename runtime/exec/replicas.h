@@ -11,8 +11,11 @@
 #include "runtime/exec/exec.h"
 
 /* Handlers: see actions.def. */
-pen_handler pen_grad_ready, pen_reduce_scatter, pen_all_gather_gradients, pen_all_gather_weights,
-    pen_unshard, pen_reshard;
+pen_handler pen_grad_ready, pen_reduce_scatter, pen_reduce_groups, pen_gather_groups,
+    pen_all_gather_gradients, pen_all_gather_weights, pen_unshard, pen_reshard;
+
+/* Gathers a tensor from the shard that each replica keeps; within a group of the transport. */
+void pen_gather_shards_to(struct pen_vm *vm, const struct pen_unsharded *tensor, unsigned char *to);
 
 /* Before and after a collective: waits for the peers as far as the action needs them (false:
  * aborted); signals that it has ended. Both do nothing where there is one replica. */

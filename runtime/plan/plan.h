@@ -74,7 +74,7 @@ enum pen_base {
 };
 
 /* What replicas shard instead of each keeping all of it (data_parallel.shard). */
-enum pen_sharding { PEN_SHARD_NONE, PEN_SHARD_OPTIMIZER, PEN_SHARD_WEIGHTS };
+enum pen_sharding { PEN_SHARD_NONE, PEN_SHARD_OPTIMIZER, PEN_SHARD_GRADIENTS, PEN_SHARD_WEIGHTS };
 
 /* Kinds of actions: first those with a stage and a microbatch, then those of the end of the step,
  * then those with a stage alone. */
@@ -88,8 +88,7 @@ static inline bool pen_kind_is_collective(int kind) {
 }
 /* Collectives that read the arenas of peers. */
 static inline bool pen_kind_reads_peers(int kind) {
-  return kind == PEN_REDUCE_SCATTER || kind == PEN_ALL_GATHER_GRAD ||
-         kind == PEN_ALL_GATHER_WEIGHT || kind == PEN_UNSHARD;
+  return kind >= PEN_REDUCE_SCATTER && kind <= PEN_UNSHARD;
 }
 /* What an action does with its message. */
 static inline bool pen_kind_sends(int kind) {
@@ -147,8 +146,9 @@ enum pen_norm_kind {
  *     settings_offset       the struct pen_adamw of this step
  *     reduce_offset         workspace of NORM
  *     flags_offset          u32 flags of the transport, which peers write
- *     shard_staging_offset  where peers' memory cannot be read (pen_peers_send_shards): [replicas -
- *                           1] shards of a gradient that peers send, each as large as the largest
+ *     shard_staging_offset  where peers' memory cannot be read (pen_peers_send_shards): from each
+ *                           other replica of the shard group, a shard of a gradient, or of all
+ *                           gradients of a unit one after the other, each as large as the largest
  *
  * The flags are those of the profile that runs: arrivals [messages], credits [messages], published
  * [processes] and, with replicas, collectives completed [replica][collectives of the rank's list].
@@ -190,6 +190,18 @@ static inline bool pen_has_message(const struct pen_action *action) {
   return pen_kind_sends(action->kind) || pen_kind_receives(action->kind) ||
          pen_kind_waits(action->kind) ||
          (action->kind == PEN_ADD_TIED_GRAD && action->message != PEN_NONE);
+}
+
+/* The collectives of the replicas that the program of an action completes. */
+static inline uint32_t pen_collectives_within(const struct pen_rank_program *tables,
+                                              const struct pen_action *action) {
+  uint32_t count = 0;
+  if (action->kind <= PEN_W) {
+    const struct pen_program *program = &tables->programs[action->program];
+    for (uint32_t op = program->first_op; op < program->first_op + program->op_count; op++)
+      count += tables->ops[op].kind == PEN_OP_SIGNAL_PEERS;
+  }
+  return count;
 }
 
 /* The rank of the last stage, which has the predictions and the losses. */

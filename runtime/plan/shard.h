@@ -30,17 +30,28 @@ static inline uint64_t pen_shard_most(uint64_t count, uint32_t shards) {
   return last_is_largest ? most - (blocks * PEN_NORM_BLOCK - count) : most;
 }
 
-/* The shard of weight `weight` (its index) that a replica owns. It rotates with the weight, so that
- * tensors of one block are spread over the replicas, too. */
-static inline uint32_t pen_shard_index(uint32_t weight, uint32_t replica, uint32_t replicas) {
-  return (replica + replicas - weight % replicas) % replicas;
+/* Bytes of the largest shard of an f32 tensor, aligned. */
+static inline uint64_t pen_shard_bytes(uint64_t count, uint32_t shards) {
+  return pen_aligned(pen_shard_most(count, shards) * sizeof(float));
+}
+
+/* The shard of weight `weight` (its index) that a replica owns, of `shards` in its group. It
+ * rotates with the weight, so that tensors of one block are spread over the replicas, too. */
+static inline uint32_t pen_shard_index(uint32_t weight, uint32_t replica, uint32_t shards) {
+  return (replica + shards - weight % shards) % shards;
 }
 
 /* The shard of a weight, of its gradient and of its moments that a replica owns. */
 static inline struct pen_shard pen_shard_of(const struct pen_plan *plan, uint32_t weight,
                                             uint32_t replica) {
-  return pen_shard_at(plan->weights[weight].count, plan->replica_count,
-                      pen_shard_index(weight, replica, plan->replica_count));
+  return pen_shard_at(plan->weights[weight].count, plan->shard_ranks,
+                      pen_shard_index(weight, replica, plan->shard_ranks));
+}
+
+/* Whether two replicas share one set of shards. */
+static inline bool pen_same_shard_group(const struct pen_plan *plan, uint32_t replica,
+                                        uint32_t other) {
+  return replica / plan->shard_ranks == other / plan->shard_ranks;
 }
 
 /* The elements that a replica keeps of a tensor of the weight's size: its shard when the tensor is
@@ -61,6 +72,10 @@ static inline bool pen_peers_send_shards(const struct pen_plan *plan) {
 
 static inline bool pen_moments_are_sharded(const struct pen_plan *plan) {
   return plan->sharding != PEN_SHARD_NONE;
+}
+
+static inline bool pen_gradients_are_sharded(const struct pen_plan *plan) {
+  return plan->reduces_microbatches && plan->sharding >= PEN_SHARD_GRADIENTS;
 }
 
 #endif

@@ -50,7 +50,7 @@ static size_t part_bytes(const struct pen_plan *plan, uint32_t weight_index,
                          enum pen_checkpoint_tensor part) {
   uint64_t count = plan->weights[weight_index].count;
   return (pen_checkpoint_tensor_is_sharded(plan, weight_index, part)
-              ? pen_shard_most(count, plan->replica_count)
+              ? pen_shard_most(count, plan->shard_ranks)
               : count) *
          sizeof(float);
 }

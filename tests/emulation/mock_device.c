@@ -266,8 +266,8 @@ static void test_broken(struct script *scripts, const struct bytes *bytes, int l
 /* ---- the exchange between replicas ---- */
 
 static bool swaps(int kind) {
-  return kind == PEN_REDUCE_SCATTER || kind == PEN_ALL_GATHER_GRAD ||
-         kind == PEN_ALL_GATHER_WEIGHT || kind == PEN_UNSHARD;
+  return kind == PEN_REDUCE_SCATTER || kind == PEN_REDUCE_GROUPS || kind == PEN_GATHER_GROUPS ||
+         kind == PEN_ALL_GATHER_GRAD || kind == PEN_ALL_GATHER_WEIGHT || kind == PEN_UNSHARD;
 }
 
 /* Swaps two successive actions that exchange data with peers, on one rank of the last replica, one

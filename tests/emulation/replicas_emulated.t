@@ -56,6 +56,8 @@ for file in model optimizer; do
 done
 case_of tied - model.tie_embeddings=true
 case_of tied2 tied model.tie_embeddings=true pipeline.ranks=2 data_parallel.shard=weights
+case_of groups - data_parallel.replicas=4 data_parallel.shard_ranks=2
+case_of groups2 groups data_parallel.replicas=4 data_parallel.shard_ranks=2 data_parallel.shard=weights data_parallel.unit=layer data_parallel.reduce=step
 case_of three - data_parallel.replicas=3 model.dtype=bf16 optimizer.clip_norm=0
 case_of three2 three data_parallel.replicas=3 model.dtype=bf16 optimizer.clip_norm=0 pipeline.ranks=2 data_parallel.shard=weights data_parallel.reshard=use
 
@@ -64,7 +66,27 @@ if test -f "$top_builddir/libemulated_nccl.a"; then
   case_of nccl two cluster.transport=nccl
   case_of nccl2 two cluster.transport=nccl pipeline.ranks=2 data_parallel.shard=optimizer
   case_of nccl_v2 two cluster.transport=nccl pipeline.ranks=2 $v data_parallel.shard=weights
+  case_of nccl_groups groups cluster.transport=nccl data_parallel.replicas=4 data_parallel.shard_ranks=2 data_parallel.shard=optimizer
   case_of nccl_three three data_parallel.replicas=3 model.dtype=bf16 optimizer.clip_norm=0 cluster.transport=nccl
+fi
+
+# Collectives within programs: gradients summed after each microbatch, weights gathered by layer. A pair a|b that has some runs one after the other.
+unit="data_parallel.shard=weights data_parallel.unit=layer"
+dual="pipeline.ranks=2 pipeline.stages_per_rank=2 pipeline.schedule=dual_pipe_v"
+case_of sums - data_parallel.reduce=microbatch pipeline.microbatches=4
+case_of sums_dual sums data_parallel.reduce=microbatch pipeline.microbatches=4 $dual data_parallel.shard=optimizer
+case_of unit sums $unit pipeline.microbatches=4
+case_of unit_v2 sums $unit pipeline.microbatches=4 pipeline.ranks=2 $v memory.recompute=layer
+case_of unit_dual sums $unit pipeline.microbatches=4 $dual memory.snapshot=true
+case_of gradients2 sums data_parallel.shard=gradients pipeline.microbatches=4 pipeline.ranks=2 pipeline.zero_bubble=true
+case_of unit_step two $unit data_parallel.reduce=step pipeline.ranks=2
+case_of three_sums - data_parallel.replicas=3 model.dtype=bf16 optimizer.clip_norm=0 data_parallel.reduce=microbatch
+case_of three_unit three_sums data_parallel.replicas=3 model.dtype=bf16 optimizer.clip_norm=0 $unit pipeline.ranks=2
+if test -f "$top_builddir/libemulated_nccl.a"; then
+  case_of nccl_sums sums data_parallel.reduce=microbatch pipeline.microbatches=4 cluster.transport=nccl
+  case_of nccl_unit sums $unit pipeline.microbatches=4 pipeline.ranks=2 $v cluster.transport=nccl
+  case_of nccl_dual sums data_parallel.shard=gradients pipeline.microbatches=4 $dual cluster.transport=nccl
+  case_of nccl_three_unit three_sums data_parallel.replicas=3 model.dtype=bf16 optimizer.clip_norm=0 $unit cluster.transport=nccl
 fi
 
 # A connection among three peers that breaks: it is the one that has stopped who is named, and not who has noticed. All end, though no communicator can

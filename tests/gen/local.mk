@@ -18,11 +18,13 @@ GEN_TESTS = \
   %reldir%/simulate \
   %reldir%/step_timing \
   %reldir%/verify \
+  %reldir%/verify_collectives \
   %reldir%/verify_columns \
   %reldir%/verify_random \
   %reldir%/verify_replicas \
   %reldir%/verify_rows \
   %reldir%/verify_step \
+  %reldir%/verify_sums \
   %reldir%/verify_tables \
   %reldir%/verify_tied \
   %reldir%/views
@@ -47,11 +49,13 @@ GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NE
 %canon_reldir%_simulate_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_step_timing_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_collectives_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_columns_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_random_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_replicas_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_rows_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_step_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_sums_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_tables_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_tied_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_views_LDADD = $(GEN_TEST_LIBS)

@@ -29,7 +29,8 @@ static struct pen_stage_cost *random_costs(const struct pen_partition *partition
                                           (double)draw(seed, most),
                                           0.25 * (double)draw(seed, most),
                                           0,
-                                          0};
+                                          0,
+                                          {0}};
   uint32_t last = partition->stage_count - 1; /* the one that may have a head by chunks */
   if (most % 2 == 0) cost[last].shared = 0.5 * cost[last].backward_weight;
   return cost;
@@ -574,7 +575,7 @@ static double searched_bubble(const struct row *row, double limit, double weight
 static void published_cases_are_beaten(void **state) {
   (void)state;
   FILE *file = open_rows();
-  struct row row;
+  struct row row = {.ranks = 0};
   unsigned found = 0;
   while (next_row(file, &row))
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
@@ -597,7 +598,7 @@ static void published_cases_are_beaten(void **state) {
 static void no_row_of_the_table_is_better(void **state) {
   (void)state;
   FILE *file = open_rows();
-  struct row row;
+  struct row row = {.ranks = 0};
   unsigned compared = 0;
   while (next_row(file, &row)) {
     bool small = !strcmp(row.model, "1.5B");

@@ -32,7 +32,7 @@ static struct timed_step random_step(uint64_t *seed, uint32_t replicas) {
   struct timed_step step = {.which = pen_text("seed %lu, %s %u x %u x %u", (unsigned long)here,
                                               name, ranks, stages, microbatches)};
   step.order = make_order(name, 0, draw(seed, 2), ranks, stages, microbatches, &step.partition);
-  step.partition->replica_count = replicas;
+  step.partition->replica_count = step.partition->shard_ranks = replicas;
   step.training.adds_tied_gradient = draw(seed, 3) == 0;
   step.cost = pen_new(step.partition->stage_count, sizeof *step.cost);
   step.collective_cost = pen_new(step.partition->stage_count, sizeof *step.collective_cost);
@@ -42,7 +42,8 @@ static struct timed_step random_step(uint64_t *seed, uint32_t replicas) {
                                                (double)draw(seed, 9),
                                                (double)draw(seed, 3),
                                                0,
-                                               0};
+                                               0,
+                                               {0}};
     for (int k = 0; k < PEN_COLLECTIVES; k++)
       step.collective_cost[stage].cost[k] = (double)draw(seed, 7);
   }

@@ -259,6 +259,7 @@ static bool gradients_not_shared(struct broken_plan *p) {
 static bool no_replicas(struct broken_plan *p) {
   if (!has_replicas(p)) return false;
   p->plan->replica_count = 1;
+  p->plan->shard_ranks = 1;
   return true;
 }
 
@@ -338,7 +339,7 @@ static const struct defect defects[] = {
     {"gradients outside the shared part", gradients_not_shared, {"of the arena are shared, but"}},
     {"an exchange without replicas",
      no_replicas,
-     {"there are no replicas", "a single replica cannot shard"}},
+     {"there are no replicas", "a single replica cannot shard", "make no groups of"}},
 };
 
 static void defects_are_rejected(void **state) {

@@ -158,7 +158,7 @@ static void widening_is_exact(void **state) {
   struct pen_weight weight = {
       .name = "w", .dim_count = 1, .dim = {65536}, .count = 65536, .bf16_offset = UINT64_MAX};
   struct pen_plan plan = {
-      .weights = &weight, .weight_count = 1, .rank_count = 1, .replica_count = 1};
+      .weights = &weight, .weight_count = 1, .rank_count = 1, .replica_count = 1, .shard_ranks = 1};
   static uint16_t halves[65536];
   static float out[65536];
   for (int dtype = DTYPE_BF16; dtype <= DTYPE_F16; dtype++) {

@@ -119,7 +119,7 @@ static void test_the_norm_that_clips_is_the_norm_that_is_logged(void **state) {
   const double stats[] = {1e16, 1.0, 3.0, 0.5, -1e16, 2.0};
   const struct pen_optimizer optimizer = optimizer_of(PEN_DECAY_CONSTANT);
   const struct pen_adamw base = pen_adamw_of_step(&optimizer, 1, 1);
-  struct pen_plan plan = {.replica_count = 2, .weight_count = 2, .loss_count = 1};
+  struct pen_plan plan = {.replica_count = 2, .shard_ranks = 2, .weight_count = 2, .loss_count = 1};
   for (int norm = PEN_NORM_TWO; norm <= PEN_NORM_INFINITE; norm++) {
     struct pen_adamw settings;
     plan.optimizer.norm = (uint8_t)norm;
@@ -139,8 +139,11 @@ static void test_bias_corrections(void **state) {
 static void test_the_greatest_magnitude_is_the_greatest_of_all_tensors(void **state) {
   (void)state;
   double board[] = {9.0, 16.0, 4.0, 1.0};
-  struct pen_plan plan = {
-      .replica_count = 1, .weight_count = 3, .loss_count = 1, .optimizer.norm = PEN_NORM_INFINITE};
+  struct pen_plan plan = {.replica_count = 1,
+                          .shard_ranks = 1,
+                          .weight_count = 3,
+                          .loss_count = 1,
+                          .optimizer.norm = PEN_NORM_INFINITE};
   assert_near(pen_step_stats_norm(&plan, board), 16.0, 0);
   board[0] = INFINITY;
   assert_true(isinf(pen_step_stats_norm(&plan, board)));
@@ -161,8 +164,12 @@ static void test_a_step_is_skipped_where_the_norm_is_known_and_not_finite(void *
 static void test_board_sums_in_rising_order(void **state) {
   (void)state;
   double board[] = {9.0, 16.0, 1e16, 1.0, 1.0, -1e16};
-  struct pen_plan plan = {
-      .replica_count = 1, .weight_count = 2, .loss_count = 4, .microbatch = 2, .sequence = 8};
+  struct pen_plan plan = {.replica_count = 1,
+                          .shard_ranks = 1,
+                          .weight_count = 2,
+                          .loss_count = 4,
+                          .microbatch = 2,
+                          .sequence = 8};
   assert_near(pen_step_stats_norm(&plan, board), 5.0, 0);
   assert_near(pen_step_stats_loss(&plan, board, 64), 0.0, 0);
   plan.loss_is_mean = true;
@@ -198,8 +205,11 @@ static void test_replicas_add_gradients_in_their_order(void **state) {
                                         .group_begin = no_call,
                                         .group_end = no_call};
   const struct pen_weight weight = {.count = REPLICAS * PEN_NORM_BLOCK};
-  const struct pen_plan plan = {
-      .replica_count = REPLICAS, .rank_count = 1, .weights = &weight, .weight_count = 1};
+  const struct pen_plan plan = {.replica_count = REPLICAS,
+                                .shard_ranks = REPLICAS,
+                                .rank_count = 1,
+                                .weights = &weight,
+                                .weight_count = 1};
   const struct pen_action row = {.kind = PEN_REDUCE_SCATTER};
   assert_non_null(pen_kernels_open());
   for (uint32_t own = 0; own < REPLICAS; own++) {

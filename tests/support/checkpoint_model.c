@@ -120,7 +120,7 @@ void model_make(struct checkpoint_model *model, uint32_t ranks, uint32_t turn) {
   model_files(model);
   memset(model->plan.model_digest, 0x5a, PEN_DIGEST_BYTES);
   model->plan.rank_count = ranks;
-  model->plan.replica_count = 1;
+  model->plan.replica_count = model->plan.shard_ranks = 1;
   model->plan.weights = model->weights;
   model->plan.weight_count = MODEL_WEIGHTS;
   model->plan.memory = model->memory;

@@ -5,6 +5,8 @@ libtestsupport_a_SOURCES = \
   %reldir%/broken.h \
   %reldir%/checkpoint_model.c \
   %reldir%/checkpoint_model.h \
+  %reldir%/collective_plans.c \
+  %reldir%/collective_plans.h \
   %reldir%/kernels_product.c \
   %reldir%/kernels_product.h \
   %reldir%/kernels_signature.c \
