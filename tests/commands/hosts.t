@@ -71,6 +71,11 @@ case_of replicas $replicas
 case_of optimizer $replicas -s data_parallel.shard=optimizer
 case_of weights $replicas -s data_parallel.shard=weights -s pipeline.schedule=zero_bubble_v -s pipeline.stages_per_rank=2
 case_of weights16 $replicas -s data_parallel.shard=weights -s model.dtype=bf16
+by_unit="$replicas -s data_parallel.shard=weights -s data_parallel.unit=layer"
+case_of units $by_unit -s pipeline.schedule=zero_bubble_v -s pipeline.stages_per_rank=2 -s memory.recompute=layer
+case_of gradients $replicas -s data_parallel.shard=gradients
+for name in gradients.shm gradients.two; do ok "units and gradients have the same bits: $name" same_bits 4 units.four $name; done
+case_of units16 $by_unit -s model.dtype=bf16 -s model.tie_embeddings=true
 case_of four_replicas -s pipeline.ranks=1 -s data_parallel.replicas=4 -s data_parallel.shard=optimizer -s pipeline.microbatches=2
 
 # ---- which rank is on which host ----

@@ -22,6 +22,7 @@ COMMAND_TESTS = \
   %reldir%/families.t \
   %reldir%/faults.t \
   %reldir%/generate.t \
+  %reldir%/field.t \
   %reldir%/gradients.t \
   %reldir%/host_faults.t \
   %reldir%/hosts.t \
@@ -52,7 +53,8 @@ COMMAND_TESTS = \
   %reldir%/tied.t \
   %reldir%/tokens.t \
   %reldir%/tokens_hf.t \
-  %reldir%/topology.t
+  %reldir%/topology.t \
+  %reldir%/units.t
 EXTRA_DIST += $(COMMAND_TESTS) \
   %reldir%/sanitize.t \
   %reldir%/signals.t \

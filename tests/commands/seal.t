@@ -98,7 +98,28 @@ ok "keeps the seal while shapes change" "$scratch/sealed" train --data "$scratch
 ok "and they did" test "$(log_field "$scratch/log" tokens | sort -u | wc -l)" -ge 2
 plan=llama
 
+# Replicas that gather weights and sum gradients within programs. Four ranks: the calls of all are added.
+units="-s data_parallel.replicas=2 -s data_parallel.shard=weights -s data_parallel.unit=layer -s memory.recompute=layer"
+add_calls() { awk '{ sum += $3 } END { print NR, sum }'; }
+plan=units
+ok "a plan that gathers by layer" build units "$scratch/llama.cfg" $units
+ok "its test build" sealed_build ""
+ok "keeps the seal" train "$scratch/sealed"
+if test -f "$scratch/count.so"; then
+  few=$(count_calls units | add_calls)
+  steps=120
+  is "100 steps more make no allocator call more" "$(count_calls units | add_calls)" "$few"
+  matches "four ranks counted" "$few" "4 *"
+  steps=20
+fi
+plan=llama
+
 if test -n "$OFI_ARCHIVES"; then
+  plan=units_ofi
+  ok "a plan that gathers by layer, by libfabric" build units_ofi "$scratch/llama.cfg" $units -s cluster.transport=ofi
+  ok "its test build" sealed_build "$OFI_LINK"
+  ok "keeps the seal" train "$scratch/sealed"
+  steps=20
   plan=ofi
   ok "a plan whose messages go by libfabric" build ofi "$scratch/llama.cfg" -s cluster.transport=ofi
   ok "its test build" sealed_build "$OFI_LINK"

@@ -124,7 +124,10 @@ partition.before	STRINGS	a list of strings in quotes
 partition.balance	CHOICE	"count" or "time"
 partition.unit	CHOICE	"layer" or "block"
 data_parallel.replicas	INTEGER	a whole number from 1 to 4096
-data_parallel.shard	CHOICE	"none", "optimizer" or "weights"
+data_parallel.shard	CHOICE	"none", "optimizer", "gradients" or "weights"
+data_parallel.unit	CHOICE	"stage" or "layer"
+data_parallel.reduce	CHOICE	"step" or "microbatch"
+data_parallel.shard_ranks	INTEGER	a whole number from 1 to 4096
 data_parallel.reshard	CHOICE	"step" or "use"
 optimizer.name	CHOICE	"adamw"
 optimizer.learning_rate	REAL	a finite number above 0

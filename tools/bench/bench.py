@@ -18,7 +18,7 @@ import tokens
 from child import CORES, FOLDER, Run, fail, wait_for_quiet
 
 PLANS = ["bench_1", "bench_1f1b", "bench_1f1b_loop", "bench_zbv", "bench_r2", "bench_r2_opt",
-         "bench_r2_weights", "bench_1f1b_bf16", "bench_zbv_bf16"]
+         "bench_r2_weights", "bench_r2_layer", "bench_1f1b_layer", "bench_1f1b_bf16", "bench_zbv_bf16"]
 WARM_STEPS, BRIEF_STEPS, QUIET_WAIT_S, OTHERS_SHARE_MAX = 3, 6, 20, 0.05
 TOKENS, WEIGHTS = FOLDER + "/tokens.bin", FOLDER + "/weights.safetensors"
 LOG, TRACE = FOLDER + "/log.json", FOLDER + "/trace.json"
