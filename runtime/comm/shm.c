@@ -5,8 +5,8 @@
  * step k has come when the count is k*message_count + n + 1. `credits` is raised by its receiver,
  * likewise. Messages are sent in their sequence, so that the counters need no names; the assertion
  * below checks that the plan keeps to it. A receiver that waits for a message of 64 to 512 KiB
- * takes in its parts while the sender copies the next ones, which shortens a hop by a tenth or more.
- * Nothing here depends on whether ranks are processes. */
+ * takes in its parts while the sender copies the next ones, which shortens a hop by a tenth or
+ * more. Nothing here depends on whether ranks are processes. */
 #include "runtime/comm/shm.h"
 
 #include <stdlib.h>
