@@ -137,7 +137,9 @@ struct program_run {
   const struct pen_op_list *program;
   uint32_t first_weight;
   struct byte_cost byte;
-  double flop; /* the cost of one */
+  double
+      given[PEN_WITHIN]; /* by the topology: the cost of a byte of a whole tensor; below 0: none */
+  double flop;           /* the cost of one */
   double computed, exchanged;
   uint32_t *sequence_of;                 /* [value]: of collectives, the last that names it */
   double *ended;                         /* [sequence] */
@@ -157,6 +159,8 @@ static size_t run_group(struct program_run *run, size_t op) {
   const uint32_t replicas = run->shards->group.count;
   struct pen_collectives_within *within =
       &run->within[gathers ? PEN_WITHIN_WEIGHTS : PEN_WITHIN_GRADIENTS];
+  const double given = run->given[gathers ? PEN_WITHIN_WEIGHTS : PEN_WITHIN_GRADIENTS];
+  double whole = 0;
   uint64_t *bytes = pen_new(replicas, sizeof *bytes);
   struct pen_sent_bytes *sent = pen_new(replicas, sizeof *sent);
   for (; op < run->program->count && run->program->op[op].kind == kind; op++) {
@@ -164,6 +168,7 @@ static size_t run_group(struct program_run *run, size_t op) {
     const struct pen_value *kept = &run->graph->value[member->operand[gathers ? 0 : 1]];
     const uint32_t index = run->first_weight + kept->weight;
     run->sequence_of[member->operand[gathers ? 1 : 0]] = run->sequence;
+    whole += (double)member->dim[0] * pen_dtype_bytes(kept->dtype);
     for (uint32_t d = 0; d < replicas; d++)
       bytes[d] +=
           pen_shard_at((uint64_t)member->dim[0], replicas, pen_shard_index(index, d, replicas))
@@ -172,7 +177,9 @@ static size_t run_group(struct program_run *run, size_t op) {
   }
   pen_collective_sent(gathers ? PEN_FORM_ALL_GATHER : PEN_FORM_REDUCE_SCATTER, &run->shards->group,
                       bytes, sent);
-  double cost = pen_collective_time(&run->shards->group, sent, run->byte.within, run->byte.between);
+  double cost = given >= 0 ? given * whole
+                           : pen_collective_time(&run->shards->group, sent, run->byte.within,
+                                                 run->byte.between);
   within->calls++;
   within->sent += sent[0].within + sent[0].between;
   within->cost += cost;
@@ -269,23 +276,52 @@ static void add_costs(const struct stage_members *m, bool is_first,
   pen_free(sent);
 }
 
+/* Bytes of the whole tensors of a stage that ALL_GATHER ops gather, or REDUCE_SCATTER ops sum. */
+static double whole_tensors(const struct pen_graph *graph, int kind) {
+  bool *seen = pen_new(graph->value_count + 1, sizeof *seen);
+  double bytes = 0;
+  for (int p = 0; p < PEN_PROGRAMS; p++)
+    for (size_t i = 0; i < graph->program[p].count; i++) {
+      const struct pen_op *op = &graph->program[p].op[i];
+      if (op->kind != kind) continue;
+      uint32_t kept = op->operand[kind == PEN_OP_ALL_GATHER ? 0 : 1];
+      if (!seen[kept]) bytes += (double)op->dim[0] * pen_dtype_bytes(graph->value[kept].dtype);
+      seen[kept] = true;
+    }
+  pen_free(seen);
+  return bytes;
+}
+
+/* The cost of a byte within programs if the topology gives that of a whole stage; -1: it does not.
+ */
+static double given_byte(const struct pen_graph *graph, struct pen_reals given, int kind) {
+  double bytes = given.count ? whole_tensors(graph, kind) : 0;
+  return bytes > 0 ? given.value[given.count == 1 ? 0 : graph->stage] / bytes : -1;
+}
+
 /* Each group of shard_ranks replicas, which have all shards. */
 static void cost_groups(struct stage_members *m, const struct pen_graph *graph,
                         const struct pen_graph *head, struct pen_collective_cost *cost,
                         const struct pen_stage_cost *stage_cost) {
+  const struct pen_topology *topology = graph->topology;
   const uint32_t shards = m->partition->shard_ranks;
+  const double gather = given_byte(graph, topology->costs_gather, PEN_OP_ALL_GATHER),
+               reduce = given_byte(graph, topology->costs_reduce, PEN_OP_REDUCE_SCATTER);
   for (uint32_t g = 0; g < m->partition->replica_count / shards; g++) {
     choose_members(m, g * shards, 1, shards);
     find_shards(&m->shards, m->partition, graph, head, m->first_weight);
     add_costs(m, g == 0, cost);
     for (int p = 0; p < PEN_PROGRAMS && g == 0; p++)
-      find_within(&(struct program_run){.shards = &m->shards,
-                                        .graph = graph,
-                                        .program = &graph->program[p],
-                                        .first_weight = m->first_weight,
-                                        .byte = m->byte,
-                                        .within = cost->within[p]},
-                  kernel_cost(stage_cost, p));
+      find_within(
+          &(struct program_run){
+              .shards = &m->shards,
+              .graph = graph,
+              .program = &graph->program[p],
+              .first_weight = m->first_weight,
+              .byte = m->byte,
+              .given = {[PEN_WITHIN_WEIGHTS] = gather, [PEN_WITHIN_GRADIENTS] = reduce},
+              .within = cost->within[p]},
+          kernel_cost(stage_cost, p));
   }
 }
 

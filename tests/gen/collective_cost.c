@@ -167,6 +167,31 @@ static void given_costs_of_a_stage_override(void **state) {
   assert_null(costs_of(topology_of(128, 1, "", "", given, CPU), &flop));
 }
 
+/* A stage is one unit: F and I gather it, W sums it; B does both. */
+static void given_costs_are_shared_among_units(void **state) {
+  (void)state;
+  static const char given[] = UNIT "reduce = (7, 8); gather = 5;";
+  static const char unit[] = "shard = \"weights\"; unit = \"layer\";";
+  double flop;
+  struct pen_collective_cost *cost = costs_of(topology_of(128, 2, unit, "", given, CPU), &flop),
+                             *bytes = costs_of(topology_of(128, 2, unit, "", UNIT, CPU), &flop);
+  for (uint32_t stage = 0; stage < 2; stage++) {
+    const struct pen_collectives_within(*within)[PEN_WITHIN] = cost[stage].within;
+    const double reduce = 7 + stage;
+    assert_true(fabs(within[PEN_PROGRAM_F][PEN_WITHIN_WEIGHTS].cost - 5) < 1e-9);
+    /* Stage 0 needs no gradient of its input, and so not the first of its three weights. */
+    assert_true(fabs(within[PEN_PROGRAM_I][PEN_WITHIN_WEIGHTS].cost - (stage ? 5 : 5. * 2 / 3)) <
+                1e-9);
+    assert_true(fabs(within[PEN_PROGRAM_W][PEN_WITHIN_GRADIENTS].cost - reduce) < 1e-9);
+    assert_true(fabs(within[PEN_PROGRAM_B][PEN_WITHIN_GRADIENTS].cost - reduce) < 1e-9);
+    assert_int_equal(within[PEN_PROGRAM_B][PEN_WITHIN_WEIGHTS].calls, 1);
+    /* Without given costs: what a member sends at the cost of a byte, as for a stage. */
+    within = bytes[stage].within;
+    assert_true(fabs(within[PEN_PROGRAM_F][PEN_WITHIN_WEIGHTS].cost - 98304) < 1e-6);
+    assert_int_equal(within[PEN_PROGRAM_W][PEN_WITHIN_GRADIENTS].sent, 98304);
+  }
+}
+
 /* ---- step, bounds and search ---- */
 
 /* One rank, one stage, with everything at 1 and a collective at `given`: the step is known. */
@@ -236,6 +261,7 @@ int main(void) {
       cmocka_unit_test(sharding_decides_what_is_gathered),
       cmocka_unit_test(defaults_follow_the_device),
       cmocka_unit_test(given_costs_of_a_stage_override),
+      cmocka_unit_test(given_costs_are_shared_among_units),
       cmocka_unit_test(a_step_pays_for_every_collective),
       cmocka_unit_test(the_bound_stays_below_every_step),
   };
