@@ -96,6 +96,20 @@ as single single_zbv llama data_parallel.replicas=1 data_parallel.reduce=microba
   pipeline.schedule=zero_bubble_v memory.recompute=layer
 as single single_shared llama data_parallel.replicas=1 data_parallel.shard=weights data_parallel.unit=layer
 
+# Groups of replicas that shard among themselves: their sums are added once a step, which is a class of bits of its own for each `reduce`.
+four="data_parallel.replicas=4 data_parallel.shard_ranks=2"
+ok "four replicas in two groups, by step" train groups_step llama $four
+as groups_step groups_optimizer llama $four data_parallel.shard=optimizer
+as groups_step groups_weights llama $four data_parallel.shard=weights pipeline.ranks=2
+as groups_step groups_units llama $four data_parallel.shard=weights data_parallel.unit=layer data_parallel.reduce=step
+ok "four replicas in two groups, by microbatch" train groups_microbatch tied $four data_parallel.reduce=microbatch
+as groups_microbatch groups_gradients tied $four data_parallel.shard=gradients pipeline.ranks=2
+as groups_microbatch groups_layer tied $four data_parallel.shard=weights data_parallel.unit=layer memory.recompute=layer
+ok "one group of four has other bits (the test can tell)" train four llama data_parallel.replicas=4
+ok "than two of two" sh -c "! cmp -s '$scratch/four.sums' '$scratch/groups_step.sums'"
+ok "groups of one, which share nothing out, train" train alone llama data_parallel.replicas=2 data_parallel.shard_ranks=1 data_parallel.reduce=microbatch
+as alone alone_units llama data_parallel.replicas=2 data_parallel.shard_ranks=1 data_parallel.shard=weights data_parallel.unit=layer pipeline.ranks=2
+
 # Steps of two shapes by turns.
 cat "$scratch/packed.cfg" - >"$scratch/shapes.cfg" <<'END'
 shapes = ({ sequence = 8; microbatches = 6; });
