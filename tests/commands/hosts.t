@@ -76,6 +76,8 @@ case_of units $by_unit -s pipeline.schedule=zero_bubble_v -s pipeline.stages_per
 case_of gradients $replicas -s data_parallel.shard=gradients
 for name in gradients.shm gradients.two; do ok "units and gradients have the same bits: $name" same_bits 4 units.four $name; done
 case_of units16 $by_unit -s model.dtype=bf16 -s model.tie_embeddings=true
+case_of groups -s pipeline.ranks=1 -s data_parallel.replicas=4 -s data_parallel.shard_ranks=2 -s data_parallel.shard=weights -s data_parallel.unit=layer \
+  -s pipeline.microbatches=2
 case_of four_replicas -s pipeline.ranks=1 -s data_parallel.replicas=4 -s data_parallel.shard=optimizer -s pipeline.microbatches=2
 
 # ---- which rank is on which host ----
