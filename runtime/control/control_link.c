@@ -69,6 +69,20 @@ bool pen_control_link_receive(struct pen_control_link *link,
   return pen_frame_verify(&link->receives, message, sizeof *message, bytes, message->bytes, proof);
 }
 
+bool pen_control_link_send_number(struct pen_control_link *link, uint32_t kind, uint64_t number) {
+  return pen_control_link_send(link, &(struct pen_control_message){.kind = kind, .number = number},
+                               NULL);
+}
+
+bool pen_control_link_receive_number(struct pen_control_link *link, uint32_t kind,
+                                     uint64_t *number) {
+  struct pen_control_message message;
+  const bool received = pen_control_link_receive_header(link, &message) && message.kind == kind &&
+                        message.bytes == 0 && pen_control_link_receive(link, &message, NULL);
+  *number = received ? message.number : 0;
+  return received;
+}
+
 void pen_control_link_limit(const struct pen_control_link *link, double seconds) {
   const struct timeval limit = {.tv_sec = (time_t)seconds};
   setsockopt(link->socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);

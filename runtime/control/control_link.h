@@ -29,6 +29,11 @@ bool pen_control_link_receive_header(struct pen_control_link *link,
 bool pen_control_link_receive(struct pen_control_link *link,
                               const struct pen_control_message *message, void *bytes);
 
+/* A frame of a kind and a number alone. *number is 0 where none came, or another kind. */
+bool pen_control_link_send_number(struct pen_control_link *link, uint32_t kind, uint64_t number);
+bool pen_control_link_receive_number(struct pen_control_link *link, uint32_t kind,
+                                     uint64_t *number);
+
 /* For a proved connection: it sends small messages at once, blocks, and fails if the other side
  * answers nothing for two seconds, also where nothing is sent. */
 void pen_control_link_set_options(const struct pen_control_link *link);

@@ -78,19 +78,6 @@ static bool receive_copies(struct pen_control_link *link,
   return true;
 }
 
-static bool send_number(struct pen_control_link *link, uint32_t kind, uint64_t number) {
-  return pen_control_link_send(link, &(struct pen_control_message){.kind = kind, .number = number},
-                               NULL);
-}
-
-static bool receive_number(struct pen_control_link *link, uint32_t kind, uint64_t *number) {
-  struct pen_control_message message;
-  const bool received = pen_control_link_receive_header(link, &message) && message.kind == kind &&
-                        message.bytes == 0 && pen_control_link_receive(link, &message, NULL);
-  *number = received ? message.number : 0;
-  return received;
-}
-
 /* ---- to the next host ---- */
 
 static uint64_t newest_step(const struct pen_memory_checkpoints *copies) {
@@ -120,7 +107,7 @@ static void *send_thread(void *argument) {
     if (step <= atomic_load(&own->control->mirrored_step)) {
       pen_futex_counter_wait_for(&own->control->written, written + 1, 0, sleep_ns);
     } else if (send_copies(&mirror->next, own, step) &&
-               receive_number(&mirror->next, MIRROR_DONE, &done) && done == step) {
+               pen_control_link_receive_number(&mirror->next, MIRROR_DONE, &done) && done == step) {
       atomic_store(&own->control->mirrored_step, step);
       pen_futex_counter_increment(&own->control->mirrored);
     } else {
@@ -167,11 +154,11 @@ static void *receive_thread(void *argument) {
     return NULL;
   }
   atomic_store(&mirror->accepted, true);
-  bool lives = receive_number(&mirror->before, MIRROR_WANT, &step) &&
+  bool lives = pen_control_link_receive_number(&mirror->before, MIRROR_WANT, &step) &&
                (step == 0 || send_copies(&mirror->before, mirrored, step));
   while (lives && !atomic_load(&mirror->ending)) {
     lives = receive_copies(&mirror->before, mirrored, &step) &&
-            send_number(&mirror->before, MIRROR_DONE, step);
+            pen_control_link_send_number(&mirror->before, MIRROR_DONE, step);
   }
   return NULL;
 }
@@ -195,7 +182,7 @@ static bool connect_next(struct pen_mirror *mirror) {
                             pen_now_ns() + TRY_MS * 1000000ull, &mirror->next);
   } while (!connected && !is_aborted(mirror) && pen_now_ns() < end_ns);
   mirror->next.socket = connected ? mirror->next.socket : -1;
-  return connected && send_number(&mirror->next, MIRROR_WANT, config->wanted_step);
+  return connected && pen_control_link_send_number(&mirror->next, MIRROR_WANT, config->wanted_step);
 }
 
 /* From the next host, which is lost if it says nothing for as long as a command may. */

@@ -77,19 +77,6 @@ static bool receive_part(struct pen_control_link *link, const struct pen_control
          pen_control_link_receive(link, message, list->buffer);
 }
 
-static bool send_number(struct pen_control_link *link, uint32_t kind, uint64_t number) {
-  return pen_control_link_send(link, &(struct pen_control_message){.kind = kind, .number = number},
-                               NULL);
-}
-
-static bool receive_number(struct pen_control_link *link, uint32_t kind, uint64_t *number) {
-  struct pen_control_message message;
-  const bool received = pen_control_link_receive_header(link, &message) && message.kind == kind &&
-                        message.bytes == 0 && pen_control_link_receive(link, &message, NULL);
-  *number = message.number;
-  return received;
-}
-
 /* ---- the server ---- */
 
 struct serving {
@@ -125,7 +112,7 @@ static void send_heartbeats(struct serving *serving) {
   for (uint32_t p = 0; p < serving->peers->count; p++) {
     struct pen_peer_command *peer = &serving->peers->command[p];
     if (takes_part(serving, p) && peer != serving->lost) {
-      expect(serving, send_number(&peer->link, PEN_MESSAGE_HEARTBEAT, 0), peer);
+      expect(serving, pen_control_link_send_number(&peer->link, PEN_MESSAGE_HEARTBEAT, 0), peer);
     }
   }
 }
@@ -161,7 +148,7 @@ static void serve_peer(struct serving *serving, const struct rank_parts *list,
   struct pen_control_link *link = &holder->link;
   expect(serving,
          pen_control_link_send(link, &want, NULL) &&
-             receive_number(link, STATES_CURSOR, &serving->cursor),
+             pen_control_link_receive_number(link, STATES_CURSOR, &serving->cursor),
          holder);
   for (uint32_t i = 0; i < list->count && serving->lost != holder; i++) {
     const bool received = pen_control_link_receive_header(link, &message) && message.number == i &&
@@ -206,7 +193,8 @@ static void send_done(struct serving *serving) {
   for (uint32_t p = 0; p < serving->peers->count; p++) {
     struct pen_peer_command *peer = &serving->peers->command[p];
     if (takes_part(serving, p)) {
-      expect(serving, send_number(&peer->link, STATES_DONE, serving->cursor), peer);
+      expect(serving, pen_control_link_send_number(&peer->link, STATES_DONE, serving->cursor),
+             peer);
     }
   }
 }
@@ -217,7 +205,7 @@ static void receive_done(struct serving *serving) {
   for (uint32_t p = 0; p < serving->peers->count; p++) {
     struct pen_peer_command *peer = &serving->peers->command[p];
     if (takes_part(serving, p) && peer != serving->lost) {
-      expect(serving, receive_number(&peer->link, STATES_DONE, &unused), peer);
+      expect(serving, pen_control_link_receive_number(&peer->link, STATES_DONE, &unused), peer);
     }
   }
 }
@@ -254,8 +242,8 @@ static bool send_copy(const struct pen_redistribution *states, struct pen_contro
     return false;
   }
   const unsigned char *copy = pen_memory_copy_of(copies, list->rank, states->step);
-  bool sent =
-      send_number(server, STATES_CURSOR, pen_memory_checkpoint_cursor(copies, states->step));
+  bool sent = pen_control_link_send_number(server, STATES_CURSOR,
+                                           pen_memory_checkpoint_cursor(copies, states->step));
   for (uint32_t i = 0; i < list->count && sent; i++) {
     const struct pen_control_message message = part_message(list, i);
     pen_memory_conversion_add(conversion, &list->parts[i], copy + list->parts[i].offset);
@@ -324,7 +312,7 @@ enum pen_redistribute_end pen_redistribute_join(const struct pen_redistribution 
                               has_all ? message->number : 0);
   if (has_all) {
     /* The server's answer tells where this was not sent. */
-    send_number(server, STATES_DONE, 0);
+    pen_control_link_send_number(server, STATES_DONE, 0);
     end = join_until_done(states, server, NULL, message);
     error = errno;
   }

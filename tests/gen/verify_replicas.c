@@ -3,6 +3,7 @@
 #include "gen/verify/verify.h"
 #include "gen/topology/schedule_table.h"
 #include "tests/support/broken.h"
+#include "tests/support/collective_plans.h"
 
 static bool has_replicas(const struct broken_plan *p) {
   return p->plan->replica_count > 1 && p->profile->kind == PEN_TRAIN;
@@ -12,27 +13,10 @@ static uint32_t row_of_kind(struct broken_plan *p, int kind) {
   return has_replicas(p) ? some_row(p, kind, kind) : PEN_NONE;
 }
 
-/* Removes an action. */
-static void drop(struct broken_plan *p, uint32_t row) {
-  memmove(p->action + row, p->action + row + 1,
-          (p->tables->action_count - row - 1) * sizeof *p->action);
-  p->tables->action_count--;
-}
-
-/* Moves an action. */
-static void move(struct broken_plan *p, uint32_t from, uint32_t to) {
-  struct pen_action row = p->action[from];
-  if (from < to)
-    memmove(p->action + from, p->action + from + 1, (to - from) * sizeof row);
-  else
-    memmove(p->action + to + 1, p->action + to, (from - to) * sizeof row);
-  p->action[to] = row;
-}
-
 static bool drop_one(struct broken_plan *p, int kind) {
   uint32_t row = row_of_kind(p, kind);
   if (row == PEN_NONE) return false;
-  drop(p, row);
+  drop_action(p, row);
   return true;
 }
 
@@ -63,7 +47,7 @@ static bool reported_early(struct broken_plan *p) {
   if (row == PEN_NONE || last == PEN_NONE || p->action[last].overlaps ||
       (last > 0 && p->action[last - 1].overlaps))
     return false;
-  move(p, row, last);
+  move_action(p, row, last);
   return true;
 }
 
@@ -89,7 +73,7 @@ static bool brought_early(struct broken_plan *p) { return sets_known(p, PEN_ALL_
 static bool brought_before_update(struct broken_plan *p) {
   uint32_t row = row_of_kind(p, PEN_ALL_GATHER_WEIGHT), update = row_of_kind(p, PEN_UPDATE);
   if (row == PEN_NONE || update == PEN_NONE) return false;
-  move(p, row, update);
+  move_action(p, row, update);
   return true;
 }
 
@@ -100,7 +84,7 @@ static bool sent_in_part(struct broken_plan *p) {
   for (row = 0; p->action[row].kind != PEN_ALL_GATHER_WEIGHT ||
                 p->action[row].stage != p->action[sent].stage;)
     row++;
-  move(p, row, sent);
+  move_action(p, row, sent);
   return true;
 }
 
@@ -150,7 +134,7 @@ static bool used_early(struct broken_plan *p) {
   if (row == PEN_NONE) return false;
   while (!computes(&p->action[use]) || p->action[use].stage != p->action[row].stage) use++;
   if (p->action[use].overlaps || p->action[use - 1].overlaps) return false;
-  move(p, row, use);
+  move_action(p, row, use);
   return true;
 }
 
@@ -159,7 +143,7 @@ static bool used_late(struct broken_plan *p) {
   if (row == PEN_NONE) return false;
   while (!computes(&p->action[use]) || p->action[use].stage != p->action[row].stage) use--;
   if (p->action[use].overlaps || (use > 0 && p->action[use - 1].overlaps)) return false;
-  move(p, row, use);
+  move_action(p, row, use);
   return true;
 }
 
@@ -238,7 +222,7 @@ static bool norm_before_the_sum(struct broken_plan *p) {
   if (first == PEN_NONE) return false;
   for (uint32_t i = first; i < row; i++)
     if (p->action[i].kind < PEN_NORM) return false;
-  move(p, row, first);
+  move_action(p, row, first);
   return true;
 }
 
