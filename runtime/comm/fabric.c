@@ -33,6 +33,18 @@ enum {
   PROBE_ROUNDS = 10,    /* the first ones are slow */
 };
 
+/* The probes of a round: of no bytes, with bytes to higher ranks, with bytes to lower ones; one
+ * direction after the other, since acknowledgements wait behind the bytes of their direction. Those
+ * between are not timed: a rank whose peer's has come knows that its own bytes have arrived. */
+enum probe_kind {
+  PROBE_EMPTY,
+  PROBE_UP,
+  PROBE_UP_REPLY,
+  PROBE_DOWN,
+  PROBE_DOWN_REPLY,
+  PROBE_KINDS
+};
+
 /* Counters that no message has: the one that a first write raises, and those of a peer's probes. */
 static uint32_t hello_counter(const struct pen_fabric_config *config) {
   return config->counter_count;
@@ -183,12 +195,19 @@ static uint32_t delay_since(uint64_t data) {
   return pen_delay_clock(pen_now_ns()) - (uint32_t)(data >> 32);
 }
 
-/* A peer's probes are by turns of no bytes and of some. */
-static void add_probe(struct pen_fabric *fabric, uint32_t counter, uint32_t delay) {
-  const uint32_t count = fabric->counters[counter];
-  struct pen_link_probe *probe = &fabric->probes[counter - probe_counter(&fabric->config, 0)];
-  uint32_t *least = count % 2 == 1 ? &probe->empty : &probe->full;
-  if (count <= 2 || (int32_t)(delay - *least) < 0) {
+static bool probe_has_bytes(enum probe_kind kind, uint32_t from, uint32_t to) {
+  return (kind == PROBE_UP && from < to) || (kind == PROBE_DOWN && from > to);
+}
+
+/* After the probe of a peer has been counted. */
+static void add_probe(struct pen_fabric *fabric, uint32_t peer, uint32_t delay) {
+  const uint32_t before = fabric->counters[probe_counter(&fabric->config, peer)] - 1;
+  const enum probe_kind kind = before % PROBE_KINDS;
+  const bool has_bytes = probe_has_bytes(kind, peer, fabric->config.self);
+  struct pen_link_probe *probe = &fabric->probes[peer];
+  uint32_t *least = has_bytes ? &probe->full : &probe->empty;
+  if ((kind == PROBE_EMPTY || has_bytes) &&
+      (before < PROBE_KINDS || (int32_t)(delay - *least) < 0)) {
     *least = delay;
   }
 }
@@ -199,7 +218,7 @@ static void complete(struct pen_fabric *fabric, const struct fi_cq_data_entry *e
     pen_assert(counter < all_counters(&fabric->config));
     fabric->counters[counter]++;
     if (counter > hello_counter(&fabric->config)) {
-      add_probe(fabric, counter, delay_since(entry->data));
+      add_probe(fabric, counter - probe_counter(&fabric->config, 0), delay_since(entry->data));
     } else if (fabric->waiting && fabric->has_times && fabric->config.arrived != NULL) {
       fabric->config.arrived(fabric->config.context, counter, delay_since(entry->data));
     }
@@ -394,14 +413,16 @@ bool pen_fabric_connect(struct pen_fabric *fabric, const struct pen_fabric_addre
 
 /* ---- probes ---- */
 
-static bool put_probes(struct pen_fabric *fabric, const bool *to, uint32_t bytes) {
+static bool put_probes(struct pen_fabric *fabric, const bool *to, enum probe_kind kind,
+                       uint32_t bytes) {
   const struct pen_fabric_config *config = &fabric->config;
   bool going = true;
   for (uint32_t p = 0; p < config->peer_count && going; p++) {
-    const struct pen_fabric_request request = {.peer = p,
-                                               .from = config->arena,
-                                               .bytes = bytes,
-                                               .counter = probe_counter(config, config->self)};
+    const struct pen_fabric_request request = {
+        .peer = p,
+        .from = config->arena,
+        .bytes = probe_has_bytes(kind, config->self, p) ? bytes : 0,
+        .counter = probe_counter(config, config->self)};
     going = !to[p] || (pen_fabric_put(fabric, &request, &fabric->hello) &&
                        pen_fabric_wait_written(fabric, &fabric->hello));
   }
@@ -418,8 +439,8 @@ static bool wait_probes(struct pen_fabric *fabric, const bool *from, uint32_t co
 
 bool pen_fabric_probe(struct pen_fabric *fabric, const bool *to, const bool *from, uint32_t bytes) {
   bool going = true;
-  for (uint32_t put = 0; put < 2 * PROBE_ROUNDS && fabric->has_times && going; put++) {
-    going = put_probes(fabric, to, put % 2 == 0 ? 0 : bytes) && wait_probes(fabric, from, put + 1);
+  for (uint32_t put = 0; put < PROBE_KINDS * PROBE_ROUNDS && fabric->has_times && going; put++) {
+    going = put_probes(fabric, to, put % PROBE_KINDS, bytes) && wait_probes(fabric, from, put + 1);
   }
   for (uint32_t p = 0; p < fabric->config.peer_count; p++) {
     fabric->probes[p].bytes = from[p] && fabric->has_times ? bytes : 0;

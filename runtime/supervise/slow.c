@@ -225,20 +225,32 @@ static void add_link_delay(struct link_watch *link, uint32_t delay) {
   pen_average_add(&link->delay, (int32_t)(delay - link->first));
 }
 
-/* A rank that computes slowly also sends late and reads its messages late. */
-static bool is_suspect(const struct pen_slow *slow, uint32_t rank) {
+/* A rank that computes slowly also sends late and reads its messages late: by less than the time
+ * that it loses in a step, in PEN_DELAY_UNIT_NS. */
+static double lost_delay(const struct pen_slow *slow, uint32_t rank) {
   const struct rank_watch *watch = &slow->ranks[rank];
-  return watch->compute.high || watch->value > 1 + 4 * compute_allowance;
+  const bool suspect = watch->compute.high || watch->value > 1 + 4 * compute_allowance;
+  const double lost_s = watch->block_compute_s * (1 - 1 / watch->value) / slow->block_steps;
+  return suspect ? fmax(0, lost_s) * 1e9 / PEN_DELAY_UNIT_NS : 0;
 }
 
-/* The delay of a message over the expected one. The difference of the clocks is in the delays of
- * both directions, with opposite signs: not in their sum. What lengthens one direction and shortens
- * the other is a change of the clocks. */
-static double link_value(const struct link_watch *link, const struct link_watch *back) {
+/* Half of what messages in both directions should take. */
+static double expected_delay(const struct link_watch *link, const struct link_watch *back) {
   const double first = (int32_t)(link->first + back->first);
-  const double expected = (first + link->drift.expected.value + back->drift.expected.value) / 2;
+  return (first + link->drift.expected.value + back->drift.expected.value) / 2;
+}
+
+/* What a message takes beyond the expected. The difference of the clocks is in the delays of both
+ * directions, with opposite signs: not in their sum. What lengthens one direction and shortens the
+ * other is a change of the clocks. */
+static double excess_delay(const struct link_watch *link, const struct link_watch *back) {
   const double one = link->delay.value - link->drift.expected.value;
-  const double excess = fmin(one, one + back->delay.value - back->drift.expected.value);
+  return fmin(one, one + back->delay.value - back->drift.expected.value);
+}
+
+/* The delay of a message over the expected one. */
+static double link_value(const struct link_watch *link, const struct link_watch *back) {
+  const double expected = expected_delay(link, back), excess = excess_delay(link, back);
   return excess * PEN_DELAY_UNIT_NS < least_delay_ns || expected < 1 ? 1 : 1 + excess / expected;
 }
 
@@ -277,12 +289,17 @@ static void judge_start(struct pen_slow *slow, uint32_t rank, struct link_watch 
 static void judge_link(struct pen_slow *slow, uint32_t rank, struct link_watch *link,
                        uint32_t peer) {
   const struct link_watch *back = find_link(slow, rank, peer);
-  if (back == NULL || link->delay.count == 0 || back->delay.count == 0 || is_suspect(slow, rank) ||
-      is_suspect(slow, peer)) {
+  if (back == NULL || link->delay.count == 0 || back->delay.count == 0) {
     return;
   }
-  judge_start(slow, rank, link, back, peer);
   const bool known = back->drift.expected.count >= PEN_DRIFT_LEAST;
+  const double lost = lost_delay(slow, rank) + lost_delay(slow, peer);
+  if (lost > 0 && (!known || excess_delay(link, back) < lost)) {
+    return; /* the ranks may be the cause */
+  }
+  if (lost == 0) {
+    judge_start(slow, rank, link, back, peer);
+  }
   judge_quantity(slow, PEN_SLOW_LINK, peer, rank, &link->drift, link->delay.value,
                  known ? link_value(link, back) : 1);
 }
