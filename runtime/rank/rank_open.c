@@ -51,20 +51,20 @@ static void load_weights(struct pen_rank *rank) {
 
 /* ---- device and programs ---- */
 
-/* Opens the kernels and the plan's device. *kernels gets the line that says what was chosen. */
-static const struct pen_device *open_device(struct pen_rank *rank, uint32_t index, uint32_t global,
-                                            const char **kernels) {
+/* Opens the kernels and the plan's device. */
+static const struct pen_device *open_device(struct pen_rank *rank, uint32_t index,
+                                            uint32_t global) {
   const struct pen_plan *plan = rank->run->plan;
   const struct pen_device *device = pen_device_find(plan->device);
   if (device == NULL) {
     pen_fail(PEN_EXIT_SYSTEM, "the plan is for the device %s, which this binary was linked without",
              plan->device);
   }
-  *kernels = pen_kernels_open();
-  pen_check(*kernels != NULL, "no memory for the buffers of matrix products");
+  rank->kernels = pen_kernels_open();
+  pen_check(rank->kernels != NULL, "no memory for the buffers of matrix products");
   if (device->asynchronous) {
     const uint32_t number = pen_host_index(plan, global);
-    rank->stream_state = pen_stream_open(plan, index, number, device, kernels);
+    rank->stream_state = pen_stream_open(plan, index, number, device, &rank->kernels);
   }
   return device;
 }
@@ -141,8 +141,7 @@ void pen_rank_open(struct pen_rank *rank, uint32_t replica, uint32_t index) {
   const struct pen_run *run = rank->run;
   const struct pen_plan *plan = run->plan;
   const uint32_t global = replica * plan->rank_count + index;
-  const char *kernels;
-  const struct pen_device *device = open_device(rank, index, global, &kernels);
+  const struct pen_device *device = open_device(rank, index, global);
   unsigned char *arena = rank->stream_state == NULL
                              ? pen_arena_open(plan, replica, index, &run->shared)
                              : rank->stream_state->arena;
@@ -156,7 +155,7 @@ void pen_rank_open(struct pen_rank *rank, uint32_t replica, uint32_t index) {
     pen_vm_start(&rank->vms[i]);
   }
   if (global == 0 && run->announces) {
-    print_summary(run, kernels);
+    print_summary(run, rank->kernels);
   }
 }
 
@@ -183,7 +182,7 @@ bool pen_rank_connect(struct pen_rank *rank) {
   const struct pen_run *run = rank->run;
   struct pen_endpoint *endpoint = &rank->endpoint;
   bool aborted;
-  pen_startup_publish(run, endpoint->self);
+  pen_startup_publish(run, endpoint->self, rank->stream_state == NULL ? rank->kernels : "");
   const uint32_t other = pen_endpoint_compare_plans(endpoint, &aborted);
   if (aborted) {
     return false;

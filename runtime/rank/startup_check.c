@@ -8,6 +8,7 @@
 
 #include <inttypes.h>
 #include <nettle/sha2.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "runtime/base/check.h"
@@ -68,7 +69,8 @@ static void identify(const struct pen_run *run, struct pen_startup_fingerprint *
   pen_manifest_free(&manifest);
 }
 
-void pen_startup_publish(const struct pen_run *run, struct pen_rank_state *self) {
+void pen_startup_publish(const struct pen_run *run, struct pen_rank_state *self,
+                         const char *kernels) {
   const struct pen_options *options = run->options;
   if (run->local.count == run->shared.process_count) {
     return;
@@ -77,6 +79,7 @@ void pen_startup_publish(const struct pen_run *run, struct pen_rank_state *self)
 #define NUMBER(name, number) number,
       FINGERPRINTED_OPTIONS(NUMBER)};
   memcpy(self->fingerprint.options, numbers, sizeof numbers);
+  snprintf(self->fingerprint.kernels, sizeof self->fingerprint.kernels, "%s", kernels);
   self->fingerprint.folder_mark = run->profile->kind == PEN_TRAIN && options->checkpoint != NULL
                                       ? pen_folder_mark_read(options->checkpoint)
                                       : 0;
@@ -94,6 +97,17 @@ static void check_folder(const struct pen_run *run, const struct pen_endpoint *e
              "--checkpoint %s: host %s, of rank %u, and host %s, of rank 0, have a folder each:"
              " name a folder that all hosts see",
              run->options->checkpoint, own->host, endpoint->global, first->host);
+  }
+}
+
+static void check_kernels(const struct pen_run *run, const struct pen_endpoint *endpoint) {
+  const struct pen_rank_state *first = &run->shared.ranks[0], *own = endpoint->self;
+  if (strcmp(own->fingerprint.kernels, first->fingerprint.kernels) != 0) {
+    pen_fail(PEN_EXIT_USAGE,
+             "rank %u (host %s) computes with %s, rank 0 (host %s) with %s: their bits differ;"
+             " set PEN_ISA, and PEN_PRODUCTS=own, to what all hosts have",
+             endpoint->global, own->host, own->fingerprint.kernels, first->host,
+             first->fingerprint.kernels);
   }
 }
 
@@ -115,6 +129,7 @@ void pen_startup_check(const struct pen_run *run, const struct pen_endpoint *end
              endpoint->global, own->step);
   }
   check_folder(run, endpoint);
+  check_kernels(run, endpoint);
   for (int i = 0; i < COUNT; i++) {
     if (own->options[i] != first->options[i]) {
       pen_fail(PEN_EXIT_USAGE, "rank %u was started with another %s than rank 0", endpoint->global,

@@ -207,6 +207,28 @@ again_case() {
 again_case 1f1b
 again_case weights
 
+# ---- other kernels ----
+cat >"$scratch/other_set" <<'END'
+scratch=$1
+for i in 1 2; do
+  {
+    on "host$i" timeout 60 env PEN_ISA="$(test $i = 1 || echo baseline)" PEN_PRODUCTS=own "$scratch/1f1b.two" train --data "$scratch/data.bin" \
+      --seed 7 --steps 2 --quiet 2>"$scratch/err.$i"
+    echo $? >"$scratch/status.$i"
+  } &
+done
+wait
+END
+hosts 2 sh "$scratch/other_set" "$scratch"
+case $(PEN_PRODUCTS=own "$scratch/1f1b.two" info 2>/dev/null) in
+  *baseline*) skip "a host with other kernels is refused" "this processor has one set" ;;
+  *)
+    is "a host with other kernels is refused" "$(cat "$scratch/status.1" "$scratch/status.2" | tr '\n' ' ')" "64 64 "
+    matches "which names both" "$(cat "$scratch/err.2")" \
+      '*penstock: rank [23] (host host2) computes with baseline; *, rank 0 (host host1) with avx*: their bits differ; set PEN_ISA*'
+    ;;
+esac
+
 # ---- settings ----
 "$gen" --check "$scratch/llama.cfg" -s cluster.transport=shm $two 2>"$scratch/err"
 is "shared memory does not reach another host" $? 78

@@ -21,7 +21,7 @@ def pair_figures(pairs, first, second):
     """Of two measurements by turns: their medians; the median and the quartiles of the ratio
     second/first of each pair."""
     ratios = [pair[second] / pair[first] for pair in pairs]
-    quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
+    quartiles = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else [ratios[0]] * 3
     return (statistics.median(pair[first] for pair in pairs),
             statistics.median(pair[second] for pair in pairs), quartiles[1], quartiles[0], quartiles[2])
 
