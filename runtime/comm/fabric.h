@@ -68,9 +68,10 @@ bool pen_fabric_connect(struct pen_fabric *fabric, const struct pen_fabric_addre
 
 /* Measures links, before anything is written to the regions that counts: writes several times to
  * each peer with to[rank], nothing and `bytes` bytes of the arena's start to that of the peer's
- * region, and waits for as many from each with from[rank]. All ranks call it at the same time with
- * the same `bytes`, and agree on who writes to whom. Measures nothing where writes carry no times.
- * False: the run was aborted. Then what was measured of the writes of a peer. */
+ * region, to higher ranks and to lower ones by turns, and waits for as many from each with
+ * from[rank]. All ranks call it at the same time with the same `bytes`, and agree on who writes to
+ * whom. Measures nothing where writes carry no times. False: the run was aborted. Then what was
+ * measured of the writes of a peer. */
 bool pen_fabric_probe(struct pen_fabric *fabric, const bool *to, const bool *from, uint32_t bytes);
 const struct pen_link_probe *pen_fabric_probe_of(const struct pen_fabric *fabric, uint32_t peer);
 

@@ -25,7 +25,7 @@ struct pen_rank {
   struct pen_stream_state *stream_state;  /* null on the CPU */
   struct pen_vm vms[2 * PEN_BUCKETS_MAX]; /* one a bucket; then those of evaluation in training */
   uint32_t vm_count;
-  const char *kernels; /* a line that says which compute */
+  const char *kernels; /* a line that names the chosen ones */
   struct pen_vm *vm;   /* of the step that runs */
   uint64_t cursor;     /* the first window of the next step */
   uint64_t run_step;   /* steps of the run so far, evaluation's too */

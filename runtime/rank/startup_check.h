@@ -7,15 +7,14 @@
 #include "runtime/rank/run.h"
 #include "runtime/comm/endpoint.h"
 
-/* Writes to the rank's state what it starts from, and the line that says which kernels of the CPU
- * it has; "": it computes on a device. Before pen_endpoint_compare_plans(). May
- * allocate. */
+/* Writes to the rank's state what it starts from, and the line of pen_kernels_open(), or "" where
+ * it computes on a device. Before pen_endpoint_compare_plans(). May allocate. */
 void pen_startup_publish(const struct pen_run *run, struct pen_rank_state *self,
                          const char *kernels);
 
 /* After it: fails where another rank has published something else, and prints which ranks and what:
- * PEN_EXIT_DATA where checkpoints differ, PEN_EXIT_USAGE where options or
- * kernels do, since ranks with others would not compute the same bits. */
+ * PEN_EXIT_DATA where checkpoints differ, PEN_EXIT_USAGE where options or kernels do, since other
+ * kernels compute other bits. */
 void pen_startup_check(const struct pen_run *run, const struct pen_endpoint *endpoint);
 
 #endif

@@ -234,12 +234,6 @@ static double lost_delay(const struct pen_slow *slow, uint32_t rank) {
   return suspect ? fmax(0, lost_s) * 1e9 / PEN_DELAY_UNIT_NS : 0;
 }
 
-/* Half of what messages in both directions should take. */
-static double expected_delay(const struct link_watch *link, const struct link_watch *back) {
-  const double first = (int32_t)(link->first + back->first);
-  return (first + link->drift.expected.value + back->drift.expected.value) / 2;
-}
-
 /* What a message takes beyond the expected. The difference of the clocks is in the delays of both
  * directions, with opposite signs: not in their sum. What lengthens one direction and shortens the
  * other is a change of the clocks. */
@@ -250,7 +244,9 @@ static double excess_delay(const struct link_watch *link, const struct link_watc
 
 /* The delay of a message over the expected one. */
 static double link_value(const struct link_watch *link, const struct link_watch *back) {
-  const double expected = expected_delay(link, back), excess = excess_delay(link, back);
+  const double first = (int32_t)(link->first + back->first);
+  const double expected = (first + link->drift.expected.value + back->drift.expected.value) / 2;
+  const double excess = excess_delay(link, back);
   return excess * PEN_DELAY_UNIT_NS < least_delay_ns || expected < 1 ? 1 : 1 + excess / expected;
 }
 

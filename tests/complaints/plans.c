@@ -1,6 +1,6 @@
 /* plans.c: complaints of buffers that are used again too early: plans in which they are so are
  * refused. */
-#include "tests/support/broken.h"
+#include "tests/support/collective_plans.h"
 
 /* A message of another one's channel and size that arrives later, or null. */
 static struct pen_message *later_message(const struct broken_plan *p,
@@ -24,10 +24,7 @@ static bool next_in_the_same_buffer(struct broken_plan *p) {
   if (next == NULL || (next->kind != PEN_SEND_F && next->kind != PEN_SEND_B)) {
     return false;
   }
-  const uint32_t to = p->profile->channels[next->channel].to_rank;
-  p->rank = to;
-  p->tables = WRITABLE(struct pen_rank_program, &p->profile->ranks[to]);
-  p->action = WRITABLE(struct pen_action, p->tables->actions);
+  turn_to_rank(p, p->profile->channels[next->channel].to_rank);
   const bool forward = next->kind == PEN_SEND_F;
   const uint32_t reader = forward ? next->stage + 1u : next->stage - 1u;
   const uint32_t received =
@@ -46,22 +43,18 @@ static bool is_send(const struct broken_plan *p, uint32_t row) {
   return p->action[row].kind == PEN_SEND_F || p->action[row].kind == PEN_SEND_B;
 }
 
-/* What is sent is overwritten before the send: the action between has its
- * output there, too. */
+/* What is sent is overwritten before the send: the next forward has its output there, too. */
 static bool overwritten_before_its_send(struct broken_plan *p) {
   const uint32_t send = some_row(p, PEN_SEND_F, PEN_SEND_F);
   if (send == PEN_NONE) {
     return false;
   }
   const struct pen_message *message = &p->profile->messages[p->action[send].message];
-  const uint32_t made = find_row(p, PEN_F, p->action[send].stage, p->action[send].microbatch);
-  const struct pen_action sent = p->action[send];
   for (uint32_t row = send + 1; row < p->tables->action_count && !is_send(p, row); row++) {
     if (p->action[row].kind == PEN_F && uses_base(p, row, PEN_BASE_OUTPUT)) {
-      memmove(p->action + send, p->action + send + 1, (row - send) * sizeof sent);
-      p->action[row] = sent;
+      move_action(p, send, row);
       set_base(p, row - 1, PEN_BASE_OUTPUT, message->source_offset);
-      return made < send;
+      return true;
     }
   }
   return false;

@@ -8,9 +8,9 @@ ok "a V" build v llama.cfg $v
 resume() { ./"$1" train --data data.bin --seed 7 --quiet --checkpoint resumed --log resumed.log --resume --steps "$2" 2>said; }
 ok "KempnerForge #114: a run that stops after a step" resume v 1
 ok "and two more" resume v 3
-ok "ms-swift #8240: goes on elsewhere, with sharded replicas" build shards llama.cfg -s pipeline.ranks=2 -s pipeline.microbatches=4
-ok "on other ranks" resume shards 5
-ok "nanotron #221: and again" resume v 6
+ok "ms-swift #8240: a plan of other stages" build plain llama.cfg -s pipeline.ranks=2
+ok "goes on with the run" resume plain 5
+ok "nanotron #221: and the first one again" resume v 6
 ok "to the same weights" cmp resumed/latest/model.safetensors one.ckpt/latest/model.safetensors
 ok "and moments" cmp resumed/latest/optimizer.safetensors one.ckpt/latest/optimizer.safetensors
 is "with the same losses" "$(log_field resumed.log loss)" "$(log_field one.log loss)"
