@@ -42,6 +42,13 @@ int pen_log_create(const char *path, bool append) {
 
 void pen_log_start(struct pen_log *log) { log->reported_end_ns = pen_now_ns(); }
 
+void pen_log_finish(struct pen_log *log) {
+  if (log->terminal && !log->quiet && log->reported > 0) {
+    ssize_t written = write(STDERR_FILENO, "\n", 1);
+    (void)written;
+  }
+}
+
 static bool is_full(int cause) { return cause == ENOSPC || cause == EDQUOT || cause == EFBIG; }
 
 /* A full disk does not end training: the whole line is left out. The next one may fit. */
@@ -89,6 +96,50 @@ static void write_line(struct pen_log *log, const struct step_report *report) {
                report->step, loss, norm, rate, report->tokens, ms, speed, skipped);
   append_line(log, line, (size_t)bytes);
 }
+
+/* ---- divergence ---- */
+
+static void report_skipped(struct pen_log *log, uint64_t step) {
+  pen_log_finish(log);
+  if (log->plan->optimizer.clip_norm > 0) {
+    pen_warn("step %" PRIu64 " skipped: its gradient norm is not finite", step);
+  } else {
+    pen_warn("step %" PRIu64 ": its loss is not finite", step);
+  }
+}
+
+static _Noreturn void fail_diverged(struct pen_log *log) {
+  pen_log_finish(log);
+  pen_fail(PEN_EXIT_DIVERGED, "diverged: %" PRIu64 " consecutive steps skipped since step %" PRIu64,
+           log->diverged, log->diverged_since);
+}
+
+/* A step without targets is skipped, but has not diverged. Of consecutive steps that diverge the
+ * first is reported. */
+static void count_skipped(struct pen_log *log, const struct step_report *report, bool diverged) {
+  log->skipped += report->tokens == 0 || !isfinite(report->norm);
+  if (report->tokens == 0) {
+    return;
+  }
+  log->loss_is_infinite = !isfinite(report->loss);
+  log->diverged = diverged ? log->diverged + 1 : 0;
+  if (log->diverged == 1) {
+    log->diverged_since = report->step;
+    report_skipped(log, report->step);
+  }
+}
+
+void pen_log_must_be_finite(struct pen_log *log) {
+  if (log->loss_is_infinite && log->diverged > 0) {
+    fail_diverged(log);
+  }
+  if (log->loss_is_infinite) {
+    pen_log_finish(log);
+    pen_fail(PEN_EXIT_DIVERGED, "diverged: the last step's loss is not finite");
+  }
+}
+
+/* ---- steps ---- */
 
 const char *pen_clock_text(char *text, size_t bytes, double seconds) {
   uint64_t s = seconds < 1e9 ? (uint64_t)(seconds + 0.5) : 1000000000u;
@@ -152,10 +203,12 @@ static void report_step(struct pen_log *log, const double *stats) {
   };
   log->loss_sum += pen_step_stats_loss_sum(plan, stats);
   log->target_count += targets;
-  log->skipped += log->trains && (targets == 0 || !isfinite(report.norm));
   log->reported_end_ns = end_ns;
   log->smooth_ms = log->reported == 0 ? step_ms : 0.9 * log->smooth_ms + 0.1 * step_ms;
   log->reported++;
+  if (log->trains) {
+    count_skipped(log, &report, pen_step_stats_diverged(plan, stats, targets));
+  }
   const bool again = step <= log->logged_step; /* made again after a restart */
   if (log->descriptor >= 0 && !again) {
     write_line(log, &report);
@@ -168,6 +221,9 @@ static void report_step(struct pen_log *log, const double *stats) {
       (edge || end_ns - log->shown_ns >= (log->terminal ? terminal_ns : plain_ns))) {
     log->shown_ns = end_ns;
     print_progress(log, &report);
+  }
+  if (log->max_skipped > 0 && log->diverged >= log->max_skipped) {
+    fail_diverged(log);
   }
 }
 
@@ -223,11 +279,4 @@ void pen_log_evaluation(struct pen_log *log, uint64_t step, const struct pen_log
     }
   }
   pen_log_start(log);
-}
-
-void pen_log_finish(struct pen_log *log) {
-  if (log->terminal && !log->quiet && log->reported > 0) {
-    ssize_t written = write(STDERR_FILENO, "\n", 1);
-    (void)written;
-  }
 }

@@ -16,6 +16,7 @@ COMMAND_TESTS = \
   %reldir%/dashboard.t \
   %reldir%/deb.t \
   %reldir%/dispatch.t \
+  %reldir%/diverged.t \
   %reldir%/evaluate.t \
   %reldir%/fallback.t \
   %reldir%/fallback_settings.t \
