@@ -22,6 +22,7 @@ COMMAND_TESTS = \
   %reldir%/fallback_settings.t \
   %reldir%/families.t \
   %reldir%/faults.t \
+  %reldir%/frozen.t \
   %reldir%/generate.t \
   %reldir%/field.t \
   %reldir%/gradients.t \
