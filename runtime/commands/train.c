@@ -133,6 +133,9 @@ static void check_train(const struct pen_plan *plan, const struct pen_options *o
   if (options->resume && options->checkpoint == NULL) {
     pen_fail(PEN_EXIT_USAGE, "--resume needs --checkpoint DIR: what to resume");
   }
+  if (options->log_microbatches && options->log == NULL) {
+    pen_fail(PEN_EXIT_USAGE, "--log-microbatches needs --log FILE: where to write the losses");
+  }
   if (options->given.keep && options->checkpoint == NULL) {
     pen_fail(PEN_EXIT_USAGE, "--keep %" PRIu64 " needs --checkpoint DIR: where to remove",
              options->keep);

@@ -11,6 +11,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
+#include "runtime/base/text_writer.h"
 #include "runtime/comm/step_stats.h"
 #include "runtime/base/learning_rate.h"
 
@@ -25,10 +26,6 @@ struct step_report {
   uint64_t tokens;
 };
 
-int pen_json_number(char *text, size_t bytes, double value) {
-  return isfinite(value) ? snprintf(text, bytes, "%.17g", value) : snprintf(text, bytes, "null");
-}
-
 int pen_log_create(const char *path, bool append) {
   if (path == NULL) {
     return -1;
@@ -38,6 +35,10 @@ int pen_log_create(const char *path, bool append) {
     pen_fail(PEN_EXIT_CANNOT_CREATE, "--log %s: %s", path, strerror(errno));
   }
   return descriptor;
+}
+
+void pen_log_open_microbatches(struct pen_log *log) {
+  pen_microbatch_losses_open(&log->microbatches, log->plan, LINE_BYTES);
 }
 
 void pen_log_start(struct pen_log *log) { log->reported_end_ns = pen_now_ns(); }
@@ -79,8 +80,13 @@ void pen_log_must_be_whole(const struct pen_log *log) {
   }
 }
 
-static void write_line(struct pen_log *log, const struct step_report *report) {
-  char line[LINE_BYTES], loss[32], norm[32], rate[32], ms[32], speed[32], skipped[40] = "";
+/* `index`: the step of the run, from 0. */
+static void write_line(struct pen_log *log, const struct step_report *report, uint64_t index,
+                       const double *stats) {
+  char short_line[LINE_BYTES], loss[32], norm[32], rate[32], ms[32], speed[32], skipped[40] = "";
+  const bool is_long = log->microbatches.line != NULL;
+  char *line = is_long ? log->microbatches.line : short_line;
+  const size_t room = is_long ? log->microbatches.line_bytes : sizeof short_line;
   pen_json_number(loss, sizeof loss, report->loss);
   pen_json_number(norm, sizeof norm, report->norm);
   pen_json_number(rate, sizeof rate, report->learning_rate);
@@ -89,12 +95,16 @@ static void write_line(struct pen_log *log, const struct step_report *report) {
   if (log->skipped > 0) {
     snprintf(skipped, sizeof skipped, ",\"skipped\":%" PRIu64, log->skipped);
   }
-  int bytes =
-      snprintf(line, sizeof line,
-               "{\"step\":%" PRIu64 ",\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%" PRIu64
-               ",\"step_ms\":%s,\"tokens_per_second\":%s%s}\n",
-               report->step, loss, norm, rate, report->tokens, ms, speed, skipped);
-  append_line(log, line, (size_t)bytes);
+  size_t used = (size_t)snprintf(
+      line, room,
+      "{\"step\":%" PRIu64 ",\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%" PRIu64
+      ",\"step_ms\":%s,\"tokens_per_second\":%s%s",
+      report->step, loss, norm, rate, report->tokens, ms, speed, skipped);
+  if (is_long) {
+    used = pen_microbatch_losses_add(&log->microbatches, used, index, stats);
+  }
+  used += (size_t)snprintf(line + used, room - used, "}\n");
+  append_line(log, line, used);
 }
 
 /* ---- divergence ---- */
@@ -211,7 +221,7 @@ static void report_step(struct pen_log *log, const double *stats) {
   }
   const bool again = step <= log->logged_step; /* made again after a restart */
   if (log->descriptor >= 0 && !again) {
-    write_line(log, &report);
+    write_line(log, &report, log->reported - 1, stats);
   }
   if (log->watched != NULL) {
     publish_progress(log, &report);

@@ -210,6 +210,10 @@ static bool end_step(struct pen_rank *rank, uint64_t step, bool last) {
   if (finishes && !vm->executor->finish(vm)) {
     return false;
   }
+  if (rank->endpoint.global == 0 && rank->log.reported <= step) {
+    pen_microbatch_losses_count(&rank->log.microbatches, step, &vm->data,
+                                vm->profile->microbatch_count);
+  }
   if (rank->endpoint.global == 0 &&
       !pen_log_step(&rank->log, &rank->endpoint, step, vm->data.step_targets, finishes)) {
     return false;
@@ -246,6 +250,9 @@ static void open_log(struct pen_rank *rank) {
       .logged_evaluation = run->logged.evaluation_step,
       .skipped = run->logged.skipped,
   };
+  if (rank->endpoint.global == 0 && run->options->log_microbatches) {
+    pen_log_open_microbatches(&rank->log);
+  }
   pen_log_start(&rank->log);
 }
 

@@ -69,6 +69,7 @@ ok "a model of longer sequences" build longer "$scratch/model.cfg" -s model.sequ
 rm -rf "$scratch/copy"
 cp -a "$ckpt" "$scratch/copy"
 ok "trains from a checkpoint's folder" train longer --init "$scratch/copy/latest" --steps 1
+ok "from the folder that holds it: trains from the latest" train longer --init "$scratch/copy" --steps 1
 printf '\001' | dd of="$scratch/copy/latest/model.safetensors" bs=1 seek=9000 conv=notrunc 2>/dev/null
 refuses "a flipped byte in it" 65 "*copy/step-00000009/model.safetensors: tensor model.embed_tokens.weight: its SHA-256*" \
   train longer --init "$scratch/copy/latest/" --steps 1

@@ -35,6 +35,7 @@ COMMAND_TESTS = \
   %reldir%/manual.t \
   %reldir%/measure.t \
   %reldir%/metrics.t \
+  %reldir%/microbatch_losses.t \
   %reldir%/optimizer.t \
   %reldir%/options.t \
   %reldir%/packed_files.t \
