@@ -3,6 +3,7 @@ COMMAND_TESTS = \
   %reldir%/actions.t \
   %reldir%/bf16.t \
   %reldir%/binding.t \
+  %reldir%/bits.t \
   %reldir%/bootstrap.t \
   %reldir%/buckets.t \
   %reldir%/build.t \
