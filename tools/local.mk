@@ -9,9 +9,13 @@ penstock_convert_SOURCES = \
 penstock_convert_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 penstock_convert_LDADD = libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NETTLE_LIBS) -lm
 penstock_tokens_SOURCES = \
+  %reldir%/tokens/documents.c \
   %reldir%/tokens/fail.c \
+  %reldir%/tokens/lines.c \
+  %reldir%/tokens/mask.c \
   %reldir%/tokens/options.def \
   %reldir%/tokens/pack.c \
+  %reldir%/tokens/progress.c \
   %reldir%/tokens/read.c \
   %reldir%/tokens/tokens.c \
   %reldir%/tokens/tokens.h \

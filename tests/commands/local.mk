@@ -34,6 +34,7 @@ COMMAND_TESTS = \
   %reldir%/loss_rows.t \
   %reldir%/lost_again.t \
   %reldir%/manual.t \
+  %reldir%/masks.t \
   %reldir%/measure.t \
   %reldir%/metrics.t \
   %reldir%/microbatch_losses.t \
