@@ -23,6 +23,6 @@ penstock_tokens_SOURCES = \
 penstock_tokens_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 penstock_tokens_LDADD = libruntime.a $(JANSSON_LIBS)
 dist_bin_SCRIPTS = %reldir%/penstock-launch
-EXTRA_DIST += %reldir%/bundle.sh %reldir%/deb.sh %reldir%/demo.sh %reldir%/tokens/tokens_hf.py
+EXTRA_DIST += %reldir%/bundle.sh %reldir%/deb.sh %reldir%/demo.sh %reldir%/tokens/tokens_hf.py %reldir%/tokens_hf.py
 
 include %D%/bench/local.mk

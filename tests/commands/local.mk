@@ -7,6 +7,7 @@ COMMAND_TESTS = \
   %reldir%/bootstrap.t \
   %reldir%/buckets.t \
   %reldir%/build.t \
+  %reldir%/chats_hf.t \
   %reldir%/checkpoints.t \
   %reldir%/clang.t \
   %reldir%/bundle.t \

@@ -5,15 +5,8 @@
 cd "$scratch" || exit 99
 
 tokens() { "$tokens" "$@" 2>err; }
-# listed FILE: of a plain file with a mask, each token and whether it counts.
-listed() {
-  listed_count=$(od -An -td4 -j 8 -N 4 "$1" | tr -d ' ')
-  od -An -v -tu2 -w2 -j 1024 -N $((2 * listed_count)) "$1" | tr -d ' ' >listed.tokens
-  od -An -v -tu1 -w1 -j $((1024 + 2 * listed_count)) "$1" |
-    awk '{ for (b = 0; b < 8; b++) { print $1 % 2; $1 = int($1 / 2) } }' | head -n "$listed_count" | paste -d ' ' listed.tokens -
-}
-# shown FILE: the same as text: the tokens that count after a bar.
-shown() { listed "$1" | awk '{ printf "%s%c", $2 ? "|" : "", $1 == 10 ? "$" : $1 }'; }
+# shown FILE: the tokens of a plain file as text, those that count after a bar.
+shown() { masked_tokens "$1" | awk '{ printf "%s%c", $2 ? "|" : "", $1 == 10 ? "$" : $1 }'; }
 
 # ---- what is written ----
 printf '{"q": "2+2=", "a": "4"}\n{"a": "ok\\n", "q": ""}\n\n{"q": "x\\ny", "a": ""}\n' >pairs.jsonl
@@ -39,25 +32,24 @@ is "documents are lines, and the first token of a document is no target" \
 # tokens 3, 4, 5, 8, 9 of the first window, and the first of the second one, which is not a target; never padding
 is "a bit for each token is last" "$(tail -c 3 packed.bin | od -An -tu1 | tr -s ' ')" " $((8 + 16 + 32)) $((1 + 2)) 1"
 
-# mask_ids BITS ID=COUNTS... | -: documents of ids with masks, one an argument list, on standard output.
-octal() { # NUMBER BYTES
-  octal_left=$1
-  for _ in $(seq "$2"); do printf "\\$(printf %03o $((octal_left % 256)))"; octal_left=$((octal_left / 256)); done
+bytes_of() { # NUMBER BYTES: its bytes, the lowest first
+  bytes_left=$1
+  for _ in $(seq "$2"); do printf "\\$(printf %03o $((bytes_left % 256)))"; bytes_left=$((bytes_left / 256)); done
 }
-masked_ids() { # BITS ID COUNTS ID COUNTS...
+masked_ids() { # BITS ID COUNTS ID COUNTS...: a document of ids with its mask
   masked_bytes=$(($1 / 8)) masked_mask=
   shift
-  octal $(($# / 2)) 4
+  bytes_of $(($# / 2)) 4
   while test $# -gt 0; do
-    octal "$1" $masked_bytes
+    bytes_of "$1" $masked_bytes
     masked_mask="$masked_mask $2"
     shift 2
   done
-  for counts in $masked_mask; do octal "$counts" 1; done
+  for counts in $masked_mask; do bytes_of "$counts" 1; done
 }
 { masked_ids 16 7 0 300 1 10 1; masked_ids 16; masked_ids 16 8 0 9 1; } >ids16
 ok "ids with masks" tokens --ids 16 --masks -o ids.bin ids16
-is "as they are" "$(listed ids.bin | tr '\n' ' ')" '7 0 300 1 10 1 8 0 9 1 '
+is "as they are" "$(masked_tokens ids.bin | tr '\n' ' ')" '7 0 300 1 10 1 8 0 9 1 '
 masked_ids 32 70000 1 1 0 2147483647 1 >ids32
 ok "of 32 bits" tokens --ids 32 --masks --end-of-text 70000 --pack 8 --pad-to 8 -o ids.bin ids32
 is "packed" "$(head -c 8 ids.bin) $(od -An -tu4 -j 64 -N 16 ids.bin | tr -s ' ') $(tail -c 1 ids.bin | od -An -tu1 | tr -d ' ')" \
@@ -199,7 +191,7 @@ is "ends there" "$(number tokens <context.json | tr '\n' ' ')" '3 3 3 '
 is "where only the answer is scored" "$(number scored <context.json | tr '\n' ' ')" '0 0 2 '
 
 # Steps count the targets that count; eval does over all full steps.
-listed some_plain.bin | awk '{ print $2 }' >bits
+masked_tokens some_plain.bin | awk '{ print $2 }' >bits
 sums() { # WINDOWS-A-STEP: the targets of each step over windows of 32
   awk -v each=$((32 * $1)) 'NR > 1 { sum += $1; if ((NR - 1) % each == 0) { print sum; sum = 0 } }' bits
 }
@@ -247,7 +239,7 @@ ok "with the same bits" cmp shapes.bits sixteen.bits
 # Windows of 32 tokens: 0 to 3 have no target, 4 has some, 5 to 7 none, then some.
 printf '{"p": "%s", "c": "%s"}\n' "$(printf '%0129d' 0)" "$(printf '%010d' 0)" "$(printf '%0117d' 0)" "$(printf '%0160d' 0)" >sparse.jsonl
 made sparse sparse --prompt-field p --field c
-listed sparse.bin | awk '{ print $2 }' >bits
+masked_tokens sparse.bin | awk '{ print $2 }' >bits
 is "steps of one window: their targets" "$(sums 1 | head -n 9 | tr '\n' ' ')" '0 0 0 0 11 0 0 0 32 '
 ok "one window a step" build single model.cfg -s pipeline.microbatches=1
 ok "trains" train single sparse 9
