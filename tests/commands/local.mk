@@ -36,6 +36,7 @@ COMMAND_TESTS = \
   %reldir%/lost_again.t \
   %reldir%/manual.t \
   %reldir%/masks.t \
+  %reldir%/masks_hf.t \
   %reldir%/measure.t \
   %reldir%/metrics.t \
   %reldir%/microbatch_losses.t \
@@ -66,6 +67,7 @@ EXTRA_DIST += $(COMMAND_TESTS) \
   %reldir%/signals.t \
   %reldir%/sharding.t \
   %reldir%/convert_hf.py \
+  %reldir%/masks_hf.py \
   %reldir%/csv_torch.py \
   %reldir%/families_torch.py \
   %reldir%/stranger.py
