@@ -103,13 +103,6 @@ static struct file masked(void) {
   return file;
 }
 
-static void write_file(const struct file *file, size_t bytes) {
-  FILE *out = fopen(path, "w");
-  assert_non_null(out);
-  assert_int_equal(fwrite(file, bytes, 1, out), 1);
-  assert_int_equal(fclose(out), 0);
-}
-
 static void test_crc_has_its_check_value(void **state) {
   (void)state;
   assert_int_equal(pen_crc32(0, "123456789", 9), 0xcbf43926);
@@ -133,7 +126,7 @@ static void check_rows(const struct file *file, const int32_t targets[WINDOWS][S
       {112, 113, 114, 115, 116, 117, 118, 119, 0, 0, 0, 0},
       {120, 121, 122, 123, 124, 125, 0, 0, 0, 0, 0, 0}};
   static const int32_t starts[WINDOWS][SEQUENCE] = {{0, 0, 0, 0, 4, 5, 5, 5, 5, 5, 5, 5}, {0}, {0}};
-  write_file(file, bytes_of(file));
+  write_path(file, bytes_of(file));
   struct pen_data data;
   pen_data_open(&data, &plan, plan.sequence, path, 0);
   assert_int_equal(data.window_count, WINDOWS);
@@ -193,7 +186,7 @@ static void read_all(const void *of) {
 
 static void refuse(const struct file *file, const char *says) {
   char message[1024];
-  write_file(file, bytes_of(file));
+  write_path(file, bytes_of(file));
   assert_int_equal(run_in_child(read_all, &plan, message, sizeof message), PEN_EXIT_DATA);
   assert_non_null(strstr(message, path));
   if (strstr(message, says) == NULL) {
@@ -277,7 +270,7 @@ static void test_a_mask_at_odds_with_the_index_is_found(void **state) {
   settle_checksums(&file);
   refuse(&file, "no window has a target that counts: its mask has none");
   file = masked();
-  write_file(&file, BYTES - 1);
+  write_path(&file, BYTES - 1);
   char message[1024];
   assert_int_equal(run_in_child(read_all, &plan, message, sizeof message), PEN_EXIT_DATA);
   assert_non_null(strstr(message, "3 windows, which take 300 bytes"));
@@ -301,10 +294,7 @@ static void test_a_file_without_targets_is_refused(void **state) {
       pen_crc32(0, small.tokens + 1, sizeof small - sizeof small.header - sizeof *small.tokens);
   small.header.header_crc =
       pen_crc32(0, &small.header, offsetof(struct pen_packed_header, header_crc));
-  FILE *out = fopen(path, "wb");
-  assert_non_null(out);
-  assert_int_equal(fwrite(&small, sizeof small, 1, out), 1);
-  assert_int_equal(fclose(out), 0);
+  write_path(&small, sizeof small);
   char message[1024];
   assert_int_equal(run_in_child(read_all, &plan, message, sizeof message), PEN_EXIT_DATA);
   assert_non_null(strstr(message, path));
@@ -317,7 +307,7 @@ static void find_changed_bits(const struct file *whole) {
     struct file file = *whole;
     size_t byte = bit / 8;
     ((unsigned char *)&file)[byte] ^= (unsigned char)(1u << bit % 8);
-    write_file(&file, bytes_of(whole));
+    write_path(&file, bytes_of(whole));
     int status = run_in_child(read_all, &plan, message, sizeof message);
     if (status != PEN_EXIT_DATA) {
       fail_msg("bit %zu of byte %zu: status %d", bit % 8, byte, status);
@@ -339,7 +329,7 @@ static void test_a_plan_without_bounds_takes_single_documents(void **state) {
   struct pen_plan unbound = plan;
   unbound.packed = false;
   struct file file = good();
-  write_file(&file, bytes_of(&file));
+  write_path(&file, bytes_of(&file));
   assert_int_equal(run_in_child(read_all, &unbound, message, sizeof message), PEN_EXIT_DATA);
   assert_non_null(strstr(message, "window 0 holds 3 documents"));
 }

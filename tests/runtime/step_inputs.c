@@ -117,13 +117,6 @@ static struct masked_file masked(void) {
   return file;
 }
 
-static void write_masked(const struct masked_file *masked_file, size_t bytes) {
-  FILE *file = fopen(path, "wb");
-  assert_non_null(file);
-  assert_int_equal(fwrite(masked_file, bytes, 1, file), 1);
-  assert_int_equal(fclose(file), 0);
-}
-
 static void check_masked_rows(struct pen_data *data, uint64_t windows) {
   for (uint64_t cursor = 0; cursor < 3 * windows; cursor++) {
     uint64_t expected = 0;
@@ -150,7 +143,7 @@ static void check_masked_rows(struct pen_data *data, uint64_t windows) {
 static void test_targets_without_a_bit_are_ignored(void **state) {
   (void)state;
   struct masked_file file = masked();
-  write_masked(&file, sizeof file);
+  write_path(&file, sizeof file);
   struct pen_data data;
   pen_data_open(&data, &plan, plan.sequence, path, 0);
   assert_int_equal(data.window_count, 8);
@@ -231,7 +224,7 @@ static void test_bad_files_are_refused_by_name(void **state) {
 
 static void refuse_masked(const struct masked_file *file, size_t bytes, const char *says) {
   char message[1024];
-  write_masked(file, bytes);
+  write_path(file, bytes);
   assert_int_equal(open_in_child(path, message, sizeof message, 0), PEN_EXIT_DATA);
   assert_non_null(strstr(message, path));
   if (strstr(message, says) == NULL) {
