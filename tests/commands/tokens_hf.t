@@ -56,6 +56,9 @@ refused 64 'it needs --field' "$scratch/tokenizer.json" --prompt-field q "$scrat
 refused 64 'choose one of --field and --messages' "$scratch/tokenizer.json" --field c --messages "$scratch/pairs.jsonl"
 ok "tools/tokens_hf.py is the same program" cmp "$top_srcdir/tools/tokens_hf.py" "$top_srcdir/tools/tokens/tokens_hf.py"
 
+"$python" "$top_srcdir/tools/tokens_hf.py" --program "$scratch/nowhere" "$scratch/tokenizer.json" -o "$scratch/t.bin" "$scratch/a" 2>"$scratch/err"
+matches "a program that is not there" "$? $(cat "$scratch/err")" "66 tokens_hf.py: --program $scratch/nowhere: No such file or directory"
+
 # What generate takes and prints.
 is "a text as numbers" "$(tool "$scratch/tokenizer.json" --encode 'the water turns')" "1 2 3"
 is "lines of numbers as text" "$(printf '1 2 3 0\n4\n' | tool "$scratch/tokenizer.json" --decode | tr '\n' '/')" "the water turns <|endoftext|>/wheel/"

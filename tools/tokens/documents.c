@@ -18,16 +18,22 @@ void tokens_documents_begin(const struct tokens_settings *settings, struct token
   current.empty = true;
 }
 
+/* Tokens up to the first end-of-text token, which is included, or all. */
+static size_t length_to_end(const uint32_t *tokens, size_t count, uint32_t end_of_text) {
+  for (size_t i = 0; i < count; i++) {
+    if (tokens[i] == end_of_text) {
+      return i + 1;
+    }
+  }
+  return count;
+}
+
 void tokens_pass(const uint32_t *tokens, size_t count) {
   const struct tokens_settings *settings = current.settings;
   bool divides = settings->has_end_of_text && !settings->has_mask;
   while (count > 0) {
-    size_t length = count;
-    bool ends = false;
-    for (size_t i = 0; divides && i < count && !ends; i++) {
-      ends = tokens[i] == settings->end_of_text;
-      length = ends ? i + 1 : count;
-    }
+    size_t length = divides ? length_to_end(tokens, count, settings->end_of_text) : count;
+    bool ends = divides && tokens[length - 1] == settings->end_of_text;
     current.sink->take_tokens(current.sink, tokens, length);
     current.inside = !ends;
     current.empty = false;

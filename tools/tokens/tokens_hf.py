@@ -97,17 +97,19 @@ class ChatTemplate:
             self.tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(os.path.dirname(os.path.abspath(path)))
         except Exception as error:  # of many kinds
             fail(65, f"{path}: {error}")
-        if not isinstance(self.tokenizer.chat_template, str):
+        template = self.tokenizer.chat_template
+        self.template = template.get("default") if isinstance(template, dict) else template
+        if self.template is None:
             fail(65, f"{path}: no chat template beside it, in tokenizer_config.json or chat_template.jinja")
         known = self.tokenizer.get_vocab()
         self.ends = [token for token in [end_of_text, self.tokenizer.eos_token] + END_OF_TURN if token in known]
         # The template with marks around what it calls the assistant's, if it does. An if in place of each tag keeps the white space.
         self.marked, tags = re.subn(r"\{%([-+]?)\s*(end)?generation\s*([-+]?)%\}", lambda tag:
-                                    f"{{%{tag[1]} if true %}}{PAST if tag[2] else BEGIN}{{% endif {tag[3]}%}}", self.tokenizer.chat_template)
+                                    f"{{%{tag[1]} if true %}}{PAST if tag[2] else BEGIN}{{% endif {tag[3]}%}}", self.template)
         self.marks_answers = tags > 0
 
-    def render(self, messages, **options):
-        return self.tokenizer.apply_chat_template(messages, tokenize=False, **options)
+    def render(self, messages, template=None, **options):
+        return self.tokenizer.apply_chat_template(messages, chat_template=template or self.template, tokenize=False, **options)
 
     def answers_after_prompts(self, messages, text):
         """What each answer adds to the text of the messages before it with a generation prompt. None: the text does not grow so."""
@@ -141,7 +143,7 @@ class ChatTemplate:
         """The ids of a chat, and for each whether it counts: the answers, and the token that ends each."""
         try:
             if self.marks_answers:
-                text, spans = without_marks(self.render(messages, chat_template=self.marked))
+                text, spans = without_marks(self.render(messages, self.marked))
             else:
                 text = self.render(messages)
                 spans = self.answers_after_prompts(messages, text)
@@ -212,6 +214,12 @@ def decode(tokenizer, lines):
         print(tokenizer.decode([int(word) for word in words], skip_special_tokens=False), flush=True)
 
 
+def own_program():
+    folder = os.path.dirname(os.path.realpath(__file__))
+    paths = [os.path.join(folder, above, "penstock-tokens") for above in ("..", "../..")]
+    return next(filter(os.path.exists, paths), "penstock-tokens")
+
+
 def read_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], epilog="Other options are penstock-tokens' own.")
     parser.add_argument("tokenizer", help="tokenizer.json")
@@ -226,8 +234,7 @@ def read_arguments():
     parser.add_argument("--pack", metavar="TOKENS")
     parser.add_argument("--pad-to", metavar="N")
     parser.add_argument("--single", action="store_true")
-    parser.add_argument("--program", default=os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", "penstock-tokens"),
-                        help="penstock-tokens [the one at the top of the tree that holds this file]")
+    parser.add_argument("--program", default=own_program(), help="penstock-tokens [the one at the top of the tree that holds this file, or in PATH]")
     arguments = parser.parse_intermixed_args()
     ways = [arguments.encode is not None, arguments.decode, arguments.output is not None]
     if sum(ways) != 1 or (arguments.output is not None) != bool(arguments.inputs):
@@ -289,7 +296,10 @@ def main():
     command += ["--single"] if arguments.single else []
     masked = arguments.messages or arguments.prompt_field is not None
     command += ["--masks"] if masked else []
-    writer = subprocess.Popen(command + ["-"], stdin=subprocess.PIPE)
+    try:
+        writer = subprocess.Popen(command + ["-"], stdin=subprocess.PIPE)
+    except OSError as error:
+        fail(66, f"--program {arguments.program}: {error.strerror}")
     try:
         encoded = chats(arguments, template) if template else (completions if masked else texts)(arguments, tokenizer, end)
         for ids, mask in encoded:

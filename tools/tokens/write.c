@@ -62,9 +62,24 @@ uint32_t tokens_write_mask(const struct tokens_sink *sink, const struct tokens_m
   return pen_crc32(crc, mask->bits, bytes);
 }
 
+/* Writes at most BUFFER_TOKENS tokens of 16 bits. */
+static void write16(const struct tokens_sink *sink, const uint32_t *tokens, size_t count) {
+  static uint16_t narrow[BUFFER_TOKENS];
+  for (size_t i = 0; i < count; i++) {
+    narrow[i] = (uint16_t)tokens[i];
+  }
+  tokens_write(sink, narrow, count * sizeof *narrow);
+}
+
+static void write32(const struct tokens_sink *sink, const uint32_t *tokens, size_t count) {
+  static uint32_t unmarked[BUFFER_TOKENS];
+  for (size_t i = 0; i < count; i++) {
+    unmarked[i] = tokens[i] & ~TOKENS_IGNORED;
+  }
+  tokens_write(sink, unmarked, count * sizeof *unmarked);
+}
+
 static void take_plain(struct tokens_sink *sink, const uint32_t *tokens, size_t count) {
-  static uint16_t tokens16[BUFFER_TOKENS];
-  static uint32_t tokens32[BUFFER_TOKENS];
   sink->token_count += count;
   if (sink->token_count > INT32_MAX) {
     tokens_fail(EX_DATAERR,
@@ -75,11 +90,7 @@ static void take_plain(struct tokens_sink *sink, const uint32_t *tokens, size_t 
   tokens_mask_add(&plain.mask, tokens, count);
   while (count > 0) {
     size_t some = count < BUFFER_TOKENS ? count : BUFFER_TOKENS;
-    for (size_t i = 0; i < some; i++) {
-      tokens16[i] = (uint16_t)tokens[i];
-      tokens32[i] = tokens[i] & ~TOKENS_IGNORED;
-    }
-    tokens_write(sink, plain.width == 2 ? (void *)tokens16 : tokens32, some * plain.width);
+    (plain.width == 2 ? write16 : write32)(sink, tokens, some);
     tokens += some;
     count -= some;
   }
