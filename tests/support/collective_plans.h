@@ -18,6 +18,9 @@ enum { DEFECTS_MAX = 16 };
  * accepted before it was changed, and every defect occurred. */
 int main_of_kinds(const struct defect_kind *kinds, size_t count, uint64_t seed);
 
+/* The same, each defect being a kind of its own. */
+int main_of_defects(const struct defect *defects, size_t count, uint64_t seed);
+
 /* Turns a part to another rank. */
 void turn_to_rank(struct broken_plan *p, uint32_t rank);
 
