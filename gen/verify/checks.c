@@ -71,5 +71,5 @@ bool pen_check_profile(const struct pen_plan *plan, const struct pen_profile *pr
       !pen_check_tables(checked, plan, profile, contexts))
     return false;
   list_credits(checked, profile);
-  return pen_check_memory(checked, contexts);
+  return pen_check_memory(checked, contexts) && pen_check_gradient_sums(checked);
 }

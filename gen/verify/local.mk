@@ -11,6 +11,7 @@ libgen_a_SOURCES += \
   %reldir%/derivative.c \
   %reldir%/derivative.h \
   %reldir%/device_state.c \
+  %reldir%/gradient_sums.c \
   %reldir%/gradients.c \
   %reldir%/internal.h \
   %reldir%/memory.c \
