@@ -70,9 +70,9 @@ struct pen_check_context {
   size_t *hazard_count;
   const bool *credited[PEN_DIRECTIONS]; /* [pen_action_key() of the SEND]; null: every message has a
                                            credit */
-  const struct pen_rank_context *contexts; /* [rank]; finished */
-  struct pen_stage_programs *set;          /* by rising stage, each different (gradients.c) */
-  size_t set_count;
+  const struct pen_rank_context *contexts;   /* [rank]; finished */
+  struct pen_stage_programs *stage_programs; /* by rising stage, each different (gradients.c) */
+  size_t stage_programs_count;
 };
 
 static inline bool pen_is_compute(int kind) { return kind <= PEN_W; }

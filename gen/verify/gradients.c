@@ -41,11 +41,14 @@ void pen_list_stage_programs(struct pen_check_context *c) {
         found.action[kind] = action;
         found.program[kind] = action == PEN_NONE ? PEN_NONE : actions[action].program;
       }
-      size_t n = c->set_count;
-      while (n > 0 && c->set[n - 1].stage == stage && !same_programs(&c->set[n - 1], &found)) n--;
-      if (n > 0 && c->set[n - 1].stage == stage) continue;
-      c->set = pen_grow(c->set, &capacity, c->set_count + 1, sizeof *c->set);
-      c->set[c->set_count++] = found;
+      size_t n = c->stage_programs_count;
+      while (n > 0 && c->stage_programs[n - 1].stage == stage &&
+             !same_programs(&c->stage_programs[n - 1], &found))
+        n--;
+      if (n > 0 && c->stage_programs[n - 1].stage == stage) continue;
+      c->stage_programs = pen_grow(c->stage_programs, &capacity, c->stage_programs_count + 1,
+                                   sizeof *c->stage_programs);
+      c->stage_programs[c->stage_programs_count++] = found;
     }
 }
 
@@ -173,7 +176,7 @@ static bool check_backward(const struct pen_stage_terms *s, const struct pen_sta
 struct profile_stages {
   const struct pen_check_context *c;
   struct pen_stage_terms terms; /* of the rank of the stage */
-  size_t next;                  /* into c->set */
+  size_t next;                  /* into c->stage_programs */
 };
 
 /* What the forward of one profile makes, to compare that of others with. */
@@ -210,8 +213,9 @@ static bool check_profile_stage(struct profile_stages *p, uint32_t stage, struct
     pen_stage_terms_open(s, context, terms);
   }
   size_t others = *known_count; /* then with the first set of its own, too */
-  for (; p->next < p->c->set_count && p->c->set[p->next].stage == stage; p->next++) {
-    const struct pen_stage_programs *set = &p->c->set[p->next];
+  for (; p->next < p->c->stage_programs_count && p->c->stage_programs[p->next].stage == stage;
+       p->next++) {
+    const struct pen_stage_programs *set = &p->c->stage_programs[p->next];
     if (!run_programs(s, set, &result) ||
         !check_same(s, known, others, &result, set->action[PEN_F]) ||
         (p->c->profile_kind == PEN_TRAIN && !check_backward(s, set)))

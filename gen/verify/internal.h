@@ -56,7 +56,7 @@ bool pen_check_memory(struct pen_check_context *c, const struct pen_rank_context
 
 /* gradient_sums.c: the microbatches, replicas and elements that a training profile sums. */
 bool pen_check_gradient_sums(const struct pen_check_context *c);
-/* gradients.c: lists the sets of programs that microbatches take; fills `set` of `c`. */
+/* gradients.c: lists the sets of programs that microbatches take; fills `stage_programs` of `c`. */
 void pen_list_stage_programs(struct pen_check_context *c);
 /* gradients.c: the programs of every stage compute the gradients of its forward. `checked` is
  * [profile_count]; each profile was checked by itself. */
