@@ -371,7 +371,7 @@ static void reject_kinds(const struct defect_kind *kinds, size_t count, unsigned
   for (size_t k = 0; k < count; k++) {
     print_message("# %s: %u rejected\n", kinds[k].name, applied[k][DEFECTS_MAX]);
     for (size_t n = 0; n < kinds[k].count; n++) {
-      print_message("#   %u %s\n", applied[k][n], kinds[k].defect[n].name);
+      if (kinds[k].count > 1) print_message("#   %u %s\n", applied[k][n], kinds[k].defect[n].name);
       if (applied[k][n] == 0) fail_msg("%s was never applied", kinds[k].defect[n].name);
     }
   }
