@@ -61,13 +61,14 @@ static uint32_t input_of(const struct pen_derivative *d, uint32_t forward,
   return word->mark == '\'' && value ? d->gradient[value] : value;
 }
 
-/* The head of a tied weight has a gradient of its own: every user but the embedding is the head. */
+/* The head of a tied weight has a gradient of its own: every user but the embedding, on the
+ * weight's rank, is the head. */
 static uint32_t accumulator_of(const struct pen_derivative *d, const struct pen_term *forward,
                                uint32_t weight) {
-  const struct pen_plan *plan = d->stage->context->plan;
-  for (uint32_t tie = 0; tie < plan->tie_count; tie++)
-    if (plan->ties[tie].weight == weight && forward->kind != PEN_OP_EMBEDDING)
-      return plan->weight_count + tie;
+  const struct pen_rank_context *b = d->stage->context;
+  const bool embeds = forward->kind == PEN_OP_EMBEDDING && b->plan->weights[weight].rank == b->rank;
+  for (uint32_t tie = 0; tie < b->plan->tie_count; tie++)
+    if (b->plan->ties[tie].weight == weight && !embeds) return b->plan->weight_count + tie;
   return weight;
 }
 

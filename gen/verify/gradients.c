@@ -99,24 +99,22 @@ static bool check_contributions(const struct pen_stage_terms *s, const struct pe
   return true;
 }
 
-/* The rule "derived", for the weights that the stage has. */
+/* The rule "derived", for the weights that the stage has or reads. */
 static bool check_complete(const struct pen_stage_terms *s, const struct pen_derivative *d,
                            uint32_t action) {
   const struct pen_rank_context *b = s->context;
-  for (uint32_t n = 0; n < b->own_weight_count; n++) {
-    const struct pen_weight *weight = &b->plan->weights[b->own_weight[n]];
-    if (weight->stage != s->stage || weight->frozen) continue;
-    if (!d->contribution[n])
-      return PROBLEM(s, action, "%s is trained, but the forward of its stage does not depend on it",
-                     weight->name);
+  for (uint32_t n = 0; n < b->own_weight_count + b->plan->tie_count; n++) {
+    const bool of_head = n >= b->own_weight_count;
+    const uint32_t number =
+        of_head ? b->plan->weight_count + (n - b->own_weight_count) : b->own_weight[n];
     if (d->users[n])
-      return PROBLEM(s, action, "its stage adds nothing to the gradient of %s", weight->name);
+      return PROBLEM(s, action, "the gradient of %s is not added: its forward depends on it",
+                     weight_name(s, number));
+    if (of_head || d->contribution[n] || b->plan->weights[number].stage != s->stage) continue;
+    if (!b->plan->weights[number].frozen)
+      return PROBLEM(s, action, "%s is trained, but the forward of its stage does not depend on it",
+                     weight_name(s, number));
   }
-  for (uint32_t tie = 0; tie < b->plan->tie_count; tie++)
-    if (b->plan->ties[tie].rank == b->rank && s->stage + 1 == b->checked->stage_count &&
-        b->checked->adds_tied_gradient && d->users[b->own_weight_count + tie])
-      return PROBLEM(s, action, "its stage adds nothing to the gradient of %s",
-                     weight_name(s, b->plan->weight_count + tie));
   return true;
 }
 
