@@ -15,7 +15,8 @@
  *   GATHER_GROUPS    the rest of the shard: what the other groups have in their pieces
  *   ALL_GATHER_GRAD  the other shards: what the members of the group have in theirs
  *
- * In each of these replicas and groups rise (actions.def). The rules here:
+ * In each of these replicas and groups rise (actions.def). The rules here, with which
+ * messages begin:
  *
  *   ordered   a stage runs B, or W, of its microbatches in the plan's order (plan.def,
  *             backward_order), so that every gradient adds them in it
@@ -47,10 +48,11 @@ static bool check_order(const struct pen_rank_context *b) {
     const bool falls = b->plan->backward_order == PEN_BACKWARDS_FALLING;
     if (b->plan->backward_order != PEN_BACKWARDS_GIVEN &&
         action->microbatch != (falls ? count - 1 - number : number))
-      return pen_problem_note(b->checked->problem, b->rank, index,
-                              "it is number %u of its stage, but the gradients of the plan add "
-                              "their microbatches in %s order",
-                              number, falls ? "falling" : "rising");
+      return pen_problem_note(
+          b->checked->problem, b->rank, index,
+          "ordered: it is number %u of its stage, but the gradients of the plan add "
+          "their microbatches in %s order",
+          number, falls ? "falling" : "rising");
   }
   pen_free(added);
   return true;
@@ -81,14 +83,14 @@ static struct part_sums sums_at_start(const struct pen_plan *plan) {
 
 static bool add_over_group(const struct sum_state *s, struct part_sums *sums) {
   if (sums->piece != 1 || sums->shard != 1)
-    return PROBLEM(s, "it sums shards that are sums over %u replicas already", sums->piece);
+    return PROBLEM(s, "summed: it sums shards that are sums over %u replicas already", sums->piece);
   sums->piece = sums->shard = s->b->plan->shard_ranks;
   return true;
 }
 
 static bool add_over_groups(const struct sum_state *s, struct part_sums *sums) {
   if (sums->piece != s->b->plan->shard_ranks)
-    return PROBLEM(s, "it sums pieces over the groups, but they are sums over %u replicas",
+    return PROBLEM(s, "summed: it sums pieces over the groups, but they are sums over %u replicas",
                    sums->piece);
   sums->piece = s->b->plan->replica_count;
   return true;
@@ -101,10 +103,11 @@ static bool check_summed(const struct sum_state *s, uint32_t stage, bool others,
   const uint32_t all = plan->replica_count;
   const bool has_others = others && plan->shard_ranks > 1;
   if (sums->piece == all && sums->shard == all && (!has_others || sums->others == all)) return true;
-  return PROBLEM(s,
-                 "%s: of the gradients of stage %u the own piece, the own shard and the others are "
-                 "sums over %u, %u and %u of %u replicas",
-                 what, stage, sums->piece, sums->shard, sums->others, all);
+  return PROBLEM(
+      s,
+      "summed: %s: of the gradients of stage %u the own piece, the own shard and the others are "
+      "sums over %u, %u and %u of %u replicas",
+      what, stage, sums->piece, sums->shard, sums->others, all);
 }
 
 static bool check_stages_summed(const struct sum_state *s, bool others, const char *what) {
@@ -128,7 +131,7 @@ static bool run_action(const struct sum_state *s) {
       return true;
     case PEN_ADD_TIED_GRAD:
       return memcmp(sums, &start, sizeof start) == 0 ||
-             PROBLEM(s, "the embedding's gradient is a sum over replicas already");
+             PROBLEM(s, "tied: the embedding's gradient is a sum over replicas already");
     case PEN_NORM: return check_stages_summed(s, false, "the norm counts parts of sums");
     case PEN_UPDATE:
       return check_stages_summed(s, !pen_moments_are_sharded(plan), "it updates by parts of sums");
@@ -164,9 +167,10 @@ static bool check_names(const struct pen_plan *plan, struct pen_problem *problem
     const char *name = plan->weights[sorted[n].index].name;
     for (uint32_t other = n; other > 0 && sorted[other - 1].key == sorted[n].key; other--)
       if (strcmp(plan->weights[sorted[other - 1].index].name, name) == 0)
-        return pen_problem_note(problem, PEN_NONE, PEN_NONE,
-                                "%s is weight %u and weight %u: the norm would count it twice",
-                                name, sorted[other - 1].index, sorted[n].index);
+        return pen_problem_note(
+            problem, PEN_NONE, PEN_NONE,
+            "counted: %s is weight %u and weight %u: the norm would count it twice", name,
+            sorted[other - 1].index, sorted[n].index);
   }
   pen_free(sorted);
   return true;
@@ -181,8 +185,9 @@ static bool check_elements(const struct pen_plan *plan, const struct pen_weight 
     if (__builtin_mul_overflow(elements, weight->dim[n], &elements)) elements = 0;
   if (elements == 0 || elements != weight->count)
     return pen_problem_note(problem, weight->rank, PEN_NONE,
-                            "%s has %llu elements, but those of its dims are %llu", weight->name,
-                            (unsigned long long)weight->count, (unsigned long long)elements);
+                            "counted: %s has %llu elements, but those of its dims are %llu",
+                            weight->name, (unsigned long long)weight->count,
+                            (unsigned long long)elements);
   for (uint32_t shard = 0; shard < plan->shard_ranks; shard++) {
     const struct pen_shard own = pen_shard_at(weight->count, plan->shard_ranks, shard);
     if (own.count > 0 && own.first != counted) break;
@@ -190,7 +195,7 @@ static bool check_elements(const struct pen_plan *plan, const struct pen_weight 
   }
   return counted == weight->count ||
          pen_problem_note(problem, weight->rank, PEN_NONE,
-                          "%s has %llu elements, but the norm counts %llu", weight->name,
+                          "counted: %s has %llu elements, but the norm counts %llu", weight->name,
                           (unsigned long long)weight->count, (unsigned long long)counted);
 }
 
@@ -201,9 +206,10 @@ static bool check_place(const struct pen_plan *plan, uint32_t index, struct pen_
       (weight[-1].value_file < weight->value_file &&
        weight[-1].count * sizeof(float) <= weight->value_file - weight[-1].value_file))
     return true;
-  return pen_problem_note(problem, weight->rank, PEN_NONE,
-                          "%s is after %s in the table, and in the norm, but not in the file",
-                          weight->name, weight[-1].name);
+  return pen_problem_note(
+      problem, weight->rank, PEN_NONE,
+      "counted: %s is after %s in the table, and in the norm, but not in the file", weight->name,
+      weight[-1].name);
 }
 
 static bool check_norm(const struct pen_plan *plan, struct pen_problem *problem) {

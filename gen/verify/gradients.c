@@ -2,7 +2,8 @@
  *
  * The programs of a stage run over terms (stage_terms.h), once for each set of programs that a
  * microbatch may take: F and B, or F, I and W. The gradients that they must give are derived from
- * the forward terms by the rules of ops.def (derivative.h). The rules here:
+ * the forward terms by the rules of ops.def (derivative.h). The rules here, with
+ * which messages begin:
  *
  *   derived   what a program adds to the gradient of a weight is the gradient of its forward, from
  *             the weight's only user; and it is added once for each microbatch. Embedding and head
@@ -88,11 +89,12 @@ static bool check_contributions(const struct pen_stage_terms *s, const struct pe
     const size_t index = pen_gradient_index(s->context, added->weight);
     const char *kind = pen_signature_of(s->context->tables->ops[added->op].kind)->kind;
     if (d->users[index] > 1)
-      return PROBLEM(s, action, "%u ops of its forward read %s: their gradients have no order",
+      return PROBLEM(s, action,
+                     "derived: %u ops of its forward read %s: their gradients have no order",
                      d->users[index], weight_name(s, added->weight));
     if (d->contribution[index] != added->value)
-      return PROBLEM(s, action, "op %u (%s) adds to %s what is not its gradient: %s", added->op,
-                     kind, weight_name(s, added->weight),
+      return PROBLEM(s, action, "derived: op %u (%s) adds to %s what is not its gradient: %s",
+                     added->op, kind, weight_name(s, added->weight),
                      pen_term_difference(plan, s->terms, d->contribution[index], added->value));
     d->users[index] = 0; /* added */
   }
@@ -108,11 +110,13 @@ static bool check_complete(const struct pen_stage_terms *s, const struct pen_der
     const uint32_t number =
         of_head ? b->plan->weight_count + (n - b->own_weight_count) : b->own_weight[n];
     if (d->users[n])
-      return PROBLEM(s, action, "the gradient of %s is not added: its forward depends on it",
+      return PROBLEM(s, action,
+                     "derived: the gradient of %s is not added: its forward depends on it",
                      weight_name(s, number));
     if (of_head || d->contribution[n] || b->plan->weights[number].stage != s->stage) continue;
     if (!b->plan->weights[number].frozen)
-      return PROBLEM(s, action, "%s is trained, but the forward of its stage does not depend on it",
+      return PROBLEM(s, action,
+                     "derived: %s is trained, but the forward of its stage does not depend on it",
                      weight_name(s, number));
   }
   return true;
@@ -125,7 +129,7 @@ static bool check_input_gradient(const struct pen_stage_terms *s, const struct p
   if (stage->input_gradient == PEN_NONE) return true;
   const uint32_t wanted = pen_derivative_input(d), made = pen_stage_value(s, stage->input_gradient);
   return made == wanted ||
-         PROBLEM(s, action, "%s is not the gradient of the input of stage %u: %s",
+         PROBLEM(s, action, "passed: %s is not the gradient of the input of stage %u: %s",
                  s->context->tables->tensors[stage->input_gradient].name, s->stage,
                  pen_term_difference(s->context->plan, s->terms, wanted, made));
 }
@@ -141,18 +145,19 @@ static bool check_scale(const struct pen_stage_terms *s, uint32_t action) {
             targets = pen_signature_operand(signature, "targets"),
             scale = pen_signature_real(signature, "scale");
   if (plan->loss_is_mean != (share >= 0))
-    return PROBLEM(s, action, "the loss of the plan is a %s, but %s gives a %s",
+    return PROBLEM(s, action, "scaled: the loss of the plan is a %s, but %s gives a %s",
                    plan->loss_is_mean ? "mean" : "sum", signature->kind,
                    plan->loss_is_mean ? "sum" : "mean");
   if (share < 0)
     return (loss->real[scale] >= 1.0 && loss->real[scale] <= 1.0) ||
-           PROBLEM(s, action, "%s scales the gradient of a sum by %g", signature->kind,
+           PROBLEM(s, action, "scaled: %s scales the gradient of a sum by %g", signature->kind,
                    loss->real[scale]);
   const uint32_t term = pen_term_of_value(loss->input[share]);
   return (s->terms->term[term].kind == PEN_OP_TARGETS &&
           loss->input[share] == pen_term_output(term, pen_signature_operand(data, "share")) &&
           loss->input[targets] == pen_term_output(term, pen_signature_operand(data, "targets"))) ||
-         PROBLEM(s, action, "%s scales by another share than that of its targets", signature->kind);
+         PROBLEM(s, action, "scaled: %s scales by another share than that of its targets",
+                 signature->kind);
 }
 
 static bool check_backward(const struct pen_stage_terms *s, const struct pen_stage_programs *set) {
@@ -191,7 +196,7 @@ static bool check_same(const struct pen_stage_terms *s, const struct known_forwa
     if (other->profile->sequence != s->context->profile->sequence) continue;
     const bool outputs = other->result.output != made->output;
     if (!outputs && other->result.loss == made->loss) continue;
-    return PROBLEM(s, action, "the forward of stage %u in %s is not that in %s: %s", s->stage,
+    return PROBLEM(s, action, "same: the forward of stage %u in %s is not that in %s: %s", s->stage,
                    s->context->profile->name, other->profile->name,
                    pen_term_difference(s->context->plan, s->terms,
                                        outputs ? other->result.output : other->result.loss,

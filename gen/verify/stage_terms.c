@@ -2,7 +2,8 @@
  *
  * memory.c has proved that a program which reads a tensor finds what the programs of the same
  * microbatch wrote there. So the value of a tensor is the term of the op that wrote it, and an op
- * that is computed again makes the same term. The rule here:
+ * that is computed again makes the same term. The rule here, with
+ * which its message begins:
  *
  *   own   a program reads what the programs of its own stage made, or its stage is given */
 #include "gen/verify/stage_terms.h"
@@ -69,7 +70,7 @@ struct op_part {
 
 #define PROBLEM(p, format, ...)                                                           \
   pen_problem_note((p)->s->context->checked->problem, (p)->s->context->rank, (p)->action, \
-                   "op %u (%s) " format, (p)->op_index, (p)->from->kind, __VA_ARGS__)
+                   "own: op %u (%s) " format, (p)->op_index, (p)->from->kind, __VA_ARGS__)
 
 /* Makes the term of a part from the operands, dims and reals of the op, by name. */
 static bool make_term(struct op_part *p) {

@@ -310,7 +310,7 @@ static bool counted_out_of_order(struct broken_plan *p) {
 }
 
 #define MISSING "is missing", "does not come before it", "collectives before it, but there are"
-#define PARTS "sums over"
+#define PARTS "summed: "
 #define LATE "comes after", "comes before", "comes next", "deadlock", "must come"
 #define TABLE                                                                                \
   "is at the address", "is persistent, but", "outside the persistent part", "bytes, but",    \
@@ -320,9 +320,9 @@ static bool counted_out_of_order(struct broken_plan *p) {
 static const struct defect defects[] = {
     {"two microbatches exchanged",
      microbatches_exchanged,
-     {"add their microbatches in", LATE, "is received as number", "needs", "may already arrive",
+     {"ordered: ", LATE, "is received as number", "needs", "may already arrive",
       "but its bytes hold", "has overwritten"}},
-    {"another order of the plan", another_plan_order, {"add their microbatches in"}},
+    {"another order of the plan", another_plan_order, {"ordered: "}},
     {"the boundary microbatch is left out", boundary_left_out, {MISSING, "overlaps the next"}},
     {"only the last microbatch is trained", only_the_last, {"lacks microbatch", "collective"}},
     {"a microbatch in another's frame",
@@ -335,8 +335,8 @@ static const struct defect defects[] = {
      {"whose result it needs", "cannot overlap", "overlaps the next", "of more than two"}},
     {"another tensor sent back",
      sends_another_gradient,
-     {"is not the gradient of the input", "its message leaves from", "but its bytes hold",
-      "which nothing has written", "has overwritten"}},
+     {"passed: ", "its message leaves from", "but its bytes hold", "which nothing has written",
+      "has overwritten"}},
     {"a sum of another stage",
      another_stages_sum,
      {"is listed twice", "is not on this rank", "which peers may read already",
@@ -362,7 +362,7 @@ static const struct defect defects[] = {
      {"is not summed", "which no collective before it uses"}},
     {"the head's gradient after the sums",
      head_added_late,
-     {"which peers may read already", "a sum over replicas already", LATE}},
+     {"which peers may read already", "tied: ", LATE}},
     {"the head's gradient twice", head_added_twice, {"is listed twice"}},
     {"no gradient of the head's", head_left_out, {MISSING}},
     {"no norm", no_norm, {"NORM must come"}},
@@ -373,15 +373,12 @@ static const struct defect defects[] = {
     {"an update too early", update_early, {MISSING, LATE, PARTS, "it clips by"}},
     {"a weight counted twice",
      counted_twice,
-     {"would count it twice", TABLE, "lacks microbatch", "snapshot",
-      "of the device control block"}},
-    {"two weights of one name", named_twice, {"would count it twice", TABLE}},
+     {"counted: ", TABLE, "lacks microbatch", "snapshot", "of the device control block"}},
+    {"two weights of one name", named_twice, {"counted: ", TABLE}},
     {"a weight never counted", never_counted, {TABLE, "lacks microbatch", "is tied"}},
     {"a weight counted by another rank", counted_elsewhere, {"but its stage is not", TABLE}},
-    {"other elements than the weight's",
-     other_elements,
-     {"those of its dims", TABLE, "elements, but", "the norm counts"}},
-    {"weights out of order", counted_out_of_order, {"but not in the file"}},
+    {"other elements than the weight's", other_elements, {"counted: ", TABLE, "elements, but"}},
+    {"weights out of order", counted_out_of_order, {"counted: "}},
 };
 
 int main(void) { return main_of_defects(defects, sizeof defects / sizeof *defects, 314159265); }
