@@ -72,14 +72,31 @@ static uint32_t accumulator_of(const struct pen_derivative *d, const struct pen_
   return weight;
 }
 
+/* `added`: to the sum so far. Else there must be none. */
+static void set_gradient(struct pen_derivative *d, uint32_t forward, uint32_t value, uint32_t made,
+                         bool added) {
+  if (d->gradient[value] && !added) d->lost = forward + 1;
+  d->gradient[value] = made;
+}
+
+/* Does the first output of a rule contain the sum so far? */
+static bool has_addend(const struct pen_gradient_rule *rule) {
+  for (size_t n = 0; n < rule->input_count; n++)
+    if (rule->word[n].mark == '+') return true;
+  return false;
+}
+
+/* Word n of a rule is an output of its op. */
 static void store_output(struct pen_derivative *d, uint32_t forward,
-                         const struct pen_rule_operand *word, bool accumulates, uint32_t made) {
+                         const struct pen_gradient_rule *rule, size_t n, uint32_t made) {
   const struct pen_terms *terms = d->stage->terms;
+  const struct pen_rule_operand *word = &rule->word[n];
+  const bool accumulates = pen_signature_of(rule->backward)->operand[n].accumulates;
   uint32_t target = operand_value(d, forward, word->operand);
   if (word->mark == '*') {
     d->private_value[word->operand] = made;
   } else if (!accumulates) {
-    if (target) d->gradient[target] = made;
+    if (target) set_gradient(d, forward, target, made, n == rule->input_count && has_addend(rule));
   } else if (target && terms->term[pen_term_of_value(target)].kind == PEN_TERM_WEIGHT) {
     uint32_t weight = (uint32_t)terms->term[pen_term_of_value(target)].dim[0];
     size_t index =
@@ -104,8 +121,7 @@ static void apply_rule(struct pen_derivative *d, const struct pen_gradient_rule 
   for (size_t n = 0; n < rule->input_count; n++) term.input[n] = input_of(d, forward, rule, n);
   uint32_t made = pen_term_add(d->stage->terms, &term);
   for (size_t n = rule->input_count; n < rule->count; n++)
-    store_output(d, forward, &rule->word[n], signature->operand[n].accumulates,
-                 pen_term_output(made, (int)n));
+    store_output(d, forward, rule, n, pen_term_output(made, (int)n));
 }
 
 static void pass_gradients(struct pen_derivative *d, uint32_t forward) {
@@ -114,8 +130,8 @@ static void pass_gradients(struct pen_derivative *d, uint32_t forward) {
   for (size_t n = 0; n < count; n++)
     if (rules[n].forward == (int)d->stage->terms->term[forward].kind &&
         is_needed(d, forward, rules[n].input))
-      d->gradient[operand_value(d, forward, rules[n].input)] =
-          d->gradient[operand_value(d, forward, rules[n].output)];
+      set_gradient(d, forward, operand_value(d, forward, rules[n].input),
+                   d->gradient[operand_value(d, forward, rules[n].output)], false);
 }
 
 static void derive_op(struct pen_derivative *d, uint32_t forward) {

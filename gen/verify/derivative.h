@@ -11,6 +11,8 @@ struct pen_derivative {
   uint32_t *gradient; /* [value]: the sum so far; 0: none */
   bool *needs;        /* [value]: its gradient is needed */
   uint32_t private_value[PEN_OPERANDS_MAX];
+  uint32_t lost; /* a forward op (its term + 1) whose gradient is not added to that of another user
+                    of its input; 0: none */
   /* [own weight, then tie]: what one microbatch adds to its gradient; 0: nothing */
   uint32_t *contribution;
   uint32_t *users; /* [own weight, then tie]: ops that add to it */

@@ -167,6 +167,10 @@ static bool check_backward(const struct pen_stage_terms *s, const struct pen_sta
                  of_weights = set->action[whole ? PEN_B : PEN_W];
   if (!check_scale(s, of_input)) return false;
   pen_derivative_open(&d, s);
+  if (d.lost)
+    return PROBLEM(s, of_input,
+                   "derived: a value that %s reads has other users, but no op adds their gradients",
+                   pen_signature_of((int)s->terms->term[d.lost - 1].kind)->kind);
   bool fine = check_input_gradient(s, &d, of_input) && check_contributions(s, &d, of_weights) &&
               check_complete(s, &d, of_weights);
   pen_derivative_close(&d);

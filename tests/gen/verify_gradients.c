@@ -326,6 +326,13 @@ static bool forward_lacks_residual(struct broken_plan *p) {
   return false;
 }
 
+/* A product takes the gate twice: no op adds the two gradients of the gate. */
+static bool reads_twice(struct broken_plan *p) {
+  struct pen_op *op = forward_op(p, PEN_OP_SWIGLU, draw(p->seed, 2));
+  if (op) op->operand[named(op, "up")] = op->operand[named(op, "gate")];
+  return op;
+}
+
 /* Evaluation runs another forward than training. */
 static bool evaluates_another(struct broken_plan *p) {
   if (p->plan->profiles[1].kind != PEN_EVAL) return false;
@@ -399,6 +406,7 @@ static const struct defect defects[] = {
     {"recomputed with other numbers", recomputes_otherwise, {WRONG, FORWARD}},
     {"a forward by another weight", forward_by_another, {WRONG, BYTES, FORWARD}},
     {"a forward without its residual", forward_lacks_residual, {WRONG, FORWARD}},
+    {"a value with two gradients", reads_twice, {WRONG, FORWARD}},
     {"evaluated otherwise than trained", evaluates_another, {"same: ", BYTES}},
 };
 
