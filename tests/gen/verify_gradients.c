@@ -348,8 +348,8 @@ static bool evaluates_another(struct broken_plan *p) {
 #define WRONG "derived: op", "passed: "
 #define BYTES                                                                            \
   "but its bytes hold", "has overwritten", "overlaps it", "in this program has written", \
-      "which nothing has written", "may not have been gathered", "in the same bytes",    \
-      "the gradient of one microbatch"
+      "which nothing has written", "may not have been gathered", "may still use",        \
+      "in the same bytes", "the gradient of one microbatch"
 
 #define FORWARD "same: ", "derived: "
 
