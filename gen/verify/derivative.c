@@ -172,7 +172,9 @@ static void set_first_gradients(struct pen_derivative *d) {
 void pen_derivative_open(struct pen_derivative *d, const struct pen_stage_terms *stage) {
   const struct pen_rank_context *b = stage->context;
   const struct pen_stage *tables = &b->profile->stages[stage->stage];
+  /* What the neighbours give is a value, also if no op has read it. */
   if (tables->output_gradient != PEN_NONE) pen_stage_value(stage, tables->output_gradient);
+  if (tables->input != PEN_NONE) pen_stage_value(stage, tables->input);
   const size_t values = pen_terms_past_value(stage->terms),
                gradients = (size_t)b->own_weight_count + b->plan->tie_count + 1;
   *d = (struct pen_derivative){.stage = stage,
