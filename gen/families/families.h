@@ -6,7 +6,7 @@
  *
  *   families.c  finds a family, lists the blocks of a model
  *   language.c  tokens and loss of all language models; rotary.c the blocks of Llama-like models
- *   mlp.c gpt2.c llama.c qwen3.c  one family each
+ *   mlp.c gpt2.c llama.c qwen2.c qwen3.c  one family each
  *
  */
 #ifndef PEN_FAMILIES_H

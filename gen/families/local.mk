@@ -7,6 +7,7 @@ libgen_a_SOURCES += \
   %reldir%/language.h \
   %reldir%/llama.c \
   %reldir%/mlp.c \
+  %reldir%/qwen2.c \
   %reldir%/qwen3.c \
   %reldir%/rotary.c \
   %reldir%/rotary.h

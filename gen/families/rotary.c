@@ -55,7 +55,19 @@ static uint32_t embedding_block(struct pen_graph *graph, uint32_t layer, uint32_
   return pen_op_embedding(graph, "embedding", pen_graph_data(graph, &pen_language_tokens), table);
 }
 
-uint32_t pen_rotary_attention(struct pen_graph *graph, uint32_t n, uint32_t x, bool norms_heads) {
+/* q, k or v of layer n: a product, with the family's bias. */
+static uint32_t projection(struct pen_graph *graph, uint32_t n, const char *name, uint32_t x,
+                           int64_t width, unsigned features) {
+  const char *part = pen_text("self_attn.%s_proj", name);
+  uint32_t product = pen_op_linear(
+      graph, name, x, layer_matrix(graph, n, part, width, graph->topology->model_hidden), PEN_NONE);
+  if (!(features & PEN_ROTARY_BIASES)) return product;
+  uint32_t bias = pen_graph_weight(graph, pen_text("model.layers.%u.%s.bias", n, part), width, 0,
+                                   PEN_INITIAL_ZEROS, 0);
+  return pen_op_bias(graph, pen_text("%s_bias", name), product, bias);
+}
+
+uint32_t pen_rotary_attention(struct pen_graph *graph, uint32_t n, uint32_t x, unsigned features) {
   const struct pen_topology *t = graph->topology;
   int64_t hidden = t->model_hidden, head = t->model_head_dim;
   int64_t q_width = t->model_heads * head, kv_width = t->model_kv_heads * head;
@@ -63,13 +75,10 @@ uint32_t pen_rotary_attention(struct pen_graph *graph, uint32_t n, uint32_t x, b
   uint32_t norm =
       pen_op_rmsnorm(graph, "input_norm", x,
                      gain(graph, pen_text("model.layers.%u.input_layernorm.weight", n), hidden));
-  uint32_t q = pen_op_linear(graph, "q", norm,
-                             layer_matrix(graph, n, "self_attn.q_proj", q_width, hidden), PEN_NONE);
-  uint32_t k = pen_op_linear(
-      graph, "k", norm, layer_matrix(graph, n, "self_attn.k_proj", kv_width, hidden), PEN_NONE);
-  uint32_t v = pen_op_linear(
-      graph, "v", norm, layer_matrix(graph, n, "self_attn.v_proj", kv_width, hidden), PEN_NONE);
-  if (norms_heads) {
+  uint32_t q = projection(graph, n, "q", norm, q_width, features);
+  uint32_t k = projection(graph, n, "k", norm, kv_width, features);
+  uint32_t v = projection(graph, n, "v", norm, kv_width, features);
+  if (features & PEN_ROTARY_HEAD_NORMS) {
     q = pen_op_rmsnorm(graph, "q_norm", q,
                        gain(graph, pen_text("model.layers.%u.self_attn.q_norm.weight", n), head));
     k = pen_op_rmsnorm(graph, "k_norm", k,
@@ -153,7 +162,7 @@ char *pen_rotary_config(const struct pen_topology *t, const char *architecture, 
       "  \"num_attention_heads\": %lld,\n  \"num_key_value_heads\": %lld,\n  \"head_dim\": %lld,\n"
       "  \"vocab_size\": %lld,\n  \"max_position_embeddings\": %lld,\n"
       "  \"rms_norm_eps\": %.17g,\n  \"rope_theta\": %.17g,\n%s"
-      "  \"hidden_act\": \"silu\",\n  \"attention_bias\": false,\n  %s,\n"
+      "  \"hidden_act\": \"silu\",\n  %s,\n"
       "  \"tie_word_embeddings\": %s,\n  \"torch_dtype\": \"float32\"\n}\n",
       architecture, type, (long long)t->model_hidden, (long long)t->model_ffn,
       (long long)t->model_layers, (long long)t->model_heads, (long long)t->model_kv_heads,

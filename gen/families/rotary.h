@@ -16,9 +16,14 @@ extern const struct pen_declared *const pen_rotary_input[];
 extern const struct pen_block_kind pen_rotary_before[],
     pen_rotary_after[]; /* embedding; final norm, head with loss */
 
-/* The attention of layer n, plus x. norms_heads: an RMSNorm over each head of q and k before the
- * positions (q_norm, k_norm: one gain for all heads of a layer). */
-uint32_t pen_rotary_attention(struct pen_graph *graph, uint32_t n, uint32_t x, bool norms_heads);
+enum pen_rotary_feature {
+  PEN_ROTARY_HEAD_NORMS = 1, /* an RMSNorm over each head of q and k before the positions (q_norm,
+                                k_norm: one gain for all heads of a layer) */
+  PEN_ROTARY_BIASES = 2,     /* biases of q, k and v */
+};
+
+/* The attention of layer n, plus x. `features`: bits of enum pen_rotary_feature. */
+uint32_t pen_rotary_attention(struct pen_graph *graph, uint32_t n, uint32_t x, unsigned features);
 /* The SwiGLU of layer n, plus x. */
 uint32_t pen_rotary_mlp(struct pen_graph *graph, uint32_t n, uint32_t x);
 

@@ -213,6 +213,11 @@ uint32_t pen_op_affine(struct pen_graph *graph, const char *name, uint32_t x, ui
                         3);
 }
 
+uint32_t pen_op_bias(struct pen_graph *graph, const char *name, uint32_t x, uint32_t bias) {
+  return append_forward(graph, PEN_OP_BIAS, name, (uint32_t[]){x, bias},
+                        (int64_t[]){graph->rows, width_of(graph, x)}, 2);
+}
+
 uint32_t pen_op_layernorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain,
                           uint32_t bias) {
   uint32_t y = append_forward(graph, PEN_OP_LAYERNORM, name, (uint32_t[]){x, gain, bias},

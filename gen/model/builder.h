@@ -50,6 +50,8 @@ uint32_t pen_op_attention(struct pen_graph *graph, const char *name, uint32_t q,
  * PEN_NONE. */
 uint32_t pen_op_affine(struct pen_graph *graph, const char *name, uint32_t x, uint32_t weight,
                        uint32_t bias, uint32_t addend);
+uint32_t pen_op_bias(struct pen_graph *graph, const char *name, uint32_t x,
+                     uint32_t bias); /* x (rows, out) plus bias (out) */
 uint32_t pen_op_layernorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain,
                           uint32_t bias);
 /* x plus, for each token, the row of its position in the table (positions, width). */

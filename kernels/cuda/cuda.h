@@ -31,7 +31,7 @@ extern "C" {
               row(SWIGLU_DX, swiglu_dx) row(GELU, gelu) row(GELU_DX, gelu_dx)                      \
                   row(GELU_TANH, gelu_tanh) row(GELU_TANH_DX, gelu_tanh_dx) row(SPLIT, split)      \
                       row(SPLIT_DX, split_dx) row(SCALE, scale) row(SCALE_DX, scale) row(ADD, add) \
-                          row(BIAS_DW, bias_dw) row(EMBEDDING, embedding)                          \
+                          row(BIAS, bias) row(BIAS_DW, bias_dw) row(EMBEDDING, embedding)          \
                               row(EMBEDDING_DW, embedding_dw) row(POSITION, position)              \
                                   row(POSITION_DW, position_dw) row(CROSS_ENTROPY, cross_entropy)  \
                                       row(SUM_LOSS, sum_loss)

@@ -7,6 +7,7 @@ cd "$scratch" || exit 99
 
 llama='"model_type":"llama","hidden_size":32,"intermediate_size":48,"num_hidden_layers":2,"num_attention_heads":4,"vocab_size":256,"max_position_embeddings":16'
 qwen3='"model_type":"qwen3","hidden_size":32,"intermediate_size":48,"num_hidden_layers":2,"num_attention_heads":4,"vocab_size":256,"max_position_embeddings":16'
+qwen2=$(echo "$qwen3" | sed s/qwen3/qwen2/)
 gpt2='"model_type":"gpt2","n_embd":36,"n_layer":2,"n_head":4,"vocab_size":256,"n_positions":16'
 # model FAMILY KEYS: the model's settings of the topology, on one line, sorted.
 model() {
@@ -31,11 +32,13 @@ is "llama3 of transformers 5, qwen3" "$(rope "$qwen3" ",\"rope_parameters\":{\"r
 is "linear" "$(rope "$llama" ',"rope_scaling":{"type":"linear","factor":4}')" 'rope_factor = 4.0 rope_scaling = "linear" rope_theta = 10000.0 '
 matches "linear: as the table of angles is made" "$("$gen" out.cfg)" '*PEN_OP_ROPE_TABLE*{16, 4}, {10000, 4}}*'
 is "qwen3's heads are 128 wide unless it says" "$(model "$qwen3" '' | grep -o 'head_dim = [0-9]*')" "head_dim = 128"
+is "qwen2's are hidden/heads, and no key asks for its biases" "$(model "$qwen2" ',"architectures":["Qwen2ForCausalLM"],"use_sliding_window":false,"sliding_window":4096,"use_mrope":false')" \
+  "$(model "$llama" '' | sed s/llama/qwen2/)"
 is "gpt2" "$(model "$gpt2" '')" \
   'family = "gpt2", ffn = 144, heads = 4, hidden = 36, layers = 2, norm_epsilon = 1e-5, sequence = 16, vocab = 256'
 is "gpt2 with a width of its own, untied" "$(model "$gpt2" ',"n_inner":50,"tie_word_embeddings":false' | grep -o 'ffn = [0-9]*\|tie_embeddings = [a-z]*' | tr '\n' ' ')" \
   'ffn = 50 tie_embeddings = false '
-for family in "$llama" "$qwen3" "$gpt2"; do
+for family in "$llama" "$qwen2" "$qwen3" "$gpt2"; do
   model "$family" '' >/dev/null
   ok "what is written can be generated: $(grep -o 'family = .*' out.cfg)" "$gen" --check out.cfg
 done
@@ -79,6 +82,15 @@ llama	"quantization_config":{"bits":4}	quantization_config = {"bits":4}: unknown
 llama	"rms_norm_eps":-1.0	rms_norm_eps = -1.0: a finite number, 0 or more
 llama	"num_key_value_heads":"2"	num_key_value_heads = "2": a whole number from 1 to 65536
 llama	"tie_word_embeddings":1	tie_word_embeddings = 1: true or false
+qwen2	"use_sliding_window":true	use_sliding_window = true: only false is supported
+qwen2	"attention_bias":true	attention_bias = true: unknown key; if the results of the model do not depend on it: --ignore attention_bias
+llama	"architectures":["LlamaForSequenceClassification"]	architectures[0] = "LlamaForSequenceClassification": only "LlamaForCausalLM" is supported
+llama	"architectures":["LlamaForCausalLM","MistralForCausalLM"]	architectures[1] = "MistralForCausalLM": only "LlamaForCausalLM" is supported
+qwen2	"architectures":["Qwen2Model"]	architectures[0] = "Qwen2Model": only "Qwen2ForCausalLM" is supported
+qwen3	"architectures":["Qwen2ForCausalLM"]	architectures[0] = "Qwen2ForCausalLM": only "Qwen3ForCausalLM" is supported
+gpt2	"architectures":["GPT2Model"]	architectures[0] = "GPT2Model": only "GPT2LMHeadModel" is supported
+gpt2	"architectures":[7]	architectures[0] = 7: only "GPT2LMHeadModel" is supported
+gpt2	"architectures":"GPT2LMHeadModel"	architectures = "GPT2LMHeadModel": a list of "GPT2LMHeadModel"
 qwen3	"use_sliding_window":true	use_sliding_window = true: only false is supported
 qwen3	"layer_types":["full_attention","sliding_attention"]	layer_types[1] = "sliding_attention": only "full_attention" is supported
 gpt2	"activation_function":"relu"	activation_function = "relu": only "gelu_new"|"gelu_pytorch_tanh" is supported
@@ -87,7 +99,7 @@ gpt2	"scale_attn_by_inverse_layer_idx":true	scale_attn_by_inverse_layer_idx = tr
 gpt2	"add_cross_attention":true	add_cross_attention = true: only false is supported
 END
 printf '{"model_type":"bert"}' >config.json
-refused 65 'config.json: model_type = "bert": "llama", "qwen3" or "gpt2"' "another model" config.json
+refused 65 'config.json: model_type = "bert": "llama", "qwen2", "qwen3" or "gpt2"' "another model" config.json
 printf '{}' >config.json
 refused 65 'config.json: model_type: missing' "no model_type" config.json
 printf '{"model_type":"llama"}' >config.json

@@ -24,6 +24,9 @@ def models():
     llama, qwen3, gpt2 = transformers.LlamaForCausalLM, transformers.Qwen3ForCausalLM, transformers.GPT2LMHeadModel
     yield "llama", llama, transformers.LlamaConfig(**SIZES, **ROPE), torch.float32, "5GB"
     yield "llama_tied", llama, transformers.LlamaConfig(**SIZES, tie_word_embeddings=True), torch.bfloat16, "9KB"
+    qwen2 = transformers.Qwen2ForCausalLM
+    yield "qwen2", qwen2, transformers.Qwen2Config(**SIZES, **ROPE), torch.bfloat16, "30KB"
+    yield "qwen2_tied", qwen2, transformers.Qwen2Config(**SIZES, tie_word_embeddings=True), torch.float32, "5GB"
     yield "qwen3", qwen3, transformers.Qwen3Config(**SIZES, **ROPE, head_dim=12), torch.float16, "30KB"
     yield "qwen3_tied", qwen3, transformers.Qwen3Config(**SIZES, head_dim=16, tie_word_embeddings=True), torch.float32, "5GB"
     yield "llama_llama3", llama, transformers.LlamaConfig(**SIZES, head_dim=16, **STRETCHED), torch.float32, "5GB"
@@ -35,6 +38,7 @@ def models():
 
 
 def make(folder):
+    """The config of the model without a head names the class with one, as that of gpt2 on the hub."""
     for name, model_class, config, dtype, shard in models():
         torch.manual_seed(7)
         model = model_class(config)
@@ -43,6 +47,9 @@ def make(folder):
                 if parameter.dim() == 1:
                     parameter.add_(torch.randn_like(parameter) * 0.1)
         model.to(dtype).save_pretrained(f"{folder}/{name}", max_shard_size=shard)
+        if model_class is transformers.GPT2Model:
+            config.architectures = ["GPT2LMHeadModel"]
+            config.save_pretrained(f"{folder}/{name}")
 
 
 def score(model, tokens, out):
@@ -63,6 +70,8 @@ def meaning(config):
         keys += ["layer_norm_epsilon", "activation_function"]
     else:
         keys += ["num_key_value_heads", "head_dim", "intermediate_size", "rms_norm_eps", "hidden_act"]
+        if not hasattr(config, "head_dim"):  # Qwen2Config has one only if its file does
+            config.head_dim = config.hidden_size // config.num_attention_heads
     values = [getattr(config, key) for key in keys]
     if config.model_type == "gpt2":
         return values

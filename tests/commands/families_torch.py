@@ -53,13 +53,13 @@ def head(w, embedding):
 
 
 def rotary_model(w, tokens):
-    """Llama and Qwen3."""
+    """Llama, Qwen2 and Qwen3."""
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     x = w["model.embed_tokens.weight"][tokens]
     for layer in range(LAYERS):
         at = f"model.layers.{layer}."
         h = rms(x, w[at + "input_layernorm.weight"])
-        q, k, v = (heads_of(F.linear(h, w[f"{at}self_attn.{name}_proj.weight"]), count)
+        q, k, v = (heads_of(F.linear(h, w[f"{at}self_attn.{name}_proj.weight"], w.get(f"{at}self_attn.{name}_proj.bias")), count)
                    for name, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)))
         if config["model_type"] == "qwen3":
             q, k = rms(q, w[at + "self_attn.q_norm.weight"]), rms(k, w[at + "self_attn.k_norm.weight"])
@@ -87,7 +87,7 @@ def gpt2_model(w, tokens):
     return F.linear(norm("transformer.ln_f", x), head(w, "transformer.wte.weight"))
 
 
-MODELS = {"gpt2": gpt2_model, "llama": rotary_model, "qwen3": rotary_model}
+MODELS = {"gpt2": gpt2_model, "llama": rotary_model, "qwen2": rotary_model, "qwen3": rotary_model}
 
 sequence = config.get("max_position_embeddings") or config["n_positions"]
 rows = int(sys.argv[4])

@@ -51,7 +51,7 @@ close_to() {
     END { print "# most " most ", off " off; exit !(NR > 10000 && most > 0 && off <= 1e-6 * most) }'
 }
 
-for family in llama qwen3 gpt2; do
+for family in llama qwen2 qwen3 gpt2; do
   heads=
   if test $family = gpt2; then heads="-s model.kv_heads=4"; fi
   ok "$family is built for four windows" build "$family" "$scratch/model.cfg" -s model.family=$family $heads

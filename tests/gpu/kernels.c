@@ -42,6 +42,8 @@ static const struct gpu_case subjects[] = {
     {PEN_OP_AFFINE_DX, {300, 130, 256}, {0}, 0, 4e-6, 1, 0},
     {PEN_OP_AFFINE_DW, {7, 13, 5}, {0}, 0, 4e-6, 1, 0},
     {PEN_OP_AFFINE_DW, {300, 130, 256}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_BIAS, {7, 13}, {0}, 0, 0, 0, 0},
+    {PEN_OP_BIAS, {33, 264}, {0}, 0, 0, 0, 0},
     {PEN_OP_BIAS_DW, {7, 13}, {0}, 0, 4e-6, 1, 0},
     {PEN_OP_BIAS_DW, {1, 1}, {0}, 0, 4e-6, 1, 0},
     {PEN_OP_BIAS_DW, {1030, 264}, {0}, 0, 4e-6, 1, 0},

@@ -44,6 +44,7 @@ static const struct contract_case subjects[] = {
     {PEN_OP_AFFINE_DX, {7, 13, 5}, {0}, 0},
     {PEN_OP_AFFINE_DX, {300, 130, 256}, {0}, 0},
     {PEN_OP_AFFINE_DW, {300, 130, 256}, {0}, 0},
+    {PEN_OP_BIAS, {9, 21}, {0}, 0},
     {PEN_OP_BIAS_DW, {9, 21}, {0}, 0},
     {PEN_OP_LAYERNORM, {3, 37}, {1e-5}, 0},
     {PEN_OP_LAYERNORM_DX, {3, 101}, {1e-5}, 0},

@@ -15,7 +15,7 @@
 #include "gen/topology/settings.h"
 #include "tools/convert/convert.h"
 
-enum key_kind { INTEGER, REAL, BOOLEAN, ONLY, DROPOUT, ROPE, LAYERS, ANY };
+enum key_kind { INTEGER, REAL, BOOLEAN, ONLY, DROPOUT, ROPE, LIST, ANY };
 
 static const struct config_key {
   const char *family, *key;
@@ -28,7 +28,8 @@ static const struct config_key {
 };
 enum { KEYS = sizeof config_keys / sizeof *config_keys, SHOWN_BYTES = 120 };
 
-static const char *const families[] = {"llama", "qwen3", "gpt2"};
+static const char *const families[] = {"llama", "qwen2", "qwen3", "gpt2"};
+enum { FAMILIES = sizeof families / sizeof *families };
 
 /* ---- messages ---- */
 
@@ -129,8 +130,10 @@ static void check_dropout(const struct convert_model *model, const struct config
                  model->path, row->key, value_text(value));
 }
 
-static void check_layers(const struct convert_model *model, const struct config_key *row,
-                         const json_t *value) {
+static void check_list(const struct convert_model *model, const struct config_key *row,
+                       const json_t *value) {
+  if (!json_is_array(value))
+    refuse(model, row->key, value, pen_text("a list of \"%s\"", row->wanted));
   for (size_t i = 0; i < json_array_size(value); i++) {
     const char *kind = json_string_value(json_array_get(value, i));
     if (kind == NULL || strcmp(kind, row->wanted) != 0)
@@ -226,7 +229,7 @@ static void apply_key(struct convert_model *model, const struct config_key *row,
     case ONLY: check_only(model, row, value); break;
     case DROPOUT: check_dropout(model, row, value); break;
     case ROPE: set_rope(model, row, value); break;
-    case LAYERS: check_layers(model, row, value); break;
+    case LIST: check_list(model, row, value); break;
     case ANY: break;
   }
 }
@@ -287,11 +290,15 @@ static void set_defaults(struct convert_model *model) {
 
 static const char *family_of(const char *path, const json_t *root) {
   const json_t *type = json_object_get(root, "model_type");
-  for (size_t i = 0; json_is_string(type) && i < sizeof families / sizeof *families; i++)
-    if (strcmp(families[i], json_string_value(type)) == 0) return families[i];
+  const char *allowed = "";
+  for (size_t i = 0; i < FAMILIES; i++) {
+    if (json_is_string(type) && strcmp(families[i], json_string_value(type)) == 0)
+      return families[i];
+    const char *between = i == 0 ? "" : i + 1 < FAMILIES ? ", " : " or ";
+    allowed = pen_text("%s%s\"%s\"", allowed, between, families[i]);
+  }
   if (type == NULL) convert_fail(EX_DATAERR, "%s: model_type: missing", path);
-  convert_fail(EX_DATAERR, "%s: model_type = %s: \"llama\", \"qwen3\" or \"gpt2\"", path,
-               value_text(type));
+  convert_fail(EX_DATAERR, "%s: model_type = %s: %s", path, value_text(type), allowed);
 }
 
 static json_t *load_config(const char *path) {
