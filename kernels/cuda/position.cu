@@ -34,10 +34,10 @@ void position_of(const struct pen_call *call) {
 
 template <class E>
 void bias_of(const struct pen_call *call) {
-  const struct pen_call rows = {
-      .operand = {call->operand[0], call->operand[1], NULL, call->operand[2]},
-      .dim = {call->dim[0], call->dim[1], 1, 1},
-      .stream = call->stream};
+  struct pen_call rows = *call;
+  rows.operand[2] = NULL;
+  rows.operand[3] = call->operand[2];
+  rows.dim[2] = rows.dim[3] = 1;
   position_of<E>(&rows);
 }
 
