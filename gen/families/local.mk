@@ -6,6 +6,7 @@ libgen_a_SOURCES += \
   %reldir%/language.c \
   %reldir%/language.h \
   %reldir%/llama.c \
+  %reldir%/mistral.c \
   %reldir%/mlp.c \
   %reldir%/qwen2.c \
   %reldir%/qwen3.c \

@@ -271,9 +271,11 @@ uint32_t pen_op_rope(struct pen_graph *graph, const char *name, uint32_t x, uint
 uint32_t pen_op_attention(struct pen_graph *graph, const char *name, uint32_t q, uint32_t k,
                           uint32_t v, uint32_t starts, int64_t heads, int64_t kv_heads,
                           int64_t head_dim) {
+  int64_t sequence = graph->topology->sequence, window = graph->topology->model_window;
+  if (window <= 0 || window > sequence) window = sequence;
   return append_forward(
       graph, PEN_OP_ATTENTION, name, (uint32_t[]){q, k, v, starts},
-      (int64_t[]){sequence_count(graph), graph->topology->sequence, heads, kv_heads, head_dim}, 5);
+      (int64_t[]){sequence_count(graph), sequence, heads, kv_heads, head_dim, window}, 6);
 }
 
 /* Appends an op over all elements of its first input. */

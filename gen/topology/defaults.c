@@ -126,6 +126,8 @@ static void default_rope(struct pen_topology *t, bool rotary) {
 
 static void default_model(struct pen_topology *t) {
   const struct pen_family_row *family = pen_family_row_of(t->model_family);
+  if (!family->windowed && t->model_window == 0)
+    t->model_window = -1; /* no value, which is no part of the model's digest */
   if (!t->has_model_loss) t->model_loss = family->loss;
   if (!t->has_model_tie_embeddings) t->model_tie_embeddings = family->ties;
   if (!family->needs_tokens) return;

@@ -9,6 +9,7 @@ struct pen_family_row {
   const char *name;
   bool needs_tokens; /* the model reads tokens: it has heads, a vocabulary and a sequence */
   bool rotary;       /* rotary positions */
+  bool windowed;     /* model.window */
   bool ties;         /* default of model.tie_embeddings */
   const char *loss;  /* default of model.loss */
 };

@@ -107,6 +107,8 @@ static void check_model(const struct pen_topology *t) {
   if (!strcmp(t->model_loss, "cross_entropy") && !family->needs_tokens)
     pen_topology_fail(t, "model.loss", "\"%s\"; family %s has no targets", family->loss,
                       family->name);
+  if (!family->windowed && t->model_window > 0)
+    pen_topology_fail(t, "model.window", "0; family %s has no sliding window", family->name);
   if (!family->needs_tokens) return;
   check_heads(t, family->rotary);
   if (t->model_rope_theta == 0) pen_topology_fail(t, "model.rope_theta", "a finite number above 0");

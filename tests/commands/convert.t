@@ -8,6 +8,7 @@ cd "$scratch" || exit 99
 llama='"model_type":"llama","hidden_size":32,"intermediate_size":48,"num_hidden_layers":2,"num_attention_heads":4,"vocab_size":256,"max_position_embeddings":16'
 qwen3='"model_type":"qwen3","hidden_size":32,"intermediate_size":48,"num_hidden_layers":2,"num_attention_heads":4,"vocab_size":256,"max_position_embeddings":16'
 qwen2=$(echo "$qwen3" | sed s/qwen3/qwen2/)
+mistral=$(echo "$qwen3" | sed s/qwen3/mistral/)
 gpt2='"model_type":"gpt2","n_embd":36,"n_layer":2,"n_head":4,"vocab_size":256,"n_positions":16'
 # model FAMILY KEYS: the model's settings of the topology, on one line, sorted.
 model() {
@@ -34,11 +35,17 @@ matches "linear: as the table of angles is made" "$("$gen" out.cfg)" '*PEN_OP_RO
 is "qwen3's heads are 128 wide unless it says" "$(model "$qwen3" '' | grep -o 'head_dim = [0-9]*')" "head_dim = 128"
 is "qwen2's are hidden/heads, and no key asks for its biases" "$(model "$qwen2" ',"architectures":["Qwen2ForCausalLM"],"use_sliding_window":false,"sliding_window":4096,"use_mrope":false')" \
   "$(model "$llama" '' | sed s/llama/qwen2/)"
+sliding_window() { model "$mistral" "$1" | grep -o ' window = [0-9]*'; }
+is "mistral, with what the class leaves out" "$(model "$mistral" '')" "$(model "$llama" '' | sed 's/llama/mistral/; s/$/, window = 4096/')"
+is "mistral's window" "$(sliding_window ',"sliding_window":5')" " window = 5"
+matches "as attention has it" "$("$gen" out.cfg)" '*PEN_OP_ATTENTION,*{1, 16, 4, 4, 8, 5}*'
+is "mistral without one" "$(sliding_window ',"sliding_window":null')" " window = 0"
+matches "attention to the whole sequence" "$("$gen" out.cfg)" '*PEN_OP_ATTENTION,*{1, 16, 4, 4, 8, 16}*'
 is "gpt2" "$(model "$gpt2" '')" \
   'family = "gpt2", ffn = 144, heads = 4, hidden = 36, layers = 2, norm_epsilon = 1e-5, sequence = 16, vocab = 256'
 is "gpt2 with a width of its own, untied" "$(model "$gpt2" ',"n_inner":50,"tie_word_embeddings":false' | grep -o 'ffn = [0-9]*\|tie_embeddings = [a-z]*' | tr '\n' ' ')" \
   'ffn = 50 tie_embeddings = false '
-for family in "$llama" "$qwen2" "$qwen3" "$gpt2"; do
+for family in "$llama" "$qwen2" "$qwen3" "$mistral" "$gpt2"; do
   model "$family" '' >/dev/null
   ok "what is written can be generated: $(grep -o 'family = .*' out.cfg)" "$gen" --check out.cfg
 done
@@ -82,6 +89,10 @@ llama	"quantization_config":{"bits":4}	quantization_config = {"bits":4}: unknown
 llama	"rms_norm_eps":-1.0	rms_norm_eps = -1.0: a finite number, 0 or more
 llama	"num_key_value_heads":"2"	num_key_value_heads = "2": a whole number from 1 to 65536
 llama	"tie_word_embeddings":1	tie_word_embeddings = 1: true or false
+mistral	"sliding_window":0	sliding_window = 0: a whole number from 1 to 1048576, or null
+mistral	"sliding_window":4.5	sliding_window = 4.5: a whole number from 1 to 1048576, or null
+mistral	"attention_bias":true	attention_bias = true: unknown key; if the results of the model do not depend on it: --ignore attention_bias
+mistral	"architectures":["MistralForSequenceClassification"]	architectures[0] = "MistralForSequenceClassification": only "MistralForCausalLM" is supported
 qwen2	"use_sliding_window":true	use_sliding_window = true: only false is supported
 qwen2	"attention_bias":true	attention_bias = true: unknown key; if the results of the model do not depend on it: --ignore attention_bias
 llama	"architectures":["LlamaForSequenceClassification"]	architectures[0] = "LlamaForSequenceClassification": only "LlamaForCausalLM" is supported
@@ -99,7 +110,7 @@ gpt2	"scale_attn_by_inverse_layer_idx":true	scale_attn_by_inverse_layer_idx = tr
 gpt2	"add_cross_attention":true	add_cross_attention = true: only false is supported
 END
 printf '{"model_type":"bert"}' >config.json
-refused 65 'config.json: model_type = "bert": "llama", "qwen2", "qwen3" or "gpt2"' "another model" config.json
+refused 65 'config.json: model_type = "bert": "llama", "qwen2", "qwen3", "mistral" or "gpt2"' "another model" config.json
 printf '{}' >config.json
 refused 65 'config.json: model_type: missing' "no model_type" config.json
 printf '{"model_type":"llama"}' >config.json

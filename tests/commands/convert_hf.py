@@ -27,6 +27,10 @@ def models():
     qwen2 = transformers.Qwen2ForCausalLM
     yield "qwen2", qwen2, transformers.Qwen2Config(**SIZES, **ROPE), torch.bfloat16, "30KB"
     yield "qwen2_tied", qwen2, transformers.Qwen2Config(**SIZES, tie_word_embeddings=True), torch.float32, "5GB"
+    mistral = transformers.MistralForCausalLM  # windows of 5 tokens, of all, and longer than a sequence
+    yield "mistral", mistral, transformers.MistralConfig(**SIZES, **ROPE, sliding_window=5), torch.float32, "30KB"
+    yield "mistral_all", mistral, transformers.MistralConfig(**SIZES, sliding_window=None), torch.float32, "5GB"
+    yield "mistral_wide", mistral, transformers.MistralConfig(**SIZES, head_dim=12), torch.bfloat16, "5GB"
     yield "qwen3", qwen3, transformers.Qwen3Config(**SIZES, **ROPE, head_dim=12), torch.float16, "30KB"
     yield "qwen3_tied", qwen3, transformers.Qwen3Config(**SIZES, head_dim=16, tie_word_embeddings=True), torch.float32, "5GB"
     yield "llama_llama3", llama, transformers.LlamaConfig(**SIZES, head_dim=16, **STRETCHED), torch.float32, "5GB"
@@ -72,6 +76,8 @@ def meaning(config):
         keys += ["num_key_value_heads", "head_dim", "intermediate_size", "rms_norm_eps", "hidden_act"]
         if not hasattr(config, "head_dim"):  # Qwen2Config has one only if its file does
             config.head_dim = config.hidden_size // config.num_attention_heads
+    if config.model_type == "mistral":
+        keys.append("sliding_window")
     values = [getattr(config, key) for key in keys]
     if config.model_type == "gpt2":
         return values

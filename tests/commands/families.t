@@ -7,6 +7,7 @@ make_tokens "$scratch/data.bin" 4000
 describe llama 4 "kv_heads = 2;"
 describe gpt2 4 "tie_embeddings = false;" # tied: tied.t
 describe qwen2 4 "kv_heads = 2; norm_epsilon = 1e-6; rope_theta = 1e6;"
+describe mistral 4 "kv_heads = 2; norm_epsilon = 1e-6; window = 5;"
 describe qwen3 4 "kv_heads = 2; head_dim = 12; norm_epsilon = 1e-6; rope_theta = 1e6;"
 
 # train NAME FAMILY OPTIONS...: builds and trains.
@@ -25,6 +26,11 @@ qwen2 attention  -s memory.recompute=attention
 qwen2 two_cut    -s pipeline.ranks=2 -s partition.before=[model.layers.2.mlp]
 qwen2 two_v      -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
 qwen2 four       -s pipeline.ranks=4
+mistral one
+mistral one_zb    -s pipeline.zero_bubble=true
+mistral attention -s memory.recompute=attention
+mistral two_cut   -s pipeline.ranks=2 -s partition.before=[model.layers.2.mlp]
+mistral four      -s pipeline.ranks=4
 qwen3 one
 qwen3 one_zb     -s pipeline.zero_bubble=true
 qwen3 recomputed -s memory.recompute=full
@@ -44,7 +50,7 @@ END
 # ---- an independent model ----
 find_python 'import torch' /opt/peer/bin/peer-python python3
 loss_and_norm() { as_pytorch "$1" "$1_one" 3; }
-for family in llama qwen2 qwen3 gpt2; do
+for family in llama mistral qwen2 qwen3 gpt2; do
   if test -z "$python"; then
     skip "$family has the loss and gradient norm of PyTorch's f64" "no Python with torch here: set PEER"
   else

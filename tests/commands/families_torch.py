@@ -45,7 +45,10 @@ def heads_of(x, count):
 def attend(q, k, v):
     groups = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-    return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+    mask = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool).tril()
+    if config.get("sliding_window"):  # a token sees so many, itself included
+        mask = mask.triu(1 - config["sliding_window"])
+    return F.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).flatten(2)
 
 
 def head(w, embedding):
@@ -53,7 +56,7 @@ def head(w, embedding):
 
 
 def rotary_model(w, tokens):
-    """Llama, Qwen2 and Qwen3."""
+    """Llama, Mistral, Qwen2 and Qwen3."""
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     x = w["model.embed_tokens.weight"][tokens]
     for layer in range(LAYERS):
@@ -87,7 +90,7 @@ def gpt2_model(w, tokens):
     return F.linear(norm("transformer.ln_f", x), head(w, "transformer.wte.weight"))
 
 
-MODELS = {"gpt2": gpt2_model, "llama": rotary_model, "qwen2": rotary_model, "qwen3": rotary_model}
+MODELS = {"gpt2": gpt2_model, "llama": rotary_model, "mistral": rotary_model, "qwen2": rotary_model, "qwen3": rotary_model}
 
 sequence = config.get("max_position_embeddings") or config["n_positions"]
 rows = int(sys.argv[4])

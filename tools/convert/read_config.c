@@ -15,7 +15,7 @@
 #include "gen/topology/settings.h"
 #include "tools/convert/convert.h"
 
-enum key_kind { INTEGER, REAL, BOOLEAN, ONLY, DROPOUT, ROPE, LIST, ANY };
+enum key_kind { INTEGER, NULLABLE, REAL, BOOLEAN, ONLY, DROPOUT, ROPE, LIST, ANY };
 
 static const struct config_key {
   const char *family, *key;
@@ -28,7 +28,7 @@ static const struct config_key {
 };
 enum { KEYS = sizeof config_keys / sizeof *config_keys, SHOWN_BYTES = 120 };
 
-static const char *const families[] = {"llama", "qwen2", "qwen3", "gpt2"};
+static const char *const families[] = {"llama", "qwen2", "qwen3", "mistral", "gpt2"};
 enum { FAMILIES = sizeof families / sizeof *families };
 
 /* ---- messages ---- */
@@ -80,10 +80,13 @@ static void set_setting(struct convert_model *model, const struct config_key *ro
 static void set_integer(struct convert_model *model, const struct config_key *row,
                         const json_t *value) {
   const struct pen_setting *setting = pen_setting_find_path(pen_text("model.%s", row->setting));
-  double least = setting->minimum, most = setting->maximum;
+  bool nullable = row->kind == NULLABLE;
+  double least = nullable ? 1 : setting->minimum, most = setting->maximum;
   if (!json_is_integer(value) || (double)json_integer_value(value) < least ||
       (double)json_integer_value(value) > most)
-    refuse(model, row->key, value, pen_text("a whole number from %.0f to %.0f", least, most));
+    refuse(
+        model, row->key, value,
+        pen_text("a whole number from %.0f to %.0f%s", least, most, nullable ? ", or null" : ""));
   set_setting(model, row, pen_text("%lld", (long long)json_integer_value(value)));
 }
 
@@ -221,9 +224,11 @@ static void set_rope(struct convert_model *model, const struct config_key *row,
 
 static void apply_key(struct convert_model *model, const struct config_key *row,
                       const json_t *value) {
+  if (json_is_null(value) && row->kind == NULLABLE) set_setting(model, row, "0");
   if (json_is_null(value) && row->kind != ONLY) return; /* like an absent key */
   switch (row->kind) {
-    case INTEGER: set_integer(model, row, value); break;
+    case INTEGER:
+    case NULLABLE: set_integer(model, row, value); break;
     case REAL: set_real(model, row, value); break;
     case BOOLEAN: set_boolean(model, row, value); break;
     case ONLY: check_only(model, row, value); break;
@@ -274,7 +279,7 @@ static void set_defaults(struct convert_model *model) {
       convert_fail(EX_DATAERR, "%s: %s: missing", model->path, row->key);
     if (*row->default_value != '=') {
       set_setting(model, row,
-                  strpbrk(row->default_value, ".e") || row->kind == INTEGER
+                  row->kind != REAL || strpbrk(row->default_value, ".e")
                       ? row->default_value
                       : pen_text("%s.0", row->default_value));
       continue;
