@@ -24,8 +24,9 @@ static inline attention_shape shape_of(const int64_t *dim) {
  * sequence the result does not matter. */
 static __device__ inline int first_seen(const int32_t *starts, int query,
                                         const attention_shape &s) {
-  const int start = starts && query < s.sequence ? starts[query] : 0;
-  return max(start, query + 1 - s.window);
+  const int start = starts && query < s.sequence ? starts[query] : 0,
+            of_window = query + 1 - s.window;
+  return start > of_window ? start : of_window;
 }
 
 static inline int64_t q_count(const int64_t *dim) { return dim[0] * dim[1] * dim[2] * dim[4]; }

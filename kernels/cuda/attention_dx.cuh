@@ -26,7 +26,8 @@ struct inner_loop {
   __device__ inner_loop(const attention_shape &s, const int32_t *starts, int first_row) {
     first.head = (int)blockIdx.x * (KEYS_OUTER ? s.group : 1);
     first.row = (KEYS_OUTER ? first_row : first_seen(starts, first_row, s)) / INNER * INNER;
-    past = min(s.sequence, first_row + OUTER + (KEYS_OUTER ? s.window - 1 : 0));
+    past = first_row + OUTER + (KEYS_OUTER ? s.window - 1 : 0);
+    if (past > s.sequence) past = s.sequence;
     int blocks = (past - first.row + INNER - 1) / INNER;
     if (KEYS_OUTER && starts) {
       int past_last = blocks;
