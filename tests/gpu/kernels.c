@@ -73,6 +73,9 @@ static const struct gpu_case subjects[] = {
     {PEN_OP_SWIGLU, {77}, {0}, 0, 2e-6, 0, 0},
     {PEN_OP_SWIGLU, {4100}, {0}, 0, 2e-6, 0, 0},
     {PEN_OP_SWIGLU_DX, {4099}, {0}, 0, 2e-6, 0, 0},
+    {PEN_OP_GEGLU, {77}, {0}, 0, 2e-6, 0, 0},
+    {PEN_OP_GEGLU, {4100}, {0}, 0, 2e-6, 0, 0},
+    {PEN_OP_GEGLU_DX, {4099}, {0}, 0, 2e-6, 0.1, 0}, /* as GELU_DX */
     {PEN_OP_GELU, {77}, {0}, 0, 2e-6, 0, 0},
     {PEN_OP_GELU, {4100}, {0}, 0, 2e-6, 0, 0},
     {PEN_OP_GELU_DX, {4099}, {0}, 0, 2e-6, 0.1, 0}, /* Phi + x phi passes through 0 */
@@ -95,6 +98,9 @@ static const struct gpu_case subjects[] = {
     {PEN_OP_RMSNORM, {19, 768}, {1e-5}, 0, 4e-6, 0, 0},
     {PEN_OP_RMSNORM, {3, 1536}, {1e-5}, 0, 4e-6, 0, 0},
     {PEN_OP_RMSNORM, {2, 4099}, {1e-5}, 0, 4e-6, 0, 0},
+    {PEN_OP_RMSNORM, {3, 1536}, {1e-5, 1}, 0, 4e-6, 0, 0},
+    {PEN_OP_RMSNORM_DX, {3, 101}, {1e-5, 1}, 0, 4e-6, 1, 0},
+    {PEN_OP_RMSNORM_DX, {9, 512}, {1e-5, 1}, 0, 4e-6, 1, 0},
     {PEN_OP_RMSNORM_DX, {3, 101}, {1e-5}, 0, 4e-6, 1, 0},
     {PEN_OP_RMSNORM_DX, {1, 1}, {1e-5}, 0, 4e-6, 1, 0},
     {PEN_OP_RMSNORM_DX, {2300, 36}, {1e-5}, 0, 4e-6, 1, 0}, /* several rows a warp */

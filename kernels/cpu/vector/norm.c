@@ -24,6 +24,7 @@ void PEN_NAME(rmsnorm)(const struct pen_call *call) {
   const float *gain = call->operand[1];
   float *rstd = call->operand[3];
   const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1];
+  const vf offset = splat((float)call->real[1]);
   for (size_t r = 0; r < rows; r++) {
     const stored *x = (const stored *)call->operand[0] + r * width;
     stored *y = (stored *)call->operand[2] + r * width;
@@ -32,41 +33,41 @@ void PEN_NAME(rmsnorm)(const struct pen_call *call) {
     const vf factor = splat(rstd[r]);
     for (size_t i = 0; i < width; i += LANES) {
       const size_t n = width - i;
-      store_n(y + i, load_n(x + i, n) * factor * load_n(gain + i, n), n);
+      store_n(y + i, load_n(x + i, n) * factor * (load_n(gain + i, n) + offset), n);
     }
   }
 }
 
-/* Returns the sum of dy gain x of a row; adds dy x rstd to the gradient of gain. */
-static float add_gain_gradient(const stored *dy, const stored *x, const float *gain, float rstd,
-                               float *dgain, size_t width) {
+/* Returns the sum of dy (gain + offset) x of a row; adds dy x rstd to the gradient of gain. */
+static float add_gain_gradient(const stored *dy, const stored *x, const float *gain, vf offset,
+                               float rstd, float *dgain, size_t width) {
   vf sum[4] = {0};
   size_t i = 0;
   for (; i + 4 * LANES <= width; i += 4 * LANES)
     for (int k = 0; k < 4; k++) {
       const size_t at = i + (size_t)k * LANES;
       vf product = load(dy + at) * load(x + at);
-      sum[k] = madd(product, load(gain + at), sum[k]);
+      sum[k] = madd(product, load(gain + at) + offset, sum[k]);
       store(dgain + at, madd(product, splat(rstd), load(dgain + at)));
     }
   for (int k = 0; i < width; i += LANES, k++) {
     const size_t n = width - i;
     vf product = load_n(dy + i, n) * load_n(x + i, n);
-    sum[k] = madd(product, load_n(gain + i, n), sum[k]);
+    sum[k] = madd(product, load_n(gain + i, n) + offset, sum[k]);
     store_n(dgain + i, madd(product, splat(rstd), load_n(dgain + i, n)), n);
   }
   return lanes_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
-/* dx = rstd dy gain - (rstd^3 mean) x + a; a may be dx */
-static void rmsnorm_input_gradient(const stored *dy, const stored *x, const float *gain,
+/* dx = rstd dy (gain + offset) - (rstd^3 mean) x + a; a may be dx */
+static void rmsnorm_input_gradient(const stored *dy, const stored *x, const float *gain, vf offset,
                                    const stored *a, float rstd, float mean, stored *dx,
                                    size_t width) {
   const vf factor = splat(rstd), pull = splat(-rstd * rstd * rstd * mean);
   for (size_t i = 0; i < width; i += LANES) {
     const size_t n = width - i;
     vf d = madd(load_n(x + i, n), pull, a ? load_n(a + i, n) : splat(0.0f));
-    store_n(dx + i, madd(load_n(dy + i, n) * load_n(gain + i, n), factor, d), n);
+    store_n(dx + i, madd(load_n(dy + i, n) * (load_n(gain + i, n) + offset), factor, d), n);
   }
 }
 
@@ -76,11 +77,13 @@ void PEN_NAME(rmsnorm_dx)(const struct pen_call *call) {
   stored *dx = call->operand[5];
   float *dgain = call->operand[6];
   const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1];
+  const vf offset = splat((float)call->real[1]);
   memset(dgain, 0, width * sizeof *dgain);
   for (size_t r = 0; r < rows; r++) {
     const size_t at = r * width;
     const float mean =
-        add_gain_gradient(dy + at, x + at, gain, rstd[r], dgain, width) / (float)width;
-    rmsnorm_input_gradient(dy + at, x + at, gain, a ? a + at : NULL, rstd[r], mean, dx + at, width);
+        add_gain_gradient(dy + at, x + at, gain, offset, rstd[r], dgain, width) / (float)width;
+    rmsnorm_input_gradient(dy + at, x + at, gain, offset, a ? a + at : NULL, rstd[r], mean, dx + at,
+                           width);
   }
 }
