@@ -2,6 +2,7 @@
 libgen_a_SOURCES += \
   %reldir%/families.c \
   %reldir%/families.h \
+  %reldir%/gemma3.c \
   %reldir%/gpt2.c \
   %reldir%/language.c \
   %reldir%/language.h \

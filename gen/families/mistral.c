@@ -5,13 +5,13 @@
 #include "gen/topology/topology.h"
 
 static uint32_t attention_block(struct pen_graph *graph, uint32_t n, uint32_t x) {
-  return pen_rotary_attention(graph, n, x, 0);
+  return pen_rotary_attention(graph, n, x, PEN_ROTARY_WINDOW);
 }
 
 static char *config_json(const struct pen_topology *t) {
   const char *window = t->model_window ? pen_text("%lld", (long long)t->model_window) : "null";
   return pen_rotary_config(t, "MistralForCausalLM", "mistral",
-                           pen_text("\"sliding_window\": %s", window));
+                           pen_text(PEN_ROTARY_SILU "\"sliding_window\": %s", window));
 }
 
 const struct pen_family pen_family_mistral =

@@ -10,6 +10,7 @@ static uint32_t attention_block(struct pen_graph *graph, uint32_t n, uint32_t x)
 
 static char *config_json(const struct pen_topology *t) {
   return pen_rotary_config(t, "Qwen3ForCausalLM", "qwen3",
+                           PEN_ROTARY_SILU
                            "\"attention_bias\": false,\n  \"use_sliding_window\": false");
 }
 

@@ -196,12 +196,15 @@ uint32_t pen_op_linear(struct pen_graph *graph, const char *name, uint32_t x, ui
                         3);
 }
 
-uint32_t pen_op_rmsnorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain) {
+uint32_t pen_op_rmsnorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain,
+                        double offset) {
   int64_t width = (int64_t)graph->value[gain].elements,
           rows = (int64_t)graph->value[x].elements / width;
   uint32_t y = append_forward(graph, PEN_OP_RMSNORM, name, (uint32_t[]){x, gain},
                               (int64_t[]){rows, width}, 2);
-  graph->forward.op[graph->forward.count - 1].real[0] = graph->topology->model_norm_epsilon;
+  double *real = graph->forward.op[graph->forward.count - 1].real;
+  real[0] = graph->topology->model_norm_epsilon;
+  real[1] = offset;
   return y;
 }
 
@@ -241,14 +244,15 @@ void pen_op_split(struct pen_graph *graph, const char *name, uint32_t x, uint32_
   memcpy(part, &graph->forward.op[graph->forward.count - 1].operand[1], 3 * sizeof *part);
 }
 
-uint32_t pen_op_rope_table(struct pen_graph *graph, int64_t head_dim) {
+uint32_t pen_op_rope_table(struct pen_graph *graph, const char *name, int64_t head_dim,
+                           double theta, bool scaled) {
   const struct pen_topology *t = graph->topology;
   struct pen_op *op =
-      append_with_outputs(graph, &graph->start, PEN_OP_ROPE_TABLE, "rope_table", NULL,
+      append_with_outputs(graph, &graph->start, PEN_OP_ROPE_TABLE, name, NULL,
                           (int64_t[]){t->model_sequence, head_dim / 2}, 2, PEN_ROLE_CONSTANT);
-  op->real[0] = t->model_rope_theta;
-  if (t->model_rope_scaling) op->real[1] = t->model_rope_factor;
-  if (t->model_rope_original_sequence) {
+  op->real[0] = theta;
+  if (scaled && t->model_rope_scaling) op->real[1] = t->model_rope_factor;
+  if (scaled && t->model_rope_original_sequence) {
     double between = t->model_rope_high_freq_factor - t->model_rope_low_freq_factor;
     op->real[2] = (double)t->model_rope_original_sequence / (2 * M_PI * between);
     op->real[3] = t->model_rope_low_freq_factor / between;
@@ -270,8 +274,8 @@ uint32_t pen_op_rope(struct pen_graph *graph, const char *name, uint32_t x, uint
 
 uint32_t pen_op_attention(struct pen_graph *graph, const char *name, uint32_t q, uint32_t k,
                           uint32_t v, uint32_t starts, int64_t heads, int64_t kv_heads,
-                          int64_t head_dim) {
-  int64_t sequence = graph->topology->sequence, window = graph->topology->model_window;
+                          int64_t head_dim, int64_t window) {
+  int64_t sequence = graph->topology->sequence;
   if (window <= 0 || window > sequence) window = sequence;
   return append_forward(
       graph, PEN_OP_ATTENTION, name, (uint32_t[]){q, k, v, starts},
@@ -287,6 +291,10 @@ static uint32_t append_elementwise(struct pen_graph *graph, int kind, const char
 
 uint32_t pen_op_swiglu(struct pen_graph *graph, const char *name, uint32_t gate, uint32_t up) {
   return append_elementwise(graph, PEN_OP_SWIGLU, name, (uint32_t[]){gate, up});
+}
+
+uint32_t pen_op_geglu(struct pen_graph *graph, const char *name, uint32_t gate, uint32_t up) {
+  return append_elementwise(graph, PEN_OP_GEGLU, name, (uint32_t[]){gate, up});
 }
 
 uint32_t pen_op_gelu(struct pen_graph *graph, const char *name, uint32_t x) {

@@ -31,6 +31,12 @@ def models():
     yield "mistral", mistral, transformers.MistralConfig(**SIZES, **ROPE, sliding_window=5), torch.float32, "30KB"
     yield "mistral_all", mistral, transformers.MistralConfig(**SIZES, sliding_window=None), torch.float32, "5GB"
     yield "mistral_wide", mistral, transformers.MistralConfig(**SIZES, head_dim=12), torch.bfloat16, "5GB"
+    gemma3 = transformers.Gemma3ForCausalLM
+    sizes = dict(SIZES, num_hidden_layers=7, head_dim=12, sliding_window=5)
+    linear = {"full_attention": {"rope_theta": 3e4, "rope_type": "linear", "factor": 4.0}, "sliding_attention": {"rope_theta": 2e3, "rope_type": "default"}}
+    yield "gemma3", gemma3, transformers.Gemma3TextConfig(**sizes, query_pre_attn_scalar=12), torch.bfloat16, "30KB"
+    yield "gemma3_linear", gemma3, transformers.Gemma3TextConfig(**sizes, query_pre_attn_scalar=20, tie_word_embeddings=False,
+                                                                 rope_parameters=linear), torch.float32, "5GB"
     yield "qwen3", qwen3, transformers.Qwen3Config(**SIZES, **ROPE, head_dim=12), torch.float16, "30KB"
     yield "qwen3_tied", qwen3, transformers.Qwen3Config(**SIZES, head_dim=16, tie_word_embeddings=True), torch.float32, "5GB"
     yield "llama_llama3", llama, transformers.LlamaConfig(**SIZES, head_dim=16, **STRETCHED), torch.float32, "5GB"
@@ -73,7 +79,8 @@ def meaning(config):
     if config.model_type == "gpt2":
         keys += ["layer_norm_epsilon", "activation_function"]
     else:
-        keys += ["num_key_value_heads", "head_dim", "intermediate_size", "rms_norm_eps", "hidden_act"]
+        keys += ["num_key_value_heads", "head_dim", "intermediate_size", "rms_norm_eps"]
+        keys += ["hidden_activation", "sliding_window", "layer_types", "query_pre_attn_scalar"] if config.model_type == "gemma3_text" else ["hidden_act"]
         if not hasattr(config, "head_dim"):  # Qwen2Config has one only if its file does
             config.head_dim = config.hidden_size // config.num_attention_heads
     if config.model_type == "mistral":
@@ -81,7 +88,8 @@ def meaning(config):
     values = [getattr(config, key) for key in keys]
     if config.model_type == "gpt2":
         return values
-    return values + sorted((key, value if key == "rope_type" else float(value)) for key, value in config.rope_parameters.items())
+    kinds = config.rope_parameters.values() if config.model_type == "gemma3_text" else [config.rope_parameters]
+    return values + [sorted((key, value if key == "rope_type" else float(value)) for key, value in kind.items()) for kind in kinds]
 
 
 def read(path, *pairs):

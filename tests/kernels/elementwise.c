@@ -61,14 +61,14 @@ static void scale_add_accumulate(void **state) {
   }
 }
 
-struct linear_unit {
+struct unit_case {
   enum pen_op_kind kind, gradient_kind;
   double (*f)(double), (*slope)(double);
   double tolerance, share; /* as those of an activation */
   double gradient_tolerance;
 };
 
-static void check_linear_unit(const struct linear_unit *u) {
+static void check_linear_unit(const struct unit_case *u) {
   for (int c = 0; c < COUNTS; c++) {
     const size_t n = counts[c];
     float *gate = arguments(n, 1), *up = arguments(n, 2), *dy = arguments(n, 3), *y = floats(n);
@@ -90,13 +90,13 @@ static void check_linear_unit(const struct linear_unit *u) {
 
 static void swiglu_and_gradient(void **state) {
   check_linear_unit(
-      &(struct linear_unit){PEN_OP_SWIGLU, PEN_OP_SWIGLU_DX, swish, swish_slope, 5e-7, 1e-9, 1e-6});
+      &(struct unit_case){PEN_OP_SWIGLU, PEN_OP_SWIGLU_DX, swish, swish_slope, 5e-7, 1e-9, 1e-6});
   free_tensors(state);
 }
 
 static void geglu_and_gradient(void **state) {
-  check_linear_unit(&(struct linear_unit){PEN_OP_GEGLU, PEN_OP_GEGLU_DX, tanh_gauss,
-                                          tanh_gauss_slope, 1e-6, 1e-2, 2e-6});
+  check_linear_unit(&(struct unit_case){PEN_OP_GEGLU, PEN_OP_GEGLU_DX, tanh_gauss, tanh_gauss_slope,
+                                        1e-6, 1e-2, 2e-6});
   free_tensors(state);
 }
 

@@ -15,7 +15,7 @@
 #include "gen/topology/settings.h"
 #include "tools/convert/convert.h"
 
-enum key_kind { INTEGER, NULLABLE, REAL, BOOLEAN, ONLY, DROPOUT, ROPE, LIST, ANY };
+enum key_kind { INTEGER, NULLABLE, REAL, BOOLEAN, ONLY, DROPOUT, ROPE, ROPES, LIST, ANY };
 
 static const struct config_key {
   const char *family, *key;
@@ -28,7 +28,7 @@ static const struct config_key {
 };
 enum { KEYS = sizeof config_keys / sizeof *config_keys, SHOWN_BYTES = 120 };
 
-static const char *const families[] = {"llama", "qwen2", "qwen3", "mistral", "gpt2"};
+static const char *const families[] = {"llama", "qwen2", "qwen3", "mistral", "gemma3_text", "gpt2"};
 enum { FAMILIES = sizeof families / sizeof *families };
 
 /* ---- messages ---- */
@@ -135,13 +135,15 @@ static void check_dropout(const struct convert_model *model, const struct config
 
 static void check_list(const struct convert_model *model, const struct config_key *row,
                        const json_t *value) {
-  if (!json_is_array(value))
-    refuse(model, row->key, value, pen_text("a list of \"%s\"", row->wanted));
+  if (!json_is_array(value)) refuse(model, row->key, value, "a list");
+  const char *wanted = row->wanted;
   for (size_t i = 0; i < json_array_size(value); i++) {
-    const char *kind = json_string_value(json_array_get(value, i));
-    if (kind == NULL || strcmp(kind, row->wanted) != 0)
+    const char *element = json_string_value(json_array_get(value, i));
+    size_t length = strcspn(wanted, "|");
+    if (element == NULL || strlen(element) != length || strncmp(element, wanted, length) != 0)
       refuse(model, pen_text("%s[%zu]", row->key, i), json_array_get(value, i),
-             pen_text("only \"%s\" is supported", row->wanted));
+             pen_text("only \"%.*s\" is supported", (int)length, wanted));
+    wanted = wanted[length] == '|' ? wanted + length + 1 : row->wanted;
   }
 }
 
@@ -222,6 +224,41 @@ static void set_rope(struct convert_model *model, const struct config_key *row,
   }
 }
 
+/* The positions of local layers. */
+static void set_local_rope(struct convert_model *model, const struct config_key *row,
+                           const json_t *value) {
+  static const struct config_key theta = {
+      .key = "rope_theta", .kind = REAL, .setting = "rope_local_theta"};
+  const char *key;
+  json_t *part;
+  if (!json_is_object(value)) refuse(model, row->key, value, "an object, or null");
+  json_object_foreach((json_t *)(uintptr_t)value, key, part) {
+    if (strcmp(key, theta.key) == 0)
+      set_part(model, row, &theta, part);
+    else if (!json_is_null(part) &&
+             (strcmp(key, "rope_type") != 0 || !is_one_of(part, "\"default\"")))
+      refuse(model, pen_text("%s.%s", row->key, key), part,
+             "only \"default\" positions are supported in these layers");
+  }
+}
+
+static void set_ropes(struct convert_model *model, const struct config_key *row,
+                      const json_t *value) {
+  const char *key;
+  json_t *part;
+  if (!json_is_object(value)) refuse(model, row->key, value, "an object, or null");
+  json_object_foreach((json_t *)(uintptr_t)value, key, part) {
+    const struct config_key of_layers = {.key = pen_text("%s.%s", row->key, key_text(key))};
+    if (json_is_null(part)) continue;
+    if (strcmp(key, "full_attention") == 0)
+      set_rope(model, &of_layers, part);
+    else if (strcmp(key, "sliding_attention") == 0)
+      set_local_rope(model, &of_layers, part);
+    else
+      refuse(model, of_layers.key, part, "only full_attention and sliding_attention are supported");
+  }
+}
+
 static void apply_key(struct convert_model *model, const struct config_key *row,
                       const json_t *value) {
   if (json_is_null(value) && row->kind == NULLABLE) set_setting(model, row, "0");
@@ -234,6 +271,7 @@ static void apply_key(struct convert_model *model, const struct config_key *row,
     case ONLY: check_only(model, row, value); break;
     case DROPOUT: check_dropout(model, row, value); break;
     case ROPE: set_rope(model, row, value); break;
+    case ROPES: set_ropes(model, row, value); break;
     case LIST: check_list(model, row, value); break;
     case ANY: break;
   }
