@@ -7,6 +7,7 @@ dist_man_MANS = \
   %D%/penstock-families.7 \
   %D%/penstock-gen.1 \
   %D%/penstock-launch.1 \
+  %D%/penstock-report.1 \
   %D%/penstock-schedules.7 \
   %D%/penstock-tokens.1 \
   %D%/penstock.1 \

@@ -16,6 +16,14 @@ chmod -R u+rwX,go+rX,go-w .
 for program in usr/bin/*; do
   if objdump -h "$program" >/dev/null 2>&1; then strip --strip-unneeded -R .comment -R .note "$program"; fi
 done
+# Debian's Python, not the first one that a user's PATH has.
+python=
+for program in usr/bin/*; do
+  if head -n 1 "$program" | grep -aq '^#!/usr/bin/env python3$'; then
+    python=', python3'
+    LC_ALL=C sed -i '1s|.*|#!/usr/bin/python3|' "$program"
+  fi
+done
 gzip -9n usr/share/man/man*/*
 documents=usr/share/doc/penstock
 mkdir -p $documents/examples
@@ -50,7 +58,7 @@ Version: $version
 Architecture: $architecture
 Maintainer: $maintainer
 Installed-Size: $(du -k -s usr | cut -f1)
-Depends: ${depends:-libc6}
+Depends: ${depends:-libc6}$python
 Recommends: openssh-client
 Section: science
 Priority: optional

@@ -25,4 +25,21 @@ penstock_tokens_LDADD = libruntime.a $(JANSSON_LIBS)
 dist_bin_SCRIPTS = %reldir%/penstock-launch
 EXTRA_DIST += %reldir%/bundle.sh %reldir%/deb.sh %reldir%/demo.sh %reldir%/tokens/tokens_hf.py %reldir%/tokens_hf.py
 
+# penstock-report is one file that Python runs: an archive of these.
+REPORT_FILES = \
+  %reldir%/report/__main__.py \
+  %reldir%/report/command.py \
+  %reldir%/report/curves.py \
+  %reldir%/report/failure.py \
+  %reldir%/report/memory.py \
+  %reldir%/report/page.py \
+  %reldir%/report/read_log.py \
+  %reldir%/report/svg.py
+EXTRA_DIST += $(REPORT_FILES) %reldir%/report/pack.py
+if PYTHON_FOUND
+bin_SCRIPTS = penstock-report
+endif
+penstock-report: $(REPORT_FILES) %reldir%/report/pack.py
+	$(AM_V_GEN)$(PYTHON) -B $(srcdir)/%reldir%/report/pack.py $@ $(PACKAGE_VERSION) $(addprefix $(srcdir)/,$(REPORT_FILES))
+
 include %D%/bench/local.mk

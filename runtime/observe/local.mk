@@ -7,6 +7,8 @@ libruntime_a_SOURCES += \
   %reldir%/microbatch_losses.c \
   %reldir%/microbatch_losses.h \
   %reldir%/observe.h \
+  %reldir%/plan_summary.c \
+  %reldir%/plan_summary.h \
   %reldir%/restart_event.c \
   %reldir%/restart_event.h \
   %reldir%/step_log.c \

@@ -15,17 +15,17 @@ static size_t entries(const struct pen_plan *plan) {
   return (size_t)plan->replica_count * plan->loss_count;
 }
 
-void pen_microbatch_losses_open(struct pen_microbatch_losses *losses, const struct pen_plan *plan,
-                                size_t before) {
+size_t pen_microbatch_losses_bytes(const struct pen_plan *plan) {
+  return sizeof member + entries(plan) * PEN_JSON_NUMBER_BYTES;
+}
+
+void pen_microbatch_losses_open(struct pen_microbatch_losses *losses, const struct pen_plan *plan) {
   const size_t count = entries(plan);
   *losses = (struct pen_microbatch_losses){
       .plan = plan,
       .targets = calloc(PEN_STEP_STATS_DEPTH * count + 1, sizeof *losses->targets),
-      .line_bytes = before + sizeof member + count * PEN_JSON_NUMBER_BYTES,
   };
-  losses->line = malloc(losses->line_bytes);
-  pen_check(losses->targets != NULL && losses->line != NULL,
-            "no memory for the losses of %zu microbatches", count);
+  pen_check(losses->targets != NULL, "no memory for the losses of %zu microbatches", count);
 }
 
 void pen_microbatch_losses_count(struct pen_microbatch_losses *losses, uint64_t step,
@@ -44,12 +44,12 @@ void pen_microbatch_losses_count(struct pen_microbatch_losses *losses, uint64_t 
   }
 }
 
-size_t pen_microbatch_losses_add(struct pen_microbatch_losses *losses, size_t used, uint64_t step,
-                                 const double *stats) {
+size_t pen_microbatch_losses_write(const struct pen_microbatch_losses *losses, char *text,
+                                   size_t bytes, uint64_t step, const double *stats) {
   const struct pen_plan *plan = losses->plan;
   const uint64_t *targets = losses->targets + step % PEN_STEP_STATS_DEPTH * entries(plan);
   const char *separator = member;
-  char *line = losses->line;
+  size_t used = 0;
   for (uint32_t d = 0; d < plan->replica_count; d++) {
     const double *sums = stats + pen_step_stats_first(plan, d) + plan->weight_count;
     for (uint32_t m = 0; m < losses->counts[step % PEN_STEP_STATS_DEPTH]; m++) {
@@ -57,10 +57,10 @@ size_t pen_microbatch_losses_add(struct pen_microbatch_losses *losses, size_t us
       const double loss = !plan->loss_is_mean ? sums[m]
                           : count == 0        ? (double)NAN
                                               : sums[m] / (double)count;
-      used += (size_t)snprintf(line + used, losses->line_bytes - used, "%s", separator);
-      used += (size_t)pen_json_number(line + used, losses->line_bytes - used, loss);
+      used += (size_t)snprintf(text + used, bytes - used, "%s", separator);
+      used += (size_t)pen_json_number(text + used, bytes - used, loss);
       separator = ",";
     }
   }
-  return used + (size_t)snprintf(line + used, losses->line_bytes - used, "]");
+  return used + (size_t)snprintf(text + used, bytes - used, "]");
 }

@@ -15,23 +15,22 @@ struct pen_microbatch_losses {
   uint64_t *targets; /* [PEN_STEP_STATS_DEPTH][replica_count][loss_count]: of steps that are not yet
                         reported; null: losses are not logged */
   uint32_t counts[PEN_STEP_STATS_DEPTH]; /* microbatches of a replica in these */
-  char *line;                            /* for a line of the log */
-  size_t line_bytes;                     /* `before` and the text of the losses */
 };
 
-/* `before`: bytes of the line that the losses are added to. Fails (71). */
-void pen_microbatch_losses_open(struct pen_microbatch_losses *losses, const struct pen_plan *plan,
-                                size_t before);
+/* Fails (71). */
+void pen_microbatch_losses_open(struct pen_microbatch_losses *losses, const struct pen_plan *plan);
+
+/* The most bytes that their text takes. */
+size_t pen_microbatch_losses_bytes(const struct pen_plan *plan);
 
 /* Before a step is reported: counts the targets of its microbatches, `count` a replica. Does
  * nothing if losses are not logged. */
 void pen_microbatch_losses_count(struct pen_microbatch_losses *losses, uint64_t step,
                                  const struct pen_data *data, uint32_t count);
 
-/* Writes `,"microbatch_losses":[2.5,null,...]` after the first `used` bytes of the line: means over
- * the targets of a microbatch (null: it has none), or sums where the model's loss is one. Returns
- * the bytes used. */
-size_t pen_microbatch_losses_add(struct pen_microbatch_losses *losses, size_t used, uint64_t step,
-                                 const double *stats);
+/* Writes `,"microbatch_losses":[2.5,null,...]`: means over the targets of a microbatch (null: it
+ * has none), or sums where the model's loss is one. Returns the bytes used. */
+size_t pen_microbatch_losses_write(const struct pen_microbatch_losses *losses, char *text,
+                                   size_t bytes, uint64_t step, const double *stats);
 
 #endif

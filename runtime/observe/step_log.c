@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include "runtime/base/text_writer.h"
 #include "runtime/comm/step_stats.h"
 #include "runtime/base/learning_rate.h"
+#include "runtime/observe/plan_summary.h"
 
 enum { LINE_BYTES = 512 };
 static const uint64_t terminal_ns = 100 * 1000000u; /* between two states of the progress line */
@@ -37,8 +39,15 @@ int pen_log_create(const char *path, bool append) {
   return descriptor;
 }
 
-void pen_log_open_microbatches(struct pen_log *log) {
-  pen_microbatch_losses_open(&log->microbatches, log->plan, LINE_BYTES);
+void pen_log_open(struct pen_log *log, bool microbatches) {
+  log->plan_text = pen_plan_summary(log->plan);
+  log->line_bytes = LINE_BYTES + strlen(log->plan_text);
+  if (microbatches) {
+    pen_microbatch_losses_open(&log->microbatches, log->plan);
+    log->line_bytes += pen_microbatch_losses_bytes(log->plan);
+  }
+  log->line = malloc(log->line_bytes);
+  pen_check(log->line != NULL, "no memory for a line of --log");
 }
 
 void pen_log_start(struct pen_log *log) { log->reported_end_ns = pen_now_ns(); }
@@ -52,12 +61,13 @@ void pen_log_finish(struct pen_log *log) {
 
 static bool is_full(int cause) { return cause == ENOSPC || cause == EDQUOT || cause == EFBIG; }
 
-/* A full disk does not end training: the whole line is left out. The next one may fit. */
-static void append_line(struct pen_log *log, const char *line, size_t bytes) {
+/* A full disk does not end training: the whole line is left out. The next one may fit. Returns
+ * whether the line is in the file. */
+static bool append_line(struct pen_log *log, const char *line, size_t bytes) {
   ssize_t written = write(log->descriptor, line, bytes);
   int cause = written < 0 ? errno : ENOSPC;
   if (written == (ssize_t)bytes) {
-    return;
+    return true;
   }
   if (!is_full(cause)) {
     pen_fail(PEN_EXIT_CANNOT_WRITE, "--log %s: %s", log->path, strerror(cause));
@@ -71,6 +81,7 @@ static void append_line(struct pen_log *log, const char *line, size_t bytes) {
     pen_warn("--log %s: %s; training continues without the lines that do not fit", log->path,
              strerror(cause));
   }
+  return false;
 }
 
 void pen_log_must_be_whole(const struct pen_log *log) {
@@ -83,10 +94,8 @@ void pen_log_must_be_whole(const struct pen_log *log) {
 /* `index`: the step of the run, from 0. */
 static void write_line(struct pen_log *log, const struct step_report *report, uint64_t index,
                        const double *stats) {
-  char short_line[LINE_BYTES], loss[32], norm[32], rate[32], ms[32], speed[32], skipped[40] = "";
-  const bool is_long = log->microbatches.line != NULL;
-  char *line = is_long ? log->microbatches.line : short_line;
-  const size_t room = is_long ? log->microbatches.line_bytes : sizeof short_line;
+  char *line = log->line, loss[32], norm[32], rate[32], ms[32], speed[32], skipped[40] = "";
+  const size_t room = log->line_bytes;
   pen_json_number(loss, sizeof loss, report->loss);
   pen_json_number(norm, sizeof norm, report->norm);
   pen_json_number(rate, sizeof rate, report->learning_rate);
@@ -100,11 +109,16 @@ static void write_line(struct pen_log *log, const struct step_report *report, ui
       "{\"step\":%" PRIu64 ",\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%" PRIu64
       ",\"step_ms\":%s,\"tokens_per_second\":%s%s",
       report->step, loss, norm, rate, report->tokens, ms, speed, skipped);
-  if (is_long) {
-    used = pen_microbatch_losses_add(&log->microbatches, used, index, stats);
+  if (log->microbatches.targets != NULL) {
+    used += pen_microbatch_losses_write(&log->microbatches, line + used, room - used, index, stats);
+  }
+  if (log->plan_text != NULL) {
+    used += (size_t)snprintf(line + used, room - used, ",\"plan\":%s", log->plan_text);
   }
   used += (size_t)snprintf(line + used, room - used, "}\n");
-  append_line(log, line, used);
+  if (append_line(log, line, used)) {
+    log->plan_text = NULL;
+  }
 }
 
 /* ---- divergence ---- */

@@ -19,7 +19,10 @@ struct pen_log {
   bool trains;
   int descriptor; /* of --log, or -1 */
   const char *path;
-  bool terminal; /* standard error is a terminal: the progress line is rewritten */
+  char *line;        /* the line that is written; null without --log */
+  size_t line_bytes; /* its room */
+  char *plan_text;   /* the plan, for the first line; null when that is written */
+  bool terminal;     /* standard error is a terminal: the progress line is rewritten */
   bool quiet;
   struct pen_progress *watched; /* null: not of training */
   uint64_t first_step;          /* optimizer steps before this run */
@@ -49,8 +52,9 @@ struct pen_log {
  * the descriptor, or -1. */
 int pen_log_create(const char *path, bool append);
 
-/* On rank 0, before the seal: lines have the loss of each microbatch, too. Fails (71). */
-void pen_log_open_microbatches(struct pen_log *log);
+/* On rank 0, before pen_seal(), with a descriptor: allocates the line; with `microbatches` lines
+ * have the loss of each microbatch, too. Fails (71). */
+void pen_log_open(struct pen_log *log, bool microbatches);
 
 /* On rank 0, when the first step begins. */
 void pen_log_start(struct pen_log *log);

@@ -250,8 +250,8 @@ static void open_log(struct pen_rank *rank) {
       .logged_evaluation = run->logged.evaluation_step,
       .skipped = run->logged.skipped,
   };
-  if (rank->endpoint.global == 0 && run->options->log_microbatches) {
-    pen_log_open_microbatches(&rank->log);
+  if (rank->endpoint.global == 0 && rank->log.descriptor >= 0) {
+    pen_log_open(&rank->log, run->options->log_microbatches);
   }
   pen_log_start(&rank->log);
 }

@@ -7,6 +7,9 @@ done
 version=$("$gen" --version | sed 's/.* //')
 mkdir -p "$scratch/root/usr/bin" "$scratch/root/usr/share"
 cp "$top_builddir/penstock-gen" "$top_builddir/penstock-tokens" "$top_builddir/penstock-convert" "$top_srcdir/tools/penstock-launch" "$scratch/root/usr/bin"
+if test -x "$top_builddir/penstock-report"; then
+  cp "$top_builddir/penstock-report" "$scratch/root/usr/bin"
+fi
 for section in 1 5 7; do
   mkdir -p "$scratch/root/usr/share/man/man$section"
   cp "$top_srcdir"/man/*.$section "$scratch/root/usr/share/man/man$section"
@@ -26,5 +29,9 @@ fi
 mkdir "$scratch/unpacked"
 ok "it is unpacked" dpkg-deb -x "$package" "$scratch/unpacked"
 is "its generator runs" "$("$scratch/unpacked/usr/bin/penstock-gen" --version)" "$("$gen" --version)"
+if test -x "$top_builddir/penstock-report"; then
+  is "its report runs" "$("$scratch/unpacked/usr/bin/penstock-report" --version)" "penstock-report $version"
+  matches "it depends on Python" "$(dpkg-deb -f "$package" Depends)" "*python3*"
+fi
 matches "it depends on libraries" "$(dpkg-deb -f "$package" Depends)" "*libc6*"
 finish

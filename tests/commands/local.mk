@@ -48,6 +48,7 @@ COMMAND_TESTS = \
   %reldir%/recompute.t \
   %reldir%/replicas.t \
   %reldir%/recovery_bench.t \
+  %reldir%/report.t \
   %reldir%/restart.t \
   %reldir%/same_bits.t \
   %reldir%/saving.t \
@@ -70,4 +71,5 @@ EXTRA_DIST += $(COMMAND_TESTS) \
   %reldir%/masks_hf.py \
   %reldir%/csv_torch.py \
   %reldir%/families_torch.py \
+  %reldir%/report_page.py \
   %reldir%/stranger.py

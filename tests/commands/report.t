@@ -1,0 +1,112 @@
+#!/bin/sh
+# report.t: penstock-report draws what a log has: every step, the marks, the bytes; it refuses what is no log, by file and line.
+. "${top_srcdir:-.}/tests/support/lib.sh"
+command -v python3 >/dev/null || skip_all "no python3 here"
+report=$top_builddir/penstock-report
+test -x "$report" || skip_all "penstock-report is not built"
+page() { python3 -B "$top_srcdir/tests/commands/report_page.py" "$1"; }
+count_of() { sed -n "s/^$2 \([0-9]*\)\$/\1/p" "$1.counts"; } # PAGE NAME
+says() { grep -qF -- "$2" "$scratch/$1.html"; } # PAGE TEXT
+draws() { # PAGE LOG [OPTION...]
+  draws_page=$1
+  shift
+  "$report" "$@" -o "$scratch/$draws_page.html" && page "$scratch/$draws_page.html" >"$scratch/$draws_page.counts"
+}
+cd "$scratch" || exit
+
+# ---- of a run ----
+build two "$topologies/mlp_4.cfg" -s pipeline.ranks=2
+ok "a run" ./two train --quiet --steps 12 --log run.log --eval-every 4 --eval-steps 1
+is "the first line alone has the plan" "$(grep -n '"plan":{"name":"two"' run.log | cut -d : -f 1)" 1
+ok "is drawn" draws run run.log
+is "five charts, without scripts" "$(count_of run chart) $(count_of run script)" "5 0"
+for curve in Loss Gradient Learning Throughput; do
+  is "$curve: every step, with its values under the pointer" "$(count_of run "$curve.point") $(count_of run "$curve.point with title")" "12 12"
+done
+is "the evaluations" "$(count_of run Loss.evaluated)" 3
+is "nothing was skipped" "$(count_of run Loss.skipped)" ""
+./two info --json >info.json
+kinds() { # the bytes of each rank by kind, as info has them: "rank 0: weights N bytes"
+  python3 -c 'import json
+for rank in json.load(open("info.json"))["rank"]:
+  for kind, count in rank["bytes"].items():
+    if count: print(rank["rank"], kind, count)' | sort
+}
+is "memory by kind and rank is that of info" \
+  "$(grep -o 'rank [0-9]*: [a-z]* [^<(]*([0-9]* bytes)' run.html | sed 's/rank \([0-9]*\): \([a-z]*\) .*(\([0-9]*\) bytes)/\1 \2 \3/' | sort)" "$(kinds)"
+matches "a value is that of the log" "$(grep -o 'step 7: loss [0-9.]*' run.html)" "step 7: loss $(sed -n 's/^{"step":7,"loss":\([0-9]*\.[0-9]\{2\}\).*/\1/p' run.log)*"
+is "without -o it goes to standard output" "$("$report" run.log | sha256sum)" "$(sha256sum <run.html)"
+
+# ---- a resumed run: the log has the plan twice, and a step may be there twice ----
+./two train --quiet --steps 4 --log again.log --checkpoint ckpt
+./two train --quiet --steps 6 --log again.log --checkpoint ckpt --resume
+is "a resumed run has the plan again" "$(grep -c '"plan":' again.log)" 2
+sed -n '4p' again.log >>again.log
+sed -i '$s/"loss":[^,]*/"loss":77/' again.log
+ok "a log of several commands is drawn" draws again again.log
+is "each step once" "$(count_of again Loss.point)" 6
+is "the step that was made last counts" "$(grep -c 'step 4: loss 77' again.html)" 1
+is "a line where the run was resumed" "$(count_of again Loss.break)" 1
+ok "steps that are there twice are counted" says again "1 step in the log twice"
+
+# ---- what a run can write besides ----
+step() { printf '{"step":%s,"loss":%s,"grad_norm":%s,"lr":0.001,"tokens":64,"step_ms":2.5,"tokens_per_second":25600}\n' "$1" "$2" "$3"; }
+{
+  step 1 3.5 1.25
+  step 2 null null
+  step 3 3 1
+  echo '{"event":"restart","lost":[{"rank":1,"host":"a","cause":"penstock: rank 1 lost: signal 9 <b>"}],"from_step":3,"source":"memory","seconds":0.2}'
+  echo '{"event":"slow","kind":"compute","rank":1,"host":"b","peer":null,"ratio":0.62,"since_step":3}'
+  step 4 2.5 1
+  printf '{"step":5,"lo'
+} >odd.log
+ok "a log with all of it is drawn" draws odd odd.log
+is "the skipped step is marked in each chart" "$(count_of odd Loss.skipped) $(count_of odd Gradient.skipped)" "2 2"
+is "a restart is marked" "$(count_of odd Loss.break)" 1
+is "the curve is interrupted" "$(count_of odd Loss.line) $(count_of odd Learning.line)" "2 1"
+is "the incomplete last line is left out" "$(count_of odd Loss.point)" 4
+ok "which is said" says odd "The last line of the log is not complete"
+ok "the restart is listed, as text" says odd "restart from the state in memory, 0.2 s after the loss: penstock: rank 1 lost: signal 9 &lt;b&gt;"
+ok "and the slow rank" says odd "rank 1 (host b) computes at 0.62 of its plan"
+
+awk 'BEGIN { for (s = 1; s <= 4000; s++) printf "{\"step\":%d,\"loss\":%g,\"grad_norm\":%g,\"lr\":%g,\"tokens\":8,\"step_ms\":1,\"tokens_per_second\":8000}\n",
+  s, 2 + s % 2, s == 1000 ? 500 : 1, s / 1e6 }' >long.log
+ok "a long run is drawn" draws long long.log
+is "as at most 500 points" "$(count_of long Loss.point)" 500
+ok "with means and extremes" says long "steps 1 to 8: loss 2.5, from 2 to 3"
+is "with a band" "$(count_of long Loss.band)" 1
+ok "on a logarithmic axis where values differ much" says long "Gradient norm, logarithmic"
+
+# ---- what is no log ----
+refuses() { # STATUS MESSAGE ARGUMENT...
+  refuses_status=$1 refuses_message=$2
+  shift 2
+  rm -f none.html
+  "$report" "$@" -o none.html >out 2>err
+  matches "refused: $refuses_message" "$? $(cat err)" "$refuses_status penstock-report: $refuses_message"
+  test ! -e none.html || result 1 "no page is written"
+}
+refuses 66 "absent.log: No such file or directory" absent.log
+refuses 64 "*required: LOG*"
+refuses 64 "unrecognized arguments: --traces*" run.log --traces
+echo 'step 1 loss 3' >text.log
+refuses 65 "text.log:1: not JSON (*); expected a line of train --log" text.log
+printf '{"step":1}\n' >short.log
+refuses 65 'short.log:1: "loss": no such field; expected a number or null' short.log
+{ step 1 3 1; step 2 '"3"' 1; } >typed.log
+refuses 65 'typed.log:2: "loss": "3"; expected a number or null' typed.log
+{ step 1 3 1; echo '{"event":"moved"}'; } >event.log
+refuses 65 'event.log:2: "event": "moved"; expected one of restart, slow' event.log
+{ step 1 3 1; echo '[1]'; } >list.log
+refuses 65 'list.log:2: expected an object with "step", "eval_loss" or "event", as train --log writes' list.log
+sed '1s/"weights":\[/"weights":[1,/' run.log >plan.log
+refuses 65 'plan.log:1: "plan": "bytes": "weights": expected the bytes of 2 ranks' plan.log
+: >empty.log
+refuses 65 "empty.log: no complete line of a step; expected the file of train --log" empty.log
+printf '\377\376' >bytes.log
+refuses 65 "bytes.log: byte 0 is not UTF-8: expected text" bytes.log
+"$report" run.log -o absent/page.html 2>err
+matches "a folder that is absent" "$? $(cat err)" "73 penstock-report: -o absent/page.html: No such file or directory"
+"$report" run.log -o /dev/full 2>err
+matches "a full disk" "$? $(cat err)" "74 penstock-report: *No space left on device"
+finish

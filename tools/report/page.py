@@ -1,0 +1,127 @@
+"""page.py: the page around the charts."""
+import math
+import os
+import statistics
+
+from curves import draw_curves
+from memory import draw_memory, memory_table
+from read_log import is_skipped
+from svg import element, escape, figure
+
+STYLE = """
+:root { color-scheme: light dark; --back: #fff; --text: #1c2430; --soft: #5b6675; --grid: #e4e8ed; --axis: #8a94a1; --tile: #f4f6f8;
+  --line: #1f66b0; --evaluation: #c2570c; --skipped: #c62828; --break: #7b4fb0; --hit: rgba(31,102,176,.14); }
+@media (prefers-color-scheme: dark) { :root { --back: #14181d; --text: #e3e8ee; --soft: #9aa6b4; --grid: #2a313a; --axis: #6b7684;
+  --tile: #1d232b; --line: #6cb0f5; --evaluation: #f2a154; --skipped: #ff7b72; --break: #b694e6; --hit: rgba(108,176,245,.2); } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 24px; max-width: 1220px; background: var(--back); color: var(--text);
+  font: 15px/1.45 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }
+h1 { font-size: 22px; margin: 0 0 2px; } h2 { font-size: 17px; margin: 30px 0 8px; } p { margin: 4px 0 10px; color: var(--soft); }
+.tiles { display: flex; flex-wrap: wrap; gap: 10px; margin: 16px 0; } .tiles div { background: var(--tile); border-radius: 8px;
+  padding: 8px 14px; min-width: 118px; } .tiles b { display: block; font-size: 19px; font-weight: 600; font-variant-numeric: tabular-nums; }
+.tiles span { color: var(--soft); font-size: 13px; }
+.curves { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr)); gap: 14px 20px; }
+figure { margin: 0; } svg { display: block; width: 100%; height: auto; } svg text { fill: var(--text); font-size: 12px; }
+svg .name { font-size: 14px; font-weight: 600; } svg .tick, svg .unit { fill: var(--soft); }
+svg .grid { stroke: var(--grid); } svg .axis { stroke: var(--axis); }
+svg .line { fill: none; stroke: var(--line); stroke-width: 1.6; stroke-linejoin: round; } svg .dot { fill: var(--line); }
+svg .band { fill: var(--line); fill-opacity: .22; } svg .evaluation { fill: none; stroke: var(--evaluation); stroke-width: 1.6; }
+svg .evaluated { fill: var(--back); stroke: var(--evaluation); stroke-width: 1.6; } svg .skipped { fill: var(--skipped); }
+svg .break { stroke: var(--break); stroke-dasharray: 4 3; stroke-width: 1.3; }
+svg .point, svg .target { fill: transparent; } svg .point:hover { fill: var(--hit); }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: 13.5px; font-variant-numeric: tabular-nums; }
+th, td { padding: 4px 12px; text-align: right; border-bottom: 1px solid var(--grid); } th { color: var(--soft); font-weight: 600; }
+.text td, .text th { text-align: left; } td.number { text-align: right; } summary { cursor: pointer; color: var(--soft); margin: 6px 0; }
+footer { margin-top: 34px; color: var(--soft); font-size: 13px; }
+svg .kind { fill: #8a94a1; } svg .kind0 { fill: #1f66b0; } svg .kind1 { fill: #7fb2e5; } svg .kind2 { fill: #e08a1e; }
+svg .kind3 { fill: #8655b5; } svg .kind4 { fill: #c9a0dc; } svg .kind5 { fill: #2a9d78; } svg .kind6 { fill: #a3b18a; }
+svg .kind7 { fill: #d1495b; } svg .kind8 { fill: #6d6875; } svg .kind9 { fill: #e6c229; } svg .kind10 { fill: #577590; }
+"""
+
+
+def plural(count, noun, ending="s"):
+    return f"{count} {noun}" + ("" if count == 1 else ending)
+
+
+def describe_plan(plan):
+    text = f'{plan["schedule"]}, {plural(plan["ranks"], "rank")} with {plural(plan["stages_per_rank"], "stage")} each, '
+    text += plural(plan["microbatches"], "microbatch", "es")
+    return text + (f', {plan["replicas"]} replicas' if plan["replicas"] > 1 else "")
+
+
+def duration(seconds):
+    minutes, whole = divmod(round(seconds), 60)
+    return f"{seconds:.1f} s" if seconds < 60 else f"{minutes}:{whole:02d} min" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d} h"
+
+
+def tiles(log):
+    lines = [log.steps[step] for step in sorted(log.steps)]
+    losses = [line["loss"] for line in lines if line["loss"] is not None]
+    speeds = [line["tokens_per_second"] for line in lines if line["tokens_per_second"] is not None]
+    seconds = math.fsum(line["step_ms"] for line in lines if line["step_ms"] is not None) / 1e3
+    evaluations = [line["eval_loss"] for line in log.evaluations.values() if line["eval_loss"] is not None]
+    entries = [
+        (f'{lines[0]["step"]} to {lines[-1]["step"]}' if len(lines) > 1 else str(lines[0]["step"]), "steps"),
+        (figure(losses[-1]) if losses else "not finite", "last loss"),
+        (figure(min(evaluations)), "least evaluation loss") if evaluations else None,
+        (figure(statistics.median(speeds)) if speeds else "none", "tokens/s, median"),
+        (figure(sum(line["tokens"] for line in lines)), "tokens"),
+        (duration(seconds), "in steps"),
+        (str(sum(map(is_skipped, lines))), "skipped"),
+        (str(sum(event["event"] == "restart" for event in log.events)), "restarts"),
+    ]
+    return element("div", "".join(element("div", element("b", escape(value)) + element("span", escape(name)))
+                                  for value, name in filter(None, entries)), class_="tiles")
+
+
+def event_text(event):
+    if event["event"] == "restart":
+        lost = "; ".join(str(one.get("cause", "")) for one in event.get("lost", []) if isinstance(one, dict))
+        source = {"memory": "the state in memory"}.get(event.get("source"), "the checkpoint or the start")
+        return event["from_step"], f'restart from {source}, {figure(event["seconds"])} s after the loss: {lost}'
+    what = {"compute": "computes at {} of its plan", "data": "waits for its data, at {} of its plan",
+            "link": "sends to rank %s in {} times the usual time" % event.get("peer")}
+    words = what.get(event.get("kind"), "is slow: {}").format(figure(event["ratio"], 3))
+    return event["since_step"], f'rank {event["rank"]} (host {event.get("host", "?")}) {words}'
+
+
+def events_section(log):
+    events = [event_text(event) for event in log.events]
+    events += [(step - 1, "a command resumed the run") for step in log.starts]
+    if not events:
+        return ""
+    rows = "".join(element("tr", element("td", str(step), class_="number") + element("td", escape(text))) for step, text in sorted(events, key=lambda event: event[0]))
+    table = element("table", element("tr", element("th", "after step") + element("th", "event")) + rows, class_="text")
+    return element("h2", "Events") + element("div", table, class_="wide")
+
+
+def notes(log):
+    texts = []
+    if log.repeated:
+        texts.append(f"{plural(log.repeated, 'step')} in the log twice, after a resume: the later ones are drawn.")
+    if log.unfinished:
+        texts.append("The last line of the log is not complete: the run is going on, or its disk was full.")
+    return "".join(element("p", escape(text)) for text in texts)
+
+
+def memory_section(log):
+    if not log.plans:
+        return element("h2", "Memory") + element("p", "The log has no plan, so the bytes of the ranks are not known.")
+    plan = log.plans[-1]
+    of = " (of each replica)" if plan["replicas"] > 1 else ""
+    return (element("h2", "Memory by kind and rank" + of) +
+            element("p", "Placed by the generator before the first step; nothing is allocated later.") +
+            element("figure", draw_memory(plan)) + memory_table(plan))
+
+
+def make_page(log, path, version):
+    plan = log.plans[-1] if log.plans else None
+    name = plan["name"] if plan else os.path.basename(path)
+    body = element("h1", escape(name)) + (element("p", escape(describe_plan(plan))) if plan else "")
+    body += tiles(log) + notes(log) + element("div", draw_curves(log), class_="curves")
+    body += memory_section(log) + events_section(log)
+    log_name = os.path.basename(path)
+    digest = f', plan {plan["digest"][:16]}' if plan else ""
+    body += element("footer", escape(f"penstock-report {version}, from {log_name}{digest}"))
+    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">' + element("title", escape(name))
+    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}{element("style", STYLE)}</head>\n<body>{body}</body></html>\n'

@@ -1,0 +1,116 @@
+"""read_log.py: the lines of train --log.
+
+A line is a step, an evaluation, or an event (restart, slow). The first step that a command writes has the plan. Steps after a
+resume from an older checkpoint are in the log twice: the later ones count. A line that the run has not finished is left out."""
+import json
+import math
+
+from failure import BAD_DATA, Failure, read_text
+
+# Of a line of each kind: the fields that it must have, and whether `null` (not finite) is allowed.
+STEP_FIELDS = {"step": False, "loss": True, "grad_norm": True, "lr": True, "tokens": False, "step_ms": True,
+               "tokens_per_second": True}
+EVALUATION_FIELDS = {"step": False, "eval_loss": True}
+EVENT_FIELDS = {"restart": {"from_step": False, "seconds": True}, "slow": {"rank": False, "ratio": True, "since_step": False}}
+PLAN_FIELDS = {"name": str, "digest": str, "schedule": str, "unit": str, "ranks": int, "stages_per_rank": int, "microbatches": int,
+               "replicas": int, "bytes": dict}
+
+
+class Log:
+    """What the lines say."""
+
+    def __init__(self):
+        self.steps = {}  # step: its line
+        self.evaluations = {}  # step: its line
+        self.events = []
+        self.plans = []
+        self.starts = []  # the first step of each command after the first
+        self.restarting = False  # a restart was read, and no step after it
+        self.repeated = 0  # steps that were in the log already
+        self.unfinished = False  # the last line is not complete
+
+
+def check_numbers(line, fields, where):
+    for field, may_be_null in fields.items():
+        value = line.get(field)
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        if not is_number and not (may_be_null and field in line and value is None):
+            found = json.dumps(value) if field in line else "no such field"
+            raise Failure(BAD_DATA, f'{where}: "{field}": {found}; expected a number{" or null" if may_be_null else ""}')
+
+
+def check_plan(plan, where):
+    if not isinstance(plan, dict):
+        raise Failure(BAD_DATA, f'{where}: "plan": expected an object')
+    for field, kind in PLAN_FIELDS.items():
+        if not isinstance(plan.get(field), kind):
+            raise Failure(BAD_DATA, f'{where}: "plan": "{field}": expected {"a number" if kind is int else "a text" if kind is str else "an object"}')
+    for kind, ranks in plan["bytes"].items():
+        if not (isinstance(ranks, list) and len(ranks) == plan["ranks"] and all(isinstance(b, int) and b >= 0 for b in ranks)):
+            raise Failure(BAD_DATA, f'{where}: "plan": "bytes": "{kind}": expected the bytes of {plan["ranks"]} ranks')
+
+
+def add_step(log, line, where):
+    check_numbers(line, STEP_FIELDS, where)
+    step = line["step"]
+    if "plan" in line:
+        check_plan(line["plan"], where)
+        if log.plans and not log.restarting:
+            log.starts.append(step)
+        log.plans.append(line["plan"])
+    log.restarting = False
+    log.repeated += step in log.steps
+    log.steps[step] = line
+
+
+def add_evaluation(log, line, where):
+    check_numbers(line, EVALUATION_FIELDS, where)
+    log.evaluations[line["step"]] = line
+
+
+def add_event(log, line, where):
+    fields = EVENT_FIELDS.get(line["event"])
+    if fields is None:
+        raise Failure(BAD_DATA, f'{where}: "event": {json.dumps(line["event"])}; expected one of {", ".join(EVENT_FIELDS)}')
+    check_numbers(line, fields, where)
+    log.restarting = log.restarting or line["event"] == "restart"
+    log.events.append(line)
+
+
+def parse_line(text, where):
+    try:
+        line = json.loads(text)
+    except ValueError as error:
+        raise Failure(BAD_DATA, f"{where}: not JSON ({error}); expected a line of train --log") from error
+    if not isinstance(line, dict) or not ("event" in line or "eval_loss" in line or "step" in line):
+        raise Failure(BAD_DATA, f'{where}: expected an object with "step", "eval_loss" or "event", as train --log writes')
+    return line
+
+
+def is_whole(text):
+    """Whether the last line, which has no line end, is complete nevertheless, or empty."""
+    try:
+        return text == "" or isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
+
+
+def read_log(path):
+    log = Log()
+    lines = read_text(path, "").split("\n")
+    log.unfinished = not is_whole(lines[-1])
+    if log.unfinished or not lines[-1]:
+        lines.pop()
+    for number, text in enumerate(lines, 1):
+        where = f"{path}:{number}"
+        line = parse_line(text, where)
+        add = add_event if "event" in line else add_evaluation if "eval_loss" in line else add_step
+        add(log, line, where)
+    if not log.steps:
+        raise Failure(BAD_DATA, f"{path}: no complete line of a step; expected the file of train --log")
+    return log
+
+
+def is_skipped(step):
+    """Whether the step changed no weights."""
+    return step["grad_norm"] is None or step["tokens"] == 0
