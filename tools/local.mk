@@ -29,11 +29,14 @@ EXTRA_DIST += %reldir%/bundle.sh %reldir%/deb.sh %reldir%/demo.sh %reldir%/token
 REPORT_FILES = \
   %reldir%/report/__main__.py \
   %reldir%/report/command.py \
+  %reldir%/report/compare.py \
   %reldir%/report/curves.py \
   %reldir%/report/failure.py \
   %reldir%/report/memory.py \
   %reldir%/report/page.py \
   %reldir%/report/read_log.py \
+  %reldir%/report/read_trace.py \
+  %reldir%/report/step_chart.py \
   %reldir%/report/svg.py
 EXTRA_DIST += $(REPORT_FILES) %reldir%/report/pack.py
 if PYTHON_FOUND

@@ -45,6 +45,27 @@ static void write_digest(struct pen_c_writer *writer, const struct pen_plan *pla
   pen_write_text(writer, "},\n");
 }
 
+/* The simulated start and end of each F, I, W and B, in the order of the lists. */
+static void write_times(struct pen_c_writer *writer, const struct pen_plan *plan,
+                        const struct pen_timing *timing) {
+  pen_write_text(writer, "    .times = (const float *const[]){\n");
+  for (uint32_t rank = 0; rank < plan->rank_count; rank++) {
+    const struct pen_rank_program *program = &plan->profiles[0].ranks[rank];
+    uint32_t index = 0;
+    pen_write_text(writer, "      (const float[]){");
+    for (uint32_t row = 0; row < program->action_count; row++) {
+      if (program->actions[row].kind > PEN_W) continue;
+      char text[64];
+      snprintf(text, sizeof text, "%s%.7g,%.7g", index ? "," : "", timing->start[rank][index],
+               timing->end[rank][index]);
+      pen_write_text(writer, text);
+      index++;
+    }
+    pen_write_text(writer, "},\n");
+  }
+  pen_write_text(writer, "    }");
+}
+
 static void write_forecast(struct pen_c_writer *writer, const struct pen_plan *plan,
                            const struct pen_emit_header *header) {
   const struct pen_timing *timing = header->timing;
@@ -57,7 +78,9 @@ static void write_forecast(struct pen_c_writer *writer, const struct pen_plan *p
                           header->cost_unit, timing->makespan, exchanging, timing->exposed));
   for (uint32_t rank = 0; timing->busy && rank < plan->rank_count; rank++)
     pen_write_text(writer, pen_text("%s%.6g", rank ? ", " : "", timing->busy[rank]));
-  pen_write_text(writer, "}},\n");
+  pen_write_text(writer, "},\n");
+  if (timing->start) write_times(writer, plan, timing);
+  pen_write_text(writer, "},\n");
 }
 
 static void write_hosts(struct pen_c_writer *writer, const struct pen_plan *plan) {

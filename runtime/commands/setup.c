@@ -49,7 +49,8 @@ void pen_run_open_data(struct pen_run *run) {
 void pen_run_open_trace(struct pen_run *run) {
   run->trace_descriptor = -1;
   if (run->options->trace != NULL) {
-    run->trace_descriptor = pen_trace_create(run->options->trace, run->plan, run->zero_ns);
+    run->trace_descriptor =
+        pen_trace_create(run->options->trace, run->plan, run->profile, run->zero_ns);
   }
 }
 

@@ -12,6 +12,7 @@
 #include "runtime/comm/action_text.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
+#include "runtime/observe/plan_summary.h"
 
 enum { EVENT_BYTES_MAX = 256, BUFFER_BYTES = 64 * 1024 };
 
@@ -29,7 +30,8 @@ static void put(int descriptor, const char *text, size_t bytes) {
   }
 }
 
-int pen_trace_create(const char *path, const struct pen_plan *plan, uint64_t zero_ns) {
+int pen_trace_create(const char *path, const struct pen_plan *plan,
+                     const struct pen_profile *profile, uint64_t zero_ns) {
   int descriptor = pen_file_open_output(path, O_TRUNC | O_APPEND);
   file = path;
   if (descriptor < 0) {
@@ -38,9 +40,14 @@ int pen_trace_create(const char *path, const struct pen_plan *plan, uint64_t zer
   char text[EVENT_BYTES_MAX];
   int bytes = snprintf(text, sizeof text,
                        "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"zero_monotonic_ns\":\"%" PRIu64
-                       "\"},\"traceEvents\":[\n",
+                       "\",\"plan\":\n",
                        zero_ns);
   put(descriptor, text, (size_t)bytes);
+  char *planned = pen_planned_step(plan, profile);
+  put(descriptor, planned, strlen(planned));
+  free(planned);
+  static const char events[] = "},\"traceEvents\":[\n";
+  put(descriptor, events, sizeof events - 1);
   for (uint32_t r = 0; r < pen_process_count(plan); r++) {
     bytes = snprintf(text, sizeof text,
                      "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%u,\"tid\":0,\"args\":{"

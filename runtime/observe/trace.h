@@ -21,9 +21,10 @@ struct pen_trace {
   int descriptor;
 };
 
-/* In the parent: creates the file and writes its head with the clock's zero in CLOCK_MONOTONIC.
- * Fails (73, 74). Returns the descriptor. */
-int pen_trace_create(const char *path, const struct pen_plan *plan, uint64_t zero_ns);
+/* In the parent: creates the file and writes its head: the clock's zero in CLOCK_MONOTONIC, and the
+ * plan with its predicted times (plan_summary.h). Fails (73, 74). Returns the descriptor. */
+int pen_trace_create(const char *path, const struct pen_plan *plan,
+                     const struct pen_profile *profile, uint64_t zero_ns);
 /* In the parent, after all ranks have exited. */
 void pen_trace_finish(int descriptor);
 

@@ -109,7 +109,7 @@ matches "--version" "$(./tiny --version)" "penstock-tiny (penstock) *"
 ./tiny train --data data.bin --log log --checkpoint ckpt >out 2>err
 is "a short run" $? 0
 is "its log has a line a step" "$(log_field log step | tr '\n' ' ')" "1 2 3 4 5 6 "
-is "with the keys of the contract, in order" "$(sed 's/:[^,}]*//g' log | sort -u)" \
+is "with the keys of the contract, in order, then in the first line the plan" "$(sed 's/,"plan":{.*}}}$/}/; s/:[^,}]*//g' log | sort -u)" \
   '{"step","loss","grad_norm","lr","tokens","step_ms","tokens_per_second"}'
 is "it says nothing on standard output" "$(cat out)" ""
 ./tiny train --data data.bin --quiet >out 2>err

@@ -37,6 +37,48 @@ is "memory by kind and rank is that of info" \
 matches "a value is that of the log" "$(grep -o 'step 7: loss [0-9.]*' run.html)" "step 7: loss $(sed -n 's/^{"step":7,"loss":\([0-9]*\.[0-9]\{2\}\).*/\1/p' run.log)*"
 is "without -o it goes to standard output" "$("$report" run.log | sha256sum)" "$(sha256sum <run.html)"
 
+# ---- a step beside the planned one ----
+ok "a run with a trace" ./two train --quiet --steps 5 --log traced.log --trace trace.json
+ok "is drawn" draws traced traced.log --trace trace.json
+is "one chart more" "$(count_of traced chart)" 6
+cat >planned.py <<'END'
+import json
+trace, simulated = json.load(open("trace.json")), json.load(open("simulated.json"))["traceEvents"]
+lists = trace["otherData"]["plan"]["times"]
+for rank, actions in enumerate(lists):
+  made = [e["name"] for e in trace["traceEvents"] if e["ph"] == "X" and e["pid"] == rank and e["cat"] in "FBIW"]
+  assert made == 5 * [name for name, start, end in actions], (rank, made)
+  same = [e for e in simulated if e["ph"] == "X" and e["pid"] == rank]
+  assert [e["name"] for e in same] == [name for name, start, end in actions] and len(same) == 16
+  for e, (name, start, end) in zip(same, actions):
+    assert abs(start * 1000 - e["ts"]) < 0.002 and abs((end - start) * 1000 - e["dur"]) < 0.002, (e, start, end)
+END
+"$gen" -s pipeline.ranks=2 --print=trace "$topologies/mlp_4.cfg" >simulated.json
+ok "a trace has the planned actions of each rank, in the order of each step, with the times of --print=trace" python3 -B planned.py
+titled() { grep -o "<title>rank [01], $1: [0-9]*[FBIW][0-9]* [^<]*" traced.html | wc -l; }
+is "each planned and each measured action has its times under the pointer" "$(titled planned) $(titled measured)" "32 32"
+is "the largest differences are named" "$(grep -o '<tr class="difference">' traced.html | wc -l)" 10
+ok "and said to be of the five steps" says traced "of the 5 complete steps in the trace"
+# A plan with one planned time: a stage that takes twice as long as planned, relative to the others, is named first.
+python3 -c 'import json
+trace = json.load(open("trace.json"))
+plan = trace["otherData"]["plan"]
+plan["unit"], now = "in ms", [0, 0]
+trace["traceEvents"] = events = []
+for step in range(3):
+  for rank, actions in enumerate(plan["times"]):
+    for i, (name, start, end) in enumerate(actions):
+      start, length = 10 * i + 2 * rank, 4
+      actions[i][1:] = start, start + length
+      events.append({"name": name, "cat": name.strip("0123456789"), "ph": "X", "pid": rank, "ts": 1e6 * step + 1e3 * start,
+                     "dur": 1e3 * length * (2 if rank == 1 and "F" in name else 1)})
+plan["makespan"] = 200
+print(json.dumps(trace))' >slow.json
+ok "costs in ms are drawn" draws slow traced.log --trace slow.json
+matches "as they are, and what is slower is named first" "$(grep -o '<tr class="difference">.*' slow.html | sed 's/<[^>]*>/ /g; s/  */ /g')" \
+  " 1 F of stage 1 32.00 64.00 +32.00 2 1 before and between*"
+ok "the step ends with its last action" says slow "of the 3 complete steps in the trace: 156 ms"
+
 # ---- a resumed run: the log has the plan twice, and a step may be there twice ----
 ./two train --quiet --steps 4 --log again.log --checkpoint ckpt
 ./two train --quiet --steps 6 --log again.log --checkpoint ckpt --resume
@@ -105,6 +147,22 @@ refuses 65 'plan.log:1: "plan": "bytes": "weights": expected the bytes of 2 rank
 refuses 65 "empty.log: no complete line of a step; expected the file of train --log" empty.log
 printf '\377\376' >bytes.log
 refuses 65 "bytes.log: byte 0 is not UTF-8: expected text" bytes.log
+refuses 66 "--trace absent.json: No such file or directory" run.log --trace absent.json
+build other "$topologies/mlp_4.cfg" -s pipeline.ranks=2 -s pipeline.schedule=gpipe
+./other train --quiet --steps 1 --log other.log
+refuses 65 "--trace trace.json:2: of the plan two with digest *; expected that of the log, other with digest *" other.log --trace trace.json
+refuses 65 "--trace simulated.json:1: a simulated step of penstock-gen --print=trace; expected the file of train --trace, *" run.log --trace simulated.json
+refuses 65 "--trace run.log:2: not JSON (Extra data); expected the file of train --trace" traced.log --trace run.log
+head -n 20 trace.json >cut.json
+refuses 65 "--trace cut.json:*: not JSON (*); expected the file of train --trace" traced.log --trace cut.json
+sed '/"pid":1,"tid":0,"ts"/d' trace.json >one.json
+refuses 65 "--trace one.json: no step that is complete on all 2 ranks; expected one at least" traced.log --trace one.json
+sed '20s/"pid":0/"pid":7/' trace.json >strange.json
+refuses 65 '--trace strange.json:20: "pid": 7; the plan has processes 0 to 1' traced.log --trace strange.json
+sed '20s/"dur":[0-9.]*/"dur":"x"/' trace.json >strange.json
+refuses 65 '--trace strange.json:20: expected "name", "pid", "ts" and "dur" of an action' traced.log --trace strange.json
+sed '4s/\["/[7,"/' trace.json >strange.json
+refuses 65 '--trace strange.json:2: "times": expected \[action, start, end\] of the actions of 2 ranks' traced.log --trace strange.json
 "$report" run.log -o absent/page.html 2>err
 matches "a folder that is absent" "$? $(cat err)" "73 penstock-report: -o absent/page.html: No such file or directory"
 "$report" run.log -o /dev/full 2>err

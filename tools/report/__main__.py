@@ -3,6 +3,9 @@
     command.py      the command line and its errors
     read_log.py     the lines of train --log: steps, evaluations, events, plans
     curves.py       loss, norm, learning rate and tokens/s over steps
+    read_trace.py   train --trace: measured steps, and the planned one
+    compare.py      what differs between them
+    step_chart.py   both, drawn
     memory.py       bytes by kind and rank
     svg.py          elements, scales and axes
     page.py         the page around the charts

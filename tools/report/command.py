@@ -3,9 +3,11 @@ import argparse
 import os
 import sys
 
+from compare import compare
 from failure import CANNOT_CREATE, CANNOT_WRITE, USAGE, Failure
 from page import make_page
 from read_log import read_log
+from read_trace import read_trace
 from version import VERSION
 
 NAME = "penstock-report"
@@ -20,6 +22,7 @@ class Parser(argparse.ArgumentParser):
 def parse(arguments):
     parser = Parser(prog=NAME, description=DESCRIPTION, allow_abbrev=False)
     parser.add_argument("log", metavar="LOG", help="the file of train --log")
+    parser.add_argument("--trace", metavar="FILE", help="the file of train --trace: also draw a step beside the planned one")
     parser.add_argument("-o", "--output", metavar="FILE", default="-", help="the page [standard output]")
     parser.add_argument("--version", action="version", version=f"{NAME} {VERSION}")
     return parser.parse_args(arguments)
@@ -46,7 +49,8 @@ def main(arguments):
     try:
         options = parse(arguments)
         log = read_log(options.log)
-        write_page(options.output, make_page(log, options.log, VERSION))
+        comparison = compare(read_trace(options.trace, log)) if options.trace is not None else None
+        write_page(options.output, make_page(log, comparison, options.log, VERSION))
     except Failure as failure:
         print(f"{NAME}: {failure}", file=sys.stderr)
         return failure.status

@@ -6,6 +6,7 @@ import statistics
 from curves import draw_curves
 from memory import draw_memory, memory_table
 from read_log import is_skipped
+from step_chart import step_section
 from svg import element, escape, figure
 
 STYLE = """
@@ -16,7 +17,7 @@ STYLE = """
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 24px; max-width: 1220px; background: var(--back); color: var(--text);
   font: 15px/1.45 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }
-h1 { font-size: 22px; margin: 0 0 2px; } h2 { font-size: 17px; margin: 30px 0 8px; } p { margin: 4px 0 10px; color: var(--soft); }
+h1 { font-size: 22px; margin: 0 0 2px; } h2 { font-size: 17px; margin: 30px 0 8px; } h3 { font-size: 14px; margin: 14px 0 4px; } p { margin: 4px 0 10px; color: var(--soft); }
 .tiles { display: flex; flex-wrap: wrap; gap: 10px; margin: 16px 0; } .tiles div { background: var(--tile); border-radius: 8px;
   padding: 8px 14px; min-width: 118px; } .tiles b { display: block; font-size: 19px; font-weight: 600; font-variant-numeric: tabular-nums; }
 .tiles span { color: var(--soft); font-size: 13px; }
@@ -36,6 +37,10 @@ footer { margin-top: 34px; color: var(--soft); font-size: 13px; }
 svg .kind { fill: #8a94a1; } svg .kind0 { fill: #1f66b0; } svg .kind1 { fill: #7fb2e5; } svg .kind2 { fill: #e08a1e; }
 svg .kind3 { fill: #8655b5; } svg .kind4 { fill: #c9a0dc; } svg .kind5 { fill: #2a9d78; } svg .kind6 { fill: #a3b18a; }
 svg .kind7 { fill: #d1495b; } svg .kind8 { fill: #6d6875; } svg .kind9 { fill: #e6c229; } svg .kind10 { fill: #577590; }
+svg .F { fill: #8cbdec; } svg .B { fill: #44508f; } svg .I { fill: #ec9532; } svg .W { fill: #1b7a55; } svg .message { fill: #b5476f; }
+svg .exchange { fill: #8a94a1; } svg .end { fill: #8655b5; } svg .wait { fill: var(--axis); fill-opacity: .45; }
+svg .planned { opacity: .65; } svg .act:hover { fill-opacity: .7; } svg .named { stroke: var(--skipped); stroke-width: 1.6; }
+svg .mark { fill: #000; font-size: 10.5px; pointer-events: none; } svg .mark.B, svg .mark.W { fill: #fff; }
 """
 
 
@@ -114,11 +119,13 @@ def memory_section(log):
             element("figure", draw_memory(plan)) + memory_table(plan))
 
 
-def make_page(log, path, version):
+def make_page(log, comparison, path, version):
+    """`comparison`: of a trace, or None."""
     plan = log.plans[-1] if log.plans else None
     name = plan["name"] if plan else os.path.basename(path)
     body = element("h1", escape(name)) + (element("p", escape(describe_plan(plan))) if plan else "")
     body += tiles(log) + notes(log) + element("div", draw_curves(log), class_="curves")
+    body += step_section(comparison) if comparison else ""
     body += memory_section(log) + events_section(log)
     log_name = os.path.basename(path)
     digest = f', plan {plan["digest"][:16]}' if plan else ""
