@@ -5,4 +5,5 @@ EXTRA_DIST += \
   docs/examples/penstock.sbatch \
   docs/examples/penstock.service \
   docs/glossary.md \
+  docs/report.png \
   docs/zero_bubble_v.svg

@@ -304,6 +304,24 @@ static struct pen_result make_plan(const struct pen_topology *topology,
   return result;
 }
 
+/* Names the bubble of a step that has few microbatches for its ranks. */
+static void report_few_microbatches(const struct pen_result *result,
+                                    const struct pen_generator_options *options) {
+  const struct pen_topology *topology = result->topology;
+  const long long ranks = topology->pipeline_ranks, microbatches = topology->pipeline_microbatches;
+  const char *order = options->actions ? "the given actions" : result->plan->schedule;
+  const double bubble = result->timing->bubble, least_named = 0.0005;
+  if (microbatches < ranks)
+    pen_topology_warn(topology, "pipeline.microbatches",
+                      "fewer than the %lld ranks; the simulated bubble of %s is %.3f", ranks, order,
+                      bubble);
+  else if (ranks > 1 && microbatches < 2 * ranks && bubble >= least_named)
+    pen_topology_hint(topology, "pipeline.microbatches",
+                      "fewer than 2 x %lld ranks; the simulated bubble of %s is %.3f; more "
+                      "microbatches make it smaller",
+                      ranks, order, bubble);
+}
+
 static struct pen_stage_order stage_order(const struct pen_result *result) {
   const struct pen_partition *partition = result->partition;
   return (struct pen_stage_order){.order = result->order,
@@ -351,5 +369,6 @@ void pen_pipeline(const struct pen_generator_options *options) {
   pen_output_check(topology, options);
   struct pen_result result = make_plan(topology, options);
   if (topology->fallback_count) add_fallbacks(&result, options);
+  report_few_microbatches(&result, options);
   write_results(&result, options);
 }

@@ -40,12 +40,27 @@ void pen_topology_fail(const struct pen_topology *topology, const char *path, co
            reason);
 }
 
+/* Prints a line about a setting to standard error; `word`: what kind of line. */
+static void print_about(const struct pen_topology *topology, const char *path, const char *word,
+                        const char *format, va_list list) {
+  char reason[REASON_BYTES_MAX];
+  vsnprintf(reason, sizeof reason, format, list);
+  fprintf(stderr, "%s%s: %s\n", message_prefix(topology, pen_setting_find_path(path)), word,
+          reason);
+}
+
 void pen_topology_warn(const struct pen_topology *topology, const char *path, const char *format,
                        ...) {
-  char reason[REASON_BYTES_MAX];
   va_list list;
   va_start(list, format);
-  vsnprintf(reason, sizeof reason, format, list);
+  print_about(topology, path, "warning", format, list);
   va_end(list);
-  fprintf(stderr, "%swarning: %s\n", message_prefix(topology, pen_setting_find_path(path)), reason);
+}
+
+void pen_topology_hint(const struct pen_topology *topology, const char *path, const char *format,
+                       ...) {
+  va_list list;
+  va_start(list, format);
+  print_about(topology, path, "hint", format, list);
+  va_end(list);
 }

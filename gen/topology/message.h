@@ -14,6 +14,10 @@ struct pen_origin *pen_topology_origin(const struct pen_topology *topology,
 void pen_topology_warn(const struct pen_topology *topology, const char *setting, const char *format,
                        ...) __attribute__((format(printf, 3, 4)));
 
+/* The same for what is right, and could be better. */
+void pen_topology_hint(const struct pen_topology *topology, const char *setting, const char *format,
+                       ...) __attribute__((format(printf, 3, 4)));
+
 /* Ends the generator (78) with a message about a setting. Shows its value as written, or its
  * default. */
 _Noreturn void pen_topology_fail(const struct pen_topology *topology, const char *setting,

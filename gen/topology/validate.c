@@ -76,13 +76,6 @@ static void check_actions(const struct pen_topology *t) {
     pen_topology_fail(t, "pipeline.stages_per_rank",
                       "at most %d stages in all; %lld ranks would have %lld", UINT16_MAX,
                       (long long)t->pipeline_ranks, (long long)stages);
-  int64_t ranks = t->pipeline_ranks, microbatches = t->pipeline_microbatches,
-          slots = microbatches + ranks - 1;
-  if (microbatches < ranks)
-    pen_topology_warn(t, "pipeline.microbatches",
-                      "fewer than the %lld ranks; the bubble (P-1)/(m+P-1) is %lld/%lld = %.3f",
-                      (long long)ranks, (long long)(ranks - 1), (long long)slots,
-                      (double)(ranks - 1) / (double)slots);
 }
 
 /* ---- model ---- */

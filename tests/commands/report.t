@@ -76,7 +76,7 @@ plan["makespan"] = 200
 print(json.dumps(trace))' >slow.json
 ok "costs in ms are drawn" draws slow traced.log --trace slow.json
 matches "as they are, and what is slower is named first" "$(grep -o '<tr class="difference">.*' slow.html | sed 's/<[^>]*>/ /g; s/  */ /g')" \
-  " 1 F of stage 1 32.00 64.00 +32.00 2 1 before and between*"
+  " 1 F of stage 1 32.00 64.00 +32.00 2 1 waiting and sending*"
 ok "the step ends with its last action" says slow "of the 3 complete steps in the trace: 156 ms"
 
 # ---- a resumed run: the log has the plan twice, and a step may be there twice ----

@@ -412,9 +412,37 @@ foo.bar=3	-s foo.bar = 3: there is no such setting; a setting is GROUP.NAME, and
 partitio.layers=[3]	-s partitio.layers = [3]: there is no such setting; did you mean partition.layers?
 END
 
+# ---- few microbatches: the bubble is that of the simulated step of the schedule ----
+bubble() { # OPTION...: as --print=report has it
+  "$program" --print=report "$@" base.cfg 2>/dev/null | sed -n 's/^  "bubble": \([0-9.e-]*\),$/\1/p' | awk '{ printf "%.3f", $1 }'
+}
+few() { # MICROBATCHES ORDER OPTION...: the warning
+  few_count=$1 few_order=$2
+  shift 2
+  echo "-s pipeline.microbatches = $few_count: warning: fewer than the 2 ranks; the simulated bubble of $few_order is \
+$(bubble "$@" -s pipeline.microbatches="$few_count")"
+}
+more='; more microbatches make it smaller'
+accepted "fewer microbatches than ranks earn a warning" "$(few 1 1f1b)" -s pipeline.microbatches=1 base.cfg
+equal='-s costs.forward=1 -s costs.backward_input=1 -s costs.backward_weight=1'
+accepted "its bubble is (P-1)/(m+P-1) with equal costs" \
+  '-s pipeline.microbatches = 1: warning: fewer than the 2 ranks; the simulated bubble of 1f1b is 0.500' $equal -s pipeline.microbatches=1 base.cfg
+split='-s pipeline.zero_bubble=true'
+accepted "and that of a split backward another" \
+  '-s pipeline.microbatches = 1: warning: fewer than the 2 ranks; the simulated bubble of 1f1b is 0.400' $equal $split -s pipeline.microbatches=1 base.cfg
+accepted "fewer than twice as many earn a hint" \
+  "-s pipeline.microbatches = 3: hint: fewer than 2 x 2 ranks; the simulated bubble of 1f1b is 0.250$more" $equal -s pipeline.microbatches=3 base.cfg
+accepted "twice as many do not" "" $equal -s pipeline.microbatches=4 base.cfg
+accepted "nor does one rank" "" -s pipeline.ranks=1 -s pipeline.microbatches=1 base.cfg
+accepted "several shapes earn one hint" \
+  "-s pipeline.microbatches = 3: hint: fewer than 2 x 2 ranks; the simulated bubble of 1f1b is 0.250$more" \
+  $equal -s pipeline.microbatches=3 -s batch.packed=true -s shapes.sequence=[2,4] -s shapes.microbatches=[3,3] base.cfg
+"$program" --print=actions -s pipeline.microbatches=3 base.cfg >few.actions 2>/dev/null
+accepted "actions that are given have their own" \
+  "-s pipeline.microbatches = 3: hint: fewer than 2 x 2 ranks; the simulated bubble of the given actions is 0.250$more" \
+  $equal -s pipeline.microbatches=3 --actions=few.actions base.cfg
+
 # ---- overrides that hold ----
-few='-s pipeline.microbatches = 1: warning: fewer than the 2 ranks; the bubble (P-1)/(m+P-1) is 1/2 = 0.500'
-accepted "few microbatches earn a warning" "$few" -s pipeline.microbatches=1 base.cfg
 accepted "the last override holds" "" -s pipeline.microbatches=1 -s pipeline.microbatches=4 base.cfg
 accepted "strings with and without quotes" "" -s 'model.family="llama"' -s pipeline.schedule=gpipe base.cfg
 accepted "lists in either bracket" "" -s 'partition.layers=(4,0)' -s 'costs.forward=[1,2.5]' base.cfg

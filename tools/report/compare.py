@@ -87,10 +87,15 @@ def stage_sums(actions):
     return sums
 
 
-def stage_differences(process, planned, steps):
-    before, lists = stage_sums(planned), [stage_sums(computing(step[process])) for step in steps]
-    return [Difference(process, f"{kind} of stage {stage}", before[kind, stage], statistics.median(sums[kind, stage] for sums in lists), kind, stage)
-            for kind, stage in before]
+def median_sums(process, steps):
+    lists = [stage_sums(computing(step[process])) for step in steps]
+    return {group: statistics.median(sums[group] for sums in lists) for group in lists[0]}
+
+
+def stage_differences(process, planned, measured):
+    before = stage_sums(planned)
+    return [Difference(process, f"{kind} of stage {stage}", before[kind, stage], length, kind, stage)
+            for (kind, stage), length in measured.items()]
 
 
 def gap_difference(process, planned, steps):
@@ -98,7 +103,7 @@ def gap_difference(process, planned, steps):
     measured = [statistics.median(same) for same in zip(*lists)]
     before = gaps(planned)
     largest = max(range(len(planned)), key=lambda index: abs(measured[index] - before[index]))
-    what = f"before and between its actions: waiting and sending, the largest difference before {planned[largest].name}"
+    what = f"waiting and sending, which differs most before {planned[largest].name}"
     difference = Difference(process, what, sum(before), sum(measured))
     difference.is_gap = True
     return difference
@@ -121,16 +126,15 @@ def scaled(actions, unit_ms):
 def compare(trace):
     ranks, steps = trace.plan["ranks"], trace.steps[1:] if len(trace.steps) > 2 else trace.steps
     processes = range(len(steps[0]))
-    measured = [median_actions(steps, process) for process in processes]
-    planned = [separate_pairs(trace.planned[process % ranks], measured[process]) for process in processes]
+    planned = [separate_pairs(trace.planned[process % ranks], median_actions(steps, process)) for process in processes]
+    measured = [median_sums(process, steps) for process in processes]
     unit_ms = 1.0
     if trace.plan["unit"] != "in ms":
-        busy = statistics.median(sum(total(computing(actions)) for actions in step) for step in steps)
-        unit_ms = busy / (sum(map(total, planned)) or 1)
+        unit_ms = sum(sum(sums.values()) for sums in measured) / (sum(map(total, planned)) or 1)
     planned = [scaled(actions, unit_ms) for actions in planned]
     differences = []
     for process in processes:
-        differences += stage_differences(process, planned[process], steps)
+        differences += stage_differences(process, planned[process], measured[process])
         differences += [gap_difference(process, planned[process], steps)] + end_differences(process, steps)
     differences.sort(key=lambda difference: -abs(difference.excess()))
     by_length = sorted(steps, key=step_length)

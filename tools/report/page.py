@@ -32,7 +32,7 @@ svg .break { stroke: var(--break); stroke-dasharray: 4 3; stroke-width: 1.3; }
 svg .point, svg .target { fill: transparent; } svg .point:hover { fill: var(--hit); }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: 13.5px; font-variant-numeric: tabular-nums; }
 th, td { padding: 4px 12px; text-align: right; border-bottom: 1px solid var(--grid); } th { color: var(--soft); font-weight: 600; }
-.text td, .text th { text-align: left; } td.number { text-align: right; } summary { cursor: pointer; color: var(--soft); margin: 6px 0; }
+.text td, .text th { text-align: left; } .text td.number, .text th.number { text-align: right; white-space: nowrap; } summary { cursor: pointer; color: var(--soft); margin: 6px 0; }
 footer { margin-top: 34px; color: var(--soft); font-size: 13px; }
 svg .kind { fill: #8a94a1; } svg .kind0 { fill: #1f66b0; } svg .kind1 { fill: #7fb2e5; } svg .kind2 { fill: #e08a1e; }
 svg .kind3 { fill: #8655b5; } svg .kind4 { fill: #c9a0dc; } svg .kind5 { fill: #2a9d78; } svg .kind6 { fill: #a3b18a; }

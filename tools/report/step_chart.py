@@ -120,7 +120,8 @@ def named_differences(comparison):
 
 
 def differences_table(comparison):
-    head = "".join(element("th", name) for name in ["rank", "what", "planned, ms", "measured, ms", "difference, ms", "ratio"])
+    names = ["rank", "what", "planned, ms", "measured, ms", "difference, ms", "ratio"]
+    head = "".join(element("th", name, class_="" if name == "what" else "number") for name in names)
     rows = []
     for d in named_differences(comparison):
         ratio = figure(d.measured / d.planned, 3) if d.planned > 0 else "not planned"
