@@ -109,11 +109,11 @@ static void write_line(struct pen_log *log, const struct step_report *report, ui
       "{\"step\":%" PRIu64 ",\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%" PRIu64
       ",\"step_ms\":%s,\"tokens_per_second\":%s%s",
       report->step, loss, norm, rate, report->tokens, ms, speed, skipped);
-  if (log->microbatches.targets != NULL) {
-    used += pen_microbatch_losses_write(&log->microbatches, line + used, room - used, index, stats);
-  }
   if (log->plan_text != NULL) {
     used += (size_t)snprintf(line + used, room - used, ",\"plan\":%s", log->plan_text);
+  }
+  if (log->microbatches.targets != NULL) {
+    used += pen_microbatch_losses_write(&log->microbatches, line + used, room - used, index, stats);
   }
   used += (size_t)snprintf(line + used, room - used, "}\n");
   if (append_line(log, line, used)) {
