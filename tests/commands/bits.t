@@ -7,8 +7,7 @@
 . "${top_srcdir:-.}/tests/support/lib.sh"
 . "$top_srcdir/tests/support/kernels.sh"
 golden=$(cd "$top_srcdir" && pwd)/tests/golden/bits
-makefile=$top_builddir/Makefile
-value() { sed -n "s/^$1 = //p" "$makefile"; } # of a variable
+makefile=$(cd "$top_builddir" && pwd)/Makefile
 
 cat >"$scratch/llama.cfg" <<'END'
 pipeline = { ranks = 2; microbatches = 4; schedule = "1f1b"; };
@@ -19,23 +18,12 @@ END
 sed 's/"llama"/"gpt2"/; s/kv_heads = 2; head_dim = 18; //' "$scratch/llama.cfg" >"$scratch/gpt2.cfg"
 make_tokens "$scratch/data.bin" 3000
 
-# Compiles the kernels, and what of the runtime computes, into $scratch/COMPILERLEVEL/.
-compile() { # COMPILER LEVEL
-  objects=$scratch/$1$2
-  mkdir "$objects"
-  compile_flags="$2 -fno-math-errno -ffp-contract=off $(value PEN_CFLAGS) -w -I. $(value BLAS_CFLAGS)"
-  case $1 in clang) ;; *) compile_flags="$compile_flags $(value VECTOR_CFLAGS)" ;; esac
-  (cd "$top_srcdir" && {
-    kernel_sources "$makefile"
-    for file in kernels/*.c kernels/cpu/*.c runtime/comm/step_stats.c runtime/base/learning_rate.c runtime/exec/optimizer_step.c; do
-      echo "main $file"
-    done
-  } | awk -v to="$objects" -v flags="$compile_flags" '{
-      name = $2; gsub(/\//, "-", name); sub(/\.c$/, ".o", name)
-      line = flags " -c -o " to "/" $1 "-" name " " $2
-      for (i = 3; i <= NF; i++) line = line " " $i
-      print line
-    }' | xargs -P 2 -L 1 "$1")
+# compile COMPILER LEVEL: the kernels, and what of the runtime computes, in $scratch/COMPILERLEVEL/.
+compile() {
+  mkdir "$scratch/$1$2"
+  case $1 in clang) vector_flags= ;; *) vector_flags=$(sed -n 's/^VECTOR_CFLAGS = //p' "$makefile") ;; esac
+  compile_kernels "$makefile" "$top_srcdir" "$1" "$2 -fno-math-errno -ffp-contract=off $vector_flags" "$scratch/$1$2" \
+    runtime/comm/step_stats.c runtime/base/learning_rate.c runtime/exec/optimizer_step.c
 }
 # link NAME FOLDER: $scratch/other, the binary of a plan with the objects of that folder.
 link() {

@@ -1,6 +1,6 @@
-# kernels.sh: how the Makefile compiles the CPU's kernels, for tests that compile them in another way. Runs in $top_srcdir.
+# kernels.sh: how the Makefile compiles the CPU's kernels, for what compiles them in another way.
 
-# kernel_sources MAKEFILE: a line for each compilation of kernels/cpu/vector: LIBRARY FILE FLAG...
+# kernel_sources MAKEFILE: in $top_srcdir: a line for each compilation of kernels/cpu/vector: LIBRARY FILE FLAG...
 kernel_sources() {
   for isa in $(sed -n 's/^libkernels_[a-z0-9]*_a_CFLAGS = .*-DPEN_ISA=\([a-z0-9]*\).*/\1/p' "$1"); do
     isa_flags=$(sed -n "s/^libkernels_${isa}_a_CFLAGS = .*\\(-DPEN_ISA=.*\\)/\\1/p" "$1")
@@ -14,4 +14,19 @@ kernel_sources() {
       if test $f32_only = no -a \( $bf16_only = no -o $pairs = yes \); then echo "$isa-bf16 $file $isa_flags -DPEN_STORED_BF16"; fi
     done
   done
+}
+
+# compile_kernels MAKEFILE SOURCES COMPILER FLAGS FOLDER FILE...: compiles the kernels in the folder SOURCES, and the files, into FOLDER.
+compile_kernels() {
+  kernel_makefile=$1 kernel_folder=$2 kernel_compiler=$3 kernel_flags=$4 kernel_objects=$5
+  shift 5
+  (cd "$kernel_folder" && {
+    kernel_sources "$kernel_makefile"
+    for file in kernels/*.c kernels/cpu/*.c "$@"; do echo "main $file"; done
+  } | awk -v to="$kernel_objects" -v flags="$kernel_flags $(sed -n 's/^PEN_CFLAGS = //p; s/^BLAS_CFLAGS = //p' "$kernel_makefile" | tr '\n' ' ') -w -I." '{
+      name = $2; gsub(/\//, "-", name); sub(/\.c$/, ".o", name)
+      line = flags " -c -o " to "/" $1 "-" name " " $2
+      for (i = 3; i <= NF; i++) line = line " " $i
+      print line
+    }' | xargs -P 2 -L 1 $kernel_compiler)
 }

@@ -1,9 +1,9 @@
-# tools/bench: make bench, make bench-gen, make bench-layout
+# tools/bench: make bench, make bench-order, make bench-gen, make bench-layout
 # ---- the benchmark: make bench [PEER=PYTHON] [PEER_DIR=...] [BENCH_OPTIONS='--rounds 5 --steps 12'] ----
 # These plans are built as deployments; what is linked with one of them is therefore made after that, by a make of its own.
 BENCH_PLANS = bench_1 bench_1f1b bench_1f1b_loop bench_zbv bench_r2 bench_r2_opt bench_r2_weights bench_r2_layer bench_1f1b_layer bench_1f1b_bf16 bench_zbv_bf16
 EXTRA_PROGRAMS = tools/bench/hop tools/bench/matmul tools/bench/matmul_bf16 $(BENCH_DISPATCH)
-EXTRA_DIST += tools/bench/bench.py tools/bench/bench_gen.py tools/bench/child.py tools/bench/hop_mpi.c tools/bench/hosts.py tools/bench/peer.py tools/bench/recovery.py tools/bench/slow_ranks.py tools/bench/tokens.py
+EXTRA_DIST += tools/bench/bench.py tools/bench/bench_gen.py tools/bench/child.py tools/bench/fixed_order.py tools/bench/fast_math.sh tools/bench/hop_mpi.c tools/bench/hosts.py tools/bench/peer.py tools/bench/recovery.py tools/bench/slow_ranks.py tools/bench/tokens.py
 BENCH_DISPATCH = \
   tools/bench/dispatch_bench_1 \
   tools/bench/dispatch_bench_1f1b \
@@ -91,6 +91,21 @@ bench-slow: all
 	  test $$status -eq 77 || exit $$status; $(PYTHON) -B $(srcdir)/tools/bench/slow_ranks.py $(SLOW_OPTIONS) $(SLOW_CASES)
 CLEANFILES += bench-slow.jsonl
 .PHONY: bench-slow
+
+# ---- the cost of the fixed order of sums: make bench-order [ORDER_OPTIONS='--pairs 20'] ----
+ORDER_OPTIONS =
+ORDER_MODEL = batch.microbatch=2 pipeline.microbatches=4
+bench-order: all
+	@MAKEFILE=Makefile sh $(srcdir)/tools/bench/fast_math.sh '$(CC)' $(srcdir) bench/fast_math
+	@for dtype in f32 bf16; do \
+	  $(MAKE) $(AM_MAKEFLAGS) --no-print-directory TOPOLOGY=bench_1f1b NAME=bench_order_$$dtype \
+	    SETTINGS="$(ORDER_MODEL) model.dtype=$$dtype" && \
+	  $(MAKE) $(AM_MAKEFLAGS) --no-print-directory TOPOLOGY=bench_1f1b NAME=bench_order_$${dtype}_free \
+	    SETTINGS="$(ORDER_MODEL) model.dtype=$$dtype" KERNEL_ARCHIVES=bench/fast_math/kernels.a || exit; \
+	done
+	@$(PYTHON) -B $(srcdir)/tools/bench/fixed_order.py $(ORDER_OPTIONS)
+CLEANFILES += bench-order.json
+.PHONY: bench-order
 
 # ---- the generator's benchmark: make bench-gen [PEER=PYTHON] [PEER_DIR=...] [BENCH_OPTIONS=--large] ----
 CLEANFILES += bench-gen.json
