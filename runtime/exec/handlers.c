@@ -2,6 +2,7 @@
  * each, as calls of the rank's device and transport. */
 #include "runtime/base/check.h"
 #include "runtime/comm/step_stats.h"
+#include "runtime/exec/audit.h"
 #include "runtime/exec/exec.h"
 #include "runtime/exec/replicas.h"
 #include "runtime/plan/shard.h"
@@ -39,8 +40,20 @@ static bool compute(struct pen_vm *vm, const struct pen_action *action) {
   if (__builtin_expect(vm->device->asynchronous, 0)) {
     return compute_on_streams(vm, action, program, frame);
   }
-  pen_vm_call(vm, program->first_op, program->op_count, frame);
+  if (__builtin_expect(vm->audit != NULL, 0)) {
+    pen_audit_call(vm, action);
+  } else {
+    pen_vm_call(vm, program->first_op, program->op_count, frame);
+  }
   return !vm->aborted;
+}
+
+/* An action has changed weights that programs read; passes `going` on. */
+static bool weights_written(struct pen_vm *vm, bool going) {
+  if (vm->audit != NULL && going) {
+    pen_audit_weights_written(vm);
+  }
+  return going;
 }
 
 /* ---- messages ---- */
@@ -60,6 +73,14 @@ static bool receive_message(struct pen_vm *vm, const struct pen_action *action) 
 static bool wait_message(struct pen_vm *vm, const struct pen_action *action) {
   pen_assert(action->message < vm->profile->message_count);
   return vm->transport->ops->wait(vm->transport, action->message);
+}
+
+static bool wait_tied_value(struct pen_vm *vm, const struct pen_action *action) {
+  const bool going = wait_message(vm, action);
+  if (vm->audit != NULL && going) {
+    pen_audit_tied_value_arrived(vm);
+  }
+  return going;
 }
 
 /* The elements of a weight's gradient that this replica keeps. */
@@ -194,7 +215,19 @@ static bool update(struct pen_vm *vm, const struct pen_action *action) {
     update_weight(vm, vm->weights[i]);
   }
   pen_collective_end(vm);
-  return true;
+  return weights_written(vm, true);
+}
+
+static bool all_gather_weights(struct pen_vm *vm, const struct pen_action *action) {
+  return weights_written(vm, pen_all_gather_weights(vm, action));
+}
+
+static bool unshard(struct pen_vm *vm, const struct pen_action *action) {
+  const bool going = pen_unshard(vm, action);
+  if (vm->audit != NULL && going) {
+    pen_audit_unsharded(vm, action);
+  }
+  return going;
 }
 
 pen_handler *const pen_handlers[PEN_ACTION_KINDS] = {
@@ -213,7 +246,7 @@ pen_handler *const pen_handlers[PEN_ACTION_KINDS] = {
     [PEN_WAIT_G] = wait_message,
     [PEN_SEND_V] = send_message,
     [PEN_RECV_V] = receive_message,
-    [PEN_WAIT_V] = wait_message,
+    [PEN_WAIT_V] = wait_tied_value,
     [PEN_ADD_TIED_GRAD] = add_tied_gradients,
     [PEN_NORM] = measure_norms,
     [PEN_PUBLISH] = publish_stats,
@@ -224,8 +257,8 @@ pen_handler *const pen_handlers[PEN_ACTION_KINDS] = {
     [PEN_REDUCE_GROUPS] = pen_reduce_groups,
     [PEN_GATHER_GROUPS] = pen_gather_groups,
     [PEN_ALL_GATHER_GRAD] = pen_all_gather_gradients,
-    [PEN_ALL_GATHER_WEIGHT] = pen_all_gather_weights,
-    [PEN_UNSHARD] = pen_unshard,
+    [PEN_ALL_GATHER_WEIGHT] = all_gather_weights,
+    [PEN_UNSHARD] = unshard,
     [PEN_RESHARD] = pen_reshard,
 };
 

@@ -1,0 +1,56 @@
+/* audit.h: train --audit N: in every N-th step each rank runs one drawn action (audit_draw.h) twice
+ * and compares all bits of what it makes; and compares the checksums of what that action reads with
+ * those made by whoever wrote it.
+ *
+ * The action runs op by op. Each op is first run with its outputs in the audit memory (plan.h,
+ * memory.audit), accumulators from a copy; then what it reads is compared with its checksum; then
+ * the step's own run follows, and both results are compared. Checksums are made
+ *   - of weights and constants: at the start; of weights again after UPDATE and ALL_GATHER_WEIGHT,
+ *     when the next step is audited and the drawn stage reads them
+ *   - of whole weights that UNSHARD gathers: after UNSHARD
+ *   - of activations, saved tensors and accumulators: after the op of this rank that wrote them
+ *   - of what another stage passes on, and of a tied weight for a head on another rank: by the rank
+ *     that writes it, which knows what this rank audits. The checksum follows the tensor in its
+ *     buffer and its message (runtime/plan/audit_sum.h)
+ *   - within the action: of what the audit computed.
+ * Collectives are not run twice: what they bring counts from when it has arrived. */
+#ifndef PEN_AUDIT_H
+#define PEN_AUDIT_H
+
+#include "runtime/exec/audit_weights.h"
+#include "runtime/exec/exec.h"
+
+/* What the audits of a rank share, whatever the step's shape. */
+struct pen_audit {
+  uint64_t every, seed;
+  struct pen_audit_weights weights;
+};
+
+/* Of one profile: allocated when the rank opens. */
+struct pen_audit_state {
+  struct pen_audit *audit;
+  uint32_t *weight;           /* [tensor]: index into audit->weights, or PEN_NONE */
+  uint8_t *use;               /* [tensor]: of the audited action: see audit.c */
+  struct pen_audit_sum *sums; /* [tensor] */
+  uint32_t *passed[2];        /* [stage]: the microbatch whose output (1: input gradient) the next
+                                 (previous) stage's rank audits a reader of; PEN_NONE: none */
+  const struct pen_action *action; /* audited in this step; null: none */
+  bool done;                       /* it has run */
+};
+
+/* Opens the audits of a profile of this rank. Then, when weights are loaded and constants are
+ * computed, pen_audit_weights_sum(). Allocates. */
+void pen_audit_open(struct pen_audit *audit, struct pen_vm *vm);
+
+/* The rest takes a vm that is audited. Before a step's first action. */
+void pen_audit_begin_step(struct pen_vm *vm);
+
+/* Runs the program of F, B, I or W. */
+void pen_audit_call(struct pen_vm *vm, const struct pen_action *action);
+
+/* After UPDATE or ALL_GATHER_WEIGHT, after WAIT_V, after UNSHARD. */
+void pen_audit_weights_written(struct pen_vm *vm);
+void pen_audit_tied_value_arrived(struct pen_vm *vm);
+void pen_audit_unsharded(struct pen_vm *vm, const struct pen_action *action);
+
+#endif
