@@ -11,14 +11,6 @@
 #include "runtime/exec/program_collectives.h"
 #include "runtime/exec/tensor_sum.h"
 
-/* What the audited action does with a tensor. */
-enum {
-  WRITES = 1,      /* before it reads it, if ever */
-  READS = 2,       /* what was there before the action */
-  ACCUMULATES = 4, /* adds to what was there */
-  SUM_KNOWN = 8,
-};
-
 static const struct pen_tensor *tensor_at(const struct pen_vm *vm, uint32_t tensor) {
   return &vm->program->tensors[tensor];
 }
@@ -40,7 +32,7 @@ static unsigned char *address_of(const struct pen_vm *vm, const struct pen_actio
 
 static void set_sum(struct pen_audit_state *state, uint32_t tensor, struct pen_audit_sum sum) {
   state->sums[tensor] = sum;
-  state->use[tensor] |= SUM_KNOWN;
+  state->use[tensor] |= PEN_AUDIT_SUM_KNOWN;
 }
 
 static struct pen_audit_draw draw_of(const struct pen_vm *vm, uint64_t step, uint32_t rank) {
@@ -98,7 +90,7 @@ void pen_audit_unsharded(struct pen_vm *vm, const struct pen_action *action) {
     return;
   }
   for (uint32_t t = 0; t < vm->program->tensor_count; t++) {
-    if ((state->use[t] & READS) != 0 && tensor_at(vm, t)->base == PEN_BASE_UNSHARDED) {
+    if ((state->use[t] & PEN_AUDIT_READS) != 0 && tensor_at(vm, t)->base == PEN_BASE_UNSHARDED) {
       set_sum(state, t, pen_tensor_sum(address_of(vm, action, t), tensor_at(vm, t)->bytes));
     }
   }
@@ -117,9 +109,9 @@ static void find_uses(struct pen_vm *vm) {
     for (uint32_t k = 0; k < count.all; k++) {
       const uint32_t tensor = op->operand[k];
       if (tensor != PEN_NONE && state->use[tensor] == 0) {
-        state->use[tensor] = k < count.inputs                    ? READS
-                             : (count.accumulated >> k & 1) != 0 ? ACCUMULATES
-                                                                 : WRITES;
+        state->use[tensor] = k < count.inputs                    ? PEN_AUDIT_READS
+                             : (count.accumulated >> k & 1) != 0 ? PEN_AUDIT_ACCUMULATES
+                                                                 : PEN_AUDIT_WRITES;
       }
     }
   }
@@ -129,11 +121,12 @@ static void find_uses(struct pen_vm *vm) {
 static void find_known_sums(struct pen_vm *vm) {
   struct pen_audit_state *state = vm->audit;
   for (uint32_t t = 0; t < vm->program->tensor_count; t++) {
-    if (state->use[t] == READS && state->weight[t] != PEN_NONE) {
+    if (state->use[t] == PEN_AUDIT_READS && state->weight[t] != PEN_NONE) {
       const struct pen_audit_weight *weight = &state->audit->weights.weight[state->weight[t]];
       pen_assert(!weight->changes || weight->step == vm->optimizer_step);
       set_sum(state, t, weight->sum);
-    } else if (state->use[t] == ACCUMULATES && tensor_at(vm, t)->base == PEN_BASE_PERSISTENT) {
+    } else if (state->use[t] == PEN_AUDIT_ACCUMULATES &&
+               tensor_at(vm, t)->base == PEN_BASE_PERSISTENT) {
       set_sum(state, t, (struct pen_audit_sum){0});
     }
   }
@@ -192,7 +185,7 @@ static bool is_awaited(const struct pen_vm *vm, const struct pen_action *action,
   const struct pen_audit_state *state = vm->audit;
   const uint32_t base = tensor_at(vm, tensor)->base;
   return !state->done && action->stage == state->action->stage &&
-         (state->use[tensor] & (READS | ACCUMULATES)) != 0 &&
+         (state->use[tensor] & (PEN_AUDIT_READS | PEN_AUDIT_ACCUMULATES)) != 0 &&
          frame_of(vm, action)->base[base] == frame_of(vm, state->action)->base[base];
 }
 
@@ -255,7 +248,7 @@ static uint32_t writer_of(const struct pen_vm *vm, uint32_t tensor) {
 /* Compares the checksum of a tensor, which is at `has`, with what its writer made. */
 static void check_sum(struct pen_vm *vm, uint32_t tensor, const unsigned char *has) {
   const struct pen_audit_state *state = vm->audit;
-  pen_assert((state->use[tensor] & SUM_KNOWN) != 0);
+  pen_assert((state->use[tensor] & PEN_AUDIT_SUM_KNOWN) != 0);
   if (!pen_sums_equal(pen_tensor_sum(has, tensor_at(vm, tensor)->bytes), state->sums[tensor])) {
     pen_audit_report(vm->endpoint, &(struct pen_audit_finding){.action = state->action,
                                                                .tensor = tensor_at(vm, tensor),
@@ -271,7 +264,7 @@ static void take_passed_sums(struct pen_vm *vm) {
   const struct pen_stage *stage = &vm->profile->stages[state->action->stage];
   const uint32_t tensors[] = {stage->input, stage->output_gradient};
   for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
-    if (tensors[i] != PEN_NONE && (state->use[tensors[i]] & READS) != 0) {
+    if (tensors[i] != PEN_NONE && (state->use[tensors[i]] & PEN_AUDIT_READS) != 0) {
       struct pen_audit_sum sum;
       const unsigned char *tensor = address_of(vm, state->action, tensors[i]);
       memcpy(&sum, tensor + pen_audit_sum_offset(tensor_at(vm, tensors[i])->bytes), sizeof sum);
@@ -312,21 +305,23 @@ static void compare_output(struct pen_vm *vm, uint32_t tensor, const unsigned ch
   }
 }
 
-/* What an op reads, and adds to where `accumulators`, has the bits that its writer made. */
-static void check_inputs(struct pen_vm *vm, uint32_t index, bool accumulators) {
+/* What an op reads has the bits that its writer made; `indices`: only what it uses as indices. */
+static void check_inputs(struct pen_vm *vm, uint32_t index, bool indices) {
   const struct pen_op *op = &vm->program->ops[index];
-  const struct pen_operand_count count = pen_operands_of(op->kind);
-  for (uint32_t k = 0; k < count.all; k++) {
-    const bool reads = k < count.inputs || (accumulators && (count.accumulated >> k & 1) != 0);
-    if (reads && op->operand[k] != PEN_NONE) {
+  for (uint32_t k = 0; k < pen_operands_of(op->kind).inputs; k++) {
+    if (op->operand[k] != PEN_NONE &&
+        (!indices || tensor_at(vm, op->operand[k])->dtype == PEN_I32)) {
       check_sum(vm, op->operand[k], vm->ops[index].call.operand[k]);
     }
   }
 }
 
+/* Inputs are compared between the two runs: what changed before differs then, what changes after
+ * that gives the second run other inputs than the first. But wrong indices would end the first. */
 static void audit_op(struct pen_vm *vm, uint32_t index) {
   const struct pen_op *op = &vm->program->ops[index];
   unsigned char *computed[PEN_OPERANDS_MAX] = {NULL};
+  check_inputs(vm, index, true);
   compute_apart(vm, index, computed);
   check_inputs(vm, index, false);
   vm->ops[index].run(&vm->ops[index].call);
@@ -341,7 +336,14 @@ static void audit_op(struct pen_vm *vm, uint32_t index) {
 }
 
 static void run_collective(struct pen_vm *vm, const struct pen_program *program, uint32_t index) {
-  check_inputs(vm, index, true);
+  const struct pen_op *op = &vm->program->ops[index];
+  const struct pen_operand_count count = pen_operands_of(op->kind);
+  check_inputs(vm, index, false);
+  for (uint32_t k = count.inputs; k < count.all; k++) {
+    if ((count.accumulated >> k & 1) != 0) {
+      check_sum(vm, op->operand[k], vm->ops[index].call.operand[k]);
+    }
+  }
   vm->ops[index].run(&vm->ops[index].call);
   for (uint32_t ended = first_ended(vm, program, index); ended <= index; ended++) {
     note_outputs(vm, vm->audit->action, ended);

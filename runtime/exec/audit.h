@@ -26,11 +26,19 @@ struct pen_audit {
   struct pen_audit_weights weights;
 };
 
+/* What the audited action does with a tensor: bits. */
+enum {
+  PEN_AUDIT_WRITES = 1,      /* before it reads it, if ever */
+  PEN_AUDIT_READS = 2,       /* what was there before the action */
+  PEN_AUDIT_ACCUMULATES = 4, /* adds to what was there */
+  PEN_AUDIT_SUM_KNOWN = 8,
+};
+
 /* Of one profile: allocated when the rank opens. */
 struct pen_audit_state {
   struct pen_audit *audit;
   uint32_t *weight;           /* [tensor]: index into audit->weights, or PEN_NONE */
-  uint8_t *use;               /* [tensor]: of the audited action: see audit.c */
+  uint8_t *use;               /* [tensor]: of the audited action */
   struct pen_audit_sum *sums; /* [tensor] */
   uint32_t *passed[2];        /* [stage]: the microbatch whose output (1: input gradient) the next
                                  (previous) stage's rank audits a reader of; PEN_NONE: none */
