@@ -132,6 +132,18 @@ static void find_known_sums(struct pen_vm *vm) {
   }
 }
 
+/* The last action before the audited one that adds to the same accumulators; NULL: there is none.
+ */
+static const struct pen_action *find_adds_before(const struct pen_vm *vm) {
+  const struct pen_action *audited = vm->audit->action, *action = audited;
+  while (action-- > vm->program->actions) {
+    if (action->stage == audited->stage && (action->kind == PEN_B || action->kind == PEN_W)) {
+      return action;
+    }
+  }
+  return NULL;
+}
+
 /* The microbatch whose output of a stage the reader's rank audits a use of. */
 static uint32_t find_passed(const struct pen_vm *vm, uint32_t reader) {
   const struct pen_audit_draw draw =
@@ -150,6 +162,7 @@ void pen_audit_begin_step(struct pen_vm *vm) {
   }
   const struct pen_audit_draw draw = draw_of(vm, vm->optimizer_step, vm->rank);
   state->action = pen_audit_draw_action(vm->profile, vm->plan, &draw);
+  state->adds_before = find_adds_before(vm);
   state->done = false;
   find_uses(vm);
   find_known_sums(vm);
@@ -180,13 +193,19 @@ static void note_written(struct pen_vm *vm, const struct pen_action *action, uin
   }
 }
 
-/* Whether what another action writes is what the audited one finds there. */
+/* Whether what an action writes is what the audited one finds there: its accumulators are as the
+ * last action before it has left them. */
 static bool is_awaited(const struct pen_vm *vm, const struct pen_action *action, uint32_t tensor) {
   const struct pen_audit_state *state = vm->audit;
   const uint32_t base = tensor_at(vm, tensor)->base;
-  return !state->done && action->stage == state->action->stage &&
-         (state->use[tensor] & (PEN_AUDIT_READS | PEN_AUDIT_ACCUMULATES)) != 0 &&
-         frame_of(vm, action)->base[base] == frame_of(vm, state->action)->base[base];
+  if (state->done || action->stage != state->action->stage) {
+    return false;
+  }
+  return (state->use[tensor] & PEN_AUDIT_ACCUMULATES) != 0
+             ? action == state->adds_before
+             : (state->use[tensor] & PEN_AUDIT_READS) != 0 &&
+                   action->microbatch == state->action->microbatch &&
+                   frame_of(vm, action)->base[base] == frame_of(vm, state->action)->base[base];
 }
 
 /* The outputs of an op, as they are in memory. */
@@ -367,7 +386,8 @@ static void run_audited(struct pen_vm *vm, const struct pen_action *action) {
 /* Whether an action writes anything that an audited one reads. */
 static bool is_watched(const struct pen_vm *vm, const struct pen_action *action) {
   const struct pen_audit_state *state = vm->audit;
-  return (action->stage == state->action->stage && !state->done) ||
+  return (action->stage == state->action->stage && !state->done &&
+          (action->microbatch == state->action->microbatch || action == state->adds_before)) ||
          state->passed[0][action->stage] == action->microbatch ||
          state->passed[1][action->stage] == action->microbatch;
 }

@@ -43,7 +43,9 @@ struct pen_audit_state {
   uint32_t *passed[2];        /* [stage]: the microbatch whose output (1: input gradient) the next
                                  (previous) stage's rank audits a reader of; PEN_NONE: none */
   const struct pen_action *action; /* audited in this step; null: none */
-  bool done;                       /* it has run */
+  const struct pen_action
+      *adds_before; /* the last before it that adds to its accumulators, or null */
+  bool done;        /* it has run */
 };
 
 /* Opens the audits of a profile of this rank. Then, when weights are loaded and constants are
