@@ -69,8 +69,8 @@ bool pen_tensor_sum_locate(struct pen_audit_sum before, struct pen_audit_sum aft
                            const void *tensor, size_t bytes, uint64_t *word, uint32_t *was) {
   const int64_t change = (int64_t)(after.words - before.words),
                 weighted = (int64_t)(after.weighted - before.weighted);
-  if (change == 0 || change < -(int64_t)UINT32_MAX || change > (int64_t)UINT32_MAX ||
-      weighted % change != 0 || weighted / change < 0 ||
+  if (change == 0 || weighted == INT64_MIN || change < -(int64_t)UINT32_MAX ||
+      change > (int64_t)UINT32_MAX || weighted % change != 0 || weighted / change < 0 ||
       (uint64_t)(weighted / change) >= word_count(bytes)) {
     return false;
   }
