@@ -22,6 +22,7 @@ uint64_t pen_audit_bytes(const struct pen_partition *partition, struct pen_graph
   for (uint32_t s = 0; s < partition->stage_count; s++) {
     if (partition->rank_of[s] != rank || !graph[s]->training || !graph[s]->topology->memory_audit)
       continue;
+    if (most < PEN_AUDIT_BYTES_LEAST) most = PEN_AUDIT_BYTES_LEAST;
     for (int p = 0; p < PEN_PROGRAMS; p++)
       for (size_t i = 0; (!runs || runs[p]) && i < graph[s]->program[p].count; i++) {
         uint64_t bytes = output_bytes(graph[s], &graph[s]->program[p].op[i]);

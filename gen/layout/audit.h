@@ -6,8 +6,8 @@
 #include "gen/partition/partition.h"
 
 /* The bytes in which an audit recomputes an op of the rank: the outputs of the op that has the
- * most, each aligned. 0: memory.audit is false, or the graphs do not train. runs[program]: which
- * programs any action runs; NULL: all. */
+ * most, each aligned; at least PEN_AUDIT_BYTES_LEAST. 0: memory.audit is false, or the graphs do
+ * not train. runs[program]: which programs any action runs; NULL: all. */
 uint64_t pen_audit_bytes(const struct pen_partition *partition, struct pen_graph *const *graph,
                          uint32_t rank, const bool *runs);
 

@@ -1,6 +1,6 @@
 /* audit.c: the memory in which an audit recomputes an op holds the outputs of each op of the rank's
- * programs; a plan without memory.audit has none. That nothing else is there is checked with what
- * persists (persistent.c). */
+ * programs, and a run of elements of UPDATE; a plan without memory.audit has none. That nothing
+ * else is there is checked with what persists (persistent.c). */
 #include "gen/model/op_signature.h"
 #include "gen/verify/internal.h"
 
@@ -17,6 +17,10 @@ bool pen_check_audit_memory(const struct pen_rank_context *b) {
     return has == 0 || pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
                                         "it has %llu bytes for audits, but memory.audit is false",
                                         (unsigned long long)has);
+  if (has < PEN_AUDIT_BYTES_LEAST)
+    return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
+                            "its audit memory has %llu bytes, fewer than %d",
+                            (unsigned long long)has, PEN_AUDIT_BYTES_LEAST);
   for (uint32_t n = 0; n < b->tables->program_count && b->checked->profile_kind == PEN_TRAIN; n++) {
     const struct pen_program *program = &b->tables->programs[n];
     for (uint32_t i = 0; i < program->op_count; i++) {

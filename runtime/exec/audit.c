@@ -59,6 +59,22 @@ void pen_audit_open(struct pen_audit *audit, struct pen_vm *vm) {
   pen_audit_weights_add(&audit->weights, vm, state->weight);
 }
 
+void pen_audit_start(struct pen_audit *audit, const struct pen_vm *vm, uint64_t step) {
+  pen_audit_weights_sum(&audit->weights, vm, step);
+  pen_audit_update_sum(&audit->update, vm, audit->seed, step);
+}
+
+bool pen_audit_updates(const struct pen_vm *vm, uint32_t weight) {
+  return vm->audit->action != NULL && vm->audit->audit->update.weight == weight;
+}
+
+void pen_audit_updated(struct pen_vm *vm) {
+  struct pen_audit *audit = vm->audit->audit;
+  if ((vm->optimizer_step + 1) % audit->every == 0) {
+    pen_audit_update_sum(&audit->update, vm, audit->seed, vm->optimizer_step + 1);
+  }
+}
+
 /* The stage of which a rank audits an action in the next step; PEN_NONE: none is audited. */
 static uint32_t next_stage(const struct pen_vm *vm, uint32_t rank) {
   const struct pen_audit_draw draw = draw_of(vm, vm->optimizer_step + 1, rank);

@@ -13,10 +13,12 @@
  *     that writes it, which knows what this rank audits. The checksum follows the tensor in its
  *     buffer and its message (runtime/plan/audit_sum.h)
  *   - within the action: of what the audit computed.
- * Collectives are not run twice: what they bring counts from when it has arrived. */
+ * UPDATE of one weight is audited as well (audit_update.h). Collectives are not run twice: what
+ * they bring counts from when it has arrived. */
 #ifndef PEN_AUDIT_H
 #define PEN_AUDIT_H
 
+#include "runtime/exec/audit_update.h"
 #include "runtime/exec/audit_weights.h"
 #include "runtime/exec/exec.h"
 
@@ -24,6 +26,7 @@
 struct pen_audit {
   uint64_t every, seed;
   struct pen_audit_weights weights;
+  struct pen_audit_update update;
 };
 
 /* What the audited action does with a tensor: bits. */
@@ -48,15 +51,22 @@ struct pen_audit_state {
   bool done;        /* it has run */
 };
 
-/* Opens the audits of a profile of this rank. Then, when weights are loaded and constants are
- * computed, pen_audit_weights_sum(). Allocates. */
+/* Opens the audits of a profile of this rank. Allocates. */
 void pen_audit_open(struct pen_audit *audit, struct pen_vm *vm);
+
+/* When weights are loaded and constants are computed, before step `step` (from 1). */
+void pen_audit_start(struct pen_audit *audit, const struct pen_vm *vm, uint64_t step);
 
 /* The rest takes a vm that is audited. Before a step's first action. */
 void pen_audit_begin_step(struct pen_vm *vm);
 
 /* Runs the program of F, B, I or W. */
 void pen_audit_call(struct pen_vm *vm, const struct pen_action *action);
+
+/* Whether UPDATE of a weight is audited in this step: pen_audit_update_run() runs it. After UPDATE.
+ */
+bool pen_audit_updates(const struct pen_vm *vm, uint32_t weight);
+void pen_audit_updated(struct pen_vm *vm);
 
 /* After UPDATE or ALL_GATHER_WEIGHT, after WAIT_V, after UNSHARD. */
 void pen_audit_weights_written(struct pen_vm *vm);

@@ -12,17 +12,19 @@ static uint64_t mix(uint64_t x) {
   return x ^ x >> 31;
 }
 
-/* Below `count`; each `what` has its own number. */
-static uint32_t draw_below(const struct pen_audit_draw *draw, uint32_t what, uint32_t count) {
+enum draw_kind { DRAW_STAGE, DRAW_ACTION, DRAW_WEIGHT, DRAWS };
+
+/* Below `count`. */
+static uint32_t draw_below(const struct pen_audit_draw *draw, enum draw_kind what, uint32_t count) {
   const uint64_t gamma = 0x9e3779b97f4a7c15u;
-  const uint64_t bits =
-      mix(mix(mix(draw->seed + gamma) + draw->step * gamma) + (2 * (uint64_t)draw->global + what));
+  const uint64_t bits = mix(mix(mix(draw->seed + gamma) + draw->step * gamma) +
+                            (DRAWS * (uint64_t)draw->global + what));
   return (uint32_t)((bits >> 32) * count >> 32);
 }
 
 uint32_t pen_audit_draw_stage(const struct pen_profile *profile, const struct pen_plan *plan,
                               const struct pen_audit_draw *draw) {
-  uint32_t left = draw_below(draw, 0, plan->stages_per_rank);
+  uint32_t left = draw_below(draw, DRAW_STAGE, plan->stages_per_rank);
   for (uint32_t s = 0; s < plan->stage_count; s++) {
     if (profile->stages[s].rank == draw->global % plan->rank_count && left-- == 0) {
       return s;
@@ -50,5 +52,9 @@ const struct pen_action *pen_audit_draw_action(const struct pen_profile *profile
   const uint32_t stage = pen_audit_draw_stage(profile, plan, draw);
   uint32_t count;
   find_action(program, stage, PEN_NONE, &count);
-  return find_action(program, stage, draw_below(draw, 1, count), &count);
+  return find_action(program, stage, draw_below(draw, DRAW_ACTION, count), &count);
+}
+
+uint32_t pen_audit_draw_weight(const struct pen_audit_draw *draw, uint32_t count) {
+  return draw_below(draw, DRAW_WEIGHT, count);
 }

@@ -19,4 +19,7 @@ const struct pen_action *pen_audit_draw_action(const struct pen_profile *profile
                                                const struct pen_plan *plan,
                                                const struct pen_audit_draw *draw);
 
+/* One of `count` weights that the rank trains. */
+uint32_t pen_audit_draw_weight(const struct pen_audit_draw *draw, uint32_t count);
+
 #endif

@@ -71,7 +71,8 @@ static void sum_text(char *text, size_t bytes, const struct pen_audit_finding *f
   memcpy(before, finding->has + at, size);
   memcpy(after, before, sizeof after);
   memcpy(before + (word * sizeof was - at), &was, sizeof was);
-  difference_text(text, bytes, tensor, at / pen_dtype_bytes(tensor->dtype), before, after, size);
+  difference_text(text, bytes, tensor, finding->first_element + at / pen_dtype_bytes(tensor->dtype),
+                  before, after, size);
 }
 
 void pen_audit_report(const struct pen_endpoint *endpoint,
@@ -80,8 +81,8 @@ void pen_audit_report(const struct pen_endpoint *endpoint,
   char action[64], difference[256], writer[32] = "";
   pen_action_name(action, sizeof action, finding->action);
   if (finding->computed != NULL) {
-    difference_text(difference, sizeof difference, finding->tensor, 0, finding->has,
-                    finding->computed, finding->tensor->bytes);
+    difference_text(difference, sizeof difference, finding->tensor, finding->first_element,
+                    finding->has, finding->computed, finding->tensor->bytes);
   } else {
     sum_text(difference, sizeof difference, finding);
     snprintf(writer, sizeof writer, ", from rank %" PRIu32, finding->writer);

@@ -10,6 +10,7 @@
 struct pen_audit_finding {
   const struct pen_action *action;
   const struct pen_tensor *tensor;
+  uint64_t first_element;        /* of the tensor that `has` begins with, if it is a part of it */
   const unsigned char *has;      /* the tensor */
   const unsigned char *computed; /* what the audit computed; null: the checksums differ: */
   struct pen_audit_sum written;  /* by the tensor's writer */

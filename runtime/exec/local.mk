@@ -6,6 +6,8 @@ libruntime_a_SOURCES += \
   %reldir%/audit_draw.h \
   %reldir%/audit_report.c \
   %reldir%/audit_report.h \
+  %reldir%/audit_update.c \
+  %reldir%/audit_update.h \
   %reldir%/audit_weights.c \
   %reldir%/audit_weights.h \
   %reldir%/bind.c \
@@ -30,4 +32,6 @@ libruntime_a_SOURCES += \
   %reldir%/sent_bytes.c \
   %reldir%/sent_bytes.h \
   %reldir%/tensor_sum.c \
-  %reldir%/tensor_sum.h
+  %reldir%/tensor_sum.h \
+  %reldir%/weight_arrays.c \
+  %reldir%/weight_arrays.h

@@ -16,6 +16,9 @@ struct pen_audit_sum {
   uint64_t weighted; /* sum of i*x[i] */
 };
 
+/* The least bytes of a rank's audit memory: an audit of UPDATE uses it for a run of elements. */
+enum { PEN_AUDIT_BYTES_LEAST = 16384 };
+
 /* Where the checksum of a tensor is, from the tensor's start. */
 static inline uint64_t pen_audit_sum_offset(uint64_t bytes) { return pen_aligned(bytes); }
 

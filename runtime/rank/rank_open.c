@@ -158,7 +158,9 @@ void pen_rank_open(struct pen_rank *rank, uint32_t replica, uint32_t index) {
   for (uint32_t i = 0; i < rank->vm_count; i++) {
     pen_vm_start(&rank->vms[i]);
   }
-  pen_audit_weights_sum(&rank->audit.weights, &rank->vms[0], run->first_step + 1);
+  if (rank->audit.every > 0) {
+    pen_audit_start(&rank->audit, &rank->vms[0], run->first_step + 1);
+  }
   if (global == 0 && run->announces) {
     print_summary(run, rank->kernels);
   }

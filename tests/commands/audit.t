@@ -38,7 +38,7 @@ ok "... in every third step, resumed" sh -c "cd '$scratch' && rm -r long.ckpt &&
 
 # ---- flipped bits ----
 
-wrap=-Wl,--wrap=pen_audit_call,--wrap=pen_audit_report
+wrap=-Wl,--wrap=pen_audit_call,--wrap=pen_audit_update_run,--wrap=pen_audit_report
 # flips NAME OPTION...: a bit is flipped in each step on each rank; all are found, and the tensor named.
 flips() {
   name=$1
@@ -81,7 +81,7 @@ ends() {
     read -r _ flipped _ action tensor element <"$scratch/flips"
   done
   is "a bit flipped, $place: status" $status 80
-  is "... after three steps without a finding" "$(wc -l <"$scratch/log")" 3
+  ok "... after three steps without a finding" test "$(wc -l <"$scratch/log")" -ge 3
   read=computed
   if test -n "$writer"; then read=read writer=", from rank $writer"; fi
   if test "$place" = sent; then tensor="s*put*" action="*"; fi # it has another name where it is read
@@ -96,6 +96,8 @@ ends sent 1 0 flip_layers
 ends within 1 1 flip_v
 ends output 1 "" flip_v
 ends index 0 0 flip_v
+ends moment 1 1 flip_tied
+ends updated 1 "" flip_v
 FLIP_TENSOR=embed_tokens
 export FLIP_TENSOR
 ends weight 1 0 flip_tied
@@ -125,7 +127,8 @@ FLIP_FILE=$scratch/flips
 export FLIP_FILE
 : >"$FLIP_FILE"
 is "bits are flipped on two hosts: both commands end well" "$(on_hosts)" "0 0 "
-is "... they are found" "$(grep -c '^found' "$FLIP_FILE"), others: $(grep -vc '^found\|^flip' "$FLIP_FILE")" "60, others: 0"
+grep -v '^found\|^flip' "$FLIP_FILE" | head -n 10 | sed 's/^/# /'
+is "... they are found" "$(grep -c '^found' "$FLIP_FILE"), others: $(grep -vc '^found\|^flip' "$FLIP_FILE")" "120, others: 0"
 ok "... among them messages before they were sent" grep -q '^found sent' "$FLIP_FILE"
 FLIP_RANK=1 FLIP_PLACE=sent
 export FLIP_RANK FLIP_PLACE

@@ -1,5 +1,6 @@
 /* flip_bits.c: flips one bit a rank in each step that is audited, and checks that the audit finds
- * it. It is linked into a binary with -Wl,--wrap=pen_audit_call,--wrap=pen_audit_report.
+ * it. It is linked into a binary with
+ * -Wl,--wrap=pen_audit_call,--wrap=pen_audit_update_run,--wrap=pen_audit_report.
  *
  *   FLIP_FILE   where each flip, and then its result, is appended as a line:
  *                 flip PLACE RANK ACTION TENSOR ELEMENT
@@ -31,14 +32,22 @@ enum flip_place {
   SENT,        /* passed on by another stage, before it leaves its rank */
   WITHIN,      /* made in the action, before another op of it reads it */
   OUTPUT,      /* made by an op of the action */
-  PLACES, /* of those that are drawn; else indices are left alone: a wrong one may end a rank */
-  INDEX = PLACES /* as ACTIVATION, of indices */
+  DRAWN_PLACES,
+  INDEX = DRAWN_PLACES, /* as ACTIVATION, of indices: else left alone, a wrong one may end a rank */
+  MOMENT,               /* what UPDATE reads; this and the next also in each step */
+  UPDATED,              /* what UPDATE writes */
+  PLACES
 };
-static const char *const names[PLACES + 1] = {"weight", "activation", "accumulator", "received",
-                                              "sent",   "within",     "output",      "index"};
+static const char *const names[PLACES] = {"weight", "activation", "accumulator", "received",
+                                          "sent",   "within",     "output",      "index",
+                                          "moment", "updated"};
 
 void __real_pen_audit_call(struct pen_vm *vm, const struct pen_action *action);
 void __wrap_pen_audit_call(struct pen_vm *vm, const struct pen_action *action);
+void __real_pen_audit_update_run(const struct pen_audit_update *update, struct pen_vm *vm,
+                                 const struct pen_weight_arrays *arrays);
+void __wrap_pen_audit_update_run(const struct pen_audit_update *update, struct pen_vm *vm,
+                                 const struct pen_weight_arrays *arrays);
 void __real_pen_audit_report(const struct pen_endpoint *endpoint,
                              const struct pen_audit_finding *finding);
 void __wrap_pen_audit_report(const struct pen_endpoint *endpoint,
@@ -83,7 +92,7 @@ static struct {
   unsigned char *byte;
   uint8_t bit;
   bool found, named;
-  const char *first_found; /* the tensor */
+  char first_found[128]; /* the tensor */
   /* WITHIN and OUTPUT: */
   uint32_t op, operand;
   pen_kernel *kernel;
@@ -202,8 +211,8 @@ static enum flip_place place_of(const struct pen_vm *vm, uint32_t rank, bool *ba
   const bool input = reads(tables, action, stage->input),
              gradient = reads(tables, action, stage->output_gradient);
   seed_for(vm->optimizer_step, global);
-  enum flip_place place = (enum flip_place)below(PLACES);
-  for (int p = 0; p <= INDEX && setting("FLIP_PLACE") != NULL; p++)
+  enum flip_place place = (enum flip_place)below(DRAWN_PLACES);
+  for (int p = 0; p < PLACES && setting("FLIP_PLACE") != NULL; p++)
     if (strcmp(names[p], getenv("FLIP_PLACE")) == 0) place = (enum flip_place)p;
   *backward = gradient && (!input || below(2) == 0);
   return place == SENT && !input && !gradient ? OUTPUT : place;
@@ -217,9 +226,9 @@ void __wrap_pen_audit_report(const struct pen_endpoint *endpoint,
   if (flip.tensor == NULL) { /* SENT, by another rank or stage */
     flip.named = flip.named || (!flip.found && finding->computed == NULL);
   } else if (!flip.found) {
-    flip.named = finding->tensor == flip.tensor;
+    flip.named = strcmp(finding->tensor->name, flip.tensor->name) == 0;
   }
-  if (!flip.found) flip.first_found = finding->tensor->name;
+  if (!flip.found) snprintf(flip.first_found, sizeof flip.first_found, "%s", finding->tensor->name);
   flip.found = true;
 }
 
@@ -284,12 +293,94 @@ static void flip_sent(struct pen_vm *vm, const struct pen_action *action, bool b
           vm->arena + vm->program->frames[action->frame].base[tensor->base] + tensor->offset);
 }
 
+/* ---- UPDATE ---- */
+
+/* Whether FLIP_PLACE is one of UPDATE. */
+static bool is_of_update(void) {
+  const char *only = setting("FLIP_PLACE");
+  return only != NULL && (strcmp(only, names[MOMENT]) == 0 || strcmp(only, names[UPDATED]) == 0);
+}
+
+static struct {
+  const struct pen_device *device;
+  unsigned char *own; /* the step's own array; the audit's is elsewhere */
+  uint64_t own_bytes;
+} update_flip;
+
+/* AdamW, of which the step's own first run leaves a flipped bit. */
+static void adamw_flipped(float *value, float *gradient, float *exp_avg, float *exp_avg_sq,
+                          uint16_t *bf16, size_t count, const struct pen_adamw *settings,
+                          double weight_decay, void *stream) {
+  unsigned char *const arrays[] = {(unsigned char *)value, (unsigned char *)exp_avg,
+                                   (unsigned char *)exp_avg_sq, (unsigned char *)gradient};
+  if (flip.place == MOMENT && flip.bit != 0) {
+    *flip.byte ^= flip.bit; /* it was compared: the weight must not become wrong */
+    flip.bit = 0;
+  }
+  update_flip.device->adamw_step(value, gradient, exp_avg, exp_avg_sq, bf16, count, settings,
+                                 weight_decay, stream);
+  const bool own = (unsigned char *)value >= update_flip.own &&
+                   (unsigned char *)value < update_flip.own + update_flip.own_bytes;
+  if (flip.place == UPDATED && own && flip.bit == 0) {
+    static struct pen_tensor run;
+    static char name[256];
+    const uint32_t which = below(4);
+    static const char *const endings[] = {"", ".exp_avg", ".exp_avg_sq", ".grad"};
+    snprintf(name, sizeof name, "%s%s", flip.tensor->name, endings[which]);
+    run = (struct pen_tensor){.name = name, .dtype = PEN_F32, .bytes = count * sizeof(float)};
+    do_flip(flip.vm, flip.vm->action, flip.vm->endpoint->global, &run, arrays[which]);
+  }
+}
+
+static void flip_moment(struct pen_vm *vm, const struct pen_weight_arrays *arrays) {
+  static struct pen_tensor tensor;
+  static char name[256];
+  const uint32_t which = below(3);
+  unsigned char *const at[] = {(unsigned char *)arrays->value, (unsigned char *)arrays->exp_avg,
+                               (unsigned char *)arrays->exp_avg_sq};
+  static const char *const endings[] = {"", ".exp_avg", ".exp_avg_sq"};
+  snprintf(name, sizeof name, "%s%s", flip.tensor->name, endings[which]);
+  tensor = (struct pen_tensor){
+      .name = name, .dtype = PEN_F32, .bytes = arrays->own.count * sizeof(float)};
+  do_flip(vm, vm->action, vm->endpoint->global, &tensor, at[which]);
+}
+
+void __wrap_pen_audit_update_run(const struct pen_audit_update *update, struct pen_vm *vm,
+                                 const struct pen_weight_arrays *arrays) {
+  const uint32_t global = vm->endpoint->global;
+  const char *only = setting("FLIP_PLACE");
+  if (!is_flipped(global) || (only != NULL && !is_of_update()) || arrays->own.count == 0) {
+    __real_pen_audit_update_run(update, vm, arrays);
+    return;
+  }
+  const struct pen_tensor weight = {.name = vm->plan->weights[update->weight].name};
+  struct pen_device device = *vm->device;
+  device.adamw_step = adamw_flipped;
+  memset(&flip, 0, sizeof flip);
+  seed_for(vm->optimizer_step, ~global);
+  flip.vm = vm;
+  flip.tensor = &weight;
+  flip.place = below(2) == 0 ? MOMENT : UPDATED;
+  if (only != NULL) flip.place = strcmp(only, names[MOMENT]) == 0 ? MOMENT : UPDATED;
+  update_flip.device = vm->device;
+  update_flip.own = (unsigned char *)arrays->value;
+  update_flip.own_bytes = arrays->own.count * sizeof(float);
+  if (flip.place == MOMENT) flip_moment(vm, arrays);
+  vm->device = &device;
+  __real_pen_audit_update_run(update, vm, arrays);
+  vm->device = update_flip.device;
+  put_result(vm, vm->action);
+  *flip.byte ^= flip.bit;
+}
+
+/* ---- F, B, I, W ---- */
+
 void __wrap_pen_audit_call(struct pen_vm *vm, const struct pen_action *action) {
   if (vm->audit->action == NULL) {
     __real_pen_audit_call(vm, action);
     return;
   }
-  if (action == vm->audit->action && is_flipped(vm->endpoint->global))
+  if (action == vm->audit->action && is_flipped(vm->endpoint->global) && !is_of_update())
     call_audited(vm, action);
   else
     __real_pen_audit_call(vm, action);
