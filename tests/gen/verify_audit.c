@@ -3,9 +3,14 @@
 #include "runtime/plan/audit_sum.h"
 #include "tests/support/broken.h"
 
-static struct pen_plan *audited_plan(const char *more) {
-  return make_plan(pen_text("%smemory = { audit = true; };\n",
-                            topology_text("llama", "zero_bubble_v", 2, 2, 4, more)));
+/* A model whose largest op has more outputs than the least memory. */
+static struct pen_plan *audited_plan(void) {
+  return make_plan(
+      "pipeline = { ranks = 2; microbatches = 4; schedule = \"1f1b\"; };"
+      "model = { family = \"llama\"; layers = 2; hidden = 64; heads = 4; ffn = 128; vocab = 256;"
+      " sequence = 16; }; batch = { microbatch = 1; };"
+      "optimizer = { learning_rate = 1e-3; steps = 1; }; cluster = { device = \"cpu\"; };"
+      "memory = { audit = true; };");
 }
 
 /* The first reason that the verifier gives; "" if it accepts the plan. */
@@ -20,16 +25,29 @@ static void assert_rejects(const struct pen_plan *plan, const char *reason) {
 
 static void the_memory_holds_the_largest_op_and_nothing_else(void **state) {
   (void)state;
-  struct pen_plan *plan = audited_plan("");
+  struct pen_plan *plan = audited_plan();
   struct pen_rank_memory *memory = WRITABLE(struct pen_rank_memory, &plan->memory[1]);
   assert_string_equal(reason_of(plan), "");
   memory->audit_bytes -= PEN_ALIGNMENT_BYTES;
-  assert_rejects(plan, "but the audit memory");
+  assert_rejects(plan, "bytes of outputs, but the audit memory");
   memory->audit_bytes += PEN_ALIGNMENT_BYTES;
+  assert_true(memory->audit_bytes > PEN_AUDIT_BYTES_LEAST);
   memory->audit_offset -= PEN_ALIGNMENT_BYTES;
   assert_rejects(plan, "the audit memory of an op overlaps");
   memory->audit_offset = memory->persistent_end;
   assert_rejects(plan, "the audit memory of an op is outside the persistent part");
+  pen_free_all();
+}
+
+static void a_small_model_has_the_least(void **state) {
+  (void)state;
+  struct pen_plan *plan = make_plan(
+      pen_text("%smemory = { audit = true; };\n", topology_text("mlp", "1f1b", 2, 1, 4, "")));
+  struct pen_rank_memory *memory = WRITABLE(struct pen_rank_memory, &plan->memory[0]);
+  assert_string_equal(reason_of(plan), "");
+  assert_int_equal(memory->audit_bytes, PEN_AUDIT_BYTES_LEAST);
+  memory->audit_bytes -= PEN_ALIGNMENT_BYTES;
+  assert_rejects(plan, "fewer than 16384");
   pen_free_all();
 }
 
@@ -67,6 +85,7 @@ static void messages_have_room_for_a_checksum(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_memory_holds_the_largest_op_and_nothing_else),
+      cmocka_unit_test(a_small_model_has_the_least),
       cmocka_unit_test(a_plan_without_audits_has_none),
       cmocka_unit_test(messages_have_room_for_a_checksum),
   };
