@@ -199,13 +199,20 @@ wrong_texts() { # TYPE
   esac
 }
 
+# too_large VALUE: what a message adds where a number is too large for 64 bits or f64.
+too_large() {
+  case $1 in
+  99999999999999999999 | 18446744073709551617 | 9223372036854775808L | 0x10000000000000001 | 1e999 | '[1e999]') echo '; too large' ;;
+  esac
+}
+
 # settings.def's NAMEs are checked against the tables of schedules and families, after all else is read.
 while IFS=$tab read -r path type allowed; do
   group=${path%.*} name=${path#*.} good=yes
   wrong_values "$type" >values
   while IFS= read -r value && [ $good = yes ]; do
     printf '%s = {\n  %s = %s;\n};\n' "$group" "$name" "$value" >one.cfg
-    refuses 78 "one.cfg:2: $path = $value: $allowed" one.cfg
+    refuses 78 "one.cfg:2: $path = $value: $allowed$(too_large "$value")" one.cfg
     good=$passed
   done <values
   result "$path: wrong values in a file" $good
@@ -213,7 +220,7 @@ while IFS=$tab read -r path type allowed; do
   good=yes
   while IFS= read -r value && [ $good = yes ]; do
     [ "$type" = NAME ] && [ -z "$value" ] && continue
-    refuses 78 "-s $path = $value: $allowed" -s "$path=$value" base.cfg
+    refuses 78 "-s $path = $value: $allowed$(too_large "$value")" -s "$path=$value" base.cfg
     good=$passed
   done <values
   result "$path: wrong values as an override" $good
@@ -292,7 +299,7 @@ grammar "a group given twice" 'batch = { };\n\nbatch = { };\n' "3: batch = { }: 
 grammar "bytes that are no UTF-8" 'pipeline = { schedule = \377x; };' '1: pipeline.schedule = ?x: a string in quotes'
 long=$(printf '%0100000d' 0 | tr 0 9)
 printf 'pipeline = { ranks = %s; };\n' "$long" >text.cfg
-refused "a very long number" 78 "text.cfg:1: pipeline.ranks = $(printf '%0100d' 0 | tr 0 9)...: a whole number from 1 to 4096" text.cfg
+refused "a very long number" 78 "text.cfg:1: pipeline.ranks = $(printf '%0100d' 0 | tr 0 9)...: a whole number from 1 to 4096; too large" text.cfg
 printf '# %s\n' "$long" | cat - base.cfg >text.cfg
 accepted "a very long line of comment" "" text.cfg
 { printf '('; printf '(%.0s' $(seq 100); } >nest

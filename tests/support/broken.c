@@ -145,8 +145,8 @@ static void break_plan(const struct defect *defect, struct pen_plan *plan,
   verdict->accepted = verdict->applied && pen_verify(plan, &verdict->problem);
 }
 
-static bool says_one_of(const char *reason, const char *const words[10]) {
-  for (size_t n = 0; n < 10 && words[n]; n++)
+static bool says_one_of(const char *reason, const char *const words[REASONS_MAX]) {
+  for (size_t n = 0; n < REASONS_MAX && words[n]; n++)
     if (strstr(reason, words[n])) return true;
   return false;
 }
