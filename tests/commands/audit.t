@@ -38,7 +38,7 @@ ok "... in every third step, resumed" sh -c "cd '$scratch' && rm -r long.ckpt &&
 
 # ---- flipped bits ----
 
-wrap=-Wl,--wrap=pen_audit_call,--wrap=pen_audit_update_run,--wrap=pen_audit_report
+wrap=-Wl,--wrap=pen_audit_call,--wrap=pen_audit_update_run,--wrap=pen_audit_weights_pass_tied,--wrap=pen_audit_report
 # flips NAME OPTION...: a bit is flipped in each step on each rank; all are found, and the tensor named.
 flips() {
   name=$1
@@ -84,7 +84,7 @@ ends() {
   ok "... after three steps without a finding" test "$(wc -l <"$scratch/log")" -ge 3
   read=computed
   if test -n "$writer"; then read=read writer=", from rank $writer"; fi
-  if test "$place" = sent; then tensor="s*put*" action="*"; fi # it has another name where it is read
+  case $place in sent) tensor="s*put*" action="*" ;; tied) tensor=$tensor.bf16 action="*" ;; esac # other names where it is read
   matches "... the line" "$(cat "$scratch/err")" \
     "penstock: rank $rank (pid [0-9]*, host $(hostname)) $read other bits: $action, $tensor, element $element: [0-9n-]*, then [0-9n-]*$writer"
 }
@@ -96,6 +96,7 @@ ends sent 1 0 flip_layers
 ends within 1 1 flip_v
 ends output 1 "" flip_v
 ends index 0 0 flip_v
+ends tied 1 0 flip_tied
 ends moment 1 1 flip_tied
 ends updated 1 "" flip_v
 FLIP_TENSOR=embed_tokens

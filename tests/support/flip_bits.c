@@ -1,6 +1,6 @@
 /* flip_bits.c: flips one bit a rank in each step that is audited, and checks that the audit finds
  * it. It is linked into a binary with
- * -Wl,--wrap=pen_audit_call,--wrap=pen_audit_update_run,--wrap=pen_audit_report.
+ * -Wl,--wrap=pen_audit_call,--wrap=pen_audit_update_run,--wrap=pen_audit_weights_pass_tied,--wrap=pen_audit_report.
  *
  *   FLIP_FILE   where each flip, and then its result, is appended as a line:
  *                 flip PLACE RANK ACTION TENSOR ELEMENT
@@ -36,11 +36,12 @@ enum flip_place {
   INDEX = DRAWN_PLACES, /* as ACTIVATION, of indices: else left alone, a wrong one may end a rank */
   MOMENT,               /* what UPDATE reads; this and the next also in each step */
   UPDATED,              /* what UPDATE writes */
+  TIED, /* a weight for a head on another rank, before it leaves; with FLIP_PLACE alone */
   PLACES
 };
 static const char *const names[PLACES] = {"weight", "activation", "accumulator", "received",
                                           "sent",   "within",     "output",      "index",
-                                          "moment", "updated"};
+                                          "moment", "updated",    "tied"};
 
 void __real_pen_audit_call(struct pen_vm *vm, const struct pen_action *action);
 void __wrap_pen_audit_call(struct pen_vm *vm, const struct pen_action *action);
@@ -48,6 +49,8 @@ void __real_pen_audit_update_run(const struct pen_audit_update *update, struct p
                                  const struct pen_weight_arrays *arrays);
 void __wrap_pen_audit_update_run(const struct pen_audit_update *update, struct pen_vm *vm,
                                  const struct pen_weight_arrays *arrays);
+void __real_pen_audit_weights_pass_tied(const struct pen_vm *vm);
+void __wrap_pen_audit_weights_pass_tied(const struct pen_vm *vm);
 void __real_pen_audit_report(const struct pen_endpoint *endpoint,
                              const struct pen_audit_finding *finding);
 void __wrap_pen_audit_report(const struct pen_endpoint *endpoint,
@@ -293,12 +296,32 @@ static void flip_sent(struct pen_vm *vm, const struct pen_action *action, bool b
           vm->arena + vm->program->frames[action->frame].base[tensor->base] + tensor->offset);
 }
 
+/* ---- a tied weight ---- */
+
+void __wrap_pen_audit_weights_pass_tied(const struct pen_vm *vm) {
+  __real_pen_audit_weights_pass_tied(vm);
+  const struct pen_tie *tie = vm->plan->ties;
+  const char *only = setting("FLIP_PLACE");
+  if (vm->plan->tie_count == 0 || only == NULL || strcmp(only, names[TIED]) != 0) return;
+  const struct pen_weight *weight = &vm->plan->weights[tie->weight];
+  const uint32_t reader = vm->replica * vm->plan->rank_count + tie->rank;
+  if (weight->rank != vm->rank || !is_flipped(reader)) return;
+  const struct pen_tensor tensor = {.name = weight->name,
+                                    .dtype = tie->dtype,
+                                    .bytes = weight->count * pen_dtype_bytes(tie->dtype)};
+  seed_for(vm->optimizer_step, reader);
+  flip.place = TIED;
+  do_flip((struct pen_vm *)vm, vm->action, reader, &tensor,
+          vm->arena + (tie->dtype == PEN_BF16 ? weight->bf16_offset : weight->value_offset));
+}
+
 /* ---- UPDATE ---- */
 
-/* Whether FLIP_PLACE is one of UPDATE. */
+/* Whether FLIP_PLACE is none of F, B, I and W. */
 static bool is_of_update(void) {
   const char *only = setting("FLIP_PLACE");
-  return only != NULL && (strcmp(only, names[MOMENT]) == 0 || strcmp(only, names[UPDATED]) == 0);
+  return only != NULL && (strcmp(only, names[MOMENT]) == 0 || strcmp(only, names[UPDATED]) == 0 ||
+                          strcmp(only, names[TIED]) == 0);
 }
 
 static struct {
@@ -349,7 +372,9 @@ void __wrap_pen_audit_update_run(const struct pen_audit_update *update, struct p
                                  const struct pen_weight_arrays *arrays) {
   const uint32_t global = vm->endpoint->global;
   const char *only = setting("FLIP_PLACE");
-  if (!is_flipped(global) || (only != NULL && !is_of_update()) || arrays->own.count == 0) {
+  if (!is_flipped(global) ||
+      (only != NULL && (!is_of_update() || strcmp(only, names[TIED]) == 0)) ||
+      arrays->own.count == 0) {
     __real_pen_audit_update_run(update, vm, arrays);
     return;
   }
