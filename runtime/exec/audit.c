@@ -199,23 +199,16 @@ static bool is_passed(const struct pen_vm *vm, const struct pen_action *action, 
          (tensor == stage->input_gradient && passed[1][action->stage] == action->microbatch);
 }
 
-/* An op of an action has written a tensor: keeps the checksum, and passes it on. */
-static void note_written(struct pen_vm *vm, const struct pen_action *action, uint32_t tensor,
-                         struct pen_audit_sum sum) {
-  const struct pen_tensor *t = tensor_at(vm, tensor);
-  set_sum(vm->audit, tensor, sum);
-  if (is_passed(vm, action, tensor)) {
-    memcpy(address_of(vm, action, tensor) + pen_audit_sum_offset(t->bytes), &sum, sizeof sum);
-  }
-}
-
-/* Whether what an action writes is what the audited one finds there: its accumulators are as the
- * last action before it has left them. */
+/* Whether the audited action reads what an action writes: itself, or one before it; its
+ * accumulators are as the last action before it has left them. */
 static bool is_awaited(const struct pen_vm *vm, const struct pen_action *action, uint32_t tensor) {
   const struct pen_audit_state *state = vm->audit;
   const uint32_t base = tensor_at(vm, tensor)->base;
   if (state->done || action->stage != state->action->stage) {
     return false;
+  }
+  if (action == state->action) {
+    return true;
   }
   return (state->use[tensor] & PEN_AUDIT_ACCUMULATES) != 0
              ? action == state->adds_before
@@ -224,14 +217,26 @@ static bool is_awaited(const struct pen_vm *vm, const struct pen_action *action,
                    frame_of(vm, action)->base[base] == frame_of(vm, state->action)->base[base];
 }
 
+/* An op of an action has written a tensor: keeps the checksum for the audited action, and passes it
+ * on to another one. */
+static void note_written(struct pen_vm *vm, const struct pen_action *action, uint32_t tensor,
+                         struct pen_audit_sum sum) {
+  const struct pen_tensor *t = tensor_at(vm, tensor);
+  if (is_awaited(vm, action, tensor)) {
+    set_sum(vm->audit, tensor, sum);
+  }
+  if (is_passed(vm, action, tensor)) {
+    memcpy(address_of(vm, action, tensor) + pen_audit_sum_offset(t->bytes), &sum, sizeof sum);
+  }
+}
+
 /* The outputs of an op, as they are in memory. */
 static void note_outputs(struct pen_vm *vm, const struct pen_action *action, uint32_t index) {
   const struct pen_op *op = &vm->program->ops[index];
   const struct pen_operand_count count = pen_operands_of(op->kind);
   for (uint32_t k = count.inputs; k < count.all; k++) {
     const uint32_t tensor = op->operand[k];
-    if (tensor != PEN_NONE && (action == vm->audit->action || is_awaited(vm, action, tensor) ||
-                               is_passed(vm, action, tensor))) {
+    if (tensor != PEN_NONE && (is_awaited(vm, action, tensor) || is_passed(vm, action, tensor))) {
       note_written(vm, action, tensor,
                    pen_tensor_sum(vm->ops[index].call.operand[k], tensor_at(vm, tensor)->bytes));
     }
