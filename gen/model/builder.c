@@ -196,12 +196,15 @@ uint32_t pen_op_linear(struct pen_graph *graph, const char *name, uint32_t x, ui
                         3);
 }
 
-uint32_t pen_op_rmsnorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain) {
+uint32_t pen_op_rmsnorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain,
+                        double offset) {
   int64_t width = (int64_t)graph->value[gain].elements,
           rows = (int64_t)graph->value[x].elements / width;
   uint32_t y = append_forward(graph, PEN_OP_RMSNORM, name, (uint32_t[]){x, gain},
                               (int64_t[]){rows, width}, 2);
-  graph->forward.op[graph->forward.count - 1].real[0] = graph->topology->model_norm_epsilon;
+  double *real = graph->forward.op[graph->forward.count - 1].real;
+  real[0] = graph->topology->model_norm_epsilon;
+  real[1] = offset;
   return y;
 }
 
@@ -211,6 +214,11 @@ uint32_t pen_op_affine(struct pen_graph *graph, const char *name, uint32_t x, ui
   return append_forward(graph, PEN_OP_AFFINE, name, (uint32_t[]){x, weight, bias, addend},
                         (int64_t[]){graph->rows, (int64_t)shape->dim[0], (int64_t)shape->dim[1]},
                         3);
+}
+
+uint32_t pen_op_bias(struct pen_graph *graph, const char *name, uint32_t x, uint32_t bias) {
+  return append_forward(graph, PEN_OP_BIAS, name, (uint32_t[]){x, bias},
+                        (int64_t[]){graph->rows, width_of(graph, x)}, 2);
 }
 
 uint32_t pen_op_layernorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain,
@@ -236,14 +244,15 @@ void pen_op_split(struct pen_graph *graph, const char *name, uint32_t x, uint32_
   memcpy(part, &graph->forward.op[graph->forward.count - 1].operand[1], 3 * sizeof *part);
 }
 
-uint32_t pen_op_rope_table(struct pen_graph *graph, int64_t head_dim) {
+uint32_t pen_op_rope_table(struct pen_graph *graph, const char *name, int64_t head_dim,
+                           double theta, bool scaled) {
   const struct pen_topology *t = graph->topology;
   struct pen_op *op =
-      append_with_outputs(graph, &graph->start, PEN_OP_ROPE_TABLE, "rope_table", NULL,
+      append_with_outputs(graph, &graph->start, PEN_OP_ROPE_TABLE, name, NULL,
                           (int64_t[]){t->model_sequence, head_dim / 2}, 2, PEN_ROLE_CONSTANT);
-  op->real[0] = t->model_rope_theta;
-  if (t->model_rope_scaling) op->real[1] = t->model_rope_factor;
-  if (t->model_rope_original_sequence) {
+  op->real[0] = theta;
+  if (scaled && t->model_rope_scaling) op->real[1] = t->model_rope_factor;
+  if (scaled && t->model_rope_original_sequence) {
     double between = t->model_rope_high_freq_factor - t->model_rope_low_freq_factor;
     op->real[2] = (double)t->model_rope_original_sequence / (2 * M_PI * between);
     op->real[3] = t->model_rope_low_freq_factor / between;
@@ -265,10 +274,12 @@ uint32_t pen_op_rope(struct pen_graph *graph, const char *name, uint32_t x, uint
 
 uint32_t pen_op_attention(struct pen_graph *graph, const char *name, uint32_t q, uint32_t k,
                           uint32_t v, uint32_t starts, int64_t heads, int64_t kv_heads,
-                          int64_t head_dim) {
+                          int64_t head_dim, int64_t window) {
+  int64_t sequence = graph->topology->sequence;
+  if (window <= 0 || window > sequence) window = sequence;
   return append_forward(
       graph, PEN_OP_ATTENTION, name, (uint32_t[]){q, k, v, starts},
-      (int64_t[]){sequence_count(graph), graph->topology->sequence, heads, kv_heads, head_dim}, 5);
+      (int64_t[]){sequence_count(graph), sequence, heads, kv_heads, head_dim, window}, 6);
 }
 
 /* Appends an op over all elements of its first input. */
@@ -280,6 +291,10 @@ static uint32_t append_elementwise(struct pen_graph *graph, int kind, const char
 
 uint32_t pen_op_swiglu(struct pen_graph *graph, const char *name, uint32_t gate, uint32_t up) {
   return append_elementwise(graph, PEN_OP_SWIGLU, name, (uint32_t[]){gate, up});
+}
+
+uint32_t pen_op_geglu(struct pen_graph *graph, const char *name, uint32_t gate, uint32_t up) {
+  return append_elementwise(graph, PEN_OP_GEGLU, name, (uint32_t[]){gate, up});
 }
 
 uint32_t pen_op_gelu(struct pen_graph *graph, const char *name, uint32_t x) {

@@ -240,7 +240,7 @@ done <<'END'
 pipeline.ranks	a whole number from 1 to 4096
 pipeline.microbatches	a whole number from 1 to 65536
 pipeline.schedule	SCHEDULES
-model.family	"mlp", "llama", "qwen3" or "gpt2"
+model.family	"mlp", "llama", "qwen2", "qwen3", "mistral", "gemma3_text" or "gpt2"
 model.layers	a whole number from 1 to 32768
 model.hidden	a whole number from 1 to 1048576
 model.heads	family llama needs it: a whole number from 1 to 65536
@@ -348,7 +348,12 @@ pipeline.schedule=zero_bubble_v	base.cfg: pipeline.stages_per_rank = 1: 2, with 
 pipeline.schedule=gpipe pipeline.stages_per_rank=2	-s pipeline.stages_per_rank = 2: 1, with the schedule gpipe
 pipeline.schedule=zero_bubble_v pipeline.stages_per_rank=2 pipeline.placement=loop	-s pipeline.placement = loop: "v", with the schedule zero_bubble_v
 pipeline.placement=v	-s pipeline.placement = v: "loop", with the schedule 1f1b
-model.family=bloom	-s model.family = bloom: this version allows "mlp", "llama", "qwen3" or "gpt2"
+model.family=bloom	-s model.family = bloom: this version allows "mlp", "llama", "qwen2", "qwen3", "mistral", "gemma3_text" or "gpt2"
+model.rope_local_theta=1e4	-s model.rope_local_theta = 1e4: none, with family llama, which has no local layers
+model.query_scalar=16	-s model.query_scalar = 16: none, with family llama, where it is model.head_dim
+model.family=gemma3_text	base.cfg: model.window: missing; family gemma3_text needs it: a whole number from 0 to 1048576
+model.family=gemma3_text model.window=0	-s model.window = 0: 1 or more, with family gemma3_text
+model.window=4	-s model.window = 4: 0; family llama has no sliding window
 model.heads=5	-s model.heads = 5: a divisor of model.hidden = 32, unless model.head_dim is given
 model.kv_heads=3	-s model.kv_heads = 3: a divisor of model.heads = 4
 model.kv_heads=8	-s model.kv_heads = 8: a divisor of model.heads = 4
