@@ -12,6 +12,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
+#include "gen/layout/audit.h"
 #include "runtime/plan/shard.h"
 
 void pen_find_stage_actions(struct pen_layout_state *l) {
@@ -64,7 +65,7 @@ static uint32_t reader_stage(const struct pen_message *message) {
 /* The head's gradient, or its shard; what the head reads. */
 static uint64_t tied_message_bytes(const struct pen_layout_state *l, int kind) {
   uint64_t count = l->weights[l->tie->weight].count;
-  if (kind == PEN_SEND_V) return count * pen_dtype_bytes(l->tie->dtype);
+  if (kind == PEN_SEND_V) return pen_tied_value_bytes(l->plan);
   return (pen_gradients_are_sharded(l->plan) ? pen_shard_most(count, l->plan->shard_ranks)
                                              : count) *
          sizeof(float);
@@ -102,7 +103,8 @@ struct pen_slot_assignment *pen_start_slots(struct pen_layout_state *l) {
       last_reader[m] = backward_action(pen_stage_actions_of(
           l, reader,
           message->microbatch)); /* no program reads it: all earlier weights are frozen */
-    bytes[m] = message->bytes = graph->value[forward ? graph->input : graph->output_gradient].bytes;
+    bytes[m] = message->bytes =
+        pen_value_bytes_passed(graph, forward ? graph->input : graph->output_gradient);
   }
   return pen_slots_prepare(lowered, last_reader, bytes);
 }

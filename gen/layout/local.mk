@@ -2,6 +2,8 @@
 libgen_a_SOURCES += \
   %reldir%/activations.c \
   %reldir%/activations.h \
+  %reldir%/audit.c \
+  %reldir%/audit.h \
   %reldir%/buffer_intervals.c \
   %reldir%/buffer_intervals.h \
   %reldir%/checkpoint_files.c \

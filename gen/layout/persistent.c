@@ -3,6 +3,7 @@
 #include <string.h>
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
+#include "gen/layout/audit.h"
 #include "gen/layout/device_state.h"
 #include "runtime/plan/shard.h"
 
@@ -81,12 +82,11 @@ static uint64_t gradient_count(const struct pen_plan *plan, const struct pen_wei
 }
 
 /* What the head reads of a tied weight whose embedding is on another rank. */
-static void place_tied_value(struct pen_tie *tie, const struct pen_weight *weights,
+static void place_tied_value(const struct pen_plan *plan, struct pen_tie *tie,
                              struct pen_rank_memory *memory, uint32_t rank, uint64_t *end) {
-  const struct pen_weight *weight = &weights[tie->weight];
-  if (tie->rank == rank && weight->rank != rank)
+  if (tie->rank == rank && plan->weights[tie->weight].rank != rank)
     tie->value_offset =
-        allocate_persistent(end, weight->count * pen_dtype_bytes(tie->dtype),
+        allocate_persistent(end, pen_tied_value_bytes(plan),
                             tie->dtype == PEN_BF16 ? &memory->bf16_bytes : &memory->weight_bytes);
 }
 
@@ -134,6 +134,15 @@ static bool is_tied_index(const struct pen_layout_state *l, uint32_t weight) {
   return l->tie && l->tie->weight == weight;
 }
 
+/* Bytes of a weight's value, or of its bf16 copy. A checksum follows what SEND_V sends. */
+static uint64_t value_bytes(const struct pen_layout_state *l, uint32_t index, bool sharded,
+                            uint8_t dtype) {
+  const struct pen_weight *weight = &l->weights[index];
+  if (is_tied_index(l, index) && l->tie->rank != weight->rank && l->tie->dtype == dtype)
+    return pen_tied_value_bytes(l->plan);
+  return kept_count(weight->count, l->plan->shard_ranks, sharded) * pen_dtype_bytes(dtype);
+}
+
 /* Values, then bf16 copies: those that peers read (shared), or the others. With sharded moments
  * peers read shards of weights that each updates and all keep whole; with sharded weights, shards
  * of what programs read. */
@@ -153,17 +162,15 @@ static void place_values(struct pen_layout_state *l, uint32_t rank, bool shared,
                                         : trains && !weight->frozen)) != shared)
       continue;
     weight->value_offset = allocate_persistent(
-        end, kept_count(weight->count, plan->shard_ranks, weight->value_sharded) * 4,
-        &memory->weight_bytes);
+        end, value_bytes(l, i, weight->value_sharded, PEN_F32), &memory->weight_bytes);
   }
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     struct pen_weight *weight = &l->weights[i];
     if (weight->rank != rank || weight->bf16_offset == UINT64_MAX ||
         (cuts && (weight->bf16_sharded || (trains && !weight->frozen))) != shared)
       continue;
-    uint64_t kept = kept_count(weight->count, plan->shard_ranks, weight->bf16_sharded);
-    weight->bf16_offset =
-        allocate_persistent(end, kept * pen_dtype_bytes(PEN_BF16), &memory->bf16_bytes);
+    weight->bf16_offset = allocate_persistent(
+        end, value_bytes(l, i, weight->bf16_sharded, PEN_BF16), &memory->bf16_bytes);
   }
 }
 
@@ -181,10 +188,22 @@ static void place_snapshot(const struct pen_plan *plan, struct pen_rank_memory *
   }
 }
 
+/* Where an audit recomputes the largest op of any profile. */
+static void place_audit(const struct pen_layout_state *l, size_t profile_count, uint32_t rank,
+                        uint64_t *end) {
+  struct pen_rank_memory *memory = &l->memory[rank];
+  uint64_t most = 0;
+  for (size_t i = 0; i < profile_count; i++) {
+    uint64_t bytes = pen_audit_bytes(l[i].partition, l[i].input->graph, rank, l[i].runs);
+    if (bytes > most) most = bytes;
+  }
+  memory->audit_offset = allocate_persistent(end, most, &memory->audit_bytes);
+}
+
 /* After the receive region: first what other processes read or write (the copy of a tied weight,
  * and with replicas gradients, those of one microbatch, and what peers read of weights), then
- * weights, bf16 copies, gradients, moments, losses, snapshot, device control block, constants. A
- * plan that does not train has neither gradients nor moments. */
+ * weights, bf16 copies, gradients, moments, losses, snapshot, audit memory, device control block,
+ * constants. A plan that does not train has neither gradients nor moments. */
 void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint32_t rank,
                           struct pen_staged_inputs *feeds) {
   struct pen_plan *plan = l->plan;
@@ -197,7 +216,7 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
                 (!plan->reduces_microbatches || plan->sharding == PEN_SHARD_NONE ||
                  plan->shard_ranks < plan->replica_count);
   struct pen_tie *tie = l->tie;
-  if (tie) place_tied_value(tie, weights, memory, rank, &end);
+  if (tie) place_tied_value(plan, tie, memory, rank, &end);
   if (shares) place_gradients(plan, weights, memory, rank, true, &end);
   place_partial_gradients(l, profile_count, rank, &end);
   place_values(l, rank, true, trains, &end);
@@ -221,6 +240,7 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
         allocate_persistent(&end, (uint64_t)plan->loss_count * sizeof(double), &loss_bytes);
   memory->snapshot_offset = end;
   if (trains && l->topology->memory_snapshot) place_snapshot(plan, memory, rank, &end);
+  place_audit(l, profile_count, rank, &end);
   if (pen_device_copies_data_op(plan->device))
     end = pen_device_control_place(l, profile_count, rank, end, feeds);
   else

@@ -95,6 +95,7 @@ struct pen_plan *pen_plan_header(const struct pen_topology *t,
   plan->layers = (uint32_t)t->model_layers;
   plan->dtype = pen_topology_dtype(t);
   plan->threads_per_rank = (uint32_t)t->cluster_threads_per_rank;
+  plan->audits = t->memory_audit && t->trains;
   plan->needs_tokens = pen_family_needs_tokens(family);
   plan->packed = t->batch_packed;
   plan->loss_is_mean = strcmp(t->model_loss, "cross_entropy") == 0;

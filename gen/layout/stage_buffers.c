@@ -20,6 +20,7 @@
 #include "gen/layout/stage_buffers.h"
 #include <string.h>
 #include "gen/base/arena.h"
+#include "gen/layout/audit.h"
 #include "gen/layout/buffer_intervals.h"
 #include "gen/layout/kept_buffers.h"
 #include "gen/layout/scratch_buffers.h"
@@ -34,6 +35,7 @@ static void place_boundaries(struct pen_buffer_filling *f) {
       if (f->graph->value[v].storage == v && f->graph->value[v].base == boundary[i] &&
           pen_is_used(f, v)) {
         struct pen_interval t = pen_interval_of(f, v);
+        t.bytes = pen_aligned(pen_value_bytes_passed(f->graph, v));
         pen_place_value(f, boundary[i], v, &t);
       }
 }
@@ -68,9 +70,10 @@ static void count_live(const struct pen_graph *graph,
     if (value->storage != v || !range[program][v].used || value->role != PEN_ROLE_ACTIVATION ||
         value->base == PEN_BASE_PARTIAL)
       continue;
-    int64_t bytes = (int64_t)pen_aligned(value->bytes);
     bool received = v == graph->input || v == graph->output_gradient;
     bool sent = v == graph->output || v == graph->input_gradient;
+    int64_t bytes =
+        (int64_t)pen_aligned(received || sent ? pen_value_bytes_passed(graph, v) : value->bytes);
     if (!received && !used_in(range, v, earlier, earlier_count))
       change[range[program][v].first] += bytes;
     if (!sent && !used_in(range, v, later, later_count))

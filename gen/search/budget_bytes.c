@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "gen/base/arena.h"
+#include "gen/layout/audit.h"
 #include "gen/layout/persistent.h"
 #include "gen/layout/stage_buffers.h"
 #include "gen/partition/partition.h"
@@ -17,7 +18,7 @@
 #include "runtime/plan/plan.h"
 
 static double boundary_bytes(const struct pen_graph *graph, uint32_t value) {
-  return value == PEN_NONE ? 0 : (double)pen_aligned(graph->value[value].bytes);
+  return value == PEN_NONE ? 0 : (double)pen_aligned(pen_value_bytes_passed(graph, value));
 }
 
 /* Sets what the programs of a stage hold in bytes, with the messages that it receives and those
@@ -47,7 +48,7 @@ static double hold_bytes(const struct pen_partition *partition, const struct pen
 
 static double resident_bytes(const struct pen_partition *partition, struct pen_graph *const *graph,
                              uint32_t rank) {
-  double bytes = 0;
+  double bytes = (double)pen_audit_bytes(partition, graph, rank, NULL);
   for (uint32_t stage = 0; stage < partition->stage_count; stage++)
     for (size_t i = 0; partition->rank_of[stage] == rank && i < graph[stage]->weight_count; i++)
       bytes += (double)pen_resident_bytes(partition, graph[stage], i);

@@ -304,6 +304,8 @@ static void check_cluster(const struct pen_topology *t) {
   if (t->data_parallel_replicas > PEN_DEVICE_ARRAYS_MAX && cuda)
     pen_topology_fail(t, "data_parallel.replicas", "at most %d, with cluster.device = \"cuda\"",
                       PEN_DEVICE_ARRAYS_MAX);
+  if (t->memory_audit && cuda)
+    pen_topology_fail(t, "memory.audit", "false, with cluster.device = \"cuda\"");
   if (t->cluster_threads_per_rank > 1 && !cuda)
     pen_topology_warn(t, "cluster.threads_per_rank",
                       "the CPU kernels of this version use one thread a rank");

@@ -20,9 +20,14 @@ bool pen_check_tables(const struct pen_check_context *c, const struct pen_plan *
 bool pen_check_messages(const struct pen_check_context *c, const struct pen_plan *plan,
                         const struct pen_profile *profile);
 
+/* audit.c: the audit memory holds the outputs of each op. */
+bool pen_check_audit_memory(const struct pen_rank_context *context);
 /* persistent.c: weights, gradients, moments, losses and constants of a rank are in the persistent
  * part and do not overlap. */
 bool pen_check_persistent(const struct pen_rank_context *context);
+/* persistent.c: the bytes of a weight's value (PEN_F32), or of its copy (PEN_BF16), on its rank: of
+ * all, or of the largest shard; with the checksum that follows what SEND_V sends. */
+uint64_t pen_value_bytes(const struct pen_plan *plan, uint32_t index, uint8_t dtype);
 /* persistent.c: the bytes of a weight's f32 elements on a rank: of all, or of the largest shard. */
 uint64_t pen_stored_bytes(const struct pen_plan *plan, const struct pen_weight *weight,
                           bool sharded);

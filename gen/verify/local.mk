@@ -6,6 +6,7 @@ libgen_a_SOURCES += \
   %reldir%/address_map.c \
   %reldir%/address_map.h \
   %reldir%/arrivals.c \
+  %reldir%/audit.c \
   %reldir%/checks.c \
   %reldir%/deadlock.c \
   %reldir%/derivative.c \

@@ -6,6 +6,7 @@
  * right counts. tied_weight.c checks the messages of a tied weight. */
 #include "gen/base/arena.h"
 #include "gen/verify/internal.h"
+#include "runtime/plan/audit_sum.h"
 #include "runtime/plan/plan.h"
 
 /* The address of a tensor when an action runs. */
@@ -32,11 +33,12 @@ static bool check_border_message(const struct pen_check_context *c, const struct
                          *to_stage = &profile->stages[receiver];
   uint32_t source = backward ? from_stage->input_gradient : from_stage->output;
   uint32_t target = backward ? to_stage->output_gradient : to_stage->input;
-  if (message->bytes != profile->ranks[rank].tensors[source].bytes)
+  uint64_t bytes = pen_bytes_passed(plan->audits && profile->kind == PEN_TRAIN,
+                                    profile->ranks[rank].tensors[source].bytes);
+  if (message->bytes != bytes)
     return pen_problem_note(c->problem, rank, action,
                             "its message has %llu bytes, but the tensor has %llu",
-                            (unsigned long long)message->bytes,
-                            (unsigned long long)profile->ranks[rank].tensors[source].bytes);
+                            (unsigned long long)message->bytes, (unsigned long long)bytes);
   if (message->source_offset != address_of(profile, rank, producer, source))
     return pen_problem_note(c->problem, rank, action,
                             "its message leaves from %llu, but what it sends is made at %llu",

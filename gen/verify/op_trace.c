@@ -105,7 +105,7 @@ static bool locate_operand(const struct op_context *s, uint32_t tensor,
   const struct pen_tensor *t = &b->tables->tensors[tensor];
   *operand =
       (struct placed_operand){.first = s->frame->base[t->base] + t->offset, .tensor = tensor};
-  operand->past = operand->first + t->bytes;
+  operand->past = operand->first + pen_extent_bytes(b, tensor);
   if (t->base == PEN_BASE_PERSISTENT || t->base == PEN_BASE_LOSS) return true;
   operand->local = true;
   if (t->base == PEN_BASE_PARTIAL)

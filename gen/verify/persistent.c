@@ -75,6 +75,16 @@ uint64_t pen_stored_bytes(const struct pen_plan *plan, const struct pen_weight *
   return kept_count(plan, weight, sharded) * sizeof(float);
 }
 
+uint64_t pen_value_bytes(const struct pen_plan *plan, uint32_t index, uint8_t dtype) {
+  const struct pen_weight *weight = &plan->weights[index];
+  bool sharded = dtype == PEN_BF16 ? weight->bf16_sharded : weight->value_sharded, sent = false;
+  for (uint32_t n = 0; n < plan->tie_count; n++)
+    sent = sent || (plan->ties[n].weight == index && plan->ties[n].dtype == dtype &&
+                    plan->ties[n].rank != weight->rank);
+  return pen_bytes_passed(plan->audits && sent,
+                          kept_count(plan, weight, sharded) * pen_dtype_bytes(dtype));
+}
+
 static bool is_tied_weight(const struct pen_plan *plan, uint32_t weight) {
   return plan->tie_count && plan->ties[0].weight == weight;
 }
@@ -109,7 +119,7 @@ bool pen_check_persistent(const struct pen_rank_context *b) {
   struct pen_problem *problem = b->checked->problem;
   size_t count = 0;
   struct persistent_range *range = pen_new(
-      5 * (size_t)b->own_weight_count + b->tables->tensor_count + 2 * (size_t)plan->tie_count + 4,
+      5 * (size_t)b->own_weight_count + b->tables->tensor_count + 2 * (size_t)plan->tie_count + 5,
       sizeof *range);
   for (uint32_t index = 0; index < b->own_weight_count; index++) {
     const struct pen_weight *weight = &plan->weights[b->own_weight[index]];
@@ -117,10 +127,10 @@ bool pen_check_persistent(const struct pen_rank_context *b) {
              moment = pen_stored_bytes(plan, weight, plan->sharding != PEN_SHARD_NONE);
     if (!check_sharded(b, b->own_weight[index])) return false;
     add_range(range, &count, weight->value_offset,
-              pen_stored_bytes(plan, weight, weight->value_sharded), weight->name, "value");
+              pen_value_bytes(plan, b->own_weight[index], PEN_F32), weight->name, "value");
     if (weight->bf16_offset != UINT64_MAX)
       add_range(range, &count, weight->bf16_offset,
-                pen_stored_bytes(plan, weight, weight->bf16_sharded) / 2, weight->name, "copy");
+                pen_value_bytes(plan, b->own_weight[index], PEN_BF16), weight->name, "copy");
     if (weight->frozen || !trains) continue;
     add_range(range, &count, weight->gradient_offset, bytes, weight->name, "gradient");
     add_range(range, &count, weight->exp_avg_offset, moment, weight->name, "exp_avg");
@@ -131,7 +141,7 @@ bool pen_check_persistent(const struct pen_rank_context *b) {
     const struct pen_weight *weight = &plan->weights[tie->weight];
     uint64_t bytes = pen_stored_bytes(plan, weight, weight->gradient_sharded);
     if (tie->rank == b->rank && weight->rank != b->rank)
-      add_range(range, &count, tie->value_offset, weight->count * pen_dtype_bytes(tie->dtype),
+      add_range(range, &count, tie->value_offset, pen_value_bytes(plan, tie->weight, tie->dtype),
                 weight->name, "the head's copy");
     if (tie->rank == b->rank && tie->gradient_offset != UINT64_MAX)
       add_range(range, &count, tie->gradient_offset, bytes, weight->name, "the head's gradient");
@@ -159,6 +169,8 @@ bool pen_check_persistent(const struct pen_rank_context *b) {
     return pen_problem_note(problem, b->rank, PEN_NONE, "the snapshot has %llu bytes, not %llu",
                             (unsigned long long)b->memory->snapshot_bytes,
                             (unsigned long long)snapshot);
+  add_range(range, &count, b->memory->audit_offset, b->memory->audit_bytes, "an op",
+            "the audit memory");
   if (b->memory->snapshot_bytes)
     add_range(range, &count, b->memory->snapshot_offset, snapshot, "weights and moments",
               "the snapshot");

@@ -3,6 +3,7 @@
 #define PEN_RANK_CONTEXT_H
 
 #include "gen/verify/action_index.h"
+#include "runtime/plan/audit_sum.h"
 #include "runtime/plan/plan.h"
 
 /* What a persistent tensor is, found by its address. */
@@ -29,8 +30,14 @@ struct pen_rank_context {
   uint32_t *weight;  /* [tensor]: index into the plan's weights, or PEN_NONE; weight_count + the tie
                         of a head's gradient */
   bool *received;    /* [tensor]: comes by message */
+  bool *has_sum;     /* [tensor]: a checksum follows it (memory.audit) */
   uint32_t *same_as; /* [tensor]: the neighbour stage's tensor on this rank that is the same value,
                         or itself */
 };
+
+/* Bytes of a tensor, with the checksum that follows it. */
+static inline uint64_t pen_extent_bytes(const struct pen_rank_context *b, uint32_t tensor) {
+  return pen_bytes_passed(b->has_sum[tensor], b->tables->tensors[tensor].bytes);
+}
 
 #endif

@@ -34,7 +34,7 @@ static bool find_blocks(const struct pen_rank_context *b, const struct pen_progr
       cached->partial |= t->base == PEN_BASE_PARTIAL;
       struct pen_operand_block *own = &block[2 * t->base + b->received[tensor]];
       uint64_t past;
-      if (__builtin_add_overflow(t->offset, t->bytes, &past)) return false;
+      if (__builtin_add_overflow(t->offset, pen_extent_bytes(b, tensor), &past)) return false;
       if (t->offset < own->first) own->first = t->offset;
       if (past > own->past) own->past = past;
     }

@@ -302,7 +302,6 @@ static bool check_shared(const struct pen_rank_context *b, bool has_replicas) {
   uint64_t shared = b->memory->receive_bytes;
   for (uint32_t n = 0; n < b->own_weight_count && has_replicas; n++) {
     const struct pen_weight *weight = &b->plan->weights[b->own_weight[n]];
-    uint64_t bytes = pen_aligned(weight->count * sizeof(float));
     bool copied = weight->bf16_offset != UINT64_MAX;
     if (weight->bf16_sharded)
       extend_to(&shared, weight->bf16_offset,
@@ -316,19 +315,21 @@ static bool check_shared(const struct pen_rank_context *b, bool has_replicas) {
       extend_to(&shared, weight->gradient_offset,
                 pen_aligned(pen_stored_bytes(b->plan, weight, weight->gradient_sharded)));
     if (!pen_moments_are_sharded(b->plan)) continue;
-    if (!weight->value_sharded) extend_to(&shared, weight->value_offset, bytes);
+    if (!weight->value_sharded)
+      extend_to(&shared, weight->value_offset,
+                pen_aligned(pen_value_bytes(b->plan, b->own_weight[n], PEN_F32)));
     if (copied && !weight->bf16_sharded)
-      extend_to(&shared, weight->bf16_offset, pen_aligned(weight->count * sizeof(uint16_t)));
+      extend_to(&shared, weight->bf16_offset,
+                pen_aligned(pen_value_bytes(b->plan, b->own_weight[n], PEN_BF16)));
   }
   if (b->memory->partial_bytes)
     extend_to(&shared, b->memory->partial_offset, b->memory->partial_bytes);
   for (uint32_t n = 0; n < b->plan->tie_count; n++) {
     const struct pen_tie *tie = &b->plan->ties[n];
     const struct pen_weight *weight = &b->plan->weights[tie->weight];
-    uint64_t past =
-        tie->value_offset +
-        pen_aligned(weight->count * (tie->dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float)));
-    if (tie->rank == b->rank && weight->rank != b->rank && past > shared) shared = past;
+    if (tie->rank == b->rank && weight->rank != b->rank)
+      extend_to(&shared, tie->value_offset,
+                pen_aligned(pen_value_bytes(b->plan, tie->weight, tie->dtype)));
   }
   if (b->memory->shared_bytes == shared) return true;
   return pen_problem_note(

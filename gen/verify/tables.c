@@ -64,7 +64,16 @@ static bool check_border(const struct pen_rank_context *b, uint32_t own, uint32_
                           pen_dtype_text(theirs->dtype));
 }
 
-/* The boundary tensors of a stage: fills `received` and `same_as`. */
+/* With memory.audit a checksum follows what one stage passes to another. */
+static void find_sums(struct pen_rank_context *b, const struct pen_stage *stage) {
+  const uint32_t passed[] = {stage->input, stage->output, stage->output_gradient,
+                             stage->input_gradient};
+  for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
+    if (passed[i] != PEN_NONE)
+      b->has_sum[passed[i]] = b->plan->audits && b->checked->profile_kind == PEN_TRAIN;
+}
+
+/* The boundary tensors of a stage: fills `received`, `same_as` and `has_sum`. */
 static bool check_stage_tensors(struct pen_rank_context *b, uint32_t index) {
   const struct pen_check_context *c = b->checked;
   const struct pen_stage *stage = &b->profile->stages[index];
@@ -74,6 +83,7 @@ static bool check_stage_tensors(struct pen_rank_context *b, uint32_t index) {
       !check_boundary(b, index, stage->output_gradient, PEN_BASE_OUTPUT_GRADIENT, !last && train) ||
       !check_boundary(b, index, stage->input_gradient, PEN_BASE_INPUT_GRADIENT, !first && train))
     return false;
+  find_sums(b, stage);
   if (!first) {
     const struct pen_stage *before = &stage[-1];
     if (!check_border(b, stage->input, before->rank, before->output)) return false;
@@ -294,7 +304,7 @@ static bool check_rank(struct pen_rank_context *b) {
     if (b->checked->rank_of[stage] == b->rank && !check_stage_tensors(b, stage)) return false;
   for (uint32_t index = 0; index < b->tables->action_count; index++)
     if (!check_action_columns(b, index)) return false;
-  return check_wait_norm(b) && pen_check_persistent(b);
+  return check_wait_norm(b) && pen_check_audit_memory(b) && pen_check_persistent(b);
 }
 
 /* The weights of the plan grouped by rank. */
@@ -345,6 +355,7 @@ bool pen_check_tables(const struct pen_check_context *c, const struct pen_plan *
                                   .use = pen_new(tensors, sizeof(uint8_t)),
                                   .weight = pen_new(tensors, sizeof(uint32_t)),
                                   .received = pen_new(tensors, sizeof(bool)),
+                                  .has_sum = pen_new(tensors, sizeof(bool)),
                                   .same_as = pen_new(tensors, sizeof(uint32_t))};
     if (!check_rank(&contexts[rank]) || !pen_check_replicas(&contexts[rank])) return false;
   }

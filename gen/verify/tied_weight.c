@@ -159,7 +159,7 @@ bool pen_check_tie_message(const struct pen_check_context *c, const struct pen_p
   bool gradient = message->kind == PEN_SEND_G;
   uint64_t source = gradient ? tie->gradient_offset : value_address(plan, tie);
   uint64_t bytes = gradient ? pen_stored_bytes(plan, weight, weight->gradient_sharded)
-                            : weight->count * pen_dtype_bytes(tie->dtype);
+                            : pen_value_bytes(plan, tie->weight, tie->dtype);
   uint64_t target = gradient ? message->target_offset : tie->value_offset,
            receive_bytes = plan->memory[weight->rank].receive_bytes;
   if (message->bytes != bytes)

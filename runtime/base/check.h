@@ -19,6 +19,7 @@ enum pen_status {
   PEN_EXIT_LOST = 75,
   PEN_EXIT_DIGEST = 76,
   PEN_EXIT_DIVERGED = 79,
+  PEN_EXIT_AUDIT = 80,
 };
 
 /* Prints `penstock: `, the message and a newline, and exits with `status`; in a run the other ranks

@@ -128,6 +128,21 @@ static void check_evaluation(const struct pen_plan *plan, const struct pen_optio
   }
 }
 
+/* --audit needs memory that the plan reserves, also after a fallback. */
+static void check_audit(const struct pen_plan *plan, const struct pen_options *options) {
+  bool reserved = plan->audits;
+  for (uint32_t f = 0; f < plan->fallback_count; f++) {
+    reserved = reserved && plan->fallbacks[f].audits;
+  }
+  if (options->given.audit && !reserved) {
+    pen_fail(PEN_EXIT_USAGE,
+             "--audit %" PRIu64
+             ": this binary%s reserves no memory for it; build one with"
+             " memory.audit = true",
+             options->audit, plan->audits ? ", in a fallback," : "");
+  }
+}
+
 static void check_train(const struct pen_plan *plan, const struct pen_options *options) {
   pen_check_data_given(plan, options, "train");
   if (options->resume && options->checkpoint == NULL) {
@@ -152,6 +167,7 @@ static void check_train(const struct pen_plan *plan, const struct pen_options *o
     pen_fail(PEN_EXIT_USAGE, "--restarts %" PRIu64 ": %s follows ranks that are started once",
              options->restarts, options->trace != NULL ? "--trace" : "--measure");
   }
+  check_audit(plan, options);
   check_evaluation(plan, options);
 }
 

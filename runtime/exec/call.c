@@ -1,13 +1,18 @@
 /* call.c: calls the ops of a program. */
 #include "runtime/exec/exec.h"
 
-void pen_vm_call(struct pen_vm *vm, uint32_t first, uint32_t count, const struct pen_frame *frame) {
+void pen_vm_relocate(struct pen_vm *vm, uint32_t first, uint32_t count,
+                     const struct pen_frame *frame) {
   const struct pen_relocation *relocation = vm->relocations + vm->first_relocation[first];
   const struct pen_relocation *past_relocation =
       vm->relocations + vm->first_relocation[first + count];
   for (; relocation < past_relocation; relocation++) {
     *relocation->where = vm->arena + frame->base[relocation->base] + relocation->offset;
   }
+}
+
+void pen_vm_call(struct pen_vm *vm, uint32_t first, uint32_t count, const struct pen_frame *frame) {
+  pen_vm_relocate(vm, first, count, frame);
   struct pen_bound_op *op = vm->ops + first, *past_op = op + count;
   for (; op < past_op; op++) {
     op->run(&op->call);

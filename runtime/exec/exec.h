@@ -77,6 +77,7 @@ struct pen_streams {
   void *exchange, *exchange_fork; /* of collectives within programs; an event: before them */
 };
 
+struct pen_audit_state;  /* audit.h */
 struct pen_stream_state; /* runtime/device: the rank's; of one profile */
 struct pen_stream_profile;
 
@@ -119,10 +120,11 @@ struct pen_vm {
   struct pen_adamw *adamw;      /* ... and as UPDATE uses them */
   struct pen_adamw host_base, host_adamw;
   struct pen_data data;
-  struct pen_trace *trace; /* null: not traced */
-  uint64_t sent_bytes;     /* by the rank in a step */
-  uint64_t run_step;       /* steps of the run before this one, of any profile */
-  uint64_t optimizer_step; /* from 1, over all runs */
+  struct pen_trace *trace;       /* null: not traced */
+  struct pen_audit_state *audit; /* null: not audited */
+  uint64_t sent_bytes;           /* by the rank in a step */
+  uint64_t run_step;             /* steps of the run before this one, of any profile */
+  uint64_t optimizer_step;       /* from 1, over all runs */
 };
 
 /* What a vm is opened with. */
@@ -139,7 +141,10 @@ struct pen_vm_config {
 /* bind.c: binds the actions of the transport's rank and profile. The device is open. Allocates. */
 void pen_vm_open(struct pen_vm *vm, const struct pen_vm_config *config);
 
-/* call.c: calls ops [first, first + count) over the memory of a frame. */
+/* call.c: sets the addresses in the calls of ops [first, first + count) for a frame. */
+void pen_vm_relocate(struct pen_vm *vm, uint32_t first, uint32_t count,
+                     const struct pen_frame *frame);
+/* Calls ops [first, first + count) over the memory of a frame. */
 void pen_vm_call(struct pen_vm *vm, uint32_t first, uint32_t count, const struct pen_frame *frame);
 /* The same on another stream than the compute stream. */
 void pen_vm_call_on(struct pen_vm *vm, uint32_t first, uint32_t count,

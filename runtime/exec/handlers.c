@@ -2,8 +2,10 @@
  * each, as calls of the rank's device and transport. */
 #include "runtime/base/check.h"
 #include "runtime/comm/step_stats.h"
+#include "runtime/exec/audit.h"
 #include "runtime/exec/exec.h"
 #include "runtime/exec/replicas.h"
+#include "runtime/exec/weight_arrays.h"
 #include "runtime/plan/shard.h"
 
 /* An action that computes on a device whose streams run at the same time. Of a pair a|b the second
@@ -39,8 +41,20 @@ static bool compute(struct pen_vm *vm, const struct pen_action *action) {
   if (__builtin_expect(vm->device->asynchronous, 0)) {
     return compute_on_streams(vm, action, program, frame);
   }
-  pen_vm_call(vm, program->first_op, program->op_count, frame);
+  if (__builtin_expect(vm->audit != NULL, 0)) {
+    pen_audit_call(vm, action);
+  } else {
+    pen_vm_call(vm, program->first_op, program->op_count, frame);
+  }
   return !vm->aborted;
+}
+
+/* An action has changed weights that programs read; passes `going` on. */
+static bool weights_written(struct pen_vm *vm, bool going) {
+  if (vm->audit != NULL && going) {
+    pen_audit_weights_written(vm);
+  }
+  return going;
 }
 
 /* ---- messages ---- */
@@ -60,6 +74,14 @@ static bool receive_message(struct pen_vm *vm, const struct pen_action *action) 
 static bool wait_message(struct pen_vm *vm, const struct pen_action *action) {
   pen_assert(action->message < vm->profile->message_count);
   return vm->transport->ops->wait(vm->transport, action->message);
+}
+
+static bool wait_tied_value(struct pen_vm *vm, const struct pen_action *action) {
+  const bool going = wait_message(vm, action);
+  if (vm->audit != NULL && going) {
+    pen_audit_tied_value_arrived(vm);
+  }
+  return going;
 }
 
 /* The elements of a weight's gradient that this replica keeps. */
@@ -93,12 +115,6 @@ static double *own_stats(const struct pen_vm *vm) {
   return vm->step_stats + pen_step_stats_first(vm->plan, vm->replica);
 }
 
-/* The own shard of a gradient. */
-static float *own_gradient(const struct pen_vm *vm, uint32_t weight, struct pen_shard shard) {
-  const struct pen_weight *w = &vm->plan->weights[weight];
-  return (float *)(vm->arena + w->gradient_offset) + (w->gradient_sharded ? 0 : shard.first);
-}
-
 static bool measure_norms(struct pen_vm *vm, const struct pen_action *action) {
   (void)action;
   const struct pen_device *device = vm->device;
@@ -109,7 +125,7 @@ static bool measure_norms(struct pen_vm *vm, const struct pen_action *action) {
     const uint32_t weight = vm->weights[i];
     const struct pen_shard shard = pen_shard_of(vm->plan, weight, vm->replica);
     const bool counts = vm->replica < vm->plan->shard_ranks; /* other groups have the same */
-    measure(stats + weight, own_gradient(vm, weight, shard), counts ? shard.count : 0,
+    measure(stats + weight, pen_gradient_shard(vm, weight, shard), counts ? shard.count : 0,
             vm->arena + vm->memory->reduce_offset, vm->streams.compute);
   }
   return true;
@@ -161,17 +177,15 @@ static void zero_head_gradients(struct pen_vm *vm) {
  * Leaves all of the gradient zero. */
 static void update_weight(struct pen_vm *vm, uint32_t index) {
   const struct pen_weight *weight = &vm->plan->weights[index];
-  const struct pen_shard own =
-      pen_kept_of(vm->plan, index, vm->replica, pen_moments_are_sharded(vm->plan));
-  uint16_t *bf16 =
-      weight->bf16_offset == UINT64_MAX
-          ? NULL
-          : (uint16_t *)(vm->arena + weight->bf16_offset) + (weight->bf16_sharded ? 0 : own.first);
-  vm->device->adamw_step(
-      (float *)(vm->arena + weight->value_offset) + (weight->value_sharded ? 0 : own.first),
-      own_gradient(vm, index, own), (float *)(vm->arena + weight->exp_avg_offset),
-      (float *)(vm->arena + weight->exp_avg_sq_offset), bf16, own.count, vm->adamw,
-      weight->weight_decay, vm->streams.compute);
+  const struct pen_weight_arrays arrays = pen_weight_arrays_of(vm, index);
+  const struct pen_shard own = arrays.own;
+  if (vm->audit != NULL && pen_audit_updates(vm, index)) {
+    pen_audit_update_run(&vm->audit->audit->update, vm, &arrays);
+  } else {
+    vm->device->adamw_step(arrays.value, arrays.gradient, arrays.exp_avg, arrays.exp_avg_sq,
+                           arrays.bf16, own.count, vm->adamw, arrays.weight_decay,
+                           vm->streams.compute);
+  }
   if (!weight->gradient_sharded) {
     zero_gradient(vm, weight->gradient_offset, 0, own.first);
     zero_gradient(vm, weight->gradient_offset, own.first + own.count, weight->count);
@@ -193,8 +207,23 @@ static bool update(struct pen_vm *vm, const struct pen_action *action) {
   for (uint32_t i = 0; i < vm->weight_count; i++) {
     update_weight(vm, vm->weights[i]);
   }
+  if (vm->audit != NULL) {
+    pen_audit_updated(vm);
+  }
   pen_collective_end(vm);
-  return true;
+  return weights_written(vm, true);
+}
+
+static bool all_gather_weights(struct pen_vm *vm, const struct pen_action *action) {
+  return weights_written(vm, pen_all_gather_weights(vm, action));
+}
+
+static bool unshard(struct pen_vm *vm, const struct pen_action *action) {
+  const bool going = pen_unshard(vm, action);
+  if (vm->audit != NULL && going) {
+    pen_audit_unsharded(vm, action);
+  }
+  return going;
 }
 
 pen_handler *const pen_handlers[PEN_ACTION_KINDS] = {
@@ -213,7 +242,7 @@ pen_handler *const pen_handlers[PEN_ACTION_KINDS] = {
     [PEN_WAIT_G] = wait_message,
     [PEN_SEND_V] = send_message,
     [PEN_RECV_V] = receive_message,
-    [PEN_WAIT_V] = wait_message,
+    [PEN_WAIT_V] = wait_tied_value,
     [PEN_ADD_TIED_GRAD] = add_tied_gradients,
     [PEN_NORM] = measure_norms,
     [PEN_PUBLISH] = publish_stats,
@@ -224,8 +253,8 @@ pen_handler *const pen_handlers[PEN_ACTION_KINDS] = {
     [PEN_REDUCE_GROUPS] = pen_reduce_groups,
     [PEN_GATHER_GROUPS] = pen_gather_groups,
     [PEN_ALL_GATHER_GRAD] = pen_all_gather_gradients,
-    [PEN_ALL_GATHER_WEIGHT] = pen_all_gather_weights,
-    [PEN_UNSHARD] = pen_unshard,
+    [PEN_ALL_GATHER_WEIGHT] = all_gather_weights,
+    [PEN_UNSHARD] = unshard,
     [PEN_RESHARD] = pen_reshard,
 };
 

@@ -1,6 +1,7 @@
 /* host_executor.c: runs a step on a device whose calls are complete when they return: fetch an
  * action, call its handler, publish that it is done. */
 #include "runtime/base/check.h"
+#include "runtime/exec/audit.h"
 #include "runtime/exec/exec.h"
 #include "runtime/exec/optimizer_step.h"
 
@@ -9,6 +10,9 @@ static void prepare_step(struct pen_vm *vm) {
   if (vm->profile->kind == PEN_TRAIN) {
     vm->host_base =
         pen_adamw_of_step(&vm->plan->optimizer, vm->optimizer_step, vm->data.step_targets);
+  }
+  if (vm->audit != NULL) {
+    pen_audit_begin_step(vm);
   }
   vm->transport->ops->begin_step(vm->transport, vm->run_step);
 }

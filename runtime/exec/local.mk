@@ -1,5 +1,15 @@
 # runtime/exec: binds and runs actions
 libruntime_a_SOURCES += \
+  %reldir%/audit.c \
+  %reldir%/audit.h \
+  %reldir%/audit_draw.c \
+  %reldir%/audit_draw.h \
+  %reldir%/audit_report.c \
+  %reldir%/audit_report.h \
+  %reldir%/audit_update.c \
+  %reldir%/audit_update.h \
+  %reldir%/audit_weights.c \
+  %reldir%/audit_weights.h \
   %reldir%/bind.c \
   %reldir%/call.c \
   %reldir%/exec.h \
@@ -20,4 +30,8 @@ libruntime_a_SOURCES += \
   %reldir%/send_hazards.c \
   %reldir%/send_hazards.h \
   %reldir%/sent_bytes.c \
-  %reldir%/sent_bytes.h
+  %reldir%/sent_bytes.h \
+  %reldir%/tensor_sum.c \
+  %reldir%/tensor_sum.h \
+  %reldir%/weight_arrays.c \
+  %reldir%/weight_arrays.h

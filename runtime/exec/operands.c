@@ -14,7 +14,7 @@ static const char *const signature_of[] = {
 #include "kernels/ops.def"
 };
 
-/* Counts every name of the signature except the arrow. */
+/* Counts every name of the signature except the arrow; a name with "+" is accumulated. */
 struct pen_operand_count pen_operands_of(uint16_t kind) {
   struct pen_operand_count count = {0};
   bool within = false;
@@ -24,6 +24,7 @@ struct pen_operand_count pen_operands_of(uint16_t kind) {
     bool arrow = c[0] == '-' && c[1] == '>';
     count.inputs = arrow ? count.all : count.inputs;
     count.all += !blank && !within && !arrow;
+    count.accumulated |= *c == '+' ? 1u << (count.all - 1) : 0;
     within = !blank && !arrow;
     c += arrow; /* skips its second character */
   }

@@ -1,6 +1,7 @@
 # runtime/plan: the plan: the contract with gen/
 libruntime_a_SOURCES += \
   %reldir%/actions.def \
+  %reldir%/audit_sum.h \
   %reldir%/bases.def \
   %reldir%/memory_kinds.def \
   %reldir%/memory_kinds.h \

@@ -14,6 +14,7 @@
 
 #include "runtime/comm/endpoint.h"
 #include "runtime/device/device.h"
+#include "runtime/exec/audit.h"
 #include "runtime/exec/exec.h"
 #include "runtime/observe/step_log.h"
 #include "runtime/rank/run.h"
@@ -25,10 +26,11 @@ struct pen_rank {
   struct pen_stream_state *stream_state;  /* null on the CPU */
   struct pen_vm vms[2 * PEN_BUCKETS_MAX]; /* one a bucket; then those of evaluation in training */
   uint32_t vm_count;
-  const char *kernels; /* a line that names the chosen ones */
-  struct pen_vm *vm;   /* of the step that runs */
-  uint64_t cursor;     /* the first window of the next step */
-  uint64_t run_step;   /* steps of the run so far, evaluation's too */
+  struct pen_audit audit; /* --audit */
+  const char *kernels;    /* a line that names the chosen ones */
+  struct pen_vm *vm;      /* of the step that runs */
+  uint64_t cursor;        /* the first window of the next step */
+  uint64_t run_step;      /* steps of the run so far, evaluation's too */
   struct pen_log log, evaluation_log;
 };
 

@@ -117,6 +117,10 @@ static void open_vms(struct pen_rank *rank, const struct pen_device *device) {
   for (uint32_t i = 0; i < rank->vm_count; i++) {
     open_vm(rank, device, trace, i);
   }
+  rank->audit = (struct pen_audit){.every = run->options->audit, .seed = run->options->seed};
+  for (uint32_t i = 0; i < run->buckets.count && rank->audit.every > 0; i++) {
+    pen_audit_open(&rank->audit, &rank->vms[i]);
+  }
   for (uint32_t i = 0; i < run->buckets.count && run->hooks != NULL; i++) {
     run->hooks->opened(run, &rank->vms[i]);
   }
@@ -153,6 +157,9 @@ void pen_rank_open(struct pen_rank *rank, uint32_t replica, uint32_t index) {
   }
   for (uint32_t i = 0; i < rank->vm_count; i++) {
     pen_vm_start(&rank->vms[i]);
+  }
+  if (rank->audit.every > 0) {
+    pen_audit_start(&rank->audit, &rank->vms[0], run->first_step + 1);
   }
   if (global == 0 && run->announces) {
     print_summary(run, rank->kernels);

@@ -51,6 +51,8 @@ refuses 64 "penstock: --json: no such option; see *train --help" train --json
 refuses 64 "penstock: data.bin: not an option*" train data.bin
 refuses 64 "penstock: --resume *--checkpoint*" train --data data.bin --resume
 refuses 64 "penstock: --save-every 2 *--checkpoint*" train --data data.bin --save-every 2
+refuses 64 "penstock: --audit 0: *1 or more*" train --data data.bin --audit 0
+refuses 64 "penstock: --audit 10: *memory.audit = true" train --data data.bin --audit 10
 ok "weights to score with" ./tiny init --output init.safetensors
 refuses 66 "penstock: none.bin: *" train --data none.bin
 refuses 65 "penstock: llama.cfg: *" train --data llama.cfg

@@ -1,6 +1,7 @@
 # tests/commands: the programs as a user calls them
 COMMAND_TESTS = \
   %reldir%/actions.t \
+  %reldir%/audit.t \
   %reldir%/bf16.t \
   %reldir%/binding.t \
   %reldir%/bits.t \

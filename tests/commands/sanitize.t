@@ -37,9 +37,10 @@ pipeline = { ranks = 2; stages_per_rank = 2; microbatches = 4; schedule = "zero_
 model = { family = "llama"; layers = 4; hidden = 40; heads = 4; kv_heads = 2; head_dim = 10; ffn = 56; vocab = 256; sequence = 24; };
 batch = { microbatch = 2; };
 optimizer = { learning_rate = 1e-3; steps = 4; };
+memory = { audit = true; };
 END
 make_tokens "$scratch/data.bin" 5000
-run() { "$scratch/$1" train --data "$scratch/data.bin" --quiet --log "$scratch/train.log" --checkpoint "$scratch/ckpt" "$2" "$3" ${4:-} 2>"$scratch/err" || { sed 's/^/# /' "$scratch/err"; return 1; }; }
+run() { "$scratch/$1" train --data "$scratch/data.bin" --quiet --audit 1 --log "$scratch/train.log" --checkpoint "$scratch/ckpt" "$2" "$3" ${4:-} 2>"$scratch/err" || { sed 's/^/# /' "$scratch/err"; return 1; }; }
 ok "llama is built" build llama "$scratch/llama.cfg"
 ok "llama trains" run llama --steps 2
 ok "on another topology it is built" build llama1 "$scratch/llama.cfg" -s pipeline.schedule=1f1b -s pipeline.stages_per_rank=1

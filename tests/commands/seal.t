@@ -8,13 +8,14 @@ pipeline = { ranks = 2; stages_per_rank = 2; microbatches = 4; schedule = "zero_
 model = { family = "llama"; layers = 4; hidden = 64; heads = 4; kv_heads = 2; ffn = 96; vocab = 256; sequence = 64; };
 batch = { microbatch = 2; };
 optimizer = { learning_rate = 1e-3; steps = 1000; };
+memory = { audit = true; };
 END
 ok "a plan is built" build llama "$scratch/llama.cfg"
 make_tokens "$scratch/data.bin" 20000
 plan=llama
 
 train() {
-  "$@" train --data "$scratch/data.bin" --quiet --log "$scratch/log" --trace "$scratch/trace" --measure "$scratch/costs" --eval-data "$scratch/data.bin" --eval-every 7 --eval-steps 2 \
+  "$@" train --data "$scratch/data.bin" --quiet --log "$scratch/log" --trace "$scratch/trace" --measure "$scratch/costs" --eval-data "$scratch/data.bin" --eval-every 7 --eval-steps 2 --audit 2 \
     --steps "$steps" 2>"$scratch/err"
 }
 

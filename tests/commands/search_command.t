@@ -149,6 +149,9 @@ needed() { "$gen" --check -s memory.limit_mib=1 "$scratch/llama.cfg" -s model.hi
 plain_mib=$(needed) copied_mib=$(needed -s memory.snapshot=true)
 ok "a snapshot of weights and moments counts" test "$copied_mib" -gt $((plain_mib + plain_mib / 3))
 ok "one more than the refusal names is enough: the estimate leaves small things out" "$gen" --check --search-seconds=0 "$scratch/llama.cfg" -s model.hidden=256 -s memory.snapshot=true -s memory.limit_mib=$((copied_mib + 1))
+audited_mib=$(needed -s memory.audit=true)
+ok "what an audit computes counts" test "$audited_mib" -gt "$plain_mib"
+ok "one more than the refusal names is enough, with audits" "$gen" --check --search-seconds=0 "$scratch/llama.cfg" -s model.hidden=256 -s memory.audit=true -s memory.limit_mib=$((audited_mib + 1))
 for reshard in step use; do
   shared="-s data_parallel.replicas=2 -s data_parallel.shard=weights -s data_parallel.reshard=$reshard -s model.sequence=16"
   shared_mib=$(needed $shared)

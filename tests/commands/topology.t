@@ -163,6 +163,7 @@ memory.limit_mib	INTEGER	a whole number from 0 to 1073741824
 memory.recompute	CHOICES	"none", "full", "layer", "attention" or "auto", or a list of such
 memory.extra_receive_buffers	INTEGER	a whole number from 0 to 65536
 memory.snapshot	BOOLEAN	true or false
+memory.audit	BOOLEAN	true or false
 END
 
 # What no setting of a type allows, in a file.

@@ -18,6 +18,7 @@ GEN_TESTS = \
   %reldir%/simulate \
   %reldir%/step_timing \
   %reldir%/verify \
+  %reldir%/verify_audit \
   %reldir%/verify_collectives \
   %reldir%/verify_columns \
   %reldir%/verify_gradients \
@@ -51,6 +52,7 @@ GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NE
 %canon_reldir%_simulate_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_step_timing_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_audit_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_collectives_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_columns_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_gradients_LDADD = $(GEN_TEST_LIBS)

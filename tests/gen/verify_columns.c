@@ -315,6 +315,7 @@ static const char *const beyond[] = {
     "pen_rank_memory.constant_bytes",
     "pen_rank_memory.snapshot_offset",
     "pen_rank_memory.snapshot_bytes",
+    "pen_rank_memory.audit_offset",
     "pen_rank_memory.live_bytes",
     "pen_rank_memory.gathered_bytes",
     "pen_rank_memory.receive_slots",

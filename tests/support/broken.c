@@ -29,6 +29,8 @@ const struct plan_shape plan_shapes[PLAN_SHAPES] = {
      "}; data_parallel = { replicas = 2; shard = \"weights\"; reshard = \"use\";"},
     {"llama", "1f1b", 2, 1, 4,
      "/* bf16 */ /* tied */ }; data_parallel = { replicas = 2; shard = \"weights\";"},
+    {"llama", "zero_bubble_v", 2, 2, 4, "}; memory = { audit = true;"},
+    {"llama", "1f1b", 3, 1, 6, "/* bf16 */ /* tied */ }; memory = { audit = true;"},
 };
 _Static_assert(sizeof plan_shapes / sizeof *plan_shapes == PLAN_SHAPES, "PLAN_SHAPES");
 

@@ -20,7 +20,7 @@ struct plan_shape {
   uint32_t ranks, stages, microbatches;
   const char *more;
 };
-enum { PLAN_SHAPES = 23 };
+enum { PLAN_SHAPES = 25 };
 extern const struct plan_shape plan_shapes[PLAN_SHAPES];
 
 /* The finished plan of plan_shapes[which]. */

@@ -76,7 +76,7 @@ build() {
     link_plan "$build_name"
 }
 
-# link_plan NAME: makes $scratch/NAME from $scratch/NAME.c.
+# link_plan NAME: makes $scratch/NAME from $scratch/NAME.c, and objects and options of the linker in $link_more.
 link_plan() {
   (cd "$top_builddir" &&
     $CC $CFLAGS $PEN_CFLAGS -O0 -I"$top_srcdir" -c -o "$scratch/$1.o" "$scratch/$1.c" &&
@@ -84,7 +84,7 @@ link_plan() {
       *ofi | *auto) link_ofi="$OFI_LINK" link_ofi_libs=$OFI_LIBS ;;
       *) link_ofi= link_ofi_libs= ;;
     esac &&
-    $CC $CFLAGS '-Wl,-rpath,$ORIGIN/lib' -Wl,--disable-new-dtags -o "$scratch/$1" "$scratch/$1.o" $link_ofi libruntime.a $KERNEL_ARCHIVES $link_ofi_libs $RUNTIME_LIBS)
+    $CC $CFLAGS '-Wl,-rpath,$ORIGIN/lib' -Wl,--disable-new-dtags -o "$scratch/$1" "$scratch/$1.o" ${link_more-} $link_ofi libruntime.a $KERNEL_ARCHIVES $link_ofi_libs $RUNTIME_LIBS)
 }
 
 # make_tokens FILE BYTES [SEED]: a token file of that many byte tokens, from a fixed pseudo-random walk that can be learnt.

@@ -28,6 +28,7 @@ libtestsupport_a_SOURCES = \
 EXTRA_DIST += \
   %reldir%/close_order.c \
   %reldir%/end_at.c \
+  %reldir%/flip_bits.c \
   %reldir%/fault_run.sh \
   %reldir%/lossy_link.c \
   %reldir%/hosts.sh \

@@ -1,0 +1,28 @@
+/* audit_update.h: the audit of UPDATE: in each step that is audited, AdamW on one weight of the
+ * rank, drawn by seed, step and rank, is computed twice. What UPDATE has left of the weight and its
+ * moments a step earlier has checksums, which are compared first. */
+#ifndef PEN_AUDIT_UPDATE_H
+#define PEN_AUDIT_UPDATE_H
+
+#include "runtime/exec/exec.h"
+#include "runtime/exec/weight_arrays.h"
+#include "runtime/plan/audit_sum.h"
+
+enum { PEN_AUDIT_UPDATED = 3 /* value, exp_avg, exp_avg_sq */ };
+
+/* The checksums before the next step that is audited. */
+struct pen_audit_update {
+  uint64_t step;
+  uint32_t weight; /* PEN_NONE: the rank trains none */
+  struct pen_audit_sum sums[PEN_AUDIT_UPDATED];
+};
+
+/* Before step `step` is run, if it is audited: draws the weight and makes its checksums. */
+void pen_audit_update_sum(struct pen_audit_update *update, const struct pen_vm *vm, uint64_t seed,
+                          uint64_t step);
+
+/* AdamW on the weight that was drawn. */
+void pen_audit_update_run(const struct pen_audit_update *update, struct pen_vm *vm,
+                          const struct pen_weight_arrays *arrays);
+
+#endif
