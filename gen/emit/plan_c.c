@@ -48,11 +48,11 @@ static void write_digest(struct pen_c_writer *writer, const struct pen_plan *pla
 /* The simulated start and end of each F, I, W and B, in the order of the lists. */
 static void write_times(struct pen_c_writer *writer, const struct pen_plan *plan,
                         const struct pen_timing *timing) {
-  pen_write_text(writer, "    .times = (const float *const[]){\n");
+  pen_write_text(writer, "    .times = (const double *const[]){\n");
   for (uint32_t rank = 0; rank < plan->rank_count; rank++) {
     const struct pen_rank_program *program = &plan->profiles[0].ranks[rank];
     uint32_t index = 0;
-    pen_write_text(writer, "      (const float[]){");
+    pen_write_text(writer, "      (const double[]){");
     for (uint32_t row = 0; row < program->action_count; row++) {
       if (program->actions[row].kind > PEN_W) continue;
       char text[64];

@@ -71,15 +71,14 @@ char *pen_plan_summary(const struct pen_plan *plan) {
   return close_object(&text);
 }
 
-static void write_times(FILE *out, const struct pen_rank_program *program, const float *times) {
+static void write_times(FILE *out, const struct pen_rank_program *program, const double *times) {
   char name[64];
   uint32_t index = 0;
   for (uint32_t row = 0; row < program->action_count; row++) {
     const struct pen_action *action = &program->actions[row];
     if (action->kind <= PEN_W) {
       fprintf(out, "%s[\"%s\",%.7g,%.7g]", index == 0 ? "[" : ",",
-              pen_action_name(name, sizeof name, action), (double)times[2 * index],
-              (double)times[2 * index + 1]);
+              pen_action_name(name, sizeof name, action), times[2 * index], times[2 * index + 1]);
       index++;
     }
   }

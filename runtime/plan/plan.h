@@ -174,7 +174,7 @@ struct pen_forecast {
   double exposed;     /* by how much the collectives lengthen the step */
   const double *busy; /* [rank_count]: F, I, W and B of a rank */
   /* [rank_count][2 * actions F, I, W and B of the rank's list]: start and end of each of these. */
-  const float *const *times;
+  const double *const *times;
 };
 
 /* Step statistics. Each replica has one f64 a weight (of its shard of the gradient the sum of

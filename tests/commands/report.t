@@ -135,12 +135,18 @@ echo 'step 1 loss 3' >text.log
 refuses 65 "text.log:1: not JSON (*); expected a line of train --log" text.log
 printf '{"step":1}\n' >short.log
 refuses 65 'short.log:1: "loss": no such field; expected a number or null' short.log
+step 1.5 3 1 >half.log
+refuses 65 'half.log:1: "step": 1.5; expected a whole number' half.log
 { step 1 3 1; step 2 '"3"' 1; } >typed.log
 refuses 65 'typed.log:2: "loss": "3"; expected a number or null' typed.log
 { step 1 3 1; echo '{"event":"moved"}'; } >event.log
 refuses 65 'event.log:2: "event": "moved"; expected one of restart, slow' event.log
+{ step 1 3 1; echo '{"event":"slow","kind":"late","rank":0,"ratio":2,"since_step":1}'; } >event.log
+refuses 65 'event.log:2: "kind": "late"; expected one of compute, data, link' event.log
 { step 1 3 1; echo '[1]'; } >list.log
 refuses 65 'list.log:2: expected an object with "step", "eval_loss" or "event", as train --log writes' list.log
+sed '1s/"ranks":2/"ranks":0/' run.log >plan.log
+refuses 65 'plan.log:1: "plan": "ranks": 0; expected a whole number, 1 or more' plan.log
 sed '1s/"weights":\[/"weights":[1,/' run.log >plan.log
 refuses 65 'plan.log:1: "plan": "bytes": "weights": expected the bytes of 2 ranks' plan.log
 : >empty.log

@@ -81,12 +81,13 @@ def tiles(log):
 
 def event_text(event):
     if event["event"] == "restart":
-        lost = "; ".join(str(one.get("cause", "")) for one in event.get("lost", []) if isinstance(one, dict))
+        ranks = event.get("lost") if isinstance(event.get("lost"), list) else []
+        lost = "; ".join(str(one.get("cause", "")) for one in ranks if isinstance(one, dict))
         source = {"memory": "the state in memory"}.get(event.get("source"), "the checkpoint or the start")
         return event["from_step"], f'restart from {source}, {figure(event["seconds"])} s after the loss: {lost}'
     what = {"compute": "computes at {} of its plan", "data": "waits for its data, at {} of its plan",
             "link": "sends to rank %s in {} times the usual time" % event.get("peer")}
-    words = what.get(event.get("kind"), "is slow: {}").format(figure(event["ratio"], 3))
+    words = what[event["kind"]].format(figure(event["ratio"], 3))
     return event["since_step"], f'rank {event["rank"]} (host {event.get("host", "?")}) {words}'
 
 

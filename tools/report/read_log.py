@@ -3,15 +3,18 @@
 A line is a step, an evaluation, or an event (restart, slow). The first step that a command writes has the plan. Steps after a
 resume from an older checkpoint are in the log twice: the later ones count. A line that the run has not finished is left out."""
 import json
-import math
 
 from failure import BAD_DATA, Failure, read_text
 
-# Of a line of each kind: the fields that it must have, and whether `null` (not finite) is allowed.
+COUNT_MAX = 1 << 63
+VALUE_MAX = 1e300  # what is larger counts as not finite
+
+# Of a line of each kind: the fields that it must have. True: a number, or `null` if it is not finite; False: a whole number.
 STEP_FIELDS = {"step": False, "loss": True, "grad_norm": True, "lr": True, "tokens": False, "step_ms": True,
                "tokens_per_second": True}
 EVALUATION_FIELDS = {"step": False, "eval_loss": True}
 EVENT_FIELDS = {"restart": {"from_step": False, "seconds": True}, "slow": {"rank": False, "ratio": True, "since_step": False}}
+KINDS_OF_SLOW = ("compute", "data", "link")
 PLAN_FIELDS = {"name": str, "digest": str, "schedule": str, "unit": str, "ranks": int, "stages_per_rank": int, "microbatches": int,
                "replicas": int, "bytes": dict}
 
@@ -30,21 +33,31 @@ class Log:
         self.unfinished = False  # the last line is not complete
 
 
+def is_number(value, kinds=(int, float)):
+    return isinstance(value, kinds) and not isinstance(value, bool) and value == value
+
+
 def check_numbers(line, fields, where):
-    for field, may_be_null in fields.items():
+    for field, is_measured in fields.items():
         value = line.get(field)
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-        if not is_number and not (may_be_null and field in line and value is None):
+        if is_measured:
+            fits = is_number(value) or (field in line and value is None)
+            if fits and value is not None and abs(value) > VALUE_MAX:
+                line[field] = None
+        else:
+            fits = is_number(value, int) and 0 <= value <= COUNT_MAX
+        if not fits:
             found = json.dumps(value) if field in line else "no such field"
-            raise Failure(BAD_DATA, f'{where}: "{field}": {found}; expected a number{" or null" if may_be_null else ""}')
+            raise Failure(BAD_DATA, f'{where}: "{field}": {found}; expected a {"number or null" if is_measured else "whole number"}')
 
 
 def check_plan(plan, where):
     if not isinstance(plan, dict):
         raise Failure(BAD_DATA, f'{where}: "plan": expected an object')
     for field, kind in PLAN_FIELDS.items():
-        if not isinstance(plan.get(field), kind):
-            raise Failure(BAD_DATA, f'{where}: "plan": "{field}": expected {"a number" if kind is int else "a text" if kind is str else "an object"}')
+        if not isinstance(plan.get(field), kind) or (kind is int and plan[field] < 1):
+            expected = {int: "a whole number, 1 or more", str: "a text", dict: "an object"}[kind]
+            raise Failure(BAD_DATA, f'{where}: "plan": "{field}": {json.dumps(plan.get(field))}; expected {expected}')
     for kind, ranks in plan["bytes"].items():
         if not (isinstance(ranks, list) and len(ranks) == plan["ranks"] and all(isinstance(b, int) and b >= 0 for b in ranks)):
             raise Failure(BAD_DATA, f'{where}: "plan": "bytes": "{kind}": expected the bytes of {plan["ranks"]} ranks')
@@ -69,10 +82,12 @@ def add_evaluation(log, line, where):
 
 
 def add_event(log, line, where):
-    fields = EVENT_FIELDS.get(line["event"])
+    fields = EVENT_FIELDS.get(line["event"]) if isinstance(line["event"], str) else None
     if fields is None:
         raise Failure(BAD_DATA, f'{where}: "event": {json.dumps(line["event"])}; expected one of {", ".join(EVENT_FIELDS)}')
     check_numbers(line, fields, where)
+    if line["event"] == "slow" and line.get("kind") not in KINDS_OF_SLOW:
+        raise Failure(BAD_DATA, f'{where}: "kind": {json.dumps(line.get("kind"))}; expected one of {", ".join(KINDS_OF_SLOW)}')
     log.restarting = log.restarting or line["event"] == "restart"
     log.events.append(line)
 

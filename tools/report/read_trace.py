@@ -56,7 +56,8 @@ def check_planned(path, head):
     """The plan of the trace and the actions of its ranks."""
     plan = head.get("plan")
     fields = {field: kind for field, kind in PLAN_FIELDS.items() if field != "bytes"}
-    if not isinstance(plan, dict) or not all(isinstance(plan.get(field), kind) for field, kind in fields.items()):
+    if not isinstance(plan, dict) or not all(
+            isinstance(plan.get(field), kind) and (kind is str or plan[field] > 0) for field, kind in fields.items()):
         raise Failure(BAD_DATA, f'--trace {path}:2: no "plan" with {", ".join(fields)}; {MADE_BY}')
     if "times" not in plan:
         raise Failure(BAD_DATA, f"--trace {path}:2: the plan does not predict this step: it is of another shape than the plan's first")

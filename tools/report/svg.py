@@ -63,9 +63,9 @@ class Scale:
 
 def linear_scale(values, start, end, from_zero=False, count=5):
     """A scale from a round number below all values to one above them, and its ticks."""
-    low, high = (0.0 if from_zero else min(values)), max(values)
+    low, high = min([0.0] * from_zero + values), max([0.0] * from_zero + values)
     if high - low <= abs(high) * 1e-9:  # all the same
-        low, high = low - (abs(low) / 10 or 1) * (not from_zero), high + (abs(high) / 10 or 1)
+        low, high = low - (0 if from_zero else abs(low) / 10 or 1), high + (abs(high) / 10 or 1)
     step = round_step(high - low, count)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return Scale(first * step, last * step, start, end), [n * step for n in range(first, last + 1)]
