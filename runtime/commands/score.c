@@ -77,6 +77,25 @@ static void open_results(struct pen_run *run, uint32_t reader) {
       .reader = reader};
 }
 
+/* Opens --output. "-" is standard output: the parent prints the result there after the ranks have
+ * ended. */
+static int open_output(const char *path) {
+  const bool is_stdout = strcmp(path, "-") == 0;
+  const int descriptor = is_stdout ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0)
+                                   : open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor < 0) {
+    pen_fail(PEN_EXIT_CANNOT_CREATE, "--output %s: %s", path, strerror(errno));
+  }
+  struct stat output, result;
+  if (!is_stdout && fstat(descriptor, &output) == 0 && fstat(STDOUT_FILENO, &result) == 0 &&
+      S_ISREG(output.st_mode) && pen_file_same(&output, &result)) {
+    pen_fail(PEN_EXIT_USAGE,
+             "--output %s: is standard output, where the result goes; --output - writes both there",
+             path);
+  }
+  return descriptor;
+}
+
 void pen_score_open(struct pen_run *run, uint32_t reader) {
   const struct pen_options *options = run->options;
   open_results(run, reader);
@@ -86,16 +105,7 @@ void pen_score_open(struct pen_run *run, uint32_t reader) {
   score.path = options->output;
   score.ends = options->given.end_of_text;
   score.end_of_text = (int64_t)options->end_of_text;
-  score.descriptor = open(options->output, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (score.descriptor < 0) {
-    pen_fail(PEN_EXIT_CANNOT_CREATE, "--output %s: %s", options->output, strerror(errno));
-  }
-  struct stat output, result;
-  if (fstat(score.descriptor, &output) == 0 && fstat(STDOUT_FILENO, &result) == 0 &&
-      S_ISREG(output.st_mode) && pen_file_same(&output, &result)) {
-    pen_fail(PEN_EXIT_USAGE, "--output %s: is standard output, where the result goes",
-             options->output);
-  }
+  score.descriptor = open_output(options->output);
 }
 
 /* ---- within a step ---- */
