@@ -12,6 +12,7 @@
 #include "runtime/commands/files.h"
 #include "runtime/commands/generate.h"
 #include "runtime/commands/score.h"
+#include "runtime/commands/score_logits.h"
 #include "runtime/commands/setup.h"
 #include "runtime/exec/op_hook.h"
 #include "runtime/observe/step_log.h"
@@ -157,7 +158,9 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
   run.steps = (run.data.window_count + step_windows - 1) / step_windows;
   run.hooks = &pen_score_hooks;
   pen_score_open(&run, scoring_rank(&run));
-  return run_forward(&run, scoring_rank(&run));
+  const int status = run_forward(&run, scoring_rank(&run));
+  pen_score_logits_close();
+  return status;
 }
 
 int pen_run_generate(const struct pen_plan *plan, const struct pen_options *options,

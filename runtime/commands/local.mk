@@ -12,6 +12,8 @@ libruntime_a_SOURCES += \
   %reldir%/sample.h \
   %reldir%/score.c \
   %reldir%/score.h \
+  %reldir%/score_logits.c \
+  %reldir%/score_logits.h \
   %reldir%/setup.c \
   %reldir%/setup.h \
   %reldir%/train.c

@@ -45,6 +45,7 @@ COMMAND_TESTS = \
   %reldir%/same_bits.t \
   %reldir%/saving.t \
   %reldir%/score.t \
+  %reldir%/score_logits.t \
   %reldir%/seal.t \
   %reldir%/slow.t \
   %reldir%/spares.t \
