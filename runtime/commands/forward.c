@@ -166,9 +166,7 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
 int pen_run_generate(const struct pen_plan *plan, const struct pen_options *options,
                      uint64_t zero_ns) {
   check_language_model(plan, "generate");
-  if (options->prompt == NULL) {
-    pen_fail(PEN_EXIT_USAGE, "generate needs --prompt TEXT: the text to continue");
-  }
+  const struct pen_prompts prompts = pen_prompts_read(plan, options);
   struct pen_options quiet = *options;
   quiet.quiet = true;
   struct pen_plan one = one_replica_of(plan);
@@ -179,8 +177,9 @@ int pen_run_generate(const struct pen_plan *plan, const struct pen_options *opti
   pen_data_open(&run.data, plan, run.profile->sequence, NULL, options->seed);
   run.data.window_count = 1; /* hooks read the samples instead */
   run.hooks = &pen_generate_hooks;
-  pen_generate_open(plan, &quiet);
-  run.steps =
-      options->tokens * options->samples; /* at most; pen_generate_open() has checked the product */
+  run.prompts_checksum = pen_prompts_checksum(&prompts);
+  pen_generate_open(plan, options, &prompts);
+  run.steps = prompts.count * options->tokens *
+              options->samples; /* at most; pen_generate_open() has checked the product */
   return run_forward(&run, PEN_NONE);
 }

@@ -3,31 +3,29 @@
  * Three ops have hooks: TOKENS and TARGETS read the current sample instead of a file, and the next
  * token is sampled from the logits of CROSS_ENTROPY; on a device after the step, by fetching the
  * one row, which nothing overwrites. The rank of the last stage publishes the token in its state,
- * also to other hosts. All ranks read it after the step, and so agree on the current sample, its
+ * also to other hosts. All ranks read it after the step, and so agree on the current text, its
  * length and its window. There are two entries, used alternately: before an entry is written again,
  * all ranks have begun a later step. */
 #include "kernels/kernels.h"
 #include "runtime/commands/generate.h"
 
-#include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "runtime/base/check.h"
-#include "runtime/base/files.h"
 #include "runtime/base/key.h"
 #include "runtime/commands/sample.h"
+#include "runtime/commands/texts.h"
 #include "runtime/device/stream_state.h"
 #include "runtime/exec/op_hook.h"
 
-enum { LOGITS = 0, LOSS = 3, BYTE_VOCAB = 256 };
+enum { LOGITS = 0, LOSS = 3 };
 
 static struct {
   const struct pen_options *options;
-  uint64_t prompt, capacity; /* tokens of the prompt; of a sample */
-  uint32_t *token;           /* [samples][capacity], as this rank knows them */
+  struct pen_text_list texts;
   uint64_t key;
   struct {
     struct pen_op_hook tokens, targets, loss;
@@ -38,92 +36,39 @@ static struct {
   double *weights;    /* [vocab] */
   float *logits;      /* [vocab] */
   unsigned char *row; /* [vocab] of the model's dtype: what is fetched */
-  /* Of the current step; `sample` may be past the last: */
-  uint64_t sample, written;
-  uint64_t taken; /* steps whose tokens are known */
+  uint64_t current;   /* the text of the current step; may be past the last */
+  uint64_t taken;     /* steps whose tokens are known */
+  uint64_t start_ns;  /* of the first step */
 } generation;
 
-static uint32_t *sample_of(uint64_t sample) {
-  return generation.token + sample * generation.capacity;
-}
-
-/* ---- the prompt ---- */
-
-/* Reads a prompt of token numbers, or counts them (to null). */
-static uint64_t read_numbers(const struct pen_plan *plan, const char *text, uint32_t *to) {
-  uint64_t count = 0;
-  for (const char *at = text + strspn(text, " "); *at != '\0'; at += strspn(at, " ")) {
-    char *end;
-    errno = 0;
-    unsigned long long token = strtoull(at, &end, 10);
-    if (*at < '0' || *at > '9' || errno != 0 || token >= plan->vocab ||
-        (*end != ' ' && *end != '\0')) {
-      pen_fail(PEN_EXIT_USAGE, "--prompt: %.*s: token numbers below %u, separated by spaces",
-               (int)strcspn(at, " "), at, plan->vocab);
-    }
-    if (to != NULL) {
-      to[count] = (uint32_t)token;
-    }
-    count++;
-    at = end;
-  }
-  return count;
-}
-
-static uint64_t read_bytes(const struct pen_plan *plan, const char *text, uint32_t *to) {
-  uint64_t count = strlen(text);
-  for (uint64_t i = 0; i < count; i++) {
-    unsigned char byte = (unsigned char)text[i];
-    if (byte >= plan->vocab) {
-      pen_fail(PEN_EXIT_USAGE, "--prompt: byte %u: the model's vocab is %u", byte, plan->vocab);
-    }
-    if (to != NULL) {
-      to[i] = byte;
-    }
-  }
-  return count;
-}
-
-void pen_generate_open(const struct pen_plan *plan, const struct pen_options *options) {
-  uint64_t (*read_prompt)(const struct pen_plan *plan, const char *text, uint32_t *to) =
-      plan->vocab > BYTE_VOCAB ? read_numbers : read_bytes;
+void pen_generate_open(const struct pen_plan *plan, const struct pen_options *options,
+                       const struct pen_prompts *prompts) {
   uint32_t key[2];
   pen_key(key, options->seed, "generate");
   generation.options = options;
   generation.key = (uint64_t)key[1] << 32 | key[0];
-  generation.prompt = read_prompt(plan, options->prompt, NULL);
-  if (generation.prompt == 0) {
-    pen_fail(PEN_EXIT_USAGE, "--prompt '%s': at least one token", options->prompt);
-  }
-  uint64_t elements;
-  if (__builtin_add_overflow(generation.prompt, options->tokens, &generation.capacity) ||
-      __builtin_mul_overflow(generation.capacity, options->samples, &elements) ||
-      elements > SIZE_MAX / sizeof(uint32_t)) {
-    pen_fail(PEN_EXIT_USAGE, "--tokens %llu: more than memory holds",
-             (unsigned long long)options->tokens);
-  }
-  generation.token = calloc(elements, sizeof *generation.token);
-  pen_check(generation.token != NULL, "no memory for %llu tokens", (unsigned long long)elements);
-  for (uint64_t s = 0; s < options->samples; s++) {
-    read_prompt(plan, options->prompt, sample_of(s));
-  }
+  generation.texts = pen_texts_open(plan, options, prompts);
 }
 
 /* ---- within a step ---- */
 
-/* The first token that the window holds. */
-static uint64_t window_start(const struct pen_vm *vm) {
-  return generation.written > vm->profile->sequence ? generation.written - vm->profile->sequence
-                                                    : 0;
+/* After the last text there may be one more step, whose result is not used. */
+static bool at_end(void) { return generation.current == generation.texts.count; }
+
+static struct pen_text *current_text(void) {
+  return &generation.texts.text[at_end() ? 0 : generation.current];
 }
 
-/* After the last sample there may be one more step, whose result is not used. */
-static bool at_end(void) { return generation.sample == generation.options->samples; }
+/* The first token that the window holds. */
+static uint64_t window_start(const struct pen_vm *vm) {
+  const uint64_t written = current_text()->written;
+  return written > vm->profile->sequence ? written - vm->profile->sequence : 0;
+}
 
 static void read_window(const struct pen_call *call) {
   const struct pen_vm *vm = ((const struct pen_op_hook *)call->prepared)->context;
-  uint64_t first = window_start(vm), count = generation.written - first;
-  const uint32_t *from = sample_of(at_end() ? 0 : generation.sample) + first;
+  uint64_t first = window_start(vm), count = current_text()->written - first;
+  const uint32_t *from = current_text()->token + first;
   int32_t *to = call->operand[0];
   for (uint64_t t = 0; t < (uint64_t)call->dim[0]; t++) {
     to[t] = t < count ? (int32_t)from[t] : 0; /* earlier tokens do not attend to later ones */
@@ -145,7 +90,7 @@ static size_t row_bytes(const struct pen_vm *vm) {
 
 /* The offset in the logits of the row that predicts the sample's next token. */
 static size_t row_offset(const struct pen_vm *vm) {
-  return (generation.written - window_start(vm) - 1) * row_bytes(vm);
+  return (current_text()->written - window_start(vm) - 1) * row_bytes(vm);
 }
 
 /* One row of logits, as f32. */
@@ -161,8 +106,9 @@ static bool draws(void) { return !at_end() && generation.replica == 0; }
 
 static void draw_from(const struct pen_vm *vm, const void *row) {
   const struct pen_options *options = generation.options;
-  const uint64_t at = generation.written;
-  const double uniform = pen_uniform(generation.key, generation.sample, at - generation.prompt);
+  const struct pen_text *text = current_text();
+  const double uniform =
+      pen_uniform(generation.key, generation.current, text->written - text->prompt->token_count);
   const size_t token = pen_sample(as_floats(vm, row), vm->plan->vocab, options->temperature,
                                   options->top_k, uniform, generation.weights);
   atomic_store_explicit(&vm->endpoint->self->sampled[vm->run_step % PEN_SAMPLED_TOKENS],
@@ -208,27 +154,7 @@ static bool fetch_and_draw(const struct pen_run *run, struct pen_vm *vm) {
   return true;
 }
 
-/* ---- output ---- */
-
-static void print(const char *text, size_t bytes) {
-  if (pen_file_write(STDOUT_FILENO, text, bytes) != 0) {
-    pen_fail(PEN_EXIT_CANNOT_WRITE, "cannot write to standard output: %s", strerror(errno));
-  }
-}
-
-static void show(const struct pen_plan *plan, const uint32_t *tokens, uint64_t count) {
-  char text[32];
-  for (uint64_t t = 0; t < count; t++) {
-    int bytes = plan->vocab > BYTE_VOCAB ? snprintf(text, sizeof text, "%u ", tokens[t])
-                                         : snprintf(text, sizeof text, "%c", (int)tokens[t]);
-    bool unprintable = plan->vocab <= BYTE_VOCAB && (tokens[t] < 32 || tokens[t] == 127) &&
-                       tokens[t] != '\n' && tokens[t] != '\t';
-    if (unprintable && isatty(STDOUT_FILENO)) {
-      text[0] = '?'; /* no control characters to a terminal */
-    }
-    print(text, (size_t)bytes);
-  }
-}
+/* ---- between steps ---- */
 
 static uint32_t drawing_rank(const struct pen_run *run) {
   return pen_last_stage_rank(run->plan, run->profile);
@@ -261,38 +187,15 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   pen_vm_hook(vm, PEN_OP_CROSS_ENTROPY, &generation.taps[s].loss);
 }
 
-/* Prints the prompt, and before it the sample's number if there are several. */
-static void begin_sample(const struct pen_run *run) {
-  char heading[64];
-  if (at_end() || !shows(run)) {
-    return;
-  }
-  if (generation.options->samples > 1) {
-    int bytes =
-        snprintf(heading, sizeof heading, "%s--- %llu\n", generation.sample == 0 ? "" : "\n",
-                 (unsigned long long)generation.sample + 1);
-    print(heading, (size_t)bytes);
-  }
-  show(run->plan, sample_of(generation.sample), generation.prompt);
-}
-
-/* Appends and prints the token of the last step. The sample ends with the end-of-text token or at
- * --tokens. */
+/* Appends the token of the last step. */
 static void take_token(const struct pen_run *run) {
-  const struct pen_options *options = generation.options;
-  uint32_t *drawn = sample_of(generation.sample) + generation.written++;
-  *drawn = atomic_load_explicit(
-      &run->shared.ranks[drawing_rank(run)].sampled[generation.taken++ % PEN_SAMPLED_TOKENS],
-      memory_order_relaxed);
-  if (shows(run)) {
-    show(run->plan, drawn, 1);
-  }
-  if (generation.written == generation.capacity ||
-      (options->given.end_of_text && *drawn == options->end_of_text)) {
-    generation.sample++;
-    generation.written = generation.prompt;
-    begin_sample(run);
-  }
+  struct pen_text *text = current_text();
+  pen_text_append(
+      &generation.texts, text,
+      atomic_load_explicit(
+          &run->shared.ranks[drawing_rank(run)].sampled[generation.taken++ % PEN_SAMPLED_TOKENS],
+          memory_order_relaxed));
+  generation.current += text->ended;
 }
 
 /* The bucket of the shortest sequence that holds the sample, or the longest. The run ends with the
@@ -300,18 +203,32 @@ static void take_token(const struct pen_run *run) {
 static uint32_t choose(const struct pen_run *run, uint64_t step) {
   uint32_t s = 0;
   if (step == 0) {
-    generation.written = generation.prompt;
-    begin_sample(run);
+    generation.start_ns = pen_now_ns();
   } else {
     take_token(run);
+  }
+  if (shows(run)) {
+    pen_texts_show(&generation.texts);
   }
   if (at_end()) {
     atomic_store(&run->shared.control->stop_requested, 1);
   }
-  while (s + 1 < run->buckets.count && run->buckets.profile[s]->sequence < generation.written) {
+  while (s + 1 < run->buckets.count &&
+         run->buckets.profile[s]->sequence < current_text()->written) {
     s++;
   }
   return s;
+}
+
+/* The new tokens of all texts, and their rate. */
+static void report_rate(void) {
+  uint64_t count = 0;
+  const double seconds = (double)(pen_now_ns() - generation.start_ns) * 1e-9;
+  for (uint64_t i = 0; i < generation.texts.count; i++) {
+    const struct pen_text *text = &generation.texts.text[i];
+    count += text->written - text->prompt->token_count;
+  }
+  fprintf(stderr, "%" PRIu64 " tokens  %.0f tokens/s\n", count, (double)count / seconds);
 }
 
 /* The token of the last step is still to be appended, unless the step was past the end. */
@@ -320,8 +237,13 @@ static void left(const struct pen_run *run, struct pen_vm *vm) {
   if (!at_end()) {
     take_token(run);
   }
-  if (shows(run)) {
-    print("\n", 1);
+  if (!shows(run)) {
+    return;
+  }
+  pen_texts_show(&generation.texts);
+  pen_texts_close(&generation.texts);
+  if (!generation.options->quiet) {
+    report_rate();
   }
 }
 

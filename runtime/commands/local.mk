@@ -8,6 +8,8 @@ libruntime_a_SOURCES += \
   %reldir%/generate.h \
   %reldir%/info.c \
   %reldir%/info.h \
+  %reldir%/prompts.c \
+  %reldir%/prompts.h \
   %reldir%/sample.c \
   %reldir%/sample.h \
   %reldir%/score.c \
@@ -16,4 +18,6 @@ libruntime_a_SOURCES += \
   %reldir%/score_logits.h \
   %reldir%/setup.c \
   %reldir%/setup.h \
+  %reldir%/texts.c \
+  %reldir%/texts.h \
   %reldir%/train.c

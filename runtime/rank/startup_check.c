@@ -26,9 +26,8 @@
           (options->checkpoint != NULL) + (options->init == NULL ? weights_number(run) : 0))      \
           row("--save-every", options->save_every) row("--restarts", options->restarts) row(      \
               "--recover-every", options->recover_every) row("--eval-every", options->eval_every) \
-              row("--eval-steps", run->evaluation.steps) row(                                     \
-                  "--prompt", text_number(options->prompt)) row("--tokens", options->tokens)      \
-                  row("--samples", options->samples) row(                                         \
+              row("--eval-steps", run->evaluation.steps) row("--prompt", run->prompts_checksum)   \
+                  row("--tokens", options->tokens) row("--samples", options->samples) row(        \
                       "--end-of-text",                                                            \
                       options->given.end_of_text ? options->end_of_text : UINT64_MAX)             \
                       row("--steps",                                                              \
@@ -39,10 +38,6 @@ static const char *const names[] = {
     FINGERPRINTED_OPTIONS(NAME)};
 enum { COUNT = sizeof names / sizeof *names };
 _Static_assert((int)COUNT <= (int)PEN_FINGERPRINT_MAX, "there is room for all");
-
-static uint64_t text_number(const char *text) {
-  return text == NULL ? 0 : 1 + (uint64_t)pen_crc32(0, text, strlen(text));
-}
 
 /* 0: the weights come from no file, or from a checkpoint. */
 static uint64_t weights_number(const struct pen_run *run) {

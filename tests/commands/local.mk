@@ -38,6 +38,7 @@ COMMAND_TESTS = \
   %reldir%/packed_files.t \
   %reldir%/print.t \
   %reldir%/promela.t \
+  %reldir%/prompts.t \
   %reldir%/recompute.t \
   %reldir%/replicas.t \
   %reldir%/recovery_bench.t \
