@@ -1,4 +1,4 @@
-/* persistent.c: weights, gradients, moments, losses, snapshot and constants of a rank. */
+/* persistent.c: weights, gradients, moments, losses, snapshot, cache and constants of a rank. */
 #include "gen/layout/persistent.h"
 #include <string.h>
 #include "gen/base/arena.h"
@@ -167,6 +167,21 @@ static void place_values(struct pen_layout_state *l, uint32_t rank, bool shared,
   }
 }
 
+/* The cache of all stages of the rank, one after the other: the same in all profiles that have it.
+ */
+static void place_caches(const struct pen_layout_state *l, size_t profile_count, uint32_t rank,
+                         uint64_t *end) {
+  struct pen_rank_memory *memory = &l->memory[rank];
+  uint64_t most = 0;
+  for (size_t i = 0; i < profile_count; i++) {
+    uint64_t bytes = 0;
+    for (uint32_t s = 0; s < l[i].partition->stage_count; s++)
+      if (l[i].partition->rank_of[s] == rank) bytes += l[i].buffers[s].bytes[PEN_BASE_CACHE];
+    if (bytes > most) most = bytes;
+  }
+  memory->cache_offset = allocate_persistent(end, most, &memory->cache_bytes);
+}
+
 /* A copy of what a checkpoint holds of each weight. */
 static void place_snapshot(const struct pen_plan *plan, struct pen_rank_memory *memory,
                            uint32_t rank, uint64_t *end) {
@@ -221,6 +236,7 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
         allocate_persistent(&end, (uint64_t)plan->loss_count * sizeof(double), &loss_bytes);
   memory->snapshot_offset = end;
   if (trains && l->topology->memory_snapshot) place_snapshot(plan, memory, rank, &end);
+  place_caches(l, profile_count, rank, &end);
   if (pen_device_copies_data_op(plan->device))
     end = pen_device_control_place(l, profile_count, rank, end, feeds);
   else

@@ -88,3 +88,10 @@ struct pen_topology *pen_topology_of_window(const struct pen_topology *topology,
   window->pipeline_microbatches = window->batch_microbatch = 1;
   return window;
 }
+
+struct pen_topology *pen_topology_of_cache(const struct pen_topology *topology, int64_t prompts,
+                                           int64_t sequence) {
+  struct pen_topology *window = pen_topology_of_window(topology, sequence);
+  window->batch_microbatch = window->cached_prompts = prompts;
+  return window;
+}

@@ -6,6 +6,7 @@ libgen_a_SOURCES += \
   %reldir%/address_map.c \
   %reldir%/address_map.h \
   %reldir%/arrivals.c \
+  %reldir%/cache.c \
   %reldir%/checks.c \
   %reldir%/deadlock.c \
   %reldir%/device_state.c \

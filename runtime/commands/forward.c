@@ -178,8 +178,6 @@ int pen_run_generate(const struct pen_plan *plan, const struct pen_options *opti
   run.data.window_count = 1; /* hooks read the samples instead */
   run.hooks = &pen_generate_hooks;
   run.prompts_checksum = pen_prompts_checksum(&prompts);
-  pen_generate_open(plan, options, &prompts);
-  run.steps = prompts.count * options->tokens *
-              options->samples; /* at most; pen_generate_open() has checked the product */
+  pen_generate_open(&run, options, &prompts);
   return run_forward(&run, PEN_NONE);
 }

@@ -1,11 +1,11 @@
-/* generate.c: samples tokens one by one and prints them (see generate.h).
+/* generate.c: samples tokens and prints them (see generate.h).
  *
- * Three ops have hooks: TOKENS and TARGETS read the current sample instead of a file, and the next
- * token is sampled from the logits of CROSS_ENTROPY; on a device after the step, by fetching the
- * one row, which nothing overwrites. The rank of the last stage publishes the token in its state,
- * also to other hosts. All ranks read it after the step, and so agree on the current text, its
- * length and its window. There are two entries, used alternately: before an entry is written again,
- * all ranks have begun a later step. */
+ * Four ops have hooks: TOKENS, POSITIONS and TARGETS get what the step reads of the texts instead
+ * of a file, and the next tokens are sampled from the logits of CROSS_ENTROPY; on a device after
+ * the step, by fetching the one row, which nothing overwrites. The rank of the last stage publishes
+ * the tokens in its state, also to other hosts. All ranks read them after the step, and so agree on
+ * the texts and on the next step. There are two entries, used alternately: before an entry is
+ * written again, all ranks have begun a later step. */
 #include "kernels/kernels.h"
 #include "runtime/commands/generate.h"
 
@@ -16,6 +16,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/key.h"
+#include "runtime/commands/generation_step.h"
 #include "runtime/commands/sample.h"
 #include "runtime/commands/texts.h"
 #include "runtime/device/stream_state.h"
@@ -26,9 +27,11 @@ enum { LOGITS = 0, LOSS = 3 };
 static struct {
   const struct pen_options *options;
   struct pen_text_list texts;
+  struct pen_generation_plan plan;
+  struct pen_generation_step step; /* the current one */
   uint64_t key;
   struct {
-    struct pen_op_hook tokens, targets, loss;
+    struct pen_op_hook tokens, positions, targets, loss;
     const unsigned char *logits; /* on a device: of the rank of the last stage */
   } taps[PEN_BUCKETS_MAX];
   uint32_t shape_count; /* profiles with hooks */
@@ -36,42 +39,61 @@ static struct {
   double *weights;    /* [vocab] */
   float *logits;      /* [vocab] */
   unsigned char *row; /* [vocab] of the model's dtype: what is fetched */
-  uint64_t current;   /* the text of the current step; may be past the last */
   uint64_t taken;     /* steps whose tokens are known */
   uint64_t start_ns;  /* of the first step */
 } generation;
 
-void pen_generate_open(const struct pen_plan *plan, const struct pen_options *options,
+void pen_generate_open(struct pen_run *run, const struct pen_options *options,
                        const struct pen_prompts *prompts) {
+  const struct pen_buckets cached = pen_buckets_of(run->plan, PEN_CACHED);
   uint32_t key[2];
   pen_key(key, options->seed, "generate");
   generation.options = options;
   generation.key = (uint64_t)key[1] << 32 | key[0];
-  generation.texts = pen_texts_open(plan, options, prompts);
+  generation.texts = pen_texts_open(run->plan, options, prompts);
+  for (uint32_t b = 0; b < cached.count; b++) {
+    pen_assert(run->buckets.count < PEN_BUCKETS_MAX);
+    run->buckets.profile[run->buckets.count++] = cached.profile[b];
+  }
+  run->steps = 1; /* at most: each reads a token, and there may be one more after the last text */
+  for (uint64_t i = 0; i < generation.texts.count; i++) {
+    run->steps += generation.texts.text[i].capacity;
+  }
 }
 
 /* ---- within a step ---- */
 
 /* After the last text there may be one more step, whose result is not used. */
-static bool at_end(void) { return generation.current == generation.texts.count; }
+static bool at_end(void) { return generation.step.row_count == 0; }
 
-static struct pen_text *current_text(void) {
-  return &generation.texts.text[at_end() ? 0 : generation.current];
+static struct pen_text *text_of(const struct pen_generation_row *row) {
+  return &generation.texts.text[row->text];
 }
 
-/* The first token that the window holds. */
-static uint64_t window_start(const struct pen_vm *vm) {
-  const uint64_t written = current_text()->written;
-  return written > vm->profile->sequence ? written - vm->profile->sequence : 0;
-}
-
-static void read_window(const struct pen_call *call) {
+/* Tokens after those that are read are 0: earlier ones do not attend to them. */
+static void read_tokens(const struct pen_call *call) {
   const struct pen_vm *vm = ((const struct pen_op_hook *)call->prepared)->context;
-  uint64_t first = window_start(vm), count = current_text()->written - first;
-  const uint32_t *from = current_text()->token + first;
+  const uint64_t sequence = vm->profile->sequence;
   int32_t *to = call->operand[0];
-  for (uint64_t t = 0; t < (uint64_t)call->dim[0]; t++) {
-    to[t] = t < count ? (int32_t)from[t] : 0; /* earlier tokens do not attend to later ones */
+  memset(to, 0, (uint64_t)call->dim[0] * sizeof *to);
+  for (uint32_t r = 0; r < generation.step.row_count; r++) {
+    const struct pen_generation_row *row = &generation.step.row[r];
+    for (uint64_t t = 0; t < row->count; t++) {
+      to[r * sequence + t] = (int32_t)text_of(row)->token[row->first + t];
+    }
+  }
+}
+
+static void read_positions(const struct pen_call *call) {
+  const int64_t sequence = call->dim[0] / call->dim[1];
+  int32_t *starts = call->operand[0], *slot = call->operand[1];
+  for (int64_t r = 0; r < call->dim[1]; r++) {
+    const struct pen_generation_row *row = &generation.step.row[r];
+    const bool used = r < generation.step.row_count;
+    slot[r] = used ? (int32_t)row->slot : -1;
+    for (int64_t t = 0; t < sequence; t++) {
+      starts[r * sequence + t] = used ? -(int32_t)row->first : 0;
+    }
   }
 }
 
@@ -88,9 +110,9 @@ static size_t row_bytes(const struct pen_vm *vm) {
   return vm->plan->vocab * (vm->plan->dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float));
 }
 
-/* The offset in the logits of the row that predicts the sample's next token. */
-static size_t row_offset(const struct pen_vm *vm) {
-  return (current_text()->written - window_start(vm) - 1) * row_bytes(vm);
+/* The offset in the logits of the row that predicts the next token of a row's text. */
+static size_t row_offset(const struct pen_vm *vm, uint32_t r) {
+  return (r * (size_t)vm->profile->sequence + generation.step.row[r].count - 1) * row_bytes(vm);
 }
 
 /* One row of logits, as f32. */
@@ -104,21 +126,29 @@ static const float *as_floats(const struct pen_vm *vm, const void *row) {
 
 static bool draws(void) { return !at_end() && generation.replica == 0; }
 
-static void draw_from(const struct pen_vm *vm, const void *row) {
+/* Where the token of a row of a step is published. */
+static _Atomic uint32_t *sampled_of(struct pen_rank_state *state, uint64_t step, uint32_t r) {
+  return &state->sampled[step % PEN_SAMPLED_STEPS * PEN_PROMPTS_MAX + r];
+}
+
+static void draw_from(const struct pen_vm *vm, uint32_t r, const void *logits) {
   const struct pen_options *options = generation.options;
-  const struct pen_text *text = current_text();
+  const struct pen_generation_row *row = &generation.step.row[r];
+  const struct pen_text *text = text_of(row);
   const double uniform =
-      pen_uniform(generation.key, generation.current, text->written - text->prompt->token_count);
-  const size_t token = pen_sample(as_floats(vm, row), vm->plan->vocab, options->temperature,
+      pen_uniform(generation.key, row->text, text->written - text->prompt->token_count);
+  const size_t token = pen_sample(as_floats(vm, logits), vm->plan->vocab, options->temperature,
                                   options->top_k, uniform, generation.weights);
-  atomic_store_explicit(&vm->endpoint->self->sampled[vm->run_step % PEN_SAMPLED_TOKENS],
-                        (uint32_t)token, memory_order_relaxed);
+  atomic_store_explicit(sampled_of(vm->endpoint->self, vm->run_step, r), (uint32_t)token,
+                        memory_order_relaxed);
 }
 
 static void draw_next(const struct pen_call *call) {
   const struct pen_vm *vm = ((const struct pen_op_hook *)call->prepared)->context;
-  if (draws()) {
-    draw_from(vm, (const unsigned char *)call->operand[LOGITS] + row_offset(vm));
+  for (uint32_t r = 0; r < generation.step.row_count && draws(); r++) {
+    if (generation.step.row[r].samples) {
+      draw_from(vm, r, (const unsigned char *)call->operand[LOGITS] + row_offset(vm, r));
+    }
   }
   *(double *)call->operand[LOSS] = 0.0;
 }
@@ -138,19 +168,19 @@ static void note_logits(const struct pen_call *call) {
       call->operand[LOGITS];
 }
 
-/* After a step on a device: fetches the row and samples from it. */
+/* After a step on a device, which continues one text: fetches the row and samples from it. */
 static bool fetch_and_draw(const struct pen_run *run, struct pen_vm *vm) {
   (void)run;
   const unsigned char *logits = generation.taps[tapped(vm)].logits;
   if (logits == NULL || !draws()) {
     return true;
   }
-  const uint64_t first = (uint64_t)(logits - vm->arena) + row_offset(vm);
+  const uint64_t first = (uint64_t)(logits - vm->arena) + row_offset(vm, 0);
   for (size_t at = 0, bytes; at < row_bytes(vm); at += bytes) {
     bytes = row_bytes(vm) - at < PEN_STAGING_BYTES ? row_bytes(vm) - at : PEN_STAGING_BYTES;
     memcpy(generation.row + at, pen_stream_read(vm->stream_state, first + at, bytes), bytes);
   }
-  draw_from(vm, generation.row);
+  draw_from(vm, 0, generation.row);
   return true;
 }
 
@@ -171,7 +201,8 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   uint32_t s = generation.shape_count++;
   generation.rank = vm->rank;
   generation.replica = vm->replica;
-  generation.taps[s].tokens = (struct pen_op_hook){.run = read_window, .context = vm};
+  generation.taps[s].tokens = (struct pen_op_hook){.run = read_tokens, .context = vm};
+  generation.taps[s].positions = (struct pen_op_hook){.run = read_positions, .context = vm};
   generation.taps[s].targets = (struct pen_op_hook){.run = no_targets, .context = vm};
   generation.taps[s].loss = (struct pen_op_hook){
       .run = !vm->device->asynchronous ? draw_next : note_logits, .context = vm};
@@ -183,41 +214,41 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   pen_check(generation.weights != NULL && generation.logits != NULL && generation.row != NULL,
             "no memory for %u logits", plan->vocab);
   pen_vm_hook(vm, PEN_OP_TOKENS, &generation.taps[s].tokens);
+  pen_vm_hook(vm, PEN_OP_POSITIONS, &generation.taps[s].positions);
   pen_vm_hook(vm, PEN_OP_TARGETS, &generation.taps[s].targets);
   pen_vm_hook(vm, PEN_OP_CROSS_ENTROPY, &generation.taps[s].loss);
 }
 
-/* Appends the token of the last step. */
-static void take_token(const struct pen_run *run) {
-  struct pen_text *text = current_text();
-  pen_text_append(
-      &generation.texts, text,
-      atomic_load_explicit(
-          &run->shared.ranks[drawing_rank(run)].sampled[generation.taken++ % PEN_SAMPLED_TOKENS],
-          memory_order_relaxed));
-  generation.current += text->ended;
+/* Appends the tokens of the last step. */
+static void take_tokens(const struct pen_run *run) {
+  for (uint32_t r = 0; r < generation.step.row_count; r++) {
+    const struct pen_generation_row *row = &generation.step.row[r];
+    if (row->samples) {
+      pen_text_append(&generation.texts, text_of(row),
+                      atomic_load_explicit(
+                          sampled_of(&run->shared.ranks[drawing_rank(run)], generation.taken, r),
+                          memory_order_relaxed));
+    }
+  }
+  generation.taken++;
 }
 
-/* The bucket of the shortest sequence that holds the sample, or the longest. The run ends with the
- * last sample. */
+/* Chooses the profile and the tokens of a step. The run ends with the last text. */
 static uint32_t choose(const struct pen_run *run, uint64_t step) {
-  uint32_t s = 0;
   if (step == 0) {
+    generation.plan = pen_generation_plan_of(&run->buckets);
     generation.start_ns = pen_now_ns();
   } else {
-    take_token(run);
+    take_tokens(run);
   }
   if (shows(run)) {
     pen_texts_show(&generation.texts);
   }
+  pen_generation_next(&generation.plan, &generation.texts, &generation.step);
   if (at_end()) {
     atomic_store(&run->shared.control->stop_requested, 1);
   }
-  while (s + 1 < run->buckets.count &&
-         run->buckets.profile[s]->sequence < current_text()->written) {
-    s++;
-  }
-  return s;
+  return generation.step.bucket;
 }
 
 /* The new tokens of all texts, and their rate. */
@@ -231,12 +262,10 @@ static void report_rate(void) {
   fprintf(stderr, "%" PRIu64 " tokens  %.0f tokens/s\n", count, (double)count / seconds);
 }
 
-/* The token of the last step is still to be appended, unless the step was past the end. */
+/* The tokens of the last step are still to be appended. */
 static void left(const struct pen_run *run, struct pen_vm *vm) {
   (void)vm;
-  if (!at_end()) {
-    take_token(run);
-  }
+  take_tokens(run);
   if (!shows(run)) {
     return;
   }

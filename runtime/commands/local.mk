@@ -6,6 +6,8 @@ libruntime_a_SOURCES += \
   %reldir%/forward.c \
   %reldir%/generate.c \
   %reldir%/generate.h \
+  %reldir%/generation_step.c \
+  %reldir%/generation_step.h \
   %reldir%/info.c \
   %reldir%/info.h \
   %reldir%/prompts.c \

@@ -58,6 +58,7 @@ enum {
   PEN_DIGEST_BYTES = 32,
   PEN_WEIGHT_DIMS_MAX = 2,
   PEN_PAGE_BYTES = 4096,
+  PEN_PROMPTS_MAX = 64, /* texts that a step of generation continues */
 };
 #define PEN_NONE UINT32_MAX /* no such index: program, message, tensor, credit */
 

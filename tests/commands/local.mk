@@ -6,6 +6,7 @@ COMMAND_TESTS = \
   %reldir%/bootstrap.t \
   %reldir%/buckets.t \
   %reldir%/build.t \
+  %reldir%/cached.t \
   %reldir%/checkpoints.t \
   %reldir%/clang.t \
   %reldir%/bundle.t \

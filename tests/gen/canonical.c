@@ -94,7 +94,8 @@ static void text_has_resolved_values(void **state) {
       "cluster.mapping = \"block\"\ncluster.bind = \"auto\"\n"
       "cluster.ranks_per_host = 2\ncluster.threads_per_rank = 1\ncluster.interface = \"\"\n"
       "costs.live_backward = 1\n"
-      "memory.limit_mib = 0\nmemory.recompute = [\"none\", \"none\"]\nmemory.snapshot = false\n");
+      "memory.limit_mib = 0\nmemory.recompute = [\"none\", \"none\"]\nmemory.snapshot = false\n"
+      "generate.prompts = 8\n");
 }
 
 static void notation_does_not_matter(void **state) {
@@ -184,6 +185,7 @@ static void each_setting_is_in_the_text(void **state) {
       "memory.limit_mib=1",
       "memory.recompute=full",
       "memory.snapshot=true",
+      "generate.prompts=1",
   };
   const char *same = pen_topology_canonical(settle(base, NULL));
   for (size_t i = 0; i < sizeof override / sizeof *override; i++) {

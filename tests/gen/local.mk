@@ -19,6 +19,7 @@ GEN_TESTS = \
   %reldir%/step_timing \
   %reldir%/verify \
   %reldir%/verify_collectives \
+  %reldir%/verify_cache \
   %reldir%/verify_columns \
   %reldir%/verify_random \
   %reldir%/verify_replicas \
@@ -50,6 +51,7 @@ GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NE
 %canon_reldir%_step_timing_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_collectives_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_cache_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_columns_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_random_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_replicas_LDADD = $(GEN_TEST_LIBS)
