@@ -19,14 +19,14 @@
 enum { KEYS = 6, VALUES = 7, BATCH = 0, SEQUENCE = 1, DIVISION = 3, SLOTS = 5, POSITIONS = 6 };
 
 /* The keys and values of an attention of a rank, by address. */
-struct cache {
+struct cached_attention {
   uint64_t first[2], past[2];
   const struct pen_op *op;
   uint32_t stage;
 };
 
 /* The attentions over a cache that the actions of a rank run, in their order. Returns how many. */
-static size_t list_caches(const struct pen_rank_program *tables, struct cache **list) {
+static size_t list_caches(const struct pen_rank_program *tables, struct cached_attention **list) {
   size_t count = 0, capacity = 0;
   *list = NULL;
   for (uint32_t index = 0; index < tables->action_count; index++) {
@@ -36,7 +36,7 @@ static size_t list_caches(const struct pen_rank_program *tables, struct cache **
     for (uint32_t n = program->first_op; n < program->first_op + program->op_count; n++) {
       const struct pen_op *op = &tables->ops[n];
       if (op->kind != PEN_OP_ATTENTION_CACHED) continue;
-      struct cache cache = {.op = op, .stage = action->stage};
+      struct cached_attention cache = {.op = op, .stage = action->stage};
       for (int k = 0; k < 2; k++) {
         const struct pen_tensor *tensor = &tables->tensors[op->operand[KEYS + k]];
         cache.first[k] = tables->frames[action->frame].base[tensor->base] + tensor->offset;
@@ -67,7 +67,8 @@ static bool check_operands(const struct pen_rank_context *b) {
   return true;
 }
 
-static bool check_place(const struct pen_rank_context *b, const struct cache *cache, int k) {
+static bool check_place(const struct pen_rank_context *b, const struct cached_attention *cache,
+                        int k) {
   uint64_t first = b->memory->cache_offset, past = first + b->memory->cache_bytes;
   return (cache->first[k] >= first && cache->past[k] >= cache->first[k] && cache->past[k] <= past &&
           cache->first[k] % PEN_ALIGNMENT_BYTES == 0) ||
@@ -77,8 +78,8 @@ static bool check_place(const struct pen_rank_context *b, const struct cache *ca
                           (unsigned long long)cache->first[k]);
 }
 
-static bool check_disjoint(const struct pen_rank_context *b, const struct cache *one, int i,
-                           const struct cache *other, int j) {
+static bool check_disjoint(const struct pen_rank_context *b, const struct cached_attention *one,
+                           int i, const struct cached_attention *other, int j) {
   return one->first[i] >= other->past[j] || other->first[j] >= one->past[i] ||
          pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
                           "%s of stage %u and %s of stage %u share bytes of the cache",
@@ -87,7 +88,7 @@ static bool check_disjoint(const struct pen_rank_context *b, const struct cache 
 }
 
 bool pen_check_cache(const struct pen_rank_context *b) {
-  struct cache *list;
+  struct cached_attention *list;
   if (!check_operands(b)) return false;
   size_t count = list_caches(b->tables, &list);
   if (count > 0 && b->profile->kind != PEN_CACHED)
@@ -114,7 +115,8 @@ bool pen_check_cache(const struct pen_rank_context *b) {
   return fine;
 }
 
-static bool is_same_cache(const struct cache *one, const struct cache *other) {
+static bool is_same_cache(const struct cached_attention *one,
+                          const struct cached_attention *other) {
   return one->stage == other->stage && one->op->dtype == other->op->dtype &&
          memcmp(one->first, other->first, sizeof one->first) == 0 &&
          memcmp(one->op->dim + DIVISION, other->op->dim + DIVISION,
@@ -123,7 +125,7 @@ static bool is_same_cache(const struct cache *one, const struct cache *other) {
 
 bool pen_check_same_cache(uint32_t rank, const struct pen_profile *one,
                           const struct pen_profile *other, struct pen_problem *problem) {
-  struct cache *first, *second;
+  struct cached_attention *first, *second;
   if (one->kind != PEN_CACHED || other->kind != PEN_CACHED) return true;
   size_t count = list_caches(&one->ranks[rank], &first);
   bool fine = list_caches(&other->ranks[rank], &second) == count;

@@ -1,9 +1,10 @@
 /* plan.h: the plan: the tables that penstock-gen writes and the ranks run.
  *
  * One plan serves all ranks of a deployment. It has one or more profiles: train, eval, both again
- * for each further sequence-length bucket, and generation at several lengths. In each profile every
- * rank has a list of actions, the programs that they run, and the place of every byte. The runtime
- * makes no decision of its own except which profile a step uses. plan.def lists the tables.
+ * for each further sequence-length bucket, and generation: over a cache, and at several lengths. In
+ * each profile every rank has a list of actions, the programs that they run, and the place of every
+ * byte. The runtime makes no decision of its own except which profile a step uses. plan.def lists
+ * the tables.
  *
  * Memory. A rank has one arena, addressed by byte offsets from 0:
  *

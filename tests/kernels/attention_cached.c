@@ -45,12 +45,12 @@ static struct subject pose(enum pen_dtype dtype, const int64_t *shape, uint64_t 
 }
 
 /* A cache and what it has to hold afterwards. */
-struct cache {
+struct held_cache {
   unsigned char *keys, *values;
 };
 
 /* Feeds `count` tokens from `first` on of two sequences at once; `slot` is the place of each. */
-static void feed(const struct subject *subject, const struct cache *cache, const int32_t *slot,
+static void feed(const struct subject *subject, const struct held_cache *cache, const int32_t *slot,
                  size_t first, size_t count) {
   const struct subject *one = &subject[0];
   const size_t q_bytes = count * one->q_row * one->element_bytes,
@@ -87,8 +87,8 @@ static void check(enum pen_dtype dtype, const int64_t *shape) {
   const struct subject subject[2] = {pose(dtype, shape, 1), pose(dtype, shape, 11)};
   const size_t sequence = subject[0].sequence, chunk = (size_t)shape[4],
                bytes = sequence * subject[0].k_row * subject[0].element_bytes;
-  const struct cache cache = {memset(bytes_at(SLOTS * bytes, 0), 0xff, SLOTS * bytes),
-                              memset(bytes_at(SLOTS * bytes, 0), 0xff, SLOTS * bytes)};
+  const struct held_cache cache = {memset(bytes_at(SLOTS * bytes, 0), 0xff, SLOTS * bytes),
+                                   memset(bytes_at(SLOTS * bytes, 0), 0xff, SLOTS * bytes)};
   const int32_t both[2] = {2, 0}, first_alone[2] = {2, -1};
   size_t first = 0;
   for (; first < sequence / 2 / chunk * chunk; first += chunk)
