@@ -98,7 +98,7 @@ static size_t add_cached(struct pen_profile_input *profile, const struct pen_buc
   const int64_t prompts = topology->generate_prompts, chunk = chunk_of(topology->model_sequence);
   const struct { int64_t prompts, tokens; } step[] = {{prompts, 1}, {1, 1}, {1, chunk}};
   size_t count = 0;
-  if (prompts == 0 || strcmp(topology->cluster_device, "cpu") != 0) return 0;
+  if (!pen_topology_has_cache(topology)) return 0;
   for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
     const bool again =
         i > 0 && step[i].prompts == step[i - 1].prompts && step[i].tokens == step[i - 1].tokens;
