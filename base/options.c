@@ -31,18 +31,22 @@ static bool takes(const struct pen_command_line *line, const struct pen_option *
 /* ---- values ---- */
 
 /* Digits alone: strtoull() also takes a sign and white space. */
-static bool parse_number(const char *text, uint64_t *number) {
+static bool parse_number(const char *text, uint64_t *number, bool *too_large) {
   char *end;
   errno = 0;
   *number = strtoull(text, &end, 10);
-  return text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0;
+  const bool is_number = text[0] >= '0' && text[0] <= '9' && *end == '\0';
+  *too_large = is_number && errno == ERANGE;
+  return is_number && errno == 0;
 }
 
 /* Finite, and 0 or more. */
-static bool parse_real(const char *text, double *real) {
+static bool parse_real(const char *text, double *real, bool *too_large) {
   char *end;
   *real = strtod(text, &end);
-  return ((text[0] >= '0' && text[0] <= '9') || text[0] == '.') && *end == '\0' && isfinite(*real);
+  const bool is_number = ((text[0] >= '0' && text[0] <= '9') || text[0] == '.') && *end == '\0';
+  *too_large = is_number && isinf(*real);
+  return is_number && isfinite(*real);
 }
 
 static void check_text(const struct pen_command_line *line, const struct pen_option *option,
@@ -60,26 +64,40 @@ static void check_text(const struct pen_command_line *line, const struct pen_opt
   if (option->choice_count > 0) fail(line, "%s %s: one of %s", word, value, list);
 }
 
+static const char *also(bool too_large) { return too_large ? "; too large" : ""; }
+
 static uint64_t checked_number(const struct pen_command_line *line, const struct pen_option *option,
                                const char *word, const char *value) {
   uint64_t number;
-  bool ok = parse_number(value, &number) && number >= option->least &&
-            (option->most == 0 || number <= option->most);
+  bool too_large, ok = parse_number(value, &number, &too_large);
+  too_large = too_large || (ok && option->most != 0 && number > option->most);
+  ok = ok && number >= option->least && !too_large;
   if (!ok && option->most == 0) {
-    fail(line, "%s %s: a whole number, %" PRIu64 " or more", word, value, option->least);
+    fail(line, "%s %s: a whole number, %" PRIu64 " or more%s", word, value, option->least,
+         also(too_large));
   }
   if (!ok) {
-    fail(line, "%s %s: a whole number from %" PRIu64 " to %" PRIu64, word, value, option->least,
-         option->most);
+    fail(line, "%s %s: a whole number from %" PRIu64 " to %" PRIu64 "%s", word, value,
+         option->least, option->most, also(too_large));
   }
   return number;
+}
+
+static double checked_real(const struct pen_command_line *line, const char *word, const char *value,
+                           bool is_positive) {
+  double real;
+  bool too_large, ok = parse_real(value, &real, &too_large);
+  if (!ok || (is_positive && real == 0.0)) {
+    fail(line, "%s %s: a number%s%s", word, value,
+         is_positive ? " of seconds above 0" : ", 0 or more", also(too_large));
+  }
+  return real;
 }
 
 /* `word` is the option as the user wrote it: "-o" or "--output". */
 static void set_field(const struct pen_command_line *line, const struct pen_option *option,
                       const char *word, const char *value, void *fields) {
   void *field = (char *)fields + option->field;
-  double real;
   switch (option->type) {
     case PEN_OPTION_TEXT:
       check_text(line, option, word, value);
@@ -91,16 +109,8 @@ static void set_field(const struct pen_command_line *line, const struct pen_opti
       break;
     }
     case PEN_OPTION_NUMBER: *(uint64_t *)field = checked_number(line, option, word, value); break;
-    case PEN_OPTION_SECONDS:
-      if (!parse_real(value, &real) || real == 0.0) {
-        fail(line, "%s %s: a number of seconds above 0", word, value);
-      }
-      *(double *)field = real;
-      break;
-    case PEN_OPTION_REAL:
-      if (!parse_real(value, &real)) fail(line, "%s %s: a number, 0 or more", word, value);
-      *(double *)field = real;
-      break;
+    case PEN_OPTION_SECONDS: *(double *)field = checked_real(line, word, value, true); break;
+    case PEN_OPTION_REAL: *(double *)field = checked_real(line, word, value, false); break;
     case PEN_OPTION_FLAG: *(bool *)field = true; break;
   }
 }

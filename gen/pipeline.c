@@ -192,10 +192,12 @@ static void check_overlap(const struct pen_topology *topology, const struct pen_
                       measured->path);
 }
 
-static const struct pen_plan *add_digest(const struct pen_plan *plan, const char *name) {
+static const struct pen_plan *add_digest(const struct pen_plan *plan,
+                                         const struct pen_generator_options *options) {
   struct pen_plan *complete = pen_new(1, sizeof *complete);
   *complete = *plan;
-  if (name) complete->name = name;
+  if (options->name) complete->name = options->name;
+  if (options->actions) complete->backward_order = PEN_BACKWARDS_GIVEN;
   pen_plan_digest(complete);
   return complete;
 }
@@ -295,7 +297,7 @@ static struct pen_result make_plan(const struct pen_topology *topology,
   pen_layout_check_limit(result.topology, result.plan);
 
   pen_pass("digest");
-  result.plan = add_digest(result.plan, options->name);
+  result.plan = add_digest(result.plan, options);
 
   pen_pass("verify");
   check_plan(result.plan, result.topology, options);

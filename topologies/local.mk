@@ -23,7 +23,7 @@ dist_pkgdata_topologies_DATA = \
   topologies/pp8_zbv.cfg \
   topologies/scale.cfg
 pkgdata_fielddir = $(pkgdatadir)/topologies/field
-dist_pkgdata_field_DATA = topologies/field/llama3_70b_32.cfg topologies/field/qwen3_8b_8.cfg
+dist_pkgdata_field_DATA = topologies/field/llama3_405b_512.cfg topologies/field/llama3_70b_32.cfg topologies/field/qwen3_8b_8.cfg
 pkgdata_modeldir = $(pkgdatadir)/topologies/model
 dist_pkgdata_model_DATA = topologies/model/llama_bench.cfg topologies/model/llama_bench_bf16.cfg topologies/model/llama_tiny.cfg topologies/model/mlp.cfg
 pkgdata_optimizerdir = $(pkgdatadir)/topologies/optimizer

@@ -24,6 +24,7 @@ enum pen_format {
   PEN_AS_RECOMPUTE,
   PEN_AS_DECAY,
   PEN_AS_NORM,
+  PEN_AS_BACKWARD_ORDER,
   PEN_FORMATS
 };
 

@@ -49,13 +49,22 @@ static const char *const initial_text[] = {"PEN_INITIAL_NORMAL", "PEN_INITIAL_ON
 static const char *const sharding_text[] = {"PEN_SHARD_NONE", "PEN_SHARD_OPTIMIZER",
                                             "PEN_SHARD_GRADIENTS", "PEN_SHARD_WEIGHTS"};
 
+static const char *const backward_order_text[] = {"PEN_BACKWARDS_RISING", "PEN_BACKWARDS_FALLING",
+                                                  "PEN_BACKWARDS_GIVEN"};
+
 /* The names of the enumerators, for columns that are written by name. */
 static const char *const *const enumerators[PEN_FORMATS] = {
-    [PEN_AS_ACTION] = action_text,     [PEN_AS_OP] = op_text,
-    [PEN_AS_DTYPE] = dtype_text,       [PEN_AS_BASE] = base_text,
-    [PEN_AS_INITIAL] = initial_text,   [PEN_AS_PROFILE] = profile_text,
-    [PEN_AS_SHARDING] = sharding_text, [PEN_AS_DECAY] = decay_text,
-    [PEN_AS_NORM] = norm_text,         [PEN_AS_RECOMPUTE] = recompute_text,
+    [PEN_AS_ACTION] = action_text,
+    [PEN_AS_OP] = op_text,
+    [PEN_AS_DTYPE] = dtype_text,
+    [PEN_AS_BASE] = base_text,
+    [PEN_AS_INITIAL] = initial_text,
+    [PEN_AS_PROFILE] = profile_text,
+    [PEN_AS_SHARDING] = sharding_text,
+    [PEN_AS_DECAY] = decay_text,
+    [PEN_AS_NORM] = norm_text,
+    [PEN_AS_RECOMPUTE] = recompute_text,
+    [PEN_AS_BACKWARD_ORDER] = backward_order_text,
 };
 
 /* ---- rows ---- */

@@ -10,7 +10,7 @@ static const struct {
   const struct pen_family *family;
   bool needs_tokens;
 } families[] = {
-#define PEN_FAMILY(name, needs_tokens, rotary, ties, loss, meaning) \
+#define PEN_FAMILY(name, needs_tokens, rotary, windows, ties, loss, meaning) \
   {&pen_family_##name, needs_tokens},
 #include "gen/topology/families.def"
 };
@@ -43,7 +43,9 @@ struct pen_model_block *pen_family_blocks(const struct pen_family *family, uint3
     block[made++] = (struct pen_model_block){kind->name, PEN_NONE, false, kind};
   for (uint32_t layer = 0; layer < layers; layer++)
     for (uint32_t part = 0; part < parts; part++) {
-      const struct pen_block_kind *kind = &family->layer[part];
+      bool periodic = family->period && (layer + 1) % family->period == 0;
+      const struct pen_block_kind *kind =
+          &(periodic ? family->periodic_layer : family->layer)[part];
       const char *name = pen_text("%s%u.%s", family->layers_prefix, layer, kind->name);
       block[made++] = (struct pen_model_block){name, layer, part == 0, kind};
     }

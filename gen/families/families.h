@@ -6,7 +6,7 @@
  *
  *   families.c  finds a family, lists the blocks of a model
  *   language.c  tokens and loss of all language models; rotary.c the blocks of Llama-like models
- *   mlp.c gpt2.c llama.c qwen3.c  one family each
+ *   mlp.c gemma3.c gpt2.c llama.c mistral.c qwen2.c qwen3.c  one family each
  *
  */
 #ifndef PEN_FAMILIES_H
@@ -28,7 +28,7 @@ struct pen_model_block *pen_family_blocks(const struct pen_family *family, uint3
  * model.layers.N.self_attn, ...". */
 const char *pen_family_block_names(const struct pen_family *family);
 
-#define PEN_FAMILY(name, needs_tokens, rotary, ties, loss, meaning) \
+#define PEN_FAMILY(name, needs_tokens, rotary, windows, ties, loss, meaning) \
   extern const struct pen_family pen_family_##name;
 #include "gen/topology/families.def"
 

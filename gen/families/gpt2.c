@@ -77,7 +77,7 @@ static uint32_t attention_block(struct pen_graph *graph, uint32_t n, uint32_t x)
       affine(graph, "qkv", part(n, "attn.c_attn"), norm, hidden, 3 * hidden, DEVIATION, PEN_NONE);
   pen_op_split(graph, "q", joined, q);
   uint32_t o = pen_op_attention(graph, "attention", q[0], q[1], q[2], pen_language_starts_of(graph),
-                                t->model_heads, t->model_heads, t->model_head_dim);
+                                t->model_heads, t->model_heads, t->model_head_dim, 0);
   return affine(graph, "residual", part(n, "attn.c_proj"), o, hidden, hidden,
                 residual_deviation(graph), x);
 }

@@ -19,12 +19,26 @@
 #define DEVIATION 0.02
 
 static uint32_t make_rope_table(struct pen_graph *graph) {
-  return pen_op_rope_table(graph, graph->topology->model_head_dim);
+  const struct pen_topology *t = graph->topology;
+  return pen_op_rope_table(graph, "rope_table", t->model_head_dim, t->model_rope_theta, true);
+}
+
+static uint32_t make_local_rope_table(struct pen_graph *graph) {
+  const struct pen_topology *t = graph->topology;
+  return pen_op_rope_table(graph, "local_rope_table", t->model_head_dim, t->model_rope_local_theta,
+                           false);
 }
 
 const struct pen_declared pen_rotary_table = {"rope_table", "positions head_dim", PEN_REPLICATED,
                                               PEN_F32,      PEN_TO_EVERY,         make_rope_table,
                                               NULL};
+const struct pen_declared pen_rotary_local_table = {"local_rope_table",
+                                                    "positions head_dim",
+                                                    PEN_REPLICATED,
+                                                    PEN_F32,
+                                                    PEN_TO_EVERY,
+                                                    make_local_rope_table,
+                                                    NULL};
 const struct pen_declared pen_rotary_hidden_states = {
     .name = "hidden_states", .extents = "batch sequence hidden", .split = 0, .dtype = PEN_OF_MODEL};
 
@@ -32,81 +46,114 @@ static uint32_t matrix(struct pen_graph *graph, const char *name, int64_t out, i
   return pen_graph_weight(graph, name, out, in, PEN_INITIAL_NORMAL, DEVIATION);
 }
 
-static uint32_t layer_matrix(struct pen_graph *graph, uint32_t layer, const char *name, int64_t out,
-                             int64_t in) {
+uint32_t pen_rotary_matrix(struct pen_graph *graph, uint32_t layer, const char *name, int64_t out,
+                           int64_t in) {
   return matrix(graph, pen_text("model.layers.%u.%s.weight", layer, name), out, in);
 }
 
-static uint32_t residual_matrix(struct pen_graph *graph, uint32_t layer, const char *name,
-                                int64_t out, int64_t in) {
+uint32_t pen_rotary_residual_matrix(struct pen_graph *graph, uint32_t layer, const char *name,
+                                    int64_t out, int64_t in) {
   double deviation = DEVIATION / sqrt(2.0 * (double)graph->topology->model_layers);
   return pen_graph_weight(graph, pen_text("model.layers.%u.%s.weight", layer, name), out, in,
                           PEN_INITIAL_NORMAL, deviation);
 }
 
-static uint32_t gain(struct pen_graph *graph, const char *name, int64_t width) {
-  return pen_graph_weight(graph, name, width, 0, PEN_INITIAL_ONES, 0);
+uint32_t pen_rotary_norm(struct pen_graph *graph, const char *value, uint32_t x, const char *name,
+                         int64_t width, unsigned features) {
+  bool offset = features & PEN_ROTARY_OFFSET_GAINS;
+  uint32_t gain = pen_graph_weight(graph, pen_text("%s.weight", name), width, 0,
+                                   offset ? PEN_INITIAL_ZEROS : PEN_INITIAL_ONES, 0);
+  return pen_op_rmsnorm(graph, value, x, gain, offset ? 1 : 0);
 }
 
-static uint32_t embedding_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
+uint32_t pen_rotary_layer_norm(struct pen_graph *graph, uint32_t layer, const char *value,
+                               uint32_t x, const char *name, unsigned features) {
+  return pen_rotary_norm(graph, value, x, pen_text("model.layers.%u.%s", layer, name),
+                         graph->topology->model_hidden, features);
+}
+
+uint32_t pen_rotary_embedding(struct pen_graph *graph, uint32_t layer, uint32_t x) {
   (void)layer, (void)x;
   const struct pen_topology *t = graph->topology;
   uint32_t table = matrix(graph, PEN_ROTARY_EMBEDDING, t->model_vocab, t->model_hidden);
   return pen_op_embedding(graph, "embedding", pen_graph_data(graph, &pen_language_tokens), table);
 }
 
-uint32_t pen_rotary_attention(struct pen_graph *graph, uint32_t n, uint32_t x, bool norms_heads) {
+/* q, k or v of layer n: a product, with the family's bias. */
+static uint32_t projection(struct pen_graph *graph, uint32_t n, const char *name, uint32_t x,
+                           int64_t width, unsigned features) {
+  const char *part = pen_text("self_attn.%s_proj", name);
+  uint32_t weight = pen_rotary_matrix(graph, n, part, width, graph->topology->model_hidden);
+  uint32_t product = pen_op_linear(graph, name, x, weight, PEN_NONE);
+  if (!(features & PEN_ROTARY_BIASES)) return product;
+  uint32_t bias = pen_graph_weight(graph, pen_text("model.layers.%u.%s.bias", n, part), width, 0,
+                                   PEN_INITIAL_ZEROS, 0);
+  return pen_op_bias(graph, pen_text("%s_bias", name), product, bias);
+}
+
+/* The norm over each head of q or k. */
+static uint32_t head_norm(struct pen_graph *graph, uint32_t n, const char *name, uint32_t x,
+                          unsigned features) {
+  return pen_rotary_norm(graph, name, x, pen_text("model.layers.%u.self_attn.%s", n, name),
+                         graph->topology->model_head_dim, features);
+}
+
+/* So that scores are divided by the square root of model.query_scalar. */
+static uint32_t scaled_query(struct pen_graph *graph, uint32_t q) {
+  int64_t head = graph->topology->model_head_dim, scalar = graph->topology->model_query_scalar;
+  if (scalar == 0 || scalar == head) return q;
+  return pen_op_scale(graph, "q_scaled", q, sqrt((double)head / (double)scalar));
+}
+
+uint32_t pen_rotary_heads(struct pen_graph *graph, uint32_t n, uint32_t x, unsigned features) {
   const struct pen_topology *t = graph->topology;
-  int64_t hidden = t->model_hidden, head = t->model_head_dim;
-  int64_t q_width = t->model_heads * head, kv_width = t->model_kv_heads * head;
-  uint32_t table = pen_graph_data(graph, &pen_rotary_table);
-  uint32_t norm =
-      pen_op_rmsnorm(graph, "input_norm", x,
-                     gain(graph, pen_text("model.layers.%u.input_layernorm.weight", n), hidden));
-  uint32_t q = pen_op_linear(graph, "q", norm,
-                             layer_matrix(graph, n, "self_attn.q_proj", q_width, hidden), PEN_NONE);
-  uint32_t k = pen_op_linear(
-      graph, "k", norm, layer_matrix(graph, n, "self_attn.k_proj", kv_width, hidden), PEN_NONE);
-  uint32_t v = pen_op_linear(
-      graph, "v", norm, layer_matrix(graph, n, "self_attn.v_proj", kv_width, hidden), PEN_NONE);
-  if (norms_heads) {
-    q = pen_op_rmsnorm(graph, "q_norm", q,
-                       gain(graph, pen_text("model.layers.%u.self_attn.q_norm.weight", n), head));
-    k = pen_op_rmsnorm(graph, "k_norm", k,
-                       gain(graph, pen_text("model.layers.%u.self_attn.k_norm.weight", n), head));
+  int64_t head = t->model_head_dim, kv_width = t->model_kv_heads * head;
+  uint32_t q = projection(graph, n, "q", x, t->model_heads * head, features);
+  uint32_t k = projection(graph, n, "k", x, kv_width, features);
+  uint32_t v = projection(graph, n, "v", x, kv_width, features);
+  if (features & PEN_ROTARY_HEAD_NORMS) {
+    q = head_norm(graph, n, "q_norm", q, features);
+    k = head_norm(graph, n, "k_norm", k, features);
   }
+  uint32_t table = pen_graph_data(
+      graph, features & PEN_ROTARY_LOCAL_TABLE ? &pen_rotary_local_table : &pen_rotary_table);
   uint32_t starts = pen_language_starts_of(graph);
   q = pen_op_rope(graph, "q_rope", q, table, starts, t->model_heads, head);
   k = pen_op_rope(graph, "k_rope", k, table, starts, t->model_kv_heads, head);
-  uint32_t o = pen_op_attention(graph, "attention", q, k, v, starts, t->model_heads,
-                                t->model_kv_heads, head);
-  return pen_op_linear(graph, "residual", o,
-                       residual_matrix(graph, n, "self_attn.o_proj", hidden, q_width), x);
+  return pen_op_attention(graph, "attention", scaled_query(graph, q), k, v, starts, t->model_heads,
+                          t->model_kv_heads, head,
+                          features & PEN_ROTARY_WINDOW ? t->model_window : 0);
+}
+
+uint32_t pen_rotary_attention(struct pen_graph *graph, uint32_t n, uint32_t x, unsigned features) {
+  const struct pen_topology *t = graph->topology;
+  uint32_t norm = pen_rotary_layer_norm(graph, n, "input_norm", x, "input_layernorm", features);
+  uint32_t o = pen_rotary_heads(graph, n, norm, features);
+  uint32_t weight = pen_rotary_residual_matrix(graph, n, "self_attn.o_proj", t->model_hidden,
+                                               t->model_heads * t->model_head_dim);
+  return pen_op_linear(graph, "residual", o, weight, x);
 }
 
 uint32_t pen_rotary_mlp(struct pen_graph *graph, uint32_t n, uint32_t x) {
   int64_t hidden = graph->topology->model_hidden, ffn = graph->topology->model_ffn;
-  uint32_t norm = pen_op_rmsnorm(
-      graph, "mlp_norm", x,
-      gain(graph, pen_text("model.layers.%u.post_attention_layernorm.weight", n), hidden));
-  uint32_t gate = pen_op_linear(graph, "gate", norm,
-                                layer_matrix(graph, n, "mlp.gate_proj", ffn, hidden), PEN_NONE);
-  uint32_t up = pen_op_linear(graph, "up", norm, layer_matrix(graph, n, "mlp.up_proj", ffn, hidden),
-                              PEN_NONE);
+  uint32_t norm = pen_rotary_layer_norm(graph, n, "mlp_norm", x, "post_attention_layernorm", 0);
+  uint32_t gate = pen_op_linear(
+      graph, "gate", norm, pen_rotary_matrix(graph, n, "mlp.gate_proj", ffn, hidden), PEN_NONE);
+  uint32_t up = pen_op_linear(graph, "up", norm,
+                              pen_rotary_matrix(graph, n, "mlp.up_proj", ffn, hidden), PEN_NONE);
   uint32_t y = pen_op_swiglu(graph, "swiglu", gate, up);
-  return pen_op_linear(graph, "output", y, residual_matrix(graph, n, "mlp.down_proj", hidden, ffn),
-                       x);
+  return pen_op_linear(graph, "output", y,
+                       pen_rotary_residual_matrix(graph, n, "mlp.down_proj", hidden, ffn), x);
 }
 
 static uint32_t norm_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
   (void)layer;
-  return pen_op_rmsnorm(graph, "norm", x,
-                        gain(graph, "model.norm.weight", graph->topology->model_hidden));
+  return pen_rotary_norm(graph, "norm", x, "model.norm", graph->topology->model_hidden, 0);
 }
 
 const struct pen_block_kind pen_rotary_before[] = {
     {"model.embed_tokens",
-     embedding_block,
+     pen_rotary_embedding,
      NULL,
      &pen_rotary_hidden_states,
      {&pen_language_tokens}},
@@ -153,7 +200,7 @@ char *pen_rotary_config(const struct pen_topology *t, const char *architecture, 
       "  \"num_attention_heads\": %lld,\n  \"num_key_value_heads\": %lld,\n  \"head_dim\": %lld,\n"
       "  \"vocab_size\": %lld,\n  \"max_position_embeddings\": %lld,\n"
       "  \"rms_norm_eps\": %.17g,\n  \"rope_theta\": %.17g,\n%s"
-      "  \"hidden_act\": \"silu\",\n  \"attention_bias\": false,\n  %s,\n"
+      "  %s,\n"
       "  \"tie_word_embeddings\": %s,\n  \"torch_dtype\": \"float32\"\n}\n",
       architecture, type, (long long)t->model_hidden, (long long)t->model_ffn,
       (long long)t->model_layers, (long long)t->model_heads, (long long)t->model_kv_heads,

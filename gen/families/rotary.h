@@ -10,21 +10,47 @@
 
 extern const struct pen_declared
     pen_rotary_hidden_states; /* (batch, sequence, hidden): the residual stream */
-extern const struct pen_declared
-    pen_rotary_table; /* (positions, head_dim): the output of ROPE_TABLE */
+/* (positions, head_dim): outputs of ROPE_TABLE; the second by model.rope_local_theta. */
+extern const struct pen_declared pen_rotary_table, pen_rotary_local_table;
 extern const struct pen_declared *const pen_rotary_input[];
 extern const struct pen_block_kind pen_rotary_before[],
     pen_rotary_after[]; /* embedding; final norm, head with loss */
 
-/* The attention of layer n, plus x. norms_heads: an RMSNorm over each head of q and k before the
- * positions (q_norm, k_norm: one gain for all heads of a layer). */
-uint32_t pen_rotary_attention(struct pen_graph *graph, uint32_t n, uint32_t x, bool norms_heads);
+enum pen_rotary_feature {
+  PEN_ROTARY_HEAD_NORMS = 1,   /* an RMSNorm over each head of q and k before the positions
+                                  (q_norm, k_norm: one gain for all heads of a layer) */
+  PEN_ROTARY_BIASES = 2,       /* biases of q, k and v */
+  PEN_ROTARY_WINDOW = 4,       /* model.window */
+  PEN_ROTARY_LOCAL_TABLE = 8,  /* positions by pen_rotary_local_table */
+  PEN_ROTARY_OFFSET_GAINS = 16 /* weights of norms are gains less 1 */
+};
+
+/* In the following, `features` are bits of enum pen_rotary_feature. */
+
+/* The attention of layer n, plus x. */
+uint32_t pen_rotary_attention(struct pen_graph *graph, uint32_t n, uint32_t x, unsigned features);
 /* The SwiGLU of layer n, plus x. */
 uint32_t pen_rotary_mlp(struct pen_graph *graph, uint32_t n, uint32_t x);
+
+/* Their parts, for families that compose them otherwise. Weights are those of layer n, as
+ * "model.layers.N.NAME.weight". */
+uint32_t pen_rotary_embedding(struct pen_graph *graph, uint32_t layer, uint32_t x);
+uint32_t pen_rotary_heads(struct pen_graph *graph, uint32_t n, uint32_t x,
+                          unsigned features); /* of x (rows, hidden): (rows, heads, head_dim) */
+uint32_t pen_rotary_matrix(struct pen_graph *graph, uint32_t n, const char *name, int64_t out,
+                           int64_t in);
+uint32_t pen_rotary_residual_matrix(struct pen_graph *graph, uint32_t n, const char *name,
+                                    int64_t out, int64_t in); /* its result is added to x */
+uint32_t pen_rotary_layer_norm(struct pen_graph *graph, uint32_t n, const char *value, uint32_t x,
+                               const char *name, unsigned features);
+/* An RMSNorm over parts of x of that width; the weight is `name`.weight. */
+uint32_t pen_rotary_norm(struct pen_graph *graph, const char *value, uint32_t x, const char *name,
+                         int64_t width, unsigned features);
 
 /* config.json; `more`: further `"key": value` of the family, separated by commas. */
 char *pen_rotary_config(const struct pen_topology *t, const char *architecture, const char *type,
                         const char *more);
+#define PEN_ROTARY_SILU "\"hidden_act\": \"silu\",\n  "
 
 /* Defines a family of that name, whose layers are this attention block and pen_rotary_mlp. */
 #define PEN_ROTARY_FAMILY(title, attention, config)                                             \

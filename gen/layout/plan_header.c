@@ -5,6 +5,7 @@
 #include "gen/base/error.h"
 #include "gen/base/version.h"
 #include "gen/families/families.h"
+#include "gen/topology/schedule_table.h"
 
 static const char *const decay_text[] = {
 #define PEN_DECAY(name, text, meaning) text,
@@ -62,6 +63,7 @@ struct pen_plan *pen_plan_header(const struct pen_topology *t,
   struct pen_plan *plan = pen_new(1, sizeof *plan);
   plan->name = t->name;
   plan->schedule = t->pipeline_schedule;
+  plan->backward_order = (uint8_t)pen_schedule_of(t->pipeline_schedule)->backward_order;
   plan->family = t->model_family;
   plan->version = PEN_VERSION_TEXT;
   plan->device = t->cluster_device;

@@ -15,35 +15,12 @@
 #include "gen/model/backward.h"
 
 #include "gen/model/fused_loss.h"
+#include "gen/model/gradient_rules.h"
 #include "gen/model/recompute.h"
 #include "gen/model/op_signature.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "runtime/plan/plan.h"
-
-struct gradient_rule {
-  int forward, backward;
-  bool weight_part;
-  const char *operands, *dims;
-};
-
-static const struct gradient_rule rules[] = {
-#define PEN_GRADIENT(forward, part, backward, operands, dims) \
-  {PEN_OP_##forward, PEN_OP_##backward, #part[0] == 'W', operands, dims},
-#include "kernels/ops.def"
-};
-
-struct pass_rule {
-  int forward;
-  const char *input, *output;
-};
-
-static const struct pass_rule pass_rules[] = {
-#define PEN_PASS(forward, input, output) {PEN_OP_##forward, #input, #output},
-#include "kernels/ops.def"
-};
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
 
 /* The state of the pass: the gradient so far of each value, the private tensors (`x*`) of the
  * current op, and the lists for new ops. */
@@ -55,82 +32,17 @@ struct backward_pass {
   const char *suffix; /* of the names of values: "" or "(B)"; those of copies have it already */
 };
 
-/* A word of a rule's operands, `name`, `name'`, `name*` or `+`: the forward op's operand of that
- * name. */
-struct rule_operand {
-  int8_t operand; /* of `+`: none */
-  char mark;      /* 0, '\'', '*', '+' */
-};
-
-/* A parsed rule, with the dims and reals of the forward op that the backward op gets. */
-struct bound_rule {
-  struct rule_operand word[PEN_OPERANDS_MAX];
-  size_t input_count, count; /* of words; 0: not parsed yet */
-  int8_t dim[PEN_DIMS_MAX], real[PEN_REALS_MAX];
-};
-
-static void parse_operands(const struct gradient_rule *rule, struct bound_rule *bound) {
-  const struct pen_signature *from = pen_signature_of(rule->forward);
-  for (const char *text = rule->operands; *text;) {
-    size_t length = strcspn(text, " ");
-    if (length == 2 && strncmp(text, "->", 2) == 0) {
-      bound->input_count = bound->count;
-    } else if (length) {
-      char last = text[length - 1], name[PEN_SIGNATURE_NAME_BYTES] = {0};
-      struct rule_operand *word = &bound->word[bound->count++];
-      word->mark = last == '\'' || last == '*' || last == '+' ? last : 0;
-      memcpy(name, text, length - (word->mark != 0));
-      word->operand = word->mark == '+' ? -1 : (int8_t)pen_signature_operand(from, name);
-      if (word->mark != '+' && word->operand < 0)
-        pen_stop(70, "ops.def: gradient of %s: no operand %s", from->kind, name);
-    }
-    text += length ? length : 1;
-  }
-}
-
-/* Finds the forward op's dims by name, or by the rule's `name=name` pairs. */
-static void bind_dims(const struct gradient_rule *rule, struct bound_rule *bound) {
-  const struct pen_signature *from = pen_signature_of(rule->forward),
-                             *to = pen_signature_of(rule->backward);
-  for (int i = 0; i < to->dim_count; i++) {
-    char name[PEN_SIGNATURE_NAME_BYTES];
-    const char *wanted = to->dim[i], *pair = strstr(rule->dims, wanted);
-    size_t bytes = strlen(wanted);
-    if (pair && pair[bytes] == '=') {
-      wanted = pair + bytes + 1;
-      bytes = strcspn(wanted, " ");
-    }
-    if (bytes >= sizeof name)
-      pen_stop(70, "ops.def: gradient of %s: the dim %s has too long a name", from->kind, wanted);
-    memcpy(name, wanted, bytes);
-    name[bytes] = 0;
-    bound->dim[i] = (int8_t)pen_signature_dim(from, name);
-    if (bound->dim[i] < 0) pen_stop(70, "ops.def: gradient of %s: no dim %s", from->kind, name);
-  }
-  for (int i = 0; i < to->real_count; i++)
-    bound->real[i] = (int8_t)pen_signature_real(from, to->real[i]);
-}
-
-static const struct bound_rule *bind_rule(const struct gradient_rule *rule) {
-  static struct bound_rule bound_rules[COUNT(rules)];
-  struct bound_rule *bound = &bound_rules[rule - rules];
-  if (!bound->count) {
-    parse_operands(rule, bound);
-    bind_dims(rule, bound);
-  }
-  return bound;
-}
-
 /* Whether an output of a rule is needed. */
 static bool is_needed(const struct backward_pass *pass, const struct pen_op *forward,
-                      const struct rule_operand *word) {
+                      const struct pen_rule_operand *word) {
   uint32_t value = forward->operand[word->operand];
   return value != PEN_NONE && pass->graph->value[value].needs_gradient;
 }
 
 /* An input of a backward op: a forward value, a gradient, a private tensor, or the sum so far. */
 static uint32_t input_of(const struct backward_pass *pass, const struct pen_op *forward,
-                         const struct rule_operand *word, const struct rule_operand *first_output) {
+                         const struct pen_rule_operand *word,
+                         const struct pen_rule_operand *first_output) {
   if (word->mark == '+') {
     uint32_t target = forward->operand[first_output->operand];
     return pass->graph->value[target].needs_gradient ? pass->gradient[target] : PEN_NONE;
@@ -143,7 +55,7 @@ static uint32_t input_of(const struct backward_pass *pass, const struct pen_op *
 /* An output of a backward op: a new gradient value (which becomes the sum so far), a private
  * tensor, or an accumulator. */
 static uint32_t output_of(struct backward_pass *pass, const struct pen_op *forward,
-                          const struct rule_operand *word, const struct pen_operand *operand,
+                          const struct pen_rule_operand *word, const struct pen_operand *operand,
                           const struct pen_op *backward) {
   struct pen_graph *graph = pass->graph;
   uint32_t target = forward->operand[word->operand];
@@ -161,35 +73,34 @@ static uint32_t output_of(struct backward_pass *pass, const struct pen_op *forwa
   return made;
 }
 
-static void apply_rule(struct backward_pass *pass, const struct gradient_rule *rule,
+static void apply_rule(struct backward_pass *pass, const struct pen_gradient_rule *rule,
                        const struct pen_op *forward) {
-  const struct bound_rule *bound = bind_rule(rule);
-  size_t input_count = bound->input_count, count = bound->count;
+  const size_t input_count = rule->input_count, count = rule->count;
   bool any = false;
   for (size_t i = input_count; i < count; i++)
-    any = any || is_needed(pass, forward, &bound->word[i]);
+    any = any || is_needed(pass, forward, &rule->word[i]);
   if (!any) return;
   const struct pen_signature *signature = pen_signature_of(rule->backward);
   struct pen_op op = {.kind = (uint16_t)rule->backward,
                       .dtype = pen_signature_dtype(signature, pass->graph->dtype),
                       .workspace = PEN_NONE};
   for (size_t i = 0; i < PEN_OPERANDS_MAX; i++) op.operand[i] = PEN_NONE;
-  for (int i = 0; i < signature->dim_count; i++) op.dim[i] = forward->dim[bound->dim[i]];
-  for (int i = 0; i < signature->real_count; i++) op.real[i] = forward->real[bound->real[i]];
+  for (int i = 0; i < signature->dim_count; i++) op.dim[i] = forward->dim[rule->dim[i]];
+  for (int i = 0; i < signature->real_count; i++) op.real[i] = forward->real[rule->real[i]];
   for (size_t i = 0; i < input_count; i++)
-    op.operand[i] = input_of(pass, forward, &bound->word[i], &bound->word[input_count]);
+    op.operand[i] = input_of(pass, forward, &rule->word[i], &rule->word[input_count]);
   for (size_t i = input_count; i < count; i++)
-    op.operand[i] = output_of(pass, forward, &bound->word[i], &signature->operand[i], &op);
+    op.operand[i] = output_of(pass, forward, &rule->word[i], &signature->operand[i], &op);
   *pen_op_append(rule->weight_part ? pass->weight_list : pass->input_list, rule->backward) = op;
 }
 
 /* Passes gradients through unchanged, by the PEN_PASS rules. */
 static void pass_through(struct backward_pass *pass, const struct pen_op *forward) {
-  const struct pen_signature *signature = pen_signature_of(forward->kind);
-  for (size_t i = 0; i < COUNT(pass_rules); i++) {
-    if (pass_rules[i].forward != forward->kind) continue;
-    uint32_t input = forward->operand[pen_signature_operand(signature, pass_rules[i].input)];
-    uint32_t output = forward->operand[pen_signature_operand(signature, pass_rules[i].output)];
+  size_t count;
+  const struct pen_pass_rule *rules = pen_pass_rules(&count);
+  for (size_t i = 0; i < count; i++) {
+    if (rules[i].forward != forward->kind) continue;
+    uint32_t input = forward->operand[rules[i].input], output = forward->operand[rules[i].output];
     if (input == PEN_NONE || !pass->graph->value[input].needs_gradient) continue;
     if (pass->gradient[input] != PEN_NONE)
       pen_stop(70, "derive: %s has two gradients and no op to add them",
@@ -231,12 +142,14 @@ static void enter_segment(struct backward_pass *pass, const struct pen_forwards 
 /* Appends the backward ops of the forward ops of a segment to the lists of the pass. */
 static void append_gradients(struct backward_pass *pass, const struct pen_forwards *forwards,
                              const struct pen_segment *segment) {
+  size_t count;
+  const struct pen_gradient_rule *rules = pen_gradient_rules(&count);
   for (size_t i = segment->past; i-- > segment->first;) {
     const struct pen_op forward = forwards->op.op[i];
     if (!output_needs_gradient(pass->graph, &forward)) continue;
     pass_through(pass, &forward);
     for (size_t part = 0; part < 2; part++)
-      for (size_t r = 0; r < COUNT(rules); r++)
+      for (size_t r = 0; r < count; r++)
         if (rules[r].forward == forward.kind && rules[r].weight_part == (part == 1))
           apply_rule(pass, &rules[r], &forward);
   }

@@ -53,7 +53,10 @@ struct pen_block_kind {
 struct pen_family {
   const char *name; /* as in families.def */
   const struct pen_block_kind *before, *layer,
-      *after;                /* once at the start; in every layer; once at the end */
+      *after; /* once at the start; in every layer; once at the end */
+  /* The kinds of every `period`-th layer, if they are others: with the same names and tensors. */
+  const struct pen_block_kind *periodic_layer;
+  uint32_t period;           /* 0: none */
   const char *layers_prefix; /* a layer's name is this and its number: "model.layers." */
   const struct pen_declared *const *input; /* inputs of the step; ends with null */
   const char *embedding; /* the weight (vocab, hidden) that a tied head reads; null: none */

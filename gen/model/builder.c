@@ -203,12 +203,15 @@ uint32_t pen_op_linear(struct pen_graph *graph, const char *name, uint32_t x, ui
                         3);
 }
 
-uint32_t pen_op_rmsnorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain) {
+uint32_t pen_op_rmsnorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain,
+                        double offset) {
   int64_t width = (int64_t)graph->value[gain].elements,
           rows = (int64_t)graph->value[x].elements / width;
   uint32_t y = append_forward(graph, PEN_OP_RMSNORM, name, (uint32_t[]){x, gain},
                               (int64_t[]){rows, width}, 2);
-  graph->forward.op[graph->forward.count - 1].real[0] = graph->topology->model_norm_epsilon;
+  double *real = graph->forward.op[graph->forward.count - 1].real;
+  real[0] = graph->topology->model_norm_epsilon;
+  real[1] = offset;
   return y;
 }
 
@@ -218,6 +221,11 @@ uint32_t pen_op_affine(struct pen_graph *graph, const char *name, uint32_t x, ui
   return append_forward(graph, PEN_OP_AFFINE, name, (uint32_t[]){x, weight, bias, addend},
                         (int64_t[]){graph->rows, (int64_t)shape->dim[0], (int64_t)shape->dim[1]},
                         3);
+}
+
+uint32_t pen_op_bias(struct pen_graph *graph, const char *name, uint32_t x, uint32_t bias) {
+  return append_forward(graph, PEN_OP_BIAS, name, (uint32_t[]){x, bias},
+                        (int64_t[]){graph->rows, width_of(graph, x)}, 2);
 }
 
 uint32_t pen_op_layernorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain,
@@ -243,14 +251,15 @@ void pen_op_split(struct pen_graph *graph, const char *name, uint32_t x, uint32_
   memcpy(part, &graph->forward.op[graph->forward.count - 1].operand[1], 3 * sizeof *part);
 }
 
-uint32_t pen_op_rope_table(struct pen_graph *graph, int64_t head_dim) {
+uint32_t pen_op_rope_table(struct pen_graph *graph, const char *name, int64_t head_dim,
+                           double theta, bool scaled) {
   const struct pen_topology *t = graph->topology;
   struct pen_op *op =
-      append_with_outputs(graph, &graph->start, PEN_OP_ROPE_TABLE, "rope_table", NULL,
+      append_with_outputs(graph, &graph->start, PEN_OP_ROPE_TABLE, name, NULL,
                           (int64_t[]){t->model_sequence, head_dim / 2}, 2, PEN_ROLE_CONSTANT);
-  op->real[0] = t->model_rope_theta;
-  if (t->model_rope_scaling) op->real[1] = t->model_rope_factor;
-  if (t->model_rope_original_sequence) {
+  op->real[0] = theta;
+  if (scaled && t->model_rope_scaling) op->real[1] = t->model_rope_factor;
+  if (scaled && t->model_rope_original_sequence) {
     double between = t->model_rope_high_freq_factor - t->model_rope_low_freq_factor;
     op->real[2] = (double)t->model_rope_original_sequence / (2 * M_PI * between);
     op->real[3] = t->model_rope_low_freq_factor / between;
@@ -273,16 +282,17 @@ static uint32_t second_output(const struct pen_graph *graph, int kind, uint32_t 
   return graph->forward.op[i].operand[1];
 }
 
-/* The slots of the cache are those of the step with the most prompts. */
+/* size: heads, kv_heads, head_dim, window. The slots of the cache are those of the step with the
+ * most prompts. */
 static uint32_t append_cached(struct pen_graph *graph, const char *name, const uint32_t input[4],
-                              int64_t heads, int64_t kv_heads, int64_t head_dim) {
+                              const int64_t size[4]) {
   const struct pen_topology *t = graph->topology;
   uint32_t slot = second_output(graph, PEN_OP_POSITIONS, input[3]);
   uint32_t o = append_forward(graph, PEN_OP_ATTENTION_CACHED, name,
                               (uint32_t[]){input[0], input[1], input[2], input[3], slot},
-                              (int64_t[]){sequence_count(graph), t->sequence, heads, kv_heads,
-                                          head_dim, t->generate_prompts, t->model_sequence},
-                              7);
+                              (int64_t[]){sequence_count(graph), t->sequence, size[0], size[1],
+                                          size[2], size[3], t->generate_prompts, t->model_sequence},
+                              8);
   const struct pen_op *op = &graph->forward.op[graph->forward.count - 1];
   graph->value[op->operand[6]].role = graph->value[op->operand[7]].role = PEN_ROLE_CACHE;
   return o;
@@ -290,12 +300,17 @@ static uint32_t append_cached(struct pen_graph *graph, const char *name, const u
 
 uint32_t pen_op_attention(struct pen_graph *graph, const char *name, uint32_t q, uint32_t k,
                           uint32_t v, uint32_t starts, int64_t heads, int64_t kv_heads,
-                          int64_t head_dim) {
-  if (graph->topology->cached_prompts > 0)
-    return append_cached(graph, name, (uint32_t[]){q, k, v, starts}, heads, kv_heads, head_dim);
+                          int64_t head_dim, int64_t window) {
+  const bool cached = graph->topology->cached_prompts > 0;
+  int64_t sequence = graph->topology->sequence,
+          seen = cached ? graph->topology->model_sequence : sequence;
+  if (window <= 0 || window > seen) window = seen;
+  if (cached)
+    return append_cached(graph, name, (uint32_t[]){q, k, v, starts},
+                         (int64_t[]){heads, kv_heads, head_dim, window});
   return append_forward(
       graph, PEN_OP_ATTENTION, name, (uint32_t[]){q, k, v, starts},
-      (int64_t[]){sequence_count(graph), graph->topology->sequence, heads, kv_heads, head_dim}, 5);
+      (int64_t[]){sequence_count(graph), sequence, heads, kv_heads, head_dim, window}, 6);
 }
 
 /* Appends an op over all elements of its first input. */
@@ -307,6 +322,10 @@ static uint32_t append_elementwise(struct pen_graph *graph, int kind, const char
 
 uint32_t pen_op_swiglu(struct pen_graph *graph, const char *name, uint32_t gate, uint32_t up) {
   return append_elementwise(graph, PEN_OP_SWIGLU, name, (uint32_t[]){gate, up});
+}
+
+uint32_t pen_op_geglu(struct pen_graph *graph, const char *name, uint32_t gate, uint32_t up) {
+  return append_elementwise(graph, PEN_OP_GEGLU, name, (uint32_t[]){gate, up});
 }
 
 uint32_t pen_op_gelu(struct pen_graph *graph, const char *name, uint32_t x) {

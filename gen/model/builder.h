@@ -34,22 +34,27 @@ uint32_t pen_op_embedding(struct pen_graph *graph, const char *name, uint32_t to
 /* x (rows, in) times the weight (out, in) transposed, plus addend (rows, out) unless PEN_NONE. */
 uint32_t pen_op_linear(struct pen_graph *graph, const char *name, uint32_t x, uint32_t weight,
                        uint32_t addend);
-/* A row of x has as many elements as the gain. */
-uint32_t pen_op_rmsnorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain);
-uint32_t pen_op_rope_table(struct pen_graph *graph,
-                           int64_t head_dim); /* constant (positions, head_dim) */
+/* A row of x has as many elements as the gain, to which `offset` is added. */
+uint32_t pen_op_rmsnorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain,
+                        double offset);
+/* A constant (positions, head_dim); scaled: by model.rope_scaling. */
+uint32_t pen_op_rope_table(struct pen_graph *graph, const char *name, int64_t head_dim,
+                           double theta, bool scaled);
 /* `starts` (rows) i32: where each token's document starts in its sequence; PEN_NONE: every sequence
  * is one document. */
 uint32_t pen_op_starts(struct pen_graph *graph);
 uint32_t pen_op_rope(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table,
                      uint32_t starts, int64_t heads, int64_t head_dim);
+/* window: how many tokens a token sees at most, itself included; 0 or less: all. */
 uint32_t pen_op_attention(struct pen_graph *graph, const char *name, uint32_t q, uint32_t k,
                           uint32_t v, uint32_t starts, int64_t heads, int64_t kv_heads,
-                          int64_t head_dim);
+                          int64_t head_dim, int64_t window);
 /* x (rows, in) times the weight (in, out), plus bias (out), plus addend (rows, out) unless
  * PEN_NONE. */
 uint32_t pen_op_affine(struct pen_graph *graph, const char *name, uint32_t x, uint32_t weight,
                        uint32_t bias, uint32_t addend);
+uint32_t pen_op_bias(struct pen_graph *graph, const char *name, uint32_t x,
+                     uint32_t bias); /* x (rows, out) plus bias (out) */
 uint32_t pen_op_layernorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain,
                           uint32_t bias);
 /* x plus, for each token, the row of its position in the table (positions, width). */
@@ -59,6 +64,7 @@ void pen_op_split(struct pen_graph *graph, const char *name, uint32_t x,
                   uint32_t part[3]); /* x (rows, 3, width) */
 uint32_t pen_op_gelu_tanh(struct pen_graph *graph, const char *name, uint32_t x);
 uint32_t pen_op_swiglu(struct pen_graph *graph, const char *name, uint32_t gate, uint32_t up);
+uint32_t pen_op_geglu(struct pen_graph *graph, const char *name, uint32_t gate, uint32_t up);
 uint32_t pen_op_gelu(struct pen_graph *graph, const char *name, uint32_t x);
 uint32_t pen_op_scale(struct pen_graph *graph, const char *name, uint32_t x, double factor);
 uint32_t pen_op_add(struct pen_graph *graph, const char *name, uint32_t x, uint32_t z);

@@ -9,27 +9,15 @@
 
 #include <string.h>
 
+#include "gen/model/gradient_rules.h"
 #include "gen/model/op_signature.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "runtime/plan/plan.h"
 
-static const struct fused_loss {
-  int forward, weight, both;
-} fused_losses[] = {
-#define PEN_FUSED_LOSS(forward, weight, both) {PEN_OP_##forward, PEN_OP_##weight, PEN_OP_##both},
-#include "kernels/ops.def"
-};
-
-static const struct fused_loss *fused_loss_of(int kind) {
-  for (size_t i = 0; i < sizeof fused_losses / sizeof *fused_losses; i++)
-    if (fused_losses[i].forward == kind) return &fused_losses[i];
-  return NULL;
-}
-
 bool pen_loss_is_fused(const struct pen_graph *graph) {
   return graph->forward.count > 0 &&
-         fused_loss_of(graph->forward.op[graph->forward.count - 1].kind) != NULL;
+         pen_fused_loss_of(graph->forward.op[graph->forward.count - 1].kind) != NULL;
 }
 
 /* The operand of that name, of one of the two ops. */
@@ -44,7 +32,7 @@ static uint32_t merged_operand(const struct pen_op *loss, const struct pen_op *w
 
 void pen_fused_loss_merge(struct pen_op_list *program) {
   for (size_t i = 0; i + 1 < program->count; i++) {
-    const struct fused_loss *fused = fused_loss_of(program->op[i].kind);
+    const struct pen_fused_loss *fused = pen_fused_loss_of(program->op[i].kind);
     if (!fused || program->op[i + 1].kind != fused->weight) continue;
     struct pen_op joined = program->op[i];
     const struct pen_signature *signature = pen_signature_of(fused->both);

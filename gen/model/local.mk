@@ -7,6 +7,8 @@ libgen_a_SOURCES += \
   %reldir%/builder.h \
   %reldir%/fused_loss.c \
   %reldir%/fused_loss.h \
+  %reldir%/gradient_rules.c \
+  %reldir%/gradient_rules.h \
   %reldir%/graph.c \
   %reldir%/graph.h \
   %reldir%/liveness.c \

@@ -204,21 +204,28 @@ static void parse_factor(struct pen_formula_factor *factor, const struct pen_sig
   factor->number = number;
 }
 
+static struct pen_formula_factor *add_factor(struct pen_formula *formula,
+                                             const struct pen_signature *signature,
+                                             const char *text) {
+  if (factors_used == FACTORS_MAX || formula->factor_count == UINT8_MAX)
+    fail_row(signature->kind, text, "too many factors");
+  formula->factor_count++;
+  return &factors[factors_used++];
+}
+
 /* Aborts if the text is no such sum or names no dim: it is in ops.def. */
 static void parse_formula(struct pen_formula *formula, const struct pen_signature *signature,
                           const char *text) {
   const char *at = text;
-  struct pen_formula_factor *factor = &factors[factors_used];
-  *formula = (struct pen_formula){.factor = factor};
+  *formula = (struct pen_formula){.factor = &factors[factors_used]};
+  bool minus;
   do {
-    do {
-      if (factors_used == FACTORS_MAX || formula->factor_count == UINT8_MAX)
-        fail_row(signature->kind, text, "too many factors");
-      parse_factor(&factors[factors_used++], signature, text, &at);
-      formula->factor_count++;
-    } while (consume(&at, '*'));
+    do parse_factor(add_factor(formula, signature, text), signature, text, &at);
+    while (consume(&at, '*'));
     factors[factors_used - 1].ends = true;
-  } while (consume(&at, '+'));
+    minus = consume(&at, '-');
+    if (minus) add_factor(formula, signature, text)->number = -1; /* of the next product */
+  } while (minus || consume(&at, '+'));
   if (*at) fail_row(signature->kind, text, "not a sum of products of dims and numbers");
 }
 

@@ -15,6 +15,7 @@
 const char *pen_device_auto = "cpu";
 
 enum { LOSS_ROWS_ON_GPU = 2048 }; /* enough for the full throughput of the matrix products */
+#define LOCAL_THETA 10000.0       /* of Gemma 3 */
 
 /* ---- missing settings ---- */
 
@@ -92,6 +93,8 @@ void pen_topology_require(struct pen_topology *topology) {
   if (family->needs_tokens)
     require_settings(topology, "model.heads model.ffn model.vocab",
                      pen_text("family %s needs it: ", family->name));
+  if (family->windows == PEN_WINDOW_LOCAL_LAYERS)
+    require_settings(topology, "model.window", pen_text("family %s needs it: ", family->name));
   if (topology->trains) require_settings(topology, "optimizer.learning_rate optimizer.steps", "");
   if (family->needs_tokens && family->rotary) require_rope(topology);
 }
@@ -126,11 +129,16 @@ static void default_rope(struct pen_topology *t, bool rotary) {
 
 static void default_model(struct pen_topology *t) {
   const struct pen_family_row *family = pen_family_row_of(t->model_family);
+  bool has_local = family->windows == PEN_WINDOW_LOCAL_LAYERS;
+  if (family->windows == PEN_WINDOW_NO_LAYER && t->model_window == 0)
+    t->model_window = -1; /* no value, which is no part of the model's digest */
+  if (has_local && !t->has_model_rope_local_theta) t->model_rope_local_theta = LOCAL_THETA;
   if (!t->has_model_loss) t->model_loss = family->loss;
   if (!t->has_model_tie_embeddings) t->model_tie_embeddings = family->ties;
   if (!family->needs_tokens) return;
   if (!t->has_model_kv_heads) t->model_kv_heads = t->model_heads;
   if (!t->has_model_head_dim) t->model_head_dim = t->model_hidden / t->model_heads;
+  if (has_local && !t->has_model_query_scalar) t->model_query_scalar = t->model_head_dim;
   default_rope(t, family->rotary);
 }
 

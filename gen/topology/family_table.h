@@ -5,12 +5,20 @@
 
 #include <stdbool.h>
 
+/* Which layers may have a sliding window of attention. */
+enum pen_window_layers {
+  PEN_WINDOW_NO_LAYER,
+  PEN_WINDOW_EVERY_LAYER,
+  PEN_WINDOW_LOCAL_LAYERS /* only some, which have positions of another base, too */
+};
+
 struct pen_family_row {
   const char *name;
   bool needs_tokens; /* the model reads tokens: it has heads, a vocabulary and a sequence */
   bool rotary;       /* rotary positions */
-  bool ties;         /* default of model.tie_embeddings */
-  const char *loss;  /* default of model.loss */
+  enum pen_window_layers windows;
+  bool ties;        /* default of model.tie_embeddings */
+  const char *loss; /* default of model.loss */
 };
 
 /* " mlp llama ...": all names, each after a space. */

@@ -60,8 +60,9 @@ static void set_setting(struct pen_topology *topology, const struct pen_setting 
   *pen_topology_origin(topology, setting) = origin;
   *(bool *)((char *)topology + setting->has_offset) = true;
   if (!pen_value_set(topology, setting, value))
-    pen_topology_fail(topology, pen_text("%s.%s", setting->group, setting->name), "%s",
-                      pen_setting_allowed(setting));
+    pen_topology_fail(topology, pen_text("%s.%s", setting->group, setting->name), "%s%s",
+                      pen_setting_allowed(setting),
+                      pen_value_is_too_large(setting, value) ? "; too large" : "");
 }
 
 /* ---- the file ---- */

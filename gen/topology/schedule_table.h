@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
 
 /* Whether a schedule splits the backward into I and W: never, as pipeline.zero_bubble says, or
  * always (all backwards or some). */
@@ -25,6 +26,7 @@ struct pen_schedule {
   enum pen_given given;                    /* bubble and peak are known only of BY_RULE */
   uint32_t warmup;                         /* 0: pipeline.warmup */
   enum pen_split split;
+  enum pen_backward_order backward_order; /* of each stage's microbatches (plan.h) */
   const char *rule, *source; /* one sentence for --list-schedules and the manual; its source */
   const char *bubble, *peak, *holds; /* C expressions as text; see schedules.def */
 };

@@ -102,11 +102,26 @@ static void check_heads(const struct pen_topology *t, bool rotary) {
   pen_topology_fail(t, "model.head_dim", "an even number, for rotary positions");
 }
 
+static void check_window(const struct pen_topology *t, const struct pen_family_row *family) {
+  bool has_local = family->windows == PEN_WINDOW_LOCAL_LAYERS;
+  if (family->windows == PEN_WINDOW_NO_LAYER && t->model_window > 0)
+    pen_topology_fail(t, "model.window", "0; family %s has no sliding window", family->name);
+  if (has_local && t->model_window == 0)
+    pen_topology_fail(t, "model.window", "1 or more, with family %s", family->name);
+  if (!has_local && t->has_model_rope_local_theta)
+    pen_topology_fail(t, "model.rope_local_theta",
+                      "none, with family %s, which has no local layers", family->name);
+  if (!has_local && t->has_model_query_scalar)
+    pen_topology_fail(t, "model.query_scalar", "none, with family %s, where it is model.head_dim",
+                      family->name);
+}
+
 static void check_model(const struct pen_topology *t) {
   const struct pen_family_row *family = pen_family_row_of(t->model_family);
   if (!strcmp(t->model_loss, "cross_entropy") && !family->needs_tokens)
     pen_topology_fail(t, "model.loss", "\"%s\"; family %s has no targets", family->loss,
                       family->name);
+  check_window(t, family);
   if (!family->needs_tokens) return;
   check_heads(t, family->rotary);
   if (t->model_rope_theta == 0) pen_topology_fail(t, "model.rope_theta", "a finite number above 0");

@@ -71,6 +71,21 @@ static bool read_real(const struct pen_literal *literal, const struct pen_settin
   return isfinite(value) && value >= setting->minimum && value <= setting->maximum;
 }
 
+bool pen_value_is_too_large(const struct pen_setting *setting,
+                            const struct pen_written_value *value) {
+  const bool integers = setting->type == PEN_INTEGER || setting->type == PEN_INTEGERS,
+             reals = setting->type == PEN_REAL || setting->type == PEN_REALS;
+  bool too_large = false, hexadecimal;
+  for (size_t i = 0; i < value->count; i++) {
+    const struct pen_literal *literal = &value->literal[i];
+    if (literal->string || !(is_integer(literal->text, &hexadecimal) || is_real(literal->text)))
+      continue;
+    const double limit = integers ? 0x1p63 : HUGE_VAL;
+    too_large = too_large || ((integers || reals) && strtod(literal->text, NULL) >= limit);
+  }
+  return too_large;
+}
+
 static bool read_boolean(const struct pen_literal *literal, bool *out) {
   *out = !strcasecmp(literal->text, "true");
   return !literal->string && (*out || !strcasecmp(literal->text, "false"));

@@ -18,6 +18,10 @@ struct pen_written_value {
 bool pen_value_set(struct pen_topology *topology, const struct pen_setting *setting,
                    const struct pen_written_value *value);
 
+/* Whether a number of the value is too large for its type: 64 bits, or f64. */
+bool pen_value_is_too_large(const struct pen_setting *setting,
+                            const struct pen_written_value *value);
+
 /* Parses a value of the command line or a default of settings.def. A setting of strings needs no
  * quotes; lists are [a,b] or (a,b). */
 struct pen_written_value pen_value_from_text(const struct pen_setting *setting, const char *text);

@@ -38,6 +38,15 @@ struct pen_send_hazard {
   uint32_t action, send_action;
 };
 
+/* The programs that some microbatches of a stage take, and actions of one of them, by kind, F ...
+ * W; PEN_NONE: none. */
+struct pen_stage_programs {
+  uint32_t stage;
+  uint32_t program[PEN_W + 1], action[PEN_W + 1];
+};
+
+struct pen_rank_context;
+
 /* The actions of one profile, and what the checks know of them. */
 struct pen_check_context {
   struct pen_problem *problem;
@@ -61,6 +70,9 @@ struct pen_check_context {
   size_t *hazard_count;
   const bool *credited[PEN_DIRECTIONS]; /* [pen_action_key() of the SEND]; null: every message has a
                                            credit */
+  const struct pen_rank_context *contexts;   /* [rank]; finished */
+  struct pen_stage_programs *stage_programs; /* by rising stage, each different (gradients.c) */
+  size_t stage_programs_count;
 };
 
 static inline bool pen_is_compute(int kind) { return kind <= PEN_W; }

@@ -16,7 +16,7 @@
 #include "runtime/plan/plan.h"
 
 /* Operands of ATTENTION_CACHED, and its dims from kv_heads on, which say how a cache is divided. */
-enum { KEYS = 6, VALUES = 7, BATCH = 0, SEQUENCE = 1, DIVISION = 3, SLOTS = 5, POSITIONS = 6 };
+enum { KEYS = 6, VALUES = 7, BATCH = 0, SEQUENCE = 1, DIVISION = 3, SLOTS = 6, POSITIONS = 7 };
 
 /* The keys and values of an attention of a rank, by address. */
 struct cached_attention {

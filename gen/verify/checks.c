@@ -66,9 +66,10 @@ bool pen_check_profile(const struct pen_plan *plan, const struct pen_profile *pr
       .finished = true,
       .adds_tied_gradient = pen_plan_adds_tied_gradient(plan, profile->kind)};
   struct pen_rank_context *contexts = pen_new(plan->rank_count, sizeof *contexts);
+  checked->contexts = contexts;
   if (!pen_check_ties(checked, plan) || !pen_check_actions(checked) ||
       !pen_check_tables(checked, plan, profile, contexts))
     return false;
   list_credits(checked, profile);
-  return pen_check_memory(checked, contexts);
+  return pen_check_memory(checked, contexts) && pen_check_gradient_sums(checked);
 }

@@ -60,6 +60,14 @@ void pen_earliest_arrivals(const struct pen_check_context *c, const struct pen_p
 /* memory.c: two steps of all ranks; fills the send hazards of `c`. `contexts` is [rank]. */
 bool pen_check_memory(struct pen_check_context *c, const struct pen_rank_context *contexts);
 
+/* gradient_sums.c: the microbatches, replicas and elements that a training profile sums. */
+bool pen_check_gradient_sums(const struct pen_check_context *c);
+/* gradients.c: lists the sets of programs that microbatches take; fills `stage_programs` of `c`. */
+void pen_list_stage_programs(struct pen_check_context *c);
+/* gradients.c: the programs of every stage compute the gradients of its forward. `checked` is
+ * [profile_count]; each profile was checked by itself. */
+bool pen_check_gradients(const struct pen_check_context *checked, uint32_t profile_count);
+
 /* deadlock.c: one-sided puts; rendezvous with either number of lanes; rendezvous with one. */
 bool pen_check_puts(const struct pen_check_context *c);
 bool pen_check_rendezvous(const struct pen_check_context *c);

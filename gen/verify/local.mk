@@ -9,7 +9,11 @@ libgen_a_SOURCES += \
   %reldir%/cache.c \
   %reldir%/checks.c \
   %reldir%/deadlock.c \
+  %reldir%/derivative.c \
+  %reldir%/derivative.h \
   %reldir%/device_state.c \
+  %reldir%/gradient_sums.c \
+  %reldir%/gradients.c \
   %reldir%/internal.h \
   %reldir%/memory.c \
   %reldir%/memory_actions.c \
@@ -30,7 +34,11 @@ libgen_a_SOURCES += \
   %reldir%/relocated_trace.c \
   %reldir%/relocated_trace.h \
   %reldir%/replicas.c \
+  %reldir%/stage_terms.c \
+  %reldir%/stage_terms.h \
   %reldir%/tables.c \
+  %reldir%/terms.c \
+  %reldir%/terms.h \
   %reldir%/tied_weight.c \
   %reldir%/verify.c \
   %reldir%/verify.h

@@ -1,6 +1,7 @@
 /* verify.c: runs the checks of a plan, or of bare actions, in order. */
 #include "gen/verify/verify.h"
 
+#include "gen/base/arena.h"
 #include "gen/verify/internal.h"
 #include "gen/verify/problem.h"
 #include "runtime/plan/plan.h"
@@ -12,12 +13,12 @@ bool pen_verify_actions(const struct pen_action_lists *lists, struct pen_problem
 }
 
 static bool verify_profile(const struct pen_plan *plan, const struct pen_profile *profile,
-                           struct pen_problem *problem) {
-  struct pen_check_context checked;
-  if (!pen_check_profile(plan, profile, problem, &checked) || !pen_check_puts(&checked) ||
-      !pen_check_rendezvous(&checked))
+                           struct pen_problem *problem, struct pen_check_context *checked) {
+  if (!pen_check_profile(plan, profile, problem, checked) || !pen_check_puts(checked) ||
+      !pen_check_rendezvous(checked))
     return false;
-  pen_action_index_free(&checked);
+  pen_list_stage_programs(checked);
+  pen_action_index_free(checked);
   return true;
 }
 
@@ -60,7 +61,9 @@ static bool check_counts(const struct pen_plan *plan, struct pen_problem *proble
 
 bool pen_verify(const struct pen_plan *plan, struct pen_problem *problem) {
   if (!check_counts(plan, problem)) return false;
+  struct pen_check_context *checked = pen_new(plan->profile_count, sizeof *checked);
   for (uint32_t index = 0; index < plan->profile_count; index++)
-    if (!verify_profile(plan, &plan->profiles[index], problem)) return false;
-  return pen_check_profiles(plan, problem) && pen_check_device_control(plan, problem);
+    if (!verify_profile(plan, &plan->profiles[index], problem, &checked[index])) return false;
+  return pen_check_profiles(plan, problem) && pen_check_device_control(plan, problem) &&
+         pen_check_gradients(checked, plan->profile_count);
 }

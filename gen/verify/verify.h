@@ -2,8 +2,8 @@
  * them.
  *
  * In: a struct pen_plan, or lists of actions. Out: nothing, or the first problem. The verifier
- * reads runtime/plan/, the signatures of the ops (model/op_signature.h) and gen/base/; it shares no
- * code with the passes that it checks.
+ * reads runtime/plan/, the signatures and gradient rules of the ops (model/op_signature.h,
+ * model/gradient_rules.h) and gen/base/; it shares no code with the passes that it checks.
  *
  * pen_verify() proves, in this order, each step resting on those before it:
  *   actions     every stage and microbatch has one F and one B (or one I and one W), in order, on
@@ -15,11 +15,17 @@
  *               it (replicas.c)
  *   memory      over two successive steps every read finds, in all its bytes, the value that it
  *               means (memory.c)
+ *   sums        every stage adds its microbatches in the plan's order; what NORM and UPDATE read is
+ *               the sum over all replicas, and the norm counts every element once (gradient_sums.c)
  *   puts        no deadlock with one-sided puts and credits (deadlock.c)
  *   rendezvous  no deadlock if a send ends only when its receive does, with one lane a directed
  *               pair of ranks and with one lane a rank; an action also waits for sends that
  *               still read what it overwrites (deadlock.c)
  *   profiles    a step of one profile may follow a step of another (profiles.c)
+ *   gradients   what each microbatch adds to the gradient of a weight, and what each stage sends
+ *               back, is the derivative of its own forward by the rules of ops.def; the loss is
+ *               scaled once, by the share of its targets; training and evaluation have one forward
+ *               (gradients.c)
  *
  * One step suffices for deadlock: nothing in a step needs a later step, so if each step alone
  * completes, so does their sequence. Two steps suffice for memory: what a step finds in memory was

@@ -99,11 +99,11 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
   for (int r = 0; r < R; r++) {
     carry.most[r] = -INFINITY;
-    carry.first[r] = first_seen(begins, first_query + team() * R + r, s.sequence);
+    carry.first[r] = first_seen(begins, first_query + team() * R + r, s);
   }
   copy_plain<D, QUERIES>(q_tile, q + q_from + first_query * s.q_row, s.q_row,
                          s.sequence - first_query, s.head_dim);
-  for (int first_key = first_seen(begins, first_query, s.sequence) / KEYS * KEYS; first_key < past;
+  for (int first_key = first_seen(begins, first_query, s) / KEYS * KEYS; first_key < past;
        first_key += KEYS) {
     __syncthreads(); /* the previous block is no longer read */
     copy_plain<D, KEYS>(k_tile, k + k_from + first_key * s.k_row, s.k_row, s.sequence - first_key,

@@ -9,20 +9,24 @@
 
 struct attention_shape {
   int sequence, heads, group, head_dim; /* group: query heads of a key-value head */
+  int window;                           /* how many keys a query sees at most */
   int64_t q_row, k_row;                 /* elements between positions */
   float scale;                          /* of the scores: 1/sqrt(head_dim) */
 };
 
 static inline attention_shape shape_of(const int64_t *dim) {
-  return {(int)dim[1],     (int)dim[2],     (int)(dim[2] / dim[3]),           (int)dim[4],
-          dim[2] * dim[4], dim[3] * dim[4], (float)(1 / sqrt((double)dim[4]))};
+  return {(int)dim[1], (int)dim[2],     (int)(dim[2] / dim[3]), (int)dim[4],
+          (int)dim[5], dim[2] * dim[4], dim[3] * dim[4],        (float)(1 / sqrt((double)dim[4]))};
 }
 
-/* The first key that a query sees: the start of its document. Starts rise along a sequence.
- * `starts` is that of a sequence, or null: all documents start at 0. After the end of the sequence
- * the result does not matter. */
-static __device__ inline int first_seen(const int32_t *starts, int query, int sequence) {
-  return starts && query < sequence ? starts[query] : 0;
+/* The first key that a query sees: the start of its document or of its window. It rises along a
+ * sequence. `starts` is that of a sequence, or null: all documents start at 0. After the end of the
+ * sequence the result does not matter. */
+static __device__ inline int first_seen(const int32_t *starts, int query,
+                                        const attention_shape &s) {
+  const int start = starts && query < s.sequence ? starts[query] : 0,
+            of_window = query + 1 - s.window;
+  return start > of_window ? start : of_window;
 }
 
 static inline int64_t q_count(const int64_t *dim) { return dim[0] * dim[1] * dim[2] * dim[4]; }

@@ -122,10 +122,9 @@ __global__ void __launch_bounds__(BLOCK)
   const int own_row = (int)threadIdx.x / WARP * M * 16, own = first_query + own_row,
             own_past = own + M * 16;
   const int32_t *const begins = starts ? starts + batch * s.sequence : NULL;
-  const int begin = first_seen(begins, first_query, s.sequence) / KEYS * KEYS;
-  const int last_first =
-      first_seen(begins, (own_past < s.sequence ? own_past : s.sequence) - 1,
-                 s.sequence); /* the first key that the last query of this warp sees */
+  const int begin = first_seen(begins, first_query, s) / KEYS * KEYS;
+  const int last_first = first_seen(begins, (own_past < s.sequence ? own_past : s.sequence) - 1,
+                                    s); /* the first key that the last query of this warp sees */
   carried_bf16<D, M> carry = {};
 #pragma unroll
   for (int m = 0; m < M; m++) carry.most[m][0] = carry.most[m][1] = -INFINITY;
@@ -160,8 +159,7 @@ __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
         for (int half = 0; half < 2 * M; half++)
           first[half] =
-              first_seen(begins, own + half * 8 + (int)threadIdx.x % WARP / 4, s.sequence) -
-              first_key;
+              first_seen(begins, own + half * 8 + (int)threadIdx.x % WARP / 4, s) - first_key;
         mask<M, KEYS>(scores,
                       [&first](int m, int half, int key) { return key < first[2 * m + half]; });
       }

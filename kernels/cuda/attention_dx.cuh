@@ -15,7 +15,7 @@ struct operands {
 
 /* The inner loop of a block of threads: each step has a head and the first of INNER rows. Keys
  * begin with the first that the first outer query sees. Queries end where none sees the last outer
- * key: starts rise, so that a binary search finds the end. */
+ * key, by its window or its document: starts rise, so that a binary search finds the end. */
 template <int OUTER, int INNER, bool KEYS_OUTER>
 struct inner_loop {
   struct step_place {
@@ -25,9 +25,9 @@ struct inner_loop {
   int past, steps;
   __device__ inner_loop(const attention_shape &s, const int32_t *starts, int first_row) {
     first.head = (int)blockIdx.x * (KEYS_OUTER ? s.group : 1);
-    first.row =
-        (KEYS_OUTER ? first_row : first_seen(starts, first_row, s.sequence)) / INNER * INNER;
-    past = KEYS_OUTER || first_row + OUTER > s.sequence ? s.sequence : first_row + OUTER;
+    first.row = (KEYS_OUTER ? first_row : first_seen(starts, first_row, s)) / INNER * INNER;
+    past = first_row + OUTER + (KEYS_OUTER ? s.window - 1 : 0);
+    if (past > s.sequence) past = s.sequence;
     int blocks = (past - first.row + INNER - 1) / INNER;
     if (KEYS_OUTER && starts) {
       int past_last = blocks;
@@ -67,7 +67,7 @@ __device__ inline statistic statistic_of(const operands<T> &p, const attention_s
                                          int64_t batch, int head, int query, float unit) {
   if (query >= s.sequence) return {INFINITY, 0, 0};
   const int64_t at = (batch * s.heads + head) * s.sequence + query;
-  return {p.lse[at] * unit, p.delta[at], first_seen(begins_of(p, s, batch), query, s.sequence)};
+  return {p.lse[at] * unit, p.delta[at], first_seen(begins_of(p, s, batch), query, s)};
 }
 
 #endif

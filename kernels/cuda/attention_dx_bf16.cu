@@ -49,8 +49,8 @@ __device__ inline void each_element(const BODY &body) {
 
 /* Clears p where the query does not see the key. */
 template <int M, int INNER, bool KEYS_OUTER>
-__device__ inline void mask_hidden(float p[M][INNER / 8][4], const int32_t *begins, int sequence,
-                                   int outer_row, int inner_row) {
+__device__ inline void mask_hidden(float p[M][INNER / 8][4], const int32_t *begins,
+                                   const attention_shape &s, int outer_row, int inner_row) {
   const int lane = (int)threadIdx.x % WARP, row = outer_row + lane / 4,
             column = inner_row + lane % 4 * 2;
   const int distance =
@@ -60,12 +60,11 @@ __device__ inline void mask_hidden(float p[M][INNER / 8][4], const int32_t *begi
     const int down = m * 16 + i / 2 * 8, right = n * 8 + i % 2;
     if (distance + (KEYS_OUTER ? down - right : right - down) > 0) p[m][n][i] = 0;
   });
-  if (begins)
+  if (begins || s.window < s.sequence)
     each_element<M, INNER>([&](int m, int n, int i) {
       const int at_row = row + m * 16 + i / 2 * 8, at_column = column + n * 8 + i % 2,
                 query = KEYS_OUTER ? at_column : at_row;
-      if ((KEYS_OUTER ? at_row : at_column) < begins[query < sequence ? query : sequence - 1])
-        p[m][n][i] = 0;
+      if ((KEYS_OUTER ? at_row : at_column) < first_seen(begins, query, s)) p[m][n][i] = 0;
     });
 }
 
@@ -177,13 +176,13 @@ __global__ void __launch_bounds__(BLOCK) differentiate(operands<bf16> p, attenti
               key_past = key + (KEYS_OUTER ? 16 * M : INNER);
     const int asks = KEYS_OUTER ? row : own, asks_past = asks + (KEYS_OUTER ? INNER : 16 * M);
     const int last = (asks_past < s.sequence ? asks_past : s.sequence) - 1;
-    const bool all_seen = key_past - 1 <= asks && key >= first_seen(begins, last, s.sequence);
+    const bool all_seen = key_past - 1 <= asks && key >= first_seen(begins, last, s);
     bf16 *const tile = tiles + step % 2 * 2 * INNER * STRIDE;
     const tile_of<D> inner[2] = {{tile}, {tile + INNER * STRIDE}};
     const float *const lse =
         statistics + (KEYS_OUTER ? step % 2 * 2 * STATISTICS + lane % 4 * 2 : own_row + lane / 4);
     const auto mask_step = [&](float probable[M][INNER / 8][4]) {
-      if (!all_seen) mask_hidden<M, INNER, KEYS_OUTER>(probable, begins, s.sequence, own, row);
+      if (!all_seen) mask_hidden<M, INNER, KEYS_OUTER>(probable, begins, s, own, row);
     };
     if (key < asks_past)
       add_step<D, M, INNER, KEYS_OUTER>(sum1, sum2, outer, inner, lse, lse + STATISTICS, own_row,

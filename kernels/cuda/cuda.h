@@ -28,13 +28,13 @@ extern "C" {
   row(RMSNORM, rmsnorm) row(RMSNORM_DX, rmsnorm_dx) row(LAYERNORM, layernorm)                      \
       row(LAYERNORM_DX, layernorm_dx) row(ROPE, rope) row(ROPE_DX, rope_dx)                        \
           row(ATTENTION, attention) row(ATTENTION_DX, attention_dx) row(SWIGLU, swiglu)            \
-              row(SWIGLU_DX, swiglu_dx) row(GELU, gelu) row(GELU_DX, gelu_dx)                      \
-                  row(GELU_TANH, gelu_tanh) row(GELU_TANH_DX, gelu_tanh_dx) row(SPLIT, split)      \
-                      row(SPLIT_DX, split_dx) row(SCALE, scale) row(SCALE_DX, scale) row(ADD, add) \
-                          row(BIAS_DW, bias_dw) row(EMBEDDING, embedding)                          \
-                              row(EMBEDDING_DW, embedding_dw) row(POSITION, position)              \
-                                  row(POSITION_DW, position_dw) row(CROSS_ENTROPY, cross_entropy)  \
-                                      row(SUM_LOSS, sum_loss)
+              row(SWIGLU_DX, swiglu_dx) row(GEGLU, geglu) row(GEGLU_DX, geglu_dx) row(GELU, gelu)  \
+                  row(GELU_DX, gelu_dx) row(GELU_TANH, gelu_tanh) row(GELU_TANH_DX, gelu_tanh_dx)  \
+                      row(SPLIT, split) row(SPLIT_DX, split_dx) row(SCALE, scale)                  \
+                          row(SCALE_DX, scale) row(ADD, add) row(BIAS, bias) row(BIAS_DW, bias_dw) \
+                              row(EMBEDDING, embedding) row(EMBEDDING_DW, embedding_dw)            \
+                                  row(POSITION, position) row(POSITION_DW, position_dw)            \
+                                      row(CROSS_ENTROPY, cross_entropy) row(SUM_LOSS, sum_loss)
 #define PEN_CUDA_DECLARE_F32(kind, name) pen_kernel pen_cuda_##name;
 #define PEN_CUDA_DECLARE(kind, name) pen_kernel pen_cuda_##name, pen_cuda_##name##_bf16;
 PEN_CUDA_OPS_F32(PEN_CUDA_DECLARE_F32)

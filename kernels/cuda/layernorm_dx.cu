@@ -42,7 +42,8 @@ void layernorm_dx_of(const struct pen_call *call) {
                         (const E *)call->operand[5],
                         rows,
                         rows_a_part(rows),
-                        (int)width};
+                        (int)width,
+                        0};
   norm_kernels<layer, E>::launch(p, call->stream);
   launch_parts<false>((float *)call->operand[7], p.part, rows, width, call->stream);
   launch_parts<false>((float *)call->operand[8], p.part + parts_of(rows) * width, rows, width,

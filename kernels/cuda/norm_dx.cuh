@@ -29,6 +29,7 @@ struct norm_dx {
   const E *a;
   int64_t rows, rows_a_part;
   int width;
+  float offset; /* of RMSNORM's gains */
 };
 
 /* The row sums over T threads, in each thread. One barrier a row: the two halves of the buffer

@@ -1,7 +1,7 @@
 /* position.cu: POSITION: y[r] = x[r] + table[position of r]; with starts, positions count from the
- * start of the document. y may be x. Launch: a thread for each 16 bytes of y, or for each element
- * if rows are not multiples of 16 bytes. Traffic: an element twice; the table is in the cache after
- * the first sequence. */
+ * start of the document. BIAS: the same with a table of one row. y may be x. Launch: a thread for
+ * each 16 bytes of y, or for each element if rows are not multiples of 16 bytes. Traffic: an
+ * element twice; the table is in the cache after the first sequence. */
 #include "kernels/cuda/device.cuh"
 
 namespace {
@@ -32,6 +32,16 @@ void position_of(const struct pen_call *call) {
              (const int32_t *)call->operand[2], count, width, sequence);
 }
 
+template <class E>
+void bias_of(const struct pen_call *call) {
+  struct pen_call rows = *call;
+  rows.operand[2] = NULL;
+  rows.operand[3] = call->operand[2];
+  rows.dim[2] = rows.dim[3] = 1;
+  position_of<E>(&rows);
+}
+
 } /* namespace */
 
 PEN_CUDA_BOTH(position)
+PEN_CUDA_BOTH(bias)

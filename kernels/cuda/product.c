@@ -222,13 +222,13 @@ static const void *bias_of(const struct pen_call *call, const struct product *p)
   return rounded;
 }
 
-/* y += bias on each row, without an epilogue: by POSITION, with a table of one row. */
+/* y += bias on each row, without an epilogue */
 static void add_bias(const struct pen_call *call, const struct product *p) {
   void *y = call->operand[p->rule->d];
-  const struct pen_call rows = {.operand = {y, call->operand[p->rule->bias], NULL, y},
-                                .dim = {p->dim[ROWS], p->dim[OUT], 1, 1},
+  const struct pen_call bias = {.operand = {y, call->operand[p->rule->bias], y},
+                                .dim = {p->dim[ROWS], p->dim[OUT]},
                                 .stream = call->stream};
-  (p->dtype == PEN_BF16 ? pen_cuda_position_bf16 : pen_cuda_position)(&rows);
+  (p->dtype == PEN_BF16 ? pen_cuda_bias_bf16 : pen_cuda_bias)(&bias);
 }
 
 void pen_cuda_product(const struct pen_call *call) {

@@ -1,27 +1,28 @@
-/* rmsnorm_dx.cu: RMSNORM_DX: dx = rstd (dy gain - x rstd^2 mean(dy gain x)) + a, dgain = sum over
- * rows of dy x rstd. Launch, order of sums, workspace, and dx in place of a: norm_dx.cuh. */
+/* rmsnorm_dx.cu: RMSNORM_DX: with g = gain + offset, dx = rstd (dy g - x rstd^2 mean(dy g x)) + a,
+ * dgain = sum over rows of dy x rstd. Launch, order of sums, workspace, and dx in place of a:
+ * norm_dx.cuh. */
 #include "kernels/cuda/norm_dx.cuh"
 
 namespace {
 
-/* The row sum is that of dy gain x. */
+/* The row sum is that of dy g x. */
 struct rms {
   enum { ROW_SUMS = 1 };
-  float rstd;
+  float rstd, offset;
   template <class E>
   static __device__ rms of(const norm_dx<E> &p, int64_t row) {
-    return {p.rstd[row]};
+    return {p.rstd[row], p.offset};
   }
   __device__ void accumulate(float *row_sum, float *sum, float d, float x, float g) const {
     const float product = d * x;
-    *row_sum = fmaf(product, g, *row_sum);
+    *row_sum = fmaf(product, g + offset, *row_sum);
     *sum = fmaf(product, rstd, *sum);
   }
   __device__ void finish_row(float *row_sum, int width) const {
     *row_sum = -rstd * rstd * rstd * (*row_sum / (float)width);
   }
   __device__ float element_dx(const float *row_sum, float d, float x, float g, float a) const {
-    return fmaf(d * g, rstd, fmaf(x, *row_sum, a));
+    return fmaf(d * (g + offset), rstd, fmaf(x, *row_sum, a));
   }
 };
 
@@ -38,7 +39,8 @@ void rmsnorm_dx_of(const struct pen_call *call) {
                         (const E *)call->operand[4],
                         rows,
                         rows_a_part(rows),
-                        (int)width};
+                        (int)width,
+                        (float)call->real[1]};
   norm_kernels<rms, E>::launch(p, call->stream);
   launch_parts<false>((float *)call->operand[6], p.part, rows, width, call->stream);
 }

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The numbers of sysexits(3) that docs/design.md section 10 uses. */
+/* The numbers of sysexits(3) that docs/design.md section 10 uses, and a number of its own. */
 enum pen_status {
   PEN_EXIT_USAGE = 64,
   PEN_EXIT_DATA = 65,
@@ -18,6 +18,7 @@ enum pen_status {
   PEN_EXIT_CANNOT_WRITE = 74,
   PEN_EXIT_LOST = 75,
   PEN_EXIT_DIGEST = 76,
+  PEN_EXIT_DIVERGED = 79,
 };
 
 /* Prints `penstock: `, the message and a newline, and exits with `status`; in a run the other ranks

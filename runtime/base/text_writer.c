@@ -2,10 +2,15 @@
 #include "runtime/base/text_writer.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "runtime/base/files.h"
+
+int pen_json_number(char *text, size_t bytes, double value) {
+  return isfinite(value) ? snprintf(text, bytes, "%.17g", value) : snprintf(text, bytes, "null");
+}
 
 void pen_writer_open(struct pen_writer *text, int fd) {
   text->fd = fd;

@@ -14,6 +14,11 @@ const char *pen_shown(char shown[PEN_SHOWN_BYTES], const char *text);
 /* Writes 2*count lower-case hexadecimal digits and a 0 into text. */
 void pen_hex_text(char *text, const unsigned char *bytes, size_t count);
 
+/* Writes a number so that it reads back exactly, in fewer than PEN_JSON_NUMBER_BYTES; what is not
+ * finite as `null`. Returns the bytes written. */
+enum { PEN_JSON_NUMBER_BYTES = 32 };
+int pen_json_number(char *text, size_t bytes, double value);
+
 /* A file that is written sequentially. After an error `failed` holds its errno and further output
  * is dropped; pen_writer_flush() reports it. */
 struct pen_writer {

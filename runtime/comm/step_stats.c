@@ -31,3 +31,9 @@ double pen_step_stats_loss(const struct pen_plan *plan, const double *stats, uin
   double sum = pen_step_stats_loss_sum(plan, stats);
   return plan->loss_is_mean && targets != 0 ? sum / (double)targets : sum;
 }
+
+bool pen_step_stats_diverged(const struct pen_plan *plan, const double *stats, uint64_t targets) {
+  return targets > 0 &&
+         !isfinite(plan->optimizer.clip_norm > 0 ? pen_step_stats_norm(plan, stats)
+                                                 : pen_step_stats_loss(plan, stats, targets));
+}

@@ -3,6 +3,7 @@
 #ifndef PEN_STEP_STATS_H
 #define PEN_STEP_STATS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,5 +22,9 @@ double pen_step_stats_norm(const struct pen_plan *plan, const double *stats);
  * before it is divided by the targets that count. A step without any has the mean 0. */
 double pen_step_stats_loss_sum(const struct pen_plan *plan, const double *stats);
 double pen_step_stats_loss(const struct pen_plan *plan, const double *stats, uint64_t targets);
+
+/* Whether a step with targets has diverged: its norm is not finite, so that all ranks skip it; or,
+ * where gradients are not clipped and no rank knows the norm in time, its loss is not finite. */
+bool pen_step_stats_diverged(const struct pen_plan *plan, const double *stats, uint64_t targets);
 
 #endif

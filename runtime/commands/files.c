@@ -113,8 +113,23 @@ const char *pen_token_path(const struct pen_plan *plan, const char *option, cons
   return NULL;
 }
 
+/* Whether a folder holds checkpoints and is none itself; sets the path of the latest. */
+static bool holds_checkpoints(const char *folder, char latest[PATH_MAX]) {
+  static const char *const weights[] = {"model.safetensors", "model.safetensors.index.json"};
+  char file[PATH_MAX];
+  bool has_weights = false;
+  for (size_t i = 0; i < sizeof weights / sizeof *weights; i++) {
+    has_weights =
+        has_weights || (pen_path_join(file, folder, weights[i]) == 0 && access(file, F_OK) == 0);
+  }
+  return !has_weights && pen_path_join(latest, folder, "latest") == 0 && access(latest, F_OK) == 0;
+}
+
 int pen_resolve_path(const char *path, char resolved[PATH_MAX]) {
-  char folder[PATH_MAX], real[PATH_MAX];
+  char folder[PATH_MAX], real[PATH_MAX], latest[PATH_MAX];
+  if (holds_checkpoints(path, latest)) {
+    path = latest;
+  }
   struct stat status;
   const char *slash = strrchr(path, '/'), *file = "";
   size_t length = strlen(path);

@@ -21,8 +21,9 @@ void pen_check_data_given(const struct pen_plan *plan, const struct pen_options 
  * a file that cannot be read. */
 const char *pen_token_path(const struct pen_plan *plan, const char *option, const char *path);
 
-/* Copies `path`; if its folder is a symbolic link, with the folder that the link names now, since
- * DIR/latest may change before a rank opens it. Fails (66). Returns 0. */
+/* Copies `path`, or that of `latest` in it where it is a folder of checkpoints; if its folder is a
+ * symbolic link, with the folder that the link names now, since DIR/latest may change before a rank
+ * opens it. Fails (66). Returns 0. */
 int pen_resolve_path(const char *path, char resolved[PATH_MAX]);
 
 #endif

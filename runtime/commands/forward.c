@@ -8,6 +8,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
+#include "runtime/base/text_writer.h"
 #include "runtime/commands/commands.h"
 #include "runtime/commands/files.h"
 #include "runtime/commands/generate.h"

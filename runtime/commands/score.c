@@ -41,10 +41,7 @@ static struct {
   int64_t end_of_text;
   struct pen_op_hook hook;
   /* Results of a step, shared by all ranks: struct pen_results, a replica after the other. */
-  struct finding {
-    double minus_log; /* NaN: not scored */
-    int32_t target;
-  } * found;            /* [2][windows of a step][sequence] */
+  double *found; /* -ln p of each target, [2][windows of a step][sequence]; NaN: not scored */
   uint64_t found_count; /* of one step */
   size_t microbatch_rows;
   size_t row; /* of the microbatch: the next call's first */
@@ -116,7 +113,7 @@ void pen_score_open(struct pen_run *run, uint32_t reader) {
 /* ---- within a step ---- */
 
 /* The results of the current step. */
-static struct finding *found_of(const struct pen_vm *vm) {
+static double *found_of(const struct pen_vm *vm) {
   return score.found + (vm->run_step & 1) * score.found_count;
 }
 
@@ -154,11 +151,10 @@ static void take_fetched(const struct pen_vm *vm) {
     return; /* the CPU's row has done it, or another rank */
   }
   const size_t count = vm->profile->microbatch_count * score.microbatch_rows;
-  struct finding *found = found_of(vm) + vm->replica * count;
+  double *found = found_of(vm) + vm->replica * count;
   for (size_t r = 0; r < count; r++) {
-    const int32_t target = score.fetched.target[r];
-    found[r] = (struct finding){
-        target == PEN_IGNORED_TARGET ? (double)NAN : score.fetched.minus_log[r], target};
+    found[r] =
+        score.fetched.target[r] == PEN_IGNORED_TARGET ? (double)NAN : score.fetched.minus_log[r];
     if (score.fetched.logits != NULL) {
       pen_score_logits_add(vm, vm->replica * count + r,
                            score.fetched.logits + r * pen_logit_row_bytes(vm));
@@ -176,7 +172,7 @@ static void score_rows(const struct pen_call *call) {
   const size_t first =
       (size_t)(vm->data.first_microbatch + vm->data.microbatch_index) * score.microbatch_rows +
       next_row(rows);
-  struct finding *found = found_of(vm) + first;
+  double *found = found_of(vm) + first;
   double sum = 0.0;
   for (size_t r = 0; r < rows; r++) {
     double loss = 0.0;
@@ -191,7 +187,7 @@ static void score_rows(const struct pen_call *call) {
     }
     hook->kernel(&one);
     sum += loss;
-    found[r] = (struct finding){targets[r] == PEN_IGNORED_TARGET ? (double)NAN : loss, targets[r]};
+    found[r] = targets[r] == PEN_IGNORED_TARGET ? (double)NAN : loss;
   }
   *(double *)call->operand[3] = sum;
 }
@@ -234,7 +230,7 @@ static void open_packed(const struct pen_packed *packed) {
 }
 
 /* Keeps what a window's tokens were given: the one at `at` predicts the next. */
-static void keep_window(const struct pen_packed *packed, uint64_t w, const struct finding *found) {
+static void keep_window(const struct pen_packed *packed, uint64_t w, const double *found) {
   const struct pen_packed_window *window = &packed->windows[w];
   uint64_t at = 0;
   for (uint64_t d = window->first_document; d < window->first_document + window->document_count;
@@ -242,7 +238,7 @@ static void keep_window(const struct pen_packed *packed, uint64_t w, const struc
     double *kept = score.kept + score.kept_first[d];
     kept[0] = (double)NAN;
     for (uint64_t t = 1; t < packed->documents[d].length; t++) {
-      kept[t] = found[at + t - 1].minus_log;
+      kept[t] = found[at + t - 1];
     }
     at += packed->documents[d].length;
   }
@@ -348,7 +344,7 @@ static void write_packed(const struct pen_packed *packed) {
 }
 
 static void take_step(const struct pen_run *run, struct pen_vm *vm) {
-  const struct finding *found = found_of(vm);
+  const double *found = found_of(vm);
   uint64_t sequence = run->profile->sequence,
            windows = pen_data_step_windows(run->plan, run->profile);
   const struct pen_packed *packed = &vm->data.packed;
@@ -363,11 +359,11 @@ static void take_step(const struct pen_run *run, struct pen_vm *vm) {
     add_token((double)NAN, score.ends && pen_data_token(&vm->data, 0) == score.end_of_text);
   }
   for (uint64_t w = 0; w < windows && vm->data.cursor + w < vm->data.window_count; w++) {
-    uint64_t left = vm->data.token_count - 1 -
-                    (vm->data.cursor + w) * sequence; /* the last window may hold less */
+    /* Ends are those of the tokens: a target may be ignored. The last window may hold less. */
+    uint64_t first = (vm->data.cursor + w) * sequence + 1, left = vm->data.token_count - first;
     for (uint64_t t = 0; t < sequence && t < left; t++) {
-      const struct finding *one = &found[w * sequence + t];
-      add_token(one->minus_log, score.ends && one->target == score.end_of_text);
+      add_token(found[w * sequence + t],
+                score.ends && pen_data_token(&vm->data, first + t) == score.end_of_text);
     }
   }
   flush();

@@ -39,6 +39,18 @@ static void report_existing_checkpoints(const struct pen_run *run) {
           name, folder, newest, advice);
 }
 
+/* Other tensors are frozen than when the checkpoint was saved. */
+static void report_frozen(const struct pen_checkpoint_info *found) {
+  if (found->unfrozen_count > 0) {
+    pen_warn("%s: %u tensors were frozen and are trained now: their moments start at zero",
+             found->path, found->unfrozen_count);
+  }
+  if (found->frozen_count > 0) {
+    pen_warn("%s: %u tensors were trained and are frozen now: their moments are dropped",
+             found->path, found->frozen_count);
+  }
+}
+
 /* Sets where the weights come from, and the first step. */
 static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
   const struct pen_options *options = run->options;
@@ -46,6 +58,9 @@ static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
     run->checkpoint_path = found->path;
     run->first_step = found->step;
     run->cursor = found->cursor;
+    if (run->local.first == 0) {
+      report_frozen(found);
+    }
     return;
   }
   if (options->checkpoint != NULL && run->local.first == 0) {
@@ -117,6 +132,9 @@ static void check_train(const struct pen_plan *plan, const struct pen_options *o
   pen_check_data_given(plan, options, "train");
   if (options->resume && options->checkpoint == NULL) {
     pen_fail(PEN_EXIT_USAGE, "--resume needs --checkpoint DIR: what to resume");
+  }
+  if (options->log_microbatches && options->log == NULL) {
+    pen_fail(PEN_EXIT_USAGE, "--log-microbatches needs --log FILE: where to write the losses");
   }
   if (options->given.keep && options->checkpoint == NULL) {
     pen_fail(PEN_EXIT_USAGE, "--keep %" PRIu64 " needs --checkpoint DIR: where to remove",

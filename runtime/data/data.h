@@ -2,6 +2,7 @@
  *
  *   token_file.h    a file of tokens, as windows of `sequence` tokens
  *   packed_file.h   a file whose windows hold several documents, with an index
+ *   target_mask.h   which tokens of a file are targets that count
  *   bucket.h        which sequence length a step has
  *   step_inputs.h   the data ops of a step: tokens, targets, positions, or random inputs
  *

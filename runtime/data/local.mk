@@ -7,5 +7,7 @@ libruntime_a_SOURCES += \
   %reldir%/packed_file.h \
   %reldir%/step_inputs.c \
   %reldir%/step_inputs.h \
+  %reldir%/target_mask.c \
+  %reldir%/target_mask.h \
   %reldir%/token_file.c \
   %reldir%/token_file.h

@@ -6,6 +6,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/crc32.h"
+#include "runtime/data/target_mask.h"
 
 /* The most of anything that a file can hold: sums and products of such numbers fit 64 bits. */
 #define COUNT_MAX (UINT64_C(1) << 56)
@@ -35,7 +36,8 @@ static void check_header(const struct pen_packed_header *header, const char *pat
     pen_fail(PEN_EXIT_DATA, "%s: its header counts more than a file can hold", path);
   }
   uint64_t expected =
-      pen_packed_windows_at(header) + header->window_count * sizeof(struct pen_packed_window);
+      pen_packed_mask_at(header) +
+      (pen_packed_has_mask(header) ? pen_target_mask_bytes(header->token_count) : 0);
   if (file_bytes != expected) {
     pen_fail(PEN_EXIT_DATA,
              "%s: %" PRIu64 " bytes: its header counts %" PRIu64 " tokens, %" PRIu64
@@ -71,8 +73,9 @@ static void check_window(const struct pen_packed *packed, const char *path, uint
                "%s: the index is wrong: document %" PRIu32 " of window %" PRIu64 " has no tokens",
                path, d, w);
     }
+    const bool inside = length + own <= window->length; /* the mask has no bits past the tokens */
+    targets += pen_target_mask_count(inside ? packed->mask : NULL, token + length + 1, own - 1);
     length += own;
-    targets += own - 1;
   }
   if (length > window->length || targets != window->target_count) {
     pen_fail(PEN_EXIT_DATA,
@@ -114,6 +117,7 @@ void pen_packed_check(struct pen_packed *packed, const char *path, const unsigne
       .tokens = file + sizeof *header,
       .documents = (const void *)(file + pen_packed_documents_at(header)),
       .windows = (const void *)(file + pen_packed_windows_at(header)),
+      .mask = pen_packed_has_mask(header) ? file + pen_packed_mask_at(header) : NULL,
   };
   uint64_t past_tokens = sizeof *header + header->token_count * header->token_bytes;
   uint32_t crc = pen_crc32(0, file + past_tokens, file_bytes - past_tokens);

@@ -7,6 +7,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/futex_counter.h"
+#include "runtime/data/target_mask.h"
 
 void pen_data_prepare_step(struct pen_data *data, uint64_t cursor, uint64_t count) {
   data->cursor = cursor;
@@ -19,7 +20,9 @@ static uint64_t window_of(const struct pen_data *data, uint64_t row) {
   return data->cursor + (data->first_microbatch + data->microbatch_index) * data->microbatch + row;
 }
 
-/* Copies `count` tokens of the file. */
+/* Copies `count` tokens of the file from `first` on. */
+typedef void copy_run(const struct pen_data *data, int32_t *to, uint64_t first, uint64_t count);
+
 static void copy_tokens(const struct pen_data *data, int32_t *to, uint64_t first, uint64_t count) {
   for (uint64_t t = 0; t < count; t++) {
     uint32_t token = pen_data_token(data, first + t);
@@ -28,6 +31,16 @@ static void copy_tokens(const struct pen_data *data, int32_t *to, uint64_t first
                data->path, first + t, token, data->vocab);
     }
     to[t] = (int32_t)token;
+  }
+}
+
+/* The same for targets: those that do not count are ignored. */
+static void copy_targets(const struct pen_data *data, int32_t *to, uint64_t first, uint64_t count) {
+  copy_tokens(data, to, first, count);
+  for (uint64_t t = 0; data->mask != NULL && t < count; t++) {
+    if (!pen_target_counts(data->mask, first + t)) {
+      to[t] = PEN_IGNORED_TARGET;
+    }
   }
 }
 
@@ -47,20 +60,21 @@ static void fill_rows(const struct pen_call *call, fill_row *plain, fill_row *pa
 }
 
 /* The file's tokens from `first` on, and after its end `padding`, in an incomplete last window. */
-static void plain_row(const struct pen_data *data, int32_t *row, uint64_t first, int32_t padding) {
+static void plain_row(const struct pen_data *data, copy_run *copy, int32_t *row, uint64_t first,
+                      int32_t padding) {
   uint64_t left = data->token_count - first, count = left < data->sequence ? left : data->sequence;
-  copy_tokens(data, row, first, count);
+  copy(data, row, first, count);
   for (uint64_t t = count; t < data->sequence; t++) {
     row[t] = padding;
   }
 }
 
 static void plain_tokens(const struct pen_data *data, int32_t *row, uint64_t w) {
-  plain_row(data, row, w * data->sequence, 0);
+  plain_row(data, copy_tokens, row, w * data->sequence, 0);
 }
 
 static void plain_targets(const struct pen_data *data, int32_t *row, uint64_t w) {
-  plain_row(data, row, w * data->sequence + 1, PEN_IGNORED_TARGET);
+  plain_row(data, copy_targets, row, w * data->sequence + 1, PEN_IGNORED_TARGET);
 }
 
 /* A window of a plain file is one document. */
@@ -86,7 +100,7 @@ static void packed_targets(const struct pen_data *data, int32_t *row, uint64_t w
   }
   uint64_t at = 0;
   for (uint32_t d = 0; d < window->document_count; at += document[d].length, d++) {
-    copy_tokens(data, row + at, window->first_token + at + 1, document[d].length - 1);
+    copy_targets(data, row + at, window->first_token + at + 1, document[d].length - 1);
   }
 }
 

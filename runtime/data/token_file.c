@@ -10,9 +10,17 @@
 #include <unistd.h>
 
 #include "runtime/base/check.h"
+#include "runtime/base/crc32.h"
 #include "runtime/base/key.h"
+#include "runtime/data/target_mask.h"
 
-enum { HEADER_INTS = 256, HEADER_BYTES = 4 * HEADER_INTS, HEADER_SHORTEST_BYTES = 8 };
+enum {
+  HEADER_INTS = 256,
+  HEADER_BYTES = 4 * HEADER_INTS,
+  HEADER_SHORTEST_BYTES = 8,
+  HAS_MASK_AT = 12, /* 1: a mask follows the tokens */
+  MASK_CRC_AT = 16,
+};
 
 /* llm.c's headers: of tokens of 16 bits, and of those of 32 bits, as its Llama 3 has them. */
 static const struct plain {
@@ -48,17 +56,35 @@ static uint64_t check_header(struct pen_data *data, const char *path, const unsi
   if (data->token_bytes == 0) {
     pen_fail(PEN_EXIT_DATA,
              "%s: not a token file: it starts with %d, version %d; expected %d, version %d, or %d, "
-             "version %d, or %s",
+             "version %d, or %s or %s",
              path, magic, version, plains[0].magic, plains[0].version, plains[1].magic,
-             plains[1].version, PEN_PACKED_MAGIC);
+             plains[1].version, PEN_PACKED_MAGIC, PEN_PACKED_MASKED_MAGIC);
   }
-  uint64_t expected = HEADER_BYTES + (uint64_t)(count < 0 ? 0 : count) * data->token_bytes;
+  uint64_t tokens = count < 0 ? 0 : (uint64_t)count;
+  bool has_mask = little_endian_i32(header + HAS_MASK_AT) == 1;
+  uint64_t expected =
+      HEADER_BYTES + tokens * data->token_bytes + (has_mask ? pen_target_mask_bytes(tokens) : 0);
   if (count < 0 || file_bytes != expected) {
     pen_fail(PEN_EXIT_DATA,
-             "%s: %" PRIu64 " bytes: its header counts %d tokens, which take %" PRIu64 " bytes",
-             path, file_bytes, count, expected);
+             "%s: %" PRIu64 " bytes: its header counts %d tokens%s, which take %" PRIu64 " bytes",
+             path, file_bytes, count, has_mask ? " and a mask" : "", expected);
   }
-  return (uint64_t)count;
+  data->mask = has_mask ? header + HEADER_BYTES + tokens * data->token_bytes : NULL;
+  return tokens;
+}
+
+static void check_mask(struct pen_data *data, const char *path, const unsigned char *header) {
+  uint32_t expected = (uint32_t)little_endian_i32(header + MASK_CRC_AT);
+  data->mask_crc = pen_crc32(0, data->mask, pen_target_mask_bytes(data->token_count));
+  if (data->mask_crc != expected) {
+    pen_fail(PEN_EXIT_DATA,
+             "%s: the mask has changed: its checksum is %08" PRIx32 ", the header says %08" PRIx32,
+             path, data->mask_crc, expected);
+  }
+}
+
+static _Noreturn void fail_no_target(const char *path) {
+  pen_fail(PEN_EXIT_DATA, "%s: no window has a target that counts: its mask has none", path);
 }
 
 static void take_plain(struct pen_data *data, const char *path, const unsigned char *file,
@@ -77,6 +103,12 @@ static void take_plain(struct pen_data *data, const char *path, const unsigned c
              count, data->sequence, data->sequence + 1);
   }
   data->tokens = file + HEADER_BYTES;
+  if (data->mask != NULL) {
+    check_mask(data, path, file);
+    if (pen_data_targets(data, 0, data->window_count) == 0) {
+      fail_no_target(path);
+    }
+  }
 }
 
 /* What the file holds must fit what the plan was made for. */
@@ -100,6 +132,9 @@ static void take_packed(struct pen_data *data, const struct pen_plan *plan, cons
                path, w, data->packed.windows[w].document_count);
     }
   }
+  if (header->target_count == 0 && data->packed.mask != NULL) {
+    fail_no_target(path);
+  }
   if (header->target_count == 0) {
     pen_fail(PEN_EXIT_DATA,
              "%s: no window has a target: each of its %" PRIu64
@@ -109,6 +144,8 @@ static void take_packed(struct pen_data *data, const struct pen_plan *plan, cons
   data->token_bytes = header->token_bytes;
   data->window_count = header->window_count;
   data->tokens = data->packed.tokens;
+  data->mask = data->packed.mask;
+  data->mask_crc = data->mask == NULL ? 0 : header->index_crc;
 }
 
 static void open_tokens(struct pen_data *data, const struct pen_plan *plan, const char *path,
@@ -130,7 +167,8 @@ static void open_tokens(struct pen_data *data, const struct pen_plan *plan, cons
   pen_check(file != MAP_FAILED, "%s: cannot map %jd bytes", path, (intmax_t)status.st_size);
   close(descriptor);
   data->path = path;
-  if (memcmp(file, PEN_PACKED_MAGIC, HEADER_SHORTEST_BYTES) == 0) {
+  if (memcmp(file, PEN_PACKED_MAGIC, HEADER_SHORTEST_BYTES) == 0 ||
+      memcmp(file, PEN_PACKED_MASKED_MAGIC, HEADER_SHORTEST_BYTES) == 0) {
     take_packed(data, plan, path, file, (uint64_t)status.st_size);
   } else {
     take_plain(data, path, file, (uint64_t)status.st_size, to_end);
@@ -174,13 +212,21 @@ uint64_t pen_data_longest(const struct pen_data *data, uint64_t first, uint64_t 
   return longest;
 }
 
+/* How many targets of a window of a plain file count. */
+static uint64_t plain_targets(const struct pen_data *data, uint64_t w) {
+  uint64_t first = w * data->sequence + 1, left = data->token_count - first;
+  return pen_target_mask_count(data->mask, first, left < data->sequence ? left : data->sequence);
+}
+
 uint64_t pen_data_targets(const struct pen_data *data, uint64_t first, uint64_t count) {
-  if (data->packed.header == NULL) {
+  if (data->packed.header == NULL && data->mask == NULL) {
     return count * data->sequence;
   }
   uint64_t targets = 0;
-  for (uint64_t w = 0; w < count; w++) {
-    targets += data->packed.windows[(first + w) % data->window_count].target_count;
+  for (uint64_t w = first; w < first + count; w++) {
+    targets += data->packed.header != NULL
+                   ? data->packed.windows[w % data->window_count].target_count
+                   : plain_targets(data, w % data->window_count);
   }
   return targets;
 }

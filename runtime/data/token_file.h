@@ -1,6 +1,7 @@
 /* token_file.h: a token file as windows of tokens (docs/design.md section 9). A plain file, in
  * llm.c's format, is one stream of tokens, divided into windows of `sequence` tokens; a packed file
- * (packed_file.h) lists its own windows, which may be shorter and are then padded. */
+ * (packed_file.h) lists its own windows, which may be shorter and are then padded. Both may have a
+ * mask, which says which targets count; the others are ignored. */
 #ifndef PEN_TOKEN_FILE_H
 #define PEN_TOKEN_FILE_H
 
@@ -15,6 +16,8 @@ struct pen_data {
   const char *path;            /* null without a file */
   const unsigned char *tokens; /* mapped, little-endian; null without a file */
   uint32_t token_bytes;        /* 2 or 4 */
+  const unsigned char *mask;   /* which tokens are targets that count (target_mask.h); null: all */
+  uint32_t mask_crc;           /* of the mask, or of a packed file's index with it; 0: no mask */
   struct pen_packed packed;    /* header null: a plain file */
   uint64_t token_count;        /* of a plain file */
   uint64_t window_count; /* the packed file's, or floor((tokens - 1)/sequence), or, to the end, that
@@ -31,7 +34,8 @@ struct pen_data {
 };
 
 /* Opens and checks a token file (path null: none) for rows of up to `sequence` tokens. Fails: 66 if
- * it is absent, 65 if it is damaged or of another format. `seed` is that of the normals. */
+ * it is absent, 65 if it is damaged, of another format, or has no target that counts. `seed` is
+ * that of the normals. */
 void pen_data_open(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
                    const char *path, uint64_t seed);
 
@@ -50,7 +54,7 @@ uint64_t pen_data_longest(const struct pen_data *data, uint64_t first, uint64_t 
 uint32_t pen_data_token(const struct pen_data *data, uint64_t index);
 
 /* How many targets of the windows [first, first + count), as they are counted, are not ignored:
- * what those windows' own counts add up to. No token is read. */
+ * what those windows' own counts, or the mask's, add up to. No token is read. */
 uint64_t pen_data_targets(const struct pen_data *data, uint64_t first, uint64_t count);
 
 #endif

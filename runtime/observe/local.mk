@@ -4,6 +4,8 @@ libruntime_a_SOURCES += \
   %reldir%/log_tail.h \
   %reldir%/measure.c \
   %reldir%/measure.h \
+  %reldir%/microbatch_losses.c \
+  %reldir%/microbatch_losses.h \
   %reldir%/observe.h \
   %reldir%/restart_event.c \
   %reldir%/restart_event.h \

@@ -11,6 +11,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
+#include "runtime/base/text_writer.h"
 #include "runtime/comm/step_stats.h"
 #include "runtime/base/learning_rate.h"
 
@@ -25,10 +26,6 @@ struct step_report {
   uint64_t tokens;
 };
 
-int pen_json_number(char *text, size_t bytes, double value) {
-  return isfinite(value) ? snprintf(text, bytes, "%.17g", value) : snprintf(text, bytes, "null");
-}
-
 int pen_log_create(const char *path, bool append) {
   if (path == NULL) {
     return -1;
@@ -40,7 +37,18 @@ int pen_log_create(const char *path, bool append) {
   return descriptor;
 }
 
+void pen_log_open_microbatches(struct pen_log *log) {
+  pen_microbatch_losses_open(&log->microbatches, log->plan, LINE_BYTES);
+}
+
 void pen_log_start(struct pen_log *log) { log->reported_end_ns = pen_now_ns(); }
+
+void pen_log_finish(struct pen_log *log) {
+  if (log->terminal && !log->quiet && log->reported > 0) {
+    ssize_t written = write(STDERR_FILENO, "\n", 1);
+    (void)written;
+  }
+}
 
 static bool is_full(int cause) { return cause == ENOSPC || cause == EDQUOT || cause == EFBIG; }
 
@@ -72,8 +80,13 @@ void pen_log_must_be_whole(const struct pen_log *log) {
   }
 }
 
-static void write_line(struct pen_log *log, const struct step_report *report) {
-  char line[LINE_BYTES], loss[32], norm[32], rate[32], ms[32], speed[32], skipped[40] = "";
+/* `index`: the step of the run, from 0. */
+static void write_line(struct pen_log *log, const struct step_report *report, uint64_t index,
+                       const double *stats) {
+  char short_line[LINE_BYTES], loss[32], norm[32], rate[32], ms[32], speed[32], skipped[40] = "";
+  const bool is_long = log->microbatches.line != NULL;
+  char *line = is_long ? log->microbatches.line : short_line;
+  const size_t room = is_long ? log->microbatches.line_bytes : sizeof short_line;
   pen_json_number(loss, sizeof loss, report->loss);
   pen_json_number(norm, sizeof norm, report->norm);
   pen_json_number(rate, sizeof rate, report->learning_rate);
@@ -82,13 +95,61 @@ static void write_line(struct pen_log *log, const struct step_report *report) {
   if (log->skipped > 0) {
     snprintf(skipped, sizeof skipped, ",\"skipped\":%" PRIu64, log->skipped);
   }
-  int bytes =
-      snprintf(line, sizeof line,
-               "{\"step\":%" PRIu64 ",\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%" PRIu64
-               ",\"step_ms\":%s,\"tokens_per_second\":%s%s}\n",
-               report->step, loss, norm, rate, report->tokens, ms, speed, skipped);
-  append_line(log, line, (size_t)bytes);
+  size_t used = (size_t)snprintf(
+      line, room,
+      "{\"step\":%" PRIu64 ",\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%" PRIu64
+      ",\"step_ms\":%s,\"tokens_per_second\":%s%s",
+      report->step, loss, norm, rate, report->tokens, ms, speed, skipped);
+  if (is_long) {
+    used = pen_microbatch_losses_add(&log->microbatches, used, index, stats);
+  }
+  used += (size_t)snprintf(line + used, room - used, "}\n");
+  append_line(log, line, used);
 }
+
+/* ---- divergence ---- */
+
+static void report_skipped(struct pen_log *log, uint64_t step) {
+  pen_log_finish(log);
+  if (log->plan->optimizer.clip_norm > 0) {
+    pen_warn("step %" PRIu64 " skipped: its gradient norm is not finite", step);
+  } else {
+    pen_warn("step %" PRIu64 ": its loss is not finite", step);
+  }
+}
+
+static _Noreturn void fail_diverged(struct pen_log *log) {
+  pen_log_finish(log);
+  pen_fail(PEN_EXIT_DIVERGED, "diverged: %" PRIu64 " consecutive steps skipped since step %" PRIu64,
+           log->diverged, log->diverged_since);
+}
+
+/* A step without targets is skipped, but has not diverged. Of consecutive steps that diverge the
+ * first is reported. */
+static void count_skipped(struct pen_log *log, const struct step_report *report, bool diverged) {
+  log->skipped += report->tokens == 0 || !isfinite(report->norm);
+  if (report->tokens == 0) {
+    return;
+  }
+  log->loss_is_infinite = !isfinite(report->loss);
+  log->diverged = diverged ? log->diverged + 1 : 0;
+  if (log->diverged == 1) {
+    log->diverged_since = report->step;
+    report_skipped(log, report->step);
+  }
+}
+
+void pen_log_must_be_finite(struct pen_log *log) {
+  if (log->loss_is_infinite && log->diverged > 0) {
+    fail_diverged(log);
+  }
+  if (log->loss_is_infinite) {
+    pen_log_finish(log);
+    pen_fail(PEN_EXIT_DIVERGED, "diverged: the last step's loss is not finite");
+  }
+}
+
+/* ---- steps ---- */
 
 const char *pen_clock_text(char *text, size_t bytes, double seconds) {
   uint64_t s = seconds < 1e9 ? (uint64_t)(seconds + 0.5) : 1000000000u;
@@ -152,13 +213,15 @@ static void report_step(struct pen_log *log, const double *stats) {
   };
   log->loss_sum += pen_step_stats_loss_sum(plan, stats);
   log->target_count += targets;
-  log->skipped += log->trains && (targets == 0 || !isfinite(report.norm));
   log->reported_end_ns = end_ns;
   log->smooth_ms = log->reported == 0 ? step_ms : 0.9 * log->smooth_ms + 0.1 * step_ms;
   log->reported++;
+  if (log->trains) {
+    count_skipped(log, &report, pen_step_stats_diverged(plan, stats, targets));
+  }
   const bool again = step <= log->logged_step; /* made again after a restart */
   if (log->descriptor >= 0 && !again) {
-    write_line(log, &report);
+    write_line(log, &report, log->reported - 1, stats);
   }
   if (log->watched != NULL) {
     publish_progress(log, &report);
@@ -168,6 +231,9 @@ static void report_step(struct pen_log *log, const double *stats) {
       (edge || end_ns - log->shown_ns >= (log->terminal ? terminal_ns : plain_ns))) {
     log->shown_ns = end_ns;
     print_progress(log, &report);
+  }
+  if (log->max_skipped > 0 && log->diverged >= log->max_skipped) {
+    fail_diverged(log);
   }
 }
 
@@ -223,11 +289,4 @@ void pen_log_evaluation(struct pen_log *log, uint64_t step, const struct pen_log
     }
   }
   pen_log_start(log);
-}
-
-void pen_log_finish(struct pen_log *log) {
-  if (log->terminal && !log->quiet && log->reported > 0) {
-    ssize_t written = write(STDERR_FILENO, "\n", 1);
-    (void)written;
-  }
 }

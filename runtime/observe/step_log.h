@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "runtime/comm/shared_control.h"
+#include "runtime/observe/microbatch_losses.h"
 #include "runtime/plan/plan.h"
 #include "runtime/comm/endpoint.h"
 
@@ -23,9 +24,11 @@ struct pen_log {
   struct pen_progress *watched; /* null: not of training */
   uint64_t first_step;          /* optimizer steps before this run */
   uint64_t steps;               /* that this run is to make */
-  uint64_t before;              /* steps of the run that another log reports */
-  uint64_t logged_step;         /* steps, from 1, that were reported before a restart; */
-  uint64_t logged_evaluation;   /* the same of the last evaluation */
+  struct pen_microbatch_losses microbatches;
+  uint64_t max_skipped;       /* consecutive steps that may diverge; 0: any number */
+  uint64_t before;            /* steps of the run that another log reports */
+  uint64_t logged_step;       /* steps, from 1, that were reported before a restart; */
+  uint64_t logged_evaluation; /* the same of the last evaluation */
   /* Since the run began: */
   uint64_t reported; /* steps reported */
   uint64_t end_ns[PEN_STEP_STATS_DEPTH],
@@ -36,6 +39,9 @@ struct pen_log {
   double loss_sum;          /* of all steps reported, before division */
   uint64_t target_count;    /* of the same */
   uint64_t skipped;         /* steps reported without targets, or with a norm that is not finite */
+  uint64_t diverged;        /* consecutive steps that diverged, up to the last one with targets; */
+  uint64_t diverged_since;  /* the first of these */
+  bool loss_is_infinite;    /* infinite or no number: of the last step with targets */
   uint64_t lost;            /* lines that could not be written */
 };
 
@@ -43,11 +49,15 @@ struct pen_log {
  * the descriptor, or -1. */
 int pen_log_create(const char *path, bool append);
 
+/* On rank 0, before the seal: lines have the loss of each microbatch, too. Fails (71). */
+void pen_log_open_microbatches(struct pen_log *log);
+
 /* On rank 0, when the first step begins. */
 void pen_log_start(struct pen_log *log);
 
 /* On rank 0, after a step of `targets` targets: reports the steps that all ranks have published;
- * with `all`, blocks until all steps up to `step` are reported. False: the run was aborted. */
+ * with `all`, blocks until all steps up to `step` are reported. False: the run was aborted. Fails
+ * (79) after max_skipped consecutive steps that diverged. */
 bool pen_log_step(struct pen_log *log, struct pen_endpoint *endpoint, uint64_t step,
                   uint64_t targets, bool all);
 
@@ -61,11 +71,10 @@ const char *pen_clock_text(char *text, size_t bytes, double seconds);
 /* Ends the progress line. */
 void pen_log_finish(struct pen_log *log);
 
+/* On rank 0, after the last step and before it is saved: fails (79) if its loss is not finite. */
+void pen_log_must_be_finite(struct pen_log *log);
+
 /* On rank 0, at the end: fails (74) if lines are missing in the log. */
 void pen_log_must_be_whole(const struct pen_log *log);
-
-/* Writes a number so that it reads back exactly; what is not finite as `null`. Returns the bytes
- * written. */
-int pen_json_number(char *text, size_t bytes, double value);
 
 #endif

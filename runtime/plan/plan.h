@@ -103,6 +103,10 @@ static inline bool pen_kind_waits(int kind) {
   return kind == PEN_WAIT_F || kind == PEN_WAIT_B || kind == PEN_WAIT_G || kind == PEN_WAIT_V;
 }
 
+/* In which order every stage runs the backwards of its microbatches, in which its gradients add
+ * them: bits depend on it. */
+enum pen_backward_order { PEN_BACKWARDS_RISING, PEN_BACKWARDS_FALLING, PEN_BACKWARDS_GIVEN };
+
 /* What a profile is for. */
 enum pen_profile_kind {
 #define PEN_PROFILE_KIND(kind, meaning) PEN_##kind,

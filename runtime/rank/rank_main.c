@@ -6,6 +6,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/seal.h"
 #include "runtime/comm/action_text.h"
+#include "runtime/comm/step_stats.h"
 #include "runtime/device/stream_state.h"
 #include "runtime/exec/op_hook.h"
 #include "runtime/rank/evaluate.h"
@@ -91,6 +92,16 @@ static bool is_last_step(struct pen_rank *rank, uint64_t step) {
   return step == atomic_load(&control->last_step) || step + 1 == rank->run->steps;
 }
 
+/* Whether the step that has just ended has diverged, which all ranks read from its statistics. They
+ * are kept until then: no rank is PEN_STEP_STATS_DEPTH steps ahead of another. */
+static bool has_diverged(struct pen_rank *rank) {
+  const struct pen_vm *vm = rank->vm;
+  exit_if_aborted(rank, pen_endpoint_gather(&rank->endpoint, vm->run_step));
+  return pen_step_stats_diverged(rank->run->plan,
+                                 pen_endpoint_step_stats(&rank->endpoint, vm->run_step),
+                                 vm->data.step_targets);
+}
+
 /* A checkpoint that cannot be written ends no training, but its status is the run's when nothing
  * comes after it. */
 static void save_checkpoint(struct pen_rank *rank, bool last) {
@@ -103,6 +114,9 @@ static void save_checkpoint(struct pen_rank *rank, bool last) {
                                     .last = last,
                                     .view = rank->stream_state == NULL ? NULL : &view};
   int status;
+  if (!last && has_diverged(rank)) {
+    return;
+  }
   if (!last && pen_snapshot_planned(run->plan)) {
     exit_if_aborted(rank, pen_snapshot_save(&rank->endpoint, &saving));
     return;
@@ -188,18 +202,24 @@ static bool run_step(struct pen_rank *rank, uint64_t step) {
 static bool end_step(struct pen_rank *rank, uint64_t step, bool last) {
   const struct pen_options *options = rank->run->options;
   struct pen_vm *vm = rank->vm;
-  const bool trains = rank->run->profile->kind == PEN_TRAIN && options->checkpoint != NULL;
   const bool saves =
-      trains &&
+      options->checkpoint != NULL && rank->log.trains &&
       (last || (options->given.save_every && vm->optimizer_step % options->save_every == 0));
   const bool evaluates = pen_evaluates(rank->run, vm->optimizer_step, last);
   const bool finishes = saves || evaluates || last;
   if (finishes && !vm->executor->finish(vm)) {
     return false;
   }
+  if (rank->endpoint.global == 0 && rank->log.reported <= step) {
+    pen_microbatch_losses_count(&rank->log.microbatches, step, &vm->data,
+                                vm->profile->microbatch_count);
+  }
   if (rank->endpoint.global == 0 &&
       !pen_log_step(&rank->log, &rank->endpoint, step, vm->data.step_targets, finishes)) {
     return false;
+  }
+  if (rank->endpoint.global == 0 && last) {
+    pen_log_must_be_finite(&rank->log);
   }
   if (rank->run->memory.memory != NULL && !last &&
       vm->optimizer_step % options->recover_every == 0 && !copy_state(rank)) {
@@ -225,10 +245,14 @@ static void open_log(struct pen_rank *rank) {
       .watched = run->profile->kind == PEN_TRAIN ? &run->shared.control->progress : NULL,
       .first_step = run->first_step,
       .steps = run->steps,
+      .max_skipped = run->options->max_skipped,
       .logged_step = run->logged.step,
       .logged_evaluation = run->logged.evaluation_step,
       .skipped = run->logged.skipped,
   };
+  if (rank->endpoint.global == 0 && run->options->log_microbatches) {
+    pen_log_open_microbatches(&rank->log);
+  }
   pen_log_start(&rank->log);
 }
 

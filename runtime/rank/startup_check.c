@@ -20,7 +20,7 @@
 /* The options that must agree, and a number for each. */
 #define FINGERPRINTED_OPTIONS(row)                                                                \
   row("--seed", options->seed) row("--shape", options->shape) row(                                \
-      "--data", run->data.token_count + run->data.window_count)                                   \
+      "--data", run->data.token_count + run->data.window_count + run->data.mask_crc)              \
       row("--init", options->init == NULL ? 0 : weights_number(run)) row(                         \
           "--checkpoint",                                                                         \
           (options->checkpoint != NULL) + (options->init == NULL ? weights_number(run) : 0))      \

@@ -16,9 +16,26 @@
 #include "runtime/storage/manifest.h"
 #include "runtime/storage/safetensors.h"
 
+/* Whether a file of moments has none of a weight, which was frozen when it was saved. */
+static bool has_no_moments(const struct pen_safetensors *stored, const struct pen_weight *weight) {
+  char name[PEN_STORED_NAME_BYTES];
+  bool none = true;
+  for (enum pen_checkpoint_tensor part = PEN_CHECKPOINT_EXP_AVG; part < PEN_CHECKPOINT_TENSORS;
+       part++) {
+    none = none && !pen_safetensors_has(stored, pen_checkpoint_tensor_name(name, weight, part));
+  }
+  return none;
+}
+
+/* Whether a tensor is in the file, or has to be: in that of moments, of all weights but those that
+ * were frozen. */
+static bool is_stored(const struct pen_safetensors *stored, const struct pen_weight *weight,
+                      enum pen_checkpoint_tensor part) {
+  return part == PEN_CHECKPOINT_VALUE || !has_no_moments(stored, weight);
+}
+
 /* Opens one tensor file of a checkpoint and compares it with the plan: it has every tensor, and no
- * other.
- */
+ * other. Other weights may have been frozen when it was saved than are now. */
 static struct pen_safetensors *open_checked(char path[PATH_MAX], const char *folder, int file,
                                             const struct pen_plan *plan,
                                             enum pen_checkpoint_tensor first,
@@ -31,7 +48,7 @@ static struct pen_safetensors *open_checked(char path[PATH_MAX], const char *fol
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
     for (enum pen_checkpoint_tensor part = first; part <= last; part++) {
-      if (pen_checkpoint_tensor_exists(weight, part)) {
+      if (is_stored(stored, weight, part)) {
         pen_safetensors_expect(stored, pen_checkpoint_tensor_name(name, weight, part),
                                weight->dim_count, weight->dim);
       }
@@ -41,10 +58,44 @@ static struct pen_safetensors *open_checked(char path[PATH_MAX], const char *fol
   return stored;
 }
 
-static void check_tensors(const char *folder, int file, const struct pen_plan *plan,
-                          enum pen_checkpoint_tensor first, enum pen_checkpoint_tensor last) {
+/* Fails if a weight that is trained has no moments in the file, but checksums of them. */
+static void expect_moments(struct pen_safetensors *stored, const struct pen_manifest *manifest,
+                           const struct pen_plan *plan, uint32_t weight_index) {
+  static const unsigned char none[PEN_DIGEST_BYTES];
+  const struct pen_weight *weight = &plan->weights[weight_index];
+  char name[PEN_STORED_NAME_BYTES];
+  for (enum pen_checkpoint_tensor part = PEN_CHECKPOINT_EXP_AVG; part < PEN_CHECKPOINT_TENSORS;
+       part++) {
+    if (memcmp(manifest->digests[PEN_CHECKPOINT_TENSORS * weight_index + part], none,
+               sizeof none) != 0) {
+      pen_safetensors_expect(stored, pen_checkpoint_tensor_name(name, weight, part),
+                             weight->dim_count, weight->dim);
+    }
+  }
+}
+
+static void check_values(const char *folder, const struct pen_plan *plan) {
   char path[PATH_MAX];
-  pen_safetensors_close(open_checked(path, folder, file, plan, first, last));
+  pen_safetensors_close(
+      open_checked(path, folder, PEN_MODEL_FILE, plan, PEN_CHECKPOINT_VALUE, PEN_CHECKPOINT_VALUE));
+}
+
+/* Counts the weights that were frozen and are trained, and the reverse. */
+static void check_moments(const struct pen_plan *plan, const struct pen_manifest *manifest,
+                          struct pen_checkpoint_info *out) {
+  char path[PATH_MAX];
+  struct pen_safetensors *stored = open_checked(path, out->path, PEN_OPTIMIZER_FILE, plan,
+                                                PEN_CHECKPOINT_EXP_AVG, PEN_CHECKPOINT_EXP_AVG_SQ);
+  out->unfrozen_count = out->frozen_count = 0;
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    const bool was_frozen = has_no_moments(stored, &plan->weights[i]);
+    if (!plan->weights[i].frozen && was_frozen) {
+      expect_moments(stored, manifest, plan, i);
+      out->unfrozen_count++;
+    }
+    out->frozen_count += plan->weights[i].frozen && !was_frozen;
+  }
+  pen_safetensors_close(stored);
 }
 
 /* The folder that DIR/latest names: 0, or 1 if there is none. A copy may have turned the link into
@@ -97,16 +148,15 @@ static int find(const char *dir, const struct pen_plan *plan, int moments,
               : pen_checkpoint_share(follow_latest, dir, out->path)) {
     return 1;
   }
-  check_tensors(out->path, PEN_MODEL_FILE, plan, PEN_CHECKPOINT_VALUE, PEN_CHECKPOINT_VALUE);
-  if (moments) {
-    check_tensors(out->path, PEN_OPTIMIZER_FILE, plan, PEN_CHECKPOINT_EXP_AVG,
-                  PEN_CHECKPOINT_EXP_AVG_SQ);
-  }
+  check_values(out->path, plan);
   pen_manifest_read(&manifest, out->path, plan,
                     moments ? PEN_CHECKPOINT_EXP_AVG_SQ : PEN_CHECKPOINT_VALUE);
   if (memcmp(manifest.model_digest, plan->model_digest, PEN_DIGEST_BYTES) != 0) {
     pen_fail(PEN_EXIT_DATA, "%s/manifest.json: model_digest: a checkpoint of another model",
              out->path);
+  }
+  if (moments) {
+    check_moments(plan, &manifest, out);
   }
   out->step = manifest.step;
   out->cursor = manifest.cursor;
@@ -147,23 +197,35 @@ static void moment_taken(const struct pen_plan *plan, uint32_t replica, unsigned
   }
 }
 
+/* Reads a part of a weight into `to` and compares its checksum; what was frozen had no moments. */
+static void read_part(struct pen_safetensors *stored, const struct pen_manifest *manifest,
+                      const struct pen_plan *plan, uint32_t weight_index,
+                      enum pen_checkpoint_tensor part, const char *path, float *to) {
+  const struct pen_weight *weight = &plan->weights[weight_index];
+  char name[PEN_STORED_NAME_BYTES];
+  unsigned char digest[PEN_DIGEST_BYTES];
+  if (!is_stored(stored, weight, part)) {
+    expect_moments(stored, manifest, plan, weight_index);
+    memset(to, 0, weight->count * sizeof *to);
+    return;
+  }
+  pen_checkpoint_tensor_name(name, weight, part);
+  pen_safetensors_read(stored, pen_safetensors_expect(stored, name, weight->dim_count, weight->dim),
+                       to, digest);
+  pen_manifest_expect(manifest, plan, weight_index, part, path, digest);
+}
+
 static void load_parts(const char *folder, int file, const struct pen_plan *plan, uint32_t replica,
                        uint32_t rank, unsigned char *arena, enum pen_checkpoint_tensor first,
                        enum pen_checkpoint_tensor last, const struct pen_manifest *manifest) {
-  char path[PATH_MAX], name[PEN_STORED_NAME_BYTES];
+  char path[PATH_MAX];
   struct pen_safetensors *stored = open_checked(path, folder, file, plan, first, last);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    const struct pen_weight *weight = &plan->weights[i];
     for (enum pen_checkpoint_tensor part = first; part <= last; part++) {
       float *to = part == PEN_CHECKPOINT_VALUE ? pen_value_destination(plan, rank, arena, i)
                                                : take_moment(plan, rank, arena, i, part);
       if (to != NULL) {
-        unsigned char digest[PEN_DIGEST_BYTES];
-        pen_checkpoint_tensor_name(name, weight, part);
-        pen_safetensors_read(stored,
-                             pen_safetensors_expect(stored, name, weight->dim_count, weight->dim),
-                             to, digest);
-        pen_manifest_expect(manifest, plan, i, part, path, digest);
+        read_part(stored, manifest, plan, i, part, path, to);
         if (part == PEN_CHECKPOINT_VALUE) {
           pen_value_loaded(plan, replica, rank, arena, i, to);
         } else {

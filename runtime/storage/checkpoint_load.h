@@ -13,6 +13,9 @@
 struct pen_checkpoint_info {
   uint64_t step, cursor;
   char path[PATH_MAX]; /* of the checkpoint's folder */
+  /* With moments: weights that were frozen when it was saved and are trained now, whose moments
+   * start at zero; and weights that were trained and are frozen, whose moments are not read. */
+  uint32_t unfrozen_count, frozen_count;
 };
 
 /* Finds the checkpoint that DIR/latest names and checks all of it except the values of the tensors:

@@ -129,10 +129,10 @@ static void parse_checksums(struct pen_manifest *manifest, const char *path, con
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     for (enum pen_checkpoint_tensor part = 0; part <= last; part++) {
       const struct pen_weight *weight = &plan->weights[i];
-      if (pen_checkpoint_tensor_exists(weight, part) &&
-          parse_digest(
-              manifest->digests[PEN_CHECKPOINT_TENSORS * i + part],
-              json_object_get(checksums, pen_checkpoint_tensor_name(name, weight, part)))) {
+      const json_t *checksum =
+          json_object_get(checksums, pen_checkpoint_tensor_name(name, weight, part));
+      const bool needed = part == PEN_CHECKPOINT_VALUE || checksum != NULL;
+      if (needed && parse_digest(manifest->digests[PEN_CHECKPOINT_TENSORS * i + part], checksum)) {
         pen_fail(PEN_EXIT_DATA, "%s: tensor %s: no checksum, or none of 64 hexadecimal digits",
                  path, name);
       }

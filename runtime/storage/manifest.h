@@ -18,7 +18,8 @@ struct pen_manifest {
   uint64_t step, cursor;
   unsigned char model_digest[PEN_DIGEST_BYTES];
   unsigned char (*digests)[PEN_DIGEST_BYTES]; /* [PEN_CHECKPOINT_TENSORS * weight_count]; zeros
-                                                 where a part does not exist, or was not wanted */
+                                                 for moments that have none: the weight was frozen,
+                                                 or they were not wanted */
 };
 
 /* Whether FOLDER/manifest.json is there, and a checkpoint's: other tools write files of that name,
@@ -29,7 +30,7 @@ enum pen_manifest_found pen_manifest_find(const char *folder, const struct pen_p
 
 /* Reads and checks FOLDER/manifest.json, with the checksums of the parts up to `last`. Fails with
  * the file's name: PEN_EXIT_NO_INPUT if it is absent or unreadable, PEN_EXIT_DATA if it is damaged
- * or lacks one of these checksums. Allocates: pen_manifest_free(). */
+ * or lacks the checksum of a value. Allocates: pen_manifest_free(). */
 void pen_manifest_read(struct pen_manifest *manifest, const char *folder,
                        const struct pen_plan *plan, enum pen_checkpoint_tensor last);
 

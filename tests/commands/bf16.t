@@ -16,6 +16,9 @@ END
 }
 describe llama "kv_heads = 2;"
 describe gpt2 ""
+describe mistral "kv_heads = 2; window = 5;"
+describe gemma3_text "kv_heads = 2; head_dim = 12; window = 5;"
+describe qwen2 "kv_heads = 2;"
 describe qwen3 "kv_heads = 2; head_dim = 12;"
 describe mlp ""
 data_of() { test "$1" = mlp || echo "--data $scratch/data.bin"; }
@@ -33,6 +36,13 @@ llama two_cut    -s pipeline.ranks=2 -s partition.before=[model.layers.2.mlp]
 llama two_v      -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
 llama four_zb    -s pipeline.ranks=4 -s pipeline.zero_bubble=true
 llama four_ends  -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s partition.before=[model.layers.0,model.layers.3.mlp,lm_head]
+mistral one
+mistral two_v    -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
+gemma3_text one   -s model.layers=7
+gemma3_text four  -s pipeline.ranks=4 -s model.layers=7
+qwen2 one
+qwen2 one_zb     -s pipeline.zero_bubble=true
+qwen2 two_cut    -s pipeline.ranks=2 -s partition.before=[model.layers.2.mlp]
 qwen3 one
 qwen3 two_v      -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
 gpt2 one

@@ -113,6 +113,7 @@ done <<'END'
 -s model.tie_embeddings=true
 -s model.dtype=bf16
 -s model.family=gpt2 -s model.kv_heads=4
+-s model.family=mistral -s model.window=20
 -s memory.recompute=full
 -s optimizer.clip_norm=0 -s model.tie_embeddings=true -s model.dtype=bf16
 END

@@ -63,7 +63,11 @@ generate plain --prompts prompts.json --tokens 40 --seed 9 --end-of-text "$(prin
 ok "texts of different lengths: the same" cmp cached.json plain.json
 compare "gpt2" -s model.family=gpt2 -s model.kv_heads=4 -s pipeline.stages_per_rank=2
 compare "qwen3, tied" -s model.family=qwen3 -s model.tie_embeddings=true
+compare "qwen2" -s model.family=qwen2
+compare "mistral, with a window" -s model.family=mistral -s model.window=20
+compare "gemma3, with windows in some layers" -s model.family=gemma3_text -s model.window=20
 compare "bf16" -s model.dtype=bf16
+compare "bf16, with a window" -s model.family=mistral -s model.window=20 -s model.dtype=bf16
 compare "packed" -s batch.packed=true
 
 # Memory: in the plan, in its sum, within the limit.

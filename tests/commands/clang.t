@@ -1,6 +1,7 @@
 #!/bin/sh
 # clang.t: our C is without a warning under clang too, as far as it shows without making code. (gcc is what make check builds with.)
 . "${top_srcdir:-.}/tests/support/lib.sh"
+. "$top_srcdir/tests/support/kernels.sh"
 command -v clang >/dev/null || skip_all "clang is not here"
 
 makefile=$top_builddir/Makefile
@@ -31,15 +32,10 @@ compile "the generator"
 looks_at "" $(ls tools/*.c tools/*/*.c runtime/*.c runtime/*/*.c | grep -vE '/(nccl_api|fabric|hop_mpi)\.c') >"$scratch/lines"
 if test -n "$OFI_ARCHIVES"; then looks_at "$(value OFI_CFLAGS)" runtime/comm/fabric.c >>"$scratch/lines"; fi
 compile "runtime and tools"
-for isa in $(sed -n 's/^libkernels_[a-z0-9]*_a_CFLAGS = .*-DPEN_ISA=\([a-z0-9]*\).*/\1/p' "$makefile"); do
-  flags_of_isa=$(sed -n "s/^libkernels_${isa}_a_CFLAGS = .*\\(-DPEN_ISA=.*\\)/\\1/p" "$makefile")
-  : >"$scratch/lines"
-  case $flags_of_isa in
-    *PEN_STORED_BF16*) ;;
-    *) looks_at "$flags_of_isa" $(ls kernels/cpu/vector/*.c | grep -v /product_pairs) >"$scratch/lines" ;;
-  esac
-  looks_at "$flags_of_isa -DPEN_STORED_BF16" $(ls kernels/cpu/vector/*.c | grep -vE '/(to_bf16|normal|optimizer|product)\.c') >>"$scratch/lines"
-  compile "kernels for $isa"
+kernel_sources "$makefile" >"$scratch/sources"
+for library in $(cut -d' ' -f1 "$scratch/sources" | sort -u); do
+  sed -n "s|^$library \\([^ ]*\\) \\(.*\\)|$(echo $flags) \\2 \\1|p" "$scratch/sources" >"$scratch/lines"
+  compile "kernels for $library"
 done
 looks_at "" kernels/*.c kernels/cpu/*.c >"$scratch/lines"
 compile "kernels for all"

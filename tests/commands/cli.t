@@ -38,9 +38,11 @@ refuses 64 "penstock: --steps 0: *1 or more*" train --steps 0
 refuses 64 "penstock: --steps -1: *1 or more*" train --steps -1
 refuses 64 "penstock: --steps 3x: *" train --steps 3x
 refuses 64 "penstock: --steps : *" train --steps ""
-refuses 64 "penstock: --steps 18446744073709551616: *" train --steps 18446744073709551616
+refuses 64 "penstock: --steps 18446744073709551616: a whole number, 1 or more; too large" train --steps 18446744073709551616
 refuses 64 "penstock: --seed 1.5: *0 or more*" train --seed=1.5
 refuses 64 "penstock: --timeout 0: *above 0*" train --timeout 0
+refuses 64 "penstock: --timeout 1e999: a number of seconds above 0; too large" train --timeout 1e999
+refuses 64 "penstock: --max-skipped 0: *1 or more" train --max-skipped 0
 refuses 64 "penstock: --timeout nan: *above 0*" train --timeout nan
 refuses 64 "penstock: --steps: needs N" train --steps
 refuses 64 "penstock: --quiet: takes no value" train --quiet=1

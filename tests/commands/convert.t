@@ -7,6 +7,9 @@ cd "$scratch" || exit 99
 
 llama='"model_type":"llama","hidden_size":32,"intermediate_size":48,"num_hidden_layers":2,"num_attention_heads":4,"vocab_size":256,"max_position_embeddings":16'
 qwen3='"model_type":"qwen3","hidden_size":32,"intermediate_size":48,"num_hidden_layers":2,"num_attention_heads":4,"vocab_size":256,"max_position_embeddings":16'
+qwen2=$(echo "$qwen3" | sed s/qwen3/qwen2/)
+mistral=$(echo "$qwen3" | sed s/qwen3/mistral/)
+gemma3=$(echo "$qwen3" | sed 's/qwen3/gemma3_text/; s/"num_hidden_layers":2/"num_hidden_layers":7/'),'"num_key_value_heads":2'
 gpt2='"model_type":"gpt2","n_embd":36,"n_layer":2,"n_head":4,"vocab_size":256,"n_positions":16'
 # model FAMILY KEYS: the model's settings of the topology, on one line, sorted.
 model() {
@@ -31,11 +34,30 @@ is "llama3 of transformers 5, qwen3" "$(rope "$qwen3" ",\"rope_parameters\":{\"r
 is "linear" "$(rope "$llama" ',"rope_scaling":{"type":"linear","factor":4}')" 'rope_factor = 4.0 rope_scaling = "linear" rope_theta = 10000.0 '
 matches "linear: as the table of angles is made" "$("$gen" out.cfg)" '*PEN_OP_ROPE_TABLE*{16, 4}, {10000, 4}}*'
 is "qwen3's heads are 128 wide unless it says" "$(model "$qwen3" '' | grep -o 'head_dim = [0-9]*')" "head_dim = 128"
+is "qwen2's are hidden/heads, and no key asks for its biases" "$(model "$qwen2" ',"architectures":["Qwen2ForCausalLM"],"use_sliding_window":false,"sliding_window":4096,"use_mrope":false')" \
+  "$(model "$llama" '' | sed s/llama/qwen2/)"
+sliding_window() { model "$mistral" "$1" | grep -o ' window = [0-9]*'; }
+is "mistral, with what the class leaves out" "$(model "$mistral" '')" "$(model "$llama" '' | sed 's/llama/mistral/; s/$/, window = 4096/')"
+is "mistral's window" "$(sliding_window ',"sliding_window":5')" " window = 5"
+matches "as attention has it" "$("$gen" out.cfg)" '*PEN_OP_ATTENTION,*{1, 16, 4, 4, 8, 5}*'
+is "mistral without one" "$(sliding_window ',"sliding_window":null')" " window = 0"
+matches "attention to the whole sequence" "$("$gen" out.cfg)" '*PEN_OP_ATTENTION,*{1, 16, 4, 4, 8, 16}*'
+is "gemma3_text, with what the class leaves out" "$(model "$gemma3" '')" \
+  'family = "gemma3_text", ffn = 48, head_dim = 256, heads = 4, hidden = 32, kv_heads = 2, layers = 7, norm_epsilon = 1e-6, query_scalar = 256, rope_local_theta = 10000.0, rope_theta = 1000000.0, sequence = 16, vocab = 256, window = 4096'
+gemma3_keys=',"head_dim":12,"query_pre_attn_scalar":16,"sliding_window":5,"hidden_activation":"gelu_pytorch_tanh","attn_logit_softcapping":null'
+wanted="family = \"gemma3_text\", ffn = 48, head_dim = 12, heads = 4, hidden = 32, kv_heads = 2, layers = 7, norm_epsilon = 1e-6, query_scalar = 16, \
+rope_factor = 8.0, rope_local_theta = 20000.0, rope_scaling = \"linear\", rope_theta = 30000.0, sequence = 16, vocab = 256, window = 5"
+is "gemma3_text, as transformers 4 wrote it" \
+  "$(model "$gemma3" "$gemma3_keys,\"sliding_window_pattern\":6,\"rope_theta\":3e4,\"rope_local_base_freq\":2e4,\"rope_scaling\":{\"factor\":8,\"rope_type\":\"linear\"}")" "$wanted"
+local='"sliding_attention"'
+is "gemma3_text of transformers 5" "$(model "$gemma3" "$gemma3_keys,\"layer_types\":[$local,$local,$local,$local,$local,\"full_attention\",$local],\"rope_parameters\":{\
+\"full_attention\":{\"rope_theta\":3e4,\"rope_type\":\"linear\",\"factor\":8},$local:{\"rope_theta\":2e4,\"rope_type\":\"default\"}}")" "$wanted"
+is "windows and tables of its layers" "$("$gen" out.cfg | grep -o 'PEN_OP_ATTENTION,.*{1, 16, 4, 2, 12, [0-9]*}' | sed 's/.*, //' | head -n 7 | tr -d '\n')" "5}5}5}5}5}16}5}"
 is "gpt2" "$(model "$gpt2" '')" \
   'family = "gpt2", ffn = 144, heads = 4, hidden = 36, layers = 2, norm_epsilon = 1e-5, sequence = 16, vocab = 256'
 is "gpt2 with a width of its own, untied" "$(model "$gpt2" ',"n_inner":50,"tie_word_embeddings":false' | grep -o 'ffn = [0-9]*\|tie_embeddings = [a-z]*' | tr '\n' ' ')" \
   'ffn = 50 tie_embeddings = false '
-for family in "$llama" "$qwen3" "$gpt2"; do
+for family in "$llama" "$qwen2" "$qwen3" "$mistral" "$gemma3" "$gpt2"; do
   model "$family" '' >/dev/null
   ok "what is written can be generated: $(grep -o 'family = .*' out.cfg)" "$gen" --check out.cfg
 done
@@ -79,6 +101,26 @@ llama	"quantization_config":{"bits":4}	quantization_config = {"bits":4}: unknown
 llama	"rms_norm_eps":-1.0	rms_norm_eps = -1.0: a finite number, 0 or more
 llama	"num_key_value_heads":"2"	num_key_value_heads = "2": a whole number from 1 to 65536
 llama	"tie_word_embeddings":1	tie_word_embeddings = 1: true or false
+gemma3	"layer_types":["sliding_attention","full_attention"]	layer_types[1] = "full_attention": only "sliding_attention" is supported
+gemma3	"sliding_window_pattern":2	sliding_window_pattern = 2: only 6 is supported
+gemma3	"final_logit_softcapping":30.0	final_logit_softcapping = 30.0: only null is supported
+gemma3	"rope_parameters":{"sliding_attention":{"rope_type":"linear","factor":2.0}}	rope_parameters.sliding_attention.rope_type = "linear": only "default" positions are supported in these layers
+gemma3	"rope_parameters":{"rope_type":"default"}	rope_parameters.rope_type = "default": only full_attention and sliding_attention are supported
+gemma3	"rope_parameters":{"full_attention":{"rope_type":"yarn"}}	rope_parameters.full_attention.rope_type = "yarn": only "default", "linear" or "llama3" is supported
+gemma3	"architectures":["Gemma3ForConditionalGeneration"]	architectures[0] = "Gemma3ForConditionalGeneration": only "Gemma3ForCausalLM" is supported
+mistral	"sliding_window":0	sliding_window = 0: a whole number from 1 to 1048576, or null
+mistral	"sliding_window":4.5	sliding_window = 4.5: a whole number from 1 to 1048576, or null
+mistral	"attention_bias":true	attention_bias = true: unknown key; if the results of the model do not depend on it: --ignore attention_bias
+mistral	"architectures":["MistralForSequenceClassification"]	architectures[0] = "MistralForSequenceClassification": only "MistralForCausalLM" is supported
+qwen2	"use_sliding_window":true	use_sliding_window = true: only false is supported
+qwen2	"attention_bias":true	attention_bias = true: unknown key; if the results of the model do not depend on it: --ignore attention_bias
+llama	"architectures":["LlamaForSequenceClassification"]	architectures[0] = "LlamaForSequenceClassification": only "LlamaForCausalLM" is supported
+llama	"architectures":["LlamaForCausalLM","MistralForCausalLM"]	architectures[1] = "MistralForCausalLM": only "LlamaForCausalLM" is supported
+qwen2	"architectures":["Qwen2Model"]	architectures[0] = "Qwen2Model": only "Qwen2ForCausalLM" is supported
+qwen3	"architectures":["Qwen2ForCausalLM"]	architectures[0] = "Qwen2ForCausalLM": only "Qwen3ForCausalLM" is supported
+gpt2	"architectures":["GPT2Model"]	architectures[0] = "GPT2Model": only "GPT2LMHeadModel" is supported
+gpt2	"architectures":[7]	architectures[0] = 7: only "GPT2LMHeadModel" is supported
+gpt2	"architectures":"GPT2LMHeadModel"	architectures = "GPT2LMHeadModel": a list
 qwen3	"use_sliding_window":true	use_sliding_window = true: only false is supported
 qwen3	"layer_types":["full_attention","sliding_attention"]	layer_types[1] = "sliding_attention": only "full_attention" is supported
 gpt2	"activation_function":"relu"	activation_function = "relu": only "gelu_new"|"gelu_pytorch_tanh" is supported
@@ -87,7 +129,7 @@ gpt2	"scale_attn_by_inverse_layer_idx":true	scale_attn_by_inverse_layer_idx = tr
 gpt2	"add_cross_attention":true	add_cross_attention = true: only false is supported
 END
 printf '{"model_type":"bert"}' >config.json
-refused 65 'config.json: model_type = "bert": "llama", "qwen3" or "gpt2"' "another model" config.json
+refused 65 'config.json: model_type = "bert": "llama", "qwen2", "qwen3", "mistral", "gemma3_text" or "gpt2"' "another model" config.json
 printf '{}' >config.json
 refused 65 'config.json: model_type: missing' "no model_type" config.json
 printf '{"model_type":"llama"}' >config.json

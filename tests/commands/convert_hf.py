@@ -24,6 +24,19 @@ def models():
     llama, qwen3, gpt2 = transformers.LlamaForCausalLM, transformers.Qwen3ForCausalLM, transformers.GPT2LMHeadModel
     yield "llama", llama, transformers.LlamaConfig(**SIZES, **ROPE), torch.float32, "5GB"
     yield "llama_tied", llama, transformers.LlamaConfig(**SIZES, tie_word_embeddings=True), torch.bfloat16, "9KB"
+    qwen2 = transformers.Qwen2ForCausalLM
+    yield "qwen2", qwen2, transformers.Qwen2Config(**SIZES, **ROPE), torch.bfloat16, "30KB"
+    yield "qwen2_tied", qwen2, transformers.Qwen2Config(**SIZES, tie_word_embeddings=True), torch.float32, "5GB"
+    mistral = transformers.MistralForCausalLM  # windows of 5 tokens, of all, and longer than a sequence
+    yield "mistral", mistral, transformers.MistralConfig(**SIZES, **ROPE, sliding_window=5), torch.float32, "30KB"
+    yield "mistral_all", mistral, transformers.MistralConfig(**SIZES, sliding_window=None), torch.float32, "5GB"
+    yield "mistral_wide", mistral, transformers.MistralConfig(**SIZES, head_dim=12), torch.bfloat16, "5GB"
+    gemma3 = transformers.Gemma3ForCausalLM
+    sizes = dict(SIZES, num_hidden_layers=7, head_dim=12, sliding_window=5)
+    linear = {"full_attention": {"rope_theta": 3e4, "rope_type": "linear", "factor": 4.0}, "sliding_attention": {"rope_theta": 2e3, "rope_type": "default"}}
+    yield "gemma3", gemma3, transformers.Gemma3TextConfig(**sizes, query_pre_attn_scalar=12), torch.bfloat16, "30KB"
+    yield "gemma3_linear", gemma3, transformers.Gemma3TextConfig(**sizes, query_pre_attn_scalar=20, tie_word_embeddings=False,
+                                                                 rope_parameters=linear), torch.float32, "5GB"
     yield "qwen3", qwen3, transformers.Qwen3Config(**SIZES, **ROPE, head_dim=12), torch.float16, "30KB"
     yield "qwen3_tied", qwen3, transformers.Qwen3Config(**SIZES, head_dim=16, tie_word_embeddings=True), torch.float32, "5GB"
     yield "llama_llama3", llama, transformers.LlamaConfig(**SIZES, head_dim=16, **STRETCHED), torch.float32, "5GB"
@@ -35,6 +48,7 @@ def models():
 
 
 def make(folder):
+    """The config of the model without a head names the class with one, as that of gpt2 on the hub."""
     for name, model_class, config, dtype, shard in models():
         torch.manual_seed(7)
         model = model_class(config)
@@ -43,6 +57,9 @@ def make(folder):
                 if parameter.dim() == 1:
                     parameter.add_(torch.randn_like(parameter) * 0.1)
         model.to(dtype).save_pretrained(f"{folder}/{name}", max_shard_size=shard)
+        if model_class is transformers.GPT2Model:
+            config.architectures = ["GPT2LMHeadModel"]
+            config.save_pretrained(f"{folder}/{name}")
 
 
 def score(model, tokens, out):
@@ -62,11 +79,17 @@ def meaning(config):
     if config.model_type == "gpt2":
         keys += ["layer_norm_epsilon", "activation_function"]
     else:
-        keys += ["num_key_value_heads", "head_dim", "intermediate_size", "rms_norm_eps", "hidden_act"]
+        keys += ["num_key_value_heads", "head_dim", "intermediate_size", "rms_norm_eps"]
+        keys += ["hidden_activation", "sliding_window", "layer_types", "query_pre_attn_scalar"] if config.model_type == "gemma3_text" else ["hidden_act"]
+        if not hasattr(config, "head_dim"):  # Qwen2Config has one only if its file does
+            config.head_dim = config.hidden_size // config.num_attention_heads
+    if config.model_type == "mistral":
+        keys.append("sliding_window")
     values = [getattr(config, key) for key in keys]
     if config.model_type == "gpt2":
         return values
-    return values + sorted((key, value if key == "rope_type" else float(value)) for key, value in config.rope_parameters.items())
+    kinds = config.rope_parameters.values() if config.model_type == "gemma3_text" else [config.rope_parameters]
+    return values + [sorted((key, value if key == "rope_type" else float(value)) for key, value in kind.items()) for kind in kinds]
 
 
 def read(path, *pairs):

@@ -6,6 +6,9 @@
 make_tokens "$scratch/data.bin" 4000
 describe llama 4 "kv_heads = 2;"
 describe gpt2 4 "tie_embeddings = false;" # tied: tied.t
+describe qwen2 4 "kv_heads = 2; norm_epsilon = 1e-6; rope_theta = 1e6;"
+describe mistral 4 "kv_heads = 2; norm_epsilon = 1e-6; window = 5;"
+describe gemma3_text 7 "kv_heads = 2; head_dim = 12; query_scalar = 20; norm_epsilon = 1e-6; rope_theta = 1e6; window = 5; tie_embeddings = false;"
 describe qwen3 4 "kv_heads = 2; head_dim = 12; norm_epsilon = 1e-6; rope_theta = 1e6;"
 
 # train NAME FAMILY OPTIONS...: builds and trains.
@@ -17,6 +20,25 @@ while read -r family name options; do
   test "$name" = one || ok "$family: $name has the same bits as one rank" same "${family}_one" "${family}_$name"
 done <<'END'
 llama one
+qwen2 one
+qwen2 one_zb     -s pipeline.zero_bubble=true
+qwen2 by_layer   -s memory.recompute=layer
+qwen2 attention  -s memory.recompute=attention
+qwen2 two_cut    -s pipeline.ranks=2 -s partition.before=[model.layers.2.mlp]
+qwen2 two_v      -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
+qwen2 four       -s pipeline.ranks=4
+mistral one
+mistral one_zb    -s pipeline.zero_bubble=true
+mistral attention -s memory.recompute=attention
+mistral two_cut   -s pipeline.ranks=2 -s partition.before=[model.layers.2.mlp]
+mistral four      -s pipeline.ranks=4
+gemma3_text one
+gemma3_text one_zb    -s pipeline.zero_bubble=true
+gemma3_text by_layer  -s memory.recompute=layer
+gemma3_text attention -s memory.recompute=attention
+gemma3_text two_cut   -s pipeline.ranks=2 -s partition.before=[model.layers.5.mlp]
+gemma3_text two_v     -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
+gemma3_text four      -s pipeline.ranks=4
 qwen3 one
 qwen3 one_zb     -s pipeline.zero_bubble=true
 qwen3 recomputed -s memory.recompute=full
@@ -36,7 +58,7 @@ END
 # ---- an independent model ----
 find_python 'import torch' /opt/peer/bin/peer-python python3
 loss_and_norm() { as_pytorch "$1" "$1_one" 3; }
-for family in llama qwen3 gpt2; do
+for family in llama mistral qwen2 qwen3 gemma3_text gpt2; do
   if test -z "$python"; then
     skip "$family has the loss and gradient norm of PyTorch's f64" "no Python with torch here: set PEER"
   else

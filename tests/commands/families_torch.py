@@ -25,10 +25,10 @@ def read_weights(path):
     return weights
 
 
-def rotate(x):
+def rotate(x, theta=config.get("rope_theta")):
     """Half-split rotary positions of x (batch, heads, sequence, head_dim)."""
     sequence, half = x.shape[-2], x.shape[-1] // 2
-    frequency = config["rope_theta"] ** (-torch.arange(half, dtype=torch.float64) / half)
+    frequency = theta ** (-torch.arange(half, dtype=torch.float64) / half)
     angle = torch.arange(sequence, dtype=torch.float64)[:, None] * frequency
     low, high = x[..., :half], x[..., half:]
     return torch.cat((low * angle.cos() - high * angle.sin(), high * angle.cos() + low * angle.sin()), -1)
@@ -42,10 +42,14 @@ def heads_of(x, count):
     return x.unflatten(-1, (count, -1)).transpose(1, 2)
 
 
-def attend(q, k, v):
+def attend(q, k, v, window=config.get("sliding_window"), scale=None):
+    """A token sees `window` tokens at most, itself included; None: all."""
     groups = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-    return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+    mask = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool).tril()
+    if window:
+        mask = mask.triu(1 - window)
+    return F.scaled_dot_product_attention(q, k, v, mask, scale=scale).transpose(1, 2).flatten(2)
 
 
 def head(w, embedding):
@@ -53,13 +57,13 @@ def head(w, embedding):
 
 
 def rotary_model(w, tokens):
-    """Llama and Qwen3."""
+    """Llama, Mistral, Qwen2 and Qwen3."""
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     x = w["model.embed_tokens.weight"][tokens]
     for layer in range(LAYERS):
         at = f"model.layers.{layer}."
         h = rms(x, w[at + "input_layernorm.weight"])
-        q, k, v = (heads_of(F.linear(h, w[f"{at}self_attn.{name}_proj.weight"]), count)
+        q, k, v = (heads_of(F.linear(h, w[f"{at}self_attn.{name}_proj.weight"], w.get(f"{at}self_attn.{name}_proj.bias")), count)
                    for name, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)))
         if config["model_type"] == "qwen3":
             q, k = rms(q, w[at + "self_attn.q_norm.weight"]), rms(k, w[at + "self_attn.k_norm.weight"])
@@ -68,6 +72,30 @@ def rotary_model(w, tokens):
         gate, up = (F.linear(h, w[f"{at}mlp.{name}_proj.weight"]) for name in ("gate", "up"))
         x = x + F.linear(F.silu(gate) * up, w[at + "mlp.down_proj.weight"])
     return F.linear(rms(x, w["model.norm.weight"]), head(w, "model.embed_tokens.weight"))
+
+
+def gemma_model(w, tokens):
+    """Gemma 3's text model; every sixth layer sees all tokens."""
+    def norm(name, x):
+        return rms(x, 1 + w[name + ".weight"])
+
+    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    x = w["model.embed_tokens.weight"][tokens] * config["hidden_size"] ** 0.5
+    for layer in range(LAYERS):
+        at = f"model.layers.{layer}."
+        local = (layer + 1) % 6 != 0
+        h = norm(at + "input_layernorm", x)
+        q, k, v = (heads_of(F.linear(h, w[f"{at}self_attn.{name}_proj.weight"]), count)
+                   for name, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)))
+        theta = config["rope_local_base_freq" if local else "rope_theta"]
+        q, k = (rotate(norm(f"{at}self_attn.{name}_norm", part), theta) for name, part in (("q", q), ("k", k)))
+        h = attend(q, k, v, config["sliding_window"] if local else None, config["query_pre_attn_scalar"] ** -0.5)
+        x = x + norm(at + "post_attention_layernorm", F.linear(h, w[at + "self_attn.o_proj.weight"]))
+        h = norm(at + "pre_feedforward_layernorm", x)
+        gate, up = (F.linear(h, w[f"{at}mlp.{name}_proj.weight"]) for name in ("gate", "up"))
+        h = F.linear(F.gelu(gate, approximate="tanh") * up, w[at + "mlp.down_proj.weight"])
+        x = x + norm(at + "post_feedforward_layernorm", h)
+    return F.linear(norm("model.norm", x), head(w, "model.embed_tokens.weight"))
 
 
 def gpt2_model(w, tokens):
@@ -87,7 +115,7 @@ def gpt2_model(w, tokens):
     return F.linear(norm("transformer.ln_f", x), head(w, "transformer.wte.weight"))
 
 
-MODELS = {"gpt2": gpt2_model, "llama": rotary_model, "qwen3": rotary_model}
+MODELS = {"gemma3_text": gemma_model, "gpt2": gpt2_model, "llama": rotary_model, "mistral": rotary_model, "qwen2": rotary_model, "qwen3": rotary_model}
 
 sequence = config.get("max_position_embeddings") or config["n_positions"]
 rows = int(sys.argv[4])

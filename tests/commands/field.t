@@ -9,7 +9,7 @@ plans() {
   plans_name=$1 plans_gib=$2
   (
     ulimit -t 10 && ulimit -v 2097152
-    "$gen" --print=report -o "$scratch/$plans_name.json" "$top_srcdir/topologies/field/$plans_name.cfg"
+    "$gen" --print=report --times="$scratch/$plans_name.times" -o "$scratch/$plans_name.json" "$top_srcdir/topologies/field/$plans_name.cfg"
   ) 2>"$scratch/err"
   is "$plans_name is planned and verified within 10 s and 2 GiB" "$? $(cat "$scratch/err")" "0 "
   ok "$plans_name takes at most $plans_gib GiB of a rank" "$python" -c '
@@ -42,6 +42,17 @@ for rank in report["rank"]:
 }
 
 plans llama3_70b_32 66 $((128256 * 8192)) $((2 * 8192 * 8192 + 2 * 8192 * 1024 + 3 * 8192 * 28672))
+plans llama3_405b_512 106 $((128256 * 16384)) $((2 * 16384 * 16384 + 2 * 16384 * 1024 + 3 * 16384 * 53248))
 plans qwen3_8b_8 27 $((151936 * 4096)) $((2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 12288))
+
+# The proof of the largest takes one core, and is a small part of making the plan.
+ok "the plan of 405B has 126 layers, 16 ranks x 4 stages and 128 microbatches, and is proved within 2 s" "$python" -c '
+import json, sys
+report, times = json.load(open(sys.argv[1])), json.load(open(sys.argv[2]))
+assert (report["ranks"], report["stages_per_rank"], report["microbatches"]) == (16, 4, 128)
+assert report["stages"][-1]["layers"][1] == 126, report["stages"][-1]
+verify, = [run for run in times["passes"] if run["name"] == "verify"]
+print("# %.3f s" % verify["seconds"])
+sys.exit(verify["seconds"] > 2)' "$scratch/llama3_405b_512.json" "$scratch/llama3_405b_512.times"
 
 finish

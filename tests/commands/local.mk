@@ -3,10 +3,12 @@ COMMAND_TESTS = \
   %reldir%/actions.t \
   %reldir%/bf16.t \
   %reldir%/binding.t \
+  %reldir%/bits.t \
   %reldir%/bootstrap.t \
   %reldir%/buckets.t \
   %reldir%/build.t \
   %reldir%/cached.t \
+  %reldir%/chats_hf.t \
   %reldir%/checkpoints.t \
   %reldir%/clang.t \
   %reldir%/bundle.t \
@@ -17,11 +19,13 @@ COMMAND_TESTS = \
   %reldir%/dashboard.t \
   %reldir%/deb.t \
   %reldir%/dispatch.t \
+  %reldir%/diverged.t \
   %reldir%/evaluate.t \
   %reldir%/fallback.t \
   %reldir%/fallback_settings.t \
   %reldir%/families.t \
   %reldir%/faults.t \
+  %reldir%/frozen.t \
   %reldir%/generate.t \
   %reldir%/field.t \
   %reldir%/gradients.t \
@@ -32,8 +36,11 @@ COMMAND_TESTS = \
   %reldir%/loss_rows.t \
   %reldir%/lost_again.t \
   %reldir%/manual.t \
+  %reldir%/masks.t \
+  %reldir%/masks_hf.t \
   %reldir%/measure.t \
   %reldir%/metrics.t \
+  %reldir%/microbatch_losses.t \
   %reldir%/optimizer.t \
   %reldir%/options.t \
   %reldir%/packed_files.t \
@@ -63,6 +70,7 @@ EXTRA_DIST += $(COMMAND_TESTS) \
   %reldir%/signals.t \
   %reldir%/sharding.t \
   %reldir%/convert_hf.py \
+  %reldir%/masks_hf.py \
   %reldir%/csv_torch.py \
   %reldir%/families_torch.py \
   %reldir%/stranger.py

@@ -91,11 +91,20 @@ for name in nan infinite; do
   ok "$name: trains on" train $name --steps 6 --save-every 1 --checkpoint $name.ckpt
   is "$name: the norm is logged" "$(log_field $name.log grad_norm | grep -n null)" "3:null"
   is "$name: skipped steps are counted" "$(log_field $name.log skipped | tr '\n' ' ')" "1 1 1 1 "
+  is "$name: the step is not saved" "$(echo $name.ckpt/step-*)" \
+    "$name.ckpt/step-00000001 $name.ckpt/step-00000002 $name.ckpt/step-00000004 $name.ckpt/step-00000005 $name.ckpt/step-00000006"
+  ok "$name: ends with the step" train $name --steps 3 --checkpoint $name.three
   for file in model optimizer; do
-    ok "$name: the step leaves $file as it was" cmp $name.ckpt/step-00000002/$file.safetensors $name.ckpt/step-00000003/$file.safetensors
+    ok "$name: the step leaves $file as it was" cmp $name.ckpt/step-00000002/$file.safetensors $name.three/step-00000003/$file.safetensors
   done
-  ok "$name: the next does not" test "$(cksum <$name.ckpt/step-00000003/model.safetensors)" != "$(cksum <$name.ckpt/step-00000004/model.safetensors)"
+  ok "$name: the next does not" test "$(cksum <$name.ckpt/step-00000002/model.safetensors)" != "$(cksum <$name.ckpt/step-00000004/model.safetensors)"
 done
+ok "as many steps as --max-skipped allows" ./infinite train --data data.bin --steps 6 --max-skipped 2 --quiet
+./infinite train --data data.bin --steps 6 --max-skipped 1 --quiet --save-every 1 --checkpoint ended.ckpt 2>err
+is "one more: the status" $? 79
+is "one more: the messages" "$(cat err)" "penstock: step 3 skipped: its gradient norm is not finite
+penstock: diverged: 1 consecutive steps skipped since step 3"
+is "one more: the last good checkpoint stays" "$(readlink ended.ckpt/latest)" step-00000002
 ok "both go on alike" cmp nan.ckpt/latest/model.safetensors infinite.ckpt/latest/model.safetensors
 # Where no rank knows the norm in time, the one element stays as it was, and the others take the step as if nothing had been.
 ok "free: without clipping" build free model.cfg -s optimizer.clip_norm=0

@@ -51,9 +51,11 @@ close_to() {
     END { print "# most " most ", off " off; exit !(NR > 10000 && most > 0 && off <= 1e-6 * most) }'
 }
 
-for family in llama qwen3 gpt2; do
+for family in llama mistral qwen2 qwen3 gemma3_text gpt2; do
   heads=
   if test $family = gpt2; then heads="-s model.kv_heads=4"; fi
+  if test $family = gemma3_text; then heads="-s model.window=9 -s model.layers=6"; fi
+  if test $family = mistral; then heads="-s model.window=9"; fi
   ok "$family is built for four windows" build "$family" "$scratch/model.cfg" -s model.family=$family $heads
   ok "$family is built for twelve" build "${family}_alone" "$scratch/model.cfg" -s model.family=$family $heads -s pipeline.microbatches=6
   ok "$family trains on packed documents" train "$family" packed.bin 1

@@ -45,6 +45,20 @@ refused 66 'absent: No such file' "$scratch/tokenizer.json" "$scratch/absent"
 refused 64 'the tokenizer has no such token' "$scratch/tokenizer.json" --end-of-text '</s>' "$scratch/a"
 refused 65 'bad.jsonl: ' "$scratch/bad.jsonl" "$scratch/a"
 
+# Only some targets count.
+printf '{"p": "the water", "c": "turns"}\n{"c": "wheel", "p": ""}\n' >"$scratch/pairs.jsonl"
+ok "prompts and completions" tool "$scratch/tokenizer.json" --prompt-field p --field c -o "$scratch/t.bin" "$scratch/pairs.jsonl"
+is "completions count, and what ends them" "$(masked_tokens "$scratch/t.bin" | tr '\n' ',')" '1 0,2 0,3 1,0 1,4 1,0 1,'
+ok "packed" tool "$scratch/tokenizer.json" --prompt-field p --field c --pack 8 --pad-to 8 -o "$scratch/t.bin" "$scratch/pairs.jsonl"
+is "with a mask" "$(head -c 8 "$scratch/t.bin") $(tail -c 1 "$scratch/t.bin" | od -An -tu1 | tr -d ' ')" "PENPACK2 $((4 + 8 + 16 + 32))"
+refused 65 'pairs.jsonl:1: no field "q"' "$scratch/tokenizer.json" --prompt-field q --field c "$scratch/pairs.jsonl"
+refused 64 'it needs --field' "$scratch/tokenizer.json" --prompt-field q "$scratch/pairs.jsonl"
+refused 64 'choose one of --field and --messages' "$scratch/tokenizer.json" --field c --messages "$scratch/pairs.jsonl"
+ok "tools/tokens_hf.py is the same program" cmp "$top_srcdir/tools/tokens_hf.py" "$top_srcdir/tools/tokens/tokens_hf.py"
+
+"$python" "$top_srcdir/tools/tokens_hf.py" --program "$scratch/nowhere" "$scratch/tokenizer.json" -o "$scratch/t.bin" "$scratch/a" 2>"$scratch/err"
+matches "a program that is not there" "$? $(cat "$scratch/err")" "66 tokens_hf.py: --program $scratch/nowhere: No such file or directory"
+
 # What generate takes and prints.
 is "a text as numbers" "$(tool "$scratch/tokenizer.json" --encode 'the water turns')" "1 2 3"
 is "lines of numbers as text" "$(printf '1 2 3 0\n4\n' | tool "$scratch/tokenizer.json" --decode | tr '\n' '/')" "the water turns <|endoftext|>/wheel/"

@@ -198,13 +198,20 @@ wrong_texts() { # TYPE
   esac
 }
 
+# too_large VALUE: what a message adds where a number is too large for 64 bits or f64.
+too_large() {
+  case $1 in
+  99999999999999999999 | 18446744073709551617 | 9223372036854775808L | 0x10000000000000001 | 1e999 | '[1e999]') echo '; too large' ;;
+  esac
+}
+
 # settings.def's NAMEs are checked against the tables of schedules and families, after all else is read.
 while IFS=$tab read -r path type allowed; do
   group=${path%.*} name=${path#*.} good=yes
   wrong_values "$type" >values
   while IFS= read -r value && [ $good = yes ]; do
     printf '%s = {\n  %s = %s;\n};\n' "$group" "$name" "$value" >one.cfg
-    refuses 78 "one.cfg:2: $path = $value: $allowed" one.cfg
+    refuses 78 "one.cfg:2: $path = $value: $allowed$(too_large "$value")" one.cfg
     good=$passed
   done <values
   result "$path: wrong values in a file" $good
@@ -212,7 +219,7 @@ while IFS=$tab read -r path type allowed; do
   good=yes
   while IFS= read -r value && [ $good = yes ]; do
     [ "$type" = NAME ] && [ -z "$value" ] && continue
-    refuses 78 "-s $path = $value: $allowed" -s "$path=$value" base.cfg
+    refuses 78 "-s $path = $value: $allowed$(too_large "$value")" -s "$path=$value" base.cfg
     good=$passed
   done <values
   result "$path: wrong values as an override" $good
@@ -232,7 +239,7 @@ done <<'END'
 pipeline.ranks	a whole number from 1 to 4096
 pipeline.microbatches	a whole number from 1 to 65536
 pipeline.schedule	SCHEDULES
-model.family	"mlp", "llama", "qwen3" or "gpt2"
+model.family	"mlp", "llama", "qwen2", "qwen3", "mistral", "gemma3_text" or "gpt2"
 model.layers	a whole number from 1 to 32768
 model.hidden	a whole number from 1 to 1048576
 model.heads	family llama needs it: a whole number from 1 to 65536
@@ -291,7 +298,7 @@ grammar "a group given twice" 'batch = { };\n\nbatch = { };\n' "3: batch = { }: 
 grammar "bytes that are no UTF-8" 'pipeline = { schedule = \377x; };' '1: pipeline.schedule = ?x: a string in quotes'
 long=$(printf '%0100000d' 0 | tr 0 9)
 printf 'pipeline = { ranks = %s; };\n' "$long" >text.cfg
-refused "a very long number" 78 "text.cfg:1: pipeline.ranks = $(printf '%0100d' 0 | tr 0 9)...: a whole number from 1 to 4096" text.cfg
+refused "a very long number" 78 "text.cfg:1: pipeline.ranks = $(printf '%0100d' 0 | tr 0 9)...: a whole number from 1 to 4096; too large" text.cfg
 printf '# %s\n' "$long" | cat - base.cfg >text.cfg
 accepted "a very long line of comment" "" text.cfg
 { printf '('; printf '(%.0s' $(seq 100); } >nest
@@ -340,7 +347,12 @@ pipeline.schedule=zero_bubble_v	base.cfg: pipeline.stages_per_rank = 1: 2, with 
 pipeline.schedule=gpipe pipeline.stages_per_rank=2	-s pipeline.stages_per_rank = 2: 1, with the schedule gpipe
 pipeline.schedule=zero_bubble_v pipeline.stages_per_rank=2 pipeline.placement=loop	-s pipeline.placement = loop: "v", with the schedule zero_bubble_v
 pipeline.placement=v	-s pipeline.placement = v: "loop", with the schedule 1f1b
-model.family=bloom	-s model.family = bloom: this version allows "mlp", "llama", "qwen3" or "gpt2"
+model.family=bloom	-s model.family = bloom: this version allows "mlp", "llama", "qwen2", "qwen3", "mistral", "gemma3_text" or "gpt2"
+model.rope_local_theta=1e4	-s model.rope_local_theta = 1e4: none, with family llama, which has no local layers
+model.query_scalar=16	-s model.query_scalar = 16: none, with family llama, where it is model.head_dim
+model.family=gemma3_text	base.cfg: model.window: missing; family gemma3_text needs it: a whole number from 0 to 1048576
+model.family=gemma3_text model.window=0	-s model.window = 0: 1 or more, with family gemma3_text
+model.window=4	-s model.window = 4: 0; family llama has no sliding window
 model.heads=5	-s model.heads = 5: a divisor of model.hidden = 32, unless model.head_dim is given
 model.kv_heads=3	-s model.kv_heads = 3: a divisor of model.heads = 4
 model.kv_heads=8	-s model.kv_heads = 8: a divisor of model.heads = 4

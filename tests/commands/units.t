@@ -17,7 +17,7 @@ END_OF_MODEL
 model llama 'family = "llama"; kv_heads = 2;'
 model tied 'family = "qwen3"; kv_heads = 2; head_dim = 8; dtype = "bf16"; tie_embeddings = true;'
 model packed 'family = "gpt2"; tie_embeddings = true;' 'packed = true;'
-model frozen 'family = "llama"; kv_heads = 2; frozen = ["q_proj.weight", "embed_tokens.weight", "layers.2.mlp.up_proj.weight"];'
+model frozen 'family = "qwen2"; kv_heads = 2; frozen = ["q_proj.weight", "embed_tokens.weight", "layers.2.mlp.up_proj.weight"];'
 models="llama tied packed frozen"
 make_tokens "$scratch/data.bin" 4000
 cp "$scratch/data.bin" "$scratch/llama.bin"

@@ -83,6 +83,19 @@ for device in cpu cuda; do
 done
 ok "to the same losses" close_to gpt2_cpu gpt2_cuda 10
 
+# Biases of q, k and v; windows of attention; GEGLU, gains stored less 1, and local layers.
+while read -r family options; do
+  for device in cpu cuda; do
+    ok "a plan of $family for $device" build "${family}_$device" "$scratch/model.cfg" -s cluster.device=$device -s model.family=$family $options
+    ok "trains" train "${family}_$device" "${family}_$device" --steps 3
+  done
+  ok "to the same losses" close_to "${family}_cpu" "${family}_cuda" 6
+done <<'END'
+qwen2
+mistral     -s model.window=5
+gemma3_text -s model.window=5 -s model.layers=6
+END
+
 # bf16: products and activations; weights, moments and sums of gradients stay f32.
 # within NAME OTHER: losses agree to 2%, and are not the same.
 within() {

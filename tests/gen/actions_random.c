@@ -234,6 +234,7 @@ static _Noreturn void take_order(const struct whole *w, const char *path, uint64
        pen_graphs_of(w->topology, &p->stages, false), w->topology, p},
   };
   struct pen_plan *plan = pen_layout(w->topology, p, profile, 2);
+  plan->backward_order = PEN_BACKWARDS_GIVEN;
   pen_plan_digest(plan);
   if (!pen_verify(plan, &problem)) pen_stop(PEN_EXIT_DATA, "%s", problem.reason);
   static const struct pen_timing timing = {.complete = true};

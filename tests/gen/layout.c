@@ -33,6 +33,8 @@ static const struct layout_case shapes[] = {
     {"llama, long", "llama", "", NULL, 3, 64, 4, 1, 176, 512, 512, 1},
     {"llama, tiny", "llama", "", NULL, 1, 16, 2, 2, 64, 64, 16, 1},
     {"llama, bf16, shared", "llama", "dtype = \"bf16\";", SHARED, 2, 128, 8, 4, 352, 1024, 128, 1},
+    {"qwen2", "qwen2", "", NULL, 2, 128, 8, 2, 352, 1024, 128, 1},
+    {"gemma3_text", "gemma3_text", "window = 40;", NULL, 2, 128, 8, 2, 352, 1024, 128, 1},
     {"gpt2", "gpt2", "", NULL, 2, 512, 8, 8, 2048, 50257, 512, 4},
     {"gpt2, bf16, shared", "gpt2", "dtype = \"bf16\";", SHARED, 1, 512, 8, 8, 2048, 50257, 512, 2},
     {"mlp, tiny", "mlp", "", NULL, 1, 8, 1, 1, 1, 64, 4, 1},

@@ -21,6 +21,8 @@ GEN_TESTS = \
   %reldir%/verify_collectives \
   %reldir%/verify_cache \
   %reldir%/verify_columns \
+  %reldir%/verify_gradients \
+  %reldir%/verify_order \
   %reldir%/verify_random \
   %reldir%/verify_replicas \
   %reldir%/verify_rows \
@@ -53,6 +55,8 @@ GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NE
 %canon_reldir%_verify_collectives_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_cache_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_columns_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_gradients_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_order_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_random_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_replicas_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_rows_LDADD = $(GEN_TEST_LIBS)

@@ -142,14 +142,16 @@ static void check_blocks(const struct pen_partition *p) {
   assert_int_equal(next, p->stages.block_count);
 }
 
-static struct pen_topology *llama(const char *settings) {
+static struct pen_topology *rotary(const char *family, unsigned layers, const char *settings) {
   return read_topology(
       pen_text("pipeline = { ranks = 3; microbatches = 4; schedule = \"1f1b\"; };\n"
-               "model = { family = \"llama\"; layers = 5; hidden = 32; heads = 4; kv_heads = 2; "
+               "model = { family = \"%s\"; layers = %u; hidden = 32; heads = 4; kv_heads = 2; "
                "ffn = 48; vocab = 512;"
                " sequence = 8; %s",
-               settings));
+               family, layers, settings));
 }
+
+static struct pen_topology *llama(const char *settings) { return rotary("llama", 5, settings); }
 
 static const char tail[] =
     "};\nbatch = { microbatch = 2; };\noptimizer = { learning_rate = 1e-3; steps = 10; };\n";
@@ -321,6 +323,8 @@ static const char *const frozen[] = {
 static void check_all_costs(const char *recompute) {
   for (size_t i = 0; i < sizeof frozen / sizeof *frozen; i++)
     check_costs(llama(pen_text("%s%s", frozen[i], tail)), recompute);
+  check_costs(rotary("qwen2", 3, tail), recompute);
+  check_costs(rotary("gemma3_text", 7, pen_text("window = 3; %s", tail)), recompute);
   struct pen_topology *mlp = read_topology(topology_text("mlp", "1f1b", 4, 1, 4, ""));
   check_costs(mlp, recompute);
   mlp->model_frozen = (struct pen_strings){
@@ -346,6 +350,23 @@ static void check_all_costs(const char *recompute) {
   check_costs(read_topology(topology_text("llama", "inference", 3, 1, 4, "")),
               recompute); /* F alone */
   check_costs(read_topology(topology_text("mlp", "inference", 3, 1, 4, "")), recompute);
+}
+
+/* Flops of attention are (2 head_dim + 10) w (2s - w) for each sequence and head, s the sequence
+ * and w the window; one that is no shorter than the sequence is like none. */
+static void a_window_saves_its_part_of_attention(void **state) {
+  (void)state;
+  double flops[3];
+  static const char *const windows[] = {"window = 0;", "window = 8;", "window = 2;"};
+  for (int i = 0; i < 3; i++) {
+    struct pen_topology *t = rotary("mistral", 5, pen_text("%s %s", windows[i], tail));
+    struct pen_graph *const *graph = pen_graphs_of(t, &partition_topology(t)->stages, true);
+    flops[i] = pen_program_flops(&graph[1]->program[PEN_PROGRAM_F]);
+  }
+  const double heads = 2 * 4, head_dim = 8, layers = 2; /* of two sequences; of the stage */
+  assert_true(flops[1] >= flops[0] && flops[1] <= flops[0]);
+  const double saved = layers * heads * (2 * head_dim + 10) * (8 * 8 - 2 * (2 * 8 - 2));
+  assert_true(fabs(flops[0] - flops[2] - saved) < 1e-6);
 }
 
 static void costs_are_predicted(void **state) {
@@ -462,6 +483,7 @@ int main(void) {
                                      cmocka_unit_test(balance_is_exact),
                                      cmocka_unit_test(ties_favor_earlier_stages),
                                      cmocka_unit_test(costs_are_predicted),
+                                     cmocka_unit_test(a_window_saves_its_part_of_attention),
                                      cmocka_unit_test(measured_backward_is_shared),
                                      cmocka_unit_test(costs_of_recomputation_are_predicted),
                                      cmocka_unit_test(balance_by_time_is_optimal)};

@@ -51,7 +51,9 @@ static const char *some_topology(uint64_t *seed) {
       {"embed_tokens.weight", "norm.weight", "q_proj.weight", "down_proj.weight",
        "lm_head.weight"}};
   size_t which = draw(seed, SCHEDULES);
-  bool llama = draw(seed, 3) == 0;
+  static const char *const rotary[] = {"llama", "qwen2"};
+  bool has_tokens = draw(seed, 3) == 0;
+  const char *family = has_tokens ? rotary[draw(seed, 2)] : "mlp";
   unsigned ranks = 1 + (unsigned)draw(seed, 4), stages = schedules[which].stages,
            total = ranks * stages;
   uint32_t layers = 1 + (uint32_t)draw(seed, LAYERS_MAX);
@@ -60,9 +62,7 @@ static const char *some_topology(uint64_t *seed) {
     case 0: partition = "balance = \"time\";"; break;
     case 1: partition = "balance = \"time\"; unit = \"block\";"; break;
     case 2: partition = "unit = \"block\";"; break;
-    case 3:
-      partition = some_cuts(seed, pen_family_find(llama ? "llama" : "mlp"), layers, total - 1);
-      break;
+    case 3: partition = some_cuts(seed, pen_family_find(family), layers, total - 1); break;
     default: break;
   }
   const char *recompute = "";
@@ -78,9 +78,9 @@ static const char *some_topology(uint64_t *seed) {
       "};\nmemory = { recompute = (%s); };\n"
       "optimizer = { learning_rate = 1e-3; steps = 10; clip_norm = %u; };\n",
       ranks, stages, 1 + (unsigned)draw(seed, 8), schedules[which].name,
-      draw(seed, 3) ? "false" : "true", llama ? "llama" : "mlp", layers,
-      draw(seed, 3) ? "f32" : "bf16", draw(seed, 3) ? "" : some_of(seed, frozen[llama], 5, 2),
-      1 + (unsigned)draw(seed, 2), partition, recompute, (unsigned)draw(seed, 2));
+      draw(seed, 3) ? "false" : "true", family, layers, draw(seed, 3) ? "f32" : "bf16",
+      draw(seed, 3) ? "" : some_of(seed, frozen[has_tokens], 5, 2), 1 + (unsigned)draw(seed, 2),
+      partition, recompute, (unsigned)draw(seed, 2));
 }
 
 /* The result for a topology, in a child: 0 accepted, 1 wrong, 78 refused. `said` receives the

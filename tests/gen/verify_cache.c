@@ -4,7 +4,7 @@
 #include "tests/support/broken.h"
 
 /* Operands and dims of ATTENTION_CACHED. */
-enum { KEY = 1, KEYS = 6, VALUES = 7, SLOTS = 5, POSITIONS = 6 };
+enum { KEY = 1, KEYS = 6, VALUES = 7, SLOTS = 6, POSITIONS = 7 };
 
 static uint64_t seed = 5;
 

@@ -99,8 +99,12 @@ static struct pen_plan *some_plan(uint64_t *seed) {
   if (which == 0 && draw(seed, 2)) more = "zero_bubble = true; /* no clip */";
   if (draw(seed, 4) == 0) more = pen_text("%s /* tied */", more); /* which mlp ignores */
   if (draw(seed, 3) == 0) more = pen_text("%s /* bf16 */", more);
-  const char *text = topology_text(draw(seed, 8) ? "mlp" : "llama", schedules[which], ranks, stages,
-                                   ranks * (1 + (uint32_t)draw(seed, 3)), more);
+  const uint64_t family = draw(seed, 16);
+  const char *text =
+      topology_text(family > 1 ? "mlp"
+                    : family   ? "llama"
+                               : "qwen2",
+                    schedules[which], ranks, stages, ranks * (1 + (uint32_t)draw(seed, 3)), more);
   const char *memory = draw(seed, 2)
                            ? ""
                            : pen_text("memory = { recompute = \"%s\"; };",

@@ -34,6 +34,7 @@ static const struct {
     {"mlp", "dual_pipe_v", "", 4, 2, 10, ""},
     {"mlp", "inference", "", 3, 1, 5, ""},
     {"llama", "v_half", "", 4, 2, 8, ""},
+    {"qwen2", "zb_h1", "", 3, 1, 6, ""},
     {"mlp", "v_min", "/* no clip */", 4, 2, 8, ""},
     {"llama", "zb_h2", "", 3, 1, 8, "memory = { recompute = \"full\"; };\n"},
     {"llama", "interleaved", "", 2, 2, 6,

@@ -288,7 +288,8 @@ static void bench_attention_bf16(int64_t sequence, int64_t heads, int64_t kv_hea
   const size_t lse = (size_t)(batch * sequence * heads);
   struct calls forward = {.kernel = pen_cuda_attention_bf16, .count = 1},
                backward = {.kernel = pen_cuda_attention_dx_bf16, .count = 1};
-  struct pen_call call = {.dim = {batch, sequence, heads, kv_heads, head_dim}, .stream = stream};
+  struct pen_call call = {.dim = {batch, sequence, heads, kv_heads, head_dim, sequence},
+                          .stream = stream};
   void *operand[] = {narrow_numbers(q, 1), narrow_numbers(k, 2), narrow_numbers(k, 3),
                      there(2 * q),         there(4 * lse),       narrow_numbers(q, 4),
                      there(2 * q),         there(2 * k),         there(2 * k)};

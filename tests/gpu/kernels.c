@@ -42,6 +42,8 @@ static const struct gpu_case subjects[] = {
     {PEN_OP_AFFINE_DX, {300, 130, 256}, {0}, 0, 4e-6, 1, 0},
     {PEN_OP_AFFINE_DW, {7, 13, 5}, {0}, 0, 4e-6, 1, 0},
     {PEN_OP_AFFINE_DW, {300, 130, 256}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_BIAS, {7, 13}, {0}, 0, 0, 0, 0},
+    {PEN_OP_BIAS, {33, 264}, {0}, 0, 0, 0, 0},
     {PEN_OP_BIAS_DW, {7, 13}, {0}, 0, 4e-6, 1, 0},
     {PEN_OP_BIAS_DW, {1, 1}, {0}, 0, 4e-6, 1, 0},
     {PEN_OP_BIAS_DW, {1030, 264}, {0}, 0, 4e-6, 1, 0},
@@ -71,6 +73,9 @@ static const struct gpu_case subjects[] = {
     {PEN_OP_SWIGLU, {77}, {0}, 0, 2e-6, 0, 0},
     {PEN_OP_SWIGLU, {4100}, {0}, 0, 2e-6, 0, 0},
     {PEN_OP_SWIGLU_DX, {4099}, {0}, 0, 2e-6, 0, 0},
+    {PEN_OP_GEGLU, {77}, {0}, 0, 2e-6, 0, 0},
+    {PEN_OP_GEGLU, {4100}, {0}, 0, 2e-6, 0, 0},
+    {PEN_OP_GEGLU_DX, {4099}, {0}, 0, 2e-6, 0.1, 0}, /* as GELU_DX */
     {PEN_OP_GELU, {77}, {0}, 0, 2e-6, 0, 0},
     {PEN_OP_GELU, {4100}, {0}, 0, 2e-6, 0, 0},
     {PEN_OP_GELU_DX, {4099}, {0}, 0, 2e-6, 0.1, 0}, /* Phi + x phi passes through 0 */
@@ -93,6 +98,9 @@ static const struct gpu_case subjects[] = {
     {PEN_OP_RMSNORM, {19, 768}, {1e-5}, 0, 4e-6, 0, 0},
     {PEN_OP_RMSNORM, {3, 1536}, {1e-5}, 0, 4e-6, 0, 0},
     {PEN_OP_RMSNORM, {2, 4099}, {1e-5}, 0, 4e-6, 0, 0},
+    {PEN_OP_RMSNORM, {3, 1536}, {1e-5, 1}, 0, 4e-6, 0, 0},
+    {PEN_OP_RMSNORM_DX, {3, 101}, {1e-5, 1}, 0, 4e-6, 1, 0},
+    {PEN_OP_RMSNORM_DX, {9, 512}, {1e-5, 1}, 0, 4e-6, 1, 0},
     {PEN_OP_RMSNORM_DX, {3, 101}, {1e-5}, 0, 4e-6, 1, 0},
     {PEN_OP_RMSNORM_DX, {1, 1}, {1e-5}, 0, 4e-6, 1, 0},
     {PEN_OP_RMSNORM_DX, {2300, 36}, {1e-5}, 0, 4e-6, 1, 0}, /* several rows a warp */
@@ -130,34 +138,46 @@ static const struct gpu_case subjects[] = {
     {PEN_OP_LINEAR_DX, {300, 130, 256}, {0}, 0, 4e-6, 1, 0},
     {PEN_OP_LINEAR_DW, {7, 13, 5}, {0}, 0, 4e-6, 1, 0},
     {PEN_OP_LINEAR_DW, {300, 130, 256}, {0}, 0, 4e-6, 1, 0},
-    {PEN_OP_ATTENTION, {1, 1, 1, 1, 1}, {0}, 0, 4e-6, 1, 0},
-    {PEN_OP_ATTENTION, {2, 53, 4, 2, 18}, {0}, 0, 4e-6, 1, 0},
-    {PEN_OP_ATTENTION, {1, 130, 2, 1, 64}, {0}, 0, 4e-6, 1, 0},
-    {PEN_OP_ATTENTION, {1, 97, 3, 3, 96}, {0}, 0, 4e-6, 1, 0},
-    {PEN_OP_ATTENTION, {1, 65, 2, 1, 200}, {0}, 0, 4e-6, 1, 0},
-    {PEN_OP_ATTENTION, {3, 140, 2, 1, 32}, {0}, 0, 4e-6, 1, 0}, /* three documents in the third
+    {PEN_OP_ATTENTION, {1, 1, 1, 1, 1, 1}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION, {2, 53, 4, 2, 18, 53}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION, {1, 130, 2, 1, 64, 130}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION, {1, 97, 3, 3, 96, 97}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION, {1, 65, 2, 1, 200, 65}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION, {3, 140, 2, 1, 32, 140}, {0}, 0, 4e-6, 1, 0}, /* three documents in the third
                                                                    sequence */
-    {PEN_OP_ATTENTION, {4, 70, 2, 2, 128}, {0}, 0, 4e-6, 1, 0},
-    {PEN_OP_ATTENTION_DX, {1, 1, 1, 1, 1}, {0}, 0, 1e-5, 1, 0},
-    {PEN_OP_ATTENTION_DX, {3, 140, 2, 1, 32}, {0}, 0, 1e-5, 1, 0},
-    {PEN_OP_ATTENTION_DX, {4, 70, 2, 2, 128}, {0}, 0, 1e-5, 1, 0},
-    {PEN_OP_ATTENTION, {2, 17, 2, 1, 16}, {0}, 0, 4e-6, 1, 0},
-    {PEN_OP_ATTENTION_DX, {2, 17, 2, 1, 16}, {0}, 0, 1e-5, 1, 0},
-    {PEN_OP_ATTENTION_DX, {1, 129, 1, 1, 40}, {0}, 0, 1e-5, 1, 0},
-    {PEN_OP_ATTENTION_DX, {2, 53, 4, 2, 18}, {0}, 0, 1e-5, 1, 0},
-    {PEN_OP_ATTENTION_DX, {1, 130, 2, 1, 64}, {0}, 0, 1e-5, 1, 0},
-    {PEN_OP_ATTENTION_DX, {1, 97, 3, 3, 96}, {0}, 0, 1e-5, 1, 0},
-    {PEN_OP_ATTENTION_DX, {1, 65, 2, 1, 200}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION, {4, 70, 2, 2, 128, 70}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION_DX, {1, 1, 1, 1, 1, 1}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION_DX, {3, 140, 2, 1, 32, 140}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION_DX, {4, 70, 2, 2, 128, 70}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION, {2, 17, 2, 1, 16, 17}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION_DX, {2, 17, 2, 1, 16, 17}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION_DX, {1, 129, 1, 1, 40, 129}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION_DX, {2, 53, 4, 2, 18, 53}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION_DX, {1, 130, 2, 1, 64, 130}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION_DX, {1, 97, 3, 3, 96, 97}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION_DX, {1, 65, 2, 1, 200, 65}, {0}, 0, 1e-5, 1, 0},
     /* Around the sizes of blocks of each width, in batches that give large blocks. */
-    {PEN_OP_ATTENTION, {2, 257, 1, 1, 64}, {0}, 0, 4e-6, 1, 0},
-    {PEN_OP_ATTENTION, {2, 160, 1, 1, 96}, {0}, 0, 4e-6, 1, 0},
-    {PEN_OP_ATTENTION, {2, 127, 1, 1, 128}, {0}, 0, 4e-6, 1, 0},
-    {PEN_OP_ATTENTION, {1, 128, 1, 1, 32}, {0}, 0, 4e-6, 1, 0},
-    {PEN_OP_ATTENTION_DX, {2, 257, 1, 1, 64}, {0}, 0, 1e-5, 1, 0},
-    {PEN_OP_ATTENTION_DX, {3, 160, 1, 1, 96}, {0}, 0, 1e-5, 1, 0},
-    {PEN_OP_ATTENTION_DX, {5, 127, 1, 1, 128}, {0}, 0, 1e-5, 1, 0},
-    {PEN_OP_ATTENTION_DX, {5, 128, 1, 1, 32}, {0}, 0, 1e-5, 1, 0},
-    {PEN_OP_ATTENTION_DX, {3, 129, 2, 1, 64}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION, {2, 257, 1, 1, 64, 257}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION, {2, 160, 1, 1, 96, 160}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION, {2, 127, 1, 1, 128, 127}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION, {1, 128, 1, 1, 32, 128}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION_DX, {2, 257, 1, 1, 64, 257}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION_DX, {3, 160, 1, 1, 96, 160}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION_DX, {5, 127, 1, 1, 128, 127}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION_DX, {5, 128, 1, 1, 32, 128}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION_DX, {3, 129, 2, 1, 64, 129}, {0}, 0, 1e-5, 1, 0},
+    /* Windows of one token, within a block, of some blocks and of all but one token. */
+    {PEN_OP_ATTENTION, {2, 53, 4, 2, 16, 1}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION, {3, 200, 2, 1, 32, 17}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION, {2, 257, 2, 1, 64, 100}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION, {2, 140, 1, 1, 128, 139}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION, {1, 90, 1, 1, 200, 40}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION_DX, {2, 53, 4, 2, 16, 2}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION_DX, {3, 200, 2, 1, 32, 17}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION_DX, {2, 257, 2, 1, 64, 100}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION_DX, {2, 140, 1, 1, 96, 139}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION_DX, {2, 140, 1, 1, 128, 64}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION_DX, {1, 90, 1, 1, 200, 40}, {0}, 0, 1e-5, 1, 0},
     /* Too slow in the emulation. */
     {PEN_OP_SWIGLU_DX, {10000019}, {0}, 0, 2e-6, 0, 1},
     {PEN_OP_RMSNORM, {4096, 2048}, {1e-5}, 0, 4e-6, 0, 1},
@@ -167,10 +187,12 @@ static const struct gpu_case subjects[] = {
     {PEN_OP_LINEAR, {2048, 768, 3072}, {0}, 0, 4e-6, 1, 1},
     {PEN_OP_LINEAR_DX, {2048, 3072, 768}, {0}, 0, 4e-6, 1, 1},
     {PEN_OP_LINEAR_DW, {4096, 768, 3072}, {0}, 0, 1e-5, 1, 1},
-    {PEN_OP_ATTENTION, {2, 1000, 8, 2, 64}, {0}, 0, 4e-6, 1, 1},
-    {PEN_OP_ATTENTION, {1, 2048, 4, 4, 128}, {0}, 0, 4e-6, 1, 1},
-    {PEN_OP_ATTENTION_DX, {2, 1000, 8, 2, 64}, {0}, 0, 2e-5, 1, 1},
-    {PEN_OP_ATTENTION_DX, {1, 2048, 4, 4, 128}, {0}, 0, 2e-5, 1, 1},
+    {PEN_OP_ATTENTION, {2, 1000, 8, 2, 64, 1000}, {0}, 0, 4e-6, 1, 1},
+    {PEN_OP_ATTENTION, {1, 2048, 4, 4, 128, 2048}, {0}, 0, 4e-6, 1, 1},
+    {PEN_OP_ATTENTION_DX, {2, 1000, 8, 2, 64, 1000}, {0}, 0, 2e-5, 1, 1},
+    {PEN_OP_ATTENTION_DX, {1, 2048, 4, 4, 128, 2048}, {0}, 0, 2e-5, 1, 1},
+    {PEN_OP_ATTENTION, {2, 2048, 8, 2, 64, 300}, {0}, 0, 4e-6, 1, 1},
+    {PEN_OP_ATTENTION_DX, {2, 2048, 8, 2, 64, 300}, {0}, 0, 2e-5, 1, 1},
 };
 enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 
@@ -351,7 +373,7 @@ static void a_sequence_knows_no_other(void **state) {
   enum { BATCH = 3, GIVEN_COUNT = 7 };
   dtype = PEN_BF16;
   for (int head_dim = 32; head_dim <= 128 && is_chosen("ATTENTION_DX"); head_dim += 32) {
-    struct gpu_case all = {PEN_OP_ATTENTION_DX, {BATCH, 145, 2, 1, head_dim}, {0}, 0, 0, 0, 0},
+    struct gpu_case all = {PEN_OP_ATTENTION_DX, {BATCH, 145, 2, 1, head_dim, 145}, {0}, 0, 0, 0, 0},
                     one = all;
     one.dim[0] = 1;
     const struct signature s = parse_signature_as(dtype, all.kind, all.dim);
@@ -378,10 +400,10 @@ static void a_sequence_knows_no_other(void **state) {
  * values; an op without a variant that fits is refused before it runs. */
 static void less_shared_memory(void **state) {
   static const struct gpu_case fits_there = {
-      PEN_OP_ATTENTION_DX, {3, 66, 1, 1, 128}, {0}, 0, 1e-5, 1, 0};
+      PEN_OP_ATTENTION_DX, {3, 66, 1, 1, 128, 66}, {0}, 0, 1e-5, 1, 0};
   static const struct gpu_case refused[] = {
-      {PEN_OP_ATTENTION, {1, 8, 1, 1, 256}, {0}, 0, 0, 0, 0},
-      {PEN_OP_ATTENTION_DX, {1, 8, 1, 1, 256}, {0}, 0, 0, 0, 0},
+      {PEN_OP_ATTENTION, {1, 8, 1, 1, 256, 8}, {0}, 0, 0, 0, 0},
+      {PEN_OP_ATTENTION_DX, {1, 8, 1, 1, 256, 8}, {0}, 0, 0, 0, 0},
       {PEN_OP_RMSNORM_DX, {1, 26000}, {1e-5}, 0, 0, 0, 0},
       {PEN_OP_LAYERNORM_DX, {1, 13000}, {1e-5}, 0, 0, 0, 0}};
   const size_t there_is = pen_cuda_chip.shared_bytes;

@@ -1,5 +1,5 @@
-/* affine.c: AFFINE, AFFINE_DX, AFFINE_DW and BIAS_DW against f64 sums; SPLIT, SPLIT_DX, POSITION
- * and POSITION_DW bit by bit. */
+/* affine.c: AFFINE, AFFINE_DX, AFFINE_DW and BIAS_DW against f64 sums; BIAS, SPLIT, SPLIT_DX,
+ * POSITION and POSITION_DW bit by bit. */
 #include "tests/support/kernels_support.h"
 
 static const size_t shapes[][3] = {{1, 1, 1},   {1, 17, 5},   {3, 1, 4},
@@ -96,6 +96,16 @@ static void weight_gradients_accumulate(void **state) {
 
 enum { ROWS = 12, WIDTH = 19, SEQUENCE = 4 };
 
+static void biases_are_added_to_every_row(void **state) {
+  (void)state;
+  float *x = random_floats(ROWS * WIDTH, 1), *bias = random_floats(WIDTH, 2),
+        *y = floats(ROWS * WIDTH);
+  struct pen_call call = {.operand = {x, bias, y}, .dim = {ROWS, WIDTH}};
+  run(PEN_OP_BIAS, &call);
+  for (int r = 0; r < ROWS; r++)
+    for (int i = 0; i < WIDTH; i++) assert_true(y[r * WIDTH + i] == x[r * WIDTH + i] + bias[i]);
+}
+
 static void split_and_its_gradient_copy_parts(void **state) {
   (void)state;
   float *x = random_floats(ROWS * 3 * WIDTH, 1), *joined = floats(ROWS * 3 * WIDTH), *part[3];
@@ -149,6 +159,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(products_match_sums),
       cmocka_unit_test(weight_gradients_accumulate),
+      cmocka_unit_test(biases_are_added_to_every_row),
       cmocka_unit_test(split_and_its_gradient_copy_parts),
       cmocka_unit_test(positions_repeat_in_each_sequence),
       cmocka_unit_test(positions_restart_at_documents),

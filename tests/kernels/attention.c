@@ -17,6 +17,7 @@ struct attention_case {
   size_t batch, sequence, heads, kv_heads, head_dim;
   double *q, *k, *v, *dout; /* inputs */
   const int32_t *starts;    /* starts of documents; null: one for each sequence */
+  size_t window;            /* how many tokens a query sees at most */
   double *o, *lse, *dq, *dk, *dv;
   double *o_size, *dq_size, *dk_size, *dv_size; /* sums of the magnitudes of the terms */
 };
@@ -31,7 +32,8 @@ static size_t k_at(const struct attention_case *p, size_t b, size_t t, size_t h)
 
 /* The first key that a query sees. */
 static size_t first_key(const struct attention_case *p, size_t b, size_t t) {
-  return p->starts ? (size_t)p->starts[b * p->sequence + t] : 0;
+  const size_t start = p->starts ? (size_t)p->starts[b * p->sequence + t] : 0;
+  return t + 1 > start + p->window ? t + 1 - p->window : start;
 }
 
 static void add(double *sum, double *size, double part) { *sum += part, *size += fabs(part); }
@@ -98,8 +100,9 @@ static double *zeros(size_t count) { return memset(doubles(count), 0, count * si
 
 static struct attention_case pose(const int64_t *shape, const float *q, const float *k,
                                   const float *v, const float *dout) {
-  struct attention_case p = {(size_t)shape[0], (size_t)shape[1], (size_t)shape[2],
-                             (size_t)shape[3], (size_t)shape[4], .q = NULL};
+  struct attention_case p = {(size_t)shape[0],          (size_t)shape[1], (size_t)shape[2],
+                             (size_t)shape[3],          (size_t)shape[4], .q = NULL,
+                             .window = (size_t)shape[1]};
   const size_t q_count = p.batch * p.sequence * p.heads * p.head_dim,
                k_count = q_count / p.heads * p.kv_heads;
   p.q = widened(q, q_count), p.k = widened(k, k_count), p.v = widened(v, k_count),
@@ -128,8 +131,8 @@ static int32_t *some_starts(size_t batch, size_t sequence, size_t length) {
 }
 
 /* Runs both ops on a shape; `sharpness` scales q, so that the softmax is flat or nearly one-hot;
- * documents have about `length` tokens. */
-static void check(const int64_t *s, float sharpness, size_t length) {
+ * documents have about `length` tokens; 0: one for each sequence. */
+static void check(const int64_t *s, float sharpness, size_t length, int64_t window) {
   const size_t rows = (size_t)(s[0] * s[1]), q_count = rows * (size_t)(s[2] * s[4]),
                k_count = rows * (size_t)(s[3] * s[4]);
   const size_t lse_count = rows * (size_t)s[2];
@@ -140,16 +143,17 @@ static void check(const int64_t *s, float sharpness, size_t length) {
   struct attention_case p = pose(s, q, k, v, dout);
   int32_t *starts = length ? some_starts(p.batch, p.sequence, length) : NULL;
   p.starts = starts;
+  p.window = (size_t)window;
   forward(&p);
   backward(&p);
   struct pen_call call = {.operand = {q, k, v, starts, o, lse},
-                          .dim = {s[0], s[1], s[2], s[3], s[4]}};
+                          .dim = {s[0], s[1], s[2], s[3], s[4], window}};
   run(PEN_OP_ATTENTION, &call);
   const double tolerance = 1e-6 * (1 + (double)sharpness);
   assert_near("o", o, p.o, q_count, tolerance, 1);
   assert_near("lse", lse, p.lse, lse_count, tolerance, 1);
   struct pen_call back = {.operand = {dout, q, k, v, o, lse, starts, q, k, v},
-                          .dim = {s[0], s[1], s[2], s[3], s[4]}};
+                          .dim = {s[0], s[1], s[2], s[3], s[4], window}};
   run(PEN_OP_ATTENTION_DX, &back);
   assert_near("dq", q, p.dq, q_count, 4 * tolerance, 1);
   assert_near("dk", k, p.dk, k_count, 4 * tolerance, 1);
@@ -158,9 +162,9 @@ static void check(const int64_t *s, float sharpness, size_t length) {
 
 static void matches_the_formula(void **state) {
   for (int s = 0; s < SHAPES; s++) {
-    check(shapes[s], 1, 0);
+    check(shapes[s], 1, 0, shapes[s][1]);
     free_tensors(state);
-    check(shapes[s], 20, 0);
+    check(shapes[s], 20, 0, shapes[s][1]);
     free_tensors(state);
   }
 }
@@ -170,11 +174,38 @@ static void matches_the_formula(void **state) {
 static void documents_do_not_see_each_other(void **state) {
   for (int s = 2; s < SHAPES; s++)
     for (size_t length = 2; length < 400; length = 3 * length + 2) {
-      check(shapes[s], 1, length);
+      check(shapes[s], 1, length, shapes[s][1]);
       free_tensors(state);
-      check(shapes[s], 20, length);
+      check(shapes[s], 20, length, shapes[s][1]);
       free_tensors(state);
     }
+}
+
+/* Windows smaller than a tile, of some tiles or blocks, of all but one token, and longer than a
+ * sequence; without documents, and with documents shorter and longer than the window. Not of one
+ * token, for the same reason. */
+static void windows_hide_earlier_tokens(void **state) {
+  for (int s = 2; s < SHAPES; s++) {
+    const int64_t sequence = shapes[s][1],
+                  windows[] = {2, 5, 17, 100, sequence - 1, sequence, 2 * sequence};
+    for (size_t w = 0; w < sizeof windows / sizeof *windows; w++)
+      for (size_t length = 0; length < 100; length = 6 * length + 4) {
+        check(shapes[s], 1, length, windows[w]);
+        free_tensors(state);
+      }
+  }
+}
+
+/* A query that sees itself alone has its value. */
+static void a_window_of_one_token_is_its_value(void **state) {
+  (void)state;
+  enum { SEQUENCE = 130, WIDTH = 24 };
+  float *q = random_floats(SEQUENCE * WIDTH, 1), *k = random_floats(SEQUENCE * WIDTH, 2);
+  float *v = random_floats(SEQUENCE * WIDTH, 3), *o = floats(SEQUENCE * WIDTH);
+  struct pen_call call = {.operand = {q, k, v, NULL, o, floats(SEQUENCE)},
+                          .dim = {1, SEQUENCE, 1, 1, WIDTH, 1}};
+  run(PEN_OP_ATTENTION, &call);
+  assert_same_bits("o", o, v, SEQUENCE * WIDTH * sizeof *o);
 }
 
 /* One document for each sequence, with or without starts: the same bits. */
@@ -192,10 +223,10 @@ static void one_document_needs_no_starts(void **state) {
       dq[said] = floats(q_count), dk[said] = floats(k_count), dv[said] = floats(k_count);
       int32_t *given = said ? starts : NULL;
       struct pen_call call = {.operand = {q, k, v, given, o[said], lse[said]},
-                              .dim = {d[0], d[1], d[2], d[3], d[4]}};
+                              .dim = {d[0], d[1], d[2], d[3], d[4], d[1]}};
       struct pen_call back = {
           .operand = {dout, q, k, v, o[said], lse[said], given, dq[said], dk[said], dv[said]},
-          .dim = {d[0], d[1], d[2], d[3], d[4]}};
+          .dim = {d[0], d[1], d[2], d[3], d[4], d[1]}};
       run(PEN_OP_ATTENTION, &call);
       run(PEN_OP_ATTENTION_DX, &back);
     }
@@ -245,7 +276,7 @@ static void assert_near_bf16(const char *what, const uint16_t *actual, const dou
 
 /* check() in bf16. delta uses the stored o. */
 static void check_implementation(const struct implementation *implementation, const int64_t *s,
-                                 float sharpness, size_t length) {
+                                 float sharpness, size_t length, int64_t window) {
   const size_t rows = (size_t)(s[0] * s[1]), q_count = rows * (size_t)(s[2] * s[4]),
                k_count = rows * (size_t)(s[3] * s[4]);
   const size_t lse_count = rows * (size_t)s[2];
@@ -259,9 +290,10 @@ static void check_implementation(const struct implementation *implementation, co
                                  floats_of(v, k_count), floats_of(dout, q_count));
   int32_t *starts = length ? some_starts(p.batch, p.sequence, length) : NULL;
   p.starts = starts;
+  p.window = (size_t)window;
   forward(&p);
   struct pen_call call = {.operand = {q, k, v, starts, o, lse},
-                          .dim = {s[0], s[1], s[2], s[3], s[4]}};
+                          .dim = {s[0], s[1], s[2], s[3], s[4], window}};
   run_way(implementation->forward, PEN_OP_ATTENTION, &call);
   const double tolerance = 1e-6 * (1 + (double)sharpness);
   assert_near_bf16("o", o, p.o, p.o_size, implementation->rounds, q_count, tolerance);
@@ -272,7 +304,7 @@ static void check_implementation(const struct implementation *implementation, co
   for (size_t i = 0; i < q_count; i++) p.o[i] = (double)float_of(o[i]);
   backward(&p);
   struct pen_call back = {.operand = {dout, q, k, v, o, lse, starts, q, k, v},
-                          .dim = {s[0], s[1], s[2], s[3], s[4]}};
+                          .dim = {s[0], s[1], s[2], s[3], s[4], window}};
   run_way(implementation->backward, PEN_OP_ATTENTION_DX, &back);
   assert_near_bf16("dq", q, p.dq, p.dq_size, implementation->rounds, q_count, 4 * tolerance);
   assert_near_bf16("dk", k, p.dk, p.dk_size, implementation->rounds, k_count, 4 * tolerance);
@@ -283,7 +315,13 @@ static void check_bf16(const struct implementation *implementation, void **state
   for (int s = 0; s < SHAPES; s++)
     for (size_t length = 0; length < 100; length = s < 2 ? 100 : 8 * length + 3)
       for (float sharpness = 1; sharpness <= (length ? 1 : 20); sharpness += 19) {
-        check_implementation(implementation, shapes[s], sharpness, length);
+        check_implementation(implementation, shapes[s], sharpness, length, shapes[s][1]);
+        free_tensors(state);
+      }
+  for (int s = 2; s < SHAPES; s++)
+    for (int64_t window = 2; window < 2 * shapes[s][1]; window = 3 * window + 1)
+      for (size_t length = 0; length < 100; length = 20 * length + 25) {
+        check_implementation(implementation, shapes[s], 1, length, window);
         free_tensors(state);
       }
 }
@@ -315,6 +353,7 @@ static void formula_agrees_with_finite_differences(void **state) {
   const size_t q_count = 6 * 4 * 5, k_count = 6 * 2 * 5;
   struct attention_case p = pose(shape, random_floats(q_count, 1), random_floats(k_count, 2),
                                  random_floats(k_count, 3), random_floats(q_count, 4));
+  p.window = 4;
   forward(&p);
   backward(&p);
   double *inputs[] = {p.q, p.k, p.v}, *gradients[] = {p.dq, p.dk, p.dv};
@@ -334,7 +373,7 @@ static void later_tokens_are_not_seen(void **state) {
     float *v = random_floats(SEQUENCE * WIDTH, 3), *first = floats(SEQUENCE * WIDTH),
           *second = floats(SEQUENCE * WIDTH);
     struct pen_call call = {.operand = {q, k, v, NULL, first, floats(SEQUENCE)},
-                            .dim = {1, SEQUENCE, 1, 1, WIDTH}};
+                            .dim = {1, SEQUENCE, 1, 1, WIDTH, SEQUENCE}};
     run(PEN_OP_ATTENTION, &call);
     spread(k + cut * WIDTH, (SEQUENCE - cut) * WIDTH, 9);
     spread(v + cut * WIDTH, (SEQUENCE - cut) * WIDTH, 10);
@@ -349,6 +388,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(matches_the_formula),
       cmocka_unit_test(documents_do_not_see_each_other),
+      cmocka_unit_test(windows_hide_earlier_tokens),
+      cmocka_unit_test(a_window_of_one_token_is_its_value),
       cmocka_unit_test(one_document_needs_no_starts),
       cmocka_unit_test(bf16_matches_the_formula),
       cmocka_unit_test(formula_agrees_with_finite_differences),

@@ -15,7 +15,7 @@ enum { SHAPES = sizeof shapes / sizeof *shapes };
 struct subject {
   enum pen_dtype dtype;
   size_t sequence, q_row, k_row, element_bytes;
-  int64_t heads, kv_heads, head_dim;
+  int64_t heads, kv_heads, head_dim, window;
   unsigned char *q, *k, *v, *o;
 };
 
@@ -24,7 +24,8 @@ static unsigned char *numbers(const struct subject *s, size_t count, uint64_t ke
   return s->dtype == PEN_BF16 ? (unsigned char *)halves(x, count) : (unsigned char *)x;
 }
 
-static struct subject pose(enum pen_dtype dtype, const int64_t *shape, uint64_t key) {
+static struct subject pose(enum pen_dtype dtype, const int64_t *shape, int64_t window,
+                           uint64_t key) {
   struct subject s = {.dtype = dtype,
                       .sequence = (size_t)shape[0],
                       .q_row = (size_t)(shape[1] * shape[3]),
@@ -32,14 +33,15 @@ static struct subject pose(enum pen_dtype dtype, const int64_t *shape, uint64_t 
                       .element_bytes = pen_dtype_bytes((int)dtype),
                       .heads = shape[1],
                       .kv_heads = shape[2],
-                      .head_dim = shape[3]};
+                      .head_dim = shape[3],
+                      .window = window};
   s.q = numbers(&s, s.sequence * s.q_row, key);
   s.k = numbers(&s, s.sequence * s.k_row, key + 1);
   s.v = numbers(&s, s.sequence * s.k_row, key + 2);
   s.o = bytes_at(s.sequence * s.q_row * s.element_bytes, 0);
   struct pen_call call = {
       .operand = {s.q, s.k, s.v, NULL, s.o, floats(s.sequence * (size_t)s.heads)},
-      .dim = {1, shape[0], shape[1], shape[2], shape[3]}};
+      .dim = {1, shape[0], shape[1], shape[2], shape[3], window}};
   run_as(dtype, PEN_OP_ATTENTION, &call);
   return s;
 }
@@ -69,7 +71,7 @@ static void feed(const struct subject *subject, const struct held_cache *cache, 
   int32_t *slots = memcpy(bytes_at(2 * sizeof *slots, 0), slot, 2 * sizeof *slots);
   struct pen_call call = {.operand = {q, k, v, starts, slots, o, cache->keys, cache->values},
                           .dim = {2, (int64_t)count, one->heads, one->kv_heads, one->head_dim,
-                                  SLOTS, (int64_t)one->sequence}};
+                                  one->window, SLOTS, (int64_t)one->sequence}};
   run_as(one->dtype, PEN_OP_ATTENTION_CACHED, &call);
   for (size_t i = 0; i < 2; i++) {
     if (slot[i] >= 0) {
@@ -83,8 +85,8 @@ static void feed(const struct subject *subject, const struct held_cache *cache, 
 
 /* The first part in chunks, the second token by token; the second sequence only takes part in the
  * first tokens, and the third slot stays as it was. */
-static void check(enum pen_dtype dtype, const int64_t *shape) {
-  const struct subject subject[2] = {pose(dtype, shape, 1), pose(dtype, shape, 11)};
+static void check(enum pen_dtype dtype, const int64_t *shape, int64_t window) {
+  const struct subject subject[2] = {pose(dtype, shape, window, 1), pose(dtype, shape, window, 11)};
   const size_t sequence = subject[0].sequence, chunk = (size_t)shape[4],
                bytes = sequence * subject[0].k_row * subject[0].element_bytes;
   const struct held_cache cache = {memset(bytes_at(SLOTS * bytes, 0), 0xff, SLOTS * bytes),
@@ -99,12 +101,15 @@ static void check(enum pen_dtype dtype, const int64_t *shape) {
   for (size_t b = 0; b < bytes; b++) assert_int_equal(cache.keys[bytes + b], 0xff);
 }
 
+/* With windows from the whole sequence down to a few tokens. */
 static void has_the_bits_of_attention(void **state) {
   for (int s = 0; s < SHAPES; s++) {
-    check(PEN_F32, shapes[s]);
-    free_tensors(state);
-    check(PEN_BF16, shapes[s]);
-    free_tensors(state);
+    for (int64_t window = shapes[s][0]; window > 0; window /= 7) {
+      check(PEN_F32, shapes[s], window);
+      free_tensors(state);
+      check(PEN_BF16, shapes[s], window);
+      free_tensors(state);
+    }
   }
 }
 

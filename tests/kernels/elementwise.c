@@ -1,5 +1,5 @@
-/* elementwise.c: SCALE, ADD, ACCUMULATE, SWIGLU, GELU, GELU_TANH and their gradients, each element
- * against f64. */
+/* elementwise.c: SCALE, ADD, ACCUMULATE, SWIGLU, GEGLU, GELU, GELU_TANH and their gradients, each
+ * element against f64. */
 #include "tests/support/kernels_support.h"
 
 static const size_t counts[] = {1, 2, 7, 8, 15, 16, 31, 1003};
@@ -61,25 +61,43 @@ static void scale_add_accumulate(void **state) {
   }
 }
 
-static void swiglu_and_gradient(void **state) {
+struct unit_case {
+  enum pen_op_kind kind, gradient_kind;
+  double (*f)(double), (*slope)(double);
+  double tolerance, share; /* as those of an activation */
+  double gradient_tolerance;
+};
+
+static void check_linear_unit(const struct unit_case *u) {
   for (int c = 0; c < COUNTS; c++) {
     const size_t n = counts[c];
     float *gate = arguments(n, 1), *up = arguments(n, 2), *dy = arguments(n, 3), *y = floats(n);
     double *expected[3] = {doubles(n), doubles(n), doubles(n)};
     for (size_t i = 0; i < n; i++) {
-      expected[0][i] = swish((double)gate[i]) * (double)up[i];
-      expected[1][i] = (double)dy[i] * (double)up[i] * swish_slope((double)gate[i]);
-      expected[2][i] = (double)dy[i] * swish((double)gate[i]);
+      expected[0][i] = u->f((double)gate[i]) * (double)up[i];
+      expected[1][i] = (double)dy[i] * (double)up[i] * u->slope((double)gate[i]);
+      expected[2][i] = (double)dy[i] * u->f((double)gate[i]);
     }
     struct pen_call call = {.operand = {gate, up, y}, .dim = {(int64_t)n}};
-    run(PEN_OP_SWIGLU, &call);
+    run(u->kind, &call);
     struct pen_call back = {.operand = {dy, gate, up, gate, up}, .dim = {(int64_t)n}};
-    run(PEN_OP_SWIGLU_DX, &back);
-    assert_near("y", y, expected[0], n, 5e-7, 1e-9);
-    assert_near("dgate", gate, expected[1], n, 1e-6, 1e-2);
-    assert_near("dup", up, expected[2], n, 5e-7, 1e-9);
-    free_tensors(state);
+    run(u->gradient_kind, &back);
+    assert_near("y", y, expected[0], n, u->tolerance, u->share);
+    assert_near("dgate", gate, expected[1], n, u->gradient_tolerance, 1e-2);
+    assert_near("dup", up, expected[2], n, u->tolerance, u->share);
   }
+}
+
+static void swiglu_and_gradient(void **state) {
+  check_linear_unit(
+      &(struct unit_case){PEN_OP_SWIGLU, PEN_OP_SWIGLU_DX, swish, swish_slope, 5e-7, 1e-9, 1e-6});
+  free_tensors(state);
+}
+
+static void geglu_and_gradient(void **state) {
+  check_linear_unit(&(struct unit_case){PEN_OP_GEGLU, PEN_OP_GEGLU_DX, tanh_gauss, tanh_gauss_slope,
+                                        1e-6, 1e-2, 2e-6});
+  free_tensors(state);
 }
 
 struct activation {
@@ -143,9 +161,11 @@ static void extreme_values_give_no_nan(void **state) {
   float *x = floats(4), *one = floats(4), *y = floats(4);
   const float values[] = {3e38f, -3e38f, 1e-40f, INFINITY};
   for (int i = 0; i < 4; i++) x[i] = values[i], one[i] = 1;
-  struct pen_call swiglu = {.operand = {x, one, y}, .dim = {4}},
+  struct pen_call unit = {.operand = {x, one, y}, .dim = {4}},
                   gelu = {.operand = {x, y}, .dim = {4}};
-  run(PEN_OP_SWIGLU, &swiglu);
+  run(PEN_OP_SWIGLU, &unit);
+  assert_true(y[0] == 3e38f && y[1] == 0 && y[2] >= 0 && y[2] <= 1e-40f && isinf(y[3]));
+  run(PEN_OP_GEGLU, &unit);
   assert_true(y[0] == 3e38f && y[1] == 0 && y[2] >= 0 && y[2] <= 1e-40f && isinf(y[3]));
   run(PEN_OP_GELU, &gelu);
   assert_true(y[0] == 3e38f && y[1] == 0 && y[2] >= 0 && y[2] <= 1e-40f && isinf(y[3]));
@@ -158,6 +178,7 @@ int main(void) {
       cmocka_unit_test(derivatives_agree_with_finite_differences),
       cmocka_unit_test(scale_add_accumulate),
       cmocka_unit_test(swiglu_and_gradient),
+      cmocka_unit_test(geglu_and_gradient),
       cmocka_unit_test(gelu_and_gradient),
       cmocka_unit_test(gelu_tanh_and_gradient),
       cmocka_unit_test(gelu_is_exact_in_f32),

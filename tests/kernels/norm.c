@@ -8,6 +8,7 @@ static const double epsilon = 1e-5;
 /* The sum of dy y over all rows, y = RMSNORM(x, gain): RMSNORM_DX must give its derivatives. */
 struct rmsnorm_case {
   size_t rows, width;
+  double offset;
   double *x, *gain, *dy;
 };
 
@@ -22,24 +23,27 @@ static double weighted_sum(const void *context) {
   double sum = 0;
   for (size_t r = 0; r < p->rows; r++) {
     const double *x = p->x + r * p->width, rstd = deviation(x, p->width);
-    for (size_t i = 0; i < p->width; i++) sum += p->dy[r * p->width + i] * x[i] * rstd * p->gain[i];
+    for (size_t i = 0; i < p->width; i++)
+      sum += p->dy[r * p->width + i] * x[i] * rstd * (p->gain[i] + p->offset);
   }
   return sum;
 }
 
-static void forward_matches_the_formula(void **state) {
+static void check_forward(double offset, void **state) {
   for (int s = 0; s < SHAPES; s++) {
     const size_t rows = shapes[s][0], width = shapes[s][1], count = rows * width;
     float *x = random_floats(count, 1), *gain = random_floats(width, 2), *y = floats(count),
           *rstd = floats(rows);
-    struct pen_call call = {
-        .operand = {x, gain, y, rstd}, .dim = {(int64_t)rows, (int64_t)width}, .real = {epsilon}};
+    struct pen_call call = {.operand = {x, gain, y, rstd},
+                            .dim = {(int64_t)rows, (int64_t)width},
+                            .real = {epsilon, offset}};
     run(PEN_OP_RMSNORM, &call);
     double *wide = widened(x, count), *expected = doubles(count), *expected_rstd = doubles(rows);
     for (size_t r = 0; r < rows; r++) {
       expected_rstd[r] = deviation(wide + r * width, width);
       for (size_t i = 0; i < width; i++)
-        expected[r * width + i] = wide[r * width + i] * expected_rstd[r] * (double)gain[i];
+        expected[r * width + i] =
+            wide[r * width + i] * expected_rstd[r] * ((double)gain[i] + offset);
     }
     assert_near("y", y, expected, count, 5e-7, 0);
     assert_near("rstd", rstd, expected_rstd, rows, 5e-7, 0);
@@ -47,18 +51,23 @@ static void forward_matches_the_formula(void **state) {
   }
 }
 
-static void check_gradient(size_t rows, size_t width, int with_addend) {
+static void forward_matches_the_formula(void **state) {
+  check_forward(0, state);
+  check_forward(1, state);
+}
+
+static void check_gradient(size_t rows, size_t width, int with_addend, double offset) {
   const size_t count = rows * width;
   float *x = random_floats(count, 1), *gain = random_floats(width, 2),
         *dy = random_floats(count, 3);
   float *a = random_floats(count, 4), *dx = copy_of(a, count), *dgain = floats(width),
         *rstd = floats(rows);
-  struct rmsnorm_case p = {rows, width, widened(x, count), widened(gain, width),
-                           widened(dy, count)};
+  struct rmsnorm_case p = {
+      rows, width, offset, widened(x, count), widened(gain, width), widened(dy, count)};
   for (size_t r = 0; r < rows; r++) rstd[r] = (float)deviation(p.x + r * width, width);
   struct pen_call call = {.operand = {dy, x, gain, rstd, with_addend ? dx : NULL, dx, dgain},
                           .dim = {(int64_t)rows, (int64_t)width},
-                          .real = {epsilon}};
+                          .real = {epsilon, offset}};
   run(PEN_OP_RMSNORM_DX, &call);
   double *expected = doubles(count), *expected_gain = doubles(width);
   differences(weighted_sum, &p, p.x, count, expected);
@@ -70,8 +79,8 @@ static void check_gradient(size_t rows, size_t width, int with_addend) {
 
 static void gradient_matches_finite_differences(void **state) {
   for (int s = 1; s < SHAPES; s++)
-    for (int with_addend = 0; with_addend < 2; with_addend++) {
-      check_gradient(shapes[s][0], shapes[s][1], with_addend);
+    for (int with = 0; with < 4; with++) {
+      check_gradient(shapes[s][0], shapes[s][1], with % 2, with / 2);
       free_tensors(state);
     }
 }

@@ -1,6 +1,6 @@
 /* packed.c: packed token files: what the index says is checked against itself, with checksums that
- * are right; targets and starts of every document; the count of targets before a step. And CRC-32
- * against its published check value. */
+ * are right; targets and starts of every document, with a mask too; the count of targets before a
+ * step. And CRC-32 against its published check value. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,18 +19,24 @@
 #include "runtime/data/step_inputs.h"
 #include "tests/support/token_file.h"
 
-enum { SEQUENCE = 12, WINDOWS = 3, DOCUMENTS = 5, TOKENS = 26, VOCAB = 1000 };
+enum { SEQUENCE = 12, WINDOWS = 3, DOCUMENTS = 5, TOKENS = 26, VOCAB = 1000, NONE = -100 };
+_Static_assert((int)NONE == (int)PEN_IGNORED_TARGET, "no target");
 
-/* Windows of 12 (documents of 4, 1 and 7), 8 (of 5, then 3 of padding) and 6 tokens (of 6). */
+/* Windows of 12 (documents of 4, 1 and 7), 8 (of 5, then 3 of padding) and 6 tokens (of 6). The
+ * mask is written with the magic PENPACK2 alone. */
 struct file {
   struct pen_packed_header header;
   uint16_t tokens[TOKENS + 2]; /* up to a multiple of 8 bytes */
   struct pen_packed_document documents[DOCUMENTS];
   struct pen_packed_window windows[WINDOWS];
+  unsigned char mask[(TOKENS + 7) / 8];
+  unsigned char rest[4]; /* not written */
 };
+enum { UNMASKED_BYTES = offsetof(struct file, mask), BYTES = offsetof(struct file, rest) };
 _Static_assert(offsetof(struct file, documents) == 120 &&
-                   sizeof(struct file) == 120 + 5 * 16 + 3 * 32,
-               "as packed.h has it");
+                   (int)UNMASKED_BYTES == 120 + 5 * 16 + 3 * 32 &&
+                   (int)BYTES == (int)UNMASKED_BYTES + 4,
+               "as packed_file.h has it");
 
 static const struct pen_plan plan = {.replica_count = 1,
                                      .sequence = SEQUENCE,
@@ -42,15 +48,23 @@ static const struct pen_plan plan = {.replica_count = 1,
 
 static const struct pen_profile profile = {.microbatch_count = 2, .sequence = SEQUENCE};
 
+static size_t bytes_of(const struct file *file) {
+  return file->header.magic[7] == '2' ? BYTES : UNMASKED_BYTES;
+}
+
+static void settle_index(struct file *file) {
+  file->header.index_crc =
+      pen_crc32(0, file->tokens + TOKENS, bytes_of(file) - offsetof(struct file, tokens[TOKENS]));
+  file->header.header_crc =
+      pen_crc32(0, &file->header, offsetof(struct pen_packed_header, header_crc));
+}
+
 static void settle_checksums(struct file *file) {
   for (int w = 0; w < WINDOWS; w++) {
     file->windows[w].crc = pen_crc32(0, file->tokens + file->windows[w].first_token,
                                      file->windows[w].length * sizeof *file->tokens);
   }
-  file->header.index_crc =
-      pen_crc32(0, file->tokens + TOKENS, sizeof *file - offsetof(struct file, tokens[TOKENS]));
-  file->header.header_crc =
-      pen_crc32(0, &file->header, offsetof(struct pen_packed_header, header_crc));
+  settle_index(file);
 }
 
 static struct file good(void) {
@@ -72,11 +86,21 @@ static struct file good(void) {
   return file;
 }
 
-static void write_file(const struct file *file) {
-  FILE *out = fopen(path, "w");
-  assert_non_null(out);
-  assert_int_equal(fwrite(file, sizeof *file, 1, out), 1);
-  assert_int_equal(fclose(out), 0);
+/* Of window 0 count the tokens 2, 5 (without effect: a document's first), 8 and 11; of window 1 the
+ * token 16 and padding (without effect); of window 2 none. */
+static struct file masked(void) {
+  struct file file = good();
+  memcpy(file.header.magic, "PENPACK2", sizeof file.header.magic);
+  static const uint8_t counting[] = {2, 5, 8, 11, 16, 18};
+  for (size_t i = 0; i < sizeof counting; i++) {
+    file.mask[counting[i] / 8] |= (unsigned char)(1u << counting[i] % 8);
+  }
+  file.windows[0].target_count = 3;
+  file.windows[1].target_count = 1;
+  file.windows[2].target_count = 0;
+  file.header.target_count = 4;
+  settle_checksums(&file);
+  return file;
 }
 
 static void test_crc_has_its_check_value(void **state) {
@@ -94,22 +118,15 @@ static void fill(struct pen_data *data, unsigned kind, int32_t row[SEQUENCE], do
   pen_data_op(kind, PEN_F32)(&call);
 }
 
-static void test_rows_hold_documents(void **state) {
-  (void)state;
-  enum { NONE = PEN_IGNORED_TARGET };
+/* The rows of all windows, and what steps of two windows count, over the end of the file. */
+static void check_rows(const struct file *file, const int32_t targets[WINDOWS][SEQUENCE],
+                       const uint64_t counts[WINDOWS]) {
   static const int32_t tokens[WINDOWS][SEQUENCE] = {
       {100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111},
       {112, 113, 114, 115, 116, 117, 118, 119, 0, 0, 0, 0},
       {120, 121, 122, 123, 124, 125, 0, 0, 0, 0, 0, 0}};
-  static const int32_t targets[WINDOWS][SEQUENCE] = {
-      {101, 102, 103, NONE, NONE, 106, 107, 108, 109, 110, 111, NONE},
-      {113, 114, 115, 116, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE},
-      {121, 122, 123, 124, 125, NONE, NONE, NONE, NONE, NONE, NONE, NONE}};
   static const int32_t starts[WINDOWS][SEQUENCE] = {{0, 0, 0, 0, 4, 5, 5, 5, 5, 5, 5, 5}, {0}, {0}};
-  static const uint64_t counts[WINDOWS] = {9 + 4, 4 + 5,
-                                           5 + 9}; /* of two windows, over the end of the file */
-  struct file file = good();
-  write_file(&file);
+  write_path(file, bytes_of(file));
   struct pen_data data;
   pen_data_open(&data, &plan, plan.sequence, path, 0);
   assert_int_equal(data.window_count, WINDOWS);
@@ -131,6 +148,28 @@ static void test_rows_hold_documents(void **state) {
   }
 }
 
+static void test_rows_hold_documents(void **state) {
+  (void)state;
+  static const int32_t targets[WINDOWS][SEQUENCE] = {
+      {101, 102, 103, NONE, NONE, 106, 107, 108, 109, 110, 111, NONE},
+      {113, 114, 115, 116, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE},
+      {121, 122, 123, 124, 125, NONE, NONE, NONE, NONE, NONE, NONE, NONE}};
+  static const uint64_t counts[WINDOWS] = {9 + 4, 4 + 5, 5 + 9};
+  struct file file = good();
+  check_rows(&file, targets, counts);
+}
+
+static void test_a_mask_ignores_targets(void **state) {
+  (void)state;
+  static const int32_t targets[WINDOWS][SEQUENCE] = {
+      {NONE, 102, NONE, NONE, NONE, NONE, NONE, 108, NONE, NONE, 111, NONE},
+      {NONE, NONE, NONE, 116, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE},
+      {NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE}};
+  static const uint64_t counts[WINDOWS] = {3 + 1, 1 + 0, 0 + 3};
+  struct file file = masked();
+  check_rows(&file, targets, counts);
+}
+
 /* ---- what is refused, in a child, which must leave with 65 and name the file ---- */
 
 static void read_all(const void *of) {
@@ -147,7 +186,7 @@ static void read_all(const void *of) {
 
 static void refuse(const struct file *file, const char *says) {
   char message[1024];
-  write_file(file);
+  write_path(file, bytes_of(file));
   assert_int_equal(run_in_child(read_all, &plan, message, sizeof message), PEN_EXIT_DATA);
   assert_non_null(strstr(message, path));
   if (strstr(message, says) == NULL) {
@@ -186,10 +225,7 @@ static void test_an_index_that_lies_is_found(void **state) {
     memcpy(&number, (char *)&file + numbers[i].offset, numbers[i].bytes);
     number++;
     memcpy((char *)&file + numbers[i].offset, &number, numbers[i].bytes);
-    file.header.index_crc =
-        pen_crc32(0, file.tokens + TOKENS, sizeof file - offsetof(struct file, tokens[TOKENS]));
-    file.header.header_crc =
-        pen_crc32(0, &file.header, offsetof(struct pen_packed_header, header_crc));
+    settle_index(&file);
     refuse(&file, numbers[i].says);
   }
   struct file file = good();
@@ -211,6 +247,35 @@ static void test_an_index_that_lies_is_found(void **state) {
   refuse(&file, "token 15 is 1000: the model's vocab is 1000");
 }
 
+static void test_a_mask_at_odds_with_the_index_is_found(void **state) {
+  (void)state;
+  struct file file = masked();
+  file.mask[1] |= 1 << 1; /* token 9 */
+  settle_checksums(&file);
+  refuse(&file,
+         "window 0 has 12 tokens and counts 3 targets, but its documents have 12 tokens and "
+         "4 targets");
+  file = masked();
+  file.header.magic[7] = '1'; /* the mask is missing, as the size is what the header says */
+  settle_checksums(&file);
+  refuse(&file, "counts 3 targets, but its documents have 12 tokens and 9 targets");
+  file = masked();
+  file.documents[4].length = UINT32_MAX; /* no bit past the mask is read */
+  settle_checksums(&file);
+  refuse(&file, "window 2 has 6 tokens and counts 0 targets, but its documents have 4294967295");
+  file = masked();
+  memset(file.mask, 0, sizeof file.mask);
+  file.windows[0].target_count = file.windows[1].target_count = 0;
+  file.header.target_count = 0;
+  settle_checksums(&file);
+  refuse(&file, "no window has a target that counts: its mask has none");
+  file = masked();
+  write_path(&file, BYTES - 1);
+  char message[1024];
+  assert_int_equal(run_in_child(read_all, &plan, message, sizeof message), PEN_EXIT_DATA);
+  assert_non_null(strstr(message, "3 windows, which take 300 bytes"));
+}
+
 static void test_a_file_without_targets_is_refused(void **state) {
   (void)state;
   struct file file = good();
@@ -229,29 +294,33 @@ static void test_a_file_without_targets_is_refused(void **state) {
       pen_crc32(0, small.tokens + 1, sizeof small - sizeof small.header - sizeof *small.tokens);
   small.header.header_crc =
       pen_crc32(0, &small.header, offsetof(struct pen_packed_header, header_crc));
-  FILE *out = fopen(path, "wb");
-  assert_non_null(out);
-  assert_int_equal(fwrite(&small, sizeof small, 1, out), 1);
-  assert_int_equal(fclose(out), 0);
+  write_path(&small, sizeof small);
   char message[1024];
   assert_int_equal(run_in_child(read_all, &plan, message, sizeof message), PEN_EXIT_DATA);
   assert_non_null(strstr(message, path));
   assert_non_null(strstr(message, "no window has a target: each of its 1 documents is one token"));
 }
 
-static void test_every_changed_bit_is_found(void **state) {
-  (void)state;
+static void find_changed_bits(const struct file *whole) {
   char message[1024];
-  for (size_t bit = 0; bit < 8 * sizeof(struct file); bit += 5) {
-    struct file file = good();
+  for (size_t bit = 0; bit < 8 * bytes_of(whole); bit += 5) {
+    struct file file = *whole;
     size_t byte = bit / 8;
     ((unsigned char *)&file)[byte] ^= (unsigned char)(1u << bit % 8);
-    write_file(&file);
+    write_path(&file, bytes_of(whole));
     int status = run_in_child(read_all, &plan, message, sizeof message);
     if (status != PEN_EXIT_DATA) {
       fail_msg("bit %zu of byte %zu: status %d", bit % 8, byte, status);
     }
   }
+}
+
+static void test_every_changed_bit_is_found(void **state) {
+  (void)state;
+  struct file file = good();
+  find_changed_bits(&file);
+  file = masked();
+  find_changed_bits(&file);
 }
 
 static void test_a_plan_without_bounds_takes_single_documents(void **state) {
@@ -260,7 +329,7 @@ static void test_a_plan_without_bounds_takes_single_documents(void **state) {
   struct pen_plan unbound = plan;
   unbound.packed = false;
   struct file file = good();
-  write_file(&file);
+  write_path(&file, bytes_of(&file));
   assert_int_equal(run_in_child(read_all, &unbound, message, sizeof message), PEN_EXIT_DATA);
   assert_non_null(strstr(message, "window 0 holds 3 documents"));
 }
@@ -269,7 +338,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_crc_has_its_check_value),
       cmocka_unit_test(test_rows_hold_documents),
+      cmocka_unit_test(test_a_mask_ignores_targets),
       cmocka_unit_test(test_an_index_that_lies_is_found),
+      cmocka_unit_test(test_a_mask_at_odds_with_the_index_is_found),
       cmocka_unit_test(test_a_file_without_targets_is_refused),
       cmocka_unit_test(test_every_changed_bit_is_found),
       cmocka_unit_test(test_a_plan_without_bounds_takes_single_documents),

@@ -1,5 +1,5 @@
-/* step_inputs.c: which tokens a row of a microbatch gets, which files are refused and how, and
- * that normals depend on the window alone. */
+/* step_inputs.c: which tokens a row of a microbatch gets and which of its targets count, which
+ * files are refused and how, and that normals depend on the window alone. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,9 @@
 
 #include "kernels/kernels.h"
 #include "runtime/base/check.h"
+#include "runtime/base/crc32.h"
 #include "runtime/data/step_inputs.h"
+#include "runtime/data/target_mask.h"
 #include "tests/support/token_file.h"
 
 enum { SEQUENCE = 5, VOCAB = 1000, MICROBATCH = 3, MICROBATCHES = 2 };
@@ -89,6 +91,87 @@ static void test_windows_are_floor_of_count_less_one(void **state) {
   }
 }
 
+/* ---- masks ---- */
+
+enum { MASKED_TOKENS = 43, MASK_BYTES = (MASKED_TOKENS + 7) / 8 };
+
+/* A file with a mask, whose token i is i. */
+struct masked_file {
+  int32_t header[256];
+  uint16_t tokens[MASKED_TOKENS];
+  unsigned char mask[MASK_BYTES];
+};
+_Static_assert(sizeof(struct masked_file) == 1024 + 2 * MASKED_TOKENS + MASK_BYTES,
+               "as the file has it");
+
+static bool counts(uint64_t token) { return token % 5 == 2 || token % 7 == 3; }
+
+/* A window without a target that counts, 3, keeps its place. */
+static struct masked_file masked(void) {
+  struct masked_file file = {.header = {20240520, 1, MASKED_TOKENS, 1}};
+  for (uint16_t t = 0; t < MASKED_TOKENS; t++) {
+    file.tokens[t] = t;
+    file.mask[t / 8] |= (unsigned char)((counts(t) && (t - 1) / SEQUENCE != 3) << t % 8);
+  }
+  file.header[4] = (int32_t)pen_crc32(0, file.mask, sizeof file.mask);
+  return file;
+}
+
+static void check_masked_rows(struct pen_data *data, uint64_t windows) {
+  for (uint64_t cursor = 0; cursor < 3 * windows; cursor++) {
+    uint64_t expected = 0;
+    pen_data_prepare_step(data, cursor, MICROBATCHES * MICROBATCH);
+    for (data->microbatch_index = 0; data->microbatch_index < MICROBATCHES;
+         data->microbatch_index++) {
+      int32_t tokens[MICROBATCH * SEQUENCE], targets[MICROBATCH * SEQUENCE];
+      read_tokens(data, PEN_OP_TOKENS, tokens);
+      read_tokens(data, PEN_OP_TARGETS, targets);
+      for (uint64_t i = 0; i < MICROBATCH * SEQUENCE; i++) {
+        uint64_t window = (cursor + data->microbatch_index * MICROBATCH + i / SEQUENCE) % windows;
+        uint64_t token = window * SEQUENCE + i % SEQUENCE;
+        bool inside = token + 1 < MASKED_TOKENS,
+             target = inside && counts(token + 1) && window != 3;
+        assert_int_equal(tokens[i], token < MASKED_TOKENS ? token : 0);
+        assert_int_equal(targets[i], target ? (int32_t)token + 1 : PEN_IGNORED_TARGET);
+        expected += target;
+      }
+    }
+    assert_int_equal(data->step_targets, expected);
+  }
+}
+
+static void test_targets_without_a_bit_are_ignored(void **state) {
+  (void)state;
+  struct masked_file file = masked();
+  write_path(&file, sizeof file);
+  struct pen_data data;
+  pen_data_open(&data, &plan, plan.sequence, path, 0);
+  assert_int_equal(data.window_count, 8);
+  check_masked_rows(&data, 8);
+  pen_data_open_to_end(&data, &plan, plan.sequence, path, 0);
+  assert_int_equal(data.window_count, 9);
+  check_masked_rows(&data, 9);
+}
+
+static void test_a_mask_counts_any_run_of_tokens(void **state) {
+  (void)state;
+  enum { COUNT = 300 };
+  unsigned char mask[(COUNT + 7) / 8] = {0};
+  assert_int_equal(pen_target_mask_bytes(0), 0);
+  assert_int_equal(pen_target_mask_bytes(COUNT), sizeof mask);
+  for (uint64_t t = 0; t < COUNT; t++) {
+    mask[t / 8] |= (unsigned char)(counts(t) << t % 8);
+  }
+  for (uint64_t first = 0; first <= COUNT; first++) {
+    uint64_t expected = 0;
+    for (uint64_t past = first; past <= COUNT; past++) {
+      assert_int_equal(pen_target_mask_count(mask, first, past - first), expected);
+      assert_int_equal(pen_target_mask_count(NULL, first, past - first), past - first);
+      expected += past < COUNT && counts(past);
+    }
+  }
+}
+
 /* ---- what is refused: each in a child, which must leave with the status and name the file ---- */
 
 struct read_case {
@@ -137,6 +220,41 @@ static void test_bad_files_are_refused_by_name(void **state) {
     assert_non_null(strstr(message, path));
     assert_non_null(strstr(message, files[i].says));
   }
+}
+
+static void refuse_masked(const struct masked_file *file, size_t bytes, const char *says) {
+  char message[1024];
+  write_path(file, bytes);
+  assert_int_equal(open_in_child(path, message, sizeof message, 0), PEN_EXIT_DATA);
+  assert_non_null(strstr(message, path));
+  if (strstr(message, says) == NULL) {
+    fail_msg("\"%s\" does not say \"%s\"", message, says);
+  }
+}
+
+static void test_bad_masks_are_refused(void **state) {
+  (void)state;
+  for (size_t missing = 1; missing <= MASK_BYTES; missing++) {
+    struct masked_file file = masked();
+    refuse_masked(&file, sizeof file - missing,
+                  "header counts 43 tokens and a mask, which take 1116");
+  }
+  for (size_t bit = 0; bit < 8 * MASK_BYTES; bit++) {
+    struct masked_file file = masked();
+    file.mask[bit / 8] ^= (unsigned char)(1u << bit % 8);
+    refuse_masked(&file, sizeof file, "the mask has changed: its checksum is");
+  }
+  struct masked_file file = masked();
+  file.header[4] ^= 1;
+  refuse_masked(&file, sizeof file, "the mask has changed");
+  file = masked();
+  file.header[3] = 0;
+  refuse_masked(&file, sizeof file, "header counts 43 tokens, which take 1110 bytes");
+  file = masked();
+  memset(file.mask, 0, sizeof file.mask);
+  file.mask[0] = 1; /* of the first token, which is no target of a window */
+  file.header[4] = (int32_t)pen_crc32(0, file.mask, sizeof file.mask);
+  refuse_masked(&file, sizeof file, "no window has a target that counts: its mask has none");
 }
 
 static void test_absent_files_are_refused(void **state) {
@@ -208,7 +326,10 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_rows_read_their_windows),
       cmocka_unit_test(test_windows_are_floor_of_count_less_one),
+      cmocka_unit_test(test_targets_without_a_bit_are_ignored),
+      cmocka_unit_test(test_a_mask_counts_any_run_of_tokens),
       cmocka_unit_test(test_bad_files_are_refused_by_name),
+      cmocka_unit_test(test_bad_masks_are_refused),
       cmocka_unit_test(test_absent_files_are_refused),
       cmocka_unit_test(test_a_bad_token_does_no_harm_until_it_is_read),
       cmocka_unit_test(test_normals_belong_to_seed_window_and_stream),

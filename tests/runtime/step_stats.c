@@ -15,6 +15,7 @@
 #include "runtime/exec/replicas.h"
 #include "runtime/comm/step_stats.h"
 #include "runtime/base/learning_rate.h"
+#include "runtime/base/text_writer.h"
 #include "runtime/exec/optimizer_step.h"
 #include "runtime/plan/shard.h"
 

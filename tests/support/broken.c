@@ -5,7 +5,7 @@ const struct plan_shape plan_shapes[PLAN_SHAPES] = {
     {"mlp", "gpipe", 2, 1, 4, ""},
     {"mlp", "1f1b", 3, 1, 6, ""},
     {"llama", "1f1b", 2, 1, 8, "warmup = 2; /* no clip */"},
-    {"llama", "1f1b", 2, 1, 4, "zero_bubble = true;"},
+    {"qwen2", "1f1b", 2, 1, 4, "zero_bubble = true;"},
     {"mlp", "1f1b", 2, 2, 8, "/* no clip */"},
     {"llama", "zero_bubble_v", 3, 2, 6, ""},
     {"mlp", "zero_bubble_v", 4, 2, 8, "/* no clip */"},
@@ -14,7 +14,7 @@ const struct plan_shape plan_shapes[PLAN_SHAPES] = {
     {"mlp", "inference", 3, 2, 4, ""},
     {"llama", "1f1b", 3, 1, 6, "/* tied */"},
     {"llama", "1f1b", 2, 2, 4, "zero_bubble = true; /* tied */ /* no clip */"},
-    {"llama", "zero_bubble_v", 2, 2, 4, "/* tied */"},
+    {"qwen2", "zero_bubble_v", 2, 2, 4, "/* tied */"},
     {"llama", "1f1b", 2, 1, 4, "/* bf16 */"},
     {"mlp", "zero_bubble_v", 2, 2, 4, "/* bf16 */ /* no clip */"},
     {"llama", "1f1b", 2, 1, 4, "/* bf16 */ /* tied */"},
@@ -143,8 +143,8 @@ static void break_plan(const struct defect *defect, struct pen_plan *plan,
   verdict->accepted = verdict->applied && pen_verify(plan, &verdict->problem);
 }
 
-static bool says_one_of(const char *reason, const char *const words[10]) {
-  for (size_t n = 0; n < 10 && words[n]; n++)
+static bool says_one_of(const char *reason, const char *const words[REASONS_MAX]) {
+  for (size_t n = 0; n < REASONS_MAX && words[n]; n++)
     if (strstr(reason, words[n])) return true;
   return false;
 }

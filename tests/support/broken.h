@@ -62,10 +62,12 @@ void set_all_bases(struct broken_plan *p, uint32_t stage, uint32_t microbatch, i
 
 bool uses_base(const struct broken_plan *p, uint32_t row, int base);
 
+enum { REASONS_MAX = 14 };
+
 struct defect {
   const char *name;
   bool (*apply)(struct broken_plan *part); /* false: the plan has no place for it */
-  const char *reasons[10];                 /* texts, one of which must be in the message */
+  const char *reasons[REASONS_MAX];        /* texts, one of which must be in the message */
 };
 
 /* Generating a plan takes far longer than changing it: it is generated once and changed in

@@ -11,40 +11,66 @@ static const struct {
   uint32_t stages;
   bool even;
 } schedules[] = {{"1f1b", 1, false},          {"interleaved", 2, false}, {"zb_h1", 1, false},
-                 {"zero_bubble_v", 2, false}, {"dual_pipe_v", 2, true},  {"1f1b", 2, false}};
+                 {"zero_bubble_v", 2, false}, {"dual_pipe_v", 2, true},  {"1f1b", 2, false},
+                 {"gpipe", 1, false},         {"looped_bfs", 2, false}};
+
+static const char *one_of(uint64_t *seed, const char *const *text, size_t count) {
+  return text[draw(seed, count)];
+}
+#define ONE_OF(seed, ...)                          \
+  one_of(seed, (const char *const[]){__VA_ARGS__}, \
+         sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
 
 static const char *sharing_text(uint64_t *seed) {
-  static const char *const shards[] = {"none", "optimizer", "gradients", "weights", "weights"};
-  const char *shard = shards[draw(seed, 5)];
-  const uint64_t replicas = draw(seed, 10) ? 2 + draw(seed, 3) : 1;
+  const char *shard = ONE_OF(seed, "none", "optimizer", "gradients", "weights", "weights");
+  const unsigned replicas = draw(seed, 10) ? 2 + (unsigned)draw(seed, 3) : 1;
   const bool by_unit = draw(seed, 3) != 0,
              by_microbatch = !strcmp(shard, "gradients") || draw(seed, 3);
+  unsigned shard_ranks = 1 + (unsigned)draw(seed, replicas);
+  while (replicas % shard_ranks) shard_ranks++;
   return pen_text(
-      "data_parallel = { replicas = %u; shard = \"%s\"; unit = \"%s\"; reduce = "
-      "\"%s\"; };\n",
-      (unsigned)replicas, shard, by_unit ? "layer" : "stage",
-      by_microbatch ? "microbatch" : "step");
+      "data_parallel = { replicas = %u; shard = \"%s\"; unit = \"%s\"; reduce = \"%s\"; "
+      "shard_ranks = %u; };\n",
+      replicas, shard, by_unit ? "layer" : "stage", by_microbatch ? "microbatch" : "step",
+      shard_ranks);
+}
+
+/* What the families have beside the settings of all: tied and frozen weights, a loss in chunks. */
+static const char *model_text(uint64_t *seed) {
+  const bool chunks = draw(seed, 3) == 0;
+  const char *family = ONE_OF(seed, "llama", "llama", "gpt2", "mlp"), *frozen = "";
+  if (!strcmp(family, "mlp"))
+    return pen_text("family = \"mlp\"; sequence = 8; %s",
+                    ONE_OF(seed, "", "frozen = [\"w2.weight\"];", "frozen = [\"0.w1.weight\"];"));
+  if (!strcmp(family, "llama"))
+    frozen = ONE_OF(seed, "", "", "frozen = [\"norm.weight\", \"up_proj.weight\"];",
+                    "frozen = [\"embed_tokens.weight\"];");
+  else
+    frozen = ONE_OF(seed, "", "", "frozen = [\"ln_1.bias\", \"c_fc.weight\"];",
+                    "frozen = [\"wpe.weight\"];");
+  return pen_text("family = \"%s\"; kv_heads = %s; %ssequence = %s; %s", family,
+                  strcmp(family, "llama") ? "4" : "2",
+                  draw(seed, 2) ? "tie_embeddings = true; " : "",
+                  chunks ? "64; loss_rows = 32" : "8", frozen);
 }
 
 /* Tensors have several blocks of PEN_NORM_BLOCK elements, so that each replica has a shard. */
 static const char *random_text(uint64_t *seed) {
-  static const char *const recompute[] = {"none", "full", "layer", "attention"};
   const size_t which = draw(seed, sizeof schedules / sizeof *schedules);
   const unsigned ranks = schedules[which].even ? 2 : 1 + (unsigned)draw(seed, 3),
                  stages = schedules[which].stages,
                  layers = ranks * stages + (unsigned)draw(seed, 3);
-  const bool llama = draw(seed, 4) != 0;
   return pen_text(
       "pipeline = { ranks = %u; stages_per_rank = %u; microbatches = %u; schedule = \"%s\"; };\n"
-      "model = { family = \"%s\"; layers = %u; hidden = 128; heads = 4; kv_heads = 2; ffn = 192; "
-      "vocab = 160; sequence = 8; %sdtype = \"%s\"; };\n"
+      "model = { layers = %u; hidden = 128; heads = 4; ffn = 192; vocab = 160; dtype = \"%s\"; "
+      "%s };\n"
       "batch = { microbatch = 1; };\n"
       "optimizer = { learning_rate = 1e-3; steps = 10; clip_norm = %s; };\n"
       "cluster = { device = \"%s\"; };\nmemory = { recompute = \"%s\"; };\n%s",
-      ranks, stages, ranks * (2 + (unsigned)draw(seed, 2)), schedules[which].name,
-      llama ? "llama" : "mlp", layers, llama && draw(seed, 2) ? "tie_embeddings = true; " : "",
-      draw(seed, 2) ? "bf16" : "f32", draw(seed, 2) ? "0" : "1.0", draw(seed, 8) ? "cpu" : "cuda",
-      recompute[draw(seed, 4)], sharing_text(seed));
+      ranks, stages, ranks * (2 + (unsigned)draw(seed, 2)), schedules[which].name, layers,
+      draw(seed, 2) ? "bf16" : "f32", model_text(seed), draw(seed, 2) ? "0" : "1.0",
+      draw(seed, 8) ? "cpu" : "cuda", ONE_OF(seed, "none", "full", "layer", "attention"),
+      sharing_text(seed));
 }
 
 /* ---- parts ---- */
@@ -257,7 +283,7 @@ uint32_t last_compute_row(const struct broken_plan *p) {
 
 /* ---- the runner ---- */
 
-enum { TRIES_OF_A_PLAN = 4, PLANS_MAX = 4000 };
+enum { INSTANCES = 250, TRIES_OF_A_PLAN = 4, PLANS_MAX = 4000 };
 
 struct rejection {
   uint64_t seed;
@@ -319,8 +345,10 @@ static struct pen_plan *next_plan(const char **text, uint64_t *seed) {
   return plan;
 }
 
-void reject_kinds(const struct defect_kind *kinds, size_t count, unsigned instances,
-                  uint64_t seed) {
+/* Applies `instances` changes of each kind, or PEN_BREAK_INSTANCES; all must be rejected with their
+ * message, and every plan accepted before it is changed. Every defect must occur. */
+static void reject_kinds(const struct defect_kind *kinds, size_t count, unsigned instances,
+                         uint64_t seed) {
   const char *given = getenv("PEN_BREAK_INSTANCES"), *text;
   unsigned(*applied)[DEFECTS_MAX + 1] = calloc(count, sizeof *applied), plans = 0;
   struct rejection *outcome = shared_memory(sizeof *outcome);
@@ -343,10 +371,39 @@ void reject_kinds(const struct defect_kind *kinds, size_t count, unsigned instan
   for (size_t k = 0; k < count; k++) {
     print_message("# %s: %u rejected\n", kinds[k].name, applied[k][DEFECTS_MAX]);
     for (size_t n = 0; n < kinds[k].count; n++) {
-      print_message("#   %u %s\n", applied[k][n], kinds[k].defect[n].name);
+      if (kinds[k].count > 1) print_message("#   %u %s\n", applied[k][n], kinds[k].defect[n].name);
       if (applied[k][n] == 0) fail_msg("%s was never applied", kinds[k].defect[n].name);
     }
   }
   print_message("# %u plans\n", plans);
   free(applied);
+}
+
+/* What a test program rejects. */
+struct kinds_of_test {
+  const struct defect_kind *kinds;
+  size_t count;
+  uint64_t seed;
+};
+
+static void defects_are_rejected(void **state) {
+  const struct kinds_of_test *test = *state;
+  reject_kinds(test->kinds, test->count, INSTANCES, test->seed);
+}
+
+int main_of_kinds(const struct defect_kind *kinds, size_t count, uint64_t seed) {
+  struct kinds_of_test test = {kinds, count, seed};
+  const struct CMUnitTest tests[] = {cmocka_unit_test_prestate(defects_are_rejected, &test)};
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  pen_free_all();
+  return failed != 0;
+}
+
+int main_of_defects(const struct defect *defects, size_t count, uint64_t seed) {
+  struct defect_kind *kinds = calloc(count, sizeof *kinds);
+  for (size_t n = 0; n < count; n++)
+    kinds[n] = (struct defect_kind){defects[n].name, &defects[n], 1};
+  int status = main_of_kinds(kinds, count, seed);
+  free(kinds);
+  return status;
 }

@@ -13,9 +13,13 @@ struct defect_kind {
 };
 enum { DEFECTS_MAX = 16 };
 
-/* Applies `instances` changes of each kind, or PEN_BREAK_INSTANCES; all must be rejected with their
- * message, and every plan accepted before it is changed. Every defect must occur. */
-void reject_kinds(const struct defect_kind *kinds, size_t count, unsigned instances, uint64_t seed);
+/* The main() of a test program: applies 250 changes of each kind, or PEN_BREAK_INSTANCES, prints
+ * how often each occurred, and fails unless all are rejected with their message, every plan was
+ * accepted before it was changed, and every defect occurred. */
+int main_of_kinds(const struct defect_kind *kinds, size_t count, uint64_t seed);
+
+/* The same, each defect being a kind of its own. */
+int main_of_defects(const struct defect *defects, size_t count, uint64_t seed);
 
 /* Turns a part to another rank. */
 void turn_to_rank(struct broken_plan *p, uint32_t rank);

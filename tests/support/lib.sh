@@ -100,6 +100,14 @@ make_tokens() {
   "$tokens" --bytes -o "$1" "$1.text" 2>/dev/null
 }
 
+# masked_tokens FILE: of a plain token file with a mask, each token and whether it counts as a target, one a line.
+masked_tokens() {
+  masked_count=$(od -An -td4 -j 8 -N 4 "$1" | tr -d ' ')
+  od -An -v -tu2 -w2 -j 1024 -N $((2 * masked_count)) "$1" | tr -d ' ' >"$scratch/masked_tokens"
+  od -An -v -tu1 -w1 -j $((1024 + 2 * masked_count)) "$1" |
+    awk '{ for (b = 0; b < 8; b++) { print $1 % 2; $1 = int($1 / 2) } }' | head -n "$masked_count" | paste -d ' ' "$scratch/masked_tokens" -
+}
+
 # log_field LOG FIELD: that field of every line of a train log, one a line.
 log_field() {
   sed -n "s/.*\"$2\":\\([^,}]*\\).*/\\1/p" "$1"

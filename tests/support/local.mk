@@ -32,5 +32,6 @@ EXTRA_DIST += \
   %reldir%/lossy_link.c \
   %reldir%/hosts.sh \
   %reldir%/slurm.sh \
+  %reldir%/kernels.sh \
   %reldir%/layers.awk \
   %reldir%/lib.sh

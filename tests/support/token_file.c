@@ -26,6 +26,13 @@ int remove_path(void **state) {
   return unlink(path);
 }
 
+void write_path(const void *bytes, size_t count) {
+  FILE *file = fopen(path, "wb");
+  assert_non_null(file);
+  assert_int_equal(fwrite(bytes, 1, count, file), count);
+  assert_int_equal(fclose(file), 0);
+}
+
 int run_in_child(void (*work)(const void *about), const void *about, char *message, size_t bytes) {
   int ends[2];
   assert_int_equal(pipe(ends), 0);

@@ -12,6 +12,9 @@ int make_path(void **state);
 
 int remove_path(void **state);
 
+/* Writes the file anew. */
+void write_path(const void *bytes, size_t count);
+
 /* Runs work(about) in a child process, as rank 0 would. Returns its exit status, 0 if work
  * returned; `message` receives its standard error. */
 int run_in_child(void (*work)(const void *about), const void *about, char *message, size_t bytes);

@@ -72,15 +72,15 @@ static void count_product(const struct pen_op *op) {
   shape_count += i == shape_count;
 }
 
-/* Attention as it is usually counted: two products forward and four backward, of half of the
- * square. */
+/* Attention as it is usually counted: two products forward and four backward, of the pairs of a
+ * query and a key that it sees; without a window half of the square. */
 static void count_op(const struct pen_op *op) {
   if (op->kind == PEN_OP_LINEAR || op->kind == PEN_OP_LINEAR_DX || op->kind == PEN_OP_LINEAR_DW) {
     count_product(op);
   } else if (op->kind == PEN_OP_ATTENTION || op->kind == PEN_OP_ATTENTION_DX) {
     heads = op->dim[2], kv_heads = op->dim[3];
-    double forward = 2.0 * (double)op->dim[0] * (double)op->dim[1] * (double)op->dim[1] *
-                     (double)(op->dim[2] * op->dim[4]);
+    double forward = 2.0 * (double)op->dim[0] * (double)op->dim[5] *
+                     (double)(2 * op->dim[1] - op->dim[5]) * (double)(op->dim[2] * op->dim[4]);
     attention_flop += op->kind == PEN_OP_ATTENTION ? forward : 2 * forward;
   } else if (op->kind == PEN_OP_EMBEDDING) {
     hidden = op->dim[1];

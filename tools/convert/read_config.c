@@ -15,7 +15,7 @@
 #include "gen/topology/settings.h"
 #include "tools/convert/convert.h"
 
-enum key_kind { INTEGER, REAL, BOOLEAN, ONLY, DROPOUT, ROPE, LAYERS, ANY };
+enum key_kind { INTEGER, NULLABLE, REAL, BOOLEAN, ONLY, DROPOUT, ROPE, ROPES, LIST, ANY };
 
 static const struct config_key {
   const char *family, *key;
@@ -28,7 +28,8 @@ static const struct config_key {
 };
 enum { KEYS = sizeof config_keys / sizeof *config_keys, SHOWN_BYTES = 120 };
 
-static const char *const families[] = {"llama", "qwen3", "gpt2"};
+static const char *const families[] = {"llama", "qwen2", "qwen3", "mistral", "gemma3_text", "gpt2"};
+enum { FAMILIES = sizeof families / sizeof *families };
 
 /* ---- messages ---- */
 
@@ -79,10 +80,13 @@ static void set_setting(struct convert_model *model, const struct config_key *ro
 static void set_integer(struct convert_model *model, const struct config_key *row,
                         const json_t *value) {
   const struct pen_setting *setting = pen_setting_find_path(pen_text("model.%s", row->setting));
-  double least = setting->minimum, most = setting->maximum;
+  bool nullable = row->kind == NULLABLE;
+  double least = nullable ? 1 : setting->minimum, most = setting->maximum;
   if (!json_is_integer(value) || (double)json_integer_value(value) < least ||
       (double)json_integer_value(value) > most)
-    refuse(model, row->key, value, pen_text("a whole number from %.0f to %.0f", least, most));
+    refuse(
+        model, row->key, value,
+        pen_text("a whole number from %.0f to %.0f%s", least, most, nullable ? ", or null" : ""));
   set_setting(model, row, pen_text("%lld", (long long)json_integer_value(value)));
 }
 
@@ -129,13 +133,17 @@ static void check_dropout(const struct convert_model *model, const struct config
                  model->path, row->key, value_text(value));
 }
 
-static void check_layers(const struct convert_model *model, const struct config_key *row,
-                         const json_t *value) {
+static void check_list(const struct convert_model *model, const struct config_key *row,
+                       const json_t *value) {
+  if (!json_is_array(value)) refuse(model, row->key, value, "a list");
+  const char *wanted = row->wanted;
   for (size_t i = 0; i < json_array_size(value); i++) {
-    const char *kind = json_string_value(json_array_get(value, i));
-    if (kind == NULL || strcmp(kind, row->wanted) != 0)
+    const char *element = json_string_value(json_array_get(value, i));
+    size_t length = strcspn(wanted, "|");
+    if (element == NULL || strlen(element) != length || strncmp(element, wanted, length) != 0)
       refuse(model, pen_text("%s[%zu]", row->key, i), json_array_get(value, i),
-             pen_text("only \"%s\" is supported", row->wanted));
+             pen_text("only \"%.*s\" is supported", (int)length, wanted));
+    wanted = wanted[length] == '|' ? wanted + length + 1 : row->wanted;
   }
 }
 
@@ -216,17 +224,55 @@ static void set_rope(struct convert_model *model, const struct config_key *row,
   }
 }
 
+/* The positions of local layers. */
+static void set_local_rope(struct convert_model *model, const struct config_key *row,
+                           const json_t *value) {
+  static const struct config_key theta = {
+      .key = "rope_theta", .kind = REAL, .setting = "rope_local_theta"};
+  const char *key;
+  json_t *part;
+  if (!json_is_object(value)) refuse(model, row->key, value, "an object, or null");
+  json_object_foreach((json_t *)(uintptr_t)value, key, part) {
+    if (strcmp(key, theta.key) == 0)
+      set_part(model, row, &theta, part);
+    else if (!json_is_null(part) &&
+             (strcmp(key, "rope_type") != 0 || !is_one_of(part, "\"default\"")))
+      refuse(model, pen_text("%s.%s", row->key, key), part,
+             "only \"default\" positions are supported in these layers");
+  }
+}
+
+static void set_ropes(struct convert_model *model, const struct config_key *row,
+                      const json_t *value) {
+  const char *key;
+  json_t *part;
+  if (!json_is_object(value)) refuse(model, row->key, value, "an object, or null");
+  json_object_foreach((json_t *)(uintptr_t)value, key, part) {
+    const struct config_key of_layers = {.key = pen_text("%s.%s", row->key, key_text(key))};
+    if (json_is_null(part)) continue;
+    if (strcmp(key, "full_attention") == 0)
+      set_rope(model, &of_layers, part);
+    else if (strcmp(key, "sliding_attention") == 0)
+      set_local_rope(model, &of_layers, part);
+    else
+      refuse(model, of_layers.key, part, "only full_attention and sliding_attention are supported");
+  }
+}
+
 static void apply_key(struct convert_model *model, const struct config_key *row,
                       const json_t *value) {
+  if (json_is_null(value) && row->kind == NULLABLE) set_setting(model, row, "0");
   if (json_is_null(value) && row->kind != ONLY) return; /* like an absent key */
   switch (row->kind) {
-    case INTEGER: set_integer(model, row, value); break;
+    case INTEGER:
+    case NULLABLE: set_integer(model, row, value); break;
     case REAL: set_real(model, row, value); break;
     case BOOLEAN: set_boolean(model, row, value); break;
     case ONLY: check_only(model, row, value); break;
     case DROPOUT: check_dropout(model, row, value); break;
     case ROPE: set_rope(model, row, value); break;
-    case LAYERS: check_layers(model, row, value); break;
+    case ROPES: set_ropes(model, row, value); break;
+    case LIST: check_list(model, row, value); break;
     case ANY: break;
   }
 }
@@ -271,7 +317,7 @@ static void set_defaults(struct convert_model *model) {
       convert_fail(EX_DATAERR, "%s: %s: missing", model->path, row->key);
     if (*row->default_value != '=') {
       set_setting(model, row,
-                  strpbrk(row->default_value, ".e") || row->kind == INTEGER
+                  row->kind != REAL || strpbrk(row->default_value, ".e")
                       ? row->default_value
                       : pen_text("%s.0", row->default_value));
       continue;
@@ -287,11 +333,15 @@ static void set_defaults(struct convert_model *model) {
 
 static const char *family_of(const char *path, const json_t *root) {
   const json_t *type = json_object_get(root, "model_type");
-  for (size_t i = 0; json_is_string(type) && i < sizeof families / sizeof *families; i++)
-    if (strcmp(families[i], json_string_value(type)) == 0) return families[i];
+  const char *allowed = "";
+  for (size_t i = 0; i < FAMILIES; i++) {
+    if (json_is_string(type) && strcmp(families[i], json_string_value(type)) == 0)
+      return families[i];
+    const char *between = i == 0 ? "" : i + 1 < FAMILIES ? ", " : " or ";
+    allowed = pen_text("%s%s\"%s\"", allowed, between, families[i]);
+  }
   if (type == NULL) convert_fail(EX_DATAERR, "%s: model_type: missing", path);
-  convert_fail(EX_DATAERR, "%s: model_type = %s: \"llama\", \"qwen3\" or \"gpt2\"", path,
-               value_text(type));
+  convert_fail(EX_DATAERR, "%s: model_type = %s: %s", path, value_text(type), allowed);
 }
 
 static json_t *load_config(const char *path) {

@@ -45,6 +45,7 @@ static struct {
   struct pen_packed_header header;
   uint64_t full_tokens; /* of documents, padding not counted */
   unsigned char *row;
+  struct tokens_mask mask;
 } packer;
 
 static void *check_memory(void *memory) {
@@ -54,16 +55,27 @@ static void *check_memory(void *memory) {
   return memory;
 }
 
-/* Makes room for `count` elements; doubles the capacity. */
-static void *grow_array(void *array, size_t *capacity, size_t count, size_t bytes) {
-  if (count <= *capacity) {
-    return array;
+/* ---- complete windows ---- */
+
+/* How many targets of a window count: the first token of a document is none. */
+static uint32_t count_targets(const struct open_window *window) {
+  uint32_t targets = 0, first = 0;
+  for (uint32_t d = 0; d < window->document_count; d++) {
+    for (uint32_t t = first + 1; t < first + window->documents[d].length; t++) {
+      targets += !(window->tokens[t] & TOKENS_IGNORED);
+    }
+    first += window->documents[d].length;
   }
-  *capacity = 2 * *capacity < count ? count : 2 * *capacity;
-  return check_memory(reallocarray(array, *capacity, bytes));
+  return targets;
 }
 
-/* ---- complete windows ---- */
+static void add_mask(const struct open_window *window, uint32_t length) {
+  static const uint32_t padding = TOKENS_IGNORED;
+  tokens_mask_add(&packer.mask, window->tokens, window->used);
+  for (uint32_t t = window->used; t < length; t++) {
+    tokens_mask_add(&packer.mask, &padding, 1);
+  }
+}
 
 /* Pads and writes a window, and adds it to the index. */
 static void write_window(const struct open_window *window) {
@@ -71,23 +83,24 @@ static void write_window(const struct open_window *window) {
   uint64_t padded = ((uint64_t)window->used + packer.pad_to - 1) / packer.pad_to * packer.pad_to;
   uint32_t length = padded < packer.window ? (uint32_t)padded : packer.window;
   for (uint32_t t = 0; t < length; t++) {
-    uint32_t token = t < window->used ? window->tokens[t] : packer.padding;
+    uint32_t token = t < window->used ? window->tokens[t] & ~TOKENS_IGNORED : packer.padding;
     memcpy(packer.row + (size_t)t * packer.width, &token, packer.width);
   }
   tokens_write(&packer.sink, packer.row, (size_t)length * packer.width);
-  packer.windows = grow_array(packer.windows, &packer.window_capacity, header->window_count + 1,
-                              sizeof *packer.windows);
+  add_mask(window, length);
+  packer.windows = tokens_grow_array(packer.windows, &packer.window_capacity,
+                                     header->window_count + 1, sizeof *packer.windows);
   struct pen_packed_window *noted = &packer.windows[header->window_count++];
   *noted =
       (struct pen_packed_window){.first_token = header->token_count,
                                  .first_document = header->document_count,
                                  .length = length,
                                  .document_count = window->document_count,
-                                 .target_count = window->used - window->document_count,
+                                 .target_count = count_targets(window),
                                  .crc = pen_crc32(0, packer.row, (size_t)length * packer.width)};
   packer.documents =
-      grow_array(packer.documents, &packer.document_capacity,
-                 header->document_count + window->document_count, sizeof *packer.documents);
+      tokens_grow_array(packer.documents, &packer.document_capacity,
+                        header->document_count + window->document_count, sizeof *packer.documents);
   memcpy(packer.documents + header->document_count, window->documents,
          window->document_count * sizeof *window->documents);
   header->document_count += window->document_count;
@@ -148,8 +161,8 @@ static void place_document(void) {
   window->used += packer.used;
   packer.filled[index] = (int32_t)window->used;
   size_t capacity = window->capacity;
-  window->documents = grow_array(window->documents, &capacity, window->document_count + 1u,
-                                 sizeof *window->documents);
+  window->documents = tokens_grow_array(window->documents, &capacity, window->document_count + 1u,
+                                        sizeof *window->documents);
   window->capacity = (uint32_t)capacity;
   packer.document.length = packer.used;
   window->documents[window->document_count++] = packer.document;
@@ -198,6 +211,7 @@ static void finish_packed(struct tokens_sink *sink) {
                                 packer.windows, windows);
   tokens_write(sink, packer.documents, documents);
   tokens_write(sink, packer.windows, windows);
+  header->index_crc = tokens_write_mask(sink, &packer.mask, header->index_crc);
   tokens_flush(sink);
   header->header_crc = pen_crc32(0, header, offsetof(struct pen_packed_header, header_crc));
   if (pen_file_write_at(sink->descriptor, header, sizeof *header, 0)) {
@@ -225,7 +239,9 @@ struct tokens_sink *tokens_packer(const struct tokens_settings *settings, int de
   packer.row = check_memory(calloc(packer.window, packer.width));
   packer.documents = check_memory(calloc(1, sizeof *packer.documents));
   packer.windows = check_memory(calloc(1, sizeof *packer.windows));
-  memcpy(packer.header.magic, PEN_PACKED_MAGIC, sizeof packer.header.magic);
+  packer.mask.exists = settings->has_mask;
+  memcpy(packer.header.magic, settings->has_mask ? PEN_PACKED_MASKED_MAGIC : PEN_PACKED_MAGIC,
+         sizeof packer.header.magic);
   tokens_write(&packer.sink, &packer.header, sizeof packer.header);
   return &packer.sink;
 }

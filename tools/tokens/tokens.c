@@ -44,12 +44,13 @@ static void remove_and_reraise(int number) {
 /* ---- the command line ---- */
 
 static const char usage_text[] =
-    "usage: penstock-tokens --bytes|--ids BITS|--field NAME [OPTION]... -o OUT FILE...\n";
+    "usage: penstock-tokens --bytes|--ids BITS|--field NAME|--messages [OPTION]... -o OUT "
+    "FILE...\n";
 
 /* The options as given. */
 struct given {
-  bool bytes, single, quiet, help, version;
-  const char *ids, *field, *output;
+  bool bytes, messages, masks, single, quiet, help, version;
+  const char *ids, *field, *prompt_field, *output;
   uint64_t end_of_text, window, pad_to;
 };
 
@@ -92,15 +93,27 @@ static _Noreturn void print_version(void) {
   exit(fflush(stdout) ? EX_IOERR : EXIT_SUCCESS);
 }
 
-/* --field implies --bytes. */
+/* --field and --messages imply --bytes. */
 static enum tokens_input input_of(const struct given *given) {
-  bool bytes = given->bytes || given->field != NULL;
-  if (given->ids != NULL && bytes) fail_usage("choose one of --bytes, --ids and --field");
+  bool bytes = given->bytes || given->field != NULL || given->messages;
+  if (given->ids != NULL && bytes) {
+    fail_usage("choose one of --bytes, --ids and --field or --messages");
+  }
+  if (given->messages && given->field != NULL) fail_usage("choose one of --field and --messages");
   if (given->ids != NULL && strcmp(given->ids, "16") != 0 && strcmp(given->ids, "32") != 0) {
     tokens_fail(EX_USAGE, "--ids %s: 16 or 32", given->ids);
   }
   if (given->ids != NULL) return *given->ids == '1' ? TOKENS_INPUT_IDS16 : TOKENS_INPUT_IDS32;
   return bytes ? TOKENS_INPUT_BYTES : TOKENS_INPUT_NONE;
+}
+
+/* Whether only some targets count. */
+static bool has_mask(const struct given *given) {
+  if (given->prompt_field != NULL && given->field == NULL) {
+    fail_usage("--prompt-field: the prompt of what --field names: it needs --field");
+  }
+  if (given->masks && given->ids == NULL) fail_usage("--masks: masks of ids: it needs --ids");
+  return given->prompt_field != NULL || given->messages || given->masks;
 }
 
 static struct tokens_settings parse(int count, char **arguments) {
@@ -111,6 +124,10 @@ static struct tokens_settings parse(int count, char **arguments) {
   struct tokens_settings settings = {
       .input = input_of(&given),
       .field = given.field,
+      .prompt_field = given.prompt_field,
+      .messages = given.messages,
+      .masks = given.masks,
+      .has_mask = has_mask(&given),
       .has_end_of_text = given.end_of_text != UINT64_MAX,
       .end_of_text = (uint32_t)given.end_of_text,
       .window = (uint32_t)given.window,
@@ -122,7 +139,7 @@ static struct tokens_settings parse(int count, char **arguments) {
       .input_count = count - first,
   };
   if (settings.input == TOKENS_INPUT_NONE) {
-    fail_usage("choose how inputs become tokens: --bytes, --ids or --field");
+    fail_usage("choose how inputs become tokens: --bytes, --ids, --field or --messages");
   }
   if (settings.window == 0 && (settings.single || settings.pad_to != 0)) {
     fail_usage("--single and --pad-to shape windows: they need --pack");
@@ -184,7 +201,8 @@ static void check_files(const struct tokens_settings *settings) {
                      : settings->input == TOKENS_INPUT_IDS32 ? 4
                                                              : 1;
     known += S_ISREG(input.st_mode) && strcmp(path, "-") != 0 ? (uint64_t)input.st_size / width : 0;
-    if (known > INT32_MAX && settings->window == 0 && settings->field == NULL) {
+    if (known > INT32_MAX && settings->window == 0 && settings->field == NULL &&
+        !settings->has_mask) {
       too_many(path);
     }
   }
@@ -222,9 +240,7 @@ static void report(const struct tokens_settings *settings, const struct tokens_s
   fprintf(stderr, "penstock-tokens: %s: %llu tokens, %llu bytes; read %.1f MB/s\n",
           settings->output, (unsigned long long)sink->token_count, (unsigned long long)file_bytes,
           (double)read_bytes * 1e-6 / (seconds > 0 ? seconds : 1));
-  if (settings->window != 0) {
-    tokens_pack_report(sink);
-  }
+  (settings->window == 0 ? tokens_plain_report : tokens_pack_report)(sink);
 }
 
 int main(int count, char **arguments) {

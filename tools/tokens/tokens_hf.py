@@ -2,16 +2,21 @@
 """tokens_hf.py: token files from text or JSON lines, by any tokenizer.json of Hugging Face's tokenizers package.
 
     tools/tokens/tokens_hf.py tokenizer.json [--field text] [--pack TOKENS ...] -o OUT FILE...
+    tools/tokens/tokens_hf.py tokenizer.json --prompt-field prompt --field completion ... -o OUT FILE...
+    tools/tokens/tokens_hf.py tokenizer.json --messages ... -o OUT FILE...     chats, by the chat template beside tokenizer.json
     tools/tokens/tokens_hf.py tokenizer.json --encode TEXT     the numbers that generate takes as --prompt
     tools/tokens/tokens_hf.py tokenizer.json --decode          standard input, lines of numbers as generate prints them, as text
 
 The tokenizer makes ids; penstock-tokens makes the file, so that there is one writer of the format. Each file is a document, or,
-with --field, each line. A document ends with the end-of-text token."""
+with --field or --messages, each line. A document ends with the end-of-text token, or as the chat template ends it. With
+--prompt-field and --messages only the tokens of completions and of the assistant's messages count as targets."""
 
 import argparse
 import array
 import json
 import os
+import re
+import struct
 import subprocess
 import sys
 
@@ -24,6 +29,10 @@ BATCH_DOCUMENTS = 1024
 BATCH_BYTES = 1 << 22
 # What well-known tokenizers call it.
 END_OF_TEXT = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>"]
+END_OF_TURN = END_OF_TEXT + ["<|eot_id|>", "<end_of_turn>", "<|end|>"]
+ROLES = ["system", "developer", "user", "assistant", "tool"]
+# Characters for private use, which mark the assistant's text while a chat template is rendered.
+BEGIN, PAST = "\U0010fffc", "\U0010fffd"
 
 
 def fail(status, message):
@@ -31,31 +40,135 @@ def fail(status, message):
     sys.exit(status)
 
 
-def documents(paths, field):
-    """The text of every document, in order."""
+def documents(paths, of_line):
+    """What every document is made of, in order: a text, or what of_line makes of a line."""
     for path in paths:
         try:
             with open(0 if path == "-" else path, encoding="utf-8", newline="", closefd=path != "-") as file:
-                if field is None:
+                if of_line is None:
                     yield file.read()
                     continue
                 for number, line in enumerate(file, 1):
                     if line.strip():
-                        yield text_of(path, number, line, field)
+                        yield of_line(f"{path}:{number}", line)
         except OSError as error:
             fail(66, f"{path}: {error.strerror}")
         except UnicodeDecodeError as error:
             fail(65, f"{path}: not UTF-8: {error}")
 
 
-def text_of(path, number, line, field):
+def parse(where, line):
     try:
-        value = json.loads(line)
+        return json.loads(line)
     except ValueError as error:
-        fail(65, f"{path}:{number}: not JSON: {error}")
+        fail(65, f"{where}: not JSON: {error}")
+
+
+def text_of(where, value, field):
     if not isinstance(value, dict) or not isinstance(value.get(field), str):
-        fail(65, f'{path}:{number}: no field "{field}" that is a string')
+        fail(65, f'{where}: no field "{field}" that is a string')
     return value[field]
+
+
+def messages_of(where, value):
+    messages = value.get("messages") if isinstance(value, dict) else None
+    if not isinstance(messages, list) or not messages:
+        fail(65, f'{where}: no field "messages" that is a list of messages')
+    for index, message in enumerate(messages):
+        text_of(f"{where}: messages[{index}]", message, "content")
+        role = text_of(f"{where}: messages[{index}]", message, "role")
+        if role not in ROLES:
+            fail(65, f'{where}: messages[{index}]: role "{role}": {", ".join(ROLES[:-1])} or {ROLES[-1]}')
+    return messages
+
+
+class ChatTemplate:
+    """The chat template of a tokenizer: the tokens of chats, and which of them the assistant writes."""
+
+    def __init__(self, path, end_of_text):
+        try:
+            import transformers
+        except ImportError as error:
+            sys.exit(f"tokens_hf.py: --messages needs Python's package transformers (pip install transformers): {error}")
+        transformers.utils.logging.set_verbosity_error()
+        if os.path.basename(path) != "tokenizer.json":
+            fail(64, f"{path}: with --messages it must be named tokenizer.json: the chat template is read from its folder")
+        try:
+            self.tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(os.path.dirname(os.path.abspath(path)))
+        except Exception as error:  # of many kinds
+            fail(65, f"{path}: {error}")
+        template = self.tokenizer.chat_template
+        self.template = template.get("default") if isinstance(template, dict) else template
+        if self.template is None:
+            fail(65, f"{path}: no chat template beside it, in tokenizer_config.json or chat_template.jinja")
+        known = self.tokenizer.get_vocab()
+        self.ends = [token for token in [end_of_text, self.tokenizer.eos_token] + END_OF_TURN if token in known]
+        # The template with marks around what it calls the assistant's, if it does. An if in place of each tag keeps the white space.
+        self.marked, tags = re.subn(r"\{%([-+]?)\s*(end)?generation\s*([-+]?)%\}", lambda tag:
+                                    f"{{%{tag[1]} if true %}}{PAST if tag[2] else BEGIN}{{% endif {tag[3]}%}}", self.template)
+        self.marks_answers = tags > 0
+
+    def render(self, messages, template=None, **options):
+        return self.tokenizer.apply_chat_template(messages, chat_template=template or self.template, tokenize=False, **options)
+
+    def answers_after_prompts(self, messages, text):
+        """What each answer adds to the text of the messages before it with a generation prompt. None: the text does not grow so."""
+        spans = []
+        for index, message in enumerate(messages):
+            if message["role"] != "assistant":
+                continue
+            if index == 0:
+                return None
+            try:
+                bare, prompt = self.render(messages[:index]), self.render(messages[:index], add_generation_prompt=True)
+                whole = self.render(messages[:index + 1])
+            except Exception:  # some templates refuse parts of a chat
+                return None
+            if prompt == bare or not whole.startswith(prompt) or not text.startswith(whole):
+                return None
+            spans.append((len(prompt), max(len(prompt), len(whole.rstrip()))))
+        return spans
+
+    def contents(self, messages, text):
+        """Where the contents of answers are. None: the template changes them."""
+        for strip in (lambda content: content, str.strip):
+            marked = [dict(message, content=BEGIN + strip(message["content"]) + PAST) if message["role"] == "assistant" else message
+                      for message in messages]
+            found, spans = without_marks(self.render(marked))
+            if found == text and len(spans) == sum(message["role"] == "assistant" for message in messages):
+                return spans
+        return None
+
+    def encode(self, where, messages):
+        """The ids of a chat, and for each whether it counts: the answers, and the token that ends each."""
+        try:
+            if self.marks_answers:
+                text, spans = without_marks(self.render(messages, self.marked))
+            else:
+                text = self.render(messages)
+                spans = self.answers_after_prompts(messages, text)
+                spans = self.contents(messages, text) if spans is None else spans
+        except Exception as error:  # the template's own, and those of its language
+            fail(65, f"{where}: the chat template: {error}")
+        if spans is None:
+            fail(65, f"{where}: the chat template changes the assistant's messages: mark them in it by {{% generation %}}")
+        spans = [(first, past + max([len(end) for end in self.ends if text.startswith(end, past)], default=0)) for first, past in spans]
+        encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        return encoded["input_ids"], [any(first < end and begin < past for first, past in spans) for begin, end in encoded["offset_mapping"]]
+
+
+def without_marks(marked):
+    """A text without its marks, and the parts between them as (first, past)."""
+    text, spans, first = "", [], None
+    for piece in re.split(f"([{BEGIN}{PAST}])", marked):
+        if piece == BEGIN:
+            first = len(text)
+        elif piece == PAST and first is not None:
+            spans.append((first, len(text)))
+            first = None
+        elif piece != PAST:
+            text += piece
+    return text, spans
 
 
 def batches(texts):
@@ -101,11 +214,19 @@ def decode(tokenizer, lines):
         print(tokenizer.decode([int(word) for word in words], skip_special_tokens=False), flush=True)
 
 
+def own_program():
+    folder = os.path.dirname(os.path.realpath(__file__))
+    paths = [os.path.join(folder, above, "penstock-tokens") for above in ("..", "../..")]
+    return next(filter(os.path.exists, paths), "penstock-tokens")
+
+
 def read_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], epilog="Other options are penstock-tokens' own.")
     parser.add_argument("tokenizer", help="tokenizer.json")
     parser.add_argument("inputs", nargs="*", metavar="FILE", help="text, or JSON lines; - is standard input")
     parser.add_argument("--field", help="inputs are JSON lines; a document is the text of this field")
+    parser.add_argument("--prompt-field", help="the text of this field comes before that of --field, and does not count as a target")
+    parser.add_argument("--messages", action="store_true", help="inputs are JSON lines with chats, for the tokenizer's chat template")
     parser.add_argument("--end-of-text", metavar="TOKEN", help="the token that ends a document, as text [the first known one]")
     parser.add_argument("-o", "--output", metavar="OUT", help="the token file to write")
     parser.add_argument("--encode", metavar="TEXT", help="print the numbers of a text's tokens, and write no file")
@@ -113,13 +234,48 @@ def read_arguments():
     parser.add_argument("--pack", metavar="TOKENS")
     parser.add_argument("--pad-to", metavar="N")
     parser.add_argument("--single", action="store_true")
-    parser.add_argument("--program", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "penstock-tokens"),
-                        help="penstock-tokens [the one beside this folder]")
+    parser.add_argument("--program", default=own_program(), help="penstock-tokens [the one at the top of the tree that holds this file, or in PATH]")
     arguments = parser.parse_intermixed_args()
     ways = [arguments.encode is not None, arguments.decode, arguments.output is not None]
     if sum(ways) != 1 or (arguments.output is not None) != bool(arguments.inputs):
         fail(64, "choose one of -o OUT FILE..., --encode TEXT and --decode")
+    if arguments.messages and arguments.field is not None:
+        fail(64, "choose one of --field and --messages")
+    if arguments.prompt_field is not None and arguments.field is None:
+        fail(64, "--prompt-field: the prompt of what --field names: it needs --field")
     return arguments
+
+
+def texts(arguments, tokenizer, end):
+    """The ids of each document."""
+    field = arguments.field
+    of_line = None if field is None else lambda where, line: text_of(where, parse(where, line), field)
+    for batch in batches(documents(arguments.inputs, of_line)):
+        for encoded in tokenizer.encode_batch(batch, add_special_tokens=False):
+            yield encoded.ids + [end], []
+
+
+def chats(arguments, template):
+    """The ids and the mask of each chat."""
+    return documents(arguments.inputs, lambda where, line: template.encode(where, messages_of(where, parse(where, line))))
+
+
+def completions(arguments, tokenizer, end):
+    """The ids and the mask of each prompt with its completion."""
+    def encode(where, line):
+        value = parse(where, line)
+        prompt, completion = (tokenizer.encode(text_of(where, value, field), add_special_tokens=False).ids
+                              for field in (arguments.prompt_field, arguments.field))
+        return prompt + completion + [end], [0] * len(prompt) + [1] * (len(completion) + 1)
+
+    return documents(arguments.inputs, encode)
+
+
+def little_endian(ids, wide):
+    numbers = array.array("I" if wide else "H", ids)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tobytes()
 
 
 def main():
@@ -131,21 +287,24 @@ def main():
     if arguments.encode is not None or arguments.decode:
         encode(tokenizer, arguments.encode) if arguments.encode is not None else decode(tokenizer, sys.stdin)
         return
-    end = end_of_text_of(tokenizer, arguments.end_of_text)
-    wide = tokenizer.get_vocab_size() > 65536
+    template = ChatTemplate(arguments.tokenizer, arguments.end_of_text) if arguments.messages else None
+    end = end_of_text_of(tokenizer, arguments.end_of_text or (template and template.tokenizer.eos_token))
+    wide = max(tokenizer.get_vocab_size(), len(template.tokenizer) if template else 0) > 65536
     command = [arguments.program, "--ids", "32" if wide else "16", "--end-of-text", str(end), "-o", arguments.output]
     command += ["--pack", arguments.pack] if arguments.pack else []
     command += ["--pad-to", arguments.pad_to] if arguments.pad_to else []
     command += ["--single"] if arguments.single else []
-    writer = subprocess.Popen(command + ["-"], stdin=subprocess.PIPE)
-    code = "I" if wide else "H"
+    masked = arguments.messages or arguments.prompt_field is not None
+    command += ["--masks"] if masked else []
     try:
-        for batch in batches(documents(arguments.inputs, arguments.field)):
-            for encoded in tokenizer.encode_batch(batch, add_special_tokens=False):
-                ids = array.array(code, encoded.ids + [end])
-                if sys.byteorder == "big":
-                    ids.byteswap()
-                writer.stdin.write(ids.tobytes())
+        writer = subprocess.Popen(command + ["-"], stdin=subprocess.PIPE)
+    except OSError as error:
+        fail(66, f"--program {arguments.program}: {error.strerror}")
+    try:
+        encoded = chats(arguments, template) if template else (completions if masked else texts)(arguments, tokenizer, end)
+        for ids, mask in encoded:
+            counted = struct.pack("<I", len(ids)) if masked else b""
+            writer.stdin.write(counted + little_endian(ids, wide) + bytes(mask))
         writer.stdin.close()
     except BrokenPipeError:
         pass  # the writer has said why

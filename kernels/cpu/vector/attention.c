@@ -4,9 +4,9 @@
  * Loops: sequence, key-value head, query head of its group, block of QUERY_BLOCK queries, block of
  * KEY_BLOCK keys. A pair of blocks takes three steps: scores = q k^T in tiles; each row of scores
  * becomes 2^(score - maximum of the row), and when the maximum grows, the row's sum and output are
- * scaled down; output += powers v, in tiles. Tiles after the diagonal, and before the document of
- * the queries, are skipped; those on the boundary are masked. Queries are copied with the factor
- * log2(e)/sqrt(head_dim), since a power of two costs half as much as one of e.
+ * scaled down; output += powers v, in tiles. Tiles after the diagonal, and before the document or
+ * the window of the queries, are skipped; those on the boundary are masked. Queries are copied with
+ * the factor log2(e)/sqrt(head_dim), since a power of two costs half as much as one of e.
  *
  * With pairs of bf16 (tile.h) queries are copied unchanged and scores are multiplied by the factor;
  * powers are summed in f32 and then rounded to bf16, as in kernels/cuda/attention_bf16.cu.
@@ -39,7 +39,7 @@ struct attention_block {
   float *output, *scores;
   float most[QUERY_BLOCK], sum[QUERY_BLOCK]; /* over the keys so far, by query */
   float factor; /* with pairs: the factor of scores, log2(e)/sqrt(head_dim) */
-  size_t head_dim, stride, query_stride;
+  size_t head_dim, stride, query_stride, window;
   size_t first_query, query_count;
   struct ahead next_query, own_output;
 };
@@ -51,12 +51,15 @@ static size_t visible(size_t query, size_t first) {
   return query < first ? 0 : least(query - first + 1, KEY_BLOCK);
 }
 
-/* The start of the document of a row's query; it rises from row to row. */
+/* The first key that a row's query sees, of its document and its window; it rises from row to row.
+ */
 static size_t start_of(const struct attention_block *b, size_t row) {
-  return b->starts ? (size_t)b->starts[b->first_query + row] : 0;
+  const size_t query = b->first_query + row, start = b->starts ? (size_t)b->starts[query] : 0,
+               of_window = query < b->window ? 0 : query + 1 - b->window;
+  return start > of_window ? start : of_window;
 }
 
-/* How many keys of the block that starts at `first` are before the row's document. */
+/* How many keys of the block that starts at `first` are before those that the row's query sees. */
 static size_t hidden(const struct attention_block *b, size_t row, size_t first) {
   const size_t start = start_of(b, row);
   return start < first ? 0 : least(start - first, KEY_BLOCK);
@@ -204,6 +207,7 @@ void PEN_NAME(attention)(const struct pen_call *call) {
   float *lse = call->operand[5], *space = call->workspace;
   struct attention_block b = {
       .head_dim = head_dim,
+      .window = (size_t)call->dim[5],
       .stride = copy_stride(head_dim),
       .query_stride = copy_stride(steps_of(head_dim)),
       .factor = NUMBERS == 1 ? 1.0f : (float)(M_LOG2E / sqrt((double)head_dim))};
@@ -260,7 +264,8 @@ static void attend_cached(struct attention_block *b, const struct cached_dims *d
     for (b->first_query = first; b->first_query < seen; b->first_query += QUERY_BLOCK) {
       const size_t at = (b->first_query - first) * q_row + head * d->head_dim;
       load_queries(b, q + at, q_row, least(QUERY_BLOCK, seen - b->first_query));
-      for (size_t key = 0; key < b->first_query + b->query_count; key += KEY_BLOCK)
+      for (size_t key = start_of(b, 0) / KEY_BLOCK * KEY_BLOCK;
+           key < b->first_query + b->query_count; key += KEY_BLOCK)
         attend_key_block(b, key);
       write_output(b, o + at, q_row, lse);
     }
@@ -273,7 +278,7 @@ _Static_assert(PEN_CACHED_CHUNK % ROWS == 0 || NUMBERS == 1, "several queries st
 
 void PEN_NAME(attention_cached)(const struct pen_call *call) {
   const struct cached_dims d = {(size_t)call->dim[1], (size_t)call->dim[2], (size_t)call->dim[3],
-                                (size_t)call->dim[4], (size_t)call->dim[6]};
+                                (size_t)call->dim[4], (size_t)call->dim[7]};
   const size_t batch = (size_t)call->dim[0], q_size = d.sequence * d.heads * d.head_dim,
                k_row = d.kv_heads * d.head_dim;
   const stored *q = call->operand[0], *k = call->operand[1], *v = call->operand[2];
@@ -282,6 +287,7 @@ void PEN_NAME(attention_cached)(const struct pen_call *call) {
   float *space = call->workspace;
   struct attention_block b = {
       .head_dim = d.head_dim,
+      .window = (size_t)call->dim[5],
       .stride = copy_stride(d.head_dim),
       .query_stride = copy_stride(steps_of(d.head_dim)),
       .factor = NUMBERS == 1 ? 1.0f : (float)(M_LOG2E / sqrt((double)d.head_dim))};

@@ -48,7 +48,7 @@ struct attention_dx_block {
   float lse[QUERY_BLOCK], delta[QUERY_BLOCK];
   float scale, dk_scale;
   float factor; /* with pairs: the factor of scores, log2(e)/sqrt(head_dim) */
-  size_t sequence, padded, head_dim, stride, query_stride;
+  size_t sequence, padded, head_dim, stride, query_stride, window;
   size_t first_query, query_count;
   struct ahead next[NEXT];
 };
@@ -59,12 +59,15 @@ static size_t visible(size_t query, size_t first) {
   return query < first ? 0 : least(query - first + 1, KEY_BLOCK);
 }
 
-/* The start of the document of a row's query; it rises from row to row. */
+/* The first key that a row's query sees, of its document and its window; it rises from row to row.
+ */
 static size_t start_of(const struct attention_dx_block *b, size_t row) {
-  return b->starts ? (size_t)b->starts[b->first_query + row] : 0;
+  const size_t query = b->first_query + row, start = b->starts ? (size_t)b->starts[query] : 0,
+               of_window = query < b->window ? 0 : query + 1 - b->window;
+  return start > of_window ? start : of_window;
 }
 
-/* How many keys of the block that starts at `first` are before the row's document. */
+/* How many keys of the block that starts at `first` are before those that the row's query sees. */
 static size_t hidden(const struct attention_dx_block *b, size_t row, size_t first) {
   const size_t start = start_of(b, row);
   return start < first ? 0 : least(start - first, KEY_BLOCK);
@@ -282,6 +285,7 @@ static struct attention_dx_block divide_workspace(const struct pen_call *call) {
   const size_t sequence = (size_t)call->dim[1], head_dim = (size_t)call->dim[4];
   struct attention_dx_block b = {.sequence = sequence,
                                  .head_dim = head_dim,
+                                 .window = (size_t)call->dim[5],
                                  .stride = copy_stride(head_dim),
                                  .query_stride = copy_stride(steps_of(head_dim)),
                                  .padded = round_up(sequence, KEY_BLOCK),

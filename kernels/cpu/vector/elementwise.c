@@ -1,5 +1,6 @@
-/* elementwise.c: SCALE, ADD, SWIGLU, GELU, GELU_TANH and their gradients, element by element. An
- * output may be the input that ops.def names: each step loads all its inputs before it stores. */
+/* elementwise.c: SCALE, ADD, SWIGLU, GELU, GELU_TANH, GEGLU and their gradients, element by
+ * element. An output may be the input that ops.def names: each step loads all its inputs before it
+ * stores. */
 #include "kernels/cpu/vector/functions.h"
 #include "kernels/cpu/vector/isa.h"
 
@@ -94,5 +95,27 @@ void PEN_NAME(gelu_tanh_dx)(const struct pen_call *call) {
   FOR_EACH_VECTOR(i, n, (size_t)call->dim[0]) {
     vf v = load_n(x + i, n), slope, gate = gelu_tanh_gate(v, &slope);
     store_n(dx + i, load_n(dy + i, n) * madd(v * gate, (1.0f - gate) * slope, gate), n);
+  }
+}
+
+/* y = GELU_TANH(gate) up (Shazeer 2020) */
+void PEN_NAME(geglu)(const struct pen_call *call) {
+  const stored *gate = call->operand[0], *up = call->operand[1];
+  stored *y = call->operand[2];
+  FOR_EACH_VECTOR(i, n, (size_t)call->dim[0]) {
+    vf g = load_n(gate + i, n), slope;
+    store_n(y + i, g * gelu_tanh_gate(g, &slope) * load_n(up + i, n), n);
+  }
+}
+
+/* With s = sigmoid(2u): dup = dy gate s, dgate = dy up (s + gate s (1 - s) 2u'). */
+void PEN_NAME(geglu_dx)(const struct pen_call *call) {
+  const stored *dy = call->operand[0], *gate = call->operand[1], *up = call->operand[2];
+  stored *dgate = call->operand[3], *dup = call->operand[4];
+  FOR_EACH_VECTOR(i, n, (size_t)call->dim[0]) {
+    vf g = load_n(gate + i, n), u = load_n(up + i, n), d = load_n(dy + i, n);
+    vf slope, s = gelu_tanh_gate(g, &slope);
+    store_n(dgate + i, d * u * madd(g * s, (1.0f - s) * slope, s), n);
+    store_n(dup + i, d * (g * s), n);
   }
 }

@@ -1,4 +1,4 @@
-/* embedding.c: POSITION, and the gradients of tables and biases: EMBEDDING_DW, POSITION_DW,
+/* embedding.c: POSITION, BIAS, and the gradients of tables and biases: EMBEDDING_DW, POSITION_DW,
  * BIAS_DW. EMBEDDING is in embedding_split.c. */
 #include "kernels/cpu/vector/isa.h"
 #include "kernels/cpu/vector/vector.h"
@@ -53,6 +53,19 @@ void PEN_NAME(position_dw)(const struct pen_call *call) {
       const size_t n = width - i;
       float *to = dtable + position_of(starts, r, sequence) * width + i;
       store_n(to, load_n(to, n) + load_n(dy + r * width + i, n), n);
+    }
+}
+
+/* y = x + bias, on every row */
+void PEN_NAME(bias)(const struct pen_call *call) {
+  const stored *x = call->operand[0];
+  const float *bias = call->operand[1];
+  stored *y = call->operand[2];
+  const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1];
+  for (size_t r = 0; r < rows; r++)
+    for (size_t i = 0; i < width; i += LANES) {
+      const size_t n = width - i, at = r * width + i;
+      store_n(y + at, load_n(x + at, n) + load_n(bias + i, n), n);
     }
 }
 

@@ -1,0 +1,109 @@
+/* gemma3.c: the text model of Gemma 3 (Kamath et al. 2025), with the names of Hugging Face's
+ * Gemma3ForCausalLM: five layers of six have a sliding window and positions of another base; norms
+ * before and after attention and feed-forward, and over each head of q and k; GEGLU; the embedding
+ * is scaled by sqrt(hidden). Weights of norms are gains less 1. */
+#include <math.h>
+
+#include "gen/base/arena.h"
+#include "gen/families/rotary.h"
+#include "gen/model/builder.h"
+#include "gen/topology/topology.h"
+
+enum { PERIOD = 6, FEATURES = PEN_ROTARY_HEAD_NORMS | PEN_ROTARY_OFFSET_GAINS };
+
+static uint32_t embedding_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
+  return pen_op_scale(graph, "scaled", pen_rotary_embedding(graph, layer, x),
+                      sqrt((double)graph->topology->model_hidden));
+}
+
+static uint32_t attention(struct pen_graph *graph, uint32_t n, uint32_t x, unsigned features) {
+  const struct pen_topology *t = graph->topology;
+  uint32_t norm = pen_rotary_layer_norm(graph, n, "input_norm", x, "input_layernorm", features);
+  uint32_t o = pen_rotary_heads(graph, n, norm, features);
+  uint32_t weight = pen_rotary_residual_matrix(graph, n, "self_attn.o_proj", t->model_hidden,
+                                               t->model_heads * t->model_head_dim);
+  uint32_t y = pen_op_linear(graph, "attended", o, weight, PEN_NONE);
+  return pen_op_add(
+      graph, "residual", x,
+      pen_rotary_layer_norm(graph, n, "attention_norm", y, "post_attention_layernorm", features));
+}
+
+static uint32_t local_attention_block(struct pen_graph *graph, uint32_t n, uint32_t x) {
+  return attention(graph, n, x, FEATURES | PEN_ROTARY_WINDOW | PEN_ROTARY_LOCAL_TABLE);
+}
+
+static uint32_t attention_block(struct pen_graph *graph, uint32_t n, uint32_t x) {
+  return attention(graph, n, x, FEATURES);
+}
+
+static uint32_t mlp_block(struct pen_graph *graph, uint32_t n, uint32_t x) {
+  int64_t hidden = graph->topology->model_hidden, ffn = graph->topology->model_ffn;
+  uint32_t norm =
+      pen_rotary_layer_norm(graph, n, "mlp_norm", x, "pre_feedforward_layernorm", FEATURES);
+  uint32_t gate = pen_op_linear(
+      graph, "gate", norm, pen_rotary_matrix(graph, n, "mlp.gate_proj", ffn, hidden), PEN_NONE);
+  uint32_t up = pen_op_linear(graph, "up", norm,
+                              pen_rotary_matrix(graph, n, "mlp.up_proj", ffn, hidden), PEN_NONE);
+  uint32_t weight = pen_rotary_residual_matrix(graph, n, "mlp.down_proj", hidden, ffn);
+  uint32_t y =
+      pen_op_linear(graph, "down", pen_op_geglu(graph, "geglu", gate, up), weight, PEN_NONE);
+  return pen_op_add(
+      graph, "output", x,
+      pen_rotary_layer_norm(graph, n, "output_norm", y, "post_feedforward_layernorm", FEATURES));
+}
+
+static uint32_t norm_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
+  (void)layer;
+  return pen_rotary_norm(graph, "norm", x, "model.norm", graph->topology->model_hidden, FEATURES);
+}
+
+static char *config_json(const struct pen_topology *t) {
+  return pen_rotary_config(
+      t, "Gemma3ForCausalLM", "gemma3_text",
+      pen_text("\"hidden_activation\": \"gelu_pytorch_tanh\",\n  \"attention_bias\": false,\n"
+               "  \"query_pre_attn_scalar\": %lld,\n  \"rope_local_base_freq\": %.17g,\n"
+               "  \"sliding_window\": %lld,\n  \"sliding_window_pattern\": %d,\n"
+               "  \"attn_logit_softcapping\": null,\n  \"final_logit_softcapping\": null",
+               (long long)t->model_query_scalar, t->model_rope_local_theta,
+               (long long)t->model_window, PERIOD));
+}
+
+#define LAYER(attention, table)                                                          \
+  (const struct pen_block_kind[]) {                                                      \
+    {"self_attn",                                                                        \
+     attention,                                                                          \
+     &pen_rotary_hidden_states,                                                          \
+     &pen_rotary_hidden_states,                                                          \
+     {table, &pen_language_starts}},                                                     \
+        {"mlp", mlp_block, &pen_rotary_hidden_states, &pen_rotary_hidden_states, {0}}, { \
+      0                                                                                  \
+    }                                                                                    \
+  }
+
+const struct pen_family pen_family_gemma3_text = {
+    .name = "gemma3_text",
+    .before = (const struct pen_block_kind[]){{"model.embed_tokens",
+                                               embedding_block,
+                                               NULL,
+                                               &pen_rotary_hidden_states,
+                                               {&pen_language_tokens}},
+                                              {0}},
+    .layers_prefix = "model.layers.",
+    .layer = LAYER(local_attention_block, &pen_rotary_local_table),
+    .periodic_layer = LAYER(attention_block, &pen_rotary_table),
+    .period = PERIOD,
+    .after =
+        (const struct pen_block_kind[]){
+            {"model.norm", norm_block, &pen_rotary_hidden_states, &pen_rotary_hidden_states, {0}},
+            {"lm_head",
+             pen_language_head,
+             &pen_rotary_hidden_states,
+             NULL,
+             {&pen_language_targets}},
+            {0}},
+    .input = (const struct pen_declared *const[]){&pen_language_tokens, &pen_language_targets,
+                                                  &pen_language_starts, &pen_rotary_table,
+                                                  &pen_rotary_local_table, NULL},
+    .embedding = PEN_ROTARY_EMBEDDING,
+    .config_json = config_json,
+};

@@ -1,0 +1,124 @@
+/* gradient_rules.c: parses the gradient rules of ops.def (see gradient_rules.h). */
+#include "gen/model/gradient_rules.h"
+
+#include <string.h>
+
+#include "gen/base/error.h"
+#include "gen/model/op_signature.h"
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+/* ---- PEN_GRADIENT ---- */
+
+static const struct rule_text {
+  int forward, backward;
+  bool weight_part;
+  const char *operands, *dims;
+} rule_texts[] = {
+#define PEN_GRADIENT(forward, part, backward, operands, dims) \
+  {PEN_OP_##forward, PEN_OP_##backward, #part[0] == 'W', operands, dims},
+#include "kernels/ops.def"
+};
+
+static void parse_operands(const struct rule_text *from, struct pen_gradient_rule *rule) {
+  const struct pen_signature *forward = pen_signature_of(from->forward);
+  for (const char *text = from->operands; *text;) {
+    size_t length = strcspn(text, " ");
+    if (length == 2 && strncmp(text, "->", 2) == 0) {
+      rule->input_count = rule->count;
+    } else if (length) {
+      char last = text[length - 1], name[PEN_SIGNATURE_NAME_BYTES] = {0};
+      struct pen_rule_operand *word = &rule->word[rule->count++];
+      word->mark = last == '\'' || last == '*' || last == '+' ? last : 0;
+      memcpy(name, text, length - (word->mark != 0));
+      word->operand = word->mark == '+' ? -1 : (int8_t)pen_signature_operand(forward, name);
+      if (word->mark != '+' && word->operand < 0)
+        pen_stop(70, "ops.def: gradient of %s: no operand %s", forward->kind, name);
+    }
+    text += length ? length : 1;
+  }
+}
+
+/* Finds the forward op's dims by name, or by the rule's `name=name` pairs. */
+static void bind_dims(const struct rule_text *from, struct pen_gradient_rule *rule) {
+  const struct pen_signature *forward = pen_signature_of(from->forward),
+                             *to = pen_signature_of(from->backward);
+  for (int i = 0; i < to->dim_count; i++) {
+    char name[PEN_SIGNATURE_NAME_BYTES];
+    const char *wanted = to->dim[i], *pair = strstr(from->dims, wanted);
+    size_t bytes = strlen(wanted);
+    if (pair && pair[bytes] == '=') {
+      wanted = pair + bytes + 1;
+      bytes = strcspn(wanted, " ");
+    }
+    if (bytes >= sizeof name)
+      pen_stop(70, "ops.def: gradient of %s: the dim %s has too long a name", forward->kind,
+               wanted);
+    memcpy(name, wanted, bytes);
+    name[bytes] = 0;
+    rule->dim[i] = (int8_t)pen_signature_dim(forward, name);
+    if (rule->dim[i] < 0) pen_stop(70, "ops.def: gradient of %s: no dim %s", forward->kind, name);
+  }
+  for (int i = 0; i < to->real_count; i++)
+    rule->real[i] = (int8_t)pen_signature_real(forward, to->real[i]);
+}
+
+const struct pen_gradient_rule *pen_gradient_rules(size_t *count) {
+  static struct pen_gradient_rule rules[COUNT(rule_texts)];
+  *count = COUNT(rules);
+  if (rules[0].count) return rules;
+  for (size_t i = 0; i < COUNT(rules); i++) {
+    const struct rule_text *from = &rule_texts[i];
+    rules[i] = (struct pen_gradient_rule){
+        .forward = from->forward, .backward = from->backward, .weight_part = from->weight_part};
+    parse_operands(from, &rules[i]);
+    bind_dims(from, &rules[i]);
+  }
+  return rules;
+}
+
+/* ---- PEN_PASS ---- */
+
+static const struct pass_text {
+  int forward;
+  const char *input, *output;
+} pass_texts[] = {
+#define PEN_PASS(forward, input, output) {PEN_OP_##forward, #input, #output},
+#include "kernels/ops.def"
+};
+
+const struct pen_pass_rule *pen_pass_rules(size_t *count) {
+  static struct pen_pass_rule rules[COUNT(pass_texts)];
+  static bool parsed;
+  *count = COUNT(rules);
+  for (size_t i = 0; i < COUNT(rules) && !parsed; i++) {
+    const struct pen_signature *signature = pen_signature_of(pass_texts[i].forward);
+    rules[i] = (struct pen_pass_rule){
+        pass_texts[i].forward, (int8_t)pen_signature_operand(signature, pass_texts[i].input),
+        (int8_t)pen_signature_operand(signature, pass_texts[i].output)};
+    if (rules[i].input < 0 || rules[i].output < 0)
+      pen_stop(70, "ops.def: gradient of %s: no operand %s or %s", signature->kind,
+               pass_texts[i].input, pass_texts[i].output);
+  }
+  parsed = true;
+  return rules;
+}
+
+/* ---- PEN_FUSED_LOSS ---- */
+
+static const struct pen_fused_loss fused_losses[] = {
+#define PEN_FUSED_LOSS(forward, weight, both) {PEN_OP_##forward, PEN_OP_##weight, PEN_OP_##both},
+#include "kernels/ops.def"
+};
+
+const struct pen_fused_loss *pen_fused_loss_of(int forward) {
+  for (size_t i = 0; i < COUNT(fused_losses); i++)
+    if (fused_losses[i].forward == forward) return &fused_losses[i];
+  return NULL;
+}
+
+const struct pen_fused_loss *pen_fused_loss_made_by(int both) {
+  for (size_t i = 0; i < COUNT(fused_losses); i++)
+    if (fused_losses[i].both == both) return &fused_losses[i];
+  return NULL;
+}

@@ -1,0 +1,51 @@
+/* gradient_rules.h: the gradient rules of ops.def, parsed: which ops make which gradients of a
+ * forward op. */
+#ifndef PEN_GRADIENT_RULES_H
+#define PEN_GRADIENT_RULES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/ops.h"
+
+/* A word of a rule's operands, `name`, `name'`, `name*` or `+`: the forward op's operand of that
+ * name. */
+struct pen_rule_operand {
+  int8_t operand; /* of `+`: none */
+  char mark;      /* 0, '\'', '*', '+' */
+};
+
+/* PEN_GRADIENT: the words in the order of the backward op's operands, inputs first; its dims and
+ * reals as indices of the forward op's. */
+struct pen_gradient_rule {
+  int forward, backward;
+  bool weight_part;
+  size_t input_count, count; /* of words */
+  struct pen_rule_operand word[PEN_OPERANDS_MAX];
+  int8_t dim[PEN_DIMS_MAX], real[PEN_REALS_MAX];
+};
+
+/* The rules in the order of ops.def. *count: how many. Parsed at the first call; static storage. A
+ * row that does not parse ends the generator. */
+const struct pen_gradient_rule *pen_gradient_rules(size_t *count);
+
+/* PEN_PASS: the gradient of an input is that of an output. Indices of the op's operands. */
+struct pen_pass_rule {
+  int forward;
+  int8_t input, output;
+};
+
+/* The rules in the order of ops.def, as above. */
+const struct pen_pass_rule *pen_pass_rules(size_t *count);
+
+/* PEN_FUSED_LOSS. */
+struct pen_fused_loss {
+  int forward, weight, both;
+};
+
+/* The row whose loss, or whose joint op, is of that kind, or null. */
+const struct pen_fused_loss *pen_fused_loss_of(int forward);
+const struct pen_fused_loss *pen_fused_loss_made_by(int both);
+
+#endif

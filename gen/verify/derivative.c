@@ -1,0 +1,242 @@
+/* derivative.c: derives the gradients of a stage from its forward terms.
+ *
+ * Reverse accumulation: the forward ops in reverse order; for each op first the rules PEN_PASS of
+ * ops.def, then PEN_GRADIENT for inputs, then for weights. Where a value has several users, each
+ * op's gradient has the sum so far as its addend ("+"). Gradients that nothing needs, of data and
+ * of frozen weights, have no term. The gradient of what a loss reads is the loss's own output. */
+#include "gen/verify/derivative.h"
+
+#include <string.h>
+
+#include "gen/base/arena.h"
+#include "gen/model/gradient_rules.h"
+#include "gen/model/op_signature.h"
+#include "runtime/plan/plan.h"
+
+/* ---- values ---- */
+
+/* Operand k of a forward op. */
+static uint32_t operand_value(const struct pen_derivative *d, uint32_t forward, int k) {
+  const struct pen_term *term = &d->stage->terms->term[forward];
+  return k < pen_signature_of((int)term->kind)->input_count ? term->input[k]
+                                                            : pen_term_output(forward, k);
+}
+
+static bool is_needed(const struct pen_derivative *d, uint32_t forward, int k) {
+  uint32_t value = operand_value(d, forward, k);
+  return value && d->needs[value];
+}
+
+/* Is a value that the stage is given one whose gradient is needed? */
+static bool given_needs(const struct pen_derivative *d, const struct pen_term *term) {
+  if (term->kind == PEN_TERM_WEIGHT) return !d->stage->context->plan->weights[term->dim[0]].frozen;
+  return term->kind == PEN_TERM_INPUT;
+}
+
+/* A value needs a gradient if it depends on a trained weight or on the stage's input. */
+static void mark_needs(struct pen_derivative *d) {
+  const struct pen_terms *terms = d->stage->terms;
+  for (uint32_t n = 0; n < terms->count; n++)
+    if (terms->term[n].kind >= PEN_OP_COUNT)
+      d->needs[pen_term_output(n, 0)] = given_needs(d, &terms->term[n]);
+  for (size_t n = 0; n < d->stage->forward_count; n++) {
+    const uint32_t forward = d->stage->forward[n];
+    const struct pen_signature *signature = pen_signature_of((int)terms->term[forward].kind);
+    bool needs = false;
+    for (int k = 0; k < signature->input_count; k++) needs = needs || is_needed(d, forward, k);
+    for (int k = signature->input_count; k < signature->operand_count; k++)
+      d->needs[pen_term_output(forward, k)] = needs;
+  }
+}
+
+/* ---- rules ---- */
+
+static uint32_t input_of(const struct pen_derivative *d, uint32_t forward,
+                         const struct pen_gradient_rule *rule, size_t n) {
+  const struct pen_rule_operand *word = &rule->word[n];
+  if (word->mark == '*') return d->private_value[word->operand];
+  uint32_t value = operand_value(
+      d, forward, word->mark == '+' ? rule->word[rule->input_count].operand : word->operand);
+  if (word->mark == '+') return value && d->needs[value] ? d->gradient[value] : 0;
+  return word->mark == '\'' && value ? d->gradient[value] : value;
+}
+
+/* The head of a tied weight has a gradient of its own: every user but the embedding, on the
+ * weight's rank, is the head. */
+static uint32_t accumulator_of(const struct pen_derivative *d, const struct pen_term *forward,
+                               uint32_t weight) {
+  const struct pen_rank_context *b = d->stage->context;
+  const bool embeds = forward->kind == PEN_OP_EMBEDDING && b->plan->weights[weight].rank == b->rank;
+  for (uint32_t tie = 0; tie < b->plan->tie_count; tie++)
+    if (b->plan->ties[tie].weight == weight && !embeds) return b->plan->weight_count + tie;
+  return weight;
+}
+
+/* `added`: to the sum so far. Else there must be none. */
+static void set_gradient(struct pen_derivative *d, uint32_t forward, uint32_t value, uint32_t made,
+                         bool added) {
+  if (d->gradient[value] && !added) d->lost = forward + 1;
+  d->gradient[value] = made;
+}
+
+/* Does the first output of a rule contain the sum so far? */
+static bool has_addend(const struct pen_gradient_rule *rule) {
+  for (size_t n = 0; n < rule->input_count; n++)
+    if (rule->word[n].mark == '+') return true;
+  return false;
+}
+
+/* Word n of a rule is an output of its op. */
+static void store_output(struct pen_derivative *d, uint32_t forward,
+                         const struct pen_gradient_rule *rule, size_t n, uint32_t made) {
+  const struct pen_terms *terms = d->stage->terms;
+  const struct pen_rule_operand *word = &rule->word[n];
+  const bool accumulates = pen_signature_of(rule->backward)->operand[n].accumulates;
+  uint32_t target = operand_value(d, forward, word->operand);
+  if (word->mark == '*') {
+    d->private_value[word->operand] = made;
+  } else if (!accumulates) {
+    if (target) set_gradient(d, forward, target, made, n == rule->input_count && has_addend(rule));
+  } else if (target && terms->term[pen_term_of_value(target)].kind == PEN_TERM_WEIGHT) {
+    uint32_t weight = (uint32_t)terms->term[pen_term_of_value(target)].dim[0];
+    size_t index =
+        pen_gradient_index(d->stage->context, accumulator_of(d, &terms->term[forward], weight));
+    d->contribution[index] = made;
+    d->users[index]++;
+  }
+}
+
+static void apply_rule(struct pen_derivative *d, const struct pen_gradient_rule *rule,
+                       uint32_t forward) {
+  bool any = false;
+  for (size_t n = rule->input_count; n < rule->count; n++)
+    any = any || is_needed(d, forward, rule->word[n].operand);
+  if (!any) return;
+  const struct pen_signature *signature = pen_signature_of(rule->backward);
+  const struct pen_term *of = &d->stage->terms->term[forward];
+  struct pen_term term = {.kind = (uint32_t)rule->backward,
+                          .dtype = pen_signature_dtype(signature, d->stage->context->plan->dtype)};
+  for (int n = 0; n < signature->dim_count; n++) term.dim[n] = of->dim[rule->dim[n]];
+  for (int n = 0; n < signature->real_count; n++) term.real[n] = of->real[rule->real[n]];
+  for (size_t n = 0; n < rule->input_count; n++) term.input[n] = input_of(d, forward, rule, n);
+  uint32_t made = pen_term_add(d->stage->terms, &term);
+  for (size_t n = rule->input_count; n < rule->count; n++)
+    store_output(d, forward, rule, n, pen_term_output(made, (int)n));
+}
+
+static void pass_gradients(struct pen_derivative *d, uint32_t forward) {
+  size_t count;
+  const struct pen_pass_rule *rules = pen_pass_rules(&count);
+  for (size_t n = 0; n < count; n++)
+    if (rules[n].forward == (int)d->stage->terms->term[forward].kind &&
+        is_needed(d, forward, rules[n].input))
+      set_gradient(d, forward, operand_value(d, forward, rules[n].input),
+                   d->gradient[operand_value(d, forward, rules[n].output)], false);
+}
+
+static void derive_op(struct pen_derivative *d, uint32_t forward) {
+  const int kind = (int)d->stage->terms->term[forward].kind;
+  const struct pen_signature *signature = pen_signature_of(kind);
+  size_t count;
+  const struct pen_gradient_rule *rules = pen_gradient_rules(&count);
+  bool needs = false;
+  for (int k = signature->input_count; k < signature->operand_count; k++)
+    needs = needs || is_needed(d, forward, k);
+  if (!needs) return;
+  pass_gradients(d, forward);
+  for (int weight_part = 0; weight_part < 2; weight_part++)
+    for (size_t n = 0; n < count; n++)
+      if (rules[n].forward == kind && rules[n].weight_part == weight_part)
+        apply_rule(d, &rules[n], forward);
+}
+
+/* ---- a stage ---- */
+
+/* The gradients that are known before the first op: of what the loss reads, the output named "d"
+ * and the input's name; of the stage's output. */
+static void set_first_gradients(struct pen_derivative *d) {
+  const struct pen_stage_terms *s = d->stage;
+  const struct pen_stage *stage = &s->context->profile->stages[s->stage];
+  uint32_t output = stage->output == PEN_NONE ? 0 : pen_stage_value(s, stage->output);
+  if (output) d->gradient[output] = pen_stage_value(s, stage->output_gradient);
+  if (!s->loss) return;
+  const uint32_t loss = pen_term_of_value(s->loss);
+  const struct pen_signature *signature = pen_signature_of((int)s->terms->term[loss].kind);
+  for (int k = signature->input_count; k < signature->operand_count; k++)
+    for (int input = 0; input < signature->input_count; input++)
+      if (signature->operand[k].name[0] == 'd' && s->terms->term[loss].input[input] &&
+          strcmp(signature->operand[k].name + 1, signature->operand[input].name) == 0)
+        d->gradient[s->terms->term[loss].input[input]] = pen_term_output(loss, k);
+}
+
+void pen_derivative_open(struct pen_derivative *d, const struct pen_stage_terms *stage) {
+  const struct pen_rank_context *b = stage->context;
+  const struct pen_stage *tables = &b->profile->stages[stage->stage];
+  /* What the neighbours give is a value, also if no op has read it. */
+  if (tables->output_gradient != PEN_NONE) pen_stage_value(stage, tables->output_gradient);
+  if (tables->input != PEN_NONE) pen_stage_value(stage, tables->input);
+  const size_t values = pen_terms_past_value(stage->terms),
+               gradients = (size_t)b->own_weight_count + b->plan->tie_count + 1;
+  *d = (struct pen_derivative){.stage = stage,
+                               .gradient = pen_new(values, sizeof *d->gradient),
+                               .needs = pen_new(values, sizeof *d->needs),
+                               .contribution = pen_new(gradients, sizeof *d->contribution),
+                               .users = pen_new(gradients, sizeof *d->users)};
+  mark_needs(d);
+  set_first_gradients(d);
+  for (size_t n = stage->forward_count; n-- > 0;) derive_op(d, stage->forward[n]);
+}
+
+void pen_derivative_close(struct pen_derivative *d) {
+  pen_free(d->gradient);
+  pen_free(d->needs);
+  pen_free(d->contribution);
+  pen_free(d->users);
+}
+
+uint32_t pen_derivative_input(const struct pen_derivative *d) {
+  const struct pen_stage_terms *s = d->stage;
+  const uint32_t input = s->context->profile->stages[s->stage].input;
+  return d->gradient[pen_stage_value(s, input)];
+}
+
+/* ---- differences ---- */
+
+/* What makes a value. */
+static const char *value_text(const struct pen_plan *plan, const struct pen_terms *terms,
+                              uint32_t value) {
+  if (!value) return "nothing";
+  const struct pen_term *term = &terms->term[pen_term_of_value(value)];
+  switch (term->kind) {
+    case PEN_TERM_WEIGHT: return plan->weights[term->dim[0]].name;
+    case PEN_TERM_INPUT: return "the stage's input";
+    case PEN_TERM_OUTPUT_GRADIENT: return "the gradient of the stage's output";
+    default: break;
+  }
+  const struct pen_signature *signature = pen_signature_of((int)term->kind);
+  return pen_text("%s of %s", signature->operand[pen_operand_of_value(value)].name,
+                  signature->kind);
+}
+
+const char *pen_term_difference(const struct pen_plan *plan, const struct pen_terms *terms,
+                                uint32_t wanted, uint32_t found) {
+  const char *where = "it";
+  while (wanted && found) {
+    const struct pen_term *w = &terms->term[pen_term_of_value(wanted)],
+                          *f = &terms->term[pen_term_of_value(found)];
+    if (w->kind != f->kind || pen_operand_of_value(wanted) != pen_operand_of_value(found)) break;
+    if (w->kind >= PEN_OP_COUNT) break;
+    const struct pen_signature *signature = pen_signature_of((int)w->kind);
+    if (w->dtype != f->dtype || memcmp(w->dim, f->dim, sizeof w->dim) != 0 ||
+        memcmp(w->real, f->real, sizeof w->real) != 0)
+      return pen_text("%s is %s with other numbers", where, signature->kind);
+    int k = 0;
+    while (k < signature->input_count && w->input[k] == f->input[k]) k++;
+    if (k == signature->input_count) break; /* equal */
+    where = pen_text("%s of %s", signature->operand[k].name, signature->kind);
+    wanted = w->input[k];
+    found = f->input[k];
+  }
+  return pen_text("%s is %s, not %s", where, value_text(plan, terms, found),
+                  value_text(plan, terms, wanted));
+}

@@ -1,0 +1,42 @@
+/* derivative.h: what the gradients of a stage must be, as terms, by the gradient rules of ops.def.
+ */
+#ifndef PEN_DERIVATIVE_H
+#define PEN_DERIVATIVE_H
+
+#include "gen/verify/stage_terms.h"
+
+/* The gradients that the ops of a stage's forward have. */
+struct pen_derivative {
+  const struct pen_stage_terms *stage;
+  uint32_t *gradient; /* [value]: the sum so far; 0: none */
+  bool *needs;        /* [value]: its gradient is needed */
+  uint32_t private_value[PEN_OPERANDS_MAX];
+  uint32_t lost; /* a forward op (its term + 1) whose gradient is not added to that of another user
+                    of its input; 0: none */
+  /* [own weight, then tie]: what one microbatch adds to its gradient; 0: nothing */
+  uint32_t *contribution;
+  uint32_t *users; /* [own weight, then tie]: ops that add to it */
+};
+
+/* Derives the gradients of the forward ops that ran (stage->forward), from the loss or from the
+ * gradient of the stage's output. */
+void pen_derivative_open(struct pen_derivative *d, const struct pen_stage_terms *stage);
+void pen_derivative_close(struct pen_derivative *d);
+
+/* The gradient of the stage's input; 0: the forward does not depend on it. */
+uint32_t pen_derivative_input(const struct pen_derivative *d);
+
+/* The index of a weight of the rank, or of the head of a tied weight (weight_count + tie), in
+ * `contribution` and `users`. */
+static inline size_t pen_gradient_index(const struct pen_rank_context *context, uint32_t weight) {
+  const uint32_t weights = context->plan->weight_count;
+  return weight < weights ? context->own_weight_index[weight]
+                          : context->own_weight_count + (size_t)(weight - weights);
+}
+
+/* Why a value is not the wanted one, as a part of a sentence: the first place where the terms
+ * differ. */
+const char *pen_term_difference(const struct pen_plan *plan, const struct pen_terms *terms,
+                                uint32_t wanted, uint32_t found);
+
+#endif

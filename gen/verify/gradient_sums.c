@@ -1,0 +1,229 @@
+/* gradient_sums.c: is every gradient the sum over each microbatch and replica, once, in the stated
+ * order, and does the norm count each of its elements once?
+ *
+ * What one microbatch adds is checked by gradients.c; that each microbatch is added once, by
+ * memory.c; that a collective finds what it reads complete, by replicas.c. All replicas run the
+ * same list. Of the gradients of a stage a replica distinguishes three parts: the piece of its
+ * shard that it sums over the groups, the rest of its shard, and the other shards. Each is the sum
+ * of so many replicas' gradients (struct part_sums), from the list alone:
+ *
+ *   start            with sums once a step: one replica, its own. With sums by microbatch the
+ *                    programs sum the own shard over the group, the replicas rising within each
+ *                    microbatch (REDUCE_SCATTER in ops.def), and leave the other shards empty
+ *   REDUCE_SCATTER   the own shard, of one replica each: the sum over the group
+ *   REDUCE_GROUPS    the own piece, of one group each: the sum over the groups
+ *   GATHER_GROUPS    the rest of the shard: what the other groups have in their pieces
+ *   ALL_GATHER_GRAD  the other shards: what the members of the group have in theirs
+ *
+ * In each of these replicas and groups rise (actions.def). The rules here, with which
+ * messages begin:
+ *
+ *   ordered   a stage runs B, or W, of its microbatches in the plan's order (plan.def,
+ *             backward_order), so that every gradient adds them in it
+ *   summed    at NORM the own shard, at UPDATE all that the replica updates, is the sum over all
+ *             replicas; no sum is made twice
+ *   tied      the head's gradient is added to the embedding's before both are summed over replicas
+ *             or groups
+ *   counted   NORM adds the own shard of each of the rank's weights, in the first group alone. So
+ *             each element is counted once if each weight is in the table once, has the elements
+ *             of its dims, and the shards of a group are consecutive; and in the model's order if
+ *             the table is in the order of the file */
+#include <string.h>
+
+#include "gen/base/arena.h"
+#include "gen/base/sort.h"
+#include "gen/verify/internal.h"
+#include "runtime/plan/plan.h"
+#include "runtime/plan/shard.h"
+
+/* ---- ordered ---- */
+
+static bool check_order(const struct pen_rank_context *b) {
+  const uint32_t count = b->checked->microbatch_count;
+  uint32_t *added = pen_new(b->checked->stage_count, sizeof *added); /* [stage] so far */
+  for (uint32_t index = 0; index < b->tables->action_count; index++) {
+    const struct pen_action *action = &b->tables->actions[index];
+    if (action->kind != PEN_B && action->kind != PEN_W) continue;
+    const uint32_t number = added[action->stage]++;
+    const bool falls = b->plan->backward_order == PEN_BACKWARDS_FALLING;
+    if (b->plan->backward_order != PEN_BACKWARDS_GIVEN &&
+        action->microbatch != (falls ? count - 1 - number : number))
+      return pen_problem_note(
+          b->checked->problem, b->rank, index,
+          "ordered: it is number %u of its stage, but the gradients of the plan add "
+          "their microbatches in %s order",
+          number, falls ? "falling" : "rising");
+  }
+  pen_free(added);
+  return true;
+}
+
+/* ---- summed, tied ---- */
+
+/* How many replicas' gradients each part is the sum of. */
+struct part_sums {
+  uint32_t piece, shard, others;
+};
+
+/* The list of a rank up to `action`. */
+struct sum_state {
+  const struct pen_rank_context *b;
+  uint32_t action;
+  struct part_sums *of; /* [stage] */
+};
+
+#define PROBLEM(s, ...) \
+  pen_problem_note((s)->b->checked->problem, (s)->b->rank, (s)->action, __VA_ARGS__)
+
+static struct part_sums sums_at_start(const struct pen_plan *plan) {
+  const uint32_t group = plan->shard_ranks;
+  return plan->reduces_microbatches ? (struct part_sums){group, group, 0}
+                                    : (struct part_sums){1, 1, 1};
+}
+
+static bool add_over_group(const struct sum_state *s, struct part_sums *sums) {
+  if (sums->piece != 1 || sums->shard != 1)
+    return PROBLEM(s, "summed: it sums shards that are sums over %u replicas already", sums->piece);
+  sums->piece = sums->shard = s->b->plan->shard_ranks;
+  return true;
+}
+
+static bool add_over_groups(const struct sum_state *s, struct part_sums *sums) {
+  if (sums->piece != s->b->plan->shard_ranks)
+    return PROBLEM(s, "summed: it sums pieces over the groups, but they are sums over %u replicas",
+                   sums->piece);
+  sums->piece = s->b->plan->replica_count;
+  return true;
+}
+
+/* Gradients of a stage, `what` they are for. */
+static bool check_summed(const struct sum_state *s, uint32_t stage, bool others, const char *what) {
+  const struct pen_plan *plan = s->b->plan;
+  const struct part_sums *sums = &s->of[stage];
+  const uint32_t all = plan->replica_count;
+  const bool has_others = others && plan->shard_ranks > 1;
+  if (sums->piece == all && sums->shard == all && (!has_others || sums->others == all)) return true;
+  return PROBLEM(
+      s,
+      "summed: %s: of the gradients of stage %u the own piece, the own shard and the others are "
+      "sums over %u, %u and %u of %u replicas",
+      what, stage, sums->piece, sums->shard, sums->others, all);
+}
+
+static bool check_stages_summed(const struct sum_state *s, bool others, const char *what) {
+  for (uint32_t stage = 0; stage < s->b->checked->stage_count; stage++)
+    if (s->b->checked->rank_of[stage] == s->b->rank && !check_summed(s, stage, others, what))
+      return false;
+  return true;
+}
+
+static bool run_action(const struct sum_state *s) {
+  const struct pen_action *action = &s->b->tables->actions[s->action];
+  const struct pen_plan *plan = s->b->plan;
+  struct part_sums *sums = &s->of[pen_kind_has_stage(action->kind) ? action->stage : 0];
+  const struct part_sums start = sums_at_start(plan);
+  switch (action->kind) {
+    case PEN_REDUCE_SCATTER: return add_over_group(s, sums);
+    case PEN_REDUCE_GROUPS: return add_over_groups(s, sums);
+    case PEN_GATHER_GROUPS: sums->shard = sums->piece; return true;
+    case PEN_ALL_GATHER_GRAD:
+      sums->others = sums->piece < sums->shard ? sums->piece : sums->shard;
+      return true;
+    case PEN_ADD_TIED_GRAD:
+      return memcmp(sums, &start, sizeof start) == 0 ||
+             PROBLEM(s, "tied: the embedding's gradient is a sum over replicas already");
+    case PEN_NORM: return check_stages_summed(s, false, "the norm counts parts of sums");
+    case PEN_UPDATE:
+      return check_stages_summed(s, !pen_moments_are_sharded(plan), "it updates by parts of sums");
+    default: return true;
+  }
+}
+
+static bool check_sums(const struct pen_rank_context *b) {
+  struct sum_state s = {.b = b, .of = pen_new(b->checked->stage_count, sizeof *s.of)};
+  for (uint32_t stage = 0; stage < b->checked->stage_count; stage++)
+    s.of[stage] = sums_at_start(b->plan);
+  for (s.action = 0; s.action < b->tables->action_count; s.action++)
+    if (!run_action(&s)) return false;
+  pen_free(s.of);
+  return true;
+}
+
+/* ---- counted ---- */
+
+static uint64_t name_key(const char *name) {
+  uint64_t key = 14695981039346656037u; /* FNV-1a */
+  for (; *name; name++) key = (key ^ (uint8_t)*name) * 1099511628211u;
+  return key;
+}
+
+/* Each weight is in the table once. */
+static bool check_names(const struct pen_plan *plan, struct pen_problem *problem) {
+  struct pen_keyed *sorted = pen_new(plan->weight_count + 1u, sizeof *sorted);
+  for (uint32_t index = 0; index < plan->weight_count; index++)
+    sorted[index] = (struct pen_keyed){name_key(plan->weights[index].name), index};
+  pen_sort(sorted, plan->weight_count);
+  for (uint32_t n = 1; n < plan->weight_count; n++) {
+    const char *name = plan->weights[sorted[n].index].name;
+    for (uint32_t other = n; other > 0 && sorted[other - 1].key == sorted[n].key; other--)
+      if (strcmp(plan->weights[sorted[other - 1].index].name, name) == 0)
+        return pen_problem_note(
+            problem, PEN_NONE, PEN_NONE,
+            "counted: %s is weight %u and weight %u: the norm would count it twice", name,
+            sorted[other - 1].index, sorted[n].index);
+  }
+  pen_free(sorted);
+  return true;
+}
+
+/* The elements are those of the dims, and each is in one shard of a group. */
+static bool check_elements(const struct pen_plan *plan, const struct pen_weight *weight,
+                           struct pen_problem *problem) {
+  uint64_t elements = weight->dim_count == 0 || weight->dim_count > PEN_WEIGHT_DIMS_MAX ? 0 : 1,
+           counted = 0;
+  for (uint32_t n = 0; elements && n < weight->dim_count; n++)
+    if (__builtin_mul_overflow(elements, weight->dim[n], &elements)) elements = 0;
+  if (elements == 0 || elements != weight->count)
+    return pen_problem_note(problem, weight->rank, PEN_NONE,
+                            "counted: %s has %llu elements, but those of its dims are %llu",
+                            weight->name, (unsigned long long)weight->count,
+                            (unsigned long long)elements);
+  for (uint32_t shard = 0; shard < plan->shard_ranks; shard++) {
+    const struct pen_shard own = pen_shard_at(weight->count, plan->shard_ranks, shard);
+    if (own.count > 0 && own.first != counted) break;
+    counted += own.count;
+  }
+  return counted == weight->count ||
+         pen_problem_note(problem, weight->rank, PEN_NONE,
+                          "counted: %s has %llu elements, but the norm counts %llu", weight->name,
+                          (unsigned long long)weight->count, (unsigned long long)counted);
+}
+
+/* The table is in the order of the file, which is that of the model. */
+static bool check_place(const struct pen_plan *plan, uint32_t index, struct pen_problem *problem) {
+  const struct pen_weight *weight = &plan->weights[index];
+  if (index == 0 ||
+      (weight[-1].value_file < weight->value_file &&
+       weight[-1].count * sizeof(float) <= weight->value_file - weight[-1].value_file))
+    return true;
+  return pen_problem_note(
+      problem, weight->rank, PEN_NONE,
+      "counted: %s is after %s in the table, and in the norm, but not in the file", weight->name,
+      weight[-1].name);
+}
+
+static bool check_norm(const struct pen_plan *plan, struct pen_problem *problem) {
+  for (uint32_t index = 0; index < plan->weight_count; index++)
+    if (!check_elements(plan, &plan->weights[index], problem) || !check_place(plan, index, problem))
+      return false;
+  return check_names(plan, problem);
+}
+
+/* ---- a profile ---- */
+
+bool pen_check_gradient_sums(const struct pen_check_context *c) {
+  if (c->profile_kind != PEN_TRAIN) return true;
+  for (uint32_t rank = 0; rank < c->rank_count; rank++)
+    if (!check_order(&c->contexts[rank]) || !check_sums(&c->contexts[rank])) return false;
+  return check_norm(c->contexts[0].plan, c->problem);
+}

@@ -1,0 +1,255 @@
+/* gradients.c: does every stage compute the gradients of its own forward?
+ *
+ * The programs of a stage run over terms (stage_terms.h), once for each set of programs that a
+ * microbatch may take: F and B, or F, I and W. The gradients that they must give are derived from
+ * the forward terms by the rules of ops.def (derivative.h). The rules here, with
+ * which messages begin:
+ *
+ *   derived   what a program adds to the gradient of a weight is the gradient of its forward, from
+ *             the weight's only user; and it is added once for each microbatch. Embedding and head
+ *             of a tied weight have a gradient each
+ *   passed    what a stage sends back is the gradient of its input
+ *   scaled    the gradient of the loss is scaled once: by the share of the same TARGETS whose
+ *             targets the loss has, if the loss is a mean; by 1, if it is a sum. No other op has a
+ *             share or a number that its forward does not have, since all others are derived
+ *   same      the forward that is trained is the one that an evaluation of the same sequence runs
+ *
+ * By messages.c and memory.c a stage receives what its neighbour sends. So by induction over the
+ * stages, from the last, each microbatch adds the derivative of its own scaled loss. That each
+ * microbatch and replica is added once, and in which order, is in gradient_sums.c. */
+#include <string.h>
+
+#include "gen/base/arena.h"
+#include "gen/model/op_signature.h"
+#include "gen/verify/derivative.h"
+#include "gen/verify/internal.h"
+#include "runtime/plan/plan.h"
+
+/* ---- the programs that a microbatch takes ---- */
+
+static bool same_programs(const struct pen_stage_programs *a, const struct pen_stage_programs *b) {
+  return a->stage == b->stage && memcmp(a->program, b->program, sizeof a->program) == 0;
+}
+
+void pen_list_stage_programs(struct pen_check_context *c) {
+  size_t capacity = 0;
+  for (uint32_t stage = 0; stage < c->stage_count; stage++)
+    for (uint32_t microbatch = 0; microbatch < c->microbatch_count; microbatch++) {
+      const struct pen_action *actions = c->action[c->rank_of[stage]];
+      struct pen_stage_programs found = {.stage = stage};
+      for (int kind = PEN_F; kind <= PEN_W; kind++) {
+        const uint32_t action = pen_action_position(c, kind, stage, microbatch);
+        found.action[kind] = action;
+        found.program[kind] = action == PEN_NONE ? PEN_NONE : actions[action].program;
+      }
+      size_t n = c->stage_programs_count;
+      while (n > 0 && c->stage_programs[n - 1].stage == stage &&
+             !same_programs(&c->stage_programs[n - 1], &found))
+        n--;
+      if (n > 0 && c->stage_programs[n - 1].stage == stage) continue;
+      c->stage_programs = pen_grow(c->stage_programs, &capacity, c->stage_programs_count + 1,
+                                   sizeof *c->stage_programs);
+      c->stage_programs[c->stage_programs_count++] = found;
+    }
+}
+
+/* ---- one set of programs ---- */
+
+/* What a forward makes: the output of the stage, and the loss. */
+struct forward_result {
+  uint32_t output, loss;
+};
+
+static const char *weight_name(const struct pen_stage_terms *s, uint32_t weight) {
+  return pen_gradient_name(s->context->plan, weight);
+}
+
+#define PROBLEM(s, index, ...) \
+  pen_problem_note((s)->context->checked->problem, (s)->context->rank, index, __VA_ARGS__)
+
+/* Runs the programs of a set, and finds what its forward makes. */
+static bool run_programs(struct pen_stage_terms *s, const struct pen_stage_programs *set,
+                         struct forward_result *result) {
+  if (!pen_stage_terms_start(s, set->stage)) return false;
+  for (int kind = PEN_F; kind <= PEN_W; kind++) /* B, or I and then W */
+    if (set->program[kind] != PEN_NONE &&
+        !pen_stage_terms_run(s, set->program[kind], set->action[kind]))
+      return false;
+  const uint32_t output = s->context->profile->stages[set->stage].output;
+  *result = (struct forward_result){output == PEN_NONE ? 0 : pen_stage_value(s, output), s->loss};
+  return true;
+}
+
+/* The rule "derived", for what the programs add. */
+static bool check_contributions(const struct pen_stage_terms *s, const struct pen_derivative *d,
+                                uint32_t action) {
+  const struct pen_plan *plan = s->context->plan;
+  for (size_t n = 0; n < s->contribution_count; n++) {
+    const struct pen_contribution *added = &s->contribution[n];
+    const size_t index = pen_gradient_index(s->context, added->weight);
+    const char *kind = pen_signature_of(s->context->tables->ops[added->op].kind)->kind;
+    if (d->users[index] > 1)
+      return PROBLEM(s, action,
+                     "derived: %u ops of its forward read %s: their gradients have no order",
+                     d->users[index], weight_name(s, added->weight));
+    if (d->contribution[index] != added->value)
+      return PROBLEM(s, action, "derived: op %u (%s) adds to %s what is not its gradient: %s",
+                     added->op, kind, weight_name(s, added->weight),
+                     pen_term_difference(plan, s->terms, d->contribution[index], added->value));
+    d->users[index] = 0; /* added */
+  }
+  return true;
+}
+
+/* The rule "derived", for the weights that the stage has or reads. */
+static bool check_complete(const struct pen_stage_terms *s, const struct pen_derivative *d,
+                           uint32_t action) {
+  const struct pen_rank_context *b = s->context;
+  for (uint32_t n = 0; n < b->own_weight_count + b->plan->tie_count; n++) {
+    const bool of_head = n >= b->own_weight_count;
+    const uint32_t number =
+        of_head ? b->plan->weight_count + (n - b->own_weight_count) : b->own_weight[n];
+    if (d->users[n])
+      return PROBLEM(s, action,
+                     "derived: the gradient of %s is not added: its forward depends on it",
+                     weight_name(s, number));
+    if (of_head || d->contribution[n] || b->plan->weights[number].stage != s->stage) continue;
+    if (!b->plan->weights[number].frozen)
+      return PROBLEM(s, action,
+                     "derived: %s is trained, but the forward of its stage does not depend on it",
+                     weight_name(s, number));
+  }
+  return true;
+}
+
+/* The rule "passed". */
+static bool check_input_gradient(const struct pen_stage_terms *s, const struct pen_derivative *d,
+                                 uint32_t action) {
+  const struct pen_stage *stage = &s->context->profile->stages[s->stage];
+  if (stage->input_gradient == PEN_NONE) return true;
+  const uint32_t wanted = pen_derivative_input(d), made = pen_stage_value(s, stage->input_gradient);
+  return made == wanted ||
+         PROBLEM(s, action, "passed: %s is not the gradient of the input of stage %u: %s",
+                 s->context->tables->tensors[stage->input_gradient].name, s->stage,
+                 pen_term_difference(s->context->plan, s->terms, wanted, made));
+}
+
+/* The rule "scaled". */
+static bool check_scale(const struct pen_stage_terms *s, uint32_t action) {
+  const struct pen_plan *plan = s->context->plan;
+  if (s->stage + 1 != s->context->checked->stage_count) return true;
+  const struct pen_term *loss = &s->terms->term[pen_term_of_value(s->loss)];
+  const struct pen_signature *signature = pen_signature_of((int)loss->kind),
+                             *data = pen_signature_of(PEN_OP_TARGETS);
+  const int share = pen_signature_operand(signature, "share"),
+            targets = pen_signature_operand(signature, "targets"),
+            scale = pen_signature_real(signature, "scale");
+  if (plan->loss_is_mean != (share >= 0))
+    return PROBLEM(s, action, "scaled: the loss of the plan is a %s, but %s gives a %s",
+                   plan->loss_is_mean ? "mean" : "sum", signature->kind,
+                   plan->loss_is_mean ? "sum" : "mean");
+  if (share < 0)
+    return (loss->real[scale] >= 1.0 && loss->real[scale] <= 1.0) ||
+           PROBLEM(s, action, "scaled: %s scales the gradient of a sum by %g", signature->kind,
+                   loss->real[scale]);
+  const uint32_t term = pen_term_of_value(loss->input[share]);
+  return (s->terms->term[term].kind == PEN_OP_TARGETS &&
+          loss->input[share] == pen_term_output(term, pen_signature_operand(data, "share")) &&
+          loss->input[targets] == pen_term_output(term, pen_signature_operand(data, "targets"))) ||
+         PROBLEM(s, action, "scaled: %s scales by another share than that of its targets",
+                 signature->kind);
+}
+
+static bool check_backward(const struct pen_stage_terms *s, const struct pen_stage_programs *set) {
+  struct pen_derivative d;
+  const bool whole = set->action[PEN_B] != PEN_NONE;
+  const uint32_t of_input = set->action[whole ? PEN_B : PEN_I],
+                 of_weights = set->action[whole ? PEN_B : PEN_W];
+  if (!check_scale(s, of_input)) return false;
+  pen_derivative_open(&d, s);
+  if (d.lost)
+    return PROBLEM(s, of_input,
+                   "derived: a value that %s reads has other users, but no op adds their gradients",
+                   pen_signature_of((int)s->terms->term[d.lost - 1].kind)->kind);
+  bool fine = check_input_gradient(s, &d, of_input) && check_contributions(s, &d, of_weights) &&
+              check_complete(s, &d, of_weights);
+  pen_derivative_close(&d);
+  return fine;
+}
+
+/* ---- a stage in all profiles ---- */
+
+/* The sets of programs of one profile, stage by stage. */
+struct profile_stages {
+  const struct pen_check_context *c;
+  struct pen_stage_terms terms; /* of the rank of the stage */
+  size_t next;                  /* into c->stage_programs */
+};
+
+/* What the forward of one profile makes, to compare that of others with. */
+struct known_forward {
+  const struct pen_profile *profile;
+  struct forward_result result;
+};
+
+/* The rule "same": forwards of equal sequences, of the profiles that compute losses. */
+static bool check_same(const struct pen_stage_terms *s, const struct known_forward *known,
+                       size_t known_count, const struct forward_result *made, uint32_t action) {
+  for (size_t n = 0; n < known_count; n++) {
+    const struct known_forward *other = &known[n];
+    if (other->profile->sequence != s->context->profile->sequence) continue;
+    const bool outputs = other->result.output != made->output;
+    if (!outputs && other->result.loss == made->loss) continue;
+    return PROBLEM(s, action, "same: the forward of stage %u in %s is not that in %s: %s", s->stage,
+                   s->context->profile->name, other->profile->name,
+                   pen_term_difference(s->context->plan, s->terms,
+                                       outputs ? other->result.output : other->result.loss,
+                                       outputs ? made->output : made->loss));
+  }
+  return true;
+}
+
+/* All sets of programs of a stage in one profile. */
+static bool check_profile_stage(struct profile_stages *p, uint32_t stage, struct pen_terms *terms,
+                                struct known_forward *known, size_t *known_count) {
+  const struct pen_rank_context *context = &p->c->contexts[p->c->rank_of[stage]];
+  struct pen_stage_terms *s = &p->terms;
+  struct forward_result result;
+  if (s->context != context) {
+    pen_stage_terms_close(s);
+    pen_stage_terms_open(s, context, terms);
+  }
+  size_t others = *known_count; /* then with the first set of its own, too */
+  for (; p->next < p->c->stage_programs_count && p->c->stage_programs[p->next].stage == stage;
+       p->next++) {
+    const struct pen_stage_programs *set = &p->c->stage_programs[p->next];
+    if (!run_programs(s, set, &result) ||
+        !check_same(s, known, others, &result, set->action[PEN_F]) ||
+        (p->c->profile_kind == PEN_TRAIN && !check_backward(s, set)))
+      return false;
+    known[*known_count] = (struct known_forward){context->profile, result};
+    others = *known_count + 1;
+  }
+  *known_count = others;
+  return true;
+}
+
+bool pen_check_gradients(const struct pen_check_context *checked, uint32_t profile_count) {
+  struct profile_stages *profile = pen_new(profile_count, sizeof *profile);
+  struct known_forward *known = pen_new(profile_count, sizeof *known);
+  struct pen_terms terms = {0};
+  bool fine = true;
+  for (uint32_t n = 0; n < profile_count; n++) profile[n].c = &checked[n];
+  for (uint32_t stage = 0; stage < checked[0].stage_count && fine; stage++) {
+    size_t known_count = 0;
+    pen_terms_clear(&terms);
+    for (uint32_t n = 0; n < profile_count && fine; n++)
+      if (checked[n].profile_kind == PEN_TRAIN || checked[n].profile_kind == PEN_EVAL)
+        fine = check_profile_stage(&profile[n], stage, &terms, known, &known_count);
+  }
+  for (uint32_t n = 0; n < profile_count; n++) pen_stage_terms_close(&profile[n].terms);
+  pen_terms_free(&terms);
+  pen_free(known);
+  pen_free(profile);
+  return fine;
+}

@@ -1,0 +1,100 @@
+#!/bin/sh
+# bits.t: with our own products (PEN_PRODUCTS=own) a fixed run has the losses, norms and checkpoints of tests/golden/bits for each
+# instruction set that this processor has, and the same when gcc or clang compile the kernels with -O2 or -O3.
+#
+#   bits.t          the test
+#   bits.t --list   the lines of tests/golden/bits for this processor
+. "${top_srcdir:-.}/tests/support/lib.sh"
+. "$top_srcdir/tests/support/kernels.sh"
+golden=$(cd "$top_srcdir" && pwd)/tests/golden/bits
+makefile=$top_builddir/Makefile
+value() { sed -n "s/^$1 = //p" "$makefile"; } # of a variable
+
+cat >"$scratch/llama.cfg" <<'END'
+pipeline = { ranks = 2; microbatches = 4; schedule = "1f1b"; };
+model = { family = "llama"; layers = 3; hidden = 72; heads = 4; kv_heads = 2; head_dim = 18; ffn = 104; vocab = 257; sequence = 37; };
+batch = { microbatch = 2; };
+optimizer = { learning_rate = 1e-2; steps = 4; };
+END
+sed 's/"llama"/"gpt2"/; s/kv_heads = 2; head_dim = 18; //' "$scratch/llama.cfg" >"$scratch/gpt2.cfg"
+make_tokens "$scratch/data.bin" 3000
+
+# Compiles the kernels, and what of the runtime computes, into $scratch/COMPILERLEVEL/.
+compile() { # COMPILER LEVEL
+  objects=$scratch/$1$2
+  mkdir "$objects"
+  compile_flags="$2 -fno-math-errno -ffp-contract=off $(value PEN_CFLAGS) -w -I. $(value BLAS_CFLAGS)"
+  case $1 in clang) ;; *) compile_flags="$compile_flags $(value VECTOR_CFLAGS)" ;; esac
+  (cd "$top_srcdir" && {
+    kernel_sources "$makefile"
+    for file in kernels/*.c kernels/cpu/*.c runtime/comm/step_stats.c runtime/base/learning_rate.c runtime/exec/optimizer_step.c; do
+      echo "main $file"
+    done
+  } | awk -v to="$objects" -v flags="$compile_flags" '{
+      name = $2; gsub(/\//, "-", name); sub(/\.c$/, ".o", name)
+      line = flags " -c -o " to "/" $1 "-" name " " $2
+      for (i = 3; i <= NF; i++) line = line " " $i
+      print line
+    }' | xargs -P 2 -L 1 "$1")
+}
+# link NAME FOLDER: $scratch/other, the binary of a plan with the objects of that folder.
+link() {
+  (cd "$top_builddir" && $CC $CFLAGS -o "$scratch/other" "$scratch/$1.o" "$2"/*.o libruntime.a $RUNTIME_LIBS)
+}
+
+# bits_of BINARY SET: losses and norms of four steps, and the SHA-256 of both files of the checkpoint.
+bits_of() {
+  (cd "$scratch" && rm -rf ckpt log &&
+    PEN_PRODUCTS=own PEN_ISA=$2 "$1" train --data data.bin --seed 7 --quiet --log log --checkpoint ckpt 2>err &&
+    echo $(log_field log loss) $(log_field log grad_norm) $(cd ckpt/latest && sha256sum <model.safetensors | cut -c1-64) \
+      $(cd "$scratch/ckpt/latest" && sha256sum <optimizer.safetensors | cut -c1-64))
+}
+# has SET: whether the kernels of that set run here; the binary says which it chose.
+has() {
+  PEN_PRODUCTS=own PEN_ISA=$1 "$scratch/llama-f32" train --data "$scratch/data.bin" --steps 1 2>&1 | grep -qw "$1"
+}
+models="llama-f32 llama-bf16 gpt2-f32 gpt2-bf16"
+sets="baseline avx2 avx512 avx512bf16"
+
+for model in $models; do
+  ok "$model: a plan is built" build "$model" "$scratch/${model%-*}.cfg" -s model.dtype="${model#*-}"
+done >"$scratch/built"
+if test "${1-}" = --list; then
+  for set in $sets; do
+    if has "$set"; then for model in $models; do echo "$model $set $(bits_of "$scratch/$model" "$set")"; done; fi
+  done
+  exit
+fi
+cat "$scratch/built"
+tests_run=4
+
+for set in $sets; do
+  for model in $models; do
+    if ! has "$set"; then
+      skip "$model, $set" "this processor, or this build, lacks $set"
+      continue
+    fi
+    wanted=$(sed -n "s/^$model $set //p" "$golden")
+    is "$model, $set: as listed" "$(bits_of "$scratch/$model" "$set")" "${wanted:-no line in tests/golden/bits}"
+  done
+done
+
+for compiler in gcc clang; do
+  for level in -O2 -O3; do
+    name="$compiler $level"
+    if ! command -v $compiler >/dev/null; then
+      skip "$name" "$compiler is not here"
+      continue
+    fi
+    ok "$name: the kernels are compiled" compile $compiler $level
+    for model in $models; do
+      ok "$name: $model" link "$model" "$scratch/$compiler$level"
+      for set in $sets; do
+        if has "$set"; then
+          is "$name: $model, $set" "$(bits_of "$scratch/other" "$set")" "$(sed -n "s/^$model $set //p" "$golden")"
+        fi
+      done
+    done
+  done
+done
+finish

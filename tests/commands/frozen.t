@@ -1,0 +1,60 @@
+#!/bin/sh
+# frozen.t: a checkpoint continues when other tensors are frozen: the moments of newly trained tensors start at zero, those of newly
+# frozen ones are dropped, and both are said. Moments that are missing for another reason are still an error.
+. "${top_srcdir:-.}/tests/support/lib.sh"
+
+cat >"$scratch/model.cfg" <<'END'
+model = { family = "llama"; layers = 2; hidden = 32; heads = 2; ffn = 48; vocab = 256; sequence = 16; };
+batch = { microbatch = 2; };
+optimizer = { learning_rate = 1e-2; steps = 8; };
+pipeline = { ranks = 2; microbatches = 4; schedule = "1f1b"; };
+END
+cd "$scratch" || exit 99
+make_tokens data.bin 20000
+frozen='model.frozen=[embed_tokens.weight,layers.0.mlp.up_proj.weight]'
+ok "a plan that trains all" build whole model.cfg
+ok "one with two frozen tensors" build part model.cfg -s "$frozen"
+ok "one that shards moments" build sharded model.cfg -s pipeline.ranks=1 -s data_parallel.replicas=2 -s data_parallel.shard=optimizer \
+  -s pipeline.microbatches=2
+ok "one of another number of ranks" build one model.cfg -s pipeline.ranks=1
+# run NAME STEPS FOLDER: resumes up to a step
+run() {
+  "./$1" train --data data.bin --seed 3 --quiet --checkpoint "$3" --resume --steps "$2" 2>err
+}
+names() { # FOLDER: the tensors with moments
+  head -c 20000 "$1/latest/optimizer.safetensors" | grep -ao '"model[a-z0-9_.]*exp_avg"' | sort
+}
+
+ok "train with two frozen" run part 3 thawed
+is "they have no moments" "$(names thawed | grep -c 'embed_tokens\|layers.0.mlp.up_proj')" 0
+cp -a thawed thawed_sharded
+cp -a thawed thawed_one
+cp -a thawed torn
+ok "continue with all trained" run whole 6 thawed
+matches "which is said" "$(cat err)" "penstock: thawed/step-00000003: 2 tensors were frozen and are trained now: their moments start at zero"
+is "they have moments" "$(names thawed | grep -c 'embed_tokens\|layers.0.mlp.up_proj')" 2
+ok "other ranks continue it to the same weights" run one 6 thawed_one
+ok "the same weights" cmp thawed/latest/model.safetensors thawed_one/latest/model.safetensors
+ok "and moments" cmp thawed/latest/optimizer.safetensors thawed_one/latest/optimizer.safetensors
+ok "so does a plan whose moments are sharded" run sharded 6 thawed_sharded
+matches "which says so once" "$(cat err)" "penstock: thawed_sharded/step-00000003: 2 tensors were frozen *zero"
+is "with all moments" "$(names thawed_sharded)" "$(names thawed)"
+
+ok "train all from the start" run whole 3 cooled
+ok "continue with two frozen" run part 6 cooled
+matches "which is said" "$(cat err)" "penstock: cooled/step-00000003: 2 tensors were trained and are frozen now: their moments are dropped"
+is "they have none now" "$(names cooled | grep -c 'embed_tokens\|layers.0.mlp.up_proj')" 0
+ok "continued again as it is" run part 8 cooled
+is "nothing is said" "$(cat err)" ""
+
+# A file of moments of another checkpoint: the manifest lists moments that it lacks.
+ok "train all elsewhere" run whole 3 other
+cp thawed_one/step-00000003/optimizer.safetensors other/step-00000003/optimizer.safetensors
+run whole 6 other
+is "moments that are lost: status" $? 65
+matches "moments that are lost: message" "$(cat err)" "*optimizer.safetensors: tensor model.embed_tokens.weight.exp_avg*"
+sed -i 's/^.*embed_tokens.weight.exp_avg_sq.*$//' other/step-00000003/manifest.json
+run whole 6 other
+is "a checksum that is lost, too: status" $? 65
+matches "a checksum that is lost, too: message" "$(cat err)" "*tensor model.embed_tokens.weight.exp_avg*"
+finish

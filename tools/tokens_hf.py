@@ -1,0 +1,1 @@
+tokens/tokens_hf.py
