@@ -10,7 +10,7 @@
 
 enum {
   PEN_OPERANDS_MAX = 10,
-  PEN_DIMS_MAX = 6,
+  PEN_DIMS_MAX = 8,
   PEN_REALS_MAX = 4,
   PEN_ALIGNMENT_BYTES = 64, /* of every tensor's address */
   PEN_NORM_BLOCK = 4096,    /* elements summed in f64 before the partial sums are added */
@@ -20,6 +20,7 @@ enum {
   PEN_PRODUCT_WIDTH = 768,
   PEN_PRODUCT_HEIGHT = 96,
   PEN_PRODUCT_PANEL = 16,
+  PEN_CACHED_CHUNK = 16,       /* ATTENTION_CACHED: several tokens begin at a multiple of it */
   PEN_HEAD_CHUNK = 32,         /* rows of a chunk of HEAD_LOSS are a multiple: chunks are aligned */
   PEN_SHARED_NAME_BYTES = 64,  /* of a device allocation's name between processes */
   PEN_DEVICE_ARRAYS_MAX = 256, /* of sum_arrays() on a device: the addresses are launch arguments */

@@ -14,12 +14,15 @@ const struct pen_declared pen_language_tokens = {"tokens",     "batch sequence",
 const struct pen_declared pen_language_targets = {"targets",   "batch sequence", 0,   PEN_I32,
                                                   PEN_TO_LAST, pen_op_targets,   NULL};
 
-static bool is_packed(const struct pen_topology *topology) { return topology->batch_packed; }
-const struct pen_declared pen_language_starts = {"starts",     "batch sequence", 0,        PEN_I32,
-                                                 PEN_TO_EVERY, pen_op_starts,    is_packed};
+/* Packed sequences have documents; sequences over a cache do not begin at position 0. */
+static bool has_starts(const struct pen_topology *topology) {
+  return topology->batch_packed || topology->cached_prompts > 0;
+}
+const struct pen_declared pen_language_starts = {"starts",     "batch sequence", 0,         PEN_I32,
+                                                 PEN_TO_EVERY, pen_op_starts,    has_starts};
 
 uint32_t pen_language_starts_of(struct pen_graph *graph) {
-  return is_packed(graph->topology) ? pen_graph_data(graph, &pen_language_starts) : PEN_NONE;
+  return has_starts(graph->topology) ? pen_graph_data(graph, &pen_language_starts) : PEN_NONE;
 }
 
 uint32_t pen_language_head(struct pen_graph *graph, uint32_t layer, uint32_t x) {

@@ -1,10 +1,11 @@
-/* persistent.c: weights, gradients, moments, losses, snapshot and constants of a rank. */
+/* persistent.c: weights, gradients, moments, losses, snapshot, cache and constants of a rank. */
 #include "gen/layout/persistent.h"
 #include <string.h>
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/layout/audit.h"
 #include "gen/layout/device_state.h"
+#include "gen/topology/shapes.h"
 #include "runtime/plan/shard.h"
 
 /* ---- sizes ---- */
@@ -23,8 +24,12 @@ static bool bf16_is_sharded(enum pen_sharding sharding, bool has_bf16, bool tied
   return sharding == PEN_SHARD_WEIGHTS && !tied && has_bf16;
 }
 
-uint64_t pen_resident_bytes(const struct pen_partition *partition, const struct pen_graph *graph,
-                            size_t index) {
+/* What a weight takes whatever the activations: value, bf16 copy, and, if it is trained, gradient
+ * and two moments, or their shards; with memory.snapshot also a copy of what a checkpoint holds of
+ * it. Of a tied weight the head keeps what it reads, unless that is on the rank already, and its
+ * gradient. */
+static uint64_t weight_bytes(const struct pen_partition *partition, const struct pen_graph *graph,
+                             size_t index) {
   const struct pen_weight *weight = &graph->weight[index];
   bool has_bf16 = weight->bf16_offset != UINT64_MAX;
   bool bf16_sharded = index != graph->tied && bf16_is_sharded(partition->sharding, has_bf16, false);
@@ -45,6 +50,27 @@ uint64_t pen_resident_bytes(const struct pen_partition *partition, const struct 
   bool snapshot = graph->training && graph->topology->memory_snapshot;
   if (index != graph->tied) return copy + kept * (snapshot ? 2 : 1) + gradient * learns;
   return (copy ? copy : together ? 0 : whole) + gradient * learns;
+}
+
+/* Keys and values of the stage's attentions, by the graph of any step. */
+static uint64_t cache_bytes(const struct pen_graph *graph) {
+  const struct pen_topology *t = graph->topology;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < graph->forward.count && pen_topology_has_cache(t); i++) {
+    const struct pen_op *op = &graph->forward.op[i];
+    if (op->kind == PEN_OP_ATTENTION || op->kind == PEN_OP_ATTENTION_CACHED)
+      bytes += 2 * pen_aligned((uint64_t)(t->generate_prompts * t->model_sequence *
+                                          t->model_kv_heads * t->model_head_dim) *
+                               pen_dtype_bytes(op->dtype));
+  }
+  return bytes;
+}
+
+uint64_t pen_stage_resident_bytes(const struct pen_partition *partition,
+                                  const struct pen_graph *graph) {
+  uint64_t bytes = cache_bytes(graph);
+  for (size_t i = 0; i < graph->weight_count; i++) bytes += weight_bytes(partition, graph, i);
+  return bytes;
 }
 
 /* ---- offsets ---- */
@@ -174,6 +200,21 @@ static void place_values(struct pen_layout_state *l, uint32_t rank, bool shared,
   }
 }
 
+/* The cache of all stages of the rank, one after the other: the same in all profiles that have it.
+ */
+static void place_caches(const struct pen_layout_state *l, size_t profile_count, uint32_t rank,
+                         uint64_t *end) {
+  struct pen_rank_memory *memory = &l->memory[rank];
+  uint64_t most = 0;
+  for (size_t i = 0; i < profile_count; i++) {
+    uint64_t bytes = 0;
+    for (uint32_t s = 0; s < l[i].partition->stage_count; s++)
+      if (l[i].partition->rank_of[s] == rank) bytes += l[i].buffers[s].bytes[PEN_BASE_CACHE];
+    if (bytes > most) most = bytes;
+  }
+  memory->cache_offset = allocate_persistent(end, most, &memory->cache_bytes);
+}
+
 /* A copy of what a checkpoint holds of each weight. */
 static void place_snapshot(const struct pen_plan *plan, struct pen_rank_memory *memory,
                            uint32_t rank, uint64_t *end) {
@@ -241,6 +282,7 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
   memory->snapshot_offset = end;
   if (trains && l->topology->memory_snapshot) place_snapshot(plan, memory, rank, &end);
   place_audit(l, profile_count, rank, &end);
+  place_caches(l, profile_count, rank, &end);
   if (pen_device_copies_data_op(plan->device))
     end = pen_device_control_place(l, profile_count, rank, end, feeds);
   else

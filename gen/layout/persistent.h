@@ -4,12 +4,10 @@
 
 #include "gen/layout/internal.h"
 
-/* Bytes that a weight takes on its rank whatever the activations: value, bf16 copy, and, if it is
- * trained, gradient and two moments, or their shards; with memory.snapshot also a copy of what a
- * checkpoint holds of it. Of a tied weight the head keeps what it reads, unless that is on the rank
- * already, and its gradient. */
-uint64_t pen_resident_bytes(const struct pen_partition *partition, const struct pen_graph *graph,
-                            size_t index);
+/* Bytes that a stage takes on its rank whatever the activations: its weights, with what training
+ * keeps of them, and the cache of generated texts. */
+uint64_t pen_stage_resident_bytes(const struct pen_partition *partition,
+                                  const struct pen_graph *graph);
 
 /* Places what persists on a rank after the receive region: sets the offsets of weights, tie, losses
  * and memory. */

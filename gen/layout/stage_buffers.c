@@ -97,6 +97,16 @@ static void place_unsharded(struct pen_buffer_filling *f) {
   }
 }
 
+/* Keys and values, layer after layer. */
+static void place_cache(struct pen_buffer_filling *f) {
+  uint64_t *bytes = &f->tree[PEN_BASE_CACHE].bytes;
+  for (uint32_t v = 0; v < f->graph->value_count; v++) {
+    if (f->graph->value[v].role != PEN_ROLE_CACHE) continue;
+    f->buffers->offset[v] = *bytes;
+    *bytes += pen_aligned(f->graph->value[v].bytes);
+  }
+}
+
 struct pen_stage_buffers pen_stage_buffers_of(const struct pen_partition *partition,
                                               const struct pen_graph *graph,
                                               const struct pen_buffer_split *split) {
@@ -112,6 +122,7 @@ struct pen_stage_buffers pen_stage_buffers_of(const struct pen_partition *partit
       pen_place_partials(&filling, p);
     }
   place_unsharded(&filling);
+  place_cache(&filling);
   for (int b = 0; b < PEN_BASES; b++) {
     buffers.bytes[b] = filling.tree[b].bytes;
     pen_interval_tree_free(&filling.tree[b]);

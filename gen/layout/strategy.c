@@ -107,11 +107,8 @@ static void split_rank(struct pen_layout_state *l, struct templates *t, uint32_t
 
 static uint64_t rank_resident_bytes(const struct pen_layout_state *l, uint32_t rank) {
   uint64_t bytes = 0;
-  for (uint32_t i = 0; i < l->partition->stages_per_rank; i++) {
-    uint32_t stage = pen_stage_at(l, rank, i);
-    for (size_t w = 0; w < l->input->graph[stage]->weight_count; w++)
-      bytes += pen_resident_bytes(l->partition, l->input->graph[stage], w);
-  }
+  for (uint32_t i = 0; i < l->partition->stages_per_rank; i++)
+    bytes += pen_stage_resident_bytes(l->partition, l->input->graph[pen_stage_at(l, rank, i)]);
   return bytes;
 }
 

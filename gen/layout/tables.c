@@ -165,6 +165,14 @@ static uint32_t frame_index(struct rank_tables *t, const struct pen_frame *frame
   return (uint32_t)t->frame_count - 1;
 }
 
+/* Where the cache of a stage begins: after those of the earlier stages of its rank. */
+static uint64_t cache_of(const struct pen_layout_state *l, uint32_t rank, uint32_t stage) {
+  uint64_t offset = l->memory[rank].cache_offset;
+  for (uint32_t s = 0; s < stage; s++)
+    if (l->partition->rank_of[s] == rank) offset += l->buffers[s].bytes[PEN_BASE_CACHE];
+  return offset;
+}
+
 /* The bases of one compute action. */
 static struct pen_frame frame_of(const struct pen_layout_state *l, uint32_t rank,
                                  const struct pen_action *a, uint32_t index, uint64_t unsharded) {
@@ -173,6 +181,8 @@ static struct pen_frame frame_of(const struct pen_layout_state *l, uint32_t rank
   if (l->buffers[a->stage].bytes[PEN_BASE_UNSHARDED]) frame.base[PEN_BASE_UNSHARDED] = unsharded;
   if (l->buffers[a->stage].bytes[PEN_BASE_PARTIAL])
     frame.base[PEN_BASE_PARTIAL] = l->memory[rank].partial_offset;
+  if (l->buffers[a->stage].bytes[PEN_BASE_CACHE])
+    frame.base[PEN_BASE_CACHE] = cache_of(l, rank, a->stage);
   for (uint32_t i = 0; i < l->place_count; i++)
     if (l->buffers[a->stage].bytes[PEN_BASE_INPUT + i])
       frame.base[PEN_BASE_INPUT + i] = pen_arena_offset(l, rank, place[i]);
@@ -361,5 +371,6 @@ struct pen_profile pen_profile_tables(struct pen_layout_state *l) {
                               lowered->message_count,
                               lowered->channel_count,
                               partition->microbatch_count,
-                              (uint32_t)l->topology->sequence};
+                              (uint32_t)l->topology->sequence,
+                              (uint32_t)l->topology->cached_prompts};
 }

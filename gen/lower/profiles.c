@@ -8,8 +8,12 @@
  * one before, down to the last with at least LENGTH_MIN tokens. A quarter and not half, since each
  * profile takes time in layout and verification.
  *
- * A step of generation has one microbatch of one sequence, because the next token needs the
- * previous one. Its actions are those of eval, with the same weights in the same arena. */
+ * With a cache of keys and values (generate.prompts) a step reads new tokens alone: one of each of
+ * several texts, or of one text, or a chunk of one prompt. The profiles above then serve the texts
+ * that are longer than the sequence. A GPU has no kernels for the cache yet.
+ *
+ * A step of generation has one microbatch, because the next token needs the previous one. Its
+ * actions are those of eval, with the same weights in the same arena. */
 #include "gen/model/model.h"
 #include "gen/lower/profiles.h"
 
@@ -21,7 +25,7 @@
 #include "gen/schedule/schedule.h"
 #include "gen/topology/shapes.h"
 
-enum { LENGTH_MIN = 64, LENGTHS_MAX = 32 };
+enum { LENGTH_MIN = 64, LENGTHS_MAX = 32, CHUNK_MAX = 64 };
 
 static size_t add_bucket(struct pen_profile_input *profile, const struct pen_bucket *bucket,
                          const char *suffix) {
@@ -50,21 +54,60 @@ static bool predicts_tokens(const struct pen_bucket *bucket) {
 }
 
 static struct pen_profile_input generation_profile(const struct pen_bucket *bucket,
-                                                   int64_t sequence) {
-  struct pen_topology *window = pen_topology_of_window(bucket->topology, sequence);
+                                                   struct pen_topology *window, int kind,
+                                                   const char *name) {
   window->model_loss_rows = 0; /* the command reads the logits */
   struct pen_partition *partition = pen_new(1, sizeof *partition);
   *partition = *bucket->partition;
   partition->microbatch_count = 1;
   struct pen_graph *const *graph = pen_graphs_of(window, &partition->stages, false);
   return (struct pen_profile_input){
-      pen_text("generate_%lld", (long long)sequence),
-      PEN_GENERATE,
+      name,
+      kind,
       pen_lower_forward(pen_compose_forward(partition), partition,
                         pen_training_of(bucket->topology, partition, graph)),
       graph,
       window,
       partition};
+}
+
+/* Adds the profiles that read whole sequences. */
+static size_t add_windows(struct pen_profile_input *profile, const struct pen_bucket *bucket) {
+  int64_t sequence = bucket->topology->model_sequence;
+  size_t count = 0;
+  do {
+    profile[count++] =
+        generation_profile(bucket, pen_topology_of_window(bucket->topology, sequence), PEN_GENERATE,
+                           pen_text("generate_%lld", (long long)sequence));
+    sequence /= 4;
+  } while (sequence >= LENGTH_MIN);
+  return count;
+}
+
+/* The tokens of a prompt that a step reads at once: they divide the sequence. 1: there is no such
+ * number. */
+static int64_t chunk_of(int64_t sequence) {
+  int64_t chunk = CHUNK_MAX;
+  while (chunk > 1 && (sequence % chunk != 0)) chunk -= PEN_CACHED_CHUNK;
+  return chunk > 1 ? chunk : 1;
+}
+
+/* Adds the profiles over a cache: a token of each prompt, a token of one, a chunk of one. */
+static size_t add_cached(struct pen_profile_input *profile, const struct pen_bucket *bucket) {
+  const struct pen_topology *topology = bucket->topology;
+  const int64_t prompts = topology->generate_prompts, chunk = chunk_of(topology->model_sequence);
+  const struct { int64_t prompts, tokens; } step[] = {{prompts, 1}, {1, 1}, {1, chunk}};
+  size_t count = 0;
+  if (!pen_topology_has_cache(topology)) return 0;
+  for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
+    const bool again =
+        i > 0 && step[i].prompts == step[i - 1].prompts && step[i].tokens == step[i - 1].tokens;
+    if (again) continue;
+    profile[count++] = generation_profile(
+        bucket, pen_topology_of_cache(topology, step[i].prompts, step[i].tokens), PEN_CACHED,
+        pen_text("generate_%lldx%lld", (long long)step[i].prompts, (long long)step[i].tokens));
+  }
+  return count;
 }
 
 struct pen_profile_inputs pen_profiles_of(const struct pen_bucket *bucket, size_t bucket_count) {
@@ -78,11 +121,8 @@ struct pen_profile_inputs pen_profiles_of(const struct pen_bucket *bucket, size_
   }
   pen_pass("generation");
   if (predicts_tokens(bucket)) {
-    int64_t sequence = bucket->topology->model_sequence;
-    do {
-      profile[count++] = generation_profile(bucket, sequence);
-      sequence /= 4;
-    } while (sequence >= LENGTH_MIN);
+    count += add_windows(&profile[count], bucket);
+    count += add_cached(&profile[count], bucket);
   }
   return (struct pen_profile_inputs){profile, count};
 }

@@ -171,7 +171,14 @@ uint32_t pen_op_targets(struct pen_graph *graph) {
   return append_forward(graph, PEN_OP_TARGETS, "targets", NULL, (int64_t[]){graph->rows}, 1);
 }
 
+static int64_t sequence_count(const struct pen_graph *graph) {
+  return graph->rows / graph->topology->sequence;
+}
+
 uint32_t pen_op_starts(struct pen_graph *graph) {
+  if (graph->topology->cached_prompts > 0)
+    return append_forward(graph, PEN_OP_POSITIONS, "starts", NULL,
+                          (int64_t[]){graph->rows, sequence_count(graph)}, 2);
   return append_forward(graph, PEN_OP_STARTS, "starts", NULL, (int64_t[]){graph->rows}, 1);
 }
 
@@ -260,10 +267,6 @@ uint32_t pen_op_rope_table(struct pen_graph *graph, const char *name, int64_t he
   return op->operand[0];
 }
 
-static int64_t sequence_count(const struct pen_graph *graph) {
-  return graph->rows / graph->topology->sequence;
-}
-
 uint32_t pen_op_rope(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table,
                      uint32_t starts, int64_t heads, int64_t head_dim) {
   int64_t positions = (int64_t)graph->value[table].elements / head_dim;
@@ -272,11 +275,39 @@ uint32_t pen_op_rope(struct pen_graph *graph, const char *name, uint32_t x, uint
       (int64_t[]){sequence_count(graph), graph->topology->sequence, heads, head_dim, positions}, 5);
 }
 
+/* The second output of the data op whose first output is `first`. */
+static uint32_t second_output(const struct pen_graph *graph, int kind, uint32_t first) {
+  size_t i = 0;
+  while (graph->forward.op[i].kind != kind || graph->forward.op[i].operand[0] != first) i++;
+  return graph->forward.op[i].operand[1];
+}
+
+/* size: heads, kv_heads, head_dim, window. The slots of the cache are those of the step with the
+ * most prompts. */
+static uint32_t append_cached(struct pen_graph *graph, const char *name, const uint32_t input[4],
+                              const int64_t size[4]) {
+  const struct pen_topology *t = graph->topology;
+  uint32_t slot = second_output(graph, PEN_OP_POSITIONS, input[3]);
+  uint32_t o = append_forward(graph, PEN_OP_ATTENTION_CACHED, name,
+                              (uint32_t[]){input[0], input[1], input[2], input[3], slot},
+                              (int64_t[]){sequence_count(graph), t->sequence, size[0], size[1],
+                                          size[2], size[3], t->generate_prompts, t->model_sequence},
+                              8);
+  const struct pen_op *op = &graph->forward.op[graph->forward.count - 1];
+  graph->value[op->operand[6]].role = graph->value[op->operand[7]].role = PEN_ROLE_CACHE;
+  return o;
+}
+
 uint32_t pen_op_attention(struct pen_graph *graph, const char *name, uint32_t q, uint32_t k,
                           uint32_t v, uint32_t starts, int64_t heads, int64_t kv_heads,
                           int64_t head_dim, int64_t window) {
-  int64_t sequence = graph->topology->sequence;
-  if (window <= 0 || window > sequence) window = sequence;
+  const bool cached = graph->topology->cached_prompts > 0;
+  int64_t sequence = graph->topology->sequence,
+          seen = cached ? graph->topology->model_sequence : sequence;
+  if (window <= 0 || window > seen) window = seen;
+  if (cached)
+    return append_cached(graph, name, (uint32_t[]){q, k, v, starts},
+                         (int64_t[]){heads, kv_heads, head_dim, window});
   return append_forward(
       graph, PEN_OP_ATTENTION, name, (uint32_t[]){q, k, v, starts},
       (int64_t[]){sequence_count(graph), sequence, heads, kv_heads, head_dim, window}, 6);
@@ -331,12 +362,9 @@ static struct pen_op *append_loss(struct pen_graph *graph, int kind, const uint3
   return op;
 }
 
-/* The weight of one target in the step's loss, the second output of TARGETS. */
+/* The weight of one target in the step's loss. */
 static uint32_t share_of(const struct pen_graph *graph, uint32_t targets) {
-  size_t i = 0;
-  while (graph->forward.op[i].kind != PEN_OP_TARGETS || graph->forward.op[i].operand[0] != targets)
-    i++;
-  return graph->forward.op[i].operand[1];
+  return second_output(graph, PEN_OP_TARGETS, targets);
 }
 
 void pen_op_cross_entropy(struct pen_graph *graph, uint32_t logits, uint32_t targets) {

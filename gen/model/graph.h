@@ -20,6 +20,7 @@ enum pen_role {
   PEN_ROLE_CONSTANT,   /* computed once at start; values of the same name on one rank are one tensor
                         */
   PEN_ROLE_LOSS,
+  PEN_ROLE_CACHE, /* keys or values of a layer, kept from step to step */
 };
 
 struct pen_value {

@@ -96,6 +96,8 @@ static void assign_segments(struct pen_graph *graph, const struct live_range *sp
     struct pen_value *value = &graph->value[i];
     if (value->role == PEN_ROLE_LOSS)
       value->base = PEN_BASE_LOSS;
+    else if (value->role == PEN_ROLE_CACHE)
+      value->base = PEN_BASE_CACHE;
     else if (value->role != PEN_ROLE_ACTIVATION)
       value->base = PEN_BASE_PERSISTENT;
     else if (value->is_partial)

@@ -50,8 +50,8 @@ static double resident_bytes(const struct pen_partition *partition, struct pen_g
                              uint32_t rank) {
   double bytes = (double)pen_audit_bytes(partition, graph, rank, NULL);
   for (uint32_t stage = 0; stage < partition->stage_count; stage++)
-    for (size_t i = 0; partition->rank_of[stage] == rank && i < graph[stage]->weight_count; i++)
-      bytes += (double)pen_resident_bytes(partition, graph[stage], i);
+    if (partition->rank_of[stage] == rank)
+      bytes += (double)pen_stage_resident_bytes(partition, graph[stage]);
   return bytes;
 }
 

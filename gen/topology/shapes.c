@@ -88,3 +88,16 @@ struct pen_topology *pen_topology_of_window(const struct pen_topology *topology,
   window->pipeline_microbatches = window->batch_microbatch = 1;
   return window;
 }
+
+bool pen_topology_has_cache(const struct pen_topology *t) {
+  return t->generate_prompts > 0 && strcmp(t->cluster_device, "cpu") == 0 &&
+         pen_family_row_of(t->model_family)->needs_tokens &&
+         strcmp(t->model_loss, "cross_entropy") == 0;
+}
+
+struct pen_topology *pen_topology_of_cache(const struct pen_topology *topology, int64_t prompts,
+                                           int64_t sequence) {
+  struct pen_topology *window = pen_topology_of_window(topology, sequence);
+  window->batch_microbatch = window->cached_prompts = prompts;
+  return window;
+}

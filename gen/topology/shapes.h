@@ -13,4 +13,13 @@ struct pen_topology *pen_topology_of_shape(const struct pen_topology *topology, 
 /* The same topology with one microbatch of one sequence of that many tokens. */
 struct pen_topology *pen_topology_of_window(const struct pen_topology *topology, int64_t sequence);
 
+/* Whether the plan has a cache of keys and values: generate.prompts, of a model that predicts
+ * tokens on CPUs. A GPU has no kernels for it yet. */
+bool pen_topology_has_cache(const struct pen_topology *topology);
+
+/* The same topology with one microbatch of `prompts` sequences of that many new tokens each, over a
+ * cache of the tokens before them. */
+struct pen_topology *pen_topology_of_cache(const struct pen_topology *topology, int64_t prompts,
+                                           int64_t sequence);
+
 #endif

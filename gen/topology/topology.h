@@ -66,8 +66,9 @@ struct pen_topology {
                                 schedules */
   const char *schedule_text;
   size_t schedule_bytes;
-  int64_t sequence; /* of this sequence-length bucket; model.sequence is the longest */
-  bool trains;      /* false: the schedule is forward-only */
+  int64_t sequence;       /* of this sequence-length bucket; model.sequence is the longest */
+  int64_t cached_prompts; /* of a step of generation with a cache; 0: another step */
+  bool trains;            /* false: the schedule is forward-only */
   /* The topologies that a run falls back to when hosts are lost: the same with some settings
    * changed. */
   uint32_t fallback;                           /* which of them this is, from 1; 0: none of them */

@@ -37,6 +37,12 @@ bool pen_find_weights(struct pen_rank_context *context);
 /* persistent.c: the name of the gradient of a weight, or of a head (weight_count + tie). */
 const char *pen_gradient_name(const struct pen_plan *plan, uint32_t weight);
 
+/* cache.c: the keys and values of a rank in a profile, whose tables were checked; those of a rank
+ * in two profiles are the same. */
+bool pen_check_cache(const struct pen_rank_context *context);
+bool pen_check_same_cache(uint32_t rank, const struct pen_profile *one,
+                          const struct pen_profile *other, struct pen_problem *problem);
+
 /* replicas.c: the data-parallel collectives of a rank. */
 bool pen_check_replicas(const struct pen_rank_context *context);
 

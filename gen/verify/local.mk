@@ -7,6 +7,7 @@ libgen_a_SOURCES += \
   %reldir%/address_map.h \
   %reldir%/arrivals.c \
   %reldir%/audit.c \
+  %reldir%/cache.c \
   %reldir%/checks.c \
   %reldir%/deadlock.c \
   %reldir%/derivative.c \

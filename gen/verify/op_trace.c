@@ -106,7 +106,8 @@ static bool locate_operand(const struct op_context *s, uint32_t tensor,
   *operand =
       (struct placed_operand){.first = s->frame->base[t->base] + t->offset, .tensor = tensor};
   operand->past = operand->first + pen_extent_bytes(b, tensor);
-  if (t->base == PEN_BASE_PERSISTENT || t->base == PEN_BASE_LOSS) return true;
+  if (t->base == PEN_BASE_PERSISTENT || t->base == PEN_BASE_LOSS || t->base == PEN_BASE_CACHE)
+    return true; /* checked by their tables */
   operand->local = true;
   if (t->base == PEN_BASE_PARTIAL)
     return (operand->first >= b->memory->partial_offset && operand->past >= operand->first &&
@@ -285,6 +286,7 @@ static bool trace_output(const struct op_context *s, const struct placed_operand
   struct pen_tracer *t = s->tracer;
   const struct pen_rank_context *b = t->context;
   int use = b->use[operand->tensor];
+  if (use == PEN_USE_CACHE) return true; /* cache.c */
   if (declared->accumulates) {
     if (!check_addition(s, operand->tensor, use)) return false;
     if (use == PEN_USE_LOCAL) return true;

@@ -155,6 +155,8 @@ bool pen_check_persistent(const struct pen_rank_context *b) {
               "losses");
   add_range(range, &count, b->memory->partial_offset, b->memory->partial_bytes, "a microbatch",
             "the gradients");
+  add_range(range, &count, b->memory->cache_offset, b->memory->cache_bytes, "generated texts",
+            "the cache");
   if (b->memory->device_control_bytes > 0)
     add_range(range, &count, b->memory->staged_input_offset, b->memory->device_control_bytes,
               "a step", "the device control block");
@@ -293,6 +295,7 @@ bool pen_find_weights(struct pen_rank_context *b) {
   for (uint32_t index = 0; index < b->tables->tensor_count; index++) {
     uint8_t base = b->tables->tensors[index].base;
     if (base == PEN_BASE_PERSISTENT && !find_weight(b, index, address, address_count)) return false;
+    if (base == PEN_BASE_CACHE) b->use[index] = PEN_USE_CACHE;
     if (base == PEN_BASE_UNSHARDED && !find_unsharded(b, index)) return false;
   }
   pen_free(address);

@@ -9,7 +9,7 @@
  * gradients and its UPDATE clears them, and every step writes all of its losses, however many
  * microbatches its bucket has. It remains to check that profiles keep a stage on the same rank, and
  * that constants, which each profile makes before its first step, are the same where those of two
- * profiles overlap. */
+ * profiles overlap, and that profiles over a cache have the same one (cache.c). */
 #include <string.h>
 
 #include "gen/model/op_signature.h"
@@ -68,7 +68,8 @@ bool pen_check_profiles(const struct pen_plan *plan, struct pen_problem *problem
   for (uint32_t rank = 0; rank < plan->rank_count; rank++)
     for (uint32_t one = 0; one < plan->profile_count; one++)
       for (uint32_t other = one + 1; other < plan->profile_count; other++)
-        if (!check_constants(rank, &plan->profiles[one], &plan->profiles[other], problem))
+        if (!check_constants(rank, &plan->profiles[one], &plan->profiles[other], problem) ||
+            !pen_check_same_cache(rank, &plan->profiles[one], &plan->profiles[other], problem))
           return false;
   return true;
 }

@@ -6,13 +6,14 @@
 #include "runtime/plan/audit_sum.h"
 #include "runtime/plan/plan.h"
 
-/* What a persistent tensor is, found by its address. */
+/* What a persistent tensor is, found by its address, or by its base. */
 enum pen_use {
   PEN_USE_LOCAL,
   PEN_USE_WEIGHT,
   PEN_USE_SHARD, /* the rank's shard of a weight */
   PEN_USE_GRADIENT,
-  PEN_USE_CONSTANT
+  PEN_USE_CONSTANT,
+  PEN_USE_CACHE /* keys or values (base CACHE) */
 };
 
 struct pen_rank_context {

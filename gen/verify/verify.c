@@ -47,9 +47,13 @@ static bool check_counts(const struct pen_plan *plan, struct pen_problem *proble
       return pen_problem_note(problem, PEN_NONE, PEN_NONE,
                               "%s has %u microbatches; the loss table holds %u", profile->name,
                               profile->microbatch_count, plan->loss_count);
-    if (profile->kind == PEN_GENERATE && profile->microbatch_count != 1)
+    if (profile->slots > PEN_PROMPTS_MAX)
+      return pen_problem_note(problem, PEN_NONE, PEN_NONE, "%s has %u texts; a step has at most %d",
+                              profile->name, profile->slots, PEN_PROMPTS_MAX);
+    if ((profile->kind == PEN_GENERATE || profile->kind == PEN_CACHED) &&
+        profile->microbatch_count != 1)
       return pen_problem_note(problem, PEN_NONE, PEN_NONE,
-                              "%s has %u microbatches: a text grows by one token a step",
+                              "%s has %u microbatches: a token needs the one before it",
                               profile->name, profile->microbatch_count);
   }
   return true;

@@ -28,7 +28,7 @@ enum {
   PEN_CHECKSUM_BYTES = 32,
   PEN_HOST_BYTES = 64,
   PEN_ADDRESS_BYTES = 64, /* a network address as text */
-  PEN_SAMPLED_TOKENS = 2,
+  PEN_SAMPLED_STEPS = 2,
   PEN_FABRIC_ADDRESS_BYTES = 88
 };
 
@@ -84,8 +84,8 @@ struct pen_rank_state {
 #define PEN_HOST_WORD(type, name) _Atomic type name;
 #define PEN_RANK_DATA(type, name, suffix) type name suffix;
 #include "runtime/comm/shared_control.def"
-  _Atomic uint32_t sampled[PEN_SAMPLED_TOKENS]; /* generate: the tokens sampled in the last steps,
-                                                   alternating; guarded by `arrived` */
+  _Atomic uint32_t sampled[PEN_SAMPLED_STEPS * PEN_PROMPTS_MAX]; /* generate: the tokens sampled in
+                                          the last steps, alternating; guarded by `arrived` */
   unsigned char memory_name[PEN_SHARED_NAME_BYTES]; /* transport ipc: of its arena, valid after the
                                                        first barrier */
 };

@@ -27,6 +27,7 @@ static const struct named_file {
     {"--trace", offsetof(struct pen_options, trace), true},
     {"--measure", offsetof(struct pen_options, measure), true},
     {"--output", offsetof(struct pen_options, output), true},
+    {"--logits", offsetof(struct pen_options, logits), true},
 };
 enum { NAMED_FILE_COUNT = sizeof named_files / sizeof *named_files };
 

@@ -13,6 +13,7 @@
 #include "runtime/commands/files.h"
 #include "runtime/commands/generate.h"
 #include "runtime/commands/score.h"
+#include "runtime/commands/score_logits.h"
 #include "runtime/commands/setup.h"
 #include "runtime/exec/op_hook.h"
 #include "runtime/observe/step_log.h"
@@ -158,15 +159,15 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
   run.steps = (run.data.window_count + step_windows - 1) / step_windows;
   run.hooks = &pen_score_hooks;
   pen_score_open(&run, scoring_rank(&run));
-  return run_forward(&run, scoring_rank(&run));
+  const int status = run_forward(&run, scoring_rank(&run));
+  pen_score_logits_close();
+  return status;
 }
 
 int pen_run_generate(const struct pen_plan *plan, const struct pen_options *options,
                      uint64_t zero_ns) {
   check_language_model(plan, "generate");
-  if (options->prompt == NULL) {
-    pen_fail(PEN_EXIT_USAGE, "generate needs --prompt TEXT: the text to continue");
-  }
+  const struct pen_prompts prompts = pen_prompts_read(plan, options);
   struct pen_options quiet = *options;
   quiet.quiet = true;
   struct pen_plan one = one_replica_of(plan);
@@ -177,8 +178,7 @@ int pen_run_generate(const struct pen_plan *plan, const struct pen_options *opti
   pen_data_open(&run.data, plan, run.profile->sequence, NULL, options->seed);
   run.data.window_count = 1; /* hooks read the samples instead */
   run.hooks = &pen_generate_hooks;
-  pen_generate_open(plan, &quiet);
-  run.steps =
-      options->tokens * options->samples; /* at most; pen_generate_open() has checked the product */
+  run.prompts_checksum = pen_prompts_checksum(&prompts);
+  pen_generate_open(&run, options, &prompts);
   return run_forward(&run, PEN_NONE);
 }

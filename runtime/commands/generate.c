@@ -1,36 +1,37 @@
-/* generate.c: samples tokens one by one and prints them (see generate.h).
+/* generate.c: samples tokens and prints them (see generate.h).
  *
- * Three ops have hooks: TOKENS and TARGETS read the current sample instead of a file, and the next
- * token is sampled from the logits of CROSS_ENTROPY; on a device after the step, by fetching the
- * one row, which nothing overwrites. The rank of the last stage publishes the token in its state,
- * also to other hosts. All ranks read it after the step, and so agree on the current sample, its
- * length and its window. There are two entries, used alternately: before an entry is written again,
- * all ranks have begun a later step. */
+ * Four ops have hooks: TOKENS, POSITIONS and TARGETS get what the step reads of the texts instead
+ * of a file, and the next tokens are sampled from the logits of CROSS_ENTROPY; on a device after
+ * the step, by fetching the one row, which nothing overwrites. The rank of the last stage publishes
+ * the tokens in its state, also to other hosts. All ranks read them after the step, and so agree on
+ * the texts and on the next step. There are two entries, used alternately: before an entry is
+ * written again, all ranks have begun a later step. */
 #include "kernels/kernels.h"
 #include "runtime/commands/generate.h"
 
-#include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "runtime/base/check.h"
-#include "runtime/base/files.h"
 #include "runtime/base/key.h"
+#include "runtime/commands/generation_step.h"
 #include "runtime/commands/sample.h"
+#include "runtime/commands/texts.h"
 #include "runtime/device/stream_state.h"
 #include "runtime/exec/op_hook.h"
 
-enum { LOGITS = 0, LOSS = 3, BYTE_VOCAB = 256 };
+enum { LOGITS = 0, LOSS = 3 };
 
 static struct {
   const struct pen_options *options;
-  uint64_t prompt, capacity; /* tokens of the prompt; of a sample */
-  uint32_t *token;           /* [samples][capacity], as this rank knows them */
+  struct pen_text_list texts;
+  struct pen_generation_plan plan;
+  struct pen_generation_step step; /* the current one */
   uint64_t key;
   struct {
-    struct pen_op_hook tokens, targets, loss;
+    struct pen_op_hook tokens, positions, targets, loss;
     const unsigned char *logits; /* on a device: of the rank of the last stage */
   } taps[PEN_BUCKETS_MAX];
   uint32_t shape_count; /* profiles with hooks */
@@ -38,95 +39,61 @@ static struct {
   double *weights;    /* [vocab] */
   float *logits;      /* [vocab] */
   unsigned char *row; /* [vocab] of the model's dtype: what is fetched */
-  /* Of the current step; `sample` may be past the last: */
-  uint64_t sample, written;
-  uint64_t taken; /* steps whose tokens are known */
+  uint64_t taken;     /* steps whose tokens are known */
+  uint64_t start_ns;  /* of the first step */
 } generation;
 
-static uint32_t *sample_of(uint64_t sample) {
-  return generation.token + sample * generation.capacity;
-}
-
-/* ---- the prompt ---- */
-
-/* Reads a prompt of token numbers, or counts them (to null). */
-static uint64_t read_numbers(const struct pen_plan *plan, const char *text, uint32_t *to) {
-  uint64_t count = 0;
-  for (const char *at = text + strspn(text, " "); *at != '\0'; at += strspn(at, " ")) {
-    char *end;
-    errno = 0;
-    unsigned long long token = strtoull(at, &end, 10);
-    if (*at < '0' || *at > '9' || errno != 0 || token >= plan->vocab ||
-        (*end != ' ' && *end != '\0')) {
-      pen_fail(PEN_EXIT_USAGE, "--prompt: %.*s: token numbers below %u, separated by spaces",
-               (int)strcspn(at, " "), at, plan->vocab);
-    }
-    if (to != NULL) {
-      to[count] = (uint32_t)token;
-    }
-    count++;
-    at = end;
-  }
-  return count;
-}
-
-static uint64_t read_bytes(const struct pen_plan *plan, const char *text, uint32_t *to) {
-  uint64_t count = strlen(text);
-  for (uint64_t i = 0; i < count; i++) {
-    unsigned char byte = (unsigned char)text[i];
-    if (byte >= plan->vocab) {
-      pen_fail(PEN_EXIT_USAGE, "--prompt: byte %u: the model's vocab is %u", byte, plan->vocab);
-    }
-    if (to != NULL) {
-      to[i] = byte;
-    }
-  }
-  return count;
-}
-
-void pen_generate_open(const struct pen_plan *plan, const struct pen_options *options) {
-  uint64_t (*read_prompt)(const struct pen_plan *plan, const char *text, uint32_t *to) =
-      plan->vocab > BYTE_VOCAB ? read_numbers : read_bytes;
+void pen_generate_open(struct pen_run *run, const struct pen_options *options,
+                       const struct pen_prompts *prompts) {
+  const struct pen_buckets cached = pen_buckets_of(run->plan, PEN_CACHED);
   uint32_t key[2];
   pen_key(key, options->seed, "generate");
   generation.options = options;
   generation.key = (uint64_t)key[1] << 32 | key[0];
-  generation.prompt = read_prompt(plan, options->prompt, NULL);
-  if (generation.prompt == 0) {
-    pen_fail(PEN_EXIT_USAGE, "--prompt '%s': at least one token", options->prompt);
+  generation.texts = pen_texts_open(run->plan, options, prompts);
+  for (uint32_t b = 0; b < cached.count; b++) {
+    pen_assert(run->buckets.count < PEN_BUCKETS_MAX);
+    run->buckets.profile[run->buckets.count++] = cached.profile[b];
   }
-  uint64_t elements;
-  if (__builtin_add_overflow(generation.prompt, options->tokens, &generation.capacity) ||
-      __builtin_mul_overflow(generation.capacity, options->samples, &elements) ||
-      elements > SIZE_MAX / sizeof(uint32_t)) {
-    pen_fail(PEN_EXIT_USAGE, "--tokens %llu: more than memory holds",
-             (unsigned long long)options->tokens);
-  }
-  generation.token = calloc(elements, sizeof *generation.token);
-  pen_check(generation.token != NULL, "no memory for %llu tokens", (unsigned long long)elements);
-  for (uint64_t s = 0; s < options->samples; s++) {
-    read_prompt(plan, options->prompt, sample_of(s));
+  run->steps = 1; /* at most: each reads a token, and there may be one more after the last text */
+  for (uint64_t i = 0; i < generation.texts.count; i++) {
+    run->steps += generation.texts.text[i].capacity;
   }
 }
 
 /* ---- within a step ---- */
 
-/* The first token that the window holds. */
-static uint64_t window_start(const struct pen_vm *vm) {
-  return generation.written > vm->profile->sequence ? generation.written - vm->profile->sequence
-                                                    : 0;
+/* After the last text there may be one more step, whose result is not used. */
+static bool at_end(void) { return generation.step.row_count == 0; }
+
+static struct pen_text *text_of(const struct pen_generation_row *row) {
+  return &generation.texts.text[row->text];
 }
 
-/* After the last sample there may be one more step, whose result is not used. */
-static bool at_end(void) { return generation.sample == generation.options->samples; }
-
-static void read_window(const struct pen_call *call) {
+/* Tokens after those that are read are 0: earlier ones do not attend to them. */
+static void read_tokens(const struct pen_call *call) {
   const struct pen_vm *vm = ((const struct pen_op_hook *)call->prepared)->context;
-  uint64_t first = window_start(vm), count = generation.written - first;
-  const uint32_t *from = sample_of(at_end() ? 0 : generation.sample) + first;
+  const uint64_t sequence = vm->profile->sequence;
   int32_t *to = call->operand[0];
-  for (uint64_t t = 0; t < (uint64_t)call->dim[0]; t++) {
-    to[t] = t < count ? (int32_t)from[t] : 0; /* earlier tokens do not attend to later ones */
+  memset(to, 0, (uint64_t)call->dim[0] * sizeof *to);
+  for (uint32_t r = 0; r < generation.step.row_count; r++) {
+    const struct pen_generation_row *row = &generation.step.row[r];
+    for (uint64_t t = 0; t < row->count; t++) {
+      to[r * sequence + t] = (int32_t)text_of(row)->token[row->first + t];
+    }
+  }
+}
+
+static void read_positions(const struct pen_call *call) {
+  const int64_t sequence = call->dim[0] / call->dim[1];
+  int32_t *starts = call->operand[0], *slot = call->operand[1];
+  for (int64_t r = 0; r < call->dim[1]; r++) {
+    const struct pen_generation_row *row = &generation.step.row[r];
+    const bool used = r < generation.step.row_count;
+    slot[r] = used ? (int32_t)row->slot : -1;
+    for (int64_t t = 0; t < sequence; t++) {
+      starts[r * sequence + t] = used ? -(int32_t)row->first : 0;
+    }
   }
 }
 
@@ -143,9 +110,9 @@ static size_t row_bytes(const struct pen_vm *vm) {
   return vm->plan->vocab * (vm->plan->dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float));
 }
 
-/* The offset in the logits of the row that predicts the sample's next token. */
-static size_t row_offset(const struct pen_vm *vm) {
-  return (generation.written - window_start(vm) - 1) * row_bytes(vm);
+/* The offset in the logits of the row that predicts the next token of a row's text. */
+static size_t row_offset(const struct pen_vm *vm, uint32_t r) {
+  return (r * (size_t)vm->profile->sequence + generation.step.row[r].count - 1) * row_bytes(vm);
 }
 
 /* One row of logits, as f32. */
@@ -159,20 +126,29 @@ static const float *as_floats(const struct pen_vm *vm, const void *row) {
 
 static bool draws(void) { return !at_end() && generation.replica == 0; }
 
-static void draw_from(const struct pen_vm *vm, const void *row) {
+/* Where the token of a row of a step is published. */
+static _Atomic uint32_t *sampled_of(struct pen_rank_state *state, uint64_t step, uint32_t r) {
+  return &state->sampled[step % PEN_SAMPLED_STEPS * PEN_PROMPTS_MAX + r];
+}
+
+static void draw_from(const struct pen_vm *vm, uint32_t r, const void *logits) {
   const struct pen_options *options = generation.options;
-  const uint64_t at = generation.written;
-  const double uniform = pen_uniform(generation.key, generation.sample, at - generation.prompt);
-  const size_t token = pen_sample(as_floats(vm, row), vm->plan->vocab, options->temperature,
+  const struct pen_generation_row *row = &generation.step.row[r];
+  const struct pen_text *text = text_of(row);
+  const double uniform =
+      pen_uniform(generation.key, row->text, text->written - text->prompt->token_count);
+  const size_t token = pen_sample(as_floats(vm, logits), vm->plan->vocab, options->temperature,
                                   options->top_k, uniform, generation.weights);
-  atomic_store_explicit(&vm->endpoint->self->sampled[vm->run_step % PEN_SAMPLED_TOKENS],
-                        (uint32_t)token, memory_order_relaxed);
+  atomic_store_explicit(sampled_of(vm->endpoint->self, vm->run_step, r), (uint32_t)token,
+                        memory_order_relaxed);
 }
 
 static void draw_next(const struct pen_call *call) {
   const struct pen_vm *vm = ((const struct pen_op_hook *)call->prepared)->context;
-  if (draws()) {
-    draw_from(vm, (const unsigned char *)call->operand[LOGITS] + row_offset(vm));
+  for (uint32_t r = 0; r < generation.step.row_count && draws(); r++) {
+    if (generation.step.row[r].samples) {
+      draw_from(vm, r, (const unsigned char *)call->operand[LOGITS] + row_offset(vm, r));
+    }
   }
   *(double *)call->operand[LOSS] = 0.0;
 }
@@ -192,43 +168,23 @@ static void note_logits(const struct pen_call *call) {
       call->operand[LOGITS];
 }
 
-/* After a step on a device: fetches the row and samples from it. */
+/* After a step on a device, which continues one text: fetches the row and samples from it. */
 static bool fetch_and_draw(const struct pen_run *run, struct pen_vm *vm) {
   (void)run;
   const unsigned char *logits = generation.taps[tapped(vm)].logits;
   if (logits == NULL || !draws()) {
     return true;
   }
-  const uint64_t first = (uint64_t)(logits - vm->arena) + row_offset(vm);
+  const uint64_t first = (uint64_t)(logits - vm->arena) + row_offset(vm, 0);
   for (size_t at = 0, bytes; at < row_bytes(vm); at += bytes) {
     bytes = row_bytes(vm) - at < PEN_STAGING_BYTES ? row_bytes(vm) - at : PEN_STAGING_BYTES;
     memcpy(generation.row + at, pen_stream_read(vm->stream_state, first + at, bytes), bytes);
   }
-  draw_from(vm, generation.row);
+  draw_from(vm, 0, generation.row);
   return true;
 }
 
-/* ---- output ---- */
-
-static void print(const char *text, size_t bytes) {
-  if (pen_file_write(STDOUT_FILENO, text, bytes) != 0) {
-    pen_fail(PEN_EXIT_CANNOT_WRITE, "cannot write to standard output: %s", strerror(errno));
-  }
-}
-
-static void show(const struct pen_plan *plan, const uint32_t *tokens, uint64_t count) {
-  char text[32];
-  for (uint64_t t = 0; t < count; t++) {
-    int bytes = plan->vocab > BYTE_VOCAB ? snprintf(text, sizeof text, "%u ", tokens[t])
-                                         : snprintf(text, sizeof text, "%c", (int)tokens[t]);
-    bool unprintable = plan->vocab <= BYTE_VOCAB && (tokens[t] < 32 || tokens[t] == 127) &&
-                       tokens[t] != '\n' && tokens[t] != '\t';
-    if (unprintable && isatty(STDOUT_FILENO)) {
-      text[0] = '?'; /* no control characters to a terminal */
-    }
-    print(text, (size_t)bytes);
-  }
-}
+/* ---- between steps ---- */
 
 static uint32_t drawing_rank(const struct pen_run *run) {
   return pen_last_stage_rank(run->plan, run->profile);
@@ -245,7 +201,8 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   uint32_t s = generation.shape_count++;
   generation.rank = vm->rank;
   generation.replica = vm->replica;
-  generation.taps[s].tokens = (struct pen_op_hook){.run = read_window, .context = vm};
+  generation.taps[s].tokens = (struct pen_op_hook){.run = read_tokens, .context = vm};
+  generation.taps[s].positions = (struct pen_op_hook){.run = read_positions, .context = vm};
   generation.taps[s].targets = (struct pen_op_hook){.run = no_targets, .context = vm};
   generation.taps[s].loss = (struct pen_op_hook){
       .run = !vm->device->asynchronous ? draw_next : note_logits, .context = vm};
@@ -257,71 +214,65 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   pen_check(generation.weights != NULL && generation.logits != NULL && generation.row != NULL,
             "no memory for %u logits", plan->vocab);
   pen_vm_hook(vm, PEN_OP_TOKENS, &generation.taps[s].tokens);
+  pen_vm_hook(vm, PEN_OP_POSITIONS, &generation.taps[s].positions);
   pen_vm_hook(vm, PEN_OP_TARGETS, &generation.taps[s].targets);
   pen_vm_hook(vm, PEN_OP_CROSS_ENTROPY, &generation.taps[s].loss);
 }
 
-/* Prints the prompt, and before it the sample's number if there are several. */
-static void begin_sample(const struct pen_run *run) {
-  char heading[64];
-  if (at_end() || !shows(run)) {
-    return;
+/* Appends the tokens of the last step. */
+static void take_tokens(const struct pen_run *run) {
+  for (uint32_t r = 0; r < generation.step.row_count; r++) {
+    const struct pen_generation_row *row = &generation.step.row[r];
+    if (row->samples) {
+      pen_text_append(&generation.texts, text_of(row),
+                      atomic_load_explicit(
+                          sampled_of(&run->shared.ranks[drawing_rank(run)], generation.taken, r),
+                          memory_order_relaxed));
+    }
   }
-  if (generation.options->samples > 1) {
-    int bytes =
-        snprintf(heading, sizeof heading, "%s--- %llu\n", generation.sample == 0 ? "" : "\n",
-                 (unsigned long long)generation.sample + 1);
-    print(heading, (size_t)bytes);
-  }
-  show(run->plan, sample_of(generation.sample), generation.prompt);
+  generation.taken++;
 }
 
-/* Appends and prints the token of the last step. The sample ends with the end-of-text token or at
- * --tokens. */
-static void take_token(const struct pen_run *run) {
-  const struct pen_options *options = generation.options;
-  uint32_t *drawn = sample_of(generation.sample) + generation.written++;
-  *drawn = atomic_load_explicit(
-      &run->shared.ranks[drawing_rank(run)].sampled[generation.taken++ % PEN_SAMPLED_TOKENS],
-      memory_order_relaxed);
-  if (shows(run)) {
-    show(run->plan, drawn, 1);
-  }
-  if (generation.written == generation.capacity ||
-      (options->given.end_of_text && *drawn == options->end_of_text)) {
-    generation.sample++;
-    generation.written = generation.prompt;
-    begin_sample(run);
-  }
-}
-
-/* The bucket of the shortest sequence that holds the sample, or the longest. The run ends with the
- * last sample. */
+/* Chooses the profile and the tokens of a step. The run ends with the last text. */
 static uint32_t choose(const struct pen_run *run, uint64_t step) {
-  uint32_t s = 0;
   if (step == 0) {
-    generation.written = generation.prompt;
-    begin_sample(run);
+    generation.plan = pen_generation_plan_of(&run->buckets);
+    generation.start_ns = pen_now_ns();
   } else {
-    take_token(run);
+    take_tokens(run);
   }
+  if (shows(run)) {
+    pen_texts_show(&generation.texts);
+  }
+  pen_generation_next(&generation.plan, &generation.texts, &generation.step);
   if (at_end()) {
     atomic_store(&run->shared.control->stop_requested, 1);
   }
-  while (s + 1 < run->buckets.count && run->buckets.profile[s]->sequence < generation.written) {
-    s++;
-  }
-  return s;
+  return generation.step.bucket;
 }
 
-/* The token of the last step is still to be appended, unless the step was past the end. */
+/* The new tokens of all texts, and their rate. */
+static void report_rate(void) {
+  uint64_t count = 0;
+  const double seconds = (double)(pen_now_ns() - generation.start_ns) * 1e-9;
+  for (uint64_t i = 0; i < generation.texts.count; i++) {
+    const struct pen_text *text = &generation.texts.text[i];
+    count += text->written - text->prompt->token_count;
+  }
+  fprintf(stderr, "%" PRIu64 " tokens  %.0f tokens/s\n", count, (double)count / seconds);
+}
+
+/* The tokens of the last step are still to be appended. */
 static void left(const struct pen_run *run, struct pen_vm *vm) {
   (void)vm;
-  if (!at_end()) {
-    take_token(run);
+  take_tokens(run);
+  if (!shows(run)) {
+    return;
   }
-  if (shows(run)) {
-    print("\n", 1);
+  pen_texts_show(&generation.texts);
+  pen_texts_close(&generation.texts);
+  if (!generation.options->quiet) {
+    report_rate();
   }
 }
 

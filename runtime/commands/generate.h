@@ -1,19 +1,21 @@
-/* generate.h: the command generate: continues a prompt, token by token.
+/* generate.h: the command generate: continues texts, token by token.
  *
- * A step reads the last tokens of one sample and appends one: sampled from softmax(logits /
- * temperature) of the row of the last token, over the top_k most likely tokens; at temperature 0
- * the most likely. It runs the profile of the shortest sequence that holds the sample, or else that
- * of the model's sequence (gen/lower/profiles.c). Samples are made one after another. The
- * tokens depend only on seed, sample and position. */
+ * A step reads tokens of one text or of several (generation_step.h) and appends one to each that it
+ * has read to the end: sampled from softmax(logits / temperature) of the row of the last token,
+ * over the top_k most likely tokens; at temperature 0 the most likely. The tokens depend only on
+ * seed, index of the text and position. */
 #ifndef PEN_GENERATE_H
 #define PEN_GENERATE_H
 
 #include "runtime/base/options.h"
+#include "runtime/commands/prompts.h"
 #include "runtime/exec/op_hook.h"
 #include "runtime/rank/run.h"
 
-/* In the parent: reads the prompt and allocates the samples. Fails (64) on an invalid prompt. */
-void pen_generate_open(const struct pen_plan *plan, const struct pen_options *options);
+/* In the parent: allocates the texts; adds the profiles over a cache to the run's, whose others are
+ * of kind GENERATE, and limits its steps. Fails (64). */
+void pen_generate_open(struct pen_run *run, const struct pen_options *options,
+                       const struct pen_prompts *prompts);
 
 /* What the command does in each rank. */
 extern const struct pen_command_hooks pen_generate_hooks;

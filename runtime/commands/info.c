@@ -22,9 +22,9 @@ static const struct column {
 } columns[] = {
 #define COLUMN(field) \
   { #field, offsetof(struct pen_rank_memory, field) }
-    COLUMN(arena_bytes),      COLUMN(receive_bytes), COLUMN(weight_bytes),   COLUMN(bf16_bytes),
-    COLUMN(gradient_bytes),   COLUMN(moment_bytes),  COLUMN(snapshot_bytes), COLUMN(constant_bytes),
-    COLUMN(activation_bytes), COLUMN(live_bytes),    COLUMN(pinned_bytes),
+    COLUMN(arena_bytes),    COLUMN(receive_bytes),    COLUMN(weight_bytes),   COLUMN(bf16_bytes),
+    COLUMN(gradient_bytes), COLUMN(moment_bytes),     COLUMN(snapshot_bytes), COLUMN(cache_bytes),
+    COLUMN(constant_bytes), COLUMN(activation_bytes), COLUMN(live_bytes),     COLUMN(pinned_bytes),
 #undef COLUMN
 };
 enum { COLUMN_COUNT = sizeof columns / sizeof columns[0] };

@@ -6,12 +6,20 @@ libruntime_a_SOURCES += \
   %reldir%/forward.c \
   %reldir%/generate.c \
   %reldir%/generate.h \
+  %reldir%/generation_step.c \
+  %reldir%/generation_step.h \
   %reldir%/info.c \
   %reldir%/info.h \
+  %reldir%/prompts.c \
+  %reldir%/prompts.h \
   %reldir%/sample.c \
   %reldir%/sample.h \
   %reldir%/score.c \
   %reldir%/score.h \
+  %reldir%/score_logits.c \
+  %reldir%/score_logits.h \
   %reldir%/setup.c \
   %reldir%/setup.h \
+  %reldir%/texts.c \
+  %reldir%/texts.h \
   %reldir%/train.c

@@ -22,6 +22,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
 #include "runtime/base/text_writer.h"
+#include "runtime/commands/score_logits.h"
 #include "runtime/observe/step_log.h"
 #include "runtime/exec/op_hook.h"
 
@@ -47,6 +48,7 @@ static struct {
   struct {
     double *minus_log;
     int32_t *target;
+    unsigned char *logits; /* with --logits: [vocab] each */
   } fetched;   /* [microbatches][microbatch_rows] pinned: where a device leaves a step's */
   bool writes; /* this rank does */
   struct pen_writer out;
@@ -54,9 +56,11 @@ static struct {
   uint64_t scored;
   double sum;
   /* of a packed file: */
-  double *kept;         /* -ln p of every token of every piece; NaN: not scored */
-  uint64_t *kept_first; /* [document]: where the piece begins in `kept` */
-  uint64_t *order;      /* [document]: the pieces in the order of the input */
+  double *kept;          /* -ln p of every token of every piece; NaN: not scored */
+  uint64_t *kept_first;  /* [document]: where the piece begins in `kept` */
+  uint64_t *order;       /* [document]: the pieces in the order of the input */
+  uint64_t *first_entry; /* [document]: where the piece begins in that order, tokens that two pieces
+                            have counted once */
 } score;
 
 static void open_results(struct pen_run *run, uint32_t reader) {
@@ -74,6 +78,25 @@ static void open_results(struct pen_run *run, uint32_t reader) {
       .reader = reader};
 }
 
+/* Opens --output. "-" is standard output: the parent prints the result there after the ranks have
+ * ended. */
+static int open_output(const char *path) {
+  const bool is_stdout = strcmp(path, "-") == 0;
+  const int descriptor = is_stdout ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0)
+                                   : open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor < 0) {
+    pen_fail(PEN_EXIT_CANNOT_CREATE, "--output %s: %s", path, strerror(errno));
+  }
+  struct stat output, result;
+  if (!is_stdout && fstat(descriptor, &output) == 0 && fstat(STDOUT_FILENO, &result) == 0 &&
+      S_ISREG(output.st_mode) && pen_file_same(&output, &result)) {
+    pen_fail(PEN_EXIT_USAGE,
+             "--output %s: is standard output, where the result goes; --output - writes both there",
+             path);
+  }
+  return descriptor;
+}
+
 void pen_score_open(struct pen_run *run, uint32_t reader) {
   const struct pen_options *options = run->options;
   open_results(run, reader);
@@ -83,16 +106,8 @@ void pen_score_open(struct pen_run *run, uint32_t reader) {
   score.path = options->output;
   score.ends = options->given.end_of_text;
   score.end_of_text = (int64_t)options->end_of_text;
-  score.descriptor = open(options->output, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (score.descriptor < 0) {
-    pen_fail(PEN_EXIT_CANNOT_CREATE, "--output %s: %s", options->output, strerror(errno));
-  }
-  struct stat output, result;
-  if (fstat(score.descriptor, &output) == 0 && fstat(STDOUT_FILENO, &result) == 0 &&
-      S_ISREG(output.st_mode) && pen_file_same(&output, &result)) {
-    pen_fail(PEN_EXIT_USAGE, "--output %s: is standard output, where the result goes",
-             options->output);
-  }
+  score.descriptor = open_output(options->output);
+  pen_score_logits_open(run);
 }
 
 /* ---- within a step ---- */
@@ -123,6 +138,11 @@ static void fetch_rows(const struct pen_call *call) {
                        call->stream);
   vm->device->copy_out(score.fetched.target + first, call->operand[1], rows * sizeof(int32_t),
                        call->stream);
+  if (score.fetched.logits != NULL) {
+    const size_t row_bytes = pen_logit_row_bytes(vm);
+    vm->device->copy_out(score.fetched.logits + first * row_bytes, call->operand[0],
+                         rows * row_bytes, call->stream);
+  }
 }
 
 /* Called after the step. */
@@ -135,6 +155,10 @@ static void take_fetched(const struct pen_vm *vm) {
   for (size_t r = 0; r < count; r++) {
     found[r] =
         score.fetched.target[r] == PEN_IGNORED_TARGET ? (double)NAN : score.fetched.minus_log[r];
+    if (score.fetched.logits != NULL) {
+      pen_score_logits_add(vm, vm->replica * count + r,
+                           score.fetched.logits + r * pen_logit_row_bytes(vm));
+    }
   }
 }
 
@@ -143,22 +167,24 @@ static void take_fetched(const struct pen_vm *vm) {
 static void score_rows(const struct pen_call *call) {
   const struct pen_op_hook *hook = call->prepared;
   const struct pen_vm *vm = hook->context;
-  const size_t rows = (size_t)call->dim[0], vocab = (size_t)call->dim[1];
-  const size_t logit_bytes = vm->plan->dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float);
+  const size_t rows = (size_t)call->dim[0], row_bytes = pen_logit_row_bytes(vm);
   const int32_t *targets = call->operand[1];
-  double *found =
-      found_of(vm) +
+  const size_t first =
       (size_t)(vm->data.first_microbatch + vm->data.microbatch_index) * score.microbatch_rows +
       next_row(rows);
+  double *found = found_of(vm) + first;
   double sum = 0.0;
   for (size_t r = 0; r < rows; r++) {
     double loss = 0.0;
     struct pen_call one = *call;
-    one.operand[0] = (unsigned char *)call->operand[0] + r * vocab * logit_bytes;
+    one.operand[0] = (unsigned char *)call->operand[0] + r * row_bytes;
     one.operand[1] = (int32_t *)call->operand[1] + r;
     one.operand[3] = &loss;
     one.dim[0] = 1;
     one.prepared = hook->prepared;
+    if (pen_score_logits_wanted()) {
+      pen_score_logits_add(vm, first + r, one.operand[0]);
+    }
     hook->kernel(&one);
     sum += loss;
     found[r] = targets[r] == PEN_IGNORED_TARGET ? (double)NAN : loss;
@@ -183,8 +209,9 @@ static void open_packed(const struct pen_packed *packed) {
   uint64_t documents = packed->header->document_count, tokens = 0;
   score.kept_first = calloc(documents + 1, sizeof *score.kept_first);
   score.order = calloc(documents + 1, sizeof *score.order);
-  pen_check(score.kept_first != NULL && score.order != NULL, "no memory for %" PRIu64 " documents",
-            documents);
+  score.first_entry = calloc(documents + 1, sizeof *score.first_entry);
+  pen_check(score.kept_first != NULL && score.order != NULL && score.first_entry != NULL,
+            "no memory for %" PRIu64 " documents", documents);
   for (uint64_t d = 0; d < documents; d++) {
     score.kept_first[d] = tokens;
     score.order[d] = d;
@@ -192,6 +219,12 @@ static void open_packed(const struct pen_packed *packed) {
   }
   pieces = packed->documents;
   qsort(score.order, documents, sizeof *score.order, by_input);
+  for (uint64_t i = 0, entry = 0; i < documents; i++) {
+    const struct pen_packed_document *piece = &pieces[score.order[i]];
+    entry -= piece->first != 0;
+    score.first_entry[score.order[i]] = entry;
+    entry += piece->length;
+  }
   score.kept = calloc(tokens + 1, sizeof *score.kept);
   pen_check(score.kept != NULL, "no memory for the scores of %" PRIu64 " tokens", tokens);
 }
@@ -225,15 +258,22 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
     score.fetched.target = vm->device->allocate_host(count * sizeof(int32_t));
     pen_check(score.fetched.minus_log != NULL && score.fetched.target != NULL,
               "no pinned memory for the scores of %zu tokens", count);
+    if (pen_score_logits_wanted()) {
+      score.fetched.logits = vm->device->allocate_host(count * pen_logit_row_bytes(vm));
+      pen_check(score.fetched.logits != NULL, "no pinned memory for the logits of %zu tokens",
+                count);
+    }
   }
   pen_vm_hook(vm, PEN_OP_CROSS_ENTROPY, &score.hook);
   score.writes = vm->replica == 0;
-  if (!score.writes) {
-    return;
-  }
-  pen_writer_open(&score.out, score.descriptor);
-  if (run->data.packed.header != NULL) {
+  if (run->data.packed.header != NULL && (score.writes || pen_score_logits_wanted())) {
     open_packed(&run->data.packed);
+  }
+  if (pen_score_logits_wanted()) {
+    pen_score_logits_prepare(score.first_entry);
+  }
+  if (score.writes) {
+    pen_writer_open(&score.out, score.descriptor);
   }
 }
 
@@ -357,6 +397,9 @@ static void left(const struct pen_run *run, struct pen_vm *vm) {
   flush();
   if (close(score.descriptor) != 0) {
     pen_fail(PEN_EXIT_CANNOT_WRITE, "--output %s: %s", score.path, strerror(errno));
+  }
+  if (pen_score_logits_wanted()) {
+    pen_score_logits_finish(vm);
   }
   struct pen_control *control = run->shared.control;
   control->loss_sum = score.sum;

@@ -16,7 +16,7 @@ struct rank_copy {
 #define PEN_RANK_WORD(type, name) type name;
 #define PEN_RANK_COUNTER(name) uint32_t name;
 #include "runtime/comm/shared_control.def"
-  uint32_t sampled[PEN_SAMPLED_TOKENS];
+  uint32_t sampled[PEN_SAMPLED_STEPS * PEN_PROMPTS_MAX];
   uint32_t writer_arrived; /* of the thread that writes its snapshots */
 };
 
@@ -54,7 +54,7 @@ static void copy_rank(struct rank_copy *copy, const struct pen_shared *shared, u
 #define PEN_RANK_WORD(type, name) copy->name = atomic_load(&rank->name);
 #define PEN_RANK_DATA(type, name, suffix) memcpy(&copy->name, &rank->name, sizeof copy->name);
 #include "runtime/comm/shared_control.def"
-  for (int i = 0; i < PEN_SAMPLED_TOKENS; i++) {
+  for (int i = 0; i < PEN_SAMPLED_STEPS * PEN_PROMPTS_MAX; i++) {
     copy->sampled[i] = atomic_load(&rank->sampled[i]);
   }
 }
@@ -222,7 +222,7 @@ static void apply_rank(struct pen_control_sync *sync, const struct pen_control_m
 #define PEN_RANK_DATA(type, name, suffix) memcpy(&rank->name, &copy->name, sizeof rank->name);
 #define PEN_RANK_WORD(type, name) atomic_store(&rank->name, copy->name);
 #include "runtime/comm/shared_control.def"
-  for (int i = 0; i < PEN_SAMPLED_TOKENS; i++) {
+  for (int i = 0; i < PEN_SAMPLED_STEPS * PEN_PROMPTS_MAX; i++) {
     atomic_store(&rank->sampled[i], copy->sampled[i]);
   }
 #define PEN_RANK_COUNTER(name) set_counter(&rank->name, copy->name);

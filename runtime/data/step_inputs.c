@@ -129,6 +129,15 @@ static void targets_op(const struct pen_call *call) {
 
 static void starts_op(const struct pen_call *call) { fill_rows(call, plain_starts, packed_starts); }
 
+/* Without a hook of the command: sequences from their start, each in its own slot. */
+static void positions_op(const struct pen_call *call) {
+  int32_t *slot = call->operand[1];
+  memset(call->operand[0], 0, (size_t)call->dim[0] * sizeof(int32_t));
+  for (int64_t r = 0; r < call->dim[1]; r++) {
+    slot[r] = (int32_t)r;
+  }
+}
+
 /* Normals of one window, from `first` of its stream on, in the op's dtype. */
 typedef void normals(void *to, uint64_t count, uint64_t first, const uint32_t key[2]);
 
@@ -170,10 +179,8 @@ static void normal_bf16_op(const struct pen_call *call) {
 
 pen_kernel *pen_data_op(unsigned kind, unsigned dtype) {
   static pen_kernel *const op[PEN_OP_COUNT] = {
-      [PEN_OP_TOKENS] = tokens_op,
-      [PEN_OP_TARGETS] = targets_op,
-      [PEN_OP_STARTS] = starts_op,
-      [PEN_OP_NORMAL] = normal_op,
+      [PEN_OP_TOKENS] = tokens_op,       [PEN_OP_TARGETS] = targets_op, [PEN_OP_STARTS] = starts_op,
+      [PEN_OP_POSITIONS] = positions_op, [PEN_OP_NORMAL] = normal_op,
   };
   return kind == PEN_OP_NORMAL && dtype == PEN_BF16 ? normal_bf16_op : op[kind];
 }

@@ -1,9 +1,10 @@
 /* plan.h: the plan: the tables that penstock-gen writes and the ranks run.
  *
  * One plan serves all ranks of a deployment. It has one or more profiles: train, eval, both again
- * for each further sequence-length bucket, and generation at several lengths. In each profile every
- * rank has a list of actions, the programs that they run, and the place of every byte. The runtime
- * makes no decision of its own except which profile a step uses. plan.def lists the tables.
+ * for each further sequence-length bucket, and generation: over a cache, and at several lengths. In
+ * each profile every rank has a list of actions, the programs that they run, and the place of every
+ * byte. The runtime makes no decision of its own except which profile a step uses. plan.def lists
+ * the tables.
  *
  * Memory. A rank has one arena, addressed by byte offsets from 0:
  *
@@ -58,6 +59,7 @@ enum {
   PEN_DIGEST_BYTES = 32,
   PEN_WEIGHT_DIMS_MAX = 2,
   PEN_PAGE_BYTES = 4096,
+  PEN_PROMPTS_MAX = 64, /* texts that a step of generation continues */
 };
 #define PEN_NONE UINT32_MAX /* no such index: program, message, tensor, credit */
 

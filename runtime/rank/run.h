@@ -56,6 +56,7 @@ struct pen_run {
   struct pen_membership membership;
   struct pen_shared shared;
   struct pen_results results; /* of score: becomes shared.results */
+  uint32_t prompts_checksum;  /* of generate: of all prompts' tokens */
   struct pen_data data;
   struct pen_run_evaluation evaluation;
   const char *checkpoint_path;           /* folder to load from, or null */

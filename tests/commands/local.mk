@@ -8,6 +8,7 @@ COMMAND_TESTS = \
   %reldir%/bootstrap.t \
   %reldir%/buckets.t \
   %reldir%/build.t \
+  %reldir%/cached.t \
   %reldir%/chats_hf.t \
   %reldir%/checkpoints.t \
   %reldir%/clang.t \
@@ -46,6 +47,7 @@ COMMAND_TESTS = \
   %reldir%/packed_files.t \
   %reldir%/print.t \
   %reldir%/promela.t \
+  %reldir%/prompts.t \
   %reldir%/recompute.t \
   %reldir%/replicas.t \
   %reldir%/recovery_bench.t \
@@ -54,6 +56,7 @@ COMMAND_TESTS = \
   %reldir%/same_bits.t \
   %reldir%/saving.t \
   %reldir%/score.t \
+  %reldir%/score_logits.t \
   %reldir%/seal.t \
   %reldir%/slow.t \
   %reldir%/spares.t \

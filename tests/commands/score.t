@@ -97,8 +97,13 @@ else
 fi
 score one /dev/stdout >result 2>err
 is "standard output as a file, which the result would damage: status" $? 64
-is "which is said" "$(cat err)" "penstock: --output /dev/stdout: is standard output, where the result goes"
+is "which is said" "$(cat err)" "penstock: --output /dev/stdout: is standard output, where the result goes; --output - writes both there"
 is "a pipe takes both" "$(score one /dev/stdout | tail -n 1)" "$(score one scores.json)"
+score two - >both 2>err
+is "- is standard output, also a file: status" $? 0
+score two scores.json >last
+is "the scores, then the result as the last line" "$(cat both)" "$(cat scores.json last)"
+ok "no file of that name" test ! -e ./-
 if test -w /dev/full; then
   score one /dev/full >result 2>err
   is "a full disk: status" $? 74

@@ -99,6 +99,13 @@ for chunks in plain chunks; do
   done
   ok "$chunks: each token as the CPU" close_to score_cpu score_one 2e-5
   for link in $links; do ok "$chunks: over $link to one rank's bits" cmp one.json "$link.json"; done
+  for name in cpu one; do
+    ok "$chunks: $name writes logits" "./${chunks}_$name" score --data held.bin --checkpoint alone.ckpt --output "$name.json" --quiet \
+      --logits "$name.top" --logits-top 2
+    tr -d '[]' <"$name.top" | awk -F ', ' 'NF == 4 && $2 - $4 > 1e-4 { print NR, $1; next } { print NR, NF }' >"$name.ids"
+  done
+  ok "$chunks: the likeliest tokens are the CPU's" cmp cpu.ids one.ids
+  is "$chunks: of every token but the first" "$(grep -c , one.top) $(wc -l <one.top | tr -d ' ')" "499 500"
   is "$chunks: every token" "$(grep -o '"tokens":[0-9]*' one.json | awk -F : '{ n += $2 } END { print n }')" 500
 done
 for name in cpu one $links; do

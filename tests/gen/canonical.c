@@ -95,7 +95,9 @@ static void text_has_resolved_values(void **state) {
       "cluster.ranks_per_host = 2\ncluster.threads_per_rank = 1\ncluster.interface = \"\"\n"
       "costs.live_backward = 1\n"
       "memory.limit_mib = 0\nmemory.recompute = [\"none\", \"none\"]\nmemory.snapshot = false\n"
-      "memory.audit = false\n");
+      "memory.audit = false\n"
+
+      "generate.prompts = 1\n");
 }
 
 static void notation_does_not_matter(void **state) {
@@ -186,6 +188,7 @@ static void each_setting_is_in_the_text(void **state) {
       "memory.recompute=full",
       "memory.snapshot=true",
       "memory.audit=true",
+      "generate.prompts=8",
   };
   const char *same = pen_topology_canonical(settle(base, NULL));
   for (size_t i = 0; i < sizeof override / sizeof *override; i++) {

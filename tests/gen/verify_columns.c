@@ -383,7 +383,8 @@ static const char *change(const struct pen_plan *plan, uint64_t *seed) {
  * them, are checked against each other; those of a plan that only evaluates, or of generation, are
  * not. */
 static bool is_model(const struct pen_plan *plan, const struct pen_profile *profile) {
-  return plan->profiles[0].kind != PEN_TRAIN || profile->kind == PEN_GENERATE;
+  return plan->profiles[0].kind != PEN_TRAIN || profile->kind == PEN_GENERATE ||
+         profile->kind == PEN_CACHED;
 }
 
 /* What came of a change of a plan. */

@@ -2,6 +2,7 @@
 KERNEL_TESTS = \
   %reldir%/affine \
   %reldir%/attention \
+  %reldir%/attention_cached \
   %reldir%/contract \
   %reldir%/elementwise \
   %reldir%/embedding \
@@ -21,6 +22,7 @@ KERNEL_TEST_LIBS = libtestsupport.a $(KERNEL_ARCHIVES) $(BLAS_LIBS) $(CMOCKA_LIB
 %canon_reldir%_affine_LDADD = $(KERNEL_TEST_LIBS)
 %canon_reldir%_attention_SOURCES = %reldir%/attention.c %reldir%/attention_wide_bf16.c %reldir%/attention_dx_wide_bf16.c
 %canon_reldir%_attention_LDADD = $(KERNEL_TEST_LIBS)
+%canon_reldir%_attention_cached_LDADD = $(KERNEL_TEST_LIBS)
 %canon_reldir%_contract_LDADD = $(KERNEL_TEST_LIBS)
 %canon_reldir%_elementwise_LDADD = $(KERNEL_TEST_LIBS)
 %canon_reldir%_embedding_LDADD = $(KERNEL_TEST_LIBS)

@@ -1,5 +1,5 @@
-/* attention.c: ATTENTION: causal, grouped-query, by blocks, with an online softmax (Milakov 2018;
- * Dao et al. 2022).
+/* attention.c: ATTENTION and ATTENTION_CACHED: causal, grouped-query, by blocks, with an online
+ * softmax (Milakov 2018; Dao et al. 2022).
  *
  * Loops: sequence, key-value head, query head of its group, block of QUERY_BLOCK queries, block of
  * KEY_BLOCK keys. A pair of blocks takes three steps: scores = q k^T in tiles; each row of scores
@@ -237,5 +237,77 @@ void PEN_NAME(attention)(const struct pen_call *call) {
         attend_key_block(&b, key);
       write_output(&b, o + at, q_row, lse + i * sequence + b.first_query);
     }
+  }
+}
+
+/* ---- over a cache ---- */
+
+/* The sizes of a call. */
+struct cached_dims {
+  size_t sequence, heads, kv_heads, head_dim, positions;
+};
+
+/* All heads of one sequence whose first query has position `first`; `keys` and `values` are those
+ * of its slot. */
+static void attend_cached(struct attention_block *b, const struct cached_dims *d,
+                          element *key_panels, element *value_steps, const stored *keys,
+                          const stored *values, const stored *q, stored *o, size_t first) {
+  const size_t q_row = d->heads * d->head_dim, k_row = d->kv_heads * d->head_dim,
+               group = d->heads / d->kv_heads, seen = first + d->sequence;
+  float lse[QUERY_BLOCK];
+  for (size_t head = 0; head < d->heads; head++) {
+    if (head % group == 0) {
+      const size_t at = head / group * d->head_dim;
+      copy_panels(key_panels, keys + at, k_row, seen, round_up(seen, PANEL), d->head_dim);
+      copy_steps(value_steps, values + at, k_row, seen, seen, d->head_dim);
+    }
+    for (b->first_query = first; b->first_query < seen; b->first_query += QUERY_BLOCK) {
+      const size_t at = (b->first_query - first) * q_row + head * d->head_dim;
+      load_queries(b, q + at, q_row, least(QUERY_BLOCK, seen - b->first_query));
+      for (size_t key = start_of(b, 0) / KEY_BLOCK * KEY_BLOCK;
+           key < b->first_query + b->query_count; key += KEY_BLOCK)
+        attend_key_block(b, key);
+      write_output(b, o + at, q_row, lse);
+    }
+  }
+}
+
+/* A query's result depends on its position and on the keys and values up to there alone, so it has
+ * the bits of ATTENTION's. With pairs, queries of a tile start at a multiple of ROWS here too. */
+_Static_assert(PEN_CACHED_CHUNK % ROWS == 0 || NUMBERS == 1, "several queries start at a tile");
+
+void PEN_NAME(attention_cached)(const struct pen_call *call) {
+  const struct cached_dims d = {(size_t)call->dim[1], (size_t)call->dim[2], (size_t)call->dim[3],
+                                (size_t)call->dim[4], (size_t)call->dim[7]};
+  const size_t batch = (size_t)call->dim[0], q_size = d.sequence * d.heads * d.head_dim,
+               k_row = d.kv_heads * d.head_dim;
+  const stored *q = call->operand[0], *k = call->operand[1], *v = call->operand[2];
+  const int32_t *starts = call->operand[3], *slot = call->operand[4];
+  stored *o = call->operand[5];
+  float *space = call->workspace;
+  struct attention_block b = {
+      .head_dim = d.head_dim,
+      .window = (size_t)call->dim[5],
+      .stride = copy_stride(d.head_dim),
+      .query_stride = copy_stride(steps_of(d.head_dim)),
+      .factor = NUMBERS == 1 ? 1.0f : (float)(M_LOG2E / sqrt((double)d.head_dim))};
+  element *keys = allocate_lines(&space, round_up(d.positions, PANEL) * steps_of(d.head_dim)),
+          *values = allocate_lines(&space, steps_of(round_up(d.positions, PANEL)) * b.stride);
+  b.keys = keys, b.values = values;
+  b.query = allocate_lines(&space, QUERY_BLOCK * b.query_stride);
+  b.output = allocate_lines(&space, QUERY_BLOCK * b.stride);
+  b.scores = allocate_lines(&space, QUERY_BLOCK * SCORE_STRIDE);
+  for (size_t i = 0; i < batch; i++, q += q_size, o += q_size) {
+    if (slot[i] < 0) {
+      memset(o, 0, q_size * sizeof *o);
+      continue;
+    }
+    const size_t first = (size_t)-starts[i * d.sequence],
+                 cache = (size_t)slot[i] * d.positions * k_row, rows = d.sequence * k_row;
+    stored *slot_keys = (stored *)call->operand[6] + cache,
+           *slot_values = (stored *)call->operand[7] + cache;
+    memcpy(slot_keys + first * k_row, k + i * rows, rows * sizeof *k);
+    memcpy(slot_values + first * k_row, v + i * rows, rows * sizeof *v);
+    attend_cached(&b, &d, keys, values, slot_keys, slot_values, q, o, first);
   }
 }

@@ -56,7 +56,8 @@ extern const struct pen_vector_kernels pen_avx512_kernels, pen_avx512_bf16_kerne
                       row(GELU_TANH, gelu_tanh) row(GELU_TANH_DX, gelu_tanh_dx) row(SCALE, scale) \
                           row(SCALE_DX, scale) row(ADD, add) row(EMBEDDING_DW, embedding_dw)      \
                               row(POSITION, position) row(POSITION_DW, position_dw)               \
-                                  row(CROSS_ENTROPY, cross_entropy) row(SUM_LOSS, sum_loss)
+                                  row(CROSS_ENTROPY, cross_entropy) row(SUM_LOSS, sum_loss)       \
+                                      row(ATTENTION_CACHED, attention_cached)
 #define PEN_DECLARE(kind, name) pen_kernel PEN_NAME(name);
 PEN_VECTOR_OPS(PEN_DECLARE)
 #undef PEN_DECLARE

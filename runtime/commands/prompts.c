@@ -1,0 +1,155 @@
+/* prompts.c: reads the prompts of generate (see prompts.h). */
+#include "runtime/commands/prompts.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/check.h"
+#include "runtime/base/crc32.h"
+
+/* Where a prompt comes from, for messages, and the exit status if it is wrong. */
+struct source {
+  const char *name; /* "--prompt", or the file */
+  uint64_t line;    /* 0: none */
+  int status;
+};
+
+__attribute__((format(printf, 2, 3))) static _Noreturn void fail(const struct source *source,
+                                                                 const char *format, ...) {
+  char reason[256], line[32] = "";
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(reason, sizeof reason, format, arguments);
+  va_end(arguments);
+  if (source->line > 0) {
+    snprintf(line, sizeof line, ":%llu", (unsigned long long)source->line);
+  }
+  pen_fail(source->status, "%s%s%s%s", source->line > 0 ? "--prompts " : "", source->name, line,
+           reason);
+}
+
+/* Reads token numbers. Returns how many. */
+static uint64_t read_numbers(const struct pen_plan *plan, const struct source *source,
+                             const struct pen_prompt *prompt) {
+  uint64_t count = 0;
+  for (const char *at = prompt->text + strspn(prompt->text, " "); *at != '\0';
+       at += strspn(at, " ")) {
+    char *end;
+    errno = 0;
+    unsigned long long token = strtoull(at, &end, 10);
+    if (*at < '0' || *at > '9' || errno != 0 || token >= plan->vocab ||
+        (*end != ' ' && *end != '\0')) {
+      fail(source, ": %.*s: token numbers below %u, separated by spaces", (int)strcspn(at, " "), at,
+           plan->vocab);
+    }
+    prompt->token[count++] = (uint32_t)token;
+    at = end;
+  }
+  return count;
+}
+
+static uint64_t read_bytes(const struct pen_plan *plan, const struct source *source,
+                           const struct pen_prompt *prompt) {
+  for (uint64_t i = 0; i < prompt->bytes; i++) {
+    unsigned char byte = (unsigned char)prompt->text[i];
+    if (byte >= plan->vocab) {
+      fail(source, ": byte %u: the model's vocab is %u", byte, plan->vocab);
+    }
+    prompt->token[i] = byte;
+  }
+  return prompt->bytes;
+}
+
+/* A prompt has at most as many tokens as bytes. */
+static struct pen_prompt prompt_of(const struct pen_plan *plan, const struct source *source,
+                                   const char *text, size_t bytes) {
+  struct pen_prompt prompt = {
+      .text = text, .bytes = bytes, .token = calloc(bytes + 1, sizeof *prompt.token)};
+  pen_check(prompt.token != NULL, "no memory for a prompt of %zu bytes", bytes);
+  if (plan->vocab > PEN_BYTE_VOCAB && strlen(text) < bytes) {
+    fail(source, ": a byte 0 among token numbers");
+  }
+  prompt.token_count =
+      (plan->vocab > PEN_BYTE_VOCAB ? read_numbers : read_bytes)(plan, source, &prompt);
+  if (prompt.token_count == 0) {
+    fail(source, " '%s': at least one token", text);
+  }
+  return prompt;
+}
+
+/* The string of a line; it stays in memory. */
+static json_t *parse_line(const struct source *source, const char *line, size_t bytes) {
+  json_error_t error;
+  json_t *object = json_loadb(line, bytes, JSON_ALLOW_NUL, &error);
+  if (object == NULL) {
+    fail(source, ": not JSON: %s", error.text);
+  }
+  json_t *prompt = json_object_get(object, "prompt");
+  if (!json_is_string(prompt)) {
+    fail(source, ": an object with a string \"prompt\" is needed");
+  }
+  return prompt;
+}
+
+static struct pen_prompts read_file(const struct pen_plan *plan, const char *path) {
+  struct pen_prompts prompts = {0};
+  struct pen_prompt *list = NULL;
+  struct source source = {.name = path, .status = PEN_EXIT_DATA};
+  FILE *file = fopen(path, "re");
+  char *line = NULL;
+  size_t capacity = 0;
+  errno = file == NULL ? errno : 0;
+  for (ssize_t bytes; file != NULL && (bytes = getline(&line, &capacity, file)) >= 0;) {
+    source.line++;
+    if (strspn(line, " \t\r\n") == (size_t)bytes) {
+      continue;
+    }
+    const json_t *text = parse_line(&source, line, (size_t)bytes);
+    if ((prompts.count & (prompts.count - 1)) == 0) { /* a power of two: the list is full */
+      list = realloc(list, (prompts.count > 0 ? 2 * prompts.count : 1) * sizeof *list);
+      pen_check(list != NULL, "no memory for the prompts of %s", path);
+    }
+    list[prompts.count++] =
+        prompt_of(plan, &source, json_string_value(text), json_string_length(text));
+  }
+  if (file == NULL || ferror(file)) {
+    pen_fail(PEN_EXIT_NO_INPUT, "--prompts %s: %s", path, strerror(errno));
+  }
+  if (prompts.count == 0) {
+    pen_fail(PEN_EXIT_DATA, "--prompts %s: no prompt", path);
+  }
+  fclose(file);
+  free(line);
+  prompts.prompt = list;
+  return prompts;
+}
+
+struct pen_prompts pen_prompts_read(const struct pen_plan *plan,
+                                    const struct pen_options *options) {
+  if ((options->prompt == NULL) == (options->prompts == NULL)) {
+    pen_fail(PEN_EXIT_USAGE,
+             "generate needs either --prompt TEXT, the text to continue, or --prompts FILE");
+  }
+  if (options->prompts != NULL) {
+    return read_file(plan, options->prompts);
+  }
+  struct pen_prompt *prompt = malloc(sizeof *prompt);
+  pen_check(prompt != NULL, "no memory for a prompt");
+  *prompt = prompt_of(plan, &(struct source){.name = "--prompt", .status = PEN_EXIT_USAGE},
+                      options->prompt, strlen(options->prompt));
+  return (struct pen_prompts){.prompt = prompt, .count = 1};
+}
+
+uint32_t pen_prompts_checksum(const struct pen_prompts *prompts) {
+  uint32_t sum = 0;
+  for (uint64_t p = 0; p < prompts->count; p++) {
+    const struct pen_prompt *prompt = &prompts->prompt[p];
+    sum = pen_crc32(sum, &prompt->token_count, sizeof prompt->token_count);
+    sum = pen_crc32(sum, prompt->token, prompt->token_count * sizeof *prompt->token);
+  }
+  return sum;
+}

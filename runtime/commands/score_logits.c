@@ -1,0 +1,287 @@
+/* score_logits.c: the logits of each token (see score_logits.h). */
+#include "runtime/commands/score_logits.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/kernels.h"
+#include "runtime/base/check.h"
+#include "runtime/base/files.h"
+#include "runtime/base/text_writer.h"
+#include "runtime/storage/safetensors.h"
+
+enum { HEADER_BYTES = 256, NUMBER_BYTES = 32 };
+
+/* One of the K largest logits. */
+struct ranked {
+  uint32_t past_id; /* id + 1; 0: none, as in what a file holds before it is written */
+  float logit;
+};
+
+static struct {
+  const char *path;          /* null: no --logits */
+  char unfinished[PATH_MAX]; /* FILE.tmp */
+  int descriptor;            /* of the records */
+  uint32_t top;              /* K, at most the vocab */
+  size_t record_bytes, vocab;
+  uint64_t first_record; /* bytes before it */
+  uint64_t entry_count;
+  const uint64_t *first_entry; /* [document], or null */
+  float *row;                  /* [vocab]: of a bf16 model, as f32 */
+  struct ranked *ranked;       /* [top] */
+} logits = {.descriptor = -1};
+
+bool pen_score_logits_wanted(void) { return logits.path != NULL; }
+
+static _Noreturn void fail_write(void) {
+  const int cause = errno;
+  unlink(logits.unfinished);
+  pen_fail(PEN_EXIT_CANNOT_WRITE, "--logits %s: %s", logits.path, strerror(cause));
+}
+
+/* ---- the file ---- */
+
+/* Each token once: a later piece of a document begins with the last token of the piece before. */
+static uint64_t count_entries(const struct pen_data *data) {
+  const struct pen_packed *packed = &data->packed;
+  uint64_t count = packed->header == NULL ? data->token_count : 0;
+  for (uint64_t d = 0; packed->header != NULL && d < packed->header->document_count; d++) {
+    count += packed->documents[d].length - (packed->documents[d].first != 0);
+  }
+  return count;
+}
+
+static int create(void) {
+  const int descriptor =
+      open(logits.unfinished, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (descriptor < 0) {
+    pen_fail(PEN_EXIT_CANNOT_CREATE, "--logits %s: cannot create %s: %s", logits.path,
+             logits.unfinished, strerror(errno));
+  }
+  return descriptor;
+}
+
+/* The whole file is reserved, so that a full disk is noticed before anything is computed. */
+static void start_tensor(void) {
+  char header[HEADER_BYTES];
+  const uint64_t bytes = logits.entry_count * logits.record_bytes;
+  snprintf(header, sizeof header,
+           "{\"logits\":{\"dtype\":\"F32\",\"shape\":[%" PRIu64 ",%zu],\"data_offsets\":[0,%" PRIu64
+           "]}}",
+           logits.entry_count, logits.vocab, bytes);
+  if (pen_safetensors_start(logits.descriptor, header, HEADER_BYTES) != 0 ||
+      pen_file_reserve(logits.descriptor, HEADER_BYTES + bytes) != 0) {
+    fail_write();
+  }
+}
+
+void pen_score_logits_open(const struct pen_run *run) {
+  const struct pen_options *options = run->options;
+  struct stat present;
+  if (options->logits == NULL) {
+    return;
+  }
+  if (run->plan->host_count > 1 && run->plan->replica_count > 1) {
+    pen_fail(PEN_EXIT_USAGE,
+             "--logits %s: the replicas, whose weights are sharded, are on %u hosts; they must be "
+             "on one",
+             options->logits, run->plan->host_count);
+  }
+  if (stat(options->logits, &present) == 0 && !S_ISREG(present.st_mode)) {
+    pen_fail(PEN_EXIT_USAGE, "--logits %s: not a regular file", options->logits);
+  }
+  logits.path = options->logits;
+  logits.vocab = run->plan->vocab;
+  logits.top =
+      options->logits_top < logits.vocab ? (uint32_t)options->logits_top : (uint32_t)logits.vocab;
+  logits.record_bytes =
+      logits.top == 0 ? logits.vocab * sizeof(float) : logits.top * sizeof(struct ranked);
+  logits.first_record = logits.top == 0 ? HEADER_BYTES : 0;
+  logits.entry_count = count_entries(&run->data);
+  if (pen_path_suffix(logits.unfinished, logits.path, ".tmp") != 0) {
+    pen_fail(PEN_EXIT_CANNOT_CREATE, "--logits %s: %s", logits.path, strerror(errno));
+  }
+  pen_files_report_size_limit();
+  logits.descriptor = create();
+  if (logits.top == 0) {
+    start_tensor();
+  } else {
+    unlink(logits.unfinished); /* the records are not the result: FILE.tmp is made of them */
+  }
+}
+
+void pen_score_logits_close(void) {
+  if (logits.descriptor >= 0) {
+    unlink(logits.unfinished);
+  }
+}
+
+/* ---- within a step ---- */
+
+void pen_score_logits_prepare(const uint64_t *first_entry) {
+  logits.first_entry = first_entry;
+  logits.row = calloc(logits.vocab, sizeof *logits.row);
+  logits.ranked = calloc(logits.top + 1u, sizeof *logits.ranked);
+  pen_check(logits.row != NULL && logits.ranked != NULL, "no memory for %zu logits", logits.vocab);
+}
+
+/* The entry that a row of a window predicts, or UINT64_MAX: none. */
+static uint64_t entry_of(const struct pen_data *data, uint64_t window_index, uint64_t at) {
+  const struct pen_packed *packed = &data->packed;
+  if (window_index >= data->window_count) {
+    return UINT64_MAX; /* the last step reads past the end of the file */
+  }
+  if (packed->header == NULL) {
+    const uint64_t entry = window_index * data->sequence + at + 1;
+    return entry < data->token_count ? entry : UINT64_MAX;
+  }
+  const struct pen_packed_window *window = &packed->windows[window_index];
+  uint64_t d = window->first_document;
+  const uint64_t past = d + window->document_count;
+  for (; d < past && at >= packed->documents[d].length; d++) {
+    at -= packed->documents[d].length;
+  }
+  return d < past && at + 1 < packed->documents[d].length ? logits.first_entry[d] + at + 1
+                                                          : UINT64_MAX;
+}
+
+static bool is_larger(struct ranked one, struct ranked other) {
+  return one.logit > other.logit || (one.logit == other.logit && one.past_id < other.past_id);
+}
+
+/* Lets the entry at `at` of a heap[count] sink, so that each is smaller than those below it. */
+static void sink(struct ranked *heap, uint32_t count, uint32_t at) {
+  for (uint32_t below; (below = 2 * at + 1) < count; at = below) {
+    below += below + 1 < count && is_larger(heap[below], heap[below + 1]);
+    if (is_larger(heap[below], heap[at])) {
+      return;
+    }
+    const struct ranked swap = heap[at];
+    heap[at] = heap[below];
+    heap[below] = swap;
+  }
+}
+
+/* The K largest, in falling order: a heap with the smallest at its top (Williams 1964). */
+static void rank_row(const float *row) {
+  struct ranked *heap = logits.ranked;
+  for (uint32_t i = 0; i < logits.top; i++) {
+    heap[i] = (struct ranked){i + 1, row[i]};
+  }
+  for (uint32_t i = logits.top / 2; i-- > 0;) {
+    sink(heap, logits.top, i);
+  }
+  for (uint32_t i = logits.top; i < logits.vocab; i++) {
+    if (is_larger((struct ranked){i + 1, row[i]}, heap[0])) {
+      heap[0] = (struct ranked){i + 1, row[i]};
+      sink(heap, logits.top, 0);
+    }
+  }
+  for (uint32_t count = logits.top; count-- > 1;) {
+    const struct ranked smallest = heap[0];
+    heap[0] = heap[count];
+    heap[count] = smallest;
+    sink(heap, count, 0);
+  }
+}
+
+static void write_record(const void *record, uint64_t entry) {
+  if (pen_file_write_at(logits.descriptor, record, logits.record_bytes,
+                        logits.first_record + entry * logits.record_bytes) != 0) {
+    fail_write();
+  }
+}
+
+void pen_score_logits_add(const struct pen_vm *vm, uint64_t row_index, const void *row) {
+  const uint64_t sequence = vm->profile->sequence;
+  const uint64_t entry =
+      entry_of(&vm->data, vm->data.cursor + row_index / sequence, row_index % sequence);
+  const float *floats = row;
+  if (entry == UINT64_MAX) {
+    return;
+  }
+  if (vm->plan->dtype == PEN_BF16) {
+    pen_bf16_to_f32(logits.row, row, logits.vocab);
+    floats = logits.row;
+  }
+  if (logits.top > 0) {
+    rank_row(floats);
+  }
+  write_record(logits.top > 0 ? (const void *)logits.ranked : floats, entry);
+}
+
+/* ---- after the last step ---- */
+
+/* The rows of the tokens that nothing predicts. */
+static void write_unpredicted(const struct pen_packed *packed) {
+  for (size_t i = 0; i < logits.vocab; i++) {
+    logits.row[i] = NAN;
+  }
+  if (packed->header == NULL) {
+    write_record(logits.row, 0);
+    return;
+  }
+  for (uint64_t d = 0; d < packed->header->document_count; d++) {
+    if (packed->documents[d].first == 0) {
+      write_record(logits.row, logits.first_entry[d]);
+    }
+  }
+}
+
+static void write_line(struct pen_writer *out, const struct ranked *ranked) {
+  pen_writer_text(out, ranked->past_id == 0 ? "null\n" : "[");
+  for (uint32_t i = 0; ranked->past_id != 0 && i < logits.top; i++) {
+    pen_writer_text(out, i == 0 ? "[" : ", [");
+    pen_writer_number(out, ranked[i].past_id - 1);
+    char text[NUMBER_BYTES] = "null";
+    if (isfinite(ranked[i].logit)) {
+      snprintf(text, sizeof text, "%.9g", (double)ranked[i].logit);
+    }
+    pen_writer_text(out, ", ");
+    pen_writer_text(out, text);
+    pen_writer_text(out, i + 1 < logits.top ? "]" : "]]\n");
+  }
+}
+
+/* Makes FILE.tmp of the records. Returns its descriptor. */
+static int write_lines(void) {
+  struct pen_writer out;
+  const int descriptor = create();
+  pen_writer_open(&out, descriptor);
+  for (uint64_t entry = 0; entry < logits.entry_count; entry++) {
+    memset(logits.ranked, 0, logits.record_bytes); /* past the end of the file */
+    if (pen_file_read_at(logits.descriptor, logits.ranked, logits.record_bytes,
+                         entry * logits.record_bytes) < 0) {
+      fail_write();
+    }
+    write_line(&out, logits.ranked);
+  }
+  if (pen_writer_flush(&out) != 0) {
+    fail_write();
+  }
+  return descriptor;
+}
+
+void pen_score_logits_finish(const struct pen_vm *vm) {
+  int descriptor = logits.descriptor;
+  if (vm->data.cursor + pen_data_step_windows(vm->plan, vm->profile) < vm->data.window_count) {
+    pen_warn("--logits %s: not written, since the rest of %s was not read", logits.path,
+             vm->data.path);
+    return;
+  }
+  if (logits.top == 0) {
+    write_unpredicted(&vm->data.packed);
+  } else {
+    descriptor = write_lines();
+  }
+  if (pen_file_sync_close(descriptor, 0) != 0 || rename(logits.unfinished, logits.path) != 0 ||
+      pen_folder_sync_of(logits.path) != 0) {
+    fail_write();
+  }
+}

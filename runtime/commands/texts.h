@@ -1,0 +1,43 @@
+/* texts.h: the texts that generate continues: --samples of each prompt, in the order of the
+ * prompts.
+ *
+ * All ranks have the same texts after a step. One of them prints: a text of --prompt token by
+ * token, as soon as the texts before it have ended; of --prompts FILE a JSON line for each text
+ * that has ended, in order: {"prompt": ..., "text": ...}. */
+#ifndef PEN_TEXTS_H
+#define PEN_TEXTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/commands/prompts.h"
+
+struct pen_text {
+  const struct pen_prompt *prompt;
+  uint32_t *token; /* [capacity]: the prompt's, then those that were sampled */
+  uint64_t written, capacity;
+  bool ended; /* by the end-of-text token, or full */
+};
+
+struct pen_text_list {
+  const struct pen_options *options;
+  uint32_t vocab;
+  struct pen_text *text; /* [count] */
+  uint64_t count;
+  uint64_t shown_count, shown_tokens; /* texts printed whole; tokens printed of the next one */
+};
+
+/* Allocates the texts. Fails (64) if memory does not hold them. */
+struct pen_text_list pen_texts_open(const struct pen_plan *plan, const struct pen_options *options,
+                                    const struct pen_prompts *prompts);
+
+/* Appends a sampled token. */
+void pen_text_append(const struct pen_text_list *texts, struct pen_text *text, uint32_t token);
+
+/* Prints what can be printed by now. Fails (74). */
+void pen_texts_show(struct pen_text_list *texts);
+
+/* After the last step: ends a line that was begun, if a signal stopped the run. */
+void pen_texts_close(struct pen_text_list *texts);
+
+#endif

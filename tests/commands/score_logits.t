@@ -1,0 +1,105 @@
+#!/bin/sh
+# score_logits.t: score --logits writes the logits that predict each token: their softmax gives the scores, and the K largest are the
+# largest of all.
+. "${top_srcdir:-.}/tests/support/lib.sh"
+command -v python3 >/dev/null || skip_all "no python3 to read the files"
+
+cat >"$scratch/model.cfg" <<'END'
+model = { family = "llama"; layers = 2; hidden = 32; heads = 2; ffn = 48; vocab = 256; sequence = 16; };
+batch = { microbatch = 2; };
+optimizer = { learning_rate = 1e-2; steps = 8; };
+pipeline = { ranks = 2; microbatches = 3; schedule = "1f1b"; };
+END
+cat >"$scratch/check.py" <<'END'
+"""check.py SCORES ALL TOP K: the logits of ALL give the scores; the lines of TOP are the K largest of each row."""
+import json, math, struct, sys
+
+scores = [p for line in open(sys.argv[1]) for p in json.loads(line)["log_probabilities"]]
+data = open(sys.argv[2], "rb").read()
+header_bytes = struct.unpack("<Q", data[:8])[0]
+header = json.loads(data[8 : 8 + header_bytes])
+assert list(header) == ["logits"] and header["logits"]["dtype"] == "F32", header
+count, vocab = header["logits"]["shape"]
+assert header["logits"]["data_offsets"] == [0, count * vocab * 4] and len(data) == 8 + header_bytes + count * vocab * 4
+rows = [struct.unpack_from(f"<{vocab}f", data, 8 + header_bytes + i * vocab * 4) for i in range(count)]
+top = [json.loads(line) for line in open(sys.argv[3])]
+k = int(sys.argv[4])
+tokens = json.loads(open("tokens.json").read())
+assert len(scores) == count == len(top) == len(tokens), (len(scores), count, len(top), len(tokens))
+for score, row, best, token in zip(scores, rows, top, tokens):
+    if score is None:
+        assert all(math.isnan(x) for x in row) and best is None
+        continue
+    most = max(row)
+    assert abs(row[token] - most - math.log(sum(math.exp(x - most) for x in row)) - score) < 1e-5
+    order = sorted(range(vocab), key=lambda i: (-row[i], i))[:k]
+    assert [i for i, _ in best] == order and [x for _, x in best] == [float(f"{row[i]:.9g}") for i in order]
+END
+cat >"$scratch/zero_head.py" <<'END'
+"""zero_head.py FILE: all logits become 0."""
+import json, struct, sys
+
+data = bytearray(open(sys.argv[1], "rb").read())
+start = 8 + struct.unpack("<Q", data[:8])[0]
+first, past = json.loads(data[8:start])["lm_head.weight"]["data_offsets"]
+data[start + first : start + past] = bytes(past - first)
+open(sys.argv[1], "wb").write(data)
+END
+cd "$scratch" || exit 99
+ok "two ranks" build two model.cfg
+ok "in bf16, the head in chunks" build half model.cfg -s model.dtype=bf16 -s model.loss_rows=32 -s batch.microbatch=4
+ok "packed, on replicas that share out their weights" build shared model.cfg -s batch.packed=true -s data_parallel.replicas=2 \
+  -s data_parallel.shard=weights
+make_tokens data.bin 2000
+./two train --data data.bin --quiet --checkpoint ckpt
+is "trained a little" $? 0
+make_tokens text.bin 430 7 # 26 windows and a part of one, in steps of 6
+tail -c +1025 text.bin | od -An -v -tu2 -w2 | awk '{ print (NR > 1 ? "," : "[") $1 + 0 } END { print "]" }' >tokens.json
+
+score() { # NAME DATA K
+  "./$1" score --data "$2" --checkpoint ckpt --output scores.json --quiet --logits "logits.$3" --logits-top "$3" >result
+}
+for name in two half; do
+  ok "$name: all logits" score $name text.bin 0
+  ok "$name: the 5 largest" score $name text.bin 5
+  ok "$name: they give the scores" python3 check.py scores.json logits.0 logits.5 5
+done
+ok "more than the vocabulary" score two text.bin 1000
+ok "all logits again" score two text.bin 0
+ok "those of all tokens in falling order" python3 check.py scores.json logits.0 logits.1000 256
+rm -f logits.*
+
+# Documents of a packed file, some cut, are whole and in the order of the input.
+awk 'BEGIN { s = 3; for (d = 0; d < 30; d++) { s = s * 16807 % 2147483647; n = d % 7 == 6 ? 40 : 1 + s % 12
+  for (t = 1; t < n; t++) { s = s * 16807 % 2147483647; printf "%c", 65 + s % 26 } printf "\n" } }' >lines
+"$tokens" --bytes --end-of-text 10 --pack 16 --pad-to 4 -o packed.bin lines 2>/dev/null
+od -An -v -tu1 -w1 lines | awk '{ print (NR > 1 ? "," : "[") $1 + 0 } END { print "]" }' >tokens.json
+ok "packed: all logits" score shared packed.bin 0
+ok "packed: the 3 largest" score shared packed.bin 3
+ok "packed: they give the scores" python3 check.py scores.json logits.0 logits.3 3
+
+./two init --output equal.safetensors
+ok "a head of zeros" python3 zero_head.py equal.safetensors
+./two score --data text.bin --init equal.safetensors --output scores.json --quiet --logits equal --logits-top 3 >result
+is "of equal logits the lower ids come first" "$(sort -u equal)" "[[0, 0], [1, 0], [2, 0]]
+null"
+
+# After an error there is no half-written file.
+echo before >logits.0
+(
+  ulimit -f 100 # blocks of 512 bytes or 1 KiB; all logits have 440 KiB
+  score two text.bin 0 2>err
+)
+is "a file that grows too large: status" $? 74
+matches "a file that grows too large: message" "$(cat err)" "penstock: --logits logits.0: File too large"
+is "the file that was there stays" "$(cat logits.0) $(ls logits.0*)" "before logits.0"
+mkdir folder
+./two score --data text.bin --checkpoint ckpt --output scores.json --quiet --logits folder >result 2>err
+is "not a file: status" $? 64
+is "not a file: message" "$(cat err)" "penstock: --logits folder: not a regular file"
+./two score --data text.bin --checkpoint ckpt --output scores.json --quiet --logits none/x >result 2>err
+is "no folder: status" $? 73
+matches "no folder: message" "$(cat err)" "penstock: --logits none/x: cannot create none/x.tmp: *"
+./two score --data text.bin --checkpoint ckpt --output scores.json --quiet --logits scores.json >result 2>err
+is "one file for both: status" $? 64
+finish
