@@ -490,7 +490,7 @@ static void sequence_lengths_are_accepted(void **state) {
     if (!pen_verify(plan, &problem))
       fail_msg("%s: rank %u row %u: %s", of[i].schedule, problem.rank, problem.action,
                problem.reason);
-    assert_int_equal(plan->profile_count, strcmp(of[i].schedule, "inference") ? 9 : 6);
+    assert_int_equal(plan->profile_count, strcmp(of[i].schedule, "inference") ? 8 : 5);
     assert_int_equal(plan->loss_count, 6);
     pen_free_all();
   }
