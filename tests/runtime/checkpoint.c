@@ -429,9 +429,11 @@ static void another_model(void **state) {
   model.plan.weight_count--;
   model_refused(65, resume, "other", "lm_head.weight: not a part of this model", NULL);
   model = whole;
-  model.weights[2].frozen = true;
-  model_refused(65, resume, "other",
-                "optimizer.safetensors: tensor model.layers.0.mlp.up_proj.weight.exp_avg", NULL);
+  model.weights[2].frozen = true; /* the same model, trained in part */
+  struct pen_checkpoint_info info;
+  assert_int_equal(pen_checkpoint_find("other", &model.plan, &info), 0);
+  assert_int_equal(info.frozen_count, 1);
+  assert_int_equal(info.unfrozen_count, 0);
   model = whole;
 }
 
