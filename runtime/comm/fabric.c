@@ -25,12 +25,14 @@
 
 enum {
   API_VERSION = FI_VERSION(1, 11),
-  COMPLETIONS = 64,     /* read from the queue at a time */
-  POLLS_PER_CLOCK = 16, /* polls between two reads of the clock */
-  SLEEP_MS = 5,         /* a sleeping rank looks this often whether the run was aborted */
-  REGION_KEY = 1,       /* where the application chooses keys */
-  LOST_S = 3,           /* for the watchdog to say which rank was lost */
-  PROBE_ROUNDS = 10,    /* the first ones are slow */
+  COMPLETIONS = 64,      /* read from the queue at a time */
+  POLLS_PER_CLOCK = 16,  /* polls between two reads of the clock */
+  SLEEP_MS = 5,          /* a sleeping rank looks this often whether the run was aborted */
+  REGION_KEY = 1,        /* where the application chooses keys */
+  LOST_S = 3,            /* for the watchdog to say which rank was lost */
+  PROBE_ROUNDS = 20,     /* the first ones are slow */
+  PROBE_REST_ROUNDS = 5, /* after so many a rank sleeps: another process may have had its core */
+  PROBE_REST_MS = 10,
 };
 
 /* The probes of a round: of no bytes, with bytes to higher ranks, with bytes to lower ones; one
@@ -440,6 +442,9 @@ static bool wait_probes(struct pen_fabric *fabric, const bool *from, uint32_t co
 bool pen_fabric_probe(struct pen_fabric *fabric, const bool *to, const bool *from, uint32_t bytes) {
   bool going = true;
   for (uint32_t put = 0; put < PROBE_KINDS * PROBE_ROUNDS && fabric->has_times && going; put++) {
+    if (put > 0 && put % (PROBE_KINDS * PROBE_REST_ROUNDS) == 0) {
+      usleep(PROBE_REST_MS * 1000);
+    }
     going = put_probes(fabric, to, put % PROBE_KINDS, bytes) && wait_probes(fabric, from, put + 1);
   }
   for (uint32_t p = 0; p < fabric->config.peer_count; p++) {
