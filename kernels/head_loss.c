@@ -52,10 +52,6 @@ static const struct head_loss_rule *rule_of(enum pen_op_kind kind) {
   return rule;
 }
 
-static size_t element_bytes_of(enum pen_dtype dtype) {
-  return dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float);
-}
-
 static void list_parts(struct head_loss_op part[PARTS], const struct head_loss_rule *rule,
                        int64_t rows, const int64_t *dim) {
   part[PRODUCT] = (struct head_loss_op){PEN_OP_LINEAR, {rows, dim[1], dim[2]}};
@@ -67,7 +63,7 @@ static void list_parts(struct head_loss_op part[PARTS], const struct head_loss_r
 }
 
 static size_t losses_offset_of(enum pen_dtype dtype, const int64_t *dim) {
-  return pen_aligned((size_t)(dim[3] * dim[2]) * element_bytes_of(dtype));
+  return pen_aligned((size_t)(dim[3] * dim[2]) * pen_dtype_bytes(dtype));
 }
 
 static size_t chunks_of(const int64_t *dim) { return (size_t)((dim[0] + dim[3] - 1) / dim[3]); }
@@ -93,7 +89,7 @@ void *pen_head_loss_prepare(const struct pen_device *device, enum pen_op_kind ki
   if (head == NULL) return NULL;
   head->rule = rule_of(kind);
   head->device = device;
-  head->element_bytes = element_bytes_of(dtype);
+  head->element_bytes = pen_dtype_bytes(dtype);
   head->losses_offset = losses_offset_of(dtype, dim);
   head->parts_offset = head->losses_offset + pen_aligned(chunks_of(dim) * sizeof(double));
   for (int form = 0; form < 2; form++) {

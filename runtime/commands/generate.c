@@ -17,6 +17,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/key.h"
 #include "runtime/commands/generation_step.h"
+#include "runtime/commands/logits.h"
 #include "runtime/commands/sample.h"
 #include "runtime/commands/texts.h"
 #include "runtime/device/stream_state.h"
@@ -106,22 +107,10 @@ static void no_targets(const struct pen_call *call) {
   *(double *)call->operand[1] = 0.0;
 }
 
-static size_t row_bytes(const struct pen_vm *vm) {
-  return vm->plan->vocab * (vm->plan->dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float));
-}
-
 /* The offset in the logits of the row that predicts the next token of a row's text. */
 static size_t row_offset(const struct pen_vm *vm, uint32_t r) {
-  return (r * (size_t)vm->profile->sequence + generation.step.row[r].count - 1) * row_bytes(vm);
-}
-
-/* One row of logits, as f32. */
-static const float *as_floats(const struct pen_vm *vm, const void *row) {
-  if (vm->plan->dtype != PEN_BF16) {
-    return row;
-  }
-  pen_bf16_to_f32(generation.logits, row, vm->plan->vocab);
-  return generation.logits;
+  return (r * (size_t)vm->profile->sequence + generation.step.row[r].count - 1) *
+         pen_logit_row_bytes(vm->plan);
 }
 
 static bool draws(void) { return !at_end() && generation.replica == 0; }
@@ -137,8 +126,9 @@ static void draw_from(const struct pen_vm *vm, uint32_t r, const void *logits) {
   const struct pen_text *text = text_of(row);
   const double uniform =
       pen_uniform(generation.key, row->text, text->written - text->prompt->token_count);
-  const size_t token = pen_sample(as_floats(vm, logits), vm->plan->vocab, options->temperature,
-                                  options->top_k, uniform, generation.weights);
+  const size_t token =
+      pen_sample(pen_logit_row(vm->plan, logits, generation.logits), vm->plan->vocab,
+                 options->temperature, options->top_k, uniform, generation.weights);
   atomic_store_explicit(sampled_of(vm->endpoint->self, vm->run_step, r), (uint32_t)token,
                         memory_order_relaxed);
 }
@@ -176,8 +166,10 @@ static bool fetch_and_draw(const struct pen_run *run, struct pen_vm *vm) {
     return true;
   }
   const uint64_t first = (uint64_t)(logits - vm->arena) + row_offset(vm, 0);
-  for (size_t at = 0, bytes; at < row_bytes(vm); at += bytes) {
-    bytes = row_bytes(vm) - at < PEN_STAGING_BYTES ? row_bytes(vm) - at : PEN_STAGING_BYTES;
+  for (size_t at = 0, bytes; at < pen_logit_row_bytes(vm->plan); at += bytes) {
+    bytes = pen_logit_row_bytes(vm->plan) - at < PEN_STAGING_BYTES
+                ? pen_logit_row_bytes(vm->plan) - at
+                : PEN_STAGING_BYTES;
     memcpy(generation.row + at, pen_stream_read(vm->stream_state, first + at, bytes), bytes);
   }
   draw_from(vm, 0, generation.row);

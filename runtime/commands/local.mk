@@ -10,6 +10,7 @@ libruntime_a_SOURCES += \
   %reldir%/generation_step.h \
   %reldir%/info.c \
   %reldir%/info.h \
+  %reldir%/logits.h \
   %reldir%/prompts.c \
   %reldir%/prompts.h \
   %reldir%/sample.c \

@@ -22,6 +22,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
 #include "runtime/base/text_writer.h"
+#include "runtime/commands/logits.h"
 #include "runtime/commands/score_logits.h"
 #include "runtime/observe/step_log.h"
 #include "runtime/exec/op_hook.h"
@@ -139,7 +140,7 @@ static void fetch_rows(const struct pen_call *call) {
   vm->device->copy_out(score.fetched.target + first, call->operand[1], rows * sizeof(int32_t),
                        call->stream);
   if (score.fetched.logits != NULL) {
-    const size_t row_bytes = pen_logit_row_bytes(vm);
+    const size_t row_bytes = pen_logit_row_bytes(vm->plan);
     vm->device->copy_out(score.fetched.logits + first * row_bytes, call->operand[0],
                          rows * row_bytes, call->stream);
   }
@@ -157,7 +158,7 @@ static void take_fetched(const struct pen_vm *vm) {
         score.fetched.target[r] == PEN_IGNORED_TARGET ? (double)NAN : score.fetched.minus_log[r];
     if (score.fetched.logits != NULL) {
       pen_score_logits_add(vm, vm->replica * count + r,
-                           score.fetched.logits + r * pen_logit_row_bytes(vm));
+                           score.fetched.logits + r * pen_logit_row_bytes(vm->plan));
     }
   }
 }
@@ -167,7 +168,7 @@ static void take_fetched(const struct pen_vm *vm) {
 static void score_rows(const struct pen_call *call) {
   const struct pen_op_hook *hook = call->prepared;
   const struct pen_vm *vm = hook->context;
-  const size_t rows = (size_t)call->dim[0], row_bytes = pen_logit_row_bytes(vm);
+  const size_t rows = (size_t)call->dim[0], row_bytes = pen_logit_row_bytes(vm->plan);
   const int32_t *targets = call->operand[1];
   const size_t first =
       (size_t)(vm->data.first_microbatch + vm->data.microbatch_index) * score.microbatch_rows +
@@ -259,7 +260,7 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
     pen_check(score.fetched.minus_log != NULL && score.fetched.target != NULL,
               "no pinned memory for the scores of %zu tokens", count);
     if (pen_score_logits_wanted()) {
-      score.fetched.logits = vm->device->allocate_host(count * pen_logit_row_bytes(vm));
+      score.fetched.logits = vm->device->allocate_host(count * pen_logit_row_bytes(vm->plan));
       pen_check(score.fetched.logits != NULL, "no pinned memory for the logits of %zu tokens",
                 count);
     }

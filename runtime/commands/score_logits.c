@@ -10,10 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "kernels/kernels.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
 #include "runtime/base/text_writer.h"
+#include "runtime/commands/logits.h"
 #include "runtime/storage/safetensors.h"
 
 enum { HEADER_BYTES = 256, NUMBER_BYTES = 32 };
@@ -202,14 +202,10 @@ void pen_score_logits_add(const struct pen_vm *vm, uint64_t row_index, const voi
   const uint64_t sequence = vm->profile->sequence;
   const uint64_t entry =
       entry_of(&vm->data, vm->data.cursor + row_index / sequence, row_index % sequence);
-  const float *floats = row;
   if (entry == UINT64_MAX) {
     return;
   }
-  if (vm->plan->dtype == PEN_BF16) {
-    pen_bf16_to_f32(logits.row, row, logits.vocab);
-    floats = logits.row;
-  }
+  const float *floats = pen_logit_row(vm->plan, row, logits.row);
   if (logits.top > 0) {
     rank_row(floats);
   }

@@ -33,11 +33,6 @@ void pen_score_logits_prepare(const uint64_t *first_entry);
 bool pen_score_logits_wanted(void);
 void pen_score_logits_add(const struct pen_vm *vm, uint64_t row_index, const void *row);
 
-/* Bytes of a row of logits. */
-static inline size_t pen_logit_row_bytes(const struct pen_vm *vm) {
-  return vm->plan->vocab * (size_t)pen_dtype_bytes(vm->plan->dtype);
-}
-
 /* In the rank that writes the scores, after the last step: makes FILE, unless a signal stopped the
  * run before the whole file of tokens was read; then it says so. Fails (73, 74). */
 void pen_score_logits_finish(const struct pen_vm *vm);

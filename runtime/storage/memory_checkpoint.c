@@ -61,11 +61,10 @@ void pen_memory_state_visit(const struct pen_plan *plan, uint32_t global, visit_
     const struct pen_tie *tie = &plan->ties[i];
     const struct pen_weight *weight = &plan->weights[tie->weight];
     if (tie->rank == rank && weight->rank != rank) {
-      const struct pen_state_part part = {
-          .weight = tie->weight,
-          .kind = PEN_STATE_TIE,
-          .offset = tie->value_offset,
-          .bytes = weight->count * (tie->dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float))};
+      const struct pen_state_part part = {.weight = tie->weight,
+                                          .kind = PEN_STATE_TIE,
+                                          .offset = tie->value_offset,
+                                          .bytes = weight->count * pen_dtype_bytes(tie->dtype)};
       visit(context, &part);
     }
   }
