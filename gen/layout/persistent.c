@@ -1,4 +1,5 @@
-/* persistent.c: weights, gradients, moments, losses, snapshot, cache and constants of a rank. */
+/* persistent.c: weights, gradients, moments, losses, snapshot, audit memory, cache and constants of
+ * a rank. */
 #include "gen/layout/persistent.h"
 #include <string.h>
 #include "gen/base/arena.h"
@@ -243,8 +244,8 @@ static void place_audit(const struct pen_layout_state *l, size_t profile_count, 
 
 /* After the receive region: first what other processes read or write (the copy of a tied weight,
  * and with replicas gradients, those of one microbatch, and what peers read of weights), then
- * weights, bf16 copies, gradients, moments, losses, snapshot, audit memory, device control block,
- * constants. A plan that does not train has neither gradients nor moments. */
+ * weights, bf16 copies, gradients, moments, losses, snapshot, audit memory, cache, device control
+ * block, constants. A plan that does not train has neither gradients nor moments. */
 void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint32_t rank,
                           struct pen_staged_inputs *feeds) {
   struct pen_plan *plan = l->plan;
