@@ -12,6 +12,8 @@ cd "$work/root"
 maintainer="${DEBFULLNAME:-The authors of Penstock} <${DEBEMAIL:-penstock@example.org}>"
 architecture=$(dpkg --print-architecture)
 date=$(LC_ALL=C date -u -R -d "$(sed -n 's/^\.Dd //p' "$here/man/penstock.1.in")")
+SOURCE_DATE_EPOCH=$(date -u -d "$date" +%s) # dpkg-deb gives no file a later time: the same files make the same package
+export SOURCE_DATE_EPOCH
 chmod -R u+rwX,go+rX,go-w .
 for program in usr/bin/*; do
   if objdump -h "$program" >/dev/null 2>&1; then strip --strip-unneeded -R .comment -R .note "$program"; fi
