@@ -1,5 +1,7 @@
 # gen/timing: costs, simulation, lower bounds
 libgen_a_SOURCES += \
+  %reldir%/bound_terms.c \
+  %reldir%/bound_terms.h \
   %reldir%/collective_bytes.c \
   %reldir%/collective_bytes.h \
   %reldir%/collective_cost.c \
@@ -19,6 +21,8 @@ libgen_a_SOURCES += \
   %reldir%/lower_bound.h \
   %reldir%/measured_cost.c \
   %reldir%/measured_cost.h \
+  %reldir%/memory_bound.c \
+  %reldir%/memory_bound.h \
   %reldir%/memory_budget.c \
   %reldir%/memory_budget.h \
   %reldir%/replica_step.c \

@@ -12,6 +12,7 @@ GEN_TESTS = \
   %reldir%/interval_tree \
   %reldir%/layout \
   %reldir%/lower \
+  %reldir%/lower_bound \
   %reldir%/partition \
   %reldir%/settings_random \
   %reldir%/shapes \
@@ -46,6 +47,7 @@ GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NE
 %canon_reldir%_interval_tree_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_layout_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_lower_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_lower_bound_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_partition_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_search_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_settings_random_LDADD = $(GEN_TEST_LIBS)
