@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "gen/search/budget_bytes.h"
+#include "gen/search/order_spreads.h"
 #include "gen/timing/lower_bound.h"
 #include "gen/schedule/action_text.h"
 #include "gen/timing/collectives.h"
@@ -117,6 +118,15 @@ static void write_comms(FILE *out, const struct pen_result *result,
   pen_torch_comms(out, &view);
 }
 
+static const struct pen_spread *robustness_of(const struct pen_result *result,
+                                              const struct pen_generator_options *options,
+                                              size_t *count) {
+  const struct pen_order_timed chosen = {result->topology, result->partition, result->training,
+                                         result->own,      &result->cost,     result->order,
+                                         result->timing};
+  return pen_order_spreads(&chosen, options->search_seed, count);
+}
+
 static void write_report(FILE *out, const struct pen_result *result,
                          const struct pen_generator_options *options) {
   struct pen_view whole = view_of(out, result, options);
@@ -139,8 +149,11 @@ static void write_report(FILE *out, const struct pen_result *result,
   double *makespans = pen_new(result->plan->fallback_count + 1u, sizeof *makespans);
   for (uint32_t f = 0; f < result->plan->fallback_count; f++)
     makespans[f] = result->fallbacks[f].timing->makespan;
+  size_t spread_count = 0;
+  const struct pen_spread *spread =
+      options->robustness ? robustness_of(result, options, &spread_count) : NULL;
   pen_report_json(out, result->plan, result->timing, whole.order, path, &bounds, sums,
-                  result->search, makespans);
+                  result->search, makespans, spread, spread_count);
 }
 
 static void write_shapes(FILE *out, const struct pen_result *result,

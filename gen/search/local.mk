@@ -6,6 +6,8 @@ libgen_a_SOURCES += \
   %reldir%/budget_bytes.h \
   %reldir%/list_schedule.c \
   %reldir%/list_schedule.h \
+  %reldir%/order_spreads.c \
+  %reldir%/order_spreads.h \
   %reldir%/problem.c \
   %reldir%/problem.h \
   %reldir%/search.c \

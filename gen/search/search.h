@@ -10,6 +10,7 @@
  *   timeline.c       the times of one order while actions move
  *   anneal.c         improves an order
  *   budget_bytes.c   the memory limit in bytes
+ *   order_spreads.c  how an order and the best named schedule spread under noise of the costs
  */
 #ifndef PEN_SEARCH_H
 #define PEN_SEARCH_H

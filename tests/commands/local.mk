@@ -53,6 +53,7 @@ COMMAND_TESTS = \
   %reldir%/recovery_bench.t \
   %reldir%/report.t \
   %reldir%/restart.t \
+  %reldir%/robustness.t \
   %reldir%/same_bits.t \
   %reldir%/saving.t \
   %reldir%/score.t \
@@ -76,4 +77,5 @@ EXTRA_DIST += $(COMMAND_TESTS) \
   %reldir%/csv_torch.py \
   %reldir%/families_torch.py \
   %reldir%/report_page.py \
+  %reldir%/robustness_reference.py \
   %reldir%/stranger.py
