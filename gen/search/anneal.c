@@ -104,6 +104,7 @@ struct pen_search_value pen_search_improve(struct pen_search_timeline *timeline,
     if (!draw_move(timeline, &seed, &move)) continue;
     double threshold = energy_of(anneal, now) - temperature * log(uniform(&seed) + 1e-300);
     struct pen_search_value next;
+    timeline->moves++;
     double most = anneal->breaks_ties ? anneal->most : threshold - MEAN_SHARE * mean;
     if (!pen_search_try(timeline, &move, most, &next)) continue;
     if (energy_of(anneal, next) > threshold) {

@@ -10,6 +10,8 @@ libgen_a_SOURCES += \
   %reldir%/order_spreads.h \
   %reldir%/problem.c \
   %reldir%/problem.h \
+  %reldir%/progress.c \
+  %reldir%/progress.h \
   %reldir%/search.c \
   %reldir%/search.h \
   %reldir%/search_pass.c \

@@ -71,6 +71,7 @@ struct pen_search_side {
   const struct pen_search_problem *search;
   struct pen_search_timeline *timeline;
   struct pen_search_seeds *starts;
+  struct pen_search_progress *progress;
   struct pen_order *order; /* the best order, and its timing */
   const struct pen_timing *timing;
   const char *from, *placement;
@@ -98,6 +99,7 @@ static void take_if_better(struct pen_search_side *side, const uint32_t *list, c
   const struct pen_search_problem *c = side->search;
   struct pen_order *order = pen_search_order(c, list);
   const struct pen_timing *timing = pen_search_time(c, order, -1);
+  pen_search_progress_order(side->progress, timing);
   if (!is_better(side, timing)) return;
   side->order = order;
   side->timing = timing;
@@ -149,11 +151,14 @@ static void take_named(struct pen_search_side *side, const struct pen_search_nam
  * better than the lists made from it. */
 static struct pen_search_side *start_side(const struct pen_topology *topology,
                                           const struct pen_search_problem *search,
+                                          struct pen_search_progress *progress,
                                           const char *placement, uint64_t work) {
   struct pen_search_side *side = pen_new(1, sizeof *side);
   side->search = search;
   side->placement = placement;
   side->timeline = pen_search_timeline(side->search);
+  side->progress = progress;
+  pen_search_progress_add(progress, side->timeline);
   side->starts = pen_search_seeds(topology, placement, side->timeline, work);
   for (uint32_t i = 0; i < side->starts->count; i++)
     take_if_better(side, side->starts->start[i].list, side->starts->start[i].name);
@@ -162,8 +167,10 @@ static struct pen_search_side *start_side(const struct pen_topology *topology,
   side->other_bound = bound_of(side, any, -1, true);
   for (size_t i = 0; i < side->starts->named_count; i++) {
     const struct pen_search_named *named = &side->starts->named[i];
+    if (named->fits) pen_search_progress_order(progress, named->timing);
     if (named->fits && is_better(side, named->timing)) take_named(side, named);
   }
+  if (side->timing) pen_search_progress_start(progress, side->from, side->timing);
   return side;
 }
 
@@ -259,6 +266,7 @@ static void fill_result(struct pen_search *search, const struct pen_search_side 
   search->span = timing->span;
   search->lower_bound = bound;
   search->gap = bound > 0 ? (goal - bound) / bound : 0;
+  search->trace = pen_search_progress_trace(search->progress, goal, &search->trace_count);
 }
 
 /* Lists the named orders of both sides, sorted by insertion. */
@@ -316,6 +324,7 @@ struct search_task {
   const struct pen_search_effort *effort;
   const double *slack;
   bool tries[2]; /* [loop, v] */
+  struct pen_search_progress *progress;
 };
 
 /* The side with the better order; without any order, the first side that was tried. */
@@ -339,7 +348,8 @@ static void search_by(const struct search_task *task, bool by_span,
         pen_search_problem(here, task->training, task->cost,
                            pen_collective_costs(task->topology, here, task->graph, task->cost),
                            task->overlap_cost, budget, by_span),
-        placements[i], work / STARTS_SHARE / (uint64_t)(task->tries[0] + task->tries[1]));
+        task->progress, placements[i],
+        work / STARTS_SHARE / (uint64_t)(task->tries[0] + task->tries[1]));
     for (uint32_t round = 0; round + 1 < ROUNDS; round++) run_round(side[i], round, work, seed);
   }
   struct pen_search_side *chosen = better_of(side);
@@ -370,12 +380,9 @@ static void take_other(struct pen_search_side *side, const struct pen_search_sid
   side->is_named = other->is_named;
 }
 
-static void count_work(struct pen_search *search, struct pen_search_side *const side[2]) {
-  for (int i = 0; i < 2; i++) {
-    if (!side[i]) continue;
-    search->starts += side[i]->starts->tried;
-    search->work += side[i]->timeline->work;
-  }
+static void count_starts(struct pen_search *search, struct pen_search_side *const side[2]) {
+  for (int i = 0; i < 2; i++)
+    if (side[i]) search->starts += side[i]->starts->tried;
 }
 
 struct pen_search *pen_search(const struct pen_topology *t, const struct pen_partition *partition,
@@ -386,20 +393,25 @@ struct pen_search *pen_search(const struct pen_topology *t, const struct pen_par
       !t->has_pipeline_placement && partition->stages_per_rank > 1 && partition->rank_count > 1;
   bool by_span = !strcmp(t->pipeline_objective, "span"),
        zigzag = !strcmp(t->pipeline_placement, "v");
-  const struct search_task task = {t,      partition, training,
-                                   graph,  cost,      overlap_cost,
-                                   effort, slack,     {free || !zigzag, free || zigzag}};
+  struct pen_search_progress *progress = pen_new(1, sizeof *progress);
+  const struct search_task task = {t,       partition, training,
+                                   graph,   cost,      overlap_cost,
+                                   effort,  slack,     {free || !zigzag, free || zigzag},
+                                   progress};
   struct pen_search *search = pen_new(1, sizeof *search);
   struct pen_search_side *other[2] = {NULL, NULL};
   search->objective = t->pipeline_objective;
+  search->progress = progress;
+  progress->by_span = by_span;
   search_by(&task, by_span, search->side);
   list_named(search);
   if (!better_of(search->side)->timing) return search;
   if (!meets_all_bounds(search->side)) search_by(&task, !by_span, other);
   for (int i = 0; i < 2; i++)
     if (search->side[i]) take_other(search->side[i], other[i]);
-  count_work(search, search->side);
-  count_work(search, other);
+  count_starts(search, search->side);
+  count_starts(search, other);
+  search->work = pen_search_progress_work(progress);
   fill_result(search, better_of(search->side));
   return search;
 }

@@ -9,6 +9,7 @@
  *   seeds.c          the starts: named schedules and list schedules (list_schedule.c)
  *   timeline.c       the times of one order while actions move
  *   anneal.c         improves an order
+ *   progress.c       what a search has done so far
  *   budget_bytes.c   the memory limit in bytes
  *   order_spreads.c  how an order and the best named schedule spread under noise of the costs
  */
@@ -22,6 +23,7 @@
 #include "gen/model/graph.h"
 #include "gen/partition/partition.h"
 #include "gen/partition/training.h"
+#include "gen/search/progress.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
 #include "gen/topology/topology.h"
@@ -42,8 +44,11 @@ struct pen_search {
   const char *start;       /* the schedule or list schedule that the best order was made from */
   const char *objective;
   double makespan, span;
-  double lower_bound, gap;        /* of the objective */
-  uint64_t starts, work;          /* number of starts; actions timed in total */
+  double lower_bound, gap; /* of the objective */
+  uint64_t starts, work;   /* number of starts; actions timed in total */
+  const struct pen_search_progress *progress;
+  struct pen_search_point *trace; /* [trace_count] pen_search_progress_trace() of the objective */
+  size_t trace_count;
   struct pen_search_named *named; /* [named_count] all that suit the topology, within the budget or
                                      not, the best by the objective first */
   size_t named_count;

@@ -235,6 +235,29 @@ static json_t *exchange_json(const struct pen_timing *timing) {
   return object;
 }
 
+/* The best order that the search started from. */
+static json_t *warm_start_json(const struct pen_search_progress *progress) {
+  if (!progress->start) return json_null();
+  json_t *object = json_object();
+  json_object_set_new(object, "name", json_string(progress->start));
+  json_object_set_new(object, "makespan", real_json(progress->start_makespan));
+  return object;
+}
+
+/* The gap of the best order after some work: [work, gap] where it changes, and at the end. */
+static json_t *trace_json(const struct pen_search *search) {
+  json_t *rows = json_array();
+  double bound = search->lower_bound;
+  for (size_t i = 0; i < search->trace_count; i++) {
+    const struct pen_search_point *point = &search->trace[i];
+    json_t *row = json_array();
+    json_array_append_new(row, integer_json(point->work));
+    json_array_append_new(row, real_json(bound > 0 ? (point->value - bound) / bound : 0));
+    json_array_append_new(rows, row);
+  }
+  return rows;
+}
+
 /* The result of a search. */
 static json_t *search_json(const struct pen_search *search) {
   json_t *object = json_object();
@@ -247,6 +270,10 @@ static json_t *search_json(const struct pen_search *search) {
   json_object_set_new(object, "placement", json_string(search->placement));
   json_object_set_new(object, "starts", integer_json(search->starts));
   json_object_set_new(object, "actions_timed", integer_json(search->work));
+  json_object_set_new(object, "candidates", integer_json(search->progress->candidates));
+  json_object_set_new(object, "moves", integer_json(pen_search_progress_moves(search->progress)));
+  json_object_set_new(object, "warm_start", warm_start_json(search->progress));
+  json_object_set_new(object, "trace", trace_json(search));
   return object;
 }
 

@@ -62,6 +62,7 @@ COMMAND_TESTS = \
   %reldir%/slow.t \
   %reldir%/spares.t \
   %reldir%/search_command.t \
+  %reldir%/search_report.t \
   %reldir%/secret.t \
   %reldir%/tied.t \
   %reldir%/tokens.t \
