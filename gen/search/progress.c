@@ -10,16 +10,15 @@ void pen_search_progress_add(struct pen_search_progress *progress,
   progress->timeline[progress->timeline_count++] = timeline;
 }
 
-static double value_of(const struct pen_search_progress *progress,
-                       const struct pen_timing *timing) {
-  return progress->by_span ? timing->span : timing->makespan;
-}
-
 void pen_search_progress_order(struct pen_search_progress *progress,
                                const struct pen_timing *timing) {
-  size_t count = progress->point_count;
-  double value = value_of(progress, timing);
   progress->candidates++;
+  if (!progress->by_percentile)
+    pen_search_progress_value(progress, progress->by_span ? timing->span : timing->makespan);
+}
+
+void pen_search_progress_value(struct pen_search_progress *progress, double value) {
+  size_t count = progress->point_count;
   if (count > 0 && value >= progress->point[count - 1].value) return;
   progress->point =
       pen_grow(progress->point, &progress->point_capacity, count + 1, sizeof *progress->point);
@@ -28,8 +27,7 @@ void pen_search_progress_order(struct pen_search_progress *progress,
 }
 
 void pen_search_progress_start(struct pen_search_progress *progress, const char *name,
-                               const struct pen_timing *timing) {
-  double value = value_of(progress, timing);
+                               const struct pen_timing *timing, double value) {
   if (progress->start && value >= progress->start_value) return;
   progress->start = name;
   progress->start_makespan = timing->makespan;

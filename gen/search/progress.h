@@ -19,7 +19,7 @@ struct pen_search_point {
 enum { PEN_SEARCH_TIMELINES = 4 }; /* two placements, each by two objectives */
 
 struct pen_search_progress {
-  bool by_span; /* the objective: false is the makespan */
+  bool by_span, by_percentile; /* the objective; neither: the makespan */
   const struct pen_search_timeline *timeline[PEN_SEARCH_TIMELINES];
   size_t timeline_count;
   uint64_t candidates; /* complete orders within the limit that were compared */
@@ -33,13 +33,16 @@ struct pen_search_progress {
 void pen_search_progress_add(struct pen_search_progress *progress,
                              const struct pen_search_timeline *timeline);
 
-/* Counts an order within the limit. */
+/* Counts an order within the limit; its value counts unless the objective is the percentile. */
 void pen_search_progress_order(struct pen_search_progress *progress,
                                const struct pen_timing *timing);
 
-/* Takes an order as the best start if it is better. */
+/* Takes a value of the objective. */
+void pen_search_progress_value(struct pen_search_progress *progress, double value);
+
+/* Takes an order as the best start if its value is better. */
 void pen_search_progress_start(struct pen_search_progress *progress, const char *name,
-                               const struct pen_timing *timing);
+                               const struct pen_timing *timing, double value);
 
 /* The work and the moves of all timelines. */
 uint64_t pen_search_progress_work(const struct pen_search_progress *progress);

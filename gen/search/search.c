@@ -38,6 +38,7 @@
 
 #include "gen/search/budget_bytes.h"
 #include "gen/search/anneal.h"
+#include "gen/search/percentile.h"
 #include "gen/search/problem.h"
 #include "gen/search/seeds.h"
 #include "gen/search/timeline.h"
@@ -72,7 +73,8 @@ struct pen_search_side {
   struct pen_search_timeline *timeline;
   struct pen_search_seeds *starts;
   struct pen_search_progress *progress;
-  struct pen_order *order; /* the best order, and its timing */
+  struct pen_search_percentile *percentile; /* null: not the objective */
+  struct pen_order *order;                  /* the best order, and its timing */
   const struct pen_timing *timing;
   const char *from, *placement;
   bool is_named;             /* it is the order of a named schedule, not made of lists */
@@ -82,6 +84,11 @@ struct pen_search_side {
 
 static double objective(const struct pen_search_side *side, const struct pen_timing *timing) {
   return side->search->by_span ? timing->span : timing->makespan;
+}
+
+static double value_of_named(const struct pen_search_side *side,
+                             const struct pen_search_named *named) {
+  return named->p99 > 0 ? named->p99 : objective(side, named->timing);
 }
 
 /* Compares by the objective, then by the other. */
@@ -170,7 +177,8 @@ static struct pen_search_side *start_side(const struct pen_topology *topology,
     if (named->fits) pen_search_progress_order(progress, named->timing);
     if (named->fits && is_better(side, named->timing)) take_named(side, named);
   }
-  if (side->timing) pen_search_progress_start(progress, side->from, side->timing);
+  if (side->timing && !progress->by_percentile)
+    pen_search_progress_start(progress, side->from, side->timing, objective(side, side->timing));
   return side;
 }
 
@@ -250,11 +258,11 @@ void pen_search_refuse(const struct pen_search *search, const struct pen_topolog
   }
 }
 
-/* Fills the result from a side. */
-static void fill_result(struct pen_search *search, const struct pen_search_side *side) {
+/* Fills the result from a side. `p99`: of its order, or 0 if that is not the objective. */
+static void fill_result(struct pen_search *search, const struct pen_search_side *side, double p99) {
   const struct pen_timing *timing =
       side->is_named ? side->timing : pen_search_fuse(side->search, side->order, side->timing);
-  double goal = objective(side, timing), bound = side->bound;
+  double goal = p99 > 0 ? p99 : objective(side, timing), bound = side->bound;
   /* A pair that takes less than the sum of its actions may be below the bound of the search. */
   if (pen_order_has_pair(side->order))
     bound = fmin(bound, bound_of(side, side->order, side->search->overlap_cost, false));
@@ -264,6 +272,7 @@ static void fill_result(struct pen_search *search, const struct pen_search_side 
   search->start = side->from;
   search->makespan = timing->makespan;
   search->span = timing->span;
+  search->p99 = p99;
   search->lower_bound = bound;
   search->gap = bound > 0 ? (goal - bound) / bound : 0;
   search->trace = pen_search_progress_trace(search->progress, goal, &search->trace_count);
@@ -279,8 +288,8 @@ static void list_named(struct pen_search *search) {
     for (size_t n = 0; search->side[i] && n < search->side[i]->starts->named_count; n++) {
       const struct pen_search_named *named = &search->side[i]->starts->named[n];
       size_t at = count++;
-      for (; at > 0 && objective(search->side[i], named->timing) <
-                           objective(search->side[i], search->named[at - 1].timing);
+      for (; at > 0 && value_of_named(search->side[i], named) <
+                           value_of_named(search->side[i], &search->named[at - 1]);
            at--)
         search->named[at] = search->named[at - 1];
       search->named[at] = *named;
@@ -290,6 +299,8 @@ static void list_named(struct pen_search *search) {
 bool pen_search_is_better(const struct pen_search *search, const struct pen_search_named *named) {
   double found = strcmp(search->objective, "span") ? search->makespan : search->span;
   double other = strcmp(search->objective, "span") ? named->timing->makespan : named->timing->span;
+  if (search->p99 > 0) found = search->p99;
+  if (named->p99 > 0) other = named->p99;
   return !search->order || other < found * (1 - 1e-12);
 }
 
@@ -299,7 +310,7 @@ struct pen_search *pen_search_with_named(const struct pen_search *search,
   struct pen_search_side side = *search->side[!strcmp(named->placement, "v")];
   *other = *search;
   take_named(&side, named);
-  fill_result(other, &side);
+  fill_result(other, &side, named->p99);
   return other;
 }
 
@@ -325,12 +336,31 @@ struct search_task {
   const double *slack;
   bool tries[2]; /* [loop, v] */
   struct pen_search_progress *progress;
+  const struct pen_search_draws *draws; /* null: the objective is not the percentile */
 };
+
+/* Makes the best order by the percentile that of the side. */
+static void adopt_percentile(struct pen_search_side *side) {
+  if (!side || !side->percentile || !side->percentile->order) return;
+  side->order = side->percentile->order;
+  side->timing = side->percentile->timing;
+  side->from = side->percentile->from;
+  side->is_named = true; /* a B in place of I and W would change its value */
+}
 
 /* The side with the better order; without any order, the first side that was tried. */
 static struct pen_search_side *better_of(struct pen_search_side *const side[2]) {
   if (!side[0]) return side[1];
+  if (side[0]->percentile && side[1])
+    return side[1]->percentile->value < side[0]->percentile->value ? side[1] : side[0];
   return side[1] && side[1]->timing && is_better(side[0], side[1]->timing) ? side[1] : side[0];
+}
+
+/* Improves the best order by the percentile, starting from the best by the makespan too. */
+static void anneal_percentile(struct pen_search_side *side, uint64_t second, uint64_t work,
+                              uint64_t seed) {
+  if (side->percentile && side->best)
+    pen_search_percentile_improve(side->percentile, side->best, side->from, second, work, seed);
 }
 
 /* Searches by one objective. */
@@ -351,12 +381,18 @@ static void search_by(const struct search_task *task, bool by_span,
         task->progress, placements[i],
         work / STARTS_SHARE / (uint64_t)(task->tries[0] + task->tries[1]));
     for (uint32_t round = 0; round + 1 < ROUNDS; round++) run_round(side[i], round, work, seed);
+    if (task->draws)
+      side[i]->percentile =
+          pen_search_percentile(task->draws, side[i]->timeline, side[i]->starts, task->progress);
+    anneal_percentile(side[i], 0, work / STARTS_SHARE, seed);
   }
   struct pen_search_side *chosen = better_of(side);
   if (!chosen->timing) return;
-  for (uint64_t round = ROUNDS - 1; round < task->effort->seconds * ROUNDS; round++)
+  for (uint64_t round = ROUNDS - 1; round < task->effort->seconds * ROUNDS; round++) {
     run_round(chosen, round, work, seed);
-  break_ties(chosen, work, seed);
+    if (round % ROUNDS == ROUNDS - 1) anneal_percentile(chosen, round / ROUNDS + 1, work, seed);
+  }
+  if (!task->draws) break_ties(chosen, work, seed);
 }
 
 /* Whether no order on the tried placements can be better than the best, by either objective. */
@@ -392,27 +428,39 @@ struct pen_search *pen_search(const struct pen_topology *t, const struct pen_par
   bool free =
       !t->has_pipeline_placement && partition->stages_per_rank > 1 && partition->rank_count > 1;
   bool by_span = !strcmp(t->pipeline_objective, "span"),
+       by_percentile = !strcmp(t->pipeline_objective, "p99"),
        zigzag = !strcmp(t->pipeline_placement, "v");
   struct pen_search_progress *progress = pen_new(1, sizeof *progress);
-  const struct search_task task = {t,       partition, training,
-                                   graph,   cost,      overlap_cost,
-                                   effort,  slack,     {free || !zigzag, free || zigzag},
-                                   progress};
+  const struct search_task task = {
+      t,
+      partition,
+      training,
+      graph,
+      cost,
+      overlap_cost,
+      effort,
+      slack,
+      {free || !zigzag, free || zigzag},
+      progress,
+      by_percentile ? pen_search_draws(partition, effort->seed) : NULL};
   struct pen_search *search = pen_new(1, sizeof *search);
   struct pen_search_side *other[2] = {NULL, NULL};
   search->objective = t->pipeline_objective;
   search->progress = progress;
   progress->by_span = by_span;
+  progress->by_percentile = task.draws != NULL;
   search_by(&task, by_span, search->side);
   list_named(search);
   if (!better_of(search->side)->timing) return search;
-  if (!meets_all_bounds(search->side)) search_by(&task, !by_span, other);
+  if (!task.draws && !meets_all_bounds(search->side)) search_by(&task, !by_span, other);
   for (int i = 0; i < 2; i++)
     if (search->side[i]) take_other(search->side[i], other[i]);
   count_starts(search, search->side);
   count_starts(search, other);
   search->work = pen_search_progress_work(progress);
-  fill_result(search, better_of(search->side));
+  for (int i = 0; i < 2; i++) adopt_percentile(search->side[i]);
+  const struct pen_search_side *best = better_of(search->side);
+  fill_result(search, best, best->percentile ? best->percentile->value : 0);
   return search;
 }
 

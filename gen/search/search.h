@@ -10,6 +10,7 @@
  *   timeline.c       the times of one order while actions move
  *   anneal.c         improves an order
  *   progress.c       what a search has done so far
+ *   percentile.c     the search by pipeline.objective = "p99" (noisy_timeline.c)
  *   budget_bytes.c   the memory limit in bytes
  *   order_spreads.c  how an order and the best named schedule spread under noise of the costs
  */
@@ -33,7 +34,8 @@ struct pen_search_named {
   const char *name, *placement;
   struct pen_order *order;
   const struct pen_timing *timing;
-  bool fits; /* it keeps within the memory budget */
+  bool fits;  /* it keeps within the memory budget */
+  double p99; /* 0: not searched by it */
 };
 
 struct pen_search_side;
@@ -44,7 +46,8 @@ struct pen_search {
   const char *start;       /* the schedule or list schedule that the best order was made from */
   const char *objective;
   double makespan, span;
-  double lower_bound, gap; /* of the objective */
+  double p99;              /* of the makespan (percentile.h); 0: not searched by it */
+  double lower_bound, gap; /* of the objective; of p99: above the bound of the makespan */
   uint64_t starts, work;   /* number of starts; actions timed in total */
   const struct pen_search_progress *progress;
   struct pen_search_point *trace; /* [trace_count] pen_search_progress_trace() of the objective */

@@ -264,6 +264,7 @@ static json_t *search_json(const struct pen_search *search) {
   json_object_set_new(object, "objective", json_string(search->objective));
   json_object_set_new(object, "makespan", real_json(search->makespan));
   json_object_set_new(object, "span", real_json(search->span));
+  if (search->p99 > 0) json_object_set_new(object, "p99", real_json(search->p99));
   json_object_set_new(object, "lower_bound", real_json(search->lower_bound));
   json_object_set_new(object, "gap", real_json(search->gap));
   json_object_set_new(object, "from", json_string(search->start));

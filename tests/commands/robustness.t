@@ -61,6 +61,33 @@ report alone -s pipeline.ranks=1
 ok "one rank, by action" near alone "$scratch/alone.csv" action 0.1 0.01
 ok "one rank, as a whole" near alone "$scratch/alone.csv" rank 0.1 0.04
 
+# ---- pipeline.objective = "p99" ----
+# Each stage has the same costs. The limit leaves room for 10 forwards on each of 8 ranks.
+search="-s pipeline.ranks=8 -s pipeline.microbatches=24 -s model.layers=8 -s pipeline.schedule=search -s pipeline.live_limit=10
+  -s costs.live_weight=0.366 --search-seconds=1"
+for objective in makespan p99; do
+  "$gen" -p csv "$scratch/four.cfg" $search -s pipeline.objective=$objective >"$scratch/$objective.csv" 2>"$scratch/said"
+  report $objective $search -s pipeline.objective=$objective
+  python3 -B "$top_srcdir/tests/commands/robustness_reference.py" "$scratch/$objective.csv" $costs action 0.1 500 23 >"$scratch/$objective"_p99
+done
+# below FILE FILE SHARE: the second number of the first is below that share of the other's.
+below() { cat "$1" "$2" | awk -v share="$3" 'NR == 1 { one = $2 } NR == 2 { exit !(one < share * $2) }'; }
+p99_of() { # NAME FILE: the row of the chosen order, by action, 10%
+  rows "$1" "r['order'] == 'chosen' and r['kind'] == 'action' and r['noise'] == 0.1 and f\"0 {r['p99']}\"" | grep -v False >"$2"
+}
+ok "its p99 is less than that of the plain search, by draws of the test" below "$scratch/p99_p99" "$scratch/makespan_p99" 0.995
+p99_of p99 "$scratch/one"
+p99_of makespan "$scratch/other"
+ok "and by those of the report, which the search has not used" below "$scratch/one" "$scratch/other" 0.995
+is "the report has it, and the bound of the makespan" "$(python3 -c 'import json, sys
+d, plain = (json.load(open(name)) for name in sys.argv[1:])
+s = d["search"]
+print(s["objective"], s["makespan"] < s["p99"] < 1.1 * s["makespan"], s["lower_bound"] == plain["search"]["lower_bound"],
+      s["makespan"] == d["makespan"], abs(s["p99"] / s["lower_bound"] - 1 - s["gap"]) < 1e-12, s["trace"][-1][1] == s["gap"])' \
+  "$scratch/p99" "$scratch/makespan")" "p99 True True True True True"
+ok "the layout is within a limit in bytes too" "$gen" --check "$scratch/four.cfg" -s pipeline.schedule=search -s pipeline.objective=p99 \
+  -s memory.limit_mib=1 --search-seconds=0 2>"$scratch/said"
+
 # ---- what else there can be ----
 ok "pairs, and a V" report pairs -s pipeline.schedule=dual_pipe_v -s pipeline.stages_per_rank=2 -s model.layers=8 -s costs.overlap=30
 ok "replicas, with collectives" report replicas -s data_parallel.replicas=2 -s costs.reduce=20 -s costs.gather=10

@@ -13,6 +13,7 @@ GEN_TESTS = \
   %reldir%/layout \
   %reldir%/lower \
   %reldir%/partition \
+  %reldir%/percentile \
   %reldir%/robustness \
   %reldir%/settings_random \
   %reldir%/shapes \
@@ -49,6 +50,7 @@ GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NE
 %canon_reldir%_lower_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_partition_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_search_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_percentile_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_robustness_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_settings_random_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_shapes_LDADD = $(GEN_TEST_LIBS)
