@@ -54,6 +54,18 @@ static struct retiming_case random_case(uint64_t *seed) {
   return c;
 }
 
+/* 1f1b on one rank, with backwards split or whole. */
+static struct retiming_case one_rank(bool split, uint32_t microbatches,
+                                     struct pen_stage_cost cost) {
+  struct retiming_case c = {.overlap = -1};
+  c.order = make_order("1f1b", 1, split, 1, 1, microbatches, &c.partition);
+  c.cost = pen_new(1, sizeof *c.cost);
+  *c.cost = cost;
+  c.timing = pen_simulate(c.order, c.partition, &c.training, c.cost, -1);
+  c.retiming = retiming_of(&c);
+  return c;
+}
+
 static double *ones(const struct pen_retiming *retiming) {
   double *factor = pen_new(retiming->factor_count, sizeof *factor);
   for (uint32_t i = 0; i < retiming->factor_count; i++) factor[i] = 1;
@@ -116,12 +128,8 @@ static void other_costs_give_the_simulators_makespan(void **state) {
  * just as much. */
 static void each_action_has_its_own_factor(void **state) {
   (void)state;
-  struct retiming_case c = {.overlap = -1};
-  c.order = make_order("1f1b", 1, true, 1, 1, 5, &c.partition);
-  c.cost = pen_new(1, sizeof *c.cost);
-  *c.cost = (struct pen_stage_cost){.forward = 2, .backward_input = 4, .backward_weight = 8};
-  c.timing = pen_simulate(c.order, c.partition, &c.training, c.cost, -1);
-  c.retiming = retiming_of(&c);
+  struct retiming_case c = one_rank(
+      true, 5, (struct pen_stage_cost){.forward = 2, .backward_input = 4, .backward_weight = 8});
   assert_int_equal(c.retiming->factor_count, 16);
   for (uint32_t i = 0; i < 15; i++) {
     double *factor = ones(c.retiming);
@@ -197,12 +205,8 @@ static void quantiles_are_the_least_values_with_that_share(void **state) {
  * quantile of 1000 draws has a standard error of sqrt(p(1-p)/1000) over the density there. */
 static void a_rank_alone_spreads_like_its_factor(void **state) {
   (void)state;
-  struct retiming_case c = {.overlap = -1};
-  c.order = make_order("1f1b", 1, false, 1, 1, 6, &c.partition);
-  c.cost = pen_new(1, sizeof *c.cost);
-  *c.cost = (struct pen_stage_cost){.forward = 1, .backward_input = 2, .backward_weight = 3};
-  c.timing = pen_simulate(c.order, c.partition, &c.training, c.cost, -1);
-  c.retiming = retiming_of(&c);
+  struct retiming_case c = one_rank(
+      false, 6, (struct pen_stage_cost){.forward = 1, .backward_input = 2, .backward_weight = 3});
   struct pen_spread spread[PEN_SPREADS];
   pen_spreads_of(c.retiming, c.partition, 1, spread);
   for (int i = 0; i < PEN_SPREADS; i++) {
