@@ -25,6 +25,13 @@ struct pen_search_noisy *pen_search_noisy(const struct pen_search_timeline *time
   return noisy;
 }
 
+void pen_search_noisy_free(struct pen_search_noisy *noisy) {
+  pen_free(noisy->end);
+  pen_free(noisy->accepted);
+  pen_free(noisy->at);
+  pen_free(noisy);
+}
+
 static inline uint32_t rank_of(const struct pen_search_problem *search, uint32_t cell) {
   return search->partition->rank_of[cell / search->microbatch_count % search->stage_count];
 }

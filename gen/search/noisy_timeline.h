@@ -20,6 +20,8 @@ struct pen_search_noisy {
 struct pen_search_noisy *pen_search_noisy(const struct pen_search_timeline *timeline,
                                           const float (*factor)[PEN_SEARCH_LANES]);
 
+void pen_search_noisy_free(struct pen_search_noisy *noisy);
+
 /* Times the actions that the last pen_search_set() or pen_search_try() of the timeline has timed.
  * Returns the estimate of the 99th percentile of the makespan: the mean of the draws plus 2.326
  * standard deviations. */

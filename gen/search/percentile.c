@@ -53,6 +53,12 @@ struct pen_search_draws *pen_search_draws(const struct pen_partition *partition,
   return draws;
 }
 
+void pen_search_draws_free(struct pen_search_draws *draws) {
+  pen_free(draws->factor);
+  pen_free(draws->check);
+  pen_free(draws);
+}
+
 /* The 99th percentile of an order. `timing`: its own, complete. */
 static double percentile_of(struct pen_search_percentile *percentile, const struct pen_order *order,
                             const struct pen_timing *timing, double overlap_cost) {
@@ -122,6 +128,12 @@ struct pen_search_percentile *pen_search_percentile(const struct pen_search_draw
   if (percentile->order)
     pen_search_progress_start(progress, percentile->from, percentile->timing, percentile->value);
   return percentile;
+}
+
+void pen_search_percentile_free(struct pen_search_percentile *percentile) {
+  pen_search_noisy_free(percentile->noisy);
+  percentile->noisy = NULL;
+  percentile->draws = NULL;
 }
 
 /* ---- annealing ---- */

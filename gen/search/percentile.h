@@ -13,6 +13,7 @@
 /* Factors of the costs; the same for every order and every effort. */
 struct pen_search_draws;
 struct pen_search_draws *pen_search_draws(const struct pen_partition *partition, uint64_t seed);
+void pen_search_draws_free(struct pen_search_draws *draws);
 
 /* The search on one placement, and its best order. */
 struct pen_search_percentile {
@@ -33,6 +34,9 @@ struct pen_search_percentile *pen_search_percentile(const struct pen_search_draw
                                                     struct pen_search_timeline *timeline,
                                                     struct pen_search_seeds *starts,
                                                     struct pen_search_progress *progress);
+
+/* Frees the large arrays; the best order remains. */
+void pen_search_percentile_free(struct pen_search_percentile *percentile);
 
 /* Runs the rounds of one second: from the best order so far, and from `list`, which has a small
  * makespan. */

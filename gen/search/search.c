@@ -336,16 +336,26 @@ struct search_task {
   const double *slack;
   bool tries[2]; /* [loop, v] */
   struct pen_search_progress *progress;
-  const struct pen_search_draws *draws; /* null: the objective is not the percentile */
+  struct pen_search_draws *draws; /* null: the objective is not the percentile */
 };
 
 /* Makes the best order by the percentile that of the side. */
 static void adopt_percentile(struct pen_search_side *side) {
-  if (!side || !side->percentile || !side->percentile->order) return;
   side->order = side->percentile->order;
   side->timing = side->percentile->timing;
   side->from = side->percentile->from;
   side->is_named = true; /* a B in place of I and W would change its value */
+}
+
+/* Ends the search by the percentile. */
+static void end_percentile(const struct search_task *task, struct pen_search_side *const side[2]) {
+  if (!task->draws) return;
+  for (int i = 0; i < 2; i++) {
+    if (!side[i]) continue;
+    pen_search_percentile_free(side[i]->percentile);
+    if (side[i]->percentile->order) adopt_percentile(side[i]);
+  }
+  pen_search_draws_free(task->draws);
 }
 
 /* The side with the better order; without any order, the first side that was tried. */
@@ -431,6 +441,7 @@ struct pen_search *pen_search(const struct pen_topology *t, const struct pen_par
        by_percentile = !strcmp(t->pipeline_objective, "p99"),
        zigzag = !strcmp(t->pipeline_placement, "v");
   struct pen_search_progress *progress = pen_new(1, sizeof *progress);
+  *progress = (struct pen_search_progress){.by_span = by_span, .by_percentile = by_percentile};
   const struct search_task task = {
       t,
       partition,
@@ -447,10 +458,9 @@ struct pen_search *pen_search(const struct pen_topology *t, const struct pen_par
   struct pen_search_side *other[2] = {NULL, NULL};
   search->objective = t->pipeline_objective;
   search->progress = progress;
-  progress->by_span = by_span;
-  progress->by_percentile = task.draws != NULL;
   search_by(&task, by_span, search->side);
   list_named(search);
+  end_percentile(&task, search->side);
   if (!better_of(search->side)->timing) return search;
   if (!task.draws && !meets_all_bounds(search->side)) search_by(&task, !by_span, other);
   for (int i = 0; i < 2; i++)
@@ -458,7 +468,6 @@ struct pen_search *pen_search(const struct pen_topology *t, const struct pen_par
   count_starts(search, search->side);
   count_starts(search, other);
   search->work = pen_search_progress_work(progress);
-  for (int i = 0; i < 2; i++) adopt_percentile(search->side[i]);
   const struct pen_search_side *best = better_of(search->side);
   fill_result(search, best, best->percentile ? best->percentile->value : 0);
   return search;
