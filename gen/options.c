@@ -101,6 +101,8 @@ struct pen_generator_options *pen_generator_options_read(int argc, char **argv) 
   if ((options->arrows || options->critical) && strcmp(options->print, "svg"))
     pen_stop(PEN_EXIT_USAGE, "penstock-gen: --%s: only with --print=svg",
              options->arrows ? "arrows" : "critical");
+  if (options->robustness && strcmp(options->print, "report"))
+    pen_stop(PEN_EXIT_USAGE, "penstock-gen: --robustness: only with --print=report");
   check_name(options->name);
   check_overrides(&options->overrides);
   if (!options->target) options->target = options->output;

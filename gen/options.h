@@ -13,7 +13,7 @@ struct pen_generator_options {
   const char *output, *print, *actions, *costs, *depend, *target, *link, *name, *times;
   struct pen_texts overrides; /* of -s, in order */
   uint64_t search_seconds, search_seed;
-  bool arrows, check, critical, list_schedules, help, version;
+  bool arrows, check, critical, robustness, list_schedules, help, version;
 };
 
 /* Reads the command line. --help, --version and --list-schedules print and exit 0; an error prints

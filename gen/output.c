@@ -4,11 +4,13 @@
 #include <stdio.h>
 #include <errno.h>
 #include <libgen.h>
+#include <math.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "gen/search/budget_bytes.h"
+#include "gen/search/order_spreads.h"
 #include "gen/timing/lower_bound.h"
 #include "gen/schedule/action_text.h"
 #include "gen/timing/collectives.h"
@@ -80,6 +82,27 @@ static void write_csv(FILE *out, const struct pen_result *result,
   pen_csv_print(out, result->order);
 }
 
+/* With the memory limit, if the topology trains. */
+static struct pen_bounds bounds_of(const struct pen_result *result) {
+  const struct pen_budget *budget =
+      result->topology->trains
+          ? pen_budget_of(result->topology, result->partition, result->training, result->own, NULL)
+          : NULL;
+  const struct pen_exchange_least *exchange = pen_exchange_least(
+      result->partition, result->training,
+      pen_cost_model_collectives(&result->cost, result->partition), result->plan->profiles[0].kind);
+  return pen_bounds_of(result->order, result->partition, result->training, result->cost.stage,
+                       exchange, result->cost.overlap, budget);
+}
+
+/* The greatest known lower bound of the makespan. That of the memory limit is of an estimate of
+ * bytes: an order that needs less may be below it. */
+static double chart_bound(const struct pen_result *result) {
+  const struct pen_timing *timing = result->timing;
+  double bound = pen_bound_rounded(bounds_of(result).makespan.greatest, timing->makespan);
+  return bound > timing->makespan ? timing->lower_bound : fmax(bound, timing->lower_bound);
+}
+
 /* With replicas their collectives are among the actions. */
 static struct pen_view view_of(FILE *out, const struct pen_result *result,
                                const struct pen_generator_options *options) {
@@ -97,16 +120,23 @@ static struct pen_view view_of(FILE *out, const struct pen_result *result,
                            .colour = pen_terminal_colour(out)};
 }
 
-#define WRITE_VIEW(kind, function)                                        \
+static struct pen_view chart_of(FILE *out, const struct pen_result *result,
+                                const struct pen_generator_options *options) {
+  struct pen_view view = view_of(out, result, options);
+  view.bound = chart_bound(result);
+  return view;
+}
+
+#define WRITE_VIEW(kind, make, function)                                  \
   static void write_##kind(FILE *out, const struct pen_result *result,    \
                            const struct pen_generator_options *options) { \
-    struct pen_view view = view_of(out, result, options);                 \
+    struct pen_view view = make(out, result, options);                    \
     function(out, &view);                                                 \
   }
-WRITE_VIEW(memory, pen_memory_map)
-WRITE_VIEW(svg, pen_gantt_svg)
-WRITE_VIEW(text, pen_gantt_text)
-WRITE_VIEW(trace, pen_chrome_trace)
+WRITE_VIEW(memory, view_of, pen_memory_map)
+WRITE_VIEW(svg, chart_of, pen_gantt_svg)
+WRITE_VIEW(text, chart_of, pen_gantt_text)
+WRITE_VIEW(trace, view_of, pen_chrome_trace)
 
 /* PyTorch's format has no replicas. */
 static void write_comms(FILE *out, const struct pen_result *result,
@@ -117,30 +147,34 @@ static void write_comms(FILE *out, const struct pen_result *result,
   pen_torch_comms(out, &view);
 }
 
+static const struct pen_spread *robustness_of(const struct pen_result *result,
+                                              const struct pen_generator_options *options,
+                                              size_t *count) {
+  const struct pen_order_timed chosen = {result->topology, result->partition, result->training,
+                                         result->own,      &result->cost,     result->order,
+                                         result->timing};
+  return pen_order_spreads(&chosen, options->search_seed, count);
+}
+
 static void write_report(FILE *out, const struct pen_result *result,
                          const struct pen_generator_options *options) {
   struct pen_view whole = view_of(out, result, options);
   const struct pen_path *path = pen_critical_path(whole.order, result->partition, result->training,
                                                   result->cost.stage, whole.timing);
-  const struct pen_budget *budget =
-      result->topology->trains
-          ? pen_budget_of(result->topology, result->partition, result->training, result->own, NULL)
-          : NULL;
   const struct pen_collective_cost *collective =
       pen_cost_model_collectives(&result->cost, result->partition);
-  const struct pen_exchange_least *exchange = pen_exchange_least(
-      result->partition, result->training, collective, result->plan->profiles[0].kind);
   const struct pen_collective_sum *sums =
       pen_collective_sums(result->plan, whole.order, whole.timing, result->partition,
                           result->training, result->cost.stage, collective);
-  struct pen_bounds bounds =
-      pen_bounds_of(result->order, result->partition, result->training, result->cost.stage,
-                    exchange, result->cost.overlap, budget);
+  const struct pen_bounds bounds = bounds_of(result);
   double *makespans = pen_new(result->plan->fallback_count + 1u, sizeof *makespans);
   for (uint32_t f = 0; f < result->plan->fallback_count; f++)
     makespans[f] = result->fallbacks[f].timing->makespan;
+  size_t spread_count = 0;
+  const struct pen_spread *spread =
+      options->robustness ? robustness_of(result, options, &spread_count) : NULL;
   pen_report_json(out, result->plan, result->timing, whole.order, path, &bounds, sums,
-                  result->search, makespans);
+                  result->search, makespans, spread, spread_count);
 }
 
 static void write_shapes(FILE *out, const struct pen_result *result,

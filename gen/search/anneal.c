@@ -19,8 +19,6 @@
 #define MEAN_SHARE 0.01
 enum { NEAR_MAXIMUM = 8, SPLITS = 4 /* one of so many moves of a backward merges or splits */ };
 
-static double uniform(uint64_t *seed) { return (double)(pen_search_draw(seed) >> 11) * 0x1p-53; }
-
 static uint32_t random_below(uint64_t *seed, uint32_t count) {
   return (uint32_t)((pen_search_draw(seed) >> 32) * count >> 32);
 }
@@ -57,9 +55,8 @@ static bool draw_split(const struct pen_search_timeline *timeline, uint64_t *see
   return true;
 }
 
-/* Draws a move. False: it is not allowed or changes nothing. */
-static bool draw_move(const struct pen_search_timeline *timeline, uint64_t *seed,
-                      struct pen_search_move *move) {
+bool pen_search_draw_move(const struct pen_search_timeline *timeline, uint64_t *seed,
+                          struct pen_search_move *move) {
   const struct pen_search_problem *search = timeline->search;
   uint32_t cells = search->stage_count * search->microbatch_count, lowest, highest;
   move->rank = random_below(seed, search->rank_count);
@@ -101,9 +98,11 @@ struct pen_search_value pen_search_improve(struct pen_search_timeline *timeline,
     double temperature = anneal->temperature * left * left;
     struct pen_search_move move;
     idle += 4; /* so that moves without timing also use up the work */
-    if (!draw_move(timeline, &seed, &move)) continue;
-    double threshold = energy_of(anneal, now) - temperature * log(uniform(&seed) + 1e-300);
+    if (!pen_search_draw_move(timeline, &seed, &move)) continue;
+    double threshold =
+        energy_of(anneal, now) - temperature * log(pen_search_uniform(&seed) + 1e-300);
     struct pen_search_value next;
+    timeline->moves++;
     double most = anneal->breaks_ties ? anneal->most : threshold - MEAN_SHARE * mean;
     if (!pen_search_try(timeline, &move, most, &next)) continue;
     if (energy_of(anneal, next) > threshold) {

@@ -6,8 +6,16 @@ libgen_a_SOURCES += \
   %reldir%/budget_bytes.h \
   %reldir%/list_schedule.c \
   %reldir%/list_schedule.h \
+  %reldir%/noisy_timeline.c \
+  %reldir%/noisy_timeline.h \
+  %reldir%/order_spreads.c \
+  %reldir%/order_spreads.h \
+  %reldir%/percentile.c \
+  %reldir%/percentile.h \
   %reldir%/problem.c \
   %reldir%/problem.h \
+  %reldir%/progress.c \
+  %reldir%/progress.h \
   %reldir%/search.c \
   %reldir%/search.h \
   %reldir%/search_pass.c \

@@ -38,6 +38,7 @@
 
 #include "gen/search/budget_bytes.h"
 #include "gen/search/anneal.h"
+#include "gen/search/percentile.h"
 #include "gen/search/problem.h"
 #include "gen/search/seeds.h"
 #include "gen/search/timeline.h"
@@ -71,7 +72,9 @@ struct pen_search_side {
   const struct pen_search_problem *search;
   struct pen_search_timeline *timeline;
   struct pen_search_seeds *starts;
-  struct pen_order *order; /* the best order, and its timing */
+  struct pen_search_progress *progress;
+  struct pen_search_percentile *percentile; /* null: not the objective */
+  struct pen_order *order;                  /* the best order, and its timing */
   const struct pen_timing *timing;
   const char *from, *placement;
   bool is_named;             /* it is the order of a named schedule, not made of lists */
@@ -81,6 +84,11 @@ struct pen_search_side {
 
 static double objective(const struct pen_search_side *side, const struct pen_timing *timing) {
   return side->search->by_span ? timing->span : timing->makespan;
+}
+
+static double value_of_named(const struct pen_search_side *side,
+                             const struct pen_search_named *named) {
+  return named->p99 > 0 ? named->p99 : objective(side, named->timing);
 }
 
 /* Compares by the objective, then by the other. */
@@ -98,6 +106,7 @@ static void take_if_better(struct pen_search_side *side, const uint32_t *list, c
   const struct pen_search_problem *c = side->search;
   struct pen_order *order = pen_search_order(c, list);
   const struct pen_timing *timing = pen_search_time(c, order, -1);
+  pen_search_progress_order(side->progress, timing);
   if (!is_better(side, timing)) return;
   side->order = order;
   side->timing = timing;
@@ -149,11 +158,14 @@ static void take_named(struct pen_search_side *side, const struct pen_search_nam
  * better than the lists made from it. */
 static struct pen_search_side *start_side(const struct pen_topology *topology,
                                           const struct pen_search_problem *search,
+                                          struct pen_search_progress *progress,
                                           const char *placement, uint64_t work) {
   struct pen_search_side *side = pen_new(1, sizeof *side);
   side->search = search;
   side->placement = placement;
   side->timeline = pen_search_timeline(side->search);
+  side->progress = progress;
+  pen_search_progress_add(progress, side->timeline);
   side->starts = pen_search_seeds(topology, placement, side->timeline, work);
   for (uint32_t i = 0; i < side->starts->count; i++)
     take_if_better(side, side->starts->start[i].list, side->starts->start[i].name);
@@ -162,8 +174,11 @@ static struct pen_search_side *start_side(const struct pen_topology *topology,
   side->other_bound = bound_of(side, any, -1, true);
   for (size_t i = 0; i < side->starts->named_count; i++) {
     const struct pen_search_named *named = &side->starts->named[i];
+    if (named->fits) pen_search_progress_order(progress, named->timing);
     if (named->fits && is_better(side, named->timing)) take_named(side, named);
   }
+  if (side->timing && !progress->by_percentile)
+    pen_search_progress_start(progress, side->from, side->timing, objective(side, side->timing));
   return side;
 }
 
@@ -243,11 +258,11 @@ void pen_search_refuse(const struct pen_search *search, const struct pen_topolog
   }
 }
 
-/* Fills the result from a side. */
-static void fill_result(struct pen_search *search, const struct pen_search_side *side) {
+/* Fills the result from a side. `p99`: of its order, or 0 if that is not the objective. */
+static void fill_result(struct pen_search *search, const struct pen_search_side *side, double p99) {
   const struct pen_timing *timing =
       side->is_named ? side->timing : pen_search_fuse(side->search, side->order, side->timing);
-  double goal = objective(side, timing), bound = side->bound;
+  double goal = p99 > 0 ? p99 : objective(side, timing), bound = side->bound;
   /* A pair that takes less than the sum of its actions may be below the bound of the search. */
   if (pen_order_has_pair(side->order))
     bound = fmin(bound, bound_of(side, side->order, side->search->overlap_cost, false));
@@ -257,8 +272,10 @@ static void fill_result(struct pen_search *search, const struct pen_search_side 
   search->start = side->from;
   search->makespan = timing->makespan;
   search->span = timing->span;
+  search->p99 = p99;
   search->lower_bound = bound;
   search->gap = bound > 0 ? (goal - bound) / bound : 0;
+  search->trace = pen_search_progress_trace(search->progress, goal, &search->trace_count);
 }
 
 /* Lists the named orders of both sides, sorted by insertion. */
@@ -271,8 +288,8 @@ static void list_named(struct pen_search *search) {
     for (size_t n = 0; search->side[i] && n < search->side[i]->starts->named_count; n++) {
       const struct pen_search_named *named = &search->side[i]->starts->named[n];
       size_t at = count++;
-      for (; at > 0 && objective(search->side[i], named->timing) <
-                           objective(search->side[i], search->named[at - 1].timing);
+      for (; at > 0 && value_of_named(search->side[i], named) <
+                           value_of_named(search->side[i], &search->named[at - 1]);
            at--)
         search->named[at] = search->named[at - 1];
       search->named[at] = *named;
@@ -282,6 +299,8 @@ static void list_named(struct pen_search *search) {
 bool pen_search_is_better(const struct pen_search *search, const struct pen_search_named *named) {
   double found = strcmp(search->objective, "span") ? search->makespan : search->span;
   double other = strcmp(search->objective, "span") ? named->timing->makespan : named->timing->span;
+  if (search->p99 > 0) found = search->p99;
+  if (named->p99 > 0) other = named->p99;
   return !search->order || other < found * (1 - 1e-12);
 }
 
@@ -291,7 +310,7 @@ struct pen_search *pen_search_with_named(const struct pen_search *search,
   struct pen_search_side side = *search->side[!strcmp(named->placement, "v")];
   *other = *search;
   take_named(&side, named);
-  fill_result(other, &side);
+  fill_result(other, &side, named->p99);
   return other;
 }
 
@@ -316,12 +335,42 @@ struct search_task {
   const struct pen_search_effort *effort;
   const double *slack;
   bool tries[2]; /* [loop, v] */
+  struct pen_search_progress *progress;
+  struct pen_search_draws *draws; /* null: the objective is not the percentile */
 };
+
+/* Makes the best order by the percentile that of the side. */
+static void adopt_percentile(struct pen_search_side *side) {
+  side->order = side->percentile->order;
+  side->timing = side->percentile->timing;
+  side->from = side->percentile->from;
+  side->is_named = true; /* a B in place of I and W would change its value */
+}
+
+/* Ends the search by the percentile. */
+static void end_percentile(const struct search_task *task, struct pen_search_side *const side[2]) {
+  if (!task->draws) return;
+  for (int i = 0; i < 2; i++) {
+    if (!side[i]) continue;
+    pen_search_percentile_free(side[i]->percentile);
+    if (side[i]->percentile->order) adopt_percentile(side[i]);
+  }
+  pen_search_draws_free(task->draws);
+}
 
 /* The side with the better order; without any order, the first side that was tried. */
 static struct pen_search_side *better_of(struct pen_search_side *const side[2]) {
   if (!side[0]) return side[1];
+  if (side[0]->percentile && side[1])
+    return side[1]->percentile->value < side[0]->percentile->value ? side[1] : side[0];
   return side[1] && side[1]->timing && is_better(side[0], side[1]->timing) ? side[1] : side[0];
+}
+
+/* Improves the best order by the percentile, starting from the best by the makespan too. */
+static void anneal_percentile(struct pen_search_side *side, uint64_t second, uint64_t work,
+                              uint64_t seed) {
+  if (side->percentile && side->best)
+    pen_search_percentile_improve(side->percentile, side->best, side->from, second, work, seed);
 }
 
 /* Searches by one objective. */
@@ -339,14 +388,21 @@ static void search_by(const struct search_task *task, bool by_span,
         pen_search_problem(here, task->training, task->cost,
                            pen_collective_costs(task->topology, here, task->graph, task->cost),
                            task->overlap_cost, budget, by_span),
-        placements[i], work / STARTS_SHARE / (uint64_t)(task->tries[0] + task->tries[1]));
+        task->progress, placements[i],
+        work / STARTS_SHARE / (uint64_t)(task->tries[0] + task->tries[1]));
     for (uint32_t round = 0; round + 1 < ROUNDS; round++) run_round(side[i], round, work, seed);
+    if (task->draws)
+      side[i]->percentile =
+          pen_search_percentile(task->draws, side[i]->timeline, side[i]->starts, task->progress);
+    anneal_percentile(side[i], 0, work / STARTS_SHARE, seed);
   }
   struct pen_search_side *chosen = better_of(side);
   if (!chosen->timing) return;
-  for (uint64_t round = ROUNDS - 1; round < task->effort->seconds * ROUNDS; round++)
+  for (uint64_t round = ROUNDS - 1; round < task->effort->seconds * ROUNDS; round++) {
     run_round(chosen, round, work, seed);
-  break_ties(chosen, work, seed);
+    if (round % ROUNDS == ROUNDS - 1) anneal_percentile(chosen, round / ROUNDS + 1, work, seed);
+  }
+  if (!task->draws) break_ties(chosen, work, seed);
 }
 
 /* Whether no order on the tried placements can be better than the best, by either objective. */
@@ -370,12 +426,9 @@ static void take_other(struct pen_search_side *side, const struct pen_search_sid
   side->is_named = other->is_named;
 }
 
-static void count_work(struct pen_search *search, struct pen_search_side *const side[2]) {
-  for (int i = 0; i < 2; i++) {
-    if (!side[i]) continue;
-    search->starts += side[i]->starts->tried;
-    search->work += side[i]->timeline->work;
-  }
+static void count_starts(struct pen_search *search, struct pen_search_side *const side[2]) {
+  for (int i = 0; i < 2; i++)
+    if (side[i]) search->starts += side[i]->starts->tried;
 }
 
 struct pen_search *pen_search(const struct pen_topology *t, const struct pen_partition *partition,
@@ -385,22 +438,38 @@ struct pen_search *pen_search(const struct pen_topology *t, const struct pen_par
   bool free =
       !t->has_pipeline_placement && partition->stages_per_rank > 1 && partition->rank_count > 1;
   bool by_span = !strcmp(t->pipeline_objective, "span"),
+       by_percentile = !strcmp(t->pipeline_objective, "p99"),
        zigzag = !strcmp(t->pipeline_placement, "v");
-  const struct search_task task = {t,      partition, training,
-                                   graph,  cost,      overlap_cost,
-                                   effort, slack,     {free || !zigzag, free || zigzag}};
+  struct pen_search_progress *progress = pen_new(1, sizeof *progress);
+  *progress = (struct pen_search_progress){.by_span = by_span, .by_percentile = by_percentile};
+  const struct search_task task = {
+      t,
+      partition,
+      training,
+      graph,
+      cost,
+      overlap_cost,
+      effort,
+      slack,
+      {free || !zigzag, free || zigzag},
+      progress,
+      by_percentile ? pen_search_draws(partition, effort->seed) : NULL};
   struct pen_search *search = pen_new(1, sizeof *search);
   struct pen_search_side *other[2] = {NULL, NULL};
   search->objective = t->pipeline_objective;
+  search->progress = progress;
   search_by(&task, by_span, search->side);
   list_named(search);
+  end_percentile(&task, search->side);
   if (!better_of(search->side)->timing) return search;
-  if (!meets_all_bounds(search->side)) search_by(&task, !by_span, other);
+  if (!task.draws && !meets_all_bounds(search->side)) search_by(&task, !by_span, other);
   for (int i = 0; i < 2; i++)
     if (search->side[i]) take_other(search->side[i], other[i]);
-  count_work(search, search->side);
-  count_work(search, other);
-  fill_result(search, better_of(search->side));
+  count_starts(search, search->side);
+  count_starts(search, other);
+  search->work = pen_search_progress_work(progress);
+  const struct pen_search_side *best = better_of(search->side);
+  fill_result(search, best, best->percentile ? best->percentile->value : 0);
   return search;
 }
 

@@ -9,7 +9,10 @@
  *   seeds.c          the starts: named schedules and list schedules (list_schedule.c)
  *   timeline.c       the times of one order while actions move
  *   anneal.c         improves an order
+ *   progress.c       what a search has done so far
+ *   percentile.c     the search by pipeline.objective = "p99" (noisy_timeline.c)
  *   budget_bytes.c   the memory limit in bytes
+ *   order_spreads.c  how an order and the best named schedule spread under noise of the costs
  */
 #ifndef PEN_SEARCH_H
 #define PEN_SEARCH_H
@@ -21,6 +24,7 @@
 #include "gen/model/graph.h"
 #include "gen/partition/partition.h"
 #include "gen/partition/training.h"
+#include "gen/search/progress.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
 #include "gen/topology/topology.h"
@@ -30,7 +34,8 @@ struct pen_search_named {
   const char *name, *placement;
   struct pen_order *order;
   const struct pen_timing *timing;
-  bool fits; /* it keeps within the memory budget */
+  bool fits;  /* it keeps within the memory budget */
+  double p99; /* 0: not searched by it */
 };
 
 struct pen_search_side;
@@ -41,8 +46,12 @@ struct pen_search {
   const char *start;       /* the schedule or list schedule that the best order was made from */
   const char *objective;
   double makespan, span;
-  double lower_bound, gap;        /* of the objective */
-  uint64_t starts, work;          /* number of starts; actions timed in total */
+  double p99;              /* of the makespan (percentile.h); 0: not searched by it */
+  double lower_bound, gap; /* of the objective; of p99: above the bound of the makespan */
+  uint64_t starts, work;   /* number of starts; actions timed in total */
+  const struct pen_search_progress *progress;
+  struct pen_search_point *trace; /* [trace_count] pen_search_progress_trace() of the objective */
+  size_t trace_count;
   struct pen_search_named *named; /* [named_count] all that suit the topology, within the budget or
                                      not, the best by the objective first */
   size_t named_count;

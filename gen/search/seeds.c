@@ -50,7 +50,7 @@ static void try_named(struct pen_search_seeds *starts, const struct pen_topology
   starts->named = pen_grow(starts->named, &starts->named_capacity, starts->named_count + 1,
                            sizeof *starts->named);
   starts->named[starts->named_count++] =
-      (struct pen_search_named){name, starts->placement, order, timing, fits};
+      (struct pen_search_named){name, starts->placement, order, timing, fits, 0};
   if (!fits) return;
   pen_search_lists(c, order, list);
   if (pen_search_set(timeline, list, &value)) add_start(starts, timeline, name, value);

@@ -39,6 +39,7 @@ struct pen_search_timeline {
   uint32_t *from, *at, *stack;    /* [rank] */
   uint32_t *waits;                /* [rank] the cell it waits for, or PEN_NONE */
   uint64_t epoch, work;           /* trials so far; actions timed so far */
+  uint64_t moves;                 /* that a search has tried */
 };
 
 struct pen_search_timeline *pen_search_timeline(const struct pen_search_problem *search);

@@ -26,5 +26,9 @@ libgen_a_SOURCES += \
   %reldir%/memory_budget.c \
   %reldir%/memory_budget.h \
   %reldir%/replica_step.c \
+  %reldir%/retiming.c \
+  %reldir%/retiming.h \
+  %reldir%/robustness.c \
+  %reldir%/robustness.h \
   %reldir%/simulate.c \
   %reldir%/timing.h

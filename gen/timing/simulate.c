@@ -44,21 +44,25 @@ static size_t cell_of(const struct simulation *run, uint32_t stage, uint32_t mic
   return (size_t)stage * run->partition->microbatch_count + microbatch;
 }
 
-static double action_cost(const struct simulation *run, const struct pen_compute *action) {
-  const struct pen_stage_cost *cost = run->cost;
+double pen_action_cost(const struct pen_stage_cost *cost,
+                       const struct pen_collective_cost *collective_cost,
+                       const struct pen_compute *action) {
   switch (action->kind) {
     case PEN_REDUCE_SCATTER:
     case PEN_REDUCE_GROUPS:
     case PEN_GATHER_GROUPS:
     case PEN_ALL_GATHER_GRAD:
     case PEN_ALL_GATHER_WEIGHT:
-    case PEN_UNSHARD:
-      return pen_collective_cost_of(run->collective_cost, action->stage, action->kind);
+    case PEN_UNSHARD: return pen_collective_cost_of(collective_cost, action->stage, action->kind);
     case PEN_F: return cost[action->stage].forward;
     case PEN_I: return cost[action->stage].backward_input;
     case PEN_W: return cost[action->stage].backward_weight;
     default: return pen_backward_cost(&cost[action->stage]);
   }
+}
+
+static double action_cost(const struct simulation *run, const struct pen_compute *action) {
+  return pen_action_cost(run->cost, run->collective_cost, action);
 }
 
 /* How much of an action's cost is collectives of the replicas. */

@@ -8,6 +8,7 @@
  *   collective_bytes.c, collective_cost.c   what collectives send and cost
  *   collectives.c, replica_step.c           adds the collectives of the replicas
  *   collective_sums.c                       what they take of each rank
+ *   retiming.c, robustness.c                the same order with other costs
  *   lower_bound.c, memory_budget.c          what no order can beat, also under a memory limit
  *   critical_path.c                         the actions that the length of the step depends on
  */
@@ -69,6 +70,11 @@ struct pen_timing *pen_simulate(const struct pen_order *order,
                                 const struct pen_partition *partition,
                                 const struct pen_training *training,
                                 const struct pen_stage_cost *cost, double overlap_cost);
+
+/* The cost of an action or collective; `collective_cost` is for collectives alone. */
+double pen_action_cost(const struct pen_stage_cost *cost,
+                       const struct pen_collective_cost *collective_cost,
+                       const struct pen_compute *action);
 
 /* [rank]: how many actions run before an incomplete timing stops. */
 uint32_t *pen_timing_done(const struct pen_timing *timing, const struct pen_order *order);

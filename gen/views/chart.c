@@ -23,6 +23,8 @@ double pen_scale_step(double span, int steps) {
   return 10 * power;
 }
 
+double pen_gap(double time, double bound) { return bound > 0 ? (time - bound) / bound : 0; }
+
 const char *pen_counted(uint64_t count, const char *noun) {
   const char *ending = count == 1 ? "" : noun[strlen(noun) - 1] == 'h' ? "es" : "s";
   return pen_text("%llu %s%s", (unsigned long long)count, noun, ending);

@@ -11,6 +11,8 @@ uint32_t *pen_local_stages(const struct pen_partition *partition);
 /* A round step of a scale: 1, 2 or 5 times a power of ten, so that `span` has at most `steps` of
  * them. */
 double pen_scale_step(double span, int steps);
+/* How far a time is above its lower bound, as a share of the bound. */
+double pen_gap(double time, double bound);
 /* "1 stage", "2 stages", "8 microbatches". */
 const char *pen_counted(uint64_t count, const char *noun);
 

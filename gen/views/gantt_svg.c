@@ -281,6 +281,17 @@ static void draw_axis(const struct drawing *d, double y) {
   draw_label(d, d->past, y + 27, 10, "end", pen_text("time, %s", d->view->unit));
 }
 
+/* A line where the lower bound of the makespan ends. */
+static void draw_bound(const struct drawing *d, double past) {
+  double x = x_of(d, d->view->bound);
+  if (!(d->view->bound > 0)) return;
+  fprintf(d->out,
+          "<g class=\"bound\" stroke=\"#d01c1c\" stroke-width=\"1.6\" stroke-dasharray=\"6 3\">"
+          "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\"/></g>\n",
+          x, d->top - 3, x, past);
+  draw_label(d, x, d->top - 6, 10, "end", pen_text("lower bound %.6g", d->view->bound));
+}
+
 /* ---- memory ---- */
 
 struct byte_unit {
@@ -396,7 +407,8 @@ void pen_gantt_svg(FILE *out, const struct pen_view *view) {
                pen_counted(plan->microbatch_count, "microbatch")));
   draw_label(&d, left, 37, 11, "start",
              pen_text("makespan %.4g (%s), bubble %.2f %%, %.2f %% above the lower bound",
-                      timing->makespan, view->unit, 100 * timing->bubble, 100 * timing->gap));
+                      timing->makespan, view->unit, 100 * timing->bubble,
+                      100 * pen_gap(timing->makespan, view->bound)));
   draw_legend(&d, 56);
   draw_label(&d, left - 6, d.top - 4, 10, "end", "rank");
   draw_ranks(&d);
@@ -405,6 +417,7 @@ void pen_gantt_svg(FILE *out, const struct pen_view *view) {
   draw_stage_marks(&d);
   if (view->arrows) draw_arrows(&d);
   if (view->critical) draw_critical(&d);
+  draw_bound(&d, axis);
   draw_axis(&d, axis);
   draw_memory(&d, memory, memory_lane);
   fputs("</svg>\n", out);

@@ -132,6 +132,20 @@ static void print_scale(const struct text_chart *chart) {
   fputc('\n', chart->out);
 }
 
+/* A mark under the column where the lower bound ends, with its value on the side that has room. */
+static void print_bound(const struct text_chart *chart) {
+  int at = chart->label + (int)(chart->view->bound / chart->unit + 1e-6);
+  const char *text = pen_text("lower bound %.6g", chart->view->bound);
+  int bytes = (int)strlen(text);
+  if (!(chart->view->bound > 0)) return;
+  if (at + 2 + bytes <= chart->view->columns)
+    fprintf(chart->out, "%*s^ %s\n", at, "", text);
+  else if (bytes + 1 <= at)
+    fprintf(chart->out, "%*s ^\n", at - 1, text);
+  else
+    fprintf(chart->out, "%*s^\n", at, "");
+}
+
 /* A text in lines as wide as the view; all but the first are indented. */
 static void print_wrapped(const struct text_chart *chart, const char *text) {
   int width = chart->view->columns, column = 0;
@@ -169,11 +183,12 @@ static void print_legend(const struct text_chart *chart) {
 
 static void print_figures(const struct text_chart *chart) {
   const struct pen_timing *timing = chart->view->timing;
+  double bound = chart->view->bound;
   print_wrapped(
       chart,
       pen_text("makespan %.6g (%s), span %.6g, work %.6g: bubble %.4f; lower bound %.6g, gap %.4f",
                timing->makespan, chart->view->unit, timing->span, timing->work, timing->bubble,
-               timing->lower_bound, timing->gap));
+               bound, pen_gap(timing->makespan, bound)));
 }
 
 static void print_path(const struct text_chart *chart) {
@@ -234,6 +249,7 @@ void pen_gantt_text(FILE *out, const struct pen_view *view) {
                                  pen_counted(plan->stages_per_rank, "stage"),
                                  pen_counted(plan->microbatch_count, "microbatch")));
   for (uint32_t rank = 0; rank < plan->rank_count; rank++) print_lane(&chart, rank);
+  print_bound(&chart);
   print_scale(&chart);
   print_legend(&chart);
   print_figures(&chart);

@@ -8,6 +8,7 @@
  *   lower_bound, gap, bounds       lower bounds for any order of these actions, by argument
  *                                  (lower_bound.c)
  *   exchange, search               only with replicas, or after a search
+ *   robustness                     only with --robustness (robustness.c)
  *   critical_path                  the chain of actions that fills the makespan (critical_path.c),
  *                                  in legs of one rank
  *   stages                         what each holds, and on which rank
@@ -234,19 +235,64 @@ static json_t *exchange_json(const struct pen_timing *timing) {
   return object;
 }
 
+/* The best order that the search started from. */
+static json_t *warm_start_json(const struct pen_search_progress *progress) {
+  if (!progress->start) return json_null();
+  json_t *object = json_object();
+  json_object_set_new(object, "name", json_string(progress->start));
+  json_object_set_new(object, "makespan", real_json(progress->start_makespan));
+  return object;
+}
+
+/* The gap of the best order after some work: [work, gap] where it changes, and at the end. */
+static json_t *trace_json(const struct pen_search *search) {
+  json_t *rows = json_array();
+  double bound = search->lower_bound;
+  for (size_t i = 0; i < search->trace_count; i++) {
+    const struct pen_search_point *point = &search->trace[i];
+    json_t *row = json_array();
+    json_array_append_new(row, integer_json(point->work));
+    json_array_append_new(row, real_json(bound > 0 ? (point->value - bound) / bound : 0));
+    json_array_append_new(rows, row);
+  }
+  return rows;
+}
+
 /* The result of a search. */
 static json_t *search_json(const struct pen_search *search) {
   json_t *object = json_object();
   json_object_set_new(object, "objective", json_string(search->objective));
   json_object_set_new(object, "makespan", real_json(search->makespan));
   json_object_set_new(object, "span", real_json(search->span));
+  if (search->p99 > 0) json_object_set_new(object, "p99", real_json(search->p99));
   json_object_set_new(object, "lower_bound", real_json(search->lower_bound));
   json_object_set_new(object, "gap", real_json(search->gap));
   json_object_set_new(object, "from", json_string(search->start));
   json_object_set_new(object, "placement", json_string(search->placement));
   json_object_set_new(object, "starts", integer_json(search->starts));
   json_object_set_new(object, "actions_timed", integer_json(search->work));
+  json_object_set_new(object, "candidates", integer_json(search->progress->candidates));
+  json_object_set_new(object, "moves", integer_json(pen_search_progress_moves(search->progress)));
+  json_object_set_new(object, "warm_start", warm_start_json(search->progress));
+  json_object_set_new(object, "trace", trace_json(search));
   return object;
+}
+
+/* How the makespan spreads under noise of the costs: of this order, then of a named schedule. */
+static json_t *robustness_json(const struct pen_spread *spread, size_t count) {
+  static const char *const kinds[] = {[PEN_NOISE_ACTION] = "action", [PEN_NOISE_RANK] = "rank"};
+  json_t *rows = json_array();
+  for (const struct pen_spread *row = spread; row < spread + count; row++) {
+    json_t *object = json_object();
+    json_object_set_new(object, "order", json_string(row->order));
+    if (row->settings) json_object_set_new(object, "settings", json_string(row->settings));
+    json_object_set_new(object, "kind", json_string(kinds[row->kind]));
+    json_object_set_new(object, "noise", real_json(row->noise));
+    json_object_set_new(object, "p50", real_json(row->p50));
+    json_object_set_new(object, "p99", real_json(row->p99));
+    json_array_append_new(rows, object);
+  }
+  return rows;
 }
 
 /* The plans for fewer hosts. `makespans`: [fallback_count]. */
@@ -272,7 +318,8 @@ static json_t *fallbacks_json(const struct pen_plan *plan, const double *makespa
 void pen_report_json(FILE *out, const struct pen_plan *plan, const struct pen_timing *timing,
                      const struct pen_order *order, const struct pen_path *path,
                      const struct pen_bounds *bounds, const struct pen_collective_sum *sums,
-                     const struct pen_search *search, const double *fallback_makespans) {
+                     const struct pen_search *search, const double *fallback_makespans,
+                     const struct pen_spread *spread, size_t spread_count) {
   json_object_seed(1); /* a fixed hash seed: keys are not chosen by others */
   json_t *report = json_object();
   json_object_set_new(report, "name", json_string(plan->name));
@@ -291,6 +338,7 @@ void pen_report_json(FILE *out, const struct pen_plan *plan, const struct pen_ti
   json_object_set_new(report, "replicas", integer_json(plan->replica_count));
   if (timing->collectives) json_object_set_new(report, "exchange", exchange_json(timing));
   if (search) json_object_set_new(report, "search", search_json(search));
+  if (spread) json_object_set_new(report, "robustness", robustness_json(spread, spread_count));
   json_object_set_new(report, "critical_path", path_json(path, order));
   json_object_set_new(report, "stages", stages_of(plan));
   json_object_set_new(report, "rank", ranks_of(plan, timing));

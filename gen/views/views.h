@@ -30,7 +30,8 @@ struct pen_view {
   const struct pen_order *order;
   const struct pen_timing *timing; /* complete */
   const struct pen_stage_cost *cost;
-  const char *unit;      /* of the costs: "in Gflop" */
+  const char *unit; /* of the costs: "in Gflop" */
+  double bound; /* of the makespan, for Gantt charts: no order within the memory limit is shorter */
   bool arrows, critical; /* svg: draw the messages, mark the critical path */
   int columns;           /* text, memory: width of a line */
   bool colour;           /* text: with the colours of a terminal */

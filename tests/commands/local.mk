@@ -53,6 +53,7 @@ COMMAND_TESTS = \
   %reldir%/recovery_bench.t \
   %reldir%/report.t \
   %reldir%/restart.t \
+  %reldir%/robustness.t \
   %reldir%/same_bits.t \
   %reldir%/saving.t \
   %reldir%/score.t \
@@ -61,6 +62,7 @@ COMMAND_TESTS = \
   %reldir%/slow.t \
   %reldir%/spares.t \
   %reldir%/search_command.t \
+  %reldir%/search_report.t \
   %reldir%/secret.t \
   %reldir%/tied.t \
   %reldir%/tokens.t \
@@ -76,4 +78,5 @@ EXTRA_DIST += $(COMMAND_TESTS) \
   %reldir%/csv_torch.py \
   %reldir%/families_torch.py \
   %reldir%/report_page.py \
+  %reldir%/robustness_reference.py \
   %reldir%/stranger.py

@@ -136,7 +136,7 @@ refused "less than one microbatch" 78 \
 refused "less than a rank's two stages" 78 \
   "-s pipeline.live_limit = 1.5: at least 2, which one microbatch needs on rank 0" -s pipeline.live_limit=1.5 \
   -s pipeline.stages_per_rank=2 -s model.layers=16 "$scratch/zb.cfg"
-refused "another objective" 78 "-s pipeline.objective = bubble: \"makespan\" or \"span\"" -s pipeline.objective=bubble "$scratch/zb.cfg"
+refused "another objective" 78 "-s pipeline.objective = bubble: \"makespan\", \"span\" or \"p99\"" -s pipeline.objective=bubble "$scratch/zb.cfg"
 refused "seconds that are none" 64 "penstock-gen: --search-seconds -1: a whole number from 0 to 1000000" --search-seconds=-1 \
   "$scratch/zb.cfg"
 "$gen" --check -s memory.limit_mib=1 "$scratch/llama.cfg" >"$scratch/out" 2>"$scratch/said"

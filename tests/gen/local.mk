@@ -14,6 +14,8 @@ GEN_TESTS = \
   %reldir%/lower \
   %reldir%/lower_bound \
   %reldir%/partition \
+  %reldir%/percentile \
+  %reldir%/robustness \
   %reldir%/settings_random \
   %reldir%/shapes \
   %reldir%/simulate \
@@ -50,6 +52,8 @@ GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NE
 %canon_reldir%_lower_bound_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_partition_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_search_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_percentile_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_robustness_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_settings_random_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_shapes_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_simulate_LDADD = $(GEN_TEST_LIBS)
