@@ -9,7 +9,9 @@ libkernels_a_SOURCES += \
   %reldir%/onednn.h \
   %reldir%/open.c \
   %reldir%/product_bf16.c \
-  %reldir%/rope_table.c
-libkernels_a_CFLAGS = $(KERNEL_FLAGS) $(BLAS_CFLAGS)
+  %reldir%/rope_table.c \
+  %reldir%/threads.c \
+  %reldir%/threads.h
+libkernels_a_CFLAGS = $(KERNEL_FLAGS) $(BLAS_CFLAGS) $(OPENMP_CFLAGS)
 
 include %D%/vector/local.mk

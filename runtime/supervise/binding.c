@@ -107,6 +107,12 @@ void pen_binding_open(struct pen_binding *binding, const struct pen_plan *plan,
         "host %s: cluster.bind = \"core\": its ranks need %u cores, and this command may use %u",
         host_name(), of_host, binding->allowed_count);
   }
+  if (threads > 1 && strcmp(bind, "none") != 0 && !binding->alone) {
+    pen_fail(PEN_EXIT_USAGE,
+             "host %s: its %u ranks of %u threads (cluster.threads_per_rank) need %u cores, and "
+             "this command may use %u; cluster.bind = \"none\" lets them share cores",
+             host_name(), of_host / threads, threads, of_host, binding->allowed_count);
+  }
   if (strcmp(bind, "list") == 0) {
     check_list(binding);
     binding->way = PEN_BIND_LIST;

@@ -62,6 +62,7 @@ COMMAND_TESTS = \
   %reldir%/spares.t \
   %reldir%/search_command.t \
   %reldir%/secret.t \
+  %reldir%/threads.t \
   %reldir%/tied.t \
   %reldir%/tokens.t \
   %reldir%/tokens_hf.t \
