@@ -103,14 +103,14 @@ void pen_threads_call(void (*run)(void)) {
 }
 
 void pen_parallel_for(size_t count, pen_tiles *run, const void *context) {
-  if (division == 1 || count < 2) {
-    if (count > 0) run(context, 0, 0, count);
-    return;
-  }
   struct division d = {count, run, context};
+  const size_t threads = division;
   division = 1;
-  run_in_each(thread_count, run_share, &d);
-  division = thread_count;
+  if (threads > 1 && count > 1)
+    run_in_each(threads, run_share, &d);
+  else if (count > 0)
+    run(context, 0, 0, count);
+  division = threads;
 }
 
 struct rows {
