@@ -39,6 +39,18 @@ typedef void pen_kernel(const struct pen_call *call);
  * buffers. Allocates. */
 const char *pen_kernels_open(void);
 
+/* Starts the threads that share the work of each kernel called by this thread, itself included;
+ * they end with the process. Call at most once, after the process is bound to its cores, before
+ * pen_kernels_open() and all else whose size depends on it. Returns whether all have started: not
+ * without OpenMP, or above its limit. Allocates. */
+int pen_threads_open(size_t threads);
+
+/* How many there are: 1 before pen_threads_open(). */
+size_t pen_threads_count(void);
+
+/* Calls `run` once in each of them. */
+void pen_threads_call(void (*run)(void));
+
 /* The function of an operation for a dtype (PEN_F32, or PEN_BF16 if its signature has a ":t"); null
  * for a data op. Valid after pen_kernels_open(). */
 pen_kernel *pen_kernel_of(enum pen_op_kind kind, enum pen_dtype dtype);

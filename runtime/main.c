@@ -9,6 +9,7 @@
 #include "runtime/commands/commands.h"
 #include "runtime/commands/info.h"
 #include "runtime/storage/initial_weights.h"
+#include "runtime/supervise/binding.h"
 #include "runtime/base/options.h"
 
 static int train(const struct pen_options *options, uint64_t zero_ns) {
@@ -62,6 +63,7 @@ static void fill_standard_streams(void) {
 int main(int argc, char **argv) {
   uint64_t zero_ns = pen_now_ns();
   fill_standard_streams();
+  pen_binding_limit_spin(&pen_plan, argv);
   char program[256];
   snprintf(program, sizeof program, "penstock-%s", pen_plan.name);
   struct pen_options options;

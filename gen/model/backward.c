@@ -214,7 +214,8 @@ static void add_workspaces(struct pen_graph *graph, struct pen_op_list *list, co
   for (size_t i = 0; i < list->count; i++) {
     struct pen_op *op = &list->op[i];
     uint64_t bytes = pen_signature_workspace_bytes(
-        pen_signature_of(op->kind), graph->topology->cluster_device, op->dtype, op->dim);
+        pen_signature_of(op->kind), graph->topology->cluster_device,
+        (uint32_t)graph->topology->cluster_threads_per_rank, op->dtype, op->dim);
     if (bytes)
       op->workspace = pen_graph_value(graph, pen_text("%s.workspace%u", name, (unsigned)i), PEN_F32,
                                       PEN_ROLE_ACTIVATION, (bytes + 3) / 4);

@@ -177,7 +177,17 @@ static _Noreturn void fail_row(const char *kind, const char *text, const char *w
 static struct pen_formula_factor factors[FACTORS_MAX];
 static size_t factors_used;
 
-/* One factor of a product: a number, `bf16`, `f32`, a dim, or the minimum of a dim and a number. */
+/* The factors that are words: all but dims, and the minimum of a dim and a number. */
+static const char *const factor_words[] = {
+    [PEN_FACTOR_BF16] = "bf16", [PEN_FACTOR_F32] = "f32", [PEN_FACTOR_THREADS] = "threads"};
+
+static int word_of(const char *name) {
+  for (int kind = PEN_FACTOR_BF16; kind <= PEN_FACTOR_THREADS; kind++)
+    if (strcmp(name, factor_words[kind]) == 0) return kind;
+  return PEN_FACTOR_DIM;
+}
+
+/* One factor of a product: a number, a word, a dim, or the minimum of a dim and a number. */
 static void parse_factor(struct pen_formula_factor *factor, const struct pen_signature *signature,
                          const char *text, const char **at) {
   char name[PEN_SIGNATURE_NAME_BYTES];
@@ -188,12 +198,8 @@ static void parse_factor(struct pen_formula_factor *factor, const struct pen_sig
   }
   bool named = take_name(at, name);
   int dim = named ? pen_signature_dim(signature, name) : -1;
-  if (named && strcmp(name, "bf16") == 0) {
-    factor->kind = PEN_FACTOR_BF16;
-    return;
-  }
-  if (named && strcmp(name, "f32") == 0) {
-    factor->kind = PEN_FACTOR_F32;
+  if (named && word_of(name) != PEN_FACTOR_DIM) {
+    factor->kind = word_of(name);
     return;
   }
   if (dim < 0) fail_row(signature->kind, text, "not a sum of products of dims and numbers");
@@ -229,7 +235,8 @@ static void parse_formula(struct pen_formula *formula, const struct pen_signatur
   if (*at) fail_row(signature->kind, text, "not a sum of products of dims and numbers");
 }
 
-static double value_of(const struct pen_formula *formula, int op_dtype, const int64_t *dim) {
+static double value_of(const struct pen_formula *formula, uint32_t threads, int op_dtype,
+                       const int64_t *dim) {
   double sum = 0, product = 1;
   for (const struct pen_formula_factor *factor = formula->factor,
                                        *past = factor + formula->factor_count;
@@ -241,6 +248,7 @@ static double value_of(const struct pen_formula *formula, int op_dtype, const in
       case PEN_FACTOR_LESSER: product *= (double)(extent < number ? extent : number); break;
       case PEN_FACTOR_BF16: product *= op_dtype == PEN_BF16; break;
       case PEN_FACTOR_F32: product *= op_dtype == PEN_F32; break;
+      case PEN_FACTOR_THREADS: product *= threads; break;
     }
     while (product == 0 && !factor->ends) factor++; /* for another dtype */
     if (!factor->ends) continue;
@@ -307,15 +315,15 @@ uint8_t pen_signature_dtype(const struct pen_signature *signature, int model_dty
 }
 
 double pen_signature_flops(const struct pen_signature *signature, const int64_t *dim) {
-  return value_of(&signature->flops, PEN_F32, dim);
+  return value_of(&signature->flops, 1, PEN_F32, dim);
 }
 
 uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, const char *device,
-                                       int op_dtype, const int64_t *dim) {
+                                       uint32_t threads, int op_dtype, const int64_t *dim) {
   const struct pen_formula *rule =
       pen_device_copies_data_op(device) ? &signature->cuda_workspace : &signature->workspace;
   if (rule->factor_count == 1 && rule->factor[0].kind == PEN_FACTOR_NUMBER)
     return (uint64_t)rule->factor[0].number; /* 0 for most ops */
-  double bytes = value_of(rule, op_dtype, dim);
+  double bytes = value_of(rule, threads, op_dtype, dim);
   return bytes >= 0x1p63 ? UINT64_MAX : (uint64_t)bytes;
 }

@@ -27,7 +27,9 @@ struct pen_operand {
 };
 
 /* A sum of products of the op's dims and numbers ("12*rows*width+64"); "rows<512" is the minimum;
- * "bf16" is 1 for an op of that dtype, else 0, and so is "f32". */
+ * "bf16" is 1 for an op of that dtype, else 0, and so is "f32"; "threads" is their number in a
+ * rank.
+ */
 struct pen_formula {
   uint8_t factor_count;
   const struct pen_formula_factor {
@@ -36,7 +38,8 @@ struct pen_formula {
       PEN_FACTOR_DIM,
       PEN_FACTOR_LESSER,
       PEN_FACTOR_BF16,
-      PEN_FACTOR_F32
+      PEN_FACTOR_F32,
+      PEN_FACTOR_THREADS
     } kind;
     uint8_t dim;
     bool ends; /* the product ends here */
@@ -81,9 +84,9 @@ uint8_t pen_operand_dtype(const struct pen_operand *operand, int op_dtype);
 uint8_t pen_signature_dtype(const struct pen_signature *signature, int model_dtype);
 
 /* Values of the columns flops and workspace for dims in the op's order; the latter is the device's
- * ("cpu", "cuda"). Exact below 2^53. */
+ * ("cpu", "cuda"), with so many threads a rank. Exact below 2^53. */
 double pen_signature_flops(const struct pen_signature *signature, const int64_t *dim);
 uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, const char *device,
-                                       int op_dtype, const int64_t *dim);
+                                       uint32_t threads, int op_dtype, const int64_t *dim);
 
 #endif

@@ -306,9 +306,8 @@ static void check_cluster(const struct pen_topology *t) {
                       PEN_DEVICE_ARRAYS_MAX);
   if (t->memory_audit && cuda)
     pen_topology_fail(t, "memory.audit", "false, with cluster.device = \"cuda\"");
-  if (t->cluster_threads_per_rank > 1 && !cuda)
-    pen_topology_warn(t, "cluster.threads_per_rank",
-                      "the CPU kernels of this version use one thread a rank");
+  if (t->cluster_threads_per_rank > 1 && cuda)
+    pen_topology_fail(t, "cluster.threads_per_rank", "1, with cluster.device = \"cuda\"");
 }
 
 void pen_topology_validate(const struct pen_topology *topology) {

@@ -189,7 +189,8 @@ static bool check_ops(const struct pen_rank_context *b) {
                                 signature->kind, signature->dim[dim], (long long)op->dim[dim]);
     for (int k = 0; k < PEN_OPERANDS_MAX; k++)
       if (!check_operand(b, index, op, signature, k)) return false;
-    uint64_t wanted = pen_signature_workspace_bytes(signature, b->plan->device, op->dtype, op->dim);
+    uint64_t wanted = pen_signature_workspace_bytes(signature, b->plan->device,
+                                                    b->plan->threads_per_rank, op->dtype, op->dim);
     if (op->workspace == PEN_NONE ? wanted > 0
                                   : op->workspace >= tables->tensor_count ||
                                         tables->tensors[op->workspace].bytes < wanted)

@@ -47,13 +47,15 @@ static int dim_index(const char *dims, const char *name, size_t length) {
   return index;
 }
 
-/* One factor: a number, `bf16`, `f32`, a dim, or the minimum of a dim and a number. */
+/* One factor: a number, `bf16`, `f32`, `threads`, a dim, or the minimum of a dim and a number. */
 static size_t factor(const char *dims, const char *text, enum pen_dtype dtype,
                      const int64_t dim[PEN_DIMS_MAX]) {
   const size_t length = strcspn(text, "<*+");
   if (*text >= '0' && *text <= '9') return strtoul(text, NULL, 10);
   if (length == strlen("bf16") && strncmp(text, "bf16", length) == 0) return dtype == PEN_BF16;
   if (length == strlen("f32") && strncmp(text, "f32", length) == 0) return dtype == PEN_F32;
+  if (length == strlen("threads") && strncmp(text, "threads", length) == 0)
+    return pen_threads_count();
   const size_t value = (size_t)dim[dim_index(dims, text, length)];
   const size_t most = text[length] == '<' ? strtoul(text + length + 1, NULL, 10) : value;
   return value < most ? value : most;

@@ -1,5 +1,4 @@
-/* instruction_set.c: chooses the instruction set of the CPU's kernels, and calls its functions that
- * are no ops (kernels.h). */
+/* instruction_set.c: chooses the instruction set of the CPU's kernels. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,43 +40,4 @@ void pen_instruction_set_choose(void) {
   pen_instruction_set = set[0];
   for (size_t i = 0; wanted && i < count; i++)
     if (!strcmp(wanted, set[i].name)) pen_instruction_set = set[i];
-}
-
-void pen_f32_to_bf16(uint16_t *to, const float *from, size_t count) {
-  pen_instruction_set.f32->narrow_rows(to, 0, from, 0, 1, count);
-}
-
-void pen_bf16_to_f32(float *to, const uint16_t *from, size_t count) {
-  pen_instruction_set.f32->widen_rows(to, 0, from, 0, 1, count);
-}
-
-void pen_bf16_rows_to_f32(float *to, size_t to_row, const uint16_t *from, size_t from_row,
-                          size_t rows, size_t width) {
-  pen_instruction_set.f32->widen_rows(to, to_row, from, from_row, rows, width);
-}
-
-void pen_f32_rows_to_bf16(uint16_t *to, size_t to_row, const float *from, size_t from_row,
-                          size_t rows, size_t width) {
-  pen_instruction_set.f32->narrow_rows(to, to_row, from, from_row, rows, width);
-}
-
-double pen_sum_squares(const float *x, size_t count) {
-  return pen_instruction_set.f32->sum_squares(x, count);
-}
-
-double pen_max_abs(const float *x, size_t count) {
-  return pen_instruction_set.f32->max_abs(x, count);
-}
-
-void pen_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq,
-                    size_t count, const struct pen_adamw *settings) {
-  pen_instruction_set.f32->adamw_step(parameter, gradient, exp_avg, exp_avg_sq, count, settings);
-}
-
-void pen_sum_arrays(float *y, const float *const *x, size_t arrays, size_t count) {
-  pen_instruction_set.f32->sum_arrays(y, x, arrays, count);
-}
-
-void pen_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation) {
-  pen_instruction_set.f32->normal(y, count, first, key, deviation);
 }

@@ -1,5 +1,6 @@
 # kernels/cpu: for the CPU
 libkernels_a_SOURCES += \
+  %reldir%/arrays.c \
   %reldir%/cpu.h \
   %reldir%/device.c \
   %reldir%/embedding_split.c \
@@ -9,7 +10,11 @@ libkernels_a_SOURCES += \
   %reldir%/onednn.h \
   %reldir%/open.c \
   %reldir%/product_bf16.c \
-  %reldir%/rope_table.c
-libkernels_a_CFLAGS = $(KERNEL_FLAGS) $(BLAS_CFLAGS)
+  %reldir%/rope_table.c \
+  %reldir%/row_ops.c \
+  %reldir%/row_ops.h \
+  %reldir%/threads.c \
+  %reldir%/threads.h
+libkernels_a_CFLAGS = $(KERNEL_FLAGS) $(BLAS_CFLAGS) $(OPENMP_CFLAGS)
 
 include %D%/vector/local.mk

@@ -11,6 +11,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/cpu/row_ops.h"
 #include "kernels/cpu/vector/isa.h"
 #include "kernels/head_loss.h"
 
@@ -92,7 +93,10 @@ pen_kernel *pen_kernel_of(enum pen_op_kind kind, enum pen_dtype dtype) {
   if (dtype == PEN_BF16 && onednn_bf16 && is_product(kind)) return pen_onednn_product;
   const struct pen_vector_kernels *set =
       dtype == PEN_BF16 ? pen_instruction_set.bf16 : pen_instruction_set.f32;
-  return set->op[kind] ? set->op[kind] : dtype == PEN_BF16 ? plain_bf16[kind] : plain[kind];
+  pen_kernel *kernel = set->op[kind]       ? set->op[kind]
+                       : dtype == PEN_BF16 ? plain_bf16[kind]
+                                           : plain[kind];
+  return pen_row_op(kind, dtype, kernel);
 }
 
 void *pen_cpu_prepare_product(enum pen_op_kind kind, enum pen_dtype dtype,

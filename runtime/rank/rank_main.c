@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/kernels.h"
 #include "runtime/base/check.h"
 #include "runtime/base/seal.h"
 #include "runtime/comm/action_text.h"
@@ -285,7 +286,7 @@ void pen_rank_main(const struct pen_run *run, uint32_t replica, uint32_t index) 
   open_log(rank);
   struct pen_rank_state *self = rank->endpoint.self;
   atomic_store_explicit(&self->phase, PEN_PHASE_STEPS, memory_order_relaxed);
-  pen_seal();
+  pen_threads_call(pen_seal);
   if (rank->endpoint.global == 0 && run->restart.count > 0) {
     pen_restart_report(&rank->log, &run->restart);
   }
@@ -295,7 +296,7 @@ void pen_rank_main(const struct pen_run *run, uint32_t replica, uint32_t index) 
     last = is_last_step(rank, step);
     exit_if_aborted(rank, end_step(rank, step, last));
   }
-  pen_unseal();
+  pen_threads_call(pen_unseal);
   if (run->hooks != NULL) {
     run->hooks->left(run, rank->vm);
   }

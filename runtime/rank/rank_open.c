@@ -60,6 +60,10 @@ static const struct pen_device *open_device(struct pen_rank *rank, uint32_t inde
     pen_fail(PEN_EXIT_SYSTEM, "the plan is for the device %s, which this binary was linked without",
              plan->device);
   }
+  if (!device->asynchronous && !pen_threads_open(plan->threads_per_rank)) {
+    pen_fail(PEN_EXIT_SYSTEM, "cannot start %u threads (cluster.threads_per_rank)",
+             plan->threads_per_rank);
+  }
   rank->kernels = pen_kernels_open();
   pen_check(rank->kernels != NULL, "no memory for the buffers of matrix products");
   if (device->asynchronous) {

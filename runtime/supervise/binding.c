@@ -4,6 +4,7 @@
 
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -90,6 +91,16 @@ static void check_list(const struct pen_binding *binding) {
   }
 }
 
+static _Noreturn void fail_cores(const struct pen_binding *binding, uint32_t needed) {
+  const struct pen_plan *plan = binding->plan;
+  char setting[64] = "cluster.bind = \"core\"";
+  if (plan->threads_per_rank > 1) {
+    snprintf(setting, sizeof setting, "cluster.threads_per_rank = %u", plan->threads_per_rank);
+  }
+  pen_fail(PEN_EXIT_USAGE, "host %s: %s: its ranks need %u cores, and this command may use %u",
+           host_name(), setting, needed, binding->allowed_count);
+}
+
 void pen_binding_open(struct pen_binding *binding, const struct pen_plan *plan,
                       const struct pen_rank_set *ranks) {
   const char *bind = plan->bind;
@@ -101,11 +112,9 @@ void pen_binding_open(struct pen_binding *binding, const struct pen_plan *plan,
                  of_command = ranks->count * threads;
   binding->by_command = binding->allowed_count < of_host && binding->allowed_count == of_command;
   binding->alone = binding->allowed_count >= of_host || binding->by_command;
-  if (strcmp(bind, "core") == 0 && !binding->alone) {
-    pen_fail(
-        PEN_EXIT_USAGE,
-        "host %s: cluster.bind = \"core\": its ranks need %u cores, and this command may use %u",
-        host_name(), of_host, binding->allowed_count);
+  if ((strcmp(bind, "core") == 0 || (threads > 1 && strcmp(bind, "none") != 0)) &&
+      !binding->alone) {
+    fail_cores(binding, of_host);
   }
   if (strcmp(bind, "list") == 0) {
     check_list(binding);
@@ -164,6 +173,15 @@ void pen_binding_apply(const struct pen_cores *cores) {
   const int result =
       sched_setaffinity(0, sizeof cores->bits, (const cpu_set_t *)(const void *)cores->bits);
   (void)result;
+}
+
+void pen_binding_limit_spin(const struct pen_plan *plan, char **argv) {
+  if (plan->threads_per_rank == 1 || strcmp(plan->bind, "none") != 0 ||
+      getenv("OMP_WAIT_POLICY") != NULL || getenv("GOMP_SPINCOUNT") != NULL) {
+    return;
+  }
+  pen_check(setenv("GOMP_SPINCOUNT", "5000", 1) == 0, "cannot set GOMP_SPINCOUNT");
+  execv("/proc/self/exe", argv); /* if that fails, threads spin for longer */
 }
 
 const char *pen_binding_text(const struct pen_cores *cores, char text[PEN_CORES_TEXT_BYTES]) {

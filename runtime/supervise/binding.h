@@ -29,7 +29,8 @@ struct pen_binding {
 };
 
 /* Reads which cores this process may use. Fails (64), naming this host, where cluster.bind is
- * "core" and they are too few, or where it is a list that has others. */
+ * "core", or ranks have several threads and it is not "none", and the cores are too few for all
+ * threads; or where it is a list that has others. */
 void pen_binding_open(struct pen_binding *binding, const struct pen_plan *plan,
                       const struct pen_rank_set *ranks);
 
@@ -38,6 +39,12 @@ struct pen_cores pen_binding_cores(const struct pen_binding *binding, uint32_t r
 
 /* Binds this process; on failure it runs on any core. */
 void pen_binding_apply(const struct pen_cores *cores);
+
+/* With cluster.bind = "none" ranks may share cores: starts this program again with a GOMP_SPINCOUNT
+ * that makes a thread without work sleep after about 0.1 ms instead of several, in which it would
+ * keep others from the core. OpenMP reads that when it is loaded. Does nothing if the environment
+ * has it, or OMP_WAIT_POLICY. Call before anything is opened. */
+void pen_binding_limit_spin(const struct pen_plan *plan, char **argv);
 
 /* "0-3,8". Returns text. */
 const char *pen_binding_text(const struct pen_cores *cores, char text[PEN_CORES_TEXT_BYTES]);

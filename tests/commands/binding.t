@@ -33,6 +33,36 @@ is "none: all cores" "$(bindings "$first" none)" "0 $first 1 $first "
 case_of numa numa
 ok "numa: each rank has cores" test "$("$scratch/numa" info --bindings | grep -c '^[01] [^ ]* [0-9]')" = 2
 
+# Several threads: as many cores for each rank, or it does not start, unless ranks may share cores.
+threads_case() { ok "$1: a plan is built" build "$1" "$scratch/llama.cfg" -s cluster.threads_per_rank="$2" -s cluster.bind="$3"; }
+train_step() { taskset -c "$1" "$scratch/$2" train --data "$scratch/data.bin" --steps 1 --quiet 2>"$scratch/err"; }
+threads_case threads 2 auto
+is "threads: a core for each" "$(bindings "$both" threads | tr '-' ',')" "0 $first,$second "
+for command in info train; do
+  if test $command = info; then
+    taskset -c "$first" "$scratch/threads" info --bindings 2>"$scratch/err"
+  else
+    train_step "$first" threads
+  fi
+  is "threads: too few are refused by $command" $? 64
+  is "threads: and the host is named" "$(cat "$scratch/err")" \
+    "penstock: host $(uname -n): cluster.threads_per_rank = 2: its ranks need 2 cores, and this command may use 1"
+done
+threads_case threads_list 2 "[$second,$first]"
+is "threads: the cores of the list" "$(bindings "$both" threads_list | tr '-' ',')" "0 $first,$second "
+threads_case threads_none 3 none
+ok "threads: with none they share" train_step "$first" threads_none
+bound() { # NAME: the cores of the threads of a running rank
+  "$scratch/$1" train --data "$scratch/data.bin" --steps 100000000 --quiet --log "$scratch/log" 2>/dev/null &
+  parent=$!
+  await_steps "$scratch/log" 2
+  for thread in /proc/$(children $parent | sed -n 1p)/task/*; do taskset -cp "${thread##*/}"; done | sed 's/.*: //' | sort | tr '\n' ' '
+  kill -TERM $parent
+  wait $parent
+  rm -f "$scratch/log"
+}
+is "threads: each is bound to one" "$(bound threads_list)" "$(printf '%s\n' "$first" "$second" | sort | tr '\n' ' ')"
+
 # What a rank says that it may use is what the kernel says.
 case_of run "[$second,$first]"
 "$scratch/run" train --data "$scratch/data.bin" --steps 100000000 --quiet --log "$scratch/log" 2>/dev/null &

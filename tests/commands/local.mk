@@ -64,6 +64,7 @@ COMMAND_TESTS = \
   %reldir%/search_command.t \
   %reldir%/search_report.t \
   %reldir%/secret.t \
+  %reldir%/threads.t \
   %reldir%/tied.t \
   %reldir%/tokens.t \
   %reldir%/tokens_hf.t \

@@ -137,6 +137,22 @@ else
   skip "messages by libfabric keep the seal" "no libfabric here"
 fi
 
+# A rank of three threads.
+threads="-s pipeline.ranks=1 -s pipeline.stages_per_rank=1 -s pipeline.schedule=1f1b -s cluster.threads_per_rank=3 -s cluster.bind=none"
+plan=threads
+ok "a plan of three threads" build threads "$scratch/llama.cfg" $threads
+ok "its test build" sealed_build ""
+ok "keeps the seal" train "$scratch/sealed"
+if test -f "$scratch/count.so"; then
+  steps=20
+  few=$(count_calls threads | add_calls)
+  steps=120
+  is "100 steps more make no allocator call more" "$(count_calls threads | add_calls)" "$few"
+  matches "one rank counted" "$few" "1 *"
+  steps=20
+fi
+plan=llama
+
 plan=snapshot
 ok "a plan with room for a snapshot" build snapshot "$scratch/llama.cfg" -s memory.snapshot=true
 ok "its test build" sealed_build ""

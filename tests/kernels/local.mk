@@ -16,7 +16,8 @@ KERNEL_TESTS = \
   %reldir%/open \
   %reldir%/optimizer \
   %reldir%/product_bf16 \
-  %reldir%/rope
+  %reldir%/rope \
+  %reldir%/threads
 check_PROGRAMS += $(KERNEL_TESTS)
 KERNEL_TEST_LIBS = libtestsupport.a $(KERNEL_ARCHIVES) $(BLAS_LIBS) $(CMOCKA_LIBS) -lm
 %canon_reldir%_affine_LDADD = $(KERNEL_TEST_LIBS)
@@ -39,3 +40,4 @@ KERNEL_TEST_LIBS = libtestsupport.a $(KERNEL_ARCHIVES) $(BLAS_LIBS) $(CMOCKA_LIB
 %canon_reldir%_product_bf16_SOURCES = %reldir%/product_bf16.c %reldir%/product_wide_bf16.c
 %canon_reldir%_product_bf16_LDADD = $(KERNEL_TEST_LIBS)
 %canon_reldir%_rope_LDADD = $(KERNEL_TEST_LIBS)
+%canon_reldir%_threads_LDADD = $(KERNEL_TEST_LIBS) -lpthread

@@ -92,13 +92,14 @@ int64_t dim_value(enum pen_op_kind kind, const int64_t *dim, const char *name, s
   return 0;
 }
 
-/* A factor of a formula: a number, `bf16`, `f32`, a dim, or the minimum of a dim and a number. */
+/* A factor of a formula: a number, `bf16`, `f32`, `threads`, a dim, or the minimum of a dim and a number. */
 static size_t factor_of(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t *dim,
                         const char *text) {
   const size_t length = strcspn(text, "<*+");
   if (*text >= '0' && *text <= '9') return strtoul(text, NULL, 10);
   if (length == 4 && !strncmp(text, "bf16", 4)) return dtype == PEN_BF16;
   if (length == 3 && !strncmp(text, "f32", 3)) return dtype == PEN_F32;
+  if (length == 7 && !strncmp(text, "threads", 7)) return pen_threads_count();
   const size_t value = (size_t)dim_value(kind, dim, text, length);
   const size_t most = text[length] == '<' ? strtoul(text + length + 1, NULL, 10) : value;
   return value < most ? value : most;

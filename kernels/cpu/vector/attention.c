@@ -11,7 +11,8 @@
  * With pairs of bf16 (tile.h) queries are copied unchanged and scores are multiplied by the factor;
  * powers are summed in f32 and then rounded to bf16, as in kernels/cuda/attention_bf16.cu.
  *
- *   workspace  keys   [padded/PANEL][steps of head_dim][PANEL]   transposed, for a key-value head
+ *   workspace, of each thread
+ *              keys   [padded/PANEL][steps of head_dim][PANEL]   transposed, for a key-value head
  *              values [steps of padded][stride]
  *              query  [QUERY_BLOCK][stride of steps]             f32: times the factor
  *              output [QUERY_BLOCK][stride]
@@ -19,6 +20,7 @@
  */
 #include <math.h>
 
+#include "kernels/cpu/threads.h"
 #include "kernels/cpu/vector/functions.h"
 #include "kernels/cpu/vector/isa.h"
 #include "kernels/cpu/vector/tile.h"
@@ -33,7 +35,7 @@ _Static_assert(NUMBERS == 1 || LANES % ROWS == 0,
                "the last keys that a tile's queries see stand in one vector");
 
 struct attention_block {
-  const element *keys, *values;
+  element *keys, *values;
   const int32_t *starts; /* the starts of the sequence; null: one document */
   element *query;
   float *output, *scores;
@@ -195,79 +197,113 @@ static void write_output(const struct attention_block *b, stored *o, size_t o_ro
   }
 }
 
-void PEN_NAME(attention)(const struct pen_call *call) {
-  const size_t batch = (size_t)call->dim[0], sequence = (size_t)call->dim[1],
-               heads = (size_t)call->dim[2];
-  const size_t kv_heads = (size_t)call->dim[3], head_dim = (size_t)call->dim[4];
-  const size_t q_row = heads * head_dim, k_row = kv_heads * head_dim, group = heads / kv_heads;
-  const size_t padded = round_up(sequence, PANEL);
-  const stored *q = call->operand[0], *k = call->operand[1], *v = call->operand[2];
-  const int32_t *starts = call->operand[3];
-  stored *o = call->operand[4];
-  float *lse = call->operand[5], *space = call->workspace;
+/* Takes the buffers of one thread from the workspace, for `positions` keys. */
+static struct attention_block divide_workspace(const struct pen_call *call, size_t positions,
+                                               float **space) {
+  const size_t head_dim = (size_t)call->dim[4];
   struct attention_block b = {
       .head_dim = head_dim,
       .window = (size_t)call->dim[5],
       .stride = copy_stride(head_dim),
       .query_stride = copy_stride(steps_of(head_dim)),
       .factor = NUMBERS == 1 ? 1.0f : (float)(M_LOG2E / sqrt((double)head_dim))};
-  element *keys = allocate_lines(&space, padded * steps_of(head_dim)),
-          *values = allocate_lines(&space, steps_of(padded) * b.stride);
-  b.keys = keys, b.values = values;
-  b.query = allocate_lines(&space, QUERY_BLOCK * b.query_stride);
-  b.output = allocate_lines(&space, QUERY_BLOCK * b.stride);
-  b.scores = allocate_lines(&space, QUERY_BLOCK * SCORE_STRIDE);
-  for (size_t i = 0; i < batch * heads; i++) {
-    const size_t row = i / heads * sequence, head = i % heads;
-    if (head % group == 0) {
+  b.keys = allocate_lines(space, round_up(positions, PANEL) * steps_of(head_dim));
+  b.values = allocate_lines(space, steps_of(round_up(positions, PANEL)) * b.stride);
+  b.query = allocate_lines(space, QUERY_BLOCK * b.query_stride);
+  b.output = allocate_lines(space, QUERY_BLOCK * b.stride);
+  b.scores = allocate_lines(space, QUERY_BLOCK * SCORE_STRIDE);
+  return b;
+}
+
+static struct attention_block block_of_thread(const struct pen_call *call, size_t positions,
+                                              size_t thread) {
+  float *space = call->workspace;
+  for (; thread > 0; thread--) divide_workspace(call, positions, &space);
+  return divide_workspace(call, positions, &space);
+}
+
+/* Copies a key-value head with `seen` keys, rows k_row apart. */
+static void load_head(const struct attention_block *b, const stored *k, const stored *v,
+                      size_t k_row, size_t seen) {
+  copy_panels(b->keys, k, k_row, seen, round_up(seen, PANEL), b->head_dim);
+  copy_steps(b->values, v, k_row, seen, seen, b->head_dim);
+}
+
+/* Computes a block of queries from q, rows row apart, to o and lse. */
+static void attend_queries(struct attention_block *b, const stored *q, stored *o, size_t row,
+                           size_t query_count, float *lse) {
+  load_queries(b, q, row, query_count);
+  for (size_t key = start_of(b, 0) / KEY_BLOCK * KEY_BLOCK; key < b->first_query + b->query_count;
+       key += KEY_BLOCK)
+    attend_key_block(b, key);
+  write_output(b, o, row, lse);
+}
+
+/* A tile is a block of queries of a head of a sequence. */
+static void attend_tiles(const void *context, size_t thread, size_t first, size_t past) {
+  const struct pen_call *call = context;
+  const size_t sequence = (size_t)call->dim[1], heads = (size_t)call->dim[2],
+               kv_heads = (size_t)call->dim[3], head_dim = (size_t)call->dim[4];
+  const size_t q_row = heads * head_dim, k_row = kv_heads * head_dim, group = heads / kv_heads,
+               blocks = (sequence + QUERY_BLOCK - 1) / QUERY_BLOCK;
+  const stored *q = call->operand[0], *k = call->operand[1], *v = call->operand[2];
+  const int32_t *starts = call->operand[3];
+  stored *o = call->operand[4];
+  float *lse = call->operand[5];
+  struct attention_block b = block_of_thread(call, sequence, thread);
+  for (size_t tile = first; tile < past; tile++) {
+    const size_t i = tile / blocks, row = i / heads * sequence, head = i % heads;
+    if (tile == first || tile % (group * blocks) == 0) {
       const size_t at = row * k_row + head / group * head_dim;
-      copy_panels(keys, k + at, k_row, sequence, padded, head_dim);
-      copy_steps(values, v + at, k_row, sequence, sequence, head_dim);
+      load_head(&b, k + at, v + at, k_row, sequence);
     }
     b.starts = starts ? starts + row : NULL;
-    for (b.first_query = 0; b.first_query < sequence; b.first_query += QUERY_BLOCK) {
-      const size_t at = (row + b.first_query) * q_row + head * head_dim;
-      load_queries(&b, q + at, q_row, least(QUERY_BLOCK, sequence - b.first_query));
-      const struct next_block next =
-          block_after(QUERY_BLOCK, at, b.first_query, sequence, head, heads, head_dim);
-      b.next_query = (struct ahead){q + next.at, q_row, next.rows, head_dim};
-      b.own_output = (struct ahead){o + at, q_row, b.query_count, head_dim};
-      for (size_t key = start_of(&b, 0) / KEY_BLOCK * KEY_BLOCK;
-           key < b.first_query + b.query_count; key += KEY_BLOCK)
-        attend_key_block(&b, key);
-      write_output(&b, o + at, q_row, lse + i * sequence + b.first_query);
-    }
+    b.first_query = tile % blocks * QUERY_BLOCK;
+    const size_t at = (row + b.first_query) * q_row + head * head_dim,
+                 count = least(QUERY_BLOCK, sequence - b.first_query);
+    const struct next_block next =
+        block_after(QUERY_BLOCK, at, b.first_query, sequence, head, heads, head_dim);
+    b.next_query = (struct ahead){q + next.at, q_row, next.rows, head_dim};
+    b.own_output = (struct ahead){o + at, q_row, count, head_dim};
+    attend_queries(&b, q + at, o + at, q_row, count, lse + i * sequence + b.first_query);
   }
+}
+
+void PEN_NAME(attention)(const struct pen_call *call) {
+  const size_t units = (size_t)call->dim[0] * (size_t)call->dim[2];
+  pen_parallel_for(units * (((size_t)call->dim[1] + QUERY_BLOCK - 1) / QUERY_BLOCK), attend_tiles,
+                   call);
 }
 
 /* ---- over a cache ---- */
 
-/* The sizes of a call. */
-struct cached_dims {
-  size_t sequence, heads, kv_heads, head_dim, positions;
+/* One sequence, whose first query has position `first`; `keys` and `values` are those of its slot.
+ */
+struct cached_sequence {
+  const struct pen_call *call;
+  const stored *keys, *values, *q;
+  stored *o;
+  size_t first;
 };
 
-/* All heads of one sequence whose first query has position `first`; `keys` and `values` are those
- * of its slot. */
-static void attend_cached(struct attention_block *b, const struct cached_dims *d,
-                          element *key_panels, element *value_steps, const stored *keys,
-                          const stored *values, const stored *q, stored *o, size_t first) {
-  const size_t q_row = d->heads * d->head_dim, k_row = d->kv_heads * d->head_dim,
-               group = d->heads / d->kv_heads, seen = first + d->sequence;
+/* A tile is a head. */
+static void attend_cached(const void *context, size_t thread, size_t first_head, size_t past_head) {
+  const struct cached_sequence *s = context;
+  const struct pen_call *call = s->call;
+  const size_t heads = (size_t)call->dim[2], kv_heads = (size_t)call->dim[3],
+               head_dim = (size_t)call->dim[4], seen = s->first + (size_t)call->dim[1];
+  const size_t q_row = heads * head_dim, k_row = kv_heads * head_dim, group = heads / kv_heads;
+  struct attention_block b = block_of_thread(call, (size_t)call->dim[7], thread);
   float lse[QUERY_BLOCK];
-  for (size_t head = 0; head < d->heads; head++) {
-    if (head % group == 0) {
-      const size_t at = head / group * d->head_dim;
-      copy_panels(key_panels, keys + at, k_row, seen, round_up(seen, PANEL), d->head_dim);
-      copy_steps(value_steps, values + at, k_row, seen, seen, d->head_dim);
+  for (size_t head = first_head; head < past_head; head++) {
+    if (head == first_head || head % group == 0) {
+      const size_t at = head / group * head_dim;
+      load_head(&b, s->keys + at, s->values + at, k_row, seen);
     }
-    for (b->first_query = first; b->first_query < seen; b->first_query += QUERY_BLOCK) {
-      const size_t at = (b->first_query - first) * q_row + head * d->head_dim;
-      load_queries(b, q + at, q_row, least(QUERY_BLOCK, seen - b->first_query));
-      for (size_t key = start_of(b, 0) / KEY_BLOCK * KEY_BLOCK;
-           key < b->first_query + b->query_count; key += KEY_BLOCK)
-        attend_key_block(b, key);
-      write_output(b, o + at, q_row, lse);
+    for (b.first_query = s->first; b.first_query < seen; b.first_query += QUERY_BLOCK) {
+      const size_t at = (b.first_query - s->first) * q_row + head * head_dim;
+      attend_queries(&b, s->q + at, s->o + at, q_row, least(QUERY_BLOCK, seen - b.first_query),
+                     lse);
     }
   }
 }
@@ -277,37 +313,23 @@ static void attend_cached(struct attention_block *b, const struct cached_dims *d
 _Static_assert(PEN_CACHED_CHUNK % ROWS == 0 || NUMBERS == 1, "several queries start at a tile");
 
 void PEN_NAME(attention_cached)(const struct pen_call *call) {
-  const struct cached_dims d = {(size_t)call->dim[1], (size_t)call->dim[2], (size_t)call->dim[3],
-                                (size_t)call->dim[4], (size_t)call->dim[7]};
-  const size_t batch = (size_t)call->dim[0], q_size = d.sequence * d.heads * d.head_dim,
-               k_row = d.kv_heads * d.head_dim;
+  const size_t batch = (size_t)call->dim[0], sequence = (size_t)call->dim[1],
+               heads = (size_t)call->dim[2], positions = (size_t)call->dim[7];
+  const size_t q_size = sequence * heads * (size_t)call->dim[4],
+               k_row = (size_t)call->dim[3] * (size_t)call->dim[4], rows = sequence * k_row;
   const stored *q = call->operand[0], *k = call->operand[1], *v = call->operand[2];
   const int32_t *starts = call->operand[3], *slot = call->operand[4];
   stored *o = call->operand[5];
-  float *space = call->workspace;
-  struct attention_block b = {
-      .head_dim = d.head_dim,
-      .window = (size_t)call->dim[5],
-      .stride = copy_stride(d.head_dim),
-      .query_stride = copy_stride(steps_of(d.head_dim)),
-      .factor = NUMBERS == 1 ? 1.0f : (float)(M_LOG2E / sqrt((double)d.head_dim))};
-  element *keys = allocate_lines(&space, round_up(d.positions, PANEL) * steps_of(d.head_dim)),
-          *values = allocate_lines(&space, steps_of(round_up(d.positions, PANEL)) * b.stride);
-  b.keys = keys, b.values = values;
-  b.query = allocate_lines(&space, QUERY_BLOCK * b.query_stride);
-  b.output = allocate_lines(&space, QUERY_BLOCK * b.stride);
-  b.scores = allocate_lines(&space, QUERY_BLOCK * SCORE_STRIDE);
   for (size_t i = 0; i < batch; i++, q += q_size, o += q_size) {
     if (slot[i] < 0) {
       memset(o, 0, q_size * sizeof *o);
       continue;
     }
-    const size_t first = (size_t)-starts[i * d.sequence],
-                 cache = (size_t)slot[i] * d.positions * k_row, rows = d.sequence * k_row;
-    stored *slot_keys = (stored *)call->operand[6] + cache,
-           *slot_values = (stored *)call->operand[7] + cache;
-    memcpy(slot_keys + first * k_row, k + i * rows, rows * sizeof *k);
-    memcpy(slot_values + first * k_row, v + i * rows, rows * sizeof *v);
-    attend_cached(&b, &d, keys, values, slot_keys, slot_values, q, o, first);
+    const size_t first = (size_t)-starts[i * sequence], cache = (size_t)slot[i] * positions * k_row;
+    stored *keys = (stored *)call->operand[6] + cache, *values = (stored *)call->operand[7] + cache;
+    memcpy(keys + first * k_row, k + i * rows, rows * sizeof *k);
+    memcpy(values + first * k_row, v + i * rows, rows * sizeof *v);
+    const struct cached_sequence s = {call, keys, values, q, o, first};
+    pen_parallel_for(heads, attend_cached, &s);
   }
 }

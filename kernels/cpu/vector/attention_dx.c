@@ -12,7 +12,7 @@
  * for their products, as in kernels/cuda/attention_dx_bf16.cu. p^T and ds^T take pairs of queries,
  * ds pairs of keys.
  *
- *   workspace
+ *   workspace, of each thread
  *     keys, values            [padded/PANEL][steps of head_dim][PANEL]   transposed
  *     key_steps               [steps of padded][stride]                  for dq = ds k
  *     dk, dv                  [padded][stride]
@@ -26,6 +26,7 @@
  */
 #include <math.h>
 
+#include "kernels/cpu/threads.h"
 #include "kernels/cpu/vector/functions.h"
 #include "kernels/cpu/vector/isa.h"
 #include "kernels/cpu/vector/tile.h"
@@ -281,7 +282,8 @@ static void load_head(const struct attention_dx_block *b, const stored *k, const
   memset(b->dv, 0, b->padded * b->stride * sizeof(float));
 }
 
-static struct attention_dx_block divide_workspace(const struct pen_call *call) {
+/* Takes the buffers of one thread from the workspace. */
+static struct attention_dx_block divide_workspace(const struct pen_call *call, float **space) {
   const size_t sequence = (size_t)call->dim[1], head_dim = (size_t)call->dim[4];
   struct attention_dx_block b = {.sequence = sequence,
                                  .head_dim = head_dim,
@@ -293,56 +295,68 @@ static struct attention_dx_block divide_workspace(const struct pen_call *call) {
   b.factor = (float)(M_LOG2E / sqrt((double)head_dim));
   b.dk_scale =
       NUMBERS == 1 ? (float)M_LN2 : b.scale; /* with f32, the copied query has the other factors */
-  float *space = call->workspace;
-  b.keys = allocate_lines(&space, b.padded * steps_of(head_dim)),
-  b.values = allocate_lines(&space, b.padded * steps_of(head_dim));
-  b.key_steps = allocate_lines(&space, steps_of(b.padded) * b.stride);
-  b.dk = allocate_lines(&space, b.padded * b.stride),
-  b.dv = allocate_lines(&space, b.padded * b.stride);
-  b.query = allocate_lines(&space, QUERY_BLOCK * b.query_stride),
-  b.dout = allocate_lines(&space, QUERY_BLOCK * b.query_stride);
-  b.dq = allocate_lines(&space, QUERY_BLOCK * b.stride);
-  b.chance = allocate_lines(&space, steps_of(QUERY_BLOCK) * CHANCE_STRIDE),
-  b.slope = allocate_lines(&space, steps_of(QUERY_BLOCK) * CHANCE_STRIDE);
-  b.query_steps = NUMBERS == 1 ? b.query : allocate_lines(&space, steps_of(QUERY_BLOCK) * b.stride);
-  b.dout_steps = NUMBERS == 1 ? b.dout : allocate_lines(&space, steps_of(QUERY_BLOCK) * b.stride);
-  b.slope_rows = NUMBERS == 1 ? b.slope : allocate_lines(&space, QUERY_BLOCK * SLOPE_STRIDE);
+  b.keys = allocate_lines(space, b.padded * steps_of(head_dim)),
+  b.values = allocate_lines(space, b.padded * steps_of(head_dim));
+  b.key_steps = allocate_lines(space, steps_of(b.padded) * b.stride);
+  b.dk = allocate_lines(space, b.padded * b.stride),
+  b.dv = allocate_lines(space, b.padded * b.stride);
+  b.query = allocate_lines(space, QUERY_BLOCK * b.query_stride),
+  b.dout = allocate_lines(space, QUERY_BLOCK * b.query_stride);
+  b.dq = allocate_lines(space, QUERY_BLOCK * b.stride);
+  b.chance = allocate_lines(space, steps_of(QUERY_BLOCK) * CHANCE_STRIDE),
+  b.slope = allocate_lines(space, steps_of(QUERY_BLOCK) * CHANCE_STRIDE);
+  b.query_steps = NUMBERS == 1 ? b.query : allocate_lines(space, steps_of(QUERY_BLOCK) * b.stride);
+  b.dout_steps = NUMBERS == 1 ? b.dout : allocate_lines(space, steps_of(QUERY_BLOCK) * b.stride);
+  b.slope_rows = NUMBERS == 1 ? b.slope : allocate_lines(space, QUERY_BLOCK * SLOPE_STRIDE);
   return b;
 }
 
-void PEN_NAME(attention_dx)(const struct pen_call *call) {
-  const size_t batch = (size_t)call->dim[0], heads = (size_t)call->dim[2],
-               kv_heads = (size_t)call->dim[3];
-  const stored *dout = call->operand[0], *q = call->operand[1], *k = call->operand[2],
-               *v = call->operand[3], *o = call->operand[4];
+/* The queries of one head, whose key-value head is loaded; `i` counts heads over sequences. */
+static void differentiate_head(struct attention_dx_block *b, const struct pen_call *call,
+                               size_t i) {
+  const size_t heads = (size_t)call->dim[2], q_row = heads * b->head_dim,
+               row = i / heads * b->sequence, head = i % heads;
+  const stored *dout = call->operand[0], *q = call->operand[1], *o = call->operand[4];
   const float *lse = call->operand[5];
   const int32_t *starts = call->operand[6];
-  stored *dq = call->operand[7], *dk = call->operand[8], *dv = call->operand[9];
-  struct attention_dx_block b = divide_workspace(call);
-  const size_t q_row = heads * b.head_dim, k_row = kv_heads * b.head_dim, group = heads / kv_heads;
-  for (size_t i = 0; i < batch * heads; i++) {
-    const size_t row = i / heads * b.sequence, head = i % heads;
-    const size_t k_at = row * k_row + head / group * b.head_dim;
-    if (head % group == 0) load_head(&b, k + k_at, v + k_at, k_row);
-    b.starts = starts ? starts + row : NULL;
-    for (b.first_query = 0; b.first_query < b.sequence; b.first_query += QUERY_BLOCK) {
-      const size_t at = (row + b.first_query) * q_row + head * b.head_dim;
-      b.query_count = least(QUERY_BLOCK, b.sequence - b.first_query);
-      load_queries(&b, q + at, dout + at, o + at, lse + i * b.sequence + b.first_query, q_row);
-      const struct next_block next =
-          block_after(QUERY_BLOCK, at, b.first_query, b.sequence, head, heads, b.head_dim);
-      const stored *const soon[] = {q, dout, o};
-      for (size_t k = 0; k + 1 < NEXT; k++)
-        b.next[k] = (struct ahead){soon[k] + next.at, q_row, next.rows, b.head_dim};
-      b.next[NEXT - 1] = (struct ahead){dq + at, q_row, b.query_count, b.head_dim};
-      for (size_t key = start_of(&b, 0) / KEY_BLOCK * KEY_BLOCK;
-           key < b.first_query + b.query_count; key += KEY_BLOCK)
-        differentiate_key_block(&b, key);
-      write_rows(dq + at, q_row, b.dq, b.query_count, b.head_dim, b.scale);
-    }
-    if (head % group == group - 1) {
-      write_rows(dk + k_at, k_row, b.dk, b.sequence, b.head_dim, b.dk_scale);
-      write_rows(dv + k_at, k_row, b.dv, b.sequence, b.head_dim, 1.0f);
-    }
+  stored *dq = call->operand[7];
+  b->starts = starts ? starts + row : NULL;
+  for (b->first_query = 0; b->first_query < b->sequence; b->first_query += QUERY_BLOCK) {
+    const size_t at = (row + b->first_query) * q_row + head * b->head_dim;
+    b->query_count = least(QUERY_BLOCK, b->sequence - b->first_query);
+    load_queries(b, q + at, dout + at, o + at, lse + i * b->sequence + b->first_query, q_row);
+    const struct next_block next =
+        block_after(QUERY_BLOCK, at, b->first_query, b->sequence, head, heads, b->head_dim);
+    const stored *const soon[] = {q, dout, o};
+    for (size_t k = 0; k + 1 < NEXT; k++)
+      b->next[k] = (struct ahead){soon[k] + next.at, q_row, next.rows, b->head_dim};
+    b->next[NEXT - 1] = (struct ahead){dq + at, q_row, b->query_count, b->head_dim};
+    for (size_t key = start_of(b, 0) / KEY_BLOCK * KEY_BLOCK; key < b->first_query + b->query_count;
+         key += KEY_BLOCK)
+      differentiate_key_block(b, key);
+    write_rows(dq + at, q_row, b->dq, b->query_count, b->head_dim, b->scale);
   }
+}
+
+/* A tile is a key-value head of a sequence, with the heads of its group. */
+static void differentiate_tiles(const void *context, size_t thread, size_t first, size_t past) {
+  const struct pen_call *call = context;
+  const size_t kv_heads = (size_t)call->dim[3], group = (size_t)call->dim[2] / kv_heads;
+  const stored *k = call->operand[2], *v = call->operand[3];
+  stored *dk = call->operand[8], *dv = call->operand[9];
+  float *space = call->workspace;
+  for (; thread > 0; thread--) divide_workspace(call, &space);
+  struct attention_dx_block b = divide_workspace(call, &space);
+  const size_t k_row = kv_heads * b.head_dim;
+  for (size_t tile = first; tile < past; tile++) {
+    const size_t at = tile / kv_heads * b.sequence * k_row + tile % kv_heads * b.head_dim;
+    load_head(&b, k + at, v + at, k_row);
+    for (size_t i = tile * group; i < (tile + 1) * group; i++) differentiate_head(&b, call, i);
+    write_rows(dk + at, k_row, b.dk, b.sequence, b.head_dim, b.dk_scale);
+    write_rows(dv + at, k_row, b.dv, b.sequence, b.head_dim, 1.0f);
+  }
+}
+
+void PEN_NAME(attention_dx)(const struct pen_call *call) {
+  pen_parallel_for((size_t)call->dim[0] * (size_t)call->dim[3], differentiate_tiles, call);
 }

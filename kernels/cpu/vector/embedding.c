@@ -1,23 +1,46 @@
 /* embedding.c: POSITION, BIAS, and the gradients of tables and biases: EMBEDDING_DW, POSITION_DW,
- * BIAS_DW. EMBEDDING is in embedding_split.c. */
+ * BIAS_DW. EMBEDDING is in embedding_split.c.
+ *
+ * A gradient adds its rows in rising order, which fixes its bits. Threads take columns, all rows of
+ * them. */
+#include "kernels/cpu/threads.h"
 #include "kernels/cpu/vector/isa.h"
 #include "kernels/cpu/vector/vector.h"
 
-/* dtable[tokens[r]] += dy[r] in rising order of r: the order fixes the bits of a token that occurs
- * twice. The runtime checks tokens when it reads them; a token out of range adds nothing. */
-void PEN_NAME(embedding_dw)(const struct pen_call *call) {
+enum { COLUMNS = 16 }; /* of a tile: a cache line of the gradient */
+
+static void divide_columns(const struct pen_call *call, pen_tiles *run) {
+  pen_parallel_for(((size_t)call->dim[1] + COLUMNS - 1) / COLUMNS, run, call);
+}
+
+/* The column after those of tiles .. past - 1. */
+static size_t end_column(const struct pen_call *call, size_t past) {
+  const size_t width = (size_t)call->dim[1];
+  return past * COLUMNS < width ? past * COLUMNS : width;
+}
+
+/* dtable[tokens[r]] += dy[r]. The runtime checks tokens when it reads them; a token out of range
+ * adds nothing. */
+static void embedding_dw_columns(const void *context, size_t thread, size_t first, size_t past) {
+  const struct pen_call *call = context;
   const stored *dy = call->operand[0];
   const int32_t *tokens = call->operand[1];
   float *dtable = call->operand[2];
-  const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1];
+  const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1],
+               end = end_column(call, past);
+  (void)thread;
   for (size_t r = 0; r < rows; r++) {
     if (tokens[r] < 0 || tokens[r] >= call->dim[2]) continue;
     float *to = dtable + (size_t)tokens[r] * width;
-    for (size_t i = 0; i < width; i += LANES) {
+    for (size_t i = first * COLUMNS; i < end; i += LANES) {
       const size_t n = width - i;
       store_n(to + i, load_n(to + i, n) + load_n(dy + r * width + i, n), n);
     }
   }
+}
+
+void PEN_NAME(embedding_dw)(const struct pen_call *call) {
+  divide_columns(call, embedding_dw_columns);
 }
 
 /* The position of a row's token in its document. */
@@ -26,14 +49,15 @@ static size_t position_of(const int32_t *starts, size_t row, size_t sequence) {
 }
 
 /* y[r] = x[r] + table[position]; the rows of a sequence are adjacent */
-void PEN_NAME(position)(const struct pen_call *call) {
+static void position_rows(const void *context, size_t thread, size_t first, size_t past) {
+  const struct pen_call *call = context;
   const stored *x = call->operand[0];
   const float *table = call->operand[1];
   const int32_t *starts = call->operand[2];
   stored *y = call->operand[3];
-  const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1],
-               sequence = (size_t)call->dim[2];
-  for (size_t r = 0; r < rows; r++)
+  const size_t width = (size_t)call->dim[1], sequence = (size_t)call->dim[2];
+  (void)thread;
+  for (size_t r = first; r < past; r++)
     for (size_t i = 0; i < width; i += LANES) {
       const size_t n = width - i, at = r * width + i;
       store_n(y + at,
@@ -42,18 +66,28 @@ void PEN_NAME(position)(const struct pen_call *call) {
     }
 }
 
-void PEN_NAME(position_dw)(const struct pen_call *call) {
+void PEN_NAME(position)(const struct pen_call *call) {
+  pen_parallel_rows((size_t)call->dim[0], (size_t)call->dim[1], position_rows, call);
+}
+
+static void position_dw_columns(const void *context, size_t thread, size_t first, size_t past) {
+  const struct pen_call *call = context;
   const stored *dy = call->operand[0];
   const int32_t *starts = call->operand[1];
   float *dtable = call->operand[2];
   const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1],
-               sequence = (size_t)call->dim[2];
+               sequence = (size_t)call->dim[2], end = end_column(call, past);
+  (void)thread;
   for (size_t r = 0; r < rows; r++)
-    for (size_t i = 0; i < width; i += LANES) {
+    for (size_t i = first * COLUMNS; i < end; i += LANES) {
       const size_t n = width - i;
       float *to = dtable + position_of(starts, r, sequence) * width + i;
       store_n(to, load_n(to, n) + load_n(dy + r * width + i, n), n);
     }
+}
+
+void PEN_NAME(position_dw)(const struct pen_call *call) {
+  divide_columns(call, position_dw_columns);
 }
 
 /* y = x + bias, on every row */
@@ -70,14 +104,19 @@ void PEN_NAME(bias)(const struct pen_call *call) {
 }
 
 /* dbias += the sum of dy over the rows, a vector of columns at a time */
-void PEN_NAME(bias_dw)(const struct pen_call *call) {
+static void bias_dw_columns(const void *context, size_t thread, size_t first, size_t past) {
+  const struct pen_call *call = context;
   const stored *dy = call->operand[0];
   float *dbias = call->operand[1];
-  const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1];
-  for (size_t i = 0; i < width; i += LANES) {
+  const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1],
+               end = end_column(call, past);
+  (void)thread;
+  for (size_t i = first * COLUMNS; i < end; i += LANES) {
     const size_t n = width - i;
     vf sum = {0};
     for (size_t r = 0; r < rows; r++) sum += load_n(dy + r * width + i, n);
     store_n(dbias + i, load_n(dbias + i, n) + sum, n);
   }
 }
+
+void PEN_NAME(bias_dw)(const struct pen_call *call) { divide_columns(call, bias_dw_columns); }

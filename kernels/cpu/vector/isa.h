@@ -24,7 +24,7 @@ struct pen_vector_kernels {
   double (*max_abs)(const float *x, size_t count);
   void (*adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq,
                      size_t count, const struct pen_adamw *settings);
-  void (*sum_arrays)(float *y, const float *const *x, size_t arrays, size_t count);
+  void (*sum_arrays)(float *y, const float *const *x, size_t arrays, size_t first, size_t past);
   void (*normal)(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation);
   pen_multiply *multiply; /* for bf16: by pairs; null if the instruction set has none */
 };
@@ -70,7 +70,8 @@ double PEN_NAME(sum_squares)(const float *x, size_t count);
 double PEN_NAME(max_abs)(const float *x, size_t count);
 void PEN_NAME(adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq,
                           size_t count, const struct pen_adamw *settings);
-void PEN_NAME(sum_arrays)(float *y, const float *const *x, size_t arrays, size_t count);
+void PEN_NAME(sum_arrays)(float *y, const float *const *x, size_t arrays, size_t first,
+                          size_t past);
 void PEN_NAME(normal)(float *y, size_t count, uint64_t first, const uint32_t key[2],
                       double deviation);
 pen_multiply PEN_NAME(multiply);

@@ -3,6 +3,7 @@
  * larger than the deviation costs no precision. */
 #include <math.h>
 
+#include "kernels/cpu/threads.h"
 #include "kernels/cpu/vector/isa.h"
 #include "kernels/cpu/vector/vector.h"
 
@@ -54,17 +55,21 @@ struct row_means {
   float plain, along;
 };
 
-/* Returns the means of a row; adds dy n and dy to the gradients of gain and bias. */
-static struct row_means add_gain_bias_gradients(const stored *dy, const stored *x,
-                                                const float *gain, float mean, float rstd,
-                                                float *dgain, float *dbias, size_t width) {
+/* Returns the means of a row; adds dy n and dy to the gradients of gain and bias, if `adds`,
+ * a constant of the caller. */
+inline_always struct row_means add_gain_bias_gradients(const stored *dy, const stored *x,
+                                                       const float *gain, float mean, float rstd,
+                                                       float *dgain, float *dbias, int adds,
+                                                       size_t width) {
   vf plain = {0}, along = {0};
   for (size_t i = 0; i < width; i += LANES) {
     const size_t n = width - i;
     vf d = load_n(dy + i, n), normed = (load_n(x + i, n) - mean) * rstd,
        pull = d * load_n(gain + i, n);
-    store_n(dgain + i, madd(d, normed, load_n(dgain + i, n)), n);
-    store_n(dbias + i, load_n(dbias + i, n) + d, n);
+    if (adds) {
+      store_n(dgain + i, madd(d, normed, load_n(dgain + i, n)), n);
+      store_n(dbias + i, load_n(dbias + i, n) + d, n);
+    }
     plain += pull;
     along = madd(pull, normed, along);
   }
@@ -83,19 +88,61 @@ static void layernorm_input_gradient(const stored *dy, const stored *x, const fl
   }
 }
 
-void PEN_NAME(layernorm_dx)(const struct pen_call *call) {
+/* dx of rows first .. past - 1, and if `adds`, a constant, dgain and dbias, to which they are
+ * added. */
+inline_always void differentiate_rows(const struct pen_call *call, int adds, size_t first,
+                                      size_t past) {
   const stored *dy = call->operand[0], *x = call->operand[1], *a = call->operand[5];
   const float *gain = call->operand[2], *mean = call->operand[3], *rstd = call->operand[4];
   stored *dx = call->operand[6];
   float *dgain = call->operand[7], *dbias = call->operand[8];
-  const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1];
-  memset(dgain, 0, width * sizeof *dgain);
-  memset(dbias, 0, width * sizeof *dbias);
-  for (size_t r = 0; r < rows; r++) {
+  const size_t width = (size_t)call->dim[1];
+  for (size_t r = first; r < past; r++) {
     const size_t at = r * width;
     struct row_means means =
-        add_gain_bias_gradients(dy + at, x + at, gain, mean[r], rstd[r], dgain, dbias, width);
+        add_gain_bias_gradients(dy + at, x + at, gain, mean[r], rstd[r], dgain, dbias, adds, width);
     layernorm_input_gradient(dy + at, x + at, gain, a ? a + at : NULL, mean[r], rstd[r], means,
                              dx + at, width);
   }
+}
+
+static void differentiate_input(const void *call, size_t thread, size_t first, size_t past) {
+  (void)thread;
+  differentiate_rows(call, 0, first, past);
+}
+
+/* dgain and dbias of some columns, a vector of them at a time, with the sums of
+ * add_gain_bias_gradients(). */
+static void differentiate_gain(const void *context, size_t thread, size_t first, size_t past) {
+  const struct pen_call *call = context;
+  const stored *dy = call->operand[0], *x = call->operand[1];
+  const float *mean = call->operand[3], *rstd = call->operand[4];
+  float *dgain = call->operand[7], *dbias = call->operand[8];
+  const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1];
+  (void)thread;
+  for (size_t i = first * LANES; i < width && i < past * LANES; i += LANES) {
+    const size_t n = width - i;
+    vf gain_sum = {0}, bias_sum = {0};
+    for (size_t r = 0, at = i; r < rows; r++, at += width) {
+      const vf d = load_n(dy + at, n);
+      gain_sum = madd(d, (load_n(x + at, n) - mean[r]) * rstd[r], gain_sum);
+      bias_sum += d;
+    }
+    store_n(dgain + i, gain_sum, n);
+    store_n(dbias + i, bias_sum, n);
+  }
+}
+
+/* One thread reads each row once. Several take rows, then columns. */
+void PEN_NAME(layernorm_dx)(const struct pen_call *call) {
+  const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1];
+  float *dgain = call->operand[7], *dbias = call->operand[8];
+  if (pen_threads_count() > 1) {
+    pen_parallel_rows(rows, width, differentiate_input, call);
+    pen_parallel_for((width + LANES - 1) / LANES, differentiate_gain, call);
+    return;
+  }
+  memset(dgain, 0, width * sizeof *dgain);
+  memset(dbias, 0, width * sizeof *dbias);
+  differentiate_rows(call, 1, 0, rows);
 }

@@ -1,12 +1,15 @@
 /* loss.c: CROSS_ENTROPY and SUM_LOSS, with their gradients. */
 #include <math.h>
 
+#include "kernels/cpu/threads.h"
 #include "kernels/cpu/vector/functions.h"
 #include "kernels/cpu/vector/isa.h"
 
 enum {
-  SUM_BLOCK = 1024
-}; /* elements summed in f32 before the sum is added to an f64: keeps a large vocabulary exact */
+  SUM_BLOCK = 1024, /* elements summed in f32 before the sum is added to an f64: keeps a large
+                       vocabulary exact */
+  LOSS_ROWS = 512,  /* rows whose losses are kept before they are added */
+};
 
 /* The maximum of a row. It may ignore a NaN, which reappears in the sum of exponentials. */
 static float row_maximum(const stored *x, size_t count) {
@@ -86,24 +89,46 @@ static double row_loss(const stored *x, stored *dx, size_t count, size_t target,
   return log(sum) + ((double)most - (double)wanted);
 }
 
-/* The loss is an f64 sum over rising rows, not scaled. A target that is neither ignored nor a token
- * makes the loss NaN: the runtime checks targets when it reads them, so that this is a bug. */
-void PEN_NAME(cross_entropy)(const struct pen_call *call) {
+/* A run of rows, and the loss of each. */
+struct loss_rows {
+  const struct pen_call *call;
+  size_t first;
+  double *loss;
+};
+
+/* A target that is neither ignored nor a token makes the loss NaN: the runtime checks targets when
+ * it reads them, so that this is a bug. */
+static void compute_losses(const void *context, size_t thread, size_t first, size_t past) {
+  const struct loss_rows *rows = context;
+  const struct pen_call *call = rows->call;
   const stored *logits = call->operand[0];
   const int32_t *targets = call->operand[1];
   const double share = *(const double *)call->operand[2];
-  double *loss = call->operand[3];
   stored *dlogits = call->operand[4];
-  const size_t rows = (size_t)call->dim[0], vocab = (size_t)call->dim[1];
-  double sum = 0;
-  for (size_t r = 0; r < rows; r++) {
+  const size_t vocab = (size_t)call->dim[1];
+  (void)thread;
+  for (size_t i = first; i < past; i++) {
+    const size_t r = rows->first + i;
     stored *dx = dlogits ? dlogits + r * vocab : NULL;
     if (targets[r] >= 0 && targets[r] < call->dim[1]) {
-      sum += row_loss(logits + r * vocab, dx, vocab, (size_t)targets[r], share);
+      rows->loss[i] = row_loss(logits + r * vocab, dx, vocab, (size_t)targets[r], share);
       continue;
     }
-    if (targets[r] != PEN_IGNORED_TARGET) sum = NAN;
+    rows->loss[i] = targets[r] == PEN_IGNORED_TARGET ? 0 : NAN;
     if (dx) memset(dx, 0, vocab * sizeof *dx);
+  }
+}
+
+/* The loss is an f64 sum over rising rows, not scaled. */
+void PEN_NAME(cross_entropy)(const struct pen_call *call) {
+  double row[LOSS_ROWS], *loss = call->operand[3];
+  const size_t rows = (size_t)call->dim[0];
+  double sum = 0;
+  for (size_t first = 0; first < rows; first += LOSS_ROWS) {
+    const struct loss_rows run = {call, first, row};
+    const size_t count = rows - first < LOSS_ROWS ? rows - first : LOSS_ROWS;
+    pen_parallel_rows(count, (size_t)call->dim[1], compute_losses, &run);
+    for (size_t i = 0; i < count; i++) sum += row[i];
   }
   *loss = sum;
 }

@@ -2,6 +2,7 @@
  * vectors, element i in vector (i / LANES) mod 4, which are then added pairwise. */
 #include <math.h>
 
+#include "kernels/cpu/threads.h"
 #include "kernels/cpu/vector/isa.h"
 #include "kernels/cpu/vector/vector.h"
 
@@ -51,9 +52,10 @@ inline_always vf load_gains(struct gains gains, size_t i, size_t n) {
   return gains.has_offset ? gain + gains.offset : gain;
 }
 
-/* Returns the sum of dy g x of a row, g the gains; adds dy x rstd to the gradient of gain. */
+/* Returns the sum of dy g x of a row, g the gains; adds dy x rstd to the gradient of gain, if
+ * `adds`, a constant of the caller. */
 inline_always float add_gain_gradient(const stored *dy, const stored *x, struct gains gains,
-                                      float rstd, float *dgain, size_t width) {
+                                      float rstd, float *dgain, int adds, size_t width) {
   vf sum[4] = {0};
   size_t i = 0;
   for (; i + 4 * LANES <= width; i += 4 * LANES)
@@ -61,13 +63,13 @@ inline_always float add_gain_gradient(const stored *dy, const stored *x, struct 
       const size_t at = i + (size_t)k * LANES;
       vf product = load(dy + at) * load(x + at);
       sum[k] = madd(product, load_gains(gains, at, LANES), sum[k]);
-      store(dgain + at, madd(product, splat(rstd), load(dgain + at)));
+      if (adds) store(dgain + at, madd(product, splat(rstd), load(dgain + at)));
     }
   for (int k = 0; i < width; i += LANES, k++) {
     const size_t n = width - i;
     vf product = load_n(dy + i, n) * load_n(x + i, n);
     sum[k] = madd(product, load_gains(gains, i, n), sum[k]);
-    store_n(dgain + i, madd(product, splat(rstd), load_n(dgain + i, n)), n);
+    if (adds) store_n(dgain + i, madd(product, splat(rstd), load_n(dgain + i, n)), n);
   }
   return lanes_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
@@ -84,26 +86,63 @@ inline_always void rmsnorm_input_gradient(const stored *dy, const stored *x, str
   }
 }
 
-inline_always void differentiate_rows(const struct pen_call *call, int has_offset) {
+/* dx of rows first .. past - 1, and if `adds` dgain, to which they are added. Both flags are
+ * constants. */
+inline_always void differentiate_rows(const struct pen_call *call, int has_offset, int adds,
+                                      size_t first, size_t past) {
   const stored *dy = call->operand[0], *x = call->operand[1], *a = call->operand[4];
   const float *rstd = call->operand[3];
   const struct gains gains = {call->operand[2], splat((float)call->real[1]), has_offset};
   stored *dx = call->operand[5];
   float *dgain = call->operand[6];
-  const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1];
-  memset(dgain, 0, width * sizeof *dgain);
-  for (size_t r = 0; r < rows; r++) {
+  const size_t width = (size_t)call->dim[1];
+  for (size_t r = first; r < past; r++) {
     const size_t at = r * width;
     const float mean =
-        add_gain_gradient(dy + at, x + at, gains, rstd[r], dgain, width) / (float)width;
+        add_gain_gradient(dy + at, x + at, gains, rstd[r], dgain, adds, width) / (float)width;
     rmsnorm_input_gradient(dy + at, x + at, gains, a ? a + at : NULL, rstd[r], mean, dx + at,
                            width);
   }
 }
 
-void PEN_NAME(rmsnorm_dx)(const struct pen_call *call) {
+static void differentiate_input(const void *context, size_t thread, size_t first, size_t past) {
+  const struct pen_call *call = context;
+  (void)thread;
   if (call->real[1] != 0)
-    differentiate_rows(call, 1);
+    differentiate_rows(call, 1, 0, first, past);
   else
-    differentiate_rows(call, 0);
+    differentiate_rows(call, 0, 0, first, past);
+}
+
+/* dgain of some columns, a vector of them at a time, with the sums of add_gain_gradient(). */
+static void differentiate_gain(const void *context, size_t thread, size_t first, size_t past) {
+  const struct pen_call *call = context;
+  const stored *dy = call->operand[0], *x = call->operand[1];
+  const float *rstd = call->operand[3];
+  float *dgain = call->operand[6];
+  const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1];
+  (void)thread;
+  for (size_t i = first * LANES; i < width && i < past * LANES; i += LANES) {
+    const size_t n = width - i;
+    vf sum = {0};
+    for (size_t r = 0, at = i; r < rows; r++, at += width)
+      sum = madd(load_n(dy + at, n) * load_n(x + at, n), splat(rstd[r]), sum);
+    store_n(dgain + i, sum, n);
+  }
+}
+
+/* One thread reads each row once. Several take rows, then columns. */
+void PEN_NAME(rmsnorm_dx)(const struct pen_call *call) {
+  const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1];
+  float *dgain = call->operand[6];
+  if (pen_threads_count() > 1) {
+    pen_parallel_rows(rows, width, differentiate_input, call);
+    pen_parallel_for((width + LANES - 1) / LANES, differentiate_gain, call);
+    return;
+  }
+  memset(dgain, 0, width * sizeof *dgain);
+  if (call->real[1] != 0)
+    differentiate_rows(call, 1, 1, 0, rows);
+  else
+    differentiate_rows(call, 0, 1, 0, rows);
 }

@@ -44,9 +44,10 @@ double PEN_NAME(max_abs)(const float *x, size_t count) {
   return (double)magnitude;
 }
 
-void PEN_NAME(sum_arrays)(float *y, const float *const *x, size_t arrays, size_t count) {
-  for (size_t i = 0; i < count; i += LANES) {
-    const size_t n = count - i;
+void PEN_NAME(sum_arrays)(float *y, const float *const *x, size_t arrays, size_t first,
+                          size_t past) {
+  for (size_t i = first; i < past; i += LANES) {
+    const size_t n = past - i;
     vf sum = load_n(x[0] + i, n);
     for (size_t k = 1; k < arrays; k++) sum += load_n(x[k] + i, n);
     store_n(y + i, sum, n);

@@ -14,6 +14,8 @@
  *     left rows     [HEIGHT][depth + LINE]  only if rows are a multiple of 2 KiB apart, and so map
  *                                           to few cache sets, or start within an element
  *
+ * Threads (threads.h) first copy panels, then multiply; each has strips or rows of its own.
+ *
  * Elements that k does not fill are zero. Otherwise the left factor is not copied. Sums start at
  * zero in the registers; the addend is read when the tile is stored.
  *
@@ -24,6 +26,7 @@
 #ifndef PEN_PRODUCT_H
 #define PEN_PRODUCT_H
 
+#include "kernels/cpu/threads.h"
 #include "kernels/cpu/vector/isa.h"
 
 /* 24 or 12 sums: as many as fit the registers. With 64-byte vectors a panel is one vector wide: on
@@ -251,47 +254,83 @@ static struct strips prepare_left(const struct pen_matrix *left, size_t i, size_
   return (struct strips){space, (depth + LINE) * ROWS, depth + LINE, tile_of_rows};
 }
 
-/* A block of the result, of at most HEIGHT rows. */
+/* A block of columns and steps, all rows of the result: its panels are copied, then multiplied.
+ * Each thread has a space of its own for rows of the left factor. */
 struct product_block {
-  size_t rows, columns, depth;
-  const element *panels;
+  const struct pen_product *product;
+  size_t column, columns, first, numbers, depth; /* the first number of k, how many, their steps */
+  size_t panel_count, space_elements;
+  element *panels, *space;
   struct sum_target to;
 };
 
-static void multiply_block(const struct product_block *b, const struct strips *left) {
-  for (size_t j = 0; j < b->columns; j += PANEL)
-    for (size_t i = 0; i < b->rows; i += ROWS) {
-      const size_t rows = least(ROWS, b->rows - i);
-      const struct tile t = {b->depth, left->at + i / ROWS * left->strip, b->panels + j * b->depth,
-                             left->row, target_at(&b->to, i, j)};
-      if (b->columns - j >= PANEL)
-        left->tile[rows](&t);
+static void copy_panel_range(const void *context, size_t thread, size_t first, size_t past) {
+  const struct product_block *b = context;
+  const size_t column = first * PANEL;
+  (void)thread;
+  copy_right(b->panels + column * b->depth, &b->product->right, b->first, b->column + column,
+             b->numbers, least(past * PANEL, b->columns) - column);
+}
+
+/* Rows i .. i + rows, at most HEIGHT, times panels first .. past - 1. */
+static void multiply_panels(const struct product_block *b, const struct strips *left, size_t i,
+                            size_t rows, size_t first, size_t past) {
+  const size_t end = least(past * PANEL, b->columns);
+  for (size_t j = first * PANEL; j < end; j += PANEL)
+    for (size_t r = 0; r < rows; r += ROWS) {
+      const size_t high = least(ROWS, rows - r);
+      const struct tile t = {b->depth, left->at + r / ROWS * left->strip, b->panels + j * b->depth,
+                             left->row, target_at(&b->to, i + r, b->column + j)};
+      if (end - j >= PANEL)
+        left->tile[high](&t);
       else
-        multiply_narrow(left->tile[rows], &t, rows, b->columns - j);
+        multiply_narrow(left->tile[high], &t, high, end - j);
     }
+}
+
+/* Threads take whole tiles of HEIGHT rows by a panel, block of rows by block. Shares are counted in
+ * strips of ROWS rows by a panel, since the last block has fewer. Returns the panel, in its block
+ * of rows, of the tile that has strip `strip`. */
+static size_t panel_of_strip(const struct product_block *b, size_t strip) {
+  const size_t all = HEIGHT / ROWS, strips = (b->product->m + ROWS - 1) / ROWS,
+               block = strip / (all * b->panel_count),
+               high = least(all, strips - least(strips, block * all));
+  return high > 0 ? strip % (all * b->panel_count) / high : 0;
+}
+
+static void multiply_strip_range(const void *context, size_t thread, size_t first, size_t past) {
+  const struct product_block *b = context;
+  const size_t of_block = HEIGHT / ROWS * b->panel_count, last = past / of_block;
+  for (size_t block = first / of_block; block <= last && block * HEIGHT < b->product->m; block++) {
+    const size_t i = block * HEIGHT, rows = least(HEIGHT, b->product->m - i);
+    const size_t begin = block == first / of_block ? panel_of_strip(b, first) : 0,
+                 end = block == last ? panel_of_strip(b, past) : b->panel_count;
+    if (begin == end) continue;
+    const struct strips left = prepare_left(&b->product->left, i, b->first, rows, b->numbers,
+                                            b->space + thread * b->space_elements);
+    multiply_panels(b, &left, i, rows, begin, end);
+  }
 }
 
 void PEN_NAME(multiply)(const struct pen_product *p) {
   const size_t steps = steps_of(p->k), width = part_of(p->n, PEN_PRODUCT_WIDTH, PANEL),
-               depth = part_of(steps, DEPTH, 4);
-  element *panels = (element *)p->workspace,
-          *space = panels + round_up(round_up(width, PANEL) * depth, LINE);
-  struct sum_target to = {
+               depth = part_of(steps, DEPTH, 4), rows = least(p->m, HEIGHT);
+  struct product_block b = {.product = p, .panels = (element *)p->workspace};
+  const size_t copied = round_up(rows, ROWS) * depth, padded = rows * (depth + LINE);
+  b.space = b.panels + round_up(round_up(width, PANEL) * depth, LINE);
+  b.space_elements = copied > padded ? copied : padded;
+  b.to = (struct sum_target){
       .result = p->result, .addend = p->addend, .rounded = p->rounded, .row = p->result_row};
-  for (size_t j = 0; j < p->n; j += width)
+  for (b.column = 0; b.column < p->n; b.column += width)
     for (size_t first = 0; first < steps; first += depth) {
-      struct product_block b = {.columns = least(width, p->n - j),
-                                .depth = least(depth, steps - first),
-                                .panels = panels};
-      const size_t k = first * NUMBERS, numbers = least(b.depth * NUMBERS, p->k - k);
-      to.addend = first > 0 ? p->result : p->addend;
-      copy_right(panels, &p->right, k, j, numbers, b.columns);
-      for (size_t i = 0; i < p->m; i += HEIGHT) {
-        b.rows = least(HEIGHT, p->m - i);
-        b.to = target_at(&to, i, j);
-        const struct strips left = prepare_left(&p->left, i, k, b.rows, numbers, space);
-        multiply_block(&b, &left);
-      }
+      b.columns = least(width, p->n - b.column);
+      b.panel_count = (b.columns + PANEL - 1) / PANEL;
+      b.depth = least(depth, steps - first);
+      b.first = first * NUMBERS;
+      b.numbers = least(b.depth * NUMBERS, p->k - b.first);
+      b.to.addend = first > 0 ? p->result : p->addend;
+      pen_parallel_for(b.panel_count, copy_panel_range, &b);
+      pen_parallel_for(b.panel_count * ((p->m + ROWS - 1) / ROWS), multiply_strip_range, &b);
     }
 }
 

@@ -1,5 +1,6 @@
 /* rope.c: ROPE and ROPE_DX: rotation of queries and keys by position (Su et al. 2021), with split
  * halves as in Llama. */
+#include "kernels/cpu/threads.h"
 #include "kernels/cpu/vector/isa.h"
 #include "kernels/cpu/vector/vector.h"
 
@@ -17,23 +18,38 @@ static inline void rotate(stored *y, const stored *x, const float *cosine, const
   }
 }
 
-static inline void rotate_all(const struct pen_call *call, float turn) {
+/* A row is the heads of a token. */
+static inline void rotate_rows(const struct pen_call *call, float turn, size_t first, size_t past) {
   const stored *x = call->operand[0];
   const float *table = call->operand[1];
   const int32_t *starts = call->operand[2];
   stored *y = call->operand[3];
-  const size_t batch = (size_t)call->dim[0], sequence = (size_t)call->dim[1];
-  const size_t heads = (size_t)call->dim[2], head_dim = (size_t)call->dim[3];
-  for (size_t b = 0; b < batch; b++)
-    for (size_t t = 0; t < sequence; t++)
-      for (size_t h = 0; h < heads; h++) {
-        const size_t at = ((b * sequence + t) * heads + h) * head_dim;
-        const size_t position = starts ? t - (size_t)starts[b * sequence + t] : t;
-        const float *angles = table + position * head_dim;
-        rotate(y + at, x + at, angles, angles + head_dim / 2, head_dim / 2, turn);
-      }
+  const size_t sequence = (size_t)call->dim[1], heads = (size_t)call->dim[2],
+               head_dim = (size_t)call->dim[3];
+  for (size_t row = first; row < past; row++)
+    for (size_t h = 0; h < heads; h++) {
+      const size_t at = (row * heads + h) * head_dim, t = row % sequence;
+      const size_t position = starts ? t - (size_t)starts[row] : t;
+      const float *angles = table + position * head_dim;
+      rotate(y + at, x + at, angles, angles + head_dim / 2, head_dim / 2, turn);
+    }
 }
 
-void PEN_NAME(rope)(const struct pen_call *call) { rotate_all(call, 1.0f); }
+static void rotate_forward(const void *call, size_t thread, size_t first, size_t past) {
+  (void)thread;
+  rotate_rows(call, 1.0f, first, past);
+}
 
-void PEN_NAME(rope_dx)(const struct pen_call *call) { rotate_all(call, -1.0f); }
+static void rotate_back(const void *call, size_t thread, size_t first, size_t past) {
+  (void)thread;
+  rotate_rows(call, -1.0f, first, past);
+}
+
+static void rotate_all(const struct pen_call *call, pen_tiles *rotate_tiles) {
+  pen_parallel_rows((size_t)(call->dim[0] * call->dim[1]), (size_t)(call->dim[2] * call->dim[3]),
+                    rotate_tiles, call);
+}
+
+void PEN_NAME(rope)(const struct pen_call *call) { rotate_all(call, rotate_forward); }
+
+void PEN_NAME(rope_dx)(const struct pen_call *call) { rotate_all(call, rotate_back); }

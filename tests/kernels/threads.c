@@ -1,0 +1,244 @@
+/* threads.c: divisions of work over the threads of a rank: each tile is computed once, by all
+ * threads, and each op, and each function of kernels.h on arrays, has the bits of one thread. The
+ * calls of one thread are made by a thread of its own, whose work is not divided. */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "kernels/cpu/threads.h"
+#include "tests/support/kernels_signature.h"
+
+enum { THREADS = 3 };
+
+/* ---- divisions ---- */
+
+enum { TILES = 1000, NESTED = 10 };
+
+struct counts {
+  _Atomic unsigned tile[TILES], of_thread[THREADS], nested;
+};
+
+static void count_nested(const void *context, size_t thread, size_t first, size_t past) {
+  struct counts *counts = (struct counts *)context;
+  atomic_fetch_add(&counts->nested, thread == 0 && first == 0 && past == NESTED);
+}
+
+static void count_tiles(const void *context, size_t thread, size_t first, size_t past) {
+  struct counts *counts = (struct counts *)context;
+  atomic_fetch_add(&counts->of_thread[thread], (unsigned)(past - first));
+  for (size_t i = first; i < past; i++) atomic_fetch_add(&counts->tile[i], 1);
+  pen_parallel_for(NESTED, count_nested, context);
+}
+
+static void each_tile_is_computed_once_in_equal_shares(void **state) {
+  (void)state;
+  for (size_t tiles = 0; tiles <= TILES; tiles += tiles < 9 ? 1 : 331) {
+    struct counts counts = {0};
+    pen_parallel_for(tiles, count_tiles, &counts);
+    for (size_t i = 0; i < TILES; i++) assert_int_equal(counts.tile[i], i < tiles);
+    const size_t busy = tiles < THREADS ? tiles : THREADS;
+    assert_int_equal(counts.nested, busy); /* each share makes one nested call, undivided */
+    for (size_t t = 0; t < THREADS && tiles > 1; t++)
+      assert_in_range(counts.of_thread[t], tiles / THREADS, tiles / THREADS + 1);
+  }
+}
+
+static void rows_are_divided_if_there_are_many(void **state) {
+  (void)state;
+  struct counts few = {0}, many = {0};
+  pen_parallel_rows(TILES, 1, count_tiles, &few);
+  pen_parallel_rows(TILES, 64, count_tiles, &many);
+  for (size_t i = 0; i < TILES; i++) assert_int_equal(few.tile[i] + many.tile[i], 2);
+  assert_int_equal(few.of_thread[0], TILES);
+  for (size_t t = 0; t < THREADS; t++) assert_int_not_equal(many.of_thread[t], 0);
+}
+
+static _Atomic unsigned calls; /* of count_call() */
+
+static void count_call(void) { atomic_fetch_add(&calls, 1); }
+
+static void a_call_in_each(void **state) {
+  (void)state;
+  calls = 0;
+  pen_threads_call(count_call);
+  assert_int_equal(calls, THREADS);
+  assert_int_equal(pen_threads_count(), THREADS);
+}
+
+/* ---- bits ---- */
+
+/* Runs `run` in a thread that does not divide its work. */
+static void run_alone(void *(*run)(void *), void *context) {
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, NULL, run, context), 0);
+  assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+struct subject {
+  enum pen_op_kind kind;
+  int64_t dim[PEN_DIMS_MAX];
+  double real[PEN_REALS_MAX];
+  int integers; /* integer operands are below */
+};
+
+/* Each is divided, and most do not divide evenly. */
+static const struct subject subjects[] = {
+    {PEN_OP_LINEAR, {1, 300, 500}, {0}, 0},
+    {PEN_OP_LINEAR, {97, 13, 5}, {0}, 0},
+    {PEN_OP_LINEAR, {403, 1537, 801}, {0}, 0},
+    {PEN_OP_LINEAR_DX, {403, 801, 97}, {0}, 0},
+    {PEN_OP_LINEAR_DW, {803, 200, 300}, {0}, 0},
+    {PEN_OP_AFFINE, {300, 256, 130}, {0}, 0},
+    {PEN_OP_AFFINE_DX, {300, 130, 256}, {0}, 0},
+    {PEN_OP_AFFINE_DW, {300, 130, 256}, {0}, 0},
+    {PEN_OP_RMSNORM, {301, 100}, {1e-5, 1}, 0},
+    {PEN_OP_RMSNORM_DX, {301, 101}, {1e-5}, 0},
+    {PEN_OP_RMSNORM_DX, {301, 101}, {1e-5, 1}, 0},
+    {PEN_OP_LAYERNORM, {301, 37}, {1e-5}, 0},
+    {PEN_OP_LAYERNORM_DX, {301, 101}, {1e-5}, 0},
+    {PEN_OP_ACCUMULATE, {10001}, {0}, 0},
+    {PEN_OP_ROPE, {3, 45, 3, 14, 45}, {0}, 0},
+    {PEN_OP_ROPE_DX, {3, 45, 3, 64, 45}, {0}, 0},
+    {PEN_OP_ATTENTION, {2, 153, 6, 2, 18, 153}, {0}, 0},
+    {PEN_OP_ATTENTION, {1, 300, 2, 1, 32, 70}, {0}, 0},
+    {PEN_OP_ATTENTION_DX, {2, 153, 6, 2, 18, 153}, {0}, 0},
+    {PEN_OP_ATTENTION_DX, {2, 300, 4, 2, 32, 70}, {0}, 0},
+    {PEN_OP_SWIGLU, {10001}, {0}, 0},
+    {PEN_OP_SWIGLU_DX, {10001}, {0}, 0},
+    {PEN_OP_GEGLU, {10001}, {0}, 0},
+    {PEN_OP_GEGLU_DX, {10001}, {0}, 0},
+    {PEN_OP_GELU, {10001}, {0}, 0},
+    {PEN_OP_GELU_DX, {10001}, {0}, 0},
+    {PEN_OP_GELU_TANH, {10001}, {0}, 0},
+    {PEN_OP_GELU_TANH_DX, {10001}, {0}, 0},
+    {PEN_OP_SCALE, {10001}, {1.5}, 0},
+    {PEN_OP_SCALE_DX, {10001}, {1.5}, 0},
+    {PEN_OP_ADD, {10001}, {0}, 0},
+    {PEN_OP_EMBEDDING, {201, 61, 7}, {0}, 7},
+    {PEN_OP_EMBEDDING_DW, {201, 61, 7}, {0}, 7},
+    {PEN_OP_CROSS_ENTROPY, {1100, 111}, {0}, 111},
+    {PEN_OP_SUM_LOSS, {44, 131}, {0.5}, 0},
+    {PEN_OP_BIAS, {201, 61}, {0}, 0},
+    {PEN_OP_BIAS_DW, {201, 61}, {0}, 0},
+    {PEN_OP_SPLIT, {105, 61}, {0}, 0},
+    {PEN_OP_SPLIT_DX, {105, 61}, {0}, 0},
+    {PEN_OP_POSITION, {120, 61, 40, 40}, {0}, 0},
+    {PEN_OP_POSITION_DW, {120, 61, 40, 40}, {0}, 0},
+    {PEN_OP_HEAD_LOSS, {70, 160, 137, 32}, {0}, 137},
+    {PEN_OP_HEAD_LOSS_DW, {70, 160, 137, 32}, {0}, 137},
+    {PEN_OP_HEAD_LOSS_B, {70, 160, 137, 32}, {0}, 137},
+};
+enum { SUBJECTS = sizeof subjects / sizeof *subjects };
+
+static struct pen_call fill(const struct subject *subject, const struct signature *s) {
+  struct pen_call call = {0};
+  memcpy(call.dim, subject->dim, sizeof call.dim);
+  memcpy(call.real, subject->real, sizeof call.real);
+  for (size_t i = 0; i < s->count; i++) {
+    const struct operand *o = &s->operand[i];
+    call.operand[i] = bytes_at(operand_bytes(o), 0);
+    if (!strcmp(o->name, "starts"))
+      fill_starts(call.operand[i], o->count, starts_sequence(subject->kind, subject->dim));
+    else if (o->integer)
+      for (size_t k = 0; k < o->count; k++)
+        ((int32_t *)call.operand[i])[k] = (int32_t)(k * 5 % (size_t)subject->integers);
+    else if (!o->output || o->accumulates)
+      spread_operand(call.operand[i], o, i + 1);
+  }
+  return call;
+}
+
+struct one_op {
+  enum pen_op_kind kind;
+  enum pen_dtype dtype;
+  struct pen_call call;
+};
+
+static void *run_op(void *context) {
+  struct one_op *op = context;
+  run_as(op->dtype, op->kind, &op->call);
+  return NULL;
+}
+
+static void compare_op(const struct subject *subject, enum pen_dtype dtype) {
+  const struct signature s = parse_signature_as(dtype, subject->kind, subject->dim);
+  struct one_op several = {subject->kind, dtype, fill(subject, &s)},
+                alone = {subject->kind, dtype, fill(subject, &s)};
+  run_op(&several);
+  run_alone(run_op, &alone);
+  for (size_t i = 0; i < s.count; i++)
+    if (s.operand[i].output) {
+      char what[64];
+      snprintf(what, sizeof what, "%s.%s", op_rows[subject->kind].name, s.operand[i].name);
+      assert_same_bits(what, several.call.operand[i], alone.call.operand[i],
+                       operand_bytes(&s.operand[i]));
+    }
+}
+
+static void ops_have_the_bits_of_one_thread(void **state) {
+  for (size_t n = 0; n < SUBJECTS; n++)
+    for (int dtype = PEN_F32; dtype <= PEN_BF16; dtype++)
+      if (pen_kernel_of(subjects[n].kind, (enum pen_dtype)dtype) != NULL) {
+        compare_op(&subjects[n], (enum pen_dtype)dtype);
+        free_tensors(state);
+      }
+}
+
+/* ---- arrays ---- */
+
+enum { COUNT = 3 * PEN_NORM_BLOCK + 77 };
+
+/* Results of all functions on arrays. */
+struct arrays {
+  float p[COUNT], g[COUNT], m[COUNT], v[COUNT], sum[COUNT], normal[COUNT], widened[COUNT];
+  uint16_t half[COUNT];
+  double squares, most;
+};
+
+static void *compute_arrays(void *context) {
+  static const struct pen_adamw settings = {.learning_rate = 0.1,
+                                            .beta1 = 0.9,
+                                            .beta2 = 0.95,
+                                            .epsilon = 1e-8,
+                                            .weight_decay = 0.1,
+                                            .gradient_scale = 0.5,
+                                            .correction1 = 0.1,
+                                            .correction2 = 0.05};
+  static const uint32_t key[2] = {3, 4};
+  struct arrays *a = context;
+  spread(a->p, COUNT, 1), spread(a->g, COUNT, 2), spread(a->m, COUNT, 3);
+  a->squares = pen_sum_squares(a->g, COUNT);
+  a->most = pen_max_abs(a->g, COUNT);
+  const float *const x[] = {a->p, a->g, a->m};
+  pen_sum_arrays(a->sum, x, 3, COUNT);
+  pen_f32_to_bf16(a->half, a->g, COUNT);
+  pen_bf16_to_f32(a->widened, a->half, COUNT);
+  pen_normal(a->normal, COUNT, 5, key, 0.25);
+  pen_adamw_step(a->p, a->g, a->m, a->v, COUNT, &settings);
+  return NULL;
+}
+
+static void arrays_have_the_bits_of_one_thread(void **state) {
+  (void)state;
+  struct arrays *several = bytes_at(sizeof *several, 0), *alone = bytes_at(sizeof *alone, 0);
+  memset(several, 0, sizeof *several);
+  memset(alone, 0, sizeof *alone);
+  compute_arrays(several);
+  run_alone(compute_arrays, alone);
+  assert_same_bits("arrays", several, alone, sizeof *alone);
+  assert_true(several->squares > 0 && several->most > 0 && several->normal[COUNT - 1] != 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(each_tile_is_computed_once_in_equal_shares),
+      cmocka_unit_test(rows_are_divided_if_there_are_many),
+      cmocka_unit_test(a_call_in_each),
+      cmocka_unit_test(ops_have_the_bits_of_one_thread),
+      cmocka_unit_test(arrays_have_the_bits_of_one_thread),
+  };
+  if (!pen_threads_open(THREADS)) {
+    printf("1..0 # SKIP built without OpenMP\n");
+    return 0;
+  }
+  return RUN_ON_EVERY_SET(tests);
+}
