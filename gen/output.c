@@ -89,7 +89,7 @@ static struct pen_view view_of(FILE *out, const struct pen_result *result,
                            .training = result->training,
                            .order = timing->whole ? timing->whole_order : result->order,
                            .timing = timing->whole ? timing->whole : timing,
-                           .cost = result->cost.stage,
+                           .cost = result->placed_cost,
                            .unit = result->cost.unit,
                            .arrows = options->arrows,
                            .critical = options->critical,
@@ -121,7 +121,7 @@ static void write_report(FILE *out, const struct pen_result *result,
                          const struct pen_generator_options *options) {
   struct pen_view whole = view_of(out, result, options);
   const struct pen_path *path = pen_critical_path(whole.order, result->partition, result->training,
-                                                  result->cost.stage, whole.timing);
+                                                  result->placed_cost, whole.timing);
   const struct pen_budget *budget =
       result->topology->trains
           ? pen_budget_of(result->topology, result->partition, result->training, result->own, NULL)
@@ -132,15 +132,19 @@ static void write_report(FILE *out, const struct pen_result *result,
       result->partition, result->training, collective, result->plan->profiles[0].kind);
   const struct pen_collective_sum *sums =
       pen_collective_sums(result->plan, whole.order, whole.timing, result->partition,
-                          result->training, result->cost.stage, collective);
+                          result->training, result->placed_cost, collective);
   struct pen_bounds bounds =
-      pen_bounds_of(result->order, result->partition, result->training, result->cost.stage,
+      pen_bounds_of(result->order, result->partition, result->training, result->placed_cost,
                     exchange, result->cost.overlap, budget);
   double *makespans = pen_new(result->plan->fallback_count + 1u, sizeof *makespans);
   for (uint32_t f = 0; f < result->plan->fallback_count; f++)
     makespans[f] = result->fallbacks[f].timing->makespan;
+  const struct pen_report_costs costs = {
+      result->partition, result->placed_cost,
+      pen_useful_work(result->partition, result->own, result->cost.stage) /
+          (result->timing->makespan * pen_speed_sum(result->partition))};
   pen_report_json(out, result->plan, result->timing, whole.order, path, &bounds, sums,
-                  result->search, makespans);
+                  result->search, makespans, &costs);
 }
 
 static void write_shapes(FILE *out, const struct pen_result *result,

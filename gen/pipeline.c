@@ -11,6 +11,7 @@
 #include "gen/base/error.h"
 #include "gen/base/pass_times.h"
 #include "gen/choose_recompute.h"
+#include "gen/plan_jointly.h"
 #include "gen/emit/emit.h"
 #include "gen/families/families.h"
 #include "gen/layout/layout.h"
@@ -25,14 +26,18 @@
 #include "gen/schedule/schedule.h"
 #include "gen/schedule/torch_csv.h"
 #include "gen/search/search_pass.h"
+#include "gen/timing/cost.h"
 #include "gen/timing/cost_model.h"
 #include "gen/timing/timing.h"
 #include "gen/topology/message.h"
 #include "gen/topology/shapes.h"
 #include "gen/verify/verify.h"
 
-static const struct pen_partition *divide_model(const struct pen_topology *topology) {
+/* `choice`: null unless gen/joint/ chose the cut. */
+static const struct pen_partition *divide_model(const struct pen_topology *topology,
+                                                const struct pen_joint_choice *choice) {
   const struct pen_family *family = pen_family_find(topology->model_family);
+  if (choice) return pen_partition_of_blocks(topology, family, choice->first_block);
   const struct pen_block_costs *costs = NULL;
   if (pen_partition_by_time(topology)) {
     const struct pen_schedule *schedule = pen_schedule_of(topology->pipeline_schedule);
@@ -240,11 +245,12 @@ static void write_results(const struct pen_result *result,
 
 /* The passes from a topology to its plan. */
 static struct pen_result lay_out(const struct pen_topology *topology,
-                                 const struct pen_generator_options *options) {
+                                 const struct pen_generator_options *options,
+                                 const struct pen_joint_choice *choice) {
   const int kind = topology->trains ? PEN_TRAIN : PEN_EVAL;
 
   pen_pass("partition");
-  const struct pen_partition *partition = divide_model(topology);
+  const struct pen_partition *partition = divide_model(topology, choice);
   const struct pen_stage_io shapes = pen_stage_io_of(topology, &partition->stages);
 
   const size_t bucket_count = 1 + topology->shapes_sequence.count;
@@ -283,6 +289,7 @@ static struct pen_result lay_out(const struct pen_topology *topology,
                              .training = training,
                              .shapes = shapes,
                              .cost = cost,
+                             .placed_cost = pen_costs_on_ranks(partition, cost.stage),
                              .order = order,
                              .timing = timing,
                              .own = own,
@@ -293,7 +300,9 @@ static struct pen_result lay_out(const struct pen_topology *topology,
 /* The same with the choices that the topology leaves open, complete and verified. */
 static struct pen_result make_plan(const struct pen_topology *topology,
                                    const struct pen_generator_options *options) {
-  struct pen_result result = pen_choose_recompute(topology, options, lay_out);
+  struct pen_result result = pen_joint_applies(topology)
+                                 ? pen_plan_jointly(topology, options, lay_out)
+                                 : pen_choose_recompute(topology, options, lay_out);
   pen_layout_check_limit(result.topology, result.plan);
 
   pen_pass("digest");

@@ -70,6 +70,9 @@ struct pen_timing *pen_simulate(const struct pen_order *order,
                                 const struct pen_training *training,
                                 const struct pen_stage_cost *cost, double overlap_cost);
 
+/* Frees a timing of pen_simulate_collectives(). */
+void pen_timing_free(struct pen_timing *timing, uint32_t rank_count);
+
 /* [rank]: how many actions run before an incomplete timing stops. */
 uint32_t *pen_timing_done(const struct pen_timing *timing, const struct pen_order *order);
 

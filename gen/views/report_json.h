@@ -12,6 +12,12 @@
 #include "gen/timing/timing.h"
 #include "runtime/plan/plan.h"
 
+struct pen_report_costs {
+  const struct pen_partition *partition;
+  const struct pen_stage_cost *stage; /* [stage] on their ranks */
+  double utilisation;                 /* pen_useful_work() over makespan x pen_speed_sum() */
+};
+
 /* Writes the report of docs/design.md section 10 for the train profile, with lower bounds,
  * critical path and pen_collective_sums(); and, unless `search` is null, the result of the search
  * for the order; and, for each fallback, its size and its makespan ([plan->fallback_count]). Times
@@ -19,6 +25,7 @@
 void pen_report_json(FILE *out, const struct pen_plan *plan, const struct pen_timing *timing,
                      const struct pen_order *order, const struct pen_path *path,
                      const struct pen_bounds *bounds, const struct pen_collective_sum *sums,
-                     const struct pen_search *search, const double *fallback_makespans);
+                     const struct pen_search *search, const double *fallback_makespans,
+                     const struct pen_report_costs *costs);
 
 #endif
