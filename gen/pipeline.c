@@ -127,9 +127,10 @@ struct chosen_order {
   const struct pen_action_lists *given; /* null: not of --actions */
 };
 
-/* The order of --actions, of the search, or of the topology's schedule. */
+/* The order of --actions, of `choice`, of the search, or of the topology's schedule. */
 static struct chosen_order choose_order(const struct pen_generator_options *options,
                                         const struct pen_bucket *b,
+                                        const struct pen_joint_choice *choice,
                                         const struct pen_cost_model *cost, int kind) {
   struct chosen_order chosen = {.topology = b->topology, .partition = b->partition};
   if (options->actions) {
@@ -137,6 +138,9 @@ static struct chosen_order choose_order(const struct pen_generator_options *opti
     *given = read_actions(options, b->topology, b->partition, kind);
     chosen.given = given;
     chosen.order = pen_order_of_actions(given->action, given->count, b->partition->rank_count);
+  } else if (choice && choice->search) {
+    chosen.search = choice->search;
+    chosen.order = choice->search->order;
   } else if (pen_schedule_of(b->topology->pipeline_schedule)->given == PEN_GIVEN_BY_SEARCH) {
     const struct pen_search_effort effort = {options->search_seconds, options->search_seed};
     const struct pen_search_result found = pen_search_pass(&(struct pen_search_input){
@@ -266,7 +270,7 @@ static struct pen_result lay_out(const struct pen_topology *topology,
 
   add_buckets(bucket, topology, partition, kind, options);
 
-  const struct chosen_order chosen = choose_order(options, &bucket[0], &cost, kind);
+  const struct chosen_order chosen = choose_order(options, &bucket[0], choice, &cost, kind);
   const struct pen_order *order = chosen.order;
   topology = chosen.topology;
   partition = chosen.partition;

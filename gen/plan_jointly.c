@@ -14,7 +14,7 @@ struct trial_context {
   pen_lay_out *lay_out;
 };
 
-/* The topology with what the stages of a choice recompute. */
+/* The topology with the placement of a choice and what its stages recompute. */
 static const struct pen_topology *with_choice(const struct pen_topology *topology,
                                               const struct pen_joint_choice *choice) {
   struct pen_topology *chosen = pen_new(1, sizeof *chosen);
@@ -24,15 +24,18 @@ static const struct pen_topology *with_choice(const struct pen_topology *topolog
   for (size_t s = 0; s < stages; s++)
     value[s] = pen_recompute_text((enum pen_recompute_kind)choice->recompute[s]);
   chosen->memory_recompute.value = value;
+  chosen->pipeline_placement = choice->placement;
   return chosen;
 }
 
 static void lay_out_trial(const void *context, const struct pen_joint_choice *choice,
                           uint64_t *arena_bytes) {
   const struct trial_context *c = context;
+  struct pen_scope *scope = pen_scope_begin();
   const struct pen_result result = c->lay_out(with_choice(c->topology, choice), c->options, choice);
   for (uint32_t rank = 0; rank < result.plan->rank_count; rank++)
     arena_bytes[rank] = result.plan->memory[rank].arena_bytes;
+  pen_scope_end(scope);
 }
 
 struct pen_result pen_plan_jointly(const struct pen_topology *topology,
@@ -48,5 +51,7 @@ struct pen_result pen_plan_jointly(const struct pen_topology *topology,
   pen_pass("joint");
   const struct pen_joint_choice choice = pen_joint(&(struct pen_joint_input){
       topology, {options->search_seconds, options->search_seed}, lay_out_trial, &context});
-  return lay_out(with_choice(topology, &choice), options, &choice);
+  const struct pen_result result = lay_out(with_choice(topology, &choice), options, &choice);
+  if (choice.search) pen_search_print(choice.search, result.cost.unit);
+  return result;
 }

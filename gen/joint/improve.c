@@ -11,7 +11,7 @@
 #define FIRST_TEMPERATURE 0.002 /* of the makespan */
 #define EXCESS_WEIGHT 4.0       /* an excess of the whole limit counts as so many makespans */
 
-static double energy_of(const struct pen_joint *j, struct pen_joint_value value) {
+double pen_joint_energy(const struct pen_joint *j, struct pen_joint_value value) {
   double limit = (double)j->topology->memory_limit_mib * 1048576.0;
   return value.excess > 0 ? value.time * (1.001 + EXCESS_WEIGHT * value.excess / limit)
                           : value.time;
@@ -23,7 +23,7 @@ void pen_joint_improve(struct pen_joint *j, const struct pen_partition *placed,
   struct pen_joint_cut now = pen_joint_new_cut(j), next = pen_joint_new_cut(j);
   const uint64_t begin = j->work;
   uint64_t seed = effort->seed;
-  double energy = energy_of(j, *value);
+  double energy = pen_joint_energy(j, *value);
   const bool bounds = !pen_order_has_pair(order) && !j->by_span;
   pen_joint_copy_cut(j, &now, best);
   while (j->work - begin < effort->work) {
@@ -37,8 +37,8 @@ void pen_joint_improve(struct pen_joint *j, const struct pen_partition *placed,
     pen_joint_apply(&next, &change);
     if (bounds && pen_joint_bound(j, placed, &next) > most) continue;
     struct pen_joint_value other = pen_joint_judge(j, placed, &next, order);
-    if (!(energy_of(j, other) <= most)) continue;
-    energy = energy_of(j, other);
+    if (!(pen_joint_energy(j, other) <= most)) continue;
+    energy = pen_joint_energy(j, other);
     pen_joint_copy_cut(j, &now, &next);
     if (!pen_joint_is_better(other, *value)) continue;
     *value = other;

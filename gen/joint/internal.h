@@ -46,9 +46,11 @@ struct pen_joint {
   bool by_span;                     /* the objective; false: the makespan */
   uint32_t stage_count, rank_count;
   struct pen_joint_stages *stages;
-  double *slack; /* [rank] bytes by which the layout exceeds the estimate */
-  bool limited;  /* there is a limit, and the estimate of bytes holds */
-  uint64_t work; /* done so far, in actions timed */
+  double *slack;      /* [rank] bytes by which the layout exceeds the estimate */
+  double *most_slack; /* [rank] with which the best choice still fits by the estimate */
+  bool limited;       /* there is a limit, and the estimate of bytes holds */
+  uint64_t work;      /* done so far, in actions timed */
+  uint64_t starts;    /* orders that annealing may begin with, tried so far */
   uint64_t seed;
   struct pen_joint_judge *judge;
   struct pen_joint_sums *sums; /* level.c; NULL: not yet needed */
@@ -137,9 +139,43 @@ struct pen_joint_effort {
   uint64_t seed;
 };
 
+/* The value as one number: the objective, larger the more it exceeds the limit. */
+double pen_joint_energy(const struct pen_joint *joint, struct pen_joint_value value);
+
 /* Improves a cut, whose value with the order is *value. */
 void pen_joint_improve(struct pen_joint *joint, const struct pen_partition *placed,
                        const struct pen_order *order, const struct pen_joint_effort *effort,
                        struct pen_joint_cut *best, struct pen_joint_value *value);
+
+/* ---- order.c ---- */
+
+struct pen_joint_order {
+  const struct pen_order *order; /* NULL: none is within the limit */
+  const char *from;              /* what it was made from */
+  double time;                   /* the objective */
+  bool is_named;                 /* the order of a named schedule, which stays as it is */
+};
+
+struct pen_joint_orders {
+  struct pen_joint_order *order;
+  size_t count;
+};
+
+/* The best of the orders that the search starts from, within the estimated limit; `work`: of list
+ * schedules. *named: those of all named schedules, within the limit or not; may be NULL. */
+struct pen_joint_order pen_joint_start_order(struct pen_joint *joint,
+                                             const struct pen_partition *placed,
+                                             const char *placement, const struct pen_joint_cut *cut,
+                                             uint64_t work, struct pen_joint_orders *named);
+
+/* Improves the order of a cut; `temperature`: the first, in mean costs of an action. */
+void pen_joint_anneal(struct pen_joint *joint, const struct pen_partition *placed,
+                      const struct pen_joint_cut *cut, const struct pen_joint_effort *effort,
+                      double temperature, struct pen_joint_order *order);
+
+/* The order as the result of a search. */
+struct pen_search *pen_joint_search(struct pen_joint *joint, const struct pen_partition *placed,
+                                    const char *placement, const struct pen_joint_cut *cut,
+                                    const struct pen_joint_order *order);
 
 #endif

@@ -21,6 +21,7 @@
 struct pen_joint_choice {
   const uint32_t *first_block;     /* [stage] */
   const uint8_t *recompute;        /* [stage] enum pen_recompute_kind */
+  const char *placement;           /* "loop" or "v" */
   const struct pen_search *search; /* with the schedule "search": the order; else NULL */
 };
 

@@ -107,14 +107,16 @@ static uint64_t action_count(const struct pen_order *order) {
 }
 
 /* What one judgement counts as: simulating an action, and preparing a stage, in actions timed. */
-enum { ACTION_WORK = 12, STAGE_WORK = 400, COLLECTIVES_WORK = 10 };
+enum { ACTION_WORK = 6, STAGE_WORK = 400, COLLECTIVES_WORK = 10 };
 
 struct pen_joint_value pen_joint_judge(struct pen_joint *j, const struct pen_partition *placed,
                                        const struct pen_joint_cut *cut,
                                        const struct pen_order *order) {
   struct pen_joint_built built = pen_joint_build(j, placed, cut);
+  struct pen_scope *scope = j->limited || j->base->replica_count > 1 ? pen_scope_begin() : NULL;
   struct pen_joint_value value = {.time = time_order(j, &built, order)};
   if (j->limited) value.excess = excess_of(j, &built, order);
+  if (scope) pen_scope_end(scope);
   free_built(&built);
   j->work +=
       action_count(order) * ACTION_WORK * (j->base->replica_count > 1 ? COLLECTIVES_WORK : 1) +
@@ -127,19 +129,30 @@ bool pen_joint_is_better(struct pen_joint_value one, struct pen_joint_value othe
   return one.time < other.time * (1 - 1e-13);
 }
 
+/* A rank that exceeds the limit gets what its layout needs beyond the estimate, and this part of
+ * the limit more. */
+#define MARGIN 0.002
+
 double pen_joint_calibrate(struct pen_joint *j, const struct pen_partition *placed,
                            const struct pen_joint_cut *cut, const struct pen_order *order,
                            const uint64_t *arena_bytes) {
   struct pen_joint_built built = pen_joint_build(j, placed, cut);
   const double limit = (double)j->topology->memory_limit_mib * 1048576.0;
-  double most = -INFINITY;
+  double most = -INFINITY, *room = pen_new(j->rank_count, sizeof *room);
   struct pen_budget *budget = j->limited ? budget_of(j, &built, NULL) : NULL;
   for (uint32_t rank = 0; rank < j->rank_count; rank++) {
     double excess = (double)arena_bytes[rank] - limit;
     most = fmax(most, excess);
-    if (budget)
-      j->slack[rank] = excess - (pen_budget_peak(budget, order, rank) - budget->limit[rank]);
+    if (!budget) continue;
+    double more = excess - (pen_budget_peak(budget, order, rank) - budget->limit[rank]);
+    j->slack[rank] = fmax(j->slack[rank], more) + (excess > 0 ? MARGIN * limit : 0);
+    room[rank] = more - excess;
   }
+  for (uint32_t rank = 0; budget && most <= 0 && rank < j->rank_count; rank++) {
+    j->most_slack[rank] = room[rank];
+    j->slack[rank] = fmin(j->slack[rank], room[rank]);
+  }
+  pen_free(room);
   if (budget) free_budget(budget);
   free_built(&built);
   return most;

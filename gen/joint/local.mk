@@ -7,4 +7,5 @@ libgen_a_SOURCES += \
   %reldir%/joint.h \
   %reldir%/judge.c \
   %reldir%/level.c \
+  %reldir%/order.c \
   %reldir%/stage_cache.c

@@ -24,6 +24,8 @@ arena() { sed -n 's/^ *"placed_bytes": \([0-9]*\),*$/\1/p' "$1" | sort -n | tail
 at_most() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a <= b * (1 + 1e-12)) }'; }
 near() { awk -v a="$1" -v b="$2" 'BEGIN { d = a - b; exit !(d * d <= 1e-18 * b * b) }'; }
 
+product() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.15g\n", a * b }'; }
+
 # ---- the least of all cuts ----
 # lists LAYERS STAGES: every list of partition.layers.
 lists() {
@@ -87,12 +89,40 @@ for seconds in 0 1 3; do
   previous=$(makespan "$scratch/effort")
 done
 
+# ---- with the search ----
+searched="-s pipeline.ranks=3 -s pipeline.stages_per_rank=2 -s pipeline.schedule=search -s model.layers=11 -s partition.unit=block -s pipeline.microbatches=9"
+for balance in count time joint; do
+  report "$scratch/$balance" "$small" $searched -s partition.balance=$balance --search-seconds=0
+  cp "$scratch/said" "$scratch/said.$balance"
+done
+ok "searched: not worse than by count" at_most "$(makespan "$scratch/joint")" "$(makespan "$scratch/count")"
+ok "searched: not worse than by time" at_most "$(makespan "$scratch/joint")" "$(makespan "$scratch/time")"
+matches "it says what it found" "$(cat "$scratch/said.joint")" "penstock-gen: search: makespan *, span * in Gflop; the makespan is *% above the bound *"
+cp "$scratch/joint" "$scratch/before"
+report "$scratch/joint" "$small" $searched -s partition.balance=joint --search-seconds=0
+ok "searched: the same again" cmp "$scratch/before" "$scratch/joint"
+report "$scratch/more" "$small" $searched -s partition.balance=joint --search-seconds=2
+ok "searched: more effort is not worse" at_most "$(makespan "$scratch/more")" "$(makespan "$scratch/joint")"
+"$gen" "$small" $searched -s partition.balance=joint -o "$scratch/plan.c" 2>"$scratch/said"
+ok "its plan is verified and written" grep -q '_Static_assert' "$scratch/plan.c"
+report "$scratch/lean" "$small" $searched -s model.hidden=128 -s partition.balance=joint --search-seconds=0
+lean=$(($(arena "$scratch/lean") * 95 / 100 >> 20))
+report "$scratch/joint" "$small" $searched -s model.hidden=128 -s partition.balance=joint -s memory.limit_mib=$lean --search-seconds=1
+ok "searched: within a limit" test "$(arena "$scratch/joint")" -le $((lean << 20))
+report "$scratch/time" "$small" $searched -s model.hidden=128 -s partition.balance=time -s memory.limit_mib=$lean --search-seconds=1 &&
+  ok "searched: within it not worse than by time" at_most "$(makespan "$scratch/joint")" "$(makespan "$scratch/time")"
+report "$scratch/slow" "$small" $searched -s partition.balance=joint -s cluster.speed=[1,0.5,1] --search-seconds=1
+ok "half the speed of one of three ranks costs less than half again" at_most "$(makespan "$scratch/slow")" \
+  "$(product 1.35 "$(makespan "$scratch/more")")"
+"$gen" --check "$small" $searched -s partition.balance=joint -s pipeline.live_limit=0.5 2>"$scratch/said"
+is "refused: a limit below one microbatch" "$? $(cat "$scratch/said")" \
+  "78 -s pipeline.live_limit = 0.5: at least what one microbatch needs on each rank"
+
 # ---- the report ----
 # sum REPORT: F + I + W of all stages.
 sum() { awk -F'[:,]' '/"(forward|backward_input|backward_weight)":/ { sum += $2 } END { printf "%.15g\n", sum }' "$1"; }
 # work REPORT SPEEDS: the work that its utilisation states.
 work() { awk -v u="$(field "$1" utilisation)" -v m="$(makespan "$1")" -v s="$2" 'BEGIN { printf "%.15g\n", u * m * s }'; }
-product() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.15g\n", a * b }'; }
 report "$scratch/plain" "$small"
 ok "utilisation is work over makespan x ranks" near "$(work "$scratch/plain" 3)" "$(product 6 "$(sum "$scratch/plain")")"
 report "$scratch/again" "$small" -s memory.recompute=full
