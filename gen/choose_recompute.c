@@ -43,7 +43,7 @@ static const struct pen_topology *with_choice(const struct recompute_choice *c) 
 static bool is_over(struct recompute_choice *c) {
   const uint64_t limit = (uint64_t)c->topology->memory_limit_mib << 20;
   bool any = false;
-  c->result = c->lay_out(with_choice(c), c->options);
+  c->result = c->lay_out(with_choice(c), c->options, NULL);
   for (uint32_t r = 0; r < c->result.plan->rank_count; r++) {
     c->over[r] = c->result.plan->memory[r].arena_bytes > limit;
     any = any || c->over[r];
@@ -107,8 +107,9 @@ struct pen_result pen_choose_recompute(const struct pen_topology *topology,
     c.level[s] = is_auto ? 0 : GIVEN;
     chosen += is_auto;
   }
-  if (!chosen) return lay_out(topology, options);
-  if (!topology->memory_limit_mib || !topology->trains) return lay_out(with_choice(&c), options);
+  if (!chosen) return lay_out(topology, options, NULL);
+  if (!topology->memory_limit_mib || !topology->trains)
+    return lay_out(with_choice(&c), options, NULL);
   c.over = pen_new((size_t)topology->pipeline_ranks, sizeof *c.over);
   while (is_over(&c))
     if (!raise_levels(&c)) return c.result;

@@ -8,7 +8,9 @@ libgen_a_SOURCES += \
   %reldir%/output.c \
   %reldir%/output.h \
   %reldir%/pipeline.c \
-  %reldir%/pipeline.h
+  %reldir%/pipeline.h \
+  %reldir%/plan_jointly.c \
+  %reldir%/plan_jointly.h
 
 penstock_gen_SOURCES = %reldir%/main.c
 penstock_gen_LDFLAGS = $(AM_LDFLAGS) $(STATIC_LDFLAGS)
@@ -24,6 +26,7 @@ include %D%/timing/local.mk
 include %D%/lower/local.mk
 include %D%/layout/local.mk
 include %D%/search/local.mk
+include %D%/joint/local.mk
 include %D%/verify/local.mk
 include %D%/emit/local.mk
 include %D%/views/local.mk

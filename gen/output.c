@@ -91,7 +91,7 @@ static struct pen_bounds bounds_of(const struct pen_result *result) {
   const struct pen_exchange_least *exchange = pen_exchange_least(
       result->partition, result->training,
       pen_cost_model_collectives(&result->cost, result->partition), result->plan->profiles[0].kind);
-  return pen_bounds_of(result->order, result->partition, result->training, result->cost.stage,
+  return pen_bounds_of(result->order, result->partition, result->training, result->placed_cost,
                        exchange, result->cost.overlap, budget);
 }
 
@@ -112,7 +112,7 @@ static struct pen_view view_of(FILE *out, const struct pen_result *result,
                            .training = result->training,
                            .order = timing->whole ? timing->whole_order : result->order,
                            .timing = timing->whole ? timing->whole : timing,
-                           .cost = result->cost.stage,
+                           .cost = result->placed_cost,
                            .unit = result->cost.unit,
                            .arrows = options->arrows,
                            .critical = options->critical,
@@ -160,21 +160,31 @@ static void write_report(FILE *out, const struct pen_result *result,
                          const struct pen_generator_options *options) {
   struct pen_view whole = view_of(out, result, options);
   const struct pen_path *path = pen_critical_path(whole.order, result->partition, result->training,
-                                                  result->cost.stage, whole.timing);
+                                                  result->placed_cost, whole.timing);
   const struct pen_collective_cost *collective =
       pen_cost_model_collectives(&result->cost, result->partition);
   const struct pen_collective_sum *sums =
       pen_collective_sums(result->plan, whole.order, whole.timing, result->partition,
-                          result->training, result->cost.stage, collective);
+                          result->training, result->placed_cost, collective);
   const struct pen_bounds bounds = bounds_of(result);
   double *makespans = pen_new(result->plan->fallback_count + 1u, sizeof *makespans);
   for (uint32_t f = 0; f < result->plan->fallback_count; f++)
     makespans[f] = result->fallbacks[f].timing->makespan;
-  size_t spread_count = 0;
-  const struct pen_spread *spread =
-      options->robustness ? robustness_of(result, options, &spread_count) : NULL;
-  pen_report_json(out, result->plan, result->timing, whole.order, path, &bounds, sums,
-                  result->search, makespans, spread, spread_count);
+  struct pen_report report = {
+      .plan = result->plan,
+      .partition = result->partition,
+      .stage_cost = result->placed_cost,
+      .timing = result->timing,
+      .order = whole.order,
+      .path = path,
+      .bounds = &bounds,
+      .sums = sums,
+      .utilisation = pen_useful_work(result->partition, result->own, result->cost.stage) /
+                     (result->timing->makespan * pen_speed_sum(result->partition)),
+      .search = result->search,
+      .fallback_makespans = makespans};
+  if (options->robustness) report.spread = robustness_of(result, options, &report.spread_count);
+  pen_report_json(out, &report);
 }
 
 static void write_shapes(FILE *out, const struct pen_result *result,

@@ -20,6 +20,7 @@ struct pen_result {
   const struct pen_training *training;
   struct pen_stage_io shapes;
   struct pen_cost_model cost;
+  const struct pen_stage_cost *placed_cost; /* [stage] of `cost`, on their ranks */
   const struct pen_order *order;
   const struct pen_timing *timing;
   struct pen_graph *const *own;    /* [stage] graphs of the topology's main profile */

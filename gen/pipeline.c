@@ -11,6 +11,7 @@
 #include "gen/base/error.h"
 #include "gen/base/pass_times.h"
 #include "gen/choose_recompute.h"
+#include "gen/plan_jointly.h"
 #include "gen/emit/emit.h"
 #include "gen/families/families.h"
 #include "gen/layout/layout.h"
@@ -25,14 +26,18 @@
 #include "gen/schedule/schedule.h"
 #include "gen/schedule/torch_csv.h"
 #include "gen/search/search_pass.h"
+#include "gen/timing/cost.h"
 #include "gen/timing/cost_model.h"
 #include "gen/timing/timing.h"
 #include "gen/topology/message.h"
 #include "gen/topology/shapes.h"
 #include "gen/verify/verify.h"
 
-static const struct pen_partition *divide_model(const struct pen_topology *topology) {
+/* `choice`: null unless gen/joint/ chose the cut. */
+static const struct pen_partition *divide_model(const struct pen_topology *topology,
+                                                const struct pen_joint_choice *choice) {
   const struct pen_family *family = pen_family_find(topology->model_family);
+  if (choice) return pen_partition_of_blocks(topology, family, choice->first_block);
   const struct pen_block_costs *costs = NULL;
   if (pen_partition_by_time(topology)) {
     const struct pen_schedule *schedule = pen_schedule_of(topology->pipeline_schedule);
@@ -122,9 +127,10 @@ struct chosen_order {
   const struct pen_action_lists *given; /* null: not of --actions */
 };
 
-/* The order of --actions, of the search, or of the topology's schedule. */
+/* The order of --actions, of `choice`, of the search, or of the topology's schedule. */
 static struct chosen_order choose_order(const struct pen_generator_options *options,
                                         const struct pen_bucket *b,
+                                        const struct pen_joint_choice *choice,
                                         const struct pen_cost_model *cost, int kind) {
   struct chosen_order chosen = {.topology = b->topology, .partition = b->partition};
   if (options->actions) {
@@ -132,6 +138,9 @@ static struct chosen_order choose_order(const struct pen_generator_options *opti
     *given = read_actions(options, b->topology, b->partition, kind);
     chosen.given = given;
     chosen.order = pen_order_of_actions(given->action, given->count, b->partition->rank_count);
+  } else if (choice && choice->search) {
+    chosen.search = choice->search;
+    chosen.order = choice->search->order;
   } else if (pen_schedule_of(b->topology->pipeline_schedule)->given == PEN_GIVEN_BY_SEARCH) {
     const struct pen_search_effort effort = {options->search_seconds, options->search_seed};
     const struct pen_search_result found = pen_search_pass(&(struct pen_search_input){
@@ -240,11 +249,12 @@ static void write_results(const struct pen_result *result,
 
 /* The passes from a topology to its plan. */
 static struct pen_result lay_out(const struct pen_topology *topology,
-                                 const struct pen_generator_options *options) {
+                                 const struct pen_generator_options *options,
+                                 const struct pen_joint_choice *choice) {
   const int kind = topology->trains ? PEN_TRAIN : PEN_EVAL;
 
   pen_pass("partition");
-  const struct pen_partition *partition = divide_model(topology);
+  const struct pen_partition *partition = divide_model(topology, choice);
   const struct pen_stage_io shapes = pen_stage_io_of(topology, &partition->stages);
 
   const size_t bucket_count = 1 + topology->shapes_sequence.count;
@@ -260,7 +270,7 @@ static struct pen_result lay_out(const struct pen_topology *topology,
 
   add_buckets(bucket, topology, partition, kind, options);
 
-  const struct chosen_order chosen = choose_order(options, &bucket[0], &cost, kind);
+  const struct chosen_order chosen = choose_order(options, &bucket[0], choice, &cost, kind);
   const struct pen_order *order = chosen.order;
   topology = chosen.topology;
   partition = chosen.partition;
@@ -283,6 +293,7 @@ static struct pen_result lay_out(const struct pen_topology *topology,
                              .training = training,
                              .shapes = shapes,
                              .cost = cost,
+                             .placed_cost = pen_costs_on_ranks(partition, cost.stage),
                              .order = order,
                              .timing = timing,
                              .own = own,
@@ -293,7 +304,9 @@ static struct pen_result lay_out(const struct pen_topology *topology,
 /* The same with the choices that the topology leaves open, complete and verified. */
 static struct pen_result make_plan(const struct pen_topology *topology,
                                    const struct pen_generator_options *options) {
-  struct pen_result result = pen_choose_recompute(topology, options, lay_out);
+  struct pen_result result = pen_joint_applies(topology)
+                                 ? pen_plan_jointly(topology, options, lay_out)
+                                 : pen_choose_recompute(topology, options, lay_out);
   pen_layout_check_limit(result.topology, result.plan);
 
   pen_pass("digest");

@@ -206,13 +206,43 @@ void pen_free(void *array) {
   ASAN_POISON_MEMORY_REGION(piece, sizeof *piece + piece->bytes);
 }
 
-void pen_free_all(void) {
-  while (newest) {
+/* Unmaps the regions that are newer than `last`. */
+static void close_regions(const struct region *last) {
+  while (newest != last) {
     struct region region = *newest;
     ASAN_UNPOISON_MEMORY_REGION(region.map, region.map_bytes);
     munmap(region.map, region.map_bytes);
     newest = region.before;
   }
+}
+
+/* What is restored when a scope ends. */
+struct pen_scope {
+  struct region *newest;
+  struct piece *freed[LISTS];
+  char *text_free, *text_past;
+};
+
+struct pen_scope *pen_scope_begin(void) {
+  struct pen_scope *scope = pen_new(1, sizeof *scope);
+  *scope = (struct pen_scope){.newest = newest, .text_free = text_free, .text_past = text_past};
+  memcpy(scope->freed, freed, sizeof freed);
+  memset(freed, 0, sizeof freed);
+  text_free = text_past = NULL;
+  if (!open_region(0)) pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: out of memory");
+  return scope;
+}
+
+void pen_scope_end(struct pen_scope *scope) {
+  close_regions(scope->newest);
+  memcpy(freed, scope->freed, sizeof freed);
+  text_free = scope->text_free;
+  text_past = scope->text_past;
+  pen_free(scope);
+}
+
+void pen_free_all(void) {
+  close_regions(NULL);
   memset(freed, 0, sizeof freed);
   text_free = text_past = NULL;
 }

@@ -21,6 +21,13 @@ char *pen_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 void pen_free(void *array); /* frees a large array early; null is allowed */
 void pen_free_all(void);
+
+/* Frees at once all that is allocated between the two calls, for a trial whose results are not
+ * kept. What was allocated before must not grow in between. */
+struct pen_scope;
+struct pen_scope *pen_scope_begin(void);
+void pen_scope_end(struct pen_scope *scope);
+
 bool pen_ends_in(const char *text, const char *ending, size_t ending_bytes);
 char *pen_hex(const uint8_t *bytes, size_t count); /* two lower-case hexadecimal digits per byte */
 

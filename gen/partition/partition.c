@@ -75,15 +75,22 @@ static _Noreturn void fail_empty(const struct pen_topology *t, const char *unit,
       stage, unit, stage_count);
 }
 
+/* The units of a stage, less than 1 where virtual layers leave none; *share: with virtual layers.
+ */
+static int64_t even_count(const struct pen_topology *t, const struct partition_units *units,
+                          uint32_t stage, uint32_t stages, int64_t *share) {
+  int64_t weight = units->count / t->model_layers, pre = t->partition_virtual_pre * weight,
+          post = t->partition_virtual_post * weight;
+  int64_t total = units->count + pre + post;
+  *share = total / stages + (stage < total % stages);
+  return *share - (stage == 0 ? pre : 0) - (stage + 1 == stages ? post : 0);
+}
+
 static void cut_evenly(const struct pen_topology *t, const struct pen_partition *p, uint32_t *cut) {
   struct partition_units units = units_of(t, p);
   uint32_t stages = p->stage_count, first = 0;
-  int64_t weight = units.count / t->model_layers, pre = t->partition_virtual_pre * weight,
-          post = t->partition_virtual_post * weight;
-  int64_t total = units.count + pre + post;
   for (uint32_t stage = 0; stage < stages; stage++) {
-    int64_t share = total / stages + (stage < total % stages);
-    int64_t count = share - (stage == 0 ? pre : 0) - (stage + 1 == stages ? post : 0);
+    int64_t share, count = even_count(t, &units, stage, stages, &share);
     if (count < 1) fail_empty(t, units.name, stage, stages, share);
     cut[stage] = stage ? units.block[first] : 0;
     first += (uint32_t)count;
@@ -186,22 +193,29 @@ static void cut_as_named(const struct pen_topology *t, const struct pen_partitio
 
 /* ---- by time ---- */
 
-static void cut_by_time(const struct pen_topology *t, const struct pen_partition *p,
-                        const struct pen_block_costs *costs, uint32_t *cut) {
-  uint32_t *place = pen_new(p->stages.block_count + 2u, sizeof *place), count = 1;
+uint32_t *pen_partition_places(const struct pen_topology *t, const struct pen_partition *p,
+                               uint32_t *count) {
+  uint32_t *place = pen_new(p->stages.block_count + 2u, sizeof *place);
   struct partition_units units = units_of(t, p);
+  *count = 1;
   for (uint32_t b = 1; b < p->stages.block_count; b++) { /* place[0] is 0 */
     bool allowed =
         cuts_blocks(t) || p->stages.block[b].begins_layer || b == units.block[units.count];
-    if (allowed) place[count++] = b;
+    if (allowed) place[(*count)++] = b;
   }
-  place[count] = p->stages.block_count;
-  if (count < p->stage_count)
+  place[*count] = p->stages.block_count;
+  if (*count < p->stage_count)
     pen_topology_fail(t, "model.layers",
                       "leaves a stage with no %s: the model can be cut into at most %u stages, "
                       "ranks x stages_per_rank"
                       " is %u",
-                      units.name, count, p->stage_count);
+                      units.name, *count, p->stage_count);
+  return place;
+}
+
+static void cut_by_time(const struct pen_topology *t, const struct pen_partition *p,
+                        const struct pen_block_costs *costs, uint32_t *cut) {
+  uint32_t count, *place = pen_partition_places(t, p, &count);
   pen_balance(p->stage_count, place, count, pen_span_cost, costs, cut);
 }
 
@@ -211,12 +225,16 @@ bool pen_partition_by_time(const struct pen_topology *t) {
   return t->partition_balance && !strcmp(t->partition_balance, "time");
 }
 
+bool pen_partition_is_joint(const struct pen_topology *t) {
+  return t->partition_balance && !strcmp(t->partition_balance, "joint");
+}
+
 /* Fails when settings ask for more than one rule. */
 static void check_rules(const struct pen_topology *t) {
-  bool by_time = pen_partition_by_time(t);
+  bool balances = pen_partition_by_time(t) || pen_partition_is_joint(t);
   if (t->partition_before.value && t->partition_layers.value)
     pen_topology_fail(t, "partition.before", "not together with partition.layers");
-  if (by_time && (t->partition_before.value || t->partition_layers.value))
+  if (balances && (t->partition_before.value || t->partition_layers.value))
     pen_topology_fail(t, "partition.balance",
                       "\"count\", together with partition.%s, which leaves nothing to balance",
                       t->partition_before.value ? "before" : "layers");
@@ -278,8 +296,18 @@ uint32_t *pen_partition_stages(const struct pen_partition *partition) {
   return stages;
 }
 
-struct pen_partition *pen_partition(const struct pen_topology *t, const struct pen_family *family,
-                                    const struct pen_block_costs *costs) {
+struct pen_partition *pen_partition_cut(const struct pen_partition *partition,
+                                        const uint32_t *first_block) {
+  struct pen_partition *cut = pen_new(1, sizeof *cut);
+  *cut = *partition;
+  cut->stages.span = pen_new(cut->stage_count, sizeof *cut->stages.span);
+  fill_spans(cut, first_block);
+  return cut;
+}
+
+/* Without the blocks of the stages. */
+static struct pen_partition *place_model(const struct pen_topology *t,
+                                         const struct pen_family *family) {
   struct pen_partition *partition = pen_new(1, sizeof *partition);
   partition->rank_count = (uint32_t)t->pipeline_ranks;
   partition->stages_per_rank = (uint32_t)t->pipeline_stages_per_rank;
@@ -291,14 +319,34 @@ struct pen_partition *pen_partition(const struct pen_topology *t, const struct p
   partition->gathers_units = pen_gathers_units(t);
   partition->reduces_microbatches = pen_reduces_microbatches(t);
   partition->stages.stage_count = partition->stage_count;
-  partition->stages.span = pen_new(partition->stage_count, sizeof *partition->stages.span);
   partition->stages.family = family;
   partition->stages.block =
       pen_family_blocks(family, (uint32_t)t->model_layers, &partition->stages.block_count);
-  uint32_t *first_block = pen_new(partition->stage_count, sizeof *first_block);
-  cut_model(t, partition, costs, first_block);
-  fill_spans(partition, first_block);
   partition->rank_of = place_stages(partition, !strcmp(t->pipeline_placement, "v"));
+  partition->speed = t->cluster_speed.count ? t->cluster_speed.value : NULL;
   partition->host_of = t->cluster_hosts.count > 1 ? pen_topology_rank_hosts(t) : NULL;
   return partition;
+}
+
+struct pen_partition *pen_partition(const struct pen_topology *t, const struct pen_family *family,
+                                    const struct pen_block_costs *costs) {
+  struct pen_partition *partition = place_model(t, family);
+  uint32_t *first_block = pen_new(partition->stage_count, sizeof *first_block);
+  cut_model(t, partition, costs, first_block);
+  return pen_partition_cut(partition, first_block);
+}
+
+struct pen_partition *pen_partition_of_blocks(const struct pen_topology *t,
+                                              const struct pen_family *family,
+                                              const uint32_t *first_block) {
+  return pen_partition_cut(place_model(t, family), first_block);
+}
+
+bool pen_partition_divides_evenly(const struct pen_topology *t, const struct pen_family *family) {
+  const struct pen_partition *p = place_model(t, family);
+  struct partition_units units = units_of(t, p);
+  int64_t share;
+  for (uint32_t stage = 0; stage < p->stage_count; stage++)
+    if (even_count(t, &units, stage, p->stage_count, &share) < 1) return false;
+  return true;
 }

@@ -43,6 +43,7 @@
 #include "gen/search/seeds.h"
 #include "gen/search/timeline.h"
 #include "gen/timing/collective_cost.h"
+#include "gen/timing/cost.h"
 #include "gen/timing/lower_bound.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
@@ -385,7 +386,7 @@ static void search_by(const struct search_task *task, bool by_span,
         pen_budget_of(task->topology, here, task->training, task->graph, task->slack);
     side[i] = start_side(
         task->topology,
-        pen_search_problem(here, task->training, task->cost,
+        pen_search_problem(here, task->training, pen_costs_on_ranks(here, task->cost),
                            pen_collective_costs(task->topology, here, task->graph, task->cost),
                            task->overlap_cost, budget, by_span),
         task->progress, placements[i],

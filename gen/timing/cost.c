@@ -37,35 +37,77 @@ static double cost_in_list(struct pen_reals list, uint32_t stage) {
   return list.count == 1 ? list.value[0] : list.value[stage];
 }
 
+struct pen_stage_cost pen_stage_cost_of(const struct pen_topology *topology,
+                                        const struct pen_graph *graph) {
+  const struct pen_reals given[3] = {topology->costs_forward, topology->costs_backward_input,
+                                     topology->costs_backward_weight};
+  const uint32_t s = graph->stage;
+  double value[3], unit = 1e-9, recomputed = pen_recomputed_flops(graph);
+  for (int k = 0; k < 3; k++) {
+    value[k] = pen_program_flops(&graph->program[k]) - (k == PEN_PROGRAM_I ? recomputed : 0);
+    if (given[k].count && value[k] > 0) unit = cost_in_list(given[k], s) / value[k];
+  }
+  double part = value[PEN_PROGRAM_F] > 0 ? recomputed / value[PEN_PROGRAM_F] : 0;
+  double shared = value[PEN_PROGRAM_W] > 0 ? pen_shared_flops(graph) / value[PEN_PROGRAM_W] : 0;
+  for (int k = 0; k < 3; k++)
+    value[k] = given[k].count ? cost_in_list(given[k], s) : value[k] * unit;
+  double send = topology->costs_send.count ? cost_in_list(topology->costs_send, s) : 0;
+  return (struct pen_stage_cost){
+      .forward = value[PEN_PROGRAM_F],
+      .backward_input = value[PEN_PROGRAM_I] + part * value[PEN_PROGRAM_F],
+      .backward_weight = value[PEN_PROGRAM_W],
+      .send = send,
+      .shared = shared * value[PEN_PROGRAM_W],
+      .send_host =
+          topology->costs_send_host.count ? cost_in_list(topology->costs_send_host, s) : send};
+}
+
 struct pen_stage_cost *pen_costs(const struct pen_topology *topology,
                                  const struct pen_partition *partition,
                                  struct pen_graph *const *graph) {
-  const struct pen_reals given[3] = {topology->costs_forward, topology->costs_backward_input,
-                                     topology->costs_backward_weight};
   struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
-  for (uint32_t s = 0; s < partition->stage_count; s++) {
-    double value[3], unit = 1e-9, recomputed = pen_recomputed_flops(graph[s]);
-    for (int k = 0; k < 3; k++) {
-      value[k] = pen_program_flops(&graph[s]->program[k]) - (k == PEN_PROGRAM_I ? recomputed : 0);
-      if (given[k].count && value[k] > 0) unit = cost_in_list(given[k], s) / value[k];
-    }
-    double part = value[PEN_PROGRAM_F] > 0 ? recomputed / value[PEN_PROGRAM_F] : 0;
-    double shared =
-        value[PEN_PROGRAM_W] > 0 ? pen_shared_flops(graph[s]) / value[PEN_PROGRAM_W] : 0;
-    for (int k = 0; k < 3; k++)
-      value[k] = given[k].count ? cost_in_list(given[k], s) : value[k] * unit;
-    cost[s] = (struct pen_stage_cost){
-        value[PEN_PROGRAM_F],
-        value[PEN_PROGRAM_I] + part * value[PEN_PROGRAM_F],
-        value[PEN_PROGRAM_W],
-        topology->costs_send.count ? cost_in_list(topology->costs_send, s) : 0,
-        shared * value[PEN_PROGRAM_W],
-        0,
-        {0}};
-    cost[s].send_host =
-        topology->costs_send_host.count ? cost_in_list(topology->costs_send_host, s) : cost[s].send;
-  }
+  for (uint32_t s = 0; s < partition->stage_count; s++)
+    cost[s] = pen_stage_cost_of(topology, graph[s]);
   return cost;
+}
+
+struct pen_stage_cost *pen_costs_on_ranks(const struct pen_partition *partition,
+                                          const struct pen_stage_cost *cost) {
+  struct pen_stage_cost *placed = pen_new(partition->stage_count, sizeof *placed);
+  for (uint32_t s = 0; s < partition->stage_count; s++) {
+    struct pen_stage_cost *c = &placed[s];
+    *c = cost[s];
+    if (!partition->speed) continue;
+    const double factor = 1 / partition->speed[partition->rank_of[s]], *within = c->within;
+    c->forward = within[PEN_PROGRAM_F] + (c->forward - within[PEN_PROGRAM_F]) * factor;
+    c->backward_input =
+        within[PEN_PROGRAM_I] + (c->backward_input - within[PEN_PROGRAM_I]) * factor;
+    c->backward_weight =
+        within[PEN_PROGRAM_W] + (c->backward_weight - within[PEN_PROGRAM_W]) * factor;
+    c->shared *= factor;
+  }
+  return placed;
+}
+
+double pen_useful_work(const struct pen_partition *partition, struct pen_graph *const *graph,
+                       const struct pen_stage_cost *cost) {
+  double work = 0;
+  for (uint32_t s = 0; s < partition->stage_count; s++) {
+    const struct pen_stage_cost *c = &cost[s];
+    double flops = pen_program_flops(&graph[s]->program[PEN_PROGRAM_F]),
+           forward = c->forward - c->within[PEN_PROGRAM_F];
+    double repeated = flops > 0 ? forward * pen_recomputed_flops(graph[s]) / flops : 0;
+    /* F and B without their collectives. */
+    work += forward + pen_backward_cost(c) - c->within[PEN_PROGRAM_B] - repeated;
+  }
+  return work * partition->microbatch_count;
+}
+
+double pen_speed_sum(const struct pen_partition *partition) {
+  double sum = 0;
+  for (uint32_t rank = 0; rank < partition->rank_count; rank++)
+    sum += partition->speed ? partition->speed[rank] : 1;
+  return sum;
 }
 
 const char *pen_cost_unit(const struct pen_topology *topology) {

@@ -12,6 +12,23 @@ struct pen_stage_cost *pen_costs(const struct pen_topology *topology,
                                  const struct pen_partition *partition,
                                  struct pen_graph *const *graph);
 
+/* The same of one stage. */
+struct pen_stage_cost pen_stage_cost_of(const struct pen_topology *topology,
+                                        const struct pen_graph *graph);
+
+/* A copy with the costs of each rank's stages, except collectives within them, divided by its
+ * speed (cluster.speed). */
+struct pen_stage_cost *pen_costs_on_ranks(const struct pen_partition *partition,
+                                          const struct pen_stage_cost *cost);
+
+/* F, I and W of all actions at speed 1, without what is computed a second time (memory.recompute,
+ * model.loss_rows) and without collectives; F alone where nothing trains. */
+double pen_useful_work(const struct pen_partition *partition, struct pen_graph *const *graph,
+                       const struct pen_stage_cost *cost);
+
+/* The sum of the ranks' speeds: the most work that they do in a unit of time. */
+double pen_speed_sum(const struct pen_partition *partition);
+
 /* "in Gflop" or "in the file's unit". */
 const char *pen_cost_unit(const struct pen_topology *topology);
 

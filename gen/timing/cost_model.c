@@ -43,8 +43,9 @@ struct pen_timing *pen_cost_model_time(const struct pen_cost_model *cost,
                                        const struct pen_training *training, int profile_kind,
                                        bool given) {
   const struct pen_collective_cost *collective = pen_cost_model_collectives(cost, partition);
-  struct pen_timing *timing = pen_simulate_step(order, partition, training, cost->stage, collective,
-                                                cost->overlap, profile_kind, given);
+  struct pen_timing *timing =
+      pen_simulate_step(order, partition, training, pen_costs_on_ranks(partition, cost->stage),
+                        collective, cost->overlap, profile_kind, given);
   if (timing->complete && !isfinite(timing->makespan)) pen_cost_model_fail(cost);
   return timing;
 }

@@ -9,7 +9,7 @@
 #include "gen/topology/topology.h"
 
 struct pen_cost_model {
-  const struct pen_stage_cost *stage;  /* [stage] */
+  const struct pen_stage_cost *stage;  /* [stage] at speed 1: pen_costs_on_ranks() */
   const struct pen_topology *topology; /* costs of the collectives: they depend on the placement */
   struct pen_graph *const *graph;      /* [stage] */
   double overlap;                      /* cost of a pair a|b; below 0: the sum of both */

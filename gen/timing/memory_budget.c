@@ -42,21 +42,26 @@ struct pen_budget *pen_budget_live(uint32_t rank_count, uint32_t stage_count, do
 /* The sum of the same numbers in another order may differ by rounding. */
 static bool is_within(double held, double limit) { return held <= limit + 1e-9 * fabs(limit); }
 
-bool pen_budget_holds(const struct pen_budget *budget, const struct pen_order *order) {
-  for (uint32_t rank = 0; budget->limited && rank < order->rank_count; rank++) {
-    double held = 0;
-    for (uint32_t i = 0; i < order->count[rank]; i++) {
-      const struct pen_compute *action = &order->action[rank][i];
-      const struct pen_hold *hold = &budget->hold[action->stage][pen_program_of(action->kind)];
-      double peak = hold->peak; /* of a pair the sum, except that weights of one stage count once */
-      if (action->overlaps && i + 1 < order->count[rank]) {
-        peak += budget->hold[action[1].stage][pen_program_of(action[1].kind)].peak;
-        if (action[1].stage == action->stage && budget->whole) peak -= budget->whole[action->stage];
-      }
-      if (!is_within(held + peak, budget->limit[rank])) return false;
-      held += hold->remains;
+double pen_budget_peak(const struct pen_budget *budget, const struct pen_order *order,
+                       uint32_t rank) {
+  double held = 0, most = 0;
+  for (uint32_t i = 0; i < order->count[rank]; i++) {
+    const struct pen_compute *action = &order->action[rank][i];
+    const struct pen_hold *hold = &budget->hold[action->stage][pen_program_of(action->kind)];
+    double peak = hold->peak; /* of a pair the sum, except that weights of one stage count once */
+    if (action->overlaps && i + 1 < order->count[rank]) {
+      peak += budget->hold[action[1].stage][pen_program_of(action[1].kind)].peak;
+      if (action[1].stage == action->stage && budget->whole) peak -= budget->whole[action->stage];
     }
+    most = fmax(most, held + peak);
+    held += hold->remains;
   }
+  return most;
+}
+
+bool pen_budget_holds(const struct pen_budget *budget, const struct pen_order *order) {
+  for (uint32_t rank = 0; budget->limited && rank < order->rank_count; rank++)
+    if (!is_within(pen_budget_peak(budget, order, rank), budget->limit[rank])) return false;
   return true;
 }
 

@@ -31,6 +31,10 @@ struct pen_budget *pen_budget_none(uint32_t rank_count, uint32_t stage_count);
 struct pen_budget *pen_budget_live(uint32_t rank_count, uint32_t stage_count, double limit,
                                    double backward, const double *weight);
 
+/* The most that a rank holds at any action of an order. */
+double pen_budget_peak(const struct pen_budget *budget, const struct pen_order *order,
+                       uint32_t rank);
+
 /* Whether an order keeps within the budget at every action. */
 bool pen_budget_holds(const struct pen_budget *budget, const struct pen_order *order);
 

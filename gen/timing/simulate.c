@@ -248,6 +248,10 @@ struct pen_timing *pen_simulate_collectives(const struct pen_order *order,
     run_next_action(&run, (uint32_t)first.value, first.key);
   }
   pen_free(run.heap.item);
+  pen_free(run.forward_end);
+  pen_free(run.backward_end);
+  pen_free(run.input_gradient_done);
+  pen_free(run.waiting);
   struct pen_timing *timing = run.timing;
   timing->complete = true;
   for (uint32_t rank = 0; rank < order->rank_count; rank++)
@@ -257,7 +261,23 @@ struct pen_timing *pen_simulate_collectives(const struct pen_order *order,
   else
     timing->makespan = timing->span = timing->work = timing->bubble = timing->lower_bound =
         timing->gap = NAN;
+  pen_free(run.queue);
   return timing;
+}
+
+void pen_timing_free(struct pen_timing *timing, uint32_t rank_count) {
+  for (uint32_t rank = 0; rank < rank_count; rank++) {
+    pen_free(timing->start[rank]);
+    pen_free(timing->end[rank]);
+    pen_free(timing->turn[rank]);
+  }
+  pen_free(timing->start);
+  pen_free(timing->end);
+  pen_free(timing->turn);
+  pen_free(timing->busy);
+  pen_free(timing->idle);
+  pen_free(timing->exchanging);
+  pen_free(timing);
 }
 
 struct pen_timing *pen_simulate(const struct pen_order *order,

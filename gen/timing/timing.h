@@ -76,6 +76,9 @@ double pen_action_cost(const struct pen_stage_cost *cost,
                        const struct pen_collective_cost *collective_cost,
                        const struct pen_compute *action);
 
+/* Frees a timing of pen_simulate_collectives(). */
+void pen_timing_free(struct pen_timing *timing, uint32_t rank_count);
+
 /* [rank]: how many actions run before an incomplete timing stops. */
 uint32_t *pen_timing_done(const struct pen_timing *timing, const struct pen_order *order);
 

@@ -287,7 +287,16 @@ static void check_bind(const struct pen_topology *t) {
                       (long long)t->cluster_threads_per_rank);
 }
 
+/* A list has the factor of each rank of a replica. */
+static void check_speed(const struct pen_topology *t) {
+  const struct pen_reals *speed = &t->cluster_speed;
+  if (!speed->value || (!speed->for_all && speed->count == (size_t)t->pipeline_ranks)) return;
+  pen_topology_fail(t, "cluster.speed", "a list of %lld factors, one for each of pipeline.ranks",
+                    (long long)t->pipeline_ranks);
+}
+
 static void check_cluster(const struct pen_topology *t) {
+  check_speed(t);
   check_ranks_per_host(t);
   check_mapping(t);
   check_bind(t);

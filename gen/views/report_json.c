@@ -5,13 +5,15 @@
  * nothing trains, in the unit of the costs; bytes, slots and credits are the plan's.
  *
  *   makespan, span, work, bubble   bubble = (span - work) / span; see struct pen_timing
+ *   utilisation                    the work of F, I and W, each computed once at speed 1, divided
+ *                                  by makespan x the sum of cluster.speed
  *   lower_bound, gap, bounds       lower bounds for any order of these actions, by argument
  *                                  (lower_bound.c)
  *   exchange, search               only with replicas, or after a search
  *   robustness                     only with --robustness (robustness.c)
  *   critical_path                  the chain of actions that fills the makespan (critical_path.c),
  *                                  in legs of one rank
- *   stages                         what each holds, and on which rank
+ *   stages                         what each holds, on which rank, and what F, I and W cost there
  *   pairs                          bytes of the messages that one rank sends to another in a step:
  *                                  activations, their gradients, and the gradient and value of a
  *                                  tied weight; not credits, nor what replicas exchange
@@ -34,6 +36,7 @@
 
 #include <jansson.h>
 
+#include "gen/model/blocks.h"
 #include "gen/schedule/action_text.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
@@ -46,7 +49,8 @@ static json_t *real_json(double value) { return isfinite(value) ? json_real(valu
 
 static json_t *integer_json(uint64_t value) { return json_integer((json_int_t)value); }
 
-static json_t *stages_of(const struct pen_plan *plan) {
+static json_t *stages_of(const struct pen_report *report) {
+  const struct pen_plan *plan = report->plan;
   json_t *stages = json_array();
   for (uint32_t index = 0; index < plan->stage_count; index++) {
     const struct pen_stage *stage = &plan->profiles[0].stages[index];
@@ -58,6 +62,14 @@ static json_t *stages_of(const struct pen_plan *plan) {
     json_object_set_new(object, "rank", integer_json(stage->rank));
     json_object_set_new(object, "layers", layers);
     json_object_set_new(object, "first_block", json_string(stage->first_block));
+    const struct pen_stages *blocks = &report->partition->stages;
+    json_object_set_new(object, "last_block",
+                        json_string(blocks->block[blocks->span[index].past_last_block - 1].name));
+    json_object_set_new(object, "forward", real_json(report->stage_cost[index].forward));
+    json_object_set_new(object, "backward_input",
+                        real_json(report->stage_cost[index].backward_input));
+    json_object_set_new(object, "backward_weight",
+                        real_json(report->stage_cost[index].backward_weight));
     json_object_set_new(object, "recompute", json_string(pen_recompute_text(stage->recompute)));
     json_array_append_new(stages, object);
   }
@@ -315,38 +327,38 @@ static json_t *fallbacks_json(const struct pen_plan *plan, const double *makespa
   return list;
 }
 
-void pen_report_json(FILE *out, const struct pen_plan *plan, const struct pen_timing *timing,
-                     const struct pen_order *order, const struct pen_path *path,
-                     const struct pen_bounds *bounds, const struct pen_collective_sum *sums,
-                     const struct pen_search *search, const double *fallback_makespans,
-                     const struct pen_spread *spread, size_t spread_count) {
+void pen_report_json(FILE *out, const struct pen_report *report) {
+  const struct pen_plan *plan = report->plan;
+  const struct pen_timing *timing = report->timing;
   json_object_seed(1); /* a fixed hash seed: keys are not chosen by others */
-  json_t *report = json_object();
-  json_object_set_new(report, "name", json_string(plan->name));
-  json_object_set_new(report, "schedule", json_string(plan->schedule));
-  json_object_set_new(report, "ranks", integer_json(plan->rank_count));
-  json_object_set_new(report, "stages_per_rank", integer_json(plan->stages_per_rank));
-  json_object_set_new(report, "microbatches", integer_json(plan->microbatch_count));
-  json_object_set_new(report, "digest", json_string(pen_hex(plan->digest, PEN_DIGEST_BYTES)));
-  json_object_set_new(report, "makespan", real_json(timing->makespan));
-  json_object_set_new(report, "span", real_json(timing->span));
-  json_object_set_new(report, "work", real_json(timing->work));
-  json_object_set_new(report, "bubble", real_json(timing->bubble));
-  json_object_set_new(report, "lower_bound", real_json(timing->lower_bound));
-  json_object_set_new(report, "gap", real_json(timing->gap));
-  json_object_set_new(report, "bounds", bounds_json(bounds));
-  json_object_set_new(report, "replicas", integer_json(plan->replica_count));
-  if (timing->collectives) json_object_set_new(report, "exchange", exchange_json(timing));
-  if (search) json_object_set_new(report, "search", search_json(search));
-  if (spread) json_object_set_new(report, "robustness", robustness_json(spread, spread_count));
-  json_object_set_new(report, "critical_path", path_json(path, order));
-  json_object_set_new(report, "stages", stages_of(plan));
-  json_object_set_new(report, "rank", ranks_of(plan, timing));
+  json_t *json = json_object();
+  json_object_set_new(json, "name", json_string(plan->name));
+  json_object_set_new(json, "schedule", json_string(plan->schedule));
+  json_object_set_new(json, "ranks", integer_json(plan->rank_count));
+  json_object_set_new(json, "stages_per_rank", integer_json(plan->stages_per_rank));
+  json_object_set_new(json, "microbatches", integer_json(plan->microbatch_count));
+  json_object_set_new(json, "digest", json_string(pen_hex(plan->digest, PEN_DIGEST_BYTES)));
+  json_object_set_new(json, "makespan", real_json(timing->makespan));
+  json_object_set_new(json, "span", real_json(timing->span));
+  json_object_set_new(json, "work", real_json(timing->work));
+  json_object_set_new(json, "bubble", real_json(timing->bubble));
+  json_object_set_new(json, "utilisation", real_json(report->utilisation));
+  json_object_set_new(json, "lower_bound", real_json(timing->lower_bound));
+  json_object_set_new(json, "gap", real_json(timing->gap));
+  json_object_set_new(json, "bounds", bounds_json(report->bounds));
+  json_object_set_new(json, "replicas", integer_json(plan->replica_count));
+  if (timing->collectives) json_object_set_new(json, "exchange", exchange_json(timing));
+  if (report->search) json_object_set_new(json, "search", search_json(report->search));
+  if (report->spread)
+    json_object_set_new(json, "robustness", robustness_json(report->spread, report->spread_count));
+  json_object_set_new(json, "critical_path", path_json(report->path, report->order));
+  json_object_set_new(json, "stages", stages_of(report));
+  json_object_set_new(json, "rank", ranks_of(plan, timing));
   if (plan->fallback_count)
-    json_object_set_new(report, "fallbacks", fallbacks_json(plan, fallback_makespans));
-  json_object_set_new(report, "collectives", collectives_json(plan, sums));
-  json_object_set_new(report, "pairs", pairs_json(plan));
-  json_dumpf(report, out, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    json_object_set_new(json, "fallbacks", fallbacks_json(plan, report->fallback_makespans));
+  json_object_set_new(json, "collectives", collectives_json(plan, report->sums));
+  json_object_set_new(json, "pairs", pairs_json(plan));
+  json_dumpf(json, out, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
   fputc('\n', out);
-  json_decref(report);
+  json_decref(json);
 }

@@ -13,14 +13,24 @@
 #include "gen/timing/timing.h"
 #include "runtime/plan/plan.h"
 
-/* Writes the report of docs/design.md section 10 for the train profile, with lower bounds,
- * critical path and pen_collective_sums(); and, unless `search` is null, the result of the search
- * for the order; and, for each fallback, its size and its makespan ([plan->fallback_count]); and,
- * unless `spread` is null, how the makespan spreads. Times are in the unit of the costs. */
-void pen_report_json(FILE *out, const struct pen_plan *plan, const struct pen_timing *timing,
-                     const struct pen_order *order, const struct pen_path *path,
-                     const struct pen_bounds *bounds, const struct pen_collective_sum *sums,
-                     const struct pen_search *search, const double *fallback_makespans,
-                     const struct pen_spread *spread, size_t spread_count);
+/* What the report of the train profile is made from. Times are in the unit of the costs. */
+struct pen_report {
+  const struct pen_plan *plan;
+  const struct pen_partition *partition;
+  const struct pen_stage_cost *stage_cost; /* [stage] on their ranks */
+  const struct pen_timing *timing;
+  const struct pen_order *order; /* with the collectives of replicas, as the next three */
+  const struct pen_path *path;
+  const struct pen_bounds *bounds;
+  const struct pen_collective_sum *sums; /* pen_collective_sums() */
+  double utilisation;                    /* pen_useful_work() over makespan x pen_speed_sum() */
+  const struct pen_search *search;       /* null: none */
+  const double *fallback_makespans;      /* [plan->fallback_count] */
+  const struct pen_spread *spread;       /* [spread_count]; null: without --robustness */
+  size_t spread_count;
+};
+
+/* Writes the report of docs/design.md section 10. */
+void pen_report_json(FILE *out, const struct pen_report *report);
 
 #endif

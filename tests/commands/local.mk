@@ -33,6 +33,7 @@ COMMAND_TESTS = \
   %reldir%/host_faults.t \
   %reldir%/hosts.t \
   %reldir%/hosts_bench.t \
+  %reldir%/joint.t \
   %reldir%/launchers.t \
   %reldir%/loss_rows.t \
   %reldir%/lost_again.t \

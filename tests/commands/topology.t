@@ -121,7 +121,7 @@ partition.virtual_pre	INTEGER	a whole number from 0 to 32768
 partition.virtual_post	INTEGER	a whole number from 0 to 32768
 partition.layers	INTEGERS	a list of whole numbers from 0 to 32768
 partition.before	STRINGS	a list of strings in quotes
-partition.balance	CHOICE	"count" or "time"
+partition.balance	CHOICE	"count", "time" or "joint"
 partition.unit	CHOICE	"layer" or "block"
 data_parallel.replicas	INTEGER	a whole number from 1 to 4096
 data_parallel.shard	CHOICE	"none", "optimizer", "gradients" or "weights"

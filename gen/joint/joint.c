@@ -1,0 +1,304 @@
+/* joint.c: the pass.
+ *
+ * It starts from the cuts by count and by time, which it never does worse than, and from cuts that
+ * give the ranks equal work (level.c). Of a small model all cuts are judged (exhaust.c); otherwise
+ * rounds of local search (improve.c) follow, one for each unit of effort. What a round does depends
+ * on the rounds before it alone, and its result is kept if it is better, so a larger effort is
+ * never worse. Under memory.limit_mib a choice is kept only if its layout is within the limit; each
+ * layout also corrects the estimate that the next round uses. */
+#include "gen/joint/joint.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "gen/base/arena.h"
+#include "gen/base/pass_times.h"
+#include "gen/families/families.h"
+#include "gen/joint/internal.h"
+#include "gen/model/units.h"
+#include "gen/partition/block_cost.h"
+#include "gen/schedule/schedule.h"
+#include "gen/topology/message.h"
+#include "gen/topology/schedule_table.h"
+
+/* Work in actions timed: of one round, of the exhaustive search, of levelling one start, and what
+ * laying out one action counts as; of list schedules for one start. */
+enum {
+  ROUND_WORK = 80000000,
+  EXHAUST_WORK = 80000000,
+  LEVEL_WORK = 10000000,
+  LAYOUT_WORK = 500,
+  START_WORK = 5000000,
+  START_TRIALS = 5
+};
+
+static bool is_open(const struct pen_topology *t, uint32_t stage) {
+  return t->memory_recompute.count && !strcmp(t->memory_recompute.value[stage], "auto");
+}
+
+bool pen_joint_applies(const struct pen_topology *t) { return pen_partition_is_joint(t); }
+
+/* ---- the task ---- */
+
+/* The partition of another partition.balance. */
+static const struct pen_partition *balanced(const struct pen_topology *t, const char *balance) {
+  struct pen_topology copy = *t;
+  const struct pen_family *family = pen_family_find(t->model_family);
+  const struct pen_schedule *schedule = pen_schedule_of(t->pipeline_schedule);
+  copy.partition_balance = balance;
+  if (!strcmp(balance, "time"))
+    return pen_partition(&copy, family,
+                         pen_block_costs(&copy, family, pen_schedule_splits(schedule, &copy)));
+  return pen_partition_divides_evenly(&copy, family) ? pen_partition(&copy, family, NULL) : NULL;
+}
+
+/* Fails (78): something leaves nothing to choose. */
+static void check_settings(const struct pen_topology *t) {
+  const struct pen_schedule *schedule = pen_schedule_of(t->pipeline_schedule);
+  const char *setting = t->partition_before.value   ? "partition.before"
+                        : t->partition_layers.value ? "partition.layers"
+                                                    : NULL;
+  if (setting)
+    pen_topology_fail(t, "partition.balance",
+                      "\"count\", together with %s, which leaves nothing to balance", setting);
+  if (schedule->given == PEN_GIVEN_BY_FILE)
+    pen_topology_fail(t, "partition.balance",
+                      "\"count\" or \"time\", with the schedule %s: its order is for one cut",
+                      schedule->name);
+}
+
+static struct pen_joint *new_task(const struct pen_topology *topology) {
+  struct pen_joint *j = pen_new(1, sizeof *j);
+  struct pen_topology *t = pen_new(1, sizeof *t);
+  *t = *topology; /* "auto" is of no graph */
+  j->topology = t;
+  j->base = balanced(t, "time");
+  j->stage_count = j->base->stage_count;
+  j->rank_count = j->base->rank_count;
+  j->cuts = pen_partition_is_joint(t);
+  j->place = pen_partition_places(t, j->base, &j->place_count);
+  j->stages = pen_joint_stages(t, j->base);
+  j->slack = pen_new(j->rank_count, sizeof *j->slack);
+  j->most_slack = pen_new(j->rank_count, sizeof *j->most_slack);
+  j->open = pen_new(j->stage_count, sizeof *j->open);
+  j->limited = t->trains && t->memory_limit_mib && !t->has_pipeline_live_limit;
+  for (uint32_t s = 0; s < j->stage_count; s++) {
+    j->open[s] = j->limited && is_open(t, s);
+    j->has_open |= j->open[s];
+  }
+  j->judge = pen_joint_new_judge(j);
+  return j;
+}
+
+/* ---- the best choice ---- */
+
+struct candidate {
+  const struct pen_partition *placed;
+  const char *placement;
+  struct pen_joint_cut cut;
+  struct pen_joint_order order;
+  struct pen_joint_value value; /* of the best: with the excess of its layout */
+};
+
+struct best_choice {
+  const struct pen_joint_input *input;
+  struct pen_joint *joint;
+  bool searches; /* the order is open */
+  struct candidate best;
+};
+
+static struct candidate copy_of(const struct pen_joint *j, const struct candidate *from) {
+  struct candidate copy = *from;
+  copy.cut = pen_joint_new_cut(j);
+  pen_joint_copy_cut(j, &copy.cut, &from->cut);
+  return copy;
+}
+
+static struct pen_joint_choice choice_of(const struct best_choice *b, const struct candidate *c) {
+  struct pen_joint *j = b->joint;
+  uint32_t *first = pen_new(j->stage_count, sizeof *first);
+  uint8_t *recompute = pen_new(j->stage_count, 1);
+  for (uint32_t s = 0; s < j->stage_count; s++) first[s] = j->place[c->cut.at[s]];
+  memcpy(recompute, c->cut.recompute, j->stage_count);
+  return (struct pen_joint_choice){
+      first, recompute, c->placement,
+      b->searches ? pen_joint_search(j, c->placed, c->placement, &c->cut, &c->order) : NULL};
+}
+
+/* The bytes by which a choice exceeds the limit, by its layout. */
+static double measure_excess(const struct best_choice *b, const struct candidate *c) {
+  struct pen_joint *j = b->joint;
+  if (!j->topology->memory_limit_mib) return 0;
+  uint64_t *bytes = pen_new(j->rank_count, sizeof *bytes);
+  const struct pen_joint_choice choice = choice_of(b, c);
+  const struct pen_order *order = choice.search ? choice.search->order : c->order.order;
+  b->input->lay_out(b->input->context, &choice, bytes);
+  pen_pass("joint");
+  double excess = pen_joint_calibrate(j, c->placed, &c->cut, order, bytes);
+  for (uint32_t rank = 0; rank < j->rank_count; rank++)
+    j->work += (uint64_t)LAYOUT_WORK * order->count[rank];
+  pen_free(bytes);
+  return fmax(0, excess);
+}
+
+/* Keeps a choice that is better by its simulation and fits by its layout. Returns whether it is
+ * better, but its layout does not fit. */
+static bool offer(struct best_choice *b, const struct candidate *c) {
+  struct candidate other = *c;
+  if (!pen_joint_is_better(other.value, b->best.value)) return false;
+  other.value.excess = measure_excess(b, &other);
+  if (pen_joint_is_better(other.value, b->best.value)) b->best = copy_of(b->joint, &other);
+  return other.value.excess > 0;
+}
+
+/* ---- starts ---- */
+
+/* The cut of a partition that divides the model where partition.unit allows. */
+static struct pen_joint_cut cut_of(const struct pen_joint *j, const struct pen_partition *p,
+                                   uint8_t open_kind) {
+  struct pen_joint_cut cut = pen_joint_new_cut(j);
+  for (uint32_t s = 0, at = 0; s < j->stage_count; s++) {
+    while (j->place[at] < p->stages.span[s].first_block) at++;
+    cut.at[s] = at;
+    cut.recompute[s] = is_open(j->topology, s) ? open_kind : pen_recompute_of(j->topology, s);
+  }
+  cut.at[j->stage_count] = j->place_count;
+  return cut;
+}
+
+/* All that the pass may begin with, by ascending time. */
+struct starts {
+  struct candidate *start;
+  size_t count, capacity;
+};
+
+static void add_start(struct pen_joint *j, struct starts *starts, const struct candidate *c,
+                      const struct pen_joint_order *order) {
+  starts->start =
+      pen_grow(starts->start, &starts->capacity, starts->count + 1, sizeof *starts->start);
+  size_t at = starts->count++;
+  for (; at > 0 && order->time < starts->start[at - 1].order.time; at--)
+    starts->start[at] = starts->start[at - 1];
+  starts->start[at] = copy_of(j, c);
+  starts->start[at].order = *order;
+}
+
+/* Adds a cut with the orders that it may begin with. */
+static void add_orders(struct best_choice *b, struct starts *starts, const struct candidate *c,
+                       const struct pen_order *composed) {
+  struct pen_joint *j = b->joint;
+  struct pen_joint_order order = {.order = composed, .is_named = true};
+  if (b->searches) {
+    struct pen_joint_orders named;
+    order = pen_joint_start_order(j, c->placed, c->placement, &c->cut, START_WORK, &named);
+    for (size_t i = 0; i < named.count; i++) add_start(j, starts, c, &named.order[i]);
+  } else {
+    order.time = pen_joint_judge(j, c->placed, &c->cut, composed).time;
+  }
+  if (order.order && !(b->searches && order.is_named)) add_start(j, starts, c, &order);
+}
+
+/* Adds the cuts by count and by time, and levelled cuts that begin at each. */
+static void add_cuts(struct best_choice *b, struct starts *starts, struct candidate *c,
+                     uint8_t open_kind, const struct pen_order *composed) {
+  static const char *const balances[] = {"count", "time"};
+  struct pen_joint *j = b->joint;
+  for (int i = 0; i < 4; i++) {
+    const struct pen_partition *p = j->cuts ? balanced(j->topology, balances[i % 2]) : j->base;
+    if (!p || (!j->cuts && i > 0)) continue;
+    c->cut = cut_of(j, p, open_kind);
+    if (i >= 2)
+      pen_joint_level(j, c->placed, &c->cut, LEVEL_WORK, b->input->effort.seed + (uint64_t)i);
+    add_orders(b, starts, c, composed);
+  }
+}
+
+static void add_placements(struct best_choice *b, struct starts *starts) {
+  static const uint8_t kinds[] = {PEN_RECOMPUTE_NONE, PEN_RECOMPUTE_ATTENTION, PEN_RECOMPUTE_LAYER,
+                                  PEN_RECOMPUTE_FULL};
+  const struct pen_topology *t = b->joint->topology;
+  const struct pen_partition *base = b->joint->base;
+  const bool zigzag = !strcmp(t->pipeline_placement, "v"),
+             both = b->searches && !t->has_pipeline_placement && base->stages_per_rank > 1 &&
+                    base->rank_count > 1;
+  for (int v = 0; v < 2; v++) {
+    if (!both && v != zigzag) continue;
+    struct candidate c = {.placed = pen_partition_placed(base, v), .placement = v ? "v" : "loop"};
+    const struct pen_order *composed = b->searches ? NULL : pen_compose(t, c.placed);
+    for (size_t k = 0; k < (b->joint->has_open ? sizeof kinds : 1); k++)
+      add_cuts(b, starts, &c, kinds[k], composed);
+  }
+}
+
+/* Offers a start; one of the search again with what its layout needs beyond the estimate. */
+static void offer_start(struct best_choice *b, struct candidate *c) {
+  struct pen_joint *j = b->joint;
+  memset(j->slack, 0, j->rank_count * sizeof *j->slack);
+  for (int trial = 0; trial < START_TRIALS; trial++) {
+    if (!c->order.order) return;
+    /* It is laid out even if it does not fit by the estimate. */
+    c->value = (struct pen_joint_value){0, c->order.time};
+    if (!offer(b, c) || c->order.is_named) return;
+    c->order = pen_joint_start_order(j, c->placed, c->placement, &c->cut, START_WORK, NULL);
+  }
+}
+
+static void offer_starts(struct best_choice *b) {
+  struct starts starts = {NULL, 0, 0};
+  add_placements(b, &starts);
+  for (size_t i = 0; i < starts.count; i++) offer_start(b, &starts.start[i]);
+  if (!b->best.cut.at)
+    pen_topology_fail(b->joint->topology, "pipeline.live_limit",
+                      "at least what one microbatch needs on each rank");
+}
+
+/* ---- rounds ---- */
+
+/* The work of a round with an open order: local search over cuts, then annealing of the order. */
+static const struct {
+  double share, temperature; /* temperature 0: over cuts */
+} parts[] = {{0.2, 0}, {0.06, 0.005}, {0.1, 0.015}, {0.14, 0.03}, {0.5, 0.065}};
+
+static void run_round(struct best_choice *b, uint64_t round) {
+  struct pen_joint *j = b->joint;
+  struct candidate c = copy_of(j, &b->best);
+  for (uint32_t rank = 0; j->limited && rank < j->rank_count; rank++)
+    j->slack[rank] = fmin(j->slack[rank], j->most_slack[rank]);
+  struct pen_joint_effort effort = {
+      ROUND_WORK, ((b->input->effort.seed + 1) * 0x9E3779B97F4A7C15u + round) | 1};
+  for (size_t i = 0; b->searches && i < sizeof parts / sizeof *parts; i++) {
+    effort.work = (uint64_t)(parts[i].share * ROUND_WORK);
+    effort.seed += 2 * i;
+    if (parts[i].temperature > 0) {
+      pen_joint_anneal(j, c.placed, &c.cut, &effort, parts[i].temperature, &c.order);
+    } else {
+      pen_joint_improve(j, c.placed, c.order.order, &effort, &c.cut, &c.value);
+      c.order.time = c.value.time;
+    }
+    c.value.time = c.order.time;
+  }
+  if (!b->searches) pen_joint_improve(j, c.placed, c.order.order, &effort, &c.cut, &c.value);
+  offer(b, &c);
+}
+
+struct pen_joint_choice pen_joint(const struct pen_joint_input *input) {
+  const struct pen_topology *t = input->topology;
+  check_settings(t);
+  struct pen_joint *j = new_task(t);
+  struct best_choice b = {
+      .input = input,
+      .joint = j,
+      .searches = pen_schedule_of(t->pipeline_schedule)->given == PEN_GIVEN_BY_SEARCH,
+      .best = {.value = {INFINITY, INFINITY}}};
+  j->by_span = b.searches && !strcmp(t->pipeline_objective, "span");
+  offer_starts(&b);
+  bool complete = false;
+  if (!b.searches) {
+    struct candidate c = copy_of(j, &b.best);
+    complete = pen_joint_exhaust(j, c.placed, c.order.order, EXHAUST_WORK, &c.cut, &c.value);
+    offer(&b, &c);
+  }
+  for (uint64_t round = 0; round < 1 + input->effort.seconds && !complete; round++)
+    run_round(&b, round);
+  return choice_of(&b, &b.best);
+}

@@ -1,0 +1,46 @@
+/* joint.h: partition.balance = "joint" and memory.recompute = "auto": chooses what the plan leaves
+ * open, all together, for the least time of a step within memory.limit_mib.
+ *
+ * In: the topology. Out: a struct pen_joint_choice: the cut of blocks into stages, what each stage
+ * recomputes and, with the schedule "search", the order.
+ *
+ *   joint.c        the pass: starts, rounds of work, the final check of memory
+ *   stage_cache.c  graph and cost of each run of blocks as a stage
+ *   judge.c        the makespan and the memory of one choice, by simulating an order
+ *   level.c        cuts that give the ranks equal work
+ *   exhaust.c      all cuts of a small model, by branch and bound
+ *   improve.c      local search over cuts and recomputation
+ *   order.c        with the schedule "search": the orders
+ */
+#ifndef PEN_JOINT_H
+#define PEN_JOINT_H
+
+#include "gen/search/search.h"
+#include "gen/topology/topology.h"
+
+struct pen_joint_choice {
+  const uint32_t *first_block;     /* [stage] */
+  const uint8_t *recompute;        /* [stage] enum pen_recompute_kind */
+  const char *placement;           /* "loop" or "v" */
+  const struct pen_search *search; /* with the schedule "search": the order; else NULL */
+};
+
+/* Lays out the plan of a choice and fills arena_bytes[rank]. */
+typedef void pen_joint_lay_out(const void *context, const struct pen_joint_choice *choice,
+                               uint64_t *arena_bytes);
+
+struct pen_joint_input {
+  const struct pen_topology *topology;
+  struct pen_search_effort effort;
+  pen_joint_lay_out *lay_out;
+  const void *context; /* of lay_out */
+};
+
+/* Whether the topology leaves something to this pass. */
+bool pen_joint_applies(const struct pen_topology *topology);
+
+/* The choice depends on the input alone, no clock. A larger effort with the same seed gives no
+ * greater makespan. Where nothing fits in the memory limit: the choice that exceeds it least. */
+struct pen_joint_choice pen_joint(const struct pen_joint_input *input);
+
+#endif

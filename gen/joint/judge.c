@@ -1,0 +1,219 @@
+/* judge.c: the value of one choice: its objective by simulating an order, and its memory by an
+ * estimate. Also the operations on cuts.
+ *
+ * The estimate is that of the search (gen/search/budget_bytes.c) plus, for each rank, what the last
+ * layout differed from it by. */
+#include <math.h>
+#include <string.h>
+
+#include "gen/base/arena.h"
+#include "gen/joint/internal.h"
+#include "gen/search/anneal.h"
+#include "gen/search/budget_bytes.h"
+#include "gen/timing/collective_cost.h"
+#include "gen/timing/cost.h"
+
+struct pen_joint_judge {
+  uint32_t *first_block;       /* [stage] */
+  struct pen_graph *copy;      /* [stage] */
+  struct pen_graph **graph;    /* [stage] copy */
+  struct pen_stage_cost *cost; /* [stage] */
+  double *overlap;
+};
+
+struct pen_joint_judge *pen_joint_new_judge(struct pen_joint *j) {
+  struct pen_joint_judge *judge = pen_new(1, sizeof *judge);
+  judge->first_block = pen_new(j->stage_count, sizeof *judge->first_block);
+  judge->copy = pen_new(j->stage_count, sizeof *judge->copy);
+  judge->graph = pen_new(j->stage_count, sizeof *judge->graph);
+  judge->cost = pen_new(j->stage_count, sizeof *judge->cost);
+  return judge;
+}
+
+struct pen_joint_built pen_joint_build(struct pen_joint *j, const struct pen_partition *placed,
+                                       const struct pen_joint_cut *cut) {
+  struct pen_joint_judge *judge = j->judge;
+  for (uint32_t s = 0; s < j->stage_count; s++) judge->first_block[s] = j->place[cut->at[s]];
+  struct pen_partition *partition = pen_partition_cut(placed, judge->first_block);
+  for (uint32_t s = 0; s < j->stage_count; s++) {
+    const struct pen_span *span = &partition->stages.span[s];
+    const struct pen_joint_stage *stage = pen_joint_stage_of(
+        j->stages, s, span->first_block, span->past_last_block, cut->recompute[s]);
+    judge->copy[s] = *stage->graph;
+    judge->copy[s].stage = s;
+    judge->copy[s].stage_count = j->stage_count;
+    judge->copy[s].stages = &partition->stages;
+    judge->graph[s] = &judge->copy[s];
+    judge->cost[s] = stage->cost;
+  }
+  pen_add_collectives_within(j->topology, partition, judge->graph, judge->cost);
+  return (struct pen_joint_built){partition, judge->graph, judge->cost,
+                                  pen_training_of(j->topology, partition, judge->graph)};
+}
+
+static void free_built(const struct pen_joint_built *built) {
+  pen_free(built->partition->stages.span);
+  pen_free((void *)(uintptr_t)built->partition);
+  pen_free((void *)(uintptr_t)built->training->program_collectives);
+  pen_free((void *)(uintptr_t)built->training->weights_in_w);
+  pen_free((void *)(uintptr_t)built->training);
+}
+
+static void free_budget(struct pen_budget *budget) {
+  pen_free(budget->limit);
+  pen_free(budget->hold);
+  pen_free(budget->whole);
+  pen_free(budget);
+}
+
+static struct pen_budget *budget_of(struct pen_joint *j, const struct pen_joint_built *built,
+                                    const double *slack) {
+  return pen_budget_of(j->topology, built->partition, built->training, built->graph, slack);
+}
+
+/* The objective of an order, INFINITY if it cannot run. */
+static double time_order(struct pen_joint *j, const struct pen_joint_built *built,
+                         const struct pen_order *order) {
+  const struct pen_topology *t = j->topology;
+  const double overlap = t->has_costs_overlap ? t->costs_overlap : -1;
+  struct pen_stage_cost *cost = pen_costs_on_ranks(built->partition, built->cost);
+  const struct pen_collective_cost *collective =
+      pen_collective_costs(t, built->partition, built->graph, built->cost);
+  struct pen_timing *timing =
+      collective
+          ? pen_simulate_step(order, built->partition, built->training, cost, collective, overlap,
+                              t->trains ? PEN_TRAIN : PEN_EVAL, false)
+          : pen_simulate_collectives(order, built->partition, built->training, cost, NULL, overlap);
+  double time = !timing->complete ? INFINITY : j->by_span ? timing->span : timing->makespan;
+  if (!collective) pen_timing_free(timing, order->rank_count);
+  pen_free(cost);
+  return time;
+}
+
+static double excess_of(struct pen_joint *j, const struct pen_joint_built *built,
+                        const struct pen_order *order) {
+  struct pen_budget *budget = budget_of(j, built, j->slack);
+  double excess = 0;
+  for (uint32_t rank = 0; rank < j->rank_count; rank++)
+    excess = fmax(excess, pen_budget_peak(budget, order, rank) - budget->limit[rank]);
+  free_budget(budget);
+  return excess;
+}
+
+static uint64_t action_count(const struct pen_order *order) {
+  uint64_t count = 0;
+  for (uint32_t rank = 0; rank < order->rank_count; rank++) count += order->count[rank];
+  return count;
+}
+
+/* What one judgement counts as: simulating an action, and preparing a stage, in actions timed. */
+enum { ACTION_WORK = 6, STAGE_WORK = 400, COLLECTIVES_WORK = 10 };
+
+struct pen_joint_value pen_joint_judge(struct pen_joint *j, const struct pen_partition *placed,
+                                       const struct pen_joint_cut *cut,
+                                       const struct pen_order *order) {
+  struct pen_joint_built built = pen_joint_build(j, placed, cut);
+  struct pen_scope *scope = j->limited || j->base->replica_count > 1 ? pen_scope_begin() : NULL;
+  struct pen_joint_value value = {.time = time_order(j, &built, order)};
+  if (j->limited) value.excess = excess_of(j, &built, order);
+  if (scope) pen_scope_end(scope);
+  free_built(&built);
+  j->work +=
+      action_count(order) * ACTION_WORK * (j->base->replica_count > 1 ? COLLECTIVES_WORK : 1) +
+      (uint64_t)j->stage_count * STAGE_WORK * (j->limited ? 4 : 1);
+  return value;
+}
+
+bool pen_joint_is_better(struct pen_joint_value one, struct pen_joint_value other) {
+  if (one.excess != other.excess) return one.excess < other.excess;
+  return one.time < other.time * (1 - 1e-13);
+}
+
+/* A rank that exceeds the limit gets what its layout needs beyond the estimate, and this part of
+ * the limit more. */
+#define MARGIN 0.002
+
+double pen_joint_calibrate(struct pen_joint *j, const struct pen_partition *placed,
+                           const struct pen_joint_cut *cut, const struct pen_order *order,
+                           const uint64_t *arena_bytes) {
+  struct pen_joint_built built = pen_joint_build(j, placed, cut);
+  const double limit = (double)j->topology->memory_limit_mib * 1048576.0;
+  double most = -INFINITY, *room = pen_new(j->rank_count, sizeof *room);
+  struct pen_budget *budget = j->limited ? budget_of(j, &built, NULL) : NULL;
+  for (uint32_t rank = 0; rank < j->rank_count; rank++) {
+    double excess = (double)arena_bytes[rank] - limit;
+    most = fmax(most, excess);
+    if (!budget) continue;
+    double more = excess - (pen_budget_peak(budget, order, rank) - budget->limit[rank]);
+    j->slack[rank] = fmax(j->slack[rank], more) + (excess > 0 ? MARGIN * limit : 0);
+    room[rank] = more - excess;
+  }
+  for (uint32_t rank = 0; budget && most <= 0 && rank < j->rank_count; rank++) {
+    j->most_slack[rank] = room[rank];
+    j->slack[rank] = fmin(j->slack[rank], room[rank]);
+  }
+  pen_free(room);
+  if (budget) free_budget(budget);
+  free_built(&built);
+  return most;
+}
+
+/* ---- cuts ---- */
+
+struct pen_joint_cut pen_joint_new_cut(const struct pen_joint *j) {
+  return (struct pen_joint_cut){pen_new(j->stage_count + 1u, sizeof(uint32_t)),
+                                pen_new(j->stage_count, 1)};
+}
+
+void pen_joint_copy_cut(const struct pen_joint *j, struct pen_joint_cut *to,
+                        const struct pen_joint_cut *from) {
+  memcpy(to->at, from->at, (j->stage_count + 1u) * sizeof *to->at);
+  memcpy(to->recompute, from->recompute, j->stage_count);
+}
+
+bool pen_joint_same_cut(const struct pen_joint *j, const struct pen_joint_cut *one,
+                        const struct pen_joint_cut *other) {
+  return !memcmp(one->at, other->at, (j->stage_count + 1u) * sizeof *one->at) &&
+         !memcmp(one->recompute, other->recompute, j->stage_count);
+}
+
+static uint32_t draw_below(uint64_t *seed, uint32_t count) {
+  return (uint32_t)((pen_search_draw(seed) >> 32) * count >> 32);
+}
+
+/* Draws a run of stages: one, or from any to any. */
+static bool draw_shift(const struct pen_joint *j, const struct pen_joint_cut *cut, uint64_t *seed,
+                       struct pen_joint_change *change) {
+  uint32_t first = 1 + draw_below(seed, j->stage_count - 1), last = first;
+  if (draw_below(seed, 2)) last = 1 + draw_below(seed, j->stage_count - 1);
+  change->first = first < last ? first : last;
+  change->last = first < last ? last : first;
+  int shift = 1 + (int)draw_below(seed, 2);
+  bool later = draw_below(seed, 2);
+  change->shift = later ? shift : -shift;
+  uint32_t room = later ? cut->at[change->last + 1] - cut->at[change->last]
+                        : cut->at[change->first] - cut->at[change->first - 1];
+  return (uint32_t)shift < room;
+}
+
+static bool draw_recompute(const struct pen_joint *j, const struct pen_joint_cut *cut,
+                           uint64_t *seed, struct pen_joint_change *change) {
+  uint32_t stage = draw_below(seed, j->stage_count);
+  *change =
+      (struct pen_joint_change){stage, stage, 0, (uint8_t)draw_below(seed, PEN_RECOMPUTE_KINDS)};
+  return j->open[stage] && cut->recompute[stage] != change->recompute;
+}
+
+bool pen_joint_draw(const struct pen_joint *j, const struct pen_joint_cut *cut, uint64_t *seed,
+                    struct pen_joint_change *change) {
+  bool shifts = j->cuts && j->stage_count > 1;
+  if (j->has_open && (!shifts || draw_below(seed, 3) == 0))
+    return draw_recompute(j, cut, seed, change);
+  return shifts && draw_shift(j, cut, seed, change);
+}
+
+void pen_joint_apply(struct pen_joint_cut *cut, const struct pen_joint_change *change) {
+  if (change->shift == 0) cut->recompute[change->first] = change->recompute;
+  for (uint32_t s = change->first; change->shift && s <= change->last; s++)
+    cut->at[s] = (uint32_t)((int64_t)cut->at[s] + change->shift);
+}

@@ -1,0 +1,95 @@
+/* stage_cache.c: graph and cost of each run of blocks as a stage, built when it is first asked for.
+ *
+ * A stage depends on its blocks, on what it recomputes and, where `costs` has a list with one value
+ * a stage, on its number. The graph is built as the first, an inner, the last or the only stage of
+ * a pipeline, and then gets its number. */
+#include <string.h>
+
+#include "gen/base/arena.h"
+#include "gen/joint/internal.h"
+#include "gen/model/model.h"
+#include "gen/timing/cost.h"
+
+struct stage_entry {
+  uint32_t stage, first, past, recompute;
+  struct pen_joint_stage *built; /* NULL: the entry is free */
+};
+
+struct pen_joint_stages {
+  const struct pen_topology *topology;
+  const struct pen_partition *base;
+  bool by_number; /* costs depend on the number of the stage */
+  struct stage_entry *entry;
+  size_t count, capacity; /* a power of two, at most half full */
+};
+
+static bool is_list(const struct pen_reals *list) { return list->count > 0 && !list->for_all; }
+
+struct pen_joint_stages *pen_joint_stages(const struct pen_topology *t,
+                                          const struct pen_partition *base) {
+  struct pen_joint_stages *stages = pen_new(1, sizeof *stages);
+  stages->topology = t;
+  stages->base = base;
+  stages->by_number = is_list(&t->costs_forward) || is_list(&t->costs_backward_input) ||
+                      is_list(&t->costs_backward_weight) || is_list(&t->costs_send) ||
+                      is_list(&t->costs_send_host);
+  stages->capacity = 1024;
+  stages->entry = pen_new(stages->capacity, sizeof *stages->entry);
+  return stages;
+}
+
+static struct pen_joint_stage *build_stage(const struct pen_joint_stages *s, uint32_t stage,
+                                           uint32_t first, uint32_t past, uint8_t recompute) {
+  const struct pen_stages *all = &s->base->stages;
+  struct pen_stages *alone = pen_new(1, sizeof *alone);
+  uint32_t count = first == 0 && past == all->block_count ? 1 : 3;
+  uint32_t place = first == 0 ? 0 : past == all->block_count ? 2 : 1;
+  *alone = *all;
+  alone->stage_count = count;
+  alone->span = pen_new(count, sizeof *alone->span);
+  alone->span[place] = (struct pen_span){.first_block = first, .past_last_block = past};
+  struct pen_joint_stage *built = pen_new(1, sizeof *built);
+  built->graph = pen_stage_graph(s->topology, alone, place, s->topology->trains);
+  built->graph->recompute = recompute;
+  pen_stage_programs(built->graph);
+  built->graph->stage = stage; /* for costs by number */
+  built->cost = pen_stage_cost_of(s->topology, built->graph);
+  return built;
+}
+
+static size_t place_of(const struct pen_joint_stages *s, const struct stage_entry *key) {
+  uint64_t hash = key->first;
+  hash = (hash * 0x9E3779B97F4A7C15u) ^ key->past;
+  hash = (hash * 0x9E3779B97F4A7C15u) ^ key->stage;
+  hash = ((hash * 0x9E3779B97F4A7C15u) ^ key->recompute) * 0x9E3779B97F4A7C15u;
+  size_t at = (size_t)(hash >> 32) & (s->capacity - 1);
+  while (s->entry[at].built &&
+         (s->entry[at].first != key->first || s->entry[at].past != key->past ||
+          s->entry[at].stage != key->stage || s->entry[at].recompute != key->recompute))
+    at = (at + 1) & (s->capacity - 1);
+  return at;
+}
+
+static void grow_entries(struct pen_joint_stages *s) {
+  struct stage_entry *old = s->entry;
+  const size_t capacity = s->capacity;
+  s->capacity = 2 * capacity;
+  s->entry = pen_new(s->capacity, sizeof *s->entry);
+  for (size_t i = 0; i < capacity; i++)
+    if (old[i].built) s->entry[place_of(s, &old[i])] = old[i];
+  pen_free(old);
+}
+
+const struct pen_joint_stage *pen_joint_stage_of(struct pen_joint_stages *s, uint32_t stage,
+                                                 uint32_t first, uint32_t past, uint8_t recompute) {
+  const struct stage_entry key = {s->by_number ? stage : 0, first, past, recompute, NULL};
+  size_t at = place_of(s, &key);
+  if (s->entry[at].built) return s->entry[at].built;
+  if (2 * ++s->count > s->capacity) {
+    grow_entries(s);
+    at = place_of(s, &key);
+  }
+  s->entry[at] = key;
+  s->entry[at].built = build_stage(s, stage, first, past, recompute);
+  return s->entry[at].built;
+}
