@@ -13,11 +13,8 @@
 
 struct job {
   const struct pen_attempt_input *input;
-  struct pen_cut_costs *cut;
+  struct pen_cut *cut;
   struct pen_replica_terms *sharing;
-  const struct pen_replica_terms *terms;
-  size_t count;
-  struct pen_candidate_bounds *bounds;
   struct pen_step_times *times;
   struct pen_planned *planned;
   const uint64_t *search_seconds;
@@ -47,10 +44,10 @@ bool pen_attempt_settings(const struct pen_attempt_input *input) {
 static void run_cut(void *context) {
   const struct job *job = context;
   const struct pen_trial trial = trial_of(job);
-  pen_cut_costs_of(&trial, job->cut);
+  pen_cut_fill(job->cut, &trial);
 }
 
-bool pen_attempt_cut(const struct pen_attempt_input *input, struct pen_cut_costs *cut) {
+bool pen_attempt_cut(const struct pen_attempt_input *input, struct pen_cut *cut) {
   return attempt(run_cut, &(struct job){.input = input, .cut = cut});
 }
 
@@ -74,27 +71,13 @@ bool pen_attempt_sharing(const struct pen_attempt_input *input, struct pen_repli
   return attempt(run_sharing, &(struct job){.input = input, .sharing = terms});
 }
 
-static void run_bounds(void *context) {
-  const struct job *job = context;
-  struct pen_trial trial = trial_of(job);
-  pen_trial_compose(&trial);
-  pen_candidate_bounds_of(&trial, job->terms, job->count, job->bounds);
-}
-
-bool pen_attempt_bounds(const struct pen_attempt_input *input,
-                        const struct pen_replica_terms *terms, size_t count,
-                        struct pen_candidate_bounds *bounds) {
-  return attempt(run_bounds,
-                 &(struct job){.input = input, .terms = terms, .count = count, .bounds = bounds});
-}
-
 static void run_times(void *context) {
   const struct job *job = context;
   struct pen_trial trial = trial_of(job);
   pen_trial_compose(&trial);
   const struct pen_timing *timing = pen_trial_time(&trial);
-  *job->times =
-      (struct pen_step_times){timing->makespan, timing->bubble, pen_time_parts_of(&trial, timing)};
+  *job->times = (struct pen_step_times){timing->makespan, timing->bubble,
+                                        pen_time_parts_of(trial.partition, timing)};
 }
 
 bool pen_attempt_times(const struct pen_attempt_input *input, struct pen_step_times *times) {

@@ -16,16 +16,11 @@ struct pen_attempt_input {
 /* Whether the settings are valid. */
 bool pen_attempt_settings(const struct pen_attempt_input *input);
 
-/* The costs of the stages; `cut` has room for them. */
-bool pen_attempt_cut(const struct pen_attempt_input *input, struct pen_cut_costs *cut);
+/* The stages of a pipeline; `cut` has room for them. */
+bool pen_attempt_cut(const struct pen_attempt_input *input, struct pen_cut *cut);
 
 /* How the replicas share; terms->host_of has room for all ranks. */
 bool pen_attempt_sharing(const struct pen_attempt_input *input, struct pen_replica_terms *terms);
-
-/* pen_candidate_bounds_of() of a pipeline. */
-bool pen_attempt_bounds(const struct pen_attempt_input *input,
-                        const struct pen_replica_terms *terms, size_t count,
-                        struct pen_candidate_bounds *bounds);
 
 /* Of a candidate's simulated step. */
 struct pen_step_times {

@@ -62,8 +62,9 @@ static void enqueue(struct best_first *b, struct pen_heap *heap, double key, str
 }
 
 /* Ends the program: a candidate that the checks of its parts accept is refused. */
-static _Noreturn void fail_refused(const struct best_first *b) {
-  pen_stop(b->refusal.status, "%s", b->refusal.text);
+static _Noreturn void fail_refused(const struct pen_refusal *refusal) {
+  pen_progress_end();
+  pen_stop(refusal->status, "%s", refusal->text);
 }
 
 /* ---- the levels ---- */
@@ -71,10 +72,14 @@ static _Noreturn void fail_refused(const struct best_first *b) {
 static void take_pipeline(struct best_first *b, const struct queued *q) {
   const struct pen_pipeline *pipeline = &b->candidates.pipeline[q->pipeline];
   const struct pen_sharing *sharing = pipeline->sharing;
-  const struct pen_attempt_input input = {b->planner, &pipeline->choice, &b->refusal};
   const bool all = b->planner->options->exhaustive;
+  const struct pen_cut *cut = pen_cut_of(b->candidates.cuts, &pipeline->choice, false);
+  const struct pen_pipeline_shape shape = pen_pipeline_shape_of(b->planner, &pipeline->choice);
   b->taken++;
-  if (!pen_attempt_bounds(&input, sharing->terms, sharing->count, &b->bounds)) fail_refused(b);
+  if (!cut->valid) fail_refused(pen_cuts_refusal(b->candidates.cuts));
+  struct pen_arena_mark *mark = pen_arena_mark();
+  pen_candidate_bounds_of(cut, &shape, sharing->terms, sharing->count, &b->bounds);
+  pen_arena_release(mark);
   for (uint32_t shared = 0; shared < sharing->count; shared++) {
     const double bound = fmax(pipeline->bound, b->bounds.makespan[shared]);
     const struct queued candidate = {.level = CANDIDATE,
@@ -91,7 +96,7 @@ static void take_pipeline(struct best_first *b, const struct queued *q) {
 static void take_candidate(struct best_first *b, struct queued q) {
   const struct pen_choice choice = choice_of(b, &q);
   const struct pen_attempt_input input = {b->planner, &choice, &b->refusal};
-  if (!pen_attempt_times(&input, &q.times)) fail_refused(b);
+  if (!pen_attempt_times(&input, &q.times)) fail_refused(&b->refusal);
   b->result.evaluated++;
   q.level = TIMED;
   enqueue(b, &b->heap, pen_equal_time(q.times.makespan), q);
@@ -102,7 +107,7 @@ static uint64_t lay_out(struct best_first *b, const struct queued *q) {
   struct pen_planned planned;
   const struct pen_choice choice = choice_of(b, q);
   const struct pen_attempt_input input = {b->planner, &choice, &b->refusal};
-  if (!pen_attempt_plan(&input, NULL, &planned)) fail_refused(b);
+  if (!pen_attempt_plan(&input, NULL, &planned)) fail_refused(&b->refusal);
   if (planned.arena_bytes < q->least_bytes)
     pen_stop(PEN_EXIT_INTERNAL,
              "penstock-plan: internal error: candidate %llu needs %llu bytes, its bound is %llu",

@@ -16,47 +16,60 @@
  *               average. With C the least sum of the costs of a byte from one member to each of the
  *               others, that is the tensor's bytes x C / n.
  *
- * Of a rank's arena: what persists, by gen/layout/persistent.h, and the activations that are live
- * at one action (struct pen_stage_buffers; without messages, gathered weights and partial
- * gradients).
+ * Of a rank's arena: weights with their copies, gradients and moments, or a shard of them, which is
+ * at least an n-th of a tensor; and the activations and messages that are live at one action
+ * (struct pen_stage_buffers). What gen/layout/ rounds up, and what collectives need, is not
+ * counted.
  */
 #include "gen/planner/bounds.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "gen/base/arena.h"
-#include "gen/layout/persistent.h"
-#include "gen/layout/stage_buffers.h"
+#include "gen/schedule/schedule.h"
 #include "gen/timing/collective_cost.h"
+#include "gen/topology/schedule_table.h"
 
 /* ---- pipelines ---- */
 
-void pen_cut_costs_of(const struct pen_trial *trial, struct pen_cut_costs *cut) {
-  cut->valid = true;
-  cut->stage_count = trial->partition->stage_count;
-  cut->has_overlap = trial->cost.overlap >= 0;
-  const struct pen_stage_cost *cost = pen_kernel_costs(trial->partition, trial->cost.stage);
-  for (uint32_t s = 0; s < cut->stage_count; s++) {
-    cut->forward[s] = cost[s].forward;
-    cut->backward[s] = pen_backward_cost(&cost[s]);
-  }
+struct pen_pipeline_shape pen_pipeline_shape_of(const struct pen_planner *planner,
+                                                const struct pen_choice *pipeline) {
+  const struct pen_axes *axes = planner->axes;
+  const struct pen_schedule *schedule =
+      pen_schedule_of(pen_axis_text(axes, pipeline, PEN_AXIS_schedule));
+  struct pen_pipeline_shape shape = {
+      .topology = *planner->written,
+      .ranks = (uint32_t)pen_choice_ranks(axes, pipeline),
+      .stages_per_rank = (uint32_t)pen_axis_number(axes, pipeline, PEN_AXIS_stages),
+      .microbatches = (uint32_t)pen_choice_microbatches(axes, pipeline),
+      .replicas = (uint32_t)pen_axis_number(axes, pipeline, PEN_AXIS_replicas)};
+  const char *placement = planner->written->has_pipeline_placement
+                              ? planner->written->pipeline_placement
+                              : schedule->placement;
+  shape.topology.pipeline_schedule = schedule->name;
+  shape.zigzag = !strcmp(placement, "v");
+  shape.splits = pen_schedule_splits(schedule, planner->written);
+  return shape;
 }
 
-double pen_pipeline_bound(const struct pen_cut_costs *cut, uint32_t ranks, uint32_t microbatches,
-                          bool zigzag, bool splits, bool exact) {
+double pen_pipeline_bound(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
+                          bool exact) {
   double all = 0, most = 0, head = 0, tail = 0;
-  if (cut->has_overlap) return 0;
-  for (uint32_t s = 0; s < cut->stage_count; s++) all += cut->forward[s] + cut->backward[s];
-  if (!exact) return all * microbatches / ranks;
-  for (uint32_t r = 0; r < ranks; r++) {
+  if (cut->overlap >= 0) return 0;
+  for (uint32_t s = 0; s < cut->stage_count; s++)
+    all += cut->cost[s].forward + pen_backward_cost(&cut->cost[s]);
+  if (!exact) return all * shape->microbatches / shape->ranks;
+  for (uint32_t r = 0; r < shape->ranks; r++) {
     double work = 0;
-    for (uint32_t turn = 0; turn * ranks < cut->stage_count; turn++) {
-      uint32_t s = turn * ranks + (zigzag && turn % 2 ? ranks - 1 - r : r);
-      work += cut->forward[s] + cut->backward[s];
+    for (uint32_t turn = 0; turn < shape->stages_per_rank; turn++) {
+      uint32_t place = shape->zigzag && turn % 2 ? shape->ranks - 1 - r : r,
+               s = turn * shape->ranks + place;
+      work += cut->cost[s].forward + pen_backward_cost(&cut->cost[s]);
     }
-    most = fmax(most, head + microbatches * work + (splits ? 0 : tail));
-    head += cut->forward[r];
-    tail += cut->backward[r];
+    most = fmax(most, head + shape->microbatches * work + (shape->splits ? 0 : tail));
+    head += cut->cost[r].forward;
+    tail += pen_backward_cost(&cut->cost[r]);
   }
   return most;
 }
@@ -64,14 +77,15 @@ double pen_pipeline_bound(const struct pen_cut_costs *cut, uint32_t ranks, uint3
 /* ---- collectives ---- */
 
 /* The least over members d, d + step, ... of the cost of a byte to each of the other members. */
-static double least_cost(const struct pen_partition *p, struct pen_byte_cost byte, uint32_t rank,
-                         uint32_t step, uint32_t count) {
+static double least_cost(const struct pen_replica_terms *terms, struct pen_byte_cost byte,
+                         uint32_t ranks, uint32_t rank, uint32_t step, uint32_t count) {
   double least = INFINITY;
+  const uint32_t *host = terms->host_of;
+  if (!host) return (count - 1) * byte.within;
   for (uint32_t d = 0; d < count; d++) {
     double sum = 0;
     for (uint32_t e = 0; e < count; e++) {
-      const bool same = !p->host_of || p->host_of[d * step * p->rank_count + rank] ==
-                                           p->host_of[e * step * p->rank_count + rank];
+      const bool same = host[d * step * ranks + rank] == host[e * step * ranks + rank];
       if (e != d) sum += same ? byte.within : byte.between;
     }
     least = fmin(least, sum);
@@ -81,99 +95,97 @@ static double least_cost(const struct pen_partition *p, struct pen_byte_cost byt
 
 /* The least time of a rank's collectives that are actions, for each trained element of its stages.
  */
-static double exchange_of_element(const struct pen_trial *trial, const struct pen_partition *p,
-                                  struct pen_byte_cost byte, uint32_t rank) {
-  const uint32_t shards = p->shard_ranks, groups = p->replica_count / shards;
-  const double gradient = sizeof(float),
-               value = trial->graph[0]->dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float),
-               cost = least_cost(p, byte, rank, 1, shards) / shards;
+static double exchange_of_element(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
+                                  const struct pen_replica_terms *terms, uint32_t rank) {
+  const uint32_t shards = terms->shard_ranks, groups = shape->replicas / shards;
+  const double gradient = sizeof(float), value = cut->is_bf16 ? sizeof(uint16_t) : sizeof(float),
+               cost = least_cost(terms, cut->byte, shape->ranks, rank, 1, shards) / shards;
+  const bool shards_moments =
+      terms->sharding == PEN_SHARD_OPTIMIZER || terms->sharding == PEN_SHARD_GRADIENTS;
   double sum = 0;
-  if (!p->reduces_microbatches) sum += gradient * cost;
-  if (p->sharding == PEN_SHARD_NONE) sum += gradient * cost;
-  if (p->sharding == PEN_SHARD_OPTIMIZER || p->sharding == PEN_SHARD_GRADIENTS) sum += value * cost;
-  if (p->sharding == PEN_SHARD_WEIGHTS && !p->gathers_units &&
-      !trial->topology->model_tie_embeddings)
+  if (!terms->reduces_microbatches) sum += gradient * cost;
+  if (terms->sharding == PEN_SHARD_NONE) sum += gradient * cost;
+  if (shards_moments) sum += value * cost;
+  if (terms->sharding == PEN_SHARD_WEIGHTS && !terms->gathers_units && !cut->ties)
     sum += value * cost;
-  if (groups > 1) sum += 2 * gradient * least_cost(p, byte, rank, shards, groups) / groups / shards;
+  if (groups > 1)
+    sum += 2 * gradient * least_cost(terms, cut->byte, shape->ranks, rank, shards, groups) /
+           groups / shards;
   return sum;
 }
 
-/* [rank]: trained elements of its stages. */
-static double *trained_elements(const struct pen_trial *trial) {
-  double *elements = pen_new(trial->partition->rank_count, sizeof *elements);
-  for (uint32_t s = 0; s < trial->partition->stage_count; s++) {
-    const struct pen_graph *graph = trial->graph[s];
-    for (uint32_t w = 0; w < graph->weight_count; w++)
-      if (!graph->weight[w].frozen && w != graph->tied)
-        elements[trial->partition->rank_of[s]] += (double)graph->weight[w].count;
-  }
-  return elements;
+static double trained_elements(const struct pen_stage_elements *elements) {
+  return elements->count[0][1] + elements->count[1][1];
 }
 
 /* ---- memory ---- */
 
 /* [rank]: the most bytes of activations that are live at one action. */
-static uint64_t *live_bytes(const struct pen_trial *trial) {
-  const struct pen_order *order = trial->order;
-  const uint32_t stages = trial->partition->stage_count;
-  uint64_t *most = pen_new(order->rank_count, sizeof *most);
-  struct pen_stage_buffers *buffers = pen_new(stages, sizeof *buffers);
-  for (uint32_t s = 0; s < stages; s++)
-    buffers[s] = pen_stage_buffers_of(trial->partition, trial->graph[s],
-                                      &(struct pen_buffer_split){.kind = PEN_SPLIT_NONE});
+static int64_t *live_bytes(const struct pen_cut *cut, const struct pen_order *order) {
+  int64_t *most = pen_new(order->rank_count, sizeof *most);
   for (uint32_t rank = 0; rank < order->rank_count; rank++) {
     int64_t held = 0;
     for (uint32_t i = 0; i < order->count[rank]; i++) {
       const struct pen_compute *action = &order->action[rank][i];
       const int program = pen_program_of(action->kind);
-      const struct pen_stage_buffers *own = &buffers[action->stage];
-      if (held + own->peak[program] > (int64_t)most[rank])
-        most[rank] = (uint64_t)(held + own->peak[program]);
-      held += own->remains[program];
+      const struct pen_stage_live *live = &cut->live[action->stage];
+      if (held + live->peak[program] > most[rank]) most[rank] = held + live->peak[program];
+      held += live->remains[program];
     }
   }
   return most;
 }
 
-static uint64_t most_bytes(const struct pen_trial *trial, const struct pen_partition *p,
-                           const uint64_t *live, uint64_t *resident) {
-  uint64_t most = 0;
-  for (uint32_t rank = 0; rank < p->rank_count; rank++) resident[rank] = 0;
-  for (uint32_t s = 0; s < p->stage_count; s++)
-    resident[p->rank_of[s]] += pen_stage_resident_bytes(p, trial->graph[s]);
-  for (uint32_t rank = 0; rank < p->rank_count; rank++)
-    if (resident[rank] + live[rank] > most) most = resident[rank] + live[rank];
-  return most;
+/* What a stage's weights take at least (gen/layout/persistent.c). */
+static double resident_bytes(const struct pen_stage_elements *elements,
+                             const struct pen_replica_terms *terms) {
+  const double shard = terms->sharding == PEN_SHARD_NONE ? 1 : 1.0 / terms->shard_ranks;
+  const double gradient =
+      terms->reduces_microbatches && terms->sharding >= PEN_SHARD_GRADIENTS ? shard : 1;
+  const bool weights = terms->sharding == PEN_SHARD_WEIGHTS;
+  double bytes = sizeof(float) * gradient * elements->tied;
+  for (int copy = 0; copy < 2; copy++)
+    for (int learns = 0; learns < 2; learns++) {
+      const double value = copy || weights ? shard : 1, of_copy = weights ? shard : 1;
+      bytes += elements->count[copy][learns] *
+               (sizeof(float) * (value + learns * (2 * shard + gradient)) +
+                (copy ? sizeof(uint16_t) * of_copy : 0));
+    }
+  return bytes;
 }
 
 /* ---- candidates ---- */
 
-void pen_candidate_bounds_of(const struct pen_trial *trial, const struct pen_replica_terms *terms,
-                             size_t count, struct pen_candidate_bounds *bounds) {
-  const struct pen_topology *t = trial->topology;
+void pen_candidate_bounds_of(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
+                             const struct pen_replica_terms *terms, size_t count,
+                             struct pen_candidate_bounds *bounds) {
+  struct pen_partition partition = {.rank_count = shape->ranks,
+                                    .stage_count = cut->stage_count,
+                                    .stages_per_rank = shape->stages_per_rank,
+                                    .microbatch_count = shape->microbatches,
+                                    .replica_count = shape->replicas};
+  const struct pen_partition *placed = pen_partition_placed(&partition, shape->zigzag);
+  const struct pen_order *order = pen_compose(&shape->topology, placed);
   const struct pen_timing *alone =
-      pen_simulate(trial->order, trial->partition, trial->training,
-                   pen_kernel_costs(trial->partition, trial->cost.stage), trial->cost.overlap);
-  const uint64_t *live = live_bytes(trial);
-  const double *elements = trained_elements(trial);
-  const bool given = t->costs_reduce.count || t->costs_gather.count;
-  const struct pen_byte_cost byte =
-      pen_byte_cost_of(t, trial->partition, trial->graph, trial->cost.stage);
-  uint64_t *resident = pen_new(trial->partition->rank_count, sizeof *resident);
+      pen_simulate_collectives(order, placed, &cut->training, cut->cost, NULL, cut->overlap);
+  const int64_t *live = live_bytes(cut, order);
+  double *resident = pen_new(shape->ranks, sizeof *resident),
+         *elements = pen_new(shape->ranks, sizeof *elements);
+  for (uint32_t s = 0; s < cut->stage_count; s++)
+    elements[placed->rank_of[s]] += trained_elements(&cut->elements[s]);
   for (size_t i = 0; i < count; i++) {
-    struct pen_partition partition = *trial->partition;
-    partition.sharding = terms[i].sharding;
-    partition.shard_ranks = terms[i].shard_ranks;
-    partition.gathers_units = terms[i].gathers_units;
-    partition.reduces_microbatches = terms[i].reduces_microbatches;
-    partition.host_of = terms[i].host_of;
-    bounds->makespan[i] = alone->makespan;
-    for (uint32_t rank = 0; rank < partition.rank_count && !given; rank++)
-      if (partition.replica_count > 1)
-        bounds->makespan[i] =
-            fmax(bounds->makespan[i],
-                 alone->busy[rank] +
-                     elements[rank] * exchange_of_element(trial, &partition, byte, rank));
-    bounds->arena_bytes[i] = most_bytes(trial, &partition, live, resident);
+    double makespan = alone->makespan, most = 0;
+    memset(resident, 0, shape->ranks * sizeof *resident);
+    for (uint32_t s = 0; s < cut->stage_count; s++)
+      resident[placed->rank_of[s]] += resident_bytes(&cut->elements[s], &terms[i]);
+    for (uint32_t rank = 0; rank < shape->ranks; rank++) {
+      most = fmax(most, resident[rank] + (double)live[rank]);
+      if (shape->replicas > 1 && !cut->gives_exchange)
+        makespan =
+            fmax(makespan, alone->busy[rank] +
+                               elements[rank] * exchange_of_element(cut, shape, &terms[i], rank));
+    }
+    bounds->makespan[i] = makespan;
+    bounds->arena_bytes[i] = (uint64_t)most;
   }
 }

@@ -24,8 +24,9 @@ struct pen_pipeline {
 struct pen_candidates {
   struct pen_pipeline *pipeline; /* [count] */
   size_t count, capacity;
-  uint64_t total;             /* candidates */
-  size_t sharing_most;        /* of a pipeline */
+  uint64_t total;      /* candidates */
+  size_t sharing_most; /* of a pipeline */
+  struct pen_cuts *cuts;
   struct pen_refusal refusal; /* of the last that is none; status 0: there was none */
 };
 

@@ -4,6 +4,9 @@
  * In: a topology with a group `plan`. Out: the candidates with the shortest steps that fit.
  *
  *   axes.c        the values of every axis (axes.def); which combinations are candidates
+ *   cuts.c        what pipelines with the same stages share
+ *   candidates.c  the list of candidates
+ *   attempts.c    passes that may refuse a candidate
  *   trial.c       the passes from a candidate to its time
  *   bounds.c      what no candidate of a pipeline can beat, in time and in memory
  *   best_first.c  the search over all candidates, by their bounds
@@ -29,12 +32,12 @@ struct pen_planner {
   bool shows_progress;   /* standard error is a terminal */
 };
 
-/* Where the time of a step goes. Their sum is the makespan, except for what overlaps. */
+/* Where the time of a step goes; their sum is the makespan. */
 struct pen_time_parts {
-  double recomputation; /* a rank's part of what is computed again */
-  double imbalance;     /* by how much the busiest rank has more work than the average */
-  double collectives;   /* by how much they lengthen the step */
-  double bubble;        /* the rest of the time in which the busiest rank waits */
+  double work;        /* of the average rank: differs between candidates by recomputation */
+  double imbalance;   /* by how much the busiest rank has more work than the average */
+  double collectives; /* by how much they lengthen the step */
+  double bubble;      /* the rest of the time in which the busiest rank waits */
 };
 
 /* A candidate that fits. */

@@ -3,9 +3,9 @@
 #define PEN_REASON_H
 
 #include "gen/planner/planner.h"
-#include "gen/planner/trial.h"
+#include "gen/timing/timing.h"
 
-struct pen_time_parts pen_time_parts_of(const struct pen_trial *trial,
+struct pen_time_parts pen_time_parts_of(const struct pen_partition *partition,
                                         const struct pen_timing *timing);
 
 /* "recomputation", "collectives", "imbalance" or "bubble": the part that exceeds the first
