@@ -57,7 +57,7 @@ void pen_plan_print_json(FILE *out, const struct pen_planner *planner,
   for (size_t i = 0; i < result->count; i++)
     json_array_append_new(best, candidate_json(planner, result, &result->best[i]));
   json_object_set_new(root, "best", best);
-  json_dumpf(root, out, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+  json_dumpf(root, out, JSON_INDENT(1) | JSON_REAL_PRECISION(15));
   fputc('\n', out);
   json_decref(root);
 }
