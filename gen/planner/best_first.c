@@ -156,8 +156,9 @@ static _Noreturn void fail_memory(struct best_first *b) {
     enqueue(b, &b->too_large, (double)q.least_bytes, q);
   }
   pen_progress_end();
-  if (!least && b->candidates.refusal.status)
-    pen_stop(b->candidates.refusal.status, "%s", b->candidates.refusal.text);
+  const struct pen_refusal *cut = pen_cuts_refusal(b->candidates.cuts);
+  if (!least && cut->status) fail_refused(cut);
+  if (!least && b->candidates.refusal.status) fail_refused(&b->candidates.refusal);
   if (!least)
     pen_stop(PEN_EXIT_TOPOLOGY,
              "%s: plan: no combination of the allowed values is possible: ranks = replicas x "

@@ -62,16 +62,20 @@ static const struct pen_sharing *find_sharing(struct listing *l,
 
 /* ---- pipelines ---- */
 
+/* By flops, recomputation only adds to the costs of a cut; a file of measured costs may have any.
+ */
 static void add_pipeline(struct listing *l, const struct pen_choice *choice) {
   struct pen_candidates *all = &l->all;
-  const struct pen_cut *cut = pen_cut_of(all->cuts, choice, true);
+  const bool by_flops = !l->planner->options->costs;
+  const struct pen_cut *cut = pen_cut_of(all->cuts, choice, by_flops);
   if (!cut->valid) return;
   all->pipeline = pen_grow(all->pipeline, &all->capacity, all->count + 1, sizeof *all->pipeline);
   struct pen_pipeline *pipeline = &all->pipeline[all->count++];
   *pipeline = (struct pen_pipeline){
       .choice = *choice, .sharing = find_sharing(l, choice), .first = all->total};
   const struct pen_pipeline_shape shape = pen_pipeline_shape_of(l->planner, choice);
-  pipeline->bound = pen_pipeline_bound(cut, &shape, pen_cut_is_kept(all->cuts, choice));
+  pipeline->bound =
+      pen_pipeline_bound(cut, &shape, !by_flops || pen_cut_is_kept(all->cuts, choice));
   all->total += pipeline->sharing->count;
 }
 

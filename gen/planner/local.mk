@@ -36,5 +36,4 @@ penstock_plan_SOURCES = \
   %reldir%/write_topology.c \
   %reldir%/write_topology.h
 penstock_plan_CFLAGS = $(libgen_a_CFLAGS)
-penstock_plan_LDFLAGS = $(penstock_gen_LDFLAGS)
 penstock_plan_LDADD = $(penstock_gen_LDADD)

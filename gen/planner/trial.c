@@ -8,15 +8,29 @@
 #include "gen/schedule/schedule.h"
 #include "gen/timing/measured_cost.h"
 
-/* The layout checks the rest of the file (pen_measured_check()). */
+/* The trained and frozen elements of a stage, as a file of measured costs counts them. */
+static uint64_t parameters_of(const struct pen_graph *graph) {
+  uint64_t count = 0;
+  for (uint32_t w = 0; w < graph->weight_count; w++)
+    if (w != graph->tied) count += graph->weight[w].count;
+  return count;
+}
+
+/* Refuses a candidate that the file was not measured for. */
 static const struct pen_measured *read_measured(const struct pen_topology *topology,
                                                 const char *costs,
                                                 const struct pen_partition *partition,
                                                 struct pen_graph *const *graph) {
   const struct pen_measured *measured = pen_measured_read(costs, partition, graph);
-  if (measured->microbatch != topology->batch_microbatch)
-    pen_stop(PEN_EXIT_DATA, "%s: microbatch: %u sequences were measured, not %lld", costs,
-             measured->microbatch, (long long)topology->batch_microbatch);
+  bool fits = measured->microbatch == topology->batch_microbatch;
+  for (uint32_t s = 0; s < partition->stage_count; s++)
+    fits = fits && measured->recompute[s] == graph[s]->recompute &&
+           measured->parameters[s] == parameters_of(graph[s]);
+  if (!fits)
+    pen_stop(PEN_EXIT_DATA,
+             "%s: no candidate has the stages, the microbatch and the recomputation that were "
+             "measured",
+             costs);
   return measured;
 }
 
