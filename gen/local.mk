@@ -30,3 +30,4 @@ include %D%/joint/local.mk
 include %D%/verify/local.mk
 include %D%/emit/local.mk
 include %D%/views/local.mk
+include %D%/planner/local.mk

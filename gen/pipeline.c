@@ -46,6 +46,10 @@ static const struct pen_partition *divide_model(const struct pen_topology *topol
   return pen_partition(topology, family, costs);
 }
 
+const struct pen_partition *pen_pipeline_partition(const struct pen_topology *topology) {
+  return divide_model(topology, NULL);
+}
+
 /* The order of pipeline.schedule_file. */
 static const struct pen_order *read_schedule_file(const struct pen_topology *t,
                                                   const struct pen_partition *p) {
@@ -127,6 +131,16 @@ struct chosen_order {
   const struct pen_action_lists *given; /* null: not of --actions */
 };
 
+/* By the options, if they are given; else by the topology. */
+static struct pen_search_effort effort_of(const struct pen_generator_options *options,
+                                          const struct pen_topology *topology) {
+  const bool seconds = topology->has_pipeline_search_seconds && !options->search_seconds_given,
+             seed = topology->has_pipeline_search_seed && !options->search_seed_given;
+  return (struct pen_search_effort){
+      seconds ? (uint64_t)topology->pipeline_search_seconds : options->search_seconds,
+      seed ? (uint64_t)topology->pipeline_search_seed : options->search_seed};
+}
+
 /* The order of --actions, of `choice`, of the search, or of the topology's schedule. */
 static struct chosen_order choose_order(const struct pen_generator_options *options,
                                         const struct pen_bucket *b,
@@ -142,14 +156,14 @@ static struct chosen_order choose_order(const struct pen_generator_options *opti
     chosen.search = choice->search;
     chosen.order = choice->search->order;
   } else if (pen_schedule_of(b->topology->pipeline_schedule)->given == PEN_GIVEN_BY_SEARCH) {
-    const struct pen_search_effort effort = {options->search_seconds, options->search_seed};
+    const struct pen_search_effort effort = effort_of(options, b->topology);
     const struct pen_search_result found = pen_search_pass(&(struct pen_search_input){
         b->topology, b->partition, b->training, b->own, b->eval, cost, effort});
     chosen.topology = found.topology;
     chosen.partition = found.partition;
     chosen.search = found.search;
     chosen.order = found.search->order;
-    pen_search_print(found.search, cost->unit);
+    if (!pen_is_attempting()) pen_search_print(found.search, cost->unit);
   } else {
     chosen.order = compose(b->topology, b->partition);
   }
@@ -301,12 +315,16 @@ static struct pen_result lay_out(const struct pen_topology *topology,
                              .plan = plan};
 }
 
-/* The same with the choices that the topology leaves open, complete and verified. */
+struct pen_result pen_pipeline_choose(const struct pen_topology *topology,
+                                      const struct pen_generator_options *options) {
+  return pen_joint_applies(topology) ? pen_plan_jointly(topology, options, lay_out)
+                                     : pen_choose_recompute(topology, options, lay_out);
+}
+
+/* The same, complete and verified. */
 static struct pen_result make_plan(const struct pen_topology *topology,
                                    const struct pen_generator_options *options) {
-  struct pen_result result = pen_joint_applies(topology)
-                                 ? pen_plan_jointly(topology, options, lay_out)
-                                 : pen_choose_recompute(topology, options, lay_out);
+  struct pen_result result = pen_pipeline_choose(topology, options);
   pen_layout_check_limit(result.topology, result.plan);
 
   pen_pass("digest");

@@ -31,11 +31,11 @@ static const struct pen_topology *with_choice(const struct pen_topology *topolog
 static void lay_out_trial(const void *context, const struct pen_joint_choice *choice,
                           uint64_t *arena_bytes) {
   const struct trial_context *c = context;
-  struct pen_scope *scope = pen_scope_begin();
+  struct pen_arena_mark *mark = pen_arena_mark();
   const struct pen_result result = c->lay_out(with_choice(c->topology, choice), c->options, choice);
   for (uint32_t rank = 0; rank < result.plan->rank_count; rank++)
     arena_bytes[rank] = result.plan->memory[rank].arena_bytes;
-  pen_scope_end(scope);
+  pen_arena_release(mark);
 }
 
 struct pen_result pen_plan_jointly(const struct pen_topology *topology,

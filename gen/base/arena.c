@@ -42,6 +42,16 @@ struct piece {
 static struct region *newest;
 static struct piece *freed[LISTS];
 
+/* Short texts share a block without a header each: a plan has thousands of them. */
+static char *text_free, *text_past;
+
+/* What pen_arena_release() goes back to. */
+struct pen_arena_mark {
+  struct region *newest;
+  char *free, *text_free, *text_past;
+  struct piece *freed[LISTS];
+};
+
 static size_t checked_bytes(size_t count, size_t bytes) {
   size_t total, with_all;
   if (__builtin_mul_overflow(count, bytes, &total) ||
@@ -94,8 +104,10 @@ void *pen_new(size_t count, size_t bytes) {
     return piece + 1;
   }
   if (!newest || (size_t)(newest->past - newest->free) < sizeof *piece + room)
-    if (!open_region(sizeof *piece + room))
+    if (!open_region(sizeof *piece + room)) {
+      pen_attempt_end();
       pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: out of memory (%zu x %zu bytes)", count, bytes);
+    }
   piece = (struct piece *)(void *)newest->free;
   newest->free += sizeof *piece + room;
   ASAN_UNPOISON_MEMORY_REGION(piece, sizeof *piece + wanted);
@@ -157,9 +169,6 @@ static int format_name(char *to, size_t room, const char *format, va_list list) 
   return (int)used;
 }
 
-/* Short texts share a block without a header each: a plan has thousands of them. */
-static char *text_free, *text_past;
-
 char *pen_text(const char *format, ...) {
   va_list list, again;
   va_start(list, format);
@@ -206,43 +215,38 @@ void pen_free(void *array) {
   ASAN_POISON_MEMORY_REGION(piece, sizeof *piece + piece->bytes);
 }
 
-/* Unmaps the regions that are newer than `last`. */
-static void close_regions(const struct region *last) {
-  while (newest != last) {
-    struct region region = *newest;
-    ASAN_UNPOISON_MEMORY_REGION(region.map, region.map_bytes);
-    munmap(region.map, region.map_bytes);
-    newest = region.before;
-  }
+static void close_region(void) {
+  struct region region = *newest;
+  ASAN_UNPOISON_MEMORY_REGION(region.map, region.map_bytes);
+  munmap(region.map, region.map_bytes);
+  newest = region.before;
 }
 
-/* What is restored when a scope ends. */
-struct pen_scope {
-  struct region *newest;
-  struct piece *freed[LISTS];
-  char *text_free, *text_past;
-};
-
-struct pen_scope *pen_scope_begin(void) {
-  struct pen_scope *scope = pen_new(1, sizeof *scope);
-  *scope = (struct pen_scope){.newest = newest, .text_free = text_free, .text_past = text_past};
-  memcpy(scope->freed, freed, sizeof freed);
+/* The lists of freed arrays are put aside: what is allocated from now on is after the mark. */
+struct pen_arena_mark *pen_arena_mark(void) {
+  struct pen_arena_mark *mark = pen_new(1, sizeof *mark);
+  *mark = (struct pen_arena_mark){newest, newest->free, text_free, text_past, {0}};
+  memcpy(mark->freed, freed, sizeof freed);
   memset(freed, 0, sizeof freed);
-  text_free = text_past = NULL;
-  if (!open_region(0)) pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: out of memory");
-  return scope;
+  return mark;
 }
 
-void pen_scope_end(struct pen_scope *scope) {
-  close_regions(scope->newest);
-  memcpy(freed, scope->freed, sizeof freed);
-  text_free = scope->text_free;
-  text_past = scope->text_past;
-  pen_free(scope);
+/* Clears what was used, since pen_new() expects memory as it was mapped. */
+void pen_arena_release(struct pen_arena_mark *mark) {
+  while (newest != mark->newest) close_region();
+  const size_t used = (size_t)(newest->free - mark->free);
+  ASAN_UNPOISON_MEMORY_REGION(mark->free, used);
+  memset(mark->free, 0, used);
+  ASAN_POISON_MEMORY_REGION(mark->free, used);
+  newest->free = mark->free;
+  text_free = mark->text_free;
+  text_past = mark->text_past;
+  memcpy(freed, mark->freed, sizeof freed);
+  pen_free(mark);
 }
 
 void pen_free_all(void) {
-  close_regions(NULL);
+  while (newest) close_region();
   memset(freed, 0, sizeof freed);
   text_free = text_past = NULL;
 }

@@ -1,5 +1,5 @@
-/* arena.h: memory of the generator. It lives until pen_free_all(). A function that cannot allocate
- * ends the generator (78); none returns null. */
+/* arena.h: memory of the generator. It lives until pen_free_all(), or pen_arena_release(). A
+ * function that cannot allocate ends the generator (78); none returns null. */
 #ifndef PEN_ARENA_H
 #define PEN_ARENA_H
 
@@ -22,11 +22,10 @@ char *pen_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void pen_free(void *array); /* frees a large array early; null is allowed */
 void pen_free_all(void);
 
-/* Frees at once all that is allocated between the two calls, for a trial whose results are not
- * kept. What was allocated before must not grow in between. */
-struct pen_scope;
-struct pen_scope *pen_scope_begin(void);
-void pen_scope_end(struct pen_scope *scope);
+/* A mark, and the release of all that was allocated after it; marks are released in reverse order.
+ * Do not grow an array from before the mark in between. */
+struct pen_arena_mark *pen_arena_mark(void);
+void pen_arena_release(struct pen_arena_mark *mark);
 
 bool pen_ends_in(const char *text, const char *ending, size_t ending_bytes);
 char *pen_hex(const uint8_t *bytes, size_t count); /* two lower-case hexadecimal digits per byte */

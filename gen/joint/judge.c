@@ -113,10 +113,10 @@ struct pen_joint_value pen_joint_judge(struct pen_joint *j, const struct pen_par
                                        const struct pen_joint_cut *cut,
                                        const struct pen_order *order) {
   struct pen_joint_built built = pen_joint_build(j, placed, cut);
-  struct pen_scope *scope = j->limited || j->base->replica_count > 1 ? pen_scope_begin() : NULL;
+  struct pen_arena_mark *mark = j->limited || j->base->replica_count > 1 ? pen_arena_mark() : NULL;
   struct pen_joint_value value = {.time = time_order(j, &built, order)};
   if (j->limited) value.excess = excess_of(j, &built, order);
-  if (scope) pen_scope_end(scope);
+  if (mark) pen_arena_release(mark);
   free_built(&built);
   j->work +=
       action_count(order) * ACTION_WORK * (j->base->replica_count > 1 ? COLLECTIVES_WORK : 1) +
