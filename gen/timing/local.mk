@@ -13,10 +13,14 @@ libgen_a_SOURCES += \
   %reldir%/cost.h \
   %reldir%/cost_model.c \
   %reldir%/cost_model.h \
+  %reldir%/costs_json.c \
+  %reldir%/costs_json.h \
   %reldir%/critical_path.c \
   %reldir%/critical_path.h \
   %reldir%/lower_bound.c \
   %reldir%/lower_bound.h \
+  %reldir%/measured_blocks.c \
+  %reldir%/measured_blocks.h \
   %reldir%/measured_cost.c \
   %reldir%/measured_cost.h \
   %reldir%/memory_budget.c \
