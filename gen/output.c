@@ -14,6 +14,7 @@
 #include "gen/timing/collectives.h"
 #include "gen/timing/cost.h"
 #include "gen/timing/critical_path.h"
+#include "gen/timing/step_time.h"
 #include "gen/schedule/torch_csv.h"
 #include "gen/emit/emit.h"
 #include "gen/views/terminal.h"
@@ -147,7 +148,8 @@ static void write_report(FILE *out, const struct pen_result *result,
   for (uint32_t f = 0; f < result->plan->fallback_count; f++)
     makespans[f] = result->fallbacks[f].timing->makespan;
   pen_report_json(out, result->plan, result->timing, whole.order, path, &bounds, sums,
-                  result->search, makespans);
+                  result->search, makespans,
+                  pen_step_time(result->plan, &result->cost, whole.order, whole.timing));
 }
 
 static void write_shapes(FILE *out, const struct pen_result *result,

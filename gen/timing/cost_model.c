@@ -19,7 +19,10 @@ struct pen_cost_model pen_cost_model(const struct pen_topology *topology,
                                     .overlap = measured->overlap,
                                     .unit = "in ms",
                                     .path = measured->path,
-                                    .error_status = PEN_EXIT_DATA};
+                                    .error_status = PEN_EXIT_DATA,
+                                    .has_step = measured->version >= 2,
+                                    .update_element = measured->update_element,
+                                    .norm_element = measured->norm_element};
   else
     model = (struct pen_cost_model){
         .stage = cost,

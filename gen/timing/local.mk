@@ -27,4 +27,6 @@ libgen_a_SOURCES += \
   %reldir%/memory_budget.h \
   %reldir%/replica_step.c \
   %reldir%/simulate.c \
+  %reldir%/step_time.c \
+  %reldir%/step_time.h \
   %reldir%/timing.h

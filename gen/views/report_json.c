@@ -5,6 +5,7 @@
  * nothing trains, in the unit of the costs; bytes, slots and credits are the plan's.
  *
  *   makespan, span, work, bubble   bubble = (span - work) / span; see struct pen_timing
+ *   step                           with costs of version 2: with norm and optimizer (step_time.c)
  *   lower_bound, gap, bounds       lower bounds for any order of these actions, by argument
  *                                  (lower_bound.c)
  *   exchange, search               only with replicas, or after a search
@@ -272,7 +273,8 @@ static json_t *fallbacks_json(const struct pen_plan *plan, const double *makespa
 void pen_report_json(FILE *out, const struct pen_plan *plan, const struct pen_timing *timing,
                      const struct pen_order *order, const struct pen_path *path,
                      const struct pen_bounds *bounds, const struct pen_collective_sum *sums,
-                     const struct pen_search *search, const double *fallback_makespans) {
+                     const struct pen_search *search, const double *fallback_makespans,
+                     double step) {
   json_object_seed(1); /* a fixed hash seed: keys are not chosen by others */
   json_t *report = json_object();
   json_object_set_new(report, "name", json_string(plan->name));
@@ -282,6 +284,7 @@ void pen_report_json(FILE *out, const struct pen_plan *plan, const struct pen_ti
   json_object_set_new(report, "microbatches", integer_json(plan->microbatch_count));
   json_object_set_new(report, "digest", json_string(pen_hex(plan->digest, PEN_DIGEST_BYTES)));
   json_object_set_new(report, "makespan", real_json(timing->makespan));
+  if (!isnan(step)) json_object_set_new(report, "step", real_json(step));
   json_object_set_new(report, "span", real_json(timing->span));
   json_object_set_new(report, "work", real_json(timing->work));
   json_object_set_new(report, "bubble", real_json(timing->bubble));

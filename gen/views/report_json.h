@@ -14,11 +14,12 @@
 
 /* Writes the report of docs/design.md section 10 for the train profile, with lower bounds,
  * critical path and pen_collective_sums(); and, unless `search` is null, the result of the search
- * for the order; and, for each fallback, its size and its makespan ([plan->fallback_count]). Times
- * are in the unit of the costs. */
+ * for the order; and, for each fallback, its size and its makespan ([plan->fallback_count]). `step`
+ * is pen_step_time(). Times are in the unit of the costs. */
 void pen_report_json(FILE *out, const struct pen_plan *plan, const struct pen_timing *timing,
                      const struct pen_order *order, const struct pen_path *path,
                      const struct pen_bounds *bounds, const struct pen_collective_sum *sums,
-                     const struct pen_search *search, const double *fallback_makespans);
+                     const struct pen_search *search, const double *fallback_makespans,
+                     double step);
 
 #endif
