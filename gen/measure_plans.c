@@ -5,7 +5,8 @@
  * is there: one, or a period of a family whose layers are not all alike. Every block is a stage of
  * its own, so that the times of the stage's actions are those of the block. A step has two
  * microbatches: the backward of the first one is split in I and W, that of the second one is whole.
- * With memory.recompute = "full" I and B run again what the backward of the block needs. */
+ * With memory.recompute = "full" I and B run again what the backward of the block needs. One more
+ * plan has replicas, as many as the deployment, two at least, for the collectives. */
 #include "gen/measure_plans.h"
 
 #include "gen/base/arena.h"
@@ -52,10 +53,10 @@ static void divide(struct pen_topology *t) {
   t->schedule_bytes = strlen(t->schedule_text);
 }
 
-/* One replica, on this host. */
-static void take_one_replica(struct pen_topology *t) {
+/* Replicas on this host, which sum their gradients at the end of the step. */
+static void take_replicas(struct pen_topology *t, int64_t replicas) {
   static const char *localhost[] = {"localhost"};
-  t->data_parallel_replicas = t->data_parallel_shard_ranks = 1;
+  t->data_parallel_replicas = t->data_parallel_shard_ranks = replicas;
   t->data_parallel_shard = "none";
   t->data_parallel_unit = "stage";
   t->data_parallel_reduce = "step";
@@ -65,7 +66,7 @@ static void take_one_replica(struct pen_topology *t) {
   t->cluster_mapping = (struct pen_integers){.choice = "block"};
   t->cluster_bind = (struct pen_integers){.choice = "none"};
   t->cluster_transport = strcmp(t->cluster_device, "cuda") ? "shm" : "ipc";
-  t->cluster_ranks_per_host = 1;
+  t->cluster_ranks_per_host = replicas;
   t->cluster_interface = "";
   t->fallback_count = 0;
   t->fallbacks = NULL;
@@ -84,13 +85,14 @@ static void take_defaults(struct pen_topology *t) {
 }
 
 static struct pen_topology *measure_topology(const struct pen_topology *topology,
-                                             int64_t microbatch, enum pen_recompute_kind kind) {
+                                             int64_t microbatch, enum pen_recompute_kind kind,
+                                             int64_t replicas) {
   struct pen_topology *t = pen_new(1, sizeof *t);
   *t = *topology;
   t->only_trains = true;
   t->batch_microbatch = microbatch;
   divide(t);
-  take_one_replica(t);
+  take_replicas(t, replicas);
   take_defaults(t);
   const char **recompute = pen_new((size_t)t->pipeline_stages_per_rank, sizeof *recompute);
   for (int64_t s = 0; s < t->pipeline_stages_per_rank; s++)
@@ -102,7 +104,7 @@ static struct pen_topology *measure_topology(const struct pen_topology *topology
 
 struct pen_topology **pen_measure_topologies(const struct pen_topology *topology, size_t *count) {
   struct pen_topology **measured =
-      pen_new((size_t)(MICROBATCHES + 1) * RECOMPUTES, sizeof(struct pen_topology *));
+      pen_new((size_t)(MICROBATCHES + 1) * RECOMPUTES + 1, sizeof(struct pen_topology *));
   bool has_own = false;
   *count = 0;
   for (size_t i = 0; i <= MICROBATCHES && topology->trains; i++) {
@@ -111,8 +113,12 @@ struct pen_topology **pen_measure_topologies(const struct pen_topology *topology
     if (i == MICROBATCHES && has_own) break;
     has_own = has_own || microbatch == own;
     if (microbatch > own && microbatch * topology->model_sequence > TOKENS_MAX) continue;
-    measured[(*count)++] = measure_topology(topology, microbatch, PEN_RECOMPUTE_NONE);
-    measured[(*count)++] = measure_topology(topology, microbatch, PEN_RECOMPUTE_FULL);
+    measured[(*count)++] = measure_topology(topology, microbatch, PEN_RECOMPUTE_NONE, 1);
+    measured[(*count)++] = measure_topology(topology, microbatch, PEN_RECOMPUTE_FULL, 1);
   }
+  if (topology->trains)
+    measured[(*count)++] = measure_topology(
+        topology, 1, PEN_RECOMPUTE_NONE,
+        topology->data_parallel_replicas > 1 ? topology->data_parallel_replicas : 2);
   return measured;
 }

@@ -7,8 +7,8 @@
 
 #include "gen/topology/topology.h"
 
-/* The topologies of these plans: two for each size of a microbatch, without recomputation and with.
- * None (count 0) if the topology does not train. */
+/* The topologies of these plans: two for each size of a microbatch, without recomputation and with,
+ * then one with replicas. None (count 0) if the topology does not train. */
 struct pen_topology **pen_measure_topologies(const struct pen_topology *topology, size_t *count);
 
 #endif

@@ -3,9 +3,10 @@
  * On the CPU the clock is that of the thread, so that the time for which another program has the
  * core does not count; a call of it takes some of the time that is measured, which is subtracted.
  *
- * Each process is a rank of its own run: it has its own shared memory, and nobody to wait for. It
- * records when its actions ran in a ring that this process maps, too. Times of first steps do not
- * count, since memory is touched there for the first time. */
+ * Each process is a rank of its own run: it has its own shared memory, and nobody to wait for. The
+ * replicas of a plan with collectives are one run. A process records when its actions ran in a ring
+ * that this process maps, too. Times of first steps do not count, since memory is touched there for
+ * the first time. */
 #define _GNU_SOURCE
 #include "runtime/commands/block_times.h"
 
@@ -72,7 +73,9 @@ static struct pen_data make_data(const struct pen_plan *plan, const struct pen_p
   return data;
 }
 
-static _Noreturn void run_rank(const struct pen_plan *plan, const struct pen_options *options,
+/* `shared`: of all replicas; null: the process is alone. */
+static _Noreturn void run_rank(const struct pen_plan *plan, const struct pen_shared *shared,
+                               uint32_t replica, const struct pen_options *options,
                                struct pen_trace *ring) {
   static struct pen_run run; /* it outlives this function's frame */
   static struct pen_options quiet;
@@ -88,15 +91,26 @@ static _Noreturn void run_rank(const struct pen_plan *plan, const struct pen_opt
                          .measure = {.rings = ring}};
   run.profile = run.buckets.profile[0];
   run.data = make_data(plan, run.profile, options->seed);
-  pen_shared_open(&run.shared, plan);
+  if (shared != NULL) {
+    run.shared = *shared;
+  } else {
+    pen_shared_open(&run.shared, plan);
+    run.shared.control->spin_ns = spin_ns;
+  }
   run.shared.local = run.local;
-  run.shared.control->spin_ns = spin_ns;
-  pen_rank_main(&run, 0, 0);
+  pen_rank_main(&run, replica, 0);
 }
 
-static pid_t start_process(const struct pen_plan *plan, const struct pen_busy_cores *cores,
-                           uint32_t index, const struct pen_options *options,
-                           struct pen_trace *ring) {
+struct processes {
+  const struct pen_plan *plan;
+  const struct pen_busy_cores *cores;
+  const struct pen_options *options;
+  const struct pen_shared *shared; /* null: each has its own */
+  struct pen_trace *rings;         /* [count] */
+  uint32_t count;
+};
+
+static pid_t start_process(const struct processes *all, uint32_t index) {
   const pid_t parent = getpid(), pid = fork();
   pen_check(pid >= 0, "cannot start a process");
   if (pid == 0) {
@@ -105,11 +119,12 @@ static pid_t start_process(const struct pen_plan *plan, const struct pen_busy_co
     if (getppid() != parent) {
       _exit(PEN_EXIT_LOST);
     }
-    if (cores->count > 1) {
-      const struct pen_cores own = pen_binding_cores(&cores->binding, index);
+    if (all->count > 1 && all->count <= all->cores->count) {
+      const struct pen_cores own = pen_binding_cores(&all->cores->binding, index);
       pen_binding_apply(&own);
     }
-    run_rank(plan, options, ring);
+    run_rank(all->plan, all->shared, all->shared == NULL ? 0 : index, all->options,
+             &all->rings[all->shared == NULL ? index : 0]);
   }
   return pid;
 }
@@ -217,41 +232,61 @@ static void add_samples(struct pen_block_times *times, const struct pen_trace *r
 void pen_block_times_run(struct pen_block_times *times, struct pen_busy_cores *cores,
                          const struct pen_options *options, double seconds) {
   pid_t pids[PROCESSES_MAX];
-  struct pen_trace *rings = open_rings(times->plan, cores->count);
-  for (uint32_t i = 0; i < cores->count; i++) {
-    pids[i] = start_process(times->plan, cores, i, options, &rings[i]);
+  const struct pen_plan *plan = times->plan;
+  const bool together = plan->replica_count > 1;
+  struct pen_shared shared;
+  struct processes all = {.plan = plan,
+                          .cores = cores,
+                          .options = options,
+                          .count = together ? plan->replica_count : cores->count};
+  all.rings = open_rings(plan, all.count);
+  if (together) {
+    pen_shared_open(&shared, plan);
+    shared.control->spin_ns = spin_ns;
+    all.shared = &shared;
   }
-  wait_processes(pids, cores->count, seconds);
-  grow(times, cores->count);
-  for (uint32_t i = 0; i < cores->count; i++) {
-    add_samples(times, &rings[i]);
+  for (uint32_t i = 0; i < all.count; i++) {
+    pids[i] = start_process(&all, i);
   }
-  close_rings(rings, times->plan, cores->count);
+  wait_processes(pids, all.count, seconds);
+  if (together) {
+    pen_shared_close(&shared);
+  }
+  grow(times, all.count);
+  for (uint32_t i = 0; i < all.count; i++) {
+    add_samples(times, &all.rings[i]);
+  }
+  close_rings(all.rings, plan, all.count);
 }
 
-/* ---- medians ---- */
+/* ---- quartiles ---- */
 
 static int compare_times(const void *a, const void *b) {
   const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
   return (x > y) - (x < y);
 }
 
-static double median_ms(uint64_t *sample_ns, uint32_t count) {
-  qsort(sample_ns, count, sizeof *sample_ns, compare_times);
-  return count == 0 ? 0
-                    : ((double)sample_ns[(count - 1) / 2] + (double)sample_ns[count / 2]) / 2 * ms;
-}
-
-double pen_block_times_ms(struct pen_block_times *times, int kind, uint32_t stage) {
+/* The quantile `part` of 4 of each action of a kind and stage; the mean of several such actions. */
+static double quartile_ms(struct pen_block_times *times, int kind, uint32_t stage, uint32_t part) {
   const struct pen_rank_program *program = actions_of(times->plan);
-  double sum = 0;
+  double sum_ns = 0;
   uint32_t found = 0;
-  for (uint32_t row = 0; row < program->action_count; row++) {
+  for (uint32_t row = 0; row < program->action_count && times->count > 0; row++) {
     const struct pen_action *action = &program->actions[row];
+    uint64_t *sample_ns = times->sample_ns + (size_t)row * times->capacity;
     if (action->kind == kind && (!pen_kind_has_stage(kind) || action->stage == stage)) {
-      sum += median_ms(times->sample_ns + (size_t)row * times->capacity, times->count);
+      qsort(sample_ns, times->count, sizeof *sample_ns, compare_times);
+      sum_ns += (double)sample_ns[(uint64_t)(times->count - 1) * part / 4];
       found++;
     }
   }
-  return found == 0 ? 0 : sum / found;
+  return found == 0 ? 0 : sum_ns / found * ms;
+}
+
+double pen_block_times_ms(struct pen_block_times *times, int kind, uint32_t stage) {
+  return quartile_ms(times, kind, stage, 2);
+}
+
+double pen_block_times_collective_ms(struct pen_block_times *times, int kind, uint32_t stage) {
+  return quartile_ms(times, kind, stage, 1);
 }

@@ -20,7 +20,7 @@ void pen_busy_cores_open(struct pen_busy_cores *cores, const struct pen_plan *pl
 
 /* Durations in nanoseconds of each action of one step, by turns of the processes and steps. */
 struct pen_block_times {
-  const struct pen_plan *plan; /* of one rank, with a train profile alone */
+  const struct pen_plan *plan; /* with one rank in each replica, and a train profile alone */
   uint64_t *sample_ns;         /* [action][capacity] */
   uint32_t capacity, count;    /* samples of each action */
 };
@@ -28,7 +28,8 @@ struct pen_block_times {
 /* Allocates. */
 void pen_block_times_open(struct pen_block_times *times, const struct pen_plan *plan);
 
-/* Runs steps of the plan in all processes for about `seconds`, and adds their samples, without
+/* Runs steps of the plan for about `seconds`, in all processes at the same time, or, if it has
+ * replicas, in one process for each of them. Adds their samples, without
  * those of the first step. Fails with the status of a process that fails. */
 void pen_block_times_run(struct pen_block_times *times, struct pen_busy_cores *cores,
                          const struct pen_options *options, double seconds);
@@ -36,5 +37,7 @@ void pen_block_times_run(struct pen_block_times *times, struct pen_busy_cores *c
 /* The median of the actions of a kind of a stage, or of the end of the step; in milliseconds; 0:
  * the plan has none. */
 double pen_block_times_ms(struct pen_block_times *times, int kind, uint32_t stage);
+/* Of a collective, whose members may wait for each other: the lower quartile. */
+double pen_block_times_collective_ms(struct pen_block_times *times, int kind, uint32_t stage);
 
 #endif

@@ -15,6 +15,8 @@ libruntime_a_SOURCES += \
   %reldir%/logits.h \
   %reldir%/measure_costs.c \
   %reldir%/measure_costs.h \
+  %reldir%/message_times.c \
+  %reldir%/message_times.h \
   %reldir%/prompts.c \
   %reldir%/prompts.h \
   %reldir%/sample.c \

@@ -16,16 +16,17 @@
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
 #include "runtime/commands/block_times.h"
+#include "runtime/commands/message_times.h"
 #include "runtime/observe/json_output.h"
 
 enum { TURNS = 3, VERSION = 2 };
-static const double blocks_s = 40; /* for all plans and turns */
 
 struct costs {
   const struct pen_plan *plan;
   const struct pen_options *options;
   struct pen_busy_cores cores;
-  struct pen_block_times *times; /* [plan->measured_count]: pairs without recomputation, and with */
+  struct pen_block_times *times; /* [plan->measured_count]: pairs without recomputation, and with;
+                                    the last one: of replicas */
 };
 
 /* ---- what is measured ---- */
@@ -33,7 +34,8 @@ struct costs {
 /* Whether all processes have memory for a plan. */
 static bool fits(const struct costs *costs, const struct pen_plan *plan) {
   const double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-  return (double)plan->memory[0].arena_bytes * costs->cores.count < 0.8 * machine;
+  const uint32_t ranks = plan->replica_count > 1 ? plan->replica_count : costs->cores.count;
+  return (double)plan->memory[0].arena_bytes * ranks < 0.8 * machine;
 }
 
 /* Fails where no microbatch can be measured; names those that cannot. */
@@ -44,7 +46,7 @@ static uint32_t open_times(struct costs *costs) {
     const bool fitting = fits(costs, &measured[m]);
     pen_block_times_open(&costs->times[m], fitting ? &measured[m] : NULL);
     count += fitting;
-    if (!fitting && m % 2 == 0) {
+    if (!fitting && m % 2 == 0 && measured[m].replica_count == 1) {
       fprintf(stderr,
               "%s: microbatches of %" PRIu32 " are not measured: %" PRIu32 " ranks of %" PRIu64
               " MiB do not fit in memory\n",
@@ -64,7 +66,7 @@ static void measure_blocks(struct costs *costs) {
     for (uint32_t m = 0; m < costs->plan->measured_count; m++) {
       if (costs->times[m].plan != NULL) {
         pen_block_times_run(&costs->times[m], &costs->cores, costs->options,
-                            blocks_s / TURNS / count);
+                            costs->options->seconds / TURNS / count);
       }
     }
   }
@@ -134,7 +136,7 @@ static json_t *optimizer_json(const struct costs *costs) {
     for (uint32_t w = 0; plan != NULL && w < plan->weight_count; w++) {
       elements += plan->weights[w].frozen ? 0 : plan->weights[w].count;
     }
-    if (elements > 0) {
+    if (elements > 0 && plan->replica_count == 1) {
       update += pen_block_times_ms(&costs->times[m], PEN_UPDATE, 0) / (double)elements;
       norm += pen_block_times_ms(&costs->times[m], PEN_NORM, 0) / (double)elements;
       count++;
@@ -146,6 +148,55 @@ static json_t *optimizer_json(const struct costs *costs) {
   return object;
 }
 
+/* The transports that the binary has between CPU ranks; none between those of other devices. */
+static json_t *messages_json(const struct costs *costs) {
+  static const char *const transports[] = {"shm", "ofi"};
+  const struct pen_plan *plan = costs->plan;
+  const bool has_ofi = strcmp(plan->transport, "ofi") == 0 || strcmp(plan->transport, "auto") == 0;
+  const uint32_t count = strcmp(plan->device, "cpu") != 0 ? 0 : 1 + (uint32_t)has_ofi;
+  json_t *messages = json_array();
+  for (uint32_t t = 0; t < count; t++) {
+    double ms[PEN_MESSAGE_SIZES];
+    pen_message_times(transports[t], &costs->cores, ms);
+    for (uint32_t size = 0; size < PEN_MESSAGE_SIZES; size++) {
+      json_t *object = json_object();
+      json_object_set_new(object, "transport", json_string(transports[t]));
+      json_object_set_new(object, "bytes",
+                          json_integer((json_int_t)(PEN_MESSAGE_BYTES_MIN << 2 * size)));
+      set_ms(object, "ms", ms[size]);
+      json_array_append_new(messages, object);
+    }
+  }
+  return messages;
+}
+
+/* The gradients of each block, summed and gathered by the replicas; nothing where they did not fit,
+ * or where the plan is for a device whose memory only its own ranks reach. */
+static json_t *collectives_json(const struct costs *costs) {
+  static const struct {
+    const char *name;
+    int kind;
+  } kinds[] = {{"reduce_scatter", PEN_REDUCE_SCATTER}, {"all_gather", PEN_ALL_GATHER_GRAD}};
+  json_t *collectives = json_array();
+  struct pen_block_times *times = &costs->times[costs->plan->measured_count - 1];
+  for (size_t k = 0; k < sizeof kinds / sizeof *kinds && times->plan != NULL; k++) {
+    for (uint32_t stage = 0; stage < times->plan->stage_count; stage++) {
+      const double took_ms = pen_block_times_collective_ms(times, kinds[k].kind, stage);
+      if (took_ms > 0) {
+        json_t *object = json_object();
+        json_object_set_new(object, "kind", json_string(kinds[k].name));
+        json_object_set_new(object, "ranks", json_integer(times->plan->replica_count));
+        json_object_set_new(
+            object, "bytes",
+            json_integer((json_int_t)(parameters_of(times->plan, stage) * sizeof(float))));
+        set_ms(object, "ms", took_ms);
+        json_array_append_new(collectives, object);
+      }
+    }
+  }
+  return collectives;
+}
+
 static json_t *costs_json(const struct costs *costs) {
   const struct pen_plan *plan = costs->plan;
   json_t *object = json_object();
@@ -155,8 +206,8 @@ static json_t *costs_json(const struct costs *costs) {
   json_object_set_new(object, "sequence", json_integer(plan->sequence));
   json_object_set_new(object, "blocks", blocks_json(costs));
   json_object_set_new(object, "optimizer", optimizer_json(costs));
-  json_object_set_new(object, "messages", json_array());
-  json_object_set_new(object, "collectives", json_array());
+  json_object_set_new(object, "messages", messages_json(costs));
+  json_object_set_new(object, "collectives", collectives_json(costs));
   return object;
 }
 
