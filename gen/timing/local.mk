@@ -23,6 +23,8 @@ libgen_a_SOURCES += \
   %reldir%/measured_blocks.h \
   %reldir%/measured_cost.c \
   %reldir%/measured_cost.h \
+  %reldir%/measured_links.c \
+  %reldir%/measured_links.h \
   %reldir%/memory_budget.c \
   %reldir%/memory_budget.h \
   %reldir%/replica_step.c \

@@ -6,12 +6,7 @@
  *
  * A stage that recomputes runs all of F again, segment by segment, except what the last block of a
  * segment does not need for its own backward: of that block the time of recomputation was measured.
- * With "attention" the time is that of F in proportion to flops.
- *
- * A message of transport shm is copied by its sender, after the action that makes it. The time for
- * the fewest bytes that were measured is the latency, which delays the arrival; what more bytes
- * take longer is the copy, which belongs to the action. With other transports all of it is latency.
- */
+ * With "attention" the time is that of F in proportion to flops. */
 #include "gen/timing/measured_blocks.h"
 
 #include <math.h>
@@ -24,6 +19,7 @@
 #include "gen/model/recompute.h"
 #include "gen/model/units.h"
 #include "gen/timing/costs_json.h"
+#include "gen/timing/measured_links.h"
 
 /* One row of "blocks". */
 struct measured_block {
@@ -38,7 +34,6 @@ struct blocks_file {
   const struct pen_topology *topology;
   struct measured_block *block;
   size_t count;
-  const json_t *messages;
 };
 
 /* ---- the file ---- */
@@ -188,83 +183,13 @@ static struct pen_stage_cost stage_cost(const struct blocks_file *file,
   return cost;
 }
 
-/* ---- messages ---- */
-
-/* Milliseconds of a message; those between two sizes that were measured are in proportion. Beyond
- * the last one they are as its own; 0: no message of that transport was measured. */
-struct message_time {
-  double least; /* of the fewest bytes */
-  double time;
-};
-
-struct message_row {
-  double bytes, ms;
-};
-
-static struct message_row message_row(const struct blocks_file *file, size_t index) {
-  const json_t *object = json_array_get(file->messages, index);
-  return (struct message_row){
-      (double)pen_costs_json_count(file->path, pen_text("messages[%zu].bytes", index),
-                                   json_object_get(object, "bytes")),
-      pen_costs_json_number(file->path, pen_text("messages[%zu].ms", index),
-                            json_object_get(object, "ms"))};
-}
-
-static struct message_time message_time(const struct blocks_file *file, const char *transport,
-                                        uint64_t bytes) {
-  struct message_row least = {INFINITY, 0}, below = {-1, 0}, above = {INFINITY, 0};
-  for (size_t i = 0; i < json_array_size(file->messages); i++) {
-    const char *name =
-        json_string_value(json_object_get(json_array_get(file->messages, i), "transport"));
-    const struct message_row row = message_row(file, i);
-    if (!name || strcmp(name, transport) != 0) continue;
-    if (row.bytes < least.bytes) least = row;
-    if (row.bytes <= (double)bytes && row.bytes > below.bytes) below = row;
-    if (row.bytes >= (double)bytes && row.bytes < above.bytes) above = row;
-  }
-  if (isinf(least.bytes)) return (struct message_time){0, 0};
-  if (below.bytes < 0) return (struct message_time){least.ms, least.ms};
-  if (isinf(above.bytes))
-    return (struct message_time){
-        least.ms,
-        below.bytes > 0 ? fmax(least.ms, below.ms * (double)bytes / below.bytes) : below.ms};
-  const double part =
-      above.bytes > below.bytes ? ((double)bytes - below.bytes) / (above.bytes - below.bytes) : 0;
-  return (struct message_time){least.ms, below.ms + part * (above.ms - below.ms)};
-}
-
-static uint64_t value_bytes(const struct pen_graph *graph, uint32_t value) {
-  return value == PEN_NONE ? 0 : graph->value[value].bytes;
-}
-
-static void add_messages(const struct blocks_file *file, const struct pen_partition *partition,
-                         const struct pen_graph *graph, struct pen_stage_cost *cost) {
-  const uint32_t s = graph->stage, last = partition->stage_count - 1;
-  const char *near = file->topology->cluster_transport;
-  const bool automatic = strcmp(near, "auto") == 0;
-  if (automatic) near = strcmp(file->topology->cluster_device, "cuda") == 0 ? "ipc" : "shm";
-  const char *far = automatic ? (strcmp(near, "ipc") == 0 ? "nccl" : "ofi") : near;
-  const struct message_time forward = message_time(file, near, value_bytes(graph, graph->output)),
-                            backward =
-                                message_time(file, near, value_bytes(graph, graph->input_gradient)),
-                            between = message_time(file, far, value_bytes(graph, graph->output));
-  const bool copies = strcmp(near, "shm") == 0;
-  cost->send = copies ? forward.least : fmax(forward.time, backward.time);
-  cost->send_host = between.time > 0 ? between.time : cost->send;
-  if (copies && s < last && partition->rank_of[s] != partition->rank_of[s + 1])
-    cost->forward += fmax(0, forward.time - forward.least);
-  if (copies && s > 0 && partition->rank_of[s] != partition->rank_of[s - 1])
-    cost->backward_input += fmax(0, backward.time - backward.least);
-}
-
 /* ---- all stages ---- */
 
 void pen_measured_blocks_read(struct pen_measured *measured, const json_t *root,
                               const struct pen_partition *partition,
                               struct pen_graph *const *graph) {
   const struct pen_topology *t = graph[0]->topology;
-  struct blocks_file file = {
-      .path = measured->path, .topology = t, .messages = json_object_get(root, "messages")};
+  struct blocks_file file = {.path = measured->path, .topology = t};
   check_text(&file, root, "device", t->cluster_device);
   check_text(&file, root, "dtype", t->model_dtype);
   if (pen_costs_json_count(file.path, "sequence", json_object_get(root, "sequence")) !=
@@ -273,10 +198,9 @@ void pen_measured_blocks_read(struct pen_measured *measured, const json_t *root,
         file.path, "sequence",
         pen_text("another was measured than model.sequence = %lld", (long long)t->sequence));
   read_blocks(&file, json_object_get(root, "blocks"));
-  for (uint32_t s = 0; s < partition->stage_count; s++) {
+  for (uint32_t s = 0; s < partition->stage_count; s++)
     measured->cost[s] = stage_cost(&file, graph[s]);
-    add_messages(&file, partition, graph[s], &measured->cost[s]);
-  }
+  pen_measured_links_read(measured, root, partition, graph);
   const json_t *optimizer = json_object_get(root, "optimizer"),
                *norm = json_object_get(optimizer, "norm_ms_per_element");
   measured->update_element = pen_costs_json_number(file.path, "optimizer.ms_per_element",

@@ -22,6 +22,8 @@ struct pen_measured {
   uint8_t model_digest[PEN_DIGEST_BYTES];
   /* Of version 2: what an element takes in UPDATE and in NORM, in milliseconds. */
   double update_element, norm_element;
+  /* Likewise: the topology with the costs of collectives that were measured; null: none were. */
+  const struct pen_topology *collectives;
 };
 
 /* Reads and checks the file. A backward that was measured whole is divided in proportion to the

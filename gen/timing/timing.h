@@ -4,7 +4,8 @@
  * the lower bounds that it is compared with, and its critical path. The parts:
  *
  *   cost.c, measured_cost.c, cost_model.c   what the actions of each stage cost
- *   measured_blocks.c, costs_json.c         the same by blocks that were measured
+ *   measured_blocks.c, measured_links.c     the same by blocks and messages that were measured
+ *   costs_json.c                            the values of a file of measured costs
  *   simulate.c                              runs an order
  *   collective_bytes.c, collective_cost.c   what collectives send and cost
  *   collectives.c, replica_step.c           adds the collectives of the replicas
