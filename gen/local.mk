@@ -29,3 +29,4 @@ include %D%/search/local.mk
 include %D%/verify/local.mk
 include %D%/emit/local.mk
 include %D%/views/local.mk
+include %D%/planner/local.mk

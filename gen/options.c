@@ -19,8 +19,15 @@ enum { PRINTS = sizeof prints / sizeof *prints, NUMBER_MAXIMUM = 1000000 };
 
 static const struct pen_option options_known[] = {
 /* Whether the option of this field has choices: only --print has. */
-#define CHOICES(field) \
-  (offsetof(struct pen_generator_options, field) == offsetof(struct pen_generator_options, print))
+#define CHOICES(field) IS_FIELD(field, print)
+/* The field that says whether the option was given, or 0. */
+#define IS_FIELD(field, other) \
+  (offsetof(struct pen_generator_options, field) == offsetof(struct pen_generator_options, other))
+#define GIVEN(field)                                                                     \
+  (IS_FIELD(field, search_seconds)                                                       \
+       ? offsetof(struct pen_generator_options, search_seconds_given)                    \
+   : IS_FIELD(field, search_seed) ? offsetof(struct pen_generator_options, search_seed_given) \
+                                  : 0)
 #define PEN_OPTION(field_, letter_, name_, type_, argument_, default_, meaning_) \
   {.name = name_,                                                                \
    .argument = argument_,                                                        \
@@ -31,6 +38,7 @@ static const struct pen_option options_known[] = {
    .letter = letter_,                                                            \
    .type = PEN_OPTION_##type_,                                                   \
    .most = NUMBER_MAXIMUM,                                                       \
+   .given = GIVEN(field_),                                                       \
    .field = offsetof(struct pen_generator_options, field_)},
 #include "gen/options.def"
 };

@@ -13,6 +13,7 @@ struct pen_generator_options {
   const char *output, *print, *actions, *costs, *depend, *target, *link, *name, *times;
   struct pen_texts overrides; /* of -s, in order */
   uint64_t search_seconds, search_seed;
+  bool search_seconds_given, search_seed_given;
   bool arrows, check, critical, list_schedules, help, version;
 };
 

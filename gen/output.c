@@ -48,10 +48,10 @@ static const char *command_text(const struct pen_result *result,
     text = pen_text("%s --actions=%s", text, basename(pen_text("%s", options->actions)));
   if (options->costs)
     text = pen_text("%s --costs=%s", text, basename(pen_text("%s", options->costs)));
-  if (result->search)
-    text = pen_text("%s --search-seconds=%llu --search-seed=%llu", text,
-                    (unsigned long long)options->search_seconds,
-                    (unsigned long long)options->search_seed);
+  if (result->search && !result->topology->has_pipeline_search_seconds)
+    text = pen_text("%s --search-seconds=%llu", text, (unsigned long long)options->search_seconds);
+  if (result->search && !result->topology->has_pipeline_search_seed)
+    text = pen_text("%s --search-seed=%llu", text, (unsigned long long)options->search_seed);
   return pen_text("%s %s", text, basename(pen_text("%s", options->topology)));
 }
 

@@ -32,7 +32,7 @@
 #include "gen/topology/shapes.h"
 #include "gen/verify/verify.h"
 
-static const struct pen_partition *divide_model(const struct pen_topology *topology) {
+const struct pen_partition *pen_pipeline_partition(const struct pen_topology *topology) {
   const struct pen_family *family = pen_family_find(topology->model_family);
   const struct pen_block_costs *costs = NULL;
   if (pen_partition_by_time(topology)) {
@@ -123,6 +123,16 @@ struct chosen_order {
   const struct pen_action_lists *given; /* null: not of --actions */
 };
 
+/* By the options, if they are given; else by the topology. */
+static struct pen_search_effort effort_of(const struct pen_generator_options *options,
+                                          const struct pen_topology *topology) {
+  const bool seconds = topology->has_pipeline_search_seconds && !options->search_seconds_given,
+             seed = topology->has_pipeline_search_seed && !options->search_seed_given;
+  return (struct pen_search_effort){
+      seconds ? (uint64_t)topology->pipeline_search_seconds : options->search_seconds,
+      seed ? (uint64_t)topology->pipeline_search_seed : options->search_seed};
+}
+
 /* The order of --actions, of the search, or of the topology's schedule. */
 static struct chosen_order choose_order(const struct pen_generator_options *options,
                                         const struct pen_bucket *b,
@@ -134,14 +144,14 @@ static struct chosen_order choose_order(const struct pen_generator_options *opti
     chosen.given = given;
     chosen.order = pen_order_of_actions(given->action, given->count, b->partition->rank_count);
   } else if (pen_schedule_of(b->topology->pipeline_schedule)->given == PEN_GIVEN_BY_SEARCH) {
-    const struct pen_search_effort effort = {options->search_seconds, options->search_seed};
+    const struct pen_search_effort effort = effort_of(options, b->topology);
     const struct pen_search_result found = pen_search_pass(&(struct pen_search_input){
         b->topology, b->partition, b->training, b->own, b->eval, cost, effort});
     chosen.topology = found.topology;
     chosen.partition = found.partition;
     chosen.search = found.search;
     chosen.order = found.search->order;
-    pen_search_print(found.search, cost->unit);
+    if (!pen_is_attempting()) pen_search_print(found.search, cost->unit);
   } else {
     chosen.order = compose(b->topology, b->partition);
   }
@@ -239,13 +249,12 @@ static void write_results(const struct pen_result *result,
     pen_stop(PEN_EXIT_WRITE, "penstock-gen: standard output: %s", strerror(errno));
 }
 
-/* The passes from a topology to its plan. */
-static struct pen_result lay_out(const struct pen_topology *topology,
-                                 const struct pen_generator_options *options) {
+struct pen_result pen_pipeline_lay_out(const struct pen_topology *topology,
+                                       const struct pen_generator_options *options) {
   const int kind = topology->trains ? PEN_TRAIN : PEN_EVAL;
 
   pen_pass("partition");
-  const struct pen_partition *partition = divide_model(topology);
+  const struct pen_partition *partition = pen_pipeline_partition(topology);
   const struct pen_stage_io shapes = pen_stage_io_of(topology, &partition->stages);
 
   const size_t bucket_count = 1 + topology->shapes_sequence.count;
@@ -294,7 +303,7 @@ static struct pen_result lay_out(const struct pen_topology *topology,
 /* The same with the choices that the topology leaves open, complete and verified. */
 static struct pen_result make_plan(const struct pen_topology *topology,
                                    const struct pen_generator_options *options) {
-  struct pen_result result = pen_choose_recompute(topology, options, lay_out);
+  struct pen_result result = pen_choose_recompute(topology, options, pen_pipeline_lay_out);
   pen_layout_check_limit(result.topology, result.plan);
 
   pen_pass("digest");

@@ -22,9 +22,19 @@
 #define PEN_PIPELINE_H
 
 #include "gen/options.h"
+#include "gen/output.h"
+#include "gen/partition/partition.h"
+#include "gen/topology/topology.h"
 
 /* Runs all passes and writes the files that the options select. Ends the generator if a pass fails.
  */
 void pen_pipeline(const struct pen_generator_options *options);
+
+/* The first pass after the topology, also for penstock-plan. */
+const struct pen_partition *pen_pipeline_partition(const struct pen_topology *topology);
+
+/* The passes from a topology to its plan, which is neither verified nor has a digest. */
+struct pen_result pen_pipeline_lay_out(const struct pen_topology *topology,
+                                       const struct pen_generator_options *options);
 
 #endif

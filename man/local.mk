@@ -7,6 +7,7 @@ dist_man_MANS = \
   %D%/penstock-families.7 \
   %D%/penstock-gen.1 \
   %D%/penstock-launch.1 \
+  %D%/penstock-plan.1 \
   %D%/penstock-report.1 \
   %D%/penstock-schedules.7 \
   %D%/penstock-tokens.1 \
@@ -19,6 +20,7 @@ MAINTAINERCLEANFILES = $(dist_man_MANS)
 MANUAL_TABLES = \
   gen/base/version.h \
   gen/options.def \
+  gen/planner/options.def \
   gen/timing/collective_kinds.def \
   gen/topology/families.def \
   gen/topology/schedules.def \

@@ -9,10 +9,12 @@
  *   @rules@                      the same schedules with all that their table says of them
  *   @notation@                   what its expressions mean
  *   @options penstock-gen@       a list of options, of the generator,
+ *   @options penstock-plan@      of the planner,
  *   @options penstock@           of the deployed binary with the commands that take them,
  *   @options penstock-tokens@    and of the tools
  *   @options penstock-convert@
  *   @prints@                     what penstock-gen --print makes
+ *   @plan_prints@                what penstock-plan --print makes
  *   @commands@                   the commands of the deployed binary
  */
 #include <ctype.h>
@@ -197,6 +199,14 @@ static void print_prints(const char *argument) {
   print_list_end();
 }
 
+static void print_plan_prints(const char *argument) {
+  (void)argument;
+  printf(".Bl -tag -width Ds\n");
+#define PEN_PRINT(name, meaning) print_row(name, meaning, "");
+#include "gen/planner/options.def"
+  print_list_end();
+}
+
 static void print_generator_options(void) {
 #define PEN_OPTION(field, letter, name, type, argument, default_value, meaning)      \
   print_option(letter, name, argument);                                              \
@@ -233,6 +243,14 @@ static void print_deployed_options(void) {
 #include "runtime/base/options.def"
 }
 
+static void print_plan_options(void) {
+#define PEN_OPTION(field, letter, name, type, least, argument, default_value, meaning) \
+  print_option(letter, name, argument);                                                \
+  print_sentence(*name == 'p' ? "What to write: one of the kinds below." : meaning);   \
+  if (*default_value) print_sentence("Default: " default_value);
+#include "gen/planner/options.def"
+}
+
 static void print_tokens_options(void) {
 #define PEN_OPTION(field, letter, name, type, least, most, argument, default_value, meaning) \
   print_option(letter, name, argument);                                                      \
@@ -252,9 +270,8 @@ static void print_options(const char *program) {
     const char *program;
     void (*print)(void);
   } programs[] = {
-      {"penstock-gen", print_generator_options},
-      {"penstock", print_deployed_options},
-      {"penstock-tokens", print_tokens_options},
+      {"penstock-gen", print_generator_options},   {"penstock-plan", print_plan_options},
+      {"penstock", print_deployed_options},        {"penstock-tokens", print_tokens_options},
       {"penstock-convert", print_convert_options},
   };
   print_options_begin();
@@ -290,6 +307,7 @@ static const struct {
     {"families", print_families},
     {"options", print_options},
     {"prints", print_prints},
+    {"plan_prints", print_plan_prints},
     {"commands", print_commands},
     {"blocks", print_blocks},
     {"memory_kinds", print_memory_kinds},

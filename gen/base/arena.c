@@ -42,6 +42,16 @@ struct piece {
 static struct region *newest;
 static struct piece *freed[LISTS];
 
+/* Short texts share a block without a header each: a plan has thousands of them. */
+static char *text_free, *text_past;
+
+/* What pen_arena_release() goes back to. */
+struct pen_arena_mark {
+  struct region *newest;
+  char *free, *text_free, *text_past;
+  struct piece *freed[LISTS];
+};
+
 static size_t checked_bytes(size_t count, size_t bytes) {
   size_t total, with_all;
   if (__builtin_mul_overflow(count, bytes, &total) ||
@@ -94,8 +104,10 @@ void *pen_new(size_t count, size_t bytes) {
     return piece + 1;
   }
   if (!newest || (size_t)(newest->past - newest->free) < sizeof *piece + room)
-    if (!open_region(sizeof *piece + room))
+    if (!open_region(sizeof *piece + room)) {
+      pen_attempt_end();
       pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: out of memory (%zu x %zu bytes)", count, bytes);
+    }
   piece = (struct piece *)(void *)newest->free;
   newest->free += sizeof *piece + room;
   ASAN_UNPOISON_MEMORY_REGION(piece, sizeof *piece + wanted);
@@ -157,9 +169,6 @@ static int format_name(char *to, size_t room, const char *format, va_list list) 
   return (int)used;
 }
 
-/* Short texts share a block without a header each: a plan has thousands of them. */
-static char *text_free, *text_past;
-
 char *pen_text(const char *format, ...) {
   va_list list, again;
   va_start(list, format);
@@ -206,13 +215,38 @@ void pen_free(void *array) {
   ASAN_POISON_MEMORY_REGION(piece, sizeof *piece + piece->bytes);
 }
 
+static void close_region(void) {
+  struct region region = *newest;
+  ASAN_UNPOISON_MEMORY_REGION(region.map, region.map_bytes);
+  munmap(region.map, region.map_bytes);
+  newest = region.before;
+}
+
+/* The lists of freed arrays are put aside: what is allocated from now on is after the mark. */
+struct pen_arena_mark *pen_arena_mark(void) {
+  struct pen_arena_mark *mark = pen_new(1, sizeof *mark);
+  *mark = (struct pen_arena_mark){newest, newest->free, text_free, text_past, {0}};
+  memcpy(mark->freed, freed, sizeof freed);
+  memset(freed, 0, sizeof freed);
+  return mark;
+}
+
+/* Clears what was used, since pen_new() expects memory as it was mapped. */
+void pen_arena_release(struct pen_arena_mark *mark) {
+  while (newest != mark->newest) close_region();
+  const size_t used = (size_t)(newest->free - mark->free);
+  ASAN_UNPOISON_MEMORY_REGION(mark->free, used);
+  memset(mark->free, 0, used);
+  ASAN_POISON_MEMORY_REGION(mark->free, used);
+  newest->free = mark->free;
+  text_free = mark->text_free;
+  text_past = mark->text_past;
+  memcpy(freed, mark->freed, sizeof freed);
+  pen_free(mark);
+}
+
 void pen_free_all(void) {
-  while (newest) {
-    struct region region = *newest;
-    ASAN_UNPOISON_MEMORY_REGION(region.map, region.map_bytes);
-    munmap(region.map, region.map_bytes);
-    newest = region.before;
-  }
+  while (newest) close_region();
   memset(freed, 0, sizeof freed);
   text_free = text_past = NULL;
 }

@@ -1,5 +1,5 @@
-/* arena.h: memory of the generator. It lives until pen_free_all(). A function that cannot allocate
- * ends the generator (78); none returns null. */
+/* arena.h: memory of the generator. It lives until pen_free_all(), or pen_arena_release(). A
+ * function that cannot allocate ends the generator (78); none returns null. */
 #ifndef PEN_ARENA_H
 #define PEN_ARENA_H
 
@@ -21,6 +21,12 @@ char *pen_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 void pen_free(void *array); /* frees a large array early; null is allowed */
 void pen_free_all(void);
+
+/* A mark, and the release of all that was allocated after it; marks are released in reverse order.
+ * Do not grow an array from before the mark in between. */
+struct pen_arena_mark *pen_arena_mark(void);
+void pen_arena_release(struct pen_arena_mark *mark);
+
 bool pen_ends_in(const char *text, const char *ending, size_t ending_bytes);
 char *pen_hex(const uint8_t *bytes, size_t count); /* two lower-case hexadecimal digits per byte */
 

@@ -87,6 +87,17 @@ static void count_live(const struct pen_graph *graph,
   buffers->remains[program] = live + (ops ? change[ops] : 0);
 }
 
+static void count_programs(const struct pen_graph *graph,
+                           struct pen_op_range *const range[PEN_PROGRAMS],
+                           struct pen_stage_buffers *buffers) {
+  static const int f[] = {PEN_PROGRAM_F}, fi[] = {PEN_PROGRAM_F, PEN_PROGRAM_I},
+                   iw[] = {PEN_PROGRAM_I, PEN_PROGRAM_W}, w[] = {PEN_PROGRAM_W};
+  count_live(graph, range, PEN_PROGRAM_F, NULL, 0, iw, 2, buffers);
+  count_live(graph, range, PEN_PROGRAM_I, f, 1, w, 1, buffers);
+  count_live(graph, range, PEN_PROGRAM_W, fi, 2, NULL, 0, buffers);
+  count_live(graph, range, PEN_PROGRAM_B, f, 1, NULL, 0, buffers);
+}
+
 static void place_unsharded(struct pen_buffer_filling *f) {
   uint64_t *bytes = &f->tree[PEN_BASE_UNSHARDED].bytes;
   for (uint32_t v = 0; v < f->graph->value_count; v++) {
@@ -135,11 +146,13 @@ struct pen_stage_buffers pen_stage_buffers_of(const struct pen_partition *partit
   buffers.output_last = last_program(filling.range, graph->output);
   buffers.output_gradient_last = last_program(filling.range, graph->output_gradient);
   buffers.input_gradient_last = last_program(filling.range, graph->input_gradient);
-  static const int f[] = {PEN_PROGRAM_F}, fi[] = {PEN_PROGRAM_F, PEN_PROGRAM_I},
-                   iw[] = {PEN_PROGRAM_I, PEN_PROGRAM_W}, w[] = {PEN_PROGRAM_W};
-  count_live(graph, filling.range, PEN_PROGRAM_F, NULL, 0, iw, 2, &buffers);
-  count_live(graph, filling.range, PEN_PROGRAM_I, f, 1, w, 1, &buffers);
-  count_live(graph, filling.range, PEN_PROGRAM_W, fi, 2, NULL, 0, &buffers);
-  count_live(graph, filling.range, PEN_PROGRAM_B, f, 1, NULL, 0, &buffers);
+  count_programs(graph, filling.range, &buffers);
+  return buffers;
+}
+
+struct pen_stage_buffers pen_stage_live_of(const struct pen_graph *graph) {
+  struct pen_stage_buffers buffers = {.offset = NULL};
+  struct pen_buffer_filling filling = pen_start_filling(NULL, graph, &buffers);
+  count_programs(graph, filling.range, &buffers);
   return buffers;
 }

@@ -25,4 +25,7 @@ struct pen_stage_buffers pen_stage_buffers_of(const struct pen_partition *partit
                                               const struct pen_graph *graph,
                                               const struct pen_buffer_split *split);
 
+/* Only `peak` and `remains`: they do not depend on the partition. */
+struct pen_stage_buffers pen_stage_live_of(const struct pen_graph *graph);
+
 #endif

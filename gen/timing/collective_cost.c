@@ -35,12 +35,7 @@ static const struct byte_flops {
   double byte, byte_host;
 } byte_flops[] = {{"cpu", 10, 10}, {"cuda", 2000, 8000}};
 
-/* The cost of a byte within and between hosts. */
-struct byte_cost {
-  double within, between;
-};
-
-static struct byte_cost byte_cost_of(const struct pen_topology *topology,
+struct pen_byte_cost pen_byte_cost_of(const struct pen_topology *topology,
                                      const struct pen_partition *partition,
                                      struct pen_graph *const *graph,
                                      const struct pen_stage_cost *cost) {
@@ -52,7 +47,7 @@ static struct byte_cost byte_cost_of(const struct pen_topology *topology,
   }
   double flop = flops > 0 ? forward / flops : 0;
   if (strcmp(topology->cluster_device, of->device) != 0) of++;
-  return (struct byte_cost){
+  return (struct pen_byte_cost){
       topology->has_costs_byte ? topology->costs_byte : of->byte * flop,
       topology->has_costs_byte_host ? topology->costs_byte_host : of->byte_host * flop};
 }
@@ -136,7 +131,7 @@ struct program_run {
   const struct pen_graph *graph;
   const struct pen_op_list *program;
   uint32_t first_weight;
-  struct byte_cost byte;
+  struct pen_byte_cost byte;
   double
       given[PEN_WITHIN]; /* by the topology: the cost of a byte of a whole tensor; below 0: none */
   double flop;           /* the cost of one */
@@ -245,7 +240,7 @@ struct stage_members {
   uint32_t stage, first_weight;
   uint32_t *host; /* [member] of shards.group */
   struct stage_shards shards;
-  struct byte_cost byte;
+  struct pen_byte_cost byte;
 };
 
 /* Chooses `count` members: replicas `first`, first + step, ... */
@@ -368,7 +363,7 @@ struct pen_collective_cost *pen_collective_costs(const struct pen_topology *topo
   struct stage_members m = {.partition = partition,
                             .host = host,
                             .shards = {.group = {.host = host}},
-                            .byte = byte_cost_of(topology, partition, graph, cost)};
+                            .byte = pen_byte_cost_of(topology, partition, graph, cost)};
   for (int k = 0; k < PEN_COLLECTIVES; k++)
     m.shards.bytes[k] = pen_new(replicas, sizeof *m.shards.bytes[k]);
   for (; m.stage < partition->stage_count; m.stage++) {

@@ -46,6 +46,16 @@ struct pen_collective_cost *pen_collective_costs(const struct pen_topology *topo
                                                  struct pen_graph *const *graph,
                                                  const struct pen_stage_cost *cost);
 
+/* The cost of a byte within and between hosts. */
+struct pen_byte_cost {
+  double within, between;
+};
+
+struct pen_byte_cost pen_byte_cost_of(const struct pen_topology *topology,
+                                      const struct pen_partition *partition,
+                                      struct pen_graph *const *graph,
+                                      const struct pen_stage_cost *cost);
+
 /* Adds the collectives within the programs to the costs of the actions. */
 void pen_add_collectives_within(const struct pen_topology *topology,
                                 const struct pen_partition *partition,

@@ -73,10 +73,8 @@ static void copy_compute_times(struct pen_timing *timing, const struct pen_order
   pen_free(number);
 }
 
-/* The makespan if no collective took any time. */
-static double makespan_alone(const struct pen_order *order, const struct pen_partition *partition,
-                             const struct pen_training *training, const struct pen_stage_cost *cost,
-                             double overlap_cost) {
+struct pen_stage_cost *pen_kernel_costs(const struct pen_partition *partition,
+                                        const struct pen_stage_cost *cost) {
   struct pen_stage_cost *kernels = pen_new(partition->stage_count, sizeof *kernels);
   for (uint32_t s = 0; s < partition->stage_count; s++) {
     const double *within = cost[s].within;
@@ -86,6 +84,14 @@ static double makespan_alone(const struct pen_order *order, const struct pen_par
     kernels[s].backward_weight -= within[PEN_PROGRAM_W];
     kernels[s].shared -= within[PEN_PROGRAM_I] + within[PEN_PROGRAM_W] - within[PEN_PROGRAM_B];
   }
+  return kernels;
+}
+
+/* The makespan if no collective took any time. */
+static double makespan_alone(const struct pen_order *order, const struct pen_partition *partition,
+                             const struct pen_training *training, const struct pen_stage_cost *cost,
+                             double overlap_cost) {
+  struct pen_stage_cost *kernels = pen_kernel_costs(partition, cost);
   double makespan = pen_simulate(order, partition, training, kernels, overlap_cost)->makespan;
   pen_free(kernels);
   return makespan;

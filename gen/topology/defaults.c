@@ -81,6 +81,12 @@ static void require_rope(const struct pen_topology *t) {
 }
 
 void pen_topology_require(struct pen_topology *topology) {
+  if (topology->has_plan_ranks && !topology->has_pipeline_ranks)
+    pen_stop(
+        PEN_EXIT_TOPOLOGY,
+        "%s: pipeline.ranks: missing; with the group plan, penstock-plan chooses it and writes "
+        "a topology that has it (penstock-plan -o FILE %s)",
+        topology->path, topology->path);
   require_settings(
       topology,
       "pipeline.ranks pipeline.microbatches pipeline.schedule model.family batch.microbatch", "");
@@ -97,6 +103,14 @@ void pen_topology_require(struct pen_topology *topology) {
     require_settings(topology, "model.window", pen_text("family %s needs it: ", family->name));
   if (topology->trains) require_settings(topology, "optimizer.learning_rate optimizer.steps", "");
   if (family->needs_tokens && family->rotary) require_rope(topology);
+}
+
+void pen_topology_require_plan(const struct pen_topology *written) {
+  require_settings(written, "plan.ranks plan.sequences plan.memory_mib model.family model.layers",
+                   "");
+  if (!pen_family_row_of(written->model_family))
+    pen_topology_fail(written, "model.family", "this version allows %s",
+                      pen_setting_quoted(pen_family_names + 1));
 }
 
 /* ---- defaults ---- */

@@ -20,4 +20,8 @@ void pen_topology_set_defaults(struct pen_topology *topology);
  * another length. */
 void pen_topology_expand_lists(struct pen_topology *topology);
 
+/* Fails (78) if a topology, as it is written, lacks what penstock-plan needs: the group plan, and
+ * what describes the model. */
+void pen_topology_require_plan(const struct pen_topology *written);
+
 #endif

@@ -44,6 +44,7 @@ void pen_topology_fail(const struct pen_topology *topology, const char *path, co
 static void print_about(const struct pen_topology *topology, const char *path, const char *word,
                         const char *format, va_list list) {
   char reason[REASON_BYTES_MAX];
+  if (pen_is_attempting()) return;
   vsnprintf(reason, sizeof reason, format, list);
   fprintf(stderr, "%s%s: %s\n", message_prefix(topology, pen_setting_find_path(path)), word,
           reason);

@@ -346,24 +346,52 @@ static struct pen_topology *fallback_of(const struct pen_topology *written,
   return topology;
 }
 
-struct pen_topology *pen_topology_read(const char *path, const char *const *override,
-                                       size_t override_count) {
+/* The settings as the file and the overrides set them. */
+static struct pen_topology *read_written(const char *path, const char *const *override,
+                                         size_t override_count, struct sha256_ctx *hash) {
   struct pen_topology *topology = pen_new(1, sizeof *topology);
   topology->origin = pen_new(pen_setting_count, sizeof *topology->origin);
   topology->path = path;
   topology->name = base_name(path);
   topology->costs_overlap = topology->costs_live_weight = -1;
   topology->costs_byte = topology->costs_byte_host = -1;
+  topology->pipeline_search_seconds = topology->pipeline_search_seed = -1;
   topology->fallbacks = pen_new(PEN_FALLBACKS_MAX, sizeof(struct pen_topology *));
-  struct sha256_ctx hash;
-  sha256_init(&hash);
-  take_file(topology, pen_source_read(path, &hash));
+  sha256_init(hash);
+  take_file(topology, pen_source_read(path, hash));
   for (size_t i = 0; i < override_count; i++) {
     take_override(topology, override[i]);
     if (!strncmp(override[i], "pipeline.schedule_file=", strlen("pipeline.schedule_file=")))
       continue; /* the digest has its content, below */
-    sha256_update(&hash, strlen(override[i]) + 1, (const uint8_t *) override[i]);
+    sha256_update(hash, strlen(override[i]) + 1, (const uint8_t *) override[i]);
   }
+  return topology;
+}
+
+struct pen_topology *pen_topology_read_written(const char *path, const char *const *override,
+                                               size_t override_count) {
+  struct sha256_ctx hash;
+  return read_written(path, override, override_count, &hash);
+}
+
+struct pen_topology *pen_topology_with(const struct pen_topology *written,
+                                       const struct pen_setting_text *change, size_t count) {
+  struct pen_topology *topology = copy_of(written);
+  for (size_t i = 0; i < count; i++) {
+    const struct pen_setting *setting = pen_setting_find_path(change[i].path);
+    const struct pen_written_value value = pen_value_from_text(setting, change[i].text);
+    set_setting(
+        topology, setting, &value,
+        (struct pen_origin){.where = pen_text("%s: ", topology->path), .text = change[i].text});
+  }
+  resolve(topology, NULL);
+  return topology;
+}
+
+struct pen_topology *pen_topology_read(const char *path, const char *const *override,
+                                       size_t override_count) {
+  struct sha256_ctx hash;
+  struct pen_topology *topology = read_written(path, override, override_count, &hash);
   const struct pen_topology *written = copy_of(topology);
   resolve(topology, NULL);
   for (uint32_t f = 0; f < topology->fallback_count; f++)

@@ -86,6 +86,20 @@ struct pen_topology {
 struct pen_topology *pen_topology_read(const char *path, const char *const *override,
                                        size_t override_count);
 
+/* The same without defaults and checks: only what the file and the overrides set. */
+struct pen_topology *pen_topology_read_written(const char *path, const char *const *override,
+                                               size_t override_count);
+
+/* A setting, "pipeline.ranks", and its value as on the command line. */
+struct pen_setting_text {
+  const char *path, *text;
+};
+
+/* A complete and validated topology: that of pen_topology_read_written() with some settings set to
+ * other values. */
+struct pen_topology *pen_topology_with(const struct pen_topology *written,
+                                       const struct pen_setting_text *change, size_t count);
+
 /* model.dtype as enum pen_dtype. */
 uint8_t pen_topology_dtype(const struct pen_topology *topology);
 

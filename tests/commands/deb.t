@@ -6,7 +6,7 @@ for program in dpkg-deb dpkg-shlibdeps objdump; do
 done
 version=$("$gen" --version | sed 's/.* //')
 mkdir -p "$scratch/root/usr/bin" "$scratch/root/usr/share"
-cp "$top_builddir/penstock-gen" "$top_builddir/penstock-tokens" "$top_builddir/penstock-convert" "$top_srcdir/tools/penstock-launch" "$scratch/root/usr/bin"
+cp "$top_builddir/penstock-gen" "$top_builddir/penstock-tokens" "$top_builddir/penstock-convert" "$top_builddir/penstock-plan" "$top_srcdir/tools/penstock-launch" "$scratch/root/usr/bin"
 if test -x "$top_builddir/penstock-report"; then
   cp "$top_builddir/penstock-report" "$scratch/root/usr/bin"
 fi

@@ -46,6 +46,7 @@ COMMAND_TESTS = \
   %reldir%/optimizer.t \
   %reldir%/options.t \
   %reldir%/packed_files.t \
+  %reldir%/plan.t \
   %reldir%/print.t \
   %reldir%/promela.t \
   %reldir%/prompts.t \

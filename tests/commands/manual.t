@@ -7,7 +7,7 @@ command -v mandoc >/dev/null || skip_all "mandoc is not here"
 manual() { if [ -f "$top_builddir/man/$1" ]; then echo "$top_builddir/man/$1"; else echo "$top_srcdir/man/$1"; fi; }
 ascii() { mandoc -Tascii -O width=200 "$(manual "$1")" | sed "s/.$(printf '\b')//g"; } # bold is a letter over itself
 
-for page in penstock-gen.1 penstock.1 penstock-tokens.1 penstock-convert.1 penstock-report.1 penstock.cfg.5 penstock-schedules.7 penstock-families.7; do
+for page in penstock-gen.1 penstock.1 penstock-tokens.1 penstock-convert.1 penstock-plan.1 penstock-report.1 penstock.cfg.5 penstock-schedules.7 penstock-families.7; do
   # The pages refer to each other, which the linter cannot know before they are installed.
   is "$page is clean" "$(mandoc -Tlint "$(manual "$page")" | grep -v 'referenced manual not found')" ""
 done
@@ -41,6 +41,7 @@ names_kept() { ascii penstock.cfg.5 | grep -E '(Zb_h|Torch\.)' && return 1; retu
 ok "a sentence that begins with a name keeps it as it is" names_kept
 ok "penstock-tokens.1 has every option" covers penstock-tokens.1 "$tokens"
 ok "penstock-convert.1 has every option" covers penstock-convert.1 "$top_builddir/penstock-convert"
+ok "penstock-plan.1 has every option" covers penstock-plan.1 "$top_builddir/penstock-plan"
 if test -x "$top_builddir/penstock-report"; then
   ok "penstock-report.1 has every option" covers penstock-report.1 "$top_builddir/penstock-report"
 fi

@@ -1,0 +1,107 @@
+/* attempts.c: passes on a candidate that may refuse it. */
+#include "gen/planner/attempts.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "gen/base/arena.h"
+#include "gen/pipeline.h"
+#include "gen/planner/reason.h"
+#include "gen/planner/trial.h"
+#include "gen/planner/write_topology.h"
+#include "gen/topology/data_parallel.h"
+
+struct job {
+  const struct pen_attempt_input *input;
+  struct pen_cut *cut;
+  struct pen_replica_terms *sharing;
+  struct pen_step_times *times;
+  struct pen_planned *planned;
+  const uint64_t *search_seconds;
+};
+
+static bool attempt(void (*run)(void *context), struct job *job) {
+  struct pen_arena_mark *mark = pen_arena_mark();
+  const bool done = pen_attempt(run, job, job->input->refusal);
+  pen_arena_release(mark);
+  return done;
+}
+
+static const struct pen_topology *topology_of(const struct job *job) {
+  return pen_choice_topology(job->input->planner->axes, job->input->choice);
+}
+
+static struct pen_trial trial_of(const struct job *job) {
+  return pen_trial_costs(topology_of(job), job->input->planner->options->costs);
+}
+
+static void run_settings(void *context) { topology_of(context); }
+
+bool pen_attempt_settings(const struct pen_attempt_input *input) {
+  return attempt(run_settings, &(struct job){.input = input});
+}
+
+static void run_cut(void *context) {
+  const struct job *job = context;
+  const struct pen_trial trial = trial_of(job);
+  pen_cut_fill(job->cut, &trial);
+}
+
+bool pen_attempt_cut(const struct pen_attempt_input *input, struct pen_cut *cut) {
+  return attempt(run_cut, &(struct job){.input = input, .cut = cut});
+}
+
+static void run_sharing(void *context) {
+  const struct job *job = context;
+  const struct pen_topology *t = topology_of(job);
+  *job->sharing = (struct pen_replica_terms){.sharding = pen_sharding_of(t),
+                                             .shard_ranks = (uint32_t)t->data_parallel_shard_ranks,
+                                             .gathers_units = pen_gathers_units(t),
+                                             .reduces_microbatches = pen_reduces_microbatches(t),
+                                             .host_of = job->sharing->host_of};
+  if (t->cluster_hosts.count < 2) {
+    job->sharing->host_of = NULL;
+    return;
+  }
+  memcpy(job->sharing->host_of, pen_topology_rank_hosts(t),
+         (size_t)t->plan_ranks * sizeof *job->sharing->host_of);
+}
+
+bool pen_attempt_sharing(const struct pen_attempt_input *input, struct pen_replica_terms *terms) {
+  return attempt(run_sharing, &(struct job){.input = input, .sharing = terms});
+}
+
+static void run_times(void *context) {
+  const struct job *job = context;
+  struct pen_trial trial = trial_of(job);
+  pen_trial_compose(&trial);
+  const struct pen_timing *timing = pen_trial_time(&trial);
+  *job->times = (struct pen_step_times){timing->makespan, timing->bubble,
+                                        pen_time_parts_of(trial.partition, timing)};
+}
+
+bool pen_attempt_times(const struct pen_attempt_input *input, struct pen_step_times *times) {
+  return attempt(run_times, &(struct job){.input = input, .times = times});
+}
+
+static void run_plan(void *context) {
+  const struct job *job = context;
+  const struct pen_planner *planner = job->input->planner;
+  const struct pen_generator_options options = {
+      .costs = planner->options->costs,
+      .search_seconds = job->search_seconds ? *job->search_seconds : 0};
+  const struct pen_result result = pen_pipeline_lay_out(
+      pen_written_topology(planner, job->input->choice, job->search_seconds), &options);
+  *job->planned =
+      (struct pen_planned){.makespan = result.timing->makespan, .bubble = result.timing->bubble};
+  for (uint32_t r = 0; r < result.plan->rank_count; r++)
+    if (result.plan->memory[r].arena_bytes > job->planned->arena_bytes)
+      job->planned->arena_bytes = result.plan->memory[r].arena_bytes;
+}
+
+bool pen_attempt_plan(const struct pen_attempt_input *input, const uint64_t *search_seconds,
+                      struct pen_planned *planned) {
+  return attempt(
+      run_plan,
+      &(struct job){.input = input, .search_seconds = search_seconds, .planned = planned});
+}

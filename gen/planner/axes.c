@@ -1,0 +1,316 @@
+/* axes.c: the values of every axis (axes.def), and the combinations that may be candidates. */
+#include "gen/planner/axes.h"
+
+#include <string.h>
+
+#include "gen/base/arena.h"
+#include "gen/families/families.h"
+#include "gen/schedule/schedule.h"
+#include "gen/topology/message.h"
+#include "gen/topology/schedule_table.h"
+#include "gen/topology/settings.h"
+#include "gen/topology/value.h"
+
+enum { STAGES_MOST = 64 }; /* pipeline.stages_per_rank */
+
+/* ---- the columns of axes.def ---- */
+
+static int64_t replicas_of(const struct pen_axes *axes, const struct pen_choice *choice) {
+  return pen_axis_number(axes, choice, PEN_AXIS_replicas);
+}
+
+static bool divides_ranks(const struct pen_axes *axes, const struct pen_choice *choice) {
+  const struct pen_topology *t = axes->written;
+  const int64_t replicas = replicas_of(axes, choice);
+  return t->plan_ranks % replicas == 0 &&
+         (!t->has_pipeline_ranks || t->plan_ranks / replicas == t->pipeline_ranks);
+}
+
+/* With one rank, several stages have no advantage: they must be asked for. */
+static bool has_blocks(const struct pen_axes *axes, const struct pen_choice *choice) {
+  const struct pen_axis_values *stages = &axes->axis[PEN_AXIS_stages];
+  const int64_t count = pen_axis_number(axes, choice, PEN_AXIS_stages),
+                ranks = pen_choice_ranks(axes, choice);
+  return ranks * count <= axes->block_count &&
+         (ranks > 1 || count == 1 || stages->listed || stages->fixed);
+}
+
+static bool divides_sequences(const struct pen_axes *axes, const struct pen_choice *choice) {
+  const struct pen_topology *t = axes->written;
+  const int64_t all =
+      replicas_of(axes, choice) * pen_axis_number(axes, choice, PEN_AXIS_microbatch);
+  return t->plan_sequences % all == 0 &&
+         (!t->has_pipeline_microbatches || t->plan_sequences / all == t->pipeline_microbatches);
+}
+
+static bool allows_schedule(const struct pen_axes *axes, const char *name) {
+  const struct pen_axis_values *schedules = &axes->axis[PEN_AXIS_schedule];
+  for (size_t i = 0; i < schedules->count; i++)
+    if (!strcmp(schedules->value[i].text, name)) return true;
+  return false;
+}
+
+static bool is_one_stage(const struct pen_axes *axes, const struct pen_choice *choice) {
+  return pen_choice_ranks(axes, choice) * pen_axis_number(axes, choice, PEN_AXIS_stages) == 1;
+}
+
+/* Whether another allowed schedule has the same order: with one stage in all, 1f1b takes the same
+ * time with less memory; interleaved is 1f1b with several stages a rank; looped_bfs with one stage
+ * a rank is gpipe. */
+static bool repeats_schedule(const struct pen_axes *axes, const struct pen_choice *choice,
+                             const char *name) {
+  const struct pen_topology *t = axes->written;
+  const bool is_1f1b = !strcmp(name, "1f1b");
+  if (is_one_stage(axes, choice)) return !is_1f1b && allows_schedule(axes, "1f1b");
+  if (!strcmp(name, "interleaved"))
+    return !t->has_pipeline_warmup && !t->has_pipeline_zero_bubble && allows_schedule(axes, "1f1b");
+  return !strcmp(name, "looped_bfs") && pen_axis_number(axes, choice, PEN_AXIS_stages) == 1 &&
+         allows_schedule(axes, "gpipe");
+}
+
+static bool suits_schedule(const struct pen_axes *axes, const struct pen_choice *choice) {
+  const char *name = pen_axis_text(axes, choice, PEN_AXIS_schedule);
+  const struct pen_schedule *schedule = pen_schedule_of(name);
+  const int64_t stages = pen_axis_number(axes, choice, PEN_AXIS_stages),
+                microbatches = pen_choice_microbatches(axes, choice);
+  return stages >= schedule->stages_minimum && stages <= schedule->stages_maximum &&
+         microbatches <= UINT16_MAX && !repeats_schedule(axes, choice, name) &&
+         pen_schedule_suits(schedule, (uint32_t)pen_choice_ranks(axes, choice), (uint32_t)stages,
+                            (uint32_t)microbatches);
+}
+
+static bool cuts_itself(const struct pen_axes *axes, const struct pen_choice *choice) {
+  return !is_one_stage(axes, choice) && !axes->written->has_partition_layers &&
+         !axes->written->has_partition_before;
+}
+
+static bool has_replicas(const struct pen_axes *axes, const struct pen_choice *choice) {
+  return replicas_of(axes, choice) > 1;
+}
+
+static bool is_chosen(const struct pen_axes *axes, const struct pen_choice *choice,
+                      enum pen_axis axis, const char *text) {
+  const char *chosen = pen_axis_text(axes, choice, axis);
+  return chosen && !strcmp(chosen, text);
+}
+
+static bool shards_weights(const struct pen_axes *axes, const struct pen_choice *choice) {
+  return is_chosen(axes, choice, PEN_AXIS_shard, "weights");
+}
+
+static bool reduces_gradients(const struct pen_axes *axes, const struct pen_choice *choice) {
+  return !is_chosen(axes, choice, PEN_AXIS_shard, "gradients") ||
+         !is_chosen(axes, choice, PEN_AXIS_reduce, "step");
+}
+
+static bool divides_replicas(const struct pen_axes *axes, const struct pen_choice *choice) {
+  return replicas_of(axes, choice) % pen_axis_number(axes, choice, PEN_AXIS_shard_ranks) == 0;
+}
+
+static bool has_hosts(const struct pen_axes *axes, const struct pen_choice *choice) {
+  (void)choice;
+  return axes->written->has_cluster_hosts && axes->written->cluster_hosts.count > 1;
+}
+
+static const struct axis_row {
+  const char *setting, *list, *values;
+  bool (*applies)(const struct pen_axes *axes, const struct pen_choice *choice);
+  bool (*keeps)(const struct pen_axes *axes, const struct pen_choice *choice);
+} rows[PEN_AXES] = {
+#define PEN_AXIS(key, setting, list, values, applies, keeps) \
+  {setting, list, values, applies, keeps},
+#include "gen/planner/axes.def"
+};
+
+/* ---- values ---- */
+
+static void add_value(struct pen_axis_values *values, size_t *capacity, const char *text,
+                      int64_t number) {
+  values->value = pen_grow(values->value, capacity, values->count + 1, sizeof *values->value);
+  values->value[values->count++] = (struct pen_axis_value){text, number};
+}
+
+/* Whether the planner may choose a schedule: it trains, and has a rule. */
+static bool is_named_schedule(const char *name) {
+  const struct pen_schedule *schedule = pen_schedule_of(name);
+  return schedule && schedule->trains && schedule->given == PEN_GIVEN_BY_RULE;
+}
+
+static void check_schedule(const struct pen_topology *t, const char *setting, const char *name) {
+  const char *allowed = "";
+  for (uint32_t s = 0; s < pen_schedule_count; s++)
+    if (is_named_schedule(pen_schedules[s].name))
+      allowed = pen_text("%s%s\"%s\"", allowed, *allowed ? ", " : "", pen_schedules[s].name);
+  if (!is_named_schedule(name))
+    pen_topology_fail(t, setting, "of penstock-plan's schedules: %s", allowed);
+}
+
+/* The value that the topology sets. A list (of stages, of ranks) has no number. */
+static void add_fixed(struct pen_axis_values *values, const struct pen_topology *t,
+                      const struct pen_setting *setting) {
+  const void *field = (const char *)t + setting->offset;
+  size_t capacity = 0;
+  values->fixed = true;
+  if (setting->type == PEN_INTEGER) {
+    add_value(values, &capacity, pen_value_text(t, setting), *(const int64_t *)field);
+  } else {
+    const struct pen_strings *strings = setting->type == PEN_STRINGS ? field : NULL;
+    const char *text = setting->type == PEN_STRING   ? *(const char *const *)field
+                       : strings && strings->for_all ? strings->value[0]
+                                                     : pen_value_text(t, setting);
+    add_value(values, &capacity, text, 0);
+  }
+}
+
+static void add_listed(struct pen_axis_values *values, const struct pen_topology *t,
+                       const struct pen_setting *list) {
+  const void *field = (const char *)t + list->offset;
+  const size_t count = ((const struct pen_integers *)field)->count;
+  size_t capacity = 0;
+  values->listed = true;
+  for (size_t i = 0; i < count; i++) {
+    const int64_t number =
+        list->type == PEN_INTEGERS ? ((const struct pen_integers *)field)->value[i] : 0;
+    const char *text = list->type == PEN_INTEGERS ? pen_text("%lld", (long long)number)
+                                                  : ((const struct pen_strings *)field)->value[i];
+    bool again = false;
+    for (size_t j = 0; j < values->count; j++) again |= !strcmp(values->value[j].text, text);
+    if (!again) add_value(values, &capacity, text, number);
+  }
+  if (!count)
+    pen_topology_fail(t, pen_text("%s.%s", list->group, list->name),
+                      "a list of at least one value");
+}
+
+static void add_all(struct pen_axis_values *values, const struct pen_topology *t, int axis) {
+  const int64_t most = axis == PEN_AXIS_stages ? STAGES_MOST : t->plan_ranks;
+  size_t capacity = 0;
+  for (int64_t n = 1; !rows[axis].values && n <= most; n++)
+    if (axis == PEN_AXIS_stages || t->plan_ranks % n == 0)
+      add_value(values, &capacity, pen_text("%lld", (long long)n), n);
+  for (const char *word = rows[axis].values; word && *word;) {
+    word += strspn(word, " ");
+    const int bytes = (int)strcspn(word, " ");
+    const char *text = pen_text("%.*s", bytes, word);
+    int64_t number = 0;
+    for (const char *digit = text; values->is_number && *digit; digit++)
+      number = 10 * number + (*digit - '0');
+    if (axis != PEN_AXIS_schedule || is_named_schedule(text))
+      add_value(values, &capacity, text, number);
+    word += bytes;
+  }
+}
+
+struct pen_axes *pen_axes_of(const struct pen_topology *t) {
+  struct pen_axes *axes = pen_new(1, sizeof *axes);
+  axes->written = t;
+  pen_family_blocks(pen_family_find(t->model_family), (uint32_t)t->model_layers,
+                    &axes->block_count);
+  for (int a = 0; a < PEN_AXES; a++) {
+    struct pen_axis_values *values = &axes->axis[a];
+    const struct pen_setting *setting = pen_setting_find_path(rows[a].setting),
+                             *list = rows[a].list ? pen_setting_find_path(rows[a].list) : NULL;
+    const bool listed = list && *(const bool *)((const char *)t + list->has_offset);
+    values->setting = rows[a].setting;
+    values->is_number = setting->type == PEN_INTEGER;
+    if (*(const bool *)((const char *)t + setting->has_offset)) {
+      if (listed)
+        pen_topology_fail(t, rows[a].list, "not together with %s, which leaves no choice",
+                          rows[a].setting);
+      add_fixed(values, t, setting);
+    } else if (listed) {
+      add_listed(values, t, list);
+    } else {
+      add_all(values, t, a);
+    }
+    for (size_t i = 0; a == PEN_AXIS_schedule && i < values->count; i++)
+      check_schedule(t, values->fixed ? rows[a].setting : rows[a].list, values->value[i].text);
+  }
+  return axes;
+}
+
+/* ---- choices ---- */
+
+static const struct pen_axis_value *chosen_value(const struct pen_axes *axes,
+                                                 const struct pen_choice *choice,
+                                                 enum pen_axis axis) {
+  const uint16_t index = choice->index[axis];
+  return index == PEN_NOT_CHOSEN ? NULL : &axes->axis[axis].value[index];
+}
+
+int64_t pen_axis_number(const struct pen_axes *axes, const struct pen_choice *choice,
+                        enum pen_axis axis) {
+  const struct pen_axis_value *value = chosen_value(axes, choice, axis);
+  return value ? value->number : 0;
+}
+
+const char *pen_axis_text(const struct pen_axes *axes, const struct pen_choice *choice,
+                          enum pen_axis axis) {
+  const struct pen_axis_value *value = chosen_value(axes, choice, axis);
+  return value ? value->text : NULL;
+}
+
+int64_t pen_choice_ranks(const struct pen_axes *axes, const struct pen_choice *choice) {
+  return axes->written->plan_ranks / replicas_of(axes, choice);
+}
+
+int64_t pen_choice_microbatches(const struct pen_axes *axes, const struct pen_choice *choice) {
+  return axes->written->plan_sequences /
+         (replicas_of(axes, choice) * pen_axis_number(axes, choice, PEN_AXIS_microbatch));
+}
+
+static void add_choices(const struct pen_axes *axes, struct pen_choice *choice, int axis, int past,
+                        struct pen_choices *choices) {
+  if (axis == past) {
+    choices->choice =
+        pen_grow(choices->choice, &choices->capacity, choices->count + 1, sizeof *choices->choice);
+    choices->choice[choices->count++] = *choice;
+    return;
+  }
+  const bool applies =
+      axes->axis[axis].fixed || !rows[axis].applies || rows[axis].applies(axes, choice);
+  choice->index[axis] = PEN_NOT_CHOSEN;
+  if (!applies) add_choices(axes, choice, axis + 1, past, choices);
+  for (size_t i = 0; applies && i < axes->axis[axis].count; i++) {
+    choice->index[axis] = (uint16_t)i;
+    if (!rows[axis].keeps || rows[axis].keeps(axes, choice))
+      add_choices(axes, choice, axis + 1, past, choices);
+  }
+  choice->index[axis] = PEN_NOT_CHOSEN;
+}
+
+struct pen_choices pen_choices_of(const struct pen_axes *axes, const struct pen_choice *from,
+                                  int first, int past) {
+  struct pen_choices choices = {.choice = NULL};
+  struct pen_choice choice = *from;
+  add_choices(axes, &choice, first, past, &choices);
+  return choices;
+}
+
+size_t pen_choice_settings(const struct pen_axes *axes, const struct pen_choice *choice,
+                           struct pen_setting_text setting[PEN_CHOICE_SETTINGS_MAX]) {
+  size_t count = 0;
+  setting[count++] = (struct pen_setting_text){
+      "pipeline.ranks", pen_text("%lld", (long long)pen_choice_ranks(axes, choice))};
+  setting[count++] = (struct pen_setting_text){
+      "pipeline.microbatches", pen_text("%lld", (long long)pen_choice_microbatches(axes, choice))};
+  for (int a = 0; a < PEN_AXES; a++)
+    if (choice->index[a] != PEN_NOT_CHOSEN)
+      setting[count++] =
+          (struct pen_setting_text){rows[a].setting, pen_axis_text(axes, choice, (enum pen_axis)a)};
+  return count;
+}
+
+struct pen_topology *pen_choice_topology(const struct pen_axes *axes,
+                                         const struct pen_choice *choice) {
+  struct pen_setting_text setting[PEN_CHOICE_SETTINGS_MAX];
+  const size_t count = pen_choice_settings(axes, choice, setting);
+  size_t changed = 0;
+  for (size_t i = 0; i < count; i++) {
+    bool fixed = false;
+    for (int a = 0; a < PEN_AXES; a++)
+      fixed |= axes->axis[a].fixed && !strcmp(rows[a].setting, setting[i].path);
+    if (!fixed) setting[changed++] = setting[i];
+  }
+  return pen_topology_with(axes->written, setting, changed);
+}

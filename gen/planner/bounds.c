@@ -1,0 +1,191 @@
+/* bounds.c: what no candidate of a pipeline can beat, in time and in memory.
+ *
+ * A candidate may be left out if a bound shows that it cannot be among the best, so each bound must
+ * be proved. Of the makespan:
+ *
+ *   pipeline    A rank runs all F, I and W of its stages. Before them, the forwards of all stages
+ *               before its lowest run on other ranks. If the backward is not split, all backwards
+ *               of stages before its lowest run after its last action, which is a B: all work of
+ *               the rank is before that. Recomputation adds to I. Where it changes the cut, the
+ *               busiest rank still has at least the average of all ranks' work.
+ *   alone       The order without replicas. Collectives are further elements of the lists of ranks,
+ *               and those within programs lengthen these. A simulated step is a longest path
+ *               through lists and messages, which neither can shorten.
+ *   exchange    A rank runs its collectives beside its work. Of a collective, all n members
+ *               together send each byte of a tensor n - 1 times; the slowest takes at least the
+ *               average. With C the least sum of the costs of a byte from one member to each of the
+ *               others, that is the tensor's bytes x C / n.
+ *
+ * Of a rank's arena: weights with their copies, gradients and moments, or a shard of them, which is
+ * at least an n-th of a tensor; and the activations and messages that are live at one action
+ * (struct pen_stage_buffers). What gen/layout/ rounds up, and what collectives need, is not
+ * counted.
+ */
+#include "gen/planner/bounds.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "gen/base/arena.h"
+#include "gen/schedule/schedule.h"
+#include "gen/timing/collective_cost.h"
+#include "gen/topology/schedule_table.h"
+
+/* ---- pipelines ---- */
+
+struct pen_pipeline_shape pen_pipeline_shape_of(const struct pen_planner *planner,
+                                                const struct pen_choice *pipeline) {
+  const struct pen_axes *axes = planner->axes;
+  const struct pen_schedule *schedule =
+      pen_schedule_of(pen_axis_text(axes, pipeline, PEN_AXIS_schedule));
+  struct pen_pipeline_shape shape = {
+      .topology = *planner->written,
+      .ranks = (uint32_t)pen_choice_ranks(axes, pipeline),
+      .stages_per_rank = (uint32_t)pen_axis_number(axes, pipeline, PEN_AXIS_stages),
+      .microbatches = (uint32_t)pen_choice_microbatches(axes, pipeline),
+      .replicas = (uint32_t)pen_axis_number(axes, pipeline, PEN_AXIS_replicas)};
+  const char *placement = planner->written->has_pipeline_placement
+                              ? planner->written->pipeline_placement
+                              : schedule->placement;
+  shape.topology.pipeline_schedule = schedule->name;
+  shape.zigzag = !strcmp(placement, "v");
+  shape.splits = pen_schedule_splits(schedule, planner->written);
+  return shape;
+}
+
+double pen_pipeline_bound(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
+                          bool exact) {
+  double all = 0, most = 0, head = 0, tail = 0;
+  if (cut->overlap >= 0) return 0;
+  for (uint32_t s = 0; s < cut->stage_count; s++)
+    all += cut->cost[s].forward + pen_backward_cost(&cut->cost[s]);
+  if (!exact) return all * shape->microbatches / shape->ranks;
+  for (uint32_t r = 0; r < shape->ranks; r++) {
+    double work = 0;
+    for (uint32_t turn = 0; turn < shape->stages_per_rank; turn++) {
+      uint32_t place = shape->zigzag && turn % 2 ? shape->ranks - 1 - r : r,
+               s = turn * shape->ranks + place;
+      work += cut->cost[s].forward + pen_backward_cost(&cut->cost[s]);
+    }
+    most = fmax(most, head + shape->microbatches * work + (shape->splits ? 0 : tail));
+    head += cut->cost[r].forward;
+    tail += pen_backward_cost(&cut->cost[r]);
+  }
+  return most;
+}
+
+/* ---- collectives ---- */
+
+/* The least over members d, d + step, ... of the cost of a byte to each of the other members. */
+static double least_cost(const struct pen_replica_terms *terms, struct pen_byte_cost byte,
+                         uint32_t ranks, uint32_t rank, uint32_t step, uint32_t count) {
+  double least = INFINITY;
+  const uint32_t *host = terms->host_of;
+  if (!host) return (count - 1) * byte.within;
+  for (uint32_t d = 0; d < count; d++) {
+    double sum = 0;
+    for (uint32_t e = 0; e < count; e++) {
+      const bool same = host[d * step * ranks + rank] == host[e * step * ranks + rank];
+      if (e != d) sum += same ? byte.within : byte.between;
+    }
+    least = fmin(least, sum);
+  }
+  return least;
+}
+
+/* The least time of a rank's collectives that are actions, for each trained element of its stages.
+ */
+static double exchange_of_element(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
+                                  const struct pen_replica_terms *terms, uint32_t rank) {
+  const uint32_t shards = terms->shard_ranks, groups = shape->replicas / shards;
+  const double gradient = sizeof(float), value = cut->is_bf16 ? sizeof(uint16_t) : sizeof(float),
+               cost = least_cost(terms, cut->byte, shape->ranks, rank, 1, shards) / shards;
+  const bool shards_moments =
+      terms->sharding == PEN_SHARD_OPTIMIZER || terms->sharding == PEN_SHARD_GRADIENTS;
+  double sum = 0;
+  if (!terms->reduces_microbatches) sum += gradient * cost;
+  if (terms->sharding == PEN_SHARD_NONE) sum += gradient * cost;
+  if (shards_moments) sum += value * cost;
+  if (terms->sharding == PEN_SHARD_WEIGHTS && !terms->gathers_units && !cut->ties)
+    sum += value * cost;
+  if (groups > 1)
+    sum += 2 * gradient * least_cost(terms, cut->byte, shape->ranks, rank, shards, groups) /
+           groups / shards;
+  return sum;
+}
+
+static double trained_elements(const struct pen_stage_elements *elements) {
+  return elements->count[0][1] + elements->count[1][1];
+}
+
+/* ---- memory ---- */
+
+/* [rank]: the most bytes of activations that are live at one action. */
+static int64_t *live_bytes(const struct pen_cut *cut, const struct pen_order *order) {
+  int64_t *most = pen_new(order->rank_count, sizeof *most);
+  for (uint32_t rank = 0; rank < order->rank_count; rank++) {
+    int64_t held = 0;
+    for (uint32_t i = 0; i < order->count[rank]; i++) {
+      const struct pen_compute *action = &order->action[rank][i];
+      const int program = pen_program_of(action->kind);
+      const struct pen_stage_live *live = &cut->live[action->stage];
+      if (held + live->peak[program] > most[rank]) most[rank] = held + live->peak[program];
+      held += live->remains[program];
+    }
+  }
+  return most;
+}
+
+/* What a stage's weights take at least (gen/layout/persistent.c). */
+static double resident_bytes(const struct pen_stage_elements *elements,
+                             const struct pen_replica_terms *terms) {
+  const double shard = terms->sharding == PEN_SHARD_NONE ? 1 : 1.0 / terms->shard_ranks;
+  const double gradient =
+      terms->reduces_microbatches && terms->sharding >= PEN_SHARD_GRADIENTS ? shard : 1;
+  const bool weights = terms->sharding == PEN_SHARD_WEIGHTS;
+  double bytes = sizeof(float) * gradient * elements->tied;
+  for (int copy = 0; copy < 2; copy++)
+    for (int learns = 0; learns < 2; learns++) {
+      const double value = copy || weights ? shard : 1, of_copy = weights ? shard : 1;
+      bytes += elements->count[copy][learns] *
+               (sizeof(float) * (value + learns * (2 * shard + gradient)) +
+                (copy ? sizeof(uint16_t) * of_copy : 0));
+    }
+  return bytes;
+}
+
+/* ---- candidates ---- */
+
+void pen_candidate_bounds_of(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
+                             const struct pen_replica_terms *terms, size_t count,
+                             struct pen_candidate_bounds *bounds) {
+  struct pen_partition partition = {.rank_count = shape->ranks,
+                                    .stage_count = cut->stage_count,
+                                    .stages_per_rank = shape->stages_per_rank,
+                                    .microbatch_count = shape->microbatches,
+                                    .replica_count = shape->replicas};
+  const struct pen_partition *placed = pen_partition_placed(&partition, shape->zigzag);
+  const struct pen_order *order = pen_compose(&shape->topology, placed);
+  const struct pen_timing *alone =
+      pen_simulate_collectives(order, placed, &cut->training, cut->cost, NULL, cut->overlap);
+  const int64_t *live = live_bytes(cut, order);
+  double *resident = pen_new(shape->ranks, sizeof *resident),
+         *elements = pen_new(shape->ranks, sizeof *elements);
+  for (uint32_t s = 0; s < cut->stage_count; s++)
+    elements[placed->rank_of[s]] += trained_elements(&cut->elements[s]);
+  for (size_t i = 0; i < count; i++) {
+    double makespan = alone->makespan, most = 0;
+    memset(resident, 0, shape->ranks * sizeof *resident);
+    for (uint32_t s = 0; s < cut->stage_count; s++)
+      resident[placed->rank_of[s]] += resident_bytes(&cut->elements[s], &terms[i]);
+    for (uint32_t rank = 0; rank < shape->ranks; rank++) {
+      most = fmax(most, resident[rank] + (double)live[rank]);
+      if (shape->replicas > 1 && !cut->gives_exchange)
+        makespan =
+            fmax(makespan, alone->busy[rank] +
+                               elements[rank] * exchange_of_element(cut, shape, &terms[i], rank));
+    }
+    bounds->makespan[i] = makespan;
+    bounds->arena_bytes[i] = (uint64_t)most;
+  }
+}

@@ -1,0 +1,43 @@
+/* bounds.h: what no candidate of a pipeline can beat, in time and in memory. */
+#ifndef PEN_PLANNER_BOUNDS_H
+#define PEN_PLANNER_BOUNDS_H
+
+#include "gen/partition/partition.h"
+#include "gen/planner/cuts.h"
+#include "gen/topology/topology.h"
+
+/* How the replicas of a pipeline share weights and gradients: as in struct pen_partition. */
+struct pen_replica_terms {
+  enum pen_sharding sharding;
+  uint32_t shard_ranks;
+  bool gathers_units, reduces_microbatches;
+  uint32_t *host_of; /* NULL: one host */
+};
+
+/* A pipeline without its stages. */
+struct pen_pipeline_shape {
+  struct pen_topology topology; /* what the rule of the schedule reads */
+  uint32_t ranks, stages_per_rank, microbatches, replicas;
+  bool zigzag, splits; /* its placement is "v"; its backward is split */
+};
+
+struct pen_pipeline_shape pen_pipeline_shape_of(const struct pen_planner *planner,
+                                                const struct pen_choice *pipeline);
+
+/* A lower bound of the makespan of all candidates of a pipeline. `exact`: the stages are the
+ * pipeline's; false: they may be cut elsewhere. */
+double pen_pipeline_bound(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
+                          bool exact);
+
+/* Lower bounds of a pipeline's candidates. */
+struct pen_candidate_bounds {
+  double *makespan;      /* [count] */
+  uint64_t *arena_bytes; /* [count] of the rank with most */
+};
+
+/* The bounds for each of `count` ways to share. */
+void pen_candidate_bounds_of(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
+                             const struct pen_replica_terms *terms, size_t count,
+                             struct pen_candidate_bounds *bounds);
+
+#endif

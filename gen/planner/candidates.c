@@ -1,0 +1,100 @@
+/* candidates.c: all candidates, without those that the passes refuse.
+ *
+ * There may be millions, so they are checked in parts: the settings of each pipeline, each cut of
+ * the model, and each way to share. No check of one part depends on the choices of another. */
+#include "gen/planner/candidates.h"
+
+#include <string.h>
+
+#include "gen/base/arena.h"
+#include "gen/planner/attempts.h"
+#include "gen/planner/progress.h"
+#include "gen/topology/schedule_table.h"
+
+struct listing {
+  const struct pen_planner *planner;
+  const struct pen_axes *axes;
+  struct pen_candidates all;
+  struct pen_sharing *sharing;
+  size_t sharing_count, sharing_capacity;
+};
+
+static struct pen_attempt_input input_of(struct listing *l, const struct pen_choice *choice) {
+  return (struct pen_attempt_input){l->planner, choice, &l->all.refusal};
+}
+
+/* ---- ways to share ---- */
+
+struct pen_choice pen_candidate_choice(const struct pen_pipeline *pipeline, size_t shared) {
+  struct pen_choice choice = pipeline->choice;
+  for (int a = PEN_PIPELINE_AXES; a < PEN_AXES; a++)
+    choice.index[a] = pipeline->sharing->choice[shared].index[a];
+  return choice;
+}
+
+/* `pipeline`: any valid one with these replicas. */
+static struct pen_sharing new_sharing(struct listing *l, const struct pen_choice *pipeline) {
+  const struct pen_choices choices = pen_choices_of(l->axes, pipeline, PEN_PIPELINE_AXES, PEN_AXES);
+  struct pen_sharing sharing = {.replicas = pen_axis_number(l->axes, pipeline, PEN_AXIS_replicas),
+                                .choice = pen_new(choices.count + 1, sizeof *sharing.choice),
+                                .terms = pen_new(choices.count + 1, sizeof *sharing.terms)};
+  for (size_t i = 0; i < choices.count; i++) {
+    const struct pen_attempt_input input = input_of(l, &choices.choice[i]);
+    struct pen_replica_terms *terms = &sharing.terms[sharing.count];
+    *terms = (struct pen_replica_terms){
+        .host_of = pen_new((size_t)l->planner->written->plan_ranks, sizeof *terms->host_of)};
+    if (!pen_attempt_sharing(&input, terms)) continue;
+    sharing.choice[sharing.count++] = choices.choice[i];
+  }
+  return sharing;
+}
+
+static const struct pen_sharing *find_sharing(struct listing *l,
+                                              const struct pen_choice *pipeline) {
+  const int64_t replicas = pen_axis_number(l->axes, pipeline, PEN_AXIS_replicas);
+  for (size_t i = 0; i < l->sharing_count; i++)
+    if (l->sharing[i].replicas == replicas) return &l->sharing[i];
+  struct pen_sharing *sharing = &l->sharing[l->sharing_count++];
+  *sharing = new_sharing(l, pipeline);
+  if (sharing->count > l->all.sharing_most) l->all.sharing_most = sharing->count;
+  return sharing;
+}
+
+/* ---- pipelines ---- */
+
+/* By flops, recomputation only adds to the costs of a cut; a file of measured costs may have any.
+ */
+static void add_pipeline(struct listing *l, const struct pen_choice *choice) {
+  struct pen_candidates *all = &l->all;
+  const bool by_flops = !l->planner->options->costs;
+  const struct pen_cut *cut = pen_cut_of(all->cuts, choice, by_flops);
+  if (!cut->valid) return;
+  all->pipeline = pen_grow(all->pipeline, &all->capacity, all->count + 1, sizeof *all->pipeline);
+  struct pen_pipeline *pipeline = &all->pipeline[all->count++];
+  *pipeline = (struct pen_pipeline){
+      .choice = *choice, .sharing = find_sharing(l, choice), .first = all->total};
+  const struct pen_pipeline_shape shape = pen_pipeline_shape_of(l->planner, choice);
+  pipeline->bound =
+      pen_pipeline_bound(cut, &shape, !by_flops || pen_cut_is_kept(all->cuts, choice));
+  all->total += pipeline->sharing->count;
+}
+
+struct pen_candidates pen_candidates_of(const struct pen_planner *planner) {
+  struct listing l = {
+      .planner = planner, .axes = planner->axes, .all = {.cuts = pen_cuts_new(planner)}};
+  struct pen_choice none;
+  memset(&none, 0xff, sizeof none);
+  l.sharing = pen_new(l.axes->axis[PEN_AXIS_replicas].count + 1, sizeof *l.sharing);
+  const struct pen_choices settings =
+      pen_choices_of(l.axes, &none, PEN_AXIS_replicas, PEN_AXIS_schedule + 1);
+  for (size_t i = 0; i < settings.count; i++) {
+    const struct pen_attempt_input input = input_of(&l, &settings.choice[i]);
+    if (!pen_attempt_settings(&input)) continue;
+    const struct pen_choices pipelines =
+        pen_choices_of(l.axes, &settings.choice[i], PEN_AXIS_schedule + 1, PEN_PIPELINE_AXES);
+    for (size_t k = 0; k < pipelines.count; k++) add_pipeline(&l, &pipelines.choice[k]);
+    pen_free(pipelines.choice);
+    pen_progress_show(planner, "listing", (double)(i + 1) / (double)settings.count, l.all.total, 0);
+  }
+  return l.all;
+}

@@ -1,0 +1,159 @@
+/* cuts.c: what is known of the stages of a cut.
+ *
+ * Many pipelines have the same stages: those with as many stages in all, the same microbatch, cut
+ * and recomputation, whatever their ranks, schedule and replicas. Their graphs are built once, when
+ * the cut is first asked for, and only numbers are kept. */
+#include "gen/planner/cuts.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "gen/base/arena.h"
+#include "gen/layout/audit.h"
+#include "gen/planner/attempts.h"
+#include "gen/planner/trial.h"
+#include "gen/topology/schedule_table.h"
+
+/* A cut, and the choices that it depends on. */
+struct known_cut {
+  struct pen_choice key; /* without replicas, stages, schedule */
+  uint32_t stage_count;
+  bool splits;
+  struct known_cut *next;
+  struct pen_cut cut;
+};
+
+enum { LISTS = 256 };
+
+struct pen_cuts {
+  const struct pen_planner *planner;
+  struct known_cut *list[LISTS]; /* by stage_count */
+  uint16_t no_recomputation;     /* index of "none"; PEN_NOT_CHOSEN: it is not allowed */
+  struct pen_refusal refusal;
+};
+
+struct pen_cuts *pen_cuts_new(const struct pen_planner *planner) {
+  struct pen_cuts *cuts = pen_new(1, sizeof *cuts);
+  const struct pen_axis_values *recompute = &planner->axes->axis[PEN_AXIS_recompute];
+  *cuts = (struct pen_cuts){.planner = planner, .no_recomputation = PEN_NOT_CHOSEN};
+  for (size_t i = 0; i < recompute->count; i++)
+    if (!strcmp(recompute->value[i].text, "none")) cuts->no_recomputation = (uint16_t)i;
+  return cuts;
+}
+
+const struct pen_refusal *pen_cuts_refusal(const struct pen_cuts *cuts) { return &cuts->refusal; }
+
+/* ---- the numbers ---- */
+
+static int64_t passed_bytes(const struct pen_graph *graph, uint32_t value) {
+  return value == PEN_NONE ? 0 : (int64_t)pen_aligned(pen_value_bytes_passed(graph, value));
+}
+
+/* A message that a program makes is counted as long as it runs. */
+static int64_t sent_bytes(const struct pen_graph *graph, uint32_t value) {
+  return value == PEN_NONE || graph->value[value].storage != value ? 0 : passed_bytes(graph, value);
+}
+
+static struct pen_stage_live live_of(const struct pen_graph *graph) {
+  const struct pen_stage_buffers buffers = pen_stage_live_of(graph);
+  const int64_t gradient = passed_bytes(graph, graph->output_gradient),
+                sent_back = sent_bytes(graph, graph->input_gradient);
+  const int64_t come[PEN_PROGRAMS] = {[PEN_PROGRAM_F] = passed_bytes(graph, graph->input),
+                                      [PEN_PROGRAM_I] = gradient,
+                                      [PEN_PROGRAM_B] = gradient},
+                gone[PEN_PROGRAMS] = {[PEN_PROGRAM_F] = sent_bytes(graph, graph->output),
+                                      [PEN_PROGRAM_I] = sent_back,
+                                      [PEN_PROGRAM_B] = sent_back};
+  struct pen_stage_live live;
+  for (int p = 0; p < PEN_PROGRAMS; p++) {
+    live.peak[p] = come[p] + buffers.peak[p];
+    live.remains[p] = come[p] + buffers.remains[p] - gone[p];
+  }
+  return live;
+}
+
+static struct pen_stage_elements elements_of(const struct pen_graph *graph) {
+  struct pen_stage_elements elements = {.tied = 0};
+  for (uint32_t w = 0; w < graph->weight_count; w++) {
+    const struct pen_weight *weight = &graph->weight[w];
+    const bool has_copy = weight->bf16_offset != UINT64_MAX, learns = !weight->frozen;
+    if (w != graph->tied)
+      elements.count[has_copy][learns] += (double)weight->count;
+    else if (learns)
+      elements.tied += (double)weight->count;
+  }
+  return elements;
+}
+
+void pen_cut_fill(struct pen_cut *cut, const struct pen_trial *trial) {
+  const struct pen_topology *t = trial->topology;
+  const struct pen_stage_cost *cost = pen_kernel_costs(trial->partition, trial->cost.stage);
+  for (uint32_t s = 0; s < cut->stage_count; s++) {
+    cut->cost[s] = cost[s];
+    cut->cost[s].send = cut->cost[s].send_host = fmin(cost[s].send, cost[s].send_host);
+    cut->live[s] = live_of(trial->graph[s]);
+    cut->elements[s] = elements_of(trial->graph[s]);
+  }
+  cut->overlap = trial->cost.overlap;
+  cut->training = *trial->training;
+  cut->training.program_collectives = NULL;
+  cut->training.weights_in_w = NULL;
+  cut->byte = pen_byte_cost_of(t, trial->partition, trial->graph, trial->cost.stage);
+  cut->gives_exchange = t->costs_reduce.count || t->costs_gather.count;
+  cut->is_bf16 = pen_topology_dtype(t) == PEN_BF16;
+  cut->ties = t->model_tie_embeddings;
+}
+
+/* ---- finding cuts ---- */
+
+static struct pen_choice choice_of(const struct pen_cuts *cuts, const struct pen_choice *pipeline,
+                                   bool without_recomputation) {
+  struct pen_choice choice = *pipeline;
+  if (without_recomputation && cuts->no_recomputation != PEN_NOT_CHOSEN)
+    choice.index[PEN_AXIS_recompute] = cuts->no_recomputation;
+  return choice;
+}
+
+static struct known_cut *new_cut(struct pen_cuts *cuts, const struct pen_choice *choice,
+                                 uint32_t stages) {
+  struct known_cut *known = pen_new(1, sizeof *known);
+  struct pen_cut *cut = &known->cut;
+  const struct pen_attempt_input input = {cuts->planner, choice, &cuts->refusal};
+  cut->stage_count = stages;
+  cut->cost = pen_new(stages, sizeof *cut->cost);
+  cut->live = pen_new(stages, sizeof *cut->live);
+  cut->elements = pen_new(stages, sizeof *cut->elements);
+  cut->valid = pen_attempt_cut(&input, cut);
+  return known;
+}
+
+const struct pen_cut *pen_cut_of(struct pen_cuts *cuts, const struct pen_choice *pipeline,
+                                 bool without_recomputation) {
+  const struct pen_axes *axes = cuts->planner->axes;
+  const struct pen_choice choice = choice_of(cuts, pipeline, without_recomputation);
+  const uint32_t stages = (uint32_t)(pen_choice_ranks(axes, pipeline) *
+                                     pen_axis_number(axes, pipeline, PEN_AXIS_stages));
+  const bool splits = pen_schedule_splits(
+      pen_schedule_of(pen_axis_text(axes, pipeline, PEN_AXIS_schedule)), cuts->planner->written);
+  struct pen_choice key = choice;
+  key.index[PEN_AXIS_replicas] = key.index[PEN_AXIS_stages] = key.index[PEN_AXIS_schedule] = 0;
+  struct known_cut **list = &cuts->list[stages % LISTS];
+  for (struct known_cut *known = *list; known; known = known->next)
+    if (known->stage_count == stages && known->splits == splits &&
+        memcmp(&known->key, &key, sizeof key) == 0)
+      return &known->cut;
+  struct known_cut *known = new_cut(cuts, &choice, stages);
+  known->key = key;
+  known->stage_count = stages;
+  known->splits = splits;
+  known->next = *list;
+  *list = known;
+  return &known->cut;
+}
+
+bool pen_cut_is_kept(const struct pen_cuts *cuts, const struct pen_choice *pipeline) {
+  const char *balance = pen_axis_text(cuts->planner->axes, pipeline, PEN_AXIS_balance);
+  return !balance || strcmp(balance, "time") != 0 ||
+         pipeline->index[PEN_AXIS_recompute] ==
+             choice_of(cuts, pipeline, true).index[PEN_AXIS_recompute];
+}

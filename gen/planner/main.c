@@ -1,0 +1,72 @@
+/* main.c: penstock-plan: chooses the settings of a cluster. */
+#include "config.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/planner/best_first.h"
+#include "gen/planner/planner.h"
+#include "gen/planner/print.h"
+#include "gen/planner/refine.h"
+#include "gen/planner/write_topology.h"
+#include "gen/timing/cost.h"
+#include "gen/topology/defaults.h"
+#include "gen/topology/message.h"
+#include "gen/topology/source.h"
+
+#ifndef PEN_DEVICE_AUTO /* the tests' program defines it as "cpu" */
+#define PEN_DEVICE_AUTO PEN_CONFIGURED_DEVICE
+#endif
+
+static void check_topology(const struct pen_topology *t) {
+  pen_topology_require_plan(t);
+  if (t->fallback_count)
+    pen_stop(PEN_EXIT_TOPOLOGY,
+             "%s: fallback: none, with the group plan: what a fallback may change depends on what "
+             "is chosen",
+             t->path);
+}
+
+static void check_output(const struct pen_planner *planner) {
+  const char *output = planner->options->output;
+  const char *same = pen_same_file(output, planner->options->costs) ? "--costs" : NULL;
+  for (size_t i = 0; i < planner->written->sources.count && !same; i++)
+    if (pen_same_file(output, planner->written->sources.value[i])) same = "the topology";
+  if (same) pen_stop(PEN_EXIT_USAGE, "penstock-plan: -o %s: the same file as %s", output, same);
+}
+
+static struct pen_planner planner_of(const struct pen_plan_options *options) {
+  struct pen_planner planner = {.options = options};
+  planner.written = pen_topology_read_written(options->topology, options->overrides.text,
+                                              options->overrides.count);
+  check_topology(planner.written);
+  check_output(&planner);
+  planner.axes = pen_axes_of(planner.written);
+  const struct pen_topology *t = planner.written;
+  planner.memory_bytes = (uint64_t)t->plan_memory_mib << 20;
+  if (t->has_memory_limit_mib && t->memory_limit_mib && t->memory_limit_mib < t->plan_memory_mib)
+    planner.memory_bytes = (uint64_t)t->memory_limit_mib << 20;
+  planner.shows_progress = isatty(STDERR_FILENO);
+  return planner;
+}
+
+int main(int argc, char **argv) {
+  pen_device_auto = PEN_DEVICE_AUTO;
+  const struct pen_plan_options *options = pen_plan_options_read(argc, argv);
+  const struct pen_planner planner = planner_of(options);
+  const uint64_t wanted = options->top > options->refine ? options->top : options->refine;
+  struct pen_plan_result result = pen_best_first(&planner, wanted);
+  result.is_measured = options->costs != NULL;
+  result.unit = options->costs ? "in ms" : pen_cost_unit(planner.written);
+  pen_refine(&planner, &result, options->refine);
+  if (result.count > options->top) result.count = options->top;
+  if (options->output) pen_write_topology(&planner, &result);
+  pen_plan_print(stdout, &planner, &result);
+  if (fflush(stdout) || ferror(stdout))
+    pen_stop(PEN_EXIT_WRITE, "penstock-plan: standard output: %s", strerror(errno));
+  pen_free_all();
+  return 0;
+}

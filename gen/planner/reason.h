@@ -1,0 +1,16 @@
+/* reason.h: where the time of a step goes, and why a candidate is not the first. */
+#ifndef PEN_REASON_H
+#define PEN_REASON_H
+
+#include "gen/planner/planner.h"
+#include "gen/timing/timing.h"
+
+struct pen_time_parts pen_time_parts_of(const struct pen_partition *partition,
+                                        const struct pen_timing *timing);
+
+/* "recomputation", "collectives", "imbalance" or "bubble": the part that exceeds the first
+ * candidate's most; "memory": none does, so it only needs more memory. */
+const char *pen_reason_of(const struct pen_plan_candidate *first,
+                          const struct pen_plan_candidate *candidate);
+
+#endif

@@ -1,0 +1,52 @@
+/* refine.c: the best candidates again, with the schedule "search" (gen/search/). */
+#include "gen/planner/refine.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "gen/planner/attempts.h"
+#include "gen/planner/equal_time.h"
+#include "gen/planner/progress.h"
+#include "gen/planner/reason.h"
+
+/* One candidate. The search takes the named order that it begins with if it finds no better one; it
+ * may also find no order that fits, since it places activations otherwise. */
+static void refine_one(const struct pen_planner *planner, struct pen_plan_candidate *candidate) {
+  struct pen_planned planned;
+  struct pen_refusal refusal;
+  const struct pen_attempt_input input = {planner, &candidate->choice, &refusal};
+  if (!pen_attempt_plan(&input, &planner->options->seconds, &planned)) return;
+  if (planned.arena_bytes > planner->memory_bytes ||
+      !(pen_equal_time(planned.makespan) < pen_equal_time(candidate->makespan)))
+    return;
+  candidate->parts.bubble =
+      fmax(0, candidate->parts.bubble + planned.makespan - candidate->makespan);
+  candidate->makespan = planned.makespan;
+  candidate->bubble = planned.bubble;
+  candidate->arena_bytes = planned.arena_bytes;
+  candidate->searched = true;
+}
+
+static int compare_candidates(const void *a, const void *b) {
+  const struct pen_plan_candidate *x = a, *y = b;
+  const double one = pen_equal_time(x->makespan), other = pen_equal_time(y->makespan);
+  if (one != other) return one < other ? -1 : 1;
+  if (x->arena_bytes != y->arena_bytes) return x->arena_bytes < y->arena_bytes ? -1 : 1;
+  return (x->index > y->index) - (x->index < y->index);
+}
+
+void pen_sort_candidates(struct pen_plan_result *result) {
+  qsort(result->best, result->count, sizeof *result->best, compare_candidates);
+  for (size_t i = 0; i < result->count; i++)
+    result->best[i].reason = i ? pen_reason_of(&result->best[0], &result->best[i]) : NULL;
+}
+
+void pen_refine(const struct pen_planner *planner, struct pen_plan_result *result, size_t count) {
+  for (size_t i = 0; i < count && i < result->count; i++) {
+    pen_progress_show(planner, "refining", (double)i / (double)count, result->total,
+                      result->evaluated);
+    refine_one(planner, &result->best[i]);
+  }
+  pen_progress_end();
+  pen_sort_candidates(result);
+}

@@ -1,0 +1,103 @@
+/* write_topology.c: a candidate as a topology of its own: what the file sets, without the group
+ * plan, and what was chosen. Includes are resolved. */
+#include "gen/planner/write_topology.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/base/version.h"
+#include "gen/topology/settings.h"
+#include "gen/topology/value.h"
+
+static bool is_fixed(const struct pen_planner *planner, const char *path) {
+  for (int a = 0; a < PEN_AXES; a++)
+    if (planner->axes->axis[a].fixed && !strcmp(planner->axes->axis[a].setting, path)) return true;
+  return false;
+}
+
+size_t pen_written_settings(const struct pen_planner *planner, const struct pen_choice *choice,
+                            const uint64_t *search_seconds,
+                            struct pen_setting_text setting[PEN_WRITTEN_SETTINGS_MAX]) {
+  struct pen_setting_text chosen[PEN_CHOICE_SETTINGS_MAX];
+  const size_t chosen_count = pen_choice_settings(planner->axes, choice, chosen);
+  size_t count = 0;
+  for (size_t i = 0; i < chosen_count; i++) {
+    const bool searches = search_seconds && !strcmp(chosen[i].path, "pipeline.schedule");
+    if (searches) chosen[i].text = "search";
+    if (searches || !is_fixed(planner, chosen[i].path)) setting[count++] = chosen[i];
+  }
+  if (search_seconds) {
+    setting[count++] = (struct pen_setting_text){
+        "pipeline.search_seconds", pen_text("%llu", (unsigned long long)*search_seconds)};
+    setting[count++] = (struct pen_setting_text){"pipeline.search_seed", "0"};
+  }
+  if (!planner->written->has_memory_limit_mib)
+    setting[count++] = (struct pen_setting_text){
+        "memory.limit_mib", pen_text("%lld", (long long)planner->written->plan_memory_mib)};
+  return count;
+}
+
+const struct pen_topology *pen_written_topology(const struct pen_planner *planner,
+                                                const struct pen_choice *choice,
+                                                const uint64_t *search_seconds) {
+  struct pen_setting_text setting[PEN_WRITTEN_SETTINGS_MAX];
+  const size_t count = pen_written_settings(planner, choice, search_seconds, setting);
+  return pen_topology_with(planner->written, setting, count);
+}
+
+/* The value of a setting; of a list that was written as one value for all, that value. */
+static const char *value_text(const struct pen_topology *t, const struct pen_setting *setting) {
+  const void *field = (const char *)t + setting->offset;
+  const bool for_all =
+      (setting->type == PEN_REALS && ((const struct pen_reals *)field)->for_all) ||
+      (setting->type == PEN_STRINGS && ((const struct pen_strings *)field)->for_all);
+  if (!for_all) return pen_value_text(t, setting);
+  return setting->type == PEN_REALS
+             ? pen_text("%.17g", ((const struct pen_reals *)field)->value[0])
+             : pen_text("\"%s\"", ((const struct pen_strings *)field)->value[0]);
+}
+
+static void write_groups(FILE *out, const struct pen_topology *t) {
+  const char *group = "";
+  for (size_t i = 0; i < pen_setting_count; i++) {
+    const struct pen_setting *setting = &pen_settings[i];
+    if (!*(const bool *)((const char *)t + setting->has_offset) || !strcmp(setting->group, "plan"))
+      continue;
+    if (strcmp(group, setting->group))
+      fprintf(out, "%s%s = {\n", *group ? "};\n" : "", setting->group);
+    group = setting->group;
+    fprintf(out, "  %s = %s;\n", setting->name, value_text(t, setting));
+  }
+  fprintf(out, "};\n");
+}
+
+static const char *base_name(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
+
+void pen_write_topology(const struct pen_planner *planner, const struct pen_plan_result *result) {
+  const struct pen_plan_candidate *best = &result->best[0];
+  const char *output = planner->options->output;
+  struct stat status;
+  const bool replaces = lstat(output, &status) || S_ISREG(status.st_mode);
+  const char *path = replaces ? pen_text("%s.tmp%ld", output, (long)getpid()) : output;
+  FILE *out = fopen(path, "w");
+  if (!out) pen_stop(PEN_EXIT_CREATE, "penstock-plan: %s: %s", output, strerror(errno));
+  fprintf(out,
+          "# The best plan of %s: a step of %.6g %s, %llu MiB a rank. Made by penstock-plan %s.\n",
+          base_name(planner->written->path), best->makespan, result->unit + strlen("in "),
+          (unsigned long long)((best->arena_bytes + (1 << 20) - 1) >> 20), PEN_VERSION_TEXT);
+  write_groups(out, pen_written_topology(planner, &best->choice,
+                                         best->searched ? &planner->options->seconds : NULL));
+  const bool failed = ferror(out) != 0;
+  if (fclose(out) || failed || (replaces && rename(path, output))) {
+    const int cause = errno;
+    if (replaces) unlink(path);
+    pen_stop(PEN_EXIT_WRITE, "penstock-plan: %s: %s", output, strerror(cause));
+  }
+}

@@ -1,0 +1,165 @@
+#!/bin/sh
+# plan.t: penstock-plan: what it prints, that bounds leave out nothing, that the topology it writes has the step it promises, and what it
+# refuses.
+. "${top_srcdir:-.}/tests/support/lib.sh"
+plan=$top_builddir/penstock-plan
+
+cat >"$scratch/small.cfg" <<'END'
+plan = { ranks = 4; sequences = 16; memory_mib = 6; microbatch = [1, 2]; stages_per_rank = [1, 2]; };
+model = { family = "llama"; layers = 8; hidden = 64; heads = 4; ffn = 160; vocab = 256; sequence = 256; };
+optimizer = { learning_rate = 1e-3; steps = 10; };
+cluster = { device = "cpu"; };
+END
+
+# field FILE NAME: the first number of that name in JSON.
+field() { sed -n "s/^ *\"$2\": \\([-0-9.e+]*\\),*$/\\1/p" "$1" | head -1; }
+# most FILE NAME: the greatest number of that name.
+most() { sed -n "s/^ *\"$2\": \\([-0-9.e+]*\\),*$/\\1/p" "$1" | sort -n | tail -1; }
+# counted FILE: the result without how it was found.
+counted() { grep -v -e candidates_evaluated -e candidates_pruned "$1"; }
+# refuses NAME STATUS PATTERN OPTION...: penstock-plan ends with a message.
+refuses() {
+  name=$1 status=$2 pattern=$3
+  shift 3
+  "$plan" "$@" >"$scratch/out" 2>"$scratch/err"
+  is "$name: the status" $? "$status"
+  matches "$name: the message" "$(cat "$scratch/err")" "$pattern"
+}
+
+# ---- what it prints ----
+"$plan" --refine=0 -p json "$scratch/small.cfg" >"$scratch/one" 2>"$scratch/err"
+is "a plan is found" "$? $(cat "$scratch/err")" "0 "
+"$plan" --refine=0 -p json "$scratch/small.cfg" >"$scratch/two"
+ok "the same again" cmp "$scratch/one" "$scratch/two"
+for key in candidates_total candidates_evaluated candidates_pruned makespan arena_bytes bubble; do
+  ok "it has $key" test -n "$(field "$scratch/one" $key)"
+done
+is "evaluated and pruned are all" \
+  $(($(field "$scratch/one" candidates_evaluated) + $(field "$scratch/one" candidates_pruned))) "$(field "$scratch/one" candidates_total)"
+is "ten candidates" "$(grep -c '"settings"' "$scratch/one")" 10
+is "the first has no reason" "$(grep '"reason"' "$scratch/one" | head -1 | tr -d ' ')" '"reason":null'
+is "the others have one of five" \
+  "$(grep '"reason"' "$scratch/one" | sed 1d | grep -cE '"(bubble|recomputation|collectives|memory|imbalance)"')" 9
+ok "costs by flops give no tokens/s" grep -q '"tokens_per_second": null' "$scratch/one"
+is "the fastest come first" "$(sed -n 's/^ *"makespan": \(.*\),$/\1/p' "$scratch/one")" \
+  "$(sed -n 's/^ *"makespan": \(.*\),$/\1/p' "$scratch/one" | sort -g)"
+ok "none is above the limit" test "$(most "$scratch/one" arena_bytes)" -le $((6 << 20))
+is "--top" "$("$plan" --refine=0 --top=3 -p json "$scratch/small.cfg" | grep -c '"settings"')" 3
+ok "the table has a line for each" test "$("$plan" --refine=0 "$scratch/small.cfg" | wc -l)" -eq 12
+
+# ---- the bounds leave out nothing ----
+# random SEED: a small plan, by chance.
+random() {
+  awk -v seed="$1" '
+    function one(list,   n, of) { n = split(list, of, "|"); return of[1 + int(rand() * n)] }
+    BEGIN {
+      srand(seed)
+      printf "plan = { ranks = %s; sequences = %s; memory_mib = %s; microbatch = %s; recompute = %s; stages_per_rank = %s;%s };\n",
+        one("2|3|4|6"), one("8|12|24"), one("1|2|3|64"), one("[1]|[1, 2]|[2]"), one("[\"none\"]|[\"none\", \"full\"]|[\"attention\", \"layer\"]"),
+        one("[1]|[1, 2]|[3, 2]"), one("| shard = [\"weights\", \"none\"];| reduce = [\"step\"];")
+      printf "model = { family = \"%s\"; layers = %s; hidden = 32; heads = 4; ffn = 96; vocab = %s; sequence = 64; tie_embeddings = %s;%s };\n",
+        one("llama|qwen3|gpt2"), one("3|5|8"), one("64|2048"), one("true|false"), one("| dtype = \"bf16\";| loss_rows = 32;")
+      print "optimizer = { learning_rate = 1e-3; steps = 10; };"
+      printf "cluster = { device = \"cpu\";%s };\n", one("| hosts = (\"a\"); | ")
+      print one("|costs = { byte = 1e-4; };|costs = { send = 0.001; send_host = 0.002; };|costs = { overlap = 0.02; };")
+    }'
+}
+for seed in 1 2 3 4 5 6 7 8; do
+  random $seed >"$scratch/random.cfg"
+  "$plan" --refine=0 -p json "$scratch/random.cfg" >"$scratch/pruned" 2>"$scratch/pruned.err"
+  status=$?
+  "$plan" --exhaustive -p json "$scratch/random.cfg" >"$scratch/all" 2>"$scratch/all.err"
+  is "plan $seed by bounds is that of all candidates: the status" $? $status
+  is "plan $seed by bounds is that of all candidates" "$(counted "$scratch/pruned")$(cat "$scratch/pruned.err")" \
+    "$(counted "$scratch/all")$(cat "$scratch/all.err")"
+  if test $status -eq 0; then is "plan $seed: all were evaluated" "$(field "$scratch/all" candidates_pruned)" 0; fi
+done
+sed 's/ranks = 4/ranks = 8/; s/memory_mib = 6/memory_mib = 16/; s/device = "cpu"/hosts = ("a", "b"); port = 2000; &/' "$scratch/small.cfg" >"$scratch/hosts.cfg"
+set -- -s plan.microbatch=[2] -s 'plan.recompute=["none"]' -s costs.byte=1e-6 -s costs.byte_host=1e-5 -s costs.send=0.001 -s costs.send_host=0.1
+"$plan" --refine=0 "$@" -p json "$scratch/hosts.cfg" >"$scratch/pruned"
+"$plan" --exhaustive "$@" -p json "$scratch/hosts.cfg" >"$scratch/all"
+is "the same on two hosts" "$(counted "$scratch/pruned")" "$(counted "$scratch/all")"
+ok "which chooses a mapping" grep -q '"cluster.mapping"' "$scratch/pruned"
+
+# ---- the topology ----
+# keeps NAME OPTION...: penstock-gen has the step and the memory of the first candidate for the topology of -o.
+keeps() {
+  name=$1
+  shift
+  "$plan" "$@" -p json -o "$scratch/best.cfg" >"$scratch/found" 2>"$scratch/err"
+  "$gen" -p report "$scratch/best.cfg" >"$scratch/report" 2>>"$scratch/err"
+  is "$name: the step" "$(field "$scratch/report" makespan)" "$(field "$scratch/found" makespan)"
+  is "$name: the memory" "$(most "$scratch/report" placed_bytes)" "$(field "$scratch/found" arena_bytes)"
+}
+keeps "by a named schedule" --refine=0 "$scratch/small.cfg"
+ok "it has no group plan" sh -c "! grep -q '^plan' '$scratch/best.cfg'"
+first=$(field "$scratch/found" makespan)
+keeps "by the search" --seconds=1 "$scratch/small.cfg" -s data_parallel.replicas=1
+ok "the search found a better order" grep -q 'schedule = "search"' "$scratch/best.cfg"
+"$plan" --refine=0 -p json "$scratch/small.cfg" -s data_parallel.replicas=1 >"$scratch/named"
+ok "which is faster" awk -v a="$(field "$scratch/found" makespan)" -v b="$(field "$scratch/named" makespan)" 'BEGIN { exit !(a < b) }'
+keeps "on two hosts" --refine=0 "$scratch/hosts.cfg"
+ok "the plan of the topology is verified" "$gen" --check "$scratch/best.cfg"
+
+# ---- memory ----
+refuses "nothing fits" 78 "$scratch/small.cfg: plan.memory_mib = 1: at least [0-9]*" "$scratch/small.cfg" -s plan.memory_mib=1
+least=$(sed 's/.*at least //' "$scratch/err")
+"$plan" --refine=0 "$scratch/small.cfg" -s plan.memory_mib="$least" >"$scratch/out"
+is "that much is enough" $? 0
+refuses "less is not" 78 "*at least $least" "$scratch/small.cfg" -s plan.memory_mib=$((least - 1))
+refuses "nothing fits, by all candidates" 78 "*: at least $least" --exhaustive "$scratch/small.cfg" -s plan.memory_mib=1
+
+# ---- what is fixed ----
+"$plan" --refine=0 -p json "$scratch/small.cfg" -s plan.memory_mib=64 -s pipeline.ranks=2 -s pipeline.schedule=gpipe -s memory.recompute=full >"$scratch/fixed"
+is "ranks are fixed" "$(grep '"pipeline.ranks"' "$scratch/fixed" | sort -u | tr -d ' ,')" '"pipeline.ranks":2'
+is "so is the schedule" "$(grep '"pipeline.schedule"' "$scratch/fixed" | sort -u | tr -d ' ,')" '"pipeline.schedule":"gpipe"'
+is "and the recomputation" "$(grep '"memory.recompute"' "$scratch/fixed" | sort -u | tr -d ' ,')" '"memory.recompute":"full"'
+refuses "a list for what is fixed" 78 "*small.cfg:1: plan.microbatch = \[1, 2\]: not together with batch.microbatch*" "$scratch/small.cfg" -s batch.microbatch=2
+refuses "no such combination" 78 "*: plan: no combination of the allowed values is possible*" "$scratch/small.cfg" -s plan.sequences=7 -s plan.microbatch=[2]
+
+# ---- errors ----
+refuses "an axis that does not exist" 78 "-s plan.tensors = *: there is no such setting*" "$scratch/small.cfg" -s plan.tensors=[2]
+refuses "a schedule that is no choice" 78 "-s plan.schedules = *: of penstock-plan's schedules: *\"1f1b\"*" "$scratch/small.cfg" -s plan.schedules=[search]
+refuses "an empty list" 78 "-s plan.shard = *: a list of at least one value" "$scratch/small.cfg" -s plan.shard=[]
+grep -v '^plan' "$scratch/small.cfg" >"$scratch/none.cfg"
+refuses "no group plan" 78 "$scratch/none.cfg: plan.ranks: missing; *" "$scratch/none.cfg"
+{ cat "$scratch/small.cfg" && echo 'fallback = ({ pipeline = { ranks = 1; }; });'; } >"$scratch/fallback.cfg"
+refuses "a fallback" 78 "$scratch/fallback.cfg: fallback: none, with the group plan*" "$scratch/fallback.cfg"
+refuses "no topology" 64 "penstock-plan: TOPOLOGY.cfg is missing*"
+refuses "the topology as output" 64 "penstock-plan: -o *: the same file as the topology" -o "$scratch/small.cfg" "$scratch/small.cfg"
+refuses "an output that cannot be made" 73 "penstock-plan: *" --refine=0 -o "$scratch/no/such.cfg" "$scratch/small.cfg"
+"$gen" "$scratch/small.cfg" >"$scratch/out" 2>"$scratch/err"
+is "penstock-gen names penstock-plan: the status" $? 78
+matches "penstock-gen names penstock-plan" "$(cat "$scratch/err")" "$scratch/small.cfg: pipeline.ranks: missing; *penstock-plan*"
+
+# ---- measured costs ----
+cat >"$scratch/mlp.cfg" <<'END'
+plan = { ranks = 2; sequences = 8; memory_mib = 64; microbatch = [1, 2]; };
+model = { family = "mlp"; layers = 2; hidden = 8; sequence = 4; };
+optimizer = { learning_rate = 1e-3; steps = 10; };
+cluster = { device = "cpu"; };
+END
+"$plan" --refine=0 "$scratch/mlp.cfg" -o "$scratch/mlp_best.cfg" >"$scratch/out"
+digest=$("$gen" "$scratch/mlp_best.cfg" 2>"$scratch/err" | sed -n 's/.*\.model_digest = {\([^}]*\)}.*/\1/p' | tr -d , | awk '{ for (i = 1; i <= 32; i++) printf "%02x", $i }')
+stage='"forward": 1, "backward_input": 1, "backward_weight": 1, "send": 0, "parameters": 192, "recomputes": "none"'
+echo "{\"unit\": \"ms\", \"model_digest\": \"$digest\", \"microbatch\": 2, \"sequence\": 4, \"step\": 6,
+  \"stages\": [{\"stage\": 0, $stage}, {\"stage\": 1, $stage}]}" >"$scratch/costs.json"
+"$plan" --refine=0 --costs="$scratch/costs.json" -p json "$scratch/mlp.cfg" >"$scratch/measured" 2>"$scratch/err"
+is "measured costs are taken" "$? $(cat "$scratch/err")" "0 "
+is "for the stages that were measured" "$(grep -e '"pipeline.ranks"' -e '"batch.microbatch"' "$scratch/measured" | sort -u | tr -d ' \n')" '"batch.microbatch":2,"pipeline.ranks":2,'
+is "tokens/s" "$(awk -v s="$(field "$scratch/measured" makespan)" 'BEGIN { printf "%.6g", 8 * 4 / (s / 1000) }')" \
+  "$(awk -v t="$(field "$scratch/measured" tokens_per_second)" 'BEGIN { printf "%.6g", t }')"
+refuses "costs of other stages" 65 "*costs.json: *" --costs="$scratch/costs.json" "$scratch/mlp.cfg" -s pipeline.ranks=1 -s plan.ranks=1
+
+# ---- the chart ----
+"$plan" --refine=0 -p svg "$scratch/small.cfg" >"$scratch/chart.svg"
+is "the chart has a dot for each" "$(grep -c '<circle' "$scratch/chart.svg")" 10
+ok "the Pareto front is marked" grep -q 'class="pareto"' "$scratch/chart.svg"
+if command -v xmllint >/dev/null; then
+  ok "xmllint reads the chart" xmllint --noout "$scratch/chart.svg"
+elif command -v python3 >/dev/null; then
+  ok "Python reads the chart" python3 -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' "$scratch/chart.svg"
+else
+  skip "a parser reads the chart" "neither xmllint nor python3 is here"
+fi
+finish
