@@ -2,6 +2,8 @@
 libgen_a_SOURCES += \
   %reldir%/choose_recompute.c \
   %reldir%/choose_recompute.h \
+  %reldir%/measure_plans.c \
+  %reldir%/measure_plans.h \
   %reldir%/options.c \
   %reldir%/options.def \
   %reldir%/options.h \

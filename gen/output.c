@@ -16,6 +16,7 @@
 #include "gen/timing/collectives.h"
 #include "gen/timing/cost.h"
 #include "gen/timing/critical_path.h"
+#include "gen/timing/step_time.h"
 #include "gen/schedule/torch_csv.h"
 #include "gen/emit/emit.h"
 #include "gen/views/terminal.h"
@@ -56,17 +57,24 @@ static const char *command_text(const struct pen_result *result,
   return pen_text("%s %s", text, basename(pen_text("%s", options->topology)));
 }
 
+/* Cost unit and timing of plans beside the main one. */
+static struct pen_emit_header *more_headers(const struct pen_result *results, uint32_t count) {
+  struct pen_emit_header *header = pen_new(count + 1u, sizeof *header);
+  for (uint32_t i = 0; i < count; i++)
+    header[i] =
+        (struct pen_emit_header){.cost_unit = results[i].cost.unit, .timing = results[i].timing};
+  return header;
+}
+
 static void write_c(FILE *out, const struct pen_result *result,
                     const struct pen_generator_options *options) {
-  const uint32_t count = result->plan->fallback_count;
-  struct pen_emit_header *fallbacks = pen_new(count + 1u, sizeof *fallbacks);
-  for (uint32_t f = 0; f < count; f++) {
-    const struct pen_result *fallback = &result->fallbacks[f];
-    fallbacks[f] =
-        (struct pen_emit_header){.cost_unit = fallback->cost.unit, .timing = fallback->timing};
-  }
-  struct pen_emit_header header = {command_text(result, options), result->topology->source_digest,
-                                   result->cost.unit, result->timing, fallbacks};
+  const struct pen_emit_header header = {
+      .command = command_text(result, options),
+      .source_digest = result->topology->source_digest,
+      .cost_unit = result->cost.unit,
+      .timing = result->timing,
+      .fallbacks = more_headers(result->fallbacks, result->plan->fallback_count),
+      .measured = more_headers(result->measured, result->plan->measured_count)};
   pen_emit_c(out, result->plan, &header);
 }
 
@@ -175,6 +183,7 @@ static void write_report(FILE *out, const struct pen_result *result,
       .partition = result->partition,
       .stage_cost = result->placed_cost,
       .timing = result->timing,
+      .step = pen_step_time(result->plan, &result->cost, whole.order, whole.timing),
       .order = whole.order,
       .path = path,
       .bounds = &bounds,

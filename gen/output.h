@@ -27,6 +27,7 @@ struct pen_result {
   const struct pen_search *search; /* null: there is no search */
   const struct pen_plan *plan;
   const struct pen_result *fallbacks;     /* [plan->fallback_count] */
+  const struct pen_result *measured;      /* [plan->measured_count] */
   const struct pen_action_lists *refused; /* pen_output_deadlock(): there is no plan */
 };
 

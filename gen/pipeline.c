@@ -17,6 +17,7 @@
 #include "gen/layout/layout.h"
 #include "gen/lower/lower.h"
 #include "gen/lower/profiles.h"
+#include "gen/measure_plans.h"
 #include "gen/output.h"
 #include "gen/partition/block_cost.h"
 #include "gen/partition/partition.h"
@@ -391,6 +392,28 @@ static void add_fallbacks(struct pen_result *main, const struct pen_generator_op
   main->fallbacks = results;
 }
 
+/* The plans of the command `measure`, which only the deployed binary has. */
+static void add_measure_plans(struct pen_result *main,
+                              const struct pen_generator_options *options) {
+  if (options->check || strcmp(options->print, "c") != 0) return;
+  size_t count;
+  struct pen_topology **topologies = pen_measure_topologies(main->topology, &count);
+  struct pen_generator_options of_measure = *options;
+  struct pen_result *results = pen_new(count + 1, sizeof *results);
+  struct pen_plan *plans = pen_new(count + 1, sizeof *plans), *plan = pen_new(1, sizeof *plan);
+  of_measure.actions = of_measure.costs = NULL;
+  for (size_t m = 0; m < count; m++) {
+    results[m] = make_plan(topologies[m], &of_measure);
+    plans[m] = *results[m].plan;
+    results[m].plan = &plans[m];
+  }
+  *plan = *main->plan;
+  plan->measured = plans;
+  plan->measured_count = (uint32_t)count;
+  main->plan = plan;
+  main->measured = results;
+}
+
 void pen_pipeline(const struct pen_generator_options *options) {
   if (options->times) pen_passes_time();
 
@@ -400,6 +423,7 @@ void pen_pipeline(const struct pen_generator_options *options) {
   pen_output_check(topology, options);
   struct pen_result result = make_plan(topology, options);
   if (topology->fallback_count) add_fallbacks(&result, options);
+  add_measure_plans(&result, options);
   report_few_microbatches(&result, options);
   write_results(&result, options);
 }

@@ -8,6 +8,7 @@
 #include "runtime/base/futex_counter.h"
 #include "runtime/commands/commands.h"
 #include "runtime/commands/info.h"
+#include "runtime/commands/measure_costs.h"
 #include "runtime/storage/initial_weights.h"
 #include "runtime/supervise/binding.h"
 #include "runtime/base/options.h"
@@ -44,9 +45,15 @@ static int info(const struct pen_options *options, uint64_t zero_ns) {
   return 0;
 }
 
+static int measure(const struct pen_options *options, uint64_t zero_ns) {
+  (void)zero_ns;
+  return pen_measure_costs(&pen_plan, options);
+}
+
 static int (*const commands[PEN_COMMANDS])(const struct pen_options *options, uint64_t zero_ns) = {
     [PEN_COMMAND_TRAIN] = train,       [PEN_COMMAND_EVAL] = eval, [PEN_COMMAND_SCORE] = score,
     [PEN_COMMAND_GENERATE] = generate, [PEN_COMMAND_INIT] = init, [PEN_COMMAND_INFO] = info,
+    [PEN_COMMAND_MEASURE] = measure,
 };
 
 /* Replaces a standard stream that the caller closed with one that fails; otherwise the next file

@@ -21,6 +21,7 @@ struct pen_emit_header {
   const char *cost_unit;              /* "in ms" */
   const struct pen_timing *timing;
   const struct pen_emit_header *fallbacks; /* [plan->fallback_count]: cost unit and timing */
+  const struct pen_emit_header *measured;  /* [plan->measured_count]: the same */
 };
 
 /* Sets plan->digest from the settings, the version and the tables. */

@@ -134,23 +134,33 @@ static void write_plan(struct pen_c_writer *writer, const struct pen_plan *plan,
   if (plan->fallback_count)
     pen_write_text(writer, pen_text("  .fallbacks = fallbacks, .fallback_count = %" PRIu32 ",\n",
                                     plan->fallback_count));
+  if (plan->measured_count)
+    pen_write_text(writer, pen_text("  .measured = measured, .measured_count = %" PRIu32 ",\n",
+                                    plan->measured_count));
 }
 
-/* All tables of the fallbacks, named after them. */
-static void write_fallbacks(struct pen_c_writer *writer, const struct pen_plan *plan,
-                            const struct pen_emit_header *header) {
-  for (uint32_t f = 0; f < plan->fallback_count; f++) {
-    writer->prefix = pen_text("fallback%" PRIu32 "_", f + 1);
-    pen_write_text(writer, pen_text("/* ======== fallback %" PRIu32 " ======== */\n\n", f + 1));
-    pen_emit_tables(writer, &plan->fallbacks[f]);
+/* Plans beside the main one: "fallback1", "fallback2", ... */
+struct more_plans {
+  const char *name, *array; /* "fallback", "fallbacks" */
+  const struct pen_plan *plan;
+  const struct pen_emit_header *header;
+  uint32_t count;
+};
+
+static void write_more_plans(struct pen_c_writer *writer, const struct more_plans *more) {
+  for (uint32_t i = 0; i < more->count; i++) {
+    writer->prefix = pen_text("%s%" PRIu32 "_", more->name, i + 1);
+    pen_write_text(writer,
+                   pen_text("/* ======== %s %" PRIu32 " ======== */\n\n", more->name, i + 1));
+    pen_emit_tables(writer, &more->plan[i]);
     pen_write_text(writer, "\n");
-    write_profiles(writer, &plan->fallbacks[f]);
+    write_profiles(writer, &more->plan[i]);
   }
-  pen_write_text(writer, "\nstatic const struct pen_plan fallbacks[] = {\n");
-  for (uint32_t f = 0; f < plan->fallback_count; f++) {
-    writer->prefix = pen_text("fallback%" PRIu32 "_", f + 1);
-    pen_write_text(writer, pen_text("[%" PRIu32 "] = {\n", f));
-    write_plan(writer, &plan->fallbacks[f], &header->fallbacks[f]);
+  pen_write_text(writer, pen_text("\nstatic const struct pen_plan %s[] = {\n", more->array));
+  for (uint32_t i = 0; i < more->count; i++) {
+    writer->prefix = pen_text("%s%" PRIu32 "_", more->name, i + 1);
+    pen_write_text(writer, pen_text("[%" PRIu32 "] = {\n", i));
+    write_plan(writer, &more->plan[i], &more->header[i]);
     pen_write_text(writer, "},\n");
   }
   pen_write_text(writer, "};");
@@ -216,7 +226,12 @@ void pen_emit_c(FILE *out, const struct pen_plan *plan, const struct pen_emit_he
   writer->out = out;
   writer->prefix = "";
   write_file_comment(out, plan, header);
-  if (plan->fallback_count) write_fallbacks(writer, plan, header);
+  const struct more_plans more[] = {
+      {"fallback", "fallbacks", plan->fallbacks, header->fallbacks, plan->fallback_count},
+      {"measured", "measured", plan->measured, header->measured, plan->measured_count},
+  };
+  for (size_t m = 0; m < sizeof more / sizeof *more; m++)
+    if (more[m].count) write_more_plans(writer, &more[m]);
   pen_emit_tables(writer, plan);
   pen_write_text(writer, "\n/* ======== the plan ======== */\n\n");
   write_profiles(writer, plan);
@@ -225,7 +240,8 @@ void pen_emit_c(FILE *out, const struct pen_plan *plan, const struct pen_emit_he
   pen_write_text(writer, "};\n");
   pen_write_line_end(writer);
   write_assertions(out, plan, "");
-  for (uint32_t f = 0; f < plan->fallback_count; f++)
-    write_assertions(out, &plan->fallbacks[f], pen_text("fallback%" PRIu32 "_", f + 1));
+  for (size_t m = 0; m < sizeof more / sizeof *more; m++)
+    for (uint32_t i = 0; i < more[m].count; i++)
+      write_assertions(out, &more[m].plan[i], pen_text("%s%" PRIu32 "_", more[m].name, i + 1));
   write_list_assertions(out);
 }

@@ -26,10 +26,10 @@
 #include "gen/topology/message.h"
 #include "gen/topology/weight_decay.h"
 
-/* Stops if no weight has an ending in model.frozen. */
+/* Stops if no weight has an ending in model.frozen; a plan of a few layers need not have one. */
 static void check_frozen(const struct pen_topology *topology, const struct pen_weight *weights,
                          uint32_t count) {
-  for (size_t i = 0; i < topology->model_frozen.count; i++) {
+  for (size_t i = 0; i < topology->model_frozen.count && !topology->only_trains; i++) {
     const char *ending = topology->model_frozen.value[i];
     size_t matches = 0;
     for (uint32_t w = 0; w < count; w++)

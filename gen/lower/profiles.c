@@ -43,6 +43,7 @@ static size_t add_bucket(struct pen_profile_input *profile, const struct pen_buc
     forward = pen_lower_forward(pen_compose_forward(partition), partition,
                                 pen_training_of(bucket->topology, partition, bucket->eval));
   }
+  if (bucket->topology->only_trains) return count;
   profile[count++] = (struct pen_profile_input){
       pen_text("eval%s", suffix), PEN_EVAL, forward, bucket->eval, bucket->topology, partition};
   return count;
@@ -120,7 +121,7 @@ struct pen_profile_inputs pen_profiles_of(const struct pen_bucket *bucket, size_
         add_bucket(&profile[count], &bucket[i], i ? pen_text("_%lld", (long long)sequence) : "");
   }
   pen_pass("generation");
-  if (predicts_tokens(bucket)) {
+  if (predicts_tokens(bucket) && !bucket->topology->only_trains) {
     count += add_windows(&profile[count], bucket);
     count += add_cached(&profile[count], bucket);
   }

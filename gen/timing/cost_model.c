@@ -14,12 +14,18 @@ struct pen_cost_model pen_cost_model(const struct pen_topology *topology,
   struct pen_cost_model model;
   struct pen_stage_cost *cost = measured ? NULL : pen_costs(topology, partition, graph);
   if (cost) pen_add_collectives_within(topology, partition, graph, cost);
-  if (measured) /* with the collectives within actions */
+  if (measured && measured->version >= 2) /* those of version 1 have them within the actions */
+    pen_add_collectives_within(measured->collectives ? measured->collectives : topology, partition,
+                               graph, measured->cost);
+  if (measured)
     model = (struct pen_cost_model){.stage = measured->cost,
                                     .overlap = measured->overlap,
                                     .unit = "in ms",
                                     .path = measured->path,
-                                    .error_status = PEN_EXIT_DATA};
+                                    .error_status = PEN_EXIT_DATA,
+                                    .has_step = measured->version >= 2,
+                                    .update_element = measured->update_element,
+                                    .norm_element = measured->norm_element};
   else
     model = (struct pen_cost_model){
         .stage = cost,
@@ -27,7 +33,7 @@ struct pen_cost_model pen_cost_model(const struct pen_topology *topology,
         .unit = pen_cost_unit(topology),
         .path = topology->path,
         .error_status = PEN_EXIT_TOPOLOGY};
-  model.topology = topology;
+  model.topology = measured && measured->collectives ? measured->collectives : topology;
   model.graph = graph;
   return model;
 }

@@ -16,6 +16,8 @@ struct pen_cost_model {
   const char *unit;                    /* as in "in ms" */
   const char *path;                    /* the file that gives the costs, for messages */
   int error_status;                    /* exit status if they are wrong */
+  bool has_step;                       /* the next two are known */
+  double update_element, norm_element; /* cost of an element in UPDATE, and in NORM */
 };
 
 /* `graph` is [stage], of the topology's own profile; `measured` is NULL: by the topology. */

@@ -15,12 +15,18 @@ libgen_a_SOURCES += \
   %reldir%/cost.h \
   %reldir%/cost_model.c \
   %reldir%/cost_model.h \
+  %reldir%/costs_json.c \
+  %reldir%/costs_json.h \
   %reldir%/critical_path.c \
   %reldir%/critical_path.h \
   %reldir%/lower_bound.c \
   %reldir%/lower_bound.h \
+  %reldir%/measured_blocks.c \
+  %reldir%/measured_blocks.h \
   %reldir%/measured_cost.c \
   %reldir%/measured_cost.h \
+  %reldir%/measured_links.c \
+  %reldir%/measured_links.h \
   %reldir%/memory_bound.c \
   %reldir%/memory_bound.h \
   %reldir%/memory_budget.c \
@@ -31,4 +37,6 @@ libgen_a_SOURCES += \
   %reldir%/robustness.c \
   %reldir%/robustness.h \
   %reldir%/simulate.c \
+  %reldir%/step_time.c \
+  %reldir%/step_time.h \
   %reldir%/timing.h

@@ -4,12 +4,15 @@
  * the lower bounds that it is compared with, and its critical path. The parts:
  *
  *   cost.c, measured_cost.c, cost_model.c   what the actions of each stage cost
+ *   measured_blocks.c, measured_links.c     the same by blocks and messages that were measured
+ *   costs_json.c                            the values of a file of measured costs
  *   simulate.c                              runs an order
  *   collective_bytes.c, collective_cost.c   what collectives send and cost
  *   collectives.c, replica_step.c           adds the collectives of the replicas
  *   collective_sums.c                       what they take of each rank
  *   retiming.c, robustness.c                the same order with other costs
  *   lower_bound.c, memory_budget.c          what no order can beat, also under a memory limit
+ *   step_time.c                             the step with norm and optimizer, by measured costs
  *   critical_path.c                         the actions that the length of the step depends on
  */
 #ifndef PEN_TIMING_H

@@ -69,6 +69,7 @@ struct pen_topology {
   int64_t sequence;       /* of this sequence-length bucket; model.sequence is the longest */
   int64_t cached_prompts; /* of a step of generation with a cache; 0: another step */
   bool trains;            /* false: the schedule is forward-only */
+  bool only_trains;       /* the plan has no profile but that of training (measure_plans.h) */
   /* The topologies that a run falls back to when hosts are lost: the same with some settings
    * changed. */
   uint32_t fallback;                           /* which of them this is, from 1; 0: none of them */

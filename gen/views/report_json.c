@@ -5,6 +5,7 @@
  * nothing trains, in the unit of the costs; bytes, slots and credits are the plan's.
  *
  *   makespan, span, work, bubble   bubble = (span - work) / span; see struct pen_timing
+ *   step                           with costs of version 2: with norm and optimizer (step_time.c)
  *   utilisation                    the work of F, I and W, each computed once at speed 1, divided
  *                                  by makespan x the sum of cluster.speed
  *   lower_bound, gap, bounds       lower bounds for any order of these actions, by argument
@@ -339,6 +340,7 @@ void pen_report_json(FILE *out, const struct pen_report *report) {
   json_object_set_new(json, "microbatches", integer_json(plan->microbatch_count));
   json_object_set_new(json, "digest", json_string(pen_hex(plan->digest, PEN_DIGEST_BYTES)));
   json_object_set_new(json, "makespan", real_json(timing->makespan));
+  if (!isnan(report->step)) json_object_set_new(json, "step", real_json(report->step));
   json_object_set_new(json, "span", real_json(timing->span));
   json_object_set_new(json, "work", real_json(timing->work));
   json_object_set_new(json, "bubble", real_json(timing->bubble));

@@ -10,6 +10,7 @@
  *     files.c      checks of the files that the options name
  *     score.c, generate.c, sample.c    what these commands do in each rank
  *     info.c       info: prints what the binary was built for
+ *     measure_costs.c, block_times.c, message_times.c    measure
  */
 #ifndef PEN_COMMANDS_H
 #define PEN_COMMANDS_H

@@ -1,5 +1,7 @@
 # runtime/commands: train, eval, score, generate, info
 libruntime_a_SOURCES += \
+  %reldir%/block_times.c \
+  %reldir%/block_times.h \
   %reldir%/commands.h \
   %reldir%/files.c \
   %reldir%/files.h \
@@ -11,6 +13,10 @@ libruntime_a_SOURCES += \
   %reldir%/info.c \
   %reldir%/info.h \
   %reldir%/logits.h \
+  %reldir%/measure_costs.c \
+  %reldir%/measure_costs.h \
+  %reldir%/message_times.c \
+  %reldir%/message_times.h \
   %reldir%/prompts.c \
   %reldir%/prompts.h \
   %reldir%/sample.c \

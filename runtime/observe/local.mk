@@ -1,5 +1,7 @@
 # runtime/observe: log, trace, measured costs
 libruntime_a_SOURCES += \
+  %reldir%/json_output.c \
+  %reldir%/json_output.h \
   %reldir%/log_tail.c \
   %reldir%/log_tail.h \
   %reldir%/measure.c \

@@ -14,6 +14,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
 #include "runtime/base/text_writer.h"
+#include "runtime/observe/json_output.h"
 
 enum { KINDS = PEN_W + 1 };
 static const double ms = 1e-6; /* of a nanosecond */
@@ -256,19 +257,6 @@ static json_t *measured_json(const struct work *work, double step_ns) {
   return object;
 }
 
-static void write_json(const struct pen_measure *measure, json_t *object) {
-  char *text = json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-  pen_check(text != NULL, "no memory for the measured costs");
-  bool failed =
-      ftruncate(measure->descriptor, 0) != 0 && errno != EINVAL; /* EINVAL: a pipe, a device */
-  failed = failed || pen_file_write(measure->descriptor, text, strlen(text)) != 0 ||
-           pen_file_write(measure->descriptor, "\n", 1) != 0;
-  if (close(measure->descriptor) != 0 || failed) {
-    pen_fail(PEN_EXIT_CANNOT_WRITE, "--measure %s: %s", measure->path, strerror(errno));
-  }
-  free(text);
-}
-
 /* Nothing was measured: a file that we made goes. */
 static void give_up(const struct pen_measure *measure) {
   struct stat status;
@@ -295,7 +283,7 @@ void pen_measure_write(struct pen_measure *measure, bool whole) {
   double step_ns = choose_quiet(&work);
   measure_rows(&work);
   json_t *object = measured_json(&work, step_ns);
-  write_json(measure, object);
+  pen_json_output(measure->descriptor, "--measure", measure->path, object);
   json_decref(object);
   free(work.length_ns);
   free(work.is_counted);

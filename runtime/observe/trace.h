@@ -5,7 +5,9 @@
 #ifndef PEN_TRACE_H
 #define PEN_TRACE_H
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 #include "runtime/plan/plan.h"
 
@@ -19,6 +21,7 @@ struct pen_trace {
   struct pen_trace_event *events;
   uint64_t capacity, count; /* count: of all events; the last `capacity` are kept */
   int descriptor;
+  bool of_processor; /* times are those that the thread has had a core */
 };
 
 /* In the parent: creates the file and writes its head: the clock's zero in CLOCK_MONOTONIC, and the
@@ -35,6 +38,13 @@ struct pen_trace *pen_trace_open(int descriptor, const struct pen_rank_program *
 
 /* In a rank: touches the ring's memory, before the first action is timed. */
 void pen_trace_touch(struct pen_trace *trace, int descriptor);
+
+/* The ring's clock. */
+static inline uint64_t pen_trace_now_ns(const struct pen_trace *trace) {
+  struct timespec now;
+  clock_gettime(trace->of_processor ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
 
 static inline void pen_trace_add(struct pen_trace *trace, uint32_t row, uint64_t start_ns,
                                  uint64_t end_ns) {

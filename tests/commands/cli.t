@@ -105,7 +105,7 @@ for command in "" train eval init info score generate; do
   ok "'$command --help' speaks on standard output" test -s out -a ! -s err
 done
 is "the commands are in one column" "$(./tiny --help | sed -n 's/^  \([a-z][a-z]*\)  *[A-Z].*/\1/p' | tr '\n' ' ')" \
-  "train eval init info score generate "
+  "train eval init info score generate measure "
 matches "--version" "$(./tiny --version)" "penstock-tiny (penstock) *"
 
 ./tiny train --data data.bin --log log --checkpoint ckpt >out 2>err

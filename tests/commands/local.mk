@@ -41,6 +41,7 @@ COMMAND_TESTS = \
   %reldir%/masks.t \
   %reldir%/masks_hf.t \
   %reldir%/measure.t \
+  %reldir%/measure_blocks.t \
   %reldir%/metrics.t \
   %reldir%/microbatch_losses.t \
   %reldir%/optimizer.t \

@@ -3,7 +3,7 @@
 # These plans are built as deployments; what is linked with one of them is therefore made after that, by a make of its own.
 BENCH_PLANS = bench_1 bench_1f1b bench_1f1b_loop bench_zbv bench_r2 bench_r2_opt bench_r2_weights bench_r2_layer bench_1f1b_layer bench_1f1b_bf16 bench_zbv_bf16
 EXTRA_PROGRAMS = tools/bench/hop tools/bench/matmul tools/bench/matmul_bf16 $(BENCH_DISPATCH)
-EXTRA_DIST += tools/bench/bench.py tools/bench/bench_gen.py tools/bench/child.py tools/bench/fixed_order.py tools/bench/fast_math.sh tools/bench/hop_mpi.c tools/bench/hosts.py tools/bench/peer.py tools/bench/recovery.py tools/bench/slow_ranks.py tools/bench/tokens.py
+EXTRA_DIST += tools/bench/bench.py tools/bench/bench_gen.py tools/bench/child.py tools/bench/fixed_order.py tools/bench/fast_math.sh tools/bench/hop_mpi.c tools/bench/hosts.py tools/bench/peer.py tools/bench/predict.py tools/bench/recovery.py tools/bench/slow_ranks.py tools/bench/tokens.py
 BENCH_DISPATCH = \
   tools/bench/dispatch_bench_1 \
   tools/bench/dispatch_bench_1f1b \
@@ -92,6 +92,15 @@ bench-slow: all
 	  test $$status -eq 77 || exit $$status; $(PYTHON) -B $(srcdir)/tools/bench/slow_ranks.py $(SLOW_OPTIONS) $(SLOW_CASES)
 CLEANFILES += bench-slow.jsonl
 .PHONY: bench-slow
+
+# ---- predicted steps beside measured ones: make bench-predict [PREDICT_OPTIONS='--turns 5 --steps 12'] ----
+PREDICT_OPTIONS =
+bench-predict: all
+	@for file in $(srcdir)/topologies/predict/*.cfg; do \
+	  $(MAKE) $(AM_MAKEFLAGS) --no-print-directory TOPOLOGY=$$file NAME=predict_$$(basename $$file .cfg) || exit; done
+	@$(PYTHON) -B $(srcdir)/tools/bench/predict.py --topologies '$(srcdir)/topologies/predict' $(PREDICT_OPTIONS)
+CLEANFILES += bench-predict.json
+.PHONY: bench-predict
 
 # ---- the cost of the fixed order of sums: make bench-order [ORDER_OPTIONS='--pairs 20'] ----
 ORDER_OPTIONS =

@@ -1,0 +1,124 @@
+/* measure_plans.c: the topologies of the plans that the command `measure` runs (see
+ * measure_plans.h).
+ *
+ * Each is the deployment's topology with one rank, and with so few layers that each kind of block
+ * is there: one, or a period of a family whose layers are not all alike. Every block is a stage of
+ * its own, so that the times of the stage's actions are those of the block. A step has two
+ * microbatches: the backward of the first one is split in I and W, that of the second one is whole.
+ * With memory.recompute = "full" I and B run again what the backward of the block needs. One more
+ * plan has replicas, as many as the deployment, two at least, for the collectives. */
+#include "gen/measure_plans.h"
+
+#include "gen/base/arena.h"
+#include "gen/families/families.h"
+#include "runtime/plan/plan.h"
+
+#include <string.h>
+
+static const int64_t microbatches[] = {1, 2, 4, 8};
+enum { TOKENS_MAX = 1 << 22 /* of a microbatch that is larger than the topology's */ };
+enum { MICROBATCHES = sizeof microbatches / sizeof *microbatches, RECOMPUTES = 2 };
+
+/* The step's only row, in the format of pipeline.schedule_file. */
+static const char *actions_of(uint32_t stages) {
+  const char *text = "";
+  for (uint32_t s = 0; s < stages; s++) text = pen_text("%s%uF0,", text, s);
+  for (uint32_t s = stages; s-- > 0;) text = pen_text("%s%uI0,%uW0,", text, s, s);
+  for (uint32_t s = 0; s < stages; s++) text = pen_text("%s%uF1,", text, s);
+  for (uint32_t s = stages; s-- > 0;) text = pen_text("%s%uB1%s", text, s, s ? "," : "\n");
+  return text;
+}
+
+/* Every block is a stage. */
+static void divide(struct pen_topology *t) {
+  const struct pen_family *family = pen_family_find(t->model_family);
+  uint32_t count;
+  const int64_t layers = family->period ? (int64_t)family->period : 1;
+  t->model_layers = t->model_layers < layers ? t->model_layers : layers;
+  const struct pen_model_block *block =
+      pen_family_blocks(family, (uint32_t)t->model_layers, &count);
+  const char **before = pen_new(count, sizeof *before);
+  for (uint32_t b = 1; b < count; b++) before[b - 1] = block[b].name;
+  t->partition_before = (struct pen_strings){.count = count - 1, .value = before};
+  t->partition_layers = (struct pen_integers){.count = 0};
+  t->partition_virtual_pre = t->partition_virtual_post = 0;
+  t->partition_balance = "count";
+  t->pipeline_ranks = 1;
+  t->pipeline_stages_per_rank = count;
+  t->pipeline_microbatches = 2;
+  t->pipeline_placement = "loop";
+  t->pipeline_schedule = "file";
+  t->pipeline_schedule_file = t->schedule_path = "measure";
+  t->schedule_text = actions_of(count);
+  t->schedule_bytes = strlen(t->schedule_text);
+}
+
+/* Replicas on this host, which sum their gradients at the end of the step. */
+static void take_replicas(struct pen_topology *t, int64_t replicas) {
+  static const char *localhost[] = {"localhost"};
+  t->data_parallel_replicas = t->data_parallel_shard_ranks = replicas;
+  t->data_parallel_shard = "none";
+  t->data_parallel_unit = "stage";
+  t->data_parallel_reduce = "step";
+  t->data_parallel_reshard = "step";
+  t->cluster_hosts = (struct pen_strings){.count = 1, .value = localhost};
+  t->cluster_spares = (struct pen_strings){.count = 0};
+  t->cluster_mapping = (struct pen_integers){.choice = "block"};
+  t->cluster_bind = (struct pen_integers){.choice = "none"};
+  t->cluster_transport = strcmp(t->cluster_device, "cuda") ? "shm" : "ipc";
+  t->cluster_ranks_per_host = replicas;
+  t->cluster_interface = "";
+  t->fallback_count = 0;
+  t->fallbacks = NULL;
+}
+
+/* Costs by flops; memory as the step alone needs it. */
+static void take_defaults(struct pen_topology *t) {
+  t->costs_forward = t->costs_backward_input = t->costs_backward_weight = t->costs_send =
+      t->costs_send_host = t->costs_reduce = t->costs_gather = (struct pen_reals){.count = 0};
+  t->has_costs_overlap = false;
+  t->memory_limit_mib = t->memory_extra_receive_buffers = 0;
+  t->memory_snapshot = t->memory_audit = false;
+  t->generate_prompts = 0;
+  t->shapes_sequence = t->shapes_microbatches = (struct pen_integers){.count = 0};
+  t->optimizer_weight_decay_groups = (struct pen_strings){.count = 0};
+}
+
+static struct pen_topology *measure_topology(const struct pen_topology *topology,
+                                             int64_t microbatch, enum pen_recompute_kind kind,
+                                             int64_t replicas) {
+  struct pen_topology *t = pen_new(1, sizeof *t);
+  *t = *topology;
+  t->only_trains = true;
+  t->batch_microbatch = microbatch;
+  divide(t);
+  take_replicas(t, replicas);
+  take_defaults(t);
+  const char **recompute = pen_new((size_t)t->pipeline_stages_per_rank, sizeof *recompute);
+  for (int64_t s = 0; s < t->pipeline_stages_per_rank; s++)
+    recompute[s] = pen_recompute_text((int)kind);
+  t->memory_recompute =
+      (struct pen_strings){.count = (size_t)t->pipeline_stages_per_rank, .value = recompute};
+  return t;
+}
+
+struct pen_topology **pen_measure_topologies(const struct pen_topology *topology, size_t *count) {
+  struct pen_topology **measured =
+      pen_new((size_t)(MICROBATCHES + 1) * RECOMPUTES + 1, sizeof(struct pen_topology *));
+  bool has_own = false;
+  *count = 0;
+  for (size_t i = 0; i <= MICROBATCHES && topology->trains; i++) {
+    const int64_t own = topology->batch_microbatch,
+                  microbatch = i < MICROBATCHES ? microbatches[i] : own;
+    if (i == MICROBATCHES && has_own) break;
+    has_own = has_own || microbatch == own;
+    if (microbatch > own && microbatch * topology->model_sequence > TOKENS_MAX) continue;
+    measured[(*count)++] = measure_topology(topology, microbatch, PEN_RECOMPUTE_NONE, 1);
+    measured[(*count)++] = measure_topology(topology, microbatch, PEN_RECOMPUTE_FULL, 1);
+  }
+  if (topology->trains)
+    measured[(*count)++] = measure_topology(
+        topology, 1, PEN_RECOMPUTE_NONE,
+        topology->data_parallel_replicas > 1 ? topology->data_parallel_replicas : 2);
+  return measured;
+}

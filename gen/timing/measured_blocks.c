@@ -1,0 +1,210 @@
+/* measured_blocks.c: the costs of stages from those of blocks (see measured_blocks.h).
+ *
+ * An action costs the sum over the blocks of its stage. The file has one block of each kind, with
+ * the name that it has in a model of a few layers: the first block of that kind. B costs what was
+ * measured for it, so that I and W have in common what they take longer than B.
+ *
+ * A stage that recomputes runs all of F again, segment by segment, except what the last block of a
+ * segment does not need for its own backward: of that block the time of recomputation was measured.
+ * With "attention" the time is that of F in proportion to flops. */
+#include "gen/timing/measured_blocks.h"
+
+#include <math.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "gen/base/arena.h"
+#include "gen/model/blocks.h"
+#include "gen/model/recompute.h"
+#include "gen/model/units.h"
+#include "gen/timing/costs_json.h"
+#include "gen/timing/measured_links.h"
+
+/* One row of "blocks". */
+struct measured_block {
+  const char *name;
+  uint32_t microbatch, tensor;
+  uint64_t parameters; /* UINT64_MAX: the file does not say */
+  double forward, backward_input, backward_weight, backward, recompute;
+};
+
+struct blocks_file {
+  const char *path;
+  const struct pen_topology *topology;
+  struct measured_block *block;
+  size_t count;
+};
+
+/* ---- the file ---- */
+
+static void check_text(const struct blocks_file *file, const json_t *root, const char *key,
+                       const char *wanted) {
+  const char *text = json_string_value(json_object_get(root, key));
+  if (!text) pen_costs_json_fail(file->path, key, "must be a string");
+  if (strcmp(text, wanted) != 0)
+    pen_costs_json_fail(file->path, key,
+                        pen_text("%s was measured, the topology has %s", text, wanted));
+}
+
+static double block_number(const struct blocks_file *file, const json_t *object, size_t index,
+                           const char *key) {
+  return pen_costs_json_number(file->path, pen_text("blocks[%zu].%s", index, key),
+                               json_object_get(object, key));
+}
+
+static struct measured_block read_block(const struct blocks_file *file, const json_t *object,
+                                        size_t index) {
+  const char *name = json_string_value(json_object_get(object, "block"));
+  const json_t *tensor = json_object_get(object, "tensor"),
+               *parameters = json_object_get(object, "parameters");
+  if (!json_is_object(object))
+    pen_costs_json_fail(file->path, pen_text("blocks[%zu]", index), "must be an object");
+  if (!name)
+    pen_costs_json_fail(file->path, pen_text("blocks[%zu].block", index), "must be a string");
+  return (struct measured_block){
+      .name = pen_text("%s", name),
+      .microbatch = pen_costs_json_count32(file->path, pen_text("blocks[%zu].microbatch", index),
+                                           json_object_get(object, "microbatch")),
+      .tensor =
+          tensor ? pen_costs_json_count32(file->path, pen_text("blocks[%zu].tensor", index), tensor)
+                 : 1,
+      .parameters = parameters
+                        ? pen_costs_json_count(
+                              file->path, pen_text("blocks[%zu].parameters", index), parameters)
+                        : UINT64_MAX,
+      .forward = block_number(file, object, index, "forward"),
+      .backward_input = block_number(file, object, index, "backward_input"),
+      .backward_weight = block_number(file, object, index, "backward_weight"),
+      .backward = block_number(file, object, index, "backward"),
+      .recompute = block_number(file, object, index, "recompute"),
+  };
+}
+
+static void read_blocks(struct blocks_file *file, const json_t *blocks) {
+  if (!json_is_array(blocks))
+    pen_costs_json_fail(file->path, "blocks", "must be a list with an object for each block");
+  file->count = json_array_size(blocks);
+  file->block = pen_new(file->count + 1, sizeof *file->block);
+  for (size_t i = 0; i < file->count; i++)
+    file->block[i] = read_block(file, json_array_get(blocks, i), i);
+}
+
+/* ---- blocks ---- */
+
+/* The name in the file of a block of the model: that of the first block of its kind. */
+static const char *measured_name(const struct pen_stages *stages, uint32_t block) {
+  uint32_t first = 0;
+  while (stages->block[first].kind != stages->block[block].kind) first++;
+  return stages->block[first].name;
+}
+
+static uint64_t parameters_of(const struct pen_graph *graph, uint32_t block) {
+  uint64_t count = 0;
+  bool *seen = pen_new(graph->weight_count + 1, sizeof *seen);
+  for (size_t v = 0; v < graph->value_count; v++) {
+    const struct pen_value *value = &graph->value[v];
+    if (value->role != PEN_ROLE_WEIGHT || value->block != block || value->weight == graph->tied ||
+        seen[value->weight])
+      continue;
+    seen[value->weight] = true;
+    count += graph->weight[value->weight].count;
+  }
+  pen_free(seen);
+  return count;
+}
+
+static _Noreturn void fail_microbatch(const struct blocks_file *file, const char *name) {
+  const char *sizes = "";
+  for (size_t i = 0; i < file->count; i++)
+    if (strcmp(file->block[i].name, name) == 0)
+      sizes = pen_text("%s%s%u", sizes, *sizes ? ", " : "", file->block[i].microbatch);
+  pen_costs_json_fail(
+      file->path, "blocks",
+      *sizes ? pen_text("%s was measured with microbatches of %s, the topology has %lld", name,
+                        sizes, (long long)file->topology->batch_microbatch)
+             : pen_text("%s was not measured", name));
+}
+
+static const struct measured_block *find_block(const struct blocks_file *file,
+                                               const struct pen_graph *graph, uint32_t block) {
+  const char *name = measured_name(graph->stages, block);
+  for (size_t i = 0; i < file->count; i++) {
+    const struct measured_block *found = &file->block[i];
+    if (strcmp(found->name, name) != 0 || found->tensor != 1 ||
+        found->microbatch != file->topology->batch_microbatch)
+      continue;
+    const uint64_t parameters = parameters_of(graph, block);
+    if (found->parameters != UINT64_MAX && found->parameters != parameters)
+      pen_costs_json_fail(
+          file->path, pen_text("blocks[%zu].parameters", i),
+          pen_text("%llu were measured, the topology's %s has %llu",
+                   (unsigned long long)found->parameters, name, (unsigned long long)parameters));
+    return found;
+  }
+  fail_microbatch(file, name);
+}
+
+/* What the backward of a stage runs again: of each segment all blocks but the last, whose own time
+ * was measured. */
+static double recomputed_time(const struct blocks_file *file, const struct pen_graph *graph,
+                              double forward) {
+  const struct pen_span *span = &graph->stages->span[graph->stage];
+  const double flops = pen_program_flops(&graph->program[PEN_PROGRAM_F]);
+  double time = 0;
+  if (graph->recompute == PEN_RECOMPUTE_NONE) return 0;
+  if (graph->recompute == PEN_RECOMPUTE_ATTENTION)
+    return flops > 0 ? forward * pen_recomputed_flops(graph) / flops : 0;
+  for (uint32_t b = span->first_block; b < span->past_last_block; b++) {
+    const struct measured_block *block = find_block(file, graph, b);
+    bool last = b + 1 == span->past_last_block ||
+                (graph->recompute == PEN_RECOMPUTE_LAYER &&
+                 !pen_same_unit(&graph->stages->block[b], &graph->stages->block[b + 1]));
+    time += last ? block->recompute : block->forward;
+  }
+  return time;
+}
+
+static struct pen_stage_cost stage_cost(const struct blocks_file *file,
+                                        const struct pen_graph *graph) {
+  const struct pen_span *span = &graph->stages->span[graph->stage];
+  struct pen_stage_cost cost = {0};
+  double backward = 0;
+  for (uint32_t b = span->first_block; b < span->past_last_block; b++) {
+    const struct measured_block *block = find_block(file, graph, b);
+    cost.forward += block->forward;
+    cost.backward_input += block->backward_input;
+    cost.backward_weight += block->backward_weight;
+    backward += block->backward;
+  }
+  cost.shared =
+      fmin(fmax(0, cost.backward_input + cost.backward_weight - backward), cost.backward_weight);
+  cost.backward_input += recomputed_time(file, graph, cost.forward);
+  return cost;
+}
+
+/* ---- all stages ---- */
+
+void pen_measured_blocks_read(struct pen_measured *measured, const json_t *root,
+                              const struct pen_partition *partition,
+                              struct pen_graph *const *graph) {
+  const struct pen_topology *t = graph[0]->topology;
+  struct blocks_file file = {.path = measured->path, .topology = t};
+  check_text(&file, root, "device", t->cluster_device);
+  check_text(&file, root, "dtype", t->model_dtype);
+  if (pen_costs_json_count(file.path, "sequence", json_object_get(root, "sequence")) !=
+      (uint64_t)t->sequence)
+    pen_costs_json_fail(
+        file.path, "sequence",
+        pen_text("another was measured than model.sequence = %lld", (long long)t->sequence));
+  read_blocks(&file, json_object_get(root, "blocks"));
+  for (uint32_t s = 0; s < partition->stage_count; s++)
+    measured->cost[s] = stage_cost(&file, graph[s]);
+  pen_measured_links_read(measured, root, partition, graph);
+  const json_t *optimizer = json_object_get(root, "optimizer"),
+               *norm = json_object_get(optimizer, "norm_ms_per_element");
+  measured->update_element = pen_costs_json_number(file.path, "optimizer.ms_per_element",
+                                                   json_object_get(optimizer, "ms_per_element"));
+  measured->norm_element =
+      norm ? pen_costs_json_number(file.path, "optimizer.norm_ms_per_element", norm) : 0;
+}

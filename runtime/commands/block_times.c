@@ -1,0 +1,292 @@
+/* block_times.c: runs the plans of the command measure (see block_times.h).
+ *
+ * On the CPU the clock is that of the thread, so that the time for which another program has the
+ * core does not count; a call of it takes some of the time that is measured, which is subtracted.
+ *
+ * Each process is a rank of its own run: it has its own shared memory, and nobody to wait for. The
+ * replicas of a plan with collectives are one run. A process records when its actions ran in a ring
+ * that this process maps, too. Times of first steps do not count, since memory is touched there for
+ * the first time. */
+#define _GNU_SOURCE
+#include "runtime/commands/block_times.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/base/check.h"
+#include "runtime/comm/shared_control.h"
+#include "runtime/observe/trace.h"
+#include "runtime/rank/rank.h"
+#include "runtime/rank/run.h"
+
+enum { PROCESSES_MAX = 256, STEPS_MAX = 64, RUNS_MAX = 8 };
+static const uint64_t spin_ns = 100 * 1000;
+static const double ms = 1e-6; /* of a nanosecond */
+
+void pen_busy_cores_open(struct pen_busy_cores *cores, const struct pen_plan *plan) {
+  static struct pen_plan bound;
+  bound = *plan;
+  bound.bind = "core";
+  const struct pen_rank_set all = pen_rank_set_all(&bound);
+  pen_binding_open(&cores->binding, &bound, &all);
+  const uint32_t count = cores->binding.allowed_count / plan->threads_per_rank;
+  cores->count = strcmp(plan->device, "cpu") != 0 || count == 0 ? 1
+                 : count < PROCESSES_MAX                        ? count
+                                                                : PROCESSES_MAX;
+}
+
+static const struct pen_rank_program *actions_of(const struct pen_plan *plan) {
+  return &plan->profiles[0].ranks[0];
+}
+
+void pen_block_times_open(struct pen_block_times *times, const struct pen_plan *plan) {
+  *times = (struct pen_block_times){.plan = plan, .capacity = 0};
+}
+
+/* ---- one process ---- */
+
+/* Windows of tokens that do not come from a file; of normals, none. */
+static struct pen_data make_data(const struct pen_plan *plan, const struct pen_profile *profile,
+                                 uint64_t seed) {
+  struct pen_data data;
+  pen_data_open(&data, plan, profile->sequence, NULL, seed);
+  if (plan->needs_tokens) {
+    data.window_count = pen_data_step_windows(plan, profile);
+    data.token_count = data.window_count * data.sequence + 1;
+    data.token_bytes = sizeof(uint32_t);
+    uint32_t *tokens = malloc(data.token_count * sizeof *tokens);
+    pen_check(tokens != NULL, "no memory for tokens");
+    uint64_t state = seed;
+    for (uint64_t t = 0; t < data.token_count; t++) {
+      state = state * 6364136223846793005u + 1442695040888963407u; /* Knuth, MMIX */
+      tokens[t] = htole32((uint32_t)((state >> 33) % data.vocab));
+    }
+    data.tokens = (const unsigned char *)tokens;
+  }
+  return data;
+}
+
+/* `shared`: of all replicas; null: the process is alone. */
+static _Noreturn void run_rank(const struct pen_plan *plan, const struct pen_shared *shared,
+                               uint32_t replica, const struct pen_options *options,
+                               struct pen_trace *ring) {
+  static struct pen_run run; /* it outlives this function's frame */
+  static struct pen_options quiet;
+  quiet = *options;
+  quiet.quiet = true;
+  run = (struct pen_run){.plan = plan,
+                         .buckets = pen_buckets_of(plan, PEN_TRAIN),
+                         .options = &quiet,
+                         .local = pen_rank_set_all(plan),
+                         .log_descriptor = -1,
+                         .trace_descriptor = -1,
+                         .steps = STEPS_MAX,
+                         .measure = {.rings = ring}};
+  run.profile = run.buckets.profile[0];
+  run.data = make_data(plan, run.profile, options->seed);
+  if (shared != NULL) {
+    run.shared = *shared;
+  } else {
+    pen_shared_open(&run.shared, plan);
+    run.shared.control->spin_ns = spin_ns;
+  }
+  run.shared.local = run.local;
+  pen_rank_main(&run, replica, 0);
+}
+
+struct processes {
+  const struct pen_plan *plan;
+  const struct pen_busy_cores *cores;
+  const struct pen_options *options;
+  const struct pen_shared *shared; /* null: each has its own */
+  struct pen_trace *rings;         /* [count] */
+  uint32_t count;
+};
+
+static pid_t start_process(const struct processes *all, uint32_t index) {
+  const pid_t parent = getpid(), pid = fork();
+  pen_check(pid >= 0, "cannot start a process");
+  if (pid == 0) {
+    pen_check(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0,
+              "cannot request a signal at the exit of the parent");
+    if (getppid() != parent) {
+      _exit(PEN_EXIT_LOST);
+    }
+    if (all->count > 1 && all->count <= all->cores->count) {
+      const struct pen_cores own = pen_binding_cores(&all->cores->binding, index);
+      pen_binding_apply(&own);
+    }
+    run_rank(all->plan, all->shared, all->shared == NULL ? 0 : index, all->options,
+             &all->rings[all->shared == NULL ? index : 0]);
+  }
+  return pid;
+}
+
+/* ---- all processes ---- */
+
+static void *map_shared(size_t bytes) {
+  void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  pen_check(memory != MAP_FAILED, "no memory for %zu bytes of measured times", bytes);
+  return memory;
+}
+
+static size_t ring_bytes(const struct pen_plan *plan) {
+  return (size_t)actions_of(plan)->action_count * STEPS_MAX * sizeof(struct pen_trace_event);
+}
+
+static struct pen_trace *open_rings(const struct pen_plan *plan, uint32_t count) {
+  struct pen_trace *rings = map_shared(count * sizeof *rings);
+  for (uint32_t i = 0; i < count; i++) {
+    rings[i] = (struct pen_trace){.events = map_shared(ring_bytes(plan)),
+                                  .capacity = (uint64_t)actions_of(plan)->action_count * STEPS_MAX,
+                                  .descriptor = -1,
+                                  .of_processor = strcmp(plan->device, "cpu") == 0};
+  }
+  return rings;
+}
+
+static void close_rings(struct pen_trace *rings, const struct pen_plan *plan, uint32_t count) {
+  for (uint32_t i = 0; i < count; i++) {
+    munmap(rings[i].events, ring_bytes(plan));
+  }
+  munmap(rings, count * sizeof *rings);
+}
+
+/* Asks the processes to stop after the step that they run, when the time has passed. Those that
+ * have all steps exit by themselves. */
+static void wait_processes(const pid_t *pids, uint32_t count, double seconds) {
+  const struct timespec poll = {.tv_nsec = 2 * 1000 * 1000};
+  const uint64_t past_ns = pen_now_ns() + (uint64_t)(seconds * 1e9);
+  uint32_t left = count;
+  bool exited[PROCESSES_MAX] = {false}, asked = false;
+  while (left > 0) {
+    for (uint32_t i = 0; i < count; i++) {
+      int status = 0;
+      if (exited[i] || waitpid(pids[i], &status, WNOHANG) != pids[i]) {
+        continue;
+      }
+      exited[i] = true;
+      left--;
+      if (status != 0) { /* it has said why; the others end with this process */
+        exit(WIFEXITED(status) ? WEXITSTATUS(status) : PEN_EXIT_LOST);
+      }
+    }
+    if (!asked && pen_now_ns() >= past_ns) {
+      asked = true;
+      for (uint32_t i = 0; i < count; i++) {
+        if (!exited[i]) {
+          kill(pids[i], SIGTERM);
+        }
+      }
+    }
+    nanosleep(&poll, NULL);
+  }
+}
+
+/* Makes room for the samples of one more run. */
+static void grow(struct pen_block_times *times, uint32_t processes) {
+  const uint32_t rows = actions_of(times->plan)->action_count,
+                 capacity = times->capacity + processes * STEPS_MAX;
+  uint64_t *samples = calloc((size_t)rows * capacity, sizeof *samples);
+  pen_check(samples != NULL, "no memory for measured times");
+  for (uint32_t row = 0; row < rows && times->count > 0; row++) {
+    memcpy(samples + (size_t)row * capacity, times->sample_ns + (size_t)row * times->capacity,
+           times->count * sizeof *samples);
+  }
+  free(times->sample_ns);
+  times->sample_ns = samples;
+  times->capacity = capacity;
+}
+
+/* What the ring's clock measures where nothing happens. */
+static uint64_t empty_ns(const struct pen_trace *ring) {
+  uint64_t least_ns = UINT64_MAX;
+  for (int i = 0; i < 100; i++) {
+    const uint64_t start_ns = pen_trace_now_ns(ring), past_ns = pen_trace_now_ns(ring);
+    least_ns = past_ns - start_ns < least_ns ? past_ns - start_ns : least_ns;
+  }
+  return least_ns;
+}
+
+static void add_samples(struct pen_block_times *times, const struct pen_trace *ring) {
+  const uint64_t clock_ns = empty_ns(ring);
+  const uint64_t rows = actions_of(times->plan)->action_count, steps = ring->count / rows;
+  for (uint64_t step = steps > 1 ? 1 : 0; step < steps; step++) {
+    for (uint64_t row = 0; row < rows; row++) {
+      const struct pen_trace_event *event = &ring->events[step * rows + row];
+      const uint64_t length_ns = event->end_ns - event->start_ns;
+      times->sample_ns[row * times->capacity + times->count] =
+          length_ns > clock_ns ? length_ns - clock_ns : 0;
+    }
+    times->count++;
+  }
+}
+
+void pen_block_times_run(struct pen_block_times *times, struct pen_busy_cores *cores,
+                         const struct pen_options *options, double seconds) {
+  pid_t pids[PROCESSES_MAX];
+  const struct pen_plan *plan = times->plan;
+  const bool together = plan->replica_count > 1;
+  struct pen_shared shared;
+  struct processes all = {.plan = plan,
+                          .cores = cores,
+                          .options = options,
+                          .count = together ? plan->replica_count : cores->count};
+  all.rings = open_rings(plan, all.count);
+  if (together) {
+    pen_shared_open(&shared, plan);
+    shared.control->spin_ns = spin_ns;
+    all.shared = &shared;
+  }
+  for (uint32_t i = 0; i < all.count; i++) {
+    pids[i] = start_process(&all, i);
+  }
+  wait_processes(pids, all.count, seconds);
+  if (together) {
+    pen_shared_close(&shared);
+  }
+  grow(times, all.count);
+  for (uint32_t i = 0; i < all.count; i++) {
+    add_samples(times, &all.rings[i]);
+  }
+  close_rings(all.rings, plan, all.count);
+}
+
+/* ---- quartiles ---- */
+
+static int compare_times(const void *a, const void *b) {
+  const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+  return (x > y) - (x < y);
+}
+
+/* The quantile `part` of 4 of each action of a kind and stage; the mean of several such actions. */
+static double quartile_ms(struct pen_block_times *times, int kind, uint32_t stage, uint32_t part) {
+  const struct pen_rank_program *program = actions_of(times->plan);
+  double sum_ns = 0;
+  uint32_t found = 0;
+  for (uint32_t row = 0; row < program->action_count && times->count > 0; row++) {
+    const struct pen_action *action = &program->actions[row];
+    uint64_t *sample_ns = times->sample_ns + (size_t)row * times->capacity;
+    if (action->kind == kind && (!pen_kind_has_stage(kind) || action->stage == stage)) {
+      qsort(sample_ns, times->count, sizeof *sample_ns, compare_times);
+      sum_ns += (double)sample_ns[(uint64_t)(times->count - 1) * part / 4];
+      found++;
+    }
+  }
+  return found == 0 ? 0 : sum_ns / found * ms;
+}
+
+double pen_block_times_ms(struct pen_block_times *times, int kind, uint32_t stage) {
+  return quartile_ms(times, kind, stage, 2);
+}
+
+double pen_block_times_collective_ms(struct pen_block_times *times, int kind, uint32_t stage) {
+  return quartile_ms(times, kind, stage, 1);
+}

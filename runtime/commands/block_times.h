@@ -1,0 +1,43 @@
+/* block_times.h: what the actions of a plan of `measured` (plan.def) take on this machine, with as
+ * many processes busy as there are cores. */
+#ifndef PEN_BLOCK_TIMES_H
+#define PEN_BLOCK_TIMES_H
+
+#include <stdint.h>
+
+#include "runtime/base/options.h"
+#include "runtime/plan/plan.h"
+#include "runtime/supervise/binding.h"
+
+/* The processes that run at the same time, each a plan of one rank on a core of its own. */
+struct pen_busy_cores {
+  struct pen_binding binding;
+  uint32_t count;
+};
+
+/* The cores that this command may use; one process, if the plan is for another device. */
+void pen_busy_cores_open(struct pen_busy_cores *cores, const struct pen_plan *plan);
+
+/* Durations in nanoseconds of each action of one step, by turns of the processes and steps. */
+struct pen_block_times {
+  const struct pen_plan *plan; /* with one rank in each replica, and a train profile alone */
+  uint64_t *sample_ns;         /* [action][capacity] */
+  uint32_t capacity, count;    /* samples of each action */
+};
+
+/* Allocates. */
+void pen_block_times_open(struct pen_block_times *times, const struct pen_plan *plan);
+
+/* Runs steps of the plan for about `seconds`, in all processes at the same time, or, if it has
+ * replicas, in one process for each of them. Adds their samples, without
+ * those of the first step. Fails with the status of a process that fails. */
+void pen_block_times_run(struct pen_block_times *times, struct pen_busy_cores *cores,
+                         const struct pen_options *options, double seconds);
+
+/* The median of the actions of a kind of a stage, or of the end of the step; in milliseconds; 0:
+ * the plan has none. */
+double pen_block_times_ms(struct pen_block_times *times, int kind, uint32_t stage);
+/* Of a collective, whose members may wait for each other: the lower quartile. */
+double pen_block_times_collective_ms(struct pen_block_times *times, int kind, uint32_t stage);
+
+#endif

@@ -1,0 +1,238 @@
+/* measure_costs.c: the command measure (see measure_costs.h).
+ *
+ * Each plan of the binary that has every block as a stage is run several times, by turns with the
+ * others, so that a clock that changes is shared by all of them. A block costs what the actions of
+ * its stage take, as medians; recomputation what I and B take longer than without it. */
+#include "runtime/commands/measure_costs.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/check.h"
+#include "runtime/base/files.h"
+#include "runtime/commands/block_times.h"
+#include "runtime/commands/message_times.h"
+#include "runtime/observe/json_output.h"
+
+enum { TURNS = 3, VERSION = 2 };
+
+struct costs {
+  const struct pen_plan *plan;
+  const struct pen_options *options;
+  struct pen_busy_cores cores;
+  struct pen_block_times *times; /* [plan->measured_count]: pairs without recomputation, and with;
+                                    the last one: of replicas */
+};
+
+/* ---- what is measured ---- */
+
+/* Whether all processes have memory for a plan. */
+static bool fits(const struct costs *costs, const struct pen_plan *plan) {
+  const double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+  const uint32_t ranks = plan->replica_count > 1 ? plan->replica_count : costs->cores.count;
+  return (double)plan->memory[0].arena_bytes * ranks < 0.8 * machine;
+}
+
+/* Fails where no microbatch can be measured; names those that cannot. */
+static uint32_t open_times(struct costs *costs) {
+  const struct pen_plan *measured = costs->plan->measured;
+  uint32_t count = 0;
+  for (uint32_t m = 0; m < costs->plan->measured_count; m++) {
+    const bool fitting = fits(costs, &measured[m]);
+    pen_block_times_open(&costs->times[m], fitting ? &measured[m] : NULL);
+    count += fitting;
+    if (!fitting && m % 2 == 0 && measured[m].replica_count == 1) {
+      fprintf(stderr,
+              "%s: microbatches of %" PRIu32 " are not measured: %" PRIu32 " ranks of %" PRIu64
+              " MiB do not fit in memory\n",
+              costs->plan->name, measured[m].microbatch, costs->cores.count,
+              measured[m].memory[0].arena_bytes >> 20);
+    }
+  }
+  if (count == 0) {
+    pen_fail(PEN_EXIT_SYSTEM, "measure: no memory for the blocks");
+  }
+  return count;
+}
+
+static void measure_blocks(struct costs *costs) {
+  const uint32_t count = open_times(costs);
+  for (int turn = 0; turn < TURNS; turn++) {
+    for (uint32_t m = 0; m < costs->plan->measured_count; m++) {
+      if (costs->times[m].plan != NULL) {
+        pen_block_times_run(&costs->times[m], &costs->cores, costs->options,
+                            costs->options->seconds / TURNS / count);
+      }
+    }
+  }
+}
+
+/* ---- the file ---- */
+
+static void set_ms(json_t *object, const char *key, double value) {
+  json_object_set_new(object, key, json_real(value > 0 ? value : 0));
+}
+
+static uint64_t parameters_of(const struct pen_plan *plan, uint32_t stage) {
+  uint64_t count = 0;
+  for (uint32_t w = 0; w < plan->weight_count; w++) {
+    count += plan->weights[w].stage == stage ? plan->weights[w].count : 0;
+  }
+  return count;
+}
+
+/* `with` recomputes, unless it did not fit. */
+static json_t *block_json(struct pen_block_times *without, struct pen_block_times *with,
+                          uint32_t stage) {
+  static const struct {
+    const char *key;
+    int kind;
+  } columns[] = {{"forward", PEN_F},
+                 {"backward_input", PEN_I},
+                 {"backward_weight", PEN_W},
+                 {"backward", PEN_B}};
+  const struct pen_plan *plan = without->plan;
+  double more = 0;
+  json_t *object = json_object();
+  json_object_set_new(object, "block", json_string(plan->profiles[0].stages[stage].first_block));
+  json_object_set_new(object, "microbatch", json_integer(plan->microbatch));
+  json_object_set_new(object, "tensor", json_integer(1));
+  json_object_set_new(object, "parameters", json_integer((json_int_t)parameters_of(plan, stage)));
+  for (size_t c = 0; c < sizeof columns / sizeof *columns; c++) {
+    const int kind = columns[c].kind;
+    const double value = pen_block_times_ms(without, kind, stage);
+    set_ms(object, columns[c].key, value);
+    if ((kind == PEN_I || kind == PEN_B) && with->plan != NULL) {
+      more += (pen_block_times_ms(with, kind, stage) - value) / 2;
+    }
+  }
+  set_ms(object, "recompute", more);
+  return object;
+}
+
+static json_t *blocks_json(const struct costs *costs) {
+  json_t *blocks = json_array();
+  for (uint32_t m = 0; m + 1 < costs->plan->measured_count; m += 2) {
+    const struct pen_plan *plan = costs->times[m].plan;
+    for (uint32_t stage = 0; plan != NULL && stage < plan->stage_count; stage++) {
+      json_array_append_new(blocks, block_json(&costs->times[m], &costs->times[m + 1], stage));
+    }
+  }
+  return blocks;
+}
+
+/* Milliseconds of an element that is updated, in UPDATE and in NORM: means over the plans. */
+static json_t *optimizer_json(const struct costs *costs) {
+  double update = 0, norm = 0;
+  uint32_t count = 0;
+  for (uint32_t m = 0; m < costs->plan->measured_count; m++) {
+    const struct pen_plan *plan = costs->times[m].plan;
+    uint64_t elements = 0;
+    for (uint32_t w = 0; plan != NULL && w < plan->weight_count; w++) {
+      elements += plan->weights[w].frozen ? 0 : plan->weights[w].count;
+    }
+    if (elements > 0 && plan->replica_count == 1) {
+      update += pen_block_times_ms(&costs->times[m], PEN_UPDATE, 0) / (double)elements;
+      norm += pen_block_times_ms(&costs->times[m], PEN_NORM, 0) / (double)elements;
+      count++;
+    }
+  }
+  json_t *object = json_object();
+  set_ms(object, "ms_per_element", count == 0 ? 0 : update / count);
+  set_ms(object, "norm_ms_per_element", count == 0 ? 0 : norm / count);
+  return object;
+}
+
+/* The transports that the binary has between CPU ranks; none between those of other devices. */
+static json_t *messages_json(const struct costs *costs) {
+  static const char *const transports[] = {"shm", "ofi"};
+  const struct pen_plan *plan = costs->plan;
+  const bool has_ofi = strcmp(plan->transport, "ofi") == 0 || strcmp(plan->transport, "auto") == 0;
+  const uint32_t count = strcmp(plan->device, "cpu") != 0 ? 0 : 1 + (uint32_t)has_ofi;
+  json_t *messages = json_array();
+  for (uint32_t t = 0; t < count; t++) {
+    double ms[PEN_MESSAGE_SIZES];
+    pen_message_times(transports[t], &costs->cores, ms);
+    for (uint32_t size = 0; size < PEN_MESSAGE_SIZES; size++) {
+      json_t *object = json_object();
+      json_object_set_new(object, "transport", json_string(transports[t]));
+      json_object_set_new(object, "bytes",
+                          json_integer((json_int_t)(PEN_MESSAGE_BYTES_MIN << 2 * size)));
+      set_ms(object, "ms", ms[size]);
+      json_array_append_new(messages, object);
+    }
+  }
+  return messages;
+}
+
+/* The gradients of each block, summed and gathered by the replicas; nothing where they did not fit,
+ * or where the plan is for a device whose memory only its own ranks reach. */
+static json_t *collectives_json(const struct costs *costs) {
+  static const struct {
+    const char *name;
+    int kind;
+  } kinds[] = {{"reduce_scatter", PEN_REDUCE_SCATTER}, {"all_gather", PEN_ALL_GATHER_GRAD}};
+  json_t *collectives = json_array();
+  struct pen_block_times *times = &costs->times[costs->plan->measured_count - 1];
+  for (size_t k = 0; k < sizeof kinds / sizeof *kinds && times->plan != NULL; k++) {
+    for (uint32_t stage = 0; stage < times->plan->stage_count; stage++) {
+      const double took_ms = pen_block_times_collective_ms(times, kinds[k].kind, stage);
+      if (took_ms > 0) {
+        json_t *object = json_object();
+        json_object_set_new(object, "kind", json_string(kinds[k].name));
+        json_object_set_new(object, "ranks", json_integer(times->plan->replica_count));
+        json_object_set_new(
+            object, "bytes",
+            json_integer((json_int_t)(parameters_of(times->plan, stage) * sizeof(float))));
+        set_ms(object, "ms", took_ms);
+        json_array_append_new(collectives, object);
+      }
+    }
+  }
+  return collectives;
+}
+
+static json_t *costs_json(const struct costs *costs) {
+  const struct pen_plan *plan = costs->plan;
+  json_t *object = json_object();
+  json_object_set_new(object, "version", json_integer(VERSION));
+  json_object_set_new(object, "device", json_string(plan->device));
+  json_object_set_new(object, "dtype", json_string(plan->dtype == PEN_BF16 ? "bf16" : "f32"));
+  json_object_set_new(object, "sequence", json_integer(plan->sequence));
+  json_object_set_new(object, "blocks", blocks_json(costs));
+  json_object_set_new(object, "optimizer", optimizer_json(costs));
+  json_object_set_new(object, "messages", messages_json(costs));
+  json_object_set_new(object, "collectives", collectives_json(costs));
+  return object;
+}
+
+int pen_measure_costs(const struct pen_plan *plan, const struct pen_options *options) {
+  static struct costs costs;
+  if (options->output == NULL) {
+    pen_fail(PEN_EXIT_USAGE, "measure needs --output FILE: where to write the costs");
+  }
+  if (plan->measured_count == 0) {
+    pen_fail(PEN_EXIT_USAGE,
+             "measure: this binary has no plan for it: its schedule is %s; build one whose "
+             "schedule trains",
+             plan->schedule);
+  }
+  const int descriptor = pen_file_open_output(options->output, 0);
+  if (descriptor < 0) {
+    pen_fail(PEN_EXIT_CANNOT_CREATE, "--output %s: %s", options->output, strerror(errno));
+  }
+  costs = (struct costs){.plan = plan, .options = options};
+  costs.times = calloc(plan->measured_count, sizeof *costs.times);
+  pen_check(costs.times != NULL, "no memory for measured times");
+  pen_busy_cores_open(&costs.cores, plan->measured);
+  measure_blocks(&costs);
+  json_t *object = costs_json(&costs);
+  pen_json_output(descriptor, "--output", options->output, object);
+  json_decref(object);
+  return 0;
+}

@@ -1,0 +1,142 @@
+#!/bin/sh
+# measure_blocks.t: the costs of blocks: what the command measure writes, and what the generator makes of them for any cut, schedule
+# and microbatch.
+. "${top_srcdir:-.}/tests/support/lib.sh"
+cd "$scratch" || exit 99
+
+cat >two.cfg <<'END'
+pipeline = { ranks = 2; microbatches = 6; schedule = "1f1b"; };
+model = { family = "llama"; layers = 4; hidden = 64; heads = 4; kv_heads = 2; ffn = 160; vocab = 256; sequence = 48; };
+batch = { microbatch = 2; };
+optimizer = { learning_rate = 1e-3; steps = 100; };
+END
+
+# ---- costs that are made up ----
+
+# block NAME MICROBATCH F I W B RECOMPUTE: a row.
+block() {
+  printf '{"block":"%s","microbatch":%s,"tensor":1,"forward":%s,"backward_input":%s,"backward_weight":%s,"backward":%s,"recompute":%s}' "$@"
+}
+# blocks MICROBATCH ZEROS: a row of each kind, of times that end with the zeros.
+blocks() {
+  block model.embed_tokens "$1" "1$2" 0 "2$2" "2$2" 0
+  printf ,
+  block model.layers.0.self_attn "$1" "10$2" "20$2" "8$2" "26$2" "5$2"
+  printf ,
+  block model.layers.0.mlp "$1" "16$2" "14$2" "15$2" "29$2" "11$2"
+  printf ,
+  block model.norm "$1" "3$2" "4$2" "1$2" "5$2" "2$2"
+  printf ,
+  block lm_head "$1" "30$2" "31$2" "32$2" "60$2" "7$2"
+}
+# costs MESSAGES COLLECTIVES: a file; with microbatches of 4 each block takes ten times as long as with 2.
+costs() {
+  printf '{"version":2,"device":"cpu","dtype":"f32","sequence":48,"blocks":[%s,%s],' "$(blocks 2 '')" "$(blocks 4 0)"
+  printf '"optimizer":{"ms_per_element":0.001},"messages":[%s],"collectives":[%s]}\n' "$1" "$2"
+}
+costs '' '' >made.json
+
+# report FIELD GEN OPTION...: that figure of the report, by the costs of $file.
+file=made.json
+report() {
+  report_field=$1
+  shift
+  "$gen" -p report --costs="$file" "$@" two.cfg 2>/dev/null | sed -n "s/^  \"$report_field\": \\(.*\\),/\\1/p"
+}
+sum() { awk "BEGIN { printf \"%.1f\", $1 }"; }
+one='-s pipeline.ranks=1 -s pipeline.microbatches=1'
+# Of a layer F is 26 and B 55; of four layers, embedding, norm and head F is 138 and B 287.
+is "one stage costs the sum of its blocks" "$(report makespan $one)" "425.0"
+is "so does a step of six microbatches" "$(report makespan -s pipeline.ranks=1)" "2550.0"
+is "and one of another size" "$(report makespan $one -s batch.microbatch=4)" "4250.0"
+is "a split backward costs I and W" "$(report makespan $one -s pipeline.zero_bubble=true)" "436.0"
+is "another cut has the same sum" "$(report makespan $one -s pipeline.stages_per_rank=4)" "425.0"
+is "and another schedule" "$(report makespan $one -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v)" "436.0"
+is "the busiest of two ranks has norm and head" "$(report work)" "1560.0"
+is "with another cut embedding and three layers" "$(report work -s 'partition.layers=[3,1]')" "1476.0"
+is "a cut within a layer" "$(report work -s 'partition.before=["model.layers.3.mlp"]')" "1692.0"
+
+# Recomputation: all blocks but the last of each segment run again whole.
+is "a stage that recomputes all" "$(report makespan $one -s memory.recompute=full)" "$(sum '425 + 108 + 7')"
+is "a layer at a time" "$(report makespan $one -s memory.recompute=layer)" "$(sum '425 + 4 * (10 + 11) + 3 + 7')"
+elements=$((2 * 256 * 64 + 4 * (64 * 64 * 2 + 2 * 64 * 32 + 3 * 64 * 160 + 2 * 64) + 64))
+is "the step has the optimizer too" "$(report step $one)" "$(awk "BEGIN { printf \"%.15g\", 425 + $elements / 1000 }")"
+
+# Messages and collectives. A message of this topology has 2 x 48 x 64 x 4 = 24576 bytes, which is in the middle of the two.
+message() { printf '{"transport":"shm","bytes":%s,"ms":%s}' "$@"; }
+collective() { printf '{"kind":"%s","ranks":2,"bytes":%s,"ms":%s}' "$@"; }
+costs "$(message 8192 1),$(message 40960 5)" \
+  "$(collective reduce_scatter 1000 0.05),$(collective reduce_scatter 1000000 50),$(collective all_gather 1000 0.02),$(collective all_gather 1000000 20)" >links.json
+alone=$(report makespan -s pipeline.microbatches=1)
+file=links.json
+is "a message takes its time once, there and back" "$(report makespan -s pipeline.microbatches=1)" "$(sum "$alone + 2 * 3")"
+is "the copy is the sender's" "$(report work)" "$(sum '1560 + 6 * 2')"
+is "collectives are in proportion to their bytes" "$(report makespan $one -s data_parallel.replicas=2)" \
+  "$(awk "BEGIN { printf \"%.15g\", 425 + 70 * 4 * $elements / 1000000 }")"
+
+# ---- files that do not fit ----
+
+refuses() {
+  refuses_message=$1
+  shift
+  "$gen" --check "$@" two.cfg >out 2>err
+  is "$refuses_message" "$? $(cat err)" "65 $refuses_message"
+}
+change() { sed "$1" made.json >bad.json; }
+refuses "made.json: blocks: model.embed_tokens was measured with microbatches of 2, 4, the topology has 3" --costs=made.json -s batch.microbatch=3
+refuses "made.json: dtype: f32 was measured, the topology has bf16" --costs=made.json -s model.dtype=bf16
+refuses "made.json: sequence: another was measured than model.sequence = 64" --costs=made.json -s model.sequence=64
+refuses "made.json: blocks: transformer.wte was not measured" --costs=made.json -s model.family=gpt2 -s model.kv_heads=4
+change 's/"version":2/"version":3/'
+refuses "bad.json: version: must be 1 or 2" --costs=bad.json
+change 's/"forward":10,/"forward":-1,/'
+refuses "bad.json: blocks[1].forward: must be a number, 0 or more" --costs=bad.json
+change 's/"forward":10,//'
+refuses "bad.json: blocks[1].forward: is missing" --costs=bad.json
+change 's/"block":"lm_head"/"block":7/g'
+refuses "bad.json: blocks[4].block: must be a string" --costs=bad.json
+change 's/"microbatch":2,/"microbatch":0.5,/'
+refuses "bad.json: blocks[0].microbatch: must be a whole number, 0 or more" --costs=bad.json
+change 's/"ms_per_element":0.001//'
+refuses "bad.json: optimizer.ms_per_element: is missing" --costs=bad.json
+change 's/"messages":\[\]/"messages":[{"transport":"shm","bytes":8}]/'
+refuses "bad.json: messages[0].ms: is missing" --costs=bad.json
+change 's/"blocks":\[.*"optimizer"/"blocks":7,"optimizer"/'
+refuses "bad.json: blocks: must be a list with an object for each block" --costs=bad.json
+
+# ---- what a machine measures ----
+
+ok "a binary is built" build two two.cfg
+ok "it measures" ./two measure --seconds 1 --output costs.json
+is "keys" "$(sed -n 's/^  "\([a-z]*\)":.*/\1/p' costs.json | tr '\n' ' ')" \
+  "version device dtype sequence blocks optimizer messages collectives "
+is "each block at each size" "$(grep '"block"' costs.json | sort | uniq -c | awk '{ print $1 }' | tr '\n' ' ')" "4 4 4 4 4 "
+is "sizes" "$(sed -n 's/^ *"microbatch": \([0-9]*\),/\1/p' costs.json | sort -n | uniq | tr '\n' ' ')" "1 2 4 8 "
+# times_of BLOCK MICROBATCH: F, I, W and B.
+times_of() {
+  awk -v block="\"$1\"," -v size="$2," '
+    $1 == "\"block\":" { here = $2 == block }
+    $1 == "\"microbatch\":" { sized = $2 == size }
+    here && sized && /forward|backward/ { printf "%s ", $2 + 0 }' costs.json
+}
+one_size=$(times_of model.layers.0.mlp 1) eight=$(times_of model.layers.0.mlp 8)
+is "each has four times above 0" "$(echo "$one_size" | awk '{ for (i = 1; i <= NF; i++) above += $i > 0; print above, NF }')" "4 4"
+ok "eight times as much takes more than four times as long" \
+  sh -c "echo $one_size $eight | awk '{ exit !(\$5 > 4 * \$1 && \$8 > 4 * \$4) }'"
+ok "the optimizer takes time" sh -c "sed -n 's/.*\"ms_per_element\": \\([^,]*\\),*/\\1/p' costs.json | head -n 1 | awk '{ exit !(\$1 > 0 && \$1 < 1e-3) }'"
+is "messages" "$(grep -c '"transport": "shm"' costs.json)" 6
+is "collectives of both kinds" "$(grep -c '"reduce_scatter"' costs.json) $(grep -c '"all_gather"' costs.json)" "5 5"
+file=costs.json
+for option in "-s pipeline.ranks=1" "-s pipeline.schedule=zb_h1" "-s batch.microbatch=8 -s pipeline.stages_per_rank=2" "-s data_parallel.replicas=2"; do
+  ok "its costs predict a step with $option" test -n "$(report step $option)"
+done
+refuses "costs.json: blocks[5].parameters: 16384 were measured, the topology's model.embed_tokens has 8192" --costs=costs.json -s model.hidden=32
+ok "a binary that does not train is built" build none two.cfg -s pipeline.schedule=inference
+./none measure --output none.json 2>err
+is "it has nothing to measure" "$? $(cat err)" \
+  "64 penstock: measure: this binary has no plan for it: its schedule is inference; build one whose schedule trains"
+./two measure 2>err
+is "measure needs a file" "$? $(cat err)" "64 penstock: measure needs --output FILE: where to write the costs"
+./two measure --output missing/costs.json 2>err
+is "that can be made" "$? $(cat err)" "73 penstock: --output missing/costs.json: No such file or directory"
+finish
