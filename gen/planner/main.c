@@ -63,6 +63,9 @@ int main(int argc, char **argv) {
   result.unit = options->costs ? "in ms" : pen_cost_unit(planner.written);
   pen_refine(&planner, &result, options->refine);
   if (result.count > options->top) result.count = options->top;
+  if (options->candidate > result.count)
+    pen_stop(PEN_EXIT_USAGE, "penstock-plan: --candidate=%llu: at most %zu, as many as there are",
+             (unsigned long long)options->candidate, result.count);
   if (options->output) pen_write_topology(&planner, &result);
   pen_plan_print(stdout, &planner, &result);
   if (fflush(stdout) || ferror(stdout))

@@ -11,7 +11,7 @@ struct pen_plan_options {
   const char *topology;
   const char *output, *print, *costs;
   struct pen_texts overrides; /* of -s, in order */
-  uint64_t refine, seconds, top;
+  uint64_t candidate, refine, seconds, top;
   bool exhaustive, help, version;
 };
 

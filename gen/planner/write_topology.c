@@ -81,19 +81,19 @@ static const char *base_name(const char *path) {
 }
 
 void pen_write_topology(const struct pen_planner *planner, const struct pen_plan_result *result) {
-  const struct pen_plan_candidate *best = &result->best[0];
+  const struct pen_plan_candidate *written = &result->best[planner->options->candidate - 1];
   const char *output = planner->options->output;
   struct stat status;
   const bool replaces = lstat(output, &status) || S_ISREG(status.st_mode);
   const char *path = replaces ? pen_text("%s.tmp%ld", output, (long)getpid()) : output;
   FILE *out = fopen(path, "w");
   if (!out) pen_stop(PEN_EXIT_CREATE, "penstock-plan: %s: %s", output, strerror(errno));
-  fprintf(out,
-          "# The best plan of %s: a step of %.6g %s, %llu MiB a rank. Made by penstock-plan %s.\n",
-          base_name(planner->written->path), best->makespan, result->unit + strlen("in "),
-          (unsigned long long)((best->arena_bytes + (1 << 20) - 1) >> 20), PEN_VERSION_TEXT);
-  write_groups(out, pen_written_topology(planner, &best->choice,
-                                         best->searched ? &planner->options->seconds : NULL));
+  fprintf(out, "# Plan %llu of %s: a step of %.6g %s, %llu MiB a rank. Made by penstock-plan %s.\n",
+          (unsigned long long)planner->options->candidate, base_name(planner->written->path),
+          written->makespan, result->unit + strlen("in "),
+          (unsigned long long)((written->arena_bytes + (1 << 20) - 1) >> 20), PEN_VERSION_TEXT);
+  write_groups(out, pen_written_topology(planner, &written->choice,
+                                         written->searched ? &planner->options->seconds : NULL));
   const bool failed = ferror(out) != 0;
   if (fclose(out) || failed || (replaces && rename(path, output))) {
     const int cause = errno;

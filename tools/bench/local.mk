@@ -3,7 +3,7 @@
 # These plans are built as deployments; what is linked with one of them is therefore made after that, by a make of its own.
 BENCH_PLANS = bench_1 bench_1f1b bench_1f1b_loop bench_zbv bench_r2 bench_r2_opt bench_r2_weights bench_r2_layer bench_1f1b_layer bench_1f1b_bf16 bench_zbv_bf16
 EXTRA_PROGRAMS = tools/bench/hop tools/bench/matmul tools/bench/matmul_bf16 $(BENCH_DISPATCH)
-EXTRA_DIST += tools/bench/bench.py tools/bench/bench_gen.py tools/bench/child.py tools/bench/fixed_order.py tools/bench/fast_math.sh tools/bench/hop_mpi.c tools/bench/hosts.py tools/bench/peer.py tools/bench/predict.py tools/bench/recovery.py tools/bench/slow_ranks.py tools/bench/tokens.py
+EXTRA_DIST += tools/bench/bench.py tools/bench/bench_gen.py tools/bench/child.py tools/bench/fixed_order.py tools/bench/fast_math.sh tools/bench/hop_mpi.c tools/bench/hosts.py tools/bench/peer.py tools/bench/predict.py tools/bench/recovery.py tools/bench/slow_ranks.py tools/bench/tokens.py tools/bench/tune.py
 BENCH_DISPATCH = \
   tools/bench/dispatch_bench_1 \
   tools/bench/dispatch_bench_1f1b \
@@ -129,3 +129,11 @@ bench-gen: penstock-gen$(EXEEXT)
 bench-layout: tests/gen/layout$(EXEEXT)
 	@tests/gen/layout wide
 .PHONY: bench-layout
+
+# ---- the fastest plan for this machine: make tune TOPOLOGY=bench_plan [SETTINGS='plan.sequences=32 ...'] [TUNE_OPTIONS='--turns 3 --steps 8'] ----
+TUNE_OPTIONS =
+tune: all
+	$(if $(TOPOLOGY),,$(error make tune TOPOLOGY=...: say which topology, with a group plan))
+	@$(MAKE) $(AM_MAKEFLAGS) --no-print-directory TOPOLOGY= penstock-plan$(EXEEXT)
+	@$(PYTHON) -B $(srcdir)/tools/bench/tune.py $(TUNE_OPTIONS) $(addprefix -s ,$(SETTINGS)) '$(MAKE)' '$(TOPOLOGY_FILE)'
+.PHONY: tune
