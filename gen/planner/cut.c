@@ -2,9 +2,12 @@
 #include "gen/planner/cut.h"
 
 #include <math.h>
+#include <string.h>
 
+#include "gen/base/arena.h"
 #include "gen/layout/audit.h"
 #include "gen/layout/stage_buffers.h"
+#include "gen/model/unit_collectives.h"
 
 static int64_t passed_bytes(const struct pen_graph *graph, uint32_t value) {
   return value == PEN_NONE ? 0 : (int64_t)pen_aligned(pen_value_bytes_passed(graph, value));
@@ -46,6 +49,25 @@ static struct pen_stage_elements elements_of(const struct pen_graph *graph) {
   return elements;
 }
 
+static struct pen_stage_traffic traffic_of(const struct pen_graph *graph) {
+  struct pen_stage_traffic traffic = {{0}, {0}};
+  bool *seen = pen_new(graph->value_count + 1, sizeof *seen);
+  for (int p = 0; p < PEN_PROGRAMS; p++) {
+    memset(seen, 0, graph->value_count * sizeof *seen);
+    for (size_t i = 0; i < graph->program[p].count; i++)
+      for (int k = 0; k < PEN_OPERANDS_MAX; k++) {
+        const uint32_t v = graph->program[p].op[i].operand[k];
+        if (v == PEN_NONE || seen[v]) continue;
+        seen[v] = true;
+        const struct pen_value *value = &graph->value[v];
+        if (value->role == PEN_ROLE_WEIGHT && !pen_weight_is_tied(graph, value->weight))
+          traffic.weights[p] += (double)value->bytes;
+        if (value->role == PEN_ROLE_GRADIENT) traffic.gradients[p] += (double)value->bytes;
+      }
+  }
+  return traffic;
+}
+
 void pen_cut_fill(struct pen_cut *cut, const struct pen_trial *trial) {
   const struct pen_topology *t = trial->topology;
   const struct pen_stage_cost *cost = pen_kernel_costs(trial->partition, trial->cost.stage);
@@ -54,6 +76,7 @@ void pen_cut_fill(struct pen_cut *cut, const struct pen_trial *trial) {
     cut->cost[s].send = cut->cost[s].send_host = fmin(cost[s].send, cost[s].send_host);
     cut->live[s] = live_of(trial->graph[s]);
     cut->elements[s] = elements_of(trial->graph[s]);
+    cut->traffic[s] = traffic_of(trial->graph[s]);
   }
   cut->overlap = trial->cost.overlap;
   cut->training = *trial->training;
@@ -61,6 +84,7 @@ void pen_cut_fill(struct pen_cut *cut, const struct pen_trial *trial) {
   cut->training.weights_in_w = NULL;
   cut->byte = pen_byte_cost_of(t, trial->partition, trial->graph, trial->cost.stage);
   cut->gives_exchange = t->costs_reduce.count || t->costs_gather.count;
+  cut->is_measured = trial->is_measured;
   cut->is_bf16 = pen_topology_dtype(t) == PEN_BF16;
   cut->ties = t->model_tie_embeddings;
 }

@@ -21,6 +21,12 @@ struct pen_stage_live {
   int64_t peak[PEN_PROGRAMS], remains[PEN_PROGRAMS];
 };
 
+/* Bytes of whole tensors that a program reads of weights that may be gathered, and makes of
+ * gradients. */
+struct pen_stage_traffic {
+  double weights[PEN_PROGRAMS], gradients[PEN_PROGRAMS];
+};
+
 /* The stages of a cut. All values are lower bounds for any pipeline with this cut and any sharing.
  */
 struct pen_cut {
@@ -29,10 +35,12 @@ struct pen_cut {
   struct pen_stage_cost *cost; /* [stage_count] of the kernels; the cheaper kind of message */
   struct pen_stage_live *live; /* [stage_count] */
   struct pen_stage_elements *elements; /* [stage_count] */
+  struct pen_stage_traffic *traffic;   /* [stage_count] */
   double overlap;                      /* of struct pen_cost_model */
   struct pen_training training;        /* without what depends on stages */
   struct pen_byte_cost byte;
   bool gives_exchange; /* the topology gives the costs of collectives */
+  bool is_measured;    /* the costs are a file's, with the collectives within programs */
   bool is_bf16, ties;
 };
 

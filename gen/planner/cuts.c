@@ -56,6 +56,7 @@ static struct known_cut *new_cut(struct pen_cuts *cuts, const struct pen_choice 
   cut->stage_count = stages;
   cut->cost = pen_new(stages, sizeof *cut->cost);
   cut->live = pen_new(stages, sizeof *cut->live);
+  cut->traffic = pen_new(stages, sizeof *cut->traffic);
   cut->elements = pen_new(stages, sizeof *cut->elements);
   cut->valid = pen_attempt_cut(&input, cut);
   return known;
