@@ -1,5 +1,5 @@
 # PEN_BLAS: matrix products on the CPU. Sets BLAS_CFLAGS and BLAS_LIBS.
-# The serial OpenBLAS is asked for first: ranks are processes of one thread each, and it starts no threads of its own.
+# The serial OpenBLAS is asked for first: it starts no threads of its own.
 AC_DEFUN([PEN_BLAS], [
   AC_ARG_VAR([BLAS_CFLAGS], [C compiler flags for cblas.h])
   AC_ARG_VAR([BLAS_LIBS], [linker flags for a BLAS with the CBLAS interface])

@@ -7,8 +7,9 @@
  *
  * vector/ has the kernels that are compiled once for each instruction set; instruction_set.c
  * chooses a set. Matrix products: matmul.c in f32, product_bf16.c in bf16, onednn.c by a library.
- * open.c lists the function of each op, and device.c has struct pen_device. Kernels run in the
- * caller's thread, and allocate nothing after they are prepared, except in oneDNN. */
+ * open.c lists the function of each op, arrays.c has the functions that are no ops, and device.c
+ * struct pen_device. Kernels divide their work over the threads of the rank (threads.h), and
+ * allocate nothing after they are prepared, except in oneDNN. */
 #ifndef PEN_CPU_H
 #define PEN_CPU_H
 

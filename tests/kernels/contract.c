@@ -4,15 +4,7 @@
 #include "kernels/head_loss.h"
 #include "tests/support/kernels_signature.h"
 
-/* A case: an op, dims, reals; integer operands get values below `integers`. */
-struct contract_case {
-  enum pen_op_kind kind;
-  int64_t dim[PEN_DIMS_MAX];
-  double real[PEN_REALS_MAX];
-  int integers;
-};
-
-static const struct contract_case subjects[] = {
+static const struct op_case subjects[] = {
     {PEN_OP_LINEAR, {7, 13, 5}, {0}, 0},
     {PEN_OP_LINEAR, {300, 256, 130}, {0}, 0},
     {PEN_OP_LINEAR_DX, {7, 13, 5}, {0}, 0},
@@ -69,7 +61,7 @@ enum {
   CASES = 2 * SUBJECTS /* in f32, then in bf16 */
 };
 
-static const struct contract_case *subject_of(size_t n) { return &subjects[n % SUBJECTS]; }
+static const struct op_case *subject_of(size_t n) { return &subjects[n % SUBJECTS]; }
 static enum pen_dtype dtype_of(size_t n) { return n < SUBJECTS ? PEN_F32 : PEN_BF16; }
 
 /* Each case in each dtype of its op. */
@@ -77,45 +69,14 @@ static enum pen_dtype dtype_of(size_t n) { return n < SUBJECTS ? PEN_F32 : PEN_B
   for (size_t n = 0; n < CASES; n++) \
     if (pen_kernel_of(subject_of(n)->kind, dtype_of(n)) != NULL)
 
-/* Fills all operands of a call at `shift` cache lines after a page; the values do not depend on the
- * shift. */
-static struct pen_call fill(const struct contract_case *subject, const struct signature *s,
-                            size_t shift) {
-  struct pen_call call = {0};
-  memcpy(call.dim, subject->dim, sizeof call.dim);
-  memcpy(call.real, subject->real, sizeof call.real);
-  for (size_t i = 0; i < s->count; i++) {
-    const struct operand *o = &s->operand[i];
-    call.operand[i] = bytes_at(operand_bytes(o), (shift * (i + 1)) % 64);
-    if (!strcmp(o->name, "starts"))
-      fill_starts(call.operand[i], o->count, starts_sequence(subject->kind, subject->dim));
-    else if (o->integer)
-      for (size_t k = 0; k < o->count; k++)
-        ((int32_t *)call.operand[i])[k] = (int32_t)(k * 5 % (size_t)subject->integers);
-    else if (!o->output || o->accumulates)
-      spread_operand(call.operand[i], o, i + 1);
-  }
-  return call;
-}
-
-static void assert_same_outputs(enum pen_op_kind kind, const struct signature *s,
-                                const struct pen_call *a, const struct pen_call *b) {
-  for (size_t i = 0; i < s->count; i++)
-    if (s->operand[i].output) {
-      char what[64];
-      snprintf(what, sizeof what, "%s.%s", op_rows[kind].name, s->operand[i].name);
-      assert_same_bits(what, a->operand[i], b->operand[i], operand_bytes(&s->operand[i]));
-    }
-}
-
 static void bits_do_not_depend_on_addresses(void **state) {
   FOR_EACH_CASE(n) {
-    const struct contract_case *subject = subject_of(n);
+    const struct op_case *subject = subject_of(n);
     const struct signature s = parse_signature_as(dtype_of(n), subject->kind, subject->dim);
-    struct pen_call first = fill(subject, &s, 0);
+    struct pen_call first = fill_call(subject, &s, 0);
     run_as(dtype_of(n), subject->kind, &first);
     for (size_t shift = 0; shift < 8; shift += 1 + shift) {
-      struct pen_call other = fill(subject, &s, shift);
+      struct pen_call other = fill_call(subject, &s, shift);
       run_as(dtype_of(n), subject->kind, &other);
       assert_same_outputs(subject->kind, &s, &first, &other);
     }
@@ -125,9 +86,9 @@ static void bits_do_not_depend_on_addresses(void **state) {
 
 static void inputs_are_unchanged(void **state) {
   FOR_EACH_CASE(n) {
-    const struct contract_case *subject = subject_of(n);
+    const struct op_case *subject = subject_of(n);
     const struct signature s = parse_signature_as(dtype_of(n), subject->kind, subject->dim);
-    struct pen_call used = fill(subject, &s, 0), fresh = fill(subject, &s, 0);
+    struct pen_call used = fill_call(subject, &s, 0), fresh = fill_call(subject, &s, 0);
     run_as(dtype_of(n), subject->kind, &used);
     for (size_t i = 0; i < s.count; i++)
       if (!s.operand[i].output)
@@ -139,9 +100,9 @@ static void inputs_are_unchanged(void **state) {
 
 static void outputs_may_replace_inputs(void **state) {
   FOR_EACH_CASE(n) {
-    const struct contract_case *subject = subject_of(n);
+    const struct op_case *subject = subject_of(n);
     const struct signature s = parse_signature_as(dtype_of(n), subject->kind, subject->dim);
-    struct pen_call apart = fill(subject, &s, 0), shared = fill(subject, &s, 0);
+    struct pen_call apart = fill_call(subject, &s, 0), shared = fill_call(subject, &s, 0);
     for (size_t i = 0; i < s.count; i++)
       if (s.operand[i].shares[0])
         shared.operand[i] = shared.operand[find_operand(&s, s.operand[i].shares)];
@@ -169,13 +130,13 @@ static int any_nan(const struct signature *s, const struct pen_call *call) {
  * operands of the cases touch each element of an embedding table. */
 static void nan_propagates(void **state) {
   FOR_EACH_CASE(n) {
-    const struct contract_case *subject = subject_of(n);
+    const struct op_case *subject = subject_of(n);
     const struct signature s = parse_signature_as(dtype_of(n), subject->kind, subject->dim);
     for (size_t i = 0; i < s.count; i++)
       for (size_t place = 0; place < 3; place++) {
         const struct operand *o = &s.operand[i];
         if (o->integer || (o->output && !o->accumulates)) continue;
-        struct pen_call call = fill(subject, &s, 0);
+        struct pen_call call = fill_call(subject, &s, 0);
         if (o->element_bytes == sizeof(double))
           ((double *)call.operand[i])[place * (o->count - 1) / 2] = (double)NAN;
         else if (o->element_bytes == sizeof(uint16_t))
@@ -191,9 +152,9 @@ static void nan_propagates(void **state) {
 }
 
 /* The f32 call with the inputs of a bf16 call, converted. */
-static struct pen_call widened_call(const struct contract_case *subject, const struct signature *s,
+static struct pen_call widened_call(const struct op_case *subject, const struct signature *s,
                                     const struct pen_call *half) {
-  struct pen_call call = fill(subject, s, 0);
+  struct pen_call call = fill_call(subject, s, 0);
   for (size_t i = 0; i < s->count; i++)
     if (s->operand[i].of_op && !s->operand[i].output)
       call.operand[i] = floats_of(half->operand[i], s->operand[i].count);
@@ -223,12 +184,13 @@ static int rounds_on_its_way(enum pen_op_kind kind, const char *set) {
 
 static void bf16_is_f32_rounded(void **state) {
   for (size_t n = SUBJECTS; n < CASES; n++) {
-    const struct contract_case *subject = subject_of(n);
+    const struct op_case *subject = subject_of(n);
     if (pen_kernel_of(subject->kind, PEN_BF16) == NULL || rounds_on_its_way(subject->kind, *state))
       continue;
     const struct signature narrow = parse_signature_as(PEN_BF16, subject->kind, subject->dim),
                            wide = parse_signature(subject->kind, subject->dim);
-    struct pen_call half = fill(subject, &narrow, 0), whole = widened_call(subject, &wide, &half);
+    struct pen_call half = fill_call(subject, &narrow, 0),
+                    whole = widened_call(subject, &wide, &half);
     run_as(PEN_BF16, subject->kind, &half);
     run(subject->kind, &whole);
     for (size_t i = 0; i < wide.count; i++) {

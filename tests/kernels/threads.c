@@ -73,15 +73,8 @@ static void run_alone(void *(*run)(void *), void *context) {
   assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
-struct subject {
-  enum pen_op_kind kind;
-  int64_t dim[PEN_DIMS_MAX];
-  double real[PEN_REALS_MAX];
-  int integers; /* integer operands are below */
-};
-
 /* Each is divided, and most do not divide evenly. */
-static const struct subject subjects[] = {
+static const struct op_case subjects[] = {
     {PEN_OP_LINEAR, {1, 300, 500}, {0}, 0},
     {PEN_OP_LINEAR, {97, 13, 5}, {0}, 0},
     {PEN_OP_LINEAR, {403, 1537, 801}, {0}, 0},
@@ -129,24 +122,6 @@ static const struct subject subjects[] = {
 };
 enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 
-static struct pen_call fill(const struct subject *subject, const struct signature *s) {
-  struct pen_call call = {0};
-  memcpy(call.dim, subject->dim, sizeof call.dim);
-  memcpy(call.real, subject->real, sizeof call.real);
-  for (size_t i = 0; i < s->count; i++) {
-    const struct operand *o = &s->operand[i];
-    call.operand[i] = bytes_at(operand_bytes(o), 0);
-    if (!strcmp(o->name, "starts"))
-      fill_starts(call.operand[i], o->count, starts_sequence(subject->kind, subject->dim));
-    else if (o->integer)
-      for (size_t k = 0; k < o->count; k++)
-        ((int32_t *)call.operand[i])[k] = (int32_t)(k * 5 % (size_t)subject->integers);
-    else if (!o->output || o->accumulates)
-      spread_operand(call.operand[i], o, i + 1);
-  }
-  return call;
-}
-
 struct one_op {
   enum pen_op_kind kind;
   enum pen_dtype dtype;
@@ -159,19 +134,13 @@ static void *run_op(void *context) {
   return NULL;
 }
 
-static void compare_op(const struct subject *subject, enum pen_dtype dtype) {
+static void compare_op(const struct op_case *subject, enum pen_dtype dtype) {
   const struct signature s = parse_signature_as(dtype, subject->kind, subject->dim);
-  struct one_op several = {subject->kind, dtype, fill(subject, &s)},
-                alone = {subject->kind, dtype, fill(subject, &s)};
+  struct one_op several = {subject->kind, dtype, fill_call(subject, &s, 0)},
+                alone = {subject->kind, dtype, fill_call(subject, &s, 0)};
   run_op(&several);
   run_alone(run_op, &alone);
-  for (size_t i = 0; i < s.count; i++)
-    if (s.operand[i].output) {
-      char what[64];
-      snprintf(what, sizeof what, "%s.%s", op_rows[subject->kind].name, s.operand[i].name);
-      assert_same_bits(what, several.call.operand[i], alone.call.operand[i],
-                       operand_bytes(&s.operand[i]));
-    }
+  assert_same_outputs(subject->kind, &s, &several.call, &alone.call);
 }
 
 static void ops_have_the_bits_of_one_thread(void **state) {

@@ -85,3 +85,31 @@ void spread_operand(void *to, const struct operand *o, uint64_t seed) {
     ((double *)to)[i] = (double)number;
   }
 }
+
+struct pen_call fill_call(const struct op_case *of, const struct signature *s, size_t shift) {
+  struct pen_call call = {0};
+  memcpy(call.dim, of->dim, sizeof call.dim);
+  memcpy(call.real, of->real, sizeof call.real);
+  for (size_t i = 0; i < s->count; i++) {
+    const struct operand *o = &s->operand[i];
+    call.operand[i] = bytes_at(operand_bytes(o), (shift * (i + 1)) % 64);
+    if (!strcmp(o->name, "starts"))
+      fill_starts(call.operand[i], o->count, starts_sequence(of->kind, of->dim));
+    else if (o->integer)
+      for (size_t k = 0; k < o->count; k++)
+        ((int32_t *)call.operand[i])[k] = (int32_t)(k * 5 % (size_t)of->integers);
+    else if (!o->output || o->accumulates)
+      spread_operand(call.operand[i], o, i + 1);
+  }
+  return call;
+}
+
+void assert_same_outputs(enum pen_op_kind kind, const struct signature *s, const struct pen_call *a,
+                         const struct pen_call *b) {
+  for (size_t i = 0; i < s->count; i++)
+    if (s->operand[i].output) {
+      char what[64];
+      snprintf(what, sizeof what, "%s.%s", op_rows[kind].name, s->operand[i].name);
+      assert_same_bits(what, a->operand[i], b->operand[i], operand_bytes(&s->operand[i]));
+    }
+}

@@ -34,4 +34,19 @@ void fill_starts(int32_t *starts, size_t count, size_t sequence);
 /* Real numbers for an operand of any width. */
 void spread_operand(void *to, const struct operand *o, uint64_t seed);
 
+/* A case: an op, dims, reals; integer operands get values below `integers`. */
+struct op_case {
+  enum pen_op_kind kind;
+  int64_t dim[PEN_DIMS_MAX];
+  double real[PEN_REALS_MAX];
+  int integers;
+};
+
+/* Fills all operands of a call at `shift` cache lines after a page; the values do not depend on the
+ * shift. */
+struct pen_call fill_call(const struct op_case *of, const struct signature *s, size_t shift);
+
+void assert_same_outputs(enum pen_op_kind kind, const struct signature *s, const struct pen_call *a,
+                         const struct pen_call *b);
+
 #endif

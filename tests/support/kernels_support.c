@@ -92,7 +92,8 @@ int64_t dim_value(enum pen_op_kind kind, const int64_t *dim, const char *name, s
   return 0;
 }
 
-/* A factor of a formula: a number, `bf16`, `f32`, `threads`, a dim, or the minimum of a dim and a number. */
+/* A factor of a formula: a number, `bf16`, `f32`, `threads`, a dim, or the minimum of a dim and a
+ * number. */
 static size_t factor_of(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t *dim,
                         const char *text) {
   const size_t length = strcspn(text, "<*+");

@@ -17,7 +17,7 @@ import peer
 import tokens
 from child import CORES, FOLDER, Run, fail, wait_for_quiet
 
-PLANS = ["bench_1", "bench_1f1b", "bench_1f1b_loop", "bench_zbv", "bench_r2", "bench_r2_opt",
+PLANS = ["bench_1", "bench_1_threads", "bench_1f1b", "bench_1f1b_loop", "bench_zbv", "bench_r2", "bench_r2_opt",
          "bench_r2_weights", "bench_r2_layer", "bench_1f1b_layer", "bench_1f1b_bf16", "bench_zbv_bf16"]
 WARM_STEPS, BRIEF_STEPS, QUIET_WAIT_S, OTHERS_SHARE_MAX = 3, 6, 20, 0.05
 TOKENS, WEIGHTS = FOLDER + "/tokens.bin", FOLDER + "/weights.safetensors"
@@ -162,7 +162,7 @@ def plan_figures(plan, products):
     step_ms = over_rounds(rounds, "ours.step_ms_median")
     peer_step_ms = over_rounds(rounds, "peer.step_ms.median")
     attainable = over_rounds(products, (
-        "one_process" if info["ranks"] * info["replicas"] == 1 else
+        "one_process" if info["ranks"] * info["replicas"] * info["threads_per_rank"] == 1 else
         "two_processes_bf16" if info["dtype"] == "bf16" else "two_processes") + ".gflop_per_s")
     product_flop = over_rounds(products, "one_process.product_flop_per_step")
     attention_flop = over_rounds(products, "one_process.attention_flop_per_step")
@@ -209,6 +209,9 @@ def add_figures(document):
         figures = plan_figures(plan, document["matrix_products"]["rounds"])
         plan.update({key: value for key, value in figures.items() if math.isfinite(value)})
     for name, plan in document["plans"].items():
+        if name.endswith("_threads"):
+            one = document["plans"][name[:-len("_threads")]]
+            plan["tokens_per_s_over_one_thread"] = plan["tokens_per_s"] / one["tokens_per_s"]
         if name.endswith("_bf16"):
             f32 = document["plans"][name[:-len("_bf16")]]
             plan["tokens_per_s_over_f32"] = plan["tokens_per_s"] / f32["tokens_per_s"]
@@ -222,7 +225,8 @@ def add_figures(document):
 ROWS = [
     ("tokens/s", "tokens_per_s", 1, "%.0f", ""),
     ("  peer", "peer_tokens_per_s", 1, "%.0f", ""),
-    ("  ratio", "tokens_per_s_ratio", 1, "%.2f", "1.5 (1f1b), 1.6 (zbv), 1.7 (bf16)"),
+    ("  ratio", "tokens_per_s_ratio", 1, "%.2f", "1.5 (1f1b), 1.6 (zbv), 1.7 (bf16), 1.4 (threads)"),
+    ("  over one thread", "tokens_per_s_over_one_thread", 1, "%.2f", "1.8"),
     ("  over f32", "tokens_per_s_over_f32", 1, "%.2f", "1.6"),
     ("step, ms", "step_ms", 1, "%.1f", ""),
     ("  peer", "peer_step_ms", 1, "%.1f", ""),

@@ -1,11 +1,12 @@
 # tools/bench: make bench, make bench-order, make bench-gen, make bench-layout
 # ---- the benchmark: make bench [PEER=PYTHON] [PEER_DIR=...] [BENCH_OPTIONS='--rounds 5 --steps 12'] ----
 # These plans are built as deployments; what is linked with one of them is therefore made after that, by a make of its own.
-BENCH_PLANS = bench_1 bench_1f1b bench_1f1b_loop bench_zbv bench_r2 bench_r2_opt bench_r2_weights bench_r2_layer bench_1f1b_layer bench_1f1b_bf16 bench_zbv_bf16
+BENCH_PLANS = bench_1 bench_1_threads bench_1f1b bench_1f1b_loop bench_zbv bench_r2 bench_r2_opt bench_r2_weights bench_r2_layer bench_1f1b_layer bench_1f1b_bf16 bench_zbv_bf16
 EXTRA_PROGRAMS = tools/bench/hop tools/bench/matmul tools/bench/matmul_bf16 $(BENCH_DISPATCH)
 EXTRA_DIST += tools/bench/bench.py tools/bench/bench_gen.py tools/bench/child.py tools/bench/fixed_order.py tools/bench/fast_math.sh tools/bench/hop_mpi.c tools/bench/hosts.py tools/bench/peer.py tools/bench/predict.py tools/bench/recovery.py tools/bench/slow_ranks.py tools/bench/tokens.py tools/bench/tune.py
 BENCH_DISPATCH = \
   tools/bench/dispatch_bench_1 \
+  tools/bench/dispatch_bench_1_threads \
   tools/bench/dispatch_bench_1f1b \
   tools/bench/dispatch_bench_1f1b_bf16 \
   tools/bench/dispatch_bench_1f1b_loop \
@@ -27,6 +28,8 @@ tools_bench_dispatch_bench_zbv_bf16_SOURCES = tools/bench/dispatch.c
 tools_bench_dispatch_bench_zbv_bf16_LDADD = plan/bench_zbv_bf16.o libruntime.a $(RUNTIME_LIBS)
 tools_bench_dispatch_bench_1_SOURCES = tools/bench/dispatch.c
 tools_bench_dispatch_bench_1_LDADD = plan/bench_1.o libruntime.a $(RUNTIME_LIBS)
+tools_bench_dispatch_bench_1_threads_SOURCES = tools/bench/dispatch.c
+tools_bench_dispatch_bench_1_threads_LDADD = plan/bench_1_threads.o libruntime.a $(RUNTIME_LIBS)
 tools_bench_dispatch_bench_1f1b_SOURCES = tools/bench/dispatch.c
 tools_bench_dispatch_bench_1f1b_LDADD = plan/bench_1f1b.o libruntime.a $(RUNTIME_LIBS)
 tools_bench_dispatch_bench_1f1b_loop_SOURCES = tools/bench/dispatch.c

@@ -28,8 +28,8 @@ def check_options(settings):
 
 
 def can_run(info):
-    """The peer has no replicas."""
-    return info["ranks"] > 1 and info["replicas"] < 2 and info["schedule"] in SCHEDULES
+    """The peer has no replicas, and is not compared with one rank of one thread."""
+    return info["ranks"] * info["threads_per_rank"] > 1 and info["replicas"] < 2 and info["schedule"] in SCHEDULES
 
 
 def arguments(settings, info, model, files, steps, warm_steps):

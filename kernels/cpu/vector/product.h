@@ -14,7 +14,7 @@
  *     left rows     [HEIGHT][depth + LINE]  only if rows are a multiple of 2 KiB apart, and so map
  *                                           to few cache sets, or start within an element
  *
- * Threads (threads.h) first copy panels, then multiply; each has strips or rows of its own.
+ * Each thread (threads.h) has copies of its own.
  *
  * Elements that k does not fill are zero. Otherwise the left factor is not copied. Sums start at
  * zero in the registers; the addend is read when the tile is stored.
@@ -43,7 +43,8 @@ enum {
   LINE = 16,                           /* elements in a cache line */
   HALF_PAGE =
       512, /* elements in 2 KiB: copying rows this far apart gives 1.3 of the rate on Zen 4 */
-  STEPS_AHEAD_RIGHT = 4, /* steps that copies prefetch ahead */
+  SHARE_ROWS = ROWS > 6 ? ROWS / 3 : ROWS, /* a thread's rows are a multiple */
+  STEPS_AHEAD_RIGHT = 4,                   /* steps that copies prefetch ahead */
   STEPS_AHEAD_LEFT = 8,
 };
 _Static_assert(HEIGHT % ROWS == 0 && PEN_PRODUCT_WIDTH % PANEL == 0, "blocks are whole tiles");
@@ -254,29 +255,27 @@ static struct strips prepare_left(const struct pen_matrix *left, size_t i, size_
   return (struct strips){space, (depth + LINE) * ROWS, depth + LINE, tile_of_rows};
 }
 
-/* A block of columns and steps, all rows of the result: its panels are copied, then multiplied.
- * Each thread has a space of its own for rows of the left factor. */
+/* A block of columns and steps, all rows of the result. Each thread has a part of the workspace:
+ * panels, then rows or strips of the left factor. */
 struct product_block {
   const struct pen_product *product;
   size_t column, columns, first, numbers, depth; /* the first number of k, how many, their steps */
-  size_t panel_count, space_elements;
-  element *panels, *space;
+  size_t part_elements, panel_elements;
+  element *panels, *space; /* of the first thread */
   struct sum_target to;
 };
 
-static void copy_panel_range(const void *context, size_t thread, size_t first, size_t past) {
-  const struct product_block *b = context;
-  const size_t column = first * PANEL;
-  (void)thread;
-  copy_right(b->panels + column * b->depth, &b->product->right, b->first, b->column + column,
-             b->numbers, least(past * PANEL, b->columns) - column);
+static struct product_block block_of_thread(const struct product_block *all, size_t thread) {
+  struct product_block b = *all;
+  b.panels += thread * b.part_elements;
+  b.space = b.panels + b.panel_elements;
+  return b;
 }
 
-/* Rows i .. i + rows, at most HEIGHT, times panels first .. past - 1. */
-static void multiply_panels(const struct product_block *b, const struct strips *left, size_t i,
-                            size_t rows, size_t first, size_t past) {
-  const size_t end = least(past * PANEL, b->columns);
-  for (size_t j = first * PANEL; j < end; j += PANEL)
+/* Rows i .. i + rows, at most HEIGHT, and columns j .. end of the block. */
+static void multiply_rows(const struct product_block *b, const struct strips *left, size_t i,
+                          size_t rows, size_t j, size_t end) {
+  for (; j < end; j += PANEL)
     for (size_t r = 0; r < rows; r += ROWS) {
       const size_t high = least(ROWS, rows - r);
       const struct tile t = {b->depth, left->at + r / ROWS * left->strip, b->panels + j * b->depth,
@@ -288,49 +287,58 @@ static void multiply_panels(const struct product_block *b, const struct strips *
     }
 }
 
-/* Threads take whole tiles of HEIGHT rows by a panel, block of rows by block. Shares are counted in
- * strips of ROWS rows by a panel, since the last block has fewer. Returns the panel, in its block
- * of rows, of the tile that has strip `strip`. */
-static size_t panel_of_strip(const struct product_block *b, size_t strip) {
-  const size_t all = HEIGHT / ROWS, strips = (b->product->m + ROWS - 1) / ROWS,
-               block = strip / (all * b->panel_count),
-               high = least(all, strips - least(strips, block * all));
-  return high > 0 ? strip % (all * b->panel_count) / high : 0;
+/* Copies the panels of columns j .. end and multiplies them by rows i .. past. */
+static void multiply_block(const struct product_block *b, size_t i, size_t past, size_t j,
+                           size_t end) {
+  copy_right(b->panels + j * b->depth, &b->product->right, b->first, b->column + j, b->numbers,
+             end - j);
+  for (; i < past; i += HEIGHT) {
+    const size_t rows = least(HEIGHT, past - i);
+    const struct strips left =
+        prepare_left(&b->product->left, i, b->first, rows, b->numbers, b->space);
+    multiply_rows(b, &left, i, rows, j, end);
+  }
 }
 
-static void multiply_strip_range(const void *context, size_t thread, size_t first, size_t past) {
-  const struct product_block *b = context;
-  const size_t of_block = HEIGHT / ROWS * b->panel_count, last = past / of_block;
-  for (size_t block = first / of_block; block <= last && block * HEIGHT < b->product->m; block++) {
-    const size_t i = block * HEIGHT, rows = least(HEIGHT, b->product->m - i);
-    const size_t begin = block == first / of_block ? panel_of_strip(b, first) : 0,
-                 end = block == last ? panel_of_strip(b, past) : b->panel_count;
-    if (begin == end) continue;
-    const struct strips left = prepare_left(&b->product->left, i, b->first, rows, b->numbers,
-                                            b->space + thread * b->space_elements);
-    multiply_panels(b, &left, i, rows, begin, end);
-  }
+static void multiply_share_of_panels(const void *context, size_t thread, size_t first,
+                                     size_t past) {
+  const struct product_block b = block_of_thread(context, thread);
+  multiply_block(&b, 0, b.product->m, first * PANEL, least(past * PANEL, b.columns));
+}
+
+static void multiply_share_of_rows(const void *context, size_t thread, size_t first, size_t past) {
+  const struct product_block b = block_of_thread(context, thread);
+  multiply_block(&b, first * SHARE_ROWS, least(past * SHARE_ROWS, b.product->m), 0, b.columns);
+}
+
+/* If there are many rows for each thread, threads take rows, and each copies all panels: it then
+ * reads its own rows of the left factor alone, which it often has in its cache. (Panels that
+ * threads copy together take 4% longer.) If not, or if rows would be copied, they take panels. */
+static void divide_block(const struct product_block *b) {
+  const struct pen_product *p = b->product;
+  if (!p->left.transposed && p->m >= 2 * HEIGHT * pen_threads_count())
+    pen_parallel_for((p->m + SHARE_ROWS - 1) / SHARE_ROWS, multiply_share_of_rows, b);
+  else
+    pen_parallel_for((b->columns + PANEL - 1) / PANEL, multiply_share_of_panels, b);
 }
 
 void PEN_NAME(multiply)(const struct pen_product *p) {
   const size_t steps = steps_of(p->k), width = part_of(p->n, PEN_PRODUCT_WIDTH, PANEL),
                depth = part_of(steps, DEPTH, 4), rows = least(p->m, HEIGHT);
-  struct product_block b = {.product = p, .panels = (element *)p->workspace};
   const size_t copied = round_up(rows, ROWS) * depth, padded = rows * (depth + LINE);
-  b.space = b.panels + round_up(round_up(width, PANEL) * depth, LINE);
-  b.space_elements = copied > padded ? copied : padded;
+  struct product_block b = {.product = p, .panels = (element *)p->workspace};
+  b.panel_elements = round_up(round_up(width, PANEL) * depth, LINE);
+  b.part_elements = round_up(b.panel_elements + (copied > padded ? copied : padded), LINE);
   b.to = (struct sum_target){
       .result = p->result, .addend = p->addend, .rounded = p->rounded, .row = p->result_row};
   for (b.column = 0; b.column < p->n; b.column += width)
     for (size_t first = 0; first < steps; first += depth) {
       b.columns = least(width, p->n - b.column);
-      b.panel_count = (b.columns + PANEL - 1) / PANEL;
       b.depth = least(depth, steps - first);
       b.first = first * NUMBERS;
       b.numbers = least(b.depth * NUMBERS, p->k - b.first);
       b.to.addend = first > 0 ? p->result : p->addend;
-      pen_parallel_for(b.panel_count, copy_panel_range, &b);
-      pen_parallel_for(b.panel_count * ((p->m + ROWS - 1) / ROWS), multiply_strip_range, &b);
+      divide_block(&b);
     }
 }
 
