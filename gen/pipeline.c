@@ -316,10 +316,23 @@ static struct pen_result lay_out(const struct pen_topology *topology,
                              .plan = plan};
 }
 
+/* Whether a plan is within the limit and takes less time than another, which may exceed it. */
+static bool is_better_plan(const struct pen_result *one, const struct pen_result *other) {
+  const bool fits = pen_layout_excess(one->topology, one->plan) == 0,
+             other_fits = pen_layout_excess(other->topology, other->plan) == 0;
+  if (fits != other_fits) return fits;
+  return one->timing->makespan < other->timing->makespan;
+}
+
 struct pen_result pen_pipeline_choose(const struct pen_topology *topology,
                                       const struct pen_generator_options *options) {
-  return pen_joint_applies(topology) ? pen_plan_jointly(topology, options, lay_out)
-                                     : pen_choose_recompute(topology, options, lay_out);
+  const bool cuts = pen_partition_is_joint(topology);
+  if (!pen_joint_applies(topology) || (!cuts && (options->actions || options->costs)))
+    return pen_choose_recompute(topology, options, lay_out);
+  const struct pen_result joint = pen_plan_jointly(topology, options, lay_out);
+  if (cuts || joint.search) return joint;
+  const struct pen_result stages = pen_choose_recompute(topology, options, lay_out);
+  return is_better_plan(&stages, &joint) ? stages : joint;
 }
 
 /* The same, complete and verified. */

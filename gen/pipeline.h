@@ -10,13 +10,15 @@
  *   lower       order, timing               actions with sends, receives, collectives  lower/
  *   layout      actions, programs           offsets, slots, credits: struct pen_plan   layout/
  *   search      all of the above            the best order that fits the memory limit  search/
+ *   joint       topology                    cut, recomputation and order together      joint/
  *   verify      plan                        nothing, or the first problem              verify/
  *   emit        plan, timing                C tables                                   emit/
  *   views       plan, timing                charts, JSON, text                         views/
  *
  * No pass changes the result of an earlier one. The passes from partition to verify run again for
  * each fallback of the topology; what is emitted holds all plans. With memory.recompute = "auto"
- * those from partition to layout run for each trial (choose_recompute.h).
+ * and with partition.balance = "joint" those from partition to layout run for each trial
+ * (choose_recompute.h, plan_jointly.h).
  */
 #ifndef PEN_PIPELINE_H
 #define PEN_PIPELINE_H

@@ -27,20 +27,28 @@ enum {
   ROUND_WORK = 80000000,
   EXHAUST_WORK = 80000000,
   LEVEL_WORK = 10000000,
-  LAYOUT_WORK = 500,
+  LAYOUT_WORK = 2000,
   START_WORK = 5000000,
-  START_TRIALS = 5
+  START_TRIALS = 5,
+  EXHAUST_TRIALS = 8
 };
 
 static bool is_open(const struct pen_topology *t, uint32_t stage) {
   return t->memory_recompute.count && !strcmp(t->memory_recompute.value[stage], "auto");
 }
 
-bool pen_joint_applies(const struct pen_topology *t) { return pen_partition_is_joint(t); }
+bool pen_joint_applies(const struct pen_topology *t) {
+  bool any = false;
+  for (size_t s = 0; s < t->memory_recompute.count; s++) any |= is_open(t, (uint32_t)s);
+  return pen_partition_is_joint(t) ||
+         (any && t->trains && t->memory_limit_mib &&
+          pen_schedule_of(t->pipeline_schedule)->given != PEN_GIVEN_BY_FILE);
+}
 
 /* ---- the task ---- */
 
-/* The partition of another partition.balance. */
+/* The partition of another partition.balance, with no stage of "auto" recomputed; NULL: that leaves
+ * a stage without a block. */
 static const struct pen_partition *balanced(const struct pen_topology *t, const char *balance) {
   struct pen_topology copy = *t;
   const struct pen_family *family = pen_family_find(t->model_family);
@@ -49,11 +57,14 @@ static const struct pen_partition *balanced(const struct pen_topology *t, const 
   if (!strcmp(balance, "time"))
     return pen_partition(&copy, family,
                          pen_block_costs(&copy, family, pen_schedule_splits(schedule, &copy)));
-  return pen_partition_divides_evenly(&copy, family) ? pen_partition(&copy, family, NULL) : NULL;
+  bool divides = t->partition_layers.value || t->partition_before.value ||
+                 !pen_partition_is_joint(t) || pen_partition_divides_evenly(&copy, family);
+  return divides ? pen_partition(&copy, family, NULL) : NULL;
 }
 
 /* Fails (78): something leaves nothing to choose. */
 static void check_settings(const struct pen_topology *t) {
+  if (!pen_partition_is_joint(t)) return;
   const struct pen_schedule *schedule = pen_schedule_of(t->pipeline_schedule);
   const char *setting = t->partition_before.value   ? "partition.before"
                         : t->partition_layers.value ? "partition.layers"
@@ -67,15 +78,25 @@ static void check_settings(const struct pen_topology *t) {
                       schedule->name);
 }
 
+/* With "none" in place of "auto", which no graph can have. */
+static const struct pen_topology *without_auto(const struct pen_topology *t) {
+  struct pen_topology *copy = pen_new(1, sizeof *copy);
+  const char **value = pen_new(t->memory_recompute.count + 1, sizeof *value);
+  *copy = *t;
+  for (size_t s = 0; s < t->memory_recompute.count; s++)
+    value[s] = is_open(t, (uint32_t)s) ? pen_recompute_text(PEN_RECOMPUTE_NONE)
+                                       : t->memory_recompute.value[s];
+  copy->memory_recompute.value = value;
+  return copy;
+}
+
 static struct pen_joint *new_task(const struct pen_topology *topology) {
   struct pen_joint *j = pen_new(1, sizeof *j);
-  struct pen_topology *t = pen_new(1, sizeof *t);
-  *t = *topology; /* "auto" is of no graph */
-  j->topology = t;
-  j->base = balanced(t, "time");
+  const struct pen_topology *t = j->topology = without_auto(topology);
+  j->cuts = pen_partition_is_joint(t);
+  j->base = balanced(t, j->cuts || pen_partition_by_time(t) ? "time" : "count");
   j->stage_count = j->base->stage_count;
   j->rank_count = j->base->rank_count;
-  j->cuts = pen_partition_is_joint(t);
   j->place = pen_partition_places(t, j->base, &j->place_count);
   j->stages = pen_joint_stages(t, j->base);
   j->slack = pen_new(j->rank_count, sizeof *j->slack);
@@ -83,7 +104,7 @@ static struct pen_joint *new_task(const struct pen_topology *topology) {
   j->open = pen_new(j->stage_count, sizeof *j->open);
   j->limited = t->trains && t->memory_limit_mib && !t->has_pipeline_live_limit;
   for (uint32_t s = 0; s < j->stage_count; s++) {
-    j->open[s] = j->limited && is_open(t, s);
+    j->open[s] = j->limited && is_open(topology, s);
     j->has_open |= j->open[s];
   }
   j->judge = pen_joint_new_judge(j);
@@ -160,7 +181,7 @@ static struct pen_joint_cut cut_of(const struct pen_joint *j, const struct pen_p
   for (uint32_t s = 0, at = 0; s < j->stage_count; s++) {
     while (j->place[at] < p->stages.span[s].first_block) at++;
     cut.at[s] = at;
-    cut.recompute[s] = is_open(j->topology, s) ? open_kind : pen_recompute_of(j->topology, s);
+    cut.recompute[s] = j->open[s] ? open_kind : pen_recompute_of(j->topology, s);
   }
   cut.at[j->stage_count] = j->place_count;
   return cut;
@@ -281,6 +302,19 @@ static void run_round(struct best_choice *b, uint64_t round) {
   offer(b, &c);
 }
 
+/* Judges all choices, again where the layout of the best needs more than the estimate. Returns
+ * whether that was possible. */
+static bool exhaust_choices(struct best_choice *b) {
+  struct pen_joint *j = b->joint;
+  for (int trial = 0; trial < EXHAUST_TRIALS; trial++) {
+    struct candidate c = copy_of(j, &b->best);
+    if (!pen_joint_exhaust(j, c.placed, c.order.order, EXHAUST_WORK, &c.cut, &c.value))
+      return false;
+    if (!offer(b, &c)) return true;
+  }
+  return false;
+}
+
 struct pen_joint_choice pen_joint(const struct pen_joint_input *input) {
   const struct pen_topology *t = input->topology;
   check_settings(t);
@@ -292,13 +326,10 @@ struct pen_joint_choice pen_joint(const struct pen_joint_input *input) {
       .best = {.value = {INFINITY, INFINITY}}};
   j->by_span = b.searches && !strcmp(t->pipeline_objective, "span");
   offer_starts(&b);
-  bool complete = false;
-  if (!b.searches) {
-    struct candidate c = copy_of(j, &b.best);
-    complete = pen_joint_exhaust(j, c.placed, c.order.order, EXHAUST_WORK, &c.cut, &c.value);
-    offer(&b, &c);
-  }
-  for (uint64_t round = 0; round < 1 + input->effort.seconds && !complete; round++)
+  const uint64_t begin = j->work;
+  bool complete = !b.searches && exhaust_choices(&b);
+  for (uint64_t round = 0;
+       !complete && (round == 0 || j->work - begin < input->effort.seconds * ROUND_WORK); round++)
     run_round(&b, round);
   return choice_of(&b, &b.best);
 }

@@ -41,6 +41,13 @@ static void check_frozen(const struct pen_topology *topology, const struct pen_w
   }
 }
 
+uint64_t pen_layout_excess(const struct pen_topology *t, const struct pen_plan *plan) {
+  uint64_t limit = (uint64_t)t->memory_limit_mib << 20, most = 0;
+  for (uint32_t r = 0; t->memory_limit_mib && r < plan->rank_count; r++)
+    if (plan->memory[r].arena_bytes > most) most = plan->memory[r].arena_bytes;
+  return most > limit ? most - limit : 0;
+}
+
 void pen_layout_check_limit(const struct pen_topology *t, const struct pen_plan *plan) {
   if (!t->memory_limit_mib) return;
   uint64_t limit = (uint64_t)t->memory_limit_mib << 20;

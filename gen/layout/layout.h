@@ -24,6 +24,9 @@ struct pen_plan *pen_layout(const struct pen_topology *topology,
                             const struct pen_partition *partition,
                             const struct pen_profile_input *profile, size_t profile_count);
 
+/* The bytes by which the largest arena exceeds memory.limit_mib; 0: none does. */
+uint64_t pen_layout_excess(const struct pen_topology *topology, const struct pen_plan *plan);
+
 /* Stops (78), naming the rank, if an arena is larger than memory.limit_mib. */
 void pen_layout_check_limit(const struct pen_topology *topology, const struct pen_plan *plan);
 

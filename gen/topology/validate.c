@@ -45,11 +45,6 @@ static void check_pipeline(const struct pen_topology *t) {
                       schedule->name);
   }
   check_schedule_row(t, schedule);
-  for (size_t i = 0; i < t->memory_recompute.count; i++)
-    if (schedule->given == PEN_GIVEN_BY_SEARCH && !strcmp(t->memory_recompute.value[i], "auto"))
-      pen_topology_fail(t, "memory.recompute",
-                        "\"none\", \"full\", \"layer\" or \"attention\", with the schedule %s",
-                        schedule->name);
 }
 
 /* The number of stage boundaries between two ranks: each needs messages. */
