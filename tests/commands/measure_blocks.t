@@ -131,6 +131,28 @@ for option in "-s pipeline.ranks=1" "-s pipeline.schedule=zb_h1" "-s batch.micro
   ok "its costs predict a step with $option" test -n "$(report step $option)"
 done
 refuses "costs.json: blocks[5].parameters: 16384 were measured, the topology's model.embed_tokens has 8192" --costs=costs.json -s model.hidden=32
+# ---- a topology that penstock-plan completes ----
+
+cat >cluster.cfg <<'END'
+plan = { ranks = 8; sequences = 64; memory_mib = 100; microbatch = [2, 3]; };
+model = { family = "llama"; layers = 80; hidden = 64; heads = 4; kv_heads = 2; ffn = 160; vocab = 256; sequence = 48; };
+optimizer = { learning_rate = 1e-3; steps = 100; };
+END
+"$gen" cluster.cfg >out 2>err
+matches "it has no plan" "$? $(cat err)" "78 cluster.cfg: pipeline.ranks: missing; *penstock-plan*"
+ok "but a binary that measures" build cluster cluster.cfg --blocks
+ok "of one layer" sh -c './cluster info --json | grep -q "\"layers\":1,.*\"only_measures\":true"'
+is "and says so" "$(./cluster info | head -n 1 | sed 's/.*, for/for/')" "for measure alone: a block of each kind"
+./cluster train 2>err
+is "it does not train" "$? $(cat err)" \
+  "64 penstock: this binary has the commands measure and info alone: its topology has a group plan, and no pipeline.ranks, which penstock-plan chooses"
+ok "it measures the microbatches of the plan" ./cluster measure --seconds 1 --output cluster.json
+is "these" "$(sed -n 's/^ *"microbatch": \([0-9]*\),/\1/p' cluster.json | sort -n | uniq | tr '\n' ' ')" "2 3 "
+sed 's/^plan.*/pipeline = { ranks = 2; microbatches = 4; schedule = "1f1b"; }; batch = { microbatch = 3; };/' cluster.cfg >whole.cfg
+ok "the costs are for the whole model" "$gen" --check --costs=cluster.json whole.cfg
+ok "a topology with ranks has its whole plan" build whole two.cfg --blocks
+is "with all layers" "$(./whole info --json | sed 's/.*"layers":\([0-9]*\).*/\1/')" 4
+
 ok "a binary that does not train is built" build none two.cfg -s pipeline.schedule=inference
 ./none measure --output none.json 2>err
 is "it has nothing to measure" "$? $(cat err)" \
