@@ -74,6 +74,15 @@ is "the copy is the sender's" "$(report work)" "$(sum '1560 + 6 * 2')"
 is "collectives are in proportion to their bytes" "$(report makespan $one -s data_parallel.replicas=2)" \
   "$(awk "BEGIN { printf \"%.15g\", 425 + 70 * 4 * $elements / 1000000 }")"
 
+# In groups a byte that is sent costs 100 ms for 10^6, in the sum and in the gathering. Shards are of whole blocks of 4096 elements, and the
+# largest one counts: up to a half more. A group of one sends half of the bytes to the other; one of two half, and half of that half.
+for groups in "2 1 0.5" "4 2 0.75"; do
+  set -- $groups
+  got=$(report makespan $one -s "data_parallel.replicas=$1" -s "data_parallel.shard_ranks=$2")
+  ok "groups of $2 of $1 replicas: $got" \
+    awk "BEGIN { least = 2 * 100 * $3 * 4 * $elements / 1000000; exit !($got - 425 >= least && $got - 425 < 1.5 * least) }"
+done
+
 # ---- files that do not fit ----
 
 refuses() {
