@@ -370,11 +370,6 @@ static void add_fallbacks(struct pen_result *main, const struct pen_generator_op
   main->fallbacks = results;
 }
 
-/* Whether the output is the C file of a deployed binary, which alone has the command `measure`. */
-static bool emits_plan(const struct pen_generator_options *options) {
-  return !options->check && strcmp(options->print, "c") == 0;
-}
-
 /* Adds the plans of the command `measure`. One of a topology that only measures is the first. */
 static void add_measure_plans(struct pen_result *main, const struct pen_topology *topology,
                               const struct pen_generator_options *options) {
@@ -405,14 +400,14 @@ void pen_pipeline(const struct pen_generator_options *options) {
   if (options->times) pen_passes_time();
 
   pen_pass("topology");
-  const bool blocks = options->blocks && emits_plan(options);
+  const bool blocks = options->blocks && !options->check && strcmp(options->print, "c") == 0;
   const struct pen_topology *topology = (blocks ? pen_topology_read_blocks : pen_topology_read)(
       options->topology, options->overrides.text, options->overrides.count);
   struct pen_result result = {.topology = topology};
   pen_output_check(topology, options);
   if (!topology->only_measures) result = make_plan(topology, options);
   if (topology->fallback_count && !topology->only_measures) add_fallbacks(&result, options);
-  if (emits_plan(options)) add_measure_plans(&result, topology, options);
+  if (blocks) add_measure_plans(&result, topology, options);
   if (!topology->only_measures) report_few_microbatches(&result, options);
   write_results(&result, options);
 }

@@ -115,7 +115,7 @@ refuses "bad.json: blocks: must be a list with an object for each block" --costs
 
 # ---- what a machine measures ----
 
-ok "a binary is built" build two two.cfg
+ok "a binary is built" build two two.cfg --blocks
 ok "it measures" ./two measure --seconds 1 --output costs.json
 is "keys" "$(sed -n 's/^  "\([a-z]*\)":.*/\1/p' costs.json | tr '\n' ' ')" \
   "version device dtype sequence blocks optimizer messages collectives "
@@ -162,10 +162,10 @@ ok "the costs are for the whole model" "$gen" --check --costs=cluster.json whole
 ok "a topology with ranks has its whole plan" build whole two.cfg --blocks
 is "with all layers" "$(./whole info --json | sed 's/.*"layers":\([0-9]*\).*/\1/')" 4
 
-ok "a binary that does not train is built" build none two.cfg -s pipeline.schedule=inference
+ok "a binary that does not train is built" build none two.cfg --blocks -s pipeline.schedule=inference
 ./none measure --output none.json 2>err
 is "it has nothing to measure" "$? $(cat err)" \
-  "64 penstock: measure: this binary has no plan for it: its schedule is inference; build one whose schedule trains"
+  "64 penstock: measure: this binary has no plan for it: its schedule is inference; build one whose schedule trains, by make or with penstock-gen --blocks"
 ./two measure 2>err
 is "measure needs a file" "$? $(cat err)" "64 penstock: measure needs --output FILE: where to write the costs"
 ./two measure --output missing/costs.json 2>err
