@@ -23,11 +23,10 @@ static const struct pen_option options_known[] = {
 /* The field that says whether the option was given, or 0. */
 #define IS_FIELD(field, other) \
   (offsetof(struct pen_generator_options, field) == offsetof(struct pen_generator_options, other))
-#define GIVEN(field)                                                                     \
-  (IS_FIELD(field, search_seconds)                                                       \
-       ? offsetof(struct pen_generator_options, search_seconds_given)                    \
-   : IS_FIELD(field, search_seed) ? offsetof(struct pen_generator_options, search_seed_given) \
-                                  : 0)
+#define GIVEN(field)                                                                              \
+  (IS_FIELD(field, search_seconds) ? offsetof(struct pen_generator_options, search_seconds_given) \
+   : IS_FIELD(field, search_seed)  ? offsetof(struct pen_generator_options, search_seed_given)    \
+                                   : 0)
 #define PEN_OPTION(field_, letter_, name_, type_, argument_, default_, meaning_) \
   {.name = name_,                                                                \
    .argument = argument_,                                                        \

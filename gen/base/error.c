@@ -7,13 +7,13 @@
 #include <stdlib.h>
 
 /* The attempt that runs; NULL: none. */
-static struct attempt {
+static struct running_attempt {
   jmp_buf start;
   struct pen_refusal *refusal;
 } * current;
 
 bool pen_attempt(void (*run)(void *context), void *context, struct pen_refusal *refusal) {
-  struct attempt attempt = {.refusal = refusal};
+  struct running_attempt attempt = {.refusal = refusal};
   current = &attempt;
   if (setjmp(attempt.start)) {
     current = NULL;

@@ -11,7 +11,7 @@
 #include "gen/planner/write_topology.h"
 #include "gen/topology/data_parallel.h"
 
-struct job {
+struct attempt_job {
   const struct pen_attempt_input *input;
   struct pen_cut *cut;
   struct pen_replica_terms *sharing;
@@ -20,39 +20,39 @@ struct job {
   const uint64_t *search_seconds;
 };
 
-static bool attempt(void (*run)(void *context), struct job *job) {
+static bool attempt(void (*run)(void *context), struct attempt_job *job) {
   struct pen_arena_mark *mark = pen_arena_mark();
   const bool done = pen_attempt(run, job, job->input->refusal);
   pen_arena_release(mark);
   return done;
 }
 
-static const struct pen_topology *topology_of(const struct job *job) {
+static const struct pen_topology *topology_of(const struct attempt_job *job) {
   return pen_choice_topology(job->input->planner->axes, job->input->choice);
 }
 
-static struct pen_trial trial_of(const struct job *job) {
+static struct pen_trial trial_of(const struct attempt_job *job) {
   return pen_trial_costs(topology_of(job), job->input->planner->options->costs);
 }
 
 static void run_settings(void *context) { topology_of(context); }
 
 bool pen_attempt_settings(const struct pen_attempt_input *input) {
-  return attempt(run_settings, &(struct job){.input = input});
+  return attempt(run_settings, &(struct attempt_job){.input = input});
 }
 
 static void run_cut(void *context) {
-  const struct job *job = context;
+  const struct attempt_job *job = context;
   const struct pen_trial trial = trial_of(job);
   pen_cut_fill(job->cut, &trial);
 }
 
 bool pen_attempt_cut(const struct pen_attempt_input *input, struct pen_cut *cut) {
-  return attempt(run_cut, &(struct job){.input = input, .cut = cut});
+  return attempt(run_cut, &(struct attempt_job){.input = input, .cut = cut});
 }
 
 static void run_sharing(void *context) {
-  const struct job *job = context;
+  const struct attempt_job *job = context;
   const struct pen_topology *t = topology_of(job);
   *job->sharing = (struct pen_replica_terms){.sharding = pen_sharding_of(t),
                                              .shard_ranks = (uint32_t)t->data_parallel_shard_ranks,
@@ -68,11 +68,11 @@ static void run_sharing(void *context) {
 }
 
 bool pen_attempt_sharing(const struct pen_attempt_input *input, struct pen_replica_terms *terms) {
-  return attempt(run_sharing, &(struct job){.input = input, .sharing = terms});
+  return attempt(run_sharing, &(struct attempt_job){.input = input, .sharing = terms});
 }
 
 static void run_times(void *context) {
-  const struct job *job = context;
+  const struct attempt_job *job = context;
   struct pen_trial trial = trial_of(job);
   pen_trial_compose(&trial);
   const struct pen_timing *timing = pen_trial_time(&trial);
@@ -81,11 +81,11 @@ static void run_times(void *context) {
 }
 
 bool pen_attempt_times(const struct pen_attempt_input *input, struct pen_step_times *times) {
-  return attempt(run_times, &(struct job){.input = input, .times = times});
+  return attempt(run_times, &(struct attempt_job){.input = input, .times = times});
 }
 
 static void run_plan(void *context) {
-  const struct job *job = context;
+  const struct attempt_job *job = context;
   const struct pen_planner *planner = job->input->planner;
   const struct pen_generator_options options = {
       .costs = planner->options->costs,
@@ -103,5 +103,5 @@ bool pen_attempt_plan(const struct pen_attempt_input *input, const uint64_t *sea
                       struct pen_planned *planned) {
   return attempt(
       run_plan,
-      &(struct job){.input = input, .search_seconds = search_seconds, .planned = planned});
+      &(struct attempt_job){.input = input, .search_seconds = search_seconds, .planned = planned});
 }

@@ -63,7 +63,7 @@ static void enqueue(struct best_first *b, struct pen_heap *heap, double key, str
 
 /* Ends the program: a candidate that the checks of its parts accept is refused. */
 static _Noreturn void fail_refused(const struct pen_refusal *refusal) {
-  pen_progress_end();
+  pen_plan_progress_end();
   pen_stop(refusal->status, "%s", refusal->text);
 }
 
@@ -138,7 +138,7 @@ static void take_timed(struct best_first *b, const struct queued *q) {
 
 static void show(const struct best_first *b) {
   const double share = b->candidates.count ? (double)b->taken / (double)b->candidates.count : 1;
-  pen_progress_show(b->planner, "searching", share, b->candidates.total, b->result.evaluated);
+  pen_plan_progress_show(b->planner, "searching", share, b->candidates.total, b->result.evaluated);
 }
 
 /* ---- nothing fits ---- */
@@ -155,7 +155,7 @@ static _Noreturn void fail_memory(struct best_first *b) {
     q.level = PIPELINE;
     enqueue(b, &b->too_large, (double)q.least_bytes, q);
   }
-  pen_progress_end();
+  pen_plan_progress_end();
   const struct pen_refusal *cut = pen_cuts_refusal(b->candidates.cuts);
   if (!least && cut->status) fail_refused(cut);
   if (!least && b->candidates.refusal.status) fail_refused(&b->candidates.refusal);
@@ -190,6 +190,6 @@ struct pen_plan_result pen_best_first(const struct pen_planner *planner, size_t 
     show(&b);
   }
   if (!b.result.count) fail_memory(&b);
-  pen_progress_end();
+  pen_plan_progress_end();
   return b.result;
 }

@@ -16,6 +16,10 @@
  *               average. With C the least sum of the costs of a byte from one member to each of the
  *               others, that is the tensor's bytes x C / n.
  *
+ *   within      A program with collectives takes at least as long as these: they run one after the
+ *               other, and the program waits for each (unit_collectives.c). It gathers each weight
+ *               that it reads at least once, and reduces each gradient that it makes.
+ *
  * Of a rank's arena: weights with their copies, gradients and moments, or a shard of them, which is
  * at least an n-th of a tensor; and the activations and messages that are live at one action
  * (struct pen_stage_buffers). What gen/layout/ rounds up, and what collectives need, is not
@@ -114,6 +118,26 @@ static double exchange_of_element(const struct pen_cut *cut, const struct pen_pi
   return sum;
 }
 
+/* By how much the collectives within its programs lengthen a stage's work on a microbatch at least;
+ * `cost`: of a byte of a tensor. */
+static double within_microbatch(const struct pen_cut *cut, uint32_t stage,
+                                const struct pen_replica_terms *terms, double cost, bool splits) {
+  const struct pen_stage_cost *kernels = &cut->cost[stage];
+  const struct pen_stage_traffic *traffic = &cut->traffic[stage];
+  const double kernel[PEN_PROGRAMS] = {[PEN_PROGRAM_F] = kernels->forward,
+                                       [PEN_PROGRAM_I] = kernels->backward_input,
+                                       [PEN_PROGRAM_W] = kernels->backward_weight,
+                                       [PEN_PROGRAM_B] = pen_backward_cost(kernels)};
+  double more[PEN_PROGRAMS];
+  for (int p = 0; p < PEN_PROGRAMS; p++) {
+    const double bytes = (terms->gathers_units ? traffic->weights[p] : 0) +
+                         (terms->reduces_microbatches ? traffic->gradients[p] : 0);
+    more[p] = fmax(0, bytes * cost - kernel[p]);
+  }
+  const double split = more[PEN_PROGRAM_I] + more[PEN_PROGRAM_W], whole = more[PEN_PROGRAM_B];
+  return more[PEN_PROGRAM_F] + (splits ? fmin(split, whole) : whole);
+}
+
 static double trained_elements(const struct pen_stage_elements *elements) {
   return elements->count[0][1] + elements->count[1][1];
 }
@@ -156,6 +180,26 @@ static double resident_bytes(const struct pen_stage_elements *elements,
 
 /* ---- candidates ---- */
 
+/* A lower bound of a candidate's makespan, by its busiest rank; `busy`, `elements`: [rank]. */
+static double exchange_bound(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
+                             const struct pen_partition *placed,
+                             const struct pen_replica_terms *terms, const double *busy,
+                             const double *elements) {
+  double *within = pen_new(shape->ranks, sizeof *within), most = 0;
+  const double members = terms->shard_ranks;
+  for (uint32_t s = 0; s < cut->stage_count && !cut->is_measured && cut->overlap < 0; s++) {
+    const uint32_t rank = placed->rank_of[s];
+    const double cost =
+        least_cost(terms, cut->byte, shape->ranks, rank, 1, terms->shard_ranks) / members;
+    within[rank] += shape->microbatches * within_microbatch(cut, s, terms, cost, shape->splits);
+  }
+  for (uint32_t rank = 0; rank < shape->ranks; rank++)
+    most = fmax(most, busy[rank] + within[rank] +
+                          elements[rank] * exchange_of_element(cut, shape, terms, rank));
+  pen_free(within);
+  return most;
+}
+
 void pen_candidate_bounds_of(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
                              const struct pen_replica_terms *terms, size_t count,
                              struct pen_candidate_bounds *bounds) {
@@ -174,18 +218,16 @@ void pen_candidate_bounds_of(const struct pen_cut *cut, const struct pen_pipelin
   for (uint32_t s = 0; s < cut->stage_count; s++)
     elements[placed->rank_of[s]] += trained_elements(&cut->elements[s]);
   for (size_t i = 0; i < count; i++) {
-    double makespan = alone->makespan, most = 0;
+    double most = 0;
     memset(resident, 0, shape->ranks * sizeof *resident);
     for (uint32_t s = 0; s < cut->stage_count; s++)
       resident[placed->rank_of[s]] += resident_bytes(&cut->elements[s], &terms[i]);
-    for (uint32_t rank = 0; rank < shape->ranks; rank++) {
+    for (uint32_t rank = 0; rank < shape->ranks; rank++)
       most = fmax(most, resident[rank] + (double)live[rank]);
-      if (shape->replicas > 1 && !cut->gives_exchange)
-        makespan =
-            fmax(makespan, alone->busy[rank] +
-                               elements[rank] * exchange_of_element(cut, shape, &terms[i], rank));
-    }
-    bounds->makespan[i] = makespan;
+    bounds->makespan[i] = alone->makespan;
+    if (shape->replicas > 1 && !cut->gives_exchange)
+      bounds->makespan[i] = fmax(
+          alone->makespan, exchange_bound(cut, shape, placed, &terms[i], alone->busy, elements));
     bounds->arena_bytes[i] = (uint64_t)most;
   }
 }

@@ -11,7 +11,7 @@
 #include "gen/planner/progress.h"
 #include "gen/topology/schedule_table.h"
 
-struct listing {
+struct candidate_listing {
   const struct pen_planner *planner;
   const struct pen_axes *axes;
   struct pen_candidates all;
@@ -19,7 +19,8 @@ struct listing {
   size_t sharing_count, sharing_capacity;
 };
 
-static struct pen_attempt_input input_of(struct listing *l, const struct pen_choice *choice) {
+static struct pen_attempt_input input_of(struct candidate_listing *l,
+                                         const struct pen_choice *choice) {
   return (struct pen_attempt_input){l->planner, choice, &l->all.refusal};
 }
 
@@ -33,7 +34,8 @@ struct pen_choice pen_candidate_choice(const struct pen_pipeline *pipeline, size
 }
 
 /* `pipeline`: any valid one with these replicas. */
-static struct pen_sharing new_sharing(struct listing *l, const struct pen_choice *pipeline) {
+static struct pen_sharing new_sharing(struct candidate_listing *l,
+                                      const struct pen_choice *pipeline) {
   const struct pen_choices choices = pen_choices_of(l->axes, pipeline, PEN_PIPELINE_AXES, PEN_AXES);
   struct pen_sharing sharing = {.replicas = pen_axis_number(l->axes, pipeline, PEN_AXIS_replicas),
                                 .choice = pen_new(choices.count + 1, sizeof *sharing.choice),
@@ -49,7 +51,7 @@ static struct pen_sharing new_sharing(struct listing *l, const struct pen_choice
   return sharing;
 }
 
-static const struct pen_sharing *find_sharing(struct listing *l,
+static const struct pen_sharing *find_sharing(struct candidate_listing *l,
                                               const struct pen_choice *pipeline) {
   const int64_t replicas = pen_axis_number(l->axes, pipeline, PEN_AXIS_replicas);
   for (size_t i = 0; i < l->sharing_count; i++)
@@ -64,7 +66,7 @@ static const struct pen_sharing *find_sharing(struct listing *l,
 
 /* By flops, recomputation only adds to the costs of a cut; a file of measured costs may have any.
  */
-static void add_pipeline(struct listing *l, const struct pen_choice *choice) {
+static void add_pipeline(struct candidate_listing *l, const struct pen_choice *choice) {
   struct pen_candidates *all = &l->all;
   const bool by_flops = !l->planner->options->costs;
   const struct pen_cut *cut = pen_cut_of(all->cuts, choice, by_flops);
@@ -80,7 +82,7 @@ static void add_pipeline(struct listing *l, const struct pen_choice *choice) {
 }
 
 struct pen_candidates pen_candidates_of(const struct pen_planner *planner) {
-  struct listing l = {
+  struct candidate_listing l = {
       .planner = planner, .axes = planner->axes, .all = {.cuts = pen_cuts_new(planner)}};
   struct pen_choice none;
   memset(&none, 0xff, sizeof none);
@@ -94,7 +96,8 @@ struct pen_candidates pen_candidates_of(const struct pen_planner *planner) {
         pen_choices_of(l.axes, &settings.choice[i], PEN_AXIS_schedule + 1, PEN_PIPELINE_AXES);
     for (size_t k = 0; k < pipelines.count; k++) add_pipeline(&l, &pipelines.choice[k]);
     pen_free(pipelines.choice);
-    pen_progress_show(planner, "listing", (double)(i + 1) / (double)settings.count, l.all.total, 0);
+    pen_plan_progress_show(planner, "listing", (double)(i + 1) / (double)settings.count,
+                           l.all.total, 0);
   }
   return l.all;
 }

@@ -5,13 +5,10 @@
  * the cut is first asked for, and only numbers are kept. */
 #include "gen/planner/cuts.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "gen/base/arena.h"
-#include "gen/layout/audit.h"
 #include "gen/planner/attempts.h"
-#include "gen/planner/trial.h"
 #include "gen/topology/schedule_table.h"
 
 /* A cut, and the choices that it depends on. */
@@ -43,69 +40,6 @@ struct pen_cuts *pen_cuts_new(const struct pen_planner *planner) {
 
 const struct pen_refusal *pen_cuts_refusal(const struct pen_cuts *cuts) { return &cuts->refusal; }
 
-/* ---- the numbers ---- */
-
-static int64_t passed_bytes(const struct pen_graph *graph, uint32_t value) {
-  return value == PEN_NONE ? 0 : (int64_t)pen_aligned(pen_value_bytes_passed(graph, value));
-}
-
-/* A message that a program makes is counted as long as it runs. */
-static int64_t sent_bytes(const struct pen_graph *graph, uint32_t value) {
-  return value == PEN_NONE || graph->value[value].storage != value ? 0 : passed_bytes(graph, value);
-}
-
-static struct pen_stage_live live_of(const struct pen_graph *graph) {
-  const struct pen_stage_buffers buffers = pen_stage_live_of(graph);
-  const int64_t gradient = passed_bytes(graph, graph->output_gradient),
-                sent_back = sent_bytes(graph, graph->input_gradient);
-  const int64_t come[PEN_PROGRAMS] = {[PEN_PROGRAM_F] = passed_bytes(graph, graph->input),
-                                      [PEN_PROGRAM_I] = gradient,
-                                      [PEN_PROGRAM_B] = gradient},
-                gone[PEN_PROGRAMS] = {[PEN_PROGRAM_F] = sent_bytes(graph, graph->output),
-                                      [PEN_PROGRAM_I] = sent_back,
-                                      [PEN_PROGRAM_B] = sent_back};
-  struct pen_stage_live live;
-  for (int p = 0; p < PEN_PROGRAMS; p++) {
-    live.peak[p] = come[p] + buffers.peak[p];
-    live.remains[p] = come[p] + buffers.remains[p] - gone[p];
-  }
-  return live;
-}
-
-static struct pen_stage_elements elements_of(const struct pen_graph *graph) {
-  struct pen_stage_elements elements = {.tied = 0};
-  for (uint32_t w = 0; w < graph->weight_count; w++) {
-    const struct pen_weight *weight = &graph->weight[w];
-    const bool has_copy = weight->bf16_offset != UINT64_MAX, learns = !weight->frozen;
-    if (w != graph->tied)
-      elements.count[has_copy][learns] += (double)weight->count;
-    else if (learns)
-      elements.tied += (double)weight->count;
-  }
-  return elements;
-}
-
-void pen_cut_fill(struct pen_cut *cut, const struct pen_trial *trial) {
-  const struct pen_topology *t = trial->topology;
-  const struct pen_stage_cost *cost = pen_kernel_costs(trial->partition, trial->cost.stage);
-  for (uint32_t s = 0; s < cut->stage_count; s++) {
-    cut->cost[s] = cost[s];
-    cut->cost[s].send = cut->cost[s].send_host = fmin(cost[s].send, cost[s].send_host);
-    cut->live[s] = live_of(trial->graph[s]);
-    cut->elements[s] = elements_of(trial->graph[s]);
-  }
-  cut->overlap = trial->cost.overlap;
-  cut->training = *trial->training;
-  cut->training.program_collectives = NULL;
-  cut->training.weights_in_w = NULL;
-  cut->byte = pen_byte_cost_of(t, trial->partition, trial->graph, trial->cost.stage);
-  cut->gives_exchange = t->costs_reduce.count || t->costs_gather.count;
-  cut->is_bf16 = pen_topology_dtype(t) == PEN_BF16;
-  cut->ties = t->model_tie_embeddings;
-}
-
-/* ---- finding cuts ---- */
-
 static struct pen_choice choice_of(const struct pen_cuts *cuts, const struct pen_choice *pipeline,
                                    bool without_recomputation) {
   struct pen_choice choice = *pipeline;
@@ -122,6 +56,7 @@ static struct known_cut *new_cut(struct pen_cuts *cuts, const struct pen_choice 
   cut->stage_count = stages;
   cut->cost = pen_new(stages, sizeof *cut->cost);
   cut->live = pen_new(stages, sizeof *cut->live);
+  cut->traffic = pen_new(stages, sizeof *cut->traffic);
   cut->elements = pen_new(stages, sizeof *cut->elements);
   cut->valid = pen_attempt_cut(&input, cut);
   return known;

@@ -1,43 +1,10 @@
-/* cuts.h: what is known of the stages of a cut, for all pipelines that have it. */
+/* cuts.h: the cuts of the model, each for all pipelines that have it. */
 #ifndef PEN_CUTS_H
 #define PEN_CUTS_H
 
 #include "gen/base/error.h"
-#include "gen/layout/stage_buffers.h"
-#include "gen/partition/training.h"
+#include "gen/planner/cut.h"
 #include "gen/planner/planner.h"
-#include "gen/planner/trial.h"
-#include "gen/timing/collective_cost.h"
-#include "gen/timing/timing.h"
-
-/* Elements of a stage's weights, by what they have: a bf16 copy; a gradient and moments. */
-struct pen_stage_elements {
-  double count[2][2]; /* [has a copy][is trained] */
-  double tied;        /* the head's gradient of a tied matrix */
-};
-
-/* Live bytes of a stage and microbatch as in struct pen_stage_buffers, with messages. */
-struct pen_stage_live {
-  int64_t peak[PEN_PROGRAMS], remains[PEN_PROGRAMS];
-};
-
-/* The stages of a cut. All values are lower bounds for any pipeline with this cut and any sharing.
- */
-struct pen_cut {
-  bool valid; /* false: the model cannot be cut so */
-  uint32_t stage_count;
-  struct pen_stage_cost *cost; /* [stage_count] of the kernels; the cheaper kind of message */
-  struct pen_stage_live *live; /* [stage_count] */
-  struct pen_stage_elements *elements; /* [stage_count] */
-  double overlap;                      /* of struct pen_cost_model */
-  struct pen_training training;        /* without what depends on stages */
-  struct pen_byte_cost byte;
-  bool gives_exchange; /* the topology gives the costs of collectives */
-  bool is_bf16, ties;
-};
-
-/* Fills in the numbers of a cut; cut->stage_count is set, and there is room for the stages. */
-void pen_cut_fill(struct pen_cut *cut, const struct pen_trial *trial);
 
 struct pen_cuts;
 

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "gen/planner/internal.h"
+
 double pen_tokens_per_second(const struct pen_planner *planner,
                              const struct pen_plan_result *result, double makespan) {
   const struct pen_topology *t = planner->written;

@@ -2,7 +2,7 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "gen/planner/print.h"
+#include "gen/planner/internal.h"
 #include "gen/planner/write_topology.h"
 #include "gen/topology/settings.h"
 

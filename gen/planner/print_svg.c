@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "gen/base/arena.h"
-#include "gen/planner/print.h"
+#include "gen/planner/internal.h"
 #include "gen/views/chart.h"
 
 static const double left = 80, top = 40, wide = 640, tall = 360, line_tall = 15, margin = 20;

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "gen/base/arena.h"
-#include "gen/planner/print.h"
+#include "gen/planner/internal.h"
 
 /* The choices of several axes in one column, separated by `/`; without those that do not apply. */
 static const char *joined(const struct pen_planner *planner, const struct pen_choice *choice,

@@ -16,8 +16,8 @@ static double now_seconds(void) {
   return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-void pen_progress_show(const struct pen_planner *planner, const char *what, double share,
-                       uint64_t candidates, uint64_t evaluated) {
+void pen_plan_progress_show(const struct pen_planner *planner, const char *what, double share,
+                            uint64_t candidates, uint64_t evaluated) {
   char bar[BAR_CELLS + 1];
   if (!planner->shows_progress) return;
   const double now = now_seconds();
@@ -32,7 +32,7 @@ void pen_progress_show(const struct pen_planner *planner, const char *what, doub
           what, (unsigned long long)candidates, (unsigned long long)evaluated);
 }
 
-void pen_progress_end(void) {
+void pen_plan_progress_end(void) {
   if (is_shown) fprintf(stderr, "\r\033[K");
   is_shown = false;
 }

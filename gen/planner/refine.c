@@ -43,10 +43,10 @@ void pen_sort_candidates(struct pen_plan_result *result) {
 
 void pen_refine(const struct pen_planner *planner, struct pen_plan_result *result, size_t count) {
   for (size_t i = 0; i < count && i < result->count; i++) {
-    pen_progress_show(planner, "refining", (double)i / (double)count, result->total,
-                      result->evaluated);
+    pen_plan_progress_show(planner, "refining", (double)i / (double)count, result->total,
+                           result->evaluated);
     refine_one(planner, &result->best[i]);
   }
-  pen_progress_end();
+  pen_plan_progress_end();
   pen_sort_candidates(result);
 }

@@ -44,6 +44,7 @@ struct pen_trial pen_trial_costs(const struct pen_topology *topology, const char
                             .partition = partition,
                             .graph = graph,
                             .training = pen_training_of(topology, partition, graph),
+                            .is_measured = costs != NULL,
                             .cost = pen_cost_model(topology, partition, graph, measured)};
 }
 

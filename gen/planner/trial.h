@@ -17,6 +17,7 @@ struct pen_trial {
   const struct pen_training *training;
   struct pen_cost_model cost;
   const struct pen_order *order;
+  bool is_measured; /* the costs are those of a file */
 };
 
 /* The costs of a topology with a named schedule; `costs`: the file of --costs, or NULL. Without

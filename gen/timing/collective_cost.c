@@ -36,9 +36,9 @@ static const struct byte_flops {
 } byte_flops[] = {{"cpu", 10, 10}, {"cuda", 2000, 8000}};
 
 struct pen_byte_cost pen_byte_cost_of(const struct pen_topology *topology,
-                                     const struct pen_partition *partition,
-                                     struct pen_graph *const *graph,
-                                     const struct pen_stage_cost *cost) {
+                                      const struct pen_partition *partition,
+                                      struct pen_graph *const *graph,
+                                      const struct pen_stage_cost *cost) {
   double flops = 0, forward = 0;
   const struct byte_flops *of = byte_flops;
   for (uint32_t s = 0; s < partition->stage_count; s++) {

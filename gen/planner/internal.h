@@ -1,0 +1,20 @@
+/* internal.h: the kinds of --print. */
+#ifndef PEN_PLANNER_INTERNAL_H
+#define PEN_PLANNER_INTERNAL_H
+
+#include <stdio.h>
+
+#include "gen/planner/planner.h"
+
+void pen_plan_print_table(FILE *out, const struct pen_planner *planner,
+                          const struct pen_plan_result *result);
+void pen_plan_print_json(FILE *out, const struct pen_planner *planner,
+                         const struct pen_plan_result *result);
+void pen_plan_print_svg(FILE *out, const struct pen_planner *planner,
+                        const struct pen_plan_result *result);
+
+/* Tokens of a step over all replicas a second; 0: the costs have no unit of time. */
+double pen_tokens_per_second(const struct pen_planner *planner,
+                             const struct pen_plan_result *result, double makespan);
+
+#endif
