@@ -15,9 +15,12 @@
 
 #include <string.h>
 
-static const int64_t microbatches[] = {1, 2, 4, 8};
-enum { TOKENS_MAX = 1 << 22 /* of a microbatch that is larger than the topology's */ };
-enum { MICROBATCHES = sizeof microbatches / sizeof *microbatches, RECOMPUTES = 2 };
+enum {
+  SIZES = 4,
+  RECOMPUTES = 2,
+  TOKENS_MAX = 1 << 22 /* of a microbatch that is larger than the topology's */
+};
+static int64_t default_sizes[SIZES] = {1, 2, 4, 8};
 
 /* The step's only row, in the format of pipeline.schedule_file. */
 static const char *actions_of(uint32_t stages) {
@@ -102,23 +105,37 @@ static struct pen_topology *measure_topology(const struct pen_topology *topology
   return t;
 }
 
-struct pen_topology **pen_measure_topologies(const struct pen_topology *topology, size_t *count) {
-  struct pen_topology **measured =
-      pen_new((size_t)(MICROBATCHES + 1) * RECOMPUTES + 1, sizeof(struct pen_topology *));
+/* The microbatches: those of plan.microbatch, or 1, 2, 4 and 8; and the topology's own. */
+static struct pen_integers sizes_of(const struct pen_topology *topology) {
+  const struct pen_integers all =
+      topology->plan_microbatch.count
+          ? topology->plan_microbatch
+          : (struct pen_integers){.count = SIZES, .value = default_sizes};
+  const int64_t own = topology->batch_microbatch;
+  struct pen_integers sizes = {.value = pen_new(all.count + 1, sizeof *sizes.value)};
   bool has_own = false;
-  *count = 0;
-  for (size_t i = 0; i <= MICROBATCHES && topology->trains; i++) {
-    const int64_t own = topology->batch_microbatch,
-                  microbatch = i < MICROBATCHES ? microbatches[i] : own;
-    if (i == MICROBATCHES && has_own) break;
-    has_own = has_own || microbatch == own;
-    if (microbatch > own && microbatch * topology->model_sequence > TOKENS_MAX) continue;
-    measured[(*count)++] = measure_topology(topology, microbatch, PEN_RECOMPUTE_NONE, 1);
-    measured[(*count)++] = measure_topology(topology, microbatch, PEN_RECOMPUTE_FULL, 1);
+  for (size_t i = 0; i < all.count; i++) {
+    const int64_t size = all.value[i];
+    if (size > own && size * topology->model_sequence > TOKENS_MAX) continue;
+    has_own = has_own || size == own;
+    sizes.value[sizes.count++] = size;
   }
-  if (topology->trains)
-    measured[(*count)++] = measure_topology(
-        topology, 1, PEN_RECOMPUTE_NONE,
-        topology->data_parallel_replicas > 1 ? topology->data_parallel_replicas : 2);
+  if (!has_own) sizes.value[sizes.count++] = own;
+  return sizes;
+}
+
+struct pen_topology **pen_measure_topologies(const struct pen_topology *topology, size_t *count) {
+  const struct pen_integers sizes = sizes_of(topology);
+  const int64_t replicas = topology->data_parallel_replicas;
+  struct pen_topology **measured =
+      pen_new(sizes.count * RECOMPUTES + 1, sizeof(struct pen_topology *));
+  *count = 0;
+  if (!topology->trains) return measured;
+  for (size_t i = 0; i < sizes.count; i++) {
+    measured[(*count)++] = measure_topology(topology, sizes.value[i], PEN_RECOMPUTE_NONE, 1);
+    measured[(*count)++] = measure_topology(topology, sizes.value[i], PEN_RECOMPUTE_FULL, 1);
+  }
+  measured[(*count)++] =
+      measure_topology(topology, sizes.value[0], PEN_RECOMPUTE_NONE, replicas > 1 ? replicas : 2);
   return measured;
 }

@@ -405,12 +405,11 @@ static void add_fallbacks(struct pen_result *main, const struct pen_generator_op
   main->fallbacks = results;
 }
 
-/* The plans of the command `measure`, which only the deployed binary has. */
-static void add_measure_plans(struct pen_result *main,
+/* Adds the plans of the command `measure`. One of a topology that only measures is the first. */
+static void add_measure_plans(struct pen_result *main, const struct pen_topology *topology,
                               const struct pen_generator_options *options) {
-  if (options->check || strcmp(options->print, "c") != 0) return;
   size_t count;
-  struct pen_topology **topologies = pen_measure_topologies(main->topology, &count);
+  struct pen_topology **topologies = pen_measure_topologies(topology, &count);
   struct pen_generator_options of_measure = *options;
   struct pen_result *results = pen_new(count + 1, sizeof *results);
   struct pen_plan *plans = pen_new(count + 1, sizeof *plans), *plan = pen_new(1, sizeof *plan);
@@ -420,7 +419,12 @@ static void add_measure_plans(struct pen_result *main,
     plans[m] = *results[m].plan;
     results[m].plan = &plans[m];
   }
+  if (topology->only_measures) {
+    *main = results[0];
+    main->topology = topology;
+  }
   *plan = *main->plan;
+  plan->only_measures = topology->only_measures;
   plan->measured = plans;
   plan->measured_count = (uint32_t)count;
   main->plan = plan;
@@ -431,12 +435,14 @@ void pen_pipeline(const struct pen_generator_options *options) {
   if (options->times) pen_passes_time();
 
   pen_pass("topology");
-  const struct pen_topology *topology =
-      pen_topology_read(options->topology, options->overrides.text, options->overrides.count);
+  const bool blocks = options->blocks && !options->check && strcmp(options->print, "c") == 0;
+  const struct pen_topology *topology = (blocks ? pen_topology_read_blocks : pen_topology_read)(
+      options->topology, options->overrides.text, options->overrides.count);
+  struct pen_result result = {.topology = topology};
   pen_output_check(topology, options);
-  struct pen_result result = make_plan(topology, options);
-  if (topology->fallback_count) add_fallbacks(&result, options);
-  add_measure_plans(&result, options);
-  report_few_microbatches(&result, options);
+  if (!topology->only_measures) result = make_plan(topology, options);
+  if (topology->fallback_count && !topology->only_measures) add_fallbacks(&result, options);
+  if (blocks) add_measure_plans(&result, topology, options);
+  if (!topology->only_measures) report_few_microbatches(&result, options);
   write_results(&result, options);
 }

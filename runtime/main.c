@@ -75,6 +75,12 @@ int main(int argc, char **argv) {
   snprintf(program, sizeof program, "penstock-%s", pen_plan.name);
   struct pen_options options;
   pen_options_read(&options, program, pen_plan.version, argc, argv);
+  if (pen_plan.only_measures && options.command != PEN_COMMAND_MEASURE &&
+      options.command != PEN_COMMAND_INFO) {
+    pen_fail(PEN_EXIT_USAGE,
+             "this binary has the commands measure and info alone: its topology has a group plan, "
+             "and no pipeline.ranks, which penstock-plan chooses");
+  }
   int status = commands[options.command](&options, zero_ns);
   if (fflush(stdout) != 0 || ferror(stdout) != 0) {
     pen_fail(PEN_EXIT_CANNOT_WRITE, "cannot write to standard output");

@@ -137,6 +137,7 @@ static void write_plan(struct pen_c_writer *writer, const struct pen_plan *plan,
   if (plan->measured_count)
     pen_write_text(writer, pen_text("  .measured = measured, .measured_count = %" PRIu32 ",\n",
                                     plan->measured_count));
+  if (plan->only_measures) pen_write_text(writer, "  .only_measures = true,\n");
 }
 
 /* Plans beside the main one: "fallback1", "fallback2", ... */

@@ -22,6 +22,7 @@ static const struct pen_measured *read_measured(const struct pen_topology *topol
                                                 const struct pen_partition *partition,
                                                 struct pen_graph *const *graph) {
   const struct pen_measured *measured = pen_measured_read(costs, partition, graph);
+  if (measured->version != 1) return measured; /* its blocks are for any cut */
   bool fits = measured->microbatch == topology->batch_microbatch;
   for (uint32_t s = 0; s < partition->stage_count; s++)
     fits = fits && measured->recompute[s] == graph[s]->recompute &&

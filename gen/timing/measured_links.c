@@ -130,18 +130,38 @@ static bool stage_times(const struct size_times *collectives, const char *kind, 
   return true;
 }
 
+/* Of the bytes that a member sends to another one: those of the largest stage. */
+static double byte_time(const struct pen_reals *times, uint32_t ranks,
+                        struct pen_graph *const *graph) {
+  double most = 0, time = 0;
+  for (size_t s = 0; s < times->count; s++) {
+    const double bytes = gradient_bytes(graph[s]) * sent_part(ranks);
+    if (bytes > most) most = bytes, time = times->value[s] / bytes;
+  }
+  return time;
+}
+
+/* If all replicas shard together, a stage has the times measured for it. Smaller groups also
+ * exchange parts of stages with each other: then bytes have a time. */
 static const struct pen_topology *with_collectives(const struct size_times *collectives,
                                                    const struct pen_partition *partition,
                                                    struct pen_graph *const *graph) {
   struct pen_topology *topology = pen_new(1, sizeof *topology);
   struct pen_reals reduce, gather;
-  const uint32_t ranks = partition->shard_ranks;
+  const uint32_t replicas = partition->replica_count, shards = partition->shard_ranks;
   *topology = *graph[0]->topology;
-  if (!stage_times(collectives, "reduce_scatter", ranks, partition, graph, &reduce) ||
-      !stage_times(collectives, "all_gather", ranks, partition, graph, &gather))
+  if (!stage_times(collectives, "reduce_scatter", replicas, partition, graph, &reduce) ||
+      !stage_times(collectives, "all_gather", replicas, partition, graph, &gather))
     return NULL;
-  topology->costs_reduce = reduce;
-  topology->costs_gather = gather;
+  if (shards == replicas) {
+    topology->costs_reduce = reduce;
+    topology->costs_gather = gather;
+    return topology;
+  }
+  topology->costs_reduce = topology->costs_gather = (struct pen_reals){.count = 0};
+  topology->has_costs_byte = true;
+  topology->costs_byte =
+      fmax(byte_time(&reduce, replicas, graph), byte_time(&gather, replicas, graph));
   return topology;
 }
 

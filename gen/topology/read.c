@@ -388,15 +388,52 @@ struct pen_topology *pen_topology_with(const struct pen_topology *written,
   return topology;
 }
 
-struct pen_topology *pen_topology_read(const char *path, const char *const *override,
-                                       size_t override_count) {
-  struct sha256_ctx hash;
-  struct pen_topology *topology = read_written(path, override, override_count, &hash);
+static struct pen_topology *complete(struct pen_topology *topology, struct sha256_ctx *hash) {
   const struct pen_topology *written = copy_of(topology);
   resolve(topology, NULL);
   for (uint32_t f = 0; f < topology->fallback_count; f++)
     topology->fallbacks[f] = fallback_of(written, topology, f);
-  sha256_update(&hash, topology->schedule_bytes, (const uint8_t *)topology->schedule_text);
-  sha256_digest(&hash, sizeof topology->source_digest, topology->source_digest);
+  sha256_update(hash, topology->schedule_bytes, (const uint8_t *)topology->schedule_text);
+  sha256_digest(hash, sizeof topology->source_digest, topology->source_digest);
   return topology;
+}
+
+struct pen_topology *pen_topology_read(const char *path, const char *const *override,
+                                       size_t override_count) {
+  struct sha256_ctx hash;
+  struct pen_topology *topology = read_written(path, override, override_count, &hash);
+  return complete(topology, &hash);
+}
+
+/* Sets what the topology leaves open: on each host the ranks that it says, or one. */
+static void set_open(struct pen_topology *t) {
+  const long long hosts = t->cluster_hosts.count ? (long long)t->cluster_hosts.count : 1,
+                  per_host = t->has_cluster_ranks_per_host ? t->cluster_ranks_per_host : 1;
+  const long long first = t->plan_microbatch.count ? t->plan_microbatch.value[0] : 1;
+  const struct pen_setting_text open[] = {
+      {"pipeline.ranks", pen_text("%lld", hosts * per_host)},
+      {"pipeline.stages_per_rank", "1"},
+      {"pipeline.microbatches", "2"},
+      {"pipeline.schedule", "1f1b"},
+      {"batch.microbatch", pen_text("%lld", first)},
+      {"data_parallel.replicas", "1"},
+  };
+  for (size_t i = 0; i < sizeof open / sizeof *open; i++) {
+    const struct pen_setting *setting = pen_setting_find_path(open[i].path);
+    const struct pen_written_value value = pen_value_from_text(setting, open[i].text);
+    set_setting(t, setting, &value,
+                (struct pen_origin){.where = pen_text("%s: ", t->path), .text = open[i].text});
+  }
+}
+
+struct pen_topology *pen_topology_read_blocks(const char *path, const char *const *override,
+                                              size_t override_count) {
+  struct sha256_ctx hash;
+  struct pen_topology *topology = read_written(path, override, override_count, &hash);
+  topology->only_measures = topology->has_plan_ranks && !topology->has_pipeline_ranks;
+  if (topology->only_measures) {
+    pen_topology_require_plan(topology);
+    set_open(topology);
+  }
+  return complete(topology, &hash);
 }

@@ -69,6 +69,8 @@ struct pen_topology {
   int64_t sequence;       /* of this sequence-length bucket; model.sequence is the longest */
   int64_t cached_prompts; /* of a step of generation with a cache; 0: another step */
   bool trains;            /* false: the schedule is forward-only */
+  bool only_measures;     /* the plan is for the command measure alone: the group plan leaves open
+                             what it would be */
   bool only_trains;       /* the plan has no profile but that of training (measure_plans.h) */
   /* The topologies that a run falls back to when hosts are lost: the same with some settings
    * changed. */
@@ -89,6 +91,12 @@ struct pen_topology *pen_topology_read(const char *path, const char *const *over
 /* The same without defaults and checks: only what the file and the overrides set. */
 struct pen_topology *pen_topology_read_written(const char *path, const char *const *override,
                                                size_t override_count);
+
+/* The same of a topology for the plans of the command measure alone. One with a group plan and
+ * without pipeline.ranks gets values that its blocks do not depend on: then `only_measures` is
+ * set. */
+struct pen_topology *pen_topology_read_blocks(const char *path, const char *const *override,
+                                              size_t override_count);
 
 /* A setting, "pipeline.ranks", and its value as on the command line. */
 struct pen_setting_text {

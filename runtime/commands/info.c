@@ -206,6 +206,7 @@ static void print_json(const struct pen_plan *plan, const char *kernels) {
   json_real(&out, "makespan", plan->forecast.makespan);
   json_real(&out, "exchanging", plan->forecast.exchanging);
   json_real(&out, "exposed", plan->forecast.exposed);
+  pen_writer_text(&out, plan->only_measures ? "\"only_measures\":true," : "");
   json_hosts(&out, plan);
   json_fallbacks(&out, plan);
   json_shapes(&out, plan);
@@ -297,7 +298,8 @@ static void print_memory(const struct pen_plan *plan) {
 }
 
 static void print_text(const struct pen_plan *plan, const char *kernels) {
-  printf("%-14s%s (penstock %s)\n", "plan", plan->name, plan->version);
+  printf("%-14s%s (penstock %s)%s\n", "plan", plan->name, plan->version,
+         plan->only_measures ? ", for measure alone: a block of each kind" : "");
   printf("%-14s%s, %u ranks of %u stages, %u microbatches\n", "schedule", plan->schedule,
          plan->rank_count, plan->stages_per_rank, plan->microbatch_count);
   printf("%-14s%s, %s, %u layers, %" PRIu64 " parameters in %u tensors\n", "model", plan->family,

@@ -219,7 +219,7 @@ int pen_measure_costs(const struct pen_plan *plan, const struct pen_options *opt
   if (plan->measured_count == 0) {
     pen_fail(PEN_EXIT_USAGE,
              "measure: this binary has no plan for it: its schedule is %s; build one whose "
-             "schedule trains",
+             "schedule trains, by make or with penstock-gen --blocks",
              plan->schedule);
   }
   const int descriptor = pen_file_open_output(options->output, 0);

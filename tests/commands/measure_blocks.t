@@ -74,6 +74,15 @@ is "the copy is the sender's" "$(report work)" "$(sum '1560 + 6 * 2')"
 is "collectives are in proportion to their bytes" "$(report makespan $one -s data_parallel.replicas=2)" \
   "$(awk "BEGIN { printf \"%.15g\", 425 + 70 * 4 * $elements / 1000000 }")"
 
+# In groups a byte that is sent costs 100 ms for 10^6, in the sum and in the gathering. Shards are of whole blocks of 4096 elements, and the
+# largest one counts: up to a half more. A group of one sends half of the bytes to the other; one of two half, and half of that half.
+for groups in "2 1 0.5" "4 2 0.75"; do
+  set -- $groups
+  got=$(report makespan $one -s "data_parallel.replicas=$1" -s "data_parallel.shard_ranks=$2")
+  ok "groups of $2 of $1 replicas: $got" \
+    awk "BEGIN { least = 2 * 100 * $3 * 4 * $elements / 1000000; exit !($got - 425 >= least && $got - 425 < 1.5 * least) }"
+done
+
 # ---- files that do not fit ----
 
 refuses() {
@@ -106,7 +115,7 @@ refuses "bad.json: blocks: must be a list with an object for each block" --costs
 
 # ---- what a machine measures ----
 
-ok "a binary is built" build two two.cfg
+ok "a binary is built" build two two.cfg --blocks
 ok "it measures" ./two measure --seconds 1 --output costs.json
 is "keys" "$(sed -n 's/^  "\([a-z]*\)":.*/\1/p' costs.json | tr '\n' ' ')" \
   "version device dtype sequence blocks optimizer messages collectives "
@@ -131,10 +140,32 @@ for option in "-s pipeline.ranks=1" "-s pipeline.schedule=zb_h1" "-s batch.micro
   ok "its costs predict a step with $option" test -n "$(report step $option)"
 done
 refuses "costs.json: blocks[5].parameters: 16384 were measured, the topology's model.embed_tokens has 8192" --costs=costs.json -s model.hidden=32
-ok "a binary that does not train is built" build none two.cfg -s pipeline.schedule=inference
+# ---- a topology that penstock-plan completes ----
+
+cat >cluster.cfg <<'END'
+plan = { ranks = 8; sequences = 64; memory_mib = 100; microbatch = [2, 3]; };
+model = { family = "llama"; layers = 80; hidden = 64; heads = 4; kv_heads = 2; ffn = 160; vocab = 256; sequence = 48; };
+optimizer = { learning_rate = 1e-3; steps = 100; };
+END
+"$gen" cluster.cfg >out 2>err
+matches "it has no plan" "$? $(cat err)" "78 cluster.cfg: pipeline.ranks: missing; *penstock-plan*"
+ok "but a binary that measures" build cluster cluster.cfg --blocks
+ok "of one layer" sh -c './cluster info --json | grep -q "\"layers\":1,.*\"only_measures\":true"'
+is "and says so" "$(./cluster info | head -n 1 | sed 's/.*, for/for/')" "for measure alone: a block of each kind"
+./cluster train 2>err
+is "it does not train" "$? $(cat err)" \
+  "64 penstock: this binary has the commands measure and info alone: its topology has a group plan, and no pipeline.ranks, which penstock-plan chooses"
+ok "it measures the microbatches of the plan" ./cluster measure --seconds 1 --output cluster.json
+is "these" "$(sed -n 's/^ *"microbatch": \([0-9]*\),/\1/p' cluster.json | sort -n | uniq | tr '\n' ' ')" "2 3 "
+sed 's/^plan.*/pipeline = { ranks = 2; microbatches = 4; schedule = "1f1b"; }; batch = { microbatch = 3; };/' cluster.cfg >whole.cfg
+ok "the costs are for the whole model" "$gen" --check --costs=cluster.json whole.cfg
+ok "a topology with ranks has its whole plan" build whole two.cfg --blocks
+is "with all layers" "$(./whole info --json | sed 's/.*"layers":\([0-9]*\).*/\1/')" 4
+
+ok "a binary that does not train is built" build none two.cfg --blocks -s pipeline.schedule=inference
 ./none measure --output none.json 2>err
 is "it has nothing to measure" "$? $(cat err)" \
-  "64 penstock: measure: this binary has no plan for it: its schedule is inference; build one whose schedule trains"
+  "64 penstock: measure: this binary has no plan for it: its schedule is inference; build one whose schedule trains, by make or with penstock-gen --blocks"
 ./two measure 2>err
 is "measure needs a file" "$? $(cat err)" "64 penstock: measure needs --output FILE: where to write the costs"
 ./two measure --output missing/costs.json 2>err
