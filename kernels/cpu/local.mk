@@ -8,6 +8,7 @@ libkernels_a_SOURCES += \
   %reldir%/onednn.c \
   %reldir%/onednn.h \
   %reldir%/open.c \
+  %reldir%/pieces.c \
   %reldir%/product_bf16.c \
   %reldir%/rope_table.c
 libkernels_a_CFLAGS = $(KERNEL_FLAGS) $(BLAS_CFLAGS)

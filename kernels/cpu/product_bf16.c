@@ -13,6 +13,8 @@
  * product is added in place. With blocks of 512, one conversion serves a thousand operations. The
  * order of the sums depends on the shape alone.
  */
+#include <string.h>
+
 #include "kernels/cpu/cpu.h"
 
 /* A block of a factor, converted to f32. */
@@ -209,5 +211,31 @@ void pen_affine_dw_bf16(const struct pen_call *call) {
       product_of(call, (struct pen_matrix){call->operand[1], s.in, 1},
                  (struct pen_matrix){call->operand[0], s.out, 0}, s.in, s.out, s.rows);
   p.sum = call->operand[2];
+  multiply_bf16(&p);
+}
+
+/* y[rows,out] = x[rows,in] w[out,in]^T, in f32 */
+void pen_linear_rows_bf16(const struct pen_call *call) {
+  const struct pen_product_dims s = pen_product_dims(call);
+  struct bf16_product p =
+      product_of(call, (struct pen_matrix){call->operand[0], s.in, 0},
+                 (struct pen_matrix){call->operand[1], s.in, 1}, s.rows, s.out, s.in);
+  p.sum = call->operand[2];
+  memset(p.sum, 0, s.rows * s.out * sizeof *p.sum);
+  multiply_bf16(&p);
+}
+
+/* dx[rows,in] = dy[rows,out] w[out,in] + a, of which dx and a are f32 */
+void pen_linear_columns_dx_bf16(const struct pen_call *call) {
+  const struct pen_product_dims s = pen_product_dims(call);
+  const float *a = call->operand[2];
+  struct bf16_product p =
+      product_of(call, (struct pen_matrix){call->operand[0], s.out, 0},
+                 (struct pen_matrix){call->operand[1], s.in, 0}, s.rows, s.in, s.out);
+  p.sum = call->operand[3];
+  if (!a)
+    memset(p.sum, 0, s.rows * s.in * sizeof *p.sum);
+  else if (a != p.sum)
+    memcpy(p.sum, a, s.rows * s.in * sizeof *p.sum);
   multiply_bf16(&p);
 }

@@ -45,6 +45,7 @@ COMMAND_TESTS = \
   %reldir%/optimizer.t \
   %reldir%/options.t \
   %reldir%/packed_files.t \
+  %reldir%/pieces.t \
   %reldir%/print.t \
   %reldir%/promela.t \
   %reldir%/prompts.t \

@@ -63,6 +63,18 @@ static const struct contract_case subjects[] = {
     {PEN_OP_HEAD_LOSS, {70, 16, 37, 32}, {0}, 37},
     {PEN_OP_HEAD_LOSS_DW, {70, 16, 37, 32}, {0}, 37},
     {PEN_OP_HEAD_LOSS_B, {70, 16, 37, 32}, {0}, 37},
+    {PEN_OP_LINEAR_COLUMNS, {7, 13, 5}, {0}, 0},
+    {PEN_OP_LINEAR_COLUMNS_DX, {300, 130, 256}, {0}, 0},
+    {PEN_OP_LINEAR_ROWS, {300, 256, 130}, {0}, 0},
+    {PEN_OP_PARTIAL_ADD, {77}, {0}, 0},
+    {PEN_OP_SUM_PARTIALS, {2, 4, 301, 4}, {0}, 0},
+    {PEN_OP_RMSNORM_RUNS, {2, 4, 37, 2}, {1e-5}, 0},
+    {PEN_OP_RMSNORM_RUNS_DX, {3, 8, 101, 4}, {1e-5}, 0},
+    {PEN_OP_RMSNORM_HEADS, {3, 37, 1}, {1e-5}, 0},
+    {PEN_OP_EMBEDDING_ROWS_DW, {9, 21, 7, 0}, {0}, 7},
+    {PEN_OP_LOGITS_SUM, {4, 1111}, {0}, 0},
+    {PEN_OP_SUM_ADD, {45}, {0}, 0},
+    {PEN_OP_CROSS_ENTROPY_COLUMNS, {4, 1111, 0, 1111}, {0}, 1111},
 };
 enum {
   SUBJECTS = sizeof subjects / sizeof *subjects,
