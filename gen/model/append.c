@@ -8,7 +8,6 @@
 
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
-#include "gen/model/builder.h"
 #include "gen/model/op_signature.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
@@ -65,6 +64,14 @@ uint32_t pen_append_forward(struct pen_graph *graph, int kind, const char *name,
       pen_append_with_outputs(graph, &graph->forward, kind, pen_local_name(graph, name), input, dim,
                               dim_count, PEN_ROLE_ACTIVATION);
   return op->operand[pen_signature_of(kind)->input_count];
+}
+
+bool pen_weight_is_frozen(const struct pen_topology *topology, const char *name) {
+  for (size_t i = 0; i < topology->model_frozen.count; i++) {
+    const char *ending = topology->model_frozen.value[i];
+    if (*ending && pen_ends_in(name, ending, strlen(ending))) return true;
+  }
+  return false;
 }
 
 uint32_t pen_add_weight(struct pen_graph *graph, const struct pen_weight *shape,

@@ -1,4 +1,4 @@
-/* append.h: how builder.c and pieces.c append ops and weights to a graph; no family calls it. */
+/* append.h: how builder.c and pieces.c append ops and weights to a graph; no family calls them. */
 #ifndef PEN_APPEND_H
 #define PEN_APPEND_H
 
@@ -17,6 +17,9 @@ struct pen_op *pen_append_with_outputs(struct pen_graph *graph, struct pen_op_li
 /* Appends an op to the forward list; returns its first output, as most ops do. */
 uint32_t pen_append_forward(struct pen_graph *graph, int kind, const char *name,
                             const uint32_t *input, const int64_t *dim, size_t dim_count);
+
+/* Whether model.frozen names the tensor. */
+bool pen_weight_is_frozen(const struct pen_topology *topology, const char *name);
 
 /* Adds a weight's value and, if it is trained, its gradient. */
 uint32_t pen_add_weight(struct pen_graph *graph, const struct pen_weight *shape,

@@ -31,14 +31,6 @@ static int64_t width_of(const struct pen_graph *graph, uint32_t value) {
   return (int64_t)graph->value[value].elements / graph->rows;
 }
 
-bool pen_weight_is_frozen(const struct pen_topology *topology, const char *name) {
-  for (size_t i = 0; i < topology->model_frozen.count; i++) {
-    const char *ending = topology->model_frozen.value[i];
-    if (*ending && pen_ends_in(name, ending, strlen(ending))) return true;
-  }
-  return false;
-}
-
 /* The value of a weight of which the ops of an earlier piece read the same; PEN_NONE: none has. */
 static uint32_t weight_of_pieces(const struct pen_graph *graph, const char *name) {
   for (uint32_t v = 0; graph->piece != PEN_NONE && v < graph->value_count; v++)
