@@ -180,8 +180,16 @@ uint32_t pen_op_bias(struct pen_graph *graph, const char *name, uint32_t x, uint
 
 uint32_t pen_op_layernorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain,
                           uint32_t bias) {
-  uint32_t y = pen_append_forward(graph, PEN_OP_LAYERNORM, name, (uint32_t[]){x, gain, bias},
-                                  (int64_t[]){graph->rows, width_of(graph, x)}, 2);
+  const int64_t width = width_of(graph, x);
+  const uint32_t input[] = {x, gain, bias};
+  uint32_t y =
+      graph->pieces == 1
+          ? pen_append_forward(graph, PEN_OP_LAYERNORM, name, input,
+                               (int64_t[]){graph->rows, width}, 2)
+          : pen_append_forward(
+                graph, PEN_OP_LAYERNORM_RUNS, name, input,
+                (int64_t[]){sequence_count(graph), graph->topology->sequence, width, graph->pieces},
+                4);
   graph->forward.op[graph->forward.count - 1].real[0] = graph->topology->model_norm_epsilon;
   return y;
 }
@@ -189,10 +197,12 @@ uint32_t pen_op_layernorm(struct pen_graph *graph, const char *name, uint32_t x,
 uint32_t pen_op_position(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table,
                          uint32_t starts) {
   const struct pen_weight *shape = &graph->weight[graph->value[table].weight];
-  return pen_append_forward(graph, PEN_OP_POSITION, name, (uint32_t[]){x, table, starts},
+  const bool whole = graph->pieces == 1;
+  return pen_append_forward(graph, whole ? PEN_OP_POSITION : PEN_OP_POSITION_RUNS, name,
+                            (uint32_t[]){x, table, starts},
                             (int64_t[]){graph->rows, width_of(graph, x), graph->topology->sequence,
-                                        (int64_t)shape->dim[0]},
-                            4);
+                                        (int64_t)shape->dim[0], whole ? 0 : graph->pieces},
+                            5);
 }
 
 void pen_op_split(struct pen_graph *graph, const char *name, uint32_t x, uint32_t part[3]) {

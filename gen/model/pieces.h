@@ -30,6 +30,15 @@ uint32_t pen_op_linear_rows(struct pen_graph *graph, const char *name, const uin
                             const char *weight, int64_t out, int64_t in, double deviation,
                             uint32_t addend);
 
+/* The same of `name`.weight (in, out) and `name`.bias (out), with initial values 0. `groups`: of
+ * columns, each of which is split. */
+uint32_t pen_op_affine_columns(struct pen_graph *graph, const char *value, uint32_t x,
+                               const char *name, int64_t in, int64_t out, int64_t groups,
+                               double deviation);
+uint32_t pen_op_affine_rows(struct pen_graph *graph, const char *value, const uint32_t *x,
+                            const char *name, int64_t in, int64_t out, double deviation,
+                            uint32_t addend);
+
 /* The rows of the tokens in the weight (vocab, width), whose pieces are parts of the vocabulary. */
 uint32_t pen_op_embedding_rows(struct pen_graph *graph, const char *name,
                                const struct pen_declared *tokens, const char *weight,

@@ -58,9 +58,9 @@ static void mark_needs(struct pen_derivative *d) {
 static uint32_t *gradient_of(struct pen_derivative *d, uint32_t forward, int k) {
   const struct pen_term *term = &d->stage->terms->term[forward];
   const uint32_t value = operand_value(d, forward, k);
+  if (d->pieces == 1 || pen_pieces_input((int)term->kind) != k) return &d->gradient[value];
   const uint32_t piece = pen_term_piece(d->stage->context->plan, d->stage->terms, forward);
-  if (pen_pieces_input((int)term->kind) != k || d->pieces == 1 || piece >= d->pieces)
-    return &d->gradient[value];
+  if (piece >= d->pieces) return &d->gradient[value];
   return &d->of_piece[value * d->pieces + piece];
 }
 

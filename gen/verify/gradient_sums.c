@@ -220,10 +220,11 @@ static bool check_place(const struct pen_plan *plan, uint32_t index, struct pen_
 }
 
 static bool check_norm(const struct pen_plan *plan, struct pen_problem *problem) {
+  if (!pen_check_piece_table(plan, problem)) return false; /* then a piece is after another */
   for (uint32_t index = 0; index < plan->weight_count; index++)
     if (!check_elements(plan, &plan->weights[index], problem) || !check_place(plan, index, problem))
       return false;
-  return check_names(plan, problem) && pen_check_piece_table(plan, problem);
+  return check_names(plan, problem);
 }
 
 /* ---- a profile ---- */

@@ -135,8 +135,11 @@ static uint32_t tensor_number(const struct piece_check *c, const struct pen_weig
 }
 
 static bool check_columns(struct piece_check *c) {
-  const struct pen_weight *weight = weight_at(c, 1);
+  const struct pen_weight *weight = weight_at(c, 1), *bias = weight_at(c, 2);
   if (!weight || weight->piece_count != c->pieces) return problem(c, "reads no piece of a weight");
+  if (term_of(c)->input[2] &&
+      (!bias || bias->piece_count != c->pieces || bias->piece != weight->piece))
+    return problem(c, "has a bias of another piece than its weight");
   if (input_part(c, 0).kind != WHOLE) return problem(c, "reads what is not whole");
   set_outputs(c, (struct part){OF_PIECE, weight->piece, weight->piece + 1, term_of(c)->input[0]});
   return true;
@@ -187,7 +190,9 @@ static bool check_sum(struct piece_check *c) {
   if (!join(c, &sum)) return false;
   if (sum.first != 0 || sum.past != c->pieces) return problem(c, "ends a sum too early");
   if (!has_all_runs(c)) return problem(c, "has other runs of tokens than there are pieces");
-  if (input_part(c, 2).kind != WHOLE || input_part(c, 3).kind != WHOLE)
+  const struct pen_weight *bias = weight_at(c, 3);
+  if (input_part(c, 2).kind != WHOLE || input_part(c, 3).kind != WHOLE ||
+      (bias && bias->piece_count > 1))
     return problem(c, "adds what is not whole");
   set_outputs(c, sum);
   return true;
@@ -291,8 +296,10 @@ static bool check_other(struct piece_check *c) {
 
 static check_op *check_of(uint32_t kind) {
   switch (kind) {
-    case PEN_OP_LINEAR_COLUMNS: return check_columns;
-    case PEN_OP_LINEAR_ROWS: return check_rows;
+    case PEN_OP_LINEAR_COLUMNS:
+    case PEN_OP_AFFINE_COLUMNS: return check_columns;
+    case PEN_OP_LINEAR_ROWS:
+    case PEN_OP_AFFINE_ROWS: return check_rows;
     case PEN_OP_PARTIAL_ADD:
     case PEN_OP_SUM_ADD: return check_add;
     case PEN_OP_SUM_PARTIALS: return check_sum;

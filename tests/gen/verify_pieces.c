@@ -7,19 +7,21 @@
 
 /* ---- products ---- */
 
-TAKES(columns_of_another, "w", false, PEN_OP_LINEAR_COLUMNS)
-TAKES(columns_exchanged, "w", true, PEN_OP_LINEAR_COLUMNS)
-TAKES(rows_of_another, "w", false, PEN_OP_LINEAR_ROWS)
-TAKES(rows_exchanged, "w", true, PEN_OP_LINEAR_ROWS)
-TAKES(input_of_another_piece, "x", false, PEN_OP_LINEAR_ROWS)
+TAKES(columns_of_another, "w", false, PEN_OP_LINEAR_COLUMNS, PEN_OP_AFFINE_COLUMNS)
+TAKES(columns_exchanged, "w", true, PEN_OP_LINEAR_COLUMNS, PEN_OP_AFFINE_COLUMNS)
+TAKES(rows_of_another, "w", false, PEN_OP_LINEAR_ROWS, PEN_OP_AFFINE_ROWS)
+TAKES(rows_exchanged, "w", true, PEN_OP_LINEAR_ROWS, PEN_OP_AFFINE_ROWS)
+TAKES(bias_of_another_piece, "bias", false, PEN_OP_AFFINE_COLUMNS)
+TAKES(bias_of_another_sum, "bias", false, PEN_OP_SUM_PARTIALS)
+TAKES(input_of_another_piece, "x", false, PEN_OP_LINEAR_ROWS, PEN_OP_AFFINE_ROWS)
 TAKES(gate_of_another_piece, "gate", false, PEN_OP_SWIGLU)
 TAKES(keys_of_another_piece, "k", false, PEN_OP_ATTENTION)
-TAKES(gradient_by_another_piece, "w", false, PEN_OP_LINEAR_COLUMNS_DX)
-TAKES(chain_of_another_piece, "a", false, PEN_OP_LINEAR_COLUMNS_DX)
+TAKES(gradient_by_another_piece, "w", false, PEN_OP_LINEAR_COLUMNS_DX, PEN_OP_AFFINE_COLUMNS_DX)
+TAKES(chain_of_another_piece, "a", false, PEN_OP_LINEAR_COLUMNS_DX, PEN_OP_AFFINE_COLUMNS_DX)
 
 static bool chain_lost(struct broken_plan *p) {
   for (unsigned tries = 0; tries < 20; tries++) {
-    struct pen_op *op = OP_OF(p, PEN_OP_LINEAR_COLUMNS_DX);
+    struct pen_op *op = OP_OF(p, PEN_OP_LINEAR_COLUMNS_DX, PEN_OP_AFFINE_COLUMNS_DX);
     if (!op || op->operand[operand_named(op, "a")] == PEN_NONE) continue;
     op->operand[operand_named(op, "a")] = PEN_NONE;
     return true;
@@ -80,7 +82,9 @@ static bool changes_dim(struct pen_op *op, const char *dim, int64_t number) {
 }
 
 static bool fewer_runs(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_RMSNORM_RUNS, PEN_OP_RMSNORM_RUNS_DX, PEN_OP_SUM_PARTIALS);
+  struct pen_op *op = OP_OF(p, PEN_OP_RMSNORM_RUNS, PEN_OP_RMSNORM_RUNS_DX, PEN_OP_SUM_PARTIALS,
+                            PEN_OP_LAYERNORM_RUNS, PEN_OP_LAYERNORM_RUNS_DX, PEN_OP_POSITION_RUNS,
+                            PEN_OP_BIAS_RUNS_DW);
   return changes_dim(op, "runs", 1);
 }
 
@@ -181,6 +185,8 @@ static const struct defect defects[] = {
     {"columns of two products exchanged", columns_exchanged, {WRONG, BYTES}},
     {"rows of another piece or weight", rows_of_another, {WRONG, BYTES}},
     {"rows of two products exchanged", rows_exchanged, {WRONG, BYTES}},
+    {"a bias of another piece", bias_of_another_piece, {WRONG, BYTES}},
+    {"a bias of another sum", bias_of_another_sum, {WRONG, BYTES}},
     {"a product with another piece", input_of_another_piece, {WRONG, BYTES}},
     {"a gate of another piece", gate_of_another_piece, {WRONG, BYTES}},
     {"keys of another piece", keys_of_another_piece, {WRONG, BYTES}},

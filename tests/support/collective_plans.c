@@ -40,9 +40,13 @@ static bool splits_weights;
 void split_weights_of_plans(void) { splits_weights = true; }
 
 static const char *split_model_text(uint64_t *seed) {
-  return pen_text("family = \"%s\"; kv_heads = 4; sequence = 8; %s", ONE_OF(seed, "llama", "qwen3"),
-                  ONE_OF(seed, "", "", "frozen = [\"norm.weight\", \"up_proj.weight\"];",
-                         "frozen = [\"embed_tokens.weight\"];"));
+  const char *family = ONE_OF(seed, "llama", "qwen3", "gpt2");
+  const char *frozen = !strcmp(family, "gpt2")
+                           ? ONE_OF(seed, "", "frozen = [\"ln_1.bias\", \"c_fc.weight\"];")
+                           : ONE_OF(seed, "", "", "frozen = [\"norm.weight\", \"up_proj.weight\"];",
+                                    "frozen = [\"embed_tokens.weight\"];");
+  return pen_text("family = \"%s\"; kv_heads = 4; tie_embeddings = false; sequence = 8; %s", family,
+                  frozen);
 }
 
 /* What the families have beside the settings of all: tied and frozen weights, a loss in chunks. */
