@@ -81,7 +81,7 @@ static void check_values(const char *folder, const struct pen_plan *plan) {
       open_checked(path, folder, PEN_MODEL_FILE, plan, PEN_CHECKPOINT_VALUE, PEN_CHECKPOINT_VALUE));
 }
 
-/* Counts the weights that were frozen and are trained, and the reverse. */
+/* Counts the tensors that were frozen and are trained, and the reverse. */
 static void check_moments(const struct pen_plan *plan, const struct pen_manifest *manifest,
                           struct pen_checkpoint_info *out) {
   char path[PATH_MAX];
@@ -90,6 +90,9 @@ static void check_moments(const struct pen_plan *plan, const struct pen_manifest
   out->unfrozen_count = out->frozen_count = 0;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const bool was_frozen = has_no_moments(stored, &plan->weights[i]);
+    if (plan->weights[i].piece > 0) {
+      continue; /* the tensor was counted */
+    }
     if (!plan->weights[i].frozen && was_frozen) {
       expect_moments(stored, manifest, plan, i);
       out->unfrozen_count++;

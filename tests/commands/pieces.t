@@ -43,6 +43,7 @@ qwen3 2 one
 qwen3 2 two_v     -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v
 qwen3 2 attention -s memory.recompute=attention
 qwen3 2 audited   -s memory.audit=true
+qwen3 2 snapshot  -s memory.snapshot=true -s pipeline.ranks=2
 bf16 1 one
 bf16 2 one
 bf16 2 two_zb     -s pipeline.ranks=2 -s pipeline.zero_bubble=true -s memory.recompute=layer
