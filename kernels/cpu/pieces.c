@@ -141,7 +141,8 @@ static void norm_runs_dx(const struct pen_call *call, const struct norm_gradient
       struct pen_call own = call_from(call, norm, b * sequence + r * rows, element_bytes);
       own.dim[0] = (int64_t)rows;
       own.dim[1] = (int64_t)width;
-      for (int k = 0; k < norm->sum_count; k++) own.operand[norm->sums + k] = part + k * (int)width;
+      for (int k = 0; k < norm->sum_count; k++)
+        own.operand[norm->sums + k] = part + (size_t)k * width;
       kernels->op[norm->kind](&own);
       for (int k = 0; k < norm->sum_count; k++) {
         float *sum = sums + ((size_t)k * runs + r) * width;
@@ -275,11 +276,11 @@ static void position_runs_dw(const struct pen_call *call, bool is_bf16) {
     memset(sums, 0, runs * width * sizeof *sums);
     for (int64_t r = 0; r < rows; r++) {
       if (r % sequence - (starts ? starts[r] : 0) != p) continue;
-      const float *dy = (const float *)call->operand[0] + (size_t)r * width;
+      const size_t at = (size_t)r * width;
+      const float *dy = is_bf16 ? row : (const float *)call->operand[0] + at;
       float *sum = sums + (size_t)(r % sequence / run) * width;
-      if (is_bf16)
-        pen_bf16_to_f32(row, (const uint16_t *)call->operand[0] + (size_t)r * width, width);
-      for (size_t i = 0; i < width; i++) sum[i] += is_bf16 ? row[i] : dy[i];
+      if (is_bf16) pen_bf16_to_f32(row, (const uint16_t *)call->operand[0] + at, width);
+      for (size_t i = 0; i < width; i++) sum[i] += dy[i];
     }
     add_pairwise(sums, runs, width);
     for (size_t i = 0; i < width; i++) dtable[i] += sums[i];

@@ -79,6 +79,40 @@ static void norms_sum_runs(void **state) {
   assert_same_bits("dgain", dgain, of_all, WIDTH * sizeof *dgain);
 }
 
+/* Of documents that begin within a sequence, a position has rows in several runs. */
+static void positions_and_biases_sum_runs(void **state) {
+  (void)state;
+  enum { BATCH = 2, SEQUENCE = 8, RUNS = 4, COUNT = BATCH * SEQUENCE * WIDTH };
+  float *dy = random_floats(COUNT, 1), *dtable = random_floats(SEQUENCE * WIDTH, 2),
+        *dbias = random_floats(WIDTH, 3), *table = copy_of(dtable, SEQUENCE * WIDTH),
+        *bias = copy_of(dbias, WIDTH);
+  int32_t *starts = bytes_at(BATCH * SEQUENCE * sizeof *starts, 0);
+  for (int r = 0; r < BATCH * SEQUENCE; r++) starts[r] = r % SEQUENCE < 3 ? 0 : 3;
+  for (int i = 0; i < WIDTH; i++) {
+    float of_bias[RUNS] = {0};
+    for (int p = 0; p < SEQUENCE; p++) {
+      float sum[RUNS] = {0};
+      for (int r = 0; r < BATCH * SEQUENCE; r++)
+        if (r % SEQUENCE - starts[r] == p)
+          sum[r % SEQUENCE / (SEQUENCE / RUNS)] += dy[r * WIDTH + i];
+      table[p * WIDTH + i] += (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    }
+    for (int run = 0; run < RUNS; run++)
+      for (int b = 0; b < BATCH; b++) {
+        const float *at = dy + (b * SEQUENCE + run * (SEQUENCE / RUNS)) * WIDTH + i;
+        of_bias[run] += at[0] + at[WIDTH];
+      }
+    bias[i] += (of_bias[0] + of_bias[1]) + (of_bias[2] + of_bias[3]);
+  }
+  run(PEN_OP_POSITION_RUNS_DW,
+      &(struct pen_call){.operand = {dy, starts, dtable},
+                         .dim = {BATCH * SEQUENCE, WIDTH, SEQUENCE, SEQUENCE, RUNS}});
+  assert_same_bits("dtable", dtable, table, SEQUENCE * WIDTH * sizeof *table);
+  run(PEN_OP_BIAS_RUNS_DW,
+      &(struct pen_call){.operand = {dy, dbias}, .dim = {BATCH, SEQUENCE, WIDTH, RUNS}});
+  assert_same_bits("dbias", dbias, bias, WIDTH * sizeof *bias);
+}
+
 /* y = ((a + b) + addend) + bias */
 static void partial_sums_are_rounded_once(void **state) {
   (void)state;
@@ -143,6 +177,7 @@ int main(void) {
       cmocka_unit_test(embedding_rows_are_copied),
       cmocka_unit_test(embedding_gradients_are_those_of_the_whole),
       cmocka_unit_test(norms_sum_runs),
+      cmocka_unit_test(positions_and_biases_sum_runs),
       cmocka_unit_test(partial_sums_are_rounded_once),
       cmocka_unit_test(losses_of_pieces_add_up),
   };
