@@ -17,12 +17,8 @@ static uint32_t embedding_block(struct pen_graph *graph, uint32_t layer, uint32_
 }
 
 static uint32_t attention(struct pen_graph *graph, uint32_t n, uint32_t x, unsigned features) {
-  const struct pen_topology *t = graph->topology;
   uint32_t norm = pen_rotary_layer_norm(graph, n, "input_norm", x, "input_layernorm", features);
-  uint32_t o = pen_rotary_heads(graph, n, norm, features);
-  uint32_t weight = pen_rotary_residual_matrix(graph, n, "self_attn.o_proj", t->model_hidden,
-                                               t->model_heads * t->model_head_dim);
-  uint32_t y = pen_op_linear(graph, "attended", o, weight, PEN_NONE);
+  uint32_t y = pen_rotary_heads(graph, n, "attended", norm, PEN_NONE, features);
   return pen_op_add(
       graph, "residual", x,
       pen_rotary_layer_norm(graph, n, "attention_norm", y, "post_attention_layernorm", features));
@@ -44,9 +40,8 @@ static uint32_t mlp_block(struct pen_graph *graph, uint32_t n, uint32_t x) {
       graph, "gate", norm, pen_rotary_matrix(graph, n, "mlp.gate_proj", ffn, hidden), PEN_NONE);
   uint32_t up = pen_op_linear(graph, "up", norm,
                               pen_rotary_matrix(graph, n, "mlp.up_proj", ffn, hidden), PEN_NONE);
-  uint32_t weight = pen_rotary_residual_matrix(graph, n, "mlp.down_proj", hidden, ffn);
-  uint32_t y =
-      pen_op_linear(graph, "down", pen_op_geglu(graph, "geglu", gate, up), weight, PEN_NONE);
+  uint32_t product = pen_op_geglu(graph, "geglu", gate, up);
+  uint32_t y = pen_rotary_residual(graph, n, "down", &product, "mlp.down_proj", ffn, PEN_NONE);
   return pen_op_add(
       graph, "output", x,
       pen_rotary_layer_norm(graph, n, "output_norm", y, "post_feedforward_layernorm", FEATURES));

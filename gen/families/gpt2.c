@@ -9,6 +9,7 @@
 
 #include "gen/families/language.h"
 #include "gen/model/builder.h"
+#include "gen/model/pieces.h"
 #include "gen/base/arena.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
@@ -22,15 +23,6 @@ static const struct pen_declared hidden_states = {
 
 static const char *part(uint32_t n, const char *name) {
   return pen_text("transformer.h.%u.%s", n, name);
-}
-
-/* x (rows, in) times `name`.weight (in, out), plus `name`.bias, plus addend unless PEN_NONE. */
-static uint32_t affine(struct pen_graph *graph, const char *value, const char *name, uint32_t x,
-                       int64_t in, int64_t out, double deviation, uint32_t addend) {
-  uint32_t weight =
-      pen_graph_weight(graph, pen_text("%s.weight", name), in, out, PEN_INITIAL_NORMAL, deviation);
-  uint32_t bias = pen_graph_weight(graph, pen_text("%s.bias", name), out, 0, PEN_INITIAL_ZEROS, 0);
-  return pen_op_affine(graph, value, x, weight, bias, addend);
 }
 
 static double residual_deviation(const struct pen_graph *graph) {
@@ -50,12 +42,10 @@ static uint32_t layernorm(struct pen_graph *graph, const char *value, const char
 static uint32_t embedding_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
   (void)layer, (void)x;
   const struct pen_topology *t = graph->topology;
-  uint32_t tokens = pen_graph_weight(graph, EMBEDDING, t->model_vocab, t->model_hidden,
-                                     PEN_INITIAL_NORMAL, DEVIATION);
+  uint32_t embedded =
+      pen_op_embedding_rows(graph, "embedding", &pen_language_tokens, EMBEDDING, DEVIATION);
   uint32_t positions = pen_graph_weight(graph, "transformer.wpe.weight", t->model_sequence,
                                         t->model_hidden, PEN_INITIAL_NORMAL, DEVIATION);
-  uint32_t embedded =
-      pen_op_embedding(graph, "embedding", pen_graph_data(graph, &pen_language_tokens), tokens);
   return pen_op_position(graph, "positioned", embedded, positions, pen_language_starts_of(graph));
 }
 
@@ -72,23 +62,29 @@ static uint32_t attention_block(struct pen_graph *graph, uint32_t n, uint32_t x)
   const struct pen_topology *t = graph->topology;
   int64_t hidden = t->model_hidden;
   check_gpt2_heads(t);
-  uint32_t norm = layernorm(graph, "input_norm", part(n, "ln_1"), x), q[3];
-  uint32_t joined =
-      affine(graph, "qkv", part(n, "attn.c_attn"), norm, hidden, 3 * hidden, DEVIATION, PEN_NONE);
-  pen_op_split(graph, "q", joined, q);
-  uint32_t o = pen_op_attention(graph, "attention", q[0], q[1], q[2], pen_language_starts_of(graph),
-                                t->model_heads, t->model_heads, t->model_head_dim, 0);
-  return affine(graph, "residual", part(n, "attn.c_proj"), o, hidden, hidden,
-                residual_deviation(graph), x);
+  uint32_t norm = layernorm(graph, "input_norm", part(n, "ln_1"), x), o[PEN_PIECES_MAX];
+  const int64_t heads = t->model_heads / graph->pieces;
+  for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
+    uint32_t q[3], joined = pen_op_affine_columns(graph, "qkv", norm, part(n, "attn.c_attn"),
+                                                  hidden, 3 * hidden, 3, DEVIATION);
+    pen_op_split(graph, "q", joined, q);
+    o[k] = pen_op_attention(graph, "attention", q[0], q[1], q[2], pen_language_starts_of(graph),
+                            heads, heads, t->model_head_dim, 0);
+  }
+  return pen_op_affine_rows(graph, "residual", o, part(n, "attn.c_proj"), hidden, hidden,
+                            residual_deviation(graph), x);
 }
 
 static uint32_t mlp_block(struct pen_graph *graph, uint32_t n, uint32_t x) {
   int64_t hidden = graph->topology->model_hidden, ffn = graph->topology->model_ffn;
-  uint32_t norm = layernorm(graph, "mlp_norm", part(n, "ln_2"), x);
-  uint32_t wide = affine(graph, "fc", part(n, "mlp.c_fc"), norm, hidden, ffn, DEVIATION, PEN_NONE);
-  uint32_t y = pen_op_gelu_tanh(graph, "gelu", wide);
-  return affine(graph, "output", part(n, "mlp.c_proj"), y, ffn, hidden, residual_deviation(graph),
-                x);
+  uint32_t norm = layernorm(graph, "mlp_norm", part(n, "ln_2"), x), y[PEN_PIECES_MAX];
+  for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
+    uint32_t wide =
+        pen_op_affine_columns(graph, "fc", norm, part(n, "mlp.c_fc"), hidden, ffn, 1, DEVIATION);
+    y[k] = pen_op_gelu_tanh(graph, "gelu", wide);
+  }
+  return pen_op_affine_rows(graph, "output", y, part(n, "mlp.c_proj"), ffn, hidden,
+                            residual_deviation(graph), x);
 }
 
 static uint32_t norm_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {

@@ -2,6 +2,7 @@
  * tests, the sum of the logits as loss. */
 #include "gen/families/language.h"
 #include "gen/model/builder.h"
+#include "gen/model/pieces.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
 
@@ -28,6 +29,10 @@ uint32_t pen_language_starts_of(struct pen_graph *graph) {
 uint32_t pen_language_head(struct pen_graph *graph, uint32_t layer, uint32_t x) {
   (void)layer;
   const struct pen_topology *t = graph->topology;
+  if (graph->pieces > 1) {
+    pen_op_head_columns(graph, x, "lm_head.weight", DEVIATION, &pen_language_targets);
+    return PEN_NONE;
+  }
   uint32_t weight = t->model_tie_embeddings
                         ? pen_graph_tied_weight(graph, graph->stages->family->embedding,
                                                 t->model_vocab, t->model_hidden)

@@ -12,6 +12,7 @@
 
 #include "gen/families/language.h"
 #include "gen/model/builder.h"
+#include "gen/model/pieces.h"
 #include "gen/base/arena.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
@@ -42,20 +43,17 @@ const struct pen_declared pen_rotary_local_table = {"local_rope_table",
 const struct pen_declared pen_rotary_hidden_states = {
     .name = "hidden_states", .extents = "batch sequence hidden", .split = 0, .dtype = PEN_OF_MODEL};
 
-static uint32_t matrix(struct pen_graph *graph, const char *name, int64_t out, int64_t in) {
-  return pen_graph_weight(graph, name, out, in, PEN_INITIAL_NORMAL, DEVIATION);
-}
-
 uint32_t pen_rotary_matrix(struct pen_graph *graph, uint32_t layer, const char *name, int64_t out,
                            int64_t in) {
-  return matrix(graph, pen_text("model.layers.%u.%s.weight", layer, name), out, in);
+  return pen_graph_columns(graph, pen_text("model.layers.%u.%s.weight", layer, name), out, in,
+                           DEVIATION);
 }
 
-uint32_t pen_rotary_residual_matrix(struct pen_graph *graph, uint32_t layer, const char *name,
-                                    int64_t out, int64_t in) {
+uint32_t pen_rotary_residual(struct pen_graph *graph, uint32_t layer, const char *value,
+                             const uint32_t *x, const char *name, int64_t in, uint32_t addend) {
   double deviation = DEVIATION / sqrt(2.0 * (double)graph->topology->model_layers);
-  return pen_graph_weight(graph, pen_text("model.layers.%u.%s.weight", layer, name), out, in,
-                          PEN_INITIAL_NORMAL, deviation);
+  return pen_op_linear_rows(graph, value, x, pen_text("model.layers.%u.%s.weight", layer, name),
+                            graph->topology->model_hidden, in, deviation, addend);
 }
 
 uint32_t pen_rotary_norm(struct pen_graph *graph, const char *value, uint32_t x, const char *name,
@@ -74,9 +72,8 @@ uint32_t pen_rotary_layer_norm(struct pen_graph *graph, uint32_t layer, const ch
 
 uint32_t pen_rotary_embedding(struct pen_graph *graph, uint32_t layer, uint32_t x) {
   (void)layer, (void)x;
-  const struct pen_topology *t = graph->topology;
-  uint32_t table = matrix(graph, PEN_ROTARY_EMBEDDING, t->model_vocab, t->model_hidden);
-  return pen_op_embedding(graph, "embedding", pen_graph_data(graph, &pen_language_tokens), table);
+  return pen_op_embedding_rows(graph, "embedding", &pen_language_tokens, PEN_ROTARY_EMBEDDING,
+                               DEVIATION);
 }
 
 /* q, k or v of layer n: a product, with the family's bias. */
@@ -105,9 +102,11 @@ static uint32_t scaled_query(struct pen_graph *graph, uint32_t q) {
   return pen_op_scale(graph, "q_scaled", q, sqrt((double)head / (double)scalar));
 }
 
-uint32_t pen_rotary_heads(struct pen_graph *graph, uint32_t n, uint32_t x, unsigned features) {
+/* The attention of the heads of the current piece. */
+static uint32_t heads_of_piece(struct pen_graph *graph, uint32_t n, uint32_t x, unsigned features) {
   const struct pen_topology *t = graph->topology;
   int64_t head = t->model_head_dim, kv_width = t->model_kv_heads * head;
+  int64_t heads = t->model_heads / graph->pieces, kv_heads = t->model_kv_heads / graph->pieces;
   uint32_t q = projection(graph, n, "q", x, t->model_heads * head, features);
   uint32_t k = projection(graph, n, "k", x, kv_width, features);
   uint32_t v = projection(graph, n, "v", x, kv_width, features);
@@ -118,32 +117,39 @@ uint32_t pen_rotary_heads(struct pen_graph *graph, uint32_t n, uint32_t x, unsig
   uint32_t table = pen_graph_data(
       graph, features & PEN_ROTARY_LOCAL_TABLE ? &pen_rotary_local_table : &pen_rotary_table);
   uint32_t starts = pen_language_starts_of(graph);
-  q = pen_op_rope(graph, "q_rope", q, table, starts, t->model_heads, head);
-  k = pen_op_rope(graph, "k_rope", k, table, starts, t->model_kv_heads, head);
-  return pen_op_attention(graph, "attention", scaled_query(graph, q), k, v, starts, t->model_heads,
-                          t->model_kv_heads, head,
-                          features & PEN_ROTARY_WINDOW ? t->model_window : 0);
+  q = pen_op_rope(graph, "q_rope", q, table, starts, heads, head);
+  k = pen_op_rope(graph, "k_rope", k, table, starts, kv_heads, head);
+  return pen_op_attention(graph, "attention", scaled_query(graph, q), k, v, starts, heads, kv_heads,
+                          head, features & PEN_ROTARY_WINDOW ? t->model_window : 0);
+}
+
+uint32_t pen_rotary_heads(struct pen_graph *graph, uint32_t n, const char *value, uint32_t x,
+                          uint32_t addend, unsigned features) {
+  const struct pen_topology *t = graph->topology;
+  uint32_t o[PEN_PIECES_MAX];
+  for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++)
+    o[k] = heads_of_piece(graph, n, x, features);
+  return pen_rotary_residual(graph, n, value, o, "self_attn.o_proj",
+                             t->model_heads * t->model_head_dim, addend);
 }
 
 uint32_t pen_rotary_attention(struct pen_graph *graph, uint32_t n, uint32_t x, unsigned features) {
-  const struct pen_topology *t = graph->topology;
   uint32_t norm = pen_rotary_layer_norm(graph, n, "input_norm", x, "input_layernorm", features);
-  uint32_t o = pen_rotary_heads(graph, n, norm, features);
-  uint32_t weight = pen_rotary_residual_matrix(graph, n, "self_attn.o_proj", t->model_hidden,
-                                               t->model_heads * t->model_head_dim);
-  return pen_op_linear(graph, "residual", o, weight, x);
+  return pen_rotary_heads(graph, n, "residual", norm, x, features);
 }
 
 uint32_t pen_rotary_mlp(struct pen_graph *graph, uint32_t n, uint32_t x) {
   int64_t hidden = graph->topology->model_hidden, ffn = graph->topology->model_ffn;
   uint32_t norm = pen_rotary_layer_norm(graph, n, "mlp_norm", x, "post_attention_layernorm", 0);
-  uint32_t gate = pen_op_linear(
-      graph, "gate", norm, pen_rotary_matrix(graph, n, "mlp.gate_proj", ffn, hidden), PEN_NONE);
-  uint32_t up = pen_op_linear(graph, "up", norm,
-                              pen_rotary_matrix(graph, n, "mlp.up_proj", ffn, hidden), PEN_NONE);
-  uint32_t y = pen_op_swiglu(graph, "swiglu", gate, up);
-  return pen_op_linear(graph, "output", y,
-                       pen_rotary_residual_matrix(graph, n, "mlp.down_proj", hidden, ffn), x);
+  uint32_t y[PEN_PIECES_MAX];
+  for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
+    uint32_t gate = pen_op_linear(
+        graph, "gate", norm, pen_rotary_matrix(graph, n, "mlp.gate_proj", ffn, hidden), PEN_NONE);
+    uint32_t up = pen_op_linear(graph, "up", norm,
+                                pen_rotary_matrix(graph, n, "mlp.up_proj", ffn, hidden), PEN_NONE);
+    y[k] = pen_op_swiglu(graph, "swiglu", gate, up);
+  }
+  return pen_rotary_residual(graph, n, "output", y, "mlp.down_proj", ffn, x);
 }
 
 static uint32_t norm_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {

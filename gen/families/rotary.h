@@ -35,12 +35,15 @@ uint32_t pen_rotary_mlp(struct pen_graph *graph, uint32_t n, uint32_t x);
 /* Their parts, for families that compose them otherwise. Weights are those of layer n, as
  * "model.layers.N.NAME.weight". */
 uint32_t pen_rotary_embedding(struct pen_graph *graph, uint32_t layer, uint32_t x);
-uint32_t pen_rotary_heads(struct pen_graph *graph, uint32_t n, uint32_t x,
-                          unsigned features); /* of x (rows, hidden): (rows, heads, head_dim) */
+/* The attention of x (rows, hidden) and its product with o_proj, plus addend unless PEN_NONE. */
+uint32_t pen_rotary_heads(struct pen_graph *graph, uint32_t n, const char *value, uint32_t x,
+                          uint32_t addend, unsigned features);
+/* The current piece of a matrix (pieces.h). */
 uint32_t pen_rotary_matrix(struct pen_graph *graph, uint32_t n, const char *name, int64_t out,
                            int64_t in);
-uint32_t pen_rotary_residual_matrix(struct pen_graph *graph, uint32_t n, const char *name,
-                                    int64_t out, int64_t in); /* its result is added to x */
+/* x, of which x[k] is piece k, times a weight (hidden, in), plus addend unless PEN_NONE. */
+uint32_t pen_rotary_residual(struct pen_graph *graph, uint32_t n, const char *value,
+                             const uint32_t *x, const char *name, int64_t in, uint32_t addend);
 uint32_t pen_rotary_layer_norm(struct pen_graph *graph, uint32_t n, const char *value, uint32_t x,
                                const char *name, unsigned features);
 /* An RMSNorm over parts of x of that width; the weight is `name`.weight. */

@@ -41,15 +41,15 @@ static void add_header_entry(struct header *header, const char *name, const char
   add_header_text(header, name);
   add_header_text(header, suffix);
   add_header_text(header, "\":{\"dtype\":\"F32\",\"shape\":[");
-  add_header_number(header, weight->dim[0]);
+  add_header_number(header, weight->tensor_dim[0]);
   if (weight->dim_count == 2) {
     add_header_text(header, ",");
-    add_header_number(header, weight->dim[1]);
+    add_header_number(header, weight->tensor_dim[1]);
   }
   add_header_text(header, "],\"data_offsets\":[");
   add_header_number(header, start);
   add_header_text(header, ",");
-  add_header_number(header, start + weight->count * 4);
+  add_header_number(header, start + pen_tensor_elements(weight) * 4);
   add_header_text(header, "]}");
 }
 
@@ -72,9 +72,13 @@ static void model_file(struct pen_plan *plan, struct pen_weight *weights) {
   struct header header = start_header();
   uint64_t end = 0;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    add_header_entry(&header, weights[i].name, "", &weights[i], end);
+    if (weights[i].piece > 0) {
+      weights[i].value_file = weights[i - 1].value_file;
+      continue;
+    }
+    add_header_entry(&header, weights[i].tensor, "", &weights[i], end);
     weights[i].value_file = end;
-    end += weights[i].count * 4;
+    end += pen_tensor_elements(&weights[i]) * 4;
   }
   plan->model_header = finish_header(&header);
   uint64_t start = 8 + strlen(plan->model_header);
@@ -87,12 +91,17 @@ static void optimizer_file(struct pen_plan *plan, struct pen_weight *weights) {
   uint64_t end = 0;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     if (weights[i].frozen) continue;
-    add_header_entry(&header, weights[i].name, ".exp_avg", &weights[i], end);
+    if (weights[i].piece > 0) {
+      weights[i].exp_avg_file = weights[i - 1].exp_avg_file;
+      weights[i].exp_avg_sq_file = weights[i - 1].exp_avg_sq_file;
+      continue;
+    }
+    add_header_entry(&header, weights[i].tensor, ".exp_avg", &weights[i], end);
     weights[i].exp_avg_file = end;
-    end += weights[i].count * 4;
-    add_header_entry(&header, weights[i].name, ".exp_avg_sq", &weights[i], end);
+    end += pen_tensor_elements(&weights[i]) * 4;
+    add_header_entry(&header, weights[i].tensor, ".exp_avg_sq", &weights[i], end);
     weights[i].exp_avg_sq_file = end;
-    end += weights[i].count * 4;
+    end += pen_tensor_elements(&weights[i]) * 4;
   }
   plan->optimizer_header = finish_header(&header);
   uint64_t start = 8 + strlen(plan->optimizer_header);

@@ -33,11 +33,11 @@ static void check_frozen(const struct pen_topology *topology, const struct pen_w
     const char *ending = topology->model_frozen.value[i];
     size_t matches = 0;
     for (uint32_t w = 0; w < count; w++)
-      matches += *ending && pen_ends_in(weights[w].name, ending, strlen(ending));
+      matches += *ending && pen_ends_in(weights[w].tensor, ending, strlen(ending));
     if (!matches)
       pen_topology_fail(topology, "model.frozen",
                         "endings of the model's tensor names, such as \"%s\"; none ends in \"%s\"",
-                        count ? weights[0].name : "", ending);
+                        count ? weights[0].tensor : "", ending);
   }
 }
 

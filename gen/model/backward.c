@@ -7,15 +7,21 @@
  * needed (of inputs of the model and of frozen weights) are not computed. The ops of I and W go to
  * two lists; for B both go to one list, so that each W op directly follows its I op.
  *
+ * A value that the ops of all pieces read (PEN_PIECES) has such a sum for each piece. They are
+ * added pairwise, in f32, before the first op that needs the gradient; or before W adds it, of a
+ * gain.
+ *
  * In a segment that is recomputed (units.c, recompute.c) the copies of the forward ops are
  * processed; in I and B they come before the ops of their gradients, and so does a fused loss
  * (fused_loss.c) in any case. */
 #include <string.h>
 
+#include "gen/model/append.h"
 #include "gen/model/backward.h"
 
 #include "gen/model/fused_loss.h"
 #include "gen/model/gradient_rules.h"
+#include "gen/model/pieces.h"
 #include "gen/model/recompute.h"
 #include "gen/model/op_signature.h"
 #include "gen/base/arena.h"
@@ -27,10 +33,52 @@
 struct backward_pass {
   struct pen_graph *graph;
   uint32_t *gradient; /* [value] */
+  uint32_t *of_piece; /* [value][piece]: the sum of a piece's gradients so far; null: no pieces */
   uint32_t private_value[PEN_OPERANDS_MAX];
   struct pen_op_list *input_list, *weight_list;
   const char *suffix; /* of the names of values: "" or "(B)"; those of copies have it already */
 };
+
+/* Where the gradient so far of operand k of an op is: apart for each piece, if the ops of all
+ * pieces read it. */
+static uint32_t *gradient_of(struct backward_pass *pass, const struct pen_op *forward, int k) {
+  const uint32_t value = forward->operand[k], pieces = pass->graph->pieces;
+  if (!pass->of_piece || pen_pieces_input(forward->kind) != k) return &pass->gradient[value];
+  return &pass->of_piece[value * pieces + pen_op_piece(pass->graph, forward)];
+}
+
+/* Appends the sum of the gradients of all pieces, except the last addition; false: there are none.
+ */
+static bool add_pieces(struct backward_pass *pass, struct pen_op_list *list, uint32_t value,
+                       struct pen_pairwise *sum) {
+  const uint32_t pieces = pass->graph->pieces;
+  *sum = (struct pen_pairwise){.kind = PEN_OP_PARTIAL_ADD, .count = pieces};
+  if (!pass->of_piece || pass->of_piece[value * pieces] == PEN_NONE) return false;
+  const char *name = pen_text("%s'%s", pass->graph->value[value].name, pass->suffix);
+  for (uint32_t k = 0; k < pieces; k++) {
+    uint32_t *own = &pass->of_piece[value * pieces + k];
+    if (*own == PEN_NONE) pen_stop(70, "derive: %s has no gradient from piece %u", name, k);
+    pen_pairwise_add(pass->graph, list, sum, *own, name);
+    *own = PEN_NONE;
+  }
+  return true;
+}
+
+/* The gradient of a value that pieces read is the sum of theirs, and of the other ops'. */
+static void sum_pieces(struct backward_pass *pass, uint32_t value) {
+  struct pen_graph *graph = pass->graph;
+  struct pen_pairwise sum;
+  if (value == PEN_NONE || !add_pieces(pass, pass->input_list, value, &sum)) return;
+  const int64_t sequence = graph->topology->sequence, batch = graph->rows / sequence;
+  const struct pen_op *op = pen_append_with_outputs(
+      graph, pass->input_list, PEN_OP_SUM_PARTIALS,
+      pen_text("%s'%s", graph->value[value].name, graph->value[value].is_copy ? "" : pass->suffix),
+      (uint32_t[]){sum.sum[0], sum.sum[1], pass->gradient[value], PEN_NONE},
+      (int64_t[]){batch, sequence, (int64_t)graph->value[value].elements / graph->rows,
+                  graph->pieces},
+      4, PEN_ROLE_ACTIVATION);
+  pass->gradient[value] = op->operand[4];
+}
 
 /* Whether an output of a rule is needed. */
 static bool is_needed(const struct backward_pass *pass, const struct pen_op *forward,
@@ -40,12 +88,14 @@ static bool is_needed(const struct backward_pass *pass, const struct pen_op *for
 }
 
 /* An input of a backward op: a forward value, a gradient, a private tensor, or the sum so far. */
-static uint32_t input_of(const struct backward_pass *pass, const struct pen_op *forward,
+static uint32_t input_of(struct backward_pass *pass, const struct pen_op *forward,
                          const struct pen_rule_operand *word,
                          const struct pen_rule_operand *first_output) {
   if (word->mark == '+') {
     uint32_t target = forward->operand[first_output->operand];
-    return pass->graph->value[target].needs_gradient ? pass->gradient[target] : PEN_NONE;
+    return pass->graph->value[target].needs_gradient
+               ? *gradient_of(pass, forward, first_output->operand)
+               : PEN_NONE;
   }
   if (word->mark == '*') return pass->private_value[word->operand];
   uint32_t value = forward->operand[word->operand];
@@ -69,8 +119,25 @@ static uint32_t output_of(struct backward_pass *pass, const struct pen_op *forwa
   if (word->mark == '*')
     pass->private_value[word->operand] = made;
   else
-    pass->gradient[target] = made;
+    *gradient_of(pass, forward, word->operand) = made;
   return made;
+}
+
+/* What the ops of all pieces make for the gradient of a weight is added once, by the rule of the
+ * last of them in this order, piece 0. Returns whether this rule has to wait for that. */
+static bool waits_for_pieces(struct backward_pass *pass, const struct pen_gradient_rule *rule,
+                             const struct pen_op *forward) {
+  const int shared = pen_pieces_input(forward->kind);
+  if (!rule->weight_part || rule->word[rule->input_count].operand != shared) return false;
+  const uint32_t weight = forward->operand[shared];
+  struct pen_pairwise sum;
+  *gradient_of(pass, forward, shared) = pass->private_value[shared];
+  if (pen_op_piece(pass->graph, forward) > 0) return true;
+  add_pieces(pass, pass->weight_list, weight, &sum);
+  pass->private_value[shared] = pen_pairwise_total(
+      pass->graph, pass->weight_list, &sum,
+      pen_text("%s*%s", pass->graph->value[weight].name, pass->suffix), PEN_ROLE_ACTIVATION);
+  return false;
 }
 
 static void apply_rule(struct backward_pass *pass, const struct pen_gradient_rule *rule,
@@ -79,7 +146,7 @@ static void apply_rule(struct backward_pass *pass, const struct pen_gradient_rul
   bool any = false;
   for (size_t i = input_count; i < count; i++)
     any = any || is_needed(pass, forward, &rule->word[i]);
-  if (!any) return;
+  if (!any || waits_for_pieces(pass, rule, forward)) return;
   const struct pen_signature *signature = pen_signature_of(rule->backward);
   struct pen_op op = {.kind = (uint16_t)rule->backward,
                       .dtype = pen_signature_dtype(signature, pass->graph->dtype),
@@ -109,6 +176,13 @@ static void pass_through(struct backward_pass *pass, const struct pen_op *forwar
   }
 }
 
+/* Sums the pieces' gradients of the outputs of an op, before the op's own. */
+static void sum_output_pieces(struct backward_pass *pass, const struct pen_op *forward) {
+  const struct pen_signature *signature = pen_signature_of(forward->kind);
+  for (uint32_t k = signature->input_count; k < signature->operand_count; k++)
+    sum_pieces(pass, forward->operand[k]);
+}
+
 static bool output_needs_gradient(const struct pen_graph *graph, const struct pen_op *op) {
   const struct pen_signature *signature = pen_signature_of(op->kind);
   for (uint32_t i = signature->input_count; i < signature->operand_count; i++)
@@ -131,12 +205,26 @@ static uint32_t *first_gradients(const struct pen_graph *graph,
   return gradient;
 }
 
+static uint32_t *no_piece_gradients(const struct pen_graph *graph) {
+  if (graph->pieces == 1) return NULL;
+  const size_t count = (graph->value_count + 1) * graph->pieces;
+  uint32_t *of_piece = pen_new(count, sizeof *of_piece);
+  for (size_t n = 0; n < count; n++) of_piece[n] = PEN_NONE;
+  return of_piece;
+}
+
 /* Within a segment the copies of its values stand for them. */
 static void enter_segment(struct backward_pass *pass, const struct pen_forwards *forwards,
                           uint32_t segment) {
-  for (uint32_t v = 0; v < forwards->value_count; v++)
-    if (forwards->segment_of[v] == segment && pass->gradient[v] != PEN_NONE)
-      pass->gradient[forwards->copy_of[v]] = pass->gradient[v];
+  const size_t pieces = pass->graph->pieces;
+  for (uint32_t v = 0; v < forwards->value_count; v++) {
+    const uint32_t copy = forwards->copy_of[v];
+    if (forwards->segment_of[v] != segment || copy == v) continue;
+    if (pass->gradient[v] != PEN_NONE) pass->gradient[copy] = pass->gradient[v];
+    if (pass->of_piece)
+      memcpy(&pass->of_piece[copy * pieces], &pass->of_piece[v * pieces],
+             pieces * sizeof *pass->of_piece);
+  }
 }
 
 /* Appends the backward ops of the forward ops of a segment to the lists of the pass. */
@@ -147,6 +235,7 @@ static void append_gradients(struct backward_pass *pass, const struct pen_forwar
   for (size_t i = segment->past; i-- > segment->first;) {
     const struct pen_op forward = forwards->op.op[i];
     if (!output_needs_gradient(pass->graph, &forward)) continue;
+    sum_output_pieces(pass, &forward);
     pass_through(pass, &forward);
     for (size_t part = 0; part < 2; part++)
       for (size_t r = 0; r < count; r++)
@@ -159,8 +248,11 @@ static void append_gradients(struct backward_pass *pass, const struct pen_forwar
  * gradients so far. */
 static bool *pending_gradients(const struct backward_pass *pass, size_t value_count) {
   bool *wanted = pen_new(pass->graph->value_count + 1, sizeof *wanted);
+  const size_t pieces = pass->graph->pieces;
   for (size_t v = 0; v < value_count; v++)
     if (pass->gradient[v] != PEN_NONE) wanted[pass->gradient[v]] = true;
+  for (size_t n = 0; pass->of_piece && n < value_count * pieces; n++)
+    if (pass->of_piece[n] != PEN_NONE) wanted[pass->of_piece[n]] = true;
   return wanted;
 }
 
@@ -173,6 +265,7 @@ static void append_backward_ops(struct pen_graph *graph, struct pen_op_list *inp
   struct pen_op_list of_inputs, of_weights;
   struct backward_pass pass = {.graph = graph,
                                .gradient = first_gradients(graph, &forwards),
+                               .of_piece = no_piece_gradients(graph),
                                .input_list = &of_inputs,
                                .weight_list = input_list == weight_list ? &of_inputs : &of_weights,
                                .suffix = suffix};
@@ -186,8 +279,11 @@ static void append_backward_ops(struct pen_graph *graph, struct pen_op_list *inp
     for (size_t i = 0; i < of_weights.count; i++) *pen_op_append(weight_list, 0) = of_weights.op[i];
     pen_free(wanted);
   }
+  pass.input_list = input_list;
+  sum_pieces(&pass, graph->input);
   if (graph->input != PEN_NONE) graph->input_gradient = pass.gradient[graph->input];
   pen_free(pass.gradient);
+  pen_free(pass.of_piece);
   pen_forwards_free(&forwards);
 }
 

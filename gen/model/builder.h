@@ -76,7 +76,4 @@ void pen_op_head_loss(struct pen_graph *graph, uint32_t x, uint32_t weight, uint
                       int64_t chunk);
 void pen_op_sum_loss(struct pen_graph *graph, uint32_t x);
 
-/* Whether model.frozen names the weight. */
-bool pen_weight_is_frozen(const struct pen_topology *topology, const char *name);
-
 #endif

@@ -104,6 +104,22 @@ const struct pen_pass_rule *pen_pass_rules(size_t *count) {
   return rules;
 }
 
+/* ---- PEN_PIECES ---- */
+
+int pen_pieces_input(int forward) {
+  static const struct {
+    int forward;
+    const char *input;
+  } read_by_pieces[] = {
+#define PEN_PIECES(forward, input) {PEN_OP_##forward, #input},
+#include "kernels/ops.def"
+  };
+  for (size_t i = 0; i < COUNT(read_by_pieces); i++)
+    if (read_by_pieces[i].forward == forward)
+      return pen_signature_operand(pen_signature_of(forward), read_by_pieces[i].input);
+  return -1;
+}
+
 /* ---- PEN_FUSED_LOSS ---- */
 
 static const struct pen_fused_loss fused_losses[] = {

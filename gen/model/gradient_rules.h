@@ -39,6 +39,9 @@ struct pen_pass_rule {
 /* The rules in the order of ops.def, as above. */
 const struct pen_pass_rule *pen_pass_rules(size_t *count);
 
+/* PEN_PIECES: the input of such an op that the ops of all pieces read, or -1. */
+int pen_pieces_input(int forward);
+
 /* PEN_FUSED_LOSS. */
 struct pen_fused_loss {
   int forward, weight, both;

@@ -78,6 +78,8 @@ struct pen_graph {
   uint8_t dtype; /* enum pen_dtype: model.dtype */
   int64_t rows;  /* tokens in a microbatch */
   const struct pen_stages *stages;
+  uint32_t pieces;         /* tensor_parallel.partials */
+  uint32_t piece;          /* whose ops are being emitted; PEN_NONE: of none */
   uint32_t block;          /* the block whose ops are being emitted */
   const char *prefix;      /* put before the names of values: "layers.3." */
   struct pen_datum *datum; /* inputs of the step that blocks read */

@@ -1,5 +1,7 @@
 # gen/model: op graphs of a stage, shapes, backward
 libgen_a_SOURCES += \
+  %reldir%/append.c \
+  %reldir%/append.h \
   %reldir%/backward.c \
   %reldir%/backward.h \
   %reldir%/blocks.h \
@@ -16,6 +18,8 @@ libgen_a_SOURCES += \
   %reldir%/model.h \
   %reldir%/op_signature.c \
   %reldir%/op_signature.h \
+  %reldir%/pieces.c \
+  %reldir%/pieces.h \
   %reldir%/recompute.c \
   %reldir%/recompute.h \
   %reldir%/stage_io.c \

@@ -1,5 +1,5 @@
 /* training.c: what a step does between replicas and at its end. */
-#include "gen/model/builder.h"
+#include "gen/model/append.h"
 #include "gen/partition/training.h"
 
 #include <string.h>

@@ -10,6 +10,7 @@
 #include "gen/topology/message.h"
 #include "gen/topology/schedule_file.h"
 #include "gen/topology/schedule_table.h"
+#include "gen/topology/tensor_parallel.h"
 #include "gen/topology/settings.h"
 
 const char *pen_device_auto = "cpu";
@@ -185,6 +186,7 @@ void pen_topology_set_defaults(struct pen_topology *topology) {
   default_model(topology);
   default_optimizer(topology);
   pen_data_parallel_set_defaults(topology);
+  pen_tensor_parallel_set_defaults(topology);
   default_cluster(topology);
 }
 

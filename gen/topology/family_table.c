@@ -5,13 +5,13 @@
 #include <string.h>
 
 static const struct pen_family_row families[] = {
-#define PEN_FAMILY(name, needs_tokens, rotary, windows, ties, loss, meaning) \
-  {#name, needs_tokens, rotary, PEN_WINDOW_##windows, ties, loss},
+#define PEN_FAMILY(name, needs_tokens, rotary, windows, ties, loss, pieces, meaning) \
+  {#name, needs_tokens, rotary, PEN_WINDOW_##windows, ties, loss, pieces},
 #include "gen/topology/families.def"
 };
 
 const char pen_family_names[] =
-#define PEN_FAMILY(name, needs_tokens, rotary, windows, ties, loss, meaning) " " #name
+#define PEN_FAMILY(name, needs_tokens, rotary, windows, ties, loss, pieces, meaning) " " #name
 #include "gen/topology/families.def"
     ;
 

@@ -19,6 +19,7 @@ struct pen_family_row {
   enum pen_window_layers windows;
   bool ties;        /* default of model.tie_embeddings */
   const char *loss; /* default of model.loss */
+  bool pieces;      /* its weights may be split (tensor_parallel) */
 };
 
 /* " mlp llama ...": all names, each after a space. */

@@ -27,6 +27,8 @@ libgen_a_SOURCES += \
   %reldir%/shapes.h \
   %reldir%/source.c \
   %reldir%/source.h \
+  %reldir%/tensor_parallel.c \
+  %reldir%/tensor_parallel.h \
   %reldir%/topology.h \
   %reldir%/validate.c \
   %reldir%/validate.h \

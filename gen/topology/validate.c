@@ -9,6 +9,7 @@
 #include "gen/topology/message.h"
 #include "gen/topology/schedule_table.h"
 #include "gen/topology/shapes.h"
+#include "gen/topology/tensor_parallel.h"
 #include "gen/topology/weight_decay.h"
 #include "runtime/plan/plan.h"
 
@@ -323,5 +324,6 @@ void pen_topology_validate(const struct pen_topology *topology) {
     check_actions(pen_topology_of_shape(topology, i));
   check_elements(topology);
   pen_data_parallel_validate(topology);
+  pen_tensor_parallel_validate(topology);
   check_cluster(topology);
 }

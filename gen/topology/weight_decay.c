@@ -44,11 +44,11 @@ void pen_weight_decay_check_names(const struct pen_topology *topology,
   const struct pen_strings *groups = &topology->optimizer_weight_decay_groups;
   for (size_t i = 0; i < groups->count; i++) {
     size_t matches = 0;
-    for (uint32_t w = 0; w < count; w++) matches += has_ending(groups->value[i], weights[w].name);
+    for (uint32_t w = 0; w < count; w++) matches += has_ending(groups->value[i], weights[w].tensor);
     if (!matches)
       pen_topology_fail(
           topology, "optimizer.weight_decay_groups",
           "endings of the model's tensor names, such as \"%s\"; no name has the ending of \"%s\"",
-          count ? weights[0].name : "", groups->value[i]);
+          count ? weights[0].tensor : "", groups->value[i]);
   }
 }

@@ -2,8 +2,10 @@
  *
  * Reverse accumulation: the forward ops in reverse order; for each op first the rules PEN_PASS of
  * ops.def, then PEN_GRADIENT for inputs, then for weights. Where a value has several users, each
- * op's gradient has the sum so far as its addend ("+"). Gradients that nothing needs, of data and
- * of frozen weights, have no term. The gradient of what a loss reads is the loss's own output. */
+ * op's gradient has the sum so far as its addend ("+"). Where the ops of all pieces read a value
+ * (PEN_PIECES), each piece has such a sum, and they are added pairwise. Gradients that nothing
+ * needs, of data and of frozen weights, have no term. The gradient of what a loss reads is the
+ * loss's own output. */
 #include "gen/verify/derivative.h"
 
 #include <string.h>
@@ -11,6 +13,7 @@
 #include "gen/base/arena.h"
 #include "gen/model/gradient_rules.h"
 #include "gen/model/op_signature.h"
+#include "gen/verify/pieces.h"
 #include "runtime/plan/plan.h"
 
 /* ---- values ---- */
@@ -49,15 +52,77 @@ static void mark_needs(struct pen_derivative *d) {
   }
 }
 
+/* ---- pieces ---- */
+
+/* Where the gradient so far of operand k of a forward op is. */
+static uint32_t *gradient_of(struct pen_derivative *d, uint32_t forward, int k) {
+  const struct pen_term *term = &d->stage->terms->term[forward];
+  const uint32_t value = operand_value(d, forward, k);
+  if (d->pieces == 1 || pen_pieces_input((int)term->kind) != k) return &d->gradient[value];
+  const uint32_t piece = pen_term_piece(d->stage->context->plan, d->stage->terms, forward);
+  if (piece >= d->pieces) return &d->gradient[value];
+  return &d->of_piece[value * d->pieces + piece];
+}
+
+static uint64_t elements_of(const struct pen_terms *terms, uint32_t value) {
+  const struct pen_term *term = &terms->term[pen_term_of_value(value)];
+  const struct pen_signature *signature = pen_signature_of((int)term->kind);
+  return pen_operand_elements(&signature->operand[pen_operand_of_value(value)], term->dim);
+}
+
+/* The sum of partial sums, added pairwise; 0: one is absent. */
+static uint32_t add_pairwise(const struct pen_derivative *d, const uint32_t *value,
+                             uint32_t count) {
+  if (count == 1 || !value[0]) return value[0];
+  const uint32_t one = add_pairwise(d, value, count / 2),
+                 other = add_pairwise(d, value + count / 2, count / 2);
+  if (!one || !other) return 0;
+  const struct pen_term term = {.kind = PEN_OP_PARTIAL_ADD,
+                                .dim = {(int64_t)elements_of(d->stage->terms, one)},
+                                .input = {one, other}};
+  return pen_term_output(pen_term_add(d->stage->terms, &term), 2);
+}
+
+/* The gradient of an activation that all pieces read: the halves' sums, and what other ops add. */
+static void sum_pieces(struct pen_derivative *d, uint32_t value) {
+  const struct pen_rank_context *b = d->stage->context;
+  if (d->pieces == 1 || !value || !d->of_piece[value * d->pieces]) return;
+  const uint32_t *piece = &d->of_piece[value * d->pieces], half = d->pieces / 2,
+                 one = add_pairwise(d, piece, half), other = add_pairwise(d, piece + half, half);
+  if (!one || !other) return; /* then the weight of a piece has no gradient */
+  const struct pen_term *part = &d->stage->terms->term[pen_term_of_value(piece[0])];
+  const int64_t rows = part->dim[0], width = (int64_t)elements_of(d->stage->terms, one) / rows;
+  const struct pen_term term = {
+      .kind = PEN_OP_SUM_PARTIALS,
+      .dtype = b->plan->dtype,
+      .dim = {rows / b->profile->sequence, b->profile->sequence, width, d->pieces},
+      .input = {one, other, d->gradient[value]}};
+  d->gradient[value] = pen_term_output(pen_term_add(d->stage->terms, &term), 4);
+}
+
+/* What the ops of all pieces make for a weight's gradient is added once, by the rule of piece 0,
+ * the last one here. Returns whether the rule has to wait. */
+static bool waits_for_pieces(struct pen_derivative *d, const struct pen_gradient_rule *rule,
+                             uint32_t forward) {
+  const int shared = pen_pieces_input((int)d->stage->terms->term[forward].kind);
+  if (!rule->weight_part || d->pieces == 1 || rule->word[rule->input_count].operand != shared)
+    return false;
+  uint32_t *own = gradient_of(d, forward, shared);
+  *own = d->private_value[shared];
+  if (pen_term_piece(d->stage->context->plan, d->stage->terms, forward) > 0) return true;
+  d->private_value[shared] = add_pairwise(d, own, d->pieces);
+  return false;
+}
+
 /* ---- rules ---- */
 
-static uint32_t input_of(const struct pen_derivative *d, uint32_t forward,
+static uint32_t input_of(struct pen_derivative *d, uint32_t forward,
                          const struct pen_gradient_rule *rule, size_t n) {
   const struct pen_rule_operand *word = &rule->word[n];
   if (word->mark == '*') return d->private_value[word->operand];
-  uint32_t value = operand_value(
-      d, forward, word->mark == '+' ? rule->word[rule->input_count].operand : word->operand);
-  if (word->mark == '+') return value && d->needs[value] ? d->gradient[value] : 0;
+  const int k = word->mark == '+' ? rule->word[rule->input_count].operand : word->operand;
+  uint32_t value = operand_value(d, forward, k);
+  if (word->mark == '+') return value && d->needs[value] ? *gradient_of(d, forward, k) : 0;
   return word->mark == '\'' && value ? d->gradient[value] : value;
 }
 
@@ -72,11 +137,12 @@ static uint32_t accumulator_of(const struct pen_derivative *d, const struct pen_
   return weight;
 }
 
-/* `added`: to the sum so far. Else there must be none. */
-static void set_gradient(struct pen_derivative *d, uint32_t forward, uint32_t value, uint32_t made,
+/* Of operand k. `added`: to the sum so far. Else there must be none. */
+static void set_gradient(struct pen_derivative *d, uint32_t forward, int k, uint32_t made,
                          bool added) {
-  if (d->gradient[value] && !added) d->lost = forward + 1;
-  d->gradient[value] = made;
+  uint32_t *gradient = gradient_of(d, forward, k);
+  if (*gradient && !added) d->lost = forward + 1;
+  *gradient = made;
 }
 
 /* Does the first output of a rule contain the sum so far? */
@@ -96,7 +162,8 @@ static void store_output(struct pen_derivative *d, uint32_t forward,
   if (word->mark == '*') {
     d->private_value[word->operand] = made;
   } else if (!accumulates) {
-    if (target) set_gradient(d, forward, target, made, n == rule->input_count && has_addend(rule));
+    if (target)
+      set_gradient(d, forward, word->operand, made, n == rule->input_count && has_addend(rule));
   } else if (target && terms->term[pen_term_of_value(target)].kind == PEN_TERM_WEIGHT) {
     uint32_t weight = (uint32_t)terms->term[pen_term_of_value(target)].dim[0];
     size_t index =
@@ -111,7 +178,7 @@ static void apply_rule(struct pen_derivative *d, const struct pen_gradient_rule 
   bool any = false;
   for (size_t n = rule->input_count; n < rule->count; n++)
     any = any || is_needed(d, forward, rule->word[n].operand);
-  if (!any) return;
+  if (!any || waits_for_pieces(d, rule, forward)) return;
   const struct pen_signature *signature = pen_signature_of(rule->backward);
   const struct pen_term *of = &d->stage->terms->term[forward];
   struct pen_term term = {.kind = (uint32_t)rule->backward,
@@ -130,7 +197,7 @@ static void pass_gradients(struct pen_derivative *d, uint32_t forward) {
   for (size_t n = 0; n < count; n++)
     if (rules[n].forward == (int)d->stage->terms->term[forward].kind &&
         is_needed(d, forward, rules[n].input))
-      set_gradient(d, forward, operand_value(d, forward, rules[n].input),
+      set_gradient(d, forward, rules[n].input,
                    d->gradient[operand_value(d, forward, rules[n].output)], false);
 }
 
@@ -143,6 +210,8 @@ static void derive_op(struct pen_derivative *d, uint32_t forward) {
   for (int k = signature->input_count; k < signature->operand_count; k++)
     needs = needs || is_needed(d, forward, k);
   if (!needs) return;
+  for (int k = signature->input_count; k < signature->operand_count; k++)
+    sum_pieces(d, operand_value(d, forward, k));
   pass_gradients(d, forward);
   for (int weight_part = 0; weight_part < 2; weight_part++)
     for (size_t n = 0; n < count; n++)
@@ -152,21 +221,33 @@ static void derive_op(struct pen_derivative *d, uint32_t forward) {
 
 /* ---- a stage ---- */
 
-/* The gradients that are known before the first op: of what the loss reads, the output named "d"
- * and the input's name; of the stage's output. */
+/* The gradient that a loss computes: of what it reads, the output named "d" and the input's name.
+ * The losses of pieces are a sum. */
+static void set_loss_gradient(struct pen_derivative *d, uint32_t value) {
+  const struct pen_terms *terms = d->stage->terms;
+  const uint32_t loss = value ? pen_term_of_value(value) : 0;
+  if (!value || terms->term[loss].kind >= PEN_OP_COUNT) return;
+  const struct pen_signature *signature = pen_signature_of((int)terms->term[loss].kind);
+  for (int k = 0; terms->term[loss].kind == PEN_OP_SUM_ADD && k < signature->input_count; k++)
+    set_loss_gradient(d, terms->term[loss].input[k]);
+  for (int k = signature->input_count; k < signature->operand_count; k++)
+    for (int input = 0; input < signature->input_count; input++)
+      if (signature->operand[k].name[0] == 'd' && terms->term[loss].input[input] &&
+          strcmp(signature->operand[k].name + 1, signature->operand[input].name) == 0) {
+        uint32_t *gradient = &d->gradient[terms->term[loss].input[input]];
+        if (*gradient) d->lost = loss + 1;
+        *gradient = pen_term_output(loss, k);
+      }
+}
+
+/* The gradients that are known before the first op: of what the loss reads; of the stage's output.
+ */
 static void set_first_gradients(struct pen_derivative *d) {
   const struct pen_stage_terms *s = d->stage;
   const struct pen_stage *stage = &s->context->profile->stages[s->stage];
   uint32_t output = stage->output == PEN_NONE ? 0 : pen_stage_value(s, stage->output);
   if (output) d->gradient[output] = pen_stage_value(s, stage->output_gradient);
-  if (!s->loss) return;
-  const uint32_t loss = pen_term_of_value(s->loss);
-  const struct pen_signature *signature = pen_signature_of((int)s->terms->term[loss].kind);
-  for (int k = signature->input_count; k < signature->operand_count; k++)
-    for (int input = 0; input < signature->input_count; input++)
-      if (signature->operand[k].name[0] == 'd' && s->terms->term[loss].input[input] &&
-          strcmp(signature->operand[k].name + 1, signature->operand[input].name) == 0)
-        d->gradient[s->terms->term[loss].input[input]] = pen_term_output(loss, k);
+  set_loss_gradient(d, s->loss);
 }
 
 void pen_derivative_open(struct pen_derivative *d, const struct pen_stage_terms *stage) {
@@ -177,18 +258,23 @@ void pen_derivative_open(struct pen_derivative *d, const struct pen_stage_terms 
   if (tables->input != PEN_NONE) pen_stage_value(stage, tables->input);
   const size_t values = pen_terms_past_value(stage->terms),
                gradients = (size_t)b->own_weight_count + b->plan->tie_count + 1;
-  *d = (struct pen_derivative){.stage = stage,
-                               .gradient = pen_new(values, sizeof *d->gradient),
-                               .needs = pen_new(values, sizeof *d->needs),
-                               .contribution = pen_new(gradients, sizeof *d->contribution),
-                               .users = pen_new(gradients, sizeof *d->users)};
+  *d = (struct pen_derivative){
+      .stage = stage,
+      .gradient = pen_new(values, sizeof *d->gradient),
+      .pieces = pen_piece_count(b->plan),
+      .of_piece = pen_new(values * pen_piece_count(b->plan), sizeof *d->of_piece),
+      .needs = pen_new(values, sizeof *d->needs),
+      .contribution = pen_new(gradients, sizeof *d->contribution),
+      .users = pen_new(gradients, sizeof *d->users)};
   mark_needs(d);
   set_first_gradients(d);
   for (size_t n = stage->forward_count; n-- > 0;) derive_op(d, stage->forward[n]);
+  if (tables->input != PEN_NONE) sum_pieces(d, pen_stage_value(stage, tables->input));
 }
 
 void pen_derivative_close(struct pen_derivative *d) {
   pen_free(d->gradient);
+  pen_free(d->of_piece);
   pen_free(d->needs);
   pen_free(d->contribution);
   pen_free(d->users);

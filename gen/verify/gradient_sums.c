@@ -33,6 +33,7 @@
 #include "gen/base/arena.h"
 #include "gen/base/sort.h"
 #include "gen/verify/internal.h"
+#include "gen/verify/pieces.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/shard.h"
 
@@ -199,12 +200,18 @@ static bool check_elements(const struct pen_plan *plan, const struct pen_weight 
                           (unsigned long long)weight->count, (unsigned long long)counted);
 }
 
-/* The table is in the order of the file, which is that of the model. */
+/* The table is in the order of the file, which is that of the model. Pieces of a tensor have its
+ * place. */
 static bool check_place(const struct pen_plan *plan, uint32_t index, struct pen_problem *problem) {
   const struct pen_weight *weight = &plan->weights[index];
-  if (index == 0 ||
-      (weight[-1].value_file < weight->value_file &&
-       weight[-1].count * sizeof(float) <= weight->value_file - weight[-1].value_file))
+  const uint64_t before =
+      index == 0 ? 0
+      : weight->piece > 0
+          ? weight[-1].value_file
+          : weight[-1].value_file + pen_tensor_elements(&weight[-1]) * sizeof(float);
+  if (weight->piece > 0
+          ? weight->value_file == before
+          : index == 0 || (before > weight[-1].value_file && weight->value_file >= before))
     return true;
   return pen_problem_note(
       problem, weight->rank, PEN_NONE,
@@ -213,6 +220,7 @@ static bool check_place(const struct pen_plan *plan, uint32_t index, struct pen_
 }
 
 static bool check_norm(const struct pen_plan *plan, struct pen_problem *problem) {
+  if (!pen_check_piece_table(plan, problem)) return false; /* then a piece is after another */
   for (uint32_t index = 0; index < plan->weight_count; index++)
     if (!check_elements(plan, &plan->weights[index], problem) || !check_place(plan, index, problem))
       return false;

@@ -23,6 +23,7 @@
 #include "gen/model/op_signature.h"
 #include "gen/verify/derivative.h"
 #include "gen/verify/internal.h"
+#include "gen/verify/pieces.h"
 #include "runtime/plan/plan.h"
 
 /* ---- the programs that a microbatch takes ---- */
@@ -75,6 +76,7 @@ static bool run_programs(struct pen_stage_terms *s, const struct pen_stage_progr
     if (set->program[kind] != PEN_NONE &&
         !pen_stage_terms_run(s, set->program[kind], set->action[kind]))
       return false;
+  if (!pen_check_piece_terms(s, set->action[PEN_F])) return false;
   const uint32_t output = s->context->profile->stages[set->stage].output;
   *result = (struct forward_result){output == PEN_NONE ? 0 : pen_stage_value(s, output), s->loss};
   return true;
@@ -134,13 +136,15 @@ static bool check_input_gradient(const struct pen_stage_terms *s, const struct p
                  pen_term_difference(s->context->plan, s->terms, wanted, made));
 }
 
-/* The rule "scaled". */
-static bool check_scale(const struct pen_stage_terms *s, uint32_t action) {
+/* The rule "scaled", of one loss, or of the losses of all pieces. */
+static bool check_loss_scale(const struct pen_stage_terms *s, uint32_t value, uint32_t action) {
   const struct pen_plan *plan = s->context->plan;
-  if (s->stage + 1 != s->context->checked->stage_count) return true;
-  const struct pen_term *loss = &s->terms->term[pen_term_of_value(s->loss)];
+  const struct pen_term *loss = &s->terms->term[pen_term_of_value(value)];
   const struct pen_signature *signature = pen_signature_of((int)loss->kind),
                              *data = pen_signature_of(PEN_OP_TARGETS);
+  if (loss->kind == PEN_OP_SUM_ADD)
+    return check_loss_scale(s, loss->input[0], action) &&
+           check_loss_scale(s, loss->input[1], action);
   const int share = pen_signature_operand(signature, "share"),
             targets = pen_signature_operand(signature, "targets"),
             scale = pen_signature_real(signature, "scale");
@@ -158,6 +162,11 @@ static bool check_scale(const struct pen_stage_terms *s, uint32_t action) {
           loss->input[targets] == pen_term_output(term, pen_signature_operand(data, "targets"))) ||
          PROBLEM(s, action, "scaled: %s scales by another share than that of its targets",
                  signature->kind);
+}
+
+/* The rule "scaled". */
+static bool check_scale(const struct pen_stage_terms *s, uint32_t action) {
+  return s->stage + 1 != s->context->checked->stage_count || check_loss_scale(s, s->loss, action);
 }
 
 static bool check_backward(const struct pen_stage_terms *s, const struct pen_stage_programs *set) {

@@ -24,6 +24,8 @@ libgen_a_SOURCES += \
   %reldir%/op_trace.c \
   %reldir%/op_trace.h \
   %reldir%/persistent.c \
+  %reldir%/pieces.c \
+  %reldir%/pieces.h \
   %reldir%/problem.c \
   %reldir%/problem.h \
   %reldir%/profiles.c \

@@ -102,6 +102,14 @@ static bool is_forward_kind(int kind) {
   return true;
 }
 
+/* Is it a term of the forward? Sums of partial sums are of both: as what they add is. */
+static bool is_forward_term(const struct pen_terms *terms, uint32_t term) {
+  const struct pen_term *t = &terms->term[term];
+  const bool adds = t->kind == PEN_OP_PARTIAL_ADD || t->kind == PEN_OP_SUM_PARTIALS;
+  if (t->kind >= PEN_OP_COUNT || !t->input[0] || !adds) return is_forward_kind((int)t->kind);
+  return is_forward_term(terms, pen_term_of_value(t->input[0]));
+}
+
 static void list_forward(struct pen_stage_terms *s, uint32_t term) {
   for (size_t n = s->forward_count; n-- > 0;)
     if (s->forward[n] == term) return;
@@ -141,7 +149,7 @@ static bool run_part(struct op_part *p, int kind) {
   p->kind = kind;
   p->to = pen_signature_of(kind);
   if (!make_term(p)) return false;
-  if (is_forward_kind(kind)) list_forward(p->s, p->term);
+  if (is_forward_term(p->s->terms, p->term)) list_forward(p->s, p->term);
   store_outputs(p);
   return true;
 }

@@ -92,6 +92,24 @@ void pen_products_bf16_open(pen_multiply *pairs);
 pen_kernel pen_linear_bf16, pen_linear_dx_bf16, pen_linear_dw_bf16, pen_affine_bf16,
     pen_affine_dx_bf16, pen_affine_dw_bf16;
 
+/* product_bf16.c: the same, with results that are not rounded. */
+pen_kernel pen_linear_rows_bf16, pen_linear_columns_dx_bf16, pen_affine_rows_bf16,
+    pen_affine_columns_dx_bf16;
+
+/* pieces.c */
+pen_kernel pen_linear_piece, pen_linear_piece_bf16; /* LINEAR_COLUMNS; in f32 also LINEAR_ROWS */
+pen_kernel pen_affine_piece, pen_affine_piece_bf16, pen_affine_rows;
+pen_kernel pen_partial_add, pen_sum_add, pen_sum_partials, pen_sum_partials_bf16;
+pen_kernel pen_rmsnorm_runs, pen_rmsnorm_runs_bf16, pen_rmsnorm_runs_dx, pen_rmsnorm_runs_dx_bf16;
+pen_kernel pen_layernorm_runs, pen_layernorm_runs_bf16, pen_layernorm_runs_dx,
+    pen_layernorm_runs_dx_bf16;
+pen_kernel pen_bias_runs_dw, pen_bias_runs_dw_bf16;
+pen_kernel pen_position_runs, pen_position_runs_bf16, pen_position_runs_dw,
+    pen_position_runs_dw_bf16;
+pen_kernel pen_rmsnorm_heads, pen_rmsnorm_heads_bf16;
+pen_kernel pen_embedding_rows, pen_embedding_rows_bf16, pen_embedding_rows_dw,
+    pen_embedding_rows_dw_bf16;
+
 /* open.c: prepares an op if it is a matrix product; returns call->prepared, may be null. */
 void *pen_cpu_prepare_product(enum pen_op_kind kind, enum pen_dtype dtype,
                               const int64_t dim[PEN_DIMS_MAX]);

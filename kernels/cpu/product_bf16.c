@@ -13,6 +13,8 @@
  * product is added in place. With blocks of 512, one conversion serves a thousand operations. The
  * order of the sums depends on the shape alone.
  */
+#include <string.h>
+
 #include "kernels/cpu/cpu.h"
 
 /* A block of a factor, converted to f32. */
@@ -210,4 +212,46 @@ void pen_affine_dw_bf16(const struct pen_call *call) {
                  (struct pen_matrix){call->operand[0], s.out, 0}, s.in, s.out, s.rows);
   p.sum = call->operand[2];
   multiply_bf16(&p);
+}
+
+/* ---- products with pieces, whose results are f32 ---- */
+
+/* result[m,n] = the product + a, which may be the result, or null. */
+static void multiply_unrounded(struct bf16_product *p, float *result, const float *a) {
+  const size_t bytes = p->m * p->n * sizeof *result;
+  p->sum = result;
+  if (!a)
+    memset(result, 0, bytes);
+  else if (a != result)
+    memcpy(result, a, bytes);
+  multiply_bf16(p);
+}
+
+/* y[rows,out] = x[rows,in] w, w transposed or not */
+static void rows_bf16(const struct pen_call *call, struct pen_matrix w) {
+  const struct pen_product_dims s = pen_product_dims(call);
+  struct bf16_product p =
+      product_of(call, (struct pen_matrix){call->operand[0], s.in, 0}, w, s.rows, s.out, s.in);
+  multiply_unrounded(&p, call->operand[2], NULL);
+}
+
+/* dx[rows,in] = dy[rows,out] w + a, w transposed or not */
+static void columns_dx_bf16(const struct pen_call *call, struct pen_matrix w) {
+  const struct pen_product_dims s = pen_product_dims(call);
+  struct bf16_product p =
+      product_of(call, (struct pen_matrix){call->operand[0], s.out, 0}, w, s.rows, s.in, s.out);
+  multiply_unrounded(&p, call->operand[3], call->operand[2]);
+}
+
+void pen_linear_rows_bf16(const struct pen_call *call) {
+  rows_bf16(call, (struct pen_matrix){call->operand[1], pen_product_dims(call).in, 1});
+}
+void pen_affine_rows_bf16(const struct pen_call *call) {
+  rows_bf16(call, (struct pen_matrix){call->operand[1], pen_product_dims(call).out, 0});
+}
+void pen_linear_columns_dx_bf16(const struct pen_call *call) {
+  columns_dx_bf16(call, (struct pen_matrix){call->operand[1], pen_product_dims(call).in, 0});
+}
+void pen_affine_columns_dx_bf16(const struct pen_call *call) {
+  columns_dx_bf16(call, (struct pen_matrix){call->operand[1], pen_product_dims(call).out, 1});
 }

@@ -36,6 +36,12 @@
  * Both hold across consecutive steps of a profile. A step of another profile begins after every
  * rank has completed the step before; k counts the steps of one profile.
  *
+ * Pieces. With tensor_parallel.partials above 1 matrices are split by rows or columns, and so are
+ * the vocabulary's. A piece is a weight by itself: it has values, gradients, moments and shards of
+ * its own. Pieces of a tensor are consecutive in the table, rising. The files hold the whole
+ * tensor: element e of a piece is its element run_first + e / run_count * run_stride + e %
+ * run_count, and the offsets in the files are those of the tensor.
+ *
  * Replicas. A replica is a pipeline of rank_count ranks with tables, arenas and messages of its
  * own, all of this plan. Rank r of replica d is process d*rank_count + r, its global rank. Its
  * peers are the same rank of the other replicas; what they read is in the first shared_bytes of its
@@ -193,6 +199,17 @@ struct pen_forecast {
   }                        \
   ;
 #include "runtime/plan/plan.def"
+
+/* The element of the tensor that an element of a weight is. */
+static inline uint64_t pen_tensor_element(const struct pen_weight *weight, uint64_t element) {
+  return weight->run_first + element / weight->run_count * weight->run_stride +
+         element % weight->run_count;
+}
+
+/* The elements of the tensor that a weight is, or is a piece of. */
+static inline uint64_t pen_tensor_elements(const struct pen_weight *weight) {
+  return weight->tensor_dim[0] * (weight->dim_count > 1 ? weight->tensor_dim[1] : 1);
+}
 
 static inline bool pen_has_message(const struct pen_action *action) {
   return pen_kind_sends(action->kind) || pen_kind_receives(action->kind) ||

@@ -15,6 +15,7 @@
 #include "runtime/base/files.h"
 #include "runtime/storage/manifest.h"
 #include "runtime/storage/safetensors.h"
+#include "runtime/storage/tensor_pieces.h"
 
 /* Whether a file of moments has none of a weight, which was frozen when it was saved. */
 static bool has_no_moments(const struct pen_safetensors *stored, const struct pen_weight *weight) {
@@ -50,7 +51,7 @@ static struct pen_safetensors *open_checked(char path[PATH_MAX], const char *fol
     for (enum pen_checkpoint_tensor part = first; part <= last; part++) {
       if (is_stored(stored, weight, part)) {
         pen_safetensors_expect(stored, pen_checkpoint_tensor_name(name, weight, part),
-                               weight->dim_count, weight->dim);
+                               weight->dim_count, weight->tensor_dim);
       }
     }
   }
@@ -69,7 +70,7 @@ static void expect_moments(struct pen_safetensors *stored, const struct pen_mani
     if (memcmp(manifest->digests[PEN_CHECKPOINT_TENSORS * weight_index + part], none,
                sizeof none) != 0) {
       pen_safetensors_expect(stored, pen_checkpoint_tensor_name(name, weight, part),
-                             weight->dim_count, weight->dim);
+                             weight->dim_count, weight->tensor_dim);
     }
   }
 }
@@ -80,7 +81,7 @@ static void check_values(const char *folder, const struct pen_plan *plan) {
       open_checked(path, folder, PEN_MODEL_FILE, plan, PEN_CHECKPOINT_VALUE, PEN_CHECKPOINT_VALUE));
 }
 
-/* Counts the weights that were frozen and are trained, and the reverse. */
+/* Counts the tensors that were frozen and are trained, and the reverse. */
 static void check_moments(const struct pen_plan *plan, const struct pen_manifest *manifest,
                           struct pen_checkpoint_info *out) {
   char path[PATH_MAX];
@@ -89,6 +90,9 @@ static void check_moments(const struct pen_plan *plan, const struct pen_manifest
   out->unfrozen_count = out->frozen_count = 0;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const bool was_frozen = has_no_moments(stored, &plan->weights[i]);
+    if (plan->weights[i].piece > 0) {
+      continue; /* the tensor was counted */
+    }
     if (!plan->weights[i].frozen && was_frozen) {
       expect_moments(stored, manifest, plan, i);
       out->unfrozen_count++;
@@ -197,10 +201,12 @@ static void moment_taken(const struct pen_plan *plan, uint32_t replica, unsigned
   }
 }
 
-/* Reads a part of a weight into `to` and compares its checksum; what was frozen had no moments. */
+/* Reads a part of a weight into `to` and compares the checksum of its tensor; what was frozen had
+ * no moments. */
 static void read_part(struct pen_safetensors *stored, const struct pen_manifest *manifest,
                       const struct pen_plan *plan, uint32_t weight_index,
-                      enum pen_checkpoint_tensor part, const char *path, float *to) {
+                      enum pen_checkpoint_tensor part, const char *path,
+                      struct pen_whole_tensor *whole, float *to) {
   const struct pen_weight *weight = &plan->weights[weight_index];
   char name[PEN_STORED_NAME_BYTES];
   unsigned char digest[PEN_DIGEST_BYTES];
@@ -209,10 +215,16 @@ static void read_part(struct pen_safetensors *stored, const struct pen_manifest 
     memset(to, 0, weight->count * sizeof *to);
     return;
   }
-  pen_checkpoint_tensor_name(name, weight, part);
-  pen_safetensors_read(stored, pen_safetensors_expect(stored, name, weight->dim_count, weight->dim),
-                       to, digest);
-  pen_manifest_expect(manifest, plan, weight_index, part, path, digest);
+  bool known;
+  float *all = pen_tensor_destination(whole, weight, to, &known);
+  if (!known) {
+    pen_checkpoint_tensor_name(name, weight, part);
+    pen_safetensors_read(
+        stored, pen_safetensors_expect(stored, name, weight->dim_count, weight->tensor_dim), all,
+        digest);
+    pen_manifest_expect(manifest, plan, weight_index, part, path, digest);
+  }
+  pen_tensor_read(whole, weight, to);
 }
 
 static void load_parts(const char *folder, int file, const struct pen_plan *plan, uint32_t replica,
@@ -220,12 +232,13 @@ static void load_parts(const char *folder, int file, const struct pen_plan *plan
                        enum pen_checkpoint_tensor last, const struct pen_manifest *manifest) {
   char path[PATH_MAX];
   struct pen_safetensors *stored = open_checked(path, folder, file, plan, first, last);
-  for (uint32_t i = 0; i < plan->weight_count; i++) {
-    for (enum pen_checkpoint_tensor part = first; part <= last; part++) {
+  for (enum pen_checkpoint_tensor part = first; part <= last; part++) {
+    struct pen_whole_tensor whole = {0};
+    for (uint32_t i = 0; i < plan->weight_count; i++) {
       float *to = part == PEN_CHECKPOINT_VALUE ? pen_value_destination(plan, rank, arena, i)
                                                : take_moment(plan, rank, arena, i, part);
       if (to != NULL) {
-        read_part(stored, manifest, plan, i, part, path, to);
+        read_part(stored, manifest, plan, i, part, path, &whole, to);
         if (part == PEN_CHECKPOINT_VALUE) {
           pen_value_loaded(plan, replica, rank, arena, i, to);
         } else {
@@ -233,6 +246,7 @@ static void load_parts(const char *folder, int file, const struct pen_plan *plan
         }
       }
     }
+    pen_whole_tensor_free(&whole);
   }
   pen_safetensors_close(stored);
 }

@@ -19,6 +19,7 @@
 #include "runtime/storage/checkpoint_prune.h"
 #include "runtime/storage/manifest.h"
 #include "runtime/storage/safetensors.h"
+#include "runtime/storage/tensor_pieces.h"
 
 /* The names that one save works with. */
 struct save {
@@ -129,21 +130,36 @@ static int write_tensor(const struct save *save, const struct pen_weight *weight
   return 0;
 }
 
-/* Writes what this replica writes of one part of a weight. The digest of a shard is not used. */
+/* Whether a rank writes only some of a tensor's elements: then its digest is made of the file. */
+static bool is_cut(const struct pen_plan *plan, uint32_t weight_index,
+                   enum pen_checkpoint_tensor part) {
+  return pen_checkpoint_tensor_is_sharded(plan, weight_index, part) ||
+         plan->weights[weight_index].piece_count > 1;
+}
+
+/* Writes what this replica writes of one part of a weight. */
 static int write_part(const struct save *save, const struct pen_plan *plan, uint32_t weight_index,
                       enum pen_checkpoint_tensor part, uint32_t replica, int fd,
                       const struct pen_arena_view *view, unsigned char digest[PEN_DIGEST_BYTES]) {
   const struct pen_weight *weight = &plan->weights[weight_index];
-  bool cut = pen_checkpoint_tensor_is_sharded(plan, weight_index, part);
   unsigned char unused[PEN_DIGEST_BYTES];
   struct pen_shard kept = pen_checkpoint_tensor_kept(plan, weight_index, part, replica);
+  const uint64_t arena = pen_checkpoint_arena_offset(weight, part),
+                 file = pen_checkpoint_file_offset(weight, part), past = kept.first + kept.count;
+  int result = 0;
   if (!pen_checkpoint_tensor_exists(weight, part) ||
-      (!cut && !pen_is_writer(plan, weight_index, replica))) {
+      (!pen_checkpoint_tensor_is_sharded(plan, weight_index, part) &&
+       !pen_is_writer(plan, weight_index, replica))) {
     return 0;
   }
-  return write_tensor(
-      save, weight, fd, view, pen_checkpoint_arena_offset(weight, part), kept.count * sizeof(float),
-      pen_checkpoint_file_offset(weight, part) + kept.first * sizeof(float), cut ? unused : digest);
+  for (uint64_t first = kept.first; first < past && result == 0;) {
+    const struct pen_tensor_run run = pen_first_run(weight, first, past - first);
+    result = write_tensor(save, weight, fd, view, arena + (first - kept.first) * sizeof(float),
+                          run.count * sizeof(float), file + run.tensor_element * sizeof(float),
+                          is_cut(plan, weight_index, part) ? unused : digest);
+    first += run.count;
+  }
+  return result;
 }
 
 /* The parts first to last of one rank's weights, into the file that holds them. The folder is left
@@ -235,13 +251,12 @@ bool pen_checkpoint_digest(const struct pen_plan *plan, uint32_t replica, uint32
     int result = fd < 0 ? -1 : 0;
     for (uint32_t i = 0; i < plan->weight_count && result == 0; i++) {
       const struct pen_weight *weight = &plan->weights[i];
-      bool reads = weight->rank == rank && pen_is_writer(plan, i, replica) &&
-                   pen_checkpoint_tensor_exists(weight, part) &&
-                   pen_checkpoint_tensor_is_sharded(plan, i, part);
+      bool reads = weight->rank == rank && pen_is_writer(plan, i, replica) && weight->piece == 0 &&
+                   pen_checkpoint_tensor_exists(weight, part) && is_cut(plan, i, part);
       if (reads) {
-        result =
-            hash_file(fd, pen_checkpoint_file_offset(weight, part), weight->count * sizeof(float),
-                      digests[PEN_CHECKPOINT_TENSORS * i + part]);
+        result = hash_file(fd, pen_checkpoint_file_offset(weight, part),
+                           pen_tensor_elements(weight) * sizeof(float),
+                           digests[PEN_CHECKPOINT_TENSORS * i + part]);
       }
     }
     good = result == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, path);

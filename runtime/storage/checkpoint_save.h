@@ -54,8 +54,8 @@ bool pen_checkpoint_write_seen(const struct pen_plan *plan, uint32_t replica, ui
                                unsigned char (*digests)[PEN_DIGEST_BYTES],
                                struct pen_save_failure *failure);
 
-/* Every rank, after every rank's write: stores the SHA-256 of tensors that were written in shards,
- * which one replica reads back. */
+/* Every rank, after every rank's write: stores the SHA-256 of tensors that were written in shards
+ * or pieces, which one replica reads back. */
 bool pen_checkpoint_digest(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
                            const char *dir, uint64_t step,
                            unsigned char (*digests)[PEN_DIGEST_BYTES],

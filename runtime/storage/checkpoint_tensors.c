@@ -23,9 +23,9 @@ bool pen_checkpoint_tensor_exists(const struct pen_weight *weight,
 const char *pen_checkpoint_tensor_name(char name[PEN_STORED_NAME_BYTES],
                                        const struct pen_weight *weight,
                                        enum pen_checkpoint_tensor part) {
-  int length = snprintf(name, PEN_STORED_NAME_BYTES, "%s%s", weight->name, suffixes[part]);
+  int length = snprintf(name, PEN_STORED_NAME_BYTES, "%s%s", weight->tensor, suffixes[part]);
   if (length < 0 || length >= PEN_STORED_NAME_BYTES) {
-    pen_fail(PEN_EXIT_INTERNAL, "tensor %.80s...: its name is too long", weight->name);
+    pen_fail(PEN_EXIT_INTERNAL, "tensor %.80s...: its name is too long", weight->tensor);
   }
   return name;
 }

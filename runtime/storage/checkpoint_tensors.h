@@ -23,7 +23,8 @@ enum { PEN_STORED_NAME_BYTES = 512 };
 /* What a frozen weight lacks: its moments. */
 bool pen_checkpoint_tensor_exists(const struct pen_weight *weight, enum pen_checkpoint_tensor part);
 
-/* NAME, NAME.exp_avg or NAME.exp_avg_sq. Fails (PEN_EXIT_INTERNAL) on a name longer than that. */
+/* NAME, NAME.exp_avg or NAME.exp_avg_sq, NAME that of the weight's tensor. Fails
+ * (PEN_EXIT_INTERNAL) on a name longer than that. */
 const char *pen_checkpoint_tensor_name(char name[PEN_STORED_NAME_BYTES],
                                        const struct pen_weight *weight,
                                        enum pen_checkpoint_tensor part);

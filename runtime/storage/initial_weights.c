@@ -18,6 +18,7 @@
 #include "runtime/storage/checkpoint_tensors.h"
 #include "runtime/storage/safetensors.h"
 #include "runtime/storage/model_files.h"
+#include "runtime/storage/tensor_pieces.h"
 
 enum { CHUNK_ELEMENTS = 1 << 16 };
 
@@ -34,15 +35,24 @@ static void fill(float *out, const struct pen_weight *weight, uint64_t first, si
   }
 }
 
+/* All elements of a weight: each by its place in the tensor. */
+static void fill_weight(float *value, const struct pen_weight *weight, uint64_t seed) {
+  uint32_t key[2];
+  pen_key(key, seed, weight->tensor);
+  for (uint64_t first = 0; first < weight->count;) {
+    const struct pen_tensor_run run = pen_first_run(weight, first, weight->count - first);
+    fill(value + first, weight, run.tensor_element, (size_t)run.count, key);
+    first += run.count;
+  }
+}
+
 void pen_weights_initial(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
                          unsigned char *arena, uint64_t seed) {
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
     float *value = pen_value_destination(plan, rank, arena, i);
     if (value != NULL) {
-      uint32_t key[2];
-      pen_key(key, seed, weight->name);
-      fill(value, weight, 0, (size_t)weight->count, key);
+      fill_weight(value, weight, seed);
       pen_value_loaded(plan, replica, rank, arena, i, value);
     }
   }
@@ -50,12 +60,14 @@ void pen_weights_initial(const struct pen_plan *plan, uint32_t replica, uint32_t
 
 /* ---- writing ---- */
 
-static int write_weight(int fd, const struct pen_weight *weight, uint64_t seed) {
+/* The tensor of a weight. */
+static int write_tensor(int fd, const struct pen_weight *weight, uint64_t seed) {
   static float chunk[CHUNK_ELEMENTS];
+  const uint64_t elements = pen_tensor_elements(weight);
   uint32_t key[2];
-  pen_key(key, seed, weight->name);
-  for (uint64_t first = 0; first < weight->count; first += CHUNK_ELEMENTS) {
-    uint64_t left = weight->count - first;
+  pen_key(key, seed, weight->tensor);
+  for (uint64_t first = 0; first < elements; first += CHUNK_ELEMENTS) {
+    uint64_t left = elements - first;
     size_t count = left < CHUNK_ELEMENTS ? (size_t)left : CHUNK_ELEMENTS;
     fill(chunk, weight, first, count, key);
     if (pen_file_write_at(fd, chunk, count * sizeof *chunk,
@@ -72,7 +84,7 @@ static int write_model(int fd, const struct pen_plan *plan, uint64_t seed, bool 
     result = pen_safetensors_start(fd, plan->model_header, pen_model_data_offset(plan));
   }
   for (uint32_t i = 0; i < plan->weight_count && !result; i++) {
-    result = write_weight(fd, &plan->weights[i], seed);
+    result = plan->weights[i].piece > 0 ? 0 : write_tensor(fd, &plan->weights[i], seed);
   }
   return pen_file_sync_close(fd, result);
 }
@@ -128,13 +140,21 @@ void pen_weights_write(const struct pen_plan *plan, const char *file, uint64_t s
 void pen_weights_load(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
                       unsigned char *arena, const char *path) {
   struct pen_model_files *shards = pen_model_files_open(path, plan);
+  struct pen_whole_tensor whole = {0};
   for (uint32_t i = 0; i < plan->weight_count; i++) {
+    const struct pen_weight *weight = &plan->weights[i];
     float *value = pen_value_destination(plan, rank, arena, i);
     if (value != NULL) {
-      pen_model_files_read(shards, &plan->weights[i], value);
+      bool known;
+      float *to = pen_tensor_destination(&whole, weight, value, &known);
+      if (!known) {
+        pen_model_files_read(shards, weight, to);
+      }
+      pen_tensor_read(&whole, weight, value);
       pen_value_loaded(plan, replica, rank, arena, i, value);
     }
   }
+  pen_whole_tensor_free(&whole);
   pen_model_files_close(shards);
 }
 

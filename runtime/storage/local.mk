@@ -26,4 +26,6 @@ libruntime_a_SOURCES += \
   %reldir%/safetensors.h \
   %reldir%/safetensors_header.c \
   %reldir%/safetensors_header.h \
-  %reldir%/storage.h
+  %reldir%/storage.h \
+  %reldir%/tensor_pieces.c \
+  %reldir%/tensor_pieces.h

@@ -58,7 +58,7 @@ int pen_manifest_write(int fd, const struct pen_plan *plan, uint64_t step, uint6
   const char *separator = "\n    ";
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     for (enum pen_checkpoint_tensor part = 0; part < PEN_CHECKPOINT_TENSORS; part++) {
-      if (pen_checkpoint_tensor_exists(&plan->weights[i], part)) {
+      if (plan->weights[i].piece == 0 && pen_checkpoint_tensor_exists(&plan->weights[i], part)) {
         pen_writer_text(&text, separator);
         add_hex_member(&text, pen_checkpoint_tensor_name(name, &plan->weights[i], part),
                        digests[PEN_CHECKPOINT_TENSORS * i + part]);

@@ -17,7 +17,8 @@ int pen_manifest_write(int fd, const struct pen_plan *plan, uint64_t step, uint6
 struct pen_manifest {
   uint64_t step, cursor;
   unsigned char model_digest[PEN_DIGEST_BYTES];
-  unsigned char (*digests)[PEN_DIGEST_BYTES]; /* [PEN_CHECKPOINT_TENSORS * weight_count]; zeros
+  unsigned char (*digests)[PEN_DIGEST_BYTES]; /* [PEN_CHECKPOINT_TENSORS * weight_count], of the
+                                                 tensors of the weights; zeros
                                                  for moments that have none: the weight was frozen,
                                                  or they were not wanted */
 };

@@ -152,13 +152,13 @@ static bool has(const struct pen_model_files *shards, const char *name) {
 static const char *stored_name(const struct pen_model_files *shards,
                                const struct pen_weight *weight) {
   bool lacks = shards->lacking_bytes != 0 &&
-               strncmp(weight->name, shards->lacking, shards->lacking_bytes) == 0;
-  return weight->name + (lacks ? shards->lacking_bytes : 0);
+               strncmp(weight->tensor, shards->lacking, shards->lacking_bytes) == 0;
+  return weight->tensor + (lacks ? shards->lacking_bytes : 0);
 }
 
 /* Whether the names lack their first part, by the model's first weight. */
 static void find_lacking(struct pen_model_files *shards, const struct pen_plan *plan) {
-  const char *name = plan->weight_count == 0 ? "" : plan->weights[0].name;
+  const char *name = plan->weight_count == 0 ? "" : plan->weights[0].tensor;
   size_t part = strcspn(name, ".") + 1;
   if (part < strlen(name) && !has(shards, name) && has(shards, name + part)) {
     shards->lacking = must(strndup(name, part), name);
@@ -177,7 +177,7 @@ static const struct pen_stored *find(const struct pen_model_files *shards,
     }
     *shard = shard_named(shards, file);
   }
-  return pen_safetensors_expect((*shard)->file, name, weight->dim_count, weight->dim);
+  return pen_safetensors_expect((*shard)->file, name, weight->dim_count, weight->tensor_dim);
 }
 
 /* What transformers stored, at one time or another, that no model learns. */

@@ -47,6 +47,7 @@ COMMAND_TESTS = \
   %reldir%/optimizer.t \
   %reldir%/options.t \
   %reldir%/packed_files.t \
+  %reldir%/pieces.t \
   %reldir%/plan.t \
   %reldir%/print.t \
   %reldir%/promela.t \

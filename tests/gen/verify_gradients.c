@@ -5,86 +5,7 @@
  * #8152), not normalised (torchtitan #1732), lost with a residual branch or a norm's gain
  * (Megatron-LM #7452). verify_order.c has the sums over microbatches and replicas, and the norm. */
 #include "gen/verify/verify.h"
-#include "tests/support/collective_plans.h"
-
-/* ---- ops of the train profile ---- */
-
-static void turn_to_training(struct broken_plan *p, uint32_t rank) {
-  p->profile = WRITABLE(struct pen_profile, &p->plan->profiles[0]);
-  turn_to_rank(p, rank);
-}
-
-/* An op of some kinds on some rank; null: there is none. */
-static struct pen_op *op_of_kinds(struct broken_plan *p, const int *kind, size_t count) {
-  const uint32_t first = (uint32_t)draw(p->seed, p->plan->rank_count);
-  for (uint32_t n = 0; n < p->plan->rank_count; n++) {
-    turn_to_training(p, (first + n) % p->plan->rank_count);
-    const size_t from = draw(p->seed, count);
-    for (size_t k = 0; k < count; k++) {
-      uint32_t op = op_of_kind(p, kind[(from + k) % count]);
-      if (op != PEN_NONE) return ops_of(p) + op;
-    }
-  }
-  return NULL;
-}
-#define OP_OF(p, ...) \
-  op_of_kinds(p, (const int[]){__VA_ARGS__}, sizeof((const int[]){__VA_ARGS__}) / sizeof(int))
-
-static int named(const struct pen_op *op, const char *operand) {
-  return pen_signature_operand(pen_signature_of(op->kind), operand);
-}
-
-/* Another op of the same kind in the same program whose operand is another tensor of the same dtype
- * and size; null: there is none. */
-static struct pen_op *other_op(struct broken_plan *p, const struct pen_op *op, int k) {
-  const struct pen_tensor *tensors = p->tables->tensors;
-  const struct pen_program *program = program_of(p, (uint32_t)(op - ops_of(p)));
-  struct pen_op *found = NULL;
-  if (op->operand[k] == PEN_NONE) return NULL;
-  const struct pen_tensor *own = &tensors[op->operand[k]];
-  for (uint32_t n = 0, seen = 0; n < program->op_count; n++) {
-    struct pen_op *other = ops_of(p) + program->first_op + n;
-    if (other->kind != op->kind || other->operand[k] == PEN_NONE ||
-        other->operand[k] == op->operand[k])
-      continue;
-    const struct pen_tensor *theirs = &tensors[other->operand[k]];
-    if (theirs->dtype != own->dtype || theirs->bytes != own->bytes ||
-        strcmp(theirs->name, own->name) == 0)
-      continue;
-    if (draw(p->seed, ++seen) == 0) found = other;
-  }
-  return found;
-}
-
-static void exchange(uint32_t *a, uint32_t *b) {
-  uint32_t kept = *a;
-  *a = *b;
-  *b = kept;
-}
-
-/* An op of the kinds and another one of the same program exchange an operand, or the first takes
- * the other's. */
-static bool takes_anothers(struct broken_plan *p, const int *kind, size_t count,
-                           const char *operand, bool exchanges) {
-  for (unsigned tries = 0; tries < 20; tries++) {
-    struct pen_op *op = op_of_kinds(p, kind, count);
-    if (!op) return false;
-    int k = named(op, operand);
-    struct pen_op *other = other_op(p, op, k);
-    if (!other) continue;
-    if (exchanges)
-      exchange(&op->operand[k], &other->operand[k]);
-    else
-      op->operand[k] = other->operand[k];
-    return true;
-  }
-  return false;
-}
-#define TAKES(name, operand, exchanges, ...)                                           \
-  static bool name(struct broken_plan *p) {                                            \
-    static const int kinds[] = {__VA_ARGS__};                                          \
-    return takes_anothers(p, kinds, sizeof kinds / sizeof *kinds, operand, exchanges); \
-  }
+#include "tests/support/op_changes.h"
 
 /* ---- gradients of weights ---- */
 
@@ -196,8 +117,8 @@ static bool loses_addend(struct broken_plan *p, bool of_norm) {
   for (unsigned tries = 0; tries < 20; tries++) {
     struct pen_op *op =
         of_norm ? OP_OF(p, PEN_OP_RMSNORM_DX, PEN_OP_LAYERNORM_DX) : OP_OF(p, PEN_OP_LINEAR_DX);
-    if (!op || op->operand[named(op, "a")] == PEN_NONE) continue;
-    op->operand[named(op, "a")] = PEN_NONE;
+    if (!op || op->operand[operand_named(op, "a")] == PEN_NONE) continue;
+    op->operand[operand_named(op, "a")] = PEN_NONE;
     return true;
   }
   return false;
@@ -209,8 +130,9 @@ static bool addend_lost(struct broken_plan *p) { return loses_addend(p, false); 
 static bool addend_too_many(struct broken_plan *p) {
   for (unsigned tries = 0; tries < 20; tries++) {
     struct pen_op *op = OP_OF(p, PEN_OP_LINEAR_DX, PEN_OP_AFFINE_DX);
-    if (!op || op->operand[named(op, "a")] != PEN_NONE || op->dim[1] != op->dim[2]) continue;
-    op->operand[named(op, "a")] = op->operand[named(op, "dy")];
+    if (!op || op->operand[operand_named(op, "a")] != PEN_NONE || op->dim[1] != op->dim[2])
+      continue;
+    op->operand[operand_named(op, "a")] = op->operand[operand_named(op, "dy")];
     return true;
   }
   return false;
@@ -222,23 +144,17 @@ static bool another_activation(struct broken_plan *p) {
                           : becomes(p, PEN_OP_GELU_TANH_DX, PEN_OP_GELU_DX);
 }
 
-/* Two operands of one op exchange their tensors. */
-static bool exchanges_own(struct broken_plan *p, int kind, const char *one, const char *other) {
-  struct pen_op *op = OP_OF(p, kind);
-  if (op) exchange(&op->operand[named(op, one)], &op->operand[named(op, other)]);
-  return op;
-}
 static bool key_for_value(struct broken_plan *p) {
-  return draw(p->seed, 2) ? exchanges_own(p, PEN_OP_ATTENTION_DX, "dk", "dv")
-                          : exchanges_own(p, PEN_OP_ATTENTION_DX, "k", "v");
+  return draw(p->seed, 2) ? exchange_own_operands(p, PEN_OP_ATTENTION_DX, "dk", "dv")
+                          : exchange_own_operands(p, PEN_OP_ATTENTION_DX, "k", "v");
 }
 static bool gate_for_up(struct broken_plan *p) {
-  return draw(p->seed, 2) ? exchanges_own(p, PEN_OP_SWIGLU_DX, "dgate", "dup")
-                          : exchanges_own(p, PEN_OP_SWIGLU_DX, "gate", "up");
+  return draw(p->seed, 2) ? exchange_own_operands(p, PEN_OP_SWIGLU_DX, "dgate", "dup")
+                          : exchange_own_operands(p, PEN_OP_SWIGLU_DX, "gate", "up");
 }
 static bool parts_exchanged(struct broken_plan *p) {
-  return draw(p->seed, 2) ? exchanges_own(p, PEN_OP_SPLIT_DX, "dq", "dv")
-                          : exchanges_own(p, PEN_OP_SPLIT_DX, "dk", "dq");
+  return draw(p->seed, 2) ? exchange_own_operands(p, PEN_OP_SPLIT_DX, "dq", "dv")
+                          : exchange_own_operands(p, PEN_OP_SPLIT_DX, "dk", "dq");
 }
 
 /* ---- scale ---- */
@@ -271,7 +187,7 @@ static bool another_share(struct broken_plan *p) {
       OP_OF(p, PEN_OP_CROSS_ENTROPY, PEN_OP_HEAD_LOSS, PEN_OP_HEAD_LOSS_B, PEN_OP_HEAD_LOSS_DW);
   for (uint32_t n = 0; op && n < p->tables->tensor_count; n++)
     if (p->tables->tensors[n].base == PEN_BASE_LOSS) {
-      op->operand[named(op, "share")] = n;
+      op->operand[operand_named(op, "share")] = n;
       return true;
     }
   return false;
@@ -300,9 +216,9 @@ static struct pen_op *forward_op(struct broken_plan *p, int kind, bool again) {
 static bool forward_takes(struct broken_plan *p, const char *operand, bool again) {
   for (unsigned tries = 0; tries < 20; tries++) {
     struct pen_op *op = forward_op(p, draw(p->seed, 2) ? PEN_OP_LINEAR : PEN_OP_AFFINE, again);
-    struct pen_op *other = op ? other_op(p, op, named(op, operand)) : NULL;
+    struct pen_op *other = op ? other_op(p, op, operand_named(op, operand)) : NULL;
     if (!other) continue;
-    op->operand[named(op, operand)] = other->operand[named(op, operand)];
+    op->operand[operand_named(op, operand)] = other->operand[operand_named(op, operand)];
     return true;
   }
   return false;
@@ -319,8 +235,8 @@ static bool recomputes_otherwise(struct broken_plan *p) {
 static bool forward_lacks_residual(struct broken_plan *p) {
   for (unsigned tries = 0; tries < 20; tries++) {
     struct pen_op *op = forward_op(p, draw(p->seed, 2) ? PEN_OP_LINEAR : PEN_OP_AFFINE, false);
-    if (!op || op->operand[named(op, "a")] == PEN_NONE) continue;
-    op->operand[named(op, "a")] = PEN_NONE;
+    if (!op || op->operand[operand_named(op, "a")] == PEN_NONE) continue;
+    op->operand[operand_named(op, "a")] = PEN_NONE;
     return true;
   }
   return false;
@@ -329,7 +245,7 @@ static bool forward_lacks_residual(struct broken_plan *p) {
 /* A product takes the gate twice: no op adds the two gradients of the gate. */
 static bool reads_twice(struct broken_plan *p) {
   struct pen_op *op = forward_op(p, PEN_OP_SWIGLU, draw(p->seed, 2));
-  if (op) op->operand[named(op, "up")] = op->operand[named(op, "gate")];
+  if (op) op->operand[operand_named(op, "up")] = op->operand[operand_named(op, "gate")];
   return op;
 }
 
@@ -340,8 +256,8 @@ static bool evaluates_another(struct broken_plan *p) {
   turn_to_rank(p, p->rank);
   uint32_t op = op_of_kind(p, draw(p->seed, 2) ? PEN_OP_LINEAR : PEN_OP_AFFINE);
   if (op == PEN_NONE) return false;
-  struct pen_op *own = ops_of(p) + op, *other = other_op(p, own, named(own, "w"));
-  if (other) own->operand[named(own, "w")] = other->operand[named(own, "w")];
+  struct pen_op *own = ops_of(p) + op, *other = other_op(p, own, operand_named(own, "w"));
+  if (other) own->operand[operand_named(own, "w")] = other->operand[operand_named(own, "w")];
   return other;
 }
 

@@ -422,7 +422,7 @@ static void another_model(void **state) {
   model_refused(65, resume, "other", "manifest.json: model_digest: a checkpoint of another model",
                 NULL);
   model = whole;
-  model.weights[0].dim[0] = 38;
+  model.weights[0].tensor_dim[0] = 38;
   model_refused(65, resume, "other",
                 "model.embed_tokens.weight: shape [37, 8] where the model has [38, 8]", NULL);
   model = whole;

@@ -492,6 +492,7 @@ static int setup(void **state) {
   model_make(&model, 2, 0);
   model.weights[2].dim[0] = 7; /* a smaller one: many saves */
   model.weights[2].count = 7 * 257;
+  model_whole(&model.weights[2]);
   model_files(&model);
   for (uint32_t rank = 0; rank < 2; rank++) {
     arenas[rank] = model_arena(&model, rank);

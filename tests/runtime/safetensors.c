@@ -157,6 +157,7 @@ static void widening_is_exact(void **state) {
   (void)state;
   struct pen_weight weight = {
       .name = "w", .dim_count = 1, .dim = {65536}, .count = 65536, .bf16_offset = UINT64_MAX};
+  model_whole(&weight);
   struct pen_plan plan = {
       .weights = &weight, .weight_count = 1, .rank_count = 1, .replica_count = 1, .shard_ranks = 1};
   static uint16_t halves[65536];
@@ -330,15 +331,15 @@ static void other_models(void **state) {
   model_refused(65, load, "file", "file: tensor lm_head.weight: not a part of this model", NULL);
   model = whole;
   model.plan.weights = model.weights;
-  model.weights[4].name = "model.norm.weight";
+  model.weights[4].tensor = "model.norm.weight";
   model_refused(65, load, "file", "file: tensor model.norm.weight: missing", NULL);
-  model.weights[4].name = whole.weights[4].name;
-  model.weights[0].dim[0] = 8, model.weights[0].dim[1] = 37;
+  model.weights[4].tensor = whole.weights[4].tensor;
+  model.weights[0].tensor_dim[0] = 8, model.weights[0].tensor_dim[1] = 37;
   model_refused(65, load, "file",
                 "file: tensor model.embed_tokens.weight: shape [37, 8] where the model has [8, 37]",
                 NULL);
   model.weights[0] = whole.weights[0];
-  model.weights[1].dim_count = 2, model.weights[1].dim[1] = 1;
+  model.weights[1].dim_count = 2, model.weights[1].tensor_dim[1] = 1;
   model_refused(65, check, "file", "layernorm.weight: shape [8] where the model has [8, 1]", NULL);
   model.weights[1] = whole.weights[1];
 }

@@ -94,6 +94,14 @@ void model_files(struct checkpoint_model *model) {
   }
 }
 
+void model_whole(struct pen_weight *weight) {
+  weight->tensor = weight->name;
+  weight->piece_count = 1;
+  weight->tensor_dim[0] = weight->dim[0];
+  weight->tensor_dim[1] = weight->dim[1];
+  weight->run_count = weight->run_stride = weight->count;
+}
+
 static uint64_t model_place(uint64_t *arena_bytes, uint64_t count) {
   uint64_t offset = *arena_bytes;
   *arena_bytes += (4 * count + 63) / 64 * 64;
@@ -111,6 +119,7 @@ void model_make(struct checkpoint_model *model, uint32_t ranks, uint32_t turn) {
     weight->rank = (i * ranks / MODEL_WEIGHTS + turn) % ranks;
     uint64_t *bytes = &model->memory[weight->rank].arena_bytes;
     weight->count = weight->dim[0] * (weight->dim_count == 2 ? weight->dim[1] : 1);
+    model_whole(weight);
     weight->value_offset = model_place(bytes, weight->count);
     weight->gradient_offset = weight->frozen ? UINT64_MAX : model_place(bytes, weight->count);
     weight->exp_avg_offset = weight->frozen ? UINT64_MAX : model_place(bytes, weight->count);

@@ -35,6 +35,9 @@ struct checkpoint_model {
   char model_header[MODEL_HEADER_BYTES], optimizer_header[MODEL_HEADER_BYTES];
 };
 
+/* Makes the weight the whole of a tensor of its name: sets the columns of pieces. */
+void model_whole(struct pen_weight *weight);
+
 /* Sets the headers and the file offsets of the weights. */
 void model_files(struct checkpoint_model *model);
 

@@ -35,6 +35,20 @@ static const char *sharing_text(uint64_t *seed) {
       shard_ranks);
 }
 
+static bool splits_weights;
+
+void split_weights_of_plans(void) { splits_weights = true; }
+
+static const char *split_model_text(uint64_t *seed) {
+  const char *family = ONE_OF(seed, "llama", "qwen3", "gpt2");
+  const char *frozen = !strcmp(family, "gpt2")
+                           ? ONE_OF(seed, "", "frozen = [\"ln_1.bias\", \"c_fc.weight\"];")
+                           : ONE_OF(seed, "", "", "frozen = [\"norm.weight\", \"up_proj.weight\"];",
+                                    "frozen = [\"embed_tokens.weight\"];");
+  return pen_text("family = \"%s\"; kv_heads = 4; tie_embeddings = false; sequence = 8; %s", family,
+                  frozen);
+}
+
 /* What the families have beside the settings of all: tied and frozen weights, a loss in chunks. */
 static const char *model_text(uint64_t *seed) {
   const bool chunks = draw(seed, 3) == 0;
@@ -66,11 +80,14 @@ static const char *random_text(uint64_t *seed) {
       "%s };\n"
       "batch = { microbatch = 1; };\n"
       "optimizer = { learning_rate = 1e-3; steps = 10; clip_norm = %s; };\n"
-      "cluster = { device = \"%s\"; };\nmemory = { recompute = \"%s\"; };\n%s",
+      "cluster = { device = \"%s\"; };\nmemory = { recompute = \"%s\"; };\n%s%s",
       ranks, stages, ranks * (2 + (unsigned)draw(seed, 2)), schedules[which].name, layers,
-      draw(seed, 2) ? "bf16" : "f32", model_text(seed), draw(seed, 2) ? "0" : "1.0",
-      draw(seed, 8) ? "cpu" : "cuda", ONE_OF(seed, "none", "full", "layer", "attention"),
-      sharing_text(seed));
+      draw(seed, 2) ? "bf16" : "f32", splits_weights ? split_model_text(seed) : model_text(seed),
+      draw(seed, 2) ? "0" : "1.0", splits_weights || draw(seed, 8) ? "cpu" : "cuda",
+      ONE_OF(seed, "none", "full", "layer", "attention"), sharing_text(seed),
+      !splits_weights ? ""
+                      : ONE_OF(seed, "tensor_parallel = { partials = 2; };\n",
+                               "tensor_parallel = { partials = 4; };\n"));
 }
 
 /* ---- parts ---- */

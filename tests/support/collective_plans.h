@@ -21,6 +21,9 @@ int main_of_kinds(const struct defect_kind *kinds, size_t count, uint64_t seed);
 /* The same, each defect being a kind of its own. */
 int main_of_defects(const struct defect *defects, size_t count, uint64_t seed);
 
+/* The plans of the program have split weights, in 2 or 4 pieces. Before main_of_...(). */
+void split_weights_of_plans(void);
+
 /* Turns a part to another rank. */
 void turn_to_rank(struct broken_plan *p, uint32_t rank);
 

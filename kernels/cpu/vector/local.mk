@@ -10,9 +10,11 @@ BF16_SOURCES = \
   %reldir%/isa.h \
   %reldir%/layernorm.c \
   %reldir%/loss.c \
+  %reldir%/loss_pieces.c \
   %reldir%/multiply.h \
   %reldir%/norm.c \
   %reldir%/rope.c \
+  %reldir%/softmax.h \
   %reldir%/tile.h \
   %reldir%/vector.h
 F32_SOURCES = \

@@ -2,49 +2,10 @@
 #include <math.h>
 
 #include "kernels/cpu/threads.h"
-#include "kernels/cpu/vector/functions.h"
 #include "kernels/cpu/vector/isa.h"
+#include "kernels/cpu/vector/softmax.h"
 
-enum {
-  SUM_BLOCK = 1024, /* elements summed in f32 before the sum is added to an f64: keeps a large
-                       vocabulary exact */
-  LOSS_ROWS = 512,  /* rows whose losses are kept before they are added */
-};
-
-/* The maximum of a row. It may ignore a NaN, which reappears in the sum of exponentials. */
-static float row_maximum(const stored *x, size_t count) {
-  vf most[4];
-  for (int k = 0; k < 4; k++) most[k] = splat(-INFINITY);
-  size_t i = 0;
-  for (; i + 4 * LANES <= count; i += 4 * LANES)
-    for (int k = 0; k < 4; k++) most[k] = maximum(load(x + i + k * LANES), most[k]);
-  for (; i + LANES <= count; i += LANES) most[0] = maximum(load(x + i), most[0]);
-  float result = lanes_maximum(maximum(maximum(most[0], most[1]), maximum(most[2], most[3])));
-  for (; i < count; i++) result = widen(x[i]) > result ? widen(x[i]) : result;
-  return result;
-}
-
-/* The sum of e^(x - shift) over at most SUM_BLOCK elements; stores the exponentials in e, which may
- * be x or null. */
-static float block_exponentials(float *e, const stored *x, size_t count, float shift) {
-  vf sum[2] = {0};
-  size_t i = 0;
-  for (; i + 2 * LANES <= count; i += 2 * LANES)
-    for (int k = 0; k < 2; k++) {
-      vf v = exponential(load(x + i + k * LANES) - shift);
-      sum[k] += v;
-      if (e) store(e + i + k * LANES, v);
-    }
-  for (; i < count; i += LANES) {
-    const size_t n = count - i;
-    vf v = exponential(load_n(x + i, n) - shift);
-    float kept[LANES] = {0};
-    store_n(kept, v, n);
-    sum[0] += load(kept);
-    if (e) store_n(e + i, v, n);
-  }
-  return lanes_sum(sum[0] + sum[1]);
-}
+enum { LOSS_ROWS = 512 }; /* rows whose losses are kept before they are added */
 
 #ifdef PEN_STORED_BF16
 /* bf16 has too few bits for an exponential that is scaled later: it is computed twice and rounded
@@ -80,11 +41,7 @@ static double row_loss(const stored *x, stored *dx, size_t count, size_t target,
   const float most = row_maximum(x, count);
   const float wanted = widen(x[target]); /* dx may be x */
   float *kept = kept_exponentials(dx);
-  double sum = 0;
-  for (size_t i = 0; i < count; i += SUM_BLOCK) {
-    const size_t n = count - i < SUM_BLOCK ? count - i : SUM_BLOCK;
-    sum += (double)block_exponentials(kept ? kept + i : NULL, x + i, n, most);
-  }
+  const double sum = row_exponentials(kept, x, count, most);
   if (dx) gradient_row(dx, x, count, most, (float)(scale / sum), target, (float)scale);
   return log(sum) + ((double)most - (double)wanted);
 }

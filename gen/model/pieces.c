@@ -1,0 +1,270 @@
+/* pieces.c: builds split weights and the ops that differ with them (see pieces.h).
+ *
+ * Whatever the number of tensor ranks, the ops run piece by piece with the shape of a piece, and
+ * partial sums are added pairwise: (0+1)+(2+3). So bits depend on the number of pieces alone. */
+#include "gen/model/pieces.h"
+
+#include <string.h>
+
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/model/append.h"
+#include "gen/model/builder.h"
+#include "gen/model/op_signature.h"
+#include "gen/topology/topology.h"
+#include "gen/topology/weight_decay.h"
+#include "runtime/plan/plan.h"
+
+bool pen_graph_next_piece(struct pen_graph *graph, uint32_t k) {
+  graph->piece = graph->pieces > 1 && k < graph->pieces ? k : PEN_NONE;
+  return k < graph->pieces;
+}
+
+uint32_t pen_op_piece(const struct pen_graph *graph, const struct pen_op *op) {
+  const struct pen_signature *signature = pen_signature_of(op->kind);
+  const int dim = pen_signature_dim(signature, "piece");
+  if (dim >= 0) return (uint32_t)op->dim[dim];
+  for (uint32_t k = 0; k < signature->input_count; k++) {
+    const uint32_t value = op->operand[k];
+    if (value != PEN_NONE && graph->value[value].role == PEN_ROLE_WEIGHT)
+      return graph->weight[graph->value[value].weight].piece;
+  }
+  pen_stop(PEN_EXIT_INTERNAL, "pieces: %s reads no weight", signature->kind);
+}
+
+/* ---- weights ---- */
+
+/* The number of the current piece: with one, 0. */
+static uint32_t piece_index(const struct pen_graph *graph) {
+  return graph->piece == PEN_NONE ? 0 : graph->piece;
+}
+
+static const char *piece_name(const char *name, uint32_t piece) {
+  return pen_text("%s[%u]", name, piece);
+}
+
+/* How a tensor is split. */
+struct split {
+  const char *name;
+  int64_t dim[2]; /* the second is 0: it has one */
+  int axis;       /* the dimension that is split */
+  int64_t groups; /* of columns, each of which is split: q, k and v in one matrix */
+  int initial;
+  double deviation;
+};
+
+static uint64_t columns_of(const struct split *of) {
+  return (uint64_t)(of->dim[1] ? of->dim[1] : 1);
+}
+
+/* Adds piece k. Rows of a matrix are consecutive; columns, and elements of a vector, are a run of
+ * each group. */
+static uint32_t add_piece(struct pen_graph *graph, const struct split *of, uint32_t k) {
+  const bool rows = of->axis == 0 && of->dim[1] != 0;
+  const uint64_t whole = (uint64_t)(of->dim[of->axis] / of->groups),
+                 most = (whole + graph->pieces - 1) / graph->pieces, first = k * most,
+                 count = whole - first < most ? whole - first : most,
+                 unit = rows ? columns_of(of) : 1;
+  struct pen_weight weight = {
+      .name = piece_name(of->name, k),
+      .tensor = of->name,
+      .piece = k,
+      .piece_count = graph->pieces,
+      .dim_count = of->dim[1] ? 2 : 1,
+      .dim = {(uint64_t)of->dim[0], (uint64_t)of->dim[1]},
+      .tensor_dim = {(uint64_t)of->dim[0], (uint64_t)of->dim[1]},
+      .run_first = first * unit,
+      .run_count = count * unit,
+      .run_stride = whole * unit,
+      .initial = (uint8_t)of->initial,
+      .deviation = of->deviation,
+      .weight_decay = pen_weight_decay_of(graph->topology, of->name, of->dim[1] != 0)};
+  weight.dim[of->axis] = count * (uint64_t)of->groups;
+  return pen_add_weight(graph, &weight, pen_text("%s.grad", weight.name));
+}
+
+/* The current piece of a tensor, whose pieces are added at the first call. */
+static uint32_t piece_of(struct pen_graph *graph, const struct split *of) {
+  if (graph->pieces == 1)
+    return pen_graph_weight(graph, of->name, of->dim[0], of->dim[1], of->initial, of->deviation);
+  const char *own = piece_name(of->name, piece_index(graph));
+  uint32_t value = PEN_NONE;
+  for (uint32_t v = 0; v < graph->value_count && value == PEN_NONE; v++)
+    if (graph->value[v].role == PEN_ROLE_WEIGHT && !strcmp(graph->value[v].name, own)) value = v;
+  if (value != PEN_NONE) return value;
+  for (uint32_t k = 0; k < graph->pieces; k++) {
+    uint32_t added = add_piece(graph, of, k);
+    if (k == piece_index(graph)) value = added;
+  }
+  return value;
+}
+
+static struct split split_matrix(const char *name, int64_t rows, int64_t columns, int axis,
+                                 double deviation) {
+  return (struct split){name, {rows, columns}, axis, 1, PEN_INITIAL_NORMAL, deviation};
+}
+
+uint32_t pen_graph_columns(struct pen_graph *graph, const char *name, int64_t out, int64_t in,
+                           double deviation) {
+  const struct split of = split_matrix(name, out, in, 0, deviation);
+  return piece_of(graph, &of);
+}
+
+uint32_t pen_op_affine_columns(struct pen_graph *graph, const char *value, uint32_t x,
+                               const char *name, int64_t in, int64_t out, int64_t groups,
+                               double deviation) {
+  struct split matrix = split_matrix(pen_text("%s.weight", name), in, out, 1, deviation);
+  const struct split vector = {pen_text("%s.bias", name), {out, 0}, 0, groups,
+                               PEN_INITIAL_ZEROS,         0};
+  matrix.groups = groups;
+  const uint32_t weight = piece_of(graph, &matrix), bias = piece_of(graph, &vector);
+  if (graph->pieces == 1) return pen_op_affine(graph, value, x, weight, bias, PEN_NONE);
+  return pen_append_forward(graph, PEN_OP_AFFINE_COLUMNS, value, (uint32_t[]){x, weight, bias},
+                            (int64_t[]){graph->rows, in, out / graph->pieces}, 3);
+}
+
+/* ---- sums ---- */
+
+static uint32_t add_two(struct pen_graph *graph, struct pen_op_list *list, int kind,
+                        const char *name, const uint32_t *two, uint8_t role) {
+  const int64_t count = (int64_t)graph->value[two[0]].elements;
+  return pen_append_with_outputs(graph, list, kind, name, two, &count, 1, role)->operand[2];
+}
+
+void pen_pairwise_add(struct pen_graph *graph, struct pen_op_list *list, struct pen_pairwise *sum,
+                      uint32_t value, const char *name) {
+  sum->sum[sum->depth++] = value;
+  sum->added++;
+  for (uint32_t n = sum->added; n % 2 == 0; n /= 2) {
+    if (sum->added == sum->count && sum->depth == 2) return;
+    sum->depth--;
+    uint32_t *two = &sum->sum[sum->depth - 1];
+    *two = add_two(graph, list, sum->kind, pen_text("%s.sum%u", name, sum->added), two,
+                   PEN_ROLE_ACTIVATION);
+  }
+}
+
+uint32_t pen_pairwise_total(struct pen_graph *graph, struct pen_op_list *list,
+                            const struct pen_pairwise *sum, const char *name, uint8_t role) {
+  return add_two(graph, list, sum->kind, name, sum->sum, role);
+}
+
+/* Adds the products of the pieces of x with those of a weight that is split by rows, of op `kind`,
+ * but for the last addition. */
+static struct pen_pairwise multiply_rows(struct pen_graph *graph, int kind, const char *name,
+                                         const uint32_t *x, const struct split *of, int64_t in,
+                                         int64_t out) {
+  struct pen_pairwise sum = {.kind = PEN_OP_PARTIAL_ADD, .count = graph->pieces};
+  for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
+    uint32_t part = pen_append_forward(graph, kind, name, (uint32_t[]){x[k], piece_of(graph, of)},
+                                       (int64_t[]){graph->rows, in / graph->pieces, out}, 3);
+    pen_pairwise_add(graph, &graph->forward, &sum, part, pen_local_name(graph, name));
+  }
+  return sum;
+}
+
+static uint32_t end_sum(struct pen_graph *graph, const char *name, const struct pen_pairwise *sum,
+                        uint32_t addend, uint32_t bias, int64_t width) {
+  const int64_t sequence = graph->topology->sequence;
+  return pen_append_forward(graph, PEN_OP_SUM_PARTIALS, name,
+                            (uint32_t[]){sum->sum[0], sum->sum[1], addend, bias},
+                            (int64_t[]){graph->rows / sequence, sequence, width, graph->pieces}, 4);
+}
+
+uint32_t pen_op_linear_rows(struct pen_graph *graph, const char *name, const uint32_t *x,
+                            const char *weight, int64_t out, int64_t in, double deviation,
+                            uint32_t addend) {
+  const struct split of = split_matrix(weight, out, in, 1, deviation);
+  if (graph->pieces == 1) return pen_op_linear(graph, name, x[0], piece_of(graph, &of), addend);
+  const struct pen_pairwise sum = multiply_rows(graph, PEN_OP_LINEAR_ROWS, name, x, &of, in, out);
+  return end_sum(graph, name, &sum, addend, PEN_NONE, out);
+}
+
+uint32_t pen_op_affine_rows(struct pen_graph *graph, const char *value, const uint32_t *x,
+                            const char *name, int64_t in, int64_t out, double deviation,
+                            uint32_t addend) {
+  const struct split of = split_matrix(pen_text("%s.weight", name), in, out, 0, deviation);
+  const char *bias_name = pen_text("%s.bias", name);
+  if (graph->pieces == 1) {
+    const uint32_t weight = piece_of(graph, &of),
+                   bias = pen_graph_weight(graph, bias_name, out, 0, PEN_INITIAL_ZEROS, 0);
+    return pen_op_affine(graph, value, x[0], weight, bias, addend);
+  }
+  const struct pen_pairwise sum = multiply_rows(graph, PEN_OP_AFFINE_ROWS, value, x, &of, in, out);
+  return end_sum(graph, value, &sum, addend,
+                 pen_graph_weight(graph, bias_name, out, 0, PEN_INITIAL_ZEROS, 0), out);
+}
+
+/* ---- vocabulary ---- */
+
+/* The first row of the current piece. */
+static int64_t first_row(const struct pen_graph *graph, uint32_t weight) {
+  const struct pen_weight *shape = &graph->weight[graph->value[weight].weight];
+  return (int64_t)(shape->run_first / shape->tensor_dim[1]);
+}
+
+static int64_t row_count(const struct pen_graph *graph, uint32_t weight) {
+  return (int64_t)graph->weight[graph->value[weight].weight].dim[0];
+}
+
+uint32_t pen_op_embedding_rows(struct pen_graph *graph, const char *name,
+                               const struct pen_declared *tokens, const char *weight,
+                               double deviation) {
+  const struct pen_topology *t = graph->topology;
+  const struct split of = split_matrix(weight, t->model_vocab, t->model_hidden, 0, deviation);
+  uint32_t y = PEN_NONE;
+  for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
+    const uint32_t table = piece_of(graph, &of), token = pen_graph_data(graph, tokens);
+    if (graph->pieces == 1) return pen_op_embedding(graph, name, token, table);
+    y = pen_append_forward(
+        graph, PEN_OP_EMBEDDING_ROWS, name, (uint32_t[]){token, table, y},
+        (int64_t[]){graph->rows, of.dim[1], row_count(graph, table), first_row(graph, table)}, 4);
+  }
+  return y;
+}
+
+/* The logits of each piece, and the maximum and the sum of exponentials over all. */
+struct piece_logits {
+  uint32_t logits[PEN_PIECES_MAX], weight[PEN_PIECES_MAX], maximum, sum;
+};
+
+static void append_logits(struct pen_graph *graph, struct piece_logits *all, uint32_t x,
+                          const char *weight, double deviation) {
+  const struct pen_topology *t = graph->topology;
+  struct pen_pairwise sum = {.kind = PEN_OP_SUM_ADD, .count = graph->pieces};
+  all->maximum = PEN_NONE;
+  for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
+    all->weight[k] = pen_graph_columns(graph, weight, t->model_vocab, t->model_hidden, deviation);
+    all->logits[k] = pen_op_linear(graph, "logits", x, all->weight[k], PEN_NONE);
+    all->maximum = pen_append_forward(
+        graph, PEN_OP_LOGITS_MAXIMUM, "maximum", (uint32_t[]){all->logits[k], all->maximum},
+        (int64_t[]){graph->rows, row_count(graph, all->weight[k])}, 2);
+  }
+  for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
+    uint32_t own = pen_append_forward(
+        graph, PEN_OP_LOGITS_SUM, "exponentials", (uint32_t[]){all->logits[k], all->maximum},
+        (int64_t[]){graph->rows, row_count(graph, all->weight[k])}, 2);
+    pen_pairwise_add(graph, &graph->forward, &sum, own, pen_local_name(graph, "exponentials"));
+  }
+  all->sum = pen_pairwise_total(graph, &graph->forward, &sum, "exponentials", PEN_ROLE_ACTIVATION);
+}
+
+void pen_op_head_columns(struct pen_graph *graph, uint32_t x, const char *weight, double deviation,
+                         const struct pen_declared *targets) {
+  struct piece_logits all;
+  struct pen_pairwise loss = {.kind = PEN_OP_SUM_ADD, .count = graph->pieces};
+  append_logits(graph, &all, x, weight, deviation);
+  const uint32_t target = pen_graph_data(graph, targets);
+  for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
+    struct pen_op *op = pen_append_with_outputs(
+        graph, &graph->forward, PEN_OP_CROSS_ENTROPY_COLUMNS, pen_local_name(graph, "loss"),
+        (uint32_t[]){all.logits[k], target, pen_share_of(graph, target), all.maximum, all.sum},
+        (int64_t[]){graph->rows, row_count(graph, all.weight[k]), first_row(graph, all.weight[k]),
+                    graph->topology->model_vocab},
+        4, PEN_ROLE_ACTIVATION);
+    const uint32_t own = op->operand[5];
+    pen_append_loss_gradient(graph, op, all.logits[k]);
+    pen_pairwise_add(graph, &graph->forward, &loss, own, pen_local_name(graph, "loss"));
+  }
+  pen_pairwise_total(graph, &graph->forward, &loss, "loss", PEN_ROLE_LOSS);
+}

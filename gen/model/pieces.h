@@ -1,0 +1,72 @@
+/* pieces.h: weights that are split into pieces (tensor_parallel.partials), and their ops.
+ *
+ * With one piece each function makes the ops of builder.h, on whole weights. With several, families
+ * emit the ops between two split weights once for each piece:
+ *
+ *     for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
+ *       uint32_t weight = pen_graph_columns(graph, "...", out, in, deviation);
+ *       y[k] = pen_op_linear(graph, "y", x, weight, PEN_NONE);
+ *     }
+ *     return pen_op_linear_rows(graph, "z", y, "...", out, in, deviation, addend);
+ */
+#ifndef PEN_PIECES_H
+#define PEN_PIECES_H
+
+#include "gen/model/graph.h"
+
+enum { PEN_PIECES_MAX = 256 };
+
+/* What follows are the ops of piece k; false: there is none, and what follows is of no piece. */
+bool pen_graph_next_piece(struct pen_graph *graph, uint32_t k);
+
+/* The current piece of a weight (out, in) whose rows are columns of the result. The first call adds
+ * all pieces. Initial values are normal. */
+uint32_t pen_graph_columns(struct pen_graph *graph, const char *name, int64_t out, int64_t in,
+                           double deviation);
+
+/* The product of x, of which x[k] is piece k of the columns, with a weight (out, in), plus addend
+ * unless PEN_NONE: (rows, out). */
+uint32_t pen_op_linear_rows(struct pen_graph *graph, const char *name, const uint32_t *x,
+                            const char *weight, int64_t out, int64_t in, double deviation,
+                            uint32_t addend);
+
+/* The same of `name`.weight (in, out) and `name`.bias (out), with initial values 0. `groups`: of
+ * columns, each of which is split. */
+uint32_t pen_op_affine_columns(struct pen_graph *graph, const char *value, uint32_t x,
+                               const char *name, int64_t in, int64_t out, int64_t groups,
+                               double deviation);
+uint32_t pen_op_affine_rows(struct pen_graph *graph, const char *value, const uint32_t *x,
+                            const char *name, int64_t in, int64_t out, double deviation,
+                            uint32_t addend);
+
+/* The rows of the tokens in the weight (vocab, width), whose pieces are parts of the vocabulary. */
+uint32_t pen_op_embedding_rows(struct pen_graph *graph, const char *name,
+                               const struct pen_declared *tokens, const char *weight,
+                               double deviation);
+
+/* Ends the model with the mean cross-entropy of x times the weight (vocab, width) transposed;
+ * several pieces. */
+void pen_op_head_columns(struct pen_graph *graph, uint32_t x, const char *weight, double deviation,
+                         const struct pen_declared *targets);
+
+/* A sum of values, one for each piece, that are added pairwise as they come. */
+struct pen_pairwise {
+  int kind;              /* of the op that adds two */
+  uint32_t count;        /* of values; a power of two */
+  uint32_t added, depth; /* values so far; sums that wait for the next */
+  uint32_t sum[16];      /* [depth]; after the last value two: the caller adds them */
+};
+
+/* Adds the next value, with ops that are appended to the list. */
+void pen_pairwise_add(struct pen_graph *graph, struct pen_op_list *list, struct pen_pairwise *sum,
+                      uint32_t value, const char *name);
+
+/* The sum of all values, after the last: adds the last two. */
+uint32_t pen_pairwise_total(struct pen_graph *graph, struct pen_op_list *list,
+                            const struct pen_pairwise *sum, const char *name, uint8_t role);
+
+/* The piece of whose ops this is one: of the ops that read a value that all pieces read
+ * (PEN_PIECES). */
+uint32_t pen_op_piece(const struct pen_graph *graph, const struct pen_op *op);
+
+#endif

@@ -1,0 +1,67 @@
+/* tensor_parallel.c: resolves the settings of the group tensor_parallel. */
+#include "gen/topology/tensor_parallel.h"
+
+#include <string.h>
+
+#include "gen/topology/family_table.h"
+#include "gen/topology/message.h"
+
+void pen_tensor_parallel_set_defaults(struct pen_topology *t) {
+  if (!t->has_tensor_parallel_partials) t->tensor_parallel_partials = t->tensor_parallel_ranks;
+}
+
+/* Each piece has as many heads, columns of the feed-forward and tokens of a sequence as any other.
+ */
+static void check_divides(const struct pen_topology *t) {
+  const int64_t pieces = t->tensor_parallel_partials;
+  const struct {
+    const char *setting;
+    int64_t number;
+  } divided[] = {{"model.heads", t->model_heads},
+                 {"model.kv_heads", t->model_kv_heads},
+                 {"model.ffn", t->model_ffn},
+                 {"model.sequence", t->model_sequence}};
+  for (size_t i = 0; i < sizeof divided / sizeof *divided; i++)
+    if (divided[i].number % pieces)
+      pen_topology_fail(t, "tensor_parallel.partials", "a divisor of %s = %lld", divided[i].setting,
+                        (long long)divided[i].number);
+  for (size_t i = 0; i < t->shapes_sequence.count; i++)
+    if (t->shapes_sequence.value[i] % pieces)
+      pen_topology_fail(t, "tensor_parallel.partials", "a divisor of shapes.sequence = %lld",
+                        (long long)t->shapes_sequence.value[i]);
+  if ((pieces - 1) * ((t->model_vocab + pieces - 1) / pieces) >= t->model_vocab)
+    pen_topology_fail(t, "tensor_parallel.partials",
+                      "so few that each piece has tokens of model.vocab = %lld",
+                      (long long)t->model_vocab);
+}
+
+/* What this version does not do with pieces. */
+static void check_built(const struct pen_topology *t) {
+  const char *const why = "with tensor_parallel.partials above 1";
+  if (!strcmp(t->cluster_device, "cuda"))
+    pen_topology_fail(t, "tensor_parallel.partials", "1, with cluster.device = \"cuda\"");
+  if (t->model_tie_embeddings)
+    pen_topology_fail(t, "model.tie_embeddings", "false, %s, in this version", why);
+  if (strcmp(t->model_loss, "cross_entropy"))
+    pen_topology_fail(t, "model.loss", "\"cross_entropy\", %s", why);
+  if (t->model_loss_rows) pen_topology_fail(t, "model.loss_rows", "0, %s, in this version", why);
+}
+
+void pen_tensor_parallel_validate(const struct pen_topology *t) {
+  const int64_t ranks = t->tensor_parallel_ranks, pieces = t->tensor_parallel_partials;
+  if (pieces & (pieces - 1) || pieces < ranks)
+    pen_topology_fail(t, "tensor_parallel.partials",
+                      "a power of two, at least tensor_parallel.ranks = %lld", (long long)ranks);
+  if (pieces > 1 && !pen_family_row_of(t->model_family)->pieces)
+    pen_topology_fail(t, ranks > 1 ? "tensor_parallel.ranks" : "tensor_parallel.partials",
+                      "1, with the family %s", t->model_family);
+  if (ranks > 1)
+    pen_topology_fail(t, "tensor_parallel.ranks",
+                      "1: this version has no tensor ranks; "
+                      "tensor_parallel.partials = %lld computes their bits on one",
+                      (long long)pieces);
+  if (pieces > 1) {
+    check_divides(t);
+    check_built(t);
+  }
+}

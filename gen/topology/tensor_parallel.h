@@ -1,0 +1,13 @@
+/* tensor_parallel.h: what the settings tensor_parallel ask for, resolved. */
+#ifndef PEN_TENSOR_PARALLEL_H
+#define PEN_TENSOR_PARALLEL_H
+
+#include "gen/topology/topology.h"
+
+/* Sets tensor_parallel.partials where the topology does not. */
+void pen_tensor_parallel_set_defaults(struct pen_topology *topology);
+/* Ends the generator (78) where the settings contradict others, or ask for what is not built yet.
+ */
+void pen_tensor_parallel_validate(const struct pen_topology *topology);
+
+#endif

@@ -1,0 +1,333 @@
+/* pieces.c: are pieces of split weights used as one whole weight would be?
+ *
+ * Each value of a stage's forward is whole, of one piece, or a sum over a range of pieces that is
+ * not complete (struct part). The rule here, with which messages begin:
+ *
+ *   whole   an op reads values of one piece, and whole ones. A product with piece p of a weight
+ *           makes what is of piece p, or the partial sum of p. Sums add the partial sums of a
+ * tensor pairwise: (0+1)+(2+3). The maximum over the vocabulary, and the rows of an embedding, take
+ * the pieces one after the other. No other op reads a sum that is not complete, and output and loss
+ * of a stage are whole
+ *
+ * That gradients are summed likewise is part of "derived" (derivative.c). */
+#include "gen/verify/pieces.h"
+
+#include <string.h>
+
+#include "gen/base/arena.h"
+#include "gen/model/op_signature.h"
+#include "runtime/plan/plan.h"
+
+/* ---- the table ---- */
+
+uint32_t pen_piece_count(const struct pen_plan *plan) {
+  uint32_t most = 1;
+  for (uint32_t w = 0; w < plan->weight_count; w++)
+    if (plan->weights[w].piece_count > most) most = plan->weights[w].piece_count;
+  return most;
+}
+
+/* What is wrong with a weight as the next piece of its tensor; null: nothing. */
+static const char *piece_problem(const struct pen_plan *plan, uint32_t index) {
+  const struct pen_weight *weight = &plan->weights[index];
+  const bool first = weight->piece == 0, whole = weight->piece_count == 1,
+             last = weight->piece + 1 == weight->piece_count;
+  const uint64_t elements = pen_tensor_elements(weight), stride = weight->run_stride;
+  if (weight->piece >= weight->piece_count ||
+      (!whole && weight->piece_count != pen_piece_count(plan)))
+    return "not one of its pieces";
+  if (whole && strcmp(weight->name, weight->tensor) != 0) return "not named like its tensor";
+  if (stride == 0 || elements % stride || weight->run_count > stride || weight->run_count == 0 ||
+      weight->run_count * (elements / stride) != weight->count)
+    return "not made of equal runs of the elements of its tensor";
+  if (first) return weight->run_first ? "not at the start of its tensor" : NULL;
+  if (index == 0 || strcmp(weight[-1].tensor, weight->tensor) != 0 ||
+      weight[-1].piece + 1 != weight->piece || weight[-1].stage != weight->stage ||
+      weight[-1].run_stride != stride || weight[-1].frozen != weight->frozen ||
+      memcmp(weight[-1].tensor_dim, weight->tensor_dim, sizeof weight->tensor_dim) != 0)
+    return "not after the piece before it";
+  if (weight->run_first != weight[-1].run_first + weight[-1].run_count)
+    return "not next to the piece before it";
+  return last && weight->run_first + weight->run_count != stride ? "not at the end of its tensor"
+                                                                 : NULL;
+}
+
+bool pen_check_piece_table(const struct pen_plan *plan, struct pen_problem *problem) {
+  for (uint32_t index = 0; index < plan->weight_count; index++) {
+    const struct pen_weight *weight = &plan->weights[index], *next = weight + 1;
+    const char *wrong = piece_problem(plan, index);
+    const bool ends = index + 1 == plan->weight_count || next->piece != weight->piece + 1;
+    if (!wrong && weight->piece + 1 < weight->piece_count && ends)
+      wrong = "not followed by the piece after it";
+    if (wrong)
+      return pen_problem_note(problem, weight->rank, PEN_NONE, "counted: %s is %s", weight->name,
+                              wrong);
+  }
+  return true;
+}
+
+/* ---- values ---- */
+
+/* The pieces [first, past) that a value covers: as a part of the columns, or as a sum. */
+struct part {
+  enum { WHOLE, OF_PIECE, PARTIAL } kind;
+  uint32_t first, past;
+  uint32_t group; /* what is summed: the term of the weight's tensor or of the logits' input */
+};
+
+struct piece_check {
+  const struct pen_stage_terms *s;
+  uint32_t action, pieces;
+  struct part *part; /* [value] */
+  uint32_t forward;  /* the term in progress */
+};
+
+static const struct pen_term *term_of(const struct piece_check *c) {
+  return &c->s->terms->term[c->forward];
+}
+
+static bool problem(const struct piece_check *c, const char *text) {
+  return pen_problem_note(c->s->context->checked->problem, c->s->context->rank, c->action,
+                          "whole: %s of stage %u %s", pen_signature_of((int)term_of(c)->kind)->kind,
+                          c->s->stage, text);
+}
+
+static struct part input_part(const struct piece_check *c, int k) {
+  return c->part[term_of(c)->input[k]];
+}
+
+static void set_outputs(struct piece_check *c, struct part part) {
+  const struct pen_signature *signature = pen_signature_of((int)term_of(c)->kind);
+  if (part.kind == PARTIAL && part.first == 0 && part.past == c->pieces)
+    part = (struct part){.kind = WHOLE};
+  for (int k = signature->input_count; k < signature->operand_count; k++)
+    c->part[pen_term_output(c->forward, k)] = part;
+}
+
+uint32_t pen_term_piece(const struct pen_plan *plan, const struct pen_terms *terms, uint32_t term) {
+  const struct pen_term *t = &terms->term[term];
+  const struct pen_signature *signature = pen_signature_of((int)t->kind);
+  const int dim = pen_signature_dim(signature, "piece");
+  if (dim >= 0) return (uint32_t)t->dim[dim];
+  for (int k = 0; k < signature->input_count; k++) {
+    const struct pen_term *input =
+        t->input[k] ? &terms->term[pen_term_of_value(t->input[k])] : NULL;
+    if (input && input->kind == PEN_TERM_WEIGHT) return plan->weights[input->dim[0]].piece;
+  }
+  return 0;
+}
+
+/* The weight that is operand k of a term, or null. */
+static const struct pen_weight *weight_at(const struct piece_check *c, int k) {
+  const uint32_t value = term_of(c)->input[k];
+  const struct pen_term *given = value ? &c->s->terms->term[pen_term_of_value(value)] : NULL;
+  return given && given->kind == PEN_TERM_WEIGHT ? &c->s->context->plan->weights[given->dim[0]]
+                                                 : NULL;
+}
+
+/* ---- ops ---- */
+
+typedef bool check_op(struct piece_check *c);
+
+/* The first weight of a tensor, as a number of what is summed. */
+static uint32_t tensor_number(const struct piece_check *c, const struct pen_weight *weight) {
+  return (uint32_t)(weight - c->s->context->plan->weights) - weight->piece;
+}
+
+static bool check_columns(struct piece_check *c) {
+  const struct pen_weight *weight = weight_at(c, 1), *bias = weight_at(c, 2);
+  if (!weight || weight->piece_count != c->pieces) return problem(c, "reads no piece of a weight");
+  if (term_of(c)->input[2] &&
+      (!bias || bias->piece_count != c->pieces || bias->piece != weight->piece))
+    return problem(c, "has a bias of another piece than its weight");
+  if (input_part(c, 0).kind != WHOLE) return problem(c, "reads what is not whole");
+  set_outputs(c, (struct part){OF_PIECE, weight->piece, weight->piece + 1, term_of(c)->input[0]});
+  return true;
+}
+
+static bool check_rows(struct piece_check *c) {
+  const struct pen_weight *weight = weight_at(c, 1);
+  const struct part x = input_part(c, 0);
+  if (!weight || weight->piece_count != c->pieces) return problem(c, "reads no piece of a weight");
+  if (x.kind != OF_PIECE || x.first != weight->piece)
+    return problem(c, "multiplies a piece of its weight by another piece");
+  set_outputs(c, (struct part){PARTIAL, x.first, x.past, tensor_number(c, weight)});
+  return true;
+}
+
+/* Adds two neighbours of equal size, of which the first begins at a multiple of both. */
+static bool join(struct piece_check *c, struct part *sum) {
+  const struct part a = input_part(c, 0), b = input_part(c, 1);
+  const uint32_t size = a.past - a.first;
+  if (a.kind != PARTIAL || b.kind != PARTIAL || a.group != b.group)
+    return problem(c, "adds what are not partial sums of one tensor");
+  if (a.past != b.first || b.past - b.first != size || a.first % (2 * size) != 0)
+    return problem(c, "adds partial sums in another order than (0+1)+(2+3)");
+  *sum = (struct part){PARTIAL, a.first, b.past, a.group};
+  return true;
+}
+
+static bool check_add(struct piece_check *c) {
+  struct part sum;
+  if (!join(c, &sum)) return false;
+  if (term_of(c)->kind == PEN_OP_PARTIAL_ADD && sum.first == 0 && sum.past == c->pieces)
+    return problem(c, "completes a sum without rounding it");
+  set_outputs(c, sum);
+  return true;
+}
+
+/* Sums over tokens are of as many runs of each sequence as there are pieces. */
+static bool has_all_runs(const struct piece_check *c) {
+  const struct pen_signature *signature = pen_signature_of((int)term_of(c)->kind);
+  const int runs = pen_signature_dim(signature, "runs"),
+            sequence = pen_signature_dim(signature, "sequence");
+  return runs < 0 || (term_of(c)->dim[runs] == c->pieces &&
+                      term_of(c)->dim[sequence] == c->s->context->profile->sequence);
+}
+
+static bool check_sum(struct piece_check *c) {
+  struct part sum;
+  if (!join(c, &sum)) return false;
+  if (sum.first != 0 || sum.past != c->pieces) return problem(c, "ends a sum too early");
+  if (!has_all_runs(c)) return problem(c, "has other runs of tokens than there are pieces");
+  const struct pen_weight *bias = weight_at(c, 3);
+  if (input_part(c, 2).kind != WHOLE || input_part(c, 3).kind != WHOLE ||
+      (bias && bias->piece_count > 1))
+    return problem(c, "adds what is not whole");
+  set_outputs(c, sum);
+  return true;
+}
+
+static bool check_heads(struct piece_check *c) {
+  const struct part x = input_part(c, 0);
+  if (x.kind != OF_PIECE || x.first != (uint64_t)term_of(c)->dim[2])
+    return problem(c, "is of another piece than it says");
+  if (input_part(c, 1).kind != WHOLE || !weight_at(c, 1) || weight_at(c, 1)->piece_count != 1)
+    return problem(c, "reads a gain that is not whole");
+  set_outputs(c, x);
+  return true;
+}
+
+/* The pieces so far, in operand k, and then the next. */
+static bool check_next(struct piece_check *c, int k, struct part next) {
+  const bool begins = !term_of(c)->input[k];
+  const struct part before = input_part(c, k);
+  if (begins ? next.first != 0
+             : before.kind != PARTIAL || before.past != next.first || before.group != next.group)
+    return problem(c, "takes pieces in another order");
+  set_outputs(c, (struct part){PARTIAL, 0, next.past, next.group});
+  return true;
+}
+
+static bool check_embedding(struct piece_check *c) {
+  const struct pen_weight *weight = weight_at(c, 1);
+  if (!weight || weight->piece_count != c->pieces) return problem(c, "reads no piece of a weight");
+  if ((uint64_t)term_of(c)->dim[3] * weight->tensor_dim[1] != weight->run_first)
+    return problem(c, "begins at another row than its piece");
+  return check_next(
+      c, 2, (struct part){PARTIAL, weight->piece, weight->piece + 1, tensor_number(c, weight)});
+}
+
+static bool check_maximum(struct piece_check *c) {
+  const struct part logits = input_part(c, 0);
+  if (logits.kind != OF_PIECE) return problem(c, "reads no logits of a piece");
+  return check_next(c, 1, logits);
+}
+
+/* Is operand k the value that a chain of LOGITS_MAXIMUM has of these logits? */
+static bool is_maximum_of(const struct piece_check *c, int k, struct part logits) {
+  const uint32_t value = term_of(c)->input[k];
+  const struct pen_term *made = value ? &c->s->terms->term[pen_term_of_value(value)] : NULL;
+  return made && made->kind == PEN_OP_LOGITS_MAXIMUM && c->part[value].kind == WHOLE &&
+         c->part[made->input[0]].group == logits.group;
+}
+
+static bool check_exponentials(struct piece_check *c) {
+  const struct part logits = input_part(c, 0);
+  if (logits.kind != OF_PIECE) return problem(c, "reads no logits of a piece");
+  if (!is_maximum_of(c, 1, logits)) return problem(c, "reads no maximum over all its logits");
+  set_outputs(c, (struct part){PARTIAL, logits.first, logits.past, logits.group});
+  return true;
+}
+
+/* Is operand k the sum of the exponentials of these logits? */
+static bool is_sum_of(const struct piece_check *c, int k, struct part logits) {
+  uint32_t value = term_of(c)->input[k];
+  if (!value || c->part[value].kind != WHOLE) return false;
+  const struct pen_term *made = &c->s->terms->term[pen_term_of_value(value)];
+  while (made->kind == PEN_OP_SUM_ADD) made = &c->s->terms->term[pen_term_of_value(made->input[0])];
+  return made->kind == PEN_OP_LOGITS_SUM && c->part[made->input[0]].group == logits.group;
+}
+
+static bool check_loss(struct piece_check *c) {
+  const struct part logits = input_part(c, 0);
+  if (logits.kind != OF_PIECE) return problem(c, "reads no logits of a piece");
+  if (!is_maximum_of(c, 3, logits) || !is_sum_of(c, 4, logits))
+    return problem(c, "reads no maximum and sum over all its logits");
+  const struct pen_term *product = &c->s->terms->term[pen_term_of_value(term_of(c)->input[0])];
+  const struct pen_term *given = &c->s->terms->term[pen_term_of_value(product->input[1])];
+  const struct pen_weight *weight = &c->s->context->plan->weights[given->dim[0]];
+  if (product->kind != PEN_OP_LINEAR_COLUMNS ||
+      (uint64_t)term_of(c)->dim[2] * weight->tensor_dim[1] != weight->run_first ||
+      (uint64_t)term_of(c)->dim[3] != weight->tensor_dim[0])
+    return problem(c, "has other tokens than its logits");
+  set_outputs(c, (struct part){PARTIAL, logits.first, logits.past, logits.group});
+  return true;
+}
+
+/* All other ops: their values are whole or of one piece. */
+static bool check_other(struct piece_check *c) {
+  const struct pen_signature *signature = pen_signature_of((int)term_of(c)->kind);
+  struct part all = {.kind = WHOLE};
+  for (int k = 0; k < signature->input_count; k++) {
+    const struct part own = input_part(c, k);
+    const struct pen_weight *weight = weight_at(c, k);
+    if (own.kind == PARTIAL) return problem(c, "reads a partial sum as a whole");
+    if (weight && weight->piece_count > 1) return problem(c, "reads a piece as a whole weight");
+    if (own.kind == WHOLE) continue;
+    if (all.kind == OF_PIECE && all.first != own.first) return problem(c, "mixes two pieces");
+    all = own;
+  }
+  if (!has_all_runs(c)) return problem(c, "sums other runs of tokens than there are pieces");
+  all.group = 0; /* no longer a product: no logits */
+  set_outputs(c, all);
+  return true;
+}
+
+static check_op *check_of(uint32_t kind) {
+  switch (kind) {
+    case PEN_OP_LINEAR_COLUMNS:
+    case PEN_OP_AFFINE_COLUMNS: return check_columns;
+    case PEN_OP_LINEAR_ROWS:
+    case PEN_OP_AFFINE_ROWS: return check_rows;
+    case PEN_OP_PARTIAL_ADD:
+    case PEN_OP_SUM_ADD: return check_add;
+    case PEN_OP_SUM_PARTIALS: return check_sum;
+    case PEN_OP_RMSNORM_HEADS: return check_heads;
+    case PEN_OP_EMBEDDING_ROWS: return check_embedding;
+    case PEN_OP_LOGITS_MAXIMUM: return check_maximum;
+    case PEN_OP_LOGITS_SUM: return check_exponentials;
+    case PEN_OP_CROSS_ENTROPY_COLUMNS: return check_loss;
+    default: return check_other;
+  }
+}
+
+bool pen_check_piece_terms(const struct pen_stage_terms *s, uint32_t action) {
+  const struct pen_plan *plan = s->context->plan;
+  const uint32_t output = s->context->profile->stages[s->stage].output;
+  struct piece_check c = {.s = s, .action = action, .pieces = pen_piece_count(plan)};
+  bool fine = true;
+  if (c.pieces == 1) return true;
+  if (output != PEN_NONE) pen_stage_value(s, output); /* then it has a number */
+  c.part = pen_new(pen_terms_past_value(s->terms), sizeof *c.part);
+  for (size_t n = 0; n < s->forward_count && fine; n++) {
+    c.forward = s->forward[n];
+    fine = check_of(term_of(&c)->kind)(&c);
+  }
+  const uint32_t result = s->loss ? s->loss : output == PEN_NONE ? 0 : pen_stage_value(s, output);
+  if (fine && c.part[result].kind != WHOLE)
+    fine = pen_problem_note(s->context->checked->problem, s->context->rank, action,
+                            "whole: the result of stage %u is a part", s->stage);
+  pen_free(c.part);
+  return fine;
+}

@@ -1,0 +1,55 @@
+/* tensor_pieces.c: copies pieces of tensors (see tensor_pieces.h). */
+#include "runtime/storage/tensor_pieces.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/check.h"
+
+struct pen_tensor_run pen_first_run(const struct pen_weight *weight, uint64_t first,
+                                    uint64_t count) {
+  const uint64_t left = weight->run_count - first % weight->run_count;
+  return (struct pen_tensor_run){first, pen_tensor_element(weight, first),
+                                 left < count ? left : count};
+}
+
+bool pen_has_pieces(const struct pen_plan *plan) {
+  bool has = false;
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    has = has || plan->weights[i].piece_count > 1;
+  }
+  return has;
+}
+
+float *pen_tensor_destination(struct pen_whole_tensor *whole, const struct pen_weight *weight,
+                              float *to, bool *known) {
+  *known = false;
+  if (weight->piece_count == 1) {
+    return to;
+  }
+  *known = whole->name != NULL && strcmp(whole->name, weight->tensor) == 0;
+  if (!*known) {
+    pen_whole_tensor_free(whole);
+    whole->name = weight->tensor;
+    whole->values = malloc((size_t)pen_tensor_elements(weight) * sizeof *whole->values);
+    if (whole->values == NULL) {
+      pen_fail(PEN_EXIT_SYSTEM, "tensor %s: out of memory", weight->tensor);
+    }
+  }
+  return whole->values;
+}
+
+void pen_tensor_read(const struct pen_whole_tensor *whole, const struct pen_weight *weight,
+                     float *to) {
+  uint64_t first = 0;
+  while (weight->piece_count > 1 && first < weight->count) {
+    const struct pen_tensor_run run = pen_first_run(weight, first, weight->count - first);
+    memcpy(to + run.element, whole->values + run.tensor_element, run.count * sizeof *to);
+    first += run.count;
+  }
+}
+
+void pen_whole_tensor_free(struct pen_whole_tensor *whole) {
+  free(whole->values);
+  *whole = (struct pen_whole_tensor){0};
+}

@@ -1,0 +1,37 @@
+/* tensor_pieces.h: the tensors of files and the weights that are pieces of them (plan.h, Pieces).
+ */
+#ifndef PEN_TENSOR_PIECES_H
+#define PEN_TENSOR_PIECES_H
+
+#include <stdbool.h>
+
+#include "runtime/plan/plan.h"
+
+/* Consecutive elements of a weight that are consecutive in its tensor, too. */
+struct pen_tensor_run {
+  uint64_t element, tensor_element, count;
+};
+
+/* The first of these in elements [first, first + count) of a weight; count above 0. */
+struct pen_tensor_run pen_first_run(const struct pen_weight *weight, uint64_t first,
+                                    uint64_t count);
+
+/* Whether a tensor of the plan is split into pieces. */
+bool pen_has_pieces(const struct pen_plan *plan);
+
+/* The last tensor that was read for its pieces. All 0: none. */
+struct pen_whole_tensor {
+  const char *name; /* of the tensor */
+  float *values;
+};
+
+/* Where the tensor of a weight is read to: `to`, if the weight is the tensor; else memory of
+ * `whole`, until the next call. *known: it has that tensor already. Fails (PEN_EXIT_SYSTEM). */
+float *pen_tensor_destination(struct pen_whole_tensor *whole, const struct pen_weight *weight,
+                              float *to, bool *known);
+/* Copies the weight's elements to `to`, if it is a piece. */
+void pen_tensor_read(const struct pen_whole_tensor *whole, const struct pen_weight *weight,
+                     float *to);
+void pen_whole_tensor_free(struct pen_whole_tensor *whole);
+
+#endif

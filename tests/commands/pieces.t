@@ -1,0 +1,133 @@
+#!/bin/sh
+# pieces.t: with split weights (tensor_parallel.partials) the bits depend on the number of pieces alone, not on ranks, stages, schedule,
+# recomputation or sharding; checkpoints hold whole tensors, from the same initial values, and continue with any number of pieces; loss and
+# norm are those of an f64 model written with PyTorch's operators, where there is PyTorch.
+. "${top_srcdir:-.}/tests/support/lib.sh"
+
+make_tokens "$scratch/data.bin" 4000
+describe llama 4 ''
+describe qwen3 4 'head_dim = 12;'
+describe gpt2 4 'tie_embeddings = false;'
+sed -i 's/vocab = 200/vocab = 257/' "$scratch"/*.cfg # the last piece has fewer tokens
+sed 's/layers = 4/dtype = "bf16"; &/' "$scratch/llama.cfg" >"$scratch/bf16.cfg"
+sed 's/microbatch = 2/packed = true; &/' "$scratch/qwen3.cfg" >"$scratch/packed.cfg"
+sed 's/microbatch = 2/packed = true; &/' "$scratch/gpt2.cfg" >"$scratch/packed_gpt2.cfg"
+sed 's/layers = 4/dtype = "bf16"; &/' "$scratch/gpt2.cfg" >"$scratch/bf16_gpt2.cfg"
+cp "$scratch/llama.cfg" "$scratch/replicas.cfg"
+replicas='-s data_parallel.replicas=2 -s data_parallel.reduce=microbatch -s pipeline.microbatches=2'
+
+# fails NAME STATUS TEXT COMMAND...: the command ends with the status and says the text.
+fails() {
+  fails_name=$1 fails_status=$2 fails_text=$3
+  shift 3
+  "$@" >"$scratch/said" 2>&1
+  is "$fails_name: status" $? "$fails_status"
+  matches "$fails_name: message" "$(cat "$scratch/said")" "*$fails_text*"
+}
+train() { train_model 3 "$@"; }
+same() { same_bits 3 "$@"; }
+while read -r family pieces name options; do
+  ok "$family in $pieces pieces: $name trains" train "${family}_${pieces}_$name" "$family" -s tensor_parallel.partials="$pieces" $options
+  test "$name" = one || ok "$family in $pieces pieces: $name has the same bits as one rank" same "${family}_${pieces}_one" "${family}_${pieces}_$name"
+done <<END
+llama 1 one
+llama 2 one
+llama 2 two_zb    -s pipeline.ranks=2 -s pipeline.zero_bubble=true
+llama 4 one
+llama 4 two_cut   -s pipeline.ranks=2 -s partition.before=[model.layers.2.mlp]
+llama 4 two_v     -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
+llama 4 full      -s memory.recompute=full
+llama 4 layer     -s memory.recompute=layer -s pipeline.ranks=2 -s partition.unit=block -s partition.before=[lm_head]
+qwen3 1 one
+qwen3 2 one
+qwen3 2 two_v     -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v
+qwen3 2 attention -s memory.recompute=attention
+qwen3 2 audited   -s memory.audit=true
+qwen3 2 snapshot  -s memory.snapshot=true -s pipeline.ranks=2
+bf16 1 one
+bf16 2 one
+bf16 2 two_zb     -s pipeline.ranks=2 -s pipeline.zero_bubble=true -s memory.recompute=layer
+gpt2 1 one
+gpt2 2 one
+gpt2 4 one
+gpt2 4 two_v      -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
+gpt2 4 layer      -s memory.recompute=layer
+packed 2 one
+packed 2 two      -s pipeline.ranks=2
+packed_gpt2 2 one
+packed_gpt2 2 two -s pipeline.ranks=2
+bf16_gpt2 2 one
+bf16_gpt2 2 two   -s pipeline.ranks=2 -s pipeline.zero_bubble=true
+replicas 2 one    $replicas
+replicas 2 shards $replicas -s data_parallel.shard=optimizer -s pipeline.ranks=2
+replicas 2 units  $replicas -s data_parallel.shard=weights -s data_parallel.unit=layer
+END
+
+for family in llama qwen3 gpt2; do
+  ok "$family: other bits in 2 pieces than whole (the test can tell)" \
+    sh -c "! cmp -s '$scratch/${family}_1_one.bits' '$scratch/${family}_2_one.bits'"
+  ok "$family: almost the same losses and norms" close_to "${family}_1_one" "${family}_2_one" 1e-4
+done
+ok "llama: other bits in 4 pieces than in 2" sh -c "! cmp -s '$scratch/llama_2_one.bits' '$scratch/llama_4_one.bits'"
+ok "bf16: almost the same losses and norms" close_to bf16_1_one bf16_2_one 2e-2
+
+# ---- files ----
+# Frozen tensors keep their initial values, whose key is the element's index in the whole tensor.
+frozen='-s model.frozen=[embed_tokens.weight,q_proj.weight,o_proj.weight,down_proj.weight,lm_head.weight,k_proj.weight]'
+# tensors NAME: the SHA-256 of the frozen tensors of its checkpoint.
+tensors() { sed -n 's/.*"\(.*\(embed_tokens\|[qko]_proj\|down_proj\|lm_head\).weight\)": \(.*\)/\1 \3/p' "$scratch/$1.ckpt/latest/manifest.json"; }
+for pieces in 1 2 4; do
+  ok "frozen in $pieces pieces: trains" train "frozen_$pieces" llama $frozen -s tensor_parallel.partials=$pieces
+done
+is "a checkpoint has 18 frozen tensors" "$(tensors frozen_1 | wc -l)" 18
+is "pieces have the initial values of the whole tensors" "$(tensors frozen_2)" "$(tensors frozen_1)"
+is "in any number" "$(tensors frozen_4)" "$(tensors frozen_1)"
+
+# goes_on FROM TO: $scratch/TO continues a copy of FROM's checkpoint from step 3 to step 6.
+goes_on() {
+  rm -rf "$scratch/on.ckpt" "$scratch/on.log" && cp -r "$scratch/$1.ckpt" "$scratch/on.ckpt" &&
+    "$scratch/$2" train --data "$scratch/data.bin" --steps 6 --quiet --resume --checkpoint "$scratch/on.ckpt" --log "$scratch/on.log" \
+      2>"$scratch/on.err" && test "$(wc -l <"$scratch/on.log")" -eq 3 && mv "$scratch/on.ckpt" "$scratch/$1_$2.ckpt"
+}
+for to in 1 2 4; do
+  ok "a checkpoint of 2 pieces continues in $to" goes_on frozen_2 frozen_$to
+  is "with its frozen tensors" "$(tensors frozen_2_frozen_$to)" "$(tensors frozen_2)"
+done
+ok "one of whole tensors continues in 4 pieces" goes_on frozen_1 frozen_4
+is "with its frozen tensors, too" "$(tensors frozen_1_frozen_4)" "$(tensors frozen_1)"
+train_bits llama_4_one --data "$scratch/data.bin" --steps 6
+log_field "$scratch/llama_4_one.log" loss >"$scratch/straight"
+train_bits llama_4_one --data "$scratch/data.bin" --steps 3
+ok "a run in 4 pieces continues" goes_on llama_4_one llama_4_two_v
+is "with the bits of a run that was not interrupted" "$(log_field "$scratch/on.log" loss)" "$(tail -n 3 "$scratch/straight")"
+sed -i 's/\(k_proj.weight": "\)./\1x/' "$scratch/llama_4_one.ckpt/latest/manifest.json"
+fails "a wrong checksum of a split tensor is refused" 65 "k_proj.weight" "$scratch/llama_4_one" train --data "$scratch/data.bin" --steps 4 \
+  --resume --checkpoint "$scratch/llama_4_one.ckpt"
+
+# ---- the other commands ----
+# last COMMAND...: the loss of the last line of eval.
+last() { "$@" --data "$scratch/data.bin" --checkpoint "$scratch/llama_1_one.ckpt" 2>/dev/null | sed -n 's/.*"loss":\(.......\).*/\1/p'; }
+is "eval in 4 pieces has the loss of eval of whole tensors" "$(last "$scratch/llama_4_one" eval)" "$(last "$scratch/llama_1_one" eval)"
+for command in "score --output $scratch/scores --data $scratch/data.bin" "generate --prompt 1"; do
+  fails "${command%% *} is refused" 64 "tensor_parallel.partials = 1" "$scratch/llama_4_one" $command --checkpoint "$scratch/llama_1_one.ckpt"
+done
+
+# ---- an independent model ----
+find_python 'import torch' /opt/peer/bin/peer-python python3
+for run in llama_4_one qwen3_2_one gpt2_2_one; do
+  if test -z "$python"; then
+    skip "$run has the loss and gradient norm of PyTorch's f64" "no Python with torch here: set PEER"
+  else
+    ok "$run has the loss and gradient norm of PyTorch's f64" as_pytorch "${run%%_*}" "$run" 3
+  fi
+done
+
+# ---- what is refused ----
+refused() { refused_what=$1 refused_text=$2; shift 2; fails "$refused_what" 78 "$refused_text" "$gen" --check "$@" "$scratch/llama.cfg"; }
+refused "tensor ranks" 'tensor_parallel.ranks = 2: 1' -s tensor_parallel.ranks=2
+refused "3 pieces" 'a power of two' -s tensor_parallel.partials=3
+refused "more pieces than heads" 'a divisor of model.heads = 4' -s tensor_parallel.partials=8
+refused "pieces of a sequence" 'a divisor of shapes.sequence = 6' -s tensor_parallel.partials=4 -s shapes.sequence=[6] -s shapes.microbatches=[4]
+refused "a tied head" 'model.tie_embeddings' -s tensor_parallel.partials=2 -s model.tie_embeddings=true
+refused "another family" '1, with the family mistral' -s tensor_parallel.partials=2 -s model.family=mistral
+finish

@@ -1,0 +1,219 @@
+/* verify_pieces.c: random plans with split weights (tensor_parallel.partials) and a defect: pieces
+ * that are mixed, left out, added twice or in another order, or read before their sum is complete.
+ * Each is rejected, by pieces.c or by the gradients that it changes, unless an earlier check has
+ * seen it. */
+#include "gen/verify/verify.h"
+#include "tests/support/op_changes.h"
+
+/* ---- products ---- */
+
+TAKES(columns_of_another, "w", false, PEN_OP_LINEAR_COLUMNS, PEN_OP_AFFINE_COLUMNS)
+TAKES(columns_exchanged, "w", true, PEN_OP_LINEAR_COLUMNS, PEN_OP_AFFINE_COLUMNS)
+TAKES(rows_of_another, "w", false, PEN_OP_LINEAR_ROWS, PEN_OP_AFFINE_ROWS)
+TAKES(rows_exchanged, "w", true, PEN_OP_LINEAR_ROWS, PEN_OP_AFFINE_ROWS)
+TAKES(bias_of_another_piece, "bias", false, PEN_OP_AFFINE_COLUMNS)
+TAKES(bias_of_another_sum, "bias", false, PEN_OP_SUM_PARTIALS)
+TAKES(input_of_another_piece, "x", false, PEN_OP_LINEAR_ROWS, PEN_OP_AFFINE_ROWS)
+TAKES(gate_of_another_piece, "gate", false, PEN_OP_SWIGLU)
+TAKES(keys_of_another_piece, "k", false, PEN_OP_ATTENTION)
+TAKES(gradient_by_another_piece, "w", false, PEN_OP_LINEAR_COLUMNS_DX, PEN_OP_AFFINE_COLUMNS_DX)
+TAKES(chain_of_another_piece, "a", false, PEN_OP_LINEAR_COLUMNS_DX, PEN_OP_AFFINE_COLUMNS_DX)
+
+static bool chain_lost(struct broken_plan *p) {
+  for (unsigned tries = 0; tries < 20; tries++) {
+    struct pen_op *op = OP_OF(p, PEN_OP_LINEAR_COLUMNS_DX, PEN_OP_AFFINE_COLUMNS_DX);
+    if (!op || op->operand[operand_named(op, "a")] == PEN_NONE) continue;
+    op->operand[operand_named(op, "a")] = PEN_NONE;
+    return true;
+  }
+  return false;
+}
+
+/* ---- sums ---- */
+
+static int some_sum(struct broken_plan *p) {
+  static const int kinds[] = {PEN_OP_PARTIAL_ADD, PEN_OP_SUM_PARTIALS, PEN_OP_SUM_ADD};
+  return kinds[draw(p->seed, sizeof kinds / sizeof *kinds)];
+}
+
+static bool added_in_reverse(struct broken_plan *p) {
+  return exchange_own_operands(p, some_sum(p), "a", "b");
+}
+
+static bool added_twice(struct broken_plan *p) {
+  const int kind = some_sum(p);
+  struct pen_op *op = op_of_kinds(p, &kind, 1);
+  if (op) op->operand[operand_named(op, "b")] = op->operand[operand_named(op, "a")];
+  return op;
+}
+
+TAKES(halves_of_another_sum, "a", false, PEN_OP_SUM_PARTIALS, PEN_OP_PARTIAL_ADD, PEN_OP_SUM_ADD)
+
+static bool sum_without_residual(struct broken_plan *p) {
+  for (unsigned tries = 0; tries < 20; tries++) {
+    struct pen_op *op = OP_OF(p, PEN_OP_SUM_PARTIALS);
+    if (!op || op->operand[operand_named(op, "addend")] == PEN_NONE) continue;
+    op->operand[operand_named(op, "addend")] = PEN_NONE;
+    return true;
+  }
+  return false;
+}
+
+/* What reads a sum of all pieces reads the half that is its first operand. */
+static bool half_as_a_whole(struct broken_plan *p) {
+  for (unsigned tries = 0; tries < 20; tries++) {
+    struct pen_op *op = OP_OF(p, PEN_OP_SUM_PARTIALS);
+    if (!op || op->dtype != PEN_F32) continue;
+    const uint32_t at = (uint32_t)(op - ops_of(p)), sum = op->operand[4];
+    const uint32_t reader = reader_of(p, at + 1, sum);
+    if (reader == PEN_NONE) continue;
+    for (int k = 0; k < PEN_OPERANDS_MAX; k++)
+      if (ops_of(p)[reader].operand[k] == sum) ops_of(p)[reader].operand[k] = op->operand[0];
+    return true;
+  }
+  return false;
+}
+
+/* ---- norms ---- */
+
+static bool changes_dim(struct pen_op *op, const char *dim, int64_t number) {
+  if (op) op->dim[pen_signature_dim(pen_signature_of(op->kind), dim)] = number;
+  return op;
+}
+
+static bool fewer_runs(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_RMSNORM_RUNS, PEN_OP_RMSNORM_RUNS_DX, PEN_OP_SUM_PARTIALS,
+                            PEN_OP_LAYERNORM_RUNS, PEN_OP_LAYERNORM_RUNS_DX, PEN_OP_POSITION_RUNS,
+                            PEN_OP_BIAS_RUNS_DW);
+  return changes_dim(op, "runs", 1);
+}
+
+static bool heads_of_another_piece(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_RMSNORM_HEADS);
+  return op && changes_dim(op, "piece", op->dim[2] ? 0 : 1);
+}
+
+/* ---- vocabulary ---- */
+
+static bool rows_from_elsewhere(struct broken_plan *p) {
+  struct pen_op *op =
+      OP_OF(p, PEN_OP_EMBEDDING_ROWS, PEN_OP_EMBEDDING_ROWS_DW, PEN_OP_CROSS_ENTROPY_COLUMNS);
+  return op && changes_dim(op, "first",
+                           op->dim[pen_signature_dim(pen_signature_of(op->kind), "first")] + 1);
+}
+
+static bool embedding_without_the_rest(struct broken_plan *p) {
+  for (unsigned tries = 0; tries < 20; tries++) {
+    struct pen_op *op = OP_OF(p, PEN_OP_EMBEDDING_ROWS);
+    if (!op || op->operand[2] == PEN_NONE) continue;
+    op->operand[2] = PEN_NONE;
+    return true;
+  }
+  return false;
+}
+
+/* The maximum is that of the pieces before the last. */
+static bool maximum_before_the_last(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_LOGITS_SUM, PEN_OP_CROSS_ENTROPY_COLUMNS);
+  const uint32_t first = op ? program_of(p, (uint32_t)(op - ops_of(p)))->first_op : 0;
+  if (!op) return false;
+  uint32_t maximum = writer_of(p, first, op->operand[operand_named(op, "maximum")]);
+  if (maximum == PEN_NONE || ops_of(p)[maximum].operand[1] == PEN_NONE) return false;
+  op->operand[operand_named(op, "maximum")] = ops_of(p)[maximum].operand[1];
+  return true;
+}
+
+TAKES(exponentials_of_another, "logits", false, PEN_OP_LOGITS_SUM)
+TAKES(loss_of_another, "logits", false, PEN_OP_CROSS_ENTROPY_COLUMNS)
+TAKES(loss_gradients_exchanged, "dlogits", true, PEN_OP_CROSS_ENTROPY_COLUMNS)
+
+/* ---- the table ---- */
+
+/* A weight that is a piece; null: there is none. */
+static struct pen_weight *some_piece(struct broken_plan *p) {
+  struct pen_weight *weights = WRITABLE(struct pen_weight, p->plan->weights);
+  for (unsigned tries = 0; tries < 100; tries++) {
+    struct pen_weight *weight = &weights[draw(p->seed, p->plan->weight_count)];
+    if (weight->piece_count > 1) return weight;
+  }
+  return NULL;
+}
+
+static bool another_piece(struct broken_plan *p) {
+  struct pen_weight *weight = some_piece(p);
+  if (weight) weight->piece ^= 1;
+  return weight;
+}
+
+static bool another_place(struct broken_plan *p) {
+  struct pen_weight *weight = some_piece(p);
+  if (weight) weight->run_first += weight->run_first ? -(uint64_t)1 : 1;
+  return weight;
+}
+
+static bool other_runs(struct broken_plan *p) {
+  struct pen_weight *weight = some_piece(p);
+  if (!weight) return false;
+  if (draw(p->seed, 2))
+    weight->run_stride *= 2;
+  else
+    weight->run_count /= 2;
+  return true;
+}
+
+static bool another_tensor(struct broken_plan *p) {
+  struct pen_weight *weight = some_piece(p);
+  if (weight) weight->tensor = weight->name;
+  return weight;
+}
+
+static bool fewer_pieces(struct broken_plan *p) {
+  struct pen_weight *weight = some_piece(p);
+  if (weight) weight->piece_count = draw(p->seed, 2) ? 1 : 2 * weight->piece_count;
+  return weight;
+}
+
+#define WRONG "whole: ", "derived: ", "passed: ", "same: "
+#define BYTES                                                                            \
+  "but its bytes hold", "has overwritten", "overlaps it", "in this program has written", \
+      "which nothing has written", "may not have been gathered", "may still use",        \
+      "in the same bytes", "the gradient of one microbatch"
+#define TABLE "counted: ", "is persistent, but", "whole: "
+
+static const struct defect defects[] = {
+    {"columns of another piece or weight", columns_of_another, {WRONG, BYTES}},
+    {"columns of two products exchanged", columns_exchanged, {WRONG, BYTES}},
+    {"rows of another piece or weight", rows_of_another, {WRONG, BYTES}},
+    {"rows of two products exchanged", rows_exchanged, {WRONG, BYTES}},
+    {"a bias of another piece", bias_of_another_piece, {WRONG, BYTES}},
+    {"a bias of another sum", bias_of_another_sum, {WRONG, BYTES}},
+    {"a product with another piece", input_of_another_piece, {WRONG, BYTES}},
+    {"a gate of another piece", gate_of_another_piece, {WRONG, BYTES}},
+    {"keys of another piece", keys_of_another_piece, {WRONG, BYTES}},
+    {"dx by another piece", gradient_by_another_piece, {WRONG, BYTES}},
+    {"dx added to another piece's", chain_of_another_piece, {WRONG, BYTES}},
+    {"dx of a user is lost", chain_lost, {WRONG}},
+    {"partial sums added in reverse", added_in_reverse, {WRONG, BYTES}},
+    {"a partial sum twice", added_twice, {WRONG, BYTES}},
+    {"a partial sum of another sum", halves_of_another_sum, {WRONG, BYTES}},
+    {"a sum without its residual", sum_without_residual, {WRONG}},
+    {"a half read as a whole", half_as_a_whole, {WRONG, BYTES}},
+    {"one run of tokens", fewer_runs, {WRONG}},
+    {"heads of another piece", heads_of_another_piece, {WRONG}},
+    {"rows of the vocabulary from elsewhere", rows_from_elsewhere, {WRONG}},
+    {"an embedding of one piece", embedding_without_the_rest, {WRONG}},
+    {"the maximum of some logits", maximum_before_the_last, {WRONG, BYTES}},
+    {"exponentials of another piece", exponentials_of_another, {WRONG, BYTES}},
+    {"the loss of another piece", loss_of_another, {WRONG, BYTES}},
+    {"gradients of two losses exchanged", loss_gradients_exchanged, {WRONG, BYTES}},
+    {"another number of a piece", another_piece, {TABLE, WRONG}},
+    {"a piece at another place", another_place, {TABLE}},
+    {"other runs of a piece", other_runs, {TABLE}},
+    {"a piece of another tensor", another_tensor, {TABLE}},
+    {"another number of pieces", fewer_pieces, {TABLE}},
+};
+
+int main(void) {
+  split_weights_of_plans();
+  return main_of_defects(defects, sizeof defects / sizeof *defects, 271828182);
+}
