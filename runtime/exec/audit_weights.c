@@ -7,25 +7,7 @@
 #include "runtime/base/check.h"
 #include "runtime/exec/operands.h"
 #include "runtime/exec/tensor_sum.h"
-
-/* The plan's weight at an offset of the rank's arena, or what a head reads of one; else PEN_NONE.
- */
-static uint32_t find_weight(const struct pen_vm *vm, uint64_t offset) {
-  const struct pen_plan *plan = vm->plan;
-  for (uint32_t i = 0; i < plan->tie_count; i++) {
-    if (plan->ties[i].rank == vm->rank && plan->ties[i].value_offset == offset) {
-      return plan->ties[i].weight;
-    }
-  }
-  for (uint32_t w = 0; w < plan->weight_count; w++) {
-    const struct pen_weight *weight = &plan->weights[w];
-    if (weight->rank == vm->rank &&
-        (weight->value_offset == offset || weight->bf16_offset == offset)) {
-      return w;
-    }
-  }
-  return PEN_NONE;
-}
+#include "runtime/exec/weight_arrays.h"
 
 static uint32_t add_weight(struct pen_audit_weights *weights, const struct pen_vm *vm,
                            const struct pen_tensor *tensor, uint32_t stage) {
@@ -41,7 +23,7 @@ static uint32_t add_weight(struct pen_audit_weights *weights, const struct pen_v
     weights->weight = realloc(weights->weight, weights->capacity * sizeof *weights->weight);
     pen_check(weights->weight != NULL, "no memory for %u weights", weights->capacity);
   }
-  const uint32_t found = find_weight(vm, tensor->offset);
+  const uint32_t found = pen_weight_at(vm, tensor->offset, false);
   weights->weight[weights->count] = (struct pen_audit_weight){
       .tensor = tensor,
       .stage = stage,

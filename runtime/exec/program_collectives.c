@@ -13,6 +13,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/exec/replicas.h"
+#include "runtime/exec/weight_arrays.h"
 #include "runtime/plan/shard.h"
 
 /* A bound collective. */
@@ -192,23 +193,13 @@ static void reduce_scatter(const struct pen_call *call) {
 /* ---- binding ---- */
 
 /* The weight whose gradient, or shard, is at an offset of the rank's arena. */
-static uint32_t find_weight(const struct pen_vm *vm, uint64_t offset) {
-  const struct pen_plan *plan = vm->plan;
-  for (uint32_t i = 0; i < plan->tie_count; i++) {
-    if (plan->ties[i].rank == vm->rank && plan->ties[i].gradient_offset == offset) {
-      return plan->ties[i].weight;
-    }
+static uint32_t weight_of(const struct pen_vm *vm, uint64_t offset) {
+  const uint32_t weight = pen_weight_at(vm, offset, true);
+  if (weight == PEN_NONE) {
+    pen_fail(PEN_EXIT_INTERNAL, "the plan has no weight at %" PRIu64 " of rank %" PRIu32, offset,
+             vm->rank);
   }
-  for (uint32_t w = 0; w < plan->weight_count; w++) {
-    const struct pen_weight *weight = &plan->weights[w];
-    if (weight->rank == vm->rank &&
-        (weight->gradient_offset == offset || weight->value_offset == offset ||
-         weight->bf16_offset == offset)) {
-      return w;
-    }
-  }
-  pen_fail(PEN_EXIT_INTERNAL, "the plan has no weight at %" PRIu64 " of rank %" PRIu32, offset,
-           vm->rank);
+  return weight;
 }
 
 /* The program that an op belongs to. */
@@ -305,7 +296,7 @@ void pen_bind_runtime_op(struct pen_vm *vm, uint32_t index, struct pen_bound_op 
   if (op->kind == PEN_OP_ALL_GATHER || op->kind == PEN_OP_REDUCE_SCATTER) {
     const struct pen_tensor *kept =
         &vm->program->tensors[op->operand[op->kind == PEN_OP_ALL_GATHER ? 0 : 1]];
-    made->weight = find_weight(vm, kept->offset);
+    made->weight = weight_of(vm, kept->offset);
     made->sharded = vm->plan->weights[made->weight].gradient_sharded;
     bind_group(vm, index, bound, made);
   }

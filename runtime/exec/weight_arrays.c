@@ -21,3 +21,22 @@ struct pen_weight_arrays pen_weight_arrays_of(const struct pen_vm *vm, uint32_t 
       .own = own,
       .weight_decay = w->weight_decay};
 }
+
+uint32_t pen_weight_at(const struct pen_vm *vm, uint64_t offset, bool gradients) {
+  const struct pen_plan *plan = vm->plan;
+  for (uint32_t i = 0; i < plan->tie_count; i++) {
+    const struct pen_tie *tie = &plan->ties[i];
+    if (tie->rank == vm->rank && (gradients ? tie->gradient_offset : tie->value_offset) == offset) {
+      return tie->weight;
+    }
+  }
+  for (uint32_t w = 0; w < plan->weight_count; w++) {
+    const struct pen_weight *weight = &plan->weights[w];
+    if (weight->rank == vm->rank &&
+        (weight->value_offset == offset || weight->bf16_offset == offset ||
+         (gradients && weight->gradient_offset == offset))) {
+      return w;
+    }
+  }
+  return PEN_NONE;
+}

@@ -18,4 +18,9 @@ struct pen_weight_arrays pen_weight_arrays_of(const struct pen_vm *vm, uint32_t 
 /* A shard of a gradient. */
 float *pen_gradient_shard(const struct pen_vm *vm, uint32_t weight, struct pen_shard shard);
 
+/* The weight that has its value or its copy, or with `gradients` its gradient, at an offset of the
+ * rank's arena. For a tied weight of another rank: what this one reads of it, or with `gradients`
+ * what it adds to it. PEN_NONE: there is none. */
+uint32_t pen_weight_at(const struct pen_vm *vm, uint64_t offset, bool gradients);
+
 #endif

@@ -1,10 +1,8 @@
 #!/bin/sh
 # hosts.t: CPU ranks on several emulated hosts train, over libfabric between hosts, with the bits of one host.
 . "${top_srcdir:-.}/tests/support/lib.sh"
-test -n "$OFI_ARCHIVES" || skip_all "no libfabric here"
+need_hosts
 hosts() { sh "$top_srcdir/tests/support/hosts.sh" "$@"; }
-hosts 2 true
-test $? -ne 77 || skip_all "no network namespaces here"
 
 cat >"$scratch/llama.cfg" <<'END'
 model = { family = "llama"; layers = 8; hidden = 64; heads = 4; kv_heads = 2; ffn = 96; vocab = 256; sequence = 32; };

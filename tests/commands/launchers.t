@@ -2,10 +2,8 @@
 # launchers.t: srun, Open MPI's mpirun, MPICH's mpiexec and penstock-launch start a plan on two emulated hosts, with one command a host and with
 # one a rank; it trains with the bits of one host.
 . "${top_srcdir:-.}/tests/support/lib.sh"
-test -n "$OFI_ARCHIVES" || skip_all "no libfabric here"
+need_hosts
 hosts() { timeout 120 sh "$top_srcdir/tests/support/hosts.sh" "$@"; }
-hosts 2 true
-test $? -ne 77 || skip_all "no network namespaces here"
 cat >"$scratch/llama.cfg" <<'END'
 model = { family = "llama"; layers = 4; hidden = 32; heads = 4; kv_heads = 2; ffn = 48; vocab = 256; sequence = 16; };
 batch = { microbatch = 2; };

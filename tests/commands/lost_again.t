@@ -2,10 +2,8 @@
 # lost_again.t: a host is lost while the commands start the ranks again after another loss: one more loss, from which the run recovers like from
 # any other.
 . "${top_srcdir:-.}/tests/support/lib.sh"
-test -n "$OFI_ARCHIVES" || skip_all "no libfabric here"
+need_hosts
 support=$top_srcdir/tests/support
-sh "$support/hosts.sh" 2 true
-test $? -ne 77 || skip_all "no network namespaces here"
 case $support in /*) ;; *) support=$PWD/$support ;; esac
 cat >"$scratch/one.cfg" <<'END'
 model = { family = "llama"; layers = 4; hidden = 32; heads = 4; kv_heads = 2; ffn = 48; vocab = 256; sequence = 16; };

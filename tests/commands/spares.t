@@ -1,10 +1,8 @@
 #!/bin/sh
 # spares.t: a spare host takes the place of a lost one, also of the first, and the run ends with the bits of an undisturbed one.
 . "${top_srcdir:-.}/tests/support/lib.sh"
-test -n "$OFI_ARCHIVES" || skip_all "no libfabric here"
+need_hosts
 hosts() { timeout 40 sh "$top_srcdir/tests/support/hosts.sh" "$@"; }
-hosts 2 true
-test $? -ne 77 || skip_all "no network namespaces here"
 cat >"$scratch/llama.cfg" <<'END'
 model = { family = "llama"; layers = 4; hidden = 32; heads = 4; kv_heads = 2; ffn = 48; vocab = 256; sequence = 16; };
 batch = { microbatch = 2; };

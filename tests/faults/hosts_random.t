@@ -7,10 +7,8 @@
 # for each culprit, nothing is left on the hosts, and the last checkpoint is whole. The times are from the fault to the first line and to
 # the end of the last command that lives.
 . "${top_srcdir:-.}/tests/support/lib.sh"
-test -n "$OFI_ARCHIVES" || skip_all "no libfabric here"
+need_hosts
 support=$top_srcdir/tests/support
-sh "$support/hosts.sh" 2 true
-test $? -ne 77 || skip_all "no network namespaces here"
 case $support in /*) ;; *) support=$PWD/$support ;; esac
 runs=${FAULT_RUNS:-200} seed=${FAULT_SEED:-1}
 cat >"$scratch/llama.cfg" <<'END_OF_FILE'

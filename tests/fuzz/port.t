@@ -8,9 +8,7 @@
 # is made. Runs follow each other. Each must end with the right losses, or, if garbage at libfabric's ports has broken a connection of its own, with
 # 75 and a line; no sanitizer finds anything, and no byte of a stranger is printed.
 . "${top_srcdir:-.}/tests/support/lib.sh"
-test -n "$OFI_ARCHIVES" || skip_all "no libfabric here"
-sh "$top_srcdir/tests/support/hosts.sh" 2 true
-test $? -ne 77 || skip_all "no network namespaces here"
+need_hosts
 find_python 'import sys; assert sys.version_info >= (3, 9)' python3 || skip_all "no Python here"
 seconds=${PORT_SECONDS:-600} seed=${PORT_SEED:-1}
 flags='-g1 -Og -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer'

@@ -63,6 +63,13 @@ skip_all() {
   exit 0
 }
 
+# need_hosts: skips the test unless it can run on emulated hosts (hosts.sh).
+need_hosts() {
+  test -n "$OFI_ARCHIVES" || skip_all "no libfabric here"
+  sh "$top_srcdir/tests/support/hosts.sh" 2 true
+  test $? -ne 77 || skip_all "no network namespaces here"
+}
+
 finish() {
   echo "1..$tests_run"
   exit 0
