@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdlib.h>
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -17,8 +18,8 @@ enum {
 };
 
 static size_t thread_count = 1;
-static _Thread_local size_t division =
-    1; /* how many threads the work of this one is divided over */
+/* How many threads the work of this one is divided over. */
+static _Thread_local size_t division = 1;
 
 size_t pen_threads_count(void) { return thread_count; }
 
@@ -67,6 +68,9 @@ int pen_threads_open(size_t threads) {
   sigset_t all, before;
   if (threads == 1) return 1;
   thread_count = division = threads;
+#ifdef _OPENMP
+  omp_set_dynamic(0); /* always as many */
+#endif
   if (sched_getaffinity(0, sizeof cores, cores.bits) != 0) return 0;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the first thread */
@@ -106,10 +110,11 @@ void pen_parallel_for(size_t count, pen_tiles *run, const void *context) {
   struct division d = {count, run, context};
   const size_t threads = division;
   division = 1;
-  if (threads > 1 && count > 1)
-    run_in_each(threads, run_share, &d);
-  else if (count > 0)
+  if (threads > 1 && count > 1) {
+    if (run_in_each(threads, run_share, &d) != threads) abort(); /* a share was not computed */
+  } else if (count > 0) {
     run(context, 0, 0, count);
+  }
   division = threads;
 }
 

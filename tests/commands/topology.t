@@ -457,6 +457,8 @@ accepted "a warm-up longer than the run earns a warning" \
   -s optimizer.warmup_steps=4 -s optimizer.decay=wsd -s optimizer.decay_steps=2 base.cfg
 accepted "one as long does not" "" -s optimizer.warmup_steps=3 -s optimizer.decay=wsd base.cfg
 accepted "threads on a CPU" "" -s cluster.threads_per_rank=2 base.cfg
+refused "threads on a GPU" 78 "-s cluster.threads_per_rank = 2: 1, with cluster.device = \"cuda\"" -s cluster.threads_per_rank=2 \
+  -s cluster.device=cuda base.cfg
 accepted "rows that slow down products over bf16 on a GPU earn one" \
   "-s model.vocab = 257: warning: not a multiple of 8: bf16 matrix products of such rows are slower on a GPU" \
   -s model.vocab=257 -s model.dtype=bf16 -s cluster.device=cuda base.cfg
