@@ -8,6 +8,7 @@
 #include "gen/search/problem.h"
 #include "gen/search/seeds.h"
 #include "gen/search/timeline.h"
+#include "gen/timing/cost.h"
 
 /* The best named schedule on the placement of `partition`. */
 static const struct pen_search_named *best_placed(const struct pen_order_timed *chosen,
@@ -17,7 +18,7 @@ static const struct pen_search_named *best_placed(const struct pen_order_timed *
   const struct pen_budget *budget =
       pen_budget_of(chosen->topology, partition, chosen->training, chosen->graph, NULL);
   const struct pen_search_problem *problem =
-      pen_search_problem(partition, chosen->training, cost->stage,
+      pen_search_problem(partition, chosen->training, pen_costs_on_ranks(partition, cost->stage),
                          pen_cost_model_collectives(cost, partition), cost->overlap, budget, false);
   const struct pen_search_seeds *seeds =
       pen_search_seeds(chosen->topology, placement, pen_search_timeline(problem), 0);
@@ -53,7 +54,7 @@ static void add_spreads(const struct pen_order_timed *timed, const char *name, u
   const struct pen_timing *timing = timed->timing;
   struct pen_retiming *retiming = pen_retiming(
       timing->whole ? timing->whole_order : timed->order, timing->whole ? timing->whole : timing,
-      timed->partition, timed->training, timed->cost->stage,
+      timed->partition, timed->training, pen_costs_on_ranks(timed->partition, timed->cost->stage),
       pen_cost_model_collectives(timed->cost, timed->partition), timed->cost->overlap);
   pen_spreads_of(retiming, timed->partition, seed, spread);
   size_t bytes = strcspn(name, ",");
