@@ -1,9 +1,6 @@
 /* attempts.c: passes on a candidate that may refuse it. */
 #include "gen/planner/attempts.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "gen/base/arena.h"
 #include "gen/pipeline.h"
 #include "gen/planner/reason.h"
@@ -54,17 +51,21 @@ bool pen_attempt_cut(const struct pen_attempt_input *input, struct pen_cut *cut)
 static void run_sharing(void *context) {
   const struct attempt_job *job = context;
   const struct pen_topology *t = topology_of(job);
+  const uint32_t *host = t->cluster_hosts.count > 1 ? pen_topology_rank_hosts(t) : NULL;
+  const uint32_t ranks = (uint32_t)t->pipeline_ranks,
+                 shards = (uint32_t)t->data_parallel_shard_ranks;
   *job->sharing = (struct pen_replica_terms){.sharding = pen_sharding_of(t),
-                                             .shard_ranks = (uint32_t)t->data_parallel_shard_ranks,
+                                             .shard_ranks = shards,
                                              .gathers_units = pen_gathers_units(t),
                                              .reduces_microbatches = pen_reduces_microbatches(t),
-                                             .host_of = job->sharing->host_of};
-  if (t->cluster_hosts.count < 2) {
-    job->sharing->host_of = NULL;
-    return;
+                                             .shards = job->sharing->shards,
+                                             .groups = job->sharing->groups};
+  for (uint32_t r = 0; r < ranks; r++) {
+    job->sharing->shards[r].count = shards;
+    job->sharing->groups[r].count = (uint32_t)t->data_parallel_replicas / shards;
+    pen_members_find(&job->sharing->shards[r], host, ranks, r, 1);
+    pen_members_find(&job->sharing->groups[r], host, ranks, r, shards);
   }
-  memcpy(job->sharing->host_of, pen_topology_rank_hosts(t),
-         (size_t)t->plan_ranks * sizeof *job->sharing->host_of);
 }
 
 bool pen_attempt_sharing(const struct pen_attempt_input *input, struct pen_replica_terms *terms) {

@@ -80,30 +80,35 @@ double pen_pipeline_bound(const struct pen_cut *cut, const struct pen_pipeline_s
 
 /* ---- collectives ---- */
 
-/* The least over members d, d + step, ... of the cost of a byte to each of the other members. */
-static double least_cost(const struct pen_replica_terms *terms, struct pen_byte_cost byte,
-                         uint32_t ranks, uint32_t rank, uint32_t step, uint32_t count) {
-  double least = INFINITY;
-  const uint32_t *host = terms->host_of;
-  if (!host) return (count - 1) * byte.within;
-  for (uint32_t d = 0; d < count; d++) {
-    double sum = 0;
-    for (uint32_t e = 0; e < count; e++) {
-      const bool same = host[d * step * ranks + rank] == host[e * step * ranks + rank];
-      if (e != d) sum += same ? byte.within : byte.between;
-    }
-    least = fmin(least, sum);
+void pen_members_find(struct pen_members *members, const uint32_t *host, uint32_t ranks,
+                      uint32_t rank, uint32_t step) {
+  const uint32_t count = members->count;
+  members->least_near = members->most_near = count - 1;
+  for (uint32_t d = 0; host && d < count; d++) {
+    uint32_t near = 0;
+    for (uint32_t e = 0; e < count; e++)
+      near += e != d && host[d * step * ranks + rank] == host[e * step * ranks + rank];
+    members->least_near = d == 0 || near < members->least_near ? near : members->least_near;
+    members->most_near = d == 0 || near > members->most_near ? near : members->most_near;
   }
-  return least;
+}
+
+/* The least over members of the cost of a byte to each of the others, divided by the members. */
+static double member_cost(const struct pen_members *members, struct pen_byte_cost byte) {
+  const double others = members->count - 1.0, least = members->least_near,
+               most = members->most_near;
+  return fmin(least * byte.within + (others - least) * byte.between,
+              most * byte.within + (others - most) * byte.between) /
+         members->count;
 }
 
 /* The least time of a rank's collectives that are actions, for each trained element of its stages.
  */
 static double exchange_of_element(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
                                   const struct pen_replica_terms *terms, uint32_t rank) {
-  const uint32_t shards = terms->shard_ranks, groups = shape->replicas / shards;
+  const uint32_t groups = shape->replicas / terms->shard_ranks;
   const double gradient = sizeof(float), value = cut->is_bf16 ? sizeof(uint16_t) : sizeof(float),
-               cost = least_cost(terms, cut->byte, shape->ranks, rank, 1, shards) / shards;
+               cost = member_cost(&terms->shards[rank], cut->byte);
   const bool shards_moments =
       terms->sharding == PEN_SHARD_OPTIMIZER || terms->sharding == PEN_SHARD_GRADIENTS;
   double sum = 0;
@@ -113,8 +118,7 @@ static double exchange_of_element(const struct pen_cut *cut, const struct pen_pi
   if (terms->sharding == PEN_SHARD_WEIGHTS && !terms->gathers_units && !cut->ties)
     sum += value * cost;
   if (groups > 1)
-    sum += 2 * gradient * least_cost(terms, cut->byte, shape->ranks, rank, shards, groups) /
-           groups / shards;
+    sum += 2 * gradient * member_cost(&terms->groups[rank], cut->byte) / terms->shard_ranks;
   return sum;
 }
 
@@ -186,11 +190,9 @@ static double exchange_bound(const struct pen_cut *cut, const struct pen_pipelin
                              const struct pen_replica_terms *terms, const double *busy,
                              const double *elements) {
   double *within = pen_new(shape->ranks, sizeof *within), most = 0;
-  const double members = terms->shard_ranks;
   for (uint32_t s = 0; s < cut->stage_count && !cut->is_measured && cut->overlap < 0; s++) {
     const uint32_t rank = placed->rank_of[s];
-    const double cost =
-        least_cost(terms, cut->byte, shape->ranks, rank, 1, terms->shard_ranks) / members;
+    const double cost = member_cost(&terms->shards[rank], cut->byte);
     within[rank] += shape->microbatches * within_microbatch(cut, s, terms, cost, shape->splits);
   }
   for (uint32_t rank = 0; rank < shape->ranks; rank++)

@@ -6,13 +6,23 @@
 #include "gen/planner/cuts.h"
 #include "gen/topology/topology.h"
 
+/* The members of a collective of a rank: how many of the others are on a member's host. */
+struct pen_members {
+  uint32_t count, least_near, most_near;
+};
+
 /* How the replicas of a pipeline share weights and gradients: as in struct pen_partition. */
 struct pen_replica_terms {
   enum pen_sharding sharding;
   uint32_t shard_ranks;
   bool gathers_units, reduces_microbatches;
-  uint32_t *host_of; /* NULL: one host */
+  struct pen_members *shards, *groups; /* [rank]: those that share, and those with the same shard */
 };
+
+/* Sets members->...near; `host` is [rank of all replicas], NULL: one host. The members are replicas
+ * 0, step, 2 step, ... of a rank; members->count is set. */
+void pen_members_find(struct pen_members *members, const uint32_t *host, uint32_t ranks,
+                      uint32_t rank, uint32_t step);
 
 /* A pipeline without its stages. */
 struct pen_pipeline_shape {

@@ -37,14 +37,15 @@ struct pen_choice pen_candidate_choice(const struct pen_pipeline *pipeline, size
 static struct pen_sharing new_sharing(struct candidate_listing *l,
                                       const struct pen_choice *pipeline) {
   const struct pen_choices choices = pen_choices_of(l->axes, pipeline, PEN_PIPELINE_AXES, PEN_AXES);
+  const size_t ranks = (size_t)pen_choice_ranks(l->axes, pipeline);
   struct pen_sharing sharing = {.replicas = pen_axis_number(l->axes, pipeline, PEN_AXIS_replicas),
                                 .choice = pen_new(choices.count + 1, sizeof *sharing.choice),
                                 .terms = pen_new(choices.count + 1, sizeof *sharing.terms)};
   for (size_t i = 0; i < choices.count; i++) {
     const struct pen_attempt_input input = input_of(l, &choices.choice[i]);
     struct pen_replica_terms *terms = &sharing.terms[sharing.count];
-    *terms = (struct pen_replica_terms){
-        .host_of = pen_new((size_t)l->planner->written->plan_ranks, sizeof *terms->host_of)};
+    *terms = (struct pen_replica_terms){.shards = pen_new(ranks, sizeof *terms->shards),
+                                        .groups = pen_new(ranks, sizeof *terms->groups)};
     if (!pen_attempt_sharing(&input, terms)) continue;
     sharing.choice[sharing.count++] = choices.choice[i];
   }
