@@ -1,4 +1,5 @@
-/* refine.c: the best candidates again, with the schedule "search" (gen/search/). */
+/* refine.c: the best candidates again: cut, recomputation and order are chosen together, with the
+ * schedule "search" (gen/joint/). */
 #include "gen/planner/refine.h"
 
 #include <math.h>

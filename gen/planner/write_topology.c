@@ -13,10 +13,23 @@
 #include "gen/topology/settings.h"
 #include "gen/topology/value.h"
 
-static bool is_fixed(const struct pen_planner *planner, const char *path) {
+/* The axis of a setting; null: none. */
+static const struct pen_axis_values *axis_of(const struct pen_planner *planner, const char *path) {
   for (int a = 0; a < PEN_AXES; a++)
-    if (planner->axes->axis[a].fixed && !strcmp(planner->axes->axis[a].setting, path)) return true;
-  return false;
+    if (!strcmp(planner->axes->axis[a].setting, path)) return &planner->axes->axis[a];
+  return NULL;
+}
+
+/* What a refined candidate has instead of the choice: all but what the topology fixes, or lists, is
+ * chosen together with the order. */
+static const char *refined_text(const struct pen_axis_values *axis) {
+  static const struct pen_setting_text refined[] = {{"partition.balance", "joint"},
+                                                    {"memory.recompute", "auto"}};
+  if (!strcmp(axis->setting, "pipeline.schedule")) return "search";
+  for (size_t i = 0; i < sizeof refined / sizeof *refined; i++)
+    if (!strcmp(axis->setting, refined[i].path) && !axis->fixed && !axis->listed)
+      return refined[i].text;
+  return NULL;
 }
 
 size_t pen_written_settings(const struct pen_planner *planner, const struct pen_choice *choice,
@@ -26,9 +39,10 @@ size_t pen_written_settings(const struct pen_planner *planner, const struct pen_
   const size_t chosen_count = pen_choice_settings(planner->axes, choice, chosen);
   size_t count = 0;
   for (size_t i = 0; i < chosen_count; i++) {
-    const bool searches = search_seconds && !strcmp(chosen[i].path, "pipeline.schedule");
-    if (searches) chosen[i].text = "search";
-    if (searches || !is_fixed(planner, chosen[i].path)) setting[count++] = chosen[i];
+    const struct pen_axis_values *axis = axis_of(planner, chosen[i].path);
+    const char *refined = axis && search_seconds ? refined_text(axis) : NULL;
+    if (refined) chosen[i].text = refined;
+    if (refined || !axis || !axis->fixed) setting[count++] = chosen[i];
   }
   if (search_seconds) {
     setting[count++] = (struct pen_setting_text){

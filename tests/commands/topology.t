@@ -291,7 +291,7 @@ grammar "a setting in another's group" 'model = { microbatch = 4; };' \
   "1: model.microbatch = 4: there is no such setting; did you mean batch.microbatch?"
 grammar "no such group" '\npipelin = { ranks = 4; };' \
   "2: pipelin = { ranks = 4; }: there is no such group; did you mean pipeline?"
-grammar "a group like no other" 'foo = { ranks = 4; };' "1: foo = { ranks = 4; }: there is no such group; the groups are pipeline, model, batch, shapes, partition, data_parallel, tensor_parallel, optimizer, cluster, costs, memory, generate"
+grammar "a group like no other" 'foo = { ranks = 4; };' "1: foo = { ranks = 4; }: there is no such group; the groups are pipeline, model, batch, shapes, partition, data_parallel, tensor_parallel, optimizer, cluster, costs, memory, plan, generate"
 grammar "a setting outside its group" 'ranks = 4;' "1: ranks = 4: there is no such group; did you mean pipeline.ranks?"
 grammar "a group that is a number" 'pipeline = 4;' "1: pipeline = 4: a group: pipeline = { NAME = VALUE; ... };"
 grammar "a setting given twice" 'pipeline = {\n ranks = 4;\n ranks = 8; };' "3: pipeline.ranks = 8: given before, at text.cfg:2"
@@ -408,8 +408,8 @@ model.hiden=3	-s model.hiden = 3: there is no such setting; did you mean model.h
 optimizer.beta=3	-s optimizer.beta = 3: there is no such setting; did you mean optimizer.beta1?
 modl.layers=3	-s modl.layers = 3: there is no such setting; did you mean model.layers?
 batch=3	-s batch = 3: a group: -s batch.NAME=VALUE, with one of microbatch, packed
-foo=3	-s foo = 3: there is no such setting; a setting is GROUP.NAME, and the groups are pipeline, model, batch, shapes, partition, data_parallel, tensor_parallel, optimizer, cluster, costs, memory, generate
-foo.bar=3	-s foo.bar = 3: there is no such setting; a setting is GROUP.NAME, and the groups are pipeline, model, batch, shapes, partition, data_parallel, tensor_parallel, optimizer, cluster, costs, memory, generate
+foo=3	-s foo = 3: there is no such setting; a setting is GROUP.NAME, and the groups are pipeline, model, batch, shapes, partition, data_parallel, tensor_parallel, optimizer, cluster, costs, memory, plan, generate
+foo.bar=3	-s foo.bar = 3: there is no such setting; a setting is GROUP.NAME, and the groups are pipeline, model, batch, shapes, partition, data_parallel, tensor_parallel, optimizer, cluster, costs, memory, plan, generate
 partitio.layers=[3]	-s partitio.layers = [3]: there is no such setting; did you mean partition.layers?
 END
 
