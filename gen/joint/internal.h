@@ -98,8 +98,6 @@ double pen_joint_calibrate(struct pen_joint *joint, const struct pen_partition *
 struct pen_joint_cut pen_joint_new_cut(const struct pen_joint *joint);
 void pen_joint_copy_cut(const struct pen_joint *joint, struct pen_joint_cut *to,
                         const struct pen_joint_cut *from);
-bool pen_joint_same_cut(const struct pen_joint *joint, const struct pen_joint_cut *one,
-                        const struct pen_joint_cut *other);
 
 /* A change: stages first ... last begin `shift` places later (first > 0); or, with first = last and
  * shift = 0, the stage recomputes `recompute`. */

@@ -1,11 +1,13 @@
 /* joint.c: the pass.
  *
  * It starts from the cuts by count and by time, which it never does worse than, and from cuts that
- * give the ranks equal work (level.c). Of a small model all cuts are judged (exhaust.c); otherwise
- * rounds of local search (improve.c) follow, one for each unit of effort. What a round does depends
- * on the rounds before it alone, and its result is kept if it is better, so a larger effort is
- * never worse. Under memory.limit_mib a choice is kept only if its layout is within the limit; each
- * layout also corrects the estimate that the next round uses. */
+ * give the ranks equal work (level.c), each with the orders that the search starts from if the
+ * order is open. With a named schedule all choices of a small model are judged (exhaust.c);
+ * otherwise rounds follow, of local search over cuts and recomputation (improve.c) and, if the
+ * order is open, of annealing (order.c), until the work of the effort is done. What a round does
+ * depends on the rounds before it alone, and its result is kept if it is better, so a larger effort
+ * is never worse. Under memory.limit_mib a choice is kept only if its layout is within the limit;
+ * each layout also corrects the estimate that the next round uses. */
 #include "gen/joint/joint.h"
 
 #include <math.h>
@@ -18,6 +20,7 @@
 #include "gen/model/units.h"
 #include "gen/partition/block_cost.h"
 #include "gen/schedule/schedule.h"
+#include "gen/timing/cost_model.h"
 #include "gen/topology/message.h"
 #include "gen/topology/schedule_table.h"
 
@@ -62,16 +65,10 @@ static const struct pen_partition *balanced(const struct pen_topology *t, const 
   return divides ? pen_partition(&copy, family, NULL) : NULL;
 }
 
-/* Fails (78): something leaves nothing to choose. */
+/* Fails (78): the order is for one cut. pen_partition() checks the other settings. */
 static void check_settings(const struct pen_topology *t) {
   if (!pen_partition_is_joint(t)) return;
   const struct pen_schedule *schedule = pen_schedule_of(t->pipeline_schedule);
-  const char *setting = t->partition_before.value   ? "partition.before"
-                        : t->partition_layers.value ? "partition.layers"
-                                                    : NULL;
-  if (setting)
-    pen_topology_fail(t, "partition.balance",
-                      "\"count\", together with %s, which leaves nothing to balance", setting);
   if (schedule->given == PEN_GIVEN_BY_FILE)
     pen_topology_fail(t, "partition.balance",
                       "\"count\" or \"time\", with the schedule %s: its order is for one cut",
@@ -315,6 +312,16 @@ static bool exhaust_choices(struct best_choice *b) {
   return false;
 }
 
+/* The search needs finite times. */
+static void check_costs(struct pen_joint *j) {
+  const struct pen_joint_cut cut = cut_of(j, j->base, PEN_RECOMPUTE_NONE);
+  const struct pen_joint_built built = pen_joint_build(j, j->base, &cut);
+  if (pen_search_can_time(built.partition, built.cost)) return;
+  const struct pen_cost_model model =
+      pen_cost_model(j->topology, built.partition, built.graph, NULL);
+  pen_cost_model_fail(&model);
+}
+
 struct pen_joint_choice pen_joint(const struct pen_joint_input *input) {
   const struct pen_topology *t = input->topology;
   check_settings(t);
@@ -325,6 +332,7 @@ struct pen_joint_choice pen_joint(const struct pen_joint_input *input) {
       .searches = pen_schedule_of(t->pipeline_schedule)->given == PEN_GIVEN_BY_SEARCH,
       .best = {.value = {INFINITY, INFINITY}}};
   j->by_span = b.searches && !strcmp(t->pipeline_objective, "span");
+  if (b.searches) check_costs(j);
   offer_starts(&b);
   const uint64_t begin = j->work;
   bool complete = !b.searches && exhaust_choices(&b);

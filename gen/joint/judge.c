@@ -18,7 +18,6 @@ struct pen_joint_judge {
   struct pen_graph *copy;      /* [stage] */
   struct pen_graph **graph;    /* [stage] copy */
   struct pen_stage_cost *cost; /* [stage] */
-  double *overlap;
 };
 
 struct pen_joint_judge *pen_joint_new_judge(struct pen_joint *j) {
@@ -169,12 +168,6 @@ void pen_joint_copy_cut(const struct pen_joint *j, struct pen_joint_cut *to,
                         const struct pen_joint_cut *from) {
   memcpy(to->at, from->at, (j->stage_count + 1u) * sizeof *to->at);
   memcpy(to->recompute, from->recompute, j->stage_count);
-}
-
-bool pen_joint_same_cut(const struct pen_joint *j, const struct pen_joint_cut *one,
-                        const struct pen_joint_cut *other) {
-  return !memcmp(one->at, other->at, (j->stage_count + 1u) * sizeof *one->at) &&
-         !memcmp(one->recompute, other->recompute, j->stage_count);
 }
 
 static uint32_t draw_below(uint64_t *seed, uint32_t count) {
