@@ -8,6 +8,8 @@ libgen_a_SOURCES += \
   %reldir%/list_schedule.h \
   %reldir%/problem.c \
   %reldir%/problem.h \
+  %reldir%/rule_search.c \
+  %reldir%/rule_search.h \
   %reldir%/search.c \
   %reldir%/search.h \
   %reldir%/search_pass.c \

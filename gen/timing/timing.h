@@ -8,7 +8,8 @@
  *   collective_bytes.c, collective_cost.c   what collectives send and cost
  *   collectives.c, replica_step.c           adds the collectives of the replicas
  *   collective_sums.c                       what they take of each rank
- *   lower_bound.c, memory_budget.c          what no order can beat, also under a memory limit
+ *   lower_bound.c, bound_terms.c            what no order can beat,
+ *   memory_bound.c, memory_budget.c         also under a memory limit
  *   critical_path.c                         the actions that the length of the step depends on
  */
 #ifndef PEN_TIMING_H
