@@ -19,10 +19,6 @@
 #define MEAN_SHARE 0.01
 enum { NEAR_MAXIMUM = 8, SPLITS = 4 /* one of so many moves of a backward merges or splits */ };
 
-static uint32_t random_below(uint64_t *seed, uint32_t count) {
-  return (uint32_t)((pen_search_draw(seed) >> 32) * count >> 32);
-}
-
 /* The value that is minimised. */
 static double objective_of(const struct pen_search_anneal *anneal, struct pen_search_value value) {
   return anneal->breaks_ties ? value.other : value.greatest;
@@ -34,10 +30,10 @@ static double energy_of(const struct pen_search_anneal *anneal, struct pen_searc
 
 /* Draws the new place: at a distance of one, of up to NEAR_MAXIMUM, or any. */
 static uint32_t draw_place(uint64_t *seed, uint32_t from, uint32_t lowest, uint32_t highest) {
-  uint32_t choice = random_below(seed, 4);
-  if (choice == 3) return lowest + random_below(seed, highest - lowest + 1);
-  uint32_t far = choice == 0 ? 1 : 1 + random_below(seed, NEAR_MAXIMUM);
-  if (random_below(seed, 2)) return highest - from < far ? highest : from + far;
+  uint32_t choice = pen_search_below(seed, 4);
+  if (choice == 3) return lowest + pen_search_below(seed, highest - lowest + 1);
+  uint32_t far = choice == 0 ? 1 : 1 + pen_search_below(seed, NEAR_MAXIMUM);
+  if (pen_search_below(seed, 2)) return highest - from < far ? highest : from + far;
   return from - lowest < far ? lowest : from - far;
 }
 
@@ -51,7 +47,8 @@ static bool draw_split(const struct pen_search_timeline *timeline, uint64_t *see
   move->to = PEN_NONE;
   if (move->from != PEN_NONE) return pen_search_may_leave(timeline, weight);
   pen_search_reach(timeline, weight, &lowest, &highest);
-  move->to = random_below(seed, 2) ? lowest : lowest + random_below(seed, highest - lowest + 1);
+  move->to =
+      pen_search_below(seed, 2) ? lowest : lowest + pen_search_below(seed, highest - lowest + 1);
   return true;
 }
 
@@ -59,11 +56,11 @@ bool pen_search_draw_move(const struct pen_search_timeline *timeline, uint64_t *
                           struct pen_search_move *move) {
   const struct pen_search_problem *search = timeline->search;
   uint32_t cells = search->stage_count * search->microbatch_count, lowest, highest;
-  move->rank = random_below(seed, search->rank_count);
-  move->from = random_below(seed, timeline->length[move->rank]);
+  move->rank = pen_search_below(seed, search->rank_count);
+  move->from = pen_search_below(seed, timeline->length[move->rank]);
   move->cell = timeline->list[(size_t)move->rank * search->count + move->from];
   bool whole = search->whole[move->cell / search->microbatch_count % search->stage_count];
-  if (whole && move->cell >= cells && random_below(seed, SPLITS) == 0)
+  if (whole && move->cell >= cells && pen_search_below(seed, SPLITS) == 0)
     return draw_split(timeline, seed, move->cell < 2 * cells ? move->cell + cells : move->cell,
                       move);
   pen_search_reach(timeline, move->cell, &lowest, &highest);

@@ -39,4 +39,9 @@ static inline double pen_search_uniform(uint64_t *seed) {
   return (double)(pen_search_draw(seed) >> 11) * 0x1p-53;
 }
 
+/* Uniform from 0 to below `count`. */
+static inline uint32_t pen_search_below(uint64_t *seed, uint32_t count) {
+  return (uint32_t)((pen_search_draw(seed) >> 32) * count >> 32);
+}
+
 #endif

@@ -6,7 +6,8 @@
  * is allowed while the forwards in flight on the rank are fewer than the rule's number, and while
  * the rest of the limit is enough for the later actions of the same microbatch on the rank. A
  * backward is split; for stages where B needs less memory than I and W it is whole if the rule says
- * so, or if there is no memory for I and W. With one forward in flight a rank holds one microbatch
+ * so, or if there is no memory for I and W. A rule may delay the F or I of some stages in favour of
+ * those of others (rule_search.c). With one forward in flight a rank holds one microbatch
  * and the outstanding W, so the build succeeds under any limit that holds one microbatch. Source:
  * the heuristic of Qi et al. 2023, arXiv 2401.10241, section 3.1 (use up the limit before the first
  * I; then an I, an F, and W as memory allows), with the warm-up of each rank and the use of W as
@@ -20,7 +21,7 @@
 
 /* The action that a rank can run next; start is INFINITY: none. */
 struct next_action {
-  double start;
+  double start, key; /* key: by which actions are compared */
   int kind;
   uint32_t stage;
 };
@@ -43,7 +44,8 @@ static bool forward_fits(const struct pen_search_builder *b, uint32_t rank, uint
   double limit = b->search->budget->limit[rank] * (1 + 1e-9);
   double needed = fmax(pen_budget_least(b->search->budget, stage), hold->remains + b->later[stage]);
   if (b->held[rank] + needed > limit) return false;
-  double flight = floor(b->rule->flight - b->rule->slope * rank);
+  double flight =
+      floor(b->rule->flights ? b->rule->flights[rank] : b->rule->flight - b->rule->slope * rank);
   /* The later stages of a rank continue microbatches that are in flight. */
   return stage >= b->search->rank_count || b->flight[rank] < (flight < 1 ? 1 : flight);
 }
@@ -67,16 +69,24 @@ static int backward_kind(const struct pen_search_builder *b, uint32_t rank, uint
   return split ? PEN_PROGRAM_I : NO_ROOM;
 }
 
-/* Keeps the choice that starts first; on a tie the one that the rule prefers. */
+static struct next_action delayed(const struct pen_search_builder *b, double start, int kind,
+                                  uint32_t stage) {
+  const double *delay = b->rule->delay;
+  size_t index = (kind == PEN_PROGRAM_F ? 0 : b->search->stage_count) + stage;
+  return (struct next_action){start, start + (delay ? delay[index] : 0), kind, stage};
+}
+
+/* Keeps the choice with the smaller key; on a tie the one that the rule prefers. */
 static void keep_earlier(struct next_action *best, struct next_action other, bool on_tie) {
-  if (other.start < best->start || (other.start == best->start && on_tie)) *best = other;
+  if (other.key < best->key || (other.key == best->key && on_tie)) *best = other;
 }
 
 static struct next_action choose_action(const struct pen_search_builder *b, uint32_t rank) {
   const struct pen_search_problem *c = b->search;
   uint32_t per_rank = c->stages_per_rank, m = c->microbatch_count;
-  struct next_action back = {INFINITY, PEN_PROGRAM_I, 0}, ahead = {INFINITY, PEN_PROGRAM_F, 0},
-                     weight = {INFINITY, PEN_PROGRAM_W, 0};
+  struct next_action back = {INFINITY, INFINITY, PEN_PROGRAM_I, 0},
+                     ahead = {INFINITY, INFINITY, PEN_PROGRAM_F, 0},
+                     weight = {INFINITY, INFINITY, PEN_PROGRAM_W, 0};
   double now = b->free_at[rank];
   for (uint32_t local = 0; local < per_rank; local++) {
     uint32_t stage = c->stages[(size_t)rank * per_rank + local];
@@ -84,15 +94,13 @@ static struct next_action choose_action(const struct pen_search_builder *b, uint
              w = b->next[PEN_PROGRAM_W][stage];
     int kind = i < f ? backward_kind(b, rank, stage) : NO_ROOM;
     if (kind != NO_ROOM)
-      keep_earlier(&back,
-                   (struct next_action){fmax(now, b->backward[(size_t)stage * m + i]), kind, stage},
+      keep_earlier(&back, delayed(b, fmax(now, b->backward[(size_t)stage * m + i]), kind, stage),
                    b->rule->deep_first);
     if (f < m && forward_fits(b, rank, stage))
-      keep_earlier(
-          &ahead,
-          (struct next_action){fmax(now, b->forward[(size_t)stage * m + f]), PEN_PROGRAM_F, stage},
-          b->rule->deep_first);
-    if (w < i) keep_earlier(&weight, (struct next_action){now, PEN_PROGRAM_W, stage}, false);
+      keep_earlier(&ahead,
+                   delayed(b, fmax(now, b->forward[(size_t)stage * m + f]), PEN_PROGRAM_F, stage),
+                   b->rule->deep_first);
+    if (w < i) keep_earlier(&weight, (struct next_action){now, now, PEN_PROGRAM_W, stage}, false);
   }
   struct next_action best = ahead;
   keep_earlier(&best, back, b->rule->backward_first);
@@ -191,4 +199,8 @@ bool pen_search_build(struct pen_search_builder *b, const struct pen_search_rule
     for (uint32_t i = b->count[rank]; i < c->count; i++)
       list[(size_t)rank * c->count + i] = PEN_NONE;
   return true;
+}
+
+uint64_t pen_search_build_work(const struct pen_search_problem *c) {
+  return (uint64_t)c->rank_count * c->count * (4 + c->stages_per_rank + c->rank_count / 16);
 }

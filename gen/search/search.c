@@ -38,6 +38,7 @@
 
 #include "gen/search/budget_bytes.h"
 #include "gen/search/anneal.h"
+#include "gen/search/list_schedule.h"
 #include "gen/search/percentile.h"
 #include "gen/search/problem.h"
 #include "gen/search/seeds.h"
@@ -58,14 +59,15 @@
 /* Actions timed per second of the option: about the speed of one core. */
 #define WORK_A_SECOND 80000000.0
 
-/* A round: its share of the work, and its temperature as a fraction of the mean cost of an action.
- */
+/* A round: its share of the work, and its temperature as a fraction of the mean cost of an action,
+ * or 0: it improves the rule of a list schedule (rule_search.c). */
 static const struct round {
   double share, temperature;
-} rounds[] = {{0.06, 0.005}, {0.08, 0.015}, {0.1, 0.03}, {0.76, 0.065}};
+} rounds[] = {{0.06, 0.005}, {0.08, 0.015}, {0.1, 0.03}, {0.4, 0}, {0.36, 0.065}};
 enum {
   ROUNDS = sizeof rounds / sizeof *rounds,
-  STARTS_SHARE = 4 /* at most one part in so many of the work is for the starts */
+  FIRST_ROUNDS = 3, /* of each placement, before the better one continues */
+  STARTS_SHARE = 4  /* at most one part in so many of the work is for the starts */
 };
 
 /* The search on one placement. */
@@ -205,6 +207,16 @@ static void anneal_round(struct pen_search_side *side, const uint32_t *list, con
   take_if_better(side, best, from);
 }
 
+/* Improves the rule of a list schedule. */
+static void improve_rule(struct pen_search_side *side, uint64_t seed, uint64_t work) {
+  struct pen_search_seeds *starts = side->starts;
+  if (side->timing && objective(side, side->timing) <= side->bound * (1 + 1e-12)) return;
+  /* A build takes about twice as long as the same number of actions in moves. */
+  uint64_t builds = work / (2 * pen_search_build_work(side->search));
+  if (pen_search_seeds_add(starts, side->timeline, builds, seed))
+    take_if_better(side, side->timeline->list, "list schedule");
+}
+
 /* Runs round `index`: from the best order so far, but the last round of each second from the next
  * start. */
 static void run_round(struct pen_search_side *side, uint64_t index, uint64_t work, uint64_t seed) {
@@ -213,8 +225,12 @@ static void run_round(struct pen_search_side *side, uint64_t index, uint64_t wor
   const struct pen_search_seed *start = &side->starts->start[index / ROUNDS % side->starts->count];
   bool fresh = index % ROUNDS == ROUNDS - 1;
   seed = (seed + 1) * 0x9E3779B97F4A7C15u + index * 0xD1B54A32D192ED03u;
-  anneal_round(side, fresh ? start->list : side->best, fresh ? start->name : side->from,
-               seed ? seed : 1, (uint64_t)((double)work * round->share), round->temperature);
+  work = (uint64_t)((double)work * round->share);
+  if (round->temperature > 0)
+    anneal_round(side, fresh ? start->list : side->best, fresh ? start->name : side->from,
+                 seed ? seed : 1, work, round->temperature);
+  else
+    improve_rule(side, seed, work);
 }
 
 /* Runs a last round by the other objective, which must not make the first worse. */
@@ -391,7 +407,7 @@ static void search_by(const struct search_task *task, bool by_span,
                            task->overlap_cost, budget, by_span),
         task->progress, placements[i],
         work / STARTS_SHARE / (uint64_t)(task->tries[0] + task->tries[1]));
-    for (uint32_t round = 0; round + 1 < ROUNDS; round++) run_round(side[i], round, work, seed);
+    for (uint32_t round = 0; round < FIRST_ROUNDS; round++) run_round(side[i], round, work, seed);
     if (task->draws)
       side[i]->percentile =
           pen_search_percentile(task->draws, side[i]->timeline, side[i]->starts, task->progress);
@@ -399,7 +415,7 @@ static void search_by(const struct search_task *task, bool by_span,
   }
   struct pen_search_side *chosen = better_of(side);
   if (!chosen->timing) return;
-  for (uint64_t round = ROUNDS - 1; round < task->effort->seconds * ROUNDS; round++) {
+  for (uint64_t round = FIRST_ROUNDS; round < task->effort->seconds * ROUNDS; round++) {
     run_round(chosen, round, work, seed);
     if (round % ROUNDS == ROUNDS - 1) anneal_percentile(chosen, round / ROUNDS + 1, work, seed);
   }

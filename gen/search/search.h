@@ -7,6 +7,7 @@
  *   search.c         the search itself
  *   problem.c        the problem as numbers
  *   seeds.c          the starts: named schedules and list schedules (list_schedule.c)
+ *   rule_search.c    improves the rule of a list schedule
  *   timeline.c       the times of one order while actions move
  *   anneal.c         improves an order
  *   progress.c       what a search has done so far

@@ -2,6 +2,7 @@
  * of rules. */
 #include "gen/search/seeds.h"
 #include "gen/search/list_schedule.h"
+#include "gen/search/rule_search.h"
 
 #include <math.h>
 #include <string.h>
@@ -14,18 +15,18 @@
 #include "gen/topology/schedule_table.h"
 #include "gen/partition/training.h"
 
-static double start_energy(struct pen_search_value value) {
-  return value.greatest + 0.01 * value.mean;
-}
-
 /* Adds the order of the timeline if it is among the best. */
 static void add_start(struct pen_search_seeds *starts, const struct pen_search_timeline *timeline,
                       const char *name, struct pen_search_value value) {
   const struct pen_search_problem *c = timeline->search;
   size_t bytes = (size_t)c->rank_count * c->count * sizeof(uint32_t);
   uint32_t at = starts->count;
-  while (at > 0 && start_energy(value) < start_energy(starts->start[at - 1].value)) at--;
-  if (at > 0 && start_energy(value) == start_energy(starts->start[at - 1].value)) return;
+  while (at > 0 &&
+         pen_search_start_energy(value) < pen_search_start_energy(starts->start[at - 1].value))
+    at--;
+  if (at > 0 &&
+      pen_search_start_energy(value) == pen_search_start_energy(starts->start[at - 1].value))
+    return;
   if (at == PEN_SEARCH_SEEDS) return;
   bool full = starts->count == PEN_SEARCH_SEEDS;
   uint32_t *list = full ? starts->start[PEN_SEARCH_SEEDS - 1].list : pen_new(bytes, 1);
@@ -117,29 +118,48 @@ static struct pen_search_rule rule_of(const struct pen_search_problem *c, uint32
   return rule;
 }
 
-/* Tries the rules in strides, so that those omitted when the work is used up are spread evenly; the
- * first rule has as many forwards in flight as the limit allows. */
+enum {
+  GRID = 4 * PATIENCES * SLOPES * FLIGHTS,
+  STRIDE = 1193, /* a prime that does not divide the grid */
+  GRID_SHARE =
+      2 /* one part in so many of the builds is for the grid, the others improve its best */
+};
+
+static uint64_t grid_size(const struct pen_search_problem *c) {
+  return c->any_whole ? 2 * GRID : GRID;
+}
+
+/* Tries the first `count` rules of the grid in strides, so that those omitted are spread evenly;
+ * the first rule has as many forwards in flight as the limit allows. */
 static void try_rules(struct pen_search_seeds *starts, struct pen_search_timeline *timeline,
-                      uint64_t work, uint32_t *list) {
+                      uint64_t count, uint32_t *list) {
   const struct pen_search_problem *c = timeline->search;
   struct pen_search_builder *builder = pen_search_builder(c);
-  uint64_t actions = (uint64_t)c->rank_count * c->count,
-           each = actions * (4 + c->stages_per_rank + c->rank_count / 16);
-  enum {
-    GRID = 4 * PATIENCES * SLOPES * FLIGHTS,
-    STRIDE = 1193
-  }; /* a prime that does not divide the grid */
-  uint32_t deep = c->stages_per_rank > 1 ? 1 : 0;
-  uint32_t grid = c->any_whole ? 2 * GRID : GRID;
-  for (uint32_t n = 0, index = 1; n < grid && (n == 0 || (uint64_t)n * each <= work);
-       n++, index = (index + STRIDE) % grid) {
-    struct pen_search_rule rule = rule_of(c, index);
+  bool deep = c->stages_per_rank > 1;
+  uint64_t index = 1;
+  for (uint64_t n = 0; n < count; n++, index = (index + STRIDE) % grid_size(c)) {
+    struct pen_search_rule rule = rule_of(c, (uint32_t)index);
     struct pen_search_value value;
     if (!deep && rule.deep_first) continue;
     starts->tried++;
-    if (pen_search_build(builder, &rule, list) && pen_search_set(timeline, list, &value))
-      add_start(starts, timeline, "list schedule", value);
+    if (!pen_search_build(builder, &rule, list) || !pen_search_set(timeline, list, &value))
+      continue;
+    add_start(starts, timeline, "list schedule", value);
+    pen_search_rules_offer(starts->rules, &rule, pen_search_start_energy(value));
   }
+}
+
+bool pen_search_seeds_add(struct pen_search_seeds *starts, struct pen_search_timeline *timeline,
+                          uint64_t builds, uint64_t seed) {
+  const struct pen_search_problem *c = timeline->search;
+  uint32_t *list = pen_new((size_t)c->rank_count * c->count, sizeof *list);
+  struct pen_search_value value;
+  uint64_t tried = pen_search_rules_improve(starts->rules, timeline, builds, seed, list);
+  starts->tried += tried;
+  bool found = tried > 0 && pen_search_set(timeline, list, &value);
+  if (found) add_start(starts, timeline, "list schedule", value);
+  pen_free(list);
+  return found;
 }
 
 /* One microbatch after another: it is within the limit if any order is. */
@@ -162,8 +182,13 @@ struct pen_search_seeds *pen_search_seeds(const struct pen_topology *topology,
   bool zigzag =
       c->stages_per_rank > 1 && c->rank_count > 1 && c->partition->rank_of[c->rank_count] != 0;
   starts->placement = placement;
+  starts->rules = pen_search_rules(c);
   try_table(starts, topology, timeline, zigzag, list);
-  try_rules(starts, timeline, work, list);
+  uint64_t builds = 1 + work / pen_search_build_work(c);
+  if (builds > grid_size(c)) builds = grid_size(c);
+  uint64_t grid = 1 + (builds - 1) / GRID_SHARE;
+  try_rules(starts, timeline, grid, list);
+  pen_search_seeds_add(starts, timeline, (builds - grid) / (c->stages_per_rank > 1 ? 1 : 2), 0);
   for (int whole = 0; whole <= c->any_whole && starts->count == 0; whole++)
     try_serial(starts, timeline, whole, list);
   return starts;

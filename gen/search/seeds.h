@@ -16,12 +16,15 @@ struct pen_search_seed {
 
 enum { PEN_SEARCH_SEEDS = 8 };
 
+struct pen_search_rules;
+
 struct pen_search_seeds {
   struct pen_search_seed
       start[PEN_SEARCH_SEEDS]; /* the best, by ascending value, no two with the same */
   uint32_t count;
   struct pen_search_named *named; /* all that suit the topology */
   size_t named_count, named_capacity;
+  struct pen_search_rules *rules; /* of list schedules */
   uint64_t tried;
   const char *placement;
 };
@@ -31,5 +34,10 @@ struct pen_search_seeds {
 struct pen_search_seeds *pen_search_seeds(const struct pen_topology *topology,
                                           const char *placement,
                                           struct pen_search_timeline *timeline, uint64_t work);
+
+/* Adds a list schedule whose rule is improved with that many builds, and sets the timeline to it.
+ * False: none was found. */
+bool pen_search_seeds_add(struct pen_search_seeds *starts, struct pen_search_timeline *timeline,
+                          uint64_t builds, uint64_t seed);
 
 #endif

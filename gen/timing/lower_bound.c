@@ -27,10 +27,9 @@
  *            until its microbatch has come back to stage a, for every a, and W of a is done.
  *            After that F the rank runs only I and W of what it then holds, at most the limit:
  *            the rest of its work, and the idle time before its first backward, come before the
- *            end of the F. With 8 ranks in a V, unit costs and a limit of L, that is 24 units
- *            after the F, and at most 2 L of work in them. For 2 to 8 ranks, L from the number of
- *            ranks to that of v_half, and as many microbatches as ranks or twice as many, an exact
- *            solver found no better orders than this bound, or by one unit at most.
+ *            end of the F. (With 8 ranks in a V, unit costs and a limit of L, 24 units follow
+ *            the F, with at most 2 L of work in them. The optima of an exact solver are equal to
+ *            the bound with 4 ranks, 8 microbatches and L of 4 to 6, and with 8, 8 and 7 to 10.)
  *            And a rank holds each microbatch of a stage from the start of its F to the end of
  *            its I, at least the round trip of the stage, then the smaller part until the end of
  *            its W: the sum of holds x times is at most limit x (last end - first start) of the

@@ -30,8 +30,8 @@ ok "the report describes the search" grep -q '"objective": "span"' "$scratch/rep
 "$gen" --search-seconds=0 "$scratch/zb.cfg" -s pipeline.live_limit=9 >"$scratch/one.c" 2>"$scratch/said"
 "$gen" --search-seconds=0 "$scratch/zb.cfg" -s pipeline.live_limit=9 >"$scratch/two.c" 2>>"$scratch/said"
 ok "the same again is the same bytes" cmp "$scratch/one.c" "$scratch/two.c"
-"$gen" -p actions --search-seconds=0 --search-seed=1 "$scratch/zb.cfg" -s pipeline.live_limit=10 >"$scratch/three" 2>>"$scratch/said"
-"$gen" -p actions --search-seconds=0 "$scratch/zb.cfg" -s pipeline.live_limit=10 >"$scratch/four" 2>>"$scratch/said"
+"$gen" -p actions --search-seconds=0 --search-seed=1 "$scratch/zb.cfg" -s pipeline.live_limit=16 >"$scratch/three" 2>>"$scratch/said"
+"$gen" -p actions --search-seconds=0 "$scratch/zb.cfg" -s pipeline.live_limit=16 >"$scratch/four" 2>>"$scratch/said"
 ok "another seed is another search" sh -c "! cmp -s '$scratch/three' '$scratch/four'"
 ok "its actions are taken back" "$gen" --check --actions="$scratch/four" "$scratch/zb.cfg"
 
@@ -44,6 +44,20 @@ for seconds in 0 1; do
   done
   is "of the least makespan the least span, in $seconds s" "$(both "$scratch/makespan")" "$(both "$scratch/span")"
 done
+
+# ---- close to the bound within the memory of v_half and v_min ----
+# vee LIMIT MICROBATCHES: the makespan and its bound of 8 ranks with two stages each, in units of 500.
+vee() {
+  "$gen" -p report --search-seconds=0 "$scratch/zb.cfg" -s pipeline.stages_per_rank=2 -s model.layers=16 -s pipeline.objective=makespan \
+    -s pipeline.live_limit="$1" -s pipeline.microbatches="$2" -s costs.forward=500 -s costs.backward_input=500 -s costs.backward_weight=500 \
+    -s costs.send=0 -s costs.live_weight=1 2>&1 >/dev/null | sed 's/.*makespan \([0-9]*\),.* above the bound \([0-9]*\);.*/\1 \2/'
+}
+is "in the memory of v_half, v_half is the best" "$(vee 10 32)" "104500 104500"
+set -- $(vee 8 32)
+ok "in that of v_min, no worse than v_min" at_most "${1-none}" 108500
+ok "and within 1% of the bound" at_most "${1-none}" "$(awk -v bound="${2-0}" 'BEGIN { print 1.01 * bound }')"
+set -- $(vee 12 16)
+ok "between v_half and zero_bubble_v, better than both" at_most "${1-none}" 55000
 
 # ---- replicas ----
 # Rank 0 reduces and gathers for 16 of the 40 that it is busy, so its backwards must be early: zb_h1 ends at 44.2.

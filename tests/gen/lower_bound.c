@@ -228,13 +228,14 @@ static const struct size {
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
 /* Counts of problems. */
-struct tally {
+struct bound_tally {
   unsigned decided, open, met; /* met: an order is as good as the bound */
   unsigned limited, limited_met;
 };
 
 static void check_bound(const struct pen_partition *partition, const struct pen_stage_cost *cost,
-                        const struct pen_budget *budget, unsigned round, struct tally *tally) {
+                        const struct pen_budget *budget, unsigned round,
+                        struct bound_tally *tally) {
   const struct pen_bounds bounds =
       pen_bounds_of(all_actions(partition), partition, &pen_training_none, cost, NULL, -1, budget);
   for (int by_span = 0; by_span < 2; by_span++) {
@@ -256,7 +257,7 @@ static void check_bound(const struct pen_partition *partition, const struct pen_
 static void no_order_is_better_than_the_bounds(void **state) {
   (void)state;
   uint64_t seed = 20261124;
-  struct tally tally = {0};
+  struct bound_tally tally = {0};
   for (unsigned round = 0; round < 900; round++) {
     const struct size *size = &sizes[round % SIZES];
     struct pen_partition *partition = make_partition(size->ranks, size->stages, size->microbatches,

@@ -127,7 +127,7 @@ static void moves_keep_the_simulators_times(void **state) {
     const struct pen_search_problem *c =
         pen_search_problem(partition, &pen_training_none, cost, NULL, -1, budget, round % 2);
     struct pen_search_timeline *board = pen_search_timeline(c);
-    struct pen_search_rule rule = {100, 0, 0.5, true, false, round % 3 == 0};
+    struct pen_search_rule rule = {100, 0, 0.5, true, false, round % 3 == 0, NULL, NULL};
     uint32_t *list = pen_new((size_t)ranks * c->count, sizeof *list);
     struct pen_search_value value;
     assert_true(pen_search_build(pen_search_builder(c), &rule, list));
@@ -299,7 +299,7 @@ static void tiny_cases_are_solved(void **state) {
     const struct pen_search_problem *c =
         pen_search_problem(partition, &pen_training_none, cost, NULL, -1, none, false);
     uint32_t *list = pen_new((size_t)c->rank_count * c->count, sizeof *list);
-    struct pen_search_rule rule = {100, 0, 1, false, false, false};
+    struct pen_search_rule rule = {100, 0, 1, false, false, false, NULL, NULL};
     assert_true(pen_search_build(pen_search_builder(c), &rule, list));
     bool shares = cost[partition->stage_count - 1].shared >
                   0; /* then W out of turn may pay: search.c does without */
@@ -503,7 +503,7 @@ static void the_same_seed_gives_the_same_order(void **state) {
     uint64_t seed = 5;
     struct pen_partition *partition = make_partition(4, 2, 12, false);
     struct pen_stage_cost *cost = random_costs(partition, &seed, 7);
-    struct pen_topology *topology = search_topology("makespan", 9, 1, 0.5);
+    struct pen_topology *topology = search_topology("makespan", 5, 1, 0.5);
     struct pen_search_effort effort = {1, run == 2};
     struct pen_search *search = pen_search(topology, partition, &pen_training_none, NULL, cost, -1,
                                            &effort, NULL); /* both placements are open */
