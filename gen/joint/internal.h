@@ -11,6 +11,7 @@
 #include "gen/partition/partition.h"
 #include "gen/partition/training.h"
 #include "gen/schedule/order.h"
+#include "gen/search/progress.h"
 #include "gen/timing/memory_budget.h"
 #include "gen/timing/timing.h"
 #include "runtime/plan/plan.h"
@@ -52,6 +53,7 @@ struct pen_joint {
   uint64_t work;      /* done so far, in actions timed */
   uint64_t starts;    /* orders that annealing may begin with, tried so far */
   uint64_t seed;
+  struct pen_search_progress progress; /* of the choices that were laid out, by the objective */
   struct pen_joint_judge *judge;
   struct pen_joint_sums *sums; /* level.c; NULL: not yet needed */
 };

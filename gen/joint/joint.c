@@ -65,8 +65,12 @@ static const struct pen_partition *balanced(const struct pen_topology *t, const 
   return divides ? pen_partition(&copy, family, NULL) : NULL;
 }
 
-/* Fails (78): the order is for one cut. pen_partition() checks the other settings. */
+/* Fails (78): the order is for one cut, or by noise. pen_partition() checks the other settings. */
 static void check_settings(const struct pen_topology *t) {
+  if (!strcmp(t->pipeline_objective, "p99"))
+    pen_topology_fail(
+        t, "pipeline.objective",
+        "\"makespan\" or \"span\", where cut or recomputation are chosen with the order");
   if (!pen_partition_is_joint(t)) return;
   const struct pen_schedule *schedule = pen_schedule_of(t->pipeline_schedule);
   if (schedule->given == PEN_GIVEN_BY_FILE)
@@ -163,9 +167,13 @@ static double measure_excess(const struct best_choice *b, const struct candidate
  * better, but its layout does not fit. */
 static bool offer(struct best_choice *b, const struct candidate *c) {
   struct candidate other = *c;
+  b->joint->progress.candidates++;
   if (!pen_joint_is_better(other.value, b->best.value)) return false;
   other.value.excess = measure_excess(b, &other);
-  if (pen_joint_is_better(other.value, b->best.value)) b->best = copy_of(b->joint, &other);
+  if (pen_joint_is_better(other.value, b->best.value)) {
+    b->best = copy_of(b->joint, &other);
+    if (other.value.excess <= 0) pen_search_progress_value(&b->joint->progress, other.value.time);
+  }
   return other.value.excess > 0;
 }
 
@@ -268,6 +276,10 @@ static void offer_starts(struct best_choice *b) {
   if (!b->best.cut.at)
     pen_topology_fail(b->joint->topology, "pipeline.live_limit",
                       "at least what one microbatch needs on each rank");
+  if (!b->searches) return;
+  const struct pen_joint_choice choice = choice_of(b, &b->best);
+  b->joint->progress.start = choice.search->start;
+  b->joint->progress.start_makespan = choice.search->makespan;
 }
 
 /* ---- rounds ---- */

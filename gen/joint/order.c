@@ -41,8 +41,12 @@ static struct cut_search search_of(struct pen_joint *j, const struct pen_partiti
   return s;
 }
 
-static void free_search(struct cut_search *s) {
+/* Counts what the timeline did, and frees it. */
+static void end_search(struct pen_joint *j, struct cut_search *s) {
   struct pen_search_timeline *t = s->timeline;
+  j->work += t->work;
+  j->progress.work = j->work;
+  j->progress.moves += t->moves;
   void *const arrays[] = {t->list,  t->length, t->place, t->cell,  t->held, t->times,
                           t->trial, t->from,   t->at,    t->stack, t->waits};
   for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) pen_free(arrays[i]);
@@ -84,8 +88,7 @@ struct pen_joint_order pen_joint_start_order(struct pen_joint *j,
       named->order[named->count++] = order;
   }
   j->starts += seeds->tried;
-  j->work += s.timeline->work;
-  free_search(&s);
+  end_search(j, &s);
   return best;
 }
 
@@ -106,10 +109,9 @@ void pen_joint_anneal(struct pen_joint *j, const struct pen_partition *placed,
     pen_search_improve(s.timeline, &anneal, value, best);
     take_list(j, &s, order, best, order->from);
   }
-  j->work += s.timeline->work;
   pen_free(list);
   pen_free(best);
-  free_search(&s);
+  end_search(j, &s);
 }
 
 static struct pen_order *copy_order(const struct pen_order *order) {
@@ -147,8 +149,10 @@ struct pen_search *pen_joint_search(struct pen_joint *j, const struct pen_partit
                                 .span = timing->span,
                                 .lower_bound = pen_bound_rounded(bound, goal),
                                 .starts = j->starts,
-                                .work = j->work};
+                                .work = j->work,
+                                .progress = &j->progress};
+  search->trace = pen_search_progress_trace(search->progress, goal, &search->trace_count);
   if (bound > 0) search->gap = (goal - search->lower_bound) / search->lower_bound;
-  free_search(&s);
+  end_search(j, &s);
   return search;
 }

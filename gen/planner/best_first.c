@@ -24,11 +24,11 @@
 #include "gen/planner/progress.h"
 #include "gen/topology/message.h"
 
-enum level { PIPELINE, CANDIDATE, TIMED };
+enum queue_level { PIPELINE, CANDIDATE, TIMED };
 enum { FIRST = -1 }; /* a key below all times */
 
 struct queued {
-  enum level level;
+  enum queue_level level;
   uint32_t pipeline, shared;
   uint64_t least_bytes; /* of the largest arena */
   struct pen_step_times times;

@@ -17,8 +17,8 @@ const struct pen_topology *pen_written_topology(const struct pen_planner *planne
                                                 const struct pen_choice *choice,
                                                 const uint64_t *search_seconds);
 
-/* Writes the topology of the candidate of --candidate to the file of -o, which is complete or absent. Fails
- * (73, 74). */
+/* Writes the topology of the candidate of --candidate to the file of -o, which is complete or
+ * absent. Fails (73, 74). */
 void pen_write_topology(const struct pen_planner *planner, const struct pen_plan_result *result);
 
 #endif

@@ -35,13 +35,13 @@ void pen_search_progress_start(struct pen_search_progress *progress, const char 
 }
 
 uint64_t pen_search_progress_work(const struct pen_search_progress *progress) {
-  uint64_t work = 0;
+  uint64_t work = progress->work;
   for (size_t i = 0; i < progress->timeline_count; i++) work += progress->timeline[i]->work;
   return work;
 }
 
 uint64_t pen_search_progress_moves(const struct pen_search_progress *progress) {
-  uint64_t moves = 0;
+  uint64_t moves = progress->moves;
   for (size_t i = 0; i < progress->timeline_count; i++) moves += progress->timeline[i]->moves;
   return moves;
 }

@@ -22,8 +22,9 @@ struct pen_search_progress {
   bool by_span, by_percentile; /* the objective; neither: the makespan */
   const struct pen_search_timeline *timeline[PEN_SEARCH_TIMELINES];
   size_t timeline_count;
-  uint64_t candidates; /* complete orders within the limit that were compared */
-  const char *start;   /* the best order before any move; null: none */
+  uint64_t work, moves; /* of timelines that are not listed */
+  uint64_t candidates;  /* complete orders within the limit that were compared */
+  const char *start;    /* the best order before any move; null: none */
   double start_makespan, start_value;
   struct pen_search_point *point; /* [point_count] improvements, by ascending work */
   size_t point_count, point_capacity;
