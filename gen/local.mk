@@ -12,7 +12,9 @@ libgen_a_SOURCES += \
   %reldir%/pipeline.c \
   %reldir%/pipeline.h \
   %reldir%/plan_jointly.c \
-  %reldir%/plan_jointly.h
+  %reldir%/plan_jointly.h \
+  %reldir%/search_effort.c \
+  %reldir%/search_effort.h
 
 penstock_gen_SOURCES = %reldir%/main.c
 penstock_gen_LDFLAGS = $(AM_LDFLAGS) $(STATIC_LDFLAGS)

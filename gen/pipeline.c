@@ -27,6 +27,7 @@
 #include "gen/schedule/schedule.h"
 #include "gen/schedule/torch_csv.h"
 #include "gen/search/search_pass.h"
+#include "gen/search_effort.h"
 #include "gen/timing/cost.h"
 #include "gen/timing/cost_model.h"
 #include "gen/timing/timing.h"
@@ -132,16 +133,6 @@ struct chosen_order {
   const struct pen_action_lists *given; /* null: not of --actions */
 };
 
-/* By the options, if they are given; else by the topology. */
-static struct pen_search_effort effort_of(const struct pen_generator_options *options,
-                                          const struct pen_topology *topology) {
-  const bool seconds = topology->has_pipeline_search_seconds && !options->search_seconds_given,
-             seed = topology->has_pipeline_search_seed && !options->search_seed_given;
-  return (struct pen_search_effort){
-      seconds ? (uint64_t)topology->pipeline_search_seconds : options->search_seconds,
-      seed ? (uint64_t)topology->pipeline_search_seed : options->search_seed};
-}
-
 /* The order of --actions, of `choice`, of the search, or of the topology's schedule. */
 static struct chosen_order choose_order(const struct pen_generator_options *options,
                                         const struct pen_bucket *b,
@@ -157,7 +148,7 @@ static struct chosen_order choose_order(const struct pen_generator_options *opti
     chosen.search = choice->search;
     chosen.order = choice->search->order;
   } else if (pen_schedule_of(b->topology->pipeline_schedule)->given == PEN_GIVEN_BY_SEARCH) {
-    const struct pen_search_effort effort = effort_of(options, b->topology);
+    const struct pen_search_effort effort = pen_search_effort_of(options, b->topology);
     const struct pen_search_result found = pen_search_pass(&(struct pen_search_input){
         b->topology, b->partition, b->training, b->own, b->eval, cost, effort});
     chosen.topology = found.topology;

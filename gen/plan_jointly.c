@@ -5,6 +5,7 @@
 #include "gen/base/arena.h"
 #include "gen/base/pass_times.h"
 #include "gen/joint/joint.h"
+#include "gen/search_effort.h"
 #include "gen/topology/message.h"
 #include "runtime/plan/plan.h"
 
@@ -50,7 +51,7 @@ struct pen_result pen_plan_jointly(const struct pen_topology *topology,
                       "\"count\" or \"time\", with --costs of whole stages, which are of one cut");
   pen_pass("joint");
   const struct pen_joint_choice choice = pen_joint(&(struct pen_joint_input){
-      topology, {options->search_seconds, options->search_seed}, lay_out_trial, &context});
+      topology, pen_search_effort_of(options, topology), lay_out_trial, &context});
   const struct pen_result result = lay_out(with_choice(topology, &choice), options, &choice);
   if (choice.search) pen_search_print(choice.search, result.cost.unit);
   return result;

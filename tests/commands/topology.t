@@ -94,7 +94,7 @@ pipeline.zero_bubble	BOOLEAN	true or false
 pipeline.warmup	INTEGER	a whole number from 1 to 2
 pipeline.placement	CHOICE	"loop" or "v"
 pipeline.live_limit	REAL	a finite number above 0
-pipeline.objective	CHOICE	"makespan" or "span"
+pipeline.objective	CHOICE	"makespan", "span" or "p99"
 model.family	NAME	a string in quotes
 model.layers	INTEGER	a whole number from 1 to 32768
 model.hidden	INTEGER	a whole number from 1 to 1048576

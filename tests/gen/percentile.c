@@ -67,7 +67,8 @@ static void moves_keep_the_times_of_all_draws(void **state) {
     struct pen_search_timeline *timeline = pen_search_timeline(c);
     const float(*factor)[LANES] = (const float(*)[LANES])random_factors(c->cell_count, &seed);
     struct pen_search_noisy *noisy = pen_search_noisy(timeline, factor);
-    const struct pen_search_rule rule = {100, 0, 0.5, true, false, round % 2 == 0};
+    const struct pen_search_rule rule = {
+        .flight = 100, .patience = 0.5, .backward_first = true, .whole = round % 2 == 0};
     uint32_t *list = pen_new((size_t)ranks * c->count, sizeof *list);
     struct pen_search_value value;
     assert_true(pen_search_build(pen_search_builder(c), &rule, list));
