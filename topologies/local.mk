@@ -2,6 +2,7 @@
 pkgdata_topologiesdir = $(pkgdatadir)/topologies
 dist_pkgdata_topologies_DATA = \
   topologies/bench_1.cfg \
+  topologies/bench_plan.cfg \
   topologies/bench_1_threads.cfg \
   topologies/bench_1f1b.cfg \
   topologies/bench_1f1b_loop.cfg \

@@ -18,13 +18,17 @@ mkdir "$work"
 # Lines are all that reports want: -g1 spares the compiler half of the time that it would take for variables, -Og half of the rest.
 flags='-g1 -Og -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer'
 (cd "$work" && unset MAKEFLAGS MFLAGS MAKELEVEL CFLAGS && "$source/configure" -q --without-cuda CC="$CC" CFLAGS="$flags" &&
-  make -j2 -s penstock-gen penstock-tokens libruntime.a $KERNEL_ARCHIVES $OFI_ARCHIVES && touch built) >"$scratch/log" 2>&1
+  make -j2 -s penstock-gen penstock-plan penstock-tokens libruntime.a $KERNEL_ARCHIVES $OFI_ARCHIVES && touch built) >"$scratch/log" 2>&1
 ok "the generator, the runtime and the kernels build" test -e "$work/built"
 test -e "$work/built" || { tail -n 30 "$scratch/log" | sed 's/^/# /'; finish; }
 
 gen=$work/penstock-gen tokens=$work/penstock-tokens top_builddir=$work CFLAGS=$flags
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0
 for topology in "$topologies"/*.cfg; do
+  if grep -q '^plan = ' "$topology"; then
+    ok "a plan for $(basename "$topology")" "$work/penstock-plan" --refine=1 --seconds=1 -s plan.microbatch=[4] -o "$scratch/out" "$topology"
+    continue
+  fi
   for kind in c actions memory report shapes csv-comms text svg trace; do
     ok "$kind of $(basename "$topology")" "$gen" --print=$kind -o "$scratch/out" "$topology"
   done

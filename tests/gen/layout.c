@@ -319,6 +319,7 @@ static void test_topologies(void **state) {
   assert_int_equal(glob(pen_text("%s/topologies/*.cfg", folder ? folder : "."), 0, NULL, &found),
                    0);
   for (size_t i = 0; i < found.gl_pathc; i++) {
+    if (strstr(found.gl_pathv[i], "_plan.cfg")) continue; /* penstock-plan completes it */
     struct pen_topology *topology = pen_topology_read(found.gl_pathv[i], NULL, 0);
     uint32_t rank = 0;
     double ratio = worst_ratio(make_whole_of(topology).plan, &rank);
