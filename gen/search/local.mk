@@ -24,5 +24,7 @@ libgen_a_SOURCES += \
   %reldir%/search_pass.h \
   %reldir%/seeds.c \
   %reldir%/seeds.h \
+  %reldir%/side.c \
+  %reldir%/side.h \
   %reldir%/timeline.c \
   %reldir%/timeline.h

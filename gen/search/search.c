@@ -37,11 +37,10 @@
 #include <string.h>
 
 #include "gen/search/budget_bytes.h"
-#include "gen/search/anneal.h"
-#include "gen/search/list_schedule.h"
 #include "gen/search/percentile.h"
 #include "gen/search/problem.h"
 #include "gen/search/seeds.h"
+#include "gen/search/side.h"
 #include "gen/search/timeline.h"
 #include "gen/timing/collective_cost.h"
 #include "gen/timing/cost.h"
@@ -59,195 +58,7 @@
 /* Actions timed per second of the option: about the speed of one core. */
 #define WORK_A_SECOND 80000000.0
 
-/* A round: its share of the work, and its temperature as a fraction of the mean cost of an action,
- * or 0: it improves the rule of a list schedule (rule_search.c). */
-static const struct round {
-  double share, temperature;
-} rounds[] = {{0.06, 0.005}, {0.08, 0.015}, {0.1, 0.03}, {0.4, 0}, {0.36, 0.065}};
-enum {
-  ROUNDS = sizeof rounds / sizeof *rounds,
-  FIRST_ROUNDS = 3, /* of each placement, before the better one continues */
-  STARTS_SHARE = 4  /* at most one part in so many of the work is for the starts */
-};
-
-/* The search on one placement. */
-struct pen_search_side {
-  const struct pen_search_problem *search;
-  struct pen_search_timeline *timeline;
-  struct pen_search_seeds *starts;
-  struct pen_search_progress *progress;
-  struct pen_search_percentile *percentile; /* null: not the objective */
-  struct pen_order *order;                  /* the best order, and its timing */
-  const struct pen_timing *timing;
-  const char *from, *placement;
-  bool is_named;             /* it is the order of a named schedule, not made of lists */
-  uint32_t *best;            /* the best lists */
-  double bound, other_bound; /* of the objective, and of the other */
-};
-
-static double objective(const struct pen_search_side *side, const struct pen_timing *timing) {
-  return side->search->by_span ? timing->span : timing->makespan;
-}
-
-static double value_of_named(const struct pen_search_side *side,
-                             const struct pen_search_named *named) {
-  return named->p99 > 0 ? named->p99 : objective(side, named->timing);
-}
-
-/* Compares by the objective, then by the other. */
-static bool is_better(const struct pen_search_side *side, const struct pen_timing *timing) {
-  if (!side->timing) return true;
-  double one = objective(side, timing), other = objective(side, side->timing);
-  double rest = timing->makespan + timing->span - one,
-         other_rest = side->timing->makespan + side->timing->span - other;
-  if (fabs(one - other) > 1e-12 * fabs(other)) return one < other;
-  return rest < other_rest - 1e-12 * fabs(other_rest);
-}
-
-/* Takes the lists as the best of the side if they are better. */
-static void take_if_better(struct pen_search_side *side, const uint32_t *list, const char *from) {
-  const struct pen_search_problem *c = side->search;
-  struct pen_order *order = pen_search_order(c, list);
-  const struct pen_timing *timing = pen_search_time(c, order, -1);
-  pen_search_progress_order(side->progress, timing);
-  if (!is_better(side, timing)) return;
-  side->order = order;
-  side->timing = timing;
-  side->from = from;
-  side->is_named = false;
-  if (!side->best) side->best = pen_new((size_t)c->rank_count * c->count, sizeof *side->best);
-  memcpy(side->best, list, (size_t)c->rank_count * c->count * sizeof *list);
-}
-
-/* F, I and W of every stage and microbatch, in an arbitrary order; B where there is never memory
- * for I and W. The bounds of these actions also hold for orders with more B: replace each B by I
- * and then W, and nothing ends later and nothing is held longer. The cost of W is what it adds to
- * B. */
-static struct pen_order *any_order(const struct pen_search_problem *c) {
-  uint32_t *list = pen_new((size_t)c->rank_count * c->count, sizeof *list),
-           *next = pen_new(c->rank_count, sizeof *next);
-  for (uint32_t cell = 0; cell < c->cell_count; cell++) {
-    uint32_t stage = cell / c->microbatch_count % c->stage_count,
-             rank = c->partition->rank_of[stage];
-    bool weight = cell / c->microbatch_count / c->stage_count == PEN_PROGRAM_W;
-    if (!weight || !pen_budget_forces_whole(c->budget, rank, stage))
-      list[(size_t)rank * c->count + next[rank]++] = cell;
-  }
-  for (uint32_t rank = 0; rank < c->rank_count; rank++)
-    while (next[rank] < c->count) list[(size_t)rank * c->count + next[rank]++] = PEN_NONE;
-  struct pen_order *order = pen_search_order(c, list);
-  pen_free(list);
-  pen_free(next);
-  return order;
-}
-
-/* The lower bound of the objective, or of the other. */
-static double bound_of(const struct pen_search_side *side, const struct pen_order *order,
-                       double overlap, bool other) {
-  const struct pen_search_problem *c = side->search;
-  struct pen_bounds bounds = pen_bounds_of(order, c->partition, c->training, c->least_cost,
-                                           c->exchange, overlap, c->budget);
-  return c->by_span != other ? bounds.span.greatest : bounds.makespan.greatest;
-}
-
-static void take_named(struct pen_search_side *side, const struct pen_search_named *named) {
-  side->order = named->order;
-  side->timing = named->timing;
-  side->from = named->name;
-  side->is_named = true;
-}
-
-/* Builds the starts and takes the best of them. The order of a named schedule is taken if it is
- * better than the lists made from it. */
-static struct pen_search_side *start_side(const struct pen_topology *topology,
-                                          const struct pen_search_problem *search,
-                                          struct pen_search_progress *progress,
-                                          const char *placement, uint64_t work) {
-  struct pen_search_side *side = pen_new(1, sizeof *side);
-  side->search = search;
-  side->placement = placement;
-  side->timeline = pen_search_timeline(side->search);
-  side->progress = progress;
-  pen_search_progress_add(progress, side->timeline);
-  side->starts = pen_search_seeds(topology, placement, side->timeline, work);
-  for (uint32_t i = 0; i < side->starts->count; i++)
-    take_if_better(side, side->starts->start[i].list, side->starts->start[i].name);
-  const struct pen_order *any = any_order(side->search);
-  side->bound = bound_of(side, any, -1, false);
-  side->other_bound = bound_of(side, any, -1, true);
-  for (size_t i = 0; i < side->starts->named_count; i++) {
-    const struct pen_search_named *named = &side->starts->named[i];
-    if (named->fits) pen_search_progress_order(progress, named->timing);
-    if (named->fits && is_better(side, named->timing)) take_named(side, named);
-  }
-  if (side->timing && !progress->by_percentile)
-    pen_search_progress_start(progress, side->from, side->timing, objective(side, side->timing));
-  return side;
-}
-
-static double mean_cost(const struct pen_search_problem *c) {
-  double sum = 0;
-  for (uint32_t rank = 0; rank < c->rank_count; rank++) sum += c->work[rank];
-  return sum / c->rank_count / c->count;
-}
-
-/* Runs one round of annealing from the given lists. */
-static void anneal_round(struct pen_search_side *side, const uint32_t *list, const char *from,
-                         uint64_t seed, uint64_t work, double temperature) {
-  const struct pen_search_problem *c = side->search;
-  struct pen_search_value value;
-  if (side->timing && objective(side, side->timing) <= side->bound * (1 + 1e-12)) return;
-  if (!pen_search_set(side->timeline, list, &value)) return;
-  uint32_t *best = pen_new((size_t)c->rank_count * c->count, sizeof *best);
-  struct pen_search_anneal anneal = {.seed = seed,
-                                     .work = work,
-                                     .temperature = temperature * mean_cost(c),
-                                     .good_enough = side->bound * (1 + 1e-12)};
-  pen_search_improve(side->timeline, &anneal, value, best);
-  take_if_better(side, best, from);
-}
-
-/* Improves the rule of a list schedule. */
-static void improve_rule(struct pen_search_side *side, uint64_t seed, uint64_t work) {
-  struct pen_search_seeds *starts = side->starts;
-  if (side->timing && objective(side, side->timing) <= side->bound * (1 + 1e-12)) return;
-  /* A build takes about twice as long as the same number of actions in moves. */
-  uint64_t builds = work / (2 * pen_search_build_work(side->search));
-  if (pen_search_seeds_add(starts, side->timeline, builds, seed))
-    take_if_better(side, side->timeline->list, "list schedule");
-}
-
-/* Runs round `index`: from the best order so far, but the last round of each second from the next
- * start. */
-static void run_round(struct pen_search_side *side, uint64_t index, uint64_t work, uint64_t seed) {
-  if (side->starts->count == 0) return;
-  const struct round *round = &rounds[index % ROUNDS];
-  const struct pen_search_seed *start = &side->starts->start[index / ROUNDS % side->starts->count];
-  bool fresh = index % ROUNDS == ROUNDS - 1;
-  seed = (seed + 1) * 0x9E3779B97F4A7C15u + index * 0xD1B54A32D192ED03u;
-  work = (uint64_t)((double)work * round->share);
-  if (round->temperature > 0)
-    anneal_round(side, fresh ? start->list : side->best, fresh ? start->name : side->from,
-                 seed ? seed : 1, work, round->temperature);
-  else
-    improve_rule(side, seed, work);
-}
-
-/* Runs a last round by the other objective, which must not make the first worse. */
-static void break_ties(struct pen_search_side *side, uint64_t work, uint64_t seed) {
-  const struct pen_search_problem *c = side->search;
-  struct pen_search_value value;
-  if (side->is_named || !side->best || !pen_search_set(side->timeline, side->best, &value)) return;
-  uint32_t *best = pen_new((size_t)c->rank_count * c->count, sizeof *best);
-  struct pen_search_anneal anneal = {.seed = ~seed,
-                                     .work = (uint64_t)((double)work * rounds[0].share),
-                                     .temperature = rounds[0].temperature * mean_cost(c),
-                                     .good_enough = side->other_bound * (1 + 1e-12),
-                                     .breaks_ties = true,
-                                     .most = value.greatest * (1 + 1e-13)};
-  pen_search_improve(side->timeline, &anneal, value, best);
-  take_if_better(side, best, side->from);
-}
+enum { STARTS_SHARE = 4 }; /* at most one part in so many of the work is for the starts */
 
 /* The least limit that holds one microbatch on a rank: the forwards of all its stages, then I and W
  * of the last. */
@@ -279,10 +90,11 @@ void pen_search_refuse(const struct pen_search *search, const struct pen_topolog
 static void fill_result(struct pen_search *search, const struct pen_search_side *side, double p99) {
   const struct pen_timing *timing =
       side->is_named ? side->timing : pen_search_fuse(side->search, side->order, side->timing);
-  double goal = p99 > 0 ? p99 : objective(side, timing), bound = side->bound;
+  double goal = p99 > 0 ? p99 : pen_search_side_value(side, timing), bound = side->bound;
   /* A pair that takes less than the sum of its actions may be below the bound of the search. */
   if (pen_order_has_pair(side->order))
-    bound = fmin(bound, bound_of(side, side->order, side->search->overlap_cost, false));
+    bound =
+        fmin(bound, pen_search_side_bound(side, side->order, side->search->overlap_cost, false));
   bound = pen_bound_rounded(bound, goal);
   search->order = side->order;
   search->placement = side->placement;
@@ -305,8 +117,8 @@ static void list_named(struct pen_search *search) {
     for (size_t n = 0; search->side[i] && n < search->side[i]->starts->named_count; n++) {
       const struct pen_search_named *named = &search->side[i]->starts->named[n];
       size_t at = count++;
-      for (; at > 0 && value_of_named(search->side[i], named) <
-                           value_of_named(search->side[i], &search->named[at - 1]);
+      for (; at > 0 && pen_search_side_named_value(search->side[i], named) <
+                           pen_search_side_named_value(search->side[i], &search->named[at - 1]);
            at--)
         search->named[at] = search->named[at - 1];
       search->named[at] = *named;
@@ -326,7 +138,7 @@ struct pen_search *pen_search_with_named(const struct pen_search *search,
   struct pen_search *other = pen_new(1, sizeof *other);
   struct pen_search_side side = *search->side[!strcmp(named->placement, "v")];
   *other = *search;
-  take_named(&side, named);
+  pen_search_side_take(&side, named);
   fill_result(other, &side, named->p99);
   return other;
 }
@@ -380,7 +192,9 @@ static struct pen_search_side *better_of(struct pen_search_side *const side[2]) 
   if (!side[0]) return side[1];
   if (side[0]->percentile && side[1])
     return side[1]->percentile->value < side[0]->percentile->value ? side[1] : side[0];
-  return side[1] && side[1]->timing && is_better(side[0], side[1]->timing) ? side[1] : side[0];
+  return side[1] && side[1]->timing && pen_search_side_is_better(side[0], side[1]->timing)
+             ? side[1]
+             : side[0];
 }
 
 /* Improves the best order by the percentile, starting from the best by the makespan too. */
@@ -400,14 +214,15 @@ static void search_by(const struct search_task *task, bool by_span,
     const struct pen_partition *here = pen_partition_placed(task->partition, i);
     const struct pen_budget *budget =
         pen_budget_of(task->topology, here, task->training, task->graph, task->slack);
-    side[i] = start_side(
+    side[i] = pen_search_side_start(
         task->topology,
         pen_search_problem(here, task->training, pen_costs_on_ranks(here, task->cost),
                            pen_collective_costs(task->topology, here, task->graph, task->cost),
                            task->overlap_cost, budget, by_span),
         task->progress, placements[i],
         work / STARTS_SHARE / (uint64_t)(task->tries[0] + task->tries[1]));
-    for (uint32_t round = 0; round < FIRST_ROUNDS; round++) run_round(side[i], round, work, seed);
+    for (uint32_t round = 0; round < PEN_SEARCH_FIRST_ROUNDS; round++)
+      pen_search_side_round(side[i], round, work, seed);
     if (task->draws)
       side[i]->percentile =
           pen_search_percentile(task->draws, side[i]->timeline, side[i]->starts, task->progress);
@@ -415,11 +230,13 @@ static void search_by(const struct search_task *task, bool by_span,
   }
   struct pen_search_side *chosen = better_of(side);
   if (!chosen->timing) return;
-  for (uint64_t round = FIRST_ROUNDS; round < task->effort->seconds * ROUNDS; round++) {
-    run_round(chosen, round, work, seed);
-    if (round % ROUNDS == ROUNDS - 1) anneal_percentile(chosen, round / ROUNDS + 1, work, seed);
+  for (uint64_t round = PEN_SEARCH_FIRST_ROUNDS; round < task->effort->seconds * PEN_SEARCH_ROUNDS;
+       round++) {
+    pen_search_side_round(chosen, round, work, seed);
+    if (round % PEN_SEARCH_ROUNDS == PEN_SEARCH_ROUNDS - 1)
+      anneal_percentile(chosen, round / PEN_SEARCH_ROUNDS + 1, work, seed);
   }
-  if (!task->draws) break_ties(chosen, work, seed);
+  if (!task->draws) pen_search_side_break_ties(chosen, work, seed);
 }
 
 /* Whether no order on the tried placements can be better than the best, by either objective. */
@@ -427,7 +244,8 @@ static bool meets_all_bounds(struct pen_search_side *const side[2]) {
   const struct pen_timing *timing = better_of(side)->timing;
   for (int i = 0; i < 2; i++) {
     if (!side[i]) continue;
-    double goal = objective(side[i], timing), rest = timing->makespan + timing->span - goal;
+    double goal = pen_search_side_value(side[i], timing),
+           rest = timing->makespan + timing->span - goal;
     if (goal > side[i]->bound * (1 + 1e-12) || rest > side[i]->other_bound * (1 + 1e-12))
       return false;
   }
@@ -436,7 +254,7 @@ static bool meets_all_bounds(struct pen_search_side *const side[2]) {
 
 /* Takes the order of the search by the other objective if it is better by this one. */
 static void take_other(struct pen_search_side *side, const struct pen_search_side *other) {
-  if (!other || !other->timing || !is_better(side, other->timing)) return;
+  if (!other || !other->timing || !pen_search_side_is_better(side, other->timing)) return;
   side->order = other->order;
   side->timing = other->timing;
   side->from = other->from;

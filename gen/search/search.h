@@ -4,7 +4,8 @@
  * placement and its bounds.
  *
  *   search_pass.c    searches, lowers and lays out, until the layout keeps within the limit
- *   search.c         the search itself
+ *   search.c         both placements, both objectives, and the result
+ *   side.c           one placement by one objective
  *   problem.c        the problem as numbers
  *   seeds.c          the starts: named schedules and list schedules (list_schedule.c)
  *   rule_search.c    improves the rule of a list schedule
