@@ -75,12 +75,12 @@ static void check_name(const char *name) {
              "penstock-gen: --name %s: needs a name of letters, digits, '_', '.' and '-'", name);
 }
 
-static void check_overrides(const struct pen_texts *overrides) {
-  for (size_t i = 0; i < overrides->count; i++) {
+void pen_overrides_check(const struct pen_texts *overrides, const char *program,
+                         const char *example) {
+  for (size_t i = 0; i < overrides->count; i++)
     if (strcspn(overrides->text[i], "=") % strlen(overrides->text[i]) == 0)
-      pen_stop(PEN_EXIT_USAGE, "penstock-gen: -s %s: needs PATH=VALUE, as in pipeline.ranks=2",
-               overrides->text[i]);
-  }
+      pen_stop(PEN_EXIT_USAGE, "%s: -s %s: needs PATH=VALUE, as in %s", program, overrides->text[i],
+               example);
 }
 
 struct pen_generator_options *pen_generator_options_read(int argc, char **argv) {
@@ -111,7 +111,7 @@ struct pen_generator_options *pen_generator_options_read(int argc, char **argv) 
   if (options->robustness && strcmp(options->print, "report"))
     pen_stop(PEN_EXIT_USAGE, "penstock-gen: --robustness: only with --print=report");
   check_name(options->name);
-  check_overrides(&options->overrides);
+  pen_overrides_check(&options->overrides, "penstock-gen", "pipeline.ranks=2");
   if (!options->target) options->target = options->output;
   if (options->target == NULL && options->depend)
     pen_stop(PEN_EXIT_USAGE, "penstock-gen: --depend: needs --target, or --output");

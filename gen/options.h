@@ -21,4 +21,8 @@ struct pen_generator_options {
  * a message and exits 64. */
 struct pen_generator_options *pen_generator_options_read(int argc, char **argv);
 
+/* Ends the program (64) unless each of -s is PATH=VALUE; `example` is one that is. */
+void pen_overrides_check(const struct pen_texts *overrides, const char *program,
+                         const char *example);
+
 #endif

@@ -74,7 +74,7 @@ static struct pen_budget *budget_of(struct pen_joint *j, const struct pen_joint_
 static double time_order(struct pen_joint *j, const struct pen_joint_built *built,
                          const struct pen_order *order) {
   const struct pen_topology *t = j->topology;
-  const double overlap = t->has_costs_overlap ? t->costs_overlap : -1;
+  const double overlap = pen_overlap_cost(t);
   struct pen_stage_cost *cost = pen_costs_on_ranks(built->partition, built->cost);
   const struct pen_collective_cost *collective =
       pen_collective_costs(t, built->partition, built->graph, built->cost);

@@ -22,10 +22,6 @@ struct cut_search {
   double *slack;
 };
 
-static double overlap_of(const struct pen_topology *t) {
-  return t->has_costs_overlap ? t->costs_overlap : -1;
-}
-
 static struct cut_search search_of(struct pen_joint *j, const struct pen_partition *placed,
                                    const struct pen_joint_cut *cut) {
   struct cut_search s = {.built = pen_joint_build(j, placed, cut)};
@@ -36,7 +32,7 @@ static struct cut_search search_of(struct pen_joint *j, const struct pen_partiti
       pen_collective_costs(t, s.built.partition, s.built.graph, s.built.cost);
   s.problem = pen_search_problem(s.built.partition, s.built.training,
                                  pen_costs_on_ranks(placed, s.built.cost), collective,
-                                 overlap_of(t), budget, j->by_span);
+                                 pen_overlap_cost(t), budget, j->by_span);
   s.timeline = pen_search_timeline(s.problem);
   return s;
 }
@@ -134,11 +130,11 @@ struct pen_search *pen_joint_search(struct pen_joint *j, const struct pen_partit
   struct pen_search *search = pen_new(1, sizeof *search);
   struct pen_order *fused = copy_order(order->order);
   const struct pen_timing *timing =
-      pen_search_time(s.problem, order->order, overlap_of(j->topology));
+      pen_search_time(s.problem, order->order, pen_overlap_cost(j->topology));
   if (!order->is_named) timing = pen_search_fuse(s.problem, fused, timing);
   const struct pen_bounds bounds =
       pen_bounds_of(order->order, s.built.partition, s.built.training, s.problem->least_cost,
-                    s.problem->exchange, overlap_of(j->topology), s.problem->budget);
+                    s.problem->exchange, pen_overlap_cost(j->topology), s.problem->budget);
   const double bound = j->by_span ? bounds.span.greatest : bounds.makespan.greatest,
                goal = objective_of(j, timing);
   *search = (struct pen_search){.order = fused,

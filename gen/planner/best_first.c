@@ -2,11 +2,12 @@
  *
  * A queue holds, by the least makespan that each may have:
  *
- *   PIPELINE    a choice of the axes of pipelines, with pen_pipeline_bound(): stands for all ways
- * in which its replicas may share. Taken from the queue, it is composed once, and its candidates
- * enter with pen_candidate_bounds_of(); those whose memory cannot fit do not CANDIDATE   taken from
- * the queue, it is simulated and enters again TIMED       with its makespan. Taken from the queue,
- * no other candidate has a shorter step: it is laid out, and if it fits it is the next best
+ *   - PIPELINE: a choice of the axes of pipelines, with pen_pipeline_bound(); it stands for all
+ *     ways in which its replicas may share. Taken from the queue, its candidates enter with
+ *     pen_candidate_bounds_of(); those whose memory cannot fit do not.
+ *   - CANDIDATE: taken from the queue, it is simulated and enters again.
+ *   - TIMED: with its makespan. Taken from the queue, no other candidate has a shorter step: it is
+ *     laid out, and if it fits it is the next best.
  *
  * With --exhaustive all pipelines and all candidates are taken first, whatever their bounds. Times
  * that differ by rounding only count as equal (equal_time.h); of these the first in the order of
@@ -24,7 +25,7 @@
 #include "gen/planner/progress.h"
 #include "gen/topology/message.h"
 
-enum queue_level { PIPELINE, CANDIDATE, TIMED };
+enum queue_level { PIPELINE, CANDIDATE, TIMED, LAID_OUT /* its bytes are exact */ };
 enum { FIRST = -1 }; /* a key below all times */
 
 struct queued {
@@ -124,7 +125,7 @@ static void take_timed(struct best_first *b, const struct queued *q) {
   struct queued exact = *q;
   exact.least_bytes = lay_out(b, q);
   if (exact.least_bytes > b->planner->memory_bytes) {
-    exact.level = TIMED;
+    exact.level = LAID_OUT;
     enqueue(b, &b->too_large, (double)exact.least_bytes, exact);
     return;
   }
@@ -150,9 +151,9 @@ static _Noreturn void fail_memory(struct best_first *b) {
   while (b->too_large.count) {
     struct queued q = b->queued[pen_heap_pop(&b->too_large).value];
     least = q.least_bytes;
-    if (q.level == PIPELINE) break; /* exact */
+    if (q.level == LAID_OUT) break;
     q.least_bytes = lay_out(b, &q);
-    q.level = PIPELINE;
+    q.level = LAID_OUT;
     enqueue(b, &b->too_large, (double)q.least_bytes, q);
   }
   pen_plan_progress_end();

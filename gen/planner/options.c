@@ -8,6 +8,7 @@
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/base/version.h"
+#include "gen/options.h"
 
 static const struct pen_option_choice prints[] = {
 #define PEN_PRINT(name, meaning) {name, meaning},
@@ -72,10 +73,7 @@ struct pen_plan_options *pen_plan_options_read(int argc, char **argv) {
   options->topology = argv[first];
   if (!options->topology)
     pen_stop(PEN_EXIT_USAGE, "penstock-plan: TOPOLOGY.cfg is missing; see penstock-plan --help");
-  for (size_t i = 0; i < options->overrides.count; i++)
-    if (strcspn(options->overrides.text[i], "=") % strlen(options->overrides.text[i]) == 0)
-      pen_stop(PEN_EXIT_USAGE, "penstock-plan: -s %s: needs PATH=VALUE, as in plan.ranks=8",
-               options->overrides.text[i]);
+  pen_overrides_check(&options->overrides, "penstock-plan", "plan.ranks=8");
   if (options->exhaustive) options->refine = 0;
   return options;
 }

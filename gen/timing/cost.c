@@ -110,6 +110,10 @@ double pen_speed_sum(const struct pen_partition *partition) {
   return sum;
 }
 
+double pen_overlap_cost(const struct pen_topology *t) {
+  return t->has_costs_overlap ? t->costs_overlap : -1;
+}
+
 const char *pen_cost_unit(const struct pen_topology *topology) {
   bool given = topology->costs_forward.count || topology->costs_backward_input.count ||
                topology->costs_backward_weight.count;

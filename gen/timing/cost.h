@@ -29,6 +29,9 @@ double pen_useful_work(const struct pen_partition *partition, struct pen_graph *
 /* The sum of the ranks' speeds: the most work that they do in a unit of time. */
 double pen_speed_sum(const struct pen_partition *partition);
 
+/* costs.overlap: the cost of a pair a|b; below 0: not set, the sum of both. */
+double pen_overlap_cost(const struct pen_topology *topology);
+
 /* "in Gflop" or "in the file's unit". */
 const char *pen_cost_unit(const struct pen_topology *topology);
 

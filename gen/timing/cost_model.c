@@ -27,12 +27,11 @@ struct pen_cost_model pen_cost_model(const struct pen_topology *topology,
                                     .update_element = measured->update_element,
                                     .norm_element = measured->norm_element};
   else
-    model = (struct pen_cost_model){
-        .stage = cost,
-        .overlap = topology->has_costs_overlap ? topology->costs_overlap : -1,
-        .unit = pen_cost_unit(topology),
-        .path = topology->path,
-        .error_status = PEN_EXIT_TOPOLOGY};
+    model = (struct pen_cost_model){.stage = cost,
+                                    .overlap = pen_overlap_cost(topology),
+                                    .unit = pen_cost_unit(topology),
+                                    .path = topology->path,
+                                    .error_status = PEN_EXIT_TOPOLOGY};
   model.topology = measured && measured->collectives ? measured->collectives : topology;
   model.graph = graph;
   return model;
