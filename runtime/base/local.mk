@@ -3,6 +3,8 @@ libruntime_a_SOURCES += \
   %reldir%/base.h \
   %reldir%/check.c \
   %reldir%/check.h \
+  %reldir%/child.c \
+  %reldir%/child.h \
   %reldir%/crc32.c \
   %reldir%/crc32.h \
   %reldir%/files.c \

@@ -15,12 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "runtime/base/check.h"
+#include "runtime/base/child.h"
 #include "runtime/comm/shared_control.h"
 #include "runtime/observe/trace.h"
 #include "runtime/rank/rank.h"
@@ -47,7 +47,7 @@ static const struct pen_rank_program *actions_of(const struct pen_plan *plan) {
 }
 
 void pen_block_times_open(struct pen_block_times *times, const struct pen_plan *plan) {
-  *times = (struct pen_block_times){.plan = plan, .capacity = 0};
+  *times = (struct pen_block_times){.plan = plan};
 }
 
 /* ---- one process ---- */
@@ -114,11 +114,7 @@ static pid_t start_process(const struct processes *all, uint32_t index) {
   const pid_t parent = getpid(), pid = fork();
   pen_check(pid >= 0, "cannot start a process");
   if (pid == 0) {
-    pen_check(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0,
-              "cannot request a signal at the exit of the parent");
-    if (getppid() != parent) {
-      _exit(PEN_EXIT_LOST);
-    }
+    pen_child_end_with(parent);
     if (all->count > 1 && all->count <= all->cores->count) {
       const struct pen_cores own = pen_binding_cores(&all->cores->binding, index);
       pen_binding_apply(&own);

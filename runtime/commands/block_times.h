@@ -25,7 +25,7 @@ struct pen_block_times {
   uint32_t capacity, count;    /* samples of each action */
 };
 
-/* Allocates. */
+/* Of no run yet. */
 void pen_block_times_open(struct pen_block_times *times, const struct pen_plan *plan);
 
 /* Runs steps of the plan for about `seconds`, in all processes at the same time, or, if it has

@@ -11,11 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "runtime/base/check.h"
+#include "runtime/base/child.h"
 #include "runtime/base/futex_counter.h"
 #include "runtime/comm/shared_control.h"
 #include "runtime/comm/transport.h"
@@ -147,8 +147,7 @@ static pid_t start_rank(struct message_pair *pair, uint32_t rank,
   const pid_t parent = getpid(), pid = fork();
   pen_check(pid >= 0, "cannot start a process");
   if (pid == 0) {
-    pen_check(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent,
-              "cannot request a signal at the exit of the parent");
+    pen_child_end_with(parent);
     if (cores->count > 1) {
       const struct pen_cores own = pen_binding_cores(&cores->binding, rank);
       pen_binding_apply(&own);

@@ -5,10 +5,10 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "runtime/base/check.h"
+#include "runtime/base/child.h"
 #include "runtime/base/files.h"
 #include "runtime/control/control_tcp.h"
 #include "runtime/control/mirror.h"
@@ -28,14 +28,10 @@ static const uint64_t spin_alone_ns = 100 * 1000, spin_shared_ns = 2 * 1000;
 
 static const double connect_timeout_s = 120; /* for the commands on all hosts to start */
 
-/* In the new process. It must not outlive its parent, which may have exited before the prctl(). */
+/* In the new process. */
 static _Noreturn void become_rank(const struct pen_run *run, uint32_t rank,
                                   const struct pen_binding *binding) {
-  pen_check(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0,
-            "cannot request a signal at the exit of the parent");
-  if (getppid() != run->parent) {
-    _exit(PEN_EXIT_LOST);
-  }
+  pen_child_end_with(run->parent);
   const struct pen_cores cores = pen_binding_cores(binding, rank);
   pen_binding_apply(&cores);
   pen_rank_main(run, rank / run->plan->rank_count, rank % run->plan->rank_count);
