@@ -3,8 +3,10 @@
  *
  * Each is the deployment's topology with one rank, and with so few layers that each kind of block
  * is there: one, or a period of a family whose layers are not all alike. Every block is a stage of
- * its own, so that the times of the stage's actions are those of the block. A step has two
- * microbatches: the backward of the first one is split in I and W, that of the second one is whole.
+ * its own, so that the times of the stage's actions are those of the block. The forwards of all
+ * microbatches of a step come first, so that, as in the deployment, none writes activations that
+ * the caches still hold. The backward of every second microbatch is split in I and W, that of the
+ * others is whole.
  * With memory.recompute = "full" I and B run again what the backward of the block needs. One more
  * plan has replicas, as many as the deployment, two at least, for the collectives. */
 #include "gen/measure_plans.h"
@@ -18,18 +20,21 @@
 enum {
   SIZES = 4,
   RECOMPUTES = 2,
+  SEQUENCES = 8, /* of a step, at least; and at least two microbatches */
   TOKENS_MAX = 1 << 22 /* of a microbatch that is larger than the topology's */
 };
 static int64_t default_sizes[SIZES] = {1, 2, 4, 8};
 
 /* The step's only row, in the format of pipeline.schedule_file. */
-static const char *actions_of(uint32_t stages) {
+static const char *actions_of(uint32_t stages, uint32_t microbatches) {
   const char *text = "";
-  for (uint32_t s = 0; s < stages; s++) text = pen_text("%s%uF0,", text, s);
-  for (uint32_t s = stages; s-- > 0;) text = pen_text("%s%uI0,%uW0,", text, s, s);
-  for (uint32_t s = 0; s < stages; s++) text = pen_text("%s%uF1,", text, s);
-  for (uint32_t s = stages; s-- > 0;) text = pen_text("%s%uB1%s", text, s, s ? "," : "\n");
-  return text;
+  for (uint32_t j = 0; j < microbatches; j++)
+    for (uint32_t s = 0; s < stages; s++) text = pen_text("%s%uF%u,", text, s, j);
+  for (uint32_t j = 0; j < microbatches; j++)
+    for (uint32_t s = stages; s-- > 0;)
+      text = j % 2 == 0 ? pen_text("%s%uI%u,%uW%u,", text, s, j, s, j)
+                        : pen_text("%s%uB%u,", text, s, j);
+  return pen_text("%s\n", text);
 }
 
 /* Every block is a stage. */
@@ -48,11 +53,12 @@ static void divide(struct pen_topology *t) {
   t->partition_balance = "count";
   t->pipeline_ranks = 1;
   t->pipeline_stages_per_rank = count;
-  t->pipeline_microbatches = 2;
+  t->pipeline_microbatches =
+      2 * t->batch_microbatch < SEQUENCES ? SEQUENCES / t->batch_microbatch : 2;
   t->pipeline_placement = "loop";
   t->pipeline_schedule = "file";
   t->pipeline_schedule_file = t->schedule_path = "measure";
-  t->schedule_text = actions_of(count);
+  t->schedule_text = actions_of(count, (uint32_t)t->pipeline_microbatches);
   t->schedule_bytes = strlen(t->schedule_text);
 }
 

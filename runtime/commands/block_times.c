@@ -46,8 +46,9 @@ static const struct pen_rank_program *actions_of(const struct pen_plan *plan) {
   return &plan->profiles[0].ranks[0];
 }
 
-void pen_block_times_open(struct pen_block_times *times, const struct pen_plan *plan) {
-  *times = (struct pen_block_times){.plan = plan};
+void pen_block_times_open(struct pen_block_times *times, const struct pen_plan *plan,
+                          uint32_t layers) {
+  *times = (struct pen_block_times){.plan = plan, .layers = layers};
 }
 
 /* ---- one process ---- */
@@ -108,7 +109,15 @@ struct processes {
   const struct pen_shared *shared; /* null: each has its own */
   struct pen_trace *rings;         /* [count] */
   uint32_t count;
+  uint32_t layers; /* of the deployment's model */
 };
+
+/* In a process that is alone. */
+static void open_other_layers(struct pen_trace *ring, const struct processes *all) {
+  static struct pen_other_layers others; /* it outlives this function's frame */
+  pen_other_layers_open(&others, all->plan, all->layers, all->count);
+  ring->others = &others;
+}
 
 static pid_t start_process(const struct processes *all, uint32_t index) {
   const pid_t parent = getpid(), pid = fork();
@@ -118,6 +127,9 @@ static pid_t start_process(const struct processes *all, uint32_t index) {
     if (all->count > 1 && all->count <= all->cores->count) {
       const struct pen_cores own = pen_binding_cores(&all->cores->binding, index);
       pen_binding_apply(&own);
+    }
+    if (all->shared == NULL) {
+      open_other_layers(&all->rings[index], all);
     }
     run_rank(all->plan, all->shared, all->shared == NULL ? 0 : index, all->options,
              &all->rings[all->shared == NULL ? index : 0]);
@@ -234,6 +246,7 @@ void pen_block_times_run(struct pen_block_times *times, struct pen_busy_cores *c
   struct processes all = {.plan = plan,
                           .cores = cores,
                           .options = options,
+                          .layers = times->layers,
                           .count = together ? plan->replica_count : cores->count};
   all.rings = open_rings(plan, all.count);
   if (together) {

@@ -21,12 +21,14 @@ void pen_busy_cores_open(struct pen_busy_cores *cores, const struct pen_plan *pl
 /* Durations in nanoseconds of each action of one step, by turns of the processes and steps. */
 struct pen_block_times {
   const struct pen_plan *plan; /* with one rank in each replica, and a train profile alone */
+  uint32_t layers;             /* of the deployment's model */
   uint64_t *sample_ns;         /* [action][capacity] */
   uint32_t capacity, count;    /* samples of each action */
 };
 
 /* Of no run yet. */
-void pen_block_times_open(struct pen_block_times *times, const struct pen_plan *plan);
+void pen_block_times_open(struct pen_block_times *times, const struct pen_plan *plan,
+                          uint32_t layers);
 
 /* Runs steps of the plan for about `seconds`, in all processes at the same time, or, if it has
  * replicas, in one process for each of them. Adds their samples, without

@@ -261,6 +261,9 @@ pen_handler *const pen_handlers[PEN_ACTION_KINDS] = {
 /* --trace, --measure: any action, with its time taken until it is complete. On an asynchronous
  * device a step takes longer so, and pairs do not overlap. */
 static bool run_traced(struct pen_vm *vm, const struct pen_action *action) {
+  if (vm->trace->others != NULL) {
+    pen_other_layers_read(vm->trace->others, action);
+  }
   const uint64_t start_ns = pen_trace_now_ns(vm->trace);
   const bool going = pen_handlers[action->kind](vm, action) && vm->executor->wait_action(vm);
   pen_trace_add(vm->trace, (uint32_t)(action - vm->program->actions), start_ns,

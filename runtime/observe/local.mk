@@ -15,5 +15,6 @@ libruntime_a_SOURCES += \
   %reldir%/restart_event.h \
   %reldir%/step_log.c \
   %reldir%/step_log.h \
+  %reldir%/other_layers.c \
   %reldir%/trace.c \
   %reldir%/trace.h

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "runtime/observe/other_layers.h"
 #include "runtime/plan/plan.h"
 
 struct pen_trace_event {
@@ -22,6 +23,7 @@ struct pen_trace {
   uint64_t capacity, count; /* count: of all events; the last `capacity` are kept */
   int descriptor;
   bool of_processor; /* times are those that the thread has had a core */
+  const struct pen_other_layers *others; /* null: nothing is read between actions */
 };
 
 /* In the parent: creates the file and writes its head: the clock's zero in CLOCK_MONOTONIC, and the
