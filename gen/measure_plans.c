@@ -20,8 +20,9 @@
 enum {
   SIZES = 4,
   RECOMPUTES = 2,
-  SEQUENCES = 8, /* of a step, at least; and at least two microbatches */
-  TOKENS_MAX = 1 << 22 /* of a microbatch that is larger than the topology's */
+  SEQUENCES = 8,
+  MICROBATCHES_MIN = 4, /* of a step, at least */
+  TOKENS_MAX = 1 << 22  /* of a microbatch that is larger than the topology's */
 };
 static int64_t default_sizes[SIZES] = {1, 2, 4, 8};
 
@@ -53,8 +54,9 @@ static void divide(struct pen_topology *t) {
   t->partition_balance = "count";
   t->pipeline_ranks = 1;
   t->pipeline_stages_per_rank = count;
-  t->pipeline_microbatches =
-      2 * t->batch_microbatch < SEQUENCES ? SEQUENCES / t->batch_microbatch : 2;
+  t->pipeline_microbatches = MICROBATCHES_MIN * t->batch_microbatch < SEQUENCES
+                                 ? SEQUENCES / t->batch_microbatch
+                                 : MICROBATCHES_MIN;
   t->pipeline_placement = "loop";
   t->pipeline_schedule = "file";
   t->pipeline_schedule_file = t->schedule_path = "measure";

@@ -416,7 +416,7 @@ static void add_measure_plans(struct pen_result *main, const struct pen_topology
   }
   *plan = *main->plan;
   plan->only_measures = topology->only_measures;
-  plan->layers = (uint32_t)topology->model_layers;
+  plan->deployed_layers = (uint32_t)topology->model_layers;
   plan->measured = plans;
   plan->measured_count = (uint32_t)count;
   main->plan = plan;

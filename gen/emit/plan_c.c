@@ -135,8 +135,9 @@ static void write_plan(struct pen_c_writer *writer, const struct pen_plan *plan,
     pen_write_text(writer, pen_text("  .fallbacks = fallbacks, .fallback_count = %" PRIu32 ",\n",
                                     plan->fallback_count));
   if (plan->measured_count)
-    pen_write_text(writer, pen_text("  .measured = measured, .measured_count = %" PRIu32 ",\n",
-                                    plan->measured_count));
+    pen_write_text(writer, pen_text("  .measured = measured, .measured_count = %" PRIu32
+                                    ", .deployed_layers = %" PRIu32 ",\n",
+                                    plan->measured_count, plan->deployed_layers));
   if (plan->only_measures) pen_write_text(writer, "  .only_measures = true,\n");
 }
 

@@ -44,7 +44,8 @@ static uint32_t open_times(struct costs *costs) {
   uint32_t count = 0;
   for (uint32_t m = 0; m < costs->plan->measured_count; m++) {
     const bool fitting = fits(costs, &measured[m]);
-    pen_block_times_open(&costs->times[m], fitting ? &measured[m] : NULL, costs->plan->layers);
+    pen_block_times_open(&costs->times[m], fitting ? &measured[m] : NULL,
+                         costs->plan->deployed_layers);
     count += fitting;
     if (!fitting && m % 2 == 0 && measured[m].replica_count == 1) {
       fprintf(stderr,

@@ -1,6 +1,9 @@
 /* other_layers.h: while the command measure runs a plan of a few layers: reads as much memory as a
  * deployment's other layers would use between two passes over these, so that the caches hold no
- * more of a block's weights and activations than they do in the deployment. CPUs only. */
+ * more of a block's weights and activations than they do in the deployment. A deployment runs its
+ * layers forward, then backward: between two uses of a layer lies, on average over the layers, one
+ * pass over the others, but from none to two. So half of the microbatches find their block as the
+ * last one left it. CPUs only. */
 #ifndef PEN_OTHER_LAYERS_H
 #define PEN_OTHER_LAYERS_H
 
