@@ -91,15 +91,16 @@ static const struct pen_topology *without_auto(const struct pen_topology *t) {
   return copy;
 }
 
-static struct pen_joint *new_task(const struct pen_topology *topology) {
+static struct pen_joint *new_task(const struct pen_joint_input *input) {
   struct pen_joint *j = pen_new(1, sizeof *j);
-  const struct pen_topology *t = j->topology = without_auto(topology);
+  const struct pen_topology *topology = input->topology, *t = j->topology = without_auto(topology);
+  j->source = (struct pen_cost_source){t, input->measured};
   j->cuts = pen_partition_is_joint(t);
   j->base = balanced(t, j->cuts || pen_partition_by_time(t) ? "time" : "count");
   j->stage_count = j->base->stage_count;
   j->rank_count = j->base->rank_count;
   j->place = pen_partition_places(t, j->base, &j->place_count);
-  j->stages = pen_joint_stages(t, j->base);
+  j->stages = pen_joint_stages(&j->source, j->base);
   j->slack = pen_new(j->rank_count, sizeof *j->slack);
   j->most_slack = pen_new(j->rank_count, sizeof *j->most_slack);
   j->open = pen_new(j->stage_count, sizeof *j->open);
@@ -328,16 +329,13 @@ static bool exhaust_choices(struct best_choice *b) {
 static void check_costs(struct pen_joint *j) {
   const struct pen_joint_cut cut = cut_of(j, j->base, PEN_RECOMPUTE_NONE);
   const struct pen_joint_built built = pen_joint_build(j, j->base, &cut);
-  if (pen_search_can_time(built.partition, built.cost)) return;
-  const struct pen_cost_model model =
-      pen_cost_model(j->topology, built.partition, built.graph, NULL);
-  pen_cost_model_fail(&model);
+  if (!pen_search_can_time(built.partition, built.cost.stage)) pen_cost_model_fail(&built.cost);
 }
 
 struct pen_joint_choice pen_joint(const struct pen_joint_input *input) {
   const struct pen_topology *t = input->topology;
   check_settings(t);
-  struct pen_joint *j = new_task(t);
+  struct pen_joint *j = new_task(input);
   struct best_choice b = {
       .input = input,
       .joint = j,

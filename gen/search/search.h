@@ -28,6 +28,7 @@
 #include "gen/partition/training.h"
 #include "gen/search/progress.h"
 #include "gen/schedule/order.h"
+#include "gen/timing/cost_model.h"
 #include "gen/timing/timing.h"
 #include "gen/topology/topology.h"
 
@@ -73,7 +74,7 @@ bool pen_search_can_time(const struct pen_partition *partition, const struct pen
 struct pen_search *pen_search(const struct pen_topology *topology,
                               const struct pen_partition *partition,
                               const struct pen_training *training, struct pen_graph *const *graph,
-                              const struct pen_stage_cost *cost, double overlap_cost,
+                              const struct pen_cost_model *cost,
                               const struct pen_search_effort *effort, const double *slack);
 
 /* Whether a named order is better than the one found, or none was found. */
