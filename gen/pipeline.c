@@ -133,7 +133,8 @@ struct chosen_order {
   const struct pen_action_lists *given; /* null: not of --actions */
 };
 
-/* The order of --actions, of `choice`, of the search, or of the topology's schedule. */
+/* The order of --actions, of `choice`, of the search, which may go on from that of `choice`, or of
+ * the topology's schedule. */
 static struct chosen_order choose_order(const struct pen_generator_options *options,
                                         const struct pen_bucket *b,
                                         const struct pen_joint_choice *choice,
@@ -144,13 +145,14 @@ static struct chosen_order choose_order(const struct pen_generator_options *opti
     *given = read_actions(options, b->topology, b->partition, kind);
     chosen.given = given;
     chosen.order = pen_order_of_actions(given->action, given->count, b->partition->rank_count);
-  } else if (choice && choice->search) {
+  } else if (choice && choice->search && !choice->goes_on) {
     chosen.search = choice->search;
     chosen.order = choice->search->order;
   } else if (pen_schedule_of(b->topology->pipeline_schedule)->given == PEN_GIVEN_BY_SEARCH) {
     const struct pen_search_effort effort = pen_search_effort_of(options, b->topology);
-    const struct pen_search_result found = pen_search_pass(&(struct pen_search_input){
-        b->topology, b->partition, b->training, b->own, b->eval, cost, effort});
+    const struct pen_search_result found = pen_search_pass(
+        &(struct pen_search_input){b->topology, b->partition, b->training, b->own, b->eval, cost,
+                                   effort, choice ? choice->search : NULL});
     chosen.topology = found.topology;
     chosen.partition = found.partition;
     chosen.search = found.search;

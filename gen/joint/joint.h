@@ -4,6 +4,9 @@
  * In: the topology, and costs by it or measured. Out: a struct pen_joint_choice: the cut of blocks
  * into stages, what each stage recomputes and, with the schedule "search", the order.
  *
+ * The 99th percentile of the makespan is left to gen/search/: cut and recomputation are those for
+ * the least makespan, whatever the effort, so that more of it is never worse.
+ *
  *   joint.c        the pass: starts, rounds of work, the final check of memory
  *   stage_cache.c  graph and cost of each run of blocks as a stage
  *   judge.c        the makespan and the memory of one choice, by simulating an order
@@ -24,6 +27,7 @@ struct pen_joint_choice {
   const uint8_t *recompute;        /* [stage] enum pen_recompute_kind */
   const char *placement;           /* "loop" or "v" */
   const struct pen_search *search; /* with the schedule "search": the order; else NULL */
+  bool goes_on; /* pipeline.objective is "p99": the search (gen/search/) goes on from that order */
 };
 
 /* Lays out the plan of a choice and fills arena_bytes[rank]. */

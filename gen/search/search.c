@@ -160,6 +160,7 @@ struct search_task {
   struct pen_graph *const *graph;
   const struct pen_cost_model *cost;
   const struct pen_search_effort *effort;
+  const struct pen_search *known; /* null: no order is */
   const double *slack;
   bool tries[2]; /* [loop, v] */
   struct pen_search_progress *progress;
@@ -217,7 +218,7 @@ static void search_by(const struct search_task *task, bool by_span,
         task->topology,
         pen_search_problem(here, task->training, pen_costs_on_ranks(here, cost.stage),
                            pen_cost_model_collectives(&cost, here), cost.overlap, budget, by_span),
-        task->progress, placements[i],
+        task->progress, placements[i], task->known,
         work / STARTS_SHARE / (uint64_t)(task->tries[0] + task->tries[1]));
     for (uint32_t round = 0; round < PEN_SEARCH_FIRST_ROUNDS; round++)
       pen_search_side_round(side[i], round, work, seed);
@@ -267,7 +268,8 @@ static void count_starts(struct pen_search *search, struct pen_search_side *cons
 struct pen_search *pen_search(const struct pen_topology *t, const struct pen_partition *partition,
                               const struct pen_training *training, struct pen_graph *const *graph,
                               const struct pen_cost_model *cost,
-                              const struct pen_search_effort *effort, const double *slack) {
+                              const struct pen_search_effort *effort,
+                              const struct pen_search *known, const double *slack) {
   bool free =
       !t->has_pipeline_placement && partition->stages_per_rank > 1 && partition->rank_count > 1;
   bool by_span = !strcmp(t->pipeline_objective, "span"),
@@ -276,11 +278,17 @@ struct pen_search *pen_search(const struct pen_topology *t, const struct pen_par
   struct pen_search_progress *progress = pen_new(1, sizeof *progress);
   *progress = (struct pen_search_progress){.by_span = by_span, .by_percentile = by_percentile};
   const struct search_task task = {
-      t,        partition,
-      training, graph,
-      cost,     effort,
-      slack,    {free || !zigzag, free || zigzag},
-      progress, by_percentile ? pen_search_draws(partition, effort->seed) : NULL};
+      t,
+      partition,
+      training,
+      graph,
+      cost,
+      effort,
+      known,
+      slack,
+      {free || !zigzag, free || zigzag},
+      progress,
+      by_percentile ? pen_search_draws(partition, effort->seed) : NULL};
   struct pen_search *search = pen_new(1, sizeof *search);
   struct pen_search_side *other[2] = {NULL, NULL};
   search->objective = t->pipeline_objective;

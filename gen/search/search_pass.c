@@ -21,7 +21,7 @@ static const struct pen_search *search_once(const struct pen_search_input *input
                                             const double *slack) {
   pen_pass("search");
   return pen_search(input->topology, input->partition, input->training, input->own, input->cost,
-                    &input->effort, slack);
+                    &input->effort, input->known, slack);
 }
 
 /* The passes from the order of `search` to its plan. */
@@ -96,6 +96,7 @@ struct pen_search_result pen_search_pass(const struct pen_search_input *input) {
     const struct pen_plan *named_plan = lay_out_order(input, &named);
     if (!exceeds_limit(named_plan, topology->memory_limit_mib, slack, 0)) return named;
   }
+  if (!found && input->known) return place_order(input, input->known);
   if (!found) fail_search(topology, first, plan);
   return result;
 }

@@ -56,7 +56,7 @@ struct pen_search *search_order(const struct pen_topology *topology,
                                 const struct pen_search_effort *effort) {
   const struct pen_cost_source source = {topology, NULL};
   const struct pen_cost_model model = pen_cost_model_of(&source, partition, NULL, cost);
-  return pen_search(topology, partition, &pen_training_none, NULL, &model, effort, NULL);
+  return pen_search(topology, partition, &pen_training_none, NULL, &model, effort, NULL, NULL);
 }
 
 char *order_text(const struct pen_order *order) {
