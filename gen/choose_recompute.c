@@ -21,6 +21,7 @@ enum { LEVELS = sizeof levels / sizeof *levels, GIVEN = -1 };
 struct recompute_choice {
   const struct pen_topology *topology;
   const struct pen_generator_options *options;
+  const struct pen_measured *measured;
   pen_lay_out *lay_out;
   size_t stages;
   int *level;               /* [stages]; GIVEN: not "auto" */
@@ -43,7 +44,7 @@ static const struct pen_topology *with_choice(const struct recompute_choice *c) 
 static bool is_over(struct recompute_choice *c) {
   const uint64_t limit = (uint64_t)c->topology->memory_limit_mib << 20;
   bool any = false;
-  c->result = c->lay_out(with_choice(c), c->options, NULL);
+  c->result = c->lay_out(with_choice(c), c->options, c->measured, NULL);
   for (uint32_t r = 0; r < c->result.plan->rank_count; r++) {
     c->over[r] = c->result.plan->memory[r].arena_bytes > limit;
     any = any || c->over[r];
@@ -95,9 +96,10 @@ static void lower_levels(struct recompute_choice *c, uint32_t place) {
 
 struct pen_result pen_choose_recompute(const struct pen_topology *topology,
                                        const struct pen_generator_options *options,
-                                       pen_lay_out *lay_out) {
+                                       const struct pen_measured *measured, pen_lay_out *lay_out) {
   struct recompute_choice c = {.topology = topology,
                                .options = options,
+                               .measured = measured,
                                .lay_out = lay_out,
                                .stages = topology->memory_recompute.count};
   size_t chosen = 0;
@@ -107,9 +109,9 @@ struct pen_result pen_choose_recompute(const struct pen_topology *topology,
     c.level[s] = is_auto ? 0 : GIVEN;
     chosen += is_auto;
   }
-  if (!chosen) return lay_out(topology, options, NULL);
+  if (!chosen) return lay_out(topology, options, measured, NULL);
   if (!topology->memory_limit_mib || !topology->trains)
-    return lay_out(with_choice(&c), options, NULL);
+    return lay_out(with_choice(&c), options, measured, NULL);
   c.over = pen_new((size_t)topology->pipeline_ranks, sizeof *c.over);
   while (is_over(&c))
     if (!raise_levels(&c)) return c.result;

@@ -133,7 +133,8 @@ struct chosen_order {
   const struct pen_action_lists *given; /* null: not of --actions */
 };
 
-/* The order of --actions, of `choice`, of the search, or of the topology's schedule. */
+/* The order of --actions, of `choice`, of the search, which may go on from that of `choice`, or of
+ * the topology's schedule. */
 static struct chosen_order choose_order(const struct pen_generator_options *options,
                                         const struct pen_bucket *b,
                                         const struct pen_joint_choice *choice,
@@ -144,13 +145,14 @@ static struct chosen_order choose_order(const struct pen_generator_options *opti
     *given = read_actions(options, b->topology, b->partition, kind);
     chosen.given = given;
     chosen.order = pen_order_of_actions(given->action, given->count, b->partition->rank_count);
-  } else if (choice && choice->search) {
+  } else if (choice && choice->search && !choice->goes_on) {
     chosen.search = choice->search;
     chosen.order = choice->search->order;
   } else if (pen_schedule_of(b->topology->pipeline_schedule)->given == PEN_GIVEN_BY_SEARCH) {
     const struct pen_search_effort effort = pen_search_effort_of(options, b->topology);
-    const struct pen_search_result found = pen_search_pass(&(struct pen_search_input){
-        b->topology, b->partition, b->training, b->own, b->eval, cost, effort});
+    const struct pen_search_result found = pen_search_pass(
+        &(struct pen_search_input){b->topology, b->partition, b->training, b->own, b->eval, cost,
+                                   effort, choice ? choice->search : NULL});
     chosen.topology = found.topology;
     chosen.partition = found.partition;
     chosen.search = found.search;
@@ -256,6 +258,7 @@ static void write_results(const struct pen_result *result,
 /* The passes from a topology to its plan. */
 static struct pen_result lay_out(const struct pen_topology *topology,
                                  const struct pen_generator_options *options,
+                                 const struct pen_measured *measured,
                                  const struct pen_joint_choice *choice) {
   const int kind = topology->trains ? PEN_TRAIN : PEN_EVAL;
 
@@ -270,15 +273,14 @@ static struct pen_result lay_out(const struct pen_topology *topology,
   const struct pen_training *training = bucket[0].training;
 
   pen_pass("costs");
-  const struct pen_measured *measured =
-      options->costs ? pen_measured_read(options->costs, partition, own) : NULL;
-  const struct pen_cost_model cost = pen_cost_model(topology, partition, own, measured);
+  struct pen_cost_model cost = pen_cost_model(topology, partition, own, measured);
 
   add_buckets(bucket, topology, partition, kind, options);
 
   const struct chosen_order chosen = choose_order(options, &bucket[0], choice, &cost, kind);
   const struct pen_order *order = chosen.order;
   topology = chosen.topology;
+  if (partition != chosen.partition) cost = pen_cost_model_placed(&cost, chosen.partition);
   partition = chosen.partition;
 
   pen_pass("simulate");
@@ -293,7 +295,8 @@ static struct pen_result lay_out(const struct pen_topology *topology,
   pen_pass("layout");
   const struct pen_plan *plan = pen_layout(topology, partition, profiles.profile, profiles.count);
   check_overlap(topology, measured, order);
-  if (measured) pen_measured_check(measured, plan);
+  if (measured && measured->stages)
+    pen_measured_stages_check(measured->stages, topology, own, plan);
   return (struct pen_result){.topology = topology,
                              .partition = partition,
                              .training = training,
@@ -316,20 +319,23 @@ static bool is_better_plan(const struct pen_result *one, const struct pen_result
 }
 
 struct pen_result pen_pipeline_choose(const struct pen_topology *topology,
-                                      const struct pen_generator_options *options) {
-  const bool cuts = pen_partition_is_joint(topology);
-  if (!pen_joint_applies(topology) || (!cuts && (options->actions || options->costs)))
-    return pen_choose_recompute(topology, options, lay_out);
-  const struct pen_result joint = pen_plan_jointly(topology, options, lay_out);
+                                      const struct pen_generator_options *options,
+                                      const struct pen_measured *measured) {
+  const bool cuts = pen_partition_is_joint(topology), of_stages = measured && measured->stages;
+  if (!pen_joint_applies(topology) || (!cuts && (options->actions || of_stages)))
+    return pen_choose_recompute(topology, options, measured, lay_out);
+  const struct pen_result joint = pen_plan_jointly(topology, options, measured, lay_out);
   if (cuts || joint.search) return joint;
-  const struct pen_result stages = pen_choose_recompute(topology, options, lay_out);
+  const struct pen_result stages = pen_choose_recompute(topology, options, measured, lay_out);
   return is_better_plan(&stages, &joint) ? stages : joint;
 }
 
 /* The same, complete and verified. */
 static struct pen_result make_plan(const struct pen_topology *topology,
                                    const struct pen_generator_options *options) {
-  struct pen_result result = pen_pipeline_choose(topology, options);
+  const struct pen_measured *measured = options->costs ? pen_measured_read(options->costs) : NULL;
+  if (measured) pen_measured_check(measured, topology);
+  struct pen_result result = pen_pipeline_choose(topology, options, measured);
   pen_layout_check_limit(result.topology, result.plan);
 
   pen_pass("digest");

@@ -35,8 +35,10 @@ void pen_pipeline(const struct pen_generator_options *options);
 /* The first pass after the topology, also for penstock-plan. */
 const struct pen_partition *pen_pipeline_partition(const struct pen_topology *topology);
 
-/* The plan of a topology with the choices that it leaves open; not verified, without a digest. */
+/* The plan of a topology with the choices that it leaves open; not verified, without a digest.
+ * `measured`: the file of options->costs; NULL: none. */
 struct pen_result pen_pipeline_choose(const struct pen_topology *topology,
-                                      const struct pen_generator_options *options);
+                                      const struct pen_generator_options *options,
+                                      const struct pen_measured *measured);
 
 #endif

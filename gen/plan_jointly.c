@@ -3,6 +3,7 @@
 #include "gen/plan_jointly.h"
 
 #include "gen/base/arena.h"
+#include "gen/base/error.h"
 #include "gen/base/pass_times.h"
 #include "gen/joint/joint.h"
 #include "gen/search_effort.h"
@@ -12,6 +13,7 @@
 struct trial_context {
   const struct pen_topology *topology;
   const struct pen_generator_options *options;
+  const struct pen_measured *measured;
   pen_lay_out *lay_out;
 };
 
@@ -33,7 +35,8 @@ static void lay_out_trial(const void *context, const struct pen_joint_choice *ch
                           uint64_t *arena_bytes) {
   const struct trial_context *c = context;
   struct pen_arena_mark *mark = pen_arena_mark();
-  const struct pen_result result = c->lay_out(with_choice(c->topology, choice), c->options, choice);
+  const struct pen_result result =
+      c->lay_out(with_choice(c->topology, choice), c->options, c->measured, choice);
   for (uint32_t rank = 0; rank < result.plan->rank_count; rank++)
     arena_bytes[rank] = result.plan->memory[rank].arena_bytes;
   pen_arena_release(mark);
@@ -41,18 +44,22 @@ static void lay_out_trial(const void *context, const struct pen_joint_choice *ch
 
 struct pen_result pen_plan_jointly(const struct pen_topology *topology,
                                    const struct pen_generator_options *options,
-                                   pen_lay_out *lay_out) {
-  const struct trial_context context = {topology, options, lay_out};
+                                   const struct pen_measured *measured, pen_lay_out *lay_out) {
+  const struct trial_context context = {topology, options, measured, lay_out};
   if (options->actions)
     pen_topology_fail(topology, "partition.balance",
                       "\"count\" or \"time\", with --actions: its order is for one cut");
-  if (options->costs)
+  if (measured && measured->stages)
     pen_topology_fail(topology, "partition.balance",
-                      "\"count\" or \"time\", with --costs of whole stages, which are of one cut");
+                      "\"count\" or \"time\", with %s, which has the costs of stages of one cut; "
+                      "those of blocks, by penstock-NAME measure, are for any cut",
+                      measured->path);
   pen_pass("joint");
   const struct pen_joint_choice choice = pen_joint(&(struct pen_joint_input){
-      topology, pen_search_effort_of(options, topology), lay_out_trial, &context});
-  const struct pen_result result = lay_out(with_choice(topology, &choice), options, &choice);
-  if (choice.search) pen_search_print(choice.search, result.cost.unit);
+      topology, measured, pen_search_effort_of(options, topology), lay_out_trial, &context});
+  const struct pen_result result =
+      lay_out(with_choice(topology, &choice), options, measured, &choice);
+  if (choice.search && !choice.goes_on && !pen_is_attempting())
+    pen_search_print(choice.search, result.cost.unit);
   return result;
 }

@@ -12,6 +12,7 @@
 #include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/search/progress.h"
+#include "gen/timing/cost_model.h"
 #include "gen/timing/memory_budget.h"
 #include "gen/timing/timing.h"
 #include "runtime/plan/plan.h"
@@ -31,7 +32,7 @@ struct pen_joint_value {
 /* One run of blocks as a stage. */
 struct pen_joint_stage {
   struct pen_graph *graph;
-  struct pen_stage_cost cost; /* at speed 1 */
+  struct pen_stage_cost cost; /* pen_cost_of_stage() */
 };
 
 struct pen_joint_stages; /* stage_cache.c */
@@ -39,6 +40,7 @@ struct pen_joint_stages; /* stage_cache.c */
 /* All that the search for a choice reads, and its scratch. */
 struct pen_joint {
   const struct pen_topology *topology;
+  struct pen_cost_source source;
   const struct pen_partition *base; /* placement; its blocks are those of no particular cut */
   uint32_t *place, place_count;     /* pen_partition_places() */
   bool cuts;                        /* the cut is open */
@@ -60,7 +62,7 @@ struct pen_joint {
 
 /* ---- stage_cache.c ---- */
 
-struct pen_joint_stages *pen_joint_stages(const struct pen_topology *topology,
+struct pen_joint_stages *pen_joint_stages(const struct pen_cost_source *source,
                                           const struct pen_partition *base);
 
 /* Stage `stage` with blocks [first, past). It is built once; later calls return the same. */
@@ -74,8 +76,8 @@ struct pen_joint_judge *pen_joint_new_judge(struct pen_joint *joint);
 /* The partition, graphs and costs of a cut; valid until the next call. */
 struct pen_joint_built {
   const struct pen_partition *partition;
-  struct pen_graph *const *graph;    /* [stage] */
-  const struct pen_stage_cost *cost; /* [stage] at speed 1 */
+  struct pen_graph *const *graph; /* [stage] */
+  struct pen_cost_model cost;
   const struct pen_training *training;
 };
 struct pen_joint_built pen_joint_build(struct pen_joint *joint, const struct pen_partition *placed,

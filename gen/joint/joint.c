@@ -24,10 +24,12 @@
 #include "gen/topology/message.h"
 #include "gen/topology/schedule_table.h"
 
-/* Work in actions timed: of one round, of the exhaustive search, of levelling one start, and what
- * laying out one action counts as; of list schedules for one start. */
+/* Work in actions timed: of one round, how many seconds of rounds there are by "p99", of the
+ * exhaustive search, of levelling one start, and what laying out one action counts as; of list
+ * schedules for one start. */
 enum {
   ROUND_WORK = 80000000,
+  PERCENTILE_SECONDS = 2,
   EXHAUST_WORK = 80000000,
   LEVEL_WORK = 10000000,
   LAYOUT_WORK = 2000,
@@ -65,12 +67,8 @@ static const struct pen_partition *balanced(const struct pen_topology *t, const 
   return divides ? pen_partition(&copy, family, NULL) : NULL;
 }
 
-/* Fails (78): the order is for one cut, or by noise. pen_partition() checks the other settings. */
+/* Fails (78): the order is for one cut. pen_partition() checks the other settings. */
 static void check_settings(const struct pen_topology *t) {
-  if (!strcmp(t->pipeline_objective, "p99"))
-    pen_topology_fail(
-        t, "pipeline.objective",
-        "\"makespan\" or \"span\", where cut or recomputation are chosen with the order");
   if (!pen_partition_is_joint(t)) return;
   const struct pen_schedule *schedule = pen_schedule_of(t->pipeline_schedule);
   if (schedule->given == PEN_GIVEN_BY_FILE)
@@ -79,8 +77,13 @@ static void check_settings(const struct pen_topology *t) {
                       schedule->name);
 }
 
-/* With "none" in place of "auto", which no graph can have. */
-static const struct pen_topology *without_auto(const struct pen_topology *t) {
+static bool by_percentile(const struct pen_topology *t) {
+  return pen_schedule_of(t->pipeline_schedule)->given == PEN_GIVEN_BY_SEARCH &&
+         !strcmp(t->pipeline_objective, "p99");
+}
+
+/* With "none" in place of "auto", which no graph can have; by the makespan instead of "p99". */
+static const struct pen_topology *searched_topology(const struct pen_topology *t) {
   struct pen_topology *copy = pen_new(1, sizeof *copy);
   const char **value = pen_new(t->memory_recompute.count + 1, sizeof *value);
   *copy = *t;
@@ -88,18 +91,21 @@ static const struct pen_topology *without_auto(const struct pen_topology *t) {
     value[s] = is_open(t, (uint32_t)s) ? pen_recompute_text(PEN_RECOMPUTE_NONE)
                                        : t->memory_recompute.value[s];
   copy->memory_recompute.value = value;
+  if (by_percentile(t)) copy->pipeline_objective = "makespan";
   return copy;
 }
 
-static struct pen_joint *new_task(const struct pen_topology *topology) {
+static struct pen_joint *new_task(const struct pen_joint_input *input) {
   struct pen_joint *j = pen_new(1, sizeof *j);
-  const struct pen_topology *t = j->topology = without_auto(topology);
+  const struct pen_topology *topology = input->topology,
+                            *t = j->topology = searched_topology(topology);
+  j->source = (struct pen_cost_source){t, input->measured};
   j->cuts = pen_partition_is_joint(t);
   j->base = balanced(t, j->cuts || pen_partition_by_time(t) ? "time" : "count");
   j->stage_count = j->base->stage_count;
   j->rank_count = j->base->rank_count;
   j->place = pen_partition_places(t, j->base, &j->place_count);
-  j->stages = pen_joint_stages(t, j->base);
+  j->stages = pen_joint_stages(&j->source, j->base);
   j->slack = pen_new(j->rank_count, sizeof *j->slack);
   j->most_slack = pen_new(j->rank_count, sizeof *j->most_slack);
   j->open = pen_new(j->stage_count, sizeof *j->open);
@@ -143,8 +149,11 @@ static struct pen_joint_choice choice_of(const struct best_choice *b, const stru
   for (uint32_t s = 0; s < j->stage_count; s++) first[s] = j->place[c->cut.at[s]];
   memcpy(recompute, c->cut.recompute, j->stage_count);
   return (struct pen_joint_choice){
-      first, recompute, c->placement,
-      b->searches ? pen_joint_search(j, c->placed, c->placement, &c->cut, &c->order) : NULL};
+      .first_block = first,
+      .recompute = recompute,
+      .placement = c->placement,
+      .search =
+          b->searches ? pen_joint_search(j, c->placed, c->placement, &c->cut, &c->order) : NULL};
 }
 
 /* The bytes by which a choice exceeds the limit, by its layout. */
@@ -328,16 +337,13 @@ static bool exhaust_choices(struct best_choice *b) {
 static void check_costs(struct pen_joint *j) {
   const struct pen_joint_cut cut = cut_of(j, j->base, PEN_RECOMPUTE_NONE);
   const struct pen_joint_built built = pen_joint_build(j, j->base, &cut);
-  if (pen_search_can_time(built.partition, built.cost)) return;
-  const struct pen_cost_model model =
-      pen_cost_model(j->topology, built.partition, built.graph, NULL);
-  pen_cost_model_fail(&model);
+  if (!pen_search_can_time(built.partition, built.cost.stage)) pen_cost_model_fail(&built.cost);
 }
 
 struct pen_joint_choice pen_joint(const struct pen_joint_input *input) {
   const struct pen_topology *t = input->topology;
   check_settings(t);
-  struct pen_joint *j = new_task(t);
+  struct pen_joint *j = new_task(input);
   struct best_choice b = {
       .input = input,
       .joint = j,
@@ -348,8 +354,11 @@ struct pen_joint_choice pen_joint(const struct pen_joint_input *input) {
   offer_starts(&b);
   const uint64_t begin = j->work;
   bool complete = !b.searches && exhaust_choices(&b);
-  for (uint64_t round = 0;
-       !complete && (round == 0 || j->work - begin < input->effort.seconds * ROUND_WORK); round++)
+  const uint64_t seconds = by_percentile(t) ? PERCENTILE_SECONDS : input->effort.seconds;
+  for (uint64_t round = 0; !complete && (round == 0 || j->work - begin < seconds * ROUND_WORK);
+       round++)
     run_round(&b, round);
-  return choice_of(&b, &b.best);
+  struct pen_joint_choice choice = choice_of(&b, &b.best);
+  choice.goes_on = by_percentile(t);
+  return choice;
 }

@@ -1,8 +1,11 @@
 /* joint.h: partition.balance = "joint" and memory.recompute = "auto": chooses what the plan leaves
  * open, all together, for the least time of a step within memory.limit_mib.
  *
- * In: the topology. Out: a struct pen_joint_choice: the cut of blocks into stages, what each stage
- * recomputes and, with the schedule "search", the order.
+ * In: the topology, and costs by it or measured. Out: a struct pen_joint_choice: the cut of blocks
+ * into stages, what each stage recomputes and, with the schedule "search", the order.
+ *
+ * The 99th percentile of the makespan is left to gen/search/: cut and recomputation are those for
+ * the least makespan, whatever the effort, so that more of it is never worse.
  *
  *   joint.c        the pass: starts, rounds of work, the final check of memory
  *   stage_cache.c  graph and cost of each run of blocks as a stage
@@ -16,6 +19,7 @@
 #define PEN_JOINT_H
 
 #include "gen/search/search.h"
+#include "gen/timing/measured_cost.h"
 #include "gen/topology/topology.h"
 
 struct pen_joint_choice {
@@ -23,6 +27,7 @@ struct pen_joint_choice {
   const uint8_t *recompute;        /* [stage] enum pen_recompute_kind */
   const char *placement;           /* "loop" or "v" */
   const struct pen_search *search; /* with the schedule "search": the order; else NULL */
+  bool goes_on; /* pipeline.objective is "p99": the search (gen/search/) goes on from that order */
 };
 
 /* Lays out the plan of a choice and fills arena_bytes[rank]. */
@@ -31,6 +36,7 @@ typedef void pen_joint_lay_out(const void *context, const struct pen_joint_choic
 
 struct pen_joint_input {
   const struct pen_topology *topology;
+  const struct pen_measured *measured; /* the costs of a file, for any cut; NULL: the topology's */
   struct pen_search_effort effort;
   pen_joint_lay_out *lay_out;
   const void *context; /* of lay_out */

@@ -10,14 +10,13 @@
 #include "gen/joint/internal.h"
 #include "gen/search/anneal.h"
 #include "gen/search/budget_bytes.h"
-#include "gen/timing/collective_cost.h"
 #include "gen/timing/cost.h"
 
 struct pen_joint_judge {
   uint32_t *first_block;       /* [stage] */
   struct pen_graph *copy;      /* [stage] */
   struct pen_graph **graph;    /* [stage] copy */
-  struct pen_stage_cost *cost; /* [stage] */
+  struct pen_stage_cost *cost; /* [stage] pen_cost_of_stage() */
 };
 
 struct pen_joint_judge *pen_joint_new_judge(struct pen_joint *j) {
@@ -45,24 +44,16 @@ struct pen_joint_built pen_joint_build(struct pen_joint *j, const struct pen_par
     judge->graph[s] = &judge->copy[s];
     judge->cost[s] = stage->cost;
   }
-  pen_add_collectives_within(j->topology, partition, judge->graph, judge->cost);
-  return (struct pen_joint_built){partition, judge->graph, judge->cost,
-                                  pen_training_of(j->topology, partition, judge->graph)};
+  return (struct pen_joint_built){
+      partition, judge->graph, pen_cost_model_of(&j->source, partition, judge->graph, judge->cost),
+      pen_training_of(j->topology, partition, judge->graph)};
 }
 
-static void free_built(const struct pen_joint_built *built) {
-  pen_free(built->partition->stages.span);
-  pen_free((void *)(uintptr_t)built->partition);
-  pen_free((void *)(uintptr_t)built->training->program_collectives);
-  pen_free((void *)(uintptr_t)built->training->weights_in_w);
-  pen_free((void *)(uintptr_t)built->training);
-}
-
-static void free_budget(struct pen_budget *budget) {
-  pen_free(budget->limit);
-  pen_free(budget->hold);
-  pen_free(budget->whole);
-  pen_free(budget);
+/* Builds the stages of a cut, which stay, before a mark. */
+static void build_stages(struct pen_joint *j, const struct pen_joint_cut *cut) {
+  for (uint32_t s = 0; s < j->stage_count; s++)
+    pen_joint_stage_of(j->stages, s, j->place[cut->at[s]], j->place[cut->at[s + 1]],
+                       cut->recompute[s]);
 }
 
 static struct pen_budget *budget_of(struct pen_joint *j, const struct pen_joint_built *built,
@@ -73,20 +64,16 @@ static struct pen_budget *budget_of(struct pen_joint *j, const struct pen_joint_
 /* The objective of an order, INFINITY if it cannot run. */
 static double time_order(struct pen_joint *j, const struct pen_joint_built *built,
                          const struct pen_order *order) {
-  const struct pen_topology *t = j->topology;
-  const double overlap = pen_overlap_cost(t);
-  struct pen_stage_cost *cost = pen_costs_on_ranks(built->partition, built->cost);
+  const double overlap = built->cost.overlap;
+  struct pen_stage_cost *cost = pen_costs_on_ranks(built->partition, built->cost.stage);
   const struct pen_collective_cost *collective =
-      pen_collective_costs(t, built->partition, built->graph, built->cost);
+      pen_cost_model_collectives(&built->cost, built->partition);
   struct pen_timing *timing =
       collective
           ? pen_simulate_step(order, built->partition, built->training, cost, collective, overlap,
-                              t->trains ? PEN_TRAIN : PEN_EVAL, false)
+                              j->topology->trains ? PEN_TRAIN : PEN_EVAL, false)
           : pen_simulate_collectives(order, built->partition, built->training, cost, NULL, overlap);
-  double time = !timing->complete ? INFINITY : j->by_span ? timing->span : timing->makespan;
-  if (!collective) pen_timing_free(timing, order->rank_count);
-  pen_free(cost);
-  return time;
+  return !timing->complete ? INFINITY : j->by_span ? timing->span : timing->makespan;
 }
 
 static double excess_of(struct pen_joint *j, const struct pen_joint_built *built,
@@ -95,7 +82,6 @@ static double excess_of(struct pen_joint *j, const struct pen_joint_built *built
   double excess = 0;
   for (uint32_t rank = 0; rank < j->rank_count; rank++)
     excess = fmax(excess, pen_budget_peak(budget, order, rank) - budget->limit[rank]);
-  free_budget(budget);
   return excess;
 }
 
@@ -111,12 +97,12 @@ enum { ACTION_WORK = 6, STAGE_WORK = 400, COLLECTIVES_WORK = 10 };
 struct pen_joint_value pen_joint_judge(struct pen_joint *j, const struct pen_partition *placed,
                                        const struct pen_joint_cut *cut,
                                        const struct pen_order *order) {
-  struct pen_joint_built built = pen_joint_build(j, placed, cut);
-  struct pen_arena_mark *mark = j->limited || j->base->replica_count > 1 ? pen_arena_mark() : NULL;
+  build_stages(j, cut);
+  struct pen_arena_mark *mark = pen_arena_mark();
+  const struct pen_joint_built built = pen_joint_build(j, placed, cut);
   struct pen_joint_value value = {.time = time_order(j, &built, order)};
   if (j->limited) value.excess = excess_of(j, &built, order);
-  if (mark) pen_arena_release(mark);
-  free_built(&built);
+  pen_arena_release(mark);
   j->work +=
       action_count(order) * ACTION_WORK * (j->base->replica_count > 1 ? COLLECTIVES_WORK : 1) +
       (uint64_t)j->stage_count * STAGE_WORK * (j->limited ? 4 : 1);
@@ -135,7 +121,9 @@ bool pen_joint_is_better(struct pen_joint_value one, struct pen_joint_value othe
 double pen_joint_calibrate(struct pen_joint *j, const struct pen_partition *placed,
                            const struct pen_joint_cut *cut, const struct pen_order *order,
                            const uint64_t *arena_bytes) {
-  struct pen_joint_built built = pen_joint_build(j, placed, cut);
+  build_stages(j, cut);
+  struct pen_arena_mark *mark = pen_arena_mark();
+  const struct pen_joint_built built = pen_joint_build(j, placed, cut);
   const double limit = (double)j->topology->memory_limit_mib * 1048576.0;
   double most = -INFINITY, *room = pen_new(j->rank_count, sizeof *room);
   struct pen_budget *budget = j->limited ? budget_of(j, &built, NULL) : NULL;
@@ -151,9 +139,7 @@ double pen_joint_calibrate(struct pen_joint *j, const struct pen_partition *plac
     j->most_slack[rank] = room[rank];
     j->slack[rank] = fmin(j->slack[rank], room[rank]);
   }
-  pen_free(room);
-  if (budget) free_budget(budget);
-  free_built(&built);
+  pen_arena_release(mark);
   return most;
 }
 

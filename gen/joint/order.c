@@ -10,7 +10,6 @@
 #include "gen/search/problem.h"
 #include "gen/search/seeds.h"
 #include "gen/search/timeline.h"
-#include "gen/timing/collective_cost.h"
 #include "gen/timing/cost.h"
 #include "gen/timing/lower_bound.h"
 
@@ -28,11 +27,10 @@ static struct cut_search search_of(struct pen_joint *j, const struct pen_partiti
   const struct pen_topology *t = j->topology;
   const struct pen_budget *budget =
       pen_budget_of(t, s.built.partition, s.built.training, s.built.graph, j->slack);
-  const struct pen_collective_cost *collective =
-      pen_collective_costs(t, s.built.partition, s.built.graph, s.built.cost);
-  s.problem = pen_search_problem(s.built.partition, s.built.training,
-                                 pen_costs_on_ranks(placed, s.built.cost), collective,
-                                 pen_overlap_cost(t), budget, j->by_span);
+  const struct pen_cost_model *cost = &s.built.cost;
+  s.problem = pen_search_problem(
+      s.built.partition, s.built.training, pen_costs_on_ranks(placed, cost->stage),
+      pen_cost_model_collectives(cost, s.built.partition), cost->overlap, budget, j->by_span);
   s.timeline = pen_search_timeline(s.problem);
   return s;
 }
@@ -129,12 +127,11 @@ struct pen_search *pen_joint_search(struct pen_joint *j, const struct pen_partit
   struct cut_search s = search_of(j, placed, cut);
   struct pen_search *search = pen_new(1, sizeof *search);
   struct pen_order *fused = copy_order(order->order);
-  const struct pen_timing *timing =
-      pen_search_time(s.problem, order->order, pen_overlap_cost(j->topology));
+  const struct pen_timing *timing = pen_search_time(s.problem, order->order, s.built.cost.overlap);
   if (!order->is_named) timing = pen_search_fuse(s.problem, fused, timing);
   const struct pen_bounds bounds =
       pen_bounds_of(order->order, s.built.partition, s.built.training, s.problem->least_cost,
-                    s.problem->exchange, pen_overlap_cost(j->topology), s.problem->budget);
+                    s.problem->exchange, s.built.cost.overlap, s.problem->budget);
   const double bound = j->by_span ? bounds.span.greatest : bounds.makespan.greatest,
                goal = objective_of(j, timing);
   *search = (struct pen_search){.order = fused,

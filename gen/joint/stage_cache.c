@@ -1,14 +1,12 @@
 /* stage_cache.c: graph and cost of each run of blocks as a stage, built when it is first asked for.
  *
- * A stage depends on its blocks, on what it recomputes and, where `costs` has a list with one value
- * a stage, on its number. The graph is built as the first, an inner, the last or the only stage of
- * a pipeline, and then gets its number. */
+ * A stage depends on its blocks, on what it recomputes and, where costs are by number, on that. The
+ * graph is built as the first, an inner, the last or the only stage of a pipeline. */
 #include <string.h>
 
 #include "gen/base/arena.h"
 #include "gen/joint/internal.h"
 #include "gen/model/model.h"
-#include "gen/timing/cost.h"
 
 struct stage_entry {
   uint32_t stage, first, past, recompute;
@@ -16,23 +14,19 @@ struct stage_entry {
 };
 
 struct pen_joint_stages {
-  const struct pen_topology *topology;
+  const struct pen_cost_source *source;
   const struct pen_partition *base;
   bool by_number; /* costs depend on the number of the stage */
   struct stage_entry *entry;
   size_t count, capacity; /* a power of two, at most half full */
 };
 
-static bool is_list(const struct pen_reals *list) { return list->count > 0 && !list->for_all; }
-
-struct pen_joint_stages *pen_joint_stages(const struct pen_topology *t,
+struct pen_joint_stages *pen_joint_stages(const struct pen_cost_source *source,
                                           const struct pen_partition *base) {
   struct pen_joint_stages *stages = pen_new(1, sizeof *stages);
-  stages->topology = t;
+  stages->source = source;
   stages->base = base;
-  stages->by_number = is_list(&t->costs_forward) || is_list(&t->costs_backward_input) ||
-                      is_list(&t->costs_backward_weight) || is_list(&t->costs_send) ||
-                      is_list(&t->costs_send_host);
+  stages->by_number = pen_cost_is_by_number(source);
   stages->capacity = 1024;
   stages->entry = pen_new(stages->capacity, sizeof *stages->entry);
   return stages;
@@ -49,11 +43,10 @@ static struct pen_joint_stage *build_stage(const struct pen_joint_stages *s, uin
   alone->span = pen_new(count, sizeof *alone->span);
   alone->span[place] = (struct pen_span){.first_block = first, .past_last_block = past};
   struct pen_joint_stage *built = pen_new(1, sizeof *built);
-  built->graph = pen_stage_graph(s->topology, alone, place, s->topology->trains);
+  built->graph = pen_stage_graph(s->source->topology, alone, place, s->source->topology->trains);
   built->graph->recompute = recompute;
   pen_stage_programs(built->graph);
-  built->graph->stage = stage; /* for costs by number */
-  built->cost = pen_stage_cost_of(s->topology, built->graph);
+  built->cost = pen_cost_of_stage(s->source, built->graph, stage);
   return built;
 }
 

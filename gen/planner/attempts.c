@@ -29,7 +29,7 @@ static const struct pen_topology *topology_of(const struct attempt_job *job) {
 }
 
 static struct pen_trial trial_of(const struct attempt_job *job) {
-  return pen_trial_costs(topology_of(job), job->input->planner->options->costs);
+  return pen_trial_costs(topology_of(job), job->input->planner->measured);
 }
 
 static void run_settings(void *context) { topology_of(context); }
@@ -88,11 +88,11 @@ bool pen_attempt_times(const struct pen_attempt_input *input, struct pen_step_ti
 static void run_plan(void *context) {
   const struct attempt_job *job = context;
   const struct pen_planner *planner = job->input->planner;
-  const struct pen_generator_options options = {
-      .costs = planner->options->costs,
-      .search_seconds = job->search_seconds ? *job->search_seconds : 0};
-  const struct pen_result result = pen_pipeline_choose(
-      pen_written_topology(planner, job->input->choice, job->search_seconds), &options);
+  const struct pen_generator_options options = {.search_seconds =
+                                                    job->search_seconds ? *job->search_seconds : 0};
+  const struct pen_result result =
+      pen_pipeline_choose(pen_written_topology(planner, job->input->choice, job->search_seconds),
+                          &options, planner->measured);
   *job->planned =
       (struct pen_planned){.makespan = result.timing->makespan, .bubble = result.timing->bubble};
   for (uint32_t r = 0; r < result.plan->rank_count; r++)

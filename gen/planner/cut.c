@@ -70,7 +70,7 @@ static struct pen_stage_traffic traffic_of(const struct pen_graph *graph) {
 
 void pen_cut_fill(struct pen_cut *cut, const struct pen_trial *trial) {
   const struct pen_topology *t = trial->topology;
-  const struct pen_stage_cost *cost = pen_kernel_costs(trial->partition, trial->cost.stage);
+  const struct pen_stage_cost *cost = trial->cost.alone;
   for (uint32_t s = 0; s < cut->stage_count; s++) {
     cut->cost[s] = cost[s];
     cut->cost[s].send = cut->cost[s].send_host = fmin(cost[s].send, cost[s].send_host);

@@ -46,6 +46,7 @@ static struct pen_planner planner_of(const struct pen_plan_options *options) {
   check_output(&planner);
   planner.axes = pen_axes_of(planner.written);
   const struct pen_topology *t = planner.written;
+  if (options->costs) planner.measured = pen_measured_read(options->costs);
   planner.memory_bytes = (uint64_t)t->plan_memory_mib << 20;
   if (t->has_memory_limit_mib && t->memory_limit_mib && t->memory_limit_mib < t->plan_memory_mib)
     planner.memory_bytes = (uint64_t)t->memory_limit_mib << 20;

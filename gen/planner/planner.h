@@ -23,13 +23,15 @@
 
 #include "gen/planner/axes.h"
 #include "gen/planner/options.h"
+#include "gen/timing/measured_cost.h"
 
 struct pen_planner {
   const struct pen_plan_options *options;
   const struct pen_topology *written; /* what the file and -s set */
   const struct pen_axes *axes;
-  uint64_t memory_bytes; /* plan.memory_mib */
-  bool shows_progress;   /* standard error is a terminal */
+  const struct pen_measured *measured; /* the file of --costs; NULL: none */
+  uint64_t memory_bytes;               /* plan.memory_mib */
+  bool shows_progress;                 /* standard error is a terminal */
 };
 
 /* Where the time of a step goes; their sum is the makespan. */

@@ -6,46 +6,30 @@
 #include "gen/base/error.h"
 #include "gen/pipeline.h"
 #include "gen/schedule/schedule.h"
-#include "gen/timing/measured_cost.h"
 
-/* The trained and frozen elements of a stage, as a file of measured costs counts them. */
-static uint64_t parameters_of(const struct pen_graph *graph) {
-  uint64_t count = 0;
-  for (uint32_t w = 0; w < graph->weight_count; w++)
-    if (w != graph->tied) count += graph->weight[w].count;
-  return count;
-}
-
-/* Refuses a candidate that the file was not measured for. */
-static const struct pen_measured *read_measured(const struct pen_topology *topology,
-                                                const char *costs,
-                                                const struct pen_partition *partition,
-                                                struct pen_graph *const *graph) {
-  const struct pen_measured *measured = pen_measured_read(costs, partition, graph);
-  if (measured->version != 1) return measured; /* its blocks are for any cut */
-  bool fits = measured->microbatch == topology->batch_microbatch;
-  for (uint32_t s = 0; s < partition->stage_count; s++)
-    fits = fits && measured->recompute[s] == graph[s]->recompute &&
-           measured->parameters[s] == parameters_of(graph[s]);
-  if (!fits)
+/* Refuses a candidate that costs of stages were not measured for. */
+static void check_stages(const struct pen_measured *measured, const struct pen_topology *topology,
+                         struct pen_graph *const *graph) {
+  if (pen_measured_stages_difference(measured->stages, topology, graph).place)
     pen_stop(PEN_EXIT_DATA,
              "%s: no candidate has the stages, the microbatch and the recomputation that were "
              "measured",
-             costs);
-  return measured;
+             measured->path);
 }
 
-struct pen_trial pen_trial_costs(const struct pen_topology *topology, const char *costs) {
+struct pen_trial pen_trial_costs(const struct pen_topology *topology,
+                                 const struct pen_measured *measured) {
+  if (measured) pen_measured_check(measured, topology);
   const struct pen_partition *partition = pen_pipeline_partition(topology);
   struct pen_graph *const *graph = pen_graphs_of(topology, &partition->stages, true);
-  const struct pen_measured *measured =
-      costs ? read_measured(topology, costs, partition, graph) : NULL;
+  const struct pen_cost_model cost = pen_cost_model(topology, partition, graph, measured);
+  if (measured && measured->stages) check_stages(measured, topology, graph);
   return (struct pen_trial){.topology = topology,
                             .partition = partition,
                             .graph = graph,
                             .training = pen_training_of(topology, partition, graph),
-                            .is_measured = costs != NULL,
-                            .cost = pen_cost_model(topology, partition, graph, measured)};
+                            .is_measured = measured != NULL,
+                            .cost = cost};
 }
 
 void pen_trial_compose(struct pen_trial *trial) {

@@ -20,9 +20,10 @@ struct pen_trial {
   bool is_measured; /* the costs are those of a file */
 };
 
-/* The costs of a topology with a named schedule; `costs`: the file of --costs, or NULL. Without
+/* The costs of a topology with a named schedule; `measured`: the file of --costs, or NULL. Without
  * order. Fails (78, 65). */
-struct pen_trial pen_trial_costs(const struct pen_topology *topology, const char *costs);
+struct pen_trial pen_trial_costs(const struct pen_topology *topology,
+                                 const struct pen_measured *measured);
 
 /* Composes the order. Fails (78). */
 void pen_trial_compose(struct pen_trial *trial);

@@ -21,14 +21,14 @@ static const struct pen_axis_values *axis_of(const struct pen_planner *planner, 
 }
 
 /* What a refined candidate has instead of the choice: all but what the topology fixes, or lists, is
- * chosen together with the order; with --costs the order alone, since gen/joint/ does not read the
- * file. */
+ * chosen together with the order; by measured costs of the stages of one cut, the order alone. */
 static const char *refined_text(const struct pen_planner *planner,
                                 const struct pen_axis_values *axis) {
   static const struct pen_setting_text refined[] = {{"partition.balance", "joint"},
                                                     {"memory.recompute", "auto"}};
   if (!strcmp(axis->setting, "pipeline.schedule")) return "search";
-  for (size_t i = 0; !planner->options->costs && i < sizeof refined / sizeof *refined; i++)
+  const bool of_one_cut = planner->measured && planner->measured->stages;
+  for (size_t i = 0; !of_one_cut && i < sizeof refined / sizeof *refined; i++)
     if (!strcmp(axis->setting, refined[i].path) && !axis->fixed && !axis->listed)
       return refined[i].text;
   return NULL;

@@ -14,12 +14,12 @@
 static const struct pen_search_named *best_placed(const struct pen_order_timed *chosen,
                                                   const struct pen_partition *partition,
                                                   const char *placement) {
-  const struct pen_cost_model *cost = chosen->cost;
+  const struct pen_cost_model cost = pen_cost_model_placed(chosen->cost, partition);
   const struct pen_budget *budget =
       pen_budget_of(chosen->topology, partition, chosen->training, chosen->graph, NULL);
   const struct pen_search_problem *problem =
-      pen_search_problem(partition, chosen->training, pen_costs_on_ranks(partition, cost->stage),
-                         pen_cost_model_collectives(cost, partition), cost->overlap, budget, false);
+      pen_search_problem(partition, chosen->training, pen_costs_on_ranks(partition, cost.stage),
+                         pen_cost_model_collectives(&cost, partition), cost.overlap, budget, false);
   const struct pen_search_seeds *seeds =
       pen_search_seeds(chosen->topology, placement, pen_search_timeline(problem), 0);
   const struct pen_search_named *best = NULL;
@@ -52,10 +52,11 @@ static const struct pen_search_named *find_best_named(const struct pen_order_tim
 static void add_spreads(const struct pen_order_timed *timed, const char *name, uint64_t seed,
                         struct pen_spread *spread) {
   const struct pen_timing *timing = timed->timing;
+  const struct pen_cost_model cost = pen_cost_model_placed(timed->cost, timed->partition);
   struct pen_retiming *retiming = pen_retiming(
       timing->whole ? timing->whole_order : timed->order, timing->whole ? timing->whole : timing,
-      timed->partition, timed->training, pen_costs_on_ranks(timed->partition, timed->cost->stage),
-      pen_cost_model_collectives(timed->cost, timed->partition), timed->cost->overlap);
+      timed->partition, timed->training, pen_costs_on_ranks(timed->partition, cost.stage),
+      pen_cost_model_collectives(&cost, timed->partition), cost.overlap);
   pen_spreads_of(retiming, timed->partition, seed, spread);
   size_t bytes = strcspn(name, ",");
   for (int i = 0; i < PEN_SPREADS; i++) {

@@ -42,7 +42,6 @@
 #include "gen/search/seeds.h"
 #include "gen/search/side.h"
 #include "gen/search/timeline.h"
-#include "gen/timing/collective_cost.h"
 #include "gen/timing/cost.h"
 #include "gen/timing/lower_bound.h"
 #include "gen/base/arena.h"
@@ -159,9 +158,9 @@ struct search_task {
   const struct pen_partition *partition;
   const struct pen_training *training;
   struct pen_graph *const *graph;
-  const struct pen_stage_cost *cost;
-  double overlap_cost;
+  const struct pen_cost_model *cost;
   const struct pen_search_effort *effort;
+  const struct pen_search *known; /* null: no order is */
   const double *slack;
   bool tries[2]; /* [loop, v] */
   struct pen_search_progress *progress;
@@ -214,12 +213,12 @@ static void search_by(const struct search_task *task, bool by_span,
     const struct pen_partition *here = pen_partition_placed(task->partition, i);
     const struct pen_budget *budget =
         pen_budget_of(task->topology, here, task->training, task->graph, task->slack);
+    const struct pen_cost_model cost = pen_cost_model_placed(task->cost, here);
     side[i] = pen_search_side_start(
         task->topology,
-        pen_search_problem(here, task->training, pen_costs_on_ranks(here, task->cost),
-                           pen_collective_costs(task->topology, here, task->graph, task->cost),
-                           task->overlap_cost, budget, by_span),
-        task->progress, placements[i],
+        pen_search_problem(here, task->training, pen_costs_on_ranks(here, cost.stage),
+                           pen_cost_model_collectives(&cost, here), cost.overlap, budget, by_span),
+        task->progress, placements[i], task->known,
         work / STARTS_SHARE / (uint64_t)(task->tries[0] + task->tries[1]));
     for (uint32_t round = 0; round < PEN_SEARCH_FIRST_ROUNDS; round++)
       pen_search_side_round(side[i], round, work, seed);
@@ -268,8 +267,9 @@ static void count_starts(struct pen_search *search, struct pen_search_side *cons
 
 struct pen_search *pen_search(const struct pen_topology *t, const struct pen_partition *partition,
                               const struct pen_training *training, struct pen_graph *const *graph,
-                              const struct pen_stage_cost *cost, double overlap_cost,
-                              const struct pen_search_effort *effort, const double *slack) {
+                              const struct pen_cost_model *cost,
+                              const struct pen_search_effort *effort,
+                              const struct pen_search *known, const double *slack) {
   bool free =
       !t->has_pipeline_placement && partition->stages_per_rank > 1 && partition->rank_count > 1;
   bool by_span = !strcmp(t->pipeline_objective, "span"),
@@ -283,8 +283,8 @@ struct pen_search *pen_search(const struct pen_topology *t, const struct pen_par
       training,
       graph,
       cost,
-      overlap_cost,
       effort,
+      known,
       slack,
       {free || !zigzag, free || zigzag},
       progress,

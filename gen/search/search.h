@@ -28,6 +28,7 @@
 #include "gen/partition/training.h"
 #include "gen/search/progress.h"
 #include "gen/schedule/order.h"
+#include "gen/timing/cost_model.h"
 #include "gen/timing/timing.h"
 #include "gen/topology/topology.h"
 
@@ -69,12 +70,13 @@ struct pen_search_effort {
 bool pen_search_can_time(const struct pen_partition *partition, const struct pen_stage_cost *cost);
 
 /* Searches for an order. Its placement is that of the result, not of partition and topology.
- * `slack`: see pen_budget_of(). */
+ * `known`: an order that the search also starts from; NULL: none. `slack`: see pen_budget_of(). */
 struct pen_search *pen_search(const struct pen_topology *topology,
                               const struct pen_partition *partition,
                               const struct pen_training *training, struct pen_graph *const *graph,
-                              const struct pen_stage_cost *cost, double overlap_cost,
-                              const struct pen_search_effort *effort, const double *slack);
+                              const struct pen_cost_model *cost,
+                              const struct pen_search_effort *effort,
+                              const struct pen_search *known, const double *slack);
 
 /* Whether a named order is better than the one found, or none was found. */
 bool pen_search_is_better(const struct pen_search *search, const struct pen_search_named *named);

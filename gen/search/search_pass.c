@@ -20,17 +20,18 @@ enum { ATTEMPTS_MAX = 6 };
 static const struct pen_search *search_once(const struct pen_search_input *input,
                                             const double *slack) {
   pen_pass("search");
-  return pen_search(input->topology, input->partition, input->training, input->own,
-                    input->cost->stage, input->cost->overlap, &input->effort, slack);
+  return pen_search(input->topology, input->partition, input->training, input->own, input->cost,
+                    &input->effort, input->known, slack);
 }
 
 /* The passes from the order of `search` to its plan. */
 static const struct pen_plan *lay_out_order(const struct pen_search_input *input,
                                             const struct pen_search_result *result) {
   const struct pen_order *order = result->search->order;
+  const struct pen_cost_model cost = pen_cost_model_placed(input->cost, result->partition);
   pen_pass("simulate");
   const struct pen_timing *timing =
-      pen_cost_model_time(input->cost, order, result->partition, input->training, PEN_TRAIN, false);
+      pen_cost_model_time(&cost, order, result->partition, input->training, PEN_TRAIN, false);
   pen_pass("lower");
   struct pen_lowered *lowered =
       pen_lower(order, result->partition, input->training, timing, PEN_TRAIN);
@@ -95,6 +96,7 @@ struct pen_search_result pen_search_pass(const struct pen_search_input *input) {
     const struct pen_plan *named_plan = lay_out_order(input, &named);
     if (!exceeds_limit(named_plan, topology->memory_limit_mib, slack, 0)) return named;
   }
+  if (!found && input->known) return place_order(input, input->known);
   if (!found) fail_search(topology, first, plan);
   return result;
 }

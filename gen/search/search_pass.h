@@ -14,6 +14,7 @@ struct pen_search_input {
   struct pen_graph *const *eval; /* [stage] */
   const struct pen_cost_model *cost;
   struct pen_search_effort effort;
+  const struct pen_search *known; /* an order that keeps within the limit; NULL: none */
 };
 
 /* `search->order` is the order found; topology and partition are the input's with its placement. */
@@ -23,7 +24,7 @@ struct pen_search_result {
   const struct pen_partition *partition;
 };
 
-/* Fails (78) when no order keeps within the limit. */
+/* Fails (78) when no order keeps within the limit; where one is known it is the result then. */
 struct pen_search_result pen_search_pass(const struct pen_search_input *input);
 
 #endif

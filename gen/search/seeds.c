@@ -162,6 +162,17 @@ bool pen_search_seeds_add(struct pen_search_seeds *starts, struct pen_search_tim
   return found;
 }
 
+void pen_search_seeds_take(struct pen_search_seeds *starts, struct pen_search_timeline *timeline,
+                           const struct pen_order *order, const char *name) {
+  const struct pen_search_problem *c = timeline->search;
+  struct pen_search_value value;
+  if (!pen_budget_holds(c->budget, order)) return;
+  uint32_t *list = pen_new((size_t)c->rank_count * c->count, sizeof *list);
+  pen_search_lists(c, order, list);
+  if (pen_search_set(timeline, list, &value)) add_start(starts, timeline, name, value);
+  pen_free(list);
+}
+
 /* One microbatch after another: it is within the limit if any order is. */
 static void try_serial(struct pen_search_seeds *starts, struct pen_search_timeline *timeline,
                        bool whole, uint32_t *list) {

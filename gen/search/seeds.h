@@ -35,6 +35,10 @@ struct pen_search_seeds *pen_search_seeds(const struct pen_topology *topology,
                                           const char *placement,
                                           struct pen_search_timeline *timeline, uint64_t work);
 
+/* Adds an order that is known. */
+void pen_search_seeds_take(struct pen_search_seeds *starts, struct pen_search_timeline *timeline,
+                           const struct pen_order *order, const char *name);
+
 /* Adds a list schedule whose rule is improved with that many builds, and sets the timeline to it.
  * False: none was found. */
 bool pen_search_seeds_add(struct pen_search_seeds *starts, struct pen_search_timeline *timeline,

@@ -40,7 +40,8 @@ struct pen_search_side {
 struct pen_search_side *pen_search_side_start(const struct pen_topology *topology,
                                               const struct pen_search_problem *search,
                                               struct pen_search_progress *progress,
-                                              const char *placement, uint64_t work);
+                                              const char *placement, const struct pen_search *known,
+                                              uint64_t work);
 
 /* Runs round `index`: from the best order so far, but the last round of each second from the next
  * start. `work`: of a second. */

@@ -37,11 +37,18 @@ static double cost_in_list(struct pen_reals list, uint32_t stage) {
   return list.count == 1 ? list.value[0] : list.value[stage];
 }
 
+static bool is_list(const struct pen_reals *list) { return list->count > 0 && !list->for_all; }
+
+bool pen_costs_are_by_number(const struct pen_topology *t) {
+  return is_list(&t->costs_forward) || is_list(&t->costs_backward_input) ||
+         is_list(&t->costs_backward_weight) || is_list(&t->costs_send) ||
+         is_list(&t->costs_send_host);
+}
+
 struct pen_stage_cost pen_stage_cost_of(const struct pen_topology *topology,
-                                        const struct pen_graph *graph) {
+                                        const struct pen_graph *graph, uint32_t s) {
   const struct pen_reals given[3] = {topology->costs_forward, topology->costs_backward_input,
                                      topology->costs_backward_weight};
-  const uint32_t s = graph->stage;
   double value[3], unit = 1e-9, recomputed = pen_recomputed_flops(graph);
   for (int k = 0; k < 3; k++) {
     value[k] = pen_program_flops(&graph->program[k]) - (k == PEN_PROGRAM_I ? recomputed : 0);
@@ -67,7 +74,7 @@ struct pen_stage_cost *pen_costs(const struct pen_topology *topology,
                                  struct pen_graph *const *graph) {
   struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
   for (uint32_t s = 0; s < partition->stage_count; s++)
-    cost[s] = pen_stage_cost_of(topology, graph[s]);
+    cost[s] = pen_stage_cost_of(topology, graph[s], s);
   return cost;
 }
 

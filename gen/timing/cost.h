@@ -12,9 +12,12 @@ struct pen_stage_cost *pen_costs(const struct pen_topology *topology,
                                  const struct pen_partition *partition,
                                  struct pen_graph *const *graph);
 
-/* The same of one stage. */
+/* The same of one stage; `number`: in lists with one value a stage. */
 struct pen_stage_cost pen_stage_cost_of(const struct pen_topology *topology,
-                                        const struct pen_graph *graph);
+                                        const struct pen_graph *graph, uint32_t number);
+
+/* Whether `costs` has a list with one value a stage. */
+bool pen_costs_are_by_number(const struct pen_topology *topology);
 
 /* A copy with the costs of each rank's stages, except collectives within them, divided by its
  * speed (cluster.speed). */

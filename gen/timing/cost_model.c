@@ -1,40 +1,83 @@
-/* cost_model.c: the costs of a plan: from the topology, or measured (--costs). */
+/* cost_model.c: the costs of a plan: from the topology, or measured (--costs).
+ *
+ * A stage has costs by itself, by its blocks. Where a partition places it, measured messages and
+ * collectives are added. Files of version 1 have both within the costs of their stages. */
 #include "gen/timing/cost_model.h"
 
 #include <math.h>
+#include <string.h>
 
+#include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/timing/collective_cost.h"
 #include "gen/timing/cost.h"
+
+struct pen_stage_cost pen_cost_of_stage(const struct pen_cost_source *source,
+                                        const struct pen_graph *graph, uint32_t number) {
+  const struct pen_measured *measured = source->measured;
+  if (!measured) return pen_stage_cost_of(source->topology, graph, number);
+  return measured->blocks ? pen_measured_blocks_cost(measured->blocks, graph)
+                          : pen_measured_stages_cost(measured->stages, graph);
+}
+
+bool pen_cost_is_by_number(const struct pen_cost_source *source) {
+  return source->measured ? !source->measured->blocks : pen_costs_are_by_number(source->topology);
+}
+
+static struct pen_cost_model measured_model(const struct pen_measured *measured) {
+  return (struct pen_cost_model){.overlap = measured->overlap,
+                                 .unit = "in ms",
+                                 .path = measured->path,
+                                 .error_status = PEN_EXIT_DATA,
+                                 .has_step = measured->blocks != NULL,
+                                 .update_element = measured->update_element,
+                                 .norm_element = measured->norm_element};
+}
+
+static struct pen_cost_model topology_model(const struct pen_topology *topology) {
+  return (struct pen_cost_model){.overlap = pen_overlap_cost(topology),
+                                 .unit = pen_cost_unit(topology),
+                                 .path = topology->path,
+                                 .error_status = PEN_EXIT_TOPOLOGY};
+}
+
+struct pen_cost_model pen_cost_model_of(const struct pen_cost_source *source,
+                                        const struct pen_partition *partition,
+                                        struct pen_graph *const *graph,
+                                        const struct pen_stage_cost *alone) {
+  const struct pen_measured *measured = source->measured;
+  const struct pen_measured_links *links = measured ? measured->links : NULL;
+  struct pen_cost_model model =
+      measured ? measured_model(measured) : topology_model(source->topology);
+  struct pen_stage_cost *stage = pen_new(partition->stage_count, sizeof *stage);
+  memcpy(stage, alone, partition->stage_count * sizeof *stage);
+  model.source = *source;
+  model.topology = source->topology;
+  model.graph = graph;
+  model.alone = alone;
+  model.stage = stage;
+  if (links) {
+    pen_measured_links_add(links, partition, graph, stage);
+    model.topology = pen_measured_links_topology(links, source->topology, partition, graph);
+  }
+  if (links || !measured) pen_add_collectives_within(model.topology, partition, graph, stage);
+  return model;
+}
 
 struct pen_cost_model pen_cost_model(const struct pen_topology *topology,
                                      const struct pen_partition *partition,
                                      struct pen_graph *const *graph,
                                      const struct pen_measured *measured) {
-  struct pen_cost_model model;
-  struct pen_stage_cost *cost = measured ? NULL : pen_costs(topology, partition, graph);
-  if (cost) pen_add_collectives_within(topology, partition, graph, cost);
-  if (measured && measured->version >= 2) /* those of version 1 have them within the actions */
-    pen_add_collectives_within(measured->collectives ? measured->collectives : topology, partition,
-                               graph, measured->cost);
-  if (measured)
-    model = (struct pen_cost_model){.stage = measured->cost,
-                                    .overlap = measured->overlap,
-                                    .unit = "in ms",
-                                    .path = measured->path,
-                                    .error_status = PEN_EXIT_DATA,
-                                    .has_step = measured->version >= 2,
-                                    .update_element = measured->update_element,
-                                    .norm_element = measured->norm_element};
-  else
-    model = (struct pen_cost_model){.stage = cost,
-                                    .overlap = pen_overlap_cost(topology),
-                                    .unit = pen_cost_unit(topology),
-                                    .path = topology->path,
-                                    .error_status = PEN_EXIT_TOPOLOGY};
-  model.topology = measured && measured->collectives ? measured->collectives : topology;
-  model.graph = graph;
-  return model;
+  const struct pen_cost_source source = {topology, measured};
+  struct pen_stage_cost *alone = pen_new(partition->stage_count, sizeof *alone);
+  for (uint32_t s = 0; s < partition->stage_count; s++)
+    alone[s] = pen_cost_of_stage(&source, graph[s], s);
+  return pen_cost_model_of(&source, partition, graph, alone);
+}
+
+struct pen_cost_model pen_cost_model_placed(const struct pen_cost_model *cost,
+                                            const struct pen_partition *partition) {
+  return pen_cost_model_of(&cost->source, partition, cost->graph, cost->alone);
 }
 
 struct pen_collective_cost *pen_cost_model_collectives(const struct pen_cost_model *cost,

@@ -8,6 +8,21 @@
 #include "gen/timing/timing.h"
 #include "gen/topology/topology.h"
 
+/* Where costs come from. */
+struct pen_cost_source {
+  const struct pen_topology *topology;
+  const struct pen_measured *measured; /* NULL: the topology gives the costs */
+};
+
+/* The cost of stage graph->stage of graph->stages by itself, at speed 1, without what depends on
+ * its place: measured messages, and collectives. `number`: of the stage, for costs by number. Fails
+ * (65) where a file does not have them. */
+struct pen_stage_cost pen_cost_of_stage(const struct pen_cost_source *source,
+                                        const struct pen_graph *graph, uint32_t number);
+
+/* Whether stages with the same blocks may have different costs by their number. */
+bool pen_cost_is_by_number(const struct pen_cost_source *source);
+
 struct pen_cost_model {
   const struct pen_stage_cost *stage;  /* [stage] at speed 1: pen_costs_on_ranks() */
   const struct pen_topology *topology; /* costs of the collectives: they depend on the placement */
@@ -18,13 +33,26 @@ struct pen_cost_model {
   int error_status;                    /* exit status if they are wrong */
   bool has_step;                       /* the next two are known */
   double update_element, norm_element; /* cost of an element in UPDATE, and in NORM */
+  struct pen_cost_source source;
+  const struct pen_stage_cost *alone; /* [stage] pen_cost_of_stage() */
 };
 
-/* `graph` is [stage], of the topology's own profile; `measured` is NULL: by the topology. */
+/* The costs of a partition whose stages have the costs `alone`. `graph` is [stage], of the
+ * topology's own profile. */
+struct pen_cost_model pen_cost_model_of(const struct pen_cost_source *source,
+                                        const struct pen_partition *partition,
+                                        struct pen_graph *const *graph,
+                                        const struct pen_stage_cost *alone);
+
+/* The same from the graphs. `measured` is NULL: by the topology. */
 struct pen_cost_model pen_cost_model(const struct pen_topology *topology,
                                      const struct pen_partition *partition,
                                      struct pen_graph *const *graph,
                                      const struct pen_measured *measured);
+
+/* The costs of the same stages where another partition places them. */
+struct pen_cost_model pen_cost_model_placed(const struct pen_cost_model *cost,
+                                            const struct pen_partition *partition);
 
 /* [stage] pen_collective_costs() of the stages where a partition places them. */
 struct pen_collective_cost *pen_cost_model_collectives(const struct pen_cost_model *cost,

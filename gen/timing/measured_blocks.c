@@ -19,7 +19,6 @@
 #include "gen/model/recompute.h"
 #include "gen/model/units.h"
 #include "gen/timing/costs_json.h"
-#include "gen/timing/measured_links.h"
 
 /* One row of "blocks". */
 struct measured_block {
@@ -29,32 +28,22 @@ struct measured_block {
   double forward, backward_input, backward_weight, backward, recompute;
 };
 
-struct blocks_file {
+struct pen_measured_blocks {
   const char *path;
-  const struct pen_topology *topology;
   struct measured_block *block;
   size_t count;
 };
 
 /* ---- the file ---- */
 
-static void check_text(const struct blocks_file *file, const json_t *root, const char *key,
-                       const char *wanted) {
-  const char *text = json_string_value(json_object_get(root, key));
-  if (!text) pen_costs_json_fail(file->path, key, "must be a string");
-  if (strcmp(text, wanted) != 0)
-    pen_costs_json_fail(file->path, key,
-                        pen_text("%s was measured, the topology has %s", text, wanted));
-}
-
-static double block_number(const struct blocks_file *file, const json_t *object, size_t index,
-                           const char *key) {
+static double block_number(const struct pen_measured_blocks *file, const json_t *object,
+                           size_t index, const char *key) {
   return pen_costs_json_number(file->path, pen_text("blocks[%zu].%s", index, key),
                                json_object_get(object, key));
 }
 
-static struct measured_block read_block(const struct blocks_file *file, const json_t *object,
-                                        size_t index) {
+static struct measured_block read_block(const struct pen_measured_blocks *file,
+                                        const json_t *object, size_t index) {
   const char *name = json_string_value(json_object_get(object, "block"));
   const json_t *tensor = json_object_get(object, "tensor"),
                *parameters = json_object_get(object, "parameters");
@@ -81,13 +70,16 @@ static struct measured_block read_block(const struct blocks_file *file, const js
   };
 }
 
-static void read_blocks(struct blocks_file *file, const json_t *blocks) {
+struct pen_measured_blocks *pen_measured_blocks_read(const char *path, const json_t *blocks) {
+  struct pen_measured_blocks *file = pen_new(1, sizeof *file);
+  file->path = path;
   if (!json_is_array(blocks))
-    pen_costs_json_fail(file->path, "blocks", "must be a list with an object for each block");
+    pen_costs_json_fail(path, "blocks", "must be a list with an object for each block");
   file->count = json_array_size(blocks);
   file->block = pen_new(file->count + 1, sizeof *file->block);
   for (size_t i = 0; i < file->count; i++)
     file->block[i] = read_block(file, json_array_get(blocks, i), i);
+  return file;
 }
 
 /* ---- blocks ---- */
@@ -114,7 +106,8 @@ static uint64_t parameters_of(const struct pen_graph *graph, uint32_t block) {
   return count;
 }
 
-static _Noreturn void fail_microbatch(const struct blocks_file *file, const char *name) {
+static _Noreturn void fail_microbatch(const struct pen_measured_blocks *file, const char *name,
+                                      long long microbatch) {
   const char *sizes = "";
   for (size_t i = 0; i < file->count; i++)
     if (strcmp(file->block[i].name, name) == 0)
@@ -122,17 +115,17 @@ static _Noreturn void fail_microbatch(const struct blocks_file *file, const char
   pen_costs_json_fail(
       file->path, "blocks",
       *sizes ? pen_text("%s was measured with microbatches of %s, the topology has %lld", name,
-                        sizes, (long long)file->topology->batch_microbatch)
+                        sizes, microbatch)
              : pen_text("%s was not measured", name));
 }
 
-static const struct measured_block *find_block(const struct blocks_file *file,
+static const struct measured_block *find_block(const struct pen_measured_blocks *file,
                                                const struct pen_graph *graph, uint32_t block) {
   const char *name = measured_name(graph->stages, block);
   for (size_t i = 0; i < file->count; i++) {
     const struct measured_block *found = &file->block[i];
     if (strcmp(found->name, name) != 0 || found->tensor != 1 ||
-        found->microbatch != file->topology->batch_microbatch)
+        found->microbatch != graph->topology->batch_microbatch)
       continue;
     const uint64_t parameters = parameters_of(graph, block);
     if (found->parameters != UINT64_MAX && found->parameters != parameters)
@@ -142,12 +135,12 @@ static const struct measured_block *find_block(const struct blocks_file *file,
                    (unsigned long long)found->parameters, name, (unsigned long long)parameters));
     return found;
   }
-  fail_microbatch(file, name);
+  fail_microbatch(file, name, (long long)graph->topology->batch_microbatch);
 }
 
 /* What the backward of a stage runs again: of each segment all blocks but the last, whose own time
  * was measured. */
-static double recomputed_time(const struct blocks_file *file, const struct pen_graph *graph,
+static double recomputed_time(const struct pen_measured_blocks *file, const struct pen_graph *graph,
                               double forward) {
   const struct pen_span *span = &graph->stages->span[graph->stage];
   const double flops = pen_program_flops(&graph->program[PEN_PROGRAM_F]);
@@ -165,8 +158,8 @@ static double recomputed_time(const struct blocks_file *file, const struct pen_g
   return time;
 }
 
-static struct pen_stage_cost stage_cost(const struct blocks_file *file,
-                                        const struct pen_graph *graph) {
+struct pen_stage_cost pen_measured_blocks_cost(const struct pen_measured_blocks *file,
+                                               const struct pen_graph *graph) {
   const struct pen_span *span = &graph->stages->span[graph->stage];
   struct pen_stage_cost cost = {0};
   double backward = 0;
@@ -181,30 +174,4 @@ static struct pen_stage_cost stage_cost(const struct blocks_file *file,
       fmin(fmax(0, cost.backward_input + cost.backward_weight - backward), cost.backward_weight);
   cost.backward_input += recomputed_time(file, graph, cost.forward);
   return cost;
-}
-
-/* ---- all stages ---- */
-
-void pen_measured_blocks_read(struct pen_measured *measured, const json_t *root,
-                              const struct pen_partition *partition,
-                              struct pen_graph *const *graph) {
-  const struct pen_topology *t = graph[0]->topology;
-  struct blocks_file file = {.path = measured->path, .topology = t};
-  check_text(&file, root, "device", t->cluster_device);
-  check_text(&file, root, "dtype", t->model_dtype);
-  if (pen_costs_json_count(file.path, "sequence", json_object_get(root, "sequence")) !=
-      (uint64_t)t->sequence)
-    pen_costs_json_fail(
-        file.path, "sequence",
-        pen_text("another was measured than model.sequence = %lld", (long long)t->sequence));
-  read_blocks(&file, json_object_get(root, "blocks"));
-  for (uint32_t s = 0; s < partition->stage_count; s++)
-    measured->cost[s] = stage_cost(&file, graph[s]);
-  pen_measured_links_read(measured, root, partition, graph);
-  const json_t *optimizer = json_object_get(root, "optimizer"),
-               *norm = json_object_get(optimizer, "norm_ms_per_element");
-  measured->update_element = pen_costs_json_number(file.path, "optimizer.ms_per_element",
-                                                   json_object_get(optimizer, "ms_per_element"));
-  measured->norm_element =
-      norm ? pen_costs_json_number(file.path, "optimizer.norm_ms_per_element", norm) : 0;
 }

@@ -3,15 +3,19 @@
 #define PEN_MEASURED_BLOCKS_H
 
 #include "gen/model/graph.h"
-#include "gen/partition/partition.h"
-#include "gen/timing/measured_cost.h"
+#include "gen/timing/timing.h"
 
 struct json_t;
 
-/* Fills the costs of each stage from those of its blocks. Fails (65) where the file is wrong, or
- * has no block of that kind with the topology's microbatch, sequence, dtype, device and weights. */
-void pen_measured_blocks_read(struct pen_measured *measured, const struct json_t *root,
-                              const struct pen_partition *partition,
-                              struct pen_graph *const *graph);
+/* The list "blocks" of a file. */
+struct pen_measured_blocks;
+
+/* Fails (65) where the list is wrong; `path`: the file, for messages. */
+struct pen_measured_blocks *pen_measured_blocks_read(const char *path, const struct json_t *blocks);
+
+/* The cost of a stage, in ms: the sum over its blocks, without messages. Fails (65) if the file has
+ * no block of that kind with the topology's microbatch and weights. */
+struct pen_stage_cost pen_measured_blocks_cost(const struct pen_measured_blocks *blocks,
+                                               const struct pen_graph *graph);
 
 #endif

@@ -19,25 +19,61 @@
 #include "gen/base/arena.h"
 #include "gen/timing/costs_json.h"
 
-/* Rows of a list of the file, by size. */
-struct size_times {
-  const char *path, *list; /* "messages" */
-  const json_t *rows;
+/* One row: what was sent by which transport or collective. */
+struct link_row {
+  const char *name;
+  double bytes, ms;
+  double ranks; /* of a collective; 0: a message */
 };
 
-static double row_number(const struct size_times *times, size_t index, const char *key) {
-  return pen_costs_json_number(times->path, pen_text("%s[%zu].%s", times->list, index, key),
-                               json_object_get(json_array_get(times->rows, index), key));
+struct link_rows {
+  struct link_row *row;
+  size_t count;
+};
+
+struct pen_measured_links {
+  struct link_rows messages, collectives;
+};
+
+/* ---- the file ---- */
+
+static struct link_rows read_rows(const char *path, const char *list, const char *name_key,
+                                  bool has_ranks, const json_t *values) {
+  struct link_rows rows = {.count = json_array_size(values)};
+  rows.row = pen_new(rows.count + 1, sizeof *rows.row);
+  for (size_t i = 0; i < rows.count; i++) {
+    const json_t *object = json_array_get(values, i);
+    const char *name = json_string_value(json_object_get(object, name_key));
+    const char *place = pen_text("%s[%zu]", list, i);
+    if (!name) pen_costs_json_fail(path, pen_text("%s.%s", place, name_key), "must be a string");
+    rows.row[i] = (struct link_row){
+        pen_text("%s", name),
+        pen_costs_json_number(path, pen_text("%s.bytes", place), json_object_get(object, "bytes")),
+        pen_costs_json_number(path, pen_text("%s.ms", place), json_object_get(object, "ms")),
+        has_ranks ? pen_costs_json_number(path, pen_text("%s.ranks", place),
+                                          json_object_get(object, "ranks"))
+                  : 0};
+  }
+  return rows;
 }
+
+struct pen_measured_links *pen_measured_links_read(const char *path, const json_t *messages,
+                                                   const json_t *collectives) {
+  struct pen_measured_links *links = pen_new(1, sizeof *links);
+  links->messages = read_rows(path, "messages", "transport", false, messages);
+  links->collectives = read_rows(path, "collectives", "kind", true, collectives);
+  return links;
+}
+
+/* ---- times by size ---- */
 
 /* Each member's part of what a collective of so many ranks sends. */
 static double sent_part(double ranks) { return ranks > 1 ? (ranks - 1) / ranks : 0; }
 
 /* A row in milliseconds, for so many ranks (0: a message). */
-static double row_ms(const struct size_times *times, size_t index, uint32_t ranks) {
-  const double ms = row_number(times, index, "ms");
-  const double measured = ranks ? sent_part(row_number(times, index, "ranks")) : 0;
-  return measured > 0 ? ms * sent_part(ranks) / measured : ms;
+static double row_ms(const struct link_row *row, uint32_t ranks) {
+  const double measured = ranks ? sent_part(row->ranks) : 0;
+  return measured > 0 ? row->ms * sent_part(ranks) / measured : row->ms;
 }
 
 /* The time for the fewest bytes that were measured, and for the bytes asked; both below 0: none. */
@@ -45,18 +81,14 @@ struct size_time {
   double least, time;
 };
 
-/* Of the rows whose `key` has the value `wanted`. */
-static struct size_time time_of(const struct size_times *times, const char *key, const char *wanted,
-                                uint32_t ranks, double bytes) {
+/* Of the rows of that name. */
+static struct size_time time_of(const struct link_rows *rows, const char *name, uint32_t ranks,
+                                double bytes) {
   double least = INFINITY, below = -1, above = INFINITY;
   double least_ms = 0, below_ms = 0, above_ms = 0;
-  for (size_t i = 0; i < json_array_size(times->rows); i++) {
-    const char *text = json_string_value(json_object_get(json_array_get(times->rows, i), key));
-    const double size = row_number(times, i, "bytes"), ms = row_ms(times, i, ranks);
-    if (!text)
-      pen_costs_json_fail(times->path, pen_text("%s[%zu].%s", times->list, i, key),
-                          "must be a string");
-    if (strcmp(text, wanted) != 0) continue;
+  for (size_t i = 0; i < rows->count; i++) {
+    const double size = rows->row[i].bytes, ms = row_ms(&rows->row[i], ranks);
+    if (strcmp(rows->row[i].name, name) != 0) continue;
     if (size < least) least = size, least_ms = ms;
     if (size <= bytes && size > below) below = size, below_ms = ms;
     if (size >= bytes && size < above) above = size, above_ms = ms;
@@ -87,16 +119,15 @@ static struct transports transports_of(const struct pen_topology *topology) {
   return cuda ? (struct transports){"ipc", "nccl"} : (struct transports){"shm", "ofi"};
 }
 
-static void add_messages(const struct size_times *messages, const struct pen_partition *partition,
-                         const struct pen_graph *graph, struct pen_stage_cost *cost) {
-  static const char key[] = "transport";
+static void add_stage(const struct link_rows *messages, const struct pen_partition *partition,
+                      const struct pen_graph *graph, struct pen_stage_cost *cost) {
   const uint32_t s = graph->stage, *rank = partition->rank_of;
   const struct transports t = transports_of(graph->topology);
   const double out = value_bytes(graph, graph->output),
                back = value_bytes(graph, graph->input_gradient);
-  const struct size_time forward = time_of(messages, key, t.near, 0, out),
-                         backward = time_of(messages, key, t.near, 0, back),
-                         between = time_of(messages, key, t.far, 0, fmax(out, back));
+  const struct size_time forward = time_of(messages, t.near, 0, out),
+                         backward = time_of(messages, t.near, 0, back),
+                         between = time_of(messages, t.far, 0, fmax(out, back));
   const bool copies = strcmp(t.near, "shm") == 0;
   cost->send = fmax(0, copies ? forward.least : fmax(forward.time, backward.time));
   cost->send_host = between.time < 0 ? cost->send : between.time;
@@ -104,6 +135,13 @@ static void add_messages(const struct size_times *messages, const struct pen_par
     cost->forward += fmax(0, forward.time - forward.least);
   if (copies && s > 0 && rank[s] != rank[s - 1])
     cost->backward_input += fmax(0, backward.time - backward.least);
+}
+
+void pen_measured_links_add(const struct pen_measured_links *links,
+                            const struct pen_partition *partition, struct pen_graph *const *graph,
+                            struct pen_stage_cost *cost) {
+  for (uint32_t s = 0; s < partition->stage_count; s++)
+    add_stage(&links->messages, partition, graph[s], &cost[s]);
 }
 
 /* ---- collectives ---- */
@@ -118,13 +156,13 @@ static double gradient_bytes(const struct pen_graph *graph) {
 }
 
 /* A cost for each stage, as in costs.reduce; false: none was measured. */
-static bool stage_times(const struct size_times *collectives, const char *kind, uint32_t ranks,
+static bool stage_times(const struct link_rows *collectives, const char *kind, uint32_t ranks,
                         const struct pen_partition *partition, struct pen_graph *const *graph,
                         struct pen_reals *times) {
   *times = (struct pen_reals){.count = partition->stage_count,
                               .value = pen_new(partition->stage_count, sizeof *times->value)};
   for (uint32_t s = 0; s < partition->stage_count; s++) {
-    times->value[s] = time_of(collectives, "kind", kind, ranks, gradient_bytes(graph[s])).time;
+    times->value[s] = time_of(collectives, kind, ranks, gradient_bytes(graph[s])).time;
     if (times->value[s] < 0) return false;
   }
   return true;
@@ -143,16 +181,19 @@ static double byte_time(const struct pen_reals *times, uint32_t ranks,
 
 /* If all replicas shard together, a stage has the times measured for it. Smaller groups also
  * exchange parts of stages with each other: then bytes have a time. */
-static const struct pen_topology *with_collectives(const struct size_times *collectives,
-                                                   const struct pen_partition *partition,
-                                                   struct pen_graph *const *graph) {
-  struct pen_topology *topology = pen_new(1, sizeof *topology);
+const struct pen_topology *pen_measured_links_topology(const struct pen_measured_links *links,
+                                                       const struct pen_topology *without,
+                                                       const struct pen_partition *partition,
+                                                       struct pen_graph *const *graph) {
+  const struct link_rows *collectives = &links->collectives;
   struct pen_reals reduce, gather;
   const uint32_t replicas = partition->replica_count, shards = partition->shard_ranks;
-  *topology = *graph[0]->topology;
+  if (replicas <= 1) return without;
+  struct pen_topology *topology = pen_new(1, sizeof *topology);
+  *topology = *without;
   if (!stage_times(collectives, "reduce_scatter", replicas, partition, graph, &reduce) ||
       !stage_times(collectives, "all_gather", replicas, partition, graph, &gather))
-    return NULL;
+    return without;
   if (shards == replicas) {
     topology->costs_reduce = reduce;
     topology->costs_gather = gather;
@@ -163,17 +204,4 @@ static const struct pen_topology *with_collectives(const struct size_times *coll
   topology->costs_byte =
       fmax(byte_time(&reduce, replicas, graph), byte_time(&gather, replicas, graph));
   return topology;
-}
-
-void pen_measured_links_read(struct pen_measured *measured, const json_t *root,
-                             const struct pen_partition *partition,
-                             struct pen_graph *const *graph) {
-  const struct size_times messages = {measured->path, "messages",
-                                      json_object_get(root, "messages")},
-                          collectives = {measured->path, "collectives",
-                                         json_object_get(root, "collectives")};
-  for (uint32_t s = 0; s < partition->stage_count; s++)
-    add_messages(&messages, partition, graph[s], &measured->cost[s]);
-  if (partition->replica_count > 1)
-    measured->collectives = with_collectives(&collectives, partition, graph);
 }

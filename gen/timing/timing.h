@@ -3,8 +3,9 @@
  * In: an order, the partition, and costs (from the topology or measured). Out: a struct pen_timing,
  * the lower bounds that it is compared with, and its critical path. The parts:
  *
- *   cost.c, measured_cost.c, cost_model.c   what the actions of each stage cost
- *   measured_blocks.c, measured_links.c     the same by blocks and messages that were measured
+ *   cost.c, cost_model.c                    what the actions of each stage cost
+ *   measured_cost.c, measured_stages.c      the same as it was measured,
+ *   measured_blocks.c, measured_links.c     also by blocks and messages
  *   costs_json.c                            the values of a file of measured costs
  *   simulate.c                              runs an order
  *   collective_bytes.c, collective_cost.c   what collectives send and cost

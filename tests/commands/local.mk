@@ -34,6 +34,7 @@ COMMAND_TESTS = \
   %reldir%/hosts.t \
   %reldir%/hosts_bench.t \
   %reldir%/joint.t \
+  %reldir%/joint_costs.t \
   %reldir%/launchers.t \
   %reldir%/loss_rows.t \
   %reldir%/lost_again.t \

@@ -119,8 +119,7 @@ static struct pen_search *search_for(const struct p99_case *c, const char *objec
                                      uint64_t seconds, uint64_t seed) {
   const struct pen_search_effort effort = {seconds, seed};
   c->topology->pipeline_objective = objective;
-  return pen_search(c->topology, c->partition, &pen_training_none, NULL, c->cost, -1, &effort,
-                    NULL);
+  return search_order(c->topology, c->partition, c->cost, &effort);
 }
 
 /* No named schedule within the limit is better, nor is the result of a smaller effort. */

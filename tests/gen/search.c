@@ -63,8 +63,7 @@ static struct pen_search *run_search(struct pen_topology *topology, struct pen_p
   struct pen_search_effort effort = {seconds, seed};
   topology->has_pipeline_placement = true;
   topology->pipeline_placement = zigzag ? "v" : "loop";
-  return pen_search(topology, partition, &pen_training_none, NULL, cost,
-                    topology->has_costs_overlap ? topology->costs_overlap : -1, &effort, NULL);
+  return search_order(topology, partition, cost, &effort);
 }
 
 static double goal_of(const struct pen_topology *topology, const struct pen_timing *timing) {
@@ -478,8 +477,7 @@ static void each_objective_breaks_the_others_ties(void **state) {
       struct pen_topology *topology =
           search_topology(by_span ? "span" : "makespan", limit, backward, weight);
       struct pen_search_effort effort = {0, round};
-      const struct pen_search *search =
-          pen_search(topology, partition, &pen_training_none, NULL, cost, -1, &effort, NULL);
+      const struct pen_search *search = search_order(topology, partition, cost, &effort);
       makespan[by_span] = search->makespan;
       span[by_span] = search->span;
       open += search->side[0] && search->side[1];
@@ -505,8 +503,8 @@ static void the_same_seed_gives_the_same_order(void **state) {
     struct pen_stage_cost *cost = random_costs(partition, &seed, 7);
     struct pen_topology *topology = search_topology("makespan", 5, 1, 0.5);
     struct pen_search_effort effort = {1, run == 2};
-    struct pen_search *search = pen_search(topology, partition, &pen_training_none, NULL, cost, -1,
-                                           &effort, NULL); /* both placements are open */
+    struct pen_search *search =
+        search_order(topology, partition, cost, &effort); /* both placements are open */
     text[run] = order_text(search->order);
   }
   assert_string_equal(text[0], text[1]);

@@ -29,6 +29,7 @@ libtestsupport_a_SOURCES = \
   tools/bench/transport_plan.h
 EXTRA_DIST += \
   %reldir%/close_order.c \
+  %reldir%/costs.sh \
   %reldir%/end_at.c \
   %reldir%/flip_bits.c \
   %reldir%/fault_run.sh \

@@ -50,6 +50,15 @@ struct pen_order *make_order(const char *schedule, int warmup, bool zero_bubble,
   return pen_compose(make_topology(schedule, warmup, zero_bubble), *partition);
 }
 
+struct pen_search *search_order(const struct pen_topology *topology,
+                                const struct pen_partition *partition,
+                                const struct pen_stage_cost *cost,
+                                const struct pen_search_effort *effort) {
+  const struct pen_cost_source source = {topology, NULL};
+  const struct pen_cost_model model = pen_cost_model_of(&source, partition, NULL, cost);
+  return pen_search(topology, partition, &pen_training_none, NULL, &model, effort, NULL, NULL);
+}
+
 char *order_text(const struct pen_order *order) {
   char *text = NULL, word[32];
   size_t bytes = 0;

@@ -20,6 +20,7 @@
 #include "gen/schedule/order.h"
 #include "gen/schedule/schedule.h"
 #include "gen/schedule/action_text.h"
+#include "gen/search/search.h"
 #include "gen/topology/topology.h"
 
 /* The folder of the tests' files: top_srcdir, or the current folder. */
@@ -39,6 +40,12 @@ struct pen_topology *make_topology(const char *schedule, int warmup, bool zero_b
 struct pen_order *make_order(const char *schedule, int warmup, bool zero_bubble, uint32_t ranks,
                              uint32_t stages_per_rank, uint32_t microbatches,
                              struct pen_partition **partition);
+
+/* Searches for an order of a partition without training, by costs of its stages. */
+struct pen_search *search_order(const struct pen_topology *topology,
+                                const struct pen_partition *partition,
+                                const struct pen_stage_cost *cost,
+                                const struct pen_search_effort *effort);
 
 /* The order as golden/ and --print=actions write it: `RANK: 0F0 ...` lines. */
 char *order_text(const struct pen_order *order);

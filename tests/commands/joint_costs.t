@@ -1,0 +1,127 @@
+#!/bin/sh
+# joint_costs.t: partition.balance = "joint" by measured costs: the least makespan of all cuts of small models, never worse than the other
+# cuts by the same file, the same makespan for what it chose, and what it refuses.
+. "${top_srcdir:-.}/tests/support/lib.sh"
+. "$top_srcdir/tests/support/costs.sh"
+
+cat >"$scratch/small.cfg" <<'END'
+pipeline = { ranks = 3; microbatches = 6; schedule = "1f1b"; };
+model = { family = "llama"; layers = 6; hidden = 64; heads = 4; kv_heads = 2; ffn = 160; vocab = 256; sequence = 48; };
+batch = { microbatch = 2; };
+optimizer = { learning_rate = 1e-3; steps = 10; };
+cluster = { device = "cpu"; };
+END
+small=$scratch/small.cfg
+links >"$scratch/links.json"
+costs '' '' >"$scratch/blocks.json"
+file=$scratch/links.json
+
+# report OUTPUT ARGUMENT...: the report of a plan, by the costs of $file.
+report() {
+  report_to=$1
+  shift
+  "$gen" -p report --costs="$file" -o "$report_to" "$@" 2>"$scratch/said"
+}
+makespan() { sed -n 's/^  "makespan": \(.*\),$/\1/p' "$1"; }
+arena() { sed -n 's/^ *"placed_bytes": \([0-9]*\),*$/\1/p' "$1" | sort -n | tail -1; }
+at_most() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "" && b != "" && a <= b * (1 + 1e-12)) }'; }
+
+# ---- the least of all cuts ----
+# lists LAYERS STAGES: every list of partition.layers.
+lists() {
+  awk -v n="$1" -v s="$2" '
+    function fill(stage, left, text,   c) {
+      if (stage == s - 1) { print text left; return }
+      for (c = stage > 0; c <= left; c++) fill(stage + 1, left - c, text c ",")
+    }
+    BEGIN { fill(0, n, "") }'
+}
+# least LAYERS STAGES ARGUMENT...: the least makespan of the cuts.
+least() {
+  for list in $(lists "$1" "$2"); do
+    (
+      shift 2
+      report "$scratch/one" "$small" "$@" -s "partition.layers=[$list]" && makespan "$scratch/one"
+    )
+  done | sort -g | head -1
+}
+# finds NAME LAYERS STAGES ARGUMENT...: the joint choice has the least makespan.
+finds() {
+  finds_name=$1 finds_layers=$2 finds_stages=$3
+  shift 3
+  report "$scratch/joint" "$small" "$@" -s model.layers="$finds_layers" -s partition.balance=joint
+  is "$finds_name: the least makespan of all cuts" "$(makespan "$scratch/joint")" \
+    "$(least "$finds_layers" "$finds_stages" "$@" -s model.layers="$finds_layers")"
+}
+finds 1f1b 6 3
+vee="-s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v"
+finds "two stages a rank" 5 4 -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=interleaved
+finds "a V, whose middle sends nothing" 5 4 $vee
+finds "a V with ranks of two speeds" 5 4 $vee -s cluster.speed=[1,1.5]
+finds "two replicas" 6 3 -s data_parallel.replicas=2
+finds "replicas that do not shard together" 6 3 -s data_parallel.replicas=2 -s data_parallel.shard_ranks=1
+finds "another microbatch" 6 3 -s batch.microbatch=4
+file=$scratch/blocks.json
+finds "without messages" 6 3
+file=$scratch/links.json
+
+# ---- with memory.recompute = "auto" ----
+pair="-s pipeline.ranks=2 -s model.layers=4"
+for first in none attention layer full; do
+  for second in none attention layer full; do
+    for list in $(lists 4 2); do
+      report "$scratch/one" "$small" $pair -s "memory.recompute=[$first,$second]" -s "partition.layers=[$list]" &&
+        echo "$(arena "$scratch/one") $(makespan "$scratch/one")"
+    done
+  done
+done >"$scratch/all"
+is "all cuts with all choices are tried" "$(wc -l <"$scratch/all")" 80
+for mib in $(awk 'NR == 1 || $1 < least { least = $1 } END { m = int(least / 1048576) + 1; print m, m + 1 }' "$scratch/all"); do
+  report "$scratch/joint" "$small" $pair -s partition.balance=joint -s memory.recompute=auto -s memory.limit_mib=$mib
+  is "cut and recomputation: the least makespan within $mib MiB" "$(makespan "$scratch/joint")" \
+    "$(awk -v limit=$((mib << 20)) '$1 <= limit && (best == "" || $2 < best) { best = $2 } END { print best }' "$scratch/all")"
+  report "$scratch/given" "$small" $pair -s memory.recompute=auto -s memory.limit_mib=$mib
+  ok "for a given cut it is at most as good, and fits in $mib MiB" at_most "$(makespan "$scratch/joint")" "$(makespan "$scratch/given")"
+done
+
+# ---- never worse than the other cuts; what it chose has its makespan ----
+# keeps NAME PLACEMENT ARGUMENT...: the choice of $scratch/joint as a cut by name, with its order, has its makespan. A search states its placement.
+keeps() {
+  keeps_name=$1 placement=$2
+  shift 2
+  before=$(sed -n 's/^ *"first_block": "\(.*\)",*$/\1/p' "$scratch/joint" | sed 1d | tr '\n' , | sed 's/,$//')
+  test "$placement" || placement=$(sed -n 's/^ *"placement": "\(.*\)",*$/\1/p' "$scratch/joint" | head -1)
+  "$gen" -p csv --costs="$file" -o "$scratch/order.csv" "$small" "$@" -s partition.balance=joint 2>"$scratch/said"
+  report "$scratch/again" "$small" "$@" -s "partition.before=[$before]" -s pipeline.schedule=file \
+    -s pipeline.schedule_file="$scratch/order.csv" -s pipeline.placement="$placement"
+  is "$keeps_name: the same makespan for its cut and order" "$(makespan "$scratch/again")" "$(makespan "$scratch/joint")"
+}
+for shape in "4 1 8 gpipe 9 loop" "2 3 6 interleaved 11 loop" "4 2 8 zero_bubble_v 12 v" "2 1 3 zb_h1 5 loop" "3 2 6 search 11"; do
+  set -- $shape
+  arguments="-s pipeline.ranks=$1 -s pipeline.stages_per_rank=$2 -s pipeline.microbatches=$3 -s pipeline.schedule=$4 -s model.layers=$5"
+  for unit in layer block; do
+    for balance in count time joint; do
+      report "$scratch/$balance" "$small" $arguments -s partition.unit=$unit -s partition.balance=$balance --search-seconds=0
+    done
+    ok "$shape by $unit: not worse than by count" at_most "$(makespan "$scratch/joint")" "$(makespan "$scratch/count")"
+    ok "$shape by $unit: not worse than by time" at_most "$(makespan "$scratch/joint")" "$(makespan "$scratch/time")"
+    keeps "$shape by $unit" "${6-}" $arguments -s partition.unit=$unit --search-seconds=0
+  done
+  cp "$scratch/joint" "$scratch/before"
+  report "$scratch/joint" "$small" $arguments -s partition.unit=block -s partition.balance=joint --search-seconds=0
+  ok "$shape: the same again" cmp "$scratch/before" "$scratch/joint"
+done
+"$gen" --costs="$file" "$small" $vee -s partition.balance=joint -o "$scratch/plan.c" 2>"$scratch/said"
+ok "its plan is verified and written" grep -q '_Static_assert' "$scratch/plan.c"
+
+# ---- costs of whole stages ----
+stage='"forward":1,"backward_input":1,"backward_weight":1,"send":0,"parameters":1,"recomputes":"none"'
+printf '{"unit":"ms","model_digest":"%064d","microbatch":2,"sequence":48,"step":6,"stages":[{"stage":0,%s},{"stage":1,%s},{"stage":2,%s}]}\n' \
+  0 "$stage" "$stage" "$stage" >"$scratch/stages.json"
+"$gen" --check --costs="$scratch/stages.json" "$small" -s partition.balance=joint 2>"$scratch/said"
+is "refused: costs of the stages of one cut" "$? $(cat "$scratch/said")" \
+  "78 -s partition.balance = joint: \"count\" or \"time\", with $scratch/stages.json, which has the costs of stages of one cut; those of blocks, by penstock-NAME measure, are for any cut"
+"$gen" --check --costs="$file" "$small" -s partition.balance=joint -s batch.microbatch=3 2>"$scratch/said"
+is "refused: a microbatch that was not measured" "$? $(cat "$scratch/said")" \
+  "65 $file: blocks: model.embed_tokens was measured with microbatches of 2, 4, the topology has 3"
+finish
