@@ -1,12 +1,12 @@
 /* best_first.c: finds the candidates with the shortest steps that fit, best first.
  *
- * A queue holds, by the least makespan that each may have:
+ * A queue holds, by the least step that each may have:
  *
  *   - PIPELINE: a choice of the axes of pipelines, with pen_pipeline_bound(); it stands for all
  *     ways in which its replicas may share. Taken from the queue, its candidates enter with
  *     pen_candidate_bounds_of(); those whose memory cannot fit do not.
  *   - CANDIDATE: taken from the queue, it is simulated and enters again.
- *   - TIMED: with its makespan. Taken from the queue, no other candidate has a shorter step: it is
+ *   - TIMED: with its step. Taken from the queue, no other candidate has a shorter step: it is
  *     laid out, and if it fits it is the next best.
  *
  * With --exhaustive all pipelines and all candidates are taken first, whatever their bounds. Times
@@ -82,7 +82,7 @@ static void take_pipeline(struct best_first *b, const struct queued *q) {
   pen_candidate_bounds_of(cut, &shape, sharing->terms, sharing->count, &b->bounds);
   pen_arena_release(mark);
   for (uint32_t shared = 0; shared < sharing->count; shared++) {
-    const double bound = fmax(pipeline->bound, b->bounds.makespan[shared]);
+    const double bound = fmax(pipeline->bound, b->bounds.step[shared]);
     const struct queued candidate = {.level = CANDIDATE,
                                      .pipeline = q->pipeline,
                                      .shared = shared,
@@ -100,7 +100,7 @@ static void take_candidate(struct best_first *b, struct queued q) {
   if (!pen_attempt_times(&input, &q.times)) fail_refused(&b->refusal);
   b->result.evaluated++;
   q.level = TIMED;
-  enqueue(b, &b->heap, pen_equal_time(q.times.makespan), q);
+  enqueue(b, &b->heap, pen_equal_time(q.times.step), q);
 }
 
 /* The exact bytes of a candidate. */
@@ -132,6 +132,7 @@ static void take_timed(struct best_first *b, const struct queued *q) {
   b->result.best[b->result.count++] = (struct pen_plan_candidate){.choice = choice_of(b, q),
                                                                   .index = index_of(b, q),
                                                                   .makespan = q->times.makespan,
+                                                                  .step = q->times.step,
                                                                   .arena_bytes = exact.least_bytes,
                                                                   .bubble = q->times.bubble,
                                                                   .parts = q->times.parts};
@@ -174,7 +175,7 @@ struct pen_plan_result pen_best_first(const struct pen_planner *planner, size_t 
   struct best_first b = {.planner = planner, .candidates = pen_candidates_of(planner)};
   b.result.total = b.candidates.total;
   b.result.best = pen_new(wanted, sizeof *b.result.best);
-  b.bounds.makespan = pen_new(b.candidates.sharing_most + 1, sizeof *b.bounds.makespan);
+  b.bounds.step = pen_new(b.candidates.sharing_most + 1, sizeof *b.bounds.step);
   b.bounds.arena_bytes = pen_new(b.candidates.sharing_most + 1, sizeof *b.bounds.arena_bytes);
   for (uint32_t p = 0; p < b.candidates.count; p++)
     enqueue(&b, &b.heap,

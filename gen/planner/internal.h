@@ -15,6 +15,6 @@ void pen_plan_print_svg(FILE *out, const struct pen_planner *planner,
 
 /* Tokens of a step over all replicas a second; 0: the costs have no unit of time. */
 double pen_tokens_per_second(const struct pen_planner *planner,
-                             const struct pen_plan_result *result, double makespan);
+                             const struct pen_plan_result *result, double step);
 
 #endif

@@ -6,10 +6,10 @@
 #include "gen/planner/internal.h"
 
 double pen_tokens_per_second(const struct pen_planner *planner,
-                             const struct pen_plan_result *result, double makespan) {
+                             const struct pen_plan_result *result, double step) {
   const struct pen_topology *t = planner->written;
-  if (!result->is_measured || !(makespan > 0)) return 0;
-  return (double)t->plan_sequences * (double)t->model_sequence / (makespan * 1e-3);
+  if (!result->is_measured || !(step > 0)) return 0;
+  return (double)t->plan_sequences * (double)t->model_sequence / (step * 1e-3);
 }
 
 void pen_plan_print(FILE *out, const struct pen_planner *planner,

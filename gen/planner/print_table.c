@@ -21,10 +21,10 @@ static void fill_row(const struct pen_planner *planner, const struct pen_plan_re
                      const struct pen_plan_candidate *c, size_t place, const char *cell[COLUMNS]) {
   const struct pen_axes *axes = planner->axes;
   const struct pen_choice *choice = &c->choice;
-  const double tokens = pen_tokens_per_second(planner, result, c->makespan);
+  const double tokens = pen_tokens_per_second(planner, result, c->step);
   size_t n = 0;
   cell[n++] = pen_text("%zu", place);
-  cell[n++] = pen_text("%.6g", c->makespan);
+  cell[n++] = pen_text("%.6g", c->step);
   cell[n++] = tokens > 0 ? pen_text("%.0f", tokens) : "-";
   cell[n++] = pen_text("%llu", (unsigned long long)((c->arena_bytes + (1 << 20) - 1) >> 20));
   cell[n++] = pen_text("%.3f", c->bubble);
