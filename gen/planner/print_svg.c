@@ -37,8 +37,8 @@ static struct plot plot_of(FILE *out, const struct pen_planner *planner,
   struct plot p = {out, planner, result, INFINITY, -INFINITY, INFINITY, -INFINITY};
   for (size_t i = 0; i < result->count; i++) {
     const struct pen_plan_candidate *c = &result->best[i];
-    p.least_time = fmin(p.least_time, c->makespan);
-    p.most_time = fmax(p.most_time, c->makespan);
+    p.least_time = fmin(p.least_time, c->step);
+    p.most_time = fmax(p.most_time, c->step);
     p.least_mib = fmin(p.least_mib, mib_of(c));
     p.most_mib = fmax(p.most_mib, mib_of(c));
   }
@@ -84,8 +84,8 @@ static bool is_on_front(const struct pen_plan_result *result, size_t index) {
   const struct pen_plan_candidate *c = &result->best[index];
   for (size_t i = 0; i < result->count; i++) {
     const struct pen_plan_candidate *other = &result->best[i];
-    const bool as_good = other->makespan <= c->makespan && other->arena_bytes <= c->arena_bytes;
-    const bool same = other->makespan == c->makespan && other->arena_bytes == c->arena_bytes;
+    const bool as_good = other->step <= c->step && other->arena_bytes <= c->arena_bytes;
+    const bool same = other->step == c->step && other->arena_bytes == c->arena_bytes;
     if (i != index && as_good && (!same || i < index)) return false;
   }
   return true;
@@ -105,7 +105,7 @@ static void draw_front(const struct plot *p) {
   qsort(front, count, sizeof *front, compare_bytes);
   fprintf(p->out, "<path class=\"front\" d=\"");
   for (size_t i = 0; i < count; i++) {
-    const double x = x_of(p, mib_of(front[i])), y = y_of(p, front[i]->makespan);
+    const double x = x_of(p, mib_of(front[i])), y = y_of(p, front[i]->step);
     if (i == 0)
       fprintf(p->out, "M%.2f %.2f", x, y);
     else
@@ -131,7 +131,7 @@ static const char *settings_text(const struct plot *p, size_t index) {
 static void draw_candidates(const struct plot *p) {
   for (size_t i = 0; i < p->result->count; i++) {
     const struct pen_plan_candidate *c = &p->result->best[i];
-    const double x = x_of(p, mib_of(c)), y = y_of(p, c->makespan);
+    const double x = x_of(p, mib_of(c)), y = y_of(p, c->step);
     fprintf(p->out, "<circle class=\"%s\" cx=\"%.2f\" cy=\"%.2f\" r=\"5\"/>\n",
             is_on_front(p->result, i) ? "pareto" : "other", x, y);
     write_text(p, x + 7, y - 5, "start", pen_text("%zu", i + 1));
