@@ -29,14 +29,14 @@ uint32_t pen_language_starts_of(struct pen_graph *graph) {
 uint32_t pen_language_head(struct pen_graph *graph, uint32_t layer, uint32_t x) {
   (void)layer;
   const struct pen_topology *t = graph->topology;
+  const char *name = t->model_tie_embeddings ? graph->stages->family->embedding : "lm_head.weight";
   if (graph->pieces > 1) {
-    pen_op_head_columns(graph, x, "lm_head.weight", DEVIATION, &pen_language_targets);
+    pen_op_head_columns(graph, x, name, DEVIATION, &pen_language_targets);
     return PEN_NONE;
   }
   uint32_t weight = t->model_tie_embeddings
-                        ? pen_graph_tied_weight(graph, graph->stages->family->embedding,
-                                                t->model_vocab, t->model_hidden)
-                        : pen_graph_weight(graph, "lm_head.weight", t->model_vocab, t->model_hidden,
+                        ? pen_graph_tied_weight(graph, name, t->model_vocab, t->model_hidden)
+                        : pen_graph_weight(graph, name, t->model_vocab, t->model_hidden,
                                            PEN_INITIAL_NORMAL, DEVIATION);
   bool sums = strcmp(t->model_loss, "sum") == 0;
   if (!sums && t->model_loss_rows > 0 && t->model_loss_rows < graph->rows) {

@@ -51,6 +51,7 @@ struct split {
   int64_t groups; /* of columns, each of which is split: q, k and v in one matrix */
   int initial;
   double deviation;
+  bool tied; /* it is the embedding's, for the head, with gradients of its own */
 };
 
 static uint64_t columns_of(const struct split *of) {
@@ -80,18 +81,27 @@ static uint32_t add_piece(struct pen_graph *graph, const struct split *of, uint3
       .deviation = of->deviation,
       .weight_decay = pen_weight_decay_of(graph->topology, of->name, of->dim[1] != 0)};
   weight.dim[of->axis] = count * (uint64_t)of->groups;
-  return pen_add_weight(graph, &weight, pen_text("%s.grad", weight.name));
+  return pen_add_weight(graph, &weight,
+                        pen_text("%s%s.grad", weight.name, of->tied ? ".head" : ""));
+}
+
+/* The value of a weight of that name, of the stage's own or of those for the head; PEN_NONE: there
+ * is none. */
+static uint32_t find_weight(const struct pen_graph *graph, const char *name, bool tied) {
+  for (uint32_t v = 0; v < graph->value_count; v++)
+    if (graph->value[v].role == PEN_ROLE_WEIGHT && !strcmp(graph->value[v].name, name) &&
+        pen_is_tied_head(graph, graph->value[v].weight) == tied)
+      return v;
+  return PEN_NONE;
 }
 
 /* The current piece of a tensor, whose pieces are added at the first call. */
 static uint32_t piece_of(struct pen_graph *graph, const struct split *of) {
   if (graph->pieces == 1)
     return pen_graph_weight(graph, of->name, of->dim[0], of->dim[1], of->initial, of->deviation);
-  const char *own = piece_name(of->name, piece_index(graph));
-  uint32_t value = PEN_NONE;
-  for (uint32_t v = 0; v < graph->value_count && value == PEN_NONE; v++)
-    if (graph->value[v].role == PEN_ROLE_WEIGHT && !strcmp(graph->value[v].name, own)) value = v;
+  uint32_t value = find_weight(graph, piece_name(of->name, piece_index(graph)), of->tied);
   if (value != PEN_NONE) return value;
+  if (of->tied) graph->tied = (uint32_t)graph->weight_count;
   for (uint32_t k = 0; k < graph->pieces; k++) {
     uint32_t added = add_piece(graph, of, k);
     if (k == piece_index(graph)) value = added;
@@ -101,7 +111,7 @@ static uint32_t piece_of(struct pen_graph *graph, const struct split *of) {
 
 static struct split split_matrix(const char *name, int64_t rows, int64_t columns, int axis,
                                  double deviation) {
-  return (struct split){name, {rows, columns}, axis, 1, PEN_INITIAL_NORMAL, deviation};
+  return (struct split){name, {rows, columns}, axis, 1, PEN_INITIAL_NORMAL, deviation, false};
 }
 
 uint32_t pen_graph_columns(struct pen_graph *graph, const char *name, int64_t out, int64_t in,
@@ -114,8 +124,8 @@ uint32_t pen_op_affine_columns(struct pen_graph *graph, const char *value, uint3
                                const char *name, int64_t in, int64_t out, int64_t groups,
                                double deviation) {
   struct split matrix = split_matrix(pen_text("%s.weight", name), in, out, 1, deviation);
-  const struct split vector = {pen_text("%s.bias", name), {out, 0}, 0, groups,
-                               PEN_INITIAL_ZEROS,         0};
+  const struct split vector = {pen_text("%s.bias", name), {out, 0}, 0,    groups,
+                               PEN_INITIAL_ZEROS,         0,        false};
   matrix.groups = groups;
   const uint32_t weight = piece_of(graph, &matrix), bias = piece_of(graph, &vector);
   if (graph->pieces == 1) return pen_op_affine(graph, value, x, weight, bias, PEN_NONE);
@@ -231,10 +241,12 @@ struct piece_logits {
 static void append_logits(struct pen_graph *graph, struct piece_logits *all, uint32_t x,
                           const char *weight, double deviation) {
   const struct pen_topology *t = graph->topology;
+  struct split of = split_matrix(weight, t->model_vocab, t->model_hidden, 0, deviation);
   struct pen_pairwise sum = {.kind = PEN_OP_SUM_ADD, .count = graph->pieces};
+  of.tied = t->model_tie_embeddings;
   all->maximum = PEN_NONE;
   for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
-    all->weight[k] = pen_graph_columns(graph, weight, t->model_vocab, t->model_hidden, deviation);
+    all->weight[k] = piece_of(graph, &of);
     all->logits[k] = pen_op_linear(graph, "logits", x, all->weight[k], PEN_NONE);
     all->maximum = pen_append_forward(
         graph, PEN_OP_LOGITS_MAXIMUM, "maximum", (uint32_t[]){all->logits[k], all->maximum},

@@ -44,8 +44,8 @@ uint32_t pen_op_embedding_rows(struct pen_graph *graph, const char *name,
                                const struct pen_declared *tokens, const char *weight,
                                double deviation);
 
-/* Ends the model with the mean cross-entropy of x times the weight (vocab, width) transposed;
- * several pieces. */
+/* Ends the model with the mean cross-entropy of x times the weight (vocab, width) transposed, which
+ * with model.tie_embeddings is the embedding's; several pieces. Call it after all other weights. */
 void pen_op_head_columns(struct pen_graph *graph, uint32_t x, const char *weight, double deviation,
                          const struct pen_declared *targets);
 

@@ -48,6 +48,7 @@ COMMAND_TESTS = \
   %reldir%/options.t \
   %reldir%/packed_files.t \
   %reldir%/pieces.t \
+  %reldir%/pieces_head.t \
   %reldir%/plan.t \
   %reldir%/print.t \
   %reldir%/promela.t \

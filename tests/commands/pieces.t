@@ -128,6 +128,5 @@ refused "tensor ranks" 'tensor_parallel.ranks = 2: 1' -s tensor_parallel.ranks=2
 refused "3 pieces" 'a power of two' -s tensor_parallel.partials=3
 refused "more pieces than heads" 'a divisor of model.heads = 4' -s tensor_parallel.partials=8
 refused "pieces of a sequence" 'a divisor of shapes.sequence = 6' -s tensor_parallel.partials=4 -s shapes.sequence=[6] -s shapes.microbatches=[4]
-refused "a tied head" 'model.tie_embeddings' -s tensor_parallel.partials=2 -s model.tie_embeddings=true
 refused "another family" '1, with the family mistral' -s tensor_parallel.partials=2 -s model.family=mistral
 finish

@@ -173,11 +173,98 @@ static bool fewer_pieces(struct broken_plan *p) {
   return weight;
 }
 
+/* ---- ties ---- */
+
+/* The ties of a plan that trains, or null. `apart`: their messages, too. */
+static struct pen_tie *some_ties(struct broken_plan *p, bool apart) {
+  const struct pen_tie *tie = p->plan->ties;
+  if (p->plan->tie_count == 0 || p->plan->weights[tie->weight].frozen ||
+      (apart && tie->rank == p->plan->weights[tie->weight].rank))
+    return NULL;
+  turn_to_training(p, tie->rank);
+  return WRITABLE(struct pen_tie, tie);
+}
+
+/* Two ties exchange what is at `bytes` in a row. */
+static bool exchange_ties(struct broken_plan *p, size_t offset, size_t bytes) {
+  struct pen_tie *tie = some_ties(p, false);
+  if (!tie) return false;
+  const size_t one = draw(p->seed, p->plan->tie_count),
+               other = (one + 1 + draw(p->seed, p->plan->tie_count - 1)) % p->plan->tie_count;
+  char kept[sizeof *tie], *a = (char *)&tie[one] + offset, *b = (char *)&tie[other] + offset;
+  memcpy(kept, a, bytes);
+  memcpy(a, b, bytes);
+  memcpy(b, kept, bytes);
+  return true;
+}
+
+static bool ties_of_other_pieces(struct broken_plan *p) {
+  return exchange_ties(p, offsetof(struct pen_tie, weight), sizeof(uint32_t));
+}
+static bool head_values_exchanged(struct broken_plan *p) {
+  return exchange_ties(p, offsetof(struct pen_tie, value_offset), sizeof(uint64_t));
+}
+static bool head_gradients_exchanged(struct broken_plan *p) {
+  return exchange_ties(p, offsetof(struct pen_tie, gradient_offset), sizeof(uint64_t));
+}
+
+static bool a_tie_fewer(struct broken_plan *p) {
+  if (!some_ties(p, false)) return false;
+  p->plan->tie_count--;
+  return true;
+}
+
+/* Of the last piece, so that it is next to nothing. */
+static bool tie_further_away(struct broken_plan *p) {
+  struct pen_tie *tie = some_ties(p, true);
+  if (!tie) return false;
+  tie[p->plan->tie_count - 1].gradient_offset += PEN_ALIGNMENT_BYTES;
+  return true;
+}
+
+static bool message_of_some_ties(struct broken_plan *p) {
+  const struct pen_tie *tie = some_ties(p, true);
+  if (!tie) return false;
+  const uint8_t kind = draw(p->seed, 2) ? PEN_SEND_G : PEN_SEND_V;
+  for (uint32_t n = 0; n < p->profile->message_count; n++) {
+    struct pen_message *message = WRITABLE(struct pen_message, &p->profile->messages[n]);
+    if (message->kind != kind) continue;
+    message->bytes /= p->plan->tie_count;
+    return true;
+  }
+  return false;
+}
+
+/* A product of the head adds to the gradient of the embedding. */
+static bool head_adds_to_embedding(struct broken_plan *p) {
+  const struct pen_tie *tie = some_ties(p, false);
+  if (!tie || p->plan->weights[tie->weight].rank != tie->rank || p->plan->reduces_microbatches)
+    return false;
+  uint32_t heads = PEN_NONE, own = PEN_NONE;
+  for (uint32_t n = 0; n < p->tables->tensor_count; n++) {
+    const struct pen_tensor *t = &p->tables->tensors[n];
+    if (t->base == PEN_BASE_PERSISTENT && t->offset == tie->gradient_offset) heads = n;
+    if (t->base == PEN_BASE_PERSISTENT &&
+        t->offset == p->plan->weights[tie->weight].gradient_offset)
+      own = n;
+  }
+  for (uint32_t n = 0; n < p->tables->op_count; n++) {
+    const int k = accumulated_operand(&ops_of(p)[n]);
+    if (k < 0 || ops_of(p)[n].operand[k] != heads) continue;
+    ops_of(p)[n].operand[k] = own;
+    return own != PEN_NONE;
+  }
+  return false;
+}
+
 #define WRONG "whole: ", "derived: ", "passed: ", "same: "
 #define BYTES                                                                            \
   "but its bytes hold", "has overwritten", "overlaps it", "in this program has written", \
       "which nothing has written", "may not have been gathered", "may still use",        \
       "in the same bytes", "the gradient of one microbatch"
+#define TIES                                                                         \
+  "tied: ", "tied weights of", "is at the address of", "the head reads", "overlaps", \
+      "is persistent, but", "outside the persistent part"
 #define TABLE "counted: ", "is persistent, but", "whole: "
 
 static const struct defect defects[] = {
@@ -210,7 +297,14 @@ static const struct defect defects[] = {
     {"a piece at another place", another_place, {TABLE}},
     {"other runs of a piece", other_runs, {TABLE}},
     {"a piece of another tensor", another_tensor, {TABLE}},
-    {"another number of pieces", fewer_pieces, {TABLE}},
+    {"another number of pieces", fewer_pieces, {TABLE, TIES}},
+    {"ties of other pieces", ties_of_other_pieces, {TIES}},
+    {"values of two ties exchanged", head_values_exchanged, {TIES}},
+    {"gradients of two ties exchanged", head_gradients_exchanged, {TIES}},
+    {"a tie fewer", a_tie_fewer, {TIES}},
+    {"a tie further away", tie_further_away, {TIES}},
+    {"a message of some ties", message_of_some_ties, {"its message has"}},
+    {"the head adds to the embedding", head_adds_to_embedding, {WRONG, "twice for microbatch"}},
 };
 
 int main(void) {
