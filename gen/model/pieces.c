@@ -207,13 +207,12 @@ uint32_t pen_op_affine_rows(struct pen_graph *graph, const char *value, const ui
 
 /* ---- vocabulary ---- */
 
-/* The first row of the current piece. */
-static int64_t first_row(const struct pen_graph *graph, uint32_t weight) {
+int64_t pen_piece_first_row(const struct pen_graph *graph, uint32_t weight) {
   const struct pen_weight *shape = &graph->weight[graph->value[weight].weight];
   return (int64_t)(shape->run_first / shape->tensor_dim[1]);
 }
 
-static int64_t row_count(const struct pen_graph *graph, uint32_t weight) {
+int64_t pen_piece_row_count(const struct pen_graph *graph, uint32_t weight) {
   return (int64_t)graph->weight[graph->value[weight].weight].dim[0];
 }
 
@@ -226,11 +225,19 @@ uint32_t pen_op_embedding_rows(struct pen_graph *graph, const char *name,
   for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
     const uint32_t table = piece_of(graph, &of), token = pen_graph_data(graph, tokens);
     if (graph->pieces == 1) return pen_op_embedding(graph, name, token, table);
-    y = pen_append_forward(
-        graph, PEN_OP_EMBEDDING_ROWS, name, (uint32_t[]){token, table, y},
-        (int64_t[]){graph->rows, of.dim[1], row_count(graph, table), first_row(graph, table)}, 4);
+    y = pen_append_forward(graph, PEN_OP_EMBEDDING_ROWS, name, (uint32_t[]){token, table, y},
+                           (int64_t[]){graph->rows, of.dim[1], pen_piece_row_count(graph, table),
+                                       pen_piece_first_row(graph, table)},
+                           4);
   }
   return y;
+}
+
+uint32_t pen_graph_head_piece(struct pen_graph *graph, const char *weight, double deviation) {
+  const struct pen_topology *t = graph->topology;
+  struct split of = split_matrix(weight, t->model_vocab, t->model_hidden, 0, deviation);
+  of.tied = t->model_tie_embeddings;
+  return piece_of(graph, &of);
 }
 
 /* The logits of each piece, and the maximum and the sum of exponentials over all. */
@@ -240,22 +247,19 @@ struct piece_logits {
 
 static void append_logits(struct pen_graph *graph, struct piece_logits *all, uint32_t x,
                           const char *weight, double deviation) {
-  const struct pen_topology *t = graph->topology;
-  struct split of = split_matrix(weight, t->model_vocab, t->model_hidden, 0, deviation);
   struct pen_pairwise sum = {.kind = PEN_OP_SUM_ADD, .count = graph->pieces};
-  of.tied = t->model_tie_embeddings;
   all->maximum = PEN_NONE;
   for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
-    all->weight[k] = piece_of(graph, &of);
+    all->weight[k] = pen_graph_head_piece(graph, weight, deviation);
     all->logits[k] = pen_op_linear(graph, "logits", x, all->weight[k], PEN_NONE);
     all->maximum = pen_append_forward(
         graph, PEN_OP_LOGITS_MAXIMUM, "maximum", (uint32_t[]){all->logits[k], all->maximum},
-        (int64_t[]){graph->rows, row_count(graph, all->weight[k])}, 2);
+        (int64_t[]){graph->rows, pen_piece_row_count(graph, all->weight[k])}, 2);
   }
   for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
     uint32_t own = pen_append_forward(
         graph, PEN_OP_LOGITS_SUM, "exponentials", (uint32_t[]){all->logits[k], all->maximum},
-        (int64_t[]){graph->rows, row_count(graph, all->weight[k])}, 2);
+        (int64_t[]){graph->rows, pen_piece_row_count(graph, all->weight[k])}, 2);
     pen_pairwise_add(graph, &graph->forward, &sum, own, pen_local_name(graph, "exponentials"));
   }
   all->sum = pen_pairwise_total(graph, &graph->forward, &sum, "exponentials", PEN_ROLE_ACTIVATION);
@@ -271,8 +275,8 @@ void pen_op_head_columns(struct pen_graph *graph, uint32_t x, const char *weight
     struct pen_op *op = pen_append_with_outputs(
         graph, &graph->forward, PEN_OP_CROSS_ENTROPY_COLUMNS, pen_local_name(graph, "loss"),
         (uint32_t[]){all.logits[k], target, pen_share_of(graph, target), all.maximum, all.sum},
-        (int64_t[]){graph->rows, row_count(graph, all.weight[k]), first_row(graph, all.weight[k]),
-                    graph->topology->model_vocab},
+        (int64_t[]){graph->rows, pen_piece_row_count(graph, all.weight[k]),
+                    pen_piece_first_row(graph, all.weight[k]), graph->topology->model_vocab},
         4, PEN_ROLE_ACTIVATION);
     const uint32_t own = op->operand[5];
     pen_append_loss_gradient(graph, op, all.logits[k]);

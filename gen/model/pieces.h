@@ -44,6 +44,14 @@ uint32_t pen_op_embedding_rows(struct pen_graph *graph, const char *name,
                                const struct pen_declared *tokens, const char *weight,
                                double deviation);
 
+/* The current piece of the head's weight (vocab, width), with model.tie_embeddings the embedding's.
+ */
+uint32_t pen_graph_head_piece(struct pen_graph *graph, const char *weight, double deviation);
+
+/* The rows of a piece of the vocabulary: the first of them in the whole matrix, and how many. */
+int64_t pen_piece_first_row(const struct pen_graph *graph, uint32_t weight);
+int64_t pen_piece_row_count(const struct pen_graph *graph, uint32_t weight);
+
 /* Ends the model with the mean cross-entropy of x times the weight (vocab, width) transposed, which
  * with model.tie_embeddings is the embedding's; several pieces. Call it after all other weights. */
 void pen_op_head_columns(struct pen_graph *graph, uint32_t x, const char *weight, double deviation,

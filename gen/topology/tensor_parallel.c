@@ -42,7 +42,6 @@ static void check_built(const struct pen_topology *t) {
     pen_topology_fail(t, "tensor_parallel.partials", "1, with cluster.device = \"cuda\"");
   if (strcmp(t->model_loss, "cross_entropy"))
     pen_topology_fail(t, "model.loss", "\"cross_entropy\", %s", why);
-  if (t->model_loss_rows) pen_topology_fail(t, "model.loss_rows", "0, %s, in this version", why);
 }
 
 void pen_tensor_parallel_validate(const struct pen_topology *t) {

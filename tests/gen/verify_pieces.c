@@ -97,7 +97,8 @@ static bool heads_of_another_piece(struct broken_plan *p) {
 
 static bool rows_from_elsewhere(struct broken_plan *p) {
   struct pen_op *op =
-      OP_OF(p, PEN_OP_EMBEDDING_ROWS, PEN_OP_EMBEDDING_ROWS_DW, PEN_OP_CROSS_ENTROPY_COLUMNS);
+      OP_OF(p, PEN_OP_EMBEDDING_ROWS, PEN_OP_EMBEDDING_ROWS_DW, PEN_OP_CROSS_ENTROPY_COLUMNS,
+            PEN_OP_HEAD_LOSS_COLUMNS, PEN_OP_HEAD_LOSS_COLUMNS_DW, PEN_OP_HEAD_LOSS_COLUMNS_B);
   return op && changes_dim(op, "first",
                            op->dim[pen_signature_dim(pen_signature_of(op->kind), "first")] + 1);
 }
@@ -114,13 +115,45 @@ static bool embedding_without_the_rest(struct broken_plan *p) {
 
 /* The maximum is that of the pieces before the last. */
 static bool maximum_before_the_last(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_LOGITS_SUM, PEN_OP_CROSS_ENTROPY_COLUMNS);
+  struct pen_op *op =
+      OP_OF(p, PEN_OP_LOGITS_SUM, PEN_OP_CROSS_ENTROPY_COLUMNS, PEN_OP_HEAD_SUM,
+            PEN_OP_HEAD_LOSS_COLUMNS, PEN_OP_HEAD_LOSS_COLUMNS_DW, PEN_OP_HEAD_LOSS_COLUMNS_B);
   const uint32_t first = op ? program_of(p, (uint32_t)(op - ops_of(p)))->first_op : 0;
   if (!op) return false;
   uint32_t maximum = writer_of(p, first, op->operand[operand_named(op, "maximum")]);
-  if (maximum == PEN_NONE || ops_of(p)[maximum].operand[1] == PEN_NONE) return false;
-  op->operand[operand_named(op, "maximum")] = ops_of(p)[maximum].operand[1];
+  const struct pen_op *made = maximum == PEN_NONE ? NULL : &ops_of(p)[maximum];
+  if (!made || made->operand[operand_named(made, "a")] == PEN_NONE) return false;
+  op->operand[operand_named(op, "maximum")] = made->operand[operand_named(made, "a")];
   return true;
+}
+
+/* The sum of exponentials is that of the first half of the pieces. */
+static bool sum_of_half(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_CROSS_ENTROPY_COLUMNS, PEN_OP_HEAD_LOSS_COLUMNS,
+                            PEN_OP_HEAD_LOSS_COLUMNS_DW, PEN_OP_HEAD_LOSS_COLUMNS_B);
+  const uint32_t first = op ? program_of(p, (uint32_t)(op - ops_of(p)))->first_op : 0;
+  const uint32_t sum = op ? writer_of(p, first, op->operand[operand_named(op, "sum")]) : PEN_NONE;
+  if (sum == PEN_NONE) return false;
+  op->operand[operand_named(op, "sum")] = ops_of(p)[sum].operand[0];
+  return true;
+}
+
+/* ---- the head by chunks of rows ---- */
+
+TAKES(chunks_of_another, "w", false, PEN_OP_HEAD_MAXIMUM, PEN_OP_HEAD_SUM)
+TAKES(chunk_loss_of_another, "w", false, PEN_OP_HEAD_LOSS_COLUMNS, PEN_OP_HEAD_LOSS_COLUMNS_B)
+TAKES(chunk_weight_of_another, "w", false, PEN_OP_HEAD_LOSS_COLUMNS_DW)
+TAKES(chunk_gradients_exchanged, "dx", true, PEN_OP_HEAD_LOSS_COLUMNS, PEN_OP_HEAD_LOSS_COLUMNS_B)
+TAKES(chunk_sums_exchanged, "dw", true, PEN_OP_HEAD_LOSS_COLUMNS_DW, PEN_OP_HEAD_LOSS_COLUMNS_B)
+
+static bool other_chunks(struct broken_plan *p) {
+  return changes_dim(OP_OF(p, PEN_OP_HEAD_LOSS_COLUMNS_DW), "chunk", 16);
+}
+
+static bool fewer_tokens(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_CROSS_ENTROPY_COLUMNS, PEN_OP_HEAD_LOSS_COLUMNS,
+                            PEN_OP_HEAD_LOSS_COLUMNS_DW, PEN_OP_HEAD_LOSS_COLUMNS_B);
+  return op && changes_dim(op, "tokens", 157);
 }
 
 TAKES(exponentials_of_another, "logits", false, PEN_OP_LOGITS_SUM)
@@ -290,6 +323,14 @@ static const struct defect defects[] = {
     {"rows of the vocabulary from elsewhere", rows_from_elsewhere, {WRONG}},
     {"an embedding of one piece", embedding_without_the_rest, {WRONG}},
     {"the maximum of some logits", maximum_before_the_last, {WRONG, BYTES}},
+    {"the sum of some exponentials", sum_of_half, {WRONG, BYTES}},
+    {"chunks of another piece", chunks_of_another, {WRONG, BYTES}},
+    {"the loss of another piece by chunks", chunk_loss_of_another, {WRONG, BYTES}},
+    {"dw of another piece by chunks", chunk_weight_of_another, {WRONG, BYTES}},
+    {"dx of two losses exchanged", chunk_gradients_exchanged, {WRONG, BYTES}},
+    {"dw of two losses exchanged", chunk_sums_exchanged, {WRONG, BYTES}},
+    {"other chunks", other_chunks, {WRONG}},
+    {"fewer tokens", fewer_tokens, {WRONG}},
     {"exponentials of another piece", exponentials_of_another, {WRONG, BYTES}},
     {"the loss of another piece", loss_of_another, {WRONG, BYTES}},
     {"gradients of two losses exchanged", loss_gradients_exchanged, {WRONG, BYTES}},

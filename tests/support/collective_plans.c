@@ -45,8 +45,9 @@ static const char *split_model_text(uint64_t *seed) {
                            ? ONE_OF(seed, "", "frozen = [\"ln_1.bias\", \"c_fc.weight\"];")
                            : ONE_OF(seed, "", "", "frozen = [\"norm.weight\", \"up_proj.weight\"];",
                                     "frozen = [\"embed_tokens.weight\"];");
-  return pen_text("family = \"%s\"; kv_heads = 4; tie_embeddings = %s; sequence = 8; %s", family,
-                  ONE_OF(seed, "false", "true"), frozen);
+  return pen_text("family = \"%s\"; kv_heads = 4; tie_embeddings = %s; sequence = %s; %s", family,
+                  ONE_OF(seed, "false", "true"), ONE_OF(seed, "8", "8", "64; loss_rows = 32"),
+                  frozen);
 }
 
 /* What the families have beside the settings of all: tied and frozen weights, a loss in chunks. */
