@@ -2,7 +2,7 @@
  * time, so that the logits of a microbatch are never in memory at once.
  *
  * A chunk has dim `chunk` rows, the last one perhaps fewer. For each chunk, in rising order:
- *     all three           logits = x w^T; their loss; if a gradient is needed, softmax - one-hot
+ *     all                 logits = x w^T; their loss; if a gradient is needed, softmax - one-hot
  *                         replaces the logits
  *     HEAD_LOSS, _B       dx = logits w, if dx is present
  *     HEAD_LOSS_DW, _B    dw += logits^T x
@@ -12,6 +12,10 @@
  * Workspace: | logits of a chunk, of the op's dtype | an f64 for each chunk | the operations'
  * workspace |, each aligned to PEN_ALIGNMENT_BYTES. A chunk of a tensor is aligned too, since
  * `chunk` is a multiple of PEN_HEAD_CHUNK.
+ *
+ * Of split weights each op has a piece of the vocabulary. The maximum over all pieces must be known
+ * before the exponentials are summed, and their sum before the loss, so the logits of a chunk are
+ * computed three times: by HEAD_MAXIMUM, HEAD_SUM and HEAD_LOSS_COLUMNS. dx is a partial sum.
  */
 #include "kernels/head_loss.h"
 
@@ -20,17 +24,71 @@
 
 /* The operations on a chunk. The result of PRODUCT stays in the workspace. */
 enum { PRODUCT, LOSS, INPUT, WEIGHT, PARTS };
-enum { X, W, TARGETS, SHARE, NONE = -1 };
+enum { X, W, NONE = -1 };
+
+/* An operand of the operation LOSS. */
+enum chunk_operand_kind { ABSENT, LOGITS, BY_ROW, OF_ALL_ROWS, OF_CHUNK, GRADIENT };
+struct chunk_operand {
+  enum chunk_operand_kind kind; /* OF_CHUNK: an f64 for each chunk; GRADIENT: in place of LOGITS */
+  int operand;                  /* of the call: BY_ROW, OF_ALL_ROWS */
+  size_t row_bytes;             /* BY_ROW */
+};
+
+enum { LOSS_OPERANDS = 7 };
+static const struct chunk_operand
+    cross_entropy[LOSS_OPERANDS] = {{LOGITS, 0, 0},
+                                    {BY_ROW, 2, sizeof(int32_t)},
+                                    {OF_ALL_ROWS, 3, 0},
+                                    {OF_CHUNK, 0, 0},
+                                    {GRADIENT, 0, 0}},
+    cross_entropy_columns[LOSS_OPERANDS] = {{LOGITS, 0, 0},
+                                            {BY_ROW, 2, sizeof(int32_t)},
+                                            {OF_ALL_ROWS, 3, 0},
+                                            {BY_ROW, 4, sizeof(float)},
+                                            {BY_ROW, 5, sizeof(double)},
+                                            {OF_CHUNK, 0, 0},
+                                            {GRADIENT, 0, 0}},
+    logits_maximum[LOSS_OPERANDS] = {{LOGITS, 0, 0},
+                                     {BY_ROW, 2, sizeof(float)},
+                                     {BY_ROW, 3, sizeof(float)}},
+    logits_sum[LOSS_OPERANDS] = {
+        {LOGITS, 0, 0}, {BY_ROW, 2, sizeof(float)}, {BY_ROW, 3, sizeof(double)}};
 
 struct head_loss_rule {
-  enum pen_op_kind kind;
-  int writes[PARTS]; /* the operand that each operation writes; NONE: it does not run */
+  enum pen_op_kind kind, loss, input; /* of the op; of the operations LOSS and INPUT */
+  const struct chunk_operand *loss_operand;
+  int writes[PARTS]; /* the operand that each operation writes; NONE: it does not run, or stays */
 };
 
 static const struct head_loss_rule rules[] = {
-    {PEN_OP_HEAD_LOSS, {NONE, 4, 5, NONE}},
-    {PEN_OP_HEAD_LOSS_DW, {NONE, NONE, NONE, 4}},
-    {PEN_OP_HEAD_LOSS_B, {NONE, 4, 5, 6}},
+    {PEN_OP_HEAD_LOSS, PEN_OP_CROSS_ENTROPY, PEN_OP_LINEAR_DX, cross_entropy, {NONE, 4, 5, NONE}},
+    {PEN_OP_HEAD_LOSS_DW,
+     PEN_OP_CROSS_ENTROPY,
+     PEN_OP_LINEAR_DX,
+     cross_entropy,
+     {NONE, NONE, NONE, 4}},
+    {PEN_OP_HEAD_LOSS_B, PEN_OP_CROSS_ENTROPY, PEN_OP_LINEAR_DX, cross_entropy, {NONE, 4, 5, 6}},
+    {PEN_OP_HEAD_MAXIMUM,
+     PEN_OP_LOGITS_MAXIMUM,
+     PEN_OP_COUNT,
+     logits_maximum,
+     {NONE, NONE, NONE, NONE}},
+    {PEN_OP_HEAD_SUM, PEN_OP_LOGITS_SUM, PEN_OP_COUNT, logits_sum, {NONE, NONE, NONE, NONE}},
+    {PEN_OP_HEAD_LOSS_COLUMNS,
+     PEN_OP_CROSS_ENTROPY_COLUMNS,
+     PEN_OP_LINEAR_COLUMNS_DX,
+     cross_entropy_columns,
+     {NONE, 6, 7, NONE}},
+    {PEN_OP_HEAD_LOSS_COLUMNS_DW,
+     PEN_OP_CROSS_ENTROPY_COLUMNS,
+     PEN_OP_LINEAR_COLUMNS_DX,
+     cross_entropy_columns,
+     {NONE, NONE, NONE, 6}},
+    {PEN_OP_HEAD_LOSS_COLUMNS_B,
+     PEN_OP_CROSS_ENTROPY_COLUMNS,
+     PEN_OP_LINEAR_COLUMNS_DX,
+     cross_entropy_columns,
+     {NONE, 6, 7, 8}},
 };
 
 struct head_loss_op {
@@ -41,22 +99,31 @@ struct head_loss_op {
 struct head_loss {
   const struct head_loss_rule *rule;
   const struct pen_device *device;
-  size_t element_bytes, losses_offset, parts_offset; /* in the workspace */
+  size_t element_bytes, dx_bytes;     /* of an element of x; of dx, which of a piece is f32 */
+  size_t losses_offset, parts_offset; /* in the workspace */
   pen_kernel *kernel[PARTS];
   void *prepared[2][PARTS]; /* of a full chunk, of a shorter last one */
 };
 
+/* Null: the kind is none of these. */
 static const struct head_loss_rule *rule_of(enum pen_op_kind kind) {
-  const struct head_loss_rule *rule = rules;
-  while (rule->kind != kind) rule++;
-  return rule;
+  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+    if (rules[i].kind == kind) return &rules[i];
+  return NULL;
+}
+
+bool pen_is_head_loss(enum pen_op_kind kind) { return rule_of(kind) != NULL; }
+
+enum pen_op_kind pen_head_loss_calls(enum pen_op_kind kind) {
+  const struct head_loss_rule *rule = rule_of(kind);
+  return rule == NULL || rule->writes[LOSS] == NONE ? PEN_OP_COUNT : rule->loss;
 }
 
 static void list_parts(struct head_loss_op part[PARTS], const struct head_loss_rule *rule,
                        int64_t rows, const int64_t *dim) {
   part[PRODUCT] = (struct head_loss_op){PEN_OP_LINEAR, {rows, dim[1], dim[2]}};
-  part[LOSS] = (struct head_loss_op){PEN_OP_CROSS_ENTROPY, {rows, dim[2]}};
-  part[INPUT] = (struct head_loss_op){rule->writes[INPUT] == NONE ? PEN_OP_COUNT : PEN_OP_LINEAR_DX,
+  part[LOSS] = (struct head_loss_op){rule->loss, {rows, dim[2], dim[4], dim[5]}};
+  part[INPUT] = (struct head_loss_op){rule->writes[INPUT] == NONE ? PEN_OP_COUNT : rule->input,
                                       {rows, dim[1], dim[2]}};
   part[WEIGHT] = (struct head_loss_op){
       rule->writes[WEIGHT] == NONE ? PEN_OP_COUNT : PEN_OP_LINEAR_DW, {rows, dim[1], dim[2]}};
@@ -90,6 +157,8 @@ void *pen_head_loss_prepare(const struct pen_device *device, enum pen_op_kind ki
   head->rule = rule_of(kind);
   head->device = device;
   head->element_bytes = pen_dtype_bytes(dtype);
+  head->dx_bytes =
+      head->rule->input == PEN_OP_LINEAR_DX ? head->element_bytes : pen_dtype_bytes(PEN_F32);
   head->losses_offset = losses_offset_of(dtype, dim);
   head->parts_offset = head->losses_offset + pen_aligned(chunks_of(dim) * sizeof(double));
   for (int form = 0; form < 2; form++) {
@@ -119,27 +188,44 @@ static void *result_of(const struct pen_call *call, int part) {
   return head->rule->writes[part] == NONE ? NULL : call->operand[head->rule->writes[part]];
 }
 
+/* Operand k of the operation LOSS, on rows from `first` on. */
+static void *loss_operand(const struct pen_call *call, int k, int64_t first, bool needs_gradient) {
+  const struct head_loss *head = call->prepared;
+  const struct chunk_operand *of = &head->rule->loss_operand[k];
+  switch (of->kind) {
+    case LOGITS: return call->workspace;
+    case GRADIENT: return needs_gradient ? call->workspace : NULL;
+    case OF_ALL_ROWS: return call->operand[of->operand];
+    case OF_CHUNK:
+      return (double *)((char *)call->workspace + head->losses_offset) + first / call->dim[3];
+    case BY_ROW:
+      return call->operand[of->operand] == NULL
+                 ? NULL
+                 : (char *)call->operand[of->operand] + (size_t)first * of->row_bytes;
+    default: return NULL;
+  }
+}
+
 /* A chunk: `rows` rows from row `first` on. */
 static void run_chunk(const struct pen_call *call, int64_t first, int64_t rows) {
   const struct head_loss *head = call->prepared;
   const int64_t *dim = call->dim;
   const int form = rows < dim[3];
-  const size_t at = (size_t)(first * dim[1]) * head->element_bytes;
-  char *const x = (char *)call->operand[X] + at, *const dx = result_of(call, INPUT);
+  const size_t elements = (size_t)(first * dim[1]);
+  char *const x = (char *)call->operand[X] + elements * head->element_bytes, *const dx = result_of(
+                                                                                 call, INPUT);
   void *const logits = call->workspace, *const w = call->operand[W],
               *const dw = result_of(call, WEIGHT);
-  double *const loss = (double *)((char *)call->workspace + head->losses_offset) + first / dim[3];
   struct pen_call product = {.operand = {x, w, NULL, logits}, .dim = {rows, dim[1], dim[2]}};
-  struct pen_call cross_entropy = {
-      .operand = {logits, (int32_t *)call->operand[TARGETS] + first, call->operand[SHARE], loss,
-                  dx != NULL || dw != NULL ? logits : NULL},
-      .dim = {rows, dim[2]}};
+  struct pen_call loss = {.dim = {rows, dim[2], dim[4], dim[5]}};
+  for (int k = 0; k < LOSS_OPERANDS; k++)
+    loss.operand[k] = loss_operand(call, k, first, dx != NULL || dw != NULL);
   run_part(call, PRODUCT, form, &product);
-  run_part(call, LOSS, form, &cross_entropy);
+  run_part(call, LOSS, form, &loss);
   if (dx != NULL)
-    run_part(
-        call, INPUT, form,
-        &(struct pen_call){.operand = {logits, w, NULL, dx + at}, .dim = {rows, dim[1], dim[2]}});
+    run_part(call, INPUT, form,
+             &(struct pen_call){.operand = {logits, w, NULL, dx + elements * head->dx_bytes},
+                                .dim = {rows, dim[1], dim[2]}});
   if (dw != NULL)
     run_part(call, WEIGHT, form,
              &(struct pen_call){.operand = {logits, x, dw}, .dim = {rows, dim[1], dim[2]}});

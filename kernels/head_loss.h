@@ -1,13 +1,12 @@
-/* head_loss.h: HEAD_LOSS, HEAD_LOSS_DW and HEAD_LOSS_B for any device, by its LINEAR,
- * CROSS_ENTROPY, LINEAR_DX and LINEAR_DW (head_loss.c). */
+/* head_loss.h: HEAD_LOSS, HEAD_LOSS_DW and HEAD_LOSS_B, and the same ops of a piece of the
+ * vocabulary, for any device, by its LINEAR, CROSS_ENTROPY, LINEAR_DX and LINEAR_DW (head_loss.c).
+ */
 #ifndef PEN_HEAD_LOSS_H
 #define PEN_HEAD_LOSS_H
 
 #include "kernels/device.h"
 
-static inline int pen_is_head_loss(enum pen_op_kind kind) {
-  return kind == PEN_OP_HEAD_LOSS || kind == PEN_OP_HEAD_LOSS_DW || kind == PEN_OP_HEAD_LOSS_B;
-}
+bool pen_is_head_loss(enum pen_op_kind kind); /* one of these */
 
 /* Returns call->prepared; null: no memory, or the device notes an error. */
 void *pen_head_loss_prepare(const struct pen_device *device, enum pen_op_kind kind,
@@ -15,6 +14,6 @@ void *pen_head_loss_prepare(const struct pen_device *device, enum pen_op_kind ki
 /* The bytes of call->workspace. */
 size_t pen_head_loss_workspace(const struct pen_device *device, enum pen_op_kind kind,
                                enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX]);
-pen_kernel pen_head_loss; /* any of the three */
+pen_kernel pen_head_loss; /* any of them */
 
 #endif

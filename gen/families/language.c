@@ -2,6 +2,7 @@
  * tests, the sum of the logits as loss. */
 #include "gen/families/language.h"
 #include "gen/model/builder.h"
+#include "gen/model/piece_head.h"
 #include "gen/model/pieces.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
@@ -26,22 +27,38 @@ uint32_t pen_language_starts_of(struct pen_graph *graph) {
   return has_starts(graph->topology) ? pen_graph_data(graph, &pen_language_starts) : PEN_NONE;
 }
 
+/* The rows of a chunk of logits; 0: all at once. */
+static int64_t chunk_of(const struct pen_graph *graph) {
+  const int64_t rows = graph->topology->model_loss_rows;
+  return rows < graph->rows ? rows : 0;
+}
+
+/* The head of a weight that is split into pieces. */
+static void split_head(struct pen_graph *graph, uint32_t x, const char *weight) {
+  if (graph->topology->joins_logits)
+    pen_op_head_joined(graph, x, weight, DEVIATION, &pen_language_targets);
+  else if (chunk_of(graph) > 0)
+    pen_op_head_chunks(graph, x, weight, DEVIATION, &pen_language_targets, chunk_of(graph));
+  else
+    pen_op_head_columns(graph, x, weight, DEVIATION, &pen_language_targets);
+}
+
 uint32_t pen_language_head(struct pen_graph *graph, uint32_t layer, uint32_t x) {
   (void)layer;
   const struct pen_topology *t = graph->topology;
+  const char *name = t->model_tie_embeddings ? graph->stages->family->embedding : "lm_head.weight";
   if (graph->pieces > 1) {
-    pen_op_head_columns(graph, x, "lm_head.weight", DEVIATION, &pen_language_targets);
+    split_head(graph, x, name);
     return PEN_NONE;
   }
   uint32_t weight = t->model_tie_embeddings
-                        ? pen_graph_tied_weight(graph, graph->stages->family->embedding,
-                                                t->model_vocab, t->model_hidden)
-                        : pen_graph_weight(graph, "lm_head.weight", t->model_vocab, t->model_hidden,
+                        ? pen_graph_tied_weight(graph, name, t->model_vocab, t->model_hidden)
+                        : pen_graph_weight(graph, name, t->model_vocab, t->model_hidden,
                                            PEN_INITIAL_NORMAL, DEVIATION);
   bool sums = strcmp(t->model_loss, "sum") == 0;
-  if (!sums && t->model_loss_rows > 0 && t->model_loss_rows < graph->rows) {
+  if (!sums && chunk_of(graph) > 0) {
     pen_op_head_loss(graph, x, weight, pen_graph_data(graph, &pen_language_targets),
-                     t->model_loss_rows);
+                     chunk_of(graph));
     return PEN_NONE;
   }
   uint32_t logits = pen_op_linear(graph, "logits", x, weight, PEN_NONE);

@@ -13,7 +13,7 @@
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/layout/audit.h"
-#include "runtime/plan/shard.h"
+#include "gen/layout/weights.h"
 
 void pen_find_stage_actions(struct pen_layout_state *l) {
   const struct pen_lowered *lowered = l->lowered;
@@ -62,15 +62,6 @@ static uint32_t reader_stage(const struct pen_message *message) {
   return message->kind == PEN_SEND_F ? message->stage + 1u : message->stage - 1u;
 }
 
-/* The head's gradient, or its shard; what the head reads. */
-static uint64_t tied_message_bytes(const struct pen_layout_state *l, int kind) {
-  uint64_t count = l->weights[l->tie->weight].count;
-  if (kind == PEN_SEND_V) return pen_tied_value_bytes(l->plan);
-  return (pen_gradients_are_sharded(l->plan) ? pen_shard_most(count, l->plan->shard_ranks)
-                                             : count) *
-         sizeof(float);
-}
-
 /* The ADD_TIED_GRAD action of a rank. */
 static uint32_t add_tied_grad_action(const struct pen_lowered *lowered, uint32_t rank) {
   uint32_t index = lowered->count[rank];
@@ -86,9 +77,9 @@ struct pen_slot_assignment *pen_start_slots(struct pen_layout_state *l) {
   for (uint32_t m = 0; m < lowered->message_count; m++) {
     struct pen_message *message = &lowered->message[m];
     if (!between_neighbours(message)) {
-      bytes[m] = message->bytes = tied_message_bytes(l, message->kind);
+      bytes[m] = message->bytes = pen_tied_message_bytes(l->plan, message->kind);
       if (message->kind == PEN_SEND_G)
-        last_reader[m] = add_tied_grad_action(lowered, l->weights[l->tie->weight].rank);
+        last_reader[m] = add_tied_grad_action(lowered, l->weights[l->ties->weight].rank);
       continue;
     }
     uint32_t reader = reader_stage(message);

@@ -36,9 +36,3 @@ uint64_t pen_value_bytes_passed(const struct pen_graph *graph, uint32_t value) {
   return pen_bytes_passed(graph->training && graph->topology->memory_audit,
                           graph->value[value].bytes);
 }
-
-uint64_t pen_tied_value_bytes(const struct pen_plan *plan) {
-  const struct pen_tie *tie = plan->ties;
-  return pen_bytes_passed(plan->audits,
-                          plan->weights[tie->weight].count * pen_dtype_bytes(tie->dtype));
-}

@@ -14,7 +14,4 @@ uint64_t pen_audit_bytes(const struct pen_partition *partition, struct pen_graph
 /* The bytes of a value that one stage passes to the next: with memory.audit a checksum follows. */
 uint64_t pen_value_bytes_passed(const struct pen_graph *graph, uint32_t value);
 
-/* The bytes of what the head reads of a tied weight that another rank updates: likewise. */
-uint64_t pen_tied_value_bytes(const struct pen_plan *plan);
-
 #endif

@@ -27,7 +27,7 @@ struct pen_layout_state {
   struct pen_lowered *lowered; /* taken over from the input; the layout completes it */
   struct pen_plan *plan;
   struct pen_weight *weights;              /* the plan's, writable */
-  struct pen_tie *tie;                     /* the plan's, writable; NULL: none */
+  struct pen_tie *ties;                    /* the plan's, writable; NULL: none */
   struct pen_rank_memory *memory;          /* the plan's, writable */
   uint32_t *first_weight;                  /* [stage]: index into `weights` */
   struct pen_stage_buffers *buffers;       /* [stage] */

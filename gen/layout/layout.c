@@ -103,9 +103,9 @@ struct pen_plan *pen_layout(const struct pen_topology *topology,
   pen_weight_decay_check_names(topology, weights, plan->weight_count);
   struct pen_rank_memory *memory = pen_new(partition->rank_count, sizeof *memory);
   plan->weights = weights;
-  struct pen_tie *tie = pen_find_tie(partition, profile[0].graph, weights, plan->weight_count);
-  plan->ties = tie;
-  plan->tie_count = tie != NULL;
+  struct pen_tie *ties =
+      pen_find_ties(partition, profile[0].graph, weights, plan->weight_count, &plan->tie_count);
+  plan->ties = ties;
   plan->memory = memory;
   struct pen_layout_state *l = pen_new(profile_count, sizeof *l);
   for (size_t i = 0; i < profile_count; i++) {
@@ -117,7 +117,7 @@ struct pen_plan *pen_layout(const struct pen_topology *topology,
                                      .topology = profile[i].topology,
                                      .partition = profile[i].partition,
                                      .weights = weights,
-                                     .tie = tie,
+                                     .ties = ties,
                                      .memory = memory,
                                      .first_weight = first_weight,
                                      .buffers = pen_new(partition->stage_count, sizeof *l->buffers),

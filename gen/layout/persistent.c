@@ -6,6 +6,8 @@
 #include "gen/base/error.h"
 #include "gen/layout/audit.h"
 #include "gen/layout/device_state.h"
+#include "gen/layout/weights.h"
+#include "gen/model/op_signature.h"
 #include "gen/topology/shapes.h"
 #include "runtime/plan/shard.h"
 
@@ -33,7 +35,8 @@ static uint64_t weight_bytes(const struct pen_partition *partition, const struct
                              size_t index) {
   const struct pen_weight *weight = &graph->weight[index];
   bool has_bf16 = weight->bf16_offset != UINT64_MAX;
-  bool bf16_sharded = index != graph->tied && bf16_is_sharded(partition->sharding, has_bf16, false);
+  bool bf16_sharded =
+      !pen_is_tied_head(graph, index) && bf16_is_sharded(partition->sharding, has_bf16, false);
   uint64_t copy =
       has_bf16 ? pen_aligned(kept_count(weight->count, partition->shard_ranks, bf16_sharded) *
                              sizeof(uint16_t))
@@ -49,19 +52,22 @@ static uint64_t weight_bytes(const struct pen_partition *partition, const struct
   uint64_t value = value_is_sharded(partition->sharding, has_bf16, false) ? shard : whole,
            kept = value + (learns ? 2 * shard : 0);
   bool snapshot = graph->training && graph->topology->memory_snapshot;
-  if (index != graph->tied) return copy + kept * (snapshot ? 2 : 1) + gradient * learns;
+  if (!pen_is_tied_head(graph, index)) return copy + kept * (snapshot ? 2 : 1) + gradient * learns;
   return (copy ? copy : together ? 0 : whole) + gradient * learns;
 }
 
 /* Keys and values of the stage's attentions, by the graph of any step. */
 static uint64_t cache_bytes(const struct pen_graph *graph) {
   const struct pen_topology *t = graph->topology;
+  const struct pen_signature *attention = pen_signature_of(PEN_OP_ATTENTION); /* as _CACHED's */
+  const int kv_heads = pen_signature_dim(attention, "kv_heads"),
+            head_dim = pen_signature_dim(attention, "head_dim");
   uint64_t bytes = 0;
   for (size_t i = 0; i < graph->forward.count && pen_topology_has_cache(t); i++) {
     const struct pen_op *op = &graph->forward.op[i];
     if (op->kind == PEN_OP_ATTENTION || op->kind == PEN_OP_ATTENTION_CACHED)
       bytes += 2 * pen_aligned((uint64_t)(t->generate_prompts * t->model_sequence *
-                                          t->model_kv_heads * t->model_head_dim) *
+                                          op->dim[kv_heads] * op->dim[head_dim]) *
                                pen_dtype_bytes(op->dtype));
   }
   return bytes;
@@ -108,12 +114,13 @@ static uint64_t gradient_count(const struct pen_plan *plan, const struct pen_wei
   return kept_count(weight->count, plan->shard_ranks, pen_gradients_are_sharded(plan));
 }
 
-/* What the head reads of a tied weight whose embedding is on another rank. */
+/* What the head reads of a tied weight whose embedding is on another rank. Those of all pieces lie
+ * side by side, and so do the owner's, and the gradients: a message has all of them. */
 static void place_tied_value(const struct pen_plan *plan, struct pen_tie *tie,
                              struct pen_rank_memory *memory, uint32_t rank, uint64_t *end) {
   if (tie->rank == rank && plan->weights[tie->weight].rank != rank)
     tie->value_offset =
-        allocate_persistent(end, pen_tied_value_bytes(plan),
+        allocate_persistent(end, pen_tied_value_bytes(plan, tie),
                             tie->dtype == PEN_BF16 ? &memory->bf16_bytes : &memory->weight_bytes);
 }
 
@@ -157,16 +164,20 @@ static void place_partial_gradients(const struct pen_layout_state *l, size_t pro
   memory->partial_offset = allocate_persistent(end, most, &memory->gradient_bytes);
 }
 
-static bool is_tied_index(const struct pen_layout_state *l, uint32_t weight) {
-  return l->tie && l->tie->weight == weight;
+/* The tie of a weight; NULL: it is not tied. */
+static const struct pen_tie *tie_of(const struct pen_layout_state *l, uint32_t weight) {
+  for (uint32_t n = 0; n < l->plan->tie_count; n++)
+    if (l->ties[n].weight == weight) return &l->ties[n];
+  return NULL;
 }
 
 /* Bytes of a weight's value, or of its bf16 copy. A checksum follows what SEND_V sends. */
 static uint64_t value_bytes(const struct pen_layout_state *l, uint32_t index, bool sharded,
                             uint8_t dtype) {
   const struct pen_weight *weight = &l->weights[index];
-  if (is_tied_index(l, index) && l->tie->rank != weight->rank && l->tie->dtype == dtype)
-    return pen_tied_value_bytes(l->plan);
+  const struct pen_tie *tie = tie_of(l, index);
+  if (tie && tie->rank != weight->rank && tie->dtype == dtype)
+    return pen_tied_value_bytes(l->plan, tie);
   return kept_count(weight->count, l->plan->shard_ranks, sharded) * pen_dtype_bytes(dtype);
 }
 
@@ -182,9 +193,9 @@ static void place_values(struct pen_layout_state *l, uint32_t rank, bool shared,
     struct pen_weight *weight = &l->weights[i];
     if (weight->rank != rank) continue;
     weight->value_sharded = value_is_sharded(
-        (enum pen_sharding)plan->sharding, weight->bf16_offset != UINT64_MAX, is_tied_index(l, i));
+        (enum pen_sharding)plan->sharding, weight->bf16_offset != UINT64_MAX, tie_of(l, i) != NULL);
     weight->bf16_sharded = bf16_is_sharded((enum pen_sharding)plan->sharding,
-                                           weight->bf16_offset != UINT64_MAX, is_tied_index(l, i));
+                                           weight->bf16_offset != UINT64_MAX, tie_of(l, i) != NULL);
     if ((cuts && (weight->value_sharded ? weight->bf16_offset == UINT64_MAX
                                         : trains && !weight->frozen)) != shared)
       continue;
@@ -257,15 +268,16 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
        shares = trains && plan->replica_count > 1 &&
                 (!plan->reduces_microbatches || plan->sharding == PEN_SHARD_NONE ||
                  plan->shard_ranks < plan->replica_count);
-  struct pen_tie *tie = l->tie;
-  if (tie) place_tied_value(plan, tie, memory, rank, &end);
+  for (uint32_t n = 0; n < plan->tie_count; n++)
+    place_tied_value(plan, &l->ties[n], memory, rank, &end);
   if (shares) place_gradients(plan, weights, memory, rank, true, &end);
   place_partial_gradients(l, profile_count, rank, &end);
   place_values(l, rank, true, trains, &end);
   memory->shared_bytes = end;
   place_values(l, rank, false, trains, &end);
   if (!shares) place_gradients(plan, weights, memory, rank, trains, &end);
-  if (tie) place_tied_gradient(plan, tie, weights, memory, rank, trains, &end);
+  for (uint32_t n = 0; n < plan->tie_count; n++)
+    place_tied_gradient(plan, &l->ties[n], weights, memory, rank, trains, &end);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     if (weights[i].rank != rank) continue;
     bool learns = trains && !weights[i].frozen;

@@ -9,8 +9,8 @@
 uint64_t pen_stage_resident_bytes(const struct pen_partition *partition,
                                   const struct pen_graph *graph);
 
-/* Places what persists on a rank after the receive region: sets the offsets of weights, tie, losses
- * and memory. */
+/* Places what persists on a rank after the receive region: sets the offsets of weights, ties,
+ * losses and memory. */
 void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint32_t rank,
                           struct pen_staged_inputs *inputs);
 

@@ -35,8 +35,10 @@ static uint32_t find_tensor(const struct rank_tables *t, const char *name) {
 
 static uint64_t persistent_offset(const struct pen_layout_state *l, const struct pen_graph *graph,
                                   const struct pen_value *value) {
-  if (value->weight == graph->tied)
-    return value->role == PEN_ROLE_WEIGHT ? l->tie->value_offset : l->tie->gradient_offset;
+  if (pen_is_tied_head(graph, value->weight)) {
+    const struct pen_tie *tie = &l->ties[value->weight - graph->tied];
+    return value->role == PEN_ROLE_WEIGHT ? tie->value_offset : tie->gradient_offset;
+  }
   const struct pen_weight *weight = &l->weights[l->first_weight[graph->stage] + value->weight];
   if (value->role != PEN_ROLE_WEIGHT) return weight->gradient_offset;
   return value->dtype == PEN_BF16 ? weight->bf16_offset : weight->value_offset;
@@ -46,8 +48,8 @@ static uint64_t persistent_offset(const struct pen_layout_state *l, const struct
  * ALL_GATHER reads. */
 static bool is_shard_alone(const struct pen_layout_state *l, const struct pen_graph *graph,
                            const struct pen_value *value, bool gathered) {
-  bool own =
-      value->role == PEN_ROLE_WEIGHT && value->dtype == PEN_F32 && value->weight != graph->tied;
+  bool own = value->role == PEN_ROLE_WEIGHT && value->dtype == PEN_F32 &&
+             !pen_is_tied_head(graph, value->weight);
   return own && !gathered &&
          l->weights[l->first_weight[graph->stage] + value->weight].value_sharded;
 }
@@ -92,8 +94,8 @@ static void add_tensors(struct pen_layout_state *l, struct rank_tables *t,
     bool constant = value->role == PEN_ROLE_CONSTANT;
     map[v] = constant ? find_tensor(t, value->name) : PEN_NONE;
     if (map[v] != PEN_NONE || (value->role == PEN_ROLE_ACTIVATION && !used[v])) continue;
-    if (value->role == PEN_ROLE_WEIGHT && value->weight == graph->tied &&
-        value->dtype != l->tie->dtype)
+    if (value->role == PEN_ROLE_WEIGHT && pen_is_tied_head(graph, value->weight) &&
+        value->dtype != l->ties->dtype)
       continue; /* the head reads a copy */
     if (is_shard_alone(l, graph, value, used[v]) && buffers->base[v] != PEN_BASE_UNSHARDED)
       continue;
@@ -310,14 +312,16 @@ static void fill_rank(struct pen_layout_state *l, struct pen_rank_program *out, 
                                    start_count};
 }
 
-/* Sets the offsets of a message of a tied weight; false: it is no such message. */
+/* Sets the offsets of a message of a tied weight, those of its first piece; false: it is no such
+ * message. */
 static bool place_tied(struct pen_layout_state *l, struct pen_message *message) {
+  const struct pen_tie *tie = l->ties;
   if (message->kind == PEN_SEND_G) {
-    message->source_offset = l->tie->gradient_offset; /* its target is a receive slot */
+    message->source_offset = tie->gradient_offset; /* its target is a receive slot */
   } else if (message->kind == PEN_SEND_V) {
-    const struct pen_weight *weight = &l->weights[l->tie->weight];
-    message->source_offset = l->tie->dtype == PEN_BF16 ? weight->bf16_offset : weight->value_offset;
-    message->target_offset = l->tie->value_offset;
+    const struct pen_weight *weight = &l->weights[tie->weight];
+    message->source_offset = tie->dtype == PEN_BF16 ? weight->bf16_offset : weight->value_offset;
+    message->target_offset = tie->value_offset;
   }
   return message->kind == PEN_SEND_G || message->kind == PEN_SEND_V;
 }

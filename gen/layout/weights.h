@@ -10,9 +10,18 @@
 struct pen_weight *pen_list_weights(const struct pen_partition *partition,
                                     struct pen_graph *const *graph, uint32_t *first_weight,
                                     uint32_t *count);
-/* The matrix that the head shares with the embedding, without offsets; NULL: none. In a bf16 plan
- * the head's product reads a copy, which the owner writes. */
-struct pen_tie *pen_find_tie(const struct pen_partition *partition, struct pen_graph *const *graph,
-                             struct pen_weight *weights, uint32_t count);
+/* The matrix that the head shares with the embedding, a row for each of its pieces in their order,
+ * without offsets; *count 0: none. In a bf16 plan the head's products read copies, which the owner
+ * writes. */
+struct pen_tie *pen_find_ties(const struct pen_partition *partition, struct pen_graph *const *graph,
+                              struct pen_weight *weights, uint32_t weight_count, uint32_t *count);
+
+/* The bytes of what the head reads of a tied weight that another rank updates: with memory.audit a
+ * checksum follows. */
+uint64_t pen_tied_value_bytes(const struct pen_plan *plan, const struct pen_tie *tie);
+
+/* The bytes of a message of all ties, which lie side by side, each aligned: what the head reads
+ * (PEN_SEND_V), or the head's gradients or their shards (PEN_SEND_G). */
+uint64_t pen_tied_message_bytes(const struct pen_plan *plan, int kind);
 
 #endif

@@ -205,11 +205,20 @@ static uint32_t *first_gradients(const struct pen_graph *graph,
   return gradient;
 }
 
-static uint32_t *no_piece_gradients(const struct pen_graph *graph) {
+/* The same of each piece: of what the fused losses of all pieces read. */
+static uint32_t *first_piece_gradients(const struct pen_graph *graph,
+                                       const struct pen_forwards *forwards) {
   if (graph->pieces == 1) return NULL;
   const size_t count = (graph->value_count + 1) * graph->pieces;
   uint32_t *of_piece = pen_new(count, sizeof *of_piece);
   for (size_t n = 0; n < count; n++) of_piece[n] = PEN_NONE;
+  for (size_t i = graph->forward.count - graph->late_ops; i < graph->forward.count; i++) {
+    const struct pen_op *op = &graph->forward.op[i];
+    const uint32_t gradient = op->operand[pen_signature_of(op->kind)->operand_count - 1];
+    if (!pen_fused_loss_of(op->kind)) continue;
+    const uint32_t x = op->operand[pen_pieces_input(op->kind)];
+    of_piece[x * graph->pieces + pen_op_piece(graph, op)] = forwards->copy_of[gradient];
+  }
   return of_piece;
 }
 
@@ -265,7 +274,7 @@ static void append_backward_ops(struct pen_graph *graph, struct pen_op_list *inp
   struct pen_op_list of_inputs, of_weights;
   struct backward_pass pass = {.graph = graph,
                                .gradient = first_gradients(graph, &forwards),
-                               .of_piece = no_piece_gradients(graph),
+                               .of_piece = first_piece_gradients(graph, &forwards),
                                .input_list = &of_inputs,
                                .weight_list = input_list == weight_list ? &of_inputs : &of_weights,
                                .suffix = suffix};
@@ -345,7 +354,7 @@ static void derive_backward(struct pen_graph *graph) {
   if (input_gradient != PEN_NONE) unify_input_gradient(graph, input_gradient);
   if (pen_loss_is_fused(graph)) {
     pen_fused_loss_merge(b);
-    program[PEN_PROGRAM_F].count--;
+    program[PEN_PROGRAM_F].count -= graph->late_ops;
   }
   pen_recompute_strip(graph, &segments);
 }

@@ -120,6 +120,15 @@ int pen_pieces_input(int forward) {
   return -1;
 }
 
+/* ---- losses ---- */
+
+int pen_loss_gradient_of(int loss, int k) {
+  const struct pen_signature *signature = pen_signature_of(loss);
+  const char *name = signature->operand[k].name;
+  return k >= signature->input_count && name[0] == 'd' ? pen_signature_operand(signature, name + 1)
+                                                       : -1;
+}
+
 /* ---- PEN_FUSED_LOSS ---- */
 
 static const struct pen_fused_loss fused_losses[] = {

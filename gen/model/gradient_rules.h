@@ -42,6 +42,10 @@ const struct pen_pass_rule *pen_pass_rules(size_t *count);
 /* PEN_PIECES: the input of such an op that the ops of all pieces read, or -1. */
 int pen_pieces_input(int forward);
 
+/* The input whose gradient output k of a loss is: the output is named "d" and the input's name. -1:
+ * it is none. */
+int pen_loss_gradient_of(int loss, int k);
+
 /* PEN_FUSED_LOSS. */
 struct pen_fused_loss {
   int forward, weight, both;

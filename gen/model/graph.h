@@ -90,11 +90,24 @@ struct pen_graph {
   bool input_is_given; /* no weight before the stage is trained: its input needs no gradient (only
                           in gen/partition/block_cost.c) */
   struct pen_op_list forward, start, program[PEN_PROGRAMS];
+  size_t late_ops; /* the last forward ops that training runs in I or B, not in F: a fused loss
+                      (fused_loss.h) */
   struct pen_weight *weight; /* names, shapes, initial values; layout sets the offsets */
   size_t weight_count, weight_capacity;
-  uint32_t tied; /* the last weight, if it is the embedding's, for the head; else PEN_NONE */
+  uint32_t tied; /* the first of the last weights, which are the embedding's, for the head: one, or
+                    its pieces; PEN_NONE: none is */
   uint32_t input, output, output_gradient, input_gradient; /* values, or PEN_NONE */
 };
+
+/* Whether a weight of the stage is one of the embedding's, for the head. */
+static inline bool pen_is_tied_head(const struct pen_graph *graph, size_t weight) {
+  return weight < graph->weight_count && weight >= graph->tied;
+}
+
+/* How many weights a stage owns: all but those. */
+static inline size_t pen_own_weights(const struct pen_graph *graph) {
+  return graph->tied == PEN_NONE ? graph->weight_count : graph->tied;
+}
 
 /* Adds a value and returns its index. Fails (78) if the tensor is too large. */
 uint32_t pen_graph_value(struct pen_graph *graph, const char *name, uint8_t dtype, uint8_t role,

@@ -18,6 +18,8 @@ libgen_a_SOURCES += \
   %reldir%/model.h \
   %reldir%/op_signature.c \
   %reldir%/op_signature.h \
+  %reldir%/piece_head.c \
+  %reldir%/piece_head.h \
   %reldir%/pieces.c \
   %reldir%/pieces.h \
   %reldir%/recompute.c \

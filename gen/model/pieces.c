@@ -51,6 +51,7 @@ struct split {
   int64_t groups; /* of columns, each of which is split: q, k and v in one matrix */
   int initial;
   double deviation;
+  bool tied; /* it is the embedding's, for the head, with gradients of its own */
 };
 
 static uint64_t columns_of(const struct split *of) {
@@ -80,18 +81,27 @@ static uint32_t add_piece(struct pen_graph *graph, const struct split *of, uint3
       .deviation = of->deviation,
       .weight_decay = pen_weight_decay_of(graph->topology, of->name, of->dim[1] != 0)};
   weight.dim[of->axis] = count * (uint64_t)of->groups;
-  return pen_add_weight(graph, &weight, pen_text("%s.grad", weight.name));
+  return pen_add_weight(graph, &weight,
+                        pen_text("%s%s.grad", weight.name, of->tied ? ".head" : ""));
+}
+
+/* The value of a weight of that name, of the stage's own or of those for the head; PEN_NONE: there
+ * is none. */
+static uint32_t find_weight(const struct pen_graph *graph, const char *name, bool tied) {
+  for (uint32_t v = 0; v < graph->value_count; v++)
+    if (graph->value[v].role == PEN_ROLE_WEIGHT && !strcmp(graph->value[v].name, name) &&
+        pen_is_tied_head(graph, graph->value[v].weight) == tied)
+      return v;
+  return PEN_NONE;
 }
 
 /* The current piece of a tensor, whose pieces are added at the first call. */
 static uint32_t piece_of(struct pen_graph *graph, const struct split *of) {
   if (graph->pieces == 1)
     return pen_graph_weight(graph, of->name, of->dim[0], of->dim[1], of->initial, of->deviation);
-  const char *own = piece_name(of->name, piece_index(graph));
-  uint32_t value = PEN_NONE;
-  for (uint32_t v = 0; v < graph->value_count && value == PEN_NONE; v++)
-    if (graph->value[v].role == PEN_ROLE_WEIGHT && !strcmp(graph->value[v].name, own)) value = v;
+  uint32_t value = find_weight(graph, piece_name(of->name, piece_index(graph)), of->tied);
   if (value != PEN_NONE) return value;
+  if (of->tied) graph->tied = (uint32_t)graph->weight_count;
   for (uint32_t k = 0; k < graph->pieces; k++) {
     uint32_t added = add_piece(graph, of, k);
     if (k == piece_index(graph)) value = added;
@@ -101,7 +111,7 @@ static uint32_t piece_of(struct pen_graph *graph, const struct split *of) {
 
 static struct split split_matrix(const char *name, int64_t rows, int64_t columns, int axis,
                                  double deviation) {
-  return (struct split){name, {rows, columns}, axis, 1, PEN_INITIAL_NORMAL, deviation};
+  return (struct split){name, {rows, columns}, axis, 1, PEN_INITIAL_NORMAL, deviation, false};
 }
 
 uint32_t pen_graph_columns(struct pen_graph *graph, const char *name, int64_t out, int64_t in,
@@ -110,12 +120,17 @@ uint32_t pen_graph_columns(struct pen_graph *graph, const char *name, int64_t ou
   return piece_of(graph, &of);
 }
 
+uint32_t pen_graph_columns_bias(struct pen_graph *graph, const char *name, int64_t out) {
+  const struct split of = {name, {out, 0}, 0, 1, PEN_INITIAL_ZEROS, 0, false};
+  return piece_of(graph, &of);
+}
+
 uint32_t pen_op_affine_columns(struct pen_graph *graph, const char *value, uint32_t x,
                                const char *name, int64_t in, int64_t out, int64_t groups,
                                double deviation) {
   struct split matrix = split_matrix(pen_text("%s.weight", name), in, out, 1, deviation);
-  const struct split vector = {pen_text("%s.bias", name), {out, 0}, 0, groups,
-                               PEN_INITIAL_ZEROS,         0};
+  const struct split vector = {pen_text("%s.bias", name), {out, 0}, 0,    groups,
+                               PEN_INITIAL_ZEROS,         0,        false};
   matrix.groups = groups;
   const uint32_t weight = piece_of(graph, &matrix), bias = piece_of(graph, &vector);
   if (graph->pieces == 1) return pen_op_affine(graph, value, x, weight, bias, PEN_NONE);
@@ -197,13 +212,12 @@ uint32_t pen_op_affine_rows(struct pen_graph *graph, const char *value, const ui
 
 /* ---- vocabulary ---- */
 
-/* The first row of the current piece. */
-static int64_t first_row(const struct pen_graph *graph, uint32_t weight) {
+int64_t pen_piece_first_row(const struct pen_graph *graph, uint32_t weight) {
   const struct pen_weight *shape = &graph->weight[graph->value[weight].weight];
   return (int64_t)(shape->run_first / shape->tensor_dim[1]);
 }
 
-static int64_t row_count(const struct pen_graph *graph, uint32_t weight) {
+int64_t pen_piece_row_count(const struct pen_graph *graph, uint32_t weight) {
   return (int64_t)graph->weight[graph->value[weight].weight].dim[0];
 }
 
@@ -216,11 +230,19 @@ uint32_t pen_op_embedding_rows(struct pen_graph *graph, const char *name,
   for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
     const uint32_t table = piece_of(graph, &of), token = pen_graph_data(graph, tokens);
     if (graph->pieces == 1) return pen_op_embedding(graph, name, token, table);
-    y = pen_append_forward(
-        graph, PEN_OP_EMBEDDING_ROWS, name, (uint32_t[]){token, table, y},
-        (int64_t[]){graph->rows, of.dim[1], row_count(graph, table), first_row(graph, table)}, 4);
+    y = pen_append_forward(graph, PEN_OP_EMBEDDING_ROWS, name, (uint32_t[]){token, table, y},
+                           (int64_t[]){graph->rows, of.dim[1], pen_piece_row_count(graph, table),
+                                       pen_piece_first_row(graph, table)},
+                           4);
   }
   return y;
+}
+
+uint32_t pen_graph_head_piece(struct pen_graph *graph, const char *weight, double deviation) {
+  const struct pen_topology *t = graph->topology;
+  struct split of = split_matrix(weight, t->model_vocab, t->model_hidden, 0, deviation);
+  of.tied = t->model_tie_embeddings;
+  return piece_of(graph, &of);
 }
 
 /* The logits of each piece, and the maximum and the sum of exponentials over all. */
@@ -230,20 +252,19 @@ struct piece_logits {
 
 static void append_logits(struct pen_graph *graph, struct piece_logits *all, uint32_t x,
                           const char *weight, double deviation) {
-  const struct pen_topology *t = graph->topology;
   struct pen_pairwise sum = {.kind = PEN_OP_SUM_ADD, .count = graph->pieces};
   all->maximum = PEN_NONE;
   for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
-    all->weight[k] = pen_graph_columns(graph, weight, t->model_vocab, t->model_hidden, deviation);
+    all->weight[k] = pen_graph_head_piece(graph, weight, deviation);
     all->logits[k] = pen_op_linear(graph, "logits", x, all->weight[k], PEN_NONE);
     all->maximum = pen_append_forward(
         graph, PEN_OP_LOGITS_MAXIMUM, "maximum", (uint32_t[]){all->logits[k], all->maximum},
-        (int64_t[]){graph->rows, row_count(graph, all->weight[k])}, 2);
+        (int64_t[]){graph->rows, pen_piece_row_count(graph, all->weight[k])}, 2);
   }
   for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
     uint32_t own = pen_append_forward(
         graph, PEN_OP_LOGITS_SUM, "exponentials", (uint32_t[]){all->logits[k], all->maximum},
-        (int64_t[]){graph->rows, row_count(graph, all->weight[k])}, 2);
+        (int64_t[]){graph->rows, pen_piece_row_count(graph, all->weight[k])}, 2);
     pen_pairwise_add(graph, &graph->forward, &sum, own, pen_local_name(graph, "exponentials"));
   }
   all->sum = pen_pairwise_total(graph, &graph->forward, &sum, "exponentials", PEN_ROLE_ACTIVATION);
@@ -259,8 +280,8 @@ void pen_op_head_columns(struct pen_graph *graph, uint32_t x, const char *weight
     struct pen_op *op = pen_append_with_outputs(
         graph, &graph->forward, PEN_OP_CROSS_ENTROPY_COLUMNS, pen_local_name(graph, "loss"),
         (uint32_t[]){all.logits[k], target, pen_share_of(graph, target), all.maximum, all.sum},
-        (int64_t[]){graph->rows, row_count(graph, all.weight[k]), first_row(graph, all.weight[k]),
-                    graph->topology->model_vocab},
+        (int64_t[]){graph->rows, pen_piece_row_count(graph, all.weight[k]),
+                    pen_piece_first_row(graph, all.weight[k]), graph->topology->model_vocab},
         4, PEN_ROLE_ACTIVATION);
     const uint32_t own = op->operand[5];
     pen_append_loss_gradient(graph, op, all.logits[k]);

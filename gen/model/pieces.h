@@ -24,6 +24,9 @@ bool pen_graph_next_piece(struct pen_graph *graph, uint32_t k);
 uint32_t pen_graph_columns(struct pen_graph *graph, const char *name, int64_t out, int64_t in,
                            double deviation);
 
+/* The current piece of the bias (out) of such a weight, likewise; its initial values are 0. */
+uint32_t pen_graph_columns_bias(struct pen_graph *graph, const char *name, int64_t out);
+
 /* The product of x, of which x[k] is piece k of the columns, with a weight (out, in), plus addend
  * unless PEN_NONE: (rows, out). */
 uint32_t pen_op_linear_rows(struct pen_graph *graph, const char *name, const uint32_t *x,
@@ -44,8 +47,16 @@ uint32_t pen_op_embedding_rows(struct pen_graph *graph, const char *name,
                                const struct pen_declared *tokens, const char *weight,
                                double deviation);
 
-/* Ends the model with the mean cross-entropy of x times the weight (vocab, width) transposed;
- * several pieces. */
+/* The current piece of the head's weight (vocab, width), with model.tie_embeddings the embedding's.
+ */
+uint32_t pen_graph_head_piece(struct pen_graph *graph, const char *weight, double deviation);
+
+/* The rows of a piece of the vocabulary: the first of them in the whole matrix, and how many. */
+int64_t pen_piece_first_row(const struct pen_graph *graph, uint32_t weight);
+int64_t pen_piece_row_count(const struct pen_graph *graph, uint32_t weight);
+
+/* Ends the model with the mean cross-entropy of x times the weight (vocab, width) transposed, which
+ * with model.tie_embeddings is the embedding's; several pieces. Call it after all other weights. */
 void pen_op_head_columns(struct pen_graph *graph, uint32_t x, const char *weight, double deviation,
                          const struct pen_declared *targets);
 

@@ -81,7 +81,7 @@ static void append_segment(struct copy_pass *pass, struct pen_segment *segment) 
   const size_t first = pass->forwards->op.count;
   for (size_t i = segment->first; i < segment->past; i++) {
     uint32_t output = forward[i].operand[pen_signature_of(forward[i].kind)->input_count];
-    bool is_late = segment->ends_late && i + 1 == segment->past;
+    bool is_late = i + segment->late >= segment->past;
     if (!segment->recomputed && !is_late)
       *pen_op_append(&pass->forwards->op, 0) = forward[i];
     else if (pass->data_op_of[output] == PEN_NONE)
@@ -158,14 +158,12 @@ void pen_recompute_join(const struct pen_forwards *forwards, const struct pen_se
                         const struct pen_op_list *gradients, const struct pen_op_list *later,
                         bool *wanted, struct pen_op_list *program) {
   const struct pen_op *op = forwards->op.op;
-  size_t first = segment->recomputed  ? segment->first
-                 : segment->ends_late ? segment->past - 1
-                                      : segment->past;
+  size_t first = segment->recomputed ? segment->first : segment->past - segment->late;
   bool *kept = pen_new(segment->past - first + 1, sizeof *kept);
   want_all(gradients, wanted);
   want_all(later, wanted);
   for (size_t i = segment->past; i-- > first;) {
-    bool is_late = segment->ends_late && i + 1 == segment->past;
+    bool is_late = i + segment->late >= segment->past;
     kept[i - first] = is_late || makes_wanted(&op[i], wanted);
     if (kept[i - first]) want_inputs(&op[i], wanted);
   }

@@ -42,7 +42,7 @@ struct unit_pass {
 bool pen_weight_is_tied(const struct pen_graph *graph, uint32_t weight) {
   const char *embedding =
       graph->topology->model_tie_embeddings ? graph->stages->family->embedding : NULL;
-  return weight == graph->tied || (embedding && !strcmp(graph->weight[weight].name, embedding));
+  return embedding && !strcmp(graph->weight[weight].tensor, embedding);
 }
 
 uint32_t pen_program_collectives(const struct pen_op_list *program) {

@@ -79,18 +79,18 @@ static bool is_loss_alone(const struct pen_graph *graph) {
   return graph->input != PEN_NONE && graph->value[graph->input].gradient != PEN_NONE;
 }
 
-static void add_late_loss(struct pen_segments *segments, size_t op) {
+static void add_late_loss(struct pen_segments *segments, size_t first, size_t past) {
   if (!segments->count || !segments->segment[segments->count - 1].recomputed)
-    add_segment(segments, op, op + 1, false);
-  segments->segment[segments->count - 1].past = op + 1;
-  segments->segment[segments->count - 1].ends_late = true;
+    add_segment(segments, first, past, false);
+  segments->segment[segments->count - 1].past = past;
+  segments->segment[segments->count - 1].late = past - first;
 }
 
 struct pen_segments pen_segments_of(const struct pen_graph *graph) {
   size_t count = graph->forward.count;
   struct pen_segments segments = {.segment = pen_new(2 * count + 1, sizeof *segments.segment)};
   bool fused_loss = pen_loss_is_fused(graph), alone = !fused_loss && is_loss_alone(graph);
-  size_t past_last = fused_loss ? count - 1 : count; /* of the ops that F runs */
+  size_t past_last = count - graph->late_ops; /* of the ops that F runs */
   if (alone || graph->recompute == PEN_RECOMPUTE_NONE || graph->recompute == PEN_RECOMPUTE_FULL)
     add_segment(&segments, 0, past_last, alone || graph->recompute == PEN_RECOMPUTE_FULL);
   else
@@ -98,6 +98,6 @@ struct pen_segments pen_segments_of(const struct pen_graph *graph) {
       past = past_unit(graph, first, past_last);
       add_unit(graph, &segments, first, past);
     }
-  if (fused_loss) add_late_loss(&segments, past_last);
+  if (fused_loss) add_late_loss(&segments, past_last, count);
   return segments;
 }

@@ -10,7 +10,7 @@ struct pen_model_block; /* gen/model/blocks.h */
 struct pen_segment {
   size_t first, past; /* forward ops [first, past) */
   bool recomputed;    /* F runs it, and the backward again before the ops of its gradients */
-  bool ends_late;     /* only the backward runs its last op: a fused loss (fused_loss.h) */
+  size_t late; /* of its last ops: only the backward runs them, a fused loss (fused_loss.h) */
 };
 
 struct pen_segments {

@@ -41,7 +41,7 @@ static struct pen_stage_elements elements_of(const struct pen_graph *graph) {
   for (uint32_t w = 0; w < graph->weight_count; w++) {
     const struct pen_weight *weight = &graph->weight[w];
     const bool has_copy = weight->bf16_offset != UINT64_MAX, learns = !weight->frozen;
-    if (w != graph->tied)
+    if (!pen_is_tied_head(graph, w))
       elements.count[has_copy][learns] += (double)weight->count;
     else if (learns)
       elements.tied += (double)weight->count;

@@ -112,7 +112,7 @@ static void find_shards(struct stage_shards *shards, const struct pen_partition 
                         uint32_t first_weight) {
   for (uint32_t w = 0; w < graph->weight_count; w++) {
     const struct pen_weight *weight = &graph->weight[w];
-    if (weight->frozen || w == graph->tied) continue;
+    if (weight->frozen || pen_is_tied_head(graph, w)) continue;
     uint32_t index = first_weight + w;
     add_shards(shards, PEN_REDUCE_SCATTER, weight, index, sizeof(float));
     add_shards(shards, PEN_ALL_GATHER_GRAD, weight, index, sizeof(float));
@@ -327,7 +327,7 @@ static void cost_pieces(struct stage_members *m, const struct pen_graph *graph,
   for (uint32_t c = 0; c < shards && groups > 1; c++) {
     choose_members(m, c, shards, groups);
     for (uint32_t w = 0; w < graph->weight_count; w++) {
-      if (graph->weight[w].frozen || w == graph->tied) continue;
+      if (graph->weight[w].frozen || pen_is_tied_head(graph, w)) continue;
       uint64_t shard = pen_shard_at(graph->weight[w].count, shards,
                                     pen_shard_index(m->first_weight + w, c, shards))
                            .count;
@@ -371,7 +371,7 @@ struct pen_collective_cost *pen_collective_costs(const struct pen_topology *topo
                 &cost[m.stage]);
     cost_pieces(&m, graph[m.stage], &collective[m.stage]);
     take_given(topology, m.stage, &collective[m.stage]);
-    m.first_weight += (uint32_t)graph[m.stage]->weight_count - (graph[m.stage]->tied != PEN_NONE);
+    m.first_weight += (uint32_t)pen_own_weights(graph[m.stage]);
   }
   for (int k = 0; k < PEN_COLLECTIVES; k++) pen_free(m.shards.bytes[k]);
   pen_free(host);

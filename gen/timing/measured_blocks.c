@@ -96,8 +96,8 @@ static uint64_t parameters_of(const struct pen_graph *graph, uint32_t block) {
   bool *seen = pen_new(graph->weight_count + 1, sizeof *seen);
   for (size_t v = 0; v < graph->value_count; v++) {
     const struct pen_value *value = &graph->value[v];
-    if (value->role != PEN_ROLE_WEIGHT || value->block != block || value->weight == graph->tied ||
-        seen[value->weight])
+    if (value->role != PEN_ROLE_WEIGHT || value->block != block ||
+        pen_is_tied_head(graph, value->weight) || seen[value->weight])
       continue;
     seen[value->weight] = true;
     count += graph->weight[value->weight].count;

@@ -150,7 +150,7 @@ void pen_measured_links_add(const struct pen_measured_links *links,
 static double gradient_bytes(const struct pen_graph *graph) {
   double bytes = 0;
   for (uint32_t w = 0; w < graph->weight_count; w++)
-    if (!graph->weight[w].frozen && w != graph->tied)
+    if (!graph->weight[w].frozen && !pen_is_tied_head(graph, w))
       bytes += (double)graph->weight[w].count * sizeof(float);
   return bytes;
 }

@@ -40,11 +40,8 @@ static void check_built(const struct pen_topology *t) {
   const char *const why = "with tensor_parallel.partials above 1";
   if (!strcmp(t->cluster_device, "cuda"))
     pen_topology_fail(t, "tensor_parallel.partials", "1, with cluster.device = \"cuda\"");
-  if (t->model_tie_embeddings)
-    pen_topology_fail(t, "model.tie_embeddings", "false, %s, in this version", why);
   if (strcmp(t->model_loss, "cross_entropy"))
     pen_topology_fail(t, "model.loss", "\"cross_entropy\", %s", why);
-  if (t->model_loss_rows) pen_topology_fail(t, "model.loss_rows", "0, %s, in this version", why);
 }
 
 void pen_tensor_parallel_validate(const struct pen_topology *t) {

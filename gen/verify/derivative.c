@@ -131,7 +131,9 @@ static uint32_t input_of(struct pen_derivative *d, uint32_t forward,
 static uint32_t accumulator_of(const struct pen_derivative *d, const struct pen_term *forward,
                                uint32_t weight) {
   const struct pen_rank_context *b = d->stage->context;
-  const bool embeds = forward->kind == PEN_OP_EMBEDDING && b->plan->weights[weight].rank == b->rank;
+  const bool embeds =
+      (forward->kind == PEN_OP_EMBEDDING || forward->kind == PEN_OP_EMBEDDING_ROWS) &&
+      b->plan->weights[weight].rank == b->rank;
   for (uint32_t tie = 0; tie < b->plan->tie_count; tie++)
     if (b->plan->ties[tie].weight == weight && !embeds) return b->plan->weight_count + tie;
   return weight;
@@ -222,7 +224,7 @@ static void derive_op(struct pen_derivative *d, uint32_t forward) {
 /* ---- a stage ---- */
 
 /* The gradient that a loss computes: of what it reads, the output named "d" and the input's name.
- * The losses of pieces are a sum. */
+ * The losses of pieces are a sum, and may each give a part of the gradient. */
 static void set_loss_gradient(struct pen_derivative *d, uint32_t value) {
   const struct pen_terms *terms = d->stage->terms;
   const uint32_t loss = value ? pen_term_of_value(value) : 0;
@@ -230,14 +232,13 @@ static void set_loss_gradient(struct pen_derivative *d, uint32_t value) {
   const struct pen_signature *signature = pen_signature_of((int)terms->term[loss].kind);
   for (int k = 0; terms->term[loss].kind == PEN_OP_SUM_ADD && k < signature->input_count; k++)
     set_loss_gradient(d, terms->term[loss].input[k]);
-  for (int k = signature->input_count; k < signature->operand_count; k++)
-    for (int input = 0; input < signature->input_count; input++)
-      if (signature->operand[k].name[0] == 'd' && terms->term[loss].input[input] &&
-          strcmp(signature->operand[k].name + 1, signature->operand[input].name) == 0) {
-        uint32_t *gradient = &d->gradient[terms->term[loss].input[input]];
-        if (*gradient) d->lost = loss + 1;
-        *gradient = pen_term_output(loss, k);
-      }
+  for (int k = signature->input_count; k < signature->operand_count; k++) {
+    const int input = pen_loss_gradient_of((int)terms->term[loss].kind, k);
+    if (input < 0 || !terms->term[loss].input[input]) continue;
+    uint32_t *gradient = gradient_of(d, loss, input);
+    if (*gradient) d->lost = loss + 1;
+    *gradient = pen_term_output(loss, k);
+  }
 }
 
 /* The gradients that are known before the first op: of what the loss reads; of the stage's output.

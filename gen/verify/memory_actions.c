@@ -212,13 +212,20 @@ static bool check_gradient_complete(const struct pen_memory_state *m, uint32_t w
   return true;
 }
 
-/* Both gradients of the tied weight are complete, the head's on this rank or received. */
+/* The head's gradients of all ties are complete. */
+static bool check_heads_complete(const struct pen_memory_state *m) {
+  for (uint32_t n = 0; n < m->context->plan->tie_count; n++)
+    if (!check_gradient_complete(m, m->context->plan->weight_count + n)) return false;
+  return true;
+}
+
+/* Both gradients of each tied weight are complete, the head's on this rank or received. */
 static bool run_add_tied_gradient(const struct pen_memory_state *m,
                                   const struct pen_action *action) {
-  const struct pen_tie *tie = m->context->plan->ties;
-  if (!check_gradient_complete(m, tie->weight)) return false;
-  if (tie->rank == m->context->rank)
-    return check_gradient_complete(m, m->context->plan->weight_count);
+  const struct pen_plan *plan = m->context->plan;
+  for (uint32_t n = 0; n < plan->tie_count; n++)
+    if (!check_gradient_complete(m, plan->ties[n].weight)) return false;
+  if (plan->ties->rank == m->context->rank) return check_heads_complete(m);
   uint64_t target = m->context->profile->messages[action->message].target_offset;
   uint32_t past =
       pen_address_map_at(&m->map, target + m->context->profile->messages[action->message].bytes);
@@ -229,7 +236,7 @@ static bool run_add_tied_gradient(const struct pen_memory_state *m,
 }
 
 static bool run_send(struct pen_memory_state *m, const struct pen_action *action) {
-  if (action->kind == PEN_SEND_G) return check_gradient_complete(m, m->context->plan->weight_count);
+  if (action->kind == PEN_SEND_G) return check_heads_complete(m);
   if (action->kind == PEN_SEND_V) return true; /* a weight: only UPDATE changes it */
   const struct pen_stage *stage = &m->context->profile->stages[action->stage];
   uint32_t tensor = action->kind == PEN_SEND_B ? stage->input_gradient : stage->output;

@@ -86,7 +86,9 @@ uint64_t pen_value_bytes(const struct pen_plan *plan, uint32_t index, uint8_t dt
 }
 
 static bool is_tied_weight(const struct pen_plan *plan, uint32_t weight) {
-  return plan->tie_count && plan->ties[0].weight == weight;
+  for (uint32_t n = 0; n < plan->tie_count; n++)
+    if (plan->ties[n].weight == weight) return true;
+  return false;
 }
 
 /* A value is sharded where only the optimizer and ALL_GATHER read it: products read the bf16 copy,

@@ -5,9 +5,9 @@
  *
  *   whole   an op reads values of one piece, and whole ones. A product with piece p of a weight
  *           makes what is of piece p, or the partial sum of p. Sums add the partial sums of a
- * tensor pairwise: (0+1)+(2+3). The maximum over the vocabulary, and the rows of an embedding, take
- * the pieces one after the other. No other op reads a sum that is not complete, and output and loss
- * of a stage are whole
+ * tensor pairwise: (0+1)+(2+3). The maximum over the vocabulary, joined logits, and the rows of an
+ * embedding take the pieces one after the other. No other op reads a sum that is not complete, and
+ * output and loss of a stage are whole
  *
  * That gradients are summed likewise is part of "derived" (derivative.c). */
 #include "gen/verify/pieces.h"
@@ -228,50 +228,110 @@ static bool check_embedding(struct piece_check *c) {
       c, 2, (struct part){PARTIAL, weight->piece, weight->piece + 1, tensor_number(c, weight)});
 }
 
+/* What the logits are of that a term reads, or computes from a piece of the head and its input. */
+static uint32_t group_of_logits(const struct piece_check *c, const struct pen_term *term) {
+  return term->kind == PEN_OP_HEAD_MAXIMUM || term->kind == PEN_OP_HEAD_SUM
+             ? term->input[0]
+             : c->part[term->input[0]].group;
+}
+
+/* Does the term in progress begin at the row of the vocabulary at which the piece does whose logits
+ * it reads, and know how many tokens there are? Else they are no product with a piece. */
+static bool has_tokens_of_logits(const struct piece_check *c, int first, int tokens) {
+  const struct pen_term *product = &c->s->terms->term[pen_term_of_value(term_of(c)->input[0])];
+  const struct pen_term *given = &c->s->terms->term[pen_term_of_value(product->input[1])];
+  const struct pen_weight *weight = &c->s->context->plan->weights[given->dim[0]];
+  return product->kind == PEN_OP_LINEAR_COLUMNS &&
+         (uint64_t)term_of(c)->dim[first] * weight->tensor_dim[1] == weight->run_first &&
+         (uint64_t)term_of(c)->dim[tokens] == weight->tensor_dim[0];
+}
+
 static bool check_maximum(struct piece_check *c) {
   const struct part logits = input_part(c, 0);
   if (logits.kind != OF_PIECE) return problem(c, "reads no logits of a piece");
   return check_next(c, 1, logits);
 }
 
-/* Is operand k the value that a chain of LOGITS_MAXIMUM has of these logits? */
-static bool is_maximum_of(const struct piece_check *c, int k, struct part logits) {
+/* Is operand k the value that a chain of ops of that kind has of these logits? */
+static bool is_maximum_of(const struct piece_check *c, int k, uint32_t kind, struct part logits) {
   const uint32_t value = term_of(c)->input[k];
   const struct pen_term *made = value ? &c->s->terms->term[pen_term_of_value(value)] : NULL;
-  return made && made->kind == PEN_OP_LOGITS_MAXIMUM && c->part[value].kind == WHOLE &&
-         c->part[made->input[0]].group == logits.group;
+  return made && made->kind == kind && c->part[value].kind == WHOLE &&
+         group_of_logits(c, made) == logits.group;
 }
 
 static bool check_exponentials(struct piece_check *c) {
   const struct part logits = input_part(c, 0);
   if (logits.kind != OF_PIECE) return problem(c, "reads no logits of a piece");
-  if (!is_maximum_of(c, 1, logits)) return problem(c, "reads no maximum over all its logits");
+  if (!is_maximum_of(c, 1, PEN_OP_LOGITS_MAXIMUM, logits))
+    return problem(c, "reads no maximum over all its logits");
   set_outputs(c, (struct part){PARTIAL, logits.first, logits.past, logits.group});
   return true;
 }
 
-/* Is operand k the sum of the exponentials of these logits? */
-static bool is_sum_of(const struct piece_check *c, int k, struct part logits) {
+/* Is operand k the sum of the exponentials, by ops of that kind, of these logits? */
+static bool is_sum_of(const struct piece_check *c, int k, uint32_t kind, struct part logits) {
   uint32_t value = term_of(c)->input[k];
   if (!value || c->part[value].kind != WHOLE) return false;
   const struct pen_term *made = &c->s->terms->term[pen_term_of_value(value)];
   while (made->kind == PEN_OP_SUM_ADD) made = &c->s->terms->term[pen_term_of_value(made->input[0])];
-  return made->kind == PEN_OP_LOGITS_SUM && c->part[made->input[0]].group == logits.group;
+  return made->kind == kind && group_of_logits(c, made) == logits.group;
 }
 
 static bool check_loss(struct piece_check *c) {
   const struct part logits = input_part(c, 0);
   if (logits.kind != OF_PIECE) return problem(c, "reads no logits of a piece");
-  if (!is_maximum_of(c, 3, logits) || !is_sum_of(c, 4, logits))
+  if (!is_maximum_of(c, 3, PEN_OP_LOGITS_MAXIMUM, logits) ||
+      !is_sum_of(c, 4, PEN_OP_LOGITS_SUM, logits))
     return problem(c, "reads no maximum and sum over all its logits");
-  const struct pen_term *product = &c->s->terms->term[pen_term_of_value(term_of(c)->input[0])];
-  const struct pen_term *given = &c->s->terms->term[pen_term_of_value(product->input[1])];
-  const struct pen_weight *weight = &c->s->context->plan->weights[given->dim[0]];
-  if (product->kind != PEN_OP_LINEAR_COLUMNS ||
-      (uint64_t)term_of(c)->dim[2] * weight->tensor_dim[1] != weight->run_first ||
-      (uint64_t)term_of(c)->dim[3] != weight->tensor_dim[0])
-    return problem(c, "has other tokens than its logits");
+  if (!has_tokens_of_logits(c, 2, 3)) return problem(c, "has other tokens than its logits");
   set_outputs(c, (struct part){PARTIAL, logits.first, logits.past, logits.group});
+  return true;
+}
+
+static bool check_join(struct piece_check *c) {
+  const struct part logits = input_part(c, 0);
+  if (logits.kind != OF_PIECE) return problem(c, "reads no logits of a piece");
+  if (!has_tokens_of_logits(c, 2, 3)) return problem(c, "has other tokens than its logits");
+  return check_next(c, 1, logits);
+}
+
+/* ---- logits that the op computes ---- */
+
+/* The logits of an op that multiplies its first input with a piece of the head. */
+static bool find_own_logits(struct piece_check *c, struct part *logits) {
+  const struct pen_weight *weight = weight_at(c, 1);
+  if (!weight || weight->piece_count != c->pieces) return problem(c, "reads no piece of a weight");
+  if (input_part(c, 0).kind != WHOLE) return problem(c, "reads what is not whole");
+  *logits = (struct part){PARTIAL, weight->piece, weight->piece + 1, term_of(c)->input[0]};
+  return true;
+}
+
+static bool check_head_maximum(struct piece_check *c) {
+  struct part logits;
+  return find_own_logits(c, &logits) && check_next(c, 2, logits);
+}
+
+static bool check_head_sum(struct piece_check *c) {
+  struct part logits;
+  if (!find_own_logits(c, &logits)) return false;
+  if (!is_maximum_of(c, 2, PEN_OP_HEAD_MAXIMUM, logits))
+    return problem(c, "reads no maximum over all its logits");
+  set_outputs(c, logits);
+  return true;
+}
+
+static bool check_head_loss(struct piece_check *c) {
+  struct part logits;
+  if (!find_own_logits(c, &logits)) return false;
+  if (!is_maximum_of(c, 4, PEN_OP_HEAD_MAXIMUM, logits) ||
+      !is_sum_of(c, 5, PEN_OP_HEAD_SUM, logits))
+    return problem(c, "reads no maximum and sum over all its logits");
+  const struct pen_weight *weight = weight_at(c, 1);
+  if ((uint64_t)term_of(c)->dim[4] * weight->tensor_dim[1] != weight->run_first ||
+      (uint64_t)term_of(c)->dim[5] != weight->tensor_dim[0])
+    return problem(c, "has other tokens than its logits");
+  set_outputs(c, logits);
   return true;
 }
 
@@ -294,6 +354,17 @@ static bool check_other(struct piece_check *c) {
   return true;
 }
 
+/* A bias of columns is split like them. */
+static bool check_bias(struct piece_check *c) {
+  const struct part x = input_part(c, 0);
+  const struct pen_weight *bias = weight_at(c, 1);
+  if (x.kind != OF_PIECE) return check_other(c);
+  if (!bias || bias->piece_count != c->pieces || bias->piece != x.first)
+    return problem(c, "has a bias of another piece than its columns");
+  set_outputs(c, (struct part){OF_PIECE, x.first, x.past, 0});
+  return true;
+}
+
 static check_op *check_of(uint32_t kind) {
   switch (kind) {
     case PEN_OP_LINEAR_COLUMNS:
@@ -304,10 +375,15 @@ static check_op *check_of(uint32_t kind) {
     case PEN_OP_SUM_ADD: return check_add;
     case PEN_OP_SUM_PARTIALS: return check_sum;
     case PEN_OP_RMSNORM_HEADS: return check_heads;
+    case PEN_OP_BIAS: return check_bias;
     case PEN_OP_EMBEDDING_ROWS: return check_embedding;
     case PEN_OP_LOGITS_MAXIMUM: return check_maximum;
     case PEN_OP_LOGITS_SUM: return check_exponentials;
     case PEN_OP_CROSS_ENTROPY_COLUMNS: return check_loss;
+    case PEN_OP_HEAD_MAXIMUM: return check_head_maximum;
+    case PEN_OP_HEAD_SUM: return check_head_sum;
+    case PEN_OP_HEAD_LOSS_COLUMNS: return check_head_loss;
+    case PEN_OP_LOGITS_JOIN: return check_join;
     default: return check_other;
   }
 }

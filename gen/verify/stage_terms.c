@@ -102,12 +102,17 @@ static bool is_forward_kind(int kind) {
   return true;
 }
 
-/* Is it a term of the forward? Sums of partial sums are of both: as what they add is. */
+/* Is it a term of the forward? Sums of partial sums are of both: as what they add is. The gradient
+ * that a loss makes is not of the forward. */
 static bool is_forward_term(const struct pen_terms *terms, uint32_t term) {
   const struct pen_term *t = &terms->term[term];
   const bool adds = t->kind == PEN_OP_PARTIAL_ADD || t->kind == PEN_OP_SUM_PARTIALS;
   if (t->kind >= PEN_OP_COUNT || !t->input[0] || !adds) return is_forward_kind((int)t->kind);
-  return is_forward_term(terms, pen_term_of_value(t->input[0]));
+  const uint32_t added = pen_term_of_value(t->input[0]);
+  if (terms->term[added].kind < PEN_OP_COUNT &&
+      pen_loss_gradient_of((int)terms->term[added].kind, pen_operand_of_value(t->input[0])) >= 0)
+    return false;
+  return is_forward_term(terms, added);
 }
 
 static void list_forward(struct pen_stage_terms *s, uint32_t term) {

@@ -1,5 +1,5 @@
-/* tied_weight.c: a tied weight (struct pen_tie): the order of its actions, the addresses of its
- * tensors, its messages.
+/* tied_weight.c: a tied weight (struct pen_tie, one for each of its pieces): the order of its
+ * actions, the addresses of its tensors, its messages.
  *
  * Once a step, on the rank of the first stage, ADD_TIED_GRAD adds the gradient of the head to that
  * of the embedding, before the norm. Where the head is on another rank, its gradient is sent when
@@ -97,7 +97,7 @@ static bool is_trained(const struct pen_plan *plan, const struct pen_tie *tie) {
 }
 
 bool pen_plan_adds_tied_gradient(const struct pen_plan *plan, int profile_kind) {
-  return profile_kind == PEN_TRAIN && plan->tie_count == 1 &&
+  return profile_kind == PEN_TRAIN && plan->tie_count > 0 &&
          plan->ties[0].weight < plan->weight_count && is_trained(plan, &plan->ties[0]);
 }
 
@@ -107,17 +107,30 @@ static uint64_t value_address(const struct pen_plan *plan, const struct pen_tie 
   return tie->dtype == PEN_BF16 ? weight->bf16_offset : weight->value_offset;
 }
 
-bool pen_check_ties(const struct pen_check_context *c, const struct pen_plan *plan) {
-  struct pen_problem *problem = c->problem;
-  if (plan->tie_count == 0) return true;
+/* The ties are the pieces of one tensor, each once and in their order. */
+static bool check_tied_pieces(const struct pen_check_context *c, const struct pen_plan *plan) {
   const struct pen_tie *tie = plan->ties;
-  if (plan->tie_count > 1)
-    return pen_problem_note(problem, PEN_NONE, PEN_NONE,
-                            "%u tied weights: a model has one embedding and one head",
-                            plan->tie_count);
-  if (tie->weight >= plan->weight_count)
-    return pen_problem_note(problem, PEN_NONE, PEN_NONE, "the tied weight is %u of %u", tie->weight,
-                            plan->weight_count);
+  const struct pen_weight *first =
+      tie->weight < plan->weight_count ? &plan->weights[tie->weight] : 0;
+  if (first && plan->tie_count != first->piece_count)
+    return pen_problem_note(c->problem, PEN_NONE, PEN_NONE,
+                            "%u tied weights of %u pieces: a model has one embedding and one head",
+                            plan->tie_count, first->piece_count);
+  for (uint32_t n = 0; n < plan->tie_count; n++) {
+    if (tie[n].weight >= plan->weight_count)
+      return pen_problem_note(c->problem, PEN_NONE, PEN_NONE, "the tied weight is %u of %u",
+                              tie[n].weight, plan->weight_count);
+    if (plan->weights[tie[n].weight].piece != n || tie[n].weight != tie->weight + n)
+      return pen_problem_note(c->problem, PEN_NONE, PEN_NONE,
+                              "tied: tie %u is of %s, which is not piece %u of its tensor", n,
+                              plan->weights[tie[n].weight].name, n);
+  }
+  return true;
+}
+
+static bool check_tie(const struct pen_check_context *c, const struct pen_plan *plan,
+                      const struct pen_tie *tie) {
+  struct pen_problem *problem = c->problem;
   const struct pen_weight *weight = &plan->weights[tie->weight];
   if (weight->stage != 0 || tie->rank != c->rank_of[c->stage_count - 1])
     return pen_problem_note(problem, PEN_NONE, PEN_NONE,
@@ -137,6 +150,42 @@ bool pen_check_ties(const struct pen_check_context *c, const struct pen_plan *pl
                           is_trained(plan, tie) ? "lacks" : "is not trained, but has");
 }
 
+/* The bytes that follow the start of a tie's value, or gradient, in a message of all ties. */
+static uint64_t tie_bytes(const struct pen_plan *plan, const struct pen_tie *tie, bool gradient) {
+  const struct pen_weight *weight = &plan->weights[tie->weight];
+  return gradient ? pen_stored_bytes(plan, weight, weight->gradient_sharded)
+                  : pen_value_bytes(plan, tie->weight, tie->dtype);
+}
+
+/* One message has what all ties send: each lies next to the one before it, at both ends. So nothing
+ * else is in the range of the message, since all tensors are aligned. */
+static bool check_side_by_side(const struct pen_check_context *c, const struct pen_plan *plan,
+                               const struct pen_tie *tie) {
+  const uint64_t value = pen_aligned(tie[-1].value_offset + tie_bytes(plan, &tie[-1], false)),
+                 owned =
+                     pen_aligned(value_address(plan, &tie[-1]) + tie_bytes(plan, &tie[-1], false)),
+                 gradient = pen_aligned(tie[-1].gradient_offset + tie_bytes(plan, &tie[-1], true));
+  return (tie->value_offset == value && value_address(plan, tie) == owned &&
+          (!is_trained(plan, tie) || tie->gradient_offset == gradient)) ||
+         pen_problem_note(c->problem, tie->rank, PEN_NONE,
+                          "tied: what embedding and head have of %s is not next to that of the "
+                          "piece before it, as "
+                          "in the messages of a tied weight",
+                          plan->weights[tie->weight].name);
+}
+
+bool pen_check_ties(const struct pen_check_context *c, const struct pen_plan *plan) {
+  if (plan->tie_count == 0) return true;
+  if (!check_tied_pieces(c, plan)) return false;
+  for (uint32_t n = 0; n < plan->tie_count; n++) {
+    const struct pen_tie *tie = &plan->ties[n];
+    const bool sent = tie->rank != plan->weights[tie->weight].rank;
+    if (!check_tie(c, plan, tie) || (n > 0 && sent && !check_side_by_side(c, plan, tie)))
+      return false;
+  }
+  return true;
+}
+
 /* ---- messages ---- */
 
 bool pen_check_add_tied_gradient(const struct pen_check_context *c, const struct pen_plan *plan,
@@ -154,12 +203,12 @@ bool pen_check_add_tied_gradient(const struct pen_check_context *c, const struct
 bool pen_check_tie_message(const struct pen_check_context *c, const struct pen_plan *plan,
                            const struct pen_profile *profile, uint32_t rank, uint32_t action) {
   const struct pen_message *message = &profile->messages[c->action[rank][action].message];
-  const struct pen_tie *tie = plan->ties;
+  const struct pen_tie *tie = plan->ties, *last = tie + plan->tie_count - 1;
   const struct pen_weight *weight = &plan->weights[tie->weight];
   bool gradient = message->kind == PEN_SEND_G;
   uint64_t source = gradient ? tie->gradient_offset : value_address(plan, tie);
-  uint64_t bytes = gradient ? pen_stored_bytes(plan, weight, weight->gradient_sharded)
-                            : pen_value_bytes(plan, tie->weight, tie->dtype);
+  uint64_t bytes = (gradient ? last->gradient_offset : value_address(plan, last)) - source +
+                   tie_bytes(plan, last, gradient);
   uint64_t target = gradient ? message->target_offset : tie->value_offset,
            receive_bytes = plan->memory[weight->rank].receive_bytes;
   if (message->bytes != bytes)

@@ -49,6 +49,12 @@ static pen_kernel *const plain[PEN_OP_COUNT] = {
     [PEN_OP_RMSNORM_HEADS] = pen_rmsnorm_heads,
     [PEN_OP_EMBEDDING_ROWS] = pen_embedding_rows,
     [PEN_OP_EMBEDDING_ROWS_DW] = pen_embedding_rows_dw,
+    [PEN_OP_LOGITS_JOIN] = pen_logits_join,
+    [PEN_OP_HEAD_MAXIMUM] = pen_head_loss,
+    [PEN_OP_HEAD_SUM] = pen_head_loss,
+    [PEN_OP_HEAD_LOSS_COLUMNS] = pen_head_loss,
+    [PEN_OP_HEAD_LOSS_COLUMNS_DW] = pen_head_loss,
+    [PEN_OP_HEAD_LOSS_COLUMNS_B] = pen_head_loss,
 };
 
 static pen_kernel *const plain_bf16[PEN_OP_COUNT] = {
@@ -81,6 +87,12 @@ static pen_kernel *const plain_bf16[PEN_OP_COUNT] = {
     [PEN_OP_RMSNORM_HEADS] = pen_rmsnorm_heads_bf16,
     [PEN_OP_EMBEDDING_ROWS] = pen_embedding_rows_bf16,
     [PEN_OP_EMBEDDING_ROWS_DW] = pen_embedding_rows_dw_bf16,
+    [PEN_OP_LOGITS_JOIN] = pen_logits_join_bf16,
+    [PEN_OP_HEAD_MAXIMUM] = pen_head_loss,
+    [PEN_OP_HEAD_SUM] = pen_head_loss,
+    [PEN_OP_HEAD_LOSS_COLUMNS] = pen_head_loss,
+    [PEN_OP_HEAD_LOSS_COLUMNS_DW] = pen_head_loss,
+    [PEN_OP_HEAD_LOSS_COLUMNS_B] = pen_head_loss,
 };
 
 static int onednn_bf16; /* oneDNN multiplies bf16 */

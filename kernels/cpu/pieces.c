@@ -289,3 +289,24 @@ static void position_runs_dw(const struct pen_call *call, bool is_bf16) {
 
 void pen_position_runs_dw(const struct pen_call *call) { position_runs_dw(call, false); }
 void pen_position_runs_dw_bf16(const struct pen_call *call) { position_runs_dw(call, true); }
+
+/* ---- logits ---- */
+
+/* Rows of y are `tokens` elements; without a, what is not of the piece is 0. */
+static void join_logits(const struct pen_call *call, size_t element_bytes) {
+  const char *logits = call->operand[0], *a = call->operand[1];
+  char *y = call->operand[2];
+  const size_t piece = (size_t)call->dim[1] * element_bytes,
+               first = (size_t)call->dim[2] * element_bytes,
+               row = (size_t)call->dim[3] * element_bytes;
+  for (size_t r = 0; r < (size_t)call->dim[0]; r++) {
+    if (a == NULL)
+      memset(y + r * row, 0, row);
+    else if (a != y)
+      memcpy(y + r * row, a + r * row, row);
+    memcpy(y + r * row + first, logits + r * piece, piece);
+  }
+}
+
+void pen_logits_join(const struct pen_call *call) { join_logits(call, sizeof(float)); }
+void pen_logits_join_bf16(const struct pen_call *call) { join_logits(call, sizeof(uint16_t)); }

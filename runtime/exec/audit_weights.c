@@ -71,19 +71,17 @@ void pen_audit_weights_sum_stage(struct pen_audit_weights *weights, const struct
   }
 }
 
-/* The tie of a weight that one rank updates and another reads; NULL: the plan has none. */
-static const struct pen_tie *tie_between_ranks(const struct pen_vm *vm) {
-  const struct pen_tie *tie = vm->plan->tie_count > 0 ? &vm->plan->ties[0] : NULL;
-  return tie != NULL && tie->rank != vm->plan->weights[tie->weight].rank ? tie : NULL;
+/* Does the head of a tied weight, or of its piece, read what another rank updates? */
+static bool is_between_ranks(const struct pen_vm *vm, const struct pen_tie *tie) {
+  return tie->rank != vm->plan->weights[tie->weight].rank;
 }
 
 static uint64_t tied_bytes(const struct pen_vm *vm, const struct pen_tie *tie) {
   return vm->plan->weights[tie->weight].count * pen_dtype_bytes(tie->dtype);
 }
 
-void pen_audit_weights_take_tied(struct pen_audit_weights *weights, const struct pen_vm *vm,
-                                 uint64_t step) {
-  const struct pen_tie *tie = tie_between_ranks(vm);
+static void take_tied(struct pen_audit_weights *weights, const struct pen_vm *vm,
+                      const struct pen_tie *tie, uint64_t step) {
   for (uint32_t i = 0; i < weights->count; i++) {
     struct pen_audit_weight *weight = &weights->weight[i];
     if (weight->tensor->offset == tie->value_offset) {
@@ -95,14 +93,25 @@ void pen_audit_weights_take_tied(struct pen_audit_weights *weights, const struct
   }
 }
 
+void pen_audit_weights_take_tied(struct pen_audit_weights *weights, const struct pen_vm *vm,
+                                 uint64_t step) {
+  for (uint32_t i = 0; i < vm->plan->tie_count; i++) {
+    if (is_between_ranks(vm, &vm->plan->ties[i])) {
+      take_tied(weights, vm, &vm->plan->ties[i], step);
+    }
+  }
+}
+
 void pen_audit_weights_pass_tied(const struct pen_vm *vm) {
-  const struct pen_tie *tie = tie_between_ranks(vm);
-  if (tie != NULL && vm->plan->weights[tie->weight].rank == vm->rank) {
+  for (uint32_t i = 0; i < vm->plan->tie_count; i++) {
+    const struct pen_tie *tie = &vm->plan->ties[i];
     const struct pen_weight *weight = &vm->plan->weights[tie->weight];
-    unsigned char *value =
-        vm->arena + (tie->dtype == PEN_BF16 ? weight->bf16_offset : weight->value_offset);
-    const uint64_t bytes = tied_bytes(vm, tie);
-    const struct pen_audit_sum sum = pen_tensor_sum(value, bytes);
-    memcpy(value + pen_audit_sum_offset(bytes), &sum, sizeof sum);
+    if (is_between_ranks(vm, tie) && weight->rank == vm->rank) {
+      unsigned char *value =
+          vm->arena + (tie->dtype == PEN_BF16 ? weight->bf16_offset : weight->value_offset);
+      const uint64_t bytes = tied_bytes(vm, tie);
+      const struct pen_audit_sum sum = pen_tensor_sum(value, bytes);
+      memcpy(value + pen_audit_sum_offset(bytes), &sum, sizeof sum);
+    }
   }
 }

@@ -89,7 +89,8 @@ static struct pen_shard kept_gradient(const struct pen_vm *vm, uint32_t weight) 
   return pen_kept_of(vm->plan, weight, vm->replica, vm->plan->weights[weight].gradient_sharded);
 }
 
-/* The sum is in the place of the embedding's gradient; the head's is not used any more. */
+/* The sum is in the place of the embedding's gradient; the head's is not used any more. A message
+ * has the gradients of all ties as they lie at its sender. */
 static bool add_tied_gradients(struct pen_vm *vm, const struct pen_action *action) {
   const struct pen_plan *plan = vm->plan;
   pen_wait_sends(vm, action);
@@ -98,9 +99,10 @@ static bool add_tied_gradients(struct pen_vm *vm, const struct pen_action *actio
     if (weight->rank == vm->rank && !weight->frozen) {
       const bool received = plan->ties[i].rank != vm->rank;
       struct pen_call *call = &vm->add_tied.call;
-      call->operand[0] =
-          vm->arena + (received ? vm->profile->messages[action->message].target_offset
-                                : plan->ties[i].gradient_offset);
+      call->operand[0] = vm->arena + plan->ties[i].gradient_offset +
+                         (received ? vm->profile->messages[action->message].target_offset -
+                                         plan->ties[0].gradient_offset
+                                   : 0);
       call->operand[1] = call->operand[2] = vm->arena + weight->gradient_offset;
       call->dim[0] = (int64_t)kept_gradient(vm, plan->ties[i].weight).count;
       vm->add_tied.run(call);

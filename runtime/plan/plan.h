@@ -40,7 +40,9 @@
  * the vocabulary's. A piece is a weight by itself: it has values, gradients, moments and shards of
  * its own. Pieces of a tensor are consecutive in the table, rising. The files hold the whole
  * tensor: element e of a piece is its element run_first + e / run_count * run_stride + e %
- * run_count, and the offsets in the files are those of the tensor.
+ * run_count, and the offsets in the files are those of the tensor. Of a tied matrix each piece has
+ * a row in `ties`; what SEND_G and SEND_V send of the pieces lies side by side, each aligned, so
+ * that one message has all of it.
  *
  * Replicas. A replica is a pipeline of rank_count ranks with tables, arenas and messages of its
  * own, all of this plan. Rank r of replica d is process d*rank_count + r, its global rank. Its

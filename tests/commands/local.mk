@@ -49,6 +49,8 @@ COMMAND_TESTS = \
   %reldir%/options.t \
   %reldir%/packed_files.t \
   %reldir%/pieces.t \
+  %reldir%/pieces_head.t \
+  %reldir%/pieces_text.t \
   %reldir%/plan.t \
   %reldir%/print.t \
   %reldir%/promela.t \

@@ -11,10 +11,10 @@ TAKES(columns_of_another, "w", false, PEN_OP_LINEAR_COLUMNS, PEN_OP_AFFINE_COLUM
 TAKES(columns_exchanged, "w", true, PEN_OP_LINEAR_COLUMNS, PEN_OP_AFFINE_COLUMNS)
 TAKES(rows_of_another, "w", false, PEN_OP_LINEAR_ROWS, PEN_OP_AFFINE_ROWS)
 TAKES(rows_exchanged, "w", true, PEN_OP_LINEAR_ROWS, PEN_OP_AFFINE_ROWS)
-TAKES(bias_of_another_piece, "bias", false, PEN_OP_AFFINE_COLUMNS)
+TAKES(bias_of_another_piece, "bias", false, PEN_OP_AFFINE_COLUMNS, PEN_OP_BIAS)
 TAKES(bias_of_another_sum, "bias", false, PEN_OP_SUM_PARTIALS)
 TAKES(input_of_another_piece, "x", false, PEN_OP_LINEAR_ROWS, PEN_OP_AFFINE_ROWS)
-TAKES(gate_of_another_piece, "gate", false, PEN_OP_SWIGLU)
+TAKES(gate_of_another_piece, "gate", false, PEN_OP_SWIGLU, PEN_OP_GEGLU)
 TAKES(keys_of_another_piece, "k", false, PEN_OP_ATTENTION)
 TAKES(gradient_by_another_piece, "w", false, PEN_OP_LINEAR_COLUMNS_DX, PEN_OP_AFFINE_COLUMNS_DX)
 TAKES(chain_of_another_piece, "a", false, PEN_OP_LINEAR_COLUMNS_DX, PEN_OP_AFFINE_COLUMNS_DX)
@@ -97,7 +97,8 @@ static bool heads_of_another_piece(struct broken_plan *p) {
 
 static bool rows_from_elsewhere(struct broken_plan *p) {
   struct pen_op *op =
-      OP_OF(p, PEN_OP_EMBEDDING_ROWS, PEN_OP_EMBEDDING_ROWS_DW, PEN_OP_CROSS_ENTROPY_COLUMNS);
+      OP_OF(p, PEN_OP_EMBEDDING_ROWS, PEN_OP_EMBEDDING_ROWS_DW, PEN_OP_CROSS_ENTROPY_COLUMNS,
+            PEN_OP_HEAD_LOSS_COLUMNS, PEN_OP_HEAD_LOSS_COLUMNS_DW, PEN_OP_HEAD_LOSS_COLUMNS_B);
   return op && changes_dim(op, "first",
                            op->dim[pen_signature_dim(pen_signature_of(op->kind), "first")] + 1);
 }
@@ -114,13 +115,45 @@ static bool embedding_without_the_rest(struct broken_plan *p) {
 
 /* The maximum is that of the pieces before the last. */
 static bool maximum_before_the_last(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_LOGITS_SUM, PEN_OP_CROSS_ENTROPY_COLUMNS);
+  struct pen_op *op =
+      OP_OF(p, PEN_OP_LOGITS_SUM, PEN_OP_CROSS_ENTROPY_COLUMNS, PEN_OP_HEAD_SUM,
+            PEN_OP_HEAD_LOSS_COLUMNS, PEN_OP_HEAD_LOSS_COLUMNS_DW, PEN_OP_HEAD_LOSS_COLUMNS_B);
   const uint32_t first = op ? program_of(p, (uint32_t)(op - ops_of(p)))->first_op : 0;
   if (!op) return false;
   uint32_t maximum = writer_of(p, first, op->operand[operand_named(op, "maximum")]);
-  if (maximum == PEN_NONE || ops_of(p)[maximum].operand[1] == PEN_NONE) return false;
-  op->operand[operand_named(op, "maximum")] = ops_of(p)[maximum].operand[1];
+  const struct pen_op *made = maximum == PEN_NONE ? NULL : &ops_of(p)[maximum];
+  if (!made || made->operand[operand_named(made, "a")] == PEN_NONE) return false;
+  op->operand[operand_named(op, "maximum")] = made->operand[operand_named(made, "a")];
   return true;
+}
+
+/* The sum of exponentials is that of the first half of the pieces. */
+static bool sum_of_half(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_CROSS_ENTROPY_COLUMNS, PEN_OP_HEAD_LOSS_COLUMNS,
+                            PEN_OP_HEAD_LOSS_COLUMNS_DW, PEN_OP_HEAD_LOSS_COLUMNS_B);
+  const uint32_t first = op ? program_of(p, (uint32_t)(op - ops_of(p)))->first_op : 0;
+  const uint32_t sum = op ? writer_of(p, first, op->operand[operand_named(op, "sum")]) : PEN_NONE;
+  if (sum == PEN_NONE) return false;
+  op->operand[operand_named(op, "sum")] = ops_of(p)[sum].operand[0];
+  return true;
+}
+
+/* ---- the head by chunks of rows ---- */
+
+TAKES(chunks_of_another, "w", false, PEN_OP_HEAD_MAXIMUM, PEN_OP_HEAD_SUM)
+TAKES(chunk_loss_of_another, "w", false, PEN_OP_HEAD_LOSS_COLUMNS, PEN_OP_HEAD_LOSS_COLUMNS_B)
+TAKES(chunk_weight_of_another, "w", false, PEN_OP_HEAD_LOSS_COLUMNS_DW)
+TAKES(chunk_gradients_exchanged, "dx", true, PEN_OP_HEAD_LOSS_COLUMNS, PEN_OP_HEAD_LOSS_COLUMNS_B)
+TAKES(chunk_sums_exchanged, "dw", true, PEN_OP_HEAD_LOSS_COLUMNS_DW, PEN_OP_HEAD_LOSS_COLUMNS_B)
+
+static bool other_chunks(struct broken_plan *p) {
+  return changes_dim(OP_OF(p, PEN_OP_HEAD_LOSS_COLUMNS_DW), "chunk", 16);
+}
+
+static bool fewer_tokens(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_CROSS_ENTROPY_COLUMNS, PEN_OP_HEAD_LOSS_COLUMNS,
+                            PEN_OP_HEAD_LOSS_COLUMNS_DW, PEN_OP_HEAD_LOSS_COLUMNS_B);
+  return op && changes_dim(op, "tokens", 157);
 }
 
 TAKES(exponentials_of_another, "logits", false, PEN_OP_LOGITS_SUM)
@@ -173,12 +206,174 @@ static bool fewer_pieces(struct broken_plan *p) {
   return weight;
 }
 
+/* ---- generation ---- */
+
+/* An op of a profile of generation, which the part is turned to; null: no rank has one. */
+static struct pen_op *op_of_generation(struct broken_plan *p, int kind) {
+  const uint32_t profiles = p->plan->profile_count, ranks = p->plan->rank_count,
+                 first = (uint32_t)draw(p->seed, profiles * ranks);
+  for (uint32_t n = 0; n < profiles * ranks; n++) {
+    const uint32_t at = (first + n) % (profiles * ranks);
+    const struct pen_profile *profile = &p->plan->profiles[at / ranks];
+    if (profile->kind == PEN_TRAIN || profile->kind == PEN_EVAL) continue;
+    p->profile = WRITABLE(struct pen_profile, profile);
+    turn_to_rank(p, at % ranks);
+    const uint32_t op = op_of_kind(p, kind);
+    if (op != PEN_NONE) return ops_of(p) + op;
+  }
+  return NULL;
+}
+
+/* Of which piece a tensor is, by its name: "weight[1].bf16". */
+static char piece_of_tensor(const struct broken_plan *p, uint32_t tensor) {
+  const char *bracket = strchr(p->tables->tensors[tensor].name, '[');
+  return bracket ? bracket[1] : 0;
+}
+
+/* An op of generation takes the operand of another piece's. */
+static bool generation_takes(struct broken_plan *p, int kind, const char *operand) {
+  for (unsigned tries = 0; tries < 20; tries++) {
+    struct pen_op *op = op_of_generation(p, kind);
+    const int k = op ? operand_named(op, operand) : 0;
+    const struct pen_op *other = op ? other_op(p, op, k) : NULL;
+    if (!other || piece_of_tensor(p, other->operand[k]) == piece_of_tensor(p, op->operand[k]))
+      continue;
+    op->operand[k] = other->operand[k];
+    return true;
+  }
+  return false;
+}
+
+static bool joins_another(struct broken_plan *p) {
+  return generation_takes(p, PEN_OP_LOGITS_JOIN, "logits");
+}
+static bool generates_by_another(struct broken_plan *p) {
+  return generation_takes(p, draw(p->seed, 2) ? PEN_OP_LINEAR_COLUMNS : PEN_OP_LINEAR_ROWS, "w");
+}
+static bool caches_another(struct broken_plan *p) {
+  return generation_takes(p, PEN_OP_ATTENTION_CACHED, draw(p->seed, 2) ? "k" : "q");
+}
+
+static bool joins_without_the_rest(struct broken_plan *p) {
+  for (unsigned tries = 0; tries < 20; tries++) {
+    struct pen_op *op = op_of_generation(p, PEN_OP_LOGITS_JOIN);
+    const int a = op ? operand_named(op, "a") : 0;
+    if (!op || op->operand[a] == PEN_NONE) continue;
+    op->operand[a] = PEN_NONE;
+    return true;
+  }
+  return false;
+}
+
+static bool joins_elsewhere(struct broken_plan *p) {
+  struct pen_op *op = op_of_generation(p, PEN_OP_LOGITS_JOIN);
+  return op && changes_dim(op, "first", op->dim[2] ? op->dim[2] - 1 : 1);
+}
+
+/* The loss, whose logits the command reads, has those that were joined before the last piece. */
+static bool samples_before_the_last(struct broken_plan *p) {
+  struct pen_op *op = op_of_generation(p, PEN_OP_CROSS_ENTROPY);
+  if (!op) return false;
+  const uint32_t first = program_of(p, (uint32_t)(op - ops_of(p)))->first_op,
+                 joined = writer_of(p, first, op->operand[0]);
+  if (joined == PEN_NONE || ops_of(p)[joined].kind != PEN_OP_LOGITS_JOIN) return false;
+  op->operand[0] = ops_of(p)[joined].operand[operand_named(&ops_of(p)[joined], "a")];
+  return true;
+}
+
+/* ---- ties ---- */
+
+/* The ties of a plan that trains, or null. `apart`: their messages, too. */
+static struct pen_tie *some_ties(struct broken_plan *p, bool apart) {
+  const struct pen_tie *tie = p->plan->ties;
+  if (p->plan->tie_count == 0 || p->plan->weights[tie->weight].frozen ||
+      (apart && tie->rank == p->plan->weights[tie->weight].rank))
+    return NULL;
+  turn_to_training(p, tie->rank);
+  return WRITABLE(struct pen_tie, tie);
+}
+
+/* Two ties exchange what is at `bytes` in a row. */
+static bool exchange_ties(struct broken_plan *p, size_t offset, size_t bytes) {
+  struct pen_tie *tie = some_ties(p, false);
+  if (!tie) return false;
+  const size_t one = draw(p->seed, p->plan->tie_count),
+               other = (one + 1 + draw(p->seed, p->plan->tie_count - 1)) % p->plan->tie_count;
+  char kept[sizeof *tie], *a = (char *)&tie[one] + offset, *b = (char *)&tie[other] + offset;
+  memcpy(kept, a, bytes);
+  memcpy(a, b, bytes);
+  memcpy(b, kept, bytes);
+  return true;
+}
+
+static bool ties_of_other_pieces(struct broken_plan *p) {
+  return exchange_ties(p, offsetof(struct pen_tie, weight), sizeof(uint32_t));
+}
+static bool head_values_exchanged(struct broken_plan *p) {
+  return exchange_ties(p, offsetof(struct pen_tie, value_offset), sizeof(uint64_t));
+}
+static bool head_gradients_exchanged(struct broken_plan *p) {
+  return exchange_ties(p, offsetof(struct pen_tie, gradient_offset), sizeof(uint64_t));
+}
+
+static bool a_tie_fewer(struct broken_plan *p) {
+  if (!some_ties(p, false)) return false;
+  p->plan->tie_count--;
+  return true;
+}
+
+/* Of the last piece, so that it is next to nothing. */
+static bool tie_further_away(struct broken_plan *p) {
+  struct pen_tie *tie = some_ties(p, true);
+  if (!tie) return false;
+  tie[p->plan->tie_count - 1].gradient_offset += PEN_ALIGNMENT_BYTES;
+  return true;
+}
+
+static bool message_of_some_ties(struct broken_plan *p) {
+  const struct pen_tie *tie = some_ties(p, true);
+  if (!tie) return false;
+  const uint8_t kind = draw(p->seed, 2) ? PEN_SEND_G : PEN_SEND_V;
+  for (uint32_t n = 0; n < p->profile->message_count; n++) {
+    struct pen_message *message = WRITABLE(struct pen_message, &p->profile->messages[n]);
+    if (message->kind != kind) continue;
+    message->bytes /= p->plan->tie_count;
+    return true;
+  }
+  return false;
+}
+
+/* A product of the head adds to the gradient of the embedding. */
+static bool head_adds_to_embedding(struct broken_plan *p) {
+  const struct pen_tie *tie = some_ties(p, false);
+  if (!tie || p->plan->weights[tie->weight].rank != tie->rank || p->plan->reduces_microbatches)
+    return false;
+  uint32_t heads = PEN_NONE, own = PEN_NONE;
+  for (uint32_t n = 0; n < p->tables->tensor_count; n++) {
+    const struct pen_tensor *t = &p->tables->tensors[n];
+    if (t->base == PEN_BASE_PERSISTENT && t->offset == tie->gradient_offset) heads = n;
+    if (t->base == PEN_BASE_PERSISTENT &&
+        t->offset == p->plan->weights[tie->weight].gradient_offset)
+      own = n;
+  }
+  for (uint32_t n = 0; n < p->tables->op_count; n++) {
+    const int k = accumulated_operand(&ops_of(p)[n]);
+    if (k < 0 || ops_of(p)[n].operand[k] != heads) continue;
+    ops_of(p)[n].operand[k] = own;
+    return own != PEN_NONE;
+  }
+  return false;
+}
+
 #define WRONG "whole: ", "derived: ", "passed: ", "same: "
 #define BYTES                                                                            \
   "but its bytes hold", "has overwritten", "overlaps it", "in this program has written", \
       "which nothing has written", "may not have been gathered", "may still use",        \
       "in the same bytes", "the gradient of one microbatch"
-#define TABLE "counted: ", "is persistent, but", "whole: "
+#define TIES                                                                         \
+  "tied: ", "tied weights of", "is at the address of", "the head reads", "overlaps", \
+      "is persistent, but", "outside the persistent part"
+#define TABLE "counted: ", "whole: ", TIES
 
 static const struct defect defects[] = {
     {"columns of another piece or weight", columns_of_another, {WRONG, BYTES}},
@@ -203,6 +398,14 @@ static const struct defect defects[] = {
     {"rows of the vocabulary from elsewhere", rows_from_elsewhere, {WRONG}},
     {"an embedding of one piece", embedding_without_the_rest, {WRONG}},
     {"the maximum of some logits", maximum_before_the_last, {WRONG, BYTES}},
+    {"the sum of some exponentials", sum_of_half, {WRONG, BYTES}},
+    {"chunks of another piece", chunks_of_another, {WRONG, BYTES}},
+    {"the loss of another piece by chunks", chunk_loss_of_another, {WRONG, BYTES}},
+    {"dw of another piece by chunks", chunk_weight_of_another, {WRONG, BYTES}},
+    {"dx of two losses exchanged", chunk_gradients_exchanged, {WRONG, BYTES}},
+    {"dw of two losses exchanged", chunk_sums_exchanged, {WRONG, BYTES}},
+    {"other chunks", other_chunks, {WRONG}},
+    {"fewer tokens", fewer_tokens, {WRONG}},
     {"exponentials of another piece", exponentials_of_another, {WRONG, BYTES}},
     {"the loss of another piece", loss_of_another, {WRONG, BYTES}},
     {"gradients of two losses exchanged", loss_gradients_exchanged, {WRONG, BYTES}},
@@ -211,6 +414,19 @@ static const struct defect defects[] = {
     {"other runs of a piece", other_runs, {TABLE}},
     {"a piece of another tensor", another_tensor, {TABLE}},
     {"another number of pieces", fewer_pieces, {TABLE}},
+    {"joined logits of another piece", joins_another, {WRONG, BYTES}},
+    {"joined logits of one piece", joins_without_the_rest, {WRONG}},
+    {"joined logits elsewhere", joins_elsewhere, {WRONG}},
+    {"tokens by the logits before the last", samples_before_the_last, {WRONG, BYTES}},
+    {"generation by another piece", generates_by_another, {WRONG, BYTES}},
+    {"cached keys of another piece", caches_another, {WRONG, BYTES}},
+    {"ties of other pieces", ties_of_other_pieces, {TIES}},
+    {"values of two ties exchanged", head_values_exchanged, {TIES}},
+    {"gradients of two ties exchanged", head_gradients_exchanged, {TIES}},
+    {"a tie fewer", a_tie_fewer, {TIES}},
+    {"a tie further away", tie_further_away, {TIES}},
+    {"a message of some ties", message_of_some_ties, {"its message has"}},
+    {"the head adds to the embedding", head_adds_to_embedding, {WRONG, "twice for microbatch"}},
 };
 
 int main(void) {

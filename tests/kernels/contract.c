@@ -75,6 +75,10 @@ static const struct op_case subjects[] = {
     {PEN_OP_LOGITS_SUM, {4, 1111}, {0}, 0},
     {PEN_OP_SUM_ADD, {45}, {0}, 0},
     {PEN_OP_CROSS_ENTROPY_COLUMNS, {4, 1111, 0, 1111}, {0}, 1111},
+    {PEN_OP_HEAD_SUM, {70, 16, 37, 32}, {0}, 0},
+    {PEN_OP_HEAD_LOSS_COLUMNS, {70, 16, 37, 32, 0, 37}, {0}, 37},
+    {PEN_OP_HEAD_LOSS_COLUMNS_DW, {70, 16, 37, 32, 0, 37}, {0}, 37},
+    {PEN_OP_HEAD_LOSS_COLUMNS_B, {70, 16, 37, 32, 0, 37}, {0}, 37},
 };
 enum {
   SUBJECTS = sizeof subjects / sizeof *subjects,

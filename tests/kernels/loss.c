@@ -116,8 +116,14 @@ static void sum_loss(void **state) {
   for (int i = 0; i < ROWS * WIDTH; i++) assert_true(x[i] == 0.25f);
 }
 
-static const enum pen_op_kind head_kinds[] = {PEN_OP_HEAD_LOSS, PEN_OP_HEAD_LOSS_DW,
-                                              PEN_OP_HEAD_LOSS_B};
+static const enum pen_op_kind head_kinds[] = {PEN_OP_HEAD_LOSS,
+                                              PEN_OP_HEAD_LOSS_DW,
+                                              PEN_OP_HEAD_LOSS_B,
+                                              PEN_OP_HEAD_MAXIMUM,
+                                              PEN_OP_HEAD_SUM,
+                                              PEN_OP_HEAD_LOSS_COLUMNS,
+                                              PEN_OP_HEAD_LOSS_COLUMNS_DW,
+                                              PEN_OP_HEAD_LOSS_COLUMNS_B};
 
 /* HEAD_LOSS_B has the bits of HEAD_LOSS and HEAD_LOSS_DW, also without the gradient of the input.
  */
@@ -156,12 +162,16 @@ static void head_loss_workspace_suffices(void **state) {
   static const int64_t edge[] = {1,   5,   16,  63,  96,  97,  256,  383,  384,  385,
                                  511, 512, 513, 760, 768, 769, 1025, 1536, 4099, 32000};
   static const int64_t chunk[] = {32, 96, 352, 384, 416, 512, 768, 2048};
-  enum { EDGES = sizeof edge / sizeof *edge, CHUNKS = sizeof chunk / sizeof *chunk };
-  for (int i = 0; i < EDGES * EDGES * CHUNKS * 12; i++) {
-    const int64_t c = chunk[i / 12 % CHUNKS], width = edge[i / 12 / CHUNKS % EDGES],
-                  vocab = edge[i / 12 / CHUNKS / EDGES];
+  enum {
+    EDGES = sizeof edge / sizeof *edge,
+    CHUNKS = sizeof chunk / sizeof *chunk,
+    FORMS = 4 * sizeof head_kinds / sizeof *head_kinds
+  };
+  for (int i = 0; i < EDGES * EDGES * CHUNKS * FORMS; i++) {
+    const int64_t c = chunk[i / FORMS % CHUNKS], width = edge[i / FORMS / CHUNKS % EDGES],
+                  vocab = edge[i / FORMS / CHUNKS / EDGES];
     const int64_t dim[PEN_DIMS_MAX] = {i & 1 ? 3 * c + 7 : c - 1, width, vocab, c};
-    const enum pen_op_kind kind = head_kinds[i % 12 / 4];
+    const enum pen_op_kind kind = head_kinds[i % FORMS / 4];
     const enum pen_dtype dtype = i & 2 ? PEN_BF16 : PEN_F32;
     const size_t placed = pen_cpu.workspace_bytes(kind, dtype, dim),
                  wanted = pen_head_loss_workspace(&pen_cpu, kind, dtype, dim);

@@ -172,6 +172,153 @@ static void losses_of_pieces_add_up(void **state) {
       }
 }
 
+/* The head by chunks of rows. */
+enum { HEAD_ROWS = 70, HEAD_WIDTH = 24, HEAD_VOCAB = 150, CHUNK = 32 };
+
+/* A piece of the head, and what the ops of its logits make, chunk by chunk. */
+struct piece_of_head {
+  int64_t vocab, first;
+  float *w, *logits, *dlogits, *dx, *dw;
+  double loss;
+};
+
+static struct piece_of_head head_of(int k) {
+  const int64_t most = (HEAD_VOCAB + PIECES - 1) / PIECES, first = k * most,
+                vocab = k + 1 < PIECES ? most : HEAD_VOCAB - first;
+  const size_t weights = (size_t)vocab * HEAD_WIDTH, logits = (size_t)vocab * HEAD_ROWS;
+  struct piece_of_head piece = {.vocab = vocab,
+                                .first = first,
+                                .w = random_floats(weights, 10 + (unsigned)k),
+                                .logits = floats(logits),
+                                .dlogits = floats(logits),
+                                .dx = floats(HEAD_ROWS * HEAD_WIDTH),
+                                .dw = floats(weights)};
+  memset(piece.dw, 0, weights * sizeof *piece.dw);
+  return piece;
+}
+
+/* What all pieces of the head share. */
+struct head_of_pieces {
+  struct piece_of_head piece[PIECES];
+  float *x, *maximum;
+  double *sum[PIECES], share;
+  int32_t *targets;
+};
+
+#define CALL(kind, dims, ...)                                         \
+  do {                                                                \
+    struct pen_call made = {.operand = {__VA_ARGS__}, .dim = {dims}}; \
+    run(kind, &made);                                                 \
+  } while (0)
+#define DIMS(...) __VA_ARGS__
+
+/* Logits, their maximum over all pieces, and the sums of exponentials, by the ops of pieces. */
+static void run_logits(struct head_of_pieces *h) {
+  for (int k = 0; k < PIECES; k++)
+    for (int64_t r = 0; r < HEAD_ROWS; r += CHUNK) {
+      struct piece_of_head *p = &h->piece[k];
+      const int64_t rows = HEAD_ROWS - r < CHUNK ? HEAD_ROWS - r : CHUNK;
+      float *logits = p->logits + r * p->vocab, *most = h->maximum + r;
+      CALL(PEN_OP_LINEAR_COLUMNS, DIMS(rows, HEAD_WIDTH, p->vocab), h->x + r * HEAD_WIDTH, p->w,
+           logits);
+      CALL(PEN_OP_LOGITS_MAXIMUM, DIMS(rows, p->vocab), logits, k ? most : NULL, most);
+    }
+  for (int k = 0; k < PIECES; k++)
+    CALL(PEN_OP_LOGITS_SUM, DIMS(HEAD_ROWS, h->piece[k].vocab), h->piece[k].logits, h->maximum,
+         h->sum[k]);
+}
+
+/* Loss and gradients of a piece, given the sum of all exponentials. */
+static void run_piece(const struct head_of_pieces *h, struct piece_of_head *p, double *sum) {
+  double *loss = doubles(1);
+  for (int64_t r = 0; r < HEAD_ROWS; r += CHUNK) {
+    const int64_t rows = HEAD_ROWS - r < CHUNK ? HEAD_ROWS - r : CHUNK;
+    float *logits = p->logits + r * p->vocab, *dlogits = p->dlogits + r * p->vocab,
+          *x = h->x + r * HEAD_WIDTH;
+    CALL(PEN_OP_CROSS_ENTROPY_COLUMNS, DIMS(rows, p->vocab, p->first, HEAD_VOCAB), logits,
+         h->targets + r, (void *)&h->share, h->maximum + r, sum + r, loss, dlogits);
+    CALL(PEN_OP_LINEAR_COLUMNS_DX, DIMS(rows, HEAD_WIDTH, p->vocab), dlogits, p->w, NULL,
+         p->dx + r * HEAD_WIDTH);
+    CALL(PEN_OP_LINEAR_DW, DIMS(rows, HEAD_WIDTH, p->vocab), dlogits, x, p->dw);
+    p->loss += *loss;
+  }
+}
+
+static struct head_of_pieces random_head(void) {
+  struct head_of_pieces h = {.x = random_floats(HEAD_ROWS * HEAD_WIDTH, 1),
+                             .maximum = floats(HEAD_ROWS),
+                             .targets = bytes_at(HEAD_ROWS * sizeof *h.targets, 0),
+                             .share = 1.0 / 61};
+  for (int r = 0; r < HEAD_ROWS; r++)
+    h.targets[r] = r % 9 == 4 ? PEN_IGNORED_TARGET : r * 37 % HEAD_VOCAB;
+  for (int k = 0; k < PIECES; k++) {
+    h.piece[k] = head_of(k);
+    h.sum[k] = doubles(HEAD_ROWS);
+  }
+  return h;
+}
+
+/* HEAD_LOSS_COLUMNS, _DW and _B of a piece. */
+static void assert_head_piece(const struct head_of_pieces *h, const struct piece_of_head *p,
+                              double *sum) {
+  const size_t weights = (size_t)p->vocab * HEAD_WIDTH;
+  float *dx = floats(HEAD_ROWS * HEAD_WIDTH), *dw = floats(weights);
+  double *loss = doubles(1), share = h->share;
+  for (int both = 0; both < 2; both++) {
+    memset(dw, 0, weights * sizeof *dw);
+    memset(dx, 0, HEAD_ROWS * HEAD_WIDTH * sizeof *dx);
+    CALL(both ? PEN_OP_HEAD_LOSS_COLUMNS_B : PEN_OP_HEAD_LOSS_COLUMNS,
+         DIMS(HEAD_ROWS, HEAD_WIDTH, p->vocab, CHUNK, p->first, HEAD_VOCAB), h->x, p->w, h->targets,
+         &share, h->maximum, sum, loss, dx, both ? dw : NULL);
+    if (!both)
+      CALL(PEN_OP_HEAD_LOSS_COLUMNS_DW,
+           DIMS(HEAD_ROWS, HEAD_WIDTH, p->vocab, CHUNK, p->first, HEAD_VOCAB), h->x, p->w,
+           h->targets, &share, h->maximum, sum, dw);
+    assert_same_bits("loss", loss, &p->loss, sizeof *loss);
+    assert_same_bits("dx", dx, p->dx, HEAD_ROWS * HEAD_WIDTH * sizeof *dx);
+    assert_same_bits("dw", dw, p->dw, weights * sizeof *dw);
+  }
+}
+
+static void heads_by_chunks_are_those_of_logits(void **state) {
+  (void)state;
+  struct head_of_pieces h = random_head();
+  float *maximum = floats(HEAD_ROWS);
+  double *sum = doubles(HEAD_ROWS);
+  run_logits(&h);
+  for (int k = 0; k < PIECES; k++)
+    CALL(PEN_OP_HEAD_MAXIMUM, DIMS(HEAD_ROWS, HEAD_WIDTH, h.piece[k].vocab, CHUNK), h.x,
+         h.piece[k].w, k ? maximum : NULL, maximum);
+  assert_same_bits("maximum", maximum, h.maximum, HEAD_ROWS * sizeof *maximum);
+  for (int k = 0; k < PIECES; k++) {
+    CALL(PEN_OP_HEAD_SUM, DIMS(HEAD_ROWS, HEAD_WIDTH, h.piece[k].vocab, CHUNK), h.x, h.piece[k].w,
+         maximum, sum);
+    assert_same_bits("sum", sum, h.sum[k], HEAD_ROWS * sizeof *sum);
+    if (k) CALL(PEN_OP_SUM_ADD, DIMS(HEAD_ROWS), h.sum[0], h.sum[k], h.sum[0]);
+  }
+  for (int k = 0; k < PIECES; k++) {
+    run_piece(&h, &h.piece[k], h.sum[0]);
+    assert_true(h.piece[k].loss > 0);
+    assert_head_piece(&h, &h.piece[k], h.sum[0]);
+  }
+}
+
+static void logits_are_joined(void **state) {
+  (void)state;
+  float *logits = random_floats(ROWS * VOCAB, 1), *y = floats(ROWS * VOCAB);
+  for (int k = 0; k < PIECES; k++) {
+    const size_t vocab = (size_t)piece_rows(k);
+    float *piece = floats(ROWS * vocab);
+    for (size_t r = 0; r < ROWS; r++)
+      memcpy(piece + r * vocab, logits + r * VOCAB + k * PIECE, vocab * sizeof(float));
+    struct pen_call call = {.operand = {piece, k ? y : NULL, y},
+                            .dim = {ROWS, (int64_t)vocab, k * PIECE, VOCAB}};
+    run(PEN_OP_LOGITS_JOIN, &call);
+    for (size_t i = k * PIECE + vocab; i < VOCAB; i++) assert_true(y[i] == 0.0f);
+  }
+  assert_same_bits("y", y, logits, ROWS * VOCAB * sizeof *y);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(embedding_rows_are_copied),
@@ -180,6 +327,8 @@ int main(void) {
       cmocka_unit_test(positions_and_biases_sum_runs),
       cmocka_unit_test(partial_sums_are_rounded_once),
       cmocka_unit_test(losses_of_pieces_add_up),
+      cmocka_unit_test(heads_by_chunks_are_those_of_logits),
+      cmocka_unit_test(logits_are_joined),
   };
   return RUN_ON_EVERY_SET(tests);
 }

@@ -119,6 +119,11 @@ static const struct op_case subjects[] = {
     {PEN_OP_HEAD_LOSS, {70, 160, 137, 32}, {0}, 137},
     {PEN_OP_HEAD_LOSS_DW, {70, 160, 137, 32}, {0}, 137},
     {PEN_OP_HEAD_LOSS_B, {70, 160, 137, 32}, {0}, 137},
+    {PEN_OP_HEAD_MAXIMUM, {70, 160, 137, 32}, {0}, 0},
+    {PEN_OP_HEAD_SUM, {70, 160, 137, 32}, {0}, 0},
+    {PEN_OP_HEAD_LOSS_COLUMNS, {70, 160, 137, 32, 137, 274}, {0}, 274},
+    {PEN_OP_HEAD_LOSS_COLUMNS_DW, {70, 160, 137, 32, 137, 274}, {0}, 274},
+    {PEN_OP_HEAD_LOSS_COLUMNS_B, {70, 160, 137, 32, 137, 274}, {0}, 274},
 };
 enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 

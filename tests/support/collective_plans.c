@@ -40,13 +40,16 @@ static bool splits_weights;
 void split_weights_of_plans(void) { splits_weights = true; }
 
 static const char *split_model_text(uint64_t *seed) {
-  const char *family = ONE_OF(seed, "llama", "qwen3", "gpt2");
-  const char *frozen = !strcmp(family, "gpt2")
+  const char *family = ONE_OF(seed, "llama", "qwen3", "gpt2", "qwen2", "mistral", "gemma3_text"),
+             *frozen = !strcmp(family, "gpt2")
                            ? ONE_OF(seed, "", "frozen = [\"ln_1.bias\", \"c_fc.weight\"];")
                            : ONE_OF(seed, "", "", "frozen = [\"norm.weight\", \"up_proj.weight\"];",
-                                    "frozen = [\"embed_tokens.weight\"];");
-  return pen_text("family = \"%s\"; kv_heads = 4; tie_embeddings = false; sequence = 8; %s", family,
-                  frozen);
+                                    "frozen = [\"embed_tokens.weight\"];"),
+             *window =
+                 !strcmp(family, "mistral") || !strcmp(family, "gemma3_text") ? "window = 4; " : "";
+  return pen_text("family = \"%s\"; kv_heads = 4; %stie_embeddings = %s; sequence = %s; %s", family,
+                  window, ONE_OF(seed, "false", "true"),
+                  ONE_OF(seed, "8", "8", "64; loss_rows = 32"), frozen);
 }
 
 /* What the families have beside the settings of all: tied and frozen weights, a loss in chunks. */
@@ -68,7 +71,8 @@ static const char *model_text(uint64_t *seed) {
                   chunks ? "64; loss_rows = 32" : "8", frozen);
 }
 
-/* Tensors have several blocks of PEN_NORM_BLOCK elements, so that each replica has a shard. */
+/* Tensors have several blocks of PEN_NORM_BLOCK elements, so that each replica has a shard. The
+ * last of 4 pieces of the vocabulary has fewer rows. */
 static const char *random_text(uint64_t *seed) {
   const size_t which = draw(seed, sizeof schedules / sizeof *schedules);
   const unsigned ranks = schedules[which].even ? 2 : 1 + (unsigned)draw(seed, 3),
@@ -76,14 +80,15 @@ static const char *random_text(uint64_t *seed) {
                  layers = ranks * stages + (unsigned)draw(seed, 3);
   return pen_text(
       "pipeline = { ranks = %u; stages_per_rank = %u; microbatches = %u; schedule = \"%s\"; };\n"
-      "model = { layers = %u; hidden = 128; heads = 4; ffn = 192; vocab = 160; dtype = \"%s\"; "
+      "model = { layers = %u; hidden = 128; heads = 4; ffn = 192; vocab = %d; dtype = \"%s\"; "
       "%s };\n"
       "batch = { microbatch = 1; };\n"
       "optimizer = { learning_rate = 1e-3; steps = 10; clip_norm = %s; };\n"
       "cluster = { device = \"%s\"; };\nmemory = { recompute = \"%s\"; };\n%s%s",
       ranks, stages, ranks * (2 + (unsigned)draw(seed, 2)), schedules[which].name, layers,
-      draw(seed, 2) ? "bf16" : "f32", splits_weights ? split_model_text(seed) : model_text(seed),
-      draw(seed, 2) ? "0" : "1.0", splits_weights || draw(seed, 8) ? "cpu" : "cuda",
+      splits_weights ? 158 : 160, draw(seed, 2) ? "bf16" : "f32",
+      splits_weights ? split_model_text(seed) : model_text(seed), draw(seed, 2) ? "0" : "1.0",
+      splits_weights || draw(seed, 8) ? "cpu" : "cuda",
       ONE_OF(seed, "none", "full", "layer", "attention"), sharing_text(seed),
       !splits_weights ? ""
                       : ONE_OF(seed, "tensor_parallel = { partials = 2; };\n",

@@ -1,0 +1,93 @@
+/* piece_head.c: the head of split weights by chunks of rows, and with joined logits (see
+ * piece_head.h). Its whole logits are in pieces.c. */
+#include "gen/model/piece_head.h"
+
+#include "gen/model/append.h"
+#include "gen/model/builder.h"
+#include "gen/model/pieces.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
+
+/* ---- by chunks of rows ---- */
+
+/* The head while its ops are emitted. */
+struct chunked_head {
+  struct pen_graph *graph;
+  int64_t chunk;
+  uint32_t x, weight[PEN_PIECES_MAX], maximum, sum, targets;
+};
+
+/* The dims of an op of the current piece: those of HEAD_MAXIMUM and HEAD_SUM are the first 4. */
+#define HEAD_DIMS(head, value)                                                          \
+  (int64_t[]) {                                                                         \
+    (head)->graph->rows, (head)->graph->topology->model_hidden,                         \
+        pen_piece_row_count((head)->graph, value), (head)->chunk,                       \
+        pen_piece_first_row((head)->graph, value), (head)->graph->topology->model_vocab \
+  }
+
+static void append_statistics(struct chunked_head *head, const char *weight, double deviation) {
+  struct pen_graph *graph = head->graph;
+  struct pen_pairwise sum = {.kind = PEN_OP_SUM_ADD, .count = graph->pieces};
+  for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
+    head->weight[k] = pen_graph_head_piece(graph, weight, deviation);
+    head->maximum = pen_append_forward(graph, PEN_OP_HEAD_MAXIMUM, "maximum",
+                                       (uint32_t[]){head->x, head->weight[k], head->maximum},
+                                       HEAD_DIMS(head, head->weight[k]), 4);
+  }
+  for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
+    uint32_t own = pen_append_forward(graph, PEN_OP_HEAD_SUM, "exponentials",
+                                      (uint32_t[]){head->x, head->weight[k], head->maximum},
+                                      HEAD_DIMS(head, head->weight[k]), 4);
+    pen_pairwise_add(graph, &graph->forward, &sum, own, pen_local_name(graph, "exponentials"));
+  }
+  head->sum = pen_pairwise_total(graph, &graph->forward, &sum, "exponentials", PEN_ROLE_ACTIVATION);
+}
+
+/* The piece's part of the gradient of x is a partial sum: in training, the op's last output. */
+static uint32_t append_piece_loss(struct chunked_head *head, uint32_t k) {
+  struct pen_graph *graph = head->graph;
+  struct pen_op *op = pen_append_with_outputs(
+      graph, &graph->forward, PEN_OP_HEAD_LOSS_COLUMNS, pen_local_name(graph, "loss"),
+      (uint32_t[]){head->x, head->weight[k], head->targets, pen_share_of(graph, head->targets),
+                   head->maximum, head->sum},
+      HEAD_DIMS(head, head->weight[k]), 6, PEN_ROLE_ACTIVATION);
+  const uint32_t loss = op->operand[6];
+  if (graph->training)
+    op->operand[7] = pen_graph_value(graph, pen_local_name(graph, "norm'"), PEN_F32,
+                                     PEN_ROLE_ACTIVATION, graph->value[head->x].elements);
+  return loss;
+}
+
+void pen_op_head_chunks(struct pen_graph *graph, uint32_t x, const char *weight, double deviation,
+                        const struct pen_declared *targets, int64_t chunk) {
+  struct chunked_head head = {.graph = graph,
+                              .chunk = chunk,
+                              .x = x,
+                              .maximum = PEN_NONE,
+                              .targets = pen_graph_data(graph, targets)};
+  struct pen_pairwise loss = {.kind = PEN_OP_SUM_ADD, .count = graph->pieces};
+  const size_t first = graph->forward.count;
+  append_statistics(&head, weight, deviation);
+  for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++)
+    pen_pairwise_add(graph, &graph->forward, &loss, append_piece_loss(&head, k),
+                     pen_local_name(graph, "loss"));
+  pen_pairwise_total(graph, &graph->forward, &loss, "loss", PEN_ROLE_LOSS);
+  graph->late_ops = graph->forward.count - first;
+}
+
+/* ---- joined ---- */
+
+void pen_op_head_joined(struct pen_graph *graph, uint32_t x, const char *weight, double deviation,
+                        const struct pen_declared *targets) {
+  uint32_t joined = PEN_NONE;
+  for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
+    const uint32_t own = pen_graph_head_piece(graph, weight, deviation),
+                   logits = pen_op_linear(graph, "logits", x, own, PEN_NONE);
+    joined = pen_append_forward(
+        graph, PEN_OP_LOGITS_JOIN, "joined", (uint32_t[]){logits, joined},
+        (int64_t[]){graph->rows, pen_piece_row_count(graph, own), pen_piece_first_row(graph, own),
+                    graph->topology->model_vocab},
+        4);
+  }
+  pen_op_cross_entropy(graph, joined, pen_graph_data(graph, targets));
+}
