@@ -41,7 +41,9 @@ static const struct pen_channel *channel_of(const struct pen_transport *transpor
 
 static uint32_t counter_index(const struct pen_transport *transport,
                               const struct pen_message *message) {
-  return transport->replica * transport->shared->channel_stride + message->channel;
+  return pen_pipeline_index(transport->plan, transport->endpoint->global) *
+             transport->shared->channel_stride +
+         message->channel;
 }
 
 static struct pen_futex_counter *arrivals_of(const struct pen_transport *transport,
@@ -202,7 +204,7 @@ static bool shm_wait_peers(struct pen_transport *transport, uint32_t count) {
   const uint32_t needed = shm_of(transport)->ended_before + count;
   bool going = true;
   for (uint32_t d = 0; d < transport->plan->replica_count && going; d++) {
-    const uint32_t peer = d * transport->plan->rank_count + transport->rank;
+    const uint32_t peer = pen_transport_peer(transport, d);
     going = d == transport->replica ||
             pen_endpoint_wait(transport->endpoint, &transport->shared->ranks[peer].exchanged,
                               needed, peer);
@@ -215,7 +217,7 @@ static void shm_signal_peers(struct pen_transport *transport) {
 }
 
 static const unsigned char *shm_peer_arena(struct pen_transport *transport, uint32_t replica) {
-  return region_of(transport, replica * transport->plan->rank_count + transport->rank);
+  return region_of(transport, pen_transport_peer(transport, replica));
 }
 
 /* Each side copies what it receives. */

@@ -102,7 +102,7 @@ static void list_weights(struct pen_vm *vm) {
   uint32_t *weights = calloc(vm->plan->weight_count + 1, sizeof *weights);
   pen_check(weights != NULL, "no memory for %u weights", vm->plan->weight_count);
   for (uint32_t w = 0; w < vm->plan->weight_count; w++) {
-    if (vm->plan->weights[w].rank == vm->rank && !vm->plan->weights[w].frozen) {
+    if (pen_vm_has_weight(vm, w) && !vm->plan->weights[w].frozen) {
       weights[vm->weight_count++] = w;
     }
   }
@@ -116,7 +116,8 @@ static void list_unsharded(struct pen_vm *vm) {
   for (uint32_t t = 0; t < program->tensor_count; t++) {
     const struct pen_tensor *tensor = &program->tensors[t];
     if (tensor->base == PEN_BASE_UNSHARDED) {
-      uint32_t weight = pen_unsharded_weight(vm->plan, vm->rank, tensor);
+      uint32_t weight = pen_member_weight(
+          vm->plan, pen_unsharded_weight(vm->plan, vm->rank, tensor), vm->endpoint->tensor_rank);
       const struct pen_weight *w = &vm->plan->weights[weight];
       bool copy = tensor->dtype == PEN_BF16;
       vm->unsharded[vm->unsharded_count++] =
