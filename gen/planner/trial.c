@@ -7,12 +7,13 @@
 #include "gen/pipeline.h"
 #include "gen/schedule/schedule.h"
 #include "gen/timing/measured_cost.h"
+#include "gen/model/pieces.h"
 
 /* The trained and frozen elements of a stage, as a file of measured costs counts them. */
 static uint64_t parameters_of(const struct pen_graph *graph) {
   uint64_t count = 0;
   for (uint32_t w = 0; w < graph->weight_count; w++)
-    if (w != graph->tied) count += graph->weight[w].count;
+    if (w != graph->tied && pen_graph_has_weight(graph, w)) count += graph->weight[w].count;
   return count;
 }
 

@@ -174,7 +174,8 @@ void pen_measured_check(const struct pen_measured *measured, const struct pen_pl
                  measured->sequence, plan->microbatch, plan->sequence));
   uint64_t *parameters = pen_new(measured->stage_count, sizeof *parameters);
   for (uint32_t w = 0; w < plan->weight_count; w++)
-    parameters[plan->weights[w].stage] += plan->weights[w].count;
+    if (pen_first_member(plan, &plan->weights[w]) == 0)
+      parameters[plan->weights[w].stage] += plan->weights[w].count;
   for (uint32_t stage = 0; stage < measured->stage_count; stage++) {
     if (measured->parameters[stage] != parameters[stage])
       pen_costs_json_fail(measured->path, pen_text("stages[%u].parameters", stage),

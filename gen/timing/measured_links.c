@@ -18,6 +18,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/timing/costs_json.h"
+#include "gen/model/pieces.h"
 
 /* Rows of a list of the file, by size. */
 struct size_times {
@@ -112,7 +113,7 @@ static void add_messages(const struct size_times *messages, const struct pen_par
 static double gradient_bytes(const struct pen_graph *graph) {
   double bytes = 0;
   for (uint32_t w = 0; w < graph->weight_count; w++)
-    if (!graph->weight[w].frozen && w != graph->tied)
+    if (!graph->weight[w].frozen && w != graph->tied && pen_graph_has_weight(graph, w))
       bytes += (double)graph->weight[w].count * sizeof(float);
   return bytes;
 }

@@ -18,7 +18,7 @@ double pen_step_time(const struct pen_plan *plan, const struct pen_cost_model *c
          *update = pen_new(plan->rank_count, sizeof *update);
   for (uint32_t w = 0; w < plan->weight_count; w++) {
     const struct pen_weight *weight = &plan->weights[w];
-    if (weight->frozen) continue;
+    if (weight->frozen || pen_first_member(plan, weight) > 0) continue;
     norm[weight->rank] +=
         cost->norm_element * (double)pen_shard_most(weight->count, plan->shard_ranks);
     update[weight->rank] +=

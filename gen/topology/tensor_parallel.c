@@ -50,10 +50,6 @@ static void check_built(const struct pen_topology *t) {
 /* What this version does not do with tensor ranks. */
 static void check_ranks(const struct pen_topology *t) {
   const char *const why = "with tensor_parallel.ranks above 1, in this version";
-  pen_topology_fail(t, "tensor_parallel.ranks",
-                    "1: this version has no tensor ranks; "
-                    "tensor_parallel.partials = %lld computes their bits on one",
-                    (long long)t->tensor_parallel_partials);
   if (t->tensor_parallel_ranks & (t->tensor_parallel_ranks - 1))
     pen_topology_fail(t, "tensor_parallel.ranks", "a power of two");
   if (strcmp(t->cluster_transport, "shm") || t->cluster_hosts.count > 1)

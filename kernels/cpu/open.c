@@ -48,6 +48,8 @@ static pen_kernel *const plain[PEN_OP_COUNT] = {
     [PEN_OP_RMSNORM_RUNS_DX] = pen_rmsnorm_runs_dx,
     [PEN_OP_RMSNORM_HEADS] = pen_rmsnorm_heads,
     [PEN_OP_EMBEDDING_ROWS] = pen_embedding_rows,
+    [PEN_OP_EMBEDDING_SELECT] = pen_embedding_select,
+    [PEN_OP_MAXIMUM] = pen_maximum,
     [PEN_OP_EMBEDDING_ROWS_DW] = pen_embedding_rows_dw,
 };
 
@@ -80,6 +82,7 @@ static pen_kernel *const plain_bf16[PEN_OP_COUNT] = {
     [PEN_OP_RMSNORM_RUNS_DX] = pen_rmsnorm_runs_dx_bf16,
     [PEN_OP_RMSNORM_HEADS] = pen_rmsnorm_heads_bf16,
     [PEN_OP_EMBEDDING_ROWS] = pen_embedding_rows_bf16,
+    [PEN_OP_EMBEDDING_SELECT] = pen_embedding_select_bf16,
     [PEN_OP_EMBEDDING_ROWS_DW] = pen_embedding_rows_dw_bf16,
 };
 

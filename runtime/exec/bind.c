@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runtime/base/check.h"
+#include "runtime/exec/exchanges.h"
 #include "runtime/exec/exec.h"
 #include "runtime/exec/operands.h"
 #include "runtime/exec/program_collectives.h"
@@ -61,10 +62,15 @@ static void bind_op(struct binding *binding, uint32_t index) {
   }
   bind_address(binding, &bound->call.workspace, op->workspace);
   memcpy(bound->call.dim, op->dim, sizeof op->dim);
+  pen_set_member_dims(vm, index, bound->call.dim);
   memcpy(bound->call.real, op->real, sizeof op->real);
   bound->call.stream = vm->streams.compute;
   if (pen_data_op(op->kind, op->dtype) != NULL) {
     vm->executor->bind_input(vm, op, bound);
+    return;
+  }
+  if (pen_is_exchange(op->kind)) {
+    pen_bind_exchange(vm, index, bound);
     return;
   }
   if (pen_is_runtime_op(op->kind)) {
@@ -74,7 +80,7 @@ static void bind_op(struct binding *binding, uint32_t index) {
   bound->run = vm->device->kernel_of(op->kind, op->dtype);
   pen_check(bound->run != NULL, "the device %s has no kernel for the operation %s",
             vm->device->name, name_of[op->kind]);
-  bound->call.prepared = vm->device->prepare(op->kind, op->dtype, op->dim, op->real);
+  bound->call.prepared = vm->device->prepare(op->kind, op->dtype, bound->call.dim, op->real);
 }
 
 static void bind_ops(struct pen_vm *vm) {

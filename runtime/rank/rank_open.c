@@ -140,8 +140,12 @@ static void print_summary(const struct pen_run *run, const char *kernels) {
   if (plan->replica_count > 1) {
     snprintf(replicas, sizeof replicas, "%u replicas of ", plan->replica_count);
   }
-  fprintf(stderr, "%s: %s%u ranks, %s, %u microbatches of %u sequences; %s: %s\n", plan->name,
-          replicas, plan->rank_count, plan->schedule, run->profile->microbatch_count,
+  char members[48] = "";
+  if (plan->tensor_ranks > 1) {
+    snprintf(members, sizeof members, " of %u tensor ranks", plan->tensor_ranks);
+  }
+  fprintf(stderr, "%s: %s%u ranks%s, %s, %u microbatches of %u sequences; %s: %s\n", plan->name,
+          replicas, plan->rank_count, members, plan->schedule, run->profile->microbatch_count,
           plan->microbatch, plan->device, kernels);
 }
 
