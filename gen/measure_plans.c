@@ -78,6 +78,7 @@ static void take_replicas(struct pen_topology *t, int64_t replicas) {
   t->cluster_bind = (struct pen_integers){.choice = "none"};
   t->cluster_transport = strcmp(t->cluster_device, "cuda") ? "shm" : "ipc";
   t->cluster_ranks_per_host = replicas;
+  t->tensor_parallel_ranks = 1; /* which computes the pieces of all members */
   t->cluster_interface = "";
   t->fallback_count = 0;
   t->fallbacks = NULL;

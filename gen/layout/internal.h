@@ -18,6 +18,12 @@ struct pen_stage_actions {
   uint32_t send_f, send_b, recv_f, recv_b;
 };
 
+/* The plan's member dims while they are listed. */
+struct pen_member_dims {
+  struct pen_member_dim *dim;
+  size_t count, capacity;
+};
+
 /* One profile while it is laid out. */
 struct pen_layout_state {
   const struct pen_layout_state *before; /* the profile laid out before; NULL: none */
@@ -29,6 +35,8 @@ struct pen_layout_state {
   struct pen_weight *weights;              /* the plan's, writable */
   struct pen_tie *ties;                    /* the plan's, writable; NULL: none */
   struct pen_rank_memory *memory;          /* the plan's, writable */
+  struct pen_member_dims *member_dims;     /* of all profiles */
+  uint32_t number;                         /* of the profile */
   uint32_t *first_weight;                  /* [stage]: index into `weights` */
   struct pen_stage_buffers *buffers;       /* [stage] */
   uint32_t *stages;                        /* pen_partition_stages() */

@@ -8,6 +8,7 @@
 #include "gen/layout/device_state.h"
 #include "gen/layout/weights.h"
 #include "gen/model/op_signature.h"
+#include "gen/model/pieces.h"
 #include "gen/topology/shapes.h"
 #include "runtime/plan/shard.h"
 
@@ -76,7 +77,8 @@ static uint64_t cache_bytes(const struct pen_graph *graph) {
 uint64_t pen_stage_resident_bytes(const struct pen_partition *partition,
                                   const struct pen_graph *graph) {
   uint64_t bytes = cache_bytes(graph);
-  for (size_t i = 0; i < graph->weight_count; i++) bytes += weight_bytes(partition, graph, i);
+  for (size_t i = 0; i < graph->weight_count; i++)
+    if (pen_graph_has_weight(graph, i)) bytes += weight_bytes(partition, graph, i);
   return bytes;
 }
 
@@ -110,6 +112,12 @@ static uint64_t constant_bytes(const struct pen_partition *partition,
   return bytes;
 }
 
+/* Whether a weight is of a rank, and of its first member: the others have theirs where that has
+ * its. */
+static bool is_of(const struct pen_plan *plan, const struct pen_weight *weight, uint32_t rank) {
+  return pen_has_weight(plan, weight, (struct pen_coordinates){.rank = rank});
+}
+
 static uint64_t gradient_count(const struct pen_plan *plan, const struct pen_weight *weight) {
   return kept_count(weight->count, plan->shard_ranks, pen_gradients_are_sharded(plan));
 }
@@ -141,7 +149,7 @@ static void place_gradients(const struct pen_plan *plan, struct pen_weight *weig
                             struct pen_rank_memory *memory, uint32_t rank, bool trains,
                             uint64_t *end) {
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    if (weights[i].rank != rank) continue;
+    if (!is_of(plan, &weights[i], rank)) continue;
     weights[i].gradient_sharded = trains && !weights[i].frozen && pen_gradients_are_sharded(plan);
     weights[i].gradient_offset =
         weights[i].frozen || !trains
@@ -162,6 +170,37 @@ static void place_partial_gradients(const struct pen_layout_state *l, size_t pro
         most = l[i].buffers[s].bytes[PEN_BASE_PARTIAL];
   memory->partial_bytes = pen_aligned(most);
   memory->partial_offset = allocate_persistent(end, most, &memory->gradient_bytes);
+}
+
+/* The slots of the tensor ranks, for the largest exchange of any profile. */
+static void place_slots(const struct pen_layout_state *l, size_t profile_count, uint32_t rank,
+                        uint64_t *end) {
+  struct pen_rank_memory *memory = &l->memory[rank];
+  uint64_t most = 0;
+  for (size_t i = 0; i < profile_count; i++)
+    for (uint32_t s = 0; s < l[i].partition->stage_count; s++)
+      if (l[i].partition->rank_of[s] == rank && l[i].buffers[s].bytes[PEN_BASE_EXCHANGE] > most)
+        most = l[i].buffers[s].bytes[PEN_BASE_EXCHANGE];
+  if (most == 0) return;
+  memory->exchange_offset =
+      allocate_persistent(end, 2 * l->plan->tensor_ranks * most, &memory->exchange_bytes);
+}
+
+void pen_place_members(const struct pen_plan *plan, struct pen_weight *weights) {
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    const uint32_t member = pen_first_member(plan, &weights[i]);
+    if (member == 0) continue;
+    const struct pen_weight *first =
+        &weights[i - member * (weights[i].piece_count / plan->tensor_ranks)];
+    weights[i].value_sharded = first->value_sharded;
+    weights[i].bf16_sharded = first->bf16_sharded;
+    weights[i].gradient_sharded = first->gradient_sharded;
+    weights[i].value_offset = first->value_offset;
+    weights[i].gradient_offset = first->gradient_offset;
+    weights[i].exp_avg_offset = first->exp_avg_offset;
+    weights[i].exp_avg_sq_offset = first->exp_avg_sq_offset;
+    weights[i].bf16_offset = first->bf16_offset;
+  }
 }
 
 /* The tie of a weight; NULL: it is not tied. */
@@ -191,7 +230,7 @@ static void place_values(struct pen_layout_state *l, uint32_t rank, bool shared,
   bool cuts = plan->sharding != PEN_SHARD_NONE;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     struct pen_weight *weight = &l->weights[i];
-    if (weight->rank != rank) continue;
+    if (!is_of(plan, weight, rank)) continue;
     weight->value_sharded = value_is_sharded(
         (enum pen_sharding)plan->sharding, weight->bf16_offset != UINT64_MAX, tie_of(l, i) != NULL);
     weight->bf16_sharded = bf16_is_sharded((enum pen_sharding)plan->sharding,
@@ -204,7 +243,7 @@ static void place_values(struct pen_layout_state *l, uint32_t rank, bool shared,
   }
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     struct pen_weight *weight = &l->weights[i];
-    if (weight->rank != rank || weight->bf16_offset == UINT64_MAX ||
+    if (!is_of(plan, weight, rank) || weight->bf16_offset == UINT64_MAX ||
         (cuts && (weight->bf16_sharded || (trains && !weight->frozen))) != shared)
       continue;
     weight->bf16_offset = allocate_persistent(
@@ -232,7 +271,7 @@ static void place_snapshot(const struct pen_plan *plan, struct pen_rank_memory *
                            uint32_t rank, uint64_t *end) {
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
-    for (int part = 0; part < (weight->frozen ? 1 : 3) && weight->rank == rank; part++)
+    for (int part = 0; part < (weight->frozen ? 1 : 3) && is_of(plan, weight, rank); part++)
       allocate_persistent(end,
                           kept_count(weight->count, plan->shard_ranks,
                                      part ? pen_moments_are_sharded(plan) : weight->value_sharded) *
@@ -254,7 +293,8 @@ static void place_audit(const struct pen_layout_state *l, size_t profile_count, 
 }
 
 /* After the receive region: first what other processes read or write (the copy of a tied weight,
- * and with replicas gradients, those of one microbatch, and what peers read of weights), then
+ * with replicas gradients, those of one microbatch, with tensor ranks their slots, and what peers
+ * read of weights), then
  * weights, bf16 copies, gradients, moments, losses, snapshot, audit memory, cache, device control
  * block, constants. A plan that does not train has neither gradients nor moments. */
 void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint32_t rank,
@@ -272,6 +312,7 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
     place_tied_value(plan, &l->ties[n], memory, rank, &end);
   if (shares) place_gradients(plan, weights, memory, rank, true, &end);
   place_partial_gradients(l, profile_count, rank, &end);
+  place_slots(l, profile_count, rank, &end);
   place_values(l, rank, true, trains, &end);
   memory->shared_bytes = end;
   place_values(l, rank, false, trains, &end);
@@ -279,7 +320,7 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
   for (uint32_t n = 0; n < plan->tie_count; n++)
     place_tied_gradient(plan, &l->ties[n], weights, memory, rank, trains, &end);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    if (weights[i].rank != rank) continue;
+    if (!is_of(plan, &weights[i], rank)) continue;
     bool learns = trains && !weights[i].frozen;
     uint64_t moment =
         kept_count(weights[i].count, plan->shard_ranks, pen_moments_are_sharded(plan)) * 4;

@@ -85,6 +85,7 @@ struct pen_plan *pen_plan_header(const struct pen_topology *t,
     if (t->shapes_microbatches.value[i] > plan->loss_count)
       plan->loss_count = (uint32_t)t->shapes_microbatches.value[i];
   plan->replica_count = (uint32_t)t->data_parallel_replicas;
+  plan->tensor_ranks = (uint32_t)t->tensor_parallel_ranks;
   plan->sharding = (uint8_t)partition->sharding;
   plan->shard_ranks = partition->shard_ranks;
   plan->gathers_units = partition->gathers_units;

@@ -68,7 +68,7 @@ static void count_live(const struct pen_graph *graph,
   for (uint32_t v = 0; v < graph->value_count; v++) {
     const struct pen_value *value = &graph->value[v];
     if (value->storage != v || !range[program][v].used || value->role != PEN_ROLE_ACTIVATION ||
-        value->base == PEN_BASE_PARTIAL)
+        value->base == PEN_BASE_PARTIAL || value->base == PEN_BASE_EXCHANGE)
       continue;
     bool received = v == graph->input || v == graph->output_gradient;
     bool sent = v == graph->output || v == graph->input_gradient;
@@ -118,6 +118,17 @@ static void place_cache(struct pen_buffer_filling *f) {
   }
 }
 
+/* Numbers of slots, whose offsets are known when all stages are; and the bytes of the largest. */
+static void place_slots(struct pen_buffer_filling *f) {
+  uint64_t *most = &f->tree[PEN_BASE_EXCHANGE].bytes;
+  for (uint32_t v = 0; v < f->graph->value_count; v++) {
+    const struct pen_value *value = &f->graph->value[v];
+    if (value->base != PEN_BASE_EXCHANGE || !pen_is_used(f, v)) continue;
+    f->buffers->offset[v] = value->slot;
+    if (pen_aligned(value->bytes) > *most) *most = pen_aligned(value->bytes);
+  }
+}
+
 struct pen_stage_buffers pen_stage_buffers_of(const struct pen_partition *partition,
                                               const struct pen_graph *graph,
                                               const struct pen_buffer_split *split) {
@@ -134,6 +145,7 @@ struct pen_stage_buffers pen_stage_buffers_of(const struct pen_partition *partit
     }
   place_unsharded(&filling);
   place_cache(&filling);
+  place_slots(&filling);
   for (int b = 0; b < PEN_BASES; b++) {
     buffers.bytes[b] = filling.tree[b].bytes;
     pen_interval_tree_free(&filling.tree[b]);

@@ -4,6 +4,8 @@
 
 #include "gen/families/families.h"
 #include "gen/layout/tables.h"
+#include "gen/base/error.h"
+#include "gen/model/model.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
 #include "gen/lower/lower.h"
@@ -103,6 +105,9 @@ static void add_tensors(struct pen_layout_state *l, struct rank_tables *t,
     if (constant) {
       offset = *constant_end;
       *constant_end += pen_aligned(value->bytes);
+    } else if (buffers->base[v] == PEN_BASE_EXCHANGE) {
+      const struct pen_rank_memory *memory = &l->memory[l->partition->rank_of[graph->stage]];
+      offset *= memory->exchange_bytes / (2 * l->plan->tensor_ranks);
     } else if (buffers->base[v] == PEN_BASE_PERSISTENT) {
       offset = persistent_offset(l, graph, value);
     }
@@ -128,6 +133,42 @@ static void add_ops(struct rank_tables *t, const struct pen_op_list *list, const
   }
 }
 
+static void add_member_dim(struct pen_member_dims *dims, const struct pen_member_dim *dim) {
+  dims->dim = pen_grow(dims->dim, &dims->capacity, dims->count + 1, sizeof *dims->dim);
+  dims->dim[dims->count++] = *dim;
+}
+
+/* Lists the dims that the ops of a member have instead of the first's, in a program whose ops begin
+ * with `first_op`. */
+static void compare_member(struct pen_layout_state *l, const struct pen_op_list *of_first,
+                           const struct pen_op_list *program, uint32_t rank, uint32_t tensor_rank,
+                           size_t first_op) {
+  if (program->count != of_first->count)
+    pen_stop(PEN_EXIT_INTERNAL, "layout: tensor ranks of rank %u have other programs", rank);
+  for (size_t i = 0; i < program->count; i++)
+    for (uint32_t d = 0; d < PEN_DIMS_MAX; d++)
+      if (program->op[i].dim[d] != of_first->op[i].dim[d])
+        add_member_dim(l->member_dims, &(struct pen_member_dim){.profile = l->number,
+                                                                .rank = rank,
+                                                                .tensor_rank = tensor_rank,
+                                                                .op = (uint32_t)(first_op + i),
+                                                                .dim = d,
+                                                                .value = program->op[i].dim[d]});
+}
+
+/* After the programs of a stage. */
+static void add_member_dims(struct pen_layout_state *l, const struct rank_tables *t,
+                            const struct pen_graph *graph) {
+  for (uint32_t m = 1; m < l->plan->tensor_ranks; m++) {
+    const struct pen_graph *member = pen_member_graph(graph, m);
+    for (int p = 0; p < PEN_PROGRAMS; p++)
+      if (t->runs[graph->stage][p])
+        compare_member(l, &graph->program[p], &member->program[p],
+                       l->partition->rank_of[graph->stage], m,
+                       t->program[t->program_index[graph->stage][p]].first_op);
+  }
+}
+
 static void add_programs(struct pen_layout_state *l, struct rank_tables *t,
                          const struct pen_graph *graph) {
   static const uint8_t kind[PEN_PROGRAMS] = {PEN_F, PEN_I, PEN_W, PEN_B};
@@ -141,6 +182,7 @@ static void add_programs(struct pen_layout_state *l, struct rank_tables *t,
     t->program_index[graph->stage][p] = (uint32_t)t->program_count++;
     add_ops(t, &graph->program[p], l->tensor_of[graph->stage]);
   }
+  add_member_dims(l, t, graph);
 }
 
 /* The index of a frame among the distinct frames of the rank. */
@@ -183,6 +225,8 @@ static struct pen_frame frame_of(const struct pen_layout_state *l, uint32_t rank
   if (l->buffers[a->stage].bytes[PEN_BASE_UNSHARDED]) frame.base[PEN_BASE_UNSHARDED] = unsharded;
   if (l->buffers[a->stage].bytes[PEN_BASE_PARTIAL])
     frame.base[PEN_BASE_PARTIAL] = l->memory[rank].partial_offset;
+  if (l->buffers[a->stage].bytes[PEN_BASE_EXCHANGE])
+    frame.base[PEN_BASE_EXCHANGE] = l->memory[rank].exchange_offset;
   if (l->buffers[a->stage].bytes[PEN_BASE_CACHE])
     frame.base[PEN_BASE_CACHE] = cache_of(l, rank, a->stage);
   for (uint32_t i = 0; i < l->place_count; i++)

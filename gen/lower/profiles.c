@@ -49,8 +49,10 @@ static size_t add_bucket(struct pen_profile_input *profile, const struct pen_buc
   return count;
 }
 
+/* The command generate reads the logits, of which tensor ranks have a part each. */
 static bool predicts_tokens(const struct pen_bucket *bucket) {
-  return pen_family_needs_tokens(bucket->partition->stages.family) &&
+  return bucket->topology->tensor_parallel_ranks == 1 &&
+         pen_family_needs_tokens(bucket->partition->stages.family) &&
          strcmp(bucket->topology->model_loss, "cross_entropy") == 0;
 }
 

@@ -74,8 +74,7 @@ bool pen_weight_is_frozen(const struct pen_topology *topology, const char *name)
   return false;
 }
 
-uint32_t pen_add_weight(struct pen_graph *graph, const struct pen_weight *shape,
-                        const char *gradient_name) {
+uint32_t pen_add_weight_row(struct pen_graph *graph, const struct pen_weight *shape) {
   graph->weight = pen_grow(graph->weight, &graph->weight_capacity, graph->weight_count + 1,
                            sizeof *graph->weight);
   uint32_t index = (uint32_t)graph->weight_count++;
@@ -86,6 +85,13 @@ uint32_t pen_add_weight(struct pen_graph *graph, const struct pen_weight *shape,
   weight->frozen = pen_weight_is_frozen(graph->topology, weight->tensor);
   if (__builtin_mul_overflow(weight->dim[0], weight->dim[1] ? weight->dim[1] : 1, &weight->count))
     pen_stop(PEN_EXIT_TOPOLOGY, "%s: weight %s is too large", graph->topology->path, weight->name);
+  return index;
+}
+
+uint32_t pen_add_weight(struct pen_graph *graph, const struct pen_weight *shape,
+                        const char *gradient_name) {
+  const uint32_t index = pen_add_weight_row(graph, shape);
+  const struct pen_weight *weight = &graph->weight[index];
   uint32_t value = pen_graph_value(graph, weight->name, PEN_F32, PEN_ROLE_WEIGHT, weight->count);
   graph->value[value].weight = index;
   if (graph->training && !weight->frozen) {

@@ -21,6 +21,9 @@ uint32_t pen_append_forward(struct pen_graph *graph, int kind, const char *name,
 /* Whether model.frozen names the tensor. */
 bool pen_weight_is_frozen(const struct pen_topology *topology, const char *name);
 
+/* Adds a weight, without a value: of another tensor rank. Returns its index. */
+uint32_t pen_add_weight_row(struct pen_graph *graph, const struct pen_weight *shape);
+
 /* Adds a weight's value and, if it is trained, its gradient. */
 uint32_t pen_add_weight(struct pen_graph *graph, const struct pen_weight *shape,
                         const char *gradient_name);

@@ -42,7 +42,7 @@ struct backward_pass {
 /* Where the gradient so far of operand k of an op is: apart for each piece, if the ops of all
  * pieces read it. */
 static uint32_t *gradient_of(struct backward_pass *pass, const struct pen_op *forward, int k) {
-  const uint32_t value = forward->operand[k], pieces = pass->graph->pieces;
+  const uint32_t value = forward->operand[k], pieces = pass->graph->own_pieces;
   if (!pass->of_piece || pen_pieces_input(forward->kind) != k) return &pass->gradient[value];
   return &pass->of_piece[value * pieces + pen_op_piece(pass->graph, forward)];
 }
@@ -51,8 +51,8 @@ static uint32_t *gradient_of(struct backward_pass *pass, const struct pen_op *fo
  */
 static bool add_pieces(struct backward_pass *pass, struct pen_op_list *list, uint32_t value,
                        struct pen_pairwise *sum) {
-  const uint32_t pieces = pass->graph->pieces;
-  *sum = (struct pen_pairwise){.kind = PEN_OP_PARTIAL_ADD, .count = pieces};
+  const uint32_t pieces = pass->graph->own_pieces;
+  *sum = (struct pen_pairwise){.kind = PEN_OP_PARTIAL_ADD, .count = pass->graph->pieces};
   if (!pass->of_piece || pass->of_piece[value * pieces] == PEN_NONE) return false;
   const char *name = pen_text("%s'%s", pass->graph->value[value].name, pass->suffix);
   for (uint32_t k = 0; k < pieces; k++) {
@@ -166,7 +166,7 @@ static void pass_through(struct backward_pass *pass, const struct pen_op *forwar
   size_t count;
   const struct pen_pass_rule *rules = pen_pass_rules(&count);
   for (size_t i = 0; i < count; i++) {
-    if (rules[i].forward != forward->kind) continue;
+    if (rules[i].forward != forward->kind || !pen_op_passes(forward->kind, forward->dim)) continue;
     uint32_t input = forward->operand[rules[i].input], output = forward->operand[rules[i].output];
     if (input == PEN_NONE || !pass->graph->value[input].needs_gradient) continue;
     if (pass->gradient[input] != PEN_NONE)
@@ -209,7 +209,7 @@ static uint32_t *first_gradients(const struct pen_graph *graph,
 static uint32_t *first_piece_gradients(const struct pen_graph *graph,
                                        const struct pen_forwards *forwards) {
   if (graph->pieces == 1) return NULL;
-  const size_t count = (graph->value_count + 1) * graph->pieces;
+  const size_t count = (graph->value_count + 1) * graph->own_pieces;
   uint32_t *of_piece = pen_new(count, sizeof *of_piece);
   for (size_t n = 0; n < count; n++) of_piece[n] = PEN_NONE;
   for (size_t i = graph->forward.count - graph->late_ops; i < graph->forward.count; i++) {
@@ -225,7 +225,7 @@ static uint32_t *first_piece_gradients(const struct pen_graph *graph,
 /* Within a segment the copies of its values stand for them. */
 static void enter_segment(struct backward_pass *pass, const struct pen_forwards *forwards,
                           uint32_t segment) {
-  const size_t pieces = pass->graph->pieces;
+  const size_t pieces = pass->graph->own_pieces;
   for (uint32_t v = 0; v < forwards->value_count; v++) {
     const uint32_t copy = forwards->copy_of[v];
     if (forwards->segment_of[v] != segment || copy == v) continue;
@@ -257,7 +257,7 @@ static void append_gradients(struct backward_pass *pass, const struct pen_forwar
  * gradients so far. */
 static bool *pending_gradients(const struct backward_pass *pass, size_t value_count) {
   bool *wanted = pen_new(pass->graph->value_count + 1, sizeof *wanted);
-  const size_t pieces = pass->graph->pieces;
+  const size_t pieces = pass->graph->own_pieces;
   for (size_t v = 0; v < value_count; v++)
     if (pass->gradient[v] != PEN_NONE) wanted[pass->gradient[v]] = true;
   for (size_t n = 0; pass->of_piece && n < value_count * pieces; n++)

@@ -104,6 +104,10 @@ const struct pen_pass_rule *pen_pass_rules(size_t *count) {
   return rules;
 }
 
+bool pen_op_passes(int forward, const int64_t *dim) {
+  return forward != PEN_OP_ALL_GATHER_PART || dim[1] == 0;
+}
+
 /* ---- PEN_PIECES ---- */
 
 int pen_pieces_input(int forward) {

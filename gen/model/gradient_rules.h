@@ -39,6 +39,10 @@ struct pen_pass_rule {
 /* The rules in the order of ops.def, as above. */
 const struct pen_pass_rule *pen_pass_rules(size_t *count);
 
+/* Whether an op with these dims passes its gradients on: of the parts of all members, which are one
+ * x, and have one gradient, only the first does. */
+bool pen_op_passes(int forward, const int64_t *dim);
+
 /* PEN_PIECES: the input of such an op that the ops of all pieces read, or -1. */
 int pen_pieces_input(int forward);
 

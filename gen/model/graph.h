@@ -35,6 +35,8 @@ struct pen_value {
   bool needs_gradient;
   bool is_given;   /* by a block to the next block */
   bool is_partial; /* the gradient of one microbatch, which peers read */
+  bool is_slot;    /* a tensor rank puts it into its slot here: */
+  uint32_t slot;   /* the number of the slot, from 0; see exchanges.c */
   bool is_copy,
       is_recomputed; /* of a value of the forward ops, in I or B; F makes the latter too */
   /* set by liveness.c: */
@@ -79,6 +81,8 @@ struct pen_graph {
   int64_t rows;  /* tokens in a microbatch */
   const struct pen_stages *stages;
   uint32_t pieces;         /* tensor_parallel.partials */
+  uint32_t own_pieces;     /* of these, those of a tensor rank: whose ops the programs have */
+  uint32_t tensor_rank;    /* which one the programs are of */
   uint32_t piece;          /* whose ops are being emitted; PEN_NONE: of none */
   uint32_t block;          /* the block whose ops are being emitted */
   const char *prefix;      /* put before the names of values: "layers.3." */

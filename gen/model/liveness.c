@@ -53,8 +53,9 @@ static struct live_range *trace_uses(const struct pen_graph *graph, const struct
 
 static bool is_free_to_share(const struct pen_graph *graph, uint32_t value) {
   return value != PEN_NONE && graph->value[value].role == PEN_ROLE_ACTIVATION &&
-         !graph->value[value].is_partial && value != graph->input && value != graph->output &&
-         value != graph->output_gradient && value != graph->input_gradient;
+         !graph->value[value].is_partial && !graph->value[value].is_slot && value != graph->input &&
+         value != graph->output && value != graph->output_gradient &&
+         value != graph->input_gradient;
 }
 
 /* Lets outputs of a program use the memory of inputs whose last use is that op. */
@@ -102,6 +103,8 @@ static void assign_segments(struct pen_graph *graph, const struct live_range *sp
       value->base = PEN_BASE_PERSISTENT;
     else if (value->is_partial)
       value->base = PEN_BASE_PARTIAL;
+    else if (value->is_slot)
+      value->base = PEN_BASE_EXCHANGE;
     else if (i == graph->input)
       value->base = PEN_BASE_INPUT;
     else if (i == graph->output)

@@ -7,6 +7,8 @@ libgen_a_SOURCES += \
   %reldir%/blocks.h \
   %reldir%/builder.c \
   %reldir%/builder.h \
+  %reldir%/exchanges.c \
+  %reldir%/exchanges.h \
   %reldir%/fused_loss.c \
   %reldir%/fused_loss.h \
   %reldir%/gradient_rules.c \

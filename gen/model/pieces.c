@@ -16,8 +16,17 @@
 #include "runtime/plan/plan.h"
 
 bool pen_graph_next_piece(struct pen_graph *graph, uint32_t k) {
-  graph->piece = graph->pieces > 1 && k < graph->pieces ? k : PEN_NONE;
-  return k < graph->pieces;
+  graph->piece = graph->pieces > 1 && k < graph->own_pieces ? k : PEN_NONE;
+  return k < graph->own_pieces;
+}
+
+static uint32_t first_own_piece(const struct pen_graph *graph) {
+  return graph->tensor_rank * graph->own_pieces;
+}
+
+bool pen_graph_has_weight(const struct pen_graph *graph, size_t weight) {
+  const struct pen_weight *of = &graph->weight[weight];
+  return of->piece_count == 1 || of->piece / graph->own_pieces == graph->tensor_rank;
 }
 
 uint32_t pen_op_piece(const struct pen_graph *graph, const struct pen_op *op) {
@@ -27,16 +36,16 @@ uint32_t pen_op_piece(const struct pen_graph *graph, const struct pen_op *op) {
   for (uint32_t k = 0; k < signature->input_count; k++) {
     const uint32_t value = op->operand[k];
     if (value != PEN_NONE && graph->value[value].role == PEN_ROLE_WEIGHT)
-      return graph->weight[graph->value[value].weight].piece;
+      return graph->weight[graph->value[value].weight].piece - first_own_piece(graph);
   }
   pen_stop(PEN_EXIT_INTERNAL, "pieces: %s reads no weight", signature->kind);
 }
 
 /* ---- weights ---- */
 
-/* The number of the current piece: with one, 0. */
+/* The number of the current piece among all: with one, 0. */
 static uint32_t piece_index(const struct pen_graph *graph) {
-  return graph->piece == PEN_NONE ? 0 : graph->piece;
+  return graph->piece == PEN_NONE ? 0 : first_own_piece(graph) + graph->piece;
 }
 
 static const char *piece_name(const char *name, uint32_t piece) {
@@ -58,8 +67,8 @@ static uint64_t columns_of(const struct split *of) {
   return (uint64_t)(of->dim[1] ? of->dim[1] : 1);
 }
 
-/* Adds piece k. Rows of a matrix are consecutive; columns, and elements of a vector, are a run of
- * each group. */
+/* Adds piece k; PEN_NONE: another tensor rank has it. Rows of a matrix are consecutive; columns,
+ * and elements of a vector, are a run of each group. */
 static uint32_t add_piece(struct pen_graph *graph, const struct split *of, uint32_t k) {
   const bool rows = of->axis == 0 && of->dim[1] != 0;
   const uint64_t whole = (uint64_t)(of->dim[of->axis] / of->groups),
@@ -81,6 +90,10 @@ static uint32_t add_piece(struct pen_graph *graph, const struct split *of, uint3
       .deviation = of->deviation,
       .weight_decay = pen_weight_decay_of(graph->topology, of->name, of->dim[1] != 0)};
   weight.dim[of->axis] = count * (uint64_t)of->groups;
+  if (k / graph->own_pieces != graph->tensor_rank) {
+    pen_add_weight_row(graph, &weight);
+    return PEN_NONE;
+  }
   return pen_add_weight(graph, &weight,
                         pen_text("%s%s.grad", weight.name, of->tied ? ".head" : ""));
 }
@@ -146,17 +159,49 @@ static uint32_t add_two(struct pen_graph *graph, struct pen_op_list *list, int k
   return pen_append_with_outputs(graph, list, kind, name, two, &count, 1, role)->operand[2];
 }
 
-void pen_pairwise_add(struct pen_graph *graph, struct pen_op_list *list, struct pen_pairwise *sum,
-                      uint32_t value, const char *name) {
+/* Adds the next of `count` values: all but the last addition. */
+static void add_next(struct pen_graph *graph, struct pen_op_list *list, struct pen_pairwise *sum,
+                     uint32_t value, uint32_t count, const char *name) {
   sum->sum[sum->depth++] = value;
   sum->added++;
   for (uint32_t n = sum->added; n % 2 == 0; n /= 2) {
-    if (sum->added == sum->count && sum->depth == 2) return;
+    if (sum->added == count && sum->depth == 2) return;
     sum->depth--;
     uint32_t *two = &sum->sum[sum->depth - 1];
     *two = add_two(graph, list, sum->kind, pen_text("%s.sum%u", name, sum->added), two,
                    PEN_ROLE_ACTIVATION);
   }
+}
+
+/* The tensor ranks. */
+static uint32_t member_count(const struct pen_graph *graph) {
+  return graph->pieces / graph->own_pieces;
+}
+
+/* The same value of member m. */
+static uint32_t member_part(struct pen_graph *graph, struct pen_op_list *list, uint32_t value,
+                            uint32_t m, const char *name) {
+  const struct pen_value of = graph->value[value];
+  struct pen_op *op = pen_op_append(list, PEN_OP_ALL_GATHER_PART);
+  op->dtype = of.dtype;
+  op->dim[0] = (int64_t)of.elements;
+  op->dim[1] = m;
+  op->operand[0] = value;
+  op->operand[1] = pen_graph_value(graph, pen_text("%s.part%u", name, m), of.dtype,
+                                   PEN_ROLE_ACTIVATION, of.elements);
+  return op->operand[1];
+}
+
+void pen_pairwise_add(struct pen_graph *graph, struct pen_op_list *list, struct pen_pairwise *sum,
+                      uint32_t value, const char *name) {
+  const uint32_t members = member_count(graph), all = 2 * sum->count;
+  uint32_t part[PEN_PIECES_MAX];
+  add_next(graph, list, sum, value, members == 1 ? sum->count : all, name);
+  if (members == 1 || sum->added < graph->own_pieces) return;
+  for (uint32_t m = 0; m < members; m++) part[m] = member_part(graph, list, sum->sum[0], m, name);
+  *sum = (struct pen_pairwise){.kind = sum->kind, .count = sum->count};
+  for (uint32_t m = 0; m < members; m++)
+    add_next(graph, list, sum, part[m], members, pen_text("%s.parts", name));
 }
 
 uint32_t pen_pairwise_total(struct pen_graph *graph, struct pen_op_list *list,
@@ -221,6 +266,24 @@ int64_t pen_piece_row_count(const struct pen_graph *graph, uint32_t weight) {
   return (int64_t)graph->weight[graph->value[weight].weight].dim[0];
 }
 
+/* The rows of x from the member that has each: of the table that is split `of`. */
+static uint32_t select_rows(struct pen_graph *graph, const char *name, uint32_t tokens, uint32_t x,
+                            const struct split *of) {
+  const uint32_t members = member_count(graph);
+  const int64_t most = (of->dim[0] + graph->pieces - 1) / graph->pieces * graph->own_pieces;
+  uint32_t part[PEN_PIECES_MAX], y = PEN_NONE;
+  if (members == 1) return x;
+  for (uint32_t m = 0; m < members; m++)
+    part[m] = member_part(graph, &graph->forward, x, m, pen_local_name(graph, name));
+  for (uint32_t m = 0; m < members; m++) {
+    const int64_t left = of->dim[0] - m * most;
+    y = pen_append_forward(
+        graph, PEN_OP_EMBEDDING_SELECT, name, (uint32_t[]){tokens, part[m], y},
+        (int64_t[]){graph->rows, of->dim[1], left < most ? left : most, m * most}, 4);
+  }
+  return y;
+}
+
 uint32_t pen_op_embedding_rows(struct pen_graph *graph, const char *name,
                                const struct pen_declared *tokens, const char *weight,
                                double deviation) {
@@ -235,7 +298,7 @@ uint32_t pen_op_embedding_rows(struct pen_graph *graph, const char *name,
                                        pen_piece_first_row(graph, table)},
                            4);
   }
-  return y;
+  return select_rows(graph, name, pen_graph_data(graph, tokens), y, &of);
 }
 
 uint32_t pen_graph_head_piece(struct pen_graph *graph, const char *weight, double deviation) {
@@ -250,6 +313,20 @@ struct piece_logits {
   uint32_t logits[PEN_PIECES_MAX], weight[PEN_PIECES_MAX], maximum, sum;
 };
 
+/* The maximum of those of all members. */
+static uint32_t greatest(struct pen_graph *graph, uint32_t own) {
+  const uint32_t members = member_count(graph);
+  uint32_t part[PEN_PIECES_MAX];
+  if (members == 1) return own;
+  for (uint32_t m = 0; m < members; m++)
+    part[m] = member_part(graph, &graph->forward, own, m, pen_local_name(graph, "maximum"));
+  uint32_t most = part[0];
+  for (uint32_t m = 1; m < members; m++)
+    most = pen_append_forward(graph, PEN_OP_MAXIMUM, "maximum.all", (uint32_t[]){most, part[m]},
+                              &graph->rows, 1);
+  return most;
+}
+
 static void append_logits(struct pen_graph *graph, struct piece_logits *all, uint32_t x,
                           const char *weight, double deviation) {
   struct pen_pairwise sum = {.kind = PEN_OP_SUM_ADD, .count = graph->pieces};
@@ -261,6 +338,7 @@ static void append_logits(struct pen_graph *graph, struct piece_logits *all, uin
         graph, PEN_OP_LOGITS_MAXIMUM, "maximum", (uint32_t[]){all->logits[k], all->maximum},
         (int64_t[]){graph->rows, pen_piece_row_count(graph, all->weight[k])}, 2);
   }
+  all->maximum = greatest(graph, all->maximum);
   for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
     uint32_t own = pen_append_forward(
         graph, PEN_OP_LOGITS_SUM, "exponentials", (uint32_t[]){all->logits[k], all->maximum},

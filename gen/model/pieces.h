@@ -16,7 +16,8 @@
 
 enum { PEN_PIECES_MAX = 256 };
 
-/* What follows are the ops of piece k; false: there is none, and what follows is of no piece. */
+/* What follows are the ops of piece k of the tensor rank; false: there is none, and what follows is
+ * of no piece. */
 bool pen_graph_next_piece(struct pen_graph *graph, uint32_t k);
 
 /* The current piece of a weight (out, in) whose rows are columns of the result. The first call adds
@@ -63,12 +64,13 @@ void pen_op_head_columns(struct pen_graph *graph, uint32_t x, const char *weight
 /* A sum of values, one for each piece, that are added pairwise as they come. */
 struct pen_pairwise {
   int kind;              /* of the op that adds two */
-  uint32_t count;        /* of values; a power of two */
+  uint32_t count;        /* of values, of all tensor ranks; a power of two */
   uint32_t added, depth; /* values so far; sums that wait for the next */
   uint32_t sum[16];      /* [depth]; after the last value two: the caller adds them */
 };
 
-/* Adds the next value, with ops that are appended to the list. */
+/* Adds the next value, with ops that are appended to the list. After the last value of the tensor
+ * rank come the exchange of its sum, and the additions of all ranks' sums. */
 void pen_pairwise_add(struct pen_graph *graph, struct pen_op_list *list, struct pen_pairwise *sum,
                       uint32_t value, const char *name);
 
@@ -76,8 +78,11 @@ void pen_pairwise_add(struct pen_graph *graph, struct pen_op_list *list, struct 
 uint32_t pen_pairwise_total(struct pen_graph *graph, struct pen_op_list *list,
                             const struct pen_pairwise *sum, const char *name, uint8_t role);
 
-/* The piece of whose ops this is one: of the ops that read a value that all pieces read
- * (PEN_PIECES). */
+/* Whether the tensor rank of the graph has a weight (an index). */
+bool pen_graph_has_weight(const struct pen_graph *graph, size_t weight);
+
+/* The piece of whose ops this is one, counted from the tensor rank's first: of the ops that read a
+ * value that all pieces read (PEN_PIECES). */
 uint32_t pen_op_piece(const struct pen_graph *graph, const struct pen_op *op);
 
 #endif

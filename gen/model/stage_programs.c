@@ -6,6 +6,7 @@
 #include "gen/base/arena.h"
 #include "gen/model/backward.h"
 #include "gen/model/blocks.h"
+#include "gen/model/exchanges.h"
 #include "gen/model/liveness.h"
 #include "gen/model/model.h"
 #include "gen/model/stages.h"
@@ -34,8 +35,9 @@ static uint32_t emit_block(struct pen_graph *graph, uint32_t x) {
   return block->kind->gives ? round_to_wire(graph, block->kind->gives, value) : PEN_NONE;
 }
 
-struct pen_graph *pen_stage_graph(const struct pen_topology *topology,
-                                  const struct pen_stages *stages, uint32_t stage, bool training) {
+static struct pen_graph *stage_graph(const struct pen_topology *topology,
+                                     const struct pen_stages *stages, uint32_t stage,
+                                     uint32_t tensor_rank, bool training) {
   struct pen_graph *graph = pen_new(1, sizeof *graph);
   const struct pen_span *span = &stages->span[stage];
   *graph = (struct pen_graph){.topology = topology,
@@ -47,6 +49,9 @@ struct pen_graph *pen_stage_graph(const struct pen_topology *topology,
                               .rows = topology->batch_microbatch * topology->sequence,
                               .prefix = "",
                               .pieces = (uint32_t)topology->tensor_parallel_partials,
+                              .own_pieces = (uint32_t)(topology->tensor_parallel_partials /
+                                                       topology->tensor_parallel_ranks),
+                              .tensor_rank = tensor_rank,
                               .piece = PEN_NONE,
                               .block = span->first_block,
                               .tied = PEN_NONE,
@@ -70,9 +75,22 @@ struct pen_graph *pen_stage_graph(const struct pen_topology *topology,
   return graph;
 }
 
+struct pen_graph *pen_stage_graph(const struct pen_topology *topology,
+                                  const struct pen_stages *stages, uint32_t stage, bool training) {
+  return stage_graph(topology, stages, stage, 0, training);
+}
+
+struct pen_graph *pen_member_graph(const struct pen_graph *first, uint32_t tensor_rank) {
+  struct pen_graph *graph =
+      stage_graph(first->topology, first->stages, first->stage, tensor_rank, first->training);
+  pen_stage_programs(graph);
+  return graph;
+}
+
 void pen_stage_programs(struct pen_graph *graph) {
   pen_backward(graph);
   pen_unit_collectives(graph);
+  pen_number_exchanges(graph);
   pen_assign_storage(graph);
 }
 

@@ -8,6 +8,7 @@
 #include "gen/layout/audit.h"
 #include "gen/layout/stage_buffers.h"
 #include "gen/model/unit_collectives.h"
+#include "gen/model/pieces.h"
 
 static int64_t passed_bytes(const struct pen_graph *graph, uint32_t value) {
   return value == PEN_NONE ? 0 : (int64_t)pen_aligned(pen_value_bytes_passed(graph, value));
@@ -41,6 +42,7 @@ static struct pen_stage_elements elements_of(const struct pen_graph *graph) {
   for (uint32_t w = 0; w < graph->weight_count; w++) {
     const struct pen_weight *weight = &graph->weight[w];
     const bool has_copy = weight->bf16_offset != UINT64_MAX, learns = !weight->frozen;
+    if (!pen_graph_has_weight(graph, w)) continue;
     if (!pen_is_tied_head(graph, w))
       elements.count[has_copy][learns] += (double)weight->count;
     else if (learns)

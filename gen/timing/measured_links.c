@@ -18,6 +18,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/timing/costs_json.h"
+#include "gen/model/pieces.h"
 
 /* One row: what was sent by which transport or collective. */
 struct link_row {
@@ -150,7 +151,7 @@ void pen_measured_links_add(const struct pen_measured_links *links,
 static double gradient_bytes(const struct pen_graph *graph) {
   double bytes = 0;
   for (uint32_t w = 0; w < graph->weight_count; w++)
-    if (!graph->weight[w].frozen && !pen_is_tied_head(graph, w))
+    if (!graph->weight[w].frozen && !pen_is_tied_head(graph, w) && pen_graph_has_weight(graph, w))
       bytes += (double)graph->weight[w].count * sizeof(float);
   return bytes;
 }

@@ -11,6 +11,7 @@
 #include <jansson.h>
 
 #include "gen/base/arena.h"
+#include "gen/model/pieces.h"
 #include "gen/model/fused_loss.h"
 #include "gen/timing/costs_json.h"
 
@@ -165,7 +166,8 @@ struct pen_stage_cost pen_measured_stages_cost(const struct pen_measured_stages 
 static uint64_t parameters_of(const struct pen_graph *graph) {
   uint64_t count = 0;
   for (uint32_t w = 0; w < graph->weight_count; w++)
-    if (!pen_is_tied_head(graph, w)) count += graph->weight[w].count;
+    if (pen_graph_has_weight(graph, w) && !pen_is_tied_head(graph, w))
+      count += graph->weight[w].count;
   return count;
 }
 

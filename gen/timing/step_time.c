@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "gen/base/arena.h"
+#include "gen/model/pieces.h"
 #include "runtime/plan/shard.h"
 
 /* What a rank has to do after its actions, in elements. */
@@ -26,7 +27,7 @@ static struct rank_elements *elements_of(const struct pen_cost_model *cost,
     struct rank_elements *of_rank = &elements[partition->rank_of[s]];
     for (uint32_t w = 0; w < graph->weight_count; w++) {
       const struct pen_weight *weight = &graph->weight[w];
-      if (weight->frozen || w == graph->tied) continue;
+      if (!pen_graph_has_weight(graph, w) || weight->frozen || pen_is_tied_head(graph, w)) continue;
       of_rank->normed += pen_shard_most(weight->count, shards);
       of_rank->updated += pen_shard_most(weight->count, updated_by);
     }

@@ -170,7 +170,7 @@ static void default_optimizer(struct pen_topology *t) {
 static void default_cluster(struct pen_topology *t) {
   int64_t hosts = (int64_t)t->cluster_hosts.count;
   if (!t->has_cluster_ranks_per_host && hosts)
-    t->cluster_ranks_per_host = t->pipeline_ranks * t->data_parallel_replicas / hosts;
+    t->cluster_ranks_per_host = pen_topology_process_count(t) / hosts;
   if (!strcmp(t->cluster_device, "auto")) t->cluster_device = pen_device_auto;
   bool cuda = !strcmp(t->cluster_device, "cuda");
   if (!strcmp(t->cluster_transport, "auto") && (cuda || hosts < 2))

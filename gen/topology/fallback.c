@@ -109,15 +109,14 @@ static void take_hosts(struct pen_topology *t, const struct pen_topology *main, 
     pen_topology_fail(
         t, "cluster.ranks_per_host",
         "at least %lld: the %lld ranks x replicas have %zu hosts, spares included",
-        (long long)((t->pipeline_ranks * t->data_parallel_replicas + (int64_t)all - 1) /
-                    (int64_t)all),
-        (long long)(t->pipeline_ranks * t->data_parallel_replicas), all);
+        (long long)((pen_topology_process_count(t) + (int64_t)all - 1) / (int64_t)all),
+        (long long)pen_topology_process_count(t), all);
   t->cluster_hosts = (struct pen_strings){.count = count, .value = names};
   t->cluster_spares = (struct pen_strings){.count = all - count, .value = names + count};
 }
 
 void pen_fallback_resolve(struct pen_topology *t, const struct pen_topology *main) {
-  const int64_t total = t->pipeline_ranks * t->data_parallel_replicas;
+  const int64_t total = pen_topology_process_count(t);
   const struct pen_setting *hosts = pen_setting_find_path("cluster.hosts"),
                            *per_host = pen_setting_find_path("cluster.ranks_per_host");
   const struct pen_fallback *fallback = &main->fallback_changes[t->fallback - 1];

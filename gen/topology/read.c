@@ -298,9 +298,13 @@ uint8_t pen_topology_dtype(const struct pen_topology *topology) {
   return strcmp(topology->model_dtype, "bf16") == 0 ? PEN_BF16 : PEN_F32;
 }
 
+int64_t pen_topology_process_count(const struct pen_topology *t) {
+  return t->pipeline_ranks * t->data_parallel_replicas * t->tensor_parallel_ranks;
+}
+
 uint32_t *pen_topology_rank_hosts(const struct pen_topology *t) {
-  size_t total = (size_t)(t->pipeline_ranks * t->data_parallel_replicas),
-         hosts = t->cluster_hosts.count, per_host = (size_t)t->cluster_ranks_per_host;
+  size_t total = (size_t)pen_topology_process_count(t), hosts = t->cluster_hosts.count,
+         per_host = (size_t)t->cluster_ranks_per_host;
   uint32_t *host = pen_new(total, sizeof *host);
   for (size_t r = 0; r < total; r++)
     host[r] = !t->cluster_mapping.choice                    ? (uint32_t)t->cluster_mapping.value[r]

@@ -44,6 +44,23 @@ static void check_built(const struct pen_topology *t) {
     pen_topology_fail(t, "model.loss", "\"cross_entropy\", %s", why);
 }
 
+/* What this version does not do with tensor ranks. */
+static void check_ranks(const struct pen_topology *t) {
+  const char *const why = "with tensor_parallel.ranks above 1, in this version";
+  if (t->tensor_parallel_ranks & (t->tensor_parallel_ranks - 1))
+    pen_topology_fail(t, "tensor_parallel.ranks", "a power of two");
+  if (strcmp(t->cluster_transport, "shm") || t->cluster_hosts.count > 1)
+    pen_topology_fail(t, "tensor_parallel.ranks",
+                      "1, but with one host and cluster.transport = \"shm\", in this version");
+  if (t->fallback || t->fallback_count)
+    pen_topology_fail(t, "tensor_parallel.ranks", "1, with a fallback, in this version");
+  if (t->memory_audit) pen_topology_fail(t, "memory.audit", "false, %s", why);
+  if (t->model_tie_embeddings) pen_topology_fail(t, "model.tie_embeddings", "false, %s", why);
+  if (t->model_loss_rows) pen_topology_fail(t, "model.loss_rows", "0, %s", why);
+  if (t->tensor_parallel_sequence)
+    pen_topology_fail(t, "tensor_parallel.sequence", "false, %s", why);
+}
+
 void pen_tensor_parallel_validate(const struct pen_topology *t) {
   const int64_t ranks = t->tensor_parallel_ranks, pieces = t->tensor_parallel_partials;
   if (pieces & (pieces - 1) || pieces < ranks)
@@ -52,13 +69,9 @@ void pen_tensor_parallel_validate(const struct pen_topology *t) {
   if (pieces > 1 && !pen_family_row_of(t->model_family)->pieces)
     pen_topology_fail(t, ranks > 1 ? "tensor_parallel.ranks" : "tensor_parallel.partials",
                       "1, with the family %s", t->model_family);
-  if (ranks > 1)
-    pen_topology_fail(t, "tensor_parallel.ranks",
-                      "1: this version has no tensor ranks; "
-                      "tensor_parallel.partials = %lld computes their bits on one",
-                      (long long)pieces);
   if (pieces > 1) {
     check_divides(t);
     check_built(t);
   }
+  if (ranks > 1) check_ranks(t);
 }

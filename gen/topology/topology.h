@@ -112,7 +112,10 @@ struct pen_topology *pen_topology_with(const struct pen_topology *written,
 /* model.dtype as enum pen_dtype. */
 uint8_t pen_topology_dtype(const struct pen_topology *topology);
 
-/* [rank of all replicas]: the index of its host, by cluster.mapping. */
+/* Processes: the tensor ranks of all ranks of all replicas. */
+int64_t pen_topology_process_count(const struct pen_topology *topology);
+
+/* [process]: the index of its host, by cluster.mapping. */
 uint32_t *pen_topology_rank_hosts(const struct pen_topology *topology);
 
 /* The settings as canonical text, one `group.name = value` a line in the order of settings.def, for

@@ -235,8 +235,7 @@ static void check_hosts(const struct pen_topology *t) {
 /* A fallback has as many hosts as its ranks need, the last perhaps with fewer ranks. */
 static void check_ranks_per_host(const struct pen_topology *t) {
   if (t->fallback) return;
-  int64_t total = t->pipeline_ranks * t->data_parallel_replicas,
-          hosts = (int64_t)t->cluster_hosts.count;
+  int64_t total = pen_topology_process_count(t), hosts = (int64_t)t->cluster_hosts.count;
   if (hosts == 0) pen_topology_fail(t, "cluster.hosts", "a list of at least one host");
   if (t->has_cluster_ranks_per_host && t->cluster_ranks_per_host * hosts != total)
     pen_topology_fail(t, "cluster.ranks_per_host", "%lld ranks x replicas on %lld hosts make %s",
@@ -246,13 +245,15 @@ static void check_ranks_per_host(const struct pen_topology *t) {
   if (total % hosts)
     pen_topology_fail(t, "cluster.hosts",
                       "a number of hosts that divides the %lld ranks x replicas", (long long)total);
+  if (t->cluster_ranks_per_host % t->tensor_parallel_ranks)
+    pen_topology_fail(t, "tensor_parallel.ranks", "a divisor of cluster.ranks_per_host = %lld",
+                      (long long)t->cluster_ranks_per_host);
 }
 
 /* A list has the index of a host for each rank of all replicas, each host as often as any other; in
  * a fallback, at most cluster.ranks_per_host times. */
 static void check_mapping(const struct pen_topology *t) {
-  size_t total = (size_t)(t->pipeline_ranks * t->data_parallel_replicas),
-         hosts = t->cluster_hosts.count;
+  size_t total = (size_t)pen_topology_process_count(t), hosts = t->cluster_hosts.count;
   const struct pen_integers *mapping = &t->cluster_mapping;
   if (mapping->choice) return;
   if (mapping->count != total)

@@ -70,6 +70,20 @@ static uint64_t elements_of(const struct pen_terms *terms, uint32_t value) {
   return pen_operand_elements(&signature->operand[pen_operand_of_value(value)], term->dim);
 }
 
+/* A value of the member of that number; 0: it is absent. */
+static uint32_t member_part(const struct pen_derivative *d, uint32_t value, uint32_t member) {
+  if (!value) return 0;
+  const struct pen_term *made = &d->stage->terms->term[pen_term_of_value(value)];
+  const struct pen_signature *signature = pen_signature_of((int)made->kind);
+  const struct pen_term term = {
+      .kind = PEN_OP_ALL_GATHER_PART,
+      .dtype =
+          pen_operand_dtype(&signature->operand[pen_operand_of_value(value)], (int)made->dtype),
+      .dim = {(int64_t)elements_of(d->stage->terms, value), member},
+      .input = {value}};
+  return pen_term_output(pen_term_add(d->stage->terms, &term), 1);
+}
+
 /* The sum of partial sums, added pairwise; 0: one is absent. */
 static uint32_t add_pairwise(const struct pen_derivative *d, const uint32_t *value,
                              uint32_t count) {
@@ -83,13 +97,30 @@ static uint32_t add_pairwise(const struct pen_derivative *d, const uint32_t *val
   return pen_term_output(pen_term_add(d->stage->terms, &term), 2);
 }
 
+/* The halves of the sum over all pieces, of which these are the own ones; other members have the
+ * rest. False: one is absent. */
+static bool add_halves(const struct pen_derivative *d, const uint32_t *piece, uint32_t half[2]) {
+  const uint32_t members = d->stage->context->plan->tensor_ranks, own = d->pieces / members;
+  uint32_t *all = pen_new(members + own, sizeof *all), count = own;
+  memcpy(all, piece, own * sizeof *all);
+  if (members > 1) {
+    const uint32_t sum = add_pairwise(d, piece, own);
+    for (uint32_t m = 0; m < members; m++) all[m] = member_part(d, sum, m);
+    count = members;
+  }
+  for (uint32_t h = 0; h < 2; h++) half[h] = add_pairwise(d, all + h * (count / 2), count / 2);
+  pen_free(all);
+  return half[0] && half[1];
+}
+
 /* The gradient of an activation that all pieces read: the halves' sums, and what other ops add. */
 static void sum_pieces(struct pen_derivative *d, uint32_t value) {
   const struct pen_rank_context *b = d->stage->context;
   if (d->pieces == 1 || !value || !d->of_piece[value * d->pieces]) return;
-  const uint32_t *piece = &d->of_piece[value * d->pieces], half = d->pieces / 2,
-                 one = add_pairwise(d, piece, half), other = add_pairwise(d, piece + half, half);
-  if (!one || !other) return; /* then the weight of a piece has no gradient */
+  const uint32_t *piece = &d->of_piece[value * d->pieces];
+  uint32_t halves[2];
+  if (!add_halves(d, piece, halves)) return; /* then the weight of a piece has no gradient */
+  const uint32_t one = halves[0], other = halves[1];
   const struct pen_term *part = &d->stage->terms->term[pen_term_of_value(piece[0])];
   const int64_t rows = part->dim[0], width = (int64_t)elements_of(d->stage->terms, one) / rows;
   const struct pen_term term = {
@@ -110,7 +141,8 @@ static bool waits_for_pieces(struct pen_derivative *d, const struct pen_gradient
   uint32_t *own = gradient_of(d, forward, shared);
   *own = d->private_value[shared];
   if (pen_term_piece(d->stage->context->plan, d->stage->terms, forward) > 0) return true;
-  d->private_value[shared] = add_pairwise(d, own, d->pieces);
+  uint32_t halves[2];
+  d->private_value[shared] = add_halves(d, own, halves) ? add_pairwise(d, halves, 2) : 0;
   return false;
 }
 
@@ -198,6 +230,7 @@ static void pass_gradients(struct pen_derivative *d, uint32_t forward) {
   const struct pen_pass_rule *rules = pen_pass_rules(&count);
   for (size_t n = 0; n < count; n++)
     if (rules[n].forward == (int)d->stage->terms->term[forward].kind &&
+        pen_op_passes(rules[n].forward, d->stage->terms->term[forward].dim) &&
         is_needed(d, forward, rules[n].input))
       set_gradient(d, forward, rules[n].input,
                    d->gradient[operand_value(d, forward, rules[n].output)], false);
@@ -230,6 +263,8 @@ static void set_loss_gradient(struct pen_derivative *d, uint32_t value) {
   const uint32_t loss = value ? pen_term_of_value(value) : 0;
   if (!value || terms->term[loss].kind >= PEN_OP_COUNT) return;
   const struct pen_signature *signature = pen_signature_of((int)terms->term[loss].kind);
+  if (terms->term[loss].kind == PEN_OP_ALL_GATHER_PART && terms->term[loss].dim[1] == 0)
+    set_loss_gradient(d, terms->term[loss].input[0]);
   for (int k = 0; terms->term[loss].kind == PEN_OP_SUM_ADD && k < signature->input_count; k++)
     set_loss_gradient(d, terms->term[loss].input[k]);
   for (int k = signature->input_count; k < signature->operand_count; k++) {

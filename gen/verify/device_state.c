@@ -23,7 +23,7 @@ static uint32_t signals_of(const struct pen_rank_program *tables, uint32_t progr
 /* The most flags of any profile, in words: two a message, one a process, and one for each replica
  * and collective. */
 static uint64_t most_flags(const struct pen_plan *plan, uint32_t rank) {
-  uint64_t most = 0, processes = (uint64_t)plan->replica_count * plan->rank_count;
+  uint64_t most = 0, processes = pen_process_count(plan);
   for (uint32_t p = 0; p < plan->profile_count; p++) {
     const struct pen_rank_program *tables = &plan->profiles[p].ranks[rank];
     uint64_t collectives = 0, words;

@@ -145,6 +145,7 @@ static bool check_loss_scale(const struct pen_stage_terms *s, uint32_t value, ui
   if (loss->kind == PEN_OP_SUM_ADD)
     return check_loss_scale(s, loss->input[0], action) &&
            check_loss_scale(s, loss->input[1], action);
+  if (loss->kind == PEN_OP_ALL_GATHER_PART) return check_loss_scale(s, loss->input[0], action);
   const int share = pen_signature_operand(signature, "share"),
             targets = pen_signature_operand(signature, "targets"),
             scale = pen_signature_real(signature, "scale");

@@ -13,6 +13,8 @@ libgen_a_SOURCES += \
   %reldir%/derivative.c \
   %reldir%/derivative.h \
   %reldir%/device_state.c \
+  %reldir%/exchanges.c \
+  %reldir%/exchanges.h \
   %reldir%/gradient_sums.c \
   %reldir%/gradients.c \
   %reldir%/internal.h \

@@ -20,6 +20,7 @@ void pen_tracer_start(struct pen_tracer *tracer, const struct pen_rank_context *
   tracer->read = pen_new((size_t)context->tables->tensor_count + 1, sizeof(uint32_t));
   pen_program_collectives_open(&tracer->collectives, context->tables->tensor_count,
                                context->plan->replica_count == 1);
+  pen_exchanges_open(&tracer->exchanges, context->plan, context->rank, context->tables);
 }
 
 void pen_tracer_free(struct pen_tracer *tracer) {
@@ -27,6 +28,7 @@ void pen_tracer_free(struct pen_tracer *tracer) {
   pen_free(tracer->written);
   pen_free(tracer->read);
   pen_program_collectives_close(&tracer->collectives);
+  pen_exchanges_close(&tracer->exchanges);
 }
 
 /* ---- the map of written bytes ---- */
@@ -114,6 +116,11 @@ static bool locate_operand(const struct op_context *s, uint32_t tensor,
             operand->past <= b->memory->partial_offset + b->memory->partial_bytes) ||
            PROBLEM(s, "has %s at %llu, outside the memory for gradients of a microbatch", t->name,
                    (unsigned long long)operand->first);
+  if (t->base == PEN_BASE_EXCHANGE)
+    return (operand->first >= b->memory->exchange_offset && operand->past >= operand->first &&
+            operand->past <= b->memory->exchange_offset + b->memory->exchange_bytes) ||
+           PROBLEM(s, "has %s at %llu, outside the slots of the tensor ranks", t->name,
+                   (unsigned long long)operand->first);
   bool in_receive_region = b->received[tensor] || operand->first < b->memory->receive_bytes;
   uint64_t first = in_receive_region ? 0 : b->memory->persistent_end;
   uint64_t past = in_receive_region ? b->memory->receive_bytes : b->memory->arena_bytes;
@@ -153,11 +160,16 @@ static bool check_elements(const struct op_context *s, uint32_t tensor) {
                  b->plan->weights[number].name, (unsigned long long)b->plan->weights[number].count);
 }
 
+static bool is_exchange(const struct op_context *s) {
+  return s->op->kind == PEN_OP_ALL_GATHER_PART || s->op->kind == PEN_OP_SIGNAL_MEMBERS;
+}
+
 /* The plan has such ops, and their operands belong together. */
 static bool check_runtime_op(const struct op_context *s) {
   const struct pen_plan *plan = s->tracer->context->plan;
   const bool gathers = s->op->kind == PEN_OP_ALL_GATHER,
              reduces = s->op->kind == PEN_OP_REDUCE_SCATTER;
+  if (is_exchange(s)) return true; /* exchanges.c */
   if (plan->replica_count == 1 && s->op->kind != PEN_OP_ZERO)
     return PROBLEM(s, "sends to peers, but there is one replica%s", "");
   if ((gathers && !plan->gathers_units) || (reduces && !plan->reduces_microbatches))
@@ -226,7 +238,33 @@ static bool check_overwritten(const struct op_context *s, const struct placed_op
   return true;
 }
 
+/* ---- exchanges of tensor ranks ---- */
+
+/* Rule "exchanged" for a tensor of base EXCHANGE, or another. */
+static bool check_slot(const struct op_context *s, uint32_t tensor, bool writes) {
+  const struct pen_exchanges *e = &s->tracer->exchanges;
+  const char *wrong = !writes          ? pen_exchange_read(e, tensor)
+                      : is_exchange(s) ? NULL
+                                       : pen_exchange_written(e, tensor);
+  return !wrong ||
+         pen_problem_note(s->tracer->context->checked->problem, s->tracer->context->rank, s->action,
+                          "exchanged: op %u (%s) %s %s, %s", s->op_index, s->signature->kind,
+                          writes ? "writes" : "reads", operand_name(s, tensor), wrong);
+}
+
+static bool trace_exchange(const struct op_context *s) {
+  const char *wrong = is_exchange(s) ? pen_exchange_op(&s->tracer->exchanges, s->op_index) : NULL;
+  return !wrong || pen_problem_note(s->tracer->context->checked->problem, s->tracer->context->rank,
+                                    s->action, "exchanged: its program has op %u (%s), %s",
+                                    s->op_index, s->signature->kind, wrong);
+}
+
 /* ---- operands ---- */
+
+/* Bases of what no other program reads. */
+static bool is_within_program(uint8_t base) {
+  return base == PEN_BASE_SCRATCH || base == PEN_BASE_PARTIAL || base == PEN_BASE_EXCHANGE;
+}
 
 /* Reads an input: this program wrote all of its bytes, or none. */
 static bool read_input(const struct op_context *s, const struct placed_operand *operand) {
@@ -257,8 +295,7 @@ static bool read_input(const struct op_context *s, const struct placed_operand *
   if (own)
     return at >= operand->past ||
            PROBLEM(s, "reads %s, which is only partly written", operand_name(s, operand->tensor));
-  if (b->tables->tensors[operand->tensor].base == PEN_BASE_SCRATCH ||
-      b->tables->tensors[operand->tensor].base == PEN_BASE_PARTIAL)
+  if (is_within_program(b->tables->tensors[operand->tensor].base))
     return PROBLEM(s, "reads %s, which nothing in this program has written",
                    operand_name(s, operand->tensor));
   if (t->read[operand->tensor] == t->run) return true;
@@ -325,6 +362,10 @@ static bool trace_op(const struct op_context *s, struct pen_program_trace *trace
     return PROBLEM(s, "has %s for its workspace, which is not in the activation part",
                    operand_name(s, s->op->workspace));
   if (s->signature->is_runtime && !check_runtime_op(s)) return false;
+  for (int k = 0; k < count; k++)
+    if (s->op->operand[k] != PEN_NONE && !check_slot(s, s->op->operand[k], k >= inputs))
+      return false;
+  if (s->op->workspace != PEN_NONE && !check_slot(s, s->op->workspace, true)) return false;
   for (int k = 0; k < inputs; k++)
     if (s->op->operand[k] != PEN_NONE && !read_input(s, &operand[k])) return false;
   for (int k = inputs; k <= count; k++)
@@ -338,7 +379,7 @@ static bool trace_op(const struct op_context *s, struct pen_program_trace *trace
   if (s->op->workspace != PEN_NONE)
     map_write(s->tracer, (struct pen_extent){operand[count].first, operand[count].past, PEN_NONE,
                                              base_of(s, s->op->workspace)});
-  return !s->signature->is_runtime || trace_runtime_op(s);
+  return !s->signature->is_runtime || (trace_runtime_op(s) && trace_exchange(s));
 }
 
 /* ---- whole programs ---- */
@@ -352,6 +393,7 @@ static bool trace_ops(struct op_context *s, uint32_t first, uint32_t count,
   t->run++;
   t->map_count = 0;
   pen_program_collectives_start(&t->collectives);
+  pen_exchanges_start(&t->exchanges);
   for (uint32_t index = 0; index < count; index++) {
     s->op_index = first + index;
     s->op = &t->context->tables->ops[first + index];
@@ -364,6 +406,10 @@ static bool trace_ops(struct op_context *s, uint32_t first, uint32_t count,
     return pen_problem_note(t->context->checked->problem, t->context->rank, s->action,
                             tensor == PEN_NONE ? "%s%s" : "its program leaves %s, %s",
                             tensor == PEN_NONE ? "" : operand_name(s, tensor), wrong);
+  wrong = pen_exchanges_end(&t->exchanges);
+  if (wrong)
+    return pen_problem_note(t->context->checked->problem, t->context->rank, s->action,
+                            "exchanged: in its program %s", wrong);
   trace->read_count = (uint32_t)t->extent_count - trace->read_first;
   trace->weight_count = (uint32_t)t->weight_count - trace->weight_first;
   return true;
@@ -381,8 +427,7 @@ bool pen_trace_program(struct pen_tracer *tracer, uint32_t index, struct pen_pro
                             tracer->extent_count + tracer->map_count, sizeof *tracer->extent);
   for (size_t index = 0; index < tracer->map_count; index++) {
     struct pen_extent extent = tracer->map[index];
-    if (extent.tensor != PEN_NONE && (tables->tensors[extent.tensor].base == PEN_BASE_SCRATCH ||
-                                      tables->tensors[extent.tensor].base == PEN_BASE_PARTIAL))
+    if (extent.tensor != PEN_NONE && is_within_program(tables->tensors[extent.tensor].base))
       extent.tensor = PEN_NONE;
     struct pen_extent *last =
         tracer->extent_count > trace->left_first ? &tracer->extent[tracer->extent_count - 1] : 0;

@@ -2,6 +2,7 @@
 #ifndef PEN_OP_TRACE_H
 #define PEN_OP_TRACE_H
 
+#include "gen/verify/exchanges.h"
 #include "gen/verify/program_collectives.h"
 #include "gen/verify/rank_context.h"
 #include "runtime/plan/plan.h"
@@ -37,6 +38,7 @@ struct pen_cached_trace; /* a trace of a program in one frame, to be relocated i
 struct pen_cached_traces {
   bool known;                      /* the blocks are */
   bool partial;                    /* it has gradients of a microbatch (base PARTIAL) */
+  bool exchange;                   /* it has slots of tensor ranks (base EXCHANGE) */
   struct pen_operand_block *block; /* those in the receive region or the activation part */
   size_t block_count;
   struct pen_cached_trace *first;
@@ -55,6 +57,7 @@ struct pen_tracer {
   uint32_t *written, *read, run;    /* [tensor] == run: by the program in progress */
   struct pen_cached_traces *cached; /* [program] */
   struct pen_program_collectives collectives;
+  struct pen_exchanges exchanges;
 };
 
 /* Empties a tracer for another rank; keeps its lists. */

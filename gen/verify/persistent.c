@@ -121,7 +121,7 @@ bool pen_check_persistent(const struct pen_rank_context *b) {
   struct pen_problem *problem = b->checked->problem;
   size_t count = 0;
   struct persistent_range *range = pen_new(
-      5 * (size_t)b->own_weight_count + b->tables->tensor_count + 2 * (size_t)plan->tie_count + 5,
+      5 * (size_t)b->own_weight_count + b->tables->tensor_count + 2 * (size_t)plan->tie_count + 6,
       sizeof *range);
   for (uint32_t index = 0; index < b->own_weight_count; index++) {
     const struct pen_weight *weight = &plan->weights[b->own_weight[index]];
@@ -157,6 +157,9 @@ bool pen_check_persistent(const struct pen_rank_context *b) {
               "losses");
   add_range(range, &count, b->memory->partial_offset, b->memory->partial_bytes, "a microbatch",
             "the gradients");
+  if (b->memory->exchange_bytes)
+    add_range(range, &count, b->memory->exchange_offset, b->memory->exchange_bytes,
+              "the tensor ranks", "the slots");
   add_range(range, &count, b->memory->cache_offset, b->memory->cache_bytes, "generated texts",
             "the cache");
   if (b->memory->device_control_bytes > 0)

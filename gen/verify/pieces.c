@@ -252,12 +252,21 @@ static bool check_maximum(struct piece_check *c) {
   return check_next(c, 1, logits);
 }
 
+/* The op that makes a value, or of which it is the greatest over the members. */
+static const struct pen_term *source_of(const struct piece_check *c, uint32_t value) {
+  const struct pen_term *made = &c->s->terms->term[pen_term_of_value(value)];
+  while (made->kind == PEN_OP_MAXIMUM || made->kind == PEN_OP_ALL_GATHER_PART)
+    made = &c->s->terms->term[pen_term_of_value(made->input[0])];
+  return made;
+}
+
 /* Is operand k the value that a chain of ops of that kind has of these logits? */
 static bool is_maximum_of(const struct piece_check *c, int k, uint32_t kind, struct part logits) {
   const uint32_t value = term_of(c)->input[k];
   const struct pen_term *made = value ? &c->s->terms->term[pen_term_of_value(value)] : NULL;
-  return made && made->kind == kind && c->part[value].kind == WHOLE &&
-         group_of_logits(c, made) == logits.group;
+  if (!made || c->part[value].kind != WHOLE) return false;
+  made = source_of(c, value);
+  return made->kind == kind && group_of_logits(c, made) == logits.group;
 }
 
 static bool check_exponentials(struct piece_check *c) {
@@ -274,7 +283,8 @@ static bool is_sum_of(const struct piece_check *c, int k, uint32_t kind, struct 
   uint32_t value = term_of(c)->input[k];
   if (!value || c->part[value].kind != WHOLE) return false;
   const struct pen_term *made = &c->s->terms->term[pen_term_of_value(value)];
-  while (made->kind == PEN_OP_SUM_ADD) made = &c->s->terms->term[pen_term_of_value(made->input[0])];
+  while (made->kind == PEN_OP_SUM_ADD || made->kind == PEN_OP_ALL_GATHER_PART)
+    made = &c->s->terms->term[pen_term_of_value(made->input[0])];
   return made->kind == kind && group_of_logits(c, made) == logits.group;
 }
 
@@ -335,6 +345,47 @@ static bool check_head_loss(struct piece_check *c) {
   return true;
 }
 
+/* The parts of all members, of which the first has pieces [0, own). */
+static bool check_part(struct piece_check *c) {
+  const uint32_t own = c->pieces / c->s->context->plan->tensor_ranks;
+  const struct part x = input_part(c, 0);
+  if (x.kind != PARTIAL || x.first != 0 || x.past != own)
+    return problem(c, "exchanges what is not the sum of the member's pieces");
+  const uint32_t first = (uint32_t)term_of(c)->dim[1] * own;
+  set_outputs(c, (struct part){PARTIAL, first, first + own, x.group});
+  return true;
+}
+
+static bool check_greatest(struct piece_check *c) {
+  const struct part a = input_part(c, 0), b = input_part(c, 1);
+  for (int k = 0; k < 2; k++)
+    if (source_of(c, term_of(c)->input[k])->kind != PEN_OP_LOGITS_MAXIMUM)
+      return problem(c, "reads no maximum of logits");
+  if (a.kind != PARTIAL || b.kind != PARTIAL || a.group != b.group || a.first != 0 ||
+      a.past != b.first)
+    return problem(c, "takes members in another order");
+  set_outputs(c, (struct part){PARTIAL, 0, b.past, a.group});
+  return true;
+}
+
+/* The rows that a member has embedded, and those of the members before it. */
+static bool check_select(struct piece_check *c) {
+  const struct part x = input_part(c, 1);
+  const struct pen_term *rows = source_of(c, term_of(c)->input[1]);
+  const struct pen_weight *weights = c->s->context->plan->weights;
+  if (x.kind != PARTIAL || rows->kind != PEN_OP_EMBEDDING_ROWS ||
+      rows->input[0] != term_of(c)->input[0])
+    return problem(c, "reads no rows of an embedding of its tokens");
+  const struct pen_weight *first = &weights[x.group + x.first],
+                          *last = &weights[x.group + x.past - 1];
+  const uint64_t begin = first->run_first, past = last->run_first + last->run_count,
+                 width = first->tensor_dim[1];
+  if ((uint64_t)term_of(c)->dim[3] * width != begin ||
+      (uint64_t)(term_of(c)->dim[3] + term_of(c)->dim[2]) * width != past)
+    return problem(c, "has other tokens than the member");
+  return check_next(c, 2, x);
+}
+
 /* All other ops: their values are whole or of one piece. */
 static bool check_other(struct piece_check *c) {
   const struct pen_signature *signature = pen_signature_of((int)term_of(c)->kind);
@@ -384,6 +435,9 @@ static check_op *check_of(uint32_t kind) {
     case PEN_OP_HEAD_SUM: return check_head_sum;
     case PEN_OP_HEAD_LOSS_COLUMNS: return check_head_loss;
     case PEN_OP_LOGITS_JOIN: return check_join;
+    case PEN_OP_ALL_GATHER_PART: return check_part;
+    case PEN_OP_MAXIMUM: return check_greatest;
+    case PEN_OP_EMBEDDING_SELECT: return check_select;
     default: return check_other;
   }
 }

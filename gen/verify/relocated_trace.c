@@ -32,6 +32,7 @@ static bool find_blocks(const struct pen_rank_context *b, const struct pen_progr
       if (tensor == PEN_NONE) continue;
       const struct pen_tensor *t = &b->tables->tensors[tensor];
       cached->partial |= t->base == PEN_BASE_PARTIAL;
+      cached->exchange |= t->base == PEN_BASE_EXCHANGE;
       struct pen_operand_block *own = &block[2 * t->base + b->received[tensor]];
       uint64_t past;
       if (__builtin_add_overflow(t->offset, pen_extent_bytes(b, tensor), &past)) return false;
@@ -43,7 +44,7 @@ static bool find_blocks(const struct pen_rank_context *b, const struct pen_progr
   for (int n = 0; n < BLOCKS_MAX; n++)
     if (block[n].first < block[n].past && block[n].base != PEN_BASE_PERSISTENT &&
         block[n].base != PEN_BASE_LOSS && block[n].base != PEN_BASE_PARTIAL &&
-        block[n].base != PEN_BASE_CACHE)
+        block[n].base != PEN_BASE_CACHE && block[n].base != PEN_BASE_EXCHANGE)
       block[count++] = block[n];
   cached->block = pen_new(count + 1, sizeof block[0]);
   cached->block_count = count;
@@ -149,6 +150,12 @@ bool pen_trace_action(struct pen_tracer *tracer, uint32_t index, struct pen_prog
                             "the gradients of its microbatch are at %llu, not at %llu",
                             (unsigned long long)frame->base[PEN_BASE_PARTIAL],
                             (unsigned long long)tracer->context->memory->partial_offset);
+  if (cached->exchange &&
+      frame->base[PEN_BASE_EXCHANGE] != tracer->context->memory->exchange_offset)
+    return pen_problem_note(tracer->context->checked->problem, tracer->context->rank, index,
+                            "its slots are at %llu, not at %llu",
+                            (unsigned long long)frame->base[PEN_BASE_EXCHANGE],
+                            (unsigned long long)tracer->context->memory->exchange_offset);
   if (cached->count == CACHED_TRACES_MAX && !cached->first)
     return pen_trace_program(tracer, index, trace);
   bool fits = place_blocks(tracer->context, frame, cached, &placed);

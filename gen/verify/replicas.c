@@ -322,6 +322,8 @@ static bool check_shared(const struct pen_rank_context *b, bool has_replicas) {
       extend_to(&shared, weight->bf16_offset,
                 pen_aligned(pen_value_bytes(b->plan, b->own_weight[n], PEN_BF16)));
   }
+  if (b->memory->exchange_bytes)
+    extend_to(&shared, b->memory->exchange_offset, b->memory->exchange_bytes);
   if (b->memory->partial_bytes)
     extend_to(&shared, b->memory->partial_offset, b->memory->partial_bytes);
   for (uint32_t n = 0; n < b->plan->tie_count; n++) {

@@ -102,11 +102,12 @@ static bool is_forward_kind(int kind) {
   return true;
 }
 
-/* Is it a term of the forward? Sums of partial sums are of both: as what they add is. The gradient
- * that a loss makes is not of the forward. */
+/* Is it a term of the forward? Sums of partial sums, and exchanges, are of both: as what they add
+ * is. The gradient that a loss makes is not of the forward. */
 static bool is_forward_term(const struct pen_terms *terms, uint32_t term) {
   const struct pen_term *t = &terms->term[term];
-  const bool adds = t->kind == PEN_OP_PARTIAL_ADD || t->kind == PEN_OP_SUM_PARTIALS;
+  const bool adds = t->kind == PEN_OP_PARTIAL_ADD || t->kind == PEN_OP_SUM_PARTIALS ||
+                    t->kind == PEN_OP_ALL_GATHER_PART;
   if (t->kind >= PEN_OP_COUNT || !t->input[0] || !adds) return is_forward_kind((int)t->kind);
   const uint32_t added = pen_term_of_value(t->input[0]);
   if (terms->term[added].kind < PEN_OP_COUNT &&
@@ -182,7 +183,8 @@ static bool run_op(struct pen_stage_terms *s, uint32_t index, uint32_t action) {
         given_value(s->terms, PEN_TERM_WEIGHT, s->context->weight[op->operand[0]], whole->dtype));
     return true;
   }
-  if (part.from->is_runtime) return true; /* program_collectives.c */
+  if (part.from->is_runtime && op->kind != PEN_OP_ALL_GATHER_PART)
+    return true; /* program_collectives.c */
   if (fused) return run_part(&part, fused->forward) && run_part(&part, fused->weight);
   return run_part(&part, op->kind);
 }

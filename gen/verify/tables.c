@@ -180,7 +180,8 @@ static bool check_ops(const struct pen_rank_context *b) {
       return pen_problem_note(problem, b->rank, PEN_NONE, "op %u: there is no kind %u", index,
                               op->kind);
     const struct pen_signature *signature = pen_signature_of(op->kind);
-    if (op->dtype != PEN_F32 && op->dtype != pen_signature_dtype(signature, PEN_BF16))
+    const bool any = op->kind == PEN_OP_ALL_GATHER_PART && op->dtype == PEN_F64;
+    if (op->dtype != PEN_F32 && op->dtype != pen_signature_dtype(signature, PEN_BF16) && !any)
       return pen_problem_note(problem, b->rank, PEN_NONE, "op %u (%s): it cannot be of dtype %s",
                               index, signature->kind, pen_dtype_text(op->dtype));
     for (int dim = 0; dim < signature->dim_count; dim++)
@@ -240,6 +241,11 @@ static bool check_compute_columns(const struct pen_rank_context *b, uint32_t ind
                             "the gradients of its microbatch are at %llu, not at %llu",
                             (unsigned long long)frame->base[PEN_BASE_PARTIAL],
                             (unsigned long long)b->memory->partial_offset);
+  if (frame->base[PEN_BASE_EXCHANGE] &&
+      frame->base[PEN_BASE_EXCHANGE] != b->memory->exchange_offset)
+    return pen_problem_note(problem, b->rank, index, "its slots are at %llu, not at %llu",
+                            (unsigned long long)frame->base[PEN_BASE_EXCHANGE],
+                            (unsigned long long)b->memory->exchange_offset);
   if (is_aligned(bits) && frame->base[PEN_BASE_PERSISTENT] == 0) return true;
   for (int base = 0; base < PEN_BASES; base++)
     if (base == PEN_BASE_PERSISTENT ? frame->base[base] != 0
@@ -309,7 +315,7 @@ static bool check_rank(struct pen_rank_context *b) {
          pen_check_cache(b);
 }
 
-/* The weights of the plan grouped by rank. */
+/* The weights of the plan grouped by rank: those of each rank's first member. */
 struct weights_by_rank {
   uint32_t *weight; /* [weight_count]: indices into the plan's weights */
   uint32_t *first;  /* [rank_count + 1]: of each rank, in `weight` */
@@ -322,12 +328,14 @@ static struct weights_by_rank group_weights(const struct pen_plan *plan) {
                                     pen_new((size_t)plan->rank_count + 2, sizeof(uint32_t)),
                                     pen_new(count + 1, sizeof(uint32_t))};
   for (size_t index = 0; index < count; index++)
-    by_rank.index[index] = by_rank.first[plan->weights[index].rank + 1]++;
+    if (pen_first_member(plan, &plan->weights[index]) == 0)
+      by_rank.index[index] = by_rank.first[plan->weights[index].rank + 1]++;
   for (uint32_t rank = 0; rank < plan->rank_count; rank++)
     by_rank.first[rank + 1] += by_rank.first[rank];
   for (size_t index = 0; index < count; index++)
-    by_rank.weight[by_rank.first[plan->weights[index].rank] + by_rank.index[index]] =
-        (uint32_t)index;
+    if (pen_first_member(plan, &plan->weights[index]) == 0)
+      by_rank.weight[by_rank.first[plan->weights[index].rank] + by_rank.index[index]] =
+          (uint32_t)index;
   return by_rank;
 }
 

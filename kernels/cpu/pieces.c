@@ -51,6 +51,12 @@ void pen_sum_add(const struct pen_call *call) {
   for (int64_t i = 0; i < call->dim[0]; i++) y[i] = a[i] + b[i];
 }
 
+void pen_maximum(const struct pen_call *call) {
+  const float *a = call->operand[0], *b = call->operand[1];
+  float *y = call->operand[2];
+  for (int64_t i = 0; i < call->dim[0]; i++) y[i] = b[i] > a[i] ? b[i] : a[i];
+}
+
 /* y = (a + b) + addend + bias, of `width` elements; addend may be y, bias null. */
 static void add_row(float *y, const float *a, const float *b, const float *addend,
                     const float *bias, size_t width) {
@@ -238,6 +244,27 @@ static void embed_rows(const struct pen_call *call, size_t element_bytes) {
 
 void pen_embedding_rows(const struct pen_call *call) { embed_rows(call, sizeof(float)); }
 void pen_embedding_rows_bf16(const struct pen_call *call) { embed_rows(call, sizeof(uint16_t)); }
+
+/* Rows that a tensor rank has embedded, among those of the others; a may be y. */
+static void select_rows(const struct pen_call *call, size_t element_bytes) {
+  const int32_t *tokens = call->operand[0];
+  const unsigned char *x = call->operand[1], *a = call->operand[2];
+  unsigned char *y = call->operand[3];
+  const size_t bytes = (size_t)call->dim[1] * element_bytes;
+  for (size_t r = 0; r < (size_t)call->dim[0]; r++) {
+    const int64_t row = tokens[r] - call->dim[3];
+    unsigned char *to = y + r * bytes;
+    if (row >= 0 && row < call->dim[2])
+      memcpy(to, x + r * bytes, bytes);
+    else if (a == NULL)
+      memset(to, 0, bytes);
+    else if (a != y)
+      memcpy(to, a + r * bytes, bytes);
+  }
+}
+
+void pen_embedding_select(const struct pen_call *call) { select_rows(call, sizeof(float)); }
+void pen_embedding_select_bf16(const struct pen_call *call) { select_rows(call, sizeof(uint16_t)); }
 
 /* The tokens as rows of the piece are in the workspace; EMBEDDING_DW skips those out of range. */
 static void embed_rows_dw(const struct pen_call *call, pen_kernel *whole) {

@@ -34,8 +34,9 @@ static unsigned char *reserve(size_t bytes) {
   return memory + (-(uintptr_t)memory & (HUGE_BYTES - 1));
 }
 
-unsigned char *pen_arena_open(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
+unsigned char *pen_arena_open(const struct pen_plan *plan, uint32_t global,
                               const struct pen_shared *shared) {
+  const uint32_t rank = pen_table_rank(plan, global);
   size_t region_bytes = pen_shared_bytes(plan, rank);
   size_t bytes =
       plan->memory[rank].arena_bytes > region_bytes ? plan->memory[rank].arena_bytes : region_bytes;
@@ -45,8 +46,7 @@ unsigned char *pen_arena_open(const struct pen_plan *plan, uint32_t replica, uin
   unsigned char *arena = reserve(bytes);
   if (region_bytes != 0) {
     void *at = mmap(arena, region_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-                    shared->descriptor,
-                    (off_t)shared->receive_region_offset[replica * plan->rank_count + rank]);
+                    shared->descriptor, (off_t)shared->receive_region_offset[global]);
     pen_check(at == arena, "cannot map %zu bytes of shared memory", region_bytes);
   }
   if (bytes > region_bytes) {
@@ -62,20 +62,36 @@ unsigned char *pen_arena_open(const struct pen_plan *plan, uint32_t replica, uin
   return arena;
 }
 
+static void touch_peer(const struct pen_plan *plan, struct pen_coordinates of,
+                       const struct pen_shared *shared) {
+  const uint32_t global = pen_global_rank(plan, of);
+  if (pen_is_local(shared, global)) {
+    touch(shared->memory + shared->receive_region_offset[global], pen_shared_bytes(plan, of.rank));
+  }
+}
+
 void pen_arena_reach_peers(const struct pen_plan *plan, const struct pen_profile *profile,
-                           uint32_t replica, uint32_t rank, const struct pen_shared *shared) {
+                           uint32_t global, const struct pen_shared *shared) {
+  const struct pen_coordinates self = pen_coordinates_of(plan, global);
   for (uint32_t c = 0; c < profile->channel_count; c++) {
-    const uint32_t to = profile->channels[c].to_rank;
-    if (profile->channels[c].from_rank == rank &&
-        pen_is_local(shared, replica * plan->rank_count + to)) {
-      touch(shared->memory + shared->receive_region_offset[replica * plan->rank_count + to],
-            pen_shared_bytes(plan, to));
+    struct pen_coordinates to = self;
+    to.rank = profile->channels[c].to_rank;
+    if (profile->channels[c].from_rank == self.rank) {
+      touch_peer(plan, to, shared);
     }
   }
   for (uint32_t d = 0; d < plan->replica_count; d++) {
-    if (d != replica && pen_is_local(shared, d * plan->rank_count + rank)) {
-      touch(shared->memory + shared->receive_region_offset[d * plan->rank_count + rank],
-            pen_shared_bytes(plan, rank));
+    struct pen_coordinates to = self;
+    to.replica = d;
+    if (d != self.replica) {
+      touch_peer(plan, to, shared);
+    }
+  }
+  for (uint32_t t = 0; t < plan->tensor_ranks; t++) {
+    struct pen_coordinates to = self;
+    to.tensor_rank = t;
+    if (t != self.tensor_rank) {
+      touch_peer(plan, to, shared);
     }
   }
 }

@@ -9,8 +9,8 @@
 #include "runtime/comm/shared_control.h"
 #include "runtime/plan/plan.h"
 
-/* Maps and touches the arena of a rank of a replica. Fails (71) if there is not enough memory. */
-unsigned char *pen_arena_open(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
+/* Maps and touches the arena of a process. Fails (71) if there is not enough memory. */
+unsigned char *pen_arena_open(const struct pen_plan *plan, uint32_t global,
                               const struct pen_shared *shared);
 
 /* Host staging memory of an arena's size, zero, allocated page by page when touched: for data read
@@ -22,6 +22,6 @@ void pen_arena_staging_free(const struct pen_plan *plan, uint32_t rank, unsigned
  * no action causes a page fault. Call it after a barrier, when each rank has touched its own region
  * first, which places the pages on its NUMA node. */
 void pen_arena_reach_peers(const struct pen_plan *plan, const struct pen_profile *profile,
-                           uint32_t replica, uint32_t rank, const struct pen_shared *shared);
+                           uint32_t global, const struct pen_shared *shared);
 
 #endif

@@ -10,13 +10,15 @@ enum { PROGRESS_NS = 1000 * 1000 };
 
 struct pen_endpoint pen_endpoint_of(const struct pen_plan *plan, const struct pen_shared *shared,
                                     uint32_t global, unsigned char *arena) {
+  const struct pen_coordinates at = pen_coordinates_of(plan, global);
   return (struct pen_endpoint){
       .plan = plan,
       .shared = shared,
       .self = &shared->ranks[global],
       .arena = arena,
-      .rank = global % plan->rank_count,
-      .replica = global / plan->rank_count,
+      .rank = at.rank,
+      .replica = at.replica,
+      .tensor_rank = at.tensor_rank,
       .global = global,
   };
 }

@@ -17,7 +17,8 @@ struct pen_endpoint {
   struct pen_rank_state *self; /* where this process publishes its progress */
   unsigned char *arena;        /* the rank's memory, on its device */
   uint32_t rank, replica;      /* in the plan; which of its replicas */
-  uint32_t global;             /* replica * rank_count + rank */
+  uint32_t tensor_rank;        /* which member of the rank */
+  uint32_t global;             /* pen_global_rank() of these */
   /* What the process does while it waits, so that its messages go on; null: nothing. */
   void (*progress)(void *context);
   void *progress_context;
@@ -29,6 +30,14 @@ struct pen_endpoint {
  * one process. */
 struct pen_endpoint pen_endpoint_of(const struct pen_plan *plan, const struct pen_shared *shared,
                                     uint32_t global, unsigned char *arena);
+
+/* The process of a rank of a replica that is the same member there. */
+static inline uint32_t pen_endpoint_peer(const struct pen_endpoint *endpoint, uint32_t replica,
+                                         uint32_t rank) {
+  return pen_global_rank(
+      endpoint->plan, (struct pen_coordinates){
+                          .replica = replica, .rank = rank, .tensor_rank = endpoint->tensor_rank});
+}
 
 /* Waits until a counter that the process `peer` raises is at `needed`, and publishes meanwhile whom
  * this process waits for. */

@@ -13,7 +13,7 @@ static const char *action_name_at(const struct pen_plan *plan, const struct pen_
   const struct pen_rank_state *state = &shared->ranks[rank];
   const struct pen_rank_program *program =
       &plan->profiles[atomic_load(&state->profile) % plan->profile_count]
-           .ranks[rank % plan->rank_count];
+           .ranks[pen_table_rank(plan, rank)];
   uint64_t began = atomic_load(&state->step_began);
   uint64_t row =
       ordinal < began ? program->action_count - 1 : (ordinal - began) % program->action_count;
@@ -59,12 +59,15 @@ char *pen_failure_bootstrap_text(char *text, size_t bytes, const struct pen_plan
   const uint64_t connecting = atomic_load(&state->bootstrap_stage);
   const struct pen_profile *profile =
       &plan->profiles[atomic_load(&state->profile) % plan->profile_count];
-  const uint32_t channel = (uint32_t)connecting, first = rank - rank % plan->rank_count;
+  const uint32_t channel = (uint32_t)connecting;
+  struct pen_coordinates from = pen_coordinates_of(plan, rank), to = from;
   const char *what = texts[connecting >> 56];
   text[0] = '\0';
   if (what != NULL && channel < profile->channel_count) {
-    snprintf(text, bytes, "%s (%u>%u)", what, first + profile->channels[channel].from_rank,
-             first + profile->channels[channel].to_rank);
+    from.rank = profile->channels[channel].from_rank;
+    to.rank = profile->channels[channel].to_rank;
+    snprintf(text, bytes, "%s (%u>%u)", what, pen_global_rank(plan, from),
+             pen_global_rank(plan, to));
   } else if (what != NULL) {
     snprintf(text, bytes, "%s", what);
   }
@@ -78,10 +81,10 @@ static bool exchanges_with(const struct pen_plan *plan, const struct pen_shared 
   const struct pen_rank_state *state = &shared->ranks[rank], *other = &shared->ranks[lost];
   const struct pen_rank_program *program =
       &plan->profiles[atomic_load(&state->profile) % plan->profile_count]
-           .ranks[rank % plan->rank_count];
+           .ranks[pen_table_rank(plan, rank)];
   const uint64_t row = pen_action_index(state);
   return strcmp(plan->transport, "nccl") == 0 &&
-         rank % plan->rank_count == lost % plan->rank_count &&
+         pen_table_rank(plan, rank) == pen_table_rank(plan, lost) &&
          atomic_load(&state->phase) == PEN_PHASE_STEPS &&
          atomic_load(&state->published.count) == atomic_load(&other->published.count) &&
          row == pen_action_index(other) && row < program->action_count &&

@@ -72,7 +72,7 @@ enum semaphore_kind { ARRIVAL, CREDIT, PUBLISHED, ENDED };
 static uint32_t *semaphore_of(struct pen_transport *transport, uint32_t process,
                               enum semaphore_kind kind, uint32_t index) {
   const uint32_t messages = transport->profile->message_count,
-                 rank = process % transport->plan->rank_count;
+                 rank = pen_table_rank(transport->plan, process);
   const uint32_t first[] = {[ARRIVAL] = 0,
                             [CREDIT] = messages,
                             [PUBLISHED] = 2 * messages,
@@ -111,7 +111,7 @@ static void ipc_export(struct pen_transport *transport) {
 /* Whether this rank writes to the memory of a process or reads it: of receivers of its messages,
  * senders that wait for its credits, ranks that gather its statistics, and its peers. */
 static bool ipc_reaches(const struct pen_transport *transport, uint32_t process) {
-  const uint32_t rank = process % transport->plan->rank_count;
+  const uint32_t rank = pen_table_rank(transport->plan, process);
   const bool ours = process == pen_transport_global(transport, rank);
   bool reached = pen_transport_gathers(transport, process) || rank == transport->rank;
   for (uint32_t c = 0; c < transport->profile->channel_count && ours && !reached; c++) {
@@ -192,7 +192,7 @@ static void copy_entries(struct pen_transport *transport, uint32_t process) {
   const double *from =
       (const double *)(transport->arena + plan->memory[transport->rank].step_stats_offset) + own;
   double *to = (double *)(ipc_of(transport)->arenas[process] +
-                          plan->memory[process % plan->rank_count].step_stats_offset) +
+                          plan->memory[pen_table_rank(plan, process)].step_stats_offset) +
                own;
   for (uint32_t first, past = 0; pen_transport_entries(transport, true, &first, &past);) {
     transport->device->copy(to + first, from + first, (past - first) * sizeof *to,
@@ -217,7 +217,7 @@ static bool ipc_publish(struct pen_transport *transport) {
 static bool ipc_gather(struct pen_transport *transport) {
   for (uint32_t r = 0; r < pen_process_count(transport->plan); r++) {
     const bool comes = transport->profile->kind == PEN_TRAIN ||
-                       r / transport->plan->rank_count == transport->replica;
+                       pen_coordinates_of(transport->plan, r).replica == transport->replica;
     if (comes && r != pen_transport_self(transport)) {
       ipc_take(transport, PUBLISHED, r, transport->stream);
     }
@@ -249,7 +249,7 @@ static void ipc_signal_peers(struct pen_transport *transport) {
   own->ended++;
   for (uint32_t d = 0; d < transport->plan->replica_count && own->awaited[own->ended]; d++) {
     if (d != transport->replica) {
-      const uint32_t peer = d * transport->plan->rank_count + transport->rank;
+      const uint32_t peer = pen_transport_peer(transport, d);
       transport->device->signal_remote(
           semaphore_of(transport, peer, ENDED,
                        ended_index(transport, transport->replica, own->ended)),
@@ -261,7 +261,7 @@ static void ipc_signal_peers(struct pen_transport *transport) {
 static const unsigned char *ipc_peer_arena(struct pen_transport *transport, uint32_t replica) {
   return replica == transport->replica
              ? transport->arena
-             : ipc_of(transport)->arenas[replica * transport->plan->rank_count + transport->rank];
+             : ipc_of(transport)->arenas[pen_transport_peer(transport, replica)];
 }
 
 /* Each side copies what it receives. */

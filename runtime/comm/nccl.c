@@ -242,7 +242,7 @@ static uint32_t last_peer(const struct pen_transport *transport) {
   uint64_t least = UINT64_MAX;
   uint32_t found = pen_transport_self(transport);
   for (uint32_t d = 0; d < transport->plan->replica_count; d++) {
-    const uint32_t peer = d * transport->plan->rank_count + transport->rank;
+    const uint32_t peer = pen_transport_peer(transport, d);
     const uint64_t at = progress_of(&transport->shared->ranks[peer]);
     found = at < least ? peer : at == least ? pen_transport_self(transport) : found;
     least = at < least ? at : least;
@@ -262,7 +262,7 @@ static const char *nccl_error(struct pen_transport *transport, uint32_t *peer) {
   own->polled = (own->polled + 1) % (transport->profile->channel_count + 2);
   if (own->polled > transport->profile->channel_count && own->peers != NULL) {
     *peer = transport->plan->replica_count == 2
-                ? (1 - transport->replica) * transport->plan->rank_count + transport->rank
+                ? pen_transport_peer(transport, 1 - transport->replica)
                 : last_peer(transport);
     return own->calls->async_error(own->peers);
   }

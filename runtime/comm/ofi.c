@@ -106,7 +106,7 @@ static bool wait_message_counter(struct ofi_transport *ofi, uint32_t counter, ui
 
 /* The rank of this one's number in another replica. */
 static uint32_t peer_rank(const struct pen_transport *transport, uint32_t replica) {
-  return replica * transport->plan->rank_count + transport->rank;
+  return pen_transport_peer(transport, replica);
 }
 
 static struct ofi_peers *open_peers(const struct pen_transport *transport) {

@@ -51,7 +51,7 @@ static uint32_t channels_before(const struct pen_plan *plan, uint32_t profile) {
 
 void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan) {
   uint32_t channel_stride = channels_before(plan, plan->profile_count),
-           channel_count = plan->replica_count * channel_stride;
+           channel_count = pen_pipeline_count(plan) * channel_stride;
   size_t used = 0;
   uint32_t process_count = pen_process_count(plan);
   size_t step_stats_count = plan->replica_count * (plan->weight_count + (size_t)plan->loss_count);
@@ -69,7 +69,7 @@ void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan) {
   pen_check(receive_region_offset != NULL, "no memory for %u ranks", process_count);
   used = round_up(used, PEN_PAGE_BYTES);
   for (uint32_t r = 0; r < process_count; r++) {
-    size_t bytes = pen_shared_bytes(plan, r % plan->rank_count);
+    size_t bytes = pen_shared_bytes(plan, pen_table_rank(plan, r));
     receive_region_offset[r] = used;
     pen_check(bytes <= SIZE_MAX / 2 - used,
               "the shared memory of %u ranks is more than this machine can address", process_count);
@@ -146,6 +146,7 @@ bool pen_shared_abort(const struct pen_shared *shared, uint32_t status) {
     pen_futex_counter_wake(&shared->ranks[r].published);
     pen_futex_counter_wake(&shared->ranks[r].arrived);
     pen_futex_counter_wake(&shared->ranks[r].exchanged);
+    pen_futex_counter_wake(&shared->ranks[r].parts_put);
   }
   pen_futex_counter_wake(&shared->control->logged);
   pen_futex_counter_wake(&shared->control->decided);

@@ -149,12 +149,12 @@ struct pen_shared {
   struct pen_rank_state *ranks;   /* [process_count] */
   struct pen_rank_state *writers; /* [process_count]: of the threads that write snapshots, for their
                                      barriers */
-  struct pen_futex_counter *arrivals; /* [replica][channel_stride]: messages that have arrived */
+  struct pen_futex_counter *arrivals; /* [pipeline][channel_stride]: messages that have arrived */
   struct pen_futex_counter *credits;  /* the same: receive slots that were released */
   /* The same, of transport shm: the last large message that was begun, by what `arrivals` will be,
    * and how many of its bytes are there. */
   struct pen_futex_counter *begun, *bytes_there;
-  uint32_t channel_count, channel_stride; /* of all replicas; of one */
+  uint32_t channel_count, channel_stride; /* of all pipelines; of one */
   double *step_stats;            /* [PEN_STEP_STATS_DEPTH][replica][weight_count + loss_count] */
   size_t step_stats_count;       /* entries of one step */
   uint8_t *checksums;            /* [weight_count][3][PEN_CHECKSUM_BYTES], for checkpoints */

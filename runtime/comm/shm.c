@@ -41,7 +41,9 @@ static const struct pen_channel *channel_of(const struct pen_transport *transpor
 
 static uint32_t counter_index(const struct pen_transport *transport,
                               const struct pen_message *message) {
-  return transport->replica * transport->shared->channel_stride + message->channel;
+  return pen_pipeline_index(transport->plan, transport->endpoint->global) *
+             transport->shared->channel_stride +
+         message->channel;
 }
 
 static struct pen_futex_counter *arrivals_of(const struct pen_transport *transport,
@@ -202,7 +204,7 @@ static bool shm_wait_peers(struct pen_transport *transport, uint32_t count) {
   const uint32_t needed = shm_of(transport)->ended_before + count;
   bool going = true;
   for (uint32_t d = 0; d < transport->plan->replica_count && going; d++) {
-    const uint32_t peer = d * transport->plan->rank_count + transport->rank;
+    const uint32_t peer = pen_transport_peer(transport, d);
     going = d == transport->replica ||
             pen_endpoint_wait(transport->endpoint, &transport->shared->ranks[peer].exchanged,
                               needed, peer);
@@ -215,13 +217,38 @@ static void shm_signal_peers(struct pen_transport *transport) {
 }
 
 static const unsigned char *shm_peer_arena(struct pen_transport *transport, uint32_t replica) {
-  return region_of(transport, replica * transport->plan->rank_count + transport->rank);
+  return region_of(transport, pen_transport_peer(transport, replica));
 }
 
 /* Each side copies what it receives. */
 static void shm_sendrecv(struct pen_transport *transport, const struct pen_sendrecv *sendrecv) {
   memcpy(sendrecv->to, shm_peer_arena(transport, sendrecv->replica) + sendrecv->receive_offset,
          sendrecv->receive_bytes);
+}
+
+/* ---- exchanges between tensor ranks ---- */
+
+static uint32_t shm_member(const struct pen_transport *transport, uint32_t tensor_rank) {
+  return pen_global_rank(transport->plan, (struct pen_coordinates){.replica = transport->replica,
+                                                                   .rank = transport->rank,
+                                                                   .tensor_rank = tensor_rank});
+}
+
+/* All members run the same actions, so the same exchanges. */
+static bool shm_wait_member(struct pen_transport *transport, uint32_t tensor_rank) {
+  const uint32_t member = shm_member(transport, tensor_rank),
+                 needed = atomic_load_explicit(&transport->endpoint->self->parts_put.count,
+                                               memory_order_relaxed);
+  return pen_endpoint_wait(transport->endpoint, &transport->shared->ranks[member].parts_put, needed,
+                           member);
+}
+
+static void shm_signal_members(struct pen_transport *transport) {
+  pen_futex_counter_increment(&transport->endpoint->self->parts_put);
+}
+
+static unsigned char *shm_member_arena(struct pen_transport *transport, uint32_t tensor_rank) {
+  return region_of(transport, shm_member(transport, tensor_rank));
 }
 
 static const struct pen_transport_ops shm_ops = {
@@ -241,6 +268,9 @@ static const struct pen_transport_ops shm_ops = {
     .group_begin = pen_transport_no_call,
     .sendrecv = shm_sendrecv,
     .group_end = pen_transport_no_call,
+    .wait_member = shm_wait_member,
+    .signal_members = shm_signal_members,
+    .member_arena = shm_member_arena,
     .abort = pen_transport_no_call,
 };
 

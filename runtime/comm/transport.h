@@ -75,6 +75,13 @@ struct pen_transport_ops {
   void (*sendrecv)(struct pen_transport *transport, const struct pen_sendrecv *sendrecv);
   void (*group_end)(struct pen_transport *transport);
 
+  /* ---- exchanges between tensor ranks; null: the transport has none ---- */
+  /* Waits until the member has signalled as many exchanges as this one, and signals one more. */
+  bool (*wait_member)(struct pen_transport *transport, uint32_t tensor_rank);
+  void (*signal_members)(struct pen_transport *transport);
+  /* The arena of a member, in whose slots this one may write. */
+  unsigned char *(*member_arena)(struct pen_transport *transport, uint32_t tensor_rank);
+
   /* ---- for asynchronous devices ---- */
   /* The one stream on which what an action sends is sent, in the order of actions; null: the action
    * sends nothing, or not in order. */

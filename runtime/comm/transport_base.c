@@ -122,9 +122,9 @@ void pen_transport_list_actions(struct pen_transport *transport) {
 /* ---- the statistics of a step ---- */
 
 bool pen_transport_gathers(const struct pen_transport *transport, uint32_t global) {
-  const bool own = global / transport->plan->rank_count == transport->replica;
-  return transport->actions.gathers[global % transport->plan->rank_count] &&
-         (own || transport->profile->kind == PEN_TRAIN);
+  const struct pen_coordinates at = pen_coordinates_of(transport->plan, global);
+  return transport->actions.gathers[at.rank] &&
+         (at.replica == transport->replica || transport->profile->kind == PEN_TRAIN);
 }
 
 bool pen_transport_entries(const struct pen_transport *transport, bool own, uint32_t *first,

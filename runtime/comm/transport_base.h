@@ -19,12 +19,15 @@ void pen_transport_fill(struct pen_transport *transport, const struct pen_transp
 /* Fills transport->actions, except for end_collectives. Allocates. */
 void pen_transport_list_actions(struct pen_transport *transport);
 
-/* The global rank of a rank of this replica. */
+/* The process that is a rank of this replica, and the peer in another replica. */
 static inline uint32_t pen_transport_global(const struct pen_transport *transport, uint32_t rank) {
-  return transport->replica * transport->plan->rank_count + rank;
+  return pen_endpoint_peer(transport->endpoint, transport->replica, rank);
+}
+static inline uint32_t pen_transport_peer(const struct pen_transport *transport, uint32_t replica) {
+  return pen_endpoint_peer(transport->endpoint, replica, transport->rank);
 }
 static inline uint32_t pen_transport_self(const struct pen_transport *transport) {
-  return pen_transport_global(transport, transport->rank);
+  return transport->endpoint->global;
 }
 
 static inline const struct pen_message *pen_transport_message(const struct pen_transport *transport,

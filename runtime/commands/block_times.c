@@ -99,7 +99,7 @@ static _Noreturn void run_rank(const struct pen_plan *plan, const struct pen_sha
     run.shared.control->spin_ns = spin_ns;
   }
   run.shared.local = run.local;
-  pen_rank_main(&run, replica, 0);
+  pen_rank_main(&run, replica);
 }
 
 struct processes {

@@ -98,6 +98,12 @@ static void check_language_model(const struct pen_plan *plan, const char *comman
     pen_fail(PEN_EXIT_USAGE, "%s: this binary's model is not a language model: its loss is a sum",
              command);
   }
+  if (plan->tensor_ranks > 1) {
+    pen_fail(PEN_EXIT_USAGE,
+             "%s: each tensor rank of this binary has a part of the logits; load the checkpoint "
+             "in one with tensor_parallel.ranks = 1",
+             command);
+  }
 }
 
 /* The plan of one replica, which does the work of generate and score alone; hosts without its ranks

@@ -47,6 +47,7 @@ static void make_plan(struct message_pair *pair, const char *transport) {
                .device = "cpu",
                .rank_count = 2,
                .replica_count = 1,
+               .tensor_ranks = 1,
                .microbatch_count = 1,
                .loss_count = 1,
                .profile_count = 1},

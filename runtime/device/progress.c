@@ -39,7 +39,7 @@ static bool has_done(const struct pen_vm *vm, uint32_t process, uint32_t action,
 }
 
 static uint32_t process_of(const struct pen_vm *vm, uint32_t rank) {
-  return vm->replica * vm->plan->rank_count + rank;
+  return pen_endpoint_peer(vm->endpoint, vm->replica, rank);
 }
 
 /* ---- for whom each stream waits; PEN_NONE: the rank's own device ---- */
@@ -55,7 +55,7 @@ static uint32_t for_message(const struct pen_vm *vm, uint32_t message) {
 /* The first peer that has not done an action of the list that all peers have. */
 static uint32_t for_peers(const struct pen_vm *vm, uint32_t index) {
   for (uint32_t d = 0; d < vm->plan->replica_count; d++) {
-    const uint32_t peer = d * vm->plan->rank_count + vm->rank;
+    const uint32_t peer = pen_endpoint_peer(vm->endpoint, d, vm->rank);
     if (d != vm->replica && !has_done(vm, peer, index, false)) {
       return peer;
     }
@@ -78,13 +78,14 @@ static uint32_t for_rendezvous(const struct pen_vm *vm, uint32_t index) {
 /* The entries of the statistics of other ranks: those that are read, see pen_transport_gathers();
  * or all ranks' arrival at WAIT_NORM. */
 static uint32_t for_entries(const struct pen_vm *vm) {
-  const uint32_t self = vm->endpoint->global, ranks = vm->plan->rank_count;
+  const uint32_t self = vm->endpoint->global;
   const bool rendezvous = vm->transport->rendezvous;
   const int kind = rendezvous ? PEN_WAIT_NORM : PEN_PUBLISH;
   for (uint32_t r = 0; r < pen_process_count(vm->plan); r++) {
-    const struct pen_rank_program *program = &vm->profile->ranks[r % ranks];
+    const struct pen_coordinates at = pen_coordinates_of(vm->plan, r);
+    const struct pen_rank_program *program = &vm->profile->ranks[at.rank];
     const bool wanted =
-        r != self && (rendezvous || vm->profile->kind == PEN_TRAIN || r / ranks == vm->replica);
+        r != self && (rendezvous || vm->profile->kind == PEN_TRAIN || at.replica == vm->replica);
     uint32_t past = wanted ? program->action_count : 0;
     while (past > 0 && program->actions[past - 1].kind != kind) {
       past--;
@@ -166,8 +167,8 @@ static struct awaited_ranks find_awaited_ranks(const struct pen_vm *vm, uint32_t
   if (peer == PEN_NONE || (sends && sent_to == PEN_NONE)) {
     return (struct awaited_ranks){0, 0};
   }
-  const bool exchanges =
-      peer / vm->plan->rank_count != vm->replica && !transport->rendezvous && !is_gather(vm, done);
+  const bool exchanges = pen_coordinates_of(vm->plan, peer).replica != vm->replica &&
+                         !transport->rendezvous && !is_gather(vm, done);
   return (struct awaited_ranks){(sends ? sent_to : peer) + 1,
                                 (peer + 1) | (exchanges ? PEN_WAITS_FOR_ACTIONS : 0)};
 }

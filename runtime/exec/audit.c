@@ -38,7 +38,7 @@ static void set_sum(struct pen_audit_state *state, uint32_t tensor, struct pen_a
 static struct pen_audit_draw draw_of(const struct pen_vm *vm, uint64_t step, uint32_t rank) {
   return (struct pen_audit_draw){.seed = vm->audit->audit->seed,
                                  .step = step,
-                                 .global = vm->replica * vm->plan->rank_count + rank};
+                                 .global = pen_endpoint_peer(vm->endpoint, vm->replica, rank)};
 }
 
 void pen_audit_open(struct pen_audit *audit, struct pen_vm *vm) {
@@ -277,9 +277,10 @@ static void run_watched(struct pen_vm *vm, const struct pen_action *action) {
 static uint32_t writer_of(const struct pen_vm *vm, uint32_t tensor) {
   const struct pen_audit_state *state = vm->audit;
   const struct pen_stage *stage = &vm->profile->stages[state->action->stage];
-  const uint32_t first = vm->replica * vm->plan->rank_count;
-  return tensor == stage->input             ? first + stage[-1].rank
-         : tensor == stage->output_gradient ? first + stage[1].rank
+  const struct pen_endpoint *endpoint = vm->endpoint;
+  return tensor == stage->input ? pen_endpoint_peer(endpoint, vm->replica, stage[-1].rank)
+         : tensor == stage->output_gradient
+             ? pen_endpoint_peer(endpoint, vm->replica, stage[1].rank)
          : state->weight[tensor] != PEN_NONE
              ? state->audit->weights.weight[state->weight[tensor]].writer
              : vm->endpoint->global;

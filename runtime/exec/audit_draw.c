@@ -26,7 +26,7 @@ uint32_t pen_audit_draw_stage(const struct pen_profile *profile, const struct pe
                               const struct pen_audit_draw *draw) {
   uint32_t left = draw_below(draw, DRAW_STAGE, plan->stages_per_rank);
   for (uint32_t s = 0; s < plan->stage_count; s++) {
-    if (profile->stages[s].rank == draw->global % plan->rank_count && left-- == 0) {
+    if (profile->stages[s].rank == pen_table_rank(plan, draw->global) && left-- == 0) {
       return s;
     }
   }
@@ -48,7 +48,7 @@ static const struct pen_action *find_action(const struct pen_rank_program *progr
 const struct pen_action *pen_audit_draw_action(const struct pen_profile *profile,
                                                const struct pen_plan *plan,
                                                const struct pen_audit_draw *draw) {
-  const struct pen_rank_program *program = &profile->ranks[draw->global % plan->rank_count];
+  const struct pen_rank_program *program = &profile->ranks[pen_table_rank(plan, draw->global)];
   const uint32_t stage = pen_audit_draw_stage(profile, plan, draw);
   uint32_t count;
   find_action(program, stage, PEN_NONE, &count);

@@ -27,8 +27,8 @@ static uint32_t add_weight(struct pen_audit_weights *weights, const struct pen_v
   weights->weight[weights->count] = (struct pen_audit_weight){
       .tensor = tensor,
       .stage = stage,
-      .writer = vm->replica * vm->plan->rank_count +
-                (found == PEN_NONE ? vm->rank : vm->plan->weights[found].rank),
+      .writer = pen_endpoint_peer(vm->endpoint, vm->replica,
+                                  found == PEN_NONE ? vm->rank : vm->plan->weights[found].rank),
       .changes = found != PEN_NONE && !vm->plan->weights[found].frozen};
   return weights->count++;
 }

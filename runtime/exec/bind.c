@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runtime/base/check.h"
+#include "runtime/exec/exchanges.h"
 #include "runtime/exec/exec.h"
 #include "runtime/exec/operands.h"
 #include "runtime/exec/program_collectives.h"
@@ -61,10 +62,15 @@ static void bind_op(struct binding *binding, uint32_t index) {
   }
   bind_address(binding, &bound->call.workspace, op->workspace);
   memcpy(bound->call.dim, op->dim, sizeof op->dim);
+  pen_set_member_dims(vm, index, bound->call.dim);
   memcpy(bound->call.real, op->real, sizeof op->real);
   bound->call.stream = vm->streams.compute;
   if (pen_data_op(op->kind, op->dtype) != NULL) {
     vm->executor->bind_input(vm, op, bound);
+    return;
+  }
+  if (pen_is_exchange(op->kind)) {
+    pen_bind_exchange(vm, index, bound);
     return;
   }
   if (pen_is_runtime_op(op->kind)) {
@@ -74,7 +80,7 @@ static void bind_op(struct binding *binding, uint32_t index) {
   bound->run = vm->device->kernel_of(op->kind, op->dtype);
   pen_check(bound->run != NULL, "the device %s has no kernel for the operation %s",
             vm->device->name, name_of[op->kind]);
-  bound->call.prepared = vm->device->prepare(op->kind, op->dtype, op->dim, op->real);
+  bound->call.prepared = vm->device->prepare(op->kind, op->dtype, bound->call.dim, op->real);
 }
 
 static void bind_ops(struct pen_vm *vm) {
@@ -102,7 +108,7 @@ static void list_weights(struct pen_vm *vm) {
   uint32_t *weights = calloc(vm->plan->weight_count + 1, sizeof *weights);
   pen_check(weights != NULL, "no memory for %u weights", vm->plan->weight_count);
   for (uint32_t w = 0; w < vm->plan->weight_count; w++) {
-    if (vm->plan->weights[w].rank == vm->rank && !vm->plan->weights[w].frozen) {
+    if (pen_vm_has_weight(vm, w) && !vm->plan->weights[w].frozen) {
       weights[vm->weight_count++] = w;
     }
   }
@@ -116,7 +122,8 @@ static void list_unsharded(struct pen_vm *vm) {
   for (uint32_t t = 0; t < program->tensor_count; t++) {
     const struct pen_tensor *tensor = &program->tensors[t];
     if (tensor->base == PEN_BASE_UNSHARDED) {
-      uint32_t weight = pen_unsharded_weight(vm->plan, vm->rank, tensor);
+      uint32_t weight = pen_member_weight(
+          vm->plan, pen_unsharded_weight(vm->plan, vm->rank, tensor), vm->endpoint->tensor_rank);
       const struct pen_weight *w = &vm->plan->weights[weight];
       bool copy = tensor->dtype == PEN_BF16;
       vm->unsharded[vm->unsharded_count++] =

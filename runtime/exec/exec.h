@@ -127,6 +127,16 @@ struct pen_vm {
   uint64_t optimizer_step;       /* from 1, over all runs */
 };
 
+/* Whether the process has a weight, or owns it: pen_has_weight(), pen_owns_weight(). */
+static inline bool pen_vm_has_weight(const struct pen_vm *vm, uint32_t weight) {
+  return pen_has_weight(vm->plan, &vm->plan->weights[weight],
+                        pen_coordinates_of(vm->plan, vm->endpoint->global));
+}
+static inline bool pen_vm_owns_weight(const struct pen_vm *vm, uint32_t weight) {
+  return pen_owns_weight(vm->plan, &vm->plan->weights[weight],
+                         pen_coordinates_of(vm->plan, vm->endpoint->global));
+}
+
 /* What a vm is opened with. */
 struct pen_vm_config {
   struct pen_transport *transport;

@@ -125,6 +125,9 @@ static bool measure_norms(struct pen_vm *vm, const struct pen_action *action) {
   double *stats = own_stats(vm);
   for (uint32_t i = 0; i < vm->weight_count; i++) {
     const uint32_t weight = vm->weights[i];
+    if (!pen_vm_owns_weight(vm, weight)) {
+      continue;
+    }
     const struct pen_shard shard = pen_shard_of(vm->plan, weight, vm->replica);
     const bool counts = vm->replica < vm->plan->shard_ranks; /* other groups have the same */
     measure(stats + weight, pen_gradient_shard(vm, weight, shard), counts ? shard.count : 0,
@@ -136,7 +139,7 @@ static bool measure_norms(struct pen_vm *vm, const struct pen_action *action) {
 static bool publish_stats(struct pen_vm *vm, const struct pen_action *action) {
   (void)action;
   const struct pen_plan *plan = vm->plan;
-  if (pen_last_stage_rank(plan, vm->profile) == vm->rank) {
+  if (pen_last_stage_rank(plan, vm->profile) == vm->rank && vm->endpoint->tensor_rank == 0) {
     const uint32_t count = vm->profile->microbatch_count;
     double *losses = own_stats(vm) + plan->weight_count;
     vm->device->copy(losses, vm->arena + plan->loss_offset, count * sizeof *losses,

@@ -12,6 +12,8 @@ libruntime_a_SOURCES += \
   %reldir%/audit_weights.h \
   %reldir%/bind.c \
   %reldir%/call.c \
+  %reldir%/exchanges.c \
+  %reldir%/exchanges.h \
   %reldir%/exec.h \
   %reldir%/find_device.c \
   %reldir%/find_device.h \

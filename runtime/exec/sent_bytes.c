@@ -1,4 +1,5 @@
 /* sent_bytes.c: how many bytes a rank sends in a step (see sent_bytes.h). */
+#include "runtime/exec/exchanges.h"
 #include "runtime/exec/sent_bytes.h"
 
 #include "runtime/exec/program_collectives.h"
@@ -54,8 +55,9 @@ static uint64_t action_bytes(const struct pen_vm *vm, const struct pen_action *a
   if (pen_kind_sends(action->kind)) {
     return vm->profile->messages[action->message].bytes;
   }
-  if (vm->plan->replica_count > 1 && action->kind <= PEN_W) {
-    return pen_program_sent_bytes(vm, &vm->program->programs[action->program]);
+  if (action->kind <= PEN_W) {
+    const struct pen_program *program = &vm->program->programs[action->program];
+    return pen_program_sent_bytes(vm, program) + pen_exchanges_sent_bytes(vm, program);
   }
   if (vm->plan->replica_count == 1 || !pen_kind_reads_peers(action->kind)) {
     return 0;

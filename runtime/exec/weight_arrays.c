@@ -32,7 +32,7 @@ uint32_t pen_weight_at(const struct pen_vm *vm, uint64_t offset, bool gradients)
   }
   for (uint32_t w = 0; w < plan->weight_count; w++) {
     const struct pen_weight *weight = &plan->weights[w];
-    if (weight->rank == vm->rank &&
+    if (pen_vm_has_weight(vm, w) &&
         (weight->value_offset == offset || weight->bf16_offset == offset ||
          (gradients && weight->gradient_offset == offset))) {
       return w;

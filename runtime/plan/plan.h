@@ -44,8 +44,15 @@
  * a row in `ties`; what SEND_G and SEND_V send of the pieces lies side by side, each aligned, so
  * that one message has all of it.
  *
+ * Tensor ranks. A rank is tensor_ranks processes (tensor_parallel.ranks), its members, which run
+ * the same tables. Of the pieces of a tensor, whose number they divide, each member has a run of
+ * consecutive ones, rising; the tensors of the tables are those of member 0, and the others have
+ * theirs at the same offsets. Weights that are not split are on each member. A member sends its
+ * messages to the same member of the other ranks.
+ *
  * Replicas. A replica is a pipeline of rank_count ranks with tables, arenas and messages of its
- * own, all of this plan. Rank r of replica d is process d*rank_count + r, its global rank. Its
+ * own, all of this plan. Member t of rank r of replica d is the process with the global rank
+ * (d*rank_count + r)*tensor_ranks + t. Its
  * peers are the same rank of the other replicas; what they read is in the first shared_bytes of its
  * arena. A sharded tensor has one shard a replica (shard.h). A replica keeps only its own shard, at
  * the tensor's offset; the space is that of the largest shard, so that one plan serves all
@@ -237,9 +244,60 @@ static inline uint32_t pen_last_stage_rank(const struct pen_plan *plan,
   return profile->stages[plan->stage_count - 1].rank;
 }
 
-/* Processes of the deployment: the ranks of all replicas. */
+/* Processes of the deployment: all members of the ranks of all replicas. */
 static inline uint32_t pen_process_count(const struct pen_plan *plan) {
-  return plan->replica_count * plan->rank_count;
+  return plan->replica_count * plan->rank_count * plan->tensor_ranks;
+}
+
+/* The place of a process: see "Replicas" above. */
+struct pen_coordinates {
+  uint32_t replica, rank, tensor_rank;
+};
+static inline uint32_t pen_global_rank(const struct pen_plan *plan, struct pen_coordinates of) {
+  return (of.replica * plan->rank_count + of.rank) * plan->tensor_ranks + of.tensor_rank;
+}
+static inline struct pen_coordinates pen_coordinates_of(const struct pen_plan *plan,
+                                                        uint32_t global) {
+  const uint32_t rank = global / plan->tensor_ranks;
+  return (struct pen_coordinates){.replica = rank / plan->rank_count,
+                                  .rank = rank % plan->rank_count,
+                                  .tensor_rank = global % plan->tensor_ranks};
+}
+/* The rank, of those of the tables, that a process runs. */
+static inline uint32_t pen_table_rank(const struct pen_plan *plan, uint32_t global) {
+  return pen_coordinates_of(plan, global).rank;
+}
+
+/* A pipeline is the ranks of one replica that are the same member, and send each other messages. */
+static inline uint32_t pen_pipeline_count(const struct pen_plan *plan) {
+  return plan->replica_count * plan->tensor_ranks;
+}
+static inline uint32_t pen_pipeline_index(const struct pen_plan *plan, uint32_t global) {
+  const struct pen_coordinates at = pen_coordinates_of(plan, global);
+  return at.replica * plan->tensor_ranks + at.tensor_rank;
+}
+
+/* The first member that has a weight. */
+static inline uint32_t pen_first_member(const struct pen_plan *plan,
+                                        const struct pen_weight *weight) {
+  return weight->piece * plan->tensor_ranks / weight->piece_count;
+}
+/* The weight that a member has where the first has `weight`, an index. */
+static inline uint32_t pen_member_weight(const struct pen_plan *plan, uint32_t weight,
+                                         uint32_t tensor_rank) {
+  const uint32_t pieces = plan->weights[weight].piece_count;
+  return weight + (pieces == 1 ? 0 : tensor_rank * (pieces / plan->tensor_ranks));
+}
+/* Whether a process has a weight; whether it is the first member that has it, which counts it in
+ * the norm and saves it. */
+static inline bool pen_has_weight(const struct pen_plan *plan, const struct pen_weight *weight,
+                                  struct pen_coordinates at) {
+  return weight->rank == at.rank &&
+         (weight->piece_count == 1 || pen_first_member(plan, weight) == at.tensor_rank);
+}
+static inline bool pen_owns_weight(const struct pen_plan *plan, const struct pen_weight *weight,
+                                   struct pen_coordinates at) {
+  return weight->rank == at.rank && pen_first_member(plan, weight) == at.tensor_rank;
 }
 
 /* Hosts, spares included: the same for all plans of a binary; 0 where all ranks are always on one

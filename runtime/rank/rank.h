@@ -35,6 +35,6 @@ struct pen_rank {
 };
 
 /* Runs the rank; never returns. */
-_Noreturn void pen_rank_main(const struct pen_run *run, uint32_t replica, uint32_t rank);
+_Noreturn void pen_rank_main(const struct pen_run *run, uint32_t global);
 
 #endif

@@ -274,14 +274,13 @@ static bool wait_for_all(struct pen_rank *rank) {
          pen_endpoint_barrier(&rank->endpoint);
 }
 
-void pen_rank_main(const struct pen_run *run, uint32_t replica, uint32_t index) {
+void pen_rank_main(const struct pen_run *run, uint32_t global) {
   struct pen_rank *rank = &this_rank;
   *rank = (struct pen_rank){.run = run, .vm = rank->vms, .cursor = run->cursor};
-  pen_check_speaker(&(struct pen_speaker){.rank = (int)(replica * run->plan->rank_count + index),
-                                          .describe = describe_action,
-                                          .claim = claim_abort});
+  pen_check_speaker(&(struct pen_speaker){
+      .rank = (int)global, .describe = describe_action, .claim = claim_abort});
   handle_signals();
-  pen_rank_open(rank, replica, index);
+  pen_rank_open(rank, global);
   exit_if_aborted(rank, pen_rank_connect(rank));
   open_log(rank);
   struct pen_rank_state *self = rank->endpoint.self;

@@ -21,17 +21,17 @@
 
 static void read_weights(const struct pen_run *run, const struct pen_endpoint *endpoint,
                          unsigned char *arena) {
-  const uint32_t replica = endpoint->replica, rank = endpoint->rank;
+  const uint32_t global = endpoint->global;
   if (run->restart.from_memory) {
-    pen_memory_checkpoint_load(&run->memory, endpoint->global, run->first_step, arena);
+    pen_memory_checkpoint_load(&run->memory, global, run->first_step, arena);
   } else if (run->checkpoint_path != NULL && run->profile->kind == PEN_TRAIN) {
-    pen_checkpoint_load(run->plan, replica, rank, arena, run->checkpoint_path);
+    pen_checkpoint_load(run->plan, global, arena, run->checkpoint_path);
   } else if (run->checkpoint_path != NULL) {
-    pen_checkpoint_load_weights(run->plan, replica, rank, arena, run->checkpoint_path);
+    pen_checkpoint_load_weights(run->plan, global, arena, run->checkpoint_path);
   } else if (run->weights_path != NULL) {
-    pen_weights_load(run->plan, replica, rank, arena, run->weights_path);
+    pen_weights_load(run->plan, global, arena, run->weights_path);
   } else {
-    pen_weights_initial(run->plan, replica, rank, arena, run->options->seed);
+    pen_weights_initial(run->plan, global, arena, run->options->seed);
   }
 }
 
@@ -52,8 +52,7 @@ static void load_weights(struct pen_rank *rank) {
 /* ---- device and programs ---- */
 
 /* Opens the kernels and the plan's device. */
-static const struct pen_device *open_device(struct pen_rank *rank, uint32_t index,
-                                            uint32_t global) {
+static const struct pen_device *open_device(struct pen_rank *rank, uint32_t global) {
   const struct pen_plan *plan = rank->run->plan;
   const struct pen_device *device = pen_device_find(plan->device);
   if (device == NULL) {
@@ -68,7 +67,8 @@ static const struct pen_device *open_device(struct pen_rank *rank, uint32_t inde
   pen_check(rank->kernels != NULL, "no memory for the buffers of matrix products");
   if (device->asynchronous) {
     const uint32_t number = pen_host_index(plan, global);
-    rank->stream_state = pen_stream_open(plan, index, number, device, &rank->kernels);
+    rank->stream_state =
+        pen_stream_open(plan, pen_table_rank(plan, global), number, device, &rank->kernels);
   }
   return device;
 }
@@ -76,7 +76,7 @@ static const struct pen_device *open_device(struct pen_rank *rank, uint32_t inde
 static struct pen_trace *open_trace(const struct pen_run *run,
                                     const struct pen_endpoint *endpoint) {
   struct pen_trace *trace = NULL;
-  if (run->measure.rings != NULL && endpoint->replica == 0) {
+  if (run->measure.rings != NULL && endpoint->replica == 0 && endpoint->tensor_rank == 0) {
     trace = &run->measure.rings[endpoint->rank];
     pen_trace_touch(trace, run->trace_descriptor);
   } else if (run->trace_descriptor >= 0) {
@@ -140,19 +140,21 @@ static void print_summary(const struct pen_run *run, const char *kernels) {
   if (plan->replica_count > 1) {
     snprintf(replicas, sizeof replicas, "%u replicas of ", plan->replica_count);
   }
-  fprintf(stderr, "%s: %s%u ranks, %s, %u microbatches of %u sequences; %s: %s\n", plan->name,
-          replicas, plan->rank_count, plan->schedule, run->profile->microbatch_count,
+  char members[48] = "";
+  if (plan->tensor_ranks > 1) {
+    snprintf(members, sizeof members, " of %u tensor ranks", plan->tensor_ranks);
+  }
+  fprintf(stderr, "%s: %s%u ranks%s, %s, %u microbatches of %u sequences; %s: %s\n", plan->name,
+          replicas, plan->rank_count, members, plan->schedule, run->profile->microbatch_count,
           plan->microbatch, plan->device, kernels);
 }
 
-void pen_rank_open(struct pen_rank *rank, uint32_t replica, uint32_t index) {
+void pen_rank_open(struct pen_rank *rank, uint32_t global) {
   const struct pen_run *run = rank->run;
   const struct pen_plan *plan = run->plan;
-  const uint32_t global = replica * plan->rank_count + index;
-  const struct pen_device *device = open_device(rank, index, global);
-  unsigned char *arena = rank->stream_state == NULL
-                             ? pen_arena_open(plan, replica, index, &run->shared)
-                             : rank->stream_state->arena;
+  const struct pen_device *device = open_device(rank, global);
+  unsigned char *arena = rank->stream_state == NULL ? pen_arena_open(plan, global, &run->shared)
+                                                    : rank->stream_state->arena;
   rank->endpoint = pen_endpoint_of(plan, &run->shared, global, arena);
   open_vms(rank, device);
   load_weights(rank);
@@ -204,8 +206,7 @@ bool pen_rank_connect(struct pen_rank *rank) {
   }
   pen_startup_check(run, endpoint);
   for (uint32_t i = 0; i < rank->vm_count && rank->stream_state == NULL; i++) {
-    pen_arena_reach_peers(run->plan, rank->vms[i].profile, endpoint->replica, endpoint->rank,
-                          endpoint->shared);
+    pen_arena_reach_peers(run->plan, rank->vms[i].profile, endpoint->global, endpoint->shared);
   }
   if (run->profile->kind == PEN_TRAIN && run->options->checkpoint != NULL &&
       pen_snapshot_planned(run->plan)) {

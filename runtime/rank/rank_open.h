@@ -5,7 +5,7 @@
 #include "runtime/rank/rank.h"
 
 /* Opens kernels, device, memory, transports and programs, and loads weights. */
-void pen_rank_open(struct pen_rank *rank, uint32_t replica, uint32_t index);
+void pen_rank_open(struct pen_rank *rank, uint32_t global);
 
 /* Waits for all ranks, compares plans and options with theirs, and connects the transports. False:
  * the run was aborted. */

@@ -27,12 +27,11 @@ static bool write_tensors(struct pen_endpoint *endpoint, const struct pen_saving
                           unsigned char (*digests)[PEN_DIGEST_BYTES],
                           struct pen_save_failure *failure) {
   if (saving->view != NULL) {
-    return pen_checkpoint_write_seen(endpoint->plan, endpoint->replica, endpoint->rank,
-                                     saving->view, saving->directory, saving->steps, digests,
-                                     failure);
+    return pen_checkpoint_write_seen(endpoint->plan, endpoint->global, saving->view,
+                                     saving->directory, saving->steps, digests, failure);
   }
-  return pen_checkpoint_write(endpoint->plan, endpoint->replica, endpoint->rank, endpoint->arena,
-                              saving->directory, saving->steps, digests, failure);
+  return pen_checkpoint_write(endpoint->plan, endpoint->global, endpoint->arena, saving->directory,
+                              saving->steps, digests, failure);
 }
 
 /* Global rank 0, when all have written. */
@@ -79,8 +78,8 @@ bool pen_save_together(struct pen_endpoint *endpoint, const struct pen_saving *s
   }
   if (pen_moments_are_sharded(endpoint->plan) || pen_has_pieces(endpoint->plan)) {
     bool written = atomic_load(&control->save_status) == 0;
-    if (written && !pen_checkpoint_digest(endpoint->plan, endpoint->replica, endpoint->rank,
-                                          saving->directory, saving->steps, digests, &failure)) {
+    if (written && !pen_checkpoint_digest(endpoint->plan, endpoint->global, saving->directory,
+                                          saving->steps, digests, &failure)) {
       report_save_failure(control, saving, &failure);
     }
     if (!pen_endpoint_barrier(endpoint)) {

@@ -41,11 +41,12 @@ float *pen_weight_buffer(const struct pen_weight *weight) {
   return value;
 }
 
-float *pen_value_destination(const struct pen_plan *plan, uint32_t rank, unsigned char *arena,
+float *pen_value_destination(const struct pen_plan *plan, uint32_t global, unsigned char *arena,
                              uint32_t weight_index) {
   const struct pen_weight *weight = &plan->weights[weight_index];
-  const struct pen_tie *tie = tie_elsewhere(plan, rank, weight_index);
-  if (weight->rank == rank) {
+  const struct pen_coordinates at = pen_coordinates_of(plan, global);
+  const struct pen_tie *tie = tie_elsewhere(plan, at.rank, weight_index);
+  if (pen_has_weight(plan, weight, at)) {
     return weight->value_sharded ? pen_weight_buffer(weight)
                                  : (float *)(arena + weight->value_offset);
   }
@@ -70,14 +71,16 @@ static void keep_shard(const struct pen_plan *plan, uint32_t replica, unsigned c
   }
 }
 
-void pen_value_loaded(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
-                      unsigned char *arena, uint32_t weight_index, float *value) {
+void pen_value_loaded(const struct pen_plan *plan, uint32_t global, unsigned char *arena,
+                      uint32_t weight_index, float *value) {
   const struct pen_weight *weight = &plan->weights[weight_index];
-  const struct pen_tie *tie = tie_elsewhere(plan, rank, weight_index);
-  if (weight->rank == rank && weight->value_sharded) {
-    keep_shard(plan, replica, arena, weight_index, value);
+  const struct pen_coordinates at = pen_coordinates_of(plan, global);
+  const struct pen_tie *tie = tie_elsewhere(plan, at.rank, weight_index);
+  const bool has = pen_has_weight(plan, weight, at);
+  if (has && weight->value_sharded) {
+    keep_shard(plan, at.replica, arena, weight_index, value);
     free(value);
-  } else if (weight->rank == rank) {
+  } else if (has) {
     pen_weight_to_bf16(weight, (struct pen_shard){0, weight->count}, arena);
   } else if (tie->dtype == PEN_BF16) {
     pen_f32_to_bf16((uint16_t *)(arena + tie->value_offset), value, (size_t)weight->count);

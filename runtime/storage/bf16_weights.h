@@ -18,9 +18,9 @@ float *pen_weight_buffer(const struct pen_weight *weight);
  * rank's weight. Null: the rank does not use the weight. Call pen_value_loaded() after loading: it
  * makes the copy and frees the buffer; with a value_offset of UINT64_MAX only the copy is kept.
  * Before pen_seal(). */
-float *pen_value_destination(const struct pen_plan *plan, uint32_t rank, unsigned char *arena,
+float *pen_value_destination(const struct pen_plan *plan, uint32_t global, unsigned char *arena,
                              uint32_t weight_index);
-void pen_value_loaded(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
-                      unsigned char *arena, uint32_t weight_index, float *value);
+void pen_value_loaded(const struct pen_plan *plan, uint32_t global, unsigned char *arena,
+                      uint32_t weight_index, float *value);
 
 #endif

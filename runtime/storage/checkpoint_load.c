@@ -180,10 +180,11 @@ int pen_checkpoint_find_weights(const char *dir, const struct pen_plan *plan,
 
 /* Where a part of an own weight is read to: where it is kept, or, if that is a shard, into memory
  * for a while. Null: it is not wanted. */
-static float *take_moment(const struct pen_plan *plan, uint32_t rank, unsigned char *arena,
+static float *take_moment(const struct pen_plan *plan, uint32_t global, unsigned char *arena,
                           uint32_t weight_index, enum pen_checkpoint_tensor part) {
   const struct pen_weight *weight = &plan->weights[weight_index];
-  if (weight->rank != rank || !pen_checkpoint_tensor_exists(weight, part)) {
+  if (!pen_has_weight(plan, weight, pen_coordinates_of(plan, global)) ||
+      !pen_checkpoint_tensor_exists(weight, part)) {
     return NULL;
   }
   return pen_checkpoint_tensor_is_sharded(plan, weight_index, part)
@@ -191,10 +192,11 @@ static float *take_moment(const struct pen_plan *plan, uint32_t rank, unsigned c
              : (float *)(arena + pen_checkpoint_arena_offset(weight, part));
 }
 
-static void moment_taken(const struct pen_plan *plan, uint32_t replica, unsigned char *arena,
+static void moment_taken(const struct pen_plan *plan, uint32_t global, unsigned char *arena,
                          uint32_t weight_index, enum pen_checkpoint_tensor part, float *moment) {
   if (pen_checkpoint_tensor_is_sharded(plan, weight_index, part)) {
-    struct pen_shard kept = pen_checkpoint_tensor_kept(plan, weight_index, part, replica);
+    struct pen_shard kept = pen_checkpoint_tensor_kept(plan, weight_index, part,
+                                                       pen_coordinates_of(plan, global).replica);
     memcpy(arena + pen_checkpoint_arena_offset(&plan->weights[weight_index], part),
            moment + kept.first, kept.count * sizeof *moment);
     free(moment);
@@ -227,22 +229,22 @@ static void read_part(struct pen_safetensors *stored, const struct pen_manifest 
   pen_tensor_read(whole, weight, to);
 }
 
-static void load_parts(const char *folder, int file, const struct pen_plan *plan, uint32_t replica,
-                       uint32_t rank, unsigned char *arena, enum pen_checkpoint_tensor first,
+static void load_parts(const char *folder, int file, const struct pen_plan *plan, uint32_t global,
+                       unsigned char *arena, enum pen_checkpoint_tensor first,
                        enum pen_checkpoint_tensor last, const struct pen_manifest *manifest) {
   char path[PATH_MAX];
   struct pen_safetensors *stored = open_checked(path, folder, file, plan, first, last);
   for (enum pen_checkpoint_tensor part = first; part <= last; part++) {
     struct pen_whole_tensor whole = {0};
     for (uint32_t i = 0; i < plan->weight_count; i++) {
-      float *to = part == PEN_CHECKPOINT_VALUE ? pen_value_destination(plan, rank, arena, i)
-                                               : take_moment(plan, rank, arena, i, part);
+      float *to = part == PEN_CHECKPOINT_VALUE ? pen_value_destination(plan, global, arena, i)
+                                               : take_moment(plan, global, arena, i, part);
       if (to != NULL) {
         read_part(stored, manifest, plan, i, part, path, &whole, to);
         if (part == PEN_CHECKPOINT_VALUE) {
-          pen_value_loaded(plan, replica, rank, arena, i, to);
+          pen_value_loaded(plan, global, arena, i, to);
         } else {
-          moment_taken(plan, replica, arena, i, part, to);
+          moment_taken(plan, global, arena, i, part, to);
         }
       }
     }
@@ -251,22 +253,22 @@ static void load_parts(const char *folder, int file, const struct pen_plan *plan
   pen_safetensors_close(stored);
 }
 
-void pen_checkpoint_load_weights(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
-                                 unsigned char *arena, const char *path) {
+void pen_checkpoint_load_weights(const struct pen_plan *plan, uint32_t global, unsigned char *arena,
+                                 const char *path) {
   struct pen_manifest manifest;
   pen_manifest_read(&manifest, path, plan, PEN_CHECKPOINT_VALUE);
-  load_parts(path, PEN_MODEL_FILE, plan, replica, rank, arena, PEN_CHECKPOINT_VALUE,
-             PEN_CHECKPOINT_VALUE, &manifest);
+  load_parts(path, PEN_MODEL_FILE, plan, global, arena, PEN_CHECKPOINT_VALUE, PEN_CHECKPOINT_VALUE,
+             &manifest);
   pen_manifest_free(&manifest);
 }
 
-void pen_checkpoint_load(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
-                         unsigned char *arena, const char *path) {
+void pen_checkpoint_load(const struct pen_plan *plan, uint32_t global, unsigned char *arena,
+                         const char *path) {
   struct pen_manifest manifest;
   pen_manifest_read(&manifest, path, plan, PEN_CHECKPOINT_EXP_AVG_SQ);
-  load_parts(path, PEN_MODEL_FILE, plan, replica, rank, arena, PEN_CHECKPOINT_VALUE,
-             PEN_CHECKPOINT_VALUE, &manifest);
-  load_parts(path, PEN_OPTIMIZER_FILE, plan, replica, rank, arena, PEN_CHECKPOINT_EXP_AVG,
+  load_parts(path, PEN_MODEL_FILE, plan, global, arena, PEN_CHECKPOINT_VALUE, PEN_CHECKPOINT_VALUE,
+             &manifest);
+  load_parts(path, PEN_OPTIMIZER_FILE, plan, global, arena, PEN_CHECKPOINT_EXP_AVG,
              PEN_CHECKPOINT_EXP_AVG_SQ, &manifest);
   pen_manifest_free(&manifest);
 }

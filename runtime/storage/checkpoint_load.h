@@ -36,13 +36,13 @@ int pen_checkpoint_find_weights(const char *dir, const struct pen_plan *plan,
 int pen_checkpoint_share(int (*lead)(const char *name, char folder[PATH_MAX]), const char *name,
                          char folder[PATH_MAX]);
 
-/* Reads the weights and moments of one rank of a replica into its arena. The SHA-256 of each tensor
+/* Reads the weights and moments of one process into its arena. The SHA-256 of each tensor
  * must match the manifest, and each element must be finite. `path` is pen_checkpoint_info.path. */
-void pen_checkpoint_load(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
-                         unsigned char *arena, const char *path);
+void pen_checkpoint_load(const struct pen_plan *plan, uint32_t global, unsigned char *arena,
+                         const char *path);
 
 /* The same without the moments, for evaluation. */
-void pen_checkpoint_load_weights(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
-                                 unsigned char *arena, const char *path);
+void pen_checkpoint_load_weights(const struct pen_plan *plan, uint32_t global, unsigned char *arena,
+                                 const char *path);
 
 #endif

@@ -37,8 +37,8 @@ bool pen_checkpoint_begin(const char *dir, const struct pen_plan *plan, uint64_t
  * digests[PEN_CHECKPOINT_TENSORS * weight_index + tensor], which is shared memory of
  * [PEN_CHECKPOINT_TENSORS * weight_count] entries. Ends the run (PEN_EXIT_DATA) on a value that is
  * not finite. */
-bool pen_checkpoint_write(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
-                          const unsigned char *arena, const char *dir, uint64_t step,
+bool pen_checkpoint_write(const struct pen_plan *plan, uint32_t global, const unsigned char *arena,
+                          const char *dir, uint64_t step,
                           unsigned char (*digests)[PEN_DIGEST_BYTES],
                           struct pen_save_failure *failure);
 
@@ -49,16 +49,15 @@ struct pen_arena_view {
   const unsigned char *(*look)(void *context, uint64_t offset, size_t bytes);
   void *context;
 };
-bool pen_checkpoint_write_seen(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
+bool pen_checkpoint_write_seen(const struct pen_plan *plan, uint32_t global,
                                const struct pen_arena_view *view, const char *dir, uint64_t step,
                                unsigned char (*digests)[PEN_DIGEST_BYTES],
                                struct pen_save_failure *failure);
 
 /* Every rank, after every rank's write: stores the SHA-256 of tensors that were written in shards
  * or pieces, which one replica reads back. */
-bool pen_checkpoint_digest(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
-                           const char *dir, uint64_t step,
-                           unsigned char (*digests)[PEN_DIGEST_BYTES],
+bool pen_checkpoint_digest(const struct pen_plan *plan, uint32_t global, const char *dir,
+                           uint64_t step, unsigned char (*digests)[PEN_DIGEST_BYTES],
                            struct pen_save_failure *failure);
 
 /* Rank 0, after every rank's write: adds manifest.json and config.json, syncs, renames the folder

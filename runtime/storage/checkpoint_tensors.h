@@ -36,9 +36,9 @@ bool pen_checkpoint_tensor_is_sharded(const struct pen_plan *plan, uint32_t weig
 struct pen_shard pen_checkpoint_tensor_kept(const struct pen_plan *plan, uint32_t weight_index,
                                             enum pen_checkpoint_tensor part, uint32_t replica);
 
-/* Whether it is the replica that writes what all replicas have of a weight, or reads back what all
- * have written: by turns. Its rank of them leaves the digests. */
-bool pen_is_writer(const struct pen_plan *plan, uint32_t weight_index, uint32_t replica);
+/* Whether it is the process that writes what all replicas have of a weight, or reads back what all
+ * have written: its owner, of the replicas by turns. It leaves the digests. */
+bool pen_is_writer(const struct pen_plan *plan, uint32_t weight_index, struct pen_coordinates at);
 
 /* Byte offsets: in the owner's arena, and from the start of the file that holds the part. */
 uint64_t pen_checkpoint_arena_offset(const struct pen_weight *weight,

@@ -46,14 +46,14 @@ static void fill_weight(float *value, const struct pen_weight *weight, uint64_t 
   }
 }
 
-void pen_weights_initial(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
-                         unsigned char *arena, uint64_t seed) {
+void pen_weights_initial(const struct pen_plan *plan, uint32_t global, unsigned char *arena,
+                         uint64_t seed) {
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
-    float *value = pen_value_destination(plan, rank, arena, i);
+    float *value = pen_value_destination(plan, global, arena, i);
     if (value != NULL) {
       fill_weight(value, weight, seed);
-      pen_value_loaded(plan, replica, rank, arena, i, value);
+      pen_value_loaded(plan, global, arena, i, value);
     }
   }
 }
@@ -137,13 +137,13 @@ void pen_weights_write(const struct pen_plan *plan, const char *file, uint64_t s
 
 /* ---- loading ---- */
 
-void pen_weights_load(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
-                      unsigned char *arena, const char *path) {
+void pen_weights_load(const struct pen_plan *plan, uint32_t global, unsigned char *arena,
+                      const char *path) {
   struct pen_model_files *shards = pen_model_files_open(path, plan);
   struct pen_whole_tensor whole = {0};
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
-    float *value = pen_value_destination(plan, rank, arena, i);
+    float *value = pen_value_destination(plan, global, arena, i);
     if (value != NULL) {
       bool known;
       float *to = pen_tensor_destination(&whole, weight, value, &known);
@@ -151,7 +151,7 @@ void pen_weights_load(const struct pen_plan *plan, uint32_t replica, uint32_t ra
         pen_model_files_read(shards, weight, to);
       }
       pen_tensor_read(&whole, weight, value);
-      pen_value_loaded(plan, replica, rank, arena, i, value);
+      pen_value_loaded(plan, global, arena, i, value);
     }
   }
   pen_whole_tensor_free(&whole);

@@ -51,16 +51,16 @@ static void visit_weight(const struct pen_plan *plan, uint32_t index, uint32_t r
  * of another rank. */
 void pen_memory_state_visit(const struct pen_plan *plan, uint32_t global, visit_part *visit,
                             void *context) {
-  const uint32_t replica = global / plan->rank_count, rank = global % plan->rank_count;
+  const struct pen_coordinates at = pen_coordinates_of(plan, global);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    if (plan->weights[i].rank == rank) {
-      visit_weight(plan, i, replica, visit, context);
+    if (pen_has_weight(plan, &plan->weights[i], at)) {
+      visit_weight(plan, i, at.replica, visit, context);
     }
   }
   for (uint32_t i = 0; i < plan->tie_count; i++) {
     const struct pen_tie *tie = &plan->ties[i];
     const struct pen_weight *weight = &plan->weights[tie->weight];
-    if (tie->rank == rank && weight->rank != rank) {
+    if (tie->rank == at.rank && weight->rank != at.rank) {
       const struct pen_state_part part = {.weight = tie->weight,
                                           .kind = PEN_STATE_TIE,
                                           .offset = tie->value_offset,

@@ -11,7 +11,8 @@
 
 struct part_list {
   const struct pen_plan *plan;
-  uint32_t replica, count;
+  struct pen_coordinates at;
+  uint32_t count;
   uint64_t offset;
   struct pen_memory_part *parts;
 };
@@ -26,8 +27,9 @@ static void list_part(void *context, const struct pen_state_part *state) {
   const enum pen_checkpoint_tensor tensor = (enum pen_checkpoint_tensor)state->kind;
   const bool is_sharded = pen_checkpoint_tensor_is_sharded(list->plan, state->weight, tensor);
   const struct pen_shard elements =
-      pen_checkpoint_tensor_kept(list->plan, state->weight, tensor, list->replica);
-  if (elements.count > 0 && (is_sharded || list->replica == 0)) {
+      pen_checkpoint_tensor_kept(list->plan, state->weight, tensor, list->at.replica);
+  const bool owns = pen_owns_weight(list->plan, &list->plan->weights[state->weight], list->at);
+  if (elements.count > 0 && owns && (is_sharded || list->at.replica == 0)) {
     list->parts[list->count++] = (struct pen_memory_part){
         .weight = state->weight, .tensor = tensor, .elements = elements, .offset = offset};
   }
@@ -37,7 +39,7 @@ uint32_t pen_memory_parts(const struct pen_plan *plan, uint32_t global,
                           struct pen_memory_part **parts) {
   const size_t most = PEN_CHECKPOINT_TENSORS * (size_t)plan->weight_count + 1;
   struct part_list list = {.plan = plan,
-                           .replica = global / plan->rank_count,
+                           .at = pen_coordinates_of(plan, global),
                            .parts = calloc(most, sizeof *list.parts)};
   pen_check(list.parts != NULL, "no memory for a list of %u weights", plan->weight_count);
   pen_memory_state_visit(plan, global, list_part, &list);
@@ -47,14 +49,13 @@ uint32_t pen_memory_parts(const struct pen_plan *plan, uint32_t global,
 
 bool pen_memory_part_is_needed(const struct pen_plan *plan, const struct pen_rank_set *ranks,
                                const struct pen_memory_part *part) {
-  const uint32_t owner = plan->weights[part->weight].rank;
   bool needed = false;
   for (uint32_t r = ranks->first; r < ranks->process_count && !needed;
        r = pen_rank_set_next(ranks, r + 1)) {
-    const uint32_t rank = r % plan->rank_count;
-    needed = rank == owner;
+    const struct pen_coordinates at = pen_coordinates_of(plan, r);
+    needed = pen_has_weight(plan, &plan->weights[part->weight], at);
     for (uint32_t i = 0; i < plan->tie_count; i++) {
-      needed = needed || (plan->ties[i].weight == part->weight && plan->ties[i].rank == rank);
+      needed = needed || (plan->ties[i].weight == part->weight && plan->ties[i].rank == at.rank);
     }
   }
   return needed;
@@ -127,7 +128,8 @@ struct pen_memory_conversion *pen_memory_conversion_open(const struct pen_memory
     target->copy = pen_memory_copy_begin(to, r);
     target->places = calloc(plan->weight_count + 1u, sizeof *target->places);
     pen_check(target->places != NULL, "no memory for a list of %u weights", plan->weight_count);
-    struct place_list list = {.plan = plan, .replica = r / plan->rank_count, .target = target};
+    struct place_list list = {
+        .plan = plan, .replica = pen_coordinates_of(plan, r).replica, .target = target};
     pen_memory_state_visit(plan, r, list_place, &list);
   }
   return conversion;

@@ -89,7 +89,8 @@ static void write_rank(struct pen_writer *out, const struct pen_run *run, uint32
   const struct pen_plan *plan = run->plan;
   uint32_t profile =
       atomic_load_explicit(&state->profile, memory_order_relaxed) % plan->profile_count;
-  const struct pen_rank_program *program = &plan->profiles[profile].ranks[rank % plan->rank_count];
+  const struct pen_rank_program *program =
+      &plan->profiles[profile].ranks[pen_table_rank(plan, rank)];
   uint64_t began = atomic_load_explicit(&state->step_began, memory_order_relaxed);
   uint64_t row = (atomic_load_explicit(&state->finished, memory_order_relaxed) - began) %
                  program->action_count;

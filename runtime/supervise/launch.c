@@ -34,7 +34,7 @@ static _Noreturn void become_rank(const struct pen_run *run, uint32_t rank,
   pen_child_end_with(run->parent);
   const struct pen_cores cores = pen_binding_cores(binding, rank);
   pen_binding_apply(&cores);
-  pen_rank_main(run, rank / run->plan->rank_count, rank % run->plan->rank_count);
+  pen_rank_main(run, rank);
 }
 
 static void start_ranks(struct pen_run *run, struct pen_control_tcp *tcp, struct pen_mirror *mirror,

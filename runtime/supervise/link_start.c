@@ -36,13 +36,16 @@ static const struct pen_link_probe *probe_of(const struct pen_run *run, uint32_t
 /* The mean bytes of the messages of each link. */
 static void find_bytes(const struct pen_run *run, struct pen_link_start *starts) {
   const struct pen_profile *profile = run->profile;
-  const uint32_t rank_count = run->plan->rank_count;
   for (uint32_t m = 0; m < profile->message_count; m++) {
     const struct pen_message *message = &profile->messages[m];
     const struct pen_channel *channel = &profile->channels[message->channel];
-    for (uint32_t d = 0; d < run->plan->replica_count; d++) {
-      const uint32_t to = d * rank_count + channel->to_rank;
-      const uint32_t l = place_of(run, d * rank_count + channel->from_rank, to);
+    for (uint32_t p = 0; p < pen_pipeline_count(run->plan); p++) {
+      struct pen_coordinates at = {.replica = p / run->plan->tensor_ranks,
+                                   .rank = channel->to_rank,
+                                   .tensor_rank = p % run->plan->tensor_ranks};
+      const uint32_t to = pen_global_rank(run->plan, at);
+      at.rank = channel->from_rank;
+      const uint32_t l = place_of(run, pen_global_rank(run->plan, at), to);
       if (l < PEN_TIMED_LINKS) {
         starts[to * PEN_TIMED_LINKS + l].message_bytes +=
             (double)message->bytes / channel->message_count;

@@ -412,7 +412,7 @@ static void set_plan(struct pen_slow *slow) {
     most = fmax(most, forecast->busy[r]);
   }
   for (uint32_t r = 0; r < slow->rank_count; r++) {
-    const double busy = most > 0 ? forecast->busy[r % plan->rank_count] : 0;
+    const double busy = most > 0 ? forecast->busy[pen_table_rank(plan, r)] : 0;
     const bool trusted = busy >= trusted_part * most && most > 0;
     slow->ranks[r].planned = trusted ? busy : most > 0 ? trusted_part * most : 1;
     slow->ranks[r].trust = !trusted ? INFINITY : measured ? measured_trust : estimated_trust;

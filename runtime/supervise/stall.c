@@ -68,7 +68,7 @@ static bool was_sent(const struct pen_watchdog *watchdog, uint32_t rank, uint32_
   const struct pen_rank_state *state = state_of(watchdog, rank), *from = state_of(watchdog, sender);
   const uint32_t index = atomic_load(&state->profile);
   const struct pen_profile *profile = &plan->profiles[index];
-  const struct pen_rank_program *waiting = &profile->ranks[rank % plan->rank_count];
+  const struct pen_rank_program *waiting = &profile->ranks[pen_table_rank(plan, rank)];
   const uint64_t current = pen_action_index(state);
   const int32_t steps_ahead =
       (int32_t)(atomic_load(&from->published.count) - atomic_load(&state->published.count));
@@ -77,8 +77,8 @@ static bool was_sent(const struct pen_watchdog *watchdog, uint32_t rank, uint32_
     return false;
   }
   const uint32_t message = waiting->actions[current].message;
-  const bool sends =
-      profile->channels[profile->messages[message].channel].from_rank == sender % plan->rank_count;
+  const bool sends = profile->channels[profile->messages[message].channel].from_rank ==
+                     pen_table_rank(plan, sender);
   return steps_ahead > 0 ||
          (sends && pen_action_index(from) > watchdog->send_index[index][message]);
 }

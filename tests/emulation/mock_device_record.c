@@ -454,7 +454,7 @@ static void open_rank(enum link link, uint32_t profile, struct pen_vm *vm,
   const struct pen_plan *plan = &pen_plan;
   const char *what;
   struct pen_stream_state *state =
-      pen_stream_open(plan, now % plan->rank_count, 0, &recorder, &what);
+      pen_stream_open(plan, pen_table_rank(plan, now), 0, &recorder, &what);
   endpoints[now] = pen_endpoint_of(plan, shared, now, state->arena);
   struct pen_transport *first =
       profile > 0 ? open_transport(link, &endpoints[now], state, 0, NULL) : NULL;

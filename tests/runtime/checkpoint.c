@@ -30,7 +30,7 @@ static void save(const struct checkpoint_model *from, const char *dir, uint64_t 
 static void expect_loads(const struct checkpoint_model *into, const char *path, uint64_t values) {
   for (uint32_t rank = 0; rank < into->plan.rank_count; rank++) {
     unsigned char *arena = model_arena(into, rank);
-    pen_checkpoint_load(&into->plan, 0, rank, arena, path);
+    pen_checkpoint_load(&into->plan, rank, arena, path);
     assert_int_equal(model_differences(into, rank, arena, values), 0);
     free(arena);
   }
@@ -44,7 +44,7 @@ static void resume(void *dir) {
   }
   for (uint32_t rank = 0; rank < model.plan.rank_count; rank++) {
     unsigned char *arena = model_arena(&model, rank);
-    pen_checkpoint_load(&model.plan, 0, rank, arena, info.path);
+    pen_checkpoint_load(&model.plan, rank, arena, info.path);
     free(arena);
   }
 }
@@ -89,7 +89,7 @@ static void weights_alone(void **state) {
   for (uint32_t rank = 0; rank < model.plan.rank_count; rank++) {
     unsigned char *arena = model_arena(&model, rank), *expected = model_arena(&model, rank);
     model_fill(&model, rank, expected, 1);
-    pen_checkpoint_load_weights(&model.plan, 0, rank, arena, "weights/latest");
+    pen_checkpoint_load_weights(&model.plan, rank, arena, "weights/latest");
     for (uint32_t i = 0; i < MODEL_WEIGHTS; i++) {
       uint64_t offset = model.weights[i].value_offset;
       if (model.weights[i].rank == rank) {

@@ -32,11 +32,13 @@ static int open_fixture(void **state) {
   assert_non_null(f);
   for (uint32_t w = 0; w < WEIGHTS; w++) {
     f->weights[w].rank = w % 2;
+    f->weights[w].piece_count = 1;
   }
   f->stages[1].rank = f->rank_hosts[1] = 1;
   f->profile.stages = f->stages;
   f->plan = (struct pen_plan){.rank_count = 2,
                               .replica_count = 1,
+                              .tensor_ranks = 1,
                               .stage_count = 2,
                               .rank_hosts = f->rank_hosts,
                               .weights = f->weights,

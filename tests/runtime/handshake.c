@@ -13,6 +13,7 @@
 static const uint32_t rank_hosts[] = {0, 0, 1, 1};
 static const struct pen_plan plan = {.rank_count = 4,
                                      .replica_count = 1,
+                                     .tensor_ranks = 1,
                                      .host_count = 2,
                                      .rank_hosts = rank_hosts,
                                      .digest = {1, 2, 3}};

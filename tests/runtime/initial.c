@@ -50,12 +50,12 @@ static void same_on_any_topology(void **state) {
   struct checkpoint_model whole, parts;
   model_make(&whole, 1, 0);
   unsigned char *expected = model_arena(&whole, 0);
-  pen_weights_initial(&whole.plan, 0, 0, expected, 42);
+  pen_weights_initial(&whole.plan, 0, expected, 42);
   for (uint32_t turn = 0; turn < 8; turn++) {
     model_make(&parts, 2 + turn % 3, turn);
     for (uint32_t rank = 0; rank < parts.plan.rank_count; rank++) {
       unsigned char *arena = model_arena(&parts, rank), *blank = model_arena(&parts, rank);
-      pen_weights_initial(&parts.plan, 0, rank, arena, 42);
+      pen_weights_initial(&parts.plan, rank, arena, 42);
       for (uint32_t i = 0; i < MODEL_WEIGHTS; i++) {
         const struct pen_weight *weight = &parts.weights[i];
         if (weight->rank == rank) {
@@ -84,8 +84,8 @@ static void names_and_seeds_differ(void **state) {
   struct checkpoint_model model;
   model_make(&model, 1, 0);
   unsigned char *one = model_arena(&model, 0), *two = model_arena(&model, 0);
-  pen_weights_initial(&model.plan, 0, 0, one, 1);
-  pen_weights_initial(&model.plan, 0, 0, two, 2);
+  pen_weights_initial(&model.plan, 0, one, 1);
+  pen_weights_initial(&model.plan, 0, two, 2);
   const struct pen_weight *first = &model.weights[0], *last = &model.weights[5];
   assert_memory_not_equal(one + first->value_offset, one + last->value_offset, 4 * first->count);
   assert_memory_not_equal(one + first->value_offset, two + first->value_offset, 4 * first->count);
@@ -110,8 +110,8 @@ static void written_file(void **state) {
   }
   for (uint32_t rank = 0; rank < 3; rank++) {
     unsigned char *arena = model_arena(&model, rank), *loaded = model_arena(&model, rank);
-    pen_weights_initial(&model.plan, 0, rank, arena, 9);
-    pen_weights_load(&model.plan, 0, rank, loaded, "start.safetensors");
+    pen_weights_initial(&model.plan, rank, arena, 9);
+    pen_weights_load(&model.plan, rank, loaded, "start.safetensors");
     assert_memory_equal(arena, loaded, model.memory[rank].arena_bytes);
     for (uint32_t i = 0; i < MODEL_WEIGHTS; i++) {
       const struct pen_weight *weight = &model.weights[i];

@@ -15,6 +15,7 @@ static const uint32_t rank_hosts[] = {1, 0, 2, 1, 0, 2};
 static const char *const names[] = {"a", "b", "c", "x", "y"};
 static const struct pen_plan plan = {.rank_count = 6,
                                      .replica_count = 1,
+                                     .tensor_ranks = 1,
                                      .hosts = names,
                                      .host_count = 3,
                                      .spare_count = 2,
@@ -95,6 +96,7 @@ static void test_never_do_two_parts_go_on(void **state) {
   static const uint32_t hosts[] = {0, 1};
   const struct pen_plan two = {.rank_count = 2,
                                .replica_count = 1,
+                               .tensor_ranks = 1,
                                .hosts = names,
                                .host_count = 2,
                                .spare_count = 2,
@@ -119,12 +121,14 @@ static void test_never_do_two_parts_go_on(void **state) {
 static const uint32_t two_hosts[] = {1, 0, 1, 0}, one_host[] = {0};
 static const struct pen_plan fallbacks[] = {{.rank_count = 4,
                                              .replica_count = 1,
+                                             .tensor_ranks = 1,
                                              .hosts = names,
                                              .host_count = 2,
                                              .spare_count = 3,
                                              .rank_hosts = two_hosts},
                                             {.rank_count = 1,
                                              .replica_count = 1,
+                                             .tensor_ranks = 1,
                                              .hosts = names,
                                              .host_count = 1,
                                              .spare_count = 4,

@@ -39,6 +39,7 @@ _Static_assert(offsetof(struct file, documents) == 120 &&
                "as packed_file.h has it");
 
 static const struct pen_plan plan = {.replica_count = 1,
+                                     .tensor_ranks = 1,
                                      .sequence = SEQUENCE,
                                      .vocab = VOCAB,
                                      .microbatch = 1,

@@ -104,7 +104,7 @@ static void write_raw(const char *path, const char *header, size_t data_bytes) {
 static void load(void *path) {
   for (uint32_t rank = 0; rank < model.plan.rank_count; rank++) {
     unsigned char *arena = model_arena(&model, rank);
-    pen_weights_load(&model.plan, 0, rank, arena, path);
+    pen_weights_load(&model.plan, rank, arena, path);
     free(arena);
   }
 }
@@ -116,7 +116,7 @@ static void check(void *path) { pen_weights_check(&model.plan, path); }
 static void expect_loaded(const char *path) {
   for (uint32_t rank = 0; rank < model.plan.rank_count; rank++) {
     unsigned char *arena = model_arena(&model, rank), *before = model_arena(&model, rank);
-    pen_weights_load(&model.plan, 0, rank, arena, path);
+    pen_weights_load(&model.plan, rank, arena, path);
     for (uint32_t i = 0; i < MODEL_WEIGHTS; i++) {
       const struct pen_weight *weight = &model.weights[i];
       for (uint64_t j = 0; j < weight->count && weight->rank == rank; j++) {
@@ -158,8 +158,12 @@ static void widening_is_exact(void **state) {
   struct pen_weight weight = {
       .name = "w", .dim_count = 1, .dim = {65536}, .count = 65536, .bf16_offset = UINT64_MAX};
   model_whole(&weight);
-  struct pen_plan plan = {
-      .weights = &weight, .weight_count = 1, .rank_count = 1, .replica_count = 1, .shard_ranks = 1};
+  struct pen_plan plan = {.weights = &weight,
+                          .weight_count = 1,
+                          .rank_count = 1,
+                          .replica_count = 1,
+                          .tensor_ranks = 1,
+                          .shard_ranks = 1};
   static uint16_t halves[65536];
   static float out[65536];
   for (int dtype = DTYPE_BF16; dtype <= DTYPE_F16; dtype++) {
@@ -177,7 +181,7 @@ static void widening_is_exact(void **state) {
     fseek(file, -131072, SEEK_END);
     assert_int_equal(fwrite(halves, 2, 65536, file), 65536);
     fclose(file);
-    pen_weights_load(&plan, 0, 0, (unsigned char *)out, "half");
+    pen_weights_load(&plan, 0, (unsigned char *)out, "half");
     for (int i = 0; i < 65536; i++) {
       int exponent = halves[i] >> fraction_bits & all_ones,
           fraction = halves[i] & ((1 << fraction_bits) - 1);

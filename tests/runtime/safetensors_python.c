@@ -87,8 +87,8 @@ static void written_by_python(void **state) {
       "save_file(tensors, 'theirs.safetensors', metadata={'format': 'pt'})\n"));
   for (uint32_t rank = 0; rank < model.plan.rank_count; rank++) {
     unsigned char *ours = model_arena(&model, rank), *theirs = model_arena(&model, rank);
-    pen_weights_initial(&model.plan, 0, rank, ours, 5);
-    pen_weights_load(&model.plan, 0, rank, theirs, "theirs.safetensors");
+    pen_weights_initial(&model.plan, rank, ours, 5);
+    pen_weights_load(&model.plan, rank, theirs, "theirs.safetensors");
     const struct pen_weight *head = &model.weights[5];
     for (uint64_t j = 0; j < head->count && head->rank == rank; j++) {
       ((float *)(ours + head->value_offset))[j] = 0x1.334p-2f; /* 0.3 in half precision */

@@ -94,6 +94,7 @@ static struct pen_run *make_run(void) {
   struct pen_plan *plan = calloc(1, sizeof *plan);
   *plan = (struct pen_plan){.rank_count = RANKS,
                             .replica_count = 1,
+                            .tensor_ranks = 1,
                             .device = "cpu",
                             .forecast = {.unit = "in flops", .makespan = 1, .busy = busy}};
   run->plan = plan;

@@ -22,6 +22,7 @@
 enum { SEQUENCE = 5, VOCAB = 1000, MICROBATCH = 3, MICROBATCHES = 2 };
 
 static const struct pen_plan plan = {.replica_count = 1,
+                                     .tensor_ranks = 1,
                                      .sequence = SEQUENCE,
                                      .vocab = VOCAB,
                                      .microbatch = MICROBATCH,

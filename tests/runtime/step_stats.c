@@ -120,7 +120,8 @@ static void test_the_norm_that_clips_is_the_norm_that_is_logged(void **state) {
   const double stats[] = {1e16, 1.0, 3.0, 0.5, -1e16, 2.0};
   const struct pen_optimizer optimizer = optimizer_of(PEN_DECAY_CONSTANT);
   const struct pen_adamw base = pen_adamw_of_step(&optimizer, 1, 1);
-  struct pen_plan plan = {.replica_count = 2, .shard_ranks = 2, .weight_count = 2, .loss_count = 1};
+  struct pen_plan plan = {
+      .replica_count = 2, .tensor_ranks = 1, .shard_ranks = 2, .weight_count = 2, .loss_count = 1};
   for (int norm = PEN_NORM_TWO; norm <= PEN_NORM_INFINITE; norm++) {
     struct pen_adamw settings;
     plan.optimizer.norm = (uint8_t)norm;
@@ -141,6 +142,7 @@ static void test_the_greatest_magnitude_is_the_greatest_of_all_tensors(void **st
   (void)state;
   double board[] = {9.0, 16.0, 4.0, 1.0};
   struct pen_plan plan = {.replica_count = 1,
+                          .tensor_ranks = 1,
                           .shard_ranks = 1,
                           .weight_count = 3,
                           .loss_count = 1,
@@ -166,6 +168,7 @@ static void test_board_sums_in_rising_order(void **state) {
   (void)state;
   double board[] = {9.0, 16.0, 1e16, 1.0, 1.0, -1e16};
   struct pen_plan plan = {.replica_count = 1,
+                          .tensor_ranks = 1,
                           .shard_ranks = 1,
                           .weight_count = 2,
                           .loss_count = 4,
@@ -207,6 +210,7 @@ static void test_replicas_add_gradients_in_their_order(void **state) {
                                         .group_end = no_call};
   const struct pen_weight weight = {.count = REPLICAS * PEN_NORM_BLOCK};
   const struct pen_plan plan = {.replica_count = REPLICAS,
+                                .tensor_ranks = 1,
                                 .shard_ranks = REPLICAS,
                                 .rank_count = 1,
                                 .weights = &weight,

@@ -129,7 +129,7 @@ void model_make(struct checkpoint_model *model, uint32_t ranks, uint32_t turn) {
   model_files(model);
   memset(model->plan.model_digest, 0x5a, PEN_DIGEST_BYTES);
   model->plan.rank_count = ranks;
-  model->plan.replica_count = model->plan.shard_ranks = 1;
+  model->plan.replica_count = model->plan.tensor_ranks = model->plan.shard_ranks = 1;
   model->plan.weights = model->weights;
   model->plan.weight_count = MODEL_WEIGHTS;
   model->plan.memory = model->memory;
@@ -200,7 +200,7 @@ void model_begin(const char *dir, const struct pen_plan *plan, uint64_t step) {
 void model_write(const struct pen_plan *plan, uint32_t rank, const unsigned char *arena,
                  const char *dir, uint64_t step, unsigned char (*digests)[PEN_DIGEST_BYTES]) {
   struct pen_save_failure failure;
-  model_must(pen_checkpoint_write(plan, 0, rank, arena, dir, step, digests, &failure), &failure);
+  model_must(pen_checkpoint_write(plan, rank, arena, dir, step, digests, &failure), &failure);
 }
 
 void model_finish(const struct pen_plan *plan, const char *dir, uint64_t step, uint64_t cursor,

@@ -36,6 +36,7 @@ void two_ranks_plan(struct two_ranks *two) {
   two->plan = (struct pen_plan){.transport = "shm",
                                 .rank_count = 2,
                                 .replica_count = 1,
+                                .tensor_ranks = 1,
                                 .weight_count = 3,
                                 .microbatch_count = MESSAGES,
                                 .loss_count = MESSAGES,

@@ -1,0 +1,142 @@
+/* exchanges.c: do the tensor ranks of a rank exchange what they should, whatever the others do at
+ * the same time?
+ *
+ * All members run the same ops, with signals after their puts: a member that begins exchange n has
+ * waited for the signals that the others gave in exchange n-1, so each of them is past its last op
+ * of exchange n-2. (ops.def says what the ops do.) From that, with the rule that its messages name:
+ *
+ *   exchanged   a slot is not in use when another member writes to it. Exchanges take the two sets
+ *               of slots by turns, from the first set on in each program, which has an even number
+ *               of them; what an exchange has put is read before the next begins, in the same
+ *               program; no other op writes there; a slot is the member's own, and large enough
+ *
+ * No deadlock: a member waits only for what the others do at the same place of the same list, or
+ * before it. So whatever order runs the lists of one member to their ends, with messages and
+ * collectives (deadlock.c, replicas.c), runs those of all members side by side.
+ *
+ * That what is exchanged is summed once, and in order, is part of "whole" (pieces.c). */
+#include "gen/verify/exchanges.h"
+
+#include "gen/base/arena.h"
+#include "gen/model/op_signature.h"
+
+/* ---- programs ---- */
+
+void pen_exchanges_open(struct pen_exchanges *e, const struct pen_plan *plan, uint32_t rank,
+                        const struct pen_rank_program *tables) {
+  *e = (struct pen_exchanges){
+      .tables = tables,
+      .members = plan->tensor_ranks,
+      .slot_bytes = plan->memory[rank].exchange_bytes / (2 * (uint64_t)plan->tensor_ranks),
+      .of = pen_new((size_t)tables->tensor_count + 1, sizeof *e->of)};
+}
+
+void pen_exchanges_close(struct pen_exchanges *e) { pen_free(e->of); }
+
+void pen_exchanges_start(struct pen_exchanges *e) {
+  for (uint32_t tensor = 0; e->begun > 0 && tensor < e->tables->tensor_count; tensor++)
+    e->of[tensor] = 0;
+  e->begun = 0;
+  e->parts = e->members;
+}
+
+/* The next exchange begins. */
+static const char *begin(struct pen_exchanges *e, uint32_t parts) {
+  if (e->parts != e->members) return "which begins before the last exchange is complete";
+  e->begun++;
+  e->parts = parts;
+  return NULL;
+}
+
+static const char *take_part(struct pen_exchanges *e, uint32_t index) {
+  const struct pen_op *op = &e->tables->ops[index];
+  const struct pen_tensor *to = &e->tables->tensors[op->operand[1]];
+  const uint64_t slot = (uint64_t)((e->begun - 1) % 2) * e->members + e->parts;
+  if (op->dim[1] != e->parts) return "which is not of the next member";
+  if (e->parts > 0 && (index != e->op + 1 || op->operand[0] != e->tables->ops[e->op].operand[0]))
+    return "which is of another exchange than the part before it";
+  if (to->base != PEN_BASE_EXCHANGE || to->offset != slot * e->slot_bytes)
+    return "which does not put its output into the member's next slot";
+  if (to->bytes > e->slot_bytes) return "whose slot is too small";
+  e->of[op->operand[1]] = e->begun;
+  e->op = index;
+  e->parts++;
+  return NULL;
+}
+
+const char *pen_exchange_op(struct pen_exchanges *e, uint32_t index) {
+  const struct pen_op *op = &e->tables->ops[index];
+  if (e->members == 1) return "which sends to other members, but the rank has one";
+  if (op->kind == PEN_OP_SIGNAL_MEMBERS) return begin(e, e->members);
+  const char *wrong = op->dim[1] == 0 ? begin(e, 0)
+                      : e->begun == 0 ? "which no exchange has begun"
+                                      : NULL;
+  return wrong ? wrong : take_part(e, index);
+}
+
+const char *pen_exchange_read(const struct pen_exchanges *e, uint32_t tensor) {
+  if (e->tables->tensors[tensor].base != PEN_BASE_EXCHANGE) return NULL;
+  if (e->of[tensor] == 0) return "which no exchange of the program has put there";
+  return e->of[tensor] == e->begun ? NULL : "which other members may write again";
+}
+
+const char *pen_exchange_written(const struct pen_exchanges *e, uint32_t tensor) {
+  return e->tables->tensors[tensor].base == PEN_BASE_EXCHANGE
+             ? "which only the members may put there"
+             : NULL;
+}
+
+const char *pen_exchanges_end(const struct pen_exchanges *e) {
+  if (e->parts != e->members) return "its last exchange is not complete";
+  return e->begun % 2 ? "it has an odd number of exchanges: the next program begins with the same "
+                        "slots"
+                      : NULL;
+}
+
+/* ---- members ---- */
+
+/* What is wrong with the place of a weight of a later member; null: nothing. */
+static const char *place_problem(const struct pen_weight *first, const struct pen_weight *own) {
+  if (own->rank != first->rank || own->frozen != first->frozen ||
+      own->value_sharded != first->value_sharded || own->bf16_sharded != first->bf16_sharded ||
+      own->gradient_sharded != first->gradient_sharded)
+    return "is of another kind";
+  if (own->count > first->count) return "is larger";
+  if (own->value_offset != first->value_offset || own->bf16_offset != first->bf16_offset ||
+      own->gradient_offset != first->gradient_offset ||
+      own->exp_avg_offset != first->exp_avg_offset ||
+      own->exp_avg_sq_offset != first->exp_avg_sq_offset)
+    return "is in another place";
+  return NULL;
+}
+
+static bool check_places(const struct pen_plan *plan, struct pen_problem *problem) {
+  for (uint32_t index = 0; index < plan->weight_count; index++) {
+    const struct pen_weight *own = &plan->weights[index];
+    const uint32_t pieces = own->piece_count, member = pen_first_member(plan, own);
+    if (pieces > 1 && pieces % plan->tensor_ranks)
+      return pen_problem_note(problem, PEN_NONE, PEN_NONE,
+                              "%s is one of %u pieces, which %u tensor ranks cannot share",
+                              own->name, pieces, plan->tensor_ranks);
+    if (member == 0) continue;
+    const struct pen_weight *first = own - member * (pieces / plan->tensor_ranks);
+    const char *wrong = place_problem(first, own);
+    if (wrong)
+      return pen_problem_note(problem, own->rank, PEN_NONE, "%s %s than %s of the first member",
+                              own->name, wrong, first->name);
+  }
+  return true;
+}
+
+bool pen_check_members(const struct pen_plan *plan, struct pen_problem *problem) {
+  if (plan->tensor_ranks == 0 || plan->tensor_ranks & (plan->tensor_ranks - 1))
+    return pen_problem_note(problem, PEN_NONE, PEN_NONE, "%u tensor ranks are no power of two",
+                            plan->tensor_ranks);
+  for (uint32_t index = 0; index < plan->weight_count; index++)
+    if (plan->weights[index].piece_count == 0 ||
+        plan->weights[index].piece >= plan->weights[index].piece_count ||
+        plan->weights[index].piece > index)
+      return pen_problem_note(problem, PEN_NONE, PEN_NONE, "counted: %s is not one of its pieces",
+                              plan->weights[index].name);
+  return check_places(plan, problem);
+}
