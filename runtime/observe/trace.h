@@ -22,7 +22,7 @@ struct pen_trace {
   struct pen_trace_event *events;
   uint64_t capacity, count; /* count: of all events; the last `capacity` are kept */
   int descriptor;
-  bool of_processor; /* times are those that the thread has had a core */
+  bool of_processor;                     /* times are those that the thread has had a core */
   const struct pen_other_layers *others; /* null: nothing is read between actions */
 };
 
