@@ -130,6 +130,7 @@ struct candidate {
   struct pen_joint_cut cut;
   struct pen_joint_order order;
   struct pen_joint_value value; /* of the best: with the excess of its layout */
+  double least_excess;          /* of a start: pen_joint_least_excess() */
 };
 
 struct best_choice {
@@ -205,21 +206,28 @@ static struct pen_joint_cut cut_of(const struct pen_joint *j, const struct pen_p
   return cut;
 }
 
-/* All that the pass may begin with, by ascending time. */
+/* All that the pass may begin with: first what may fit, by ascending time. */
 struct starts {
   struct candidate *start;
   size_t count, capacity;
 };
 
+static bool is_before(const struct candidate *one, const struct candidate *other) {
+  const bool fits = one->least_excess <= 0, other_fits = other->least_excess <= 0;
+  return fits != other_fits ? fits : one->order.time < other->order.time;
+}
+
 static void add_start(struct pen_joint *j, struct starts *starts, const struct candidate *c,
                       const struct pen_joint_order *order) {
+  struct candidate start = copy_of(j, c);
+  start.order = *order;
+  start.least_excess = pen_joint_least_excess(j, c->placed, &c->cut, order->order);
   starts->start =
       pen_grow(starts->start, &starts->capacity, starts->count + 1, sizeof *starts->start);
   size_t at = starts->count++;
-  for (; at > 0 && order->time < starts->start[at - 1].order.time; at--)
+  for (; at > 0 && is_before(&start, &starts->start[at - 1]); at--)
     starts->start[at] = starts->start[at - 1];
-  starts->start[at] = copy_of(j, c);
-  starts->start[at].order = *order;
+  starts->start[at] = start;
 }
 
 /* Adds a cut with the orders that it may begin with. */
@@ -294,7 +302,9 @@ static void offer_start(struct best_choice *b, struct candidate *c) {
   memset(j->slack, 0, j->rank_count * sizeof *j->slack);
   for (int trial = 0; trial < START_TRIALS; trial++) {
     if (!c->order.order) return;
-    /* It is laid out even if it does not fit by the estimate. */
+    /* What cannot fit better than the best is not laid out; what does not fit by the estimate is.
+     */
+    if (c->order.is_named && c->least_excess > 0 && c->least_excess >= b->best.value.excess) return;
     c->value = (struct pen_joint_value){0, c->order.time};
     if (!offer(b, c) || c->order.is_named) return;
     c->order = pen_joint_start_order(j, c->placed, c->placement, &c->cut, START_WORK, NULL);
