@@ -140,6 +140,9 @@ void pen_joint_level(struct pen_joint *joint, const struct pen_partition *placed
 
 /* ---- exhaust.c ---- */
 
+/* How many choices there are with an order; where there are very many, a smaller number of many. */
+double pen_joint_choice_count(const struct pen_joint *joint);
+
 /* Judges every choice that can be better than the best with the order. False: there are too many,
  * or it would take more work than `most`. */
 bool pen_joint_exhaust(struct pen_joint *joint, const struct pen_partition *placed,

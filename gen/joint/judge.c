@@ -114,8 +114,19 @@ static uint64_t action_count(const struct pen_order *order) {
   return count;
 }
 
-/* What one judgement counts as: simulating an action, and preparing a stage, in actions timed. */
-enum { ACTION_WORK = 6, STAGE_WORK = 400, COLLECTIVES_WORK = 10 };
+/* What one judgement counts as: simulating an action, preparing a stage, and with replicas the
+ * collectives of an action and a member's part of a weight, in actions timed. */
+enum { ACTION_WORK = 6, STAGE_WORK = 400, COLLECTIVES_WORK = 10, PART_WORK = 4 };
+
+static uint64_t judge_work(const struct pen_joint *j, const struct pen_joint_built *built,
+                           const struct pen_order *order) {
+  const uint64_t replicas = j->base->replica_count;
+  uint64_t work = action_count(order) * ACTION_WORK * (replicas > 1 ? COLLECTIVES_WORK : 1) +
+                  (uint64_t)j->stage_count * STAGE_WORK * (j->limited ? 4 : 1);
+  for (uint32_t s = 0; s < j->stage_count && replicas > 1; s++)
+    work += built->graph[s]->weight_count * replicas * PART_WORK;
+  return work;
+}
 
 struct pen_joint_value pen_joint_judge(struct pen_joint *j, const struct pen_partition *placed,
                                        const struct pen_joint_cut *cut,
@@ -125,10 +136,8 @@ struct pen_joint_value pen_joint_judge(struct pen_joint *j, const struct pen_par
   const struct pen_joint_built built = pen_joint_build(j, placed, cut);
   struct pen_joint_value value = {.time = time_order(j, &built, order)};
   if (j->limited) value.excess = excess_of(j, &built, order);
+  j->work += judge_work(j, &built, order);
   pen_arena_release(mark);
-  j->work +=
-      action_count(order) * ACTION_WORK * (j->base->replica_count > 1 ? COLLECTIVES_WORK : 1) +
-      (uint64_t)j->stage_count * STAGE_WORK * (j->limited ? 4 : 1);
   return value;
 }
 
