@@ -76,8 +76,7 @@ static bool visit(struct exhaust *e, uint32_t stage, double before) {
   return complete;
 }
 
-/* The number of choices, or more than CHOICES_MAX. */
-static double choice_count(const struct pen_joint *j) {
+double pen_joint_choice_count(const struct pen_joint *j) {
   double count = 1;
   for (uint32_t s = 0; s < j->stage_count && count <= CHOICES_MAX; s++)
     if (j->open[s]) count *= PEN_RECOMPUTE_KINDS;
@@ -89,7 +88,7 @@ static double choice_count(const struct pen_joint *j) {
 bool pen_joint_exhaust(struct pen_joint *j, const struct pen_partition *placed,
                        const struct pen_order *order, uint64_t most, struct pen_joint_cut *best,
                        struct pen_joint_value *value) {
-  if (j->stage_count > STAGES_MAX || choice_count(j) > CHOICES_MAX) return false;
+  if (j->stage_count > STAGES_MAX || pen_joint_choice_count(j) > CHOICES_MAX) return false;
   struct exhaust e = {.joint = j,
                       .placed = placed,
                       .order = order,

@@ -1,4 +1,4 @@
-/* improve.c: local search over cuts and recomputation with a fixed order.
+/* improve.c: local search over cuts and recomputation with a fixed order; of few choices, all.
  *
  * Simulated annealing: a change is judged by simulating the order. One whose load (level.c) already
  * exceeds what would be accepted is not simulated. */
@@ -9,6 +9,7 @@
 #include "gen/search/anneal.h"
 
 #define FIRST_TEMPERATURE 0.002 /* of the makespan */
+#define FEW_CHOICES 64          /* all of which are judged */
 #define EXCESS_WEIGHT 4.0       /* an excess of the whole limit counts as so many makespans */
 
 double pen_joint_energy(const struct pen_joint *j, struct pen_joint_value value) {
@@ -20,6 +21,10 @@ double pen_joint_energy(const struct pen_joint *j, struct pen_joint_value value)
 void pen_joint_improve(struct pen_joint *j, const struct pen_partition *placed,
                        const struct pen_order *order, const struct pen_joint_effort *effort,
                        struct pen_joint_cut *best, struct pen_joint_value *value) {
+  if (pen_joint_choice_count(j) <= FEW_CHOICES) {
+    pen_joint_exhaust(j, placed, order, effort->work, best, value);
+    return;
+  }
   struct pen_joint_cut now = pen_joint_new_cut(j), next = pen_joint_new_cut(j);
   const uint64_t begin = j->work;
   uint64_t seed = effort->seed;

@@ -10,6 +10,7 @@
 #include "gen/model/graph.h"
 #include "gen/partition/partition.h"
 #include "gen/partition/training.h"
+#include "gen/search/budget_bytes.h"
 #include "gen/schedule/order.h"
 #include "gen/search/progress.h"
 #include "gen/timing/cost_model.h"
@@ -33,6 +34,7 @@ struct pen_joint_value {
 struct pen_joint_stage {
   struct pen_graph *graph;
   struct pen_stage_cost cost; /* pen_cost_of_stage() */
+  struct pen_stage_hold hold; /* if there is a limit of memory */
 };
 
 struct pen_joint_stages; /* stage_cache.c */
@@ -79,6 +81,7 @@ struct pen_joint_built {
   struct pen_graph *const *graph; /* [stage] */
   struct pen_cost_model cost;
   const struct pen_training *training;
+  const struct pen_stage_hold *hold; /* [stage] */
 };
 struct pen_joint_built pen_joint_build(struct pen_joint *joint, const struct pen_partition *placed,
                                        const struct pen_joint_cut *cut);
@@ -87,6 +90,15 @@ struct pen_joint_built pen_joint_build(struct pen_joint *joint, const struct pen
 struct pen_joint_value pen_joint_judge(struct pen_joint *joint, const struct pen_partition *placed,
                                        const struct pen_joint_cut *cut,
                                        const struct pen_order *order);
+
+/* A lower bound of the bytes by which a layout exceeds the limit; with pairs, or without an
+ * estimate of bytes, below 0. */
+double pen_joint_least_excess(struct pen_joint *joint, const struct pen_partition *placed,
+                              const struct pen_joint_cut *cut, const struct pen_order *order);
+
+/* The memory budget of a built cut. */
+struct pen_budget *pen_joint_budget(struct pen_joint *joint, const struct pen_joint_built *built,
+                                    const double *slack);
 
 /* Whether one value is better: closer to the limit, then a smaller objective. */
 bool pen_joint_is_better(struct pen_joint_value one, struct pen_joint_value other);
@@ -127,6 +139,9 @@ void pen_joint_level(struct pen_joint *joint, const struct pen_partition *placed
                      struct pen_joint_cut *cut, uint64_t work, uint64_t seed);
 
 /* ---- exhaust.c ---- */
+
+/* How many choices there are with an order; where there are very many, a smaller number of many. */
+double pen_joint_choice_count(const struct pen_joint *joint);
 
 /* Judges every choice that can be better than the best with the order. False: there are too many,
  * or it would take more work than `most`. */

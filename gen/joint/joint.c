@@ -52,16 +52,19 @@ bool pen_joint_applies(const struct pen_topology *t) {
 
 /* ---- the task ---- */
 
-/* The partition of another partition.balance, with no stage of "auto" recomputed; NULL: that leaves
- * a stage without a block. */
-static const struct pen_partition *balanced(const struct pen_topology *t, const char *balance) {
+/* A value of partition.balance; by time for a backward that is split or not. */
+struct balance {
+  const char *name;
+  bool splits;
+};
+
+/* The partition of another partition.balance; NULL: that leaves a stage without a block. */
+static const struct pen_partition *balanced(const struct pen_topology *t, struct balance balance) {
   struct pen_topology copy = *t;
   const struct pen_family *family = pen_family_find(t->model_family);
-  const struct pen_schedule *schedule = pen_schedule_of(t->pipeline_schedule);
-  copy.partition_balance = balance;
-  if (!strcmp(balance, "time"))
-    return pen_partition(&copy, family,
-                         pen_block_costs(&copy, family, pen_schedule_splits(schedule, &copy)));
+  copy.partition_balance = balance.name;
+  if (!strcmp(balance.name, "time"))
+    return pen_partition(&copy, family, pen_block_costs(&copy, family, balance.splits));
   bool divides = t->partition_layers.value || t->partition_before.value ||
                  !pen_partition_is_joint(t) || pen_partition_divides_evenly(&copy, family);
   return divides ? pen_partition(&copy, family, NULL) : NULL;
@@ -82,14 +85,13 @@ static bool by_percentile(const struct pen_topology *t) {
          !strcmp(t->pipeline_objective, "p99");
 }
 
-/* With "none" in place of "auto", which no graph can have; by the makespan instead of "p99". */
-static const struct pen_topology *searched_topology(const struct pen_topology *t) {
+/* With a kind in place of "auto", which no graph can have; by the makespan instead of "p99". */
+static const struct pen_topology *searched_topology(const struct pen_topology *t, uint8_t kind) {
   struct pen_topology *copy = pen_new(1, sizeof *copy);
   const char **value = pen_new(t->memory_recompute.count + 1, sizeof *value);
   *copy = *t;
   for (size_t s = 0; s < t->memory_recompute.count; s++)
-    value[s] = is_open(t, (uint32_t)s) ? pen_recompute_text(PEN_RECOMPUTE_NONE)
-                                       : t->memory_recompute.value[s];
+    value[s] = is_open(t, (uint32_t)s) ? pen_recompute_text(kind) : t->memory_recompute.value[s];
   copy->memory_recompute.value = value;
   if (by_percentile(t)) copy->pipeline_objective = "makespan";
   return copy;
@@ -98,10 +100,12 @@ static const struct pen_topology *searched_topology(const struct pen_topology *t
 static struct pen_joint *new_task(const struct pen_joint_input *input) {
   struct pen_joint *j = pen_new(1, sizeof *j);
   const struct pen_topology *topology = input->topology,
-                            *t = j->topology = searched_topology(topology);
+                            *t = j->topology = searched_topology(topology, PEN_RECOMPUTE_NONE);
   j->source = (struct pen_cost_source){t, input->measured};
   j->cuts = pen_partition_is_joint(t);
-  j->base = balanced(t, j->cuts || pen_partition_by_time(t) ? "time" : "count");
+  const bool splits = pen_schedule_splits(pen_schedule_of(t->pipeline_schedule), t);
+  j->base =
+      balanced(t, (struct balance){j->cuts || pen_partition_by_time(t) ? "time" : "count", splits});
   j->stage_count = j->base->stage_count;
   j->rank_count = j->base->rank_count;
   j->place = pen_partition_places(t, j->base, &j->place_count);
@@ -126,6 +130,7 @@ struct candidate {
   struct pen_joint_cut cut;
   struct pen_joint_order order;
   struct pen_joint_value value; /* of the best: with the excess of its layout */
+  double least_excess;          /* of a start: pen_joint_least_excess() */
 };
 
 struct best_choice {
@@ -201,21 +206,28 @@ static struct pen_joint_cut cut_of(const struct pen_joint *j, const struct pen_p
   return cut;
 }
 
-/* All that the pass may begin with, by ascending time. */
+/* All that the pass may begin with: first what may fit, by ascending time. */
 struct starts {
   struct candidate *start;
   size_t count, capacity;
 };
 
+static bool is_before(const struct candidate *one, const struct candidate *other) {
+  const bool fits = one->least_excess <= 0, other_fits = other->least_excess <= 0;
+  return fits != other_fits ? fits : one->order.time < other->order.time;
+}
+
 static void add_start(struct pen_joint *j, struct starts *starts, const struct candidate *c,
                       const struct pen_joint_order *order) {
+  struct candidate start = copy_of(j, c);
+  start.order = *order;
+  start.least_excess = pen_joint_least_excess(j, c->placed, &c->cut, order->order);
   starts->start =
       pen_grow(starts->start, &starts->capacity, starts->count + 1, sizeof *starts->start);
   size_t at = starts->count++;
-  for (; at > 0 && order->time < starts->start[at - 1].order.time; at--)
+  for (; at > 0 && is_before(&start, &starts->start[at - 1]); at--)
     starts->start[at] = starts->start[at - 1];
-  starts->start[at] = copy_of(j, c);
-  starts->start[at].order = *order;
+  starts->start[at] = start;
 }
 
 /* Adds a cut with the orders that it may begin with. */
@@ -233,18 +245,37 @@ static void add_orders(struct best_choice *b, struct starts *starts, const struc
   if (order.order && !(b->searches && order.is_named)) add_start(j, starts, c, &order);
 }
 
-/* Adds the cuts by count and by time, and levelled cuts that begin at each. */
+/* Adds a cut, and one that is levelled from it. */
+static void add_cut(struct best_choice *b, struct starts *starts, struct candidate *c,
+                    const struct pen_order *composed, uint64_t level_seed) {
+  struct pen_joint *j = b->joint;
+  add_orders(b, starts, c, composed);
+  if (!j->cuts) return;
+  pen_joint_level(j, c->placed, &c->cut, LEVEL_WORK, level_seed);
+  add_orders(b, starts, c, composed);
+}
+
+/* Adds the cuts by count and by time, as named schedules with that recomputation have them: where
+ * the order is open, also by time for a backward that is not split. */
 static void add_cuts(struct best_choice *b, struct starts *starts, struct candidate *c,
                      uint8_t open_kind, const struct pen_order *composed) {
-  static const char *const balances[] = {"count", "time"};
   struct pen_joint *j = b->joint;
-  for (int i = 0; i < 4; i++) {
-    const struct pen_partition *p = j->cuts ? balanced(j->topology, balances[i % 2]) : j->base;
-    if (!p || (!j->cuts && i > 0)) continue;
-    c->cut = cut_of(j, p, open_kind);
-    if (i >= 2)
-      pen_joint_level(j, c->placed, &c->cut, LEVEL_WORK, b->input->effort.seed + (uint64_t)i);
-    add_orders(b, starts, c, composed);
+  const struct pen_topology *t = searched_topology(b->input->topology, open_kind);
+  const bool splits = pen_schedule_splits(pen_schedule_of(t->pipeline_schedule), t);
+  const struct balance balances[] = {{"count", false}, {"time", splits}, {"time", false}};
+  struct pen_joint_cut cut[sizeof balances / sizeof *balances];
+  const int count = !j->cuts ? 1 : b->searches ? 3 : 2;
+  for (int i = 0, known = 0; i < count; i++) {
+    const struct pen_partition *p = j->cuts ? balanced(t, balances[i]) : j->base;
+    if (!p) continue;
+    cut[known] = cut_of(j, p, open_kind);
+    bool again = false;
+    for (int k = 0; k < known; k++)
+      again |= !memcmp(cut[k].at, cut[known].at, (j->stage_count + 1u) * sizeof *cut[k].at);
+    if (again) continue;
+    c->cut = pen_joint_new_cut(j);
+    pen_joint_copy_cut(j, &c->cut, &cut[known++]);
+    add_cut(b, starts, c, composed, b->input->effort.seed + (uint64_t)i + 2);
   }
 }
 
@@ -271,7 +302,9 @@ static void offer_start(struct best_choice *b, struct candidate *c) {
   memset(j->slack, 0, j->rank_count * sizeof *j->slack);
   for (int trial = 0; trial < START_TRIALS; trial++) {
     if (!c->order.order) return;
-    /* It is laid out even if it does not fit by the estimate. */
+    /* What cannot fit better than the best is not laid out; what does not fit by the estimate is.
+     */
+    if (c->order.is_named && c->least_excess > 0 && c->least_excess >= b->best.value.excess) return;
     c->value = (struct pen_joint_value){0, c->order.time};
     if (!offer(b, c) || c->order.is_named) return;
     c->order = pen_joint_start_order(j, c->placed, c->placement, &c->cut, START_WORK, NULL);

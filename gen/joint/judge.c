@@ -8,6 +8,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/joint/internal.h"
+#include "gen/schedule/schedule.h"
 #include "gen/search/anneal.h"
 #include "gen/search/budget_bytes.h"
 #include "gen/timing/cost.h"
@@ -17,6 +18,7 @@ struct pen_joint_judge {
   struct pen_graph *copy;      /* [stage] */
   struct pen_graph **graph;    /* [stage] copy */
   struct pen_stage_cost *cost; /* [stage] pen_cost_of_stage() */
+  struct pen_stage_hold *hold; /* [stage] */
 };
 
 struct pen_joint_judge *pen_joint_new_judge(struct pen_joint *j) {
@@ -25,6 +27,7 @@ struct pen_joint_judge *pen_joint_new_judge(struct pen_joint *j) {
   judge->copy = pen_new(j->stage_count, sizeof *judge->copy);
   judge->graph = pen_new(j->stage_count, sizeof *judge->graph);
   judge->cost = pen_new(j->stage_count, sizeof *judge->cost);
+  judge->hold = pen_new(j->stage_count, sizeof *judge->hold);
   return judge;
 }
 
@@ -43,10 +46,11 @@ struct pen_joint_built pen_joint_build(struct pen_joint *j, const struct pen_par
     judge->copy[s].stages = &partition->stages;
     judge->graph[s] = &judge->copy[s];
     judge->cost[s] = stage->cost;
+    judge->hold[s] = stage->hold;
   }
   return (struct pen_joint_built){
       partition, judge->graph, pen_cost_model_of(&j->source, partition, judge->graph, judge->cost),
-      pen_training_of(j->topology, partition, judge->graph)};
+      pen_training_of(j->topology, partition, judge->graph), judge->hold};
 }
 
 /* Builds the stages of a cut, which stay, before a mark. */
@@ -56,9 +60,10 @@ static void build_stages(struct pen_joint *j, const struct pen_joint_cut *cut) {
                        cut->recompute[s]);
 }
 
-static struct pen_budget *budget_of(struct pen_joint *j, const struct pen_joint_built *built,
+struct pen_budget *pen_joint_budget(struct pen_joint *j, const struct pen_joint_built *built,
                                     const double *slack) {
-  return pen_budget_of(j->topology, built->partition, built->training, built->graph, slack);
+  return pen_budget_of_holds(j->topology, built->partition, built->training, built->graph,
+                             built->hold, slack);
 }
 
 /* The objective of an order, INFINITY if it cannot run. */
@@ -78,10 +83,28 @@ static double time_order(struct pen_joint *j, const struct pen_joint_built *buil
 
 static double excess_of(struct pen_joint *j, const struct pen_joint_built *built,
                         const struct pen_order *order) {
-  struct pen_budget *budget = budget_of(j, built, j->slack);
+  struct pen_budget *budget = pen_joint_budget(j, built, j->slack);
   double excess = 0;
   for (uint32_t rank = 0; rank < j->rank_count; rank++)
     excess = fmax(excess, pen_budget_peak(budget, order, rank) - budget->limit[rank]);
+  return excess;
+}
+
+double pen_joint_least_excess(struct pen_joint *j, const struct pen_partition *placed,
+                              const struct pen_joint_cut *cut, const struct pen_order *order) {
+  if (!j->limited || pen_order_has_pair(order)) return -INFINITY;
+  build_stages(j, cut);
+  struct pen_arena_mark *mark = pen_arena_mark();
+  const struct pen_joint_built built = pen_joint_build(j, placed, cut);
+  struct pen_budget *least = pen_budget_none(j->rank_count, j->stage_count);
+  const double limit = (double)j->topology->memory_limit_mib * 1048576.0;
+  double excess = -INFINITY;
+  for (uint32_t s = 0; s < j->stage_count; s++)
+    memcpy(least->hold[s], built.hold[s].least, sizeof built.hold[s].least);
+  for (uint32_t rank = 0; rank < j->rank_count; rank++)
+    excess = fmax(excess, pen_resident_bytes(built.partition, built.graph, rank) +
+                              pen_budget_peak(least, order, rank) - limit);
+  pen_arena_release(mark);
   return excess;
 }
 
@@ -91,8 +114,19 @@ static uint64_t action_count(const struct pen_order *order) {
   return count;
 }
 
-/* What one judgement counts as: simulating an action, and preparing a stage, in actions timed. */
-enum { ACTION_WORK = 6, STAGE_WORK = 400, COLLECTIVES_WORK = 10 };
+/* What one judgement counts as: simulating an action, preparing a stage, and with replicas the
+ * collectives of an action and a member's part of a weight, in actions timed. */
+enum { ACTION_WORK = 6, STAGE_WORK = 400, COLLECTIVES_WORK = 10, PART_WORK = 4 };
+
+static uint64_t judge_work(const struct pen_joint *j, const struct pen_joint_built *built,
+                           const struct pen_order *order) {
+  const uint64_t replicas = j->base->replica_count;
+  uint64_t work = action_count(order) * ACTION_WORK * (replicas > 1 ? COLLECTIVES_WORK : 1) +
+                  (uint64_t)j->stage_count * STAGE_WORK * (j->limited ? 4 : 1);
+  for (uint32_t s = 0; s < j->stage_count && replicas > 1; s++)
+    work += built->graph[s]->weight_count * replicas * PART_WORK;
+  return work;
+}
 
 struct pen_joint_value pen_joint_judge(struct pen_joint *j, const struct pen_partition *placed,
                                        const struct pen_joint_cut *cut,
@@ -102,10 +136,8 @@ struct pen_joint_value pen_joint_judge(struct pen_joint *j, const struct pen_par
   const struct pen_joint_built built = pen_joint_build(j, placed, cut);
   struct pen_joint_value value = {.time = time_order(j, &built, order)};
   if (j->limited) value.excess = excess_of(j, &built, order);
+  j->work += judge_work(j, &built, order);
   pen_arena_release(mark);
-  j->work +=
-      action_count(order) * ACTION_WORK * (j->base->replica_count > 1 ? COLLECTIVES_WORK : 1) +
-      (uint64_t)j->stage_count * STAGE_WORK * (j->limited ? 4 : 1);
   return value;
 }
 
@@ -126,7 +158,7 @@ double pen_joint_calibrate(struct pen_joint *j, const struct pen_partition *plac
   const struct pen_joint_built built = pen_joint_build(j, placed, cut);
   const double limit = (double)j->topology->memory_limit_mib * 1048576.0;
   double most = -INFINITY, *room = pen_new(j->rank_count, sizeof *room);
-  struct pen_budget *budget = j->limited ? budget_of(j, &built, NULL) : NULL;
+  struct pen_budget *budget = j->limited ? pen_joint_budget(j, &built, NULL) : NULL;
   for (uint32_t rank = 0; rank < j->rank_count; rank++) {
     double excess = (double)arena_bytes[rank] - limit;
     most = fmax(most, excess);

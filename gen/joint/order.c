@@ -24,9 +24,8 @@ struct cut_search {
 static struct cut_search search_of(struct pen_joint *j, const struct pen_partition *placed,
                                    const struct pen_joint_cut *cut) {
   struct cut_search s = {.built = pen_joint_build(j, placed, cut)};
-  const struct pen_topology *t = j->topology;
-  const struct pen_budget *budget =
-      pen_budget_of(t, s.built.partition, s.built.training, s.built.graph, j->slack);
+
+  const struct pen_budget *budget = pen_joint_budget(j, &s.built, j->slack);
   const struct pen_cost_model *cost = &s.built.cost;
   s.problem = pen_search_problem(
       s.built.partition, s.built.training, pen_costs_on_ranks(placed, cost->stage),

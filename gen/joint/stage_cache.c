@@ -1,4 +1,5 @@
-/* stage_cache.c: graph and cost of each run of blocks as a stage, built when it is first asked for.
+/* stage_cache.c: graph, cost and memory of each run of blocks as a stage, built when it is first
+ * asked for.
  *
  * A stage depends on its blocks, on what it recomputes and, where costs are by number, on that. The
  * graph is built as the first, an inner, the last or the only stage of a pipeline. */
@@ -17,6 +18,7 @@ struct pen_joint_stages {
   const struct pen_cost_source *source;
   const struct pen_partition *base;
   bool by_number; /* costs depend on the number of the stage */
+  bool holds;     /* there is a limit of memory */
   struct stage_entry *entry;
   size_t count, capacity; /* a power of two, at most half full */
 };
@@ -27,6 +29,7 @@ struct pen_joint_stages *pen_joint_stages(const struct pen_cost_source *source,
   stages->source = source;
   stages->base = base;
   stages->by_number = pen_cost_is_by_number(source);
+  stages->holds = source->topology->memory_limit_mib || source->topology->has_pipeline_live_limit;
   stages->capacity = 1024;
   stages->entry = pen_new(stages->capacity, sizeof *stages->entry);
   return stages;
@@ -47,6 +50,7 @@ static struct pen_joint_stage *build_stage(const struct pen_joint_stages *s, uin
   built->graph->recompute = recompute;
   pen_stage_programs(built->graph);
   built->cost = pen_cost_of_stage(s->source, built->graph, stage);
+  if (s->holds) built->hold = pen_stage_hold_of(s->base, built->graph);
   return built;
 }
 

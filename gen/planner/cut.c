@@ -5,34 +5,17 @@
 #include <string.h>
 
 #include "gen/base/arena.h"
-#include "gen/layout/audit.h"
-#include "gen/layout/stage_buffers.h"
 #include "gen/model/unit_collectives.h"
 #include "gen/model/pieces.h"
-
-static int64_t passed_bytes(const struct pen_graph *graph, uint32_t value) {
-  return value == PEN_NONE ? 0 : (int64_t)pen_aligned(pen_value_bytes_passed(graph, value));
-}
-
-/* A message that a program makes is counted as long as it runs. */
-static int64_t sent_bytes(const struct pen_graph *graph, uint32_t value) {
-  return value == PEN_NONE || graph->value[value].storage != value ? 0 : passed_bytes(graph, value);
-}
+#include "gen/search/budget_bytes.h"
 
 static struct pen_stage_live live_of(const struct pen_graph *graph) {
-  const struct pen_stage_buffers buffers = pen_stage_live_of(graph);
-  const int64_t gradient = passed_bytes(graph, graph->output_gradient),
-                sent_back = sent_bytes(graph, graph->input_gradient);
-  const int64_t come[PEN_PROGRAMS] = {[PEN_PROGRAM_F] = passed_bytes(graph, graph->input),
-                                      [PEN_PROGRAM_I] = gradient,
-                                      [PEN_PROGRAM_B] = gradient},
-                gone[PEN_PROGRAMS] = {[PEN_PROGRAM_F] = sent_bytes(graph, graph->output),
-                                      [PEN_PROGRAM_I] = sent_back,
-                                      [PEN_PROGRAM_B] = sent_back};
+  struct pen_hold least[PEN_PROGRAMS];
   struct pen_stage_live live;
+  pen_stage_least_of(graph, least);
   for (int p = 0; p < PEN_PROGRAMS; p++) {
-    live.peak[p] = come[p] + buffers.peak[p];
-    live.remains[p] = come[p] + buffers.remains[p] - gone[p];
+    live.peak[p] = (int64_t)least[p].peak;
+    live.remains[p] = (int64_t)least[p].remains;
   }
   return live;
 }

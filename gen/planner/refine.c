@@ -4,11 +4,13 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "gen/planner/attempts.h"
 #include "gen/planner/equal_time.h"
 #include "gen/planner/progress.h"
 #include "gen/planner/reason.h"
+#include "gen/planner/write_topology.h"
 
 /* One candidate. The search takes the named order that it begins with if it finds no better one; it
  * may also find no order that fits, since it places activations otherwise. */
@@ -42,11 +44,29 @@ void pen_sort_candidates(struct pen_plan_result *result) {
     result->best[i].reason = i ? pen_reason_of(&result->best[0], &result->best[i]) : NULL;
 }
 
+/* Whether a candidate differs from an earlier one only in what the refinement chooses. */
+static bool is_repeated(const struct pen_planner *planner, const struct pen_plan_result *result,
+                        size_t index) {
+  const uint64_t *seconds = &planner->options->seconds;
+  struct pen_setting_text own[PEN_WRITTEN_SETTINGS_MAX], other[PEN_WRITTEN_SETTINGS_MAX];
+  const size_t count = pen_written_settings(planner, &result->best[index].choice, seconds, own);
+  for (size_t i = 0; i < index; i++) {
+    bool same = pen_written_settings(planner, &result->best[i].choice, seconds, other) == count;
+    for (size_t s = 0; s < count && same; s++)
+      same = !strcmp(own[s].path, other[s].path) && !strcmp(own[s].text, other[s].text);
+    if (same) return true;
+  }
+  return false;
+}
+
 void pen_refine(const struct pen_planner *planner, struct pen_plan_result *result, size_t count) {
-  for (size_t i = 0; i < count && i < result->count; i++) {
-    pen_plan_progress_show(planner, "refining", (double)i / (double)count, result->total,
+  size_t refined = 0;
+  for (size_t i = 0; refined < count && i < result->count; i++) {
+    if (is_repeated(planner, result, i)) continue;
+    pen_plan_progress_show(planner, "refining", (double)refined / (double)count, result->total,
                            result->evaluated);
     refine_one(planner, &result->best[i]);
+    refined++;
   }
   pen_plan_progress_end();
   pen_sort_candidates(result);

@@ -7,6 +7,7 @@
 #include "gen/search/budget_bytes.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "gen/base/arena.h"
 #include "gen/layout/audit.h"
@@ -21,33 +22,55 @@ static double boundary_bytes(const struct pen_graph *graph, uint32_t value) {
   return value == PEN_NONE ? 0 : (double)pen_aligned(pen_value_bytes_passed(graph, value));
 }
 
-/* Sets what the programs of a stage hold in bytes, with the messages that it receives and those
- * that it sends. Returns the bytes of its weights that UNSHARD gathers; *partial: of the gradients
- * of one microbatch, which all stages of a rank use in turn. */
-static double hold_bytes(const struct pen_partition *partition, const struct pen_graph *graph,
-                         struct pen_hold hold[PEN_PROGRAMS], double *partial) {
-  struct pen_stage_buffers blocks =
+/* A message that a program makes is counted as long as it runs. */
+static double sent_bytes(const struct pen_graph *graph, uint32_t value) {
+  return value == PEN_NONE || graph->value[value].storage != value ? 0
+                                                                   : boundary_bytes(graph, value);
+}
+
+void pen_stage_least_of(const struct pen_graph *graph, struct pen_hold least[PEN_PROGRAMS]) {
+  const struct pen_stage_buffers buffers = pen_stage_live_of(graph);
+  const double gradient = boundary_bytes(graph, graph->output_gradient),
+               sent_back = sent_bytes(graph, graph->input_gradient);
+  const double come[PEN_PROGRAMS] = {[PEN_PROGRAM_F] = boundary_bytes(graph, graph->input),
+                                     [PEN_PROGRAM_I] = gradient,
+                                     [PEN_PROGRAM_B] = gradient},
+               gone[PEN_PROGRAMS] = {[PEN_PROGRAM_F] = sent_bytes(graph, graph->output),
+                                     [PEN_PROGRAM_I] = sent_back,
+                                     [PEN_PROGRAM_B] = sent_back};
+  for (int p = 0; p < PEN_PROGRAMS; p++)
+    least[p] = (struct pen_hold){come[p] + (double)buffers.peak[p],
+                                 come[p] + (double)buffers.remains[p] - gone[p]};
+}
+
+struct pen_stage_hold pen_stage_hold_of(const struct pen_partition *partition,
+                                        const struct pen_graph *graph) {
+  const struct pen_stage_buffers buffers =
       pen_stage_buffers_of(partition, graph, &(struct pen_buffer_split){.kind = PEN_SPLIT_NONE});
   double come[PEN_PROGRAMS] = {[PEN_PROGRAM_F] = boundary_bytes(graph, graph->input),
                                [PEN_PROGRAM_I] = boundary_bytes(graph, graph->output_gradient)};
   double gone[PEN_PROGRAMS] = {0};
-  if (blocks.output_last <= PEN_PROGRAM_F)
+  if (buffers.output_last <= PEN_PROGRAM_F)
     gone[PEN_PROGRAM_F] = boundary_bytes(graph, graph->output);
-  if (blocks.input_gradient_last <= PEN_PROGRAM_I)
+  if (buffers.input_gradient_last <= PEN_PROGRAM_I)
     gone[PEN_PROGRAM_I] = boundary_bytes(graph, graph->input_gradient);
   come[PEN_PROGRAM_B] = come[PEN_PROGRAM_I];
   gone[PEN_PROGRAM_B] = gone[PEN_PROGRAM_I];
+  struct pen_stage_hold hold = {.unsharded = (double)buffers.bytes[PEN_BASE_UNSHARDED],
+                                .partial = (double)buffers.bytes[PEN_BASE_PARTIAL]};
   for (int p = 0; p < PEN_PROGRAMS; p++) {
-    double remains = come[p] + (double)blocks.remains[p];
-    hold[p] = (struct pen_hold){fmax(0, fmax(come[p] + (double)blocks.peak[p], remains)),
-                                remains - gone[p]};
+    const double remains = come[p] + (double)buffers.remains[p];
+    hold.hold[p] = (struct pen_hold){fmax(0, fmax(come[p] + (double)buffers.peak[p], remains)),
+                                     remains - gone[p]};
   }
-  *partial = (double)blocks.bytes[PEN_BASE_PARTIAL];
-  return (double)blocks.bytes[PEN_BASE_UNSHARDED];
+  pen_stage_least_of(graph, hold.least);
+  pen_free(buffers.offset);
+  pen_free(buffers.base);
+  return hold;
 }
 
-static double resident_bytes(const struct pen_partition *partition, struct pen_graph *const *graph,
-                             uint32_t rank) {
+double pen_resident_bytes(const struct pen_partition *partition, struct pen_graph *const *graph,
+                          uint32_t rank) {
   double bytes = (double)pen_audit_bytes(partition, graph, rank, NULL);
   for (uint32_t stage = 0; stage < partition->stage_count; stage++)
     if (partition->rank_of[stage] == rank)
@@ -58,17 +81,19 @@ static double resident_bytes(const struct pen_partition *partition, struct pen_g
 static struct pen_budget *budget_in_bytes(const struct pen_topology *t,
                                           const struct pen_partition *partition,
                                           const struct pen_training *training,
-                                          struct pen_graph *const *graph, const double *slack) {
+                                          struct pen_graph *const *graph,
+                                          const struct pen_stage_hold *of, const double *slack) {
   struct pen_budget *budget = pen_budget_none(partition->rank_count, partition->stage_count);
   budget->limited = budget->estimated = true;
   double *most = pen_new(partition->rank_count, sizeof *most); /* partial gradients */
   budget->whole = pen_new(partition->stage_count, sizeof *budget->whole);
   for (uint32_t rank = 0; rank < partition->rank_count; rank++)
     budget->limit[rank] = (double)t->memory_limit_mib * 1048576.0 -
-                          resident_bytes(partition, graph, rank) - (slack ? slack[rank] : 0);
+                          pen_resident_bytes(partition, graph, rank) - (slack ? slack[rank] : 0);
   for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
-    double partial, unsharded = hold_bytes(partition, graph[stage], budget->hold[stage], &partial);
-    most[partition->rank_of[stage]] = fmax(most[partition->rank_of[stage]], partial);
+    const double unsharded = of[stage].unsharded;
+    memcpy(budget->hold[stage], of[stage].hold, sizeof of[stage].hold);
+    most[partition->rank_of[stage]] = fmax(most[partition->rank_of[stage]], of[stage].partial);
     if (!training->reshards_each_use) budget->limit[partition->rank_of[stage]] -= unsharded;
     for (int p = 0; p < PEN_PROGRAMS && training->reshards_each_use; p++)
       budget->hold[stage][p].peak += unsharded;
@@ -79,20 +104,35 @@ static struct pen_budget *budget_in_bytes(const struct pen_topology *t,
   return budget;
 }
 
+static bool is_unlimited(const struct pen_topology *t) {
+  return !t->has_pipeline_live_limit && !t->memory_limit_mib;
+}
+
 struct pen_budget *pen_budget_of(const struct pen_topology *t,
                                  const struct pen_partition *partition,
                                  const struct pen_training *training,
                                  struct pen_graph *const *graph, const double *slack) {
-  if (!t->has_pipeline_live_limit && !t->memory_limit_mib)
-    return pen_budget_none(partition->rank_count, partition->stage_count);
-  if (!t->has_pipeline_live_limit) return budget_in_bytes(t, partition, training, graph, slack);
+  const bool needs = !is_unlimited(t) && !(t->has_pipeline_live_limit && t->has_costs_live_weight);
+  struct pen_stage_hold *hold = needs ? pen_new(partition->stage_count, sizeof *hold) : NULL;
+  for (uint32_t stage = 0; needs && stage < partition->stage_count; stage++)
+    hold[stage] = pen_stage_hold_of(partition, graph[stage]);
+  struct pen_budget *budget = pen_budget_of_holds(t, partition, training, graph, hold, slack);
+  pen_free(hold);
+  return budget;
+}
+
+struct pen_budget *pen_budget_of_holds(const struct pen_topology *t,
+                                       const struct pen_partition *partition,
+                                       const struct pen_training *training,
+                                       struct pen_graph *const *graph,
+                                       const struct pen_stage_hold *of, const double *slack) {
+  if (is_unlimited(t)) return pen_budget_none(partition->rank_count, partition->stage_count);
+  if (!t->has_pipeline_live_limit) return budget_in_bytes(t, partition, training, graph, of, slack);
   double *weight = pen_new(partition->stage_count, sizeof *weight);
   for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
-    struct pen_hold hold[PEN_PROGRAMS] = {{0, 0}};
     weight[stage] = t->costs_live_weight;
     if (t->has_costs_live_weight) continue;
-    double partial;
-    hold_bytes(partition, graph[stage], hold, &partial);
+    const struct pen_hold *hold = of[stage].hold;
     double backward = hold[PEN_PROGRAM_F].remains, left = backward + hold[PEN_PROGRAM_I].remains;
     weight[stage] = backward > 0 ? t->costs_live_backward * fmax(0, left) / backward : 0;
   }

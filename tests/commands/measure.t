@@ -119,7 +119,8 @@ change 's/"model_digest": "./"model_digest": "x/'
 refuses 65 "bad.json: model_digest: must be 64 hexadecimal digits" bad.json
 change 's/"microbatch": 2/"microbatch": 99999999999/'
 refuses 65 "bad.json: microbatch: is too large" bad.json
-change 's/"stages": \[/"stages": [ {},/'
+stage='"parameters": 1, "forward": 1, "backward": 1, "send": 0, "recomputes": "none"'
+change "s/\"stages\": \[/\"stages\": [{\"stage\": 0, $stage}, {\"stage\": 1, $stage}, {\"stage\": 2, $stage}], \"more\": [/"
 refuses 65 "bad.json: stages: 3 were measured, the plan has 2" bad.json
 refuses 65 "one.json: stages: 1 was measured, the plan has 2" one.json
 refuses 65 "two.json: model_digest: was measured on another model than the plan's" two.json -s model.hidden=32 -s model.ffn=80

@@ -2,6 +2,7 @@
 # plan.t: penstock-plan: what it prints, that bounds leave out nothing, that the topology it writes has the step it promises, and what it
 # refuses.
 . "${top_srcdir:-.}/tests/support/lib.sh"
+. "$top_srcdir/tests/support/costs.sh"
 plan=$top_builddir/penstock-plan
 
 cat >"$scratch/small.cfg" <<'END'
@@ -82,12 +83,13 @@ is "the same on two hosts" "$(counted "$scratch/pruned")" "$(counted "$scratch/a
 ok "which chooses a mapping" grep -q '"cluster.mapping"' "$scratch/pruned"
 
 # ---- the topology ----
-# keeps NAME OPTION...: penstock-gen has the step and the memory of the first candidate for the topology of -o.
+# keeps NAME OPTION...: penstock-gen has the step and the memory of the first candidate for the topology of -o, by the costs of $file too.
+file=
 keeps() {
   name=$1
   shift
-  "$plan" "$@" -p json -o "$scratch/best.cfg" >"$scratch/found" 2>"$scratch/err"
-  "$gen" -p report "$scratch/best.cfg" >"$scratch/report" 2>>"$scratch/err"
+  "$plan" "$@" ${file:+"--costs=$file"} -p json -o "$scratch/best.cfg" >"$scratch/found" 2>"$scratch/err"
+  "$gen" -p report ${file:+"--costs=$file"} "$scratch/best.cfg" >"$scratch/report" 2>>"$scratch/err"
   is "$name: the step" "$(field "$scratch/report" makespan)" "$(field "$scratch/found" makespan)"
   is "$name: the memory" "$(most "$scratch/report" placed_bytes)" "$(field "$scratch/found" arena_bytes)"
 }
@@ -98,6 +100,16 @@ keeps "by the search" --seconds=1 "$scratch/small.cfg" -s data_parallel.replicas
 ok "the search found a better order" grep -q 'schedule = "search"' "$scratch/best.cfg"
 "$plan" --refine=0 -p json "$scratch/small.cfg" -s data_parallel.replicas=1 >"$scratch/named"
 ok "which is faster" awk -v a="$(field "$scratch/found" makespan)" -v b="$(field "$scratch/named" makespan)" 'BEGIN { exit !(a < b) }'
+sed 's/sequence = 256/sequence = 48/; s/microbatch = \[1, 2\]/microbatch = [2, 4]/' "$scratch/small.cfg" >"$scratch/blocks.cfg"
+file=$scratch/links.json
+links >"$file"
+keeps "by measured costs" --refine=0 "$scratch/blocks.cfg" -s data_parallel.replicas=1
+named=$(field "$scratch/found" makespan)
+keeps "by the search, by measured costs" --seconds=0 "$scratch/blocks.cfg" -s data_parallel.replicas=1
+ok "cut, recomputation and order are chosen together" grep -q 'balance = "joint"' "$scratch/best.cfg"
+ok "which is faster by measured costs" awk -v a="$(field "$scratch/found" makespan)" -v b="$named" 'BEGIN { exit !(a < b) }'
+keeps "with replicas, by measured costs" --seconds=0 "$scratch/blocks.cfg" -s pipeline.ranks=2
+file=
 keeps "on two hosts" --refine=0 "$scratch/hosts.cfg"
 ok "the plan of the topology is verified" "$gen" --check "$scratch/best.cfg"
 
