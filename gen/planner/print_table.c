@@ -4,10 +4,12 @@
 #include "gen/base/arena.h"
 #include "gen/planner/equal_time.h"
 #include "gen/planner/internal.h"
+#include "gen/views/chart.h"
 
 struct table {
   const struct pen_planner *planner;
   const struct pen_plan_result *result;
+  struct pen_time_unit unit;
 };
 
 /* ---- cells ---- */
@@ -24,7 +26,7 @@ static bool is_as_fast(const struct pen_plan_candidate *one,
 
 static const char *step_cell(const struct table *t, size_t i) {
   const struct pen_plan_candidate *c = &t->result->best[i];
-  return i && is_as_fast(c, c - 1) ? "=" : pen_text("%.6g", c->step);
+  return i && is_as_fast(c, c - 1) ? "=" : pen_text("%.6g", c->step / t->unit.size);
 }
 
 static const char *tokens_cell(const struct table *t, size_t i) {
@@ -114,7 +116,7 @@ static const char *axes_cell(const struct table *t, const struct column *column,
 }
 
 static const char *title_of(const struct table *t, const struct column *column) {
-  return column->cell == step_cell ? pen_text("step %s", t->result->unit) : column->title;
+  return column->cell == step_cell ? pen_text("step %s", t->unit.name) : column->title;
 }
 
 /* NULL: the table has no such column. */
@@ -126,7 +128,7 @@ static const char *cell_of(const struct table *t, const struct column *column, s
 
 void pen_plan_print_table(FILE *out, const struct pen_planner *planner,
                           const struct pen_plan_result *result) {
-  const struct table t = {planner, result};
+  const struct table t = {planner, result, pen_time_unit_of(result->best[0].step, result->unit)};
   const char *(*row)[COLUMNS] = pen_new(result->count + 1, sizeof *row);
   size_t width[COLUMNS] = {0};
   for (size_t i = 0; i <= result->count; i++)
