@@ -114,6 +114,11 @@ static const struct head_loss_rule *rule_of(enum pen_op_kind kind) {
 
 bool pen_is_head_loss(enum pen_op_kind kind) { return rule_of(kind) != NULL; }
 
+enum pen_op_kind pen_head_loss_calls(enum pen_op_kind kind) {
+  const struct head_loss_rule *rule = rule_of(kind);
+  return rule == NULL || rule->writes[LOSS] == NONE ? PEN_OP_COUNT : rule->loss;
+}
+
 static void list_parts(struct head_loss_op part[PARTS], const struct head_loss_rule *rule,
                        int64_t rows, const int64_t *dim) {
   part[PRODUCT] = (struct head_loss_op){PEN_OP_LINEAR, {rows, dim[1], dim[2]}};

@@ -60,9 +60,13 @@ pen_kernel *pen_kernel_of(enum pen_op_kind kind, enum pen_dtype dtype);
 void *pen_kernels_prepare(enum pen_op_kind kind, enum pen_dtype dtype,
                           const int64_t dim[PEN_DIMS_MAX], const double real[PEN_REALS_MAX]);
 
-/* Replaces the CROSS_ENTROPY that HEAD_LOSS calls for each chunk of rows, in rising order, by `run`
- * with `own` in call->prepared, to read the loss of each row. `head` is what a device prepared for
- * HEAD_LOSS; *kernel and *was receive the previous function and its call->prepared. */
+/* The kind of op that HEAD_LOSS or HEAD_LOSS_COLUMNS calls for the loss of each chunk of rows, in
+ * rising order; PEN_OP_COUNT: the op is none of these. */
+enum pen_op_kind pen_head_loss_calls(enum pen_op_kind kind);
+
+/* Replaces that op by `run` with `own` in call->prepared, to read the loss of each row. `head` is
+ * what a device prepared for HEAD_LOSS or HEAD_LOSS_COLUMNS; *kernel and *was receive the previous
+ * function and its call->prepared. */
 void pen_head_loss_replace(void *head, pen_kernel *run, void *own, pen_kernel **kernel, void **was);
 
 /* to[i] = from[i] as bf16, rounded to nearest, ties to even; a NaN stays a NaN. They do not

@@ -7,6 +7,7 @@
 #include "gen/layout/audit.h"
 #include "gen/layout/device_state.h"
 #include "gen/layout/weights.h"
+#include "gen/model/op_signature.h"
 #include "gen/topology/shapes.h"
 #include "runtime/plan/shard.h"
 
@@ -58,12 +59,15 @@ static uint64_t weight_bytes(const struct pen_partition *partition, const struct
 /* Keys and values of the stage's attentions, by the graph of any step. */
 static uint64_t cache_bytes(const struct pen_graph *graph) {
   const struct pen_topology *t = graph->topology;
+  const struct pen_signature *attention = pen_signature_of(PEN_OP_ATTENTION); /* as _CACHED's */
+  const int kv_heads = pen_signature_dim(attention, "kv_heads"),
+            head_dim = pen_signature_dim(attention, "head_dim");
   uint64_t bytes = 0;
   for (size_t i = 0; i < graph->forward.count && pen_topology_has_cache(t); i++) {
     const struct pen_op *op = &graph->forward.op[i];
     if (op->kind == PEN_OP_ATTENTION || op->kind == PEN_OP_ATTENTION_CACHED)
       bytes += 2 * pen_aligned((uint64_t)(t->generate_prompts * t->model_sequence *
-                                          t->model_kv_heads * t->model_head_dim) *
+                                          op->dim[kv_heads] * op->dim[head_dim]) *
                                pen_dtype_bytes(op->dtype));
   }
   return bytes;

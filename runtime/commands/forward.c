@@ -14,7 +14,6 @@
 #include "runtime/commands/generate.h"
 #include "runtime/commands/score.h"
 #include "runtime/commands/score_logits.h"
-#include "runtime/storage/tensor_pieces.h"
 #include "runtime/commands/setup.h"
 #include "runtime/exec/op_hook.h"
 #include "runtime/observe/step_log.h"
@@ -97,12 +96,6 @@ static int run_forward(struct pen_run *run, uint32_t result_rank) {
 static void check_language_model(const struct pen_plan *plan, const char *command) {
   if (!plan->needs_tokens || !plan->loss_is_mean) {
     pen_fail(PEN_EXIT_USAGE, "%s: this binary's model is not a language model: its loss is a sum",
-             command);
-  }
-  if (pen_has_pieces(plan)) {
-    pen_fail(PEN_EXIT_USAGE,
-             "%s: the logits of this binary are in pieces; load the checkpoint in one with "
-             "tensor_parallel.partials = 1",
              command);
   }
 }

@@ -126,9 +126,9 @@ static void draw_from(const struct pen_vm *vm, uint32_t r, const void *logits) {
   const struct pen_text *text = text_of(row);
   const double uniform =
       pen_uniform(generation.key, row->text, text->written - text->prompt->token_count);
-  const size_t token =
-      pen_sample(pen_logit_row(vm->plan, logits, generation.logits), vm->plan->vocab,
-                 options->temperature, options->top_k, uniform, generation.weights);
+  const size_t token = pen_sample(
+      pen_logit_row(vm->plan, logits, vm->plan->vocab, generation.logits), vm->plan->vocab,
+      options->temperature, options->top_k, uniform, generation.weights);
   atomic_store_explicit(sampled_of(vm->endpoint->self, vm->run_step, r), (uint32_t)token,
                         memory_order_relaxed);
 }

@@ -10,13 +10,13 @@ static inline size_t pen_logit_row_bytes(const struct pen_plan *plan) {
   return plan->vocab * (size_t)pen_dtype_bytes(plan->dtype);
 }
 
-/* The row as f32: itself, or converted into widened[vocab]. */
-static inline const float *pen_logit_row(const struct pen_plan *plan, const void *row,
+/* Logits of a row as f32: themselves, or converted into widened[count]. */
+static inline const float *pen_logit_row(const struct pen_plan *plan, const void *row, size_t count,
                                          float *widened) {
   if (plan->dtype != PEN_BF16) {
     return row;
   }
-  pen_bf16_to_f32(widened, row, plan->vocab);
+  pen_bf16_to_f32(widened, row, count);
   return widened;
 }
 

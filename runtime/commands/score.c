@@ -1,7 +1,8 @@
 /* score.c: log-probabilities by token, and their sums by document (see score.h).
  *
  * A hook on the last stage's op CROSS_ENTROPY runs it row by row, which gives -ln p of each token
- * instead of the sum. The results are kept for a step and then written in the order of the windows.
+ * instead of the sum; of split weights, on CROSS_ENTROPY_COLUMNS of each piece, of which one has
+ * the target. The results are kept for a step and then written in the order of the windows.
  * The windows of a packed file hold documents in another order than the input, so all results are
  * kept to the end. Replicas that run together, since their weights are sharded, score their own
  * windows, and the last rank of the first one writes the results of all; from other hosts they come
@@ -26,6 +27,7 @@
 #include "runtime/commands/score_logits.h"
 #include "runtime/observe/step_log.h"
 #include "runtime/exec/op_hook.h"
+#include "runtime/storage/tensor_pieces.h"
 
 enum { NUMBER_BYTES = 40 };
 
@@ -45,7 +47,7 @@ static struct {
   double *found; /* -ln p of each target, [2][windows of a step][sequence]; NaN: not scored */
   uint64_t found_count; /* of one step */
   size_t microbatch_rows;
-  size_t row; /* of the microbatch: the next call's first */
+  size_t row; /* of the microbatch, or of a piece of it: the next call's first */
   struct {
     double *minus_log;
     int32_t *target;
@@ -118,7 +120,8 @@ static double *found_of(const struct pen_vm *vm) {
   return score.found + (vm->run_step & 1) * score.found_count;
 }
 
-/* A microbatch's rows come in order, by one call or by several. */
+/* A microbatch's rows come in order, by one call or by several, those of a piece before the next.
+ */
 static size_t next_row(size_t rows) {
   const size_t first = score.row;
   score.row = (first + rows) % score.microbatch_rows;
@@ -158,17 +161,66 @@ static void take_fetched(const struct pen_vm *vm) {
         score.fetched.target[r] == PEN_IGNORED_TARGET ? (double)NAN : score.fetched.minus_log[r];
     if (score.fetched.logits != NULL) {
       pen_score_logits_add(vm, vm->replica * count + r,
-                           score.fetched.logits + r * pen_logit_row_bytes(vm->plan));
+                           score.fetched.logits + r * pen_logit_row_bytes(vm->plan), 0,
+                           vm->plan->vocab);
     }
   }
 }
 
-/* CROSS_ENTROPY, one row a call. Each row's loss is computed from that row alone, so the sum in
- * rising order has the bits of one call. */
+/* CROSS_ENTROPY and CROSS_ENTROPY_COLUMNS: the operands that have an element for each row, with its
+ * bytes, and the loss; the dim that is the first token. -1: none. */
+struct loss_form {
+  enum pen_op_kind kind;
+  struct {
+    int operand;
+    size_t bytes;
+  } by_row[3];
+  int loss, first_token;
+};
+
+static const struct loss_form whole_loss = {PEN_OP_CROSS_ENTROPY,
+                                            {{1, sizeof(int32_t)}, {-1, 0}, {-1, 0}},
+                                            3,
+                                            -1},
+                              piece_loss = {
+                                  PEN_OP_CROSS_ENTROPY_COLUMNS,
+                                  {{1, sizeof(int32_t)}, {3, sizeof(float)}, {4, sizeof(double)}},
+                                  5,
+                                  2};
+
+static const struct loss_form *loss_form_of(const struct pen_plan *plan) {
+  return pen_has_pieces(plan) ? &piece_loss : &whole_loss;
+}
+
+/* The loss of a row of the call, with the logits at `logits`. */
+static double loss_of_row(const struct pen_call *call, const struct loss_form *form, size_t r,
+                          void *logits) {
+  const struct pen_op_hook *hook = call->prepared;
+  double loss = 0.0;
+  struct pen_call one = *call;
+  one.operand[0] = logits;
+  for (size_t i = 0; i < sizeof form->by_row / sizeof *form->by_row; i++) {
+    const int k = form->by_row[i].operand;
+    if (k >= 0) {
+      one.operand[k] = (unsigned char *)call->operand[k] + r * form->by_row[i].bytes;
+    }
+  }
+  one.operand[form->loss] = &loss;
+  one.dim[0] = 1;
+  one.prepared = hook->prepared;
+  hook->kernel(&one);
+  return loss;
+}
+
+/* One row a call. Each row's loss is computed from that row alone, so the sum in rising order has
+ * the bits of one call. The loss of a row whose target is in another piece is 0. */
 static void score_rows(const struct pen_call *call) {
   const struct pen_op_hook *hook = call->prepared;
   const struct pen_vm *vm = hook->context;
-  const size_t rows = (size_t)call->dim[0], row_bytes = pen_logit_row_bytes(vm->plan);
+  const struct loss_form *form = loss_form_of(vm->plan);
+  const size_t rows = (size_t)call->dim[0], tokens = (size_t)call->dim[1],
+               row_bytes = tokens * pen_dtype_bytes(vm->plan->dtype),
+               first_token = form->first_token < 0 ? 0 : (size_t)call->dim[form->first_token];
   const int32_t *targets = call->operand[1];
   const size_t first =
       (size_t)(vm->data.first_microbatch + vm->data.microbatch_index) * score.microbatch_rows +
@@ -176,21 +228,19 @@ static void score_rows(const struct pen_call *call) {
   double *found = found_of(vm) + first;
   double sum = 0.0;
   for (size_t r = 0; r < rows; r++) {
-    double loss = 0.0;
-    struct pen_call one = *call;
-    one.operand[0] = (unsigned char *)call->operand[0] + r * row_bytes;
-    one.operand[1] = (int32_t *)call->operand[1] + r;
-    one.operand[3] = &loss;
-    one.dim[0] = 1;
-    one.prepared = hook->prepared;
+    unsigned char *logits = (unsigned char *)call->operand[0] + r * row_bytes;
     if (pen_score_logits_wanted()) {
-      pen_score_logits_add(vm, first + r, one.operand[0]);
+      pen_score_logits_add(vm, first + r, logits, first_token, tokens);
     }
-    hook->kernel(&one);
+    const double loss = loss_of_row(call, form, r, logits);
     sum += loss;
-    found[r] = targets[r] == PEN_IGNORED_TARGET ? (double)NAN : loss;
+    if (first_token == 0) {
+      found[r] = targets[r] == PEN_IGNORED_TARGET ? (double)NAN : loss;
+    } else {
+      found[r] += loss;
+    }
   }
-  *(double *)call->operand[3] = sum;
+  *(double *)call->operand[form->loss] = sum;
 }
 
 /* ---- packed files ---- */
@@ -265,13 +315,13 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
                 count);
     }
   }
-  pen_vm_hook(vm, PEN_OP_CROSS_ENTROPY, &score.hook);
+  pen_vm_hook(vm, loss_form_of(plan)->kind, &score.hook);
   score.writes = vm->replica == 0;
   if (run->data.packed.header != NULL && (score.writes || pen_score_logits_wanted())) {
     open_packed(&run->data.packed);
   }
   if (pen_score_logits_wanted()) {
-    pen_score_logits_prepare(score.first_entry);
+    pen_score_logits_prepare(score.first_entry, pen_has_pieces(plan) ? score.microbatch_rows : 1);
   }
   if (score.writes) {
     pen_writer_open(&score.out, score.descriptor);

@@ -34,7 +34,8 @@ static struct {
   uint64_t entry_count;
   const uint64_t *first_entry; /* [document], or null */
   float *row;                  /* [vocab]: of a bf16 model, as f32 */
-  struct ranked *ranked;       /* [top] */
+  size_t row_count;
+  struct ranked *ranked; /* [row_count][top]: of rows of which pieces were added */
 } logits = {.descriptor = -1};
 
 bool pen_score_logits_wanted(void) { return logits.path != NULL; }
@@ -124,10 +125,11 @@ void pen_score_logits_close(void) {
 
 /* ---- within a step ---- */
 
-void pen_score_logits_prepare(const uint64_t *first_entry) {
+void pen_score_logits_prepare(const uint64_t *first_entry, size_t rows) {
   logits.first_entry = first_entry;
   logits.row = calloc(logits.vocab, sizeof *logits.row);
-  logits.ranked = calloc(logits.top + 1u, sizeof *logits.ranked);
+  logits.row_count = rows;
+  logits.ranked = calloc(rows * logits.top + 1u, sizeof *logits.ranked);
   pen_check(logits.row != NULL && logits.ranked != NULL, "no memory for %zu logits", logits.vocab);
 }
 
@@ -168,21 +170,26 @@ static void sink(struct ranked *heap, uint32_t count, uint32_t at) {
   }
 }
 
-/* The K largest, in falling order: a heap with the smallest at its top (Williams 1964). */
-static void rank_row(const float *row) {
-  struct ranked *heap = logits.ranked;
-  for (uint32_t i = 0; i < logits.top; i++) {
-    heap[i] = (struct ranked){i + 1, row[i]};
-  }
-  for (uint32_t i = logits.top / 2; i-- > 0;) {
-    sink(heap, logits.top, i);
-  }
-  for (uint32_t i = logits.top; i < logits.vocab; i++) {
-    if (is_larger((struct ranked){i + 1, row[i]}, heap[0])) {
-      heap[0] = (struct ranked){i + 1, row[i]};
+/* Adds logits, from token `first` on, to the K largest so far: a heap with the smallest at its top
+ * (Williams 1964). */
+static void rank_logits(struct ranked *heap, const float *row, size_t first, size_t count) {
+  uint32_t filled = first < logits.top ? (uint32_t)first : logits.top;
+  for (size_t i = 0; i < count; i++) {
+    const struct ranked next = {(uint32_t)(first + i) + 1, row[i]};
+    if (filled < logits.top) {
+      heap[filled++] = next;
+      for (uint32_t at = filled == logits.top ? logits.top / 2 : 0; at-- > 0;) {
+        sink(heap, logits.top, at);
+      }
+    } else if (is_larger(next, heap[0])) {
+      heap[0] = next;
       sink(heap, logits.top, 0);
     }
   }
+}
+
+/* Sorts them in falling order. */
+static void sort_ranked(struct ranked *heap) {
   for (uint32_t count = logits.top; count-- > 1;) {
     const struct ranked smallest = heap[0];
     heap[0] = heap[count];
@@ -191,25 +198,37 @@ static void rank_row(const float *row) {
   }
 }
 
-static void write_record(const void *record, uint64_t entry) {
-  if (pen_file_write_at(logits.descriptor, record, logits.record_bytes,
-                        logits.first_record + entry * logits.record_bytes) != 0) {
+/* Writes a part of a record, from byte `at` on. */
+static void write_part(const void *part, size_t bytes, uint64_t entry, size_t at) {
+  if (pen_file_write_at(logits.descriptor, part, bytes,
+                        logits.first_record + entry * logits.record_bytes + at) != 0) {
     fail_write();
   }
 }
 
-void pen_score_logits_add(const struct pen_vm *vm, uint64_t row_index, const void *row) {
+static void write_record(const void *record, uint64_t entry) {
+  write_part(record, logits.record_bytes, entry, 0);
+}
+
+void pen_score_logits_add(const struct pen_vm *vm, uint64_t row_index, const void *row,
+                          size_t first, size_t count) {
   const uint64_t sequence = vm->profile->sequence;
   const uint64_t entry =
       entry_of(&vm->data, vm->data.cursor + row_index / sequence, row_index % sequence);
   if (entry == UINT64_MAX) {
     return;
   }
-  const float *floats = pen_logit_row(vm->plan, row, logits.row);
-  if (logits.top > 0) {
-    rank_row(floats);
+  const float *floats = pen_logit_row(vm->plan, row, count, logits.row);
+  if (logits.top == 0) {
+    write_part(floats, count * sizeof *floats, entry, first * sizeof *floats);
+    return;
   }
-  write_record(logits.top > 0 ? (const void *)logits.ranked : floats, entry);
+  struct ranked *heap = logits.ranked + row_index % logits.row_count * logits.top;
+  rank_logits(heap, floats, first, count);
+  if (first + count == logits.vocab) {
+    sort_ranked(heap);
+    write_record(heap, entry);
+  }
 }
 
 /* ---- after the last step ---- */

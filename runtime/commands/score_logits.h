@@ -24,14 +24,16 @@
 void pen_score_logits_open(const struct pen_run *run);
 
 /* In a rank of the last stage, before the seal. `first_entry`: of a packed file, in which entry
- * each document begins, by its index in the file; else null. */
-void pen_score_logits_prepare(const uint64_t *first_entry);
+ * each document begins, by its index in the file; else null. `rows`: how many rows there may be of
+ * which some logits were added, but not all. */
+void pen_score_logits_prepare(const uint64_t *first_entry, size_t rows);
 
 /* Whether there is --logits; then for each row of a step, counted over all replicas, the rank that
- * computes it calls pen_score_logits_add() with the row, [vocab] of the model's dtype. Fails (74).
- */
+ * computes it calls pen_score_logits_add() with the row, of the model's dtype: with all logits, or
+ * with each piece of them, [count] from token `first` on, rising. Fails (74). */
 bool pen_score_logits_wanted(void);
-void pen_score_logits_add(const struct pen_vm *vm, uint64_t row_index, const void *row);
+void pen_score_logits_add(const struct pen_vm *vm, uint64_t row_index, const void *row,
+                          size_t first, size_t count);
 
 /* In the rank that writes the scores, after the last step: makes FILE, unless a signal stopped the
  * run before the whole file of tokens was read; then it says so. Fails (73, 74). */

@@ -25,7 +25,7 @@ void pen_vm_hook(struct pen_vm *vm, enum pen_op_kind kind, struct pen_op_hook *h
       replace_kernel(hook, &input->run, &input->prepared);
     } else if (op->kind == kind) {
       replace_kernel(hook, &bound->run, &bound->call.prepared);
-    } else if (op->kind == PEN_OP_HEAD_LOSS && kind == PEN_OP_CROSS_ENTROPY) {
+    } else if (pen_head_loss_calls(op->kind) == kind) {
       pen_head_loss_replace(bound->call.prepared, hook->run, hook, &hook->kernel, &hook->prepared);
     }
   }

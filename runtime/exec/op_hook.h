@@ -20,9 +20,9 @@ struct pen_op_hook {
 
 /* Hooks every op of that kind, of which a rank may have none. `hook` must outlive the vm; its last
  * two fields are filled. One hook serves ops that are prepared alike. CROSS_ENTROPY is hooked where
- * HEAD_LOSS calls it, too, for some of the rows at a time. On an asynchronous device the hook of a
- * data op fills host memory; the operands of another op are on the device, and its hook may only
- * enqueue. */
+ * HEAD_LOSS calls it, too, for some of the rows at a time; CROSS_ENTROPY_COLUMNS likewise. On an
+ * asynchronous device the hook of a data op fills host memory; the operands of another op are on
+ * the device, and its hook may only enqueue. */
 void pen_vm_hook(struct pen_vm *vm, enum pen_op_kind kind, struct pen_op_hook *hook);
 
 /* What a command does in each rank besides running steps; null: nothing. `vm` is that of the step's

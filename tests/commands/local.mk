@@ -49,6 +49,7 @@ COMMAND_TESTS = \
   %reldir%/packed_files.t \
   %reldir%/pieces.t \
   %reldir%/pieces_head.t \
+  %reldir%/pieces_text.t \
   %reldir%/plan.t \
   %reldir%/print.t \
   %reldir%/promela.t \

@@ -108,9 +108,6 @@ fails "a wrong checksum of a split tensor is refused" 65 "k_proj.weight" "$scrat
 # last COMMAND...: the loss of the last line of eval.
 last() { "$@" --data "$scratch/data.bin" --checkpoint "$scratch/llama_1_one.ckpt" 2>/dev/null | sed -n 's/.*"loss":\(.......\).*/\1/p'; }
 is "eval in 4 pieces has the loss of eval of whole tensors" "$(last "$scratch/llama_4_one" eval)" "$(last "$scratch/llama_1_one" eval)"
-for command in "score --output $scratch/scores --data $scratch/data.bin" "generate --prompt 1"; do
-  fails "${command%% *} is refused" 64 "tensor_parallel.partials = 1" "$scratch/llama_4_one" $command --checkpoint "$scratch/llama_1_one.ckpt"
-done
 
 # ---- an independent model ----
 find_python 'import torch' /opt/peer/bin/peer-python python3

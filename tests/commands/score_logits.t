@@ -5,7 +5,7 @@
 command -v python3 >/dev/null || skip_all "no python3 to read the files"
 
 cat >"$scratch/model.cfg" <<'END'
-model = { family = "llama"; layers = 2; hidden = 32; heads = 2; ffn = 48; vocab = 256; sequence = 16; };
+model = { family = "llama"; layers = 2; hidden = 32; heads = 2; ffn = 48; vocab = 257; sequence = 16; };
 batch = { microbatch = 2; };
 optimizer = { learning_rate = 1e-2; steps = 8; };
 pipeline = { ranks = 2; microbatches = 3; schedule = "1f1b"; };
@@ -48,6 +48,10 @@ END
 cd "$scratch" || exit 99
 ok "two ranks" build two model.cfg
 ok "in bf16, the head in chunks" build half model.cfg -s model.dtype=bf16 -s model.loss_rows=32 -s batch.microbatch=4
+split='-s tensor_parallel.partials=2' # the second piece of the vocabulary has fewer tokens
+ok "in pieces" build split model.cfg $split
+ok "in pieces and chunks, in bf16, on one rank" build chunks model.cfg $split -s model.dtype=bf16 -s model.loss_rows=32 -s batch.microbatch=4 -s pipeline.ranks=1
+ok "in pieces, packed" build packed model.cfg $split -s batch.packed=true
 ok "packed, on replicas that share out their weights" build shared model.cfg -s batch.packed=true -s data_parallel.replicas=2 \
   -s data_parallel.shard=weights
 make_tokens data.bin 2000
@@ -59,14 +63,16 @@ tail -c +1025 text.bin | od -An -v -tu2 -w2 | awk '{ print (NR > 1 ? "," : "[") 
 score() { # NAME DATA K
   "./$1" score --data "$2" --checkpoint ckpt --output scores.json --quiet --logits "logits.$3" --logits-top "$3" >result
 }
-for name in two half; do
+for name in two half split chunks; do
   ok "$name: all logits" score $name text.bin 0
   ok "$name: the 5 largest" score $name text.bin 5
   ok "$name: they give the scores" python3 check.py scores.json logits.0 logits.5 5
 done
-ok "more than the vocabulary" score two text.bin 1000
-ok "all logits again" score two text.bin 0
-ok "those of all tokens in falling order" python3 check.py scores.json logits.0 logits.1000 256
+for name in two split; do
+  ok "$name: more than the vocabulary" score $name text.bin 1000
+  ok "$name: all logits again" score $name text.bin 0
+  ok "$name: those of all tokens in falling order" python3 check.py scores.json logits.0 logits.1000 257
+done
 rm -f logits.*
 
 # Documents of a packed file, some cut, are whole and in the order of the input.
@@ -74,9 +80,11 @@ awk 'BEGIN { s = 3; for (d = 0; d < 30; d++) { s = s * 16807 % 2147483647; n = d
   for (t = 1; t < n; t++) { s = s * 16807 % 2147483647; printf "%c", 65 + s % 26 } printf "\n" } }' >lines
 "$tokens" --bytes --end-of-text 10 --pack 16 --pad-to 4 -o packed.bin lines 2>/dev/null
 od -An -v -tu1 -w1 lines | awk '{ print (NR > 1 ? "," : "[") $1 + 0 } END { print "]" }' >tokens.json
-ok "packed: all logits" score shared packed.bin 0
-ok "packed: the 3 largest" score shared packed.bin 3
-ok "packed: they give the scores" python3 check.py scores.json logits.0 logits.3 3
+for name in shared packed; do
+  ok "$name: all logits" score $name packed.bin 0
+  ok "$name: the 3 largest" score $name packed.bin 3
+  ok "$name: they give the scores" python3 check.py scores.json logits.0 logits.3 3
+done
 
 ./two init --output equal.safetensors
 ok "a head of zeros" python3 zero_head.py equal.safetensors

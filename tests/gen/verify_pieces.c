@@ -11,10 +11,10 @@ TAKES(columns_of_another, "w", false, PEN_OP_LINEAR_COLUMNS, PEN_OP_AFFINE_COLUM
 TAKES(columns_exchanged, "w", true, PEN_OP_LINEAR_COLUMNS, PEN_OP_AFFINE_COLUMNS)
 TAKES(rows_of_another, "w", false, PEN_OP_LINEAR_ROWS, PEN_OP_AFFINE_ROWS)
 TAKES(rows_exchanged, "w", true, PEN_OP_LINEAR_ROWS, PEN_OP_AFFINE_ROWS)
-TAKES(bias_of_another_piece, "bias", false, PEN_OP_AFFINE_COLUMNS)
+TAKES(bias_of_another_piece, "bias", false, PEN_OP_AFFINE_COLUMNS, PEN_OP_BIAS)
 TAKES(bias_of_another_sum, "bias", false, PEN_OP_SUM_PARTIALS)
 TAKES(input_of_another_piece, "x", false, PEN_OP_LINEAR_ROWS, PEN_OP_AFFINE_ROWS)
-TAKES(gate_of_another_piece, "gate", false, PEN_OP_SWIGLU)
+TAKES(gate_of_another_piece, "gate", false, PEN_OP_SWIGLU, PEN_OP_GEGLU)
 TAKES(keys_of_another_piece, "k", false, PEN_OP_ATTENTION)
 TAKES(gradient_by_another_piece, "w", false, PEN_OP_LINEAR_COLUMNS_DX, PEN_OP_AFFINE_COLUMNS_DX)
 TAKES(chain_of_another_piece, "a", false, PEN_OP_LINEAR_COLUMNS_DX, PEN_OP_AFFINE_COLUMNS_DX)
@@ -206,6 +206,81 @@ static bool fewer_pieces(struct broken_plan *p) {
   return weight;
 }
 
+/* ---- generation ---- */
+
+/* An op of a profile of generation, which the part is turned to; null: no rank has one. */
+static struct pen_op *op_of_generation(struct broken_plan *p, int kind) {
+  const uint32_t profiles = p->plan->profile_count, ranks = p->plan->rank_count,
+                 first = (uint32_t)draw(p->seed, profiles * ranks);
+  for (uint32_t n = 0; n < profiles * ranks; n++) {
+    const uint32_t at = (first + n) % (profiles * ranks);
+    const struct pen_profile *profile = &p->plan->profiles[at / ranks];
+    if (profile->kind == PEN_TRAIN || profile->kind == PEN_EVAL) continue;
+    p->profile = WRITABLE(struct pen_profile, profile);
+    turn_to_rank(p, at % ranks);
+    const uint32_t op = op_of_kind(p, kind);
+    if (op != PEN_NONE) return ops_of(p) + op;
+  }
+  return NULL;
+}
+
+/* Of which piece a tensor is, by its name: "weight[1].bf16". */
+static char piece_of_tensor(const struct broken_plan *p, uint32_t tensor) {
+  const char *bracket = strchr(p->tables->tensors[tensor].name, '[');
+  return bracket ? bracket[1] : 0;
+}
+
+/* An op of generation takes the operand of another piece's. */
+static bool generation_takes(struct broken_plan *p, int kind, const char *operand) {
+  for (unsigned tries = 0; tries < 20; tries++) {
+    struct pen_op *op = op_of_generation(p, kind);
+    const int k = op ? operand_named(op, operand) : 0;
+    const struct pen_op *other = op ? other_op(p, op, k) : NULL;
+    if (!other || piece_of_tensor(p, other->operand[k]) == piece_of_tensor(p, op->operand[k]))
+      continue;
+    op->operand[k] = other->operand[k];
+    return true;
+  }
+  return false;
+}
+
+static bool joins_another(struct broken_plan *p) {
+  return generation_takes(p, PEN_OP_LOGITS_JOIN, "logits");
+}
+static bool generates_by_another(struct broken_plan *p) {
+  return generation_takes(p, draw(p->seed, 2) ? PEN_OP_LINEAR_COLUMNS : PEN_OP_LINEAR_ROWS, "w");
+}
+static bool caches_another(struct broken_plan *p) {
+  return generation_takes(p, PEN_OP_ATTENTION_CACHED, draw(p->seed, 2) ? "k" : "q");
+}
+
+static bool joins_without_the_rest(struct broken_plan *p) {
+  for (unsigned tries = 0; tries < 20; tries++) {
+    struct pen_op *op = op_of_generation(p, PEN_OP_LOGITS_JOIN);
+    const int a = op ? operand_named(op, "a") : 0;
+    if (!op || op->operand[a] == PEN_NONE) continue;
+    op->operand[a] = PEN_NONE;
+    return true;
+  }
+  return false;
+}
+
+static bool joins_elsewhere(struct broken_plan *p) {
+  struct pen_op *op = op_of_generation(p, PEN_OP_LOGITS_JOIN);
+  return op && changes_dim(op, "first", op->dim[2] ? op->dim[2] - 1 : 1);
+}
+
+/* The loss, whose logits the command reads, has those that were joined before the last piece. */
+static bool samples_before_the_last(struct broken_plan *p) {
+  struct pen_op *op = op_of_generation(p, PEN_OP_CROSS_ENTROPY);
+  if (!op) return false;
+  const uint32_t first = program_of(p, (uint32_t)(op - ops_of(p)))->first_op,
+                 joined = writer_of(p, first, op->operand[0]);
+  if (joined == PEN_NONE || ops_of(p)[joined].kind != PEN_OP_LOGITS_JOIN) return false;
+  op->operand[0] = ops_of(p)[joined].operand[operand_named(&ops_of(p)[joined], "a")];
+  return true;
+}
+
 /* ---- ties ---- */
 
 /* The ties of a plan that trains, or null. `apart`: their messages, too. */
@@ -298,7 +373,7 @@ static bool head_adds_to_embedding(struct broken_plan *p) {
 #define TIES                                                                         \
   "tied: ", "tied weights of", "is at the address of", "the head reads", "overlaps", \
       "is persistent, but", "outside the persistent part"
-#define TABLE "counted: ", "is persistent, but", "whole: "
+#define TABLE "counted: ", "whole: ", TIES
 
 static const struct defect defects[] = {
     {"columns of another piece or weight", columns_of_another, {WRONG, BYTES}},
@@ -338,7 +413,13 @@ static const struct defect defects[] = {
     {"a piece at another place", another_place, {TABLE}},
     {"other runs of a piece", other_runs, {TABLE}},
     {"a piece of another tensor", another_tensor, {TABLE}},
-    {"another number of pieces", fewer_pieces, {TABLE, TIES}},
+    {"another number of pieces", fewer_pieces, {TABLE}},
+    {"joined logits of another piece", joins_another, {WRONG, BYTES}},
+    {"joined logits of one piece", joins_without_the_rest, {WRONG}},
+    {"joined logits elsewhere", joins_elsewhere, {WRONG}},
+    {"tokens by the logits before the last", samples_before_the_last, {WRONG, BYTES}},
+    {"generation by another piece", generates_by_another, {WRONG, BYTES}},
+    {"cached keys of another piece", caches_another, {WRONG, BYTES}},
     {"ties of other pieces", ties_of_other_pieces, {TIES}},
     {"values of two ties exchanged", head_values_exchanged, {TIES}},
     {"gradients of two ties exchanged", head_gradients_exchanged, {TIES}},
