@@ -83,8 +83,8 @@ static uint32_t projection(struct pen_graph *graph, uint32_t n, const char *name
   uint32_t weight = pen_rotary_matrix(graph, n, part, width, graph->topology->model_hidden);
   uint32_t product = pen_op_linear(graph, name, x, weight, PEN_NONE);
   if (!(features & PEN_ROTARY_BIASES)) return product;
-  uint32_t bias = pen_graph_weight(graph, pen_text("model.layers.%u.%s.bias", n, part), width, 0,
-                                   PEN_INITIAL_ZEROS, 0);
+  uint32_t bias =
+      pen_graph_columns_bias(graph, pen_text("model.layers.%u.%s.bias", n, part), width);
   return pen_op_bias(graph, pen_text("%s_bias", name), product, bias);
 }
 
