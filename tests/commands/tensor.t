@@ -167,9 +167,11 @@ refused "3 tensor ranks" 'tensor_parallel.ranks' -s tensor_parallel.ranks=3 -s t
 refused "fewer pieces than ranks" 'a power of two, at least tensor_parallel.ranks = 4' $T4 -s tensor_parallel.partials=2
 refused "values split along the sequence" 'tensor_parallel.sequence' $T2 -s tensor_parallel.sequence=true
 refused "a GPU" 'cluster.device = "cuda"' $T2 -s cluster.device=cuda
-refused "another transport" 'cluster.transport = "shm"' $T2 -s cluster.transport=ofi
-refused "several hosts" 'one host' $T2 -s 'cluster.hosts=(a,b)' -s cluster.transport=ofi -s cluster.port=7000
-refused "ranks of a host" 'cluster.ranks_per_host' $T2 -s cluster.ranks_per_host=1
+two='-s cluster.hosts=[a,b] -s cluster.port=7000 -s pipeline.ranks=2'
+refused "tensor ranks on two hosts" 'a divisor of cluster.ranks_per_host' $T2 -s cluster.hosts=[a,b] -s cluster.port=7000
+refused "in turns" 'cluster.mapping' $T2 $two -s cluster.mapping=cyclic
+refused "by a list" 'not ranks 0 and 1 on two' $T2 $two -s cluster.mapping=[0,1,0,1]
+refused "a fallback" 'tensor_parallel.ranks' $T2 $two -s "fallback=({pipeline={ranks=1;};})"
 refused "audits" 'memory.audit' $T2 -s memory.audit=true
 refused "a tied head" 'model.tie_embeddings' $T2 -s model.tie_embeddings=true
 finish
