@@ -324,7 +324,7 @@ static struct pen_partition *place_model(const struct pen_topology *t,
       pen_family_blocks(family, (uint32_t)t->model_layers, &partition->stages.block_count);
   partition->rank_of = place_stages(partition, !strcmp(t->pipeline_placement, "v"));
   partition->speed = t->cluster_speed.count ? t->cluster_speed.value : NULL;
-  partition->host_of = t->cluster_hosts.count > 1 ? pen_topology_rank_hosts(t) : NULL;
+  partition->host_of = t->cluster_hosts.count > 1 ? pen_topology_pipeline_hosts(t) : NULL;
   return partition;
 }
 

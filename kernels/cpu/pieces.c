@@ -1,5 +1,6 @@
 /* pieces.c: the ops of split weights: compositions of the ops of whole ones, and sums of partial
  * sums. Their shapes are those of a piece, so bits depend on the number of pieces alone. */
+#include <math.h>
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
@@ -54,7 +55,7 @@ void pen_sum_add(const struct pen_call *call) {
 void pen_maximum(const struct pen_call *call) {
   const float *a = call->operand[0], *b = call->operand[1];
   float *y = call->operand[2];
-  for (int64_t i = 0; i < call->dim[0]; i++) y[i] = b[i] > a[i] ? b[i] : a[i];
+  for (int64_t i = 0; i < call->dim[0]; i++) y[i] = b[i] > a[i] || isnan(b[i]) ? b[i] : a[i];
 }
 
 /* y = (a + b) + addend + bias, of `width` elements; addend may be y, bias null. */

@@ -35,9 +35,20 @@ static const char *sharing_text(uint64_t *seed) {
       shard_ranks);
 }
 
-static bool splits_weights;
+static bool splits_weights, has_members;
 
 void split_weights_of_plans(void) { splits_weights = true; }
+void share_pieces_of_plans(void) { splits_weights = has_members = true; }
+
+static const char *pieces_text(uint64_t *seed) {
+  if (!splits_weights) return "";
+  if (!has_members)
+    return ONE_OF(seed, "tensor_parallel = { partials = 2; };\n",
+                  "tensor_parallel = { partials = 4; };\n");
+  return ONE_OF(seed, "tensor_parallel = { ranks = 2; sequence = false; };\n",
+                "tensor_parallel = { ranks = 2; partials = 4; sequence = false; };\n",
+                "tensor_parallel = { ranks = 4; sequence = false; };\n");
+}
 
 static const char *split_model_text(uint64_t *seed) {
   const char *family = ONE_OF(seed, "llama", "qwen3", "gpt2", "qwen2", "mistral", "gemma3_text"),
@@ -48,8 +59,8 @@ static const char *split_model_text(uint64_t *seed) {
              *window =
                  !strcmp(family, "mistral") || !strcmp(family, "gemma3_text") ? "window = 4; " : "";
   return pen_text("family = \"%s\"; kv_heads = 4; %stie_embeddings = %s; sequence = %s; %s", family,
-                  window, ONE_OF(seed, "false", "true"),
-                  ONE_OF(seed, "8", "8", "64; loss_rows = 32"), frozen);
+                  window, has_members ? "false" : ONE_OF(seed, "false", "true"),
+                  has_members ? "8" : ONE_OF(seed, "8", "8", "64; loss_rows = 32"), frozen);
 }
 
 /* What the families have beside the settings of all: tied and frozen weights, a loss in chunks. */
@@ -86,13 +97,12 @@ static const char *random_text(uint64_t *seed) {
       "optimizer = { learning_rate = 1e-3; steps = 10; clip_norm = %s; };\n"
       "cluster = { device = \"%s\"; };\nmemory = { recompute = \"%s\"; };\n%s%s",
       ranks, stages, ranks * (2 + (unsigned)draw(seed, 2)), schedules[which].name, layers,
-      splits_weights ? 158 : 160, draw(seed, 2) ? "bf16" : "f32",
-      splits_weights ? split_model_text(seed) : model_text(seed), draw(seed, 2) ? "0" : "1.0",
-      splits_weights || draw(seed, 8) ? "cpu" : "cuda",
-      ONE_OF(seed, "none", "full", "layer", "attention"), sharing_text(seed),
-      !splits_weights ? ""
-                      : ONE_OF(seed, "tensor_parallel = { partials = 2; };\n",
-                               "tensor_parallel = { partials = 4; };\n"));
+      has_members      ? 157
+      : splits_weights ? 158
+                       : 160,
+      draw(seed, 2) ? "bf16" : "f32", splits_weights ? split_model_text(seed) : model_text(seed),
+      draw(seed, 2) ? "0" : "1.0", splits_weights || draw(seed, 8) ? "cpu" : "cuda",
+      ONE_OF(seed, "none", "full", "layer", "attention"), sharing_text(seed), pieces_text(seed));
 }
 
 /* ---- parts ---- */
