@@ -312,7 +312,7 @@ static bool check_join(struct piece_check *c) {
   const struct part logits = input_part(c, 0);
   if (logits.kind != OF_PIECE) return problem(c, "reads no logits of a piece");
   if (!has_tokens_of_logits(c, 2, 3)) return problem(c, "has other tokens than its logits");
-  return check_next(c, 1, logits);
+  return check_next(c, 1, logits, first_own(c->s->context));
 }
 
 /* ---- logits that the op computes ---- */
@@ -328,7 +328,7 @@ static bool find_own_logits(struct piece_check *c, struct part *logits) {
 
 static bool check_head_maximum(struct piece_check *c) {
   struct part logits;
-  return find_own_logits(c, &logits) && check_next(c, 2, logits);
+  return find_own_logits(c, &logits) && check_next(c, 2, logits, first_own(c->s->context));
 }
 
 static bool check_head_sum(struct piece_check *c) {
