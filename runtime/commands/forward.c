@@ -99,10 +99,11 @@ static void check_language_model(const struct pen_plan *plan, const char *comman
              command);
   }
   if (plan->tensor_ranks > 1) {
-    pen_fail(PEN_EXIT_USAGE,
-             "%s: each tensor rank of this binary has a part of the logits; load the checkpoint "
-             "in one with tensor_parallel.ranks = 1",
-             command);
+    pen_fail(
+        PEN_EXIT_USAGE,
+        "%s: the logits of this binary are on several tensor ranks; load the checkpoint in one "
+        "with tensor_parallel.ranks = 1",
+        command);
   }
 }
 

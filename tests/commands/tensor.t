@@ -15,14 +15,6 @@ for family in llama qwen3 gpt2; do
   sed 's/microbatch = 2/packed = true; &/' "$scratch/$family.cfg" >"$scratch/packed_$family.cfg"
 done
 
-# fails NAME STATUS TEXT COMMAND...: the command ends with the status and says the text.
-fails() {
-  fails_name=$1 fails_status=$2 fails_text=$3
-  shift 3
-  "$@" >"$scratch/said" 2>&1
-  is "$fails_name: status" $? "$fails_status"
-  matches "$fails_name: message" "$(cat "$scratch/said")" "*$fails_text*"
-}
 train() { train_model 3 "$@"; }
 same() { same_bits 3 "$@"; }
 T2='-s tensor_parallel.ranks=2'
@@ -116,7 +108,7 @@ evaluate() { "$scratch/$1" eval --data "$scratch/data.bin" --checkpoint "$scratc
 is "eval of two tensor ranks" "$(evaluate llama_two)" "$(evaluate llama_one)"
 is "eval of two, in stages" "$(evaluate llama_two_v)" "$(evaluate llama_one)"
 for command in "score --output $scratch/scores --data $scratch/data.bin" "generate --prompt 1"; do
-  fails "${command%% *} is refused" 64 "tensor_parallel.partials = 1" "$scratch/llama_two" $command --checkpoint "$scratch/llama_one.ckpt"
+  fails "${command%% *} is refused" 64 "tensor_parallel.ranks = 1" "$scratch/llama_two" $command --checkpoint "$scratch/llama_one.ckpt"
 done
 matches "info counts the processes" "$("$scratch/cube_1f1b" info --json)" '*"tensor_ranks":2,*'
 evals() {
@@ -175,4 +167,5 @@ refused "by a list" 'not ranks 0 and 1 on two' $T2 $two -s cluster.mapping=[0,1,
 fails "a fallback" 78 'tensor_parallel.ranks' "$gen" --check $T2 $two "$scratch/fallback.cfg"
 refused "audits" 'memory.audit' $T2 -s memory.audit=true
 refused "a tied head" 'model.tie_embeddings' $T2 -s model.tie_embeddings=true
+refused "a loss in chunks" 'model.loss_rows' $T2 -s model.loss_rows=32
 finish
