@@ -1,8 +1,9 @@
 /* joint.c: the pass.
  *
- * It starts from the cuts by count and by time, which it never does worse than, and from cuts that
- * give the ranks equal work (level.c), each with the orders that the search starts from if the
- * order is open. With a named schedule all choices of a small model are judged (exhaust.c);
+ * It starts from the cuts by count and by time, with each kind of recomputation, which it never
+ * does worse than, and from cuts that give the ranks equal work (level.c), each with the orders
+ * that the search starts from if the order is open. A start whose live bytes exceed the limit is
+ * not laid out. With a named schedule all choices of a small model are judged (exhaust.c);
  * otherwise rounds follow, of local search over cuts and recomputation (improve.c) and, if the
  * order is open, of annealing (order.c), until the work of the effort is done. What a round does
  * depends on the rounds before it alone, and its result is kept if it is better, so a larger effort

@@ -2,6 +2,7 @@
 # joint.t: partition.balance = "joint": the least makespan of all cuts of small models, never worse than the other cuts, limits of memory,
 # ranks of different speed, what it refuses, and what the report says of it.
 . "${top_srcdir:-.}/tests/support/lib.sh"
+. "$top_srcdir/tests/support/cuts.sh"
 
 cat >"$scratch/small.cfg" <<'END'
 pipeline = { ranks = 3; microbatches = 6; schedule = "1f1b"; };
@@ -20,22 +21,11 @@ report() {
 # field REPORT NAME: the first number of that name in a report.
 field() { sed -n "s/^ *\"$2\": \\([-0-9.e+]*\\),*$/\\1/p" "$1" | head -1; }
 makespan() { field "$1" makespan; }
-arena() { sed -n 's/^ *"placed_bytes": \([0-9]*\),*$/\1/p' "$1" | sort -n | tail -1; }
-at_most() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a <= b * (1 + 1e-12)) }'; }
 near() { awk -v a="$1" -v b="$2" 'BEGIN { d = a - b; exit !(d * d <= 1e-18 * b * b) }'; }
 
 product() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.15g\n", a * b }'; }
 
 # ---- the least of all cuts ----
-# lists LAYERS STAGES: every list of partition.layers.
-lists() {
-  awk -v n="$1" -v s="$2" '
-    function fill(stage, left, text,   c) {
-      if (stage == s - 1) { print text left; return }
-      for (c = stage > 0; c <= left; c++) fill(stage + 1, left - c, text c ",")
-    }
-    BEGIN { fill(0, n, "") }'
-}
 # least LIMIT_BYTES LAYERS STAGES ARGUMENT...: the least makespan of the cuts whose arenas are within the limit (0: none).
 least() {
   least_limit=$1

@@ -3,6 +3,7 @@
 # cuts by the same file, the same makespan for what it chose, and what it refuses.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 . "$top_srcdir/tests/support/costs.sh"
+. "$top_srcdir/tests/support/cuts.sh"
 
 cat >"$scratch/small.cfg" <<'END'
 pipeline = { ranks = 3; microbatches = 6; schedule = "1f1b"; };
@@ -23,19 +24,8 @@ report() {
   "$gen" -p report --costs="$file" -o "$report_to" "$@" 2>"$scratch/said"
 }
 makespan() { sed -n 's/^  "makespan": \(.*\),$/\1/p' "$1"; }
-arena() { sed -n 's/^ *"placed_bytes": \([0-9]*\),*$/\1/p' "$1" | sort -n | tail -1; }
-at_most() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "" && b != "" && a <= b * (1 + 1e-12)) }'; }
 
 # ---- the least of all cuts ----
-# lists LAYERS STAGES: every list of partition.layers.
-lists() {
-  awk -v n="$1" -v s="$2" '
-    function fill(stage, left, text,   c) {
-      if (stage == s - 1) { print text left; return }
-      for (c = stage > 0; c <= left; c++) fill(stage + 1, left - c, text c ",")
-    }
-    BEGIN { fill(0, n, "") }'
-}
 # least LAYERS STAGES ARGUMENT...: the least makespan of the cuts.
 least() {
   for list in $(lists "$1" "$2"); do

@@ -30,6 +30,7 @@ libtestsupport_a_SOURCES = \
 EXTRA_DIST += \
   %reldir%/close_order.c \
   %reldir%/costs.sh \
+  %reldir%/cuts.sh \
   %reldir%/end_at.c \
   %reldir%/flip_bits.c \
   %reldir%/fault_run.sh \
