@@ -77,7 +77,9 @@ static double time_order(struct pen_joint *j, const struct pen_joint_built *buil
   const double overlap = pen_overlap_cost(t);
   struct pen_stage_cost *cost = pen_costs_on_ranks(built->partition, built->cost);
   const struct pen_collective_cost *collective =
-      pen_collective_costs(t, built->partition, built->graph, built->cost);
+      built->partition->replica_count > 1
+          ? pen_collective_costs(t, built->partition, built->graph, built->cost)
+          : NULL;
   struct pen_timing *timing =
       collective
           ? pen_simulate_step(order, built->partition, built->training, cost, collective, overlap,

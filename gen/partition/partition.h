@@ -25,7 +25,7 @@ struct pen_partition {
   struct pen_stages stages;                 /* the blocks of each stage */
   uint32_t *rank_of;                        /* [stage_count] */
   const double *speed;                      /* [rank_count] cluster.speed; NULL: all 1 */
-  const uint32_t *host_of; /* [replica_count * rank_count] by global rank; NULL: one host */
+  const uint32_t *host_of; /* [replica_count * rank_count], replicas first; NULL: one host */
 };
 
 struct pen_block_costs; /* gen/partition/block_cost.h */

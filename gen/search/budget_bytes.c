@@ -21,11 +21,17 @@ static double boundary_bytes(const struct pen_graph *graph, uint32_t value) {
   return value == PEN_NONE ? 0 : (double)pen_aligned(pen_value_bytes_passed(graph, value));
 }
 
+/* What all stages of a rank use in turn: the gradients of one microbatch, and the slots of the
+ * tensor ranks' exchanges, two sets with one for each. */
+struct shared_bytes {
+  double partial, slots;
+};
+
 /* Sets what the programs of a stage hold in bytes, with the messages that it receives and those
- * that it sends. Returns the bytes of its weights that UNSHARD gathers; *partial: of the gradients
- * of one microbatch, which all stages of a rank use in turn. */
+ * that it sends, and what it needs of the shared bytes. Returns the bytes of its weights that
+ * UNSHARD gathers. */
 static double hold_bytes(const struct pen_partition *partition, const struct pen_graph *graph,
-                         struct pen_hold hold[PEN_PROGRAMS], double *partial) {
+                         struct pen_hold hold[PEN_PROGRAMS], struct shared_bytes *shared) {
   struct pen_stage_buffers blocks =
       pen_stage_buffers_of(partition, graph, &(struct pen_buffer_split){.kind = PEN_SPLIT_NONE});
   double come[PEN_PROGRAMS] = {[PEN_PROGRAM_F] = boundary_bytes(graph, graph->input),
@@ -42,7 +48,9 @@ static double hold_bytes(const struct pen_partition *partition, const struct pen
     hold[p] = (struct pen_hold){fmax(0, fmax(come[p] + (double)blocks.peak[p], remains)),
                                 remains - gone[p]};
   }
-  *partial = (double)blocks.bytes[PEN_BASE_PARTIAL];
+  shared->partial = (double)blocks.bytes[PEN_BASE_PARTIAL];
+  shared->slots =
+      2 * (double)graph->topology->tensor_parallel_ranks * (double)blocks.bytes[PEN_BASE_EXCHANGE];
   return (double)blocks.bytes[PEN_BASE_UNSHARDED];
 }
 
@@ -61,20 +69,23 @@ static struct pen_budget *budget_in_bytes(const struct pen_topology *t,
                                           struct pen_graph *const *graph, const double *slack) {
   struct pen_budget *budget = pen_budget_none(partition->rank_count, partition->stage_count);
   budget->limited = budget->estimated = true;
-  double *most = pen_new(partition->rank_count, sizeof *most); /* partial gradients */
+  struct shared_bytes *most = pen_new(partition->rank_count, sizeof *most);
   budget->whole = pen_new(partition->stage_count, sizeof *budget->whole);
   for (uint32_t rank = 0; rank < partition->rank_count; rank++)
     budget->limit[rank] = (double)t->memory_limit_mib * 1048576.0 -
                           resident_bytes(partition, graph, rank) - (slack ? slack[rank] : 0);
   for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
-    double partial, unsharded = hold_bytes(partition, graph[stage], budget->hold[stage], &partial);
-    most[partition->rank_of[stage]] = fmax(most[partition->rank_of[stage]], partial);
+    struct shared_bytes shared, *of_rank = &most[partition->rank_of[stage]];
+    double unsharded = hold_bytes(partition, graph[stage], budget->hold[stage], &shared);
+    of_rank->partial = fmax(of_rank->partial, shared.partial);
+    of_rank->slots = fmax(of_rank->slots, shared.slots);
     if (!training->reshards_each_use) budget->limit[partition->rank_of[stage]] -= unsharded;
     for (int p = 0; p < PEN_PROGRAMS && training->reshards_each_use; p++)
       budget->hold[stage][p].peak += unsharded;
     budget->whole[stage] = training->reshards_each_use ? unsharded : 0;
   }
-  for (uint32_t rank = 0; rank < partition->rank_count; rank++) budget->limit[rank] -= most[rank];
+  for (uint32_t rank = 0; rank < partition->rank_count; rank++)
+    budget->limit[rank] -= most[rank].partial + most[rank].slots;
   pen_free(most);
   return budget;
 }
@@ -91,8 +102,8 @@ struct pen_budget *pen_budget_of(const struct pen_topology *t,
     struct pen_hold hold[PEN_PROGRAMS] = {{0, 0}};
     weight[stage] = t->costs_live_weight;
     if (t->has_costs_live_weight) continue;
-    double partial;
-    hold_bytes(partition, graph[stage], hold, &partial);
+    struct shared_bytes shared;
+    hold_bytes(partition, graph[stage], hold, &shared);
     double backward = hold[PEN_PROGRAM_F].remains, left = backward + hold[PEN_PROGRAM_I].remains;
     weight[stage] = backward > 0 ? t->costs_live_backward * fmax(0, left) / backward : 0;
   }

@@ -114,16 +114,24 @@ static uint64_t parameters_of(const struct pen_graph *graph, uint32_t block) {
   return count;
 }
 
+/* The times of other numbers of tensor ranks say nothing of the topology's. */
+static bool is_of(const struct blocks_file *file, const struct measured_block *block,
+                  const char *name) {
+  return strcmp(block->name, name) == 0 && block->tensor == file->topology->tensor_parallel_ranks;
+}
+
 static _Noreturn void fail_microbatch(const struct blocks_file *file, const char *name) {
   const char *sizes = "";
   for (size_t i = 0; i < file->count; i++)
-    if (strcmp(file->block[i].name, name) == 0)
+    if (is_of(file, &file->block[i], name))
       sizes = pen_text("%s%s%u", sizes, *sizes ? ", " : "", file->block[i].microbatch);
   pen_costs_json_fail(
       file->path, "blocks",
       *sizes ? pen_text("%s was measured with microbatches of %s, the topology has %lld", name,
                         sizes, (long long)file->topology->batch_microbatch)
-             : pen_text("%s was not measured", name));
+             : pen_text("%s was not measured with \"tensor\" %lld, the topology's "
+                        "tensor_parallel.ranks",
+                        name, (long long)file->topology->tensor_parallel_ranks));
 }
 
 static const struct measured_block *find_block(const struct blocks_file *file,
@@ -131,8 +139,7 @@ static const struct measured_block *find_block(const struct blocks_file *file,
   const char *name = measured_name(graph->stages, block);
   for (size_t i = 0; i < file->count; i++) {
     const struct measured_block *found = &file->block[i];
-    if (strcmp(found->name, name) != 0 || found->tensor != 1 ||
-        found->microbatch != file->topology->batch_microbatch)
+    if (!is_of(file, found, name) || found->microbatch != file->topology->batch_microbatch)
       continue;
     const uint64_t parameters = parameters_of(graph, block);
     if (found->parameters != UINT64_MAX && found->parameters != parameters)
