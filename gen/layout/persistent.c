@@ -183,8 +183,7 @@ void pen_place_members(const struct pen_plan *plan, struct pen_weight *weights) 
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const uint32_t member = pen_first_member(plan, &weights[i]);
     if (member == 0) continue;
-    const struct pen_weight *first =
-        &weights[i - member * (weights[i].piece_count / plan->tensor_ranks)];
+    const struct pen_weight *first = &weights[pen_first_member_weight(plan, i)];
     weights[i].value_sharded = first->value_sharded;
     weights[i].bf16_sharded = first->bf16_sharded;
     weights[i].gradient_sharded = first->gradient_sharded;

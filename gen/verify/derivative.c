@@ -59,7 +59,7 @@ static uint32_t *gradient_of(struct pen_derivative *d, uint32_t forward, int k) 
   const struct pen_term *term = &d->stage->terms->term[forward];
   const uint32_t value = operand_value(d, forward, k);
   if (d->pieces == 1 || pen_pieces_input((int)term->kind) != k) return &d->gradient[value];
-  const uint32_t piece = pen_term_piece(d->stage->context->plan, d->stage->terms, forward);
+  const uint32_t piece = pen_term_piece(d->stage, forward);
   if (piece >= d->pieces) return &d->gradient[value];
   return &d->of_piece[value * d->pieces + piece];
 }
@@ -140,7 +140,7 @@ static bool waits_for_pieces(struct pen_derivative *d, const struct pen_gradient
     return false;
   uint32_t *own = gradient_of(d, forward, shared);
   *own = d->private_value[shared];
-  if (pen_term_piece(d->stage->context->plan, d->stage->terms, forward) > 0) return true;
+  if (pen_term_piece(d->stage, forward) > 0) return true;
   uint32_t halves[2];
   d->private_value[shared] = add_halves(d, own, halves) ? add_pairwise(d, halves, 2) : 0;
   return false;

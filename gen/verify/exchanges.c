@@ -20,8 +20,6 @@
 #include "gen/base/arena.h"
 #include "gen/model/op_signature.h"
 
-/* ---- programs ---- */
-
 void pen_exchanges_open(struct pen_exchanges *e, const struct pen_plan *plan, uint32_t rank,
                         const struct pen_rank_program *tables) {
   *e = (struct pen_exchanges){
@@ -91,52 +89,4 @@ const char *pen_exchanges_end(const struct pen_exchanges *e) {
   return e->begun % 2 ? "it has an odd number of exchanges: the next program begins with the same "
                         "slots"
                       : NULL;
-}
-
-/* ---- members ---- */
-
-/* What is wrong with the place of a weight of a later member; null: nothing. */
-static const char *place_problem(const struct pen_weight *first, const struct pen_weight *own) {
-  if (own->rank != first->rank || own->frozen != first->frozen ||
-      own->value_sharded != first->value_sharded || own->bf16_sharded != first->bf16_sharded ||
-      own->gradient_sharded != first->gradient_sharded)
-    return "is of another kind";
-  if (own->count > first->count) return "is larger";
-  if (own->value_offset != first->value_offset || own->bf16_offset != first->bf16_offset ||
-      own->gradient_offset != first->gradient_offset ||
-      own->exp_avg_offset != first->exp_avg_offset ||
-      own->exp_avg_sq_offset != first->exp_avg_sq_offset)
-    return "is in another place";
-  return NULL;
-}
-
-static bool check_places(const struct pen_plan *plan, struct pen_problem *problem) {
-  for (uint32_t index = 0; index < plan->weight_count; index++) {
-    const struct pen_weight *own = &plan->weights[index];
-    const uint32_t pieces = own->piece_count, member = pen_first_member(plan, own);
-    if (pieces > 1 && pieces % plan->tensor_ranks)
-      return pen_problem_note(problem, PEN_NONE, PEN_NONE,
-                              "%s is one of %u pieces, which %u tensor ranks cannot share",
-                              own->name, pieces, plan->tensor_ranks);
-    if (member == 0) continue;
-    const struct pen_weight *first = own - member * (pieces / plan->tensor_ranks);
-    const char *wrong = place_problem(first, own);
-    if (wrong)
-      return pen_problem_note(problem, own->rank, PEN_NONE, "%s %s than %s of the first member",
-                              own->name, wrong, first->name);
-  }
-  return true;
-}
-
-bool pen_check_members(const struct pen_plan *plan, struct pen_problem *problem) {
-  if (plan->tensor_ranks == 0 || plan->tensor_ranks & (plan->tensor_ranks - 1))
-    return pen_problem_note(problem, PEN_NONE, PEN_NONE, "%u tensor ranks are no power of two",
-                            plan->tensor_ranks);
-  for (uint32_t index = 0; index < plan->weight_count; index++)
-    if (plan->weights[index].piece_count == 0 ||
-        plan->weights[index].piece >= plan->weights[index].piece_count ||
-        plan->weights[index].piece > index)
-      return pen_problem_note(problem, PEN_NONE, PEN_NONE, "counted: %s is not one of its pieces",
-                              plan->weights[index].name);
-  return check_places(plan, problem);
 }

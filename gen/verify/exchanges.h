@@ -6,7 +6,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "gen/verify/problem.h"
 #include "runtime/plan/plan.h"
 
 /* The program in progress. */
@@ -34,10 +33,5 @@ const char *pen_exchange_op(struct pen_exchanges *e, uint32_t index);
 const char *pen_exchange_read(const struct pen_exchanges *e, uint32_t tensor);
 const char *pen_exchange_written(const struct pen_exchanges *e, uint32_t tensor);
 const char *pen_exchanges_end(const struct pen_exchanges *e);
-
-/* The members of each rank have their weights where the first has its own, in the same space. Only
- * dims that say which piece an op is of are another for a member, and are right. Before anything
- * is indexed by the members. */
-bool pen_check_members(const struct pen_plan *plan, struct pen_problem *problem);
 
 #endif

@@ -23,6 +23,7 @@
 #include "gen/model/op_signature.h"
 #include "gen/verify/derivative.h"
 #include "gen/verify/internal.h"
+#include "gen/verify/members.h"
 #include "gen/verify/pieces.h"
 #include "runtime/plan/plan.h"
 
@@ -244,7 +245,18 @@ static bool check_profile_stage(struct profile_stages *p, uint32_t stage, struct
   return true;
 }
 
-bool pen_check_gradients(const struct pen_check_context *checked, uint32_t profile_count) {
+/* Whether a member differs from the first in the rank of a stage. */
+static bool differs(const struct pen_check_context *checked, uint32_t profile_count, uint32_t stage,
+                    uint32_t tensor_rank) {
+  bool any = false;
+  for (uint32_t n = 0; n < profile_count; n++)
+    any = any || pen_member_differs(&checked[n].contexts[checked[n].rank_of[stage]], tensor_rank);
+  return any;
+}
+
+/* All stages, or those of ranks in which a member differs from the first. */
+static bool check_stages(const struct pen_check_context *checked, uint32_t profile_count,
+                         uint32_t tensor_rank) {
   struct profile_stages *profile = pen_new(profile_count, sizeof *profile);
   struct known_forward *known = pen_new(profile_count, sizeof *known);
   struct pen_terms terms = {0};
@@ -252,6 +264,7 @@ bool pen_check_gradients(const struct pen_check_context *checked, uint32_t profi
   for (uint32_t n = 0; n < profile_count; n++) profile[n].c = &checked[n];
   for (uint32_t stage = 0; stage < checked[0].stage_count && fine; stage++) {
     size_t known_count = 0;
+    if (tensor_rank > 0 && !differs(checked, profile_count, stage, tensor_rank)) continue;
     pen_terms_clear(&terms);
     for (uint32_t n = 0; n < profile_count && fine; n++)
       if (checked[n].profile_kind == PEN_TRAIN || checked[n].profile_kind == PEN_EVAL)
@@ -261,5 +274,47 @@ bool pen_check_gradients(const struct pen_check_context *checked, uint32_t profi
   pen_terms_free(&terms);
   pen_free(known);
   pen_free(profile);
+  return fine;
+}
+
+/* The ranks of a profile as a member sees them, where it differs from the first. */
+static bool make_contexts(const struct pen_check_context *checked, uint32_t tensor_rank,
+                          struct pen_rank_context *contexts) {
+  for (uint32_t rank = 0; rank < checked->rank_count; rank++) {
+    contexts[rank] = checked->contexts[rank];
+    if (pen_member_differs(&contexts[rank], tensor_rank) &&
+        !pen_member_context(&checked->contexts[rank], tensor_rank, &contexts[rank]))
+      return false;
+  }
+  return true;
+}
+
+static void free_contexts(const struct pen_check_context *member) {
+  for (uint32_t rank = 0; rank < member->rank_count; rank++)
+    if (member->contexts[rank].tensor_rank > 0) pen_member_context_free(&member->contexts[rank]);
+  pen_free((void *)(uintptr_t)member->contexts);
+}
+
+/* The same for a member after the first. */
+static bool check_member(const struct pen_check_context *checked, uint32_t profile_count,
+                         uint32_t tensor_rank) {
+  struct pen_check_context *member = pen_new(profile_count, sizeof *member);
+  bool fine = true;
+  for (uint32_t n = 0; n < profile_count && fine; n++) {
+    struct pen_rank_context *contexts = pen_new(checked[n].rank_count, sizeof *contexts);
+    fine = make_contexts(&checked[n], tensor_rank, contexts);
+    member[n] = checked[n];
+    member[n].contexts = contexts;
+  }
+  if (!fine || !check_stages(member, profile_count, tensor_rank)) return false;
+  for (uint32_t n = 0; n < profile_count; n++) free_contexts(&member[n]);
+  pen_free(member);
+  return true;
+}
+
+bool pen_check_gradients(const struct pen_check_context *checked, uint32_t profile_count) {
+  bool fine = check_stages(checked, profile_count, 0);
+  for (uint32_t t = 1; t < checked[0].contexts[0].plan->tensor_ranks && fine; t++)
+    fine = check_member(checked, profile_count, t);
   return fine;
 }

@@ -18,6 +18,8 @@ libgen_a_SOURCES += \
   %reldir%/gradient_sums.c \
   %reldir%/gradients.c \
   %reldir%/internal.h \
+  %reldir%/members.c \
+  %reldir%/members.h \
   %reldir%/memory.c \
   %reldir%/memory_actions.c \
   %reldir%/memory_actions.h \

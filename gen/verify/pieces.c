@@ -104,7 +104,14 @@ static void set_outputs(struct piece_check *c, struct part part) {
     c->part[pen_term_output(c->forward, k)] = part;
 }
 
-uint32_t pen_term_piece(const struct pen_plan *plan, const struct pen_terms *terms, uint32_t term) {
+/* The member's first piece. */
+static uint32_t first_own(const struct pen_rank_context *b) {
+  return b->tensor_rank * (pen_piece_count(b->plan) / b->plan->tensor_ranks);
+}
+
+uint32_t pen_term_piece(const struct pen_stage_terms *s, uint32_t term) {
+  const struct pen_plan *plan = s->context->plan;
+  const struct pen_terms *terms = s->terms;
   const struct pen_term *t = &terms->term[term];
   const struct pen_signature *signature = pen_signature_of((int)t->kind);
   const int dim = pen_signature_dim(signature, "piece");
@@ -112,7 +119,8 @@ uint32_t pen_term_piece(const struct pen_plan *plan, const struct pen_terms *ter
   for (int k = 0; k < signature->input_count; k++) {
     const struct pen_term *input =
         t->input[k] ? &terms->term[pen_term_of_value(t->input[k])] : NULL;
-    if (input && input->kind == PEN_TERM_WEIGHT) return plan->weights[input->dim[0]].piece;
+    if (input && input->kind == PEN_TERM_WEIGHT)
+      return plan->weights[input->dim[0]].piece - first_own(s->context);
   }
   return 0;
 }
@@ -200,7 +208,7 @@ static bool check_sum(struct piece_check *c) {
 
 static bool check_heads(struct piece_check *c) {
   const struct part x = input_part(c, 0);
-  if (x.kind != OF_PIECE || x.first != (uint64_t)term_of(c)->dim[2])
+  if (x.kind != OF_PIECE || x.first != first_own(c->s->context) + (uint64_t)term_of(c)->dim[2])
     return problem(c, "is of another piece than it says");
   if (input_part(c, 1).kind != WHOLE || !weight_at(c, 1) || weight_at(c, 1)->piece_count != 1)
     return problem(c, "reads a gain that is not whole");
@@ -208,14 +216,14 @@ static bool check_heads(struct piece_check *c) {
   return true;
 }
 
-/* The pieces so far, in operand k, and then the next. */
-static bool check_next(struct piece_check *c, int k, struct part next) {
-  const bool begins = !term_of(c)->input[k];
+/* The pieces so far, in operand k, and then the next; the first begins at piece `begin`. */
+static bool check_next(struct piece_check *c, int k, struct part next, uint32_t begin) {
   const struct part before = input_part(c, k);
-  if (begins ? next.first != 0
-             : before.kind != PARTIAL || before.past != next.first || before.group != next.group)
+  if (!term_of(c)->input[k] ? next.first != begin
+                            : before.kind != PARTIAL || before.past != next.first ||
+                                  before.group != next.group || before.first != begin)
     return problem(c, "takes pieces in another order");
-  set_outputs(c, (struct part){PARTIAL, 0, next.past, next.group});
+  set_outputs(c, (struct part){PARTIAL, begin, next.past, next.group});
   return true;
 }
 
@@ -225,13 +233,14 @@ static bool check_embedding(struct piece_check *c) {
   if ((uint64_t)term_of(c)->dim[3] * weight->tensor_dim[1] != weight->run_first)
     return problem(c, "begins at another row than its piece");
   return check_next(
-      c, 2, (struct part){PARTIAL, weight->piece, weight->piece + 1, tensor_number(c, weight)});
+      c, 2, (struct part){PARTIAL, weight->piece, weight->piece + 1, tensor_number(c, weight)},
+      first_own(c->s->context));
 }
 
 static bool check_maximum(struct piece_check *c) {
   const struct part logits = input_part(c, 0);
   if (logits.kind != OF_PIECE) return problem(c, "reads no logits of a piece");
-  return check_next(c, 1, logits);
+  return check_next(c, 1, logits, first_own(c->s->context));
 }
 
 /* The op that makes a value, or of which it is the greatest over the members. */
@@ -285,11 +294,12 @@ static bool check_loss(struct piece_check *c) {
   return true;
 }
 
-/* The parts of all members, of which the first has pieces [0, own). */
+/* The parts of all members: each has that of its own pieces. */
 static bool check_part(struct piece_check *c) {
-  const uint32_t own = c->pieces / c->s->context->plan->tensor_ranks;
+  const uint32_t own = c->pieces / c->s->context->plan->tensor_ranks,
+                 begin = first_own(c->s->context);
   const struct part x = input_part(c, 0);
-  if (x.kind != PARTIAL || x.first != 0 || x.past != own)
+  if (x.kind != PARTIAL || x.first != begin || x.past != begin + own)
     return problem(c, "exchanges what is not the sum of the member's pieces");
   const uint32_t first = (uint32_t)term_of(c)->dim[1] * own;
   set_outputs(c, (struct part){PARTIAL, first, first + own, x.group});
@@ -323,7 +333,7 @@ static bool check_select(struct piece_check *c) {
   if ((uint64_t)term_of(c)->dim[3] * width != begin ||
       (uint64_t)(term_of(c)->dim[3] + term_of(c)->dim[2]) * width != past)
     return problem(c, "has other tokens than the member");
-  return check_next(c, 2, x);
+  return check_next(c, 2, x, 0);
 }
 
 /* All other ops: their values are whole or of one piece. */

@@ -13,8 +13,9 @@ uint32_t pen_piece_count(const struct pen_plan *plan);
  * once. */
 bool pen_check_piece_table(const struct pen_plan *plan, struct pen_problem *problem);
 
-/* The piece whose op a term is: that of the weight that it reads, or as it says itself. */
-uint32_t pen_term_piece(const struct pen_plan *plan, const struct pen_terms *terms, uint32_t term);
+/* The piece whose op a term is, counted from the member's first: that of the weight that it reads,
+ * or as it says itself. */
+uint32_t pen_term_piece(const struct pen_stage_terms *s, uint32_t term);
 
 /* The forward terms of a stage keep pieces apart, and sum each partial sum once, in order, before
  * it is read as a whole. */

@@ -319,7 +319,7 @@ static bool check_rank(struct pen_rank_context *b) {
 struct weights_by_rank {
   uint32_t *weight; /* [weight_count]: indices into the plan's weights */
   uint32_t *first;  /* [rank_count + 1]: of each rank, in `weight` */
-  uint32_t *index;  /* [weight of the plan]: its index among the weights of its rank */
+  uint32_t *index;  /* [weight of the plan]: its index among the weights of its member */
 };
 
 static struct weights_by_rank group_weights(const struct pen_plan *plan) {
@@ -336,6 +336,8 @@ static struct weights_by_rank group_weights(const struct pen_plan *plan) {
     if (pen_first_member(plan, &plan->weights[index]) == 0)
       by_rank.weight[by_rank.first[plan->weights[index].rank] + by_rank.index[index]] =
           (uint32_t)index;
+  for (uint32_t index = 0; index < count; index++)
+    by_rank.index[index] = by_rank.index[pen_first_member_weight(plan, index)];
   return by_rank;
 }
 

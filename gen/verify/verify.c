@@ -2,8 +2,8 @@
 #include "gen/verify/verify.h"
 
 #include "gen/base/arena.h"
-#include "gen/verify/exchanges.h"
 #include "gen/verify/internal.h"
+#include "gen/verify/members.h"
 #include "gen/verify/problem.h"
 #include "runtime/plan/plan.h"
 

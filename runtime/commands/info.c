@@ -192,6 +192,7 @@ static void print_json(const struct pen_plan *plan, const char *kernels) {
   json_digest(&out, "digest", plan->digest);
   json_digest(&out, "model_digest", plan->model_digest);
   json_number(&out, "ranks", plan->rank_count);
+  json_number(&out, "tensor_ranks", plan->tensor_ranks);
   json_number(&out, "stages_per_rank", plan->stages_per_rank);
   json_number(&out, "stages", plan->stage_count);
   json_number(&out, "microbatches", plan->microbatch_count);
@@ -304,6 +305,9 @@ static void print_text(const struct pen_plan *plan, const char *kernels) {
          plan->only_measures ? ", for measure alone: a block of each kind" : "");
   printf("%-14s%s, %u ranks of %u stages, %u microbatches\n", "schedule", plan->schedule,
          plan->rank_count, plan->stages_per_rank, plan->microbatch_count);
+  if (plan->tensor_ranks > 1) {
+    printf("%-14s%u of each rank, which share its layers\n", "tensor ranks", plan->tensor_ranks);
+  }
   printf("%-14s%s, %s, %u layers, %" PRIu64 " parameters in %u tensors\n", "model", plan->family,
          plan->dtype == PEN_BF16 ? "bf16" : "f32", plan->layers, parameter_count(plan),
          plan->weight_count);

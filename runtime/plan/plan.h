@@ -286,6 +286,11 @@ static inline uint32_t pen_member_weight(const struct pen_plan *plan, uint32_t w
   const uint32_t pieces = plan->weights[weight].piece_count;
   return weight + (pieces == 1 ? 0 : tensor_rank * (pieces / plan->tensor_ranks));
 }
+/* The weight that the first member has where another has `weight`, an index: it is as large. */
+static inline uint32_t pen_first_member_weight(const struct pen_plan *plan, uint32_t weight) {
+  const struct pen_weight *of = &plan->weights[weight];
+  return weight - pen_first_member(plan, of) * (of->piece_count / plan->tensor_ranks);
+}
 /* Whether a process has a weight; whether it is the first member that has it, which counts it in
  * the norm and saves it. */
 static inline bool pen_has_weight(const struct pen_plan *plan, const struct pen_weight *weight,

@@ -81,7 +81,7 @@ size_t pen_memory_copy_bytes(const struct pen_plan *plan, uint32_t global) {
 }
 
 size_t pen_memory_checkpoint_bytes(const struct pen_plan *plan, uint32_t rank) {
-  return pen_memory_copy_bytes(plan, rank);
+  return pen_memory_copy_bytes(plan, pen_global_rank(plan, (struct pen_coordinates){.rank = rank}));
 }
 
 /* ---- the memory ---- */

@@ -68,6 +68,7 @@ COMMAND_TESTS = \
   %reldir%/search_command.t \
   %reldir%/search_report.t \
   %reldir%/secret.t \
+  %reldir%/tensor.t \
   %reldir%/threads.t \
   %reldir%/tied.t \
   %reldir%/tokens.t \

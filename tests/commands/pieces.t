@@ -124,7 +124,6 @@ done
 
 # ---- what is refused ----
 refused() { refused_what=$1 refused_text=$2; shift 2; fails "$refused_what" 78 "$refused_text" "$gen" --check "$@" "$scratch/llama.cfg"; }
-refused "tensor ranks" 'tensor_parallel.ranks = 2: 1' -s tensor_parallel.ranks=2
 refused "3 pieces" 'a power of two' -s tensor_parallel.partials=3
 refused "more pieces than heads" 'a divisor of model.heads = 4' -s tensor_parallel.partials=8
 refused "pieces of a sequence" 'a divisor of shapes.sequence = 6' -s tensor_parallel.partials=4 -s shapes.sequence=[6] -s shapes.microbatches=[4]

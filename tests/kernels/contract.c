@@ -59,6 +59,7 @@ static const struct op_case subjects[] = {
     {PEN_OP_LINEAR_COLUMNS_DX, {300, 130, 256}, {0}, 0},
     {PEN_OP_LINEAR_ROWS, {300, 256, 130}, {0}, 0},
     {PEN_OP_PARTIAL_ADD, {77}, {0}, 0},
+    {PEN_OP_MAXIMUM, {77}, {0}, 0},
     {PEN_OP_SUM_PARTIALS, {2, 4, 301, 4}, {0}, 0},
     {PEN_OP_RMSNORM_RUNS, {2, 4, 37, 2}, {1e-5}, 0},
     {PEN_OP_RMSNORM_RUNS_DX, {3, 8, 101, 4}, {1e-5}, 0},

@@ -129,6 +129,26 @@ static void partial_sums_are_rounded_once(void **state) {
   assert_same_bits("y in place of the addend", addend, expected, COUNT * sizeof *y);
 }
 
+/* What tensor ranks have embedded is chosen by token; maxima are those of all. */
+static void members_are_joined(void **state) {
+  (void)state;
+  enum { MEMBERS = 2, MEMBER = VOCAB / MEMBERS };
+  const int32_t *tokens = some_tokens();
+  float *x[MEMBERS], *y = floats(ROWS * WIDTH), *expected = floats(ROWS * WIDTH);
+  for (int m = 0; m < MEMBERS; m++) x[m] = random_floats(ROWS * WIDTH, (uint32_t)m + 1);
+  for (int r = 0; r < ROWS; r++)
+    memcpy(expected + r * WIDTH,
+           x[tokens[r] / MEMBER < MEMBERS ? tokens[r] / MEMBER : 1] + r * WIDTH, WIDTH * sizeof *y);
+  for (int m = 0; m < MEMBERS; m++)
+    run(PEN_OP_EMBEDDING_SELECT,
+        &(struct pen_call){.operand = {(void *)(uintptr_t)tokens, x[m], m ? y : NULL, y},
+                           .dim = {ROWS, WIDTH, m ? VOCAB - MEMBER : MEMBER, m * MEMBER}});
+  assert_same_bits("rows", y, expected, ROWS * WIDTH * sizeof *y);
+  for (int i = 0; i < ROWS * WIDTH; i++) expected[i] = x[1][i] > x[0][i] ? x[1][i] : x[0][i];
+  run(PEN_OP_MAXIMUM, &(struct pen_call){.operand = {x[0], x[1], x[0]}, .dim = {ROWS * WIDTH}});
+  assert_same_bits("maxima", x[0], expected, ROWS * WIDTH * sizeof *y);
+}
+
 /* Loss and gradient of a vocabulary in pieces, against CROSS_ENTROPY. */
 static void losses_of_pieces_add_up(void **state) {
   (void)state;
@@ -180,6 +200,7 @@ int main(void) {
       cmocka_unit_test(positions_and_biases_sum_runs),
       cmocka_unit_test(partial_sums_are_rounded_once),
       cmocka_unit_test(losses_of_pieces_add_up),
+      cmocka_unit_test(members_are_joined),
   };
   return RUN_ON_EVERY_SET(tests);
 }

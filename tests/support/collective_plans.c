@@ -35,9 +35,20 @@ static const char *sharing_text(uint64_t *seed) {
       shard_ranks);
 }
 
-static bool splits_weights;
+static bool splits_weights, has_members;
 
 void split_weights_of_plans(void) { splits_weights = true; }
+void share_pieces_of_plans(void) { splits_weights = has_members = true; }
+
+static const char *pieces_text(uint64_t *seed) {
+  if (!splits_weights) return "";
+  if (!has_members)
+    return ONE_OF(seed, "tensor_parallel = { partials = 2; };\n",
+                  "tensor_parallel = { partials = 4; };\n");
+  return ONE_OF(seed, "tensor_parallel = { ranks = 2; sequence = false; };\n",
+                "tensor_parallel = { ranks = 2; partials = 4; sequence = false; };\n",
+                "tensor_parallel = { ranks = 4; sequence = false; };\n");
+}
 
 static const char *split_model_text(uint64_t *seed) {
   const char *family = ONE_OF(seed, "llama", "qwen3", "gpt2");
@@ -76,18 +87,16 @@ static const char *random_text(uint64_t *seed) {
                  layers = ranks * stages + (unsigned)draw(seed, 3);
   return pen_text(
       "pipeline = { ranks = %u; stages_per_rank = %u; microbatches = %u; schedule = \"%s\"; };\n"
-      "model = { layers = %u; hidden = 128; heads = 4; ffn = 192; vocab = 160; dtype = \"%s\"; "
+      "model = { layers = %u; hidden = 128; heads = 4; ffn = 192; vocab = %d; dtype = \"%s\"; "
       "%s };\n"
       "batch = { microbatch = 1; };\n"
       "optimizer = { learning_rate = 1e-3; steps = 10; clip_norm = %s; };\n"
       "cluster = { device = \"%s\"; };\nmemory = { recompute = \"%s\"; };\n%s%s",
       ranks, stages, ranks * (2 + (unsigned)draw(seed, 2)), schedules[which].name, layers,
-      draw(seed, 2) ? "bf16" : "f32", splits_weights ? split_model_text(seed) : model_text(seed),
-      draw(seed, 2) ? "0" : "1.0", splits_weights || draw(seed, 8) ? "cpu" : "cuda",
-      ONE_OF(seed, "none", "full", "layer", "attention"), sharing_text(seed),
-      !splits_weights ? ""
-                      : ONE_OF(seed, "tensor_parallel = { partials = 2; };\n",
-                               "tensor_parallel = { partials = 4; };\n"));
+      has_members ? 157 : 160, draw(seed, 2) ? "bf16" : "f32",
+      splits_weights ? split_model_text(seed) : model_text(seed), draw(seed, 2) ? "0" : "1.0",
+      splits_weights || draw(seed, 8) ? "cpu" : "cuda",
+      ONE_OF(seed, "none", "full", "layer", "attention"), sharing_text(seed), pieces_text(seed));
 }
 
 /* ---- parts ---- */

@@ -23,6 +23,8 @@ int main_of_defects(const struct defect *defects, size_t count, uint64_t seed);
 
 /* The plans of the program have split weights, in 2 or 4 pieces. Before main_of_...(). */
 void split_weights_of_plans(void);
+/* And they have 2 or 4 tensor ranks, of which the last has fewer tokens. */
+void share_pieces_of_plans(void);
 
 /* Turns a part to another rank. */
 void turn_to_rank(struct broken_plan *p, uint32_t rank);

@@ -1,0 +1,174 @@
+#!/bin/sh
+# tensor.t: tensor_parallel.ranks: with one number of pieces (partials) the losses, norms and checkpoints of 1, 2 and 4 tensor ranks are the
+# same bits, with any pipeline, replicas, sharding and recomputation; checkpoints continue at any degree; evaluation too; a lost rank is named by
+# its global rank; nothing is allocated between steps; what is not built is refused.
+. "${top_srcdir:-.}/tests/support/lib.sh"
+
+make_tokens "$scratch/data.bin" 4000
+describe llama 4 ''
+describe qwen3 4 'head_dim = 12;'
+describe gpt2 4 'tie_embeddings = false;'
+sed -i 's/vocab = 200/vocab = 257/' "$scratch"/*.cfg # the last tensor rank has fewer tokens
+echo 'tensor_parallel = { partials = 4; sequence = false; };' | tee -a "$scratch/llama.cfg" "$scratch/qwen3.cfg" >>"$scratch/gpt2.cfg"
+for family in llama qwen3 gpt2; do
+  sed 's/layers = 4/dtype = "bf16"; &/' "$scratch/$family.cfg" >"$scratch/bf16_$family.cfg"
+  sed 's/microbatch = 2/packed = true; &/' "$scratch/$family.cfg" >"$scratch/packed_$family.cfg"
+done
+
+# fails NAME STATUS TEXT COMMAND...: the command ends with the status and says the text.
+fails() {
+  fails_name=$1 fails_status=$2 fails_text=$3
+  shift 3
+  "$@" >"$scratch/said" 2>&1
+  is "$fails_name: status" $? "$fails_status"
+  matches "$fails_name: message" "$(cat "$scratch/said")" "*$fails_text*"
+}
+train() { train_model 3 "$@"; }
+same() { same_bits 3 "$@"; }
+T2='-s tensor_parallel.ranks=2'
+T4='-s tensor_parallel.ranks=4'
+# The first of each group is the reference of those that follow.
+compare() {
+  while read -r model name options; do
+    case $name in
+      one*) ok "$model: $name trains" train "${model}_$name" "$model" $options; reference=${model}_$name ;;
+      *)
+        ok "$model: $name trains" train "${model}_$name" "$model" $options
+        ok "$model: $name has the bits of one tensor rank" same "$reference" "${model}_$name"
+        ;;
+    esac
+  done
+}
+compare <<END
+llama one
+llama two           $T2
+llama four          $T4
+llama two_v         $T2 -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
+llama four_full     $T4 -s memory.recompute=full
+llama two_layer     $T2 -s memory.recompute=layer -s pipeline.ranks=2 -s partition.unit=block -s partition.before=[model.layers.1.mlp]
+llama two_snapshot  $T2 -s memory.snapshot=true
+llama two_threads   $T2 -s cluster.threads_per_rank=2 -s cluster.bind=none
+qwen3 one
+qwen3 two           $T2 -s memory.recompute=attention
+qwen3 four          $T4
+gpt2 one
+gpt2 two            $T2 -s pipeline.ranks=2 -s pipeline.zero_bubble=true
+gpt2 four           $T4
+bf16_llama one
+bf16_llama four     $T4
+bf16_qwen3 one
+bf16_qwen3 two      $T2 -s pipeline.ranks=2 -s memory.recompute=layer
+bf16_gpt2 one
+bf16_gpt2 two       $T2
+packed_qwen3 one
+packed_qwen3 two    $T2
+packed_gpt2 one
+packed_gpt2 four    $T4
+END
+ok "other bits in 2 pieces than in 4 (the test can tell)" train llama_pieces llama -s tensor_parallel.partials=2 $T2
+ok "they are" sh -c "! cmp -s '$scratch/llama_one.bits' '$scratch/llama_pieces.bits'"
+
+# ---- 2 x 2 x 2 ranks: tensor x pipeline x replicas ----
+cp "$scratch/llama.cfg" "$scratch/cube.cfg"
+cp "$scratch/bf16_qwen3.cfg" "$scratch/cube_bf16.cfg"
+replicas='-s tensor_parallel.partials=2 -s data_parallel.replicas=2 -s data_parallel.reduce=microbatch -s pipeline.microbatches=4'
+cube="$replicas $T2 -s pipeline.ranks=2"
+compare <<END
+cube one            $replicas
+cube 1f1b           $cube
+cube interleaved    $cube -s pipeline.stages_per_rank=2
+cube zb_h1          $cube -s pipeline.zero_bubble=true
+cube v              $cube -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v
+cube search         $cube -s pipeline.schedule=search
+cube optimizer      $cube -s data_parallel.shard=optimizer
+cube gradients      $cube -s data_parallel.shard=gradients
+cube units          $cube -s data_parallel.shard=weights -s data_parallel.unit=layer
+cube_bf16 one       $replicas
+cube_bf16 weights   $cube -s data_parallel.shard=weights
+END
+
+# ---- files ----
+# goes_on FROM TO: $scratch/TO continues a copy of FROM's checkpoint from step 3 to step 6, and leaves it in on.ckpt.
+goes_on() {
+  rm -rf "$scratch/on.ckpt" "$scratch/on.log" && cp -r "$scratch/$1.ckpt" "$scratch/on.ckpt" &&
+    "$scratch/$2" train --data "$scratch/data.bin" --steps 6 --quiet --resume --checkpoint "$scratch/on.ckpt" --log "$scratch/on.log" \
+      2>"$scratch/on.err" && test "$(wc -l <"$scratch/on.log")" -eq 3
+}
+# ends NAME: the losses of on.log, and the sums of on.ckpt.
+ends() { (log_field "$scratch/on.log" loss; cd "$scratch/on.ckpt/latest" && sha256sum model.safetensors optimizer.safetensors) >"$scratch/$1.end"; }
+ok "a run of one tensor rank continues" goes_on llama_one llama_one
+ends one
+for pair in "llama_one llama_four" "llama_four llama_two" "llama_two_v llama_one" "llama_two llama_two_v"; do
+  ok "a checkpoint continues: $pair" goes_on $pair
+  ends other
+  ok "with the same bits" cmp "$scratch/one.end" "$scratch/other.end"
+done
+is "initial weights written by any are the same" \
+  "$("$scratch/llama_two" init --seed 7 --output "$scratch/two.start" && sha256sum <"$scratch/two.start")" \
+  "$("$scratch/llama_one" init --seed 7 --output "$scratch/one.start" && sha256sum <"$scratch/one.start")"
+ok "training starts from a file" "$scratch/llama_two" train --weights "$scratch/one.start" --data "$scratch/data.bin" --steps 3 --quiet \
+  --log "$scratch/start.log"
+is "with the bits of its seed" "$(log_field "$scratch/start.log" loss)" "$(head -n 3 "$scratch/llama_one.bits")"
+
+# ---- the other commands ----
+evaluate() { "$scratch/$1" eval --data "$scratch/data.bin" --checkpoint "$scratch/llama_one.ckpt" 2>/dev/null; }
+is "eval of two tensor ranks" "$(evaluate llama_two)" "$(evaluate llama_one)"
+is "eval of four, in stages" "$(evaluate llama_two_v)" "$(evaluate llama_one)"
+for command in "score --output $scratch/scores --data $scratch/data.bin" "generate --prompt 1"; do
+  fails "${command%% *} is refused" 64 "tensor_parallel.partials = 1" "$scratch/llama_two" $command --checkpoint "$scratch/llama_one.ckpt"
+done
+matches "info counts the processes" "$("$scratch/cube_1f1b" info --json)" '*"tensor_ranks":2,*'
+evals() {
+  rm -f "$scratch/evals.log"
+  "$scratch/$1" train --seed 7 --data "$scratch/data.bin" --steps 4 --eval-data "$scratch/data.bin" --eval-every 2 --quiet --log "$scratch/evals.log" &&
+    sed -n 's/.*"event":"eval".*"loss":\([^,}]*\).*/\1/p' "$scratch/evals.log"
+}
+is "evaluation between steps" "$(evals llama_two)" "$(evals llama_one)"
+
+# ---- failures ----
+# The third tensor rank of the second pipeline rank of two: global rank 1 x 4 + 2.
+ok "four tensor ranks of two stages" build lost "$scratch/llama.cfg" $T4 -s pipeline.ranks=2 -s optimizer.steps=1000000
+"$scratch/lost" train --data "$scratch/data.bin" --quiet --log "$scratch/lost.log" 2>"$scratch/lost.err" &
+lost_run=$!
+for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+  test -s "$scratch/lost.log" && break
+  sleep 0.5
+done
+kill -KILL "$(ps -o pid= --ppid $lost_run | sort -n | sed -n 7p)"
+wait $lost_run
+is "a lost tensor rank ends the run" $? 75
+matches "it is named by its global rank, and so is one that waits for it" "$(cat "$scratch/lost.err")" \
+  '*penstock: rank 6 (pid *) lost: signal 9 after *; rank [4-7] waits at * for rank 6*'
+"$scratch/llama_two" train --seed 7 --data "$scratch/data.bin" --steps 400 --restarts 1 --recover-every 1 --quiet --log "$scratch/again.log" 2>"$scratch/again.err" &
+again_run=$!
+for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+  test "$(grep -c step "$scratch/again.log" 2>/dev/null)" -ge 3 && break
+  sleep 0.1
+done
+kill -KILL "$(ps -o pid= --ppid $again_run | sort -n | sed -n 2p)"
+wait $again_run
+is "a restart from the copies in memory" $? 0
+is "has the bits of a run that was not interrupted" "$(log_field "$scratch/again.log" loss | head -n 3)" "$(head -n 3 "$scratch/llama_one.bits")"
+ok "and goes on to its end" test "$(grep -c '"loss"' "$scratch/again.log")" -eq 400
+
+# ---- seal ----
+wrapped=$(grep -o -- '-Wl,--wrap=[a-z_,=-]*' "$top_srcdir/runtime/base/seal.c" | tr '\n' ' ')
+sealed_build() {
+  (cd "$top_builddir" && $CC $CFLAGS -std=gnu17 -DPEN_TEST_SEAL -I"$top_srcdir" $wrapped -o "$scratch/sealed" \
+    "$top_srcdir/runtime/base/seal.c" "$scratch/$1.o" libruntime.a $KERNEL_ARCHIVES $OFI_LIBS $RUNTIME_LIBS)
+}
+ok "the test build" sealed_build cube_units
+ok "keeps the seal" "$scratch/sealed" train --data "$scratch/data.bin" --quiet --steps 20 --save-every 5 --checkpoint "$scratch/sealed.ckpt"
+
+# ---- what is refused ----
+refused() { refused_what=$1 refused_text=$2; shift 2; fails "$refused_what" 78 "$refused_text" "$gen" --check "$@" "$scratch/llama.cfg"; }
+refused "3 tensor ranks" 'tensor_parallel.ranks' -s tensor_parallel.ranks=3 -s tensor_parallel.partials=4
+refused "fewer pieces than ranks" 'a power of two, at least tensor_parallel.ranks = 4' $T4 -s tensor_parallel.partials=2
+refused "values split along the sequence" 'tensor_parallel.sequence' $T2 -s tensor_parallel.sequence=true
+refused "a GPU" 'cluster.device = "cuda"' $T2 -s cluster.device=cuda
+refused "another transport" 'cluster.transport = "shm"' $T2 -s cluster.transport=ofi
+refused "several hosts" 'one host' $T2 -s 'cluster.hosts=(a,b)' -s cluster.transport=ofi -s cluster.port=7000
+refused "ranks of a host" 'cluster.ranks_per_host' $T2 -s cluster.ranks_per_host=1
+refused "audits" 'memory.audit' $T2 -s memory.audit=true
+refused "a tied head" 'model.tie_embeddings' $T2 -s model.tie_embeddings=true
+finish

@@ -1,0 +1,314 @@
+/* verify_members.c: random plans with tensor ranks (tensor_parallel.ranks) and a defect: parts of
+ * sums that are exchanged wrongly, slots that are used too early, too late or by others, weights
+ * and dims of members that are not theirs. Each is rejected, by exchanges.c, members.c or pieces.c,
+ * unless an earlier check has seen it. */
+#include "gen/verify/verify.h"
+#include "tests/support/op_changes.h"
+
+/* ---- exchanges ---- */
+
+/* The first op of an exchange on some rank; PEN_NONE: there is none. */
+static uint32_t some_exchange(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_PART);
+  return op ? (uint32_t)(op - ops_of(p)) - (uint32_t)op->dim[1] : PEN_NONE;
+}
+
+static struct pen_tensor *slot_of(const struct broken_plan *p, const struct pen_op *part) {
+  return WRITABLE(struct pen_tensor, &p->tables->tensors[part->operand[1]]);
+}
+
+static uint64_t slot_bytes(const struct broken_plan *p) {
+  return p->plan->memory[p->rank].exchange_bytes / (2 * p->plan->tensor_ranks);
+}
+
+TAKES(part_of_another_value, "x", false, PEN_OP_ALL_GATHER_PART)
+
+/* All parts of an exchange are of another value: the members agree. */
+static bool exchange_of_another_value(struct broken_plan *p) {
+  for (unsigned tries = 0; tries < 20; tries++) {
+    const uint32_t first = some_exchange(p);
+    if (first == PEN_NONE) return false;
+    const struct pen_op *other = other_op(p, &ops_of(p)[first], 0);
+    if (!other) continue;
+    const uint32_t value = other->operand[0];
+    for (uint32_t m = 0; m < p->plan->tensor_ranks; m++) ops_of(p)[first + m].operand[0] = value;
+    return true;
+  }
+  return false;
+}
+
+static bool another_member(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_PART);
+  if (op) op->dim[1] ^= 1;
+  return op;
+}
+
+static bool part_left_out(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_PART);
+  if (op) drop_op(p, (uint32_t)(op - ops_of(p)));
+  return op;
+}
+
+static bool part_twice(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_PART);
+  if (op) double_op(p, (uint32_t)(op - ops_of(p)));
+  return op;
+}
+
+static bool exchange_left_out(struct broken_plan *p) {
+  const uint32_t first = some_exchange(p);
+  for (uint32_t m = 0; first != PEN_NONE && m < p->plan->tensor_ranks; m++) drop_op(p, first);
+  return first != PEN_NONE;
+}
+
+static bool signal_left_out(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_SIGNAL_MEMBERS);
+  if (op) drop_op(p, (uint32_t)(op - ops_of(p)));
+  return op;
+}
+
+static bool signal_twice(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_SIGNAL_MEMBERS);
+  if (op) double_op(p, (uint32_t)(op - ops_of(p)));
+  return op;
+}
+
+/* Before the first exchange of its program, which then uses the second slots. */
+static bool signal_at_the_start(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_SIGNAL_MEMBERS);
+  const uint32_t from = op ? (uint32_t)(op - ops_of(p)) : 0;
+  if (op) move_op(p, from, program_of(p, from)->first_op);
+  return op;
+}
+
+/* ---- slots ---- */
+
+static bool slot_of_the_other_set(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_PART);
+  const uint64_t set = p->plan->tensor_ranks * slot_bytes(p);
+  if (!op) return false;
+  struct pen_tensor *slot = slot_of(p, op);
+  slot->offset = slot->offset >= set ? slot->offset - set : slot->offset + set;
+  return true;
+}
+
+static bool slot_of_another_member(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_PART);
+  if (!op) return false;
+  struct pen_tensor *slot = slot_of(p, op);
+  slot->offset += op->dim[1] ? -slot_bytes(p) : slot_bytes(p);
+  return true;
+}
+
+static bool slot_in_scratch(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_PART);
+  if (op) slot_of(p, op)->base = PEN_BASE_SCRATCH;
+  return op;
+}
+
+/* Half as many bytes: the second set, or a large part, is outside, or two parts overlap. */
+static bool slots_too_small(struct broken_plan *p) {
+  const uint32_t first = some_exchange(p);
+  if (first != PEN_NONE)
+    WRITABLE(struct pen_rank_memory, p->plan->memory)[p->rank].exchange_bytes /= 2;
+  return first != PEN_NONE;
+}
+
+static bool slots_over_others(struct broken_plan *p) {
+  const uint32_t first = some_exchange(p);
+  struct pen_rank_memory *memory = WRITABLE(struct pen_rank_memory, p->plan->memory);
+  if (first != PEN_NONE)
+    memory[p->rank].exchange_offset += draw(p->seed, 2) ? slot_bytes(p) : -slot_bytes(p);
+  return first != PEN_NONE;
+}
+
+static bool slots_not_shared(struct broken_plan *p) {
+  const uint32_t first = some_exchange(p);
+  struct pen_rank_memory *memory = WRITABLE(struct pen_rank_memory, p->plan->memory);
+  if (first != PEN_NONE) memory[p->rank].shared_bytes = memory[p->rank].exchange_offset;
+  return first != PEN_NONE;
+}
+
+static bool slots_elsewhere_in_an_action(struct broken_plan *p) {
+  for (unsigned tries = 0; tries < 20; tries++) {
+    turn_to_training(p, (uint32_t)draw(p->seed, p->plan->rank_count));
+    const uint32_t row = some_row(p, PEN_F, PEN_W);
+    if (row == PEN_NONE || !uses_base(p, row, PEN_BASE_EXCHANGE)) continue;
+    set_base(p, row, PEN_BASE_EXCHANGE, base_of(p, row, PEN_BASE_EXCHANGE) + slot_bytes(p));
+    return true;
+  }
+  return false;
+}
+
+/* What reads a part reads that of another exchange, with the same bytes. */
+TAKES(part_of_another_exchange, "a", false, PEN_OP_PARTIAL_ADD, PEN_OP_SUM_PARTIALS, PEN_OP_SUM_ADD,
+      PEN_OP_MAXIMUM)
+TAKES(rows_of_another_member, "x", false, PEN_OP_EMBEDDING_SELECT)
+
+static bool members_in_reverse(struct broken_plan *p) {
+  static const int kinds[] = {PEN_OP_PARTIAL_ADD, PEN_OP_SUM_PARTIALS, PEN_OP_SUM_ADD,
+                              PEN_OP_MAXIMUM};
+  return exchange_own_operands(p, kinds[draw(p->seed, sizeof kinds / sizeof *kinds)], "a", "b");
+}
+
+/* An op writes its result into a slot that has as many bytes. */
+static bool result_in_a_slot(struct broken_plan *p) {
+  for (unsigned tries = 0; tries < 20; tries++) {
+    struct pen_op *op = OP_OF(p, PEN_OP_PARTIAL_ADD, PEN_OP_LINEAR_ROWS, PEN_OP_AFFINE_ROWS);
+    if (!op) continue;
+    const struct pen_program *program = program_of(p, (uint32_t)(op - ops_of(p)));
+    const uint32_t result = op->operand[2];
+    for (uint32_t n = 0; n < program->op_count; n++) {
+      const struct pen_op *part = &ops_of(p)[program->first_op + n];
+      if (part->kind != PEN_OP_ALL_GATHER_PART || part->dtype != PEN_F32 ||
+          slot_of(p, part)->bytes != p->tables->tensors[result].bytes)
+        continue;
+      op->operand[2] = part->operand[1];
+      return true;
+    }
+  }
+  return false;
+}
+
+/* ---- vocabulary ---- */
+
+static bool tokens_of_another_member(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_EMBEDDING_SELECT);
+  if (op) op->dim[2 + draw(p->seed, 2)]++;
+  return op;
+}
+
+static bool rows_without_the_rest(struct broken_plan *p) {
+  for (unsigned tries = 0; tries < 20; tries++) {
+    struct pen_op *op = OP_OF(p, PEN_OP_EMBEDDING_SELECT);
+    if (!op || op->operand[2] == PEN_NONE) continue;
+    op->operand[2] = PEN_NONE;
+    return true;
+  }
+  return false;
+}
+
+/* ---- members ---- */
+
+/* A weight of a member after the first. */
+static struct pen_weight *some_weight(struct broken_plan *p) {
+  struct pen_weight *weights = WRITABLE(struct pen_weight, p->plan->weights);
+  for (unsigned tries = 0; tries < 100; tries++) {
+    struct pen_weight *weight = &weights[draw(p->seed, p->plan->weight_count)];
+    if (pen_first_member(p->plan, weight) > 0) return weight;
+  }
+  return NULL;
+}
+
+static bool weight_in_another_place(struct broken_plan *p) {
+  struct pen_weight *weight = some_weight(p);
+  if (!weight) return false;
+  uint64_t *const offset[] = {&weight->value_offset, &weight->gradient_offset,
+                              &weight->exp_avg_offset, &weight->exp_avg_sq_offset,
+                              &weight->bf16_offset};
+  *offset[draw(p->seed, sizeof offset / sizeof *offset)] += PEN_ALIGNMENT_BYTES;
+  return true;
+}
+
+static bool weight_of_another_kind(struct broken_plan *p) {
+  struct pen_weight *weight = some_weight(p);
+  if (!weight) return false;
+  bool *const flag[] = {&weight->value_sharded, &weight->bf16_sharded, &weight->gradient_sharded,
+                        &weight->frozen};
+  *flag[draw(p->seed, sizeof flag / sizeof *flag)] ^= true;
+  return true;
+}
+
+static bool other_members(struct broken_plan *p) {
+  if (draw(p->seed, 2))
+    p->plan->tensor_ranks *= 2;
+  else
+    p->plan->tensor_ranks /= 2;
+  return true;
+}
+
+/* A dim that is another for a member; null: the plan has none. */
+static struct pen_member_dim *some_dim(struct broken_plan *p) {
+  if (p->plan->member_dim_count == 0) return NULL;
+  return WRITABLE(struct pen_member_dim,
+                  &p->plan->member_dims[draw(p->seed, p->plan->member_dim_count)]);
+}
+
+static bool dim_off_by_one(struct broken_plan *p) {
+  struct pen_member_dim *dim = some_dim(p);
+  if (dim) dim->value += draw(p->seed, 2) ? 1 : -1;
+  return dim;
+}
+
+static bool dim_left_out(struct broken_plan *p) {
+  struct pen_member_dim *dim = some_dim(p);
+  if (!dim) return false;
+  const struct pen_member_dim *last = &p->plan->member_dims[--p->plan->member_dim_count];
+  *dim = *last;
+  return true;
+}
+
+static bool dim_of_another_op(struct broken_plan *p) {
+  struct pen_member_dim *dim = some_dim(p);
+  if (dim) dim->op += draw(p->seed, 2) ? 1 : -1u;
+  return dim;
+}
+
+static bool dim_of_another_number(struct broken_plan *p) {
+  struct pen_member_dim *dim = some_dim(p);
+  if (dim) dim->dim = (dim->dim + 1) % PEN_DIMS_MAX;
+  return dim;
+}
+
+static bool dim_of_no_member(struct broken_plan *p) {
+  struct pen_member_dim *dim = some_dim(p);
+  if (dim) dim->tensor_rank = draw(p->seed, 2) ? 0 : p->plan->tensor_ranks;
+  return dim;
+}
+
+#define WRONG "whole: ", "derived: ", "passed: ", "same: ", "exchanged: "
+#define BYTES                                                                            \
+  "but its bytes hold", "has overwritten", "overlaps it", "in this program has written", \
+      "which nothing has written", "in the same bytes", "a second time", "only partly written"
+#define MEMBER "whole: ", "derived: ", "for member", "member ", "than ", "same: ", "passed: "
+
+static const struct defect defects[] = {
+    {"a part of another value", part_of_another_value, {WRONG, BYTES}},
+    {"an exchange of another value", exchange_of_another_value, {WRONG, BYTES}},
+    {"a part of another member", another_member, {WRONG, BYTES}},
+    {"a part is left out", part_left_out, {WRONG, BYTES}},
+    {"a part twice", part_twice, {WRONG, BYTES}},
+    {"an exchange is left out", exchange_left_out, {WRONG, BYTES}},
+    {"a signal is left out", signal_left_out, {WRONG}},
+    {"a signal twice", signal_twice, {WRONG}},
+    {"a signal at the start", signal_at_the_start, {WRONG}},
+    {"a slot of the other set", slot_of_the_other_set, {WRONG, BYTES}},
+    {"a slot of another member", slot_of_another_member, {WRONG, BYTES, "outside the slots"}},
+    {"a slot in scratch", slot_in_scratch, {WRONG, BYTES, "outside the"}},
+    {"slots too small", slots_too_small, {WRONG, "outside the slots", "are shared"}},
+    {"slots over others", slots_over_others, {"overlaps", "are shared", "outside", "slots are at"}},
+    {"slots that are not shared", slots_not_shared, {"are shared"}},
+    {"slots elsewhere in an action", slots_elsewhere_in_an_action, {"its slots are at"}},
+    {"a part of another exchange", part_of_another_exchange, {WRONG, BYTES}},
+    {"rows of another member", rows_of_another_member, {WRONG, BYTES}},
+    {"members in reverse", members_in_reverse, {WRONG, BYTES}},
+    {"a result in a slot", result_in_a_slot, {WRONG, BYTES}},
+    {"tokens of another member", tokens_of_another_member, {WRONG}},
+    {"rows without those of other members", rows_without_the_rest, {WRONG}},
+    {"a member's weight in another place", weight_in_another_place, {"is in another place"}},
+    {"a member's weight of another kind", weight_of_another_kind, {"is of another kind"}},
+    {"another number of members",
+     other_members,
+     {"whole: ", "derived: ", "exchanged: ", "tensor ranks", "member", "pieces", "slot", "than ",
+      "in this program has written"}},
+    {"a member's dim off by one", dim_off_by_one, {MEMBER}},
+    {"a member's dim is left out", dim_left_out, {MEMBER}},
+    {"a member's dim of another op", dim_of_another_op, {MEMBER}},
+    {"another dim of a member", dim_of_another_number, {MEMBER}},
+    {"a dim of no member", dim_of_no_member, {"there is none", MEMBER}},
+};
+
+int main(void) {
+  share_pieces_of_plans();
+  return main_of_defects(defects, sizeof defects / sizeof *defects, 141421356);
+}
