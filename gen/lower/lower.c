@@ -192,6 +192,12 @@ static uint32_t last_before(uint32_t *const last[PEN_ACTION_KINDS],
   return 0;
 }
 
+/* Two actions that exchange values between tensor ranks run one after the other, not as a pair. */
+static void separate_exchanges(struct lowering *l, uint32_t rank) {
+  for (uint32_t i = 0; l->training->exchanges && i < l->out->count[rank]; i++)
+    l->out->action[rank][i].overlaps = false;
+}
+
 /* Sets awaited_collective: of a compute action with collectives, and of UPDATE, the last before it;
  * of a collective that continues another, that one; of ALL_GATHER_WEIGHT that UPDATE. Two actions
  * with collectives run one after the other, not as a pair: collectives have one order. */
@@ -232,6 +238,7 @@ static void append_step_end(struct lowering *l, int profile_kind, bool waits_for
       append_action(l, rank, PEN_PUBLISH, 0, 0, 0);
     if (rank == 0 && !(train && waits_for_norm)) append_action(l, rank, PEN_WAIT_NORM, 0, 0, 0);
     number_collectives(l, rank);
+    separate_exchanges(l, rank);
   }
 }
 

@@ -53,6 +53,7 @@ struct pen_training *pen_training_of(const struct pen_topology *t,
           t->model_tie_embeddings && embedding && t->trains && !pen_weight_is_frozen(t, embedding),
       .waits_for_norm = t->trains && t->optimizer_clip_norm > 0,
       .reshards_each_use = t->data_parallel_reshard && !strcmp(t->data_parallel_reshard, "use"),
+      .exchanges = t->tensor_parallel_ranks > 1,
       .weights_in_w = weights_in_w,
       .program_collectives = count_collectives(partition, graph)};
   return training;

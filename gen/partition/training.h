@@ -16,6 +16,8 @@ struct pen_training {
   bool reshards_each_use;  /* data_parallel.reshard = "use" */
   /* [stage * PEN_PROGRAMS + program]: collectives that its ops complete; null: none do */
   const uint32_t *program_collectives;
+  bool exchanges; /* programs exchange values between tensor ranks, in one order: none is run beside
+                     another */
   const bool *weights_in_w; /* [stage]: its W also reads weights that UNSHARD gathers; null: none
                                does */
 };

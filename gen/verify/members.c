@@ -13,6 +13,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/model/op_signature.h"
+#include "gen/verify/internal.h"
 
 /* ---- weights ---- */
 
@@ -106,14 +107,18 @@ static bool set_dim(const struct pen_rank_context *own, struct pen_op *ops,
   return true;
 }
 
-/* Bytes of a member's weight, or its gradient, as programs use it; UINT64_MAX: it is none. */
+/* Bytes that a member keeps of a weight, its shard or its gradient; UINT64_MAX: it is none. */
 static uint64_t weight_bytes(const struct pen_rank_context *own, uint32_t tensor) {
-  const uint32_t weight = own->weight[tensor];
-  const bool whole = own->use[tensor] == PEN_USE_WEIGHT ||
-                     (own->use[tensor] == PEN_USE_GRADIENT && weight < own->plan->weight_count &&
-                      !own->plan->weights[weight].gradient_sharded);
-  if (!whole || weight >= own->plan->weight_count) return UINT64_MAX;
-  return own->plan->weights[weight].count * pen_dtype_bytes(own->tables->tensors[tensor].dtype);
+  const uint32_t number = own->weight[tensor];
+  const uint8_t dtype = own->tables->tensors[tensor].dtype;
+  if (number >= own->plan->weight_count) return UINT64_MAX;
+  const struct pen_weight *weight = &own->plan->weights[number];
+  switch (own->use[tensor]) {
+    case PEN_USE_WEIGHT: return weight->count * pen_dtype_bytes(dtype);
+    case PEN_USE_SHARD: return pen_value_bytes(own->plan, number, dtype);
+    case PEN_USE_GRADIENT: return pen_stored_bytes(own->plan, weight, weight->gradient_sharded);
+    default: return UINT64_MAX;
+  }
 }
 
 /* All ops have the same bytes of a tensor: `known` [tensor], 0: not known yet. */
