@@ -125,13 +125,15 @@ static _Noreturn void fail_microbatch(const struct blocks_file *file, const char
   for (size_t i = 0; i < file->count; i++)
     if (is_of(file, &file->block[i], name))
       sizes = pen_text("%s%s%u", sizes, *sizes ? ", " : "", file->block[i].microbatch);
+  const char *other = file->topology->tensor_parallel_ranks > 1
+                          ? pen_text(" with tensor_parallel.ranks = %lld",
+                                     (long long)file->topology->tensor_parallel_ranks)
+                          : "";
   pen_costs_json_fail(
       file->path, "blocks",
       *sizes ? pen_text("%s was measured with microbatches of %s, the topology has %lld", name,
                         sizes, (long long)file->topology->batch_microbatch)
-             : pen_text("%s was not measured with \"tensor\" %lld, the topology's "
-                        "tensor_parallel.ranks",
-                        name, (long long)file->topology->tensor_parallel_ranks));
+             : pen_text("%s was not measured%s", name, other));
 }
 
 static const struct measured_block *find_block(const struct blocks_file *file,

@@ -69,6 +69,7 @@ COMMAND_TESTS = \
   %reldir%/search_report.t \
   %reldir%/secret.t \
   %reldir%/tensor.t \
+  %reldir%/tensor_plan.t \
   %reldir%/threads.t \
   %reldir%/tied.t \
   %reldir%/tokens.t \
