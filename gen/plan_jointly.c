@@ -3,6 +3,7 @@
 #include "gen/plan_jointly.h"
 
 #include "gen/base/arena.h"
+#include "gen/base/error.h"
 #include "gen/base/pass_times.h"
 #include "gen/joint/joint.h"
 #include "gen/search_effort.h"
@@ -53,6 +54,6 @@ struct pen_result pen_plan_jointly(const struct pen_topology *topology,
   const struct pen_joint_choice choice = pen_joint(&(struct pen_joint_input){
       topology, pen_search_effort_of(options, topology), lay_out_trial, &context});
   const struct pen_result result = lay_out(with_choice(topology, &choice), options, &choice);
-  if (choice.search) pen_search_print(choice.search, result.cost.unit);
+  if (choice.search && !pen_is_attempting()) pen_search_print(choice.search, result.cost.unit);
   return result;
 }

@@ -1,11 +1,14 @@
 /* attempts.c: passes on a candidate that may refuse it. */
 #include "gen/planner/attempts.h"
 
+#include <math.h>
+
 #include "gen/base/arena.h"
 #include "gen/pipeline.h"
 #include "gen/planner/reason.h"
 #include "gen/planner/trial.h"
 #include "gen/planner/write_topology.h"
+#include "gen/timing/step_time.h"
 #include "gen/topology/data_parallel.h"
 
 struct attempt_job {
@@ -72,13 +75,23 @@ bool pen_attempt_sharing(const struct pen_attempt_input *input, struct pen_repli
   return attempt(run_sharing, &(struct attempt_job){.input = input, .sharing = terms});
 }
 
+/* The makespan alone, where the costs have no more. */
+static struct pen_step_time step_time_of(const struct pen_cost_model *cost,
+                                         const struct pen_partition *partition,
+                                         const struct pen_order *order,
+                                         const struct pen_timing *timing) {
+  const struct pen_step_time step = pen_step_time(cost, partition, order, timing);
+  return isnan(step.step) ? (struct pen_step_time){timing->makespan, 0} : step;
+}
+
 static void run_times(void *context) {
   const struct attempt_job *job = context;
   struct pen_trial trial = trial_of(job);
   pen_trial_compose(&trial);
   const struct pen_timing *timing = pen_trial_time(&trial);
-  *job->times = (struct pen_step_times){timing->makespan, timing->bubble,
-                                        pen_time_parts_of(trial.partition, timing)};
+  const struct pen_step_time step = step_time_of(&trial.cost, trial.partition, trial.order, timing);
+  *job->times = (struct pen_step_times){timing->makespan, step.step, timing->bubble,
+                                        pen_time_parts_of(trial.partition, timing, &step)};
 }
 
 bool pen_attempt_times(const struct pen_attempt_input *input, struct pen_step_times *times) {
@@ -93,8 +106,11 @@ static void run_plan(void *context) {
       .search_seconds = job->search_seconds ? *job->search_seconds : 0};
   const struct pen_result result = pen_pipeline_choose(
       pen_written_topology(planner, job->input->choice, job->search_seconds), &options);
-  *job->planned =
-      (struct pen_planned){.makespan = result.timing->makespan, .bubble = result.timing->bubble};
+  const struct pen_timing *timing = result.timing;
+  *job->planned = (struct pen_planned){
+      .makespan = timing->makespan,
+      .step = step_time_of(&result.cost, result.partition, result.order, timing).step,
+      .bubble = timing->bubble};
   for (uint32_t r = 0; r < result.plan->rank_count; r++)
     if (result.plan->memory[r].arena_bytes > job->planned->arena_bytes)
       job->planned->arena_bytes = result.plan->memory[r].arena_bytes;

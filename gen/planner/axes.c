@@ -259,6 +259,14 @@ int64_t pen_choice_microbatches(const struct pen_axes *axes, const struct pen_ch
          (replicas_of(axes, choice) * pen_axis_number(axes, choice, PEN_AXIS_microbatch));
 }
 
+bool pen_choice_zigzag(const struct pen_axes *axes, const struct pen_choice *choice) {
+  const struct pen_topology *t = axes->written;
+  const char *schedule = pen_axis_text(axes, choice, PEN_AXIS_schedule);
+  return !strcmp(
+      t->has_pipeline_placement ? t->pipeline_placement : pen_schedule_of(schedule)->placement,
+      "v");
+}
+
 static void add_choices(const struct pen_axes *axes, struct pen_choice *choice, int axis, int past,
                         struct pen_choices *choices) {
   if (axis == past) {

@@ -55,6 +55,9 @@ const char *pen_axis_text(const struct pen_axes *axes, const struct pen_choice *
 int64_t pen_choice_ranks(const struct pen_axes *axes, const struct pen_choice *choice);
 int64_t pen_choice_microbatches(const struct pen_axes *axes, const struct pen_choice *choice);
 
+/* Whether its stages are placed in a zigzag: "v". */
+bool pen_choice_zigzag(const struct pen_axes *axes, const struct pen_choice *choice);
+
 struct pen_choices {
   struct pen_choice *choice; /* in the order of the values, the first axis the slowest */
   size_t count, capacity;

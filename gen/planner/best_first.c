@@ -1,20 +1,22 @@
 /* best_first.c: finds the candidates with the shortest steps that fit, best first.
  *
- * A queue holds, by the least makespan that each may have:
+ * A queue holds, by the least step that each may have:
  *
  *   - PIPELINE: a choice of the axes of pipelines, with pen_pipeline_bound(); it stands for all
  *     ways in which its replicas may share. Taken from the queue, its candidates enter with
  *     pen_candidate_bounds_of(); those whose memory cannot fit do not.
  *   - CANDIDATE: taken from the queue, it is simulated and enters again.
- *   - TIMED: with its makespan. Taken from the queue, no other candidate has a shorter step: it is
+ *   - TIMED: with its step. Taken from the queue, no other candidate has a shorter step: it is
  *     laid out, and if it fits it is the next best.
  *
  * With --exhaustive all pipelines and all candidates are taken first, whatever their bounds. Times
  * that differ by rounding only count as equal (equal_time.h); of these the first in the order of
- * the axes is taken first. So both ways find the same. */
+ * the axes is taken first, and all are taken before those with least memory are kept. So both ways
+ * find the same. */
 #include "gen/planner/best_first.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
@@ -23,6 +25,7 @@
 #include "gen/planner/candidates.h"
 #include "gen/planner/equal_time.h"
 #include "gen/planner/progress.h"
+#include "gen/planner/refine.h"
 #include "gen/topology/message.h"
 
 enum queue_level { PIPELINE, CANDIDATE, TIMED, LAID_OUT /* its bytes are exact */ };
@@ -46,6 +49,7 @@ struct best_first {
   uint64_t taken;                     /* pipelines */
   struct pen_refusal refusal;
   struct pen_plan_result result;
+  size_t wanted, capacity; /* of result.best */
 };
 
 static uint64_t index_of(const struct best_first *b, const struct queued *q) {
@@ -68,6 +72,23 @@ static _Noreturn void fail_refused(const struct pen_refusal *refusal) {
   pen_stop(refusal->status, "%s", refusal->text);
 }
 
+/* With --distinct: the one that was found with the same values of the axes up to the schedule, or
+ * null. */
+static struct pen_plan_candidate *same_found(const struct best_first *b,
+                                             const struct pen_choice *choice) {
+  const size_t bytes = (PEN_AXIS_schedule + 1) * sizeof *choice->index;
+  for (size_t i = 0; b->planner->options->distinct && i < b->result.count; i++)
+    if (!memcmp(b->result.best[i].choice.index, choice->index, bytes)) return &b->result.best[i];
+  return NULL;
+}
+
+/* Whether nothing with this key can be among the best. */
+static bool is_behind(const struct best_first *b, double key, const struct queued *q) {
+  const struct pen_plan_candidate *same =
+      same_found(b, &b->candidates.pipeline[q->pipeline].choice);
+  return same && pen_equal_time(same->step) < key;
+}
+
 /* ---- the levels ---- */
 
 static void take_pipeline(struct best_first *b, const struct queued *q) {
@@ -82,7 +103,7 @@ static void take_pipeline(struct best_first *b, const struct queued *q) {
   pen_candidate_bounds_of(cut, &shape, sharing->terms, sharing->count, &b->bounds);
   pen_arena_release(mark);
   for (uint32_t shared = 0; shared < sharing->count; shared++) {
-    const double bound = fmax(pipeline->bound, b->bounds.makespan[shared]);
+    const double bound = fmax(pipeline->bound, b->bounds.step[shared]);
     const struct queued candidate = {.level = CANDIDATE,
                                      .pipeline = q->pipeline,
                                      .shared = shared,
@@ -100,7 +121,7 @@ static void take_candidate(struct best_first *b, struct queued q) {
   if (!pen_attempt_times(&input, &q.times)) fail_refused(&b->refusal);
   b->result.evaluated++;
   q.level = TIMED;
-  enqueue(b, &b->heap, pen_equal_time(q.times.makespan), q);
+  enqueue(b, &b->heap, pen_equal_time(q.times.step), q);
 }
 
 /* The exact bytes of a candidate. */
@@ -117,7 +138,30 @@ static uint64_t lay_out(struct best_first *b, const struct queued *q) {
   return planned.arena_bytes;
 }
 
+static void add_found(struct best_first *b, const struct pen_plan_candidate *candidate) {
+  struct pen_plan_result *result = &b->result;
+  struct pen_plan_candidate *same = same_found(b, &candidate->choice);
+  if (same) {
+    if (candidate->arena_bytes < same->arena_bytes) *same = *candidate;
+    return;
+  }
+  result->best = pen_grow(result->best, &b->capacity, result->count + 1, sizeof *result->best);
+  result->best[result->count++] = *candidate;
+}
+
+/* Whether enough were found, and a candidate that takes as long as the last of them needs at least
+ * as much memory as each that does. */
+static bool is_too_late(const struct best_first *b, const struct queued *q) {
+  const struct pen_plan_result *found = &b->result;
+  uint64_t most = 0;
+  for (size_t i = found->count;
+       i-- > 0 && pen_equal_time(found->best[i].step) == pen_equal_time(q->times.step);)
+    most = found->best[i].arena_bytes > most ? found->best[i].arena_bytes : most;
+  return found->count >= b->wanted && q->least_bytes >= most;
+}
+
 static void take_timed(struct best_first *b, const struct queued *q) {
+  if (is_too_late(b, q)) return;
   if (q->least_bytes > b->planner->memory_bytes) {
     enqueue(b, &b->too_large, (double)q->least_bytes, *q);
     return;
@@ -129,12 +173,13 @@ static void take_timed(struct best_first *b, const struct queued *q) {
     enqueue(b, &b->too_large, (double)exact.least_bytes, exact);
     return;
   }
-  b->result.best[b->result.count++] = (struct pen_plan_candidate){.choice = choice_of(b, q),
-                                                                  .index = index_of(b, q),
-                                                                  .makespan = q->times.makespan,
-                                                                  .arena_bytes = exact.least_bytes,
-                                                                  .bubble = q->times.bubble,
-                                                                  .parts = q->times.parts};
+  add_found(b, &(struct pen_plan_candidate){.choice = choice_of(b, q),
+                                            .index = index_of(b, q),
+                                            .makespan = q->times.makespan,
+                                            .step = q->times.step,
+                                            .arena_bytes = exact.least_bytes,
+                                            .bubble = q->times.bubble,
+                                            .parts = q->times.parts});
 }
 
 static void show(const struct best_first *b) {
@@ -170,18 +215,25 @@ static _Noreturn void fail_memory(struct best_first *b) {
            (unsigned long long)((least + (1 << 20) - 1) >> 20));
 }
 
+/* Whether what comes next may take as little time as the last that was found. */
+static bool is_tied(const struct best_first *b) {
+  return b->heap.item[0].key <= pen_equal_time(b->result.best[b->result.count - 1].step);
+}
+
 struct pen_plan_result pen_best_first(const struct pen_planner *planner, size_t wanted) {
-  struct best_first b = {.planner = planner, .candidates = pen_candidates_of(planner)};
+  struct best_first b = {
+      .planner = planner, .wanted = wanted, .candidates = pen_candidates_of(planner)};
   b.result.total = b.candidates.total;
-  b.result.best = pen_new(wanted, sizeof *b.result.best);
-  b.bounds.makespan = pen_new(b.candidates.sharing_most + 1, sizeof *b.bounds.makespan);
+  b.bounds.step = pen_new(b.candidates.sharing_most + 1, sizeof *b.bounds.step);
   b.bounds.arena_bytes = pen_new(b.candidates.sharing_most + 1, sizeof *b.bounds.arena_bytes);
   for (uint32_t p = 0; p < b.candidates.count; p++)
     enqueue(&b, &b.heap,
             planner->options->exhaustive ? FIRST : pen_equal_bound(b.candidates.pipeline[p].bound),
             (struct queued){.level = PIPELINE, .pipeline = p});
-  while (b.heap.count && b.result.count < wanted) {
-    const struct queued q = b.queued[pen_heap_pop(&b.heap).value];
+  while (b.heap.count && (b.result.count < wanted || is_tied(&b))) {
+    const struct pen_heap_item item = pen_heap_pop(&b.heap);
+    const struct queued q = b.queued[item.value];
+    if (is_behind(&b, item.key, &q)) continue;
     if (q.level == PIPELINE)
       take_pipeline(&b, &q);
     else if (q.level == CANDIDATE)
@@ -192,5 +244,7 @@ struct pen_plan_result pen_best_first(const struct pen_planner *planner, size_t 
   }
   if (!b.result.count) fail_memory(&b);
   pen_plan_progress_end();
+  pen_sort_candidates(&b.result);
+  if (b.result.count > wanted) b.result.count = wanted;
   return b.result;
 }

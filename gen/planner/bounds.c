@@ -1,13 +1,13 @@
 /* bounds.c: what no candidate of a pipeline can beat, in time and in memory.
  *
  * A candidate may be left out if a bound shows that it cannot be among the best, so each bound must
- * be proved. Of the makespan:
+ * be proved. Of the step:
  *
  *   pipeline    A rank runs all F, I and W of its stages. Before them, the forwards of all stages
  *               before its lowest run on other ranks. If the backward is not split, all backwards
  *               of stages before its lowest run after its last action, which is a B: all work of
  *               the rank is before that. Recomputation adds to I. Where it changes the cut, the
- *               busiest rank still has at least the average of all ranks' work.
+ *               busiest rank still has at least the average of all ranks' work, by their speeds.
  *   alone       The order without replicas. Collectives are further elements of the lists of ranks,
  *               and those within programs lengthen these. A simulated step is a longest path
  *               through lists and messages, which neither can shorten.
@@ -19,6 +19,10 @@
  *   within      A program with collectives takes at least as long as these: they run one after the
  *               other, and the program waits for each (unit_collectives.c). It gathers each weight
  *               that it reads at least once, and reduces each gradient that it makes.
+ *   update      By measured costs of blocks a rank has NORM after its list, and UPDATE after the
+ * NORM of all ranks (gen/timing/step_time.c). The step is at least the bound of a rank's list with
+ * its NORM, and then the longest UPDATE. Of n replicas that share a rank's elements one has at
+ * least an n-th.
  *
  * Of a rank's arena: weights with their copies, gradients and moments, or a shard of them, which is
  * at least an n-th of a tensor; and the activations and messages that are live at one action
@@ -33,6 +37,7 @@
 #include "gen/base/arena.h"
 #include "gen/schedule/schedule.h"
 #include "gen/timing/collective_cost.h"
+#include "gen/timing/cost.h"
 #include "gen/topology/schedule_table.h"
 
 /* ---- pipelines ---- */
@@ -48,34 +53,53 @@ struct pen_pipeline_shape pen_pipeline_shape_of(const struct pen_planner *planne
       .stages_per_rank = (uint32_t)pen_axis_number(axes, pipeline, PEN_AXIS_stages),
       .microbatches = (uint32_t)pen_choice_microbatches(axes, pipeline),
       .replicas = (uint32_t)pen_axis_number(axes, pipeline, PEN_AXIS_replicas)};
-  const char *placement = planner->written->has_pipeline_placement
-                              ? planner->written->pipeline_placement
-                              : schedule->placement;
+  const struct pen_reals *speed = &planner->written->cluster_speed;
+  if (speed->count) shape.speed = speed->value;
   shape.topology.pipeline_schedule = schedule->name;
-  shape.zigzag = !strcmp(placement, "v");
+  shape.zigzag = pen_choice_zigzag(axes, pipeline);
   shape.splits = pen_schedule_splits(schedule, planner->written);
   return shape;
 }
 
+static double speed_of(const struct pen_pipeline_shape *shape, uint32_t rank) {
+  return shape->speed ? shape->speed[rank] : 1;
+}
+
+static double trained_elements(const struct pen_stage_elements *elements) {
+  return elements->count[0][1] + elements->count[1][1];
+}
+
+/* The time of all work if the ranks shared it as their speeds allow. */
+static double shared_work(const struct pen_cut *cut, const struct pen_pipeline_shape *shape) {
+  double work = 0, speeds = 0;
+  for (uint32_t s = 0; s < cut->stage_count; s++)
+    work += cut->cost[s].forward + pen_backward_cost(&cut->cost[s]);
+  for (uint32_t r = 0; r < shape->ranks; r++) speeds += speed_of(shape, r);
+  return work * shape->microbatches / speeds;
+}
+
 double pen_pipeline_bound(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
                           bool exact) {
-  double all = 0, most = 0, head = 0, tail = 0;
+  double most = 0, head = 0, tail = 0, elements_most = 0;
   if (cut->overlap >= 0) return 0;
-  for (uint32_t s = 0; s < cut->stage_count; s++)
-    all += cut->cost[s].forward + pen_backward_cost(&cut->cost[s]);
-  if (!exact) return all * shape->microbatches / shape->ranks;
+  if (!exact) return shared_work(cut, shape);
   for (uint32_t r = 0; r < shape->ranks; r++) {
-    double work = 0;
+    const double speed = speed_of(shape, r);
+    double work = 0, elements = 0;
     for (uint32_t turn = 0; turn < shape->stages_per_rank; turn++) {
       uint32_t place = shape->zigzag && turn % 2 ? shape->ranks - 1 - r : r,
                s = turn * shape->ranks + place;
       work += cut->cost[s].forward + pen_backward_cost(&cut->cost[s]);
+      elements += trained_elements(&cut->elements[s]);
     }
-    most = fmax(most, head + shape->microbatches * work + (shape->splits ? 0 : tail));
-    head += cut->cost[r].forward;
-    tail += pen_backward_cost(&cut->cost[r]);
+    const double end = head + shape->microbatches * work / speed,
+                 norm = cut->norm_element * elements / shape->replicas;
+    most = fmax(most, end + fmax(norm, shape->splits ? 0 : tail));
+    elements_most = fmax(elements_most, elements);
+    head += cut->cost[r].forward / speed;
+    tail += pen_backward_cost(&cut->cost[r]) / speed;
   }
-  return most;
+  return most + cut->update_element * elements_most / shape->replicas;
 }
 
 /* ---- collectives ---- */
@@ -142,10 +166,6 @@ static double within_microbatch(const struct pen_cut *cut, uint32_t stage,
   return more[PEN_PROGRAM_F] + (splits ? fmin(split, whole) : whole);
 }
 
-static double trained_elements(const struct pen_stage_elements *elements) {
-  return elements->count[0][1] + elements->count[1][1];
-}
-
 /* ---- memory ---- */
 
 /* [rank]: the most bytes of activations that are live at one action. */
@@ -184,22 +204,40 @@ static double resident_bytes(const struct pen_stage_elements *elements,
 
 /* ---- candidates ---- */
 
-/* A lower bound of a candidate's makespan, by its busiest rank; `busy`, `elements`: [rank]. */
-static double exchange_bound(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
-                             const struct pen_partition *placed,
-                             const struct pen_replica_terms *terms, const double *busy,
-                             const double *elements) {
-  double *within = pen_new(shape->ranks, sizeof *within), most = 0;
+/* [rank]: the least time of a rank's collectives. */
+static double *least_exchange(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
+                              const struct pen_partition *placed,
+                              const struct pen_replica_terms *terms, const double *elements) {
+  double *exchange = pen_new(shape->ranks, sizeof *exchange);
+  if (shape->replicas == 1 || cut->gives_exchange) return exchange;
   for (uint32_t s = 0; s < cut->stage_count && !cut->is_measured && cut->overlap < 0; s++) {
     const uint32_t rank = placed->rank_of[s];
     const double cost = member_cost(&terms->shards[rank], cut->byte);
-    within[rank] += shape->microbatches * within_microbatch(cut, s, terms, cost, shape->splits);
+    exchange[rank] += shape->microbatches * within_microbatch(cut, s, terms, cost, shape->splits);
   }
   for (uint32_t rank = 0; rank < shape->ranks; rank++)
-    most = fmax(most, busy[rank] + within[rank] +
-                          elements[rank] * exchange_of_element(cut, shape, terms, rank));
-  pen_free(within);
-  return most;
+    exchange[rank] += elements[rank] * exchange_of_element(cut, shape, terms, rank);
+  return exchange;
+}
+
+/* A lower bound of a candidate's step. `alone`: its order without replicas; `elements`: [rank]. */
+static double step_bound(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
+                         const struct pen_partition *placed, const struct pen_replica_terms *terms,
+                         const struct pen_order *order, const struct pen_timing *alone,
+                         const double *elements) {
+  double *exchange = least_exchange(cut, shape, placed, terms, elements);
+  double normed = alone->makespan, update = 0;
+  const double norm_part = cut->norm_element / terms->shard_ranks,
+               update_part = cut->update_element /
+                             (terms->sharding == PEN_SHARD_NONE ? 1 : (double)terms->shard_ranks);
+  for (uint32_t rank = 0; rank < shape->ranks; rank++) {
+    const double end = alone->end[rank][order->count[rank] - 1],
+                 busy = alone->busy[rank] + exchange[rank];
+    normed = fmax(normed, fmax(end, busy) + norm_part * elements[rank]);
+    update = fmax(update, update_part * elements[rank]);
+  }
+  pen_free(exchange);
+  return normed + update;
 }
 
 void pen_candidate_bounds_of(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
@@ -209,11 +247,12 @@ void pen_candidate_bounds_of(const struct pen_cut *cut, const struct pen_pipelin
                                     .stage_count = cut->stage_count,
                                     .stages_per_rank = shape->stages_per_rank,
                                     .microbatch_count = shape->microbatches,
-                                    .replica_count = shape->replicas};
+                                    .replica_count = shape->replicas,
+                                    .speed = shape->speed};
   const struct pen_partition *placed = pen_partition_placed(&partition, shape->zigzag);
   const struct pen_order *order = pen_compose(&shape->topology, placed);
-  const struct pen_timing *alone =
-      pen_simulate_collectives(order, placed, &cut->training, cut->cost, NULL, cut->overlap);
+  const struct pen_timing *alone = pen_simulate_collectives(
+      order, placed, &cut->training, pen_costs_on_ranks(placed, cut->cost), NULL, cut->overlap);
   const int64_t *live = live_bytes(cut, order);
   double *resident = pen_new(shape->ranks, sizeof *resident),
          *elements = pen_new(shape->ranks, sizeof *elements);
@@ -226,10 +265,7 @@ void pen_candidate_bounds_of(const struct pen_cut *cut, const struct pen_pipelin
       resident[placed->rank_of[s]] += resident_bytes(&cut->elements[s], &terms[i]);
     for (uint32_t rank = 0; rank < shape->ranks; rank++)
       most = fmax(most, resident[rank] + (double)live[rank]);
-    bounds->makespan[i] = alone->makespan;
-    if (shape->replicas > 1 && !cut->gives_exchange)
-      bounds->makespan[i] = fmax(
-          alone->makespan, exchange_bound(cut, shape, placed, &terms[i], alone->busy, elements));
+    bounds->step[i] = step_bound(cut, shape, placed, &terms[i], order, alone, elements);
     bounds->arena_bytes[i] = (uint64_t)most;
   }
 }

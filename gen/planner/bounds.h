@@ -28,20 +28,21 @@ void pen_members_find(struct pen_members *members, const uint32_t *host, uint32_
 struct pen_pipeline_shape {
   struct pen_topology topology; /* what the rule of the schedule reads */
   uint32_t ranks, stages_per_rank, microbatches, replicas;
+  const double *speed; /* [ranks] cluster.speed; NULL: all 1 */
   bool zigzag, splits; /* its placement is "v"; its backward is split */
 };
 
 struct pen_pipeline_shape pen_pipeline_shape_of(const struct pen_planner *planner,
                                                 const struct pen_choice *pipeline);
 
-/* A lower bound of the makespan of all candidates of a pipeline. `exact`: the stages are the
+/* A lower bound of the step of all candidates of a pipeline. `exact`: the stages are the
  * pipeline's; false: they may be cut elsewhere. */
 double pen_pipeline_bound(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
                           bool exact);
 
 /* Lower bounds of a pipeline's candidates. */
 struct pen_candidate_bounds {
-  double *makespan;      /* [count] */
+  double *step;          /* [count] */
   uint64_t *arena_bytes; /* [count] of the rank with most */
 };
 

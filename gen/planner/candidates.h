@@ -18,7 +18,7 @@ struct pen_pipeline {
   struct pen_choice choice;
   const struct pen_sharing *sharing;
   uint64_t first; /* the index of its first candidate */
-  double bound;   /* of the makespan of each of them */
+  double bound;   /* of the step of each of them */
 };
 
 struct pen_candidates {

@@ -81,11 +81,13 @@ void pen_cut_fill(struct pen_cut *cut, const struct pen_trial *trial) {
     cut->traffic[s] = traffic_of(trial->graph[s]);
   }
   cut->overlap = trial->cost.overlap;
+  cut->update_element = trial->cost.has_step ? trial->cost.update_element : 0;
+  cut->norm_element = trial->cost.has_step ? trial->cost.norm_element : 0;
   cut->training = *trial->training;
   cut->training.program_collectives = NULL;
   cut->training.weights_in_w = NULL;
   cut->byte = pen_byte_cost_of(t, trial->partition, trial->graph, trial->cost.stage);
-  cut->gives_exchange = t->costs_reduce.count || t->costs_gather.count;
+  cut->gives_exchange = trial->cost.has_step || t->costs_reduce.count || t->costs_gather.count;
   cut->is_measured = trial->is_measured;
   cut->is_bf16 = pen_topology_dtype(t) == PEN_BF16;
   cut->ties = t->model_tie_embeddings;

@@ -32,14 +32,15 @@ struct pen_stage_traffic {
 struct pen_cut {
   bool valid; /* false: the model cannot be cut so */
   uint32_t stage_count;
-  struct pen_stage_cost *cost; /* [stage_count] of the kernels; the cheaper kind of message */
+  struct pen_stage_cost *cost; /* [stage_count] of the kernels, at speed 1; the cheaper kind of
+                                  message */
   struct pen_stage_live *live; /* [stage_count] */
-  struct pen_stage_elements *elements; /* [stage_count] */
-  struct pen_stage_traffic *traffic;   /* [stage_count] */
-  double overlap;                      /* of struct pen_cost_model */
-  struct pen_training training;        /* without what depends on stages */
+  struct pen_stage_elements *elements;          /* [stage_count] */
+  struct pen_stage_traffic *traffic;            /* [stage_count] */
+  double overlap, update_element, norm_element; /* of struct pen_cost_model */
+  struct pen_training training;                 /* without what depends on stages */
   struct pen_byte_cost byte;
-  bool gives_exchange; /* the topology gives the costs of collectives */
+  bool gives_exchange; /* the topology gives the costs of collectives, or blocks were measured */
   bool is_measured;    /* the costs are a file's, with the collectives within programs */
   bool is_bf16, ties;
 };

@@ -2,7 +2,8 @@
  *
  * Many pipelines have the same stages: those with as many stages in all, the same microbatch, cut
  * and recomputation, whatever their ranks, schedule and replicas. Their graphs are built once, when
- * the cut is first asked for, and only numbers are kept. */
+ * the cut is first asked for, and only numbers are kept. By measured costs a stage that copies a
+ * message to another rank takes longer: then ranks and placement count, too. */
 #include "gen/planner/cuts.h"
 
 #include <string.h>
@@ -15,7 +16,7 @@
 struct known_cut {
   struct pen_choice key; /* without replicas, stages, schedule */
   uint32_t stage_count;
-  bool splits;
+  bool splits, zigzag; /* zigzag: by measured costs alone */
   struct known_cut *next;
   struct pen_cut cut;
 };
@@ -68,19 +69,24 @@ const struct pen_cut *pen_cut_of(struct pen_cuts *cuts, const struct pen_choice 
   const struct pen_choice choice = choice_of(cuts, pipeline, without_recomputation);
   const uint32_t stages = (uint32_t)(pen_choice_ranks(axes, pipeline) *
                                      pen_axis_number(axes, pipeline, PEN_AXIS_stages));
-  const bool splits = pen_schedule_splits(
-      pen_schedule_of(pen_axis_text(axes, pipeline, PEN_AXIS_schedule)), cuts->planner->written);
+  const bool measured = cuts->planner->options->costs != NULL,
+             splits = pen_schedule_splits(
+                 pen_schedule_of(pen_axis_text(axes, pipeline, PEN_AXIS_schedule)),
+                 cuts->planner->written),
+             zigzag = measured && pen_choice_zigzag(axes, pipeline);
   struct pen_choice key = choice;
-  key.index[PEN_AXIS_replicas] = key.index[PEN_AXIS_stages] = key.index[PEN_AXIS_schedule] = 0;
+  key.index[PEN_AXIS_replicas] = key.index[PEN_AXIS_schedule] = 0;
+  if (!measured) key.index[PEN_AXIS_stages] = 0;
   struct known_cut **list = &cuts->list[stages % LISTS];
   for (struct known_cut *known = *list; known; known = known->next)
-    if (known->stage_count == stages && known->splits == splits &&
+    if (known->stage_count == stages && known->splits == splits && known->zigzag == zigzag &&
         memcmp(&known->key, &key, sizeof key) == 0)
       return &known->cut;
   struct known_cut *known = new_cut(cuts, &choice, stages);
   known->key = key;
   known->stage_count = stages;
   known->splits = splits;
+  known->zigzag = zigzag;
   known->next = *list;
   *list = known;
   return &known->cut;

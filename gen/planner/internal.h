@@ -15,6 +15,11 @@ void pen_plan_print_svg(FILE *out, const struct pen_planner *planner,
 
 /* Tokens of a step over all replicas a second; 0: the costs have no unit of time. */
 double pen_tokens_per_second(const struct pen_planner *planner,
-                             const struct pen_plan_result *result, double makespan);
+                             const struct pen_plan_result *result, double step);
+
+/* The value of an axis in the topology of a candidate, as refinement may have changed it; NULL: the
+ * axis does not apply. */
+const char *pen_candidate_text(const struct pen_planner *planner,
+                               const struct pen_plan_candidate *candidate, enum pen_axis axis);
 
 #endif

@@ -32,11 +32,12 @@ struct pen_planner {
   bool shows_progress;   /* standard error is a terminal */
 };
 
-/* Where the time of a step goes; their sum is the makespan. */
+/* Where the time of a step goes; their sum is the step. */
 struct pen_time_parts {
   double work;        /* of the average rank: differs between candidates by recomputation */
   double imbalance;   /* by how much the busiest rank has more work than the average */
-  double collectives; /* by how much they lengthen the step */
+  double collectives; /* by how much they lengthen the step, and NORM and UPDATE of the average
+                         rank: both depend on how the replicas share */
   double bubble;      /* the rest of the time in which the busiest rank waits */
 };
 
@@ -45,6 +46,7 @@ struct pen_plan_candidate {
   struct pen_choice choice;
   uint64_t index; /* in the order of all candidates */
   double makespan;
+  double step;          /* with NORM and UPDATE, where the costs have them; else the makespan */
   uint64_t arena_bytes; /* the most of a rank */
   double bubble;        /* of the span */
   struct pen_time_parts parts;
@@ -56,8 +58,8 @@ struct pen_plan_result {
   uint64_t total, evaluated;
   struct pen_plan_candidate *best; /* [count], the best first */
   size_t count;
-  const char *unit; /* of the makespan, as in "in ms" */
-  bool is_measured; /* the makespan is in ms */
+  const char *unit; /* of times, as in "in ms" */
+  bool is_measured; /* times are in ms */
 };
 
 #endif

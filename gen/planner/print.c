@@ -4,12 +4,24 @@
 #include <string.h>
 
 #include "gen/planner/internal.h"
+#include "gen/planner/write_topology.h"
 
 double pen_tokens_per_second(const struct pen_planner *planner,
-                             const struct pen_plan_result *result, double makespan) {
+                             const struct pen_plan_result *result, double step) {
   const struct pen_topology *t = planner->written;
-  if (!result->is_measured || !(makespan > 0)) return 0;
-  return (double)t->plan_sequences * (double)t->model_sequence / (makespan * 1e-3);
+  if (!result->is_measured || !(step > 0)) return 0;
+  return (double)t->plan_sequences * (double)t->model_sequence / (step * 1e-3);
+}
+
+const char *pen_candidate_text(const struct pen_planner *planner,
+                               const struct pen_plan_candidate *candidate, enum pen_axis axis) {
+  struct pen_setting_text setting[PEN_WRITTEN_SETTINGS_MAX];
+  const size_t count =
+      pen_written_settings(planner, &candidate->choice,
+                           candidate->searched ? &planner->options->seconds : NULL, setting);
+  for (size_t i = 0; i < count; i++)
+    if (!strcmp(setting[i].path, planner->axes->axis[axis].setting)) return setting[i].text;
+  return pen_axis_text(planner->axes, &candidate->choice, axis);
 }
 
 void pen_plan_print(FILE *out, const struct pen_planner *planner,

@@ -34,10 +34,11 @@ static json_t *settings_json(const struct pen_planner *planner,
 static json_t *candidate_json(const struct pen_planner *planner,
                               const struct pen_plan_result *result,
                               const struct pen_plan_candidate *candidate) {
-  const double tokens = pen_tokens_per_second(planner, result, candidate->makespan);
+  const double tokens = pen_tokens_per_second(planner, result, candidate->step);
   json_t *object = json_object();
   json_object_set_new(object, "settings", settings_json(planner, candidate));
   json_object_set_new(object, "makespan", json_real(candidate->makespan));
+  if (result->is_measured) json_object_set_new(object, "step", json_real(candidate->step));
   json_object_set_new(object, "tokens_per_second", tokens > 0 ? json_real(tokens) : json_null());
   json_object_set_new(object, "arena_bytes", json_integer((json_int_t)candidate->arena_bytes));
   json_object_set_new(object, "bubble", json_real(candidate->bubble));

@@ -1,28 +1,36 @@
 /* print_svg.c: --print=svg: the step time of the best candidates against their memory.
  *
  * A candidate is on the Pareto front if no other takes less memory for a step that is as short, or
- * a shorter step with as much: a full dot, joined by a line of steps. Others are hollow. A dot's
- * title has its settings, and a number refers to the list under the chart. */
+ * a shorter step with as much: a full dot, joined by a line of steps. Others are hollow. The number
+ * beside a dot refers to the list under the chart; dots that lie close together share a label. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "gen/base/arena.h"
+#include "gen/planner/equal_time.h"
 #include "gen/planner/internal.h"
 #include "gen/views/chart.h"
 
-static const double left = 80, top = 40, wide = 640, tall = 360, line_tall = 15, margin = 20;
+static const double left = 80, top = 76, wide = 640, tall = 360, line_tall = 15, margin = 20,
+                    list_wide = 300;                /* of lines that are longer than the chart */
+static const double near_wide = 26, near_tall = 11; /* dots within this share a label */
 enum { SCALE_STEPS = 6 };
 
 struct plot {
   FILE *out;
   const struct pen_planner *planner;
   const struct pen_plan_result *result;
+  struct pen_time_unit unit;
   double least_time, most_time, least_mib, most_mib;
 };
 
 static double mib_of(const struct pen_plan_candidate *c) {
   return (double)c->arena_bytes / 1048576.0;
+}
+
+static double time_of(const struct plot *p, const struct pen_plan_candidate *c) {
+  return c->step / p->unit.size;
 }
 
 /* The range of the values, with a margin of a twentieth. */
@@ -34,11 +42,18 @@ static void widen(double *least, double *most) {
 
 static struct plot plot_of(FILE *out, const struct pen_planner *planner,
                            const struct pen_plan_result *result) {
-  struct plot p = {out, planner, result, INFINITY, -INFINITY, INFINITY, -INFINITY};
+  struct plot p = {.out = out,
+                   .planner = planner,
+                   .result = result,
+                   .unit = pen_time_unit_of(result->best[0].step, result->unit),
+                   .least_time = INFINITY,
+                   .most_time = -INFINITY,
+                   .least_mib = INFINITY,
+                   .most_mib = -INFINITY};
   for (size_t i = 0; i < result->count; i++) {
     const struct pen_plan_candidate *c = &result->best[i];
-    p.least_time = fmin(p.least_time, c->makespan);
-    p.most_time = fmax(p.most_time, c->makespan);
+    p.least_time = fmin(p.least_time, time_of(&p, c));
+    p.most_time = fmax(p.most_time, time_of(&p, c));
     p.least_mib = fmin(p.least_mib, mib_of(c));
     p.most_mib = fmax(p.most_mib, mib_of(c));
   }
@@ -47,11 +62,11 @@ static struct plot plot_of(FILE *out, const struct pen_planner *planner,
   return p;
 }
 
-static double x_of(const struct plot *p, double mib) {
-  return left + (mib - p->least_mib) / (p->most_mib - p->least_mib) * wide;
+static double x_of(const struct plot *p, const struct pen_plan_candidate *c) {
+  return left + (mib_of(c) - p->least_mib) / (p->most_mib - p->least_mib) * wide;
 }
-static double y_of(const struct plot *p, double time) {
-  return top + tall - (time - p->least_time) / (p->most_time - p->least_time) * tall;
+static double y_of(const struct plot *p, const struct pen_plan_candidate *c) {
+  return top + tall - (time_of(p, c) - p->least_time) / (p->most_time - p->least_time) * tall;
 }
 
 static void write_text(const struct plot *p, double x, double y, const char *anchor,
@@ -66,26 +81,49 @@ static void write_text(const struct plot *p, double x, double y, const char *anc
   fputs("</text>\n", p->out);
 }
 
+/* ---- frame ---- */
+
+static void draw_titles(const struct plot *p) {
+  const struct pen_topology *t = p->planner->written;
+  fputs("<g font-size=\"14\">\n", p->out);
+  write_text(
+      p, margin, 20, "start",
+      pen_text("%s: the best %zu of %llu candidates for %s of %llu MiB", t->name, p->result->count,
+               (unsigned long long)p->result->total, pen_counted((uint64_t)t->plan_ranks, "rank"),
+               (unsigned long long)(p->planner->memory_bytes >> 20)));
+  fputs("</g>\n", p->out);
+  write_text(p, margin, 40, "start",
+             "full dot, on the line: no other is faster with as little memory (Pareto front); "
+             "number: see the list below");
+}
+
 static void draw_scales(const struct plot *p) {
   const double mib = pen_scale_step(p->most_mib - p->least_mib, SCALE_STEPS),
                time = pen_scale_step(p->most_time - p->least_time, SCALE_STEPS);
   fprintf(p->out, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" class=\"frame\"/>\n",
           left, top, wide, tall);
   for (double v = ceil(p->least_mib / mib) * mib; v <= p->most_mib; v += mib)
-    write_text(p, x_of(p, v), top + tall + line_tall, "middle", pen_text("%.6g", v));
+    write_text(p, left + (v - p->least_mib) / (p->most_mib - p->least_mib) * wide,
+               top + tall + line_tall, "middle", pen_text("%.6g", v));
   for (double v = ceil(p->least_time / time) * time; v <= p->most_time; v += time)
-    write_text(p, left - 6, y_of(p, v) + 4, "end", pen_text("%.6g", v));
+    write_text(p, left - 6,
+               top + tall - (v - p->least_time) / (p->most_time - p->least_time) * tall + 4, "end",
+               pen_text("%.6g", v));
   write_text(p, left + wide / 2, top + tall + 2.2 * line_tall, "middle",
-             "MiB of the largest arena");
-  write_text(p, left, top - 8, "start", pen_text("step time %s", p->result->unit));
+             "memory of the rank with the most, MiB");
+  write_text(p, left, top - 8, "start", pen_text("time of a step %s", p->unit.name));
 }
+
+/* ---- front ---- */
 
 static bool is_on_front(const struct pen_plan_result *result, size_t index) {
   const struct pen_plan_candidate *c = &result->best[index];
+  const double step = pen_equal_time(c->step);
   for (size_t i = 0; i < result->count; i++) {
     const struct pen_plan_candidate *other = &result->best[i];
-    const bool as_good = other->makespan <= c->makespan && other->arena_bytes <= c->arena_bytes;
-    const bool same = other->makespan == c->makespan && other->arena_bytes == c->arena_bytes;
+    const double other_step = pen_equal_time(other->step);
+    const bool as_good = other_step <= step && other->arena_bytes <= c->arena_bytes;
+    const bool same = other_step == step && other->arena_bytes == c->arena_bytes;
     if (i != index && as_good && (!same || i < index)) return false;
   }
   return true;
@@ -104,46 +142,110 @@ static void draw_front(const struct plot *p) {
     if (is_on_front(p->result, i)) front[count++] = &p->result->best[i];
   qsort(front, count, sizeof *front, compare_bytes);
   fprintf(p->out, "<path class=\"front\" d=\"");
-  for (size_t i = 0; i < count; i++) {
-    const double x = x_of(p, mib_of(front[i])), y = y_of(p, front[i]->makespan);
-    if (i == 0)
-      fprintf(p->out, "M%.2f %.2f", x, y);
-    else
-      fprintf(p->out, "H%.2fV%.2f", x, y);
-  }
+  for (size_t i = 0; i < count; i++)
+    fprintf(p->out, i ? "H%.2fV%.2f" : "M%.2f %.2f", x_of(p, front[i]), y_of(p, front[i]));
   fprintf(p->out, "\"/>\n");
 }
 
-/* The choices as one line. */
-static const char *settings_text(const struct plot *p, size_t index) {
-  const struct pen_plan_candidate *c = &p->result->best[index];
-  struct pen_setting_text setting[PEN_CHOICE_SETTINGS_MAX];
-  const size_t count = pen_choice_settings(p->planner->axes, &c->choice, setting);
-  const char *text = pen_text("%zu: ", index + 1);
+/* ---- candidates ---- */
+
+/* "3", "3, 5", and "3-5" for three or more in a row. */
+static const char *numbers_text(const bool *chosen, size_t count) {
+  const char *text = "";
   for (size_t i = 0; i < count; i++) {
-    const bool searched = c->searched && !strcmp(setting[i].path, "pipeline.schedule");
-    const char *name = strchr(setting[i].path, '.') + 1;
-    text = pen_text("%s%s%s %s", text, i ? ", " : "", name, searched ? "search" : setting[i].text);
+    size_t past = i;
+    if (!chosen[i]) continue;
+    while (past < count && chosen[past]) past++;
+    if (past - i < 3) past = i + 1;
+    text = pen_text("%s%s%zu", text, *text ? ", " : "", i + 1);
+    if (past > i + 1) text = pen_text("%s-%zu", text, past);
+    i = past - 1;
   }
   return text;
 }
 
+/* A label for each dot, and one for dots that lie close to it and have none yet. */
+static void draw_labels(const struct plot *p) {
+  const struct pen_plan_result *result = p->result;
+  bool *labelled = pen_new(result->count + 1, sizeof *labelled),
+       *here = pen_new(result->count + 1, sizeof *here);
+  for (size_t i = 0; i < result->count; i++) {
+    const double x = x_of(p, &result->best[i]), y = y_of(p, &result->best[i]);
+    double most = x;
+    if (labelled[i]) continue;
+    for (size_t j = 0; j < result->count; j++) {
+      const double of_x = x_of(p, &result->best[j]), of_y = y_of(p, &result->best[j]);
+      here[j] = !labelled[j] && fabs(of_x - x) < near_wide && fabs(of_y - y) < near_tall;
+      labelled[j] |= here[j];
+      if (here[j]) most = fmax(most, of_x);
+    }
+    write_text(p, most + 7, y - 5, "start", numbers_text(here, result->count));
+  }
+}
+
+/* The settings of the list: the ranks, the microbatches, and the axes. */
+enum { RANKS, MICROBATCHES, AXES, SETTINGS = AXES + PEN_AXES };
+
+static const char *setting_text(const struct plot *p, size_t candidate, int setting) {
+  const struct pen_axes *axes = p->planner->axes;
+  const struct pen_plan_candidate *c = &p->result->best[candidate];
+  if (setting == RANKS)
+    return pen_text("ranks %lld", (long long)pen_choice_ranks(axes, &c->choice));
+  if (setting == MICROBATCHES)
+    return pen_text("microbatches %lld", (long long)pen_choice_microbatches(axes, &c->choice));
+  const enum pen_axis axis = (enum pen_axis)(setting - AXES);
+  const char *text = pen_candidate_text(p->planner, c, axis);
+  return text ? pen_text("%s %s", strchr(axes->axis[axis].setting, '.') + 1, text) : "";
+}
+
+static bool is_common(const struct plot *p, int setting) {
+  const char *first = setting_text(p, 0, setting);
+  bool common = true;
+  for (size_t i = 1; i < p->result->count; i++)
+    common &= !strcmp(setting_text(p, i, setting), first);
+  return common;
+}
+
+/* The settings that all candidates have in common, or those that differ, of one candidate. */
+static const char *settings_text(const struct plot *p, size_t candidate, bool common) {
+  const char *text = "";
+  for (int k = 0; k < SETTINGS; k++) {
+    const char *setting = setting_text(p, candidate, k);
+    if (*setting && is_common(p, k) == common)
+      text = pen_text("%s%s%s", text, *text ? ", " : "", setting);
+  }
+  return text;
+}
+
+/* Those of the front are drawn last: others may be at the same place. */
+static void draw_dots(const struct plot *p, bool on_front) {
+  for (size_t i = 0; i < p->result->count; i++)
+    if (is_on_front(p->result, i) == on_front)
+      fprintf(p->out, "<circle class=\"%s\" cx=\"%.2f\" cy=\"%.2f\" r=\"5\"/>\n",
+              on_front ? "pareto" : "other", x_of(p, &p->result->best[i]),
+              y_of(p, &p->result->best[i]));
+}
+
 static void draw_candidates(const struct plot *p) {
+  const double list = top + tall + 4 * line_tall;
+  const char *common = settings_text(p, 0, true);
+  draw_labels(p);
+  draw_dots(p, false);
+  draw_dots(p, true);
   for (size_t i = 0; i < p->result->count; i++) {
     const struct pen_plan_candidate *c = &p->result->best[i];
-    const double x = x_of(p, mib_of(c)), y = y_of(p, c->makespan);
-    fprintf(p->out, "<circle class=\"%s\" cx=\"%.2f\" cy=\"%.2f\" r=\"5\"/>\n",
-            is_on_front(p->result, i) ? "pareto" : "other", x, y);
-    write_text(p, x + 7, y - 5, "start", pen_text("%zu", i + 1));
-    write_text(p, margin, top + tall + (4 + (double)i) * line_tall, "start", settings_text(p, i));
+    write_text(p, margin, list + (1 + (double)i) * line_tall, "start",
+               pen_text("%zu: %.6g, %.0f MiB: %s", i + 1, time_of(p, c), ceil(mib_of(c)),
+                        settings_text(p, i, false)));
   }
+  write_text(p, margin, list, "start", pen_text("all: %s", *common ? common : "nothing in common"));
 }
 
 void pen_plan_print_svg(FILE *out, const struct pen_planner *planner,
                         const struct pen_plan_result *result) {
   const struct plot p = plot_of(out, planner, result);
-  const double width = left + wide + 300,
-               height = top + tall + (5 + (double)result->count) * line_tall;
+  const double width = left + wide + list_wide,
+               height = top + tall + (6 + (double)result->count) * line_tall;
   fprintf(out,
           "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" "
           "font-family=\"sans-serif\" font-size=\"11\">\n"
@@ -151,6 +253,7 @@ void pen_plan_print_svg(FILE *out, const struct pen_planner *planner,
           ".pareto{fill:#1b7a55}.other{fill:#fff;stroke:#44508f}</style>\n"
           "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
           width, height);
+  draw_titles(&p);
   draw_scales(&p);
   draw_front(&p);
   draw_candidates(&p);

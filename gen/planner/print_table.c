@@ -2,67 +2,147 @@
 #include <string.h>
 
 #include "gen/base/arena.h"
+#include "gen/planner/equal_time.h"
 #include "gen/planner/internal.h"
+#include "gen/views/chart.h"
 
-/* The choices of several axes in one column, separated by `/`; without those that do not apply. */
-static const char *joined(const struct pen_planner *planner, const struct pen_choice *choice,
-                          int first, int past) {
-  const char *text = "";
-  for (int a = first; a < past; a++) {
-    const char *value = pen_axis_text(planner->axes, choice, (enum pen_axis)a);
-    if (value) text = pen_text("%s%s%s", text, *text ? "/" : "", value);
-  }
-  return *text ? text : "-";
+struct table {
+  const struct pen_planner *planner;
+  const struct pen_plan_result *result;
+  struct pen_time_unit unit;
+};
+
+/* ---- cells ---- */
+
+static const char *place_cell(const struct table *t, size_t i) {
+  (void)t;
+  return pen_text("%zu", i + 1);
 }
 
-enum { COLUMNS = 13 };
+static bool is_as_fast(const struct pen_plan_candidate *one,
+                       const struct pen_plan_candidate *other) {
+  return pen_equal_time(one->step) == pen_equal_time(other->step);
+}
 
-static void fill_row(const struct pen_planner *planner, const struct pen_plan_result *result,
-                     const struct pen_plan_candidate *c, size_t place, const char *cell[COLUMNS]) {
-  const struct pen_axes *axes = planner->axes;
-  const struct pen_choice *choice = &c->choice;
-  const double tokens = pen_tokens_per_second(planner, result, c->makespan);
-  size_t n = 0;
-  cell[n++] = pen_text("%zu", place);
-  cell[n++] = pen_text("%.6g", c->makespan);
-  cell[n++] = tokens > 0 ? pen_text("%.0f", tokens) : "-";
-  cell[n++] = pen_text("%llu", (unsigned long long)((c->arena_bytes + (1 << 20) - 1) >> 20));
-  cell[n++] = pen_text("%.3f", c->bubble);
-  cell[n++] = pen_text("%lldx%lld", (long long)pen_axis_number(axes, choice, PEN_AXIS_replicas),
-                       (long long)pen_choice_ranks(axes, choice));
-  cell[n++] = pen_text("%lld", (long long)pen_axis_number(axes, choice, PEN_AXIS_stages));
-  cell[n++] = pen_text("%lldx%lld", (long long)pen_choice_microbatches(axes, choice),
-                       (long long)pen_axis_number(axes, choice, PEN_AXIS_microbatch));
-  const char *schedule = pen_axis_text(axes, choice, PEN_AXIS_schedule);
-  cell[n++] = c->searched ? "search" : schedule;
-  cell[n++] = joined(planner, choice, PEN_AXIS_balance, PEN_AXIS_recompute);
-  cell[n++] = joined(planner, choice, PEN_AXIS_recompute, PEN_AXIS_shard);
-  cell[n++] = joined(planner, choice, PEN_AXIS_shard, PEN_AXES);
-  cell[n++] = c->reason ? c->reason : "";
+static const char *step_cell(const struct table *t, size_t i) {
+  const struct pen_plan_candidate *c = &t->result->best[i];
+  return i && is_as_fast(c, c - 1) ? "=" : pen_text("%.6g", c->step / t->unit.size);
+}
+
+static const char *tokens_cell(const struct table *t, size_t i) {
+  const double tokens = pen_tokens_per_second(t->planner, t->result, t->result->best[i].step);
+  return tokens > 0 ? pen_text("%.0f", tokens) : NULL;
+}
+
+static const char *memory_cell(const struct table *t, size_t i) {
+  const uint64_t bytes = t->result->best[i].arena_bytes;
+  return pen_text("%llu", (unsigned long long)((bytes + (1 << 20) - 1) >> 20));
+}
+
+static const char *bubble_cell(const struct table *t, size_t i) {
+  return pen_text("%.3f", t->result->best[i].bubble);
+}
+
+static const char *ranks_cell(const struct table *t, size_t i) {
+  const struct pen_choice *choice = &t->result->best[i].choice;
+  return pen_text("%s x %lld", pen_axis_text(t->planner->axes, choice, PEN_AXIS_replicas),
+                  (long long)pen_choice_ranks(t->planner->axes, choice));
+}
+
+static const char *stages_cell(const struct table *t, size_t i) {
+  return pen_axis_text(t->planner->axes, &t->result->best[i].choice, PEN_AXIS_stages);
+}
+
+static const char *microbatches_cell(const struct table *t, size_t i) {
+  const struct pen_choice *choice = &t->result->best[i].choice;
+  return pen_text("%lld x %s", (long long)pen_choice_microbatches(t->planner->axes, choice),
+                  pen_axis_text(t->planner->axes, choice, PEN_AXIS_microbatch));
+}
+
+static const char *reason_cell(const struct table *t, size_t i) {
+  const struct pen_plan_candidate *first = &t->result->best[0], *c = &t->result->best[i];
+  if (i == 0) return "";
+  if (!is_as_fast(first, c)) {
+    const double percent = 100 * (c->step / first->step - 1);
+    const bool computes = !strcmp(c->reason, "recomputation");
+    return pen_text("%s%% slower: %s", percent < 0.01 ? "<0.01" : pen_text("%.2g", percent),
+                    computes ? "more computation" : c->reason);
+  }
+  return c->arena_bytes > first->arena_bytes ? "as fast, more memory" : "as fast";
+}
+
+/* ---- columns ---- */
+
+struct column {
+  const char *title;
+  const char *(*cell)(const struct table *t, size_t i); /* NULL of all rows: no column */
+  enum pen_axis first, past; /* without `cell`: the values of these axes */
+};
+
+static const struct column columns[] = {
+    {"", place_cell, 0, 0},
+    {"step", step_cell, 0, 0},
+    {"tokens/s", tokens_cell, 0, 0},
+    {"MiB a rank", memory_cell, 0, 0},
+    {"bubble", bubble_cell, 0, 0},
+    {"replicas x ranks", ranks_cell, 0, 0},
+    {"stages a rank", stages_cell, 0, 0},
+    {"microbatches x size", microbatches_cell, 0, 0},
+    {NULL, NULL, PEN_AXIS_schedule, PEN_AXIS_balance},
+    {NULL, NULL, PEN_AXIS_balance, PEN_AXIS_recompute},
+    {NULL, NULL, PEN_AXIS_recompute, PEN_AXIS_shard},
+    {NULL, NULL, PEN_AXIS_shard, PEN_AXES},
+    {"why not the first", reason_cell, 0, 0},
+};
+enum { COLUMNS = sizeof columns / sizeof *columns };
+
+static bool axis_is_used(const struct table *t, enum pen_axis axis) {
+  bool used = false;
+  for (size_t i = 0; i < t->result->count; i++)
+    used |= pen_candidate_text(t->planner, &t->result->best[i], axis) != NULL;
+  return used;
+}
+
+/* The values of the axes that any candidate uses, separated by `/`; row 0: their names. */
+static const char *axes_cell(const struct table *t, const struct column *column, size_t row) {
+  const char *text = NULL;
+  for (enum pen_axis a = column->first; a < column->past; a++) {
+    if (!axis_is_used(t, a)) continue;
+    const char *value = row ? pen_candidate_text(t->planner, &t->result->best[row - 1], a)
+                            : strchr(t->planner->axes->axis[a].setting, '.') + 1;
+    text = pen_text("%s%s%s", text ? text : "", text ? "/" : "", value ? value : "-");
+  }
+  return text;
+}
+
+static const char *title_of(const struct table *t, const struct column *column) {
+  return column->cell == step_cell ? pen_text("step %s", t->unit.name) : column->title;
+}
+
+/* NULL: the table has no such column. */
+static const char *cell_of(const struct table *t, const struct column *column, size_t row) {
+  if (!column->cell) return axes_cell(t, column, row);
+  if (row) return column->cell(t, row - 1);
+  return column->cell(t, 0) ? title_of(t, column) : NULL;
 }
 
 void pen_plan_print_table(FILE *out, const struct pen_planner *planner,
                           const struct pen_plan_result *result) {
+  const struct table t = {planner, result, pen_time_unit_of(result->best[0].step, result->unit)};
   const char *(*row)[COLUMNS] = pen_new(result->count + 1, sizeof *row);
-  const char *const titles[COLUMNS] = {"",          "time",
-                                       "tokens/s",  "MiB",
-                                       "bubble",    "replicas x ranks",
-                                       "stages",    "microbatches x size",
-                                       "schedule",  "cut",
-                                       "recompute", "sharding",
-                                       "slower by"};
   size_t width[COLUMNS] = {0};
-  memcpy(row[0], titles, sizeof titles);
-  for (size_t i = 0; i < result->count; i++)
-    fill_row(planner, result, &result->best[i], i + 1, row[i + 1]);
   for (size_t i = 0; i <= result->count; i++)
-    for (int c = 0; c < COLUMNS; c++)
-      if (strlen(row[i][c]) > width[c]) width[c] = strlen(row[i][c]);
+    for (int c = 0; c < COLUMNS; c++) {
+      row[i][c] = cell_of(&t, &columns[c], i);
+      if (row[i][c] && strlen(row[i][c]) > width[c]) width[c] = strlen(row[i][c]);
+    }
   for (size_t i = 0; i <= result->count; i++) {
-    for (int c = 0; c + 1 < COLUMNS; c++) fprintf(out, "%-*s  ", (int)width[c], row[i][c]);
+    for (int c = 0; c + 1 < COLUMNS; c++)
+      if (row[i][c]) fprintf(out, "%-*s  ", (int)width[c], row[i][c]);
     fprintf(out, "%s\n", row[i][COLUMNS - 1]);
   }
-  fprintf(out, "%llu candidates, %llu evaluated, %llu left out by their bounds; times are %s\n",
+  fprintf(out, "%llu candidates, %llu evaluated, %llu left out by their bounds%s\n",
           (unsigned long long)result->total, (unsigned long long)result->evaluated,
-          (unsigned long long)(result->total - result->evaluated), result->unit);
+          (unsigned long long)(result->total - result->evaluated),
+          result->is_measured ? "" : "; --costs=FILE gives ms and tokens/s");
 }

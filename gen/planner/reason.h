@@ -3,10 +3,12 @@
 #define PEN_REASON_H
 
 #include "gen/planner/planner.h"
+#include "gen/timing/step_time.h"
 #include "gen/timing/timing.h"
 
 struct pen_time_parts pen_time_parts_of(const struct pen_partition *partition,
-                                        const struct pen_timing *timing);
+                                        const struct pen_timing *timing,
+                                        const struct pen_step_time *step);
 
 /* "recomputation", "collectives", "imbalance" or "bubble": the part that exceeds the first
  * candidate's most; "memory": none does, so it only needs more memory. */

@@ -18,11 +18,11 @@ static void refine_one(const struct pen_planner *planner, struct pen_plan_candid
   const struct pen_attempt_input input = {planner, &candidate->choice, &refusal};
   if (!pen_attempt_plan(&input, &planner->options->seconds, &planned)) return;
   if (planned.arena_bytes > planner->memory_bytes ||
-      !(pen_equal_time(planned.makespan) < pen_equal_time(candidate->makespan)))
+      !(pen_equal_time(planned.step) < pen_equal_time(candidate->step)))
     return;
-  candidate->parts.bubble =
-      fmax(0, candidate->parts.bubble + planned.makespan - candidate->makespan);
+  candidate->parts.bubble = fmax(0, candidate->parts.bubble + planned.step - candidate->step);
   candidate->makespan = planned.makespan;
+  candidate->step = planned.step;
   candidate->bubble = planned.bubble;
   candidate->arena_bytes = planned.arena_bytes;
   candidate->searched = true;
@@ -30,7 +30,7 @@ static void refine_one(const struct pen_planner *planner, struct pen_plan_candid
 
 static int compare_candidates(const void *a, const void *b) {
   const struct pen_plan_candidate *x = a, *y = b;
-  const double one = pen_equal_time(x->makespan), other = pen_equal_time(y->makespan);
+  const double one = pen_equal_time(x->step), other = pen_equal_time(y->step);
   if (one != other) return one < other ? -1 : 1;
   if (x->arena_bytes != y->arena_bytes) return x->arena_bytes < y->arena_bytes ? -1 : 1;
   return (x->index > y->index) - (x->index < y->index);

@@ -8,29 +8,49 @@
 #include <math.h>
 
 #include "gen/base/arena.h"
+#include "gen/model/pieces.h"
 #include "runtime/plan/shard.h"
 
-double pen_step_time(const struct pen_plan *plan, const struct pen_cost_model *cost,
-                     const struct pen_order *order, const struct pen_timing *timing) {
-  if (!cost->has_step || plan->profiles[0].kind != PEN_TRAIN) return NAN;
-  const uint32_t updated_by = pen_moments_are_sharded(plan) ? plan->shard_ranks : 1;
-  double *norm = pen_new(plan->rank_count, sizeof *norm),
-         *update = pen_new(plan->rank_count, sizeof *update);
-  for (uint32_t w = 0; w < plan->weight_count; w++) {
-    const struct pen_weight *weight = &plan->weights[w];
-    if (weight->frozen || pen_first_member(plan, weight) > 0) continue;
-    norm[weight->rank] +=
-        cost->norm_element * (double)pen_shard_most(weight->count, plan->shard_ranks);
-    update[weight->rank] +=
-        cost->update_element * (double)pen_shard_most(weight->count, updated_by);
+/* What a rank has to do after its actions, in elements. */
+struct rank_elements {
+  uint64_t normed, updated;
+};
+
+/* [rank]; the sums are exact in any order of the weights. */
+static struct rank_elements *elements_of(const struct pen_cost_model *cost,
+                                         const struct pen_partition *partition) {
+  const uint32_t shards = partition->shard_ranks,
+                 updated_by = partition->sharding == PEN_SHARD_NONE ? 1 : shards;
+  struct rank_elements *elements = pen_new(partition->rank_count, sizeof *elements);
+  for (uint32_t s = 0; s < partition->stage_count; s++) {
+    const struct pen_graph *graph = cost->graph[s];
+    struct rank_elements *of_rank = &elements[partition->rank_of[s]];
+    for (uint32_t w = 0; w < graph->weight_count; w++) {
+      const struct pen_weight *weight = &graph->weight[w];
+      if (weight->frozen || w == graph->tied || !pen_graph_has_weight(graph, w)) continue;
+      of_rank->normed += pen_shard_most(weight->count, shards);
+      of_rank->updated += pen_shard_most(weight->count, updated_by);
+    }
   }
-  double normed = timing->makespan, longest = 0;
-  for (uint32_t rank = 0; rank < order->rank_count; rank++) {
+  return elements;
+}
+
+struct pen_step_time pen_step_time(const struct pen_cost_model *cost,
+                                   const struct pen_partition *partition,
+                                   const struct pen_order *order, const struct pen_timing *timing) {
+  if (!cost->has_step || !cost->topology->trains) return (struct pen_step_time){NAN, NAN};
+  struct rank_elements *elements = elements_of(cost, partition);
+  const struct pen_timing *whole = timing->whole ? timing->whole : timing;
+  if (timing->whole) order = timing->whole_order;
+  double normed = timing->makespan, longest = 0, sum = 0;
+  for (uint32_t rank = 0; rank < partition->rank_count; rank++) {
     const uint32_t count = order->count[rank];
-    normed = fmax(normed, (count ? timing->end[rank][count - 1] : 0) + norm[rank]);
-    longest = fmax(longest, update[rank]);
+    const double norm = cost->norm_element * (double)elements[rank].normed,
+                 update = cost->update_element * (double)elements[rank].updated;
+    normed = fmax(normed, (count ? whole->end[rank][count - 1] : 0) + norm);
+    longest = fmax(longest, update);
+    sum += norm + update;
   }
-  pen_free(norm);
-  pen_free(update);
-  return normed + longest;
+  pen_free(elements);
+  return (struct pen_step_time){normed + longest, sum / partition->rank_count};
 }

@@ -2,14 +2,21 @@
 #ifndef PEN_STEP_TIME_H
 #define PEN_STEP_TIME_H
 
+#include "gen/partition/partition.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/cost_model.h"
 #include "gen/timing/timing.h"
-#include "runtime/plan/plan.h"
 
-/* The makespan, NORM and UPDATE, in milliseconds; NAN: the costs have neither (only version 2 of
- * --costs has). `order` and `timing` are those with the collectives. */
-double pen_step_time(const struct pen_plan *plan, const struct pen_cost_model *cost,
-                     const struct pen_order *order, const struct pen_timing *timing);
+/* In milliseconds; NAN: the costs have no NORM and UPDATE (only version 2 of --costs has), or the
+ * topology does not train. */
+struct pen_step_time {
+  double step;   /* the makespan, NORM and UPDATE */
+  double update; /* NORM and UPDATE of the average rank */
+};
+
+/* `order` and `timing` are those of the actions: collectives are in timing->whole. */
+struct pen_step_time pen_step_time(const struct pen_cost_model *cost,
+                                   const struct pen_partition *partition,
+                                   const struct pen_order *order, const struct pen_timing *timing);
 
 #endif

@@ -1,4 +1,4 @@
-/* chart.c: local stages, scales, counted nouns. */
+/* chart.c: local stages, scales, units, counted nouns. */
 #include "gen/views/chart.h"
 
 #include <math.h>
@@ -21,6 +21,15 @@ double pen_scale_step(double span, int steps) {
   for (int factor = 1; factor <= 5; factor += factor == 1 ? 1 : 3)
     if (factor * power >= least) return factor * power;
   return 10 * power;
+}
+
+struct pen_time_unit pen_time_unit_of(double longest, const char *unit) {
+  static const struct pen_time_unit flops[] = {
+      {1e9, "in Eflop"}, {1e6, "in Pflop"}, {1e3, "in Tflop"}};
+
+  for (size_t i = 0; !strcmp(unit, "in Gflop") && i < sizeof flops / sizeof *flops; i++)
+    if (longest >= 10 * flops[i].size) return flops[i];
+  return (struct pen_time_unit){1, unit};
 }
 
 double pen_gap(double time, double bound) { return bound > 0 ? (time - bound) / bound : 0; }

@@ -4,14 +4,18 @@
  * in hue (L* about 83, 67, 46 and 34), so that they are distinct for colour-blind readers and in
  * grey. Where a rank has several stages, the height of a dark mark at the left edge of an action
  * shows its stage: the rank's first at the top. The halves of a pair a|b share the height of the
- * lane. */
+ * lane.
+ *
+ * A chart that would be too wide is folded: the lanes are drawn once, as wide as they are, and each
+ * row shows a part of them. Then actions may be too narrow for marks, numbers and borders. */
 #include <stdio.h>
 #include <math.h>
 #include <string.h>
 
 #include "gen/timing/critical_path.h"
-#include "gen/views/live_ranges.h"
 #include "gen/views/chart.h"
+#include "gen/views/gantt_drawing.h"
+#include "gen/views/gantt_memory.h"
 #include "gen/views/views.h"
 #include "gen/timing/cost.h"
 #include "gen/base/arena.h"
@@ -23,10 +27,12 @@
 
 enum { KINDS = PEN_ACTION_KINDS, LANES_TALL = 16 };
 
-static const double left = 52, right = 76, lane_tall = 24, lane_least = 5, memory_tall = 20,
-                    memory_least = 5;
+static const double left = 52, right = 76, top = 88, lane_tall = 24, row_lane_tall = 16,
+                    lane_least = 5, memory_tall = 20, memory_least = 5;
 static const double chart_least = 872, chart_most = 4000,
-                    action_wide = 11;   /* the chart grows with the actions of a rank */
+                    action_wide = 11; /* the chart grows with the actions of a rank */
+static const double row_wide = 960, axis_tall = 36, plain_wide = 6; /* of folded charts */
+enum { ROWS_MOST = 6 };
 static const double digit_width = 0.56; /* of a digit, as a fraction of the font size */
 static const double font_most = 11, font_least = 4.5;
 
@@ -45,46 +51,9 @@ static const struct {
     [PEN_UNSHARD] = {"#cfcfcf", "#000", "weights unsharded"},
 };
 
-struct drawing {
-  const struct pen_view *view;
-  FILE *out;
-  const uint32_t *local;
-  double past;           /* right edge of the chart */
-  double top, lane, bar; /* top of the first lane; distance of lanes; height of an action */
-  double font;
-};
+static const char idle_fill[] = "#e9ebee";
 
-/* ---- elements ---- */
-
-static double x_of(const struct drawing *d, double time) {
-  double makespan = d->view->timing->makespan;
-  return makespan > 0 ? left + time / makespan * (d->past - left) : left;
-}
-static double y_of(const struct drawing *d, uint32_t rank) { return d->top + rank * d->lane; }
-
-/* A text of the user, escaped for XML. */
-static void write_escaped(FILE *out, const char *text) {
-  for (; *text; text++) {
-    switch (*text) {
-      case '&': fputs("&amp;", out); break;
-      case '<': fputs("&lt;", out); break;
-      case '>': fputs("&gt;", out); break;
-      default: fputc((unsigned char)*text < ' ' || *text == 127 ? '?' : *text, out);
-    }
-  }
-}
-
-static void draw_label(const struct drawing *d, double x, double y, double size, const char *anchor,
-                       const char *text) {
-  fprintf(d->out, "<text x=\"%.2f\" y=\"%.2f\" font-size=\"%.3g\" text-anchor=\"%s\">", x, y, size,
-          anchor);
-  write_escaped(d->out, text);
-  fputs("</text>\n", d->out);
-}
-
-static void draw_box(const struct drawing *d, double x, double y, double w, double h) {
-  fprintf(d->out, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\"/>\n", x, y, w, h);
-}
+static double y_of(const struct pen_drawing *d, uint32_t rank) { return d->top + rank * d->lane; }
 
 /* ---- the actions ---- */
 
@@ -93,18 +62,19 @@ struct action_box {
 };
 
 /* Where an action is drawn: half of its lane when it is one of a pair. */
-static struct action_box box_of(const struct drawing *d, uint32_t rank, uint32_t index) {
+static struct action_box box_of(const struct pen_drawing *d, uint32_t rank, uint32_t index) {
   const struct pen_compute *action = &d->view->order->action[rank][index];
   const struct pen_timing *timing = d->view->timing;
   bool first = action->overlaps && index + 1 < d->view->order->count[rank],
        second = index > 0 && action[-1].overlaps;
-  double x = x_of(d, timing->start[rank][index]), w = x_of(d, timing->end[rank][index]) - x;
+  double x = pen_drawing_x(d, timing->start[rank][index]),
+         w = pen_drawing_x(d, timing->end[rank][index]) - x;
   double h = first || second ? d->bar / 2 : d->bar;
   return (struct action_box){x, y_of(d, rank) + (second ? h : 0), w, h};
 }
 
 /* Width of the mark that shows the stage of an action. */
-static double mark_wide(const struct drawing *d, double w) {
+static double mark_wide(const struct pen_drawing *d, double w) {
   return d->view->partition->stages_per_rank > 1 ? fmin(1.8, w * 0.15) : 0;
 }
 
@@ -112,7 +82,7 @@ static int digits_of(uint32_t number) { return snprintf(NULL, 0, "%u", number); 
 
 /* One font size for all numbers: the largest at which that of the narrowest action fits, within
  * bounds. */
-static double find_font(const struct drawing *d) {
+static double find_font(const struct pen_drawing *d) {
   const struct pen_order *order = d->view->order;
   double font = fmin(font_most, d->bar * 0.62);
   for (uint32_t rank = 0; rank < order->rank_count; rank++)
@@ -126,17 +96,20 @@ static double find_font(const struct drawing *d) {
   return fmax(font, font_least);
 }
 
-static void draw_kind(const struct drawing *d, int kind) {
+static void draw_kind(const struct pen_drawing *d, int kind) {
   const struct pen_order *order = d->view->order;
-  fprintf(d->out, "<g fill=\"%s\" stroke=\"#fff\" stroke-width=\"0.5\">\n", kinds[kind].fill);
+  fprintf(d->out, "<g fill=\"%s\"%s>\n", kinds[kind].fill,
+          d->plain ? " shape-rendering=\"crispEdges\"" : " stroke=\"#fff\" stroke-width=\"0.5\"");
   for (uint32_t rank = 0; rank < order->rank_count; rank++)
     for (uint32_t index = 0; index < order->count[rank]; index++) {
       if (order->action[rank][index].kind != kind) continue;
       struct action_box box = box_of(d, rank, index);
-      draw_box(d, box.x, box.y, box.w, box.h);
+      pen_draw_box(d, box.x, box.y, box.w, box.h);
     }
-  fprintf(d->out, "</g>\n<g fill=\"%s\" font-size=\"%.3g\" text-anchor=\"middle\">\n",
-          kinds[kind].text, d->font);
+  fputs("</g>\n", d->out);
+  if (d->plain) return;
+  fprintf(d->out, "<g fill=\"%s\" font-size=\"%.3g\" text-anchor=\"middle\">\n", kinds[kind].text,
+          d->font);
   for (uint32_t rank = 0; rank < order->rank_count; rank++)
     for (uint32_t index = 0; index < order->count[rank]; index++) {
       const struct pen_compute *action = &order->action[rank][index];
@@ -152,17 +125,17 @@ static void draw_kind(const struct drawing *d, int kind) {
 }
 
 /* Marks show which of the stages of its rank an action belongs to. */
-static void draw_stage_marks(const struct drawing *d) {
+static void draw_stage_marks(const struct pen_drawing *d) {
   const struct pen_order *order = d->view->order;
   uint32_t stages = d->view->partition->stages_per_rank;
-  if (stages == 1) return;
+  if (stages == 1 || d->plain) return;
   fputs("<g fill=\"#000\" fill-opacity=\"0.75\">\n", d->out);
   for (uint32_t rank = 0; rank < order->rank_count; rank++)
     for (uint32_t index = 0; index < order->count[rank]; index++) {
       struct action_box box = box_of(d, rank, index);
       double h = box.h / stages;
-      draw_box(d, box.x + 0.25, box.y + h * d->local[order->action[rank][index].stage],
-               mark_wide(d, box.w), h);
+      pen_draw_box(d, box.x + 0.25, box.y + h * d->local[order->action[rank][index].stage],
+                   mark_wide(d, box.w), h);
     }
   fputs("</g>\n", d->out);
 }
@@ -187,13 +160,7 @@ static uint32_t receiver_of(const struct pen_view *view, uint32_t rank,
   return to != PEN_NONE && partition->rank_of[to] != rank ? to : PEN_NONE;
 }
 
-static void draw_line(const struct drawing *d, double from_time, uint32_t from, double to_time,
-                      uint32_t to) {
-  fprintf(d->out, "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\"/>\n", x_of(d, from_time),
-          y_of(d, from) + d->bar / 2, x_of(d, to_time), y_of(d, to) + d->bar / 2);
-}
-
-static void draw_arrows(const struct drawing *d) {
+static void draw_arrows(const struct pen_drawing *d) {
   const struct pen_view *view = d->view;
   fputs(
       "<defs><marker id=\"head\" viewBox=\"0 0 6 6\" refX=\"6\" refY=\"3\" markerWidth=\"5\" "
@@ -209,167 +176,151 @@ static void draw_arrows(const struct drawing *d) {
       if (to == PEN_NONE) continue;
       /* From the near quarter of one lane to that of the other, so that no number is crossed. */
       uint32_t receiver = view->partition->rank_of[to];
-      double x = x_of(d, end),
-             past =
-                 x_of(d, end + pen_send_cost(view->partition, view->cost, action->stage, receiver)),
+      double x = pen_drawing_x(d, end),
+             past = pen_drawing_x(
+                 d, end + pen_send_cost(view->partition, view->cost, action->stage, receiver)),
              near = d->bar * (receiver > rank ? 0.75 : 0.25);
-      fprintf(d->out, "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\"/>\n", x,
-              y_of(d, rank) + near, past, y_of(d, receiver) + d->bar - near);
+      pen_draw_line(d, x, y_of(d, rank) + near, past, y_of(d, receiver) + d->bar - near);
     }
   fputs("</g>\n", d->out);
 }
 
-static void draw_critical(const struct drawing *d) {
+static void draw_critical(const struct pen_drawing *d) {
   const struct pen_view *view = d->view;
   const struct pen_path *path =
       pen_critical_path(view->order, view->partition, view->training, view->cost, view->timing);
   fputs("<g fill=\"none\" stroke=\"#000\" stroke-width=\"1.4\">\n", d->out);
   for (size_t i = 0; i < path->count; i++) {
     const struct pen_path_step *step = &path->step[i];
-    draw_box(d, x_of(d, step->start), y_of(d, step->rank),
-             x_of(d, step->end) - x_of(d, step->start), d->bar);
+    pen_draw_box(d, pen_drawing_x(d, step->start), y_of(d, step->rank),
+                 pen_drawing_x(d, step->end) - pen_drawing_x(d, step->start), d->bar);
     if (i > 0 && step->rank != path->step[i - 1].rank)
-      draw_line(d, path->step[i - 1].end, path->step[i - 1].rank, step->start, step->rank);
+      pen_draw_line(d, pen_drawing_x(d, path->step[i - 1].end),
+                    y_of(d, path->step[i - 1].rank) + d->bar / 2, pen_drawing_x(d, step->start),
+                    y_of(d, step->rank) + d->bar / 2);
   }
   fputs("</g>\n", d->out);
 }
 
 /* ---- labels and axes ---- */
 
-static void draw_legend(const struct drawing *d, double y) {
+/* Returns where the next entry begins. */
+static double draw_meaning(const struct pen_drawing *d, double x, double y, const char *fill,
+                           const char *meaning) {
+  fprintf(d->out, "<g fill=\"%s\">", fill);
+  pen_draw_box(d, x, y - 9, 14, 10);
+  fputs("</g>\n", d->out);
+  pen_draw_label(d, x + 18, y, 11, "start", meaning);
+  return x + 32 + 6.5 * (double)strlen(meaning); /* wide enough for a wide font */
+}
+
+static void draw_legend(const struct pen_drawing *d, double y) {
+  const bool marks = d->view->partition->stages_per_rank > 1;
+  const char *rest = "";
   double x = left;
-  for (int kind = 0; kind < KINDS; kind++) {
-    if (!has_kind(d->view->order, kind)) continue;
-    fprintf(d->out, "<g fill=\"%s\">", kinds[kind].fill);
-    draw_box(d, x, y - 9, 14, 10);
-    fputs("</g>\n", d->out);
-    draw_label(d, x + 18, y, 11, "start", kinds[kind].meaning);
-    x += 32 + 6.5 * (double)strlen(kinds[kind].meaning); /* wide enough for a wide font */
-  }
-  const char *rest = "number: microbatch";
-  if (d->view->partition->stages_per_rank > 1)
+  for (int kind = 0; kind < KINDS; kind++)
+    if (has_kind(d->view->order, kind))
+      x = draw_meaning(d, x, y, kinds[kind].fill, kinds[kind].meaning);
+  draw_meaning(d, x, y, idle_fill, "idle");
+  if (!d->plain) rest = "; number: microbatch";
+  if (!d->plain && marks)
     rest = pen_text("%s; mark at the left edge: the rank's stage, the first on top", rest);
+  if (d->rows > 1) rest = pen_text("%s; the step goes on from row to row", rest);
   if (d->view->arrows) rest = pen_text("%s; arrows: messages", rest);
   if (d->view->critical) rest = pen_text("%s; framed: critical path", rest);
-  draw_label(d, left, y + 16, 11, "start", rest);
+  if (*rest) pen_draw_label(d, left, y + 16, 11, "start", rest + strlen("; "));
 }
 
-static void draw_ranks(const struct drawing *d) {
-  uint32_t ranks = d->view->plan->rank_count, every = (uint32_t)ceil(9 / d->lane);
-  fprintf(d->out, "<g fill=\"#f1f2f4\">\n");
-  for (uint32_t rank = 0; rank < ranks; rank++)
-    draw_box(d, left, y_of(d, rank), d->past - left, d->bar);
+static void draw_lanes(const struct pen_drawing *d) {
+  fprintf(d->out, "<g fill=\"%s\">\n", idle_fill);
+  for (uint32_t rank = 0; rank < d->view->plan->rank_count; rank++)
+    pen_draw_box(d, left, y_of(d, rank), d->past - left, d->bar);
   fputs("</g>\n", d->out);
-  double size = fmin(11, d->bar * 0.8 * every);
-  for (uint32_t rank = 0; rank < ranks; rank += every)
-    draw_label(d, left - 6, y_of(d, rank) + d->bar / 2 + size * 0.36, size, "end",
-               pen_text("%u", rank));
-}
-
-/* The time axis: ticks at round numbers, and the unit. */
-static void draw_axis(const struct drawing *d, double y) {
-  double span = d->view->timing->makespan,
-         step = pen_scale_step(span, (int)((d->past - left) / 70));
-  fputs("<g stroke=\"#000\" stroke-width=\"0.8\">\n", d->out);
-  fprintf(d->out, "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\"/>\n", left, y, d->past, y);
-  for (int tick = 0; tick * step <= span * (1 + 1e-9); tick++)
-    fprintf(d->out, "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\"/>\n",
-            x_of(d, tick * step), y, x_of(d, tick * step), y + 4);
-  fputs("</g>\n", d->out);
-  for (int tick = 0; tick * step <= span * (1 + 1e-9); tick++)
-    draw_label(d, x_of(d, tick * step), y + 14, 10, "middle", pen_text("%.6g", tick * step));
-  draw_label(d, d->past, y + 27, 10, "end", pen_text("time, %s", d->view->unit));
 }
 
 /* A line where the lower bound of the makespan ends. */
-static void draw_bound(const struct drawing *d, double past) {
-  double x = x_of(d, d->view->bound);
+static void draw_bound(const struct pen_drawing *d) {
+  const double x = pen_drawing_x(d, d->view->bound);
   if (!(d->view->bound > 0)) return;
-  fprintf(d->out,
-          "<g class=\"bound\" stroke=\"#d01c1c\" stroke-width=\"1.6\" stroke-dasharray=\"6 3\">"
-          "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\"/></g>\n",
-          x, d->top - 3, x, past);
-  draw_label(d, x, d->top - 6, 10, "end", pen_text("lower bound %.6g", d->view->bound));
+  fputs("<g class=\"bound\" stroke=\"#d01c1c\" stroke-width=\"1.6\" stroke-dasharray=\"6 3\">",
+        d->out);
+  pen_draw_line(d, x, d->top - 3, x, y_of(d, d->view->plan->rank_count) + 2);
+  fputs("</g>\n", d->out);
 }
 
-/* ---- memory ---- */
+static void draw_step(const struct pen_drawing *d) {
+  draw_lanes(d);
+  for (int kind = 0; kind < KINDS; kind++)
+    if (has_kind(d->view->order, kind)) draw_kind(d, kind);
+  draw_stage_marks(d);
+  if (d->view->arrows) draw_arrows(d);
+  if (d->view->critical) draw_critical(d);
+  draw_bound(d);
+}
 
-struct byte_unit {
-  const char *name;
-  double bytes;
+/* ---- rows ---- */
+
+/* A part of the step: what is between two positions of the unfolded chart. */
+struct row {
+  double begin, past, y; /* y: of the first lane */
 };
 
-static struct byte_unit byte_unit_of(uint64_t most) {
-  static const struct byte_unit units[] = {
-      {"GiB", 1073741824.0}, {"MiB", 1048576.0}, {"KiB", 1024.0}};
-  for (size_t i = 0; i < 2; i++)
-    if ((double)most >= units[i].bytes) return units[i];
-  return units[2];
+static struct row row_of(const struct pen_drawing *d, uint32_t index) {
+  const double wide = (d->past - left) / d->rows,
+               tall = y_of(d, d->view->plan->rank_count) - d->top + axis_tall;
+  return (struct row){left + index * wide, left + (index + 1) * wide, d->top + index * tall};
 }
 
-/* The memory in use of a rank over time, as a filled step curve; returns its peak. */
-static uint64_t draw_curve(const struct drawing *d, uint32_t rank, double base, double per_byte) {
-  const struct pen_view *view = d->view;
-  const struct pen_rank_program *program = &view->plan->profiles[0].ranks[rank];
-  struct pen_live_buffers ranges = pen_live_buffers_of(view->plan, &view->plan->profiles[0], rank);
-  struct pen_action_times times =
-      pen_action_times_of(program, view->order->action[rank], view->order->count[rank],
-                          view->timing->start[rank], view->timing->end[rank]);
-  uint64_t peak = 0, level = 0;
-  fprintf(d->out, "<path d=\"M%.2f %.2f", left, base);
-  for (uint32_t action = 0; action < program->action_count; action++) {
-    if (ranges.in_use[action] > peak) peak = ranges.in_use[action];
-    bool lasts =
-        action + 1 == program->action_count || times.start[action + 1] > times.start[action];
-    if (!lasts || ranges.in_use[action] == level)
-      continue; /* of several levels at one time, only the last is drawn */
-    level = ranges.in_use[action];
-    fprintf(d->out, "H%.2fV%.2f", x_of(d, times.start[action]), base - (double)level * per_byte);
+static void draw_rank_numbers(const struct pen_drawing *d, const struct row *row) {
+  const uint32_t every = (uint32_t)ceil(9 / d->lane);
+  const double size = fmin(11, d->bar * 0.8 * every);
+  for (uint32_t rank = 0; rank < d->view->plan->rank_count; rank += every)
+    pen_draw_label(d, left - 6, row->y + rank * d->lane + d->bar / 2 + size * 0.36, size, "end",
+                   pen_text("%u", rank));
+}
+
+/* The time axis: ticks at round numbers. */
+static void draw_axis(const struct pen_drawing *d, const struct row *row, double y) {
+  const struct pen_time_unit unit = pen_time_unit_of(d->view->timing->makespan, d->view->unit);
+  const double span = d->view->timing->makespan / unit.size,
+               step = pen_scale_step(span, (int)((d->past - left) / 70)), shift = left - row->begin;
+  double first = 0;
+  while (pen_drawing_x(d, first * step * unit.size) < row->begin - 0.01) first++;
+  fputs("<g stroke=\"#000\" stroke-width=\"0.8\">\n", d->out);
+  pen_draw_line(d, left, y, row->past + shift, y);
+  for (int drawn = 0; drawn < 2; drawn++) {
+    for (double tick = first; tick * step <= span * (1 + 1e-9); tick++) {
+      const double x = pen_drawing_x(d, tick * step * unit.size);
+      if (x > row->past + 0.01) break;
+      if (drawn == 0)
+        pen_draw_line(d, x + shift, y, x + shift, y + 4);
+      else
+        pen_draw_label(d, x + shift, y + 14, 10, "middle", pen_text("%.6g", tick * step));
+    }
+    if (drawn == 0) fputs("</g>\n", d->out);
   }
-  fprintf(d->out, "H%.2fV%.2fz\"/>\n", x_of(d, view->timing->makespan), base);
-  return peak;
 }
 
-static uint64_t placed_bytes(const struct pen_view *view, uint32_t rank) {
-  return view->plan->memory[rank].receive_bytes + view->plan->memory[rank].activation_bytes;
-}
-
-/* The zero line and, dashed, the bytes that the plan places. */
-static void draw_bounds(const struct drawing *d, double base, double placed) {
-  fprintf(d->out,
-          "<g stroke=\"#444\" stroke-width=\"0.6\"><line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" "
-          "y2=\"%.2f\"/>",
-          left, base, d->past, base);
-  fprintf(d->out,
-          "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\" stroke-dasharray=\"4 3\"/></g>\n",
-          left, placed, d->past, placed);
-}
-
-/* One curve a rank, all to one scale; dashed, the bytes that the plan places. */
-static void draw_memory(const struct drawing *d, double top, double height) {
-  uint32_t ranks = d->view->plan->rank_count, every = (uint32_t)ceil(9 / height);
-  uint64_t most = 1;
-  for (uint32_t rank = 0; rank < ranks; rank++)
-    if (placed_bytes(d->view, rank) > most) most = placed_bytes(d->view, rank);
-  struct byte_unit unit = byte_unit_of(most);
-  double per_byte = (height - 2) / (double)most, size = fmin(9, height * 0.8 * every);
-  bool lines = height >= 8; /* in lower lanes they would hide the curves */
-  draw_label(d, left, top - 5, 11, "start",
-             pen_text("activations and messages in use; %splaced, at most %.4g %s",
-                      lines ? "dashed: " : "", (double)most / unit.bytes, unit.name));
-  draw_label(d, d->past + 6, top - 5, 10, "start", pen_text("peak, %s", unit.name));
-  for (uint32_t rank = 0; rank < ranks; rank++) {
-    double base = top + (rank + 1) * height,
-           placed = base - (double)placed_bytes(d->view, rank) * per_byte;
-    fputs("<g fill=\"#8795a6\">", d->out);
-    uint64_t peak = draw_curve(d, rank, base, per_byte);
-    fputs("</g>\n", d->out);
-    if (lines) draw_bounds(d, base, placed);
-    if (rank % every != 0) continue;
-    draw_label(d, left - 6, base - 2, size, "end", pen_text("%u", rank));
-    draw_label(d, d->past + 6, base - 2, size, "start",
-               pen_text("%.4g", (double)peak / unit.bytes));
-  }
+static void draw_row(const struct pen_drawing *d, uint32_t index) {
+  const struct row row = row_of(d, index);
+  const struct pen_time_unit unit = pen_time_unit_of(d->view->timing->makespan, d->view->unit);
+  const double tall = y_of(d, d->view->plan->rank_count) - d->top,
+               bound = pen_drawing_x(d, d->view->bound), above = 4;
+  if (d->rows > 1)
+    fprintf(d->out,
+            "<svg x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" "
+            "viewBox=\"%.2f %.2f %.2f %.2f\"><use href=\"#step\"/></svg>\n",
+            left, row.y - above, row.past - row.begin, tall + above, row.begin, d->top - above,
+            row.past - row.begin, tall + above);
+  pen_draw_label(d, left - 6, row.y - 4, 10, "end", "rank");
+  draw_rank_numbers(d, &row);
+  draw_axis(d, &row, row.y + tall + 2);
+  if (d->view->bound > 0 && bound >= row.begin && (bound < row.past || index + 1 == d->rows))
+    pen_draw_label(d, bound + left - row.begin, row.y - 6, 10, "end",
+                   pen_text("lower bound %.6g", d->view->bound / unit.size));
+  if (index + 1 == d->rows)
+    pen_draw_label(d, row.past + left - row.begin, row.y + tall + 29, 10, "end",
+                   pen_text("time, %s", unit.name));
 }
 
 /* ---- the drawing ---- */
@@ -379,46 +330,65 @@ static double lane_height(double tall, double least, uint32_t ranks) {
   return ranks <= LANES_TALL ? tall : fmax(least, tall * LANES_TALL / ranks);
 }
 
-void pen_gantt_svg(FILE *out, const struct pen_view *view) {
-  const struct pen_plan *plan = view->plan;
-  const struct pen_timing *timing = view->timing;
-  struct drawing d = {
-      .view = view, .out = out, .local = pen_local_stages(view->partition), .top = 88};
-  d.lane = lane_height(lane_tall, lane_least, plan->rank_count);
-  d.bar = d.lane > 8 ? d.lane - 2 : d.lane * 0.85;
-  uint32_t most = 0;
-  for (uint32_t rank = 0; rank < plan->rank_count; rank++)
+static struct pen_drawing drawing_of(FILE *out, const struct pen_view *view) {
+  const uint32_t ranks = view->plan->rank_count;
+  struct pen_drawing d = {.view = view,
+                          .out = out,
+                          .local = pen_local_stages(view->partition),
+                          .left = left,
+                          .top = top,
+                          .rows = 1};
+  uint32_t most = 1;
+  for (uint32_t rank = 0; rank < ranks; rank++)
     most = view->order->count[rank] > most ? view->order->count[rank] : most;
-  d.past = left + fmax(chart_least, fmin(chart_most, most * action_wide));
+  const double wide = most * action_wide;
+  if (wide > chart_most) {
+    d.rows = (uint32_t)fmin(ROWS_MOST, ceil(wide / row_wide));
+    d.plain = d.rows * row_wide / most < plain_wide;
+  }
+  d.past = left + (d.rows > 1 ? d.rows * row_wide : fmax(chart_least, wide));
+  d.lane = lane_height(d.rows > 1 ? row_lane_tall : lane_tall, lane_least, ranks);
+  d.bar = d.lane > 8 ? d.lane - 2 : d.lane * 0.85;
   d.font = find_font(&d);
-  double axis = d.top + d.lane * plan->rank_count + 2, memory = axis + 48;
-  double memory_lane = lane_height(memory_tall, memory_least, plan->rank_count);
-  double height = memory + memory_lane * plan->rank_count + 10, width = d.past + right;
+  return d;
+}
+
+static void draw_titles(const struct pen_drawing *d) {
+  const struct pen_plan *plan = d->view->plan;
+  const struct pen_timing *timing = d->view->timing;
+  const struct pen_time_unit unit = pen_time_unit_of(timing->makespan, d->view->unit);
+  pen_draw_label(
+      d, left, 20, 14, "start",
+      pen_text("%s: %s, %s × %s, %s", plan->name, plan->schedule,
+               pen_counted(plan->rank_count, "rank"), pen_counted(plan->stages_per_rank, "stage"),
+               pen_counted(plan->microbatch_count, "microbatch")));
+  pen_draw_label(d, left, 37, 11, "start",
+                 pen_text("makespan %.4g (%s), bubble %.2f %%, %.2f %% above the lower bound",
+                          timing->makespan / unit.size, unit.name, 100 * timing->bubble,
+                          100 * pen_gap(timing->makespan, d->view->bound)));
+  draw_legend(d, 56);
+}
+
+void pen_gantt_svg(FILE *out, const struct pen_view *view) {
+  const struct pen_drawing d = drawing_of(out, view);
+  const struct row last = row_of(&d, d.rows - 1);
+  const uint32_t ranks = view->plan->rank_count;
+  struct pen_drawing page = d; /* the whole step in the width of a row */
+  page.past = left + last.past - last.begin;
+  const double memory = last.y + ranks * d.lane + 50,
+               memory_lane = lane_height(memory_tall, memory_least, ranks),
+               height = memory + memory_lane * ranks + 10, width = page.past + right;
   fprintf(out,
           "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 "
           "%.0f %.0f\""
           " font-family=\"Helvetica, Arial, sans-serif\">\n<rect width=\"100%%\" height=\"100%%\" "
           "fill=\"#fff\"/>\n",
           width, height, width, height);
-  draw_label(
-      &d, left, 20, 14, "start",
-      pen_text("%s: %s, %s × %s, %s", plan->name, plan->schedule,
-               pen_counted(plan->rank_count, "rank"), pen_counted(plan->stages_per_rank, "stage"),
-               pen_counted(plan->microbatch_count, "microbatch")));
-  draw_label(&d, left, 37, 11, "start",
-             pen_text("makespan %.4g (%s), bubble %.2f %%, %.2f %% above the lower bound",
-                      timing->makespan, view->unit, 100 * timing->bubble,
-                      100 * pen_gap(timing->makespan, view->bound)));
-  draw_legend(&d, 56);
-  draw_label(&d, left - 6, d.top - 4, 10, "end", "rank");
-  draw_ranks(&d);
-  for (int kind = 0; kind < KINDS; kind++)
-    if (has_kind(view->order, kind)) draw_kind(&d, kind);
-  draw_stage_marks(&d);
-  if (view->arrows) draw_arrows(&d);
-  if (view->critical) draw_critical(&d);
-  draw_bound(&d, axis);
-  draw_axis(&d, axis);
-  draw_memory(&d, memory, memory_lane);
+  draw_titles(&d);
+  if (d.rows > 1) fputs("<defs><g id=\"step\">\n", out);
+  draw_step(&d);
+  if (d.rows > 1) fputs("</g></defs>\n", out);
+  for (uint32_t row = 0; row < d.rows; row++) draw_row(&d, row);
+  pen_draw_memory(&page, memory, memory_lane);
   fputs("</svg>\n", out);
 }

@@ -3,6 +3,10 @@ libgen_a_SOURCES += \
   %reldir%/chart.c \
   %reldir%/chart.h \
   %reldir%/chrome_trace.c \
+  %reldir%/gantt_drawing.c \
+  %reldir%/gantt_drawing.h \
+  %reldir%/gantt_memory.c \
+  %reldir%/gantt_memory.h \
   %reldir%/gantt_svg.c \
   %reldir%/gantt_text.c \
   %reldir%/live_ranges.c \

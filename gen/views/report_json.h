@@ -19,7 +19,7 @@ struct pen_report {
   const struct pen_partition *partition;
   const struct pen_stage_cost *stage_cost; /* [stage] on their ranks */
   const struct pen_timing *timing;
-  double step;                   /* pen_step_time() */
+  double step;                   /* of pen_step_time() */
   const struct pen_order *order; /* with the collectives of replicas, as the next three */
   const struct pen_path *path;
   const struct pen_bounds *bounds;

@@ -75,6 +75,7 @@ COMMAND_TESTS = \
   %reldir%/tokens.t \
   %reldir%/tokens_hf.t \
   %reldir%/topology.t \
+  %reldir%/tune.t \
   %reldir%/units.t
 EXTRA_DIST += $(COMMAND_TESTS) \
   %reldir%/sanitize.t \

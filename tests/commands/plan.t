@@ -45,7 +45,16 @@ is "the fastest come first" "$(sed -n 's/^ *"makespan": \(.*\),$/\1/p' "$scratch
   "$(sed -n 's/^ *"makespan": \(.*\),$/\1/p' "$scratch/one" | sort -g)"
 ok "none is above the limit" test "$(most "$scratch/one" arena_bytes)" -le $((6 << 20))
 is "--top" "$("$plan" --refine=0 --top=3 -p json "$scratch/small.cfg" | grep -c '"settings"')" 3
-ok "the table has a line for each" test "$("$plan" --refine=0 "$scratch/small.cfg" | wc -l)" -eq 12
+"$plan" --refine=0 "$scratch/small.cfg" >"$scratch/table"
+ok "the table has a line for each" test "$(wc -l <"$scratch/table")" -eq 12
+# first FILE: the first candidate.
+first() { sed -n '/"settings"/,/"reason"/p' "$1" | sed '/"reason"/q'; }
+"$plan" --refine=0 --top=1 -p json "$scratch/small.cfg" >"$scratch/top"
+is "the first is the same whatever --top" "$(first "$scratch/top")" "$(first "$scratch/one")"
+ok "a step as long as that above is marked" sh -c "sed -n 3p '$scratch/table' | grep -q '^2  *=  .*  as fast'"
+ok "others say how much slower they are" sh -c "sed -n 11p '$scratch/table' | grep -q '% slower: [a-z]'"
+"$plan" --refine=0 "$scratch/small.cfg" -s plan.ranks=1 -s plan.stages_per_rank=[1] -s plan.memory_mib=64 >"$scratch/table"
+ok "of one stage it has no columns of a cut and of sharding" sh -c "sed -n 1p '$scratch/table' | grep -v -e balance -e shard | grep -q recompute"
 
 # ---- the bounds leave out nothing ----
 # random SEED: a small plan, by chance.
@@ -80,6 +89,26 @@ set -- -s plan.microbatch=[2] -s 'plan.recompute=["none"]' -s costs.byte=1e-6 -s
 "$plan" --exhaustive "$@" -p json "$scratch/hosts.cfg" >"$scratch/all"
 is "the same on two hosts" "$(counted "$scratch/pruned")" "$(counted "$scratch/all")"
 ok "which chooses a mapping" grep -q '"cluster.mapping"' "$scratch/pruned"
+
+set -- -s plan.ranks=3 -s plan.memory_mib=64 -s 'cluster.speed=[3.0,0.5,1.5]'
+"$plan" --refine=0 "$@" -p json "$scratch/small.cfg" >"$scratch/pruned"
+"$plan" --exhaustive "$@" -p json "$scratch/small.cfg" >"$scratch/all"
+is "the same with ranks of different speed" "$(counted "$scratch/pruned")" "$(counted "$scratch/all")"
+
+# ---- candidates with different layouts ----
+# layouts FILE: replicas, stages, microbatch and schedule of each candidate, one a line.
+layouts() {
+  awk -F '[:,]' '/"(data_parallel.replicas|pipeline.stages_per_rank|batch.microbatch|pipeline.schedule)"/ { key = key $2 }
+    /"makespan"/ { print key; key = "" }' "$1"
+}
+set -- -p json -s plan.memory_mib=64 -s plan.recompute=[none] -s plan.schedules=[1f1b,gpipe] -s plan.shard=[none,optimizer] -s plan.reduce=[step] \
+  -s plan.microbatch=[1] "$scratch/small.cfg"
+"$plan" --exhaustive --top=1000 "$@" >"$scratch/all"
+"$plan" --refine=0 --distinct --top=12 "$@" >"$scratch/distinct"
+is "--distinct has the best of each" "$(layouts "$scratch/distinct")" "$(layouts "$scratch/all" | awk '!seen[$0]++' | head -12)"
+is "with its memory" "$(field "$scratch/distinct" arena_bytes)" "$(field "$scratch/all" arena_bytes)"
+"$plan" --exhaustive --distinct --top=12 "$@" >"$scratch/all"
+is "which is the same by all candidates" "$(counted "$scratch/distinct")" "$(counted "$scratch/all")"
 
 # ---- the topology ----
 # keeps NAME OPTION...: penstock-gen has the step and the memory of the first candidate for the topology of -o.
@@ -151,10 +180,72 @@ is "tokens/s" "$(awk -v s="$(field "$scratch/measured" makespan)" 'BEGIN { print
   "$(awk -v t="$(field "$scratch/measured" tokens_per_second)" 'BEGIN { printf "%.6g", t }')"
 refuses "costs of other stages" 65 "*costs.json: *" --costs="$scratch/costs.json" "$scratch/mlp.cfg" -s pipeline.ranks=1 -s plan.ranks=1
 
+# ---- measured costs of blocks: the step with norm and optimizer ----
+# blocks SEED ELEMENT MICROBATCH...: such a file by chance, in which ELEMENT is the time of UPDATE for an element.
+blocks() {
+  awk -v seed="$1" -v element="$2" -v sizes="$3" '
+    function around(x) { return x * (0.5 + rand()) }
+    function lists(name, key, values, least, ms,   n, of, i, size, text) {
+      n = split(values, of, " ")
+      for (i = 1; i <= n; i++)
+        for (size = least; size <= 64 * least; size *= 8)
+          text = text (text ? ", " : "") sprintf("{\"%s\": \"%s\", \"ranks\": 2, \"bytes\": %d, \"ms\": %.6g}", key, of[i], size, around(ms * size))
+      printf "\"%s\": [%s]", name, text
+    }
+    BEGIN {
+      srand(seed)
+      printf "{\"version\": 2, \"device\": \"cpu\", \"dtype\": \"f32\", \"sequence\": 64, \"blocks\": ["
+      n = split("model.embed_tokens model.layers.0.self_attn model.layers.0.mlp model.norm lm_head", block, " ")
+      count = split(sizes, size, " ")
+      for (i = 1; i <= n; i++)
+        for (j = 1; j <= count; j++) {
+          f = around(size[j]); b = around(size[j]); w = around(size[j])
+          printf "%s{\"block\": \"%s\", \"microbatch\": %d, \"forward\": %.6g, \"backward_input\": %.6g, \"backward_weight\": %.6g, ", (i * j > 1 ? ", " : ""), block[i], size[j], f, b, w
+          printf "\"backward\": %.6g, \"recompute\": %.6g}", 0.9 * (b + w), f / 2
+        }
+      printf "], \"optimizer\": {\"ms_per_element\": %g, \"norm_ms_per_element\": %g}, ", element, element / 3
+      lists("messages", "transport", "shm ofi", 1024, rand() < 0.5 ? 1e-4 : 1e-6)
+      printf ", "
+      lists("collectives", "kind", "reduce_scatter all_gather", 4096, rand() < 0.5 ? 1e-4 : 1e-6)
+      print "}"
+    }'
+}
+for seed in 11 12 13 14 15 16; do
+  random $seed | sed 's/family = "[^"]*"/family = "llama"/; s/ loss_rows = 32;//; s/ dtype = "bf16";//; s/costs = .*//; s/memory_mib = [123];/memory_mib = 8;/' >"$scratch/random.cfg"
+  blocks $seed $(echo 0 1e-5 1e-3 | cut -d ' ' -f $((seed % 3 + 1))) "1 2" >"$scratch/blocks.json"
+  "$plan" --refine=0 --costs="$scratch/blocks.json" -p json "$scratch/random.cfg" >"$scratch/pruned" 2>"$scratch/pruned.err"
+  status=$?
+  "$plan" --exhaustive --costs="$scratch/blocks.json" -p json "$scratch/random.cfg" >"$scratch/all" 2>"$scratch/all.err"
+  is "by measured blocks, plan $seed by bounds is that of all candidates: the status" "$? $status" "0 0"
+  is "by measured blocks, plan $seed by bounds is that of all candidates" "$(counted "$scratch/pruned")$(cat "$scratch/pruned.err")" \
+    "$(counted "$scratch/all")$(cat "$scratch/all.err")"
+done
+sed 's/sequence = 256/sequence = 64/; s/memory_mib = 6/memory_mib = 64/' "$scratch/small.cfg" >"$scratch/blocks.cfg"
+blocks 1 1e-3 "1 2" >"$scratch/blocks.json"
+"$plan" --refine=0 --costs="$scratch/blocks.json" -p json -o "$scratch/best.cfg" "$scratch/blocks.cfg" >"$scratch/found"
+"$gen" -p report --costs="$scratch/blocks.json" "$scratch/best.cfg" >"$scratch/report" 2>"$scratch/err"
+for key in makespan step; do is "penstock-gen has the same $key" "$(field "$scratch/report" $key)" "$(field "$scratch/found" $key)"; done
+ok "the step is longer than the makespan" awk -v a="$(field "$scratch/found" makespan)" -v b="$(field "$scratch/found" step)" 'BEGIN { exit !(a < b) }'
+is "the shortest steps come first" "$(sed -n 's/^ *"step": \(.*\),$/\1/p' "$scratch/found")" "$(sed -n 's/^ *"step": \(.*\),$/\1/p' "$scratch/found" | sort -g)"
+is "tokens/s are those of the step" "$(awk -v s="$(field "$scratch/found" step)" 'BEGIN { printf "%.9g", 16 * 64 / (s / 1000) }')" \
+  "$(awk -v t="$(field "$scratch/found" tokens_per_second)" 'BEGIN { printf "%.9g", t }')"
+is "the table has the step" "$("$plan" --refine=0 --costs="$scratch/blocks.json" "$scratch/blocks.cfg" | awk 'NR == 2 { print $2 }')" \
+  "$(awk -v s="$(field "$scratch/found" step)" 'BEGIN { printf "%.6g", s }')"
+# Two replicas of one rank, whose gradients are exchanged at once in both cases: they differ in the optimizer alone.
+set -- --refine=0 --costs="$scratch/blocks.json" -p json "$scratch/blocks.cfg" -s plan.ranks=2 -s plan.replicas=[2] -s plan.reduce=[step] \
+  -s plan.microbatch=[1] -s plan.recompute=[none] -s plan.shard_ranks=[2] -s plan.stages_per_rank=[1]
+"$plan" "$@" -s plan.shard=[none,optimizer] >"$scratch/found"
+is "who shares the optimizer is faster" "$(grep '"data_parallel.shard"' "$scratch/found" | tr -d ' ,\n')" \
+  '"data_parallel.shard":"optimizer""data_parallel.shard":"none"'
+is "by the same makespan" "$(grep -c "\"makespan\": $(field "$scratch/found" makespan)," "$scratch/found")" 2
+is "because of what replicas share" "$(grep '"reason"' "$scratch/found" | tail -1 | tr -d ' ')" '"reason":"collectives"'
+
 # ---- the chart ----
 "$plan" --refine=0 -p svg "$scratch/small.cfg" >"$scratch/chart.svg"
 is "the chart has a dot for each" "$(grep -c '<circle' "$scratch/chart.svg")" 10
 ok "the Pareto front is marked" grep -q 'class="pareto"' "$scratch/chart.svg"
+ok "it says what it shows" grep -q '>small: the best 10 of [0-9]* candidates for 4 ranks of 6 MiB<' "$scratch/chart.svg"
+is "the list has what all have in common once" "$(grep -c '>all: .*ranks 2' "$scratch/chart.svg") $(grep -c '>[0-9]*: .*ranks 2,' "$scratch/chart.svg")" "1 0"
 if command -v xmllint >/dev/null; then
   ok "xmllint reads the chart" xmllint --noout "$scratch/chart.svg"
 elif command -v python3 >/dev/null; then

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """tune.py: `make tune TOPOLOGY=x`: finds the fastest plan for this machine.
 
-    tune.py [--turns N] [--steps N] [--data FILE] [-s PATH=VALUE]... MAKE TOPOLOGY.cfg
+    tune.py [--turns N] [--steps N] [--seconds N] [--data FILE] [-s PATH=VALUE]... MAKE TOPOLOGY.cfg
 
 TOPOLOGY.cfg has a group `plan` (man penstock-plan). From the build folder: builds the binary that
 measures the model's blocks, measures them, asks penstock-plan for the best plans, builds the first
@@ -9,8 +9,12 @@ CANDIDATES of them and trains each for a few steps, by turns. The fastest is kep
 NAME-tuned.cfg, which `make TOPOLOGY=NAME-tuned.cfg` builds. Prints the predicted and the measured
 time of a step of each. What it writes else is in tune/.
 
+The candidates differ in replicas, stages on each rank, microbatch or schedule: of those that agree
+in all four, only the best is built (penstock-plan --distinct). The others take as long, or nearly.
+
 The text is made by tokens.py unless --data names a token file. --turns [3] is how often each is
-run, --steps [8] how many steps are timed in each run, after WARM_STEPS.
+run, --steps [8] how many steps are timed in each run, after WARM_STEPS. --seconds [40] is how long
+the blocks are measured.
 """
 import argparse
 import json
@@ -38,8 +42,8 @@ def overrides(settings):
 
 
 def plan_command(settings, *options):
-    return ["./penstock-plan", "--costs=" + settings.costs, "--top=%d" % CANDIDATES, *options,
-            *overrides(settings.settings), settings.topology]
+    return ["./penstock-plan", "--costs=" + settings.costs, "--distinct", "--top=%d" % CANDIDATES,
+            *options, *overrides(settings.settings), settings.topology]
 
 
 class Candidate:
@@ -78,7 +82,8 @@ def measure_and_plan(settings):
     """Builds the binary that measures, measures, and returns the best plans."""
     run(settings.make, "--no-print-directory", "TOPOLOGY=" + settings.topology,
         "SETTINGS=" + " ".join(settings.settings), "NAME=" + settings.name + "_measure")
-    run("./penstock-%s_measure" % settings.name, "measure", "--output", settings.costs)
+    run("./penstock-%s_measure" % settings.name, "measure", "--seconds",
+        str(settings.seconds), "--output", settings.costs)
     plans = json.loads(run(*plan_command(settings, "--print=json"), output=True))
     return plans["best"]
 
@@ -86,7 +91,7 @@ def measure_and_plan(settings):
 def print_table(candidates, fastest):
     print("plan             predicted ms  measured ms  error  settings")
     for candidate in candidates:
-        predicted, measured = candidate.plan["makespan"], candidate.measured_ms()
+        predicted, measured = candidate.plan["step"], candidate.measured_ms()
         print("%-16s %12.1f %12.1f %+5.1f%%  %s%s" % (
             candidate.name, predicted, measured, 100 * (predicted / measured - 1),
             " ".join("%s=%s" % pair for pair in candidate.plan["settings"].items()),
@@ -97,6 +102,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description="finds the fastest plan for this machine")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=40)
     parser.add_argument("--data")
     parser.add_argument("-s", dest="settings", action="append", default=[])
     parser.add_argument("make")
