@@ -66,6 +66,10 @@ bool pen_partition_divides_evenly(const struct pen_topology *topology,
 uint32_t *pen_partition_places(const struct pen_topology *topology,
                                const struct pen_partition *partition, uint32_t *count);
 
+/* The host of each pipeline rank of all replicas, that of its tensor ranks: as
+ * pen_partition.host_of. */
+const uint32_t *pen_partition_hosts(const struct pen_topology *topology);
+
 /* The stages of every rank, in ascending order: [rank * stages_per_rank + local stage]. */
 uint32_t *pen_partition_stages(const struct pen_partition *partition);
 
