@@ -4,6 +4,7 @@ dist_pkgdata_topologies_DATA = \
   topologies/bench_1.cfg \
   topologies/bench_plan.cfg \
   topologies/bench_1_threads.cfg \
+  topologies/bench_tensor.cfg \
   topologies/bench_1f1b.cfg \
   topologies/bench_1f1b_loop.cfg \
   topologies/bench_zbv.cfg \

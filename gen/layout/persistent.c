@@ -152,15 +152,22 @@ static void place_gradients(const struct pen_plan *plan, struct pen_weight *weig
   }
 }
 
+/* The largest buffer of a base in the rank's stages, in any profile. */
+static uint64_t largest_buffer(const struct pen_layout_state *l, size_t profile_count,
+                               uint32_t rank, int base) {
+  uint64_t most = 0;
+  for (size_t i = 0; i < profile_count; i++)
+    for (uint32_t s = 0; s < l[i].partition->stage_count; s++)
+      if (l[i].partition->rank_of[s] == rank && l[i].buffers[s].bytes[base] > most)
+        most = l[i].buffers[s].bytes[base];
+  return most;
+}
+
 /* The gradients of one microbatch and unit, for the largest unit of any profile. */
 static void place_partial_gradients(const struct pen_layout_state *l, size_t profile_count,
                                     uint32_t rank, uint64_t *end) {
   struct pen_rank_memory *memory = &l->memory[rank];
-  uint64_t most = 0;
-  for (size_t i = 0; i < profile_count; i++)
-    for (uint32_t s = 0; s < l[i].partition->stage_count; s++)
-      if (l[i].partition->rank_of[s] == rank && l[i].buffers[s].bytes[PEN_BASE_PARTIAL] > most)
-        most = l[i].buffers[s].bytes[PEN_BASE_PARTIAL];
+  const uint64_t most = largest_buffer(l, profile_count, rank, PEN_BASE_PARTIAL);
   memory->partial_bytes = pen_aligned(most);
   memory->partial_offset = allocate_persistent(end, most, &memory->gradient_bytes);
 }
@@ -169,11 +176,7 @@ static void place_partial_gradients(const struct pen_layout_state *l, size_t pro
 static void place_slots(const struct pen_layout_state *l, size_t profile_count, uint32_t rank,
                         uint64_t *end) {
   struct pen_rank_memory *memory = &l->memory[rank];
-  uint64_t most = 0;
-  for (size_t i = 0; i < profile_count; i++)
-    for (uint32_t s = 0; s < l[i].partition->stage_count; s++)
-      if (l[i].partition->rank_of[s] == rank && l[i].buffers[s].bytes[PEN_BASE_EXCHANGE] > most)
-        most = l[i].buffers[s].bytes[PEN_BASE_EXCHANGE];
+  const uint64_t most = largest_buffer(l, profile_count, rank, PEN_BASE_EXCHANGE);
   if (most == 0) return;
   memory->exchange_offset =
       allocate_persistent(end, 2 * l->plan->tensor_ranks * most, &memory->exchange_bytes);

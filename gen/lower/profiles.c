@@ -52,6 +52,7 @@ static size_t add_bucket(struct pen_profile_input *profile, const struct pen_buc
 /* The command generate reads the logits, of which pieces have a part each. */
 static bool predicts_tokens(const struct pen_bucket *bucket) {
   return bucket->topology->tensor_parallel_partials == 1 &&
+         bucket->topology->tensor_parallel_ranks == 1 &&
          pen_family_needs_tokens(bucket->partition->stages.family) &&
          strcmp(bucket->topology->model_loss, "cross_entropy") == 0;
 }

@@ -305,15 +305,6 @@ struct pen_partition *pen_partition_cut(const struct pen_partition *partition,
   return cut;
 }
 
-const uint32_t *pen_partition_hosts(const struct pen_topology *t) {
-  if (t->cluster_hosts.count <= 1) return NULL;
-  const size_t members = (size_t)t->tensor_parallel_ranks,
-               count = (size_t)pen_topology_process_count(t) / members;
-  uint32_t *host = pen_topology_rank_hosts(t);
-  for (size_t r = 0; r < count; r++) host[r] = host[r * members];
-  return host;
-}
-
 /* Without the blocks of the stages. */
 static struct pen_partition *place_model(const struct pen_topology *t,
                                          const struct pen_family *family) {
@@ -333,7 +324,7 @@ static struct pen_partition *place_model(const struct pen_topology *t,
       pen_family_blocks(family, (uint32_t)t->model_layers, &partition->stages.block_count);
   partition->rank_of = place_stages(partition, !strcmp(t->pipeline_placement, "v"));
   partition->speed = t->cluster_speed.count ? t->cluster_speed.value : NULL;
-  partition->host_of = pen_partition_hosts(t);
+  partition->host_of = t->cluster_hosts.count > 1 ? pen_topology_pipeline_hosts(t) : NULL;
   return partition;
 }
 

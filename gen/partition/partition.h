@@ -25,7 +25,8 @@ struct pen_partition {
   struct pen_stages stages;                 /* the blocks of each stage */
   uint32_t *rank_of;                        /* [stage_count] */
   const double *speed;                      /* [rank_count] cluster.speed; NULL: all 1 */
-  const uint32_t *host_of; /* [replica_count * rank_count], replicas first; NULL: one host */
+  const uint32_t
+      *host_of; /* [replica_count * rank_count], replicas one after the other; NULL: one host */
 };
 
 struct pen_block_costs; /* gen/partition/block_cost.h */
@@ -65,10 +66,6 @@ bool pen_partition_divides_evenly(const struct pen_topology *topology,
  * place[count] the number of blocks. Fails (78) if they are fewer than the stages. */
 uint32_t *pen_partition_places(const struct pen_topology *topology,
                                const struct pen_partition *partition, uint32_t *count);
-
-/* The host of each pipeline rank of all replicas, that of its tensor ranks: as
- * pen_partition.host_of. */
-const uint32_t *pen_partition_hosts(const struct pen_topology *topology);
 
 /* The stages of every rank, in ascending order: [rank * stages_per_rank + local stage]. */
 uint32_t *pen_partition_stages(const struct pen_partition *partition);

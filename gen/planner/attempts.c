@@ -54,7 +54,7 @@ bool pen_attempt_cut(const struct pen_attempt_input *input, struct pen_cut *cut)
 static void run_sharing(void *context) {
   const struct attempt_job *job = context;
   const struct pen_topology *t = topology_of(job);
-  const uint32_t *host = pen_partition_hosts(t);
+  const uint32_t *host = t->cluster_hosts.count > 1 ? pen_topology_pipeline_hosts(t) : NULL;
   const uint32_t ranks = (uint32_t)t->pipeline_ranks,
                  shards = (uint32_t)t->data_parallel_shard_ranks;
   *job->sharing = (struct pen_replica_terms){.sharding = pen_sharding_of(t),

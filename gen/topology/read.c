@@ -298,10 +298,6 @@ uint8_t pen_topology_dtype(const struct pen_topology *topology) {
   return strcmp(topology->model_dtype, "bf16") == 0 ? PEN_BF16 : PEN_F32;
 }
 
-int64_t pen_topology_process_count(const struct pen_topology *t) {
-  return t->pipeline_ranks * t->data_parallel_replicas * t->tensor_parallel_ranks;
-}
-
 uint32_t *pen_topology_rank_hosts(const struct pen_topology *t) {
   size_t total = (size_t)pen_topology_process_count(t), hosts = t->cluster_hosts.count,
          per_host = (size_t)t->cluster_ranks_per_host;
@@ -310,6 +306,14 @@ uint32_t *pen_topology_rank_hosts(const struct pen_topology *t) {
     host[r] = !t->cluster_mapping.choice                    ? (uint32_t)t->cluster_mapping.value[r]
               : !strcmp(t->cluster_mapping.choice, "block") ? (uint32_t)(r / per_host)
                                                             : (uint32_t)(r % hosts);
+  return host;
+}
+
+uint32_t *pen_topology_pipeline_hosts(const struct pen_topology *t) {
+  const size_t members = (size_t)t->tensor_parallel_ranks,
+               ranks = (size_t)pen_topology_process_count(t) / members;
+  uint32_t *host = pen_topology_rank_hosts(t);
+  for (size_t r = 0; r < ranks; r++) host[r] = host[r * members];
   return host;
 }
 

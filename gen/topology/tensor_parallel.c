@@ -52,11 +52,10 @@ static void check_ranks(const struct pen_topology *t) {
   const char *const why = "with tensor_parallel.ranks above 1, in this version";
   if (t->tensor_parallel_ranks & (t->tensor_parallel_ranks - 1))
     pen_topology_fail(t, "tensor_parallel.ranks", "a power of two");
-  if (strcmp(t->cluster_transport, "shm") || t->cluster_hosts.count > 1)
-    pen_topology_fail(t, "tensor_parallel.ranks",
-                      "1, but with one host and cluster.transport = \"shm\", in this version");
   if (t->fallback || t->fallback_count)
     pen_topology_fail(t, "tensor_parallel.ranks", "1, with a fallback, in this version");
+  if (t->model_tie_embeddings) pen_topology_fail(t, "model.tie_embeddings", "false, %s", why);
+  if (t->model_loss_rows) pen_topology_fail(t, "model.loss_rows", "0, %s", why);
   if (t->memory_audit) pen_topology_fail(t, "memory.audit", "false, %s", why);
   if (t->tensor_parallel_sequence)
     pen_topology_fail(t, "tensor_parallel.sequence", "false, %s", why);
@@ -75,4 +74,25 @@ void pen_tensor_parallel_validate(const struct pen_topology *t) {
     check_built(t);
   }
   if (ranks > 1) check_ranks(t);
+}
+
+/* Tensor ranks write into each other's memory: those of a rank are on one host. */
+void pen_tensor_parallel_check_mapping(const struct pen_topology *t) {
+  const int64_t ranks = t->tensor_parallel_ranks, count = pen_topology_process_count(t);
+  const struct pen_integers *mapping = &t->cluster_mapping;
+  if (t->cluster_ranks_per_host % ranks)
+    pen_topology_fail(t, "tensor_parallel.ranks", "a divisor of cluster.ranks_per_host = %lld",
+                      (long long)t->cluster_ranks_per_host);
+  if (ranks == 1 || t->cluster_hosts.count < 2) return;
+  if (mapping->choice && strcmp(mapping->choice, "block"))
+    pen_topology_fail(
+        t, "cluster.mapping",
+        "\"block\" or a list, with tensor_parallel.ranks above 1: the tensor ranks of "
+        "a rank are on one host");
+  for (int64_t r = 0; !mapping->choice && r < count; r++)
+    if (mapping->value[r] != mapping->value[r - r % ranks])
+      pen_topology_fail(t, "cluster.mapping",
+                        "a list that has all %lld tensor ranks of a rank on one host, not ranks "
+                        "%lld and %lld on two",
+                        (long long)ranks, (long long)(r - r % ranks), (long long)r);
 }

@@ -112,10 +112,15 @@ struct pen_topology *pen_topology_with(const struct pen_topology *written,
 uint8_t pen_topology_dtype(const struct pen_topology *topology);
 
 /* Processes: the tensor ranks of all ranks of all replicas. */
-int64_t pen_topology_process_count(const struct pen_topology *topology);
+static inline int64_t pen_topology_process_count(const struct pen_topology *t) {
+  return t->pipeline_ranks * t->data_parallel_replicas * t->tensor_parallel_ranks;
+}
 
 /* [process]: the index of its host, by cluster.mapping. */
 uint32_t *pen_topology_rank_hosts(const struct pen_topology *topology);
+
+/* [rank of all replicas]: the index of the host of its tensor ranks. */
+uint32_t *pen_topology_pipeline_hosts(const struct pen_topology *topology);
 
 /* The settings as canonical text, one `group.name = value` a line in the order of settings.def, for
  * the digest. */

@@ -245,9 +245,6 @@ static void check_ranks_per_host(const struct pen_topology *t) {
   if (total % hosts)
     pen_topology_fail(t, "cluster.hosts",
                       "a number of hosts that divides the %lld ranks x replicas", (long long)total);
-  if (t->cluster_ranks_per_host % t->tensor_parallel_ranks)
-    pen_topology_fail(t, "tensor_parallel.ranks", "a divisor of cluster.ranks_per_host = %lld",
-                      (long long)t->cluster_ranks_per_host);
 }
 
 /* A list has the index of a host for each rank of all replicas, each host as often as any other; in
@@ -296,6 +293,7 @@ static void check_cluster(const struct pen_topology *t) {
   check_speed(t);
   check_ranks_per_host(t);
   check_mapping(t);
+  pen_tensor_parallel_check_mapping(t);
   check_bind(t);
   bool cuda = is_cuda(t);
   if (cuda == (strcmp(t->cluster_transport, "ipc") && strcmp(t->cluster_transport, "nccl")))

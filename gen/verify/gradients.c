@@ -231,7 +231,7 @@ static bool check_profile_stage(struct profile_stages *p, uint32_t stage, struct
     pen_stage_terms_open(s, context, terms);
   }
   while (p->next < p->c->stage_programs_count && p->c->stage_programs[p->next].stage < stage)
-    p->next++; /* of stages in which the member is like the first */
+    p->next++;                  /* of stages in which the member is like the first */
   size_t others = *known_count; /* then with the first set of its own, too */
   for (; p->next < p->c->stage_programs_count && p->c->stage_programs[p->next].stage == stage;
        p->next++) {

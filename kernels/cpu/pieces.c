@@ -1,5 +1,6 @@
 /* pieces.c: the ops of split weights: compositions of the ops of whole ones, and sums of partial
  * sums. Their shapes are those of a piece, so bits depend on the number of pieces alone. */
+#include <math.h>
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
@@ -54,7 +55,7 @@ void pen_sum_add(const struct pen_call *call) {
 void pen_maximum(const struct pen_call *call) {
   const float *a = call->operand[0], *b = call->operand[1];
   float *y = call->operand[2];
-  for (int64_t i = 0; i < call->dim[0]; i++) y[i] = b[i] > a[i] ? b[i] : a[i];
+  for (int64_t i = 0; i < call->dim[0]; i++) y[i] = b[i] > a[i] || isnan(b[i]) ? b[i] : a[i];
 }
 
 /* y = (a + b) + addend + bias, of `width` elements; addend may be y, bias null. */
@@ -221,6 +222,14 @@ void pen_rmsnorm_heads_bf16(const struct pen_call *call) {
 
 /* ---- embedding ---- */
 
+/* A row that is not the op's own: that of a, which may be y, or 0. */
+static void take_row(unsigned char *y, const unsigned char *a, size_t row, size_t bytes) {
+  if (a == NULL)
+    memset(y + row * bytes, 0, bytes);
+  else if (a != y)
+    memcpy(y + row * bytes, a + row * bytes, bytes);
+}
+
 /* The runtime checks tokens when it reads them. */
 static void embed_rows(const struct pen_call *call, size_t element_bytes) {
   const int32_t *tokens = call->operand[0];
@@ -235,10 +244,8 @@ static void embed_rows(const struct pen_call *call, size_t element_bytes) {
       memcpy(to, table + (size_t)row * width, bytes);
     else if (row >= 0 && row < call->dim[2])
       pen_f32_to_bf16((uint16_t *)to, table + (size_t)row * width, width);
-    else if (a == NULL)
-      memset(to, 0, bytes);
-    else if (a != y)
-      memcpy(to, a + r * bytes, bytes);
+    else
+      take_row(y, a, r, bytes);
   }
 }
 
@@ -253,13 +260,8 @@ static void select_rows(const struct pen_call *call, size_t element_bytes) {
   const size_t bytes = (size_t)call->dim[1] * element_bytes;
   for (size_t r = 0; r < (size_t)call->dim[0]; r++) {
     const int64_t row = tokens[r] - call->dim[3];
-    unsigned char *to = y + r * bytes;
-    if (row >= 0 && row < call->dim[2])
-      memcpy(to, x + r * bytes, bytes);
-    else if (a == NULL)
-      memset(to, 0, bytes);
-    else if (a != y)
-      memcpy(to, a + r * bytes, bytes);
+    const bool own = row >= 0 && row < call->dim[2];
+    take_row(y, own ? x : a, r, bytes);
   }
 }
 

@@ -419,6 +419,23 @@ static void ofi_group_end(struct pen_transport *transport) {
   pen_fabric_wait_all(ofi->fabric);
 }
 
+/* ---- exchanges between tensor ranks, which are on one host ---- */
+
+static bool ofi_wait_member(struct pen_transport *transport, uint32_t tensor_rank) {
+  struct pen_transport *shm = ofi_of(transport)->shm;
+  return shm->ops->wait_member(shm, tensor_rank);
+}
+
+static void ofi_signal_members(struct pen_transport *transport) {
+  struct pen_transport *shm = ofi_of(transport)->shm;
+  shm->ops->signal_members(shm);
+}
+
+static unsigned char *ofi_member_arena(struct pen_transport *transport, uint32_t tensor_rank) {
+  struct pen_transport *shm = ofi_of(transport)->shm;
+  return shm->ops->member_arena(shm, tensor_rank);
+}
+
 static const struct pen_transport_ops ofi_ops = {
     .name = "ofi",
     .export_handles = ofi_export,
@@ -437,6 +454,9 @@ static const struct pen_transport_ops ofi_ops = {
     .group_begin = ofi_group_begin,
     .sendrecv = ofi_sendrecv,
     .group_end = ofi_group_end,
+    .wait_member = ofi_wait_member,
+    .signal_members = ofi_signal_members,
+    .member_arena = ofi_member_arena,
     .abort = pen_transport_no_call,
 };
 

@@ -99,6 +99,13 @@ static void check_language_model(const struct pen_plan *plan, const char *comman
     pen_fail(PEN_EXIT_USAGE, "%s: this binary's model is not a language model: its loss is a sum",
              command);
   }
+  if (plan->tensor_ranks > 1) {
+    pen_fail(
+        PEN_EXIT_USAGE,
+        "%s: the logits of this binary are on several tensor ranks; load the checkpoint in one "
+        "with tensor_parallel.ranks = 1",
+        command);
+  }
   if (pen_has_pieces(plan)) {
     pen_fail(PEN_EXIT_USAGE,
              "%s: the logits of this binary are in pieces; load the checkpoint in one with "

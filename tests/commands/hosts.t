@@ -78,6 +78,23 @@ case_of groups -s pipeline.ranks=1 -s data_parallel.replicas=4 -s data_parallel.
   -s pipeline.microbatches=2
 case_of four_replicas -s pipeline.ranks=1 -s data_parallel.replicas=4 -s data_parallel.shard=optimizer -s pipeline.microbatches=2
 
+# ---- tensor ranks, those of a rank on one host ----
+# members_of NAME GEN OPTION...: one tensor rank; two by libfabric on one host; two on two hosts.
+members_of() {
+  members_name=$1
+  shift
+  set -- -s tensor_parallel.partials=2 -s tensor_parallel.sequence=false "$@"
+  two_members="-s tensor_parallel.ranks=2"
+  ok "$members_name: one tensor rank trains" train_model 4 "$members_name.one" llama "$@"
+  ok "$members_name: two by libfabric" train_model 4 "$members_name.ofi" llama "$@" $two_members -s cluster.transport=ofi
+  ok "$members_name: to the same bits" same_bits 4 "$members_name.one" "$members_name.ofi"
+  ok "$members_name, two hosts: a plan is built" build "$members_name.two" "$scratch/llama.cfg" "$@" $two_members -s cluster.transport=auto $two
+  ok "$members_name: on two hosts" train_on 2 "$members_name.two"
+  ok "$members_name: to the same bits" same_bits 4 "$members_name.one" "$members_name.two"
+}
+members_of members -s pipeline.ranks=2
+members_of members_units -s pipeline.ranks=1 -s data_parallel.replicas=2 -s data_parallel.shard=weights -s data_parallel.unit=layer
+
 # ---- which rank is on which host ----
 map_case() {
   ok "mapping $2: a plan is built" build "$1" "$scratch/llama.cfg" -s cluster.transport=auto $two -s cluster.mapping="$2"

@@ -57,6 +57,10 @@ if test -n "$OFI_ARCHIVES"; then
 else
   skip "messages by libfabric" "no libfabric here"
 fi
+members='-s tensor_parallel.ranks=2 -s tensor_parallel.sequence=false -s memory.audit=false -s model.vocab=255'
+ok "with tensor ranks it is built" build members "$scratch/llama.cfg" $members
+ok "and trains" "$scratch/members" train --data "$scratch/data.bin" --quiet --steps 3 --checkpoint "$scratch/members.ckpt"
+ok "and evaluates" "$scratch/members" eval --data "$scratch/data.bin" --checkpoint "$scratch/members.ckpt" --steps 2
 ok "eval" "$scratch/llama" eval --data "$scratch/data.bin" --checkpoint "$scratch/ckpt" --steps 2
 ok "init" "$scratch/llama" init --seed 1 --output "$scratch/init.safetensors"
 ok "info" "$scratch/llama" info --json
@@ -72,11 +76,11 @@ case $(tail -n 1 "$scratch/port") in
   *) is "strangers at the ports" "$(grep -c '^ok ' "$scratch/port")" 4 ;;
 esac
 
-tests='gen/canonical gen/compose gen/partition gen/shapes gen/simulate gen/verify_rows gen/verify gen/interval_tree'
+tests='gen/canonical gen/compose gen/partition gen/shapes gen/simulate gen/verify_rows gen/verify gen/verify_members gen/interval_tree'
 tests="$tests runtime/safetensors runtime/initial runtime/checkpoint"
 tests="$tests kernels/attention kernels/contract kernels/loss kernels/matmul kernels/narrow kernels/norm kernels/product_bf16"
 (cd "$work" && unset MAKEFLAGS MFLAGS MAKELEVEL && make -j2 -s $(printf 'tests/%s ' $tests)) >"$scratch/log" 2>&1 || tail -n 5 "$scratch/log" | sed 's/^/# /'
-export PEN_BREAK_ROUNDS=2
+export PEN_BREAK_ROUNDS=2 PEN_BREAK_INSTANCES=4
 for test in $tests; do
   if (cd "$work" && CMOCKA_MESSAGE_OUTPUT=TAP "tests/$test") >"$scratch/test.log" 2>&1; then
     result 0 "tests/$test"

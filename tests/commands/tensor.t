@@ -116,7 +116,7 @@ evaluate() { "$scratch/$1" eval --data "$scratch/data.bin" --checkpoint "$scratc
 is "eval of two tensor ranks" "$(evaluate llama_two)" "$(evaluate llama_one)"
 is "eval of two, in stages" "$(evaluate llama_two_v)" "$(evaluate llama_one)"
 for command in "score --output $scratch/scores --data $scratch/data.bin" "generate --prompt 1"; do
-  fails "${command%% *} is refused" 64 "tensor_parallel.partials = 1" "$scratch/llama_two" $command --checkpoint "$scratch/llama_one.ckpt"
+  fails "${command%% *} is refused" 64 "tensor_parallel.ranks = 1" "$scratch/llama_two" $command --checkpoint "$scratch/llama_one.ckpt"
 done
 matches "info counts the processes" "$("$scratch/cube_1f1b" info --json)" '*"tensor_ranks":2,*'
 evals() {
@@ -167,9 +167,13 @@ refused "3 tensor ranks" 'tensor_parallel.ranks' -s tensor_parallel.ranks=3 -s t
 refused "fewer pieces than ranks" 'a power of two, at least tensor_parallel.ranks = 4' $T4 -s tensor_parallel.partials=2
 refused "values split along the sequence" 'tensor_parallel.sequence' $T2 -s tensor_parallel.sequence=true
 refused "a GPU" 'cluster.device = "cuda"' $T2 -s cluster.device=cuda
-refused "another transport" 'cluster.transport = "shm"' $T2 -s cluster.transport=ofi
-refused "several hosts" 'one host' $T2 -s 'cluster.hosts=(a,b)' -s cluster.transport=ofi -s cluster.port=7000
-refused "ranks of a host" 'cluster.ranks_per_host' $T2 -s cluster.ranks_per_host=1
+two='-s cluster.hosts=[a,b] -s cluster.port=7000 -s pipeline.ranks=2'
+refused "tensor ranks on two hosts" 'a divisor of cluster.ranks_per_host' $T2 -s cluster.hosts=[a,b] -s cluster.port=7000
+refused "in turns" 'cluster.mapping' $T2 $two -s cluster.mapping=cyclic
+refused "by a list" 'not ranks 0 and 1 on two' $T2 $two -s cluster.mapping=[0,1,0,1]
+(cat "$scratch/llama.cfg"; echo 'fallback = ( { pipeline = { ranks = 1; }; } );') >"$scratch/fallback.cfg"
+fails "a fallback" 78 'tensor_parallel.ranks' "$gen" --check $T2 $two "$scratch/fallback.cfg"
 refused "audits" 'memory.audit' $T2 -s memory.audit=true
 refused "a tied head" 'model.tie_embeddings' $T2 -s model.tie_embeddings=true
+refused "a loss in chunks" 'model.loss_rows' $T2 -s model.loss_rows=32
 finish

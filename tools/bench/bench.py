@@ -17,7 +17,7 @@ import peer
 import tokens
 from child import CORES, FOLDER, Run, fail, wait_for_quiet
 
-PLANS = ["bench_1", "bench_1_threads", "bench_1f1b", "bench_1f1b_loop", "bench_zbv", "bench_r2", "bench_r2_opt",
+PLANS = ["bench_1", "bench_1_threads", "bench_tensor", "bench_1f1b", "bench_1f1b_loop", "bench_zbv", "bench_r2", "bench_r2_opt",
          "bench_r2_weights", "bench_r2_layer", "bench_1f1b_layer", "bench_1f1b_bf16", "bench_zbv_bf16"]
 WARM_STEPS, BRIEF_STEPS, QUIET_WAIT_S, OTHERS_SHARE_MAX = 3, 6, 20, 0.05
 TOKENS, WEIGHTS = FOLDER + "/tokens.bin", FOLDER + "/weights.safetensors"
@@ -100,7 +100,7 @@ def measure_plan(settings, plan, model, info):
     round_ = {}
     sharded = info["shard"] != "none"
     print("; %s:" % plan, end="")
-    if info["replicas"] < 2:  # the dispatch program is one process: it has no peers
+    if info["replicas"] * info["tensor_ranks"] < 2:  # the dispatch program is one process: it has no peers
         round_["dispatch"] = undisturbed(settings, "dispatch", measure_program,
                                          "tools/bench/dispatch_" + plan)
     if not sharded:
@@ -155,6 +155,10 @@ def loss_difference(rounds):
     return max(differences, default=math.nan)
 
 
+def processes_of(info):
+    return info["ranks"] * info["replicas"] * info["tensor_ranks"]
+
+
 def plan_figures(plan, products):
     info, report, rounds = plan["info"], plan["report"], plan["rounds"]
     tokens_a_step = (info["microbatches"] * info["microbatch"] * info["sequence"] *
@@ -162,7 +166,7 @@ def plan_figures(plan, products):
     step_ms = over_rounds(rounds, "ours.step_ms_median")
     peer_step_ms = over_rounds(rounds, "peer.step_ms.median")
     attainable = over_rounds(products, (
-        "one_process" if info["ranks"] * info["replicas"] * info["threads_per_rank"] == 1 else
+        "one_process" if processes_of(info) * info["threads_per_rank"] == 1 else
         "two_processes_bf16" if info["dtype"] == "bf16" else "two_processes") + ".gflop_per_s")
     product_flop = over_rounds(products, "one_process.product_flop_per_step")
     attention_flop = over_rounds(products, "one_process.attention_flop_per_step")
@@ -188,7 +192,7 @@ def plan_figures(plan, products):
         "fraction_within_utilisation": fraction / utilisation,
         "dispatch_of_an_action_ns": over_rounds(rounds, "dispatch.row_ns"),
         "dispatch_of_an_operation_ns": over_rounds(rounds, "dispatch.operation_ns"),
-        "planned_bytes": sum(rank["arena_bytes"] for rank in info["rank"]) * info["replicas"],
+        "planned_bytes": sum(rank["arena_bytes"] for rank in info["rank"]) * info["replicas"] * info["tensor_ranks"],
         "peak_resident_bytes": resident,
         "launcher_peak_resident_bytes": over_rounds(rounds, "ours.launcher_peak_resident_bytes"),
         "peer_peak_resident_bytes": peer_resident,

@@ -1,7 +1,7 @@
 # tools/bench: make bench, make bench-order, make bench-gen, make bench-layout, make bench-joint
 # ---- the benchmark: make bench [PEER=PYTHON] [PEER_DIR=...] [BENCH_OPTIONS='--rounds 5 --steps 12'] ----
 # These plans are built as deployments; what is linked with one of them is therefore made after that, by a make of its own.
-BENCH_PLANS = bench_1 bench_1_threads bench_1f1b bench_1f1b_loop bench_zbv bench_r2 bench_r2_opt bench_r2_weights bench_r2_layer bench_1f1b_layer bench_1f1b_bf16 bench_zbv_bf16
+BENCH_PLANS = bench_1 bench_1_threads bench_tensor bench_1f1b bench_1f1b_loop bench_zbv bench_r2 bench_r2_opt bench_r2_weights bench_r2_layer bench_1f1b_layer bench_1f1b_bf16 bench_zbv_bf16
 EXTRA_PROGRAMS = tools/bench/hop tools/bench/matmul tools/bench/matmul_bf16 $(BENCH_DISPATCH)
 EXTRA_DIST += tools/bench/bench.py tools/bench/bench_gen.py tools/bench/child.py tools/bench/fixed_order.py tools/bench/fast_math.sh tools/bench/hop_mpi.c tools/bench/hosts.py tools/bench/joint.sh tools/bench/peer.py tools/bench/predict.py tools/bench/recovery.py tools/bench/slow_ranks.py tools/bench/tokens.py tools/bench/tune.py
 BENCH_DISPATCH = \
