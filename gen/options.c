@@ -15,11 +15,8 @@ static const struct pen_option_choice prints[] = {
 #define PEN_PRINT(name, meaning) {name, meaning},
 #include "gen/options.def"
 };
-enum { PRINTS = sizeof prints / sizeof *prints, NUMBER_MAXIMUM = 1000000 };
 
 static const struct pen_option options_known[] = {
-/* Whether the option of this field has choices: only --print has. */
-#define CHOICES(field) IS_FIELD(field, print)
 /* The field that says whether the option was given, or 0. */
 #define IS_FIELD(field, other) \
   (offsetof(struct pen_generator_options, field) == offsetof(struct pen_generator_options, other))
@@ -27,18 +24,8 @@ static const struct pen_option options_known[] = {
   (IS_FIELD(field, search_seconds) ? offsetof(struct pen_generator_options, search_seconds_given) \
    : IS_FIELD(field, search_seed)  ? offsetof(struct pen_generator_options, search_seed_given)    \
                                    : 0)
-#define PEN_OPTION(field_, letter_, name_, type_, argument_, default_, meaning_) \
-  {.name = name_,                                                                \
-   .argument = argument_,                                                        \
-   .default_value = default_,                                                    \
-   .meaning = meaning_,                                                          \
-   .choice = prints,                                                             \
-   .choice_count = CHOICES(field_) ? PRINTS : 0,                                 \
-   .letter = letter_,                                                            \
-   .type = PEN_OPTION_##type_,                                                   \
-   .most = NUMBER_MAXIMUM,                                                       \
-   .given = GIVEN(field_),                                                       \
-   .field = offsetof(struct pen_generator_options, field_)},
+#define PEN_OPTION(field, ...) \
+  PEN_OPTION_ROW(struct pen_generator_options, field, __VA_ARGS__, .given = GIVEN(field)),
 #include "gen/options.def"
 };
 
@@ -60,11 +47,21 @@ static void print_help(void) {
   pen_command_line_print_options(&command_line);
 }
 
-static _Noreturn void exit_after_output(void) {
-  bool failed = fflush(stdout) || ferror(stdout);
-  if (failed) pen_stop(PEN_EXIT_WRITE, "penstock-gen: cannot write to standard output");
+_Noreturn void pen_exit_after_output(const char *program) {
+  if (fflush(stdout) || ferror(stdout))
+    pen_stop(PEN_EXIT_WRITE, "%s: cannot write to standard output", program);
   pen_free_all();
   exit(0);
+}
+
+const char *pen_topology_operand(const char *program, int argc, char **argv, int first) {
+  const char *topology = argv[first];
+  if (argc - first > 1)
+    pen_stop(PEN_EXIT_USAGE, "%s: %s: one topology at a time", program, argv[first + 1]);
+  if (!topology)
+    pen_stop(PEN_EXIT_USAGE, "%s: TOPOLOGY.cfg is missing; see %s --help", program, program);
+  if (!*topology) pen_stop(PEN_EXIT_USAGE, "%s: the topology's name may not be empty", program);
+  return topology;
 }
 
 /* The name is used in file names, comments and messages. */
@@ -88,23 +85,17 @@ struct pen_generator_options *pen_generator_options_read(int argc, char **argv) 
   int first = pen_command_line_read(&command_line, argc, argv, options);
   if (options->help) {
     print_help();
-    exit_after_output();
+    pen_exit_after_output(command_line.program);
   }
   if (options->list_schedules) {
     pen_schedules_list(stdout);
-    exit_after_output();
+    pen_exit_after_output(command_line.program);
   }
   if (options->version) {
     printf("penstock-gen %s\n", PEN_VERSION_TEXT);
-    exit_after_output();
+    pen_exit_after_output(command_line.program);
   }
-  if (argc - first > 1)
-    pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s: one topology at a time", argv[first + 1]);
-  options->topology = argv[first];
-  if (!options->topology)
-    pen_stop(PEN_EXIT_USAGE, "penstock-gen: TOPOLOGY.cfg is missing; see penstock-gen --help");
-  if (!*options->topology)
-    pen_stop(PEN_EXIT_USAGE, "penstock-gen: the topology's name may not be empty");
+  options->topology = pen_topology_operand(command_line.program, argc, argv, first);
   if ((options->arrows || options->critical) && strcmp(options->print, "svg"))
     pen_stop(PEN_EXIT_USAGE, "penstock-gen: --%s: only with --print=svg",
              options->arrows ? "arrows" : "critical");

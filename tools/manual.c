@@ -207,11 +207,17 @@ static void print_plan_prints(const char *argument) {
   print_list_end();
 }
 
+/* Of penstock-gen or penstock-plan. */
+static void print_program_option(char letter, const char *name, const char *argument,
+                                 const char *default_value, const char *meaning) {
+  print_option(letter, name, argument);
+  print_sentence(*name == 'p' ? "What to write: one of the kinds below." : meaning);
+  if (*default_value) print_sentence(pen_text("Default: %s", default_value));
+}
+
 static void print_generator_options(void) {
-#define PEN_OPTION(field, letter, name, type, argument, default_value, meaning)      \
-  print_option(letter, name, argument);                                              \
-  print_sentence(*name == 'p' ? "What to write: one of the kinds below." : meaning); \
-  if (*default_value) print_sentence("Default: " default_value);
+#define PEN_OPTION(field, letter, name, type, least, argument, default_value, meaning) \
+  print_program_option(letter, name, argument, default_value, meaning);
 #include "gen/options.def"
 }
 
@@ -245,9 +251,7 @@ static void print_deployed_options(void) {
 
 static void print_plan_options(void) {
 #define PEN_OPTION(field, letter, name, type, least, argument, default_value, meaning) \
-  print_option(letter, name, argument);                                                \
-  print_sentence(*name == 'p' ? "What to write: one of the kinds below." : meaning);   \
-  if (*default_value) print_sentence("Default: " default_value);
+  print_program_option(letter, name, argument, default_value, meaning);
 #include "gen/planner/options.def"
 }
 

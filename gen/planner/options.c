@@ -2,8 +2,6 @@
 #include "gen/planner/options.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
@@ -14,24 +12,9 @@ static const struct pen_option_choice prints[] = {
 #define PEN_PRINT(name, meaning) {name, meaning},
 #include "gen/planner/options.def"
 };
-enum { PRINTS = sizeof prints / sizeof *prints, NUMBER_MAXIMUM = 1000000 };
 
 static const struct pen_option options_known[] = {
-/* Only --print has choices. */
-#define CHOICES(field) \
-  (offsetof(struct pen_plan_options, field) == offsetof(struct pen_plan_options, print))
-#define PEN_OPTION(field_, letter_, name_, type_, least_, argument_, default_, meaning_) \
-  {.name = name_,                                                                        \
-   .argument = argument_,                                                                \
-   .default_value = default_,                                                            \
-   .meaning = meaning_,                                                                  \
-   .choice = prints,                                                                     \
-   .choice_count = CHOICES(field_) ? PRINTS : 0,                                         \
-   .letter = letter_,                                                                    \
-   .type = PEN_OPTION_##type_,                                                           \
-   .least = least_,                                                                      \
-   .most = NUMBER_MAXIMUM,                                                               \
-   .field = offsetof(struct pen_plan_options, field_)},
+#define PEN_OPTION(...) PEN_OPTION_ROW(struct pen_plan_options, __VA_ARGS__),
 #include "gen/planner/options.def"
 };
 
@@ -46,13 +29,6 @@ static const struct pen_command_line command_line = {
     .fail = fail_usage,
 };
 
-static _Noreturn void exit_after_output(void) {
-  if (fflush(stdout) || ferror(stdout))
-    pen_stop(PEN_EXIT_WRITE, "penstock-plan: cannot write to standard output");
-  pen_free_all();
-  exit(0);
-}
-
 struct pen_plan_options *pen_plan_options_read(int argc, char **argv) {
   struct pen_plan_options *options = pen_new(1, sizeof *options);
   int first = pen_command_line_read(&command_line, argc, argv, options);
@@ -62,17 +38,13 @@ struct pen_plan_options *pen_plan_options_read(int argc, char **argv) {
         "microbatch, schedule, cut, recomputation and sharding for the\ncluster that the group "
         "plan of a topology file describes.\n\n");
     pen_command_line_print_options(&command_line);
-    exit_after_output();
+    pen_exit_after_output(command_line.program);
   }
   if (options->version) {
     printf("penstock-plan %s\n", PEN_VERSION_TEXT);
-    exit_after_output();
+    pen_exit_after_output(command_line.program);
   }
-  if (argc - first > 1)
-    pen_stop(PEN_EXIT_USAGE, "penstock-plan: %s: one topology at a time", argv[first + 1]);
-  options->topology = argv[first];
-  if (!options->topology)
-    pen_stop(PEN_EXIT_USAGE, "penstock-plan: TOPOLOGY.cfg is missing; see penstock-plan --help");
+  options->topology = pen_topology_operand(command_line.program, argc, argv, first);
   pen_overrides_check(&options->overrides, "penstock-plan", "plan.ranks=8");
   if (options->exhaustive) options->refine = 0;
   return options;

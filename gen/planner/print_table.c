@@ -75,13 +75,13 @@ static const char *reason_cell(const struct table *t, size_t i) {
 
 /* ---- columns ---- */
 
-struct column {
+struct table_column {
   const char *title;
   const char *(*cell)(const struct table *t, size_t i); /* NULL of all rows: no column */
   enum pen_axis first, past; /* without `cell`: the values of these axes */
 };
 
-static const struct column columns[] = {
+static const struct table_column columns[] = {
     {"", place_cell, 0, 0},
     {"step", step_cell, 0, 0},
     {"tokens/s", tokens_cell, 0, 0},
@@ -106,7 +106,7 @@ static bool axis_is_used(const struct table *t, enum pen_axis axis) {
 }
 
 /* The values of the axes that any candidate uses, separated by `/`; row 0: their names. */
-static const char *axes_cell(const struct table *t, const struct column *column, size_t row) {
+static const char *axes_cell(const struct table *t, const struct table_column *column, size_t row) {
   const char *text = NULL;
   for (enum pen_axis a = column->first; a < column->past; a++) {
     if (!axis_is_used(t, a)) continue;
@@ -117,14 +117,14 @@ static const char *axes_cell(const struct table *t, const struct column *column,
   return text;
 }
 
-static const char *title_of(const struct table *t, const struct column *column) {
+static const char *title_of(const struct table *t, const struct table_column *column) {
   if (column->cell == ranks_cell && axis_is_used(t, PEN_AXIS_tensor))
     return "replicas x ranks x tensor ranks";
   return column->cell == step_cell ? pen_text("step %s", t->unit.name) : column->title;
 }
 
 /* NULL: the table has no such column. */
-static const char *cell_of(const struct table *t, const struct column *column, size_t row) {
+static const char *cell_of(const struct table *t, const struct table_column *column, size_t row) {
   if (!column->cell) return axes_cell(t, column, row);
   if (row) return column->cell(t, row - 1);
   return column->cell(t, 0) ? title_of(t, column) : NULL;

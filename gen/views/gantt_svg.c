@@ -51,7 +51,7 @@ static const struct {
     [PEN_UNSHARD] = {"#cfcfcf", "#000", "weights unsharded"},
 };
 
-static const char idle_fill[] = "#e9ebee";
+static const char idle_fill[] = "#f1f2f4";
 
 static double y_of(const struct pen_drawing *d, uint32_t rank) { return d->top + rank * d->lane; }
 
@@ -205,9 +205,9 @@ static void draw_critical(const struct pen_drawing *d) {
 /* ---- labels and axes ---- */
 
 /* Returns where the next entry begins. */
-static double draw_meaning(const struct pen_drawing *d, double x, double y, const char *fill,
+static double draw_meaning(const struct pen_drawing *d, double x, double y, const char *attributes,
                            const char *meaning) {
-  fprintf(d->out, "<g fill=\"%s\">", fill);
+  fprintf(d->out, "<g %s>", attributes);
   pen_draw_box(d, x, y - 9, 14, 10);
   fputs("</g>\n", d->out);
   pen_draw_label(d, x + 18, y, 11, "start", meaning);
@@ -220,8 +220,9 @@ static void draw_legend(const struct pen_drawing *d, double y) {
   double x = left;
   for (int kind = 0; kind < KINDS; kind++)
     if (has_kind(d->view->order, kind))
-      x = draw_meaning(d, x, y, kinds[kind].fill, kinds[kind].meaning);
-  draw_meaning(d, x, y, idle_fill, "idle");
+      x = draw_meaning(d, x, y, pen_text("fill=\"%s\"", kinds[kind].fill), kinds[kind].meaning);
+  draw_meaning(d, x, y, pen_text("stroke=\"#999\" stroke-width=\"0.5\" fill=\"%s\"", idle_fill),
+               "idle");
   if (!d->plain) rest = "; number: microbatch";
   if (!d->plain && marks)
     rest = pen_text("%s; mark at the left edge: the rank's stage, the first on top", rest);
@@ -261,17 +262,17 @@ static void draw_step(const struct pen_drawing *d) {
 /* ---- rows ---- */
 
 /* A part of the step: what is between two positions of the unfolded chart. */
-struct row {
+struct chart_row {
   double begin, past, y; /* y: of the first lane */
 };
 
-static struct row row_of(const struct pen_drawing *d, uint32_t index) {
+static struct chart_row row_of(const struct pen_drawing *d, uint32_t index) {
   const double wide = (d->past - left) / d->rows,
                tall = y_of(d, d->view->plan->rank_count) - d->top + axis_tall;
-  return (struct row){left + index * wide, left + (index + 1) * wide, d->top + index * tall};
+  return (struct chart_row){left + index * wide, left + (index + 1) * wide, d->top + index * tall};
 }
 
-static void draw_rank_numbers(const struct pen_drawing *d, const struct row *row) {
+static void draw_rank_numbers(const struct pen_drawing *d, const struct chart_row *row) {
   const uint32_t every = (uint32_t)ceil(9 / d->lane);
   const double size = fmin(11, d->bar * 0.8 * every);
   for (uint32_t rank = 0; rank < d->view->plan->rank_count; rank += every)
@@ -280,7 +281,7 @@ static void draw_rank_numbers(const struct pen_drawing *d, const struct row *row
 }
 
 /* The time axis: ticks at round numbers. */
-static void draw_axis(const struct pen_drawing *d, const struct row *row, double y) {
+static void draw_axis(const struct pen_drawing *d, const struct chart_row *row, double y) {
   const struct pen_time_unit unit = pen_time_unit_of(d->view->timing->makespan, d->view->unit);
   const double span = d->view->timing->makespan / unit.size,
                step = pen_scale_step(span, (int)((d->past - left) / 70)), shift = left - row->begin;
@@ -302,7 +303,7 @@ static void draw_axis(const struct pen_drawing *d, const struct row *row, double
 }
 
 static void draw_row(const struct pen_drawing *d, uint32_t index) {
-  const struct row row = row_of(d, index);
+  const struct chart_row row = row_of(d, index);
   const struct pen_time_unit unit = pen_time_unit_of(d->view->timing->makespan, d->view->unit);
   const double tall = y_of(d, d->view->plan->rank_count) - d->top,
                bound = pen_drawing_x(d, d->view->bound), above = 4;
@@ -371,7 +372,7 @@ static void draw_titles(const struct pen_drawing *d) {
 
 void pen_gantt_svg(FILE *out, const struct pen_view *view) {
   const struct pen_drawing d = drawing_of(out, view);
-  const struct row last = row_of(&d, d.rows - 1);
+  const struct chart_row last = row_of(&d, d.rows - 1);
   const uint32_t ranks = view->plan->rank_count;
   struct pen_drawing page = d; /* the whole step in the width of a row */
   page.past = left + last.past - last.begin;

@@ -53,14 +53,33 @@ for word in marker-end 'stroke-width="1.4"'; do
   ok "svg has $word when asked" grep -q "$word" marked.svg
   ok "svg has no $word otherwise" test "$(grep -c "$word" svg.out)" -eq 0
 done
+
+# A step that would make the chart too wide goes on from row to row.
+"$gen" -p svg -s pipeline.microbatches=70 "$topology" >folded.svg
+"$gen" -p svg -s pipeline.microbatches=900 "$topology" >plain.svg
+is "a short step has one row" "$(grep -c 'href="#step"' svg.out) $(grep -c '>rank<' svg.out)" "0 1"
+for chart in "folded 5" "plain 6"; do
+  rows=${chart#* } chart=${chart% *}
+  is "$chart: $rows rows, each with the ranks" "$(grep -c 'href="#step"' $chart.svg) $(grep -c '>rank<' $chart.svg)" "$rows $rows"
+  is "$chart: the step is drawn once" "$(grep -c '<g id="step">' $chart.svg) $(grep -c 'class="bound"' $chart.svg)" "1 1"
+  is "$chart: no wider than a page" "$(sed -n 's/.*width="\([0-9]*\)" height.*viewBox.*font-family.*/\1/p' $chart.svg)" 1088
+done
+is "actions that are wide enough have numbers" "$(grep -c '>number: microbatch' folded.svg) $(grep -c '>69<' folded.svg)" "1 $((8 * 2 * 3))"
+is "narrow ones have none" "$(grep -c 'number: microbatch' plain.svg) $(grep -c '>899<' plain.svg)" "0 0"
+
+# What docs/llama3_70b.md shows.
+ok "the example of 70B is a plan" "$gen" --check -s pipeline.schedule=interleaved -s partition.balance=time -s memory.limit_mib=0 "$top_srcdir/docs/examples/llama3_70b.cfg"
+"$gen" --check "$top_srcdir/docs/examples/llama3_70b_plan.cfg" 2>err
+matches "the other is for penstock-plan" "$? $(cat err)" "78 *llama3_70b_plan.cfg: pipeline.ranks: missing; *penstock-plan*"
+
 if command -v xmllint >/dev/null; then
-  ok "xmllint reads the svg" xmllint --noout svg.out marked.svg
+  ok "xmllint reads the svg" xmllint --noout svg.out marked.svg folded.svg
 else
   skip "xmllint reads the svg" "xmllint is not here"
 fi
 
 if python3 -c 'import json, csv, xml.dom.minidom' 2>/dev/null; then
-  ok "Python reads the svg" python3 -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' marked.svg
+  ok "Python reads the svg" python3 -c 'import sys, xml.dom.minidom as m; [m.parse(file) for file in sys.argv[1:]]' marked.svg folded.svg
   ok "Python reads the trace" python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["traceEvents"]' trace.out
   ok "Python reads the report" python3 -c 'import json, subprocess, sys
 report = json.loads(subprocess.run(sys.argv[1:], stdout=subprocess.PIPE, check=True).stdout)
