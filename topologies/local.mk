@@ -26,7 +26,8 @@ dist_pkgdata_topologies_DATA = \
   topologies/pp8_zbv.cfg \
   topologies/scale.cfg
 pkgdata_fielddir = $(pkgdatadir)/topologies/field
-dist_pkgdata_field_DATA = topologies/field/llama3_405b_512.cfg topologies/field/llama3_70b_32.cfg topologies/field/qwen3_8b_8.cfg
+dist_pkgdata_field_DATA = topologies/field/llama3_405b_512.cfg topologies/field/llama3_405b_512_tp8.cfg topologies/field/llama3_70b_32.cfg \
+  topologies/field/llama3_70b_32_tp4.cfg topologies/field/qwen3_8b_8.cfg
 pkgdata_predictdir = $(pkgdatadir)/topologies/predict
 dist_pkgdata_predict_DATA = \
   topologies/predict/d2_m2.cfg \

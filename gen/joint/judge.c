@@ -72,7 +72,9 @@ static double time_order(struct pen_joint *j, const struct pen_joint_built *buil
   const double overlap = built->cost.overlap;
   struct pen_stage_cost *cost = pen_costs_on_ranks(built->partition, built->cost.stage);
   const struct pen_collective_cost *collective =
-      pen_cost_model_collectives(&built->cost, built->partition);
+      built->partition->replica_count > 1
+          ? pen_cost_model_collectives(&built->cost, built->partition)
+          : NULL;
   struct pen_timing *timing =
       collective
           ? pen_simulate_step(order, built->partition, built->training, cost, collective, overlap,

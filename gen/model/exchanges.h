@@ -9,4 +9,15 @@
  * of exchanges gets one more, SIGNAL_MEMBERS. */
 void pen_number_exchanges(struct pen_graph *graph);
 
+/* An exchange in a program: how many ops it has, and the bytes that each member sends in it to all
+ * others together. */
+struct pen_exchange {
+  size_t op_count;
+  uint64_t sent;
+};
+
+/* The exchange that begins at an op of the program; 0 ops: none does. */
+struct pen_exchange pen_exchange_at(const struct pen_graph *graph,
+                                    const struct pen_op_list *program, size_t op);
+
 #endif

@@ -19,11 +19,37 @@ static int64_t replicas_of(const struct pen_axes *axes, const struct pen_choice 
   return pen_axis_number(axes, choice, PEN_AXIS_replicas);
 }
 
-static bool divides_ranks(const struct pen_axes *axes, const struct pen_choice *choice) {
+/* 1 where the axis does not apply. */
+static int64_t tensor_ranks_of(const struct pen_axes *axes, const struct pen_choice *choice) {
+  const int64_t members = pen_axis_number(axes, choice, PEN_AXIS_tensor);
+  return members ? members : 1;
+}
+
+static bool is_pipeline(const struct pen_axes *axes, int64_t pipelines) {
   const struct pen_topology *t = axes->written;
+  return t->plan_ranks % pipelines == 0 &&
+         (!t->has_pipeline_ranks || t->plan_ranks / pipelines == t->pipeline_ranks);
+}
+
+/* Values between the matrices that are split along the sequence, the default, are not built: one
+ * tensor rank is left. */
+static bool splits_weights(const struct pen_axes *axes, const struct pen_choice *choice) {
+  const struct pen_topology *t = axes->written;
+  (void)choice;
+  return axes->axis[PEN_AXIS_tensor].listed ||
+         (t->has_tensor_parallel_sequence && !t->tensor_parallel_sequence);
+}
+
+/* Replicas alone, where there may be tensor ranks. */
+static bool divides_ranks(const struct pen_axes *axes, const struct pen_choice *choice) {
+  const struct pen_axis_values *tensor = &axes->axis[PEN_AXIS_tensor];
   const int64_t replicas = replicas_of(axes, choice);
-  return t->plan_ranks % replicas == 0 &&
-         (!t->has_pipeline_ranks || t->plan_ranks / replicas == t->pipeline_ranks);
+  return tensor->fixed || splits_weights(axes, choice) ? axes->written->plan_ranks % replicas == 0
+                                                       : is_pipeline(axes, replicas);
+}
+
+static bool divides_pipelines(const struct pen_axes *axes, const struct pen_choice *choice) {
+  return is_pipeline(axes, replicas_of(axes, choice) * tensor_ranks_of(axes, choice));
 }
 
 /* With one rank, several stages have no advantage: they must be asked for. */
@@ -251,7 +277,7 @@ const char *pen_axis_text(const struct pen_axes *axes, const struct pen_choice *
 }
 
 int64_t pen_choice_ranks(const struct pen_axes *axes, const struct pen_choice *choice) {
-  return axes->written->plan_ranks / replicas_of(axes, choice);
+  return axes->written->plan_ranks / (replicas_of(axes, choice) * tensor_ranks_of(axes, choice));
 }
 
 int64_t pen_choice_microbatches(const struct pen_axes *axes, const struct pen_choice *choice) {

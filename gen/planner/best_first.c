@@ -208,7 +208,7 @@ static _Noreturn void fail_memory(struct best_first *b) {
   if (!least)
     pen_stop(PEN_EXIT_TOPOLOGY,
              "%s: plan: no combination of the allowed values is possible: ranks = replicas x "
-             "pipeline ranks, sequences = replicas x microbatch x microbatches",
+             "pipeline ranks x tensor ranks, sequences = replicas x microbatch x microbatches",
              t->path);
   pen_stop(PEN_EXIT_TOPOLOGY, "%s: plan.memory_mib = %lld: at least %llu", t->path,
            (long long)(b->planner->memory_bytes >> 20),

@@ -33,12 +33,13 @@ struct pen_choice pen_candidate_choice(const struct pen_pipeline *pipeline, size
   return choice;
 }
 
-/* `pipeline`: any valid one with these replicas. */
+/* `pipeline`: any valid one with these replicas and ranks. */
 static struct pen_sharing new_sharing(struct candidate_listing *l,
                                       const struct pen_choice *pipeline) {
   const struct pen_choices choices = pen_choices_of(l->axes, pipeline, PEN_PIPELINE_AXES, PEN_AXES);
   const size_t ranks = (size_t)pen_choice_ranks(l->axes, pipeline);
-  struct pen_sharing sharing = {.replicas = pen_axis_number(l->axes, pipeline, PEN_AXIS_replicas),
+  struct pen_sharing sharing = {.ranks = (int64_t)ranks,
+                                .replicas = pen_axis_number(l->axes, pipeline, PEN_AXIS_replicas),
                                 .choice = pen_new(choices.count + 1, sizeof *sharing.choice),
                                 .terms = pen_new(choices.count + 1, sizeof *sharing.terms)};
   for (size_t i = 0; i < choices.count; i++) {
@@ -54,9 +55,10 @@ static struct pen_sharing new_sharing(struct candidate_listing *l,
 
 static const struct pen_sharing *find_sharing(struct candidate_listing *l,
                                               const struct pen_choice *pipeline) {
-  const int64_t replicas = pen_axis_number(l->axes, pipeline, PEN_AXIS_replicas);
+  const int64_t replicas = pen_axis_number(l->axes, pipeline, PEN_AXIS_replicas),
+                ranks = pen_choice_ranks(l->axes, pipeline);
   for (size_t i = 0; i < l->sharing_count; i++)
-    if (l->sharing[i].replicas == replicas) return &l->sharing[i];
+    if (l->sharing[i].replicas == replicas && l->sharing[i].ranks == ranks) return &l->sharing[i];
   struct pen_sharing *sharing = &l->sharing[l->sharing_count++];
   *sharing = new_sharing(l, pipeline);
   if (sharing->count > l->all.sharing_most) l->all.sharing_most = sharing->count;
@@ -87,7 +89,9 @@ struct pen_candidates pen_candidates_of(const struct pen_planner *planner) {
       .planner = planner, .axes = planner->axes, .all = {.cuts = pen_cuts_new(planner)}};
   struct pen_choice none;
   memset(&none, 0xff, sizeof none);
-  l.sharing = pen_new(l.axes->axis[PEN_AXIS_replicas].count + 1, sizeof *l.sharing);
+  l.sharing =
+      pen_new(l.axes->axis[PEN_AXIS_replicas].count * l.axes->axis[PEN_AXIS_tensor].count + 1,
+              sizeof *l.sharing);
   const struct pen_choices settings =
       pen_choices_of(l.axes, &none, PEN_AXIS_replicas, PEN_AXIS_schedule + 1);
   for (size_t i = 0; i < settings.count; i++) {

@@ -6,9 +6,10 @@
 #include "gen/planner/bounds.h"
 #include "gen/planner/planner.h"
 
-/* The ways in which so many replicas may share: one for a pipeline without replicas. */
+/* The ways in which so many replicas of so many ranks may share: one for a pipeline without
+ * replicas. */
 struct pen_sharing {
-  int64_t replicas;
+  int64_t replicas, ranks;
   struct pen_choice *choice; /* [count] */
   struct pen_replica_terms *terms;
   size_t count;

@@ -53,9 +53,30 @@ static struct pen_stage_traffic traffic_of(const struct pen_graph *graph) {
   return traffic;
 }
 
+/* Adds what exchanges of tensor ranks take, whatever the replicas share. Not by measured costs, by
+ * which a byte may take another time for other replicas, nor with cluster.speed, which they do not
+ * depend on. */
+static void add_exchanges(struct pen_stage_cost *cost, const struct pen_trial *trial) {
+  const struct pen_collective_cost *collective =
+      trial->is_measured || trial->partition->speed
+          ? NULL
+          : pen_cost_model_collectives(&trial->cost, trial->partition);
+  for (uint32_t s = 0; collective && s < trial->partition->stage_count; s++) {
+    double more[PEN_PROGRAMS];
+    for (int p = 0; p < PEN_PROGRAMS; p++)
+      more[p] = collective[s].within[p][PEN_WITHIN_TENSOR].exposed;
+    cost[s].forward += more[PEN_PROGRAM_F];
+    cost[s].backward_input += more[PEN_PROGRAM_I];
+    cost[s].backward_weight += more[PEN_PROGRAM_W];
+    cost[s].shared += more[PEN_PROGRAM_I] + more[PEN_PROGRAM_W] - more[PEN_PROGRAM_B];
+  }
+}
+
 void pen_cut_fill(struct pen_cut *cut, const struct pen_trial *trial) {
   const struct pen_topology *t = trial->topology;
-  const struct pen_stage_cost *cost = trial->cost.alone;
+  struct pen_stage_cost *cost = pen_new(cut->stage_count, sizeof *cost);
+  memcpy(cost, trial->cost.alone, cut->stage_count * sizeof *cost);
+  add_exchanges(cost, trial);
   for (uint32_t s = 0; s < cut->stage_count; s++) {
     cut->cost[s] = cost[s];
     cut->cost[s].send = cut->cost[s].send_host = fmin(cost[s].send, cost[s].send_host);

@@ -45,8 +45,10 @@ static const char *bubble_cell(const struct table *t, size_t i) {
 
 static const char *ranks_cell(const struct table *t, size_t i) {
   const struct pen_choice *choice = &t->result->best[i].choice;
-  return pen_text("%s x %lld", pen_axis_text(t->planner->axes, choice, PEN_AXIS_replicas),
-                  (long long)pen_choice_ranks(t->planner->axes, choice));
+  const char *members = pen_axis_text(t->planner->axes, choice, PEN_AXIS_tensor);
+  return pen_text("%s x %lld%s%s", pen_axis_text(t->planner->axes, choice, PEN_AXIS_replicas),
+                  (long long)pen_choice_ranks(t->planner->axes, choice), members ? " x " : "",
+                  members ? members : "");
 }
 
 static const char *stages_cell(const struct table *t, size_t i) {
@@ -116,6 +118,8 @@ static const char *axes_cell(const struct table *t, const struct table_column *c
 }
 
 static const char *title_of(const struct table *t, const struct table_column *column) {
+  if (column->cell == ranks_cell && axis_is_used(t, PEN_AXIS_tensor))
+    return "replicas x ranks x tensor ranks";
   return column->cell == step_cell ? pen_text("step %s", t->unit.name) : column->title;
 }
 

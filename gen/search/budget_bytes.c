@@ -57,7 +57,9 @@ struct pen_stage_hold pen_stage_hold_of(const struct pen_partition *partition,
   come[PEN_PROGRAM_B] = come[PEN_PROGRAM_I];
   gone[PEN_PROGRAM_B] = gone[PEN_PROGRAM_I];
   struct pen_stage_hold hold = {.unsharded = (double)buffers.bytes[PEN_BASE_UNSHARDED],
-                                .partial = (double)buffers.bytes[PEN_BASE_PARTIAL]};
+                                .partial = (double)buffers.bytes[PEN_BASE_PARTIAL],
+                                .slots = 2 * (double)graph->topology->tensor_parallel_ranks *
+                                         (double)buffers.bytes[PEN_BASE_EXCHANGE]};
   for (int p = 0; p < PEN_PROGRAMS; p++) {
     const double remains = come[p] + (double)buffers.remains[p];
     hold.hold[p] = (struct pen_hold){fmax(0, fmax(come[p] + (double)buffers.peak[p], remains)),
@@ -78,6 +80,11 @@ double pen_resident_bytes(const struct pen_partition *partition, struct pen_grap
   return bytes;
 }
 
+/* What all stages of a rank use in turn (struct pen_stage_hold). */
+struct shared_bytes {
+  double partial, slots;
+};
+
 static struct pen_budget *budget_in_bytes(const struct pen_topology *t,
                                           const struct pen_partition *partition,
                                           const struct pen_training *training,
@@ -85,21 +92,24 @@ static struct pen_budget *budget_in_bytes(const struct pen_topology *t,
                                           const struct pen_stage_hold *of, const double *slack) {
   struct pen_budget *budget = pen_budget_none(partition->rank_count, partition->stage_count);
   budget->limited = budget->estimated = true;
-  double *most = pen_new(partition->rank_count, sizeof *most); /* partial gradients */
+  struct shared_bytes *most = pen_new(partition->rank_count, sizeof *most);
   budget->whole = pen_new(partition->stage_count, sizeof *budget->whole);
   for (uint32_t rank = 0; rank < partition->rank_count; rank++)
     budget->limit[rank] = (double)t->memory_limit_mib * 1048576.0 -
                           pen_resident_bytes(partition, graph, rank) - (slack ? slack[rank] : 0);
   for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
     const double unsharded = of[stage].unsharded;
+    struct shared_bytes *of_rank = &most[partition->rank_of[stage]];
     memcpy(budget->hold[stage], of[stage].hold, sizeof of[stage].hold);
-    most[partition->rank_of[stage]] = fmax(most[partition->rank_of[stage]], of[stage].partial);
+    of_rank->partial = fmax(of_rank->partial, of[stage].partial);
+    of_rank->slots = fmax(of_rank->slots, of[stage].slots);
     if (!training->reshards_each_use) budget->limit[partition->rank_of[stage]] -= unsharded;
     for (int p = 0; p < PEN_PROGRAMS && training->reshards_each_use; p++)
       budget->hold[stage][p].peak += unsharded;
     budget->whole[stage] = training->reshards_each_use ? unsharded : 0;
   }
-  for (uint32_t rank = 0; rank < partition->rank_count; rank++) budget->limit[rank] -= most[rank];
+  for (uint32_t rank = 0; rank < partition->rank_count; rank++)
+    budget->limit[rank] -= most[rank].partial + most[rank].slots;
   pen_free(most);
   return budget;
 }

@@ -15,6 +15,7 @@ struct pen_stage_hold {
   struct pen_hold least[PEN_PROGRAMS]; /* what is live: no layout has less */
   double unsharded;                    /* the weights that UNSHARD gathers */
   double partial; /* the gradients of one microbatch, which all stages of a rank use in turn */
+  double slots;   /* of the tensor ranks' exchanges, two sets with one for each; likewise */
 };
 
 struct pen_stage_hold pen_stage_hold_of(const struct pen_partition *partition,

@@ -9,6 +9,7 @@
  *                                     unless it is sharded, and the bf16 copy, unless it is
  *   UNSHARD                           what programs read of sharded weights
  *   ALL_GATHER, REDUCE_SCATTER ops    within programs: the same of one unit
+ *   exchanges of tensor ranks         within programs (gen/model/exchanges.h)
  *
  * A byte costs costs.byte between two ranks of one host and costs.byte_host between hosts. The
  * defaults are in flops: on a CPU, whose core computes about 100 Gflop/s and moves 10 Gbyte/s, 10;
@@ -22,6 +23,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/families/families.h"
+#include "gen/model/exchanges.h"
 #include "gen/model/op_signature.h"
 #include "gen/model/unit_collectives.h"
 #include "gen/partition/training.h"
@@ -197,8 +199,21 @@ static size_t run_sequence(struct program_run *run, size_t op) {
   return op;
 }
 
-/* The collectives of a program, and the time by which they lengthen it, by kind in proportion to
- * what they take. `cost`: of its kernels alone. */
+/* Runs an exchange of tensor ranks, which are on one host; returns past it. */
+static size_t run_exchange(struct program_run *run, size_t op,
+                           const struct pen_exchange *exchange) {
+  struct pen_collectives_within *within = &run->within[PEN_WITHIN_TENSOR];
+  const double cost = (double)exchange->sent * run->byte.within;
+  within->calls++;
+  within->sent += exchange->sent;
+  within->cost += cost;
+  run->computed += cost;
+  return op + exchange->op_count;
+}
+
+/* The collectives of a program, and the time by which they lengthen it: exchanges by what they
+ * take, the others together by what is left, in proportion to what they take. `cost`: of its
+ * kernels alone. */
 static void find_within(struct program_run *run, double cost) {
   const struct pen_op_list *program = run->program;
   double flops = pen_program_flops(program);
@@ -207,6 +222,11 @@ static void find_within(struct program_run *run, double cost) {
   run->ended = pen_new(program->count + 2, sizeof *run->ended);
   for (size_t i = 0; i < program->count;) {
     const struct pen_op *op = &program->op[i];
+    const struct pen_exchange exchange = pen_exchange_at(run->graph, program, i);
+    if (exchange.op_count) {
+      i = run_exchange(run, i, &exchange);
+      continue;
+    }
     if (is_collective_op(op->kind)) {
       i = run_sequence(run, i);
       continue;
@@ -216,10 +236,12 @@ static void find_within(struct program_run *run, double cost) {
     run->computed += run->flop * pen_signature_flops(pen_signature_of(op->kind), op->dim);
     i++;
   }
-  double all = 0, exposed = fmax(0, run->computed - run->flop * flops);
-  for (int kind = 0; kind < PEN_WITHIN; kind++) all += run->within[kind].cost;
-  for (int kind = 0; kind < PEN_WITHIN && all > 0; kind++)
-    run->within[kind].exposed = exposed * (run->within[kind].cost / all);
+  struct pen_collectives_within *within = run->within;
+  within[PEN_WITHIN_TENSOR].exposed = within[PEN_WITHIN_TENSOR].cost;
+  double all = within[PEN_WITHIN_WEIGHTS].cost + within[PEN_WITHIN_GRADIENTS].cost,
+         exposed = fmax(0, run->computed - run->flop * flops - within[PEN_WITHIN_TENSOR].cost);
+  for (int kind = PEN_WITHIN_WEIGHTS; kind <= PEN_WITHIN_GRADIENTS && all > 0; kind++)
+    within[kind].exposed = exposed * (within[kind].cost / all);
   pen_free(run->sequence_of);
   pen_free(run->ended);
 }
@@ -359,7 +381,7 @@ struct pen_collective_cost *pen_collective_costs(const struct pen_topology *topo
                                                  struct pen_graph *const *graph,
                                                  const struct pen_stage_cost *cost) {
   uint32_t replicas = partition->replica_count;
-  if (replicas <= 1) return NULL;
+  if (replicas <= 1 && topology->tensor_parallel_ranks <= 1) return NULL;
   struct pen_collective_cost *collective = pen_new(partition->stage_count, sizeof *collective);
   uint32_t *host = pen_new(replicas, sizeof *host);
   struct stage_members m = {.partition = partition,

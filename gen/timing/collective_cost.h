@@ -16,14 +16,15 @@ enum { PEN_COLLECTIVES = PEN_UNSHARD - PEN_REDUCE_SCATTER + 1 };
 
 static inline int pen_collective_index(int kind) { return kind - PEN_REDUCE_SCATTER; }
 
-/* The collectives of one kind within a program. */
+/* The collectives of one kind within a program: of the replicas' weights and gradients, which run
+ * beside kernels, and exchanges of tensor ranks, for which kernels wait. */
 struct pen_collectives_within {
   uint32_t calls; /* groups of ops */
   uint64_t sent;
   double cost;    /* of all of them */
   double exposed; /* by how much they lengthen the program */
 };
-enum { PEN_WITHIN_WEIGHTS, PEN_WITHIN_GRADIENTS, PEN_WITHIN };
+enum { PEN_WITHIN_WEIGHTS, PEN_WITHIN_GRADIENTS, PEN_WITHIN_TENSOR, PEN_WITHIN };
 
 /* The collectives of a stage, by pen_collective_index(). */
 struct pen_collective_cost {
@@ -37,9 +38,10 @@ static inline double pen_collective_cost_of(const struct pen_collective_cost *co
   return cost[stage].cost[pen_collective_index(kind)];
 }
 
-/* [stage]; NULL with one replica. The costs are those of costs.reduce and costs.gather, or the
- * bytes that the replicas' ranks of the stage send to each other at the cost of a byte. `cost`
- * gives the cost of a flop, for the defaults. They depend on where the partition places the stages.
+/* [stage]; NULL with one replica of one tensor rank. The costs are those of costs.reduce and
+ * costs.gather, or the bytes that the replicas' ranks of the stage send to each other at the cost
+ * of a byte. `cost` gives the cost of a flop, for the defaults. They depend on where the partition
+ * places the stages.
  */
 struct pen_collective_cost *pen_collective_costs(const struct pen_topology *topology,
                                                  const struct pen_partition *partition,

@@ -73,8 +73,9 @@ static void add_exposed(const struct sums *s, uint32_t rank, uint32_t first, uin
 
 /* Adds the collectives within an action; exposed is by how much they lengthen it. */
 static void add_within(const struct sums *s, uint32_t rank, const struct pen_compute *action) {
-  static const int kinds[PEN_WITHIN] = {
-      [PEN_WITHIN_WEIGHTS] = PEN_KIND_weights, [PEN_WITHIN_GRADIENTS] = PEN_KIND_gradients};
+  static const int kinds[PEN_WITHIN] = {[PEN_WITHIN_WEIGHTS] = PEN_KIND_weights,
+                                        [PEN_WITHIN_GRADIENTS] = PEN_KIND_gradients,
+                                        [PEN_WITHIN_TENSOR] = PEN_KIND_tensor};
   for (int k = 0; k < PEN_WITHIN && s->collective; k++) {
     const struct pen_collectives_within *within =
         &s->collective[action->stage].within[pen_program_of(action->kind)][k];

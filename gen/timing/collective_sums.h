@@ -27,8 +27,8 @@ struct pen_collective_sum {
 };
 
 /* [rank * PEN_COLLECTIVE_KINDS + kind]. `order` and `timing` contain the collectives, if there are
- * any, whose costs are `collective` [stage] (NULL: one replica); the messages of a tied matrix are
- * those of the first profile of `plan`. */
+ * any, whose costs are `collective` [stage] (NULL: there are none); the messages of a tied matrix
+ * are those of the first profile of `plan`. */
 struct pen_collective_sum *pen_collective_sums(
     const struct pen_plan *plan, const struct pen_order *order, const struct pen_timing *timing,
     const struct pen_partition *partition, const struct pen_training *training,

@@ -106,17 +106,26 @@ static uint64_t parameters_of(const struct pen_graph *graph, uint32_t block) {
   return count;
 }
 
-static _Noreturn void fail_microbatch(const struct pen_measured_blocks *file, const char *name,
-                                      long long microbatch) {
+/* The times of other numbers of tensor ranks say nothing of the topology's. */
+static bool is_of(const struct measured_block *block, const struct pen_topology *t,
+                  const char *name) {
+  return strcmp(block->name, name) == 0 && block->tensor == t->tensor_parallel_ranks;
+}
+
+static _Noreturn void fail_microbatch(const struct pen_measured_blocks *file,
+                                      const struct pen_topology *t, const char *name) {
   const char *sizes = "";
   for (size_t i = 0; i < file->count; i++)
-    if (strcmp(file->block[i].name, name) == 0)
+    if (is_of(&file->block[i], t, name))
       sizes = pen_text("%s%s%u", sizes, *sizes ? ", " : "", file->block[i].microbatch);
+  const char *other = t->tensor_parallel_ranks > 1 ? pen_text(" with tensor_parallel.ranks = %lld",
+                                                              (long long)t->tensor_parallel_ranks)
+                                                   : "";
   pen_costs_json_fail(
       file->path, "blocks",
       *sizes ? pen_text("%s was measured with microbatches of %s, the topology has %lld", name,
-                        sizes, microbatch)
-             : pen_text("%s was not measured", name));
+                        sizes, (long long)t->batch_microbatch)
+             : pen_text("%s was not measured%s", name, other));
 }
 
 static const struct measured_block *find_block(const struct pen_measured_blocks *file,
@@ -124,7 +133,7 @@ static const struct measured_block *find_block(const struct pen_measured_blocks 
   const char *name = measured_name(graph->stages, block);
   for (size_t i = 0; i < file->count; i++) {
     const struct measured_block *found = &file->block[i];
-    if (strcmp(found->name, name) != 0 || found->tensor != 1 ||
+    if (!is_of(found, graph->topology, name) ||
         found->microbatch != graph->topology->batch_microbatch)
       continue;
     const uint64_t parameters = parameters_of(graph, block);
@@ -135,7 +144,7 @@ static const struct measured_block *find_block(const struct pen_measured_blocks 
                    (unsigned long long)found->parameters, name, (unsigned long long)parameters));
     return found;
   }
-  fail_microbatch(file, name, (long long)graph->topology->batch_microbatch);
+  fail_microbatch(file, graph->topology, name);
 }
 
 /* What the backward of a stage runs again: of each segment all blocks but the last, whose own time

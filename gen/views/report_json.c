@@ -11,6 +11,7 @@
  *   lower_bound, gap, bounds       lower bounds for any order of these actions, by argument
  *                                  (lower_bound.c)
  *   exchange, search               only with replicas, or after a search
+ *   tensor_ranks                   of each pipeline rank: tensor_parallel.ranks
  *   robustness                     only with --robustness (robustness.c)
  *   critical_path                  the chain of actions that fills the makespan (critical_path.c),
  *                                  in legs of one rank
@@ -100,15 +101,17 @@ static json_t *bytes_json(const struct pen_plan *plan, uint32_t rank) {
 static json_t *ranks_of(const struct pen_plan *plan, const struct pen_timing *timing) {
   json_t *ranks = json_array();
   uint64_t(*credits)[2] = count_credits(plan);
-  for (uint32_t rank = 0; rank < plan->rank_count; rank++) {
+  for (uint32_t global = 0; global < plan->rank_count * plan->tensor_ranks; global++) {
+    const struct pen_coordinates at = pen_coordinates_of(plan, global);
+    const uint32_t rank = at.rank;
     const struct pen_rank_memory *memory = &plan->memory[rank];
     json_t *object = json_object();
-    json_object_set_new(object, "rank", integer_json(rank));
+    json_object_set_new(object, "rank", integer_json(global));
     json_object_set_new(object, "pipeline_rank", integer_json(rank));
-    json_object_set_new(object, "tensor_rank", integer_json(0));
+    json_object_set_new(object, "tensor_rank", integer_json(at.tensor_rank));
     json_object_set_new(object, "busy", real_json(timing->busy[rank]));
     json_object_set_new(object, "idle", real_json(timing->idle[rank]));
-    if (timing->collectives)
+    if (timing->collectives || plan->tensor_ranks > 1)
       json_object_set_new(object, "exchanging", real_json(timing->exchanging[rank]));
     json_object_set_new(object, "placed_bytes", integer_json(memory->arena_bytes));
     json_object_set_new(object, "bytes", bytes_json(plan, rank));
@@ -125,22 +128,25 @@ static json_t *ranks_of(const struct pen_plan *plan, const struct pen_timing *ti
   return ranks;
 }
 
-/* A row for each rank and kind of collectives that it has. */
+/* A row for each global rank of replica 0 and kind of collectives that it has. `sum`: of pipeline
+ * ranks, whose tensor ranks have the same. */
 static json_t *collectives_json(const struct pen_plan *plan, const struct pen_collective_sum *sum) {
   static const char *const names[] = {
 #define PEN_COLLECTIVE_KIND(name, meaning) #name,
 #include "gen/timing/collective_kinds.def"
   };
   json_t *rows = json_array();
-  for (uint32_t rank = 0; rank < plan->rank_count; rank++)
-    for (int kind = 0; kind < PEN_COLLECTIVE_KINDS; kind++, sum++) {
-      if (sum->calls == 0) continue;
+  for (uint32_t global = 0; global < plan->rank_count * plan->tensor_ranks; global++)
+    for (int kind = 0; kind < PEN_COLLECTIVE_KINDS; kind++) {
+      const struct pen_collective_sum *of =
+          &sum[pen_table_rank(plan, global) * PEN_COLLECTIVE_KINDS + (uint32_t)kind];
+      if (of->calls == 0) continue;
       json_t *row = json_object();
-      json_object_set_new(row, "rank", integer_json(rank));
+      json_object_set_new(row, "rank", integer_json(global));
       json_object_set_new(row, "kind", json_string(names[kind]));
-      json_object_set_new(row, "calls", integer_json(sum->calls));
-      json_object_set_new(row, "bytes", integer_json(sum->bytes));
-      json_object_set_new(row, "exposed", real_json(sum->exposed));
+      json_object_set_new(row, "calls", integer_json(of->calls));
+      json_object_set_new(row, "bytes", integer_json(of->bytes));
+      json_object_set_new(row, "exposed", real_json(of->exposed));
       json_array_append_new(rows, row);
     }
   return rows;
@@ -153,13 +159,18 @@ static json_t *pairs_json(const struct pen_plan *plan) {
   json_t *pairs = json_array();
   for (uint32_t index = 0; index < profile->message_count; index++)
     bytes[profile->messages[index].channel] += profile->messages[index].bytes;
-  for (uint32_t index = 0; index < profile->channel_count; index++) {
-    json_t *pair = json_object();
-    json_object_set_new(pair, "from", integer_json(profile->channels[index].from_rank));
-    json_object_set_new(pair, "to", integer_json(profile->channels[index].to_rank));
-    json_object_set_new(pair, "bytes", integer_json(bytes[index]));
-    json_array_append_new(pairs, pair);
-  }
+  for (uint32_t index = 0; index < profile->channel_count; index++)
+    for (uint32_t t = 0; t < plan->tensor_ranks; t++) {
+      const struct pen_coordinates from = {.rank = profile->channels[index].from_rank,
+                                           .tensor_rank = t},
+                                   to = {.rank = profile->channels[index].to_rank,
+                                         .tensor_rank = t};
+      json_t *pair = json_object();
+      json_object_set_new(pair, "from", integer_json(pen_global_rank(plan, from)));
+      json_object_set_new(pair, "to", integer_json(pen_global_rank(plan, to)));
+      json_object_set_new(pair, "bytes", integer_json(bytes[index]));
+      json_array_append_new(pairs, pair);
+    }
   pen_free(bytes);
   return pairs;
 }
@@ -349,6 +360,7 @@ void pen_report_json(FILE *out, const struct pen_report *report) {
   json_object_set_new(json, "gap", real_json(timing->gap));
   json_object_set_new(json, "bounds", bounds_json(report->bounds));
   json_object_set_new(json, "replicas", integer_json(plan->replica_count));
+  json_object_set_new(json, "tensor_ranks", integer_json(plan->tensor_ranks));
   if (timing->collectives) json_object_set_new(json, "exchange", exchange_json(timing));
   if (report->search) json_object_set_new(json, "search", search_json(report->search));
   if (report->spread)

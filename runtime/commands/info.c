@@ -158,9 +158,11 @@ static void json_kinds(struct pen_writer *out, const struct pen_plan *plan, uint
 /* Global ranks of replica 0. */
 static void json_ranks(struct pen_writer *out, const struct pen_plan *plan) {
   pen_writer_text(out, "\"rank\":[");
-  for (uint32_t r = 0; r < plan->rank_count; r++) {
-    pen_writer_text(out, r == 0 ? "{" : ",{");
-    json_number(out, "rank", r);
+  for (uint32_t global = 0; global < plan->rank_count * plan->tensor_ranks; global++) {
+    const struct pen_coordinates at = pen_coordinates_of(plan, global);
+    const uint32_t r = at.rank;
+    pen_writer_text(out, global == 0 ? "{" : ",{");
+    json_number(out, "rank", global);
     for (unsigned c = 0; c < column_count(plan); c++) {
       json_number(out, columns[c].name, value_of(&plan->memory[r], &columns[c]));
     }
@@ -168,7 +170,7 @@ static void json_ranks(struct pen_writer *out, const struct pen_plan *plan) {
     json_number(out, "recovery_bytes", recovery_bytes(plan, r));
     json_number(out, "receive_slots", plan->memory[r].receive_slots);
     json_number(out, "pipeline_rank", r);
-    json_number(out, "tensor_rank", 0);
+    json_number(out, "tensor_rank", at.tensor_rank);
     json_kinds(out, plan, r);
     pen_writer_text(out, "}");
   }
@@ -271,7 +273,7 @@ static bool has_kind(const struct pen_plan *plan, enum pen_memory_kind kind) {
 /* A line for each rank, with the kinds that some rank has. */
 static void print_memory(const struct pen_plan *plan) {
   const bool pinned = plan->memory[0].pinned_bytes > 0;
-  printf("\nbytes by rank\n%6s %13s", "rank", "arena");
+  printf("\nbytes by %srank\n%6s %13s", plan->tensor_ranks > 1 ? "pipeline " : "", "rank", "arena");
   for (int kind = 0; kind < PEN_MEMORY_KINDS; kind++) {
     if (has_kind(plan, (enum pen_memory_kind)kind)) {
       printf(" %13s", pen_memory_kind_name((enum pen_memory_kind)kind));

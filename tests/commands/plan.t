@@ -96,6 +96,17 @@ set -- -s plan.ranks=3 -s plan.memory_mib=64 -s 'cluster.speed=[3.0,0.5,1.5]'
 "$plan" --exhaustive "$@" -p json "$scratch/small.cfg" >"$scratch/all"
 is "the same with ranks of different speed" "$(counted "$scratch/pruned")" "$(counted "$scratch/all")"
 
+# Tensor ranks: with sequence = false, as many as divide the ranks, and the heads.
+set -- -s tensor_parallel.sequence=false -s plan.memory_mib=64 -s plan.microbatch=[2] -s plan.recompute=[none] -s plan.schedules=[1f1b,zero_bubble_v] -s model.layers=4
+for costs in costs.byte=1e-6 costs.byte=1e-4 'cluster.speed=[0.5]'; do
+  one=
+  test "$costs" != 'cluster.speed=[0.5]' || one='-s pipeline.ranks=1'
+  "$plan" --refine=0 --top=1000 "$@" $one -s "$costs" -p json "$scratch/small.cfg" >"$scratch/pruned" 2>"$scratch/err"
+  "$plan" --exhaustive --top=1000 "$@" $one -s "$costs" -p json "$scratch/small.cfg" >"$scratch/all" 2>>"$scratch/err"
+  is "the same with tensor ranks, $costs" "$(counted "$scratch/pruned")$(cat "$scratch/err")" "$(counted "$scratch/all")"
+  is "of one, two and four, $costs" "$(sed -n 's/.*"tensor_parallel.ranks": \([0-9]*\),*/\1/p' "$scratch/all" | sort -u | tr '\n' ' ')" "1 2 4 "
+done
+
 # ---- candidates with different layouts ----
 # layouts FILE: replicas, stages, microbatch and schedule of each candidate, one a line.
 layouts() {
@@ -141,6 +152,13 @@ keeps "with replicas, by measured costs" --seconds=0 "$scratch/blocks.cfg" -s pi
 file=
 keeps "on two hosts" --refine=0 "$scratch/hosts.cfg"
 ok "the plan of the topology is verified" "$gen" --check "$scratch/best.cfg"
+keeps "of two tensor ranks" --refine=0 "$scratch/small.cfg" -s tensor_parallel.sequence=false -s plan.tensor=[2]
+ok "which the topology has" sh -c "tr -d '\n' <'$scratch/best.cfg' | grep -q 'tensor_parallel = { *ranks = 2; *sequence = false;'"
+ok "their plan is verified" "$gen" --check "$scratch/best.cfg"
+refuses "two tensor ranks whose values are split along the sequence" 78 "*tensor_parallel.sequence = true: false, *" \
+  "$scratch/small.cfg" -s plan.tensor=[2]
+refuses "a list for an axis that is fixed" 78 "*plan.tensor = *: not together with tensor_parallel.ranks*" \
+  "$scratch/small.cfg" -s plan.tensor=[2] -s tensor_parallel.ranks=2 -s tensor_parallel.sequence=false
 
 # ---- memory ----
 refuses "nothing fits" 78 "$scratch/small.cfg: plan.memory_mib = 1: at least [0-9]*" "$scratch/small.cfg" -s plan.memory_mib=1
