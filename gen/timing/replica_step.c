@@ -73,8 +73,9 @@ static void copy_compute_times(struct pen_timing *timing, const struct pen_order
   pen_free(number);
 }
 
-struct pen_stage_cost *pen_kernel_costs(const struct pen_partition *partition,
-                                        const struct pen_stage_cost *cost) {
+/* [stage]: the same without what collectives within the actions add. */
+static struct pen_stage_cost *kernel_costs(const struct pen_partition *partition,
+                                           const struct pen_stage_cost *cost) {
   struct pen_stage_cost *kernels = pen_new(partition->stage_count, sizeof *kernels);
   for (uint32_t s = 0; s < partition->stage_count; s++) {
     const double *within = cost[s].within;
@@ -91,7 +92,7 @@ struct pen_stage_cost *pen_kernel_costs(const struct pen_partition *partition,
 static double makespan_alone(const struct pen_order *order, const struct pen_partition *partition,
                              const struct pen_training *training, const struct pen_stage_cost *cost,
                              double overlap_cost) {
-  struct pen_stage_cost *kernels = pen_kernel_costs(partition, cost);
+  struct pen_stage_cost *kernels = kernel_costs(partition, cost);
   double makespan = pen_simulate(order, partition, training, kernels, overlap_cost)->makespan;
   pen_free(kernels);
   return makespan;

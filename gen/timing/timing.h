@@ -42,10 +42,6 @@ static inline double pen_backward_cost(const struct pen_stage_cost *cost) {
   return cost->backward_input + cost->backward_weight - cost->shared;
 }
 
-/* [stage]: the same without what collectives within the actions add. */
-struct pen_stage_cost *pen_kernel_costs(const struct pen_partition *partition,
-                                        const struct pen_stage_cost *cost);
-
 struct pen_collectives;
 struct pen_collective_cost;
 
