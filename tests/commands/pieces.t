@@ -16,14 +16,6 @@ sed 's/layers = 4/dtype = "bf16"; &/' "$scratch/gpt2.cfg" >"$scratch/bf16_gpt2.c
 cp "$scratch/llama.cfg" "$scratch/replicas.cfg"
 replicas='-s data_parallel.replicas=2 -s data_parallel.reduce=microbatch -s pipeline.microbatches=2'
 
-# fails NAME STATUS TEXT COMMAND...: the command ends with the status and says the text.
-fails() {
-  fails_name=$1 fails_status=$2 fails_text=$3
-  shift 3
-  "$@" >"$scratch/said" 2>&1
-  is "$fails_name: status" $? "$fails_status"
-  matches "$fails_name: message" "$(cat "$scratch/said")" "*$fails_text*"
-}
 train() { train_model 3 "$@"; }
 same() { same_bits 3 "$@"; }
 while read -r family pieces name options; do

@@ -15,14 +15,6 @@ for family in llama qwen3 gpt2; do
   sed 's/microbatch = 2/packed = true; &/' "$scratch/$family.cfg" >"$scratch/packed_$family.cfg"
 done
 
-# fails NAME STATUS TEXT COMMAND...: the command ends with the status and says the text.
-fails() {
-  fails_name=$1 fails_status=$2 fails_text=$3
-  shift 3
-  "$@" >"$scratch/said" 2>&1
-  is "$fails_name: status" $? "$fails_status"
-  matches "$fails_name: message" "$(cat "$scratch/said")" "*$fails_text*"
-}
 train() { train_model 3 "$@"; }
 same() { same_bits 3 "$@"; }
 T2='-s tensor_parallel.ranks=2'

@@ -51,6 +51,15 @@ matches() {
   esac
 }
 
+# fails NAME STATUS TEXT COMMAND...: the command ends with the status and says the text.
+fails() {
+  fails_name=$1 fails_status=$2 fails_text=$3
+  shift 3
+  "$@" >"$scratch/said" 2>&1
+  is "$fails_name: status" $? "$fails_status"
+  matches "$fails_name: message" "$(cat "$scratch/said")" "*$fails_text*"
+}
+
 # skip NAME REASON
 skip() {
   tests_run=$((tests_run + 1))
