@@ -7,6 +7,7 @@
 #include "gen/base/arena.h"
 #include "gen/families/rotary.h"
 #include "gen/model/builder.h"
+#include "gen/model/pieces.h"
 #include "gen/topology/topology.h"
 
 enum { PERIOD = 6, FEATURES = PEN_ROTARY_HEAD_NORMS | PEN_ROTARY_OFFSET_GAINS };
@@ -33,15 +34,12 @@ static uint32_t attention_block(struct pen_graph *graph, uint32_t n, uint32_t x)
 }
 
 static uint32_t mlp_block(struct pen_graph *graph, uint32_t n, uint32_t x) {
-  int64_t hidden = graph->topology->model_hidden, ffn = graph->topology->model_ffn;
   uint32_t norm =
       pen_rotary_layer_norm(graph, n, "mlp_norm", x, "pre_feedforward_layernorm", FEATURES);
-  uint32_t gate = pen_op_linear(
-      graph, "gate", norm, pen_rotary_matrix(graph, n, "mlp.gate_proj", ffn, hidden), PEN_NONE);
-  uint32_t up = pen_op_linear(graph, "up", norm,
-                              pen_rotary_matrix(graph, n, "mlp.up_proj", ffn, hidden), PEN_NONE);
-  uint32_t product = pen_op_geglu(graph, "geglu", gate, up);
-  uint32_t y = pen_rotary_residual(graph, n, "down", &product, "mlp.down_proj", ffn, PEN_NONE);
+  uint32_t product[PEN_PIECES_MAX];
+  pen_rotary_gated(graph, n, "geglu", norm, pen_op_geglu, product);
+  uint32_t y = pen_rotary_residual(graph, n, "down", product, "mlp.down_proj",
+                                   graph->topology->model_ffn, PEN_NONE);
   return pen_op_add(
       graph, "output", x,
       pen_rotary_layer_norm(graph, n, "output_norm", y, "post_feedforward_layernorm", FEATURES));

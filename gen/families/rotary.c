@@ -83,8 +83,8 @@ static uint32_t projection(struct pen_graph *graph, uint32_t n, const char *name
   uint32_t weight = pen_rotary_matrix(graph, n, part, width, graph->topology->model_hidden);
   uint32_t product = pen_op_linear(graph, name, x, weight, PEN_NONE);
   if (!(features & PEN_ROTARY_BIASES)) return product;
-  uint32_t bias = pen_graph_weight(graph, pen_text("model.layers.%u.%s.bias", n, part), width, 0,
-                                   PEN_INITIAL_ZEROS, 0);
+  uint32_t bias =
+      pen_graph_columns_bias(graph, pen_text("model.layers.%u.%s.bias", n, part), width);
   return pen_op_bias(graph, pen_text("%s_bias", name), product, bias);
 }
 
@@ -138,18 +138,23 @@ uint32_t pen_rotary_attention(struct pen_graph *graph, uint32_t n, uint32_t x, u
   return pen_rotary_heads(graph, n, "residual", norm, x, features);
 }
 
-uint32_t pen_rotary_mlp(struct pen_graph *graph, uint32_t n, uint32_t x) {
+void pen_rotary_gated(struct pen_graph *graph, uint32_t n, const char *value, uint32_t x,
+                      pen_gated_op *op, uint32_t *y) {
   int64_t hidden = graph->topology->model_hidden, ffn = graph->topology->model_ffn;
-  uint32_t norm = pen_rotary_layer_norm(graph, n, "mlp_norm", x, "post_attention_layernorm", 0);
-  uint32_t y[PEN_PIECES_MAX];
   for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
     uint32_t gate = pen_op_linear(
-        graph, "gate", norm, pen_rotary_matrix(graph, n, "mlp.gate_proj", ffn, hidden), PEN_NONE);
-    uint32_t up = pen_op_linear(graph, "up", norm,
+        graph, "gate", x, pen_rotary_matrix(graph, n, "mlp.gate_proj", ffn, hidden), PEN_NONE);
+    uint32_t up = pen_op_linear(graph, "up", x,
                                 pen_rotary_matrix(graph, n, "mlp.up_proj", ffn, hidden), PEN_NONE);
-    y[k] = pen_op_swiglu(graph, "swiglu", gate, up);
+    y[k] = op(graph, value, gate, up);
   }
-  return pen_rotary_residual(graph, n, "output", y, "mlp.down_proj", ffn, x);
+}
+
+uint32_t pen_rotary_mlp(struct pen_graph *graph, uint32_t n, uint32_t x) {
+  uint32_t norm = pen_rotary_layer_norm(graph, n, "mlp_norm", x, "post_attention_layernorm", 0);
+  uint32_t y[PEN_PIECES_MAX];
+  pen_rotary_gated(graph, n, "swiglu", norm, pen_op_swiglu, y);
+  return pen_rotary_residual(graph, n, "output", y, "mlp.down_proj", graph->topology->model_ffn, x);
 }
 
 static uint32_t norm_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {

@@ -120,6 +120,11 @@ uint32_t pen_graph_columns(struct pen_graph *graph, const char *name, int64_t ou
   return piece_of(graph, &of);
 }
 
+uint32_t pen_graph_columns_bias(struct pen_graph *graph, const char *name, int64_t out) {
+  const struct split of = {name, {out, 0}, 0, 1, PEN_INITIAL_ZEROS, 0, false};
+  return piece_of(graph, &of);
+}
+
 uint32_t pen_op_affine_columns(struct pen_graph *graph, const char *value, uint32_t x,
                                const char *name, int64_t in, int64_t out, int64_t groups,
                                double deviation) {

@@ -24,6 +24,9 @@ bool pen_graph_next_piece(struct pen_graph *graph, uint32_t k);
 uint32_t pen_graph_columns(struct pen_graph *graph, const char *name, int64_t out, int64_t in,
                            double deviation);
 
+/* The current piece of the bias (out) of such a weight, likewise; its initial values are 0. */
+uint32_t pen_graph_columns_bias(struct pen_graph *graph, const char *name, int64_t out);
+
 /* The product of x, of which x[k] is piece k of the columns, with a weight (out, in), plus addend
  * unless PEN_NONE: (rows, out). */
 uint32_t pen_op_linear_rows(struct pen_graph *graph, const char *name, const uint32_t *x,

@@ -354,6 +354,17 @@ static bool check_other(struct piece_check *c) {
   return true;
 }
 
+/* A bias of columns is split like them. */
+static bool check_bias(struct piece_check *c) {
+  const struct part x = input_part(c, 0);
+  const struct pen_weight *bias = weight_at(c, 1);
+  if (x.kind != OF_PIECE) return check_other(c);
+  if (!bias || bias->piece_count != c->pieces || bias->piece != x.first)
+    return problem(c, "has a bias of another piece than its columns");
+  set_outputs(c, (struct part){OF_PIECE, x.first, x.past, 0});
+  return true;
+}
+
 static check_op *check_of(uint32_t kind) {
   switch (kind) {
     case PEN_OP_LINEAR_COLUMNS:
@@ -364,6 +375,7 @@ static check_op *check_of(uint32_t kind) {
     case PEN_OP_SUM_ADD: return check_add;
     case PEN_OP_SUM_PARTIALS: return check_sum;
     case PEN_OP_RMSNORM_HEADS: return check_heads;
+    case PEN_OP_BIAS: return check_bias;
     case PEN_OP_EMBEDDING_ROWS: return check_embedding;
     case PEN_OP_LOGITS_MAXIMUM: return check_maximum;
     case PEN_OP_LOGITS_SUM: return check_exponentials;

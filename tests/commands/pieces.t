@@ -8,6 +8,9 @@ make_tokens "$scratch/data.bin" 4000
 describe llama 4 ''
 describe qwen3 4 'head_dim = 12;'
 describe gpt2 4 'tie_embeddings = false;'
+describe qwen2 4 'norm_epsilon = 1e-6;'
+describe mistral 4 'window = 5;'
+describe gemma3_text 7 'head_dim = 12; query_scalar = 20; window = 5;' # tied
 sed -i 's/vocab = 200/vocab = 257/' "$scratch"/*.cfg # the last piece has fewer tokens
 sed 's/layers = 4/dtype = "bf16"; &/' "$scratch/llama.cfg" >"$scratch/bf16.cfg"
 sed 's/microbatch = 2/packed = true; &/' "$scratch/qwen3.cfg" >"$scratch/packed.cfg"
@@ -52,6 +55,16 @@ gpt2 2 one
 gpt2 4 one
 gpt2 4 two_v      -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
 gpt2 4 layer      -s memory.recompute=layer
+qwen2 1 one
+qwen2 2 one
+qwen2 2 two_zb    -s pipeline.ranks=2 -s pipeline.zero_bubble=true
+mistral 1 one
+mistral 2 one
+mistral 2 two     -s pipeline.ranks=2
+gemma3_text 1 one
+gemma3_text 2 one
+gemma3_text 2 two_v -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
+gemma3_text 2 layer -s memory.recompute=layer
 packed 2 one
 packed 2 two      -s pipeline.ranks=2
 packed_gpt2 2 one
@@ -63,7 +76,7 @@ replicas 2 shards $replicas -s data_parallel.shard=optimizer -s pipeline.ranks=2
 replicas 2 units  $replicas -s data_parallel.shard=weights -s data_parallel.unit=layer
 END
 
-for family in llama qwen3 gpt2; do
+for family in llama qwen3 gpt2 qwen2 mistral gemma3_text; do
   ok "$family: other bits in 2 pieces than whole (the test can tell)" \
     sh -c "! cmp -s '$scratch/${family}_1_one.bits' '$scratch/${family}_2_one.bits'"
   ok "$family: almost the same losses and norms" close_to "${family}_1_one" "${family}_2_one" 1e-4
@@ -111,7 +124,7 @@ is "eval in 4 pieces has the loss of eval of whole tensors" "$(last "$scratch/ll
 
 # ---- an independent model ----
 find_python 'import torch' /opt/peer/bin/peer-python python3
-for run in llama_4_one qwen3_2_one gpt2_2_one; do
+for run in llama_4_one qwen3_2_one gpt2_2_one qwen2_2_one mistral_2_one gemma3_text_2_one; do
   if test -z "$python"; then
     skip "$run has the loss and gradient norm of PyTorch's f64" "no Python with torch here: set PEER"
   else
@@ -125,5 +138,5 @@ refused "tensor ranks" 'tensor_parallel.ranks = 2: 1' -s tensor_parallel.ranks=2
 refused "3 pieces" 'a power of two' -s tensor_parallel.partials=3
 refused "more pieces than heads" 'a divisor of model.heads = 4' -s tensor_parallel.partials=8
 refused "pieces of a sequence" 'a divisor of shapes.sequence = 6' -s tensor_parallel.partials=4 -s shapes.sequence=[6] -s shapes.microbatches=[4]
-refused "another family" '1, with the family mistral' -s tensor_parallel.partials=2 -s model.family=mistral
+refused "another family" '1, with the family mlp' -s tensor_parallel.partials=2 -s model.family=mlp
 finish

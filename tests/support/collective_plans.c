@@ -40,14 +40,16 @@ static bool splits_weights;
 void split_weights_of_plans(void) { splits_weights = true; }
 
 static const char *split_model_text(uint64_t *seed) {
-  const char *family = ONE_OF(seed, "llama", "qwen3", "gpt2");
-  const char *frozen = !strcmp(family, "gpt2")
+  const char *family = ONE_OF(seed, "llama", "qwen3", "gpt2", "qwen2", "mistral", "gemma3_text"),
+             *frozen = !strcmp(family, "gpt2")
                            ? ONE_OF(seed, "", "frozen = [\"ln_1.bias\", \"c_fc.weight\"];")
                            : ONE_OF(seed, "", "", "frozen = [\"norm.weight\", \"up_proj.weight\"];",
-                                    "frozen = [\"embed_tokens.weight\"];");
-  return pen_text("family = \"%s\"; kv_heads = 4; tie_embeddings = %s; sequence = %s; %s", family,
-                  ONE_OF(seed, "false", "true"), ONE_OF(seed, "8", "8", "64; loss_rows = 32"),
-                  frozen);
+                                    "frozen = [\"embed_tokens.weight\"];"),
+             *window =
+                 !strcmp(family, "mistral") || !strcmp(family, "gemma3_text") ? "window = 4; " : "";
+  return pen_text("family = \"%s\"; kv_heads = 4; %stie_embeddings = %s; sequence = %s; %s", family,
+                  window, ONE_OF(seed, "false", "true"),
+                  ONE_OF(seed, "8", "8", "64; loss_rows = 32"), frozen);
 }
 
 /* What the families have beside the settings of all: tied and frozen weights, a loss in chunks. */
