@@ -126,6 +126,12 @@ static struct pen_plan one_replica_of(const struct pen_plan *plan) {
   return one;
 }
 
+static void release_one_replica(const struct pen_plan *one, const struct pen_plan *plan) {
+  if (one->weights != plan->weights) {
+    free((void *)(uintptr_t)one->weights);
+  }
+}
+
 /* The rank that computes the log-probabilities. */
 static uint32_t scoring_rank(const struct pen_run *run) {
   return pen_last_stage_rank(run->plan, run->profile);
@@ -144,6 +150,7 @@ int pen_run_eval(const struct pen_plan *plan, const struct pen_options *options,
 
 int pen_run_score(const struct pen_plan *plan, const struct pen_options *options,
                   uint64_t zero_ns) {
+  const struct pen_plan *const whole = plan;
   check_language_model(plan, "score");
   pen_check_data_given(plan, options, "score");
   if (options->output == NULL) {
@@ -168,11 +175,13 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
   pen_score_open(&run, scoring_rank(&run));
   const int status = run_forward(&run, scoring_rank(&run));
   pen_score_logits_close();
+  release_one_replica(&one, whole);
   return status;
 }
 
 int pen_run_generate(const struct pen_plan *plan, const struct pen_options *options,
                      uint64_t zero_ns) {
+  const struct pen_plan *const whole = plan;
   check_language_model(plan, "generate");
   const struct pen_prompts prompts = pen_prompts_read(plan, options);
   struct pen_options quiet = *options;
@@ -187,5 +196,7 @@ int pen_run_generate(const struct pen_plan *plan, const struct pen_options *opti
   run.hooks = &pen_generate_hooks;
   run.prompts_checksum = pen_prompts_checksum(&prompts);
   pen_generate_open(&run, options, &prompts);
-  return run_forward(&run, PEN_NONE);
+  const int status = run_forward(&run, PEN_NONE);
+  release_one_replica(&one, whole);
+  return status;
 }

@@ -61,6 +61,13 @@ members='-s tensor_parallel.ranks=2 -s tensor_parallel.sequence=false -s memory.
 ok "with tensor ranks it is built" build members "$scratch/llama.cfg" $members
 ok "and trains" "$scratch/members" train --data "$scratch/data.bin" --quiet --steps 3 --checkpoint "$scratch/members.ckpt"
 ok "and evaluates" "$scratch/members" eval --data "$scratch/data.bin" --checkpoint "$scratch/members.ckpt" --steps 2
+split='-s tensor_parallel.partials=2 -s model.tie_embeddings=true -s model.vocab=257 -s generate.prompts=2'
+for name in rows0 rows32; do
+  ok "$name: with split weights and a tied head it is built" build $name "$scratch/llama.cfg" $split -s model.loss_rows=${name#rows}
+  ok "$name: trains" "$scratch/$name" train --data "$scratch/data.bin" --quiet --audit 1 --checkpoint "$scratch/split" --steps 2
+  ok "$name: scores" "$scratch/$name" score --data "$scratch/data.bin" --quiet --checkpoint "$scratch/split" --output "$scratch/out" --logits "$scratch/logits" --logits-top 3
+  ok "$name: generates" "$scratch/$name" generate --quiet --checkpoint "$scratch/split" --prompt '1 2 3' --tokens 30
+done
 ok "eval" "$scratch/llama" eval --data "$scratch/data.bin" --checkpoint "$scratch/ckpt" --steps 2
 ok "init" "$scratch/llama" init --seed 1 --output "$scratch/init.safetensors"
 ok "info" "$scratch/llama" info --json
@@ -78,7 +85,7 @@ esac
 
 tests='gen/canonical gen/compose gen/partition gen/shapes gen/simulate gen/verify_rows gen/verify gen/verify_members gen/interval_tree'
 tests="$tests runtime/safetensors runtime/initial runtime/checkpoint"
-tests="$tests kernels/attention kernels/contract kernels/loss kernels/matmul kernels/narrow kernels/norm kernels/product_bf16"
+tests="$tests kernels/attention kernels/contract kernels/loss kernels/matmul kernels/narrow kernels/norm kernels/pieces kernels/product_bf16"
 (cd "$work" && unset MAKEFLAGS MFLAGS MAKELEVEL && make -j2 -s $(printf 'tests/%s ' $tests)) >"$scratch/log" 2>&1 || tail -n 5 "$scratch/log" | sed 's/^/# /'
 export PEN_BREAK_ROUNDS=2 PEN_BREAK_INSTANCES=4
 for test in $tests; do
