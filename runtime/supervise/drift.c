@@ -6,7 +6,7 @@
 enum { MEMORY = 32 }; /* samples that an average goes back */
 
 /* In allowances: the least limit, and the bounds of a sample's deviation. */
-static const double least_limit = 2.5, most_deviation = 3.5;
+static const double least_limit = 3, most_deviation = 3.5;
 
 /* What the variance is taken for as long as nothing else is known. */
 static const struct pen_average first_variance = {.count = 4, .value = 1.5};
