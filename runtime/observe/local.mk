@@ -16,5 +16,6 @@ libruntime_a_SOURCES += \
   %reldir%/step_log.c \
   %reldir%/step_log.h \
   %reldir%/other_layers.c \
+  %reldir%/other_layers.h \
   %reldir%/trace.c \
   %reldir%/trace.h
