@@ -111,7 +111,8 @@ static void *prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t 
                      const double real[PEN_REALS_MAX]) {
   (void)real;
   check_shared_memory(kind, dtype, dim);
-  if (pen_is_head_loss(kind)) return pen_head_loss_prepare(&pen_cuda, kind, dtype, dim);
+  if (kernel_of(kind, dtype) == pen_head_loss)
+    return pen_head_loss_prepare(&pen_cuda, kind, dtype, dim);
   return pen_cuda_is_product(kind) ? pen_cuda_product_prepare(kind, dtype, dim) : NULL;
 }
 
@@ -124,7 +125,8 @@ static size_t workspace_bytes(enum pen_op_kind kind, enum pen_dtype dtype,
       [PEN_OP_ATTENTION_DX] = pen_cuda_attention_dx_workspace,
       [PEN_OP_CROSS_ENTROPY] = pen_cuda_cross_entropy_workspace,
   };
-  if (pen_is_head_loss(kind)) return pen_head_loss_workspace(&pen_cuda, kind, dtype, dim);
+  if (kernel_of(kind, dtype) == pen_head_loss)
+    return pen_head_loss_workspace(&pen_cuda, kind, dtype, dim);
   if (pen_cuda_is_product(kind)) return pen_cuda_product_workspace(kind, dtype, dim);
   if (kind == PEN_OP_ATTENTION_DX && dtype == PEN_BF16)
     return pen_cuda_attention_dx_bf16_workspace(dim);

@@ -120,6 +120,10 @@ static void open_other_layers(struct pen_trace *ring, const struct processes *al
 }
 
 static pid_t start_process(const struct processes *all, uint32_t index) {
+  sigset_t stop, before;
+  sigemptyset(&stop);
+  sigaddset(&stop, SIGTERM); /* it waits until the rank handles it */
+  pen_check(sigprocmask(SIG_BLOCK, &stop, &before) == 0, "cannot block a signal");
   const pid_t parent = getpid(), pid = fork();
   pen_check(pid >= 0, "cannot start a process");
   if (pid == 0) {
@@ -134,6 +138,7 @@ static pid_t start_process(const struct processes *all, uint32_t index) {
     run_rank(all->plan, all->shared, all->shared == NULL ? 0 : index, all->options,
              &all->rings[all->shared == NULL ? index : 0]);
   }
+  pen_check(sigprocmask(SIG_SETMASK, &before, NULL) == 0, "cannot unblock a signal");
   return pid;
 }
 
