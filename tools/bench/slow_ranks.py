@@ -8,8 +8,7 @@
 with a rank on each; steps should take 0.1 s or more. Each rank has a core of its own, if there are
 so many (--cores). In each run, rank 1 (of a link: the sender, rank 0) is slowed after ONSET steps.
 
-    quota-F      the rank is in a cgroup with a quota of 1/F of the time that it used before, in
-                 periods of 10 ms: its actions take F times as long
+    quota-F      the rank is in a cgroup with a quota of 1/F of a core, in periods of 10 ms
     stops-F      signals stop the rank in a part 1 - 1/F of each 20 ms
     busy         another program has half of the rank's core
     link-F       the rate of the link falls from 1 Gbit/s to 1/F of that
@@ -40,7 +39,7 @@ import time
 import tokens
 from child import FOLDER, fail
 
-ONSET, AFTER, QUIET_STEPS, SHARE_STEPS = 20, 10, 30, 10
+ONSET, AFTER, QUIET_STEPS = 20, 10, 30
 DATA, SECRET = FOLDER + "/slow.bin", FOLDER + "/slow.secret"
 LOG, ERRORS = FOLDER + "/slow.log", [FOLDER + "/slow.err%d" % i for i in (0, 1)]
 IDLE_S, POLL_S = 0.5, 0.02
@@ -111,11 +110,11 @@ def await_idle(cores):
 
 
 class Quota:
-    def __init__(self, process, factor, share):
+    def __init__(self, process, factor):
         self.folder = os.path.join(CGROUP, "rank")
         os.makedirs(self.folder, exist_ok=True)
         write_file(self.folder + "/cpu.cfs_period_us", "10000")
-        write_file(self.folder + "/cpu.cfs_quota_us", "%d" % (10000 * share / factor))
+        write_file(self.folder + "/cpu.cfs_quota_us", "%d" % (10000 / factor))
         write_file(self.folder + "/cgroup.procs", str(process))
 
     def end(self):
@@ -125,7 +124,7 @@ class Quota:
 class Stops:
     PERIOD = 0.02
 
-    def __init__(self, process, factor, _share):
+    def __init__(self, process, factor):
         self.process, self.factor, self.ending = process, factor, False
         self.thread = threading.Thread(target=self.repeat)
         self.thread.start()
@@ -148,7 +147,7 @@ class Stops:
 
 
 class Busy:
-    def __init__(self, process, _factor, _share):
+    def __init__(self, process, _factor):
         cores = os.sched_getaffinity(process)
         self.loop = subprocess.Popen([sys.executable, "-c", "while True: pass"],
                                      preexec_fn=lambda: os.sched_setaffinity(0, cores))
@@ -161,7 +160,7 @@ class Busy:
 class Link:
     """The rate of what host1 sends."""
 
-    def __init__(self, _process, factor, _share):
+    def __init__(self, _process, factor):
         self.set_rate("host1", 1000 / factor)
 
     @staticmethod
@@ -224,21 +223,12 @@ class Run:
             command.wait()
 
 
-def await_onset(run, rank):
-    """Returns the part of a core that the rank uses, waits left out."""
-    run.await_steps(ONSET - SHARE_STEPS)
-    used, start = used_seconds(rank), time.monotonic()
-    run.await_steps(ONSET)
-    return (used_seconds(rank) - used) / (time.monotonic() - start)
-
-
 def watch(run, trouble_of, case):
     """Slows a run down. Returns the trouble, the steps until it was named or None, the event's
     ratio, and whether anything else was named."""
-    run.await_steps(1)
-    rank = children(run.commands[0].pid)[-1]
-    share = await_onset(run, rank)
-    trouble, began, steps, ratio = trouble_of(rank, share), run.steps(), None, None
+    run.await_steps(ONSET)
+    rank = None if case == "link" else children(run.commands[0].pid)[1]
+    trouble, began, steps, ratio = trouble_of(rank), run.steps(), None, None
     kind, wanted = ("link", 0) if case == "link" else ("compute", 1)
 
     def is_right(event):
@@ -283,7 +273,7 @@ def run_once(settings, name):
     try:
         if case in TROUBLES:
             trouble, result = watch(
-                run, lambda rank, share: TROUBLES[case](rank, float(factor or 0), share), case)
+                run, lambda rank: TROUBLES[case](rank, float(factor or 0)), case)
         elif case == "start":
             result = find_start(run)
         else:
