@@ -6,21 +6,17 @@
 
 #include "runtime/plan/plan.h"
 
-static uint32_t member_count(const struct pen_graph *graph) {
-  return graph->pieces / graph->own_pieces;
-}
-
 struct pen_exchange pen_exchange_at(const struct pen_graph *graph,
                                     const struct pen_op_list *program, size_t op) {
   const struct pen_op *first = &program->op[op];
-  const size_t members = member_count(graph);
+  const size_t members = pen_graph_tensor_ranks(graph);
   if (first->kind != PEN_OP_ALL_GATHER_PART) return (struct pen_exchange){.op_count = 0};
   return (struct pen_exchange){
       members, (uint64_t)first->dim[0] * pen_dtype_bytes(first->dtype) * (members - 1)};
 }
 
 static void number_program(struct pen_graph *graph, struct pen_op_list *program) {
-  const uint32_t members = member_count(graph);
+  const uint32_t members = pen_graph_tensor_ranks(graph);
   uint32_t begun = 0;
   for (size_t i = 0; i < program->count; i++) {
     const struct pen_op *op = &program->op[i];

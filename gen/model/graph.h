@@ -103,6 +103,11 @@ struct pen_graph {
   uint32_t input, output, output_gradient, input_gradient; /* values, or PEN_NONE */
 };
 
+/* How many tensor ranks share the pieces. */
+static inline uint32_t pen_graph_tensor_ranks(const struct pen_graph *graph) {
+  return graph->pieces / graph->own_pieces;
+}
+
 /* Whether a weight of the stage is one of the embedding's, for the head. */
 static inline bool pen_is_tied_head(const struct pen_graph *graph, size_t weight) {
   return weight < graph->weight_count && weight >= graph->tied;

@@ -173,11 +173,6 @@ static void add_next(struct pen_graph *graph, struct pen_op_list *list, struct p
   }
 }
 
-/* The tensor ranks. */
-static uint32_t member_count(const struct pen_graph *graph) {
-  return graph->pieces / graph->own_pieces;
-}
-
 /* The same value of member m. */
 static uint32_t member_part(struct pen_graph *graph, struct pen_op_list *list, uint32_t value,
                             uint32_t m, const char *name) {
@@ -194,7 +189,7 @@ static uint32_t member_part(struct pen_graph *graph, struct pen_op_list *list, u
 
 void pen_pairwise_add(struct pen_graph *graph, struct pen_op_list *list, struct pen_pairwise *sum,
                       uint32_t value, const char *name) {
-  const uint32_t members = member_count(graph), all = 2 * sum->count;
+  const uint32_t members = pen_graph_tensor_ranks(graph), all = 2 * sum->count;
   uint32_t part[PEN_PIECES_MAX];
   add_next(graph, list, sum, value, members == 1 ? sum->count : all, name);
   if (members == 1 || sum->added < graph->own_pieces) return;
@@ -269,7 +264,7 @@ int64_t pen_piece_row_count(const struct pen_graph *graph, uint32_t weight) {
 /* The rows of x from the member that has each: of the table that is split `of`. */
 static uint32_t select_rows(struct pen_graph *graph, const char *name, uint32_t tokens, uint32_t x,
                             const struct split *of) {
-  const uint32_t members = member_count(graph);
+  const uint32_t members = pen_graph_tensor_ranks(graph);
   const int64_t most = (of->dim[0] + graph->pieces - 1) / graph->pieces * graph->own_pieces;
   uint32_t part[PEN_PIECES_MAX], y = PEN_NONE;
   if (members == 1) return x;
@@ -315,7 +310,7 @@ struct piece_logits {
 
 /* The maximum of those of all members. */
 static uint32_t greatest(struct pen_graph *graph, uint32_t own) {
-  const uint32_t members = member_count(graph);
+  const uint32_t members = pen_graph_tensor_ranks(graph);
   uint32_t part[PEN_PIECES_MAX];
   if (members == 1) return own;
   for (uint32_t m = 0; m < members; m++)
