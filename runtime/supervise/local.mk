@@ -12,6 +12,8 @@ libruntime_a_SOURCES += \
   %reldir%/launch.c \
   %reldir%/link_start.c \
   %reldir%/link_start.h \
+  %reldir%/link_watch.c \
+  %reldir%/link_watch.h \
   %reldir%/metrics.c \
   %reldir%/metrics.h \
   %reldir%/monitor.c \

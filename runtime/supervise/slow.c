@@ -11,6 +11,7 @@
 #include "runtime/base/check.h"
 #include "runtime/supervise/drift.h"
 #include "runtime/supervise/link_start.h"
+#include "runtime/supervise/link_watch.h"
 
 enum { KINDS = PEN_SLOW_DATA + 1, LINE_BYTES = 512 };
 
@@ -21,8 +22,7 @@ enum { START_BLOCKS = 3 };
  */
 static const double compute_allowance = 0.08, data_allowance = 0.05, link_allowance = 0.5;
 
-static const double least_s = 0.5e-3;      /* a rank that loses less in a block is not slow */
-static const double least_delay_ns = 50e3; /* likewise of a message */
+static const double least_s = 0.5e-3; /* a rank that loses less in a block is not slow */
 static const double block_s = 50e-3;
 static const uint64_t late_ns = 50000000; /* how long to wait for the timing of another host */
 
@@ -33,19 +33,17 @@ static const double measured_trust = 1.15, estimated_trust = 2;
 /* The least predicted work, as a part of the busiest rank's, for which the plan is trusted. */
 static const double trusted_part = 0.2;
 
-struct link_watch {
-  struct pen_drift drift;   /* delays, in PEN_DELAY_UNIT_NS, relative to `first` */
-  uint32_t first;           /* the first delay */
-  struct pen_average delay; /* of the block so far, likewise */
-  uint32_t start_blocks;    /* up to START_BLOCKS, for a link that is slow from the start */
-  bool slow_from_start;     /* as was reported */
+struct link_state {
+  struct pen_link_watch watch;
+  uint32_t start_blocks; /* up to START_BLOCKS, for a link that is slow from the start */
+  bool slow_from_start;  /* as was reported */
 };
 
 struct rank_watch {
   double planned, trust;
   struct pen_drift compute; /* as measured: over the plan's time and find_values() */
   struct pen_drift data;    /* seconds of a step */
-  struct link_watch links[PEN_TIMED_LINKS];
+  struct link_state links[PEN_TIMED_LINKS];
   double block_compute_s, block_data_s; /* of the block so far */
   double value;                         /* of the block that is judged: see find_values() */
   bool is_slow[KINDS];                  /* as was reported */
@@ -209,20 +207,13 @@ static void judge_data(struct pen_slow *slow, uint32_t rank) {
 /* ---- links ---- */
 
 /* The link of the receiver `to` that the messages of `from` take; null: none. */
-static struct link_watch *find_link(const struct pen_slow *slow, uint32_t from, uint32_t to) {
+static struct link_state *find_link(const struct pen_slow *slow, uint32_t from, uint32_t to) {
   for (uint32_t l = 0; l < PEN_TIMED_LINKS; l++) {
     if (slow->run->shared.ranks[to].link_peers[l] == from + 1) {
       return &slow->ranks[to].links[l];
     }
   }
   return NULL;
-}
-
-static void add_link_delay(struct link_watch *link, uint32_t delay) {
-  if (link->drift.seen == 0 && link->delay.count == 0) {
-    link->first = delay;
-  }
-  pen_average_add(&link->delay, (int32_t)(delay - link->first));
 }
 
 /* A rank that computes slowly also sends late and reads its messages late: by less than the time
@@ -234,36 +225,15 @@ static double lost_delay(const struct pen_slow *slow, uint32_t rank) {
   return suspect ? fmax(0, lost_s) * 1e9 / PEN_DELAY_UNIT_NS : 0;
 }
 
-/* What a message takes beyond the expected. The difference of the clocks is in the delays of both
- * directions, with opposite signs: not in their sum. What lengthens one direction and shortens the
- * other is a change of the clocks. */
-static double excess_delay(const struct link_watch *link, const struct link_watch *back) {
-  const double one = link->delay.value - link->drift.expected.value;
-  return fmin(one, one + back->delay.value - back->drift.expected.value);
-}
-
-/* The delay of a message over the expected one. */
-static double link_value(const struct link_watch *link, const struct link_watch *back) {
-  const double first = (int32_t)(link->first + back->first);
-  const double expected = (first + link->drift.expected.value + back->drift.expected.value) / 2;
-  const double excess = excess_delay(link, back);
-  return excess * PEN_DELAY_UNIT_NS < least_delay_ns || expected < 1 ? 1 : 1 + excess / expected;
-}
-
-/* Messages in both directions since their sends began, together: the clocks do not matter. */
-static double sum_of_delays(const struct link_watch *link, const struct link_watch *back) {
-  return (int32_t)(link->first + back->first) + link->delay.value + back->delay.value;
-}
-
 /* A link that was slow before the first step, and whose messages are so now. */
-static void judge_start(struct pen_slow *slow, uint32_t rank, struct link_watch *link,
-                        const struct link_watch *back, uint32_t peer) {
+static void judge_start(struct pen_slow *slow, uint32_t rank, struct link_state *link,
+                        const struct link_state *back, uint32_t peer) {
   const struct pen_link_start *start =
       &slow->starts[rank * PEN_TIMED_LINKS + (uint32_t)(link - slow->ranks[rank].links)];
   if (!pen_link_start_is_slow(start)) {
     return;
   }
-  if (sum_of_delays(link, back) >= start->slow_sum) {
+  if (pen_link_watch_sum(&link->watch, &back->watch) >= start->slow_sum) {
     link->start_blocks += link->start_blocks < START_BLOCKS;
   } else {
     link->start_blocks -= link->start_blocks > 0;
@@ -282,22 +252,22 @@ static void judge_start(struct pen_slow *slow, uint32_t rank, struct link_watch 
   }
 }
 
-static void judge_link(struct pen_slow *slow, uint32_t rank, struct link_watch *link,
+static void judge_link(struct pen_slow *slow, uint32_t rank, struct link_state *link,
                        uint32_t peer) {
-  const struct link_watch *back = find_link(slow, rank, peer);
-  if (back == NULL || link->delay.count == 0 || back->delay.count == 0) {
+  const struct link_state *back = find_link(slow, rank, peer);
+  if (back == NULL || link->watch.delay.count == 0 || back->watch.latest_ns == 0) {
     return;
   }
-  const bool known = back->drift.expected.count >= PEN_DRIFT_LEAST;
+  const bool known = back->watch.drift.expected.count >= PEN_DRIFT_LEAST;
   const double lost = lost_delay(slow, rank) + lost_delay(slow, peer);
-  if (lost > 0 && (!known || excess_delay(link, back) < lost)) {
+  if (lost > 0 && (!known || pen_link_watch_excess(&link->watch, &back->watch) < lost)) {
     return; /* the ranks may be the cause */
   }
   if (lost == 0) {
     judge_start(slow, rank, link, back, peer);
   }
-  judge_quantity(slow, PEN_SLOW_LINK, peer, rank, &link->drift, link->delay.value,
-                 known ? link_value(link, back) : 1);
+  judge_quantity(slow, PEN_SLOW_LINK, peer, rank, &link->watch.drift, link->watch.latest,
+                 known ? pen_link_watch_value(&link->watch, &back->watch) : 1);
 }
 
 static void judge_links(struct pen_slow *slow) {
@@ -324,7 +294,7 @@ static void add_step(struct pen_slow *slow) {
     slow->ranks[r].block_data_s += (double)timing->data_s;
     for (uint32_t l = 0; l < PEN_TIMED_LINKS; l++) {
       if ((timing->link_samples >> l & 1) != 0) {
-        add_link_delay(&slow->ranks[r].links[l], timing->delay[l]);
+        pen_link_watch_add(&slow->ranks[r].links[l].watch, timing->delay[l]);
       }
     }
   }
@@ -337,16 +307,21 @@ static void start_block(struct pen_slow *slow) {
     struct rank_watch *watch = &slow->ranks[r];
     watch->block_compute_s = watch->block_data_s = 0;
     for (uint32_t l = 0; l < PEN_TIMED_LINKS; l++) {
-      watch->links[l].delay = (struct pen_average){0};
+      pen_link_watch_start_block(&watch->links[l].watch);
     }
   }
 }
 
 static void judge_block(struct pen_slow *slow) {
+  const uint64_t now_ns = pen_now_ns();
   const double unit = find_values(slow);
   for (uint32_t r = 0; r < slow->rank_count && unit > 0; r++) {
     judge_compute(slow, r, unit);
     judge_data(slow, r);
+  }
+  for (uint32_t l = 0; l < slow->rank_count * PEN_TIMED_LINKS; l++) {
+    struct rank_watch *watch = &slow->ranks[l / PEN_TIMED_LINKS];
+    pen_link_watch_end_block(&watch->links[l % PEN_TIMED_LINKS].watch, now_ns);
   }
   judge_links(slow);
 }

@@ -29,6 +29,7 @@ struct trouble {
   double deviation;   /* of each rank's time, from the start */
   double data_s;      /* to read its tokens */
   double link;        /* its messages to the rank before: times as long */
+  bool never_waits;   /* so that the messages to it are not timed */
   double clock_drift; /* of its host, units of the delays a step, from the start */
   double probed_link; /* its writes to the rank before, before the first step: times as long */
   double first_link;  /* its messages to the rank before, from the first step on: likewise */
@@ -129,7 +130,7 @@ static struct pen_step_timing time_of(uint32_t rank, uint32_t step, const struct
   struct pen_step_timing timing = {.step = step,
                                    .compute_s = (float)compute_s,
                                    .data_s = slow ? (float)trouble->data_s : 1e-5f,
-                                   .link_samples = 3};
+                                   .link_samples = slow && trouble->never_waits ? 0 : 3};
   for (uint32_t l = 0; l < 2; l++) {
     const uint32_t from = l == 0 ? rank - 1 : rank + 1;
     const bool troubled = from == SLOW_RANK && l == 1;
@@ -212,6 +213,8 @@ static void names_a_slow_link(void **state) {
   expect("a link", &(struct trouble){.link = 4, .deviation = 0.03}, PEN_SLOW_LINK);
   expect("a link and clocks apart",
          &(struct trouble){.link = 4, .clock_drift = 50, .deviation = 0.03}, PEN_SLOW_LINK);
+  expect("a link of a sender that never waits",
+         &(struct trouble){.link = 4, .never_waits = true, .deviation = 0.03}, PEN_SLOW_LINK);
 }
 
 static void names_a_link_that_is_slow_from_the_start(void **state) {
