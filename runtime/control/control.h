@@ -3,7 +3,7 @@
  * no file includes it.
  *
  *   local_ranks.h      which ranks a command starts
- *   membership.h       which command has the ranks of each host, and which are lost
+ *   membership.h       which host has which ranks, and which are lost
  *   rendezvous.h       connects the commands, before the start and again after a loss
  *   control_accept.h, control_connect.h, control_link.h   both ends of a connection, and its frames
  *   handshake.h        the proofs with which a connection begins, under the run's secret (secret.h)

@@ -83,7 +83,7 @@ static void write_lost_line(struct pen_control_tcp *tcp, const struct pen_peer_c
   uint32_t lost = ranks->first, waiter = PEN_NONE;
   char *host = tcp->shared->ranks[lost].host;
   if (host[0] == '\0') {
-    snprintf(host, PEN_HOST_BYTES, "%s", tcp->config.plan->hosts[peer->member]);
+    snprintf(host, PEN_HOST_BYTES, "%s", tcp->config.plan->hosts[peer->host]);
   }
   for (uint32_t r = lost; r < ranks->process_count; r = pen_rank_set_next(ranks, r + 1)) {
     atomic_store(&tcp->shared->ranks[r].waits_for, 0); /* a lost rank waits for no rank */
@@ -105,17 +105,17 @@ enum host_loss { HOST_CLOSED, HOST_UNREACHED, HOST_STOPPED };
 static void report_lost_host(struct pen_control_tcp *tcp, struct pen_peer_command *peer,
                              enum host_loss loss) {
   char line[PEN_FAILURE_LINE_BYTES], cause[PEN_HOST_BYTES + 32];
-  const enum pen_member_state state = loss == HOST_CLOSED ? PEN_MEMBER_LOST : PEN_MEMBER_SILENT;
+  const enum pen_host_state state = loss == HOST_CLOSED ? PEN_HOST_LOST : PEN_HOST_SILENT;
   peer->finished = true;
-  atomic_store(&tcp->config.membership->states[peer->member], state);
+  atomic_store(&tcp->config.membership->states[peer->host], state);
   snprintf(cause, sizeof cause, "%shost %.*s lost", loss == HOST_UNREACHED ? "link to " : "",
-           PEN_HOST_BYTES, tcp->config.plan->hosts[peer->member]);
+           PEN_HOST_BYTES, tcp->config.plan->hosts[peer->host]);
   if (peer->ranks.count == 0) {
     pen_warn("%s: it has no ranks, and the run goes on", cause);
     return;
   }
   write_lost_line(tcp, peer, cause, line);
-  pen_failure_report(tcp->shared, peer->ranks.first, pen_lost_host(peer->member, state), line);
+  pen_failure_report(tcp->shared, peer->ranks.first, pen_lost_host(peer->host, state), line);
   pen_shared_abort(tcp->shared, PEN_EXIT_LOST);
 }
 
@@ -163,11 +163,11 @@ static void exchange_heartbeats(struct pen_control_tcp *tcp) {
 
 /* What another command has found. */
 static void note_lost_host(struct pen_control_tcp *tcp, const struct pen_control_message *message) {
-  const uint32_t member = (uint32_t)message->number;
+  const uint32_t host = (uint32_t)message->number;
   if (message->kind == PEN_MESSAGE_FAILURE && message->number != 0 &&
-      member < pen_member_count(tcp->config.plan)) {
-    atomic_store(&tcp->config.membership->states[member],
-                 message->number >> 32 == PEN_MEMBER_LOST ? PEN_MEMBER_LOST : PEN_MEMBER_SILENT);
+      host < pen_host_and_spare_count(tcp->config.plan)) {
+    atomic_store(&tcp->config.membership->states[host],
+                 message->number >> 32 == PEN_HOST_LOST ? PEN_HOST_LOST : PEN_HOST_SILENT);
   }
 }
 
@@ -258,7 +258,7 @@ static void await_closes(struct pen_control_tcp *tcp) {
   const uint64_t end_ns = pen_now_ns() + CLOSES_S * 1000000000ull;
   for (uint32_t p = 0; p < tcp->peers.count; p++) {
     const struct pen_peer_command *peer = &tcp->peers.command[p];
-    if (atomic_load(&tcp->config.membership->states[peer->member]) == PEN_MEMBER_LIVES) {
+    if (atomic_load(&tcp->config.membership->states[peer->host]) == PEN_HOST_LIVES) {
       pen_control_link_await_close(&peer->link, end_ns);
     }
   }
@@ -294,7 +294,7 @@ static void *control_thread(void *argument) {
 
 struct pen_control_tcp *pen_control_tcp_open(const struct pen_control_config *config,
                                              double timeout_s) {
-  if (pen_member_count(config->plan) < 2) {
+  if (pen_host_and_spare_count(config->plan) < 2) {
     return NULL;
   }
   struct pen_control_tcp *tcp = calloc(1, sizeof *tcp);
@@ -312,7 +312,7 @@ void pen_control_tcp_attach(struct pen_control_tcp *tcp, struct pen_shared *shar
   tcp->shared = shared;
   memcpy(shared->address, tcp->peers.address, sizeof shared->address);
   pen_message_address(membership, shared->address);
-  shared->local = pen_member_ranks(membership, membership->own, membership->only);
+  shared->local = pen_host_ranks(membership, membership->own, membership->only);
   tcp->sync = pen_control_sync_open(membership->current, shared, shared->local);
   size_t buffer_bytes = 0;
   for (uint32_t kind = PEN_MESSAGE_START + 1; kind < PEN_MESSAGE_KINDS; kind++) {
@@ -378,7 +378,7 @@ static void decide_state(struct pen_control_tcp *tcp, const struct pen_start_off
   for (uint32_t p = 0; p < tcp->peers.count; p++) {
     struct pen_peer_command *peer = &tcp->peers.command[p];
     tcp->offers[p + 1] = (struct pen_start_offer){.host = PEN_NONE, .hosts = own->hosts};
-    if (peer->ranks.count > 0 || tcp->config.membership->held[peer->member]) {
+    if (peer->ranks.count > 0 || tcp->config.membership->held[peer->host]) {
       receive_start(tcp, p, &tcp->offers[p + 1], sizeof *tcp->offers);
     }
   }
@@ -440,10 +440,10 @@ bool pen_control_tcp_redistribute(struct pen_control_tcp *tcp,
   return !is_aborted(tcp);
 }
 
-void pen_control_tcp_lose(struct pen_control_tcp *tcp, uint32_t host) {
+void pen_control_tcp_lose(struct pen_control_tcp *tcp, uint32_t place) {
   const struct pen_membership *membership = tcp->config.membership;
-  struct pen_peer_command lost = {.member = membership->places[host].member};
-  lost.ranks = pen_member_ranks(membership, lost.member, PEN_NONE);
+  struct pen_peer_command lost = {.host = membership->places[place].host};
+  lost.ranks = pen_host_ranks(membership, lost.host, PEN_NONE);
   report_lost_host(tcp, &lost, HOST_UNREACHED);
 }
 
