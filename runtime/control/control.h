@@ -10,6 +10,7 @@
  *   listen_address.h   where the others reach this host
  *   control_tcp.h      keeps the shared memory (comm/shared_control.h) equal on all hosts: a thread
  *                      of the command, with the messages of control_sync.h
+ *   lost_hosts.h       detects and reports that the command of another host is lost
  *   failure_report.h   each lost rank is reported once by each command
  *   start_state.h      from which state the ranks start again, by what all commands have
  *   mirror.h           copies of states on the next host
