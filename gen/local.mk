@@ -2,6 +2,10 @@
 libgen_a_SOURCES += \
   %reldir%/choose_recompute.c \
   %reldir%/choose_recompute.h \
+  %reldir%/generate.c \
+  %reldir%/generate.h \
+  %reldir%/given_actions.c \
+  %reldir%/given_actions.h \
   %reldir%/measure_plans.c \
   %reldir%/measure_plans.h \
   %reldir%/options.c \

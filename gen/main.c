@@ -2,8 +2,8 @@
 #include "config.h"
 
 #include "gen/base/arena.h"
+#include "gen/generate.h"
 #include "gen/options.h"
-#include "gen/pipeline.h"
 #include "gen/topology/defaults.h"
 
 #ifndef PEN_DEVICE_AUTO /* the tests' generator defines it as "cpu" */
@@ -12,7 +12,7 @@
 
 int main(int argc, char **argv) {
   pen_device_auto = PEN_DEVICE_AUTO;
-  pen_pipeline(pen_generator_options_read(argc, argv));
+  pen_generate(pen_generator_options_read(argc, argv));
   pen_free_all();
   return 0;
 }

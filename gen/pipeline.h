@@ -15,10 +15,10 @@
  *   emit        plan, timing                C tables                                   emit/
  *   views       plan, timing                charts, JSON, text                         views/
  *
- * No pass changes the result of an earlier one. The passes from partition to verify run again for
- * each fallback of the topology; what is emitted holds all plans. With memory.recompute = "auto"
- * and with partition.balance = "joint" those from partition to layout run for each trial
- * (choose_recompute.h, plan_jointly.h).
+ * No pass changes the result of an earlier one. pipeline.c runs those from partition to layout,
+ * generate.c all, those from partition to verify again for each fallback of the topology; what is
+ * emitted holds all plans. With memory.recompute = "auto" and with partition.balance = "joint"
+ * those from partition to layout run for each trial (choose_recompute.h, plan_jointly.h).
  */
 #ifndef PEN_PIPELINE_H
 #define PEN_PIPELINE_H
@@ -27,10 +27,6 @@
 #include "gen/output.h"
 #include "gen/partition/partition.h"
 #include "gen/topology/topology.h"
-
-/* Runs all passes and writes the files that the options select. Ends the generator if a pass fails.
- */
-void pen_pipeline(const struct pen_generator_options *options);
 
 /* The first pass after the topology, also for penstock-plan. */
 const struct pen_partition *pen_pipeline_partition(const struct pen_topology *topology);

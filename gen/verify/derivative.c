@@ -324,9 +324,8 @@ uint32_t pen_derivative_input(const struct pen_derivative *d) {
 
 /* ---- differences ---- */
 
-/* What makes a value. */
-static const char *value_text(const struct pen_plan *plan, const struct pen_terms *terms,
-                              uint32_t value) {
+const char *pen_term_text(const struct pen_plan *plan, const struct pen_terms *terms,
+                          uint32_t value) {
   if (!value) return "nothing";
   const struct pen_term *term = &terms->term[pen_term_of_value(value)];
   switch (term->kind) {
@@ -359,6 +358,6 @@ const char *pen_term_difference(const struct pen_plan *plan, const struct pen_te
     wanted = w->input[k];
     found = f->input[k];
   }
-  return pen_text("%s is %s, not %s", where, value_text(plan, terms, found),
-                  value_text(plan, terms, wanted));
+  return pen_text("%s is %s, not %s", where, pen_term_text(plan, terms, found),
+                  pen_term_text(plan, terms, wanted));
 }

@@ -13,6 +13,7 @@
  *             targets the loss has, if the loss is a mean; by 1, if it is a sum. No other op has a
  *             share or a number that its forward does not have, since all others are derived
  *   same      the forward that is trained is the one that an evaluation of the same sequence runs
+ *   generated the rows of a step of generation are those of an evaluation (generation.h)
  *
  * By messages.c and memory.c a stage receives what its neighbour sends. So by induction over the
  * stages, from the last, each microbatch adds the derivative of its own scaled loss. That each
@@ -22,6 +23,7 @@
 #include "gen/base/arena.h"
 #include "gen/model/op_signature.h"
 #include "gen/verify/derivative.h"
+#include "gen/verify/generation.h"
 #include "gen/verify/internal.h"
 #include "gen/verify/members.h"
 #include "gen/verify/pieces.h"
@@ -57,11 +59,6 @@ void pen_list_stage_programs(struct pen_check_context *c) {
 
 /* ---- one set of programs ---- */
 
-/* What a forward makes: the output of the stage, and the loss. */
-struct forward_result {
-  uint32_t output, loss;
-};
-
 static const char *weight_name(const struct pen_stage_terms *s, uint32_t weight) {
   return pen_gradient_name(s->context->plan, weight);
 }
@@ -71,7 +68,7 @@ static const char *weight_name(const struct pen_stage_terms *s, uint32_t weight)
 
 /* Runs the programs of a set, and finds what its forward makes. */
 static bool run_programs(struct pen_stage_terms *s, const struct pen_stage_programs *set,
-                         struct forward_result *result) {
+                         struct pen_forward *result) {
   if (!pen_stage_terms_start(s, set->stage)) return false;
   for (int kind = PEN_F; kind <= PEN_W; kind++) /* B, or I and then W */
     if (set->program[kind] != PEN_NONE &&
@@ -79,7 +76,9 @@ static bool run_programs(struct pen_stage_terms *s, const struct pen_stage_progr
       return false;
   if (!pen_check_piece_terms(s, set->action[PEN_F])) return false;
   const uint32_t output = s->context->profile->stages[set->stage].output;
-  *result = (struct forward_result){output == PEN_NONE ? 0 : pen_stage_value(s, output), s->loss};
+  *result = (struct pen_forward){.profile = s->context->profile,
+                                 .output = output == PEN_NONE ? 0 : pen_stage_value(s, output),
+                                 .loss = s->loss};
   return true;
 }
 
@@ -197,40 +196,42 @@ struct profile_stages {
   size_t next;                  /* into c->stage_programs */
 };
 
-/* What the forward of one profile makes, to compare that of others with. */
-struct known_forward {
-  const struct pen_profile *profile;
-  struct forward_result result;
-};
-
-/* The rule "same": forwards of equal sequences, of the profiles that compute losses. */
-static bool check_same(const struct pen_stage_terms *s, const struct known_forward *known,
-                       size_t known_count, const struct forward_result *made, uint32_t action) {
+/* The rule "same": forwards of equal sequences, of the profiles that compute losses. `known`: what
+ * those before have made. */
+static bool check_same(const struct pen_stage_terms *s, const struct pen_forward *known,
+                       size_t known_count, const struct pen_forward *made, uint32_t action) {
   for (size_t n = 0; n < known_count; n++) {
-    const struct known_forward *other = &known[n];
-    if (other->profile->sequence != s->context->profile->sequence) continue;
-    const bool outputs = other->result.output != made->output;
-    if (!outputs && other->result.loss == made->loss) continue;
-    return PROBLEM(s, action, "same: the forward of stage %u in %s is not that in %s: %s", s->stage,
-                   s->context->profile->name, other->profile->name,
-                   pen_term_difference(s->context->plan, s->terms,
-                                       outputs ? other->result.output : other->result.loss,
-                                       outputs ? made->output : made->loss));
+    const struct pen_forward *other = &known[n];
+    if (other->profile->sequence != made->profile->sequence) continue;
+    const bool outputs = other->output != made->output;
+    if (!outputs && other->loss == made->loss) continue;
+    return PROBLEM(
+        s, action, "same: the forward of stage %u in %s is not that in %s: %s", s->stage,
+        made->profile->name, other->profile->name,
+        pen_term_difference(s->context->plan, s->terms, outputs ? other->output : other->loss,
+                            outputs ? made->output : made->loss));
   }
   return true;
 }
 
-/* The profiles of generation compute no loss that counts, but their pieces must be right, too. */
+/* The rule "generated", of a profile that computes no loss that counts. */
+static bool check_generated(const struct pen_stage_terms *s, const struct pen_forward *known,
+                            size_t known_count, const struct pen_forward *made, uint32_t action) {
+  for (size_t n = 0; n < known_count; n++)
+    if (known[n].profile->kind == PEN_EVAL) return pen_check_generation(s, &known[n], made, action);
+  return true;
+}
+
 static bool computes_losses(const struct pen_check_context *c) {
   return c->profile_kind == PEN_TRAIN || c->profile_kind == PEN_EVAL;
 }
 
 /* All sets of programs of a stage in one profile. */
 static bool check_profile_stage(struct profile_stages *p, uint32_t stage, struct pen_terms *terms,
-                                struct known_forward *known, size_t *known_count) {
+                                struct pen_forward *known, size_t *known_count) {
   const struct pen_rank_context *context = &p->c->contexts[p->c->rank_of[stage]];
   struct pen_stage_terms *s = &p->terms;
-  struct forward_result result;
+  struct pen_forward result;
   if (s->context != context) {
     pen_stage_terms_close(s);
     pen_stage_terms_open(s, context, terms);
@@ -242,11 +243,14 @@ static bool check_profile_stage(struct profile_stages *p, uint32_t stage, struct
        p->next++) {
     const struct pen_stage_programs *set = &p->c->stage_programs[p->next];
     if (!run_programs(s, set, &result)) return false;
-    if (!computes_losses(p->c)) continue;
+    if (!computes_losses(p->c)) {
+      if (!check_generated(s, known, others, &result, set->action[PEN_F])) return false;
+      continue;
+    }
     if (!check_same(s, known, others, &result, set->action[PEN_F]) ||
         (p->c->profile_kind == PEN_TRAIN && !check_backward(s, set)))
       return false;
-    known[*known_count] = (struct known_forward){context->profile, result};
+    known[*known_count] = result;
     others = *known_count + 1;
   }
   *known_count = others;
@@ -266,9 +270,8 @@ static bool differs(const struct pen_check_context *checked, uint32_t profile_co
 static bool check_stages(const struct pen_check_context *checked, uint32_t profile_count,
                          uint32_t tensor_rank) {
   struct profile_stages *profile = pen_new(profile_count, sizeof *profile);
-  struct known_forward *known = pen_new(profile_count, sizeof *known);
+  struct pen_forward *known = pen_new(profile_count, sizeof *known);
   struct pen_terms terms = {0};
-  const bool has_pieces = pen_piece_count(checked[0].contexts[0].plan) > 1;
   bool fine = true;
   for (uint32_t n = 0; n < profile_count; n++) profile[n].c = &checked[n];
   for (uint32_t stage = 0; stage < checked[0].stage_count && fine; stage++) {
@@ -276,8 +279,7 @@ static bool check_stages(const struct pen_check_context *checked, uint32_t profi
     if (tensor_rank > 0 && !differs(checked, profile_count, stage, tensor_rank)) continue;
     pen_terms_clear(&terms);
     for (uint32_t n = 0; n < profile_count && fine; n++)
-      if (computes_losses(&checked[n]) || has_pieces)
-        fine = check_profile_stage(&profile[n], stage, &terms, known, &known_count);
+      fine = check_profile_stage(&profile[n], stage, &terms, known, &known_count);
   }
   for (uint32_t n = 0; n < profile_count; n++) pen_stage_terms_close(&profile[n].terms);
   pen_terms_free(&terms);

@@ -9,7 +9,8 @@
  * gradients and its UPDATE clears them, and every step writes all of its losses, however many
  * microbatches its bucket has. It remains to check that profiles keep a stage on the same rank, and
  * that constants, which each profile makes before its first step, are the same where those of two
- * profiles overlap, and that profiles over a cache have the same one (cache.c). */
+ * profiles overlap, and that profiles over a cache have the same one (cache.c). That profiles
+ * compute the same function is in gradients.c. */
 #include <string.h>
 
 #include "gen/model/op_signature.h"

@@ -25,7 +25,7 @@
  *   gradients   what each microbatch adds to the gradient of a weight, and what each stage sends
  *               back, is the derivative of its own forward by the rules of ops.def; the loss is
  *               scaled once, by the share of its targets; training and evaluation have one forward
- *               (gradients.c)
+ *               (gradients.c), and generation has its rows (generation.c)
  *
  * One step suffices for deadlock: nothing in a step needs a later step, so if each step alone
  * completes, so does their sequence. Two steps suffice for memory: what a step finds in memory was

@@ -97,10 +97,10 @@ void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan) {
       .checksums = memory + checksums_at,
       .receive_region_offset = receive_region_offset,
       .process_count = process_count,
-      .changed = pen_member_count(plan) > 1 ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1,
+      .changed = pen_host_and_spare_count(plan) > 1 ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1,
       .local = pen_rank_set_all(plan),
   };
-  pen_check(pen_member_count(plan) < 2 || shared->changed >= 0, "cannot make an eventfd");
+  pen_check(pen_host_and_spare_count(plan) < 2 || shared->changed >= 0, "cannot make an eventfd");
   atomic_store(&shared->control->last_step, UINT64_MAX);
   atomic_store(&shared->control->last_evaluation_step, UINT64_MAX);
 }

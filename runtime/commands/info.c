@@ -98,7 +98,7 @@ static void json_shapes(struct pen_writer *out, const struct pen_plan *plan) {
 
 static void json_hosts(struct pen_writer *out, const struct pen_plan *plan) {
   pen_writer_text(out, "\"hosts\":[");
-  for (uint32_t h = 0; h < pen_member_count(plan); h++) {
+  for (uint32_t h = 0; h < pen_host_and_spare_count(plan); h++) {
     pen_writer_text(out, h == plan->host_count ? "],\"spares\":[" : h == 0 ? "" : ",");
     pen_writer_json(out, plan->hosts[h]);
   }
@@ -244,7 +244,7 @@ static void print_hosts(const struct pen_plan *plan) {
     return;
   }
   printf("%-13s", "hosts");
-  for (uint32_t h = 0; h < pen_member_count(plan); h++) {
+  for (uint32_t h = 0; h < pen_host_and_spare_count(plan); h++) {
     printf("%s %s", h == plan->host_count ? "\nspares       " : "", plan->hosts[h]);
   }
   printf("\n");

@@ -40,7 +40,7 @@ static int connect_to(const char *host, const char *port, char *address, size_t 
 
 static uint32_t first_rank(const struct pen_control_config *config) {
   const struct pen_membership *membership = config->membership;
-  return pen_member_ranks(membership, membership->own, membership->only).first;
+  return pen_host_ranks(membership, membership->own, membership->only).first;
 }
 
 /* Fails where the server, which is proved, cannot be that of this run. */
@@ -49,7 +49,7 @@ static void check_server(const struct pen_control_config *config, uint32_t serve
   const char *reason = pen_hello_check(hello, PEN_ROLE_ACCEPTS, config->plan);
   if (reason != NULL) {
     pen_fail(PEN_EXIT_USAGE, "the first host, %s, cannot be used: %s",
-             pen_member_name(config->plan, server), reason);
+             pen_host_name(config->plan, server), reason);
   }
   if (memcmp(hello->digest, config->plan->digest, sizeof hello->digest) != 0) {
     pen_fail(PEN_EXIT_DIGEST, "rank %u runs another plan than rank 0: their digests differ",
@@ -70,7 +70,7 @@ static bool exchange_proofs(const struct pen_control_config *config, uint32_t se
   handshake->accepts = answer.hello;
   if (!pen_handshake_verify(handshake, PEN_ROLE_ACCEPTS, answer.proof)) {
     pen_fail(PEN_EXIT_USAGE, "the first host, %s, does not know the secret of this command",
-             pen_member_name(config->plan, server));
+             pen_host_name(config->plan, server));
   }
   pen_handshake_prove(handshake, PEN_ROLE_CONNECTS, proof);
   return send(socket, proof, sizeof proof, MSG_NOSIGNAL) == (ssize_t)sizeof proof;
@@ -107,14 +107,15 @@ static bool shake_hands(const struct pen_control_config *config, uint32_t server
   return receive_verdict(config, link);
 }
 
-bool pen_control_connect(const struct pen_control_config *config, uint32_t member, const char *host,
-                         uint16_t at_port, uint64_t end_ns, struct pen_control_link *link) {
+bool pen_control_connect(const struct pen_control_config *config, uint32_t host,
+                         const char *address, uint16_t at_port, uint64_t end_ns,
+                         struct pen_control_link *link) {
   char port[8];
   snprintf(port, sizeof port, "%u", at_port);
   for (;; usleep(RETRY_US)) {
     *link = (struct pen_control_link){0};
-    link->socket = connect_to(host, port, link->address, sizeof link->address);
-    if (link->socket >= 0 && shake_hands(config, member, link)) {
+    link->socket = connect_to(address, port, link->address, sizeof link->address);
+    if (link->socket >= 0 && shake_hands(config, host, link)) {
       pen_control_link_set_options(link);
       return true;
     }

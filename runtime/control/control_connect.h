@@ -18,10 +18,11 @@ struct pen_control_config {
   double silence_s; /* a host that sends nothing for so long is lost */
 };
 
-/* Connects to the command of a member, at this address or name and port, until `end_ns`. False: it
+/* Connects to the command of a host, at this address or name and port, until `end_ns`. False: it
  * is not reached until then. Fails (64) where it has another secret, another version or refuses the
  * ranks, (75) where the run has gone on without this host, (76) where it has another plan. */
-bool pen_control_connect(const struct pen_control_config *config, uint32_t member, const char *host,
-                         uint16_t at_port, uint64_t end_ns, struct pen_control_link *link);
+bool pen_control_connect(const struct pen_control_config *config, uint32_t host,
+                         const char *address, uint16_t at_port, uint64_t end_ns,
+                         struct pen_control_link *link);
 
 #endif

@@ -13,19 +13,17 @@
 #include <unistd.h>
 
 #include "runtime/base/check.h"
-#include "runtime/comm/failure_text.h"
 #include "runtime/control/control_sync.h"
 #include "runtime/control/failure_report.h"
 #include "runtime/control/listen_address.h"
+#include "runtime/control/lost_hosts.h"
 #include "runtime/control/redistribute.h"
 #include "runtime/control/rendezvous.h"
 
 /* Changes that no rank waits for, such as which action a rank runs, are sent every POLL_US. */
 enum { POLL_US = 10000, GOODBYE_S = 5, CLOSES_S = 2 };
 
-/* Heartbeats. A pass of the thread counts for at most PASS_MS of silence: no host is lost because
- * this one was stopped. With a silent host, others that are silent for ALSO_SILENT_MS are lost. */
-enum { HEARTBEAT_MS = 100, PASS_MS = 120, ALSO_SILENT_MS = 1000 };
+enum { HEARTBEAT_MS = 100 };
 
 /* Before the ranks start there are none: the server is lost when it says nothing for so many times
  * as long. */
@@ -44,6 +42,10 @@ struct pen_control_tcp {
   uint64_t now_ns, heartbeat_ns; /* of the last pass; when to send the next */
   atomic_int ending;
 };
+
+static struct pen_watched_hosts watched(struct pen_control_tcp *tcp) {
+  return (struct pen_watched_hosts){&tcp->config, tcp->shared, &tcp->peers};
+}
 
 /* ---- messages ---- */
 
@@ -76,99 +78,21 @@ static void send_changes(struct pen_control_tcp *tcp) {
   pen_control_sync_changes(tcp->sync, send_change, tcp);
 }
 
-/* Writes the line for the ranks of a lost host, which they may not have reported themselves. */
-static void write_lost_line(struct pen_control_tcp *tcp, const struct pen_peer_command *peer,
-                            const char *cause, char line[PEN_FAILURE_LINE_BYTES]) {
-  const struct pen_rank_set *ranks = &peer->ranks;
-  uint32_t lost = ranks->first, waiter = PEN_NONE;
-  char *host = tcp->shared->ranks[lost].host;
-  if (host[0] == '\0') {
-    snprintf(host, PEN_HOST_BYTES, "%s", tcp->config.plan->hosts[peer->member]);
-  }
-  for (uint32_t r = lost; r < ranks->process_count; r = pen_rank_set_next(ranks, r + 1)) {
-    atomic_store(&tcp->shared->ranks[r].waits_for, 0); /* a lost rank waits for no rank */
-  }
-  for (uint32_t r = lost; r < ranks->process_count && waiter == PEN_NONE;
-       r = pen_rank_set_next(ranks, r + 1)) {
-    waiter = pen_failure_waiter(tcp->config.membership->current, tcp->shared, r);
-    lost = waiter == PEN_NONE ? lost : r;
-  }
-  pen_failure_line(line, PEN_FAILURE_LINE_BYTES, tcp->config.membership->current, tcp->shared, lost,
-                   cause, waiter);
-}
-
-/* Why the ranks of a host are lost: its connection ended without a GOODBYE; the other side has
- * answered nothing for LOST_MS, so the link may be cut, and the host alive; the host answers, but
- * its processes are stopped. */
-enum host_loss { HOST_CLOSED, HOST_UNREACHED, HOST_STOPPED };
-
-static void report_lost_host(struct pen_control_tcp *tcp, struct pen_peer_command *peer,
-                             enum host_loss loss) {
-  char line[PEN_FAILURE_LINE_BYTES], cause[PEN_HOST_BYTES + 32];
-  const enum pen_member_state state = loss == HOST_CLOSED ? PEN_MEMBER_LOST : PEN_MEMBER_SILENT;
-  peer->finished = true;
-  atomic_store(&tcp->config.membership->states[peer->member], state);
-  snprintf(cause, sizeof cause, "%shost %.*s lost", loss == HOST_UNREACHED ? "link to " : "",
-           PEN_HOST_BYTES, tcp->config.plan->hosts[peer->member]);
-  if (peer->ranks.count == 0) {
-    pen_warn("%s: it has no ranks, and the run goes on", cause);
-    return;
-  }
-  write_lost_line(tcp, peer, cause, line);
-  pen_failure_report(tcp->shared, peer->ranks.first, pen_lost_host(peer->member, state), line);
-  pen_shared_abort(tcp->shared, PEN_EXIT_LOST);
-}
-
-static void report_silent_hosts(struct pen_control_tcp *tcp, double silence_s,
-                                enum host_loss loss) {
-  for (uint32_t p = 0; p < tcp->peers.count; p++) {
-    struct pen_peer_command *peer = &tcp->peers.command[p];
-    if (!peer->finished && (double)peer->silent_ns >= silence_s * 1e9) {
-      report_lost_host(tcp, peer, loss);
-    }
-  }
-}
-
-static void report_broken_link(struct pen_control_tcp *tcp, struct pen_peer_command *peer,
-                               int error) {
-  const bool is_link = error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH,
-             is_stopped = error == EAGAIN; /* pen_control_link_limit() */
-  report_lost_host(tcp, peer, is_link ? HOST_UNREACHED : is_stopped ? HOST_STOPPED : HOST_CLOSED);
-  if (is_link) {
-    report_silent_hosts(tcp, ALSO_SILENT_MS / 1e3, HOST_UNREACHED);
-  }
-}
-
 /* Call in each pass. */
 static void exchange_heartbeats(struct pen_control_tcp *tcp) {
-  const double silence_s = tcp->config.silence_s;
-  const uint64_t before_ns = tcp->now_ns, pass_ns = PASS_MS * 1000000ull;
-  bool is_silent = false;
+  const struct pen_watched_hosts hosts = watched(tcp);
+  const uint64_t before_ns = tcp->now_ns;
   tcp->now_ns = pen_now_ns();
-  for (uint32_t p = 0; p < tcp->peers.count; p++) {
-    struct pen_peer_command *peer = &tcp->peers.command[p];
-    const uint64_t passed_ns = tcp->now_ns - before_ns;
-    peer->silent_ns += passed_ns < pass_ns ? passed_ns : pass_ns;
-    is_silent = is_silent || (!peer->finished && (double)peer->silent_ns >= silence_s * 1e9);
-  }
-  if (is_silent) {
-    const double also_s = ALSO_SILENT_MS / 1e3;
-    report_silent_hosts(tcp, silence_s < also_s ? silence_s : also_s, HOST_STOPPED);
-  }
+  pen_lost_hosts_pass(&hosts, tcp->now_ns - before_ns);
   if (tcp->now_ns >= tcp->heartbeat_ns) {
     broadcast(tcp, &(struct pen_control_message){.kind = PEN_MESSAGE_HEARTBEAT}, NULL, PEN_NONE);
     tcp->heartbeat_ns = tcp->now_ns + HEARTBEAT_MS * 1000000ull;
   }
 }
 
-/* What another command has found. */
-static void note_lost_host(struct pen_control_tcp *tcp, const struct pen_control_message *message) {
-  const uint32_t member = (uint32_t)message->number;
-  if (message->kind == PEN_MESSAGE_FAILURE && message->number != 0 &&
-      member < pen_member_count(tcp->config.plan)) {
-    atomic_store(&tcp->config.membership->states[member],
-                 message->number >> 32 == PEN_MEMBER_LOST ? PEN_MEMBER_LOST : PEN_MEMBER_SILENT);
-  }
+static void lose_link(struct pen_control_tcp *tcp, struct pen_peer_command *peer, int error) {
+  const struct pen_watched_hosts hosts = watched(tcp);
+  pen_lost_hosts_of_link(&hosts, peer, error);
 }
 
 /* Receives the rest of a message of a peer and applies it; the first host forwards it to the other
@@ -179,7 +103,7 @@ static void take_message(struct pen_control_tcp *tcp, uint32_t index,
   if (message->bytes != pen_control_sync_bytes(tcp->sync, message->kind) ||
       message->rank >= tcp->shared->process_count ||
       !pen_control_link_receive(&peer->link, message, tcp->buffer)) {
-    report_broken_link(tcp, peer, errno);
+    lose_link(tcp, peer, errno);
     return;
   }
   peer->silent_ns = 0;
@@ -190,7 +114,7 @@ static void take_message(struct pen_control_tcp *tcp, uint32_t index,
     peer->finished = true;
     atomic_store(&tcp->shared->control->run_ended, 1);
   } else {
-    note_lost_host(tcp, message);
+    pen_lost_host_note(&tcp->config, message);
     pen_control_sync_apply(tcp->sync, message, tcp->buffer);
     broadcast(tcp, message, tcp->buffer, index);
   }
@@ -201,7 +125,7 @@ static void receive_message(struct pen_control_tcp *tcp, uint32_t index) {
   if (pen_control_link_receive_header(&tcp->peers.command[index].link, &message)) {
     take_message(tcp, index, &message);
   } else {
-    report_broken_link(tcp, &tcp->peers.command[index], errno);
+    lose_link(tcp, &tcp->peers.command[index], errno);
   }
 }
 
@@ -258,7 +182,7 @@ static void await_closes(struct pen_control_tcp *tcp) {
   const uint64_t end_ns = pen_now_ns() + CLOSES_S * 1000000000ull;
   for (uint32_t p = 0; p < tcp->peers.count; p++) {
     const struct pen_peer_command *peer = &tcp->peers.command[p];
-    if (atomic_load(&tcp->config.membership->states[peer->member]) == PEN_MEMBER_LIVES) {
+    if (atomic_load(&tcp->config.membership->states[peer->host]) == PEN_HOST_LIVES) {
       pen_control_link_await_close(&peer->link, end_ns);
     }
   }
@@ -294,7 +218,7 @@ static void *control_thread(void *argument) {
 
 struct pen_control_tcp *pen_control_tcp_open(const struct pen_control_config *config,
                                              double timeout_s) {
-  if (pen_member_count(config->plan) < 2) {
+  if (pen_host_and_spare_count(config->plan) < 2) {
     return NULL;
   }
   struct pen_control_tcp *tcp = calloc(1, sizeof *tcp);
@@ -312,7 +236,7 @@ void pen_control_tcp_attach(struct pen_control_tcp *tcp, struct pen_shared *shar
   tcp->shared = shared;
   memcpy(shared->address, tcp->peers.address, sizeof shared->address);
   pen_message_address(membership, shared->address);
-  shared->local = pen_member_ranks(membership, membership->own, membership->only);
+  shared->local = pen_host_ranks(membership, membership->own, membership->only);
   tcp->sync = pen_control_sync_open(membership->current, shared, shared->local);
   size_t buffer_bytes = 0;
   for (uint32_t kind = PEN_MESSAGE_START + 1; kind < PEN_MESSAGE_KINDS; kind++) {
@@ -331,7 +255,7 @@ void pen_control_tcp_attach(struct pen_control_tcp *tcp, struct pen_shared *shar
 static void lose_before_start(struct pen_control_tcp *tcp, struct pen_peer_command *peer,
                               int error) {
   pen_failure_detected(tcp->shared);
-  report_broken_link(tcp, peer, error);
+  lose_link(tcp, peer, error);
   pen_shared_abort(tcp->shared, PEN_EXIT_LOST);
 }
 
@@ -378,7 +302,7 @@ static void decide_state(struct pen_control_tcp *tcp, const struct pen_start_off
   for (uint32_t p = 0; p < tcp->peers.count; p++) {
     struct pen_peer_command *peer = &tcp->peers.command[p];
     tcp->offers[p + 1] = (struct pen_start_offer){.host = PEN_NONE, .hosts = own->hosts};
-    if (peer->ranks.count > 0 || tcp->config.membership->held[peer->member]) {
+    if (peer->ranks.count > 0 || tcp->config.membership->held[peer->host]) {
       receive_start(tcp, p, &tcp->offers[p + 1], sizeof *tcp->offers);
     }
   }
@@ -440,11 +364,12 @@ bool pen_control_tcp_redistribute(struct pen_control_tcp *tcp,
   return !is_aborted(tcp);
 }
 
-void pen_control_tcp_lose(struct pen_control_tcp *tcp, uint32_t host) {
+void pen_control_tcp_lose(struct pen_control_tcp *tcp, uint32_t place) {
   const struct pen_membership *membership = tcp->config.membership;
-  struct pen_peer_command lost = {.member = membership->places[host].member};
-  lost.ranks = pen_member_ranks(membership, lost.member, PEN_NONE);
-  report_lost_host(tcp, &lost, HOST_UNREACHED);
+  struct pen_peer_command lost = {.host = membership->places[place].host};
+  lost.ranks = pen_host_ranks(membership, lost.host, PEN_NONE);
+  const struct pen_watched_hosts hosts = watched(tcp);
+  pen_lost_host_report(&hosts, &lost, PEN_LOSS_UNREACHED);
 }
 
 struct pen_control_server *pen_control_tcp_mirror(struct pen_control_tcp *tcp) {

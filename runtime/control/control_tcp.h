@@ -39,8 +39,9 @@ struct pen_redistribution;
 bool pen_control_tcp_redistribute(struct pen_control_tcp *tcp,
                                   const struct pen_redistribution *states, bool takes_part);
 
-/* While the thread runs: reports that the command of a host is not reached, and aborts the run. */
-void pen_control_tcp_lose(struct pen_control_tcp *tcp, uint32_t host);
+/* While the thread runs: reports that the host that has a place (membership.h) is not reached, and
+ * aborts the run. */
+void pen_control_tcp_lose(struct pen_control_tcp *tcp, uint32_t place);
 
 /* Where the host before connects to (mirror.h). */
 struct pen_control_server *pen_control_tcp_mirror(struct pen_control_tcp *tcp);

@@ -14,9 +14,9 @@
 bool pen_failure_report(const struct pen_shared *shared, uint32_t rank, uint64_t host,
                         const char *line);
 
-/* A member of membership.h that is lost, and its state, as one number. */
-static inline uint64_t pen_lost_host(uint32_t member, enum pen_member_state state) {
-  return (uint64_t)state << 32 | member;
+/* A lost host (membership.h) and its state as one number. */
+static inline uint64_t pen_lost_host(uint32_t host, enum pen_host_state state) {
+  return (uint64_t)state << 32 | host;
 }
 
 /* Records when the first failure was detected, unless it is recorded. */

@@ -13,7 +13,7 @@ struct pen_hello pen_hello_new(enum pen_handshake_role role,
                                const struct pen_membership *membership, uint32_t attempt) {
   struct pen_hello hello = {.version = PEN_HANDSHAKE_VERSION,
                             .role = role,
-                            .member = membership->own,
+                            .host = membership->own,
                             .only = membership->only,
                             .process_count = pen_process_count(membership->plan),
                             .attempt = attempt};
@@ -56,8 +56,9 @@ const char *pen_hello_check(const struct pen_hello *hello, enum pen_handshake_ro
     return "another version of the protocol";
   }
   if (memcmp(hello->digest, plan->digest, sizeof hello->digest) == 0 &&
-      (hello->process_count != pen_process_count(plan) || hello->member >= pen_member_count(plan) ||
-       (hello->only != PEN_NONE && pen_rank_set_of(plan, hello->member, hello->only).count == 0))) {
+      (hello->process_count != pen_process_count(plan) ||
+       hello->host >= pen_host_and_spare_count(plan) ||
+       (hello->only != PEN_NONE && pen_rank_set_of(plan, hello->host, hello->only).count == 0))) {
     return "ranks that the plan does not have";
   }
   return NULL;

@@ -36,7 +36,7 @@ struct pen_hello {
   char protocol[8]; /* "penstock" */
   uint32_t version;
   uint32_t role;
-  uint32_t member, only;  /* membership.h */
+  uint32_t host, only;    /* membership.h */
   uint32_t process_count; /* of its plan */
   uint32_t attempt;       /* restarts of the run so far */
   uint8_t digest[PEN_DIGEST_BYTES];

@@ -78,17 +78,17 @@ static bool is_any_host_elsewhere(const struct pen_plan *plan) {
   return elsewhere;
 }
 
-struct sockaddr_storage pen_listen_address(const struct pen_plan *plan, uint32_t member) {
+struct sockaddr_storage pen_listen_address(const struct pen_plan *plan, uint32_t host) {
   struct sockaddr_storage address;
-  const char *interface = plan->interface, *host = pen_member_name(plan, member);
+  const char *interface = plan->interface, *name = pen_host_name(plan, host);
   const bool named = interface[0] != '\0';
   if (named && !resolve(interface, AI_NUMERICHOST, &address) &&
       !address_of_interface(interface, &address)) {
     pen_fail(PEN_EXIT_USAGE,
              "cluster.interface = \"%s\": no network interface or address of this host", interface);
   }
-  if (!named && !resolve(host, 0, &address)) {
-    pen_fail(PEN_EXIT_USAGE, "the first host, %s (cluster.hosts, MASTER_ADDR): no such name", host);
+  if (!named && !resolve(name, 0, &address)) {
+    pen_fail(PEN_EXIT_USAGE, "the first host, %s (cluster.hosts, MASTER_ADDR): no such name", name);
   }
   if (is_loopback(&address) && (!named || is_any_host_elsewhere(plan))) {
     char text[64];
@@ -96,7 +96,7 @@ struct sockaddr_storage pen_listen_address(const struct pen_plan *plan, uint32_t
     pen_fail(PEN_EXIT_USAGE,
              "%s is %s on this host, which other hosts do not reach: name the interface or the "
              "address that they reach by cluster.interface",
-             named ? interface : host, text);
+             named ? interface : name, text);
   }
   return address;
 }

@@ -6,11 +6,11 @@
 
 #include "runtime/control/membership.h"
 
-/* The address at which a member listens, this one: that of cluster.interface, else the one that its
+/* The address at which a host listens, this one: that of cluster.interface, else the one that its
  * name resolves to. Fails (64) where the plan has several hosts and the address is a loopback one,
  * unless cluster.interface names it and no other host is known to be elsewhere; where there is no
  * such interface; and where the name cannot be resolved. */
-struct sockaddr_storage pen_listen_address(const struct pen_plan *plan, uint32_t member);
+struct sockaddr_storage pen_listen_address(const struct pen_plan *plan, uint32_t host);
 
 /* The address that such a text names; address family 0: none. */
 struct sockaddr_storage pen_address_of_text(const char *text);

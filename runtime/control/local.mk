@@ -19,6 +19,8 @@ libruntime_a_SOURCES += \
   %reldir%/listen_address.h \
   %reldir%/local_ranks.c \
   %reldir%/local_ranks.h \
+  %reldir%/lost_hosts.c \
+  %reldir%/lost_hosts.h \
   %reldir%/membership.c \
   %reldir%/membership.h \
   %reldir%/mirror.c \

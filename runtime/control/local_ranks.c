@@ -58,14 +58,14 @@ static bool is_same_host(const char *name, const char *other) {
 static void list_hosts(const struct pen_plan *plan, char *text, size_t bytes) {
   size_t used = 0;
   text[0] = '\0';
-  for (uint32_t h = 0; h < pen_member_count(plan) && used < bytes; h++) {
+  for (uint32_t h = 0; h < pen_host_and_spare_count(plan) && used < bytes; h++) {
     used += (size_t)snprintf(text + used, bytes - used, "%s%s", h == 0 ? "" : ", ", plan->hosts[h]);
   }
 }
 
 static struct pen_rank_set ranks_of_host(const struct pen_plan *plan, const char *name,
                                          const char *source) {
-  for (uint32_t h = 0; h < pen_member_count(plan); h++) {
+  for (uint32_t h = 0; h < pen_host_and_spare_count(plan); h++) {
     if (is_same_host(plan->hosts[h], name)) {
       return pen_rank_set_of(plan, h, PEN_NONE);
     }
@@ -103,7 +103,7 @@ static const struct launcher *find_launcher(const struct pen_plan *plan) {
     const char *source;
     const uint32_t size =
         getenv(launchers[i].rank) == NULL ? 0 : launched_commands(&launchers[i], &source);
-    if (size == pen_process_count(plan) || (size > 1 && size == pen_member_count(plan))) {
+    if (size == pen_process_count(plan) || (size > 1 && size == pen_host_and_spare_count(plan))) {
       return &launchers[i];
     }
     found = size > 1 && found == NULL ? &launchers[i] : found;
@@ -137,10 +137,10 @@ struct pen_rank_set pen_local_ranks_of(const struct pen_plan *plan,
   if (size == pen_process_count(plan)) {
     return one_rank(plan, launcher->rank, getenv(launcher->rank));
   }
-  if (size != pen_member_count(plan)) {
+  if (size != pen_host_and_spare_count(plan)) {
     pen_fail(PEN_EXIT_USAGE,
              "%s = %" PRIu32 ": start %" PRIu32 " commands, one a rank, or %" PRIu32 ", one a host",
-             source, size, pen_process_count(plan), pen_member_count(plan));
+             source, size, pen_process_count(plan), pen_host_and_spare_count(plan));
   }
   return ranks_of_this_host(plan);
 }

@@ -120,7 +120,7 @@ static void *send_thread(void *argument) {
 
 /* ---- from the host before ---- */
 
-static uint32_t host_of_ranks(const struct pen_memory_checkpoints *copies) {
+static uint32_t place_of_ranks(const struct pen_memory_checkpoints *copies) {
   return copies->ranks.host;
 }
 
@@ -136,7 +136,7 @@ static bool accept_before(struct pen_mirror *mirror) {
     const struct pen_hello *hello = &command.hello;
     if (memcmp(hello->digest, config->control.plan->digest, sizeof hello->digest) == 0 &&
         hello->attempt == config->control.attempt &&
-        hello->member == membership->places[host_of_ranks(config->mirrored)].member) {
+        hello->host == membership->places[place_of_ranks(config->mirrored)].host) {
       mirror->before = command.link;
       return pen_control_send_verdict(&mirror->before, 0);
     }
@@ -173,12 +173,12 @@ static bool connect_next(struct pen_mirror *mirror) {
   const struct pen_mirror_config *config = &mirror->config;
   const uint32_t hosts = config->own->plan->host_count;
   const struct pen_place *place =
-      &config->control.membership->places[(host_of_ranks(config->own) + 1) % hosts];
+      &config->control.membership->places[(place_of_ranks(config->own) + 1) % hosts];
   const uint64_t end_ns = pen_now_ns() + CONNECT_S * 1000000000ull;
   bool connected;
   do {
     connected =
-        pen_control_connect(&config->control, place->member, place->address, (uint16_t)place->port,
+        pen_control_connect(&config->control, place->host, place->address, (uint16_t)place->port,
                             pen_now_ns() + TRY_MS * 1000000ull, &mirror->next);
   } while (!connected && !is_aborted(mirror) && pen_now_ns() < end_ns);
   mirror->next.socket = connected ? mirror->next.socket : -1;

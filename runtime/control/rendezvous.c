@@ -37,12 +37,12 @@ static bool overlap(const struct pen_rank_set *a, const struct pen_rank_set *b) 
 static bool is_started_twice(const struct pen_control_config *config, const struct pen_peers *peers,
                              const struct pen_peer_command *new) {
   const struct pen_membership *membership = config->membership;
-  const struct pen_rank_set own = pen_member_ranks(membership, membership->own, membership->only);
-  bool twice = overlap(&own, &new->ranks) || (own.count == 0 && membership->own == new->member);
+  const struct pen_rank_set own = pen_host_ranks(membership, membership->own, membership->only);
+  bool twice = overlap(&own, &new->ranks) || (own.count == 0 && membership->own == new->host);
   for (uint32_t p = 0; p < peers->count; p++) {
     const struct pen_peer_command *peer = &peers->command[p];
     twice = twice || (!peer->finished && (overlap(&peer->ranks, &new->ranks) ||
-                                          (new->ranks.count == 0 && peer->member == new->member)));
+                                          (new->ranks.count == 0 && peer->host == new->host)));
   }
   return twice;
 }
@@ -58,7 +58,7 @@ static uint32_t judge_command(const struct pen_control_config *config,
   if (peers->count == peers->most || is_started_twice(config, peers, new)) {
     return PEN_EXIT_USAGE;
   }
-  const bool needed = new->ranks.count > 0 || config->membership->held[new->member],
+  const bool needed = new->ranks.count > 0 || config->membership->held[new->host],
              recovers = hello->attempt > 0 && config->attempt > 0;
   return needed && !recovers && hello->attempt != config->attempt ? PEN_EXIT_LOST : 0;
 }
@@ -74,7 +74,7 @@ static void receive_place(struct pen_peer_command *peer) {
     peer->place = (struct pen_place){.port = 0};
   }
   pen_control_link_limit(&peer->link, 0);
-  peer->place.member = peer->member;
+  peer->place.host = peer->host;
 }
 
 /* Lets a proved command in. Returns its verdict; *who: the peer. */
@@ -82,17 +82,16 @@ static uint32_t admit(const struct pen_control_config *config, struct pen_peers 
                       struct pen_proved_command *command, struct pen_peer_command *who) {
   struct pen_membership *membership = config->membership;
   const struct pen_hello *hello = &command->hello;
-  *who =
-      (struct pen_peer_command){.link = command->link,
-                                .member = hello->member,
-                                .only = hello->only,
-                                .ranks = pen_member_ranks(membership, hello->member, hello->only)};
+  *who = (struct pen_peer_command){.link = command->link,
+                                   .host = hello->host,
+                                   .only = hello->only,
+                                   .ranks = pen_host_ranks(membership, hello->host, hello->only)};
   const uint32_t verdict = judge_command(config, peers, hello, who);
   pen_control_send_verdict(&who->link, verdict);
   if (verdict == 0) {
     receive_place(who);
     add_peer(peers, who);
-    atomic_store(&membership->states[hello->member], PEN_MEMBER_LIVES);
+    atomic_store(&membership->states[hello->host], PEN_HOST_LIVES);
   }
   return verdict;
 }
@@ -103,8 +102,8 @@ static void place_spares(const struct pen_control_config *config, struct pen_pee
   pen_membership_place(membership, membership->own);
   for (uint32_t p = 0; p < peers->count; p++) {
     struct pen_peer_command *peer = &peers->command[p];
-    if (peer->ranks.count == 0 && pen_membership_place(membership, peer->member)) {
-      peer->ranks = pen_member_ranks(membership, peer->member, PEN_NONE);
+    if (peer->ranks.count == 0 && pen_membership_place(membership, peer->host)) {
+      peer->ranks = pen_host_ranks(membership, peer->host, PEN_NONE);
     }
   }
 }
@@ -112,7 +111,7 @@ static void place_spares(const struct pen_control_config *config, struct pen_pee
 static uint32_t connected_ranks(const struct pen_control_config *config,
                                 const struct pen_peers *peers) {
   const struct pen_membership *membership = config->membership;
-  uint32_t count = pen_member_ranks(membership, membership->own, membership->only).count;
+  uint32_t count = pen_host_ranks(membership, membership->own, membership->only).count;
   for (uint32_t p = 0; p < peers->count; p++) {
     count += peers->command[p].ranks.count;
   }
@@ -120,21 +119,21 @@ static uint32_t connected_ranks(const struct pen_control_config *config,
 }
 
 static bool has_come(const struct pen_control_config *config, const struct pen_peers *peers,
-                     uint32_t member) {
-  bool came = member == config->membership->own;
+                     uint32_t host) {
+  bool came = host == config->membership->own;
   for (uint32_t p = 0; p < peers->count && !came; p++) {
-    came = peers->command[p].member == member;
+    came = peers->command[p].host == host;
   }
   return came;
 }
 
-/* Whether each host has a command, also one without ranks, which generate and score may have. */
+/* Whether each place has a command, also one without ranks, which generate and score may have. */
 static bool have_hosts_come(const struct pen_control_config *config,
                             const struct pen_peers *peers) {
   const struct pen_membership *membership = config->membership;
   bool came = true;
-  for (uint32_t h = 0; h < membership->current->host_count && membership->only == PEN_NONE; h++) {
-    came = came && has_come(config, peers, membership->places[h].member);
+  for (uint32_t p = 0; p < membership->current->host_count && membership->only == PEN_NONE; p++) {
+    came = came && has_come(config, peers, membership->places[p].host);
   }
   return came;
 }
@@ -144,10 +143,10 @@ static bool have_holders_come(const struct pen_control_config *config,
                               const struct pen_peers *peers) {
   const struct pen_membership *membership = config->membership;
   bool came = true;
-  for (uint32_t member = 0; member < pen_member_count(config->plan); member++) {
-    came = came && (!membership->held[member] ||
-                    atomic_load(&membership->states[member]) != PEN_MEMBER_LIVES ||
-                    has_come(config, peers, member));
+  for (uint32_t host = 0; host < pen_host_and_spare_count(config->plan); host++) {
+    came = came &&
+           (!membership->held[host] || atomic_load(&membership->states[host]) != PEN_HOST_LIVES ||
+            has_come(config, peers, host));
   }
   return came;
 }
@@ -160,18 +159,18 @@ static void fall_back(const struct pen_control_config *config, struct pen_peers 
   }
   for (uint32_t p = 0; p < peers->count; p++) {
     struct pen_peer_command *peer = &peers->command[p];
-    peer->ranks = pen_member_ranks(membership, peer->member, peer->only);
+    peer->ranks = pen_host_ranks(membership, peer->host, peer->only);
   }
 }
 
-/* Members that have not come again. */
+/* Of hosts that have not come again. */
 static void give_up_absent(const struct pen_control_config *config, struct pen_peers *peers) {
   struct pen_membership *membership = config->membership;
-  for (uint32_t member = 0; member < pen_member_count(config->plan); member++) {
-    if (!has_come(config, peers, member) &&
-        atomic_load(&membership->states[member]) == PEN_MEMBER_LIVES) {
-      pen_warn("host %s has not come again after the loss", config->plan->hosts[member]);
-      atomic_store(&membership->states[member], PEN_MEMBER_SILENT);
+  for (uint32_t host = 0; host < pen_host_and_spare_count(config->plan); host++) {
+    if (!has_come(config, peers, host) &&
+        atomic_load(&membership->states[host]) == PEN_HOST_LIVES) {
+      pen_warn("host %s has not come again after the loss", config->plan->hosts[host]);
+      atomic_store(&membership->states[host], PEN_HOST_SILENT);
     }
   }
   if (!pen_membership_can_continue(membership)) {
@@ -202,7 +201,7 @@ static void check_time(const struct pen_control_config *config, struct pen_peers
 }
 
 static size_t places_bytes(const struct pen_control_config *config) {
-  return pen_member_count(config->plan) * sizeof *config->membership->places;
+  return pen_host_and_spare_count(config->plan) * sizeof *config->membership->places;
 }
 
 static void send_places(const struct pen_control_config *config, struct pen_peer_command *peer) {
@@ -216,7 +215,7 @@ static void send_places(const struct pen_control_config *config, struct pen_peer
 /* Where this command listens for copies: starts to. */
 static struct pen_place open_place(const struct pen_control_config *config, struct pen_peers *peers,
                                    const char *address) {
-  struct pen_place place = {.member = config->membership->own};
+  struct pen_place place = {.host = config->membership->own};
   snprintf(place.address, sizeof place.address, "%s", address);
   if (config->mirrors) {
     pen_control_server_open(&peers->mirror, config, address, 0);
@@ -228,9 +227,9 @@ static struct pen_place open_place(const struct pen_control_config *config, stru
 
 /* With a command a rank, those of a host share its place, which nobody uses. */
 static void set_place(struct pen_membership *membership, const struct pen_place *place) {
-  const uint32_t host = pen_member_host(membership, place->member);
-  if (host != PEN_NONE) {
-    membership->places[host] = *place;
+  const uint32_t index = pen_host_place(membership, place->host);
+  if (index != PEN_NONE) {
+    membership->places[index] = *place;
   }
 }
 
@@ -340,7 +339,7 @@ static void set_own_address(const struct pen_control_config *config,
 static bool join(const struct pen_control_config *config, struct pen_peers *peers, uint32_t server,
                  uint64_t end_ns) {
   struct pen_control_link link;
-  if (!pen_control_connect(config, server, pen_member_name(config->plan, server),
+  if (!pen_control_connect(config, server, pen_host_name(config->plan, server),
                            pen_first_port(config->plan), end_ns, &link)) {
     return false;
   }
@@ -353,9 +352,9 @@ static bool join(const struct pen_control_config *config, struct pen_peers *peer
   peers->error = errno;
   add_peer(peers, &(struct pen_peer_command){
                       .link = link,
-                      .member = server,
+                      .host = server,
                       .only = PEN_NONE,
-                      .ranks = pen_member_ranks(config->membership, server, PEN_NONE)});
+                      .ranks = pen_host_ranks(config->membership, server, PEN_NONE)});
   return true;
 }
 
@@ -366,16 +365,16 @@ static void leave(struct pen_peers *peers) {
 
 static bool waits_for_ranks(const struct pen_control_config *config) {
   const struct pen_membership *membership = config->membership;
-  return pen_member_ranks(membership, membership->own, membership->only).count == 0;
+  return pen_host_ranks(membership, membership->own, membership->only).count == 0;
 }
 
-/* A spare does not know which member serves. */
+/* A spare does not know which host serves. */
 static void join_any(const struct pen_control_config *config, struct pen_peers *peers,
                      uint64_t end_ns) {
-  for (uint32_t member = 0;; member = (member + 1) % pen_member_count(config->plan)) {
-    if (member != config->membership->own &&
-        atomic_load(&config->membership->states[member]) == PEN_MEMBER_LIVES &&
-        join(config, peers, member, after_s(TRY_MS / 1e3))) {
+  for (uint32_t host = 0;; host = (host + 1) % pen_host_and_spare_count(config->plan)) {
+    if (host != config->membership->own &&
+        atomic_load(&config->membership->states[host]) == PEN_HOST_LIVES &&
+        join(config, peers, host, after_s(TRY_MS / 1e3))) {
       if (!peers->is_broken) {
         return;
       }
@@ -398,8 +397,8 @@ static void fail_to_join(const struct pen_control_config *config, uint32_t serve
   const struct pen_membership *membership = config->membership;
   pen_fail(PEN_EXIT_LOST,
            "rank %u cannot reach the first host, %s, at port %u (cluster.hosts, cluster.port)",
-           pen_member_ranks(membership, membership->own, membership->only).first,
-           pen_member_name(config->plan, server), pen_first_port(config->plan));
+           pen_host_ranks(membership, membership->own, membership->only).first,
+           pen_host_name(config->plan, server), pen_first_port(config->plan));
 }
 
 static void set_listen_address(const struct pen_control_config *config, struct pen_peers *peers) {
@@ -413,14 +412,14 @@ void pen_rendezvous(const struct pen_control_config *config, struct pen_peers *p
   const bool again = config->attempt > 0;
   const uint64_t first_end_ns = after_s(timeout_s);
   uint64_t wait_s = AGAIN_S;
-  peers->most = pen_process_count(config->plan) + pen_member_count(config->plan);
+  peers->most = pen_process_count(config->plan) + pen_host_and_spare_count(config->plan);
   peers->command = calloc(peers->most, sizeof *peers->command);
   pen_check(peers->command != NULL, "no memory for the connection to other hosts");
   if (config->plan->interface[0] != '\0') {
     set_listen_address(config, peers); /* looks up names, which may take long */
   }
   /* Spares go on without the only host of a fallback. */
-  const bool waits = waits_for_ranks(config) && pen_membership_has_host(membership);
+  const bool waits = waits_for_ranks(config) && pen_membership_has_ranks(membership);
   while (!waits && !serves(config)) {
     const uint32_t server = pen_membership_server(membership);
     if (join(config, peers, server, again ? after_s((double)wait_s) : first_end_ns)) {
@@ -430,7 +429,7 @@ void pen_rendezvous(const struct pen_control_config *config, struct pen_peers *p
     if (!again) {
       fail_to_join(config, server);
     }
-    atomic_store(&membership->states[server], PEN_MEMBER_SILENT);
+    atomic_store(&membership->states[server], PEN_HOST_SILENT);
     if (!pen_membership_can_continue(membership)) {
       pen_fail(PEN_EXIT_LOST, "the run cannot go on: no spare is left for a lost host");
     }

@@ -11,7 +11,7 @@
 /* The command on another host. */
 struct pen_peer_command {
   struct pen_control_link link;
-  uint32_t member, only;
+  uint32_t host, only;
   struct pen_place place;    /* where it listens for copies */
   struct pen_rank_set ranks; /* empty: a spare that waits */
   uint64_t silent_ns;        /* since its last message */

@@ -305,9 +305,9 @@ static inline bool pen_owns_weight(const struct pen_plan *plan, const struct pen
   return weight->rank == at.rank && pen_first_member(plan, weight) == at.tensor_rank;
 }
 
-/* Hosts, spares included: the same for all plans of a binary; 0 where all ranks are always on one
- * host. */
-static inline uint32_t pen_member_count(const struct pen_plan *plan) {
+/* Hosts that train and spare hosts: the same for all plans of a binary; 0 where all ranks are
+ * always on one host. */
+static inline uint32_t pen_host_and_spare_count(const struct pen_plan *plan) {
   return plan->host_count + plan->spare_count;
 }
 

@@ -11,14 +11,7 @@ describe mistral 4 "kv_heads = 2; norm_epsilon = 1e-6; window = 5;"
 describe gemma3_text 7 "kv_heads = 2; head_dim = 12; query_scalar = 20; norm_epsilon = 1e-6; rope_theta = 1e6; window = 5; tie_embeddings = false;"
 describe qwen3 4 "kv_heads = 2; head_dim = 12; norm_epsilon = 1e-6; rope_theta = 1e6;"
 
-# train NAME FAMILY OPTIONS...: builds and trains.
-train() { train_model 3 "$@"; }
-same() { same_bits 3 "$@"; }
-
-while read -r family name options; do
-  ok "$family: $name trains" train "${family}_$name" "$family" $options
-  test "$name" = one || ok "$family: $name has the same bits as one rank" same "${family}_one" "${family}_$name"
-done <<'END'
+compare_runs 3 <<'END'
 llama one
 qwen2 one
 qwen2 one_zb     -s pipeline.zero_bubble=true
@@ -56,13 +49,5 @@ gpt2 four        -s pipeline.ranks=4
 END
 
 # ---- an independent model ----
-find_python 'import torch' /opt/peer/bin/peer-python python3
-loss_and_norm() { as_pytorch "$1" "$1_one" 3; }
-for family in llama mistral qwen2 qwen3 gemma3_text gpt2; do
-  if test -z "$python"; then
-    skip "$family has the loss and gradient norm of PyTorch's f64" "no Python with torch here: set PEER"
-  else
-    ok "$family has the loss and gradient norm of PyTorch's f64" loss_and_norm "$family"
-  fi
-done
+all_as_pytorch 3 llama_one mistral_one qwen2_one qwen3_one gemma3_text_one gpt2_one
 finish

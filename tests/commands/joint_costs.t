@@ -57,19 +57,10 @@ file=$scratch/links.json
 
 # ---- with memory.recompute = "auto" ----
 pair="-s pipeline.ranks=2 -s model.layers=4"
-for first in none attention layer full; do
-  for second in none attention layer full; do
-    for list in $(lists 4 2); do
-      report "$scratch/one" "$small" $pair -s "memory.recompute=[$first,$second]" -s "partition.layers=[$list]" &&
-        echo "$(arena "$scratch/one") $(makespan "$scratch/one")"
-    done
-  done
-done >"$scratch/all"
-is "all cuts with all choices are tried" "$(wc -l <"$scratch/all")" 80
-for mib in $(awk 'NR == 1 || $1 < least { least = $1 } END { m = int(least / 1048576) + 1; print m, m + 1 }' "$scratch/all"); do
-  report "$scratch/joint" "$small" $pair -s partition.balance=joint -s memory.recompute=auto -s memory.limit_mib=$mib
-  is "cut and recomputation: the least makespan within $mib MiB" "$(makespan "$scratch/joint")" \
-    "$(awk -v limit=$((mib << 20)) '$1 <= limit && (best == "" || $2 < best) { best = $2 } END { print best }' "$scratch/all")"
+try_cuts $pair
+for more in 0 1; do
+  mib=$(($(least_mib) + more))
+  finds_least $mib $pair
   report "$scratch/given" "$small" $pair -s memory.recompute=auto -s memory.limit_mib=$mib
   ok "for a given cut it is at most as good, and fits in $mib MiB" at_most "$(makespan "$scratch/joint")" "$(makespan "$scratch/given")"
 done

@@ -3,6 +3,7 @@
 # recomputation or sharding; checkpoints hold whole tensors, from the same initial values, and continue with any number of pieces; loss and
 # norm are those of an f64 model written with PyTorch's operators, where there is PyTorch.
 . "${top_srcdir:-.}/tests/support/lib.sh"
+. "$top_srcdir/tests/support/pieces.sh"
 
 make_tokens "$scratch/data.bin" 4000
 describe llama 4 ''
@@ -20,11 +21,7 @@ cp "$scratch/llama.cfg" "$scratch/replicas.cfg"
 replicas='-s data_parallel.replicas=2 -s data_parallel.reduce=microbatch -s pipeline.microbatches=2'
 
 train() { train_model 3 "$@"; }
-same() { same_bits 3 "$@"; }
-while read -r family pieces name options; do
-  ok "$family in $pieces pieces: $name trains" train "${family}_${pieces}_$name" "$family" -s tensor_parallel.partials="$pieces" $options
-  test "$name" = one || ok "$family in $pieces pieces: $name has the same bits as one rank" same "${family}_${pieces}_one" "${family}_${pieces}_$name"
-done <<END
+compare_pieces <<END
 llama 1 one
 llama 2 one
 llama 2 two_zb    -s pipeline.ranks=2 -s pipeline.zero_bubble=true
@@ -68,12 +65,8 @@ replicas 2 shards $replicas -s data_parallel.shard=optimizer -s pipeline.ranks=2
 replicas 2 units  $replicas -s data_parallel.shard=weights -s data_parallel.unit=layer
 END
 
-for family in llama qwen3 gpt2 qwen2 mistral gemma3_text; do
-  ok "$family: other bits in 2 pieces than whole (the test can tell)" \
-    sh -c "! cmp -s '$scratch/${family}_1_one.bits' '$scratch/${family}_2_one.bits'"
-  ok "$family: almost the same losses and norms" close_to "${family}_1_one" "${family}_2_one" 1e-4
-done
-ok "llama: other bits in 4 pieces than in 2" sh -c "! cmp -s '$scratch/llama_2_one.bits' '$scratch/llama_4_one.bits'"
+near_whole llama qwen3 gpt2 qwen2 mistral gemma3_text
+ok "llama: other bits in 4 pieces than in 2" other_bits llama_2_one llama_4_one
 ok "bf16: almost the same losses and norms" close_to bf16_1_one bf16_2_one 2e-2
 
 # ---- files ----
@@ -88,18 +81,12 @@ is "a checkpoint has 18 frozen tensors" "$(tensors frozen_1 | wc -l)" 18
 is "pieces have the initial values of the whole tensors" "$(tensors frozen_2)" "$(tensors frozen_1)"
 is "in any number" "$(tensors frozen_4)" "$(tensors frozen_1)"
 
-# goes_on FROM TO: $scratch/TO continues a copy of FROM's checkpoint from step 3 to step 6.
-goes_on() {
-  rm -rf "$scratch/on.ckpt" "$scratch/on.log" && cp -r "$scratch/$1.ckpt" "$scratch/on.ckpt" &&
-    "$scratch/$2" train --data "$scratch/data.bin" --steps 6 --quiet --resume --checkpoint "$scratch/on.ckpt" --log "$scratch/on.log" \
-      2>"$scratch/on.err" && test "$(wc -l <"$scratch/on.log")" -eq 3 && mv "$scratch/on.ckpt" "$scratch/$1_$2.ckpt"
-}
 for to in 1 2 4; do
   ok "a checkpoint of 2 pieces continues in $to" goes_on frozen_2 frozen_$to
-  is "with its frozen tensors" "$(tensors frozen_2_frozen_$to)" "$(tensors frozen_2)"
+  is "with its frozen tensors" "$(tensors on)" "$(tensors frozen_2)"
 done
 ok "one of whole tensors continues in 4 pieces" goes_on frozen_1 frozen_4
-is "with its frozen tensors, too" "$(tensors frozen_1_frozen_4)" "$(tensors frozen_1)"
+is "with its frozen tensors, too" "$(tensors on)" "$(tensors frozen_1)"
 train_bits llama_4_one --data "$scratch/data.bin" --steps 6
 log_field "$scratch/llama_4_one.log" loss >"$scratch/straight"
 train_bits llama_4_one --data "$scratch/data.bin" --steps 3
@@ -115,14 +102,7 @@ last() { "$@" --data "$scratch/data.bin" --checkpoint "$scratch/llama_1_one.ckpt
 is "eval in 4 pieces has the loss of eval of whole tensors" "$(last "$scratch/llama_4_one" eval)" "$(last "$scratch/llama_1_one" eval)"
 
 # ---- an independent model ----
-find_python 'import torch' /opt/peer/bin/peer-python python3
-for run in llama_4_one qwen3_2_one gpt2_2_one qwen2_2_one mistral_2_one gemma3_text_2_one; do
-  if test -z "$python"; then
-    skip "$run has the loss and gradient norm of PyTorch's f64" "no Python with torch here: set PEER"
-  else
-    ok "$run has the loss and gradient norm of PyTorch's f64" as_pytorch "${run%%_*}" "$run" 3
-  fi
-done
+all_as_pytorch 3 llama_4_one qwen3_2_one gpt2_2_one qwen2_2_one mistral_2_one gemma3_text_2_one
 
 # ---- what is refused ----
 refused() { refused_what=$1 refused_text=$2; shift 2; fails "$refused_what" 78 "$refused_text" "$gen" --check "$@" "$scratch/llama.cfg"; }

@@ -4,6 +4,7 @@
 # number of pieces and of rows alone, not on ranks, schedule, recomputation or sharding; checkpoints continue with any number of pieces; loss and norm
 # are those of an f64 model written with PyTorch's operators.
 . "${top_srcdir:-.}/tests/support/lib.sh"
+. "$top_srcdir/tests/support/pieces.sh"
 
 make_tokens "$scratch/data.bin" 4000
 describe llama 4 'tie_embeddings = true;'
@@ -24,11 +25,7 @@ cp "$scratch/llama.cfg" "$scratch/frozen.cfg"
 replicas='-s data_parallel.replicas=2 -s data_parallel.reduce=microbatch -s pipeline.microbatches=2'
 
 train() { train_model 3 "$@"; }
-same() { same_bits 3 "$@"; }
-while read -r model pieces name options; do
-  ok "$model in $pieces pieces: $name trains" train "${model}_${pieces}_$name" "$model" -s tensor_parallel.partials="$pieces" $options
-  test "$name" = one || ok "$model in $pieces pieces: $name has the same bits as one rank" same "${model}_${pieces}_one" "${model}_${pieces}_$name"
-done <<END
+compare_pieces <<END
 llama 1 one
 llama 2 one
 llama 4 one
@@ -82,23 +79,13 @@ for pieces in 1 2 4; do
   ok "whole logits in $pieces pieces train" train "whole_$pieces" rows -s model.sequence=48 -s tensor_parallel.partials=$pieces
   ok "chunks of rows in $pieces pieces have almost their losses and norms" close_to "whole_$pieces" "rows_${pieces}_one" 1e-5
 done
-ok "chunks of rows in 4 pieces have other bits than in 2" sh -c "! cmp -s '$scratch/rows_2_one.bits' '$scratch/rows_4_one.bits'"
+ok "chunks of rows in 4 pieces have other bits than in 2" other_bits rows_2_one rows_4_one
 # The arena of a plan: what chunks are for.
 arena() { "$scratch/$1" info --json | sed -n 's/.*"arena_bytes": *\([0-9]*\).*/\1/p' | head -n 1; }
 ok "chunks of rows take less memory" test "$(arena rows_4_one)" -lt "$(arena whole_4)"
 
-for model in llama qwen3 gpt2; do
-  ok "$model: other bits in 2 pieces than whole (the test can tell)" \
-    sh -c "! cmp -s '$scratch/${model}_1_one.bits' '$scratch/${model}_2_one.bits'"
-  ok "$model: almost the same losses and norms" close_to "${model}_1_one" "${model}_2_one" 1e-4
-done
+near_whole llama qwen3 gpt2
 
-# goes_on FROM TO: $scratch/TO continues a copy of FROM's checkpoint from step 3 to step 6; its losses are in on.log.
-goes_on() {
-  rm -rf "$scratch/on.ckpt" "$scratch/on.log" && cp -r "$scratch/$1.ckpt" "$scratch/on.ckpt" &&
-    "$scratch/$2" train --data "$scratch/data.bin" --steps 6 --quiet --resume --checkpoint "$scratch/on.ckpt" --log "$scratch/on.log" \
-      2>"$scratch/on.err" && test "$(wc -l <"$scratch/on.log")" -eq 3
-}
 train_bits llama_4_one --data "$scratch/data.bin" --steps 6
 log_field "$scratch/llama_4_one.log" loss >"$scratch/straight"
 train_bits llama_4_one --data "$scratch/data.bin" --steps 3
@@ -112,12 +99,5 @@ ok "with almost the same loss" sh -c "tail -n 1 '$scratch/straight' | cat - '$sc
 # An audit takes the checksum of each piece that the owner sends.
 ok "audited steps find no other bits" "$scratch/odd_4_audited" train --data "$scratch/data.bin" --steps 4 --audit 1 --quiet --log "$scratch/audit.log"
 
-find_python 'import torch' /opt/peer/bin/peer-python python3
-for run in llama_4_two qwen3_2_one gpt2_2_two_zb rows_4_split rows_gpt2_2_two; do
-  if test -z "$python"; then
-    skip "$run has the loss and gradient norm of PyTorch's f64" "no Python with torch here: set PEER"
-  else
-    ok "$run has the loss and gradient norm of PyTorch's f64" as_pytorch "${run%%_*}" "$run" 3
-  fi
-done
+all_as_pytorch 3 llama_4_two qwen3_2_one gpt2_2_two_zb rows_4_split rows_gpt2_2_two
 finish

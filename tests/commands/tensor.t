@@ -16,21 +16,9 @@ for family in llama qwen3 gpt2; do
 done
 
 train() { train_model 3 "$@"; }
-same() { same_bits 3 "$@"; }
 T2='-s tensor_parallel.ranks=2'
 T4='-s tensor_parallel.ranks=4'
-# The first of each group is the reference of those that follow.
-compare() {
-  while read -r model name options; do
-    case $name in
-      one*) ok "$model: $name trains" train "${model}_$name" "$model" $options; reference=${model}_$name ;;
-      *)
-        ok "$model: $name trains" train "${model}_$name" "$model" $options
-        ok "$model: $name has the bits of one tensor rank" same "$reference" "${model}_$name"
-        ;;
-    esac
-  done
-}
+compare() { compare_runs 3; }
 compare <<END
 llama one
 llama two           $T2
@@ -58,7 +46,7 @@ packed_gpt2 one
 packed_gpt2 four    $T4
 END
 ok "other bits in 2 pieces than in 4 (the test can tell)" train llama_pieces llama -s tensor_parallel.partials=2 $T2
-ok "they are" sh -c "! cmp -s '$scratch/llama_one.bits' '$scratch/llama_pieces.bits'"
+ok "they are" other_bits llama_one llama_pieces
 
 # ---- 2 x 2 x 2 ranks: tensor x pipeline x replicas ----
 cp "$scratch/llama.cfg" "$scratch/cube.cfg"
@@ -81,12 +69,6 @@ cube_bf16 weights   $cube -s data_parallel.shard=weights
 END
 
 # ---- files ----
-# goes_on FROM TO: $scratch/TO continues a copy of FROM's checkpoint from step 3 to step 6, and leaves it in on.ckpt.
-goes_on() {
-  rm -rf "$scratch/on.ckpt" "$scratch/on.log" && cp -r "$scratch/$1.ckpt" "$scratch/on.ckpt" &&
-    "$scratch/$2" train --data "$scratch/data.bin" --steps 6 --quiet --resume --checkpoint "$scratch/on.ckpt" --log "$scratch/on.log" \
-      2>"$scratch/on.err" && test "$(wc -l <"$scratch/on.log")" -eq 3
-}
 # ends NAME: the losses of on.log, and the sums of on.ckpt.
 ends() { (log_field "$scratch/on.log" loss; cd "$scratch/on.ckpt/latest" && sha256sum model.safetensors optimizer.safetensors) >"$scratch/$1.end"; }
 ok "a run of one tensor rank continues" goes_on llama_one llama_one

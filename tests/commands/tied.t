@@ -11,10 +11,7 @@ describe gpt2 8 "" # tied by default, as in Hugging Face
 # train NAME FAMILY OPTIONS...: builds and trains.
 train() { train_model 4 "$@"; }
 same() { same_bits 4 "$@"; }
-while read -r family name options; do
-  ok "$family: $name trains" train "${family}_$name" "$family" $options
-  test "$name" = one || ok "$family: $name has the same bits as one rank" same "${family}_one" "${family}_$name"
-done <<'END'
+compare_runs 4 <<'END'
 llama one
 llama one_zb      -s pipeline.zero_bubble=true
 llama two         -s pipeline.ranks=2
@@ -57,7 +54,7 @@ ok "config.json says that it is tied" grep -q '"tie_word_embeddings": true' "$sc
 ok "frozen: four ranks train" train frozen_four llama -s pipeline.ranks=4 -s 'model.frozen=[embed_tokens.weight]'
 ok "frozen: one rank trains" train frozen_one llama -s 'model.frozen=[embed_tokens.weight]'
 ok "frozen: the same bits" same frozen_one frozen_four
-ok "frozen: other bits than when it learns (the test can tell)" sh -c "! cmp -s '$scratch/llama_one.bits' '$scratch/frozen_one.bits'"
+ok "frozen: other bits than when it learns (the test can tell)" other_bits llama_one frozen_one
 
 # Resume: four ranks go on where one stopped; the head's copy comes from the file.
 ok "four ranks train 8 steps without a stop" "$scratch/llama_four" train --data "$scratch/data.bin" --seed 7 --quiet --steps 8 \
@@ -80,13 +77,5 @@ ok "gpt2 takes heads of an odd width" "$gen" --check -s model.hidden=36 "$scratc
 is "llama does not" "$("$gen" --check -s model.hidden=36 "$scratch/llama.cfg" 2>/dev/null; echo $?)" 78
 
 # ---- an independent model ----
-find_python 'import torch' /opt/peer/bin/peer-python python3
-loss_and_norm() { as_pytorch "$1" "$1_four" 4; }
-for family in llama gpt2; do
-  if test -z "$python"; then
-    skip "$family, tied, has the loss and gradient norm of PyTorch's f64" "no Python with torch here: set PEER"
-  else
-    ok "$family, tied, has the loss and gradient norm of PyTorch's f64" loss_and_norm "$family"
-  fi
-done
+all_as_pytorch 4 llama_four gpt2_four
 finish

@@ -25,6 +25,7 @@ GEN_TESTS = \
   %reldir%/verify_collectives \
   %reldir%/verify_cache \
   %reldir%/verify_columns \
+  %reldir%/verify_generation \
   %reldir%/verify_gradients \
   %reldir%/verify_order \
   %reldir%/verify_members \
@@ -65,6 +66,7 @@ GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NE
 %canon_reldir%_verify_collectives_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_cache_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_columns_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_generation_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_gradients_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_order_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_members_LDADD = $(GEN_TEST_LIBS)

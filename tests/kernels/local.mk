@@ -18,6 +18,7 @@ KERNEL_TESTS = \
   %reldir%/pieces \
   %reldir%/product_bf16 \
   %reldir%/rope \
+  %reldir%/rows \
   %reldir%/threads
 check_PROGRAMS += $(KERNEL_TESTS)
 KERNEL_TEST_LIBS = libtestsupport.a $(KERNEL_ARCHIVES) $(BLAS_LIBS) $(CMOCKA_LIBS) -lm
@@ -42,4 +43,6 @@ KERNEL_TEST_LIBS = libtestsupport.a $(KERNEL_ARCHIVES) $(BLAS_LIBS) $(CMOCKA_LIB
 %canon_reldir%_product_bf16_SOURCES = %reldir%/product_bf16.c %reldir%/product_wide_bf16.c
 %canon_reldir%_product_bf16_LDADD = $(KERNEL_TEST_LIBS)
 %canon_reldir%_rope_LDADD = $(KERNEL_TEST_LIBS)
+%canon_reldir%_rows_SOURCES = %reldir%/rows.c %reldir%/product_wide.c %reldir%/product_wide_bf16.c
+%canon_reldir%_rows_LDADD = $(KERNEL_TEST_LIBS)
 %canon_reldir%_threads_LDADD = $(KERNEL_TEST_LIBS) -lpthread

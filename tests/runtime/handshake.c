@@ -95,9 +95,9 @@ static void test_a_hello_names_ranks_of_the_plan(void **state) {
                {1, 2, true},         {0, 3, false},        {0, 4, false},
                {0, 1u << 31, false}, {2, PEN_NONE, false}, {PEN_NONE, 0, false}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    const struct pen_membership member = {
+    const struct pen_membership other = {
         .plan = &plan, .own = cases[i].host, .only = cases[i].only};
-    struct pen_hello hello = pen_hello_new(PEN_ROLE_CONNECTS, &member, 0);
+    struct pen_hello hello = pen_hello_new(PEN_ROLE_CONNECTS, &other, 0);
     assert_int_equal(pen_hello_check(&hello, PEN_ROLE_CONNECTS, &plan) == NULL, cases[i].right);
   }
   struct pen_hello hello = pen_hello_new(PEN_ROLE_CONNECTS, &second, 0);

@@ -1,4 +1,4 @@
-/* membership.c: which member serves, which part of a run goes on after a loss, and from which
+/* membership.c: which host serves, which part of a run goes on after a loss, and from which
  * state. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,17 +28,17 @@ static struct pen_membership membership_of(uint32_t own) {
   return membership;
 }
 
-static void lose(struct pen_membership *membership, uint32_t member, enum pen_member_state state) {
-  atomic_store(&membership->states[member], state);
+static void lose(struct pen_membership *membership, uint32_t host, enum pen_host_state state) {
+  atomic_store(&membership->states[host], state);
 }
 
-static void test_the_member_of_rank_0_serves(void **state) {
+static void test_the_host_of_rank_0_serves(void **state) {
   (void)state;
   struct pen_membership membership = membership_of(2);
   assert_int_equal(pen_membership_server(&membership), 1);
-  lose(&membership, 1, PEN_MEMBER_LOST);
+  lose(&membership, 1, PEN_HOST_LOST);
   assert_int_equal(pen_membership_server(&membership), 0);
-  lose(&membership, 0, PEN_MEMBER_LOST);
+  lose(&membership, 0, PEN_HOST_LOST);
   assert_int_equal(pen_membership_server(&membership), 2);
   pen_membership_close(&membership);
 }
@@ -46,44 +46,44 @@ static void test_the_member_of_rank_0_serves(void **state) {
 static void test_a_spare_takes_the_ranks_of_a_lost_host(void **state) {
   (void)state;
   struct pen_membership membership = membership_of(0);
-  assert_int_equal(pen_member_ranks(&membership, 3, PEN_NONE).count, 0);
+  assert_int_equal(pen_host_ranks(&membership, 3, PEN_NONE).count, 0);
   assert_false(pen_membership_place(&membership, 3)); /* no host is lost */
-  lose(&membership, 1, PEN_MEMBER_LOST);
+  lose(&membership, 1, PEN_HOST_LOST);
   pen_membership_vacate(&membership);
   assert_false(pen_membership_place(&membership, 2)); /* it has ranks */
   assert_true(pen_membership_place(&membership, 4));
-  const struct pen_rank_set ranks = pen_member_ranks(&membership, 4, PEN_NONE);
+  const struct pen_rank_set ranks = pen_host_ranks(&membership, 4, PEN_NONE);
   assert_int_equal(ranks.first, 0);
   assert_int_equal(ranks.count, 2);
   assert_true(pen_rank_set_has(&ranks, 3));
-  assert_int_equal(pen_member_ranks(&membership, 1, PEN_NONE).count, 0);
+  assert_int_equal(pen_host_ranks(&membership, 1, PEN_NONE).count, 0);
   assert_int_equal(pen_membership_server(&membership), 4);
   assert_false(pen_membership_place(&membership, 3));
   pen_membership_close(&membership);
 }
 
-/* Which members are lost or silent, from the view of the first: whether the run goes on. */
+/* Which hosts are lost or silent, from the view of the first: whether the run goes on. */
 static void test_one_part_of_a_run_goes_on(void **state) {
   (void)state;
   static const struct {
-    enum pen_member_state states[5];
+    enum pen_host_state states[5];
     bool goes_on;
   } cases[] = {
       {{0, 0, 0, 0, 0}, true},
-      {{0, PEN_MEMBER_LOST, 0, 0, 0}, true},
-      {{0, PEN_MEMBER_LOST, PEN_MEMBER_LOST, 0, 0}, true},
-      {{PEN_MEMBER_LOST, PEN_MEMBER_LOST, PEN_MEMBER_LOST, 0, 0}, false},     /* no host is left */
-      {{0, PEN_MEMBER_LOST, PEN_MEMBER_LOST, 0, PEN_MEMBER_LOST}, false},     /* more than spares */
-      {{0, PEN_MEMBER_SILENT, PEN_MEMBER_SILENT, 0, 0}, true},                /* three of five */
-      {{0, PEN_MEMBER_SILENT, 0, PEN_MEMBER_SILENT, PEN_MEMBER_LOST}, false}, /* no spare */
-      {{PEN_MEMBER_SILENT, 0, 0, PEN_MEMBER_LOST, 0}, true},
-      {{PEN_MEMBER_SILENT, PEN_MEMBER_LOST, PEN_MEMBER_LOST, 0, 0}, false}, /* no host is left */
-      {{0, PEN_MEMBER_SILENT, 0, PEN_MEMBER_SILENT, 0}, true},
+      {{0, PEN_HOST_LOST, 0, 0, 0}, true},
+      {{0, PEN_HOST_LOST, PEN_HOST_LOST, 0, 0}, true},
+      {{PEN_HOST_LOST, PEN_HOST_LOST, PEN_HOST_LOST, 0, 0}, false},     /* no host is left */
+      {{0, PEN_HOST_LOST, PEN_HOST_LOST, 0, PEN_HOST_LOST}, false},     /* more than spares */
+      {{0, PEN_HOST_SILENT, PEN_HOST_SILENT, 0, 0}, true},              /* three of five */
+      {{0, PEN_HOST_SILENT, 0, PEN_HOST_SILENT, PEN_HOST_LOST}, false}, /* no spare */
+      {{PEN_HOST_SILENT, 0, 0, PEN_HOST_LOST, 0}, true},
+      {{PEN_HOST_SILENT, PEN_HOST_LOST, PEN_HOST_LOST, 0, 0}, false}, /* no host is left */
+      {{0, PEN_HOST_SILENT, 0, PEN_HOST_SILENT, 0}, true},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct pen_membership membership = membership_of(0);
-    for (uint32_t m = 0; m < 5; m++) {
-      lose(&membership, m, cases[i].states[m]);
+    for (uint32_t h = 0; h < 5; h++) {
+      lose(&membership, h, cases[i].states[h]);
     }
     assert_int_equal(pen_membership_can_continue(&membership), cases[i].goes_on);
     pen_membership_close(&membership);
@@ -107,8 +107,8 @@ static void test_never_do_two_parts_go_on(void **state) {
       struct pen_membership membership;
       const struct pen_rank_set local = pen_rank_set_of(&two, side, PEN_NONE);
       pen_membership_open(&membership, &two, &local);
-      for (uint32_t m = 0; m < 4; m++) {
-        lose(&membership, m, (part >> m & 1) == side ? PEN_MEMBER_LIVES : PEN_MEMBER_SILENT);
+      for (uint32_t h = 0; h < 4; h++) {
+        lose(&membership, h, (part >> h & 1) == side ? PEN_HOST_LIVES : PEN_HOST_SILENT);
       }
       going += pen_membership_can_continue(&membership);
       pen_membership_close(&membership);
@@ -148,32 +148,32 @@ static void test_the_first_fallback_that_fits(void **state) {
   struct pen_plan of;
   struct pen_membership membership;
   open_with_fallbacks(&membership, &of, 0);
-  lose(&membership, 1, PEN_MEMBER_LOST);
+  lose(&membership, 1, PEN_HOST_LOST);
   assert_false(pen_membership_fall_back(&membership)); /* there are spares */
-  lose(&membership, 3, PEN_MEMBER_LOST);
-  lose(&membership, 4, PEN_MEMBER_LOST);
+  lose(&membership, 3, PEN_HOST_LOST);
+  lose(&membership, 4, PEN_HOST_LOST);
   assert_true(pen_membership_can_continue(&membership));
   assert_true(pen_membership_fall_back(&membership));
   assert_int_equal(pen_plan_index(&of, membership.current), 1);
   assert_ptr_equal(pen_plan_of_index(&of, 1), membership.current);
   assert_null(pen_plan_of_index(&of, 3));
   /* The server has rank 0's host, the other one that lives the rest. */
-  assert_int_equal(membership.places[1].member, 0);
-  assert_int_equal(membership.places[0].member, 2);
-  assert_int_equal(pen_member_ranks(&membership, 0, PEN_NONE).first, 0);
-  assert_int_equal(pen_member_ranks(&membership, 2, PEN_NONE).first, 1);
-  assert_int_equal(pen_member_ranks(&membership, 1, PEN_NONE).count, 0);
+  assert_int_equal(membership.places[1].host, 0);
+  assert_int_equal(membership.places[0].host, 2);
+  assert_int_equal(pen_host_ranks(&membership, 0, PEN_NONE).first, 0);
+  assert_int_equal(pen_host_ranks(&membership, 2, PEN_NONE).first, 1);
+  assert_int_equal(pen_host_ranks(&membership, 1, PEN_NONE).count, 0);
   assert_true(membership.held[0] && membership.held[2] && !membership.held[1]);
   assert_false(pen_membership_fall_back(&membership)); /* nothing more is lost */
   /* A host that comes back waits, and takes the place of the next one that is lost. */
-  lose(&membership, 1, PEN_MEMBER_LIVES);
-  lose(&membership, 2, PEN_MEMBER_LOST);
+  lose(&membership, 1, PEN_HOST_LIVES);
+  lose(&membership, 2, PEN_HOST_LOST);
   assert_true(pen_membership_can_continue(&membership));
   assert_false(pen_membership_fall_back(&membership));
-  lose(&membership, 1, PEN_MEMBER_LOST);
+  lose(&membership, 1, PEN_HOST_LOST);
   assert_true(pen_membership_fall_back(&membership));
   assert_int_equal(pen_plan_index(&of, membership.current), 2);
-  assert_int_equal(membership.places[0].member, 0);
+  assert_int_equal(membership.places[0].host, 0);
   pen_membership_close(&membership);
 }
 
@@ -193,17 +193,17 @@ static void test_states_are_held_until_all_have_theirs(void **state) {
   open_with_fallbacks(&other, &of, 2);
   struct pen_membership *const both[] = {&server, &other};
   for (int i = 0; i < 2; i++) {
-    for (uint32_t m = 3; m < 5; m++) {
-      lose(both[i], m, PEN_MEMBER_LOST);
+    for (uint32_t h = 3; h < 5; h++) {
+      lose(both[i], h, PEN_HOST_LOST);
     }
-    lose(both[i], 1, PEN_MEMBER_LOST);
+    lose(both[i], 1, PEN_HOST_LOST);
   }
   assert_held(&server, false, false, false);
   assert_true(pen_membership_fall_back(&server));
   assert_held(&server, true, false, true);
   pen_membership_take_places(&other, server.current, server.places);
   assert_held(&other, true, false, true);
-  lose(&server, 2, PEN_MEMBER_LOST);
+  lose(&server, 2, PEN_HOST_LOST);
   assert_true(pen_membership_fall_back(&server));
   assert_int_equal(pen_plan_index(&of, server.current), 2);
   assert_held(&server, true, false, true);
@@ -222,13 +222,13 @@ static void test_waiting_hosts_go_on_alone(void **state) {
   struct pen_membership membership;
   open_with_fallbacks(&membership, &of, 4);
   membership.current = &of.fallbacks[1];
-  lose(&membership, 0, PEN_MEMBER_LOST);
-  assert_false(pen_membership_has_host(&membership));
+  lose(&membership, 0, PEN_HOST_LOST);
+  assert_false(pen_membership_has_ranks(&membership));
   assert_true(pen_membership_can_continue(&membership));
   assert_int_equal(pen_membership_server(&membership), 1);
-  lose(&membership, 1, PEN_MEMBER_SILENT);
-  lose(&membership, 2, PEN_MEMBER_LOST);
-  lose(&membership, 3, PEN_MEMBER_LOST);
+  lose(&membership, 1, PEN_HOST_SILENT);
+  lose(&membership, 2, PEN_HOST_LOST);
+  lose(&membership, 3, PEN_HOST_LOST);
   assert_int_equal(pen_membership_server(&membership), 4);
   assert_false(pen_membership_can_continue(&membership)); /* the silent one is the first */
   pen_membership_close(&membership);
@@ -243,8 +243,8 @@ static void test_fallbacks_go_on_in_one_part(void **state) {
       struct pen_plan of;
       struct pen_membership membership;
       open_with_fallbacks(&membership, &of, 0);
-      for (uint32_t m = 0; m < 5; m++) {
-        lose(&membership, m, (part >> m & 1) == side ? PEN_MEMBER_LIVES : PEN_MEMBER_SILENT);
+      for (uint32_t h = 0; h < 5; h++) {
+        lose(&membership, h, (part >> h & 1) == side ? PEN_HOST_LIVES : PEN_HOST_SILENT);
       }
       going += pen_membership_can_continue(&membership);
       pen_membership_close(&membership);
@@ -304,7 +304,7 @@ static void test_states_of_a_lost_host(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_the_member_of_rank_0_serves),
+      cmocka_unit_test(test_the_host_of_rank_0_serves),
       cmocka_unit_test(test_a_spare_takes_the_ranks_of_a_lost_host),
       cmocka_unit_test(test_one_part_of_a_run_goes_on),
       cmocka_unit_test(test_never_do_two_parts_go_on),

@@ -13,3 +13,27 @@ lists() {
     }
     BEGIN { fill(0, n, "") }'
 }
+
+# try_cuts OPTION...: every cut of $small, of 4 layers in two stages, with every recomputation: the bytes and the makespan of each, in $scratch/all.
+# The test has report() and makespan().
+try_cuts() {
+  for first in none attention layer full; do
+    for second in none attention layer full; do
+      for list in $(lists 4 2); do
+        report "$scratch/one" "$small" "$@" -s "memory.recompute=[$first,$second]" -s "partition.layers=[$list]" &&
+          echo "$(arena "$scratch/one") $(makespan "$scratch/one")"
+      done
+    done
+  done >"$scratch/all"
+  is "all cuts with all choices are tried" "$(wc -l <"$scratch/all")" 80
+}
+# least_mib: the least limit that one of them keeps.
+least_mib() { awk 'NR == 1 || $1 < least { least = $1 } END { print int(least / 1048576) + 1 }' "$scratch/all"; }
+# finds_least MIB OPTION...: the joint choice within a limit, $scratch/joint, has the least makespan of those of them that keep it.
+finds_least() {
+  within=$1
+  shift
+  report "$scratch/joint" "$small" "$@" -s partition.balance=joint -s memory.recompute=auto -s memory.limit_mib="$within"
+  is "cut and recomputation: the least makespan within $within MiB" "$(makespan "$scratch/joint")" \
+    "$(awk -v limit=$((within << 20)) '$1 <= limit && (best == "" || $2 < best) { best = $2 } END { print best }' "$scratch/all")"
+}

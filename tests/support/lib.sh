@@ -159,6 +159,29 @@ train_model() {
   build "$model_name" "$model_file" "$@" && train_bits "$model_name" --data "$scratch/data.bin" --steps "$model_steps"
 }
 
+# compare_runs STEPS: of each line MODEL NAME OPTION... of the input, trains $scratch/MODEL_NAME, built of $scratch/MODEL.cfg, as train_model. A run
+# whose name ends with "one" is the reference of those after it, which have its bits.
+compare_runs() {
+  runs_steps=$1
+  while read -r runs_model runs_name runs_options; do
+    ok "$runs_model: $runs_name trains" train_model "$runs_steps" "${runs_model}_$runs_name" "$runs_model" $runs_options
+    case $runs_name in
+      *one) runs_reference=${runs_model}_$runs_name ;;
+      *) ok "$runs_model: $runs_name has the bits of $runs_reference" same_bits "$runs_steps" "$runs_reference" "${runs_model}_$runs_name" ;;
+    esac
+  done
+}
+
+# other_bits NAME OTHER: their losses and norms, of both some, differ.
+other_bits() { test -s "$scratch/$1.bits" && test -s "$scratch/$2.bits" && ! cmp -s "$scratch/$1.bits" "$scratch/$2.bits"; }
+
+# goes_on FROM TO: $scratch/TO continues a copy of FROM's checkpoint from step 3 to step 6, and leaves on.ckpt and on.log.
+goes_on() {
+  rm -rf "$scratch/on.ckpt" "$scratch/on.log" && cp -r "$scratch/$1.ckpt" "$scratch/on.ckpt" &&
+    "$scratch/$2" train --data "$scratch/data.bin" --steps 6 --quiet --resume --checkpoint "$scratch/on.ckpt" --log "$scratch/on.log" \
+      2>"$scratch/on.err" && test "$(wc -l <"$scratch/on.log")" -eq 3
+}
+
 # describe FAMILY LAYERS SETTINGS: $scratch/FAMILY.cfg, a small model.
 describe() {
   cat >"$scratch/$1.cfg" <<END
@@ -180,16 +203,31 @@ find_python() {
   return 1
 }
 
-# as_pytorch FAMILY NAME STEPS: the first loss and norm of $scratch/NAME, trained for so many steps on $scratch/data.bin, are to 1e-5 those of
-# an f64 model written with PyTorch's operators; $python has it.
+# as_pytorch STEPS NAME: the first loss and norm of $scratch/NAME, trained for so many steps on $scratch/data.bin, are to 1e-5 those of an f64
+# model written with PyTorch's operators; $python has it.
 as_pytorch() {
   "$scratch/$2" init --seed 7 --output "$scratch/$2.start" || return 1
   "$python" "$top_srcdir/tests/commands/families_torch.py" "$scratch/$2.ckpt/latest/config.json" "$scratch/$2.start" "$scratch/data.bin" 8 \
     >"$scratch/$2.torch" || return 1
-  sed -n "1p;$(($3 + 1))p" "$scratch/$2.bits" | tr '\n' ' ' >"$scratch/$2.first"
-  echo "# $1: PyTorch $(cat "$scratch/$2.torch"), ours $(cat "$scratch/$2.first")"
+  sed -n "1p;$(($1 + 1))p" "$scratch/$2.bits" | tr '\n' ' ' >"$scratch/$2.first"
+  echo "# $2: PyTorch $(cat "$scratch/$2.torch"), ours $(cat "$scratch/$2.first")"
   paste -d ' ' "$scratch/$2.first" "$scratch/$2.torch" |
     awk '{ a = $1 - $3; b = $2 - $4; exit !(NF == 4 && a * a <= 1e-10 * $3 * $3 && b * b <= 1e-10 * $4 * $4 && $4 > 0) }'
+}
+
+# all_as_pytorch STEPS NAME...: each is as_pytorch, where a Python has torch.
+all_as_pytorch() {
+  pytorch_steps=$1
+  shift
+  find_python 'import torch' /opt/peer/bin/peer-python python3
+  for pytorch_run in "$@"; do
+    pytorch_name="$pytorch_run has the loss and gradient norm of PyTorch's f64"
+    if test -z "$python"; then
+      skip "$pytorch_name" "no Python with torch here: set PEER"
+    else
+      ok "$pytorch_name" as_pytorch "$pytorch_steps" "$pytorch_run"
+    fi
+  done
 }
 
 # children PID: its processes, in the order in which they were started.

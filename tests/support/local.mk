@@ -39,4 +39,5 @@ EXTRA_DIST += \
   %reldir%/slurm.sh \
   %reldir%/kernels.sh \
   %reldir%/layers.awk \
-  %reldir%/lib.sh
+  %reldir%/lib.sh \
+  %reldir%/pieces.sh

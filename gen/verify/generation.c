@@ -1,0 +1,238 @@
+/* generation.c: does a step of generation compute the logits of an evaluation?
+ *
+ * An evaluation reads whole sequences; generation reads one sequence, which may be shorter, or new
+ * tokens alone, over a cache of keys and values. Every op of a forward works row by row but
+ * attention, which reads the keys of rows before. So a row of the output of a stage, or of the
+ * logits, is the same if it is the same term in both, but for the number of rows:
+ *
+ *   rows       all terms have them in one ratio; `sequence` is that of the own profile
+ *   starts     absent (a sequence is one document), the documents' or, over a cache, the position
+ *              of a sequence's first token, of the op that also gives its slot
+ *   attention  over a cache it is ATTENTION of what was written there (ops.def). Its window is that
+ *              of evaluation, as far as the sequence or the cache reaches
+ *   positions  a shorter sequence may have a shorter table of them
+ *   logits     where evaluation computes them within the loss, in chunks, or by pieces, generation
+ *              has the product of the same values, joined in the same order
+ *
+ * All other kinds, numbers, dtypes, weights and inputs are equal. That a cache holds what the same
+ * layer wrote at the same slot and position is in cache.c. By induction over the stages, from the
+ * first, generation has the logits of evaluation. */
+#include "gen/verify/generation.h"
+
+#include <string.h>
+
+#include "gen/base/arena.h"
+#include "gen/model/op_signature.h"
+#include "gen/verify/derivative.h"
+#include "gen/verify/problem.h"
+#include "runtime/plan/plan.h"
+
+/* Values of an evaluation and of generation that are compared. */
+struct comparison {
+  const struct pen_terms *terms;
+  const struct pen_profile *evaluation, *generation;
+  uint32_t *matched;      /* [value of generation]: that of the evaluation; 0: not compared yet */
+  uint64_t rows[2];       /* of one term of each; 0: none was compared yet */
+  uint32_t wanted, found; /* the first that differ */
+};
+
+static bool differs(struct comparison *c, uint32_t wanted, uint32_t found) {
+  c->wanted = wanted;
+  c->found = found;
+  return false;
+}
+
+static const struct pen_term *term_of(const struct comparison *c, uint32_t value) {
+  return &c->terms->term[pen_term_of_value(value)];
+}
+
+static const struct pen_signature *signature_of(const struct pen_term *term) {
+  return pen_signature_of((int)term->kind);
+}
+
+/* The dim of that name; 0: the op has none. */
+static int64_t dim_of(const struct pen_term *term, const char *name) {
+  const int index = pen_signature_dim(signature_of(term), name);
+  return index < 0 ? 0 : term->dim[index];
+}
+
+/* The input of that name; 0: absent. */
+static uint32_t input_of(const struct pen_term *term, const char *name) {
+  const struct pen_signature *signature = signature_of(term);
+  const int index = pen_signature_operand(signature, name);
+  return index < 0 || index >= signature->input_count ? 0 : term->input[index];
+}
+
+/* ---- dims ---- */
+
+/* How many rows, or elements of rows, a term has; 0: it has none. */
+static uint64_t rows_of(const struct pen_term *term) {
+  const int64_t rows = dim_of(term, "rows"), count = dim_of(term, "count"),
+                batch = dim_of(term, "batch");
+  return (uint64_t)(rows ? rows : count ? count : batch * dim_of(term, "sequence"));
+}
+
+static bool same_ratio(struct comparison *c, const struct pen_term *wanted,
+                       const struct pen_term *found) {
+  const uint64_t rows[2] = {rows_of(wanted), rows_of(found)};
+  if (c->rows[0] == 0) memcpy(c->rows, rows, sizeof rows);
+  return rows[0] * c->rows[1] == rows[1] * c->rows[0];
+}
+
+static bool same_dim(const struct comparison *c, const struct pen_term *wanted,
+                     const struct pen_term *found, const char *name) {
+  const int64_t w = dim_of(wanted, name), f = dim_of(found, name);
+  const bool is_cached = found->kind == PEN_OP_ATTENTION_CACHED;
+  if (strcmp(name, "rows") == 0 || strcmp(name, "count") == 0 || strcmp(name, "batch") == 0)
+    return true; /* same_ratio() */
+  if (strcmp(name, "sequence") == 0)
+    return rows_of(found) == 0 ||
+           (w == (int64_t)c->evaluation->sequence && f == (int64_t)c->generation->sequence);
+  if (strcmp(name, "positions") == 0)
+    return f == w || (c->generation->kind != PEN_CACHED && f == (int64_t)c->generation->sequence);
+  if (strcmp(name, "window") == 0) {
+    const int64_t reach = is_cached ? dim_of(found, "positions") : dim_of(found, "sequence");
+    return f == (w < reach ? w : reach);
+  }
+  return f == w;
+}
+
+static bool same_numbers(struct comparison *c, const struct pen_term *wanted,
+                         const struct pen_term *found) {
+  const struct pen_signature *signature = signature_of(wanted);
+  bool same = wanted->dtype == found->dtype &&
+              memcmp(wanted->real, found->real, sizeof wanted->real) == 0 &&
+              same_ratio(c, wanted, found);
+  for (int n = 0; n < signature->dim_count; n++)
+    same = same && same_dim(c, wanted, found, signature->dim[n]);
+  return same;
+}
+
+/* ---- values ---- */
+
+/* Whether a value is that output of an op of this kind. */
+static bool is_output(const struct comparison *c, uint32_t value, int kind, const char *name) {
+  return value && (int)term_of(c, value)->kind == kind &&
+         pen_operand_of_value(value) == pen_signature_operand(pen_signature_of(kind), name);
+}
+
+static bool same_starts(const struct comparison *c, uint32_t wanted, uint32_t found) {
+  return (!wanted || is_output(c, wanted, PEN_OP_STARTS, "starts")) &&
+         (c->generation->kind == PEN_CACHED
+              ? is_output(c, found, PEN_OP_POSITIONS, "starts")
+              : !found || is_output(c, found, PEN_OP_STARTS, "starts"));
+}
+
+/* Whether an attention over a cache has the slots of the op that gives its starts. */
+static bool has_own_slots(const struct comparison *c, const struct pen_term *term) {
+  const uint32_t slot = input_of(term, "slot"), starts = input_of(term, "starts");
+  return term->kind != PEN_OP_ATTENTION_CACHED ||
+         (is_output(c, slot, PEN_OP_POSITIONS, "slots") && starts &&
+          pen_term_of_value(slot) == pen_term_of_value(starts));
+}
+
+static bool same_kind(const struct pen_term *wanted, const struct pen_term *found) {
+  return wanted->kind == found->kind ||
+         (wanted->kind == PEN_OP_ATTENTION && found->kind == PEN_OP_ATTENTION_CACHED);
+}
+
+static bool compare(struct comparison *c, uint32_t wanted, uint32_t found) {
+  if (!wanted || !found || wanted == found) return wanted == found || differs(c, wanted, found);
+  if (c->matched[found]) return c->matched[found] == wanted || differs(c, wanted, found);
+  c->matched[found] = wanted;
+  const struct pen_term *w = term_of(c, wanted), *f = term_of(c, found);
+  if (w->kind >= PEN_OP_COUNT || f->kind >= PEN_OP_COUNT || !same_kind(w, f) ||
+      strcmp(signature_of(w)->operand[pen_operand_of_value(wanted)].name,
+             signature_of(f)->operand[pen_operand_of_value(found)].name) != 0 ||
+      !same_numbers(c, w, f) || !has_own_slots(c, f))
+    return differs(c, wanted, found);
+  for (int k = 0; k < signature_of(w)->input_count; k++) {
+    const char *name = signature_of(w)->operand[k].name;
+    const uint32_t one = w->input[k], other = input_of(f, name);
+    if (strcmp(name, "starts") != 0 ? !compare(c, one, other) : !same_starts(c, one, other))
+      return strcmp(name, "starts") == 0 ? differs(c, wanted, found) : false;
+  }
+  return true;
+}
+
+/* ---- logits ---- */
+
+/* The logits of a piece of the vocabulary: a value; or, where the loss computes them, the product
+ * of `x` and `weight`. */
+struct logits {
+  uint32_t value, x, weight;
+  int64_t first, vocab;
+};
+
+struct logits_list {
+  struct logits *piece;
+  size_t count, capacity;
+};
+
+static void add_piece(struct logits_list *list, const struct logits *piece) {
+  list->piece = pen_grow(list->piece, &list->capacity, list->count + 1, sizeof *list->piece);
+  list->piece[list->count++] = *piece;
+}
+
+/* Lists the logits that a loss reads, or that are joined, from the first piece to the last. */
+static void list_logits(const struct comparison *c, uint32_t value, struct logits_list *list) {
+  const struct pen_term *term = value ? term_of(c, value) : NULL;
+  if (!term || term->kind >= PEN_OP_COUNT) return;
+  const struct logits piece = {.value = input_of(term, "logits"),
+                               .x = input_of(term, "x"),
+                               .weight = input_of(term, "w"),
+                               .first = dim_of(term, "first"),
+                               .vocab = dim_of(term, "vocab")};
+  if (term->kind == PEN_OP_SUM_ADD || term->kind == PEN_OP_LOGITS_JOIN)
+    list_logits(c, input_of(term, "a"), list);
+  if (term->kind == PEN_OP_SUM_ADD)
+    list_logits(c, input_of(term, "b"), list);
+  else if (piece.value && term_of(c, piece.value)->kind == PEN_OP_LOGITS_JOIN)
+    list_logits(c, piece.value, list);
+  else
+    add_piece(list, &piece);
+}
+
+/* `found` is a value; `wanted` may be a product that a loss computes. */
+static bool compare_logits(struct comparison *c, const struct logits *wanted,
+                           const struct logits *found) {
+  if (wanted->first != found->first || wanted->vocab != found->vocab || !found->value)
+    return differs(c, wanted->value, found->value);
+  if (wanted->value) return compare(c, wanted->value, found->value);
+  const struct pen_term *product = term_of(c, found->value);
+  if ((product->kind != PEN_OP_LINEAR && product->kind != PEN_OP_LINEAR_COLUMNS) ||
+      input_of(product, "a"))
+    return differs(c, 0, found->value);
+  return compare(c, wanted->weight, input_of(product, "w")) &&
+         compare(c, wanted->x, input_of(product, "x"));
+}
+
+static bool compare_losses(struct comparison *c, uint32_t wanted, uint32_t found) {
+  struct logits_list one = {0}, other = {0};
+  list_logits(c, wanted, &one);
+  list_logits(c, found, &other);
+  bool same = one.count == other.count || differs(c, wanted, found);
+  for (size_t n = 0; n < one.count && same; n++)
+    same = compare_logits(c, &one.piece[n], &other.piece[n]);
+  pen_free(one.piece);
+  pen_free(other.piece);
+  return same;
+}
+
+bool pen_check_generation(const struct pen_stage_terms *s, const struct pen_forward *evaluation,
+                          const struct pen_forward *made, uint32_t action) {
+  struct comparison c = {.terms = s->terms,
+                         .evaluation = evaluation->profile,
+                         .generation = made->profile,
+                         .matched = pen_new(pen_terms_past_value(s->terms), sizeof *c.matched)};
+  const bool same = compare(&c, evaluation->output, made->output) &&
+                    compare_losses(&c, evaluation->loss, made->loss);
+  pen_free(c.matched);
+  return same ||
+         pen_problem_note(s->context->checked->problem, s->context->rank, action,
+                          "generated: stage %u of %s does not compute the rows of %s: it has "
+                          "%s for %s",
+                          s->stage, made->profile->name, evaluation->profile->name,
+                          pen_term_text(s->context->plan, s->terms, c.found),
+                          pen_term_text(s->context->plan, s->terms, c.wanted));
+}

@@ -1,0 +1,19 @@
+/* generation.h: the forward of a step of generation, beside that of an evaluation. */
+#ifndef PEN_VERIFY_GENERATION_H
+#define PEN_VERIFY_GENERATION_H
+
+#include "gen/verify/stage_terms.h"
+
+/* What the forward of a stage makes in one profile: its output and the loss, as values; 0: none. */
+struct pen_forward {
+  const struct pen_profile *profile;
+  uint32_t output, loss;
+};
+
+/* The rule "generated": a row of what a stage makes in a profile of generation is the row that
+ * evaluation makes of the same tokens (generation.c). `action`: one that runs the forward. Returns
+ * false after it noted a problem. */
+bool pen_check_generation(const struct pen_stage_terms *s, const struct pen_forward *evaluation,
+                          const struct pen_forward *made, uint32_t action);
+
+#endif

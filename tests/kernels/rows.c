@@ -1,0 +1,135 @@
+/* rows.c: the bits of a row do not depend on other rows, nor on its place among them: what an op
+ * computes of the rows from each row on is what it computes of them as a part of all, with every
+ * instruction set. So generation, whose steps have other rows than evaluation's, has its logits. */
+#include "kernels/cpu/cpu.h"
+#include "tests/support/kernels_signature.h"
+
+extern pen_multiply pen_wide_multiply, pen_wide_bf16_multiply;
+
+/* More rows than two tiles of products have; more steps than two of their blocks. The rows from 1,
+ * 2, ... LAST_FIRST on are compared: their last tiles have each height. */
+enum { ROWS = 53, DEPTH = 2 * PEN_PRODUCT_DEPTH + 11, LAST_FIRST = 25 };
+
+/* The first dim of each counts its rows, or its elements. */
+static const struct op_case subjects[] = {
+    {PEN_OP_LINEAR, {ROWS, 61, 37}, {0}, 0},
+    {PEN_OP_LINEAR, {ROWS, DEPTH, 37}, {0}, 0},
+    {PEN_OP_LINEAR_DX, {ROWS, 37, DEPTH}, {0}, 0},
+    {PEN_OP_AFFINE, {ROWS, DEPTH, 37}, {0}, 0},
+    {PEN_OP_AFFINE_DX, {ROWS, 37, DEPTH}, {0}, 0},
+    {PEN_OP_LINEAR_COLUMNS, {ROWS, DEPTH, 37}, {0}, 0},
+    {PEN_OP_LINEAR_COLUMNS_DX, {ROWS, 37, DEPTH}, {0}, 0},
+    {PEN_OP_LINEAR_ROWS, {ROWS, DEPTH, 37}, {0}, 0},
+    {PEN_OP_AFFINE_COLUMNS, {ROWS, DEPTH, 37}, {0}, 0},
+    {PEN_OP_AFFINE_COLUMNS_DX, {ROWS, 37, DEPTH}, {0}, 0},
+    {PEN_OP_AFFINE_ROWS, {ROWS, DEPTH, 37}, {0}, 0},
+    {PEN_OP_RMSNORM, {ROWS, 61}, {1e-5}, 0},
+    {PEN_OP_LAYERNORM, {ROWS, 61}, {1e-5}, 0},
+    {PEN_OP_RMSNORM_HEADS, {ROWS, 64, 32}, {1e-5}, 0},
+    {PEN_OP_BIAS, {ROWS, 61}, {0}, 0},
+    {PEN_OP_SPLIT, {ROWS, 61}, {0}, 0},
+    {PEN_OP_SWIGLU, {ROWS}, {0}, 0},
+    {PEN_OP_GEGLU, {ROWS}, {0}, 0},
+    {PEN_OP_GELU, {ROWS}, {0}, 0},
+    {PEN_OP_GELU_TANH, {ROWS}, {0}, 0},
+    {PEN_OP_SCALE, {ROWS}, {1.5}, 0},
+    {PEN_OP_ADD, {ROWS}, {0}, 0},
+    {PEN_OP_PARTIAL_ADD, {ROWS}, {0}, 0},
+    {PEN_OP_EMBEDDING, {ROWS, 61, 7}, {0}, 7},
+    {PEN_OP_EMBEDDING_ROWS, {ROWS, 61, 7, 2}, {0}, 11},
+    {PEN_OP_LOGITS_MAXIMUM, {ROWS, 111}, {0}, 0},
+    {PEN_OP_LOGITS_SUM, {ROWS, 111}, {0}, 0},
+    {PEN_OP_LOGITS_JOIN, {ROWS, 37, 37, 74}, {0}, 0},
+};
+enum { SUBJECTS = sizeof subjects / sizeof *subjects };
+
+/* The bytes that a row has of each operand; 0: all rows share it. */
+static void bytes_of_rows(const struct op_case *of, enum pen_dtype dtype,
+                          size_t bytes[PEN_OPERANDS_MAX]) {
+  int64_t more[PEN_DIMS_MAX];
+  memcpy(more, of->dim, sizeof more);
+  more[0]++;
+  const struct signature one = parse_signature_as(dtype, of->kind, of->dim),
+                         other = parse_signature_as(dtype, of->kind, more);
+  for (size_t i = 0; i < one.count; i++)
+    bytes[i] = operand_bytes(&other.operand[i]) - operand_bytes(&one.operand[i]);
+}
+
+static void *copy_bytes(const void *from, size_t bytes) {
+  return memcpy(bytes_at(bytes, 0), from, bytes);
+}
+
+/* Compares the rows from `first` on. `given`: the operands before `whole` ran; it has run. */
+static void compare_rest(const struct op_case *of, enum pen_dtype dtype, int64_t first,
+                         const struct pen_call *given, const struct pen_call *whole) {
+  const struct signature s = parse_signature_as(dtype, of->kind, of->dim);
+  struct pen_call rest = *given;
+  size_t bytes[PEN_OPERANDS_MAX];
+  bytes_of_rows(of, dtype, bytes);
+  rest.dim[0] -= first;
+  for (size_t i = 0; i < s.count; i++)
+    if (bytes[i])
+      rest.operand[i] = copy_bytes((const char *)given->operand[i] + (size_t)first * bytes[i],
+                                   (size_t)rest.dim[0] * bytes[i]);
+  run_as(dtype, of->kind, &rest);
+  for (size_t i = 0; i < s.count; i++)
+    if (s.operand[i].output)
+      assert_same_bits(op_rows[of->kind].name, rest.operand[i],
+                       (const char *)whole->operand[i] + (size_t)first * bytes[i],
+                       (size_t)rest.dim[0] * bytes[i]);
+}
+
+static void check_op(const struct op_case *of, enum pen_dtype dtype, void **state) {
+  const struct signature s = parse_signature_as(dtype, of->kind, of->dim);
+  for (int64_t first = 1; first <= LAST_FIRST; first++) {
+    const struct pen_call given = fill_call(of, &s, 0);
+    struct pen_call whole = fill_call(of, &s, 0);
+    run_as(dtype, of->kind, &whole);
+    compare_rest(of, dtype, first, &given, &whole);
+    free_tensors(state);
+  }
+}
+
+static void check_ops(enum pen_dtype dtype, void **state) {
+  for (size_t n = 0; n < SUBJECTS; n++)
+    if (pen_kernel_of(subjects[n].kind, dtype) != NULL) check_op(&subjects[n], dtype, state);
+}
+
+static void open_own_products(void) {
+  setenv("PEN_PRODUCTS", "own", 1);
+  pen_kernels_open();
+  unsetenv("PEN_PRODUCTS");
+}
+
+static void in_f32(void **state) {
+  open_own_products();
+  check_ops(PEN_F32, state);
+}
+
+static void in_bf16(void **state) {
+  open_own_products();
+  check_ops(PEN_BF16, state);
+}
+
+/* The products for 64-byte vectors, on any CPU. */
+static void by_wide_products(void **state) {
+  open_own_products();
+  pen_multiply_f32 = pen_wide_multiply;
+  check_ops(PEN_F32, state);
+}
+
+static void by_wide_pairs(void **state) {
+  open_own_products();
+  pen_products_bf16_open(pen_wide_bf16_multiply);
+  check_ops(PEN_BF16, state);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(in_f32),
+      cmocka_unit_test(in_bf16),
+      cmocka_unit_test(by_wide_products),
+      cmocka_unit_test(by_wide_pairs),
+  };
+  return RUN_ON_EVERY_SET(tests);
+}
