@@ -9,7 +9,7 @@
 
 #include "runtime/base/check.h"
 
-enum { RETRY_US = 50000 };
+enum { RETRY_US = 10000 };
 
 /* A socket on which no call takes longer than a handshake may; -1: the host is not reached. */
 static int connect_to(const char *host, const char *port, char *address, size_t bytes) {

@@ -15,8 +15,8 @@
 
 /* AGAIN_S: how long a host may take to come again after a loss; then a spare takes its place, or
  * the next one serves. PLACES_S: how long the others may keep the server waiting in all. */
-enum { ACCEPT_MS = 50, RIGHT_PLAN_S = 5, AGAIN_S = 10, PLACES_S = 60, TRY_MS = 200 };
-enum { PLACE_S = 5 };
+enum { ACCEPT_MS = 50, RIGHT_PLAN_S = 5, AGAIN_S = 10, PLACES_S = 60, PLACE_S = 5 };
+enum { ROUND_US = 20000 };
 
 static uint64_t after_s(double seconds) { return pen_now_ns() + (uint64_t)(seconds * 1e9); }
 
@@ -368,13 +368,17 @@ static bool waits_for_ranks(const struct pen_control_config *config) {
   return pen_host_ranks(membership, membership->own, membership->only).count == 0;
 }
 
-/* A spare does not know which host serves. */
+/* The one that serves, as far as a spare knows, is tried first; each refuses at once where it does
+ * not serve. */
 static void join_any(const struct pen_control_config *config, struct pen_peers *peers,
                      uint64_t end_ns) {
-  for (uint32_t host = 0;; host = (host + 1) % pen_host_and_spare_count(config->plan)) {
+  const uint32_t count = pen_host_and_spare_count(config->plan);
+  const uint32_t first = pen_membership_server(config->membership);
+  for (uint32_t tried = 0;; tried++) {
+    const uint32_t host = (first + tried) % count;
     if (host != config->membership->own &&
         atomic_load(&config->membership->states[host]) == PEN_HOST_LIVES &&
-        join(config, peers, host, after_s(TRY_MS / 1e3))) {
+        join(config, peers, host, pen_now_ns())) {
       if (!peers->is_broken) {
         return;
       }
@@ -383,6 +387,9 @@ static void join_any(const struct pen_control_config *config, struct pen_peers *
     if (pen_now_ns() > end_ns) {
       pen_fail(PEN_EXIT_LOST, "no host of the run is reached at port %u (cluster.hosts)",
                pen_first_port(config->plan));
+    }
+    if (tried % count == count - 1) {
+      usleep(ROUND_US);
     }
   }
 }
