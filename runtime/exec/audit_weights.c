@@ -71,9 +71,13 @@ void pen_audit_weights_sum_stage(struct pen_audit_weights *weights, const struct
   }
 }
 
-/* Does the head of a tied weight, or of its piece, read what another rank updates? */
+/* Does the head of a tied weight, or of its piece, read what another rank updates? A tensor rank
+ * reads its own pieces. */
 static bool is_between_ranks(const struct pen_vm *vm, const struct pen_tie *tie) {
-  return tie->rank != vm->plan->weights[tie->weight].rank;
+  const struct pen_weight *weight = &vm->plan->weights[tie->weight];
+  return tie->rank != weight->rank &&
+         (weight->piece_count == 1 ||
+          pen_first_member(vm->plan, weight) == vm->endpoint->tensor_rank);
 }
 
 static uint64_t tied_bytes(const struct pen_vm *vm, const struct pen_tie *tie) {
