@@ -76,8 +76,7 @@ void pen_audit_weights_sum_stage(struct pen_audit_weights *weights, const struct
 static bool is_between_ranks(const struct pen_vm *vm, const struct pen_tie *tie) {
   const struct pen_weight *weight = &vm->plan->weights[tie->weight];
   return tie->rank != weight->rank &&
-         (weight->piece_count == 1 ||
-          pen_first_member(vm->plan, weight) == vm->endpoint->tensor_rank);
+         pen_has_piece(vm->plan, weight, pen_coordinates_of(vm->plan, vm->endpoint->global));
 }
 
 static uint64_t tied_bytes(const struct pen_vm *vm, const struct pen_tie *tie) {

@@ -73,6 +73,7 @@ COMMAND_TESTS = \
   %reldir%/secret.t \
   %reldir%/tensor.t \
   %reldir%/tensor_audit.t \
+  %reldir%/tensor_fallback.t \
   %reldir%/tensor_plan.t \
   %reldir%/threads.t \
   %reldir%/tied.t \
