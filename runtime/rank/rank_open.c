@@ -76,7 +76,8 @@ static const struct pen_device *open_device(struct pen_rank *rank, uint32_t glob
 static struct pen_trace *open_trace(const struct pen_run *run,
                                     const struct pen_endpoint *endpoint) {
   struct pen_trace *trace = NULL;
-  if (run->measure.rings != NULL && endpoint->replica == 0 && endpoint->tensor_rank == 0) {
+  const bool records = run->measure.alone || (endpoint->replica == 0 && endpoint->tensor_rank == 0);
+  if (run->measure.rings != NULL && records) {
     trace = &run->measure.rings[endpoint->rank];
     pen_trace_touch(trace, run->trace_descriptor);
   } else if (run->trace_descriptor >= 0) {
@@ -111,6 +112,7 @@ static void open_vm(struct pen_rank *rank, const struct pen_device *device, stru
                   .data = evaluates ? &run->evaluation.data : &run->data,
                   .trace = evaluates ? NULL : trace,
               });
+  rank->vms[index].unconnected = run->measure.alone;
 }
 
 /* One vm for every profile that the run may need. */

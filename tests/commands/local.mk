@@ -74,6 +74,7 @@ COMMAND_TESTS = \
   %reldir%/tensor.t \
   %reldir%/tensor_audit.t \
   %reldir%/tensor_fallback.t \
+  %reldir%/tensor_measure.t \
   %reldir%/tensor_plan.t \
   %reldir%/threads.t \
   %reldir%/tied.t \
