@@ -5,7 +5,7 @@
  *
  * Each process is a rank of its own run: it has its own shared memory, and nobody to wait for. Of a
  * plan with tensor ranks as many are one run, in which they exchange nothing but the statistics of
- * a step: the slots of the others hold zeros. The replicas of a plan with collectives are one run,
+ * a step: all slots hold ones. The replicas of a plan with collectives are one run,
  * and wait for each other. A process records when its actions ran in a ring
  * that this process maps, too. Times of first steps do not count, since memory is touched there for
  * the first time. */

@@ -79,7 +79,8 @@ refuses "partials are a number" "bad.json: blocks[0].partials: must be a whole n
 # ---- what a machine measures ----
 
 ok "a binary is built" build two two.cfg --blocks
-ok "it measures" ./two measure --seconds 2 --output costs.json
+./two measure --seconds 2 --output costs.json 2>err
+is "it measures; no step is skipped" "$? $(cat err)" "0 "
 shows costs.json "blocks of two tensor ranks with two pieces, of four sizes, in four times" '
 assert len(r["blocks"]) == 20 and all((b["tensor"], b["partials"]) == (2, 2) for b in r["blocks"])
 assert sorted({b["microbatch"] for b in r["blocks"]}) == [1, 2, 4, 8]
@@ -99,6 +100,13 @@ refuses "one tensor rank was not measured" \
   "costs.json: blocks: model.embed_tokens was not measured with tensor_parallel.ranks = 1 and partials = 2, but with tensor_parallel.ranks = 2 and partials = 2" \
   --costs=costs.json -s tensor_parallel.ranks=1 -s tensor_parallel.partials=2
 refuses "nor this model" "costs.json: blocks[5].parameters: 8192 were measured, the topology's model.embed_tokens has 4096" --costs=costs.json -s model.hidden=32
+ok "four tensor ranks of another model are built" build four two.cfg --blocks -s model.family=gpt2 -s model.tie_embeddings=false -s model.dtype=bf16 -s tensor_parallel.ranks=4 \
+  -s model.vocab=257
+./four measure --seconds 1 --output four.json 2>err
+is "they are measured, whatever the number of cores" "$? $(cat err)" "0 "
+shows four.json "all of them" '
+assert all((b["tensor"], b["partials"]) == (4, 4) for b in r["blocks"])
+assert [c["ranks"] for c in r["collectives"] if c["kind"] == "exchange"] == [4] * 6'
 ok "a binary with pieces on one rank is built" build pieces two.cfg --blocks -s tensor_parallel.ranks=1 -s tensor_parallel.partials=2
 ok "it measures" ./pieces measure --seconds 1 --output pieces.json
 shows pieces.json "one tensor rank with two pieces, which exchange nothing" '
