@@ -8,11 +8,14 @@
  * the caches still hold. The backward of every second microbatch is split in I and W, that of the
  * others is whole.
  * With memory.recompute = "full" I and B run again what the backward of the block needs. One more
- * plan has replicas, as many as the deployment, two at least, for the collectives. */
+ * plan has replicas, as many as the deployment, two at least, for the collectives; of one tensor
+ * rank each, which computes the pieces of all. */
 #include "gen/measure_plans.h"
 
 #include "gen/base/arena.h"
+#include "gen/base/error.h"
 #include "gen/families/families.h"
+#include "gen/topology/tensor_parallel.h"
 #include "runtime/plan/plan.h"
 
 #include <string.h>
@@ -64,6 +67,12 @@ static void divide(struct pen_topology *t) {
   t->schedule_bytes = strlen(t->schedule_text);
 }
 
+/* Without tensor_parallel.partials a candidate has as many pieces as tensor ranks. */
+static void take_tensor_ranks(struct pen_topology *t, int64_t ranks) {
+  if (t->plan_tensor.count && !t->has_tensor_parallel_partials) t->tensor_parallel_partials = ranks;
+  t->tensor_parallel_ranks = ranks;
+}
+
 /* Replicas on this host, which sum their gradients at the end of the step. */
 static void take_replicas(struct pen_topology *t, int64_t replicas) {
   static const char *localhost[] = {"localhost"};
@@ -77,8 +86,7 @@ static void take_replicas(struct pen_topology *t, int64_t replicas) {
   t->cluster_mapping = (struct pen_integers){.choice = "block"};
   t->cluster_bind = (struct pen_integers){.choice = "none"};
   t->cluster_transport = strcmp(t->cluster_device, "cuda") ? "shm" : "ipc";
-  t->cluster_ranks_per_host = replicas;
-  t->tensor_parallel_ranks = 1; /* which computes the pieces of all members */
+  t->cluster_ranks_per_host = replicas * t->tensor_parallel_ranks;
   t->cluster_interface = "";
   t->fallback_count = 0;
   t->fallbacks = NULL;
@@ -96,13 +104,19 @@ static void take_defaults(struct pen_topology *t) {
   t->optimizer_weight_decay_groups = (struct pen_strings){.count = 0};
 }
 
+/* What is measured: blocks of a microbatch, with so many tensor ranks. */
+struct measured_blocks {
+  int64_t microbatch, tensor_ranks;
+};
+
 static struct pen_topology *measure_topology(const struct pen_topology *topology,
-                                             int64_t microbatch, enum pen_recompute_kind kind,
-                                             int64_t replicas) {
+                                             struct measured_blocks blocks,
+                                             enum pen_recompute_kind kind, int64_t replicas) {
   struct pen_topology *t = pen_new(1, sizeof *t);
   *t = *topology;
   t->only_trains = true;
-  t->batch_microbatch = microbatch;
+  t->batch_microbatch = blocks.microbatch;
+  take_tensor_ranks(t, blocks.tensor_ranks);
   divide(t);
   take_replicas(t, replicas);
   take_defaults(t);
@@ -133,18 +147,48 @@ static struct pen_integers sizes_of(const struct pen_topology *topology) {
   return sizes;
 }
 
+struct tensor_job {
+  struct pen_topology *topology;
+  int64_t ranks;
+};
+
+static void check_tensor_ranks(void *context) {
+  const struct tensor_job *job = context;
+  take_tensor_ranks(job->topology, job->ranks);
+  pen_tensor_parallel_validate(job->topology);
+}
+
+/* The numbers of tensor ranks: those of plan.tensor that the model can have, or the topology's own.
+ * On a GPU one, which computes the pieces of all: only on CPUs can a tensor rank run without the
+ * others. */
+static struct pen_integers tensor_ranks_of(const struct pen_topology *topology) {
+  const struct pen_integers *listed = &topology->plan_tensor;
+  struct pen_integers ranks = {.value = pen_new(listed->count + 1, sizeof *ranks.value)};
+  const bool cuda = !strcmp(topology->cluster_device, "cuda");
+  for (size_t i = 0; i < listed->count && !cuda; i++) {
+    struct pen_topology copy = *topology;
+    struct pen_refusal refusal;
+    if (pen_attempt(check_tensor_ranks, &(struct tensor_job){&copy, listed->value[i]}, &refusal))
+      ranks.value[ranks.count++] = listed->value[i];
+  }
+  if (!ranks.count) ranks.value[ranks.count++] = cuda ? 1 : topology->tensor_parallel_ranks;
+  return ranks;
+}
+
 struct pen_topology **pen_measure_topologies(const struct pen_topology *topology, size_t *count) {
-  const struct pen_integers sizes = sizes_of(topology);
+  const struct pen_integers sizes = sizes_of(topology), tensor = tensor_ranks_of(topology);
   const int64_t replicas = topology->data_parallel_replicas;
   struct pen_topology **measured =
-      pen_new(sizes.count * RECOMPUTES + 1, sizeof(struct pen_topology *));
+      pen_new(tensor.count * sizes.count * RECOMPUTES + 1, sizeof(struct pen_topology *));
   *count = 0;
   if (!topology->trains) return measured;
-  for (size_t i = 0; i < sizes.count; i++) {
-    measured[(*count)++] = measure_topology(topology, sizes.value[i], PEN_RECOMPUTE_NONE, 1);
-    measured[(*count)++] = measure_topology(topology, sizes.value[i], PEN_RECOMPUTE_FULL, 1);
+  for (size_t i = 0; i < tensor.count * sizes.count; i++) {
+    const struct measured_blocks blocks = {sizes.value[i % sizes.count],
+                                           tensor.value[i / sizes.count]};
+    measured[(*count)++] = measure_topology(topology, blocks, PEN_RECOMPUTE_NONE, 1);
+    measured[(*count)++] = measure_topology(topology, blocks, PEN_RECOMPUTE_FULL, 1);
   }
-  measured[(*count)++] =
-      measure_topology(topology, sizes.value[0], PEN_RECOMPUTE_NONE, replicas > 1 ? replicas : 2);
+  measured[(*count)++] = measure_topology(topology, (struct measured_blocks){sizes.value[0], 1},
+                                          PEN_RECOMPUTE_NONE, replicas > 1 ? replicas : 2);
   return measured;
 }

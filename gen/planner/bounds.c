@@ -12,12 +12,15 @@
  *               and those within programs lengthen these. A simulated step is a longest path
  *               through lists and messages, which neither can shorten.
  *   tensor      Programs wait for the exchanges of tensor ranks, which no choice of the replicas
- *               changes: they count as work of the cut (cut.c).
+ *               changes: they count as work of the cut (cut.c), also by measured costs.
  *   exchange    A rank runs its collectives beside its work. Of a collective, all n members
  *               together send each byte of a tensor n - 1 times; the slowest takes at least the
  *               average. With C the least sum of the costs of a byte from one member to each of the
  *               others, that is the tensor's bytes x C / n.
  *
+ *   measured    By measured costs a collective of a stage takes what was measured for the bytes of
+ *               its gradients, whichever it is (measured_links.c); or a byte takes what it does for
+ *               those of the largest stage, where fewer replicas share than there are.
  *   within      A program with collectives takes at least as long as these: they run one after the
  *               other, and the program waits for each (unit_collectives.c). It gathers each weight
  *               that it reads at least once, and reduces each gradient that it makes.
@@ -128,24 +131,69 @@ static double member_cost(const struct pen_members *members, struct pen_byte_cos
          members->count;
 }
 
-/* The least time of a rank's collectives that are actions, for each trained element of its stages.
- */
-static double exchange_of_element(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
-                                  const struct pen_replica_terms *terms, uint32_t rank) {
-  const uint32_t groups = shape->replicas / terms->shard_ranks;
-  const double gradient = sizeof(float), value = cut->is_bf16 ? sizeof(uint16_t) : sizeof(float),
-               cost = member_cost(&terms->shards[rank], cut->byte);
+/* Which collectives a stage has that are actions: one that reduces gradients, and one that gathers
+ * them, or values. */
+struct stage_collectives {
+  bool reduces, gathers_gradients, gathers_values;
+};
+
+static struct stage_collectives collectives_of(const struct pen_cut *cut,
+                                               const struct pen_replica_terms *terms) {
   const bool shards_moments =
       terms->sharding == PEN_SHARD_OPTIMIZER || terms->sharding == PEN_SHARD_GRADIENTS;
+  return (struct stage_collectives){
+      .reduces = !terms->reduces_microbatches,
+      .gathers_gradients = terms->sharding == PEN_SHARD_NONE,
+      .gathers_values = shards_moments || (terms->sharding == PEN_SHARD_WEIGHTS &&
+                                           !terms->gathers_units && !cut->ties)};
+}
+
+/* The least time of a rank's collectives that are actions, for each trained element of its stages;
+ * `byte`: the cost of one. */
+static double exchange_of_element(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
+                                  const struct pen_replica_terms *terms, uint32_t rank,
+                                  struct pen_byte_cost byte) {
+  const uint32_t groups = shape->replicas / terms->shard_ranks;
+  const struct stage_collectives has = collectives_of(cut, terms);
+  const double gradient = sizeof(float), value = cut->is_bf16 ? sizeof(uint16_t) : sizeof(float),
+               cost = member_cost(&terms->shards[rank], byte);
   double sum = 0;
-  if (!terms->reduces_microbatches) sum += gradient * cost;
-  if (terms->sharding == PEN_SHARD_NONE) sum += gradient * cost;
-  if (shards_moments) sum += value * cost;
-  if (terms->sharding == PEN_SHARD_WEIGHTS && !terms->gathers_units && !cut->ties)
-    sum += value * cost;
+  if (has.reduces) sum += gradient * cost;
+  if (has.gathers_gradients) sum += gradient * cost;
+  if (has.gathers_values) sum += value * cost;
   if (groups > 1)
-    sum += 2 * gradient * member_cost(&terms->groups[rank], cut->byte) / terms->shard_ranks;
+    sum += 2 * gradient * member_cost(&terms->groups[rank], byte) / terms->shard_ranks;
   return sum;
+}
+
+static double gradient_bytes(const struct pen_cut *cut, uint32_t stage) {
+  return trained_elements(&cut->elements[stage]) * sizeof(float);
+}
+
+/* What the collectives of a stage that are actions take by measured costs, if all replicas share.
+ */
+static double measured_exchange(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
+                                const struct pen_replica_terms *terms, uint32_t stage) {
+  const struct stage_collectives has = collectives_of(cut, terms);
+  const double bytes = gradient_bytes(cut, stage);
+  double sum = 0;
+  if (has.reduces)
+    sum +=
+        pen_measured_collective_ms(cut->collectives, PEN_MEASURED_REDUCE, shape->replicas, bytes);
+  if (has.gathers_gradients || has.gathers_values)
+    sum +=
+        pen_measured_collective_ms(cut->collectives, PEN_MEASURED_GATHER, shape->replicas, bytes);
+  return sum;
+}
+
+/* The cost of a byte between replicas where fewer share than there are. */
+static struct pen_byte_cost byte_of(const struct pen_cut *cut,
+                                    const struct pen_pipeline_shape *shape) {
+  struct pen_byte_cost byte = cut->byte;
+  double most = 0;
+  for (uint32_t s = 0; s < cut->stage_count; s++) most = fmax(most, gradient_bytes(cut, s));
+  if (cut->collectives) byte.within = pen_measured_byte_ms(cut->collectives, shape->replicas, most);
+  return byte;
 }
 
 /* By how much the collectives within its programs lengthen a stage's work on a microbatch at least;
@@ -217,8 +265,14 @@ static double *least_exchange(const struct pen_cut *cut, const struct pen_pipeli
     const double cost = member_cost(&terms->shards[rank], cut->byte);
     exchange[rank] += shape->microbatches * within_microbatch(cut, s, terms, cost, shape->splits);
   }
+  if (cut->collectives && terms->shard_ranks == shape->replicas) {
+    for (uint32_t s = 0; s < cut->stage_count; s++)
+      exchange[placed->rank_of[s]] += measured_exchange(cut, shape, terms, s);
+    return exchange;
+  }
+  const struct pen_byte_cost byte = byte_of(cut, shape);
   for (uint32_t rank = 0; rank < shape->ranks; rank++)
-    exchange[rank] += elements[rank] * exchange_of_element(cut, shape, terms, rank);
+    exchange[rank] += elements[rank] * exchange_of_element(cut, shape, terms, rank, byte);
   return exchange;
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "gen/base/arena.h"
+#include "gen/base/error.h"
 #include "gen/planner/attempts.h"
 #include "gen/planner/progress.h"
 #include "gen/topology/schedule_table.h"
@@ -67,13 +68,30 @@ static const struct pen_sharing *find_sharing(struct candidate_listing *l,
 
 /* ---- pipelines ---- */
 
+/* Ends the program where the topology asks for a number of tensor ranks, which its settings allow,
+ * but nothing was measured with it. */
+static void check_measured(const struct candidate_listing *l, const struct pen_choice *choice) {
+  const struct pen_measured *measured = l->planner->measured;
+  const struct pen_axis_values *tensor = &l->axes->axis[PEN_AXIS_tensor];
+  const int64_t ranks = pen_axis_number(l->axes, choice, PEN_AXIS_tensor);
+  if (!measured || !measured->blocks || !ranks || !(tensor->fixed || tensor->listed) ||
+      pen_measured_blocks_have(measured->blocks, ranks))
+    return;
+  pen_plan_progress_end();
+  pen_stop(PEN_EXIT_DATA, "%s: blocks: none was measured with tensor_parallel.ranks = %lld%s",
+           measured->path, (long long)ranks, tensor->listed ? ", of plan.tensor" : "");
+}
+
 /* By flops, recomputation only adds to the costs of a cut; a file of measured costs may have any.
  */
 static void add_pipeline(struct candidate_listing *l, const struct pen_choice *choice) {
   struct pen_candidates *all = &l->all;
   const bool by_flops = !l->planner->options->costs;
   const struct pen_cut *cut = pen_cut_of(all->cuts, choice, by_flops);
-  if (!cut->valid) return;
+  if (!cut->valid) {
+    check_measured(l, choice);
+    return;
+  }
   all->pipeline = pen_grow(all->pipeline, &all->capacity, all->count + 1, sizeof *all->pipeline);
   struct pen_pipeline *pipeline = &all->pipeline[all->count++];
   *pipeline = (struct pen_pipeline){

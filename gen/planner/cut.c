@@ -53,12 +53,13 @@ static struct pen_stage_traffic traffic_of(const struct pen_graph *graph) {
   return traffic;
 }
 
-/* Adds what exchanges of tensor ranks take, whatever the replicas share. Not by measured costs, by
- * which a byte may take another time for other replicas, nor with cluster.speed, which they do not
- * depend on. */
+/* Adds what exchanges of tensor ranks take, whatever the replicas share. Not where costs were
+ * measured, but not those of exchanges: then a byte may take another time for other replicas; nor
+ * with cluster.speed, which they do not depend on. */
 static void add_exchanges(struct pen_stage_cost *cost, const struct pen_trial *trial) {
+  const bool depends = trial->is_measured && !trial->cost.topology->measured_exchanges;
   const struct pen_collective_cost *collective =
-      trial->is_measured || trial->partition->speed
+      depends || trial->partition->speed
           ? NULL
           : pen_cost_model_collectives(&trial->cost, trial->partition);
   for (uint32_t s = 0; collective && s < trial->partition->stage_count; s++) {
@@ -70,6 +71,16 @@ static void add_exchanges(struct pen_stage_cost *cost, const struct pen_trial *t
     cost[s].backward_weight += more[PEN_PROGRAM_W];
     cost[s].shared += more[PEN_PROGRAM_I] + more[PEN_PROGRAM_W] - more[PEN_PROGRAM_B];
   }
+}
+
+/* The collectives of replicas that were measured; NULL: those of the topology count. */
+static const struct pen_measured_links *measured_collectives(const struct pen_trial *trial) {
+  const struct pen_measured *measured = trial->cost.source.measured;
+  const struct pen_measured_links *links = measured ? measured->links : NULL;
+  return links && pen_measured_collective_ms(links, PEN_MEASURED_REDUCE, 2, 0) >= 0 &&
+                 pen_measured_collective_ms(links, PEN_MEASURED_GATHER, 2, 0) >= 0
+             ? links
+             : NULL;
 }
 
 void pen_cut_fill(struct pen_cut *cut, const struct pen_trial *trial) {
@@ -91,7 +102,9 @@ void pen_cut_fill(struct pen_cut *cut, const struct pen_trial *trial) {
   cut->training.program_collectives = NULL;
   cut->training.weights_in_w = NULL;
   cut->byte = pen_byte_cost_of(t, trial->partition, trial->graph, trial->cost.stage);
-  cut->gives_exchange = trial->cost.has_step || t->costs_reduce.count || t->costs_gather.count;
+  cut->collectives = measured_collectives(trial);
+  cut->gives_exchange =
+      !cut->collectives && (trial->cost.has_step || t->costs_reduce.count || t->costs_gather.count);
   cut->is_measured = trial->is_measured;
   cut->is_bf16 = pen_topology_dtype(t) == PEN_BF16;
   cut->ties = t->model_tie_embeddings;

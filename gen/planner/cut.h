@@ -41,7 +41,9 @@ struct pen_cut {
   double overlap, update_element, norm_element; /* of struct pen_cost_model */
   struct pen_training training;                 /* without what depends on stages */
   struct pen_byte_cost byte;
-  bool gives_exchange; /* the topology gives the costs of collectives, or blocks were measured */
+  const struct pen_measured_links *collectives; /* that were measured; NULL: none */
+  bool gives_exchange; /* the topology gives the costs of collectives, or blocks were measured, but
+                          no collectives */
   bool is_measured;    /* the costs are a file's, with the collectives within programs */
   bool is_bf16, ties;
 };

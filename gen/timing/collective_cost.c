@@ -15,7 +15,8 @@
  * defaults are in flops: on a CPU, whose core computes about 100 Gflop/s and moves 10 Gbyte/s, 10;
  * on a GPU that computes 400 Tflop/s, 2000 for 200 Gbyte/s (NVLink) and 8000 for 50 Gbyte/s (a
  * network adapter of 400 Gbit/s for each). A flop costs what it does on average over the forwards
- * of all stages. */
+ * of all stages. An exchange of tensor ranks costs what was measured for one of as many bytes, if
+ * the costs are measured. */
 #include "gen/timing/collective_cost.h"
 
 #include <math.h>
@@ -29,6 +30,7 @@
 #include "gen/partition/training.h"
 #include "gen/timing/collective_bytes.h"
 #include "gen/timing/cost.h"
+#include "gen/timing/measured_links.h"
 #include "gen/model/pieces.h"
 #include "runtime/plan/shard.h"
 
@@ -52,7 +54,8 @@ struct pen_byte_cost pen_byte_cost_of(const struct pen_topology *topology,
   if (strcmp(topology->cluster_device, of->device) != 0) of++;
   return (struct pen_byte_cost){
       topology->has_costs_byte ? topology->costs_byte : of->byte * flop,
-      topology->has_costs_byte_host ? topology->costs_byte_host : of->byte_host * flop};
+      topology->has_costs_byte_host ? topology->costs_byte_host : of->byte_host * flop,
+      topology->measured_exchanges};
 }
 
 /* ---- bytes ---- */
@@ -203,7 +206,10 @@ static size_t run_sequence(struct program_run *run, size_t op) {
 static size_t run_exchange(struct program_run *run, size_t op,
                            const struct pen_exchange *exchange) {
   struct pen_collectives_within *within = &run->within[PEN_WITHIN_TENSOR];
-  const double cost = (double)exchange->sent * run->byte.within;
+  const uint32_t members = pen_graph_tensor_ranks(run->graph);
+  const double sent = (double)exchange->sent,
+               measured = pen_measured_exchange_ms(run->byte.exchanges, members, sent),
+               cost = measured < 0 ? sent * run->byte.within : measured;
   within->calls++;
   within->sent += exchange->sent;
   within->cost += cost;

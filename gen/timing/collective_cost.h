@@ -48,9 +48,11 @@ struct pen_collective_cost *pen_collective_costs(const struct pen_topology *topo
                                                  struct pen_graph *const *graph,
                                                  const struct pen_stage_cost *cost);
 
-/* The cost of a byte within and between hosts. */
+/* The cost of a byte within and between hosts; and of an exchange of tensor ranks by its bytes, if
+ * that was measured, else NULL. */
 struct pen_byte_cost {
   double within, between;
+  const struct pen_measured_links *exchanges;
 };
 
 struct pen_byte_cost pen_byte_cost_of(const struct pen_topology *topology,

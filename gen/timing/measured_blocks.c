@@ -1,8 +1,9 @@
 /* measured_blocks.c: the costs of stages from those of blocks (see measured_blocks.h).
  *
- * An action costs the sum over the blocks of its stage. The file has one block of each kind, with
- * the name that it has in a model of a few layers: the first block of that kind. B costs what was
- * measured for it, so that I and W have in common what they take longer than B.
+ * An action costs the sum over the blocks of its stage, of a tensor rank without its exchanges. The
+ * file has one block of each kind, with the name that it has in a model of a few layers: the first
+ * block of that kind. B costs what was measured for it, so that I and W have in common what they
+ * take longer than B.
  *
  * A stage that recomputes runs all of F again, segment by segment, except what the last block of a
  * segment does not need for its own backward: of that block the time of recomputation was measured.
@@ -24,7 +25,8 @@
 struct measured_block {
   const char *name;
   uint32_t microbatch, tensor;
-  uint64_t parameters; /* UINT64_MAX: the file does not say */
+  uint32_t partials;   /* 0: the file does not say */
+  uint64_t parameters; /* of a tensor rank; UINT64_MAX: the file does not say */
   double forward, backward_input, backward_weight, backward, recompute;
 };
 
@@ -46,6 +48,7 @@ static struct measured_block read_block(const struct pen_measured_blocks *file,
                                         const json_t *object, size_t index) {
   const char *name = json_string_value(json_object_get(object, "block"));
   const json_t *tensor = json_object_get(object, "tensor"),
+               *partials = json_object_get(object, "partials"),
                *parameters = json_object_get(object, "parameters");
   if (!json_is_object(object))
     pen_costs_json_fail(file->path, pen_text("blocks[%zu]", index), "must be an object");
@@ -58,6 +61,9 @@ static struct measured_block read_block(const struct pen_measured_blocks *file,
       .tensor =
           tensor ? pen_costs_json_count32(file->path, pen_text("blocks[%zu].tensor", index), tensor)
                  : 1,
+      .partials = partials ? pen_costs_json_count32(
+                                 file->path, pen_text("blocks[%zu].partials", index), partials)
+                           : 0,
       .parameters = parameters
                         ? pen_costs_json_count(
                               file->path, pen_text("blocks[%zu].parameters", index), parameters)
@@ -106,10 +112,28 @@ static uint64_t parameters_of(const struct pen_graph *graph, uint32_t block) {
   return count;
 }
 
-/* The times of other numbers of tensor ranks say nothing of the topology's. */
+/* The times of other numbers of tensor ranks, or of pieces, say nothing of the topology's. */
 static bool is_of(const struct measured_block *block, const struct pen_topology *t,
                   const char *name) {
-  return strcmp(block->name, name) == 0 && block->tensor == t->tensor_parallel_ranks;
+  return strcmp(block->name, name) == 0 && block->tensor == t->tensor_parallel_ranks &&
+         (block->partials == 0 || block->partials == t->tensor_parallel_partials);
+}
+
+bool pen_measured_blocks_have(const struct pen_measured_blocks *file, int64_t tensor_ranks) {
+  for (size_t i = 0; i < file->count; i++)
+    if (file->block[i].tensor == tensor_ranks) return true;
+  return false;
+}
+
+/* ", but with tensor_parallel.ranks = 1 and partials = 2": the first row of that block; or "". */
+static const char *measured_with(const struct pen_measured_blocks *file, const char *name) {
+  for (size_t i = 0; i < file->count; i++) {
+    const struct measured_block *block = &file->block[i];
+    if (!strcmp(block->name, name))
+      return pen_text(", but with tensor_parallel.ranks = %u%s", block->tensor,
+                      block->partials ? pen_text(" and partials = %u", block->partials) : "");
+  }
+  return "";
 }
 
 static _Noreturn void fail_microbatch(const struct pen_measured_blocks *file,
@@ -118,14 +142,16 @@ static _Noreturn void fail_microbatch(const struct pen_measured_blocks *file,
   for (size_t i = 0; i < file->count; i++)
     if (is_of(&file->block[i], t, name))
       sizes = pen_text("%s%s%u", sizes, *sizes ? ", " : "", file->block[i].microbatch);
-  const char *other = t->tensor_parallel_ranks > 1 ? pen_text(" with tensor_parallel.ranks = %lld",
-                                                              (long long)t->tensor_parallel_ranks)
-                                                   : "";
+  const char *other =
+      t->tensor_parallel_partials > 1
+          ? pen_text(" with tensor_parallel.ranks = %lld and partials = %lld",
+                     (long long)t->tensor_parallel_ranks, (long long)t->tensor_parallel_partials)
+          : "";
   pen_costs_json_fail(
       file->path, "blocks",
-      *sizes ? pen_text("%s was measured with microbatches of %s, the topology has %lld", name,
-                        sizes, (long long)t->batch_microbatch)
-             : pen_text("%s was not measured%s", name, other));
+      *sizes ? pen_text("%s was measured%s with microbatches of %s, the topology has %lld", name,
+                        other, sizes, (long long)t->batch_microbatch)
+             : pen_text("%s was not measured%s%s", name, other, measured_with(file, name)));
 }
 
 static const struct measured_block *find_block(const struct pen_measured_blocks *file,

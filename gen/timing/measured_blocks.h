@@ -13,8 +13,12 @@ struct pen_measured_blocks;
 /* Fails (65) where the list is wrong; `path`: the file, for messages. */
 struct pen_measured_blocks *pen_measured_blocks_read(const char *path, const struct json_t *blocks);
 
-/* The cost of a stage, in ms: the sum over its blocks, without messages. Fails (65) if the file has
- * no block of that kind with the topology's microbatch and weights. */
+/* Whether blocks were measured with so many tensor ranks. */
+bool pen_measured_blocks_have(const struct pen_measured_blocks *blocks, int64_t tensor_ranks);
+
+/* The cost of a stage, in ms: the sum over its blocks, without messages and exchanges. Fails (65)
+ * if the file has no block of that kind with the topology's microbatch, tensor ranks, pieces and
+ * weights. */
 struct pen_stage_cost pen_measured_blocks_cost(const struct pen_measured_blocks *blocks,
                                                const struct pen_graph *graph);
 

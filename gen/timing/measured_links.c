@@ -7,8 +7,11 @@
  * the fewest bytes that were measured is the latency, which delays the arrival; what more bytes
  * take longer is the copy, which belongs to the action. With other transports all of it is latency.
  *
- * A collective of other ranks than those measured takes as much longer as each of its members sends
- * more: of the bytes of all, (ranks - 1) / ranks. */
+ * An exchange of tensor ranks (collectives of the kind "exchange") has the bytes of the part that a
+ * member puts into a slot of each of the others, and holds for as many ranks alone.
+ *
+ * Another collective of other ranks than those measured takes as much longer as each of its members
+ * sends more: of the bytes of all, (ranks - 1) / ranks. */
 #include "gen/timing/measured_links.h"
 
 #include <math.h>
@@ -82,14 +85,20 @@ struct size_time {
   double least, time;
 };
 
-/* Of the rows of that name. */
+static const char exchange_kind[] = "exchange";
+
+static bool is_of(const struct link_row *row, const char *name, uint32_t ranks) {
+  return strcmp(row->name, name) == 0 && (name != exchange_kind || row->ranks == ranks);
+}
+
+/* Of the rows of that name; of exchanges, those of as many ranks. */
 static struct size_time time_of(const struct link_rows *rows, const char *name, uint32_t ranks,
                                 double bytes) {
   double least = INFINITY, below = -1, above = INFINITY;
   double least_ms = 0, below_ms = 0, above_ms = 0;
   for (size_t i = 0; i < rows->count; i++) {
     const double size = rows->row[i].bytes, ms = row_ms(&rows->row[i], ranks);
-    if (strcmp(rows->row[i].name, name) != 0) continue;
+    if (!is_of(&rows->row[i], name, ranks)) continue;
     if (size < least) least = size, least_ms = ms;
     if (size <= bytes && size > below) below = size, below_ms = ms;
     if (size >= bytes && size < above) above = size, above_ms = ms;
@@ -156,44 +165,73 @@ static double gradient_bytes(const struct pen_graph *graph) {
   return bytes;
 }
 
+static const char *const collective_kinds[] = {
+    [PEN_MEASURED_REDUCE] = "reduce_scatter", [PEN_MEASURED_GATHER] = "all_gather"};
+
+double pen_measured_collective_ms(const struct pen_measured_links *links,
+                                  enum pen_measured_collective kind, uint32_t ranks, double bytes) {
+  return time_of(&links->collectives, collective_kinds[kind], ranks, bytes).time;
+}
+
+double pen_measured_byte_ms(const struct pen_measured_links *links, uint32_t ranks, double bytes) {
+  const double sent = bytes * sent_part(ranks);
+  return sent > 0 ? fmax(pen_measured_collective_ms(links, PEN_MEASURED_REDUCE, ranks, bytes),
+                         pen_measured_collective_ms(links, PEN_MEASURED_GATHER, ranks, bytes)) /
+                        sent
+                  : 0;
+}
+
 /* A cost for each stage, as in costs.reduce; false: none was measured. */
-static bool stage_times(const struct link_rows *collectives, const char *kind, uint32_t ranks,
-                        const struct pen_partition *partition, struct pen_graph *const *graph,
-                        struct pen_reals *times) {
+static bool stage_times(const struct pen_measured_links *links, enum pen_measured_collective kind,
+                        uint32_t ranks, const struct pen_partition *partition,
+                        struct pen_graph *const *graph, struct pen_reals *times) {
   *times = (struct pen_reals){.count = partition->stage_count,
                               .value = pen_new(partition->stage_count, sizeof *times->value)};
   for (uint32_t s = 0; s < partition->stage_count; s++) {
-    times->value[s] = time_of(collectives, kind, ranks, gradient_bytes(graph[s])).time;
+    times->value[s] = pen_measured_collective_ms(links, kind, ranks, gradient_bytes(graph[s]));
     if (times->value[s] < 0) return false;
   }
   return true;
 }
 
-/* Of the bytes that a member sends to another one: those of the largest stage. */
-static double byte_time(const struct pen_reals *times, uint32_t ranks,
-                        struct pen_graph *const *graph) {
-  double most = 0, time = 0;
-  for (size_t s = 0; s < times->count; s++) {
-    const double bytes = gradient_bytes(graph[s]) * sent_part(ranks);
-    if (bytes > most) most = bytes, time = times->value[s] / bytes;
-  }
-  return time;
+/* Of the largest stage. */
+static double most_gradient_bytes(const struct pen_partition *partition,
+                                  struct pen_graph *const *graph) {
+  double most = 0;
+  for (uint32_t s = 0; s < partition->stage_count; s++) most = fmax(most, gradient_bytes(graph[s]));
+  return most;
+}
+
+double pen_measured_exchange_ms(const struct pen_measured_links *links, uint32_t ranks,
+                                double sent) {
+  return links ? time_of(&links->collectives, exchange_kind, ranks, sent / (ranks - 1)).time : -1;
+}
+
+/* With the exchanges of its tensor ranks, if they were measured. */
+static const struct pen_topology *with_exchanges(const struct pen_measured_links *links,
+                                                 const struct pen_topology *without) {
+  const uint32_t ranks = (uint32_t)without->tensor_parallel_ranks;
+  if (ranks == 1 || pen_measured_exchange_ms(links, ranks, 0) < 0) return without;
+  struct pen_topology *topology = pen_new(1, sizeof *topology);
+  *topology = *without;
+  topology->measured_exchanges = links;
+  return topology;
 }
 
 /* If all replicas shard together, a stage has the times measured for it. Smaller groups also
  * exchange parts of stages with each other: then bytes have a time. */
 const struct pen_topology *pen_measured_links_topology(const struct pen_measured_links *links,
-                                                       const struct pen_topology *without,
+                                                       const struct pen_topology *given,
                                                        const struct pen_partition *partition,
                                                        struct pen_graph *const *graph) {
-  const struct link_rows *collectives = &links->collectives;
+  const struct pen_topology *without = with_exchanges(links, given);
   struct pen_reals reduce, gather;
   const uint32_t replicas = partition->replica_count, shards = partition->shard_ranks;
   if (replicas <= 1) return without;
   struct pen_topology *topology = pen_new(1, sizeof *topology);
   *topology = *without;
-  if (!stage_times(collectives, "reduce_scatter", replicas, partition, graph, &reduce) ||
-      !stage_times(collectives, "all_gather", replicas, partition, graph, &gather))
+  if (!stage_times(links, PEN_MEASURED_REDUCE, replicas, partition, graph, &reduce) ||
+      !stage_times(links, PEN_MEASURED_GATHER, replicas, partition, graph, &gather))
     return without;
   if (shards == replicas) {
     topology->costs_reduce = reduce;
@@ -203,6 +241,6 @@ const struct pen_topology *pen_measured_links_topology(const struct pen_measured
   topology->costs_reduce = topology->costs_gather = (struct pen_reals){.count = 0};
   topology->has_costs_byte = true;
   topology->costs_byte =
-      fmax(byte_time(&reduce, replicas, graph), byte_time(&gather, replicas, graph));
+      pen_measured_byte_ms(links, replicas, most_gradient_bytes(partition, graph));
   return topology;
 }

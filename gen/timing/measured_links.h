@@ -22,9 +22,24 @@ void pen_measured_links_add(const struct pen_measured_links *links,
                             const struct pen_partition *partition, struct pen_graph *const *graph,
                             struct pen_stage_cost *cost);
 
-/* The topology with the costs of collectives that were measured; `without`: there are none. */
+enum pen_measured_collective { PEN_MEASURED_REDUCE, PEN_MEASURED_GATHER };
+
+/* What a collective of the replicas takes, in ms, for a stage with so many bytes of gradients;
+ * below 0: it was not measured. And a byte that a replica sends to another one, by those of the
+ * stage with the most, where both kinds were measured. */
+double pen_measured_collective_ms(const struct pen_measured_links *links,
+                                  enum pen_measured_collective kind, uint32_t ranks, double bytes);
+double pen_measured_byte_ms(const struct pen_measured_links *links, uint32_t ranks, double bytes);
+
+/* What an exchange of so many tensor ranks takes, in ms, in which each sends so many bytes to all
+ * others together. Below 0: it was not measured, or links is NULL. */
+double pen_measured_exchange_ms(const struct pen_measured_links *links, uint32_t ranks,
+                                double sent);
+
+/* The topology with the costs of collectives and exchanges that were measured; `given` itself:
+ * there are none. */
 const struct pen_topology *pen_measured_links_topology(const struct pen_measured_links *links,
-                                                       const struct pen_topology *without,
+                                                       const struct pen_topology *given,
                                                        const struct pen_partition *partition,
                                                        struct pen_graph *const *graph);
 

@@ -7,8 +7,9 @@
 #include "gen/topology/message.h"
 
 const char pen_fallback_allowed[] =
-    "a fallback may change pipeline.ranks, pipeline.stages_per_rank, pipeline.schedule, partition, "
-    "memory and cluster, except cluster.device, port and spares";
+    "a fallback may change pipeline.ranks, pipeline.stages_per_rank, pipeline.schedule, "
+    "tensor_parallel.ranks, tensor_parallel.sequence, partition, memory and cluster, except "
+    "cluster.device, port and spares";
 
 static bool is_one_of(const char *name, const char *const *names) {
   while (*names && strcmp(name, *names)) names++;
@@ -17,8 +18,10 @@ static bool is_one_of(const char *name, const char *const *names) {
 
 bool pen_fallback_may_change(const struct pen_setting *setting) {
   static const char *const pipeline[] = {"ranks", "stages_per_rank", "schedule", NULL};
+  static const char *const tensor_parallel[] = {"ranks", "sequence", NULL};
   static const char *const groups[] = {"partition", "memory", "cluster", NULL};
   if (!strcmp(setting->group, "pipeline")) return is_one_of(setting->name, pipeline);
+  if (!strcmp(setting->group, "tensor_parallel")) return is_one_of(setting->name, tensor_parallel);
   return is_one_of(setting->group, groups);
 }
 
@@ -122,6 +125,8 @@ void pen_fallback_resolve(struct pen_topology *t, const struct pen_topology *mai
   const struct pen_fallback *fallback = &main->fallback_changes[t->fallback - 1];
   bool sets_hosts = false, sets_per_host = false;
   check_fixed(t, main);
+  t->tensor_parallel_partials = main->tensor_parallel_partials;
+  t->has_tensor_parallel_partials = true;
   for (size_t i = 0; i < fallback->count; i++) {
     sets_hosts |= fallback->change[i].setting == hosts;
     sets_per_host |= fallback->change[i].setting == per_host;

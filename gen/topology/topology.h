@@ -41,7 +41,8 @@ struct pen_origin {
   const char *former_name; /* null: set by its present name */
 };
 
-struct pen_fallback; /* fallback.h */
+struct pen_fallback;       /* fallback.h */
+struct pen_measured_links; /* gen/timing/measured_links.h */
 
 /* A field group_name for each setting: pipeline_ranks, model_layers, ... */
 struct pen_topology {
@@ -73,6 +74,8 @@ struct pen_topology {
   bool only_measures;     /* the plan is for the command measure alone: the group plan leaves open
                              what it would be */
   bool only_trains;       /* the plan has no profile but that of training (measure_plans.h) */
+  /* What exchanges of tensor ranks take, if that was measured (--costs); else NULL: costs.byte. */
+  const struct pen_measured_links *measured_exchanges;
   /* The topologies that a run falls back to when hosts are lost: the same with some settings
    * changed. */
   uint32_t fallback;                           /* which of them this is, from 1; 0: none of them */

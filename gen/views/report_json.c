@@ -331,6 +331,7 @@ static json_t *fallbacks_json(const struct pen_plan *plan, const double *makespa
     json_object_set_new(object, "hosts",
                         integer_json(fallback->host_count ? fallback->host_count : 1));
     json_object_set_new(object, "makespan", real_json(makespans[f]));
+    json_object_set_new(object, "tensor_ranks", integer_json(fallback->tensor_ranks));
     for (uint32_t rank = 0; rank < fallback->rank_count; rank++)
       json_array_append_new(bytes, integer_json(fallback->memory[rank].arena_bytes));
     json_object_set_new(object, "arena_bytes", bytes);

@@ -3,8 +3,10 @@
  * On the CPU the clock is that of the thread, so that the time for which another program has the
  * core does not count; a call of it takes some of the time that is measured, which is subtracted.
  *
- * Each process is a rank of its own run: it has its own shared memory, and nobody to wait for. The
- * replicas of a plan with collectives are one run. A process records when its actions ran in a ring
+ * Each process is a rank of its own run: it has its own shared memory, and nobody to wait for. Of a
+ * plan with tensor ranks as many are one run, in which they exchange nothing but the statistics of
+ * a step: all slots hold ones. The replicas of a plan with collectives are one run,
+ * and wait for each other. A process records when its actions ran in a ring
  * that this process maps, too. Times of first steps do not count, since memory is touched there for
  * the first time. */
 #define _GNU_SOURCE
@@ -33,6 +35,7 @@ static const double ms = 1e-6; /* of a nanosecond */
 void pen_busy_cores_open(struct pen_busy_cores *cores, const struct pen_plan *plan) {
   static struct pen_plan bound;
   bound = *plan;
+  bound.tensor_ranks = 1; /* there may be fewer cores */
   bound.bind = "core";
   const struct pen_rank_set all = pen_rank_set_all(&bound);
   pen_binding_open(&cores->binding, &bound, &all);
@@ -40,6 +43,11 @@ void pen_busy_cores_open(struct pen_busy_cores *cores, const struct pen_plan *pl
   cores->count = strcmp(plan->device, "cpu") != 0 || count == 0 ? 1
                  : count < PROCESSES_MAX                        ? count
                                                                 : PROCESSES_MAX;
+}
+
+uint32_t pen_block_processes(const struct pen_plan *plan, const struct pen_busy_cores *cores) {
+  const uint32_t run = pen_process_count(plan), runs = cores->count / run;
+  return plan->replica_count > 1 || runs == 0 ? run : run * runs;
 }
 
 static const struct pen_rank_program *actions_of(const struct pen_plan *plan) {
@@ -74,9 +82,9 @@ static struct pen_data make_data(const struct pen_plan *plan, const struct pen_p
   return data;
 }
 
-/* `shared`: of all replicas; null: the process is alone. */
+/* `shared`: of all processes of the run; null: it has one. */
 static _Noreturn void run_rank(const struct pen_plan *plan, const struct pen_shared *shared,
-                               uint32_t replica, const struct pen_options *options,
+                               uint32_t global, const struct pen_options *options,
                                struct pen_trace *ring) {
   static struct pen_run run; /* it outlives this function's frame */
   static struct pen_options quiet;
@@ -89,7 +97,7 @@ static _Noreturn void run_rank(const struct pen_plan *plan, const struct pen_sha
                          .log_descriptor = -1,
                          .trace_descriptor = -1,
                          .steps = STEPS_MAX,
-                         .measure = {.rings = ring}};
+                         .measure = {.rings = ring, .alone = plan->replica_count == 1}};
   run.profile = run.buckets.profile[0];
   run.data = make_data(plan, run.profile, options->seed);
   if (shared != NULL) {
@@ -99,20 +107,20 @@ static _Noreturn void run_rank(const struct pen_plan *plan, const struct pen_sha
     run.shared.control->spin_ns = spin_ns;
   }
   run.shared.local = run.local;
-  pen_rank_main(&run, replica);
+  pen_rank_main(&run, global);
 }
 
 struct processes {
   const struct pen_plan *plan;
   const struct pen_busy_cores *cores;
   const struct pen_options *options;
-  const struct pen_shared *shared; /* null: each has its own */
-  struct pen_trace *rings;         /* [count] */
-  uint32_t count;
-  uint32_t layers; /* of the deployment's model */
+  const struct pen_shared *shared; /* [count / run]; null: each process has its own */
+  struct pen_trace *rings;         /* [count]; replicas share the first */
+  uint32_t count, run;             /* processes, and those of a run */
+  uint32_t layers;                 /* of the deployment's model */
 };
 
-/* In a process that is alone. */
+/* In a process that waits for no other. */
 static void open_other_layers(struct pen_trace *ring, const struct processes *all) {
   static struct pen_other_layers others; /* it outlives this function's frame */
   pen_other_layers_open(&others, all->plan, all->layers, all->count);
@@ -132,11 +140,12 @@ static pid_t start_process(const struct processes *all, uint32_t index) {
       const struct pen_cores own = pen_binding_cores(&all->cores->binding, index);
       pen_binding_apply(&own);
     }
-    if (all->shared == NULL) {
+    const bool alone = all->plan->replica_count == 1;
+    if (alone) {
       open_other_layers(&all->rings[index], all);
     }
-    run_rank(all->plan, all->shared, all->shared == NULL ? 0 : index, all->options,
-             &all->rings[all->shared == NULL ? index : 0]);
+    run_rank(all->plan, all->shared == NULL ? NULL : &all->shared[index / all->run],
+             index % all->run, all->options, &all->rings[alone ? index : 0]);
   }
   pen_check(sigprocmask(SIG_SETMASK, &before, NULL) == 0, "cannot unblock a signal");
   return pid;
@@ -246,25 +255,26 @@ void pen_block_times_run(struct pen_block_times *times, struct pen_busy_cores *c
                          const struct pen_options *options, double seconds) {
   pid_t pids[PROCESSES_MAX];
   const struct pen_plan *plan = times->plan;
-  const bool together = plan->replica_count > 1;
-  struct pen_shared shared;
+  static struct pen_shared shared[PROCESSES_MAX];
   struct processes all = {.plan = plan,
                           .cores = cores,
                           .options = options,
                           .layers = times->layers,
-                          .count = together ? plan->replica_count : cores->count};
+                          .count = pen_block_processes(plan, cores),
+                          .run = pen_process_count(plan)};
+  const uint32_t opened = all.run > 1 ? all.count / all.run : 0;
   all.rings = open_rings(plan, all.count);
-  if (together) {
-    pen_shared_open(&shared, plan);
-    shared.control->spin_ns = spin_ns;
-    all.shared = &shared;
+  for (uint32_t i = 0; i < opened; i++) {
+    pen_shared_open(&shared[i], plan);
+    shared[i].control->spin_ns = spin_ns;
+    all.shared = shared;
   }
   for (uint32_t i = 0; i < all.count; i++) {
     pids[i] = start_process(&all, i);
   }
   wait_processes(pids, all.count, seconds);
-  if (together) {
-    pen_shared_close(&shared);
+  for (uint32_t i = 0; i < opened; i++) {
+    pen_shared_close(&shared[i]);
   }
   grow(times, all.count);
   for (uint32_t i = 0; i < all.count; i++) {

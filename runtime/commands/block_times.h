@@ -18,6 +18,10 @@ struct pen_busy_cores {
 /* The cores that this command may use; one process, if the plan is for another device. */
 void pen_busy_cores_open(struct pen_busy_cores *cores, const struct pen_plan *plan);
 
+/* How many processes run a plan at the same time: one a core; with tensor ranks as many times all
+ * of them as there are cores for, once at least; one a replica. */
+uint32_t pen_block_processes(const struct pen_plan *plan, const struct pen_busy_cores *cores);
+
 /* Durations in nanoseconds of each action of one step, by turns of the processes and steps. */
 struct pen_block_times {
   const struct pen_plan *plan; /* with one rank in each replica, and a train profile alone */
@@ -30,9 +34,9 @@ struct pen_block_times {
 void pen_block_times_open(struct pen_block_times *times, const struct pen_plan *plan,
                           uint32_t layers);
 
-/* Runs steps of the plan for about `seconds`, in all processes at the same time, or, if it has
- * replicas, in one process for each of them. Adds their samples, without
- * those of the first step. Fails with the status of a process that fails. */
+/* Runs steps of the plan for about `seconds`, in pen_block_processes() at the same time. Tensor
+ * ranks compute as if nothing were exchanged. Adds the samples of all, or of the first replica,
+ * without those of the first step. Fails with the status of a process that fails. */
 void pen_block_times_run(struct pen_block_times *times, struct pen_busy_cores *cores,
                          const struct pen_options *options, double seconds);
 

@@ -137,6 +137,7 @@ static void json_fallbacks(struct pen_writer *out, const struct pen_plan *plan) 
     json_text(out, "schedule", fallback->schedule);
     json_number(out, "hosts", host_count(fallback));
     json_real(out, "makespan", fallback->forecast.makespan);
+    json_number(out, "tensor_ranks", fallback->tensor_ranks);
     pen_writer_text(out, "\"arena_bytes\":");
     pen_writer_number(out, most_arena_bytes(fallback));
     pen_writer_text(out, "}");
@@ -253,9 +254,13 @@ static void print_hosts(const struct pen_plan *plan) {
 static void print_fallbacks(const struct pen_plan *plan) {
   for (uint32_t f = 0; f < plan->fallback_count; f++) {
     const struct pen_plan *fallback = &plan->fallbacks[f];
-    printf("fallback %-5u%s, %u ranks of %u stages on %u hosts, makespan %.6g, up to %" PRIu64
+    char members[32] = "";
+    if (fallback->tensor_ranks > 1) {
+      snprintf(members, sizeof members, " and %u tensor ranks", fallback->tensor_ranks);
+    }
+    printf("fallback %-5u%s, %u ranks of %u stages%s on %u hosts, makespan %.6g, up to %" PRIu64
            " bytes a rank\n",
-           f + 1, fallback->schedule, fallback->rank_count, fallback->stages_per_rank,
+           f + 1, fallback->schedule, fallback->rank_count, fallback->stages_per_rank, members,
            host_count(fallback), fallback->forecast.makespan, most_arena_bytes(fallback));
   }
 }

@@ -3,6 +3,8 @@ libruntime_a_SOURCES += \
   %reldir%/block_times.c \
   %reldir%/block_times.h \
   %reldir%/commands.h \
+  %reldir%/exchange_times.c \
+  %reldir%/exchange_times.h \
   %reldir%/files.c \
   %reldir%/files.h \
   %reldir%/forward.c \
@@ -15,6 +17,8 @@ libruntime_a_SOURCES += \
   %reldir%/logits.h \
   %reldir%/measure_costs.c \
   %reldir%/measure_costs.h \
+  %reldir%/measured_ranks.c \
+  %reldir%/measured_ranks.h \
   %reldir%/message_times.c \
   %reldir%/message_times.h \
   %reldir%/prompts.c \

@@ -16,6 +16,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
 #include "runtime/commands/block_times.h"
+#include "runtime/commands/exchange_times.h"
 #include "runtime/commands/message_times.h"
 #include "runtime/observe/json_output.h"
 
@@ -34,8 +35,8 @@ struct costs {
 /* Whether all processes have memory for a plan. */
 static bool fits(const struct costs *costs, const struct pen_plan *plan) {
   const double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-  const uint32_t ranks = plan->replica_count > 1 ? plan->replica_count : costs->cores.count;
-  return (double)plan->memory[0].arena_bytes * ranks < 0.8 * machine;
+  return (double)plan->memory[0].arena_bytes * pen_block_processes(plan, &costs->cores) <
+         0.8 * machine;
 }
 
 /* Fails where no microbatch can be measured; names those that cannot. */
@@ -51,7 +52,8 @@ static uint32_t open_times(struct costs *costs) {
       fprintf(stderr,
               "%s: microbatches of %" PRIu32 " are not measured: %" PRIu32 " ranks of %" PRIu64
               " MiB do not fit in memory\n",
-              costs->plan->name, measured[m].microbatch, costs->cores.count,
+              costs->plan->name, measured[m].microbatch,
+              pen_block_processes(&measured[m], &costs->cores),
               measured[m].memory[0].arena_bytes >> 20);
     }
   }
@@ -79,12 +81,24 @@ static void set_ms(json_t *object, const char *key, double value) {
   json_object_set_new(object, key, json_real(value > 0 ? value : 0));
 }
 
+/* Of a stage, what the first tensor rank has. */
 static uint64_t parameters_of(const struct pen_plan *plan, uint32_t stage) {
   uint64_t count = 0;
   for (uint32_t w = 0; w < plan->weight_count; w++) {
-    count += plan->weights[w].stage == stage ? plan->weights[w].count : 0;
+    const struct pen_weight *weight = &plan->weights[w];
+    count += weight->stage == stage && pen_first_member(plan, weight) == 0 ? weight->count : 0;
   }
   return count;
+}
+
+/* tensor_parallel.partials; 1: no weight is split. */
+static uint32_t partials_of(const struct pen_plan *plan) {
+  uint32_t most = 1;
+  for (uint32_t w = 0; w < plan->weight_count; w++) {
+    const uint32_t count = plan->weights[w].piece_count;
+    most = count > most ? count : most;
+  }
+  return most;
 }
 
 /* `with` recomputes, unless it did not fit. */
@@ -102,7 +116,8 @@ static json_t *block_json(struct pen_block_times *without, struct pen_block_time
   json_t *object = json_object();
   json_object_set_new(object, "block", json_string(plan->profiles[0].stages[stage].first_block));
   json_object_set_new(object, "microbatch", json_integer(plan->microbatch));
-  json_object_set_new(object, "tensor", json_integer(1));
+  json_object_set_new(object, "tensor", json_integer(plan->tensor_ranks));
+  json_object_set_new(object, "partials", json_integer(partials_of(plan)));
   json_object_set_new(object, "parameters", json_integer((json_int_t)parameters_of(plan, stage)));
   for (size_t c = 0; c < sizeof columns / sizeof *columns; c++) {
     const int kind = columns[c].kind;
@@ -135,7 +150,8 @@ static json_t *optimizer_json(const struct costs *costs) {
     const struct pen_plan *plan = costs->times[m].plan;
     uint64_t elements = 0;
     for (uint32_t w = 0; plan != NULL && w < plan->weight_count; w++) {
-      elements += plan->weights[w].frozen ? 0 : plan->weights[w].count;
+      const struct pen_weight *weight = &plan->weights[w];
+      elements += weight->frozen || pen_first_member(plan, weight) != 0 ? 0 : weight->count;
     }
     if (elements > 0 && plan->replica_count == 1) {
       update += pen_block_times_ms(&costs->times[m], PEN_UPDATE, 0) / (double)elements;
@@ -171,6 +187,36 @@ static json_t *messages_json(const struct costs *costs) {
   return messages;
 }
 
+static void add_collective(json_t *collectives, const char *kind, uint32_t ranks, uint64_t bytes,
+                           double took_ms) {
+  json_t *object = json_object();
+  json_object_set_new(object, "kind", json_string(kind));
+  json_object_set_new(object, "ranks", json_integer(ranks));
+  json_object_set_new(object, "bytes", json_integer((json_int_t)bytes));
+  set_ms(object, "ms", took_ms);
+  json_array_append_new(collectives, object);
+}
+
+/* Exchanges of each number of tensor ranks whose blocks were measured; of the bytes of a member's
+ * part. */
+static void add_exchanges(json_t *collectives, const struct costs *costs) {
+  for (uint32_t m = 0; m < costs->plan->measured_count; m++) {
+    const uint32_t members = costs->plan->measured[m].tensor_ranks;
+    bool first = members > 1;
+    for (uint32_t before = 0; before < m && first; before++) {
+      first = costs->plan->measured[before].tensor_ranks != members;
+    }
+    if (first) {
+      double ms[PEN_EXCHANGE_SIZES];
+      pen_exchange_times(members, &costs->cores, ms);
+      for (uint32_t size = 0; size < PEN_EXCHANGE_SIZES; size++) {
+        add_collective(collectives, "exchange", members, PEN_EXCHANGE_BYTES_MIN << 2 * size,
+                       ms[size]);
+      }
+    }
+  }
+}
+
 /* The gradients of each block, summed and gathered by the replicas; nothing where they did not fit,
  * or where the plan is for a device whose memory only its own ranks reach. */
 static json_t *collectives_json(const struct costs *costs) {
@@ -184,17 +230,12 @@ static json_t *collectives_json(const struct costs *costs) {
     for (uint32_t stage = 0; stage < times->plan->stage_count; stage++) {
       const double took_ms = pen_block_times_collective_ms(times, kinds[k].kind, stage);
       if (took_ms > 0) {
-        json_t *object = json_object();
-        json_object_set_new(object, "kind", json_string(kinds[k].name));
-        json_object_set_new(object, "ranks", json_integer(times->plan->replica_count));
-        json_object_set_new(
-            object, "bytes",
-            json_integer((json_int_t)(parameters_of(times->plan, stage) * sizeof(float))));
-        set_ms(object, "ms", took_ms);
-        json_array_append_new(collectives, object);
+        add_collective(collectives, kinds[k].name, times->plan->replica_count,
+                       parameters_of(times->plan, stage) * sizeof(float), took_ms);
       }
     }
   }
+  add_exchanges(collectives, costs);
   return collectives;
 }
 

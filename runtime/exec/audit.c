@@ -314,7 +314,9 @@ static void take_passed_sums(struct pen_vm *vm) {
   }
 }
 
-/* Runs an op with its outputs in the audit memory. */
+/* Runs an op with its outputs in the audit memory. What was in their place is there before: of a
+ * tensor rank that has fewer tokens of the vocabulary than the first, an op leaves the last bytes
+ * of its outputs as they were. */
 static void compute_apart(struct pen_vm *vm, uint32_t index, unsigned char *computed[]) {
   const struct pen_op *op = &vm->program->ops[index];
   const struct pen_operand_count count = pen_operands_of(op->kind);
@@ -325,8 +327,8 @@ static void compute_apart(struct pen_vm *vm, uint32_t index, unsigned char *comp
       continue;
     }
     computed[k] = at;
+    memcpy(at, call.operand[k], tensor_at(vm, op->operand[k])->bytes);
     if ((count.accumulated >> k & 1) != 0) {
-      memcpy(at, call.operand[k], tensor_at(vm, op->operand[k])->bytes);
       check_sum(vm, op->operand[k], at);
     }
     call.operand[k] = at;
@@ -391,11 +393,13 @@ static void run_collective(struct pen_vm *vm, const struct pen_program *program,
   }
 }
 
+/* Ends early when the run is aborted: what collectives and exchanges bring is then not complete. */
 static void run_audited(struct pen_vm *vm, const struct pen_action *action) {
   const struct pen_program *program = program_of(vm, action);
+  const uint32_t end = program->first_op + program->op_count;
   take_passed_sums(vm);
   pen_vm_relocate(vm, program->first_op, program->op_count, frame_of(vm, action));
-  for (uint32_t i = program->first_op; i < program->first_op + program->op_count; i++) {
+  for (uint32_t i = program->first_op; i < end && !vm->aborted; i++) {
     if (pen_is_runtime_op(vm->program->ops[i].kind)) {
       run_collective(vm, program, i);
     } else {

@@ -13,8 +13,10 @@
  *     that writes it, which knows what this rank audits. The checksum follows the tensor in its
  *     buffer and its message (runtime/plan/audit_sum.h)
  *   - within the action: of what the audit computed.
- * UPDATE of one weight is audited as well (audit_update.h). Collectives are not run twice: what
- * they bring counts from when it has arrived. */
+ * UPDATE of one weight is audited as well (audit_update.h). Collectives, and exchanges between
+ * tensor ranks, are not run twice: what they bring counts from when it has arrived. Each tensor
+ * rank draws an action of its own; what stages pass on goes between ranks that are the same member.
+ */
 #ifndef PEN_AUDIT_H
 #define PEN_AUDIT_H
 

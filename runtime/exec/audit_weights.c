@@ -71,9 +71,12 @@ void pen_audit_weights_sum_stage(struct pen_audit_weights *weights, const struct
   }
 }
 
-/* Does the head of a tied weight, or of its piece, read what another rank updates? */
+/* Does the head of a tied weight, or of its piece, read what another rank updates? A tensor rank
+ * reads its own pieces. */
 static bool is_between_ranks(const struct pen_vm *vm, const struct pen_tie *tie) {
-  return tie->rank != vm->plan->weights[tie->weight].rank;
+  const struct pen_weight *weight = &vm->plan->weights[tie->weight];
+  return tie->rank != weight->rank &&
+         pen_has_piece(vm->plan, weight, pen_coordinates_of(vm->plan, vm->endpoint->global));
 }
 
 static uint64_t tied_bytes(const struct pen_vm *vm, const struct pen_tie *tie) {

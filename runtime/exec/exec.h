@@ -102,7 +102,7 @@ struct pen_vm {
   bool forked;                 /* the action before was the first of a pair a|b */
   uint32_t collectives_before; /* the action that runs, in the step */
   bool aborted;                /* an op has left a wait: the run was aborted */
-  bool unconnected;            /* programs run over zeros: collectives do nothing */
+  bool unconnected;            /* programs run alone: collectives and exchanges do nothing */
 
   struct pen_bound_op *ops;             /* [program->op_count] */
   struct pen_relocation *relocations;   /* in the order of the ops that they belong to */

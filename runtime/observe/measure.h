@@ -22,6 +22,8 @@ struct pen_measure {
   const char *path;
   int descriptor;
   struct pen_trace *rings; /* [rank_count], shared between processes */
+  bool alone;              /* the command measure: each process has its own rings, and exchanges
+                              nothing with the other tensor ranks */
 };
 
 /* In the parent, before the ranks start: opens FILE, whose contents remain until

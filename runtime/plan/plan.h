@@ -293,12 +293,16 @@ static inline uint32_t pen_first_member_weight(const struct pen_plan *plan, uint
   const struct pen_weight *of = &plan->weights[weight];
   return weight - pen_first_member(plan, of) * (of->piece_count / plan->tensor_ranks);
 }
-/* Whether a process has a weight; whether it is the first member that has it, which counts it in
- * the norm and saves it. */
+/* Whether a member has what a weight is: a piece of its own, or what is not split. Whether a
+ * process has a weight; whether it is the first member that has it, which counts it in the norm and
+ * saves it. */
+static inline bool pen_has_piece(const struct pen_plan *plan, const struct pen_weight *weight,
+                                 struct pen_coordinates at) {
+  return weight->piece_count == 1 || pen_first_member(plan, weight) == at.tensor_rank;
+}
 static inline bool pen_has_weight(const struct pen_plan *plan, const struct pen_weight *weight,
                                   struct pen_coordinates at) {
-  return weight->rank == at.rank &&
-         (weight->piece_count == 1 || pen_first_member(plan, weight) == at.tensor_rank);
+  return weight->rank == at.rank && pen_has_piece(plan, weight, at);
 }
 static inline bool pen_owns_weight(const struct pen_plan *plan, const struct pen_weight *weight,
                                    struct pen_coordinates at) {

@@ -2,6 +2,7 @@
 #include "runtime/rank/rank_open.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "kernels/kernels.h"
 #include "runtime/base/check.h"
@@ -76,13 +77,25 @@ static const struct pen_device *open_device(struct pen_rank *rank, uint32_t glob
 static struct pen_trace *open_trace(const struct pen_run *run,
                                     const struct pen_endpoint *endpoint) {
   struct pen_trace *trace = NULL;
-  if (run->measure.rings != NULL && endpoint->replica == 0 && endpoint->tensor_rank == 0) {
+  const bool records = run->measure.alone || (endpoint->replica == 0 && endpoint->tensor_rank == 0);
+  if (run->measure.rings != NULL && records) {
     trace = &run->measure.rings[endpoint->rank];
     pen_trace_touch(trace, run->trace_descriptor);
   } else if (run->trace_descriptor >= 0) {
     trace = pen_trace_open(run->trace_descriptor, &run->profile->ranks[endpoint->rank], run->steps);
   }
   return trace;
+}
+
+/* Programs run without the other tensor ranks, whose slots hold ones: of zeros a logarithm is
+ * taken. As bf16 and, nearly, as f32 the bits are those of 1. */
+static void run_alone(struct pen_vm *vm) {
+  static const uint16_t one = 0x3f80;
+  unsigned char *slots = vm->arena + vm->memory->exchange_offset;
+  for (uint64_t at = 0; at < vm->memory->exchange_bytes; at += sizeof one) {
+    memcpy(slots + at, &one, sizeof one);
+  }
+  vm->unconnected = true;
 }
 
 static void open_vm(struct pen_rank *rank, const struct pen_device *device, struct pen_trace *trace,
@@ -111,6 +124,9 @@ static void open_vm(struct pen_rank *rank, const struct pen_device *device, stru
                   .data = evaluates ? &run->evaluation.data : &run->data,
                   .trace = evaluates ? NULL : trace,
               });
+  if (run->measure.alone) {
+    run_alone(&rank->vms[index]);
+  }
 }
 
 /* One vm for every profile that the run may need. */

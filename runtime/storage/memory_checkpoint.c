@@ -60,7 +60,7 @@ void pen_memory_state_visit(const struct pen_plan *plan, uint32_t global, visit_
   for (uint32_t i = 0; i < plan->tie_count; i++) {
     const struct pen_tie *tie = &plan->ties[i];
     const struct pen_weight *weight = &plan->weights[tie->weight];
-    if (tie->rank == at.rank && weight->rank != at.rank) {
+    if (tie->rank == at.rank && weight->rank != at.rank && pen_has_piece(plan, weight, at)) {
       const struct pen_state_part part = {.weight = tie->weight,
                                           .kind = PEN_STATE_TIE,
                                           .offset = tie->value_offset,

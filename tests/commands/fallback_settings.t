@@ -23,7 +23,7 @@ refused() {
   "$gen" --check t.cfg >out 2>err
   is "$refused_name is refused" "$? $(cat err)" "78 $refused_line"
 }
-may="a fallback may change pipeline.ranks, pipeline.stages_per_rank, pipeline.schedule, partition, memory and cluster, except cluster.device, port and spares"
+may="a fallback may change pipeline.ranks, pipeline.stages_per_rank, pipeline.schedule, tensor_parallel.ranks, tensor_parallel.sequence, partition, memory and cluster, except cluster.device, port and spares"
 list='a list of at most 16 groups of settings, as in ( { pipeline = { ranks = 2; }; } )'
 
 refused "a number" "t.cfg:7: fallback = 3: $list" 3

@@ -72,6 +72,9 @@ COMMAND_TESTS = \
   %reldir%/search_report.t \
   %reldir%/secret.t \
   %reldir%/tensor.t \
+  %reldir%/tensor_audit.t \
+  %reldir%/tensor_fallback.t \
+  %reldir%/tensor_measure.t \
   %reldir%/tensor_plan.t \
   %reldir%/threads.t \
   %reldir%/tied.t \

@@ -120,9 +120,9 @@ measured 1 >one.costs
 measured 2 >two.costs
 "$gen" --check --costs=one.costs llama.cfg 2>err
 is "blocks of one tensor rank are not those of two" "$? $(cat err)" \
-  "65 one.costs: blocks: model.embed_tokens was not measured with tensor_parallel.ranks = 2"
+  "65 one.costs: blocks: model.embed_tokens was not measured with tensor_parallel.ranks = 2 and partials = 2, but with tensor_parallel.ranks = 1"
 "$gen" --check --costs=two.costs -s tensor_parallel.ranks=1 llama.cfg 2>err
-is "nor the other way round" "$? $(cat err)" "65 two.costs: blocks: model.embed_tokens was not measured"
+is "nor the other way round" "$? $(cat err)" "65 two.costs: blocks: model.embed_tokens was not measured, but with tensor_parallel.ranks = 2"
 report measured.json --costs=two.costs
 shows measured.json "blocks of two are taken, and exchanges are added" '
 # 2 x 4 + 3 blocks, of 3 ms each

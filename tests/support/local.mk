@@ -36,6 +36,7 @@ EXTRA_DIST += \
   %reldir%/fault_run.sh \
   %reldir%/lossy_link.c \
   %reldir%/hosts.sh \
+  %reldir%/lose_hosts.sh \
   %reldir%/slurm.sh \
   %reldir%/kernels.sh \
   %reldir%/layers.awk \
