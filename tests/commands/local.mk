@@ -72,6 +72,7 @@ COMMAND_TESTS = \
   %reldir%/search_report.t \
   %reldir%/secret.t \
   %reldir%/tensor.t \
+  %reldir%/tensor_head.t \
   %reldir%/tensor_plan.t \
   %reldir%/threads.t \
   %reldir%/tied.t \

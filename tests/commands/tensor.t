@@ -166,6 +166,4 @@ refused "by a list" 'not ranks 0 and 1 on two' $T2 $two -s cluster.mapping=[0,1,
 (cat "$scratch/llama.cfg"; echo 'fallback = ( { pipeline = { ranks = 1; }; } );') >"$scratch/fallback.cfg"
 fails "a fallback" 78 'tensor_parallel.ranks' "$gen" --check $T2 $two "$scratch/fallback.cfg"
 refused "audits" 'memory.audit' $T2 -s memory.audit=true
-refused "a tied head" 'model.tie_embeddings' $T2 -s model.tie_embeddings=true
-refused "a loss in chunks" 'model.loss_rows' $T2 -s model.loss_rows=32
 finish
