@@ -269,6 +269,13 @@ static inline uint32_t pen_table_rank(const struct pen_plan *plan, uint32_t glob
   return pen_coordinates_of(plan, global).rank;
 }
 
+/* The process that has the predictions and the losses of the first replica. */
+static inline uint32_t pen_last_stage_process(const struct pen_plan *plan,
+                                              const struct pen_profile *profile) {
+  return pen_global_rank(plan,
+                         (struct pen_coordinates){.rank = pen_last_stage_rank(plan, profile)});
+}
+
 /* A pipeline is the ranks of one replica that are the same member, and send each other messages. */
 static inline uint32_t pen_pipeline_count(const struct pen_plan *plan) {
   return plan->replica_count * plan->tensor_ranks;

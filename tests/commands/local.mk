@@ -74,6 +74,7 @@ COMMAND_TESTS = \
   %reldir%/tensor.t \
   %reldir%/tensor_head.t \
   %reldir%/tensor_plan.t \
+  %reldir%/tensor_text.t \
   %reldir%/threads.t \
   %reldir%/tied.t \
   %reldir%/tokens.t \

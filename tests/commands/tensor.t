@@ -107,9 +107,6 @@ is "with the bits of its seed" "$(log_field "$scratch/start.log" loss)" "$(head 
 evaluate() { "$scratch/$1" eval --data "$scratch/data.bin" --checkpoint "$scratch/llama_one.ckpt" 2>/dev/null; }
 is "eval of two tensor ranks" "$(evaluate llama_two)" "$(evaluate llama_one)"
 is "eval of two, in stages" "$(evaluate llama_two_v)" "$(evaluate llama_one)"
-for command in "score --output $scratch/scores --data $scratch/data.bin" "generate --prompt 1"; do
-  fails "${command%% *} is refused" 64 "tensor_parallel.ranks = 1" "$scratch/llama_two" $command --checkpoint "$scratch/llama_one.ckpt"
-done
 matches "info counts the processes" "$("$scratch/cube_1f1b" info --json)" '*"tensor_ranks":2,*'
 evals() {
   rm -f "$scratch/evals.log"

@@ -234,6 +234,24 @@ static bool message_of_all_members(struct broken_plan *p) {
   return message;
 }
 
+/* ---- generation ---- */
+
+static bool generation_without_a_part(struct broken_plan *p) {
+  const struct pen_op *op = op_of_generation(p, PEN_OP_ALL_GATHER_PART);
+  if (op) drop_op(p, (uint32_t)(op - ops_of(p)));
+  return op;
+}
+
+static bool sampled_columns_elsewhere(struct broken_plan *p) {
+  struct pen_op *op = op_of_generation(p, PEN_OP_CROSS_ENTROPY_COLUMNS);
+  if (op) op->dim[2]++;
+  return op;
+}
+
+static bool sampled_columns_of_another(struct broken_plan *p) {
+  return generation_takes(p, PEN_OP_CROSS_ENTROPY_COLUMNS, "logits");
+}
+
 /* ---- members ---- */
 
 /* A weight of a member after the first. */
@@ -345,6 +363,9 @@ static const struct defect defects[] = {
     {"a member's tie in another place", tie_in_another_place, {"tied: ", "the head reads"}},
     {"a tie of the first member", tie_of_the_first_member, {"tied: "}},
     {"a message of all members", message_of_all_members, {"its message has"}},
+    {"generation without a part", generation_without_a_part, {WRONG, BYTES}},
+    {"sampled columns elsewhere", sampled_columns_elsewhere, {WRONG}},
+    {"sampled columns of another piece", sampled_columns_of_another, {WRONG, BYTES}},
     {"a member's weight in another place", weight_in_another_place, {"is in another place"}},
     {"a member's weight of another kind", weight_of_another_kind, {"is of another kind"}},
     {"another number of members",
