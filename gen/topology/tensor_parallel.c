@@ -49,10 +49,6 @@ static void check_ranks(const struct pen_topology *t) {
   const char *const why = "with tensor_parallel.ranks above 1, in this version";
   if (t->tensor_parallel_ranks & (t->tensor_parallel_ranks - 1))
     pen_topology_fail(t, "tensor_parallel.ranks", "a power of two");
-  if (t->model_tie_embeddings) pen_topology_fail(t, "model.tie_embeddings", "false, %s", why);
-  if (t->model_loss_rows) pen_topology_fail(t, "model.loss_rows", "0, %s", why);
-  if (t->model_tie_embeddings) pen_topology_fail(t, "model.tie_embeddings", "false, %s", why);
-  if (t->model_loss_rows) pen_topology_fail(t, "model.loss_rows", "0, %s", why);
   if (t->tensor_parallel_sequence)
     pen_topology_fail(t, "tensor_parallel.sequence", "false, %s", why);
 }

@@ -2,7 +2,9 @@
  *
  * A hook on the last stage's op CROSS_ENTROPY runs it row by row, which gives -ln p of each token
  * instead of the sum; of split weights, on CROSS_ENTROPY_COLUMNS of each piece, of which one has
- * the target. The results are kept for a step and then written in the order of the windows.
+ * the target, on one of the tensor ranks. The results are kept for a step and then written in the
+ * order of the windows. The losses of pieces are exchanged after the hook: a tensor rank that has
+ * ended a step finds what all have found.
  * The windows of a packed file hold documents in another order than the input, so all results are
  * kept to the end. Replicas that run together, since their weights are sharded, score their own
  * windows, and the last rank of the first one writes the results of all; from other hosts they come
@@ -212,8 +214,14 @@ static double loss_of_row(const struct pen_call *call, const struct loss_form *f
   return loss;
 }
 
+/* Whether the piece with these tokens has the result of a row: one does. */
+static bool has_target(int32_t target, size_t first, size_t count) {
+  const size_t token = target == PEN_IGNORED_TARGET ? 0 : (size_t)target;
+  return token >= first && token - first < count;
+}
+
 /* One row a call. Each row's loss is computed from that row alone, so the sum in rising order has
- * the bits of one call. The loss of a row whose target is in another piece is 0. */
+ * the bits of one call. */
 static void score_rows(const struct pen_call *call) {
   const struct pen_op_hook *hook = call->prepared;
   const struct pen_vm *vm = hook->context;
@@ -232,12 +240,13 @@ static void score_rows(const struct pen_call *call) {
     if (pen_score_logits_wanted()) {
       pen_score_logits_add(vm, first + r, logits, first_token, tokens);
     }
-    const double loss = loss_of_row(call, form, r, logits);
+    double loss = loss_of_row(call, form, r, logits);
     sum += loss;
-    if (first_token == 0) {
-      found[r] = targets[r] == PEN_IGNORED_TARGET ? (double)NAN : loss;
-    } else {
-      found[r] += loss;
+    if (targets[r] == PEN_IGNORED_TARGET) {
+      loss = (double)NAN;
+    }
+    if (has_target(targets[r], first_token, tokens)) {
+      found[r] = loss;
     }
   }
   *(double *)call->operand[form->loss] = sum;
@@ -316,12 +325,13 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
     }
   }
   pen_vm_hook(vm, loss_form_of(plan)->kind, &score.hook);
-  score.writes = vm->replica == 0;
+  score.writes = pen_last_stage_process(plan, run->profile) == vm->endpoint->global;
   if (run->data.packed.header != NULL && (score.writes || pen_score_logits_wanted())) {
     open_packed(&run->data.packed);
   }
   if (pen_score_logits_wanted()) {
-    pen_score_logits_prepare(score.first_entry, pen_has_pieces(plan) ? score.microbatch_rows : 1);
+    pen_score_logits_prepare(vm, score.first_entry,
+                             pen_has_pieces(plan) ? score.microbatch_rows : 1);
   }
   if (score.writes) {
     pen_writer_open(&score.out, score.descriptor);
@@ -423,7 +433,7 @@ static void take_step(const struct pen_run *run, struct pen_vm *vm) {
 /* After the barrier all replicas have their results. */
 static bool stepped(const struct pen_run *run, struct pen_vm *vm) {
   take_fetched(vm);
-  if (score.microbatch_rows > 0) {
+  if (score.microbatch_rows > 0 && vm->endpoint->tensor_rank == 0) {
     atomic_store(&vm->endpoint->self->results_step, vm->run_step + 1);
   }
   if (run->plan->replica_count > 1 && !pen_endpoint_barrier(vm->endpoint)) {

@@ -21,6 +21,16 @@ bool pen_has_pieces(const struct pen_plan *plan) {
   return has;
 }
 
+uint32_t pen_first_token(const struct pen_plan *plan, uint32_t tensor_rank) {
+  uint32_t pieces = 1;
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    pieces = plan->weights[i].piece_count > pieces ? plan->weights[i].piece_count : pieces;
+  }
+  const uint32_t rows = (plan->vocab + pieces - 1) / pieces,
+                 first = rows * (pieces / plan->tensor_ranks) * tensor_rank;
+  return first < plan->vocab ? first : plan->vocab;
+}
+
 float *pen_tensor_destination(struct pen_whole_tensor *whole, const struct pen_weight *weight,
                               float *to, bool *known) {
   *known = false;

@@ -74,8 +74,10 @@ COMMAND_TESTS = \
   %reldir%/tensor.t \
   %reldir%/tensor_audit.t \
   %reldir%/tensor_fallback.t \
+  %reldir%/tensor_head.t \
   %reldir%/tensor_measure.t \
   %reldir%/tensor_plan.t \
+  %reldir%/tensor_text.t \
   %reldir%/threads.t \
   %reldir%/tied.t \
   %reldir%/tokens.t \
