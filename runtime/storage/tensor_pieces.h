@@ -19,6 +19,9 @@ struct pen_tensor_run pen_first_run(const struct pen_weight *weight, uint64_t fi
 /* Whether a tensor of the plan is split into pieces. */
 bool pen_has_pieces(const struct pen_plan *plan);
 
+/* The pieces of the vocabulary, of which each but the last has the most tokens; 1: it is whole. */
+uint32_t pen_vocabulary_pieces(const struct pen_plan *plan);
+
 /* The last tensor that was read for its pieces. All 0: none. */
 struct pen_whole_tensor {
   const char *name; /* of the tensor */
