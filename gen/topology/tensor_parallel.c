@@ -38,8 +38,7 @@ static void check_divides(const struct pen_topology *t) {
 /* What this version does not do with pieces. */
 static void check_built(const struct pen_topology *t) {
   if (strcmp(t->model_loss, "cross_entropy"))
-    pen_topology_fail(t, "model.loss",
-                      "\"cross_entropy\", with tensor_parallel.partials above 1");
+    pen_topology_fail(t, "model.loss", "\"cross_entropy\", with tensor_parallel.partials above 1");
 }
 
 /* What this version does not do with tensor ranks. */
@@ -49,9 +48,6 @@ static void check_ranks(const struct pen_topology *t) {
     pen_topology_fail(t, "tensor_parallel.ranks", "a power of two");
   if (t->fallback || t->fallback_count)
     pen_topology_fail(t, "tensor_parallel.ranks", "1, with a fallback, in this version");
-  if (!strcmp(t->cluster_device, "cuda"))
-    pen_topology_fail(t, "tensor_parallel.ranks",
-                      "1, with cluster.device = \"cuda\", in this version");
   if (t->model_tie_embeddings) pen_topology_fail(t, "model.tie_embeddings", "false, %s", why);
   if (t->model_loss_rows) pen_topology_fail(t, "model.loss_rows", "0, %s", why);
   if (t->memory_audit) pen_topology_fail(t, "memory.audit", "false, %s", why);

@@ -172,7 +172,8 @@ enum pen_norm_kind {
  *                           gradients of a unit one after the other, each as large as the largest
  *
  * The flags are those of the profile that runs: arrivals [messages], credits [messages], published
- * [processes] and, with replicas, collectives completed [replica][collectives of the rank's list].
+ * [processes], with replicas, collectives completed [replica][collectives of the rank's list], and,
+ * with several tensor ranks, exchanges signalled [2][tensor rank], by turns.
  *
  * On the CPU the block has the shard staging alone.
  *
