@@ -82,11 +82,13 @@ static uint32_t program_collectives(const struct pen_layout_state *l,
 
 /* The flags that others write: see plan.h. */
 static uint64_t flag_bytes(const struct pen_layout_state *l, size_t profile_count, uint32_t rank) {
-  const uint64_t replicas = l->plan->replica_count;
+  const uint64_t replicas = l->plan->replica_count, members = l->plan->tensor_ranks;
   uint64_t most = 0;
   for (size_t i = 0; i < profile_count; i++) {
     const struct pen_lowered *lowered = l[i].lowered;
-    uint64_t words = 2 * (uint64_t)lowered->message_count + replicas * l->partition->rank_count;
+    uint64_t words =
+        2 * (uint64_t)lowered->message_count + replicas * l->partition->rank_count * members;
+    if (members > 1) words += 2 * members;
     for (uint32_t index = 0; index < lowered->count[rank] && replicas > 1; index++) {
       const struct pen_action *action = &lowered->action[rank][index];
       words +=

@@ -37,11 +37,8 @@ static void check_divides(const struct pen_topology *t) {
 
 /* What this version does not do with pieces. */
 static void check_built(const struct pen_topology *t) {
-  const char *const why = "with tensor_parallel.partials above 1";
-  if (!strcmp(t->cluster_device, "cuda"))
-    pen_topology_fail(t, "tensor_parallel.partials", "1, with cluster.device = \"cuda\"");
   if (strcmp(t->model_loss, "cross_entropy"))
-    pen_topology_fail(t, "model.loss", "\"cross_entropy\", %s", why);
+    pen_topology_fail(t, "model.loss", "\"cross_entropy\", with tensor_parallel.partials above 1");
 }
 
 /* What this version does not do with tensor ranks. */

@@ -20,8 +20,8 @@ static uint32_t signals_of(const struct pen_rank_program *tables, uint32_t progr
   return count;
 }
 
-/* The most flags of any profile, in words: two a message, one a process, and one for each replica
- * and collective. */
+/* The most flags of any profile, in words: two a message, one a process, one for each replica and
+ * collective, and two for each tensor rank. */
 static uint64_t most_flags(const struct pen_plan *plan, uint32_t rank) {
   uint64_t most = 0, processes = pen_process_count(plan);
   for (uint32_t p = 0; p < plan->profile_count; p++) {
@@ -42,7 +42,8 @@ static uint64_t most_flags(const struct pen_plan *plan, uint32_t rank) {
         case PEN_UNSHARD: collectives++;
       }
     words = 2 * (uint64_t)plan->profiles[p].message_count + processes +
-            (plan->replica_count > 1 ? plan->replica_count * collectives : 0);
+            (plan->replica_count > 1 ? plan->replica_count * collectives : 0) +
+            (plan->tensor_ranks > 1 ? 2 * (uint64_t)plan->tensor_ranks : 0);
     if (words > most) most = words;
   }
   return most;

@@ -1,9 +1,10 @@
-/* bias_dw.cu: BIAS_DW: dbias += sum over rows of dy; the sum is computed first.
+/* bias_dw.cu: BIAS_DW: dbias += sum over rows of dy; the sum is computed first. BIAS_RUNS_DW: the
+ * same with a sum of runs.
  *
- * Launch: (columns of 32 threads) x (runs of rows, column_sums.cuh), 256 threads: a thread has the
+ * Launch: (columns of 32 threads) x (parts of rows, column_sums.cuh), 256 threads: a thread has the
  * columns of 16 bytes (one column if rows are not multiples of 16 bytes) of every eighth row of its
- * run. Then the runs are added. Order: every eighth row of a run, rising; the eight, rising; then
- * the runs. Workspace: PARTS rows of f32. Traffic: an element once.
+ * part. Then the parts are added. Order: every eighth row of a part, rising; the eight, rising;
+ * then the parts. Workspace: PARTS rows of f32, or RUN_PARTS a run. Traffic: an element once.
  *
  * cuBLASLt's epilogue of AFFINE_DW (BGRADA) is not used: it writes the sum instead of accumulating,
  * in an undocumented order that may differ between algorithms. It would save reading dy once.
@@ -14,17 +15,17 @@ namespace {
 
 enum { TEAMS = THREADS / WARP };
 
-template <class E, int N>
+template <class E, int N, bool RUNS>
 __global__ void __launch_bounds__(THREADS)
-    sum_run(float *part, const E *dy, int64_t rows, int64_t run, int width) {
+    sum_part(float *part, const E *dy, row_part rows, int width) {
   __shared__ float of_team[TEAMS][WARP * N];
   const int lane = (int)threadIdx.x % WARP, team = (int)threadIdx.x / WARP,
-            first = (int)blockIdx.x * WARP * N;
+            first = (int)blockIdx.x * WARP * N, number = (int)blockIdx.y;
   const int column = first + lane * N;
-  const int64_t begin = blockIdx.y * run, end = begin + run < rows ? begin + run : rows;
+  const row_part own = part_at<RUNS>(rows, number);
   lanes<N> sum = {};
-  for (int64_t row = begin + team; row < end && column < width; row += TEAMS) {
-    const lanes<N> d = load<N>(dy + row * width + column);
+  for (int64_t i = own.begin + team; i < own.end && column < width; i += TEAMS) {
+    const lanes<N> d = load<N>(dy + row_at<RUNS>(own, number, i) * width + column);
 #pragma unroll
     for (int k = 0; k < N; k++) sum.v[k] += d.v[k];
   }
@@ -34,26 +35,40 @@ __global__ void __launch_bounds__(THREADS)
   for (int i = (int)threadIdx.x; i < WARP * N && first + i < width; i += THREADS) {
     float total = of_team[0][i];
     for (int t = 1; t < TEAMS; t++) total += of_team[t][i];
-    part[(int64_t)blockIdx.y * width + first + i] = total;
+    part[(int64_t)number * width + first + i] = total;
   }
+}
+
+template <class E, bool RUNS>
+void add_columns(const struct pen_call *call, const summed_rows &of, int64_t width) {
+  float *part = (float *)call->workspace;
+  const dim3 grid((unsigned)ceiling(width, is_wide<E>(width) ? WARP * WIDE<E> : WARP),
+                  (unsigned)of.blocks());
+  const auto kernel = is_wide<E>(width) ? sum_part<E, WIDE<E>, RUNS> : sum_part<E, 1, RUNS>;
+  PEN_LAUNCH(kernel, grid, dim3(THREADS), 0, call->stream, part, (const E *)call->operand[0],
+             part_of(of), (int)width);
+  launch_parts<true>((float *)call->operand[1], part, of, width, call->stream);
 }
 
 template <class E>
 void bias_dw_of(const struct pen_call *call) {
-  const int64_t rows = call->dim[0], width = call->dim[1];
-  float *part = (float *)call->workspace;
-  const dim3 grid((unsigned)ceiling(width, is_wide<E>(width) ? WARP * WIDE<E> : WARP),
-                  (unsigned)parts_of(rows));
-  const auto kernel = is_wide<E>(width) ? sum_run<E, WIDE<E>> : sum_run<E, 1>;
-  PEN_LAUNCH(kernel, grid, dim3(THREADS), 0, call->stream, part, (const E *)call->operand[0], rows,
-             rows_a_part(rows), (int)width);
-  launch_parts<true>((float *)call->operand[1], part, rows, width, call->stream);
+  add_columns<E, false>(call, summed_rows::all(call->dim[0]), call->dim[1]);
+}
+
+template <class E>
+void bias_runs_dw_of(const struct pen_call *call) {
+  add_columns<E, true>(call, summed_rows::of_runs(call->dim), call->dim[2]);
 }
 
 } /* namespace */
 
 size_t pen_cuda_bias_dw_workspace(const int64_t dim[PEN_DIMS_MAX]) {
-  return part_bytes(dim[0], dim[1]);
+  return summed_rows::all(dim[0]).bytes(dim[1]);
+}
+
+size_t pen_cuda_bias_runs_dw_workspace(const int64_t dim[PEN_DIMS_MAX]) {
+  return summed_rows::of_runs(dim).bytes(dim[2]);
 }
 
 PEN_CUDA_BOTH(bias_dw)
+PEN_CUDA_BOTH(bias_runs_dw)

@@ -12,31 +12,10 @@
 #include <float.h>
 #include <math.h>
 
-#include "kernels/cuda/exponential.cuh"
+#include "kernels/cuda/logit_rows.cuh"
 #include "kernels/cuda/serial_sum.cuh"
 
 namespace {
-
-/* A row may be unaligned: `head` elements one by one, then `wide` times the N elements of 16 bytes,
- * aligned, then the rest one by one. */
-struct span {
-  int head, wide, count;
-};
-
-template <int N>
-__device__ inline span span_of(int64_t at, int count) {
-  const int head = (int)((N - at % N) % N);
-  const int from = head < count ? head : count;
-  return {from, (count - from) / N, count};
-}
-
-/* Calls f.run<N>(i) and f.run<1>(i) over a row, with B threads. */
-template <int B, int N, class F>
-__device__ inline void over_row(const span &s, F &f) {
-  for (int i = (int)threadIdx.x; i < s.wide; i += B) f.template run<N>(s.head + N * i);
-  for (int i = (int)threadIdx.x; i < s.count - N * s.wide; i += B)
-    f.template run<1>(i < s.head ? i : i + N * s.wide);
-}
 
 template <class T>
 struct soft_sum {
@@ -56,46 +35,6 @@ struct soft_sum {
     for (int k = 0; k < N; k++) sum += exponential<T>(a.v[k] - most);
   }
 };
-
-template <class T>
-struct logit_gradient {
-  const T *x;
-  T *dx;
-  float most, factor;
-  int target;
-  float scale;
-  template <int N>
-  __device__ void run(int i) {
-    lanes<N> a = load<N>(x + i);
-#pragma unroll
-    for (int k = 0; k < N; k++) {
-      a.v[k] = exponential<T>(a.v[k] - most) * factor;
-      if (i + k == target) a.v[k] -= scale;
-    }
-    store(dx + i, a);
-  }
-};
-
-template <class T>
-struct nothing {
-  T *dx;
-  template <int N>
-  __device__ void run(int i) {
-    store(dx + i, lanes<N>{});
-  }
-};
-
-template <int B>
-__device__ inline float block_maximum(float x) {
-  __shared__ float of_warp[B / WARP];
-  x = warp_maximum(x);
-  if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = x;
-  __syncthreads();
-  float most = of_warp[0];
-#pragma unroll
-  for (int w = 1; w < B / WARP; w++) most = fmaxf(most, of_warp[w]);
-  return most;
-}
 
 template <class T, int B>
 __global__ void __launch_bounds__(B)
@@ -128,8 +67,8 @@ template <class T>
 void cross_entropy_of(const struct pen_call *call) {
   double *losses = (double *)call->workspace;
   const int64_t rows = call->dim[0];
-  const int vocab = (int)call->dim[1], threads = vocab > 4096 ? 1024 : THREADS;
-  const auto kernel = vocab > 4096 ? row_loss<T, 1024> : row_loss<T, THREADS>;
+  const int vocab = (int)call->dim[1], threads = row_threads(vocab);
+  const auto kernel = threads > THREADS ? row_loss<T, ROW_THREADS> : row_loss<T, THREADS>;
   PEN_LAUNCH(kernel, dim3((unsigned)rows), dim3((unsigned)threads), 0, call->stream, losses,
              (const T *)call->operand[0], (T *)call->operand[4], (const int32_t *)call->operand[1],
              (const double *)call->operand[2], vocab);

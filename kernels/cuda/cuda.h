@@ -23,7 +23,9 @@ extern "C" {
 
 /* The operations with kernels of this folder and their functions: those in f32 only, and those in
  * f32 or bf16, whose second function ends in _bf16. Matrix products are in product.c. */
-#define PEN_CUDA_OPS_F32(row) row(ROPE_TABLE, rope_table) row(ACCUMULATE, accumulate)
+#define PEN_CUDA_OPS_F32(row)                                                   \
+  row(ROPE_TABLE, rope_table) row(ACCUMULATE, accumulate) row(PARTIAL_ADD, add) \
+      row(SUM_ADD, sum_add) row(MAXIMUM, maximum)
 #define PEN_CUDA_OPS(row)                                                                          \
   row(RMSNORM, rmsnorm) row(RMSNORM_DX, rmsnorm_dx) row(LAYERNORM, layernorm)                      \
       row(LAYERNORM_DX, layernorm_dx) row(ROPE, rope) row(ROPE_DX, rope_dx)                        \
@@ -34,7 +36,19 @@ extern "C" {
                           row(SCALE_DX, scale) row(ADD, add) row(BIAS, bias) row(BIAS_DW, bias_dw) \
                               row(EMBEDDING, embedding) row(EMBEDDING_DW, embedding_dw)            \
                                   row(POSITION, position) row(POSITION_DW, position_dw)            \
-                                      row(CROSS_ENTROPY, cross_entropy) row(SUM_LOSS, sum_loss)
+                                      row(CROSS_ENTROPY, cross_entropy) row(SUM_LOSS, sum_loss)    \
+                                          PEN_CUDA_PIECE_OPS(row)
+/* of pieces of split weights */
+#define PEN_CUDA_PIECE_OPS(row)                                                                   \
+  row(SUM_PARTIALS, sum_partials) row(BIAS_RUNS_DW, bias_runs_dw) row(RMSNORM_RUNS, rmsnorm_runs) \
+      row(RMSNORM_RUNS_DX, rmsnorm_runs_dx) row(LAYERNORM_RUNS, layernorm_runs)                   \
+          row(LAYERNORM_RUNS_DX, layernorm_runs_dx) row(POSITION_RUNS, position)                  \
+              row(POSITION_RUNS_DW, position_runs_dw) row(RMSNORM_HEADS, rmsnorm)                 \
+                  row(EMBEDDING_ROWS, embedding_rows) row(EMBEDDING_ROWS_DW, embedding_rows_dw)   \
+                      row(EMBEDDING_SELECT, embedding_select) row(LOGITS_MAXIMUM, logits_maximum) \
+                          row(LOGITS_SUM, logits_sum)                                             \
+                              row(CROSS_ENTROPY_COLUMNS, cross_entropy_columns)                   \
+                                  row(LOGITS_JOIN, logits_join)
 #define PEN_CUDA_DECLARE_F32(kind, name) pen_kernel pen_cuda_##name;
 #define PEN_CUDA_DECLARE(kind, name) pen_kernel pen_cuda_##name, pen_cuda_##name##_bf16;
 PEN_CUDA_OPS_F32(PEN_CUDA_DECLARE_F32)
@@ -45,7 +59,7 @@ PEN_CUDA_OPS(PEN_CUDA_DECLARE)
 /* head_dim in bf16: a multiple of 8, at most 128; in f32: at most 256. */
 size_t pen_cuda_attention_dx_bf16_workspace(const int64_t dim[PEN_DIMS_MAX]);
 
-/* Set the shared memory limit of the kernels; once, before the seal. */
+/* Set the shared memory limit of the kernels, those of runs included; once, before the seal. */
 void pen_cuda_attention_open(void);
 void pen_cuda_attention_dx_open(void);
 void pen_cuda_attention_bf16_open(void);
@@ -61,6 +75,8 @@ size_t pen_cuda_attention_bf16_shared(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_attention_dx_bf16_shared(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_rmsnorm_dx_shared(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_layernorm_dx_shared(const int64_t dim[PEN_DIMS_MAX]);
+size_t pen_cuda_rmsnorm_runs_dx_shared(const int64_t dim[PEN_DIMS_MAX]);
+size_t pen_cuda_layernorm_runs_dx_shared(const int64_t dim[PEN_DIMS_MAX]);
 
 /* product.c. The workspace has one size for all shapes, the limit given to cuBLASLt; a bias in bf16
  * adds its own bytes. */
@@ -80,6 +96,10 @@ pen_kernel pen_cuda_product; /* any prepared product */
 size_t pen_cuda_rmsnorm_dx_workspace(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_layernorm_dx_workspace(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_bias_dw_workspace(const int64_t dim[PEN_DIMS_MAX]);
+size_t pen_cuda_rmsnorm_runs_dx_workspace(const int64_t dim[PEN_DIMS_MAX]);
+size_t pen_cuda_layernorm_runs_dx_workspace(const int64_t dim[PEN_DIMS_MAX]);
+size_t pen_cuda_bias_runs_dw_workspace(const int64_t dim[PEN_DIMS_MAX]);
+size_t pen_cuda_cross_entropy_columns_workspace(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_attention_dx_workspace(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_cross_entropy_workspace(const int64_t dim[PEN_DIMS_MAX]);
 

@@ -1,39 +1,78 @@
 /* embedding.cu: EMBEDDING: y[r] = table[tokens[r]]; a token out of range gives a row of NaN (the
- * runtime checks tokens). Launch: a thread for each 16 bytes of y, or for each element if rows are
- * not multiples of 16 bytes. Traffic: an element twice. */
+ * runtime checks tokens). EMBEDDING_ROWS: the same by a piece of the table; a token of another
+ * piece gives the addend's row, or zeros. EMBEDDING_SELECT: so from rows that are there. y may be
+ * the addend. Launch: a thread for each 16 bytes of y, or for each element if rows are not
+ * multiples of 16 bytes. Traffic: an element twice. */
 #include "kernels/cuda/device.cuh"
 
 namespace {
 
-template <class T, int N>
-__global__ void __launch_bounds__(THREADS)
-    look_up(T *y, const int32_t *tokens, const float *table, int64_t count, int width, int vocab) {
+/* Where tokens[r] is one of the `count` tokens from `first` on, row r of y is one of `own`, which
+ * has a row for each of these tokens (BY_TOKEN), or for each row of y; else it is that of a, or
+ * without a all `other`. */
+template <class T, class FROM>
+struct chosen_rows {
+  T *y;
+  const int32_t *tokens;
+  const FROM *own;
+  const T *a;
+  float other;
+  int64_t units; /* threads */
+  int width, first, count;
+};
+
+template <class T, class FROM, int N, bool BY_TOKEN>
+__global__ void __launch_bounds__(THREADS) choose_rows(chosen_rows<T, FROM> p) {
   const int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-  if (thread >= count) return;
-  const int in_row = width / N;
+  if (thread >= p.units) return;
+  const int in_row = p.width / N;
   const int64_t row = thread / in_row;
   const int64_t i = (thread - row * in_row) * N;
-  const int token = tokens[row];
+  const int token = p.tokens[row] - p.first;
   lanes<N> value;
-  if (token >= 0 && token < vocab) {
-    value = load<N>(table + (int64_t)token * width + i);
+  if (token >= 0 && token < p.count) {
+    value = load<N>(p.own + (BY_TOKEN ? (int64_t)token : row) * p.width + i);
+  } else if (p.a) {
+    value = load<N>(p.a + row * p.width + i);
   } else {
 #pragma unroll
-    for (int k = 0; k < N; k++) value.v[k] = nanf("");
+    for (int k = 0; k < N; k++) value.v[k] = p.other;
   }
-  store(y + row * width + i, value);
+  store(p.y + row * p.width + i, value);
+}
+
+template <class T, class FROM, bool BY_TOKEN>
+void launch(const struct pen_call *call, chosen_rows<T, FROM> p) {
+  const bool wide = is_wide<T>(p.width);
+  const auto kernel =
+      wide ? choose_rows<T, FROM, WIDE<T>, BY_TOKEN> : choose_rows<T, FROM, 1, BY_TOKEN>;
+  p.units = call->dim[0] * p.width / (wide ? WIDE<T> : 1);
+  PEN_LAUNCH(kernel, dim3((unsigned)ceiling(p.units, THREADS)), dim3(THREADS), 0, call->stream, p);
 }
 
 template <class T>
 void embedding_of(const struct pen_call *call) {
-  const int width = (int)call->dim[1], vocab = (int)call->dim[2];
-  const int64_t count = call->dim[0] * width / (is_wide<T>(width) ? WIDE<T> : 1);
-  const auto kernel = is_wide<T>(width) ? look_up<T, WIDE<T>> : look_up<T, 1>;
-  PEN_LAUNCH(kernel, dim3((unsigned)ceiling(count, THREADS)), dim3(THREADS), 0, call->stream,
-             (T *)call->operand[2], (const int32_t *)call->operand[0],
-             (const float *)call->operand[1], count, width, vocab);
+  launch<T, float, true>(call, {(T *)call->operand[2], (const int32_t *)call->operand[0],
+                                (const float *)call->operand[1], NULL, nanf(""), 0,
+                                (int)call->dim[1], 0, (int)call->dim[2]});
+}
+
+template <class T>
+void embedding_rows_of(const struct pen_call *call) {
+  launch<T, float, true>(call, {(T *)call->operand[3], (const int32_t *)call->operand[0],
+                                (const float *)call->operand[1], (const T *)call->operand[2], 0, 0,
+                                (int)call->dim[1], (int)call->dim[3], (int)call->dim[2]});
+}
+
+template <class T>
+void embedding_select_of(const struct pen_call *call) {
+  launch<T, T, false>(call, {(T *)call->operand[3], (const int32_t *)call->operand[0],
+                             (const T *)call->operand[1], (const T *)call->operand[2], 0, 0,
+                             (int)call->dim[1], (int)call->dim[3], (int)call->dim[2]});
 }
 
 } /* namespace */
 
 PEN_CUDA_BOTH(embedding)
+PEN_CUDA_BOTH(embedding_rows)
+PEN_CUDA_BOTH(embedding_select)

@@ -1,6 +1,7 @@
 /* layernorm_dx.cu: LAYERNORM_DX: with n = (x - mean) rstd: dx = rstd (dy gain - mean(dy gain) - n
- * mean(dy gain n)) + a, dgain = sum over rows of dy n, dbias = sum over rows of dy. Launch, order
- * of sums, workspace, and dx in place of a: norm_dx.cuh. */
+ * mean(dy gain n)) + a, dgain = sum over rows of dy n, dbias = sum over rows of dy;
+ * LAYERNORM_RUNS_DX: the same with sums of runs. Launch, order of sums, workspace, and dx in place
+ * of a: norm_dx.cuh. */
 #include "kernels/cuda/norm_dx.cuh"
 
 namespace {
@@ -29,9 +30,9 @@ struct layer {
   }
 };
 
-template <class E>
-void layernorm_dx_of(const struct pen_call *call) {
-  const int64_t rows = call->dim[0], width = call->dim[1];
+template <class E, bool RUNS>
+void differentiate(const struct pen_call *call, const summed_rows &rows, int64_t width) {
+  float *to[] = {(float *)call->operand[7], (float *)call->operand[8]};
   const norm_dx<E> p = {(E *)call->operand[6],
                         (float *)call->workspace,
                         (const E *)call->operand[0],
@@ -40,29 +41,50 @@ void layernorm_dx_of(const struct pen_call *call) {
                         (const float *)call->operand[3],
                         (const float *)call->operand[4],
                         (const E *)call->operand[5],
-                        rows,
-                        rows_a_part(rows),
+                        {},
                         (int)width,
                         0};
-  norm_kernels<layer, E>::launch(p, call->stream);
-  launch_parts<false>((float *)call->operand[7], p.part, rows, width, call->stream);
-  launch_parts<false>((float *)call->operand[8], p.part + parts_of(rows) * width, rows, width,
-                      call->stream);
+  norm_kernels<layer, E, RUNS>::launch(p, rows, to, call->stream);
+}
+
+template <class E>
+void layernorm_dx_of(const struct pen_call *call) {
+  differentiate<E, false>(call, summed_rows::all(call->dim[0]), call->dim[1]);
+}
+
+template <class E>
+void layernorm_runs_dx_of(const struct pen_call *call) {
+  differentiate<E, true>(call, summed_rows::of_runs(call->dim), call->dim[2]);
+}
+
+template <class E>
+void open() {
+  norm_kernels<layer, E, false>::open("shared memory for LAYERNORM_DX");
+  norm_kernels<layer, E, true>::open("shared memory for LAYERNORM_RUNS_DX");
 }
 
 } /* namespace */
 
 size_t pen_cuda_layernorm_dx_shared(const int64_t dim[PEN_DIMS_MAX]) {
-  return norm_kernels<layer, bf16>::shared(dim[1]) + NORM_STATIC_BYTES;
+  return norm_kernels<layer, bf16, false>::shared(dim[1]) + NORM_STATIC_BYTES;
+}
+
+size_t pen_cuda_layernorm_runs_dx_shared(const int64_t dim[PEN_DIMS_MAX]) {
+  return norm_kernels<layer, bf16, true>::shared(dim[2]) + NORM_STATIC_BYTES;
 }
 
 size_t pen_cuda_layernorm_dx_workspace(const int64_t dim[PEN_DIMS_MAX]) {
-  return 2 * part_bytes(dim[0], dim[1]);
+  return 2 * summed_rows::all(dim[0]).bytes(dim[1]);
+}
+
+size_t pen_cuda_layernorm_runs_dx_workspace(const int64_t dim[PEN_DIMS_MAX]) {
+  return 2 * summed_rows::of_runs(dim).bytes(dim[2]);
 }
 
 void pen_cuda_layernorm_dx_open(void) {
-  norm_kernels<layer, float>::open("shared memory for LAYERNORM_DX");
-  norm_kernels<layer, bf16>::open("shared memory for LAYERNORM_DX");
+  open<float>();
+  open<bf16>();
 }
 
 PEN_CUDA_BOTH(layernorm_dx)
+PEN_CUDA_BOTH(layernorm_runs_dx)

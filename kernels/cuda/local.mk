@@ -11,12 +11,14 @@ CUDA_KERNELS = \
   %reldir%/bias_dw.cu \
   %reldir%/clip_scale.cu \
   %reldir%/cross_entropy.cu \
+  %reldir%/cross_entropy_columns.cu \
   %reldir%/embedding.cu \
   %reldir%/embedding_dw.cu \
   %reldir%/gelu.cu \
   %reldir%/gelu_tanh.cu \
   %reldir%/layernorm.cu \
   %reldir%/layernorm_dx.cu \
+  %reldir%/logits.cu \
   %reldir%/max_abs.cu \
   %reldir%/normal.cu \
   %reldir%/position.cu \
@@ -29,6 +31,7 @@ CUDA_KERNELS = \
   %reldir%/split.cu \
   %reldir%/sum_arrays.cu \
   %reldir%/sum_loss.cu \
+  %reldir%/sum_partials.cu \
   %reldir%/sum_squares.cu \
   %reldir%/swiglu.cu \
   %reldir%/to_bf16.cu
@@ -40,8 +43,10 @@ CUDA_INCLUDED = \
   %reldir%/device.cuh \
   %reldir%/exponential.cuh \
   %reldir%/gated.cuh \
+  %reldir%/logit_rows.cuh \
   %reldir%/mma.cuh \
   %reldir%/norm_dx.cuh \
+  %reldir%/pairwise_sum.cuh \
   %reldir%/plain_product.cuh \
   %reldir%/serial_sum.cuh \
   %reldir%/to_bf16.cuh

@@ -7,13 +7,14 @@
  *     accumulate(row_sum, sum, d, x, g)  adds the terms of an element of dy, x and gain
  *     finish_row(row_sum, width)         prepares complete row sums for element_dx()
  *     element_dx(row_sum, d, x, g, a)    dx of an element
- * Launch: a block for each run of rows (column_sums.cuh). A warp has a row up to 1024 wide, a block
- * a wider one. If rows are multiples of 16 bytes, and at most 4 times 16 bytes a thread for a
+ * Launch: a block for each part of the rows (column_sums.cuh). A warp has a row up to 1024 wide, a
+ * block a wider one. If rows are multiples of 16 bytes, and at most 4 times 16 bytes a thread for a
  * block, a row is loaded once into registers, as are the column sums of a thread; a block loads its
  * next row before it synchronizes. Other rows are read twice, with column sums in shared memory.
- * Order of column sums: rows of a run in the same warp, rising; warps, rising; then the runs. Order
- * of row sums: the elements of a thread, rising; then as block_sum(). Workspace: PARTS rows of f32
- * for each column sum. Traffic: an element three times, four with an addend.
+ * Order of column sums: rows of a part in the same warp, rising; warps, rising; then the parts.
+ * Order of row sums: the elements of a thread, rising; then as block_sum(). Workspace: PARTS rows
+ * of f32, or RUN_PARTS a run, for each column sum. Traffic: an element three times, four with an
+ * addend.
  */
 #ifndef PEN_CUDA_NORM_DX_CUH
 #define PEN_CUDA_NORM_DX_CUH
@@ -23,11 +24,11 @@
 template <class E>
 struct norm_dx {
   E *dx;
-  float *part; /* [sums][parts][width] */
+  float *part; /* [sums][blocks][width] */
   const E *dy, *x;
   const float *gain, *mean, *rstd;
   const E *a;
-  int64_t rows, rows_a_part;
+  row_part rows;
   int width;
   float offset; /* of RMSNORM's gains */
 };
@@ -78,10 +79,10 @@ struct held_row {
   }
 };
 
-/* The rows row, row + step, ... before `end`; adds the column sums of this thread to
+/* The rows i, i + step, ... of the block's part; adds the column sums of this thread to
  * sums[ROW_SUMS][stride]. */
-template <class NORM, class E, int T, int K>
-static __device__ inline void process_held_rows(const norm_dx<E> &p, int64_t row, int64_t end,
+template <class NORM, class E, int T, int K, bool RUNS>
+static __device__ inline void process_held_rows(const norm_dx<E> &p, const row_part &own, int64_t i,
                                                 int step, float *sums, int stride) {
   enum {
     N = WIDE<E>,
@@ -89,13 +90,15 @@ static __device__ inline void process_held_rows(const norm_dx<E> &p, int64_t row
     AHEAD = T > WARP /* warps that run independently hide the latency of each other */
   };
   typedef held_row<NORM, E, T, K> held_row;
+  const int number = (int)blockIdx.x;
   float sum[K][N][ROW_SUMS] = {};
   held_row held = {};
-  if (row < end) held = held_row::of(p, row);
-  for (int64_t turn = 0; row < end; row += step, turn++) {
-    const bool more = row + step < end;
+  if (i < own.end) held = held_row::of(p, row_at<RUNS>(own, number, i));
+  for (int64_t turn = 0; i < own.end; i += step, turn++) {
+    const int64_t row = row_at<RUNS>(own, number, i);
+    const bool more = i + step < own.end;
     held_row next = held;
-    if (AHEAD && more) next = held_row::of(p, row + step);
+    if (AHEAD && more) next = held_row::of(p, row_at<RUNS>(own, number, i + step));
     uint4 a[K] = {};
     if (p.a) held_row::read(a, p, p.a, row);
     float row_sum[ROW_SUMS] = {};
@@ -121,7 +124,7 @@ static __device__ inline void process_held_rows(const norm_dx<E> &p, int64_t row
           out.v[j] = held.norm.element_dx(row_sum, d.v[j], x.v[j], g.v[j], out.v[j]);
         store(p.dx + held_row::place(p, row, k), out);
       }
-    held = !AHEAD && more ? held_row::of(p, row + step) : next;
+    held = !AHEAD && more ? held_row::of(p, row_at<RUNS>(own, number, i + step)) : next;
   }
 #pragma unroll
   for (int k = 0; k < K; k++)
@@ -133,12 +136,14 @@ static __device__ inline void process_held_rows(const norm_dx<E> &p, int64_t row
 }
 
 /* The same for rows that do not fit in registers, N elements at a time. */
-template <class NORM, class E, int T, int N>
-static __device__ inline void process_reread_rows(const norm_dx<E> &p, int64_t row, int64_t end,
-                                                  int step, float *sums, int stride) {
+template <class NORM, class E, int T, int N, bool RUNS>
+static __device__ inline void process_reread_rows(const norm_dx<E> &p, const row_part &own,
+                                                  int64_t index, int step, float *sums,
+                                                  int stride) {
   enum { ROW_SUMS = NORM::ROW_SUMS };
   const int first = (int)(threadIdx.x % T) * N;
-  for (int64_t turn = 0; row < end; row += step, turn++) {
+  for (int64_t turn = 0; index < own.end; index += step, turn++) {
+    const int64_t row = row_at<RUNS>(own, (int)blockIdx.x, index);
     const NORM norm = NORM::of(p, row);
     const int64_t at = row * p.width;
     float row_sum[ROW_SUMS] = {};
@@ -173,7 +178,7 @@ static __device__ inline void process_reread_rows(const norm_dx<E> &p, int64_t r
 
 /* K > 0: rows stay in registers, K times 16 bytes a thread; else they are read twice, N elements at
  * a time. */
-template <class NORM, class E, int T, int K, int N>
+template <class NORM, class E, int T, int K, int N, bool RUNS>
 __global__ void __launch_bounds__(THREADS, K < 4 ? 2 : 1) differentiate_norm(norm_dx<E> p) {
   PEN_SHARED(shared);
   enum { TEAMS = THREADS / T };
@@ -183,12 +188,11 @@ __global__ void __launch_bounds__(THREADS, K < 4 ? 2 : 1) differentiate_norm(nor
                                                       stride; /* [TEAMS][ROW_SUMS][stride] */
   for (int i = (int)threadIdx.x; i < TEAMS * NORM::ROW_SUMS * stride; i += THREADS) sums[i] = 0;
   __syncthreads();
-  const int64_t begin = blockIdx.x * p.rows_a_part, past = begin + p.rows_a_part,
-                end = past < p.rows ? past : p.rows;
+  const row_part rows = part_at<RUNS>(p.rows, (int)blockIdx.x);
   if constexpr (K > 0)
-    process_held_rows<NORM, E, T, K>(p, begin + team, end, TEAMS, own, stride);
+    process_held_rows<NORM, E, T, K, RUNS>(p, rows, rows.begin + team, TEAMS, own, stride);
   else
-    process_reread_rows<NORM, E, T, N>(p, begin + team, end, TEAMS, own, stride);
+    process_reread_rows<NORM, E, T, N, RUNS>(p, rows, rows.begin + team, TEAMS, own, stride);
   __syncthreads();
   for (int i = (int)threadIdx.x; i < p.width * NORM::ROW_SUMS; i += THREADS) {
     const int of = i / p.width, column = i % p.width;
@@ -203,7 +207,7 @@ enum {
   NORM_STATIC_BYTES = 1024 /* of shared memory: more than the static shared memory of the kernels */
 };
 
-template <class NORM, class E>
+template <class NORM, class E, bool RUNS>
 struct norm_kernels {
   typedef void kernel(norm_dx<E>);
   enum {
@@ -211,17 +215,19 @@ struct norm_kernels {
     BY_THREAD = 4
   }; /* how many times 16 bytes a lane or a thread holds at most */
   template <int K>
-  static constexpr kernel *warps_hold = differentiate_norm < NORM,
-                          E, WARP, K<BY_LANE ? K : BY_LANE, 1>;
+  static constexpr kernel *warps_hold =
+      differentiate_norm<NORM, E, WARP, (K < BY_LANE ? K : BY_LANE), 1, RUNS>;
   static constexpr kernel *holding[2][8] = {
       {warps_hold<1>, warps_hold<2>, warps_hold<3>, warps_hold<4>, warps_hold<6>, warps_hold<6>,
        warps_hold<8>, warps_hold<8>},
-      {differentiate_norm<NORM, E, THREADS, 1, 1>, differentiate_norm<NORM, E, THREADS, 2, 1>,
-       differentiate_norm<NORM, E, THREADS, 3, 1>, differentiate_norm<NORM, E, THREADS, 4, 1>},
+      {differentiate_norm<NORM, E, THREADS, 1, 1, RUNS>,
+       differentiate_norm<NORM, E, THREADS, 2, 1, RUNS>,
+       differentiate_norm<NORM, E, THREADS, 3, 1, RUNS>,
+       differentiate_norm<NORM, E, THREADS, 4, 1, RUNS>},
   };
-  static constexpr kernel *rereading[3] = {differentiate_norm<NORM, E, WARP, 0, 1>,
-                                           differentiate_norm<NORM, E, THREADS, 0, 1>,
-                                           differentiate_norm<NORM, E, THREADS, 0, WIDE<E>>};
+  static constexpr kernel *rereading[3] = {differentiate_norm<NORM, E, WARP, 0, 1, RUNS>,
+                                           differentiate_norm<NORM, E, THREADS, 0, 1, RUNS>,
+                                           differentiate_norm<NORM, E, THREADS, 0, WIDE<E>, RUNS>};
 
   static bool is_by_warps(int64_t width) { return width <= WARP * BY_LANE * WIDE<E>; } /* 1024 */
   static kernel *of(int64_t width) {
@@ -243,9 +249,13 @@ struct norm_kernels {
       pen_cuda_allow_shared(what, (const void *)holding[i / 8][i % 8], bytes);
     for (int i = 0; i < 3; i++) pen_cuda_allow_shared(what, (const void *)rereading[i], bytes);
   }
-  static void launch(const norm_dx<E> &p, void *stream) {
-    PEN_LAUNCH(of(p.width), dim3((unsigned)parts_of(p.rows)), dim3(THREADS), shared(p.width),
-               stream, p);
+  /* Adds the parts of the column sums to to[ROW_SUMS], too. */
+  static void launch(norm_dx<E> p, const summed_rows &rows, float *const *to, void *stream) {
+    p.rows = part_of(rows);
+    PEN_LAUNCH(of(p.width), dim3((unsigned)rows.blocks()), dim3(THREADS), shared(p.width), stream,
+               p);
+    for (int s = 0; s < NORM::ROW_SUMS; s++)
+      launch_parts<false>(to[s], p.part + s * rows.blocks() * p.width, rows, p.width, stream);
   }
 };
 

@@ -72,6 +72,11 @@ static pen_kernel *kernel_of(enum pen_op_kind kind, enum pen_dtype dtype) {
       [PEN_OP_HEAD_LOSS] = {pen_head_loss, pen_head_loss},
       [PEN_OP_HEAD_LOSS_DW] = {pen_head_loss, pen_head_loss},
       [PEN_OP_HEAD_LOSS_B] = {pen_head_loss, pen_head_loss},
+      [PEN_OP_HEAD_MAXIMUM] = {pen_head_loss, pen_head_loss},
+      [PEN_OP_HEAD_SUM] = {pen_head_loss, pen_head_loss},
+      [PEN_OP_HEAD_LOSS_COLUMNS] = {pen_head_loss, pen_head_loss},
+      [PEN_OP_HEAD_LOSS_COLUMNS_DW] = {pen_head_loss, pen_head_loss},
+      [PEN_OP_HEAD_LOSS_COLUMNS_B] = {pen_head_loss, pen_head_loss},
 #define PEN_CUDA_ENTRY_F32(kind, name) [PEN_OP_##kind] = {pen_cuda_##name, NULL},
 #define PEN_CUDA_ENTRY(kind, name) [PEN_OP_##kind] = {pen_cuda_##name, pen_cuda_##name##_bf16},
       PEN_CUDA_OPS_F32(PEN_CUDA_ENTRY_F32) PEN_CUDA_OPS(PEN_CUDA_ENTRY)
@@ -98,6 +103,12 @@ static void check_shared_memory(enum pen_op_kind kind, enum pen_dtype dtype,
                              {pen_cuda_rmsnorm_dx_shared, pen_cuda_rmsnorm_dx_shared}},
       [PEN_OP_LAYERNORM_DX] = {"LAYERNORM_DX",
                                {pen_cuda_layernorm_dx_shared, pen_cuda_layernorm_dx_shared}},
+      [PEN_OP_RMSNORM_RUNS_DX] = {"RMSNORM_RUNS_DX",
+                                  {pen_cuda_rmsnorm_runs_dx_shared,
+                                   pen_cuda_rmsnorm_runs_dx_shared}},
+      [PEN_OP_LAYERNORM_RUNS_DX] = {"LAYERNORM_RUNS_DX",
+                                    {pen_cuda_layernorm_runs_dx_shared,
+                                     pen_cuda_layernorm_runs_dx_shared}},
   };
   const size_t bytes = rules[kind].name == NULL ? 0 : rules[kind].of[dtype == PEN_BF16](dim);
   char why[120];
@@ -124,6 +135,10 @@ static size_t workspace_bytes(enum pen_op_kind kind, enum pen_dtype dtype,
       [PEN_OP_BIAS_DW] = pen_cuda_bias_dw_workspace,
       [PEN_OP_ATTENTION_DX] = pen_cuda_attention_dx_workspace,
       [PEN_OP_CROSS_ENTROPY] = pen_cuda_cross_entropy_workspace,
+      [PEN_OP_RMSNORM_RUNS_DX] = pen_cuda_rmsnorm_runs_dx_workspace,
+      [PEN_OP_LAYERNORM_RUNS_DX] = pen_cuda_layernorm_runs_dx_workspace,
+      [PEN_OP_BIAS_RUNS_DW] = pen_cuda_bias_runs_dw_workspace,
+      [PEN_OP_CROSS_ENTROPY_COLUMNS] = pen_cuda_cross_entropy_columns_workspace,
   };
   if (kernel_of(kind, dtype) == pen_head_loss)
     return pen_head_loss_workspace(&pen_cuda, kind, dtype, dim);

@@ -1,12 +1,14 @@
 /* position_dw.cu: POSITION_DW: dtable[position of r] += dy[r], rows in rising order, without
- * atomics and with the bits of the CPU.
+ * atomics and with the bits of the CPU. POSITION_RUNS_DW: of each row of the table a sum of runs is
+ * added: rows in rising order within a run, then the runs pairwise (pairwise_sum.cuh).
  *
  * A thread has the columns of 16 bytes (one column if rows are not multiples of 16 bytes) of a row
  * of the table. Without starts it adds row t of each sequence; with starts it scans all rows for
- * those at position t of their document. Launch: sequence x runs of 256 threads' columns. Traffic:
- * an element once; with starts each row of the table scans all starts, from the second-level cache.
+ * those at position t of their document. Launch: sequence x as many blocks as columns need.
+ * Traffic: an element once; with starts each row of the table scans all starts, from the
+ * second-level cache.
  */
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/pairwise_sum.cuh"
 
 namespace {
 
@@ -28,17 +30,72 @@ __global__ void __launch_bounds__(THREADS)
   store(to, sum);
 }
 
+/* The rows of a run that are at one position of their document, rising. Without starts they are in
+ * the one run that has the position, one in each sequence. */
+template <class E, int N>
+__device__ inline lanes<N> sum_of_run(const E *dy, const int32_t *starts, int rows, int width,
+                                      int sequence, int first, int past, int position) {
+  lanes<N> sum = {};
+  const int from = starts                                 ? first
+                   : first <= position && position < past ? position
+                                                          : past,
+            end = starts        ? past
+                  : from < past ? from + 1
+                                : past;
+  for (int base = 0; base < rows; base += sequence)
+    for (int t = from; t < end; t++) {
+      if (starts && t - starts[base + t] != position) continue;
+      const lanes<N> d = load<N>(dy + (int64_t)(base + t) * width);
+#pragma unroll
+      for (int k = 0; k < N; k++) sum.v[k] += d.v[k];
+    }
+  return sum;
+}
+
+template <class E, int N>
+__global__ void __launch_bounds__(THREADS)
+    gather_runs(float *dtable, const E *dy, const int32_t *starts, int rows, int width,
+                int sequence, int run) {
+  const int position = (int)blockIdx.x, column = ((int)blockIdx.y * THREADS + (int)threadIdx.x) * N;
+  if (column >= width) return;
+  pairwise_sum<N> sums;
+  for (int first = 0; first < sequence; first += run)
+    sums.add(
+        sum_of_run<E, N>(dy + column, starts, rows, width, sequence, first, first + run, position));
+  float *to = dtable + (int64_t)position * width + column;
+  lanes<N> sum = load<N>(to);
+  const lanes<N> all = sums.whole();
+#pragma unroll
+  for (int k = 0; k < N; k++) sum.v[k] += all.v[k];
+  store(to, sum);
+}
+
+template <class E>
+dim3 grid_of(int sequence, int width) {
+  return dim3((unsigned)sequence,
+              (unsigned)ceiling(width, is_wide<E>(width) ? WIDE<E> * THREADS : THREADS));
+}
+
 template <class E>
 void position_dw_of(const struct pen_call *call) {
   const int width = (int)call->dim[1], sequence = (int)call->dim[2];
-  const dim3 grid((unsigned)sequence,
-                  (unsigned)ceiling(width, is_wide<E>(width) ? WIDE<E> * THREADS : THREADS));
   const auto kernel = is_wide<E>(width) ? gather_rows<E, WIDE<E>> : gather_rows<E, 1>;
-  PEN_LAUNCH(kernel, grid, dim3(THREADS), 0, call->stream, (float *)call->operand[2],
-             (const E *)call->operand[0], (const int32_t *)call->operand[1], call->dim[0], width,
-             sequence);
+  PEN_LAUNCH(kernel, grid_of<E>(sequence, width), dim3(THREADS), 0, call->stream,
+             (float *)call->operand[2], (const E *)call->operand[0],
+             (const int32_t *)call->operand[1], call->dim[0], width, sequence);
+}
+
+template <class E>
+void position_runs_dw_of(const struct pen_call *call) {
+  const int width = (int)call->dim[1], sequence = (int)call->dim[2];
+  const auto kernel = is_wide<E>(width) ? gather_runs<E, WIDE<E>> : gather_runs<E, 1>;
+  PEN_LAUNCH(kernel, grid_of<E>(sequence, width), dim3(THREADS), 0, call->stream,
+             (float *)call->operand[2], (const E *)call->operand[0],
+             (const int32_t *)call->operand[1], (int)call->dim[0], width, sequence,
+             sequence / (int)call->dim[4]);
 }
 
 } /* namespace */
 
 PEN_CUDA_BOTH(position_dw)
+PEN_CUDA_BOTH(position_runs_dw)

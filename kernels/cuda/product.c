@@ -1,5 +1,5 @@
-/* product.c: matrix products by cuBLASLt: LINEAR, AFFINE and their gradients, in f32 without TF32,
- * or in bf16 with f32 sums.
+/* product.c: matrix products by cuBLASLt: LINEAR, AFFINE, those of pieces of split weights, and
+ * their gradients, in f32 without TF32, or in bf16 with f32 sums.
  *
  * cuBLASLt is column-major: a row-major matrix [r,c] is its column-major transpose, c x r, with
  * leading dimension c. So LINEAR     y  = x w^T + a       is  y^T  = (w^T)^T x^T + a^T     m = out,
@@ -32,6 +32,7 @@ struct rule {
   int m, n, k; /* dims: rows, in, out */
   cublasOperation_t transpose_a, transpose_b;
   int a, b, bias, c, d; /* operands; bias or c -1: none */
+  int is_f32;           /* c and d are f32 in either dtype */
 };
 
 enum { ROWS, IN, OUT, NONE = -1 };
@@ -49,12 +50,19 @@ static void *library_workspace(void *workspace) {
 }
 
 static const struct rule rules[] = {
-    {PEN_OP_LINEAR, OUT, ROWS, IN, CUBLAS_OP_T, CUBLAS_OP_N, 1, 0, NONE, 2, 3},
-    {PEN_OP_LINEAR_DX, IN, ROWS, OUT, CUBLAS_OP_N, CUBLAS_OP_N, 1, 0, NONE, 2, 3},
-    {PEN_OP_LINEAR_DW, IN, OUT, ROWS, CUBLAS_OP_N, CUBLAS_OP_T, 1, 0, NONE, 2, 2},
-    {PEN_OP_AFFINE, OUT, ROWS, IN, CUBLAS_OP_N, CUBLAS_OP_N, 1, 0, 2, 3, 4},
-    {PEN_OP_AFFINE_DX, IN, ROWS, OUT, CUBLAS_OP_T, CUBLAS_OP_N, 1, 0, NONE, 2, 3},
-    {PEN_OP_AFFINE_DW, OUT, IN, ROWS, CUBLAS_OP_N, CUBLAS_OP_T, 0, 1, NONE, 2, 2},
+    {PEN_OP_LINEAR, OUT, ROWS, IN, CUBLAS_OP_T, CUBLAS_OP_N, 1, 0, NONE, 2, 3, 0},
+    {PEN_OP_LINEAR_DX, IN, ROWS, OUT, CUBLAS_OP_N, CUBLAS_OP_N, 1, 0, NONE, 2, 3, 0},
+    {PEN_OP_LINEAR_DW, IN, OUT, ROWS, CUBLAS_OP_N, CUBLAS_OP_T, 1, 0, NONE, 2, 2, 1},
+    {PEN_OP_AFFINE, OUT, ROWS, IN, CUBLAS_OP_N, CUBLAS_OP_N, 1, 0, 2, 3, 4, 0},
+    {PEN_OP_AFFINE_DX, IN, ROWS, OUT, CUBLAS_OP_T, CUBLAS_OP_N, 1, 0, NONE, 2, 3, 0},
+    {PEN_OP_AFFINE_DW, OUT, IN, ROWS, CUBLAS_OP_N, CUBLAS_OP_T, 0, 1, NONE, 2, 2, 1},
+    /* those of a piece: its input gradients and its results by rows are partial sums */
+    {PEN_OP_LINEAR_COLUMNS, OUT, ROWS, IN, CUBLAS_OP_T, CUBLAS_OP_N, 1, 0, NONE, NONE, 2, 0},
+    {PEN_OP_LINEAR_COLUMNS_DX, IN, ROWS, OUT, CUBLAS_OP_N, CUBLAS_OP_N, 1, 0, NONE, 2, 3, 1},
+    {PEN_OP_LINEAR_ROWS, OUT, ROWS, IN, CUBLAS_OP_T, CUBLAS_OP_N, 1, 0, NONE, NONE, 2, 1},
+    {PEN_OP_AFFINE_COLUMNS, OUT, ROWS, IN, CUBLAS_OP_N, CUBLAS_OP_N, 1, 0, 2, NONE, 3, 0},
+    {PEN_OP_AFFINE_COLUMNS_DX, IN, ROWS, OUT, CUBLAS_OP_T, CUBLAS_OP_N, 1, 0, NONE, 2, 3, 1},
+    {PEN_OP_AFFINE_ROWS, OUT, ROWS, IN, CUBLAS_OP_N, CUBLAS_OP_N, 1, 0, NONE, NONE, 2, 1},
 };
 
 static const struct rule *rule_of(enum pen_op_kind kind) {
@@ -130,8 +138,7 @@ static int describe_product(struct product *p) {
   const struct rule *r = p->rule;
   const int64_t m = p->dim[r->m], n = p->dim[r->n], k = p->dim[r->k];
   const cudaDataType_t type = p->dtype == PEN_BF16 ? CUDA_R_16BF : CUDA_R_32F;
-  const cudaDataType_t result =
-      r->c == r->d ? CUDA_R_32F : type; /* weight gradients accumulate in f32 */
+  const cudaDataType_t result = r->is_f32 ? CUDA_R_32F : type;
   return check_failed("describing a product",
                       cublasLtMatmulDescCreate(&p->description, CUBLAS_COMPUTE_32F, CUDA_R_32F)) ||
          set_attribute(p, CUBLASLT_MATMUL_DESC_TRANSA, &r->transpose_a, sizeof r->transpose_a) ||
@@ -234,7 +241,7 @@ static void add_bias(const struct pen_call *call, const struct product *p) {
 void pen_cuda_product(const struct pen_call *call) {
   const struct product *p = call->prepared;
   const struct rule *r = p->rule;
-  const void *c = call->operand[r->c];
+  const void *c = r->c == NONE ? NULL : call->operand[r->c];
   void *d = call->operand[r->d];
   const float alpha = 1.0f, beta = c == NULL ? 0.0f : 1.0f;
   if (p->has_epilogue && set_bias(p, bias_of(call, p))) return;

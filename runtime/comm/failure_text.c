@@ -74,21 +74,25 @@ char *pen_failure_bootstrap_text(char *text, size_t bytes, const struct pen_plan
   return text;
 }
 
-/* With NCCL, peers exchange data when all have reached the action, and none knows which of them has
- * stopped in it (device/progress.c): if one is lost, the others wait for it. */
+/* With NCCL peers, and on a GPU tensor ranks, exchange data within an action that all have
+ * reached, and none knows which of them has stopped in it (device/progress.c): if one is lost, the
+ * others wait for it. */
 static bool exchanges_with(const struct pen_plan *plan, const struct pen_shared *shared,
                            uint32_t rank, uint32_t lost) {
   const struct pen_rank_state *state = &shared->ranks[rank], *other = &shared->ranks[lost];
+  const struct pen_coordinates at = pen_coordinates_of(plan, rank),
+                               of = pen_coordinates_of(plan, lost);
   const struct pen_rank_program *program =
-      &plan->profiles[atomic_load(&state->profile) % plan->profile_count]
-           .ranks[pen_table_rank(plan, rank)];
+      &plan->profiles[atomic_load(&state->profile) % plan->profile_count].ranks[at.rank];
   const uint64_t row = pen_action_index(state);
-  return strcmp(plan->transport, "nccl") == 0 &&
-         pen_table_rank(plan, rank) == pen_table_rank(plan, lost) &&
+  const bool members = strcmp(plan->device, "cpu") != 0 && at.replica == of.replica &&
+                       at.tensor_rank != of.tensor_rank;
+  return (members || strcmp(plan->transport, "nccl") == 0) && at.rank == of.rank &&
          atomic_load(&state->phase) == PEN_PHASE_STEPS &&
          atomic_load(&state->published.count) == atomic_load(&other->published.count) &&
          row == pen_action_index(other) && row < program->action_count &&
-         pen_kind_reads_peers(program->actions[row].kind);
+         (members ? program->actions[row].kind <= PEN_W
+                  : pen_kind_reads_peers(program->actions[row].kind));
 }
 
 uint32_t pen_failure_waiter(const struct pen_plan *plan, const struct pen_shared *shared,

@@ -35,7 +35,15 @@
  * it, whose rank has by then read all semaphores of earlier ones; every semaphore that an action
  * sets after the first wait of the next step is set after a signal of the peer in that step.
  * Statistics of other replicas come after REDUCE_SCATTER of the next step, hence after the last
- * backward of the peer, which is after something of every rank of its replica. */
+ * backward of the peer, which is after something of every rank of its replica.
+ *
+ * Tensor ranks. An exchange is copies into the memory of the other members on the compute stream,
+ * then a signal to each: a semaphore for each member in the memory of every other. The members take
+ * two sets of semaphores by turns, as they take two sets of slots: who signals exchange n has
+ * waited for the signals of n-1, each of which follows the wait for n-2. A step has an even number
+ * of exchanges; what it has not waited for, it waits for at its end. The statistics of a member
+ * come after exchanges of the next step, which all members begin after they have read those of the
+ * last one. */
 #include "runtime/comm/ipc.h"
 
 #include <stdio.h>
@@ -54,6 +62,8 @@ struct ipc_transport {
   bool *awaited;  /* [collective_count + 1]: whether peers wait for the collective of that number */
   uint32_t ended; /* collectives of the step being enqueued that this rank has ended */
   uint32_t known; /* ... that peers are known to have ended */
+  uint32_t signalled; /* exchanges of the step being enqueued that this member has signalled */
+  uint32_t *taken;    /* [tensor_ranks]: ... whose signals of a member it has waited for */
 };
 
 static struct ipc_transport *ipc_of(struct pen_transport *transport) {
@@ -67,16 +77,19 @@ static const struct pen_channel *channel_of(const struct pen_transport *transpor
 
 /* ---- the semaphores of a rank, see plan.h ---- */
 
-enum semaphore_kind { ARRIVAL, CREDIT, PUBLISHED, ENDED };
+enum semaphore_kind { ARRIVAL, CREDIT, PUBLISHED, ENDED, EXCHANGED };
 
 static uint32_t *semaphore_of(struct pen_transport *transport, uint32_t process,
                               enum semaphore_kind kind, uint32_t index) {
   const uint32_t messages = transport->profile->message_count,
-                 rank = pen_table_rank(transport->plan, process);
+                 rank = pen_table_rank(transport->plan, process),
+                 processes = pen_process_count(transport->plan),
+                 ended = transport->plan->replica_count * transport->actions.collective_count;
   const uint32_t first[] = {[ARRIVAL] = 0,
                             [CREDIT] = messages,
                             [PUBLISHED] = 2 * messages,
-                            [ENDED] = 2 * messages + pen_process_count(transport->plan)};
+                            [ENDED] = 2 * messages + processes,
+                            [EXCHANGED] = 2 * messages + processes + ended};
   unsigned char *arena = process == pen_transport_self(transport)
                              ? transport->arena
                              : ipc_of(transport)->arenas[process];
@@ -109,11 +122,16 @@ static void ipc_export(struct pen_transport *transport) {
 }
 
 /* Whether this rank writes to the memory of a process or reads it: of receivers of its messages,
- * senders that wait for its credits, ranks that gather its statistics, and its peers. */
+ * senders that wait for its credits, ranks that gather its statistics, its peers, and the other
+ * members. */
 static bool ipc_reaches(const struct pen_transport *transport, uint32_t process) {
-  const uint32_t rank = pen_table_rank(transport->plan, process);
-  const bool ours = process == pen_transport_global(transport, rank);
-  bool reached = pen_transport_gathers(transport, process) || rank == transport->rank;
+  const struct pen_coordinates at = pen_coordinates_of(transport->plan, process);
+  const uint32_t rank = at.rank;
+  const bool ours = process == pen_transport_global(transport, rank),
+             peer = at.tensor_rank == transport->endpoint->tensor_rank,
+             member = at.replica == transport->replica;
+  bool reached =
+      pen_transport_gathers(transport, process) || (rank == transport->rank && (peer || member));
   for (uint32_t c = 0; c < transport->profile->channel_count && ours && !reached; c++) {
     const struct pen_channel *channel = &transport->profile->channels[c];
     reached = (channel->from_rank == transport->rank && channel->to_rank == rank) ||
@@ -273,6 +291,55 @@ static void ipc_sendrecv(struct pen_transport *transport, const struct pen_sendr
   }
 }
 
+/* ---- exchanges between tensor ranks ---- */
+
+/* The semaphore for the signal of exchange `number` of a member. */
+static uint32_t exchanged_index(const struct pen_transport *transport, uint32_t tensor_rank,
+                                uint32_t number) {
+  return number % 2 * transport->plan->tensor_ranks + tensor_rank;
+}
+
+static bool ipc_wait_member(struct pen_transport *transport, uint32_t tensor_rank) {
+  struct ipc_transport *own = ipc_of(transport);
+  pen_assert(own->signalled - own->taken[tensor_rank] <= 1);
+  if (own->taken[tensor_rank] < own->signalled) {
+    ipc_take(transport, EXCHANGED,
+             exchanged_index(transport, tensor_rank, own->taken[tensor_rank]++), transport->stream);
+  }
+  return true;
+}
+
+static void ipc_signal_members(struct pen_transport *transport) {
+  struct ipc_transport *own = ipc_of(transport);
+  const uint32_t self = transport->endpoint->tensor_rank;
+  for (uint32_t m = 0; m < transport->plan->tensor_ranks; m++) {
+    if (m != self) {
+      transport->device->signal_remote(
+          semaphore_of(transport, pen_transport_member(transport, m), EXCHANGED,
+                       exchanged_index(transport, self, own->signalled)),
+          transport->stream);
+    }
+  }
+  own->signalled++;
+}
+
+static unsigned char *ipc_member_arena(struct pen_transport *transport, uint32_t tensor_rank) {
+  return ipc_of(transport)->arenas[pen_transport_member(transport, tensor_rank)];
+}
+
+/* Each step begins with the same semaphores. */
+static void end_exchanges(struct pen_transport *transport) {
+  struct ipc_transport *own = ipc_of(transport);
+  pen_assert(own->signalled % 2 == 0);
+  for (uint32_t m = 0; m < transport->plan->tensor_ranks; m++) {
+    if (m != transport->endpoint->tensor_rank) {
+      ipc_wait_member(transport, m);
+    }
+    own->taken[m] = 0;
+  }
+  own->signalled = 0;
+}
+
 /* Messages are sent, credits of what is received, and PUBLISH where another rank gathers. */
 static void *ipc_send_stream(const struct pen_transport *transport,
                              const struct pen_action *action) {
@@ -332,6 +399,7 @@ static void find_awaited(struct pen_transport *transport) {
 static void ipc_end_step(struct pen_transport *transport) {
   ipc_wait_peers(transport, transport->actions.end_collectives);
   ipc_of(transport)->ended = ipc_of(transport)->known = 0;
+  end_exchanges(transport);
   transport->device->event_record(ipc_of(transport)->ready, ipc_of(transport)->send_stream);
   transport->device->stream_wait_event(transport->stream, ipc_of(transport)->ready);
 }
@@ -354,6 +422,9 @@ static const struct pen_transport_ops ipc_ops = {
     .group_begin = pen_transport_no_call,
     .sendrecv = ipc_sendrecv,
     .group_end = pen_transport_no_call,
+    .wait_member = ipc_wait_member,
+    .signal_members = ipc_signal_members,
+    .member_arena = ipc_member_arena,
     .send_stream = ipc_send_stream,
     .cannot_capture = pen_transport_no_capture_error,
     .clear_error = pen_transport_no_capture_error,
@@ -375,8 +446,10 @@ struct pen_transport *pen_ipc_open(const struct pen_transport_config *config) {
   made->sent = calloc(messages + 1u, sizeof *made->sent);
   made->arenas = calloc(pen_process_count(made->base.plan), sizeof *made->arenas);
   made->awaited = calloc(made->base.actions.collective_count + 1u, sizeof *made->awaited);
-  pen_check(made->sent != NULL && made->arenas != NULL && made->awaited != NULL,
-            "no memory for a transport");
+  made->taken = calloc(made->base.plan->tensor_ranks, sizeof *made->taken);
+  pen_check(
+      made->sent != NULL && made->arenas != NULL && made->awaited != NULL && made->taken != NULL,
+      "no memory for a transport");
   find_awaited(&made->base);
   for (uint32_t m = 0; m < messages; m++) {
     made->sent[m] =

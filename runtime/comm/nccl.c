@@ -45,6 +45,12 @@
  * them when they are read in place, in the order of the replicas. The order of ncclReduceScatter
  * depends on the algorithm, protocol and channels that NCCL chooses, and so would its bits.
  *
+ * Tensor ranks. The members of a rank have a communicator, too. An exchange is one group of sends
+ * and receives on the compute stream, from each member's value into its slots at the others; what
+ * has come is added by kernels. A receive matches a send of the same exchange, which the other
+ * member begins when it is done with the slots of the last one: no signal is needed. They add no
+ * deadlock, as replicas add none.
+ *
  * NCCL counts signals in graphs and in calls that are not captured separately, and requires that
  * both sides capture or neither (User Guide, "Using NCCL with CUDA Graphs"): all ranks launch a
  * graph, or none does. */
@@ -144,7 +150,8 @@ static bool nccl_publish(struct pen_transport *transport) {
   }
   if (transport->actions.all_gather &&
       plan->replica_count > 1) { /* the sum is over all entries then */
-    const bool has_losses = pen_last_stage_rank(plan, transport->profile) == transport->rank;
+    const bool has_losses = pen_last_stage_rank(plan, transport->profile) == transport->rank &&
+                            transport->endpoint->tensor_rank == 0;
     zero_entries(transport, 0, own);
     zero_entries(transport, own + plan->weight_count, has_losses ? 0 : past_own);
     zero_entries(transport, past_own, pen_step_stats_first(plan, plan->replica_count));
@@ -190,6 +197,23 @@ static void nccl_sendrecv(struct pen_transport *transport, const struct pen_send
   }
 }
 
+/* ---- exchanges between tensor ranks: see the top ---- */
+
+static bool nccl_wait_member(struct pen_transport *transport, uint32_t tensor_rank) {
+  return (void)transport, (void)tensor_rank, true;
+}
+
+static unsigned char *nccl_member_arena(struct pen_transport *transport, uint32_t tensor_rank) {
+  return (void)transport, (void)tensor_rank, NULL;
+}
+
+static void nccl_sendrecv_member(struct pen_transport *transport, uint32_t tensor_rank,
+                                 const unsigned char *from, unsigned char *to, uint64_t bytes) {
+  struct pen_nccl_transport *own = pen_nccl_of(transport);
+  own->calls->send(own->members, from, bytes, (int)tensor_rank, transport->stream);
+  own->calls->receive(own->members, to, bytes, (int)tensor_rank, transport->stream);
+}
+
 /* Each pair has its own stream: one counter cannot describe the progress of all. */
 static void *nccl_send_stream(const struct pen_transport *transport,
                               const struct pen_action *action) {
@@ -233,16 +257,20 @@ static uint64_t progress_of(const struct pen_rank_state *state) {
          (atomic_load(&state->waits_for) != 0);
 }
 
-/* The peer with the least progress, according to what the hosts publish: the other ranks continue
- * past a rank that has exited or is stopped, up to where they need it. If several have the least,
- * for instance in one exchange, it is the own rank, which has seen the error: NCCL reports that a
- * communicator is broken, not where. If a process has died, the watchdog of its host knows which,
- * and reports it before this rank does. */
-static uint32_t last_peer(const struct pen_transport *transport) {
+/* The rank of a communicator with the least progress, according to what the hosts publish: the
+ * other ranks continue past a rank that has exited or is stopped, up to where they need it. If
+ * several have the least, for instance in one exchange, it is the own rank, which has seen the
+ * error: NCCL reports that a communicator is broken, not where. If a process has died, the watchdog
+ * of its host knows which, and reports it before this rank does. Of two it is the other one. */
+static uint32_t last_of(const struct pen_transport *transport, uint32_t count,
+                        uint32_t (*global)(const struct pen_transport *, uint32_t)) {
   uint64_t least = UINT64_MAX;
   uint32_t found = pen_transport_self(transport);
-  for (uint32_t d = 0; d < transport->plan->replica_count; d++) {
-    const uint32_t peer = pen_transport_peer(transport, d);
+  if (count == 2) {
+    return global(transport, 0) == found ? global(transport, 1) : global(transport, 0);
+  }
+  for (uint32_t i = 0; i < count; i++) {
+    const uint32_t peer = global(transport, i);
     const uint64_t at = progress_of(&transport->shared->ranks[peer]);
     found = at < least ? peer : at == least ? pen_transport_self(transport) : found;
     least = at < least ? at : least;
@@ -259,14 +287,17 @@ static const char *nccl_error(struct pen_transport *transport, uint32_t *peer) {
   if (why != NULL) {
     return why;
   }
-  own->polled = (own->polled + 1) % (transport->profile->channel_count + 2);
-  if (own->polled > transport->profile->channel_count && own->peers != NULL) {
-    *peer = transport->plan->replica_count == 2
-                ? pen_transport_peer(transport, 1 - transport->replica)
-                : last_peer(transport);
+  const uint32_t channels = transport->profile->channel_count;
+  own->polled = (own->polled + 1) % (channels + 3);
+  if (own->polled == channels + 2 && own->members != NULL) {
+    *peer = last_of(transport, transport->plan->tensor_ranks, pen_transport_member);
+    return own->calls->async_error(own->members);
+  }
+  if (own->polled == channels + 1 && own->peers != NULL) {
+    *peer = last_of(transport, transport->plan->replica_count, pen_transport_peer);
     return own->calls->async_error(own->peers);
   }
-  if (own->polled >= transport->profile->channel_count) {
+  if (own->polled >= channels) {
     return own->calls->async_error(own->all);
   }
   if (own->pairs[own->polled].communicator == NULL) {
@@ -287,6 +318,9 @@ static void nccl_abort(struct pen_transport *transport) {
   }
   if (own->peers != NULL) {
     own->calls->abort(own->peers);
+  }
+  if (own->members != NULL) {
+    own->calls->abort(own->members);
   }
   if (own->all != NULL) {
     own->calls->abort(own->all);
@@ -310,6 +344,10 @@ static const struct pen_transport_ops nccl_ops = {
     .group_begin = nccl_group_begin,
     .sendrecv = nccl_sendrecv,
     .group_end = nccl_group_end,
+    .wait_member = nccl_wait_member,
+    .signal_members = pen_transport_no_call,
+    .member_arena = nccl_member_arena,
+    .sendrecv_member = nccl_sendrecv_member,
     .send_stream = nccl_send_stream,
     .cannot_capture = nccl_cannot_capture,
     .clear_error = nccl_clear_error,

@@ -89,6 +89,14 @@ static bool sends_on(const struct pen_transport *transport, uint32_t channel) {
   return transport->profile->channels[channel].from_rank == transport->rank;
 }
 
+/* The directed pairs of the plan are there once for each pipeline. */
+static uint32_t pipeline_of(const struct pen_transport *transport) {
+  return pen_pipeline_index(transport->plan, pen_transport_self(transport));
+}
+static uint32_t pair_count(const struct pen_transport *transport) {
+  return pen_pipeline_count(transport->plan) * transport->profile->channel_count;
+}
+
 static void split_pairs(struct pen_transport *transport) {
   struct pen_nccl_transport *own = pen_nccl_of(transport);
   uint32_t *round = calloc(transport->profile->channel_count + 1u, sizeof *round);
@@ -100,7 +108,7 @@ static void split_pairs(struct pen_transport *transport) {
       mine = round[c] == r && pen_nccl_has_channel(transport, c) ? c : mine;
     }
     const bool sends = mine != PEN_NONE && sends_on(transport, mine);
-    const int color = (int)(transport->replica * transport->profile->channel_count + mine);
+    const int color = (int)(pipeline_of(transport) * transport->profile->channel_count + mine);
     set_stage(transport, PEN_CONNECT_PAIR, r, mine);
     void *made = own->calls->split(own->all, mine == PEN_NONE ? -1 : color,
                                    sends ? PEN_SENDER : PEN_RECEIVER, PAIR_BLOCKS);
@@ -114,10 +122,18 @@ static void split_pairs(struct pen_transport *transport) {
 
 static void split_peers(struct pen_transport *transport) {
   struct pen_nccl_transport *own = pen_nccl_of(transport);
+  const uint32_t members = transport->plan->tensor_ranks, member = transport->endpoint->tensor_rank;
   if (transport->plan->replica_count > 1) {
     set_stage(transport, PEN_CONNECT_PEERS, 0, PEN_NONE);
-    own->peers = own->calls->split(own->all, (int)transport->rank, (int)transport->replica, 0);
+    own->peers = own->calls->split(own->all, (int)(transport->rank * members + member),
+                                   (int)transport->replica, 0);
     check_stage(transport, own->peers);
+  }
+  if (members > 1) {
+    set_stage(transport, PEN_CONNECT_MEMBERS, 0, PEN_NONE);
+    own->members =
+        own->calls->split(own->all, (int)(pen_transport_self(transport) / members), (int)member, 0);
+    check_stage(transport, own->members);
   }
 }
 
@@ -143,11 +159,10 @@ static bool can_signal(struct pen_transport *transport, uint32_t channel) {
 static void open_windows(struct pen_transport *transport) {
   struct pen_nccl_transport *own = pen_nccl_of(transport);
   const uint32_t channels = transport->profile->channel_count,
-                 first = transport->replica * channels,
-                 all = transport->plan->replica_count * channels;
+                 first = pipeline_of(transport) * channels, all = pair_count(transport);
   const size_t bytes = pen_nccl_arena_bytes(own->calls, transport->plan, transport->rank);
   const bool puts = own->no_puts == NULL;
-  double able = puts, *opened = calloc(all + 1u, sizeof *opened); /* [replica][channels] */
+  double able = puts, *opened = calloc(all + 1u, sizeof *opened); /* [pipeline][channels] */
   pen_check(opened != NULL, "no memory for a transport");
   set_stage(transport, PEN_CONNECT_PUTS, 0, PEN_NONE);
   pen_nccl_sum_numbers(transport, &able, 1);
@@ -196,6 +211,9 @@ static void register_arena(struct pen_transport *transport) {
   const struct pen_nccl_transport *own = pen_nccl_of(transport);
   set_stage(transport, PEN_CONNECT_ARENA, 0, PEN_NONE);
   const char *refused = own->peers == NULL ? NULL : register_with(transport, own->peers);
+  if (own->members != NULL && refused == NULL) {
+    refused = register_with(transport, own->members);
+  }
   for (uint32_t c = 0; c < transport->profile->channel_count && refused == NULL; c++) {
     if (pen_nccl_has_channel(transport, c) && own->pairs[c].window == NULL) {
       refused = register_with(transport, own->pairs[c].communicator);
@@ -273,9 +291,10 @@ static void try_puts(struct pen_transport *transport, uint32_t channel, bool sen
   transport->device->stream_synchronize(pair->stream);
 }
 
-/* The same between peers, all at once, as in a collective; last, a part of the arena that holds no
- * weights: it is all zeros. */
-static void try_peers(struct pen_transport *transport, unsigned char *scratch) {
+/* The same between all ranks of a communicator, all at once, as in a collective or an exchange;
+ * last, a part of the arena that holds no weights: it is all zeros. Null: there is none. */
+static void try_group(struct pen_transport *transport, void *communicator, uint32_t count,
+                      uint32_t self, unsigned char *scratch) {
   const struct pen_nccl_transport *own = pen_nccl_of(transport);
   const struct pen_rank_memory *memory = (&transport->plan->memory[transport->rank]);
   const size_t large = buffer_bytes() + 1, zeros = memory->arena_bytes - memory->persistent_end;
@@ -284,12 +303,12 @@ static void try_peers(struct pen_transport *transport, unsigned char *scratch) {
       {scratch, large},
       {transport->arena + memory->persistent_end, zeros < large ? zeros : large},
   };
-  for (size_t i = 0; i < sizeof tried / sizeof *tried && own->peers != NULL; i++) {
+  for (size_t i = 0; i < sizeof tried / sizeof *tried && communicator != NULL; i++) {
     own->calls->group_begin();
-    for (uint32_t d = 0; d < transport->plan->replica_count; d++) {
-      if (d != transport->replica) {
-        own->calls->send(own->peers, tried[i].at, tried[i].bytes, (int)d, transport->stream);
-        own->calls->receive(own->peers, tried[i].at, tried[i].bytes, (int)d, transport->stream);
+    for (uint32_t r = 0; r < count; r++) {
+      if (r != self) {
+        own->calls->send(communicator, tried[i].at, tried[i].bytes, (int)r, transport->stream);
+        own->calls->receive(communicator, tried[i].at, tried[i].bytes, (int)r, transport->stream);
       }
     }
     own->calls->group_end();
@@ -303,8 +322,7 @@ static void try_connections(struct pen_transport *transport) {
   struct pen_nccl_transport *own = pen_nccl_of(transport);
   const struct pen_device *device = transport->device;
   const bool tries =
-      own->put_count < transport->plan->replica_count * transport->profile->channel_count ||
-      own->peers != NULL;
+      own->put_count < pair_count(transport) || own->peers != NULL || own->members != NULL;
   unsigned char *scratch = tries ? device->allocate(2 * buffer_bytes() + 1) : NULL;
   pen_nccl_check(transport, tries ? (void *)scratch : transport, "memory to try its pairs with");
   for (uint32_t c = 0; c < transport->profile->channel_count; c++) {
@@ -320,7 +338,10 @@ static void try_connections(struct pen_transport *transport) {
     }
   }
   set_stage(transport, PEN_CONNECT_TRY_PEERS, 0, PEN_NONE);
-  try_peers(transport, scratch);
+  try_group(transport, own->peers, transport->plan->replica_count, transport->replica, scratch);
+  set_stage(transport, PEN_CONNECT_TRY_MEMBERS, 0, PEN_NONE);
+  try_group(transport, own->members, transport->plan->tensor_ranks,
+            transport->endpoint->tensor_rank, scratch);
   set_stage(transport, PEN_CONNECT_TRY_SUM, 0, PEN_NONE);
   own->calls->sum(own->all, pen_nccl_step_stats(transport), pen_nccl_sum_count(transport->plan),
                   transport->stream);
@@ -376,8 +397,7 @@ static void print_connections(FILE *out, const struct pen_transport *transport, 
 /* Rank 0 reports it in one write: other ranks may write at the same time. */
 static void print_summary(struct pen_transport *transport) {
   struct pen_nccl_transport *own = pen_nccl_of(transport);
-  const uint32_t ranks = pen_process_count(transport->plan),
-                 channels = transport->plan->replica_count * transport->profile->channel_count;
+  const uint32_t ranks = pen_process_count(transport->plan), channels = pair_count(transport);
   double *bytes = calloc(ranks, sizeof *bytes);
   pen_check(bytes != NULL, "no memory for %u ranks", ranks);
   bytes[pen_transport_self(transport)] = (double)own->calls->memory_bytes();
@@ -403,6 +423,7 @@ static void share_connections(struct pen_transport *transport) {
   struct pen_nccl_transport *own = pen_nccl_of(transport);
   own->all = first->all;
   own->peers = first->peers;
+  own->members = first->members;
   own->put_count = first->put_count;
   for (uint32_t c = 0; c < transport->profile->channel_count; c++) {
     const struct pen_channel *channel = &transport->profile->channels[c],

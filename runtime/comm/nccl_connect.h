@@ -19,13 +19,15 @@ struct pen_pair {
 struct pen_nccl_transport {
   struct pen_transport base;
   const struct pen_nccl_calls *calls;
-  void *all;   /* communicator */
-  void *peers; /* communicator of the rank's peers and itself, by replica; null with one replica */
+  void *all; /* communicator */
+  /* communicators of the rank's peers and itself, by replica, and of its members, by tensor rank;
+   * null with one of them */
+  void *peers, *members;
   struct pen_pair *pairs; /* [channels] */
   void *ready;            /* event: the compute stream has reached what is to be sent or received */
   void **done;            /* [messages] events: sent, or received; null for others' messages */
   bool *credited;         /* [messages] with puts: the sender waits until the target is free */
-  uint32_t rounds, put_count; /* put_count: pairs that use puts, of all ranks and replicas */
+  uint32_t rounds, put_count; /* put_count: pairs that use puts, of all pipelines */
   uint32_t polled;            /* the pair whose asynchronous error was read last */
   const char *no_puts;        /* why there are no puts */
 };

@@ -228,15 +228,9 @@ static void shm_sendrecv(struct pen_transport *transport, const struct pen_sendr
 
 /* ---- exchanges between tensor ranks ---- */
 
-static uint32_t shm_member(const struct pen_transport *transport, uint32_t tensor_rank) {
-  return pen_global_rank(transport->plan, (struct pen_coordinates){.replica = transport->replica,
-                                                                   .rank = transport->rank,
-                                                                   .tensor_rank = tensor_rank});
-}
-
 /* All members run the same actions, so the same exchanges. */
 static bool shm_wait_member(struct pen_transport *transport, uint32_t tensor_rank) {
-  const uint32_t member = shm_member(transport, tensor_rank),
+  const uint32_t member = pen_transport_member(transport, tensor_rank),
                  needed = atomic_load_explicit(&transport->endpoint->self->parts_put.count,
                                                memory_order_relaxed);
   return pen_endpoint_wait(transport->endpoint, &transport->shared->ranks[member].parts_put, needed,
@@ -248,7 +242,7 @@ static void shm_signal_members(struct pen_transport *transport) {
 }
 
 static unsigned char *shm_member_arena(struct pen_transport *transport, uint32_t tensor_rank) {
-  return region_of(transport, shm_member(transport, tensor_rank));
+  return region_of(transport, pen_transport_member(transport, tensor_rank));
 }
 
 static const struct pen_transport_ops shm_ops = {

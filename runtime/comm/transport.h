@@ -79,8 +79,13 @@ struct pen_transport_ops {
   /* Waits until the member has signalled as many exchanges as this one, and signals one more. */
   bool (*wait_member)(struct pen_transport *transport, uint32_t tensor_rank);
   void (*signal_members)(struct pen_transport *transport);
-  /* The arena of a member, in whose slots this one may write. */
+  /* The arena of a member, in whose slots this one may write; null: only sendrecv_member() reaches
+   * it. */
   unsigned char *(*member_arena)(struct pen_transport *transport, uint32_t tensor_rank);
+  /* Within a group: sends to a member, which receives, and receives as much from it. Two members
+   * ask each other for the same, in one order. */
+  void (*sendrecv_member)(struct pen_transport *transport, uint32_t tensor_rank,
+                          const unsigned char *from, unsigned char *to, uint64_t bytes);
 
   /* ---- for asynchronous devices ---- */
   /* The one stream on which what an action sends is sent, in the order of actions; null: the action

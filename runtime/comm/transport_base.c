@@ -127,16 +127,17 @@ bool pen_transport_gathers(const struct pen_transport *transport, uint32_t globa
          (at.replica == transport->replica || transport->profile->kind == PEN_TRAIN);
 }
 
+static bool is_own_entry(const struct pen_transport *transport, uint32_t weight) {
+  return pen_owns_weight(transport->plan, &transport->plan->weights[weight],
+                         pen_coordinates_of(transport->plan, pen_transport_self(transport)));
+}
+
 bool pen_transport_entries(const struct pen_transport *transport, bool own, uint32_t *first,
                            uint32_t *past) {
-  const struct pen_plan *plan = transport->plan;
-  for (*first = *past;
-       *first < plan->weight_count && (plan->weights[*first].rank == transport->rank) != own;
-       ++*first) {
+  const uint32_t count = transport->plan->weight_count;
+  for (*first = *past; *first < count && is_own_entry(transport, *first) != own; ++*first) {
   }
-  for (*past = *first;
-       *past < plan->weight_count && (plan->weights[*past].rank == transport->rank) == own;
-       ++*past) {
+  for (*past = *first; *past < count && is_own_entry(transport, *past) == own; ++*past) {
   }
   return *first < *past;
 }

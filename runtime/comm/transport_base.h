@@ -26,6 +26,13 @@ static inline uint32_t pen_transport_global(const struct pen_transport *transpor
 static inline uint32_t pen_transport_peer(const struct pen_transport *transport, uint32_t replica) {
   return pen_endpoint_peer(transport->endpoint, replica, transport->rank);
 }
+/* The process that is a member of the same rank. */
+static inline uint32_t pen_transport_member(const struct pen_transport *transport,
+                                            uint32_t tensor_rank) {
+  return pen_global_rank(transport->plan, (struct pen_coordinates){.replica = transport->replica,
+                                                                   .rank = transport->rank,
+                                                                   .tensor_rank = tensor_rank});
+}
 static inline uint32_t pen_transport_self(const struct pen_transport *transport) {
   return transport->endpoint->global;
 }
@@ -40,8 +47,9 @@ static inline const struct pen_message *pen_transport_message(const struct pen_t
  * others. */
 bool pen_transport_gathers(const struct pen_transport *transport, uint32_t global);
 
-/* The next run of entries from *past on that are the rank's own (else: that are others'),
- * [*first, *past). False: no more. A rank's entries are in runs, one or two a stage. */
+/* The next run of entries from *past on that are the process's own (else: that are others'),
+ * [*first, *past). False: no more. A rank's entries are in runs, one or two a stage; those of a
+ * tensor rank in one or two a matrix. */
 bool pen_transport_entries(const struct pen_transport *transport, bool own, uint32_t *first,
                            uint32_t *past);
 

@@ -51,9 +51,10 @@ static struct {
   size_t microbatch_rows;
   size_t row; /* of the microbatch, or of a piece of it: the next call's first */
   struct {
-    double *minus_log;
+    double *minus_log; /* [pieces] each: 0 where the target is in another piece */
     int32_t *target;
-    unsigned char *logits; /* with --logits: [vocab] each */
+    unsigned char *logits;       /* with --logits: of a piece after the other, its tokens each */
+    size_t pieces, piece_tokens; /* of the vocabulary; of the last piece maybe fewer */
   } fetched;   /* [microbatches][microbatch_rows] pinned: where a device leaves a step's */
   bool writes; /* this rank does */
   struct pen_writer out;
@@ -130,45 +131,6 @@ static size_t next_row(size_t rows) {
   return first;
 }
 
-/* On a device: after CROSS_ENTROPY, which writes the loss of each row, an f64, to its workspace
- * (kernels/cuda/cross_entropy.cu). */
-static void fetch_rows(const struct pen_call *call) {
-  const struct pen_op_hook *hook = call->prepared;
-  const struct pen_vm *vm = hook->context;
-  const size_t rows = (size_t)call->dim[0],
-               first = (size_t)vm->data.microbatch_index * score.microbatch_rows + next_row(rows);
-  struct pen_call own = *call;
-  own.prepared = hook->prepared;
-  hook->kernel(&own);
-  vm->device->copy_out(score.fetched.minus_log + first, call->workspace, rows * sizeof(double),
-                       call->stream);
-  vm->device->copy_out(score.fetched.target + first, call->operand[1], rows * sizeof(int32_t),
-                       call->stream);
-  if (score.fetched.logits != NULL) {
-    const size_t row_bytes = pen_logit_row_bytes(vm->plan);
-    vm->device->copy_out(score.fetched.logits + first * row_bytes, call->operand[0],
-                         rows * row_bytes, call->stream);
-  }
-}
-
-/* Called after the step. */
-static void take_fetched(const struct pen_vm *vm) {
-  if (score.fetched.target == NULL) {
-    return; /* the CPU's row has done it, or another rank */
-  }
-  const size_t count = vm->profile->microbatch_count * score.microbatch_rows;
-  double *found = found_of(vm) + vm->replica * count;
-  for (size_t r = 0; r < count; r++) {
-    found[r] =
-        score.fetched.target[r] == PEN_IGNORED_TARGET ? (double)NAN : score.fetched.minus_log[r];
-    if (score.fetched.logits != NULL) {
-      pen_score_logits_add(vm, vm->replica * count + r,
-                           score.fetched.logits + r * pen_logit_row_bytes(vm->plan), 0,
-                           vm->plan->vocab);
-    }
-  }
-}
-
 /* CROSS_ENTROPY and CROSS_ENTROPY_COLUMNS: the operands that have an element for each row, with its
  * bytes, and the loss; the dim that is the first token. -1: none. */
 struct loss_form {
@@ -193,6 +155,83 @@ static const struct loss_form whole_loss = {PEN_OP_CROSS_ENTROPY,
 static const struct loss_form *loss_form_of(const struct pen_plan *plan) {
   return pen_has_pieces(plan) ? &piece_loss : &whole_loss;
 }
+
+/* ---- on a device ---- */
+
+static size_t fetched_rows(const struct pen_vm *vm) {
+  return vm->profile->microbatch_count * score.microbatch_rows;
+}
+
+/* After the loss, which writes that of each row, an f64, to its workspace (kernels/cuda). */
+static void fetch_rows(const struct pen_call *call) {
+  const struct pen_op_hook *hook = call->prepared;
+  const struct pen_vm *vm = hook->context;
+  const struct loss_form *form = loss_form_of(vm->plan);
+  const size_t rows = (size_t)call->dim[0], tokens = (size_t)call->dim[1],
+               first_token = form->first_token < 0 ? 0 : (size_t)call->dim[form->first_token],
+               first = (size_t)vm->data.microbatch_index * score.microbatch_rows + next_row(rows),
+               piece = first_token / score.fetched.piece_tokens;
+  struct pen_call own = *call;
+  own.prepared = hook->prepared;
+  hook->kernel(&own);
+  vm->device->copy_out(score.fetched.minus_log + piece * fetched_rows(vm) + first, call->workspace,
+                       rows * sizeof(double), call->stream);
+  vm->device->copy_out(score.fetched.target + first, call->operand[1], rows * sizeof(int32_t),
+                       call->stream);
+  if (score.fetched.logits != NULL) {
+    const size_t bytes = pen_dtype_bytes(vm->plan->dtype);
+    vm->device->copy_out(
+        score.fetched.logits + (fetched_rows(vm) * first_token + first * tokens) * bytes,
+        call->operand[0], rows * tokens * bytes, call->stream);
+  }
+}
+
+/* The result of a row, and its logits. */
+static void take_row(const struct pen_vm *vm, size_t r, double *found) {
+  const size_t count = fetched_rows(vm), vocab = vm->plan->vocab;
+  double minus_log = 0.0;
+  for (size_t p = 0; p < score.fetched.pieces; p++) {
+    const size_t first = p * score.fetched.piece_tokens,
+                 tokens = vocab - first < score.fetched.piece_tokens ? vocab - first
+                                                                     : score.fetched.piece_tokens;
+    minus_log += score.fetched.minus_log[p * count + r];
+    if (score.fetched.logits != NULL) {
+      pen_score_logits_add(
+          vm, vm->replica * count + r,
+          score.fetched.logits + (count * first + r * tokens) * pen_dtype_bytes(vm->plan->dtype),
+          first, tokens);
+    }
+  }
+  found[r] = score.fetched.target[r] == PEN_IGNORED_TARGET ? (double)NAN : minus_log;
+}
+
+/* Called after the step. */
+static void take_fetched(const struct pen_vm *vm) {
+  if (score.fetched.target == NULL) {
+    return; /* the CPU's row has done it, or another rank */
+  }
+  const size_t count = fetched_rows(vm);
+  for (size_t r = 0; r < count; r++) {
+    take_row(vm, r, found_of(vm) + vm->replica * count);
+  }
+}
+
+static void open_fetched(const struct pen_vm *vm) {
+  const size_t count = fetched_rows(vm);
+  score.fetched.pieces = pen_vocabulary_pieces(vm->plan);
+  score.fetched.piece_tokens = (vm->plan->vocab + score.fetched.pieces - 1) / score.fetched.pieces;
+  score.fetched.minus_log =
+      vm->device->allocate_host(score.fetched.pieces * count * sizeof(double));
+  score.fetched.target = vm->device->allocate_host(count * sizeof(int32_t));
+  pen_check(score.fetched.minus_log != NULL && score.fetched.target != NULL,
+            "no pinned memory for the scores of %zu tokens", count);
+  if (pen_score_logits_wanted()) {
+    score.fetched.logits = vm->device->allocate_host(count * pen_logit_row_bytes(vm->plan));
+    pen_check(score.fetched.logits != NULL, "no pinned memory for the logits of %zu tokens", count);
+  }
+}
+
+/* ---- on the CPU ---- */
 
 /* The loss of a row of the call, with the logits at `logits`. */
 static double loss_of_row(const struct pen_call *call, const struct loss_form *form, size_t r,
@@ -312,17 +351,8 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   score.microbatch_rows = (size_t)plan->microbatch * run->profile->sequence;
   score.hook = (struct pen_op_hook){.run = score_rows, .context = vm};
   if (vm->device->asynchronous) {
-    const size_t count = run->profile->microbatch_count * score.microbatch_rows;
     score.hook.run = fetch_rows;
-    score.fetched.minus_log = vm->device->allocate_host(count * sizeof(double));
-    score.fetched.target = vm->device->allocate_host(count * sizeof(int32_t));
-    pen_check(score.fetched.minus_log != NULL && score.fetched.target != NULL,
-              "no pinned memory for the scores of %zu tokens", count);
-    if (pen_score_logits_wanted()) {
-      score.fetched.logits = vm->device->allocate_host(count * pen_logit_row_bytes(vm->plan));
-      pen_check(score.fetched.logits != NULL, "no pinned memory for the logits of %zu tokens",
-                count);
-    }
+    open_fetched(vm);
   }
   pen_vm_hook(vm, loss_form_of(plan)->kind, &score.hook);
   score.writes = pen_last_stage_process(plan, run->profile) == vm->endpoint->global;

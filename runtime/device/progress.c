@@ -6,7 +6,8 @@
  * plan what its device needs next:
  *
  *     compute stream  at WAIT, the message; at WAIT_NORM, all entries; in a collective and at the
- *                     step's end, actions of peers; before it overwrites a source, that it is sent
+ *                     step's end, actions of peers; in an exchange, the actions before it of the
+ *                     other members; before it overwrites a source, that it is sent
  *     send stream     the credit of the next message, if it has one
  *
  * A rank waits for another if that one has not done what is needed, and if neither stream has work
@@ -24,8 +25,10 @@
 #include "runtime/device/progress.h"
 
 #include "runtime/base/check.h"
+#include "runtime/comm/transport_base.h"
 #include "runtime/device/device_error.h"
 #include "runtime/device/stream_state.h"
+#include "runtime/exec/exchanges.h"
 
 /* Whether the device of a process has done that action of its list, or has sent its message, in
  * this rank's current step. */
@@ -73,6 +76,30 @@ static uint32_t for_rendezvous(const struct pen_vm *vm, uint32_t index) {
   const bool exchanges =
       pen_kind_reads_peers(action->kind) || pen_collectives_within(vm->program, action) > 0;
   return exchanges && index > 0 ? for_peers(vm, index - 1) : PEN_NONE;
+}
+
+static bool has_exchanges(const struct pen_vm *vm, const struct pen_action *action) {
+  const struct pen_program *program =
+      action->kind <= PEN_W ? &vm->program->programs[action->program] : NULL;
+  bool has = false;
+  for (uint32_t op = 0; program != NULL && op < program->op_count && !has; op++) {
+    has = pen_is_exchange(vm->program->ops[program->first_op + op].kind);
+  }
+  return has;
+}
+
+/* The first other member that has not done the actions before one with exchanges: members run one
+ * list. */
+static uint32_t for_members(const struct pen_vm *vm, uint32_t index) {
+  const bool exchanges =
+      vm->plan->tensor_ranks > 1 && index > 0 && has_exchanges(vm, &vm->program->actions[index]);
+  for (uint32_t m = 0; m < vm->plan->tensor_ranks && exchanges; m++) {
+    const uint32_t member = pen_transport_member(vm->transport, m);
+    if (m != vm->endpoint->tensor_rank && !has_done(vm, member, index - 1, false)) {
+      return member;
+    }
+  }
+  return PEN_NONE;
 }
 
 /* The entries of the statistics of other ranks: those that are read, see pen_transport_gathers();
@@ -123,7 +150,11 @@ static uint32_t for_action(const struct pen_vm *vm, uint32_t index) {
   if (is_gather(vm, index)) {
     return for_entries(vm);
   }
+  const uint32_t member = for_members(vm, index);
   const bool within = pen_collectives_within(vm->program, action) > 0;
+  if (member != PEN_NONE) {
+    return member;
+  }
   if (vm->plan->replica_count == 1 || !(within || pen_kind_is_collective(action->kind))) {
     return PEN_NONE;
   }
@@ -167,8 +198,10 @@ static struct awaited_ranks find_awaited_ranks(const struct pen_vm *vm, uint32_t
   if (peer == PEN_NONE || (sends && sent_to == PEN_NONE)) {
     return (struct awaited_ranks){0, 0};
   }
-  const bool exchanges = pen_coordinates_of(vm->plan, peer).replica != vm->replica &&
-                         !transport->rendezvous && !is_gather(vm, done);
+  const struct pen_coordinates at = pen_coordinates_of(vm->plan, peer);
+  const bool exchanges =
+      (at.replica != vm->replica || at.tensor_rank != vm->endpoint->tensor_rank) &&
+      !transport->rendezvous && !is_gather(vm, done);
   return (struct awaited_ranks){(sends ? sent_to : peer) + 1,
                                 (peer + 1) | (exchanges ? PEN_WAITS_FOR_ACTIONS : 0)};
 }

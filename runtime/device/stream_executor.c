@@ -27,9 +27,11 @@ static void publish_stats(struct pen_vm *vm, uint64_t run_step) {
   double *stats =
       pen_endpoint_step_stats(vm->endpoint, run_step) + pen_step_stats_first(plan, vm->replica);
   for (uint32_t i = 0; i < vm->weight_count; i++) {
-    stats[vm->weights[i]] = from[vm->weights[i]];
+    if (pen_vm_owns_weight(vm, vm->weights[i])) {
+      stats[vm->weights[i]] = from[vm->weights[i]];
+    }
   }
-  if (pen_last_stage_rank(plan, vm->profile) == vm->rank) {
+  if (pen_last_stage_rank(plan, vm->profile) == vm->rank && vm->endpoint->tensor_rank == 0) {
     memcpy(stats + plan->weight_count, from + plan->weight_count, plan->loss_count * sizeof *stats);
   }
   pen_endpoint_publish(vm->endpoint, run_step);

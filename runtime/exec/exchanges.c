@@ -1,22 +1,34 @@
-/* exchanges.c: runs the exchanges between tensor ranks (see exchanges.h), on the CPU, where a call
- * is complete when it returns.
+/* exchanges.c: runs the exchanges between tensor ranks (see exchanges.h).
+ *
+ * What a member puts are copies on the device, between the transport's waits and signals; all are
+ * enqueued on the rank's stream, or complete when they return. Where a transport does not reach the
+ * memory of others, both sides send and receive the same blocks, all of an exchange together.
  *
  * An op cannot fail: a rank that leaves a wait because the run was aborted sets vm->aborted, and
  * its action ends the step. */
 #include "runtime/exec/exchanges.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "runtime/base/check.h"
+
+/* What a member puts into the slot that it has at another: `count` blocks of `bytes`. Strides are
+ * from one to the next: in its own value, and there. */
+struct put {
+  size_t count, bytes, from_stride, to_stride;
+  size_t from_member; /* the first block for member m begins at m times this */
+  size_t to_member;   /* the first block of member m comes at m times this after `to` */
+  size_t to;          /* in each arena */
+};
 
 /* A bound exchange, or a part of one. */
 struct exchange_op {
   struct pen_vm *vm;
-  bool first;          /* of the exchange */
-  const void *own;     /* the slot of this member's part */
+  bool first;          /* of the exchange: this op puts */
   uint32_t own_member; /* this member */
-  size_t bytes;
+  uint32_t members;    /* for whose puts the op waits: from `of` on so many */
+  uint32_t of;
+  struct put put;
 };
 
 bool pen_is_exchange(uint16_t kind) {
@@ -25,39 +37,76 @@ bool pen_is_exchange(uint16_t kind) {
 
 /* ---- the ops ---- */
 
-static void wait_for(struct pen_vm *vm, uint32_t member) {
-  vm->aborted = !vm->transport->ops->wait_member(vm->transport, member) || vm->aborted;
-}
-
-/* Puts the own part into the slots that this member has at all others; they have signalled the
- * exchange before, so are done with what these slots held. */
-static void put(const struct exchange_op *op, const void *part) {
+/* Waits for all members from `first` on but this one. */
+static void wait_for(const struct exchange_op *op, uint32_t first, uint32_t count) {
   struct pen_vm *vm = op->vm;
-  const size_t offset = (size_t)((const unsigned char *)op->own - vm->arena);
-  for (uint32_t member = 0; member < vm->plan->tensor_ranks; member++) {
-    if (member != op->own_member) {
-      wait_for(vm, member);
+  for (uint32_t m = first; m < first + count; m++) {
+    if (m != op->own_member) {
+      vm->aborted = !vm->transport->ops->wait_member(vm->transport, m) || vm->aborted;
     }
-    unsigned char *arena = member == op->own_member
-                               ? vm->arena
-                               : vm->transport->ops->member_arena(vm->transport, member);
-    memcpy(arena + offset, part, op->bytes);
   }
-  vm->transport->ops->signal_members(vm->transport);
 }
 
-static void all_gather_part(const struct pen_call *call) {
+/* Puts the own blocks for a member into the slot that this one has in that arena. */
+static void put_blocks(const struct exchange_op *op, unsigned char *arena, uint32_t member,
+                       const unsigned char *x, void *stream) {
+  const struct put *put = &op->put;
+  unsigned char *to = arena + put->to + op->own_member * put->to_member;
+  const unsigned char *from = x + member * put->from_member;
+  for (size_t b = 0; b < put->count; b++) {
+    op->vm->device->copy(to + b * put->to_stride, from + b * put->from_stride, put->bytes, stream);
+  }
+}
+
+/* To the members whose memory is reached. They have signalled the exchange before, so are done with
+ * what these slots held. */
+static void put_at_all(const struct exchange_op *op, const unsigned char *x, void *stream) {
+  struct pen_vm *vm = op->vm;
+  for (uint32_t m = 0; m < vm->plan->tensor_ranks; m++) {
+    if (m != op->own_member) {
+      wait_for(op, m, 1);
+      put_blocks(op, vm->transport->ops->member_arena(vm->transport, m), m, x, stream);
+    }
+  }
+}
+
+/* To the others, and from them into the slots that they have here, all together. */
+static void send_to_all(const struct exchange_op *op, const unsigned char *x) {
+  struct pen_transport *transport = op->vm->transport;
+  const struct put *put = &op->put;
+  transport->ops->group_begin(transport);
+  for (uint32_t m = 0; m < op->vm->plan->tensor_ranks; m++) {
+    unsigned char *to = op->vm->arena + put->to + m * put->to_member;
+    const unsigned char *from = x + m * put->from_member;
+    for (size_t b = 0; b < put->count && m != op->own_member; b++) {
+      transport->ops->sendrecv_member(transport, m, from + b * put->from_stride,
+                                      to + b * put->to_stride, put->bytes);
+    }
+  }
+  transport->ops->group_end(transport);
+}
+
+static void begin(const struct exchange_op *op, const unsigned char *x, void *stream) {
+  struct pen_transport *transport = op->vm->transport;
+  const uint32_t other = op->own_member == 0 ? 1 : 0;
+  put_blocks(op, op->vm->arena, op->own_member, x, stream);
+  if (transport->ops->member_arena(transport, other) != NULL) {
+    put_at_all(op, x, stream);
+  } else {
+    send_to_all(op, x);
+  }
+  transport->ops->signal_members(transport);
+}
+
+static void exchange(const struct pen_call *call) {
   const struct exchange_op *op = call->prepared;
-  const uint32_t member = (uint32_t)call->dim[1];
   if (op->vm->unconnected) {
     return;
   }
   if (op->first) {
-    put(op, call->operand[0]);
+    begin(op, call->operand[0], call->stream);
   }
-  if (member != op->own_member) {
-    wait_for(op->vm, member);
-  }
+  wait_for(op, op->of, op->members);
 }
 
 static void signal_members(const struct pen_call *call) {
@@ -65,36 +114,43 @@ static void signal_members(const struct pen_call *call) {
   if (op->vm->unconnected) {
     return;
   }
-  for (uint32_t member = 0; member < op->vm->plan->tensor_ranks; member++) {
-    if (member != op->own_member) {
-      wait_for(op->vm, member);
-    }
-  }
+  wait_for(op, 0, op->vm->plan->tensor_ranks);
   op->vm->transport->ops->signal_members(op->vm->transport);
 }
 
 /* ---- binding ---- */
 
 /* The slots of an exchange are bound to the same addresses in every action (base EXCHANGE). */
-static const void *slot_of(const struct pen_vm *vm, const struct pen_op *op) {
+static size_t slot_of(const struct pen_vm *vm, const struct pen_op *op) {
   const struct pen_tensor *tensor = &vm->program->tensors[op->operand[1]];
-  pen_assert(op->kind == PEN_OP_ALL_GATHER_PART && tensor->base == PEN_BASE_EXCHANGE);
-  return vm->arena + vm->memory->exchange_offset + tensor->offset;
+  pen_assert(tensor->base == PEN_BASE_EXCHANGE);
+  return vm->memory->exchange_offset + tensor->offset;
+}
+
+/* The whole of x, into a slot of its own: the ops of an exchange have those of member 0, 1, ... */
+static void bind_part(struct pen_vm *vm, const struct pen_op *op, const int64_t *dim,
+                      struct exchange_op *made) {
+  made->of = (uint32_t)op->dim[1];
+  made->members = 1;
+  made->first = made->of == 0;
+  made->put = (struct put){.count = 1, .bytes = (size_t)dim[0] * pen_dtype_bytes(op->dtype)};
+  if (made->first) {
+    made->put.to = slot_of(vm, op);
+    made->put.to_member = slot_of(vm, op + 1) - made->put.to;
+  }
 }
 
 void pen_bind_exchange(struct pen_vm *vm, uint32_t index, struct pen_bound_op *bound) {
   const struct pen_op *op = &vm->program->ops[index];
   struct exchange_op *made = calloc(1, sizeof *made);
   pen_check(made != NULL, "no memory for an operation");
-  pen_check(!vm->device->asynchronous && vm->transport->ops->wait_member != NULL,
+  pen_check(vm->transport->ops->wait_member != NULL,
             "transport %s cannot exchange values between tensor ranks", vm->transport->ops->name);
   *made = (struct exchange_op){.vm = vm, .own_member = vm->endpoint->tensor_rank};
   if (op->kind == PEN_OP_ALL_GATHER_PART) {
-    made->first = op->dim[1] == 0;
-    made->own = made->first ? slot_of(vm, op + made->own_member) : NULL;
-    made->bytes = (size_t)bound->call.dim[0] * pen_dtype_bytes(op->dtype);
+    bind_part(vm, op, bound->call.dim, made);
   }
-  bound->run = op->kind == PEN_OP_ALL_GATHER_PART ? all_gather_part : signal_members;
+  bound->run = op->kind == PEN_OP_SIGNAL_MEMBERS ? signal_members : exchange;
   bound->call.prepared = made;
 }
 
@@ -112,9 +168,9 @@ void pen_set_member_dims(const struct pen_vm *vm, uint32_t index, int64_t dim[PE
 uint64_t pen_exchanges_sent_bytes(const struct pen_vm *vm, const struct pen_program *program) {
   uint64_t bytes = 0;
   for (uint32_t i = program->first_op; i < program->first_op + program->op_count; i++) {
-    if (vm->program->ops[i].kind == PEN_OP_ALL_GATHER_PART) {
+    if (pen_is_exchange(vm->program->ops[i].kind)) {
       const struct exchange_op *op = vm->ops[i].call.prepared;
-      bytes += op->first ? op->bytes * (vm->plan->tensor_ranks - 1) : 0;
+      bytes += op->first ? op->put.count * op->put.bytes * (vm->plan->tensor_ranks - 1) : 0;
     }
   }
   return bytes;

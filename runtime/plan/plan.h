@@ -173,7 +173,8 @@ enum pen_norm_kind {
  *                           gradients of a unit one after the other, each as large as the largest
  *
  * The flags are those of the profile that runs: arrivals [messages], credits [messages], published
- * [processes] and, with replicas, collectives completed [replica][collectives of the rank's list].
+ * [processes], with replicas, collectives completed [replica][collectives of the rank's list], and,
+ * with several tensor ranks, exchanges signalled [2][tensor rank], by turns.
  *
  * On the CPU the block has the shard staging alone.
  *
@@ -309,12 +310,16 @@ static inline uint32_t pen_member_tie_count(const struct pen_plan *plan) {
 static inline uint32_t pen_member_tie(const struct pen_plan *plan, uint32_t tensor_rank) {
   return tensor_rank * pen_member_tie_count(plan);
 }
-/* Whether a process has a weight; whether it is the first member that has it, which counts it in
- * the norm and saves it. */
+/* Whether a member has what a weight is: a piece of its own, or what is not split. Whether a
+ * process has a weight; whether it is the first member that has it, which counts it in the norm and
+ * saves it. */
+static inline bool pen_has_piece(const struct pen_plan *plan, const struct pen_weight *weight,
+                                 struct pen_coordinates at) {
+  return weight->piece_count == 1 || pen_first_member(plan, weight) == at.tensor_rank;
+}
 static inline bool pen_has_weight(const struct pen_plan *plan, const struct pen_weight *weight,
                                   struct pen_coordinates at) {
-  return weight->rank == at.rank &&
-         (weight->piece_count == 1 || pen_first_member(plan, weight) == at.tensor_rank);
+  return weight->rank == at.rank && pen_has_piece(plan, weight, at);
 }
 static inline bool pen_owns_weight(const struct pen_plan *plan, const struct pen_weight *weight,
                                    struct pen_coordinates at) {

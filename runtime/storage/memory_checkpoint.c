@@ -60,7 +60,7 @@ void pen_memory_state_visit(const struct pen_plan *plan, uint32_t global, visit_
   for (uint32_t i = 0; i < pen_member_tie_count(plan); i++) {
     const struct pen_tie *tie = &plan->ties[pen_member_tie(plan, at.tensor_rank) + i];
     const struct pen_weight *weight = &plan->weights[tie->weight];
-    if (tie->rank == at.rank && weight->rank != at.rank && pen_has_piece(plan, weight, at)) {
+    if (tie->rank == at.rank && weight->rank != at.rank) {
       const struct pen_state_part part = {.weight = tie->weight,
                                           .kind = PEN_STATE_TIE,
                                           .offset = tie->value_offset,

@@ -13,23 +13,21 @@ struct pen_tensor_run pen_first_run(const struct pen_weight *weight, uint64_t fi
                                  left < count ? left : count};
 }
 
-bool pen_has_pieces(const struct pen_plan *plan) {
-  bool has = false;
+uint32_t pen_vocabulary_pieces(const struct pen_plan *plan) {
+  uint32_t most = 1; /* all tensors that are split have as many pieces */
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    has = has || plan->weights[i].piece_count > 1;
+    most = plan->weights[i].piece_count > most ? plan->weights[i].piece_count : most;
   }
-  return has;
+  return most;
 }
 
 uint32_t pen_first_token(const struct pen_plan *plan, uint32_t tensor_rank) {
-  uint32_t pieces = 1;
-  for (uint32_t i = 0; i < plan->weight_count; i++) {
-    pieces = plan->weights[i].piece_count > pieces ? plan->weights[i].piece_count : pieces;
-  }
-  const uint32_t rows = (plan->vocab + pieces - 1) / pieces,
+  const uint32_t pieces = pen_vocabulary_pieces(plan), rows = (plan->vocab + pieces - 1) / pieces,
                  first = rows * (pieces / plan->tensor_ranks) * tensor_rank;
   return first < plan->vocab ? first : plan->vocab;
 }
+
+bool pen_has_pieces(const struct pen_plan *plan) { return pen_vocabulary_pieces(plan) > 1; }
 
 float *pen_tensor_destination(struct pen_whole_tensor *whole, const struct pen_weight *weight,
                               float *to, bool *known) {

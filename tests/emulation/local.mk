@@ -9,8 +9,10 @@ tests/emulation/kernels/%.o: kernels/cuda/%.cu
 EMULATED_TESTS = \
   %reldir%/commands_emulated.t \
   %reldir%/hosts_emulated.t \
+  %reldir%/pieces_emulated.t \
   %reldir%/ranks_emulated.t \
   %reldir%/replicas_emulated.t \
+  %reldir%/tensor_emulated.t \
   %reldir%/train_emulated.t
 EMULATION_TESTS = %reldir%/run_all_emulated.t %reldir%/nccl_newest.t
 MOCK_DEVICE_TESTS = %reldir%/mock_device.t

@@ -7,7 +7,7 @@
 programs=$scratch/programs
 mkdir -p "$programs" "$scratch/bin"
 for name in bench hop kernels device_ops; do cp "$top_builddir/tests/gpu/${name}_emulated" "$programs/$name"; done
-small='-s model.layers=2 -s model.hidden=16 -s model.heads=2 -s model.kv_heads=1 -s model.ffn=24 -s model.vocab=128 -s model.sequence=8
+small='-s model.layers=2 -s model.hidden=32 -s model.heads=4 -s model.kv_heads=2 -s model.ffn=24 -s model.vocab=128 -s model.sequence=8
   -s batch.microbatch=1 -s pipeline.microbatches=2'
 
 # put NAME TOPOLOGY OPTION...: a plan of that name among the programs.
@@ -23,18 +23,24 @@ ok "two ranks over ipc" put ipc_2 train.cfg -s cluster.device=cuda -s pipeline.r
 ok "pairs" put pairs_4 train.cfg -s cluster.device=cuda -s pipeline.stages_per_rank=2 -s pipeline.schedule=dual_pipe_v
 ok "bf16 on one rank" put bf16_1 train.cfg -s cluster.device=cuda -s model.dtype=bf16
 ok "bf16 on two" put bf16_4 train.cfg -s cluster.device=cuda -s model.dtype=bf16 -s pipeline.ranks=2
+pieces='-s cluster.device=cuda -s tensor_parallel.partials=2 -s model.loss_rows=0'
+tensor='-s tensor_parallel.ranks=2 -s tensor_parallel.sequence=false'
+ok "two pieces on one rank" put pieces_1 train.cfg $pieces
+ok "two pieces on two ranks" put pieces_2 train.cfg $pieces -s pipeline.ranks=2
+ok "two tensor ranks" put tensor_2 train.cfg $pieces $tensor
 replicas='-s cluster.device=cuda -s pipeline.ranks=2 -s data_parallel.replicas=2 -s pipeline.microbatches=1'
 for shard in none optimizer weights; do
   ok "two replicas, shard = $shard" put "ipc_r2_$shard" train.cfg $replicas -s cluster.transport=ipc -s data_parallel.shard=$shard
 done
 nccl_rows=
 if test -f "$top_builddir/libemulated_nccl.a"; then
-  nccl_rows='train-nccl_2_put train-nccl_2_send train-nccl_4_put train-nccl_4_small'
+  ok "two tensor ranks over NCCL" put nccl_tensor_2 train.cfg $pieces $tensor -s cluster.transport=nccl
+  nccl_rows='train-nccl_tensor_2 train-nccl_2_put train-nccl_2_send train-nccl_4_put train-nccl_4_small'
   ok "two over NCCL" put nccl_2 train.cfg -s cluster.device=cuda -s pipeline.ranks=2 -s cluster.transport=nccl
   printf '#!/bin/sh\nPEN_EMULATED_NCCL_VERSION=22809 exec "%s/train_nccl_2" "$@"\n' "$programs" >"$programs/train_nccl_4"
   chmod +x "$programs/train_nccl_4"
 fi
-ok "GPT-2, small" put gpt2_124m gpt2_124m.cfg -s cluster.device=cuda -s model.kv_heads=2
+ok "GPT-2, small" put gpt2_124m gpt2_124m.cfg -s cluster.device=cuda -s model.kv_heads=4
 ok "Llama, small" put llama_1b llama_1b.cfg -s cluster.device=cuda
 make_tokens "$programs/train.bin" 4000
 
@@ -59,7 +65,8 @@ is "and complains of nothing" "$(cat "$scratch/err")" ""
 table=$(cat "$scratch/table.md")
 matches "the table names the chip" "$table" "# *, NVIDIA H100 80GB HBM3*"
 replica_rows='train-ipc_r2_none train-ipc_r2_optimizer train-ipc_r2_weights replicas-agree'
-for row in probe kernels train-cuda train-cuda-again train-ipc_2 train-pairs_4 train-bf16_1 train-bf16_4 $nccl_rows $replica_rows bench \
+piece_rows='train-pieces_1 pieces-agree train-pieces_2 train-tensor_2'
+for row in probe kernels train-cuda train-cuda-again train-ipc_2 train-pairs_4 train-bf16_1 train-bf16_4 $piece_rows $nccl_rows $replica_rows bench \
   gpt2_124m llama_1b hop losses-agree memcheck-device_ops racecheck-device_ops initcheck-device_ops synccheck-device_ops memcheck-kernels racecheck-kernels; do
   matches "the table has $row, which passed" "$table" "*
 | $row | passed (*"

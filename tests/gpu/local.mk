@@ -36,13 +36,14 @@ endif
 # What tests/gpu/run-all needs on a machine where nothing can be installed: the programs, and their libraries but for those of glibc, of the
 # compiler, and of CUDA with NCCL, which run-all looks for there; and all of it in one file that can be carried.
 # train.cfg as cpu, cuda: one rank; ipc_N and nccl_N: N ranks by that transport; zbv_N and pairs_N: by ipc, in zero_bubble_v and in dual_pipe_v;
-# bf16_N: by ipc, in bf16; ipc_rN_S and nccl_rN_S: N replicas of two ranks that share out S. And models of their own.
-GPU_TRAINED = cpu cuda ipc_2 ipc_4 ipc_8 zbv_4 pairs_4 bf16_1 bf16_4 $(GPU_REPLICAS) $(GPU_MODELS)
+# bf16_N: by ipc, in bf16; pieces_N: by ipc, with weights in two pieces; tensor_N and nccl_tensor_N: one rank of N tensor ranks, by ipc and by nccl;
+# ipc_rN_S and nccl_rN_S: N replicas of two ranks that share out S. And models of their own.
+GPU_TRAINED = cpu cuda ipc_2 ipc_4 ipc_8 zbv_4 pairs_4 bf16_1 bf16_4 pieces_1 pieces_2 tensor_2 $(GPU_REPLICAS) $(GPU_MODELS)
 GPU_REPLICAS = ipc_r2_none ipc_r2_optimizer ipc_r2_weights
 GPU_MODELS = gpt2_124m llama_1b
 GPU_TOPOLOGIES = tests/gpu/train.cfg tests/gpu/gpt2_124m.cfg tests/gpu/llama_1b.cfg
 if NCCL
-GPU_TRAINED += nccl_2 nccl_4 nccl_8
+GPU_TRAINED += nccl_2 nccl_4 nccl_8 nccl_tensor_2
 GPU_REPLICAS += nccl_r2_weights
 endif
 gpu_settings_cpu = -s cluster.device=cpu
@@ -52,11 +53,14 @@ gpu_settings_nccl = $(gpu_settings_cuda) -s pipeline.ranks=$(2) -s cluster.trans
 gpu_settings_zbv = $(gpu_settings_ipc) -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v
 gpu_settings_pairs = $(gpu_settings_ipc) -s pipeline.stages_per_rank=2 -s pipeline.schedule=dual_pipe_v
 gpu_settings_bf16 = $(gpu_settings_ipc) -s model.dtype=bf16
+gpu_settings_pieces = $(gpu_settings_ipc) -s tensor_parallel.partials=2 -s model.loss_rows=0
+gpu_settings_tensor = $(gpu_settings_cuda) -s cluster.transport=$(if $(filter nccl_%,$(1)),nccl,ipc) -s tensor_parallel.ranks=$(lastword $(gpu_words)) \
+  -s tensor_parallel.sequence=false -s model.loss_rows=0
 gpu_settings_replicas = $(call gpu_settings_$(word 1,$(1)),,2) -s data_parallel.replicas=$(patsubst r%,%,$(word 2,$(1))) \
   -s pipeline.microbatches=4 -s data_parallel.shard=$(word 3,$(1))
 gpu_words = $(subst _, ,$(1))
-gpu_settings = $(if $(filter $(1),$(GPU_MODELS)),$(gpu_settings_cuda),$(if $(filter $(1),$(GPU_REPLICAS)),$(call gpu_settings_replicas,$(gpu_words)),$(call \
-  gpu_settings_$(firstword $(call gpu_words,$(1))),,$(lastword $(call gpu_words,$(1))))))
+gpu_settings = $(if $(filter $(1),$(GPU_MODELS)),$(gpu_settings_cuda),$(if $(filter $(1),$(GPU_REPLICAS)),$(call gpu_settings_replicas,$(gpu_words)),$(if \
+  $(filter tensor_% nccl_tensor_%,$(1)),$(call gpu_settings_tensor,$(1)),$(call gpu_settings_$(firstword $(gpu_words)),,$(lastword $(gpu_words))))))
 gpu_topology = $(srcdir)/tests/gpu/$(if $(filter $(1),$(GPU_MODELS)),$(1),train).cfg
 gpu_archives = $(if $(filter nccl_%,$(1)),$(NCCL_LINK) libnccl_calls.a $(NCCL_LIBS)) \
   $(if $(filter-out cpu,$(1)),$(CUDA_LINK) libkernels_cuda.a $(CUDA_LIBS))

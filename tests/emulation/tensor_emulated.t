@@ -1,0 +1,104 @@
+#!/bin/sh
+# tensor_emulated.t: tensor ranks (tensor_parallel.ranks) on CUDA, each a process with an emulated GPU (emulate_streams.cc): with one number of pieces
+# the losses, norms and checkpoints of 1, 2 and 4 tensor ranks are the same bits, with any pipeline, replicas, sharding and recomputation, over ipc and
+# over NCCL, with and without a graph; evaluation too; checkpoints continue at any degree; a lost rank is named.
+. "${top_srcdir:-.}/tests/support/lib.sh"
+. "$top_srcdir/tests/emulation/emulated.sh"
+
+make_tokens "$scratch/data.bin" 4000
+describe llama 2 'tie_embeddings = false; loss_rows = 0;'
+describe qwen3 2 'head_dim = 8; tie_embeddings = false; loss_rows = 0;'
+describe gpt2 2 'tie_embeddings = false; loss_rows = 0;'
+sed -i 's/vocab = 200/vocab = 257/; s/microbatch = 2;/microbatch = 1;/' "$scratch"/*.cfg # the last tensor rank has fewer tokens
+for family in llama qwen3 gpt2; do
+  echo 'tensor_parallel = { partials = 4; sequence = false; }; cluster = { device = "cuda"; };' >>"$scratch/$family.cfg"
+done
+sed 's/layers = 2/dtype = "bf16"; &/' "$scratch/llama.cfg" >"$scratch/bf16.cfg"
+sed 's/microbatch = 1/packed = true; &/' "$scratch/gpt2.cfg" >"$scratch/packed_gpt2.cfg"
+
+train() { train_model 3 "$@" 2>"$scratch/$1.err" || { sed 's/^/# /' "$scratch/$1.err"; return 1; }; }
+same() { same_bits 3 "$@"; }
+T2='-s tensor_parallel.ranks=2'
+T4='-s tensor_parallel.ranks=4'
+# The first of each group is the reference of those that follow.
+compare() {
+  while read -r model name options; do
+    ok "$model: $name trains" train "${model}_$name" "$model" $options
+    is "as one graph" "$(grep -c 'cannot be one graph' "$scratch/${model}_$name.err")" 0
+    case $name in
+      one*) reference=${model}_$name ;;
+      *) ok "with the bits of one tensor rank" same "$reference" "${model}_$name" ;;
+    esac
+  done
+}
+v='-s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block'
+replicas='-s data_parallel.replicas=2 -s data_parallel.reduce=microbatch -s pipeline.microbatches=2'
+compare <<END
+llama one
+llama two         $T2
+llama four        $T4
+llama two_v       $T2 $v
+llama two_pairs   $T2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=dual_pipe_v
+llama four_layer  $T4 -s memory.recompute=layer
+llama two_snap    $T2 -s memory.snapshot=true
+qwen3 one
+qwen3 two         $T2 -s memory.recompute=attention
+gpt2 one
+gpt2 two          $T2 -s pipeline.ranks=2 -s pipeline.zero_bubble=true
+gpt2 four         $T4
+bf16 one
+bf16 two          $T2 -s pipeline.ranks=2
+bf16 four         $T4
+packed_gpt2 one
+packed_gpt2 two   $T2
+END
+compare <<END
+llama one_cube    $replicas
+llama two_shards  $T2 $replicas -s data_parallel.shard=optimizer -s pipeline.ranks=2
+llama two_units   $T2 $replicas -s data_parallel.shard=weights -s data_parallel.unit=layer
+END
+ok "the CPU" train llama_cpu llama $T2 -s cluster.device=cpu
+ok "computes almost the same losses and norms" close_to llama_cpu llama_two 2e-5
+PEN_EMULATED_NO_GRAPH=1 && export PEN_EMULATED_NO_GRAPH
+cp "$scratch/llama_two" "$scratch/plain"
+ok "without a graph" train_bits plain --data "$scratch/data.bin" --steps 3
+unset PEN_EMULATED_NO_GRAPH
+ok "the same bits" same llama_one plain
+
+# ---- checkpoints, evaluation ----
+# resume NAME CHECKPOINT
+resume() {
+  rm -rf "$scratch/$1.ckpt"
+  cp -a "$scratch/$2.ckpt" "$scratch/$1.ckpt" &&
+    timeout 100 "$scratch/$1" train --data "$scratch/data.bin" --seed 7 --quiet --steps 5 --checkpoint "$scratch/$1.ckpt" --resume
+}
+weights() { (cd "$scratch/$1.ckpt/latest" && sha256sum model.safetensors optimizer.safetensors); }
+for name in llama_one llama_two llama_four; do ok "$name continues what two tensor ranks of two ranks saved" resume $name llama_two_v; done
+is "two tensor ranks to the bits of one" "$(weights llama_two)" "$(weights llama_one)"
+is "and so four" "$(weights llama_four)" "$(weights llama_one)"
+evaluate() { "$scratch/$1" eval --data "$scratch/data.bin" --checkpoint "$scratch/llama_two_v.ckpt" --steps 3 --quiet; }
+is "two evaluate as one" "$(evaluate llama_two)" "$(evaluate llama_one)"
+ok "training and evaluating in turns" timeout 100 "$scratch/llama_two_v" train --data "$scratch/data.bin" --seed 7 --quiet --steps 3 \
+  --eval-data "$scratch/data.bin" --eval-steps 3 --eval-every 1 --log "$scratch/turns.log"
+is "changes nothing" "$(log_field "$scratch/turns.log" loss | head -n 3)" "$(log_field "$scratch/llama_one.log" loss)"
+
+# ---- over NCCL, emulated: exchanges are sends and receives ----
+if test -f "$top_builddir/libemulated_nccl.a"; then
+  nccl='-s cluster.transport=nccl'
+  ok "one tensor rank once more" train llama_one llama
+  compare <<END
+llama one
+llama nccl_two    $T2 $nccl
+llama nccl_four   $T4 $nccl -s memory.recompute=layer
+llama nccl_v      $T2 $nccl $v
+bf16 one
+bf16 nccl_two     $T2 $nccl -s pipeline.ranks=2
+END
+  compare <<END
+llama one_cube    $replicas
+llama nccl_shards $T2 $nccl $replicas -s data_parallel.shard=optimizer -s pipeline.ranks=2
+llama nccl_units  $T2 $nccl $replicas -s data_parallel.shard=weights -s data_parallel.unit=layer
+END
+fi
+lose_of_replica llama_two_v 1
+finish
