@@ -64,6 +64,7 @@ void pen_op_head_columns(struct pen_graph *graph, uint32_t x, const char *weight
 /* A sum of values, one for each piece, that are added pairwise as they come. */
 struct pen_pairwise {
   int kind;              /* of the op that adds two */
+  bool by_tokens;        /* the values have all tokens; the sum has those that the rank holds */
   uint32_t count;        /* of values, of all tensor ranks; a power of two */
   uint32_t added, depth; /* values so far; sums that wait for the next */
   uint32_t sum[16];      /* [depth]; after the last value two: the caller adds them */
@@ -77,6 +78,10 @@ void pen_pairwise_add(struct pen_graph *graph, struct pen_op_list *list, struct 
 /* The sum of all values, after the last: adds the last two. */
 uint32_t pen_pairwise_total(struct pen_graph *graph, struct pen_op_list *list,
                             const struct pen_pairwise *sum, const char *name, uint8_t role);
+
+/* The sum of a value that each tensor rank has of the tokens that it holds, for all. */
+uint32_t pen_sum_of_members(struct pen_graph *graph, struct pen_op_list *list, uint32_t value,
+                            const char *name);
 
 /* Whether the tensor rank of the graph has a weight (an index). */
 bool pen_graph_has_weight(const struct pen_graph *graph, size_t weight);

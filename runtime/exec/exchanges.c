@@ -10,54 +10,75 @@
 
 #include "runtime/base/check.h"
 
+/* What a member puts into the slot that it has at another: `count` blocks of `bytes`. Strides are
+ * from one to the next: in its own value, and there. */
+struct put {
+  size_t count, bytes, from_stride, to_stride;
+  size_t from_member; /* the first block for member m begins at m times this */
+  size_t to_member;   /* the first block of member m comes at m times this after `to` */
+  size_t to;          /* in each arena */
+};
+
 /* A bound exchange, or a part of one. */
 struct exchange_op {
   struct pen_vm *vm;
-  bool first;          /* of the exchange */
-  const void *own;     /* the slot of this member's part */
+  bool first;          /* of the exchange: this op puts */
   uint32_t own_member; /* this member */
-  size_t bytes;
+  uint32_t members;    /* for whose puts the op waits: from `of` on so many */
+  uint32_t of;
+  struct put put;
 };
 
 bool pen_is_exchange(uint16_t kind) {
-  return kind == PEN_OP_ALL_GATHER_PART || kind == PEN_OP_SIGNAL_MEMBERS;
+  return kind == PEN_OP_ALL_GATHER_PART || kind == PEN_OP_ALL_TO_ALL_PART ||
+         kind == PEN_OP_ALL_GATHER_RUNS || kind == PEN_OP_SIGNAL_MEMBERS;
 }
 
 /* ---- the ops ---- */
 
-static void wait_for(struct pen_vm *vm, uint32_t member) {
-  vm->aborted = !vm->transport->ops->wait_member(vm->transport, member) || vm->aborted;
+/* Waits for all members from `first` on but this one. */
+static void wait_for(const struct exchange_op *op, uint32_t first, uint32_t count) {
+  struct pen_vm *vm = op->vm;
+  for (uint32_t m = first; m < first + count; m++) {
+    if (m != op->own_member) {
+      vm->aborted = !vm->transport->ops->wait_member(vm->transport, m) || vm->aborted;
+    }
+  }
 }
 
-/* Puts the own part into the slots that this member has at all others; they have signalled the
- * exchange before, so are done with what these slots held. */
-static void put(const struct exchange_op *op, const void *part) {
+/* Puts the own blocks for a member into the slot that this one has in that arena. */
+static void put_blocks(const struct exchange_op *op, unsigned char *arena, uint32_t member,
+                       const unsigned char *x) {
+  const struct put *put = &op->put;
+  unsigned char *to = arena + put->to + op->own_member * put->to_member;
+  const unsigned char *from = x + member * put->from_member;
+  for (size_t b = 0; b < put->count; b++) {
+    memcpy(to + b * put->to_stride, from + b * put->from_stride, put->bytes);
+  }
+}
+
+/* Others have signalled the exchange before, so are done with what these slots held. */
+static void put_at_all(const struct exchange_op *op, const unsigned char *x) {
   struct pen_vm *vm = op->vm;
-  const size_t offset = (size_t)((const unsigned char *)op->own - vm->arena);
-  for (uint32_t member = 0; member < vm->plan->tensor_ranks; member++) {
-    if (member != op->own_member) {
-      wait_for(vm, member);
+  put_blocks(op, vm->arena, op->own_member, x);
+  for (uint32_t m = 0; m < vm->plan->tensor_ranks; m++) {
+    if (m != op->own_member) {
+      wait_for(op, m, 1);
+      put_blocks(op, vm->transport->ops->member_arena(vm->transport, m), m, x);
     }
-    unsigned char *arena = member == op->own_member
-                               ? vm->arena
-                               : vm->transport->ops->member_arena(vm->transport, member);
-    memcpy(arena + offset, part, op->bytes);
   }
   vm->transport->ops->signal_members(vm->transport);
 }
 
-static void all_gather_part(const struct pen_call *call) {
+static void exchange(const struct pen_call *call) {
   const struct exchange_op *op = call->prepared;
-  const uint32_t member = (uint32_t)call->dim[1];
   if (op->vm->unconnected) {
     return;
   }
   if (op->first) {
-    put(op, call->operand[0]);
+    put_at_all(op, call->operand[0]);
   }
-  if (member != op->own_member) {
-    wait_for(op->vm, member);
-  }
+  wait_for(op, op->of, op->members);
 }
 
 static void signal_members(const struct pen_call *call) {
@@ -65,21 +86,62 @@ static void signal_members(const struct pen_call *call) {
   if (op->vm->unconnected) {
     return;
   }
-  for (uint32_t member = 0; member < op->vm->plan->tensor_ranks; member++) {
-    if (member != op->own_member) {
-      wait_for(op->vm, member);
-    }
-  }
+  wait_for(op, 0, op->vm->plan->tensor_ranks);
   op->vm->transport->ops->signal_members(op->vm->transport);
 }
 
 /* ---- binding ---- */
 
 /* The slots of an exchange are bound to the same addresses in every action (base EXCHANGE). */
-static const void *slot_of(const struct pen_vm *vm, const struct pen_op *op) {
+static size_t slot_of(const struct pen_vm *vm, const struct pen_op *op) {
   const struct pen_tensor *tensor = &vm->program->tensors[op->operand[1]];
-  pen_assert(op->kind == PEN_OP_ALL_GATHER_PART && tensor->base == PEN_BASE_EXCHANGE);
-  return vm->arena + vm->memory->exchange_offset + tensor->offset;
+  pen_assert(tensor->base == PEN_BASE_EXCHANGE);
+  return vm->memory->exchange_offset + tensor->offset;
+}
+
+/* The ops of an exchange have the slots of member 0, 1, ... */
+static void bind_slots(struct pen_vm *vm, const struct pen_op *op, uint32_t member,
+                       struct exchange_op *made) {
+  made->of = member;
+  made->members = 1;
+  made->first = member == 0;
+  if (made->first) {
+    made->put.to = slot_of(vm, op);
+    made->put.to_member = slot_of(vm, op + 1) - made->put.to;
+  }
+}
+
+/* The whole of x, into a slot of its own. */
+static void bind_part(struct pen_vm *vm, const struct pen_op *op, const int64_t *dim,
+                      struct exchange_op *made) {
+  made->put = (struct put){.count = 1, .bytes = (size_t)dim[0] * pen_dtype_bytes(op->dtype)};
+  bind_slots(vm, op, (uint32_t)op->dim[1], made);
+}
+
+/* Of each sequence the run of the member that gets it, into a slot of its own. */
+static void bind_runs_to_all(struct pen_vm *vm, const struct pen_op *op, const int64_t *dim,
+                             struct exchange_op *made) {
+  const size_t bytes = (size_t)dim[1] * pen_dtype_bytes(op->dtype);
+  made->put = (struct put){.count = (size_t)dim[0],
+                           .bytes = bytes,
+                           .from_stride = (size_t)dim[2] * bytes,
+                           .to_stride = bytes,
+                           .from_member = bytes};
+  bind_slots(vm, op, (uint32_t)op->dim[3], made);
+}
+
+/* The run of each sequence to its place between those of the others. */
+static void bind_gather(struct pen_vm *vm, const struct pen_op *op, const int64_t *dim,
+                        struct exchange_op *made) {
+  const size_t bytes = (size_t)dim[1] * pen_dtype_bytes(op->dtype);
+  made->put = (struct put){.count = (size_t)dim[0],
+                           .bytes = bytes,
+                           .from_stride = bytes,
+                           .to_stride = (size_t)dim[2] * bytes,
+                           .to_member = bytes,
+                           .to = slot_of(vm, op)};
+  made->first = true;
+  made->members = (uint32_t)dim[2];
 }
 
 void pen_bind_exchange(struct pen_vm *vm, uint32_t index, struct pen_bound_op *bound) {
@@ -90,11 +152,13 @@ void pen_bind_exchange(struct pen_vm *vm, uint32_t index, struct pen_bound_op *b
             "transport %s cannot exchange values between tensor ranks", vm->transport->ops->name);
   *made = (struct exchange_op){.vm = vm, .own_member = vm->endpoint->tensor_rank};
   if (op->kind == PEN_OP_ALL_GATHER_PART) {
-    made->first = op->dim[1] == 0;
-    made->own = made->first ? slot_of(vm, op + made->own_member) : NULL;
-    made->bytes = (size_t)bound->call.dim[0] * pen_dtype_bytes(op->dtype);
+    bind_part(vm, op, bound->call.dim, made);
+  } else if (op->kind == PEN_OP_ALL_TO_ALL_PART) {
+    bind_runs_to_all(vm, op, bound->call.dim, made);
+  } else if (op->kind == PEN_OP_ALL_GATHER_RUNS) {
+    bind_gather(vm, op, bound->call.dim, made);
   }
-  bound->run = op->kind == PEN_OP_ALL_GATHER_PART ? all_gather_part : signal_members;
+  bound->run = op->kind == PEN_OP_SIGNAL_MEMBERS ? signal_members : exchange;
   bound->call.prepared = made;
 }
 
@@ -112,9 +176,9 @@ void pen_set_member_dims(const struct pen_vm *vm, uint32_t index, int64_t dim[PE
 uint64_t pen_exchanges_sent_bytes(const struct pen_vm *vm, const struct pen_program *program) {
   uint64_t bytes = 0;
   for (uint32_t i = program->first_op; i < program->first_op + program->op_count; i++) {
-    if (vm->program->ops[i].kind == PEN_OP_ALL_GATHER_PART) {
+    if (pen_is_exchange(vm->program->ops[i].kind)) {
       const struct exchange_op *op = vm->ops[i].call.prepared;
-      bytes += op->first ? op->bytes * (vm->plan->tensor_ranks - 1) : 0;
+      bytes += op->first ? op->put.count * op->put.bytes * (vm->plan->tensor_ranks - 1) : 0;
     }
   }
   return bytes;
