@@ -19,7 +19,7 @@
 #define EMBEDDING "transformer.wte.weight"
 
 static const struct pen_declared hidden_states = {
-    .name = "hidden_states", .extents = "batch sequence hidden", .split = 0, .dtype = PEN_OF_MODEL};
+    .name = "hidden_states", .extents = "batch held hidden", .split = 0, .dtype = PEN_OF_MODEL};
 
 static const char *part(uint32_t n, const char *name) {
   return pen_text("transformer.h.%u.%s", n, name);

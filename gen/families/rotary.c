@@ -41,7 +41,7 @@ const struct pen_declared pen_rotary_local_table = {"local_rope_table",
                                                     make_local_rope_table,
                                                     NULL};
 const struct pen_declared pen_rotary_hidden_states = {
-    .name = "hidden_states", .extents = "batch sequence hidden", .split = 0, .dtype = PEN_OF_MODEL};
+    .name = "hidden_states", .extents = "batch held hidden", .split = 0, .dtype = PEN_OF_MODEL};
 
 uint32_t pen_rotary_matrix(struct pen_graph *graph, uint32_t layer, const char *name, int64_t out,
                            int64_t in) {

@@ -124,8 +124,9 @@ static void place_slots(struct pen_buffer_filling *f) {
   for (uint32_t v = 0; v < f->graph->value_count; v++) {
     const struct pen_value *value = &f->graph->value[v];
     if (value->base != PEN_BASE_EXCHANGE || !pen_is_used(f, v)) continue;
+    const uint64_t bytes = pen_aligned((value->bytes + value->slot_count - 1) / value->slot_count);
     f->buffers->offset[v] = value->slot;
-    if (pen_aligned(value->bytes) > *most) *most = pen_aligned(value->bytes);
+    if (bytes > *most) *most = bytes;
   }
 }
 

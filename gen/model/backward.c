@@ -11,6 +11,10 @@
  * added pairwise, in f32, before the first op that needs the gradient; or before W adds it, of a
  * gain.
  *
+ * Where tensor ranks share the tokens (sequence.h), the gradient of a value that has all tokens is
+ * that of the tokens which the rank holds. An op that reads all of them, of a gradient or of a
+ * value, gathers them in its own list. Sums over tokens are added up before W adds them.
+ *
  * In a segment that is recomputed (units.c, recompute.c) the copies of the forward ops are
  * processed; in I and B they come before the ops of their gradients, and so does a fused loss
  * (fused_loss.c) in any case. */
@@ -23,6 +27,7 @@
 #include "gen/model/gradient_rules.h"
 #include "gen/model/pieces.h"
 #include "gen/model/recompute.h"
+#include "gen/model/sequence.h"
 #include "gen/model/op_signature.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
@@ -35,6 +40,8 @@ struct backward_pass {
   uint32_t *gradient; /* [value] */
   uint32_t *of_piece; /* [value][piece]: the sum of a piece's gradients so far; null: no pieces */
   uint32_t private_value[PEN_OPERANDS_MAX];
+  uint32_t *source;   /* [value]: the value whose tokens it has gathered; PEN_NONE: none */
+  size_t value_count; /* of `source` */
   struct pen_op_list *input_list, *weight_list;
   const char *suffix; /* of the names of values: "" or "(B)"; those of copies have it already */
 };
@@ -52,7 +59,9 @@ static uint32_t *gradient_of(struct backward_pass *pass, const struct pen_op *fo
 static bool add_pieces(struct backward_pass *pass, struct pen_op_list *list, uint32_t value,
                        struct pen_pairwise *sum) {
   const uint32_t pieces = pass->graph->own_pieces;
-  *sum = (struct pen_pairwise){.kind = PEN_OP_PARTIAL_ADD, .count = pass->graph->pieces};
+  *sum = (struct pen_pairwise){.kind = PEN_OP_PARTIAL_ADD,
+                               .by_tokens = pass->graph->value[value].role != PEN_ROLE_WEIGHT,
+                               .count = pass->graph->pieces};
   if (!pass->of_piece || pass->of_piece[value * pieces] == PEN_NONE) return false;
   const char *name = pen_text("%s'%s", pass->graph->value[value].name, pass->suffix);
   for (uint32_t k = 0; k < pieces; k++) {
@@ -69,13 +78,13 @@ static void sum_pieces(struct backward_pass *pass, uint32_t value) {
   struct pen_graph *graph = pass->graph;
   struct pen_pairwise sum;
   if (value == PEN_NONE || !add_pieces(pass, pass->input_list, value, &sum)) return;
-  const int64_t sequence = graph->topology->sequence, batch = graph->rows / sequence;
+  const int64_t sequence = pen_held_sequence(graph), batch = pen_held_rows(graph) / sequence;
   const struct pen_op *op = pen_append_with_outputs(
       graph, pass->input_list, PEN_OP_SUM_PARTIALS,
       pen_text("%s'%s", graph->value[value].name, graph->value[value].is_copy ? "" : pass->suffix),
       (uint32_t[]){sum.sum[0], sum.sum[1], pass->gradient[value], PEN_NONE},
       (int64_t[]){batch, sequence, (int64_t)graph->value[value].elements / graph->rows,
-                  graph->pieces},
+                  pen_held_runs(graph)},
       4, PEN_ROLE_ACTIVATION);
   pass->gradient[value] = op->operand[4];
 }
@@ -100,6 +109,25 @@ static uint32_t input_of(struct backward_pass *pass, const struct pen_op *forwar
   if (word->mark == '*') return pass->private_value[word->operand];
   uint32_t value = forward->operand[word->operand];
   return word->mark == '\'' ? pass->gradient[value] : value;
+}
+
+/* What an op of the list reads as an operand of so many elements: all tokens of a value, if the
+ * rank holds some. */
+static uint32_t with_all_tokens(struct backward_pass *pass, struct pen_op_list *list,
+                                uint32_t value, uint64_t elements) {
+  struct pen_graph *graph = pass->graph;
+  if (value == PEN_NONE || graph->token_ranks == 1) return value;
+  const uint32_t source = value < pass->value_count ? pass->source[value] : PEN_NONE;
+  if (source != PEN_NONE) return pen_all_tokens(graph, list, source);
+  return graph->value[value].elements == elements ? value : pen_all_tokens(graph, list, value);
+}
+
+/* A private tensor of an op whose sums are of the tokens that the rank holds: those of all. */
+static uint32_t sum_tokens(struct backward_pass *pass, const struct pen_op *forward,
+                           struct pen_op_list *list, uint32_t value) {
+  const bool sums = pen_signature_dim(pen_signature_of(forward->kind), "runs") >= 0;
+  if (pass->graph->token_ranks == 1 || !sums) return value;
+  return pen_sum_of_members(pass->graph, list, value, pass->graph->value[value].name);
 }
 
 /* An output of a backward op: a new gradient value (which becomes the sum so far), a private
@@ -154,11 +182,17 @@ static void apply_rule(struct backward_pass *pass, const struct pen_gradient_rul
   for (size_t i = 0; i < PEN_OPERANDS_MAX; i++) op.operand[i] = PEN_NONE;
   for (int i = 0; i < signature->dim_count; i++) op.dim[i] = forward->dim[rule->dim[i]];
   for (int i = 0; i < signature->real_count; i++) op.real[i] = forward->real[rule->real[i]];
-  for (size_t i = 0; i < input_count; i++)
-    op.operand[i] = input_of(pass, forward, &rule->word[i], &rule->word[input_count]);
+  struct pen_op_list *list = rule->weight_part ? pass->weight_list : pass->input_list;
+  for (size_t i = 0; i < input_count; i++) {
+    const uint32_t input = input_of(pass, forward, &rule->word[i], &rule->word[input_count]);
+    op.operand[i] = rule->word[i].mark == '*'
+                        ? sum_tokens(pass, forward, list, input)
+                        : with_all_tokens(pass, list, input,
+                                          pen_operand_elements(&signature->operand[i], op.dim));
+  }
   for (size_t i = input_count; i < count; i++)
     op.operand[i] = output_of(pass, forward, &rule->word[i], &signature->operand[i], &op);
-  *pen_op_append(rule->weight_part ? pass->weight_list : pass->input_list, rule->backward) = op;
+  *pen_op_append(list, rule->backward) = op;
 }
 
 /* Passes gradients through unchanged, by the PEN_PASS rules. */
@@ -166,9 +200,11 @@ static void pass_through(struct backward_pass *pass, const struct pen_op *forwar
   size_t count;
   const struct pen_pass_rule *rules = pen_pass_rules(&count);
   for (size_t i = 0; i < count; i++) {
-    if (rules[i].forward != forward->kind || !pen_op_passes(forward->kind, forward->dim)) continue;
+    if (rules[i].forward != forward->kind || pen_op_member(forward->kind, forward->dim) > 0)
+      continue;
     uint32_t input = forward->operand[rules[i].input], output = forward->operand[rules[i].output];
     if (input == PEN_NONE || !pass->graph->value[input].needs_gradient) continue;
+    if (pass->gradient[output] == PEN_NONE) continue;
     if (pass->gradient[input] != PEN_NONE)
       pen_stop(70, "derive: %s has two gradients and no op to add them",
                pass->graph->value[input].name);
@@ -265,6 +301,18 @@ static bool *pending_gradients(const struct backward_pass *pass, size_t value_co
   return wanted;
 }
 
+/* The sources of the values that are gathered in the forward. */
+static void find_sources(struct backward_pass *pass, const struct pen_forwards *forwards) {
+  pass->value_count = pass->graph->value_count;
+  pass->source = pen_new(pass->value_count + 1, sizeof *pass->source);
+  for (size_t v = 0; v < pass->value_count; v++) pass->source[v] = PEN_NONE;
+  for (size_t i = 0; i < forwards->op.count; i++) {
+    const struct pen_op *op = &forwards->op.op[i];
+    const uint32_t source = pen_tokens_source(op, op->operand[1]);
+    if (source != PEN_NONE) pass->source[op->operand[1]] = source;
+  }
+}
+
 /* Appends the backward of a stage to two programs: I and W, or both are B. Segments come in reverse
  * order, each with what it recomputes before it. */
 static void append_backward_ops(struct pen_graph *graph, struct pen_op_list *input_list,
@@ -278,6 +326,7 @@ static void append_backward_ops(struct pen_graph *graph, struct pen_op_list *inp
                                .input_list = &of_inputs,
                                .weight_list = input_list == weight_list ? &of_inputs : &of_weights,
                                .suffix = suffix};
+  find_sources(&pass, &forwards);
   for (uint32_t s = (uint32_t)forwards.segments.count; s-- > 0;) {
     const struct pen_segment *segment = &forwards.segments.segment[s];
     of_inputs = of_weights = (struct pen_op_list){0};
@@ -293,6 +342,7 @@ static void append_backward_ops(struct pen_graph *graph, struct pen_op_list *inp
   if (graph->input != PEN_NONE) graph->input_gradient = pass.gradient[graph->input];
   pen_free(pass.gradient);
   pen_free(pass.of_piece);
+  pen_free(pass.source);
   pen_forwards_free(&forwards);
 }
 

@@ -21,6 +21,7 @@
 #include "gen/base/error.h"
 #include "gen/model/graph.h"
 #include "gen/model/op_signature.h"
+#include "gen/model/sequence.h"
 #include "gen/model/stage_io.h"
 #include "gen/model/tensor_shapes.h"
 #include "gen/topology/topology.h"
@@ -132,10 +133,11 @@ uint32_t pen_op_embedding(struct pen_graph *graph, const char *name, uint32_t to
 uint32_t pen_op_linear(struct pen_graph *graph, const char *name, uint32_t x, uint32_t weight,
                        uint32_t addend) {
   const struct pen_weight *shape = &graph->weight[graph->value[weight].weight];
-  const int kind = shape->piece_count > 1 ? PEN_OP_LINEAR_COLUMNS : PEN_OP_LINEAR;
-  return pen_append_forward(
-      graph, kind, name, (uint32_t[]){x, weight, addend},
-      (int64_t[]){graph->rows, (int64_t)shape->dim[1], (int64_t)shape->dim[0]}, 3);
+  const bool columns = shape->piece_count > 1;
+  const int64_t dim[] = {graph->rows, (int64_t)shape->dim[1], (int64_t)shape->dim[0]};
+  const uint32_t all = columns ? pen_all_tokens(graph, &graph->forward, x) : x;
+  return pen_append_forward(graph, columns ? PEN_OP_LINEAR_COLUMNS : PEN_OP_LINEAR, name,
+                            (uint32_t[]){all, weight, addend}, dim, 3);
 }
 
 /* The dims of the norm of a piece's heads, of all tokens with sums of runs, or without pieces. */
@@ -148,7 +150,8 @@ static int norm_kind(const struct pen_graph *graph, int64_t rows, int64_t width,
     memcpy(dim, (int64_t[]){rows, width, graph->piece}, 3 * sizeof *dim);
     return PEN_OP_RMSNORM_HEADS;
   }
-  memcpy(dim, (int64_t[]){sequence_count(graph), graph->topology->sequence, width, graph->pieces},
+  memcpy(dim,
+         (int64_t[]){sequence_count(graph), pen_held_sequence(graph), width, pen_held_runs(graph)},
          4 * sizeof *dim);
   return PEN_OP_RMSNORM_RUNS;
 }
@@ -180,16 +183,15 @@ uint32_t pen_op_bias(struct pen_graph *graph, const char *name, uint32_t x, uint
 
 uint32_t pen_op_layernorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain,
                           uint32_t bias) {
-  const int64_t width = width_of(graph, x);
+  const int64_t width = (int64_t)graph->value[gain].elements;
   const uint32_t input[] = {x, gain, bias};
-  uint32_t y =
-      graph->pieces == 1
-          ? pen_append_forward(graph, PEN_OP_LAYERNORM, name, input,
-                               (int64_t[]){graph->rows, width}, 2)
-          : pen_append_forward(
-                graph, PEN_OP_LAYERNORM_RUNS, name, input,
-                (int64_t[]){sequence_count(graph), graph->topology->sequence, width, graph->pieces},
-                4);
+  uint32_t y = graph->pieces == 1
+                   ? pen_append_forward(graph, PEN_OP_LAYERNORM, name, input,
+                                        (int64_t[]){graph->rows, width}, 2)
+                   : pen_append_forward(graph, PEN_OP_LAYERNORM_RUNS, name, input,
+                                        (int64_t[]){sequence_count(graph), pen_held_sequence(graph),
+                                                    width, pen_held_runs(graph)},
+                                        4);
   graph->forward.op[graph->forward.count - 1].real[0] = graph->topology->model_norm_epsilon;
   return y;
 }
@@ -198,6 +200,14 @@ uint32_t pen_op_position(struct pen_graph *graph, const char *name, uint32_t x, 
                          uint32_t starts) {
   const struct pen_weight *shape = &graph->weight[graph->value[table].weight];
   const bool whole = graph->pieces == 1;
+  const int64_t held = pen_held_sequence(graph);
+  if (graph->token_ranks > 1)
+    return pen_append_forward(
+        graph, PEN_OP_POSITION_OWN, name, (uint32_t[]){x, table, starts},
+        (int64_t[]){graph->rows, (int64_t)shape->dim[1], graph->topology->sequence,
+                    (int64_t)shape->dim[0], graph->pieces, pen_held_rows(graph), held,
+                    graph->tensor_rank * held},
+        8);
   return pen_append_forward(graph, whole ? PEN_OP_POSITION : PEN_OP_POSITION_RUNS, name,
                             (uint32_t[]){x, table, starts},
                             (int64_t[]){graph->rows, width_of(graph, x), graph->topology->sequence,

@@ -4,28 +4,54 @@
  * exchanges. That keeps the slots in the tables; nothing has to count exchanges over actions. */
 #include "gen/model/exchanges.h"
 
+#include "gen/base/arena.h"
+#include "gen/model/gradient_rules.h"
+#include "gen/model/op_signature.h"
 #include "runtime/plan/plan.h"
+
+bool pen_op_exchanges(int kind) {
+  return kind == PEN_OP_ALL_GATHER_PART || kind == PEN_OP_ALL_TO_ALL_PART ||
+         kind == PEN_OP_ALL_GATHER_RUNS;
+}
 
 struct pen_exchange pen_exchange_at(const struct pen_graph *graph,
                                     const struct pen_op_list *program, size_t op) {
   const struct pen_op *first = &program->op[op];
   const size_t members = pen_graph_tensor_ranks(graph);
-  if (first->kind != PEN_OP_ALL_GATHER_PART) return (struct pen_exchange){.op_count = 0};
-  return (struct pen_exchange){
-      members, (uint64_t)first->dim[0] * pen_dtype_bytes(first->dtype) * (members - 1)};
+  if (!pen_op_exchanges(first->kind)) return (struct pen_exchange){.op_count = 0};
+  const bool gathers = first->kind == PEN_OP_ALL_GATHER_RUNS;
+  const struct pen_operand *sent = &pen_signature_of(first->kind)->operand[gathers ? 0 : 1];
+  return (struct pen_exchange){gathers ? 1 : members,
+                               pen_operand_bytes(sent, first->dtype, first->dim) * (members - 1)};
+}
+
+/* Leaves out what is gathered for an op that is another's now (fused_loss.h). */
+static void drop_unread(const struct pen_graph *graph, struct pen_op_list *program) {
+  bool *read = pen_new(graph->value_count + 1, sizeof *read);
+  size_t kept = 0;
+  for (size_t i = 0; i < program->count; i++)
+    for (uint32_t k = 0; k < pen_signature_of(program->op[i].kind)->input_count; k++)
+      if (program->op[i].operand[k] != PEN_NONE) read[program->op[i].operand[k]] = true;
+  for (size_t i = 0; i < program->count; i++)
+    if (program->op[i].kind != PEN_OP_ALL_GATHER_RUNS || read[program->op[i].operand[1]])
+      program->op[kept++] = program->op[i];
+  program->count = kept;
+  pen_free(read);
 }
 
 static void number_program(struct pen_graph *graph, struct pen_op_list *program) {
   const uint32_t members = pen_graph_tensor_ranks(graph);
   uint32_t begun = 0;
+  drop_unread(graph, program);
   for (size_t i = 0; i < program->count; i++) {
     const struct pen_op *op = &program->op[i];
-    if (op->kind != PEN_OP_ALL_GATHER_PART) continue;
-    const uint32_t member = (uint32_t)op->dim[1];
+    if (!pen_op_exchanges(op->kind)) continue;
+    const uint32_t member = pen_op_member(op->kind, op->dim);
     begun += member == 0;
     struct pen_value *value = &graph->value[op->operand[1]];
     value->is_slot = true;
     value->slot = (begun - 1) % 2 * members + member;
+    value->slot_count = op->kind == PEN_OP_ALL_GATHER_RUNS ? members : 1;
   }
   if (begun % 2) pen_op_append(program, PEN_OP_SIGNAL_MEMBERS);
 }

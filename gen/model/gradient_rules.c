@@ -104,8 +104,9 @@ const struct pen_pass_rule *pen_pass_rules(size_t *count) {
   return rules;
 }
 
-bool pen_op_passes(int forward, const int64_t *dim) {
-  return forward != PEN_OP_ALL_GATHER_PART || dim[1] == 0;
+uint32_t pen_op_member(int kind, const int64_t *dim) {
+  const int member = pen_signature_dim(pen_signature_of(kind), "member");
+  return member < 0 ? 0 : (uint32_t)dim[member];
 }
 
 /* ---- PEN_PIECES ---- */

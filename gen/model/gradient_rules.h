@@ -39,9 +39,9 @@ struct pen_pass_rule {
 /* The rules in the order of ops.def, as above. */
 const struct pen_pass_rule *pen_pass_rules(size_t *count);
 
-/* Whether an op with these dims passes its gradients on: of the parts of all members, which are one
- * x, and have one gradient, only the first does. */
-bool pen_op_passes(int forward, const int64_t *dim);
+/* The member whose part of an exchange an op makes; 0: the first, or there is one op for all. Of
+ * the parts, which are of one x, and have one gradient, only the first passes it on. */
+uint32_t pen_op_member(int kind, const int64_t *dim);
 
 /* PEN_PIECES: the input of such an op that the ops of all pieces read, or -1. */
 int pen_pieces_input(int forward);

@@ -33,10 +33,11 @@ struct pen_value {
   uint32_t gradient; /* of a weight or its copy: the accumulator (PEN_NONE: frozen); of an
                         activation: the gradient that the loss computes */
   bool needs_gradient;
-  bool is_given;   /* by a block to the next block */
-  bool is_partial; /* the gradient of one microbatch, which peers read */
-  bool is_slot;    /* a tensor rank puts it into its slot here: */
-  uint32_t slot;   /* the number of the slot, from 0; see exchanges.c */
+  bool is_given;             /* by a block to the next block */
+  bool is_partial;           /* the gradient of one microbatch, which peers read */
+  bool is_slot;              /* a tensor rank puts it into its slot here: */
+  uint32_t slot, slot_count; /* the number of the slot, from 0, and how many there are from there
+                                on; see exchanges.c */
   bool is_copy,
       is_recomputed; /* of a value of the forward ops, in I or B; F makes the latter too */
   /* set by liveness.c: */
@@ -83,6 +84,8 @@ struct pen_graph {
   uint32_t pieces;         /* tensor_parallel.partials */
   uint32_t own_pieces;     /* of these, those of a tensor rank: whose ops the programs have */
   uint32_t tensor_rank;    /* which one the programs are of */
+  uint32_t token_ranks;    /* tensor ranks that share the tokens of values between the matrices
+                              (sequence.h): all, or 1 */
   uint32_t piece;          /* whose ops are being emitted; PEN_NONE: of none */
   uint32_t block;          /* the block whose ops are being emitted */
   const char *prefix;      /* put before the names of values: "layers.3." */

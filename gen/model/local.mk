@@ -26,6 +26,8 @@ libgen_a_SOURCES += \
   %reldir%/pieces.h \
   %reldir%/recompute.c \
   %reldir%/recompute.h \
+  %reldir%/sequence.c \
+  %reldir%/sequence.h \
   %reldir%/stage_io.c \
   %reldir%/stage_io.h \
   %reldir%/stage_programs.c \

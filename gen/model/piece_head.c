@@ -5,6 +5,7 @@
 #include "gen/model/append.h"
 #include "gen/model/builder.h"
 #include "gen/model/pieces.h"
+#include "gen/model/sequence.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
 
@@ -25,19 +26,24 @@ struct chunked_head {
         pen_piece_first_row((head)->graph, value), (head)->graph->topology->model_vocab \
   }
 
+/* The head's input for the next op: all tokens. */
+static uint32_t input_of(const struct chunked_head *head) {
+  return pen_all_tokens(head->graph, &head->graph->forward, head->x);
+}
+
 static void append_statistics(struct chunked_head *head, const char *weight, double deviation) {
   struct pen_graph *graph = head->graph;
   struct pen_pairwise sum = {.kind = PEN_OP_SUM_ADD, .count = graph->pieces};
   for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
     head->weight[k] = pen_graph_head_piece(graph, weight, deviation);
     head->maximum = pen_append_forward(graph, PEN_OP_HEAD_MAXIMUM, "maximum",
-                                       (uint32_t[]){head->x, head->weight[k], head->maximum},
+                                       (uint32_t[]){input_of(head), head->weight[k], head->maximum},
                                        HEAD_DIMS(head, head->weight[k]), 4);
   }
   head->maximum = pen_greatest_of_members(graph, head->maximum);
   for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
     uint32_t own = pen_append_forward(graph, PEN_OP_HEAD_SUM, "exponentials",
-                                      (uint32_t[]){head->x, head->weight[k], head->maximum},
+                                      (uint32_t[]){input_of(head), head->weight[k], head->maximum},
                                       HEAD_DIMS(head, head->weight[k]), 4);
     pen_pairwise_add(graph, &graph->forward, &sum, own, pen_local_name(graph, "exponentials"));
   }
@@ -47,15 +53,16 @@ static void append_statistics(struct chunked_head *head, const char *weight, dou
 /* The piece's part of the gradient of x is a partial sum: in training, the op's last output. */
 static uint32_t append_piece_loss(struct chunked_head *head, uint32_t k) {
   struct pen_graph *graph = head->graph;
+  const uint32_t x = input_of(head);
   struct pen_op *op = pen_append_with_outputs(
       graph, &graph->forward, PEN_OP_HEAD_LOSS_COLUMNS, pen_local_name(graph, "loss"),
-      (uint32_t[]){head->x, head->weight[k], head->targets, pen_share_of(graph, head->targets),
+      (uint32_t[]){x, head->weight[k], head->targets, pen_share_of(graph, head->targets),
                    head->maximum, head->sum},
       HEAD_DIMS(head, head->weight[k]), 6, PEN_ROLE_ACTIVATION);
   const uint32_t loss = op->operand[6];
   if (graph->training)
     op->operand[7] = pen_graph_value(graph, pen_local_name(graph, "norm'"), PEN_F32,
-                                     PEN_ROLE_ACTIVATION, graph->value[head->x].elements);
+                                     PEN_ROLE_ACTIVATION, graph->value[x].elements);
   return loss;
 }
 

@@ -11,6 +11,7 @@
 #include "gen/model/append.h"
 #include "gen/model/builder.h"
 #include "gen/model/op_signature.h"
+#include "gen/model/sequence.h"
 #include "gen/topology/topology.h"
 #include "gen/topology/weight_decay.h"
 #include "runtime/plan/plan.h"
@@ -147,7 +148,8 @@ uint32_t pen_op_affine_columns(struct pen_graph *graph, const char *value, uint3
   matrix.groups = groups;
   const uint32_t weight = piece_of(graph, &matrix), bias = piece_of(graph, &vector);
   if (graph->pieces == 1) return pen_op_affine(graph, value, x, weight, bias, PEN_NONE);
-  return pen_append_forward(graph, PEN_OP_AFFINE_COLUMNS, value, (uint32_t[]){x, weight, bias},
+  const uint32_t all = pen_all_tokens(graph, &graph->forward, x);
+  return pen_append_forward(graph, PEN_OP_AFFINE_COLUMNS, value, (uint32_t[]){all, weight, bias},
                             (int64_t[]){graph->rows, in, out / graph->pieces}, 3);
 }
 
@@ -187,16 +189,37 @@ static uint32_t member_part(struct pen_graph *graph, struct pen_op_list *list, u
   return op->operand[1];
 }
 
+/* The parts of all members. */
+static void exchange_parts(struct pen_graph *graph, struct pen_op_list *list, uint32_t value,
+                           bool by_tokens, const char *name, uint32_t *part) {
+  for (uint32_t m = 0; m < pen_graph_tensor_ranks(graph); m++)
+    part[m] = by_tokens && graph->token_ranks > 1 ? pen_held_part(graph, list, value, m, name)
+                                                  : member_part(graph, list, value, m, name);
+}
+
+/* Begins the sum of all members' values again, with these; all but the last addition. */
+static void add_members(struct pen_graph *graph, struct pen_op_list *list, struct pen_pairwise *sum,
+                        uint32_t value, const char *name) {
+  uint32_t part[PEN_PIECES_MAX];
+  exchange_parts(graph, list, value, sum->by_tokens, name, part);
+  *sum = (struct pen_pairwise){.kind = sum->kind, .count = sum->count};
+  for (uint32_t m = 0; m < pen_graph_tensor_ranks(graph); m++)
+    add_next(graph, list, sum, part[m], pen_graph_tensor_ranks(graph), pen_text("%s.parts", name));
+}
+
 void pen_pairwise_add(struct pen_graph *graph, struct pen_op_list *list, struct pen_pairwise *sum,
                       uint32_t value, const char *name) {
   const uint32_t members = pen_graph_tensor_ranks(graph), all = 2 * sum->count;
-  uint32_t part[PEN_PIECES_MAX];
   add_next(graph, list, sum, value, members == 1 ? sum->count : all, name);
-  if (members == 1 || sum->added < graph->own_pieces) return;
-  for (uint32_t m = 0; m < members; m++) part[m] = member_part(graph, list, sum->sum[0], m, name);
-  *sum = (struct pen_pairwise){.kind = sum->kind, .count = sum->count};
-  for (uint32_t m = 0; m < members; m++)
-    add_next(graph, list, sum, part[m], members, pen_text("%s.parts", name));
+  if (members > 1 && sum->added == graph->own_pieces)
+    add_members(graph, list, sum, sum->sum[0], name);
+}
+
+uint32_t pen_sum_of_members(struct pen_graph *graph, struct pen_op_list *list, uint32_t value,
+                            const char *name) {
+  struct pen_pairwise sum = {.kind = PEN_OP_PARTIAL_ADD, .count = graph->pieces};
+  add_members(graph, list, &sum, value, name);
+  return pen_pairwise_total(graph, list, &sum, name, PEN_ROLE_ACTIVATION);
 }
 
 uint32_t pen_pairwise_total(struct pen_graph *graph, struct pen_op_list *list,
@@ -209,7 +232,7 @@ uint32_t pen_pairwise_total(struct pen_graph *graph, struct pen_op_list *list,
 static struct pen_pairwise multiply_rows(struct pen_graph *graph, int kind, const char *name,
                                          const uint32_t *x, const struct split *of, int64_t in,
                                          int64_t out) {
-  struct pen_pairwise sum = {.kind = PEN_OP_PARTIAL_ADD, .count = graph->pieces};
+  struct pen_pairwise sum = {.kind = PEN_OP_PARTIAL_ADD, .by_tokens = true, .count = graph->pieces};
   for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
     uint32_t part = pen_append_forward(graph, kind, name, (uint32_t[]){x[k], piece_of(graph, of)},
                                        (int64_t[]){graph->rows, in / graph->pieces, out}, 3);
@@ -220,10 +243,14 @@ static struct pen_pairwise multiply_rows(struct pen_graph *graph, int kind, cons
 
 static uint32_t end_sum(struct pen_graph *graph, const char *name, const struct pen_pairwise *sum,
                         uint32_t addend, uint32_t bias, int64_t width) {
-  const int64_t sequence = graph->topology->sequence;
-  return pen_append_forward(graph, PEN_OP_SUM_PARTIALS, name,
-                            (uint32_t[]){sum->sum[0], sum->sum[1], addend, bias},
-                            (int64_t[]){graph->rows / sequence, sequence, width, graph->pieces}, 4);
+  const uint32_t input[] = {sum->sum[0], sum->sum[1], addend, bias};
+  const int64_t sequence = graph->topology->sequence, batch = graph->rows / sequence,
+                held = pen_held_sequence(graph);
+  if (graph->token_ranks > 1 && bias != PEN_NONE)
+    return pen_append_forward(graph, PEN_OP_SUM_PARTIALS_OWN, name, input,
+                              (int64_t[]){batch, sequence, width, graph->pieces, held}, 5);
+  return pen_append_forward(graph, PEN_OP_SUM_PARTIALS, name, input,
+                            (int64_t[]){batch, held, width, pen_held_runs(graph)}, 4);
 }
 
 uint32_t pen_op_linear_rows(struct pen_graph *graph, const char *name, const uint32_t *x,
@@ -268,13 +295,13 @@ static uint32_t select_rows(struct pen_graph *graph, const char *name, uint32_t 
   const int64_t most = (of->dim[0] + graph->pieces - 1) / graph->pieces * graph->own_pieces;
   uint32_t part[PEN_PIECES_MAX], y = PEN_NONE;
   if (members == 1) return x;
-  for (uint32_t m = 0; m < members; m++)
-    part[m] = member_part(graph, &graph->forward, x, m, pen_local_name(graph, name));
+  const uint32_t held = pen_held_numbers(graph, pen_text("%s.tokens", name), tokens);
+  exchange_parts(graph, &graph->forward, x, true, pen_local_name(graph, name), part);
   for (uint32_t m = 0; m < members; m++) {
     const int64_t left = of->dim[0] - m * most;
     y = pen_append_forward(
-        graph, PEN_OP_EMBEDDING_SELECT, name, (uint32_t[]){tokens, part[m], y},
-        (int64_t[]){graph->rows, of->dim[1], left < most ? left : most, m * most}, 4);
+        graph, PEN_OP_EMBEDDING_SELECT, name, (uint32_t[]){held, part[m], y},
+        (int64_t[]){pen_held_rows(graph), of->dim[1], left < most ? left : most, m * most}, 4);
   }
   return y;
 }

@@ -64,6 +64,7 @@ void pen_op_head_columns(struct pen_graph *graph, uint32_t x, const char *weight
 /* A sum of values, one for each piece, that are added pairwise as they come. */
 struct pen_pairwise {
   int kind;              /* of the op that adds two */
+  bool by_tokens;        /* the values have all tokens; the sum has those that the rank holds */
   uint32_t count;        /* of values, of all tensor ranks; a power of two */
   uint32_t added, depth; /* values so far; sums that wait for the next */
   uint32_t sum[16];      /* [depth]; after the last value two: the caller adds them */
@@ -80,6 +81,10 @@ uint32_t pen_pairwise_total(struct pen_graph *graph, struct pen_op_list *list,
 
 /* The maximum (rows) of those of all tensor ranks, of which `own` is this one's. */
 uint32_t pen_greatest_of_members(struct pen_graph *graph, uint32_t own);
+
+/* The sum of a value that each tensor rank has of the tokens that it holds, for all. */
+uint32_t pen_sum_of_members(struct pen_graph *graph, struct pen_op_list *list, uint32_t value,
+                            const char *name);
 
 /* Whether the tensor rank of the graph has a weight (an index). */
 bool pen_graph_has_weight(const struct pen_graph *graph, size_t weight);

@@ -52,6 +52,7 @@ static struct pen_graph *stage_graph(const struct pen_topology *topology,
                               .own_pieces = (uint32_t)(topology->tensor_parallel_partials /
                                                        topology->tensor_parallel_ranks),
                               .tensor_rank = tensor_rank,
+                              .token_ranks = pen_topology_token_ranks(topology),
                               .piece = PEN_NONE,
                               .block = span->first_block,
                               .tied = PEN_NONE,

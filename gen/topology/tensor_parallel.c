@@ -46,8 +46,8 @@ static void check_ranks(const struct pen_topology *t) {
   const char *const why = "with tensor_parallel.ranks above 1, in this version";
   if (t->tensor_parallel_ranks & (t->tensor_parallel_ranks - 1))
     pen_topology_fail(t, "tensor_parallel.ranks", "a power of two");
-  if (t->tensor_parallel_sequence)
-    pen_topology_fail(t, "tensor_parallel.sequence", "false, %s", why);
+  if (t->tensor_parallel_sequence && !strcmp(t->cluster_device, "cuda"))
+    pen_topology_fail(t, "tensor_parallel.sequence", "false, with cluster.device = \"cuda\", %s", why);
 }
 
 void pen_tensor_parallel_validate(const struct pen_topology *t) {

@@ -115,6 +115,11 @@ struct pen_topology *pen_topology_with(const struct pen_topology *written,
 /* model.dtype as enum pen_dtype. */
 uint8_t pen_topology_dtype(const struct pen_topology *topology);
 
+/* Tensor ranks that share the tokens of values between the matrices; 1: each has all of them. */
+static inline uint32_t pen_topology_token_ranks(const struct pen_topology *t) {
+  return t->tensor_parallel_sequence ? (uint32_t)t->tensor_parallel_ranks : 1;
+}
+
 /* Processes: the tensor ranks of all ranks of all replicas. */
 static inline int64_t pen_topology_process_count(const struct pen_topology *t) {
   return t->pipeline_ranks * t->data_parallel_replicas * t->tensor_parallel_ranks;

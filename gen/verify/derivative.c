@@ -5,7 +5,12 @@
  * op's gradient has the sum so far as its addend ("+"). Where the ops of all pieces read a value
  * (PEN_PIECES), each piece has such a sum, and they are added pairwise. Gradients that nothing
  * needs, of data and of frozen weights, have no term. The gradient of what a loss reads is the
- * loss's own output. */
+ * loss's own output.
+ *
+ * Where the members share the tokens of a value (ALL_GATHER_RUNS, ALL_TO_ALL_PART), each has the
+ * gradient of its own run of them, also of the value that has all tokens. An op that reads the
+ * gradient of all reads what is gathered; what an op sums over its run of tokens is summed over the
+ * members. */
 #include "gen/verify/derivative.h"
 
 #include <string.h>
@@ -52,6 +57,38 @@ static void mark_needs(struct pen_derivative *d) {
   }
 }
 
+static uint32_t member_count(const struct pen_derivative *d) {
+  return d->stage->context->plan->tensor_ranks;
+}
+
+/* The tensor that holds what the stage is given; null: the value is no such. */
+static const struct pen_tensor *given_tensor(const struct pen_derivative *d, uint32_t value) {
+  const struct pen_rank_context *b = d->stage->context;
+  const struct pen_stage *stage = &b->profile->stages[d->stage->stage];
+  switch (d->stage->terms->term[pen_term_of_value(value)].kind) {
+    case PEN_TERM_INPUT: return &b->tables->tensors[stage->input];
+    case PEN_TERM_OUTPUT_GRADIENT: return &b->tables->tensors[stage->output_gradient];
+    default: return NULL;
+  }
+}
+
+static uint8_t dtype_of(const struct pen_derivative *d, uint32_t value) {
+  const struct pen_term *term = &d->stage->terms->term[pen_term_of_value(value)];
+  const struct pen_tensor *given = given_tensor(d, value);
+  if (given) return given->dtype;
+  const struct pen_signature *signature = pen_signature_of((int)term->kind);
+  return pen_operand_dtype(&signature->operand[pen_operand_of_value(value)], (int)term->dtype);
+}
+
+static uint64_t elements_of(const struct pen_derivative *d, uint32_t value) {
+  const struct pen_term *term = &d->stage->terms->term[pen_term_of_value(value)];
+  const struct pen_tensor *given = given_tensor(d, value);
+  if (given) return given->bytes / pen_dtype_bytes(given->dtype);
+  if (term->kind == PEN_TERM_WEIGHT) return d->stage->context->plan->weights[term->dim[0]].count;
+  const struct pen_signature *signature = pen_signature_of((int)term->kind);
+  return pen_operand_elements(&signature->operand[pen_operand_of_value(value)], term->dim);
+}
+
 /* ---- pieces ---- */
 
 /* Where the gradient so far of operand k of a forward op is. */
@@ -64,23 +101,20 @@ static uint32_t *gradient_of(struct pen_derivative *d, uint32_t forward, int k) 
   return &d->of_piece[value * d->pieces + piece];
 }
 
-static uint64_t elements_of(const struct pen_terms *terms, uint32_t value) {
-  const struct pen_term *term = &terms->term[pen_term_of_value(value)];
-  const struct pen_signature *signature = pen_signature_of((int)term->kind);
-  return pen_operand_elements(&signature->operand[pen_operand_of_value(value)], term->dim);
-}
-
-/* A value of the member of that number; 0: it is absent. */
-static uint32_t member_part(const struct pen_derivative *d, uint32_t value, uint32_t member) {
+/* A value of the member of that number, or the own run of its tokens if it is the gradient of what
+ * `gathered`, or null, makes; 0: it is absent. */
+static uint32_t member_part(const struct pen_derivative *d, uint32_t value, uint32_t member,
+                            const struct pen_term *gathered) {
   if (!value) return 0;
-  const struct pen_term *made = &d->stage->terms->term[pen_term_of_value(value)];
-  const struct pen_signature *signature = pen_signature_of((int)made->kind);
-  const struct pen_term term = {
-      .kind = PEN_OP_ALL_GATHER_PART,
-      .dtype =
-          pen_operand_dtype(&signature->operand[pen_operand_of_value(value)], (int)made->dtype),
-      .dim = {(int64_t)elements_of(d->stage->terms, value), member},
-      .input = {value}};
+  struct pen_term term = {.kind = PEN_OP_ALL_GATHER_PART,
+                          .dtype = dtype_of(d, value),
+                          .dim = {(int64_t)elements_of(d, value), member},
+                          .input = {value}};
+  if (gathered) {
+    term.kind = PEN_OP_ALL_TO_ALL_PART;
+    memcpy(term.dim, gathered->dim, 3 * sizeof *term.dim);
+    term.dim[3] = member;
+  }
   return pen_term_output(pen_term_add(d->stage->terms, &term), 1);
 }
 
@@ -91,21 +125,21 @@ static uint32_t add_pairwise(const struct pen_derivative *d, const uint32_t *val
   const uint32_t one = add_pairwise(d, value, count / 2),
                  other = add_pairwise(d, value + count / 2, count / 2);
   if (!one || !other) return 0;
-  const struct pen_term term = {.kind = PEN_OP_PARTIAL_ADD,
-                                .dim = {(int64_t)elements_of(d->stage->terms, one)},
-                                .input = {one, other}};
+  const struct pen_term term = {
+      .kind = PEN_OP_PARTIAL_ADD, .dim = {(int64_t)elements_of(d, one)}, .input = {one, other}};
   return pen_term_output(pen_term_add(d->stage->terms, &term), 2);
 }
 
 /* The halves of the sum over all pieces, of which these are the own ones; other members have the
- * rest. False: one is absent. */
-static bool add_halves(const struct pen_derivative *d, const uint32_t *piece, uint32_t half[2]) {
-  const uint32_t members = d->stage->context->plan->tensor_ranks, own = d->pieces / members;
+ * rest. `gathered`: as above. False: one is absent. */
+static bool add_halves(const struct pen_derivative *d, const uint32_t *piece,
+                       const struct pen_term *gathered, uint32_t half[2]) {
+  const uint32_t members = member_count(d), own = d->pieces / members;
   uint32_t *all = pen_new(members + own, sizeof *all), count = own;
   memcpy(all, piece, own * sizeof *all);
   if (members > 1) {
     const uint32_t sum = add_pairwise(d, piece, own);
-    for (uint32_t m = 0; m < members; m++) all[m] = member_part(d, sum, m);
+    for (uint32_t m = 0; m < members; m++) all[m] = member_part(d, sum, m, gathered);
     count = members;
   }
   for (uint32_t h = 0; h < 2; h++) half[h] = add_pairwise(d, all + h * (count / 2), count / 2);
@@ -118,15 +152,18 @@ static void sum_pieces(struct pen_derivative *d, uint32_t value) {
   const struct pen_rank_context *b = d->stage->context;
   if (d->pieces == 1 || !value || !d->of_piece[value * d->pieces]) return;
   const uint32_t *piece = &d->of_piece[value * d->pieces];
+  const struct pen_term made = d->stage->terms->term[pen_term_of_value(value)],
+                        *gathered = made.kind == PEN_OP_ALL_GATHER_RUNS ? &made : NULL;
   uint32_t halves[2];
-  if (!add_halves(d, piece, halves)) return; /* then the weight of a piece has no gradient */
-  const uint32_t one = halves[0], other = halves[1];
-  const struct pen_term *part = &d->stage->terms->term[pen_term_of_value(piece[0])];
-  const int64_t rows = part->dim[0], width = (int64_t)elements_of(d->stage->terms, one) / rows;
+  if (!add_halves(d, piece, gathered, halves))
+    return; /* then the weight of a piece has no gradient */
+  const uint32_t one = halves[0], other = halves[1], members = gathered ? member_count(d) : 1;
+  const int64_t rows = d->stage->terms->term[pen_term_of_value(piece[0])].dim[0] / members,
+                sequence = b->profile->sequence / members;
   const struct pen_term term = {
       .kind = PEN_OP_SUM_PARTIALS,
       .dtype = b->plan->dtype,
-      .dim = {rows / b->profile->sequence, b->profile->sequence, width, d->pieces},
+      .dim = {rows / sequence, sequence, (int64_t)elements_of(d, one) / rows, d->pieces / members},
       .input = {one, other, d->gradient[value]}};
   d->gradient[value] = pen_term_output(pen_term_add(d->stage->terms, &term), 4);
 }
@@ -142,8 +179,45 @@ static bool waits_for_pieces(struct pen_derivative *d, const struct pen_gradient
   *own = d->private_value[shared];
   if (pen_term_piece(d->stage, forward) > 0) return true;
   uint32_t halves[2];
-  d->private_value[shared] = add_halves(d, own, halves) ? add_pairwise(d, halves, 2) : 0;
+  d->private_value[shared] = add_halves(d, own, NULL, halves) ? add_pairwise(d, halves, 2) : 0;
   return false;
+}
+
+/* ---- tokens that the members share ---- */
+
+/* What an op with these dims reads as an operand of so many elements: all tokens of a value, of
+ * which the member has its own. */
+static uint32_t with_all_tokens(const struct pen_derivative *d, const struct pen_term *reader,
+                                uint32_t value, uint64_t elements) {
+  const int64_t members = member_count(d);
+  if (members == 1 || !value || elements_of(d, value) * (uint64_t)members != elements) return value;
+  const struct pen_signature *signature = pen_signature_of((int)reader->kind);
+  const int rows = pen_signature_dim(signature, "rows"),
+            batch = pen_signature_dim(signature, "batch");
+  const int64_t sequences = batch >= 0  ? reader->dim[batch]
+                            : rows >= 0 ? reader->dim[rows] / d->stage->context->profile->sequence
+                                        : 0;
+  if (sequences <= 0) return value;
+  const struct pen_term term = {
+      .kind = PEN_OP_ALL_GATHER_RUNS,
+      .dtype = dtype_of(d, value),
+      .dim = {sequences, (int64_t)elements_of(d, value) / sequences, members},
+      .input = {value}};
+  return pen_term_output(pen_term_add(d->stage->terms, &term), 1);
+}
+
+/* What a forward op makes for a weight's gradient: of the runs of all members, if it has its own.
+ */
+static uint32_t sum_runs(const struct pen_derivative *d, uint32_t forward, uint32_t value) {
+  const struct pen_term of = d->stage->terms->term[forward];
+  const int runs = pen_signature_dim(pen_signature_of((int)of.kind), "runs");
+  const uint32_t members = member_count(d);
+  if (members == 1 || runs < 0 || of.dim[runs] == d->pieces || !value) return value;
+  uint32_t *all = pen_new(members, sizeof *all);
+  for (uint32_t m = 0; m < members; m++) all[m] = member_part(d, value, m, NULL);
+  const uint32_t sum = add_pairwise(d, all, members);
+  pen_free(all);
+  return sum;
 }
 
 /* ---- rules ---- */
@@ -219,7 +293,12 @@ static void apply_rule(struct pen_derivative *d, const struct pen_gradient_rule 
                           .dtype = pen_signature_dtype(signature, d->stage->context->plan->dtype)};
   for (int n = 0; n < signature->dim_count; n++) term.dim[n] = of->dim[rule->dim[n]];
   for (int n = 0; n < signature->real_count; n++) term.real[n] = of->real[rule->real[n]];
-  for (size_t n = 0; n < rule->input_count; n++) term.input[n] = input_of(d, forward, rule, n);
+  for (size_t n = 0; n < rule->input_count; n++) {
+    const uint32_t value = input_of(d, forward, rule, n);
+    const uint64_t elements = pen_operand_elements(&signature->operand[n], term.dim);
+    term.input[n] = rule->word[n].mark == '*' ? sum_runs(d, forward, value)
+                                              : with_all_tokens(d, &term, value, elements);
+  }
   uint32_t made = pen_term_add(d->stage->terms, &term);
   for (size_t n = rule->input_count; n < rule->count; n++)
     store_output(d, forward, rule, n, pen_term_output(made, (int)n));
@@ -230,7 +309,7 @@ static void pass_gradients(struct pen_derivative *d, uint32_t forward) {
   const struct pen_pass_rule *rules = pen_pass_rules(&count);
   for (size_t n = 0; n < count; n++)
     if (rules[n].forward == (int)d->stage->terms->term[forward].kind &&
-        pen_op_passes(rules[n].forward, d->stage->terms->term[forward].dim) &&
+        pen_op_member(rules[n].forward, d->stage->terms->term[forward].dim) == 0 &&
         is_needed(d, forward, rules[n].input))
       set_gradient(d, forward, rules[n].input,
                    d->gradient[operand_value(d, forward, rules[n].output)], false);

@@ -18,7 +18,13 @@
 #include "gen/verify/exchanges.h"
 
 #include "gen/base/arena.h"
+#include "gen/model/gradient_rules.h"
 #include "gen/model/op_signature.h"
+
+bool pen_puts_values(int kind) {
+  return kind == PEN_OP_ALL_GATHER_PART || kind == PEN_OP_ALL_TO_ALL_PART ||
+         kind == PEN_OP_ALL_GATHER_RUNS;
+}
 
 void pen_exchanges_open(struct pen_exchanges *e, const struct pen_plan *plan, uint32_t rank,
                         const struct pen_rank_program *tables) {
@@ -46,19 +52,27 @@ static const char *begin(struct pen_exchanges *e, uint32_t parts) {
   return NULL;
 }
 
+/* Is it the same exchange as the part before it? */
+static bool continues(const struct pen_exchanges *e, uint32_t index) {
+  const struct pen_op *op = &e->tables->ops[index], *last = &e->tables->ops[e->op];
+  return index == e->op + 1 && op->kind == last->kind && op->operand[0] == last->operand[0];
+}
+
+/* The part of one member, or of all at once. */
 static const char *take_part(struct pen_exchanges *e, uint32_t index) {
   const struct pen_op *op = &e->tables->ops[index];
   const struct pen_tensor *to = &e->tables->tensors[op->operand[1]];
+  const uint32_t slots = op->kind == PEN_OP_ALL_GATHER_RUNS ? e->members : 1;
   const uint64_t slot = (uint64_t)((e->begun - 1) % 2) * e->members + e->parts;
-  if (op->dim[1] != e->parts) return "which is not of the next member";
-  if (e->parts > 0 && (index != e->op + 1 || op->operand[0] != e->tables->ops[e->op].operand[0]))
+  if (pen_op_member(op->kind, op->dim) != e->parts) return "which is not of the next member";
+  if (e->parts > 0 && !continues(e, index))
     return "which is of another exchange than the part before it";
   if (to->base != PEN_BASE_EXCHANGE || to->offset != slot * e->slot_bytes)
     return "which does not put its output into the member's next slot";
-  if (to->bytes > e->slot_bytes) return "whose slot is too small";
+  if (to->bytes > slots * e->slot_bytes) return "whose slot is too small";
   e->of[op->operand[1]] = e->begun;
   e->op = index;
-  e->parts++;
+  e->parts += slots;
   return NULL;
 }
 
@@ -66,9 +80,9 @@ const char *pen_exchange_op(struct pen_exchanges *e, uint32_t index) {
   const struct pen_op *op = &e->tables->ops[index];
   if (e->members == 1) return "which sends to other members, but the rank has one";
   if (op->kind == PEN_OP_SIGNAL_MEMBERS) return begin(e, e->members);
-  const char *wrong = op->dim[1] == 0 ? begin(e, 0)
-                      : e->begun == 0 ? "which no exchange has begun"
-                                      : NULL;
+  const char *wrong = pen_op_member(op->kind, op->dim) == 0 ? begin(e, 0)
+                      : e->begun == 0                       ? "which no exchange has begun"
+                                                            : NULL;
   return wrong ? wrong : take_part(e, index);
 }
 

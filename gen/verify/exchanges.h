@@ -8,6 +8,9 @@
 
 #include "runtime/plan/plan.h"
 
+/* Whether ops of that kind are exchanges, or a member's part of one. */
+bool pen_puts_values(int kind);
+
 /* The program in progress. */
 struct pen_exchanges {
   const struct pen_rank_program *tables;
@@ -27,7 +30,7 @@ void pen_exchanges_close(struct pen_exchanges *e);
 void pen_exchanges_start(struct pen_exchanges *e);
 
 /* Each returns null, or what is wrong, as the end of a sentence: "which ...". An op, by its index:
- * ALL_GATHER_PART or SIGNAL_MEMBERS, after its inputs are read; a tensor that an op reads, or, if
+ * an exchange or SIGNAL_MEMBERS, after its inputs are read; a tensor that an op reads, or, if
  * it does not exchange, writes; the end of the program. */
 const char *pen_exchange_op(struct pen_exchanges *e, uint32_t index);
 const char *pen_exchange_read(const struct pen_exchanges *e, uint32_t tensor);

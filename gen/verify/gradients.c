@@ -66,15 +66,15 @@ static const char *weight_name(const struct pen_stage_terms *s, uint32_t weight)
 #define PROBLEM(s, index, ...) \
   pen_problem_note((s)->context->checked->problem, (s)->context->rank, index, __VA_ARGS__)
 
-/* Runs the programs of a set, and finds what its forward makes. */
-static bool run_programs(struct pen_stage_terms *s, const struct pen_stage_programs *set,
+/* Runs the programs of a set, and finds what its forward makes. `takes_run`: pieces.h. */
+static bool run_programs(struct pen_stage_terms *s, struct pen_stage_programs *set, bool takes_run,
                          struct pen_forward *result) {
   if (!pen_stage_terms_start(s, set->stage)) return false;
   for (int kind = PEN_F; kind <= PEN_W; kind++) /* B, or I and then W */
     if (set->program[kind] != PEN_NONE &&
         !pen_stage_terms_run(s, set->program[kind], set->action[kind]))
       return false;
-  if (!pen_check_piece_terms(s, set->action[PEN_F])) return false;
+  if (!pen_check_piece_terms(s, set->action[PEN_F], takes_run, &set->gives_run)) return false;
   const uint32_t output = s->context->profile->stages[set->stage].output;
   *result = (struct pen_forward){.profile = s->context->profile,
                                  .output = output == PEN_NONE ? 0 : pen_stage_value(s, output),
@@ -239,10 +239,11 @@ static bool check_profile_stage(struct profile_stages *p, uint32_t stage, struct
   while (p->next < p->c->stage_programs_count && p->c->stage_programs[p->next].stage < stage)
     p->next++;                  /* of stages in which the member is like the first */
   size_t others = *known_count; /* then with the first set of its own, too */
+  const bool takes_run = p->next > 0 && p->c->stage_programs[p->next - 1].gives_run;
   for (; p->next < p->c->stage_programs_count && p->c->stage_programs[p->next].stage == stage;
        p->next++) {
-    const struct pen_stage_programs *set = &p->c->stage_programs[p->next];
-    if (!run_programs(s, set, &result)) return false;
+    struct pen_stage_programs *set = &p->c->stage_programs[p->next];
+    if (!run_programs(s, set, takes_run, &result)) return false;
     if (!computes_losses(p->c)) {
       if (!check_generated(s, known, others, &result, set->action[PEN_F])) return false;
       continue;

@@ -30,6 +30,8 @@ libgen_a_SOURCES += \
   %reldir%/op_trace.c \
   %reldir%/op_trace.h \
   %reldir%/persistent.c \
+  %reldir%/piece_table.c \
+  %reldir%/piece_table.h \
   %reldir%/pieces.c \
   %reldir%/pieces.h \
   %reldir%/problem.c \

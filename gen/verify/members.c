@@ -73,6 +73,13 @@ bool pen_check_members(const struct pen_plan *plan, struct pen_problem *problem)
 
 /* ---- ops ---- */
 
+/* Ops by vocabulary, or of the member's own tokens, begin elsewhere for each member. */
+static bool has_first(const struct pen_rank_context *b) {
+  for (uint32_t index = 0; index < b->tables->op_count; index++)
+    if (pen_signature_dim(pen_signature_of(b->tables->ops[index].kind), "first") >= 0) return true;
+  return false;
+}
+
 bool pen_member_differs(const struct pen_rank_context *first, uint32_t tensor_rank) {
   const uint32_t profile = (uint32_t)(first->profile - first->plan->profiles);
   for (uint32_t n = 0; n < first->tables->op_count; n++)
@@ -82,7 +89,7 @@ bool pen_member_differs(const struct pen_rank_context *first, uint32_t tensor_ra
     if (dim->profile == profile && dim->rank == first->rank && dim->tensor_rank == tensor_rank)
       return true;
   }
-  return false;
+  return has_first(first);
 }
 
 /* The dims that may be another for a member: those by vocabulary. */

@@ -161,7 +161,7 @@ static bool check_elements(const struct op_context *s, uint32_t tensor) {
 }
 
 static bool is_exchange(const struct op_context *s) {
-  return s->op->kind == PEN_OP_ALL_GATHER_PART || s->op->kind == PEN_OP_SIGNAL_MEMBERS;
+  return pen_puts_values(s->op->kind) || s->op->kind == PEN_OP_SIGNAL_MEMBERS;
 }
 
 /* The plan has such ops, and their operands belong together. */

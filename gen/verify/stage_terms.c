@@ -13,6 +13,7 @@
 #include "gen/base/arena.h"
 #include "gen/model/gradient_rules.h"
 #include "gen/model/op_signature.h"
+#include "gen/verify/exchanges.h"
 #include "gen/verify/problem.h"
 #include "runtime/plan/plan.h"
 
@@ -107,7 +108,8 @@ static bool is_forward_kind(int kind) {
 static bool is_forward_term(const struct pen_terms *terms, uint32_t term) {
   const struct pen_term *t = &terms->term[term];
   const bool adds = t->kind == PEN_OP_PARTIAL_ADD || t->kind == PEN_OP_SUM_PARTIALS ||
-                    t->kind == PEN_OP_ALL_GATHER_PART;
+                    pen_puts_values((int)t->kind);
+  if (t->kind == PEN_TERM_OUTPUT_GRADIENT) return false;
   if (t->kind >= PEN_OP_COUNT || !t->input[0] || !adds) return is_forward_kind((int)t->kind);
   const uint32_t added = pen_term_of_value(t->input[0]);
   if (terms->term[added].kind < PEN_OP_COUNT &&
@@ -183,8 +185,7 @@ static bool run_op(struct pen_stage_terms *s, uint32_t index, uint32_t action) {
         given_value(s->terms, PEN_TERM_WEIGHT, s->context->weight[op->operand[0]], whole->dtype));
     return true;
   }
-  if (part.from->is_runtime && op->kind != PEN_OP_ALL_GATHER_PART)
-    return true; /* program_collectives.c */
+  if (part.from->is_runtime && !pen_puts_values(op->kind)) return true; /* program_collectives.c */
   if (fused) return run_part(&part, fused->forward) && run_part(&part, fused->weight);
   return run_part(&part, op->kind);
 }

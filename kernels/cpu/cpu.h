@@ -99,6 +99,8 @@ pen_kernel pen_linear_rows_bf16, pen_linear_columns_dx_bf16, pen_affine_rows_bf1
 /* pieces.c */
 pen_kernel pen_linear_piece, pen_linear_piece_bf16; /* LINEAR_COLUMNS; in f32 also LINEAR_ROWS */
 pen_kernel pen_affine_piece, pen_affine_piece_bf16, pen_affine_rows;
+pen_kernel pen_own_run, pen_sum_partials_own, pen_sum_partials_own_bf16;
+pen_kernel pen_position_own, pen_position_own_bf16;
 pen_kernel pen_maximum, pen_embedding_select, pen_embedding_select_bf16;
 pen_kernel pen_partial_add, pen_sum_add, pen_sum_partials, pen_sum_partials_bf16;
 pen_kernel pen_logits_join, pen_logits_join_bf16;

@@ -96,6 +96,18 @@ void pen_sum_partials_bf16(const struct pen_call *call) {
     }
 }
 
+/* Of a run of each sequence: its rows are adjacent. */
+static void sum_own(const struct pen_call *call, pen_kernel *sum) {
+  struct pen_call own = *call;
+  own.dim[1] = call->dim[4];
+  sum(&own);
+}
+
+void pen_sum_partials_own(const struct pen_call *call) { sum_own(call, pen_sum_partials); }
+void pen_sum_partials_own_bf16(const struct pen_call *call) {
+  sum_own(call, pen_sum_partials_bf16);
+}
+
 /* ---- norms ---- */
 
 static void norm_runs(const struct pen_call *call, pen_kernel *norm) {
@@ -285,6 +297,17 @@ void pen_embedding_rows_dw_bf16(const struct pen_call *call) {
   embed_rows_dw(call, pen_instruction_set.bf16->op[PEN_OP_EMBEDDING_DW]);
 }
 
+/* ---- tokens that a tensor rank holds ---- */
+
+/* y[b,t] = x[b,first+t] */
+void pen_own_run(const struct pen_call *call) {
+  const int32_t *x = call->operand[0];
+  int32_t *y = call->operand[1];
+  const size_t sequence = (size_t)call->dim[1], run = (size_t)call->dim[2];
+  for (size_t b = 0; b < (size_t)call->dim[0]; b++)
+    memcpy(y + b * run, x + b * sequence + call->dim[3], run * sizeof *y);
+}
+
 /* ---- positions ---- */
 
 void pen_position_runs(const struct pen_call *call) {
@@ -292,6 +315,29 @@ void pen_position_runs(const struct pen_call *call) {
 }
 void pen_position_runs_bf16(const struct pen_call *call) {
   pen_instruction_set.bf16->op[PEN_OP_POSITION](call);
+}
+
+/* The rows of a run of each sequence: for POSITION, sequences of one token that begin at its
+ * position, negated. */
+static void position_own(const struct pen_call *call, pen_kernel *position, size_t element_bytes) {
+  const int32_t *starts = call->operand[2];
+  const int64_t sequence = call->dim[2], run = call->dim[6], first = call->dim[7];
+  const size_t bytes = (size_t)call->dim[1] * element_bytes;
+  for (int64_t r = 0; r < call->dim[5]; r++) {
+    const int64_t token = r / run * sequence + first + r % run;
+    int32_t start = (starts ? starts[token] : 0) - (int32_t)(token % sequence);
+    position(&(struct pen_call){
+        .operand = {(char *)call->operand[0] + (size_t)r * bytes, call->operand[1], &start,
+                    (char *)call->operand[3] + (size_t)r * bytes},
+        .dim = {1, call->dim[1], 1}});
+  }
+}
+
+void pen_position_own(const struct pen_call *call) {
+  position_own(call, pen_instruction_set.f32->op[PEN_OP_POSITION], sizeof(float));
+}
+void pen_position_own_bf16(const struct pen_call *call) {
+  position_own(call, pen_instruction_set.bf16->op[PEN_OP_POSITION], sizeof(uint16_t));
 }
 
 /* dtable[p] += a sum of runs of the rows at position p of their documents. A run of zeros is added

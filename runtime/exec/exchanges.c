@@ -32,7 +32,8 @@ struct exchange_op {
 };
 
 bool pen_is_exchange(uint16_t kind) {
-  return kind == PEN_OP_ALL_GATHER_PART || kind == PEN_OP_SIGNAL_MEMBERS;
+  return kind == PEN_OP_ALL_GATHER_PART || kind == PEN_OP_ALL_TO_ALL_PART ||
+         kind == PEN_OP_ALL_GATHER_RUNS || kind == PEN_OP_SIGNAL_MEMBERS;
 }
 
 /* ---- the ops ---- */
@@ -127,17 +128,49 @@ static size_t slot_of(const struct pen_vm *vm, const struct pen_op *op) {
   return vm->memory->exchange_offset + tensor->offset;
 }
 
-/* The whole of x, into a slot of its own: the ops of an exchange have those of member 0, 1, ... */
-static void bind_part(struct pen_vm *vm, const struct pen_op *op, const int64_t *dim,
-                      struct exchange_op *made) {
-  made->of = (uint32_t)op->dim[1];
+/* The ops of an exchange have the slots of member 0, 1, ... */
+static void bind_slots(struct pen_vm *vm, const struct pen_op *op, uint32_t member,
+                       struct exchange_op *made) {
+  made->of = member;
   made->members = 1;
-  made->first = made->of == 0;
-  made->put = (struct put){.count = 1, .bytes = (size_t)dim[0] * pen_dtype_bytes(op->dtype)};
+  made->first = member == 0;
   if (made->first) {
     made->put.to = slot_of(vm, op);
     made->put.to_member = slot_of(vm, op + 1) - made->put.to;
   }
+}
+
+/* The whole of x, into a slot of its own. */
+static void bind_part(struct pen_vm *vm, const struct pen_op *op, const int64_t *dim,
+                      struct exchange_op *made) {
+  made->put = (struct put){.count = 1, .bytes = (size_t)dim[0] * pen_dtype_bytes(op->dtype)};
+  bind_slots(vm, op, (uint32_t)op->dim[1], made);
+}
+
+/* Of each sequence the run of the member that gets it, into a slot of its own. */
+static void bind_runs_to_all(struct pen_vm *vm, const struct pen_op *op, const int64_t *dim,
+                             struct exchange_op *made) {
+  const size_t bytes = (size_t)dim[1] * pen_dtype_bytes(op->dtype);
+  made->put = (struct put){.count = (size_t)dim[0],
+                           .bytes = bytes,
+                           .from_stride = (size_t)dim[2] * bytes,
+                           .to_stride = bytes,
+                           .from_member = bytes};
+  bind_slots(vm, op, (uint32_t)op->dim[3], made);
+}
+
+/* The run of each sequence to its place between those of the others. */
+static void bind_gather(struct pen_vm *vm, const struct pen_op *op, const int64_t *dim,
+                        struct exchange_op *made) {
+  const size_t bytes = (size_t)dim[1] * pen_dtype_bytes(op->dtype);
+  made->put = (struct put){.count = (size_t)dim[0],
+                           .bytes = bytes,
+                           .from_stride = bytes,
+                           .to_stride = (size_t)dim[2] * bytes,
+                           .to_member = bytes,
+                           .to = slot_of(vm, op)};
+  made->first = true;
+  made->members = (uint32_t)dim[2];
 }
 
 void pen_bind_exchange(struct pen_vm *vm, uint32_t index, struct pen_bound_op *bound) {
@@ -149,6 +182,10 @@ void pen_bind_exchange(struct pen_vm *vm, uint32_t index, struct pen_bound_op *b
   *made = (struct exchange_op){.vm = vm, .own_member = vm->endpoint->tensor_rank};
   if (op->kind == PEN_OP_ALL_GATHER_PART) {
     bind_part(vm, op, bound->call.dim, made);
+  } else if (op->kind == PEN_OP_ALL_TO_ALL_PART) {
+    bind_runs_to_all(vm, op, bound->call.dim, made);
+  } else if (op->kind == PEN_OP_ALL_GATHER_RUNS) {
+    bind_gather(vm, op, bound->call.dim, made);
   }
   bound->run = op->kind == PEN_OP_SIGNAL_MEMBERS ? signal_members : exchange;
   bound->call.prepared = made;

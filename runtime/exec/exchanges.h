@@ -1,5 +1,5 @@
 /* exchanges.h: the ops that exchange values between the tensor ranks of a rank (kernels/ops.def,
- * ALL_GATHER_PART). */
+ * "exchanges of tensor ranks"). */
 #ifndef PEN_EXEC_EXCHANGES_H
 #define PEN_EXEC_EXCHANGES_H
 

@@ -45,8 +45,8 @@ assert len(report["rank"]) == report["ranks"] * int(sys.argv[2]) == report["rank
 plans llama3_70b_32 66 $((128256 * 8192)) $((2 * 8192 * 8192 + 2 * 8192 * 1024 + 3 * 8192 * 28672))
 plans llama3_405b_512 106 $((128256 * 16384)) $((2 * 16384 * 16384 + 2 * 16384 * 1024 + 3 * 16384 * 53248))
 plans qwen3_8b_8 27 $((151936 * 4096)) $((2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 12288))
-plans llama3_70b_32_tp4 54 $((128256 * 8192)) $((2 * 8192 * 8192 + 2 * 8192 * 1024 + 3 * 8192 * 28672)) 4
-plans llama3_405b_512_tp8 58 $((128256 * 16384)) $((2 * 16384 * 16384 + 2 * 16384 * 1024 + 3 * 16384 * 53248)) 8
+plans llama3_70b_32_tp4 49 $((128256 * 8192)) $((2 * 8192 * 8192 + 2 * 8192 * 1024 + 3 * 8192 * 28672)) 4
+plans llama3_405b_512_tp8 26 $((128256 * 16384)) $((2 * 16384 * 16384 + 2 * 16384 * 1024 + 3 * 16384 * 53248)) 8
 
 # The proof of the largest takes one core, and is a small part of making the plan.
 ok "the plan of 405B has 126 layers, 16 ranks x 4 stages and 128 microbatches, and is proved within 2 s" "$python" -c '

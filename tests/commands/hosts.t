@@ -83,7 +83,7 @@ case_of four_replicas -s pipeline.ranks=1 -s data_parallel.replicas=4 -s data_pa
 members_of() {
   members_name=$1
   shift
-  set -- -s tensor_parallel.partials=2 -s tensor_parallel.sequence=false "$@"
+  set -- -s tensor_parallel.partials=2 "$@"
   two_members="-s tensor_parallel.ranks=2"
   ok "$members_name: one tensor rank trains" train_model 4 "$members_name.one" llama "$@"
   ok "$members_name: two by libfabric" train_model 4 "$members_name.ofi" llama "$@" $two_members -s cluster.transport=ofi
@@ -93,7 +93,7 @@ members_of() {
   ok "$members_name: to the same bits" same_bits 4 "$members_name.one" "$members_name.two"
 }
 members_of members -s pipeline.ranks=2
-members_of members_units -s pipeline.ranks=1 -s data_parallel.replicas=2 -s data_parallel.shard=weights -s data_parallel.unit=layer
+members_of members_units -s tensor_parallel.sequence=false -s pipeline.ranks=1 -s data_parallel.replicas=2 -s data_parallel.shard=weights -s data_parallel.unit=layer
 
 # ---- which rank is on which host ----
 map_case() {

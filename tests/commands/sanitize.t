@@ -57,10 +57,13 @@ if test -n "$OFI_ARCHIVES"; then
 else
   skip "messages by libfabric" "no libfabric here"
 fi
-members='-s tensor_parallel.ranks=2 -s tensor_parallel.sequence=false -s memory.audit=false -s model.vocab=255'
-ok "with tensor ranks it is built" build members "$scratch/llama.cfg" $members
-ok "and trains" "$scratch/members" train --data "$scratch/data.bin" --quiet --steps 3 --checkpoint "$scratch/members.ckpt"
-ok "and evaluates" "$scratch/members" eval --data "$scratch/data.bin" --checkpoint "$scratch/members.ckpt" --steps 2
+members='-s tensor_parallel.ranks=2 -s memory.audit=false -s model.vocab=255'
+for name in false true; do
+  ok "sequence $name: with tensor ranks it is built" build "$name" "$scratch/llama.cfg" $members -s tensor_parallel.sequence=$name
+  ok "sequence $name: it trains" "$scratch/$name" train --data "$scratch/data.bin" --quiet --steps 3 --checkpoint "$scratch/members.ckpt"
+  ok "sequence $name: it evaluates" "$scratch/$name" eval --data "$scratch/data.bin" --checkpoint "$scratch/members.ckpt" --steps 2
+  rm -r "$scratch/members.ckpt"
+done
 split='-s tensor_parallel.partials=2 -s model.tie_embeddings=true -s model.vocab=257 -s generate.prompts=2'
 for name in rows0 rows32; do
   ok "$name: with split weights and a tied head it is built" build $name "$scratch/llama.cfg" $split -s model.loss_rows=${name#rows}
@@ -83,7 +86,7 @@ case $(tail -n 1 "$scratch/port") in
   *) is "strangers at the ports" "$(grep -c '^ok ' "$scratch/port")" 4 ;;
 esac
 
-tests='gen/canonical gen/compose gen/partition gen/shapes gen/simulate gen/verify_rows gen/verify gen/verify_members gen/interval_tree'
+tests='gen/canonical gen/compose gen/partition gen/shapes gen/simulate gen/verify_rows gen/verify gen/verify_members gen/verify_tokens gen/interval_tree'
 tests="$tests runtime/safetensors runtime/initial runtime/checkpoint"
 tests="$tests kernels/attention kernels/contract kernels/loss kernels/matmul kernels/narrow kernels/norm kernels/pieces kernels/product_bf16"
 (cd "$work" && unset MAKEFLAGS MFLAGS MAKELEVEL && make -j2 -s $(printf 'tests/%s ' $tests)) >"$scratch/log" 2>&1 || tail -n 5 "$scratch/log" | sed 's/^/# /'

@@ -1,6 +1,6 @@
 #!/bin/sh
 # tensor.t: tensor_parallel.ranks: with one number of pieces (partials) the losses, norms and checkpoints of 1, 2 and 4 tensor ranks are the
-# same bits, with any pipeline, replicas, sharding and recomputation; checkpoints continue at any degree; evaluation too; a lost rank is named by
+# same bits, whether they share the tokens between the matrices (sequence) or each has all, with any pipeline, replicas, sharding and recomputation; checkpoints continue at any degree; evaluation too; a lost rank is named by
 # its global rank; nothing is allocated between steps; what is not built is refused.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 
@@ -9,7 +9,7 @@ describe llama 4 ''
 describe qwen3 4 'head_dim = 12;'
 describe gpt2 4 'tie_embeddings = false;'
 sed -i 's/vocab = 200/vocab = 257/' "$scratch"/*.cfg # the last tensor rank has fewer tokens
-echo 'tensor_parallel = { partials = 4; sequence = false; };' | tee -a "$scratch/llama.cfg" "$scratch/qwen3.cfg" >>"$scratch/gpt2.cfg"
+echo 'tensor_parallel = { partials = 4; };' | tee -a "$scratch/llama.cfg" "$scratch/qwen3.cfg" >>"$scratch/gpt2.cfg"
 for family in llama qwen3 gpt2; do
   sed 's/layers = 4/dtype = "bf16"; &/' "$scratch/$family.cfg" >"$scratch/bf16_$family.cfg"
   sed 's/microbatch = 2/packed = true; &/' "$scratch/$family.cfg" >"$scratch/packed_$family.cfg"
@@ -18,32 +18,43 @@ done
 train() { train_model 3 "$@"; }
 T2='-s tensor_parallel.ranks=2'
 T4='-s tensor_parallel.ranks=4'
+all='-s tensor_parallel.sequence=false' # each has all tokens
 compare() { compare_runs 3; }
 compare <<END
 llama one
 llama two           $T2
 llama four          $T4
+llama two_all       $T2 $all
+llama four_all      $T4 $all
 llama two_v         $T2 -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
+llama four_v_all    $T4 $all -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
 llama four_full     $T4 -s memory.recompute=full
+llama two_full_all  $T2 $all -s memory.recompute=full
 llama two_layer     $T2 -s memory.recompute=layer -s pipeline.ranks=2 -s partition.unit=block -s partition.before=[model.layers.1.mlp]
-llama two_snapshot  $T2 -s memory.snapshot=true
+llama four_attn     $T4 -s memory.recompute=attention -s pipeline.ranks=2 -s pipeline.zero_bubble=true
+llama two_snapshot  $T2 $all -s memory.snapshot=true
 llama two_threads   $T2 -s cluster.threads_per_rank=2 -s cluster.bind=none
 qwen3 one
 qwen3 two           $T2 -s memory.recompute=attention
 qwen3 four          $T4
+qwen3 four_all      $T4 $all
 gpt2 one
 gpt2 two            $T2 -s pipeline.ranks=2 -s pipeline.zero_bubble=true
 gpt2 four           $T4
+gpt2 four_all       $T4 $all
 bf16_llama one
 bf16_llama four     $T4
+bf16_llama two_all  $T2 $all
 bf16_qwen3 one
 bf16_qwen3 two      $T2 -s pipeline.ranks=2 -s memory.recompute=layer
 bf16_gpt2 one
 bf16_gpt2 two       $T2
+bf16_gpt2 two_all   $T2 $all
 packed_qwen3 one
 packed_qwen3 two    $T2
 packed_gpt2 one
-packed_gpt2 four    $T4
+packed_gpt2 four    $T4 -s pipeline.ranks=2 -s pipeline.zero_bubble=true
+packed_gpt2 two_all $T2 $all
 END
 ok "other bits in 2 pieces than in 4 (the test can tell)" train llama_pieces llama -s tensor_parallel.partials=2 $T2
 ok "they are" other_bits llama_one llama_pieces
@@ -56,14 +67,17 @@ cube="$replicas $T2 -s pipeline.ranks=2"
 compare <<END
 cube one            $replicas
 cube 1f1b           $cube
+cube 1f1b_all       $cube $all
 cube interleaved    $cube -s pipeline.stages_per_rank=2
 cube zb_h1          $cube -s pipeline.zero_bubble=true
 cube v              $cube -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v
 cube search         $cube -s pipeline.schedule=search
+cube v_all          $cube $all -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v
 cube dual_pipe      $cube -s pipeline.stages_per_rank=2 -s pipeline.schedule=dual_pipe_v
-cube optimizer      $cube -s data_parallel.shard=optimizer
+cube optimizer      $cube $all -s data_parallel.shard=optimizer
 cube gradients      $cube -s data_parallel.shard=gradients
 cube units          $cube -s data_parallel.shard=weights -s data_parallel.unit=layer
+cube units_all      $cube $all -s data_parallel.shard=weights -s data_parallel.unit=layer
 cube_bf16 one       $replicas
 cube_bf16 weights   $cube -s data_parallel.shard=weights
 END
@@ -73,7 +87,7 @@ END
 ends() { (log_field "$scratch/on.log" loss; cd "$scratch/on.ckpt/latest" && sha256sum model.safetensors optimizer.safetensors) >"$scratch/$1.end"; }
 ok "a run of one tensor rank continues" goes_on llama_one llama_one
 ends one
-for pair in "llama_one llama_four" "llama_four llama_two" "llama_two_v llama_one" "llama_two llama_two_v"; do
+for pair in "llama_one llama_four" "llama_four llama_two_all" "llama_four_all llama_two" "llama_two_v llama_one" "llama_two llama_two_v"; do
   ok "a checkpoint continues: $pair" goes_on $pair
   ends other
   ok "with the same bits" cmp "$scratch/one.end" "$scratch/other.end"
@@ -88,6 +102,7 @@ is "with the bits of its seed" "$(log_field "$scratch/start.log" loss)" "$(head 
 # ---- the other commands ----
 evaluate() { "$scratch/$1" eval --data "$scratch/data.bin" --checkpoint "$scratch/llama_one.ckpt" 2>/dev/null; }
 is "eval of two tensor ranks" "$(evaluate llama_two)" "$(evaluate llama_one)"
+is "eval of two with all tokens each" "$(evaluate llama_two_all)" "$(evaluate llama_one)"
 is "eval of two, in stages" "$(evaluate llama_two_v)" "$(evaluate llama_one)"
 matches "info counts the processes" "$("$scratch/cube_1f1b" info --json)" '*"tensor_ranks":2,*'
 evals() {
@@ -136,7 +151,7 @@ ok "keeps the seal" "$scratch/sealed" train --data "$scratch/data.bin" --quiet -
 refused() { refused_what=$1 refused_text=$2; shift 2; fails "$refused_what" 78 "$refused_text" "$gen" --check "$@" "$scratch/llama.cfg"; }
 refused "3 tensor ranks" 'tensor_parallel.ranks' -s tensor_parallel.ranks=3 -s tensor_parallel.partials=4
 refused "fewer pieces than ranks" 'a power of two, at least tensor_parallel.ranks = 4' $T4 -s tensor_parallel.partials=2
-refused "values split along the sequence" 'tensor_parallel.sequence' $T2 -s tensor_parallel.sequence=true
+refused "values split along the sequence on a GPU" 'tensor_parallel.sequence' $T2 -s cluster.device=cuda
 two='-s cluster.hosts=[a,b] -s cluster.port=7000 -s pipeline.ranks=2'
 refused "tensor ranks on two hosts" 'a divisor of cluster.ranks_per_host' $T2 -s cluster.hosts=[a,b] -s cluster.port=7000
 refused "in turns" 'cluster.mapping' $T2 $two -s cluster.mapping=cyclic

@@ -53,6 +53,16 @@ assert [(c["calls"], c["bytes"]) for c in tensor] == [exchanges(4, "both", 4)] *
 report again.json -s memory.recompute=layer -s pipeline.ranks=2
 shows again.json "the sum of o is exchanged again where a layer is recomputed" "$exchanges"'
 assert (tensor[0]["calls"], tensor[0]["bytes"]) == exchanges(2, "first", 2, again=1), tensor[0]'
+# Where they share the tokens, an exchange has 1/T of that. In each layer F gathers before q k v and before gate up, as B does again; B gathers
+# the gradients of what o and down make, too, and exchanges the sums for the gain of each norm. So do the ends, but for their matrices by rows.
+for members in 2 4; do
+  report shared.json -s tensor_parallel.sequence=true -s tensor_parallel.ranks=$members
+  shows shared.json "the exchanges of $members that share the tokens" "members = $members"'
+part, gain = 32 * 32 * 4 // members, 32 * 4
+calls = 12 * 4 + 2 + 3 + 3 + 1
+bytes = 4 * (10 * part + 2 * gain) + 2 * part + 3 * part + gain + 32 * (4 + 8) + 8
+assert [(c["calls"], c["bytes"]) for c in tensor] == [(4 * calls, 4 * bytes * (members - 1))] * members, (tensor, 4 * calls, 4 * bytes * (members - 1))'
+done
 report norms.json -s model.family=qwen3 -s model.head_dim=8
 shows norms.json "and the gradients of q_norm and k_norm, in each layer 2 x 8 f32" "$exchanges"'
 calls, bytes = exchanges(4, "both", 2)

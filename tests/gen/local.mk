@@ -37,6 +37,7 @@ GEN_TESTS = \
   %reldir%/verify_sums \
   %reldir%/verify_tables \
   %reldir%/verify_tied \
+  %reldir%/verify_tokens \
   %reldir%/views
 check_PROGRAMS += %reldir%/search $(GEN_TESTS)
 GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NETTLE_LIBS) $(CMOCKA_LIBS) -lm
@@ -78,4 +79,5 @@ GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NE
 %canon_reldir%_verify_sums_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_tables_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_tied_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_tokens_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_views_LDADD = $(GEN_TEST_LIBS)

@@ -7,10 +7,19 @@
 
 /* ---- exchanges ---- */
 
+/* A member's part of an exchange on some rank; null: there is none. */
+static struct pen_op *some_part(struct broken_plan *p) {
+  return OP_OF(p, PEN_OP_ALL_GATHER_PART, PEN_OP_ALL_TO_ALL_PART);
+}
+
+static int64_t *member_of(struct pen_op *part) {
+  return &part->dim[pen_signature_dim(pen_signature_of(part->kind), "member")];
+}
+
 /* The first op of an exchange on some rank; PEN_NONE: there is none. */
 static uint32_t some_exchange(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_PART);
-  return op ? (uint32_t)(op - ops_of(p)) - (uint32_t)op->dim[1] : PEN_NONE;
+  struct pen_op *op = some_part(p);
+  return op ? (uint32_t)(op - ops_of(p)) - (uint32_t)*member_of(op) : PEN_NONE;
 }
 
 static struct pen_tensor *slot_of(const struct broken_plan *p, const struct pen_op *part) {
@@ -21,7 +30,7 @@ static uint64_t slot_bytes(const struct broken_plan *p) {
   return p->plan->memory[p->rank].exchange_bytes / (2 * p->plan->tensor_ranks);
 }
 
-TAKES(part_of_another_value, "x", false, PEN_OP_ALL_GATHER_PART)
+TAKES(part_of_another_value, "x", false, PEN_OP_ALL_GATHER_PART, PEN_OP_ALL_TO_ALL_PART)
 
 /* All parts of an exchange are of another value: the members agree. */
 static bool exchange_of_another_value(struct broken_plan *p) {
@@ -38,19 +47,19 @@ static bool exchange_of_another_value(struct broken_plan *p) {
 }
 
 static bool another_member(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_PART);
-  if (op) op->dim[1] ^= 1;
+  struct pen_op *op = some_part(p);
+  if (op) *member_of(op) ^= 1;
   return op;
 }
 
 static bool part_left_out(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_PART);
+  struct pen_op *op = some_part(p);
   if (op) drop_op(p, (uint32_t)(op - ops_of(p)));
   return op;
 }
 
 static bool part_twice(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_PART);
+  struct pen_op *op = some_part(p);
   if (op) double_op(p, (uint32_t)(op - ops_of(p)));
   return op;
 }
@@ -84,7 +93,7 @@ static bool signal_at_the_start(struct broken_plan *p) {
 /* ---- slots ---- */
 
 static bool slot_of_the_other_set(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_PART);
+  struct pen_op *op = some_part(p);
   const uint64_t set = p->plan->tensor_ranks * slot_bytes(p);
   if (!op) return false;
   struct pen_tensor *slot = slot_of(p, op);
@@ -93,15 +102,15 @@ static bool slot_of_the_other_set(struct broken_plan *p) {
 }
 
 static bool slot_of_another_member(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_PART);
+  struct pen_op *op = some_part(p);
   if (!op) return false;
   struct pen_tensor *slot = slot_of(p, op);
-  slot->offset += op->dim[1] ? -slot_bytes(p) : slot_bytes(p);
+  slot->offset += *member_of(op) ? -slot_bytes(p) : slot_bytes(p);
   return true;
 }
 
 static bool slot_in_scratch(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_PART);
+  struct pen_op *op = some_part(p);
   if (op) slot_of(p, op)->base = PEN_BASE_SCRATCH;
   return op;
 }
@@ -160,7 +169,9 @@ static bool result_in_a_slot(struct broken_plan *p) {
     const uint32_t result = op->operand[2];
     for (uint32_t n = 0; n < program->op_count; n++) {
       const struct pen_op *part = &ops_of(p)[program->first_op + n];
-      if (part->kind != PEN_OP_ALL_GATHER_PART || part->dtype != PEN_F32 ||
+      const bool puts =
+          part->kind == PEN_OP_ALL_GATHER_PART || part->kind == PEN_OP_ALL_TO_ALL_PART;
+      if (!puts || part->dtype != PEN_F32 ||
           slot_of(p, part)->bytes != p->tables->tensors[result].bytes)
         continue;
       op->operand[2] = part->operand[1];
@@ -312,6 +323,21 @@ static bool dim_left_out(struct broken_plan *p) {
   return true;
 }
 
+/* Then the member would be taken for one that is like the first. */
+static bool dims_left_out(struct broken_plan *p) {
+  struct pen_member_dim *dim = some_dim(p), *dims;
+  if (!dim) return false;
+  const struct pen_member_dim of = *dim;
+  uint32_t kept = 0;
+  dims = WRITABLE(struct pen_member_dim, p->plan->member_dims);
+  for (uint32_t n = 0; n < p->plan->member_dim_count; n++)
+    if (dims[n].profile != of.profile || dims[n].rank != of.rank ||
+        dims[n].tensor_rank != of.tensor_rank)
+      dims[kept++] = dims[n];
+  p->plan->member_dim_count = kept;
+  return true;
+}
+
 static bool dim_of_another_op(struct broken_plan *p) {
   struct pen_member_dim *dim = some_dim(p);
   if (dim) dim->op += draw(p->seed, 2) ? 1 : -1u;
@@ -374,6 +400,7 @@ static const struct defect defects[] = {
       "in this program has written"}},
     {"a member's dim off by one", dim_off_by_one, {MEMBER}},
     {"a member's dim is left out", dim_left_out, {MEMBER}},
+    {"all dims of a member on a rank are left out", dims_left_out, {MEMBER}},
     {"a member's dim of another op", dim_of_another_op, {MEMBER}},
     {"another dim of a member", dim_of_another_number, {MEMBER}},
     {"a dim of no member", dim_of_no_member, {"there is none", MEMBER}},

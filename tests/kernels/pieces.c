@@ -149,6 +149,15 @@ static void members_are_joined(void **state) {
   assert_same_bits("maxima", x[0], expected, ROWS * WIDTH * sizeof *y);
 }
 
+/* Of each sequence the positions that a tensor rank holds. */
+static void runs_are_copied(void **state) {
+  (void)state;
+  int32_t x[] = {0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 15}, y[6] = {0};
+  const int32_t expected[] = {3, 4, 5, 13, 14, 15};
+  run(PEN_OP_OWN_RUN, &(struct pen_call){.operand = {x, y}, .dim = {2, 6, 3, 3}});
+  assert_memory_equal(y, expected, sizeof y);
+}
+
 /* Loss and gradient of a vocabulary in pieces, against CROSS_ENTROPY. */
 static void losses_of_pieces_add_up(void **state) {
   (void)state;
@@ -350,6 +359,7 @@ int main(void) {
       cmocka_unit_test(heads_by_chunks_are_those_of_logits),
       cmocka_unit_test(logits_are_joined),
       cmocka_unit_test(members_are_joined),
+      cmocka_unit_test(runs_are_copied),
   };
   return RUN_ON_EVERY_SET(tests);
 }

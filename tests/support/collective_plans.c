@@ -35,19 +35,20 @@ static const char *sharing_text(uint64_t *seed) {
       shard_ranks);
 }
 
-static bool splits_weights, has_members;
+static bool splits_weights, has_members, shares_tokens;
 
 void split_weights_of_plans(void) { splits_weights = true; }
 void share_pieces_of_plans(void) { splits_weights = has_members = true; }
+void share_tokens_of_plans(void) { splits_weights = has_members = shares_tokens = true; }
 
 static const char *pieces_text(uint64_t *seed) {
   if (!splits_weights) return "";
   if (!has_members)
     return ONE_OF(seed, "tensor_parallel = { partials = 2; };\n",
                   "tensor_parallel = { partials = 4; };\n");
-  return ONE_OF(seed, "tensor_parallel = { ranks = 2; sequence = false; };\n",
-                "tensor_parallel = { ranks = 2; partials = 4; sequence = false; };\n",
-                "tensor_parallel = { ranks = 4; sequence = false; };\n");
+  return pen_text("tensor_parallel = { %s sequence = %s; };\n",
+                  ONE_OF(seed, "ranks = 2;", "ranks = 2; partials = 4;", "ranks = 4;"),
+                  shares_tokens || draw(seed, 2) ? "true" : "false");
 }
 
 static const char *split_model_text(uint64_t *seed) {

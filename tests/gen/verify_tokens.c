@@ -1,0 +1,191 @@
+/* verify_tokens.c: random plans whose tensor ranks share the tokens between the matrices
+ * (tensor_parallel.sequence), and a defect: a run of other tokens, an exchange of other sequences,
+ * a part that is missing, in a wrong slot or of a wrong member, a sum of the own run alone. Each is
+ * rejected, by pieces.c, derivative.c or exchanges.c, unless an earlier check has seen it. */
+#include "gen/verify/verify.h"
+#include "tests/support/op_changes.h"
+
+static int64_t *dim_named(struct pen_op *op, const char *dim) {
+  return &op->dim[pen_signature_dim(pen_signature_of(op->kind), dim)];
+}
+
+static uint32_t index_of(const struct broken_plan *p, const struct pen_op *op) {
+  return (uint32_t)(op - ops_of(p));
+}
+
+static struct pen_tensor *slot_of(const struct broken_plan *p, const struct pen_op *op) {
+  return WRITABLE(struct pen_tensor, &p->tables->tensors[op->operand[1]]);
+}
+
+static uint64_t slot_bytes(const struct broken_plan *p) {
+  return p->plan->memory[p->rank].exchange_bytes / (2 * p->plan->tensor_ranks);
+}
+
+/* ---- runs ---- */
+
+static bool run_of_another_member(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_OWN_RUN, PEN_OP_POSITION_OWN);
+  if (op) *dim_named(op, "first") += *dim_named(op, "run");
+  return op;
+}
+
+static bool run_off_by_one(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_OWN_RUN, PEN_OP_POSITION_OWN);
+  if (op) *dim_named(op, "first") += 1;
+  return op;
+}
+
+/* Half as long sequences, and twice as many: of as many bytes. */
+static bool other_sequences(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_ALL_TO_ALL_PART, PEN_OP_ALL_GATHER_RUNS);
+  if (!op || *dim_named(op, "part") % 2) return false;
+  *dim_named(op, "batch") *= 2;
+  *dim_named(op, "part") /= 2;
+  return true;
+}
+
+static bool other_sequences_in_all_parts(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_ALL_TO_ALL_PART);
+  if (!op || *dim_named(op, "part") % 2) return false;
+  op -= *dim_named(op, "member");
+  for (uint32_t m = 0; m < p->plan->tensor_ranks; m++) {
+    *dim_named(&op[m], "batch") *= 2;
+    *dim_named(&op[m], "part") /= 2;
+  }
+  return true;
+}
+
+static bool rows_of_other_sequences(struct broken_plan *p) {
+  struct pen_op *op =
+      OP_OF(p, PEN_OP_RMSNORM_RUNS, PEN_OP_RMSNORM_RUNS_DX, PEN_OP_SUM_PARTIALS,
+            PEN_OP_LAYERNORM_RUNS, PEN_OP_LAYERNORM_RUNS_DX, PEN_OP_SUM_PARTIALS_OWN);
+  const char *rows = op && op->kind == PEN_OP_SUM_PARTIALS_OWN ? "run" : "sequence";
+  if (!op || *dim_named(op, rows) % 2) return false;
+  *dim_named(op, "batch") *= 2;
+  *dim_named(op, "sequence") /= 2;
+  if (op->kind == PEN_OP_SUM_PARTIALS_OWN) *dim_named(op, "run") /= 2;
+  return true;
+}
+
+static bool other_runs(struct broken_plan *p) {
+  struct pen_op *op =
+      OP_OF(p, PEN_OP_RMSNORM_RUNS, PEN_OP_RMSNORM_RUNS_DX, PEN_OP_SUM_PARTIALS,
+            PEN_OP_LAYERNORM_RUNS, PEN_OP_LAYERNORM_RUNS_DX, PEN_OP_SUM_PARTIALS_OWN,
+            PEN_OP_POSITION_OWN, PEN_OP_BIAS_RUNS_DW, PEN_OP_POSITION_RUNS_DW);
+  if (!op) return false;
+  *dim_named(op, "runs") *= 2;
+  return true;
+}
+
+/* ---- parts and slots ---- */
+
+static bool part_of_another_member(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_ALL_TO_ALL_PART);
+  if (op) *dim_named(op, "member") ^= 1;
+  return op;
+}
+
+static bool part_left_out(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_ALL_TO_ALL_PART);
+  if (op) drop_op(p, index_of(p, op));
+  return op;
+}
+
+static bool gather_left_out(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_RUNS);
+  if (op) drop_op(p, index_of(p, op));
+  return op;
+}
+
+static bool gather_twice(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_RUNS);
+  if (op) double_op(p, index_of(p, op));
+  return op;
+}
+
+/* The exchange before it begins when that has put its values. */
+static bool gather_too_early(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_RUNS);
+  const uint32_t from = op ? index_of(p, op) : 0,
+                 to = op ? last_before(p, from, PEN_OP_ALL_TO_ALL_PART) : PEN_NONE;
+  if (to == PEN_NONE) return false;
+  move_op(p, from, to);
+  return true;
+}
+
+static bool slots_of_the_other_set(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_RUNS, PEN_OP_ALL_TO_ALL_PART);
+  const uint64_t set = p->plan->tensor_ranks * slot_bytes(p);
+  if (!op) return false;
+  slot_of(p, op)->offset += slot_of(p, op)->offset >= set ? -set : set;
+  return true;
+}
+
+static bool slot_of_another_member(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_RUNS, PEN_OP_ALL_TO_ALL_PART);
+  if (!op) return false;
+  const bool later = op->kind == PEN_OP_ALL_TO_ALL_PART && *dim_named(op, "member") > 0;
+  slot_of(p, op)->offset += later ? -slot_bytes(p) : slot_bytes(p);
+  return true;
+}
+
+/* What is left does not hold all runs. */
+static bool slots_too_small(struct broken_plan *p) {
+  struct pen_op *op = OP_OF(p, PEN_OP_ALL_GATHER_RUNS);
+  if (op) WRITABLE(struct pen_rank_memory, p->plan->memory)[p->rank].exchange_bytes /= 2;
+  return op;
+}
+
+/* ---- values ---- */
+
+TAKES(part_of_another_value, "x", false, PEN_OP_ALL_TO_ALL_PART)
+TAKES(gather_of_another_value, "x", false, PEN_OP_ALL_GATHER_RUNS)
+TAKES(gathered_at_another_place, "x", false, PEN_OP_LINEAR_COLUMNS, PEN_OP_AFFINE_COLUMNS)
+TAKES(gradient_at_another_place, "dy", false, PEN_OP_LINEAR_DX, PEN_OP_AFFINE_DX, PEN_OP_LINEAR_DW,
+      PEN_OP_AFFINE_DW, PEN_OP_BIAS_RUNS_DW)
+
+/* A gradient that all members have gets the sum over this one's run. */
+static bool sum_of_the_own_run(struct broken_plan *p) {
+  for (unsigned tries = 0; tries < 20; tries++) {
+    struct pen_op *add = OP_OF(p, PEN_OP_ACCUMULATE);
+    if (!add) return false;
+    const uint32_t before = last_before(p, index_of(p, add), PEN_OP_ALL_GATHER_PART);
+    const struct pen_op *part = before == PEN_NONE ? NULL : &ops_of(p)[before];
+    if (!part || part->dim[0] != add->dim[0] || part->dtype != PEN_F32) continue;
+    add->operand[0] = part->operand[0];
+    return true;
+  }
+  return false;
+}
+
+#define WRONG "whole: ", "derived: ", "passed: ", "same: ", "exchanged: "
+#define BYTES                                                                            \
+  "but its bytes hold", "has overwritten", "overlaps it", "in this program has written", \
+      "which nothing has written", "in the same bytes", "a second time", "only partly written"
+
+static const struct defect defects[] = {
+    {"a run of another member's tokens", run_of_another_member, {WRONG}},
+    {"a run off by one token", run_off_by_one, {WRONG}},
+    {"other sequences", other_sequences, {WRONG, BYTES}},
+    {"other sequences in all parts", other_sequences_in_all_parts, {WRONG, BYTES}},
+    {"rows of other sequences", rows_of_other_sequences, {WRONG, BYTES}},
+    {"other runs", other_runs, {WRONG, "workspace"}},
+    {"a part of another member", part_of_another_member, {WRONG, BYTES}},
+    {"a part is left out", part_left_out, {WRONG, BYTES}},
+    {"nothing is gathered", gather_left_out, {WRONG, BYTES}},
+    {"gathered twice", gather_twice, {WRONG, BYTES}},
+    {"gathered too early", gather_too_early, {WRONG, BYTES}},
+    {"slots of the other set", slots_of_the_other_set, {WRONG, BYTES, "outside the slots"}},
+    {"a slot of another member", slot_of_another_member, {WRONG, BYTES, "outside the slots"}},
+    {"slots too small", slots_too_small, {WRONG, "outside the slots", "are shared"}},
+    {"a part of another value", part_of_another_value, {WRONG, BYTES}},
+    {"another value is gathered", gather_of_another_value, {WRONG, BYTES}},
+    {"what is gathered elsewhere", gathered_at_another_place, {WRONG, BYTES}},
+    {"a gradient that is gathered elsewhere", gradient_at_another_place, {WRONG, BYTES}},
+    {"the sum of the own run", sum_of_the_own_run, {WRONG, BYTES, "only whole gradients"}},
+};
+
+int main(void) {
+  share_tokens_of_plans();
+  return main_of_defects(defects, sizeof defects / sizeof *defects, 173205080);
+}
