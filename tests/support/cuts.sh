@@ -37,3 +37,17 @@ finds_least() {
   is "cut and recomputation: the least makespan within $within MiB" "$(makespan "$scratch/joint")" \
     "$(awk -v limit=$((within << 20)) '$1 <= limit && (best == "" || $2 < best) { best = $2 } END { print best }' "$scratch/all")"
 }
+
+# not_worse NAME OPTION...: $scratch/count, time and joint, the reports by each partition.balance; what the search says is in said.BALANCE. The joint
+# choice is not worse than the others.
+not_worse() {
+  not_worse_name=$1
+  shift
+  for balance in count time joint; do
+    report "$scratch/$balance" "$small" "$@" -s partition.balance=$balance --search-seconds=0
+    cp "$scratch/said" "$scratch/said.$balance"
+  done
+  for balance in count time; do
+    ok "$not_worse_name: not worse than by $balance" at_most "$(makespan "$scratch/joint")" "$(makespan "$scratch/$balance")"
+  done
+}
