@@ -21,6 +21,7 @@ report() {
 # field REPORT NAME: the first number of that name in a report.
 field() { sed -n "s/^ *\"$2\": \\([-0-9.e+]*\\),*$/\\1/p" "$1" | head -1; }
 makespan() { field "$1" makespan; }
+time_of() { makespan "$1"; }
 near() { awk -v a="$1" -v b="$2" 'BEGIN { d = a - b; exit !(d * d <= 1e-18 * b * b) }'; }
 
 product() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.15g\n", a * b }'; }

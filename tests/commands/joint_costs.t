@@ -24,6 +24,7 @@ report() {
   "$gen" -p report --costs="$file" -o "$report_to" "$@" 2>"$scratch/said"
 }
 makespan() { sed -n 's/^  "makespan": \(.*\),$/\1/p' "$1"; }
+time_of() { makespan "$1"; }
 
 # ---- the least of all cuts ----
 # least LAYERS STAGES ARGUMENT...: the least makespan of the cuts.
