@@ -211,18 +211,29 @@ static void check_spares(const struct pen_topology *t) {
   check_host_names(t, "cluster.spares", spares);
   if (spares->count && hosts->count < 2 && !t->fallback)
     pen_topology_fail(t, "cluster.spares", "an empty list where cluster.hosts has one host");
-  for (size_t s = 0; s < spares->count; s++)
-    for (size_t h = 0; h < hosts->count + s; h++)
-      if (!strcmp(spares->value[s],
-                  h < hosts->count ? hosts->value[h] : spares->value[h - hosts->count]))
-        pen_topology_fail(t, "cluster.spares", "hosts that no list has a second time, not %s twice",
-                          spares->value[s]);
+}
+
+/* A host or a spare, counted through both lists. */
+static const char *host_at(const struct pen_topology *t, size_t index) {
+  const struct pen_strings *hosts = &t->cluster_hosts;
+  return index < hosts->count ? hosts->value[index] : t->cluster_spares.value[index - hosts->count];
+}
+
+/* A command finds its ranks by the name of its host. */
+static void check_names_differ(const struct pen_topology *t) {
+  const size_t hosts = t->cluster_hosts.count, all = hosts + t->cluster_spares.count;
+  for (size_t h = 0; h < all; h++)
+    for (size_t before = 0; before < h; before++)
+      if (!strcmp(host_at(t, h), host_at(t, before)))
+        pen_topology_fail(t, h < hosts ? "cluster.hosts" : "cluster.spares",
+                          "hosts that no list has a second time, not %s twice", host_at(t, h));
 }
 
 /* The first host listens on a port. */
 static void check_hosts(const struct pen_topology *t) {
   check_host_names(t, "cluster.hosts", &t->cluster_hosts);
   check_spares(t);
+  check_names_differ(t);
   if (t->cluster_hosts.count < 2) return;
   if (!strcmp(t->cluster_transport, "shm") || !strcmp(t->cluster_transport, "ipc"))
     pen_topology_fail(t, "cluster.hosts",

@@ -1,23 +1,16 @@
 /* swiglu.cu: SWIGLU and SWIGLU_DX (Shazeer 2020). With s = sigmoid(gate):
  *     y = gate s up,   dup = dy gate s,   dgate = dy up s (1 + gate (1 - s)).
- * dgate may be gate, dup may be up. Launch: element-wise (device.cuh). Traffic: an element three
- * times forward, five times backward. */
+ * dgate may be gate, dup may be up. Forward it is a linear unit of gated.cuh; backward dy s is
+ * computed first, which rounds otherwise than linear_unit_dx. Launch: element-wise (device.cuh).
+ * Traffic: an element three times forward, five times backward. */
 #include "kernels/cuda/exponential.cuh"
+#include "kernels/cuda/gated.cuh"
 
 namespace {
 
 template <class T>
-struct swiglu {
-  const T *gate, *up;
-  T *y;
-  template <int N>
-  __device__ void run(int64_t i) const {
-    lanes<N> g = load<N>(gate + i);
-    const lanes<N> u = load<N>(up + i);
-#pragma unroll
-    for (int k = 0; k < N; k++) g.v[k] = g.v[k] * sigmoid<T>(g.v[k]) * u.v[k];
-    store(y + i, g);
-  }
+struct sigmoid_gate {
+  __device__ static float gate(float x) { return sigmoid<T>(x); }
 };
 
 template <class T>
@@ -41,9 +34,7 @@ struct swiglu_dx {
 
 template <class T>
 void swiglu_of(const struct pen_call *call) {
-  const swiglu<T> op = {(const T *)call->operand[0], (const T *)call->operand[1],
-                        (T *)call->operand[2]};
-  launch_each<T>(op, call->dim[0], call->stream);
+  unit_each<sigmoid_gate<T>, T>(call);
 }
 
 template <class T>

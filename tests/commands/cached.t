@@ -69,6 +69,11 @@ compare "gemma3, with windows in some layers" -s model.family=gemma3_text -s mod
 compare "bf16" -s model.dtype=bf16
 compare "bf16, with a window" -s model.family=mistral -s model.window=20 -s model.dtype=bf16
 compare "packed" -s batch.packed=true
+PEN_ISA=baseline
+export PEN_ISA
+compare "bf16 with the baseline instruction set" -s model.dtype=bf16
+compare "f32 with the baseline instruction set"
+unset PEN_ISA
 
 # Memory: in the plan, in its sum, within the limit.
 cache_bytes() { ./"$1" info --json | tr ',{' '\n\n' | sed -n 's/.*"cache":\([0-9]*\).*/\1/p' | awk '{ n += $1 } END { print n }'; }

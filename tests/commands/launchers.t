@@ -4,15 +4,7 @@
 . "${top_srcdir:-.}/tests/support/lib.sh"
 need_hosts
 hosts() { timeout 120 sh "$top_srcdir/tests/support/hosts.sh" "$@"; }
-cat >"$scratch/llama.cfg" <<'END'
-model = { family = "llama"; layers = 4; hidden = 32; heads = 4; kv_heads = 2; ffn = 48; vocab = 256; sequence = 16; };
-batch = { microbatch = 2; };
-optimizer = { learning_rate = 1e-3; steps = 1000; };
-pipeline = { ranks = 4; microbatches = 8; schedule = "1f1b"; };
-END
-make_tokens "$scratch/data.bin" 20000
-make_secret "$scratch/secret"
-port=$((20000 + $$ % 20000))
+prepare_hosts
 ok "a plan for one host is built" build one "$scratch/llama.cfg"
 ok "and one for two" build two "$scratch/llama.cfg" -s cluster.hosts=[host1,host2] -s cluster.port=$port -s cluster.bind=none # All hosts are the cores of this machine.
 

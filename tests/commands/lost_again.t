@@ -5,21 +5,13 @@
 need_hosts
 support=$top_srcdir/tests/support
 case $support in /*) ;; *) support=$PWD/$support ;; esac
-cat >"$scratch/one.cfg" <<'END'
-model = { family = "llama"; layers = 4; hidden = 32; heads = 4; kv_heads = 2; ffn = 48; vocab = 256; sequence = 16; };
-batch = { microbatch = 2; };
-optimizer = { learning_rate = 1e-3; steps = 1000; };
-pipeline = { ranks = 4; microbatches = 8; schedule = "1f1b"; };
-END
-port=$((20000 + $$ % 20000))
-cat "$scratch/one.cfg" - >"$scratch/four.cfg" <<END
+prepare_hosts
+cat "$scratch/llama.cfg" - >"$scratch/four.cfg" <<END
 cluster = { hosts = ("host1", "host2", "host3", "host4"); port = $port; bind = "none"; };
 fallback = ( { pipeline = { ranks = 3; }; }, { pipeline = { ranks = 2; }; } );
 END
-make_tokens "$scratch/data.bin" 20000
-make_secret "$scratch/secret"
 steps=150
-ok "a plan for one host is built" build one "$scratch/one.cfg"
+ok "a plan for one host is built" build one "$scratch/llama.cfg"
 ok "which trains" train_bits one --data "$scratch/data.bin" --steps $steps
 ok "for four, with fallbacks" build four "$scratch/four.cfg"
 ok "for three, with a spare and a fallback" build three "$scratch/four.cfg" -s pipeline.ranks=3 -s cluster.hosts=[host1,host2,host3] \

@@ -1,5 +1,6 @@
 #!/bin/sh
-# manual.t: the manuals are clean mdoc, and every option of a program's --help is in its manual.
+# manual.t: the manuals are clean mdoc, every option of a program's --help is in its manual, and every setting in penstock.cfg.5 and in the tables
+# of docs/design.md.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 command -v mandoc >/dev/null || skip_all "mandoc is not here"
 
@@ -7,9 +8,9 @@ command -v mandoc >/dev/null || skip_all "mandoc is not here"
 manual() { if [ -f "$top_builddir/man/$1" ]; then echo "$top_builddir/man/$1"; else echo "$top_srcdir/man/$1"; fi; }
 ascii() { mandoc -Tascii -O width=200 "$(manual "$1")" | sed "s/.$(printf '\b')//g"; } # bold is a letter over itself
 
-for page in penstock-gen.1 penstock.1 penstock-tokens.1 penstock-convert.1 penstock-plan.1 penstock-report.1 penstock.cfg.5 penstock-schedules.7 penstock-families.7; do
+for page in penstock-gen.1 penstock.1 penstock-tokens.1 penstock-convert.1 penstock-plan.1 penstock-report.1 penstock-launch.1 penstock.cfg.5 penstock-schedules.7 penstock-families.7; do
   # The pages refer to each other, which the linter cannot know before they are installed.
-  is "$page is clean" "$(mandoc -Tlint "$(manual "$page")" | grep -v 'referenced manual not found')" ""
+  is "$page is clean" "$(mandoc -Tlint "$(manual "$page")" | grep -v 'referenced manual not found\|outdated mandoc.db')" ""
 done
 
 options_of() { "$@" --help 2>&1 | grep -oE -- '--[a-z][a-z-]*' | sort -u; }
@@ -56,6 +57,19 @@ covers_schedules() {
   done
 }
 ok "penstock-schedules.7 has every schedule" covers_schedules
+settings() { sed -n 's/^PEN_SETTING(\([a-z_]*\), *\([a-z0-9_]*\),.*/\1 \2/p' "$top_srcdir/gen/topology/settings.def"; }
+has_settings() { # COMMAND...: it prints the text of a group, in which each setting of the group is a word
+  settings | while read -r group name; do
+    "$@" "$group" | grep -qw -- "$name" || echo "# no $group.$name"
+  done >"$scratch/absent"
+  cat "$scratch/absent"
+  test "$(settings | wc -l)" -gt 100 && test ! -s "$scratch/absent"
+}
+of_manual() { awk -v group="   $(echo "$1" | sed 's/^shapes$/batch/')" '/^   [a-z_]+$/ { inside = $0 == group } inside' "$scratch/settings"; }
+of_design() { grep "^| \`$1\` |" "$top_srcdir/docs/design.md"; }
+ascii penstock.cfg.5 >"$scratch/settings"
+ok "penstock.cfg.5 has every setting" has_settings of_manual
+ok "docs/design.md has every setting" has_settings of_design
 build mlp "$topologies/mlp_1.cfg"
-for command in train eval init info; do ok "penstock.1 has every option of $command" covers penstock.1 "$scratch/mlp" $command; done
+for command in train eval score generate measure init info; do ok "penstock.1 has every option of $command" covers penstock.1 "$scratch/mlp" $command; done
 finish

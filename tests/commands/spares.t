@@ -3,15 +3,7 @@
 . "${top_srcdir:-.}/tests/support/lib.sh"
 need_hosts
 hosts() { timeout 40 sh "$top_srcdir/tests/support/hosts.sh" "$@"; }
-cat >"$scratch/llama.cfg" <<'END'
-model = { family = "llama"; layers = 4; hidden = 32; heads = 4; kv_heads = 2; ffn = 48; vocab = 256; sequence = 16; };
-batch = { microbatch = 2; };
-optimizer = { learning_rate = 1e-3; steps = 1000; };
-pipeline = { ranks = 4; microbatches = 8; schedule = "1f1b"; };
-END
-make_tokens "$scratch/data.bin" 20000
-make_secret "$scratch/secret"
-port=$((20000 + $$ % 20000))
+prepare_hosts
 
 # ---- settings ----
 "$gen" --check "$scratch/llama.cfg" -s cluster.spares=[host2] 2>"$scratch/err"

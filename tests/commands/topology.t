@@ -365,6 +365,8 @@ cluster.transport=nccl	-s cluster.transport = nccl: "shm" or "ofi", with the dev
 cluster.transport=ipc	-s cluster.transport = ipc: "shm" or "ofi", with the device cpu
 cluster.hosts=[a,b]	base.cfg: cluster.port: a TCP port on which the first host listens
 cluster.hosts=[]	-s cluster.hosts = []: a list of at least one host
+pipeline.ranks=3 cluster.hosts=[a,b,a] cluster.port=7000	-s cluster.hosts = [a,b,a]: hosts that no list has a second time, not a twice
+cluster.hosts=[a,b] cluster.spares=[c,a] cluster.port=7000	-s cluster.spares = [c,a]: hosts that no list has a second time, not a twice
 cluster.ranks_per_host=3	-s cluster.ranks_per_host = 3: 2 ranks x replicas on 1 hosts make 2
 memory.recompute=[none,none,none]	-s memory.recompute = [none,none,none]: one choice, or a list of 2, one a stage
 costs.forward=[1,2,3]	-s costs.forward = [1,2,3]: one number, or a list of 2, one a stage

@@ -11,15 +11,8 @@ need_hosts
 support=$top_srcdir/tests/support
 case $support in /*) ;; *) support=$PWD/$support ;; esac
 runs=${FAULT_RUNS:-200} seed=${FAULT_SEED:-1}
-cat >"$scratch/llama.cfg" <<'END_OF_FILE'
-model = { family = "llama"; layers = 4; hidden = 32; heads = 4; kv_heads = 2; ffn = 48; vocab = 256; sequence = 16; };
-batch = { microbatch = 2; };
-optimizer = { learning_rate = 1e-3; steps = 1000; };
-pipeline = { ranks = 4; microbatches = 8; schedule = "1f1b"; };
-END_OF_FILE
-make_tokens "$scratch/data.bin" 20000
-make_secret "$scratch/secret"
-all="-s cluster.port=$((20000 + $$ % 20000)) -s cluster.bind=none"
+prepare_hosts
+all="-s cluster.port=$port -s cluster.bind=none"
 build on2 "$scratch/llama.cfg" $all -s cluster.hosts=[host1,host2] &&
   build on3 "$scratch/llama.cfg" $all -s cluster.hosts=[host1,host2,host3] -s pipeline.ranks=3 &&
   build on4 "$scratch/llama.cfg" $all -s cluster.hosts=[host1,host2,host3,host4] || skip_all "no plan is built"

@@ -1,5 +1,6 @@
 # tests/gen: the generator's passes
 GEN_TESTS = \
+  %reldir%/action_text \
   %reldir%/actions_random \
   %reldir%/canonical \
   %reldir%/collective_cost \
@@ -25,6 +26,7 @@ GEN_TESTS = \
   %reldir%/verify_collectives \
   %reldir%/verify_cache \
   %reldir%/verify_columns \
+  %reldir%/verify_deadlocks \
   %reldir%/verify_generation \
   %reldir%/verify_gradients \
   %reldir%/verify_order \
@@ -41,6 +43,7 @@ GEN_TESTS = \
   %reldir%/views
 check_PROGRAMS += %reldir%/search $(GEN_TESTS)
 GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NETTLE_LIBS) $(CMOCKA_LIBS) -lm
+%canon_reldir%_action_text_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_actions_random_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_canonical_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_collective_cost_LDADD = $(GEN_TEST_LIBS)
@@ -67,6 +70,7 @@ GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NE
 %canon_reldir%_verify_collectives_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_cache_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_columns_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_deadlocks_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_generation_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_gradients_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_order_LDADD = $(GEN_TEST_LIBS)

@@ -1,6 +1,6 @@
 /* verify.c: finished plans: the verifier accepts those of the generator, and rejects those with
  * changed messages, addresses or actions, each with its own message. (Tables: verify_tables.c;
- * actions without a plan and the models of communication: verify_rows.c.) */
+ * actions without a plan: verify_rows.c; the models of communication: verify_deadlocks.c.) */
 #include "gen/verify/verify.h"
 #include "tests/support/broken.h"
 

@@ -2,6 +2,7 @@
 RUNTIME_TESTS = \
   %reldir%/bulk_copy \
   %reldir%/checkpoint \
+  %reldir%/checkpoint_bad \
   %reldir%/checkpoint_crash \
   %reldir%/checkpoint_seal \
   %reldir%/control_sync \
@@ -20,6 +21,7 @@ check_PROGRAMS += $(RUNTIME_TESTS)
 RUNTIME_TEST_LIBS = libtestsupport.a libruntime.a $(KERNEL_ARCHIVES) $(RUNTIME_LIBS) $(CMOCKA_LIBS) -lpthread
 %canon_reldir%_bulk_copy_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_checkpoint_LDADD = $(RUNTIME_TEST_LIBS)
+%canon_reldir%_checkpoint_bad_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_checkpoint_crash_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_checkpoint_seal_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_control_sync_LDADD = $(RUNTIME_TEST_LIBS)

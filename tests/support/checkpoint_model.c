@@ -208,6 +208,19 @@ void model_finish(const struct pen_plan *plan, const char *dir, uint64_t step, u
   struct pen_save_failure failure;
   model_must(pen_checkpoint_finish(plan, dir, step, cursor, digests, &failure), &failure);
 }
+
+void model_save(const struct checkpoint_model *from, const char *dir, uint64_t step,
+                uint64_t cursor, uint64_t values) {
+  static unsigned char digests[PEN_CHECKPOINT_TENSORS * MODEL_WEIGHTS][PEN_DIGEST_BYTES];
+  model_begin(dir, &from->plan, step);
+  for (uint32_t rank = 0; rank < from->plan.rank_count; rank++) {
+    unsigned char *arena = model_arena(from, rank);
+    model_fill(from, rank, arena, values);
+    model_write(&from->plan, rank, arena, dir, step, digests);
+    free(arena);
+  }
+  model_finish(&from->plan, dir, step, cursor, digests);
+}
 /* ---- a working folder ---- */
 
 char model_folder[PATH_MAX];

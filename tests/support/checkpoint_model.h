@@ -69,6 +69,10 @@ void model_write(const struct pen_plan *plan, uint32_t rank, const unsigned char
 void model_finish(const struct pen_plan *plan, const char *dir, uint64_t step, uint64_t cursor,
                   unsigned char (*digests)[PEN_DIGEST_BYTES]);
 
+/* A save of state `values` as the ranks of a run make it, here one after the other. */
+void model_save(const struct checkpoint_model *from, const char *dir, uint64_t step,
+                uint64_t cursor, uint64_t values);
+
 /* The working folder of a test. */
 extern char model_folder[PATH_MAX];
 

@@ -159,6 +159,19 @@ train_model() {
   build "$model_name" "$model_file" "$@" && train_bits "$model_name" --data "$scratch/data.bin" --steps "$model_steps"
 }
 
+# prepare_hosts: what runs over several emulated hosts need: $scratch/llama.cfg, of four ranks, data.bin, a secret, and $port, which no other test has.
+prepare_hosts() {
+  cat >"$scratch/llama.cfg" <<'END'
+model = { family = "llama"; layers = 4; hidden = 32; heads = 4; kv_heads = 2; ffn = 48; vocab = 256; sequence = 16; };
+batch = { microbatch = 2; };
+optimizer = { learning_rate = 1e-3; steps = 1000; };
+pipeline = { ranks = 4; microbatches = 8; schedule = "1f1b"; };
+END
+  make_tokens "$scratch/data.bin" 20000
+  make_secret "$scratch/secret"
+  port=$((20000 + $$ % 20000))
+}
+
 # compare_runs STEPS: of each line MODEL NAME OPTION... of the input, trains $scratch/MODEL_NAME, built of $scratch/MODEL.cfg, as train_model. A run
 # whose name ends with "one" is the reference of those after it, which have its bits.
 compare_runs() {

@@ -1,6 +1,8 @@
 # tests/support: what tests share. A program gets the objects of the archive that it refers to, so each .c may need other libraries.
 check_LIBRARIES += libtestsupport.a
 libtestsupport_a_SOURCES = \
+  %reldir%/action_rows.c \
+  %reldir%/action_rows.h \
   %reldir%/broken.c \
   %reldir%/broken.h \
   %reldir%/checkpoint_model.c \
