@@ -57,9 +57,11 @@ if test -n "$OFI_ARCHIVES"; then
 else
   skip "messages by libfabric" "no libfabric here"
 fi
-members='-s tensor_parallel.ranks=2 -s tensor_parallel.sequence=false -s memory.audit=false -s model.vocab=255'
-ok "with tensor ranks it is built" build members "$scratch/llama.cfg" $members
-ok "and trains" "$scratch/members" train --data "$scratch/data.bin" --quiet --steps 3 --checkpoint "$scratch/members.ckpt"
+members='-s tensor_parallel.ranks=2 -s tensor_parallel.sequence=false -s model.vocab=255'
+ok "with tensor ranks it is built" build members "$scratch/llama.cfg" $members --blocks
+ok "and trains" "$scratch/members" train --data "$scratch/data.bin" --quiet --audit 1 --steps 3 --checkpoint "$scratch/members.ckpt"
+ok "and is measured" "$scratch/members" measure --seconds 1 --output "$scratch/members.json"
+ok "by which it is predicted" "$gen" --check --costs="$scratch/members.json" "$scratch/llama.cfg" $members
 ok "and evaluates" "$scratch/members" eval --data "$scratch/data.bin" --checkpoint "$scratch/members.ckpt" --steps 2
 split='-s tensor_parallel.partials=2 -s model.tie_embeddings=true -s model.vocab=257 -s generate.prompts=2'
 for name in rows0 rows32; do
