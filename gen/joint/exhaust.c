@@ -1,8 +1,8 @@
 /* exhaust.c: the best of all cuts of a small model with a given order, by branch and bound.
  *
  * Stages are cut off from the front. A rank's load so far (level.c) is a lower bound of the
- * makespan of every cut that begins so; where that is not below the best makespan, none of them is
- * judged. */
+ * makespan of every cut that begins so, and of its step; where that is not below the best, none of
+ * them is judged. */
 #include <math.h>
 
 #include "gen/base/arena.h"
@@ -45,7 +45,7 @@ static bool visit_stage(struct exhaust *e, uint32_t stage, uint32_t end, double 
                   factor * j->base->microbatch_count * (cost->forward + pen_backward_cost(cost));
   e->cut.at[stage + 1] = end;
   bool complete = true;
-  if (!e->bounds || e->value->excess > 0 || e->load[rank] < e->value->time)
+  if (!e->bounds || e->value->excess > 0 || e->load[rank] < e->value->time.objective)
     complete = visit(e, stage + 1, before + factor * cost->forward);
   e->load[rank] = load;
   return complete;

@@ -14,8 +14,8 @@
 
 double pen_joint_energy(const struct pen_joint *j, struct pen_joint_value value) {
   double limit = (double)j->topology->memory_limit_mib * 1048576.0;
-  return value.excess > 0 ? value.time * (1.001 + EXCESS_WEIGHT * value.excess / limit)
-                          : value.time;
+  return value.excess > 0 ? value.time.objective * (1.001 + EXCESS_WEIGHT * value.excess / limit)
+                          : value.time.objective;
 }
 
 void pen_joint_improve(struct pen_joint *j, const struct pen_partition *placed,
@@ -34,7 +34,8 @@ void pen_joint_improve(struct pen_joint *j, const struct pen_partition *placed,
   while (j->work - begin < effort->work) {
     const double left = 1 - (double)(j->work - begin) / (double)effort->work;
     const double chance = ((double)(pen_search_draw(&seed) >> 11) + 1) * 0x1p-53;
-    const double most = energy - FIRST_TEMPERATURE * left * left * value->time * log(chance);
+    const double most =
+        energy - FIRST_TEMPERATURE * left * left * value->time.objective * log(chance);
     struct pen_joint_change change;
     j->work += 4; /* so that draws that allow nothing also use up the work */
     if (!pen_joint_draw(j, &now, &seed, &change)) continue;

@@ -24,10 +24,16 @@ struct pen_joint_cut {
   uint8_t *recompute; /* [stage_count] enum pen_recompute_kind */
 };
 
+/* What an order takes. */
+struct pen_joint_time {
+  double objective;
+  double simulated; /* the makespan, or the span if that is the objective */
+};
+
 /* The value of a choice with an order. */
 struct pen_joint_value {
   double excess; /* bytes above the limit on the rank with the most; 0: within it */
-  double time;   /* the objective */
+  struct pen_joint_time time;
 };
 
 /* One run of blocks as a stage. */
@@ -48,7 +54,8 @@ struct pen_joint {
   bool cuts;                        /* the cut is open */
   bool *open;                       /* [stage] what it recomputes is open */
   bool has_open;                    /* of any stage */
-  bool by_span;                     /* the objective; false: the makespan */
+  bool by_span, by_step;            /* the objective: the span; the step with norm and optimizer, by
+                                       costs that have them; else the makespan */
   uint32_t stage_count, rank_count;
   struct pen_joint_stages *stages;
   double *slack;      /* [rank] bytes by which the layout exceeds the estimate */
@@ -85,6 +92,12 @@ struct pen_joint_built {
 };
 struct pen_joint_built pen_joint_build(struct pen_joint *joint, const struct pen_partition *placed,
                                        const struct pen_joint_cut *cut);
+
+/* What an order takes by its simulation; an objective of INFINITY: it cannot run. */
+struct pen_joint_time pen_joint_time_of(const struct pen_joint *joint,
+                                        const struct pen_joint_built *built,
+                                        const struct pen_order *order,
+                                        const struct pen_timing *timing);
 
 /* The value of a cut with an order on a placement. */
 struct pen_joint_value pen_joint_judge(struct pen_joint *joint, const struct pen_partition *placed,
@@ -130,7 +143,7 @@ void pen_joint_apply(struct pen_joint_cut *cut, const struct pen_joint_change *c
 
 /* ---- level.c ---- */
 
-/* The loads of the ranks with a cut: a lower bound of the makespan. */
+/* The loads of the ranks with a cut: a lower bound of the makespan, and so of the step. */
 double pen_joint_bound(struct pen_joint *joint, const struct pen_partition *placed,
                        const struct pen_joint_cut *cut);
 
@@ -169,8 +182,8 @@ void pen_joint_improve(struct pen_joint *joint, const struct pen_partition *plac
 struct pen_joint_order {
   const struct pen_order *order; /* NULL: none is within the limit */
   const char *from;              /* what it was made from */
-  double time;                   /* the objective */
-  bool is_named;                 /* the order of a named schedule, which stays as it is */
+  struct pen_joint_time time;
+  bool is_named; /* the order of a named schedule, which stays as it is */
 };
 
 struct pen_joint_orders {

@@ -187,7 +187,8 @@ static bool offer(struct best_choice *b, const struct candidate *c) {
   other.value.excess = measure_excess(b, &other);
   if (pen_joint_is_better(other.value, b->best.value)) {
     b->best = copy_of(b->joint, &other);
-    if (other.value.excess <= 0) pen_search_progress_value(&b->joint->progress, other.value.time);
+    if (other.value.excess <= 0)
+      pen_search_progress_value(&b->joint->progress, other.value.time.simulated);
   }
   return other.value.excess > 0;
 }
@@ -215,7 +216,7 @@ struct starts {
 
 static bool is_before(const struct candidate *one, const struct candidate *other) {
   const bool fits = one->least_excess <= 0, other_fits = other->least_excess <= 0;
-  return fits != other_fits ? fits : one->order.time < other->order.time;
+  return fits != other_fits ? fits : one->order.time.objective < other->order.time.objective;
 }
 
 static void add_start(struct pen_joint *j, struct starts *starts, const struct candidate *c,
@@ -382,8 +383,10 @@ struct pen_joint_choice pen_joint(const struct pen_joint_input *input) {
       .input = input,
       .joint = j,
       .searches = pen_schedule_of(t->pipeline_schedule)->given == PEN_GIVEN_BY_SEARCH,
-      .best = {.value = {INFINITY, INFINITY}}};
+      .best = {.value = {INFINITY, {INFINITY, INFINITY}}}};
   j->by_span = b.searches && !strcmp(t->pipeline_objective, "span");
+  j->by_step =
+      t->trains && input->measured && input->measured->blocks && !(j->by_span || by_percentile(t));
   if (b.searches) check_costs(j);
   offer_starts(&b);
   const uint64_t begin = j->work;

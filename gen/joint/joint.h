@@ -1,5 +1,6 @@
 /* joint.h: partition.balance = "joint" and memory.recompute = "auto": chooses what the plan leaves
- * open, all together, for the least time of a step within memory.limit_mib.
+ * open, all together, for the least time of a step within memory.limit_mib: the makespan; by costs
+ * of measured blocks with norm and optimizer, which another cut gives to other ranks.
  *
  * In: the topology, and costs by it or measured. Out: a struct pen_joint_choice: the cut of blocks
  * into stages, what each stage recomputes and, with the schedule "search", the order.
@@ -46,7 +47,7 @@ struct pen_joint_input {
 bool pen_joint_applies(const struct pen_topology *topology);
 
 /* The choice depends on the input alone, no clock. A larger effort with the same seed gives no
- * greater makespan. Where nothing fits in the memory limit: the choice that exceeds it least. */
+ * longer step. Where nothing fits in the memory limit: the choice that exceeds it least. */
 struct pen_joint_choice pen_joint(const struct pen_joint_input *input);
 
 #endif

@@ -12,6 +12,7 @@
 #include "gen/search/anneal.h"
 #include "gen/search/budget_bytes.h"
 #include "gen/timing/cost.h"
+#include "gen/timing/step_time.h"
 
 struct pen_joint_judge {
   uint32_t *first_block;       /* [stage] */
@@ -66,9 +67,19 @@ struct pen_budget *pen_joint_budget(struct pen_joint *j, const struct pen_joint_
                              built->hold, slack);
 }
 
-/* The objective of an order, INFINITY if it cannot run. */
-static double time_order(struct pen_joint *j, const struct pen_joint_built *built,
-                         const struct pen_order *order) {
+struct pen_joint_time pen_joint_time_of(const struct pen_joint *j,
+                                        const struct pen_joint_built *built,
+                                        const struct pen_order *order,
+                                        const struct pen_timing *timing) {
+  const double simulated = j->by_span ? timing->span : timing->makespan;
+  if (!timing->complete) return (struct pen_joint_time){INFINITY, INFINITY};
+  return (struct pen_joint_time){
+      j->by_step ? pen_step_time(&built->cost, built->partition, order, timing).step : simulated,
+      simulated};
+}
+
+static struct pen_joint_time time_order(struct pen_joint *j, const struct pen_joint_built *built,
+                                        const struct pen_order *order) {
   const double overlap = built->cost.overlap;
   struct pen_stage_cost *cost = pen_costs_on_ranks(built->partition, built->cost.stage);
   const struct pen_collective_cost *collective =
@@ -80,7 +91,7 @@ static double time_order(struct pen_joint *j, const struct pen_joint_built *buil
           ? pen_simulate_step(order, built->partition, built->training, cost, collective, overlap,
                               j->topology->trains ? PEN_TRAIN : PEN_EVAL, false)
           : pen_simulate_collectives(order, built->partition, built->training, cost, NULL, overlap);
-  return !timing->complete ? INFINITY : j->by_span ? timing->span : timing->makespan;
+  return pen_joint_time_of(j, built, order, timing);
 }
 
 static double excess_of(struct pen_joint *j, const struct pen_joint_built *built,
@@ -145,7 +156,7 @@ struct pen_joint_value pen_joint_judge(struct pen_joint *j, const struct pen_par
 
 bool pen_joint_is_better(struct pen_joint_value one, struct pen_joint_value other) {
   if (one.excess != other.excess) return one.excess < other.excess;
-  return one.time < other.time * (1 - 1e-13);
+  return one.time.objective < other.time.objective * (1 - 1e-13);
 }
 
 /* A rank that exceeds the limit gets what its layout needs beyond the estimate, and this part of

@@ -46,20 +46,17 @@ static void end_search(struct pen_joint *j, struct cut_search *s) {
   pen_free(t);
 }
 
-static double objective_of(const struct pen_joint *j, const struct pen_timing *timing) {
-  return !timing->complete ? INFINITY : j->by_span ? timing->span : timing->makespan;
-}
-
 /* Takes an order if it is better. */
 static void take_order(struct pen_joint_order *best, struct pen_joint_order other) {
-  if (other.time < best->time * (1 - 1e-13)) *best = other;
+  if (other.time.objective < best->time.objective * (1 - 1e-13)) *best = other;
 }
 
 static void take_list(struct pen_joint *j, const struct cut_search *s, struct pen_joint_order *best,
                       const uint32_t *list, const char *from) {
   struct pen_order *order = pen_search_order(s->problem, list);
   const struct pen_timing *timing = pen_search_time(s->problem, order, -1);
-  take_order(best, (struct pen_joint_order){order, from, objective_of(j, timing), false});
+  take_order(best, (struct pen_joint_order){order, from,
+                                            pen_joint_time_of(j, &s->built, order, timing), false});
 }
 
 struct pen_joint_order pen_joint_start_order(struct pen_joint *j,
@@ -67,7 +64,7 @@ struct pen_joint_order pen_joint_start_order(struct pen_joint *j,
                                              const char *placement, const struct pen_joint_cut *cut,
                                              uint64_t work, struct pen_joint_orders *named) {
   struct cut_search s = search_of(j, placed, cut);
-  struct pen_joint_order best = {.time = INFINITY};
+  struct pen_joint_order best = {.time = {INFINITY, INFINITY}};
   const struct pen_search_seeds *seeds = pen_search_seeds(j->topology, placement, s.timeline, work);
   for (uint32_t i = 0; i < seeds->count; i++)
     take_list(j, &s, &best, seeds->start[i].list, seeds->start[i].name);
@@ -75,7 +72,8 @@ struct pen_joint_order pen_joint_start_order(struct pen_joint *j,
   if (named) *named = (struct pen_joint_orders){pen_new(seeds->named_count + 1, sizeof best), 0};
   for (size_t i = 0; i < seeds->named_count; i++) {
     const struct pen_search_named *of = &seeds->named[i];
-    const struct pen_joint_order order = {of->order, of->name, objective_of(j, of->timing), true};
+    const struct pen_joint_order order = {
+        of->order, of->name, pen_joint_time_of(j, &s.built, of->order, of->timing), true};
     if (of->fits) take_order(&best, order);
     if (named && (of->fits || !j->topology->has_pipeline_live_limit))
       named->order[named->count++] = order;
@@ -132,7 +130,7 @@ struct pen_search *pen_joint_search(struct pen_joint *j, const struct pen_partit
       pen_bounds_of(order->order, s.built.partition, s.built.training, s.problem->least_cost,
                     s.problem->exchange, s.built.cost.overlap, s.problem->budget);
   const double bound = j->by_span ? bounds.span.greatest : bounds.makespan.greatest,
-               goal = objective_of(j, timing);
+               goal = pen_joint_time_of(j, &s.built, fused, timing).simulated;
   *search = (struct pen_search){.order = fused,
                                 .placement = placement,
                                 .start = order->from,

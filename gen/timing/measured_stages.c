@@ -1,8 +1,9 @@
 /* measured_stages.c: costs measured for the stages of one cut (see measured_stages.h).
  *
  * They are valid for the same model (by the digest of its weights), the same number of parameters
- * in each stage, and the same shape of a microbatch. Schedule, ranks and the number of microbatches
- * may differ: the file serves to try them. */
+ * in each stage, the same tensor ranks and pieces, and the same shape of a microbatch. Schedule,
+ * pipeline ranks and the number of microbatches may differ: the file serves to try them. What
+ * tensor ranks exchange is within the costs. */
 #include "gen/timing/measured_stages.h"
 
 #include <math.h>
@@ -27,6 +28,7 @@ struct pen_measured_stages {
   const char *path;
   uint8_t model_digest[PEN_DIGEST_BYTES];
   uint32_t microbatch, sequence;
+  uint32_t tensor, partials; /* 0: the file does not say */
   struct measured_stage *stage;
   size_t count;
 };
@@ -85,6 +87,11 @@ static void read_backward(const char *path, size_t stage, const json_t *object,
   }
 }
 
+static uint32_t read_count_if_any(const char *path, const json_t *root, const char *key) {
+  const json_t *value = json_object_get(root, key);
+  return value ? pen_costs_json_count32(path, key, value) : 0;
+}
+
 static struct measured_stage read_stage(const char *path, size_t stage, const json_t *object) {
   if (!json_is_object(object))
     pen_costs_json_fail(path, pen_text("stages[%zu]", stage), "must be an object");
@@ -114,6 +121,8 @@ struct pen_measured_stages *pen_measured_stages_read(const char *path, const jso
   file->microbatch =
       pen_costs_json_count32(path, "microbatch", json_object_get(root, "microbatch"));
   file->sequence = pen_costs_json_count32(path, "sequence", json_object_get(root, "sequence"));
+  file->tensor = read_count_if_any(path, root, "tensor");
+  file->partials = read_count_if_any(path, root, "partials");
   pen_costs_json_number(path, "step", json_object_get(root, "step"));
   if (!json_is_array(stages))
     pen_costs_json_fail(path, "stages", "must be a list with an object for each stage");
@@ -179,6 +188,13 @@ struct pen_measured_difference pen_measured_stages_difference(
         "microbatch",
         pen_text("%u sequences of %u were measured, the plan has %lld of %lld", file->microbatch,
                  file->sequence, (long long)t->batch_microbatch, (long long)t->sequence)};
+  if ((file->tensor && file->tensor != t->tensor_parallel_ranks) ||
+      (file->partials && file->partials != t->tensor_parallel_partials))
+    return (struct pen_measured_difference){
+        "tensor", pen_text("%u tensor ranks with %u pieces were measured, the plan has %lld with "
+                           "%lld",
+                           file->tensor, file->partials, (long long)t->tensor_parallel_ranks,
+                           (long long)t->tensor_parallel_partials)};
   for (size_t s = 0; s < file->count; s++) {
     const uint64_t parameters = parameters_of(graph[s]);
     if (file->stage[s].parameters != parameters)

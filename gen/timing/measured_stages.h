@@ -26,7 +26,7 @@ struct pen_measured_difference {
 };
 
 /* The first difference to the stages, [stage], of a topology: in the shape of a microbatch, in
- * their parameters or, if it trains, in what they recompute. */
+ * tensor ranks and pieces, in their parameters or, if it trains, in what they recompute. */
 struct pen_measured_difference pen_measured_stages_difference(
     const struct pen_measured_stages *stages, const struct pen_topology *topology,
     struct pen_graph *const *graph);

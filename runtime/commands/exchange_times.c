@@ -12,7 +12,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/futex_counter.h"
-#include "runtime/commands/measured_ranks.h"
+#include "runtime/commands/timed_ranks.h"
 #include "runtime/exec/exchanges.h"
 #include "runtime/exec/find_device.h"
 
@@ -101,14 +101,14 @@ static void run_exchange(const struct exchange_member *member, uint32_t set) {
   }
   for (uint32_t m = 0; m < members; m++) {
     if (m != member->vm.endpoint->tensor_rank) {
-      pen_measured_read(member->vm.arena + (set * members + m) * BYTES_MAX, member->bytes);
+      pen_timed_read(member->vm.arena + (set * members + m) * BYTES_MAX, member->bytes);
     }
   }
 }
 
 static void run_rounds(const struct exchange_member *member, struct exchange_rounds *rounds) {
   for (uint32_t round = 0; round < ROUNDS + WARM_ROUNDS; round++) {
-    pen_measured_write(member->part, member->bytes, round);
+    pen_timed_write(member->part, member->bytes, round);
     const uint64_t start_ns = pen_now_ns();
     run_exchange(member, round % SETS);
     if (member->vm.endpoint->tensor_rank == 0) {
@@ -123,7 +123,7 @@ static void exchange_all(void *context, uint32_t rank) {
   struct exchange_plan *exchange = run->exchange;
   struct pen_endpoint endpoint;
   struct pen_transport *transport =
-      pen_measured_transport_open(&exchange->plan, &exchange->shared, &endpoint, rank);
+      pen_timed_transport_open(&exchange->plan, &exchange->shared, &endpoint, rank);
   struct exchange_member member = {.vm = {.plan = &exchange->plan,
                                           .profile = &exchange->profile,
                                           .program = &exchange->tables,
@@ -140,7 +140,7 @@ static void exchange_all(void *context, uint32_t rank) {
     run_rounds(&member, run->rounds);
     pen_endpoint_barrier(&endpoint);
     if (rank == 0) {
-      run->rounds->ms[size] = pen_measured_quartile_ms(run->rounds->took_ns + WARM_ROUNDS, ROUNDS);
+      run->rounds->ms[size] = pen_timed_quartile_ms(run->rounds->took_ns + WARM_ROUNDS, ROUNDS);
     }
     pen_endpoint_barrier(&endpoint);
   }
@@ -150,10 +150,10 @@ void pen_exchange_times(uint32_t members, const struct pen_busy_cores *cores,
                         double ms[PEN_EXCHANGE_SIZES]) {
   static struct exchange_plan exchange;
   struct exchange_run run = {.exchange = &exchange,
-                             .rounds = pen_measured_memory(sizeof(struct exchange_rounds))};
+                             .rounds = pen_timed_memory(sizeof(struct exchange_rounds))};
   make_plan(&exchange, members);
   pen_shared_open(&exchange.shared, &exchange.plan);
-  pen_measured_ranks_run(members, cores, exchange_all, &run);
+  pen_timed_ranks_run(members, cores, exchange_all, &run);
   memcpy(ms, run.rounds->ms, sizeof run.rounds->ms);
   pen_shared_close(&exchange.shared);
   munmap(run.rounds, sizeof *run.rounds);

@@ -17,8 +17,6 @@ libruntime_a_SOURCES += \
   %reldir%/logits.h \
   %reldir%/measure_costs.c \
   %reldir%/measure_costs.h \
-  %reldir%/measured_ranks.c \
-  %reldir%/measured_ranks.h \
   %reldir%/message_times.c \
   %reldir%/message_times.h \
   %reldir%/prompts.c \
@@ -33,4 +31,6 @@ libruntime_a_SOURCES += \
   %reldir%/setup.h \
   %reldir%/texts.c \
   %reldir%/texts.h \
+  %reldir%/timed_ranks.c \
+  %reldir%/timed_ranks.h \
   %reldir%/train.c

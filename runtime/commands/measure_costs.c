@@ -19,6 +19,7 @@
 #include "runtime/commands/exchange_times.h"
 #include "runtime/commands/message_times.h"
 #include "runtime/observe/json_output.h"
+#include "runtime/observe/measure.h"
 
 enum { TURNS = 3, VERSION = 2 };
 
@@ -81,26 +82,6 @@ static void set_ms(json_t *object, const char *key, double value) {
   json_object_set_new(object, key, json_real(value > 0 ? value : 0));
 }
 
-/* Of a stage, what the first tensor rank has. */
-static uint64_t parameters_of(const struct pen_plan *plan, uint32_t stage) {
-  uint64_t count = 0;
-  for (uint32_t w = 0; w < plan->weight_count; w++) {
-    const struct pen_weight *weight = &plan->weights[w];
-    count += weight->stage == stage && pen_first_member(plan, weight) == 0 ? weight->count : 0;
-  }
-  return count;
-}
-
-/* tensor_parallel.partials; 1: no weight is split. */
-static uint32_t partials_of(const struct pen_plan *plan) {
-  uint32_t most = 1;
-  for (uint32_t w = 0; w < plan->weight_count; w++) {
-    const uint32_t count = plan->weights[w].piece_count;
-    most = count > most ? count : most;
-  }
-  return most;
-}
-
 /* `with` recomputes, unless it did not fit. */
 static json_t *block_json(struct pen_block_times *without, struct pen_block_times *with,
                           uint32_t stage) {
@@ -117,8 +98,9 @@ static json_t *block_json(struct pen_block_times *without, struct pen_block_time
   json_object_set_new(object, "block", json_string(plan->profiles[0].stages[stage].first_block));
   json_object_set_new(object, "microbatch", json_integer(plan->microbatch));
   json_object_set_new(object, "tensor", json_integer(plan->tensor_ranks));
-  json_object_set_new(object, "partials", json_integer(partials_of(plan)));
-  json_object_set_new(object, "parameters", json_integer((json_int_t)parameters_of(plan, stage)));
+  json_object_set_new(object, "partials", json_integer(pen_partials_of(plan)));
+  json_object_set_new(object, "parameters",
+                      json_integer((json_int_t)pen_stage_parameters(plan, stage)));
   for (size_t c = 0; c < sizeof columns / sizeof *columns; c++) {
     const int kind = columns[c].kind;
     const double value = pen_block_times_ms(without, kind, stage);
@@ -231,7 +213,7 @@ static json_t *collectives_json(const struct costs *costs) {
       const double took_ms = pen_block_times_collective_ms(times, kinds[k].kind, stage);
       if (took_ms > 0) {
         add_collective(collectives, kinds[k].name, times->plan->replica_count,
-                       parameters_of(times->plan, stage) * sizeof(float), took_ms);
+                       pen_stage_parameters(times->plan, stage) * sizeof(float), took_ms);
       }
     }
   }

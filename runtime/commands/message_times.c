@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "runtime/commands/measured_ranks.h"
+#include "runtime/commands/timed_ranks.h"
 
 enum { ROUNDS = 200, WARM_ROUNDS = 50 };
 #define BYTES_MAX (PEN_MESSAGE_BYTES_MIN << 2 * (PEN_MESSAGE_SIZES - 1))
@@ -71,12 +71,12 @@ static void exchange(struct pen_transport *transport, uint32_t rank, uint64_t by
   for (uint32_t round = 0; round < ROUNDS + WARM_ROUNDS; round++) {
     for (uint32_t sender = 0; sender < 2; sender++) {
       if (sender == rank) {
-        pen_measured_write(arena + BYTES_MAX, bytes, round);
+        pen_timed_write(arena + BYTES_MAX, bytes, round);
         times->start_ns[sender][round] = pen_now_ns();
         transport->ops->send(transport, sender);
       } else {
         transport->ops->wait(transport, sender);
-        pen_measured_read(arena, bytes);
+        pen_timed_read(arena, bytes);
         times->took_ns[2 * round + sender] = pen_now_ns() - times->start_ns[sender][round];
       }
     }
@@ -90,15 +90,15 @@ static void exchange_all(void *context, uint32_t rank) {
   struct message_pair *pair = run->pair;
   struct pen_endpoint endpoint;
   struct pen_transport *transport =
-      pen_measured_transport_open(&pair->plan, &pair->shared, &endpoint, rank);
+      pen_timed_transport_open(&pair->plan, &pair->shared, &endpoint, rank);
   for (uint32_t size = 0; size < PEN_MESSAGE_SIZES; size++) {
     const uint64_t bytes = PEN_MESSAGE_BYTES_MIN << 2 * size;
     pair->messages[0].bytes = pair->messages[1].bytes = bytes;
     exchange(transport, rank, bytes, run->times);
     pen_endpoint_barrier(&endpoint);
     if (rank == 0) {
-      run->times->ms[size] = pen_measured_quartile_ms(run->times->took_ns + (size_t)2 * WARM_ROUNDS,
-                                                      (size_t)2 * ROUNDS);
+      run->times->ms[size] =
+          pen_timed_quartile_ms(run->times->took_ns + (size_t)2 * WARM_ROUNDS, (size_t)2 * ROUNDS);
     }
     pen_endpoint_barrier(&endpoint);
   }
@@ -107,11 +107,10 @@ static void exchange_all(void *context, uint32_t rank) {
 void pen_message_times(const char *transport, const struct pen_busy_cores *cores,
                        double ms[PEN_MESSAGE_SIZES]) {
   static struct message_pair pair;
-  struct message_run run = {.pair = &pair,
-                            .times = pen_measured_memory(sizeof(struct round_times))};
+  struct message_run run = {.pair = &pair, .times = pen_timed_memory(sizeof(struct round_times))};
   make_plan(&pair, transport);
   pen_shared_open(&pair.shared, &pair.plan);
-  pen_measured_ranks_run(2, cores, exchange_all, &run);
+  pen_timed_ranks_run(2, cores, exchange_all, &run);
   memcpy(ms, run.times->ms, sizeof run.times->ms);
   pen_shared_close(&pair.shared);
   munmap(run.times, sizeof *run.times);

@@ -199,12 +199,22 @@ static void measure_rows(struct work *work) {
 
 /* ---- the file ---- */
 
-static uint64_t parameters_of(const struct pen_plan *plan, uint32_t stage) {
+uint64_t pen_stage_parameters(const struct pen_plan *plan, uint32_t stage) {
   uint64_t count = 0;
   for (uint32_t w = 0; w < plan->weight_count; w++) {
-    count += plan->weights[w].stage == stage ? plan->weights[w].count : 0;
+    const struct pen_weight *weight = &plan->weights[w];
+    count += weight->stage == stage && pen_first_member(plan, weight) == 0 ? weight->count : 0;
   }
   return count;
+}
+
+uint32_t pen_partials_of(const struct pen_plan *plan) {
+  uint32_t most = 1;
+  for (uint32_t w = 0; w < plan->weight_count; w++) {
+    const uint32_t count = plan->weights[w].piece_count;
+    most = count > most ? count : most;
+  }
+  return most;
 }
 
 static json_t *stage_json(const struct work *work, uint32_t index) {
@@ -217,7 +227,7 @@ static json_t *stage_json(const struct work *work, uint32_t index) {
   json_t *object = json_object();
   json_object_set_new(object, "stage", json_integer(index));
   json_object_set_new(object, "parameters",
-                      json_integer((json_int_t)parameters_of(work->measure->plan, index)));
+                      json_integer((json_int_t)pen_stage_parameters(work->measure->plan, index)));
   json_object_set_new(object, "recomputes", json_string(pen_recompute_text(recompute)));
   for (int kind = 0; kind < KINDS; kind++) {
     double copy = kind == PEN_W ? 0 : mean_ms(&stage->copy[kind != PEN_F]);
@@ -243,6 +253,8 @@ static json_t *measured_json(const struct work *work, double step_ns) {
   json_object_set_new(object, "device", json_string(plan->device));
   json_object_set_new(object, "model_digest", json_string(digest));
   json_object_set_new(object, "ranks", json_integer(plan->rank_count));
+  json_object_set_new(object, "tensor", json_integer(plan->tensor_ranks));
+  json_object_set_new(object, "partials", json_integer(pen_partials_of(plan)));
   json_object_set_new(object, "microbatches",
                       json_integer(work->measure->profile->microbatch_count));
   json_object_set_new(object, "microbatch", json_integer(plan->microbatch));

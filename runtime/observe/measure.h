@@ -9,7 +9,8 @@
  *            of F, I, W, B, with the copy of the message that follows: the simulator's action
  *   send     from the end of that copy to the end of a wait that was blocked for it: its latency
  *   step     from the start of the first to the end of the last action of all ranks: its prediction
- */
+ *
+ * Of tensor ranks the first records; what it exchanges with the others is part of its actions. */
 #ifndef PEN_MEASURE_H
 #define PEN_MEASURE_H
 
@@ -35,5 +36,10 @@ void pen_measure_open(struct pen_measure *measure, const struct pen_plan *plan,
 /* In the parent, after all ranks have exited: writes FILE. If the run did not complete (`whole`
  * false), writes nothing, and removes a file that pen_measure_open() created. Fails (74). */
 void pen_measure_write(struct pen_measure *measure, bool whole);
+
+/* Of files of costs: the parameters of a stage that its first tensor rank has; and
+ * tensor_parallel.partials, 1 where no weight is split. */
+uint64_t pen_stage_parameters(const struct pen_plan *plan, uint32_t stage);
+uint32_t pen_partials_of(const struct pen_plan *plan);
 
 #endif

@@ -1,6 +1,7 @@
 #!/bin/sh
 # audit.t: train --audit finds every bit that is flipped, names it, ends with 80, and finds nothing where nothing is wrong.
 . "${top_srcdir:-.}/tests/support/lib.sh"
+. "$top_srcdir/tests/support/flips.sh"
 
 cat >"$scratch/llama.cfg" <<'END'
 pipeline = { ranks = 2; stages_per_rank = 2; microbatches = 4; schedule = "zero_bubble_v"; };
@@ -11,26 +12,17 @@ cluster = { device = "cpu"; };
 memory = { audit = true; };
 END
 make_tokens "$scratch/data.bin" 20000
-(cd "$top_builddir" && $CC $CFLAGS $PEN_CFLAGS -I"$top_srcdir" -c -o "$scratch/flip_bits.o" "$top_srcdir/tests/support/flip_bits.c") || exit 99
 
 # ---- nothing wrong: the same bits, and no finding ----
 
-# undisturbed NAME STEPS OPTION...: audits in every step change nothing.
-undisturbed() {
-  name=$1 steps=$2
-  shift 2
-  build "$name" "$scratch/llama.cfg" "$@" && train_bits "$name" --data "$scratch/data.bin" --steps "$steps" || return 1
-  cp "$scratch/$name.bits" "$scratch/plain.bits" && cp "$scratch/$name.sums" "$scratch/plain.sums" && rm -r "$scratch/$name.ckpt" &&
-    train_bits "$name" --data "$scratch/data.bin" --steps "$steps" --audit 1 && same_bits "$steps" "$name" plain
-}
 one_stage="-s pipeline.stages_per_rank=1 -s pipeline.schedule=1f1b"
-ok "audits of 1000 steps find nothing" undisturbed long 1000
-ok "... with shapes of two lengths" undisturbed shapes 20 -s 'shapes.sequence=[8]' -s 'shapes.microbatches=[8]'
-ok "... without clipping, packed" undisturbed packed 20 -s model.family=qwen3 -s batch.packed=true -s optimizer.clip_norm=0
-ok "... with frozen weights" undisturbed frozen 20 -s 'model.frozen=["embed_tokens.weight","mlp.down_proj.weight"]' $one_stage
+ok "audits of 1000 steps find nothing" undisturbed long llama 1000
+ok "... with shapes of two lengths" undisturbed shapes llama 20 -s 'shapes.sequence=[8]' -s 'shapes.microbatches=[8]'
+ok "... without clipping, packed" undisturbed packed llama 20 -s model.family=qwen3 -s batch.packed=true -s optimizer.clip_norm=0
+ok "... with frozen weights" undisturbed frozen llama 20 -s 'model.frozen=["embed_tokens.weight","mlp.down_proj.weight"]' $one_stage
 ok "... with products in which the optimizer is sharded, tied" \
-  undisturbed tied 20 -s model.tie_embeddings=true -s data_parallel.replicas=2 -s data_parallel.shard=optimizer $one_stage
-ok "... with gradients of each microbatch, in groups" undisturbed groups 20 -s data_parallel.reduce=microbatch -s data_parallel.replicas=4 \
+  undisturbed tied llama 20 -s model.tie_embeddings=true -s data_parallel.replicas=2 -s data_parallel.shard=optimizer $one_stage
+ok "... with gradients of each microbatch, in groups" undisturbed groups llama 20 -s data_parallel.reduce=microbatch -s data_parallel.replicas=4 \
   -s data_parallel.shard_ranks=2 -s data_parallel.unit=layer -s data_parallel.shard=weights $one_stage
 ok "... in every third step, resumed" sh -c "cd '$scratch' && rm -r long.ckpt &&
   ./long train --quiet --seed 7 --data data.bin --steps 5 --audit 3 --checkpoint long.ckpt &&
@@ -38,57 +30,22 @@ ok "... in every third step, resumed" sh -c "cd '$scratch' && rm -r long.ckpt &&
 
 # ---- flipped bits ----
 
-wrap=-Wl,--wrap=pen_audit_call,--wrap=pen_audit_update_run,--wrap=pen_audit_weights_pass_tied,--wrap=pen_audit_report
-# flips NAME OPTION...: a bit is flipped in each step on each rank; all are found, and the tensor named.
-flips() {
-  name=$1
-  shift
-  link_more="$scratch/flip_bits.o $wrap"
-  build "$name" "$scratch/llama.cfg" "$@" || return 1
-  link_more=
-  : >"$scratch/$name.flips"
-  FLIP_FILE=$scratch/$name.flips "$scratch/$name" train --quiet --data "$scratch/data.bin" --audit 1 ||
-    test $? -eq 79 || return 1 # the last loss may not be finite
-  cat "$scratch/$name.flips" >>"$scratch/all.flips"
-  grep -v '^flip\|^found' "$scratch/$name.flips" | head -n 10 | sed 's/^/# /'
-  flipped=$(grep -c '^flip' "$scratch/$name.flips")
-  test "$flipped" -ge 100 && test "$flipped" -eq "$(grep -c '^found' "$scratch/$name.flips")"
-}
-ok "bits flipped on two ranks with two stages each are found" flips flip_v
-ok "... with bf16, replicas, a sharded optimizer and a tied matrix" flips flip_tied -s model.tie_embeddings=true -s model.dtype=bf16 \
+ok "bits flipped on two ranks with two stages each are found" flips flip_v llama
+ok "... with bf16, replicas, a sharded optimizer and a tied matrix" flips flip_tied llama -s model.tie_embeddings=true -s model.dtype=bf16 \
   -s data_parallel.replicas=2 -s data_parallel.shard=optimizer $one_stage
-ok "... with weights gathered by layers, gradients of each microbatch, and recomputation" flips flip_layers \
+ok "... with weights gathered by layers, gradients of each microbatch, and recomputation" flips flip_layers llama \
   -s data_parallel.reduce=microbatch -s data_parallel.replicas=2 -s data_parallel.unit=layer -s data_parallel.shard=weights \
   -s memory.recompute=layer $one_stage
-ok "... with weights gathered by stages" flips flip_shards -s data_parallel.replicas=2 -s data_parallel.shard=weights
-ok "... with GPT-2 and a fused loss" flips flip_fused -s model.family=gpt2 -s model.kv_heads=4 -s model.loss_rows=32 \
+ok "... with weights gathered by stages" flips flip_shards llama -s data_parallel.replicas=2 -s data_parallel.shard=weights
+ok "... with GPT-2 and a fused loss" flips flip_fused llama -s model.family=gpt2 -s model.kv_heads=4 -s model.loss_rows=32 \
   -s pipeline.schedule=dual_pipe_v
-ok "... on one rank, packed" flips flip_one -s model.family=qwen3 -s batch.packed=true -s pipeline.ranks=1 -s pipeline.stages_per_rank=1 \
+ok "... on one rank, packed" flips flip_one llama -s model.family=qwen3 -s batch.packed=true -s pipeline.ranks=1 -s pipeline.stages_per_rank=1 \
   -s pipeline.schedule=1f1b -s pipeline.zero_bubble=true -s memory.recompute=attention
-echo "# $(grep -c '^flip' "$scratch/all.flips") bits: $(grep '^flip' "$scratch/all.flips" | cut -d ' ' -f 2 | sort | uniq -c | tr -s '\n ' ' ')"
+count_flips
 ok "at least 1000 bits in all" test "$(grep -c '^flip' "$scratch/all.flips")" -ge 1000
 
 # ---- the end of a run ----
 
-# ends PLACE RANK WRITER BINARY: a bit that is flipped there ends the run; the line names what was flipped, and the writer (none: computed).
-ends() {
-  place=$1 rank=$2 writer=$3 seed=0 flipped=
-  while test "$flipped" != "$place" && test $seed -lt 20; do # until the drawn action has such a tensor
-    seed=$((seed + 1))
-    : >"$scratch/flips"
-    FLIP_FILE=$scratch/flips FLIP_RANK=$rank FLIP_PLACE=$place "$scratch/$4" train --quiet --seed $seed --data "$scratch/data.bin" \
-      --audit 4 --restarts 2 --checkpoint "$scratch/none" --log "$scratch/log" >"$scratch/out" 2>"$scratch/err"
-    status=$?
-    read -r _ flipped _ action tensor element <"$scratch/flips"
-  done
-  is "a bit flipped, $place: status" $status 80
-  ok "... after three steps without a finding" test "$(wc -l <"$scratch/log")" -ge 3
-  read=computed
-  if test -n "$writer"; then read=read writer=", from rank $writer"; fi
-  case $place in sent) tensor="s*put*" action="*" ;; tied) tensor=$tensor.bf16 action="*" ;; esac # other names where it is read
-  matches "... the line" "$(cat "$scratch/err")" \
-    "penstock: rank $rank (pid [0-9]*, host $(hostname)) $read other bits: $action, $tensor, element $element: [0-9n-]*, then [0-9n-]*$writer"
-}
 ends weight 1 1 flip_v
 ends accumulator 1 1 flip_v
 ends activation 1 1 flip_v

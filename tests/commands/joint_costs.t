@@ -1,6 +1,6 @@
 #!/bin/sh
-# joint_costs.t: partition.balance = "joint" by measured costs: the least makespan of all cuts of small models, never worse than the other
-# cuts by the same file, the same makespan for what it chose, and what it refuses.
+# joint_costs.t: partition.balance = "joint" by measured costs: the shortest step of all cuts of small models, never worse than the other
+# cuts by the same file, the same step for what it chose, and what it refuses.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 . "$top_srcdir/tests/support/costs.sh"
 . "$top_srcdir/tests/support/cuts.sh"
@@ -23,25 +23,25 @@ report() {
   shift
   "$gen" -p report --costs="$file" -o "$report_to" "$@" 2>"$scratch/said"
 }
-makespan() { sed -n 's/^  "makespan": \(.*\),$/\1/p' "$1"; }
-time_of() { makespan "$1"; }
+step() { sed -n 's/^  "step": \(.*\),$/\1/p' "$1"; } # with norm and optimizer, which another cut gives to other ranks
+time_of() { step "$1"; }
 
 # ---- the least of all cuts ----
-# least LAYERS STAGES ARGUMENT...: the least makespan of the cuts.
+# least LAYERS STAGES ARGUMENT...: the shortest step of the cuts.
 least() {
   for list in $(lists "$1" "$2"); do
     (
       shift 2
-      report "$scratch/one" "$small" "$@" -s "partition.layers=[$list]" && makespan "$scratch/one"
+      report "$scratch/one" "$small" "$@" -s "partition.layers=[$list]" && step "$scratch/one"
     )
   done | sort -g | head -1
 }
-# finds NAME LAYERS STAGES ARGUMENT...: the joint choice has the least makespan.
+# finds NAME LAYERS STAGES ARGUMENT...: the joint choice has the shortest step.
 finds() {
   finds_name=$1 finds_layers=$2 finds_stages=$3
   shift 3
   report "$scratch/joint" "$small" "$@" -s model.layers="$finds_layers" -s partition.balance=joint
-  is "$finds_name: the least makespan of all cuts" "$(makespan "$scratch/joint")" \
+  is "$finds_name: the shortest step of all cuts" "$(step "$scratch/joint")" \
     "$(least "$finds_layers" "$finds_stages" "$@" -s model.layers="$finds_layers")"
 }
 finds 1f1b 6 3
@@ -63,11 +63,11 @@ for more in 0 1; do
   mib=$(($(least_mib) + more))
   finds_least $mib $pair
   report "$scratch/given" "$small" $pair -s memory.recompute=auto -s memory.limit_mib=$mib
-  ok "for a given cut it is at most as good, and fits in $mib MiB" at_most "$(makespan "$scratch/joint")" "$(makespan "$scratch/given")"
+  ok "for a given cut it is at most as good, and fits in $mib MiB" at_most "$(step "$scratch/joint")" "$(step "$scratch/given")"
 done
 
-# ---- never worse than the other cuts; what it chose has its makespan ----
-# keeps NAME PLACEMENT ARGUMENT...: the choice of $scratch/joint as a cut by name, with its order, has its makespan. A search states its placement.
+# ---- never worse than the other cuts; what it chose has its step ----
+# keeps NAME PLACEMENT ARGUMENT...: the choice of $scratch/joint as a cut by name, with its order, has its step. A search states its placement.
 keeps() {
   keeps_name=$1 placement=$2
   shift 2
@@ -76,7 +76,7 @@ keeps() {
   "$gen" -p csv --costs="$file" -o "$scratch/order.csv" "$small" "$@" -s partition.balance=joint 2>"$scratch/said"
   report "$scratch/again" "$small" "$@" -s "partition.before=[$before]" -s pipeline.schedule=file \
     -s pipeline.schedule_file="$scratch/order.csv" -s pipeline.placement="$placement"
-  is "$keeps_name: the same makespan for its cut and order" "$(makespan "$scratch/again")" "$(makespan "$scratch/joint")"
+  is "$keeps_name: the same step for its cut and order" "$(step "$scratch/again")" "$(step "$scratch/joint")"
 }
 for shape in "4 1 8 gpipe 9 loop" "2 3 6 interleaved 11 loop" "4 2 8 zero_bubble_v 12 v" "2 1 3 zb_h1 5 loop" "3 2 6 search 11"; do
   set -- $shape

@@ -57,10 +57,13 @@ if test -n "$OFI_ARCHIVES"; then
 else
   skip "messages by libfabric" "no libfabric here"
 fi
-members='-s tensor_parallel.ranks=2 -s memory.audit=false -s model.vocab=255'
+members='-s tensor_parallel.ranks=2 -s model.vocab=255'
 for name in false true; do
-  ok "sequence $name: with tensor ranks it is built" build "$name" "$scratch/llama.cfg" $members -s tensor_parallel.sequence=$name
-  ok "sequence $name: it trains" "$scratch/$name" train --data "$scratch/data.bin" --quiet --steps 3 --checkpoint "$scratch/members.ckpt"
+  sequence="-s tensor_parallel.sequence=$name"
+  ok "sequence $name: with tensor ranks it is built" build "$name" "$scratch/llama.cfg" $members $sequence --blocks
+  ok "sequence $name: it trains" "$scratch/$name" train --data "$scratch/data.bin" --quiet --audit 1 --steps 3 --checkpoint "$scratch/members.ckpt"
+  ok "sequence $name: it is measured" "$scratch/$name" measure --seconds 1 --output "$scratch/members.json"
+  ok "sequence $name: by which it is predicted" "$gen" --check --costs="$scratch/members.json" "$scratch/llama.cfg" $members $sequence
   ok "sequence $name: it evaluates" "$scratch/$name" eval --data "$scratch/data.bin" --checkpoint "$scratch/members.ckpt" --steps 2
   rm -r "$scratch/members.ckpt"
 done

@@ -3,14 +3,15 @@
 #include "runtime/plan/audit_sum.h"
 #include "tests/support/broken.h"
 
-/* A model whose largest op has more outputs than the least memory. */
-static struct pen_plan *audited_plan(void) {
-  return make_plan(
+/* A model whose largest op has more outputs than the least memory; `more`: further settings. */
+static struct pen_plan *audited_plan(const char *more) {
+  return make_plan(pen_text(
       "pipeline = { ranks = 2; microbatches = 4; schedule = \"1f1b\"; };"
-      "model = { family = \"llama\"; layers = 2; hidden = 64; heads = 4; ffn = 128; vocab = 256;"
-      " sequence = 16; }; batch = { microbatch = 1; };"
+      "model = { family = \"llama\"; layers = 2; hidden = 64; heads = 4; ffn = 128; vocab = 257;"
+      " sequence = 64; }; batch = { microbatch = 2; };"
       "optimizer = { learning_rate = 1e-3; steps = 1; }; cluster = { device = \"cpu\"; };"
-      "memory = { audit = true; };");
+      "memory = { audit = true; };%s",
+      more));
 }
 
 /* The first reason that the verifier gives; "" if it accepts the plan. */
@@ -23,9 +24,7 @@ static void assert_rejects(const struct pen_plan *plan, const char *reason) {
   if (!strstr(reason_of(plan), reason)) fail_msg("\"%s\" lacks: %s", reason_of(plan), reason);
 }
 
-static void the_memory_holds_the_largest_op_and_nothing_else(void **state) {
-  (void)state;
-  struct pen_plan *plan = audited_plan();
+static void check_memory(struct pen_plan *plan) {
   struct pen_rank_memory *memory = WRITABLE(struct pen_rank_memory, &plan->memory[1]);
   assert_string_equal(reason_of(plan), "");
   memory->audit_bytes -= PEN_ALIGNMENT_BYTES;
@@ -37,6 +36,20 @@ static void the_memory_holds_the_largest_op_and_nothing_else(void **state) {
   memory->audit_offset = memory->persistent_end;
   assert_rejects(plan, "the audit memory of an op is outside the persistent part");
   pen_free_all();
+}
+
+static void the_memory_holds_the_largest_op_and_nothing_else(void **state) {
+  (void)state;
+  check_memory(audited_plan(""));
+}
+
+/* Of which the last has fewer tokens of the vocabulary. */
+static void so_does_that_of_tensor_ranks(void **state) {
+  (void)state;
+  struct pen_plan *plan = audited_plan("tensor_parallel = { ranks = 2; sequence = false; };");
+  assert_int_equal(plan->tensor_ranks, 2);
+  assert_true(plan->member_dim_count > 0);
+  check_memory(plan);
 }
 
 static void a_small_model_has_the_least(void **state) {
@@ -85,6 +98,7 @@ static void messages_have_room_for_a_checksum(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_memory_holds_the_largest_op_and_nothing_else),
+      cmocka_unit_test(so_does_that_of_tensor_ranks),
       cmocka_unit_test(a_small_model_has_the_least),
       cmocka_unit_test(a_plan_without_audits_has_none),
       cmocka_unit_test(messages_have_room_for_a_checksum),

@@ -35,6 +35,7 @@ EXTRA_DIST += \
   %reldir%/cuts.sh \
   %reldir%/end_at.c \
   %reldir%/flip_bits.c \
+  %reldir%/flips.sh \
   %reldir%/fault_run.sh \
   %reldir%/lossy_link.c \
   %reldir%/hosts.sh \

@@ -1,5 +1,5 @@
-/* measured_ranks.c: processes that send each other something, by turns (see measured_ranks.h). */
-#include "runtime/commands/measured_ranks.h"
+/* timed_ranks.c: processes that send each other something, by turns (see timed_ranks.h). */
+#include "runtime/commands/timed_ranks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 enum { LINE_BYTES = 64 };
 static const uint64_t spin_ns = 100 * 1000;
 
-void *pen_measured_memory(size_t bytes) {
+void *pen_timed_memory(size_t bytes) {
   void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   pen_check(memory != MAP_FAILED, "no memory for %zu bytes of measured times", bytes);
   return memory;
@@ -36,8 +36,8 @@ static pid_t start_rank(uint32_t rank, uint32_t count, const struct pen_busy_cor
   return pid;
 }
 
-void pen_measured_ranks_run(uint32_t count, const struct pen_busy_cores *cores,
-                            void (*run)(void *context, uint32_t rank), void *context) {
+void pen_timed_ranks_run(uint32_t count, const struct pen_busy_cores *cores,
+                         void (*run)(void *context, uint32_t rank), void *context) {
   pid_t *pids = calloc(count, sizeof *pids);
   pen_check(pids != NULL, "no memory for %u processes", count);
   for (uint32_t r = 0; r < count; r++) {
@@ -53,9 +53,9 @@ void pen_measured_ranks_run(uint32_t count, const struct pen_busy_cores *cores,
   free(pids);
 }
 
-struct pen_transport *pen_measured_transport_open(const struct pen_plan *plan,
-                                                  struct pen_shared *shared,
-                                                  struct pen_endpoint *endpoint, uint32_t rank) {
+struct pen_transport *pen_timed_transport_open(const struct pen_plan *plan,
+                                               struct pen_shared *shared,
+                                               struct pen_endpoint *endpoint, uint32_t rank) {
   unsigned char *arena = shared->memory + shared->receive_region_offset[rank];
   snprintf(shared->address, sizeof shared->address, "127.0.0.1");
   shared->control->spin_ns = spin_ns;
@@ -73,11 +73,11 @@ struct pen_transport *pen_measured_transport_open(const struct pen_plan *plan,
   return transport;
 }
 
-void pen_measured_write(unsigned char *to, uint64_t bytes, uint64_t round) {
+void pen_timed_write(unsigned char *to, uint64_t bytes, uint64_t round) {
   memset(to, (int)(round & 0xff), bytes);
 }
 
-void pen_measured_read(const unsigned char *from, uint64_t bytes) {
+void pen_timed_read(const unsigned char *from, uint64_t bytes) {
   unsigned sum = 0;
   for (uint64_t at = 0; at < bytes; at += LINE_BYTES) {
     sum += from[at];
@@ -90,7 +90,7 @@ static int compare_lengths(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-double pen_measured_quartile_ms(uint64_t *took_ns, size_t count) {
+double pen_timed_quartile_ms(uint64_t *took_ns, size_t count) {
   qsort(took_ns, count, sizeof *took_ns, compare_lengths);
   return (double)took_ns[count / 4] * 1e-6;
 }
