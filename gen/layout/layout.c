@@ -133,7 +133,7 @@ struct pen_plan *pen_layout(const struct pen_topology *topology,
     pen_place_activations(&l[i]);
   }
   size_arenas(l, profile_count, partition);
-  pen_place_members(plan, weights);
+  pen_place_members(plan, weights, ties);
   struct pen_profile *profiles = pen_new(profile_count, sizeof *profiles);
   for (size_t i = 0; i < profile_count; i++) profiles[i] = pen_profile_tables(&l[i]);
   plan->member_dims = member_dims.dim;

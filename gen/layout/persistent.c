@@ -189,7 +189,13 @@ static void place_slots(const struct pen_layout_state *l, size_t profile_count, 
       allocate_persistent(end, 2 * l->plan->tensor_ranks * most, &memory->exchange_bytes);
 }
 
-void pen_place_members(const struct pen_plan *plan, struct pen_weight *weights) {
+void pen_place_members(const struct pen_plan *plan, struct pen_weight *weights,
+                       struct pen_tie *ties) {
+  const uint32_t own_ties = pen_member_tie_count(plan);
+  for (uint32_t n = own_ties; n < plan->tie_count; n++) {
+    ties[n].value_offset = ties[n % own_ties].value_offset;
+    ties[n].gradient_offset = ties[n % own_ties].gradient_offset;
+  }
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const uint32_t member = pen_first_member(plan, &weights[i]);
     if (member == 0) continue;
@@ -310,7 +316,7 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
        shares = trains && plan->replica_count > 1 &&
                 (!plan->reduces_microbatches || plan->sharding == PEN_SHARD_NONE ||
                  plan->shard_ranks < plan->replica_count);
-  for (uint32_t n = 0; n < plan->tie_count; n++)
+  for (uint32_t n = 0; n < pen_member_tie_count(plan); n++)
     place_tied_value(plan, &l->ties[n], memory, rank, &end);
   if (shares) place_gradients(plan, weights, memory, rank, true, &end);
   place_partial_gradients(l, profile_count, rank, &end);
@@ -319,7 +325,7 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
   memory->shared_bytes = end;
   place_values(l, rank, false, trains, &end);
   if (!shares) place_gradients(plan, weights, memory, rank, trains, &end);
-  for (uint32_t n = 0; n < plan->tie_count; n++)
+  for (uint32_t n = 0; n < pen_member_tie_count(plan); n++)
     place_tied_gradient(plan, &l->ties[n], weights, memory, rank, trains, &end);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     if (!is_of(plan, &weights[i], rank)) continue;

@@ -38,15 +38,16 @@ struct pen_tie *pen_find_ties(const struct pen_partition *partition, struct pen_
   *count = (uint32_t)(head->weight_count - pen_own_weights(head));
   struct pen_tie *ties = *count ? pen_new(*count, sizeof *ties) : NULL;
   for (uint32_t n = 0; n < *count; n++) {
-    const struct pen_weight *read = &head->weight[head->tied + n];
+    const struct pen_weight *read = &head->weight[head->tied + n],
+                            *of_first = &head->weight[head->tied + n % head->own_pieces];
     const uint32_t w = find_weight(weights, weight_count, read->name);
     if (read->piece != n || read->piece_count != *count)
       pen_stop(PEN_EXIT_INTERNAL, "layout: %s is not one of the last weights of stage %u",
                read->name, head->stage);
-    weights[w].bf16_offset = read->bf16_offset;
+    weights[w].bf16_offset = of_first->bf16_offset;
     ties[n] = (struct pen_tie){.weight = w,
                                .rank = partition->rank_of[head->stage],
-                               .dtype = read->bf16_offset == UINT64_MAX ? PEN_F32 : PEN_BF16,
+                               .dtype = of_first->bf16_offset == UINT64_MAX ? PEN_F32 : PEN_BF16,
                                .gradient_offset = UINT64_MAX};
   }
   return ties;
@@ -59,7 +60,8 @@ uint64_t pen_tied_value_bytes(const struct pen_plan *plan, const struct pen_tie 
 
 uint64_t pen_tied_message_bytes(const struct pen_plan *plan, int kind) {
   uint64_t bytes = 0;
-  for (const struct pen_tie *tie = plan->ties; tie < plan->ties + plan->tie_count; tie++) {
+  for (uint32_t n = 0; n < pen_member_tie_count(plan); n++) {
+    const struct pen_tie *tie = &plan->ties[n];
     const uint64_t count = plan->weights[tie->weight].count,
                    gradient = pen_gradients_are_sharded(plan)
                                   ? pen_shard_most(count, plan->shard_ranks)

@@ -49,10 +49,8 @@ static size_t add_bucket(struct pen_profile_input *profile, const struct pen_buc
   return count;
 }
 
-/* The command generate reads the logits, of which tensor ranks have a part each. */
 static bool predicts_tokens(const struct pen_bucket *bucket) {
-  return bucket->topology->tensor_parallel_ranks == 1 &&
-         pen_family_needs_tokens(bucket->partition->stages.family) &&
+  return pen_family_needs_tokens(bucket->partition->stages.family) &&
          strcmp(bucket->topology->model_loss, "cross_entropy") == 0;
 }
 
@@ -60,7 +58,7 @@ static struct pen_profile_input generation_profile(const struct pen_bucket *buck
                                                    struct pen_topology *window, int kind,
                                                    const char *name) {
   window->model_loss_rows = 0; /* the command reads the logits, of which pieces have a part each */
-  window->joins_logits = true;
+  window->joins_logits = window->tensor_parallel_ranks == 1; /* else it joins those of a text */
   struct pen_partition *partition = pen_new(1, sizeof *partition);
   *partition = *bucket->partition;
   partition->microbatch_count = 1;

@@ -217,7 +217,7 @@ static uint32_t *first_piece_gradients(const struct pen_graph *graph,
     const uint32_t gradient = op->operand[pen_signature_of(op->kind)->operand_count - 1];
     if (!pen_fused_loss_of(op->kind)) continue;
     const uint32_t x = op->operand[pen_pieces_input(op->kind)];
-    of_piece[x * graph->pieces + pen_op_piece(graph, op)] = forwards->copy_of[gradient];
+    of_piece[x * graph->own_pieces + pen_op_piece(graph, op)] = forwards->copy_of[gradient];
   }
   return of_piece;
 }

@@ -34,6 +34,7 @@ static void append_statistics(struct chunked_head *head, const char *weight, dou
                                        (uint32_t[]){head->x, head->weight[k], head->maximum},
                                        HEAD_DIMS(head, head->weight[k]), 4);
   }
+  head->maximum = pen_greatest_of_members(graph, head->maximum);
   for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
     uint32_t own = pen_append_forward(graph, PEN_OP_HEAD_SUM, "exponentials",
                                       (uint32_t[]){head->x, head->weight[k], head->maximum},

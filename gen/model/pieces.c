@@ -308,8 +308,7 @@ struct piece_logits {
   uint32_t logits[PEN_PIECES_MAX], weight[PEN_PIECES_MAX], maximum, sum;
 };
 
-/* The maximum of those of all members. */
-static uint32_t greatest(struct pen_graph *graph, uint32_t own) {
+uint32_t pen_greatest_of_members(struct pen_graph *graph, uint32_t own) {
   const uint32_t members = pen_graph_tensor_ranks(graph);
   uint32_t part[PEN_PIECES_MAX];
   if (members == 1) return own;
@@ -333,7 +332,7 @@ static void append_logits(struct pen_graph *graph, struct piece_logits *all, uin
         graph, PEN_OP_LOGITS_MAXIMUM, "maximum", (uint32_t[]){all->logits[k], all->maximum},
         (int64_t[]){graph->rows, pen_piece_row_count(graph, all->weight[k])}, 2);
   }
-  all->maximum = greatest(graph, all->maximum);
+  all->maximum = pen_greatest_of_members(graph, all->maximum);
   for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
     uint32_t own = pen_append_forward(
         graph, PEN_OP_LOGITS_SUM, "exponentials", (uint32_t[]){all->logits[k], all->maximum},

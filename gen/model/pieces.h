@@ -78,6 +78,9 @@ void pen_pairwise_add(struct pen_graph *graph, struct pen_op_list *list, struct 
 uint32_t pen_pairwise_total(struct pen_graph *graph, struct pen_op_list *list,
                             const struct pen_pairwise *sum, const char *name, uint8_t role);
 
+/* The maximum (rows) of those of all tensor ranks, of which `own` is this one's. */
+uint32_t pen_greatest_of_members(struct pen_graph *graph, uint32_t own);
+
 /* Whether the tensor rank of the graph has a weight (an index). */
 bool pen_graph_has_weight(const struct pen_graph *graph, size_t weight);
 

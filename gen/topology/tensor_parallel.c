@@ -48,11 +48,7 @@ static void check_ranks(const struct pen_topology *t) {
     pen_topology_fail(t, "tensor_parallel.ranks", "a power of two");
   if (t->fallback || t->fallback_count)
     pen_topology_fail(t, "tensor_parallel.ranks", "1, with a fallback, in this version");
-  if (t->model_tie_embeddings) pen_topology_fail(t, "model.tie_embeddings", "false, %s", why);
-  if (t->model_loss_rows) pen_topology_fail(t, "model.loss_rows", "0, %s", why);
   if (t->memory_audit) pen_topology_fail(t, "memory.audit", "false, %s", why);
-  if (t->model_tie_embeddings) pen_topology_fail(t, "model.tie_embeddings", "false, %s", why);
-  if (t->model_loss_rows) pen_topology_fail(t, "model.loss_rows", "0, %s", why);
   if (t->tensor_parallel_sequence)
     pen_topology_fail(t, "tensor_parallel.sequence", "false, %s", why);
 }

@@ -75,6 +75,8 @@ bool pen_check_members(const struct pen_plan *plan, struct pen_problem *problem)
 
 bool pen_member_differs(const struct pen_rank_context *first, uint32_t tensor_rank) {
   const uint32_t profile = (uint32_t)(first->profile - first->plan->profiles);
+  for (uint32_t n = 0; n < first->tables->op_count; n++)
+    if (pen_signature_dim(pen_signature_of(first->tables->ops[n].kind), "first") >= 0) return true;
   for (uint32_t n = 0; n < first->plan->member_dim_count; n++) {
     const struct pen_member_dim *dim = &first->plan->member_dims[n];
     if (dim->profile == profile && dim->rank == first->rank && dim->tensor_rank == tensor_rank)
@@ -109,9 +111,11 @@ static bool set_dim(const struct pen_rank_context *own, struct pen_op *ops,
 
 /* Bytes that a member keeps of a weight, its shard or its gradient; UINT64_MAX: it is none. */
 static uint64_t weight_bytes(const struct pen_rank_context *own, uint32_t tensor) {
-  const uint32_t number = own->weight[tensor];
+  const struct pen_plan *plan = own->plan;
+  uint32_t number = own->weight[tensor];
   const uint8_t dtype = own->tables->tensors[tensor].dtype;
-  if (number >= own->plan->weight_count) return UINT64_MAX;
+  if (number == PEN_NONE) return UINT64_MAX;
+  if (number >= plan->weight_count) number = plan->ties[number - plan->weight_count].weight;
   const struct pen_weight *weight = &own->plan->weights[number];
   switch (own->use[tensor]) {
     case PEN_USE_WEIGHT: return weight->count * pen_dtype_bytes(dtype);
@@ -151,6 +155,13 @@ static bool check_ops(const struct pen_rank_context *own) {
   return fine;
 }
 
+/* The weight, or the tie of a head's gradient, that a tensor is of for the member. */
+static uint32_t weight_of_member(const struct pen_plan *plan, uint32_t number,
+                                 uint32_t tensor_rank) {
+  if (number < plan->weight_count) return pen_member_weight(plan, number, tensor_rank);
+  return number == PEN_NONE ? number : number + pen_member_tie(plan, tensor_rank);
+}
+
 bool pen_member_context(const struct pen_rank_context *first, uint32_t tensor_rank,
                         struct pen_rank_context *own) {
   const struct pen_plan *plan = first->plan;
@@ -167,9 +178,7 @@ bool pen_member_context(const struct pen_rank_context *first, uint32_t tensor_ra
   own->tensor_rank = tensor_rank;
   own->weight = pen_new((size_t)tensors + 1, sizeof *own->weight);
   for (uint32_t t = 0; t < tensors; t++)
-    own->weight[t] = first->weight[t] < plan->weight_count
-                         ? pen_member_weight(plan, first->weight[t], tensor_rank)
-                         : first->weight[t];
+    own->weight[t] = weight_of_member(plan, first->weight[t], tensor_rank);
   for (uint32_t n = 0; n < first->own_weight_count; n++)
     own_weight[n] = pen_member_weight(plan, first->own_weight[n], tensor_rank);
   own->own_weight = own_weight;

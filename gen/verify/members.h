@@ -9,7 +9,8 @@
  * Before anything is indexed by members. */
 bool pen_check_members(const struct pen_plan *plan, struct pen_problem *problem);
 
-/* Whether a member has other dims in ops of the rank than the first. */
+/* Whether a member has other dims in ops of the rank than the first, or must have: those by
+ * vocabulary say where its tokens begin. */
 bool pen_member_differs(const struct pen_rank_context *first, uint32_t tensor_rank);
 
 /* The rank as another member sees it: *own becomes the first's context with the member's weights

@@ -138,7 +138,7 @@ bool pen_check_persistent(const struct pen_rank_context *b) {
     add_range(range, &count, weight->exp_avg_offset, moment, weight->name, "exp_avg");
     add_range(range, &count, weight->exp_avg_sq_offset, moment, weight->name, "exp_avg_sq");
   }
-  for (uint32_t index = 0; index < plan->tie_count; index++) {
+  for (uint32_t index = 0; index < pen_member_tie_count(plan); index++) {
     const struct pen_tie *tie = &plan->ties[index];
     const struct pen_weight *weight = &plan->weights[tie->weight];
     uint64_t bytes = pen_stored_bytes(plan, weight, weight->gradient_sharded);
@@ -261,7 +261,7 @@ static bool find_weight(struct pen_rank_context *b, uint32_t tensor,
       return set_use(b, tensor, PEN_USE_GRADIENT, number,
                      kept_count(plan, weight, weight->gradient_sharded), ".grad", "gradient");
   }
-  for (uint32_t index = 0; index < plan->tie_count; index++) {
+  for (uint32_t index = 0; index < pen_member_tie_count(plan); index++) {
     const struct pen_tie *tie = &plan->ties[index];
     const struct pen_weight *weight = &plan->weights[tie->weight];
     if (tie->rank != b->rank) continue;

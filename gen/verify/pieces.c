@@ -368,9 +368,11 @@ static bool check_part(struct piece_check *c) {
 
 static bool check_greatest(struct piece_check *c) {
   const struct part a = input_part(c, 0), b = input_part(c, 1);
-  for (int k = 0; k < 2; k++)
-    if (source_of(c, term_of(c)->input[k])->kind != PEN_OP_LOGITS_MAXIMUM)
+  for (int k = 0; k < 2; k++) {
+    const uint32_t kind = source_of(c, term_of(c)->input[k])->kind;
+    if (kind != PEN_OP_LOGITS_MAXIMUM && kind != PEN_OP_HEAD_MAXIMUM)
       return problem(c, "reads no maximum of logits");
+  }
   if (a.kind != PARTIAL || b.kind != PARTIAL || a.group != b.group || a.first != 0 ||
       a.past != b.first)
     return problem(c, "takes members in another order");

@@ -1,5 +1,6 @@
 /* tied_weight.c: a tied weight (struct pen_tie, one for each of its pieces): the order of its
- * actions, the addresses of its tensors, its messages.
+ * actions, the addresses of its tensors, its messages. Tables of ranks and messages are those of
+ * the first member, and so are the ties that they name: those of others are at the same places.
  *
  * Once a step, on the rank of the first stage, ADD_TIED_GRAD adds the gradient of the head to that
  * of the embedding, before the norm. Where the head is on another rank, its gradient is sent when
@@ -116,6 +117,10 @@ static bool check_tied_pieces(const struct pen_check_context *c, const struct pe
     return pen_problem_note(c->problem, PEN_NONE, PEN_NONE,
                             "%u tied weights of %u pieces: a model has one embedding and one head",
                             plan->tie_count, first->piece_count);
+  if (plan->tie_count % plan->tensor_ranks)
+    return pen_problem_note(c->problem, PEN_NONE, PEN_NONE,
+                            "tied: %u tensor ranks cannot share %u tied weights",
+                            plan->tensor_ranks, plan->tie_count);
   for (uint32_t n = 0; n < plan->tie_count; n++) {
     if (tie[n].weight >= plan->weight_count)
       return pen_problem_note(c->problem, PEN_NONE, PEN_NONE, "the tied weight is %u of %u",
@@ -150,15 +155,15 @@ static bool check_tie(const struct pen_check_context *c, const struct pen_plan *
                           is_trained(plan, tie) ? "lacks" : "is not trained, but has");
 }
 
-/* The bytes that follow the start of a tie's value, or gradient, in a message of all ties. */
+/* The bytes that follow the start of a tie's value, or gradient, in a message. */
 static uint64_t tie_bytes(const struct pen_plan *plan, const struct pen_tie *tie, bool gradient) {
   const struct pen_weight *weight = &plan->weights[tie->weight];
   return gradient ? pen_stored_bytes(plan, weight, weight->gradient_sharded)
                   : pen_value_bytes(plan, tie->weight, tie->dtype);
 }
 
-/* One message has what all ties send: each lies next to the one before it, at both ends. So nothing
- * else is in the range of the message, since all tensors are aligned. */
+/* One message has what all ties of a member send: each lies next to the one before it, at both
+ * ends. So nothing else is in the range of the message, since all tensors are aligned. */
 static bool check_side_by_side(const struct pen_check_context *c, const struct pen_plan *plan,
                                const struct pen_tie *tie) {
   const uint64_t value = pen_aligned(tie[-1].value_offset + tie_bytes(plan, &tie[-1], false)),
@@ -174,13 +179,27 @@ static bool check_side_by_side(const struct pen_check_context *c, const struct p
                           plan->weights[tie->weight].name);
 }
 
+/* The messages of a later member have its ties at the places of the first's. */
+static bool check_place_of_member(const struct pen_check_context *c, const struct pen_plan *plan,
+                                  const struct pen_tie *tie, const struct pen_tie *first) {
+  return (tie->value_offset == first->value_offset &&
+          tie->gradient_offset == first->gradient_offset) ||
+         pen_problem_note(c->problem, tie->rank, PEN_NONE,
+                          "tied: what the head has of %s is in another place than that of %s of "
+                          "the first member",
+                          plan->weights[tie->weight].name, plan->weights[first->weight].name);
+}
+
 bool pen_check_ties(const struct pen_check_context *c, const struct pen_plan *plan) {
   if (plan->tie_count == 0) return true;
   if (!check_tied_pieces(c, plan)) return false;
+  const uint32_t own = pen_member_tie_count(plan);
   for (uint32_t n = 0; n < plan->tie_count; n++) {
     const struct pen_tie *tie = &plan->ties[n];
     const bool sent = tie->rank != plan->weights[tie->weight].rank;
-    if (!check_tie(c, plan, tie) || (n > 0 && sent && !check_side_by_side(c, plan, tie)))
+    if (!check_tie(c, plan, tie) ||
+        (n >= own ? !check_place_of_member(c, plan, tie, &plan->ties[n % own])
+                  : n > 0 && sent && !check_side_by_side(c, plan, tie)))
       return false;
   }
   return true;
@@ -203,7 +222,7 @@ bool pen_check_add_tied_gradient(const struct pen_check_context *c, const struct
 bool pen_check_tie_message(const struct pen_check_context *c, const struct pen_plan *plan,
                            const struct pen_profile *profile, uint32_t rank, uint32_t action) {
   const struct pen_message *message = &profile->messages[c->action[rank][action].message];
-  const struct pen_tie *tie = plan->ties, *last = tie + plan->tie_count - 1;
+  const struct pen_tie *tie = plan->ties, *last = tie + pen_member_tie_count(plan) - 1;
   const struct pen_weight *weight = &plan->weights[tie->weight];
   bool gradient = message->kind == PEN_SEND_G;
   uint64_t source = gradient ? tie->gradient_offset : value_address(plan, tie);

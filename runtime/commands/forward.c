@@ -98,13 +98,6 @@ static void check_language_model(const struct pen_plan *plan, const char *comman
     pen_fail(PEN_EXIT_USAGE, "%s: this binary's model is not a language model: its loss is a sum",
              command);
   }
-  if (plan->tensor_ranks > 1) {
-    pen_fail(
-        PEN_EXIT_USAGE,
-        "%s: the logits of this binary are on several tensor ranks; load the checkpoint in one "
-        "with tensor_parallel.ranks = 1",
-        command);
-  }
 }
 
 /* The plan of one replica, which does the work of generate and score alone; hosts without its ranks
@@ -130,11 +123,6 @@ static void release_one_replica(const struct pen_plan *one, const struct pen_pla
   if (one->weights != plan->weights) {
     free((void *)(uintptr_t)one->weights);
   }
-}
-
-/* The rank that computes the log-probabilities. */
-static uint32_t scoring_rank(const struct pen_run *run) {
-  return pen_last_stage_rank(run->plan, run->profile);
 }
 
 int pen_run_eval(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
@@ -172,8 +160,9 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
   uint64_t step_windows = pen_data_step_windows(plan, run.profile);
   run.steps = (run.data.window_count + step_windows - 1) / step_windows;
   run.hooks = &pen_score_hooks;
-  pen_score_open(&run, scoring_rank(&run));
-  const int status = run_forward(&run, scoring_rank(&run));
+  const uint32_t writer = pen_last_stage_process(plan, run.profile);
+  pen_score_open(&run, writer);
+  const int status = run_forward(&run, writer);
   pen_score_logits_close();
   release_one_replica(&one, whole);
   return status;

@@ -5,7 +5,12 @@
  * the step, by fetching the one row, which nothing overwrites. The rank of the last stage publishes
  * the tokens in its state, also to other hosts. All ranks read them after the step, and so agree on
  * the texts and on the next step. There are two entries, used alternately: before an entry is
- * written again, all ranks have begun a later step. */
+ * written again, all ranks have begun a later step.
+ *
+ * Of tensor ranks each computes some columns of the logits. The hook is then on
+ * CROSS_ENTROPY_COLUMNS, and puts those of the rows that are sampled into memory that the tensor
+ * ranks share, from which the first one samples after the step. In the step it has got the loss of
+ * every other, which follows the hook; and none begins the next step before all have the token. */
 #include "kernels/kernels.h"
 #include "runtime/commands/generate.h"
 
@@ -13,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "runtime/base/check.h"
 #include "runtime/base/key.h"
@@ -22,8 +28,10 @@
 #include "runtime/commands/texts.h"
 #include "runtime/device/stream_state.h"
 #include "runtime/exec/op_hook.h"
+#include "runtime/storage/tensor_pieces.h"
 
-enum { LOGITS = 0, LOSS = 3 };
+/* Operands of CROSS_ENTROPY and CROSS_ENTROPY_COLUMNS, and dims of the latter. */
+enum { LOGITS = 0, LOSS = 3, COLUMNS_LOSS = 5, COLUMNS = 1, FIRST_COLUMN = 2 };
 
 static struct {
   const struct pen_options *options;
@@ -36,13 +44,35 @@ static struct {
     const unsigned char *logits; /* on a device: of the rank of the last stage */
   } taps[PEN_BUCKETS_MAX];
   uint32_t shape_count; /* profiles with hooks */
-  uint32_t rank, replica;
+  uint32_t global, replica;
   double *weights;    /* [vocab] */
   float *logits;      /* [vocab] */
   unsigned char *row; /* [vocab] of the model's dtype: what is fetched */
+  float *joined;      /* [rows of a step][vocab]: of tensor ranks, which share it; else null */
   uint64_t taken;     /* steps whose tokens are known */
   uint64_t start_ns;  /* of the first step */
 } generation;
+
+/* With tensor ranks: before they exist. */
+static void open_joined(const struct pen_run *run) {
+  size_t rows = 1;
+  for (uint32_t b = 0; b < run->buckets.count; b++) {
+    const uint32_t slots = run->buckets.profile[b]->slots;
+    rows = slots > rows ? slots : rows;
+  }
+  const size_t bytes = rows * run->plan->vocab * sizeof *generation.joined;
+  if (run->plan->tensor_ranks > 1 && strcmp(run->plan->device, "cpu") != 0) {
+    pen_fail(PEN_EXIT_USAGE,
+             "generate: %u tensor ranks on %s do not join their logits, in this "
+             "version; build the plan with tensor_parallel.ranks = 1 and partials = %u",
+             run->plan->tensor_ranks, run->plan->device, pen_vocabulary_pieces(run->plan));
+  }
+  if (run->plan->tensor_ranks > 1) {
+    generation.joined =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pen_check(generation.joined != MAP_FAILED, "no memory for the logits of %zu tokens", rows);
+  }
+}
 
 void pen_generate_open(struct pen_run *run, const struct pen_options *options,
                        const struct pen_prompts *prompts) {
@@ -56,6 +86,7 @@ void pen_generate_open(struct pen_run *run, const struct pen_options *options,
     pen_assert(run->buckets.count < PEN_BUCKETS_MAX);
     run->buckets.profile[run->buckets.count++] = cached.profile[b];
   }
+  open_joined(run);
   run->steps = 1; /* at most: each reads a token, and there may be one more after the last text */
   for (uint64_t i = 0; i < generation.texts.count; i++) {
     run->steps += generation.texts.text[i].capacity;
@@ -107,37 +138,62 @@ static void no_targets(const struct pen_call *call) {
   *(double *)call->operand[1] = 0.0;
 }
 
-/* The offset in the logits of the row that predicts the next token of a row's text. */
+/* The row of the logits that predicts the next token of a row's text. */
+static size_t logit_row_of(const struct pen_vm *vm, uint32_t r) {
+  return r * (size_t)vm->profile->sequence + generation.step.row[r].count - 1;
+}
+
+/* Its offset in whole logits. */
 static size_t row_offset(const struct pen_vm *vm, uint32_t r) {
-  return (r * (size_t)vm->profile->sequence + generation.step.row[r].count - 1) *
-         pen_logit_row_bytes(vm->plan);
+  return logit_row_of(vm, r) * pen_logit_row_bytes(vm->plan);
 }
 
 static bool draws(void) { return !at_end() && generation.replica == 0; }
+
+/* Of tensor ranks: keeps the own columns of the rows that are sampled. */
+static void keep_columns(const struct pen_call *call) {
+  const struct pen_vm *vm = ((const struct pen_op_hook *)call->prepared)->context;
+  const size_t columns = (size_t)call->dim[COLUMNS], vocab = vm->plan->vocab,
+               row_bytes = columns * pen_dtype_bytes(vm->plan->dtype);
+  for (uint32_t r = 0; r < generation.step.row_count && draws(); r++) {
+    const unsigned char *row =
+        (const unsigned char *)call->operand[LOGITS] + logit_row_of(vm, r) * row_bytes;
+    if (generation.step.row[r].samples) {
+      memcpy(generation.joined + r * vocab + call->dim[FIRST_COLUMN],
+             pen_logit_row(vm->plan, row, columns, generation.logits),
+             columns * sizeof *generation.joined);
+    }
+  }
+  *(double *)call->operand[COLUMNS_LOSS] = 0.0;
+}
 
 /* Where the token of a row of a step is published. */
 static _Atomic uint32_t *sampled_of(struct pen_rank_state *state, uint64_t step, uint32_t r) {
   return &state->sampled[step % PEN_SAMPLED_STEPS * PEN_PROMPTS_MAX + r];
 }
 
-static void draw_from(const struct pen_vm *vm, uint32_t r, const void *logits) {
+static void draw_from(const struct pen_vm *vm, uint32_t r, const float *logits) {
   const struct pen_options *options = generation.options;
   const struct pen_generation_row *row = &generation.step.row[r];
   const struct pen_text *text = text_of(row);
   const double uniform =
       pen_uniform(generation.key, row->text, text->written - text->prompt->token_count);
-  const size_t token = pen_sample(
-      pen_logit_row(vm->plan, logits, vm->plan->vocab, generation.logits), vm->plan->vocab,
-      options->temperature, options->top_k, uniform, generation.weights);
+  const size_t token = pen_sample(logits, vm->plan->vocab, options->temperature, options->top_k,
+                                  uniform, generation.weights);
   atomic_store_explicit(sampled_of(vm->endpoint->self, vm->run_step, r), (uint32_t)token,
                         memory_order_relaxed);
+}
+
+/* From whole logits, of the model's dtype. */
+static void draw_from_row(const struct pen_vm *vm, uint32_t r, const void *row) {
+  draw_from(vm, r, pen_logit_row(vm->plan, row, vm->plan->vocab, generation.logits));
 }
 
 static void draw_next(const struct pen_call *call) {
   const struct pen_vm *vm = ((const struct pen_op_hook *)call->prepared)->context;
   for (uint32_t r = 0; r < generation.step.row_count && draws(); r++) {
     if (generation.step.row[r].samples) {
-      draw_from(vm, r, (const unsigned char *)call->operand[LOGITS] + row_offset(vm, r));
+      draw_from_row(vm, r, (const unsigned char *)call->operand[LOGITS] + row_offset(vm, r));
     }
   }
   *(double *)call->operand[LOSS] = 0.0;
@@ -158,12 +214,11 @@ static void note_logits(const struct pen_call *call) {
       call->operand[LOGITS];
 }
 
-/* After a step on a device, which continues one text: fetches the row and samples from it. */
-static bool fetch_and_draw(const struct pen_run *run, struct pen_vm *vm) {
-  (void)run;
+/* A step on a device continues one text: fetches the row and samples from it. */
+static void fetch_and_draw(struct pen_vm *vm) {
   const unsigned char *logits = generation.taps[tapped(vm)].logits;
   if (logits == NULL || !draws()) {
-    return true;
+    return;
   }
   const uint64_t first = (uint64_t)(logits - vm->arena) + row_offset(vm, 0);
   for (size_t at = 0, bytes; at < pen_logit_row_bytes(vm->plan); at += bytes) {
@@ -172,32 +227,47 @@ static bool fetch_and_draw(const struct pen_run *run, struct pen_vm *vm) {
                 : PEN_STAGING_BYTES;
     memcpy(generation.row + at, pen_stream_read(vm->stream_state, first + at, bytes), bytes);
   }
-  draw_from(vm, 0, generation.row);
-  return true;
+  draw_from_row(vm, 0, generation.row);
 }
 
 /* ---- between steps ---- */
 
-static uint32_t drawing_rank(const struct pen_run *run) {
-  return pen_last_stage_rank(run->plan, run->profile);
-}
-
 /* Whether this rank prints the texts: the one that samples them. Other replicas only provide
  * weights. */
 static bool shows(const struct pen_run *run) {
-  return drawing_rank(run) == generation.rank && generation.replica == 0;
+  return pen_last_stage_process(run->plan, run->profile) == generation.global;
+}
+
+/* Samples, after the step, where it was not done within. */
+static bool stepped(const struct pen_run *run, struct pen_vm *vm) {
+  fetch_and_draw(vm);
+  for (uint32_t r = 0; generation.joined != NULL && shows(run) && r < generation.step.row_count;
+       r++) {
+    if (generation.step.row[r].samples) {
+      draw_from(vm, r, generation.joined + r * (size_t)vm->plan->vocab);
+    }
+  }
+  return true;
+}
+
+/* What the loss of a step runs instead. */
+static void hook_loss(struct pen_vm *vm, struct pen_op_hook *hook) {
+  const bool joins = generation.joined != NULL;
+  *hook = (struct pen_op_hook){.run = joins                      ? keep_columns
+                                      : vm->device->asynchronous ? note_logits
+                                                                 : draw_next,
+                               .context = vm};
+  pen_vm_hook(vm, joins ? PEN_OP_CROSS_ENTROPY_COLUMNS : PEN_OP_CROSS_ENTROPY, hook);
 }
 
 static void opened(const struct pen_run *run, struct pen_vm *vm) {
   const struct pen_plan *plan = run->plan;
   uint32_t s = generation.shape_count++;
-  generation.rank = vm->rank;
+  generation.global = vm->endpoint->global;
   generation.replica = vm->replica;
   generation.taps[s].tokens = (struct pen_op_hook){.run = read_tokens, .context = vm};
   generation.taps[s].positions = (struct pen_op_hook){.run = read_positions, .context = vm};
   generation.taps[s].targets = (struct pen_op_hook){.run = no_targets, .context = vm};
-  generation.taps[s].loss = (struct pen_op_hook){
-      .run = !vm->device->asynchronous ? draw_next : note_logits, .context = vm};
   if (generation.weights == NULL) {
     generation.weights = calloc(plan->vocab, sizeof *generation.weights);
     generation.logits = calloc(plan->vocab, sizeof *generation.logits);
@@ -208,18 +278,19 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   pen_vm_hook(vm, PEN_OP_TOKENS, &generation.taps[s].tokens);
   pen_vm_hook(vm, PEN_OP_POSITIONS, &generation.taps[s].positions);
   pen_vm_hook(vm, PEN_OP_TARGETS, &generation.taps[s].targets);
-  pen_vm_hook(vm, PEN_OP_CROSS_ENTROPY, &generation.taps[s].loss);
+  hook_loss(vm, &generation.taps[s].loss);
 }
 
 /* Appends the tokens of the last step. */
 static void take_tokens(const struct pen_run *run) {
+  const uint32_t drawer = pen_last_stage_process(run->plan, run->profile);
   for (uint32_t r = 0; r < generation.step.row_count; r++) {
     const struct pen_generation_row *row = &generation.step.row[r];
     if (row->samples) {
-      pen_text_append(&generation.texts, text_of(row),
-                      atomic_load_explicit(
-                          sampled_of(&run->shared.ranks[drawing_rank(run)], generation.taken, r),
-                          memory_order_relaxed));
+      pen_text_append(
+          &generation.texts, text_of(row),
+          atomic_load_explicit(sampled_of(&run->shared.ranks[drawer], generation.taken, r),
+                               memory_order_relaxed));
     }
   }
   generation.taken++;
@@ -269,4 +340,4 @@ static void left(const struct pen_run *run, struct pen_vm *vm) {
 }
 
 const struct pen_command_hooks pen_generate_hooks = {
-    .opened = opened, .choose = choose, .stepped = fetch_and_draw, .left = left};
+    .opened = opened, .choose = choose, .stepped = stepped, .left = left};

@@ -15,10 +15,12 @@
 #include "runtime/base/text_writer.h"
 #include "runtime/commands/logits.h"
 #include "runtime/storage/safetensors.h"
+#include "runtime/storage/tensor_pieces.h"
 
 enum { HEADER_BYTES = 256, NUMBER_BYTES = 32 };
 
-/* One of the K largest logits. */
+/* One of the K largest logits. A record of a row has K, in falling order, of each tensor rank, of
+ * its own tokens; if these are fewer than K, the others are none. */
 struct ranked {
   uint32_t past_id; /* id + 1; 0: none, as in what a file holds before it is written */
   float logit;
@@ -35,7 +37,10 @@ static struct {
   const uint64_t *first_entry; /* [document], or null */
   float *row;                  /* [vocab]: of a bf16 model, as f32 */
   size_t row_count;
-  struct ranked *ranked; /* [row_count][top]: of rows of which pieces were added */
+  struct ranked *ranked; /* [row_count][top]: of rows of which pieces were added; or a record */
+  /* Of a rank: its tokens, and how many of its logits a record has. */
+  size_t first_token, past_token;
+  uint32_t own_top;
 } logits = {.descriptor = -1};
 
 bool pen_score_logits_wanted(void) { return logits.path != NULL; }
@@ -101,8 +106,9 @@ void pen_score_logits_open(const struct pen_run *run) {
   logits.vocab = run->plan->vocab;
   logits.top =
       options->logits_top < logits.vocab ? (uint32_t)options->logits_top : (uint32_t)logits.vocab;
-  logits.record_bytes =
-      logits.top == 0 ? logits.vocab * sizeof(float) : logits.top * sizeof(struct ranked);
+  logits.record_bytes = logits.top == 0
+                            ? logits.vocab * sizeof(float)
+                            : run->plan->tensor_ranks * logits.top * sizeof(struct ranked);
   logits.first_record = logits.top == 0 ? HEADER_BYTES : 0;
   logits.entry_count = count_entries(&run->data);
   if (pen_path_suffix(logits.unfinished, logits.path, ".tmp") != 0) {
@@ -125,11 +131,18 @@ void pen_score_logits_close(void) {
 
 /* ---- within a step ---- */
 
-void pen_score_logits_prepare(const uint64_t *first_entry, size_t rows) {
+void pen_score_logits_prepare(const struct pen_vm *vm, const uint64_t *first_entry, size_t rows) {
+  const uint32_t tensor_rank = vm->endpoint->tensor_rank, members = vm->plan->tensor_ranks;
   logits.first_entry = first_entry;
+  logits.first_token = pen_first_token(vm->plan, tensor_rank);
+  logits.past_token = pen_first_token(vm->plan, tensor_rank + 1);
+  logits.own_top = logits.past_token - logits.first_token < logits.top
+                       ? (uint32_t)(logits.past_token - logits.first_token)
+                       : logits.top;
   logits.row = calloc(logits.vocab, sizeof *logits.row);
   logits.row_count = rows;
-  logits.ranked = calloc(rows * logits.top + 1u, sizeof *logits.ranked);
+  logits.ranked =
+      calloc((rows > members ? rows : members) * logits.top + 1u, sizeof *logits.ranked);
   pen_check(logits.row != NULL && logits.ranked != NULL, "no memory for %zu logits", logits.vocab);
 }
 
@@ -173,24 +186,26 @@ static void sink(struct ranked *heap, uint32_t count, uint32_t at) {
 /* Adds logits, from token `first` on, to the K largest so far: a heap with the smallest at its top
  * (Williams 1964). */
 static void rank_logits(struct ranked *heap, const float *row, size_t first, size_t count) {
-  uint32_t filled = first < logits.top ? (uint32_t)first : logits.top;
+  const uint32_t top = logits.own_top;
+  const size_t before = first - logits.first_token;
+  uint32_t filled = before < top ? (uint32_t)before : top;
   for (size_t i = 0; i < count; i++) {
     const struct ranked next = {(uint32_t)(first + i) + 1, row[i]};
-    if (filled < logits.top) {
+    if (filled < top) {
       heap[filled++] = next;
-      for (uint32_t at = filled == logits.top ? logits.top / 2 : 0; at-- > 0;) {
-        sink(heap, logits.top, at);
+      for (uint32_t at = filled == top ? top / 2 : 0; at-- > 0;) {
+        sink(heap, top, at);
       }
     } else if (is_larger(next, heap[0])) {
       heap[0] = next;
-      sink(heap, logits.top, 0);
+      sink(heap, top, 0);
     }
   }
 }
 
 /* Sorts them in falling order. */
 static void sort_ranked(struct ranked *heap) {
-  for (uint32_t count = logits.top; count-- > 1;) {
+  for (uint32_t count = logits.own_top; count-- > 1;) {
     const struct ranked smallest = heap[0];
     heap[0] = heap[count];
     heap[count] = smallest;
@@ -225,9 +240,10 @@ void pen_score_logits_add(const struct pen_vm *vm, uint64_t row_index, const voi
   }
   struct ranked *heap = logits.ranked + row_index % logits.row_count * logits.top;
   rank_logits(heap, floats, first, count);
-  if (first + count == logits.vocab) {
+  if (first + count == logits.past_token) {
     sort_ranked(heap);
-    write_record(heap, entry);
+    write_part(heap, logits.own_top * sizeof *heap, entry,
+               vm->endpoint->tensor_rank * logits.top * sizeof *heap);
   }
 }
 
@@ -249,14 +265,34 @@ static void write_unpredicted(const struct pen_packed *packed) {
   }
 }
 
-static void write_line(struct pen_writer *out, const struct ranked *ranked) {
-  pen_writer_text(out, ranked->past_id == 0 ? "null\n" : "[");
-  for (uint32_t i = 0; ranked->past_id != 0 && i < logits.top; i++) {
+/* The largest logit of a record that has not been taken: of each of so many tensor ranks the first
+ * taken[] ones have. */
+static struct ranked take_largest(const struct ranked *record, uint32_t members, uint32_t *taken) {
+  struct ranked largest = {0, 0.0F};
+  uint32_t of = 0;
+  for (uint32_t m = 0; m < members; m++) {
+    const struct ranked next =
+        taken[m] < logits.top ? record[m * logits.top + taken[m]] : (struct ranked){0, 0.0F};
+    if (next.past_id != 0 && (largest.past_id == 0 || is_larger(next, largest))) {
+      largest = next;
+      of = m;
+    }
+  }
+  taken[of]++;
+  return largest;
+}
+
+static void write_line(struct pen_writer *out, const struct ranked *record, uint32_t members,
+                       uint32_t *taken) {
+  memset(taken, 0, members * sizeof *taken);
+  pen_writer_text(out, record->past_id == 0 ? "null\n" : "[");
+  for (uint32_t i = 0; record->past_id != 0 && i < logits.top; i++) {
+    const struct ranked next = take_largest(record, members, taken);
     pen_writer_text(out, i == 0 ? "[" : ", [");
-    pen_writer_number(out, ranked[i].past_id - 1);
+    pen_writer_number(out, next.past_id - 1);
     char text[NUMBER_BYTES] = "null";
-    if (isfinite(ranked[i].logit)) {
-      snprintf(text, sizeof text, "%.9g", (double)ranked[i].logit);
+    if (isfinite(next.logit)) {
+      snprintf(text, sizeof text, "%.9g", (double)next.logit);
     }
     pen_writer_text(out, ", ");
     pen_writer_text(out, text);
@@ -265,8 +301,10 @@ static void write_line(struct pen_writer *out, const struct ranked *ranked) {
 }
 
 /* Makes FILE.tmp of the records. Returns its descriptor. */
-static int write_lines(void) {
+static int write_lines(uint32_t members) {
   struct pen_writer out;
+  uint32_t *taken = calloc(members, sizeof *taken);
+  pen_check(taken != NULL, "no memory for the logits of %u tensor ranks", members);
   const int descriptor = create();
   pen_writer_open(&out, descriptor);
   for (uint64_t entry = 0; entry < logits.entry_count; entry++) {
@@ -275,11 +313,12 @@ static int write_lines(void) {
                          entry * logits.record_bytes) < 0) {
       fail_write();
     }
-    write_line(&out, logits.ranked);
+    write_line(&out, logits.ranked, members, taken);
   }
   if (pen_writer_flush(&out) != 0) {
     fail_write();
   }
+  free(taken);
   return descriptor;
 }
 
@@ -293,7 +332,7 @@ void pen_score_logits_finish(const struct pen_vm *vm) {
   if (logits.top == 0) {
     write_unpredicted(&vm->data.packed);
   } else {
-    descriptor = write_lines();
+    descriptor = write_lines(vm->plan->tensor_ranks);
   }
   if (pen_file_sync_close(descriptor, 0) != 0 || rename(logits.unfinished, logits.path) != 0 ||
       pen_folder_sync_of(logits.path) != 0) {

@@ -8,7 +8,8 @@
  *
  * The rank of the last stage that computes an entry writes it as a record of fixed size in its
  * place in a file that all replicas share, so nothing accumulates in memory; they must be on one
- * host. The rank that writes the scores makes FILE of it after the last step, by rename. */
+ * host. Of tensor ranks, which are, each writes the part of its tokens. The rank that writes the
+ * scores makes FILE of it after the last step, by rename. */
 #ifndef PEN_SCORE_LOGITS_H
 #define PEN_SCORE_LOGITS_H
 
@@ -26,11 +27,11 @@ void pen_score_logits_open(const struct pen_run *run);
 /* In a rank of the last stage, before the seal. `first_entry`: of a packed file, in which entry
  * each document begins, by its index in the file; else null. `rows`: how many rows there may be of
  * which some logits were added, but not all. */
-void pen_score_logits_prepare(const uint64_t *first_entry, size_t rows);
+void pen_score_logits_prepare(const struct pen_vm *vm, const uint64_t *first_entry, size_t rows);
 
 /* Whether there is --logits; then for each row of a step, counted over all replicas, the rank that
  * computes it calls pen_score_logits_add() with the row, of the model's dtype: with all logits, or
- * with each piece of them, [count] from token `first` on, rising. Fails (74). */
+ * with each piece of them that the rank has, [count] from token `first` on, rising. Fails (74). */
 bool pen_score_logits_wanted(void);
 void pen_score_logits_add(const struct pen_vm *vm, uint64_t row_index, const void *row,
                           size_t first, size_t count);

@@ -89,22 +89,26 @@ static struct pen_shard kept_gradient(const struct pen_vm *vm, uint32_t weight) 
   return pen_kept_of(vm->plan, weight, vm->replica, vm->plan->weights[weight].gradient_sharded);
 }
 
+static const struct pen_tie *own_ties(const struct pen_vm *vm) {
+  return &vm->plan->ties[pen_member_tie(vm->plan, vm->endpoint->tensor_rank)];
+}
+
 /* The sum is in the place of the embedding's gradient; the head's is not used any more. A message
- * has the gradients of all ties as they lie at its sender. */
+ * has the gradients of all ties of the member as they lie at its sender. */
 static bool add_tied_gradients(struct pen_vm *vm, const struct pen_action *action) {
-  const struct pen_plan *plan = vm->plan;
+  const struct pen_tie *ties = own_ties(vm);
   pen_wait_sends(vm, action);
-  for (uint32_t i = 0; i < plan->tie_count; i++) {
-    const struct pen_weight *weight = &plan->weights[plan->ties[i].weight];
+  for (uint32_t i = 0; i < pen_member_tie_count(vm->plan); i++) {
+    const struct pen_weight *weight = &vm->plan->weights[ties[i].weight];
     if (weight->rank == vm->rank && !weight->frozen) {
-      const bool received = plan->ties[i].rank != vm->rank;
+      const bool received = ties[i].rank != vm->rank;
       struct pen_call *call = &vm->add_tied.call;
-      call->operand[0] = vm->arena + plan->ties[i].gradient_offset +
-                         (received ? vm->profile->messages[action->message].target_offset -
-                                         plan->ties[0].gradient_offset
-                                   : 0);
+      call->operand[0] =
+          vm->arena + ties[i].gradient_offset +
+          (received ? vm->profile->messages[action->message].target_offset - ties[0].gradient_offset
+                    : 0);
       call->operand[1] = call->operand[2] = vm->arena + weight->gradient_offset;
-      call->dim[0] = (int64_t)kept_gradient(vm, plan->ties[i].weight).count;
+      call->dim[0] = (int64_t)kept_gradient(vm, ties[i].weight).count;
       vm->add_tied.run(call);
     }
   }
@@ -168,12 +172,10 @@ static void zero_gradient(struct pen_vm *vm, uint64_t offset, uint64_t first, ui
 
 /* The head's gradients of the ties whose head is on this rank: they were sent, or added. */
 static void zero_head_gradients(struct pen_vm *vm) {
-  const struct pen_plan *plan = vm->plan;
-  for (uint32_t i = 0; i < plan->tie_count; i++) {
-    const struct pen_weight *weight = &plan->weights[plan->ties[i].weight];
-    if (plan->ties[i].rank == vm->rank && !weight->frozen) {
-      zero_gradient(vm, plan->ties[i].gradient_offset, 0,
-                    kept_gradient(vm, plan->ties[i].weight).count);
+  const struct pen_tie *ties = own_ties(vm);
+  for (uint32_t i = 0; i < pen_member_tie_count(vm->plan); i++) {
+    if (ties[i].rank == vm->rank && !vm->plan->weights[ties[i].weight].frozen) {
+      zero_gradient(vm, ties[i].gradient_offset, 0, kept_gradient(vm, ties[i].weight).count);
     }
   }
 }

@@ -24,8 +24,8 @@ struct pen_weight_arrays pen_weight_arrays_of(const struct pen_vm *vm, uint32_t 
 
 uint32_t pen_weight_at(const struct pen_vm *vm, uint64_t offset, bool gradients) {
   const struct pen_plan *plan = vm->plan;
-  for (uint32_t i = 0; i < plan->tie_count; i++) {
-    const struct pen_tie *tie = &plan->ties[i];
+  for (uint32_t i = 0; i < pen_member_tie_count(plan); i++) {
+    const struct pen_tie *tie = &plan->ties[pen_member_tie(plan, vm->endpoint->tensor_rank) + i];
     if (tie->rank == vm->rank && (gradients ? tie->gradient_offset : tie->value_offset) == offset) {
       return tie->weight;
     }

@@ -47,8 +47,9 @@
  * Tensor ranks. A rank is tensor_ranks processes (tensor_parallel.ranks), its members, which run
  * the same tables. Of the pieces of a tensor, whose number they divide, each member has a run of
  * consecutive ones, rising; the tensors of the tables are those of member 0, and the others have
- * theirs at the same offsets. Weights that are not split are on each member. A member sends its
- * messages to the same member of the other ranks.
+ * theirs at the same offsets, those of ties too. Weights that are not split are on each member. A
+ * member sends its messages, and its pieces of a tied matrix, to the same member of the other
+ * ranks.
  *
  * Replicas. A replica is a pipeline of rank_count ranks with tables, arenas and messages of its
  * own, all of this plan. Member t of rank r of replica d is the process with the global rank
@@ -269,6 +270,13 @@ static inline uint32_t pen_table_rank(const struct pen_plan *plan, uint32_t glob
   return pen_coordinates_of(plan, global).rank;
 }
 
+/* The process that has the predictions and the losses of the first replica. */
+static inline uint32_t pen_last_stage_process(const struct pen_plan *plan,
+                                              const struct pen_profile *profile) {
+  return pen_global_rank(plan,
+                         (struct pen_coordinates){.rank = pen_last_stage_rank(plan, profile)});
+}
+
 /* A pipeline is the ranks of one replica that are the same member, and send each other messages. */
 static inline uint32_t pen_pipeline_count(const struct pen_plan *plan) {
   return plan->replica_count * plan->tensor_ranks;
@@ -293,6 +301,14 @@ static inline uint32_t pen_member_weight(const struct pen_plan *plan, uint32_t w
 static inline uint32_t pen_first_member_weight(const struct pen_plan *plan, uint32_t weight) {
   const struct pen_weight *of = &plan->weights[weight];
   return weight - pen_first_member(plan, of) * (of->piece_count / plan->tensor_ranks);
+}
+/* The ties of a member: its pieces of the matrix that embedding and head share. How many, the same
+ * for all; and the first, those that follow it are the others. */
+static inline uint32_t pen_member_tie_count(const struct pen_plan *plan) {
+  return plan->tie_count / plan->tensor_ranks;
+}
+static inline uint32_t pen_member_tie(const struct pen_plan *plan, uint32_t tensor_rank) {
+  return tensor_rank * pen_member_tie_count(plan);
 }
 /* Whether a process has a weight; whether it is the first member that has it, which counts it in
  * the norm and saves it. */

@@ -20,13 +20,14 @@ void pen_weight_to_bf16(const struct pen_weight *weight, struct pen_shard shard,
   }
 }
 
-/* The tie whose head is on this rank and whose owner is not; null: none. */
-static const struct pen_tie *tie_elsewhere(const struct pen_plan *plan, uint32_t rank,
+/* The tie of the weight, if it is one of the member's, whose head is on this rank and whose owner
+ * is not; null: none. */
+static const struct pen_tie *tie_elsewhere(const struct pen_plan *plan, struct pen_coordinates at,
                                            uint32_t weight_index) {
-  for (uint32_t i = 0; i < plan->tie_count; i++) {
-    const struct pen_tie *tie = &plan->ties[i];
-    if (tie->weight == weight_index && tie->rank == rank &&
-        plan->weights[weight_index].rank != rank) {
+  for (uint32_t i = 0; i < pen_member_tie_count(plan); i++) {
+    const struct pen_tie *tie = &plan->ties[pen_member_tie(plan, at.tensor_rank) + i];
+    if (tie->weight == weight_index && tie->rank == at.rank &&
+        plan->weights[weight_index].rank != at.rank) {
       return tie;
     }
   }
@@ -45,7 +46,7 @@ float *pen_value_destination(const struct pen_plan *plan, uint32_t global, unsig
                              uint32_t weight_index) {
   const struct pen_weight *weight = &plan->weights[weight_index];
   const struct pen_coordinates at = pen_coordinates_of(plan, global);
-  const struct pen_tie *tie = tie_elsewhere(plan, at.rank, weight_index);
+  const struct pen_tie *tie = tie_elsewhere(plan, at, weight_index);
   if (pen_has_weight(plan, weight, at)) {
     return weight->value_sharded ? pen_weight_buffer(weight)
                                  : (float *)(arena + weight->value_offset);
@@ -75,7 +76,7 @@ void pen_value_loaded(const struct pen_plan *plan, uint32_t global, unsigned cha
                       uint32_t weight_index, float *value) {
   const struct pen_weight *weight = &plan->weights[weight_index];
   const struct pen_coordinates at = pen_coordinates_of(plan, global);
-  const struct pen_tie *tie = tie_elsewhere(plan, at.rank, weight_index);
+  const struct pen_tie *tie = tie_elsewhere(plan, at, weight_index);
   const bool has = pen_has_weight(plan, weight, at);
   if (has && weight->value_sharded) {
     keep_shard(plan, at.replica, arena, weight_index, value);

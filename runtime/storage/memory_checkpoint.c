@@ -57,8 +57,8 @@ void pen_memory_state_visit(const struct pen_plan *plan, uint32_t global, visit_
       visit_weight(plan, i, at.replica, visit, context);
     }
   }
-  for (uint32_t i = 0; i < plan->tie_count; i++) {
-    const struct pen_tie *tie = &plan->ties[i];
+  for (uint32_t i = 0; i < pen_member_tie_count(plan); i++) {
+    const struct pen_tie *tie = &plan->ties[pen_member_tie(plan, at.tensor_rank) + i];
     const struct pen_weight *weight = &plan->weights[tie->weight];
     if (tie->rank == at.rank && weight->rank != at.rank) {
       const struct pen_state_part part = {.weight = tie->weight,

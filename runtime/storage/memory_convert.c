@@ -54,8 +54,9 @@ bool pen_memory_part_is_needed(const struct pen_plan *plan, const struct pen_ran
        r = pen_rank_set_next(ranks, r + 1)) {
     const struct pen_coordinates at = pen_coordinates_of(plan, r);
     needed = pen_has_weight(plan, &plan->weights[part->weight], at);
-    for (uint32_t i = 0; i < plan->tie_count; i++) {
-      needed = needed || (plan->ties[i].weight == part->weight && plan->ties[i].rank == at.rank);
+    for (uint32_t i = 0; i < pen_member_tie_count(plan); i++) {
+      const struct pen_tie *tie = &plan->ties[pen_member_tie(plan, at.tensor_rank) + i];
+      needed = needed || (tie->weight == part->weight && tie->rank == at.rank);
     }
   }
   return needed;

@@ -72,7 +72,9 @@ COMMAND_TESTS = \
   %reldir%/search_report.t \
   %reldir%/secret.t \
   %reldir%/tensor.t \
+  %reldir%/tensor_head.t \
   %reldir%/tensor_plan.t \
+  %reldir%/tensor_text.t \
   %reldir%/threads.t \
   %reldir%/tied.t \
   %reldir%/tokens.t \

@@ -188,6 +188,70 @@ static bool rows_without_the_rest(struct broken_plan *p) {
   return false;
 }
 
+/* The maximum is that of the member's own logits. */
+static bool maximum_of_one_member(struct broken_plan *p) {
+  struct pen_op *op =
+      OP_OF(p, PEN_OP_LOGITS_SUM, PEN_OP_CROSS_ENTROPY_COLUMNS, PEN_OP_HEAD_SUM,
+            PEN_OP_HEAD_LOSS_COLUMNS, PEN_OP_HEAD_LOSS_COLUMNS_DW, PEN_OP_HEAD_LOSS_COLUMNS_B);
+  if (!op) return false;
+  const uint32_t first = program_of(p, (uint32_t)(op - ops_of(p)))->first_op;
+  uint32_t *maximum = &op->operand[operand_named(op, "maximum")],
+           made = writer_of(p, first, *maximum);
+  while (made != PEN_NONE && ops_of(p)[made].kind == PEN_OP_MAXIMUM)
+    made = writer_of(p, first, ops_of(p)[made].operand[0]);
+  if (made == PEN_NONE || ops_of(p)[made].kind != PEN_OP_ALL_GATHER_PART) return false;
+  *maximum = ops_of(p)[made].operand[0];
+  return true;
+}
+
+/* ---- ties ---- */
+
+/* A tie of a member after the first; null: the plan has none, or its matrix is not trained. */
+static struct pen_tie *some_later_tie(struct broken_plan *p) {
+  struct pen_tie *ties = some_ties(p, false);
+  const uint32_t own = pen_member_tie_count(p->plan);
+  return ties ? &ties[own + draw(p->seed, p->plan->tie_count - own)] : NULL;
+}
+
+static bool tie_in_another_place(struct broken_plan *p) {
+  struct pen_tie *tie = some_later_tie(p);
+  if (!tie) return false;
+  *(draw(p->seed, 2) ? &tie->value_offset : &tie->gradient_offset) += PEN_ALIGNMENT_BYTES;
+  return true;
+}
+
+static bool tie_of_the_first_member(struct broken_plan *p) {
+  struct pen_tie *tie = some_later_tie(p);
+  if (tie)
+    tie->weight = p->plan->ties[(tie - p->plan->ties) % pen_member_tie_count(p->plan)].weight;
+  return tie;
+}
+
+/* A message has the pieces of all members. */
+static bool message_of_all_members(struct broken_plan *p) {
+  struct pen_message *message = message_of_ties(p);
+  if (message) message->bytes *= p->plan->tensor_ranks;
+  return message;
+}
+
+/* ---- generation ---- */
+
+static bool generation_without_a_part(struct broken_plan *p) {
+  const struct pen_op *op = op_of_generation(p, PEN_OP_ALL_GATHER_PART);
+  if (op) drop_op(p, (uint32_t)(op - ops_of(p)));
+  return op;
+}
+
+static bool sampled_columns_elsewhere(struct broken_plan *p) {
+  struct pen_op *op = op_of_generation(p, PEN_OP_CROSS_ENTROPY_COLUMNS);
+  if (op) op->dim[2]++;
+  return op;
+}
+
+static bool sampled_columns_of_another(struct broken_plan *p) {
+  return generation_takes(p, PEN_OP_CROSS_ENTROPY_COLUMNS, "logits");
+}
+
 /* ---- members ---- */
 
 /* A weight of a member after the first. */
@@ -295,6 +359,13 @@ static const struct defect defects[] = {
     {"a result in a slot", result_in_a_slot, {WRONG, BYTES}},
     {"tokens of another member", tokens_of_another_member, {WRONG}},
     {"rows without those of other members", rows_without_the_rest, {WRONG}},
+    {"the maximum of one member", maximum_of_one_member, {WRONG, BYTES}},
+    {"a member's tie in another place", tie_in_another_place, {"tied: ", "the head reads"}},
+    {"a tie of the first member", tie_of_the_first_member, {"tied: "}},
+    {"a message of all members", message_of_all_members, {"its message has"}},
+    {"generation without a part", generation_without_a_part, {WRONG, BYTES}},
+    {"sampled columns elsewhere", sampled_columns_elsewhere, {WRONG}},
+    {"sampled columns of another piece", sampled_columns_of_another, {WRONG, BYTES}},
     {"a member's weight in another place", weight_in_another_place, {"is in another place"}},
     {"a member's weight of another kind", weight_of_another_kind, {"is of another kind"}},
     {"another number of members",

@@ -208,42 +208,6 @@ static bool fewer_pieces(struct broken_plan *p) {
 
 /* ---- generation ---- */
 
-/* An op of a profile of generation, which the part is turned to; null: no rank has one. */
-static struct pen_op *op_of_generation(struct broken_plan *p, int kind) {
-  const uint32_t profiles = p->plan->profile_count, ranks = p->plan->rank_count,
-                 first = (uint32_t)draw(p->seed, profiles * ranks);
-  for (uint32_t n = 0; n < profiles * ranks; n++) {
-    const uint32_t at = (first + n) % (profiles * ranks);
-    const struct pen_profile *profile = &p->plan->profiles[at / ranks];
-    if (profile->kind == PEN_TRAIN || profile->kind == PEN_EVAL) continue;
-    p->profile = WRITABLE(struct pen_profile, profile);
-    turn_to_rank(p, at % ranks);
-    const uint32_t op = op_of_kind(p, kind);
-    if (op != PEN_NONE) return ops_of(p) + op;
-  }
-  return NULL;
-}
-
-/* Of which piece a tensor is, by its name: "weight[1].bf16". */
-static char piece_of_tensor(const struct broken_plan *p, uint32_t tensor) {
-  const char *bracket = strchr(p->tables->tensors[tensor].name, '[');
-  return bracket ? bracket[1] : 0;
-}
-
-/* An op of generation takes the operand of another piece's. */
-static bool generation_takes(struct broken_plan *p, int kind, const char *operand) {
-  for (unsigned tries = 0; tries < 20; tries++) {
-    struct pen_op *op = op_of_generation(p, kind);
-    const int k = op ? operand_named(op, operand) : 0;
-    const struct pen_op *other = op ? other_op(p, op, k) : NULL;
-    if (!other || piece_of_tensor(p, other->operand[k]) == piece_of_tensor(p, op->operand[k]))
-      continue;
-    op->operand[k] = other->operand[k];
-    return true;
-  }
-  return false;
-}
-
 static bool joins_another(struct broken_plan *p) {
   return generation_takes(p, PEN_OP_LOGITS_JOIN, "logits");
 }
@@ -283,16 +247,6 @@ static bool samples_before_the_last(struct broken_plan *p) {
 
 /* ---- ties ---- */
 
-/* The ties of a plan that trains, or null. `apart`: their messages, too. */
-static struct pen_tie *some_ties(struct broken_plan *p, bool apart) {
-  const struct pen_tie *tie = p->plan->ties;
-  if (p->plan->tie_count == 0 || p->plan->weights[tie->weight].frozen ||
-      (apart && tie->rank == p->plan->weights[tie->weight].rank))
-    return NULL;
-  turn_to_training(p, tie->rank);
-  return WRITABLE(struct pen_tie, tie);
-}
-
 /* Two ties exchange what is at `bytes` in a row. */
 static bool exchange_ties(struct broken_plan *p, size_t offset, size_t bytes) {
   struct pen_tie *tie = some_ties(p, false);
@@ -331,16 +285,9 @@ static bool tie_further_away(struct broken_plan *p) {
 }
 
 static bool message_of_some_ties(struct broken_plan *p) {
-  const struct pen_tie *tie = some_ties(p, true);
-  if (!tie) return false;
-  const uint8_t kind = draw(p->seed, 2) ? PEN_SEND_G : PEN_SEND_V;
-  for (uint32_t n = 0; n < p->profile->message_count; n++) {
-    struct pen_message *message = WRITABLE(struct pen_message, &p->profile->messages[n]);
-    if (message->kind != kind) continue;
-    message->bytes /= p->plan->tie_count;
-    return true;
-  }
-  return false;
+  struct pen_message *message = message_of_ties(p);
+  if (message) message->bytes /= p->plan->tie_count;
+  return message;
 }
 
 /* A product of the head adds to the gradient of the embedding. */

@@ -59,8 +59,8 @@ static const char *split_model_text(uint64_t *seed) {
              *window =
                  !strcmp(family, "mistral") || !strcmp(family, "gemma3_text") ? "window = 4; " : "";
   return pen_text("family = \"%s\"; kv_heads = 4; %stie_embeddings = %s; sequence = %s; %s", family,
-                  window, has_members ? "false" : ONE_OF(seed, "false", "true"),
-                  has_members ? "8" : ONE_OF(seed, "8", "8", "64; loss_rows = 32"), frozen);
+                  window, ONE_OF(seed, "false", "true"),
+                  ONE_OF(seed, "8", "8", "64; loss_rows = 32"), frozen);
 }
 
 /* What the families have beside the settings of all: tied and frozen weights, a loss in chunks. */

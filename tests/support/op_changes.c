@@ -1,4 +1,4 @@
-/* op_changes.c: changes to operands of the ops of a train profile. */
+/* op_changes.c: changes to operands of ops, of a train profile or of generation, and to ties. */
 #include "tests/support/op_changes.h"
 
 void turn_to_training(struct broken_plan *p, uint32_t rank) {
@@ -77,4 +77,58 @@ bool exchange_own_operands(struct broken_plan *p, int kind, const char *one, con
   if (op)
     exchange_operands(&op->operand[operand_named(op, one)], &op->operand[operand_named(op, other)]);
   return op;
+}
+
+/* An op of a profile of generation, which the part is turned to; null: no rank has one. */
+struct pen_op *op_of_generation(struct broken_plan *p, int kind) {
+  const uint32_t profiles = p->plan->profile_count, ranks = p->plan->rank_count,
+                 first = (uint32_t)draw(p->seed, profiles * ranks);
+  for (uint32_t n = 0; n < profiles * ranks; n++) {
+    const uint32_t at = (first + n) % (profiles * ranks);
+    const struct pen_profile *profile = &p->plan->profiles[at / ranks];
+    if (profile->kind == PEN_TRAIN || profile->kind == PEN_EVAL) continue;
+    p->profile = WRITABLE(struct pen_profile, profile);
+    turn_to_rank(p, at % ranks);
+    const uint32_t op = op_of_kind(p, kind);
+    if (op != PEN_NONE) return ops_of(p) + op;
+  }
+  return NULL;
+}
+
+/* Of which piece a tensor is, by its name: "weight[1].bf16". */
+static char piece_of_tensor(const struct broken_plan *p, uint32_t tensor) {
+  const char *bracket = strchr(p->tables->tensors[tensor].name, '[');
+  return bracket ? bracket[1] : 0;
+}
+
+/* An op of generation takes the operand of another piece's. */
+bool generation_takes(struct broken_plan *p, int kind, const char *operand) {
+  for (unsigned tries = 0; tries < 20; tries++) {
+    struct pen_op *op = op_of_generation(p, kind);
+    const int k = op ? operand_named(op, operand) : 0;
+    const struct pen_op *other = op ? other_op(p, op, k) : NULL;
+    if (!other || piece_of_tensor(p, other->operand[k]) == piece_of_tensor(p, op->operand[k]))
+      continue;
+    op->operand[k] = other->operand[k];
+    return true;
+  }
+  return false;
+}
+
+/* The ties of a plan that trains, or null. `apart`: their messages, too. */
+struct pen_tie *some_ties(struct broken_plan *p, bool apart) {
+  const struct pen_tie *tie = p->plan->ties;
+  if (p->plan->tie_count == 0 || p->plan->weights[tie->weight].frozen ||
+      (apart && tie->rank == p->plan->weights[tie->weight].rank))
+    return NULL;
+  turn_to_training(p, tie->rank);
+  return WRITABLE(struct pen_tie, tie);
+}
+
+struct pen_message *message_of_ties(struct broken_plan *p) {
+  if (!some_ties(p, true)) return NULL;
+  const uint8_t kind = draw(p->seed, 2) ? PEN_SEND_G : PEN_SEND_V;
+  struct pen_message *message = WRITABLE(struct pen_message, p->profile->messages);
+  while (message->kind != kind) message++;
+  return message;
 }

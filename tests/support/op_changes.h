@@ -1,4 +1,4 @@
-/* op_changes.h: changes to operands of the ops of a train profile, for tests of the verifier. */
+/* op_changes.h: changes to operands of ops, and to ties, for tests of the verifier. */
 #ifndef PEN_OP_CHANGES_H
 #define PEN_OP_CHANGES_H
 
@@ -31,5 +31,17 @@ bool takes_anothers(struct broken_plan *p, const int *kind, size_t count, const 
 
 /* Two operands of one op exchange their tensors. */
 bool exchange_own_operands(struct broken_plan *p, int kind, const char *one, const char *other);
+
+/* An op of a profile of generation, which the part is turned to; null: no rank has one. */
+struct pen_op *op_of_generation(struct broken_plan *p, int kind);
+
+/* An op of generation takes the operand of another piece's. */
+bool generation_takes(struct broken_plan *p, int kind, const char *operand);
+
+/* The ties of a plan that trains, or null. `apart`: their messages, too. */
+struct pen_tie *some_ties(struct broken_plan *p, bool apart);
+
+/* Their message with the gradient, or with the value; null: the plan has none. */
+struct pen_message *message_of_ties(struct broken_plan *p);
 
 #endif
