@@ -48,6 +48,10 @@ static void check_ranks(const struct pen_topology *t) {
     pen_topology_fail(t, "tensor_parallel.ranks", "a power of two");
   if (t->fallback || t->fallback_count)
     pen_topology_fail(t, "tensor_parallel.ranks", "1, with a fallback, in this version");
+  if (t->tensor_parallel_sequence && !strcmp(t->cluster_device, "cuda"))
+    pen_topology_fail(t, "tensor_parallel.sequence",
+                      "false, with tensor_parallel.ranks above 1 and cluster.device = \"cuda\", in "
+                      "this version");
   if (t->memory_audit) pen_topology_fail(t, "memory.audit", "false, %s", why);
   if (t->tensor_parallel_sequence)
     pen_topology_fail(t, "tensor_parallel.sequence", "false, %s", why);
