@@ -62,9 +62,13 @@ ok "with tensor ranks it is built" build members "$scratch/llama.cfg" $members
 ok "and trains" "$scratch/members" train --data "$scratch/data.bin" --quiet --steps 3 --checkpoint "$scratch/members.ckpt"
 ok "and evaluates" "$scratch/members" eval --data "$scratch/data.bin" --checkpoint "$scratch/members.ckpt" --steps 2
 split='-s tensor_parallel.partials=2 -s model.tie_embeddings=true -s model.vocab=257 -s generate.prompts=2'
-for name in rows0 rows32; do
-  ok "$name: with split weights and a tied head it is built" build $name "$scratch/llama.cfg" $split -s model.loss_rows=${name#rows}
-  ok "$name: trains" "$scratch/$name" train --data "$scratch/data.bin" --quiet --audit 1 --checkpoint "$scratch/split" --steps 2
+for name in rows0 rows32 members0 members32; do
+  case $name in
+    rows*) more=$split audited='--audit 1' ;;
+    members*) more="$split $members -s model.vocab=257" audited= ;;
+  esac
+  ok "$name: with split weights and a tied head it is built" build $name "$scratch/llama.cfg" $more -s model.loss_rows=${name##*[a-z]}
+  ok "$name: trains" "$scratch/$name" train --data "$scratch/data.bin" --quiet $audited --checkpoint "$scratch/split" --steps 2
   ok "$name: scores" "$scratch/$name" score --data "$scratch/data.bin" --quiet --checkpoint "$scratch/split" --output "$scratch/out" --logits "$scratch/logits" --logits-top 3
   ok "$name: generates" "$scratch/$name" generate --quiet --checkpoint "$scratch/split" --prompt '1 2 3' --tokens 30
 done
