@@ -28,6 +28,7 @@
 #include "runtime/commands/texts.h"
 #include "runtime/device/stream_state.h"
 #include "runtime/exec/op_hook.h"
+#include "runtime/storage/tensor_pieces.h"
 
 /* Operands of CROSS_ENTROPY and CROSS_ENTROPY_COLUMNS, and dims of the latter. */
 enum { LOGITS = 0, LOSS = 3, COLUMNS_LOSS = 5, COLUMNS = 1, FIRST_COLUMN = 2 };
@@ -60,6 +61,12 @@ static void open_joined(const struct pen_run *run) {
     rows = slots > rows ? slots : rows;
   }
   const size_t bytes = rows * run->plan->vocab * sizeof *generation.joined;
+  if (run->plan->tensor_ranks > 1 && strcmp(run->plan->device, "cpu") != 0) {
+    pen_fail(PEN_EXIT_USAGE,
+             "generate: %u tensor ranks on %s do not join their logits, in this "
+             "version; build the plan with tensor_parallel.ranks = 1 and partials = %u",
+             run->plan->tensor_ranks, run->plan->device, pen_vocabulary_pieces(run->plan));
+  }
   if (run->plan->tensor_ranks > 1) {
     generation.joined =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

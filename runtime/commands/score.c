@@ -53,8 +53,9 @@ static struct {
   struct {
     double *minus_log; /* [pieces] each: 0 where the target is in another piece */
     int32_t *target;
-    unsigned char *logits;       /* with --logits: of a piece after the other, its tokens each */
-    size_t pieces, piece_tokens; /* of the vocabulary; of the last piece maybe fewer */
+    unsigned char *logits;          /* with --logits: of a piece after the other, its tokens each */
+    size_t pieces, piece_tokens;    /* of this tensor rank; of the last piece maybe fewer */
+    size_t first_token, past_token; /* of this tensor rank */
   } fetched;   /* [microbatches][microbatch_rows] pinned: where a device leaves a step's */
   bool writes; /* this rank does */
   struct pen_writer out;
@@ -156,6 +157,12 @@ static const struct loss_form *loss_form_of(const struct pen_plan *plan) {
   return pen_has_pieces(plan) ? &piece_loss : &whole_loss;
 }
 
+/* Whether the piece with these tokens has the result of a row: one does. */
+static bool has_target(int32_t target, size_t first, size_t count) {
+  const size_t token = target == PEN_IGNORED_TARGET ? 0 : (size_t)target;
+  return token >= first && token - first < count;
+}
+
 /* ---- on a device ---- */
 
 static size_t fetched_rows(const struct pen_vm *vm) {
@@ -170,7 +177,8 @@ static void fetch_rows(const struct pen_call *call) {
   const size_t rows = (size_t)call->dim[0], tokens = (size_t)call->dim[1],
                first_token = form->first_token < 0 ? 0 : (size_t)call->dim[form->first_token],
                first = (size_t)vm->data.microbatch_index * score.microbatch_rows + next_row(rows),
-               piece = first_token / score.fetched.piece_tokens;
+               before = first_token - score.fetched.first_token,
+               piece = before / score.fetched.piece_tokens;
   struct pen_call own = *call;
   own.prepared = hook->prepared;
   hook->kernel(&own);
@@ -181,28 +189,32 @@ static void fetch_rows(const struct pen_call *call) {
   if (score.fetched.logits != NULL) {
     const size_t bytes = pen_dtype_bytes(vm->plan->dtype);
     vm->device->copy_out(
-        score.fetched.logits + (fetched_rows(vm) * first_token + first * tokens) * bytes,
+        score.fetched.logits + (fetched_rows(vm) * before + first * tokens) * bytes,
         call->operand[0], rows * tokens * bytes, call->stream);
   }
 }
 
-/* The result of a row, and its logits. */
+/* The result of a row, where it is this tensor rank that has it, and its logits. */
 static void take_row(const struct pen_vm *vm, size_t r, double *found) {
-  const size_t count = fetched_rows(vm), vocab = vm->plan->vocab;
+  const size_t count = fetched_rows(vm), past = score.fetched.past_token,
+               bytes = pen_dtype_bytes(vm->plan->dtype);
+  const int32_t target = score.fetched.target[r];
   double minus_log = 0.0;
   for (size_t p = 0; p < score.fetched.pieces; p++) {
-    const size_t first = p * score.fetched.piece_tokens,
-                 tokens = vocab - first < score.fetched.piece_tokens ? vocab - first
-                                                                     : score.fetched.piece_tokens;
+    const size_t before = p * score.fetched.piece_tokens,
+                 first = score.fetched.first_token + before,
+                 tokens = past - first < score.fetched.piece_tokens ? past - first
+                                                                    : score.fetched.piece_tokens;
     minus_log += score.fetched.minus_log[p * count + r];
     if (score.fetched.logits != NULL) {
-      pen_score_logits_add(
-          vm, vm->replica * count + r,
-          score.fetched.logits + (count * first + r * tokens) * pen_dtype_bytes(vm->plan->dtype),
-          first, tokens);
+      pen_score_logits_add(vm, vm->replica * count + r,
+                           score.fetched.logits + (count * before + r * tokens) * bytes, first,
+                           tokens);
     }
   }
-  found[r] = score.fetched.target[r] == PEN_IGNORED_TARGET ? (double)NAN : minus_log;
+  if (has_target(target, score.fetched.first_token, past - score.fetched.first_token)) {
+    found[r] = target == PEN_IGNORED_TARGET ? (double)NAN : minus_log;
+  }
 }
 
 /* Called after the step. */
@@ -218,8 +230,11 @@ static void take_fetched(const struct pen_vm *vm) {
 
 static void open_fetched(const struct pen_vm *vm) {
   const size_t count = fetched_rows(vm);
-  score.fetched.pieces = pen_vocabulary_pieces(vm->plan);
-  score.fetched.piece_tokens = (vm->plan->vocab + score.fetched.pieces - 1) / score.fetched.pieces;
+  const uint32_t pieces = pen_vocabulary_pieces(vm->plan), member = vm->endpoint->tensor_rank;
+  score.fetched.pieces = pieces / vm->plan->tensor_ranks;
+  score.fetched.piece_tokens = (vm->plan->vocab + pieces - 1) / pieces;
+  score.fetched.first_token = pen_first_token(vm->plan, member);
+  score.fetched.past_token = pen_first_token(vm->plan, member + 1);
   score.fetched.minus_log =
       vm->device->allocate_host(score.fetched.pieces * count * sizeof(double));
   score.fetched.target = vm->device->allocate_host(count * sizeof(int32_t));
@@ -251,12 +266,6 @@ static double loss_of_row(const struct pen_call *call, const struct loss_form *f
   one.prepared = hook->prepared;
   hook->kernel(&one);
   return loss;
-}
-
-/* Whether the piece with these tokens has the result of a row: one does. */
-static bool has_target(int32_t target, size_t first, size_t count) {
-  const size_t token = target == PEN_IGNORED_TARGET ? 0 : (size_t)target;
-  return token >= first && token - first < count;
 }
 
 /* One row a call. Each row's loss is computed from that row alone, so the sum in rising order has
@@ -460,9 +469,14 @@ static void take_step(const struct pen_run *run, struct pen_vm *vm) {
   flush();
 }
 
-/* After the barrier all replicas have their results. */
+/* After a barrier all replicas have their results; on a device all tensor ranks have taken theirs.
+ */
 static bool stepped(const struct pen_run *run, struct pen_vm *vm) {
   take_fetched(vm);
+  if (vm->device->asynchronous && run->plan->tensor_ranks > 1 &&
+      !pen_endpoint_barrier(vm->endpoint)) {
+    return false;
+  }
   if (score.microbatch_rows > 0 && vm->endpoint->tensor_rank == 0) {
     atomic_store(&vm->endpoint->self->results_step, vm->run_step + 1);
   }

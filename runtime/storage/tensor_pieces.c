@@ -21,13 +21,13 @@ uint32_t pen_vocabulary_pieces(const struct pen_plan *plan) {
   return most;
 }
 
+bool pen_has_pieces(const struct pen_plan *plan) { return pen_vocabulary_pieces(plan) > 1; }
+
 uint32_t pen_first_token(const struct pen_plan *plan, uint32_t tensor_rank) {
   const uint32_t pieces = pen_vocabulary_pieces(plan), rows = (plan->vocab + pieces - 1) / pieces,
                  first = rows * (pieces / plan->tensor_ranks) * tensor_rank;
   return first < plan->vocab ? first : plan->vocab;
 }
-
-bool pen_has_pieces(const struct pen_plan *plan) { return pen_vocabulary_pieces(plan) > 1; }
 
 float *pen_tensor_destination(struct pen_whole_tensor *whole, const struct pen_weight *weight,
                               float *to, bool *known) {

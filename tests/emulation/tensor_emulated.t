@@ -6,9 +6,9 @@
 . "$top_srcdir/tests/emulation/emulated.sh"
 
 make_tokens "$scratch/data.bin" 4000
-describe llama 2 'tie_embeddings = false; loss_rows = 0;'
-describe qwen3 2 'head_dim = 8; tie_embeddings = false; loss_rows = 0;'
-describe gpt2 2 'tie_embeddings = false; loss_rows = 0;'
+describe llama 2 ''
+describe qwen3 2 'head_dim = 8; loss_rows = 0;'
+describe gpt2 2 '' # tied
 sed -i 's/vocab = 200/vocab = 257/; s/microbatch = 2;/microbatch = 1;/' "$scratch"/*.cfg # the last tensor rank has fewer tokens
 for family in llama qwen3 gpt2; do
   echo 'tensor_parallel = { partials = 4; sequence = false; }; cluster = { device = "cuda"; };' >>"$scratch/$family.cfg"
@@ -40,6 +40,9 @@ llama four        $T4
 llama two_v       $T2 $v
 llama two_pairs   $T2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=dual_pipe_v
 llama four_layer  $T4 -s memory.recompute=layer
+llama one_rows    -s model.loss_rows=32 -s model.sequence=48
+llama two_rows    $T2 -s model.loss_rows=32 -s model.sequence=48
+llama one
 llama two_snap    $T2 -s memory.snapshot=true
 qwen3 one
 qwen3 two         $T2 -s memory.recompute=attention
@@ -78,6 +81,17 @@ is "two tensor ranks to the bits of one" "$(weights llama_two)" "$(weights llama
 is "and so four" "$(weights llama_four)" "$(weights llama_one)"
 evaluate() { "$scratch/$1" eval --data "$scratch/data.bin" --checkpoint "$scratch/llama_two_v.ckpt" --steps 3 --quiet; }
 is "two evaluate as one" "$(evaluate llama_two)" "$(evaluate llama_one)"
+make_tokens "$scratch/text.bin" 100 7
+score() {
+  "$scratch/$1" score --data "$scratch/text.bin" --checkpoint "$scratch/llama_two_v.ckpt" --quiet --output "$scratch/$1.scores" \
+    --logits "$scratch/$1.logits" --logits-top 3
+}
+is "two score as one" "$(score llama_two)" "$(score llama_one)"
+ok "to the bit" cmp "$scratch/llama_one.scores" "$scratch/llama_two.scores"
+ok "with the same logits" cmp "$scratch/llama_one.logits" "$scratch/llama_two.logits"
+ok "so do four" score llama_four
+ok "each of which has one piece" cmp "$scratch/llama_one.scores" "$scratch/llama_four.scores"
+fails "generate is refused" 64 '2 tensor ranks on cuda do not join' "$scratch/llama_two" generate --checkpoint "$scratch/llama_two_v.ckpt" --prompt '65 66'
 ok "training and evaluating in turns" timeout 100 "$scratch/llama_two_v" train --data "$scratch/data.bin" --seed 7 --quiet --steps 3 \
   --eval-data "$scratch/data.bin" --eval-steps 3 --eval-every 1 --log "$scratch/turns.log"
 is "changes nothing" "$(log_field "$scratch/turns.log" loss | head -n 3)" "$(log_field "$scratch/llama_one.log" loss)"

@@ -464,6 +464,71 @@ static void a_sequence_knows_no_other(void **state) {
   }
 }
 
+/* The rows of one run of each sequence of an operand, or all of one that has none. */
+static void *rows_of_run(const struct gpu_case *all, const struct operand *o, const void *from,
+                         size_t run) {
+  const size_t batch = (size_t)all->dim[0], sequence = (size_t)all->dim[1],
+               rows = sequence / (size_t)all->dim[3];
+  if (o->count % (batch * sequence)) return sent(from, operand_bytes(o));
+  const size_t row = operand_bytes(o) / (batch * sequence);
+  unsigned char *own = bytes_at(batch * rows * row, 0);
+  for (size_t b = 0; b < batch; b++)
+    memcpy(own + b * rows * row, (const unsigned char *)from + (b * sequence + run * rows) * row,
+           rows * row);
+  return sent(own, batch * rows * row);
+}
+
+/* The sums over the rows of one run, by an op that has no other: [sums of the op][width]. */
+static void sum_run(const struct gpu_case *all, const struct signature *s,
+                    const struct pen_call *given, size_t run, float *sums) {
+  struct gpu_case one = *all;
+  struct pen_call call = {0};
+  one.dim[1] /= one.dim[3];
+  one.dim[3] = 1;
+  memcpy(call.dim, one.dim, sizeof call.dim);
+  memcpy(call.real, one.real, sizeof call.real);
+  for (size_t i = 0; i < s->count; i++) {
+    call.operand[i] = s->operand[i].output
+                          ? there(operand_bytes(&s->operand[i]))
+                          : rows_of_run(all, &s->operand[i], given->operand[i], run);
+    if (s->operand[i].output) pen_cuda.zero(call.operand[i], operand_bytes(&s->operand[i]), stream);
+  }
+  run_there(dtype, one.kind, &call);
+  for (size_t i = 0; i < s->count; i++)
+    if (s->operand[i].output && s->operand[i].count == (size_t)one.dim[2]) {
+      fetch(sums, call.operand[i], operand_bytes(&s->operand[i]));
+      sums += one.dim[2];
+    }
+}
+
+/* A sum of runs is that of each run by itself, added pairwise: the bits of tensor ranks that have
+ * some of the runs each. */
+static void a_run_knows_no_other(void **state) {
+  enum { RUNS = 4, WIDTH = 40, SUMS = 2 };
+  const enum pen_op_kind kinds[] = {PEN_OP_BIAS_RUNS_DW, PEN_OP_RMSNORM_RUNS_DX,
+                                    PEN_OP_LAYERNORM_RUNS_DX};
+  for (int n = 0; n < 2 * 3; n++) {
+    const struct gpu_case all = {kinds[n % 3], {2, 280, WIDTH, RUNS}, {1e-5}, 0, 0, 0, 0};
+    dtype = n < 3 ? PEN_F32 : PEN_BF16;
+    if (!is_chosen(op_rows[all.kind].name)) continue;
+    const struct signature s = parse_signature_as(dtype, all.kind, all.dim);
+    const struct pen_call given = fill(&all, &s), actual = on_gpu(&all, &s, APART);
+    float(*run)[SUMS * WIDTH] = (void *)floats(RUNS * SUMS * WIDTH);
+    for (size_t r = 0; r < RUNS; r++) sum_run(&all, &s, &given, r, run[r]);
+    size_t at = 0;
+    for (size_t i = 0; i < s.count; i++)
+      for (size_t k = 0; s.operand[i].output && s.operand[i].count == WIDTH && k < WIDTH;
+           k++, at++) {
+        const float sum = (run[0][at] + run[1][at]) + (run[2][at] + run[3][at]),
+                    before = s.operand[i].accumulates ? ((float *)given.operand[i])[k] : 0.0f,
+                    expected = s.operand[i].accumulates ? before + sum : sum;
+        assert_same_bits(s.operand[i].name, (float *)actual.operand[i] + k, &expected, sizeof sum);
+      }
+    assert_true(at > 0);
+    tidy(state);
+  }
+}
+
 /* With less shared memory for blocks, as on compute capability 8.6, smaller variants give the same
  * values; an op without a variant that fits is refused before it runs. */
 static void less_shared_memory(void **state) {
@@ -609,13 +674,16 @@ static size_t add_groups(struct CMUnitTest *tests) {
 }
 
 int main(void) {
-  struct CMUnitTest tests[2 * PEN_OP_COUNT + 4] = {
+  enum { OTHERS = 5 };
+  struct CMUnitTest tests[2 * PEN_OP_COUNT + OTHERS] = {
       cmocka_unit_test_teardown(less_shared_memory, tidy),
       cmocka_unit_test_teardown(a_sequence_knows_no_other, tidy),
+      cmocka_unit_test_teardown(a_run_knows_no_other, tidy),
       cmocka_unit_test_teardown(bad_tokens, tidy),
       cmocka_unit_test_teardown(nan_comes_through, tidy),
   };
   if (!open_devices()) return 0;
   pen_cuda_chip.processors = 2; /* so that small cases use large blocks */
-  return _cmocka_run_group_tests("gpu kernels", tests, 4 + add_groups(tests + 4), NULL, NULL);
+  return _cmocka_run_group_tests("gpu kernels", tests, OTHERS + add_groups(tests + OTHERS), NULL,
+                                 NULL);
 }
