@@ -31,21 +31,8 @@ static bool is_pipeline(const struct pen_axes *axes, int64_t pipelines) {
          (!t->has_pipeline_ranks || t->plan_ranks / pipelines == t->pipeline_ranks);
 }
 
-/* Values between the matrices that are split along the sequence, the default, are not built: one
- * tensor rank is left. */
-static bool splits_weights(const struct pen_axes *axes, const struct pen_choice *choice) {
-  const struct pen_topology *t = axes->written;
-  (void)choice;
-  return axes->axis[PEN_AXIS_tensor].listed ||
-         (t->has_tensor_parallel_sequence && !t->tensor_parallel_sequence);
-}
-
-/* Replicas alone, where there may be tensor ranks. */
 static bool divides_ranks(const struct pen_axes *axes, const struct pen_choice *choice) {
-  const struct pen_axis_values *tensor = &axes->axis[PEN_AXIS_tensor];
-  const int64_t replicas = replicas_of(axes, choice);
-  return tensor->fixed || splits_weights(axes, choice) ? axes->written->plan_ranks % replicas == 0
-                                                       : is_pipeline(axes, replicas);
+  return axes->written->plan_ranks % replicas_of(axes, choice) == 0;
 }
 
 static bool divides_pipelines(const struct pen_axes *axes, const struct pen_choice *choice) {

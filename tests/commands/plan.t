@@ -96,10 +96,11 @@ set -- -s plan.ranks=3 -s plan.memory_mib=64 -s 'cluster.speed=[3.0,0.5,1.5]'
 "$plan" --exhaustive "$@" -p json "$scratch/small.cfg" >"$scratch/all"
 is "the same with ranks of different speed" "$(counted "$scratch/pruned")" "$(counted "$scratch/all")"
 
-# Tensor ranks: with sequence = false, as many as divide the ranks, and the heads.
-set -- -s tensor_parallel.sequence=false -s plan.memory_mib=64 -s plan.microbatch=[2] -s plan.recompute=[none] -s plan.schedules=[1f1b,zero_bubble_v] -s model.layers=4
+# Tensor ranks: as many as divide the ranks, and the heads.
+set -- -s plan.memory_mib=64 -s plan.microbatch=[2] -s plan.recompute=[none] -s plan.schedules=[1f1b,zero_bubble_v] -s model.layers=4
 for costs in costs.byte=1e-6 costs.byte=1e-4 'cluster.speed=[0.5]'; do
   one=
+  test "$costs" != costs.byte=1e-4 || one='-s tensor_parallel.sequence=false'
   test "$costs" != 'cluster.speed=[0.5]' || one='-s pipeline.ranks=1'
   "$plan" --refine=0 --top=1000 "$@" $one -s "$costs" -p json "$scratch/small.cfg" >"$scratch/pruned" 2>"$scratch/err"
   "$plan" --exhaustive --top=1000 "$@" $one -s "$costs" -p json "$scratch/small.cfg" >"$scratch/all" 2>>"$scratch/err"
@@ -108,9 +109,9 @@ for costs in costs.byte=1e-6 costs.byte=1e-4 'cluster.speed=[0.5]'; do
 done
 
 # ---- candidates with different layouts ----
-# layouts FILE: replicas, stages, microbatch and schedule of each candidate, one a line.
+# layouts FILE: replicas, tensor ranks, stages, microbatch and schedule of each candidate, one a line.
 layouts() {
-  awk -F '[:,]' '/"(data_parallel.replicas|pipeline.stages_per_rank|batch.microbatch|pipeline.schedule)"/ { key = key $2 }
+  awk -F '[:,]' '/"(data_parallel.replicas|tensor_parallel.ranks|pipeline.stages_per_rank|batch.microbatch|pipeline.schedule)"/ { key = key $2 }
     /"makespan"/ { print key; key = "" }' "$1"
 }
 set -- -p json -s plan.memory_mib=64 -s plan.recompute=[none] -s plan.schedules=[1f1b,gpipe] -s plan.shard=[none,optimizer] -s plan.reduce=[step] \
@@ -136,9 +137,9 @@ keeps() {
 keeps "by a named schedule" --refine=0 "$scratch/small.cfg"
 ok "it has no group plan" sh -c "! grep -q '^plan' '$scratch/best.cfg'"
 first=$(field "$scratch/found" makespan)
-keeps "by the search" --seconds=1 "$scratch/small.cfg" -s data_parallel.replicas=1
+keeps "by the search" --seconds=1 "$scratch/small.cfg" -s data_parallel.replicas=1 -s plan.tensor=[1]
 ok "the search found a better order" grep -q 'schedule = "search"' "$scratch/best.cfg"
-"$plan" --refine=0 -p json "$scratch/small.cfg" -s data_parallel.replicas=1 >"$scratch/named"
+"$plan" --refine=0 -p json "$scratch/small.cfg" -s data_parallel.replicas=1 -s plan.tensor=[1] >"$scratch/named"
 ok "which is faster" awk -v a="$(field "$scratch/found" makespan)" -v b="$(field "$scratch/named" makespan)" 'BEGIN { exit !(a < b) }'
 sed 's/sequence = 256/sequence = 48/; s/microbatch = \[1, 2\]/microbatch = [2, 4]/' "$scratch/small.cfg" >"$scratch/blocks.cfg"
 file=$scratch/links.json
@@ -152,13 +153,13 @@ keeps "with replicas, by measured costs" --seconds=0 "$scratch/blocks.cfg" -s pi
 file=
 keeps "on two hosts" --refine=0 "$scratch/hosts.cfg"
 ok "the plan of the topology is verified" "$gen" --check "$scratch/best.cfg"
-keeps "of two tensor ranks" --refine=0 "$scratch/small.cfg" -s tensor_parallel.sequence=false -s plan.tensor=[2]
+keeps "of two tensor ranks that have all tokens" --refine=0 "$scratch/small.cfg" -s tensor_parallel.sequence=false -s plan.tensor=[2]
 ok "which the topology has" sh -c "tr -d '\n' <'$scratch/best.cfg' | grep -q 'tensor_parallel = { *ranks = 2; *sequence = false;'"
 ok "their plan is verified" "$gen" --check "$scratch/best.cfg"
-refuses "two tensor ranks whose values are split along the sequence" 78 "*tensor_parallel.sequence = true: false, *" \
-  "$scratch/small.cfg" -s plan.tensor=[2]
+keeps "of two tensor ranks" --refine=0 "$scratch/small.cfg" -s plan.tensor=[2]
+ok "their plan is verified, too" "$gen" --check "$scratch/best.cfg"
 refuses "a list for an axis that is fixed" 78 "*plan.tensor = *: not together with tensor_parallel.ranks*" \
-  "$scratch/small.cfg" -s plan.tensor=[2] -s tensor_parallel.ranks=2 -s tensor_parallel.sequence=false
+  "$scratch/small.cfg" -s plan.tensor=[2] -s tensor_parallel.ranks=2
 
 # ---- memory ----
 refuses "nothing fits" 78 "$scratch/small.cfg: plan.memory_mib = 1: at least [0-9]*" "$scratch/small.cfg" -s plan.memory_mib=1
@@ -271,7 +272,7 @@ is "by the same makespan" "$(grep -c "\"makespan\": $(field "$scratch/found" mak
 is "because of what replicas share" "$(grep '"reason"' "$scratch/found" | tail -1 | tr -d ' ')" '"reason":"collectives"'
 
 # ---- the chart ----
-"$plan" --refine=0 -p svg "$scratch/small.cfg" >"$scratch/chart.svg"
+"$plan" --refine=0 -p svg "$scratch/small.cfg" -s plan.tensor=[1] >"$scratch/chart.svg"
 is "the chart has a dot for each" "$(grep -c '<circle' "$scratch/chart.svg")" 10
 ok "the Pareto front is marked" grep -q 'class="pareto"' "$scratch/chart.svg"
 ok "it says what it shows" grep -q '>small: the best 10 of [0-9]* candidates for 4 ranks of 6 MiB<' "$scratch/chart.svg"
