@@ -45,8 +45,10 @@ static void start_ranks(struct pen_run *run, struct pen_control_tcp *tcp, struct
   run->parent = getpid();
   const struct pen_rank_set *local = &run->local;
   for (uint32_t r = local->first; r < local->process_count; r = pen_rank_set_next(local, r + 1)) {
+    gethostname(run->shared.ranks[r].host, PEN_HOST_BYTES - 1);
     pids[r] = fork();
     if (pids[r] == 0) {
+      run->shared.ranks[r].process = (int32_t)getpid(); /* before what the rank may say */
       pen_control_tcp_leave(tcp);
       pen_mirror_leave(mirror);
       become_rank(run, r, &binding);
@@ -54,7 +56,6 @@ static void start_ranks(struct pen_run *run, struct pen_control_tcp *tcp, struct
     pen_check(pids[r] > 0, "cannot start a process for rank %u",
               r); /* the kernel kills those started */
     run->shared.ranks[r].process = (int32_t)pids[r];
-    gethostname(run->shared.ranks[r].host, PEN_HOST_BYTES - 1);
   }
 }
 

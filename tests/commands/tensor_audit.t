@@ -8,7 +8,7 @@ make_tokens "$scratch/data.bin" 20000
 describe llama 4 ''
 describe qwen3 4 'head_dim = 12;'
 sed -i 's/vocab = 200/vocab = 257/' "$scratch"/*.cfg # the last tensor rank has fewer tokens
-echo 'tensor_parallel = { partials = 4; sequence = false; }; memory = { audit = true; };' | tee -a "$scratch/llama.cfg" >>"$scratch/qwen3.cfg"
+echo 'tensor_parallel = { partials = 4; }; memory = { audit = true; };' | tee -a "$scratch/llama.cfg" >>"$scratch/qwen3.cfg"
 sed 's/layers = 4/dtype = "bf16"; &/' "$scratch/llama.cfg" >"$scratch/bf16.cfg"
 T2='-s tensor_parallel.ranks=2'
 T4='-s tensor_parallel.ranks=4'
@@ -22,6 +22,7 @@ while read -r model name options; do
 done <<END
 llama two        $T2
 llama four       $T4
+llama all        $T2 -s tensor_parallel.sequence=false
 llama two_v      $T2 $v
 llama layers     $T4 -s memory.recompute=layer
 qwen3 packed     $T2 -s batch.packed=true -s optimizer.clip_norm=0

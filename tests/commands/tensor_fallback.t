@@ -6,7 +6,7 @@
 . "$top_srcdir/tests/support/lose_hosts.sh"
 
 # ranks T [K]: the settings.
-ranks() { echo "tensor_parallel = { ranks = $1; partials = ${2-4}; sequence = false; };"; }
+ranks() { echo "tensor_parallel = { ranks = $1; partials = ${2-4}; };"; }
 kv_heads=4 vocab=257 # the last piece has fewer tokens
 one='{ tensor_parallel = { ranks = 1; }; }'
 

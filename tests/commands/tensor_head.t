@@ -9,7 +9,7 @@ describe llama 4 'tie_embeddings = true;'
 describe qwen3 4 'tie_embeddings = true; head_dim = 12;'
 describe gpt2 4 ''
 sed -i 's/vocab = 200/vocab = 257/' "$scratch"/*.cfg # the last tensor rank has fewer tokens
-echo 'tensor_parallel = { partials = 4; sequence = false; };' | tee -a "$scratch/llama.cfg" "$scratch/qwen3.cfg" >>"$scratch/gpt2.cfg"
+echo 'tensor_parallel = { partials = 4; };' | tee -a "$scratch/llama.cfg" "$scratch/qwen3.cfg" >>"$scratch/gpt2.cfg"
 sed 's/hidden = 32/hidden = 36/' "$scratch/gpt2.cfg" >"$scratch/odd.cfg" # no multiple of 64 bytes
 sed 's/layers = 4/dtype = "bf16"; &/' "$scratch/llama.cfg" >"$scratch/bf16.cfg"
 sed 's/microbatch = 2/packed = true; &/' "$scratch/qwen3.cfg" >"$scratch/packed.cfg"
@@ -27,6 +27,7 @@ train() { train_model 3 "$@"; }
 same() { same_bits 3 "$@"; }
 T2='-s tensor_parallel.ranks=2'
 T4='-s tensor_parallel.ranks=4'
+all='-s tensor_parallel.sequence=false' # each has all tokens
 replicas='-s data_parallel.replicas=2 -s data_parallel.reduce=microbatch -s pipeline.microbatches=4'
 cube="$replicas $T2 -s pipeline.ranks=2"
 # The first of each group is the reference of those that follow.
@@ -40,6 +41,7 @@ done <<END
 llama one
 llama two          $T2
 llama four         $T4
+llama two_all      $T2 $all
 llama two_v        $T2 -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
 llama four_two     $T4 -s pipeline.ranks=2 -s pipeline.zero_bubble=true
 llama alone        $T2 -s pipeline.ranks=2 -s partition.before=[lm_head]
@@ -52,6 +54,7 @@ gpt2 one
 gpt2 two           $T2
 gpt2 two_zb        $T2 -s pipeline.ranks=2 -s pipeline.zero_bubble=true
 gpt2 four          $T4 -s pipeline.ranks=2
+gpt2 four_all      $T4 -s pipeline.ranks=2 $all
 odd one
 odd two            $T2 -s pipeline.ranks=2
 bf16 one
@@ -77,6 +80,7 @@ cube_bf16 weights  $cube -s data_parallel.shard=weights
 rows one           $rows
 rows two           $rows $T2
 rows four          $rows $T4
+rows two_all       $rows $T2 $all
 rows two_zb        $rows $T2 -s pipeline.ranks=2 -s pipeline.zero_bubble=true
 rows alone         $rows $T2 -s pipeline.ranks=2 -s partition.before=[lm_head]
 rows split         $rows $T2 -s pipeline.ranks=2 -s pipeline.zero_bubble=true -s partition.before=[lm_head]

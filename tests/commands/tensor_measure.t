@@ -10,7 +10,7 @@ pipeline = { ranks = 1; microbatches = 4; schedule = "1f1b"; };
 model = { family = "llama"; layers = 4; hidden = 64; heads = 4; ffn = 160; vocab = 256; sequence = 64; };
 batch = { microbatch = 2; };
 optimizer = { learning_rate = 1e-3; steps = 100; };
-tensor_parallel = { ranks = 2; sequence = false; };
+tensor_parallel = { ranks = 2; };
 END
 python=${PYTHON:-python3}
 # shows FILE NAME CODE: the code holds for the JSON as `r`.
@@ -131,7 +131,7 @@ cat >cluster.cfg <<'END'
 plan = { ranks = 4; sequences = 16; memory_mib = 64; microbatch = [2]; tensor = [1, 2]; recompute = ["none"]; };
 model = { family = "llama"; layers = 4; hidden = 64; heads = 4; ffn = 160; vocab = 256; sequence = 64; };
 optimizer = { learning_rate = 1e-3; steps = 100; };
-tensor_parallel = { sequence = false; };
+tensor_parallel = { };
 END
 # chosen FILE: the numbers of tensor ranks of the candidates.
 chosen() { sed -n 's/.*"tensor_parallel.ranks": \([0-9]*\),*/\1/p' "$1" | sort -u | tr '\n' ' '; }

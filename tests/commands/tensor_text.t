@@ -9,14 +9,14 @@ describe llama 2 ''
 describe gpt2 2 '' # tied
 describe qwen3 2 'head_dim = 12; dtype = "bf16";'
 sed -i 's/vocab = 200/vocab = 257/; s/learning_rate = 1e-2; steps = 8/learning_rate = 1e-2; steps = 30/' "$scratch"/*.cfg
-echo 'tensor_parallel = { partials = 4; sequence = false; };' | tee -a "$scratch/llama.cfg" "$scratch/qwen3.cfg" >>"$scratch/gpt2.cfg"
+echo 'tensor_parallel = { partials = 4; };' | tee -a "$scratch/llama.cfg" "$scratch/qwen3.cfg" >>"$scratch/gpt2.cfg"
 T2='-s tensor_parallel.ranks=2'
 T4='-s tensor_parallel.ranks=4'
 cd "$scratch" || exit 99
 
 for family in llama gpt2 qwen3; do
   ok "$family: one tensor rank" build ${family}_one $family.cfg
-  ok "$family: two" build ${family}_two $family.cfg $T2
+  ok "$family: two, each with all tokens" build ${family}_two $family.cfg $T2 -s tensor_parallel.sequence=false
   ok "$family: four, in two stages" build ${family}_four $family.cfg $T4 -s pipeline.ranks=2
   ok "$family: trains" "./${family}_one" train --data data.bin --quiet --seed 7 --checkpoint $family.ckpt
 done
