@@ -3,8 +3,10 @@
 #include "gen/model/model.h"
 #include "gen/planner/trial.h"
 
+#include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/pipeline.h"
+#include "gen/model/units.h"
 #include "gen/schedule/schedule.h"
 
 /* Refuses a candidate that costs of stages were not measured for. */
@@ -17,11 +19,50 @@ static void check_stages(const struct pen_measured *measured, const struct pen_t
              measured->path);
 }
 
+/* Whether two inner stages differ in the names of their weights alone. */
+static bool are_alike(const struct pen_stages *stages, uint32_t a, uint32_t b) {
+  const struct pen_span *one = &stages->span[a], *other = &stages->span[b];
+  const uint32_t count = one->past_last_block - one->first_block;
+  bool alike = count == other->past_last_block - other->first_block;
+  for (uint32_t n = 0; n < count && alike; n++)
+    alike = stages->block[one->first_block + n].kind == stages->block[other->first_block + n].kind;
+  return alike;
+}
+
+/* The graph of an earlier stage that is like this one, as this one's; NULL: there is none. */
+static struct pen_graph *graph_of_alike(const struct pen_topology *topology,
+                                        const struct pen_stages *stages, uint32_t stage,
+                                        struct pen_graph *const *graph) {
+  for (uint32_t s = stage; s-- > 1 && stage + 1 < stages->stage_count;)
+    if (are_alike(stages, s, stage) &&
+        pen_recompute_of(topology, s) == pen_recompute_of(topology, stage)) {
+      struct pen_graph *copy = pen_new(1, sizeof *copy);
+      *copy = *graph[s];
+      copy->stage = stage;
+      return copy;
+    }
+  return NULL;
+}
+
+/* As pen_graphs_of(); where no name counts, only the names of layers may be another stage's. */
+static struct pen_graph *const *graphs_of(const struct pen_topology *topology,
+                                          const struct pen_stages *stages, bool by_name) {
+  struct pen_graph **graph = pen_new(stages->stage_count, sizeof *graph);
+  for (uint32_t s = 0; s < stages->stage_count; s++) {
+    graph[s] = by_name ? NULL : graph_of_alike(topology, stages, s, graph);
+    if (graph[s]) continue;
+    graph[s] = pen_stage_graph(topology, stages, s, true);
+    pen_stage_programs(graph[s]);
+  }
+  return graph;
+}
+
 struct pen_trial pen_trial_costs(const struct pen_topology *topology,
                                  const struct pen_measured *measured) {
   if (measured) pen_measured_check(measured, topology);
   const struct pen_partition *partition = pen_pipeline_partition(topology);
-  struct pen_graph *const *graph = pen_graphs_of(topology, &partition->stages, true);
+  const bool by_name = (measured && measured->stages) || topology->model_frozen.count;
+  struct pen_graph *const *graph = graphs_of(topology, &partition->stages, by_name);
   const struct pen_cost_model cost = pen_cost_model(topology, partition, graph, measured);
   if (measured && measured->stages) check_stages(measured, topology, graph);
   return (struct pen_trial){.topology = topology,
