@@ -8,8 +8,8 @@
  * the caches still hold. The backward of every second microbatch is split in I and W, that of the
  * others is whole.
  * With memory.recompute = "full" I and B run again what the backward of the block needs. One more
- * plan has replicas, as many as the deployment, two at least, for the collectives; of one tensor
- * rank each, which computes the pieces of all. */
+ * plan has replicas, as many as the deployment, from 2 to REPLICAS_MAX, for the collectives; of one
+ * tensor rank each, which computes the pieces of all. */
 #include "gen/measure_plans.h"
 
 #include "gen/base/arena.h"
@@ -23,6 +23,7 @@
 enum {
   SIZES = 4,
   RECOMPUTES = 2,
+  REPLICAS_MAX = 256, /* they are processes of one host (runtime/commands/block_times.c) */
   SEQUENCES = 8,
   MICROBATCHES_MIN = 4, /* of a step, at least */
   TOKENS_MAX = 1 << 22  /* of a microbatch that is larger than the topology's */
@@ -71,6 +72,12 @@ static void divide(struct pen_topology *t) {
 static void take_tensor_ranks(struct pen_topology *t, int64_t ranks) {
   if (t->plan_tensor.count && !t->has_tensor_parallel_partials) t->tensor_parallel_partials = ranks;
   t->tensor_parallel_ranks = ranks;
+}
+
+/* The replicas that are measured. */
+static int64_t replicas_of(const struct pen_topology *topology) {
+  const int64_t replicas = topology->data_parallel_replicas;
+  return replicas < 2 ? 2 : replicas < REPLICAS_MAX ? replicas : REPLICAS_MAX;
 }
 
 /* Replicas on this host, which sum their gradients at the end of the step. */
@@ -177,7 +184,6 @@ static struct pen_integers tensor_ranks_of(const struct pen_topology *topology) 
 
 struct pen_topology **pen_measure_topologies(const struct pen_topology *topology, size_t *count) {
   const struct pen_integers sizes = sizes_of(topology), tensor = tensor_ranks_of(topology);
-  const int64_t replicas = topology->data_parallel_replicas;
   struct pen_topology **measured =
       pen_new(tensor.count * sizes.count * RECOMPUTES + 1, sizeof(struct pen_topology *));
   *count = 0;
@@ -189,6 +195,6 @@ struct pen_topology **pen_measure_topologies(const struct pen_topology *topology
     measured[(*count)++] = measure_topology(topology, blocks, PEN_RECOMPUTE_FULL, 1);
   }
   measured[(*count)++] = measure_topology(topology, (struct measured_blocks){sizes.value[0], 1},
-                                          PEN_RECOMPUTE_NONE, replicas > 1 ? replicas : 2);
+                                          PEN_RECOMPUTE_NONE, replicas_of(topology));
   return measured;
 }

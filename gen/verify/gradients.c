@@ -215,7 +215,7 @@ static bool check_same(const struct pen_stage_terms *s, const struct pen_forward
 }
 
 /* The rule "generated", of a profile that computes no loss that counts. Not with several tensor
- * ranks: generation does not join their logits, nor share the tokens among them. */
+ * ranks: generation does not join their logits. */
 static bool check_generated(const struct pen_stage_terms *s, const struct pen_forward *known,
                             size_t known_count, const struct pen_forward *made, uint32_t action) {
   for (size_t n = 0; n < known_count && s->context->plan->tensor_ranks == 1; n++)

@@ -82,8 +82,6 @@ static bool has_first(const struct pen_rank_context *b) {
 
 bool pen_member_differs(const struct pen_rank_context *first, uint32_t tensor_rank) {
   const uint32_t profile = (uint32_t)(first->profile - first->plan->profiles);
-  for (uint32_t n = 0; n < first->tables->op_count; n++)
-    if (pen_signature_dim(pen_signature_of(first->tables->ops[n].kind), "first") >= 0) return true;
   for (uint32_t n = 0; n < first->plan->member_dim_count; n++) {
     const struct pen_member_dim *dim = &first->plan->member_dims[n];
     if (dim->profile == profile && dim->rank == first->rank && dim->tensor_rank == tensor_rank)

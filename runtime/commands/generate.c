@@ -65,7 +65,7 @@ static void open_joined(const struct pen_run *run) {
     pen_fail(PEN_EXIT_USAGE,
              "generate: %u tensor ranks on %s do not join their logits, in this "
              "version; build the plan with tensor_parallel.ranks = 1 and partials = %u",
-             run->plan->tensor_ranks, run->plan->device, pen_vocabulary_pieces(run->plan));
+             run->plan->tensor_ranks, run->plan->device, pen_partials_of(run->plan));
   }
   if (run->plan->tensor_ranks > 1) {
     generation.joined =

@@ -20,6 +20,7 @@
 #include "runtime/commands/message_times.h"
 #include "runtime/observe/json_output.h"
 #include "runtime/observe/measure.h"
+#include "runtime/storage/tensor_pieces.h"
 
 enum { TURNS = 3, VERSION = 2 };
 

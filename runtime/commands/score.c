@@ -230,7 +230,7 @@ static void take_fetched(const struct pen_vm *vm) {
 
 static void open_fetched(const struct pen_vm *vm) {
   const size_t count = fetched_rows(vm);
-  const uint32_t pieces = pen_vocabulary_pieces(vm->plan), member = vm->endpoint->tensor_rank;
+  const uint32_t pieces = pen_partials_of(vm->plan), member = vm->endpoint->tensor_rank;
   score.fetched.pieces = pieces / vm->plan->tensor_ranks;
   score.fetched.piece_tokens = (vm->plan->vocab + pieces - 1) / pieces;
   score.fetched.first_token = pen_first_token(vm->plan, member);

@@ -163,7 +163,7 @@ static void fall_back(const struct pen_control_config *config, struct pen_peers 
   }
 }
 
-/* Of hosts that have not come again. */
+/* On hosts that have not come again. */
 static void give_up_absent(const struct pen_control_config *config, struct pen_peers *peers) {
   struct pen_membership *membership = config->membership;
   for (uint32_t host = 0; host < pen_host_and_spare_count(config->plan); host++) {

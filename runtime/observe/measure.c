@@ -15,6 +15,7 @@
 #include "runtime/base/files.h"
 #include "runtime/base/text_writer.h"
 #include "runtime/observe/json_output.h"
+#include "runtime/storage/tensor_pieces.h"
 
 enum { KINDS = PEN_W + 1 };
 static const double ms = 1e-6; /* of a nanosecond */
@@ -206,15 +207,6 @@ uint64_t pen_stage_parameters(const struct pen_plan *plan, uint32_t stage) {
     count += weight->stage == stage && pen_first_member(plan, weight) == 0 ? weight->count : 0;
   }
   return count;
-}
-
-uint32_t pen_partials_of(const struct pen_plan *plan) {
-  uint32_t most = 1;
-  for (uint32_t w = 0; w < plan->weight_count; w++) {
-    const uint32_t count = plan->weights[w].piece_count;
-    most = count > most ? count : most;
-  }
-  return most;
 }
 
 static json_t *stage_json(const struct work *work, uint32_t index) {

@@ -37,9 +37,7 @@ void pen_measure_open(struct pen_measure *measure, const struct pen_plan *plan,
  * false), writes nothing, and removes a file that pen_measure_open() created. Fails (74). */
 void pen_measure_write(struct pen_measure *measure, bool whole);
 
-/* Of files of costs: the parameters of a stage that its first tensor rank has; and
- * tensor_parallel.partials, 1 where no weight is split. */
+/* Of files of costs: the parameters of a stage that its first tensor rank has. */
 uint64_t pen_stage_parameters(const struct pen_plan *plan, uint32_t stage);
-uint32_t pen_partials_of(const struct pen_plan *plan);
 
 #endif

@@ -138,6 +138,9 @@ sed 's/^plan.*/pipeline = { ranks = 2; microbatches = 4; schedule = "1f1b"; }; b
 ok "the costs are for the whole model" "$gen" --check --costs=cluster.json whole.cfg
 ok "a topology with ranks has its whole plan" build whole two.cfg --blocks
 is "with all layers" "$(./whole info --json | sed 's/.*"layers":\([0-9]*\).*/\1/')" 4
+"$gen" --blocks -o many.c -s pipeline.ranks=1 -s data_parallel.replicas=300 two.cfg
+is "of many replicas 256 are measured, which are processes of one host" "$(grep -o 'replica_count = [0-9]*' many.c | sort -u | tr '\n' ' ')" \
+  "replica_count = 1 replica_count = 256 replica_count = 300 "
 
 ok "a binary that does not train is built" build none two.cfg --blocks -s pipeline.schedule=inference
 ./none measure --output none.json 2>err
