@@ -59,7 +59,7 @@ static struct pen_profile_input generation_profile(const struct pen_bucket *buck
                                                    const char *name) {
   window->model_loss_rows = 0; /* the command reads the logits, of which pieces have a part each */
   window->joins_logits = window->tensor_parallel_ranks == 1; /* else it joins those of a text */
-  if (window->sequence % window->tensor_parallel_partials) /* or fewer tokens than tensor ranks */
+  if (window->sequence % window->tensor_parallel_partials)   /* or fewer tokens than tensor ranks */
     window->tensor_parallel_sequence = false;
   struct pen_partition *partition = pen_new(1, sizeof *partition);
   *partition = *bucket->partition;
