@@ -45,10 +45,6 @@ static void check_built(const struct pen_topology *t) {
 static void check_ranks(const struct pen_topology *t) {
   if (t->tensor_parallel_ranks & (t->tensor_parallel_ranks - 1))
     pen_topology_fail(t, "tensor_parallel.ranks", "a power of two");
-  if (t->tensor_parallel_sequence && !strcmp(t->cluster_device, "cuda"))
-    pen_topology_fail(t, "tensor_parallel.sequence",
-                      "false, with tensor_parallel.ranks above 1 and cluster.device = \"cuda\", in "
-                      "this version");
 }
 
 void pen_tensor_parallel_validate(const struct pen_topology *t) {

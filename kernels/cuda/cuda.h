@@ -25,7 +25,7 @@ extern "C" {
  * f32 or bf16, whose second function ends in _bf16. Matrix products are in product.c. */
 #define PEN_CUDA_OPS_F32(row)                                                   \
   row(ROPE_TABLE, rope_table) row(ACCUMULATE, accumulate) row(PARTIAL_ADD, add) \
-      row(SUM_ADD, sum_add) row(MAXIMUM, maximum)
+      row(SUM_ADD, sum_add) row(MAXIMUM, maximum) row(OWN_RUN, own_run)
 #define PEN_CUDA_OPS(row)                                                                          \
   row(RMSNORM, rmsnorm) row(RMSNORM_DX, rmsnorm_dx) row(LAYERNORM, layernorm)                      \
       row(LAYERNORM_DX, layernorm_dx) row(ROPE, rope) row(ROPE_DX, rope_dx)                        \
@@ -48,7 +48,9 @@ extern "C" {
                       row(EMBEDDING_SELECT, embedding_select) row(LOGITS_MAXIMUM, logits_maximum) \
                           row(LOGITS_SUM, logits_sum)                                             \
                               row(CROSS_ENTROPY_COLUMNS, cross_entropy_columns)                   \
-                                  row(LOGITS_JOIN, logits_join)
+                                  row(LOGITS_JOIN, logits_join)                                   \
+                                      row(SUM_PARTIALS_OWN, sum_partials_own)                     \
+                                          row(POSITION_OWN, position_own)
 #define PEN_CUDA_DECLARE_F32(kind, name) pen_kernel pen_cuda_##name;
 #define PEN_CUDA_DECLARE(kind, name) pen_kernel pen_cuda_##name, pen_cuda_##name##_bf16;
 PEN_CUDA_OPS_F32(PEN_CUDA_DECLARE_F32)

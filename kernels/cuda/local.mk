@@ -21,6 +21,7 @@ CUDA_KERNELS = \
   %reldir%/logits.cu \
   %reldir%/max_abs.cu \
   %reldir%/normal.cu \
+  %reldir%/own_run.cu \
   %reldir%/position.cu \
   %reldir%/position_dw.cu \
   %reldir%/rmsnorm.cu \

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "runtime/base/check.h"
+#include "runtime/exec/exchanges.h"
 #include "runtime/exec/replicas.h"
 #include "runtime/exec/weight_arrays.h"
 #include "runtime/plan/shard.h"
@@ -243,7 +244,8 @@ static bool is_collective(const struct pen_vm *vm, const struct pen_program *pro
                           uint32_t index) {
   const uint16_t kind = op_at(vm, index)->kind;
   return index >= program->first_op && index < program->first_op + program->op_count &&
-         pen_is_runtime_op(kind) && kind != PEN_OP_ZERO && kind != PEN_OP_WAIT_EVENT;
+         pen_is_runtime_op(kind) && !pen_is_exchange(kind) && kind != PEN_OP_ZERO &&
+         kind != PEN_OP_WAIT_EVENT;
 }
 
 /* Whether a collective names a tensor. */

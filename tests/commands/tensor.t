@@ -151,8 +151,6 @@ ok "keeps the seal" "$scratch/sealed" train --data "$scratch/data.bin" --quiet -
 refused() { refused_what=$1 refused_text=$2; shift 2; fails "$refused_what" 78 "$refused_text" "$gen" --check "$@" "$scratch/llama.cfg"; }
 refused "3 tensor ranks" 'tensor_parallel.ranks' -s tensor_parallel.ranks=3 -s tensor_parallel.partials=4
 refused "fewer pieces than ranks" 'a power of two, at least tensor_parallel.ranks = 4' $T4 -s tensor_parallel.partials=2
-refused "values split along the sequence, on a GPU" 'cluster.device = "cuda", in this version' $T2 -s tensor_parallel.sequence=true \
-  -s cluster.device=cuda
 two='-s cluster.hosts=[a,b] -s cluster.port=7000 -s pipeline.ranks=2'
 refused "tensor ranks on two hosts" 'a divisor of cluster.ranks_per_host' $T2 -s cluster.hosts=[a,b] -s cluster.port=7000
 refused "in turns" 'cluster.mapping' $T2 $two -s cluster.mapping=cyclic

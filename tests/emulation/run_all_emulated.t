@@ -24,10 +24,11 @@ ok "pairs" put pairs_4 train.cfg -s cluster.device=cuda -s pipeline.stages_per_r
 ok "bf16 on one rank" put bf16_1 train.cfg -s cluster.device=cuda -s model.dtype=bf16
 ok "bf16 on two" put bf16_4 train.cfg -s cluster.device=cuda -s model.dtype=bf16 -s pipeline.ranks=2
 pieces='-s cluster.device=cuda -s tensor_parallel.partials=2'
-tensor='-s tensor_parallel.ranks=2 -s tensor_parallel.sequence=false'
+tensor='-s tensor_parallel.ranks=2'
 ok "two pieces on one rank" put pieces_1 train.cfg $pieces
 ok "two pieces on two ranks" put pieces_2 train.cfg $pieces -s pipeline.ranks=2
 ok "two tensor ranks" put tensor_2 train.cfg $pieces $tensor
+ok "each with all tokens" put tensor_all_2 train.cfg $pieces $tensor -s tensor_parallel.sequence=false
 replicas='-s cluster.device=cuda -s pipeline.ranks=2 -s data_parallel.replicas=2 -s pipeline.microbatches=1'
 for shard in none optimizer weights; do
   ok "two replicas, shard = $shard" put "ipc_r2_$shard" train.cfg $replicas -s cluster.transport=ipc -s data_parallel.shard=$shard
@@ -65,7 +66,7 @@ is "and complains of nothing" "$(cat "$scratch/err")" ""
 table=$(cat "$scratch/table.md")
 matches "the table names the chip" "$table" "# *, NVIDIA H100 80GB HBM3*"
 replica_rows='train-ipc_r2_none train-ipc_r2_optimizer train-ipc_r2_weights replicas-agree'
-piece_rows='train-pieces_1 pieces-agree train-pieces_2 train-tensor_2'
+piece_rows='train-pieces_1 pieces-agree train-pieces_2 train-tensor_2 train-tensor_all_2'
 for row in probe kernels train-cuda train-cuda-again train-ipc_2 train-pairs_4 train-bf16_1 train-bf16_4 $piece_rows $nccl_rows $replica_rows bench \
   gpt2_124m llama_1b hop losses-agree memcheck-device_ops racecheck-device_ops initcheck-device_ops synccheck-device_ops memcheck-kernels racecheck-kernels; do
   matches "the table has $row, which passed" "$table" "*

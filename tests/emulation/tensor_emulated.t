@@ -1,7 +1,7 @@
 #!/bin/sh
 # tensor_emulated.t: tensor ranks (tensor_parallel.ranks) on CUDA, each a process with an emulated GPU (emulate_streams.cc): with one number of pieces
 # the losses, norms and checkpoints of 1, 2 and 4 tensor ranks are the same bits, with any pipeline, replicas, sharding and recomputation, over ipc and
-# over NCCL, with and without a graph; evaluation too; checkpoints continue at any degree; a lost rank is named.
+# over NCCL, with and without a graph, whether each has all tokens or they share them; evaluation too; checkpoints continue at any degree; a lost rank is named.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 . "$top_srcdir/tests/emulation/emulated.sh"
 
@@ -20,6 +20,7 @@ train() { train_model 3 "$@" 2>"$scratch/$1.err" || { sed 's/^/# /' "$scratch/$1
 same() { same_bits 3 "$@"; }
 T2='-s tensor_parallel.ranks=2'
 T4='-s tensor_parallel.ranks=4'
+shared='-s tensor_parallel.sequence=true' # tokens
 # The first of each group is the reference of those that follow.
 compare() {
   while read -r model name options; do
@@ -40,25 +41,37 @@ llama four        $T4
 llama two_v       $T2 $v
 llama two_pairs   $T2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=dual_pipe_v
 llama four_layer  $T4 -s memory.recompute=layer
+llama two_runs    $T2 $shared
+llama four_runs   $T4 $shared -s pipeline.ranks=2 -s memory.recompute=layer
+llama two_v_runs  $T2 $shared $v
 llama one_rows    -s model.loss_rows=32 -s model.sequence=48
 llama two_rows    $T2 -s model.loss_rows=32 -s model.sequence=48
+llama two_rows_r  $T2 $shared -s model.loss_rows=32 -s model.sequence=48
 llama one
 llama two_snap    $T2 -s memory.snapshot=true
 qwen3 one
 qwen3 two         $T2 -s memory.recompute=attention
+qwen3 two_runs    $T2 $shared -s memory.recompute=attention
 gpt2 one
 gpt2 two          $T2 -s pipeline.ranks=2 -s pipeline.zero_bubble=true
 gpt2 four         $T4
+gpt2 two_runs     $T2 $shared -s pipeline.ranks=2 -s pipeline.zero_bubble=true
+gpt2 four_runs    $T4 $shared
 bf16 one
 bf16 two          $T2 -s pipeline.ranks=2
 bf16 four         $T4
+bf16 two_runs     $T2 $shared -s pipeline.ranks=2
+bf16 four_runs    $T4 $shared
 packed_gpt2 one
 packed_gpt2 two   $T2
+packed_gpt2 two_runs $T2 $shared
 END
 compare <<END
 llama one_cube    $replicas
 llama two_shards  $T2 $replicas -s data_parallel.shard=optimizer -s pipeline.ranks=2
 llama two_units   $T2 $replicas -s data_parallel.shard=weights -s data_parallel.unit=layer
+llama shards_runs $T2 $shared $replicas -s data_parallel.shard=optimizer -s pipeline.ranks=2
+llama units_runs  $T2 $shared $replicas -s data_parallel.shard=weights -s data_parallel.unit=layer
 END
 ok "the CPU" train llama_cpu llama $T2 -s cluster.device=cpu
 ok "computes almost the same losses and norms" close_to llama_cpu llama_two 2e-5
@@ -81,6 +94,7 @@ is "two tensor ranks to the bits of one" "$(weights llama_two)" "$(weights llama
 is "and so four" "$(weights llama_four)" "$(weights llama_one)"
 evaluate() { "$scratch/$1" eval --data "$scratch/data.bin" --checkpoint "$scratch/llama_two_v.ckpt" --steps 3 --quiet; }
 is "two evaluate as one" "$(evaluate llama_two)" "$(evaluate llama_one)"
+is "and where they share the tokens" "$(evaluate llama_two_runs)" "$(evaluate llama_one)"
 make_tokens "$scratch/text.bin" 100 7
 score() {
   "$scratch/$1" score --data "$scratch/text.bin" --checkpoint "$scratch/llama_two_v.ckpt" --quiet --output "$scratch/$1.scores" \
@@ -89,6 +103,8 @@ score() {
 is "two score as one" "$(score llama_two)" "$(score llama_one)"
 ok "to the bit" cmp "$scratch/llama_one.scores" "$scratch/llama_two.scores"
 ok "with the same logits" cmp "$scratch/llama_one.logits" "$scratch/llama_two.logits"
+ok "two that share the tokens score" score llama_two_runs
+ok "as one" cmp "$scratch/llama_one.scores" "$scratch/llama_two_runs.scores"
 ok "so do four" score llama_four
 ok "each of which has one piece" cmp "$scratch/llama_one.scores" "$scratch/llama_four.scores"
 fails "generate is refused" 64 '2 tensor ranks on cuda do not join' "$scratch/llama_two" generate --checkpoint "$scratch/llama_two_v.ckpt" --prompt '65 66'
@@ -105,13 +121,19 @@ llama one
 llama nccl_two    $T2 $nccl
 llama nccl_four   $T4 $nccl -s memory.recompute=layer
 llama nccl_v      $T2 $nccl $v
+llama nccl_2_runs $T2 $nccl $shared $v
+llama nccl_4_runs $T4 $nccl $shared
 bf16 one
 bf16 nccl_two     $T2 $nccl -s pipeline.ranks=2
+gpt2 one
+gpt2 nccl_2_runs  $T2 $nccl $shared -s pipeline.ranks=2
+gpt2 nccl_4_runs  $T4 $nccl $shared
 END
   compare <<END
 llama one_cube    $replicas
 llama nccl_shards $T2 $nccl $replicas -s data_parallel.shard=optimizer -s pipeline.ranks=2
 llama nccl_units  $T2 $nccl $replicas -s data_parallel.shard=weights -s data_parallel.unit=layer
+llama nccl_u_runs $T2 $nccl $shared $replicas -s data_parallel.shard=weights -s data_parallel.unit=layer
 END
 fi
 lose_of_replica llama_two_v 1
