@@ -56,16 +56,13 @@ static struct pen_stage_traffic traffic_of(const struct pen_graph *graph) {
 /* Adds what exchanges of tensor ranks take, whatever the replicas share. Not where costs were
  * measured, but not those of exchanges: then a byte may take another time for other replicas; nor
  * with cluster.speed, which they do not depend on. */
-static void add_exchanges(struct pen_stage_cost *cost, const struct pen_trial *trial) {
+static void add_exchanges(struct pen_stage_cost *cost, const struct pen_trial *trial,
+                          const struct pen_byte_cost *byte) {
   const bool depends = trial->is_measured && !trial->cost.topology->measured_exchanges;
-  const struct pen_collective_cost *collective =
-      depends || trial->partition->speed
-          ? NULL
-          : pen_cost_model_collectives(&trial->cost, trial->partition);
-  for (uint32_t s = 0; collective && s < trial->partition->stage_count; s++) {
+  if (depends || trial->partition->speed || trial->topology->tensor_parallel_ranks == 1) return;
+  for (uint32_t s = 0; s < trial->partition->stage_count; s++) {
     double more[PEN_PROGRAMS];
-    for (int p = 0; p < PEN_PROGRAMS; p++)
-      more[p] = collective[s].within[p][PEN_WITHIN_TENSOR].exposed;
+    for (int p = 0; p < PEN_PROGRAMS; p++) more[p] = pen_exchanges_cost(trial->graph[s], p, byte);
     cost[s].forward += more[PEN_PROGRAM_F];
     cost[s].backward_input += more[PEN_PROGRAM_I];
     cost[s].backward_weight += more[PEN_PROGRAM_W];
@@ -87,7 +84,8 @@ void pen_cut_fill(struct pen_cut *cut, const struct pen_trial *trial) {
   const struct pen_topology *t = trial->topology;
   struct pen_stage_cost *cost = pen_new(cut->stage_count, sizeof *cost);
   memcpy(cost, trial->cost.alone, cut->stage_count * sizeof *cost);
-  add_exchanges(cost, trial);
+  cut->byte = pen_byte_cost_of(t, trial->partition, trial->graph, trial->cost.stage);
+  add_exchanges(cost, trial, &cut->byte);
   for (uint32_t s = 0; s < cut->stage_count; s++) {
     cut->cost[s] = cost[s];
     cut->cost[s].send = cut->cost[s].send_host = fmin(cost[s].send, cost[s].send_host);
@@ -101,7 +99,6 @@ void pen_cut_fill(struct pen_cut *cut, const struct pen_trial *trial) {
   cut->training = *trial->training;
   cut->training.program_collectives = NULL;
   cut->training.weights_in_w = NULL;
-  cut->byte = pen_byte_cost_of(t, trial->partition, trial->graph, trial->cost.stage);
   cut->collectives = measured_collectives(trial);
   cut->gives_exchange =
       !cut->collectives && (trial->cost.has_step || t->costs_reduce.count || t->costs_gather.count);

@@ -195,7 +195,9 @@ static const char *setting_text(const struct plot *p, size_t candidate, int sett
     return pen_text("microbatches %lld", (long long)pen_choice_microbatches(axes, &c->choice));
   const enum pen_axis axis = (enum pen_axis)(setting - AXES);
   const char *text = pen_candidate_text(p->planner, c, axis);
-  return text ? pen_text("%s %s", strchr(axes->axis[axis].setting, '.') + 1, text) : "";
+  const char *name =
+      axis == PEN_AXIS_tensor ? "tensor ranks" : strchr(axes->axis[axis].setting, '.') + 1;
+  return text ? pen_text("%s %s", name, text) : "";
 }
 
 static bool is_common(const struct plot *p, int setting) {

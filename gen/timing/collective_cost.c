@@ -121,10 +121,12 @@ static void find_shards(struct stage_shards *shards, const struct pen_partition 
     if (!pen_graph_has_weight(graph, w) || weight->frozen || pen_is_tied_head(graph, w)) continue;
     uint32_t index = first_weight + w;
     add_shards(shards, PEN_REDUCE_SCATTER, weight, index, sizeof(float));
-    add_shards(shards, PEN_ALL_GATHER_GRAD, weight, index, sizeof(float));
     add_shards(shards, PEN_ALL_GATHER_WEIGHT, weight, index,
                whole_bytes(partition, graph, head, w));
   }
+  memcpy(shards->bytes[pen_collective_index(PEN_ALL_GATHER_GRAD)],
+         shards->bytes[pen_collective_index(PEN_REDUCE_SCATTER)],
+         shards->group.count * sizeof(uint64_t)); /* the same bytes */
   add_unsharded(shards, partition, graph, first_weight);
 }
 
@@ -202,14 +204,32 @@ static size_t run_sequence(struct program_run *run, size_t op) {
   return op;
 }
 
-/* Runs an exchange of tensor ranks, which are on one host; returns past it. */
+/* What an exchange of tensor ranks takes, which are on one host. */
+static double exchange_cost(const struct pen_graph *graph, const struct pen_exchange *exchange,
+                            const struct pen_byte_cost *byte) {
+  const double sent = (double)exchange->sent,
+               measured =
+                   pen_measured_exchange_ms(byte->exchanges, pen_graph_tensor_ranks(graph), sent);
+  return measured < 0 ? sent * byte->within : measured;
+}
+
+double pen_exchanges_cost(const struct pen_graph *graph, int program,
+                          const struct pen_byte_cost *byte) {
+  double sum = 0;
+  for (size_t i = 0; i < graph->program[program].count; i++) {
+    const struct pen_exchange exchange = pen_exchange_at(graph, &graph->program[program], i);
+    if (!exchange.op_count) continue;
+    sum += exchange_cost(graph, &exchange, byte);
+    i += exchange.op_count - 1;
+  }
+  return sum;
+}
+
+/* Runs an exchange; returns past it. */
 static size_t run_exchange(struct program_run *run, size_t op,
                            const struct pen_exchange *exchange) {
   struct pen_collectives_within *within = &run->within[PEN_WITHIN_TENSOR];
-  const uint32_t members = pen_graph_tensor_ranks(run->graph);
-  const double sent = (double)exchange->sent,
-               measured = pen_measured_exchange_ms(run->byte.exchanges, members, sent),
-               cost = measured < 0 ? sent * run->byte.within : measured;
+  const double cost = exchange_cost(run->graph, exchange, &run->byte);
   within->calls++;
   within->sent += exchange->sent;
   within->cost += cost;
@@ -408,11 +428,23 @@ struct pen_collective_cost *pen_collective_costs(const struct pen_topology *topo
   return collective;
 }
 
+static bool has_collectives_within(const struct pen_graph *graph) {
+  for (int p = 0; p < PEN_PROGRAMS; p++)
+    for (size_t i = 0; i < graph->program[p].count; i++)
+      if (is_collective_op(graph->program[p].op[i].kind) ||
+          pen_exchange_at(graph, &graph->program[p], i).op_count)
+        return true;
+  return false;
+}
+
 void pen_add_collectives_within(const struct pen_topology *topology,
                                 const struct pen_partition *partition,
                                 struct pen_graph *const *graph, struct pen_stage_cost *cost) {
+  bool any = false;
+  for (uint32_t s = 0; s < partition->stage_count && !any; s++)
+    any = has_collectives_within(graph[s]);
   const struct pen_collective_cost *collective =
-      pen_collective_costs(topology, partition, graph, cost);
+      any ? pen_collective_costs(topology, partition, graph, cost) : NULL;
   for (uint32_t s = 0; collective && s < partition->stage_count; s++) {
     double *within = cost[s].within;
     for (int p = 0; p < PEN_PROGRAMS; p++)

@@ -60,6 +60,10 @@ struct pen_byte_cost pen_byte_cost_of(const struct pen_topology *topology,
                                       struct pen_graph *const *graph,
                                       const struct pen_stage_cost *cost);
 
+/* What the exchanges of tensor ranks in a program take, for which its kernels wait. */
+double pen_exchanges_cost(const struct pen_graph *graph, int program,
+                          const struct pen_byte_cost *byte);
+
 /* Adds the collectives within the programs to the costs of the actions. */
 void pen_add_collectives_within(const struct pen_topology *topology,
                                 const struct pen_partition *partition,
