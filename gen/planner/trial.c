@@ -5,8 +5,8 @@
 
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
-#include "gen/pipeline.h"
 #include "gen/model/units.h"
+#include "gen/pipeline.h"
 #include "gen/schedule/schedule.h"
 
 /* Refuses a candidate that costs of stages were not measured for. */
@@ -19,7 +19,7 @@ static void check_stages(const struct pen_measured *measured, const struct pen_t
              measured->path);
 }
 
-/* Whether two inner stages differ in the names of their weights alone. */
+/* Whether two inner stages differ in the names and blocks of their values alone. */
 static bool are_alike(const struct pen_stages *stages, uint32_t a, uint32_t b) {
   const struct pen_span *one = &stages->span[a], *other = &stages->span[b];
   const uint32_t count = one->past_last_block - one->first_block;
@@ -44,7 +44,8 @@ static struct pen_graph *graph_of_alike(const struct pen_topology *topology,
   return NULL;
 }
 
-/* As pen_graphs_of(); where no name counts, only the names of layers may be another stage's. */
+/* As pen_graphs_of(); where neither names nor blocks count, those of an inner stage may be an
+ * earlier one's. */
 static struct pen_graph *const *graphs_of(const struct pen_topology *topology,
                                           const struct pen_stages *stages, bool by_name) {
   struct pen_graph **graph = pen_new(stages->stage_count, sizeof *graph);
@@ -61,7 +62,7 @@ struct pen_trial pen_trial_costs(const struct pen_topology *topology,
                                  const struct pen_measured *measured) {
   if (measured) pen_measured_check(measured, topology);
   const struct pen_partition *partition = pen_pipeline_partition(topology);
-  const bool by_name = (measured && measured->stages) || topology->model_frozen.count;
+  const bool by_name = measured || topology->model_frozen.count; /* weights of each block */
   struct pen_graph *const *graph = graphs_of(topology, &partition->stages, by_name);
   const struct pen_cost_model cost = pen_cost_model(topology, partition, graph, measured);
   if (measured && measured->stages) check_stages(measured, topology, graph);
