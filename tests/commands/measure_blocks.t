@@ -136,6 +136,8 @@ ok "it measures the microbatches of the plan" ./cluster measure --seconds 1 --ou
 is "these" "$(sed -n 's/^ *"microbatch": \([0-9]*\),/\1/p' cluster.json | sort -n | uniq | tr '\n' ' ')" "2 3 "
 sed 's/^plan.*/pipeline = { ranks = 2; microbatches = 4; schedule = "1f1b"; }; batch = { microbatch = 3; };/' cluster.cfg >whole.cfg
 ok "the costs are for the whole model" "$gen" --check --costs=cluster.json whole.cfg
+sed 's/memory_mib = 100;/& replicas = [1]; tensor = [1]; stages_per_rank = [1]; schedules = ["1f1b"]; recompute = ["none"];/' cluster.cfg >deep.cfg
+ok "and for eight stages of them, of which most differ in their layers alone" "${gen%-gen}-plan" --refine=0 --costs=cluster.json deep.cfg
 ok "a topology with ranks has its whole plan" build whole two.cfg --blocks
 is "with all layers" "$(./whole info --json | sed 's/.*"layers":\([0-9]*\).*/\1/')" 4
 "$gen" --blocks -o many.c -s pipeline.ranks=1 -s data_parallel.replicas=300 two.cfg
