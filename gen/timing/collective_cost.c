@@ -402,12 +402,17 @@ static void take_given(const struct pen_topology *topology, uint32_t stage,
   }
 }
 
+static bool has_collectives(const struct pen_topology *topology,
+                            const struct pen_partition *partition) {
+  return partition->replica_count > 1 || topology->tensor_parallel_ranks > 1;
+}
+
 struct pen_collective_cost *pen_collective_costs(const struct pen_topology *topology,
                                                  const struct pen_partition *partition,
                                                  struct pen_graph *const *graph,
                                                  const struct pen_stage_cost *cost) {
-  uint32_t replicas = partition->replica_count;
-  if (replicas <= 1 && topology->tensor_parallel_ranks <= 1) return NULL;
+  if (!has_collectives(topology, partition)) return NULL;
+  const uint32_t replicas = partition->replica_count;
   struct pen_collective_cost *collective = pen_new(partition->stage_count, sizeof *collective);
   uint32_t *host = pen_new(replicas, sizeof *host);
   struct stage_members m = {.partition = partition,
@@ -441,11 +446,13 @@ void pen_add_collectives_within(const struct pen_topology *topology,
                                 const struct pen_partition *partition,
                                 struct pen_graph *const *graph, struct pen_stage_cost *cost) {
   bool any = false;
-  for (uint32_t s = 0; s < partition->stage_count && !any; s++)
-    any = has_collectives_within(graph[s]);
+  if (has_collectives(topology, partition))
+    for (uint32_t s = 0; s < partition->stage_count && !any; s++)
+      any = has_collectives_within(graph[s]);
+  if (!any) return;
   const struct pen_collective_cost *collective =
-      any ? pen_collective_costs(topology, partition, graph, cost) : NULL;
-  for (uint32_t s = 0; collective && s < partition->stage_count; s++) {
+      pen_collective_costs(topology, partition, graph, cost);
+  for (uint32_t s = 0; s < partition->stage_count; s++) {
     double *within = cost[s].within;
     for (int p = 0; p < PEN_PROGRAMS; p++)
       for (int kind = 0; kind < PEN_WITHIN; kind++)

@@ -38,7 +38,8 @@ struct pen_cost_model {
 };
 
 /* The costs of a partition whose stages have the costs `alone`. `graph` is [stage], of the
- * topology's own profile. */
+ * topology's own profile; it may be NULL where nothing was measured, with one replica of one tensor
+ * rank. */
 struct pen_cost_model pen_cost_model_of(const struct pen_cost_source *source,
                                         const struct pen_partition *partition,
                                         struct pen_graph *const *graph,
