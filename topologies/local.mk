@@ -32,6 +32,7 @@ pkgdata_predictdir = $(pkgdatadir)/topologies/predict
 dist_pkgdata_predict_DATA = \
   topologies/predict/d2_m2.cfg \
   topologies/predict/d2_opt_m4.cfg \
+  topologies/predict/n2_m2.cfg \
   topologies/predict/r1_m1.cfg \
   topologies/predict/r1_m8_bf16.cfg \
   topologies/predict/r1_s2_m4.cfg \
@@ -48,7 +49,9 @@ dist_pkgdata_predict_DATA = \
   topologies/predict/r2_s2_zbv_m2_bf16.cfg \
   topologies/predict/r2_s2_zbv_m8.cfg \
   topologies/predict/r2_s4_bfs_m4.cfg \
-  topologies/predict/r2_s4_loop_m2.cfg
+  topologies/predict/r2_s4_loop_m2.cfg \
+  topologies/predict/t2_m2.cfg \
+  topologies/predict/t2_whole_m4.cfg
 pkgdata_modeldir = $(pkgdatadir)/topologies/model
 dist_pkgdata_model_DATA = topologies/model/llama_bench.cfg topologies/model/llama_bench_bf16.cfg topologies/model/llama_predict.cfg topologies/model/llama_predict_bf16.cfg topologies/model/llama_tiny.cfg topologies/model/mlp.cfg
 pkgdata_optimizerdir = $(pkgdatadir)/topologies/optimizer

@@ -1,6 +1,6 @@
 """predict.py: `make bench-predict`: predicts the steps of topologies/predict/ from the costs of
-blocks, one `measure` a dtype, and measures them. It runs from the top of the build folder, where
-the binaries are.
+blocks, one `measure` for each dtype, number of threads and of tensor ranks, and measures them. It
+runs from the top of the build folder, where the binaries are.
 
 A turn trains each topology once, so that a clock that changes is shared by all. The error is that of
 the median of all measured steps. bench-predict.json has a row for each topology.
@@ -27,13 +27,18 @@ def info(name):
     return json.loads(subprocess.check_output([binary(name), "info", "--json"]))
 
 
-def measure_costs(name, dtype):
+def kind(deployed):
+    """What the costs of blocks depend on, besides the model, which is the same."""
+    return "%s-%d-%d" % (deployed["dtype"], deployed["threads_per_rank"], deployed["tensor_ranks"])
+
+
+def measure_costs(name):
     """Measures the costs of blocks by that topology's binary. Returns their file."""
-    path = "%s/predict-costs-%s.json" % (FOLDER, dtype)
+    path = "%s/predict-costs-%s.json" % (FOLDER, name)
     wait_for_quiet(QUIET_WAIT_S)
     run = Run([binary(name), "measure", "--output", path, "--quiet"])
     print("# costs of %s: %.0f s, others had %.1f%% of the cores" %
-          (dtype, run.passed_s, 100 * run.others_share), flush=True)
+          (name, run.passed_s, 100 * run.others_share), flush=True)
     return path
 
 
@@ -52,7 +57,7 @@ def train(name, steps):
 
 
 def row(folder, name, deployed, costs, turns):
-    report = predict(folder, name, costs[deployed["dtype"]])
+    report = predict(folder, name, costs[kind(deployed)])
     quiet = [times for times, share in turns if share <= OTHERS_SHARE_MAX]
     measured = statistics.median(sum(quiet or [times for times, _ in turns], []))
     arena = max(rank["arena_bytes"] for rank in deployed["rank"])
@@ -88,8 +93,8 @@ def main():
     os.makedirs(FOLDER, exist_ok=True)
     tokens.write(TOKENS, TOKEN_COUNT, VOCAB)
     deployed = {name: info(name) for name in names}
-    dtypes = {deployed[name]["dtype"]: name for name in names}
-    costs = {dtype: measure_costs(name, dtype) for dtype, name in sorted(dtypes.items())}
+    measuring = {kind(deployed[name]): name for name in names}
+    costs = {of: measure_costs(name) for of, name in measuring.items()}
     turns = {name: [] for name in names}
     for turn in range(options.turns):
         print("# turn %d of %d" % (turn + 1, options.turns), flush=True)
