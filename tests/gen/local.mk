@@ -17,6 +17,9 @@ GEN_TESTS = \
   %reldir%/partition \
   %reldir%/percentile \
   %reldir%/robustness \
+  %reldir%/search_published \
+  %reldir%/search_timeline \
+  %reldir%/search_tiny \
   %reldir%/settings_random \
   %reldir%/shapes \
   %reldir%/simulate \
@@ -61,6 +64,9 @@ GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NE
 %canon_reldir%_search_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_percentile_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_robustness_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_search_published_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_search_timeline_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_search_tiny_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_settings_random_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_shapes_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_simulate_LDADD = $(GEN_TEST_LIBS)
