@@ -38,6 +38,7 @@ GEN_TESTS = \
   %reldir%/verify_random \
   %reldir%/verify_replicas \
   %reldir%/verify_rows \
+  %reldir%/verify_shapes \
   %reldir%/verify_step \
   %reldir%/verify_sums \
   %reldir%/verify_tables \
@@ -85,6 +86,7 @@ GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NE
 %canon_reldir%_verify_random_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_replicas_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_rows_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_shapes_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_step_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_sums_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_tables_LDADD = $(GEN_TEST_LIBS)
