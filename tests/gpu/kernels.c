@@ -406,6 +406,18 @@ static void nan_comes_through(void **state) {
   }
 }
 
+/* An op with a kernel needs a case in kernel_cases.c. */
+static void every_kernel_has_a_case(void **state) {
+  (void)state;
+  for (int kind = 0; kind < PEN_OP_COUNT; kind++) {
+    int n = 0;
+    while (n < gpu_case_count && (int)gpu_cases[n].kind != kind) n++;
+    if (op_rows[kind].name != NULL && n == gpu_case_count &&
+        pen_cuda.kernel_of((enum pen_op_kind)kind, PEN_F32) != NULL)
+      fail_msg("%s has no case", op_rows[kind].name);
+  }
+}
+
 /* The tests of agrees_with_the_cpu(), as many as there are. */
 static size_t add_groups(struct CMUnitTest *tests) {
   static struct group groups[2 * PEN_OP_COUNT];
@@ -424,8 +436,9 @@ static size_t add_groups(struct CMUnitTest *tests) {
 }
 
 int main(void) {
-  enum { OTHERS = 5 };
+  enum { OTHERS = 6 };
   struct CMUnitTest tests[2 * PEN_OP_COUNT + OTHERS] = {
+      cmocka_unit_test(every_kernel_has_a_case),
       cmocka_unit_test_teardown(less_shared_memory, tidy),
       cmocka_unit_test_teardown(a_sequence_knows_no_other, tidy),
       cmocka_unit_test_teardown(a_run_knows_no_other, tidy),
