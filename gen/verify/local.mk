@@ -30,8 +30,14 @@ libgen_a_SOURCES += \
   %reldir%/op_trace.c \
   %reldir%/op_trace.h \
   %reldir%/persistent.c \
+  %reldir%/piece_logits.c \
+  %reldir%/piece_logits.h \
+  %reldir%/piece_members.c \
+  %reldir%/piece_members.h \
   %reldir%/piece_table.c \
   %reldir%/piece_table.h \
+  %reldir%/piece_values.c \
+  %reldir%/piece_values.h \
   %reldir%/pieces.c \
   %reldir%/pieces.h \
   %reldir%/problem.c \

@@ -27,6 +27,8 @@ libruntime_a_SOURCES += \
   %reldir%/score.h \
   %reldir%/score_logits.c \
   %reldir%/score_logits.h \
+  %reldir%/score_rows.c \
+  %reldir%/score_rows.h \
   %reldir%/setup.c \
   %reldir%/setup.h \
   %reldir%/texts.c \

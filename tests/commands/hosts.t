@@ -4,35 +4,16 @@
 need_hosts
 hosts() { sh "$top_srcdir/tests/support/hosts.sh" "$@"; }
 
-cat >"$scratch/llama.cfg" <<'END'
-model = { family = "llama"; layers = 8; hidden = 64; heads = 4; kv_heads = 2; ffn = 96; vocab = 256; sequence = 32; };
-batch = { microbatch = 2; };
-optimizer = { learning_rate = 1e-3; steps = 1000; };
-pipeline = { ranks = 4; microbatches = 8; schedule = "1f1b"; };
-END
-make_tokens "$scratch/data.bin" 20000
-make_secret "$scratch/secret"
-port=$((20000 + $$ % 20000))
+prepare_hosts 8 64 96 32
 # All hosts are the cores of this machine.
 two="-s cluster.hosts=[host1,host2] -s cluster.port=$port -s cluster.bind=none"
 four="-s cluster.hosts=[host1,host2,host3,host4] -s cluster.port=$port -s cluster.bind=none"
 
-# train_on COUNT NAME COMMAND OPTION...: runs $scratch/NAME on so many hosts; leaves out.N and err.N of each; passes when all exit with 0.
-cat >"$scratch/train_on" <<'END'
-scratch=$1 count=$2 name=$3
-shift 3
-for i in $(seq "$count"); do
-  on "host$i" timeout 120 "$scratch/$name" "$@" >"$scratch/out.$i" 2>"$scratch/err.$i" &
-  pids="${pids:-} $!"
-done
-status=0
-for pid in $pids; do wait "$pid" || status=$?; done
-exit $status
-END
+# train_on COUNT NAME OPTION...: trains $scratch/NAME on so many hosts.
 train_on() {
   on_count=$1 on_name=$2
   shift 2
-  hosts "$on_count" sh "$scratch/train_on" "$scratch" "$on_count" "$on_name" train --data "$scratch/data.bin" --seed 7 --quiet --steps 4 \
+  on_hosts "$on_count" "$on_name" train --data "$scratch/data.bin" --seed 7 --quiet --steps 4 \
     --log "$scratch/$on_name.log" --checkpoint "$scratch/$on_name.ckpt" "$@" || { cat "$scratch"/err.* | sed 's/^/# /'; return 1; }
   log_field "$scratch/$on_name.log" loss >"$scratch/$on_name.bits"
   log_field "$scratch/$on_name.log" grad_norm >>"$scratch/$on_name.bits"
@@ -109,7 +90,7 @@ is "info --bindings has the host of each rank" "$("$scratch/list" info --binding
 # ---- other commands ----
 eval_one() { "$scratch/1f1b.shm" eval --data "$scratch/data.bin" --checkpoint "$scratch/1f1b.shm.ckpt" >"$scratch/eval" 2>"$scratch/err"; }
 ok "eval on one host" eval_one
-ok "eval on two hosts" hosts 2 sh "$scratch/train_on" "$scratch" 2 1f1b.two eval --data "$scratch/data.bin" --checkpoint "$scratch/1f1b.shm.ckpt"
+ok "eval on two hosts" on_hosts 2 1f1b.two eval --data "$scratch/data.bin" --checkpoint "$scratch/1f1b.shm.ckpt"
 is "gives the same result" "$(cat "$scratch/out.1")" "$(cat "$scratch/eval")"
 
 # One replica scores and generates: hosts without its ranks wait.
@@ -117,15 +98,15 @@ is "gives the same result" "$(cat "$scratch/out.1")" "$(cat "$scratch/eval")"
 "$scratch/replicas.shm" generate --prompt Once --tokens 20 --checkpoint "$scratch/replicas.shm.ckpt" >"$scratch/text"
 for name in replicas.two replicas.four; do
   count=$(test $name = replicas.two && echo 2 || echo 4)
-  ok "$name: scores on $count hosts" hosts $count sh "$scratch/train_on" "$scratch" $count $name score --data "$scratch/data.bin" \
+  ok "$name: scores on $count hosts" on_hosts $count $name score --data "$scratch/data.bin" \
     --checkpoint "$scratch/replicas.shm.ckpt" --output "$scratch/scores.$name"
   ok "$name: the same" cmp "$scratch/scores.one" "$scratch/scores.$name"
   is "$name: one host prints the result" "$(cat "$scratch"/out.[1-$count])" "$(cat "$scratch/score")"
-  ok "$name: generates on $count hosts" hosts $count sh "$scratch/train_on" "$scratch" $count $name generate --prompt Once --tokens 20 \
+  ok "$name: generates on $count hosts" on_hosts $count $name generate --prompt Once --tokens 20 \
     --checkpoint "$scratch/replicas.shm.ckpt"
   is "$name: the same" "$(cat "$scratch"/out.[1-$count])" "$(cat "$scratch/text")"
 done
-ok "weights.two: generates on 2 hosts" hosts 2 sh "$scratch/train_on" "$scratch" 2 weights.two generate --prompt Once --tokens 20 \
+ok "weights.two: generates on 2 hosts" on_hosts 2 weights.two generate --prompt Once --tokens 20 \
   --checkpoint "$scratch/replicas.shm.ckpt"
 is "weights.two: the same" "$(cat "$scratch"/out.[12])" "$(cat "$scratch/text")"
 # Replicas that shard their weights all score; each on its own windows, whose results come to the first one's host.
@@ -144,7 +125,7 @@ for name in weights.two weights.four weights.cyclic weights.apart weights16.four
       "$scratch/weights16.shm" score --data "$scratch/$data.bin" --checkpoint "$scratch/replicas.shm.ckpt" --output "$one" >"$result"
     fi
     rm -f "$scratch/scores.$name"
-    ok "$name: scores $data.bin on $count hosts" hosts $count sh "$scratch/train_on" "$scratch" $count $name score --data "$scratch/$data.bin" \
+    ok "$name: scores $data.bin on $count hosts" on_hosts $count $name score --data "$scratch/$data.bin" \
       --checkpoint "$scratch/replicas.shm.ckpt" --output "$scratch/scores.$name"
     ok "$name: the same" cmp "$one" "$scratch/scores.$name"
     is "$name: one host prints the result" "$(cat "$scratch"/out.[1-$count])" "$(cat "$result")"

@@ -3,6 +3,7 @@
 # those of whole weights, and have eval's loss; the text does not depend on ranks, nor on the cache of keys and values, and its likeliest tokens are
 # those of score's logits.
 . "${top_srcdir:-.}/tests/support/lib.sh"
+. "$top_srcdir/tests/support/pieces.sh"
 
 make_tokens "$scratch/data.bin" 4000
 describe llama 4 ''
@@ -50,14 +51,7 @@ for name in rows shared; do
 done
 
 # ---- generate ----
-generate() { # NAME OPTION...
-  generate_name=$1
-  shift
-  "./$generate_name" generate --checkpoint "${generate_name%%_*}.ckpt" --quiet "$@"
-}
-# There are more tokens than bytes, so texts are numbers.
-prompt='65 66 67 68 69 70 71 72'
-printf '{"prompt": "%s"}\n' "$prompt" '43 74 57 46 99' '81 82' 60 >prompts
+prepare_prompts
 for family in llama gpt2 qwen3; do
   generate ${family}_one --prompt "$prompt" --tokens 40 --seed 1 >first
   is "$family: as many tokens as were asked for" "$(cut -d ' ' -f 1-8 first) $(wc -w <first | tr -d ' ')" "$prompt 48"

@@ -2,12 +2,7 @@
 # restart.t: train --restarts: after the loss of ranks all start again, from the state in memory or the last checkpoint, and the finished run has
 # the bits, the log and the checkpoints of one that was never disturbed.
 . "${top_srcdir:-.}/tests/support/lib.sh"
-cat >"$scratch/model.cfg" <<'END'
-model = { family = "llama"; layers = 8; hidden = 64; heads = 4; kv_heads = 2; ffn = 96; vocab = 256; sequence = 32; };
-batch = { microbatch = 2; };
-optimizer = { learning_rate = 1e-3; steps = 1000; };
-pipeline = { ranks = 4; microbatches = 8; schedule = "1f1b"; };
-END
+describe_ranks model 8 64 96 32
 make_tokens "$scratch/data.bin" 200000
 make_tokens "$scratch/eval.bin" 2000 2
 steps=60

@@ -2,6 +2,7 @@
 # tensor_text.t: score, score --logits and generate with tensor ranks (tensor_parallel.ranks): with one number of pieces 1, 2 and 4 tensor ranks give
 # the same bits of scores and logits and the same texts, in stages, with replicas, with chunks of rows, with the cache of keys and values and without it.
 . "${top_srcdir:-.}/tests/support/lib.sh"
+. "$top_srcdir/tests/support/pieces.sh"
 
 make_tokens "$scratch/data.bin" 4000
 make_tokens "$scratch/text.bin" 400 7
@@ -65,14 +66,7 @@ ok "replicas that keep their weights whole: one scores" build llama_replicas lla
 scores llama_replicas llama_one
 
 # ---- generate ----
-generate() { # NAME OPTION...
-  generate_name=$1
-  shift
-  "./$generate_name" generate --checkpoint "${generate_name%%_*}.ckpt" --quiet "$@"
-}
-# There are more tokens than bytes, so texts are numbers. The longest text is longer than the model's sequence.
-prompt='65 66 67 68 69 70 71 72'
-printf '{"prompt": "%s"}\n' "$prompt" '43 74 57 46 99' '81 82' 60 >prompts
+prepare_prompts # the longest text is longer than the model's sequence
 for family in llama gpt2 qwen3; do
   ok "$family: two without a cache" build ${family}_uncached $family.cfg $T2 -s generate.prompts=0
   ok "$family: four for three prompts at once" build ${family}_three $family.cfg $T4 -s generate.prompts=3
@@ -99,18 +93,7 @@ done
 
 # ---- on two hosts ----
 # on_both NAME COMMAND...: a command of $scratch/NAME on each of two emulated hosts; out.1 and out.2 have what they print.
-cat >on_both <<'END'
-scratch=$1 name=$2
-shift 2
-for host in 1 2; do
-  on "host$host" timeout 120 "$scratch/$name" "$@" >"$scratch/out.$host" 2>"$scratch/err.$host" &
-  pids="${pids:-} $!"
-done
-status=0
-for pid in $pids; do wait "$pid" || status=$?; done
-exit $status
-END
-on_both() { sh "$top_srcdir/tests/support/hosts.sh" 2 sh "$scratch/on_both" "$scratch" "$@" || { sed 's/^/# /' err.1 err.2 && false; }; }
+on_both() { on_hosts 2 "$@" || { sed 's/^/# /' err.1 err.2 && false; }; }
 hosts_status=77
 test -z "$OFI_ARCHIVES" || { sh "$top_srcdir/tests/support/hosts.sh" 2 true; hosts_status=$?; }
 if test $hosts_status -eq 77; then

@@ -17,6 +17,9 @@ GEN_TESTS = \
   %reldir%/partition \
   %reldir%/percentile \
   %reldir%/robustness \
+  %reldir%/search_published \
+  %reldir%/search_timeline \
+  %reldir%/search_tiny \
   %reldir%/settings_random \
   %reldir%/shapes \
   %reldir%/simulate \
@@ -35,6 +38,7 @@ GEN_TESTS = \
   %reldir%/verify_random \
   %reldir%/verify_replicas \
   %reldir%/verify_rows \
+  %reldir%/verify_shapes \
   %reldir%/verify_step \
   %reldir%/verify_sums \
   %reldir%/verify_tables \
@@ -61,6 +65,9 @@ GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NE
 %canon_reldir%_search_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_percentile_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_robustness_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_search_published_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_search_timeline_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_search_tiny_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_settings_random_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_shapes_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_simulate_LDADD = $(GEN_TEST_LIBS)
@@ -79,6 +86,7 @@ GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NE
 %canon_reldir%_verify_random_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_replicas_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_rows_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_shapes_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_step_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_sums_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_tables_LDADD = $(GEN_TEST_LIBS)

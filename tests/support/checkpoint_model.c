@@ -233,6 +233,12 @@ int model_setup(void **state) {
   return mkdtemp(model_folder) == NULL ? -1 : chdir(model_folder);
 }
 
+int model_setup_made(struct checkpoint_model *model) {
+  model_make(model, 3, 1);
+  model->plan.weights = model->weights;
+  return model_setup(NULL);
+}
+
 static void model_clean(void) {
   char command[2 * PATH_MAX + 64];
   snprintf(command, sizeof command, "chmod -R u+rwx '%s'; rm -rf '%s'", model_folder, model_folder);

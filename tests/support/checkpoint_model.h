@@ -79,6 +79,9 @@ extern char model_folder[PATH_MAX];
 /* Create and enter a working folder; leave and remove it. For cmocka. */
 int model_setup(void **state);
 
+/* model_make() over three ranks, and model_setup(). */
+int model_setup_made(struct checkpoint_model *model);
+
 int model_teardown(void **state);
 
 extern char said[4096]; /* what the last model_run() wrote on standard error */

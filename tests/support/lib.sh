@@ -159,17 +159,40 @@ train_model() {
   build "$model_name" "$model_file" "$@" && train_bits "$model_name" --data "$scratch/data.bin" --steps "$model_steps"
 }
 
-# prepare_hosts: what runs over several emulated hosts need: $scratch/llama.cfg, of four ranks, data.bin, a secret, and $port, which no other test has.
-prepare_hosts() {
-  cat >"$scratch/llama.cfg" <<'END'
-model = { family = "llama"; layers = 4; hidden = 32; heads = 4; kv_heads = 2; ffn = 48; vocab = 256; sequence = 16; };
+# describe_ranks NAME LAYERS HIDDEN FFN SEQUENCE: $scratch/NAME.cfg, a small Llama on four ranks.
+describe_ranks() {
+  cat >"$scratch/$1.cfg" <<END
+model = { family = "llama"; layers = $2; hidden = $3; heads = 4; kv_heads = 2; ffn = $4; vocab = 256; sequence = $5; };
 batch = { microbatch = 2; };
 optimizer = { learning_rate = 1e-3; steps = 1000; };
 pipeline = { ranks = 4; microbatches = 8; schedule = "1f1b"; };
 END
+}
+
+# prepare_hosts [LAYERS HIDDEN FFN SEQUENCE]: what runs over several emulated hosts need: $scratch/llama.cfg of describe_ranks, data.bin, a secret, and
+# $port, which no other test has.
+prepare_hosts() {
+  describe_ranks llama "${1:-4}" "${2:-32}" "${3:-48}" "${4:-16}"
   make_tokens "$scratch/data.bin" 20000
   make_secret "$scratch/secret"
   port=$((20000 + $$ % 20000))
+}
+
+# on_hosts COUNT NAME COMMAND...: a command of $scratch/NAME on each of so many emulated hosts; leaves out.N and err.N of each in $scratch; passes when
+# all exit with 0.
+on_hosts() {
+  cat >"$scratch/on_hosts" <<'END'
+scratch=$1 count=$2 name=$3
+shift 3
+for i in $(seq "$count"); do
+  on "host$i" timeout 120 "$scratch/$name" "$@" >"$scratch/out.$i" 2>"$scratch/err.$i" &
+  pids="${pids:-} $!"
+done
+status=0
+for pid in $pids; do wait "$pid" || status=$?; done
+exit $status
+END
+  sh "$top_srcdir/tests/support/hosts.sh" "$1" sh "$scratch/on_hosts" "$scratch" "$@"
 }
 
 # compare_runs STEPS: of each line MODEL NAME OPTION... of the input, trains $scratch/MODEL_NAME, built of $scratch/MODEL.cfg, as train_model. A run

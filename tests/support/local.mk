@@ -21,6 +21,8 @@ libtestsupport_a_SOURCES = \
   %reldir%/plan_fixture.h \
   %reldir%/plans.c \
   %reldir%/plans.h \
+  %reldir%/search_cases.c \
+  %reldir%/search_cases.h \
   %reldir%/symbolic.c \
   %reldir%/symbolic.h \
   %reldir%/symbolic_machine.c \

@@ -16,3 +16,16 @@ near_whole() {
     ok "$whole: almost the same losses and norms" close_to "${whole}_1_one" "${whole}_2_one" 1e-4
   done
 }
+
+# generate FAMILY_NAME OPTION...: what FAMILY_NAME writes, from FAMILY's checkpoint; both are in this folder.
+generate() {
+  generate_name=$1
+  shift
+  "./$generate_name" generate --checkpoint "${generate_name%%_*}.ckpt" --quiet "$@"
+}
+
+# prepare_prompts: sets prompt, and writes `prompts` of four. There are more tokens than bytes, so texts are numbers.
+prepare_prompts() {
+  prompt='65 66 67 68 69 70 71 72'
+  printf '{"prompt": "%s"}\n' "$prompt" '43 74 57 46 99' '81 82' 60 >prompts
+}

@@ -1,0 +1,91 @@
+/* piece_values.c: what a value of a stage's forward is, in pieces and tokens. */
+#include "gen/verify/piece_values.h"
+
+#include "gen/model/op_signature.h"
+#include "gen/verify/piece_table.h"
+#include "gen/verify/problem.h"
+
+const struct pen_term *pen_piece_term(const struct pen_piece_check *c) {
+  return &c->s->terms->term[c->forward];
+}
+
+bool pen_piece_problem(const struct pen_piece_check *c, const char *text) {
+  return pen_problem_note(c->s->context->checked->problem, c->s->context->rank, c->action,
+                          "whole: %s of stage %u %s",
+                          pen_signature_of((int)pen_piece_term(c)->kind)->kind, c->s->stage, text);
+}
+
+struct pen_piece_value pen_piece_input(const struct pen_piece_check *c, int k) {
+  return c->part[pen_piece_term(c)->input[k]];
+}
+
+void pen_piece_set_outputs(struct pen_piece_check *c, struct pen_piece_value part) {
+  const struct pen_signature *signature = pen_signature_of((int)pen_piece_term(c)->kind);
+  if (part.kind == PEN_VALUE_PARTIAL && part.first == 0 && part.past == c->pieces)
+    part = (struct pen_piece_value){.kind = PEN_VALUE_WHOLE, .tokens = part.tokens};
+  for (int k = signature->input_count; k < signature->operand_count; k++)
+    c->part[pen_term_output(c->forward, k)] = part;
+}
+
+uint32_t pen_first_own_piece(const struct pen_rank_context *b) {
+  return b->tensor_rank * (pen_piece_count(b->plan) / b->plan->tensor_ranks);
+}
+
+const struct pen_weight *pen_piece_weight(const struct pen_piece_check *c, int k) {
+  const uint32_t value = pen_piece_term(c)->input[k];
+  const struct pen_term *given = value ? &c->s->terms->term[pen_term_of_value(value)] : NULL;
+  return given && given->kind == PEN_TERM_WEIGHT ? &c->s->context->plan->weights[given->dim[0]]
+                                                 : NULL;
+}
+
+uint32_t pen_piece_tensor(const struct pen_piece_check *c, const struct pen_weight *weight) {
+  return (uint32_t)(weight - c->s->context->plan->weights) - weight->piece;
+}
+
+int64_t pen_piece_dim(const struct pen_piece_check *c, const char *name) {
+  const int dim = pen_signature_dim(pen_signature_of((int)pen_piece_term(c)->kind), name);
+  return dim < 0 ? 0 : pen_piece_term(c)->dim[dim];
+}
+
+bool pen_piece_has_sequences(struct pen_piece_check *c, int64_t sequences) {
+  if (c->sequences == 0) c->sequences = sequences;
+  return sequences == c->sequences;
+}
+
+bool pen_piece_has_all_rows(struct pen_piece_check *c) {
+  const int64_t sequence = c->s->context->profile->sequence, rows = pen_piece_dim(c, "rows");
+  return (rows % sequence == 0 && pen_piece_has_sequences(c, rows / sequence)) ||
+         pen_piece_problem(c, "has other rows than the tokens of the sequences");
+}
+
+bool pen_piece_has_all_runs(struct pen_piece_check *c, int tokens) {
+  const int64_t members = tokens == PEN_TOKENS_OWN_RUN ? c->s->context->plan->tensor_ranks : 1,
+                held = c->s->context->profile->sequence / members, rows = pen_piece_dim(c, "rows"),
+                sequence = pen_piece_dim(c, "sequence"), run = pen_piece_dim(c, "run");
+  if (pen_signature_dim(pen_signature_of((int)pen_piece_term(c)->kind), "runs") < 0) return true;
+  const int64_t of = run ? sequence / held : 1; /* its gradient sums the runs of all members */
+  return (run ? run : sequence) == held && of * held == sequence &&
+         pen_piece_dim(c, "runs") == c->pieces / members * of && (of == 1 || of == members) &&
+         pen_piece_has_sequences(c, rows ? rows / sequence : pen_piece_dim(c, "batch"));
+}
+
+bool pen_piece_check_next(struct pen_piece_check *c, int k, struct pen_piece_value next,
+                          uint32_t begin) {
+  const struct pen_piece_value before = pen_piece_input(c, k);
+  if (!pen_piece_term(c)->input[k]
+          ? next.first != begin
+          : before.kind != PEN_VALUE_PARTIAL || before.past != next.first ||
+                before.group != next.group || before.first != begin || before.tokens != next.tokens)
+    return pen_piece_problem(c, "takes pieces in another order");
+  pen_piece_set_outputs(
+      c, (struct pen_piece_value){PEN_VALUE_PARTIAL, begin, next.past, next.group, next.tokens});
+  return true;
+}
+
+const struct pen_term *pen_piece_source(const struct pen_piece_check *c, uint32_t value) {
+  const struct pen_term *made = &c->s->terms->term[pen_term_of_value(value)];
+  while (made->kind == PEN_OP_MAXIMUM || made->kind == PEN_OP_ALL_GATHER_PART ||
+         made->kind == PEN_OP_ALL_TO_ALL_PART)
+    made = &c->s->terms->term[pen_term_of_value(made->input[0])];
+  return made;
+}
