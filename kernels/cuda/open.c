@@ -16,13 +16,22 @@ static int note_or_pass(const char *what, cudaError_t result) {
   return pen_cuda_error() == NULL;
 }
 
+/* Of a machine without a driver CUDA says that its driver is too old. */
+static int has_driver(void) {
+  int version = 0;
+  return cudaDriverGetVersion(&version) != cudaSuccess || version != 0;
+}
+
 /* The first CUDA call of the process: the driver reads these variables then. EAGER loads all code
  * before the seal. Streams that share a hardware queue would wait for each other's semaphores
  * (streams.c). A value that the user sets is kept. */
 static int count_devices(int *count) {
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-  return note_or_pass("looking for a GPU", cudaGetDeviceCount(count));
+  const cudaError_t result = cudaGetDeviceCount(count);
+  if (result == cudaErrorInsufficientDriver && !has_driver())
+    pen_cuda_note_text("looking for a GPU", "there is no NVIDIA driver");
+  return note_or_pass("looking for a GPU", result);
 }
 
 static int device_count(void) {

@@ -7,7 +7,8 @@
  *
  *     compute stream  at WAIT, the message; at WAIT_NORM, all entries; in a collective and at the
  *                     step's end, actions of peers; in an exchange, the actions before it of the
- *                     other members; before it overwrites a source, that it is sent
+ *                     other members, and at the step's end their last exchange; before it
+ *                     overwrites a source, that it is sent
  *     send stream     the credit of the next message, if it has one
  *
  * A rank waits for another if that one has not done what is needed, and if neither stream has work
@@ -30,15 +31,20 @@
 #include "runtime/device/stream_state.h"
 #include "runtime/exec/exchanges.h"
 
-/* Whether the device of a process has done that action of its list, or has sent its message, in
- * this rank's current step. */
-static bool has_done(const struct pen_vm *vm, uint32_t process, uint32_t action, bool sent) {
+/* Whether the device of a process has done so many actions of its list, or has sent their messages,
+ * in this rank's current step; 0: it has done the steps before. */
+static bool has_reached(const struct pen_vm *vm, uint32_t process, uint32_t count, bool sent) {
   const struct pen_rank_state *state = &vm->endpoint->shared->ranks[process];
   const int32_t ahead = (int32_t)(atomic_load(&state->published.count) -
                                   atomic_load(&vm->endpoint->self->published.count));
   const uint64_t done = atomic_load(sent ? &state->sends_completed : &state->finished) -
                         atomic_load(&state->step_began);
-  return ahead > 0 || (ahead == 0 && done > action);
+  return ahead > 0 || (ahead == 0 && done >= count);
+}
+
+/* The same for that action. */
+static bool has_done(const struct pen_vm *vm, uint32_t process, uint32_t action, bool sent) {
+  return has_reached(vm, process, action + 1, sent);
 }
 
 static uint32_t process_of(const struct pen_vm *vm, uint32_t rank) {
@@ -55,11 +61,11 @@ static uint32_t for_message(const struct pen_vm *vm, uint32_t message) {
   return sent ? PEN_NONE : process_of(vm, from);
 }
 
-/* The first peer that has not done an action of the list that all peers have. */
-static uint32_t for_peers(const struct pen_vm *vm, uint32_t index) {
+/* The first peer that has not done so many actions of the list that all peers have. */
+static uint32_t for_peers(const struct pen_vm *vm, uint32_t count) {
   for (uint32_t d = 0; d < vm->plan->replica_count; d++) {
     const uint32_t peer = pen_endpoint_peer(vm->endpoint, d, vm->rank);
-    if (d != vm->replica && !has_done(vm, peer, index, false)) {
+    if (d != vm->replica && !has_reached(vm, peer, count, false)) {
       return peer;
     }
   }
@@ -67,7 +73,7 @@ static uint32_t for_peers(const struct pen_vm *vm, uint32_t index) {
 }
 
 static uint32_t for_collectives(const struct pen_vm *vm, uint32_t count) {
-  return count == 0 ? PEN_NONE : for_peers(vm, vm->transport->actions.collectives[count]);
+  return count == 0 ? PEN_NONE : for_peers(vm, vm->transport->actions.collectives[count] + 1);
 }
 
 /* The data of an exchange arrive when the peers have done all actions before it. */
@@ -75,7 +81,7 @@ static uint32_t for_rendezvous(const struct pen_vm *vm, uint32_t index) {
   const struct pen_action *action = &vm->program->actions[index];
   const bool exchanges =
       pen_kind_reads_peers(action->kind) || pen_collectives_within(vm->program, action) > 0;
-  return exchanges && index > 0 ? for_peers(vm, index - 1) : PEN_NONE;
+  return exchanges ? for_peers(vm, index) : PEN_NONE;
 }
 
 static bool has_exchanges(const struct pen_vm *vm, const struct pen_action *action) {
@@ -88,18 +94,46 @@ static bool has_exchanges(const struct pen_vm *vm, const struct pen_action *acti
   return has;
 }
 
-/* The first other member that has not done the actions before one with exchanges: members run one
- * list. */
-static uint32_t for_members(const struct pen_vm *vm, uint32_t index) {
-  const bool exchanges =
-      vm->plan->tensor_ranks > 1 && index > 0 && has_exchanges(vm, &vm->program->actions[index]);
-  for (uint32_t m = 0; m < vm->plan->tensor_ranks && exchanges; m++) {
+/* The first other member that has not done so many actions: members run one list. */
+static uint32_t for_members(const struct pen_vm *vm, uint32_t count) {
+  for (uint32_t m = 0; m < vm->plan->tensor_ranks; m++) {
     const uint32_t member = pen_transport_member(vm->transport, m);
-    if (m != vm->endpoint->tensor_rank && !has_done(vm, member, index - 1, false)) {
+    if (m != vm->endpoint->tensor_rank && !has_reached(vm, member, count, false)) {
       return member;
     }
   }
   return PEN_NONE;
+}
+
+/* The first other member that has done no more actions and waits for a rank that is no member. */
+static uint32_t for_waiting_member(const struct pen_vm *vm, uint32_t count) {
+  for (uint32_t m = 0; m < vm->plan->tensor_ranks; m++) {
+    const uint32_t member = pen_transport_member(vm->transport, m);
+    const uint32_t awaited = atomic_load(&vm->endpoint->shared->ranks[member].waits_for);
+    if (m != vm->endpoint->tensor_rank && awaited != 0 &&
+        !has_reached(vm, member, count + 1, false) &&
+        (awaited - 1) / vm->plan->tensor_ranks != member / vm->plan->tensor_ranks) {
+      return member;
+    }
+  }
+  return PEN_NONE;
+}
+
+/* An exchange waits for the actions before it of the other members, and for what these wait for in
+ * the same action; over ipc a step's end waits for its last exchange. */
+static uint32_t for_exchange(const struct pen_vm *vm, uint32_t index) {
+  if (vm->plan->tensor_ranks == 1) {
+    return PEN_NONE;
+  }
+  if (index < vm->program->action_count) {
+    const bool exchanges = has_exchanges(vm, &vm->program->actions[index]);
+    const uint32_t member = exchanges ? for_members(vm, index) : PEN_NONE;
+    return exchanges && member == PEN_NONE ? for_waiting_member(vm, index) : member;
+  }
+  while (index > 0 && !has_exchanges(vm, &vm->program->actions[index - 1])) {
+    index--;
+  }
+  return index == 0 || vm->transport->rendezvous ? PEN_NONE : for_members(vm, index);
 }
 
 /* The entries of the statistics of other ranks: those that are read, see pen_transport_gathers();
@@ -140,6 +174,10 @@ static bool is_gather(const struct pen_vm *vm, uint32_t index) {
 
 /* For whom the compute stream waits before its next action is done. */
 static uint32_t for_action(const struct pen_vm *vm, uint32_t index) {
+  const uint32_t member = for_exchange(vm, index);
+  if (member != PEN_NONE) {
+    return member;
+  }
   if (index == vm->program->action_count) {
     return for_collectives(vm, vm->transport->actions.end_collectives);
   }
@@ -150,11 +188,7 @@ static uint32_t for_action(const struct pen_vm *vm, uint32_t index) {
   if (is_gather(vm, index)) {
     return for_entries(vm);
   }
-  const uint32_t member = for_members(vm, index);
   const bool within = pen_collectives_within(vm->program, action) > 0;
-  if (member != PEN_NONE) {
-    return member;
-  }
   if (vm->plan->replica_count == 1 || !(within || pen_kind_is_collective(action->kind))) {
     return PEN_NONE;
   }

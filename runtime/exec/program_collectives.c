@@ -264,7 +264,9 @@ static void *event_before(const struct pen_vm *vm, uint32_t index) {
   while (is_collective(vm, program, at + 1)) {
     at++;
   }
-  return ((const struct runtime_op *)vm->ops[at].call.prepared)->event;
+  const struct runtime_op *last = vm->ops[at].call.prepared;
+  pen_assert(is_collective(vm, program, at) && last->event != NULL);
+  return last->event;
 }
 
 /* On an asynchronous device: where a sequence of collectives begins and ends. */

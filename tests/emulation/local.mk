@@ -23,8 +23,11 @@ libmock_device_a_SOURCES = \
   %reldir%/mock_device.c \
   %reldir%/mock_device.h \
   %reldir%/mock_device_bytes.c \
+  %reldir%/mock_device_nccl.c \
   %reldir%/mock_device_play.c \
   %reldir%/mock_device_record.c \
+  %reldir%/mock_device_recording.h \
+  %reldir%/mock_device_slots.c \
   %reldir%/mock_device_stall.c
 
 if CUDA

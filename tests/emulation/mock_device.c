@@ -101,15 +101,16 @@ static uint32_t count_deadlocks(struct script *scripts, const bool *models,
     for (uint32_t row = 0; row + 1 < program->action_count; row++) {
       if (communicates(program->actions[row].kind) &&
           communicates(program->actions[row + 1].kind) && seen++ % stride == 0) {
-        struct issue *kept = copy_of(&scripts[r]);
-        move_up(&scripts[r], row + 1, row);
+        struct script *script = &scripts[r * pen_plan.tensor_ranks];
+        struct issue *kept = copy_of(script);
+        move_up(script, row + 1, row);
         tried++;
         for (int m = 0; m < NCCL_MODELS; m++) {
           found[m] +=
               models[m] && mock_device_play(scripts, NULL, m, (struct pace){.slow_rank = PEN_NONE},
                                             STEPS) != NULL;
         }
-        put_back(&scripts[r], kept);
+        put_back(script, kept);
       }
     }
   }
@@ -142,7 +143,8 @@ static bool forget_to_wait(struct script *scripts, const struct bytes *bytes) {
     any = any || bytes->overwritten_by[m] != PEN_NONE;
   }
   for (uint32_t r = 0; r < pen_process_count(&pen_plan); r++) {
-    const struct pen_rank_program *program = &pen_plan.profiles[0].ranks[r % pen_plan.rank_count];
+    const struct pen_rank_program *program =
+        &pen_plan.profiles[0].ranks[pen_table_rank(&pen_plan, r)];
     for (uint32_t i = 0; i < scripts[r].count; i++) {
       struct issue *issue = &scripts[r].issue[i];
       if (issue->call == FOLLOW && issue->stream == 0 && issue->row < program->action_count &&
@@ -166,7 +168,7 @@ static bool forget_credits(struct script *scripts) {
               PEN_NONE && /* a credit is taken by the sender and given by the receiver */
           pen_plan.profiles[0]
                   .channels[pen_plan.profiles[0].messages[issue->message].channel]
-                  .from_rank == r % pen_plan.rank_count;
+                  .from_rank == pen_table_rank(&pen_plan, r);
       if (issue->call == SIGNAL || (issue->call == TAKE && sends)) {
         issue->call = RECORD;
         issue->object = NULL;
@@ -276,9 +278,10 @@ static bool swaps(int kind) {
 static uint32_t cross_exchange(struct script *scripts, const struct bytes *bytes,
                                enum nccl_model model, uint32_t *found) {
   uint32_t tried = 0;
-  for (uint32_t r = pen_process_count(&pen_plan) - pen_plan.rank_count;
+  for (uint32_t r = pen_process_count(&pen_plan) - pen_plan.rank_count * pen_plan.tensor_ranks;
        r < pen_process_count(&pen_plan); r++) {
-    const struct pen_rank_program *program = &pen_plan.profiles[0].ranks[r % pen_plan.rank_count];
+    const struct pen_rank_program *program =
+        &pen_plan.profiles[0].ranks[pen_table_rank(&pen_plan, r)];
     for (uint32_t row = 0; row + 1 < program->action_count; row++) {
       if (swaps(program->actions[row].kind) && swaps(program->actions[row + 1].kind)) {
         struct issue *kept = copy_of(&scripts[r]);
@@ -395,18 +398,97 @@ static void test_exchange(struct script *scripts, const struct bytes *bytes, int
   put_back(&scripts[0], kept);
 }
 
+/* ---- exchanges between tensor ranks ---- */
+
+static bool computes(const struct script *script, const struct issue *issue) {
+  return issue->row < script->vm->program->action_count &&
+         script->vm->program->actions[issue->row].kind <= PEN_W;
+}
+
+/* One of the waits of a member within its compute actions is left out. */
+static bool forget_member(struct script *script, uint32_t wait) {
+  for (uint32_t i = 0, seen = 0; i < script->count; i++) {
+    struct issue *issue = &script->issue[i];
+    if (issue->call == AWAIT && computes(script, issue) && seen++ == wait) {
+      issue->call = RECORD;
+      issue->object = NULL;
+      return true;
+    }
+  }
+  return false;
+}
+
+/* Leaves out each wait in turn, at most COUPLES_MOST. Returns how many there are; counts those that
+ * are found, and those of them by what the slots hold. A deadlock is none: the semaphore is still
+ * set to 0. */
+static uint32_t forget_members(struct script *script, const struct script *scripts,
+                               const struct bytes *bytes, uint32_t *found, uint32_t *by_slots) {
+  uint32_t tried = 0;
+  struct issue *kept = copy_of(script);
+  while (tried < COUPLES_MOST && forget_member(script, tried)) {
+    const char *why = play_all(scripts, bytes, BUFFERED);
+    *found += why != NULL;
+    *by_slots += why != NULL && strstr(why, "the slots of another exchange") != NULL;
+    memcpy(script->issue, kept, script->count * sizeof *kept);
+    tried++;
+  }
+  free(kept);
+  return tried;
+}
+
+/* Two successive exchanges change places in one member. */
+static bool cross_groups(struct script *script) {
+  struct issue *first = NULL;
+  for (uint32_t i = 0; i < script->count; i++) {
+    struct issue *issue = &script->issue[i];
+    if (issue->call == GROUP && script->swap[issue->first_swap].exchange > 0 && first == NULL) {
+      first = issue;
+    } else if (issue->call == GROUP && first != NULL &&
+               script->swap[issue->first_swap].exchange > 0) {
+      const uint32_t swap = issue->first_swap;
+      issue->first_swap = first->first_swap;
+      first->first_swap = swap;
+      return true;
+    }
+  }
+  return false;
+}
+
+static void test_members(struct script *scripts, const struct bytes *bytes, int link,
+                         const bool *models) {
+  if (link == LINK_IPC) {
+    uint32_t found = 0, by_slots = 0;
+    const uint32_t tried = forget_members(&scripts[0], scripts, bytes, &found, &by_slots);
+    result(tried > 0 && found == tried && by_slots > 0, link_names[link], "no wait",
+           "slots that are read or written too soon are found", NULL);
+    printf("# %u of %u, %u by what slots hold\n", found, tried, by_slots);
+    return;
+  }
+  const char *why = models[RENDEZVOUS] ? play_ungrouped(scripts, RENDEZVOUS) : NULL;
+  result(why != NULL, link_names[link], model_names[RENDEZVOUS],
+         "exchanges that do not go at once are a deadlock", NULL);
+  printf("# %s\n", why == NULL ? "nothing" : why);
+  struct issue *kept = copy_of(&scripts[0]);
+  why = cross_groups(&scripts[0]) ? play_all(scripts, bytes, BUFFERED) : NULL;
+  result(why != NULL, link_names[link], model_names[BUFFERED],
+         "two exchanges that change places are found", NULL);
+  printf("# %s\n", why == NULL ? "nothing" : why);
+  put_back(&scripts[0], kept);
+}
+
 /* ---- all tests ---- */
 
 static void replay(enum link link, uint32_t profile) {
   struct script *scripts = mock_device_record(link, profile);
   const struct bytes bytes = mock_device_bytes();
   const bool models[NCCL_MODELS] = {true, link != LINK_IPC, link != LINK_IPC};
-  const uint32_t replicas = pen_plan.replica_count;
-  const uint32_t pairs =
-      replicas * pen_plan.profiles[0].channel_count + (replicas > 1 ? pen_plan.rank_count : 0);
+  const uint32_t replicas = pen_plan.replica_count, members = pen_plan.tensor_ranks;
+  const uint32_t pairs = pen_pipeline_count(&pen_plan) * pen_plan.profiles[0].channel_count +
+                         (replicas > 1 ? pen_plan.rank_count * members : 0) +
+                         (members > 1 ? pen_plan.rank_count * replicas : 0);
   if (profile == 0) {
     result(link == LINK_IPC || mock_device_pairs() == pairs, link_names[link], "communicators",
-           "one a pair of ranks that talk, one a rank's peers", NULL);
+           "one a pair of ranks that talk, one a rank's peers, one its members", NULL);
   }
   if (replicas > 1 && mock_device_profile->kind == PEN_TRAIN) {
     result(mock_device_sums() > 0 && mock_device_wrong_sums() == 0, link_names[link], "sums",
@@ -429,6 +511,9 @@ static void replay(enum link link, uint32_t profile) {
       result(why != NULL, link_names[link], "a device that stops",
              "messages reported too soon are found", NULL);
     }
+  }
+  if (profile == 0 && members > 1) {
+    test_members(scripts, &bytes, link, models);
   }
   if (profile == 0 && replicas > 1) {
     test_exchange(scripts, &bytes, link, models);

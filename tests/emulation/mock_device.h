@@ -2,17 +2,24 @@
  * executed; and models of how they may execute. A rank is a process of the deployment, of any
  * replica (plan.h, "Replicas").
  *
- *     mock_device_record.c  replaces struct pen_device and struct pen_nccl_calls, while the runtime
- *                           makes a step's calls for every rank of the linked plan
- *     mock_device_bytes.c   which actions access which messages' bytes, found by a second, slow
- * method mock_device_play.c    executes the record of all ranks over several steps, as streams,
- *                           semaphores and NCCL may
- *     mock_device_stall.c   executes it with a device that stops, and checks for whom the ranks
- * wait mock_device.c         the tests */
+ * mock_device_record.c, mock_device_nccl.c: replace struct pen_device and struct pen_nccl_calls,
+ * while the runtime makes a step's calls for every rank of the linked plan
+ *
+ * mock_device_bytes.c: which actions access which messages' bytes, found by a second, slow method
+ *
+ * mock_device_slots.c: what the slots of tensor ranks hold
+ *
+ * mock_device_play.c: executes the record of all ranks over several steps, as streams, semaphores
+ * and NCCL may
+ *
+ * mock_device_stall.c: executes it with a device that stops, and checks for whom the ranks wait
+ *
+ * mock_device.c: the tests */
 #ifndef PEN_MOCK_DEVICE_H
 #define PEN_MOCK_DEVICE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "runtime/plan/plan.h"
@@ -24,6 +31,8 @@ enum call {
   AWAIT,
   COPY,
   KERNEL,
+  STORE,
+  LOAD,
   SEND,
   RECEIVE,
   SUM,
@@ -33,12 +42,20 @@ enum call {
   TAKE
 };
 
-/* One send or receive of a group between peers. */
+/* One send or receive of a group between peers, or between members. */
 struct swap {
   bool sends;
   uint32_t peer; /* the peer's rank */
-  uint32_t row;
+  uint32_t row, exchange;
   uint64_t bytes;
+};
+
+/* STORE: bytes of a member's slots that an exchange writes, LOAD: own ones that a kernel reads. The
+ * exchanges of a rank are counted from 1 in a step, where they store. */
+struct slot_range {
+  uint32_t process;
+  uint32_t exchange; /* STORE: which, PEN_NONE: it is under way; LOAD: the last that has begun */
+  uint64_t first, bytes;
 };
 
 /* One call, as the host made it. */
@@ -52,6 +69,7 @@ struct issue {
                          communicator; PUT, SIGNAL, TAKE: the signal */
   uint32_t value;     /* MARK, AWAIT */
   uint32_t first_swap, swap_count; /* GROUP: of the script's swaps */
+  struct slot_range slots;         /* STORE, LOAD */
 };
 
 /* All that a rank issues in a step. */
@@ -60,7 +78,8 @@ struct script {
   uint32_t count, capacity, stream_count;
   struct swap *swap;
   uint32_t swap_count, swap_capacity;
-  const uint32_t *told; /* the rank's two progress words (plan.h) */
+  uint32_t exchange_count; /* between tensor ranks */
+  const uint32_t *told;    /* the rank's two progress words (plan.h) */
   struct pen_vm *vm;
 };
 
@@ -70,9 +89,9 @@ enum link { LINK_IPC, LINK_NCCL, LINK_PUTS, LINKS }; /* NCCL by sends; by puts *
  * Fails the test if the communicators that the ranks make do not match. */
 struct script *mock_device_record(enum link link, uint32_t profile);
 
-/* Of the last record: its profile; how many pairs of ranks, and ranks with all their peers, have a
- * communicator; sums over replicas, and how many of these do not add the replicas' gradients in the
- * order of the replicas. */
+/* Of the last record: its profile; how many pairs of ranks, and ranks with all their peers or
+ * members, have a communicator; sums over replicas, and how many of these do not add the replicas'
+ * gradients in the order of the replicas. */
 extern const struct pen_profile *mock_device_profile;
 uint32_t mock_device_pairs(void), mock_device_sums(void), mock_device_wrong_sums(void);
 
@@ -87,6 +106,18 @@ struct bytes {
   uint32_t *sent_by;     /* [messages] the sender's SEND action */
 };
 struct bytes mock_device_bytes(void);
+
+/* Zeros; ends the test where there is no memory. */
+void *mock_device_array(size_t count, size_t bytes);
+
+/* What the slots of all tensor ranks hold while a record is executed: see mock_device_slots.c. For
+ * the scripts of the last record; changed scripts have the same. */
+struct slots;
+struct slots *mock_device_slots_open(const struct script *scripts);
+void mock_device_slots_close(struct slots *slots);
+void mock_device_store(struct slots *slots, const struct slot_range *range, uint64_t step);
+/* Whether a range holds what the list of the members' actions says. */
+bool mock_device_load(const struct slots *slots, const struct slot_range *range, uint64_t step);
 
 /* Models of NCCL: it buffers the messages of senders, and counts signals; or a send waits for its
  * receive, and a put or a signal for the wait for the previous one (signals are flags: NCCL in a

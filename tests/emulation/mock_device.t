@@ -1,7 +1,7 @@
 #!/bin/sh
 # mock_device.t: what plans of several ranks would issue to CUDA and NCCL, step after step, in every profile, has no deadlock and touches no byte too
-# soon, however streams run and NCCL behaves (replay.h); two calls that are changed about are found; and so is the rank whose device stops.
-# Needs neither CUDA nor NCCL.
+# soon, however streams run and NCCL behaves (mock_device.h); calls that are changed about or left out are found; and so is the rank whose
+# device stops. Needs neither CUDA nor NCCL.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 
 # link_plan NAME: makes $scratch/NAME, the replay of a plan.
@@ -72,6 +72,18 @@ replay r2_zbv "$replicas" data_parallel.shard=optimizer pipeline.stages_per_rank
 replay r2_tied "$replicas" data_parallel.shard=weights model.tie_embeddings=true
 replay r3 "$replicas" data_parallel.replicas=3 data_parallel.shard=weights data_parallel.reshard=use model.dtype=bf16 optimizer.clip_norm=0
 replay r2_shapes "$scratch/shapes.cfg" data_parallel.shard=weights
+# Tensor ranks share the tokens, or each has all.
+tensor() { tensor_name=$1 && shift && replay "$tensor_name" "$replicas" model.kv_heads=2 model.head_dim=8 tensor_parallel.ranks=2 "$@"; }
+tensor t2 pipeline.ranks=1 data_parallel.replicas=1
+tensor t2_all data_parallel.replicas=1 tensor_parallel.sequence=false
+tensor t2_zbv data_parallel.replicas=1 pipeline.stages_per_rank=2 pipeline.schedule=zero_bubble_v optimizer.clip_norm=0
+tensor t2_pairs data_parallel.replicas=1 pipeline.stages_per_rank=2 pipeline.schedule=dual_pipe_v tensor_parallel.sequence=false
+tensor t2_tied data_parallel.replicas=1 model.tie_embeddings=true model.dtype=bf16
+tensor t4 data_parallel.replicas=1 tensor_parallel.ranks=4 model.heads=4 model.kv_heads=4 pipeline.ranks=1 memory.recompute=layer
+tensor t2_r2 pipeline.ranks=1 data_parallel.shard=weights
+tensor t2_r2_all data_parallel.shard=optimizer tensor_parallel.sequence=false
+replicas=$scratch/shapes.cfg
+tensor t2_shapes data_parallel.replicas=1
 # Without their credits puts write over targets that are in use, at some pace, but where two ranks hear of each other by all that they send.
-is "plans of the 16 whose puts need their credits" "$(cat "$scratch"/*.tap | grep -c '^# credits are needed')" 13
+is "plans of the 16 whose puts need their credits" "$(cat "$scratch"/pp*.tap | grep -c '^# credits are needed')" 13
 finish

@@ -14,8 +14,9 @@
  * It also reports: a word that is written again before it was read; a kernel that overwrites the
  * source of a message that is not sent; a message that overwrites a target in use; a kernel after a
  * WAIT whose message has not arrived; a signal that is taken for another message than it was raised
- * for; a kernel of an exchange before all peers have ended the actions that it waits for; a send or
- * receive between peers that matches that of another action, or of another size. */
+ * for; a kernel of a collective before all peers have ended the actions that it waits for; a send
+ * or receive between peers or members that matches that of another action or exchange, or of
+ * another size; a kernel that reads slots that hold something else. */
 #include "tests/emulation/mock_device.h"
 
 #include <stdio.h>
@@ -55,39 +56,45 @@ struct play {
   uint64_t **ran;       /* [rank][action] kernels executed */
   uint32_t *nccl_count; /* [rank] calls to NCCL in a step */
   uint64_t *nccl_done;  /* [rank] */
-  uint64_t *left, *come; /* [replica][message] how many times */
+  uint64_t *left, *come; /* [pipeline][message] how many times */
   uint64_t *summed;      /* [rank] */
   uint64_t **given,
       **taken;      /* [from][to] sends and receives between peers that have taken their place */
   uint32_t **ended; /* [rank][action] the issue of the last kernel up to that action; PEN_NONE */
-  uint64_t calls;   /* done */
+  struct slots *slots;
+  uint64_t calls; /* done */
   struct pace pace;
   uint64_t seed;
 };
 
 static char wrong[300];
-static const char *const call_names[] = {"RECORD", "FOLLOW", "MARK",    "AWAIT", "COPY",
-                                         "KERNEL", "SEND",   "RECEIVE", "SUM",   "GROUP",
-                                         "PUT",    "SIGNAL", "TAKE"};
+static const char *const call_names[] = {"RECORD", "FOLLOW", "MARK", "AWAIT",  "COPY",
+                                         "KERNEL", "STORE",  "LOAD", "SEND",   "RECEIVE",
+                                         "SUM",    "GROUP",  "PUT",  "SIGNAL", "TAKE"};
 
 static const struct pen_profile *profile(void) { return mock_device_profile; }
 static const struct pen_rank_program *program_of(uint32_t process) {
-  return &profile()->ranks[process % pen_plan.rank_count];
+  return &profile()->ranks[pen_table_rank(&pen_plan, process)];
 }
 
-/* The counts of a message in the process's replica. */
+/* The counts of a message in the process's pipeline. */
 static uint64_t *of_message(uint64_t *counts, uint32_t process, uint32_t message) {
-  return &counts[process / pen_plan.rank_count * profile()->message_count + message];
+  return &counts[pen_pipeline_index(&pen_plan, process) * profile()->message_count + message];
 }
 
 static const struct pen_channel *channel_of(uint32_t message) {
   return &profile()->channels[profile()->messages[message].channel];
 }
 
-/* The other process of the replica. */
+/* The other process of the pipeline. */
 static uint32_t beside(uint32_t process, uint32_t rank) {
-  return process / pen_plan.rank_count * pen_plan.rank_count + rank;
+  struct pen_coordinates at = pen_coordinates_of(&pen_plan, process);
+  at.rank = rank;
+  return pen_global_rank(&pen_plan, at);
 }
+
+/* The peers of a process are so many processes apart. */
+static uint32_t peers_apart(void) { return pen_plan.rank_count * pen_plan.tensor_ranks; }
 
 static bool is_nccl(enum call call) { return call >= SEND; }
 
@@ -128,8 +135,7 @@ static void check_peers(const struct play *play, uint32_t rank, const struct iss
   const uint64_t needed = action->awaited_collective > 0 ? step + 1
                           : profile()->kind == PEN_TRAIN ? step
                                                          : 0;
-  for (uint32_t p = rank % pen_plan.rank_count; p < pen_process_count(&pen_plan);
-       p += pen_plan.rank_count) {
+  for (uint32_t p = rank % peers_apart(); p < pen_process_count(&pen_plan); p += peers_apart()) {
     const uint32_t kernel = play->ended[p][last];
     if (p != rank && kernel != PEN_NONE && play->done[p][kernel] < needed) {
       complain(play, rank, issue, "it runs before a peer has ended what it waits for");
@@ -144,7 +150,7 @@ static void check_kernel(struct play *play, uint32_t rank, const struct issue *i
   }
   const struct pen_rank_program *program = program_of(rank);
   for (uint32_t m = 0; m < profile()->message_count; m++) {
-    if (channel_of(m)->from_rank == rank % pen_plan.rank_count &&
+    if (channel_of(m)->from_rank == pen_table_rank(&pen_plan, rank) &&
         play->bytes->overwritten_by[m] == issue->row &&
         *of_message(play->left, rank, m) < step + 1) {
       complain(play, rank, issue, "it writes over a message that has not left");
@@ -267,8 +273,8 @@ static void post_group(struct play *play, uint32_t rank, const struct issue *iss
     const struct swap *swap = &play->scripts[rank].swap[issue->first_swap + i];
     uint64_t *count = swap->sends ? &play->given[rank][swap->peer] : &play->taken[swap->peer][rank];
     const struct swap *other = nth_swap(&play->scripts[swap->peer], rank, !swap->sends, (*count)++);
-    if (play->bytes != NULL &&
-        (other == NULL || other->row != swap->row || other->bytes != swap->bytes)) {
+    if (play->bytes != NULL && (other == NULL || other->row != swap->row ||
+                                other->exchange != swap->exchange || other->bytes != swap->bytes)) {
       complain(play, rank, issue, "a swap that meets another one");
     }
   }
@@ -312,6 +318,18 @@ static bool advance_word(struct play *play, struct head *head, const struct issu
   return true;
 }
 
+static void advance_slots(struct play *play, uint32_t rank, const struct issue *issue,
+                          uint64_t step) {
+  if (play->slots == NULL) {
+    return;
+  }
+  if (issue->call == STORE) {
+    mock_device_store(play->slots, &issue->slots, step);
+  } else if (!mock_device_load(play->slots, &issue->slots, step)) {
+    complain(play, rank, issue, "the slots of another exchange are read");
+  }
+}
+
 static bool advance(struct play *play, struct head *head) {
   const uint32_t index = head->order[head->position % head->count];
   const uint64_t step = head->position / head->count;
@@ -341,6 +359,8 @@ static bool advance(struct play *play, struct head *head) {
   } else if (issue->call == KERNEL) {
     check_kernel(play, head->rank, issue, step);
     play->ran[head->rank][issue->row]++;
+  } else if (issue->call == STORE || issue->call == LOAD) {
+    advance_slots(play, head->rank, issue, step);
   }
   if (through) {
     play->done[head->rank][index]++;
@@ -359,7 +379,7 @@ static bool is_over(const struct play *play, const struct head *head) {
 
 /* The lowest continues first. */
 static uint32_t turn_of(const struct head *head, struct pace pace) {
-  const bool side = head->stream >= 2; /* the first two streams are those of stream_executor.c */
+  const bool side = head->stream >= 3; /* the first three streams are those of stream_state.c */
   return 2 * (head->rank == pace.slow_rank) + (side == pace.slow_sides);
 }
 
@@ -381,7 +401,7 @@ static bool advance_one(struct play *play, struct pace pace) {
 
 /* ---- preparation ---- */
 
-static void *array(size_t count, size_t bytes) {
+void *mock_device_array(size_t count, size_t bytes) {
   void *made = calloc(count + 1, bytes);
   if (made == NULL) {
     puts("Bail out! no memory");
@@ -404,15 +424,15 @@ static uint32_t name_of(struct play *play, const void *object) {
 static void prepare_rank(struct play *play, uint32_t rank) {
   const struct script *script = &play->scripts[rank];
   const uint32_t rows = program_of(rank)->action_count;
-  play->done[rank] = array(script->count, sizeof **play->done);
-  play->recorded[rank] = array(script->count, sizeof **play->recorded);
-  play->place[rank] = array(script->count, sizeof **play->place);
-  play->object[rank] = array(script->count, sizeof **play->object);
-  play->touched[rank] = array(rows + 1u, sizeof **play->touched);
-  play->ran[rank] = array(rows + 1u, sizeof **play->ran);
-  play->ended[rank] = array(rows + 1u, sizeof **play->ended);
-  play->given[rank] = array(pen_process_count(&pen_plan), sizeof **play->given);
-  play->taken[rank] = array(pen_process_count(&pen_plan), sizeof **play->taken);
+  play->done[rank] = mock_device_array(script->count, sizeof **play->done);
+  play->recorded[rank] = mock_device_array(script->count, sizeof **play->recorded);
+  play->place[rank] = mock_device_array(script->count, sizeof **play->place);
+  play->object[rank] = mock_device_array(script->count, sizeof **play->object);
+  play->touched[rank] = mock_device_array(rows + 1u, sizeof **play->touched);
+  play->ran[rank] = mock_device_array(rows + 1u, sizeof **play->ran);
+  play->ended[rank] = mock_device_array(rows + 1u, sizeof **play->ended);
+  play->given[rank] = mock_device_array(pen_process_count(&pen_plan), sizeof **play->given);
+  play->taken[rank] = mock_device_array(pen_process_count(&pen_plan), sizeof **play->taken);
   for (uint32_t r = 0, i = 0, last = PEN_NONE; r <= rows; r++) {
     for (; i < script->count && script->issue[i].row <= r; i++) {
       last = script->issue[i].call == KERNEL ? i : last;
@@ -440,7 +460,7 @@ static void prepare_heads(struct play *play, uint32_t rank) {
   const struct script *script = &play->scripts[rank];
   for (uint32_t s = 0; s < script->stream_count; s++) {
     struct head head = {
-        .rank = rank, .stream = s, .order = array(script->count, sizeof *head.order)};
+        .rank = rank, .stream = s, .order = mock_device_array(script->count, sizeof *head.order)};
     for (uint32_t i = 0; i < script->count; i++) {
       if (script->issue[i].stream == s) {
         head.order[head.count++] = i;
@@ -457,24 +477,27 @@ static void prepare_heads(struct play *play, uint32_t rank) {
 static struct play *prepare(const struct script *scripts, const struct bytes *bytes,
                             enum nccl_model model, uint32_t steps) {
   const uint32_t ranks = pen_process_count(&pen_plan);
-  struct play *play = array(1, sizeof *play);
+  struct play *play = mock_device_array(1, sizeof *play);
   size_t issues = 0, streams = 0;
   for (uint32_t r = 0; r < ranks; r++) {
     issues += scripts[r].count, streams += scripts[r].stream_count;
   }
   *play = (struct play){.scripts = scripts, .bytes = bytes, .model = model, .steps = steps};
-  play->heads = array(streams, sizeof *play->heads);
-  play->named = array(issues, sizeof *play->named);
+  play->heads = mock_device_array(streams, sizeof *play->heads);
+  play->named = mock_device_array(issues, sizeof *play->named);
   void *by_rank[] = {&play->done, &play->recorded, &play->place, &play->object, &play->touched,
                      &play->ran,  &play->ended,    &play->given, &play->taken};
   for (size_t i = 0; i < sizeof by_rank / sizeof *by_rank; i++) {
-    *(void **)by_rank[i] = array(ranks, sizeof(void *));
+    *(void **)by_rank[i] = mock_device_array(ranks, sizeof(void *));
   }
-  play->nccl_count = array(ranks, sizeof *play->nccl_count);
-  play->nccl_done = array(ranks, sizeof *play->nccl_done);
-  play->summed = array(ranks, sizeof *play->summed);
-  play->left = array((size_t)pen_plan.replica_count * profile()->message_count, sizeof *play->left);
-  play->come = array((size_t)pen_plan.replica_count * profile()->message_count, sizeof *play->come);
+  play->nccl_count = mock_device_array(ranks, sizeof *play->nccl_count);
+  play->nccl_done = mock_device_array(ranks, sizeof *play->nccl_done);
+  play->summed = mock_device_array(ranks, sizeof *play->summed);
+  play->left = mock_device_array((size_t)pen_pipeline_count(&pen_plan) * profile()->message_count,
+                                 sizeof *play->left);
+  play->come = mock_device_array((size_t)pen_pipeline_count(&pen_plan) * profile()->message_count,
+                                 sizeof *play->come);
+  play->slots = bytes != NULL && pen_plan.tensor_ranks > 1 ? mock_device_slots_open(scripts) : NULL;
   for (uint32_t r = 0; r < ranks; r++) {
     prepare_rank(play, r);
     prepare_heads(play, r);
@@ -494,6 +517,9 @@ static void drop(struct play *play) {
   }
   for (uint32_t i = 0; i < play->head_count; i++) {
     free(play->heads[i].order);
+  }
+  if (play->slots != NULL) {
+    mock_device_slots_close(play->slots);
   }
   free(play->heads), free(play->named), free(play->nccl_count), free(play->nccl_done),
       free(play->summed), free(play->left), free(play->come);

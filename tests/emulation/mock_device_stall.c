@@ -20,10 +20,10 @@ static uint32_t says(const struct script *script) {
   return atomic_load(&script->vm->endpoint->self->waits_for);
 }
 
-/* What all ranks publish: first for the others to read, then again with what the others have
+/* What all ranks publish: first for the others to read, then twice again with what the others have
  * published. With `wrongly`, as if what an action sends were sent when the action is done. */
 static void tell(const struct script *scripts, const struct standing *standing, bool wrongly) {
-  for (uint32_t p = 0; p < 2 * pen_process_count(&pen_plan); p++) {
+  for (uint32_t p = 0; p < 3 * pen_process_count(&pen_plan); p++) {
     const uint32_t r = p % pen_process_count(&pen_plan);
     struct pen_vm *vm = scripts[r].vm;
     vm->stream_state->actions_done = standing[r].step * vm->program->action_count;
@@ -43,6 +43,14 @@ static uint32_t last_waited_for(const struct script *scripts, uint32_t rank) {
   return at.rank;
 }
 
+/* Whether that rank is the one that stopped, or another member of it in the same action: within an
+ * action nothing says which of its members the others wait for. */
+static bool is_right(const struct standing *standing, uint32_t found, uint32_t stopped) {
+  return found == stopped || (found / pen_plan.tensor_ranks == stopped / pen_plan.tensor_ranks &&
+                              standing[found].step == standing[stopped].step &&
+                              standing[found].rows == standing[stopped].rows);
+}
+
 static void check(const struct script *scripts, const struct standing *standing,
                   const struct pace *pace, bool wrongly) {
   const struct standing *stopped = &standing[pace->stopped_rank];
@@ -50,7 +58,7 @@ static void check(const struct script *scripts, const struct standing *standing,
   for (uint32_t r = 0;
        r < pen_process_count(&pen_plan) && stopped->step < STEPS && wrong[0] == '\0'; r++) {
     const uint32_t found = last_waited_for(scripts, r);
-    if (standing[r].step < STEPS && found != pace->stopped_rank) {
+    if (standing[r].step < STEPS && !is_right(standing, found, pace->stopped_rank)) {
       snprintf(wrong, sizeof wrong,
                "rank %u stops on stream %d in step %u, %u rows done, %u left: rank %u, in step %u, "
                "%u rows done, %u left, waits for %d, "

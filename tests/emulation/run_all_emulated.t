@@ -59,7 +59,7 @@ done
 exec "$@"
 END
 chmod +x "$scratch"/bin/*
-PATH=$scratch/bin:$PATH PEN_GPU_OPS='ADD RMSNORM LINEAR' GPU_STEPS=8 GPU_SECONDS=3000 GPU_PATIENCE=10 \
+PATH=$scratch/bin:$PATH PEN_GPU_OPS='ADD RMSNORM LINEAR' GPU_STEPS=8 GPU_SECONDS=3000 GPU_PATIENCE=10 GPU_SLOW_START=-60 \
   sh "$top_srcdir/tests/gpu/run-all" "$programs" "$scratch/table.md" >"$scratch/out" 2>"$scratch/err"
 is "run-all passes" "$?" 0
 is "and complains of nothing" "$(cat "$scratch/err")" ""
@@ -67,7 +67,7 @@ table=$(cat "$scratch/table.md")
 matches "the table names the chip" "$table" "# *, NVIDIA H100 80GB HBM3*"
 replica_rows='train-ipc_r2_none train-ipc_r2_optimizer train-ipc_r2_weights replicas-agree'
 piece_rows='train-pieces_1 pieces-agree train-pieces_2 train-tensor_2 train-tensor_all_2'
-for row in probe kernels train-cuda train-cuda-again train-ipc_2 train-pairs_4 train-bf16_1 train-bf16_4 $piece_rows $nccl_rows $replica_rows bench \
+for row in probe probe-lazy kernels train-cuda train-cuda-again train-ipc_2 train-pairs_4 train-bf16_1 train-bf16_4 $piece_rows $nccl_rows $replica_rows bench \
   gpt2_124m llama_1b hop losses-agree memcheck-device_ops racecheck-device_ops initcheck-device_ops synccheck-device_ops memcheck-kernels racecheck-kernels; do
   matches "the table has $row, which passed" "$table" "*
 | $row | passed (*"
@@ -79,6 +79,8 @@ if test -n "$nccl_rows"; then
     matches "messages by $way" "$table" "*messages by $way; *"
   done
 fi
+matches "a slow start is spared" "$table" "*
+| from here on | CUDA_MODULE_LOADING=LAZY: *"
 matches "MFU is of the chip's peak" "$table" "*MFU of 989 TFLOP/s*"
 matches "the losses" "$table" "*
 8 [0-9]*
@@ -108,6 +110,32 @@ cures() { sed -n "s/^| train-nccl_4_$1\([^ ]*\) | \([a-zA-Z]*\).*/\1 \2/p" "$scr
 is "what NCCL fails at is tried otherwise, by puts" "$(cures put)" \
   ' FAILED;-plain FAILED;-NCCL_LAUNCH_ORDER_IMPLICIT=1 FAILED;-NCCL_GRAPH_MIXING_SUPPORT=1 FAILED;'
 is "by sends" "$(cures send)" ' FAILED;-plain FAILED;-NCCL_LAUNCH_ORDER_IMPLICIT=1 passed;-NCCL_GRAPH_MIXING_SUPPORT=1 FAILED;'
+matches "and its output is kept" "$(cat "$scratch/failed-failures.txt")" "*==== probe: FAILED, status 0
+not ok 1
+*"
 CURED='/1 send 65536' PATH=$scratch/bin:$PATH sh "$top_srcdir/tests/gpu/run-all" "$scratch/alone" "$scratch/failed.md" >"$scratch/out" 2>&1
 is "and with a small buffer" "$(cures small)" ' FAILED;-plain FAILED;-NCCL_LAUNCH_ORDER_IMPLICIT=1 FAILED;-NCCL_GRAPH_MIXING_SUPPORT=1 passed;'
+
+# What fails with a graph alone, and an NCCL that takes one rank a GPU.
+mkdir "$scratch/graphless"
+cp "$scratch/alone/device_ops" "$scratch/graphless"
+printf '#!/bin/sh\ntest "${PEN_GRAPH:-}" = plain\n' >"$scratch/graphless/train_ipc_2"
+cp "$scratch/graphless/train_ipc_2" "$scratch/graphless/train_bf16_1"
+printf '#!/bin/sh\necho "Duplicate GPU detected"; exit 71\n' >"$scratch/graphless/train_nccl_2"
+chmod +x "$scratch"/graphless/*
+CUDA_VISIBLE_DEVICES=0 PATH=$scratch/bin:$PATH sh "$top_srcdir/tests/gpu/run-all" "$scratch/graphless" "$scratch/failed.md" >"$scratch/out" 2>&1
+rows() { sed -n "s/^| \(train-[^ ]*\) | \([a-zA-Z]*\).*/\1 \2/p" "$scratch/failed.md" | grep -v train-cuda | tr '\n' ';'; }
+is "runs without graphs that pass have none from then on; NCCL refuses once" "$(rows)" \
+  'train-ipc_2 FAILED;train-ipc_2-plain passed;train-bf16_1 passed;train-nccl_2_put skipped;train-nccl_2_send skipped;'
+PATH=/usr/bin:/bin sh "$top_srcdir/tests/gpu/run-all" "$scratch/none" "$scratch/none.md" >"$scratch/out" 2>&1
+is "no such folder" $? 66
+mkdir "$scratch/none"
+printf '#!/bin/sh\necho "1..0 # SKIP there is no GPU"\n' >"$scratch/none/device_ops"
+chmod +x "$scratch/none/device_ops"
+sh "$top_srcdir/tests/gpu/run-all" "$scratch/none" "$scratch/none.md" >"$scratch/out" 2>&1
+is "no GPU" $? 77
+matches "which is said" "$(cat "$scratch/out")" "*No GPU can be used: nothing was run."
+if test -x "$top_builddir/tests/gpu/device_ops" && ! test -e /proc/driver/nvidia && ! test -e /dev/nvidiactl; then
+  is "without a driver that is said" "$("$top_builddir/tests/gpu/device_ops")" '1..0 # SKIP looking for a GPU: there is no NVIDIA driver'
+fi
 finish
