@@ -33,8 +33,14 @@ void pen_control_server_open(struct pen_control_server *server,
   pen_check(server->socket >= 0 &&
                 setsockopt(server->socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0,
             "cannot make a socket");
-  pen_check(bind(server->socket, (const struct sockaddr *)&at, sizeof at) == 0 &&
-                listen(server->socket, SOMAXCONN) == 0 &&
+  const bool bound = bind(server->socket, (const struct sockaddr *)&at, sizeof at) == 0;
+  if (!bound && errno == EADDRNOTAVAIL) {
+    pen_fail(PEN_EXIT_USAGE,
+             "cannot listen at %s, which is no address of this host: start host %s's command there "
+             "(cluster.hosts, cluster.mapping), or set cluster.interface",
+             address, config->plan->hosts[config->membership->own]);
+  }
+  pen_check(bound && listen(server->socket, SOMAXCONN) == 0 &&
                 getsockname(server->socket, (struct sockaddr *)&at, &bytes) == 0,
             "cannot listen at %s, cluster.port %u, for the other hosts", address, port);
   server->port = ntohs(*port_of(&at));

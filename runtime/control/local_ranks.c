@@ -10,18 +10,20 @@
 
 #include "runtime/base/check.h"
 
+enum { OWN_NAME_BYTES = 256 };
+
 /* The variables in which launchers give a command its rank, in the order in which they are read,
- * and those that hold the number of commands. */
+ * and those that hold the number of commands, and of those on its host. */
 struct launcher {
-  const char *rank, *size, *other_size;
+  const char *rank, *size, *other_size, *host_size;
 };
 
 static const struct launcher launchers[] = {
-    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", NULL},
-    {"PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"},
-    {"PMI_RANK", "PMI_SIZE", NULL},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", NULL},
-    {"RANK", "WORLD_SIZE", NULL},
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", NULL, "SLURM_STEP_TASKS_PER_NODE"},
+    {"PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"PMI_RANK", "PMI_SIZE", NULL, "MPI_LOCALNRANKS"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", NULL, "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"RANK", "WORLD_SIZE", NULL, "LOCAL_WORLD_SIZE"},
 };
 
 /* A whole number of a variable or an option, at most `most`. `what` says what it is. */
@@ -63,12 +65,20 @@ static void list_hosts(const struct pen_plan *plan, char *text, size_t bytes) {
   }
 }
 
+/* The index of the host with this name; PEN_NONE: the plan has none. */
+static uint32_t find_host(const struct pen_plan *plan, const char *name) {
+  uint32_t h = 0;
+  while (h < pen_host_and_spare_count(plan) && !is_same_host(plan->hosts[h], name)) {
+    h++;
+  }
+  return h < pen_host_and_spare_count(plan) ? h : PEN_NONE;
+}
+
 static struct pen_rank_set ranks_of_host(const struct pen_plan *plan, const char *name,
                                          const char *source) {
-  for (uint32_t h = 0; h < pen_host_and_spare_count(plan); h++) {
-    if (is_same_host(plan->hosts[h], name)) {
-      return pen_rank_set_of(plan, h, PEN_NONE);
-    }
+  const uint32_t host = find_host(plan, name);
+  if (host != PEN_NONE) {
+    return pen_rank_set_of(plan, host, PEN_NONE);
   }
   char hosts[1024];
   list_hosts(plan, hosts, sizeof hosts);
@@ -78,9 +88,14 @@ static struct pen_rank_set ranks_of_host(const struct pen_plan *plan, const char
            source, name, hosts);
 }
 
+static void get_own_name(char name[OWN_NAME_BYTES]) {
+  memset(name, 0, OWN_NAME_BYTES);
+  gethostname(name, OWN_NAME_BYTES - 1);
+}
+
 static struct pen_rank_set ranks_of_this_host(const struct pen_plan *plan) {
-  char name[256] = "?";
-  gethostname(name, sizeof name - 1);
+  char name[OWN_NAME_BYTES];
+  get_own_name(name);
   return ranks_of_host(plan, name, "this host");
 }
 
@@ -111,6 +126,18 @@ static const struct launcher *find_launcher(const struct pen_plan *plan) {
   return found;
 }
 
+/* A plan may have as many ranks as hosts, spares included. Whether the launcher then starts a
+ * command a host: it says so, 1 or, of Slurm's hosts, 1(xN), and the plan has this host. */
+static bool starts_hosts(const struct pen_plan *plan, const struct launcher *launcher,
+                         uint32_t size) {
+  const char *text = getenv(launcher->host_size);
+  char name[OWN_NAME_BYTES];
+  get_own_name(name);
+  return size == pen_host_and_spare_count(plan) && text != NULL &&
+         (strcmp(text, "1") == 0 || (strncmp(text, "1(x", 3) == 0 && strchr(text, ',') == NULL)) &&
+         find_host(plan, name) != PEN_NONE;
+}
+
 struct pen_rank_set pen_local_ranks_of(const struct pen_plan *plan,
                                        const struct pen_options *options) {
   if (plan->host_count < 2 && (options->given.rank || options->given.host)) {
@@ -134,7 +161,7 @@ struct pen_rank_set pen_local_ranks_of(const struct pen_plan *plan,
   }
   const char *source;
   const uint32_t size = launched_commands(launcher, &source);
-  if (size == pen_process_count(plan)) {
+  if (size == pen_process_count(plan) && !starts_hosts(plan, launcher, size)) {
     return one_rank(plan, launcher->rank, getenv(launcher->rank));
   }
   if (size != pen_host_and_spare_count(plan)) {

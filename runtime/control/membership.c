@@ -15,9 +15,14 @@ void pen_membership_open(struct pen_membership *membership, const struct pen_pla
       .only = local->only,
       .places = calloc(pen_host_and_spare_count(plan) + 1u, sizeof(struct pen_place)),
       .states = calloc(pen_host_and_spare_count(plan) + 1u, sizeof(_Atomic uint32_t)),
+      .absent = calloc(pen_host_and_spare_count(plan) + 1u, sizeof(uint32_t)),
       .held = calloc(pen_host_and_spare_count(plan) + 1u, sizeof(bool))};
-  pen_check(membership->places != NULL && membership->states != NULL && membership->held != NULL,
+  pen_check(membership->places != NULL && membership->states != NULL &&
+                membership->absent != NULL && membership->held != NULL,
             "no memory for %u hosts", pen_host_and_spare_count(plan));
+  for (uint32_t h = 0; h < pen_host_and_spare_count(plan); h++) {
+    membership->absent[h] = PEN_NONE;
+  }
   for (uint32_t p = 0; p < plan->host_count; p++) {
     membership->places[p].host = p;
   }
@@ -26,6 +31,7 @@ void pen_membership_open(struct pen_membership *membership, const struct pen_pla
 void pen_membership_close(struct pen_membership *membership) {
   free(membership->places);
   free(membership->states);
+  free(membership->absent);
   free(membership->held);
 }
 

@@ -34,6 +34,8 @@ struct pen_membership {
   uint32_t only;                  /* with a command a rank: this one's; else PEN_NONE */
   struct pen_place *places;       /* [hosts and spares]; the first current->host_count are set */
   _Atomic uint32_t *states;       /* [hosts and spares]: enum pen_host_state */
+  uint32_t *absent; /* [hosts and spares]: the first rank of a host that has not come again after a
+                       loss, until pen_restart_take_plan() has named it; else PEN_NONE */
   bool *held; /* [hosts and spares]: had ranks before a fallback was taken, and lived; none is set
                  once the states of the plan before are no longer needed */
 };

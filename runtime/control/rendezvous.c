@@ -163,14 +163,21 @@ static void fall_back(const struct pen_control_config *config, struct pen_peers 
   }
 }
 
+static void give_up(const struct pen_control_config *config, uint32_t host) {
+  struct pen_membership *membership = config->membership;
+  const struct pen_rank_set ranks = pen_host_ranks(membership, host, PEN_NONE);
+  pen_warn("host %s has not come again after the loss", config->plan->hosts[host]);
+  atomic_store(&membership->states[host], PEN_HOST_SILENT);
+  membership->absent[host] = ranks.count > 0 ? ranks.first : PEN_NONE;
+}
+
 /* On hosts that have not come again. */
 static void give_up_absent(const struct pen_control_config *config, struct pen_peers *peers) {
   struct pen_membership *membership = config->membership;
   for (uint32_t host = 0; host < pen_host_and_spare_count(config->plan); host++) {
     if (!has_come(config, peers, host) &&
         atomic_load(&membership->states[host]) == PEN_HOST_LIVES) {
-      pen_warn("host %s has not come again after the loss", config->plan->hosts[host]);
-      atomic_store(&membership->states[host], PEN_HOST_SILENT);
+      give_up(config, host);
     }
   }
   if (!pen_membership_can_continue(membership)) {
@@ -436,7 +443,7 @@ void pen_rendezvous(const struct pen_control_config *config, struct pen_peers *p
     if (!again) {
       fail_to_join(config, server);
     }
-    atomic_store(&membership->states[server], PEN_HOST_SILENT);
+    give_up(config, server);
     if (!pen_membership_can_continue(membership)) {
       pen_fail(PEN_EXIT_LOST, "the run cannot go on: no spare is left for a lost host");
     }

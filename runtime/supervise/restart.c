@@ -109,8 +109,29 @@ static void take_files(struct pen_run *run) {
   }
 }
 
+/* The hosts that have not come again after the loss of others. Nothing is known of their ranks. */
+static void name_absent(struct pen_run *run) {
+  struct pen_membership *membership = &run->membership;
+  struct pen_restart *restart = &run->restart;
+  for (uint32_t h = 0; h < pen_host_and_spare_count(membership->plan); h++) {
+    const char *host = membership->plan->hosts[h];
+    if (membership->absent[h] != PEN_NONE && restart->lost_count < PEN_FAILURES_MAX) {
+      struct pen_lost_rank *lost = &restart->lost[restart->lost_count++];
+      lost->rank = membership->absent[h];
+      snprintf(lost->host, sizeof lost->host, "%s", host);
+      snprintf(lost->cause, sizeof lost->cause,
+               "penstock: rank %u (pid 0, host %.*s) lost: host %.*s lost after start; no rank "
+               "waits for it",
+               lost->rank, PEN_HOST_BYTES, host, PEN_HOST_BYTES, host);
+      fprintf(stderr, "%s\n", lost->cause);
+    }
+    membership->absent[h] = PEN_NONE;
+  }
+}
+
 void pen_restart_take_plan(struct pen_run *run) {
   const struct pen_membership *membership = &run->membership;
+  name_absent(run);
   if (run->plan == membership->current) {
     return;
   }

@@ -19,7 +19,7 @@ void pen_restart_close(struct pen_run *run);
 bool pen_restart_prepare(struct pen_run *run, int status);
 
 /* After the commands have connected: what they have agreed to run, the plan or one of its
- * fallbacks. */
+ * fallbacks. Names the hosts that the server has given up. */
 void pen_restart_take_plan(struct pen_run *run);
 
 /* And the shared memory is made: where this one has other ranks than before, prepares what the

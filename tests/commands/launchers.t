@@ -117,6 +117,10 @@ if command -v slurmctld >/dev/null && command -v munged >/dev/null && test "$(id
     fi
     survives "srun, a killed host" hosts 3 sh "$top_srcdir/tests/support/slurm.sh" 3 2 sh "$scratch/kill_host" \
       srun -N3 --ntasks-per-node=1 --no-kill --kill-on-bad-exit=0 $spare
+    ok "a plan with as many ranks as hosts and spares is built" build spare "$scratch/llama.cfg" -s cluster.hosts=[host1,host2] \
+      -s cluster.spares=[host3,host4] -s cluster.port=$port -s cluster.bind=none
+    survives "srun, as many commands as ranks" hosts 4 sh "$top_srcdir/tests/support/slurm.sh" 4 2 sh "$scratch/kill_host" \
+      srun -N4 --ntasks-per-node=1 --no-kill --kill-on-bad-exit=0 $spare
     started "sbatch, the example" slurm sbatch --wait -o "$scratch/job.out" -N2 "$top_srcdir/docs/examples/penstock.sbatch" \
       "$scratch/two" "$scratch/data.bin" "$scratch/two.ckpt" --seed 7 --steps 4 --quiet --log "$scratch/two.log"
     refused "srun, three commands" "*penstock: SLURM_STEP_NUM_TASKS = 3: start 4 commands, one a rank, or 2, one a host*" slurm srun -N2 -n3 $train
@@ -134,4 +138,24 @@ done
 for pid in $pids; do wait "$pid" || exit; done
 END
 started "RANK and WORLD_SIZE" hosts 2 sh "$scratch/variables" $train
+
+# ---- a command a host, of a plan with as many ranks as hosts ----
+cat >"$scratch/each_host" <<'END'
+for host in $each_host; do
+  on "host$host" env WORLD_SIZE=$count LOCAL_WORLD_SIZE=1 RANK=$((host - 1)) "$@" &
+  pids="${pids:-} $!"
+done
+for pid in $pids; do wait "$pid" || exit; done
+END
+each_host() {
+  each_host=$(seq "$1") count=$1
+  export each_host count
+  hosts "$@"
+}
+ok "rank 0 on the second host" build two "$scratch/llama.cfg" -s pipeline.ranks=2 -s cluster.hosts=[host1,host2] -s cluster.mapping=[1,0] \
+  -s cluster.port=$port -s cluster.bind=none
+started "RANK of a host" each_host 2 sh "$scratch/each_host" $train
+hosts 2 on host1 $train --rank 0 >"$scratch/out" 2>"$scratch/err"
+is "rank 0 on another host is refused" $? 64
+matches "in words" "$(cat "$scratch/err")" "*cannot listen at 10.78.0.2, which is no address of this host: start host host2's command there*"
 finish

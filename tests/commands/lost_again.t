@@ -63,6 +63,10 @@ lose "the only host with a state, at HEARTBEAT START 202" four host3 host2 "HEAR
 recovers checkpoint 2
 lose "from a checkpoint" four host4 host2 "HEARTBEAT START" "0 137 0 137" --restarts 2 --save-every 4
 recovers checkpoint 2
+lose "a host that does not come again" four host4 host2 "HEARTBEAT CONNECT" "0 137 0 137" --restarts 1 --save-every 4
+recovers checkpoint 2
+lose "the first host does not serve again" four host4 host1 "HEARTBEAT LISTEN" "137 0 0 137" --restarts 1 --save-every 4
+recovers checkpoint 2
 lose "no restart is left" four host4 host2 "HEARTBEAT START" "75 137 75 137" --restarts 1 --recover-every 1
 matches "no restart is left: the line" "$(cut -d' ' -f2- "$run/err.1")" "*
 penstock: rank * lost: host host2 lost after start; *"

@@ -1,7 +1,8 @@
 /* end_at.c: a library for LD_PRELOAD: a command of a run ends when it sends a certain message to
  * another command, before the message leaves it. END_AT is a list of kinds of messages, by number
  * or by name: END_AT="HEARTBEAT START" ends it at the first START that follows a heartbeat, so when
- * the ranks are started again. END_SIGNAL: how [9, SIGKILL]. Ranks are left alone. */
+ * the ranks are started again. CONNECT is a connection that it is about to make, LISTEN a port at
+ * which it is about to listen. END_SIGNAL: how [9, SIGKILL]. Ranks are left alone. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <signal.h>
@@ -13,6 +14,8 @@
 
 #include "runtime/control/control_sync.h"
 
+enum { CONNECT = 1u << 30, LISTEN };
+
 static pid_t command;
 static uint32_t kinds[8];
 static int count, next;
@@ -21,10 +24,9 @@ static uint32_t kind_of(const char *word) {
   static const struct {
     const char *name;
     uint32_t kind;
-  } names[] = {{"PLACE", PEN_MESSAGE_PLACE},
-               {"PLACES", PEN_MESSAGE_PLACES},
-               {"START", PEN_MESSAGE_START},
-               {"HEARTBEAT", PEN_MESSAGE_HEARTBEAT}};
+  } names[] = {{"CONNECT", CONNECT},         {"LISTEN", LISTEN},
+               {"PLACE", PEN_MESSAGE_PLACE}, {"PLACES", PEN_MESSAGE_PLACES},
+               {"START", PEN_MESSAGE_START}, {"HEARTBEAT", PEN_MESSAGE_HEARTBEAT}};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     if (strcmp(names[i].name, word) == 0) {
       return names[i].kind;
@@ -43,17 +45,37 @@ __attribute__((constructor)) static void read_list(void) {
   command = getpid();
 }
 
+/* Ends the command if this is the last of the list. */
+static void reach(uint32_t kind) {
+  if (getpid() == command && next < count && kind == kinds[next] && ++next == count) {
+    const char *number = getenv("END_SIGNAL");
+    kill(command, number == NULL ? SIGKILL : atoi(number));
+  }
+}
+
 ssize_t sendmsg(int socket, const struct msghdr *message, int flags) {
   static ssize_t (*real)(int, const struct msghdr *, int);
   const struct iovec *header = message->msg_iov;
   real = real != NULL ? real
                       : (ssize_t(*)(int, const struct msghdr *, int))dlsym(RTLD_NEXT, "sendmsg");
-  if (getpid() == command && next < count && message->msg_iovlen == 3 &&
-      header->iov_len == sizeof(struct pen_control_message) &&
-      ((const struct pen_control_message *)header->iov_base)->kind == kinds[next] &&
-      ++next == count) {
-    const char *number = getenv("END_SIGNAL");
-    kill(command, number == NULL ? SIGKILL : atoi(number));
+  if (message->msg_iovlen == 3 && header->iov_len == sizeof(struct pen_control_message)) {
+    reach(((const struct pen_control_message *)header->iov_base)->kind);
   }
   return real(socket, message, flags);
+}
+
+int connect(int socket, const struct sockaddr *address, socklen_t bytes) {
+  static int (*real)(int, const struct sockaddr *, socklen_t);
+  real = real != NULL
+             ? real
+             : (int (*)(int, const struct sockaddr *, socklen_t))dlsym(RTLD_NEXT, "connect");
+  reach(CONNECT);
+  return real(socket, address, bytes);
+}
+
+int listen(int socket, int most) {
+  static int (*real)(int, int);
+  real = real != NULL ? real : (int (*)(int, int))dlsym(RTLD_NEXT, "listen");
+  reach(LISTEN);
+  return real(socket, most);
 }
