@@ -110,10 +110,9 @@ static void take_hosts(struct pen_topology *t, const struct pen_topology *main, 
     names[h] = h < hosts->count ? hosts->value[h] : spares->value[h - hosts->count];
   if (count > all)
     pen_topology_fail(
-        t, "cluster.ranks_per_host",
-        "at least %lld: the %lld ranks x replicas have %zu hosts, spares included",
+        t, "cluster.ranks_per_host", "at least %lld: the %lld %s have %zu hosts, spares included",
         (long long)((pen_topology_process_count(t) + (int64_t)all - 1) / (int64_t)all),
-        (long long)pen_topology_process_count(t), all);
+        (long long)pen_topology_process_count(t), pen_topology_process_factors(t), all);
   t->cluster_hosts = (struct pen_strings){.count = count, .value = names};
   t->cluster_spares = (struct pen_strings){.count = all - count, .value = names + count};
 }

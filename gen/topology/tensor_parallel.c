@@ -10,10 +10,16 @@ void pen_tensor_parallel_set_defaults(struct pen_topology *t) {
   if (!t->has_tensor_parallel_partials) t->tensor_parallel_partials = t->tensor_parallel_ranks;
 }
 
+/* The setting that the number of pieces comes from. */
+static const char *pieces_setting(const struct pen_topology *t) {
+  return t->has_tensor_parallel_partials ? "tensor_parallel.partials" : "tensor_parallel.ranks";
+}
+
 /* Each piece has as many heads, columns of the feed-forward and tokens of a sequence as any other.
  */
 static void check_divides(const struct pen_topology *t) {
   const int64_t pieces = t->tensor_parallel_partials;
+  const char *setting = pieces_setting(t);
   const struct {
     const char *setting;
     int64_t number;
@@ -23,15 +29,14 @@ static void check_divides(const struct pen_topology *t) {
                  {"model.sequence", t->model_sequence}};
   for (size_t i = 0; i < sizeof divided / sizeof *divided; i++)
     if (divided[i].number % pieces)
-      pen_topology_fail(t, "tensor_parallel.partials", "a divisor of %s = %lld", divided[i].setting,
+      pen_topology_fail(t, setting, "a divisor of %s = %lld", divided[i].setting,
                         (long long)divided[i].number);
   for (size_t i = 0; i < t->shapes_sequence.count; i++)
     if (t->shapes_sequence.value[i] % pieces)
-      pen_topology_fail(t, "tensor_parallel.partials", "a divisor of shapes.sequence = %lld",
+      pen_topology_fail(t, setting, "a divisor of shapes.sequence = %lld",
                         (long long)t->shapes_sequence.value[i]);
   if ((pieces - 1) * ((t->model_vocab + pieces - 1) / pieces) >= t->model_vocab)
-    pen_topology_fail(t, "tensor_parallel.partials",
-                      "so few that each piece has tokens of model.vocab = %lld",
+    pen_topology_fail(t, setting, "so few that each piece has tokens of model.vocab = %lld",
                       (long long)t->model_vocab);
 }
 
@@ -41,14 +46,9 @@ static void check_built(const struct pen_topology *t) {
     pen_topology_fail(t, "model.loss", "\"cross_entropy\", with tensor_parallel.partials above 1");
 }
 
-/* What this version does not do with tensor ranks. */
-static void check_ranks(const struct pen_topology *t) {
-  if (t->tensor_parallel_ranks & (t->tensor_parallel_ranks - 1))
-    pen_topology_fail(t, "tensor_parallel.ranks", "a power of two");
-}
-
 void pen_tensor_parallel_validate(const struct pen_topology *t) {
   const int64_t ranks = t->tensor_parallel_ranks, pieces = t->tensor_parallel_partials;
+  if (ranks & (ranks - 1)) pen_topology_fail(t, "tensor_parallel.ranks", "a power of two");
   if (pieces & (pieces - 1) || pieces < ranks)
     pen_topology_fail(t, "tensor_parallel.partials",
                       "a power of two, at least tensor_parallel.ranks = %lld", (long long)ranks);
@@ -59,7 +59,6 @@ void pen_tensor_parallel_validate(const struct pen_topology *t) {
     check_divides(t);
     check_built(t);
   }
-  if (ranks > 1) check_ranks(t);
 }
 
 /* Tensor ranks write into each other's memory: those of a rank are on one host. */

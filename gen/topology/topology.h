@@ -125,6 +125,11 @@ static inline int64_t pen_topology_process_count(const struct pen_topology *t) {
   return t->pipeline_ranks * t->data_parallel_replicas * t->tensor_parallel_ranks;
 }
 
+/* What that is the product of, for a message. */
+static inline const char *pen_topology_process_factors(const struct pen_topology *t) {
+  return t->tensor_parallel_ranks > 1 ? "ranks x replicas x tensor ranks" : "ranks x replicas";
+}
+
 /* [process]: the index of its host, by cluster.mapping. */
 uint32_t *pen_topology_rank_hosts(const struct pen_topology *topology);
 

@@ -249,13 +249,13 @@ static void check_ranks_per_host(const struct pen_topology *t) {
   int64_t total = pen_topology_process_count(t), hosts = (int64_t)t->cluster_hosts.count;
   if (hosts == 0) pen_topology_fail(t, "cluster.hosts", "a list of at least one host");
   if (t->has_cluster_ranks_per_host && t->cluster_ranks_per_host * hosts != total)
-    pen_topology_fail(t, "cluster.ranks_per_host", "%lld ranks x replicas on %lld hosts make %s",
-                      (long long)total, (long long)hosts,
+    pen_topology_fail(t, "cluster.ranks_per_host", "%lld %s on %lld hosts make %s",
+                      (long long)total, pen_topology_process_factors(t), (long long)hosts,
                       total % hosts ? "not a whole number for each host"
                                     : pen_text("%lld", (long long)(total / hosts)));
   if (total % hosts)
-    pen_topology_fail(t, "cluster.hosts",
-                      "a number of hosts that divides the %lld ranks x replicas", (long long)total);
+    pen_topology_fail(t, "cluster.hosts", "a number of hosts that divides the %lld %s",
+                      (long long)total, pen_topology_process_factors(t));
 }
 
 /* A list has the index of a host for each rank of all replicas, each host as often as any other; in

@@ -18,6 +18,7 @@
 #include "runtime/storage/checkpoint_tensors.h"
 #include "runtime/storage/folder_mark.h"
 #include "runtime/storage/initial_weights.h"
+#include "runtime/supervise/binding.h"
 #include "runtime/supervise/signals.h"
 #include "runtime/supervise/supervise.h"
 
@@ -185,6 +186,7 @@ static void check_fallbacks(const struct pen_run *run) {
              "rank",
              run->options->restarts);
   }
+  pen_binding_check_fallbacks(plan);
   for (uint32_t f = 0; f < plan->fallback_count; f++) {
     const struct pen_plan *fallback = &plan->fallbacks[f];
     if (fallback->host_count > 1 && strcmp(fallback->interface, plan->interface) != 0) {

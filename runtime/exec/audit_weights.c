@@ -79,8 +79,11 @@ static bool is_between_ranks(const struct pen_vm *vm, const struct pen_tie *tie)
          pen_has_piece(vm->plan, weight, pen_coordinates_of(vm->plan, vm->endpoint->global));
 }
 
+/* Of the piece of the first tensor rank in the same place, which is what the last one's tensor and
+ * message have, too, where it has fewer tokens. */
 static uint64_t tied_bytes(const struct pen_vm *vm, const struct pen_tie *tie) {
-  return vm->plan->weights[tie->weight].count * pen_dtype_bytes(tie->dtype);
+  const size_t own = (size_t)(tie - vm->plan->ties) % pen_member_tie_count(vm->plan);
+  return vm->plan->weights[vm->plan->ties[own].weight].count * pen_dtype_bytes(tie->dtype);
 }
 
 static void take_tied(struct pen_audit_weights *weights, const struct pen_vm *vm,

@@ -81,12 +81,23 @@ static const char *host_name(void) {
   return name;
 }
 
+/* For a message about a setting. */
+static const char *in_fallback(const struct pen_binding *binding) {
+  static char text[32];
+  if (binding->fallback == 0) {
+    return "";
+  }
+  snprintf(text, sizeof text, ", in fallback %u", binding->fallback);
+  return text;
+}
+
 static void check_list(const struct pen_binding *binding) {
   char text[PEN_CORES_TEXT_BYTES];
   for (uint32_t i = 0; i < binding->plan->core_count; i++) {
     if (!has_core(&binding->allowed, binding->plan->cores[i])) {
-      pen_fail(PEN_EXIT_USAGE, "host %s: cluster.bind has core %u, and this command may use %s",
-               host_name(), binding->plan->cores[i], pen_binding_text(&binding->allowed, text));
+      pen_fail(PEN_EXIT_USAGE, "host %s: cluster.bind%s has core %u, and this command may use %s",
+               host_name(), in_fallback(binding), binding->plan->cores[i],
+               pen_binding_text(&binding->allowed, text));
     }
   }
 }
@@ -97,15 +108,15 @@ static _Noreturn void fail_cores(const struct pen_binding *binding, uint32_t nee
   if (plan->threads_per_rank > 1) {
     snprintf(setting, sizeof setting, "cluster.threads_per_rank = %u", plan->threads_per_rank);
   }
-  pen_fail(PEN_EXIT_USAGE, "host %s: %s: its ranks need %u cores, and this command may use %u",
-           host_name(), setting, needed, binding->allowed_count);
+  pen_fail(PEN_EXIT_USAGE, "host %s: %s%s: its ranks need %u cores, and this command may use %u",
+           host_name(), setting, in_fallback(binding), needed, binding->allowed_count);
 }
 
-void pen_binding_open(struct pen_binding *binding, const struct pen_plan *plan,
-                      const struct pen_rank_set *ranks) {
+static void open_binding(struct pen_binding *binding) {
+  const struct pen_plan *plan = binding->plan;
+  const struct pen_rank_set *ranks = &binding->ranks;
   const char *bind = plan->bind;
   const uint32_t threads = plan->threads_per_rank;
-  *binding = (struct pen_binding){.plan = plan, .ranks = *ranks};
   read_allowed(binding);
   /* A launcher may have given each command the cores of its ranks. */
   const uint32_t of_host = pen_rank_set_of(plan, ranks->host, PEN_NONE).count * threads,
@@ -124,6 +135,26 @@ void pen_binding_open(struct pen_binding *binding, const struct pen_plan *plan,
   } else if (strcmp(bind, "core") == 0 ||
              (strcmp(bind, "auto") == 0 && binding->alone && strcmp(plan->device, "cpu") == 0)) {
     binding->way = PEN_BIND_CORE; /* not with a device: threads of its driver share the core */
+  }
+}
+
+void pen_binding_open(struct pen_binding *binding, const struct pen_plan *plan,
+                      const struct pen_rank_set *ranks) {
+  *binding = (struct pen_binding){.plan = plan, .ranks = *ranks};
+  open_binding(binding);
+}
+
+void pen_binding_check_fallbacks(const struct pen_plan *plan) {
+  static struct pen_binding binding;
+  for (uint32_t f = 0; f < plan->fallback_count; f++) {
+    const struct pen_plan *fallback = &plan->fallbacks[f];
+    const uint32_t hosts = fallback->host_count; /* may be 0, for one */
+    for (uint32_t host = 0; host == 0 || host < hosts; host++) {
+      binding = (struct pen_binding){.plan = fallback, .fallback = f + 1};
+      binding.ranks =
+          hosts < 2 ? pen_rank_set_all(fallback) : pen_rank_set_of(fallback, host, PEN_NONE);
+      open_binding(&binding);
+    }
   }
 }
 
@@ -175,9 +206,16 @@ void pen_binding_apply(const struct pen_cores *cores) {
   (void)result;
 }
 
+static bool threads_may_share(const struct pen_plan *plan) {
+  return plan->threads_per_rank > 1 && strcmp(plan->bind, "none") == 0;
+}
+
 void pen_binding_limit_spin(const struct pen_plan *plan, char **argv) {
-  if (plan->threads_per_rank == 1 || strcmp(plan->bind, "none") != 0 ||
-      getenv("OMP_WAIT_POLICY") != NULL || getenv("GOMP_SPINCOUNT") != NULL) {
+  bool share = threads_may_share(plan);
+  for (uint32_t f = 0; f < plan->fallback_count; f++) {
+    share = share || threads_may_share(&plan->fallbacks[f]);
+  }
+  if (!share || getenv("OMP_WAIT_POLICY") != NULL || getenv("GOMP_SPINCOUNT") != NULL) {
     return;
   }
   pen_check(setenv("GOMP_SPINCOUNT", "5000", 1) == 0, "cannot set GOMP_SPINCOUNT");

@@ -19,6 +19,7 @@ struct pen_cores {
 enum pen_bind_way { PEN_BIND_NONE, PEN_BIND_CORE, PEN_BIND_NUMA, PEN_BIND_LIST };
 struct pen_binding {
   const struct pen_plan *plan;
+  uint32_t fallback; /* its number from 1; 0: it is none, or runs */
   struct pen_rank_set ranks;
   enum pen_bind_way way;
   struct pen_cores allowed;      /* to the command */
@@ -34,16 +35,19 @@ struct pen_binding {
 void pen_binding_open(struct pen_binding *binding, const struct pen_plan *plan,
                       const struct pen_rank_set *ranks);
 
+/* The same of each fallback's ranks of any host, before a run depends on it. */
+void pen_binding_check_fallbacks(const struct pen_plan *plan);
+
 /* The cores of a rank, one of the command's or on another host, as if that had the same cores. */
 struct pen_cores pen_binding_cores(const struct pen_binding *binding, uint32_t rank);
 
 /* Binds this process; on failure it runs on any core. */
 void pen_binding_apply(const struct pen_cores *cores);
 
-/* With cluster.bind = "none" ranks may share cores: starts this program again with a GOMP_SPINCOUNT
- * that makes a thread without work sleep after about 0.1 ms instead of several, in which it would
- * keep others from the core. OpenMP reads that when it is loaded. Does nothing if the environment
- * has it, or OMP_WAIT_POLICY. Call before anything is opened. */
+/* With cluster.bind = "none", also in a fallback, ranks may share cores: starts this program again
+ * with a GOMP_SPINCOUNT that makes a thread without work sleep after about 0.1 ms instead of
+ * several, in which it would keep others from the core. OpenMP reads that when it is loaded. Does
+ * nothing if the environment has it, or OMP_WAIT_POLICY. Call before anything is opened. */
 void pen_binding_limit_spin(const struct pen_plan *plan, char **argv);
 
 /* "0-3,8". Returns text. */

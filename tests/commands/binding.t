@@ -63,6 +63,28 @@ bound() { # NAME: the cores of the threads of a running rank
 }
 is "threads: each is bound to one" "$(bound threads_list)" "$(printf '%s\n' "$first" "$second" | sort | tr '\n' ' ')"
 
+# Those of a fallback are refused before a run depends on it; where they share cores, they sleep when they wait, as those of the plan itself.
+fallback_case() { # NAME SETTINGS: of the cluster, in the fallback
+  { cat "$scratch/llama.cfg" && echo "cluster = { bind = \"none\"; }; fallback = ( { cluster = { $2 }; } );"; } >"$scratch/$1.cfg"
+  ok "$1: a plan with a fallback is built" build "$1" "$scratch/$1.cfg"
+}
+fallback_case fallback 'threads_per_rank = 2; bind = "auto";'
+ok "threads of a fallback: without restarts they do not matter" train_step "$first" fallback
+taskset -c "$first" "$scratch/fallback" train --data "$scratch/data.bin" --steps 1 --quiet --restarts 1 2>"$scratch/err"
+is "threads of a fallback: too few cores are refused at the start" $? 64
+is "threads of a fallback: it is named" "$(cat "$scratch/err")" \
+  "penstock: host $(uname -n): cluster.threads_per_rank = 2, in fallback 1: its ranks need 2 cores, and this command may use 1"
+taskset -c "$both" "$scratch/fallback" train --data "$scratch/data.bin" --steps 1 --quiet --restarts 1
+is "threads of a fallback: enough are not" $? 0
+fallback_case fallback_none 'threads_per_rank = 2;'
+"$scratch/fallback_none" train --data "$scratch/data.bin" --steps 100000000 --quiet --log "$scratch/log" 2>/dev/null &
+parent=$!
+await_steps "$scratch/log" 2
+is "threads of a fallback that share cores sleep soon" "$(tr '\0' '\n' <"/proc/$parent/environ" | grep GOMP_SPINCOUNT)" "GOMP_SPINCOUNT=5000"
+kill -TERM $parent
+wait $parent
+rm -f "$scratch/log"
+
 # What a rank says that it may use is what the kernel says.
 case_of run "[$second,$first]"
 "$scratch/run" train --data "$scratch/data.bin" --steps 100000000 --quiet --log "$scratch/log" 2>/dev/null &

@@ -7,8 +7,9 @@
 make_tokens "$scratch/data.bin" 20000
 describe llama 4 ''
 describe qwen3 4 'head_dim = 12;'
+describe gpt2 4 '' # tied
 sed -i 's/vocab = 200/vocab = 257/' "$scratch"/*.cfg # the last tensor rank has fewer tokens
-echo 'tensor_parallel = { partials = 4; }; memory = { audit = true; };' | tee -a "$scratch/llama.cfg" >>"$scratch/qwen3.cfg"
+echo 'tensor_parallel = { partials = 4; }; memory = { audit = true; };' | tee -a "$scratch/llama.cfg" "$scratch/gpt2.cfg" >>"$scratch/qwen3.cfg"
 sed 's/layers = 4/dtype = "bf16"; &/' "$scratch/llama.cfg" >"$scratch/bf16.cfg"
 T2='-s tensor_parallel.ranks=2'
 T4='-s tensor_parallel.ranks=4'
@@ -27,6 +28,8 @@ llama two_v      $T2 $v
 llama layers     $T4 -s memory.recompute=layer
 qwen3 packed     $T2 -s batch.packed=true -s optimizer.clip_norm=0
 bf16 bf16        $T2 -s pipeline.ranks=2
+gpt2 tied        $T4 -s pipeline.ranks=2
+gpt2 tied_pieces $T2 -s pipeline.ranks=2 -s model.dtype=bf16
 llama optimizer  $T2 $cube -s data_parallel.shard=optimizer
 llama units      $T2 $cube -s data_parallel.shard=weights -s data_parallel.unit=layer
 END
@@ -36,6 +39,7 @@ END
 ok "bits flipped on four tensor ranks are found" flips flip_four llama -s optimizer.steps=25 $T4
 ok "... on two, with two ranks of two stages" flips flip_v llama -s optimizer.steps=25 $T2 $v
 ok "... with bf16, replicas, and gathered weights" flips flip_units bf16 -s optimizer.steps=25 $T2 $cube -s data_parallel.shard=weights -s data_parallel.unit=layer
+ok "... with a head that is tied to the embedding of another rank" flips flip_tied gpt2 -s optimizer.steps=25 $T4 -s pipeline.ranks=2
 count_flips
 for rank in 0 1 2 3; do
   ok "those of tensor rank $rank of four" test "$(grep -c "^found [a-z]* $rank " "$scratch/flip_four.flips")" -ge 25

@@ -368,6 +368,13 @@ cluster.hosts=[]	-s cluster.hosts = []: a list of at least one host
 pipeline.ranks=3 cluster.hosts=[a,b,a] cluster.port=7000	-s cluster.hosts = [a,b,a]: hosts that no list has a second time, not a twice
 cluster.hosts=[a,b] cluster.spares=[c,a] cluster.port=7000	-s cluster.spares = [c,a]: hosts that no list has a second time, not a twice
 cluster.ranks_per_host=3	-s cluster.ranks_per_host = 3: 2 ranks x replicas on 1 hosts make 2
+cluster.ranks_per_host=2 tensor_parallel.ranks=2	-s cluster.ranks_per_host = 2: 4 ranks x replicas x tensor ranks on 1 hosts make 4
+tensor_parallel.ranks=2 cluster.hosts=[a,b,c] cluster.port=7000	-s cluster.hosts = [a,b,c]: a number of hosts that divides the 4 ranks x replicas x tensor ranks
+tensor_parallel.ranks=3	-s tensor_parallel.ranks = 3: a power of two
+tensor_parallel.ranks=8	-s tensor_parallel.ranks = 8: a divisor of model.heads = 4
+tensor_parallel.ranks=2 shapes.sequence=[5] shapes.microbatches=[4]	-s tensor_parallel.ranks = 2: a divisor of shapes.sequence = 5
+tensor_parallel.ranks=2 tensor_parallel.partials=8	-s tensor_parallel.partials = 8: a divisor of model.heads = 4
+tensor_parallel.ranks=2 tensor_parallel.partials=1	-s tensor_parallel.partials = 1: a power of two, at least tensor_parallel.ranks = 2
 memory.recompute=[none,none,none]	-s memory.recompute = [none,none,none]: one choice, or a list of 2, one a stage
 costs.forward=[1,2,3]	-s costs.forward = [1,2,3]: one number, or a list of 2, one a stage
 memory.recompute=[full]	-s memory.recompute = [full]: one choice, or a list of 2, one a stage
