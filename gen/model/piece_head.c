@@ -128,7 +128,7 @@ void pen_op_head_chunks(struct pen_graph *graph, uint32_t x, const char *weight,
     pen_pairwise_add(graph, &graph->forward, &loss, append_piece_loss(&head, k),
                      pen_local_name(graph, "loss"));
   pen_pairwise_total(graph, &graph->forward, &loss, "loss", PEN_ROLE_LOSS);
-  graph->late_ops = graph->forward.count - first;
+  graph->fused_op_count = graph->forward.count - first;
 }
 
 /* ---- joined ---- */
