@@ -70,8 +70,8 @@ struct run {
 static size_t find_runs(const struct pen_schema *schema, struct run run[COLUMNS_MAX]) {
   size_t count = 0;
   if (schema->column_count > COLUMNS_MAX)
-    pen_stop(70, "penstock-gen: internal error: %s has more than %d columns", schema->type,
-             COLUMNS_MAX);
+    pen_stop(PEN_EXIT_INTERNAL, "penstock-gen: internal error: %s has more than %d columns",
+             schema->type, COLUMNS_MAX);
   for (const struct pen_column *column = schema->column;
        column < schema->column + schema->column_count; column++) {
     size_t bytes = column->bytes * pen_column_values(column),

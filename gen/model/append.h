@@ -1,4 +1,5 @@
-/* append.h: how builder.c and pieces.c append ops and weights to a graph; no family calls them. */
+/* append.h: how the files of this folder append ops and weights to a graph; no family calls them.
+ */
 #ifndef PEN_APPEND_H
 #define PEN_APPEND_H
 

@@ -66,7 +66,8 @@ static bool add_pieces(struct backward_pass *pass, struct pen_op_list *list, uin
   const char *name = pen_text("%s'%s", pass->graph->value[value].name, pass->suffix);
   for (uint32_t k = 0; k < pieces; k++) {
     uint32_t *own = &pass->of_piece[value * pieces + k];
-    if (*own == PEN_NONE) pen_stop(70, "derive: %s has no gradient from piece %u", name, k);
+    if (*own == PEN_NONE)
+      pen_stop(PEN_EXIT_INTERNAL, "derive: %s has no gradient from piece %u", name, k);
     pen_pairwise_add(pass->graph, list, sum, *own, name);
     *own = PEN_NONE;
   }
@@ -206,7 +207,7 @@ static void pass_through(struct backward_pass *pass, const struct pen_op *forwar
     if (input == PEN_NONE || !pass->graph->value[input].needs_gradient) continue;
     if (pass->gradient[output] == PEN_NONE) continue;
     if (pass->gradient[input] != PEN_NONE)
-      pen_stop(70, "derive: %s has two gradients and no op to add them",
+      pen_stop(PEN_EXIT_INTERNAL, "derive: %s has two gradients and no op to add them",
                pass->graph->value[input].name);
     pass->gradient[input] = pass->gradient[output];
   }
@@ -248,7 +249,7 @@ static uint32_t *first_piece_gradients(const struct pen_graph *graph,
   const size_t count = (graph->value_count + 1) * graph->own_pieces;
   uint32_t *of_piece = pen_new(count, sizeof *of_piece);
   for (size_t n = 0; n < count; n++) of_piece[n] = PEN_NONE;
-  for (size_t i = graph->forward.count - graph->late_ops; i < graph->forward.count; i++) {
+  for (size_t i = graph->forward.count - graph->fused_op_count; i < graph->forward.count; i++) {
     const struct pen_op *op = &graph->forward.op[i];
     const uint32_t gradient = op->operand[pen_signature_of(op->kind)->operand_count - 1];
     if (!pen_fused_loss_of(op->kind)) continue;
@@ -404,7 +405,7 @@ static void derive_backward(struct pen_graph *graph) {
   if (input_gradient != PEN_NONE) unify_input_gradient(graph, input_gradient);
   if (pen_loss_is_fused(graph)) {
     pen_fused_loss_merge(b);
-    program[PEN_PROGRAM_F].count -= graph->late_ops;
+    program[PEN_PROGRAM_F].count -= graph->fused_op_count;
   }
   pen_recompute_strip(graph, &segments);
 }

@@ -332,7 +332,7 @@ void pen_op_head_loss(struct pen_graph *graph, uint32_t x, uint32_t weight, uint
   append_loss(graph, PEN_OP_HEAD_LOSS,
               (uint32_t[]){x, weight, targets, pen_share_of(graph, targets)},
               (int64_t[]){graph->rows, (int64_t)shape->dim[1], (int64_t)shape->dim[0], chunk}, 4);
-  graph->late_ops = 1;
+  graph->fused_op_count = 1;
 }
 
 void pen_op_sum_loss(struct pen_graph *graph, uint32_t x) {

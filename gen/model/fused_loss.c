@@ -16,7 +16,7 @@
 #include "gen/base/error.h"
 #include "runtime/plan/plan.h"
 
-bool pen_loss_is_fused(const struct pen_graph *graph) { return graph->late_ops > 0; }
+bool pen_loss_is_fused(const struct pen_graph *graph) { return graph->fused_op_count > 0; }
 
 /* The operand of that name, of one of the two ops. */
 static uint32_t merged_operand(const struct pen_op *loss, const struct pen_op *weight,
@@ -24,7 +24,7 @@ static uint32_t merged_operand(const struct pen_op *loss, const struct pen_op *w
   int index = pen_signature_operand(pen_signature_of(loss->kind), name);
   if (index >= 0) return loss->operand[index];
   index = pen_signature_operand(pen_signature_of(weight->kind), name);
-  if (index < 0) pen_stop(70, "ops.def: no operand %s to make one op of", name);
+  if (index < 0) pen_stop(PEN_EXIT_INTERNAL, "ops.def: no operand %s to make one op of", name);
   return weight->operand[index];
 }
 

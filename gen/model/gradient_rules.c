@@ -33,7 +33,7 @@ static void parse_operands(const struct rule_text *from, struct pen_gradient_rul
       memcpy(name, text, length - (word->mark != 0));
       word->operand = word->mark == '+' ? -1 : (int8_t)pen_signature_operand(forward, name);
       if (word->mark != '+' && word->operand < 0)
-        pen_stop(70, "ops.def: gradient of %s: no operand %s", forward->kind, name);
+        pen_stop(PEN_EXIT_INTERNAL, "ops.def: gradient of %s: no operand %s", forward->kind, name);
     }
     text += length ? length : 1;
   }
@@ -52,12 +52,13 @@ static void bind_dims(const struct rule_text *from, struct pen_gradient_rule *ru
       bytes = strcspn(wanted, " ");
     }
     if (bytes >= sizeof name)
-      pen_stop(70, "ops.def: gradient of %s: the dim %s has too long a name", forward->kind,
-               wanted);
+      pen_stop(PEN_EXIT_INTERNAL, "ops.def: gradient of %s: the dim %s has too long a name",
+               forward->kind, wanted);
     memcpy(name, wanted, bytes);
     name[bytes] = 0;
     rule->dim[i] = (int8_t)pen_signature_dim(forward, name);
-    if (rule->dim[i] < 0) pen_stop(70, "ops.def: gradient of %s: no dim %s", forward->kind, name);
+    if (rule->dim[i] < 0)
+      pen_stop(PEN_EXIT_INTERNAL, "ops.def: gradient of %s: no dim %s", forward->kind, name);
   }
   for (int i = 0; i < to->real_count; i++)
     rule->real[i] = (int8_t)pen_signature_real(forward, to->real[i]);
@@ -97,7 +98,7 @@ const struct pen_pass_rule *pen_pass_rules(size_t *count) {
         pass_texts[i].forward, (int8_t)pen_signature_operand(signature, pass_texts[i].input),
         (int8_t)pen_signature_operand(signature, pass_texts[i].output)};
     if (rules[i].input < 0 || rules[i].output < 0)
-      pen_stop(70, "ops.def: gradient of %s: no operand %s or %s", signature->kind,
+      pen_stop(PEN_EXIT_INTERNAL, "ops.def: gradient of %s: no operand %s or %s", signature->kind,
                pass_texts[i].input, pass_texts[i].output);
   }
   parsed = true;

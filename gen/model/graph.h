@@ -97,8 +97,8 @@ struct pen_graph {
   bool input_is_given; /* no weight before the stage is trained: its input needs no gradient (only
                           in gen/partition/block_cost.c) */
   struct pen_op_list forward, start, program[PEN_PROGRAMS];
-  size_t late_ops; /* the last forward ops that training runs in I or B, not in F: a fused loss
-                      (fused_loss.h) */
+  size_t fused_op_count;     /* the last forward ops that training runs in I or B, not in F: a fused
+                          loss     (fused_loss.h) */
   struct pen_weight *weight; /* names, shapes, initial values; layout sets the offsets */
   size_t weight_count, weight_capacity;
   uint32_t tied; /* the first of the last weights, which are the embedding's, for the head: one, or

@@ -1,5 +1,5 @@
-/* piece_head.c: the head of split weights by chunks of rows, and with joined logits (see
- * piece_head.h). Its whole logits are in pieces.c. */
+/* piece_head.c: the head of split weights: with whole logits, by chunks of rows, and with joined
+ * logits (see piece_head.h). */
 #include "gen/model/piece_head.h"
 
 #include "gen/model/append.h"
@@ -8,6 +8,54 @@
 #include "gen/model/sequence.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
+
+/* ---- whole logits ---- */
+
+/* The logits of each piece, and the maximum and the sum of exponentials over all. */
+struct piece_logits {
+  uint32_t logits[PEN_PIECES_MAX], weight[PEN_PIECES_MAX], maximum, sum;
+};
+
+static void append_logits(struct pen_graph *graph, struct piece_logits *all, uint32_t x,
+                          const char *weight, double deviation) {
+  struct pen_pairwise sum = {.kind = PEN_OP_SUM_ADD, .count = graph->pieces};
+  all->maximum = PEN_NONE;
+  for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
+    all->weight[k] = pen_graph_head_piece(graph, weight, deviation);
+    all->logits[k] = pen_op_linear(graph, "logits", x, all->weight[k], PEN_NONE);
+    all->maximum = pen_append_forward(
+        graph, PEN_OP_LOGITS_MAXIMUM, "maximum", (uint32_t[]){all->logits[k], all->maximum},
+        (int64_t[]){graph->rows, pen_piece_row_count(graph, all->weight[k])}, 2);
+  }
+  all->maximum = pen_greatest_of_members(graph, all->maximum);
+  for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
+    uint32_t own = pen_append_forward(
+        graph, PEN_OP_LOGITS_SUM, "exponentials", (uint32_t[]){all->logits[k], all->maximum},
+        (int64_t[]){graph->rows, pen_piece_row_count(graph, all->weight[k])}, 2);
+    pen_pairwise_add(graph, &graph->forward, &sum, own, pen_local_name(graph, "exponentials"));
+  }
+  all->sum = pen_pairwise_total(graph, &graph->forward, &sum, "exponentials", PEN_ROLE_ACTIVATION);
+}
+
+void pen_op_head_columns(struct pen_graph *graph, uint32_t x, const char *weight, double deviation,
+                         const struct pen_declared *targets) {
+  struct piece_logits all;
+  struct pen_pairwise loss = {.kind = PEN_OP_SUM_ADD, .count = graph->pieces};
+  append_logits(graph, &all, x, weight, deviation);
+  const uint32_t target = pen_graph_data(graph, targets);
+  for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
+    struct pen_op *op = pen_append_with_outputs(
+        graph, &graph->forward, PEN_OP_CROSS_ENTROPY_COLUMNS, pen_local_name(graph, "loss"),
+        (uint32_t[]){all.logits[k], target, pen_share_of(graph, target), all.maximum, all.sum},
+        (int64_t[]){graph->rows, pen_piece_row_count(graph, all.weight[k]),
+                    pen_piece_first_row(graph, all.weight[k]), graph->topology->model_vocab},
+        4, PEN_ROLE_ACTIVATION);
+    const uint32_t own = op->operand[5];
+    pen_append_loss_gradient(graph, op, all.logits[k]);
+    pen_pairwise_add(graph, &graph->forward, &loss, own, pen_local_name(graph, "loss"));
+  }
+  pen_pairwise_total(graph, &graph->forward, &loss, "loss", PEN_ROLE_LOSS);
+}
 
 /* ---- by chunks of rows ---- */
 
@@ -80,7 +128,7 @@ void pen_op_head_chunks(struct pen_graph *graph, uint32_t x, const char *weight,
     pen_pairwise_add(graph, &graph->forward, &loss, append_piece_loss(&head, k),
                      pen_local_name(graph, "loss"));
   pen_pairwise_total(graph, &graph->forward, &loss, "loss", PEN_ROLE_LOSS);
-  graph->late_ops = graph->forward.count - first;
+  graph->fused_op_count = graph->forward.count - first;
 }
 
 /* ---- joined ---- */

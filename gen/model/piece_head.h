@@ -1,12 +1,16 @@
-/* piece_head.h: forms of the head of split weights (pieces.h) other than that of its whole logits.
- * `weight` is (vocab, width); with model.tie_embeddings it is the embedding's. They end the model:
- * call them after all other weights. */
+/* piece_head.h: the forms of the head of split weights (pieces.h), by which a model ends: with the
+ * mean cross-entropy of x times `weight` (vocab, width) transposed, which with model.tie_embeddings
+ * is the embedding's. Call them after all other weights. */
 #ifndef PEN_PIECE_HEAD_H
 #define PEN_PIECE_HEAD_H
 
 #include "gen/model/graph.h"
 
-/* The mean cross-entropy by `chunk` rows of logits at a time, a fused loss (fused_loss.h). */
+/* With the logits of each piece for all rows. */
+void pen_op_head_columns(struct pen_graph *graph, uint32_t x, const char *weight, double deviation,
+                         const struct pen_declared *targets);
+
+/* By `chunk` rows of logits at a time, a fused loss (fused_loss.h). */
 void pen_op_head_chunks(struct pen_graph *graph, uint32_t x, const char *weight, double deviation,
                         const struct pen_declared *targets, int64_t chunk);
 

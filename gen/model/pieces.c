@@ -330,11 +330,6 @@ uint32_t pen_graph_head_piece(struct pen_graph *graph, const char *weight, doubl
   return piece_of(graph, &of);
 }
 
-/* The logits of each piece, and the maximum and the sum of exponentials over all. */
-struct piece_logits {
-  uint32_t logits[PEN_PIECES_MAX], weight[PEN_PIECES_MAX], maximum, sum;
-};
-
 uint32_t pen_greatest_of_members(struct pen_graph *graph, uint32_t own) {
   const uint32_t members = pen_graph_tensor_ranks(graph);
   uint32_t part[PEN_PIECES_MAX];
@@ -346,45 +341,4 @@ uint32_t pen_greatest_of_members(struct pen_graph *graph, uint32_t own) {
     most = pen_append_forward(graph, PEN_OP_MAXIMUM, "maximum.all", (uint32_t[]){most, part[m]},
                               &graph->rows, 1);
   return most;
-}
-
-static void append_logits(struct pen_graph *graph, struct piece_logits *all, uint32_t x,
-                          const char *weight, double deviation) {
-  struct pen_pairwise sum = {.kind = PEN_OP_SUM_ADD, .count = graph->pieces};
-  all->maximum = PEN_NONE;
-  for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
-    all->weight[k] = pen_graph_head_piece(graph, weight, deviation);
-    all->logits[k] = pen_op_linear(graph, "logits", x, all->weight[k], PEN_NONE);
-    all->maximum = pen_append_forward(
-        graph, PEN_OP_LOGITS_MAXIMUM, "maximum", (uint32_t[]){all->logits[k], all->maximum},
-        (int64_t[]){graph->rows, pen_piece_row_count(graph, all->weight[k])}, 2);
-  }
-  all->maximum = pen_greatest_of_members(graph, all->maximum);
-  for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
-    uint32_t own = pen_append_forward(
-        graph, PEN_OP_LOGITS_SUM, "exponentials", (uint32_t[]){all->logits[k], all->maximum},
-        (int64_t[]){graph->rows, pen_piece_row_count(graph, all->weight[k])}, 2);
-    pen_pairwise_add(graph, &graph->forward, &sum, own, pen_local_name(graph, "exponentials"));
-  }
-  all->sum = pen_pairwise_total(graph, &graph->forward, &sum, "exponentials", PEN_ROLE_ACTIVATION);
-}
-
-void pen_op_head_columns(struct pen_graph *graph, uint32_t x, const char *weight, double deviation,
-                         const struct pen_declared *targets) {
-  struct piece_logits all;
-  struct pen_pairwise loss = {.kind = PEN_OP_SUM_ADD, .count = graph->pieces};
-  append_logits(graph, &all, x, weight, deviation);
-  const uint32_t target = pen_graph_data(graph, targets);
-  for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
-    struct pen_op *op = pen_append_with_outputs(
-        graph, &graph->forward, PEN_OP_CROSS_ENTROPY_COLUMNS, pen_local_name(graph, "loss"),
-        (uint32_t[]){all.logits[k], target, pen_share_of(graph, target), all.maximum, all.sum},
-        (int64_t[]){graph->rows, pen_piece_row_count(graph, all.weight[k]),
-                    pen_piece_first_row(graph, all.weight[k]), graph->topology->model_vocab},
-        4, PEN_ROLE_ACTIVATION);
-    const uint32_t own = op->operand[5];
-    pen_append_loss_gradient(graph, op, all.logits[k]);
-    pen_pairwise_add(graph, &graph->forward, &loss, own, pen_local_name(graph, "loss"));
-  }
-  pen_pairwise_total(graph, &graph->forward, &loss, "loss", PEN_ROLE_LOSS);
 }

@@ -56,11 +56,6 @@ uint32_t pen_graph_head_piece(struct pen_graph *graph, const char *weight, doubl
 int64_t pen_piece_first_row(const struct pen_graph *graph, uint32_t weight);
 int64_t pen_piece_row_count(const struct pen_graph *graph, uint32_t weight);
 
-/* Ends the model with the mean cross-entropy of x times the weight (vocab, width) transposed, which
- * with model.tie_embeddings is the embedding's; several pieces. Call it after all other weights. */
-void pen_op_head_columns(struct pen_graph *graph, uint32_t x, const char *weight, double deviation,
-                         const struct pen_declared *targets);
-
 /* A sum of values, one for each piece, that are added pairwise as they come. */
 struct pen_pairwise {
   int kind;              /* of the op that adds two */

@@ -32,19 +32,19 @@ struct copy_pass {
 
 /* The copy of an output of an op. That of a loss is a value that no op reads, unless F has no loss.
  */
-static uint32_t copy_value(struct copy_pass *pass, uint32_t value, bool is_late) {
+static uint32_t copy_value(struct copy_pass *pass, uint32_t value, bool is_fused) {
   struct pen_graph *graph = pass->graph;
   const struct pen_value from = graph->value[value];
-  if (from.role == PEN_ROLE_LOSS && is_late) return value;
+  if (from.role == PEN_ROLE_LOSS && is_fused) return value;
   uint32_t copy = pen_graph_value(graph, pen_text("%s%s", from.name, pass->suffix), from.dtype,
                                   PEN_ROLE_ACTIVATION, from.elements);
   graph->value[copy].needs_gradient = from.needs_gradient;
   graph->value[copy].is_copy = true;
-  graph->value[copy].is_recomputed = !is_late;
+  graph->value[copy].is_recomputed = !is_fused;
   return copy;
 }
 
-static void copy_op(struct copy_pass *pass, const struct pen_op *from, bool is_late);
+static void copy_op(struct copy_pass *pass, const struct pen_op *from, bool is_fused);
 
 /* What the copied segment uses instead of a value: its copy if the segment makes it, or a copy of
  * an input of the step, which is read again at its first use. */
@@ -59,8 +59,8 @@ static uint32_t map_input(struct copy_pass *pass, uint32_t value) {
   return forwards->segment_of[value] == pass->segment ? forwards->copy_of[value] : value;
 }
 
-/* Appends the copy of an op to the list. `is_late`: F does not run it. */
-static void copy_op(struct copy_pass *pass, const struct pen_op *from, bool is_late) {
+/* Appends the copy of an op to the list. `is_fused`: F does not run it. */
+static void copy_op(struct copy_pass *pass, const struct pen_op *from, bool is_fused) {
   const struct pen_signature *signature = pen_signature_of(from->kind);
   struct pen_op op = *from;
   for (uint32_t k = 0; k < signature->input_count; k++)
@@ -68,7 +68,7 @@ static void copy_op(struct copy_pass *pass, const struct pen_op *from, bool is_l
   for (uint32_t k = signature->input_count; k < signature->operand_count; k++) {
     uint32_t value = from->operand[k];
     if (value == PEN_NONE) continue;
-    op.operand[k] = pass->forwards->copy_of[value] = copy_value(pass, value, is_late);
+    op.operand[k] = pass->forwards->copy_of[value] = copy_value(pass, value, is_fused);
     pass->forwards->segment_of[value] = pass->segment;
   }
   *pen_op_append(&pass->forwards->op, op.kind) = op;
@@ -81,11 +81,11 @@ static void append_segment(struct copy_pass *pass, struct pen_segment *segment) 
   const size_t first = pass->forwards->op.count;
   for (size_t i = segment->first; i < segment->past; i++) {
     uint32_t output = forward[i].operand[pen_signature_of(forward[i].kind)->input_count];
-    bool is_late = i + segment->late >= segment->past;
-    if (!segment->recomputed && !is_late)
+    bool is_fused = i + segment->fused_op_count >= segment->past;
+    if (!segment->recomputed && !is_fused)
       *pen_op_append(&pass->forwards->op, 0) = forward[i];
     else if (pass->data_op_of[output] == PEN_NONE)
-      copy_op(pass, &forward[i], is_late);
+      copy_op(pass, &forward[i], is_fused);
   }
   segment->first = first;
   segment->past = pass->forwards->op.count;
@@ -158,13 +158,13 @@ void pen_recompute_join(const struct pen_forwards *forwards, const struct pen_se
                         const struct pen_op_list *gradients, const struct pen_op_list *later,
                         bool *wanted, struct pen_op_list *program) {
   const struct pen_op *op = forwards->op.op;
-  size_t first = segment->recomputed ? segment->first : segment->past - segment->late;
+  size_t first = segment->recomputed ? segment->first : segment->past - segment->fused_op_count;
   bool *kept = pen_new(segment->past - first + 1, sizeof *kept);
   want_all(gradients, wanted);
   want_all(later, wanted);
   for (size_t i = segment->past; i-- > first;) {
-    bool is_late = i + segment->late >= segment->past;
-    kept[i - first] = is_late || makes_wanted(&op[i], wanted);
+    bool is_fused = i + segment->fused_op_count >= segment->past;
+    kept[i - first] = is_fused || makes_wanted(&op[i], wanted);
     if (kept[i - first]) want_inputs(&op[i], wanted);
   }
   for (size_t i = first; i < segment->past; i++)

@@ -83,14 +83,14 @@ static void add_late_loss(struct pen_segments *segments, size_t first, size_t pa
   if (!segments->count || !segments->segment[segments->count - 1].recomputed)
     add_segment(segments, first, past, false);
   segments->segment[segments->count - 1].past = past;
-  segments->segment[segments->count - 1].late = past - first;
+  segments->segment[segments->count - 1].fused_op_count = past - first;
 }
 
 struct pen_segments pen_segments_of(const struct pen_graph *graph) {
   size_t count = graph->forward.count;
   struct pen_segments segments = {.segment = pen_new(2 * count + 1, sizeof *segments.segment)};
   bool fused_loss = pen_loss_is_fused(graph), alone = !fused_loss && is_loss_alone(graph);
-  size_t past_last = count - graph->late_ops; /* of the ops that F runs */
+  size_t past_last = count - graph->fused_op_count; /* of the ops that F runs */
   if (alone || graph->recompute == PEN_RECOMPUTE_NONE || graph->recompute == PEN_RECOMPUTE_FULL)
     add_segment(&segments, 0, past_last, alone || graph->recompute == PEN_RECOMPUTE_FULL);
   else

@@ -8,9 +8,10 @@ struct pen_model_block; /* gen/model/blocks.h */
 
 /* A run of forward ops. */
 struct pen_segment {
-  size_t first, past; /* forward ops [first, past) */
-  bool recomputed;    /* F runs it, and the backward again before the ops of its gradients */
-  size_t late; /* of its last ops: only the backward runs them, a fused loss (fused_loss.h) */
+  size_t first, past;    /* forward ops [first, past) */
+  bool recomputed;       /* F runs it, and the backward again before the ops of its gradients */
+  size_t fused_op_count; /* of its last ops: only the backward runs them, a fused loss
+                            (fused_loss.h) */
 };
 
 struct pen_segments {

@@ -19,14 +19,20 @@ struct persistent_range {
   const char *name, *what;
 };
 
-static void add_range(struct persistent_range *range, size_t *count, uint64_t first, uint64_t bytes,
-                      const char *name, const char *what) {
-  range[(*count)++] = (struct persistent_range){first, first + bytes, name, what};
+struct range_list {
+  struct persistent_range *range;
+  size_t count;
+};
+
+static void add_range(struct range_list *list, uint64_t first, uint64_t bytes, const char *name,
+                      const char *what) {
+  list->range[list->count++] = (struct persistent_range){first, first + bytes, name, what};
 }
 
 /* The ranges of a rank are in the persistent part, aligned and disjoint. */
-static bool check_ranges(const struct pen_rank_context *b, const struct persistent_range *range,
-                         size_t count) {
+static bool check_ranges(const struct pen_rank_context *b, const struct range_list *list) {
+  const struct persistent_range *range = list->range;
+  const size_t count = list->count;
   struct pen_problem *problem = b->checked->problem;
   struct pen_keyed *sorted = pen_new(count + 1, sizeof *sorted);
   for (size_t index = 0; index < count; index++)
@@ -115,74 +121,97 @@ static bool check_sharded(const struct pen_rank_context *b, uint32_t number) {
                           wanted ? "no program reads it there" : "it must be whole");
 }
 
-bool pen_check_persistent(const struct pen_rank_context *b) {
+static void add_own_weight(const struct pen_rank_context *b, struct range_list *list,
+                           uint32_t number) {
   const struct pen_plan *plan = b->plan;
-  bool trains = has_training(plan);
-  struct pen_problem *problem = b->checked->problem;
-  size_t count = 0;
-  struct persistent_range *range = pen_new(
-      5 * (size_t)b->own_weight_count + b->tables->tensor_count + 2 * (size_t)plan->tie_count + 6,
-      sizeof *range);
-  for (uint32_t index = 0; index < b->own_weight_count; index++) {
-    const struct pen_weight *weight = &plan->weights[b->own_weight[index]];
-    uint64_t bytes = pen_stored_bytes(plan, weight, weight->gradient_sharded),
-             moment = pen_stored_bytes(plan, weight, plan->sharding != PEN_SHARD_NONE);
-    if (!check_sharded(b, b->own_weight[index])) return false;
-    add_range(range, &count, weight->value_offset,
-              pen_value_bytes(plan, b->own_weight[index], PEN_F32), weight->name, "value");
-    if (weight->bf16_offset != UINT64_MAX)
-      add_range(range, &count, weight->bf16_offset,
-                pen_value_bytes(plan, b->own_weight[index], PEN_BF16), weight->name, "copy");
-    if (weight->frozen || !trains) continue;
-    add_range(range, &count, weight->gradient_offset, bytes, weight->name, "gradient");
-    add_range(range, &count, weight->exp_avg_offset, moment, weight->name, "exp_avg");
-    add_range(range, &count, weight->exp_avg_sq_offset, moment, weight->name, "exp_avg_sq");
-  }
+  const struct pen_weight *weight = &plan->weights[number];
+  const uint64_t bytes = pen_stored_bytes(plan, weight, weight->gradient_sharded),
+                 moment = pen_stored_bytes(plan, weight, plan->sharding != PEN_SHARD_NONE);
+  add_range(list, weight->value_offset, pen_value_bytes(plan, number, PEN_F32), weight->name,
+            "value");
+  if (weight->bf16_offset != UINT64_MAX)
+    add_range(list, weight->bf16_offset, pen_value_bytes(plan, number, PEN_BF16), weight->name,
+              "copy");
+  if (weight->frozen || !has_training(plan)) return;
+  add_range(list, weight->gradient_offset, bytes, weight->name, "gradient");
+  add_range(list, weight->exp_avg_offset, moment, weight->name, "exp_avg");
+  add_range(list, weight->exp_avg_sq_offset, moment, weight->name, "exp_avg_sq");
+}
+
+/* What the head of a tied matrix has of its own. */
+static void add_ties(const struct pen_rank_context *b, struct range_list *list) {
+  const struct pen_plan *plan = b->plan;
   for (uint32_t index = 0; index < pen_member_tie_count(plan); index++) {
     const struct pen_tie *tie = &plan->ties[index];
     const struct pen_weight *weight = &plan->weights[tie->weight];
     uint64_t bytes = pen_stored_bytes(plan, weight, weight->gradient_sharded);
     if (tie->rank == b->rank && weight->rank != b->rank)
-      add_range(range, &count, tie->value_offset, pen_value_bytes(plan, tie->weight, tie->dtype),
+      add_range(list, tie->value_offset, pen_value_bytes(plan, tie->weight, tie->dtype),
                 weight->name, "the head's copy");
     if (tie->rank == b->rank && tie->gradient_offset != UINT64_MAX)
-      add_range(range, &count, tie->gradient_offset, bytes, weight->name, "the head's gradient");
+      add_range(list, tie->gradient_offset, bytes, weight->name, "the head's gradient");
   }
+}
+
+static void add_constants_and_losses(const struct pen_rank_context *b, struct range_list *list) {
+  const struct pen_tensor *tensors = b->tables->tensors;
   for (uint32_t tensor = 0; tensor < b->tables->tensor_count; tensor++)
     if (b->use[tensor] == PEN_USE_CONSTANT)
-      add_range(range, &count, b->tables->tensors[tensor].offset, b->tables->tensors[tensor].bytes,
-                b->tables->tensors[tensor].name, "constant");
-  if (b->checked->rank_of[plan->stage_count - 1] == b->rank)
-    add_range(range, &count, plan->loss_offset, plan->loss_count * sizeof(double), "the loss table",
+      add_range(list, tensors[tensor].offset, tensors[tensor].bytes, tensors[tensor].name,
+                "constant");
+  if (b->checked->rank_of[b->plan->stage_count - 1] == b->rank)
+    add_range(list, b->plan->loss_offset, b->plan->loss_count * sizeof(double), "the loss table",
               "losses");
-  add_range(range, &count, b->memory->partial_offset, b->memory->partial_bytes, "a microbatch",
-            "the gradients");
-  if (b->memory->exchange_bytes)
-    add_range(range, &count, b->memory->exchange_offset, b->memory->exchange_bytes,
-              "the tensor ranks", "the slots");
-  add_range(range, &count, b->memory->cache_offset, b->memory->cache_bytes, "generated texts",
-            "the cache");
-  if (b->memory->device_control_bytes > 0)
-    add_range(range, &count, b->memory->staged_input_offset, b->memory->device_control_bytes,
-              "a step", "the device control block");
-  uint64_t snapshot = 0; /* a copy of the rank's tensors in a checkpoint, each aligned */
+}
+
+/* What struct pen_rank_memory reserves beside tensors. */
+static void add_reserved(const struct pen_rank_context *b, struct range_list *list) {
+  const struct pen_rank_memory *memory = b->memory;
+  add_range(list, memory->partial_offset, memory->partial_bytes, "a microbatch", "the gradients");
+  if (memory->exchange_bytes)
+    add_range(list, memory->exchange_offset, memory->exchange_bytes, "the tensor ranks",
+              "the slots");
+  add_range(list, memory->cache_offset, memory->cache_bytes, "generated texts", "the cache");
+  if (memory->device_control_bytes > 0)
+    add_range(list, memory->staged_input_offset, memory->device_control_bytes, "a step",
+              "the device control block");
+  add_range(list, memory->audit_offset, memory->audit_bytes, "an op", "the audit memory");
+  if (memory->snapshot_bytes)
+    add_range(list, memory->snapshot_offset, memory->snapshot_bytes, "weights and moments",
+              "the snapshot");
+}
+
+/* A snapshot is a copy of the rank's tensors in a checkpoint, each aligned. */
+static bool check_snapshot(const struct pen_rank_context *b) {
+  const struct pen_plan *plan = b->plan;
+  uint64_t bytes = 0;
   for (uint32_t index = 0; index < b->own_weight_count; index++) {
     const struct pen_weight *weight = &plan->weights[b->own_weight[index]];
-    snapshot += pen_aligned(pen_stored_bytes(plan, weight, weight->value_sharded));
+    bytes += pen_aligned(pen_stored_bytes(plan, weight, weight->value_sharded));
     if (!weight->frozen)
-      snapshot += 2 * pen_aligned(pen_stored_bytes(plan, weight, plan->sharding != PEN_SHARD_NONE));
+      bytes += 2 * pen_aligned(pen_stored_bytes(plan, weight, plan->sharding != PEN_SHARD_NONE));
   }
-  if (b->memory->snapshot_bytes && b->memory->snapshot_bytes != snapshot)
-    return pen_problem_note(problem, b->rank, PEN_NONE, "the snapshot has %llu bytes, not %llu",
-                            (unsigned long long)b->memory->snapshot_bytes,
-                            (unsigned long long)snapshot);
-  add_range(range, &count, b->memory->audit_offset, b->memory->audit_bytes, "an op",
-            "the audit memory");
-  if (b->memory->snapshot_bytes)
-    add_range(range, &count, b->memory->snapshot_offset, snapshot, "weights and moments",
-              "the snapshot");
-  bool fine = check_ranges(b, range, count);
-  pen_free(range);
+  return b->memory->snapshot_bytes == 0 || b->memory->snapshot_bytes == bytes ||
+         pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
+                          "the snapshot has %llu bytes, not %llu",
+                          (unsigned long long)b->memory->snapshot_bytes, (unsigned long long)bytes);
+}
+
+bool pen_check_persistent(const struct pen_rank_context *b) {
+  struct range_list list = {.range =
+                                pen_new(5 * (size_t)b->own_weight_count + b->tables->tensor_count +
+                                            2 * (size_t)b->plan->tie_count + 7,
+                                        sizeof *list.range)};
+  bool fine = true;
+  for (uint32_t index = 0; index < b->own_weight_count && fine; index++) {
+    fine = check_sharded(b, b->own_weight[index]);
+    add_own_weight(b, &list, b->own_weight[index]);
+  }
+  add_ties(b, &list);
+  add_constants_and_losses(b, &list);
+  add_reserved(b, &list);
+  fine = fine && check_snapshot(b) && check_ranges(b, &list);
+  pen_free(list.range);
   return fine;
 }
 

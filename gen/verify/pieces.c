@@ -5,14 +5,13 @@
  *
  *   whole   an op reads values of one piece, and whole ones. A product with piece p of a weight
  *           makes what is of piece p, or the partial sum of p. Sums add the partial sums of a
- * tensor pairwise: (0+1)+(2+3). The maximum over the vocabulary, joined logits, and the rows of an
- * embedding take the pieces one after the other. No other op reads a sum that is not complete, and
- * output and loss of a stage are whole
- *
- *   Where the members share the tokens, a value has the member's run of each sequence, by an
- * exchange of partial sums, or all tokens, by one of whole values. Products by columns read all
- * tokens, and so may nothing else that is gathered; sums over the tokens of a run are of the
- * member's part of the runs. What a stage gives the next one takes
+ *           tensor pairwise: (0+1)+(2+3). The maximum over the vocabulary, joined logits, and the
+ *           rows of an embedding take the pieces one after the other. No other op reads a sum that
+ *           is not complete, and output and loss of a stage are whole.
+ *           Where the members share the tokens, a value has the member's run of each sequence, by
+ *           an exchange of partial sums, or all tokens, by one of whole values. Products by columns
+ *           read all tokens, and nothing else may read what is gathered; sums over the tokens of a
+ *           run are of the member's part of the runs. The next stage takes what a stage gives
  *
  * That gradients are summed likewise is part of "derived" (derivative.c). */
 #include "gen/verify/pieces.h"

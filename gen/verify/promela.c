@@ -230,7 +230,7 @@ void pen_promela(FILE *out, const struct pen_plan *plan) {
   struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
   struct pen_check_context checked;
   if (!pen_check_profile(plan, &plan->profiles[0], &problem, &checked))
-    pen_stop(70, "penstock-gen: internal error: %s", problem.reason);
+    pen_stop(PEN_EXIT_INTERNAL, "penstock-gen: internal error: %s", problem.reason);
   write_promela_model(out, plan->name, &checked, plan->replica_count);
 }
 

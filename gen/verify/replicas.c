@@ -8,10 +8,11 @@
  *
  *   complete   nothing is accumulated into the gradients of a stage after its GRAD_READY
  *   summed     REDUCE_SCATTER, which reads the gradients of the peers, knows their GRAD_READY
- *   grouped    with groups of shard_ranks replicas, REDUCE_GROUPS, which reads the sums of the
- * other groups, knows them, and GATHER_GROUPS, which reads its results, knows it gathered
- * ALL_GATHER_GRAD, which reads the sums of the peers, knows their REDUCE_SCATTER free       UPDATE,
- * which clears the gradients for the next step, knows all collectives of its peers that read them
+ *   grouped    with groups of shard_ranks replicas: REDUCE_GROUPS, which reads the sums of the
+ *              other groups, knows them; GATHER_GROUPS, which reads its results, knows it
+ *   gathered   ALL_GATHER_GRAD, which reads the sums of the peers, knows their REDUCE_SCATTER
+ *   free       UPDATE, which clears the gradients for the next step, knows all collectives of its
+ *              peers that read them
  *   updated    if moments are sharded, each replica updates its shard of a weight:
  *              ALL_GATHER_WEIGHT, which reads the shards of the peers, knows their UPDATE, comes
  *              once for each stage that keeps unsharded weights, and before SEND_V. What it

@@ -129,12 +129,12 @@ static void open_binding(struct pen_binding *binding) {
   }
   if (strcmp(bind, "list") == 0) {
     check_list(binding);
-    binding->way = PEN_BIND_LIST;
+    binding->mode = PEN_BIND_LIST;
   } else if (strcmp(bind, "numa") == 0) {
-    binding->way = PEN_BIND_NUMA;
+    binding->mode = PEN_BIND_NUMA;
   } else if (strcmp(bind, "core") == 0 ||
              (strcmp(bind, "auto") == 0 && binding->alone && strcmp(plan->device, "cpu") == 0)) {
-    binding->way = PEN_BIND_CORE; /* not with a device: threads of its driver share the core */
+    binding->mode = PEN_BIND_CORE; /* not with a device: threads of its driver share the core */
   }
 }
 
@@ -185,15 +185,15 @@ struct pen_cores pen_binding_cores(const struct pen_binding *binding, uint32_t r
   const uint32_t index =
       binding->by_command ? pen_rank_set_index(&binding->ranks, rank) : pen_host_index(plan, rank);
   struct pen_cores cores = {0};
-  if (binding->way == PEN_BIND_NONE) {
+  if (binding->mode == PEN_BIND_NONE) {
     return binding->allowed;
   }
-  if (binding->way == PEN_BIND_NUMA) {
+  if (binding->mode == PEN_BIND_NUMA) {
     return cores_of_node(&binding->allowed, index);
   }
   for (uint32_t t = 0; t < plan->threads_per_rank; t++) {
     add_core(&cores,
-             binding->way == PEN_BIND_LIST
+             binding->mode == PEN_BIND_LIST
                  ? plan->cores[pen_host_index(plan, rank) * plan->threads_per_rank + t]
                  : binding->order[(index * plan->threads_per_rank + t) % binding->allowed_count]);
   }

@@ -1,9 +1,9 @@
 /* dashboard.c: draws the ranks of a run (see dashboard.h):
  *
- *     step 120/300  loss 2.3106  norm 0.512  19735 tokens/s  0:12 left
+ *     step 120/300  loss 2.3106  norm 0.512  lr 0.001  19735 tokens/s  0:12 left
  *     rank  action       step                          memory  state
  *        0  5F3          [#########...........]  46 %  210 MiB  computes
- *        1  WAIT_NORM       [##################..]  91 %  198 MiB  waits for rank 0
+ *        1  WAIT_NORM    [##################..]  91 %  198 MiB  waits for rank 0
  *
  * It costs the ranks nothing: they publish their progress for the watchdog anyway, and rank 0
  * publishes the results once a step. */

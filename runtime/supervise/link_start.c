@@ -10,7 +10,7 @@
 static const double least_excess_ns = 50e3; /* a message that loses less is not slow */
 
 /* What a write takes on most links of a kind: its latency, and the bytes of the large one. */
-struct usual {
+struct typical {
   double latency, full; /* less than 0: no link is known */
 };
 
@@ -81,8 +81,8 @@ static double median(double *values, uint32_t count) {
   return count == 0 ? -1 : values[(count - 1) / 2];
 }
 
-static struct usual find_usual(const struct pen_run *run, const struct pen_link_start *starts,
-                               bool between_hosts, double *scratch) {
+static struct typical find_typical(const struct pen_run *run, const struct pen_link_start *starts,
+                                   bool between_hosts, double *scratch) {
   const uint32_t link_count = pen_process_count(run->plan) * PEN_TIMED_LINKS;
   double *latencies = scratch, *fulls = scratch + link_count;
   uint32_t count = 0;
@@ -94,7 +94,7 @@ static struct usual find_usual(const struct pen_run *run, const struct pen_link_
       fulls[count++] = starts[i].full;
     }
   }
-  return (struct usual){.latency = median(latencies, count), .full = median(fulls, count)};
+  return (struct typical){.latency = median(latencies, count), .full = median(fulls, count)};
 }
 
 /* The part of the large write's bytes that a message of the link has. */
@@ -104,19 +104,19 @@ static double bytes_part(const struct pen_run *run, const struct pen_link_start 
 }
 
 static void compare(const struct pen_run *run, uint32_t to, uint32_t l,
-                    struct pen_link_start *starts, const struct usual *usual) {
+                    struct pen_link_start *starts, const struct typical *typical) {
   const uint32_t from = sender_of(run, to, l), back_l = place_of(run, to, from);
   struct pen_link_start *start = &starts[to * PEN_TIMED_LINKS + l];
   const struct pen_link_start *back = &starts[from * PEN_TIMED_LINKS + back_l];
   const double part = bytes_part(run, start, to, l),
                back_part = bytes_part(run, back, from, back_l);
   const double own = start->latency + start->full * part,
-               expected = usual->latency + usual->full * part;
+               expected = typical->latency + typical->full * part;
   if (start->message_bytes > 0 && (own - expected) * PEN_DELAY_UNIT_NS >= least_excess_ns) {
     start->ratio = own / fmax(expected, 1);
   }
-  start->slow_sum = (own + back->latency + back->full * back_part + expected + usual->latency +
-                     usual->full * back_part) /
+  start->slow_sum = (own + back->latency + back->full * back_part + expected + typical->latency +
+                     typical->full * back_part) /
                     2;
 }
 
@@ -129,12 +129,12 @@ void pen_link_starts_find(const struct pen_run *run, struct pen_link_start *star
       find_times(run, i / PEN_TIMED_LINKS, i % PEN_TIMED_LINKS, &starts[i]);
     }
   }
-  const struct usual usual[2] = {find_usual(run, starts, false, scratch),
-                                 find_usual(run, starts, true, scratch)};
+  const struct typical typical[2] = {find_typical(run, starts, false, scratch),
+                                     find_typical(run, starts, true, scratch)};
   for (uint32_t i = 0; i < link_count; i++) {
     const uint32_t to = i / PEN_TIMED_LINKS, l = i % PEN_TIMED_LINKS;
     if (run->shared.ranks[to].link_peers[l] != 0 && starts[i].latency >= 0) {
-      compare(run, to, l, starts, &usual[is_between_hosts(run, sender_of(run, to, l), to)]);
+      compare(run, to, l, starts, &typical[is_between_hosts(run, sender_of(run, to, l), to)]);
     }
   }
 }

@@ -15,11 +15,12 @@
 
 enum { KINDS = PEN_SLOW_DATA + 1, LINE_BYTES = 512 };
 
-/* In so many blocks more than not the messages of a link that is slow from the start are so. */
+/* A link is slow from the start when so many more blocks of steps have found its messages slow than
+ * not (struct link_state). */
 enum { START_BLOCKS = 3 };
 
-/* The least rise that counts (drift.h). Cores that share their parts with others vary by a tenth.
- */
+/* The least rise that counts (drift.h). The speed of a core whose other hardware thread is busy
+ * varies by a tenth. */
 static const double compute_allowance = 0.08, data_allowance = 0.05, link_allowance = 0.5;
 
 static const double least_s = 0.5e-3; /* a rank that loses less in a block is not slow */

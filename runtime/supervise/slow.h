@@ -15,9 +15,8 @@
  *             or, for one that is slow from the start, over that of other links (link_start.h); the
  *             two hosts' clocks may differ and drift apart
  *
- * drift.h says when one of these is too high. Short steps are judged together, those
- * in which a rank computes for 0.05 s.
- * Steps of which a time is missing are left out. */
+ * drift.h says when one of these is too high. Short steps are judged together, as many as a rank
+ * computes for 0.05 s. Steps of which a time is missing are left out. */
 #ifndef PEN_SLOW_H
 #define PEN_SLOW_H
 

@@ -10,8 +10,12 @@
  *     stall.c      which rank makes no progress, from the ranks' state in shared memory
  *     restart.c    from where the ranks are started again after a loss
  *     early_exit.c what a command does that fails before its ranks start
+ *     signals.c    which signals the parent waits for
  *     dashboard.c  train --watch
- *     monitor.c    a thread that handles each step reported: slow.c, metrics.c
+ *     monitor.c    a thread that handles each step reported:
+ *     metrics.c    train --metrics
+ *     slow.c       slow ranks and links: link_watch.c and link_start.c judge a link's messages,
+ *                  drift.c says when a time is too high
  */
 #ifndef PEN_SUPERVISE_H
 #define PEN_SUPERVISE_H
@@ -19,8 +23,8 @@
 #include "runtime/rank/run.h"
 
 /* Starts the ranks and waits until all have exited; starts them again after a loss, while
- * --restarts are left. Closes the files; the shared memory remains,
- * which the caller reads and closes. Returns the run's exit status. */
+ * --restarts are left. Closes the files; the caller reads the shared memory and closes it. Returns
+ * the run's exit status. */
 int pen_launch(struct pen_run *run);
 
 #endif

@@ -284,7 +284,7 @@ static void ties_favor_earlier_stages(void **state) {
   assert_memory_equal(first, wanted, sizeof wanted);
 }
 
-/* What block_cost.c foretells of a run of blocks is what the built stage costs. */
+/* What block_cost.c predicts of a run of blocks is what the built stage costs. */
 static void check_costs(struct pen_topology *t, const char *recompute) {
   t->memory_recompute =
       (struct pen_strings){.count = 3, .value = (const char *[]){recompute, recompute, recompute}};
@@ -304,13 +304,13 @@ static void check_costs(struct pen_topology *t, const char *recompute) {
       struct pen_graph *graph = pen_stage_graph(t, &part, stage, t->trains);
       pen_stage_programs(graph);
       double built = 1e-9 * pen_program_flops(&graph->program[PEN_PROGRAM_F]),
-             foretold = pen_span_cost(costs, stage, first, past);
+             predicted = pen_span_cost(costs, stage, first, past);
       for (int program = splits ? PEN_PROGRAM_I : PEN_PROGRAM_B;
            program < (splits ? PEN_PROGRAM_B : PEN_PROGRAMS); program++)
         built += 1e-9 * pen_program_flops(&graph->program[program]);
-      if (fabs(built - foretold) > 1e-12 * built)
-        fail_msg("%s %s: blocks %u to %u: %.17g, foretold %.17g", t->model_family, recompute, first,
-                 past, built, foretold);
+      if (fabs(built - predicted) > 1e-12 * built)
+        fail_msg("%s %s: blocks %u to %u: %.17g, predicted %.17g", t->model_family, recompute,
+                 first, past, built, predicted);
       part.stage_count = 3;
     }
 }

@@ -23,8 +23,8 @@ static uint64_t bytes_of(const struct pen_graph *graph, uint32_t value) {
 }
 
 /* The predicted bytes of a boundary, or 0 if there is none. */
-static uint64_t foretold(const struct pen_stage_io *shapes, uint32_t stage, int64_t from,
-                         int64_t to, const char *ending) {
+static uint64_t predicted(const struct pen_stage_io *shapes, uint32_t stage, int64_t from,
+                          int64_t to, const char *ending) {
   uint64_t bytes = 0;
   for (uint32_t i = 0; i < shapes->count; i++) {
     const struct pen_stage_tensor *b = &shapes->tensor[i];
@@ -35,7 +35,7 @@ static uint64_t foretold(const struct pen_stage_io *shapes, uint32_t stage, int6
   return bytes;
 }
 
-/* Stages built from a topology have the foretold tensors, and no other inputs. */
+/* Stages built from a topology have the predicted tensors, and no other inputs. */
 static void check_stages(const struct pen_topology *topology) {
   const struct pen_partition *p = partition_topology(topology);
   struct pen_stage_io shapes = pen_stage_io_of(topology, &p->stages);
@@ -44,12 +44,12 @@ static void check_stages(const struct pen_topology *topology) {
   for (uint32_t s = 0; s < p->stage_count; s++) {
     if (s)
       assert_int_equal(bytes_of(graph[s], graph[s]->input),
-                       foretold(&shapes, s, (int64_t)s - 1, s, ""));
-    assert_int_equal(bytes_of(graph[s], graph[s]->output), foretold(&shapes, s, s, s + 1, ""));
+                       predicted(&shapes, s, (int64_t)s - 1, s, ""));
+    assert_int_equal(bytes_of(graph[s], graph[s]->output), predicted(&shapes, s, s, s + 1, ""));
     assert_int_equal(bytes_of(graph[s], graph[s]->output_gradient),
-                     foretold(&shapes, s, s + 1, s, ".grad"));
+                     predicted(&shapes, s, s + 1, s, ".grad"));
     if (graph[s]->input != PEN_NONE)
-      assert_int_equal(foretold(&shapes, s, s, (int64_t)s - 1, ".grad"),
+      assert_int_equal(predicted(&shapes, s, s, (int64_t)s - 1, ".grad"),
                        bytes_of(graph[s], graph[s]->input));
     for (size_t k = 0; k < graph[s]->datum_count; k++, inputs++) {
       const struct pen_datum *datum = &graph[s]->datum[k];
@@ -119,7 +119,7 @@ static void inference_has_no_gradients(void **state) {
   const struct pen_topology *t = read_topology(topology_text("llama", "inference", 3, 1, 4, ""));
   struct pen_stage_io shapes = pen_stage_io_of(t, &partition_topology(t)->stages);
   for (uint32_t i = 0; i < shapes.count; i++) assert_null(strstr(shapes.tensor[i].name, ".grad"));
-  assert_int_equal(foretold(&shapes, 1, 0, 1, ""), 2 * 8 * 32 * 4);
+  assert_int_equal(predicted(&shapes, 1, 0, 1, ""), 2 * 8 * 32 * 4);
 }
 
 static void printed_as_json(void **state) {
