@@ -147,6 +147,11 @@ static void what_is_not_taken_is_said(void **state) {
   assert_non_null(pen_cuda.error());
   assert_non_null(strstr(pen_cuda.error(), "head_dim"));
   assert_non_null(pen_cuda.open(0)); /* resets the error */
+  const int64_t many[PEN_DIMS_MAX] = {65536, 4, 1, 1, 8};
+  pen_cuda.prepare(PEN_OP_ATTENTION, PEN_F32, many, call.real);
+  assert_non_null(pen_cuda.error());
+  assert_non_null(strstr(pen_cuda.error(), "65536 sequences"));
+  assert_non_null(pen_cuda.open(0));
   assert_null(pen_cuda.error());
 }
 
