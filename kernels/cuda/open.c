@@ -127,9 +127,20 @@ static void check_shared_memory(enum pen_op_kind kind, enum pen_dtype dtype,
   if (bytes > pen_cuda_chip.shared_bytes) pen_cuda_note_text(rules[kind].name, why);
 }
 
+/* Likewise, if the sequences are more than a grid has blocks in its third dimension. */
+static void check_grid(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX]) {
+  enum { GRID_Z_MAX = 65535 };
+  char why[80];
+  if ((kind != PEN_OP_ATTENTION && kind != PEN_OP_ATTENTION_DX) || dim[0] <= GRID_Z_MAX) return;
+  snprintf(why, sizeof why, "%lld sequences in a microbatch, and a grid allows %d",
+           (long long)dim[0], GRID_Z_MAX);
+  pen_cuda_note_text("ATTENTION", why);
+}
+
 static void *prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX],
                      const double real[PEN_REALS_MAX]) {
   (void)real;
+  check_grid(kind, dim);
   check_shared_memory(kind, dtype, dim);
   if (kernel_of(kind, dtype) == pen_head_loss)
     return pen_head_loss_prepare(&pen_cuda, kind, dtype, dim);

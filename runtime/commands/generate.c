@@ -10,7 +10,9 @@
  * Of tensor ranks each computes some columns of the logits. The hook is then on
  * CROSS_ENTROPY_COLUMNS, and puts those of the rows that are sampled into memory that the tensor
  * ranks share, from which the first one samples after the step. In the step it has got the loss of
- * every other, which follows the hook; and none begins the next step before all have the token. */
+ * every other, which follows the hook; and none begins the next step before all have the token. On
+ * a device the hook copies the columns to pinned memory, from which each puts them there after the
+ * step; the first one samples when all have done so. */
 #include "kernels/kernels.h"
 #include "runtime/commands/generate.h"
 
@@ -33,6 +35,12 @@
 /* Operands of CROSS_ENTROPY and CROSS_ENTROPY_COLUMNS, and dims of the latter. */
 enum { LOGITS = 0, LOSS = 3, COLUMNS_LOSS = 5, COLUMNS = 1, FIRST_COLUMN = 2 };
 
+/* Some columns of the logits of all rows of a step, [rows][count], of the model's dtype. */
+struct columns {
+  const unsigned char *logits;
+  size_t count, first;
+};
+
 static struct {
   const struct pen_options *options;
   struct pen_text_list texts;
@@ -42,6 +50,12 @@ static struct {
   struct {
     struct pen_op_hook tokens, positions, targets, loss;
     const unsigned char *logits; /* on a device: of the rank of the last stage */
+    /* on a device, of one of several tensor ranks: of each piece, in pinned memory */
+    struct {
+      struct columns columns;
+      unsigned char *pinned;
+    } * pieces;
+    uint32_t piece_count;
   } taps[PEN_BUCKETS_MAX];
   uint32_t shape_count; /* profiles with hooks */
   uint32_t global, replica;
@@ -61,12 +75,6 @@ static void open_joined(const struct pen_run *run) {
     rows = slots > rows ? slots : rows;
   }
   const size_t bytes = rows * run->plan->vocab * sizeof *generation.joined;
-  if (run->plan->tensor_ranks > 1 && strcmp(run->plan->device, "cpu") != 0) {
-    pen_fail(PEN_EXIT_USAGE,
-             "generate: %u tensor ranks on %s do not join their logits, in this "
-             "version; build the plan with tensor_parallel.ranks = 1 and partials = %u",
-             run->plan->tensor_ranks, run->plan->device, pen_partials_of(run->plan));
-  }
   if (run->plan->tensor_ranks > 1) {
     generation.joined =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -150,20 +158,28 @@ static size_t row_offset(const struct pen_vm *vm, uint32_t r) {
 
 static bool draws(void) { return !at_end() && generation.replica == 0; }
 
-/* Of tensor ranks: keeps the own columns of the rows that are sampled. */
-static void keep_columns(const struct pen_call *call) {
-  const struct pen_vm *vm = ((const struct pen_op_hook *)call->prepared)->context;
-  const size_t columns = (size_t)call->dim[COLUMNS], vocab = vm->plan->vocab,
-               row_bytes = columns * pen_dtype_bytes(vm->plan->dtype);
+/* Of tensor ranks: puts columns of the rows that are sampled where all see them. */
+static void join_columns(const struct pen_vm *vm, const struct columns *own) {
+  const size_t vocab = vm->plan->vocab, row_bytes = own->count * pen_dtype_bytes(vm->plan->dtype);
   for (uint32_t r = 0; r < generation.step.row_count && draws(); r++) {
-    const unsigned char *row =
-        (const unsigned char *)call->operand[LOGITS] + logit_row_of(vm, r) * row_bytes;
+    const unsigned char *row = own->logits + logit_row_of(vm, r) * row_bytes;
     if (generation.step.row[r].samples) {
-      memcpy(generation.joined + r * vocab + call->dim[FIRST_COLUMN],
-             pen_logit_row(vm->plan, row, columns, generation.logits),
-             columns * sizeof *generation.joined);
+      memcpy(generation.joined + r * vocab + own->first,
+             pen_logit_row(vm->plan, row, own->count, generation.logits),
+             own->count * sizeof *generation.joined);
     }
   }
+}
+
+static struct columns columns_of(const struct pen_call *call) {
+  return (struct columns){.logits = call->operand[LOGITS],
+                          .count = (size_t)call->dim[COLUMNS],
+                          .first = (size_t)call->dim[FIRST_COLUMN]};
+}
+
+static void keep_columns(const struct pen_call *call) {
+  const struct columns own = columns_of(call);
+  join_columns(((const struct pen_op_hook *)call->prepared)->context, &own);
   *(double *)call->operand[COLUMNS_LOSS] = 0.0;
 }
 
@@ -214,6 +230,30 @@ static void note_logits(const struct pen_call *call) {
       call->operand[LOGITS];
 }
 
+/* The same of tensor ranks: copies a piece's columns to pinned memory, which is allocated in the
+ * first run of the program, before the seal. */
+static void fetch_columns(const struct pen_call *call) {
+  const struct pen_vm *vm = ((const struct pen_op_hook *)call->prepared)->context;
+  const struct columns there = columns_of(call);
+  const size_t bytes = (size_t)call->dim[0] * there.count * pen_dtype_bytes(vm->plan->dtype);
+  const uint32_t s = tapped(vm);
+  uint32_t p = 0;
+  while (p < generation.taps[s].piece_count &&
+         generation.taps[s].pieces[p].columns.first != there.first) {
+    p++;
+  }
+  if (p == generation.taps[s].piece_count) {
+    pen_assert(p < pen_partials_of(vm->plan));
+    generation.taps[s].piece_count++;
+    generation.taps[s].pieces[p].columns = there;
+    generation.taps[s].pieces[p].columns.logits = generation.taps[s].pieces[p].pinned =
+        vm->device->allocate_host(bytes);
+    pen_check(generation.taps[s].pieces[p].pinned != NULL,
+              "no pinned memory for the logits of %" PRId64 " tokens", call->dim[0]);
+  }
+  vm->device->copy_out(generation.taps[s].pieces[p].pinned, there.logits, bytes, call->stream);
+}
+
 /* A step on a device continues one text: fetches the row and samples from it. */
 static void fetch_and_draw(struct pen_vm *vm) {
   const unsigned char *logits = generation.taps[tapped(vm)].logits;
@@ -238,9 +278,21 @@ static bool shows(const struct pen_run *run) {
   return pen_last_stage_process(run->plan, run->profile) == generation.global;
 }
 
+/* Of tensor ranks on a device, after the step. False: the run was aborted. */
+static bool join_fetched(const struct pen_vm *vm) {
+  const uint32_t s = tapped(vm);
+  for (uint32_t p = 0; p < generation.taps[s].piece_count; p++) {
+    join_columns(vm, &generation.taps[s].pieces[p].columns);
+  }
+  return pen_endpoint_barrier(vm->endpoint);
+}
+
 /* Samples, after the step, where it was not done within. */
 static bool stepped(const struct pen_run *run, struct pen_vm *vm) {
   fetch_and_draw(vm);
+  if (generation.joined != NULL && vm->device->asynchronous && !join_fetched(vm)) {
+    return false;
+  }
   for (uint32_t r = 0; generation.joined != NULL && shows(run) && r < generation.step.row_count;
        r++) {
     if (generation.step.row[r].samples) {
@@ -252,11 +304,9 @@ static bool stepped(const struct pen_run *run, struct pen_vm *vm) {
 
 /* What the loss of a step runs instead. */
 static void hook_loss(struct pen_vm *vm, struct pen_op_hook *hook) {
+  static pen_kernel *const runs[2][2] = {{draw_next, keep_columns}, {note_logits, fetch_columns}};
   const bool joins = generation.joined != NULL;
-  *hook = (struct pen_op_hook){.run = joins                      ? keep_columns
-                                      : vm->device->asynchronous ? note_logits
-                                                                 : draw_next,
-                               .context = vm};
+  *hook = (struct pen_op_hook){.run = runs[vm->device->asynchronous][joins], .context = vm};
   pen_vm_hook(vm, joins ? PEN_OP_CROSS_ENTROPY_COLUMNS : PEN_OP_CROSS_ENTROPY, hook);
 }
 
@@ -268,12 +318,14 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   generation.taps[s].tokens = (struct pen_op_hook){.run = read_tokens, .context = vm};
   generation.taps[s].positions = (struct pen_op_hook){.run = read_positions, .context = vm};
   generation.taps[s].targets = (struct pen_op_hook){.run = no_targets, .context = vm};
+  generation.taps[s].pieces = calloc(pen_partials_of(plan), sizeof *generation.taps[s].pieces);
   if (generation.weights == NULL) {
     generation.weights = calloc(plan->vocab, sizeof *generation.weights);
     generation.logits = calloc(plan->vocab, sizeof *generation.logits);
     generation.row = calloc(plan->vocab, sizeof(float));
   }
-  pen_check(generation.weights != NULL && generation.logits != NULL && generation.row != NULL,
+  pen_check(generation.weights != NULL && generation.logits != NULL && generation.row != NULL &&
+                generation.taps[s].pieces != NULL,
             "no memory for %u logits", plan->vocab);
   pen_vm_hook(vm, PEN_OP_TOKENS, &generation.taps[s].tokens);
   pen_vm_hook(vm, PEN_OP_POSITIONS, &generation.taps[s].positions);

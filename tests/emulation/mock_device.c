@@ -405,11 +405,12 @@ static bool computes(const struct script *script, const struct issue *issue) {
          script->vm->program->actions[issue->row].kind <= PEN_W;
 }
 
-/* One of the waits of a member within its compute actions is left out. */
+/* One of the waits of a member within its compute actions is left out; those for peers are on
+ * another stream. */
 static bool forget_member(struct script *script, uint32_t wait) {
   for (uint32_t i = 0, seen = 0; i < script->count; i++) {
     struct issue *issue = &script->issue[i];
-    if (issue->call == AWAIT && computes(script, issue) && seen++ == wait) {
+    if (issue->call == AWAIT && issue->stream == 0 && computes(script, issue) && seen++ == wait) {
       issue->call = RECORD;
       issue->object = NULL;
       return true;

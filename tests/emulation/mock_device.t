@@ -72,6 +72,9 @@ replay r2_zbv "$replicas" data_parallel.shard=optimizer pipeline.stages_per_rank
 replay r2_tied "$replicas" data_parallel.shard=weights model.tie_embeddings=true
 replay r3 "$replicas" data_parallel.replicas=3 data_parallel.shard=weights data_parallel.reshard=use model.dtype=bf16 optimizer.clip_norm=0
 replay r2_shapes "$scratch/shapes.cfg" data_parallel.shard=weights
+# Collectives of single layers, within programs.
+replay r2_layer "$replicas" data_parallel.shard=weights data_parallel.unit=layer
+replay r2_each "$replicas" data_parallel.shard=gradients data_parallel.unit=layer data_parallel.reduce=microbatch
 # Tensor ranks share the tokens, or each has all.
 tensor() { tensor_name=$1 && shift && replay "$tensor_name" "$replicas" model.kv_heads=2 model.head_dim=8 tensor_parallel.ranks=2 "$@"; }
 tensor t2 pipeline.ranks=1 data_parallel.replicas=1
@@ -81,6 +84,7 @@ tensor t2_pairs data_parallel.replicas=1 pipeline.stages_per_rank=2 pipeline.sch
 tensor t2_tied data_parallel.replicas=1 model.tie_embeddings=true model.dtype=bf16
 tensor t4 data_parallel.replicas=1 tensor_parallel.ranks=4 model.heads=4 model.kv_heads=4 pipeline.ranks=1 memory.recompute=layer
 tensor t2_r2 pipeline.ranks=1 data_parallel.shard=weights
+tensor t2_r2_layer pipeline.ranks=1 data_parallel.shard=weights data_parallel.unit=layer
 tensor t2_r2_all data_parallel.shard=optimizer tensor_parallel.sequence=false
 replicas=$scratch/shapes.cfg
 tensor t2_shapes data_parallel.replicas=1

@@ -93,12 +93,12 @@ static void *grouped_on; /* stream */
 static struct {
   unsigned char *at;
   size_t bytes;
-} received[SPLITS_MAX * RANKS_MAX];
+} received[RECEIVES_MAX];
 static uint32_t received_count;
 
 static void receive_in_slots(unsigned char *at, size_t bytes, void *stream) {
   if (recording.keeps) {
-    must(received_count < SPLITS_MAX * RANKS_MAX, "a group of too many receives");
+    must(received_count < RECEIVES_MAX, "a group of too many receives");
     received[received_count].at = at, received[received_count++].bytes = bytes;
     mock_device_issue_slots(STORE, at, bytes, PEN_NONE, stream);
   }
@@ -114,7 +114,7 @@ static void end_stores(void) {
 
 static void group_begin(void) {
   grouping = true, grouped_from = recording.scripts[recording.rank].swap_count,
-  memset(recording.came, 0, sizeof recording.came);
+  recording.came_count = 0;
 }
 static void group_end(void) {
   grouping = recording.stores = false, issue_group(grouped_from, grouped_on), end_stores();
@@ -159,7 +159,9 @@ static void nccl_receive(void *communicator, void *to, size_t bytes, int from, v
   if (is_of_members(round_of(communicator))) {
     receive_in_slots(to, bytes, stream);
   } else if (is_of_peers(round_of(communicator))) {
-    recording.came[from] = to;
+    must(recording.came_count < RECEIVES_MAX, "a group of too many receives");
+    recording.came[recording.came_count].replica = (uint32_t)from;
+    recording.came[recording.came_count++].at = to;
   }
   if (round_of(communicator) >= pair_rounds) {
     swap_with(false, bytes, communicator, from, stream);

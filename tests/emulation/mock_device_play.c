@@ -126,8 +126,9 @@ static void check_peers(const struct play *play, uint32_t rank, const struct iss
   uint32_t last = program->action_count - 1;
   for (uint32_t row = 0, ended = 0; row < program->action_count && action->awaited_collective > 0;
        row++) {
-    ended += pen_kind_is_collective(program->actions[row].kind);
-    if (ended == action->awaited_collective) {
+    ended += pen_kind_is_collective(program->actions[row].kind) +
+             pen_collectives_within(program, &program->actions[row]);
+    if (ended >= action->awaited_collective) {
       last = row;
       break;
     }

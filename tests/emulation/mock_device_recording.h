@@ -12,7 +12,7 @@
 #define must(condition, ...) \
   ((condition) ? (void)0 : (printf("Bail out! " __VA_ARGS__), puts(""), exit(1)))
 
-enum { RANKS_MAX = 64, SPLITS_MAX = 64 };
+enum { RANKS_MAX = 64, SPLITS_MAX = 64, RECEIVES_MAX = 4096 };
 
 extern struct recording {
   struct script *scripts;
@@ -21,8 +21,11 @@ extern struct recording {
   bool keeps;  /* in a capture: a step's calls are recorded */
   bool stores; /* an exchange has begun, whose own part is stored */
   unsigned char *arenas[RANKS_MAX];
-  const void *came[RANKS_MAX]; /* by replica: where the last received part of a gradient was to be
-                                  written */
+  struct {
+    uint32_t replica;
+    const void *at;
+  } came[RECEIVES_MAX]; /* what the last group has received of peers */
+  uint32_t came_count;
 } recording;
 
 static inline const struct pen_rank_memory *memory_of(uint32_t process) {

@@ -66,7 +66,7 @@ is "and complains of nothing" "$(cat "$scratch/err")" ""
 table=$(cat "$scratch/table.md")
 matches "the table names the chip" "$table" "# *, NVIDIA H100 80GB HBM3*"
 replica_rows='train-ipc_r2_none train-ipc_r2_optimizer train-ipc_r2_weights replicas-agree'
-piece_rows='train-pieces_1 pieces-agree train-pieces_2 train-tensor_2 train-tensor_all_2'
+piece_rows='train-pieces_1 pieces-agree train-pieces_2 train-tensor_2 train-tensor_all_2 generate-tensor_2'
 for row in probe probe-lazy kernels train-cuda train-cuda-again train-ipc_2 train-pairs_4 train-bf16_1 train-bf16_4 $piece_rows $nccl_rows $replica_rows bench \
   gpt2_124m llama_1b hop losses-agree memcheck-device_ops racecheck-device_ops initcheck-device_ops synccheck-device_ops memcheck-kernels racecheck-kernels; do
   matches "the table has $row, which passed" "$table" "*

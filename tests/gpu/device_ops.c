@@ -4,6 +4,8 @@
 #include "kernels/cuda/cuda.h"
 #include "tests/gpu/device.h"
 
+#include <time.h>
+
 static const size_t counts[] = {1, 3, 15, 16, 17, 100, 4095, 4096, 4097, 20000, 70001};
 enum { COUNTS = sizeof counts / sizeof *counts };
 
@@ -147,6 +149,11 @@ static void what_is_not_taken_is_said(void **state) {
   assert_non_null(pen_cuda.error());
   assert_non_null(strstr(pen_cuda.error(), "head_dim"));
   assert_non_null(pen_cuda.open(0)); /* resets the error */
+  const int64_t many[PEN_DIMS_MAX] = {65536, 4, 1, 1, 8};
+  pen_cuda.prepare(PEN_OP_ATTENTION, PEN_F32, many, call.real);
+  assert_non_null(pen_cuda.error());
+  assert_non_null(strstr(pen_cuda.error(), "65536 sequences"));
+  assert_non_null(pen_cuda.open(0));
   assert_null(pen_cuda.error());
 }
 
@@ -275,11 +282,11 @@ static void a_graph(void **state) {
   pen_cuda.signal(word, 3, side);
   pen_cuda.signal_remote(word + 1, side);
   pen_cuda.event_record(join, side);
+  pen_cuda.stream_wait_event(stream, join);
   pen_cuda.wait_value(word, 3, stream);
   pen_cuda.signal(word, 0, stream);
   pen_cuda.wait_value(word + 1, 1, stream);
   pen_cuda.signal(word + 1, 0, stream);
-  pen_cuda.stream_wait_event(stream, join);
   pen_cuda.copy_out(back, y, COUNT * sizeof *y, stream);
   void *graph = pen_cuda.capture_end(stream, &why);
   if (graph == NULL) fail_msg("not captured: %s", why);
@@ -290,6 +297,44 @@ static void a_graph(void **state) {
     while (!pen_cuda.event_query(done)) continue;
     assert_well("a replay");
     for (int i = 0; i < COUNT; i++) assert_true(back[i] == (float)(2 * turn * i));
+  }
+}
+
+/* A branch of a graph that waits for a semaphore holds up no other, also the one that is captured
+ * after it and sets the semaphore. CUDA does not know of that order; if it runs the branches one
+ * after the other, the test sets the semaphore, and fails. */
+static void branches_of_a_graph(void **state) {
+  (void)state;
+  enum { PATIENCE_S = 5 };
+  void *side = pen_cuda.stream_create(), *rescue = pen_cuda.stream_create(),
+       *fork = pen_cuda.event_create(), *join = pen_cuda.event_create(),
+       *done = pen_cuda.event_create();
+  uint32_t *word = there(sizeof *word);
+  const char *why = NULL;
+  pen_cuda.zero(word, sizeof *word, stream);
+  assert_well("opening");
+  pen_cuda.capture_begin(stream);
+  pen_cuda.event_record(fork, stream);
+  pen_cuda.stream_wait_event(side, fork);
+  pen_cuda.wait_value(word, 1, stream);
+  pen_cuda.signal(word, 0, stream);
+  pen_cuda.signal(word, 1, side);
+  pen_cuda.event_record(join, side);
+  pen_cuda.stream_wait_event(stream, join);
+  void *graph = pen_cuda.capture_end(stream, &why);
+  if (graph == NULL) fail_msg("not captured: %s", why);
+  for (int turn = 0; turn < 3; turn++) {
+    const time_t begin = time(NULL);
+    int ended = 0;
+    pen_cuda.graph_launch(graph, stream);
+    pen_cuda.event_record(done, stream);
+    while (!(ended = pen_cuda.event_query(done)) && time(NULL) - begin < PATIENCE_S) continue;
+    if (!ended) {
+      pen_cuda.signal(word, 1, rescue);
+      pen_cuda.stream_synchronize(stream);
+      fail_msg("a branch that waits holds up the branch that it waits for");
+    }
+    assert_well("a replay");
   }
 }
 
@@ -323,6 +368,7 @@ int main(void) {
       cmocka_unit_test_teardown(greatest_magnitudes, tidy),
       cmocka_unit_test_teardown(workspaces_are_reserved, tidy),
       cmocka_unit_test_teardown(a_graph, tidy),
+      cmocka_unit_test_teardown(branches_of_a_graph, tidy),
       cmocka_unit_test_teardown(no_graph, tidy),
       cmocka_unit_test_teardown(what_is_not_taken_is_said, tidy),
   };
