@@ -100,7 +100,7 @@ bool pen_restart_prepare(struct pen_run *run, int status) {
 static void take_files(struct pen_run *run) {
   const double lock_timeout_s = 2;
   const char *folder = run->options->checkpoint;
-  run->log_descriptor = pen_log_create(run->options->log, true);
+  run->log_descriptor = pen_log_create_again(run->options->log);
   if (folder != NULL && pen_folder_lock(folder, lock_timeout_s) != 0) {
     pen_warn("--checkpoint %s: another process has its lock, perhaps the lost host's", folder);
   }
