@@ -2,6 +2,7 @@
 #include "runtime/supervise/restart.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -67,7 +68,10 @@ static void keep_reports(struct pen_run *run) {
                        (failure = pen_failure_reported(&run->shared, i)) != NULL;
        i++) {
     struct pen_lost_rank *lost = &restart->lost[restart->lost_count++];
-    lost->rank = failure->rank;
+    if (sscanf(failure->line, "penstock: rank %" SCNu32, &lost->rank) != 1) {
+      lost->rank =
+          failure->rank; /* of a lost host its first; the line names one that is waited for */
+    }
     memcpy(lost->host, run->shared.ranks[failure->rank].host, sizeof lost->host);
     memcpy(lost->cause, failure->line, sizeof lost->cause);
   }

@@ -69,6 +69,8 @@ recovers() {
   ok "$1: to the same bits" test "$(log_field "$scratch/two.steps" loss; log_field "$scratch/two.steps" grad_norm)" = "$(cat "$scratch/one.bits")"
   ok "$1: and weights" test "$(cd "$scratch/two.ckpt/latest" && sha256sum model.safetensors optimizer.safetensors)" = "$(cat "$scratch/one.sums")"
   is "$1: each loss makes a restart" "$(grep -c "\"source\":\"${3-}" "$scratch/two.log")" "$2"
+  is "$1: each event has the rank of its line" "$(grep '"event":"restart"' "$scratch/two.log" |
+    sed 's/"rank":\([0-9]*\),"host":"[^"]*","cause":"penstock: rank \1 /same/g' | grep '"rank":')" ""
   grep '"event"' "$scratch/two.log" | sed 's/^/# /'
 }
 lose "an undisturbed run" "" "0 0 0 0" --restarts 1
