@@ -19,6 +19,7 @@
 #include "runtime/storage/folder_mark.h"
 #include "runtime/storage/initial_weights.h"
 #include "runtime/supervise/binding.h"
+#include "runtime/supervise/metrics.h"
 #include "runtime/supervise/signals.h"
 #include "runtime/supervise/supervise.h"
 
@@ -195,6 +196,14 @@ static void check_fallbacks(const struct pen_run *run) {
   }
 }
 
+/* Before the commands connect, so that a failure is told to the other hosts. */
+static void check_metrics(const struct pen_run *run) {
+  struct pen_metrics metrics;
+  if (run->options->metrics != NULL) {
+    pen_metrics_open(&metrics, run);
+  }
+}
+
 int pen_run_train(const struct pen_plan *plan, const struct pen_options *options,
                   uint64_t zero_ns) {
   pen_block_signals(); /* a signal before the ranks start ends them in order too */
@@ -220,6 +229,7 @@ int pen_run_train(const struct pen_plan *plan, const struct pen_options *options
   run.steps = past_step - run.first_step;
   if (run.local.first == 0) {
     run.log_descriptor = pen_log_create(options->log, run.checkpoint_path != NULL);
+    check_metrics(&run);
   }
   pen_run_open_trace(&run);
   if (options->measure != NULL) {

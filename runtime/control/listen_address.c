@@ -50,22 +50,38 @@ static bool is_loopback(const struct sockaddr_storage *address) {
   return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)address)->sin6_addr);
 }
 
-/* The first IPv4 address of a network interface, else its first IPv6 address. */
-static bool address_of_interface(const char *name, struct sockaddr_storage *address) {
+static bool is_same_address(const struct sockaddr *a, const struct sockaddr_storage *b) {
+  const struct sockaddr_in *a4 = (const struct sockaddr_in *)a, *b4 = (const void *)b;
+  const struct sockaddr_in6 *a6 = (const struct sockaddr_in6 *)a, *b6 = (const void *)b;
+  return a->sa_family == b->ss_family &&
+         (a->sa_family == AF_INET
+              ? a4->sin_addr.s_addr == b4->sin_addr.s_addr
+              : memcmp(&a6->sin6_addr, &b6->sin6_addr, sizeof a6->sin6_addr) == 0);
+}
+
+/* Of a network interface's addresses that which the host's name has, if any; else the first IPv4
+ * address, else the first IPv6 address. */
+static bool address_of_interface(const char *interface, const char *name,
+                                 struct sockaddr_storage *address) {
   struct ifaddrs *all = NULL;
-  bool found = false;
+  struct sockaddr_storage named = {.ss_family = AF_UNSPEC};
+  int best = 0;
+  resolve(name, 0, &named);
   pen_check(getifaddrs(&all) == 0, "cannot list the network interfaces");
   for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
     const int family = i->ifa_addr == NULL ? AF_UNSPEC : i->ifa_addr->sa_family;
-    if ((family == AF_INET || (family == AF_INET6 && !found)) && strcmp(i->ifa_name, name) == 0 &&
-        !(found && address->ss_family == AF_INET)) {
+    if ((family != AF_INET && family != AF_INET6) || strcmp(i->ifa_name, interface) != 0) {
+      continue;
+    }
+    const int worth = is_same_address(i->ifa_addr, &named) ? 3 : family == AF_INET ? 2 : 1;
+    if (worth > best) {
       memset(address, 0, sizeof *address);
       memcpy(address, i->ifa_addr, bytes_of(family));
-      found = true;
+      best = worth;
     }
   }
   freeifaddrs(all);
-  return found;
+  return best > 0;
 }
 
 /* Whether a host of the plan has an address that is not a loopback one. */
@@ -83,7 +99,7 @@ struct sockaddr_storage pen_listen_address(const struct pen_plan *plan, uint32_t
   const char *interface = plan->interface, *name = pen_host_name(plan, host);
   const bool named = interface[0] != '\0';
   if (named && !resolve(interface, AI_NUMERICHOST, &address) &&
-      !address_of_interface(interface, &address)) {
+      !address_of_interface(interface, name, &address)) {
     pen_fail(PEN_EXIT_USAGE,
              "cluster.interface = \"%s\": no network interface or address of this host", interface);
   }

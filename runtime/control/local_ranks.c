@@ -26,13 +26,16 @@ static const struct launcher launchers[] = {
     {"RANK", "WORLD_SIZE", NULL, "LOCAL_WORLD_SIZE"},
 };
 
-/* A whole number of a variable or an option, at most `most`. `what` says what it is. */
-static uint32_t read_number(const char *source, const char *text, uint64_t most, const char *what) {
+/* A whole number of a variable or an option, from `least` to `most`. `what` says what it is. */
+static uint32_t read_number(const char *source, const char *text, uint64_t least, uint64_t most,
+                            const char *what) {
   char *end;
   errno = 0;
   unsigned long long number = strtoull(text, &end, 10);
-  if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || number > most) {
-    pen_fail(PEN_EXIT_USAGE, "%s = %s: %s, 0 to %" PRIu64, source, text, what, most);
+  if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || number < least ||
+      number > most) {
+    pen_fail(PEN_EXIT_USAGE, "%s = %s: %s, %" PRIu64 " to %" PRIu64, source, text, what, least,
+             most);
   }
   return (uint32_t)number;
 }
@@ -41,7 +44,7 @@ static uint32_t read_number(const char *source, const char *text, uint64_t most,
 static struct pen_rank_set one_rank(const struct pen_plan *plan, const char *source,
                                     const char *text) {
   const uint32_t rank =
-      read_number(source, text, pen_process_count(plan) - 1u, "a rank of this binary");
+      read_number(source, text, 0, pen_process_count(plan) - 1u, "a rank of this binary");
   const uint32_t host = pen_rank_host(plan, rank);
   const struct pen_rank_set all = pen_rank_set_of(plan, host, PEN_NONE);
   return all.count == 1 ? all : pen_rank_set_of(plan, host, rank);
@@ -107,7 +110,7 @@ static uint32_t launched_commands(const struct launcher *launcher, const char **
   if (text == NULL && launcher->other_size != NULL) {
     text = getenv(*source = launcher->other_size);
   }
-  return text == NULL ? 0 : read_number(*source, text, UINT32_MAX, "a number of commands");
+  return text == NULL ? 0 : read_number(*source, text, 0, UINT32_MAX, "a number of commands");
 }
 
 /* The first launcher whose number of commands fits the plan; else the first with more than one. A
@@ -176,7 +179,8 @@ struct pen_rank_set pen_local_ranks_of(const struct pen_plan *plan,
 
 uint16_t pen_first_port(const struct pen_plan *plan) {
   const char *text = getenv("MASTER_PORT");
-  return text != NULL && text[0] != '\0'
-             ? (uint16_t)read_number("MASTER_PORT", text, UINT16_MAX, "a TCP port")
-             : plan->port;
+  if (text == NULL || text[0] == '\0') {
+    return plan->port;
+  }
+  return (uint16_t)read_number("MASTER_PORT", text, 1, UINT16_MAX, "a TCP port");
 }

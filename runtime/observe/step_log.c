@@ -39,6 +39,14 @@ int pen_log_create(const char *path, bool append) {
   return descriptor;
 }
 
+int pen_log_create_again(const char *path) {
+  const int descriptor = path == NULL ? -1 : pen_file_open_output(path, O_APPEND);
+  if (path != NULL && descriptor < 0) {
+    pen_warn("--log %s: %s; training continues without it", path, strerror(errno));
+  }
+  return descriptor;
+}
+
 void pen_log_open(struct pen_log *log, bool microbatches) {
   log->plan_text = pen_plan_summary(log->plan);
   log->line_bytes = LINE_BYTES + strlen(log->plan_text);

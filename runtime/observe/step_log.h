@@ -52,6 +52,9 @@ struct pen_log {
  * the descriptor, or -1. */
 int pen_log_create(const char *path, bool append);
 
+/* After a restart, perhaps on another host: the same to append, with a warning for a failure. */
+int pen_log_create_again(const char *path);
+
 /* On rank 0, before pen_seal(), with a descriptor: allocates the line; with `microbatches` lines
  * have the loss of each microbatch, too. Fails (71). */
 void pen_log_open(struct pen_log *log, bool microbatches);

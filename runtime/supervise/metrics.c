@@ -119,6 +119,11 @@ static void set_paths(struct pen_metrics *metrics) {
   }
 }
 
+static void warn(struct pen_metrics *metrics) {
+  metrics->warned = true;
+  pen_warn("--metrics %s: %s; training continues without it", metrics->name, strerror(errno));
+}
+
 void pen_metrics_open(struct pen_metrics *metrics, const struct pen_run *run) {
   const struct values values = {.step = (double)run->first_step,
                                 .loss = NAN,
@@ -126,9 +131,13 @@ void pen_metrics_open(struct pen_metrics *metrics, const struct pen_run *run) {
                                 .restarts = (double)run->restart.count};
   *metrics = (struct pen_metrics){.name = run->options->metrics};
   set_paths(metrics);
-  if (replace_file(metrics, &values) != 0) {
+  if (replace_file(metrics, &values) == 0) {
+    return;
+  }
+  if (run->restart.count == 0) {
     pen_fail(PEN_EXIT_CANNOT_CREATE, "--metrics %s: %s", metrics->name, strerror(errno));
   }
+  warn(metrics);
 }
 
 void pen_metrics_write(struct pen_metrics *metrics, const struct pen_run *run,
@@ -142,7 +151,6 @@ void pen_metrics_write(struct pen_metrics *metrics, const struct pen_run *run,
         (double)atomic_load_explicit(&run->shared.ranks[r].sent_bytes, memory_order_relaxed);
   }
   if (replace_file(metrics, &values) != 0 && !metrics->warned) {
-    metrics->warned = true;
-    pen_warn("--metrics %s: %s; training continues without it", metrics->name, strerror(errno));
+    warn(metrics);
   }
 }

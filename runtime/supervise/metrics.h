@@ -16,7 +16,8 @@ struct pen_metrics {
   bool warned;
 };
 
-/* Writes FILE with the state before the first step. Fails (73) where it cannot be made. */
+/* Writes FILE with the state before the first step. Fails (73) where it cannot be made; after a
+ * restart, perhaps on another host, that is a warning. */
 void pen_metrics_open(struct pen_metrics *metrics, const struct pen_run *run);
 
 /* Replaces FILE. The first failure is a warning: training goes on. */

@@ -2,6 +2,7 @@
 #include "runtime/supervise/restart.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -67,7 +68,10 @@ static void keep_reports(struct pen_run *run) {
                        (failure = pen_failure_reported(&run->shared, i)) != NULL;
        i++) {
     struct pen_lost_rank *lost = &restart->lost[restart->lost_count++];
-    lost->rank = failure->rank;
+    if (sscanf(failure->line, "penstock: rank %" SCNu32, &lost->rank) != 1) {
+      lost->rank =
+          failure->rank; /* of a lost host its first; the line names one that is waited for */
+    }
     memcpy(lost->host, run->shared.ranks[failure->rank].host, sizeof lost->host);
     memcpy(lost->cause, failure->line, sizeof lost->cause);
   }
@@ -100,7 +104,7 @@ bool pen_restart_prepare(struct pen_run *run, int status) {
 static void take_files(struct pen_run *run) {
   const double lock_timeout_s = 2;
   const char *folder = run->options->checkpoint;
-  run->log_descriptor = pen_log_create(run->options->log, true);
+  run->log_descriptor = pen_log_create_again(run->options->log);
   if (folder != NULL && pen_folder_lock(folder, lock_timeout_s) != 0) {
     pen_warn("--checkpoint %s: another process has its lock, perhaps the lost host's", folder);
   }

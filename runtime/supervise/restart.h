@@ -23,7 +23,7 @@ bool pen_restart_prepare(struct pen_run *run, int status);
 void pen_restart_take_plan(struct pen_run *run);
 
 /* And the shared memory is made: where this one has other ranks than before, prepares what the
- * command needs for them. Fails (73) as pen_log_create(). */
+ * command needs for them. Fails (73) where a folder for checkpoints cannot be marked. */
 void pen_restart_take_place(struct pen_run *run);
 
 /* Agrees with the other commands on the state to start from; where it is one in memory of another

@@ -159,6 +159,10 @@ missing() {
 }
 missing 1
 missing 2
+meet 2 "" --steps 20 --metrics "$scratch/absent/metrics"
+ends "metrics in no folder" "73 73"
+matches "metrics in no folder: the message" "$(cat "$run/err.1")" "*penstock: --metrics $scratch/absent/metrics: No such file or directory"
+matches "metrics in no folder: the other's" "$(cat "$run/err.2")" "*penstock: the command of host host1 ended with status 73 before the ranks were started"
 # A folder of the name of rank 0's that host2 alone sees.
 mkdir "$scratch/own"
 echo "mount -t tmpfs tmpfs '$scratch/own' && exec \"\$@\"" >"$scratch/with_own"

@@ -225,6 +225,19 @@ case $(PEN_PRODUCTS=own "$scratch/1f1b.two" info 2>/dev/null) in
     ;;
 esac
 
+# ---- a network interface with two addresses, of which the names of the hosts have the second ----
+cat >"$scratch/second_address" <<'END'
+scratch=$1
+for i in 1 2; do
+  sed 's/ *10\.78\.0\.\([12]\) /10.79.0.\1 /' /etc/hosts >"$scratch/hosts.$i"
+  on "host$i" ip addr add "10.79.0.$i/24" dev net0 && on "host$i" mount --bind "$scratch/hosts.$i" /etc/hosts || exit
+done
+exec sh "$scratch/train_on" "$@"
+END
+ok "a plan that names a network interface is built" build interface "$scratch/llama.cfg" $two -s cluster.interface=net0
+hosts 2 sh "$scratch/second_address" "$scratch" 2 interface train --data "$scratch/data.bin" --seed 7 --steps 1 --quiet
+is "its hosts meet at the address that the first one's name has" $? 0
+
 # ---- settings ----
 "$gen" --check "$scratch/llama.cfg" -s cluster.transport=shm $two 2>"$scratch/err"
 is "shared memory does not reach another host" $? 78

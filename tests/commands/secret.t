@@ -91,6 +91,9 @@ timeout 60 ./other train --rank 1 --steps 4 --quiet 2>err
 join
 is "a run that has only a command with another plan ends with 76" "$status" " 76"
 
+MASTER_PORT=0 timeout 60 ./two train --rank 0 --steps 4 --quiet 2>err
+is "port 0 is refused" "$? $(cat err)" "64 penstock: MASTER_PORT = 0: a TCP port, 1 to 65535"
+
 # ---- strangers ----
 if ! find_python 'import sys; assert sys.version_info >= (3, 9)' python3; then
   skip "strangers at the port" "no Python here"

@@ -25,8 +25,9 @@ cat >"$scratch/lose" <<'END'
 scratch=$1 lost=$2
 shift 2
 for i in 1 2 3 4; do
+  test -z "${only_host1:-}" || test $i = 1 || on "host$i" mount -t tmpfs tmpfs "$scratch/own"
   {
-    on "host$i" timeout 30 "$scratch/two" train --data "$scratch/data.bin" --seed 7 --steps 60 --quiet --log "$scratch/two.log" \
+    on "host$i" timeout 30 "$scratch/two" train --data "$scratch/data.bin" --seed 7 --steps 60 --quiet --log "$scratch/${only_host1:-two.log}" \
       --checkpoint "$scratch/two.ckpt" "$@" >"$scratch/out.$i" 2>"$scratch/err.$i"
     echo $? >"$scratch/status.$i"
   } &
@@ -57,7 +58,8 @@ END
 lose() {
   lose_name=$1 lose_hosts=$2 lose_statuses=$3
   shift 3
-  rm -rf "$scratch/two.log" "$scratch/two.ckpt" "$scratch"/status.*
+  test -n "${only_host1:-}" || rm -rf "$scratch/two.log"
+  rm -rf "$scratch/two.ckpt" "$scratch"/status.*
   hosts 4 sh "$scratch/lose" "$scratch" "$lose_hosts" "$@"
   matches "$lose_name: the commands end as they should" "$(cat "$scratch"/status.? | tr '\n' ' ')" "$lose_statuses "
 }
@@ -67,6 +69,8 @@ recovers() {
   ok "$1: to the same bits" test "$(log_field "$scratch/two.steps" loss; log_field "$scratch/two.steps" grad_norm)" = "$(cat "$scratch/one.bits")"
   ok "$1: and weights" test "$(cd "$scratch/two.ckpt/latest" && sha256sum model.safetensors optimizer.safetensors)" = "$(cat "$scratch/one.sums")"
   is "$1: each loss makes a restart" "$(grep -c "\"source\":\"${3-}" "$scratch/two.log")" "$2"
+  is "$1: each event has the rank of its line" "$(grep '"event":"restart"' "$scratch/two.log" |
+    sed 's/"rank":\([0-9]*\),"host":"[^"]*","cause":"penstock: rank \1 /same/g' | grep '"rank":')" ""
   grep '"event"' "$scratch/two.log" | sed 's/^/# /'
 }
 lose "an undisturbed run" "" "0 0 0 0" --restarts 1
@@ -83,6 +87,18 @@ recovers "the link of the second host is cut" 1
 lose "the second host is stopped" stopped-host2 "0 137 0 0" --restarts 2 --recover-every 1 --timeout 2
 recovers "the second host is stopped" 1 memory
 matches "the second host is stopped: it is named" "$(sed -n 1p "$scratch/err.1")" "penstock: rank [23] (*, host host2) lost: *"
+mkdir -p "$scratch/own/folder"
+ln -sf own/folder/log "$scratch/two.log"
+only_host1=own/folder/log && export only_host1
+lose "the folder of the log and the metrics is on the first host alone" host1 "137 0 0 0" --restarts 1 --recover-every 1 \
+  --metrics "$scratch/own/folder/metrics"
+unset only_host1
+ok "it goes on without them, to the same weights" \
+  test "$(cd "$scratch/two.ckpt/latest" && sha256sum model.safetensors optimizer.safetensors)" = "$(cat "$scratch/one.sums")"
+for option in log metrics; do
+  is "which is said of --$option" "$(grep -c "penstock: --$option .*: No such file or directory; training continues without it" "$scratch"/err.[34] |
+    sed 's/.*://' | sort | tr '\n' ' ')" "0 1 "
+done
 lose "without restarts" host2 "75 137 75 75" --save-every 4
 lose "more hosts than spares" "host1 host3 host4" "137 75 137 137" --restarts 9 --save-every 4
 matches "which is said" "$(cat "$scratch/err.2")" "*no restart: no spare is left for a lost host*"
