@@ -113,15 +113,20 @@ static uint64_t parameters_of(const struct pen_graph *graph, uint32_t block) {
 }
 
 /* The times of other numbers of tensor ranks, or of pieces, say nothing of the topology's. */
-static bool is_of(const struct measured_block *block, const struct pen_topology *t,
-                  const char *name) {
-  return strcmp(block->name, name) == 0 && block->tensor == t->tensor_parallel_ranks &&
-         (block->partials == 0 || block->partials == t->tensor_parallel_partials);
+static bool is_with(const struct measured_block *block, int64_t tensor_ranks, int64_t pieces) {
+  return block->tensor == tensor_ranks && (block->partials == 0 || block->partials == pieces);
 }
 
-bool pen_measured_blocks_have(const struct pen_measured_blocks *file, int64_t tensor_ranks) {
+static bool is_of(const struct measured_block *block, const struct pen_topology *t,
+                  const char *name) {
+  return strcmp(block->name, name) == 0 &&
+         is_with(block, t->tensor_parallel_ranks, t->tensor_parallel_partials);
+}
+
+bool pen_measured_blocks_have(const struct pen_measured_blocks *file, int64_t tensor_ranks,
+                              int64_t pieces) {
   for (size_t i = 0; i < file->count; i++)
-    if (file->block[i].tensor == tensor_ranks) return true;
+    if (is_with(&file->block[i], tensor_ranks, pieces)) return true;
   return false;
 }
 

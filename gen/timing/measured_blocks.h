@@ -13,8 +13,9 @@ struct pen_measured_blocks;
 /* Fails (65) where the list is wrong; `path`: the file, for messages. */
 struct pen_measured_blocks *pen_measured_blocks_read(const char *path, const struct json_t *blocks);
 
-/* Whether blocks were measured with so many tensor ranks. */
-bool pen_measured_blocks_have(const struct pen_measured_blocks *blocks, int64_t tensor_ranks);
+/* Whether blocks were measured with so many tensor ranks, and pieces. */
+bool pen_measured_blocks_have(const struct pen_measured_blocks *blocks, int64_t tensor_ranks,
+                              int64_t pieces);
 
 /* The cost of a stage, in ms: the sum over its blocks, without messages and exchanges. Fails (65)
  * if the file has no block of that kind with the topology's microbatch, tensor ranks, pieces and

@@ -154,6 +154,9 @@ ok "... with collectives of replicas, too" cmp links.pruned links.all
 costs '"tensor":1,"partials":1' '' >one.json
 "$plan" --refine=0 --costs=one.json cluster.cfg >out 2>err
 is "a listed number that was not measured is refused" "$? $(cat err)" "65 one.json: blocks: none was measured with tensor_parallel.ranks = 2, of plan.tensor"
+"$plan" --refine=0 --costs=both.json -s tensor_parallel.partials=2 cluster.cfg >out 2>err
+is "... or with other pieces alone" "$? $(cat err)" \
+  "65 both.json: blocks: none was measured with tensor_parallel.ranks = 1, of plan.tensor, and partials = 2"
 "$plan" --refine=0 --costs=one.json -p json -s plan.tensor=[1] cluster.cfg >out 2>err
 is "it need not be listed" "$? $(chosen out)" "0 1 "
 sed -i 's/ tensor = \[1, 2\];//' cluster.cfg

@@ -374,6 +374,7 @@ tensor_parallel.ranks=3	-s tensor_parallel.ranks = 3: a power of two
 tensor_parallel.ranks=8	-s tensor_parallel.ranks = 8: a divisor of model.heads = 4
 tensor_parallel.ranks=2 shapes.sequence=[5] shapes.microbatches=[4]	-s tensor_parallel.ranks = 2: a divisor of shapes.sequence = 5
 tensor_parallel.ranks=2 tensor_parallel.partials=8	-s tensor_parallel.partials = 8: a divisor of model.heads = 4
+tensor_parallel.partials=4 model.vocab=9	-s tensor_parallel.partials = 4: so few that each piece has tokens of model.vocab = 9
 tensor_parallel.ranks=2 tensor_parallel.partials=1	-s tensor_parallel.partials = 1: a power of two, at least tensor_parallel.ranks = 2
 memory.recompute=[none,none,none]	-s memory.recompute = [none,none,none]: one choice, or a list of 2, one a stage
 costs.forward=[1,2,3]	-s costs.forward = [1,2,3]: one number, or a list of 2, one a stage
