@@ -94,7 +94,7 @@ static void take_plain(struct pen_data *data, const char *path, const unsigned c
   data->window_count = targets / data->sequence + (to_end && targets % data->sequence > 0);
   if (to_end && targets == 0) {
     pen_fail(PEN_EXIT_DATA,
-             "%s: %" PRIu64 " tokens: the first is foretold by nothing, so two are needed", path,
+             "%s: %" PRIu64 " tokens: the first has none before it, so two are needed", path,
              count);
   }
   if (data->window_count == 0) {
@@ -138,7 +138,7 @@ static void take_packed(struct pen_data *data, const struct pen_plan *plan, cons
   if (header->target_count == 0) {
     pen_fail(PEN_EXIT_DATA,
              "%s: no window has a target: each of its %" PRIu64
-             " documents is one token, which nothing foretells",
+             " documents is one token, which has none before it",
              path, header->document_count);
   }
   data->token_bytes = header->token_bytes;

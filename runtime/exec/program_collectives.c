@@ -307,6 +307,7 @@ void pen_bind_runtime_op(struct pen_vm *vm, uint32_t index, struct pen_bound_op 
   if (vm->device->asynchronous) {
     bind_sequence(vm, index, made);
   }
+  pen_assert(runs[op->kind] != NULL);
   bound->run = runs[op->kind];
   bound->call.prepared = made;
 }

@@ -41,7 +41,7 @@ for name in two vee plain; do
   ok "$name: the same bits, though its steps do not divide the file" cmp one.json $name.json
 done
 is "without an end-of-text token the file is one document" "$(wc -l <one.json | tr -d ' ')" 1
-matches "its first token is not foretold" "$(cat one.json)" '{"document":0,"first_token":0,"log_probabilities":\[null,-*'
+matches "its first token is not predicted" "$(cat one.json)" '{"document":0,"first_token":0,"log_probabilities":\[null,-*'
 matches "all others are" "$(cat one.json)" '*"tokens":433,"scored":432,"log_probability":-*'
 
 # Documents end with 'E' (69).
@@ -129,7 +129,7 @@ printf A >part.text
 "$tokens" --bytes -o part.bin part.text 2>/dev/null
 ./two score --data part.bin --checkpoint ckpt --output part.json --quiet 2>err
 is "one token: status" $? 65
-matches "one token: message" "$(cat err)" "penstock: part.bin: 1 tokens: the first is foretold by nothing, so two are needed"
+matches "one token: message" "$(cat err)" "penstock: part.bin: 1 tokens: the first has none before it, so two are needed"
 
 # A packed file: documents come in the order of the input, whatever windows they went to; cut ones are whole again.
 ok "with bounds" build bound model.cfg -s batch.packed=true -s pipeline.ranks=2 -s pipeline.microbatches=2
@@ -142,7 +142,7 @@ ok "packed" packed packed
 ok "alone" packed alone
 is "a line a document" "$(sed 's/{"document":\([0-9]*\),.*/\1/' packed.json | tr '\n' ' ')" "$(seq -s ' ' 0 29) "
 is "each with its tokens" "$(sed 's/.*"tokens":\([0-9]*\),.*/\1/' packed.json)" "$(awk '{ print length($0) + 1 }' lines)"
-is "all but its first are foretold" "$(sed 's/.*"scored":\([0-9]*\),.*/\1/' packed.json)" "$(awk '{ print length($0) }' lines)"
+is "all but its first are predicted" "$(sed 's/.*"scored":\([0-9]*\),.*/\1/' packed.json)" "$(awk '{ print length($0) }' lines)"
 values packed.json >packed.values
 values alone.json >alone.values
 ok "the same as alone, to 1e-5" sh -c "paste packed.values alone.values | awk '(\$1 == \"null\") != (\$2 == \"null\") { exit 1 }
