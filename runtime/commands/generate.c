@@ -56,7 +56,7 @@ static struct {
       unsigned char *pinned;
     } * pieces;
     uint32_t piece_count;
-  } taps[PEN_BUCKETS_MAX];
+  } shapes[PEN_BUCKETS_MAX];
   uint32_t shape_count; /* profiles with hooks */
   uint32_t global, replica;
   double *weights;    /* [vocab] */
@@ -215,9 +215,9 @@ static void draw_next(const struct pen_call *call) {
   *(double *)call->operand[LOSS] = 0.0;
 }
 
-static uint32_t tapped(const struct pen_vm *vm) {
+static uint32_t shape_of(const struct pen_vm *vm) {
   uint32_t s = 0;
-  while (generation.taps[s].loss.context != vm) {
+  while (generation.shapes[s].loss.context != vm) {
     s++;
   }
   return s;
@@ -226,7 +226,7 @@ static uint32_t tapped(const struct pen_vm *vm) {
 /* On a device, in place of CROSS_ENTROPY: records the address of the logits, which is the same in
  * every step of a profile. */
 static void note_logits(const struct pen_call *call) {
-  generation.taps[tapped(((const struct pen_op_hook *)call->prepared)->context)].logits =
+  generation.shapes[shape_of(((const struct pen_op_hook *)call->prepared)->context)].logits =
       call->operand[LOGITS];
 }
 
@@ -236,27 +236,27 @@ static void fetch_columns(const struct pen_call *call) {
   const struct pen_vm *vm = ((const struct pen_op_hook *)call->prepared)->context;
   const struct columns there = columns_of(call);
   const size_t bytes = (size_t)call->dim[0] * there.count * pen_dtype_bytes(vm->plan->dtype);
-  const uint32_t s = tapped(vm);
+  const uint32_t s = shape_of(vm);
   uint32_t p = 0;
-  while (p < generation.taps[s].piece_count &&
-         generation.taps[s].pieces[p].columns.first != there.first) {
+  while (p < generation.shapes[s].piece_count &&
+         generation.shapes[s].pieces[p].columns.first != there.first) {
     p++;
   }
-  if (p == generation.taps[s].piece_count) {
+  if (p == generation.shapes[s].piece_count) {
     pen_assert(p < pen_partials_of(vm->plan));
-    generation.taps[s].piece_count++;
-    generation.taps[s].pieces[p].columns = there;
-    generation.taps[s].pieces[p].columns.logits = generation.taps[s].pieces[p].pinned =
+    generation.shapes[s].piece_count++;
+    generation.shapes[s].pieces[p].columns = there;
+    generation.shapes[s].pieces[p].columns.logits = generation.shapes[s].pieces[p].pinned =
         vm->device->allocate_host(bytes);
-    pen_check(generation.taps[s].pieces[p].pinned != NULL,
+    pen_check(generation.shapes[s].pieces[p].pinned != NULL,
               "no pinned memory for the logits of %" PRId64 " tokens", call->dim[0]);
   }
-  vm->device->copy_out(generation.taps[s].pieces[p].pinned, there.logits, bytes, call->stream);
+  vm->device->copy_out(generation.shapes[s].pieces[p].pinned, there.logits, bytes, call->stream);
 }
 
 /* A step on a device continues one text: fetches the row and samples from it. */
 static void fetch_and_draw(struct pen_vm *vm) {
-  const unsigned char *logits = generation.taps[tapped(vm)].logits;
+  const unsigned char *logits = generation.shapes[shape_of(vm)].logits;
   if (logits == NULL || !draws()) {
     return;
   }
@@ -280,9 +280,9 @@ static bool shows(const struct pen_run *run) {
 
 /* Of tensor ranks on a device, after the step. False: the run was aborted. */
 static bool join_fetched(const struct pen_vm *vm) {
-  const uint32_t s = tapped(vm);
-  for (uint32_t p = 0; p < generation.taps[s].piece_count; p++) {
-    join_columns(vm, &generation.taps[s].pieces[p].columns);
+  const uint32_t s = shape_of(vm);
+  for (uint32_t p = 0; p < generation.shapes[s].piece_count; p++) {
+    join_columns(vm, &generation.shapes[s].pieces[p].columns);
   }
   return pen_endpoint_barrier(vm->endpoint);
 }
@@ -315,22 +315,22 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   uint32_t s = generation.shape_count++;
   generation.global = vm->endpoint->global;
   generation.replica = vm->replica;
-  generation.taps[s].tokens = (struct pen_op_hook){.run = read_tokens, .context = vm};
-  generation.taps[s].positions = (struct pen_op_hook){.run = read_positions, .context = vm};
-  generation.taps[s].targets = (struct pen_op_hook){.run = no_targets, .context = vm};
-  generation.taps[s].pieces = calloc(pen_partials_of(plan), sizeof *generation.taps[s].pieces);
+  generation.shapes[s].tokens = (struct pen_op_hook){.run = read_tokens, .context = vm};
+  generation.shapes[s].positions = (struct pen_op_hook){.run = read_positions, .context = vm};
+  generation.shapes[s].targets = (struct pen_op_hook){.run = no_targets, .context = vm};
+  generation.shapes[s].pieces = calloc(pen_partials_of(plan), sizeof *generation.shapes[s].pieces);
   if (generation.weights == NULL) {
     generation.weights = calloc(plan->vocab, sizeof *generation.weights);
     generation.logits = calloc(plan->vocab, sizeof *generation.logits);
     generation.row = calloc(plan->vocab, sizeof(float));
   }
   pen_check(generation.weights != NULL && generation.logits != NULL && generation.row != NULL &&
-                generation.taps[s].pieces != NULL,
+                generation.shapes[s].pieces != NULL,
             "no memory for %u logits", plan->vocab);
-  pen_vm_hook(vm, PEN_OP_TOKENS, &generation.taps[s].tokens);
-  pen_vm_hook(vm, PEN_OP_POSITIONS, &generation.taps[s].positions);
-  pen_vm_hook(vm, PEN_OP_TARGETS, &generation.taps[s].targets);
-  hook_loss(vm, &generation.taps[s].loss);
+  pen_vm_hook(vm, PEN_OP_TOKENS, &generation.shapes[s].tokens);
+  pen_vm_hook(vm, PEN_OP_POSITIONS, &generation.shapes[s].positions);
+  pen_vm_hook(vm, PEN_OP_TARGETS, &generation.shapes[s].targets);
+  hook_loss(vm, &generation.shapes[s].loss);
 }
 
 /* Appends the tokens of the last step. */
