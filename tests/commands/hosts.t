@@ -232,7 +232,7 @@ for i in 1 2; do
   sed 's/ *10\.78\.0\.\([12]\) /10.79.0.\1 /' /etc/hosts >"$scratch/hosts.$i"
   on "host$i" ip addr add "10.79.0.$i/24" dev net0 && on "host$i" mount --bind "$scratch/hosts.$i" /etc/hosts || exit
 done
-exec sh "$scratch/train_on" "$@"
+exec sh "$scratch/on_hosts" "$@"
 END
 ok "a plan that names a network interface is built" build interface "$scratch/llama.cfg" $two -s cluster.interface=net0
 hosts 2 sh "$scratch/second_address" "$scratch" 2 interface train --data "$scratch/data.bin" --seed 7 --steps 1 --quiet
