@@ -98,7 +98,7 @@ struct pen_graph {
                           in gen/partition/block_cost.c) */
   struct pen_op_list forward, start, program[PEN_PROGRAMS];
   size_t fused_op_count;     /* the last forward ops that training runs in I or B, not in F: a fused
-                          loss     (fused_loss.h) */
+                                loss (fused_loss.h) */
   struct pen_weight *weight; /* names, shapes, initial values; layout sets the offsets */
   size_t weight_count, weight_capacity;
   uint32_t tied; /* the first of the last weights, which are the embedding's, for the head: one, or

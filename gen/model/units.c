@@ -79,7 +79,7 @@ static bool is_loss_alone(const struct pen_graph *graph) {
   return graph->input != PEN_NONE && graph->value[graph->input].gradient != PEN_NONE;
 }
 
-static void add_late_loss(struct pen_segments *segments, size_t first, size_t past) {
+static void add_fused_loss(struct pen_segments *segments, size_t first, size_t past) {
   if (!segments->count || !segments->segment[segments->count - 1].recomputed)
     add_segment(segments, first, past, false);
   segments->segment[segments->count - 1].past = past;
@@ -98,6 +98,6 @@ struct pen_segments pen_segments_of(const struct pen_graph *graph) {
       past = past_unit(graph, first, past_last);
       add_unit(graph, &segments, first, past);
     }
-  if (fused_loss) add_late_loss(&segments, past_last, count);
+  if (fused_loss) add_fused_loss(&segments, past_last, count);
   return segments;
 }
