@@ -229,8 +229,7 @@ static bool in_arenas(const unsigned char *at) {
   return found;
 }
 
-/* Words outside of all recording.arenas are progress words: the first of the two after each action.
- */
+/* Words outside of all arenas are progress words: the first of the two after each action. */
 static void signal_own(uint32_t *word, uint32_t value, void *stream) {
   must(in_arena((unsigned char *)word, recording.rank) || !in_arenas((unsigned char *)word),
        "another's word is marked as an own one");
