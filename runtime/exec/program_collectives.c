@@ -242,9 +242,11 @@ static void bind_group(struct pen_vm *vm, uint32_t index, struct pen_bound_op *b
 /* Whether an op is a collective of that program, or in no program. */
 static bool is_collective(const struct pen_vm *vm, const struct pen_program *program,
                           uint32_t index) {
+  if (index < program->first_op || index >= program->first_op + program->op_count) {
+    return false;
+  }
   const uint16_t kind = op_at(vm, index)->kind;
-  return index >= program->first_op && index < program->first_op + program->op_count &&
-         pen_is_runtime_op(kind) && !pen_is_exchange(kind) && kind != PEN_OP_ZERO &&
+  return pen_is_runtime_op(kind) && !pen_is_exchange(kind) && kind != PEN_OP_ZERO &&
          kind != PEN_OP_WAIT_EVENT;
 }
 
