@@ -112,12 +112,12 @@ static _Noreturn void fail_cores(const struct pen_binding *binding, uint32_t nee
            host_name(), setting, in_fallback(binding), needed, binding->allowed_count);
 }
 
-static void open_binding(struct pen_binding *binding) {
+/* With the allowed cores: checks the plan's settings, and sets how the ranks are bound. */
+static void set_mode(struct pen_binding *binding) {
   const struct pen_plan *plan = binding->plan;
   const struct pen_rank_set *ranks = &binding->ranks;
   const char *bind = plan->bind;
   const uint32_t threads = plan->threads_per_rank;
-  read_allowed(binding);
   /* A launcher may have given each command the cores of its ranks. */
   const uint32_t of_host = pen_rank_set_of(plan, ranks->host, PEN_NONE).count * threads,
                  of_command = ranks->count * threads;
@@ -141,19 +141,23 @@ static void open_binding(struct pen_binding *binding) {
 void pen_binding_open(struct pen_binding *binding, const struct pen_plan *plan,
                       const struct pen_rank_set *ranks) {
   *binding = (struct pen_binding){.plan = plan, .ranks = *ranks};
-  open_binding(binding);
+  read_allowed(binding);
+  set_mode(binding);
 }
 
 void pen_binding_check_fallbacks(const struct pen_plan *plan) {
   static struct pen_binding binding;
+  binding = (struct pen_binding){.plan = plan};
+  read_allowed(&binding);
   for (uint32_t f = 0; f < plan->fallback_count; f++) {
     const struct pen_plan *fallback = &plan->fallbacks[f];
     const uint32_t hosts = fallback->host_count; /* may be 0, for one */
     for (uint32_t host = 0; host == 0 || host < hosts; host++) {
-      binding = (struct pen_binding){.plan = fallback, .fallback = f + 1};
+      binding.plan = fallback;
+      binding.fallback = f + 1;
       binding.ranks =
           hosts < 2 ? pen_rank_set_all(fallback) : pen_rank_set_of(fallback, host, PEN_NONE);
-      open_binding(&binding);
+      set_mode(&binding);
     }
   }
 }
