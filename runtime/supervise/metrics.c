@@ -103,25 +103,27 @@ static int replace_file(const struct pen_metrics *metrics, const struct values *
   return result;
 }
 
-/* A symbolic link stays, and what it names is replaced. */
-static void set_paths(struct pen_metrics *metrics) {
+/* A symbolic link stays, and what it names is replaced. Returns why it cannot be; null: it can. */
+static const char *set_paths(struct pen_metrics *metrics) {
   struct stat status;
   const bool exists = stat(metrics->name, &status) == 0;
   if (exists && !S_ISREG(status.st_mode)) {
-    pen_fail(PEN_EXIT_CANNOT_CREATE, "--metrics %s: not a regular file", metrics->name);
+    return "not a regular file";
   }
   if (!exists || realpath(metrics->name, metrics->path) == NULL) {
     snprintf(metrics->path, sizeof metrics->path, "%s", metrics->name);
   }
   if (strlen(metrics->name) >= sizeof metrics->path ||
       pen_path_suffix(metrics->temporary, metrics->path, ".tmp") != 0) {
-    pen_fail(PEN_EXIT_CANNOT_CREATE, "--metrics %s: %s", metrics->name, strerror(ENAMETOOLONG));
+    metrics->temporary[0] = '\0';
+    return strerror(ENAMETOOLONG);
   }
+  return NULL;
 }
 
-static void warn(struct pen_metrics *metrics) {
+static void warn(struct pen_metrics *metrics, const char *why) {
   metrics->warned = true;
-  pen_warn("--metrics %s: %s; training continues without it", metrics->name, strerror(errno));
+  pen_warn("--metrics %s: %s; training continues without it", metrics->name, why);
 }
 
 void pen_metrics_open(struct pen_metrics *metrics, const struct pen_run *run) {
@@ -130,14 +132,16 @@ void pen_metrics_open(struct pen_metrics *metrics, const struct pen_run *run) {
                                 .sent_bytes = (double)run->sent_bytes,
                                 .restarts = (double)run->restart.count};
   *metrics = (struct pen_metrics){.name = run->options->metrics};
-  set_paths(metrics);
-  if (replace_file(metrics, &values) == 0) {
-    return;
+  const char *why = set_paths(metrics);
+  if (why == NULL && replace_file(metrics, &values) != 0) {
+    why = strerror(errno);
   }
-  if (run->restart.count == 0) {
-    pen_fail(PEN_EXIT_CANNOT_CREATE, "--metrics %s: %s", metrics->name, strerror(errno));
+  if (why != NULL && run->restart.count == 0) {
+    pen_fail(PEN_EXIT_CANNOT_CREATE, "--metrics %s: %s", metrics->name, why);
   }
-  warn(metrics);
+  if (why != NULL) {
+    warn(metrics, why);
+  }
 }
 
 void pen_metrics_write(struct pen_metrics *metrics, const struct pen_run *run,
@@ -151,6 +155,6 @@ void pen_metrics_write(struct pen_metrics *metrics, const struct pen_run *run,
         (double)atomic_load_explicit(&run->shared.ranks[r].sent_bytes, memory_order_relaxed);
   }
   if (replace_file(metrics, &values) != 0 && !metrics->warned) {
-    warn(metrics);
+    warn(metrics, strerror(errno));
   }
 }

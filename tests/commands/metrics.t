@@ -88,4 +88,16 @@ while test $tries -lt 100 && ! test -s err; do sleep 0.05; tries=$((tries + 1));
 wait $run
 is "a file that cannot be written later ends no run" $? 0
 is "one warning says so" "$(grep -e --metrics err)" "penstock: --metrics out/metrics: No such file or directory; training continues without it"
+
+# ---- nor at a restart ----
+mkdir out
+./two train --data data.bin --quiet --steps 3000 --restarts 1 --log again.log --metrics out/metrics 2>err &
+run=$!
+await_steps again.log 5
+tries=0
+until mkdir out/metrics 2>/dev/null || test $tries -eq 100; do rm -f out/metrics && tries=$((tries + 1)); done
+kill -9 "$(children $run | sed -n 1p)"
+wait $run
+is "a folder in its place ends no run that is started again" $? 0
+is "which is said" "$(grep -e '--metrics.*regular' err)" "penstock: --metrics out/metrics: not a regular file; training continues without it"
 finish
