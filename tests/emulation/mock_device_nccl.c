@@ -219,47 +219,17 @@ static const char *no_error(void) { return NULL; }
 static const char *no_async_error(void *communicator) { return (void)communicator, NULL; }
 static void no_abort(void *communicator) { (void)communicator; }
 
+/* Without puts. */
+#define SENDS                                                                           \
+  .version = version, .make_id = make_id, .open = open_all, .split = split,             \
+  .register_buffer = register_buffer, .send = nccl_send, .receive = nccl_receive,       \
+  .group_begin = group_begin, .group_end = group_end, .sum = sum, .sum_host = sum_host, \
+  .memory_bytes = memory_bytes, .error = no_error, .clear_error = no_error,             \
+  .async_error = no_async_error, .abort = no_abort
+
 const struct pen_nccl_calls mock_device_nccl[] = {
-    {
-        .version = version,
-        .make_id = make_id,
-        .open = open_all,
-        .split = split,
-        .register_buffer = register_buffer,
-        .send = nccl_send,
-        .receive = nccl_receive,
-        .group_begin = group_begin,
-        .group_end = group_end,
-        .sum = sum,
-        .sum_host = sum_host,
-        .memory_bytes = memory_bytes,
-        .error = no_error,
-        .clear_error = no_error,
-        .async_error = no_async_error,
-        .abort = no_abort,
-    },
-    {
-        .version = version,
-        .make_id = make_id,
-        .open = open_all,
-        .split = split,
-        .register_buffer = register_buffer,
-        .send = nccl_send,
-        .receive = nccl_receive,
-        .group_begin = group_begin,
-        .group_end = group_end,
-        .window = window,
-        .put = put,
-        .signal = signal_to,
-        .wait_signal = take,
-        .sum = sum,
-        .sum_host = sum_host,
-        .memory_bytes = memory_bytes,
-        .error = no_error,
-        .clear_error = no_error,
-        .async_error = no_async_error,
-        .abort = no_abort,
-    },
+    {SENDS},
+    {SENDS, .window = window, .put = put, .signal = signal_to, .wait_signal = take},
 };
 
 void mock_device_nccl_begin(void) {
