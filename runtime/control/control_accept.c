@@ -37,7 +37,7 @@ void pen_control_server_open(struct pen_control_server *server,
   if (!bound && errno == EADDRNOTAVAIL) {
     pen_fail(PEN_EXIT_USAGE,
              "cannot listen at %s, which is no address of this host: start host %s's command there "
-             "(cluster.hosts, cluster.mapping), or set cluster.interface",
+             "(cluster.hosts, cluster.mapping), or change cluster.interface",
              address, config->plan->hosts[config->membership->own]);
   }
   pen_check(bound && listen(server->socket, SOMAXCONN) == 0 &&

@@ -72,26 +72,26 @@ matches "... for memory.audit" "$(cat "$scratch/err")" "*memory.audit = true: fa
 hosts() { sh "$top_srcdir/tests/support/hosts.sh" "$@"; }
 test -n "$OFI_ARCHIVES" && hosts 2 true || { skip "audits on two hosts" "no libfabric or no network namespaces here" && finish; }
 make_secret "$scratch/secret"
-cat >"$scratch/on_hosts" <<'END'
+cat >"$scratch/audit_on_hosts" <<'END'
 for i in 1 2; do
   (cd "$1" && on "host$i" timeout 60 ./flip_hosts train --data data.bin --seed 5 --quiet --audit 1 >"out.$i" 2>"err.$i"; echo $? >"status.$i") &
 done
 wait
 END
-on_hosts() { hosts 2 sh "$scratch/on_hosts" "$scratch"; cat "$scratch/status.1" "$scratch/status.2" | tr '\n' ' '; }
+audit_on_hosts() { hosts 2 sh "$scratch/audit_on_hosts" "$scratch"; cat "$scratch/status.1" "$scratch/status.2" | tr '\n' ' '; }
 link_more="$scratch/flip_bits.o $wrap"
 ok "a plan for two hosts is built" build flip_hosts "$scratch/llama.cfg" $one_stage -s 'cluster.hosts=[host1,host2]' \
   -s cluster.port=$((20000 + $$ % 20000)) -s cluster.bind=none -s optimizer.steps=30
 FLIP_FILE=$scratch/flips
 export FLIP_FILE
 : >"$FLIP_FILE"
-is "bits are flipped on two hosts: both commands end well" "$(on_hosts)" "0 0 "
+is "bits are flipped on two hosts: both commands end well" "$(audit_on_hosts)" "0 0 "
 grep -v '^found\|^flip' "$FLIP_FILE" | head -n 10 | sed 's/^/# /'
 is "... they are found" "$(grep -c '^found' "$FLIP_FILE"), others: $(grep -vc '^found\|^flip' "$FLIP_FILE")" "120, others: 0"
 ok "... among them messages before they were sent" grep -q '^found sent' "$FLIP_FILE"
 FLIP_RANK=1 FLIP_PLACE=sent
 export FLIP_RANK FLIP_PLACE
-is "a message that differs ends both commands" "$(on_hosts)" "80 80 "
+is "a message that differs ends both commands" "$(audit_on_hosts)" "80 80 "
 matches "... the line names rank, host and writer" "$(cat "$scratch/err.2")" \
   "penstock: rank 1 (pid [0-9]*, host host2) read other bits: *, element *, from rank 0"
 finish

@@ -420,8 +420,8 @@ static bool forget_member(struct script *script, uint32_t wait) {
 }
 
 /* Leaves out each wait in turn, at most COUPLES_MOST. Returns how many there are; counts those that
- * are found, and those of them by what the slots hold. A deadlock is none: the semaphore is still
- * set to 0. */
+ * are found, and those of them by what the slots hold. A run without a wait cannot deadlock: the
+ * semaphore is still set to 0. */
 static uint32_t forget_members(struct script *script, const struct script *scripts,
                                const struct bytes *bytes, uint32_t *found, uint32_t *by_slots) {
   uint32_t tried = 0;
