@@ -21,4 +21,6 @@ libruntime_a_SOURCES += \
   %reldir%/seal.c \
   %reldir%/seal.h \
   %reldir%/text_writer.c \
-  %reldir%/text_writer.h
+  %reldir%/text_writer.h \
+  %reldir%/thread.c \
+  %reldir%/thread.h

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "runtime/base/check.h"
+#include "runtime/base/thread.h"
 #include "runtime/control/control_sync.h"
 #include "runtime/control/failure_report.h"
 #include "runtime/control/listen_address.h"
@@ -386,7 +387,7 @@ void pen_control_tcp_start(struct pen_control_tcp *tcp) {
   for (uint32_t p = 0; tcp != NULL && p < tcp->peers.count; p++) {
     pen_control_link_limit(&tcp->peers.command[p].link, 0);
   }
-  pen_check(tcp == NULL || pthread_create(&tcp->thread, NULL, control_thread, tcp) == 0,
+  pen_check(tcp == NULL || pen_thread_start(&tcp->thread, control_thread, tcp),
             "cannot start the thread that communicates with other hosts");
 }
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "runtime/base/check.h"
+#include "runtime/base/thread.h"
 
 enum { CONNECT_S = 10, TRY_MS = 200, ACCEPT_MS = 20, ABORT_POLL_US = 10000 };
 
@@ -210,7 +211,7 @@ struct pen_mirror *pen_mirror_open(const struct pen_mirror_config *config) {
   pen_check(mirror != NULL, "no memory for the connection to the next host");
   *mirror = (struct pen_mirror){.config = *config, .next.socket = -1, .before.socket = -1};
   atomic_store(&config->own->control->mirrored_step, 0);
-  pen_check(pthread_create(&mirror->receiver, NULL, receive_thread, mirror) == 0,
+  pen_check(pen_thread_start(&mirror->receiver, receive_thread, mirror),
             "cannot start the thread that receives copies of states");
   mirror->sends = connect_next(mirror) && receive_wanted(mirror);
   mirror->is_complete = mirror->sends || config->wanted_step == 0;
@@ -230,7 +231,7 @@ bool pen_mirror_is_complete(const struct pen_mirror *mirror) {
 
 void pen_mirror_start(struct pen_mirror *mirror) {
   if (mirror != NULL && mirror->sends) {
-    pen_check(pthread_create(&mirror->sender, NULL, send_thread, mirror) == 0,
+    pen_check(pen_thread_start(&mirror->sender, send_thread, mirror),
               "cannot start the thread that sends copies of states");
     mirror->sending = true;
   }
