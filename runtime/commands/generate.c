@@ -37,7 +37,7 @@ enum { LOGITS = 0, LOSS = 3, COLUMNS_LOSS = 5, COLUMNS = 1, FIRST_COLUMN = 2 };
 
 /* Some columns of the logits of all rows of a step, [rows][count], of the model's dtype. */
 struct columns {
-  const unsigned char *logits;
+  unsigned char *logits;
   size_t count, first;
 };
 
@@ -50,11 +50,7 @@ static struct {
   struct {
     struct pen_op_hook tokens, positions, targets, loss;
     const unsigned char *logits; /* on a device: of the rank of the last stage */
-    /* on a device, of one of several tensor ranks: of each piece, in pinned memory */
-    struct {
-      struct columns columns;
-      unsigned char *pinned;
-    } * pieces;
+    struct columns *pieces;      /* on a device, of one of several tensor ranks: in pinned memory */
     uint32_t piece_count;
   } shapes[PEN_BUCKETS_MAX];
   uint32_t shape_count; /* profiles with hooks */
@@ -236,22 +232,21 @@ static void fetch_columns(const struct pen_call *call) {
   const struct pen_vm *vm = ((const struct pen_op_hook *)call->prepared)->context;
   const struct columns there = columns_of(call);
   const size_t bytes = (size_t)call->dim[0] * there.count * pen_dtype_bytes(vm->plan->dtype);
-  const uint32_t s = shape_of(vm);
+  const uint32_t s = shape_of(vm), count = generation.shapes[s].piece_count;
+  struct columns *pieces = generation.shapes[s].pieces;
   uint32_t p = 0;
-  while (p < generation.shapes[s].piece_count &&
-         generation.shapes[s].pieces[p].columns.first != there.first) {
+  while (p < count && pieces[p].first != there.first) {
     p++;
   }
-  if (p == generation.shapes[s].piece_count) {
+  if (p == count) {
     pen_assert(p < pen_partials_of(vm->plan));
     generation.shapes[s].piece_count++;
-    generation.shapes[s].pieces[p].columns = there;
-    generation.shapes[s].pieces[p].columns.logits = generation.shapes[s].pieces[p].pinned =
-        vm->device->allocate_host(bytes);
-    pen_check(generation.shapes[s].pieces[p].pinned != NULL,
-              "no pinned memory for the logits of %" PRId64 " tokens", call->dim[0]);
+    pieces[p] = there;
+    pieces[p].logits = vm->device->allocate_host(bytes);
+    pen_check(pieces[p].logits != NULL, "no pinned memory for the logits of %" PRId64 " tokens",
+              call->dim[0]);
   }
-  vm->device->copy_out(generation.shapes[s].pieces[p].pinned, there.logits, bytes, call->stream);
+  vm->device->copy_out(pieces[p].logits, there.logits, bytes, call->stream);
 }
 
 /* A step on a device continues one text: fetches the row and samples from it. */
@@ -282,7 +277,7 @@ static bool shows(const struct pen_run *run) {
 static bool join_fetched(const struct pen_vm *vm) {
   const uint32_t s = shape_of(vm);
   for (uint32_t p = 0; p < generation.shapes[s].piece_count; p++) {
-    join_columns(vm, &generation.shapes[s].pieces[p].columns);
+    join_columns(vm, &generation.shapes[s].pieces[p]);
   }
   return pen_endpoint_barrier(vm->endpoint);
 }
