@@ -5,9 +5,9 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-/* As pthread_create(), with default attributes, and returns when the thread has begun to run. A
- * thread that begins allocates, also in a sanitizer, whose locks a child process that is forked at
- * that moment has for ever. Returns false if there is no thread. */
+/* As pthread_create() with default attributes, but returns when the thread has begun to run. While
+ * it begins it may hold a lock of the allocator, such as AddressSanitizer's: a process that is
+ * forked then would wait for that lock for ever. Returns false if the thread cannot be created. */
 bool pen_thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
 
 #endif
