@@ -177,9 +177,19 @@ static void set_defaults(const struct pen_command_line *line, int argc, void *fi
   }
 }
 
+/* Fails if an option that is no LIST was given before; notes that it was. */
+static void check_once(const struct pen_command_line *line, const struct pen_option *option,
+                       const char *word, bool *given) {
+  bool *before = &given[option - line->option];
+  if (*before && option->type != PEN_OPTION_LIST) fail(line, "%s: given twice", word);
+  *before = true;
+}
+
 int pen_command_line_read(const struct pen_command_line *line, int argc, char **argv,
                           void *fields) {
   struct getopt_table table;
+  bool given[FIRST_LONG] = {false};
+  if (line->option_count > FIRST_LONG) abort();
   fill_getopt_table(line, &table);
   set_defaults(line, argc, fields);
   optind = 0;
@@ -196,6 +206,7 @@ int pen_command_line_read(const struct pen_command_line *line, int argc, char **
     }
     if (code == ':') fail(line, "%s: needs %s", word, option->argument);
     if (code == '?') fail(line, "%s: takes no value", word);
+    check_once(line, option, word, given);
     set_field(line, option, word, optarg, fields);
     if (option->given) *(bool *)((char *)fields + option->given) = true;
   }

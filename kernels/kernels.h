@@ -39,6 +39,10 @@ typedef void pen_kernel(const struct pen_call *call);
  * buffers. Allocates. */
 const char *pen_kernels_open(void);
 
+/* The instruction sets that this CPU supports, best first, as PEN_ISA names them; null past the
+ * last one. Static storage. */
+const char *pen_instruction_set_name(size_t index);
+
 /* Starts the threads that share the work of each kernel called by this thread, itself included;
  * they end with the process. Call at most once, after the process is bound to its cores, before
  * pen_kernels_open() and all else whose size depends on it. Returns whether all have started: not

@@ -5,6 +5,7 @@
 
 #include "kernels/kernels.h"
 #include "runtime/base/check.h"
+#include "runtime/base/environment.h"
 #include "runtime/base/futex_counter.h"
 #include "runtime/commands/commands.h"
 #include "runtime/commands/info.h"
@@ -75,6 +76,7 @@ int main(int argc, char **argv) {
   snprintf(program, sizeof program, "penstock-%s", pen_plan.name);
   struct pen_options options;
   pen_options_read(&options, program, pen_plan.version, argc, argv);
+  pen_environment_check();
   if (pen_plan.only_measures && options.command != PEN_COMMAND_MEASURE &&
       options.command != PEN_COMMAND_INFO) {
     pen_fail(PEN_EXIT_USAGE,

@@ -25,7 +25,8 @@ extern struct pen_instruction_set {
 } pen_instruction_set; /* the one in use; "baseline" until another is chosen */
 
 /* Chooses the best set that this CPU supports, or the one that PEN_ISA names (baseline, avx2,
- * avx512, avx512bf16); an unknown or unsupported name is ignored. */
+ * avx512, avx512bf16). A name that is not supported here is ignored: a program refuses it before
+ * (runtime/base/environment.h). */
 void pen_instruction_set_choose(void);
 
 /* to[i] = from[i], exact or rounded to nearest even, for `rows` rows of `width` elements whose

@@ -33,6 +33,11 @@ static size_t list_supported(struct pen_instruction_set set[SETS]) {
   return count;
 }
 
+const char *pen_instruction_set_name(size_t index) {
+  struct pen_instruction_set set[SETS];
+  return index < list_supported(set) ? set[index].name : NULL;
+}
+
 void pen_instruction_set_choose(void) {
   struct pen_instruction_set set[SETS];
   const size_t count = list_supported(set);

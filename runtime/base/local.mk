@@ -7,6 +7,9 @@ libruntime_a_SOURCES += \
   %reldir%/child.h \
   %reldir%/crc32.c \
   %reldir%/crc32.h \
+  %reldir%/environment.c \
+  %reldir%/environment.def \
+  %reldir%/environment.h \
   %reldir%/files.c \
   %reldir%/files.h \
   %reldir%/futex_counter.c \

@@ -141,6 +141,20 @@ static bool starts_hosts(const struct pen_plan *plan, const struct launcher *lau
          find_host(plan, name) != PEN_NONE;
 }
 
+/* A plan of one host has one command, which starts all ranks: several would each train all of it.
+ */
+static void check_started_once(void) {
+  for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+    const char *source;
+    const uint32_t size = launched_commands(&launchers[i], &source);
+    if (size > 1) {
+      pen_fail(PEN_EXIT_USAGE,
+               "%s = %" PRIu32 ": all ranks of this binary are on one host: start one command",
+               source, size);
+    }
+  }
+}
+
 struct pen_rank_set pen_local_ranks_of(const struct pen_plan *plan,
                                        const struct pen_options *options) {
   if (plan->host_count < 2 && (options->given.rank || options->given.host)) {
@@ -148,6 +162,7 @@ struct pen_rank_set pen_local_ranks_of(const struct pen_plan *plan,
              options->given.rank ? "rank" : "host");
   }
   if (plan->host_count < 2) {
+    check_started_once();
     return pen_rank_set_all(plan);
   }
   if (options->given.host) {

@@ -53,6 +53,37 @@ refuses 64 "penstock: --resume *--checkpoint*" train --data data.bin --resume
 refuses 64 "penstock: --save-every 2 *--checkpoint*" train --data data.bin --save-every 2
 refuses 64 "penstock: --audit 0: *1 or more*" train --data data.bin --audit 0
 refuses 64 "penstock: --audit 10: *memory.audit = true" train --data data.bin --audit 10
+refuses 64 "penstock: --steps: given twice" train --steps 2 --data data.bin --steps=3
+refuses 64 "penstock: --quiet: given twice" train --quiet --quiet
+
+# The environment is read like options; for a device or a transport that the plan does not have, too. What is empty is absent.
+isa=$(./tiny info | sed -n 's/.*kernels:* *\([a-z0-9]*\).*/\1/p' | head -n 1)
+while read -r setting allowed; do
+  export "${setting?}"
+  refuses 64 "penstock: ${setting%%=*} = ${setting#*=}: one of $allowed" train --data data.bin --steps 1
+  refuses 64 "penstock: ${setting%%=*} = *" info
+  unset "${setting%%=*}"
+done <<END
+PEN_ISA=AVX2 $isa*baseline
+PEN_ISA=avx-512 $isa*baseline
+PEN_PRODUCTS=ours own, library
+PEN_GRAPH=fast marked, unmarked, serial, plain
+PEN_NCCL=puts put, send
+END
+ok "valid and empty values are taken" env PEN_ISA=baseline PEN_PRODUCTS=own PEN_GRAPH=plain PEN_NCCL= ./tiny train --data data.bin --steps 1 --quiet
+
+# A launcher starts a plan of one host once.
+while read -r setting; do
+  export "${setting?}"
+  refuses 64 "penstock: ${setting%=*} = 4: all ranks of this binary are on one host: start one command" train --data data.bin --steps 1
+  unset "${setting%=*}"
+done <<END
+SLURM_STEP_NUM_TASKS=4
+OMPI_COMM_WORLD_SIZE=4
+PMI_SIZE=4
+WORLD_SIZE=4
+END
+ok "once is fine, whatever was allocated" env SLURM_NTASKS=4 SLURM_STEP_NUM_TASKS=1 RANK=0 WORLD_SIZE=1 ./tiny train --data data.bin --steps 1 --quiet
 ok "weights to score with" ./tiny init --output init.safetensors
 refuses 66 "penstock: none.bin: *" train --data none.bin
 refuses 65 "penstock: llama.cfg: *" train --data llama.cfg

@@ -18,7 +18,7 @@ awk 'BEGIN { for (n = 0; n < 400; n++) printf "%*s\n", 1 + n * 7 % 61, n }' >"$s
 # compare NAME MODEL SET THREADS OPTION...: one thread and each of the list of THREADS; SET: for PEN_ISA.
 compare() {
   compare_name=$1 compare_model=$2 compare_threads=$4
-  PEN_ISA=$3
+  PEN_ISA=${3#best}
   export PEN_ISA
   shift 4
   case $compare_model in packed) cp "$scratch/documents" "$scratch/data.bin" ;; *) cp "$scratch/tokens" "$scratch/data.bin" ;; esac
