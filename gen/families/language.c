@@ -55,16 +55,12 @@ uint32_t pen_language_head(struct pen_graph *graph, uint32_t layer, uint32_t x) 
                         ? pen_graph_tied_weight(graph, name, t->model_vocab, t->model_hidden)
                         : pen_graph_weight(graph, name, t->model_vocab, t->model_hidden,
                                            PEN_INITIAL_NORMAL, DEVIATION);
-  bool sums = strcmp(t->model_loss, "sum") == 0;
-  if (!sums && chunk_of(graph) > 0) {
+  if (chunk_of(graph) > 0) {
     pen_op_head_loss(graph, x, weight, pen_graph_data(graph, &pen_language_targets),
                      chunk_of(graph));
     return PEN_NONE;
   }
   uint32_t logits = pen_op_linear(graph, "logits", x, weight, PEN_NONE);
-  if (sums)
-    pen_op_sum_loss(graph, logits);
-  else
-    pen_op_cross_entropy(graph, logits, pen_graph_data(graph, &pen_language_targets));
+  pen_op_cross_entropy(graph, logits, pen_graph_data(graph, &pen_language_targets));
   return PEN_NONE;
 }

@@ -50,8 +50,7 @@ static size_t add_bucket(struct pen_profile_input *profile, const struct pen_buc
 }
 
 static bool predicts_tokens(const struct pen_bucket *bucket) {
-  return pen_family_needs_tokens(bucket->partition->stages.family) &&
-         strcmp(bucket->topology->model_loss, "cross_entropy") == 0;
+  return pen_family_needs_tokens(bucket->partition->stages.family);
 }
 
 static struct pen_profile_input generation_profile(const struct pen_bucket *bucket,

@@ -91,8 +91,7 @@ struct pen_topology *pen_topology_of_window(const struct pen_topology *topology,
 
 bool pen_topology_has_cache(const struct pen_topology *t) {
   return t->generate_prompts > 0 && strcmp(t->cluster_device, "cpu") == 0 &&
-         pen_family_row_of(t->model_family)->needs_tokens &&
-         strcmp(t->model_loss, "cross_entropy") == 0;
+         pen_family_row_of(t->model_family)->needs_tokens;
 }
 
 struct pen_topology *pen_topology_of_cache(const struct pen_topology *topology, int64_t prompts,

@@ -40,12 +40,6 @@ static void check_divides(const struct pen_topology *t) {
                       (long long)t->model_vocab);
 }
 
-/* What this version does not do with pieces. */
-static void check_built(const struct pen_topology *t) {
-  if (strcmp(t->model_loss, "cross_entropy"))
-    pen_topology_fail(t, "model.loss", "\"cross_entropy\", with tensor_parallel.partials above 1");
-}
-
 void pen_tensor_parallel_validate(const struct pen_topology *t) {
   const int64_t ranks = t->tensor_parallel_ranks, pieces = t->tensor_parallel_partials;
   if (ranks & (ranks - 1)) pen_topology_fail(t, "tensor_parallel.ranks", "a power of two");
@@ -55,10 +49,7 @@ void pen_tensor_parallel_validate(const struct pen_topology *t) {
   if (pieces > 1 && !pen_family_row_of(t->model_family)->pieces)
     pen_topology_fail(t, ranks > 1 ? "tensor_parallel.ranks" : "tensor_parallel.partials",
                       "1, with the family %s", t->model_family);
-  if (pieces > 1) {
-    check_divides(t);
-    check_built(t);
-  }
+  if (pieces > 1) check_divides(t);
 }
 
 /* Tensor ranks write into each other's memory: those of a rank are on one host. */

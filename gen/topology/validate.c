@@ -107,9 +107,11 @@ static void check_window(const struct pen_topology *t, const struct pen_family_r
 
 static void check_model(const struct pen_topology *t) {
   const struct pen_family_row *family = pen_family_row_of(t->model_family);
-  if (!strcmp(t->model_loss, "cross_entropy") && !family->needs_tokens)
-    pen_topology_fail(t, "model.loss", "\"%s\"; family %s has no targets", family->loss,
-                      family->name);
+  if (family->needs_tokens == !strcmp(t->model_loss, "sum"))
+    pen_topology_fail(
+        t, "model.loss", "%s; family %s has %s",
+        family->needs_tokens ? "\"cross_entropy\" or \"cross_entropy_sum\"" : "\"sum\"",
+        family->name, family->needs_tokens ? "targets" : "no targets");
   check_window(t, family);
   if (!family->needs_tokens) return;
   check_heads(t, family->rotary);

@@ -10,8 +10,9 @@
  *             of a tied weight have a gradient each
  *   passed    what a stage sends back is the gradient of its input
  *   scaled    the gradient of the loss is scaled once: by the share of the same TARGETS whose
- *             targets the loss has, if the loss is a mean; by 1, if it is a sum. No other op has a
- *             share or a number that its forward does not have, since all others are derived
+ *             targets the loss has (of a plan whose loss is their sum, 1), or by 1, if it has none
+ *             and the loss is a sum. No other op has a share or a number that its forward does not
+ *             have, since all others are derived
  *   same      the forward that is trained is the one that an evaluation of the same sequence runs
  *   generated the rows of a step of generation are those of an evaluation (generation.h)
  *
@@ -149,10 +150,9 @@ static bool check_loss_scale(const struct pen_stage_terms *s, uint32_t value, ui
   const int share = pen_signature_operand(signature, "share"),
             targets = pen_signature_operand(signature, "targets"),
             scale = pen_signature_real(signature, "scale");
-  if (plan->loss_is_mean != (share >= 0))
-    return PROBLEM(s, action, "scaled: the loss of the plan is a %s, but %s gives a %s",
-                   plan->loss_is_mean ? "mean" : "sum", signature->kind,
-                   plan->loss_is_mean ? "sum" : "mean");
+  if (plan->loss_is_mean && share < 0)
+    return PROBLEM(s, action, "scaled: the loss of the plan is a mean, but %s gives a sum",
+                   signature->kind);
   if (share < 0)
     return (loss->real[scale] >= 1.0 && loss->real[scale] <= 1.0) ||
            PROBLEM(s, action, "scaled: %s scales the gradient of a sum by %g", signature->kind,

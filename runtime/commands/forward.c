@@ -68,9 +68,11 @@ static void print_result(const struct pen_run *run) {
              run->options->data, control->step_count);
   }
   double loss = control->loss_sum / (double)divisor;
+  const double mean =
+      run->plan->needs_tokens ? control->loss_sum / (double)control->target_count : loss;
   char loss_text[32], perplexity_text[32];
   pen_json_number(loss_text, sizeof loss_text, loss);
-  pen_json_number(perplexity_text, sizeof perplexity_text, exp(loss));
+  pen_json_number(perplexity_text, sizeof perplexity_text, exp(mean));
   printf("{\"loss\":%s,\"perplexity\":%s,\"tokens\":%" PRIu64 "}\n", loss_text, perplexity_text,
          control->target_count);
 }
@@ -94,8 +96,8 @@ static int run_forward(struct pen_run *run, uint32_t result_rank) {
 }
 
 static void check_language_model(const struct pen_plan *plan, const char *command) {
-  if (!plan->needs_tokens || !plan->loss_is_mean) {
-    pen_fail(PEN_EXIT_USAGE, "%s: this binary's model is not a language model: its loss is a sum",
+  if (!plan->needs_tokens) {
+    pen_fail(PEN_EXIT_USAGE, "%s: this binary's model is not a language model: it reads no tokens",
              command);
   }
 }

@@ -124,7 +124,9 @@ static void targets_op(const struct pen_call *call) {
   const struct pen_data *data = call->prepared;
   double *share = call->operand[1];
   fill_rows(call, plain_targets, packed_targets);
-  *share = data->step_targets == 0 ? 0.0 : 1.0 / (double)data->step_targets;
+  *share = data->loss_is_sum         ? 1.0
+           : data->step_targets == 0 ? 0.0
+                                     : 1.0 / (double)data->step_targets;
 }
 
 static void starts_op(const struct pen_call *call) { fill_rows(call, plain_starts, packed_starts); }

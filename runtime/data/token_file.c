@@ -177,8 +177,10 @@ static void open_tokens(struct pen_data *data, const struct pen_plan *plan, cons
 
 static void open_data(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
                       const char *path, uint64_t seed, bool to_end) {
-  *data =
-      (struct pen_data){.sequence = sequence, .vocab = plan->vocab, .microbatch = plan->microbatch};
+  *data = (struct pen_data){.sequence = sequence,
+                            .vocab = plan->vocab,
+                            .microbatch = plan->microbatch,
+                            .loss_is_sum = !plan->loss_is_mean};
   pen_key(data->normal_key[0], seed, "x");
   pen_key(data->normal_key[1], seed, "y");
   if (path != NULL) {

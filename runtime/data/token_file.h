@@ -25,6 +25,7 @@ struct pen_data {
   uint64_t sequence, vocab,
       microbatch; /* sequence: of a plain file's windows, and of the rows that are filled */
   uint32_t normal_key[2][2]; /* of streams x and y */
+  bool loss_is_sum;          /* the loss has no share of its targets */
   /* Set before each step, by pen_data_prepare_step(), and before each row: */
   uint64_t cursor;
   uint64_t

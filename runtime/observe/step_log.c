@@ -283,9 +283,11 @@ bool pen_log_step(struct pen_log *log, struct pen_endpoint *endpoint, uint64_t s
 /* {"step":300,"eval_loss":2.51,"eval_perplexity":12.3,"eval_tokens":16384,"eval_ms":210.5} */
 static void write_evaluation(struct pen_log *log, uint64_t step, const struct pen_log *evaluation,
                              double loss) {
+  const double mean =
+      log->plan->needs_tokens ? evaluation->loss_sum / (double)evaluation->target_count : loss;
   char line[LINE_BYTES], loss_text[32], perplexity[32], ms[32];
   pen_json_number(loss_text, sizeof loss_text, loss);
-  pen_json_number(perplexity, sizeof perplexity, exp(loss));
+  pen_json_number(perplexity, sizeof perplexity, exp(mean));
   pen_json_number(ms, sizeof ms, (double)(pen_now_ns() - log->reported_end_ns) / 1e6);
   int bytes = snprintf(line, sizeof line,
                        "{\"step\":%" PRIu64

@@ -62,6 +62,29 @@ is "eval gives the same bits on two ranks" "$(loss_of llama_two llama_chunks)" "
 ok "rows that are no fewer than a microbatch's are whole logits" build large "$scratch/llama.cfg" -s model.loss_rows=96
 is "with the same plan except for the setting" "$(grep -c HEAD_LOSS "$scratch/large.c")" 0
 
+# The sum over the targets: of 256, a power of two, the loss and the gradients of the first step are 256 times the mean's, but for the order of
+# sums; a perplexity is of the mean in either.
+times_256() {
+  "$scratch/mean" eval --data "$scratch/data.bin" --init "$scratch/start.safetensors" --steps 2 2>/dev/null >"$scratch/mean.eval"
+  "$scratch/$1" eval --data "$scratch/data.bin" --init "$scratch/start.safetensors" --steps 2 2>/dev/null >"$scratch/$1.eval"
+  { head -n 1 "$scratch/mean.log" | log_field - loss && head -n 1 "$scratch/mean.log" | log_field - grad_norm && log_field "$scratch/mean.eval" loss
+    head -n 1 "$scratch/$1.log" | log_field - loss && head -n 1 "$scratch/$1.log" | log_field - grad_norm && log_field "$scratch/$1.eval" loss
+    log_field "$scratch/mean.eval" perplexity && log_field "$scratch/$1.eval" perplexity; } | tr '\n' ' ' |
+    awk '{ print "# " $0; for (i = 1; i <= 3; i++) { d = $(i + 3) / $i - 256; if (!(d * d < 1e-6)) bad = 1 }
+      d = $7 - $8; if (!(d * d <= 1e-12 * $7 * $7)) bad = 1 } END { exit bad || NF != 8 }'
+}
+ok "the mean" train_model 1 mean llama -s model.sequence=32
+ok "where it starts" "$scratch/mean" init --output "$scratch/start.safetensors"
+while read -r name options; do
+  ok "the sum: $name" train_model 1 "$name" llama -s model.sequence=32 -s model.loss=cross_entropy_sum $options
+  ok "the sum: $name is 256 times the mean" times_256 "$name"
+done <<'END'
+sum
+sum_chunks -s model.loss_rows=32
+sum_two    -s pipeline.ranks=2 -s pipeline.zero_bubble=true
+sum_pieces -s tensor_parallel.partials=2
+END
+
 "$gen" --check -s model.loss_rows=33 "$scratch/llama.cfg" 2>"$scratch/err"
 is "rows that no chunk begins with are refused" "$?" 78
 matches "which says what is taken" "$(cat "$scratch/err")" "*model.loss_rows = 33: a multiple of 32*"

@@ -113,7 +113,7 @@ model.rope_high_freq_factor	REAL	a finite number above 0
 model.norm_epsilon	REAL	a finite number, 0 or more
 model.tie_embeddings	BOOLEAN	true or false
 model.dtype	CHOICE	"f32" or "bf16"
-model.loss	CHOICE	"cross_entropy" or "sum"
+model.loss	CHOICE	"cross_entropy", "cross_entropy_sum" or "sum"
 model.loss_rows	INTEGER	a whole number from 0 to 1073741824
 model.frozen	STRINGS	a list of strings in quotes
 batch.microbatch	INTEGER	a whole number from 1 to 65536
@@ -361,6 +361,7 @@ model.head_dim=7	-s model.head_dim = 7: an even number, for rotary positions
 model.heads=32	-s model.heads = 32: model.hidden/model.heads = 1 must be even, for rotary positions
 model.rope_theta=0	-s model.rope_theta = 0: a finite number above 0
 model.family=mlp model.loss=cross_entropy	-s model.loss = cross_entropy: "sum"; family mlp has no targets
+model.loss=sum	-s model.loss = sum: "cross_entropy" or "cross_entropy_sum"; family llama has targets
 cluster.transport=nccl	-s cluster.transport = nccl: "shm" or "ofi", with the device cpu
 cluster.transport=ipc	-s cluster.transport = ipc: "shm" or "ofi", with the device cpu
 cluster.hosts=[a,b]	base.cfg: cluster.port: a TCP port on which the first host listens

@@ -177,8 +177,9 @@ static bool sum_is_scaled(struct broken_plan *p) {
   return multiplies_real(p, "scale", OP_OF(p, PEN_OP_SUM_LOSS), some_factor(p));
 }
 static bool mean_for_sum(struct broken_plan *p) {
-  p->plan->loss_is_mean = !p->plan->loss_is_mean;
-  return true;
+  const bool changes = !p->plan->loss_is_mean;
+  p->plan->loss_is_mean = true;
+  return changes;
 }
 
 /* The loss of the microbatch in place of the share of its targets. */
