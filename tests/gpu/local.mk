@@ -74,7 +74,7 @@ gpu-bundle/train_%: $(GPU_TOPOLOGIES) penstock-gen$(EXEEXT) libruntime.a $(KERNE
 gpu-bundle: $(GPU_BUNDLED) penstock-tokens$(EXEEXT)
 	rm -rf gpu-bundle/lib && $(MKDIR_P) gpu-bundle/lib && cp $(filter-out gpu-bundle/%,$(GPU_BUNDLED)) gpu-bundle && rm -f gpu-bundle/*.c gpu-bundle/*.o
 	cat $(srcdir)/gen/*/*.c >gpu-bundle/train.text && ./penstock-tokens$(EXEEXT) --bytes -o gpu-bundle/train.bin gpu-bundle/train.text
-	ldd $(GPU_BUNDLED) | awk '$$2 == "=>" && $$1 !~ /^lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|cudart|cublasLt|nccl)\.so/ { print $$3 }' | sort -u | \
+	ldd $(GPU_BUNDLED) | awk '$$2 == "=>" && $$1 !~ /^lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|cublasLt|nccl)\.so/ { print $$3 }' | sort -u | \
 	  xargs -I FILE cp -L FILE gpu-bundle/lib
 	strip gpu-bundle/train_* $(patsubst tests/gpu/%,gpu-bundle/%,$(filter tests/gpu/%,$(GPU_BUNDLED)))
 	tar -cf - gpu-bundle | xz --lzma2=preset=3,dict=32MiB >gpu-bundle.tar.xz
