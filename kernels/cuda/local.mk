@@ -49,6 +49,7 @@ CUDA_INCLUDED = \
   %reldir%/norm_dx.cuh \
   %reldir%/pairwise_sum.cuh \
   %reldir%/plain_product.cuh \
+  %reldir%/product.h \
   %reldir%/serial_sum.cuh \
   %reldir%/to_bf16.cuh
 

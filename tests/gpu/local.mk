@@ -7,10 +7,17 @@ GPU_TESTS = \
   %reldir%/kernels_emulated
 check_PROGRAMS += $(GPU_TESTS) %reldir%/bench %reldir%/bench_emulated %reldir%/hop %reldir%/hop_emulated
 GPU_TEST_LIBS = libkernels_cuda.a $(KERNEL_TEST_LIBS) $(CUDA_LIBS)
-%canon_reldir%_bench_SOURCES = %reldir%/bench.c %reldir%/device.h
+BENCH_SOURCES = \
+  %reldir%/bench.c \
+  %reldir%/bench_products.c \
+  %reldir%/bench_products.h \
+  %reldir%/bench_time.c \
+  %reldir%/bench_time.h \
+  %reldir%/device.h
+%canon_reldir%_bench_SOURCES = $(BENCH_SOURCES)
 %canon_reldir%_bench_CFLAGS = $(AM_CFLAGS) $(CUDA_CPPFLAGS)
 %canon_reldir%_bench_LDADD = $(GPU_TEST_LIBS)
-%canon_reldir%_bench_emulated_SOURCES = %reldir%/bench.c %reldir%/device.h
+%canon_reldir%_bench_emulated_SOURCES = $(BENCH_SOURCES)
 %canon_reldir%_bench_emulated_CFLAGS = $(EMULATED_TEST_CFLAGS)
 %canon_reldir%_bench_emulated_LDADD = $(EMULATED_TEST_LIBS)
 %canon_reldir%_device_ops_SOURCES = %reldir%/device_ops.c %reldir%/device.h %reldir%/two_ranks.c %reldir%/two_ranks.h
