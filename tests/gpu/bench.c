@@ -5,11 +5,11 @@
  *
  * measures the rows whose "name shape" contains a WORD, whatever the case; all without one. One
  * line for each measurement: name, shape, microseconds, rate, share of the copy's rate; shapes of a
- * model of tests/gpu end in its name. Median of the launches in 60 ms, at least five, each between
- * two events, after two warm-up launches. A product has a second line: bench_products.h. Operands
- * alternate among sets that exceed the second-level cache. Values are random: tensor cores are
- * faster on zeros. What tells most comes first: the program may be ended at any time. Skips without
- * a GPU. With small sizes only (device.h), rates have no meaning.
+ * model of tests/gpu end in its name. Median of the launches in 60 ms, at least five, after two
+ * others; the host does not wait between them (bench_time.h). A product has a second line:
+ * bench_products.h. Operands alternate among sets that exceed the second-level cache. Values are
+ * random: tensor cores are faster on zeros. What tells most comes first: the program may be ended
+ * at any time. Skips without a GPU. With small sizes only (device.h), rates have no meaning.
  */
 #include "kernels/cuda/cuda.h"
 #include "tests/gpu/bench_products.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TIMES_MAX = 400, TEXT_MAX = 120 };
+enum { TEXT_MAX = 120 };
 
 static char *const *words;
 static int word_count;
@@ -57,31 +57,25 @@ static int rising(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-double seconds_of(work *do_work, void *context, void *stream, double window_us) {
-  static double times[TIMES_MAX];
-  enum { WARM = 2, FEWEST = 5 };
-  double total_us = 0;
-  int turn = 0;
-  for (; turn < WARM + FEWEST || (total_us < window_us && turn < WARM + TIMES_MAX); turn++) {
-    cudaEventRecord(event(0), stream);
-    do_work(context, turn);
-    cudaEventRecord(event(1), stream);
-    const double seconds = seconds_between(0, 1);
-    if (turn >= WARM) times[turn - WARM] = seconds, total_us += seconds * 1e6;
-  }
-  qsort(times, (size_t)(turn - WARM), sizeof *times, rising);
-  return times[(turn - WARM) / 2];
-}
-
 void batch_seconds(work *do_work, void *context, void *stream, int count, int batches,
                    double *seconds) {
-  for (int b = 0; b < batches; b++) {
-    cudaEventRecord(event(b), stream);
-    for (int n = 0; n < count; n++) do_work(context, n);
+  cudaEventRecord(event(0), stream);
+  for (int n = 0; n < batches * count; n++) {
+    do_work(context, n);
+    if ((n + 1) % count == 0) cudaEventRecord(event((n + 1) / count), stream);
   }
-  cudaEventRecord(event(batches), stream);
-  seconds_between(0, batches);
-  for (int b = 0; b < batches; b++) seconds[b] = seconds_between(b, b + 1);
+  for (int b = batches - 1; b >= 0; b--) seconds[b] = seconds_between(b, b + 1);
+}
+
+double seconds_of(work *do_work, void *context, void *stream, double window_us) {
+  enum { WARM = 2, FEWEST = 5 };
+  static double times[BATCHES_MAX];
+  batch_seconds(do_work, context, stream, 1, WARM, times);
+  const double fit = window_us * 1e-6 / times[WARM - 1];
+  const int count = fit < FEWEST ? FEWEST : fit < BATCHES_MAX ? (int)fit : BATCHES_MAX;
+  batch_seconds(do_work, context, stream, 1, count, times);
+  qsort(times, (size_t)count, sizeof *times, rising);
+  return times[count / 2];
 }
 
 void note_copy_rate(double rate) { copy_rate = rate; }

@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/cuda.h"
 
-enum { SETS_MAX = 16, BATCHES_MAX = 32 };
+enum { SETS_MAX = 16, BATCHES_MAX = 400 };
 enum { WINDOW_US = 60000 }; /* of a measurement: of its launches */
 
 /* Calls of one kernel with operands that alternate among `count` sets. */
@@ -28,10 +28,10 @@ void choose_rows(char *const *words, int count);
 bool is_chosen(const char *name, const char *shape);
 bool any_chosen(void); /* so far */
 
-/* Median seconds of one call: of as many as take `window_us`, at least five, each between two
- * events, after two more. */
+/* Median seconds of one call, of those that take `window_us`, at least five, after two others. They
+ * follow each other without a pause, so that what the host takes for a call does not count. */
 double seconds_of(work *do_work, void *context, void *stream, double window_us);
-/* Seconds of `batches` successive runs of `count` calls each, without a pause. */
+/* Seconds of each of `batches`, at most BATCHES_MAX, of `count` calls, one after the other. */
 void batch_seconds(work *do_work, void *context, void *stream, int count, int batches,
                    double *seconds);
 

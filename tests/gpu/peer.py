@@ -22,19 +22,21 @@ def chosen(name, shape):
     return len(sys.argv) == 1 or any(word.lower() in f"{name} {shape}".lower() for word in sys.argv[1:])
 
 
-# The median of the calls in 60 ms, at least five, after two more; `work` gets the number of the call.
-def seconds_of(work):
-    times, turn = [], 0
-    while turn < 7 or (sum(times) < WINDOW_S and turn < 402):
-        before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        before.record()
+# Seconds of each of `count` calls, one after the other; `work` gets the number of the call.
+def call_seconds(work, count):
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
+    events[0].record()
+    for turn in range(count):
         work(turn)
-        after.record()
-        after.synchronize()
-        if turn >= 2:
-            times.append(before.elapsed_time(after) * 1e-3)
-        turn += 1
-    return sorted(times)[len(times) // 2]
+        events[turn + 1].record()
+    events[count].synchronize()
+    return [before.elapsed_time(after) * 1e-3 for before, after in zip(events, events[1:])]
+
+
+# The median of the calls in 60 ms, at least five, after two others.
+def seconds_of(work):
+    count = min(400, max(5, int(WINDOW_S / call_seconds(work, 2)[1])))
+    return sorted(call_seconds(work, count))[count // 2]
 
 
 # Measures, if the row is chosen; what PyTorch refuses is said in the row.
