@@ -49,6 +49,7 @@ CUDA_INCLUDED = \
   %reldir%/norm_dx.cuh \
   %reldir%/pairwise_sum.cuh \
   %reldir%/plain_product.cuh \
+  %reldir%/product.h \
   %reldir%/serial_sum.cuh \
   %reldir%/to_bf16.cuh
 
@@ -58,7 +59,7 @@ CUDA_C_SOURCES = \
   %reldir%/open.c \
   %reldir%/product.c \
   %reldir%/streams.c
-CUDA_TARGETS = -gencode 'arch=compute_80,code=[sm_80,compute_80]' -gencode arch=compute_90a,code=sm_90a
+CUDA_TARGETS = -gencode 'arch=compute_80,code=[sm_80,compute_80]' -gencode arch=compute_90a,code=sm_90a $(CUDA_NEWER_TARGETS)
 PEN_NVCCFLAGS = -std=c++17 $(CUDA_TARGETS) $(NVCC_WERROR) -Xcompiler -Wall,-Wextra,-fno-exceptions,-fno-threadsafe-statics
 .cu.$(OBJEXT):
 	$(AM_V_GEN)$(MKDIR_P) $(@D) && $(NVCC) $(AM_CPPFLAGS) $(PEN_NVCCFLAGS) $(NVCCFLAGS) -MMD -MF $@.d -c -o $@ $<

@@ -16,10 +16,22 @@ static int note_or_pass(const char *what, cudaError_t result) {
   return pen_cuda_error() == NULL;
 }
 
-/* Of a machine without a driver CUDA says that its driver is too old. */
-static int has_driver(void) {
+/* CUDA says of a machine without a driver, too, that its driver is too old. The numbers of drivers
+ * are NVIDIA's: CUDA Compatibility, "Minor Version Compatibility". */
+static void note_old_driver(void) {
+  const char *const needed = CUDART_VERSION >= 14000 ? "a newer one"
+                             : CUDART_VERSION >= 13000
+                                 ? "R580 or later (R525 if built with CUDA 12)"
+                                 : "R525 or later";
   int version = 0;
-  return cudaDriverGetVersion(&version) != cudaSuccess || version != 0;
+  char why[160] = "there is no NVIDIA driver";
+  if (cudaDriverGetVersion(&version) == cudaSuccess && version != 0)
+    snprintf(why, sizeof why,
+             "the driver is of CUDA %d.%d; this program, of CUDA %d.%d, needs %s, or "
+             "cuda-compat-%d-%d on a data-centre GPU",
+             version / 1000, version / 10 % 100, CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100,
+             needed, CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100);
+  pen_cuda_note_text("looking for a GPU", why);
 }
 
 /* The first CUDA call of the process: the driver reads these variables then. EAGER loads all code
@@ -29,8 +41,7 @@ static int count_devices(int *count) {
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   const cudaError_t result = cudaGetDeviceCount(count);
-  if (result == cudaErrorInsufficientDriver && !has_driver())
-    pen_cuda_note_text("looking for a GPU", "there is no NVIDIA driver");
+  if (result == cudaErrorInsufficientDriver) note_old_driver();
   return note_or_pass("looking for a GPU", result);
 }
 

@@ -25,6 +25,7 @@
 #include <string.h>
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/product.h"
 
 /* An entry of the table above. */
 struct rule {
@@ -177,30 +178,39 @@ static int set_preference(cublasLtMatmulPreference_t preference) {
                           sizeof reductions));
 }
 
-/* Does the library have an algorithm? Its status differs if it has none. Notes any other error and
- * returns 0. */
-static int find_algorithm(struct product *p, cublasLtMatmulPreference_t preference) {
-  cublasLtMatmulHeuristicResult_t best;
-  int found = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      library, p->description, p->a, p->b, p->c, p->c, preference, 1, &best, &found);
-  if (status != CUBLAS_STATUS_NOT_SUPPORTED && check_failed("choosing a product", status)) return 0;
-  if (status != CUBLAS_STATUS_SUCCESS || found == 0 || best.state != CUBLAS_STATUS_SUCCESS)
-    return 0;
-  p->algorithm = best.algo;
-  return 1;
+int pen_cuda_product_algorithms(const void *prepared, cublasLtMatmulHeuristicResult_t *results,
+                                int most) {
+  const struct product *p = prepared;
+  cublasLtMatmulPreference_t preference;
+  if (check_failed("choosing a product", cublasLtMatmulPreferenceCreate(&preference))) return 0;
+  int found = 0, valid = 0;
+  const cublasStatus_t status =
+      set_preference(preference)
+          ? CUBLAS_STATUS_NOT_SUPPORTED
+          : cublasLtMatmulAlgoGetHeuristic(library, p->description, p->a, p->b, p->c, p->c,
+                                           preference, most, results, &found);
+  cublasLtMatmulPreferenceDestroy(preference);
+  /* the status differs where there is none */
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || check_failed("choosing a product", status)) return 0;
+  for (int i = 0; i < found; i++)
+    if (results[i].state == CUBLAS_STATUS_SUCCESS) results[valid++] = results[i];
+  return valid;
 }
 
 static int choose_algorithm(struct product *p) {
-  cublasLtMatmulPreference_t preference;
-  if (check_failed("choosing a product", cublasLtMatmulPreferenceCreate(&preference))) return 1;
-  const int found = !set_preference(preference) &&
-                    (find_algorithm(p, preference) ||
-                     (p->has_epilogue && !set_epilogue(p, CUBLASLT_EPILOGUE_DEFAULT) &&
-                      find_algorithm(p, preference)));
-  cublasLtMatmulPreferenceDestroy(preference);
-  if (!found) pen_cuda_note_text("choosing a product", "cuBLASLt has no algorithm for this shape");
-  return !found;
+  cublasLtMatmulHeuristicResult_t best;
+  if (!pen_cuda_product_algorithms(p, &best, 1) &&
+      !(p->has_epilogue && !set_epilogue(p, CUBLASLT_EPILOGUE_DEFAULT) &&
+        pen_cuda_product_algorithms(p, &best, 1))) {
+    pen_cuda_note_text("choosing a product", "cuBLASLt has no algorithm for this shape");
+    return 1;
+  }
+  p->algorithm = best.algo;
+  return 0;
+}
+
+void pen_cuda_product_use(void *prepared, const cublasLtMatmulAlgo_t *algorithm) {
+  ((struct product *)prepared)->algorithm = *algorithm;
 }
 
 void *pen_cuda_product_prepare(enum pen_op_kind kind, enum pen_dtype dtype,

@@ -241,13 +241,19 @@ using namespace emulated;
 
 extern "C" {
 
+cudaError_t cudaDriverGetVersion(int *version) {
+  const char *const other = getenv("PEN_EMULATED_DRIVER"); /* the version of an older driver */
+  return *version = other == NULL ? CUDART_VERSION : atoi(other), cudaSuccess;
+}
+
 /* The driver reads it in its first call only. */
 cudaError_t cudaGetDeviceCount(int *count) {
   static const char *loading = getenv("CUDA_MODULE_LOADING");
   if (loading == NULL) fail("code that is loaded when it is first used");
+  int version;
+  if (cudaDriverGetVersion(&version), version < CUDART_VERSION) return cudaErrorInsufficientDriver;
   return *count = 1, cudaSuccess;
 }
-cudaError_t cudaDriverGetVersion(int *version) { return *version = 13000, cudaSuccess; }
 cudaError_t cudaSetDevice(int) { return device_chosen = true, cudaSuccess; }
 cudaError_t cudaGetLastError(void) { return cudaSuccess; }
 const char *cudaGetErrorString(cudaError_t error) {

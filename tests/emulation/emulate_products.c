@@ -23,6 +23,7 @@ struct preference {
   uint32_t alignment[4];
   uint64_t workspace_bytes;
   uint32_t bias_alignment; /* the alignment of the bias's address that the heuristic was given */
+  uint32_t tile, stages, split_k; /* of an algorithm, which is a preference, too */
 };
 
 const char *cublasLtGetStatusString(cublasStatus_t status) {
@@ -104,7 +105,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   return CUBLAS_STATUS_SUCCESS;
 }
 
-/* The algorithm records what it was allowed to assume; cublasLtMatmul() below checks it. */
+/* The algorithms record what they were allowed to assume; cublasLtMatmul() below checks it. They
+ * differ in their descriptions alone. One of them is not valid. */
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
                                               cublasLtMatmulDesc_t description,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
@@ -113,6 +115,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
                                               cublasLtMatmulHeuristicResult_t results[],
                                               int *found) {
   (void)handle, (void)a, (void)b, (void)c;
+  enum { ALGORITHMS = 3, INVALID = 1 };
   /* Stricter than the library: no epilogue if columns are not aligned to 4 bytes. */
   const struct layout *result = (const struct layout *)d;
   *found = 0;
@@ -122,9 +125,30 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
   struct preference may = *(const struct preference *)preference;
   const uintptr_t bias = (uintptr_t)((const struct description *)description)->bias;
   may.bias_alignment = bias == 0 ? 256 : (uint32_t)(bias & -bias);
-  memset(&results[0], 0, sizeof results[0]);
-  memcpy(&results[0].algo, &may, sizeof may);
-  *found = wanted > 0;
+  may.tile = CUBLASLT_MATMUL_TILE_128x256, may.stages = CUBLASLT_MATMUL_STAGES_64x4;
+  for (; *found < wanted && *found < ALGORITHMS; ++*found) {
+    cublasLtMatmulHeuristicResult_t *of = &results[*found];
+    may.split_k = 1u << *found;
+    memset(of, 0, sizeof *of);
+    memcpy(&of->algo, &may, sizeof may);
+    of->state = *found == INVALID ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+    of->wavesCount = 0.25f * (float)may.split_k;
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algorithm,
+                                                    cublasLtMatmulAlgoConfigAttributes_t what,
+                                                    void *value, size_t bytes, size_t *written) {
+  struct preference may;
+  memcpy(&may, algorithm, sizeof may);
+  const uint32_t values[] = {[CUBLASLT_ALGO_CONFIG_TILE_ID] = may.tile,
+                             [CUBLASLT_ALGO_CONFIG_SPLITK_NUM] = may.split_k,
+                             [CUBLASLT_ALGO_CONFIG_STAGES_ID] = may.stages};
+  *written = bytes;
+  if (bytes != sizeof *values || (size_t)what >= sizeof values / sizeof *values)
+    return CUBLAS_STATUS_INVALID_VALUE;
+  memcpy(value, &values[what], bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
 

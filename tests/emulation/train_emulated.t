@@ -34,6 +34,8 @@ matches "says its device" "$("$scratch/cuda" info)" "*device        cuda, transp
 ok "the CPU trains" train cpu cpu --steps 5
 ok "CUDA trains" train cuda cuda --steps 5 --checkpoint "$scratch/ckpt" --save-every 3
 matches "says what it runs on" "$(cat "$scratch/cuda.err")" "*cuda: GPU 0, compute capability 9.0*"
+PEN_EMULATED_DRIVER=11080 "$scratch/cuda" train --data "$scratch/data.bin" --steps 1 >"$scratch/out" 2>&1
+matches "a driver that is too old is told, and what to do" "$(cat "$scratch/out")" "*the driver is of CUDA 11.8; this program, of CUDA *, needs R5* or later*"
 is "the step was captured" "$(grep -c 'cannot be one graph' "$scratch/cuda.err")" 0
 ok "losses and norms are the CPU's" close_to cpu cuda 10
 eval_with() {

@@ -1,9 +1,15 @@
 /* device_ops.c: functions of the CUDA backend that are no operation of ops.def: sums of squares,
  * AdamW, normals, memory, events and graphs. Skips without a GPU; kernels.c explains the
- * tolerances. */
+ * tolerances.
+ *
+ *     device_ops [--only PATTERN | --skip PATTERN]
+ *
+ * PATTERN is of the names of tests, as the shell's. */
 #include "kernels/cuda/cuda.h"
 #include "tests/gpu/device.h"
+#include "tests/gpu/two_ranks.h"
 
+#include <fnmatch.h>
 #include <time.h>
 
 static const size_t counts[] = {1, 3, 15, 16, 17, 100, 4095, 4096, 4097, 20000, 70001};
@@ -273,6 +279,8 @@ static void a_graph(void **state) {
   pen_cuda.zero(word, 2 * sizeof *word, stream);
   const char *why = NULL;
   struct pen_call add = {.operand = {x, x, y}, .dim = {COUNT}, .stream = side};
+  pen_cuda.kernel_of(PEN_OP_ADD, PEN_F32)(&add); /* loads it, which a capture may not */
+  pen_cuda.stream_synchronize(side);
   assert_well("opening");
   pen_cuda.capture_begin(stream);
   pen_cuda.copy_in(x, here, COUNT * sizeof *x, stream);
@@ -354,8 +362,19 @@ static void no_graph(void **state) {
   assert_true(other == 1);
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
+/* Keeps the tests that the options choose. Returns how many; 0: an option or a pattern is wrong. */
+static size_t choose_tests(struct CMUnitTest *tests, size_t count, int argc, char **argv) {
+  const bool only = argc == 3 && strcmp(argv[1], "--only") == 0,
+             skip = argc == 3 && strcmp(argv[1], "--skip") == 0;
+  size_t kept = 0;
+  for (size_t i = 0; i < count && (argc == 1 || only || skip); i++)
+    if (argc == 1 || (fnmatch(argv[2], tests[i].name, 0) == 0) == only) tests[kept++] = tests[i];
+  if (kept == 0) fprintf(stderr, "usage: device_ops [--only PATTERN | --skip PATTERN] of tests\n");
+  return kept;
+}
+
+int main(int argc, char **argv) {
+  struct CMUnitTest tests[] = {
       cmocka_unit_test_teardown(sums_of_squares, tidy),
       cmocka_unit_test_teardown(a_sum_of_nothing_is_0, tidy),
       cmocka_unit_test_teardown(adamw, tidy),
@@ -371,7 +390,12 @@ int main(void) {
       cmocka_unit_test_teardown(branches_of_a_graph, tidy),
       cmocka_unit_test_teardown(no_graph, tidy),
       cmocka_unit_test_teardown(what_is_not_taken_is_said, tidy),
+      cmocka_unit_test(two_ranks_in_one_process_marked),
+      cmocka_unit_test(two_ranks_in_one_process_serial),
+      cmocka_unit_test(two_ranks_that_wait_for_each_other),
   };
+  const size_t count = choose_tests(tests, sizeof tests / sizeof *tests, argc, argv);
+  if (count == 0) return 64;
   if (!open_devices()) return 0;
-  return cmocka_run_group_tests_name("gpu others", tests, NULL, NULL);
+  return _cmocka_run_group_tests("gpu others", tests, count, NULL, NULL);
 }

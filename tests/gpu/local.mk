@@ -7,16 +7,23 @@ GPU_TESTS = \
   %reldir%/kernels_emulated
 check_PROGRAMS += $(GPU_TESTS) %reldir%/bench %reldir%/bench_emulated %reldir%/hop %reldir%/hop_emulated
 GPU_TEST_LIBS = libkernels_cuda.a $(KERNEL_TEST_LIBS) $(CUDA_LIBS)
-%canon_reldir%_bench_SOURCES = %reldir%/bench.c %reldir%/device.h
+BENCH_SOURCES = \
+  %reldir%/bench.c \
+  %reldir%/bench_products.c \
+  %reldir%/bench_products.h \
+  %reldir%/bench_time.c \
+  %reldir%/bench_time.h \
+  %reldir%/device.h
+%canon_reldir%_bench_SOURCES = $(BENCH_SOURCES)
 %canon_reldir%_bench_CFLAGS = $(AM_CFLAGS) $(CUDA_CPPFLAGS)
 %canon_reldir%_bench_LDADD = $(GPU_TEST_LIBS)
-%canon_reldir%_bench_emulated_SOURCES = %reldir%/bench.c %reldir%/device.h
+%canon_reldir%_bench_emulated_SOURCES = $(BENCH_SOURCES)
 %canon_reldir%_bench_emulated_CFLAGS = $(EMULATED_TEST_CFLAGS)
 %canon_reldir%_bench_emulated_LDADD = $(EMULATED_TEST_LIBS)
-%canon_reldir%_device_ops_SOURCES = %reldir%/device_ops.c %reldir%/device.h
+%canon_reldir%_device_ops_SOURCES = %reldir%/device_ops.c %reldir%/device.h %reldir%/two_ranks.c %reldir%/two_ranks.h
 %canon_reldir%_device_ops_CFLAGS = $(AM_CFLAGS) $(CUDA_CPPFLAGS)
 %canon_reldir%_device_ops_LDADD = $(GPU_TEST_LIBS)
-%canon_reldir%_device_ops_emulated_SOURCES = %reldir%/device_ops.c %reldir%/device.h
+%canon_reldir%_device_ops_emulated_SOURCES = %reldir%/device_ops.c %reldir%/device.h %reldir%/two_ranks.c %reldir%/two_ranks.h
 %canon_reldir%_device_ops_emulated_CFLAGS = $(EMULATED_TEST_CFLAGS)
 %canon_reldir%_device_ops_emulated_LDADD = $(EMULATED_TEST_LIBS)
 %canon_reldir%_hop_SOURCES = %reldir%/hop.c %reldir%/device.h
@@ -74,7 +81,7 @@ gpu-bundle/train_%: $(GPU_TOPOLOGIES) penstock-gen$(EXEEXT) libruntime.a $(KERNE
 gpu-bundle: $(GPU_BUNDLED) penstock-tokens$(EXEEXT)
 	rm -rf gpu-bundle/lib && $(MKDIR_P) gpu-bundle/lib && cp $(filter-out gpu-bundle/%,$(GPU_BUNDLED)) gpu-bundle && rm -f gpu-bundle/*.c gpu-bundle/*.o
 	cat $(srcdir)/gen/*/*.c >gpu-bundle/train.text && ./penstock-tokens$(EXEEXT) --bytes -o gpu-bundle/train.bin gpu-bundle/train.text
-	ldd $(GPU_BUNDLED) | awk '$$2 == "=>" && $$1 !~ /^lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|cudart|cublasLt|nccl)\.so/ { print $$3 }' | sort -u | \
+	ldd $(GPU_BUNDLED) | awk '$$2 == "=>" && $$1 !~ /^lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|cublasLt|nccl)\.so/ { print $$3 }' | sort -u | \
 	  xargs -I FILE cp -L FILE gpu-bundle/lib
 	strip gpu-bundle/train_* $(patsubst tests/gpu/%,gpu-bundle/%,$(filter tests/gpu/%,$(GPU_BUNDLED)))
 	tar -cf - gpu-bundle | xz --lzma2=preset=3,dict=32MiB >gpu-bundle.tar.xz
