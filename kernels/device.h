@@ -16,6 +16,21 @@
 extern "C" {
 #endif
 
+/* A tensor of sum_squares() and max_abs(): its norm becomes norms[index]. */
+struct pen_norm_tensor {
+  const float *x;
+  size_t count, index;
+};
+
+/* A tensor of adamw_step(). `copy`, or null, becomes the parameters as bf16, with
+ * pen_f32_to_bf16()'s bits. parameter null: only the gradient becomes zero. */
+struct pen_adamw_tensor {
+  float *parameter, *gradient, *exp_avg, *exp_avg_sq;
+  uint16_t *copy;
+  size_t count;
+  double weight_decay;
+};
+
 struct pen_device {
   const char *name;  /* "cpu", "cuda" */
   bool asynchronous; /* its calls are enqueued, and its memory is not the host's */
@@ -48,22 +63,24 @@ struct pen_device {
   void (*copy_in)(void *to, const void *from, size_t bytes, void *stream);  /* host to device */
   void (*copy_out)(void *to, const void *from, size_t bytes, void *stream); /* device to host */
   void (*zero)(void *memory, size_t bytes, void *stream);
-  /* As pen_sum_squares(), with its bits; `sum` is one f64 on the device. Workspace: 8 bytes for
-   * each block of PEN_NORM_BLOCK. */
-  void (*sum_squares)(double *sum, const float *x, size_t count, void *workspace, void *stream);
+  /* As pen_sum_squares() of each of the tensors, with its bits. `norms` are on the device, the list
+   * is in host memory and read before the call returns. Workspace: 8 bytes for each block of
+   * PEN_NORM_BLOCK of each tensor. */
+  void (*sum_squares)(double *norms, const struct pen_norm_tensor *tensors, size_t tensor_count,
+                      void *workspace, void *stream);
   /* As pen_max_abs(), likewise. */
-  void (*max_abs)(double *max, const float *x, size_t count, void *workspace, void *stream);
+  void (*max_abs)(double *norms, const struct pen_norm_tensor *tensors, size_t tensor_count,
+                  void *workspace, void *stream);
   /* *sum = the sum of x[count], by rising index; all on the device. */
   void (*sum_doubles)(double *sum, const double *x, size_t count, void *stream);
   /* As pen_sum_arrays(), with its bits. The list x is in host memory; arrays <=
    * PEN_DEVICE_ARRAYS_MAX. */
   void (*sum_arrays)(float *y, const float *const *x, size_t arrays, size_t count, void *stream);
-  /* As pen_adamw_step(), with its bits; the settings, except the weight decay, are on the device.
-   * With a gradient_scale of NaN parameters and moments stay as they are. `copy`, or null, becomes
-   * the parameters as bf16, with pen_f32_to_bf16()'s bits. */
-  void (*adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq,
-                     uint16_t *copy, size_t count, const struct pen_adamw *settings,
-                     double weight_decay, void *stream);
+  /* As pen_adamw_step() on each of the tensors, with its bits; no two overlap. The settings, except
+   * the weight decay, are on the device, the list is in host memory and read before the call
+   * returns. With a gradient_scale of NaN parameters and moments stay as they are. */
+  void (*adamw_step)(const struct pen_adamw_tensor *tensors, size_t tensor_count,
+                     const struct pen_adamw *settings, void *stream);
   /* *settings = *base with the gradient_scale that clips the gradients to clip_norm: min(1,
    * clip_norm / (norm + 1e-6)), the norm being the root of the sum of the entries of `stats`, or
    * with `infinity_norm` their maximum; all on the device. Entry i of part p is stats[p * stride +

@@ -63,13 +63,17 @@ static void find_inputs(struct pen_staged_inputs *inputs, const struct pen_layou
     }
 }
 
-/* NORM's workspace: an f64 for each block of the largest gradient. */
+/* NORM's workspace: an f64 for each block of the shards that it measures. The first member owns the
+ * most weights. */
 static uint64_t reduce_bytes(const struct pen_plan *plan, uint32_t rank) {
-  uint64_t most = 0;
-  for (uint32_t i = 0; i < plan->weight_count; i++)
-    if (plan->weights[i].rank == rank && plan->weights[i].count > most)
-      most = plan->weights[i].count;
-  return (most + PEN_NORM_BLOCK - 1) / PEN_NORM_BLOCK * sizeof(double);
+  uint64_t blocks = 0;
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    const struct pen_weight *weight = &plan->weights[i];
+    if (weight->rank == rank && pen_first_member(plan, weight) == 0 && !weight->frozen)
+      blocks +=
+          (pen_shard_most(weight->count, plan->shard_ranks) + PEN_NORM_BLOCK - 1) / PEN_NORM_BLOCK;
+  }
+  return blocks * sizeof(double);
 }
 
 /* The collectives within the program of an action. */

@@ -98,17 +98,27 @@ static uint64_t shard_staging_bytes(const struct pen_plan *plan, uint32_t rank) 
   return bytes > most ? bytes : most;
 }
 
+/* The workspace of NORM: an f64 for each block of a member's shards, of the member with the most.
+ */
+static uint64_t norm_workspace_bytes(const struct pen_plan *plan, uint32_t rank) {
+  uint64_t most = 0;
+  for (uint32_t member = 0; member < plan->tensor_ranks; member++) {
+    const struct pen_coordinates at = {.rank = rank, .tensor_rank = member};
+    uint64_t blocks = 0;
+    for (uint32_t i = 0; i < plan->weight_count; i++)
+      if (pen_owns_weight(plan, &plan->weights[i], at) && !plan->weights[i].frozen)
+        blocks += (largest_shard(plan->weights[i].count, plan->shard_ranks) + PEN_NORM_BLOCK - 1) /
+                  PEN_NORM_BLOCK;
+    if (blocks > most) most = blocks;
+  }
+  return most * sizeof(double);
+}
+
 /* The parts of the block follow each other, and each has room for its contents. */
 static bool check_control_parts(const struct pen_plan *plan, uint32_t rank,
                                 struct pen_problem *problem) {
   const struct pen_rank_memory *m = &plan->memory[rank];
-  uint64_t stats_bytes = (plan->weight_count + (uint64_t)plan->loss_count) * sizeof(double),
-           reduce = 0;
-  for (uint32_t i = 0; i < plan->weight_count; i++) {
-    uint64_t wanted =
-        (plan->weights[i].count + PEN_NORM_BLOCK - 1) / PEN_NORM_BLOCK * sizeof(double);
-    if (plan->weights[i].rank == rank && wanted > reduce) reduce = wanted;
-  }
+  uint64_t stats_bytes = (plan->weight_count + (uint64_t)plan->loss_count) * sizeof(double);
   const struct {
     const char *name;
     uint64_t first, bytes, past;
@@ -119,7 +129,8 @@ static bool check_control_parts(const struct pen_plan *plan, uint32_t rank,
       {"the step statistics", m->step_stats_offset, plan->replica_count * stats_bytes,
        m->settings_offset},
       {"the settings", m->settings_offset, sizeof(struct pen_adamw), m->reduce_offset},
-      {"the workspace of NORM", m->reduce_offset, reduce, m->flags_offset},
+      {"the workspace of NORM", m->reduce_offset, norm_workspace_bytes(plan, rank),
+       m->flags_offset},
       {"the flags", m->flags_offset, most_flags(plan, rank) * sizeof(uint32_t),
        m->shard_staging_offset},
       {"the shard staging", m->shard_staging_offset, shard_staging_bytes(plan, rank),

@@ -100,9 +100,11 @@ static void event_record(void *event, void *stream) { (void)event, (void)stream;
 
 static void stream_wait_event(void *stream, void *event) { (void)stream, (void)event; }
 
-static void sum_squares(double *sum, const float *x, size_t count, void *workspace, void *stream) {
+static void sum_squares(double *norms, const struct pen_norm_tensor *tensors, size_t tensor_count,
+                        void *workspace, void *stream) {
   (void)workspace, (void)stream;
-  *sum = pen_sum_squares(x, count);
+  for (const struct pen_norm_tensor *t = tensors; t < tensors + tensor_count; t++)
+    norms[t->index] = pen_sum_squares(t->x, t->count);
 }
 
 static void sum_doubles(double *sum, const double *x, size_t count, void *stream) {
@@ -112,22 +114,25 @@ static void sum_doubles(double *sum, const double *x, size_t count, void *stream
   *sum = total;
 }
 
-static void max_abs(double *max, const float *x, size_t count, void *workspace, void *stream) {
+static void max_abs(double *norms, const struct pen_norm_tensor *tensors, size_t tensor_count,
+                    void *workspace, void *stream) {
   (void)workspace, (void)stream;
-  *max = pen_max_abs(x, count);
+  for (const struct pen_norm_tensor *t = tensors; t < tensors + tensor_count; t++)
+    norms[t->index] = pen_max_abs(t->x, t->count);
 }
 
-static void adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq,
-                       uint16_t *copy, size_t count, const struct pen_adamw *settings,
-                       double weight_decay, void *stream) {
+static void adamw_step(const struct pen_adamw_tensor *tensors, size_t tensor_count,
+                       const struct pen_adamw *settings, void *stream) {
   (void)stream;
   struct pen_adamw own = *settings;
-  own.weight_decay = weight_decay;
-  if (!isnan(own.gradient_scale))
-    pen_adamw_step(parameter, gradient, exp_avg, exp_avg_sq, count, &own);
-  else
-    memset(gradient, 0, count * sizeof *gradient);
-  if (copy != NULL) pen_f32_to_bf16(copy, parameter, count);
+  for (const struct pen_adamw_tensor *t = tensors; t < tensors + tensor_count; t++) {
+    own.weight_decay = t->weight_decay;
+    if (t->parameter != NULL && !isnan(own.gradient_scale))
+      pen_adamw_step(t->parameter, t->gradient, t->exp_avg, t->exp_avg_sq, t->count, &own);
+    else
+      memset(t->gradient, 0, t->count * sizeof *t->gradient);
+    if (t->copy != NULL) pen_f32_to_bf16(t->copy, t->parameter, t->count);
+  }
 }
 
 static void f32_to_bf16(uint16_t *to, const float *from, size_t count, void *stream) {

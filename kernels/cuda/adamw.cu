@@ -1,14 +1,16 @@
 /* adamw.cu: pen_adamw_step(): AdamW (Loshchilov and Hutter 2019) over f32 master weights, with the
  * bits of a CPU that fuses multiply-adds. The settings are in device memory, so that a captured
  * step reads new ones at each replay; a scale of NaN skips the step. With a bf16 copy, the new
- * parameters are also rounded into it, with the bits of pen_f32_to_bf16(). Launch: at most 4096
- * blocks, each over runs of 1024 elements. Traffic: 32 bytes an element, 34 with a copy.
+ * parameters are also rounded into it, with the bits of pen_f32_to_bf16(). Launch, for as many
+ * tensors as fit into the arguments: a block for each RUN elements of a tensor. Traffic: 32 bytes
+ * an element, 34 with a copy.
  */
+#include "kernels/cuda/tensor_list.cuh"
 #include "kernels/cuda/to_bf16.cuh"
 
 namespace {
 
-const int64_t BLOCKS_MAX = 4096;
+const int64_t RUN = 16 * 4 * THREADS;
 
 /* What is the same for all elements, computed once in f64 and rounded. */
 struct factors {
@@ -27,60 +29,61 @@ __device__ inline factors factors_of(const struct pen_adamw *s, double weight_de
           (float)s->epsilon};
 }
 
-struct adamw_tensors {
-  float *parameter, *gradient, *exp_avg, *exp_avg_sq;
-  bf16 *copy; /* may be null */
-  template <int N>
-  __device__ void run(int64_t i, const factors &s) const {
-    lanes<N> p = load<N>(parameter + i), m = load<N>(exp_avg + i), v = load<N>(exp_avg_sq + i);
-    const lanes<N> gradients = load<N>(gradient + i);
+/* Elements i .. i+N-1 of a tensor. */
+template <int N>
+__device__ inline void update(const struct pen_adamw_tensor &t, int64_t i, const factors &s) {
+  lanes<N> p = load<N>(t.parameter + i), m = load<N>(t.exp_avg + i), v = load<N>(t.exp_avg_sq + i);
+  const lanes<N> gradients = load<N>(t.gradient + i);
 #pragma unroll
-    for (int k = 0; k < N; k++) {
-      const float g = __fmul_rn(gradients.v[k], s.scale);
-      const float mean = __fmaf_rn(m.v[k], s.beta1, __fmul_rn(g, s.rest1));
-      const float square = __fmaf_rn(v.v[k], s.beta2, __fmul_rn(__fmul_rn(g, g), s.rest2));
-      const float divisor = __fadd_rn(__fsqrt_rn(__fmul_rn(square, s.correction)), s.epsilon);
-      const float value = __fmaf_rn(__fdiv_rn(mean, divisor), s.rate, __fmul_rn(p.v[k], s.keep));
-      /* false: g or its square is not finite, or all terms and epsilon are 0 */
-      const bool good = square < INFINITY && divisor > 0;
-      p.v[k] = good ? value : p.v[k];
-      m.v[k] = good ? mean : m.v[k];
-      v.v[k] = good ? square : v.v[k];
-    }
-    store(parameter + i, p);
-    if (copy) store_narrow(copy + i, p);
-    store(exp_avg + i, m);
-    store(exp_avg_sq + i, v);
-    store(gradient + i, lanes<N>{});
+  for (int k = 0; k < N; k++) {
+    const float g = __fmul_rn(gradients.v[k], s.scale);
+    const float mean = __fmaf_rn(m.v[k], s.beta1, __fmul_rn(g, s.rest1));
+    const float square = __fmaf_rn(v.v[k], s.beta2, __fmul_rn(__fmul_rn(g, g), s.rest2));
+    const float divisor = __fadd_rn(__fsqrt_rn(__fmul_rn(square, s.correction)), s.epsilon);
+    const float value = __fmaf_rn(__fdiv_rn(mean, divisor), s.rate, __fmul_rn(p.v[k], s.keep));
+    /* false: g or its square is not finite, or all terms and epsilon are 0 */
+    const bool good = square < INFINITY && divisor > 0;
+    p.v[k] = good ? value : p.v[k];
+    m.v[k] = good ? mean : m.v[k];
+    v.v[k] = good ? square : v.v[k];
   }
-};
+  store(t.parameter + i, p);
+  if (t.copy) store_narrow(t.copy + i, p);
+  store(t.exp_avg + i, m);
+  store(t.exp_avg_sq + i, v);
+  store(t.gradient + i, lanes<N>{});
+}
 
 __global__ void __launch_bounds__(THREADS)
-    adamw(adamw_tensors op, int64_t count, const struct pen_adamw *settings, double weight_decay) {
+    adamw(const tensor_list<pen_adamw_tensor> list, const struct pen_adamw *settings) {
   __shared__ factors shared;
-  if (threadIdx.x == 0) shared = factors_of(settings, weight_decay);
+  int64_t run;
+  const struct pen_adamw_tensor tensor = list.own(&run);
+  if (threadIdx.x == 0) shared = factors_of(settings, tensor.weight_decay);
   __syncthreads();
   const factors s = shared;
-  const bool skips = isnan(s.scale);
-  for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 4; i < count;
-       i += (int64_t)gridDim.x * THREADS * 4) {
+  const bool skips = tensor.parameter == NULL || isnan(s.scale);
+  const int64_t count = (int64_t)tensor.count, past = (run + 1) * RUN;
+  for (int64_t i = run * RUN + threadIdx.x * 4; i < past && i < count; i += THREADS * 4) {
     if (skips)
-      for (int64_t k = i; k < count && k < i + 4; k++) op.gradient[k] = 0;
+      for (int64_t k = i; k < count && k < i + 4; k++) tensor.gradient[k] = 0;
     else if (i + 4 <= count)
-      op.run<4>(i, s);
+      update<4>(tensor, i, s);
     else
-      for (int64_t k = i; k < count; k++) op.run<1>(k, s);
+      for (int64_t k = i; k < count; k++) update<1>(tensor, k, s);
   }
 }
 
 } /* namespace */
 
-void pen_cuda_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq,
-                         uint16_t *copy, size_t count, const struct pen_adamw *settings,
-                         double weight_decay, void *stream) {
-  if (count == 0) return;
-  const int64_t blocks = ceiling((int64_t)count, 4 * THREADS);
-  const adamw_tensors op = {parameter, gradient, exp_avg, exp_avg_sq, copy};
-  PEN_LAUNCH(adamw, dim3((unsigned)(blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX)), dim3(THREADS), 0,
-             stream, op, (int64_t)count, settings, weight_decay);
+void pen_cuda_adamw_step(const struct pen_adamw_tensor *tensors, size_t tensor_count,
+                         const struct pen_adamw *settings, void *stream) {
+  tensor_list<pen_adamw_tensor> list = {};
+  for (size_t i = 0; i < tensor_count; i++) {
+    list.add(tensors[i], ceiling((int64_t)tensors[i].count, RUN));
+    if (!list.is_full() && i + 1 < tensor_count) continue;
+    if (list.blocks() > 0)
+      PEN_LAUNCH(adamw, dim3(list.blocks()), dim3(THREADS), 0, stream, list, settings);
+    list.count = 0;
+  }
 }

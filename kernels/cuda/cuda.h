@@ -107,12 +107,13 @@ size_t pen_cuda_cross_entropy_workspace(const int64_t dim[PEN_DIMS_MAX]);
 
 /* Functions of struct pen_device that are no operations. */
 void pen_cuda_sum_doubles(double *sum, const double *x, size_t count, void *stream);
-void pen_cuda_sum_squares(double *sum, const float *x, size_t count, void *workspace, void *stream);
-void pen_cuda_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq,
-                         uint16_t *copy, size_t count, const struct pen_adamw *settings,
-                         double weight_decay, void *stream);
+void pen_cuda_sum_squares(double *norms, const struct pen_norm_tensor *tensors, size_t tensor_count,
+                          void *workspace, void *stream);
+void pen_cuda_max_abs(double *norms, const struct pen_norm_tensor *tensors, size_t tensor_count,
+                      void *workspace, void *stream);
+void pen_cuda_adamw_step(const struct pen_adamw_tensor *tensors, size_t tensor_count,
+                         const struct pen_adamw *settings, void *stream);
 void pen_cuda_f32_to_bf16(uint16_t *to, const float *from, size_t count, void *stream);
-void pen_cuda_max_abs(double *max, const float *x, size_t count, void *workspace, void *stream);
 void pen_cuda_sum_arrays(float *y, const float *const *x, size_t arrays, size_t count,
                          void *stream);
 void pen_cuda_clip_scale(struct pen_adamw *settings, const struct pen_adamw *base,

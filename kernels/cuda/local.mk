@@ -16,10 +16,10 @@ CUDA_KERNELS = \
   %reldir%/embedding_dw.cu \
   %reldir%/gelu.cu \
   %reldir%/gelu_tanh.cu \
+  %reldir%/gradient_norms.cu \
   %reldir%/layernorm.cu \
   %reldir%/layernorm_dx.cu \
   %reldir%/logits.cu \
-  %reldir%/max_abs.cu \
   %reldir%/normal.cu \
   %reldir%/own_run.cu \
   %reldir%/position.cu \
@@ -33,7 +33,6 @@ CUDA_KERNELS = \
   %reldir%/sum_arrays.cu \
   %reldir%/sum_loss.cu \
   %reldir%/sum_partials.cu \
-  %reldir%/sum_squares.cu \
   %reldir%/swiglu.cu \
   %reldir%/to_bf16.cu
 CUDA_INCLUDED = \
@@ -51,6 +50,7 @@ CUDA_INCLUDED = \
   %reldir%/plain_product.cuh \
   %reldir%/product.h \
   %reldir%/serial_sum.cuh \
+  %reldir%/tensor_list.cuh \
   %reldir%/to_bf16.cuh
 
 CUDA_C_SOURCES = \

@@ -6,8 +6,9 @@
 
 #include "kernels/cuda/device.cuh"
 
+/* The sum of x[count], in thread 0 of the block. */
 template <class T>
-__global__ void __launch_bounds__(THREADS) serial_sum(double *sum, const T *x, int64_t count) {
+static __device__ inline double serial_total(const T *x, int64_t count) {
   enum { TILE = 4 * THREADS };
   __shared__ double tile[2][TILE]; /* one is added while the next is loaded */
   double total = 0;
@@ -21,6 +22,12 @@ __global__ void __launch_bounds__(THREADS) serial_sum(double *sum, const T *x, i
       for (int i = 0; i < loaded; i++) total += tile[turn][i];
     }
   }
+  return total;
+}
+
+template <class T>
+__global__ void __launch_bounds__(THREADS) serial_sum(double *sum, const T *x, int64_t count) {
+  const double total = serial_total(x, count);
   if (threadIdx.x == 0) *sum = total;
 }
 

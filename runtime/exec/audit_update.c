@@ -22,13 +22,13 @@ struct update_array {
 };
 
 /* First those that have checksums. */
-static void list_arrays(const struct pen_weight_arrays *arrays, struct update_array list[ARRAYS]) {
+static void list_arrays(const struct pen_adamw_tensor *tensor, struct update_array list[ARRAYS]) {
   const struct update_array all[ARRAYS] = {
-      {"", PEN_F32, (unsigned char *)arrays->value},
-      {".exp_avg", PEN_F32, (unsigned char *)arrays->exp_avg},
-      {".exp_avg_sq", PEN_F32, (unsigned char *)arrays->exp_avg_sq},
-      {".grad", PEN_F32, (unsigned char *)arrays->gradient},
-      {".bf16", PEN_BF16, (unsigned char *)arrays->bf16}};
+      {"", PEN_F32, (unsigned char *)tensor->parameter},
+      {".exp_avg", PEN_F32, (unsigned char *)tensor->exp_avg},
+      {".exp_avg_sq", PEN_F32, (unsigned char *)tensor->exp_avg_sq},
+      {".grad", PEN_F32, (unsigned char *)tensor->gradient},
+      {".bf16", PEN_BF16, (unsigned char *)tensor->copy}};
   memcpy(list, all, sizeof all);
 }
 
@@ -40,16 +40,16 @@ void pen_audit_update_sum(struct pen_audit_update *update, const struct pen_vm *
                        ? PEN_NONE
                        : vm->weights[pen_audit_draw_weight(&draw, vm->weight_count)];
   if (update->weight != PEN_NONE) {
-    const struct pen_weight_arrays arrays = pen_weight_arrays_of(vm, update->weight);
+    const struct pen_adamw_tensor tensor = pen_updated_tensor(vm, update->weight);
     struct update_array list[ARRAYS];
-    list_arrays(&arrays, list);
+    list_arrays(&tensor, list);
     for (int i = 0; i < PEN_AUDIT_UPDATED; i++) {
-      update->sums[i] = pen_tensor_sum(list[i].at, arrays.own.count * sizeof(float));
+      update->sums[i] = pen_tensor_sum(list[i].at, tensor.count * sizeof(float));
     }
   }
 }
 
-/* Reports an array, or a run of it from element `first` on. */
+/* Reports an array, or a run of it from element `first` of the tensor on. */
 static void report(const struct pen_audit_update *update, const struct pen_vm *vm,
                    const struct update_array *array, uint64_t first, uint64_t count,
                    struct pen_audit_finding *finding) {
@@ -59,38 +59,43 @@ static void report(const struct pen_audit_update *update, const struct pen_vm *v
       .name = name, .dtype = array->dtype, .bytes = count * pen_dtype_bytes(array->dtype)};
   finding->action = vm->action;
   finding->tensor = &tensor;
-  finding->first_element = first;
+  finding->first_element = pen_updated_shard(vm, update->weight).first + first;
   finding->has = array->at;
   finding->writer = vm->endpoint->global;
   pen_audit_report(vm->endpoint, finding);
 }
 
 static void check_sums(const struct pen_audit_update *update, const struct pen_vm *vm,
-                       const struct pen_weight_arrays *arrays,
-                       const struct update_array list[ARRAYS]) {
+                       uint64_t count, const struct update_array list[ARRAYS]) {
   pen_assert(update->step == vm->optimizer_step);
   for (int i = 0; i < PEN_AUDIT_UPDATED; i++) {
-    const struct pen_audit_sum sum = pen_tensor_sum(list[i].at, arrays->own.count * sizeof(float));
+    const struct pen_audit_sum sum = pen_tensor_sum(list[i].at, count * sizeof(float));
     if (!pen_sums_equal(sum, update->sums[i])) {
-      report(update, vm, &list[i], arrays->own.first, arrays->own.count,
+      report(update, vm, &list[i], 0, count,
              &(struct pen_audit_finding){.written = update->sums[i]});
     }
   }
 }
 
-/* AdamW on elements [first, first + count) of the arrays in `list`. */
+/* AdamW on `count` elements of the arrays in `list`. */
 static void update_run(const struct pen_vm *vm, const struct update_array list[ARRAYS],
                        uint64_t count, double weight_decay) {
-  vm->device->adamw_step((float *)list[0].at, (float *)list[3].at, (float *)list[1].at,
-                         (float *)list[2].at, (uint16_t *)list[4].at, count, vm->adamw,
-                         weight_decay, vm->streams.compute);
+  const struct pen_adamw_tensor run = {.parameter = (float *)list[0].at,
+                                       .gradient = (float *)list[3].at,
+                                       .exp_avg = (float *)list[1].at,
+                                       .exp_avg_sq = (float *)list[2].at,
+                                       .copy = (uint16_t *)list[4].at,
+                                       .count = count,
+                                       .weight_decay = weight_decay};
+  vm->device->adamw_step(&run, 1, vm->adamw, vm->streams.compute);
 }
 
+/* Elements [first, first + count) of the tensor. */
 static void audit_run(const struct pen_audit_update *update, const struct pen_vm *vm,
-                      const struct pen_weight_arrays *arrays, uint64_t first, uint64_t count) {
+                      const struct pen_adamw_tensor *tensor, uint64_t first, uint64_t count) {
   struct update_array own[ARRAYS], apart[ARRAYS];
   unsigned char *at = vm->arena + vm->memory->audit_offset;
-  list_arrays(arrays, own);
+  list_arrays(tensor, own);
   memcpy(apart, own, sizeof own);
   for (int i = 0; i < ARRAYS; i++) {
     const uint32_t element_bytes = pen_dtype_bytes(own[i].dtype);
@@ -101,27 +106,27 @@ static void audit_run(const struct pen_audit_update *update, const struct pen_vm
       at += pen_aligned(count * element_bytes);
     }
   }
-  update_run(vm, apart, count, arrays->weight_decay);
-  update_run(vm, own, count, arrays->weight_decay);
+  update_run(vm, apart, count, tensor->weight_decay);
+  update_run(vm, own, count, tensor->weight_decay);
   for (int i = 0; i < ARRAYS; i++) {
     if (own[i].at != NULL &&
         memcmp(own[i].at, apart[i].at, count * pen_dtype_bytes(own[i].dtype)) != 0) {
-      report(update, vm, &own[i], arrays->own.first + first, count,
+      report(update, vm, &own[i], first, count,
              &(struct pen_audit_finding){.computed = apart[i].at});
     }
   }
 }
 
 void pen_audit_update_run(const struct pen_audit_update *update, struct pen_vm *vm,
-                          const struct pen_weight_arrays *arrays) {
+                          const struct pen_adamw_tensor *tensor) {
   const uint64_t element_bytes = (ARRAYS - 1) * sizeof(float) + sizeof(uint16_t),
                  most = (vm->memory->audit_bytes - (uint64_t)ARRAYS * PEN_ALIGNMENT_BYTES) /
                         element_bytes / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES;
   struct update_array list[ARRAYS];
-  list_arrays(arrays, list);
-  check_sums(update, vm, arrays, list);
-  for (uint64_t first = 0; first < arrays->own.count; first += most) {
-    const uint64_t left = arrays->own.count - first;
-    audit_run(update, vm, arrays, first, left < most ? left : most);
+  list_arrays(tensor, list);
+  check_sums(update, vm, tensor->count, list);
+  for (uint64_t first = 0; first < tensor->count; first += most) {
+    const uint64_t left = tensor->count - first;
+    audit_run(update, vm, tensor, first, left < most ? left : most);
   }
 }

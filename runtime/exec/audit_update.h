@@ -23,6 +23,6 @@ void pen_audit_update_sum(struct pen_audit_update *update, const struct pen_vm *
 
 /* AdamW on the weight that was drawn. */
 void pen_audit_update_run(const struct pen_audit_update *update, struct pen_vm *vm,
-                          const struct pen_weight_arrays *arrays);
+                          const struct pen_adamw_tensor *tensor);
 
 #endif

@@ -9,6 +9,7 @@
 #include "runtime/exec/operands.h"
 #include "runtime/exec/program_collectives.h"
 #include "runtime/exec/sent_bytes.h"
+#include "runtime/exec/weight_arrays.h"
 
 /* The state of binding one rank. */
 struct binding {
@@ -186,6 +187,7 @@ void pen_vm_open(struct pen_vm *vm, const struct pen_vm_config *config) {
   place_control(vm);
   bind_ops(vm);
   list_weights(vm);
+  pen_list_optimizer_tensors(vm);
   list_unsharded(vm);
   bind_add_tied(vm);
   if (transport->ops->wait_sent != NULL) {

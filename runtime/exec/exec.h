@@ -111,6 +111,10 @@ struct pen_vm {
   struct pen_send_hazards send_hazards; /* empty where a send is complete when it returns */
   const uint32_t *weights; /* [weight_count]: own weights that are trained, in model order */
   uint32_t weight_count;
+  /* What NORM measures; what UPDATE does: AdamW on [weight_count] `weights`, then only zeroes. */
+  const struct pen_norm_tensor *norms;
+  const struct pen_adamw_tensor *updates;
+  uint32_t norm_count, update_count;
   struct pen_unsharded *unsharded; /* [unsharded_count] */
   uint32_t unsharded_count;
   const float **sources; /* [replica_count + 1]: scratch of REDUCE_SCATTER */

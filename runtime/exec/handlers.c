@@ -84,19 +84,10 @@ static bool wait_tied_value(struct pen_vm *vm, const struct pen_action *action) 
   return going;
 }
 
-/* The elements of a weight's gradient that this replica keeps. */
-static struct pen_shard kept_gradient(const struct pen_vm *vm, uint32_t weight) {
-  return pen_kept_of(vm->plan, weight, vm->replica, vm->plan->weights[weight].gradient_sharded);
-}
-
-static const struct pen_tie *own_ties(const struct pen_vm *vm) {
-  return &vm->plan->ties[pen_member_tie(vm->plan, vm->endpoint->tensor_rank)];
-}
-
 /* The sum is in the place of the embedding's gradient; the head's is not used any more. A message
  * has the gradients of all ties of the member as they lie at its sender. */
 static bool add_tied_gradients(struct pen_vm *vm, const struct pen_action *action) {
-  const struct pen_tie *ties = own_ties(vm);
+  const struct pen_tie *ties = pen_own_ties(vm);
   pen_wait_sends(vm, action);
   for (uint32_t i = 0; i < pen_member_tie_count(vm->plan); i++) {
     const struct pen_weight *weight = &vm->plan->weights[ties[i].weight];
@@ -108,7 +99,7 @@ static bool add_tied_gradients(struct pen_vm *vm, const struct pen_action *actio
           (received ? vm->profile->messages[action->message].target_offset - ties[0].gradient_offset
                     : 0);
       call->operand[1] = call->operand[2] = vm->arena + weight->gradient_offset;
-      call->dim[0] = (int64_t)kept_gradient(vm, ties[i].weight).count;
+      call->dim[0] = (int64_t)pen_kept_gradient(vm, ties[i].weight).count;
       vm->add_tied.run(call);
     }
   }
@@ -123,20 +114,10 @@ static double *own_stats(const struct pen_vm *vm) {
 
 static bool measure_norms(struct pen_vm *vm, const struct pen_action *action) {
   (void)action;
-  const struct pen_device *device = vm->device;
-  void (*const measure)(double *, const float *, size_t, void *, void *) =
-      vm->plan->optimizer.norm == PEN_NORM_INFINITE ? device->max_abs : device->sum_squares;
-  double *stats = own_stats(vm);
-  for (uint32_t i = 0; i < vm->weight_count; i++) {
-    const uint32_t weight = vm->weights[i];
-    if (!pen_vm_owns_weight(vm, weight)) {
-      continue;
-    }
-    const struct pen_shard shard = pen_shard_of(vm->plan, weight, vm->replica);
-    const bool counts = vm->replica < vm->plan->shard_ranks; /* other groups have the same */
-    measure(stats + weight, pen_gradient_shard(vm, weight, shard), counts ? shard.count : 0,
-            vm->arena + vm->memory->reduce_offset, vm->streams.compute);
-  }
+  const bool infinite = vm->plan->optimizer.norm == PEN_NORM_INFINITE;
+  (infinite ? vm->device->max_abs : vm->device->sum_squares)(
+      own_stats(vm), vm->norms, vm->norm_count, vm->arena + vm->memory->reduce_offset,
+      vm->streams.compute);
   return true;
 }
 
@@ -163,40 +144,22 @@ static bool wait_norm(struct pen_vm *vm, const struct pen_action *action) {
 
 /* ---- UPDATE ---- */
 
-static void zero_gradient(struct pen_vm *vm, uint64_t offset, uint64_t first, uint64_t past) {
-  if (first < past) {
-    vm->device->zero((float *)(vm->arena + offset) + first, (past - first) * sizeof(float),
-                     vm->streams.compute);
-  }
+/* Tensors [first, past) of the list. */
+static void update_tensors(struct pen_vm *vm, uint32_t first, uint32_t past) {
+  vm->device->adamw_step(vm->updates + first, past - first, vm->adamw, vm->streams.compute);
 }
 
-/* The head's gradients of the ties whose head is on this rank: they were sent, or added. */
-static void zero_head_gradients(struct pen_vm *vm) {
-  const struct pen_tie *ties = own_ties(vm);
-  for (uint32_t i = 0; i < pen_member_tie_count(vm->plan); i++) {
-    if (ties[i].rank == vm->rank && !vm->plan->weights[ties[i].weight].frozen) {
-      zero_gradient(vm, ties[i].gradient_offset, 0, kept_gradient(vm, ties[i].weight).count);
+static void update_audited(struct pen_vm *vm) {
+  uint32_t done = 0;
+  for (uint32_t i = 0; i < vm->weight_count; i++) {
+    if (pen_audit_updates(vm, vm->weights[i])) {
+      update_tensors(vm, done, i);
+      pen_audit_update_run(&vm->audit->audit->update, vm, &vm->updates[i]);
+      done = i + 1;
     }
   }
-}
-
-/* AdamW on the shard of a weight that this replica updates: all of it where moments are whole.
- * Leaves all of the gradient zero. */
-static void update_weight(struct pen_vm *vm, uint32_t index) {
-  const struct pen_weight *weight = &vm->plan->weights[index];
-  const struct pen_weight_arrays arrays = pen_weight_arrays_of(vm, index);
-  const struct pen_shard own = arrays.own;
-  if (vm->audit != NULL && pen_audit_updates(vm, index)) {
-    pen_audit_update_run(&vm->audit->audit->update, vm, &arrays);
-  } else {
-    vm->device->adamw_step(arrays.value, arrays.gradient, arrays.exp_avg, arrays.exp_avg_sq,
-                           arrays.bf16, own.count, vm->adamw, arrays.weight_decay,
-                           vm->streams.compute);
-  }
-  if (!weight->gradient_sharded) {
-    zero_gradient(vm, weight->gradient_offset, 0, own.first);
-    zero_gradient(vm, weight->gradient_offset, own.first + own.count, weight->count);
-  }
+  update_tensors(vm, done, vm->update_count);
+  pen_audit_updated(vm);
 }
 
 /* Without clipping nothing of other ranks is read, and no WAIT_NORM need have come before. */
@@ -210,12 +173,10 @@ static bool update(struct pen_vm *vm, const struct pen_action *action) {
                          vm->plan->shard_ranks, pen_step_stats_first(vm->plan, 1),
                          optimizer->clip_norm, optimizer->norm == PEN_NORM_INFINITE,
                          vm->streams.compute);
-  zero_head_gradients(vm);
-  for (uint32_t i = 0; i < vm->weight_count; i++) {
-    update_weight(vm, vm->weights[i]);
-  }
   if (vm->audit != NULL) {
-    pen_audit_updated(vm);
+    update_audited(vm);
+  } else {
+    update_tensors(vm, 0, vm->update_count);
   }
   pen_collective_end(vm);
   return weights_written(vm, true);

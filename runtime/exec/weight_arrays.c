@@ -1,31 +1,108 @@
 /* weight_arrays.c: addresses of a weight, its gradient and moments (see weight_arrays.h). */
 #include "runtime/exec/weight_arrays.h"
 
-float *pen_gradient_shard(const struct pen_vm *vm, uint32_t weight, struct pen_shard shard) {
+#include <stdlib.h>
+
+#include "runtime/base/check.h"
+
+struct pen_shard pen_updated_shard(const struct pen_vm *vm, uint32_t weight) {
+  return pen_kept_of(vm->plan, weight, vm->replica, pen_moments_are_sharded(vm->plan));
+}
+
+struct pen_shard pen_kept_gradient(const struct pen_vm *vm, uint32_t weight) {
+  return pen_kept_of(vm->plan, weight, vm->replica, vm->plan->weights[weight].gradient_sharded);
+}
+
+/* A shard of a gradient. */
+static float *gradient_shard(const struct pen_vm *vm, uint32_t weight, struct pen_shard shard) {
   const struct pen_weight *w = &vm->plan->weights[weight];
   return (float *)(vm->arena + w->gradient_offset) + (w->gradient_sharded ? 0 : shard.first);
 }
 
-struct pen_weight_arrays pen_weight_arrays_of(const struct pen_vm *vm, uint32_t weight) {
+struct pen_adamw_tensor pen_updated_tensor(const struct pen_vm *vm, uint32_t weight) {
   const struct pen_weight *w = &vm->plan->weights[weight];
-  const struct pen_shard own =
-      pen_kept_of(vm->plan, weight, vm->replica, pen_moments_are_sharded(vm->plan));
-  return (struct pen_weight_arrays){
-      .value = (float *)(vm->arena + w->value_offset) + (w->value_sharded ? 0 : own.first),
-      .gradient = pen_gradient_shard(vm, weight, own),
+  const struct pen_shard own = pen_updated_shard(vm, weight);
+  return (struct pen_adamw_tensor){
+      .parameter = (float *)(vm->arena + w->value_offset) + (w->value_sharded ? 0 : own.first),
+      .gradient = gradient_shard(vm, weight, own),
       .exp_avg = (float *)(vm->arena + w->exp_avg_offset),
       .exp_avg_sq = (float *)(vm->arena + w->exp_avg_sq_offset),
-      .bf16 = w->bf16_offset == UINT64_MAX
+      .copy = w->bf16_offset == UINT64_MAX
                   ? NULL
                   : (uint16_t *)(vm->arena + w->bf16_offset) + (w->bf16_sharded ? 0 : own.first),
-      .own = own,
+      .count = own.count,
       .weight_decay = w->weight_decay};
+}
+
+const struct pen_tie *pen_own_ties(const struct pen_vm *vm) {
+  return &vm->plan->ties[pen_member_tie(vm->plan, vm->endpoint->tensor_rank)];
+}
+
+/* ---- the lists of NORM and UPDATE ---- */
+
+/* Of each weight that the rank owns the replica's shard; the first group measures for all. */
+static void list_norms(struct pen_vm *vm) {
+  struct pen_norm_tensor *norms = calloc(vm->weight_count + 1u, sizeof *norms);
+  pen_check(norms != NULL, "no memory for %u weights", vm->weight_count);
+  for (uint32_t i = 0; i < vm->weight_count; i++) {
+    const uint32_t weight = vm->weights[i];
+    const struct pen_shard shard = pen_shard_of(vm->plan, weight, vm->replica);
+    if (pen_vm_owns_weight(vm, weight)) {
+      norms[vm->norm_count++] =
+          (struct pen_norm_tensor){.x = gradient_shard(vm, weight, shard),
+                                   .count = vm->replica < vm->plan->shard_ranks ? shard.count : 0,
+                                   .index = weight};
+    }
+  }
+  vm->norms = norms;
+}
+
+/* Elements [first, past) of a gradient, which become zero and no more. */
+static void add_zeroed(struct pen_vm *vm, struct pen_adamw_tensor *updates, uint64_t offset,
+                       uint64_t first, uint64_t past) {
+  if (first < past) {
+    updates[vm->update_count++] = (struct pen_adamw_tensor){
+        .gradient = (float *)(vm->arena + offset) + first, .count = past - first};
+  }
+}
+
+/* All of a gradient becomes zero: what AdamW reads of it, the shards of other replicas, and the
+ * head's gradients of ties, which were sent, or added. */
+static void list_updates(struct pen_vm *vm) {
+  const struct pen_plan *plan = vm->plan;
+  const struct pen_tie *ties = pen_own_ties(vm);
+  const size_t most = 3 * (size_t)vm->weight_count + plan->tie_count;
+  struct pen_adamw_tensor *updates = calloc(most + 1, sizeof *updates);
+  pen_check(updates != NULL, "no memory for %u weights", vm->weight_count);
+  for (uint32_t i = 0; i < vm->weight_count; i++) {
+    updates[vm->update_count++] = pen_updated_tensor(vm, vm->weights[i]);
+  }
+  for (uint32_t i = 0; i < vm->weight_count; i++) {
+    const struct pen_weight *weight = &plan->weights[vm->weights[i]];
+    const struct pen_shard own = pen_updated_shard(vm, vm->weights[i]);
+    if (!weight->gradient_sharded) {
+      add_zeroed(vm, updates, weight->gradient_offset, 0, own.first);
+      add_zeroed(vm, updates, weight->gradient_offset, own.first + own.count, weight->count);
+    }
+  }
+  for (uint32_t i = 0; i < pen_member_tie_count(plan); i++) {
+    if (ties[i].rank == vm->rank && !plan->weights[ties[i].weight].frozen) {
+      add_zeroed(vm, updates, ties[i].gradient_offset, 0,
+                 pen_kept_gradient(vm, ties[i].weight).count);
+    }
+  }
+  vm->updates = updates;
+}
+
+void pen_list_optimizer_tensors(struct pen_vm *vm) {
+  list_norms(vm);
+  list_updates(vm);
 }
 
 uint32_t pen_weight_at(const struct pen_vm *vm, uint64_t offset, bool gradients) {
   const struct pen_plan *plan = vm->plan;
   for (uint32_t i = 0; i < pen_member_tie_count(plan); i++) {
-    const struct pen_tie *tie = &plan->ties[pen_member_tie(plan, vm->endpoint->tensor_rank) + i];
+    const struct pen_tie *tie = pen_own_ties(vm) + i;
     if (tie->rank == vm->rank && (gradients ? tie->gradient_offset : tie->value_offset) == offset) {
       return tie->weight;
     }

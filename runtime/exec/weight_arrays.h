@@ -5,18 +5,20 @@
 #include "runtime/exec/exec.h"
 #include "runtime/plan/shard.h"
 
-/* The elements that this replica updates: its shard where moments are sharded, else all. */
-struct pen_weight_arrays {
-  float *value, *gradient, *exp_avg, *exp_avg_sq;
-  uint16_t *bf16; /* null: the weight has no copy */
-  struct pen_shard own;
-  double weight_decay;
-};
+/* The elements of a weight that this replica updates: its shard where moments are sharded, else
+ * all; and what AdamW reads and writes of them. */
+struct pen_shard pen_updated_shard(const struct pen_vm *vm, uint32_t weight);
+struct pen_adamw_tensor pen_updated_tensor(const struct pen_vm *vm, uint32_t weight);
 
-struct pen_weight_arrays pen_weight_arrays_of(const struct pen_vm *vm, uint32_t weight);
+/* The elements of a weight's gradient that this replica keeps. */
+struct pen_shard pen_kept_gradient(const struct pen_vm *vm, uint32_t weight);
 
-/* A shard of a gradient. */
-float *pen_gradient_shard(const struct pen_vm *vm, uint32_t weight, struct pen_shard shard);
+/* The ties of the rank's member: pen_member_tie_count(). */
+const struct pen_tie *pen_own_ties(const struct pen_vm *vm);
+
+/* Lists what NORM and UPDATE do, once: fills `norms` and `updates` of the vm, whose `weights` are
+ * set. Allocates. */
+void pen_list_optimizer_tensors(struct pen_vm *vm);
 
 /* The weight that has its value or its copy, or with `gradients` its gradient, at an offset of the
  * rank's arena. For a tied weight of another rank: what this one reads of it, or with `gradients`

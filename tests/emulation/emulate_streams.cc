@@ -10,6 +10,8 @@
  * a capture, a capture whose streams are not joined, in a capture copies of memory that is not
  * pinned. A stream holds a limited number of calls, and then blocks the caller.
  * PEN_EMULATED_SLOW=MS: each call takes the device so many milliseconds.
+ * PEN_EMULATED_LIST=FILE: the kernels, copies and writes of each graph are added to FILE, stream by
+ * stream.
  *
  * Several threads may call, one at a time: a caller that waits executes the calls of all streams
  * that can be executed, those of other threads too. */
@@ -554,8 +556,19 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *made) {
   return cudaSuccess;
 }
 
+static void list_nodes(const graph &of) {
+  const char *path = getenv("PEN_EMULATED_LIST");
+  FILE *file = path == NULL ? NULL : fopen(path, "a");
+  for (const strand &l : of.strands)
+    for (const item &each : l)
+      if (file != NULL && each.kind == RUN)
+        fprintf(file, "%s\n", each.name == NULL ? "a copy or a write" : each.name);
+  if (file != NULL) fclose(file);
+}
+
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *made, cudaGraph_t from, unsigned long long) {
   *made = (cudaGraphExec_t) new graph(*(graph *)from);
+  list_nodes(*(graph *)from);
   graphs++;
   return cudaSuccess;
 }

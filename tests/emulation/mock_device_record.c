@@ -140,13 +140,14 @@ static void zero(void *there, size_t bytes, void *stream) {
 static void synchronize(void *stream) {
   must(!recording.keeps, "the host waits for stream %p within a step", stream);
 }
-static void reduce(double *to, const float *x, size_t n, void *workspace, void *stream) {
-  (void)to, (void)x, (void)n, (void)workspace, mock_device_issue(KERNEL, stream, NULL, 0, PEN_NONE);
-}
-static void adamw(float *p, float *g, float *m, float *v, uint16_t *copy_there, size_t n,
-                  const struct pen_adamw *settings, double decay, void *stream) {
-  (void)p, (void)g, (void)m, (void)v, (void)copy_there, (void)n, (void)settings, (void)decay,
+static void reduce(double *to, const struct pen_norm_tensor *list, size_t n, void *workspace,
+                   void *stream) {
+  (void)to, (void)list, (void)n, (void)workspace,
       mock_device_issue(KERNEL, stream, NULL, 0, PEN_NONE);
+}
+static void adamw(const struct pen_adamw_tensor *list, size_t n, const struct pen_adamw *settings,
+                  void *stream) {
+  (void)list, (void)n, (void)settings, mock_device_issue(KERNEL, stream, NULL, 0, PEN_NONE);
 }
 static void clip_scale(struct pen_adamw *to, const struct pen_adamw *base, const double *board,
                        size_t n, size_t parts, size_t stride, double clip, int greatest,

@@ -182,8 +182,8 @@ static void bench_op(const struct bench_case *subject, enum pen_dtype dtype) {
 
 /* ---- functions that are no op ---- */
 struct optimizing {
-  float *tensor[4];
-  size_t count;
+  struct pen_adamw_tensor updated;
+  struct pen_norm_tensor measured;
   struct pen_adamw *settings;
   double *sum, *workspace;
 };
@@ -191,14 +191,13 @@ struct optimizing {
 static void adamw_once(void *context, int turn) {
   const struct optimizing *o = context;
   (void)turn;
-  pen_cuda.adamw_step(o->tensor[0], o->tensor[1], o->tensor[2], o->tensor[3], NULL, o->count,
-                      o->settings, 0.1, stream);
+  pen_cuda.adamw_step(&o->updated, 1, o->settings, stream);
 }
 
 static void squares_once(void *context, int turn) {
   const struct optimizing *o = context;
   (void)turn;
-  pen_cuda.sum_squares(o->sum, o->tensor[0], o->count, o->workspace, stream);
+  pen_cuda.sum_squares(o->sum, &o->measured, 1, o->workspace, stream);
 }
 
 static void bench_optimizer(void) {
@@ -206,16 +205,19 @@ static void bench_optimizer(void) {
   const bool steps = is_chosen("adamw", shape), sums = is_chosen("sum of squares", shape);
   if (!steps && !sums) return;
   const struct pen_adamw settings = {1e-3, 0.9, 0.95, 1e-8, 0.1, 1, 0.1, 0.05};
-  struct optimizing o = {.count = (size_t)(sized(50257) * sized(768)),
+  const size_t count = (size_t)(sized(50257) * sized(768));
+  const struct operand floats_there = {.count = count, .element_bytes = sizeof(float)};
+  float *tensor[4];
+  for (size_t i = 0; i < 4; i++) tensor[i] = filled(&floats_there, NULL, i + 1);
+  pen_cuda.zero(tensor[3], count * sizeof(float), stream);
+  struct optimizing o = {.updated = {tensor[0], tensor[1], tensor[2], tensor[3], NULL, count, 0.1},
+                         .measured = {tensor[0], count, 0},
                          .settings = sent(&settings, sizeof settings),
-                         .sum = there(8)};
-  const struct operand floats_there = {.count = o.count, .element_bytes = sizeof(float)};
-  for (size_t i = 0; i < 4; i++) o.tensor[i] = filled(&floats_there, NULL, i + 1);
-  pen_cuda.zero(o.tensor[3], o.count * sizeof(float), stream);
-  o.workspace = there((o.count / PEN_NORM_BLOCK + 1) * sizeof(double));
-  const double count = (double)o.count;
-  if (steps) print_rate("adamw", shape, median_seconds(adamw_once, &o), 32 * count, 0);
-  if (sums) print_rate("sum of squares", shape, median_seconds(squares_once, &o), 4 * count, 0);
+                         .sum = there(8),
+                         .workspace = there((count / PEN_NORM_BLOCK + 1) * sizeof(double))};
+  if (steps) print_rate("adamw", shape, median_seconds(adamw_once, &o), 32.0 * (double)count, 0);
+  if (sums)
+    print_rate("sum of squares", shape, median_seconds(squares_once, &o), 4.0 * (double)count, 0);
   tidy(NULL);
 }
 

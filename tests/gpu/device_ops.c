@@ -15,26 +15,69 @@
 static const size_t counts[] = {1, 3, 15, 16, 17, 100, 4095, 4096, 4097, 20000, 70001};
 enum { COUNTS = sizeof counts / sizeof *counts };
 
-/* The CPU's bits; a tensor split at a block boundary has the bits of the whole. */
-static void sums_of_squares(void **state) {
-  for (int n = 0; n < COUNTS; n++) {
-    const size_t count = counts[n];
-    const float *x = random_floats(count, count);
-    const double expected = pen_sum_squares(x, count);
-    double *sum_there = there(sizeof *sum_there), actual;
-    pen_cuda.sum_squares(sum_there, sent(x, count * sizeof *x), count,
-                         there(((count - 1) / PEN_NORM_BLOCK + 1) * sizeof(double)), stream);
-    fetch(&actual, sum_there, sizeof actual);
-    assert_same_bits("sum of squares", &actual, &expected, sizeof actual);
-    tidy(state);
+/* More tensors than one launch takes, of all sizes, some without elements. Each begins on 16 bytes,
+ * and others' elements are between them. */
+enum { LISTED = 160 };
+struct listed {
+  size_t first[LISTED], count[LISTED], total;
+};
+
+static struct listed many_tensors(void) {
+  struct listed l = {.total = 0};
+  for (size_t i = 0; i < LISTED; i++) {
+    l.count[i] = i % 9 == 4 ? 0 : i % 7 == 0 ? counts[i / 7 % COUNTS] : i * 37 % 301;
+    l.first[i] = l.total;
+    l.total += (l.count[i] + 3) / 4 * 4 + 4;
+  }
+  return l;
+}
+
+/* The CPU's bits, each at its index, with a workspace of just the blocks. */
+static void check_norms(void (*measure)(double *, const struct pen_norm_tensor *, size_t, void *,
+                                        void *),
+                        double (*expected)(const float *, size_t), const float *x,
+                        const struct listed *l) {
+  struct pen_norm_tensor tensors[LISTED];
+  double norms[LISTED], *over = there(sizeof norms);
+  const float *x_over = sent(x, l->total * sizeof *x);
+  size_t blocks = 0;
+  for (size_t i = 0; i < LISTED; i++) {
+    tensors[i] = (struct pen_norm_tensor){x_over + l->first[i], l->count[i], LISTED - 1 - i};
+    blocks += (l->count[i] + PEN_NORM_BLOCK - 1) / PEN_NORM_BLOCK;
+  }
+  measure(over, tensors, LISTED, there(blocks * sizeof(double)), stream);
+  fetch(norms, over, sizeof norms);
+  for (size_t i = 0; i < LISTED; i++) {
+    const double here = expected(x + l->first[i], l->count[i]), made = norms[LISTED - 1 - i];
+    if (isnan(here) ? !isnan(made) : memcmp(&here, &made, sizeof here) != 0)
+      fail_msg("tensor %zu, %zu elements: %.17g, not %.17g", i, l->count[i], made, here);
   }
 }
 
-static void a_sum_of_nothing_is_0(void **state) {
+static void sums_of_squares(void **state) {
   (void)state;
-  double *sum = there(sizeof *sum), actual = 1;
-  pen_cuda.sum_squares(sum, NULL, 0, there(8), stream);
-  fetch(&actual, sum, sizeof actual);
+  const struct listed l = many_tensors();
+  check_norms(pen_cuda.sum_squares, pen_sum_squares, random_floats(l.total, 3), &l);
+}
+
+/* NaN propagates. */
+static void greatest_magnitudes(void **state) {
+  (void)state;
+  const struct listed l = many_tensors();
+  float *x = random_floats(l.total, 5);
+  for (size_t i = 0; i < LISTED; i++)
+    if (i % 3 > 0 && l.count[i] > 0)
+      x[l.first[i] + l.count[i] / (i % 3 + 1)] = i % 3 == 1 ? -123 : -NAN;
+  check_norms(pen_cuda.max_abs, pen_max_abs, x, &l);
+}
+
+static void a_norm_of_nothing_is_0(void **state) {
+  (void)state;
+  const struct pen_norm_tensor nothing = {NULL, 0, 0};
+  double *norm = there(sizeof *norm), actual = 1;
+  pen_cuda.sum_squares(norm, &nothing, 0, NULL, stream);
+  pen_cuda.sum_squares(norm, &nothing, 1, NULL, stream);
+  fetch(&actual, norm, sizeof actual);
   assert_true(actual == 0);
 }
 
@@ -47,44 +90,62 @@ static const struct pen_adamw settings = {.learning_rate = 1e-3,
                                           .correction1 = 1 - 0.9 * 0.9,
                                           .correction2 = 1 - 0.95 * 0.95};
 
-/* The bits of a CPU that fuses multiply-adds; within rounding of other CPUs. The copy is the
- * rounded parameters. */
-static void adamw(void **state) {
-  const char *fuses = pen_kernels_open();
-  const int same = strncmp(fuses, "baseline", 8) != 0;
-  for (int n = 0; n < COUNTS; n++) {
-    const size_t count = counts[n], bytes = count * sizeof(float);
-    float *here[4];
-    void *over[4];
-    for (size_t i = 0; i < 4; i++) {
-      here[i] = random_floats(count, i + 1);
-      for (size_t k = 0; i == 3 && k < count; k++)
-        here[i][k] = fabsf(here[i][k]); /* a second moment */
-      for (size_t k = 3; i == 1 && k < count; k += 97)
-        here[i][k] = k % 2 ? NAN : -INFINITY; /* these elements are unchanged */
-      over[i] = sent(here[i], bytes);
-    }
-    uint16_t *copy_over = n % 2 ? there(count * sizeof *copy_over) : NULL,
-             *copy = bytes_at(count * sizeof *copy, 0);
-    uint16_t *rounded = bytes_at(count * sizeof *rounded, 0);
-    pen_cuda.adamw_step(over[0], over[1], over[2], over[3], copy_over, count,
-                        sent(&settings, sizeof settings), settings.weight_decay, stream);
-    pen_adamw_step(here[0], here[1], here[2], here[3], count, &settings);
-    for (size_t i = 0; i < 4; i++) {
-      float *actual = floats(count);
-      fetch(actual, over[i], bytes);
-      if (same)
-        assert_same_bits("adamw", actual, here[i], bytes);
-      else
-        assert_near("adamw", actual, widened(here[i], count), count, 1e-6, 1);
-      if (i == 0 && copy_over != NULL) {
-        fetch(copy, copy_over, count * sizeof *copy);
-        pen_f32_to_bf16(rounded, actual, count);
-        assert_same_bits("its copy", copy, rounded, count * sizeof *copy);
-      }
-    }
-    tidy(state);
+/* AdamW's list over such arrays; every second tensor has a copy, and some are only zeroed. */
+static void list_updates(struct pen_adamw_tensor tensors[LISTED], const struct listed *l,
+                         float *const x[4], uint16_t *copy) {
+  for (size_t i = 0; i < LISTED; i++) {
+    const size_t at = l->first[i];
+    tensors[i] = i % 11 == 10
+                     ? (struct pen_adamw_tensor){.gradient = x[1] + at, .count = l->count[i]}
+                     : (struct pen_adamw_tensor){.parameter = x[0] + at,
+                                                 .gradient = x[1] + at,
+                                                 .exp_avg = x[2] + at,
+                                                 .exp_avg_sq = x[3] + at,
+                                                 .copy = i % 2 ? copy + at : NULL,
+                                                 .count = l->count[i],
+                                                 .weight_decay = 0.1 * (double)(i % 3)};
   }
+}
+
+/* The bits of a CPU that fuses multiply-adds; within rounding of other CPUs. The copies are the
+ * rounded parameters, and nothing else changes. */
+static void adamw(void **state) {
+  (void)state;
+  const int same = strncmp(pen_kernels_open(), "baseline", 8) != 0;
+  const struct listed l = many_tensors();
+  const size_t bytes = l.total * sizeof(float), copy_bytes = l.total * sizeof(uint16_t);
+  struct pen_adamw_tensor tensors[LISTED];
+  float *here[4], *over[4], *actual = floats(l.total);
+  uint16_t *copy = bytes_at(copy_bytes, 0), *copy_over = sent(copy, copy_bytes),
+           *copy_back = bytes_at(copy_bytes, 0);
+  for (size_t a = 0; a < 4; a++) here[a] = random_floats(l.total, a + 1);
+  for (size_t k = 0; k < l.total; k++) here[3][k] = fabsf(here[3][k]); /* a second moment */
+  for (size_t i = 0; i < LISTED; i++)
+    for (size_t k = 3; k < l.count[i]; k += 97) /* these elements are unchanged */
+      here[1][l.first[i] + k] = k % 2 ? NAN : -INFINITY;
+  for (size_t a = 0; a < 4; a++) over[a] = sent(here[a], bytes);
+  list_updates(tensors, &l, over, copy_over);
+  pen_cuda.adamw_step(tensors, LISTED, sent(&settings, sizeof settings), stream);
+  list_updates(tensors, &l, here, copy);
+  for (size_t i = 0; i < LISTED; i++) {
+    struct pen_adamw own = settings;
+    own.weight_decay = tensors[i].weight_decay;
+    if (tensors[i].parameter != NULL)
+      pen_adamw_step(tensors[i].parameter, tensors[i].gradient, tensors[i].exp_avg,
+                     tensors[i].exp_avg_sq, l.count[i], &own);
+    memset(tensors[i].gradient, 0, l.count[i] * sizeof(float));
+  }
+  for (size_t a = 4; a-- > 0;) {
+    fetch(actual, over[a], bytes);
+    if (same)
+      assert_same_bits("adamw", actual, here[a], bytes);
+    else
+      assert_near("adamw", actual, widened(here[a], l.total), l.total, 1e-6, 1);
+  }
+  for (size_t i = 0; i < LISTED; i++)
+    if (tensors[i].copy != NULL) pen_f32_to_bf16(tensors[i].copy, actual + l.first[i], l.count[i]);
+  fetch(copy_back, copy_over, copy_bytes);
+  assert_same_bits("copies", copy_back, copy, copy_bytes);
 }
 
 /* The CPU's bits: added in order, whichever array receives the sum. */
@@ -213,31 +274,12 @@ static void a_skipped_step(void **state) {
   memset(zeros, 0, COUNT * sizeof *zeros);
   for (int i = 0; i < 4; i++)
     over[i] = sent(x[i] = random_floats(COUNT, (uint64_t)i + 1), COUNT * sizeof(float));
-  pen_cuda.adamw_step(over[0], over[1], over[2], over[3], NULL, COUNT,
-                      sent(&settings, sizeof settings), 0.1, stream);
+  const struct pen_adamw_tensor tensor = {over[0], over[1], over[2], over[3], NULL, COUNT, 0.1};
+  pen_cuda.adamw_step(&tensor, 1, sent(&settings, sizeof settings), stream);
   for (int i = 0; i < 4; i++) {
     fetch(back, over[i], COUNT * sizeof *back);
     assert_same_bits("what stays", back, i == 1 ? zeros : x[i], COUNT * sizeof *back);
   }
-}
-
-/* The CPU's bits; NaN propagates. */
-static void greatest_magnitudes(void **state) {
-  (void)state;
-  const size_t counts[] = {0, 1, 31, 4096, 4097, 20000};
-  for (int n = 0; n < 6; n++)
-    for (int form = 0; form < 3; form++) {
-      float *x = random_floats(counts[n] + 1, 5);
-      if (form == 1) x[counts[n] / 2] = -123;
-      if (form == 2) x[counts[n] / 3] = -NAN;
-      double *over = there(sizeof *over), here = 0;
-      pen_cuda.max_abs(over, sent(x, (counts[n] + 1) * sizeof *x), counts[n],
-                       there((counts[n] / PEN_NORM_BLOCK + 1) * 8), stream);
-      fetch(&here, over, sizeof here);
-      const double expected = pen_max_abs(x, counts[n]);
-      assert_true(here == expected || (isnan(here) && isnan(expected)));
-      release_all();
-    }
 }
 
 /* The generator reserves at least what an op needs. */
@@ -376,7 +418,8 @@ static size_t choose_tests(struct CMUnitTest *tests, size_t count, int argc, cha
 int main(int argc, char **argv) {
   struct CMUnitTest tests[] = {
       cmocka_unit_test_teardown(sums_of_squares, tidy),
-      cmocka_unit_test_teardown(a_sum_of_nothing_is_0, tidy),
+      cmocka_unit_test_teardown(greatest_magnitudes, tidy),
+      cmocka_unit_test_teardown(a_norm_of_nothing_is_0, tidy),
       cmocka_unit_test_teardown(adamw, tidy),
       cmocka_unit_test_teardown(summed, tidy),
       cmocka_unit_test_teardown(narrowed, tidy),
@@ -384,7 +427,6 @@ int main(int argc, char **argv) {
       cmocka_unit_test_teardown(memory, tidy),
       cmocka_unit_test_teardown(settled, tidy),
       cmocka_unit_test_teardown(a_skipped_step, tidy),
-      cmocka_unit_test_teardown(greatest_magnitudes, tidy),
       cmocka_unit_test_teardown(workspaces_are_reserved, tidy),
       cmocka_unit_test_teardown(a_graph, tidy),
       cmocka_unit_test_teardown(branches_of_a_graph, tidy),

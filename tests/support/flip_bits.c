@@ -46,9 +46,9 @@ static const char *const names[PLACES] = {"weight", "activation", "accumulator",
 void __real_pen_audit_call(struct pen_vm *vm, const struct pen_action *action);
 void __wrap_pen_audit_call(struct pen_vm *vm, const struct pen_action *action);
 void __real_pen_audit_update_run(const struct pen_audit_update *update, struct pen_vm *vm,
-                                 const struct pen_weight_arrays *arrays);
+                                 const struct pen_adamw_tensor *updated);
 void __wrap_pen_audit_update_run(const struct pen_audit_update *update, struct pen_vm *vm,
-                                 const struct pen_weight_arrays *arrays);
+                                 const struct pen_adamw_tensor *updated);
 void __real_pen_audit_weights_pass_tied(const struct pen_vm *vm);
 void __wrap_pen_audit_weights_pass_tied(const struct pen_vm *vm);
 void __real_pen_audit_report(const struct pen_endpoint *endpoint,
@@ -331,51 +331,52 @@ static struct {
 } update_flip;
 
 /* AdamW, of which the step's own first run leaves a flipped bit. */
-static void adamw_flipped(float *value, float *gradient, float *exp_avg, float *exp_avg_sq,
-                          uint16_t *bf16, size_t count, const struct pen_adamw *settings,
-                          double weight_decay, void *stream) {
-  unsigned char *const arrays[] = {(unsigned char *)value, (unsigned char *)exp_avg,
-                                   (unsigned char *)exp_avg_sq, (unsigned char *)gradient};
+static void adamw_flipped(const struct pen_adamw_tensor *updated, size_t tensor_count,
+                          const struct pen_adamw *settings, void *stream) {
+  unsigned char *const arrays[] = {
+      (unsigned char *)updated->parameter, (unsigned char *)updated->exp_avg,
+      (unsigned char *)updated->exp_avg_sq, (unsigned char *)updated->gradient};
   if (flip.place == MOMENT && flip.bit != 0) {
     *flip.byte ^= flip.bit; /* it was compared: the weight must not become wrong */
     flip.bit = 0;
   }
-  update_flip.device->adamw_step(value, gradient, exp_avg, exp_avg_sq, bf16, count, settings,
-                                 weight_decay, stream);
-  const bool own = (unsigned char *)value >= update_flip.own &&
-                   (unsigned char *)value < update_flip.own + update_flip.own_bytes;
+  update_flip.device->adamw_step(updated, tensor_count, settings, stream);
+  const bool own =
+      arrays[0] >= update_flip.own && arrays[0] < update_flip.own + update_flip.own_bytes;
   if (flip.place == UPDATED && own && flip.bit == 0) {
     static struct pen_tensor run;
     static char name[256];
     const uint32_t which = below(4);
     static const char *const endings[] = {"", ".exp_avg", ".exp_avg_sq", ".grad"};
     snprintf(name, sizeof name, "%s%s", flip.tensor->name, endings[which]);
-    run = (struct pen_tensor){.name = name, .dtype = PEN_F32, .bytes = count * sizeof(float)};
+    run = (struct pen_tensor){
+        .name = name, .dtype = PEN_F32, .bytes = updated->count * sizeof(float)};
     do_flip(flip.vm, flip.vm->action, flip.vm->endpoint->global, &run, arrays[which]);
   }
 }
 
-static void flip_moment(struct pen_vm *vm, const struct pen_weight_arrays *arrays) {
+static void flip_moment(struct pen_vm *vm, const struct pen_adamw_tensor *updated) {
   static struct pen_tensor tensor;
   static char name[256];
   const uint32_t which = below(3);
-  unsigned char *const at[] = {(unsigned char *)arrays->value, (unsigned char *)arrays->exp_avg,
-                               (unsigned char *)arrays->exp_avg_sq};
+  unsigned char *const at[] = {(unsigned char *)updated->parameter,
+                               (unsigned char *)updated->exp_avg,
+                               (unsigned char *)updated->exp_avg_sq};
   static const char *const endings[] = {"", ".exp_avg", ".exp_avg_sq"};
   snprintf(name, sizeof name, "%s%s", flip.tensor->name, endings[which]);
-  tensor = (struct pen_tensor){
-      .name = name, .dtype = PEN_F32, .bytes = arrays->own.count * sizeof(float)};
+  tensor =
+      (struct pen_tensor){.name = name, .dtype = PEN_F32, .bytes = updated->count * sizeof(float)};
   do_flip(vm, vm->action, vm->endpoint->global, &tensor, at[which]);
 }
 
 void __wrap_pen_audit_update_run(const struct pen_audit_update *update, struct pen_vm *vm,
-                                 const struct pen_weight_arrays *arrays) {
+                                 const struct pen_adamw_tensor *updated) {
   const uint32_t global = vm->endpoint->global;
   const char *only = setting("FLIP_PLACE");
   if (!is_flipped(global) ||
       (only != NULL && (!is_of_update() || strcmp(only, names[TIED]) == 0)) ||
-      arrays->own.count == 0) {
-    __real_pen_audit_update_run(update, vm, arrays);
+      updated->count == 0) {
+    __real_pen_audit_update_run(update, vm, updated);
     return;
   }
   const struct pen_tensor weight = {.name = vm->plan->weights[update->weight].name};
@@ -388,11 +389,11 @@ void __wrap_pen_audit_update_run(const struct pen_audit_update *update, struct p
   flip.place = below(2) == 0 ? MOMENT : UPDATED;
   if (only != NULL) flip.place = strcmp(only, names[MOMENT]) == 0 ? MOMENT : UPDATED;
   update_flip.device = vm->device;
-  update_flip.own = (unsigned char *)arrays->value;
-  update_flip.own_bytes = arrays->own.count * sizeof(float);
-  if (flip.place == MOMENT) flip_moment(vm, arrays);
+  update_flip.own = (unsigned char *)updated->parameter;
+  update_flip.own_bytes = updated->count * sizeof(float);
+  if (flip.place == MOMENT) flip_moment(vm, updated);
   vm->device = &device;
-  __real_pen_audit_update_run(update, vm, arrays);
+  __real_pen_audit_update_run(update, vm, updated);
   vm->device = update_flip.device;
   put_result(vm, vm->action);
   *flip.byte ^= flip.bit;

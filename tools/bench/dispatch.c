@@ -63,14 +63,13 @@ static void no_copy(void *to, const void *from, size_t bytes, void *stream) {
 static void no_zero(void *memory, size_t bytes, void *stream) {
   (void)memory, (void)bytes, (void)stream;
 }
-static void no_norm(double *norm, const float *x, size_t count, void *workspace, void *stream) {
-  (void)norm, (void)x, (void)count, (void)workspace, (void)stream;
+static void no_norm(double *norms, const struct pen_norm_tensor *tensors, size_t tensor_count,
+                    void *workspace, void *stream) {
+  (void)norms, (void)tensors, (void)tensor_count, (void)workspace, (void)stream;
 }
-static void no_update(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq,
-                      uint16_t *copy, size_t count, const struct pen_adamw *settings,
-                      double weight_decay, void *stream) {
-  (void)parameter, (void)gradient, (void)exp_avg, (void)exp_avg_sq, (void)copy, (void)count;
-  (void)settings, (void)weight_decay, (void)stream;
+static void no_update(const struct pen_adamw_tensor *tensors, size_t tensor_count,
+                      const struct pen_adamw *settings, void *stream) {
+  (void)tensors, (void)tensor_count, (void)settings, (void)stream;
 }
 static void no_clip(struct pen_adamw *settings, const struct pen_adamw *base, const double *stats,
                     size_t count, size_t parts, size_t stride, double clip_norm, int infinity_norm,
