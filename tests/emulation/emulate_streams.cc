@@ -8,7 +8,8 @@
  * streams take turns likewise. Words that another process is to write are waited for in turn, too;
  * a query of an event returns before they are written. What CUDA refuses is refused: a wait during
  * a capture, a capture whose streams are not joined, in a capture copies of memory that is not
- * pinned. A stream holds a limited number of calls, and then blocks the caller.
+ * pinned and code that was not used before. A stream holds a limited number of calls, and then
+ * blocks the caller.
  * PEN_EMULATED_SLOW=MS: each call takes the device so many milliseconds.
  *
  * Several threads may call, one at a time: a caller that waits executes the calls of all streams
@@ -28,6 +29,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "tests/emulation/emulate.h"
@@ -74,6 +76,8 @@ unsigned graphs;    /* ready */
 unsigned under_way; /* replays */
 stream *origin;
 bool broken_capture;
+char refusal[200];                 /* of the last capture that was refused */
+std::set<std::string> loaded_code; /* see use_code() */
 std::vector<uint64_t> strand_last; /* for each strand: the number of its last item; joined when the
                                       origin has waited for a signal after it */
 std::map<uint64_t, std::pair<int, uint64_t>>
@@ -242,7 +246,7 @@ void join_capture(stream *s) {
 }
 
 cudaError_t refuse() {
-  broken_capture = true;
+  refuse_capture();
   return cudaErrorStreamCaptureUnsupported;
 }
 
@@ -264,7 +268,24 @@ bool is_captured(void *stream_pointer) {
   return stream_of((cudaStream_t)stream_pointer)->captured_strand >= 0;
 }
 
-void refuse_capture() { broken_capture = true; }
+/* The first reason counts. */
+void refuse_capture(const char *why) {
+  if (!broken_capture) snprintf(refusal, sizeof refusal, "%s", why);
+  broken_capture = true;
+}
+
+const char *why_refused() { return refusal; }
+
+void use_code(void *stream_pointer, const char *name, const void *code, size_t bytes) {
+  const call held(calls);
+  const std::string key((const char *)code, bytes);
+  char why[sizeof refusal];
+  snprintf(why, sizeof why, "%s is first used, and so loaded, in a capture", name);
+  if (!is_captured(stream_pointer))
+    loaded_code.insert(key);
+  else if (loaded_code.count(key) == 0)
+    refuse_capture(why);
+}
 
 bool has_graph() { return graphs > 0; }
 
@@ -535,7 +556,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode) {
       getenv("PEN_EMULATED_NO_GRAPH"); /* as with a driver or a library that cannot be captured */
   capturing.reset(new graph);
   strand_last.clear(), strand_joined.clear(), captured_signal.clear();
-  broken_capture = refused != NULL;
+  broken_capture = false;
+  if (refused != NULL) refuse_capture();
   origin = stream_of(s);
   join_capture(origin);
   return cudaSuccess;
@@ -591,6 +613,10 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t g, cudaStream_t s) {
 }
 
 /* For the library under product.c, in C. */
+void emulated_use_code(void *stream_pointer, const char *name, const void *code, size_t bytes) {
+  use_code(stream_pointer, name, code, bytes);
+}
+
 void emulated_enqueue(void *stream_pointer, void (*body)(void *), const void *context,
                       size_t bytes) {
   std::shared_ptr<std::vector<char>> kept(

@@ -273,6 +273,8 @@ static void a_graph(void **state) {
   pen_cuda.zero(word, 2 * sizeof *word, stream);
   const char *why = NULL;
   struct pen_call add = {.operand = {x, x, y}, .dim = {COUNT}, .stream = side};
+  pen_cuda.kernel_of(PEN_OP_ADD, PEN_F32)(&add); /* loads it, which a capture may not */
+  pen_cuda.stream_synchronize(side);
   assert_well("opening");
   pen_cuda.capture_begin(stream);
   pen_cuda.copy_in(x, here, COUNT * sizeof *x, stream);
