@@ -10,7 +10,8 @@
  * a capture, a capture whose streams are not joined, in a capture copies of memory that is not
  * pinned and code that was not used before. A stream holds a limited number of calls, and then
  * blocks the caller.
- * PEN_EMULATED_SLOW=MS: each call takes the device so many milliseconds.
+ * PEN_EMULATED_SLOW=MS: each call takes the device so many milliseconds. PEN_EMULATED_COPIES=FILE:
+ * the bytes of each copy from the host's memory are added to the file, a line each.
  *
  * Several threads may call, one at a time: a caller that waits executes the calls of all streams
  * that can be executed, those of other threads too. */
@@ -414,8 +415,18 @@ cudaError_t cudaDeviceSynchronize(void) {
   return cudaSuccess;
 }
 
-cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind) {
+static void note_copy(cudaMemcpyKind kind, size_t bytes) {
+  static const char *path = getenv("PEN_EMULATED_COPIES");
+  static FILE *file = path == NULL ? NULL : fopen(path, "a");
+  if (file != NULL && kind == cudaMemcpyHostToDevice) {
+    fprintf(file, "%zu\n", bytes);
+    fflush(file);
+  }
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind) {
   const cudaError_t result = cudaDeviceSynchronize();
+  note_copy(kind, bytes);
   memcpy(to, from, bytes);
   return result;
 }
@@ -436,6 +447,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
   const bool out = kind == cudaMemcpyDeviceToHost, in = kind == cudaMemcpyHostToDevice;
   const bool plain = (in && !is_pinned(from)) || (out && !is_pinned(to));
   if (plain && stream_of(s)->captured_strand >= 0) return refuse();
+  note_copy(kind, bytes);
   if (in && plain) {
     std::shared_ptr<std::vector<char>> kept(
         new std::vector<char>((const char *)from, (const char *)from + bytes));

@@ -161,6 +161,29 @@ ok "in bf16, too" build chunks_half "$scratch/gpt2.cfg" -s cluster.device=cuda -
 ok "trains" train chunks_half chunks_half --steps 3
 ok "to the losses of f32 to 2%" within chunks_cuda chunks_half 3
 
+# The start: llama_1b.cfg, cut to 10 M weights. With that learning rate a step leaves them as they are.
+cut="model.layers=2 model.vocab=4096 model.hidden=512 model.heads=8 model.kv_heads=2 model.ffn=2048 model.sequence=16 batch.microbatch=1
+  pipeline.microbatches=1 optimizer.learning_rate=1e-60"
+for device in cpu cuda; do
+  ok "a plan of llama_1b.cfg, cut, for $device" build "start_$device" "$top_srcdir/tests/gpu/llama_1b.cfg" -s cluster.device=$device \
+    $(printf ' -s %s' $cut)
+done
+ok "the CPU writes the weights of the start" "$scratch/start_cpu" init --seed 7 --output "$scratch/start.safetensors"
+# start_from NAME OPTION...: a step; sets copied to the bytes that were copied from the host.
+start_from() {
+  rm -f "$scratch/copies"
+  PEN_EMULATED_COPIES=$scratch/copies train "$1" start_cuda --steps 1 --checkpoint "$scratch/$1.ckpt" --timeout 300 $2 || return 1
+  copied=$(awk '{ sum += $1 } END { print sum }' "$scratch/copies")
+  cmp "$scratch/start.safetensors" "$scratch/$1.ckpt/latest/model.safetensors"
+}
+ok "CUDA starts from the same bits" start_from seed ""
+ok "which it makes: $copied bytes are copied from the host" test "$copied" -lt 1048576
+value_bytes=$((4 * $("$scratch/start_cuda" info | sed -n 's/^model .* \([0-9]*\) parameters.*/\1/p')))
+ok "it starts from the file" start_from file "--init $scratch/start.safetensors"
+ok "with the same losses and norms" cmp "$scratch/seed.bits" "$scratch/file.bits"
+besides=$((copied - value_bytes))
+ok "of which it copies the weights, $value_bytes of $copied bytes" test "${besides#-}" -lt 1048576
+
 # What no kernel takes is refused by the generator.
 "$gen" --check -s cluster.device=cuda -s model.dtype=bf16 -s model.head_dim=12 "$scratch/model.cfg" 2>"$scratch/refused"
 is "a head_dim that no kernel takes is refused" "$?" 78
