@@ -34,11 +34,10 @@ static void note_old_driver(void) {
   pen_cuda_note_text("looking for a GPU", why);
 }
 
-/* The first CUDA call of the process: the driver reads these variables then. EAGER loads all code
- * before the seal. Streams that share a hardware queue would wait for each other's semaphores
- * (streams.c). A value that the user sets is kept. */
+/* The first CUDA call of the process: the driver reads the variable then. Streams that share a
+ * hardware queue would wait for each other's semaphores (streams.c). A value that the user sets is
+ * kept. */
 static int count_devices(int *count) {
-  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   const cudaError_t result = cudaGetDeviceCount(count);
   if (result == cudaErrorInsufficientDriver) note_old_driver();

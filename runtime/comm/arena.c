@@ -95,16 +95,3 @@ void pen_arena_reach_peers(const struct pen_plan *plan, const struct pen_profile
     }
   }
 }
-
-unsigned char *pen_arena_staging(const struct pen_plan *plan, uint32_t rank) {
-  size_t bytes = plan->memory[rank].arena_bytes;
-  void *staging =
-      mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  pen_check(staging != MAP_FAILED,
-            "cannot reserve %zu bytes of addresses for weights to be copied to the device", bytes);
-  return staging;
-}
-
-void pen_arena_staging_free(const struct pen_plan *plan, uint32_t rank, unsigned char *staging) {
-  munmap(staging, plan->memory[rank].arena_bytes);
-}

@@ -13,11 +13,6 @@
 unsigned char *pen_arena_open(const struct pen_plan *plan, uint32_t global,
                               const struct pen_shared *shared);
 
-/* Host staging memory of an arena's size, zero, allocated page by page when touched: for data read
- * from files and then copied to a device. Release it with pen_arena_staging_free(). */
-unsigned char *pen_arena_staging(const struct pen_plan *plan, uint32_t rank);
-void pen_arena_staging_free(const struct pen_plan *plan, uint32_t rank, unsigned char *staging);
-
 /* Touches the receive regions that this rank writes and the memory of peers that it reads, so that
  * no action causes a page fault. Call it after a barrier, when each rank has touched its own region
  * first, which places the pages on its NUMA node. */

@@ -12,6 +12,31 @@ void pen_transport_no_call(struct pen_transport *transport) { (void)transport; }
 
 static bool no_stats(struct pen_transport *transport) { return (void)transport, true; }
 
+static bool no_wait(struct pen_transport *transport, uint32_t index) {
+  return (void)transport, (void)index, true;
+}
+
+static bool no_receive(struct pen_transport *transport, uint32_t message, const uint32_t *sends,
+                       uint32_t send_count) {
+  return (void)transport, (void)message, (void)sends, (void)send_count, true;
+}
+
+static void no_wait_sent(struct pen_transport *transport, uint32_t message) {
+  (void)transport, (void)message;
+}
+
+static void no_sendrecv(struct pen_transport *transport, const struct pen_sendrecv *sendrecv) {
+  (void)transport, (void)sendrecv;
+}
+
+static const unsigned char *own_arena(struct pen_transport *transport, uint32_t replica) {
+  return (void)replica, transport->arena;
+}
+
+static unsigned char *own_slots(struct pen_transport *transport, uint32_t tensor_rank) {
+  return (void)tensor_rank, transport->arena;
+}
+
 const char *pen_transport_no_capture_error(struct pen_transport *transport) {
   return (void)transport, NULL;
 }
@@ -34,9 +59,22 @@ const struct pen_transport_ops pen_transport_alone = {
     .name = "alone",
     .export_handles = pen_transport_no_call,
     .connect = pen_transport_no_call,
+    .send = no_wait,
+    .receive = no_receive,
+    .wait = no_wait,
+    .wait_sent = no_wait_sent,
     .publish = no_stats,
     .gather = no_stats,
     .end_step = pen_transport_no_call,
+    .wait_peers = no_wait,
+    .signal_peers = pen_transport_no_call,
+    .peer_arena = own_arena,
+    .group_begin = pen_transport_no_call,
+    .sendrecv = no_sendrecv,
+    .group_end = pen_transport_no_call,
+    .wait_member = no_wait,
+    .signal_members = pen_transport_no_call,
+    .member_arena = own_slots,
     .send_stream = no_send_stream,
     .cannot_capture = pen_transport_no_capture_error,
     .clear_error = pen_transport_no_capture_error,

@@ -4,7 +4,9 @@
 
 #include "runtime/comm/transport.h"
 
-/* The transport of a rank alone on an asynchronous device: it has no messages and no peers. */
+/* The transport of a rank alone on an asynchronous device, and of one that tries its actions before
+ * it is connected: what is sent goes nowhere, what is waited for is there, and the arenas of others
+ * are the own one. */
 extern const struct pen_transport_ops pen_transport_alone;
 
 /* Calls with nothing to do: the transport has no errors of its own, and each rank may capture. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "runtime/base/check.h"
+#include "runtime/comm/transport_base.h"
 #include "runtime/device/progress.h"
 #include "runtime/device/stream_state.h"
 
@@ -62,11 +63,14 @@ void pen_graph_warm(struct pen_vm *vm) {
   const struct pen_stream_state *state = vm->stream_state;
   const struct pen_action *action = vm->program->actions,
                           *past = action + vm->program->action_count;
+  const struct pen_transport_ops *transport = vm->transport->ops;
   bool *ran = calloc(vm->program->program_count + 1u, sizeof *ran);
   pen_check(ran != NULL, "no memory for %u programs", vm->program->program_count);
-  vm->unconnected = true;
+  vm->transport->ops = &pen_transport_alone;
   for (; action < past; action++) {
-    if (action->kind <= PEN_W && !ran[action->program]) {
+    if (action->kind > PEN_W) {
+      pen_handlers[action->kind](vm, action);
+    } else if (!ran[action->program]) {
       const struct pen_program *program = &vm->program->programs[action->program];
       ran[action->program] = true;
       vm->data.microbatch_index = action->microbatch;
@@ -74,7 +78,7 @@ void pen_graph_warm(struct pen_vm *vm) {
     }
   }
   free(ran);
-  vm->unconnected = false;
+  vm->transport->ops = transport;
   state->device->zero(state->arena, state->memory->arena_bytes, state->streams.compute);
   state->device->stream_synchronize(state->streams.compute);
   pen_device_check(state->device, state, "trying its programs");

@@ -4,8 +4,10 @@
 
 #include "runtime/device/device.h"
 
-/* Runs every program once, over zeros, so that nothing is loaded or chosen later; the arena is all
- * zero again afterwards. Before weights are loaded. */
+/* Runs every program, and all actions that are none, once over zeros, without the other ranks: code
+ * is loaded when it is first used, which may wait for the device, and so must not come in a capture
+ * or while streams wait for other ranks. The arena is all zero again afterwards. Before weights are
+ * loaded. */
 void pen_graph_warm(struct pen_vm *vm);
 
 /* Captures the actions of a step: with progress signals where that is possible, else without; where

@@ -104,14 +104,6 @@ struct pen_stream_profile *pen_stream_profile_open(const struct pen_plan *plan) 
 
 /* ---- weights and moments ---- */
 
-void pen_stream_load(struct pen_stream_state *state, const unsigned char *host_arena) {
-  const uint64_t first = state->memory->receive_bytes;
-  state->device->copy_in(state->arena + first, host_arena + first,
-                         state->memory->persistent_end - first, state->streams.compute);
-  state->device->stream_synchronize(state->streams.compute);
-  pen_device_check(state->device, state, "loading weights");
-}
-
 static const unsigned char *read_arena(const struct pen_stream_state *state, unsigned char *buffer,
                                        void *stream, uint64_t offset, size_t bytes) {
   pen_assert(bytes <= PEN_STAGING_BYTES && offset <= state->memory->arena_bytes &&

@@ -14,9 +14,6 @@ struct pen_stream_state *pen_stream_open(const struct pen_plan *plan, uint32_t r
 /* The state of one profile. Allocates. */
 struct pen_stream_profile *pen_stream_profile_open(const struct pen_plan *plan);
 
-/* Copies what persists from an arena in host memory, laid out as the rank's. Before the seal. */
-void pen_stream_load(struct pen_stream_state *state, const unsigned char *host_arena);
-
 /* Up to PEN_STAGING_BYTES of the rank's arena in host memory, until the next call; `context` is the
  * state. All steps are done. */
 const unsigned char *pen_stream_read(void *context, uint64_t offset, size_t bytes);

@@ -14,40 +14,28 @@
 #include "runtime/exec/op_hook.h"
 #include "runtime/rank/snapshot.h"
 #include "runtime/rank/startup_check.h"
-#include "runtime/storage/bf16_weights.h"
 #include "runtime/storage/checkpoint_load.h"
 #include "runtime/storage/initial_weights.h"
 
 /* ---- weights ---- */
 
-static void read_weights(const struct pen_run *run, const struct pen_endpoint *endpoint,
-                         unsigned char *arena) {
-  const uint32_t global = endpoint->global;
-  if (run->restart.from_memory) {
-    pen_memory_checkpoint_load(&run->memory, global, run->first_step, arena);
-  } else if (run->checkpoint_path != NULL && run->profile->kind == PEN_TRAIN) {
-    pen_checkpoint_load(run->plan, global, arena, run->checkpoint_path);
-  } else if (run->checkpoint_path != NULL) {
-    pen_checkpoint_load_weights(run->plan, global, arena, run->checkpoint_path);
-  } else if (run->weights_path != NULL) {
-    pen_weights_load(run->plan, global, arena, run->weights_path);
-  } else {
-    pen_weights_initial(run->plan, global, arena, run->options->seed);
-  }
-}
-
-/* Weights go to a device by way of host memory. */
 static void load_weights(struct pen_rank *rank) {
-  const struct pen_plan *plan = rank->run->plan;
-  const uint32_t index = rank->endpoint.rank;
-  if (rank->stream_state == NULL) {
-    read_weights(rank->run, &rank->endpoint, rank->endpoint.arena);
-    return;
+  const struct pen_run *run = rank->run;
+  const struct pen_vm *vm = &rank->vms[0];
+  const struct pen_loading to = pen_loading_open(run->plan, rank->endpoint.global, vm->device,
+                                                 vm->streams.compute, vm->arena);
+  if (run->restart.from_memory) {
+    pen_memory_checkpoint_load(&run->memory, &to, run->first_step);
+  } else if (run->checkpoint_path != NULL && run->profile->kind == PEN_TRAIN) {
+    pen_checkpoint_load(&to, run->checkpoint_path);
+  } else if (run->checkpoint_path != NULL) {
+    pen_checkpoint_load_weights(&to, run->checkpoint_path);
+  } else if (run->weights_path != NULL) {
+    pen_weights_load(&to, run->weights_path);
+  } else {
+    pen_weights_initial(&to, run->options->seed);
   }
-  unsigned char *host_arena = pen_arena_staging(plan, index);
-  read_weights(rank->run, &rank->endpoint, host_arena);
-  pen_stream_load(rank->stream_state, host_arena);
-  pen_arena_staging_free(plan, index, host_arena);
+  pen_loading_close(&to);
 }
 
 /* ---- device and programs ---- */

@@ -1,17 +1,14 @@
 /* checkpoint_load.c: reads a run's state back, each rank its own tensors, checked against the
  * manifest's checksums. */
 #define _GNU_SOURCE 1
-#include "runtime/plan/shard.h"
 #include "runtime/storage/checkpoint_load.h"
 #include "runtime/storage/checkpoint_tensors.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "runtime/base/check.h"
-#include "runtime/storage/bf16_weights.h"
 #include "runtime/base/files.h"
 #include "runtime/storage/manifest.h"
 #include "runtime/storage/safetensors.h"
@@ -178,31 +175,6 @@ int pen_checkpoint_find_weights(const char *dir, const struct pen_plan *plan,
   return find(dir, plan, 0, out);
 }
 
-/* Where a part of an own weight is read to: where it is kept, or, if that is a shard, into memory
- * for a while. Null: it is not wanted. */
-static float *take_moment(const struct pen_plan *plan, uint32_t global, unsigned char *arena,
-                          uint32_t weight_index, enum pen_checkpoint_tensor part) {
-  const struct pen_weight *weight = &plan->weights[weight_index];
-  if (!pen_has_weight(plan, weight, pen_coordinates_of(plan, global)) ||
-      !pen_checkpoint_tensor_exists(weight, part)) {
-    return NULL;
-  }
-  return pen_checkpoint_tensor_is_sharded(plan, weight_index, part)
-             ? pen_weight_buffer(weight)
-             : (float *)(arena + pen_checkpoint_arena_offset(weight, part));
-}
-
-static void moment_taken(const struct pen_plan *plan, uint32_t global, unsigned char *arena,
-                         uint32_t weight_index, enum pen_checkpoint_tensor part, float *moment) {
-  if (pen_checkpoint_tensor_is_sharded(plan, weight_index, part)) {
-    struct pen_shard kept = pen_checkpoint_tensor_kept(plan, weight_index, part,
-                                                       pen_coordinates_of(plan, global).replica);
-    memcpy(arena + pen_checkpoint_arena_offset(&plan->weights[weight_index], part),
-           moment + kept.first, kept.count * sizeof *moment);
-    free(moment);
-  }
-}
-
 /* Reads a part of a weight into `to` and compares the checksum of its tensor; what was frozen had
  * no moments. */
 static void read_part(struct pen_safetensors *stored, const struct pen_manifest *manifest,
@@ -229,23 +201,19 @@ static void read_part(struct pen_safetensors *stored, const struct pen_manifest 
   pen_tensor_read(whole, weight, to);
 }
 
-static void load_parts(const char *folder, int file, const struct pen_plan *plan, uint32_t global,
-                       unsigned char *arena, enum pen_checkpoint_tensor first,
-                       enum pen_checkpoint_tensor last, const struct pen_manifest *manifest) {
+static void load_parts(const struct pen_loading *to, const char *folder, int file,
+                       enum pen_checkpoint_tensor first, enum pen_checkpoint_tensor last,
+                       const struct pen_manifest *manifest) {
+  const struct pen_plan *plan = to->plan;
   char path[PATH_MAX];
   struct pen_safetensors *stored = open_checked(path, folder, file, plan, first, last);
   for (enum pen_checkpoint_tensor part = first; part <= last; part++) {
     struct pen_whole_tensor whole = {0};
     for (uint32_t i = 0; i < plan->weight_count; i++) {
-      float *to = part == PEN_CHECKPOINT_VALUE ? pen_value_destination(plan, global, arena, i)
-                                               : take_moment(plan, global, arena, i, part);
-      if (to != NULL) {
-        read_part(stored, manifest, plan, i, part, path, &whole, to);
-        if (part == PEN_CHECKPOINT_VALUE) {
-          pen_value_loaded(plan, global, arena, i, to);
-        } else {
-          moment_taken(plan, global, arena, i, part, to);
-        }
+      float *values = pen_loading_begin(to, i, part);
+      if (values != NULL) {
+        read_part(stored, manifest, plan, i, part, path, &whole, values);
+        pen_loading_done(to, i, part, values);
       }
     }
     pen_whole_tensor_free(&whole);
@@ -253,22 +221,18 @@ static void load_parts(const char *folder, int file, const struct pen_plan *plan
   pen_safetensors_close(stored);
 }
 
-void pen_checkpoint_load_weights(const struct pen_plan *plan, uint32_t global, unsigned char *arena,
-                                 const char *path) {
+void pen_checkpoint_load_weights(const struct pen_loading *to, const char *path) {
   struct pen_manifest manifest;
-  pen_manifest_read(&manifest, path, plan, PEN_CHECKPOINT_VALUE);
-  load_parts(path, PEN_MODEL_FILE, plan, global, arena, PEN_CHECKPOINT_VALUE, PEN_CHECKPOINT_VALUE,
-             &manifest);
+  pen_manifest_read(&manifest, path, to->plan, PEN_CHECKPOINT_VALUE);
+  load_parts(to, path, PEN_MODEL_FILE, PEN_CHECKPOINT_VALUE, PEN_CHECKPOINT_VALUE, &manifest);
   pen_manifest_free(&manifest);
 }
 
-void pen_checkpoint_load(const struct pen_plan *plan, uint32_t global, unsigned char *arena,
-                         const char *path) {
+void pen_checkpoint_load(const struct pen_loading *to, const char *path) {
   struct pen_manifest manifest;
-  pen_manifest_read(&manifest, path, plan, PEN_CHECKPOINT_EXP_AVG_SQ);
-  load_parts(path, PEN_MODEL_FILE, plan, global, arena, PEN_CHECKPOINT_VALUE, PEN_CHECKPOINT_VALUE,
+  pen_manifest_read(&manifest, path, to->plan, PEN_CHECKPOINT_EXP_AVG_SQ);
+  load_parts(to, path, PEN_MODEL_FILE, PEN_CHECKPOINT_VALUE, PEN_CHECKPOINT_VALUE, &manifest);
+  load_parts(to, path, PEN_OPTIMIZER_FILE, PEN_CHECKPOINT_EXP_AVG, PEN_CHECKPOINT_EXP_AVG_SQ,
              &manifest);
-  load_parts(path, PEN_OPTIMIZER_FILE, plan, global, arena, PEN_CHECKPOINT_EXP_AVG,
-             PEN_CHECKPOINT_EXP_AVG_SQ, &manifest);
   pen_manifest_free(&manifest);
 }

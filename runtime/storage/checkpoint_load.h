@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "runtime/plan/plan.h"
+#include "runtime/storage/loading.h"
 
 struct pen_checkpoint_info {
   uint64_t step, cursor;
@@ -38,11 +39,9 @@ int pen_checkpoint_share(int (*lead)(const char *name, char folder[PATH_MAX]), c
 
 /* Reads the weights and moments of one process into its arena. The SHA-256 of each tensor
  * must match the manifest, and each element must be finite. `path` is pen_checkpoint_info.path. */
-void pen_checkpoint_load(const struct pen_plan *plan, uint32_t global, unsigned char *arena,
-                         const char *path);
+void pen_checkpoint_load(const struct pen_loading *to, const char *path);
 
 /* The same without the moments, for evaluation. */
-void pen_checkpoint_load_weights(const struct pen_plan *plan, uint32_t global, unsigned char *arena,
-                                 const char *path);
+void pen_checkpoint_load_weights(const struct pen_loading *to, const char *path);
 
 #endif

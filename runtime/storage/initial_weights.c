@@ -13,7 +13,6 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/key.h"
-#include "runtime/storage/bf16_weights.h"
 #include "runtime/base/files.h"
 #include "runtime/storage/checkpoint_tensors.h"
 #include "runtime/storage/safetensors.h"
@@ -22,38 +21,52 @@
 
 enum { CHUNK_ELEMENTS = 1 << 16 };
 
-/* Elements first to first + count of one weight. */
-static void fill(float *out, const struct pen_weight *weight, uint64_t first, size_t count,
+/* A 1, and copies of what is there. */
+static void fill_with_ones(const struct pen_device *device, void *stream, float *out,
+                           size_t count) {
+  static const float one = 1;
+  device->copy_in(out, &one, sizeof one, stream);
+  for (size_t n = 1; n < count; n *= 2) {
+    device->copy(out + n, out, (n < count - n ? n : count - n) * sizeof *out, stream);
+  }
+}
+
+/* Elements first to first + count of the tensor of a weight; count above 0. */
+static void fill(const struct pen_device *device, void *stream, float *out,
+                 const struct pen_weight *weight, uint64_t first, size_t count,
                  const uint32_t key[2]) {
   if (weight->initial == PEN_INITIAL_NORMAL) {
-    pen_normal(out, count, first, key, weight->deviation);
-    return;
-  }
-  float constant = weight->initial == PEN_INITIAL_ONES ? 1 : 0;
-  for (size_t i = 0; i < count; i++) {
-    out[i] = constant;
-  }
-}
-
-/* All elements of a weight: each by its place in the tensor. */
-static void fill_weight(float *value, const struct pen_weight *weight, uint64_t seed) {
-  uint32_t key[2];
-  pen_key(key, seed, weight->tensor);
-  for (uint64_t first = 0; first < weight->count;) {
-    const struct pen_tensor_run run = pen_first_run(weight, first, weight->count - first);
-    fill(value + first, weight, run.tensor_element, (size_t)run.count, key);
-    first += run.count;
+    device->normal(out, count, first, key, weight->deviation, stream);
+  } else if (weight->initial == PEN_INITIAL_ONES) {
+    fill_with_ones(device, stream, out, count);
+  } else {
+    device->zero(out, count * sizeof *out, stream);
   }
 }
 
-void pen_weights_initial(const struct pen_plan *plan, uint32_t global, unsigned char *arena,
-                         uint64_t seed) {
-  for (uint32_t i = 0; i < plan->weight_count; i++) {
-    const struct pen_weight *weight = &plan->weights[i];
-    float *value = pen_value_destination(plan, global, arena, i);
-    if (value != NULL) {
-      fill_weight(value, weight, seed);
-      pen_value_loaded(plan, global, arena, i, value);
+/* Elements first to first + count of a weight, into the chunk: each by its place in the tensor. */
+static void fill_chunk(const struct pen_loading *to, const struct pen_weight *weight,
+                       uint64_t first, uint64_t count, const uint32_t key[2]) {
+  for (uint64_t done = 0; done < count;) {
+    const struct pen_tensor_run run = pen_first_run(weight, first + done, count - done);
+    fill(to->device, to->stream, to->chunk + done, weight, run.tensor_element, (size_t)run.count,
+         key);
+    done += run.count;
+  }
+}
+
+void pen_weights_initial(const struct pen_loading *to, uint64_t seed) {
+  for (uint32_t i = 0; i < to->plan->weight_count; i++) {
+    const struct pen_weight *weight = &to->plan->weights[i];
+    uint32_t key[2];
+    pen_key(key, seed, weight->tensor);
+    for (uint64_t first = 0, n; first < weight->count; first += n) {
+      n = weight->count - first;
+      n = n < PEN_LOADING_ELEMENTS ? n : PEN_LOADING_ELEMENTS;
+      if (pen_loading_keeps(to, i, PEN_CHECKPOINT_VALUE, first, n)) {
+        fill_chunk(to, weight, first, n, key);
+        pen_loading_store(to, i, PEN_CHECKPOINT_VALUE, first, n, to->chunk);
+      }
     }
   }
 }
@@ -69,7 +82,7 @@ static int write_tensor(int fd, const struct pen_weight *weight, uint64_t seed) 
   for (uint64_t first = 0; first < elements; first += CHUNK_ELEMENTS) {
     uint64_t left = elements - first;
     size_t count = left < CHUNK_ELEMENTS ? (size_t)left : CHUNK_ELEMENTS;
-    fill(chunk, weight, first, count, key);
+    fill(&pen_cpu, NULL, chunk, weight, first, count, key);
     if (pen_file_write_at(fd, chunk, count * sizeof *chunk,
                           weight->value_file + first * sizeof *chunk)) {
       return -1;
@@ -137,21 +150,20 @@ void pen_weights_write(const struct pen_plan *plan, const char *file, uint64_t s
 
 /* ---- loading ---- */
 
-void pen_weights_load(const struct pen_plan *plan, uint32_t global, unsigned char *arena,
-                      const char *path) {
-  struct pen_model_files *shards = pen_model_files_open(path, plan);
+void pen_weights_load(const struct pen_loading *to, const char *path) {
+  struct pen_model_files *shards = pen_model_files_open(path, to->plan);
   struct pen_whole_tensor whole = {0};
-  for (uint32_t i = 0; i < plan->weight_count; i++) {
-    const struct pen_weight *weight = &plan->weights[i];
-    float *value = pen_value_destination(plan, global, arena, i);
+  for (uint32_t i = 0; i < to->plan->weight_count; i++) {
+    const struct pen_weight *weight = &to->plan->weights[i];
+    float *value = pen_loading_begin(to, i, PEN_CHECKPOINT_VALUE);
     if (value != NULL) {
       bool known;
-      float *to = pen_tensor_destination(&whole, weight, value, &known);
+      float *tensor = pen_tensor_destination(&whole, weight, value, &known);
       if (!known) {
-        pen_model_files_read(shards, weight, to);
+        pen_model_files_read(shards, weight, tensor);
       }
       pen_tensor_read(&whole, weight, value);
-      pen_value_loaded(plan, global, arena, i, value);
+      pen_loading_done(to, i, PEN_CHECKPOINT_VALUE, value);
     }
   }
   pen_whole_tensor_free(&whole);

@@ -5,12 +5,12 @@
 #include <stdint.h>
 
 #include "runtime/plan/plan.h"
+#include "runtime/storage/loading.h"
 
-/* Sets the weights of one process in its arena, and their copies, from the seed. Normal
- * weights: element i of a tensor is deviation * n(key of its name, i). Gradients and moments are
- * left alone: a new arena has them at zero. */
-void pen_weights_initial(const struct pen_plan *plan, uint32_t global, unsigned char *arena,
-                         uint64_t seed);
+/* Makes the weights of one process in its arena, and their copies, from the seed, on the device.
+ * Normal weights: element i of a tensor is deviation * n(key of its name, i). Gradients and moments
+ * are left alone: a new arena has them at zero. */
+void pen_weights_initial(const struct pen_loading *to, uint64_t seed);
 
 /* Writes the same weights, of the whole model, as a safetensors file, laid out as a checkpoint's
  * model.safetensors: through FILE.tmp and a rename. Memory is bounded whatever the model. Fails
@@ -23,8 +23,7 @@ void pen_weights_write(const struct pen_plan *plan, const char *file, uint64_t s
  * but all must be there, none besides, in the right shapes, and finite; each rank reads its own
  * alone. Fails with file and tensor: PEN_EXIT_DATA; PEN_EXIT_NO_INPUT if a file is absent or
  * unreadable. Allocates. */
-void pen_weights_load(const struct pen_plan *plan, uint32_t global, unsigned char *arena,
-                      const char *path);
+void pen_weights_load(const struct pen_loading *to, const char *path);
 
 /* The part of pen_weights_load() that needs no arena: everything but the values. A launcher that
  * calls it before it starts its ranks has the message once. */

@@ -1,7 +1,5 @@
 # runtime/storage: checkpoints and weights
 libruntime_a_SOURCES += \
-  %reldir%/bf16_weights.c \
-  %reldir%/bf16_weights.h \
   %reldir%/checkpoint_load.c \
   %reldir%/checkpoint_load.h \
   %reldir%/checkpoint_prune.c \
@@ -14,6 +12,8 @@ libruntime_a_SOURCES += \
   %reldir%/folder_mark.h \
   %reldir%/initial_weights.c \
   %reldir%/initial_weights.h \
+  %reldir%/loading.c \
+  %reldir%/loading.h \
   %reldir%/manifest.c \
   %reldir%/manifest.h \
   %reldir%/memory_checkpoint.c \

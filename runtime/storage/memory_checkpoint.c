@@ -148,7 +148,7 @@ void pen_memory_checkpoint_touch(const struct pen_memory_checkpoints *checkpoint
 struct state_copy {
   const struct pen_arena_view *view; /* from which is copied; */
   const unsigned char *from;         /* or this arena */
-  unsigned char *arena;              /* or to which */
+  const struct pen_loading *to;      /* or to which */
   unsigned char *copy;               /* the next byte */
 };
 
@@ -172,7 +172,8 @@ static void copy_from_view(void *context, const struct pen_state_part *state) {
 
 static void copy_to_arena(void *context, const struct pen_state_part *state) {
   struct state_copy *copying = context;
-  memcpy(copying->arena + state->offset, copying->copy, state->bytes);
+  const struct pen_loading *to = copying->to;
+  to->device->copy_in(to->arena + state->offset, copying->copy, state->bytes, to->stream);
   copying->copy += state->bytes;
 }
 
@@ -284,10 +285,11 @@ uint64_t pen_memory_checkpoint_cursor(const struct pen_memory_checkpoints *check
   return header_of(checkpoints, checkpoints->ranks.first)->cursor[copy];
 }
 
-void pen_memory_checkpoint_load(const struct pen_memory_checkpoints *checkpoints, uint32_t global,
-                                uint64_t step, unsigned char *arena) {
+void pen_memory_checkpoint_load(const struct pen_memory_checkpoints *checkpoints,
+                                const struct pen_loading *to, uint64_t step) {
   /* Reads the copy alone. */
-  unsigned char *copy = (unsigned char *)(uintptr_t)pen_memory_copy_of(checkpoints, global, step);
-  struct state_copy copying = {.arena = arena, .copy = copy};
-  pen_memory_state_visit(checkpoints->plan, global, copy_to_arena, &copying);
+  unsigned char *copy =
+      (unsigned char *)(uintptr_t)pen_memory_copy_of(checkpoints, to->global, step);
+  struct state_copy copying = {.to = to, .copy = copy};
+  pen_memory_state_visit(checkpoints->plan, to->global, copy_to_arena, &copying);
 }

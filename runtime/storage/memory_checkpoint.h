@@ -16,6 +16,7 @@
 #include "runtime/plan/rank_set.h"
 #include "runtime/storage/checkpoint_save.h"
 #include "runtime/storage/checkpoint_tensors.h"
+#include "runtime/storage/loading.h"
 
 enum { PEN_MEMORY_COPIES = 2, PEN_MIRRORED_COPIES = 3, PEN_MEMORY_COPIES_MAX = 3 };
 
@@ -98,8 +99,8 @@ void pen_memory_checkpoints_forget(const struct pen_memory_checkpoints *checkpoi
 uint64_t pen_memory_checkpoint_cursor(const struct pen_memory_checkpoints *checkpoints,
                                       uint64_t step);
 
-/* A rank: fills its arena, or one in host memory that is laid out as its, from the copy. */
-void pen_memory_checkpoint_load(const struct pen_memory_checkpoints *checkpoints, uint32_t global,
-                                uint64_t step, unsigned char *arena);
+/* A rank: fills its arena from the copy. */
+void pen_memory_checkpoint_load(const struct pen_memory_checkpoints *checkpoints,
+                                const struct pen_loading *to, uint64_t step);
 
 #endif

@@ -4,7 +4,7 @@
  *   safetensors.h, safetensors_header.h   the file format
  *   model_files.h      the files of a model, as Hugging Face's transformers stores them
  *   initial_weights.h  weights when training starts: from a seed, or from files
- *   bf16_weights.h     the bf16 copies of f32 weights
+ *   loading.h          where a process keeps what it loads or makes
  *   manifest.h, checkpoint_tensors.h      what a checkpoint holds
  *   checkpoint_save.h, checkpoint_load.h, checkpoint_prune.h
  *   memory_checkpoint.h   copies of the ranks' states in memory of their command

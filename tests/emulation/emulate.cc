@@ -246,10 +246,7 @@ cudaError_t cudaDriverGetVersion(int *version) {
   return *version = other == NULL ? CUDART_VERSION : atoi(other), cudaSuccess;
 }
 
-/* The driver reads it in its first call only. */
 cudaError_t cudaGetDeviceCount(int *count) {
-  static const char *loading = getenv("CUDA_MODULE_LOADING");
-  if (loading == NULL) fail("code that is loaded when it is first used");
   int version;
   if (cudaDriverGetVersion(&version), version < CUDART_VERSION) return cudaErrorInsufficientDriver;
   return *count = 1, cudaSuccess;
@@ -257,9 +254,10 @@ cudaError_t cudaGetDeviceCount(int *count) {
 cudaError_t cudaSetDevice(int) { return device_chosen = true, cudaSuccess; }
 cudaError_t cudaGetLastError(void) { return cudaSuccess; }
 const char *cudaGetErrorString(cudaError_t error) {
-  return error == cudaSuccess                 ? "no error"
-         : error == cudaErrorECCUncorrectable ? "uncorrectable ECC error encountered"
-                                              : "an error";
+  return error == cudaSuccess                         ? "no error"
+         : error == cudaErrorECCUncorrectable         ? "uncorrectable ECC error encountered"
+         : error == cudaErrorStreamCaptureInvalidated ? why_refused()
+                                                      : "an error";
 }
 
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int) {

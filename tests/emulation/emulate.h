@@ -45,9 +45,13 @@ extern thread_local bool device_chosen; /* by this thread: another thread's devi
 void enqueue(void *stream, std::function<void()> body, const char *name = NULL);
 /* Work that is tried again until it returns that it is done. */
 void enqueue_poll(void *stream, std::function<bool()> poll);
-/* Whether work on the stream is captured; and makes that graph invalid. */
+/* Whether work on the stream is captured; and makes that graph invalid, which has a reason. */
 bool is_captured(void *stream);
-void refuse_capture();
+void refuse_capture(const char *why = "an error");
+const char *why_refused(); /* of the last capture that was refused */
+/* Work on the stream runs code that is known by these bytes. Code is loaded at its first use, which
+ * may wait for the device: a capture is refused then. */
+void use_code(void *stream, const char *name, const void *code, size_t bytes);
 bool replays(); /* a graph is running */
 /* Whether a graph can be replayed. */
 bool has_graph();
@@ -96,6 +100,7 @@ inline unsigned lane() {
     const auto pen_arguments_ = std::make_tuple(__VA_ARGS__);                                      \
     const dim3 pen_grid_ = grid, pen_block_ = block;                                               \
     const size_t pen_shared_ = shared_bytes;                                                       \
+    emulated::use_code(stream, #kernel, &pen_kernel_, sizeof pen_kernel_);                         \
     emulated::enqueue(                                                                             \
         stream,                                                                                    \
         [=] {                                                                                      \

@@ -191,8 +191,27 @@ struct emulated_product {
   int m, n, k;
 };
 
-void emulated_enqueue(void *stream, void (*body)(void *), const void *context,
-                      size_t bytes); /* emulate_streams.cc */
+/* emulate_streams.cc */
+void emulated_enqueue(void *stream, void (*body)(void *), const void *context, size_t bytes);
+void emulated_use_code(void *stream, const char *name, const void *code, size_t bytes);
+
+/* What the library may choose other code for. */
+struct product_code {
+  cublasOperation_t transpose[2];
+  cublasLtEpilogue_t epilogue;
+  struct layout a, b, d;
+  float beta;
+};
+
+static void use_code_of(const struct emulated_product *p, void *stream) {
+  struct product_code code;
+  memset(&code, 0, sizeof code); /* bytes between the fields, too */
+  memcpy(code.transpose, p->t.transpose, sizeof code.transpose);
+  code.epilogue = p->t.epilogue;
+  code.a = p->al, code.b = p->bl, code.d = p->dl;
+  code.beta = p->beta;
+  emulated_use_code(stream, "a product of cuBLASLt", &code, sizeof code);
+}
 
 /* One element for each row of D, the same in all columns. */
 static void add_bias(float *sum, const struct emulated_product *p) {
@@ -247,6 +266,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
       *t, *al, *bl, *cl, *dl,       *(const float *)alpha, *(const float *)beta,
       a,  b,   c,   d,   workspace, workspace_bytes,       m,
       n,  k};
+  use_code_of(&p, stream);
   emulated_enqueue(stream, multiply, &p, sizeof p);
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -8,8 +8,10 @@
  * streams take turns likewise. Words that another process is to write are waited for in turn, too;
  * a query of an event returns before they are written. What CUDA refuses is refused: a wait during
  * a capture, a capture whose streams are not joined, in a capture copies of memory that is not
- * pinned. A stream holds a limited number of calls, and then blocks the caller.
- * PEN_EMULATED_SLOW=MS: each call takes the device so many milliseconds.
+ * pinned and code that was not used before. A stream holds a limited number of calls, and then
+ * blocks the caller.
+ * PEN_EMULATED_SLOW=MS: each call takes the device so many milliseconds. PEN_EMULATED_COPIES=FILE:
+ * the bytes of each copy from the host's memory are added to the file, a line each.
  * PEN_EMULATED_LIST=FILE: the kernels, copies and writes of each graph are added to FILE, stream by
  * stream.
  *
@@ -30,6 +32,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "tests/emulation/emulate.h"
@@ -76,6 +79,8 @@ unsigned graphs;    /* ready */
 unsigned under_way; /* replays */
 stream *origin;
 bool broken_capture;
+char refusal[200];                 /* of the last capture that was refused */
+std::set<std::string> loaded_code; /* see use_code() */
 std::vector<uint64_t> strand_last; /* for each strand: the number of its last item; joined when the
                                       origin has waited for a signal after it */
 std::map<uint64_t, std::pair<int, uint64_t>>
@@ -244,7 +249,7 @@ void join_capture(stream *s) {
 }
 
 cudaError_t refuse() {
-  broken_capture = true;
+  refuse_capture();
   return cudaErrorStreamCaptureUnsupported;
 }
 
@@ -266,7 +271,24 @@ bool is_captured(void *stream_pointer) {
   return stream_of((cudaStream_t)stream_pointer)->captured_strand >= 0;
 }
 
-void refuse_capture() { broken_capture = true; }
+/* The first reason counts. */
+void refuse_capture(const char *why) {
+  if (!broken_capture) snprintf(refusal, sizeof refusal, "%s", why);
+  broken_capture = true;
+}
+
+const char *why_refused() { return refusal; }
+
+void use_code(void *stream_pointer, const char *name, const void *code, size_t bytes) {
+  const call held(calls);
+  const std::string key((const char *)code, bytes);
+  char why[sizeof refusal];
+  snprintf(why, sizeof why, "%s is first used, and so loaded, in a capture", name);
+  if (!is_captured(stream_pointer))
+    loaded_code.insert(key);
+  else if (loaded_code.count(key) == 0)
+    refuse_capture(why);
+}
 
 bool has_graph() { return graphs > 0; }
 
@@ -395,8 +417,18 @@ cudaError_t cudaDeviceSynchronize(void) {
   return cudaSuccess;
 }
 
-cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind) {
+static void note_copy(cudaMemcpyKind kind, size_t bytes) {
+  static const char *path = getenv("PEN_EMULATED_COPIES");
+  static FILE *file = path == NULL ? NULL : fopen(path, "a");
+  if (file != NULL && kind == cudaMemcpyHostToDevice) {
+    fprintf(file, "%zu\n", bytes);
+    fflush(file);
+  }
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind) {
   const cudaError_t result = cudaDeviceSynchronize();
+  note_copy(kind, bytes);
   memcpy(to, from, bytes);
   return result;
 }
@@ -417,6 +449,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
   const bool out = kind == cudaMemcpyDeviceToHost, in = kind == cudaMemcpyHostToDevice;
   const bool plain = (in && !is_pinned(from)) || (out && !is_pinned(to));
   if (plain && stream_of(s)->captured_strand >= 0) return refuse();
+  note_copy(kind, bytes);
   if (in && plain) {
     std::shared_ptr<std::vector<char>> kept(
         new std::vector<char>((const char *)from, (const char *)from + bytes));
@@ -537,7 +570,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode) {
       getenv("PEN_EMULATED_NO_GRAPH"); /* as with a driver or a library that cannot be captured */
   capturing.reset(new graph);
   strand_last.clear(), strand_joined.clear(), captured_signal.clear();
-  broken_capture = refused != NULL;
+  broken_capture = false;
+  if (refused != NULL) refuse_capture();
   origin = stream_of(s);
   join_capture(origin);
   return cudaSuccess;
@@ -604,6 +638,10 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t g, cudaStream_t s) {
 }
 
 /* For the library under product.c, in C. */
+void emulated_use_code(void *stream_pointer, const char *name, const void *code, size_t bytes) {
+  use_code(stream_pointer, name, code, bytes);
+}
+
 void emulated_enqueue(void *stream_pointer, void (*body)(void *), const void *context,
                       size_t bytes) {
   std::shared_ptr<std::vector<char>> kept(

@@ -14,7 +14,7 @@ static struct checkpoint_model model;
 static void expect_loads(const struct checkpoint_model *into, const char *path, uint64_t values) {
   for (uint32_t rank = 0; rank < into->plan.rank_count; rank++) {
     unsigned char *arena = model_arena(into, rank);
-    pen_checkpoint_load(&into->plan, rank, arena, path);
+    MODEL_LOAD(&into->plan, rank, arena, pen_checkpoint_load, path);
     assert_int_equal(model_differences(into, rank, arena, values), 0);
     free(arena);
   }
@@ -60,7 +60,7 @@ static void weights_alone(void **state) {
   for (uint32_t rank = 0; rank < model.plan.rank_count; rank++) {
     unsigned char *arena = model_arena(&model, rank), *expected = model_arena(&model, rank);
     model_fill(&model, rank, expected, 1);
-    pen_checkpoint_load_weights(&model.plan, rank, arena, "weights/latest");
+    MODEL_LOAD(&model.plan, rank, arena, pen_checkpoint_load_weights, "weights/latest");
     for (uint32_t i = 0; i < MODEL_WEIGHTS; i++) {
       uint64_t offset = model.weights[i].value_offset;
       if (model.weights[i].rank == rank) {

@@ -18,7 +18,7 @@ static void resume(void *dir) {
   }
   for (uint32_t rank = 0; rank < model.plan.rank_count; rank++) {
     unsigned char *arena = model_arena(&model, rank);
-    pen_checkpoint_load(&model.plan, rank, arena, info.path);
+    MODEL_LOAD(&model.plan, rank, arena, pen_checkpoint_load, info.path);
     free(arena);
   }
 }

@@ -248,7 +248,7 @@ static void find_state(void *unused) {
   }
   for (uint32_t rank = 0; rank < model.plan.rank_count; rank++) {
     unsigned char *arena = model_arena(&model, rank);
-    pen_checkpoint_load(&model.plan, rank, arena, info.path);
+    MODEL_LOAD(&model.plan, rank, arena, pen_checkpoint_load, info.path);
     if (model_differences(&model, rank, arena, info.cursor) != 0) {
       pen_fail(PEN_EXIT_INTERNAL, "%s: loads without complaint, but is not state %llu", info.path,
                (unsigned long long)info.cursor);

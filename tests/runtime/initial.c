@@ -1,26 +1,11 @@
 /* initial.c: the weights that training starts from: the key, independence of the topology, and the
  * file that `init` writes. */
-#include "kernels/kernels.h"
 #include "tests/support/checkpoint_model.h"
 
 #include <sys/resource.h>
 
 #include "runtime/base/key.h"
 #include "runtime/storage/initial_weights.h"
-
-/* A generator of the test's own: it shows key, index and deviation in its value. */
-void pen_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation) {
-  for (size_t i = 0; i < count; i++) {
-    y[i] =
-        (float)(deviation * (double)((key[0] ^ key[1] ^ (uint32_t)(first + i) * 2654435761u) >> 8));
-  }
-}
-
-/* Only plans of bf16 would need it. */
-void pen_f32_to_bf16(uint16_t *y, const float *x, size_t count) {
-  (void)x;
-  memset(y, 0, count * sizeof *y);
-}
 
 /* By Python: hashlib.sha256(seed.to_bytes(8, "little") + name.encode()).digest()[:8], as two "<I".
  */
@@ -50,12 +35,12 @@ static void same_on_any_topology(void **state) {
   struct checkpoint_model whole, parts;
   model_make(&whole, 1, 0);
   unsigned char *expected = model_arena(&whole, 0);
-  pen_weights_initial(&whole.plan, 0, expected, 42);
+  MODEL_LOAD(&whole.plan, 0, expected, pen_weights_initial, 42);
   for (uint32_t turn = 0; turn < 8; turn++) {
     model_make(&parts, 2 + turn % 3, turn);
     for (uint32_t rank = 0; rank < parts.plan.rank_count; rank++) {
       unsigned char *arena = model_arena(&parts, rank), *blank = model_arena(&parts, rank);
-      pen_weights_initial(&parts.plan, rank, arena, 42);
+      MODEL_LOAD(&parts.plan, rank, arena, pen_weights_initial, 42);
       for (uint32_t i = 0; i < MODEL_WEIGHTS; i++) {
         const struct pen_weight *weight = &parts.weights[i];
         if (weight->rank == rank) {
@@ -84,8 +69,8 @@ static void names_and_seeds_differ(void **state) {
   struct checkpoint_model model;
   model_make(&model, 1, 0);
   unsigned char *one = model_arena(&model, 0), *two = model_arena(&model, 0);
-  pen_weights_initial(&model.plan, 0, one, 1);
-  pen_weights_initial(&model.plan, 0, two, 2);
+  MODEL_LOAD(&model.plan, 0, one, pen_weights_initial, 1);
+  MODEL_LOAD(&model.plan, 0, two, pen_weights_initial, 2);
   const struct pen_weight *first = &model.weights[0], *last = &model.weights[5];
   assert_memory_not_equal(one + first->value_offset, one + last->value_offset, 4 * first->count);
   assert_memory_not_equal(one + first->value_offset, two + first->value_offset, 4 * first->count);
@@ -110,8 +95,8 @@ static void written_file(void **state) {
   }
   for (uint32_t rank = 0; rank < 3; rank++) {
     unsigned char *arena = model_arena(&model, rank), *loaded = model_arena(&model, rank);
-    pen_weights_initial(&model.plan, rank, arena, 9);
-    pen_weights_load(&model.plan, rank, loaded, "start.safetensors");
+    MODEL_LOAD(&model.plan, rank, arena, pen_weights_initial, 9);
+    MODEL_LOAD(&model.plan, rank, loaded, pen_weights_load, "start.safetensors");
     assert_memory_equal(arena, loaded, model.memory[rank].arena_bytes);
     for (uint32_t i = 0; i < MODEL_WEIGHTS; i++) {
       const struct pen_weight *weight = &model.weights[i];

@@ -1,23 +1,10 @@
 /* safetensors.c: loading weights from safetensors files: dtypes, any order, and every kind of bad
  * file by its message. */
-#include "kernels/kernels.h"
 #include "tests/support/checkpoint_model.h"
 
 #include <math.h>
 
 #include "runtime/storage/initial_weights.h"
-
-/* Only seeds would need it. */
-void pen_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation) {
-  (void)first, (void)key, (void)deviation;
-  memset(y, 0, count * sizeof *y);
-}
-
-/* Only plans of bf16 would need it. */
-void pen_f32_to_bf16(uint16_t *y, const float *x, size_t count) {
-  (void)x;
-  memset(y, 0, count * sizeof *y);
-}
 
 static struct checkpoint_model model;
 
@@ -104,7 +91,7 @@ static void write_raw(const char *path, const char *header, size_t data_bytes) {
 static void load(void *path) {
   for (uint32_t rank = 0; rank < model.plan.rank_count; rank++) {
     unsigned char *arena = model_arena(&model, rank);
-    pen_weights_load(&model.plan, rank, arena, path);
+    MODEL_LOAD(&model.plan, rank, arena, pen_weights_load, path);
     free(arena);
   }
 }
@@ -116,7 +103,7 @@ static void check(void *path) { pen_weights_check(&model.plan, path); }
 static void expect_loaded(const char *path) {
   for (uint32_t rank = 0; rank < model.plan.rank_count; rank++) {
     unsigned char *arena = model_arena(&model, rank), *before = model_arena(&model, rank);
-    pen_weights_load(&model.plan, rank, arena, path);
+    MODEL_LOAD(&model.plan, rank, arena, pen_weights_load, path);
     for (uint32_t i = 0; i < MODEL_WEIGHTS; i++) {
       const struct pen_weight *weight = &model.weights[i];
       for (uint64_t j = 0; j < weight->count && weight->rank == rank; j++) {
@@ -181,7 +168,7 @@ static void widening_is_exact(void **state) {
     fseek(file, -131072, SEEK_END);
     assert_int_equal(fwrite(halves, 2, 65536, file), 65536);
     fclose(file);
-    pen_weights_load(&plan, 0, (unsigned char *)out, "half");
+    MODEL_LOAD(&plan, 0, (unsigned char *)out, pen_weights_load, "half");
     for (int i = 0; i < 65536; i++) {
       int exponent = halves[i] >> fraction_bits & all_ones,
           fraction = halves[i] & ((1 << fraction_bits) - 1);

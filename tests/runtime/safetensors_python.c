@@ -1,23 +1,9 @@
 /* safetensors_python.c: our files, opened by the safetensors package of Python, and its files
  * opened by us. */
-#include "kernels/kernels.h"
 #include "tests/support/checkpoint_model.h"
 
 #include "runtime/storage/checkpoint_tensors.h"
 #include "runtime/storage/initial_weights.h"
-
-/* Not what is tested here. */
-void pen_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation) {
-  for (size_t i = 0; i < count; i++) {
-    y[i] = (float)(deviation * (double)((first + i) % 101)) + (float)(key[0] % 7);
-  }
-}
-
-/* Only plans of bf16 would need it. */
-void pen_f32_to_bf16(uint16_t *y, const float *x, size_t count) {
-  (void)x;
-  memset(y, 0, count * sizeof *y);
-}
 
 static struct checkpoint_model model;
 static unsigned char digests[PEN_CHECKPOINT_TENSORS * MODEL_WEIGHTS][PEN_DIGEST_BYTES];
@@ -87,8 +73,8 @@ static void written_by_python(void **state) {
       "save_file(tensors, 'theirs.safetensors', metadata={'format': 'pt'})\n"));
   for (uint32_t rank = 0; rank < model.plan.rank_count; rank++) {
     unsigned char *ours = model_arena(&model, rank), *theirs = model_arena(&model, rank);
-    pen_weights_initial(&model.plan, rank, ours, 5);
-    pen_weights_load(&model.plan, rank, theirs, "theirs.safetensors");
+    MODEL_LOAD(&model.plan, rank, ours, pen_weights_initial, 5);
+    MODEL_LOAD(&model.plan, rank, theirs, pen_weights_load, "theirs.safetensors");
     const struct pen_weight *head = &model.weights[5];
     for (uint64_t j = 0; j < head->count && head->rank == rank; j++) {
       ((float *)(ours + head->value_offset))[j] = 0x1.334p-2f; /* 0.3 in half precision */

@@ -24,6 +24,7 @@
 #include "runtime/base/check.h"
 #include "runtime/storage/checkpoint_save.h"
 #include "runtime/storage/checkpoint_tensors.h"
+#include "runtime/storage/loading.h"
 #include "runtime/plan/plan.h"
 
 enum { MODEL_WEIGHTS = 6, MODEL_RANKS_MAX = 4, MODEL_HEADER_BYTES = 4096 };
@@ -47,6 +48,14 @@ void model_make(struct checkpoint_model *model, uint32_t ranks, uint32_t turn);
 
 /* Element `index` of a part of a weight in state `state`: finite, and unique. */
 float model_value(uint64_t state, uint32_t weight, int part, uint64_t index);
+
+/* Fills an arena on the CPU as a process of that rank does, by function(to, argument). */
+#define MODEL_LOAD(plan, rank, arena, function, argument)                                    \
+  do {                                                                                       \
+    const struct pen_loading to = pen_loading_open((plan), (rank), &pen_cpu, NULL, (arena)); \
+    function(&to, (argument));                                                               \
+    pen_loading_close(&to);                                                                  \
+  } while (0)
 
 /* An arena of the rank, every byte 0xee. The caller frees it. */
 unsigned char *model_arena(const struct checkpoint_model *model, uint32_t rank);
