@@ -25,7 +25,7 @@ bool pen_graphs_equal(const struct pen_partition *partition, const struct pen_gr
     bool parts = v == 0 || !strcmp(x->prefix, x[-1].prefix) == !strcmp(y->prefix, y[-1].prefix);
     parts = parts && x->block - pen_first_block(a) == y->block - pen_first_block(b);
     if (x->bytes != y->bytes || x->base != y->base || x->storage != y->storage ||
-        x->role != y->role || !parts)
+        x->within != y->within || x->role != y->role || !parts)
       return false;
   }
   for (size_t p = 0; p < PEN_PROGRAMS; p++)

@@ -152,7 +152,7 @@ struct pen_stage_buffers pen_stage_buffers_of(const struct pen_partition *partit
     pen_interval_tree_free(&filling.tree[b]);
   }
   for (uint32_t v = 0; v < graph->value_count; v++) {
-    buffers.offset[v] = buffers.offset[graph->value[v].storage];
+    buffers.offset[v] = buffers.offset[graph->value[v].storage] + graph->value[v].within;
     buffers.base[v] = buffers.base[graph->value[v].storage];
   }
   buffers.input_last = last_program(filling.range, graph->input);

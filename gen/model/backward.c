@@ -138,6 +138,7 @@ static uint32_t output_of(struct backward_pass *pass, const struct pen_op *forwa
                           const struct pen_op *backward) {
   struct pen_graph *graph = pass->graph;
   uint32_t target = forward->operand[word->operand];
+  if (target == PEN_NONE) return PEN_NONE; /* of an absent operand */
   if (operand->accumulates) return graph->value[target].gradient;
   const struct pen_value *value = &graph->value[target];
   const char *name = pen_text("%s%s%s", value->name, word->mark == '*' ? "*" : "'",

@@ -43,6 +43,7 @@ struct pen_value {
   /* set by liveness.c: */
   uint8_t base;     /* enum pen_base */
   uint32_t storage; /* the value whose memory this one uses; itself when it has its own */
+  uint64_t within;  /* bytes from the start of that memory: of a part (PEN_PARTS of ops.def) */
 };
 
 struct pen_op_list {

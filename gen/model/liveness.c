@@ -7,6 +7,7 @@
  */
 #include "gen/model/liveness.h"
 #include "gen/base/arena.h"
+#include "gen/base/error.h"
 #include "gen/model/op_signature.h"
 #include "runtime/plan/plan.h"
 
@@ -118,7 +119,42 @@ static void assign_segments(struct pen_graph *graph, const struct live_range *sp
   }
 }
 
+/* ---- parts of one tensor ---- */
+
+/* Parts that are values of a program, such as gathered weights, get one memory. What persists is
+ * placed in the order of the weights, and so side by side. */
+static void join_parts_of(struct pen_graph *graph, const struct pen_op *op) {
+  const struct pen_signature *signature = pen_signature_of(op->kind);
+  if (signature->last_part == 0) return;
+  const uint32_t first = op->operand[signature->first_part];
+  const struct pen_value like = graph->value[first];
+  if (like.role != PEN_ROLE_ACTIVATION || like.storage != first) return;
+  uint64_t elements = 0;
+  for (int k = signature->first_part; k <= signature->last_part; k++)
+    if (op->operand[k] != PEN_NONE) elements += graph->value[op->operand[k]].elements;
+  const uint32_t whole = pen_graph_value(graph, pen_text("%s(parts)", like.name), like.dtype,
+                                         PEN_ROLE_ACTIVATION, elements);
+  graph->value[whole].is_partial = like.is_partial;
+  graph->value[whole].block = like.block;
+  graph->value[whole].prefix = like.prefix;
+  uint64_t end = 0;
+  for (int k = signature->first_part; k <= signature->last_part; k++) {
+    if (op->operand[k] == PEN_NONE) continue;
+    struct pen_value *part = &graph->value[op->operand[k]];
+    part->storage = whole;
+    part->within = end;
+    end += part->bytes;
+  }
+}
+
+static void join_parts(struct pen_graph *graph) {
+  for (size_t p = 0; p < PEN_PROGRAMS; p++)
+    for (size_t i = 0; i < graph->program[p].count; i++)
+      join_parts_of(graph, &graph->program[p].op[i]);
+}
+
 void pen_assign_storage(struct pen_graph *graph) {
+  join_parts(graph);
   struct live_range *split = trace_uses(graph, &split_history);
   share_storage(graph, &split_history, split, 0);
   if (graph->training) {

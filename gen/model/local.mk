@@ -9,6 +9,8 @@ libgen_a_SOURCES += \
   %reldir%/builder.h \
   %reldir%/exchanges.c \
   %reldir%/exchanges.h \
+  %reldir%/fuse.c \
+  %reldir%/fuse.h \
   %reldir%/fused_loss.c \
   %reldir%/fused_loss.h \
   %reldir%/gradient_rules.c \

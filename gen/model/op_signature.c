@@ -24,6 +24,20 @@ static const char *const cuda_workspaces[PEN_OP_COUNT] = {
 #include "kernels/ops.def"
 };
 
+static const struct {
+  const char *first, *last;
+} parts[PEN_OP_COUNT] = {
+#define PEN_PARTS(kind, first, last) [PEN_OP_##kind] = {#first, #last},
+#include "kernels/ops.def"
+};
+
+static const struct {
+  const char *dim, *formula;
+} sums[PEN_OP_COUNT] = {
+#define PEN_SUM(kind, dim, formula) [PEN_OP_##kind] = {#dim, formula},
+#include "kernels/ops.def"
+};
+
 enum { FACTORS_MAX = 32 * PEN_OP_COUNT };
 
 static void skip_blanks(const char **at) {
@@ -258,6 +272,25 @@ static double value_of(const struct pen_formula *formula, uint32_t threads, int 
   return sum;
 }
 
+/* The operand, or dim, that a row of ops.def names. */
+static uint8_t index_named(const struct pen_signature *signature, const char *name,
+                           int (*find)(const struct pen_signature *, const char *)) {
+  const int index = find(signature, name);
+  if (index < 0) fail_row(signature->kind, name, "no such name in the signature");
+  return (uint8_t)index;
+}
+
+static void parse_parts_and_sum(struct pen_signature *signature, int op_kind) {
+  if (parts[op_kind].first) {
+    signature->first_part = index_named(signature, parts[op_kind].first, pen_signature_operand);
+    signature->last_part = index_named(signature, parts[op_kind].last, pen_signature_operand);
+  }
+  if (sums[op_kind].dim) {
+    signature->sum_dim = index_named(signature, sums[op_kind].dim, pen_signature_dim);
+    parse_formula(&signature->sum, signature, sums[op_kind].formula);
+  }
+}
+
 /* Signatures are stored in the order of their first use: a plan uses only some of them, and unused
  * pages cost nothing. */
 static const struct pen_signature *parse_row(int op_kind) {
@@ -275,6 +308,7 @@ static const struct pen_signature *parse_row(int op_kind) {
   parse_formula(&signature->workspace, signature, rows[op_kind].workspace);
   parse_formula(&signature->cuda_workspace, signature,
                 cuda_workspaces[op_kind] ? cuda_workspaces[op_kind] : "0");
+  parse_parts_and_sum(signature, op_kind);
   return signature;
 }
 
@@ -302,6 +336,17 @@ uint64_t pen_operand_bytes(const struct pen_operand *operand, int op_dtype, cons
              elements, (uint64_t)pen_dtype_bytes(pen_operand_dtype(operand, op_dtype)), &bytes)
              ? UINT64_MAX
              : bytes;
+}
+
+bool pen_part_is_empty(const struct pen_operand *operand, const int64_t *dim) {
+  for (int index = 0; index < operand->extent_count; index++)
+    if (operand->extent[index].dim >= 0 && dim[operand->extent[index].dim] == 0) return true;
+  return false;
+}
+
+bool pen_signature_adds_up(const struct pen_signature *signature, const int64_t *dim) {
+  return signature->sum.factor_count == 0 ||
+         (double)dim[signature->sum_dim] == value_of(&signature->sum, 1, PEN_F32, dim);
 }
 
 uint8_t pen_operand_dtype(const struct pen_operand *operand, int op_dtype) {

@@ -56,6 +56,9 @@ struct pen_signature {
   char real[PEN_REALS_MAX][PEN_SIGNATURE_NAME_BYTES];
   struct pen_operand operand[PEN_OPERANDS_MAX];
   struct pen_formula flops, workspace, cuda_workspace;
+  uint8_t first_part, last_part; /* PEN_PARTS: operands; both 0: none are parts */
+  uint8_t sum_dim;               /* PEN_SUM: a dim, and its value; without factors: no such row */
+  struct pen_formula sum;
   const char *meaning; /* a sentence */
 };
 
@@ -77,6 +80,11 @@ int pen_signature_real(const struct pen_signature *signature, const char *name);
  * or the product overflows. */
 uint64_t pen_operand_elements(const struct pen_operand *operand, const int64_t *dim);
 uint64_t pen_operand_bytes(const struct pen_operand *operand, int op_dtype, const int64_t *dim);
+
+/* Whether a part (PEN_PARTS) has no elements, since one of its dims is 0, and so is absent. */
+bool pen_part_is_empty(const struct pen_operand *operand, const int64_t *dim);
+/* Whether the dim of PEN_SUM is the value of its formula; true without such a row. */
+bool pen_signature_adds_up(const struct pen_signature *signature, const int64_t *dim);
 
 /* The dtype of an operand in an op of that dtype; the dtype of an op in a model of that dtype: f32
  * if no operand is ":t". */

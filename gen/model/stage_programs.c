@@ -7,6 +7,7 @@
 #include "gen/model/backward.h"
 #include "gen/model/blocks.h"
 #include "gen/model/exchanges.h"
+#include "gen/model/fuse.h"
 #include "gen/model/liveness.h"
 #include "gen/model/model.h"
 #include "gen/model/stages.h"
@@ -30,7 +31,9 @@ static uint32_t round_to_wire(struct pen_graph *graph, const struct pen_declared
 static uint32_t emit_block(struct pen_graph *graph, uint32_t x) {
   const struct pen_model_block *block = &graph->stages->block[graph->block];
   graph->prefix = block->layer == PEN_NONE ? "" : pen_text("layers.%u.", block->layer);
+  const size_t first_op = graph->forward.count;
   uint32_t value = block->kind->emit(graph, block->layer, x);
+  pen_fuse_products(graph, first_op);
   graph->prefix = "";
   return block->kind->gives ? round_to_wire(graph, block->kind->gives, value) : PEN_NONE;
 }

@@ -47,13 +47,13 @@ static size_t past_unit(const struct pen_graph *graph, size_t first, size_t past
 /* Past the last op among [first, past) that reads the result of an attention; `first` if none does.
  * That op ends the segment: what it gives is kept, so it does not run again. */
 static size_t past_attention(const struct pen_graph *graph, size_t first, size_t past) {
-  const uint32_t output = pen_signature_of(PEN_OP_ATTENTION)->input_count;
   uint32_t result = PEN_NONE;
   size_t end = first;
   for (size_t i = first; i < past; i++) {
     const struct pen_op *op = &graph->forward.op[i];
     if (pen_op_reads(op, result)) end = i + 1;
-    if (op->kind == PEN_OP_ATTENTION) result = op->operand[output];
+    if (op->kind == PEN_OP_ATTENTION || op->kind == PEN_OP_ATTENTION_QKV)
+      result = op->operand[pen_signature_of(op->kind)->input_count];
   }
   return end;
 }

@@ -7,7 +7,8 @@
  *   sizes      receive region, persistent part and arena follow each other
  *   ops        kind, dtype and dims are possible; each operand is present unless optional, and its
  *              tensor has the dtype and the bytes that the signature of the op gives for these dims
- *              (kernels/ops.def); the workspace suffices; programs are within the table
+ *              (kernels/ops.def); parts of one tensor are one after the other; the workspace
+ *              suffices; programs are within the table
  *   tensors    aligned; a persistent tensor is a weight, a gradient or a constant (persistent.c)
  *   stages     input, output and their gradients are present where there is a neighbour, count from
  *              the right base, and have the same dtype and bytes at both ends of the border
@@ -171,6 +172,42 @@ static bool check_operand(const struct pen_rank_context *b, uint32_t op_index,
   return true;
 }
 
+/* The parts of one tensor (PEN_PARTS) are all there, and one after the other. */
+static bool check_parts(const struct pen_rank_context *b, uint32_t op_index,
+                        const struct pen_op *op, const struct pen_signature *signature) {
+  const struct pen_tensor *before = NULL;
+  for (int k = signature->first_part; k <= signature->last_part && signature->last_part > 0; k++) {
+    const struct pen_operand *operand = &signature->operand[k];
+    if ((op->operand[k] == PEN_NONE) != pen_part_is_empty(operand, op->dim))
+      return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
+                              "op %u (%s): %s is %s, but by its dims it is not", op_index,
+                              signature->kind, operand->name,
+                              op->operand[k] == PEN_NONE ? "missing" : "present");
+    if (op->operand[k] == PEN_NONE) continue;
+    const struct pen_tensor *part = &b->tables->tensors[op->operand[k]];
+    if (before && (part->base != before->base || part->offset != before->offset + before->bytes))
+      return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
+                              "op %u (%s): %s does not begin where %s ends", op_index,
+                              signature->kind, part->name, before->name);
+    before = part;
+  }
+  return true;
+}
+
+static bool check_dims(const struct pen_rank_context *b, uint32_t op_index, const struct pen_op *op,
+                       const struct pen_signature *signature) {
+  struct pen_problem *problem = b->checked->problem;
+  for (int dim = 0; dim < signature->dim_count; dim++)
+    if (op->dim[dim] < 0)
+      return pen_problem_note(problem, b->rank, PEN_NONE, "op %u (%s): dim %s is %lld", op_index,
+                              signature->kind, signature->dim[dim], (long long)op->dim[dim]);
+  return pen_signature_adds_up(signature, op->dim) ||
+         pen_problem_note(problem, b->rank, PEN_NONE,
+                          "op %u (%s): dim %s is %lld, which is not the sum of the others",
+                          op_index, signature->kind, signature->dim[signature->sum_dim],
+                          (long long)op->dim[signature->sum_dim]);
+}
+
 static bool check_ops(const struct pen_rank_context *b) {
   struct pen_problem *problem = b->checked->problem;
   const struct pen_rank_program *tables = b->tables;
@@ -184,12 +221,10 @@ static bool check_ops(const struct pen_rank_context *b) {
     if (op->dtype != PEN_F32 && op->dtype != pen_signature_dtype(signature, PEN_BF16) && !any)
       return pen_problem_note(problem, b->rank, PEN_NONE, "op %u (%s): it cannot be of dtype %s",
                               index, signature->kind, pen_dtype_text(op->dtype));
-    for (int dim = 0; dim < signature->dim_count; dim++)
-      if (op->dim[dim] < 0)
-        return pen_problem_note(problem, b->rank, PEN_NONE, "op %u (%s): dim %s is %lld", index,
-                                signature->kind, signature->dim[dim], (long long)op->dim[dim]);
+    if (!check_dims(b, index, op, signature)) return false;
     for (int k = 0; k < PEN_OPERANDS_MAX; k++)
       if (!check_operand(b, index, op, signature, k)) return false;
+    if (!check_parts(b, index, op, signature)) return false;
     uint64_t wanted = pen_signature_workspace_bytes(signature, b->plan->device,
                                                     b->plan->threads_per_rank, op->dtype, op->dim);
     if (op->workspace == PEN_NONE ? wanted > 0

@@ -97,6 +97,12 @@ pen_kernel pen_linear_bf16, pen_linear_dx_bf16, pen_linear_dw_bf16, pen_affine_b
 pen_kernel pen_linear_rows_bf16, pen_linear_columns_dx_bf16, pen_affine_rows_bf16,
     pen_affine_columns_dx_bf16;
 
+/* fused.c */
+pen_kernel pen_linear_fused, pen_linear_fused_bf16, pen_linear_fused_dx, pen_linear_fused_dx_bf16,
+    pen_linear_fused_dw, pen_linear_fused_dw_bf16;
+pen_kernel pen_swiglu_fused, pen_swiglu_fused_bf16, pen_swiglu_fused_dx, pen_swiglu_fused_dx_bf16;
+pen_kernel pen_geglu_fused, pen_geglu_fused_bf16, pen_geglu_fused_dx, pen_geglu_fused_dx_bf16;
+
 /* pieces.c */
 pen_kernel pen_linear_piece, pen_linear_piece_bf16; /* LINEAR_COLUMNS; in f32 also LINEAR_ROWS */
 pen_kernel pen_affine_piece, pen_affine_piece_bf16, pen_affine_rows;

@@ -4,6 +4,7 @@ libkernels_a_SOURCES += \
   %reldir%/cpu.h \
   %reldir%/device.c \
   %reldir%/embedding_split.c \
+  %reldir%/fused.c \
   %reldir%/instruction_set.c \
   %reldir%/matmul.c \
   %reldir%/onednn.c \

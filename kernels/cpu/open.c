@@ -60,6 +60,13 @@ static pen_kernel *const plain[PEN_OP_COUNT] = {
     [PEN_OP_HEAD_LOSS_COLUMNS] = pen_head_loss,
     [PEN_OP_HEAD_LOSS_COLUMNS_DW] = pen_head_loss,
     [PEN_OP_HEAD_LOSS_COLUMNS_B] = pen_head_loss,
+    [PEN_OP_LINEAR_FUSED] = pen_linear_fused,
+    [PEN_OP_LINEAR_FUSED_DX] = pen_linear_fused_dx,
+    [PEN_OP_LINEAR_FUSED_DW] = pen_linear_fused_dw,
+    [PEN_OP_SWIGLU_FUSED] = pen_swiglu_fused,
+    [PEN_OP_SWIGLU_FUSED_DX] = pen_swiglu_fused_dx,
+    [PEN_OP_GEGLU_FUSED] = pen_geglu_fused,
+    [PEN_OP_GEGLU_FUSED_DX] = pen_geglu_fused_dx,
 };
 
 static pen_kernel *const plain_bf16[PEN_OP_COUNT] = {
@@ -101,6 +108,13 @@ static pen_kernel *const plain_bf16[PEN_OP_COUNT] = {
     [PEN_OP_HEAD_LOSS_COLUMNS] = pen_head_loss,
     [PEN_OP_HEAD_LOSS_COLUMNS_DW] = pen_head_loss,
     [PEN_OP_HEAD_LOSS_COLUMNS_B] = pen_head_loss,
+    [PEN_OP_LINEAR_FUSED] = pen_linear_fused_bf16,
+    [PEN_OP_LINEAR_FUSED_DX] = pen_linear_fused_dx_bf16,
+    [PEN_OP_LINEAR_FUSED_DW] = pen_linear_fused_dw_bf16,
+    [PEN_OP_SWIGLU_FUSED] = pen_swiglu_fused_bf16,
+    [PEN_OP_SWIGLU_FUSED_DX] = pen_swiglu_fused_dx_bf16,
+    [PEN_OP_GEGLU_FUSED] = pen_geglu_fused_bf16,
+    [PEN_OP_GEGLU_FUSED_DX] = pen_geglu_fused_dx_bf16,
 };
 
 static int onednn_bf16; /* oneDNN multiplies bf16 */

@@ -1,5 +1,6 @@
-/* attention.cu: ATTENTION in f32, without tensor cores, whose f32 is TF32: causal, grouped-query,
- * online softmax (Milakov and Gimelshein 2018; Dao 2023). The loop is that of attention_bf16.cu.
+/* attention.cu: ATTENTION and ATTENTION_QKV in f32, without tensor cores, whose f32 is TF32:
+ * causal, grouped-query, online softmax (Milakov and Gimelshein 2018; Dao 2023). The loop is that
+ * of attention_bf16.cu.
  *
  * Launch: heads x (blocks of 64 queries, the longest first) x batch, 256 threads; blocks of 32
  * keys, from the first that the first query sees to the diagonal, rising. head_dim is at most 256.
@@ -75,14 +76,12 @@ __device__ inline void write_output(const carried_f32<D> &carry, float *o, float
 #pragma unroll
     for (int j = 0; j < D / SIDE; j++)
       if (place() + SIDE * j < s.head_dim)
-        o[query * s.q_row + place() + SIDE * j] = carry.output[r][j] * factor;
+        o[query * s.o_row + place() + SIDE * j] = carry.output[r][j] * factor;
   }
 }
 
 template <int D>
-__global__ void __launch_bounds__(THREADS)
-    attend(float *o, float *lse, const float *q, const float *k, const float *v,
-           const int32_t *starts, attention_shape s) {
+__global__ void __launch_bounds__(THREADS) attend(attention_operands<float> p, attention_shape s) {
   enum { STRIDE = plain_tile<D>::STRIDE };
   PEN_SHARED(shared);
   const plain_tile<D> q_tile = {(float *)shared}, k_tile = {q_tile.at + QUERIES * STRIDE},
@@ -91,24 +90,25 @@ __global__ void __launch_bounds__(THREADS)
   const int head = (int)blockIdx.x, first_query = (int)(gridDim.y - 1 - blockIdx.y) * QUERIES;
   const int64_t batch = blockIdx.z;
   const int64_t q_from = batch * s.sequence * s.q_row + head * s.head_dim;
+  const int64_t o_from = batch * s.sequence * s.o_row + head * s.head_dim;
   const int64_t k_from = batch * s.sequence * s.k_row + head / s.group * s.head_dim;
   const int past = first_query + QUERIES < s.sequence ? first_query + QUERIES
                                                       : s.sequence; /* the end of the keys */
-  const int32_t *const begins = starts ? starts + batch * s.sequence : NULL;
+  const int32_t *const begins = p.starts ? p.starts + batch * s.sequence : NULL;
   carried_f32<D> carry = {};
 #pragma unroll
   for (int r = 0; r < R; r++) {
     carry.most[r] = -INFINITY;
     carry.first[r] = first_seen(begins, first_query + team() * R + r, s);
   }
-  copy_plain<D, QUERIES>(q_tile, q + q_from + first_query * s.q_row, s.q_row,
+  copy_plain<D, QUERIES>(q_tile, p.q + q_from + first_query * s.q_row, s.q_row,
                          s.sequence - first_query, s.head_dim);
   for (int first_key = first_seen(begins, first_query, s) / KEYS * KEYS; first_key < past;
        first_key += KEYS) {
     __syncthreads(); /* the previous block is no longer read */
-    copy_plain<D, KEYS>(k_tile, k + k_from + first_key * s.k_row, s.k_row, s.sequence - first_key,
+    copy_plain<D, KEYS>(k_tile, p.k + k_from + first_key * s.k_row, s.k_row, s.sequence - first_key,
                         s.head_dim);
-    copy_plain<D, KEYS>(v_tile, v + k_from + first_key * s.k_row, s.k_row, s.sequence - first_key,
+    copy_plain<D, KEYS>(v_tile, p.v + k_from + first_key * s.k_row, s.k_row, s.sequence - first_key,
                         s.head_dim);
     __syncthreads();
     float scores[R][C];
@@ -118,11 +118,11 @@ __global__ void __launch_bounds__(THREADS)
     add_plain_products<D, R, KEYS>(carry.output, chance, CHANCE_STRIDE, v_tile);
     __syncwarp();
   }
-  write_output<D>(carry, o + q_from, lse + (batch * s.heads + head) * s.sequence, s, first_query);
+  write_output<D>(carry, p.o + o_from, p.lse + (batch * s.heads + head) * s.sequence, s,
+                  first_query);
 }
 
-typedef void attend_kernel(float *, float *, const float *, const float *, const float *,
-                           const int32_t *, attention_shape);
+typedef void attend_kernel(attention_operands<float>, attention_shape);
 
 const struct attention_variant {
   attend_kernel *kernel;
@@ -142,6 +142,18 @@ const attention_variant *choose(int64_t head_dim) {
   return NULL;
 }
 
+void launch(const struct pen_call *call, const attention_operands<float> &p,
+            const attention_shape &s) {
+  const int64_t *dim = call->dim;
+  const attention_variant *const chosen = choose(dim[4]);
+  if (chosen == NULL) {
+    pen_cuda_note_text("ATTENTION", "head_dim must be at most 256");
+    return;
+  }
+  const dim3 grid((unsigned)dim[2], (unsigned)ceiling(dim[1], QUERIES), (unsigned)dim[0]);
+  PEN_LAUNCH(chosen->kernel, grid, dim3(THREADS), shared_bytes(*chosen), call->stream, p, s);
+}
+
 } /* namespace */
 
 void pen_cuda_attention_open(void) {
@@ -156,15 +168,9 @@ size_t pen_cuda_attention_shared(const int64_t dim[PEN_DIMS_MAX]) {
 }
 
 void pen_cuda_attention(const struct pen_call *call) {
-  const int64_t *dim = call->dim;
-  const attention_variant *const chosen = choose(dim[4]);
-  if (chosen == NULL) {
-    pen_cuda_note_text("ATTENTION", "head_dim must be at most 256");
-    return;
-  }
-  const dim3 grid((unsigned)dim[2], (unsigned)ceiling(dim[1], QUERIES), (unsigned)dim[0]);
-  PEN_LAUNCH(chosen->kernel, grid, dim3(THREADS), shared_bytes(*chosen), call->stream,
-             (float *)call->operand[4], (float *)call->operand[5], (const float *)call->operand[0],
-             (const float *)call->operand[1], (const float *)call->operand[2],
-             (const int32_t *)call->operand[3], shape_of(dim));
+  launch(call, operands_of<float>(call), shape_of(call->dim));
+}
+
+void pen_cuda_attention_qkv(const struct pen_call *call) {
+  launch(call, qkv_operands_of<float>(call), qkv_shape_of(call->dim));
 }

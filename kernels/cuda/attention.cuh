@@ -10,13 +10,53 @@
 struct attention_shape {
   int sequence, heads, group, head_dim; /* group: query heads of a key-value head */
   int window;                           /* how many keys a query sees at most */
-  int64_t q_row, k_row;                 /* elements between positions */
-  float scale;                          /* of the scores: 1/sqrt(head_dim) */
+  int64_t q_row, k_row, o_row; /* elements between positions: of q and dq; of k, v, dk and dv; of o
+                                  and do */
+  float scale;                 /* of the scores: 1/sqrt(head_dim) */
 };
 
 static inline attention_shape shape_of(const int64_t *dim) {
-  return {(int)dim[1], (int)dim[2],     (int)(dim[2] / dim[3]), (int)dim[4],
-          (int)dim[5], dim[2] * dim[4], dim[3] * dim[4],        (float)(1 / sqrt((double)dim[4]))};
+  const int64_t q_row = dim[2] * dim[4];
+  return {(int)dim[1],     (int)dim[2], (int)(dim[2] / dim[3]),
+          (int)dim[4],     (int)dim[5], q_row,
+          dim[3] * dim[4], q_row,       (float)(1 / sqrt((double)dim[4]))};
+}
+
+/* The same of rows that have the heads of q, k and v. */
+static inline attention_shape qkv_shape_of(const int64_t *dim) {
+  attention_shape s = shape_of(dim);
+  s.q_row = s.k_row = dim[6] * dim[4];
+  return s;
+}
+
+/* Where k and v are in such a row. */
+static inline int64_t k_of_row(const int64_t *dim) { return dim[2] * dim[4]; }
+static inline int64_t v_of_row(const int64_t *dim) { return (dim[2] + dim[3]) * dim[4]; }
+
+template <class T>
+struct attention_operands {
+  const T *q, *k, *v;
+  const int32_t *starts; /* may be null */
+  T *o;
+  float *lse;
+};
+
+template <class T>
+static inline attention_operands<T> operands_of(const struct pen_call *call) {
+  return {(const T *)call->operand[0], (const T *)call->operand[1],
+          (const T *)call->operand[2], (const int32_t *)call->operand[3],
+          (T *)call->operand[4],       (float *)call->operand[5]};
+}
+
+template <class T>
+static inline attention_operands<T> qkv_operands_of(const struct pen_call *call) {
+  const T *const qkv = (const T *)call->operand[0];
+  return {qkv,
+          qkv + k_of_row(call->dim),
+          qkv + v_of_row(call->dim),
+          (const int32_t *)call->operand[1],
+          (T *)call->operand[2],
+          (float *)call->operand[3]};
 }
 
 /* The first key that a query sees: the start of its document or of its window. It rises along a
@@ -53,11 +93,11 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template <class T>
-static inline void launch_delta(const struct pen_call *call) {
+static inline void launch_delta(const struct pen_call *call, const T *o) {
   const int64_t vectors = call->dim[0] * call->dim[1] * call->dim[2];
   PEN_LAUNCH(sum_delta<T>, dim3((unsigned)ceiling(vectors, THREADS / WARP)), dim3(THREADS), 0,
-             call->stream, (float *)call->workspace, (const T *)call->operand[0],
-             (const T *)call->operand[4], vectors, shape_of(call->dim));
+             call->stream, (float *)call->workspace, (const T *)call->operand[0], o, vectors,
+             shape_of(call->dim));
 }
 
 /* Where dq is computed: in the workspace if it replaces q, which the kernel of dk and dv reads

@@ -1,5 +1,5 @@
-/* attention_bf16.cu: ATTENTION in bf16 on tensor cores: causal, grouped-query, online softmax
- * (Milakov and Gimelshein 2018; Dao 2023, FlashAttention-2).
+/* attention_bf16.cu: ATTENTION and ATTENTION_QKV in bf16 on tensor cores: causal, grouped-query,
+ * online softmax (Milakov and Gimelshein 2018; Dao 2023, FlashAttention-2).
  *
  * A block has one head and QUERIES queries, 16 M for each warp, and iterates over blocks of KEYS
  * keys up to the diagonal. Scores stay in registers; rounded to bf16 they are the left operand of
@@ -96,32 +96,30 @@ __device__ inline void write_output(const carried_bf16<D, M> &c, bf16 *o, float 
       for (int n = 0; n < D / 8; n++) {
         const int column = n * 8 + lane % 4 * 2;
         if (column < s.head_dim)
-          *(uint32_t *)(o + query * s.q_row + column) =
+          *(uint32_t *)(o + query * s.o_row + column) =
               pack(c.output[m][n][2 * half] * factor, c.output[m][n][2 * half + 1] * factor);
       }
     }
 }
 
 template <int D, int M, int KEYS>
-__global__ void __launch_bounds__(BLOCK)
-    attend(bf16 *o, float *lse, const bf16 *q, const bf16 *k, const bf16 *v, const int32_t *starts,
-           attention_shape s) {
+__global__ void __launch_bounds__(BLOCK) attend(attention_operands<bf16> p, attention_shape s) {
   enum { QUERIES = WARPS * M * 16, STRIDE = tile_of<D>::STRIDE };
   PEN_SHARED(shared);
   const tile_of<D> q_tile = {(bf16 *)shared}, k_tile = {q_tile.at + QUERIES * STRIDE},
                    v_tile = {k_tile.at + KEYS * STRIDE};
   const int head = (int)blockIdx.x, first_query = (int)(gridDim.y - 1 - blockIdx.y) * QUERIES;
   const int64_t batch = blockIdx.z;
-  q += batch * s.sequence * s.q_row + head * s.head_dim + first_query * s.q_row;
-  k += batch * s.sequence * s.k_row + head / s.group * s.head_dim;
-  v += batch * s.sequence * s.k_row + head / s.group * s.head_dim;
-  o += batch * s.sequence * s.q_row + head * s.head_dim;
-  lse += (batch * s.heads + head) * s.sequence;
+  const int64_t k_from = batch * s.sequence * s.k_row + head / s.group * s.head_dim;
+  const bf16 *const q = p.q + (batch * s.sequence + first_query) * s.q_row + head * s.head_dim,
+                    *const k = p.k + k_from, *const v = p.v + k_from;
+  bf16 *const o = p.o + batch * s.sequence * s.o_row + head * s.head_dim;
+  float *const lse = p.lse + (batch * s.heads + head) * s.sequence;
   const int past = first_query + QUERIES < s.sequence ? first_query + QUERIES
                                                       : s.sequence; /* the end of the keys */
   const int own_row = (int)threadIdx.x / WARP * M * 16, own = first_query + own_row,
             own_past = own + M * 16;
-  const int32_t *const begins = starts ? starts + batch * s.sequence : NULL;
+  const int32_t *const begins = p.starts ? p.starts + batch * s.sequence : NULL;
   const int begin = first_seen(begins, first_query, s) / KEYS * KEYS;
   const int last_first = first_seen(begins, (own_past < s.sequence ? own_past : s.sequence) - 1,
                                     s); /* the first key that the last query of this warp sees */
@@ -174,8 +172,7 @@ __global__ void __launch_bounds__(BLOCK)
   write_output<D, M>(carry, o, lse, s, own);
 }
 
-typedef void attend_kernel(bf16 *, float *, const bf16 *, const bf16 *, const bf16 *,
-                           const int32_t *, attention_shape);
+typedef void attend_kernel(attention_operands<bf16>, attention_shape);
 
 /* The largest head_dim of each variant; 32 queries a warp if registers suffice. */
 const struct attention_bf16_variant {
@@ -200,6 +197,18 @@ const attention_bf16_variant *choose(int64_t head_dim) {
   return NULL;
 }
 
+void launch(const struct pen_call *call, const attention_operands<bf16> &p, attention_shape s) {
+  const int64_t *dim = call->dim;
+  const attention_bf16_variant *const chosen = choose(dim[4]);
+  if (chosen == NULL || dim[4] % 8 != 0) {
+    pen_cuda_note_text("ATTENTION over bf16", "head_dim must be a multiple of 8, at most 128");
+    return;
+  }
+  s.scale *= 1.44269504f; /* exponentials have base 2 */
+  const dim3 grid((unsigned)dim[2], (unsigned)ceiling(dim[1], chosen->queries), (unsigned)dim[0]);
+  PEN_LAUNCH(chosen->kernel, grid, dim3(BLOCK), shared_bytes(*chosen), call->stream, p, s);
+}
+
 } /* namespace */
 
 void pen_cuda_attention_bf16_open(void) {
@@ -214,17 +223,9 @@ size_t pen_cuda_attention_bf16_shared(const int64_t dim[PEN_DIMS_MAX]) {
 }
 
 void pen_cuda_attention_bf16(const struct pen_call *call) {
-  const int64_t *dim = call->dim;
-  const attention_bf16_variant *const chosen = choose(dim[4]);
-  if (chosen == NULL || dim[4] % 8 != 0) {
-    pen_cuda_note_text("ATTENTION over bf16", "head_dim must be a multiple of 8, at most 128");
-    return;
-  }
-  attention_shape s = shape_of(dim);
-  s.scale *= 1.44269504f; /* exponentials have base 2 */
-  const dim3 grid((unsigned)dim[2], (unsigned)ceiling(dim[1], chosen->queries), (unsigned)dim[0]);
-  PEN_LAUNCH(chosen->kernel, grid, dim3(BLOCK), shared_bytes(*chosen), call->stream,
-             (bf16 *)call->operand[4], (float *)call->operand[5], (const bf16 *)call->operand[0],
-             (const bf16 *)call->operand[1], (const bf16 *)call->operand[2],
-             (const int32_t *)call->operand[3], s);
+  launch(call, operands_of<bf16>(call), shape_of(call->dim));
+}
+
+void pen_cuda_attention_qkv_bf16(const struct pen_call *call) {
+  launch(call, qkv_operands_of<bf16>(call), qkv_shape_of(call->dim));
 }

@@ -1,5 +1,5 @@
-/* attention_dx.cu: ATTENTION_DX in f32, without tensor cores. The work is divided as in
- * attention_dx_bf16.cu; here p and ds pass through shared memory.
+/* attention_dx.cu: ATTENTION_DX and ATTENTION_QKV_DX in f32, without tensor cores. The work is
+ * divided as in attention_dx_bf16.cu; here p and ds pass through shared memory.
  *
  * Launch: delta; heads x (blocks of queries, the longest inner loop first) x batch; kv_heads x
  * (blocks of keys) x batch; 256 threads. 64 outer and 32 inner rows; above a head_dim of 128, or
@@ -63,26 +63,20 @@ __global__ void __launch_bounds__(THREADS) differentiate(operands<float> p, atte
             thread = (int)threadIdx.x;
   const inner_loop<OUTER, INNER, KEYS_OUTER> loop(s, begins_of(p, s, batch), first_row);
   const int kv_head = KEYS_OUTER ? (int)blockIdx.x : (int)blockIdx.x / s.group;
-  const int64_t q_from = batch * s.sequence * s.q_row,
-                k_from = batch * s.sequence * s.k_row + kv_head * s.head_dim;
-  const int64_t outer_stride = KEYS_OUTER ? s.k_row : s.q_row,
-                inner_stride = KEYS_OUTER ? s.q_row : s.k_row;
-  const int64_t outer_from = KEYS_OUTER ? k_from : q_from + loop.first.head * s.head_dim;
-  const int64_t outer_at = outer_from + first_row * outer_stride;
-  copy_plain<D, OUTER>(outer1, (KEYS_OUTER ? p.k : p.q) + outer_at, outer_stride,
-                       s.sequence - first_row, s.head_dim);
-  copy_plain<D, OUTER>(outer2, (KEYS_OUTER ? p.v : p.dout) + outer_at, outer_stride,
-                       s.sequence - first_row, s.head_dim);
+  const int outer_head = KEYS_OUTER ? kv_head : loop.first.head;
+  const row_pair<float, KEYS_OUTER> outer(p, s, batch, outer_head, first_row);
+  copy_plain<D, OUTER>(outer1, outer.first.at, outer.first.apart, s.sequence - first_row,
+                       s.head_dim);
+  copy_plain<D, OUTER>(outer2, outer.second.at, outer.second.apart, s.sequence - first_row,
+                       s.head_dim);
   float sum1[R][D / SIDE] = {}, sum2[R][D / SIDE] = {}; /* dk or dq; dv */
   auto next = loop.first;
   for (int step = 0; step < loop.steps; step++, next = loop.after(next)) {
     const int row = next.row, head = next.head;
-    const int64_t at = row * inner_stride + (KEYS_OUTER ? q_from + head * s.head_dim : k_from);
+    const row_pair<float, !KEYS_OUTER> inner(p, s, batch, KEYS_OUTER ? head : kv_head, row);
     __syncthreads(); /* the previous step is no longer read */
-    copy_plain<D, INNER>(inner1, (KEYS_OUTER ? p.q : p.k) + at, inner_stride, s.sequence - row,
-                         s.head_dim);
-    copy_plain<D, INNER>(inner2, (KEYS_OUTER ? p.dout : p.v) + at, inner_stride, s.sequence - row,
-                         s.head_dim);
+    copy_plain<D, INNER>(inner1, inner.first.at, inner.first.apart, s.sequence - row, s.head_dim);
+    copy_plain<D, INNER>(inner2, inner.second.at, inner.second.apart, s.sequence - row, s.head_dim);
     if (thread < STATISTICS)
       of_query[thread] =
           statistic_of(p, s, batch, head, (KEYS_OUTER ? row : first_row) + thread, 1);
@@ -96,9 +90,10 @@ __global__ void __launch_bounds__(THREADS) differentiate(operands<float> p, atte
     add_plain_products<D, R, INNER>(sum1, slope, CHANCE_STRIDE, inner1);
     if (KEYS_OUTER) add_plain_products<D, R, INNER>(sum2, chance, CHANCE_STRIDE, inner2);
   }
-  write_rows<D, R>((KEYS_OUTER ? p.dk : p.dq) + outer_from, outer_stride, sum1, first_row, s,
-                   s.scale);
-  if (KEYS_OUTER) write_rows<D, R>(p.dv + outer_from, outer_stride, sum2, first_row, s, 1.0f);
+  const int64_t apart = outer.first.apart,
+                from = batch * s.sequence * apart + outer_head * s.head_dim;
+  write_rows<D, R>((KEYS_OUTER ? p.dk : p.dq) + from, apart, sum1, first_row, s, s.scale);
+  if (KEYS_OUTER) write_rows<D, R>(p.dv + from, apart, sum2, first_row, s, 1.0f);
 }
 
 typedef void differentiate_kernel(operands<float>, attention_shape);
@@ -132,6 +127,21 @@ const attention_dx_variant *choose(int64_t head_dim) {
   return chosen;
 }
 
+void launch(const struct pen_call *call, const operands<float> &p, const attention_shape &s) {
+  const int64_t *dim = call->dim;
+  const attention_dx_variant *const chosen = choose(dim[4]);
+  if (chosen == NULL) {
+    pen_cuda_note_text("ATTENTION_DX", "head_dim must be at most 256");
+    return;
+  }
+  const unsigned blocks = (unsigned)ceiling(dim[1], chosen->outer_rows);
+  launch_delta(call, p.o);
+  PEN_LAUNCH(chosen->of_queries, dim3((unsigned)dim[2], blocks, (unsigned)dim[0]), dim3(THREADS),
+             shared_bytes(*chosen), call->stream, p, s);
+  PEN_LAUNCH(chosen->of_keys, dim3((unsigned)dim[3], blocks, (unsigned)dim[0]), dim3(THREADS),
+             shared_bytes(*chosen), call->stream, p, s);
+}
+
 } /* namespace */
 
 void pen_cuda_attention_dx_open(void) {
@@ -147,29 +157,20 @@ size_t pen_cuda_attention_dx_workspace(const int64_t dim[PEN_DIMS_MAX]) {
   return delta_bytes(dim) + (size_t)q_count(dim) * sizeof(float);
 }
 
+size_t pen_cuda_attention_qkv_dx_workspace(const int64_t dim[PEN_DIMS_MAX]) {
+  return delta_bytes(dim);
+}
+
 size_t pen_cuda_attention_dx_shared(const int64_t dim[PEN_DIMS_MAX]) {
   const attention_dx_variant *const chosen = choose(dim[4]);
   return chosen == NULL ? 0 : shared_bytes(*chosen);
 }
 
 void pen_cuda_attention_dx(const struct pen_call *call) {
-  const int64_t *dim = call->dim;
-  const attention_dx_variant *const chosen = choose(dim[4]);
-  if (chosen == NULL) {
-    pen_cuda_note_text("ATTENTION_DX", "head_dim must be at most 256");
-    return;
-  }
-  const operands<float> p = {(const float *)call->operand[0], (const float *)call->operand[1],
-                             (const float *)call->operand[2], (const float *)call->operand[3],
-                             (const float *)call->operand[5], (const float *)call->workspace,
-                             (float *)dq_place(call),         (float *)call->operand[8],
-                             (float *)call->operand[9],       (const int32_t *)call->operand[6]};
-  const unsigned blocks = (unsigned)ceiling(dim[1], chosen->outer_rows);
-  const attention_shape s = shape_of(dim);
-  launch_delta<float>(call);
-  PEN_LAUNCH(chosen->of_queries, dim3((unsigned)dim[2], blocks, (unsigned)dim[0]), dim3(THREADS),
-             shared_bytes(*chosen), call->stream, p, s);
-  PEN_LAUNCH(chosen->of_keys, dim3((unsigned)dim[3], blocks, (unsigned)dim[0]), dim3(THREADS),
-             shared_bytes(*chosen), call->stream, p, s);
+  launch(call, dx_operands_of<float>(call), shape_of(call->dim));
   copy_dq_back(call, sizeof(float));
+}
+
+void pen_cuda_attention_qkv_dx(const struct pen_call *call) {
+  launch(call, qkv_dx_operands_of<float>(call), qkv_shape_of(call->dim));
 }

@@ -7,10 +7,64 @@
 
 template <class T>
 struct operands {
-  const T *dout, *q, *k, *v;
+  const T *dout, *q, *k, *v, *o;
   const float *lse, *delta;
   T *dq, *dk, *dv;
   const int32_t *starts; /* may be null */
+};
+
+template <class T>
+static inline operands<T> dx_operands_of(const struct pen_call *call) {
+  return {(const T *)call->operand[0],
+          (const T *)call->operand[1],
+          (const T *)call->operand[2],
+          (const T *)call->operand[3],
+          (const T *)call->operand[4],
+          (const float *)call->operand[5],
+          (const float *)call->workspace,
+          (T *)dq_place(call),
+          (T *)call->operand[8],
+          (T *)call->operand[9],
+          (const int32_t *)call->operand[6]};
+}
+
+template <class T>
+static inline operands<T> qkv_dx_operands_of(const struct pen_call *call) {
+  const int64_t k_at = k_of_row(call->dim), v_at = v_of_row(call->dim);
+  const T *const qkv = (const T *)call->operand[1];
+  T *const dqkv = (T *)call->operand[5];
+  return {(const T *)call->operand[0],
+          qkv,
+          qkv + k_at,
+          qkv + v_at,
+          (const T *)call->operand[2],
+          (const float *)call->operand[3],
+          (const float *)call->workspace,
+          dqkv,
+          dqkv + k_at,
+          dqkv + v_at,
+          (const int32_t *)call->operand[4]};
+}
+
+/* The rows of a head from a position on, and the elements between two. */
+template <class T>
+struct head_rows {
+  const T *at;
+  int64_t apart;
+};
+
+/* What a product has on one side: q, or k, and beside it do, or v, from the same position. */
+template <class T, bool KEYS>
+struct row_pair {
+  head_rows<T> first, second;
+  __device__ row_pair(const operands<T> &p, const attention_shape &s, int64_t batch, int head,
+                      int row)
+      : first(rows_of(KEYS ? p.k : p.q, KEYS ? s.k_row : s.q_row, s, batch, head, row)),
+        second(rows_of(KEYS ? p.v : p.dout, KEYS ? s.k_row : s.o_row, s, batch, head, row)) {}
+  __device__ static head_rows<T> rows_of(const T *x, int64_t apart, const attention_shape &s,
+                                         int64_t batch, int head, int row) {
+    return {x + (batch * s.sequence + row) * apart + head * s.head_dim, apart};
+  }
 };
 
 /* The inner loop of a block of threads: each step has a head and the first of INNER rows. Keys

@@ -1,5 +1,5 @@
-/* attention_dx_bf16.cu: ATTENTION_DX in bf16 on tensor cores, with probabilities recomputed from
- * lse by blocks (Dao 2023).
+/* attention_dx_bf16.cu: ATTENTION_DX and ATTENTION_QKV_DX in bf16 on tensor cores, with
+ * probabilities recomputed from lse by blocks (Dao 2023).
  *
  * With s = q k^T/sqrt(head_dim), p = e^(s - lse) and delta = sum of do o over a row:
  *     dv = p^T do,   ds = p (do v^T - delta),
@@ -127,27 +127,22 @@ __global__ void __launch_bounds__(BLOCK) differentiate(operands<bf16> p, attenti
   const int32_t *const begins = begins_of(p, s, batch);
   const inner_loop<OUTER, INNER, KEYS_OUTER> loop(s, begins, first_row);
   const int kv_head = KEYS_OUTER ? (int)blockIdx.x : (int)blockIdx.x / s.group;
-  const int64_t q_from = batch * s.sequence * s.q_row,
-                k_from = batch * s.sequence * s.k_row + kv_head * s.head_dim;
-  const int64_t outer_stride = KEYS_OUTER ? s.k_row : s.q_row,
-                inner_stride = KEYS_OUTER ? s.q_row : s.k_row;
-  const int64_t outer_from = (KEYS_OUTER ? k_from : q_from + loop.first.head * s.head_dim);
+  const int outer_head = KEYS_OUTER ? kv_head : loop.first.head;
 
   auto at = loop.first, next = at;
   const auto copy_inner = [&](int step) {
-    const int64_t from =
-        next.row * inner_stride + (KEYS_OUTER ? q_from + next.head * s.head_dim : k_from);
+    const row_pair<bf16, !KEYS_OUTER> from(p, s, batch, KEYS_OUTER ? next.head : kv_head, next.row);
     bf16 *const to = tiles + step % 2 * 2 * INNER * STRIDE;
-    copy_tile<D, INNER, BLOCK>({to}, (KEYS_OUTER ? p.q : p.k) + from, inner_stride,
+    copy_tile<D, INNER, BLOCK>({to}, from.first.at, from.first.apart, s.sequence - next.row,
+                               s.head_dim);
+    copy_tile<D, INNER, BLOCK>({to + INNER * STRIDE}, from.second.at, from.second.apart,
                                s.sequence - next.row, s.head_dim);
-    copy_tile<D, INNER, BLOCK>({to + INNER * STRIDE}, (KEYS_OUTER ? p.dout : p.v) + from,
-                               inner_stride, s.sequence - next.row, s.head_dim);
     copies_commit();
   };
-  const int64_t outer_at = outer_from + first_row * outer_stride;
-  copy_tile<D, OUTER, BLOCK>(outer[0], (KEYS_OUTER ? p.k : p.q) + outer_at, outer_stride,
+  const row_pair<bf16, KEYS_OUTER> outer_rows(p, s, batch, outer_head, first_row);
+  copy_tile<D, OUTER, BLOCK>(outer[0], outer_rows.first.at, outer_rows.first.apart,
                              s.sequence - first_row, s.head_dim);
-  copy_tile<D, OUTER, BLOCK>(outer[1], (KEYS_OUTER ? p.v : p.dout) + outer_at, outer_stride,
+  copy_tile<D, OUTER, BLOCK>(outer[1], outer_rows.second.at, outer_rows.second.apart,
                              s.sequence - first_row, s.head_dim);
   copy_inner(0);
 
@@ -190,8 +185,10 @@ __global__ void __launch_bounds__(BLOCK) differentiate(operands<bf16> p, attenti
     if (KEYS_OUTER && keeps) keep(step + 1, of_next);
     at = next;
   }
-  write_rows<D, M>((KEYS_OUTER ? p.dk : p.dq) + outer_from, outer_stride, sum1, own, s, s.scale);
-  if (KEYS_OUTER) write_rows<D, M>(p.dv + outer_from, outer_stride, sum2, own, s, 1.0f);
+  const int64_t apart = outer_rows.first.apart,
+                from = batch * s.sequence * apart + outer_head * s.head_dim;
+  write_rows<D, M>((KEYS_OUTER ? p.dk : p.dq) + from, apart, sum1, own, s, s.scale);
+  if (KEYS_OUTER) write_rows<D, M>(p.dv + from, apart, sum2, own, s, 1.0f);
 }
 
 struct attention_dx_bf16_variant {
@@ -243,6 +240,26 @@ void allow_shared_of(const attention_dx_bf16_variant (&variants)[COUNT]) {
     pen_cuda_allow_shared("shared memory for ATTENTION_DX", (const void *)v.kernel, v.shared_bytes);
 }
 
+void launch_all(const struct pen_call *call, const operands<bf16> &p, const attention_shape &s) {
+  const int64_t *dim = call->dim;
+  const attention_dx_bf16_variant *const queries = choose(of_queries, dim, dim[2]), *const keys =
+                                                                                        choose(
+                                                                                            of_keys,
+                                                                                            dim,
+                                                                                            dim[3]);
+  if (queries == NULL || keys == NULL || dim[4] % 8 != 0) {
+    pen_cuda_note_text("ATTENTION_DX over bf16", "head_dim must be a multiple of 8, at most 128");
+    return;
+  }
+  const auto launch = [&](const attention_dx_bf16_variant &v, int64_t heads) {
+    const dim3 grid((unsigned)heads, (unsigned)ceiling(dim[1], v.outer_rows), (unsigned)dim[0]);
+    PEN_LAUNCH(v.kernel, grid, dim3(BLOCK), v.shared_bytes, call->stream, p, s);
+  };
+  launch_delta(call, p.o);
+  launch(*queries, dim[2]);
+  launch(*keys, dim[3]);
+}
+
 } /* namespace */
 
 void pen_cuda_attention_dx_bf16_open(void) {
@@ -266,28 +283,10 @@ size_t pen_cuda_attention_dx_bf16_shared(const int64_t dim[PEN_DIMS_MAX]) {
 }
 
 void pen_cuda_attention_dx_bf16(const struct pen_call *call) {
-  const int64_t *dim = call->dim;
-  const attention_dx_bf16_variant *const queries = choose(of_queries, dim, dim[2]), *const keys =
-                                                                                        choose(
-                                                                                            of_keys,
-                                                                                            dim,
-                                                                                            dim[3]);
-  if (queries == NULL || keys == NULL || dim[4] % 8 != 0) {
-    pen_cuda_note_text("ATTENTION_DX over bf16", "head_dim must be a multiple of 8, at most 128");
-    return;
-  }
-  const operands<bf16> p = {(const bf16 *)call->operand[0],  (const bf16 *)call->operand[1],
-                            (const bf16 *)call->operand[2],  (const bf16 *)call->operand[3],
-                            (const float *)call->operand[5], (const float *)call->workspace,
-                            (bf16 *)dq_place(call),          (bf16 *)call->operand[8],
-                            (bf16 *)call->operand[9],        (const int32_t *)call->operand[6]};
-  const attention_shape s = shape_of(dim);
-  const auto launch = [&](const attention_dx_bf16_variant &v, int64_t heads) {
-    const dim3 grid((unsigned)heads, (unsigned)ceiling(dim[1], v.outer_rows), (unsigned)dim[0]);
-    PEN_LAUNCH(v.kernel, grid, dim3(BLOCK), v.shared_bytes, call->stream, p, s);
-  };
-  launch_delta<bf16>(call);
-  launch(*queries, dim[2]);
-  launch(*keys, dim[3]);
+  launch_all(call, dx_operands_of<bf16>(call), shape_of(call->dim));
   copy_dq_back(call, sizeof(bf16));
+}
+
+void pen_cuda_attention_qkv_dx_bf16(const struct pen_call *call) {
+  launch_all(call, qkv_dx_operands_of<bf16>(call), qkv_shape_of(call->dim));
 }

@@ -37,7 +37,13 @@ extern "C" {
                               row(EMBEDDING, embedding) row(EMBEDDING_DW, embedding_dw)            \
                                   row(POSITION, position) row(POSITION_DW, position_dw)            \
                                       row(CROSS_ENTROPY, cross_entropy) row(SUM_LOSS, sum_loss)    \
-                                          PEN_CUDA_PIECE_OPS(row)
+                                          PEN_CUDA_FUSED_OPS(row) PEN_CUDA_PIECE_OPS(row)
+/* of fused products */
+#define PEN_CUDA_FUSED_OPS(row)                                                                 \
+  row(SWIGLU_FUSED, swiglu_fused) row(SWIGLU_FUSED_DX, swiglu_fused_dx)                         \
+      row(GEGLU_FUSED, geglu_fused) row(GEGLU_FUSED_DX, geglu_fused_dx) row(ROPE_QKV, rope_qkv) \
+          row(ROPE_QKV_DX, rope_qkv_dx) row(ATTENTION_QKV, attention_qkv)                       \
+              row(ATTENTION_QKV_DX, attention_qkv_dx)
 /* of pieces of split weights */
 #define PEN_CUDA_PIECE_OPS(row)                                                                   \
   row(SUM_PARTIALS, sum_partials) row(BIAS_RUNS_DW, bias_runs_dw) row(RMSNORM_RUNS, rmsnorm_runs) \
@@ -103,6 +109,7 @@ size_t pen_cuda_layernorm_runs_dx_workspace(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_bias_runs_dw_workspace(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_cross_entropy_columns_workspace(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_attention_dx_workspace(const int64_t dim[PEN_DIMS_MAX]);
+size_t pen_cuda_attention_qkv_dx_workspace(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_cross_entropy_workspace(const int64_t dim[PEN_DIMS_MAX]);
 
 /* Functions of struct pen_device that are no operations. */

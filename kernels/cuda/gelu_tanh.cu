@@ -1,7 +1,7 @@
-/* gelu_tanh.cu: GELU_TANH, GELU_TANH_DX, and with a second factor GEGLU, GEGLU_DX (Hendrycks and
- * Gimpel 2016; GPT-2's gelu_new): y = x s, dx = dy (s + x s (1 - s) 2u'), with s = sigmoid(2u), u =
- * sqrt(2/pi) (x + 0.044715 x^3). Beyond 16 the gate is exactly 0 or 1; the limit keeps x^3 finite.
- * Launch: gated.cuh.
+/* gelu_tanh.cu: GELU_TANH, GELU_TANH_DX, and with a second factor GEGLU, GEGLU_DX, GEGLU_FUSED
+ * (Hendrycks and Gimpel 2016; GPT-2's gelu_new): y = x s, dx = dy (s + x s (1 - s) 2u'), with s =
+ * sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3). Beyond 16 the gate is exactly 0 or 1; the limit
+ * keeps x^3 finite. Launch: gated.cuh.
  *
  * Why it is not an epilogue of the previous product (cuBLASLt's GELU_AUX_BIAS, and DGELU after
  * AFFINE_DX), unlike the bias (product.c):
@@ -59,9 +59,20 @@ void geglu_dx_of(const struct pen_call *call) {
   unit_each_dx<tanh_gate<T>, T>(call);
 }
 
+template <class T>
+void geglu_fused_of(const struct pen_call *call) {
+  unit_rows<tanh_gate<T>, T>(call);
+}
+template <class T>
+void geglu_fused_dx_of(const struct pen_call *call) {
+  unit_rows_dx<linear_unit_dx<tanh_gate<T>, T>, T>(call);
+}
+
 } /* namespace */
 
 PEN_CUDA_BOTH(gelu_tanh)
 PEN_CUDA_BOTH(gelu_tanh_dx)
 PEN_CUDA_BOTH(geglu)
 PEN_CUDA_BOTH(geglu_dx)
+PEN_CUDA_BOTH(geglu_fused)
+PEN_CUDA_BOTH(geglu_fused_dx)

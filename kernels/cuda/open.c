@@ -118,6 +118,11 @@ static void check_shared_memory(enum pen_op_kind kind, enum pen_dtype dtype,
                             {pen_cuda_attention_shared, pen_cuda_attention_bf16_shared}},
       [PEN_OP_ATTENTION_DX] = {"ATTENTION_DX",
                                {pen_cuda_attention_dx_shared, pen_cuda_attention_dx_bf16_shared}},
+      [PEN_OP_ATTENTION_QKV] = {"ATTENTION_QKV",
+                                {pen_cuda_attention_shared, pen_cuda_attention_bf16_shared}},
+      [PEN_OP_ATTENTION_QKV_DX] = {"ATTENTION_QKV_DX",
+                                   {pen_cuda_attention_dx_shared,
+                                    pen_cuda_attention_dx_bf16_shared}},
       [PEN_OP_RMSNORM_DX] = {"RMSNORM_DX",
                              {pen_cuda_rmsnorm_dx_shared, pen_cuda_rmsnorm_dx_shared}},
       [PEN_OP_LAYERNORM_DX] = {"LAYERNORM_DX",
@@ -141,7 +146,9 @@ static void check_shared_memory(enum pen_op_kind kind, enum pen_dtype dtype,
 static void check_grid(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX]) {
   enum { GRID_Z_MAX = 65535 };
   char why[80];
-  if ((kind != PEN_OP_ATTENTION && kind != PEN_OP_ATTENTION_DX) || dim[0] <= GRID_Z_MAX) return;
+  const int attends = kind == PEN_OP_ATTENTION || kind == PEN_OP_ATTENTION_DX ||
+                      kind == PEN_OP_ATTENTION_QKV || kind == PEN_OP_ATTENTION_QKV_DX;
+  if (!attends || dim[0] <= GRID_Z_MAX) return;
   snprintf(why, sizeof why, "%lld sequences in a microbatch, and a grid allows %d",
            (long long)dim[0], GRID_Z_MAX);
   pen_cuda_note_text("ATTENTION", why);
@@ -164,6 +171,7 @@ static size_t workspace_bytes(enum pen_op_kind kind, enum pen_dtype dtype,
       [PEN_OP_LAYERNORM_DX] = pen_cuda_layernorm_dx_workspace,
       [PEN_OP_BIAS_DW] = pen_cuda_bias_dw_workspace,
       [PEN_OP_ATTENTION_DX] = pen_cuda_attention_dx_workspace,
+      [PEN_OP_ATTENTION_QKV_DX] = pen_cuda_attention_qkv_dx_workspace,
       [PEN_OP_CROSS_ENTROPY] = pen_cuda_cross_entropy_workspace,
       [PEN_OP_RMSNORM_RUNS_DX] = pen_cuda_rmsnorm_runs_dx_workspace,
       [PEN_OP_LAYERNORM_RUNS_DX] = pen_cuda_layernorm_runs_dx_workspace,

@@ -1,5 +1,5 @@
-/* product.c: matrix products by cuBLASLt: LINEAR, AFFINE, those of pieces of split weights, and
- * their gradients, in f32 without TF32, or in bf16 with f32 sums.
+/* product.c: matrix products by cuBLASLt: LINEAR, also fused, AFFINE, those of pieces of split
+ * weights, and their gradients, in f32 without TF32, or in bf16 with f32 sums.
  *
  * cuBLASLt is column-major: a row-major matrix [r,c] is its column-major transpose, c x r, with
  * leading dimension c. So LINEAR     y  = x w^T + a       is  y^T  = (w^T)^T x^T + a^T     m = out,
@@ -57,6 +57,10 @@ static const struct rule rules[] = {
     {PEN_OP_AFFINE, OUT, ROWS, IN, CUBLAS_OP_N, CUBLAS_OP_N, 1, 0, 2, 3, 4, 0},
     {PEN_OP_AFFINE_DX, IN, ROWS, OUT, CUBLAS_OP_T, CUBLAS_OP_N, 1, 0, NONE, 2, 3, 0},
     {PEN_OP_AFFINE_DW, OUT, IN, ROWS, CUBLAS_OP_N, CUBLAS_OP_T, 0, 1, NONE, 2, 2, 1},
+    /* over weights that are one below the other, by the address of the first */
+    {PEN_OP_LINEAR_FUSED, OUT, ROWS, IN, CUBLAS_OP_T, CUBLAS_OP_N, 1, 0, NONE, NONE, 4, 0},
+    {PEN_OP_LINEAR_FUSED_DX, IN, ROWS, OUT, CUBLAS_OP_N, CUBLAS_OP_N, 1, 0, NONE, 4, 5, 0},
+    {PEN_OP_LINEAR_FUSED_DW, IN, OUT, ROWS, CUBLAS_OP_N, CUBLAS_OP_T, 1, 0, NONE, 2, 2, 1},
     /* those of a piece: its input gradients and its results by rows are partial sums */
     {PEN_OP_LINEAR_COLUMNS, OUT, ROWS, IN, CUBLAS_OP_T, CUBLAS_OP_N, 1, 0, NONE, NONE, 2, 0},
     {PEN_OP_LINEAR_COLUMNS_DX, IN, ROWS, OUT, CUBLAS_OP_N, CUBLAS_OP_N, 1, 0, NONE, 2, 3, 1},

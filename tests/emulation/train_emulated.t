@@ -210,7 +210,7 @@ matches "which is said" "$(cat "$scratch/refused")" "*batch.microbatch = 65536: 
 ok "a plan whose heads are 256 wide" build wide_heads "$scratch/model.cfg" -s cluster.device=cuda -s model.head_dim=256
 PEN_EMULATED_SHARED=101376 "$scratch/wide_heads" train --data "$scratch/data.bin" --steps 1 2>"$scratch/refused"
 is "a GPU with too little shared memory is refused" "$?" 71
-matches "which is said" "$(cat "$scratch/refused")" "*rank 0, device cuda: ATTENTION: each of its blocks needs 142336 bytes of shared memory, and this GPU allows \
+matches "which is said" "$(cat "$scratch/refused")" "*rank 0, device cuda: ATTENTION_QKV: each of its blocks needs 142336 bytes of shared memory, and this GPU allows \
 101376*"
 
 # A pair a|b on two streams, recomputation, inputs that are normals, no clipping.

@@ -57,6 +57,10 @@ const struct gpu_case gpu_cases[] = {
     {PEN_OP_SWIGLU, {77}, {0}, 0, 2e-6, 0, 0},
     {PEN_OP_SWIGLU, {4100}, {0}, 0, 2e-6, 0, 0},
     {PEN_OP_SWIGLU_DX, {4099}, {0}, 0, 2e-6, 0, 0},
+    {PEN_OP_SWIGLU_FUSED, {3, 77}, {0}, 0, 2e-6, 0, 0},
+    {PEN_OP_SWIGLU_FUSED_DX, {3, 2056}, {0}, 0, 2e-6, 0, 0},
+    {PEN_OP_GEGLU_FUSED, {3, 2056}, {0}, 0, 2e-6, 0, 0},
+    {PEN_OP_GEGLU_FUSED_DX, {3, 77}, {0}, 0, 2e-6, 0.1, 0}, /* as GELU_DX */
     {PEN_OP_GEGLU, {77}, {0}, 0, 2e-6, 0, 0},
     {PEN_OP_GEGLU, {4100}, {0}, 0, 2e-6, 0, 0},
     {PEN_OP_GEGLU_DX, {4099}, {0}, 0, 2e-6, 0.1, 0}, /* as GELU_DX */
@@ -74,6 +78,8 @@ const struct gpu_case gpu_cases[] = {
     {PEN_OP_ROPE, {1, 9, 2, 64, 9}, {0}, 0, 1e-6, 1, 0},
     {PEN_OP_ROPE_DX, {2, 5, 3, 64, 5}, {0}, 0, 1e-6, 1, 0},
     {PEN_OP_ROPE_DX, {2, 5, 3, 6, 5}, {0}, 0, 1e-6, 1, 0},
+    {PEN_OP_ROPE_QKV, {2, 5, 5, 64, 5, 3, 1}, {0}, 0, 1e-6, 1, 0},
+    {PEN_OP_ROPE_QKV_DX, {2, 5, 5, 6, 5, 3, 1}, {0}, 0, 1e-6, 1, 0},
     {PEN_OP_ROPE_TABLE, {33, 8}, {10000}, 0, 1e-7, 1, 0},
     {PEN_OP_ROPE_TABLE, {50, 5}, {500000}, 0, 1e-7, 1, 0},
     {PEN_OP_ROPE_TABLE, {50, 5}, {10000, 4}, 0, 1e-7, 1, 0},
@@ -202,6 +208,8 @@ const struct gpu_case gpu_cases[] = {
     {PEN_OP_ATTENTION_DX, {1, 1, 1, 1, 1, 1}, {0}, 0, 1e-5, 1, 0},
     {PEN_OP_ATTENTION_DX, {3, 140, 2, 1, 32, 140}, {0}, 0, 1e-5, 1, 0},
     {PEN_OP_ATTENTION_DX, {4, 70, 2, 2, 128, 70}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION_QKV, {3, 70, 2, 1, 64, 50, 4}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION_QKV_DX, {3, 70, 2, 1, 64, 50, 4}, {0}, 0, 1e-5, 1, 0},
     {PEN_OP_ATTENTION, {2, 17, 2, 1, 16, 17}, {0}, 0, 4e-6, 1, 0},
     {PEN_OP_ATTENTION_DX, {2, 17, 2, 1, 16, 17}, {0}, 0, 1e-5, 1, 0},
     {PEN_OP_ATTENTION_DX, {1, 129, 1, 1, 40, 129}, {0}, 0, 1e-5, 1, 0},

@@ -8,6 +8,7 @@
 #include "kernels/head_loss.h"
 #include "tests/gpu/device.h"
 #include "tests/gpu/kernel_cases.h"
+#include "tests/support/fused_ops.h"
 
 static enum pen_dtype dtype; /* the current dtype: all cases run in f32, then in bf16 */
 
@@ -19,13 +20,17 @@ static int is_chosen(const char *op) {
   return chosen == NULL || strstr(wanted, name) != NULL;
 }
 
+static int is_attention(enum pen_op_kind kind) {
+  return kind == PEN_OP_ATTENTION || kind == PEN_OP_ATTENTION_DX || kind == PEN_OP_ATTENTION_QKV ||
+         kind == PEN_OP_ATTENTION_QKV_DX;
+}
+
 /* Does a case run? In bf16 if the op supports it, and attention if the kernels support head_dim. */
 static int fits(const struct gpu_case *subject) {
   if (!is_chosen(op_rows[subject->kind].name)) return 0;
-  const int is_attention =
-      subject->kind == PEN_OP_ATTENTION || subject->kind == PEN_OP_ATTENTION_DX;
-  if (dtype == PEN_BF16 && (pen_kernel_of(subject->kind, PEN_BF16) == NULL ||
-                            (is_attention && (subject->dim[4] % 8 != 0 || subject->dim[4] > 128))))
+  if (dtype == PEN_BF16 &&
+      (pen_kernel_of(subject->kind, PEN_BF16) == NULL ||
+       (is_attention(subject->kind) && (subject->dim[4] % 8 != 0 || subject->dim[4] > 128))))
     return 0;
   return !subject->large || runs_large();
 }
@@ -58,10 +63,8 @@ static struct pen_call fill(const struct gpu_case *subject, const struct signatu
 /* For values stored in bf16; see the tolerances in kernel_cases.c. */
 static void assert_near_bf16(const char *what, const struct gpu_case *subject,
                              const uint16_t *actual, const uint16_t *expected, size_t count) {
-  const int is_attention =
-      subject->kind == PEN_OP_ATTENTION || subject->kind == PEN_OP_ATTENTION_DX;
   const double tolerance =
-      is_attention ? 1e-2
+      is_attention(subject->kind) ? 1e-2
       : subject->kind == PEN_OP_AFFINE || subject->kind == PEN_OP_AFFINE_COLUMNS
           ? 2e-3
           : subject->tolerance;
@@ -406,11 +409,33 @@ static void nan_comes_through(void **state) {
   }
 }
 
-/* An op with a kernel needs a case in kernel_cases.c. */
+/* Runs an op over a copy of the block, and fetches all of it. */
+static void run_in_block_there(enum pen_dtype of, enum pen_op_kind kind, struct pen_call *call,
+                               void *block, size_t bytes) {
+  struct pen_call moved = *call;
+  char *there = sent(block, bytes);
+  for (int k = 0; k < PEN_OPERANDS_MAX; k++)
+    if (call->operand[k] != NULL)
+      moved.operand[k] = there + ((char *)call->operand[k] - (char *)block);
+  run_there(of, kind, &moved);
+  fetch(block, there, bytes);
+  release_all();
+}
+
+/* Also of products whose weights, or gradients, are parts of a tensor: LINEAR_FUSED. */
+static void fused_ops_have_the_bits_of_others(void **state) {
+  (void)state;
+  if (!is_chosen("LINEAR_FUSED")) return;
+  check_fused_ops(PEN_F32, run_in_block_there);
+  check_fused_ops(PEN_BF16, run_in_block_there);
+}
+
+/* An op with a kernel needs a case in kernel_cases.c, or the test above. */
 static void every_kernel_has_a_case(void **state) {
   (void)state;
   for (int kind = 0; kind < PEN_OP_COUNT; kind++) {
     int n = 0;
+    if (kind >= PEN_OP_LINEAR_FUSED && kind <= PEN_OP_LINEAR_FUSED_DW) continue;
     while (n < gpu_case_count && (int)gpu_cases[n].kind != kind) n++;
     if (op_rows[kind].name != NULL && n == gpu_case_count &&
         pen_cuda.kernel_of((enum pen_op_kind)kind, PEN_F32) != NULL)
@@ -436,7 +461,7 @@ static size_t add_groups(struct CMUnitTest *tests) {
 }
 
 int main(void) {
-  enum { OTHERS = 6 };
+  enum { OTHERS = 7 };
   struct CMUnitTest tests[2 * PEN_OP_COUNT + OTHERS] = {
       cmocka_unit_test(every_kernel_has_a_case),
       cmocka_unit_test_teardown(less_shared_memory, tidy),
@@ -444,6 +469,7 @@ int main(void) {
       cmocka_unit_test_teardown(a_run_knows_no_other, tidy),
       cmocka_unit_test_teardown(bad_tokens, tidy),
       cmocka_unit_test_teardown(nan_comes_through, tidy),
+      cmocka_unit_test_teardown(fused_ops_have_the_bits_of_others, tidy),
   };
   if (!open_devices()) return 0;
   pen_cuda_chip.processors = 2; /* so that small cases use large blocks */

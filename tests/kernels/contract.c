@@ -89,6 +89,16 @@ static const struct op_case subjects[] = {
     {PEN_OP_HEAD_LOSS_COLUMNS, {70, 16, 37, 32, 0, 37}, {0}, 37},
     {PEN_OP_HEAD_LOSS_COLUMNS_DW, {70, 16, 37, 32, 0, 37}, {0}, 37},
     {PEN_OP_HEAD_LOSS_COLUMNS_B, {70, 16, 37, 32, 0, 37}, {0}, 37},
+    {PEN_OP_SWIGLU_FUSED, {5, 77}, {0}, 0},
+    {PEN_OP_SWIGLU_FUSED_DX, {5, 77}, {0}, 0},
+    {PEN_OP_GEGLU_FUSED, {5, 77}, {0}, 0},
+    {PEN_OP_GEGLU_FUSED_DX, {5, 77}, {0}, 0},
+    {PEN_OP_ROPE_QKV, {2, 5, 5, 14, 5, 3, 1}, {0}, 0},
+    {PEN_OP_ROPE_QKV_DX, {2, 5, 5, 64, 5, 3, 1}, {0}, 0},
+    {PEN_OP_ATTENTION_QKV, {2, 53, 4, 2, 18, 53, 8}, {0}, 0},
+    {PEN_OP_ATTENTION_QKV, {1, 200, 2, 1, 32, 70, 4}, {0}, 0},
+    {PEN_OP_ATTENTION_QKV_DX, {2, 53, 4, 2, 18, 53, 8}, {0}, 0},
+    {PEN_OP_ATTENTION_QKV_DX, {1, 200, 2, 1, 32, 70, 4}, {0}, 0},
 };
 enum {
   SUBJECTS = sizeof subjects / sizeof *subjects,
@@ -106,7 +116,8 @@ static enum pen_dtype dtype_of(size_t n) { return n < SUBJECTS ? PEN_F32 : PEN_B
 static bool has_case(enum pen_op_kind kind) {
   for (size_t n = 0; n < SUBJECTS; n++)
     if (subjects[n].kind == kind) return true;
-  return kind == PEN_OP_ATTENTION_CACHED; /* which keeps state: attention_cached.c */
+  return kind == PEN_OP_ATTENTION_CACHED || /* which keeps state: attention_cached.c */
+         (kind >= PEN_OP_LINEAR_FUSED && kind <= PEN_OP_LINEAR_FUSED_DW); /* fused.c */
 }
 
 /* A row of ops.def needs a kernel, and a case here. */
@@ -238,7 +249,9 @@ static void assert_rounded(const char *what, const struct operand *o, const uint
  * multiplies bf16: attention.c gives the tolerance. */
 static int rounds_on_its_way(enum pen_op_kind kind, const char *set) {
   return pen_is_head_loss(kind) ||
-         (!strcmp(set, "avx512bf16") && (kind == PEN_OP_ATTENTION || kind == PEN_OP_ATTENTION_DX));
+         (!strcmp(set, "avx512bf16") &&
+          (kind == PEN_OP_ATTENTION || kind == PEN_OP_ATTENTION_DX ||
+           kind == PEN_OP_ATTENTION_QKV || kind == PEN_OP_ATTENTION_QKV_DX));
 }
 
 static void bf16_is_f32_rounded(void **state) {

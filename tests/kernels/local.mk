@@ -6,6 +6,7 @@ KERNEL_TESTS = \
   %reldir%/contract \
   %reldir%/elementwise \
   %reldir%/embedding \
+  %reldir%/fused \
   %reldir%/layernorm \
   %reldir%/loss \
   %reldir%/matmul \
@@ -29,6 +30,7 @@ KERNEL_TEST_LIBS = libtestsupport.a $(KERNEL_ARCHIVES) $(BLAS_LIBS) $(CMOCKA_LIB
 %canon_reldir%_contract_LDADD = $(KERNEL_TEST_LIBS)
 %canon_reldir%_elementwise_LDADD = $(KERNEL_TEST_LIBS)
 %canon_reldir%_embedding_LDADD = $(KERNEL_TEST_LIBS)
+%canon_reldir%_fused_LDADD = $(KERNEL_TEST_LIBS)
 %canon_reldir%_layernorm_LDADD = $(KERNEL_TEST_LIBS)
 %canon_reldir%_loss_LDADD = $(KERNEL_TEST_LIBS)
 %canon_reldir%_matmul_SOURCES = %reldir%/matmul.c %reldir%/product_wide.c

@@ -9,6 +9,8 @@ libtestsupport_a_SOURCES = \
   %reldir%/checkpoint_model.h \
   %reldir%/collective_plans.c \
   %reldir%/collective_plans.h \
+  %reldir%/fused_ops.c \
+  %reldir%/fused_ops.h \
   %reldir%/kernels_product.c \
   %reldir%/kernels_product.h \
   %reldir%/kernels_signature.c \

@@ -3,15 +3,19 @@
 #include "gen/timing/collective_cost.h"
 #include "tests/support/plan_fixture.h"
 
-struct pen_topology *read_topology(const char *text) {
+struct pen_topology *read_topology_with(const char *text, const char *const *set, size_t count) {
   char path[] = "/tmp/penstock-test-XXXXXX";
   int file = mkstemp(path);
   assert_true(file >= 0);
   assert_int_equal(write(file, text, strlen(text)), (ssize_t)strlen(text));
   close(file);
-  struct pen_topology *topology = pen_topology_read(path, NULL, 0);
+  struct pen_topology *topology = pen_topology_read(path, set, count);
   unlink(path);
   return topology;
+}
+
+struct pen_topology *read_topology(const char *text) {
+  return read_topology_with(text, NULL, 0);
 }
 
 /* A further sequence length, as gen/pipeline.c makes it, except that it has the costs of the first.

@@ -19,8 +19,9 @@
 #include "runtime/plan/plan.h"
 #include "tests/support/plans.h"
 
-/* Reads a topology from text, through a temporary file. */
+/* Reads a topology from text, through a temporary file; the second with settings, PATH=VALUE. */
 struct pen_topology *read_topology(const char *text);
+struct pen_topology *read_topology_with(const char *text, const char *const *set, size_t count);
 
 /* A plan and what it was made from; `order` and `timing` are of its first profile. */
 struct whole {

@@ -1,5 +1,5 @@
-/* attention.c: ATTENTION and ATTENTION_CACHED: causal, grouped-query, by blocks, with an online
- * softmax (Milakov 2018; Dao et al. 2022).
+/* attention.c: ATTENTION, ATTENTION_QKV and ATTENTION_CACHED: causal, grouped-query, by blocks,
+ * with an online softmax (Milakov 2018; Dao et al. 2022).
  *
  * Loops: sequence, key-value head, query head of its group, block of QUERY_BLOCK queries, block of
  * KEY_BLOCK keys. A pair of blocks takes three steps: scores = q k^T in tiles; each row of scores
@@ -229,50 +229,87 @@ static void load_head(const struct attention_block *b, const stored *k, const st
   copy_steps(b->values, v, k_row, seen, seen, b->head_dim);
 }
 
-/* Computes a block of queries from q, rows row apart, to o and lse. */
-static void attend_queries(struct attention_block *b, const stored *q, stored *o, size_t row,
-                           size_t query_count, float *lse) {
-  load_queries(b, q, row, query_count);
+/* Computes a block of queries from q to o and lse. */
+static void attend_queries(struct attention_block *b, const stored *q, size_t q_row, stored *o,
+                           size_t o_row, size_t query_count, float *lse) {
+  load_queries(b, q, q_row, query_count);
   for (size_t key = start_of(b, 0) / KEY_BLOCK * KEY_BLOCK; key < b->first_query + b->query_count;
        key += KEY_BLOCK)
     attend_key_block(b, key);
-  write_output(b, o, row, lse);
+  write_output(b, o, o_row, lse);
 }
+
+/* The operands, and the elements between positions of q and of k and v. */
+struct attention_operands {
+  const struct pen_call *call;
+  const stored *q, *k, *v;
+  const int32_t *starts;
+  stored *o;
+  float *lse;
+  size_t q_row, k_row;
+};
 
 /* A tile is a block of queries of a head of a sequence. */
 static void attend_tiles(const void *context, size_t thread, size_t first, size_t past) {
-  const struct pen_call *call = context;
+  const struct attention_operands *p = context;
+  const struct pen_call *call = p->call;
   const size_t sequence = (size_t)call->dim[1], heads = (size_t)call->dim[2],
                kv_heads = (size_t)call->dim[3], head_dim = (size_t)call->dim[4];
-  const size_t q_row = heads * head_dim, k_row = kv_heads * head_dim, group = heads / kv_heads,
+  const size_t o_row = heads * head_dim, group = heads / kv_heads,
                blocks = (sequence + QUERY_BLOCK - 1) / QUERY_BLOCK;
-  const stored *q = call->operand[0], *k = call->operand[1], *v = call->operand[2];
-  const int32_t *starts = call->operand[3];
-  stored *o = call->operand[4];
-  float *lse = call->operand[5];
   struct attention_block b = block_of_thread(call, sequence, thread);
   for (size_t tile = first; tile < past; tile++) {
     const size_t i = tile / blocks, row = i / heads * sequence, head = i % heads;
     if (tile == first || tile % (group * blocks) == 0) {
-      const size_t at = row * k_row + head / group * head_dim;
-      load_head(&b, k + at, v + at, k_row, sequence);
+      const size_t at = row * p->k_row + head / group * head_dim;
+      load_head(&b, p->k + at, p->v + at, p->k_row, sequence);
     }
-    b.starts = starts ? starts + row : NULL;
+    b.starts = p->starts ? p->starts + row : NULL;
     b.first_query = tile % blocks * QUERY_BLOCK;
-    const size_t at = (row + b.first_query) * q_row + head * head_dim,
+    const size_t q_at = (row + b.first_query) * p->q_row + head * head_dim,
+                 o_at = (row + b.first_query) * o_row + head * head_dim,
                  count = least(QUERY_BLOCK, sequence - b.first_query);
     const struct next_block next =
-        block_after(QUERY_BLOCK, at, b.first_query, sequence, head, heads, head_dim);
-    b.next_query = (struct ahead){q + next.at, q_row, next.rows, head_dim};
-    b.own_output = (struct ahead){o + at, q_row, count, head_dim};
-    attend_queries(&b, q + at, o + at, q_row, count, lse + i * sequence + b.first_query);
+        block_after(QUERY_BLOCK, q_at, p->q_row, b.first_query, sequence, head, heads, head_dim);
+    b.next_query = (struct ahead){p->q + next.at, p->q_row, next.rows, head_dim};
+    b.own_output = (struct ahead){p->o + o_at, o_row, count, head_dim};
+    attend_queries(&b, p->q + q_at, p->q_row, p->o + o_at, o_row, count,
+                   p->lse + i * sequence + b.first_query);
   }
 }
 
+static void attend(const struct attention_operands *p) {
+  const int64_t *dim = p->call->dim;
+  pen_parallel_for(
+      (size_t)dim[0] * (size_t)dim[2] * (((size_t)dim[1] + QUERY_BLOCK - 1) / QUERY_BLOCK),
+      attend_tiles, p);
+}
+
 void PEN_NAME(attention)(const struct pen_call *call) {
-  const size_t units = (size_t)call->dim[0] * (size_t)call->dim[2];
-  pen_parallel_for(units * (((size_t)call->dim[1] + QUERY_BLOCK - 1) / QUERY_BLOCK), attend_tiles,
-                   call);
+  attend(&(struct attention_operands){.call = call,
+                                      .q = call->operand[0],
+                                      .k = call->operand[1],
+                                      .v = call->operand[2],
+                                      .starts = call->operand[3],
+                                      .o = call->operand[4],
+                                      .lse = call->operand[5],
+                                      .q_row = (size_t)(call->dim[2] * call->dim[4]),
+                                      .k_row = (size_t)(call->dim[3] * call->dim[4])});
+}
+
+void PEN_NAME(attention_qkv)(const struct pen_call *call) {
+  const int64_t heads = call->dim[2], kv_heads = call->dim[3], head_dim = call->dim[4];
+  const stored *qkv = call->operand[0];
+  const size_t row = (size_t)(call->dim[6] * head_dim);
+  attend(&(struct attention_operands){.call = call,
+                                      .q = qkv,
+                                      .k = qkv + heads * head_dim,
+                                      .v = qkv + (heads + kv_heads) * head_dim,
+                                      .starts = call->operand[1],
+                                      .o = call->operand[2],
+                                      .lse = call->operand[3],
+                                      .q_row = row,
+                                      .k_row = row});
 }
 
 /* ---- over a cache ---- */
@@ -302,8 +339,8 @@ static void attend_cached(const void *context, size_t thread, size_t first_head,
     }
     for (b.first_query = s->first; b.first_query < seen; b.first_query += QUERY_BLOCK) {
       const size_t at = (b.first_query - s->first) * q_row + head * head_dim;
-      attend_queries(&b, s->q + at, s->o + at, q_row, least(QUERY_BLOCK, seen - b.first_query),
-                     lse);
+      attend_queries(&b, s->q + at, q_row, s->o + at, q_row,
+                     least(QUERY_BLOCK, seen - b.first_query), lse);
     }
   }
 }

@@ -1,5 +1,5 @@
-/* attention_dx.c: ATTENTION_DX: the gradient of ATTENTION, with probabilities recomputed by blocks
- * from lse (Dao et al. 2022).
+/* attention_dx.c: ATTENTION_DX and ATTENTION_QKV_DX: the gradient of ATTENTION, with probabilities
+ * recomputed by blocks from lse (Dao et al. 2022).
  *
  * With s = q k^T/sqrt(head_dim), p = e^(s - lse) and delta = sum of do o over a row:
  *     dv += p^T do,   ds = p (do v^T - delta)/sqrt(head_dim),   dq = ds k,   dk += ds^T q.
@@ -244,13 +244,13 @@ static void differentiate_key_block(const struct attention_dx_block *b, size_t f
 }
 
 /* Copies a block of queries and their do; delta = sum of do o. */
-static void load_queries(struct attention_dx_block *b, const stored *q, const stored *dout,
-                         const stored *o, const float *lse, size_t row) {
-  copy_rows(b->query, q, row, b->query_count, QUERY_BLOCK, b->head_dim,
+static void load_queries(struct attention_dx_block *b, const stored *q, size_t q_row,
+                         const stored *dout, const stored *o, const float *lse, size_t row) {
+  copy_rows(b->query, q, q_row, b->query_count, QUERY_BLOCK, b->head_dim,
             (float)(M_LOG2E / sqrt((double)b->head_dim)));
   copy_rows(b->dout, dout, row, b->query_count, QUERY_BLOCK, b->head_dim, 1.0f);
   if (NUMBERS > 1) {
-    copy_steps(b->query_steps, q, row, b->query_count, QUERY_BLOCK, b->head_dim);
+    copy_steps(b->query_steps, q, q_row, b->query_count, QUERY_BLOCK, b->head_dim);
     copy_steps(b->dout_steps, dout, row, b->query_count, QUERY_BLOCK, b->head_dim);
   }
   memset(b->dq, 0, QUERY_BLOCK * b->stride * sizeof(float));
@@ -311,52 +311,98 @@ static struct attention_dx_block divide_workspace(const struct pen_call *call, f
   return b;
 }
 
+/* The operands, and the elements between positions of q and dq, and of k, v, dk and dv. */
+struct attention_dx_operands {
+  const struct pen_call *call;
+  const stored *dout, *q, *k, *v, *o;
+  const float *lse;
+  const int32_t *starts;
+  stored *dq, *dk, *dv;
+  size_t q_row, k_row;
+};
+
 /* The queries of one head, whose key-value head is loaded; `i` counts heads over sequences. */
-static void differentiate_head(struct attention_dx_block *b, const struct pen_call *call,
+static void differentiate_head(struct attention_dx_block *b, const struct attention_dx_operands *p,
                                size_t i) {
-  const size_t heads = (size_t)call->dim[2], q_row = heads * b->head_dim,
+  const size_t heads = (size_t)p->call->dim[2], o_row = heads * b->head_dim,
                row = i / heads * b->sequence, head = i % heads;
-  const stored *dout = call->operand[0], *q = call->operand[1], *o = call->operand[4];
-  const float *lse = call->operand[5];
-  const int32_t *starts = call->operand[6];
-  stored *dq = call->operand[7];
-  b->starts = starts ? starts + row : NULL;
+  b->starts = p->starts ? p->starts + row : NULL;
   for (b->first_query = 0; b->first_query < b->sequence; b->first_query += QUERY_BLOCK) {
-    const size_t at = (row + b->first_query) * q_row + head * b->head_dim;
+    const size_t q_at = (row + b->first_query) * p->q_row + head * b->head_dim,
+                 o_at = (row + b->first_query) * o_row + head * b->head_dim;
     b->query_count = least(QUERY_BLOCK, b->sequence - b->first_query);
-    load_queries(b, q + at, dout + at, o + at, lse + i * b->sequence + b->first_query, q_row);
-    const struct next_block next =
-        block_after(QUERY_BLOCK, at, b->first_query, b->sequence, head, heads, b->head_dim);
-    const stored *const soon[] = {q, dout, o};
-    for (size_t k = 0; k + 1 < NEXT; k++)
-      b->next[k] = (struct ahead){soon[k] + next.at, q_row, next.rows, b->head_dim};
-    b->next[NEXT - 1] = (struct ahead){dq + at, q_row, b->query_count, b->head_dim};
+    load_queries(b, p->q + q_at, p->q_row, p->dout + o_at, p->o + o_at,
+                 p->lse + i * b->sequence + b->first_query, o_row);
+    const struct next_block of_q = block_after(QUERY_BLOCK, q_at, p->q_row, b->first_query,
+                                               b->sequence, head, heads, b->head_dim),
+                            of_o = block_after(QUERY_BLOCK, o_at, o_row, b->first_query,
+                                               b->sequence, head, heads, b->head_dim);
+    const struct ahead next[NEXT] = {{p->q + of_q.at, p->q_row, of_q.rows, b->head_dim},
+                                     {p->dout + of_o.at, o_row, of_o.rows, b->head_dim},
+                                     {p->o + of_o.at, o_row, of_o.rows, b->head_dim},
+                                     {p->dq + q_at, p->q_row, b->query_count, b->head_dim}};
+    memcpy(b->next, next, sizeof next);
     for (size_t key = start_of(b, 0) / KEY_BLOCK * KEY_BLOCK; key < b->first_query + b->query_count;
          key += KEY_BLOCK)
       differentiate_key_block(b, key);
-    write_rows(dq + at, q_row, b->dq, b->query_count, b->head_dim, b->scale);
+    write_rows(p->dq + q_at, p->q_row, b->dq, b->query_count, b->head_dim, b->scale);
   }
 }
 
 /* A tile is a key-value head of a sequence, with the heads of its group. */
 static void differentiate_tiles(const void *context, size_t thread, size_t first, size_t past) {
-  const struct pen_call *call = context;
+  const struct attention_dx_operands *p = context;
+  const struct pen_call *call = p->call;
   const size_t kv_heads = (size_t)call->dim[3], group = (size_t)call->dim[2] / kv_heads;
-  const stored *k = call->operand[2], *v = call->operand[3];
-  stored *dk = call->operand[8], *dv = call->operand[9];
   float *space = call->workspace;
   for (; thread > 0; thread--) divide_workspace(call, &space);
   struct attention_dx_block b = divide_workspace(call, &space);
-  const size_t k_row = kv_heads * b.head_dim;
   for (size_t tile = first; tile < past; tile++) {
-    const size_t at = tile / kv_heads * b.sequence * k_row + tile % kv_heads * b.head_dim;
-    load_head(&b, k + at, v + at, k_row);
-    for (size_t i = tile * group; i < (tile + 1) * group; i++) differentiate_head(&b, call, i);
-    write_rows(dk + at, k_row, b.dk, b.sequence, b.head_dim, b.dk_scale);
-    write_rows(dv + at, k_row, b.dv, b.sequence, b.head_dim, 1.0f);
+    const size_t at = tile / kv_heads * b.sequence * p->k_row + tile % kv_heads * b.head_dim;
+    load_head(&b, p->k + at, p->v + at, p->k_row);
+    for (size_t i = tile * group; i < (tile + 1) * group; i++) differentiate_head(&b, p, i);
+    write_rows(p->dk + at, p->k_row, b.dk, b.sequence, b.head_dim, b.dk_scale);
+    write_rows(p->dv + at, p->k_row, b.dv, b.sequence, b.head_dim, 1.0f);
   }
 }
 
+static void differentiate(const struct attention_dx_operands *p) {
+  pen_parallel_for((size_t)p->call->dim[0] * (size_t)p->call->dim[3], differentiate_tiles, p);
+}
+
 void PEN_NAME(attention_dx)(const struct pen_call *call) {
-  pen_parallel_for((size_t)call->dim[0] * (size_t)call->dim[3], differentiate_tiles, call);
+  differentiate(&(struct attention_dx_operands){.call = call,
+                                                .dout = call->operand[0],
+                                                .q = call->operand[1],
+                                                .k = call->operand[2],
+                                                .v = call->operand[3],
+                                                .o = call->operand[4],
+                                                .lse = call->operand[5],
+                                                .starts = call->operand[6],
+                                                .dq = call->operand[7],
+                                                .dk = call->operand[8],
+                                                .dv = call->operand[9],
+                                                .q_row = (size_t)(call->dim[2] * call->dim[4]),
+                                                .k_row = (size_t)(call->dim[3] * call->dim[4])});
+}
+
+void PEN_NAME(attention_qkv_dx)(const struct pen_call *call) {
+  const int64_t head_dim = call->dim[4], k_at = call->dim[2] * head_dim,
+                v_at = k_at + call->dim[3] * head_dim;
+  const stored *qkv = call->operand[1];
+  stored *dqkv = call->operand[5];
+  const size_t row = (size_t)(call->dim[6] * head_dim);
+  differentiate(&(struct attention_dx_operands){.call = call,
+                                                .dout = call->operand[0],
+                                                .q = qkv,
+                                                .k = qkv + k_at,
+                                                .v = qkv + v_at,
+                                                .o = call->operand[2],
+                                                .lse = call->operand[3],
+                                                .starts = call->operand[4],
+                                                .dq = dqkv,
+                                                .dk = dqkv + k_at,
+                                                .dv = dqkv + v_at,
+                                                .q_row = row,
+                                                .k_row = row});
 }

@@ -58,7 +58,10 @@ extern const struct pen_vector_kernels pen_avx512_kernels, pen_avx512_bf16_kerne
                           row(POSITION_DW, position_dw) row(CROSS_ENTROPY, cross_entropy)         \
                               row(SUM_LOSS, sum_loss) row(ATTENTION_CACHED, attention_cached)     \
                                   row(LOGITS_MAXIMUM, logits_maximum) row(LOGITS_SUM, logits_sum) \
-                                      row(CROSS_ENTROPY_COLUMNS, cross_entropy_columns)
+                                      row(CROSS_ENTROPY_COLUMNS, cross_entropy_columns)           \
+                                          row(ROPE_QKV, rope_qkv) row(ROPE_QKV_DX, rope_qkv_dx)   \
+                                              row(ATTENTION_QKV, attention_qkv)                   \
+                                                  row(ATTENTION_QKV_DX, attention_qkv_dx)
 #define PEN_DECLARE(kind, name) pen_kernel PEN_NAME(name);
 PEN_VECTOR_OPS(PEN_DECLARE)
 #undef PEN_DECLARE

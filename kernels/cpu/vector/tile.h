@@ -105,16 +105,16 @@ inline_always void prefetch_ahead(const struct ahead *a, size_t step) {
 }
 
 /* The block of `block` queries after this one: the offset of its first row, in elements as `at`,
- * and its number of rows, 0 after the last. Blocks follow each other within a head, heads within a
- * sequence. */
+ * where rows are `row` apart, and its number of rows, 0 after the last. Blocks follow each other
+ * within a head, heads within a sequence. */
 struct next_block {
   size_t at, rows;
 };
 
-static inline struct next_block block_after(size_t block, size_t at, size_t first_query,
+static inline struct next_block block_after(size_t block, size_t at, size_t row, size_t first_query,
                                             size_t sequence, size_t head, size_t heads,
                                             size_t head_dim) {
-  const size_t row = heads * head_dim, following = first_query + block;
+  const size_t following = first_query + block;
   if (following < sequence)
     return (struct next_block){at + block * row,
                                sequence - following < block ? sequence - following : block};

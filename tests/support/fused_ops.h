@@ -1,0 +1,15 @@
+/* fused_ops.h: the ops of fused products (ops.def) against those that they replace. */
+#ifndef PEN_FUSED_OPS_H
+#define PEN_FUSED_OPS_H
+
+#include "tests/support/kernels_signature.h"
+
+/* Runs an op whose operands are all in one block of memory, which then has its results. */
+typedef void run_in_block(enum pen_dtype dtype, enum pen_op_kind kind, struct pen_call *call,
+                          void *block, size_t bytes);
+
+/* Each has the bits of LINEAR, SWIGLU, GEGLU, ROPE and ATTENTION, and of their gradients, over
+ * tensors of their own; a product those of LINEAR over one weight. */
+void check_fused_ops(enum pen_dtype dtype, run_in_block *run);
+
+#endif
