@@ -404,6 +404,28 @@ static void no_graph(void **state) {
   assert_true(other == 1);
 }
 
+#ifdef PEN_EMULATED
+/* The emulation refuses to capture code that was not used before: a GPU may wait for its streams to
+ * load it. */
+static void code_that_is_not_loaded(void **state) {
+  (void)state;
+  float *x = there(sizeof *x);
+  const struct pen_call scale = {.operand = {x, x}, .dim = {1}, .real = {1}, .stream = stream};
+  pen_kernel *const run = pen_cuda.kernel_of(PEN_OP_SCALE, PEN_F32);
+  for (int is_loaded = 0; is_loaded <= 1; is_loaded++) {
+    const char *why = NULL;
+    pen_cuda.capture_begin(stream);
+    run(&scale);
+    void *graph = pen_cuda.capture_end(stream, &why);
+    assert_int_equal(graph != NULL, is_loaded);
+    assert_int_equal(strstr(why, "is first used, and so loaded, in a capture") == NULL, is_loaded);
+    if (graph != NULL) pen_cuda.graph_destroy(graph);
+    run(&scale);
+    assert_well("outside of a capture");
+  }
+}
+#endif
+
 /* Keeps the tests that the options choose. Returns how many; 0: an option or a pattern is wrong. */
 static size_t choose_tests(struct CMUnitTest *tests, size_t count, int argc, char **argv) {
   const bool only = argc == 3 && strcmp(argv[1], "--only") == 0,
@@ -431,6 +453,9 @@ int main(int argc, char **argv) {
       cmocka_unit_test_teardown(a_graph, tidy),
       cmocka_unit_test_teardown(branches_of_a_graph, tidy),
       cmocka_unit_test_teardown(no_graph, tidy),
+#ifdef PEN_EMULATED
+      cmocka_unit_test_teardown(code_that_is_not_loaded, tidy),
+#endif
       cmocka_unit_test_teardown(what_is_not_taken_is_said, tidy),
       cmocka_unit_test(two_ranks_in_one_process_marked),
       cmocka_unit_test(two_ranks_in_one_process_serial),
