@@ -12,19 +12,6 @@ static void multiply(const struct pen_call *call, pen_kernel *product, const int
   product(&whole);
 }
 
-#define PRODUCTS(suffix)                                               \
-  void pen_linear_fused##suffix(const struct pen_call *call) {         \
-    multiply(call, pen_linear##suffix, (const int[]){0, 1, -1, 4});    \
-  }                                                                    \
-  void pen_linear_fused_dx##suffix(const struct pen_call *call) {      \
-    multiply(call, pen_linear_dx##suffix, (const int[]){0, 1, 4, 5});  \
-  }                                                                    \
-  void pen_linear_fused_dw##suffix(const struct pen_call *call) {      \
-    multiply(call, pen_linear_dw##suffix, (const int[]){0, 1, 2, -1}); \
-  }
-PRODUCTS()
-PRODUCTS(_bf16)
-
 /* y = gate g(gate) up by the op of that kind, a row at a time. */
 static void unit_rows(const struct pen_call *call, enum pen_op_kind kind, enum pen_dtype dtype) {
   pen_kernel *unit = pen_kernel_of(kind, dtype);
@@ -42,10 +29,27 @@ static void unit_dx_rows(const struct pen_call *call, enum pen_op_kind kind, enu
     unit(&(struct pen_call){.operand = {dy, x, x + bytes, dx, dx + bytes}, .dim = {call->dim[1]}});
 }
 
-#define UNIT(name, kind, rows)                                                         \
-  void pen_##name(const struct pen_call *call) { rows(call, PEN_OP_##kind, PEN_F32); } \
-  void pen_##name##_bf16(const struct pen_call *call) { rows(call, PEN_OP_##kind, PEN_BF16); }
-UNIT(swiglu_fused, SWIGLU, unit_rows)
-UNIT(swiglu_fused_dx, SWIGLU_DX, unit_dx_rows)
-UNIT(geglu_fused, GEGLU, unit_rows)
-UNIT(geglu_fused_dx, GEGLU_DX, unit_dx_rows)
+#define FUSED(suffix, dtype)                                           \
+  void pen_linear_fused##suffix(const struct pen_call *call) {         \
+    multiply(call, pen_linear##suffix, (const int[]){0, 1, -1, 4});    \
+  }                                                                    \
+  void pen_linear_fused_dx##suffix(const struct pen_call *call) {      \
+    multiply(call, pen_linear_dx##suffix, (const int[]){0, 1, 4, 5});  \
+  }                                                                    \
+  void pen_linear_fused_dw##suffix(const struct pen_call *call) {      \
+    multiply(call, pen_linear_dw##suffix, (const int[]){0, 1, 2, -1}); \
+  }                                                                    \
+  void pen_swiglu_fused##suffix(const struct pen_call *call) {         \
+    unit_rows(call, PEN_OP_SWIGLU, dtype);                             \
+  }                                                                    \
+  void pen_swiglu_fused_dx##suffix(const struct pen_call *call) {      \
+    unit_dx_rows(call, PEN_OP_SWIGLU_DX, dtype);                       \
+  }                                                                    \
+  void pen_geglu_fused##suffix(const struct pen_call *call) {          \
+    unit_rows(call, PEN_OP_GEGLU, dtype);                              \
+  }                                                                    \
+  void pen_geglu_fused_dx##suffix(const struct pen_call *call) {       \
+    unit_dx_rows(call, PEN_OP_GEGLU_DX, dtype);                        \
+  }
+FUSED(, PEN_F32)
+FUSED(_bf16, PEN_BF16)

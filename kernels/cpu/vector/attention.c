@@ -240,7 +240,7 @@ static void attend_queries(struct attention_block *b, const stored *q, size_t q_
 }
 
 /* The operands, and the elements between positions of q and of k and v. */
-struct attention_operands {
+struct attention_call {
   const struct pen_call *call;
   const stored *q, *k, *v;
   const int32_t *starts;
@@ -251,7 +251,7 @@ struct attention_operands {
 
 /* A tile is a block of queries of a head of a sequence. */
 static void attend_tiles(const void *context, size_t thread, size_t first, size_t past) {
-  const struct attention_operands *p = context;
+  const struct attention_call *p = context;
   const struct pen_call *call = p->call;
   const size_t sequence = (size_t)call->dim[1], heads = (size_t)call->dim[2],
                kv_heads = (size_t)call->dim[3], head_dim = (size_t)call->dim[4];
@@ -278,7 +278,7 @@ static void attend_tiles(const void *context, size_t thread, size_t first, size_
   }
 }
 
-static void attend(const struct attention_operands *p) {
+static void attend(const struct attention_call *p) {
   const int64_t *dim = p->call->dim;
   pen_parallel_for(
       (size_t)dim[0] * (size_t)dim[2] * (((size_t)dim[1] + QUERY_BLOCK - 1) / QUERY_BLOCK),
@@ -286,30 +286,30 @@ static void attend(const struct attention_operands *p) {
 }
 
 void PEN_NAME(attention)(const struct pen_call *call) {
-  attend(&(struct attention_operands){.call = call,
-                                      .q = call->operand[0],
-                                      .k = call->operand[1],
-                                      .v = call->operand[2],
-                                      .starts = call->operand[3],
-                                      .o = call->operand[4],
-                                      .lse = call->operand[5],
-                                      .q_row = (size_t)(call->dim[2] * call->dim[4]),
-                                      .k_row = (size_t)(call->dim[3] * call->dim[4])});
+  attend(&(struct attention_call){.call = call,
+                                  .q = call->operand[0],
+                                  .k = call->operand[1],
+                                  .v = call->operand[2],
+                                  .starts = call->operand[3],
+                                  .o = call->operand[4],
+                                  .lse = call->operand[5],
+                                  .q_row = (size_t)(call->dim[2] * call->dim[4]),
+                                  .k_row = (size_t)(call->dim[3] * call->dim[4])});
 }
 
 void PEN_NAME(attention_qkv)(const struct pen_call *call) {
   const int64_t heads = call->dim[2], kv_heads = call->dim[3], head_dim = call->dim[4];
   const stored *qkv = call->operand[0];
   const size_t row = (size_t)(call->dim[6] * head_dim);
-  attend(&(struct attention_operands){.call = call,
-                                      .q = qkv,
-                                      .k = qkv + heads * head_dim,
-                                      .v = qkv + (heads + kv_heads) * head_dim,
-                                      .starts = call->operand[1],
-                                      .o = call->operand[2],
-                                      .lse = call->operand[3],
-                                      .q_row = row,
-                                      .k_row = row});
+  attend(&(struct attention_call){.call = call,
+                                  .q = qkv,
+                                  .k = qkv + heads * head_dim,
+                                  .v = qkv + (heads + kv_heads) * head_dim,
+                                  .starts = call->operand[1],
+                                  .o = call->operand[2],
+                                  .lse = call->operand[3],
+                                  .q_row = row,
+                                  .k_row = row});
 }
 
 /* ---- over a cache ---- */

@@ -312,7 +312,7 @@ static struct attention_dx_block divide_workspace(const struct pen_call *call, f
 }
 
 /* The operands, and the elements between positions of q and dq, and of k, v, dk and dv. */
-struct attention_dx_operands {
+struct attention_dx_call {
   const struct pen_call *call;
   const stored *dout, *q, *k, *v, *o;
   const float *lse;
@@ -322,7 +322,7 @@ struct attention_dx_operands {
 };
 
 /* The queries of one head, whose key-value head is loaded; `i` counts heads over sequences. */
-static void differentiate_head(struct attention_dx_block *b, const struct attention_dx_operands *p,
+static void differentiate_head(struct attention_dx_block *b, const struct attention_dx_call *p,
                                size_t i) {
   const size_t heads = (size_t)p->call->dim[2], o_row = heads * b->head_dim,
                row = i / heads * b->sequence, head = i % heads;
@@ -351,7 +351,7 @@ static void differentiate_head(struct attention_dx_block *b, const struct attent
 
 /* A tile is a key-value head of a sequence, with the heads of its group. */
 static void differentiate_tiles(const void *context, size_t thread, size_t first, size_t past) {
-  const struct attention_dx_operands *p = context;
+  const struct attention_dx_call *p = context;
   const struct pen_call *call = p->call;
   const size_t kv_heads = (size_t)call->dim[3], group = (size_t)call->dim[2] / kv_heads;
   float *space = call->workspace;
@@ -366,24 +366,24 @@ static void differentiate_tiles(const void *context, size_t thread, size_t first
   }
 }
 
-static void differentiate(const struct attention_dx_operands *p) {
+static void differentiate(const struct attention_dx_call *p) {
   pen_parallel_for((size_t)p->call->dim[0] * (size_t)p->call->dim[3], differentiate_tiles, p);
 }
 
 void PEN_NAME(attention_dx)(const struct pen_call *call) {
-  differentiate(&(struct attention_dx_operands){.call = call,
-                                                .dout = call->operand[0],
-                                                .q = call->operand[1],
-                                                .k = call->operand[2],
-                                                .v = call->operand[3],
-                                                .o = call->operand[4],
-                                                .lse = call->operand[5],
-                                                .starts = call->operand[6],
-                                                .dq = call->operand[7],
-                                                .dk = call->operand[8],
-                                                .dv = call->operand[9],
-                                                .q_row = (size_t)(call->dim[2] * call->dim[4]),
-                                                .k_row = (size_t)(call->dim[3] * call->dim[4])});
+  differentiate(&(struct attention_dx_call){.call = call,
+                                            .dout = call->operand[0],
+                                            .q = call->operand[1],
+                                            .k = call->operand[2],
+                                            .v = call->operand[3],
+                                            .o = call->operand[4],
+                                            .lse = call->operand[5],
+                                            .starts = call->operand[6],
+                                            .dq = call->operand[7],
+                                            .dk = call->operand[8],
+                                            .dv = call->operand[9],
+                                            .q_row = (size_t)(call->dim[2] * call->dim[4]),
+                                            .k_row = (size_t)(call->dim[3] * call->dim[4])});
 }
 
 void PEN_NAME(attention_qkv_dx)(const struct pen_call *call) {
@@ -392,17 +392,17 @@ void PEN_NAME(attention_qkv_dx)(const struct pen_call *call) {
   const stored *qkv = call->operand[1];
   stored *dqkv = call->operand[5];
   const size_t row = (size_t)(call->dim[6] * head_dim);
-  differentiate(&(struct attention_dx_operands){.call = call,
-                                                .dout = call->operand[0],
-                                                .q = qkv,
-                                                .k = qkv + k_at,
-                                                .v = qkv + v_at,
-                                                .o = call->operand[2],
-                                                .lse = call->operand[3],
-                                                .starts = call->operand[4],
-                                                .dq = dqkv,
-                                                .dk = dqkv + k_at,
-                                                .dv = dqkv + v_at,
-                                                .q_row = row,
-                                                .k_row = row});
+  differentiate(&(struct attention_dx_call){.call = call,
+                                            .dout = call->operand[0],
+                                            .q = qkv,
+                                            .k = qkv + k_at,
+                                            .v = qkv + v_at,
+                                            .o = call->operand[2],
+                                            .lse = call->operand[3],
+                                            .starts = call->operand[4],
+                                            .dq = dqkv,
+                                            .dk = dqkv + k_at,
+                                            .dv = dqkv + v_at,
+                                            .q_row = row,
+                                            .k_row = row});
 }
