@@ -41,14 +41,18 @@ extern struct thread_place { /* of the current thread */
 enum { LANES = 32, SLOT_BYTES = 32 };
 extern thread_local bool device_chosen; /* by this thread: another thread's device would be GPU 0 */
 
-/* Enqueues work on a stream given by name: emulate_streams.cc. */
-void enqueue(void *stream, std::function<void()> body, const char *name = NULL);
+/* Enqueues work of that name on a stream: emulate_streams.cc. */
+void enqueue(void *stream, std::function<void()> body, const char *name);
 /* Work that is tried again until it returns that it is done. */
-void enqueue_poll(void *stream, std::function<bool()> poll);
+void enqueue_poll(void *stream, std::function<bool()> poll, const char *name = "nccl");
 /* Whether work on the stream is captured; and makes that graph invalid. */
 bool is_captured(void *stream);
 void refuse_capture();
-bool replays(); /* a graph is running */
+bool is_refused(const char *what); /* PEN_EMULATED_NO_GRAPH */
+bool is_own(const void *at);       /* in an allocation of this process; in pinned memory */
+bool is_pinned(const void *at);
+void hold(size_t bytes); /* of the device's memory, for something that is no allocation */
+bool replays();          /* a graph is running */
 /* Whether a graph can be replayed. */
 bool has_graph();
 void launch(const char *name, const void *kernel, dim3 blocks, dim3 threads, size_t shared_bytes,
