@@ -13,6 +13,9 @@
  *     receiver's send stream     ... credit := 1 (if any) | ...
  *     receiver's compute stream  ... [arrival = 1, := 0] computes with X
  *
+ * Where steps are serial (runtime/device/graph.h), the send stream is the compute stream: each
+ * action is complete before the next. Waits of one action are one call of the device (take).
+ *
  * One send stream a rank: messages, credits and statistics leave in the order of the rank's
  * actions. A rank that has received something of an action thus knows that the messages of the
  * actions before it are sent, too, on which the proof of targets without a credit rests

@@ -17,7 +17,7 @@
  * are needed. The messages of a pair keep their order, by which NCCL matches them. No verified plan
  * has a deadlock if a send waits for its receive, with one stream for each pair or one for all
  * pairs of a rank (gen/verify/deadlock.c): so NCCL may buffer or not, and may serialize the calls
- * of a GPU.
+ * of a GPU. Where steps are serial (runtime/device/graph.h), all are on the compute stream.
  *
  * With puts, the sender writes the target itself and signals it; a credit is a signal in the other
  * direction:

@@ -297,7 +297,10 @@ go_wrong() {
   check_lost "$1, rank $2: its device: $3" "$who" "$4"
   unset PEN_EMULATED_WRONG
 }
+# Where all is on one stream, it waits for credits, too.
+PEN_GRAPH=serial && export PEN_GRAPH
 go_wrong mlp_4 1 stall "no progress in 5 s"
+unset PEN_GRAPH
 # Where rows are enqueued one by one, a device that takes no more calls holds up its host; where they are traced, each row does.
 PEN_EMULATED_NO_GRAPH=1 && export PEN_EMULATED_NO_GRAPH
 go_wrong mlp_4_zbv 1 stall "no progress in 5 s"
