@@ -139,13 +139,13 @@ void *pen_cuda_import_memory(const unsigned char name[PEN_SHARED_NAME_BYTES]) {
 
 /* In a capture a wait for an event adds an edge from what precedes the event, also where the stream
  * follows it anyway. Without such edges calls on one stream are one chain of nodes. */
-struct event {
+struct cuda_event {
   cudaEvent_t event;
   void *stream; /* of the last record; null: none */
 };
 
 void *pen_cuda_event_create(void) {
-  struct event *made = calloc(1, sizeof *made);
+  struct cuda_event *made = calloc(1, sizeof *made);
   if (made == NULL)
     pen_cuda_note_text("an event", "no memory");
   else
@@ -154,20 +154,20 @@ void *pen_cuda_event_create(void) {
 }
 
 void pen_cuda_event_record(void *event, void *stream) {
-  struct event *recorded = event;
+  struct cuda_event *recorded = event;
   recorded->stream = stream;
   pen_cuda_note("recording an event", cudaEventRecord(recorded->event, stream));
 }
 
 void pen_cuda_stream_wait_event(void *stream, void *event) {
-  const struct event *awaited = event;
+  const struct cuda_event *awaited = event;
   if (awaited->stream == stream) return;
   pen_cuda_note("waiting for an event",
                 cudaStreamWaitEvent(stream, awaited->event, cudaEventWaitDefault));
 }
 
 int pen_cuda_event_query(void *event) {
-  const cudaError_t result = cudaEventQuery(((const struct event *)event)->event);
+  const cudaError_t result = cudaEventQuery(((const struct cuda_event *)event)->event);
   if (result == cudaErrorNotReady) {
     (void)cudaGetLastError(); /* so that a later launch does not report it */
     return 0;
@@ -178,7 +178,7 @@ int pen_cuda_event_query(void *event) {
 
 /* ---- graphs ---- */
 
-struct graph {
+struct cuda_graph {
   cudaGraph_t captured; /* kept for figures and drawings */
   cudaGraphExec_t ready;
   size_t bytes;
@@ -200,14 +200,14 @@ void pen_cuda_capture_begin(void *stream) {
                 cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
 }
 
-static void destroy(struct graph *graph) {
+static void destroy(struct cuda_graph *graph) {
   if (graph->ready != NULL) pen_cuda_note("destroying a graph", cudaGraphExecDestroy(graph->ready));
   if (graph->captured != NULL)
     pen_cuda_note("destroying a captured graph", cudaGraphDestroy(graph->captured));
 }
 
 /* The upload is waited for: what it allocates is part of the graph's bytes. */
-static void make_ready(struct graph *graph, void *stream) {
+static void make_ready(struct cuda_graph *graph, void *stream) {
   pen_cuda_note("instantiating a graph", cudaGraphInstantiate(&graph->ready, graph->captured, 0));
   if (graph->ready == NULL) return;
   pen_cuda_note("uploading a graph", cudaGraphUpload(graph->ready, stream));
@@ -217,7 +217,7 @@ static void make_ready(struct graph *graph, void *stream) {
 }
 
 void *pen_cuda_capture_end(void *stream, const char **why) {
-  struct graph made = {0}, *kept = malloc(sizeof *kept);
+  struct cuda_graph made = {0}, *kept = malloc(sizeof *kept);
   if (kept == NULL) pen_cuda_note_text("a graph", "no memory");
   pen_cuda_note("ending a capture", cudaStreamEndCapture(stream, &made.captured));
   if (made.captured != NULL) make_ready(&made, stream);
@@ -239,11 +239,11 @@ void pen_cuda_graph_destroy(void *graph) {
 }
 
 void pen_cuda_graph_launch(void *graph, void *stream) {
-  pen_cuda_note("launching a graph", cudaGraphLaunch(((struct graph *)graph)->ready, stream));
+  pen_cuda_note("launching a graph", cudaGraphLaunch(((struct cuda_graph *)graph)->ready, stream));
 }
 
 struct pen_graph_figures pen_cuda_graph_figures(const void *graph) {
-  const struct graph *made = graph;
+  const struct cuda_graph *made = graph;
   struct pen_graph_figures figures = {.bytes = made->bytes};
   pen_cuda_note("counting the nodes of a graph",
                 cudaGraphGetNodes(made->captured, NULL, &figures.nodes));
@@ -251,6 +251,6 @@ struct pen_graph_figures pen_cuda_graph_figures(const void *graph) {
 }
 
 void pen_cuda_graph_write(const void *graph, const char *path) {
-  pen_cuda_note(path, cudaGraphDebugDotPrint(((const struct graph *)graph)->captured, path,
+  pen_cuda_note(path, cudaGraphDebugDotPrint(((const struct cuda_graph *)graph)->captured, path,
                                              cudaGraphDebugDotFlagsVerbose));
 }
