@@ -448,7 +448,7 @@ static void test_members(struct script *scripts, const struct bytes *bytes, int 
   put_back(&scripts[0], kept);
 }
 
-/* ---- serial ---- */
+/* ---- modes ---- */
 
 static bool is_alike(const struct issue *one, const struct issue *other) {
   return one->call == other->call && one->row == other->row && one->message == other->message &&
@@ -476,26 +476,37 @@ static void test_stall(const struct script *scripts, int link, const char *model
   }
 }
 
-/* The most waits that there can be: a device may execute the branches of a graph so, too, or
- * streams that share a hardware queue. Returns the scripts. */
-static struct script *test_serial(enum link link, uint32_t profile) {
-  struct script *scripts = mock_device_record(link, profile, "serial");
+/* Serial: the most waits that there can be; a device may execute the branches of a graph so, too,
+ * or streams that share a hardware queue. Some ranks may be serial and others not. */
+static struct script *test_modes(enum link link, uint32_t profile, const char *name,
+                                 const char *const modes[2]) {
+  struct script *scripts = mock_device_record(link, profile, modes);
   const struct bytes bytes = mock_device_bytes();
   for (uint32_t r = 0; r < pen_process_count(&pen_plan); r++) {
-    scripts[r].stream_count = 1; /* which is_serial() will see */
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < scripts[r].count; i++) {
+      used = scripts[r].issue[i].stream > used ? scripts[r].issue[i].stream : used;
+    }
+    scripts[r].stream_count = used + 1; /* none is stopped that is empty */
   }
-  const char *why = mock_device_play(scripts, &bytes, link == LINK_IPC ? BUFFERED : IN_TURN,
-                                     (struct pace){.slow_rank = PEN_NONE}, STEPS);
-  result(why == NULL, link_names[link], "serial", "three steps", why);
-  test_stall(scripts, link, "serial");
+  const char *why = NULL;
+  for (uint64_t seed = 0; seed < 3 && why == NULL; seed++) {
+    why = mock_device_play(scripts, &bytes, link == LINK_IPC ? BUFFERED : IN_TURN,
+                           (struct pace){.slow_rank = PEN_NONE, .seed = seed}, STEPS);
+  }
+  result(why == NULL, link_names[link], name, "three steps", why);
+  test_stall(scripts, link, name);
   return scripts;
 }
 
 /* ---- all tests ---- */
 
 static void replay(enum link link, uint32_t profile) {
-  const struct script *serial = test_serial(link, profile);
-  struct script *scripts = mock_device_record(link, profile, "marked");
+  static const char *const marked[2] = {"marked", "marked"}, *const all[2] = {"serial", "serial"},
+                           *const some[2] = {"serial", "marked"};
+  const struct script *serial = test_modes(link, profile, "serial", all);
+  test_modes(link, profile, "serial and not", some);
+  struct script *scripts = mock_device_record(link, profile, marked);
   const struct bytes bytes = mock_device_bytes();
   const bool models[NCCL_MODELS] = {true, link != LINK_IPC, link != LINK_IPC};
   const uint32_t replicas = pen_plan.replica_count, members = pen_plan.tensor_ranks;

@@ -351,12 +351,11 @@ static void open_rank(enum link link, uint32_t profile, struct pen_vm *vm,
   first->ops->export_handles(first);
 }
 
-struct script *mock_device_record(enum link link, uint32_t profile, const char *mode) {
+struct script *mock_device_record(enum link link, uint32_t profile, const char *const modes[2]) {
   const uint32_t processes = pen_process_count(&pen_plan);
   static struct pen_vm vms[RANKS_MAX];
   static struct pen_shared shared;
   must(processes <= RANKS_MAX, "%u ranks", processes);
-  must(setenv("PEN_GRAPH", mode, 1) == 0, "no memory");
   memset(recording.arenas, 0, sizeof recording.arenas);
   sum_count = wrong_sum_count = 0;
   mock_device_nccl_begin();
@@ -372,6 +371,7 @@ struct script *mock_device_record(enum link link, uint32_t profile, const char *
     if (first != NULL) {
       first->ops->connect(first);
     }
+    must(setenv("PEN_GRAPH", modes[recording.rank % 2], 1) == 0, "no memory");
     pen_stream_connect(&vms[recording.rank]);
     const uint32_t member = recording.rank - recording.rank % pen_plan.tensor_ranks;
     const uint32_t exchanges = recording.scripts[recording.rank].exchange_count,
