@@ -31,6 +31,11 @@ struct pen_adamw_tensor {
   double weight_decay;
 };
 
+/* What a graph consists of, and how much of the device's memory became less free with it. */
+struct pen_graph_figures {
+  size_t nodes, bytes;
+};
+
 struct pen_device {
   const char *name;  /* "cpu", "cuda" */
   bool asynchronous; /* its calls are enqueued, and its memory is not the host's */
@@ -98,6 +103,7 @@ struct pen_device {
   void (*stream_synchronize)(void *stream);
   void *(*event_create)(void);
   void (*event_record)(void *event, void *stream);
+  /* Nothing, if the event was recorded last on the same stream. */
   void (*stream_wait_event)(void *stream, void *event);
 
   /* ---- for asynchronous devices only; null on the CPU ---- */
@@ -110,6 +116,9 @@ struct pen_device {
                         void *stream); /* sets one in imported memory to 1, likewise */
   void (*wait_value)(uint32_t *semaphore, uint32_t value,
                      void *stream); /* the stream waits for equality; no kernel spins */
+  /* The stream waits for each of own semaphores, in that order, to be 1, and sets it to 0. The list
+   * is in host memory. */
+  void (*take)(uint32_t *const *semaphores, size_t count, void *stream);
   /* From capture_begin() to capture_end() the calls on the stream, and on streams that wait for its
    * events, are recorded and not run. capture_end() returns the graph; null when the calls cannot
    * be captured: then *why is the reason (static storage) and error() is as it was before. Before
@@ -118,6 +127,9 @@ struct pen_device {
   void *(*capture_end)(void *stream, const char **why);
   void (*graph_launch)(void *graph, void *stream);
   void (*graph_destroy)(void *graph);
+  struct pen_graph_figures (*graph_figures)(const void *graph);
+  /* Writes a graph to a file, in the DOT language of Graphviz. An error: see error(). */
+  void (*graph_write)(const void *graph, const char *path);
   /* Memory that another process of this host may access: the handle of a block of allocate(), and
    * the block's address in this process. */
   int (*export_memory)(void *memory,

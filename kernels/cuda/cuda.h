@@ -140,10 +140,13 @@ int pen_cuda_event_query(void *event);
 void pen_cuda_signal(uint32_t *semaphore, uint32_t value, void *stream);
 void pen_cuda_signal_remote(uint32_t *semaphore, void *stream);
 void pen_cuda_wait_value(uint32_t *semaphore, uint32_t value, void *stream);
+void pen_cuda_take(uint32_t *const *semaphores, size_t count, void *stream);
 void pen_cuda_capture_begin(void *stream);
 void *pen_cuda_capture_end(void *stream, const char **why);
 void pen_cuda_graph_launch(void *graph, void *stream);
 void pen_cuda_graph_destroy(void *graph);
+struct pen_graph_figures pen_cuda_graph_figures(const void *graph);
+void pen_cuda_graph_write(const void *graph, const char *path);
 int pen_cuda_export_memory(void *memory, unsigned char handle[PEN_SHARED_NAME_BYTES]);
 void *pen_cuda_import_memory(const unsigned char handle[PEN_SHARED_NAME_BYTES]);
 

@@ -254,10 +254,13 @@ const struct pen_device pen_cuda = {
     .signal = pen_cuda_signal,
     .signal_remote = pen_cuda_signal_remote,
     .wait_value = pen_cuda_wait_value,
+    .take = pen_cuda_take,
     .capture_begin = pen_cuda_capture_begin,
     .capture_end = pen_cuda_capture_end,
     .graph_launch = pen_cuda_graph_launch,
     .graph_destroy = pen_cuda_graph_destroy,
+    .graph_figures = pen_cuda_graph_figures,
+    .graph_write = pen_cuda_graph_write,
     .export_memory = pen_cuda_export_memory,
     .import_memory = pen_cuda_import_memory,
 };

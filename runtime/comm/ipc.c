@@ -13,6 +13,9 @@
  *     receiver's send stream     ... credit := 1 (if any) | ...
  *     receiver's compute stream  ... [arrival = 1, := 0] computes with X
  *
+ * Where steps are serial (runtime/device/graph.h), the send stream is the compute stream: each
+ * action is complete before the next. Waits of one action are one call of the device (take).
+ *
  * One send stream a rank: messages, credits and statistics leave in the order of the rank's
  * actions. A rank that has received something of an action thus knows that the messages of the
  * actions before it are sent, too, on which the proof of targets without a credit rests
@@ -63,11 +66,17 @@ struct ipc_transport {
   uint32_t ended; /* collectives of the step being enqueued that this rank has ended */
   uint32_t known; /* ... that peers are known to have ended */
   uint32_t signalled; /* exchanges of the step being enqueued that this member has signalled */
-  uint32_t *taken;    /* [tensor_ranks]: ... whose signals of a member it has waited for */
+  uint32_t taken;     /* ... whose signals of the others it has waited for: as many, or one less */
+  uint32_t **batch;   /* [processes]: semaphores to be taken together */
+  uint32_t batch_count;
 };
 
 static struct ipc_transport *ipc_of(struct pen_transport *transport) {
   return (struct ipc_transport *)transport;
+}
+
+static void *send_stream_of(const struct pen_transport *transport) {
+  return pen_transport_branch(transport, ((const struct ipc_transport *)transport)->send_stream);
 }
 
 static const struct pen_channel *channel_of(const struct pen_transport *transport,
@@ -97,12 +106,27 @@ static uint32_t *semaphore_of(struct pen_transport *transport, uint32_t process,
   return (uint32_t *)(arena + transport->plan->memory[rank].flags_offset) + first[kind] + index;
 }
 
-/* Waits until an own semaphore is 1, and sets it to 0. */
-static void ipc_take(struct pen_transport *transport, enum semaphore_kind kind, uint32_t index,
+/* Adds an own semaphore to the batch, which ipc_take() waits for, each to be 1, and sets to 0. */
+static void add_to_batch(struct pen_transport *transport, enum semaphore_kind kind,
+                         uint32_t index) {
+  struct ipc_transport *own = ipc_of(transport);
+  pen_assert(own->batch_count < pen_process_count(transport->plan));
+  own->batch[own->batch_count++] =
+      semaphore_of(transport, pen_transport_self(transport), kind, index);
+}
+
+static void ipc_take(struct pen_transport *transport, void *stream) {
+  struct ipc_transport *own = ipc_of(transport);
+  if (own->batch_count > 0) {
+    transport->device->take(own->batch, own->batch_count, stream);
+  }
+  own->batch_count = 0;
+}
+
+static void take_one(struct pen_transport *transport, enum semaphore_kind kind, uint32_t index,
                      void *stream) {
-  uint32_t *semaphore = semaphore_of(transport, pen_transport_self(transport), kind, index);
-  transport->device->wait_value(semaphore, 1, stream);
-  transport->device->signal(semaphore, 0, stream);
+  add_to_batch(transport, kind, index);
+  ipc_take(transport, stream);
 }
 
 /* ---- before the seal ---- */
@@ -161,17 +185,17 @@ static void ipc_connect(struct pen_transport *transport) {
 /* What is enqueued on the send stream from here on follows what is on the compute stream. */
 static void send_stream_follows(struct pen_transport *transport) {
   transport->device->event_record(ipc_of(transport)->ready, transport->stream);
-  transport->device->stream_wait_event(ipc_of(transport)->send_stream, ipc_of(transport)->ready);
+  transport->device->stream_wait_event(send_stream_of(transport), ipc_of(transport)->ready);
 }
 
 static bool ipc_send(struct pen_transport *transport, uint32_t index) {
   const struct pen_message *message = pen_transport_message(transport, index);
   const uint32_t to = pen_transport_global(transport, channel_of(transport, index)->to_rank);
   const struct pen_device *device = transport->device;
-  void *stream = ipc_of(transport)->send_stream;
+  void *stream = send_stream_of(transport);
   send_stream_follows(transport);
   if (message->credit != PEN_NONE) {
-    ipc_take(transport, CREDIT, index, stream);
+    take_one(transport, CREDIT, index, stream);
   }
   device->copy(ipc_of(transport)->arenas[to] + message->target_offset,
                transport->arena + message->source_offset, message->bytes, stream);
@@ -194,13 +218,13 @@ static bool ipc_receive(struct pen_transport *transport, uint32_t index, const u
         semaphore_of(transport,
                      pen_transport_global(transport, channel_of(transport, index)->from_rank),
                      CREDIT, index),
-        ipc_of(transport)->send_stream);
+        send_stream_of(transport));
   }
   return true;
 }
 
 static bool ipc_wait(struct pen_transport *transport, uint32_t index) {
-  ipc_take(transport, ARRIVAL, index, transport->stream);
+  take_one(transport, ARRIVAL, index, transport->stream);
   return true;
 }
 
@@ -214,7 +238,7 @@ static void copy_entries(struct pen_transport *transport, uint32_t process) {
                own;
   for (uint32_t first, past = 0; pen_transport_entries(transport, true, &first, &past);) {
     transport->device->copy(to + first, from + first, (past - first) * sizeof *to,
-                            ipc_of(transport)->send_stream);
+                            send_stream_of(transport));
   }
 }
 
@@ -225,7 +249,7 @@ static bool ipc_publish(struct pen_transport *transport) {
       copy_entries(transport, r);
       transport->device->signal_remote(
           semaphore_of(transport, r, PUBLISHED, pen_transport_self(transport)),
-          ipc_of(transport)->send_stream);
+          send_stream_of(transport));
     }
   }
   return true;
@@ -237,9 +261,10 @@ static bool ipc_gather(struct pen_transport *transport) {
     const bool comes = transport->profile->kind == PEN_TRAIN ||
                        pen_coordinates_of(transport->plan, r).replica == transport->replica;
     if (comes && r != pen_transport_self(transport)) {
-      ipc_take(transport, PUBLISHED, r, transport->stream);
+      add_to_batch(transport, PUBLISHED, r);
     }
   }
+  ipc_take(transport, transport->stream);
   return true;
 }
 
@@ -255,9 +280,10 @@ static bool ipc_wait_peers(struct pen_transport *transport, uint32_t count) {
   struct ipc_transport *own = ipc_of(transport);
   for (uint32_t d = 0; d < transport->plan->replica_count && count > own->known; d++) {
     if (d != transport->replica) {
-      ipc_take(transport, ENDED, ended_index(transport, d, count), transport->collective_stream);
+      add_to_batch(transport, ENDED, ended_index(transport, d, count));
     }
   }
+  ipc_take(transport, transport->collective_stream);
   own->known = count > own->known ? count : own->known;
   return true;
 }
@@ -299,13 +325,16 @@ static uint32_t exchanged_index(const struct pen_transport *transport, uint32_t 
   return number % 2 * transport->plan->tensor_ranks + tensor_rank;
 }
 
-static bool ipc_wait_member(struct pen_transport *transport, uint32_t tensor_rank) {
+static bool ipc_wait_members(struct pen_transport *transport) {
   struct ipc_transport *own = ipc_of(transport);
-  pen_assert(own->signalled - own->taken[tensor_rank] <= 1);
-  if (own->taken[tensor_rank] < own->signalled) {
-    ipc_take(transport, EXCHANGED,
-             exchanged_index(transport, tensor_rank, own->taken[tensor_rank]++), transport->stream);
+  pen_assert(own->signalled - own->taken <= 1);
+  for (uint32_t m = 0; m < transport->plan->tensor_ranks && own->taken < own->signalled; m++) {
+    if (m != transport->endpoint->tensor_rank) {
+      add_to_batch(transport, EXCHANGED, exchanged_index(transport, m, own->taken));
+    }
   }
+  ipc_take(transport, transport->stream);
+  own->taken = own->signalled;
   return true;
 }
 
@@ -331,13 +360,8 @@ static unsigned char *ipc_member_arena(struct pen_transport *transport, uint32_t
 static void end_exchanges(struct pen_transport *transport) {
   struct ipc_transport *own = ipc_of(transport);
   pen_assert(own->signalled % 2 == 0);
-  for (uint32_t m = 0; m < transport->plan->tensor_ranks; m++) {
-    if (m != transport->endpoint->tensor_rank) {
-      ipc_wait_member(transport, m);
-    }
-    own->taken[m] = 0;
-  }
-  own->signalled = 0;
+  ipc_wait_members(transport);
+  own->signalled = own->taken = 0;
 }
 
 /* Messages are sent, credits of what is received, and PUBLISH where another rank gathers. */
@@ -350,7 +374,7 @@ static void *ipc_send_stream(const struct pen_transport *transport,
   for (uint32_t r = 0; r < pen_process_count(transport->plan) && action->kind == PEN_PUBLISH; r++) {
     sends = sends || (pen_transport_gathers(transport, r) && r != pen_transport_self(transport));
   }
-  return sends ? ((const struct ipc_transport *)transport)->send_stream : NULL;
+  return sends ? send_stream_of(transport) : NULL;
 }
 
 /* How many collectives the peers must have ended at a step's end: see the top. */
@@ -400,7 +424,7 @@ static void ipc_end_step(struct pen_transport *transport) {
   ipc_wait_peers(transport, transport->actions.end_collectives);
   ipc_of(transport)->ended = ipc_of(transport)->known = 0;
   end_exchanges(transport);
-  transport->device->event_record(ipc_of(transport)->ready, ipc_of(transport)->send_stream);
+  transport->device->event_record(ipc_of(transport)->ready, send_stream_of(transport));
   transport->device->stream_wait_event(transport->stream, ipc_of(transport)->ready);
 }
 
@@ -422,7 +446,7 @@ static const struct pen_transport_ops ipc_ops = {
     .group_begin = pen_transport_no_call,
     .sendrecv = ipc_sendrecv,
     .group_end = pen_transport_no_call,
-    .wait_member = ipc_wait_member,
+    .wait_members = ipc_wait_members,
     .signal_members = ipc_signal_members,
     .member_arena = ipc_member_arena,
     .send_stream = ipc_send_stream,
@@ -446,9 +470,9 @@ struct pen_transport *pen_ipc_open(const struct pen_transport_config *config) {
   made->sent = calloc(messages + 1u, sizeof *made->sent);
   made->arenas = calloc(pen_process_count(made->base.plan), sizeof *made->arenas);
   made->awaited = calloc(made->base.actions.collective_count + 1u, sizeof *made->awaited);
-  made->taken = calloc(made->base.plan->tensor_ranks, sizeof *made->taken);
+  made->batch = calloc(pen_process_count(made->base.plan), sizeof *made->batch);
   pen_check(
-      made->sent != NULL && made->arenas != NULL && made->awaited != NULL && made->taken != NULL,
+      made->sent != NULL && made->arenas != NULL && made->awaited != NULL && made->batch != NULL,
       "no memory for a transport");
   find_awaited(&made->base);
   for (uint32_t m = 0; m < messages; m++) {

@@ -17,7 +17,7 @@
  * are needed. The messages of a pair keep their order, by which NCCL matches them. No verified plan
  * has a deadlock if a send waits for its receive, with one stream for each pair or one for all
  * pairs of a rank (gen/verify/deadlock.c): so NCCL may buffer or not, and may serialize the calls
- * of a GPU.
+ * of a GPU. Where steps are serial (runtime/device/graph.h), all are on the compute stream.
  *
  * With puts, the sender writes the target itself and signals it; a credit is a signal in the other
  * direction:
@@ -73,10 +73,13 @@ static void nccl_export(struct pen_transport *transport) {
 
 /* ---- actions ---- */
 
+static void *pair_stream(struct pen_transport *transport, uint32_t channel) {
+  return pen_transport_branch(transport, pen_nccl_of(transport)->pairs[channel].stream);
+}
+
 /* Makes the pair's stream wait for what is on the compute stream. */
 static void *pair_stream_follows(struct pen_transport *transport, uint32_t message) {
-  void *stream =
-      pen_nccl_of(transport)->pairs[pen_transport_message(transport, message)->channel].stream;
+  void *stream = pair_stream(transport, pen_transport_message(transport, message)->channel);
   transport->device->event_record(pen_nccl_of(transport)->ready, transport->stream);
   transport->device->stream_wait_event(stream, pen_nccl_of(transport)->ready);
   return stream;
@@ -199,9 +202,7 @@ static void nccl_sendrecv(struct pen_transport *transport, const struct pen_send
 
 /* ---- exchanges between tensor ranks: see the top ---- */
 
-static bool nccl_wait_member(struct pen_transport *transport, uint32_t tensor_rank) {
-  return (void)transport, (void)tensor_rank, true;
-}
+static bool nccl_wait_members(struct pen_transport *transport) { return (void)transport, true; }
 
 static unsigned char *nccl_member_arena(struct pen_transport *transport, uint32_t tensor_rank) {
   return (void)transport, (void)tensor_rank, NULL;
@@ -223,8 +224,7 @@ static void *nccl_send_stream(const struct pen_transport *transport,
 static void nccl_end_step(struct pen_transport *transport) {
   for (uint32_t c = 0; c < transport->profile->channel_count; c++) {
     if (pen_nccl_has_channel(transport, c) && transport->profile->channels[c].message_count > 0) {
-      transport->device->event_record(pen_nccl_of(transport)->ready,
-                                      pen_nccl_of(transport)->pairs[c].stream);
+      transport->device->event_record(pen_nccl_of(transport)->ready, pair_stream(transport, c));
       transport->device->stream_wait_event(transport->stream, pen_nccl_of(transport)->ready);
     }
   }
@@ -344,7 +344,7 @@ static const struct pen_transport_ops nccl_ops = {
     .group_begin = nccl_group_begin,
     .sendrecv = nccl_sendrecv,
     .group_end = nccl_group_end,
-    .wait_member = nccl_wait_member,
+    .wait_members = nccl_wait_members,
     .signal_members = pen_transport_no_call,
     .member_arena = nccl_member_arena,
     .sendrecv_member = nccl_sendrecv_member,

@@ -421,9 +421,9 @@ static void ofi_group_end(struct pen_transport *transport) {
 
 /* ---- exchanges between tensor ranks, which are on one host ---- */
 
-static bool ofi_wait_member(struct pen_transport *transport, uint32_t tensor_rank) {
+static bool ofi_wait_members(struct pen_transport *transport) {
   struct pen_transport *shm = ofi_of(transport)->shm;
-  return shm->ops->wait_member(shm, tensor_rank);
+  return shm->ops->wait_members(shm);
 }
 
 static void ofi_signal_members(struct pen_transport *transport) {
@@ -454,7 +454,7 @@ static const struct pen_transport_ops ofi_ops = {
     .group_begin = ofi_group_begin,
     .sendrecv = ofi_sendrecv,
     .group_end = ofi_group_end,
-    .wait_member = ofi_wait_member,
+    .wait_members = ofi_wait_members,
     .signal_members = ofi_signal_members,
     .member_arena = ofi_member_arena,
     .abort = pen_transport_no_call,

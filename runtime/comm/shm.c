@@ -229,12 +229,17 @@ static void shm_sendrecv(struct pen_transport *transport, const struct pen_sendr
 /* ---- exchanges between tensor ranks ---- */
 
 /* All members run the same actions, so the same exchanges. */
-static bool shm_wait_member(struct pen_transport *transport, uint32_t tensor_rank) {
-  const uint32_t member = pen_transport_member(transport, tensor_rank),
-                 needed = atomic_load_explicit(&transport->endpoint->self->parts_put.count,
-                                               memory_order_relaxed);
-  return pen_endpoint_wait(transport->endpoint, &transport->shared->ranks[member].parts_put, needed,
-                           member);
+static bool shm_wait_members(struct pen_transport *transport) {
+  const uint32_t needed =
+      atomic_load_explicit(&transport->endpoint->self->parts_put.count, memory_order_relaxed);
+  bool going = true;
+  for (uint32_t m = 0; m < transport->plan->tensor_ranks && going; m++) {
+    const uint32_t member = pen_transport_member(transport, m);
+    going = m == transport->endpoint->tensor_rank ||
+            pen_endpoint_wait(transport->endpoint, &transport->shared->ranks[member].parts_put,
+                              needed, member);
+  }
+  return going;
 }
 
 static void shm_signal_members(struct pen_transport *transport) {
@@ -262,7 +267,7 @@ static const struct pen_transport_ops shm_ops = {
     .group_begin = pen_transport_no_call,
     .sendrecv = shm_sendrecv,
     .group_end = pen_transport_no_call,
-    .wait_member = shm_wait_member,
+    .wait_members = shm_wait_members,
     .signal_members = shm_signal_members,
     .member_arena = shm_member_arena,
     .abort = pen_transport_no_call,

@@ -8,8 +8,8 @@
  * nothing allocates.
  *
  * An enqueued message is sent on a stream of the transport's own, so that the rank goes on
- * computing; before an action overwrites the source of a message, the executor calls wait_sent()
- * (runtime/exec/send_hazards.h). */
+ * computing, or where steps are serial on the compute stream; before an action overwrites the
+ * source of a message, the executor calls wait_sent() (runtime/exec/send_hazards.h). */
 #ifndef PEN_TRANSPORT_H
 #define PEN_TRANSPORT_H
 
@@ -76,8 +76,9 @@ struct pen_transport_ops {
   void (*group_end)(struct pen_transport *transport);
 
   /* ---- exchanges between tensor ranks; null: the transport has none ---- */
-  /* Waits until the member has signalled as many exchanges as this one, and signals one more. */
-  bool (*wait_member)(struct pen_transport *transport, uint32_t tensor_rank);
+  /* Waits until all others have signalled as many exchanges as this member, and signals one more.
+   */
+  bool (*wait_members)(struct pen_transport *transport);
   void (*signal_members)(struct pen_transport *transport);
   /* The arena of a member, in whose slots this one may write; null: only sendrecv_member() reaches
    * it. */
@@ -124,9 +125,10 @@ struct pen_transport {
   const struct pen_device *device;
   void *stream;                      /* compute stream */
   void *collective_stream;           /* of collectives: the same, or that of those in programs */
+  bool serial;                       /* all is enqueued on the compute stream; may change */
   unsigned char *arena;              /* the rank's */
   const struct pen_transport *first; /* the rank's first transport; null: this one is */
-  bool announces;                    /* global rank 0 prints what it found */
+  bool announces;                    /* prints what was found, without --quiet */
   bool rendezvous;       /* collectives of peers run together; messages are sent in no one order */
   uint64_t profile_step; /* steps of the profile that have ended, in the run */
   struct pen_transport_actions actions;

@@ -39,6 +39,11 @@ static inline uint32_t pen_transport_self(const struct pen_transport *transport)
   return transport->endpoint->global;
 }
 
+/* For calls beside the compute stream: a stream of the transport's own, or the compute stream. */
+static inline void *pen_transport_branch(const struct pen_transport *transport, void *own) {
+  return transport->serial ? transport->stream : own;
+}
+
 static inline const struct pen_message *pen_transport_message(const struct pen_transport *transport,
                                                               uint32_t message) {
   return &transport->profile->messages[message];

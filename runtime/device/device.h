@@ -47,7 +47,12 @@ struct pen_stream_state {
 /* The same in one profile. */
 struct pen_stream_profile {
   struct pen_bound_input *inputs; /* [plan->staged_input_count] */
-  enum { PEN_GRAPH_WITH_PROGRESS, PEN_GRAPH_WITHOUT_PROGRESS, PEN_GRAPH_NONE } graph_mode;
+  enum pen_graph_mode {
+    PEN_GRAPH_MARKED,
+    PEN_GRAPH_UNMARKED,
+    PEN_GRAPH_SERIAL,
+    PEN_GRAPH_PLAIN
+  } graph_mode; /* graph.h */
   void *graph; /* of a step; also where another rank has none, and this one's is not used, but holds
                   communicators */
 };

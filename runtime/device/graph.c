@@ -7,9 +7,50 @@
 #include <string.h>
 
 #include "runtime/base/check.h"
+#include "runtime/base/futex_counter.h"
 #include "runtime/comm/transport_base.h"
 #include "runtime/device/progress.h"
 #include "runtime/device/stream_state.h"
+
+/* ---- modes ---- */
+
+static const struct mode {
+  const char *name;
+  bool graph;  /* a step is one */
+  bool marks;  /* progress counters */
+  bool serial; /* all is on one stream */
+} modes[] = {[PEN_GRAPH_MARKED] = {"marked", .graph = true, .marks = true},
+             [PEN_GRAPH_UNMARKED] = {"unmarked", .graph = true},
+             [PEN_GRAPH_SERIAL] = {"serial", .graph = true, .marks = true, .serial = true},
+             [PEN_GRAPH_PLAIN] = {"plain", .marks = true}};
+enum { MODES = sizeof modes / sizeof *modes };
+
+static const struct mode *mode_of(const struct pen_vm *vm) {
+  return &modes[vm->stream_profile->graph_mode];
+}
+
+static void use_mode(struct pen_vm *vm, enum pen_graph_mode mode) {
+  vm->stream_profile->graph_mode = mode;
+  vm->transport->serial = modes[mode].serial;
+  vm->streams = vm->stream_state->streams;
+  if (modes[mode].serial) {
+    vm->streams.side = vm->streams.exchange = vm->streams.compute;
+  }
+}
+
+/* The mode to begin with. */
+static enum pen_graph_mode first_mode(void) {
+  const char *asked = getenv("PEN_GRAPH");
+  int mode = 0;
+  while (asked != NULL && mode < MODES && strcmp(asked, modes[mode].name) != 0) {
+    mode++;
+  }
+  if (mode == MODES) {
+    pen_fail(PEN_EXIT_USAGE, "PEN_GRAPH = %s: \"marked\", \"unmarked\", \"serial\" or \"plain\"",
+             asked);
+  }
+  return (enum pen_graph_mode)mode;
+}
 
 /* ---- actions ---- */
 
@@ -36,7 +77,7 @@ static bool enqueue_actions(struct pen_vm *vm, bool captures) {
   const struct pen_stream_state *state = vm->stream_state;
   const struct pen_action *action = vm->program->actions,
                           *past = action + vm->program->action_count;
-  const bool signals = vm->stream_profile->graph_mode != PEN_GRAPH_WITHOUT_PROGRESS;
+  const bool signals = mode_of(vm)->marks;
   bool going = true;
   for (; going && action < past; action++) {
     pen_assert(action->kind < PEN_ACTION_KINDS);
@@ -86,11 +127,75 @@ void pen_graph_warm(struct pen_vm *vm) {
 
 /* ---- graphs ---- */
 
-static void print_uncaptured(const struct pen_vm *vm, const char *why) {
-  const bool one_by_one = vm->stream_profile->graph_mode == PEN_GRAPH_NONE;
-  fprintf(stderr, "%s: rank %u: a step of %s %scannot be one graph (%s); %s\n", vm->plan->name,
-          vm->endpoint->global, vm->profile->name, one_by_one ? "" : "with its progress ", why,
-          one_by_one ? "its actions are enqueued one by one" : "trying without it");
+bool pen_graph_is_used(const struct pen_vm *vm) {
+  return vm->stream_profile->graph != NULL && mode_of(vm)->graph;
+}
+
+/* The modes that were refused, and why. */
+struct refusals {
+  struct {
+    const char *mode;
+    char why[200];
+  } list[MODES];
+  uint32_t count;
+};
+
+static void refuse(struct refusals *refusals, const char *mode, const char *why) {
+  refusals->list[refusals->count].mode = mode;
+  snprintf(refusals->list[refusals->count++].why, sizeof refusals->list->why, "%s", why);
+}
+
+/* "marked, unmarked: WHY; serial: WHY" */
+static void write_refusals(FILE *out, const struct refusals *refusals) {
+  for (uint32_t i = 0; i < refusals->count; i++) {
+    const char *why = refusals->list[i].why;
+    const bool last = i + 1 == refusals->count;
+    fputs(refusals->list[i].mode, out);
+    if (!last && strcmp(why, refusals->list[i + 1].why) == 0) {
+      fputs(", ", out);
+    } else {
+      fprintf(out, ": %s%s", why, last ? "" : "; ");
+    }
+  }
+}
+
+/* One line, in one write: other ranks may write at the same time. `none`: why no mode of a graph is
+ * used, if that is not for refusals. */
+static void report(const struct pen_vm *vm, const struct refusals *refusals, const char *none,
+                   uint64_t capture_ns) {
+  const bool graph = pen_graph_is_used(vm);
+  if (!vm->transport->announces || (graph && refusals->count == 0 && vm->endpoint->global != 0)) {
+    return;
+  }
+  char *line = NULL;
+  size_t line_bytes = 0;
+  FILE *out = open_memstream(&line, &line_bytes);
+  pen_check(out != NULL, "no memory for a line");
+  fprintf(out, "%s: rank %u: a step of %s ", vm->plan->name, vm->endpoint->global,
+          vm->profile->name);
+  if (graph) {
+    const struct pen_graph_figures figures = vm->device->graph_figures(vm->stream_profile->graph);
+    fprintf(out, "is one graph (%s): %zu nodes, %.1f ms to capture, %.1f MiB%s", mode_of(vm)->name,
+            figures.nodes, (double)capture_ns / 1e6, (double)figures.bytes / (1 << 20),
+            refusals->count == 0 ? "" : "; refused: ");
+    write_refusals(out, refusals);
+  } else {
+    fprintf(out, "cannot be one graph (%s", none == NULL ? "" : none);
+    write_refusals(out, refusals);
+    fprintf(out, "); its actions are enqueued one by one");
+  }
+  pen_check(fclose(out) == 0, "no memory for a line");
+  fprintf(stderr, "%s\n", line);
+  free(line);
+}
+
+static void draw(const struct pen_vm *vm) {
+  const char *path = getenv("PEN_GRAPH_DOT");
+  if (path != NULL && vm->endpoint->global == 0 && vm->transport->first == NULL &&
+      vm->stream_profile->graph != NULL) {
+    vm->device->graph_write(vm->stream_profile->graph, path);
+    pen_device_check(vm->device, path, "PEN_GRAPH_DOT");
+  }
 }
 
 /* Captures the actions once; null: *why says why not. */
@@ -108,51 +213,37 @@ static void *capture(struct pen_vm *vm, const char **why) {
   return graph;
 }
 
-/* The mode to begin with. */
-static int first_mode(void) {
-  static const char *const names[] = {[PEN_GRAPH_WITH_PROGRESS] = "marked",
-                                      [PEN_GRAPH_WITHOUT_PROGRESS] = "unmarked",
-                                      [PEN_GRAPH_NONE] = "plain"};
-  const char *asked = getenv("PEN_GRAPH");
-  int mode = PEN_GRAPH_WITH_PROGRESS;
-  while (asked != NULL && mode <= PEN_GRAPH_NONE && strcmp(asked, names[mode]) != 0) {
-    mode++;
-  }
-  if (mode > PEN_GRAPH_NONE) {
-    pen_fail(PEN_EXIT_USAGE, "PEN_GRAPH = %s: \"marked\", \"unmarked\" or \"plain\"", asked);
-  }
-  return mode;
-}
-
 void pen_graph_make(struct pen_vm *vm) {
   struct pen_stream_profile *profile = vm->stream_profile;
   const struct pen_transport_ops *transport = vm->transport->ops;
-  profile->graph_mode = first_mode();
+  struct refusals refusals = {.count = 0};
+  uint64_t began_ns = 0;
+  use_mode(vm, first_mode());
   atomic_store_explicit(&vm->endpoint->self->bootstrap_stage,
                         pen_bootstrap_stage_set(PEN_CONNECT_GRAPH, 0, PEN_NONE),
                         memory_order_relaxed);
-  const char *why = profile->graph_mode == PEN_GRAPH_NONE
-                        ? "PEN_GRAPH asks for it"
-                        : transport->cannot_capture(vm->transport);
-  if (why != NULL) {
-    profile->graph_mode = PEN_GRAPH_NONE;
-    print_uncaptured(vm, why);
+  const char *none =
+      mode_of(vm)->graph ? transport->cannot_capture(vm->transport) : "PEN_GRAPH asks for it";
+  if (none != NULL) {
+    use_mode(vm, PEN_GRAPH_PLAIN);
   }
-  while (profile->graph == NULL && profile->graph_mode != PEN_GRAPH_NONE) {
+  while (profile->graph == NULL && mode_of(vm)->graph) {
+    const char *why;
+    began_ns = pen_now_ns();
     profile->graph = capture(vm, &why);
     if (profile->graph == NULL) {
-      profile->graph_mode++;
-      print_uncaptured(vm, why);
+      refuse(&refusals, mode_of(vm)->name, why);
+      use_mode(vm, profile->graph_mode + 1);
     }
   }
+  const uint64_t capture_ns = pen_now_ns() - began_ns;
+  draw(vm);
   if (!transport->all_captured(vm->transport, profile->graph != NULL) && profile->graph != NULL) {
-    profile->graph_mode = PEN_GRAPH_NONE;
-    print_uncaptured(vm, "another rank's cannot");
+    use_mode(vm, PEN_GRAPH_PLAIN);
+    refusals.count = 0;
+    none = "another rank's cannot";
   }
-}
-
-bool pen_graph_is_used(const struct pen_vm *vm) {
-  return vm->stream_profile->graph != NULL && vm->stream_profile->graph_mode != PEN_GRAPH_NONE;
+  report(vm, &refusals, none, capture_ns);
 }
 
 bool pen_graph_enqueue(struct pen_vm *vm) {

@@ -1,4 +1,24 @@
-/* graph.h: the actions of a step on a device: captured once as a graph, or enqueued one by one. */
+/* graph.h: the actions of a step on a device: captured once as a graph, or enqueued one by one.
+ *
+ *   marked    one graph, in which the counters of progress.h are written after each action
+ *   unmarked  one graph without them
+ *   serial    one graph of one chain: all is on the compute stream, in the order in which it is
+ *             enqueued; with the counters
+ *   plain     no graph; the same streams as marked
+ *
+ * The first is tried first, or that of PEN_GRAPH, then those after it. In the others than serial,
+ * messages, the second of a pair a|b and collectives of single layers have branches of their own,
+ * which wait for words that other ranks write: an order that CUDA does not know, and might not
+ * keep to.
+ *
+ * Ranks need not choose the same, but where the transport asks that all capture or none. Serial
+ * has the most waits: each call for all calls before it on its rank. In any other mode, and in
+ * ranks of different modes, a call waits for some of these, and for the same calls of other ranks:
+ * a semaphore or a pair of ranks has one stream on either side, and so the same order in all modes.
+ * Hence all steps end where they do with each rank serial; and there they do because no plan has a
+ * deadlock where each action is complete before the next (ipc.c), or where all that a rank sends
+ * and receives is in one lane (nccl.c; gen/verify/deadlock.c): a computation between two messages
+ * that also waits for the first delays no more than the second, which does so, too. */
 #ifndef PEN_DEVICE_GRAPH_H
 #define PEN_DEVICE_GRAPH_H
 
@@ -10,8 +30,10 @@
  * loaded. */
 void pen_graph_warm(struct pen_vm *vm);
 
-/* Captures the actions of a step: with progress signals where that is possible, else without; where
- * it is not, says why, and actions are enqueued one by one. Other ranks do the same. */
+/* Captures the actions of a step in the first mode that works. Unless the run is quiet, rank 0 says
+ * which it is, and what the graph takes; the other ranks do where modes were refused, and why. If
+ * PEN_GRAPH_DOT names a file, rank 0 writes the graph of its first profile. Other ranks do the
+ * same. */
 void pen_graph_make(struct pen_vm *vm);
 
 /* Whether a step is one graph; else its actions are enqueued one by one. */

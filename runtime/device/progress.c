@@ -11,6 +11,9 @@
  *                     overwrites a source, that it is sent
  *     send stream     the credit of the next message, if it has one
  *
+ * Where a step is serial (graph.h) there is no send stream: the compute stream waits for credits at
+ * SEND; and over NCCL at SEND until the receiver is at its RECV, at RECV for the message.
+ *
  * A rank waits for another if that one has not done what is needed, and if neither stream has work
  * left that the own device could do. Else it waits for its own device. If both streams wait, it
  * publishes both: a rank that needs a message, a credit or an entry is delayed by the sends before
@@ -168,6 +171,21 @@ static uint32_t for_credit(const struct pen_vm *vm, const struct pen_action *act
              : process_of(vm, to);
 }
 
+/* At an action of a message, where all is on the compute stream. */
+static uint32_t for_serial_message(const struct pen_vm *vm, const struct pen_action *action) {
+  const struct pen_channel *channel =
+      &vm->profile->channels[vm->profile->messages[action->message].channel];
+  const uint32_t to = process_of(vm, channel->to_rank);
+  if (!vm->transport->rendezvous) {
+    return for_credit(vm, action);
+  }
+  if (pen_kind_receives(action->kind)) {
+    return for_message(vm, action->message);
+  }
+  return has_reached(vm, to, vm->transport->actions.received_by[action->message], false) ? PEN_NONE
+                                                                                         : to;
+}
+
 static bool is_gather(const struct pen_vm *vm, uint32_t index) {
   return index < vm->program->action_count && vm->program->actions[index].kind == PEN_WAIT_NORM;
 }
@@ -184,6 +202,9 @@ static uint32_t for_action(const struct pen_vm *vm, uint32_t index) {
   const struct pen_action *action = &vm->program->actions[index];
   if (pen_kind_waits(action->kind)) {
     return for_message(vm, action->message);
+  }
+  if (vm->transport->serial && (pen_kind_sends(action->kind) || pen_kind_receives(action->kind))) {
+    return for_serial_message(vm, action);
   }
   if (is_gather(vm, index)) {
     return for_entries(vm);

@@ -24,10 +24,8 @@ struct put {
 /* A bound exchange, or a part of one. */
 struct exchange_op {
   struct pen_vm *vm;
-  bool first;          /* of the exchange: this op puts */
+  bool first;          /* of the exchange: this op puts, and waits for what the others put */
   uint32_t own_member; /* this member */
-  uint32_t members;    /* for whose puts the op waits: from `of` on so many */
-  uint32_t of;
   struct put put;
 };
 
@@ -38,14 +36,9 @@ bool pen_is_exchange(uint16_t kind) {
 
 /* ---- the ops ---- */
 
-/* Waits for all members from `first` on but this one. */
-static void wait_for(const struct exchange_op *op, uint32_t first, uint32_t count) {
+static void wait_for_all(const struct exchange_op *op) {
   struct pen_vm *vm = op->vm;
-  for (uint32_t m = first; m < first + count; m++) {
-    if (m != op->own_member) {
-      vm->aborted = !vm->transport->ops->wait_member(vm->transport, m) || vm->aborted;
-    }
-  }
+  vm->aborted = !vm->transport->ops->wait_members(vm->transport) || vm->aborted;
 }
 
 /* Puts the own blocks for a member into the slot that this one has in that arena. */
@@ -63,9 +56,9 @@ static void put_blocks(const struct exchange_op *op, unsigned char *arena, uint3
  * what these slots held. */
 static void put_at_all(const struct exchange_op *op, const unsigned char *x, void *stream) {
   struct pen_vm *vm = op->vm;
+  wait_for_all(op);
   for (uint32_t m = 0; m < vm->plan->tensor_ranks; m++) {
     if (m != op->own_member) {
-      wait_for(op, m, 1);
       put_blocks(op, vm->transport->ops->member_arena(vm->transport, m), m, x, stream);
     }
   }
@@ -106,8 +99,8 @@ static void exchange(const struct pen_call *call) {
   }
   if (op->first) {
     begin(op, call->operand[0], call->stream);
+    wait_for_all(op);
   }
-  wait_for(op, op->of, op->members);
 }
 
 static void signal_members(const struct pen_call *call) {
@@ -115,7 +108,7 @@ static void signal_members(const struct pen_call *call) {
   if (op->vm->unconnected) {
     return;
   }
-  wait_for(op, 0, op->vm->plan->tensor_ranks);
+  wait_for_all(op);
   op->vm->transport->ops->signal_members(op->vm->transport);
 }
 
@@ -131,8 +124,6 @@ static size_t slot_of(const struct pen_vm *vm, const struct pen_op *op) {
 /* The ops of an exchange have the slots of member 0, 1, ... */
 static void bind_slots(struct pen_vm *vm, const struct pen_op *op, uint32_t member,
                        struct exchange_op *made) {
-  made->of = member;
-  made->members = 1;
   made->first = member == 0;
   if (made->first) {
     made->put.to = slot_of(vm, op);
@@ -170,14 +161,13 @@ static void bind_gather(struct pen_vm *vm, const struct pen_op *op, const int64_
                            .to_member = bytes,
                            .to = slot_of(vm, op)};
   made->first = true;
-  made->members = (uint32_t)dim[2];
 }
 
 void pen_bind_exchange(struct pen_vm *vm, uint32_t index, struct pen_bound_op *bound) {
   const struct pen_op *op = &vm->program->ops[index];
   struct exchange_op *made = calloc(1, sizeof *made);
   pen_check(made != NULL, "no memory for an operation");
-  pen_check(vm->transport->ops->wait_member != NULL,
+  pen_check(vm->transport->ops->wait_members != NULL,
             "transport %s cannot exchange values between tensor ranks", vm->transport->ops->name);
   *made = (struct exchange_op){.vm = vm, .own_member = vm->endpoint->tensor_rank};
   if (op->kind == PEN_OP_ALL_GATHER_PART) {

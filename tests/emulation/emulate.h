@@ -41,10 +41,10 @@ extern struct thread_place { /* of the current thread */
 enum { LANES = 32, SLOT_BYTES = 32 };
 extern thread_local bool device_chosen; /* by this thread: another thread's device would be GPU 0 */
 
-/* Enqueues work on a stream given by name: emulate_streams.cc. */
-void enqueue(void *stream, std::function<void()> body, const char *name = NULL);
+/* Enqueues work of that name on a stream: emulate_streams.cc. */
+void enqueue(void *stream, std::function<void()> body, const char *name);
 /* Work that is tried again until it returns that it is done. */
-void enqueue_poll(void *stream, std::function<bool()> poll);
+void enqueue_poll(void *stream, std::function<bool()> poll, const char *name = "nccl");
 /* Whether work on the stream is captured; and makes that graph invalid, which has a reason. */
 bool is_captured(void *stream);
 void refuse_capture(const char *why = "an error");
@@ -52,7 +52,11 @@ const char *why_refused(); /* of the last capture that was refused */
 /* Work on the stream runs code that is known by these bytes. Code is loaded at its first use, which
  * may wait for the device: a capture is refused then. */
 void use_code(void *stream, const char *name, const void *code, size_t bytes);
-bool replays(); /* a graph is running */
+bool is_refused(const char *what); /* PEN_EMULATED_NO_GRAPH */
+bool is_own(const void *at);       /* in an allocation of this process; in pinned memory */
+bool is_pinned(const void *at);
+void hold(size_t bytes); /* of the device's memory, for something that is no allocation */
+bool replays();          /* a graph is running */
 /* Whether a graph can be replayed. */
 bool has_graph();
 void launch(const char *name, const void *kernel, dim3 blocks, dim3 threads, size_t shared_bytes,

@@ -110,7 +110,7 @@ struct emulated_id {
   int process, file;
 };
 
-static int communicators; /* of this process */
+enum { COMMUNICATOR_BYTES = 1 << 20 }; /* of the device's memory */
 
 static double seconds() {
   struct timespec now;
@@ -216,7 +216,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *made, int count, ncclUniqueId id
   if (world == MAP_FAILED) return ncclSystemError;
   while (said("PEN_EMULATED_NCCL_ABSENT", -1) == rank) pause();
   struct area *area = find_area(world, 1);
-  communicators++;
+  emulated::hold(COMMUNICATOR_BYTES);
   *made = new ncclComm{world, area, rank, count, rank, 0, 0, 0, NULL, NULL, 0, {}, {}};
   area->arrived[rank]++;
   const bool all = wait_for([&] {
@@ -249,7 +249,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int colour, int key, ncclComm_t *mad
   struct area *own = find_area(comm->world, (uint64_t)(area - comm->world->area + 1) << 48 |
                                                 (uint64_t)turn << 32 | (uint32_t)(colour + 1));
   if (own == NULL) return ncclInternalError;
-  communicators++;
+  emulated::hold(COMMUNICATOR_BYTES);
   *made = new ncclComm{comm->world, own, before, count, comm->world_rank, 0, 0, 0, NULL,
                        NULL,        0,   {},     {}};
   return ncclSuccess;
@@ -511,11 +511,5 @@ ncclResult_t ncclCommAbort(ncclComm_t) {
   while (emulated::has_graph()) /* which may use the communicator: vllm-project/vllm#39846 */
     pause();
   return ncclSuccess;
-}
-
-/* A communicator takes a MiB. */
-cudaError_t cudaMemGetInfo(size_t *left, size_t *all) {
-  *left = ((size_t)1 << 33) - ((size_t)communicators << 20);
-  return *all = (size_t)1 << 34, cudaSuccess;
 }
 }

@@ -1,23 +1,24 @@
-/* emulate_streams.cc: CUDA's streams, events, words, graphs and memory between processes, for
- * kernels that emulate.cc runs on the host.
+/* emulate_streams.cc: CUDA's streams, events, graphs and memory between processes, for kernels that
+ * emulate.cc runs on the host.
  *
  * A call on a stream is queued, and executed as late as possible: when a thread waits, or asks
  * whether an event is reached. Then the streams take turns in an order that changes from call to
  * call, so that calls that are only accidentally in order, on the host or between streams, fail
  * sooner or later. A captured call is kept in the graph, with its stream; in a replay the graph's
- * streams take turns likewise. Words that another process is to write are waited for in turn, too;
+ * streams take turns likewise. A call is a node of it, which depends on others as in CUDA: on the
+ * call before on its stream, and on those before the events that the stream waits for. Words
+ * (emulate_words.cc) that another process is to write are waited for in turn, too;
  * a query of an event returns before they are written. What CUDA refuses is refused: a wait during
  * a capture, a capture whose streams are not joined, in a capture copies of memory that is not
  * pinned and code that was not used before. A stream holds a limited number of calls, and then
  * blocks the caller.
  * PEN_EMULATED_SLOW=MS: each call takes the device so many milliseconds. PEN_EMULATED_COPIES=FILE:
  * the bytes of each copy from the host's memory are added to the file, a line each.
- * PEN_EMULATED_LIST=FILE: the kernels, copies and writes of each graph are added to FILE, stream by
- * stream.
+ * PEN_EMULATED_NO_GRAPH=1: nothing can be captured; =branches: only what is on one stream; =pinned:
+ * no write of a word of the host.
  *
  * Several threads may call, one at a time: a caller that waits executes the calls of all streams
  * that can be executed, those of other threads too. */
-#include <cuda.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -40,25 +41,30 @@
 namespace emulated {
 namespace {
 
-enum kind { RUN, SIGNAL, WAIT, AWAIT, POLL, REPLAY };
+enum kind { RUN, SIGNAL, WAIT, POLL, REPLAY };
 
 struct item {
   enum kind kind;
   std::function<void()> body; /* RUN */
   uint64_t token;             /* SIGNAL, WAIT */
-  volatile uint32_t *word;    /* AWAIT */
-  uint32_t value;
   std::function<bool()> poll; /* POLL: done when it returns true; REPLAY: executes a part of a
                                  graph, and returns whether there was progress */
   std::function<bool()> over; /* REPLAY: none of it is left */
-  const char *name = NULL;    /* RUN: of a kernel; of copies to other processes; or null */
+  const char *name = NULL;    /* RUN: of a kernel; of copies to other processes */
 };
 
 typedef std::deque<item> strand;
 
-/* The strands of a graph; tokens are those of the capture. */
+/* A node of a graph, and on which nodes it depends, by their numbers. */
+struct node {
+  const char *name;
+  std::set<size_t> after;
+};
+
+/* The strands of a graph; tokens are those of the capture. All items but events are nodes. */
 struct graph {
   std::vector<strand> strands;
+  std::vector<node> nodes;
 };
 
 struct stream {
@@ -83,9 +89,15 @@ char refusal[200];                 /* of the last capture that was refused */
 std::set<std::string> loaded_code; /* see use_code() */
 std::vector<uint64_t> strand_last; /* for each strand: the number of its last item; joined when the
                                       origin has waited for a signal after it */
-std::map<uint64_t, std::pair<int, uint64_t>>
-    captured_signal; /* token -> strand, number of items before it */
 std::vector<uint64_t> strand_joined;
+std::vector<std::set<size_t>> strand_after; /* for each strand: what its next node depends on */
+struct captured_event {
+  int strand;
+  uint64_t items;         /* before it */
+  std::set<size_t> after; /* what it depends on */
+};
+std::map<uint64_t, captured_event> captured_signal; /* by token */
+size_t held_bytes; /* of the device's memory, by what is no allocation */
 uint64_t turn_seed = 88172645463325252u;
 std::map<void *, size_t> pinned_blocks;
 
@@ -132,8 +144,7 @@ bool advance(strand &l, std::set<uint64_t> &done) {
   item &head = l.front();
   bool moved = true;
   if (stalls(head)) return false;
-  if ((head.kind == WAIT && done.count(head.token) == 0) ||
-      (head.kind == AWAIT && *head.word != head.value) || (head.kind == POLL && !head.poll()))
+  if ((head.kind == WAIT && done.count(head.token) == 0) || (head.kind == POLL && !head.poll()))
     return false;
   if (head.kind == RUN) {
     if (!is_free()) return false;
@@ -211,11 +222,9 @@ enum {
       thousand) */
 
 item run_item(std::function<void()> body, const char *name) {
-  return {RUN, std::move(body), 0, NULL, 0, nullptr, nullptr, name};
+  return {RUN, std::move(body), 0, nullptr, nullptr, name};
 }
-item token_item(enum kind kind, uint64_t token) {
-  return {kind, nullptr, token, NULL, 0, nullptr, nullptr};
-}
+item token_item(enum kind kind, uint64_t token) { return {kind, nullptr, token, nullptr, nullptr}; }
 
 void add(stream *s, item what) {
   if (!device_chosen) fail("a call by a thread that has chosen no device");
@@ -229,16 +238,17 @@ void add(stream *s, item what) {
   strand_last[(size_t)s->captured_strand] = l.size();
 }
 
+/* What is added next to a stream that is captured is a node. */
+void begin_node(stream *s, const char *name) {
+  if (s->captured_strand < 0) return;
+  std::set<size_t> &after = strand_after[(size_t)s->captured_strand];
+  capturing->nodes.push_back({name, after});
+  after = {capturing->nodes.size() - 1};
+}
+
 stream *stream_of(cudaStream_t s) {
   if (s == NULL) fail("the default stream, which every stream waits for");
   return (stream *)s;
-}
-
-bool is_pinned(const void *at) {
-  for (const auto &block : pinned_blocks)
-    if (at >= block.first && (const char *)at < (const char *)block.first + block.second)
-      return true;
-  return false;
 }
 
 void join_capture(stream *s) {
@@ -246,6 +256,7 @@ void join_capture(stream *s) {
   capturing->strands.emplace_back();
   strand_last.push_back(0);
   strand_joined.push_back(0);
+  strand_after.push_back({});
 }
 
 cudaError_t refuse() {
@@ -257,13 +268,16 @@ cudaError_t refuse() {
 
 void enqueue(void *stream_pointer, std::function<void()> body, const char *name) {
   const call held(calls);
-  add(stream_of((cudaStream_t)stream_pointer), run_item(std::move(body), name));
+  stream *on = stream_of((cudaStream_t)stream_pointer);
+  begin_node(on, name);
+  add(on, run_item(std::move(body), name));
 }
 
-void enqueue_poll(void *stream_pointer, std::function<bool()> poll) {
+void enqueue_poll(void *stream_pointer, std::function<bool()> poll, const char *name) {
   const call held(calls);
-  add(stream_of((cudaStream_t)stream_pointer),
-      {POLL, nullptr, 0, NULL, 0, std::move(poll), nullptr});
+  stream *on = stream_of((cudaStream_t)stream_pointer);
+  begin_node(on, name);
+  add(on, {POLL, nullptr, 0, std::move(poll), nullptr});
 }
 
 bool is_captured(void *stream_pointer) {
@@ -290,6 +304,20 @@ void use_code(void *stream_pointer, const char *name, const void *code, size_t b
     refuse_capture(why);
 }
 
+bool is_refused(const char *what) {
+  const char *refused = getenv("PEN_EMULATED_NO_GRAPH");
+  return refused != NULL && strcmp(refused, what) == 0;
+}
+
+bool is_pinned(const void *at) {
+  for (const auto &block : pinned_blocks)
+    if (at >= block.first && (const char *)at < (const char *)block.first + block.second)
+      return true;
+  return false;
+}
+
+void hold(size_t bytes) { held_bytes += bytes; }
+
 bool has_graph() { return graphs > 0; }
 
 bool replays() {
@@ -315,7 +343,7 @@ static std::map<void *, device_block> &blocks() {
 
 enum { PAGE = 4096 };
 
-static bool is_own(const void *at) {
+bool emulated::is_own(const void *at) {
   const auto past = blocks().upper_bound((void *)at);
   return past != blocks().begin() &&
          (const char *)at < (const char *)std::prev(past)->first + std::prev(past)->second.bytes;
@@ -453,17 +481,19 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
   if (in && plain) {
     std::shared_ptr<std::vector<char>> kept(
         new std::vector<char>((const char *)from, (const char *)from + bytes));
-    enqueue(s, [=] { memcpy(to, kept->data(), bytes); });
+    enqueue(
+        s, [=] { memcpy(to, kept->data(), bytes); }, "copy");
   } else {
     enqueue(
-        s, [=] { bf16_bytes(to, from, bytes); }, out || is_own(to) ? NULL : "copies");
+        s, [=] { bf16_bytes(to, from, bytes); }, out || is_own(to) ? "copy" : "copies");
   }
   if (plain) drain_stream(stream_of(s));
   return cudaSuccess;
 }
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t s) {
-  enqueue(s, [=] { memset(to, value, bytes); });
+  enqueue(
+      s, [=] { memset(to, value, bytes); }, "clear");
   return cudaSuccess;
 }
 
@@ -494,7 +524,8 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
   what->in_capture = on->captured_strand >= 0;
   add(on, token_item(SIGNAL, what->token));
   if (what->in_capture)
-    captured_signal[what->token] = {on->captured_strand, strand_last[(size_t)on->captured_strand]};
+    captured_signal[what->token] = {on->captured_strand, strand_last[(size_t)on->captured_strand],
+                                    strand_after[(size_t)on->captured_strand]};
   return cudaSuccess;
 }
 
@@ -508,8 +539,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
   add(on, token_item(WAIT, what->token));
   if (what->in_capture) {
     const auto &signal = captured_signal[what->token];
-    if (strand_joined[(size_t)signal.first] < signal.second)
-      strand_joined[(size_t)signal.first] = signal.second;
+    if (strand_joined[(size_t)signal.strand] < signal.items)
+      strand_joined[(size_t)signal.strand] = signal.items;
+    strand_after[(size_t)on->captured_strand].insert(signal.after.begin(), signal.after.end());
   }
   return cudaSuccess;
 }
@@ -530,48 +562,15 @@ cudaError_t cudaEventQuery(cudaEvent_t e) {
   return cudaErrorNotReady;
 }
 
-/* ---- words ---- */
-
-/* Since CUDA 13.1 words of another GPU are not written: here the allocations of other processes
- * take that role. */
-static CUresult write_value(CUstream s, CUdeviceptr word, cuuint32_t value, unsigned) {
-  const call held(calls);
-  if (!is_own((const void *)word) && !is_pinned((const void *)word))
-    return CUDA_ERROR_INVALID_VALUE;
-  enqueue(s, [=] { __atomic_store_n((uint32_t *)word, value, __ATOMIC_SEQ_CST); });
-  return CUDA_SUCCESS;
-}
-
-static CUresult wait_value(CUstream s, CUdeviceptr word, cuuint32_t value, unsigned flags) {
-  if (flags !=
-      (CU_STREAM_WAIT_VALUE_EQ |
-       CU_STREAM_WAIT_VALUE_FLUSH)) /* the data before the word might not be visible yet after it */
-    return CUDA_ERROR_INVALID_VALUE;
-  const call held(calls);
-  add(stream_of((cudaStream_t)s),
-      {AWAIT, nullptr, 0, (volatile uint32_t *)word, value, nullptr, nullptr});
-  return CUDA_SUCCESS;
-}
-
-cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **found, unsigned,
-                                             unsigned long long,
-                                             cudaDriverEntryPointQueryResult *result) {
-  *found = strcmp(symbol, "cuStreamWriteValue32") == 0  ? (void *)write_value
-           : strcmp(symbol, "cuStreamWaitValue32") == 0 ? (void *)wait_value
-                                                        : NULL;
-  *result = *found == NULL ? cudaDriverEntryPointSymbolNotFound : cudaDriverEntryPointSuccess;
-  return cudaSuccess;
-}
-
 /* ---- graphs ---- */
 
+enum { NODE_BYTES = 4 << 10 }; /* of the device's memory, in a graph that is ready */
+
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode) {
-  const char *refused =
-      getenv("PEN_EMULATED_NO_GRAPH"); /* as with a driver or a library that cannot be captured */
   capturing.reset(new graph);
-  strand_last.clear(), strand_joined.clear(), captured_signal.clear();
+  strand_last.clear(), strand_joined.clear(), strand_after.clear(), captured_signal.clear();
   broken_capture = false;
-  if (refused != NULL) refuse_capture();
+  if (is_refused("1")) refuse_capture(); /* as with a driver or a library that cannot be captured */
   origin = stream_of(s);
   join_capture(origin);
   return cudaSuccess;
@@ -581,6 +580,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *made) {
   bool joined = stream_of(s) == origin;
   for (size_t i = 1; i < strand_last.size(); i++) joined &= strand_joined[i] == strand_last[i];
   for (stream *each : streams) each->captured_strand = -1;
+  broken_capture |= is_refused("branches") && strand_last.size() > 1;
   *made = NULL;
   if (broken_capture || !joined) {
     capturing.reset();
@@ -590,26 +590,39 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *made) {
   return cudaSuccess;
 }
 
-static void list_nodes(const graph &of) {
-  const char *path = getenv("PEN_EMULATED_LIST");
-  FILE *file = path == NULL ? NULL : fopen(path, "a");
-  for (const strand &l : of.strands)
-    for (const item &each : l)
-      if (file != NULL && each.kind == RUN)
-        fprintf(file, "%s\n", each.name == NULL ? "a copy or a write" : each.name);
-  if (file != NULL) fclose(file);
-}
-
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *made, cudaGraph_t from, unsigned long long) {
   *made = (cudaGraphExec_t) new graph(*(graph *)from);
-  list_nodes(*(graph *)from);
   graphs++;
+  hold(((graph *)from)->nodes.size() * NODE_BYTES);
   return cudaSuccess;
+}
+
+cudaError_t cudaGraphGetNodes(cudaGraph_t g, cudaGraphNode_t *, size_t *count) {
+  return *count = ((const graph *)g)->nodes.size(), cudaSuccess;
+}
+
+cudaError_t cudaGraphDebugDotPrint(cudaGraph_t g, const char *path, unsigned) {
+  FILE *file = fopen(path, "w");
+  if (file == NULL) return cudaErrorOperatingSystem;
+  const std::vector<node> &nodes = ((const graph *)g)->nodes;
+  fprintf(file, "digraph {\n");
+  for (size_t i = 0; i < nodes.size(); i++) {
+    fprintf(file, "n%zu [label=\"%s\"]\n", i, nodes[i].name);
+    for (size_t before : nodes[i].after) fprintf(file, "n%zu -> n%zu\n", before, i);
+  }
+  fprintf(file, "}\n");
+  return fclose(file) == 0 ? cudaSuccess : cudaErrorOperatingSystem;
+}
+
+cudaError_t cudaMemGetInfo(size_t *left, size_t *all) {
+  *left = ((size_t)1 << 33) - held_bytes;
+  return *all = (size_t)1 << 34, cudaSuccess;
 }
 
 cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t g) {
+  held_bytes -= ((graph *)g)->nodes.size() * NODE_BYTES;
   delete (graph *)g;
   graphs--;
   return cudaSuccess;
@@ -632,7 +645,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t g, cudaStream_t s) {
   std::shared_ptr<replay> run(new replay{*(const graph *)g, {}, {}});
   for (strand &l : run->left.strands) run->strands.push_back(&l);
   under_way++;
-  add(stream_of(s), {REPLAY, nullptr, 0, NULL, 0, [=] { return settle(run->strands, run->done); },
+  add(stream_of(s), {REPLAY, nullptr, 0, [=] { return settle(run->strands, run->done); },
                      [=] { return all_empty(run->strands) && under_way-- > 0; }});
   return cudaSuccess;
 }
@@ -646,6 +659,7 @@ void emulated_enqueue(void *stream_pointer, void (*body)(void *), const void *co
                       size_t bytes) {
   std::shared_ptr<std::vector<char>> kept(
       new std::vector<char>((const char *)context, (const char *)context + bytes));
-  enqueue(stream_pointer, [=] { body(kept->data()); });
+  enqueue(
+      stream_pointer, [=] { body(kept->data()); }, "product");
 }
 }

@@ -37,7 +37,8 @@ libemulated_a_SOURCES = \
   %reldir%/emulate.cc \
   %reldir%/emulate.h \
   %reldir%/emulate_products.c \
-  %reldir%/emulate_streams.cc
+  %reldir%/emulate_streams.cc \
+  %reldir%/emulate_words.cc
 libemulated_a_CFLAGS = $(AM_CFLAGS) $(CUDA_CPPFLAGS) $(BLAS_CFLAGS)
 libemulated_a_CXXFLAGS = $(EMULATED_FLAGS)
 libemulated_a_LIBADD = $(EMULATED_KERNELS)

@@ -328,35 +328,6 @@ static const char *play_ungrouped(const struct script *scripts, enum nccl_model 
   return why;
 }
 
-/* A rank's calls in one stream, in the order in which they were issued: a device may execute the
- * branches of a graph so, or streams that share a hardware queue. */
-static struct script in_one_stream(const struct script *script) {
-  struct script made = *script;
-  made.issue = copy_of(script);
-  made.stream_count = 1;
-  for (uint32_t i = 0; i < made.count; i++) {
-    made.issue[i].stream = 0;
-  }
-  return made;
-}
-
-static const char *play_in_one_stream(const struct script *scripts, const struct bytes *bytes,
-                                      enum nccl_model model) {
-  const uint32_t processes = pen_process_count(&pen_plan);
-  struct script *alone = calloc(processes, sizeof *alone);
-  for (uint32_t r = 0; alone != NULL && r < processes; r++) {
-    alone[r] = in_one_stream(&scripts[r]);
-  }
-  const char *why = alone == NULL ? "no memory"
-                                  : mock_device_play(alone, bytes, model,
-                                                     (struct pace){.slow_rank = PEN_NONE}, STEPS);
-  for (uint32_t r = 0; alone != NULL && r < processes; r++) {
-    free(alone[r].issue);
-  }
-  free(alone);
-  return why;
-}
-
 /* The waits for one rank's action words are left out. */
 static bool forget_peers(struct script *script) {
   bool any = false;
@@ -477,10 +448,65 @@ static void test_members(struct script *scripts, const struct bytes *bytes, int 
   put_back(&scripts[0], kept);
 }
 
+/* ---- modes ---- */
+
+static bool is_alike(const struct issue *one, const struct issue *other) {
+  return one->call == other->call && one->row == other->row && one->message == other->message &&
+         one->value == other->value && one->slots.exchange == other->slots.exchange &&
+         one->slots.first == other->slots.first;
+}
+
+/* Whether all is on the compute stream, in the order in which it is issued to several. */
+static bool is_serial(const struct script *serial, const struct script *scripts) {
+  bool right = true;
+  for (uint32_t r = 0; r < pen_process_count(&pen_plan); r++) {
+    right = right && serial[r].count == scripts[r].count;
+    for (uint32_t i = 0; i < serial[r].count && right; i++) {
+      right = serial[r].issue[i].stream == 0 && is_alike(&serial[r].issue[i], &scripts[r].issue[i]);
+    }
+  }
+  return right;
+}
+
+static void test_stall(const struct script *scripts, int link, const char *model) {
+  if (link == LINK_IPC) {
+    const char *why = mock_device_stall(scripts, STALLS, false);
+    result(why == NULL, link_names[link], model, "a device that stops is the one that all wait for",
+           why);
+  }
+}
+
+/* Serial: the most waits that there can be; a device may execute the branches of a graph so, too,
+ * or streams that share a hardware queue. Some ranks may be serial and others not. */
+static struct script *test_modes(enum link link, uint32_t profile, const char *name,
+                                 const char *const modes[2]) {
+  struct script *scripts = mock_device_record(link, profile, modes);
+  const struct bytes bytes = mock_device_bytes();
+  for (uint32_t r = 0; r < pen_process_count(&pen_plan); r++) {
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < scripts[r].count; i++) {
+      used = scripts[r].issue[i].stream > used ? scripts[r].issue[i].stream : used;
+    }
+    scripts[r].stream_count = used + 1; /* none is stopped that is empty */
+  }
+  const char *why = NULL;
+  for (uint64_t seed = 0; seed < 3 && why == NULL; seed++) {
+    why = mock_device_play(scripts, &bytes, link == LINK_IPC ? BUFFERED : IN_TURN,
+                           (struct pace){.slow_rank = PEN_NONE, .seed = seed}, STEPS);
+  }
+  result(why == NULL, link_names[link], name, "three steps", why);
+  test_stall(scripts, link, name);
+  return scripts;
+}
+
 /* ---- all tests ---- */
 
 static void replay(enum link link, uint32_t profile) {
-  struct script *scripts = mock_device_record(link, profile);
+  static const char *const marked[2] = {"marked", "marked"}, *const all[2] = {"serial", "serial"},
+                           *const some[2] = {"serial", "marked"};
+  const struct script *serial = test_modes(link, profile, "serial", all);
+  test_modes(link, profile, "serial and not", some);
+  struct script *scripts = mock_device_record(link, profile, marked);
   const struct bytes bytes = mock_device_bytes();
   const bool models[NCCL_MODELS] = {true, link != LINK_IPC, link != LINK_IPC};
   const uint32_t replicas = pen_plan.replica_count, members = pen_plan.tensor_ranks;
@@ -501,17 +527,12 @@ static void replay(enum link link, uint32_t profile) {
       result(why == NULL, link_names[link], model_names[m], "three steps, at any pace", why);
     }
   }
-  const char *alone = play_in_one_stream(scripts, &bytes, link == LINK_IPC ? BUFFERED : IN_TURN);
-  result(alone == NULL, link_names[link], "in one stream", "three steps", alone);
-  if (link == LINK_IPC) {
-    const char *why = mock_device_stall(scripts, STALLS, false);
-    result(why == NULL, link_names[link], "a device that stops", "it is the one that all wait for",
-           why);
-    if (mock_device_profile->message_count > 0) {
-      why = mock_device_stall(scripts, STALLS, true);
-      result(why != NULL, link_names[link], "a device that stops",
-             "messages reported too soon are found", NULL);
-    }
+  result(is_serial(serial, scripts), link_names[link], "serial",
+         "the same calls in the same order, in one stream", NULL);
+  test_stall(scripts, link, "streams");
+  if (link == LINK_IPC && mock_device_profile->message_count > 0) {
+    result(mock_device_stall(scripts, STALLS, true) != NULL, link_names[link], "streams",
+           "messages reported too soon are found when a device stops", NULL);
   }
   if (profile == 0 && members > 1) {
     test_members(scripts, &bytes, link, models);

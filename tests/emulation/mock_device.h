@@ -85,9 +85,11 @@ struct script {
 
 enum link { LINK_IPC, LINK_NCCL, LINK_PUTS, LINKS }; /* NCCL by sends; by puts */
 
-/* Makes the runtime issue one step of a profile over that link, for every rank: script[processes].
- * Fails the test if the communicators that the ranks make do not match. */
-struct script *mock_device_record(enum link link, uint32_t profile);
+/* Makes the runtime issue one step of a profile over that link, for every rank: script[processes];
+ * in a mode of graph.h, one for ranks of even and one for those of odd numbers. The runtime's state
+ * in the scripts is that of the last record. Fails the test if the communicators that the ranks
+ * make do not match. */
+struct script *mock_device_record(enum link link, uint32_t profile, const char *const modes[2]);
 
 /* Of the last record: its profile; how many pairs of ranks, and ranks with all their peers or
  * members, have a communicator; sums over replicas, and how many of these do not add the replicas'

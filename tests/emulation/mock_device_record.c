@@ -250,6 +250,13 @@ static void signal_remote(uint32_t *word, void *stream) {
 static void wait_value(uint32_t *word, uint32_t value, void *stream) {
   mock_device_issue(AWAIT, stream, word, value, PEN_NONE);
 }
+/* A batch: in order, but other streams may come between. */
+static void take(uint32_t *const *words, size_t n, void *stream) {
+  for (size_t i = 0; i < n; i++) {
+    wait_value(words[i], 1, stream);
+    signal_own(words[i], 0, stream);
+  }
+}
 static void capture_begin(void *stream) { (void)stream, recording.keeps = true; }
 static void *capture_end(void *stream, const char **why) {
   return (void)stream, (void)why, recording.keeps = false, &recording.keeps;
@@ -294,6 +301,7 @@ static const struct pen_device recorder = {
     .signal = signal_own,
     .signal_remote = signal_remote,
     .wait_value = wait_value,
+    .take = take,
     .capture_begin = capture_begin,
     .capture_end = capture_end,
     .graph_launch = graph_launch,
@@ -344,7 +352,7 @@ static void open_rank(enum link link, uint32_t profile, struct pen_vm *vm,
   first->ops->export_handles(first);
 }
 
-struct script *mock_device_record(enum link link, uint32_t profile) {
+struct script *mock_device_record(enum link link, uint32_t profile, const char *const modes[2]) {
   const uint32_t processes = pen_process_count(&pen_plan);
   static struct pen_vm vms[RANKS_MAX];
   static struct pen_shared shared;
@@ -364,6 +372,7 @@ struct script *mock_device_record(enum link link, uint32_t profile) {
     if (first != NULL) {
       first->ops->connect(first);
     }
+    must(setenv("PEN_GRAPH", modes[recording.rank % 2], 1) == 0, "no memory");
     pen_stream_connect(&vms[recording.rank]);
     const uint32_t member = recording.rank - recording.rank % pen_plan.tensor_ranks;
     const uint32_t exchanges = recording.scripts[recording.rank].exchange_count,

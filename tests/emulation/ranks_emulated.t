@@ -42,8 +42,8 @@ train() {
 # case_of NAME MODEL SETTING...: a plan of several ranks trains to the bits of MODEL's one rank.
 case_of() {
   ok "$1: a plan" plan "$@"
-  ok "$1: trains" train "$1" "$1" --steps 3
-  is "$1: as one graph" "$(grep -c 'cannot be one graph' "$scratch/$1.err")" 0
+  ok "$1: trains" in_mode train "$1" "$1" --steps 3
+  as_one_graph "$1" "$scratch/$1.err"
   ok "$1: with one rank's bits" same_bits 3 "one_$2" "$1"
 }
 
@@ -65,7 +65,7 @@ nccl=$(test -f "$top_builddir/libemulated_nccl.a" && echo yes)
 
 # again NAME BINARY PATTERN: the plan of $scratch/BINARY trains to the bits of mlp's one rank, and its line of NCCL's is as the pattern.
 again() {
-  ok "$1: trains" train "$1" "$2" --steps 3
+  ok "$1: trains" in_mode train "$1" "$2" --steps 3
   matches "$1: says what it found" "$(grep ' NCCL ' "$scratch/$1.err")" "$3"
   ok "$1: with one rank's bits" same_bits 3 one_mlp "$1"
 }
@@ -132,13 +132,36 @@ asked() {
   ok "with the same bits" same_bits 3 one_mlp "asked_$1"
   is "ranks without a graph" "$(grep -c '(PEN_GRAPH asks for it); its actions are enqueued one by one' "$scratch/asked_$1.err")" "$3"
 }
-asked marked mlp_2 0
-asked unmarked mlp_2 0
+asked unmarked mlp_4_zbv 0
 asked plain mlp_2 2
 test -z "$nccl" || asked plain mlp_nccl_4 4
 PEN_GRAPH=no "$scratch/mlp_2" train --steps 1 --quiet 2>"$scratch/err"
 is "a way that there is not: status" $? 64
-ok "which is said" grep -q 'PEN_GRAPH = no: "marked", "unmarked" or "plain"' "$scratch/err"
+ok "which is said" grep -q 'PEN_GRAPH = no: "marked", "unmarked", "serial" or "plain"' "$scratch/err"
+
+# refused WHAT MODE REFUSALS: where that cannot be captured (emulate_streams.cc) the four ranks use the next mode, and say why.
+refused() {
+  PEN_EMULATED_NO_GRAPH=$1 && export PEN_EMULATED_NO_GRAPH
+  ok "$1 cannot be captured: four ranks train" train "refused_$1" mlp_4_zbv --steps 3
+  is "$1: each says why" "$(grep -c "a step of train is one graph ($2): .* MiB; refused: $3$" "$scratch/refused_$1.err")" 4
+  ok "$1: with the same bits" same_bits 3 one_mlp "refused_$1"
+  ok "$1: with --quiet they do not" is_quiet
+  unset PEN_EMULATED_NO_GRAPH
+}
+is_quiet() {
+  "$scratch/mlp_4_zbv" train --data "$scratch/data.bin" --steps 1 --quiet 2>"$scratch/quiet.err" && ! grep 'graph' "$scratch/quiet.err"
+}
+refused pinned unmarked 'marked: ending a capture: .*'
+refused branches serial 'marked, unmarked: ending a capture: .*'
+
+# A serial graph is a chain (as_one_graph); the test can tell.
+PEN_GRAPH_DOT=$scratch/branches.dot && export PEN_GRAPH_DOT
+ok "a graph is drawn" train drawn mlp_4_zbv --steps 1
+unset PEN_GRAPH_DOT
+matches "with its branches" "$(shape_of "$scratch/branches.dot")" "*, branches"
+PEN_GRAPH_DOT=$scratch/none/graph.dot "$scratch/mlp_2" train --data "$scratch/data.bin" --steps 1 --quiet 2>"$scratch/err"
+is "a file that cannot be written: status" $? 71
+matches "which is said" "$(cat "$scratch/err")" "*penstock: device cuda: PEN_GRAPH_DOT: $scratch/none/graph.dot: *"
 
 ok "two ranks save at step 2" train two mlp_2 --steps 2
 ok "four go on from there" train two mlp_4 --steps 3 --resume
@@ -274,7 +297,10 @@ go_wrong() {
   check_lost "$1, rank $2: its device: $3" "$who" "$4"
   unset PEN_EMULATED_WRONG
 }
+# Where all is on one stream, it waits for credits, too.
+PEN_GRAPH=serial && export PEN_GRAPH
 go_wrong mlp_4 1 stall "no progress in 5 s"
+unset PEN_GRAPH
 # Where rows are enqueued one by one, a device that takes no more calls holds up its host; where they are traced, each row does.
 PEN_EMULATED_NO_GRAPH=1 && export PEN_EMULATED_NO_GRAPH
 go_wrong mlp_4_zbv 1 stall "no progress in 5 s"

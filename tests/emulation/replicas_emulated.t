@@ -31,8 +31,8 @@ case_of() {
   shift 2
   for setting in "$@"; do set -- "$@" -s "$setting"; shift; done
   ok "$case_name: a plan" build "$case_name" "$scratch/model.cfg" "$@"
-  ok "$case_name: trains" run "$case_name"
-  is "$case_name: as one graph" "$(grep -c 'cannot be one graph' "$scratch/$case_name.err")" 0
+  ok "$case_name: trains" in_mode run "$case_name"
+  as_one_graph "$case_name" "$scratch/$case_name.err"
   test "$reference" = - || ok "$case_name: with the bits of $reference" same_bits $steps "$reference" "$case_name"
 }
 v="pipeline.stages_per_rank=2 pipeline.schedule=zero_bubble_v"

@@ -24,8 +24,8 @@ shared='-s tensor_parallel.sequence=true' # tokens
 # The first of each group is the reference of those that follow.
 compare() {
   while read -r model name options; do
-    ok "$model: $name trains" train "${model}_$name" "$model" $options
-    is "as one graph" "$(grep -c 'cannot be one graph' "$scratch/${model}_$name.err")" 0
+    ok "$model: $name trains" in_mode train "${model}_$name" "$model" $options
+    as_one_graph "$name" "$scratch/${model}_$name.err"
     case $name in
       one*) reference=${model}_$name ;;
       *) ok "with the bits of one tensor rank" same "$reference" "${model}_$name" ;;
@@ -77,8 +77,9 @@ ok "the CPU" train llama_cpu llama $T2 -s cluster.device=cpu
 ok "computes almost the same losses and norms" close_to llama_cpu llama_two 2e-5
 PEN_EMULATED_NO_GRAPH=1 && export PEN_EMULATED_NO_GRAPH
 cp "$scratch/llama_two" "$scratch/plain"
-ok "without a graph" train_bits plain --data "$scratch/data.bin" --steps 3
+ok "without a graph" train_bits plain --data "$scratch/data.bin" --steps 3 2>"$scratch/plain.err"
 unset PEN_EMULATED_NO_GRAPH
+is "which both say" "$(grep -c '(marked, unmarked, serial: .*); its actions are enqueued one by one' "$scratch/plain.err")" 2
 ok "the same bits" same llama_one plain
 
 # ---- checkpoints, evaluation ----

@@ -317,8 +317,10 @@ static void a_graph(void **state) {
   float *here = pen_cuda.allocate_host(COUNT * sizeof *here),
         *back = pen_cuda.allocate_host(COUNT * sizeof *back);
   float *x = there(COUNT * sizeof *x), *y = there(COUNT * sizeof *y);
-  uint32_t *word = there(2 * sizeof *word);
-  pen_cuda.zero(word, 2 * sizeof *word, stream);
+  enum { WORDS = 300 }; /* more than a batch has */
+  uint32_t *word = there(WORDS * sizeof *word), *taken[WORDS];
+  for (size_t i = 0; i < WORDS; i++) taken[i] = word + i;
+  pen_cuda.zero(word, WORDS * sizeof *word, stream);
   const char *why = NULL;
   struct pen_call add = {.operand = {x, x, y}, .dim = {COUNT}, .stream = side};
   pen_cuda.kernel_of(PEN_OP_ADD, PEN_F32)(&add); /* loads it, which a capture may not */
@@ -334,12 +336,16 @@ static void a_graph(void **state) {
   pen_cuda.event_record(join, side);
   pen_cuda.stream_wait_event(stream, join);
   pen_cuda.wait_value(word, 3, stream);
-  pen_cuda.signal(word, 0, stream);
-  pen_cuda.wait_value(word + 1, 1, stream);
-  pen_cuda.signal(word + 1, 0, stream);
+  pen_cuda.signal(word, 1, stream);
+  for (size_t i = 2; i < WORDS; i++) pen_cuda.signal(word + i, 1, stream);
+  pen_cuda.take(taken, WORDS, stream);
   pen_cuda.copy_out(back, y, COUNT * sizeof *y, stream);
   void *graph = pen_cuda.capture_end(stream, &why);
   if (graph == NULL) fail_msg("not captured: %s", why);
+  const struct pen_graph_figures figures = pen_cuda.graph_figures(graph);
+  printf("# a graph of %zu nodes takes %zu bytes\n", figures.nodes, figures.bytes);
+  assert_in_range(figures.nodes, WORDS, WORDS + 8); /* a batch is one node */
+  uint32_t words[WORDS], zeros[WORDS] = {0};
   for (int turn = 1; turn <= 3; turn++) {
     for (int i = 0; i < COUNT; i++) here[i] = (float)(turn * i), back[i] = -1;
     pen_cuda.graph_launch(graph, stream);
@@ -347,7 +353,18 @@ static void a_graph(void **state) {
     while (!pen_cuda.event_query(done)) continue;
     assert_well("a replay");
     for (int i = 0; i < COUNT; i++) assert_true(back[i] == (float)(2 * turn * i));
+    fetch(words, word, sizeof words);
+    assert_memory_equal(words, zeros, sizeof words);
   }
+}
+
+/* Here the word is not aligned. */
+static void driver_errors_have_names(void **state) {
+  (void)state;
+  pen_cuda.signal((uint32_t *)((uintptr_t)there(8) + 1), 1, stream);
+  assert_string_equal(pen_cuda.error(),
+                      "writing a semaphore: invalid argument (CUDA_ERROR_INVALID_VALUE, 1)");
+  pen_cuda_replace_error("");
 }
 
 /* A branch of a graph that waits for a semaphore holds up no other, also the one that is captured
@@ -451,6 +468,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test_teardown(a_skipped_step, tidy),
       cmocka_unit_test_teardown(workspaces_are_reserved, tidy),
       cmocka_unit_test_teardown(a_graph, tidy),
+      cmocka_unit_test_teardown(driver_errors_have_names, tidy),
       cmocka_unit_test_teardown(branches_of_a_graph, tidy),
       cmocka_unit_test_teardown(no_graph, tidy),
 #ifdef PEN_EMULATED

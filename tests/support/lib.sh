@@ -130,11 +130,12 @@ log_field() {
 }
 
 # train_bits NAME TRAIN OPTION...: trains $scratch/NAME with seed 7; leaves NAME.bits (losses, then norms) and NAME.sums (of the
-# checkpoint's files).
+# checkpoint's files). Without output, unless quiet is empty.
+quiet=--quiet
 train_bits() {
   bits_name=$1
   shift
-  "$scratch/$bits_name" train --seed 7 --quiet --log "$scratch/$bits_name.log" --checkpoint "$scratch/$bits_name.ckpt" "$@" || return 1
+  "$scratch/$bits_name" train --seed 7 $quiet --log "$scratch/$bits_name.log" --checkpoint "$scratch/$bits_name.ckpt" "$@" || return 1
   log_field "$scratch/$bits_name.log" loss >"$scratch/$bits_name.bits"
   log_field "$scratch/$bits_name.log" grad_norm >>"$scratch/$bits_name.bits"
   (cd "$scratch/$bits_name.ckpt/latest" && sha256sum model.safetensors optimizer.safetensors) >"$scratch/$bits_name.sums"
