@@ -34,7 +34,9 @@
 
 #include "kernels/cuda/attention_cudnn.h"
 
-void *cudnn_frontend::cudnn_dlhandle;
+namespace cudnn_frontend {
+void *cudnn_dlhandle; /* which cudnn-frontend declares and leaves to the program */
+}
 
 namespace {
 

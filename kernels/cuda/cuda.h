@@ -132,7 +132,7 @@ struct pen_cuda_library {
   pen_kernel *run; /* any prepared op; calls ours where the library has no kernel for the call */
 };
 /* Returns what the line of the device says of it, static storage: "" in a program without a
- * library. A value of PEN_ATTENTION that is none is noted. */
+ * library. PEN_ATTENTION=own keeps ours. */
 const char *pen_cuda_library_open(void);
 /* The library that runs an op; null: our kernel does. */
 const struct pen_cuda_library *pen_cuda_library_of(enum pen_op_kind kind, enum pen_dtype dtype);

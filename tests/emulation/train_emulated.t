@@ -35,6 +35,8 @@ ok "the CPU trains" train cpu cpu --steps 5
 ok "CUDA trains" train cuda cuda --steps 5 --checkpoint "$scratch/ckpt" --save-every 3
 matches "says what it runs on" "$(cat "$scratch/cuda.err")" "*cuda: GPU 0, compute capability 9.0*"
 is "the step was captured" "$(grep -c 'cannot be one graph' "$scratch/cuda.err")" 0
+fails "an attention that there is not" 64 'PEN_ATTENTION = flash: "own"' \
+  env PEN_ATTENTION=flash "$scratch/cuda" train --data "$scratch/data.bin" --steps 1 --quiet
 ok "losses and norms are the CPU's" close_to cpu cuda 10
 eval_with() {
   "$scratch/$1" eval --data "$scratch/data.bin" --checkpoint "$scratch/ckpt" --steps 2 --quiet >"$scratch/eval.$1"
