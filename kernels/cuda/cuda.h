@@ -129,6 +129,22 @@ void pen_cuda_clip_scale(struct pen_adamw *settings, const struct pen_adamw *bas
 void pen_cuda_normal(float *y, size_t count, uint64_t first, const uint32_t key[2],
                      double deviation, void *stream);
 
+/* library.c: a library whose kernels take the place of ours for some operations. */
+struct pen_cuda_library {
+  /* Opens it for the GPU that is open. Returns its name and version, static storage; null: *why,
+   * static storage, says why our kernels run. */
+  const char *(*open)(const char **why);
+  /* As those of struct pen_device. */
+  void *(*prepare)(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX]);
+  size_t (*workspace_bytes)(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX]);
+  pen_kernel *run; /* any prepared op; calls ours where the library has no kernel for the call */
+};
+/* Returns what the line of the device says of it, static storage: "" in a program without a
+ * library. PEN_ATTENTION=own keeps ours. */
+const char *pen_cuda_library_open(void);
+/* The library that runs an op; null: our kernel does. */
+const struct pen_cuda_library *pen_cuda_library_of(enum pen_op_kind kind, enum pen_dtype dtype);
+
 /* streams.c: see struct pen_device. */
 void pen_cuda_streams_open(int number); /* looks up the driver's stream memory operations */
 void *pen_cuda_allocate_host(size_t bytes);

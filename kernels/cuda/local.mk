@@ -56,6 +56,7 @@ CUDA_INCLUDED = \
 CUDA_C_SOURCES = \
   %reldir%/chip.c \
   %reldir%/error.c \
+  %reldir%/library.c \
   %reldir%/open.c \
   %reldir%/product.c \
   %reldir%/streams.c
@@ -68,9 +69,25 @@ if CUDA
 -include $(CUDA_KERNELS:.cu=.$(OBJEXT).d)
 libkernels_cuda_a_SOURCES = $(CUDA_KERNELS) $(CUDA_INCLUDED) $(CUDA_C_SOURCES)
 libkernels_cuda_a_CFLAGS = $(AM_CFLAGS) $(CUDA_CPPFLAGS)
+if CUDNN_WANTED
+libkernels_cuda_a_LIBADD = $(CUDNN_OBJECT)
+EXTRA_libkernels_cuda_a_DEPENDENCIES = $(CUDNN_OBJECT)
+endif
 if CUDA_WANTED
 noinst_LIBRARIES += libkernels_cuda.a
 else
 check_LIBRARIES += libkernels_cuda.a
 endif
+endif
+
+# Attention by cuDNN: part of the backend with --with-cudnn, else compiled by make check where the headers are installed; without -O2 and -g,
+# which make its compilation several times as long: it only enqueues
+CUDNN_OBJECT = %reldir%/attention_cudnn.$(OBJEXT)
+EXTRA_DIST += %reldir%/attention_cudnn.cc %reldir%/attention_cudnn.h
+CLEANFILES += $(CUDNN_OBJECT) $(CUDNN_OBJECT).d
+$(CUDNN_OBJECT): %reldir%/attention_cudnn.cc
+	$(AM_V_CXX)$(MKDIR_P) $(@D) && $(CXX) $(AM_CPPFLAGS) $(CUDNN_CPPFLAGS) $(CUDA_CPPFLAGS) $(CPPFLAGS) -std=gnu++17 -Wall -Wextra $(WERROR) \
+	  $(CXXFLAGS) -O1 -g0 -MMD -MF $@.d -c -o $@ $(srcdir)/%reldir%/attention_cudnn.cc
+if CUDNN
+-include $(CUDNN_OBJECT).d
 endif

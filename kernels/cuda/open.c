@@ -65,7 +65,7 @@ static void enter_thread(void) {
 }
 
 static const char *open_cuda(int number) {
-  static char line[120];
+  static char line[480];
   pen_cuda_replace_error("");
   if (!select_device(number)) return NULL;
   pen_cuda_chip_open(number);
@@ -77,12 +77,12 @@ static const char *open_cuda(int number) {
   pen_cuda_attention_bf16_open();
   pen_cuda_attention_dx_bf16_open();
   pen_cuda_streams_open(number);
-  const char *products = pen_cuda_product_open();
+  const char *products = pen_cuda_product_open(), *attention = pen_cuda_library_open();
   if (pen_cuda_error() != NULL) return NULL;
   snprintf(line, sizeof line,
-           "GPU %d, compute capability %d.%d, %d processors; matrix products: %s", number,
+           "GPU %d, compute capability %d.%d, %d processors; matrix products: %s%s", number,
            pen_cuda_chip.capability / 10, pen_cuda_chip.capability % 10, pen_cuda_chip.processors,
-           products);
+           products, attention);
   return line;
 }
 
@@ -103,6 +103,8 @@ static pen_kernel *kernel_of(enum pen_op_kind kind, enum pen_dtype dtype) {
 #undef PEN_CUDA_ENTRY
   };
   assert(kind >= 0 && kind < PEN_OP_COUNT && (dtype == PEN_F32 || dtype == PEN_BF16));
+  const struct pen_cuda_library *const library = pen_cuda_library_of(kind, dtype);
+  if (library != NULL) return library->run;
   return pen_cuda_is_product(kind) ? pen_cuda_product : kernels[kind][dtype == PEN_BF16];
 }
 
@@ -157,15 +159,17 @@ static void check_grid(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX]) {
 static void *prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX],
                      const double real[PEN_REALS_MAX]) {
   (void)real;
+  const struct pen_cuda_library *const library = pen_cuda_library_of(kind, dtype);
   check_grid(kind, dim);
   check_shared_memory(kind, dtype, dim);
+  if (library != NULL) return library->prepare(kind, dim);
   if (kernel_of(kind, dtype) == pen_head_loss)
     return pen_head_loss_prepare(&pen_cuda, kind, dtype, dim);
   return pen_cuda_is_product(kind) ? pen_cuda_product_prepare(kind, dtype, dim) : NULL;
 }
 
-static size_t workspace_bytes(enum pen_op_kind kind, enum pen_dtype dtype,
-                              const int64_t dim[PEN_DIMS_MAX]) {
+static size_t own_workspace_bytes(enum pen_op_kind kind, enum pen_dtype dtype,
+                                  const int64_t dim[PEN_DIMS_MAX]) {
   static size_t (*const rules[PEN_OP_COUNT])(const int64_t *) = {
       [PEN_OP_RMSNORM_DX] = pen_cuda_rmsnorm_dx_workspace,
       [PEN_OP_LAYERNORM_DX] = pen_cuda_layernorm_dx_workspace,
@@ -184,6 +188,14 @@ static size_t workspace_bytes(enum pen_op_kind kind, enum pen_dtype dtype,
   if (kind == PEN_OP_ATTENTION_DX && dtype == PEN_BF16)
     return pen_cuda_attention_dx_bf16_workspace(dim);
   return rules[kind] ? rules[kind](dim) : 0;
+}
+
+static size_t workspace_bytes(enum pen_op_kind kind, enum pen_dtype dtype,
+                              const int64_t dim[PEN_DIMS_MAX]) {
+  const struct pen_cuda_library *const library = pen_cuda_library_of(kind, dtype);
+  const size_t own = own_workspace_bytes(kind, dtype, dim),
+               other = library == NULL ? 0 : library->workspace_bytes(kind, dim);
+  return own > other ? own : other;
 }
 
 static void *allocate(size_t bytes) {

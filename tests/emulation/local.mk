@@ -39,7 +39,7 @@ libemulated_a_SOURCES = \
   %reldir%/emulate_products.c \
   %reldir%/emulate_streams.cc \
   %reldir%/emulate_words.cc
-libemulated_a_CFLAGS = $(AM_CFLAGS) $(CUDA_CPPFLAGS) $(BLAS_CFLAGS)
+libemulated_a_CFLAGS = $(AM_CFLAGS) $(CUDA_CPPFLAGS) $(BLAS_CFLAGS) -UPEN_CUDNN
 libemulated_a_CXXFLAGS = $(EMULATED_FLAGS)
 libemulated_a_LIBADD = $(EMULATED_KERNELS)
 EXTRA_libemulated_a_DEPENDENCIES = $(EMULATED_KERNELS)
@@ -49,6 +49,6 @@ libemulated_nccl_a_SOURCES = runtime/comm/nccl_api.c %reldir%/emulate_nccl.cc %r
 libemulated_nccl_a_CFLAGS = $(AM_CFLAGS) $(NCCL_CPPFLAGS) $(CUDA_CPPFLAGS) -include %reldir%/nccl_one_sided.h
 libemulated_nccl_a_CXXFLAGS = $(NCCL_CPPFLAGS) $(EMULATED_FLAGS)
 endif
-EMULATED_TEST_CFLAGS = $(AM_CFLAGS) $(CUDA_CPPFLAGS) -DPEN_EMULATED
+EMULATED_TEST_CFLAGS = $(AM_CFLAGS) $(CUDA_CPPFLAGS) -DPEN_EMULATED -UPEN_CUDNN
 EMULATED_TEST_LIBS = libemulated.a $(KERNEL_TEST_LIBS) -lstdc++ -lubsan
 endif

@@ -1,12 +1,20 @@
 # tests/gpu: what runs on a GPU, and is skipped without one; the same programs over the emulation
 if CUDA
 GPU_TESTS = \
+  %reldir%/cudnn_engines \
   %reldir%/device_ops \
   %reldir%/device_ops_emulated \
   %reldir%/kernels \
   %reldir%/kernels_emulated
-check_PROGRAMS += $(GPU_TESTS) %reldir%/bench %reldir%/bench_emulated %reldir%/hop %reldir%/hop_emulated
-GPU_TEST_LIBS = libkernels_cuda.a $(KERNEL_TEST_LIBS) $(CUDA_LIBS)
+check_PROGRAMS += $(GPU_TESTS) %reldir%/bench %reldir%/bench_emulated %reldir%/describe %reldir%/hop %reldir%/hop_emulated
+GPU_TEST_ARCHIVES = libkernels_cuda.a $(KERNEL_TEST_LIBS)
+GPU_TEST_LIBS = $(GPU_TEST_ARCHIVES) $(CUDA_LIBS)
+if CUDNN
+CUDNN_TEST_CPPFLAGS = -DPEN_HAS_CUDNN -DPEN_CUDA_STUBS='"$(CUDA_STUBS)"'
+CUDNN_TEST_LIBS = $(CUDNN_OBJECT) $(GPU_TEST_ARCHIVES) $(CUDNN_LIBS)
+else
+CUDNN_TEST_LIBS = $(GPU_TEST_LIBS)
+endif
 BENCH_SOURCES = \
   %reldir%/bench.c \
   %reldir%/bench_products.c \
@@ -20,6 +28,12 @@ BENCH_SOURCES = \
 %canon_reldir%_bench_emulated_SOURCES = $(BENCH_SOURCES)
 %canon_reldir%_bench_emulated_CFLAGS = $(EMULATED_TEST_CFLAGS)
 %canon_reldir%_bench_emulated_LDADD = $(EMULATED_TEST_LIBS)
+%canon_reldir%_cudnn_engines_SOURCES = %reldir%/cudnn_engines.c
+%canon_reldir%_cudnn_engines_CFLAGS = $(AM_CFLAGS) $(CUDA_CPPFLAGS) $(CUDNN_TEST_CPPFLAGS)
+%canon_reldir%_cudnn_engines_LDADD = $(CUDNN_TEST_LIBS)
+%canon_reldir%_describe_SOURCES = %reldir%/describe.c
+%canon_reldir%_describe_CFLAGS = $(AM_CFLAGS) $(CUDA_CPPFLAGS) $(CUDNN_TEST_CPPFLAGS)
+%canon_reldir%_describe_LDADD = $(CUDNN_TEST_LIBS)
 %canon_reldir%_device_ops_SOURCES = %reldir%/device_ops.c %reldir%/device.h %reldir%/two_ranks.c %reldir%/two_ranks.h
 %canon_reldir%_device_ops_CFLAGS = $(AM_CFLAGS) $(CUDA_CPPFLAGS)
 %canon_reldir%_device_ops_LDADD = $(GPU_TEST_LIBS)
@@ -72,7 +86,7 @@ gpu_settings = $(if $(filter $(1),$(GPU_MODELS)),$(gpu_settings_cuda),$(if $(fil
 gpu_topology = $(srcdir)/tests/gpu/$(if $(filter $(1),$(GPU_MODELS)),$(1),train).cfg
 gpu_archives = $(if $(filter nccl_%,$(1)),$(NCCL_LINK) libnccl_calls.a $(NCCL_LIBS)) \
   $(if $(filter-out cpu,$(1)),$(CUDA_LINK) libkernels_cuda.a $(CUDA_LIBS))
-GPU_BUNDLED = tests/gpu/bench$(EXEEXT) tests/gpu/hop$(EXEEXT) tests/gpu/kernels$(EXEEXT) tests/gpu/device_ops$(EXEEXT) $(GPU_TRAINED:%=gpu-bundle/train_%)
+GPU_BUNDLED = tests/gpu/bench$(EXEEXT) tests/gpu/describe$(EXEEXT) tests/gpu/hop$(EXEEXT) tests/gpu/kernels$(EXEEXT) tests/gpu/device_ops$(EXEEXT) $(GPU_TRAINED:%=gpu-bundle/train_%)
 gpu-bundle/train_%: $(GPU_TOPOLOGIES) penstock-gen$(EXEEXT) libruntime.a $(KERNEL_ARCHIVES) libkernels_cuda.a
 	$(if $(filter nccl_%,$*),@$(MAKE) $(AM_MAKEFLAGS) --no-print-directory libnccl_calls.a)
 	$(AM_V_GEN)$(MKDIR_P) gpu-bundle && ./penstock-gen$(EXEEXT) -o $@.c $(call gpu_settings,$*) $(call gpu_topology,$*)
@@ -86,4 +100,4 @@ gpu-bundle: $(GPU_BUNDLED) penstock-tokens$(EXEEXT)
 	strip gpu-bundle/train_* $(patsubst tests/gpu/%,gpu-bundle/%,$(filter tests/gpu/%,$(GPU_BUNDLED)))
 	tar -cf - gpu-bundle | xz --lzma2=preset=3,dict=32MiB >gpu-bundle.tar.xz
 .PHONY: gpu-bundle
-EXTRA_DIST += $(GPU_TOPOLOGIES) %reldir%/RESULTS.md %reldir%/peer.py %reldir%/peer_train.py %reldir%/run-all
+EXTRA_DIST += $(GPU_TOPOLOGIES) %reldir%/h100.json %reldir%/RESULTS.md %reldir%/peer.py %reldir%/peer_train.py %reldir%/run-all
