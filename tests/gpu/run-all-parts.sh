@@ -1,9 +1,11 @@
 # run-all-parts.sh: the parts of run-all, a function each; run-all starts this script with the name of one, within the part's time limit.
 #
-# From run-all: HERE, the folder of both; PART, the part's name; PROGRAMS; FOLDER, which receives results; WORK, where parts leave what others read: PART.log, the log of a
-# training, PART, its checkpoint, and PART.out, what it printed; LIBRARIES, a path for the programs; PYTHON. Lines of $WORK/notes stand in the part's row.
+# From run-all: HERE, the folder of both; PART, the part's name; PROGRAMS; LIBRARIES, a path for them; PYTHON; and WORK, where parts leave what others
+# read: PART.log, the log of a training, PART, its checkpoint, and PART.out, what it printed. Lines of $WORK/notes stand in the part's row; files in
+# $WORK/files go to the results.
 set -u
-. "$HERE/run-all-results.sh"
+# loaded PROGRAM: the libraries that it finds.
+loaded() { LD_LIBRARY_PATH=$LIBRARIES ldd "$PROGRAMS/$1" 2>/dev/null | sed -n 's/.* => \(.*\) (0x.*/\1/p' | sort -u; }
 
 # ours PROGRAM ARGUMENT...: runs a program of the bundle.
 ours() { LD_LIBRARY_PATH=$LIBRARIES env "$PROGRAMS/$@"; }
@@ -12,8 +14,8 @@ skip() {
   echo "1..0 # SKIP $*"
   exit 0
 }
-# knows PROGRAM TEXT: was the program built with it?
-knows() { grep -aq -e "$2" "$PROGRAMS/$1"; }
+# has_cudnn PROGRAM: was it built --with-cudnn? Then it can say why it runs our attention.
+has_cudnn() { grep -aq '; attention: own kernels' "$PROGRAMS/$1"; }
 # tool NAME: a program of the CUDA toolkit, on PATH or in its folder; skips the part where there is none.
 tool() {
   for tool_found in "$(command -v "$1")" /usr/local/cuda*/bin/"$1" /opt/nvidia/*/"$1" /opt/nvidia/*/*/"$1"; do
@@ -40,8 +42,19 @@ print(*sorted({f"{d.name} {d.version}" for d in m.distributions() if d.name.lowe
   for library in $(loaded device_ops | sed -n '/libcublasLt\|libcudart/p') $(echo "$LIBRARIES" | sed 's|:|/libcudnn*.so.* |g; s|$|/libcudnn*.so.*|'); do
     test ! -e "$library" || cat "$library" >/dev/null
   done
-  if knows device_ops --describe; then ours device_ops --describe "$FOLDER/gpu.json"; fi
+  ask_nccl
+  if test -x "$PROGRAMS/describe" && ours describe "$WORK/files/gpu.json"; then :; fi
   return 0
+}
+
+# ask_nccl: $WORK/nccl receives its version, as it says it: 22809 is 2.28.9; nothing if it cannot be asked.
+ask_nccl() {
+  nccl=$(loaded train_nccl_2 | sed -n '/libnccl/p')
+  "$PYTHON" -c 'import ctypes, sys
+number = ctypes.c_int()
+ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(number))
+print(number.value)' "${nccl:-libnccl.so.2}" 2>/dev/null >"$WORK/nccl"
+  test ! -s "$WORK/nccl" || echo "NCCL $(cat "$WORK/nccl")"
 }
 
 # ---- the kernels ----
@@ -55,7 +68,7 @@ kernels() {
     shard products "$products"
     shard norms_and_losses "$norms"
     shard rest "! $attention $products $norms"
-    ! knows kernels PEN_ATTENTION || PEN_ATTENTION=own shard own_attention "$attention"
+    ! has_cudnn kernels || PEN_ATTENTION=own shard own_attention "$attention"
   fi
   wrong=0
   for shard in $shards; do
@@ -69,6 +82,36 @@ shards=
 shard() {
   LD_LIBRARY_PATH=$LIBRARIES PEN_GPU_OPS=$2 "$PROGRAMS/kernels" >"$WORK/kernels.$1" 2>&1 &
   shards="$shards $1:$!"
+}
+
+# ---- figures ----
+# log_field NAME: that field of each line of a log of steps.
+log_field() { sed -n "s/.*\"$1\":\\([^,}]*\\).*/\\1/p"; }
+
+# spread LOG: of steps from the sixth on, the median and the 99th percentile in milliseconds, how many they are, and what the second is called: of
+# fewer than a hundred it is the longest.
+spread() {
+  log_field step_ms <"$1" | tail -n +6 | sort -n | awk '{ ms[NR] = $1 }
+    function at(share) { return ms[int(share * (NR - 1)) + 1] }
+    END { if (NR) print at(0.5), at(NR < 100 ? 1 : 0.99), NR, NR < 100 ? "the longest" : "99th percentile" }'
+}
+
+# note_spread NAME: keeps that of a training for the table.
+note_spread() {
+  spread "$WORK/$1.log" | while read -r median most count called; do echo "$1: median step $median ms, $called $most ms, $count steps"; done >>"$WORK/medians"
+}
+
+# note_model NAME OPERATIONS WALL HOST COUNTED: keeps the figures of a training for the table: of OPERATIONS a token, that took WALL seconds, and HOST of
+# the host's processor for the last COUNTED steps.
+note_model() {
+  spread "$WORK/$1.log" | while read -r median most count called; do
+    test "$called" != 'the longest' || most="$most, the longest of few"
+    log_field step_ms <"$WORK/$1.log" | awk -v name="$1" -v median="$median" -v most="$most" -v count="$count" -v operations="$2" \
+      -v tokens="$(log_field tokens <"$WORK/$1.log" | head -n 1)" -v wall="$3" -v host="$4" -v counted="$5" '{ sum += $1 }
+      END { rate = tokens / median * 1e3
+        printf "%s|%s|%s|%d|%.0f|%s|%s|%.1f\n", name, median, most, count, rate, rate * operations * 1e-12,
+          (counted > 0) ? sprintf("%.3g", 1e3 * host / counted) : "?", wall - sum * 1e-3 }'
+  done >>"$WORK/models"
 }
 
 # ---- training ----
@@ -93,7 +136,7 @@ agree() {
 # One rank trains with the CPU's losses. The CPU may not have ended: some seconds are spent on waiting for it, and what it has is compared.
 train() {
   PEN_GRAPH_DOT=$WORK/graph.dot train_plan cuda --timeout 20 || return
-  if test -s "$WORK/graph.dot"; then gzip -c "$WORK/graph.dot" >"$WORK/graph.dot.gz" && publish "$WORK/graph.dot.gz" graph.dot.gz; fi
+  test ! -s "$WORK/graph.dot" || gzip -c "$WORK/graph.dot" >"$WORK/files/graph.dot.gz"
   tries=0
   while test "$(cat "$WORK/cpu.log" 2>/dev/null | wc -l)" -lt "$steps" && test $tries -lt "$((100 * ${GPU_PATIENCE:-1}))"; do
     sleep 0.1
@@ -166,15 +209,16 @@ processor_seconds() {
 }
 
 bench() {
-  ours bench >"$WORK/bench.txt" 2>&1
-  status=$?
-  if knows bench PEN_ATTENTION; then
-    { echo '# attention with our kernels' && PEN_ATTENTION=own ours bench attention; } >>"$WORK/bench.txt" 2>&1 || status=$?
-  fi
-  cat "$WORK/bench.txt" && publish "$WORK/bench.txt" bench.txt
-  return "$status"
+  measured bench.txt ours bench || return
+  ! has_cudnn bench || { echo '# attention by our kernels' && PEN_ATTENTION=own measured bench.txt ours bench attention; }
 }
-
+# measured FILE COMMAND...: also appends what it prints to a file of the results.
+measured() {
+  measured_file=$WORK/files/$1
+  shift
+  { { "$@" 2>&1; echo $? >"$WORK/status"; } | tee -a "$measured_file"; }
+  return "$(cat "$WORK/status")"
+}
 hop() { ours hop; }
 
 # ---- the profiler ----
@@ -192,16 +236,23 @@ profile() {
 ncu_attention() {
   tool ncu
   for kernels in 'attend|sdpa.*fprop' 'differentiate|sdpa.*bprop'; do
-    profile "$WORK/ncu-attention.csv" --set full -k "regex:$kernels" -c 3 "$PROGRAMS/bench" attention || return
+    profile "$WORK/files/ncu-attention.csv" --set full -k "regex:$kernels" -c 3 "$PROGRAMS/bench" attention || return
   done
-  publish "$WORK/ncu-attention.csv" ncu-attention.csv
 }
+# sum_kernels CSV: of each kernel that ncu has timed, milliseconds, launches, and its name.
+sum_kernels() {
+  awk -F '","' '/"Kernel Name"/ { for (i = 1; i <= NF; i++) at[$i] = i; next }
+    { value = $NF; gsub(/[",]/, "", value); unit = $at["Metric Unit"]; name = $at["Kernel Name"]; sub(/[(<].*/, "", name)
+      ms[name] += value * (unit ~ /^(s|second)$/ ? 1e3 : unit ~ /^(ms|msecond)$/ ? 1 : unit ~ /^(us|usecond)$/ ? 1e-3 : 1e-6); count[name]++ }
+    END { for (name in ms) printf "%10.3f ms %5d x %s\n", ms[name], count[name], name }' "$1" | sort -rn
+}
+
 # The time of each kernel of a step: 700 launches, after those that warm up.
 ncu_step() {
   tool ncu
   PEN_GRAPH=plain profile "$WORK/ncu-step.csv" --target-processes all --metrics gpu__time_duration.sum --launch-skip 700 -c 700 \
     "$PROGRAMS/train_llama_1b" train --data "$PROGRAMS/train.bin" --quiet --steps 2 || return
-  gzip -c "$WORK/ncu-step.csv" >"$WORK/ncu-step.csv.gz" && publish "$WORK/ncu-step.csv.gz" ncu-step.csv.gz
+  gzip -c "$WORK/ncu-step.csv" >"$WORK/files/ncu-step.csv.gz"
   sum_kernels "$WORK/ncu-step.csv" | tee "$WORK/kernels.txt"
 }
 
@@ -209,10 +260,7 @@ ncu_step() {
 has_torch() { "$PYTHON" -c 'import torch' 2>/dev/null || skip "$PYTHON has no PyTorch"; }
 peer() {
   has_torch
-  "$PYTHON" "$HERE/peer.py" >"$WORK/peer.txt" 2>&1
-  status=$?
-  cat "$WORK/peer.txt" && publish "$WORK/peer.txt" peer.txt
-  return "$status"
+  measured peer.txt "$PYTHON" "$HERE/peer.py"
 }
 peer_train() {
   has_torch
