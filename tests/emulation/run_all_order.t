@@ -214,6 +214,7 @@ wait
 matches "a part ends with the time of all" "$(row short facts)" 'FAILED: not done after [0-9]* s | 1[0-9] s | '
 is "and what is left has none" "$(rows short | sed '1d; /^nccl/d' | cut -d ' ' -f 2- | sort -u)" NOT
 is "status" "$(cat "$scratch/short/status")" 1
+is "what ignores its end is killed" "$(grep -l "$scratch/bin/[n]vidia-smi" /proc/[0-9]*/cmdline 2>/dev/null)" ""
 
 while read -r number at delay hangs; do
   is "killed $delay s after part $at had begun${hangs:+, which hangs}: what had passed is known, and nothing runs on" "$(cat "$scratch/wrong.$number")" ''

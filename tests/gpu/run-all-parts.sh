@@ -4,6 +4,7 @@
 # read: PART.log, the log of a training, PART, its checkpoint, and PART.out, what it printed. Lines of $WORK/notes stand in the part's row; files in
 # $WORK/files go to the results.
 set -u
+trap 'wait; exit 143' TERM # what it has started is told, too, and killed if it does not end
 # loaded PROGRAM: the libraries that it finds.
 loaded() { LD_LIBRARY_PATH=$LIBRARIES ldd "$PROGRAMS/$1" 2>/dev/null | sed -n 's/.* => \(.*\) (0x.*/\1/p' | sort -u; }
 
