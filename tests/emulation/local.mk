@@ -14,7 +14,7 @@ EMULATED_TESTS = \
   %reldir%/replicas_emulated.t \
   %reldir%/tensor_emulated.t \
   %reldir%/train_emulated.t
-EMULATION_TESTS = %reldir%/measurements_emulated.t %reldir%/run_all_emulated.t %reldir%/nccl_newest.t
+EMULATION_TESTS = %reldir%/measurements_emulated.t %reldir%/run_all_emulated.t %reldir%/run_all_order.t %reldir%/nccl_newest.t
 MOCK_DEVICE_TESTS = %reldir%/mock_device.t
 EXTRA_DIST += $(EMULATED_TESTS) $(EMULATION_TESTS) $(MOCK_DEVICE_TESTS) %reldir%/emulated.sh
 

@@ -2,8 +2,11 @@
  * bits from run to run, outputs in inputs' places, inputs left alone. Skips without a GPU. Built a
  * second time, over tests/emulation/emulate.h, it runs on the host.
  *
- * PEN_GPU_OPS, names of operations separated by spaces, leaves out all others.
+ * PEN_GPU_OPS, patterns of names of operations separated by spaces, leaves out all others; if it
+ * begins with "!", those that match.
  */
+#include <fnmatch.h>
+
 #include "kernels/cuda/cuda.h"
 #include "kernels/head_loss.h"
 #include "tests/gpu/device.h"
@@ -13,11 +16,15 @@
 static enum pen_dtype dtype; /* the current dtype: all cases run in f32, then in bf16 */
 
 static int is_chosen(const char *op) {
-  char wanted[400], name[40];
   const char *chosen = getenv("PEN_GPU_OPS");
-  snprintf(wanted, sizeof wanted, " %s ", chosen == NULL ? "" : chosen);
-  snprintf(name, sizeof name, " %s ", op);
-  return chosen == NULL || strstr(wanted, name) != NULL;
+  if (chosen == NULL) return 1;
+  const int others = chosen[0] == '!';
+  char *patterns = strdup(chosen + others), *rest = patterns;
+  const char *pattern = NULL;
+  int matches = 0;
+  while ((pattern = strtok_r(rest, " ", &rest)) != NULL) matches |= fnmatch(pattern, op, 0) == 0;
+  free(patterns);
+  return matches != others;
 }
 
 static int is_attention(enum pen_op_kind kind) {

@@ -68,7 +68,7 @@ if NCCL
 GPU_TRAINED += nccl_2 nccl_4 nccl_8 nccl_tensor_2
 GPU_REPLICAS += nccl_r2_weights
 endif
-gpu_settings_cpu = -s cluster.device=cpu
+gpu_settings_cpu = -s cluster.device=cpu -s cluster.threads_per_rank=4
 gpu_settings_cuda = -s cluster.device=cuda
 gpu_settings_ipc = $(gpu_settings_cuda) -s pipeline.ranks=$(2) -s cluster.transport=ipc
 gpu_settings_nccl = $(gpu_settings_cuda) -s pipeline.ranks=$(2) -s cluster.transport=nccl
@@ -100,4 +100,5 @@ gpu-bundle: $(GPU_BUNDLED) penstock-tokens$(EXEEXT)
 	strip gpu-bundle/train_* $(patsubst tests/gpu/%,gpu-bundle/%,$(filter tests/gpu/%,$(GPU_BUNDLED)))
 	tar -cf - gpu-bundle | xz --lzma2=preset=3,dict=32MiB >gpu-bundle.tar.xz
 .PHONY: gpu-bundle
-EXTRA_DIST += $(GPU_TOPOLOGIES) %reldir%/h100.json %reldir%/RESULTS.md %reldir%/peer.py %reldir%/peer_train.py %reldir%/run-all
+EXTRA_DIST += $(GPU_TOPOLOGIES) %reldir%/h100.json %reldir%/RESULTS.md %reldir%/peer.py %reldir%/peer_train.py %reldir%/run-all %reldir%/run-all-parts.sh \
+  %reldir%/run-all-results.sh
