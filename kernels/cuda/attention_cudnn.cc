@@ -1,4 +1,5 @@
-/* attention_cudnn.cc: ATTENTION and ATTENTION_DX in bf16 by cuDNN, through cudnn-frontend.
+/* attention_cudnn.cc: ATTENTION, ATTENTION_QKV and their gradients in bf16 by cuDNN, through
+ * cudnn-frontend.
  *
  * The library is opened at run time. prepare() compiles a kernel for the dims (about half a second;
  * calls with the same dims share it), so before the seal; a call enqueues it and allocates nothing.
@@ -10,9 +11,9 @@
  * proportion to sequence x sequence. CUDNN_FRONTEND_ATTN_DP_WORKSPACE_LIMIT=-1 asks for that form.
  *
  * Workspace of ATTENTION_DX: space for dq, dk and dv, which may replace q, k and v only after all
- * kernels have run, then cuDNN's own. The plan reserves what the linear form takes (ops.def); a
- * start that needs more allocates one block, which all calls of the process share: they run on one
- * stream. It has not run on a GPU yet.
+ * kernels have run, then cuDNN's own; of ATTENTION_QKV_DX only the latter. The plan reserves what
+ * the linear form takes (ops.def); a start that needs more allocates one block, which all calls of
+ * the process share: they run on one stream. It has not run on a GPU yet.
  */
 #define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
 #define CUDNN_FRONTEND_SKIP_JSON_LIB
@@ -91,9 +92,74 @@ const char *guarded(const RUN &run) {
 
 /* ---- graphs ---- */
 
-/* The number of an operand of the op is also its uid in the graph, less 1. */
-enum { FORWARD_Q, FORWARD_K, FORWARD_V, FORWARD_STARTS, FORWARD_O, FORWARD_LSE };
-enum { DO, Q, K, V, O, LSE, STARTS, DQ, DK, DV };
+/* The tensors of a graph; their uids, less 1. */
+enum { Q, K, V, O, LSE, DO, DQ, DK, DV, TENSORS };
+
+/* Where an op has them. */
+const struct op_layout {
+  enum pen_op_kind kind;
+  const char *name;
+  bool is_forward,
+      is_packed;        /* packed: q, k and v, and their gradients, are columns of one tensor */
+  int operand[TENSORS]; /* of the op; NONE: the graph has no such tensor */
+  int starts;
+  pen_kernel *own; /* our kernel */
+} layouts[] = {
+#define NONE (-1)
+    {PEN_OP_ATTENTION,
+     "ATTENTION",
+     true,
+     false,
+     {0, 1, 2, 4, 5, NONE, NONE, NONE, NONE},
+     3,
+     pen_cuda_attention_bf16},
+    {PEN_OP_ATTENTION_DX,
+     "ATTENTION_DX",
+     false,
+     false,
+     {1, 2, 3, 4, 5, 0, 7, 8, 9},
+     6,
+     pen_cuda_attention_dx_bf16},
+    {PEN_OP_ATTENTION_QKV,
+     "ATTENTION_QKV",
+     true,
+     true,
+     {0, 0, 0, 2, 3, NONE, NONE, NONE, NONE},
+     1,
+     pen_cuda_attention_qkv_bf16},
+    {PEN_OP_ATTENTION_QKV_DX,
+     "ATTENTION_QKV_DX",
+     false,
+     true,
+     {1, 1, 1, 2, 3, 0, 5, 5, 5},
+     4,
+     pen_cuda_attention_qkv_dx_bf16},
+#undef NONE
+};
+
+const op_layout *layout_of(enum pen_op_kind kind) {
+  for (const op_layout &layout : layouts)
+    if (layout.kind == kind) return &layout;
+  return nullptr;
+}
+
+int64_t heads_of(int of, const dims &d) {
+  return of == K || of == V || of == DK || of == DV ? d[3] : d[2];
+}
+
+bool is_column(const op_layout &layout, int of) {
+  return layout.is_packed && of != O && of != LSE && of != DO;
+}
+
+/* Elements from one token to the next, and before the tensor's first. */
+int64_t row_of(const op_layout &layout, int of, const dims &d) {
+  return (is_column(layout, of) ? d[2] + 2 * d[3] : heads_of(of, d)) * d[4];
+}
+
+int64_t first_of(const op_layout &layout, int of, const dims &d) {
+  const int64_t heads = of == K || of == DK ? d[2] : of == V || of == DV ? d[2] + d[3] : 0;
+  return is_column(layout, of) ? heads * d[4] : 0;
+}
 
 class attention_graph : public fe::graph::Graph {
  public:
@@ -107,18 +173,15 @@ class attention_graph : public fe::graph::Graph {
   }
 };
 
-tensor shaped(tensor t, int operand, const dims &d, int64_t heads) {
-  t->set_uid(operand + 1)
-      .set_dim({d[0], heads, d[1], d[4]})
-      .set_stride({d[1] * heads * d[4], d[4], heads * d[4], 1});
-  return t;
-}
-
-tensor shaped_lse(tensor t, int operand, const dims &d) {
-  t->set_uid(operand + 1)
-      .set_dim({d[0], d[2], d[1], 1})
-      .set_stride({d[2] * d[1], d[1], 1, 1})
-      .set_data_type(fe::DataType_t::FLOAT);
+tensor shaped(tensor t, const op_layout &layout, int of, const dims &d) {
+  t->set_uid(of + 1);
+  if (of == LSE)
+    t->set_dim({d[0], d[2], d[1], 1})
+        .set_stride({d[2] * d[1], d[1], 1, 1})
+        .set_data_type(fe::DataType_t::FLOAT);
+  else
+    t->set_dim({d[0], heads_of(of, d), d[1], d[4]})
+        .set_stride({d[1] * row_of(layout, of, d), d[4], row_of(layout, of, d), 1});
   return t;
 }
 
@@ -132,56 +195,53 @@ ATTRIBUTES masked(const dims &d) {
   return attributes;
 }
 
-void add_forward(attention_graph &graph, const dims &d) {
-  const auto input = [&](int operand, int64_t heads) {
-    return shaped(graph.tensor(fe::graph::Tensor_attributes()), operand, d, heads);
+void add_forward(attention_graph &graph, const op_layout &layout, const dims &d) {
+  const auto input = [&](int of) {
+    return shaped(graph.tensor(fe::graph::Tensor_attributes()), layout, of, d);
   };
-  auto [o, lse] = graph.sdpa(input(FORWARD_Q, d[2]), input(FORWARD_K, d[3]), input(FORWARD_V, d[3]),
+  auto [o, lse] = graph.sdpa(input(Q), input(K), input(V),
                              masked<fe::graph::SDPA_attributes>(d).set_generate_stats(true));
-  shaped(o, FORWARD_O, d, d[2])->set_output(true);
-  shaped_lse(lse, FORWARD_LSE, d)->set_output(true);
+  shaped(o, layout, O, d)->set_output(true);
+  shaped(lse, layout, LSE, d)->set_output(true);
 }
 
-void add_backward(attention_graph &graph, const dims &d) {
-  const auto input = [&](int operand, int64_t heads) {
-    return shaped(graph.tensor(fe::graph::Tensor_attributes()), operand, d, heads);
+void add_backward(attention_graph &graph, const op_layout &layout, const dims &d) {
+  const auto input = [&](int of) {
+    return shaped(graph.tensor(fe::graph::Tensor_attributes()), layout, of, d);
   };
-  const tensor q = input(Q, d[2]), k = input(K, d[3]), v = input(V, d[3]), o = input(O, d[2]),
-               d_o = input(DO, d[2]),
-               lse = shaped_lse(graph.tensor(fe::graph::Tensor_attributes()), LSE, d);
   auto [dq, dk, dv] = graph.sdpa_backward(
-      q, k, v, o, d_o, lse,
+      input(Q), input(K), input(V), input(O), input(DO), input(LSE),
       masked<fe::graph::SDPA_backward_attributes>(d).set_deterministic_algorithm(true));
-  shaped(dq, DQ, d, d[2])->set_output(true);
-  shaped(dk, DK, d, d[3])->set_output(true);
-  shaped(dv, DV, d, d[3])->set_output(true);
+  shaped(dq, layout, DQ, d)->set_output(true);
+  shaped(dk, layout, DK, d)->set_output(true);
+  shaped(dv, layout, DV, d)->set_output(true);
 }
 
 /* `device`: null for the GPU that is open. */
-void describe_graph(attention_graph &graph, enum pen_op_kind kind, const dims &d,
+void describe_graph(attention_graph &graph, const op_layout &layout, const dims &d,
                     const device_properties &device, int capability) {
   graph.set_io_data_type(fe::DataType_t::BFLOAT16)
       .set_intermediate_data_type(fe::DataType_t::FLOAT)
       .set_compute_data_type(fe::DataType_t::FLOAT)
       .set_sm_version(capability);
   if (device) graph.set_device_properties(device);
-  kind == PEN_OP_ATTENTION ? add_forward(graph, d) : add_backward(graph, d);
+  (layout.is_forward ? add_forward : add_backward)(graph, layout, d);
   demand(graph.validate());
   demand(graph.build_operation_graph(device ? nullptr : handle));
 }
 
 /* A graph for dims d with one configuration: the first that the heuristics give for CHOICE_BATCH
  * and CHOICE_HEADS. */
-void choose(attention_graph &graph, enum pen_op_kind kind, const dims &d,
+void choose(attention_graph &graph, const op_layout &layout, const dims &d,
             const device_properties &device, int capability) {
   attention_graph example;
-  describe_graph(example, kind, {CHOICE_BATCH, d[1], CHOICE_HEADS, CHOICE_HEADS, d[4], d[5]},
+  describe_graph(example, layout, {CHOICE_BATCH, d[1], CHOICE_HEADS, CHOICE_HEADS, d[4], d[5]},
                  device, capability);
   demand(example.create_execution_plans({fe::HeurMode_t::A}));
   int64_t engine = 0;
   std::unordered_map<fe::KnobType_t, int64_t> settings;
   demand(example.get_engine_and_knobs_at_index(0, engine, settings));
-  describe_graph(graph, kind, d, device, capability);
+  describe_graph(graph, layout, d, device, capability);
   demand(graph.create_execution_plan(engine, settings));
   demand(graph.check_support());
 }
@@ -194,16 +254,16 @@ size_t bytes_of(const dims &d, int64_t heads) {
   return aligned((size_t)(d[0] * d[1] * heads * d[4]) * sizeof(uint16_t));
 }
 
-/* For dq, dk and dv. */
-size_t gradient_bytes(enum pen_op_kind kind, const dims &d) {
-  return kind == PEN_OP_ATTENTION ? 0 : bytes_of(d, d[2]) + 2 * bytes_of(d, d[3]);
+/* For dq, dk and dv, where they may replace q, k and v. */
+size_t gradient_bytes(const op_layout &layout, const dims &d) {
+  return layout.is_forward || layout.is_packed ? 0 : bytes_of(d, d[2]) + 2 * bytes_of(d, d[3]);
 }
 
 /* What the plan reserves for cuDNN: in the backward dq in f32, with fewer kv_heads than heads dk
  * and dv of each head, a sum for each query, and counters of blocks of queries. */
-size_t reserved_bytes(enum pen_op_kind kind, const dims &d) {
+size_t reserved_bytes(const op_layout &layout, const dims &d) {
   enum { SMALL = 1024, BLOCK_MIN = 64 };
-  if (kind == PEN_OP_ATTENTION) return SMALL;
+  if (layout.is_forward) return SMALL;
   const size_t rows = (size_t)(d[0] * d[2]) * (size_t)d[1],
                blocks = (size_t)(d[0] * d[2]) * (size_t)((d[1] + BLOCK_MIN - 1) / BLOCK_MIN);
   return rows * sizeof(float) * (size_t)(d[4] + 1) + (d[3] < d[2] ? 2 * bytes_of(d, d[2]) : 0) +
@@ -261,7 +321,7 @@ const char *open_library(const char **why) {
 }
 
 struct attention_plan {
-  enum pen_op_kind kind;
+  const op_layout *layout;
   dims d;
   std::unique_ptr<attention_graph> graph; /* null: our kernel runs */
   size_t workspace_bytes;                 /* that cuDNN wants */
@@ -270,7 +330,7 @@ struct attention_plan {
 
 void compile(attention_plan &plan) {
   plan.graph = std::make_unique<attention_graph>();
-  choose(*plan.graph, plan.kind, plan.d, nullptr, pen_cuda_chip.capability);
+  choose(*plan.graph, *plan.layout, plan.d, nullptr, pen_cuda_chip.capability);
   demand(plan.graph->build_plans());
   int64_t bytes = 0;
   demand(plan.graph->get_workspace_size(bytes));
@@ -280,14 +340,13 @@ void compile(attention_plan &plan) {
 void print_line(const attention_plan &plan, const char *text) {
   const dims &d = plan.d;
   fprintf(stderr, "%s of %lld x %lld tokens, %lld/%lld heads of %lld, window %lld: %s\n",
-          plan.kind == PEN_OP_ATTENTION ? "ATTENTION" : "ATTENTION_DX", (long long)d[0],
-          (long long)d[1], (long long)d[2], (long long)d[3], (long long)d[4], (long long)d[5],
-          text);
+          plan.layout->name, (long long)d[0], (long long)d[1], (long long)d[2], (long long)d[3],
+          (long long)d[4], (long long)d[5], text);
 }
 
 /* The block grows only while ops are prepared, before any of their calls. */
 void allocate_more(const attention_plan &plan) {
-  const size_t reserved = reserved_bytes(plan.kind, plan.d);
+  const size_t reserved = reserved_bytes(*plan.layout, plan.d);
   if (plan.workspace_bytes <= reserved || plan.workspace_bytes <= more_bytes) return;
   char text[160];
   snprintf(text, sizeof text,
@@ -305,7 +364,7 @@ void *prepare(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX]) {
   const auto [found, is_new] = plans.try_emplace({kind, d});
   attention_plan &plan = found->second;
   if (!is_new) return &plan;
-  plan.kind = kind;
+  plan.layout = layout_of(kind);
   plan.d = d;
   if (!takes(d[4])) return &plan;
   const char *const why = guarded([&] { return compile(plan); });
@@ -319,29 +378,30 @@ void *prepare(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX]) {
 }
 
 size_t workspace_bytes(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX]) {
-  return gradient_bytes(kind, dims_of(dim)) + reserved_bytes(kind, dims_of(dim));
+  return gradient_bytes(*layout_of(kind), dims_of(dim)) +
+         reserved_bytes(*layout_of(kind), dims_of(dim));
 }
 
 /* ---- calls ---- */
 
-/* Where cuDNN writes an output: in the workspace if it replaces an input. */
-void *place_of(const struct pen_call *call, int operand, int replaces, size_t bytes, char **free) {
-  if (call->operand[operand] != call->operand[replaces]) return call->operand[operand];
+/* Where cuDNN finds a tensor; a gradient that replaces its value is in the workspace until all
+ * kernels have run. */
+void *place_of(const attention_plan &plan, const struct pen_call *call, int of, char **free) {
+  const int operand = plan.layout->operand[of];
+  const bool replaces = of >= DQ && !plan.layout->is_packed &&
+                        call->operand[operand] == call->operand[plan.layout->operand[of - DQ + Q]];
+  if (!replaces) return (uint16_t *)call->operand[operand] + first_of(*plan.layout, of, plan.d);
   char *const place = *free;
-  *free += bytes;
+  *free += bytes_of(plan.d, heads_of(of, plan.d));
   return place;
 }
 
 void execute(attention_plan &plan, const struct pen_call *call) {
-  const bool is_forward = plan.kind == PEN_OP_ATTENTION;
-  const int count = is_forward ? (int)FORWARD_LSE + 1 : (int)DV + 1;
+  const int count = plan.layout->is_forward ? (int)LSE + 1 : (int)TENSORS;
   char *free = (char *)call->workspace;
-  for (int i = 0; i < count; i++) plan.operands[i + 1] = call->operand[i];
-  for (int i = DQ; i < count; i++) /* dq, dk and dv may replace q, k and v */
-    plan.operands[i + 1] =
-        place_of(call, i, i - DQ + Q, bytes_of(plan.d, plan.d[i == DQ ? 2 : 3]), &free);
-  void *const workspace = plan.workspace_bytes <= reserved_bytes(plan.kind, plan.d)
-                              ? (char *)call->workspace + gradient_bytes(plan.kind, plan.d)
+  for (int of = 0; of < count; of++) plan.operands[of + 1] = place_of(plan, call, of, &free);
+  void *const workspace = plan.workspace_bytes <= reserved_bytes(*plan.layout, plan.d)
+                              ? (char *)call->workspace + gradient_bytes(*plan.layout, plan.d)
                               : (char *)more;
   const char *const why = guarded([&] {
     demand(fe::detail::set_stream(handle, (cudaStream_t)call->stream) == CUDNN_STATUS_SUCCESS,
@@ -349,35 +409,36 @@ void execute(attention_plan &plan, const struct pen_call *call) {
     demand(plan.graph->execute(handle, plan.operands, workspace));
   });
   if (why != nullptr) pen_cuda_note_text("attention by cuDNN", why);
-  for (int i = DQ; i < count; i++)
-    if (plan.operands[i + 1] != call->operand[i])
+  for (int of = DQ; of < count && !plan.layout->is_packed; of++)
+    if (plan.operands[of + 1] != call->operand[plan.layout->operand[of]])
       pen_cuda_note("copying a gradient of attention",
-                    cudaMemcpyAsync(call->operand[i], plan.operands[i + 1],
-                                    bytes_of(plan.d, plan.d[i == DQ ? 2 : 3]),
+                    cudaMemcpyAsync(call->operand[plan.layout->operand[of]], plan.operands[of + 1],
+                                    bytes_of(plan.d, heads_of(of, plan.d)),
                                     cudaMemcpyDeviceToDevice, (cudaStream_t)call->stream));
 }
 
 void run(const struct pen_call *call) {
   attention_plan &plan = *(attention_plan *)call->prepared;
-  const bool is_forward = plan.kind == PEN_OP_ATTENTION,
-             has_documents =
-                 call->operand[is_forward ? (int)FORWARD_STARTS : (int)STARTS] != nullptr;
+  const bool has_documents = call->operand[plan.layout->starts] != nullptr;
   if (plan.graph == nullptr || has_documents) {
-    (is_forward ? pen_cuda_attention_bf16 : pen_cuda_attention_dx_bf16)(call);
+    plan.layout->own(call);
     return;
   }
   const std::lock_guard<std::mutex> lock(calls);
   execute(plan, call);
 }
 
+bool takes_op(enum pen_op_kind kind) { return layout_of(kind) != nullptr; }
+
 } /* namespace */
 
-const struct pen_cuda_library pen_cuda_cudnn = {open_library, prepare, workspace_bytes, run};
+const struct pen_cuda_library pen_cuda_cudnn = {open_library, takes_op, prepare, workspace_bytes,
+                                                run};
 
 const char *pen_cudnn_load(const char **why) { return load(why); }
 
 size_t pen_cudnn_reserved_bytes(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX]) {
-  return reserved_bytes(kind, dims_of(dim));
+  return reserved_bytes(*layout_of(kind), dims_of(dim));
 }
 
 const char *pen_cudnn_choose(struct pen_cudnn_engine *engine, enum pen_op_kind kind,
@@ -386,7 +447,7 @@ const char *pen_cudnn_choose(struct pen_cudnn_engine *engine, enum pen_op_kind k
     const auto properties = std::make_shared<fe::DeviceProperties>();
     demand(properties->deserialize(std::vector<uint8_t>(device, device + strlen(device))));
     attention_graph graph;
-    choose(graph, kind, dims_of(dim), properties, validated[0].capability);
+    choose(graph, *layout_of(kind), dims_of(dim), properties, validated[0].capability);
     std::string name;
     demand(graph.get_plan_name_at_index(0, name));
     snprintf(engine->name, sizeof engine->name, "%s", name.c_str());

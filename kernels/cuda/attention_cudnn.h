@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-extern const struct pen_cuda_library pen_cuda_cudnn; /* of ATTENTION and ATTENTION_DX in bf16 */
+extern const struct pen_cuda_library pen_cuda_cudnn; /* of attention in bf16 */
 
 /* An engine of cuDNN, with its settings, and the bytes of workspace that it wants. */
 struct pen_cudnn_engine {

@@ -134,6 +134,7 @@ struct pen_cuda_library {
   /* Opens it for the GPU that is open. Returns its name and version, static storage; null: *why,
    * static storage, says why our kernels run. */
   const char *(*open)(const char **why);
+  bool (*takes_op)(enum pen_op_kind kind);
   /* As those of struct pen_device. */
   void *(*prepare)(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX]);
   size_t (*workspace_bytes)(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX]);

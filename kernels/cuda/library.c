@@ -26,6 +26,5 @@ const char *pen_cuda_library_open(void) {
 }
 
 const struct pen_cuda_library *pen_cuda_library_of(enum pen_op_kind kind, enum pen_dtype dtype) {
-  const int is_attention = kind == PEN_OP_ATTENTION || kind == PEN_OP_ATTENTION_DX;
-  return is_attention && dtype == PEN_BF16 ? opened : NULL;
+  return opened != NULL && dtype == PEN_BF16 && opened->takes_op(kind) ? opened : NULL;
 }

@@ -1,5 +1,5 @@
-/* environment.c: checks the variables of environment.def (see environment.h). Whoever uses a value
- * reads it from the environment; kernels are also called without this check, by tests. */
+/* environment.c: checks the variables of environment.def (see environment.h). Kernels read theirs
+ * by getenv(), and are also called without this check, by tests. */
 #include "runtime/base/environment.h"
 
 #include <stdio.h>
@@ -19,6 +19,7 @@ enum { LIST_BYTES = 200 };
 NAMES(products, "own", "library")
 NAMES(graphs, "marked", "unmarked", "serial", "plain")
 NAMES(nccl_messages, "put", "send")
+NAMES(attentions, "own")
 
 typedef const char *value_of(size_t index);
 
@@ -45,10 +46,15 @@ static void check(const struct variable *variable, const char *given) {
   pen_fail(PEN_EXIT_USAGE, "%s = %.100s: one of %s", variable->name, given, list);
 }
 
+const char *pen_environment(const char *name) {
+  const char *given = getenv(name);
+  return given != NULL && given[0] != '\0' ? given : NULL;
+}
+
 void pen_environment_check(void) {
   for (size_t v = 0; v < sizeof variables / sizeof *variables; v++) {
-    const char *given = getenv(variables[v].name);
-    if (given != NULL && given[0] != '\0') {
+    const char *given = pen_environment(variables[v].name);
+    if (given != NULL) {
       check(&variables[v], given);
     }
   }

@@ -7,4 +7,7 @@
  * or transport that the plan does not use are allowed. */
 void pen_environment_check(void);
 
+/* The value of a variable; null: it is absent or empty. */
+const char *pen_environment(const char *name);
+
 #endif

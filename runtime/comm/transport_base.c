@@ -10,7 +10,7 @@
 
 void pen_transport_no_call(struct pen_transport *transport) { (void)transport; }
 
-static bool no_stats(struct pen_transport *transport) { return (void)transport, true; }
+static bool no_others(struct pen_transport *transport) { return (void)transport, true; }
 
 static bool no_wait(struct pen_transport *transport, uint32_t index) {
   return (void)transport, (void)index, true;
@@ -63,8 +63,8 @@ const struct pen_transport_ops pen_transport_alone = {
     .receive = no_receive,
     .wait = no_wait,
     .wait_sent = no_wait_sent,
-    .publish = no_stats,
-    .gather = no_stats,
+    .publish = no_others,
+    .gather = no_others,
     .end_step = pen_transport_no_call,
     .wait_peers = no_wait,
     .signal_peers = pen_transport_no_call,
@@ -72,7 +72,7 @@ const struct pen_transport_ops pen_transport_alone = {
     .group_begin = pen_transport_no_call,
     .sendrecv = no_sendrecv,
     .group_end = pen_transport_no_call,
-    .wait_member = no_wait,
+    .wait_members = no_others,
     .signal_members = pen_transport_no_call,
     .member_arena = own_slots,
     .send_stream = no_send_stream,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "runtime/base/check.h"
+#include "runtime/base/environment.h"
 #include "runtime/base/futex_counter.h"
 #include "runtime/comm/transport_base.h"
 #include "runtime/device/progress.h"
@@ -40,14 +41,11 @@ static void use_mode(struct pen_vm *vm, enum pen_graph_mode mode) {
 
 /* The mode to begin with. */
 static enum pen_graph_mode first_mode(void) {
-  const char *asked = getenv("PEN_GRAPH");
+  const char *asked = pen_environment("PEN_GRAPH");
   int mode = 0;
-  while (asked != NULL && mode < MODES && strcmp(asked, modes[mode].name) != 0) {
+  while (asked != NULL && strcmp(asked, modes[mode].name) != 0) {
     mode++;
-  }
-  if (mode == MODES) {
-    pen_fail(PEN_EXIT_USAGE, "PEN_GRAPH = %s: \"marked\", \"unmarked\", \"serial\" or \"plain\"",
-             asked);
+    pen_assert(mode < MODES);
   }
   return (enum pen_graph_mode)mode;
 }

@@ -55,21 +55,12 @@ static void *make_event(const struct pen_device *device) {
   return checked(device, device->event_create(), "an event");
 }
 
-/* The kernels read this variable, but only the runtime ends with the status of a user's mistake. */
-static void check_environment(void) {
-  const char *asked = getenv("PEN_ATTENTION");
-  if (asked != NULL && strcmp(asked, "own") != 0) {
-    pen_fail(PEN_EXIT_USAGE, "PEN_ATTENTION = %s: \"own\", or not set", asked);
-  }
-}
-
 struct pen_stream_state *pen_stream_open(const struct pen_plan *plan, uint32_t rank,
                                          uint32_t number, const struct pen_device *device,
                                          const char **what) {
   const struct pen_rank_memory *memory = &plan->memory[rank];
   struct pen_stream_state *state = calloc(1, sizeof *state);
   pen_check(state != NULL, "no memory for a rank's streams");
-  check_environment();
   const int count = device->count();
   *what = count > 0 ? device->open((int)(number % (uint32_t)count)) : NULL;
   pen_device_check(device, *what, "opening it");

@@ -69,6 +69,7 @@ PEN_ISA=avx-512 $isa*baseline
 PEN_PRODUCTS=ours own, library
 PEN_GRAPH=fast marked, unmarked, serial, plain
 PEN_NCCL=puts put, send
+PEN_ATTENTION=flash own
 END
 ok "valid and empty values are taken" env PEN_ISA=baseline PEN_PRODUCTS=own PEN_GRAPH=plain PEN_NCCL= ./tiny train --data data.bin --steps 1 --quiet
 

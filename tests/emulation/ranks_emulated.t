@@ -112,9 +112,6 @@ if test -n "$nccl"; then
     matches "rank 2 says why" "$(grep 'rank 2:' "$scratch/refused_$way.err")" "*rank 2: a step of train cannot be one graph (*: an error); its actions*"
     matches "the others that it is another" "$(grep 'rank 1:' "$scratch/refused_$way.err")" "*rank 1: a step of train cannot be one graph (another rank's cannot)*"
   done
-  PEN_NCCL=both "$scratch/mlp_nccl_4" train --steps 1 --quiet 2>"$scratch/err"
-  is "a way that there is not: status" $? 64
-  matches "which is said" "$(cat "$scratch/err")" 'penstock: PEN_NCCL = both: "put", where NCCL has it, or "send"'
 fi
 
 plain() { PEN_EMULATED_NO_GRAPH=1 train "$@"; }
@@ -135,9 +132,6 @@ asked() {
 asked unmarked mlp_4_zbv 0
 asked plain mlp_2 2
 test -z "$nccl" || asked plain mlp_nccl_4 4
-PEN_GRAPH=no "$scratch/mlp_2" train --steps 1 --quiet 2>"$scratch/err"
-is "a way that there is not: status" $? 64
-ok "which is said" grep -q 'PEN_GRAPH = no: "marked", "unmarked", "serial" or "plain"' "$scratch/err"
 
 # refused WHAT MODE REFUSALS: where that cannot be captured (emulate_streams.cc) the four ranks use the next mode, and say why.
 refused() {

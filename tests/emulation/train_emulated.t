@@ -37,8 +37,6 @@ ok "CUDA trains" train cuda cuda --steps 5 --checkpoint "$scratch/ckpt" --save-e
 matches "says what it runs on" "$(cat "$scratch/cuda.err")" "*cuda: GPU 0, compute capability 9.0*"
 PEN_EMULATED_DRIVER=11080 "$scratch/cuda" train --data "$scratch/data.bin" --steps 1 >"$scratch/out" 2>&1
 matches "a driver that is too old is told, and what to do" "$(cat "$scratch/out")" "*the driver is of CUDA 11.8; this program, of CUDA *, needs R5* or later*"
-fails "an attention that there is not" 64 'PEN_ATTENTION = flash: "own"' \
-  env PEN_ATTENTION=flash "$scratch/cuda" train --data "$scratch/data.bin" --steps 1 --quiet
 ok "losses and norms are the CPU's" close_to cpu cuda 10
 eval_with() {
   "$scratch/$1" eval --data "$scratch/data.bin" --checkpoint "$scratch/ckpt" --steps 2 --quiet >"$scratch/eval.$1"

@@ -28,12 +28,26 @@ static const int64_t shapes[][PEN_DIMS_MAX] = {
     {2, 257, 2, 1, 64, 100},       {2, 53, 4, 2, 16, 53},         {1, 2048, 5, 1, 80, 2048},
 };
 
+static const struct {
+  enum pen_op_kind kind;
+  const char *name;
+} ops[] = {{PEN_OP_ATTENTION, "ATTENTION"},
+           {PEN_OP_ATTENTION_DX, "ATTENTION_DX"},
+           {PEN_OP_ATTENTION_QKV, "ATTENTION_QKV"},
+           {PEN_OP_ATTENTION_QKV_DX, "ATTENTION_QKV_DX"}};
+enum { OPS = sizeof ops / sizeof *ops, CASES = OPS * sizeof shapes / sizeof *shapes };
+
+static const char *name_of(enum pen_op_kind kind) {
+  size_t i = 0;
+  while (ops[i].kind != kind) i++;
+  return ops[i].name;
+}
+
 static const char *shape_text(enum pen_op_kind kind, const int64_t *dim) {
   static char text[120];
-  snprintf(text, sizeof text, "%s %lldx%lld h%lld/%lld d%lld window %lld",
-           kind == PEN_OP_ATTENTION ? "ATTENTION" : "ATTENTION_DX", (long long)dim[0],
-           (long long)dim[1], (long long)dim[2], (long long)dim[3], (long long)dim[4],
-           (long long)dim[5]);
+  snprintf(text, sizeof text, "%s %lldx%lld h%lld/%lld d%lld window %lld", name_of(kind),
+           (long long)dim[0], (long long)dim[1], (long long)dim[2], (long long)dim[3],
+           (long long)dim[4], (long long)dim[5]);
   return text;
 }
 
@@ -52,9 +66,9 @@ static void every_shape_has_an_engine(void **state) {
 #define PEN_CUDA_WORKSPACE(kind, text) [PEN_OP_##kind] = text,
 #include "kernels/ops.def"
   };
-  for (size_t i = 0; i < 2 * sizeof shapes / sizeof *shapes; i++) {
-    const enum pen_op_kind kind = i % 2 == 0 ? PEN_OP_ATTENTION : PEN_OP_ATTENTION_DX;
-    const int64_t *dim = shapes[i / 2];
+  for (size_t i = 0; i < CASES; i++) {
+    const enum pen_op_kind kind = ops[i % OPS].kind;
+    const int64_t *dim = shapes[i / OPS];
     const struct pen_cudnn_engine engine = engine_of(kind, dim);
     const size_t reserved = pen_cudnn_reserved_bytes(kind, dim),
                  all = pen_cuda_cudnn.workspace_bytes(kind, dim),
@@ -69,12 +83,12 @@ static void every_shape_has_an_engine(void **state) {
 
 static void batch_and_heads_do_not_choose(void **state) {
   (void)state;
-  for (size_t i = 0; i < 2 * sizeof shapes / sizeof *shapes; i++) {
-    const enum pen_op_kind kind = i % 2 == 0 ? PEN_OP_ATTENTION : PEN_OP_ATTENTION_DX;
+  for (size_t i = 0; i < CASES; i++) {
+    const enum pen_op_kind kind = ops[i % OPS].kind;
     int64_t one[PEN_DIMS_MAX];
-    memcpy(one, shapes[i / 2], sizeof one);
+    memcpy(one, shapes[i / OPS], sizeof one);
     one[0] = one[2] = one[3] = 1;
-    assert_string_equal(engine_of(kind, one).name, engine_of(kind, shapes[i / 2]).name);
+    assert_string_equal(engine_of(kind, one).name, engine_of(kind, shapes[i / OPS]).name);
   }
 }
 
