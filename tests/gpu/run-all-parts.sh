@@ -5,6 +5,7 @@
 # $WORK/files go to the results.
 set -u
 trap 'wait; exit 143' TERM # what it has started is told, too, and killed if it does not end
+
 # loaded PROGRAM: the libraries that it finds.
 loaded() { LD_LIBRARY_PATH=$LIBRARIES ldd "$PROGRAMS/$1" 2>/dev/null | sed -n 's/.* => \(.*\) (0x.*/\1/p' | sort -u; }
 
@@ -40,11 +41,11 @@ facts() {
   test ! -s "$WORK/missing" || test -z "$(cat "$WORK/missing")" || note "libraries not found: $(paste -s -d ' ' "$WORK/missing")"
   "$PYTHON" -c 'import importlib.metadata as m
 print(*sorted({f"{d.name} {d.version}" for d in m.distributions() if d.name.lower().startswith(("torch", "nvidia", "triton"))}), sep="\n")' 2>/dev/null
+  ask_nccl
   for library in $(loaded device_ops | sed -n '/libcublasLt\|libcudart/p') $(echo "$LIBRARIES" | sed 's|:|/libcudnn*.so.* |g; s|$|/libcudnn*.so.*|'); do
     test ! -e "$library" || cat "$library" >/dev/null
   done
-  ask_nccl
-  if test -x "$PROGRAMS/describe" && ours describe "$WORK/files/gpu.json"; then :; fi
+  test ! -x "$PROGRAMS/describe" || ours describe "$WORK/files/gpu.json"
   return 0
 }
 
@@ -72,17 +73,15 @@ kernels() {
     ! has_cudnn kernels || PEN_ATTENTION=own shard own_attention "$attention"
   fi
   wrong=0
-  for shard in $shards; do
-    wait "${shard#*:}" || wrong=$?
-    echo "---- ${shard%:*}"
-    cat "$WORK/kernels.${shard%:*}"
-  done
+  trap 'wait; tail -n +1 "$WORK"/shard.*; exit 143' TERM # the op after the last one is that which hangs
+  for shard in $shards; do wait "$shard" || wrong=$?; done
+  tail -n +1 "$WORK"/shard.*
   return "$wrong"
 }
 shards=
 shard() {
-  LD_LIBRARY_PATH=$LIBRARIES PEN_GPU_OPS=$2 "$PROGRAMS/kernels" >"$WORK/kernels.$1" 2>&1 &
-  shards="$shards $1:$!"
+  LD_LIBRARY_PATH=$LIBRARIES PEN_GPU_OPS=$2 "$PROGRAMS/kernels" >"$WORK/shard.$1" 2>&1 &
+  shards="$shards $!"
 }
 
 # ---- figures ----
@@ -125,7 +124,11 @@ train_plan() {
   rm -rf "$WORK/$PART.log" "$WORK/${PART:?}"
   ours "$train_program" train --data "$PROGRAMS/train.bin" --steps "$steps" --log "$WORK/$PART.log" --checkpoint "$WORK/$PART" "$@" && note_spread "$PART"
 }
-train_cpu() { LD_LIBRARY_PATH=$LIBRARIES nice "$PROGRAMS/train_cpu" train --data "$PROGRAMS/train.bin" --quiet --steps "$steps" --log "$WORK/cpu.log"; }
+# On the CPU, beside other parts; then PyTorch is read into the page cache, for the peers.
+train_cpu() {
+  LD_LIBRARY_PATH=$LIBRARIES nice "$PROGRAMS/train_cpu" train --data "$PROGRAMS/train.bin" --quiet --steps "$steps" --log "$WORK/cpu.log"
+  nice "$PYTHON" -c 'import torch'
+}
 
 # agree LOG OTHER TOLERANCE: the losses of the steps that both have do, relatively; of one step at least.
 agree() {
@@ -211,7 +214,7 @@ processor_seconds() {
 
 bench() {
   measured bench.txt ours bench || return
-  ! has_cudnn bench || { echo '# attention by our kernels' && PEN_ATTENTION=own measured bench.txt ours bench attention; }
+  ! has_cudnn bench || { measured bench.txt echo '# attention by our kernels' && PEN_ATTENTION=own measured bench.txt ours bench attention; }
 }
 # measured FILE COMMAND...: also appends what it prints to a file of the results.
 measured() {
