@@ -231,12 +231,12 @@ void describe_graph(attention_graph &graph, const op_layout &layout, const dims 
 }
 
 /* A graph for dims d with one configuration: the first that the heuristics give for CHOICE_BATCH
- * and CHOICE_HEADS. */
+ * and CHOICE_HEADS, and for q, k and v in tensors of their own. */
 void choose(attention_graph &graph, const op_layout &layout, const dims &d,
             const device_properties &device, int capability) {
   attention_graph example;
-  describe_graph(example, layout, {CHOICE_BATCH, d[1], CHOICE_HEADS, CHOICE_HEADS, d[4], d[5]},
-                 device, capability);
+  describe_graph(example, *layout_of(layout.is_forward ? PEN_OP_ATTENTION : PEN_OP_ATTENTION_DX),
+                 {CHOICE_BATCH, d[1], CHOICE_HEADS, CHOICE_HEADS, d[4], d[5]}, device, capability);
   demand(example.create_execution_plans({fe::HeurMode_t::A}));
   int64_t engine = 0;
   std::unordered_map<fe::KnobType_t, int64_t> settings;
@@ -251,12 +251,13 @@ void choose(attention_graph &graph, const op_layout &layout, const dims &d,
 size_t aligned(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
 size_t bytes_of(const dims &d, int64_t heads) {
-  return aligned((size_t)(d[0] * d[1] * heads * d[4]) * sizeof(uint16_t));
+  return (size_t)(d[0] * d[1] * heads * d[4]) * sizeof(uint16_t);
 }
 
 /* For dq, dk and dv, where they may replace q, k and v. */
 size_t gradient_bytes(const op_layout &layout, const dims &d) {
-  return layout.is_forward || layout.is_packed ? 0 : bytes_of(d, d[2]) + 2 * bytes_of(d, d[3]);
+  const bool may_replace = !layout.is_forward && !layout.is_packed;
+  return may_replace ? aligned(bytes_of(d, d[2])) + 2 * aligned(bytes_of(d, d[3])) : 0;
 }
 
 /* What the plan reserves for cuDNN: in the backward dq in f32, with fewer kv_heads than heads dk
@@ -266,8 +267,8 @@ size_t reserved_bytes(const op_layout &layout, const dims &d) {
   if (layout.is_forward) return SMALL;
   const size_t rows = (size_t)(d[0] * d[2]) * (size_t)d[1],
                blocks = (size_t)(d[0] * d[2]) * (size_t)((d[1] + BLOCK_MIN - 1) / BLOCK_MIN);
-  return rows * sizeof(float) * (size_t)(d[4] + 1) + (d[3] < d[2] ? 2 * bytes_of(d, d[2]) : 0) +
-         8 * blocks + SMALL;
+  return rows * sizeof(float) * (size_t)(d[4] + 1) +
+         (d[3] < d[2] ? 2 * aligned(bytes_of(d, d[2])) : 0) + 8 * blocks + SMALL;
 }
 
 dims dims_of(const int64_t dim[PEN_DIMS_MAX]) {
@@ -392,7 +393,7 @@ void *place_of(const attention_plan &plan, const struct pen_call *call, int of, 
                         call->operand[operand] == call->operand[plan.layout->operand[of - DQ + Q]];
   if (!replaces) return (uint16_t *)call->operand[operand] + first_of(*plan.layout, of, plan.d);
   char *const place = *free;
-  *free += bytes_of(plan.d, heads_of(of, plan.d));
+  *free += aligned(bytes_of(plan.d, heads_of(of, plan.d)));
   return place;
 }
 
