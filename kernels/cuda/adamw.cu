@@ -29,9 +29,14 @@ __device__ inline factors factors_of(const struct pen_adamw *s, double weight_de
           (float)s->epsilon};
 }
 
-/* Elements i .. i+N-1 of a tensor. */
+/* Elements i .. i+N-1 of a tensor; a step that is skipped leaves the gradient zero, too. */
 template <int N>
-__device__ inline void update(const struct pen_adamw_tensor &t, int64_t i, const factors &s) {
+__device__ inline void update(const struct pen_adamw_tensor &t, int64_t i, const factors &s,
+                              bool skips) {
+  if (skips) {
+    store(t.gradient + i, lanes<N>{});
+    return;
+  }
   lanes<N> p = load<N>(t.parameter + i), m = load<N>(t.exp_avg + i), v = load<N>(t.exp_avg_sq + i);
   const lanes<N> gradients = load<N>(t.gradient + i);
 #pragma unroll
@@ -65,12 +70,10 @@ __global__ void __launch_bounds__(THREADS)
   const bool skips = tensor.parameter == NULL || isnan(s.scale);
   const int64_t count = (int64_t)tensor.count, past = (run + 1) * RUN;
   for (int64_t i = run * RUN + threadIdx.x * 4; i < past && i < count; i += THREADS * 4) {
-    if (skips)
-      for (int64_t k = i; k < count && k < i + 4; k++) tensor.gradient[k] = 0;
-    else if (i + 4 <= count)
-      update<4>(tensor, i, s);
+    if (i + 4 <= count)
+      update<4>(tensor, i, s, skips);
     else
-      for (int64_t k = i; k < count; k++) update<1>(tensor, k, s);
+      for (int64_t k = i; k < count; k++) update<1>(tensor, k, s, skips);
   }
 }
 

@@ -12,7 +12,8 @@ enum { LAUNCH_ARGUMENT_BYTES = 4096, OTHER_ARGUMENT_BYTES = 16 };
 template <class T>
 struct tensor_list {
   enum {
-    MOST = (LAUNCH_ARGUMENT_BYTES - OTHER_ARGUMENT_BYTES - 8) / (int)(sizeof(T) + sizeof(uint32_t))
+    MOST = (LAUNCH_ARGUMENT_BYTES - OTHER_ARGUMENT_BYTES - 8 /* count, padding */) /
+           (int)(sizeof(T) + sizeof(uint32_t))
   };
   T tensor[MOST];
   uint32_t past[MOST]; /* the thread blocks of this tensor and those before it */

@@ -1,4 +1,5 @@
-/* weight_arrays.c: addresses of a weight, its gradient and moments (see weight_arrays.h). */
+/* weight_arrays.c: addresses of a weight, its gradient and moments, and lists of them (see
+ * weight_arrays.h). */
 #include "runtime/exec/weight_arrays.h"
 
 #include <stdlib.h>

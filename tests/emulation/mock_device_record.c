@@ -140,10 +140,18 @@ static void zero(void *there, size_t bytes, void *stream) {
 static void synchronize(void *stream) {
   must(!recording.keeps, "the host waits for stream %p within a step", stream);
 }
+/* The plan has the workspace that device.h requires. */
 static void reduce(double *to, const struct pen_norm_tensor *list, size_t n, void *workspace,
                    void *stream) {
-  (void)to, (void)list, (void)n, (void)workspace,
-      mock_device_issue(KERNEL, stream, NULL, 0, PEN_NONE);
+  const struct pen_rank_memory *memory = memory_of(recording.rank);
+  size_t blocks = 0;
+  for (size_t i = 0; i < n; i++) {
+    blocks += (list[i].count + PEN_NORM_BLOCK - 1) / PEN_NORM_BLOCK;
+  }
+  must((unsigned char *)workspace == recording.arenas[recording.rank] + memory->reduce_offset &&
+           blocks * sizeof(double) <= memory->flags_offset - memory->reduce_offset,
+       "NORM of rank %u has no workspace for %zu blocks", recording.rank, blocks);
+  (void)to, mock_device_issue(KERNEL, stream, NULL, 0, PEN_NONE);
 }
 static void adamw(const struct pen_adamw_tensor *list, size_t n, const struct pen_adamw *settings,
                   void *stream) {
