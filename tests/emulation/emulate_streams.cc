@@ -112,10 +112,10 @@ unsigned draw(unsigned below) {
 /* What has failed in the device: nothing; "stall", all of it; "memory"; or the calls with that name
  * (see item) stall. */
 char wrong[40];
+const char *const wrong_path = getenv("PEN_EMULATED_WRONG"); /* removed when a call stalls */
 
 void see_what_is_wrong() {
-  static const char *path = getenv("PEN_EMULATED_WRONG");
-  FILE *file = path == NULL || wrong[0] != '\0' ? NULL : fopen(path, "r");
+  FILE *file = wrong_path == NULL || wrong[0] != '\0' ? NULL : fopen(wrong_path, "r");
   int process = 0;
   char word[sizeof wrong] = "";
   if (file != NULL && fscanf(file, "%d %39s", &process, word) == 2 && process == getpid())
@@ -124,9 +124,12 @@ void see_what_is_wrong() {
 }
 
 bool stalls(const item &what) {
+  static bool told;
   const bool works = what.kind == RUN || what.kind == POLL;
-  return works &&
-         (strcmp(wrong, "stall") == 0 || (what.name != NULL && strcmp(wrong, what.name) == 0));
+  const bool does = works && (strcmp(wrong, "stall") == 0 ||
+                              (what.name != NULL && strcmp(wrong, what.name) == 0));
+  if (does && !told) told = true, unlink(wrong_path);
+  return does;
 }
 
 /* Whether the device can begin a call: a slow one may still execute the last. */

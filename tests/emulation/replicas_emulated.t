@@ -99,7 +99,9 @@ if test -x "$scratch/nccl_three"; then
   await_steps "$scratch/lost.log" 3
   echo "$(children $run | sed -n 3p) adamw" >"$scratch/wrong.new"
   mv "$scratch/wrong.new" "$scratch/wrong"
-  sleep 1
+  await_stall
+  # The others have come to where they wait when they have computed for a while.
+  for other in 1 2; do await_ticks "$(children $run | sed -n ${other}p)" 20; done
   touch "$scratch/broken"
   began=$(date +%s)
   wait $run
