@@ -19,6 +19,13 @@ void convert_fail(int status, const char *format, ...) {
   exit(status);
 }
 
+void convert_say(const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  print_message("", format, list);
+  va_end(list);
+}
+
 void convert_warn(const char *format, ...) {
   va_list list;
   va_start(list, format);

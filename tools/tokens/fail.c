@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sysexits.h>
 
 #include "tools/tokens/tokens.h"
 
@@ -13,4 +14,11 @@ void tokens_fail(int status, const char *format, ...) {
   va_end(arguments);
   fputc('\n', stderr);
   exit(status);
+}
+
+void tokens_check_kind(enum pen_file_use use, const char *path, const void *first, size_t bytes) {
+  const struct pen_file_kind *kind = pen_file_kind_of(use, path, first, bytes);
+  if (kind != NULL) {
+    tokens_fail(EX_DATAERR, "%s: %s: %s", path, kind->name, kind->advice);
+  }
 }

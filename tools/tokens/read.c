@@ -114,6 +114,15 @@ static size_t id_width(const struct tokens_settings *settings) {
   return settings->input == TOKENS_INPUT_IDS16 ? 2 : 4;
 }
 
+/* Without reading on: a pipe is not looked at. */
+static void check_start(enum pen_file_use use, int in, const char *path) {
+  char first[PEN_FILE_KIND_BYTES];
+  ssize_t bytes = pread(in, first, sizeof first, 0);
+  if (bytes > 0) {
+    tokens_check_kind(use, path, first, (size_t)bytes);
+  }
+}
+
 static void read_one(const struct tokens_settings *settings, const char *path) {
   bool standard = strcmp(path, "-") == 0;
   int in = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
@@ -123,10 +132,13 @@ static void read_one(const struct tokens_settings *settings, const char *path) {
   if (settings->field != NULL || settings->messages) {
     tokens_read_lines(settings, in, path);
   } else if (settings->masks) {
+    check_start(PEN_FILE_IDS, in, path);
     read_masked(in, path, id_width(settings));
   } else if (settings->input == TOKENS_INPUT_BYTES) {
+    check_start(PEN_FILE_TEXT, in, path);
     read_bytes(in, path);
   } else {
+    check_start(PEN_FILE_IDS, in, path);
     read_ids(in, path, id_width(settings));
   }
   if (!standard) {
