@@ -297,11 +297,6 @@ static bool is_same(const struct stat *one, const struct stat *other) {
   return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
 }
 
-bool pen_same_file(const char *path, const char *other) {
-  struct stat one, two;
-  return path && other && !stat(path, &one) && !stat(other, &two) && is_same(&one, &two);
-}
-
 static bool open_and_read(struct scanner *scanner, struct scanned_file *reading) {
   int descriptor = open(reading->path, O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return false;

@@ -110,17 +110,22 @@ refuses 64 "penstock: --checkpoint checkpoint: is one checkpoint itself: name th
 cp data.bin kept.bin
 ln -s data.bin link.bin
 for option in log metrics trace measure; do
-  refuses 64 "penstock: --$option data.bin: the same file as that of --data" train --data data.bin --$option data.bin
-  refuses 64 "penstock: --$option link.bin: the same file as that of --data" train --data data.bin --$option link.bin
+  refuses 64 "penstock: --$option data.bin: the same file as --data" train --data data.bin --$option data.bin
+  refuses 64 "penstock: --$option link.bin: the same file as --data" train --data data.bin --$option link.bin
 done
-refuses 64 "penstock: --log new: the same file as that of --trace" train --data data.bin --log new --trace new
-refuses 64 "penstock: --log new: the same file as that of --trace" train --data data.bin --log new --trace ../"$(basename "$PWD")"/./new
-refuses 64 "penstock: --log kept.bin: the same file as that of --eval-data" train --data data.bin --log kept.bin --eval-data kept.bin --eval-every 1
-refuses 64 "penstock: --output data.bin: the same file as that of --data" score --data data.bin --output data.bin --init none
+refuses 64 "penstock: --log new: the same file as --trace" train --data data.bin --log new --trace new
+refuses 64 "penstock: --log new: the same file as --trace" train --data data.bin --log new --trace ../"$(basename "$PWD")"/./new
+refuses 64 "penstock: --log kept.bin: the same file as --eval-data" train --data data.bin --log kept.bin --eval-data kept.bin --eval-every 1
+refuses 64 "penstock: --output data.bin: the same file as --data" score --data data.bin --output data.bin --init none
 mkdir weights
 ./tiny init --seed 1 --output weights/model.safetensors && cp weights/model.safetensors kept.safetensors
 refuses 64 "penstock: --output weights/model.safetensors: a file of the weights that are read from weights" \
   score --data data.bin --init weights --output weights/model.safetensors
+refuses 64 "penstock: --log m.tmp: the same file as --metrics's temporary file" train --data data.bin --metrics m --log m.tmp
+./tiny train --data data.bin --steps 1 --checkpoint run --quiet
+refuses 64 "penstock: --output run/latest/config.json: in the folder of a checkpoint" init --output run/latest/config.json
+refuses 64 "penstock: --log run/step-2: a name of the checkpoints of --checkpoint run" train --data data.bin --checkpoint run --log run/step-2
+refuses 64 "penstock: --log runs: the same file as --checkpoint" train --data data.bin --checkpoint runs --log runs
 ln weights/model.safetensors other-name
 refuses 64 "penstock: --log other-name: a file of the weights that are read from weights" train --data data.bin --init weights --log other-name
 ok "and the inputs are what they were" sh -c 'cmp data.bin kept.bin && cmp weights/model.safetensors kept.safetensors'

@@ -104,6 +104,11 @@ keeps_inputs() {
   diff -r before kept
 }
 ok "nor is what it includes, an order of actions or a schedule" keeps_inputs
+once() { # two outputs with one name
+  "$program" -o made --depend ./made t.cfg 2>err
+  [ $? -eq 64 ] && grep -qx "penstock-gen: -o made: the same file as --depend" err && [ ! -e made ]
+}
+ok "nor is one output over another" once
 checks() { "$program" --check --output=none t.cfg >out 2>err && [ ! -s out ] && [ ! -e none ]; }
 ok "--check writes nothing" checks
 
