@@ -83,11 +83,14 @@ static bool ends_in(const char *path, const char *ending) {
   return tail <= length && strcmp(path + length - tail, ending) == 0;
 }
 
+size_t pen_mark_bytes(const char *text, size_t bytes) {
+  return bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
 const struct pen_file_kind *pen_file_kind_of(enum pen_file_use use, const char *path,
                                              const void *first, size_t bytes) {
   const char *text = first;
-  size_t blank = 0; /* JSON may begin with a byte order mark and white space */
-  if (bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) blank = 3;
+  size_t blank = pen_mark_bytes(text, bytes); /* JSON may begin with white space */
   while (blank < bytes && text[blank] != '\0' && strchr(" \t\r\n", text[blank]) != NULL) blank++;
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
     const struct pen_file_kind *kind = &kinds[i];

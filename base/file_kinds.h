@@ -30,4 +30,8 @@ struct pen_file_kind {
 const struct pen_file_kind *pen_file_kind_of(enum pen_file_use use, const char *path,
                                              const void *first, size_t bytes);
 
+/* Bytes of the byte order mark of UTF-8 that a text begins with, 3 or 0: readers of text pass it
+ * over. */
+size_t pen_mark_bytes(const char *text, size_t bytes);
+
 #endif

@@ -104,6 +104,18 @@ keeps_inputs() {
   diff -r before kept
 }
 ok "nor is what it includes, an order of actions or a schedule" keeps_inputs
+marked() { # a byte order mark is passed over: in a topology and what it includes, an order, a schedule
+  cp -r kept marked
+  for file in part.cfg rows order.csv; do { printf '\357\273\277'; cat "kept/$file"; } >"marked/$file"; done
+  { printf '\357\273\277'; sed 's,kept,marked,' whole.cfg; } >marked.cfg
+  schedule="-s pipeline.schedule=file -s pipeline.schedule_file"
+  for order in --actions=kept/rows "$schedule=kept/order.csv"; do
+    marked_order=$(echo "$order" | sed 's,kept,marked,')
+    # shellcheck disable=SC2086 # several words
+    "$program" -p actions $order whole.cfg >plain && "$program" -p actions $marked_order marked.cfg 2>err | cmp - plain || { cat err; return 1; }
+  done
+}
+ok "a byte order mark is passed over" marked
 once() { # two outputs with one name
   "$program" -o made --depend ./made t.cfg 2>err
   [ $? -eq 64 ] && grep -qx "penstock-gen: -o made: the same file as --depend" err && [ ! -e made ]

@@ -197,11 +197,6 @@ static void read_chat(struct json_line *line, const json_t *object) {
 
 /* ---- lines ---- */
 
-/* Bytes of the byte order mark that a text begins with. */
-static size_t mark_bytes(const char *text, size_t bytes) {
-  return bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
-}
-
 static void read_line(struct json_line *line, const char *text, size_t bytes) {
   const struct tokens_settings *settings = line->settings;
   json_error_t error;
@@ -232,7 +227,7 @@ void tokens_read_lines(const struct tokens_settings *settings, int in, const cha
   errno = 0;
   for (ssize_t bytes; file != NULL && (bytes = getline(&text, &capacity, file)) >= 0;) {
     line.number++;
-    size_t skipped = line.number == 1 ? mark_bytes(text, (size_t)bytes) : 0;
+    size_t skipped = line.number == 1 ? pen_mark_bytes(text, (size_t)bytes) : 0;
     if (!is_blank(text + skipped, (size_t)bytes - skipped)) {
       if (!begun) {
         tokens_check_kind(PEN_FILE_JSON_LINES, path, text, (size_t)bytes);

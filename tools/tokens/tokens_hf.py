@@ -268,21 +268,37 @@ def own_program():
     return next(filter(os.path.exists, paths), "penstock-tokens")
 
 
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        fail(64, f"{message}; --help lists the options")
+
+
+class Once(argparse.Action):
+    """Stores the value of an option, or True, which may be given once."""
+
+    def __call__(self, parser, arguments, value, word=None):
+        given = arguments.__dict__.setdefault("given", set())
+        if self.dest in given:
+            parser.error(f"{word}: given twice")
+        given.add(self.dest)
+        setattr(arguments, self.dest, value if self.nargs is None else True)
+
+
 def read_arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], epilog="Other options are penstock-tokens' own.")
+    parser = Parser(allow_abbrev=False, description=__doc__.splitlines()[0], epilog="Other options are penstock-tokens' own.")
     parser.add_argument("tokenizer", help="tokenizer.json")
     parser.add_argument("inputs", nargs="*", metavar="FILE", help="text, or JSON lines; - is standard input")
-    parser.add_argument("--field", help="inputs are JSON lines; a document is the text of this field")
-    parser.add_argument("--prompt-field", help="the text of this field comes before that of --field, and does not count as a target")
-    parser.add_argument("--messages", action="store_true", help="inputs are JSON lines with chats, for the tokenizer's chat template")
-    parser.add_argument("--end-of-text", metavar="TOKEN", help="the token that ends a document, as text [the first known one]")
-    parser.add_argument("-o", "--output", metavar="OUT", help="the token file to write")
-    parser.add_argument("--encode", metavar="TEXT", help="print the numbers of a text's tokens, and write no file")
-    parser.add_argument("--decode", action="store_true", help="print the text of standard input's lines of numbers, and write no file")
-    parser.add_argument("--pack", metavar="TOKENS")
-    parser.add_argument("--pad-to", metavar="N")
-    parser.add_argument("--single", action="store_true")
-    parser.add_argument("--program", default=own_program(), help="penstock-tokens [the one at the top of the tree that holds this file, or in PATH]")
+    parser.add_argument("--field", action=Once, help="inputs are JSON lines; a document is the text of this field")
+    parser.add_argument("--prompt-field", action=Once, help="the text of this field comes before that of --field, and does not count as a target")
+    parser.add_argument("--messages", action=Once, nargs=0, default=False, help="inputs are JSON lines with chats, for the tokenizer's chat template")
+    parser.add_argument("--end-of-text", action=Once, metavar="TOKEN", help="the token that ends a document, as text [the first known one]")
+    parser.add_argument("-o", "--output", action=Once, metavar="OUT", help="the token file to write")
+    parser.add_argument("--encode", action=Once, metavar="TEXT", help="print the numbers of a text's tokens, and write no file")
+    parser.add_argument("--decode", action=Once, nargs=0, default=False, help="print the text of standard input's lines of numbers, and write no file")
+    parser.add_argument("--pack", action=Once, metavar="TOKENS")
+    parser.add_argument("--pad-to", action=Once, metavar="N")
+    parser.add_argument("--single", action=Once, nargs=0, default=False)
+    parser.add_argument("--program", action=Once, default=own_program(), help="penstock-tokens [the one at the top of the tree that holds this file, or in PATH]")
     arguments = parser.parse_intermixed_args()
     ways = [arguments.encode is not None, arguments.decode, arguments.output is not None]
     if sum(ways) != 1 or (arguments.output is not None) != bool(arguments.inputs):
