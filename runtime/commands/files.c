@@ -112,8 +112,7 @@ const char *pen_token_path(const struct pen_plan *plan, const char *option, cons
   if (access(path, R_OK) != 0) {
     pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", path, strerror(errno));
   }
-  fprintf(stderr, "%s: %s %s is not read: the model makes its own inputs\n", plan->name, option,
-          path);
+  pen_say(plan->name, "%s %s is not read: the model makes its own inputs", option, path);
   return NULL;
 }
 

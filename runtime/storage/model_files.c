@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/message.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
 #include "runtime/base/text_writer.h"
@@ -64,10 +65,10 @@ static const struct shard *shard_named(const struct pen_model_files *shards, con
 /* A file of the index lies beside it. */
 static void open_named(struct pen_model_files *shards, const char *tensor, const json_t *value) {
   const char *name = json_string_value(value);
-  char path[PATH_MAX];
+  char path[PATH_MAX], shown[PEN_SHOWN_BYTES];
   if (name == NULL || *name == '\0' || strchr(name, '/') != NULL) {
-    pen_fail(PEN_EXIT_DATA, "%s: weight_map: %.100s: must be the name of a file in the same folder",
-             shards->index_path, tensor);
+    pen_fail(PEN_EXIT_DATA, "%s: weight_map: %s: must be the name of a file in the same folder",
+             shards->index_path, pen_shown(shown, tensor));
   }
   if (shard_named(shards, name) != NULL) {
     return;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/file_kinds.h"
+#include "base/message.h"
 #include "runtime/base/check.h"
 #include "runtime/base/crc32.h"
 #include "runtime/base/files.h"

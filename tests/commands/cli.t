@@ -214,4 +214,16 @@ if test -w /dev/full; then
     is "status of '$words' without room for what it prints" $? 74
   done
 fi
+
+# penstock-launch gives ssh no option that a plan names.
+mkdir bin
+printf '#!/bin/sh\necho "hosts $HOSTS"\n' >bin/plan
+printf '#!/bin/sh\necho "$@" | head -n 1\n' >bin/ssh
+chmod +x bin/plan bin/ssh
+launch() { HOSTS=$1 PATH="$PWD/bin:$PATH" sh "$top_srcdir/tools/penstock-launch" -- bin/plan train 2>&1; }
+is "penstock-launch ends the options of ssh" "$(launch "one" | head -n 1)" "one: -o BatchMode=yes -- one cd '$PWD' || exit 71"
+is "a host that is one is refused" "$(launch "one -v"; echo $?)" "penstock-launch: bin/plan: the name of a host begins with -, as an option does
+78"
+sh "$top_srcdir/tools/penstock-launch" --ssh a --ssh=b bin/plan train >out 2>err
+matches "--ssh given twice" "$? $(cat err)" "64 penstock-launch: --ssh: given twice*"
 finish

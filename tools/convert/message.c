@@ -3,12 +3,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/message.h"
 #include "tools/convert/convert.h"
 
 static void print_message(const char *kind, const char *format, va_list list) {
-  fprintf(stderr, "penstock-convert: %s", kind);
-  vfprintf(stderr, format, list);
-  fputc('\n', stderr);
+  char prefix[40];
+  snprintf(prefix, sizeof prefix, "penstock-convert: %s", kind);
+  pen_message_print(prefix, format, list);
 }
 
 void convert_fail(int status, const char *format, ...) {

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <sysexits.h>
 
+#include "base/message.h"
 #include "gen/base/arena.h"
 #include "gen/topology/settings.h"
 #include "tools/convert/convert.h"
@@ -44,12 +45,9 @@ static const char *value_text(const json_t *value) {
   return bounded;
 }
 
-/* A key of the file, with control characters replaced. */
 static const char *key_text(const char *key) {
-  char *text = pen_text("%.80s", key);
-  for (char *c = text; *c != '\0'; c++)
-    if ((unsigned char)*c < 32 || *c == 127) *c = '?';
-  return text;
+  char shown[PEN_SHOWN_BYTES];
+  return pen_text("%s", pen_shown(shown, key));
 }
 
 /* Notes a reason, so that all are told at once. */

@@ -4,15 +4,21 @@
 #include <stdlib.h>
 #include <sysexits.h>
 
+#include "base/message.h"
 #include "tools/tokens/tokens.h"
+
+void tokens_say(const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  pen_message_print("penstock-tokens: ", format, arguments);
+  va_end(arguments);
+}
 
 void tokens_fail(int status, const char *format, ...) {
   va_list arguments;
-  fputs("penstock-tokens: ", stderr);
   va_start(arguments, format);
-  vfprintf(stderr, format, arguments);
+  pen_message_print("penstock-tokens: ", format, arguments);
   va_end(arguments);
-  fputc('\n', stderr);
   exit(status);
 }
 

@@ -70,7 +70,9 @@ static const struct pen_option options_known[] = {
 };
 
 static _Noreturn void fail_usage(const char *message) {
-  tokens_fail(EX_USAGE, "%s\n%sTry --help.", message, usage_text);
+  tokens_say("%s", message);
+  fprintf(stderr, "%sTry --help.\n", usage_text);
+  exit(EX_USAGE);
 }
 
 static const struct pen_command_line command_line = {

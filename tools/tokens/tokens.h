@@ -64,6 +64,8 @@ struct tokens_sink {
 _Noreturn void tokens_fail(int status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+void tokens_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* Fails (65) with what to do if a file of another format begins so. */
 void tokens_check_kind(enum pen_file_use use, const char *path, const void *first, size_t bytes);
 
