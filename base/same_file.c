@@ -1,10 +1,12 @@
 /* same_file.c: whether a command would write over what it reads (see same_file.h). */
+#define _GNU_SOURCE 1
 #include "base/same_file.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { SHOWN_BYTES = 300 }; /* of a path */
 
@@ -20,15 +22,34 @@ static bool is_same(const struct stat *one, const struct stat *other) {
   return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
 }
 
+/* Follows the symbolic links of a path to a name that does not exist; returns it, or `path`. */
+static const char *follow_links(const char *path, char target[PATH_MAX]) {
+  enum { LINKS_MAX = 40 };
+  char link[PATH_MAX], folder[PATH_MAX];
+  for (int links = 0; links < LINKS_MAX; links++) {
+    const ssize_t bytes = readlink(path, link, sizeof link - 1);
+    if (bytes < 0) break;
+    link[bytes] = '\0';
+    split_path(path, folder);
+    const int length = snprintf(target, PATH_MAX, "%s%s", *link == '/' ? "" : folder, link);
+    if (length < 0 || length >= PATH_MAX) break;
+    path = target;
+  }
+  return path;
+}
+
 bool pen_same_file(const char *path, const char *other) {
   struct stat one, two;
   if (path == NULL || other == NULL) return false;
   const bool missing = stat(path, &one) != 0, other_missing = stat(other, &two) != 0;
   if (!missing && !other_missing) return S_ISREG(one.st_mode) && is_same(&one, &two);
-  char folder[PATH_MAX], other_folder[PATH_MAX];
+  if (!missing || !other_missing) return false;
+  char folder[PATH_MAX], other_folder[PATH_MAX], target[PATH_MAX], other_target[PATH_MAX];
+  path = follow_links(path, target);
+  other = follow_links(other, other_target);
   const bool same_name = strcmp(split_path(path, folder), split_path(other, other_folder)) == 0;
-  return missing && other_missing && same_name && stat(folder, &one) == 0 &&
-         stat(other_folder, &two) == 0 && is_same(&one, &two);
+  return same_name && stat(folder, &one) == 0 && stat(other_folder, &two) == 0 &&
+         is_same(&one, &two);
 }
 
 /* Whether a path is in a folder of a checkpoint. */

@@ -121,6 +121,8 @@ mkdir weights
 ./tiny init --seed 1 --output weights/model.safetensors && cp weights/model.safetensors kept.safetensors
 refuses 64 "penstock: --output weights/model.safetensors: a file of the weights that are read from weights" \
   score --data data.bin --init weights --output weights/model.safetensors
+ln -s new dangling
+refuses 64 "penstock: --log new: the same file as --trace" train --data data.bin --log new --trace dangling
 refuses 64 "penstock: --log m.tmp: the same file as --metrics's temporary file" train --data data.bin --metrics m --log m.tmp
 ./tiny train --data data.bin --steps 1 --checkpoint run --quiet
 refuses 64 "penstock: --output run/latest/config.json: in the folder of a checkpoint" init --output run/latest/config.json

@@ -159,6 +159,9 @@ other x.model --bytes '\n\016\n\005<unk>' 'a tokenizer of SentencePiece: it is f
 other tokenizer.model --bytes 'IQ== 0' 'a tokenizer: it is for tokens_hf.py'
 other x.json '--field text' '\n[{"text": "a"}]' 'a JSON array: JSON lines are needed'
 other x.jsonl '--ids 16' '{"text": "a"}' 'JSON: ids are binary numbers'
+printf '\037\213\010\000rest' | "$program" --bytes -o t.bin - >out 2>err
+status=$?
+ok 'from a pipe, too: 65' refused 65 'penstock-tokens: -: compressed by gzip'
 tokens --bytes -o llm.bin a
 tokens --ids 16 -o t.bin llm.bin
 ok 'a token file: 65' refused 65 'llm.bin: a token file already: use it as it is: --data'
