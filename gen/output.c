@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/same_file.h"
 #include "gen/search/budget_bytes.h"
 #include "gen/search/order_spreads.h"
 #include "gen/timing/lower_bound.h"
@@ -238,27 +239,30 @@ static bool is_replaceable(const char *path) {
   return lstat(path, &status) || S_ISREG(status.st_mode);
 }
 
-/* Ends the generator if the file of an option would overwrite an input. */
-static void check_output(const char *option, const char *path, const struct pen_topology *topology,
-                         const struct pen_generator_options *options) {
-  const char *same = pen_same_file(path, options->topology) ? "the topology" : NULL;
-  if (!same && pen_same_file(path, options->actions)) same = "--actions";
-  if (!same && pen_same_file(path, options->costs)) same = "--costs";
-  if (!same && pen_same_file(path, topology->schedule_path)) same = "pipeline.schedule_file";
-  for (size_t i = 0; i < topology->sources.count && !same; i++)
-    if (pen_same_file(path, topology->sources.value[i]))
-      same = pen_text("%s, which the topology includes", topology->sources.value[i]);
-  if (same)
-    pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s %s: the same file as %s", option, path, same);
-}
-
 void pen_output_check(const struct pen_topology *topology,
                       const struct pen_generator_options *options) {
-  check_output("--times", options->times, topology, options);
-  if (options->check) return;
-  check_output("-o", options->output, topology, options);
-  check_output("--depend", options->depend, topology, options);
-  check_output("--link", options->link, topology, options);
+  enum { OPTIONS = 8 };
+  const size_t sources = topology->sources.count;
+  struct pen_named_file *file = pen_new(OPTIONS + sources, sizeof *file);
+  const struct pen_named_file named[OPTIONS] = {
+      {"the topology", options->topology, false, NULL},
+      {"--actions", options->actions, false, NULL},
+      {"--costs", options->costs, false, NULL},
+      {"pipeline.schedule_file", topology->schedule_path, false, NULL},
+      {"--times", options->times, true, NULL},
+      {"-o", options->check ? NULL : options->output, true, NULL},
+      {"--depend", options->check ? NULL : options->depend, true, NULL},
+      {"--link", options->check ? NULL : options->link, true, NULL},
+  };
+  memcpy(file, named, sizeof named);
+  for (size_t i = 0; i < sources; i++) {
+    const char *path = topology->sources.value[i];
+    file[OPTIONS + i].path = path;
+    file[OPTIONS + i].name = pen_text("%.300s, which the topology includes", path);
+  }
+  char conflict[PEN_CONFLICT_BYTES];
+  if (pen_find_conflict(file, OPTIONS + sources, conflict))
+    pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s", conflict);
 }
 
 /* Writes a temporary file and renames it, so that a plan is complete or absent. */
@@ -267,7 +271,7 @@ static void write_file(const struct pen_result *result,
   bool replace = is_replaceable(options->output);
   const char *path =
       replace ? pen_text("%s.tmp%ld", options->output, (long)getpid()) : options->output;
-  FILE *out = fopen(path, "w");
+  FILE *out = fopen(path, replace ? "wx" : "w");
   if (!out) pen_stop(PEN_EXIT_CREATE, "penstock-gen: %s: %s", options->output, strerror(errno));
   write_output(out, result, options);
   int failed = ferror(out);

@@ -8,6 +8,7 @@
 #include "runtime/base/environment.h"
 #include "runtime/base/futex_counter.h"
 #include "runtime/commands/commands.h"
+#include "runtime/commands/files.h"
 #include "runtime/commands/info.h"
 #include "runtime/commands/measure_costs.h"
 #include "runtime/storage/initial_weights.h"
@@ -35,6 +36,7 @@ static int init(const struct pen_options *options, uint64_t zero_ns) {
   if (options->output == NULL) {
     pen_fail(PEN_EXIT_USAGE, "init needs --output FILE: where to write the weights");
   }
+  pen_check_files_differ(options);
   pen_check(pen_kernels_open() != NULL, "no memory for the buffers of matrix products");
   pen_weights_write(&pen_plan, options->output, options->seed);
   return 0;

@@ -36,6 +36,7 @@ REPORT_FILES = \
   %reldir%/report/page.py \
   %reldir%/report/read_log.py \
   %reldir%/report/read_trace.py \
+  %reldir%/report/reading.py \
   %reldir%/report/step_chart.py \
   %reldir%/report/svg.py
 EXTRA_DIST += $(REPORT_FILES) %reldir%/report/pack.py

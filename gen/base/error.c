@@ -1,6 +1,8 @@
 /* error.c: reports a fatal error, or returns it to pen_attempt(). */
 #include "gen/base/error.h"
 
+#include "base/message.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -28,6 +30,13 @@ bool pen_is_attempting(void) { return current != NULL; }
 
 void pen_attempt_end(void) { current = NULL; }
 
+void pen_tell(const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  pen_message_print("", format, list);
+  va_end(list);
+}
+
 void pen_stop(int status, const char *format, ...) {
   va_list list;
   va_start(list, format);
@@ -40,8 +49,7 @@ void pen_stop(int status, const char *format, ...) {
   va_end(list);
   fflush(stdout);
   va_start(list, format);
-  vfprintf(stderr, format, list);
+  pen_message_print("", format, list);
   va_end(list);
-  fputc('\n', stderr);
   exit(status);
 }

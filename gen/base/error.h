@@ -16,6 +16,9 @@ enum {
   PEN_EXIT_TOPOLOGY = 78
 };
 
+/* Prints a message as a line to standard error. */
+void pen_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* Flushes standard output, prints the message and a newline to standard error, and exits. */
 _Noreturn void pen_stop(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/same_file.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/planner/best_first.h"
@@ -31,11 +32,16 @@ static void check_topology(const struct pen_topology *t) {
 }
 
 static void check_output(const struct pen_planner *planner) {
-  const char *output = planner->options->output;
-  const char *same = pen_same_file(output, planner->options->costs) ? "--costs" : NULL;
-  for (size_t i = 0; i < planner->written->sources.count && !same; i++)
-    if (pen_same_file(output, planner->written->sources.value[i])) same = "the topology";
-  if (same) pen_stop(PEN_EXIT_USAGE, "penstock-plan: -o %s: the same file as %s", output, same);
+  const size_t sources = planner->written->sources.count;
+  struct pen_named_file *file = pen_new(2 + sources, sizeof *file);
+  file[0] = (struct pen_named_file){"-o", planner->options->output, true, NULL};
+  file[1] = (struct pen_named_file){"--costs", planner->options->costs, false, NULL};
+  for (size_t i = 0; i < sources; i++)
+    file[2 + i] =
+        (struct pen_named_file){"the topology", planner->written->sources.value[i], false, NULL};
+  char conflict[PEN_CONFLICT_BYTES];
+  if (pen_find_conflict(file, 2 + sources, conflict))
+    pen_stop(PEN_EXIT_USAGE, "penstock-plan: %s", conflict);
 }
 
 static struct pen_planner planner_of(const struct pen_plan_options *options) {

@@ -102,7 +102,7 @@ void pen_write_topology(const struct pen_planner *planner, const struct pen_plan
   struct stat status;
   const bool replaces = lstat(output, &status) || S_ISREG(status.st_mode);
   const char *path = replaces ? pen_text("%s.tmp%ld", output, (long)getpid()) : output;
-  FILE *out = fopen(path, "w");
+  FILE *out = fopen(path, replaces ? "wx" : "w");
   if (!out) pen_stop(PEN_EXIT_CREATE, "penstock-plan: %s: %s", output, strerror(errno));
   fprintf(out, "# Plan %llu of %s: a step of %.6g %s, %llu MiB a rank. Made by penstock-plan %s.\n",
           (unsigned long long)planner->options->candidate, base_name(planner->written->path),

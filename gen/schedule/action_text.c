@@ -2,6 +2,7 @@
  * action is <stage><kind><microbatch>, and `a|b` is a pair: a overlaps b. The reader skips empty
  * lines and lines that begin with '#'; each rank has one line, in any order. */
 #include "gen/schedule/action_text.h"
+#include "base/file_kinds.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/partition/partition.h"
@@ -176,7 +177,7 @@ void pen_actions_read(const char *path, const struct pen_partition *partition,
     reader.line++;
     if (strlen(text) != (size_t)length)
       pen_stop(PEN_EXIT_DATA, "%s:%lu: a zero byte", path, reader.line);
-    read_rank_line(&reader, text);
+    read_rank_line(&reader, reader.line == 1 ? text + pen_mark_bytes(text, (size_t)length) : text);
   }
   int failed = ferror(file) ? errno : 0;
   free(text);

@@ -2,10 +2,9 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "base/message.h"
 #include "gen/base/arena.h"
 #include "gen/topology/literal.h"
-
-enum { SHOWN_BYTES_MAX = 100 };
 
 /* The character that a backslash and this letter mean, or 0. */
 static char escaped(char letter) {
@@ -50,30 +49,12 @@ const char *pen_literal_string(const char *from, const char *end, const char **s
   return close + 1;
 }
 
-/* The length of the UTF-8 character at `text`; 0: not UTF-8. */
-static size_t character_bytes(const char *text, size_t bytes) {
-  unsigned char first = (unsigned char)*text;
-  size_t length = first < 0x80                    ? 1
-                  : first >= 0xc2 && first < 0xe0 ? 2
-                  : (first & 0xf0) == 0xe0        ? 3
-                  : first >= 0xf0 && first < 0xf5 ? 4
-                                                  : 0;
-  if (length == 0 || length > bytes) return 0;
-  for (size_t i = 1; i < length; i++) {
-    if ((text[i] & 0xc0) != 0x80) return 0;
-  }
-  unsigned char second = length > 1 ? (unsigned char)text[1] : 0;
-  bool overlong = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
-  bool outside = (first == 0xed && second >= 0xa0) || (first == 0xf4 && second >= 0x90);
-  return overlong || outside ? 0 : length;
-}
-
 const char *pen_literal_shown(const char *text, size_t bytes) {
-  char *shown = pen_new(SHOWN_BYTES_MAX + sizeof "...", 1);
+  char *shown = pen_new(PEN_SHOWN_MAX + sizeof "...", 1);
   size_t out = 0;
   for (size_t i = 0; i < bytes;) {
-    size_t length = character_bytes(text + i, bytes - i);
-    if (out + (length ? length : 1) > SHOWN_BYTES_MAX) {
+    size_t length = pen_character_bytes(text + i, bytes - i);
+    if (out + (length ? length : 1) > PEN_SHOWN_MAX) {
       memcpy(shown + out, "...", 3);
       break;
     }

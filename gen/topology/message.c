@@ -46,8 +46,7 @@ static void print_about(const struct pen_topology *topology, const char *path, c
   char reason[REASON_BYTES_MAX];
   if (pen_is_attempting()) return;
   vsnprintf(reason, sizeof reason, format, list);
-  fprintf(stderr, "%s%s: %s\n", message_prefix(topology, pen_setting_find_path(path)), word,
-          reason);
+  pen_tell("%s%s: %s", message_prefix(topology, pen_setting_find_path(path)), word, reason);
 }
 
 void pen_topology_warn(const struct pen_topology *topology, const char *path, const char *format,

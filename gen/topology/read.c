@@ -50,8 +50,8 @@ static const struct pen_setting *find_setting(const struct pen_topology *topolog
     pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: not together with %s, which is the same setting",
              origin->where, path, origin->text, before->former_name ? before->former_name : name);
   if (origin->former_name)
-    fprintf(stderr, "%s%s = %s: warning: the name of this setting is now %s\n", origin->where, path,
-            origin->text, name);
+    pen_tell("%s%s = %s: warning: the name of this setting is now %s", origin->where, path,
+             origin->text, name);
   return setting;
 }
 
@@ -111,8 +111,8 @@ static void take_setting(struct pen_topology *topology, const struct pen_source 
   struct pen_origin origin = origin_in(source, 1, group, from);
   const struct pen_setting *setting = find_setting(topology, path, &origin);
   if (!setting)
-    pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: there is no such setting; %s", origin.where, path,
-             origin.text, pen_setting_hint(path));
+    pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: there is no such setting; %s", origin.where,
+             pen_literal_shown(path, strlen(path)), origin.text, pen_setting_hint(path));
   struct pen_written_value value;
   if (!take_value(source, from, &value))
     pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: %s", origin.where, path, origin.text,
@@ -215,8 +215,8 @@ static void take_group(struct pen_topology *topology, const struct pen_source *s
   if (!known) {
     const char *hint =
         config_setting_is_group(from) ? pen_setting_hint_group(name) : pen_setting_hint(name);
-    pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: there is no such group; %s", origin.where, name,
-             origin.text, hint);
+    pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: there is no such group; %s", origin.where,
+             pen_literal_shown(name, strlen(name)), origin.text, hint);
   }
   int count = config_setting_length(from);
   for (int i = 0; i < count; i++)

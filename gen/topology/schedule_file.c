@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/file_kinds.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/topology/settings.h"
@@ -34,7 +35,9 @@ void pen_topology_read_schedule_file(struct pen_topology *t) {
   int failed = ferror(file) ? errno : 0;
   fclose(file);
   if (failed) pen_stop(PEN_EXIT_NO_INPUT, "%s: %s", t->schedule_path, strerror(failed));
-  t->schedule_text = text;
+  const size_t mark = pen_mark_bytes(text, t->schedule_bytes);
+  t->schedule_text = text + mark;
+  t->schedule_bytes -= mark;
   const char **source = pen_new(t->sources.count + 1, sizeof *source);
   memcpy(source, t->sources.value, t->sources.count * sizeof *source);
   source[t->sources.count] = t->schedule_path;

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_kinds.h"
 #include "gen/base/arena.h"
 #include "gen/topology/literal.h"
 #include "gen/base/error.h"
@@ -297,11 +298,6 @@ static bool is_same(const struct stat *one, const struct stat *other) {
   return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
 }
 
-bool pen_same_file(const char *path, const char *other) {
-  struct stat one, two;
-  return path && other && !stat(path, &one) && !stat(other, &two) && is_same(&one, &two);
-}
-
 static bool open_and_read(struct scanner *scanner, struct scanned_file *reading) {
   int descriptor = open(reading->path, O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return false;
@@ -326,9 +322,10 @@ static void scan_file(struct scanner *scanner, const char *path, const struct sc
   uint64_t bytes = (uint64_t)(reading.end - reading.start);
   scanner->total_bytes += bytes;
   sha256_update(scanner->hash, bytes, (const uint8_t *)reading.start);
+  reading.at = reading.start += pen_mark_bytes(reading.start, bytes);
   reading.file = file_index(scanner->source, path);
   reading.visit = scanner->visits++;
-  const char *zero = memchr(reading.start, 0, bytes);
+  const char *zero = memchr(reading.start, 0, (size_t)(reading.end - reading.start));
   for (const char *at = reading.start; zero && at < zero; at++) reading.line += *at == '\n';
   if (zero)
     pen_stop(PEN_EXIT_TOPOLOGY, "%sa byte of value 0: a topology file is text",

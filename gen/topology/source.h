@@ -45,9 +45,6 @@ struct pen_source {
  * be read, 78 not a topology). */
 struct pen_source *pen_source_read(const char *path, struct sha256_ctx *hash);
 
-/* Whether both paths name the same existing file; false if one is null. */
-bool pen_same_file(const char *path, const char *other);
-
 /* `FILE:LINE: ` of a line of `text`, counted from 1. */
 const char *pen_source_where(const struct pen_source *source, size_t line);
 

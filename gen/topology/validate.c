@@ -204,8 +204,9 @@ static void check_host_names(const struct pen_topology *t, const char *setting,
   static const char allowed[] =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:";
   for (size_t h = 0; h < hosts->count; h++)
-    if (!*hosts->value[h] || hosts->value[h][strspn(hosts->value[h], allowed)])
-      pen_topology_fail(t, setting, "names or addresses of hosts");
+    if (!*hosts->value[h] || *hosts->value[h] == '-' ||
+        hosts->value[h][strspn(hosts->value[h], allowed)])
+      pen_topology_fail(t, setting, "names or addresses of hosts, which do not begin with -");
 }
 
 static void check_spares(const struct pen_topology *t) {

@@ -1,6 +1,8 @@
 /* check.c: the three ways to stop, see check.h. */
 #include "runtime/base/check.h"
 
+#include "base/message.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,19 +10,14 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LINE_BYTES = 2048 };
-
 static struct pen_speaker speaker = {.rank = -1};
 
 void pen_check_speaker(const struct pen_speaker *new_speaker) { speaker = *new_speaker; }
 
 /* One write, so that lines of ranks that fail together do not mix. */
-static void put_line(char *line, size_t used) {
-  if (used > LINE_BYTES - 2) {
-    used = LINE_BYTES - 2;
-  }
-  line[used] = '\n';
-  ssize_t written = write(STDERR_FILENO, line, used + 1);
+static void put_line(char line[PEN_MESSAGE_BYTES], size_t used) {
+  const size_t bytes = pen_message_end(line, used);
+  ssize_t written = write(STDERR_FILENO, line, bytes);
   (void)written; /* nowhere left to complain */
 }
 
@@ -34,10 +31,10 @@ static _Noreturn void leave(int status) {
   exit(status);
 }
 
-/* "penstock: " and the message. */
-static void put_message(const char *format, va_list arguments) {
-  char line[LINE_BYTES];
-  size_t used = (size_t)snprintf(line, sizeof line, "penstock: ");
+/* The name and the message. */
+static void put_message(const char *name, const char *format, va_list arguments) {
+  char line[PEN_MESSAGE_BYTES];
+  size_t used = (size_t)snprintf(line, sizeof line, "%.*s: ", PEN_SHOWN_MAX, name);
   int more = vsnprintf(line + used, sizeof line - used, format, arguments);
   put_line(line, used + (size_t)(more < 0 ? 0 : more));
 }
@@ -45,7 +42,14 @@ static void put_message(const char *format, va_list arguments) {
 void pen_warn(const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  put_message(format, arguments);
+  put_message("penstock", format, arguments);
+  va_end(arguments);
+}
+
+void pen_say(const char *name, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  put_message(name, format, arguments);
   va_end(arguments);
 }
 
@@ -53,7 +57,7 @@ void pen_fail(int status, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
   if (may_speak(status)) {
-    put_message(format, arguments);
+    put_message("penstock", format, arguments);
   }
   va_end(arguments);
   leave(status);
@@ -78,7 +82,7 @@ static size_t put_place(char *line, size_t bytes, const char *file, int line_num
 
 void pen_check_failed(const char *file, int line_number, const char *format, ...) {
   int cause = errno;
-  char line[LINE_BYTES];
+  char line[PEN_MESSAGE_BYTES];
   size_t used = put_place(line, sizeof line, file, line_number);
   va_list arguments;
   va_start(arguments, format);
@@ -95,7 +99,7 @@ void pen_check_failed(const char *file, int line_number, const char *format, ...
 }
 
 void pen_assert_failed(const char *file, int line_number, const char *condition) {
-  char line[LINE_BYTES];
+  char line[PEN_MESSAGE_BYTES];
   size_t used = put_place(line, sizeof line, file, line_number);
   used += (size_t)snprintf(line + used, sizeof line - used, "assertion failed: %s", condition);
   put_line(line, used);

@@ -30,6 +30,9 @@ _Noreturn void pen_fail(int status, const char *format, ...) __attribute__((form
 /* Prints the same line and returns. */
 void pen_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Prints "NAME: " and the message. */
+void pen_say(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 /* pen_check(condition, format, ...): always on, for calls of the system or a library. If the
  * condition is false, prints host, rank, action, file:line, the message and the text of errno, and
  * exits with PEN_EXIT_SYSTEM. */

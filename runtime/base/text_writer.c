@@ -46,16 +46,6 @@ void pen_writer_number(struct pen_writer *text, uint64_t number) {
   pen_writer_text(text, digits);
 }
 
-const char *pen_shown(char shown[PEN_SHOWN_BYTES], const char *text) {
-  snprintf(shown, PEN_SHOWN_BYTES, "%s", text);
-  for (char *c = shown; *c; c++) {
-    if ((unsigned char)*c < 32 || *c == 127) {
-      *c = '?';
-    }
-  }
-  return shown;
-}
-
 void pen_hex_text(char *text, const unsigned char *bytes, size_t count) {
   for (size_t i = 0; i < count; i++) {
     snprintf(text + 2 * i, 3, "%02x", bytes[i]);

@@ -6,11 +6,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Copies text that comes from a file, truncated to the buffer, with control characters replaced by
- * '?'. Returns `shown`. */
-enum { PEN_SHOWN_BYTES = 160 };
-const char *pen_shown(char shown[PEN_SHOWN_BYTES], const char *text);
-
 /* Writes 2*count lower-case hexadecimal digits and a 0 into text. */
 void pen_hex_text(char *text, const unsigned char *bytes, size_t count);
 

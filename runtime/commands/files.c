@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/same_file.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
 
@@ -18,16 +19,20 @@ static const struct named_file {
   const char *option;
   size_t offset; /* of the path in struct pen_options */
   bool written;
+  const char *suffix; /* of its temporary file; null: none */
 } named_files[] = {
-    {"--data", offsetof(struct pen_options, data), false},
-    {"--eval-data", offsetof(struct pen_options, eval_data), false},
-    {"--init", offsetof(struct pen_options, init), false},
-    {"--log", offsetof(struct pen_options, log), true},
-    {"--metrics", offsetof(struct pen_options, metrics), true},
-    {"--trace", offsetof(struct pen_options, trace), true},
-    {"--measure", offsetof(struct pen_options, measure), true},
-    {"--output", offsetof(struct pen_options, output), true},
-    {"--logits", offsetof(struct pen_options, logits), true},
+    {"--data", offsetof(struct pen_options, data), false, NULL},
+    {"--eval-data", offsetof(struct pen_options, eval_data), false, NULL},
+    {"--prompts", offsetof(struct pen_options, prompts), false, NULL},
+    {"--init", offsetof(struct pen_options, init), false, NULL},
+    {"--checkpoint", offsetof(struct pen_options, checkpoint), false, NULL},
+    {"--secret-file", offsetof(struct pen_options, secret_file), false, NULL},
+    {"--log", offsetof(struct pen_options, log), true, NULL},
+    {"--metrics", offsetof(struct pen_options, metrics), true, ".tmp"},
+    {"--trace", offsetof(struct pen_options, trace), true, NULL},
+    {"--measure", offsetof(struct pen_options, measure), true, NULL},
+    {"--output", offsetof(struct pen_options, output), true, ".tmp"}, /* of init */
+    {"--logits", offsetof(struct pen_options, logits), true, ".tmp"},
 };
 enum { NAMED_FILE_COUNT = sizeof named_files / sizeof *named_files };
 
@@ -35,38 +40,37 @@ static const char *path_of(const struct pen_options *options, const struct named
   return *(const char *const *)((const char *)options + file->offset);
 }
 
-/* Copies the folder of a path; returns the name after it. */
-static const char *split_path(const char *path, char folder[PATH_MAX]) {
-  const char *slash = strrchr(path, '/');
-  snprintf(folder, PATH_MAX, "%.*s", slash == NULL ? 1 : (int)(slash - path + 1),
-           slash == NULL ? "." : path);
-  return slash == NULL ? path : slash + 1;
+/* What `train` makes in the folder of its checkpoints. */
+static bool is_checkpoint_name(const char *name) {
+  return strncmp(name, "latest", 6) == 0 || strncmp(name, "step-", 5) == 0 ||
+         strcmp(name, ".run") == 0;
 }
 
-/* Whether both paths name one regular file. Files that do not exist yet are compared by folder and
- * name. */
-static bool same_file(const char *path, const char *other) {
+static void check_not_in_checkpoints(const struct pen_named_file *file, const char *folder) {
+  char path[PATH_MAX];
+  const char *slash = strrchr(file->path, '/'), *name = slash == NULL ? file->path : slash + 1;
+  snprintf(path, sizeof path, "%.*s", slash == NULL ? 2 : (int)(slash - file->path + 1),
+           slash == NULL ? "./" : file->path);
   struct stat one, two;
-  int missing = stat(path, &one) != 0, other_missing = stat(other, &two) != 0;
-  if (!missing && !other_missing) {
-    return S_ISREG(one.st_mode) && pen_file_same(&one, &two);
+  if (is_checkpoint_name(name) && stat(path, &one) == 0 && stat(folder, &two) == 0 &&
+      pen_file_same(&one, &two)) {
+    pen_fail(PEN_EXIT_USAGE, "%s %s: a name of the checkpoints of --checkpoint %s", file->name,
+             file->path, folder);
   }
-  char folder[PATH_MAX], other_folder[PATH_MAX];
-  bool same_name = strcmp(split_path(path, folder), split_path(other, other_folder)) == 0;
-  return missing && other_missing && same_name && stat(folder, &one) == 0 &&
-         stat(other_folder, &two) == 0 && pen_file_same(&one, &two);
 }
 
 void pen_check_files_differ(const struct pen_options *options) {
+  struct pen_named_file file[NAMED_FILE_COUNT];
+  char conflict[PEN_CONFLICT_BYTES];
   for (size_t i = 0; i < NAMED_FILE_COUNT; i++) {
-    const char *path = path_of(options, &named_files[i]);
-    for (size_t j = 0; j < NAMED_FILE_COUNT && named_files[i].written && path != NULL; j++) {
-      const char *other = path_of(options, &named_files[j]);
-      if (i != j && other != NULL && same_file(path, other)) {
-        pen_fail(PEN_EXIT_USAGE, "%s %s: the same file as that of %s", named_files[i].option, path,
-                 named_files[j].option);
-      }
+    file[i] = (struct pen_named_file){named_files[i].option, path_of(options, &named_files[i]),
+                                      named_files[i].written, named_files[i].suffix};
+    if (options->checkpoint != NULL && file[i].path != NULL && file[i].written) {
+      check_not_in_checkpoints(&file[i], options->checkpoint);
     }
+  }
+  if (pen_find_conflict(file, NAMED_FILE_COUNT, conflict)) {
+    pen_fail(PEN_EXIT_USAGE, "%s", conflict);
   }
 }
 
@@ -82,7 +86,7 @@ void pen_check_weights_not_written(const struct pen_run *run) {
     }
     for (size_t i = 0; i < NAMED_FILE_COUNT; i++) {
       const char *written = named_files[i].written ? path_of(run->options, &named_files[i]) : NULL;
-      if (written != NULL && same_file(file, written)) {
+      if (written != NULL && pen_same_file(file, written)) {
         pen_fail(PEN_EXIT_USAGE, "%s %s: a file of the weights that are read from %s",
                  named_files[i].option, written, path);
       }
@@ -108,8 +112,7 @@ const char *pen_token_path(const struct pen_plan *plan, const char *option, cons
   if (access(path, R_OK) != 0) {
     pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", path, strerror(errno));
   }
-  fprintf(stderr, "%s: %s %s is not read: the model makes its own inputs\n", plan->name, option,
-          path);
+  pen_say(plan->name, "%s %s is not read: the model makes its own inputs", option, path);
   return NULL;
 }
 

@@ -7,7 +7,8 @@
 #include "runtime/base/options.h"
 #include "runtime/rank/run.h"
 
-/* Fails (64) if two options name the same file and one of them writes it. */
+/* Fails (64) if two options name the same file and one of them writes it, or one writes a file of a
+ * checkpoint. */
 void pen_check_files_differ(const struct pen_options *options);
 
 /* Fails (64) if an option writes a file of the folder that the run reads its weights from. */

@@ -17,6 +17,7 @@
 #include "runtime/base/files.h"
 #include "runtime/commands/block_times.h"
 #include "runtime/commands/exchange_times.h"
+#include "runtime/commands/files.h"
 #include "runtime/commands/message_times.h"
 #include "runtime/observe/json_output.h"
 #include "runtime/observe/measure.h"
@@ -247,6 +248,7 @@ int pen_measure_costs(const struct pen_plan *plan, const struct pen_options *opt
              "schedule trains, by make or with penstock-gen --blocks",
              plan->schedule);
   }
+  pen_check_files_differ(options);
   const int descriptor = pen_file_open_output(options->output, 0);
   if (descriptor < 0) {
     pen_fail(PEN_EXIT_CANNOT_CREATE, "--output %s: %s", options->output, strerror(errno));

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file_kinds.h"
 #include "runtime/base/check.h"
 #include "runtime/base/crc32.h"
 
@@ -104,11 +105,11 @@ static struct pen_prompts read_file(const struct pen_plan *plan, const char *pat
   size_t capacity = 0;
   errno = file == NULL ? errno : 0;
   for (ssize_t bytes; file != NULL && (bytes = getline(&line, &capacity, file)) >= 0;) {
-    source.line++;
-    if (strspn(line, " \t\r\n") == (size_t)bytes) {
+    const size_t mark = source.line++ == 0 ? pen_mark_bytes(line, (size_t)bytes) : 0;
+    if (strspn(line + mark, " \t\r\n") == (size_t)bytes - mark) {
       continue;
     }
-    const json_t *text = parse_line(&source, line, (size_t)bytes);
+    const json_t *text = parse_line(&source, line + mark, (size_t)bytes - mark);
     if ((prompts.count & (prompts.count - 1)) == 0) { /* a power of two: the list is full */
       list = realloc(list, (prompts.count > 0 ? 2 * prompts.count : 1) * sizeof *list);
       pen_check(list != NULL, "no memory for the prompts of %s", path);

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_kinds.h"
 #include "runtime/base/check.h"
 #include "runtime/base/crc32.h"
 #include "runtime/base/key.h"
@@ -39,9 +40,30 @@ uint32_t pen_data_token(const struct pen_data *data, uint64_t index) {
   return data->token_bytes == 2 ? low : low | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
 }
 
+static void check_kind(const char *path, const unsigned char *file, uint64_t file_bytes) {
+  const struct pen_file_kind *kind =
+      pen_file_kind_of(PEN_FILE_TOKENS, path, file,
+                       file_bytes < PEN_FILE_KIND_BYTES ? file_bytes : PEN_FILE_KIND_BYTES);
+  if (kind != NULL) {
+    pen_fail(PEN_EXIT_DATA, "%s: %s: %s", path, kind->name, kind->advice);
+  }
+}
+
+static bool is_plain(int32_t magic, int32_t version) {
+  for (size_t i = 0; i < sizeof plains / sizeof plains[0]; i++) {
+    if (magic == plains[i].magic && version == plains[i].version) {
+      return true;
+    }
+  }
+  return false;
+}
+
 /* Checks the header of a plain file, and sets the bytes of a token; returns the count of tokens. */
 static uint64_t check_header(struct pen_data *data, const char *path, const unsigned char *header,
                              uint64_t file_bytes) {
+  if (!is_plain(little_endian_i32(header), little_endian_i32(header + 4))) {
+    check_kind(path, header, file_bytes);
+  }
   if (file_bytes < HEADER_BYTES) {
     pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " bytes: a token file has a header of %d bytes", path,
              file_bytes, HEADER_BYTES);

@@ -11,11 +11,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/message.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
 #include "runtime/base/text_writer.h"
 #include "runtime/storage/manifest.h"
 #include "runtime/storage/safetensors.h"
+#include "runtime/storage/safetensors_header.h"
 
 struct shard {
   char *name, *path; /* as in the index; where it is */
@@ -63,10 +65,10 @@ static const struct shard *shard_named(const struct pen_model_files *shards, con
 /* A file of the index lies beside it. */
 static void open_named(struct pen_model_files *shards, const char *tensor, const json_t *value) {
   const char *name = json_string_value(value);
-  char path[PATH_MAX];
+  char path[PATH_MAX], shown[PEN_SHOWN_BYTES];
   if (name == NULL || *name == '\0' || strchr(name, '/') != NULL) {
-    pen_fail(PEN_EXIT_DATA, "%s: weight_map: %.100s: must be the name of a file in the same folder",
-             shards->index_path, tensor);
+    pen_fail(PEN_EXIT_DATA, "%s: weight_map: %s: must be the name of a file in the same folder",
+             shards->index_path, pen_shown(shown, tensor));
   }
   if (shard_named(shards, name) != NULL) {
     return;
@@ -115,11 +117,36 @@ static void find_manifest(struct pen_model_files *shards, const char *folder) {
   }
 }
 
+static _Noreturn void fail_absent(const char *path, int cause) {
+  const char *slash = strchr(path, '/');
+  bool is_hub_name = strpbrk(path, ".~/ ") == slash && slash != NULL && slash != path &&
+                     slash[1] != '\0' && strchr(slash + 1, '/') == NULL;
+  pen_fail(PEN_EXIT_NO_INPUT, "%s: %s%s", path, strerror(cause),
+           is_hub_name ? "; a model of a hub is downloaded first: hf download NAME --local-dir "
+                         "FOLDER, then --init FOLDER"
+                       : "");
+}
+
+/* A folder without safetensors files may have what they are made of. */
+static void check_folder_kind(const char *folder) {
+  static const char *const names[] = {"pytorch_model.bin", "pytorch_model.bin.index.json",
+                                      "tf_model.h5", "consolidated.00.pth"};
+  char file[PATH_MAX];
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    if (pen_path_join(file, folder, names[i]) == 0 && access(file, F_OK) == 0) {
+      pen_fail(PEN_EXIT_DATA,
+               "%s: no safetensors file, which is needed: save the model as such, with Python: "
+               "transformers.AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(OTHER)",
+               file);
+    }
+  }
+}
+
 static void open_all(struct pen_model_files *shards, const char *path) {
   char file[PATH_MAX], index[PATH_MAX];
   struct stat status;
   if (stat(path, &status) != 0) {
-    pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", path, strerror(errno));
+    fail_absent(path, errno);
   }
   if (!S_ISDIR(status.st_mode)) {
     if (ends_in(path, ".json")) {
@@ -136,6 +163,9 @@ static void open_all(struct pen_model_files *shards, const char *path) {
   if (access(file, F_OK) != 0 && access(index, F_OK) == 0) {
     open_index(shards, index);
   } else {
+    if (access(file, F_OK) != 0) {
+      check_folder_kind(path);
+    }
     open_shard(shards, file, file);
     find_manifest(shards, path);
   }
@@ -166,6 +196,36 @@ static void find_lacking(struct pen_model_files *shards, const struct pen_plan *
   }
 }
 
+/* Fails if a name of the files is that of the model's first weight, but for more before it. */
+static void check_prefix(const struct pen_model_files *shards, const char *stored) {
+  const char *name = shards->plan->weights[0].tensor, *bare = strchr(name, '.');
+  const char *const wanted[] = {name, bare == NULL ? name : bare + 1};
+  for (size_t i = 0; i < 2; i++) {
+    size_t length = strlen(stored), tail = strlen(wanted[i]);
+    if (length > tail && stored[length - tail - 1] == '.' && ends_in(stored, wanted[i])) {
+      char shown[PEN_SHOWN_BYTES];
+      pen_fail(PEN_EXIT_DATA,
+               "%s: tensor %s: this model's is %s: rename the tensors, without \"%.*s\"",
+               shards->index_path != NULL ? shards->index_path : shards->shard[0].path,
+               pen_shown(shown, stored), wanted[i], (int)(length - tail < 80 ? length - tail : 80),
+               shown);
+    }
+  }
+}
+
+static void check_prefixes(const struct pen_model_files *shards) {
+  const char *first = shards->plan->weight_count == 0 ? NULL : shards->plan->weights[0].tensor;
+  if (first == NULL || shards->lacking_bytes != 0 || has(shards, first)) {
+    return;
+  }
+  for (size_t i = 0; shards->map == NULL && i < shards->shard[0].file->count; i++) {
+    check_prefix(shards, shards->shard[0].file->tensors[i].name);
+  }
+  const char *name;
+  json_t *file;
+  json_object_foreach(shards->map, name, file) { check_prefix(shards, name); }
+}
+
 static const struct pen_stored *find(const struct pen_model_files *shards,
                                      const struct pen_weight *weight, const struct shard **shard) {
   const char *name = stored_name(shards, weight);
@@ -189,6 +249,7 @@ struct pen_model_files *pen_model_files_open(const char *path, const struct pen_
   shards->plan = plan;
   open_all(shards, path);
   find_lacking(shards, plan);
+  check_prefixes(shards);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     find(shards, &plan->weights[i], &shard);
   }

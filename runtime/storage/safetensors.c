@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_kinds.h"
+#include "base/message.h"
 #include "runtime/base/check.h"
 #include "runtime/base/crc32.h"
 #include "runtime/base/files.h"
@@ -91,6 +93,19 @@ static void open_regular(struct pen_safetensors *file) {
   file->file_bytes = (uint64_t)status.st_size;
 }
 
+/* A header begins with `{`; what does not may be a file of another format. */
+static void check_kind(const struct pen_safetensors *file) {
+  unsigned char first[PEN_FILE_KIND_BYTES];
+  int64_t bytes = pen_file_read_at(file->fd, first, sizeof first, 0);
+  const struct pen_file_kind *kind =
+      bytes <= 0 || (bytes > 8 && first[8] == '{')
+          ? NULL
+          : pen_file_kind_of(PEN_FILE_WEIGHTS, file->path, first, (size_t)bytes);
+  if (kind != NULL) {
+    pen_fail(PEN_EXIT_DATA, "%s: %s: %s", file->path, kind->name, kind->advice);
+  }
+}
+
 struct pen_safetensors *pen_safetensors_open(const char *path) {
   struct pen_safetensors *file = calloc(1, sizeof *file);
   if (file == NULL) {
@@ -98,6 +113,7 @@ struct pen_safetensors *pen_safetensors_open(const char *path) {
   }
   file->path = path;
   open_regular(file);
+  check_kind(file);
   uint64_t header_bytes;
   if (file->file_bytes < sizeof header_bytes) {
     pen_fail(PEN_EXIT_DATA, "%s: %llu bytes: too short for a safetensors file", path,

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/message.h"
 #include "runtime/base/check.h"
 #include "runtime/base/text_writer.h"
 

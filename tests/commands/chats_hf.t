@@ -46,6 +46,15 @@ template "{%- for m in messages -%}
   {%- else %} {{ m.content }}<end> {% endif %}
 {% endfor -%}"
 is "or that without its end: the end counts" "$(counted)" "$first $second "
+cp chats.jsonl both.jsonl
+cat >chats.jsonl <<'END_OF_FILE'
+{"messages": [{"role": "user", "content": [{"type": "text", "text": "o"}, {"type": "text", "text": "ne"}]}, {"role": "assistant", "content": "two three", "weight": 0}, {"role": "user", "content": "two"}, {"role": "assistant", "content": "one", "weight": 1}]}
+{"conversations": [{"from": "human", "value": "one"}, {"from": "gpt", "value": "two"}]}
+{"messages": [{"role": "user", "content": "one"}, {"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": "{\"three\": 1}"}}]}]}
+END_OF_FILE
+template "{% for m in messages %}<turn>{{ m.role }} {{ m.content }}{% for c in m.tool_calls %}{% for a in c.function.arguments %}{{ a }}{% endfor %}{% endfor %}<end> {% endfor %}$prompt"
+is "weights, parts, conversations and tool calls" "$(counted)" '1 2 5 0 1 3 6 7 0 1 2 6 0 1 3 |5 |0 1 2 5 0 1 3 |6 |0 1 2 5 0 1 3 |7 |0 '
+mv both.jsonl chats.jsonl
 # Qwen3's: of earlier answers what was thought is left out, and the last one has a place for it.
 template "{% for m in messages %}<turn>{{ m.role }} {% if m.role == 'assistant' and loop.last %}think {% endif %}{{ m.content }}<end> {% endfor %}$prompt"
 is "a template that changes earlier answers" "$(counted)" '1 2 5 0 1 3 |6 |7 |0 1 2 6 0 1 3 8 |5 |0 1 3 |7 |0 1 2 5 6 0 1 3 8 |0 '

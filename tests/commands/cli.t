@@ -111,17 +111,24 @@ refuses 64 "penstock: --checkpoint checkpoint: is one checkpoint itself: name th
 cp data.bin kept.bin
 ln -s data.bin link.bin
 for option in log metrics trace measure; do
-  refuses 64 "penstock: --$option data.bin: the same file as that of --data" train --data data.bin --$option data.bin
-  refuses 64 "penstock: --$option link.bin: the same file as that of --data" train --data data.bin --$option link.bin
+  refuses 64 "penstock: --$option data.bin: the same file as --data" train --data data.bin --$option data.bin
+  refuses 64 "penstock: --$option link.bin: the same file as --data" train --data data.bin --$option link.bin
 done
-refuses 64 "penstock: --log new: the same file as that of --trace" train --data data.bin --log new --trace new
-refuses 64 "penstock: --log new: the same file as that of --trace" train --data data.bin --log new --trace ../"$(basename "$PWD")"/./new
-refuses 64 "penstock: --log kept.bin: the same file as that of --eval-data" train --data data.bin --log kept.bin --eval-data kept.bin --eval-every 1
-refuses 64 "penstock: --output data.bin: the same file as that of --data" score --data data.bin --output data.bin --init none
+refuses 64 "penstock: --log new: the same file as --trace" train --data data.bin --log new --trace new
+refuses 64 "penstock: --log new: the same file as --trace" train --data data.bin --log new --trace ../"$(basename "$PWD")"/./new
+refuses 64 "penstock: --log kept.bin: the same file as --eval-data" train --data data.bin --log kept.bin --eval-data kept.bin --eval-every 1
+refuses 64 "penstock: --output data.bin: the same file as --data" score --data data.bin --output data.bin --init none
 mkdir weights
 ./tiny init --seed 1 --output weights/model.safetensors && cp weights/model.safetensors kept.safetensors
 refuses 64 "penstock: --output weights/model.safetensors: a file of the weights that are read from weights" \
   score --data data.bin --init weights --output weights/model.safetensors
+ln -s new dangling
+refuses 64 "penstock: --log new: the same file as --trace" train --data data.bin --log new --trace dangling
+refuses 64 "penstock: --log m.tmp: the same file as --metrics's temporary file" train --data data.bin --metrics m --log m.tmp
+./tiny train --data data.bin --steps 1 --checkpoint run --quiet
+refuses 64 "penstock: --output run/latest/config.json: in the folder of a checkpoint" init --output run/latest/config.json
+refuses 64 "penstock: --log run/step-2: a name of the checkpoints of --checkpoint run" train --data data.bin --checkpoint run --log run/step-2
+refuses 64 "penstock: --log runs: the same file as --checkpoint" train --data data.bin --checkpoint runs --log runs
 ln weights/model.safetensors other-name
 refuses 64 "penstock: --log other-name: a file of the weights that are read from weights" train --data data.bin --init weights --log other-name
 ok "and the inputs are what they were" sh -c 'cmp data.bin kept.bin && cmp weights/model.safetensors kept.safetensors'
@@ -210,4 +217,16 @@ if test -w /dev/full; then
     is "status of '$words' without room for what it prints" $? 74
   done
 fi
+
+# penstock-launch gives ssh no option that a plan names.
+mkdir bin
+printf '#!/bin/sh\necho "hosts $HOSTS"\n' >bin/plan
+printf '#!/bin/sh\necho "$@" | head -n 1\n' >bin/ssh
+chmod +x bin/plan bin/ssh
+launch() { HOSTS=$1 PATH="$PWD/bin:$PATH" sh "$top_srcdir/tools/penstock-launch" -- bin/plan train 2>&1; }
+is "penstock-launch ends the options of ssh" "$(launch "one" | head -n 1)" "one: -o BatchMode=yes -- one cd '$PWD' || exit 71"
+is "a host that is one is refused" "$(launch "one -v"; echo $?)" "penstock-launch: bin/plan: the name of a host begins with -, as an option does
+78"
+sh "$top_srcdir/tools/penstock-launch" --ssh a --ssh=b bin/plan train >out 2>err
+matches "--ssh given twice" "$? $(cat err)" "64 penstock-launch: --ssh: given twice*"
 finish

@@ -82,62 +82,69 @@ while IFS='	' read -r family keys text; do
   printf '{%s,%s}' "$family" "$keys" >config.json
   refused 65 "config.json: $text" "$keys" config.json
 done <<'END'
-llama	"rope_scaling":{"rope_type":"llama3","factor":8.0}	rope_scaling.low_freq_factor: missing
-llama	"rope_scaling":{"rope_type":"llama3","factor":"8"}	rope_scaling.factor = "8": a finite number, 1 or more
-llama	"rope_scaling":{"type":"linear","factor":0.5}	rope_scaling.factor = 0.5: a finite number, 1 or more
-llama	"rope_scaling":{"type":"dynamic","factor":2}	rope_scaling.type = "dynamic": only "default", "linear" or "llama3" is supported
-qwen3	"rope_parameters":{"rope_type":"yarn","rope_theta":1e4,"factor":4.0}	rope_parameters.rope_type = "yarn": only "default", "linear" or "llama3" is supported
-llama	"rope_scaling":{"rope_type":"longrope"}	rope_scaling.rope_type = "longrope": only "default", "linear" or "llama3" is supported
-llama	"rope_scaling":{"type":"linear","factor":2,"low_freq_factor":1.0}	rope_scaling.low_freq_factor = 1.0: RoPE scaling "linear" has no such key
-llama	"rope_parameters":{"rope_type":"default","rope_theta":1e4,"factor":4.0}	rope_parameters.factor = 4.0: RoPE scaling "default" has no such key
-llama	"rope_parameters":{"rope_type":"default","partial_rotary_factor":0.5}	rope_parameters.partial_rotary_factor = 0.5: RoPE scaling "default" has no such key
-llama	"partial_rotary_factor":0.5	partial_rotary_factor = 0.5: only 1.0|1 is supported
-llama	"attention_bias":true	attention_bias = true: only false is supported
-llama	"mlp_bias":true	mlp_bias = true: only false is supported
-llama	"rope_interleaved":true	rope_interleaved = true: only false is supported
-llama	"hidden_act":"gelu"	hidden_act = "gelu": only "silu"|"swish" is supported
-llama	"sliding_window":4096	sliding_window = 4096: only null is supported
-llama	"quantization_config":{"bits":4}	quantization_config = {"bits":4}: unknown key; if the results of the model do not depend on it: --ignore quantization_config
-llama	"rms_norm_eps":-1.0	rms_norm_eps = -1.0: a finite number, 0 or more
-llama	"num_key_value_heads":"2"	num_key_value_heads = "2": a whole number from 1 to 65536
-llama	"tie_word_embeddings":1	tie_word_embeddings = 1: true or false
-gemma3	"layer_types":["sliding_attention","full_attention"]	layer_types[1] = "full_attention": only "sliding_attention" is supported
-gemma3	"sliding_window_pattern":2	sliding_window_pattern = 2: only 6 is supported
-gemma3	"final_logit_softcapping":30.0	final_logit_softcapping = 30.0: only null is supported
-gemma3	"rope_parameters":{"sliding_attention":{"rope_type":"linear","factor":2.0}}	rope_parameters.sliding_attention.rope_type = "linear": only "default" positions are supported in these layers
-gemma3	"rope_parameters":{"rope_type":"default"}	rope_parameters.rope_type = "default": only full_attention and sliding_attention are supported
-gemma3	"rope_parameters":{"full_attention":{"rope_type":"yarn"}}	rope_parameters.full_attention.rope_type = "yarn": only "default", "linear" or "llama3" is supported
-gemma3	"architectures":["Gemma3ForConditionalGeneration"]	architectures[0] = "Gemma3ForConditionalGeneration": only "Gemma3ForCausalLM" is supported
-mistral	"sliding_window":0	sliding_window = 0: a whole number from 1 to 1048576, or null
-mistral	"sliding_window":4.5	sliding_window = 4.5: a whole number from 1 to 1048576, or null
-mistral	"attention_bias":true	attention_bias = true: unknown key; if the results of the model do not depend on it: --ignore attention_bias
-mistral	"architectures":["MistralForSequenceClassification"]	architectures[0] = "MistralForSequenceClassification": only "MistralForCausalLM" is supported
-qwen2	"use_sliding_window":true	use_sliding_window = true: only false is supported
-qwen2	"attention_bias":true	attention_bias = true: unknown key; if the results of the model do not depend on it: --ignore attention_bias
-llama	"architectures":["LlamaForSequenceClassification"]	architectures[0] = "LlamaForSequenceClassification": only "LlamaForCausalLM" is supported
-llama	"architectures":["LlamaForCausalLM","MistralForCausalLM"]	architectures[1] = "MistralForCausalLM": only "LlamaForCausalLM" is supported
-qwen2	"architectures":["Qwen2Model"]	architectures[0] = "Qwen2Model": only "Qwen2ForCausalLM" is supported
-qwen3	"architectures":["Qwen2ForCausalLM"]	architectures[0] = "Qwen2ForCausalLM": only "Qwen3ForCausalLM" is supported
-gpt2	"architectures":["GPT2Model"]	architectures[0] = "GPT2Model": only "GPT2LMHeadModel" is supported
-gpt2	"architectures":[7]	architectures[0] = 7: only "GPT2LMHeadModel" is supported
-gpt2	"architectures":"GPT2LMHeadModel"	architectures = "GPT2LMHeadModel": a list
-qwen3	"use_sliding_window":true	use_sliding_window = true: only false is supported
-qwen3	"layer_types":["full_attention","sliding_attention"]	layer_types[1] = "sliding_attention": only "full_attention" is supported
-gpt2	"activation_function":"relu"	activation_function = "relu": only "gelu_new"|"gelu_pytorch_tanh" is supported
-gpt2	"scale_attn_weights":false	scale_attn_weights = false: only true is supported
-gpt2	"scale_attn_by_inverse_layer_idx":true	scale_attn_by_inverse_layer_idx = true: only false is supported
-gpt2	"add_cross_attention":true	add_cross_attention = true: only false is supported
+llama	"rope_scaling":{"rope_type":"llama3","factor":8.0,"high_freq_factor":4.0,"original_max_position_embeddings":8}	rope_scaling.low_freq_factor: missing
+llama	"rope_scaling":{"rope_type":"linear","factor":"8"}	rope_scaling.factor = "8" is not supported: a finite number, 1 or more
+llama	"rope_scaling":{"type":"linear","factor":0.5}	rope_scaling.factor = 0.5 is not supported: a finite number, 1 or more
+llama	"rope_scaling":{"type":"dynamic","factor":2}	rope_scaling.type = "dynamic" is not supported: only "default", "linear" or "llama3"
+qwen3	"rope_parameters":{"rope_type":"yarn","rope_theta":1e4,"factor":4.0}	rope_parameters.rope_type = "yarn" is not supported: only "default", "linear" or "llama3"
+llama	"rope_scaling":{"rope_type":"longrope"}	rope_scaling.rope_type = "longrope" is not supported: only "default", "linear" or "llama3"
+llama	"rope_scaling":{"type":"linear","factor":2,"low_freq_factor":1.0}	rope_scaling.low_freq_factor = 1.0 is not supported: RoPE scaling "linear" has no such key
+llama	"rope_parameters":{"rope_type":"default","rope_theta":1e4,"factor":4.0}	rope_parameters.factor = 4.0 is not supported: RoPE scaling "default" has no such key
+llama	"rope_parameters":{"rope_type":"default","partial_rotary_factor":0.5}	rope_parameters.partial_rotary_factor = 0.5 is not supported: RoPE scaling "default" has no such key
+llama	"partial_rotary_factor":0.5	partial_rotary_factor = 0.5 is not supported: only 1.0|1
+llama	"attention_bias":true	attention_bias = true is not supported: only false
+llama	"mlp_bias":true	mlp_bias = true is not supported: only false
+llama	"rope_interleaved":true	rope_interleaved = true is not supported: only false
+llama	"hidden_act":"gelu"	hidden_act = "gelu" is not supported: only "silu"|"swish"
+llama	"sliding_window":4096	sliding_window = 4096 is not supported: only null
+llama	"quantization_config":{"bits":4}	quantization_config = {"bits":4} is not supported: unknown key; if the results of the model do not depend on it: --ignore quantization_config
+llama	"rms_norm_eps":-1.0	rms_norm_eps = -1.0 is not supported: a finite number, 0 or more
+llama	"num_key_value_heads":"2"	num_key_value_heads = "2" is not supported: a whole number from 1 to 65536
+llama	"tie_word_embeddings":1	tie_word_embeddings = 1 is not supported: true or false
+gemma3	"layer_types":["sliding_attention","full_attention"]	layer_types[1] = "full_attention" is not supported: only "sliding_attention"
+gemma3	"sliding_window_pattern":2	sliding_window_pattern = 2 is not supported: only 6
+gemma3	"final_logit_softcapping":30.0	final_logit_softcapping = 30.0 is not supported: only null
+gemma3	"rope_parameters":{"sliding_attention":{"rope_type":"linear"}}	rope_parameters.sliding_attention.rope_type = "linear" is not supported: only "default" positions in these layers
+gemma3	"rope_parameters":{"rope_type":"default"}	rope_parameters.rope_type = "default" is not supported: only full_attention and sliding_attention
+gemma3	"rope_parameters":{"full_attention":{"rope_type":"yarn"}}	rope_parameters.full_attention.rope_type = "yarn" is not supported: only "default", "linear" or "llama3"
+gemma3	"architectures":["Gemma3ForConditionalGeneration"]	architectures[0] = "Gemma3ForConditionalGeneration" is not supported: only "Gemma3ForCausalLM"
+mistral	"sliding_window":0	sliding_window = 0 is not supported: a whole number from 1 to 1048576, or null
+mistral	"sliding_window":4.5	sliding_window = 4.5 is not supported: a whole number from 1 to 1048576, or null
+mistral	"attention_bias":true	attention_bias = true is not supported: unknown key; if the results of the model do not depend on it: --ignore attention_bias
+mistral	"architectures":["MistralForSequenceClassification"]	architectures[0] = "MistralForSequenceClassification" is not supported: only "MistralForCausalLM"
+qwen2	"use_sliding_window":true	use_sliding_window = true is not supported: only false
+qwen2	"attention_bias":true	attention_bias = true is not supported: unknown key; if the results of the model do not depend on it: --ignore attention_bias
+llama	"architectures":["LlamaForSequenceClassification"]	architectures[0] = "LlamaForSequenceClassification" is not supported: only "LlamaForCausalLM"
+llama	"architectures":["LlamaForCausalLM","MistralForCausalLM"]	architectures[1] = "MistralForCausalLM" is not supported: only "LlamaForCausalLM"
+qwen2	"architectures":["Qwen2Model"]	architectures[0] = "Qwen2Model" is not supported: only "Qwen2ForCausalLM"
+qwen3	"architectures":["Qwen2ForCausalLM"]	architectures[0] = "Qwen2ForCausalLM" is not supported: only "Qwen3ForCausalLM"
+gpt2	"architectures":["GPT2Model"]	architectures[0] = "GPT2Model" is not supported: only "GPT2LMHeadModel"
+gpt2	"architectures":[7]	architectures[0] = 7 is not supported: only "GPT2LMHeadModel"
+gpt2	"architectures":"GPT2LMHeadModel"	architectures = "GPT2LMHeadModel" is not supported: a list
+qwen3	"use_sliding_window":true	use_sliding_window = true is not supported: only false
+qwen3	"layer_types":["full_attention","sliding_attention"]	layer_types[1] = "sliding_attention" is not supported: only "full_attention"
+gpt2	"activation_function":"relu"	activation_function = "relu" is not supported: only "gelu_new"|"gelu_pytorch_tanh"
+gpt2	"scale_attn_weights":false	scale_attn_weights = false is not supported: only true
+gpt2	"scale_attn_by_inverse_layer_idx":true	scale_attn_by_inverse_layer_idx = true is not supported: only false
+gpt2	"add_cross_attention":true	add_cross_attention = true is not supported: only false
 END
 printf '{"model_type":"bert"}' >config.json
-refused 65 'config.json: model_type = "bert": "llama", "qwen2", "qwen3", "mistral", "gemma3_text" or "gpt2"' "another model" config.json
+refused 65 'config.json: model_type = "bert" is not supported: "llama", "qwen2", "qwen3", "mistral", "gemma3_text" or "gpt2"' "another model" config.json
 printf '{}' >config.json
 refused 65 'config.json: model_type: missing' "no model_type" config.json
 printf '{"model_type":"llama"}' >config.json
-refused 65 'config.json: vocab_size: missing' "no sizes" config.json
+is "all that is missing is told" "$("$convert" config.json 2>&1 | sed 's/.*: \(.*\): missing/\1/' | tr '\n' ' ')" \
+  "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size max_position_embeddings "
+printf '{%s,"hidden_act":"gelu","rope_scaling":{"type":"dynamic","factor":2},"attention_bias":true,"foo":1}' "$llama" >config.json
+is "all that is not supported is told" "$("$convert" config.json 2>&1 | sed -n 's/.*json: \(.*\) is not supported: .*/\1/p' | sort | tr '\n' ' ')$?" \
+  'attention_bias = true foo = 1 hidden_act = "gelu" rope_scaling.type = "dynamic" 0'
+awk 'BEGIN { printf "{\"model_type\":\"llama\""; for (i = 0; i < 3000; i++) printf ",\"k%d\":1", i; print "}" }' >config.json
+"$convert" config.json >out 2>&1
+is "of very many the first" "$? $(wc -l <out) $(tail -n 1 out)" "65 101 penstock-convert: config.json: 2906 keys more are not supported"
 printf '[]' >config.json
 refused 65 'config.json: not a JSON object' "a list" config.json
 printf '{%s,"n_inner":1e9}' "$gpt2" >config.json
-refused 65 'config.json: n_inner = 1000000000.0: a whole number from 1 to 4194304' "too large" config.json
+refused 65 'config.json: n_inner = 1000000000.0 is not supported: a whole number from 1 to 4194304' "too large" config.json
 printf '{\n"model_type":\n' >config.json
 "$convert" config.json >out 2>&1
 is "no JSON: status" $? 65
@@ -200,21 +207,23 @@ bare() { # rewrites the header of whole.safetensors with names of the same lengt
 }
 { head -c 8 whole.safetensors; bare; tail -c +$(($(od -An -td8 -N8 whole.safetensors) + 9)) whole.safetensors; } >bare.safetensors
 is "scored from a file whose names lack their first part" "$(loss bare.safetensors)" "$wanted"
+# headed HEADER: the tensors of whole.safetensors after another header.
+headed() {
+  headed_bytes=${#1}
+  # shellcheck disable=SC2059 # the format is made of octal escapes
+  printf "$(printf '\\%03o\\%03o\\%03o\\000\\000\\000\\000\\000' $((headed_bytes % 256)) $((headed_bytes / 256 % 256)) $((headed_bytes / 65536)))"
+  printf '%s' "$1"
+  tail -c +$(($(od -An -td8 -N8 whole.safetensors) + 9)) whole.safetensors
+}
 # with FILE NAME DTYPE BYTES: whole.safetensors with one tensor more, of zeros.
 with() {
-  with_header=$(header whole.safetensors | sed 's/} *$//')
-  with_start=$(($(od -An -td8 -N8 whole.safetensors) + 8))
-  with_end=$(($(wc -c <whole.safetensors) - with_start))
-  with_header="$with_header,\"$2\":{\"dtype\":\"$3\",\"shape\":[$4],\"data_offsets\":[$with_end,$((with_end + $4))]}}"
-  with_bytes=${#with_header}
+  with_end=$(($(wc -c <whole.safetensors) - $(od -An -td8 -N8 whole.safetensors) - 8))
   {
-    # shellcheck disable=SC2059 # the format is made of octal escapes
-    printf "$(printf '\\%03o\\%03o\\%03o\\000\\000\\000\\000\\000' $((with_bytes % 256)) $((with_bytes / 256 % 256)) $((with_bytes / 65536)))"
-    printf '%s' "$with_header"
-    tail -c +$((with_start + 1)) whole.safetensors
+    headed "$(header whole.safetensors | sed 's/} *$//'),\"$2\":{\"dtype\":\"$3\",\"shape\":[$4],\"data_offsets\":[$with_end,$((with_end + $4))]}}"
     head -c "$4" /dev/zero
   } >"$1"
 }
+headed "$(header whole.safetensors | sed 's/"transformer\./"module.transformer./g')" >prefixed.safetensors
 with mask.safetensors transformer.h.0.attn.bias BOOL 3
 is "a mask beside the weights is passed over" "$(loss mask.safetensors)" "$wanted"
 with head.safetensors lm_head.weight U8 4
@@ -222,6 +231,21 @@ is "so is the head of a tied model" "$(loss head.safetensors)" "$wanted"
 with other.safetensors transformer.h.0.other.weight U8 4
 loss other.safetensors >/dev/null
 is "any other tensor is not" "$(cat errors)" "penstock: other.safetensors: tensor transformer.h.0.other.weight: not a part of this model"
+# What people give in place of it.
+instead() { # FILE STATUS TEXT
+  "$scratch/small" eval --data data.bin --quiet --init "$1" >/dev/null 2>errors
+  matches "$1 as weights" "$? $(cat errors)" "$2 penstock: $1$3"
+}
+instead prefixed.safetensors 65 ': tensor module.transformer.*: this model'"'"'s is transformer.*: rename the tensors, without "module."'
+printf 'PK\003\004rest of it' >model.pt
+instead model.pt 65 ': a file of torch.save: convert it with Python: *'
+mkdir torch && cp model.pt torch/pytorch_model.bin
+instead torch 65 '/pytorch_model.bin: no safetensors file, which is needed: *'
+instead openai/gpt2 66 ': No such file or directory; a model of a hub is downloaded first: *'
+instead data.bin 65 ': a token file: it is for --data'
+printf '\037\213\010\000rest of it' >data.gz
+"$scratch/small" eval --data data.gz --quiet --init whole.safetensors >/dev/null 2>errors
+matches "compressed data" "$? $(cat errors)" "65 penstock: data.gz: compressed by gzip: decompress it first: gzip -dc"
 ok "a binary of the model untied" build untied small.cfg -s model.tie_embeddings=false
 "$scratch/untied" eval --data data.bin --quiet --init head.safetensors >/dev/null 2>errors
 is "whose head is a weight" "$(cat errors)" "penstock: head.safetensors: tensor lm_head.weight: dtype U8: must be F32, BF16 or F16"

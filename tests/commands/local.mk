@@ -93,6 +93,7 @@ EXTRA_DIST += $(COMMAND_TESTS) \
   %reldir%/masks_hf.py \
   %reldir%/csv_torch.py \
   %reldir%/families_torch.py \
+  %reldir%/report_damage.py \
   %reldir%/report_page.py \
   %reldir%/robustness_reference.py \
   %reldir%/stranger.py

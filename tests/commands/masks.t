@@ -25,6 +25,13 @@ ok "chats" tokens --messages --end-of-text 10 -o chats.bin chats.jsonl
 is "the assistant's messages count, and what ends each" "$(shown chats.bin)" 'Shi|y|o|$t$|a|$|$dend'
 ok "with --bytes" tokens --bytes --messages --end-of-text 10 -o plain.bin chats.jsonl
 ok "the same" cmp chats.bin plain.bin
+cat >forms.jsonl <<'END'
+{"messages": [{"role": "user", "content": [{"type": "text", "text": "h"}, {"type": "text", "text": "i"}]}, {"role": "assistant", "content": "a", "weight": 0}, {"role": "tool", "content": "t"}, {"role": "assistant", "content": [{"type": "text", "text": "b\n"}], "weight": 1, "tool_calls": []}]}
+{"conversations": [{"from": "system", "value": "s"}, {"from": "human", "value": "u"}, {"from": "gpt", "value": "c"}]}
+END
+{ printf '\357\273\277'; cat forms.jsonl; } >marked.jsonl
+ok "weights, parts of text, conversations, and a byte order mark" tokens --messages --end-of-text 10 -o forms.bin marked.jsonl
+is "an answer of weight 0 and what ends it do not count" "$(shown forms.bin)" 'hia$t|b|$su|c|$'
 ok "packed" tokens --messages --end-of-text 10 --pack 16 --pad-to 8 --single -o packed.bin chats.jsonl
 is "its magic is another" "$(head -c 8 packed.bin)" PENPACK2
 is "documents are lines, and the first token of a document is no target" \
@@ -83,7 +90,21 @@ messages\[1\]: no field "role" in an object
 {"messages": [{"role": 7, "content": "x"}]}
 messages\[0\]: the field "role" is not a string
 {"messages": [{"role": "bot", "content": "x"}]}
-messages\[0\]: role "bot": system, developer, user, assistant or tool
+messages\[0\]: role "bot": system, developer, user, assistant or tool*
+{"conversations": [{"from": "bot", "value": "x"}]}
+conversations\[0\]: from "bot": system, *
+{"messages": [{"role": "assistant", "content": null, "tool_calls": [{"id": "1"}]}]}
+messages\[0\]: "tool_calls": *tokens_hf.py*
+{"messages": [{"role": "assistant", "content": "x"}], "tools": [{"type": "function"}]}
+"tools": *tokens_hf.py*
+{"conversations": [{"from": "function_call", "value": "x"}]}
+conversations\[0\]: "function_call": *tokens_hf.py*
+{"messages": [{"role": "assistant", "content": "x", "weight": 0.5}]}
+messages\[0\]: "weight": 0 or 1
+{"messages": [{"role": "user", "content": "x", "weight": 1}]}
+messages\[0\]: "weight": 1: the assistant's messages alone are targets
+{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}
+messages\[0\]: a part of type "image_url": text alone is supported
 {"messages": [{"role": "user"}]}
 messages\[0\]: no field "content" in an object
 {"messages": [{"role": "assistant", "content": null}]}

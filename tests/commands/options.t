@@ -104,9 +104,43 @@ keeps_inputs() {
   diff -r before kept
 }
 ok "nor is what it includes, an order of actions or a schedule" keeps_inputs
+marked() { # a byte order mark is passed over: in a topology and what it includes, an order, a schedule
+  cp -r kept marked
+  for file in part.cfg rows order.csv; do { printf '\357\273\277'; cat "kept/$file"; } >"marked/$file"; done
+  { printf '\357\273\277'; sed 's,kept,marked,' whole.cfg; } >marked.cfg
+  schedule="-s pipeline.schedule=file -s pipeline.schedule_file"
+  for order in --actions=kept/rows "$schedule=kept/order.csv"; do
+    marked_order=$(echo "$order" | sed 's,kept,marked,')
+    # shellcheck disable=SC2086 # several words
+    "$program" -p actions $order whole.cfg >plain && "$program" -p actions $marked_order marked.cfg 2>err | cmp - plain || { cat err; return 1; }
+  done
+}
+ok "a byte order mark is passed over" marked
+once() { # two outputs with one name
+  "$program" -o made --depend ./made t.cfg 2>err
+  [ $? -eq 64 ] && grep -qx "penstock-gen: -o made: the same file as --depend" err && [ ! -e made ]
+}
+ok "nor is one output over another" once
 checks() { "$program" --check --output=none t.cfg >out 2>err && [ ! -s out ] && [ ! -e none ]; }
 ok "--check writes nothing" checks
 
+bounded() { # a name, a host, an argument of 100000 bytes, and what a terminal would act on
+  long=$(printf '%0100000d' 0 | tr 0 k)
+  { cat t.cfg; echo "$long = { a = 1; };"; } >long.cfg
+  { cat t.cfg; echo "cluster = { $long = 1; };"; } >longer.cfg
+  for topology in long.cfg longer.cfg "$long" "$(printf 'a\033[31m\nb.cfg')"; do
+    "$program" --check "$topology" 2>err
+    test $? -ne 0 && test "$(wc -l <err)" -eq 1 && test "$(wc -c <err)" -le 1500 && ! LC_ALL=C grep -q "$(printf '\033')" err || { cat err; return 1; }
+  done
+  "$program" --check longer.cfg 2>err
+  test "$(wc -c <err)" -lt 300 || { cat err; return 1; }
+}
+ok "a message is one line of bounded length" bounded
+hosts() {
+  "$program" --check -s pipeline.ranks=2 -s 'cluster.hosts=["-oProxyCommand=x","b"]' t.cfg 2>err
+  [ $? -eq 78 ] && grep -q "names or addresses of hosts, which do not begin with -" err
+}
+ok "a host is no option of ssh" hosts
 helps() {
   "$program" --help >out 2>err && [ ! -s err ] || return 1
   for option in output print arrows critical set actions costs check depend target name times help version; do

@@ -38,6 +38,9 @@ generate() { # OPTION...
 generate --prompts prompts.json --tokens 20 --temperature 0 >lines
 is "status" $? 0
 matches "the rate" "$(cat err)" "60 tokens  [0-9]* tokens/s"
+{ printf '\357\273\277'; cat prompts.json; } >marked.json
+generate --prompts marked.json --tokens 20 --temperature 0 >marked.lines
+ok "a byte order mark is passed over" cmp lines marked.lines
 is "the prompts in their order" "$(python3 field.py prompt <lines)" 'ABCDEFGH
 The longest of the prompts, which is longer than the sequence of the model: 64 tokens.
 q"\\x01'

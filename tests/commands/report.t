@@ -108,6 +108,10 @@ is "the curve is interrupted" "$(count_of odd Loss.line) $(count_of odd Learning
 is "the incomplete last line is left out" "$(count_of odd Loss.point)" 4
 ok "which is said" says odd "The last line of the log is not complete"
 ok "the restart is listed, as text" says odd "restart from the state in memory, 0.2 s after the loss: penstock: rank 1 lost: signal 9 &lt;b&gt;"
+{ printf '\357\273\277'; step 1 3 1; printf '{"step":2,\n\000\000\377\n'; step 3 2 1; } >damaged.log
+ok "a log with lines that are no JSON, and a byte order mark, is drawn" draws damaged damaged.log 2>err
+is "without these" "$(count_of damaged Loss.point) $(cat err)" "2 penstock-report: damaged.log: lines that are no JSON are left out: 2"
+ok "which is said" says damaged "2 lines of the log that are no JSON are left out"
 ok "and the slow rank" says odd "rank 1 (host b) computes at 0.62 of its plan"
 
 awk 'BEGIN { for (s = 1; s <= 4000; s++) printf "{\"step\":%d,\"loss\":%g,\"grad_norm\":%g,\"lr\":%g,\"tokens\":8,\"step_ms\":1,\"tokens_per_second\":8000}\n",
@@ -131,7 +135,12 @@ refuses 66 "absent.log: No such file or directory" absent.log
 refuses 64 "*required: LOG*"
 refuses 64 "unrecognized arguments: --traces*" run.log --traces
 echo 'step 1 loss 3' >text.log
-refuses 65 "text.log:1: not JSON (*); expected a line of train --log" text.log
+refuses 65 "*text.log: no complete line of a step (1 that are no JSON); expected the file of train --log" text.log
+python3 -c "print('['*200000)" >deep.log
+refuses 65 "*deep.log: no complete line of a step (1 that are no JSON); expected the file of train --log" deep.log
+refuses 65 "--trace deep.log:1: not JSON (nested too deeply); *" run.log --trace deep.log
+refuses 64 "-o: given twice; *" run.log -o none.html
+refuses 64 "--trace: given twice; *" run.log --trace a --trace b
 printf '{"step":1}\n' >short.log
 refuses 65 'short.log:1: "loss": no such field; expected a number or null' short.log
 step 1.5 3 1 >half.log
@@ -151,7 +160,16 @@ refuses 65 'plan.log:1: "plan": "bytes": "weights": expected the bytes of 2 rank
 : >empty.log
 refuses 65 "empty.log: no complete line of a step; expected the file of train --log" empty.log
 printf '\377\376' >bytes.log
-refuses 65 "bytes.log: byte 0 is not UTF-8: expected text" bytes.log
+refuses 65 "*bytes.log: no complete line of a step*" bytes.log
+sed '1s/"ranks":2/"ranks":1000000000000/; 1s/"bytes":{[^}]*}/"bytes":{}/' run.log >huge.log
+refuses 65 'huge.log:1: "plan": 1000000000000 ranks, 1 replicas; expected at most 65536 in all' huge.log
+python3 -c 'print("{\"event\":\"%s\"}" % ("x" * (1 << 20)))' >long.log
+refuses 65 'long.log:1: "event": "xxx*xxx...; expected one of restart, slow' long.log
+for same in run.log ./run.log; do
+  cp run.log kept.log
+  "$report" run.log -o $same 2>err
+  matches "the log is not written over" "$? $(cat err) $(cmp run.log kept.log)" "64 penstock-report: -o $same: the same file as run.log "
+done
 refuses 66 "--trace absent.json: No such file or directory" run.log --trace absent.json
 build other "$topologies/mlp_4.cfg" -s pipeline.ranks=2 -s pipeline.schedule=gpipe
 ./other train --quiet --steps 1 --log other.log
@@ -164,6 +182,8 @@ sed '/"pid":1,"tid":0,"ts"/d' trace.json >one.json
 refuses 65 "--trace one.json: no step that is complete on all 2 ranks; expected one at least" traced.log --trace one.json
 sed '20s/"pid":[01]/"pid":7/' trace.json >strange.json
 refuses 65 '--trace strange.json:20: "pid": 7; the plan has processes 0 to 1' traced.log --trace strange.json
+sed 's/"name":"0F1"/"name":"F"/' trace.json >strange.json
+refuses 65 '--trace strange.json:*: "name": "F"; expected that of an action of kind F' traced.log --trace strange.json
 sed '20s/"dur":[0-9.]*/"dur":"x"/' trace.json >strange.json
 refuses 65 '--trace strange.json:20: expected "name", "pid", "ts" and "dur" of an action' traced.log --trace strange.json
 sed '4s/\["/[7,"/' trace.json >strange.json
@@ -172,4 +192,5 @@ refuses 65 '--trace strange.json:2: "times": expected \[action, start, end\] of 
 matches "a folder that is absent" "$? $(cat err)" "73 penstock-report: -o absent/page.html: No such file or directory"
 "$report" run.log -o /dev/full 2>err
 matches "a full disk" "$? $(cat err)" "74 penstock-report: *No space left on device"
+ok "200 damaged logs and traces are drawn or refused, without a traceback" python3 -B "$top_srcdir/tests/commands/report_damage.py" "$report" traced.log trace.json
 finish

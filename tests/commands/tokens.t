@@ -141,6 +141,31 @@ printf '{"text": "ab"\n' >bad.jsonl
 tokens --field text -o t.bin bad.jsonl
 ok 'no JSON: 65, with its line' refused 65 'bad.jsonl:1: not JSON'
 
+# ---- files of other formats ----
+# other NAME WAY START TEXT: a file that begins so is refused, and TEXT is said.
+other() {
+  # shellcheck disable=SC2059 # the format is made of octal escapes
+  printf "$3" >"$1"
+  # shellcheck disable=SC2086 # the way is several words
+  tokens $2 -o t.bin "$1"
+  ok "$1, given to $2: 65" refused 65 "penstock-tokens: $1: $4"
+}
+other x.gz --bytes '\037\213\010\000rest' 'compressed by gzip: decompress it first: gzip -dc'
+other x.zst '--field text' '\050\265\057\375rest' 'compressed by zstd: decompress it first: zstd -dc'
+other x.parquet --messages 'PAR1\025\004' 'a Parquet file: write its texts as JSON lines, '
+other x.npy '--ids 16' '\223NUMPY\001\000' 'a NumPy array: write its numbers alone with Python'
+other x.idx '--ids 32' 'MMIDIDX\000\000' 'an index of Megatron-LM: the tokens are in the .bin file beside it'
+other x.model --bytes '\n\016\n\005<unk>' 'a tokenizer of SentencePiece: it is for tokens_hf.py'
+other tokenizer.model --bytes 'IQ== 0' 'a tokenizer: it is for tokens_hf.py'
+other x.json '--field text' '\n[{"text": "a"}]' 'a JSON array: JSON lines are needed'
+other x.jsonl '--ids 16' '{"text": "a"}' 'JSON: ids are binary numbers'
+printf '\037\213\010\000rest' | "$program" --bytes -o t.bin - >out 2>err
+status=$?
+ok 'from a pipe, too: 65' refused 65 'penstock-tokens: -: compressed by gzip'
+tokens --bytes -o llm.bin a
+tokens --ids 16 -o t.bin llm.bin
+ok 'a token file: 65' refused 65 'llm.bin: a token file already: use it as it is: --data'
+
 # ---- packed files ----
 # field FILE OFFSET BYTES: an unsigned number.
 field() {
@@ -267,8 +292,14 @@ tokens --bytes -o /dev/null a
 ok 'a device as output: 73, and it stays' sh -c '[ '"$status"' -eq 73 ] && [ -c /dev/null ]'
 cp a t.bin.tmp
 tokens --bytes -o t.bin t.bin.tmp
-ok 'its own temporary file as input: 73, and it stays' sh -c '[ '"$status"' -eq 73 ] && cmp -s a t.bin.tmp'
+ok 'its own temporary file as input: 64, and it stays' sh -c '[ '"$status"' -eq 64 ] && cmp -s a t.bin.tmp'
 rm -f t.bin.tmp
+cp a doc
+ln doc other
+for input in doc ./doc other -; do
+  tokens --bytes -o doc b "$input" <doc
+  ok "its input $input as output: 64, and it stays" sh -c '[ '"$status"' -eq 64 ] && cmp -s a doc && grep -q -- "-o doc: the same file as an input" err'
+done
 (ulimit -f 1; exec "$program" --bytes -o t.bin large >out 2>err)
 status=$?
 ok 'a file size limit: 74, not a signal' refused 74 'File too large'
@@ -276,9 +307,6 @@ cp before t.bin
 (ulimit -f 1; exec "$program" --bytes -o t.bin large >out 2>err)
 status=$?
 ok 'a failed write leaves the older file' sh -c '[ '"$status"' -eq 74 ] && cmp -s before t.bin && [ ! -e t.bin.tmp ]'
-cp a same.bin
-tokens --bytes -o same.bin same.bin
-ok 'the output among the inputs: read before it is replaced' same_bytes same.bin a
 
 # ---- interrupted ----
 rm -f t.bin

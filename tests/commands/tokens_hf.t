@@ -78,4 +78,12 @@ printf '1 2\n3 nine\n' | tool "$scratch/tokenizer.json" --decode >"$scratch/out"
 matches "what is no number of a token" "$? $(cat "$scratch/err")" "65 *line 2: 'nine': must be a token id below 5*"
 tool "$scratch/tokenizer.json" --encode the --decode 2>"$scratch/err" </dev/null
 matches "both at once" "$? $(cat "$scratch/err")" "64 *choose one of*"
+tool "$scratch/tokenizer.json" --encode a --encode b 2>"$scratch/err" </dev/null
+matches "an option given twice" "$? $(cat "$scratch/err")" "64 tokens_hf.py: --encode: given twice; --help lists the options"
+tool "$scratch/tokenizer.json" --enc a 2>"$scratch/err" </dev/null
+matches "an option that is none" "$? $(cat "$scratch/err")" "64 tokens_hf.py: unrecognized arguments: --enc*"
+cp "$scratch/tokenizer.json" "$scratch/kept.json"
+tool "$scratch/tokenizer.json" -o "$scratch/tokenizer.json" "$scratch/pairs.jsonl" 2>"$scratch/err"
+matches "the tokenizer as output" "$? $(cat "$scratch/err")" "64 tokens_hf.py: -o */tokenizer.json: the same file as */tokenizer.json"
+ok "which stays" cmp "$scratch/tokenizer.json" "$scratch/kept.json"
 finish

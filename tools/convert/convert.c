@@ -17,7 +17,7 @@
 #include "gen/base/arena.h"
 #include "gen/base/version.h"
 #include "base/options.h"
-#include "gen/topology/source.h"
+#include "base/same_file.h"
 #include "tools/convert/convert.h"
 
 struct request {
@@ -111,11 +111,13 @@ static void write_topology(FILE *out, const struct convert_model *model) {
  * is not a regular file (a device, a link) is written directly. */
 static void write_file(const char *path, const struct convert_model *model) {
   struct stat status;
-  if (pen_same_file(path, model->path))
-    convert_fail(EX_USAGE, "-o %s: the same file as the config", path);
+  char conflict[PEN_CONFLICT_BYTES];
+  const struct pen_named_file file[] = {{"-o", path, true, NULL},
+                                        {"the config", model->path, false, NULL}};
+  if (pen_find_conflict(file, 2, conflict)) convert_fail(EX_USAGE, "%s", conflict);
   bool replaces = lstat(path, &status) || S_ISREG(status.st_mode);
   const char *written = replaces ? pen_text("%s.tmp%ld", path, (long)getpid()) : path;
-  FILE *out = fopen(written, "w");
+  FILE *out = fopen(written, replaces ? "wx" : "w");
   if (out == NULL) convert_fail(EX_CANTCREAT, "%s: cannot create: %s", path, strerror(errno));
   write_topology(out, model);
   int failed = ferror(out);

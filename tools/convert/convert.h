@@ -15,18 +15,20 @@ struct convert_setting {
   const char *key;         /* the key of the config; null: from the command line */
 };
 
-enum { CONVERT_SETTINGS_MAX = 32 };
+enum { CONVERT_SETTINGS_MAX = 32, CONVERT_REASONS_MAX = 100 };
 
 struct convert_model {
   const char *path;   /* of config.json */
   const char *family; /* "llama" */
   struct convert_setting setting[CONVERT_SETTINGS_MAX];
   size_t count;
+  const char *reason[CONVERT_REASONS_MAX]; /* why the model is not supported: the first of them */
+  size_t reason_count;
 };
 
 /* Reads config.json, or the one in a folder. Unknown keys are accepted if `ignored` has them. Ends
- * the program with `FILE: KEY = VALUE: what is allowed`: 65 for a model that is not supported, 66
- * if there is no such file. */
+ * the program with a line `FILE: KEY = VALUE is not supported: what is` for each such key: 65 for a
+ * model that is not supported, 66 if there is no such file. */
 struct convert_model convert_read(const char *path, const char *const *ignored,
                                   size_t ignored_count);
 
@@ -36,6 +38,7 @@ struct convert_setting *convert_find(struct convert_model *model, const char *na
 /* Ends the program: "penstock-convert: " and the message on a line of standard error. */
 _Noreturn void convert_fail(int status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+void convert_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void convert_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -3,12 +3,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/message.h"
 #include "tools/convert/convert.h"
 
 static void print_message(const char *kind, const char *format, va_list list) {
-  fprintf(stderr, "penstock-convert: %s", kind);
-  vfprintf(stderr, format, list);
-  fputc('\n', stderr);
+  char prefix[40];
+  snprintf(prefix, sizeof prefix, "penstock-convert: %s", kind);
+  pen_message_print(prefix, format, list);
 }
 
 void convert_fail(int status, const char *format, ...) {
@@ -17,6 +18,13 @@ void convert_fail(int status, const char *format, ...) {
   print_message("", format, list);
   va_end(list);
   exit(status);
+}
+
+void convert_say(const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  print_message("", format, list);
+  va_end(list);
 }
 
 void convert_warn(const char *format, ...) {

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <sysexits.h>
 
+#include "base/message.h"
 #include "gen/base/arena.h"
 #include "gen/topology/settings.h"
 #include "tools/convert/convert.h"
@@ -44,18 +45,34 @@ static const char *value_text(const json_t *value) {
   return bounded;
 }
 
-/* A key of the file, with control characters replaced. */
 static const char *key_text(const char *key) {
-  char *text = pen_text("%.80s", key);
-  for (char *c = text; *c != '\0'; c++)
-    if ((unsigned char)*c < 32 || *c == 127) *c = '?';
-  return text;
+  char shown[PEN_SHOWN_BYTES];
+  return pen_text("%s", pen_shown(shown, key));
 }
 
-static _Noreturn void refuse(const struct convert_model *model, const char *key,
-                             const json_t *value, const char *allowed) {
-  convert_fail(EX_DATAERR, "%s: %s = %s: %s", model->path, key_text(key), value_text(value),
-               allowed);
+/* Notes a reason, so that all are told at once. */
+static void refuse_for(struct convert_model *model, const char *reason) {
+  if (model->reason_count < CONVERT_REASONS_MAX) model->reason[model->reason_count] = reason;
+  model->reason_count++;
+}
+
+static void refuse(struct convert_model *model, const char *key, const json_t *value,
+                   const char *allowed) {
+  refuse_for(model,
+             pen_text("%s = %s is not supported: %s", key_text(key), value_text(value), allowed));
+}
+
+static void refuse_missing(struct convert_model *model, const char *key) {
+  refuse_for(model, pen_text("%s: missing", key));
+}
+
+static void fail_if_refused(const struct convert_model *model) {
+  for (size_t i = 0; i < model->reason_count && i < CONVERT_REASONS_MAX; i++)
+    convert_say("%s: %s", model->path, model->reason[i]);
+  if (model->reason_count > CONVERT_REASONS_MAX)
+    convert_say("%s: %zu keys more are not supported", model->path,
+                model->reason_count - CONVERT_REASONS_MAX);
+  if (model->reason_count > 0) exit(EX_DATAERR);
 }
 
 /* ---- settings ---- */
@@ -87,7 +104,8 @@ static void set_integer(struct convert_model *model, const struct config_key *ro
     refuse(
         model, row->key, value,
         pen_text("a whole number from %.0f to %.0f%s", least, most, nullable ? ", or null" : ""));
-  set_setting(model, row, pen_text("%lld", (long long)json_integer_value(value)));
+  else
+    set_setting(model, row, pen_text("%lld", (long long)json_integer_value(value)));
 }
 
 static void set_real(struct convert_model *model, const struct config_key *row,
@@ -95,8 +113,10 @@ static void set_real(struct convert_model *model, const struct config_key *row,
   const struct pen_setting *setting = pen_setting_find_path(pen_text("model.%s", row->setting));
   double number = json_number_value(value);
   if (!json_is_number(value) || !isfinite(number) || number < setting->minimum ||
-      number > setting->maximum)
+      number > setting->maximum) {
     refuse(model, row->key, value, pen_setting_allowed(setting));
+    return;
+  }
   const char *text = pen_text("%.15g", number);
   if (strtod(text, NULL) < number || strtod(text, NULL) > number) text = pen_text("%.17g", number);
   set_setting(model, row, strpbrk(text, ".e") ? text : pen_text("%s.0", text));
@@ -104,8 +124,10 @@ static void set_real(struct convert_model *model, const struct config_key *row,
 
 static void set_boolean(struct convert_model *model, const struct config_key *row,
                         const json_t *value) {
-  if (!json_is_boolean(value)) refuse(model, row->key, value, "true or false");
-  set_setting(model, row, json_is_true(value) ? "true" : "false");
+  if (json_is_boolean(value))
+    set_setting(model, row, json_is_true(value) ? "true" : "false");
+  else
+    refuse(model, row->key, value, "true or false");
 }
 
 /* ---- keys that must have a supported value ---- */
@@ -119,11 +141,10 @@ static bool is_one_of(const json_t *value, const char *wanted) {
   return false;
 }
 
-static void check_only(const struct convert_model *model, const struct config_key *row,
+static void check_only(struct convert_model *model, const struct config_key *row,
                        const json_t *value) {
   if (json_is_null(value) || is_one_of(value, row->wanted)) return;
-  const char *allowed = pen_text("only %s is supported", row->wanted);
-  refuse(model, row->key, value, allowed);
+  refuse(model, row->key, value, pen_text("only %s", row->wanted));
 }
 
 static void check_dropout(const struct convert_model *model, const struct config_key *row,
@@ -133,7 +154,7 @@ static void check_dropout(const struct convert_model *model, const struct config
                  model->path, row->key, value_text(value));
 }
 
-static void check_list(const struct convert_model *model, const struct config_key *row,
+static void check_list(struct convert_model *model, const struct config_key *row,
                        const json_t *value) {
   if (!json_is_array(value)) refuse(model, row->key, value, "a list");
   const char *wanted = row->wanted;
@@ -142,7 +163,7 @@ static void check_list(const struct convert_model *model, const struct config_ke
     size_t length = strcspn(wanted, "|");
     if (element == NULL || strlen(element) != length || strncmp(element, wanted, length) != 0)
       refuse(model, pen_text("%s[%zu]", row->key, i), json_array_get(value, i),
-             pen_text("only \"%.*s\" is supported", (int)length, wanted));
+             pen_text("only \"%.*s\"", (int)length, wanted));
     wanted = wanted[length] == '|' ? wanted + length + 1 : row->wanted;
   }
 }
@@ -170,14 +191,15 @@ static void set_part(struct convert_model *model, const struct config_key *row,
                      const struct config_key *part, const json_t *value) {
   struct config_key full = *part;
   full.key = pen_text("%s.%s", row->key, part->key);
-  if (json_is_null(value)) convert_fail(EX_DATAERR, "%s: %s: missing", model->path, full.key);
-  if (part->kind == INTEGER)
+  if (json_is_null(value))
+    refuse_missing(model, full.key);
+  else if (part->kind == INTEGER)
     set_integer(model, &full, value);
   else
     set_real(model, &full, value);
 }
 
-/* Sets the kind and its parts; returns the kind. */
+/* Sets the kind and its parts; returns the kind, or null if it is refused. */
 static const struct scaling *set_scaling(struct convert_model *model, const struct config_key *row,
                                          const json_t *value) {
   const char *key = json_object_get(value, "rope_type") ? "rope_type" : "type"; /* the older name */
@@ -186,9 +208,11 @@ static const struct scaling *set_scaling(struct convert_model *model, const stru
   for (size_t i = 0; i < SCALINGS && !scaling; i++)
     if (json_is_string(kind) && strcmp(json_string_value(kind), scalings[i].kind) == 0)
       scaling = &scalings[i];
-  if (!scaling)
+  if (!scaling) {
     refuse(model, pen_text("%s.%s", row->key, key), kind,
-           "only \"default\", \"linear\" or \"llama3\" is supported");
+           "only \"default\", \"linear\" or \"llama3\"");
+    return NULL;
+  }
   const struct config_key setting = {.key = pen_text("%s.%s", row->key, key),
                                      .setting = "rope_scaling"};
   if (scaling != scalings) set_setting(model, &setting, pen_text("\"%s\"", scaling->kind));
@@ -218,7 +242,7 @@ static void set_rope(struct convert_model *model, const struct config_key *row,
     bool whole = strcmp(key, "partial_rotary_factor") == 0 && is_one_of(part, "1.0|1");
     if (strcmp(key, "rope_theta") == 0)
       set_part(model, row, &theta, part);
-    else if (!is_part(scaling, key) && !whole && !json_is_null(part))
+    else if (scaling && !is_part(scaling, key) && !whole && !json_is_null(part))
       refuse(model, pen_text("%s.%s", row->key, key), part,
              pen_text("RoPE scaling \"%s\" has no such key", scaling->kind));
   }
@@ -238,7 +262,7 @@ static void set_local_rope(struct convert_model *model, const struct config_key 
     else if (!json_is_null(part) &&
              (strcmp(key, "rope_type") != 0 || !is_one_of(part, "\"default\"")))
       refuse(model, pen_text("%s.%s", row->key, key), part,
-             "only \"default\" positions are supported in these layers");
+             "only \"default\" positions in these layers");
   }
 }
 
@@ -255,7 +279,7 @@ static void set_ropes(struct convert_model *model, const struct config_key *row,
     else if (strcmp(key, "sliding_attention") == 0)
       set_local_rope(model, &of_layers, part);
     else
-      refuse(model, of_layers.key, part, "only full_attention and sliding_attention are supported");
+      refuse(model, of_layers.key, part, "only full_attention and sliding_attention");
   }
 }
 
@@ -305,29 +329,36 @@ static void apply_keys(struct convert_model *model, json_t *root, const char *co
   }
 }
 
-/* Sets the defaults of absent keys. */
-static void set_defaults(struct convert_model *model) {
+/* A default that is a product of another key's value, as "=n_embd*4". */
+static void set_product(struct convert_model *model, const struct config_key *row) {
+  const char *formula = row->default_value + 1, *times = strchr(formula, '*');
+  const struct config_key *other =
+      config_key_of(model, pen_text("%.*s", (int)strcspn(formula, "*"), formula));
+  const struct convert_setting *setting = convert_find(model, other->setting);
+  if (setting != NULL)
+    set_integer(model, row,
+                json_integer(atoll(setting->text) * (times == NULL ? 1 : atoll(times + 1))));
+}
+
+/* Sets the defaults of keys that are absent or null. */
+static void set_defaults(struct convert_model *model, const json_t *root) {
   for (size_t i = 0; i < KEYS; i++) {
     const struct config_key *row = &config_keys[i];
     bool of_family = row->family[0] == '*' || strcmp(row->family, model->family) == 0;
-    if (!of_family || *row->setting == '\0' || *row->default_value == '\0' ||
+    const json_t *given = json_object_get(root, row->key);
+    bool is_refused = given != NULL && !json_is_null(given); /* if it has no setting */
+    if (!of_family || *row->setting == '\0' || *row->default_value == '\0' || is_refused ||
         convert_find(model, row->setting) != NULL)
       continue;
     if (*row->default_value == '?')
-      convert_fail(EX_DATAERR, "%s: %s: missing", model->path, row->key);
-    if (*row->default_value != '=') {
+      refuse_missing(model, row->key);
+    else if (*row->default_value == '=')
+      set_product(model, row);
+    else
       set_setting(model, row,
                   row->kind != REAL || strpbrk(row->default_value, ".e")
                       ? row->default_value
                       : pen_text("%s.0", row->default_value));
-      continue;
-    }
-    const char *times = strchr(row->default_value, '*');
-    const struct config_key *other = config_key_of(
-        model, pen_text("%.*s", (int)strcspn(row->default_value + 1, "*"), row->default_value + 1));
-    long long number =
-        atoll(convert_find(model, other->setting)->text) * (times == NULL ? 1 : atoll(times + 1));
-    set_integer(model, row, json_integer(number));
   }
 }
 
@@ -341,7 +372,8 @@ static const char *family_of(const char *path, const json_t *root) {
     allowed = pen_text("%s%s\"%s\"", allowed, between, families[i]);
   }
   if (type == NULL) convert_fail(EX_DATAERR, "%s: model_type: missing", path);
-  convert_fail(EX_DATAERR, "%s: model_type = %s: %s", path, value_text(type), allowed);
+  convert_fail(EX_DATAERR, "%s: model_type = %s is not supported: %s", path, value_text(type),
+               allowed);
 }
 
 static json_t *load_config(const char *path) {
@@ -366,7 +398,8 @@ struct convert_model convert_read(const char *path, const char *const *ignored,
   json_t *root = load_config(path);
   struct convert_model model = {.path = path, .family = family_of(path, root)};
   apply_keys(&model, root, ignored, ignored_count);
-  set_defaults(&model);
+  set_defaults(&model, root);
+  fail_if_refused(&model);
   json_decref(root);
   return model;
 }

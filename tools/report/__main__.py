@@ -1,6 +1,7 @@
 """penstock-report: one page with the curves of a run, a step of it beside its plan, and its memory.
 
     command.py      the command line and its errors
+    reading.py      files and JSON that may be damaged
     read_log.py     the lines of train --log: steps, evaluations, events, plans
     curves.py       loss, norm, learning rate and tokens/s over steps
     read_trace.py   train --trace: measured steps, and the planned one

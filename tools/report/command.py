@@ -1,10 +1,11 @@
 """command.py: the command line of penstock-report."""
 import argparse
 import os
+import re
 import sys
 
 from compare import compare
-from failure import CANNOT_CREATE, CANNOT_WRITE, USAGE, Failure
+from failure import CANNOT_CREATE, CANNOT_WRITE, INTERRUPTED, NO_MEMORY, USAGE, Failure
 from page import make_page
 from read_log import read_log
 from read_trace import read_trace
@@ -12,6 +13,7 @@ from version import VERSION
 
 NAME = "penstock-report"
 DESCRIPTION = "Draw a training run as one HTML page that needs no network and no scripts."
+MESSAGE_BYTES_MAX = 1500
 
 
 class Parser(argparse.ArgumentParser):
@@ -19,42 +21,90 @@ class Parser(argparse.ArgumentParser):
         raise Failure(USAGE, f"{message}; {NAME} --help lists the options")
 
 
+class Once(argparse.Action):
+    """Stores the value of an option, which may be given once."""
+
+    def __call__(self, parser, options, value, word=None):
+        given = options.__dict__.setdefault("given", set())
+        if self.dest in given:
+            parser.error(f"{word}: given twice")
+        given.add(self.dest)
+        setattr(options, self.dest, value)
+
+
 def parse(arguments):
     parser = Parser(prog=NAME, description=DESCRIPTION, allow_abbrev=False)
     parser.add_argument("log", metavar="LOG", help="the file of train --log")
-    parser.add_argument("--trace", metavar="FILE", help="the file of train --trace: also draw a step beside the planned one")
-    parser.add_argument("-o", "--output", metavar="FILE", default="-", help="the page [standard output]")
+    parser.add_argument("--trace", metavar="FILE", action=Once, help="the file of train --trace: also draw a step beside the planned one")
+    parser.add_argument("-o", "--output", metavar="FILE", action=Once, default="-", help="the page [standard output]")
     parser.add_argument("--version", action="version", version=f"{NAME} {VERSION}")
     return parser.parse_args(arguments)
 
 
+def temporary_of(path):
+    """The page is written there first, unless the file is a device or a pipe."""
+    return path if os.path.exists(path) and not os.path.isfile(path) else f"{path}.new"
+
+
+def check_output(output, inputs):
+    """No input is written over, and no checkpoint."""
+    for written in (output, temporary_of(output)):
+        for path in inputs:
+            if os.path.isfile(written) and os.path.exists(path) and os.path.samefile(written, path):
+                raise Failure(USAGE, f"-o {output}: {'' if written == output else 'its temporary file is '}the same file as {path}")
+    folder = os.path.dirname(output)
+    if all(os.path.exists(os.path.join(folder, name)) for name in ("manifest.json", "model.safetensors")):
+        raise Failure(USAGE, f"-o {output}: in the folder of a checkpoint")
+
+
 def write_page(path, text):
     """The file is replaced whole."""
+    page = text.encode("utf-8")
     if path == "-":
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        sys.stdout.buffer.write(page)
+        sys.stdout.buffer.flush()
         return
-    new = f"{path}.new"
+    new = temporary_of(path)
     try:
-        file = open(path if os.path.exists(path) and not os.path.isfile(path) else new, "w", encoding="utf-8")
+        file = open(new, "wb")
     except OSError as error:
         raise Failure(CANNOT_CREATE, f"-o {path}: {error.strerror}") from error
     with file:
-        file.write(text)
-    if file.name == new:
+        file.write(page)
+    if new != path:
         os.replace(new, path)
+
+
+def draw(arguments):
+    options = parse(arguments)
+    if options.output != "-":
+        check_output(options.output, [path for path in (options.log, options.trace) if path is not None])
+    log = read_log(options.log)
+    if log.damaged:
+        say(f"{options.log}: lines that are no JSON are left out: {log.damaged}")
+    comparison = compare(read_trace(options.trace, log)) if options.trace is not None else None
+    write_page(options.output, make_page(log, comparison, options.log, VERSION))
+
+
+def say(message):
+    """One line, of bounded length, without what a terminal would act on."""
+    line = re.sub("[^\x20-\x7e\xa0-\uffff]", "?", f"{NAME}: {message}")
+    print(line.encode("utf-8", "replace")[:MESSAGE_BYTES_MAX].decode("utf-8", "ignore"), file=sys.stderr)
 
 
 def main(arguments):
     try:
-        options = parse(arguments)
-        log = read_log(options.log)
-        comparison = compare(read_trace(options.trace, log)) if options.trace is not None else None
-        write_page(options.output, make_page(log, comparison, options.log, VERSION))
+        draw(arguments)
     except Failure as failure:
-        print(f"{NAME}: {failure}", file=sys.stderr)
+        say(failure)
         return failure.status
     except OSError as error:
-        print(f"{NAME}: cannot write the page: {error.strerror}", file=sys.stderr)
+        say(f"cannot write the page: {error.strerror}")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is buffered is not written a second time
         return CANNOT_WRITE
+    except MemoryError:
+        say("no memory for the page")
+        return NO_MEMORY
+    except KeyboardInterrupt:
+        return INTERRUPTED
     return 0

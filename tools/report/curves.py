@@ -9,6 +9,7 @@ from svg import (drawing, element, escape, figure, horizontal_axis, linear_scale
                  vertical_axis)
 
 POINTS_MAX = 500
+BREAKS_MAX = 500
 WIDTH, HEIGHT = 560, 280
 LEFT, RIGHT, TOP, BOTTOM = 62, 546, 34, 236
 SPREAD_LOGARITHMIC = 30  # the greatest value over the least from which on the axis is logarithmic
@@ -118,7 +119,7 @@ def draw_breaks(log, x):
               for event in log.events if event["event"] == "restart"]
     breaks += [(step - 1, f"resumed after step {step - 1}") for step in log.starts]
     parts = []
-    for step, text in breaks:
+    for step, text in breaks[:BREAKS_MAX]:
         at = min(max(x(step), LEFT), RIGHT)
         parts.append(element("line", class_="break", x1=at, x2=at, y1=float(TOP), y2=float(BOTTOM)))
         parts.append(element("rect", title(text), class_="target", x=at - 3, y=float(TOP), width=6.0, height=float(BOTTOM - TOP)))
@@ -158,6 +159,7 @@ def draw_curve(log, curve):
     points = points_of(lines, curve.field)
     evaluations = [log.evaluations[step] for step in sorted(log.evaluations)] if curve.field == "loss" else []
     evaluations = [line for line in evaluations if line["eval_loss"] is not None]
+    evaluations = evaluations[::-1][::math.ceil(len(evaluations) / POINTS_MAX) or 1][::-1]  # of many some, with the last
     last = max([lines[-1]["step"]] + [line["step"] for line in evaluations])
     x, steps = step_scale(lines[0]["step"], last, LEFT, RIGHT)
     y, ticks, unit = scale_of(curve, points, [line["eval_loss"] for line in evaluations])

@@ -3,6 +3,7 @@ from svg import drawing, element, escape, figure, horizontal_axis, linear_scale,
 
 WIDTH, LEFT, RIGHT, TOP = 1140, 70, 1070, 44
 MIB = 1 << 20
+DRAWN_MAX = 256  # ranks; those after them are not drawn
 # In the order of runtime/plan/memory_kinds.def; page.py has a colour for each place.
 KINDS = ["weights", "copies", "gradients", "moments", "gathered", "activations", "constants", "window", "losses", "snapshot", "control"]
 
@@ -25,7 +26,7 @@ def draw_legend(kinds):
 
 
 def draw_memory(plan):
-    ranks, kinds = plan["ranks"], plan["bytes"]
+    ranks, kinds = min(plan["ranks"], DRAWN_MAX), plan["bytes"]
     totals = [sum(kinds[kind][rank] for kind in kinds) for rank in range(ranks)]
     pitch = 26 if ranks <= 16 else 14
     bottom = TOP + pitch * ranks + 4
@@ -49,7 +50,7 @@ def memory_table(plan):
     kinds = plan["bytes"]
     head = element("tr", "".join(element("th", escape(name)) for name in ["rank", *kinds, "sum"]))
     rows = []
-    for rank in range(plan["ranks"]):
+    for rank in range(min(plan["ranks"], DRAWN_MAX)):
         counts = [kinds[kind][rank] for kind in kinds]
         rows.append(element("tr", element("th", str(rank)) + "".join(element("td", f"{count:,}") for count in [*counts, sum(counts)])))
     return element("details", element("summary", "Bytes by rank and kind") +

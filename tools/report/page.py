@@ -4,7 +4,7 @@ import os
 import statistics
 
 from curves import draw_curves
-from memory import draw_memory, memory_table
+from memory import DRAWN_MAX, draw_memory, memory_table
 from read_log import is_skipped
 from step_chart import step_section
 from svg import element, escape, figure
@@ -42,6 +42,9 @@ svg .exchange { fill: #8a94a1; } svg .end { fill: #8655b5; } svg .wait { fill: v
 svg .planned { opacity: .65; } svg .act:hover { fill-opacity: .7; } svg .named { stroke: var(--skipped); stroke-width: 1.6; }
 svg .mark { fill: #000; font-size: 10.5px; pointer-events: none; } svg .mark.B, svg .mark.W { fill: #fff; }
 """
+
+
+EVENTS_MAX = 500
 
 
 def plural(count, noun, ending="s"):
@@ -96,15 +99,18 @@ def events_section(log):
     events += [(step - 1, "a command resumed the run") for step in log.starts]
     if not events:
         return ""
-    rows = "".join(element("tr", element("td", str(step), class_="number") + element("td", escape(text))) for step, text in sorted(events, key=lambda event: event[0]))
+    rows = "".join(element("tr", element("td", str(step), class_="number") + element("td", escape(text))) for step, text in sorted(events, key=lambda event: event[0])[:EVENTS_MAX])
+    more = element("p", f"The first {EVENTS_MAX} of {len(events)}.") if len(events) > EVENTS_MAX else ""
     table = element("table", element("tr", element("th", "after step") + element("th", "event")) + rows, class_="text")
-    return element("h2", "Events") + element("div", table, class_="wide")
+    return element("h2", "Events") + more + element("div", table, class_="wide")
 
 
 def notes(log):
     texts = []
     if log.repeated:
         texts.append(f"{plural(log.repeated, 'step')} in the log twice, after a resume: the later ones are drawn.")
+    if log.damaged:
+        texts.append(f"{plural(log.damaged, 'line')} of the log that are no JSON are left out.".replace("1 line of the log that are no JSON are", "1 line of the log that is no JSON is"))
     if log.unfinished:
         texts.append("The last line of the log is not complete: the run is going on, or its disk was full.")
     return "".join(element("p", escape(text)) for text in texts)
@@ -115,8 +121,9 @@ def memory_section(log):
         return element("h2", "Memory") + element("p", "The log has no plan, so the bytes of the ranks are not known.")
     plan = log.plans[-1]
     of = " (of each replica)" if plan["replicas"] > 1 else ""
+    more = f' Of {plan["ranks"]} ranks the first {DRAWN_MAX} are drawn.' if plan["ranks"] > DRAWN_MAX else ""
     return (element("h2", "Memory by kind and rank" + of) +
-            element("p", "Placed by the generator before the first step; nothing is allocated later.") +
+            element("p", "Placed by the generator before the first step; nothing is allocated later." + more) +
             element("figure", draw_memory(plan)) + memory_table(plan))
 
 

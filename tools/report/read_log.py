@@ -1,13 +1,12 @@
 """read_log.py: the lines of train --log.
 
 A line is a step, an evaluation, or an event (restart, slow). The first step that a command writes has the plan. Steps after a
-resume from an older checkpoint are in the log twice: the later ones count. A line that the run has not finished is left out."""
-import json
+resume from an older checkpoint are in the log twice: the later ones count. A line that the run has not finished is left out, and
+so are lines that are no JSON, as a crash may leave them."""
+from failure import BAD_DATA, Failure
+from reading import RANKS_MAX, VALUE_LEAST, VALUE_MAX, is_count, parse_json, read_file, shown
 
-from failure import BAD_DATA, Failure, read_text
-
-COUNT_MAX = 1 << 63
-VALUE_MAX = 1e300  # what is larger counts as not finite
+KINDS_MAX = 64
 
 # Of a line of each kind: the fields that it must have. True: a number, or `null` if it is not finite; False: a whole number.
 STEP_FIELDS = {"step": False, "loss": True, "grad_norm": True, "lr": True, "tokens": False, "step_ms": True,
@@ -31,10 +30,11 @@ class Log:
         self.restarting = False  # a restart was read, and no step after it
         self.repeated = 0  # steps that were in the log already
         self.unfinished = False  # the last line is not complete
+        self.damaged = 0  # lines that are no JSON
 
 
-def is_number(value, kinds=(int, float)):
-    return isinstance(value, kinds) and not isinstance(value, bool) and value == value
+def is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
 
 
 def check_numbers(line, fields, where):
@@ -42,25 +42,32 @@ def check_numbers(line, fields, where):
         value = line.get(field)
         if is_measured:
             fits = is_number(value) or (field in line and value is None)
-            if fits and value is not None and abs(value) > VALUE_MAX:
-                line[field] = None
+            if fits and value is not None:
+                line[field] = None if abs(value) > VALUE_MAX else value if abs(value) >= VALUE_LEAST else 0.0
         else:
-            fits = is_number(value, int) and 0 <= value <= COUNT_MAX
+            fits = is_count(value)
         if not fits:
-            found = json.dumps(value) if field in line else "no such field"
+            found = shown(value) if field in line else "no such field"
             raise Failure(BAD_DATA, f'{where}: "{field}": {found}; expected a {"number or null" if is_measured else "whole number"}')
+
+
+def fits_plan(plan, field, kind):
+    value = plan.get(field)
+    return is_count(value, 1) if kind is int else isinstance(value, kind) and (kind is str or len(value) <= KINDS_MAX)
 
 
 def check_plan(plan, where):
     if not isinstance(plan, dict):
         raise Failure(BAD_DATA, f'{where}: "plan": expected an object')
     for field, kind in PLAN_FIELDS.items():
-        if not isinstance(plan.get(field), kind) or (kind is int and plan[field] < 1):
-            expected = {int: "a whole number, 1 or more", str: "a text", dict: "an object"}[kind]
-            raise Failure(BAD_DATA, f'{where}: "plan": "{field}": {json.dumps(plan.get(field))}; expected {expected}')
+        if not fits_plan(plan, field, kind):
+            expected = {int: "a whole number, 1 or more", str: "a text", dict: f"an object of at most {KINDS_MAX} kinds"}[kind]
+            raise Failure(BAD_DATA, f'{where}: "plan": "{field}": {shown(plan.get(field))}; expected {expected}')
+    if plan["ranks"] * plan["replicas"] > RANKS_MAX:
+        raise Failure(BAD_DATA, f'{where}: "plan": {plan["ranks"]} ranks, {plan["replicas"]} replicas; expected at most {RANKS_MAX} in all')
     for kind, ranks in plan["bytes"].items():
-        if not (isinstance(ranks, list) and len(ranks) == plan["ranks"] and all(isinstance(b, int) and b >= 0 for b in ranks)):
-            raise Failure(BAD_DATA, f'{where}: "plan": "bytes": "{kind}": expected the bytes of {plan["ranks"]} ranks')
+        if not (isinstance(ranks, list) and len(ranks) == plan["ranks"] and all(map(is_count, ranks))):
+            raise Failure(BAD_DATA, f'{where}: "plan": "bytes": {shown(kind)}: expected the bytes of {plan["ranks"]} ranks')
 
 
 def add_step(log, line, where):
@@ -84,19 +91,20 @@ def add_evaluation(log, line, where):
 def add_event(log, line, where):
     fields = EVENT_FIELDS.get(line["event"]) if isinstance(line["event"], str) else None
     if fields is None:
-        raise Failure(BAD_DATA, f'{where}: "event": {json.dumps(line["event"])}; expected one of {", ".join(EVENT_FIELDS)}')
+        raise Failure(BAD_DATA, f'{where}: "event": {shown(line["event"])}; expected one of {", ".join(EVENT_FIELDS)}')
     check_numbers(line, fields, where)
     if line["event"] == "slow" and line.get("kind") not in KINDS_OF_SLOW:
-        raise Failure(BAD_DATA, f'{where}: "kind": {json.dumps(line.get("kind"))}; expected one of {", ".join(KINDS_OF_SLOW)}')
+        raise Failure(BAD_DATA, f'{where}: "kind": {shown(line.get("kind"))}; expected one of {", ".join(KINDS_OF_SLOW)}')
     log.restarting = log.restarting or line["event"] == "restart"
     log.events.append(line)
 
 
 def parse_line(text, where):
+    """None: it is no JSON."""
     try:
-        line = json.loads(text)
-    except ValueError as error:
-        raise Failure(BAD_DATA, f"{where}: not JSON ({error}); expected a line of train --log") from error
+        line = parse_json(text)
+    except ValueError:
+        return None
     if not isinstance(line, dict) or not ("event" in line or "eval_loss" in line or "step" in line):
         raise Failure(BAD_DATA, f'{where}: expected an object with "step", "eval_loss" or "event", as train --log writes')
     return line
@@ -105,24 +113,28 @@ def parse_line(text, where):
 def is_whole(text):
     """Whether the last line, which has no line end, is complete nevertheless, or empty."""
     try:
-        return text == "" or isinstance(json.loads(text), dict)
+        return text == b"" or isinstance(parse_json(text), dict)
     except ValueError:
         return False
 
 
 def read_log(path):
     log = Log()
-    lines = read_text(path, "").split("\n")
+    lines = read_file(path, "").split(b"\n")
     log.unfinished = not is_whole(lines[-1])
     if log.unfinished or not lines[-1]:
         lines.pop()
     for number, text in enumerate(lines, 1):
         where = f"{path}:{number}"
         line = parse_line(text, where)
+        if line is None:
+            log.damaged += 1
+            continue
         add = add_event if "event" in line else add_evaluation if "eval_loss" in line else add_step
         add(log, line, where)
     if not log.steps:
-        raise Failure(BAD_DATA, f"{path}: no complete line of a step; expected the file of train --log")
+        damaged = f" ({log.damaged} that are no JSON)" if log.damaged else ""
+        raise Failure(BAD_DATA, f"{path}: no complete line of a step{damaged}; expected the file of train --log")
     return log
 
 

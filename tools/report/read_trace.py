@@ -2,13 +2,14 @@
 
 The file has one event a line; each is an action of a rank. A step of a rank begins at the first action of its plan that computes.
 A long run keeps its last events alone, so steps are counted from the end, and only those that are complete on all ranks are used."""
-import json
-import math
+import re
 
-from failure import BAD_DATA, Failure, read_text
-from read_log import PLAN_FIELDS
+from failure import BAD_DATA, Failure
+from read_log import PLAN_FIELDS, fits_plan
+from reading import RANKS_MAX, is_count, is_finite, parse_json, read_file, shown
 
 COMPUTING = ("F", "B", "I", "W")
+COMPUTED = re.compile("[0-9]{1,9}([FBIW])[0-9]{1,9}")  # the name of an action that computes
 MADE_BY = "expected the file of train --trace"
 
 
@@ -31,15 +32,16 @@ class Trace:
 
 
 def kind_of(name):
-    """The kind of an action that computes: F of 12F3."""
-    return name.strip("0123456789")
+    """The kind of an action that computes: F of 12F3. None: it is none."""
+    match = COMPUTED.fullmatch(name)
+    return match and match[1]
 
 
 def parse_trace(path, text):
     try:
-        trace = json.loads(text)
+        trace = parse_json(text)
     except ValueError as error:
-        raise Failure(BAD_DATA, f"--trace {path}:{error.lineno}: not JSON ({error.msg}); {MADE_BY}") from error
+        raise Failure(BAD_DATA, f"--trace {path}:{getattr(error, 'lineno', 1)}: not JSON ({getattr(error, 'msg', error)}); {MADE_BY}") from error
     head = trace.get("otherData") if isinstance(trace, dict) else None
     if not isinstance(head, dict) or not isinstance(trace.get("traceEvents"), list):
         raise Failure(BAD_DATA, f'--trace {path}:1: no "otherData" and "traceEvents"; {MADE_BY}')
@@ -48,24 +50,21 @@ def parse_trace(path, text):
     return head, trace["traceEvents"]
 
 
-def is_time(value):
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def check_planned(path, head):
     """The plan of the trace and the actions of its ranks."""
     plan = head.get("plan")
     fields = {field: kind for field, kind in PLAN_FIELDS.items() if field != "bytes"}
-    if not isinstance(plan, dict) or not all(
-            isinstance(plan.get(field), kind) and (kind is str or plan[field] > 0) for field, kind in fields.items()):
+    if not isinstance(plan, dict) or not all(fits_plan(plan, field, kind) for field, kind in fields.items()):
         raise Failure(BAD_DATA, f'--trace {path}:2: no "plan" with {", ".join(fields)}; {MADE_BY}')
+    if plan["ranks"] * plan["replicas"] > RANKS_MAX:
+        raise Failure(BAD_DATA, f'--trace {path}:2: {plan["ranks"]} ranks, {plan["replicas"]} replicas; expected at most {RANKS_MAX} in all')
     if "times" not in plan:
         raise Failure(BAD_DATA, f"--trace {path}:2: the plan does not predict this step: it is of another shape than the plan's first")
     lists = plan["times"]
     whole = isinstance(lists, list) and len(lists) == plan["ranks"] and all(
-        isinstance(rank, list) and rank and all(isinstance(a, list) and len(a) == 3 and isinstance(a[0], str) and is_time(a[1]) and
-                                                is_time(a[2]) for a in rank) for rank in lists)
-    if not whole or not is_time(plan.get("makespan")):
+        isinstance(rank, list) and rank and all(isinstance(a, list) and len(a) == 3 and isinstance(a[0], str) and kind_of(a[0]) and
+                                                is_finite(a[1]) and is_finite(a[2]) for a in rank) for rank in lists)
+    if not whole or not is_finite(plan.get("makespan")):
         raise Failure(BAD_DATA, f'--trace {path}:2: "times": expected [action, start, end] of the actions of {plan["ranks"]} ranks')
     return plan, [[Action(name, kind_of(name), start, end) for name, start, end in rank] for rank in lists]
 
@@ -77,12 +76,14 @@ def actions_by_process(path, events, first_line, count):
         if not isinstance(event, dict) or event.get("ph") != "X":
             continue
         where = f"--trace {path}:{first_line + index}"
-        process, start, length = event.get("pid"), event.get("ts"), event.get("dur")
-        if not (isinstance(process, int) and is_time(start) and is_time(length) and isinstance(event.get("name"), str)):
+        name, kind, process, start, length = (event.get(field) for field in ("name", "cat", "pid", "ts", "dur"))
+        if not (is_finite(process) and is_finite(start) and is_finite(length) and isinstance(name, str) and isinstance(kind, (str, type(None)))):
             raise Failure(BAD_DATA, f'{where}: expected "name", "pid", "ts" and "dur" of an action')
-        if not 0 <= process < count:
-            raise Failure(BAD_DATA, f'{where}: "pid": {process}; the plan has processes 0 to {count - 1}')
-        lists[process].append(Action(event["name"], event.get("cat"), start / 1e3, (start + length) / 1e3))
+        if not is_count(process, 0, count - 1):
+            raise Failure(BAD_DATA, f'{where}: "pid": {shown(process)}; the plan has processes 0 to {count - 1}')
+        if kind in COMPUTING and kind_of(name) != kind:
+            raise Failure(BAD_DATA, f'{where}: "name": {shown(name)}; expected that of an action of kind {kind}')
+        lists[process].append(Action(name, kind, start / 1e3, (start + length) / 1e3))
     for actions in lists:
         actions.sort(key=lambda action: action.start)
     return lists
@@ -113,13 +114,13 @@ def from_start(step):
 
 
 def read_trace(path, log):
-    text = read_text(path, "--trace ")
+    text = read_file(path, "--trace ")
     head, events = parse_trace(path, text)
     plan, planned = check_planned(path, head)
     if log.plans and plan["digest"] not in [known["digest"] for known in log.plans]:
-        raise Failure(BAD_DATA, f'--trace {path}:2: of the plan {plan["name"]} with digest {plan["digest"][:16]}; expected that of the log, '
-                      f'{log.plans[-1]["name"]} with digest {log.plans[-1]["digest"][:16]}')
-    first_line = text[:text.find('"traceEvents"')].count("\n") + 2
+        raise Failure(BAD_DATA, f'--trace {path}:2: of the plan {plan["name"][:100]} with digest {plan["digest"][:16]}; expected that of the log, '
+                      f'{log.plans[-1]["name"][:100]} with digest {log.plans[-1]["digest"][:16]}')
+    first_line = text[:text.find(b'"traceEvents"')].count(b"\n") + 2
     lists = actions_by_process(path, events, first_line, plan["ranks"] * plan["replicas"])
     by_process = [steps_of_process(actions, planned[process % plan["ranks"]]) for process, actions in enumerate(lists)]
     steps = [from_start(step) for step in zip(*by_process) if None not in step][::-1]

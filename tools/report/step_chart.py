@@ -53,7 +53,7 @@ def draw_lane(boxes, y, height):
         tall = height if not box.look.startswith("wait") else height / 3
         parts.append(element("rect", title(box.text), class_=f"act {box.look}", x=box.start, y=y + (height - tall) / 2, width=width, height=tall))
         if box.count == 1 and box.label and width >= 7.0 * len(box.label) + 3:
-            parts.append(element("text", box.label, class_=f"mark {box.look.split()[0]}", x=box.start + width / 2, y=y + height / 2 + 3.6,
+            parts.append(element("text", escape(box.label), class_=f"mark {box.look.split()[0]}", x=box.start + width / 2, y=y + height / 2 + 3.6,
                                  text_anchor="middle"))
     return "".join(parts)
 
@@ -133,6 +133,8 @@ def differences_table(comparison):
 
 def share(actions_by_process, length):
     """How much of a step the ranks compute."""
+    if length <= 0:
+        return "none"
     busy = sum(a.end - a.start for actions in actions_by_process for a in actions if a.computes())
     return f"{100 * busy / (length * len(actions_by_process)):.1f} %"
 

@@ -1,6 +1,10 @@
 """svg.py: elements of SVG and HTML, numbers as text, scales and axes."""
 import html
 import math
+import re
+
+TEXT_MAX = 2000
+NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u202a-\u202e\u2066-\u2069]")
 
 
 def element(name, content="", **attributes):
@@ -10,11 +14,14 @@ def element(name, content="", **attributes):
 
 
 def attribute_text(value):
-    return position(value) if isinstance(value, float) else html.escape(str(value))
+    return position(value) if isinstance(value, float) else escape(value)
 
 
 def escape(text):
-    return html.escape(str(text))
+    """A text from outside as markup has it: of bounded length, without what neither HTML nor XML can have."""
+    text = str(text)
+    text = text if len(text) <= TEXT_MAX else text[:TEXT_MAX] + "..."
+    return html.escape(NO_TEXT.sub("\ufffd", text))
 
 
 def position(value):
@@ -84,7 +91,7 @@ def step_scale(first, last, start, end):
     if first == last:
         return Scale(first - 1, last + 1, start, end), [first]
     step = max(1, int(round_step(last - first, 6)))
-    ticks = [n * step for n in range(math.ceil(first / step), last // step + 1)]
+    ticks = [n * step for n in range(-(-first // step), last // step + 1)]
     return Scale(first, last, start, end), ticks
 
 

@@ -16,9 +16,17 @@ enum { READ_BYTES = 1 << 20 };
 
 /* ---- kinds of input ---- */
 
+/* The first bytes of the input, which were read to see what it is: they are read again. */
+static struct {
+  char bytes[PEN_FILE_KIND_BYTES];
+  size_t count, used;
+} start;
+
 /* Fills the buffer despite signals and short reads of pipes; fewer bytes only at the end. */
 static size_t fill_buffer(int in, const char *path, void *to, size_t bytes) {
-  size_t got = 0;
+  size_t got = start.count - start.used < bytes ? start.count - start.used : bytes;
+  memcpy(to, start.bytes + start.used, got);
+  start.used += got;
   for (ssize_t count; got < bytes; got += (size_t)count) {
     count = read(in, (char *)to + got, bytes - got);
     if (count < 0 && errno == EINTR) {
@@ -114,6 +122,12 @@ static size_t id_width(const struct tokens_settings *settings) {
   return settings->input == TOKENS_INPUT_IDS16 ? 2 : 4;
 }
 
+static void check_start(enum pen_file_use use, int in, const char *path) {
+  start.count = start.used = 0;
+  start.count = fill_buffer(in, path, start.bytes, sizeof start.bytes);
+  tokens_check_kind(use, path, start.bytes, start.count);
+}
+
 static void read_one(const struct tokens_settings *settings, const char *path) {
   bool standard = strcmp(path, "-") == 0;
   int in = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
@@ -123,10 +137,13 @@ static void read_one(const struct tokens_settings *settings, const char *path) {
   if (settings->field != NULL || settings->messages) {
     tokens_read_lines(settings, in, path);
   } else if (settings->masks) {
+    check_start(PEN_FILE_IDS, in, path);
     read_masked(in, path, id_width(settings));
   } else if (settings->input == TOKENS_INPUT_BYTES) {
+    check_start(PEN_FILE_TEXT, in, path);
     read_bytes(in, path);
   } else {
+    check_start(PEN_FILE_IDS, in, path);
     read_ids(in, path, id_width(settings));
   }
   if (!standard) {

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/options.h"
+#include "base/same_file.h"
 #include "runtime/base/files.h"
 #include "tools/tokens/tokens.h"
 
@@ -69,7 +70,9 @@ static const struct pen_option options_known[] = {
 };
 
 static _Noreturn void fail_usage(const char *message) {
-  tokens_fail(EX_USAGE, "%s\n%sTry --help.", message, usage_text);
+  tokens_say("%s", message);
+  fprintf(stderr, "%sTry --help.\n", usage_text);
+  exit(EX_USAGE);
 }
 
 static const struct pen_command_line command_line = {
@@ -174,6 +177,20 @@ static _Noreturn void too_many(const char *path) {
               path, INT32_MAX);
 }
 
+/* Fails if the output, or its temporary file, is an input. */
+static void check_conflicts(const struct tokens_settings *settings) {
+  size_t capacity = 0;
+  const size_t count = (size_t)settings->input_count;
+  struct pen_named_file *file = tokens_grow_array(NULL, &capacity, count + 1, sizeof *file);
+  for (size_t i = 0; i < count; i++) {
+    file[i] = (struct pen_named_file){"an input", settings->inputs[i], false, NULL};
+  }
+  file[count] = (struct pen_named_file){"-o", settings->output, true, ".tmp"};
+  char conflict[PEN_CONFLICT_BYTES];
+  if (pen_find_conflict(file, count + 1, conflict)) tokens_fail(EX_USAGE, "%s", conflict);
+  free(file);
+}
+
 /* Finds bad paths and sizes before anything is written. */
 static void check_files(const struct tokens_settings *settings) {
   struct stat input, output;
@@ -184,7 +201,7 @@ static void check_files(const struct tokens_settings *settings) {
   if (pen_path_suffix(temporary, settings->output, ".tmp")) {
     tokens_fail(EX_CANTCREAT, "%s: cannot create: %s", settings->output, strerror(errno));
   }
-  bool stale = stat(temporary, &output) == 0;
+  check_conflicts(settings);
   uint64_t known = 0;
   for (int i = 0; i < settings->input_count; i++) {
     const char *path = settings->inputs[i];
@@ -193,9 +210,6 @@ static void check_files(const struct tokens_settings *settings) {
     }
     if (S_ISDIR(input.st_mode)) {
       tokens_fail(EX_NOINPUT, "%s: is a directory", path);
-    }
-    if (stale && pen_file_same(&input, &output)) {
-      tokens_fail(EX_CANTCREAT, "%s: cannot create: it is also an input", temporary);
     }
     uint64_t width = settings->input == TOKENS_INPUT_IDS16   ? 2
                      : settings->input == TOKENS_INPUT_IDS32 ? 4

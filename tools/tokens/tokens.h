@@ -20,6 +20,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/file_kinds.h"
+
 /* How inputs are read. */
 enum tokens_input { TOKENS_INPUT_NONE, TOKENS_INPUT_BYTES, TOKENS_INPUT_IDS16, TOKENS_INPUT_IDS32 };
 
@@ -61,6 +63,11 @@ struct tokens_sink {
 /* Prints the message and exits with the status. */
 _Noreturn void tokens_fail(int status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+void tokens_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Fails (65) with what to do if a file of another format begins so. */
+void tokens_check_kind(enum pen_file_use use, const char *path, const void *first, size_t bytes);
 
 /* progress.c: shows on a terminal how much was read, unless quiet; `known_bytes`: of all inputs, 0:
  * unknown. */

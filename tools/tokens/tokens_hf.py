@@ -31,6 +31,7 @@ BATCH_BYTES = 1 << 22
 END_OF_TEXT = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>"]
 END_OF_TURN = END_OF_TEXT + ["<|eot_id|>", "<end_of_turn>", "<|end|>"]
 ROLES = ["system", "developer", "user", "assistant", "tool"]
+SHAREGPT_ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant"}
 # Characters for private use, which mark the assistant's text while a chat template is rendered.
 BEGIN, PAST = "\U0010fffc", "\U0010fffd"
 
@@ -70,16 +71,56 @@ def text_of(where, value, field):
     return value[field]
 
 
-def messages_of(where, value):
-    messages = value.get("messages") if isinstance(value, dict) else None
-    if not isinstance(messages, list) or not messages:
-        fail(65, f'{where}: no field "messages" that is a list of messages')
-    for index, message in enumerate(messages):
-        text_of(f"{where}: messages[{index}]", message, "content")
-        role = text_of(f"{where}: messages[{index}]", message, "role")
-        if role not in ROLES:
-            fail(65, f'{where}: messages[{index}]: role "{role}": {", ".join(ROLES[:-1])} or {ROLES[-1]}')
-    return messages
+class Chat:
+    """The messages of a line, as templates take them, its tools, and which of the assistant's messages count as targets."""
+
+    def __init__(self, where, value):
+        value = value if isinstance(value, dict) else {}
+        field = "conversations" if "messages" not in value and "conversations" in value else "messages"
+        if not isinstance(value.get(field), list) or not value[field]:
+            fail(65, f'{where}: no field "{field}" that is a list of messages')
+        self.tools = value.get("tools") or None
+        self.messages, self.counts = [], []
+        for index, given in enumerate(value[field]):
+            message, counts = message_of(f"{where}: {field}[{index}]", given, field == "conversations")
+            self.messages.append(message)
+            self.counts += [counts] if message["role"] == "assistant" else []
+
+
+def message_of(where, given, is_sharegpt):
+    """A message as templates take it, and whether it counts as a target, by OpenAI's weight."""
+    role = text_of(where, given, "from" if is_sharegpt else "role")
+    role = SHAREGPT_ROLES.get(role, role) if is_sharegpt else role
+    if role not in ROLES:
+        fail(65, f'{where}: role "{role}": {", ".join(ROLES[:-1])} or {ROLES[-1]}')
+    weight = given.get("weight", 1 if role == "assistant" else 0)
+    if weight not in (0, 1) or (weight == 1 and role != "assistant"):
+        fail(65, f'{where}: "weight": {json.dumps(weight)}: 0 or 1, of the assistant\'s messages')
+    if is_sharegpt:
+        return {"role": role, "content": text_of(where, given, "value")}, weight == 1
+    message = {name: value for name, value in given.items() if name != "weight"}
+    if isinstance(message.get("content"), list):
+        message["content"] = "".join(part_text(where, part) for part in message["content"])
+    if message.get("tool_calls") and message.get("content") is None:
+        message["content"] = ""
+    text_of(where, message, "content")
+    if message.get("tool_calls"):
+        message["tool_calls"] = [with_arguments(where, call) for call in message["tool_calls"]]
+    return message, weight == 1
+
+
+def part_text(where, part):
+    if isinstance(part, dict) and part.get("type", "text") != "text":
+        fail(65, f'{where}: a part of type {json.dumps(part["type"])}: text alone is supported')
+    return text_of(where, part, "text")
+
+
+def with_arguments(where, call):
+    """A tool call whose arguments are an object, which templates take, and not the JSON text that OpenAI has."""
+    function = call.get("function") if isinstance(call, dict) else None
+    if isinstance(function, dict) and isinstance(function.get("arguments"), str):
+        return dict(call, function=dict(function, arguments=parse(f"{where}: arguments", function["arguments"])))
+    return call
 
 
 class ChatTemplate:
@@ -108,10 +149,10 @@ class ChatTemplate:
                                     f"{{%{tag[1]} if true %}}{PAST if tag[2] else BEGIN}{{% endif {tag[3]}%}}", self.template)
         self.marks_answers = tags > 0
 
-    def render(self, messages, template=None, **options):
-        return self.tokenizer.apply_chat_template(messages, chat_template=template or self.template, tokenize=False, **options)
+    def render(self, messages, tools, template=None, **options):
+        return self.tokenizer.apply_chat_template(messages, tools=tools, chat_template=template or self.template, tokenize=False, **options)
 
-    def answers_after_prompts(self, messages, text):
+    def answers_after_prompts(self, messages, tools, text):
         """What each answer adds to the text of the messages before it with a generation prompt. None: the text does not grow so."""
         spans = []
         for index, message in enumerate(messages):
@@ -120,8 +161,8 @@ class ChatTemplate:
             if index == 0:
                 return None
             try:
-                bare, prompt = self.render(messages[:index]), self.render(messages[:index], add_generation_prompt=True)
-                whole = self.render(messages[:index + 1])
+                bare, prompt = self.render(messages[:index], tools), self.render(messages[:index], tools, add_generation_prompt=True)
+                whole = self.render(messages[:index + 1], tools)
             except Exception:  # some templates refuse parts of a chat
                 return None
             if prompt == bare or not whole.startswith(prompt) or not text.startswith(whole):
@@ -129,29 +170,36 @@ class ChatTemplate:
             spans.append((len(prompt), max(len(prompt), len(whole.rstrip()))))
         return spans
 
-    def contents(self, messages, text):
-        """Where the contents of answers are. None: the template changes them."""
+    def contents(self, messages, tools, text):
+        """Where the contents of answers are. None: the template changes them, or writes tool calls beside them."""
+        if any(message.get("tool_calls") for message in messages):
+            return None
         for strip in (lambda content: content, str.strip):
             marked = [dict(message, content=BEGIN + strip(message["content"]) + PAST) if message["role"] == "assistant" else message
                       for message in messages]
-            found, spans = without_marks(self.render(marked))
+            found, spans = without_marks(self.render(marked, tools))
             if found == text and len(spans) == sum(message["role"] == "assistant" for message in messages):
                 return spans
         return None
 
-    def encode(self, where, messages):
+    def encode(self, where, chat):
         """The ids of a chat, and for each whether it counts: the answers, and the token that ends each."""
+        messages, tools = chat.messages, chat.tools
         try:
             if self.marks_answers:
-                text, spans = without_marks(self.render(messages, self.marked))
+                text, spans = without_marks(self.render(messages, tools, self.marked))
             else:
-                text = self.render(messages)
-                spans = self.answers_after_prompts(messages, text)
-                spans = self.contents(messages, text) if spans is None else spans
+                text = self.render(messages, tools)
+                spans = self.answers_after_prompts(messages, tools, text)
+                spans = self.contents(messages, tools, text) if spans is None else spans
         except Exception as error:  # the template's own, and those of its language
             fail(65, f"{where}: the chat template: {error}")
         if spans is None:
             fail(65, f"{where}: the chat template changes the assistant's messages: mark them in it by {{% generation %}}")
+        if not all(chat.counts):
+            if len(spans) != len(chat.counts):
+                fail(65, f'{where}: "weight": the chat template marks {len(spans)} answers of {len(chat.counts)}')
+            spans = [span for span, counts in zip(spans, chat.counts) if counts]
         spans = [(first, past + max([len(end) for end in self.ends if text.startswith(end, past)], default=0)) for first, past in spans]
         encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         return encoded["input_ids"], [any(first < end and begin < past for first, past in spans) for begin, end in encoded["offset_mapping"]]
@@ -220,25 +268,44 @@ def own_program():
     return next(filter(os.path.exists, paths), "penstock-tokens")
 
 
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        fail(64, f"{message}; --help lists the options")
+
+
+class Once(argparse.Action):
+    """Stores the value of an option, or True, which may be given once."""
+
+    def __call__(self, parser, arguments, value, word=None):
+        given = arguments.__dict__.setdefault("given", set())
+        if self.dest in given:
+            parser.error(f"{word}: given twice")
+        given.add(self.dest)
+        setattr(arguments, self.dest, value if self.nargs is None else True)
+
+
 def read_arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], epilog="Other options are penstock-tokens' own.")
+    parser = Parser(allow_abbrev=False, description=__doc__.splitlines()[0], epilog="Other options are penstock-tokens' own.")
     parser.add_argument("tokenizer", help="tokenizer.json")
     parser.add_argument("inputs", nargs="*", metavar="FILE", help="text, or JSON lines; - is standard input")
-    parser.add_argument("--field", help="inputs are JSON lines; a document is the text of this field")
-    parser.add_argument("--prompt-field", help="the text of this field comes before that of --field, and does not count as a target")
-    parser.add_argument("--messages", action="store_true", help="inputs are JSON lines with chats, for the tokenizer's chat template")
-    parser.add_argument("--end-of-text", metavar="TOKEN", help="the token that ends a document, as text [the first known one]")
-    parser.add_argument("-o", "--output", metavar="OUT", help="the token file to write")
-    parser.add_argument("--encode", metavar="TEXT", help="print the numbers of a text's tokens, and write no file")
-    parser.add_argument("--decode", action="store_true", help="print the text of standard input's lines of numbers, and write no file")
-    parser.add_argument("--pack", metavar="TOKENS")
-    parser.add_argument("--pad-to", metavar="N")
-    parser.add_argument("--single", action="store_true")
-    parser.add_argument("--program", default=own_program(), help="penstock-tokens [the one at the top of the tree that holds this file, or in PATH]")
+    parser.add_argument("--field", action=Once, help="inputs are JSON lines; a document is the text of this field")
+    parser.add_argument("--prompt-field", action=Once, help="the text of this field comes before that of --field, and does not count as a target")
+    parser.add_argument("--messages", action=Once, nargs=0, default=False, help="inputs are JSON lines with chats, for the tokenizer's chat template")
+    parser.add_argument("--end-of-text", action=Once, metavar="TOKEN", help="the token that ends a document, as text [the first known one]")
+    parser.add_argument("-o", "--output", action=Once, metavar="OUT", help="the token file to write")
+    parser.add_argument("--encode", action=Once, metavar="TEXT", help="print the numbers of a text's tokens, and write no file")
+    parser.add_argument("--decode", action=Once, nargs=0, default=False, help="print the text of standard input's lines of numbers, and write no file")
+    parser.add_argument("--pack", action=Once, metavar="TOKENS")
+    parser.add_argument("--pad-to", action=Once, metavar="N")
+    parser.add_argument("--single", action=Once, nargs=0, default=False)
+    parser.add_argument("--program", action=Once, default=own_program(), help="penstock-tokens [the one at the top of the tree that holds this file, or in PATH]")
     arguments = parser.parse_intermixed_args()
     ways = [arguments.encode is not None, arguments.decode, arguments.output is not None]
     if sum(ways) != 1 or (arguments.output is not None) != bool(arguments.inputs):
         fail(64, "choose one of -o OUT FILE..., --encode TEXT and --decode")
+    for path in [arguments.tokenizer, *arguments.inputs] if arguments.output is not None else []:
+        if os.path.isfile(arguments.output) and os.path.exists(path) and os.path.samefile(arguments.output, path):
+            fail(64, f"-o {arguments.output}: the same file as {path}")
     if arguments.messages and arguments.field is not None:
         fail(64, "choose one of --field and --messages")
     if arguments.prompt_field is not None and arguments.field is None:
@@ -257,7 +324,7 @@ def texts(arguments, tokenizer, end):
 
 def chats(arguments, template):
     """The ids and the mask of each chat."""
-    return documents(arguments.inputs, lambda where, line: template.encode(where, messages_of(where, parse(where, line))))
+    return documents(arguments.inputs, lambda where, line: template.encode(where, Chat(where, parse(where, line))))
 
 
 def completions(arguments, tokenizer, end):
