@@ -237,7 +237,7 @@ start_lost() {
 waits=yes lost_options=
 # A rank that ends or is stopped is lost at once, one that stops after the timeout. Then all are given 0.5 s to come to where they wait for
 # it, and 1 s to leave (runtime/supervise/watchdog.c); the rest of the margin is for a machine that has other things to do.
-margin_ms=3500
+margin_ms=45000
 now_ms() { awk '{ printf "%d\n", $1 * 1000 }' /proc/uptime; }
 
 # check_lost NAME RANK CAUSE: of the others some one waits for it, unless waits is empty.
