@@ -53,8 +53,7 @@ static void add(float *to, const float *x, const float *y, void *on) {
 }
 
 static void take(uint32_t *semaphore, void *on) {
-  pen_cuda.wait_value(semaphore, 1, on);
-  pen_cuda.signal(semaphore, 0, on);
+  pen_cuda.take(&semaphore, 1, on);
 }
 
 static void send_stream_follows(const struct rank *r) {
