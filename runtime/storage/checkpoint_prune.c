@@ -85,6 +85,18 @@ static void take_greatest(void *greatest, const char *name, uint64_t step) {
   *most = *most == UINT64_MAX || step > *most ? step : *most;
 }
 
+bool pen_checkpoint_latest(const char *dir, uint64_t *step) {
+  char path[PATH_MAX], target[PATH_MAX];
+  const ssize_t length =
+      pen_path_join(path, dir, "latest") == 0 ? readlink(path, target, sizeof target - 1) : -1;
+  if (length < 0) {
+    return false;
+  }
+  target[length] = '\0';
+  const char *slash = strrchr(target, '/');
+  return is_step(slash == NULL ? target : slash + 1, "", step);
+}
+
 bool pen_checkpoint_newest(const char *dir, uint64_t *step) {
   *step = UINT64_MAX; /* more digits than a name has */
   each_step(dir, "", take_greatest, step);

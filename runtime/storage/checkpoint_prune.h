@@ -12,6 +12,9 @@ enum { PEN_CHECKPOINT_NAME_BYTES = 32 }; /* of step-NNNNNNNN and its 0 */
  */
 bool pen_checkpoint_newest(const char *dir, uint64_t *step);
 
+/* The step of the checkpoint that DIR/latest names; false: it is no link to one. */
+bool pen_checkpoint_latest(const char *dir, uint64_t *step);
+
 /* Rank 0, after pen_checkpoint_finish(): removes the oldest checkpoints of DIR until at most `keep`
  * of steps up to `step` remain. It keeps checkpoints of later steps (from a run that was resumed at
  * an earlier step) and those that a process reads, which a later call removes. Never fails. */

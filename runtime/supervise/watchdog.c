@@ -10,6 +10,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/comm/failure_text.h"
+#include "runtime/storage/checkpoint_prune.h"
 #include "runtime/supervise/dashboard.h"
 #include "runtime/supervise/internal.h"
 #include "runtime/supervise/signals.h"
@@ -114,16 +115,23 @@ static bool end_processes(struct pen_watchdog *watchdog) {
   return watchdog->exited_count == watchdog->local_count;
 }
 
-/* Call after all ranks have exited: reports the last step that they saved. */
+/* Whether the run has a checkpoint, which DIR/latest names: it resumed from one, or saved one, now
+ * or before a restart. */
+static bool has_saved(const struct pen_run *run, uint64_t *step) {
+  const bool saved = run->options->resume || run->restart.saved_step > 0 ||
+                     atomic_load(&run->shared.control->saved_step) > 0;
+  return saved && pen_checkpoint_latest(run->options->checkpoint, step);
+}
+
+/* Call after all ranks have exited: reports the last step that is on disk. After a restart the run
+ * may have begun at a step that only the memory copies had. */
 static void print_force_quit(const struct pen_run *run) {
-  const uint64_t saved = atomic_load(&run->shared.control->saved_step);
+  uint64_t step;
   char what[64] = "";
-  if (run->profile->kind == PEN_TRAIN) {
+  if (run->profile->kind == PEN_TRAIN && has_saved(run, &step)) {
+    snprintf(what, sizeof what, ": all up to step %" PRIu64 " is saved", step);
+  } else if (run->profile->kind == PEN_TRAIN) {
     snprintf(what, sizeof what, ": no step is saved");
-  }
-  if (run->profile->kind == PEN_TRAIN && (saved > 0 || run->first_step > 0)) {
-    snprintf(what, sizeof what, ": all up to step %" PRIu64 " is saved",
-             saved > 0 ? saved : run->first_step);
   }
   fprintf(stderr, "%spenstock: ended at once by a second SIGINT%s\n",
           isatty(STDERR_FILENO) ? "\n" : "", what);

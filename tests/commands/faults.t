@@ -133,6 +133,22 @@ is "a second SIGINT: status" "$status" 130
 is "a second SIGINT: the line" "$(complaints "$scratch/err")" \
   "penstock: ended at once by a second SIGINT: all up to step $(readlink "$scratch/ckpt/latest" | sed 's/step-0*//') is saved"
 ok "a second SIGINT: no half-written checkpoint" no_leftovers
+# After a restart from memory the run begins at a step that is not saved.
+start four_astray --timeout 1000 --restarts 1 --recover-every 1
+kill -9 "$(process_of 2)"
+until grep -q '"event":"restart"' "$scratch/log" || ! kill -0 "$run" 2>/dev/null; do sleep 0.05; done
+steps_at_restart=$(grep -c '"step"' "$scratch/log")
+await_steps "$scratch/log" $((steps_at_restart + 3))
+ranks=$(children "$run")
+kill -HUP "$(process_of 1)"
+sleep 0.3
+kill -INT "$run"
+sleep 1.1
+kill -INT "$run"
+join
+is "a second SIGINT after a restart from memory: the line" "$(complaints "$scratch/err" | tail -n 1)" \
+  "penstock: ended at once by a second SIGINT: no step is saved"
+ok "which is so" test ! -e "$scratch/ckpt/latest"
 
 # A process whose exit the parent never sees, like one that waits in the kernel for a device that hangs: its tracer keeps the exit from the
 # parent. The parent waits for it while the tests continue.
