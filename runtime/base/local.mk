@@ -23,6 +23,8 @@ libruntime_a_SOURCES += \
   %reldir%/options.h \
   %reldir%/seal.c \
   %reldir%/seal.h \
+  %reldir%/stop_signals.c \
+  %reldir%/stop_signals.h \
   %reldir%/text_writer.c \
   %reldir%/text_writer.h \
   %reldir%/thread.c \

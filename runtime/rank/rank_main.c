@@ -6,6 +6,7 @@
 #include "kernels/kernels.h"
 #include "runtime/base/check.h"
 #include "runtime/base/seal.h"
+#include "runtime/base/stop_signals.h"
 #include "runtime/comm/action_text.h"
 #include "runtime/comm/step_stats.h"
 #include "runtime/device/stream_state.h"
@@ -61,8 +62,11 @@ static void handle_signals(void) {
   struct sigaction action = {.sa_handler = request_stop, .sa_flags = SA_RESTART};
   sigset_t none;
   sigemptyset(&none);
-  pen_check(sigaction(SIGTERM, &action, NULL) == 0 && sigaction(SIGINT, &action, NULL) == 0,
-            "cannot handle signals");
+  for (size_t i = 0; i < pen_stop_signal_count; i++) {
+    const int number = pen_stop_signals[i];
+    pen_check(pen_stop_signal_is_ignored(number) || sigaction(number, &action, NULL) == 0,
+              "cannot handle signals");
+  }
   pen_check(sigprocmask(SIG_SETMASK, &none, NULL) == 0, "cannot unblock signals");
 }
 

@@ -4,13 +4,17 @@
 #include <stddef.h>
 
 #include "runtime/base/check.h"
+#include "runtime/base/stop_signals.h"
 
 sigset_t pen_blocked_signals(void) {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGCHLD);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
+  for (size_t i = 0; i < pen_stop_signal_count; i++) {
+    if (!pen_stop_signal_is_ignored(pen_stop_signals[i])) {
+      sigaddset(&set, pen_stop_signals[i]);
+    }
+  }
   return set;
 }
 

@@ -4,7 +4,7 @@
 
 #include <signal.h>
 
-/* SIGCHLD, SIGTERM and SIGINT. */
+/* SIGCHLD and those of stop_signals.h. */
 sigset_t pen_blocked_signals(void);
 
 /* Blocks them, so that they remain pending until the watchdog waits for them, and ignores SIGPIPE:

@@ -30,7 +30,7 @@ static const uint64_t force_ns =
 /* A repeated SIGTERM has no further effect: a batch system sends it several times before it kills.
  */
 static void handle_signal(struct pen_watchdog *watchdog, int signal_number) {
-  if (signal_number == SIGTERM || signal_number == SIGINT) {
+  if (signal_number > 0 && signal_number != SIGCHLD) {
     atomic_store(&watchdog->run->shared.control->stop_requested, 1);
   }
   if (signal_number == SIGINT && watchdog->interrupted_ns == 0) {

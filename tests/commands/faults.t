@@ -107,23 +107,23 @@ done
 # until what it waits for has come and longer, which says all the while that it waits.
 ok "a run that goes astray is built" make_astray four
 start four_astray
-kill -USR1 "$(process_of 2)"
+kill -USR2 "$(process_of 2)"
 join
 check_lost "exit 3" 2 2500
 start four_astray
-kill -USR2 "$(process_of 1)"
+kill -ALRM "$(process_of 1)"
 join
 check_lost "exit 0" 1 2500
 for rank in 0 2 3; do
   start four_astray --timeout 1
-  kill -HUP "$(process_of $rank)"
+  kill -VTALRM "$(process_of $rank)"
   join
   check_lost "no progress in 1 s" $rank 4000
 done
 
 # A second SIGINT ends a stalled run and reports what was saved.
 start four_astray --timeout 1000 --save-every 1
-kill -HUP "$(process_of 1)"
+kill -VTALRM "$(process_of 1)"
 sleep 0.3
 kill -INT "$run"
 sleep 1.1
@@ -140,7 +140,7 @@ until grep -q '"event":"restart"' "$scratch/log" || ! kill -0 "$run" 2>/dev/null
 steps_at_restart=$(grep -c '"step"' "$scratch/log")
 await_steps "$scratch/log" $((steps_at_restart + 3))
 ranks=$(children "$run")
-kill -HUP "$(process_of 1)"
+kill -VTALRM "$(process_of 1)"
 sleep 0.3
 kill -INT "$run"
 sleep 1.1

@@ -1,5 +1,5 @@
 #!/bin/sh
-# signals.t: SIGTERM and SIGINT, to the parent, to a rank, to all: every rank leaves after the same step, saved, status 0; and the run
+# signals.t: SIGTERM, SIGINT, SIGHUP and SIGUSR1, to the parent, to a rank, to all: every rank leaves after the same step, saved, status 0; and the run
 # has the same results as one without a signal.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 
@@ -51,9 +51,25 @@ four INT parent
 four TERM 0
 four INT 3
 four TERM all
+four HUP parent
+four USR1 1
 free TERM parent
 free INT 2
 END
+
+# Under nohup(1) SIGHUP is ignored: the run goes on.
+rm -rf "$scratch/log" "$scratch/ckpt"
+(trap '' HUP && exec "$scratch/four" train --quiet --log "$scratch/log" --checkpoint "$scratch/ckpt" 2>"$scratch/err") &
+run=$!
+await_steps "$scratch/log" 3
+kill -HUP "$run" $(children "$run")
+hung_up_at=$(wc -l <"$scratch/log")
+await_steps "$scratch/log" $((hung_up_at + 20))
+ok "SIGHUP that is ignored ends nothing" kill -0 "$run"
+kill -TERM "$run"
+wait "$run"
+is "until another signal does" "$?: $(complaints "$scratch/err")" "0: "
+ok "saved" saved_last_step
 
 # Two runs in one folder would write over each other's checkpoints: the later one is refused, and the earlier one continues.
 rm -rf "$scratch/log" "$scratch/ckpt"

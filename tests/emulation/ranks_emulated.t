@@ -271,7 +271,7 @@ lose mlp_4 3 STOP stopped
 # A host that stops while what its device waits for comes, and says all the while that it waits.
 ok "a run that goes astray is built" make_astray mlp_4_zbv
 timeout_s=2
-for rank in 0 2; do lose mlp_4_zbv_astray $rank HUP "no progress in 2 s"; done
+for rank in 0 2; do lose mlp_4_zbv_astray $rank VTALRM "no progress in 2 s"; done
 timeout_s=5
 
 # start_wrong BINARY RANK WORD: a run whose rank's device does that in mid-step (emulate_streams.cc).

@@ -52,9 +52,7 @@ static void add(float *to, const float *x, const float *y, void *on) {
   pen_cuda.kernel_of(PEN_OP_ADD, PEN_F32)(&call);
 }
 
-static void take(uint32_t *semaphore, void *on) {
-  pen_cuda.take(&semaphore, 1, on);
-}
+static void take(uint32_t *semaphore, void *on) { pen_cuda.take(&semaphore, 1, on); }
 
 static void send_stream_follows(const struct rank *r) {
   pen_cuda.event_record(r->ready, r->compute);

@@ -299,8 +299,8 @@ lose_of_replica() {
     "penstock: rank $2 (pid *, host *) lost: signal 9 after *; rank * waits at * for rank $2"
 }
 
-# make_astray NAME: makes $scratch/NAME_astray, which runs $scratch/NAME with ranks that leave at a signal, with status 3 at SIGUSR1 and 0 at SIGUSR2,
-# or from SIGHUP on stop where they wait: on the CPU for another rank, else for their device.
+# make_astray NAME: makes $scratch/NAME_astray, which runs $scratch/NAME with ranks that leave at a signal, with status 3 at SIGUSR2 and 0 at SIGALRM,
+# or from SIGVTALRM on stop where they wait: on the CPU for another rank, else for their device.
 make_astray() {
   cat >"$scratch/astray.c" <<'END'
 #define _GNU_SOURCE
@@ -312,12 +312,12 @@ make_astray() {
 #include <time.h>
 #include <unistd.h>
 static volatile sig_atomic_t stopped;
-static void leave(int number) { _exit(number == SIGUSR1 ? 3 : 0); }
+static void leave(int number) { _exit(number == SIGUSR2 ? 3 : 0); }
 static void stop(int number) { (void)number; stopped = 1; }
 __attribute__((constructor)) static void ready(void) {
-  signal(SIGUSR1, leave);
   signal(SIGUSR2, leave);
-  signal(SIGHUP, stop);
+  signal(SIGALRM, leave);
+  signal(SIGVTALRM, stop);
 }
 long syscall(long number, ...) {
   long a[6];
