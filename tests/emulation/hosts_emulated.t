@@ -73,15 +73,26 @@ is "--rank with one host: status" $? 64
 train_one() { "$scratch/one" train --seed 7 --quiet --log "$scratch/one.log" --checkpoint "$scratch/one.ckpt" --save-every 2 --steps 4; }
 ok "one rank trains" train_one
 
-# start BINARY COMMAND OPTION...: starts four commands, each a rank, that of rank 2 last, with the options in `second`, too; join waits, and sets
-# status to all that they exit with.
+# start BINARY COMMAND OPTION...: starts four commands, each a rank, that of rank 2 last, with the option and value in `second`, in place of its own if
+# it has that option; join waits, and sets status to all that they exit with.
 second=
 start() {
   start_binary=$1 start_command=$2
   shift 2
   pids=
   for rank in 3 1 0 2; do
-    if test $rank -eq 2; then set -- "$@" $second; fi
+    if test $rank -eq 2; then
+      dropped=
+      for word; do # each word goes to the end, but for the option and its value
+        shift
+        case $dropped$word in
+          dropped*) dropped= ;;
+          "${second%% *}") dropped=dropped ;;
+          *) set -- "$@" "$word" ;;
+        esac
+      done
+      set -- "$@" $second
+    fi
     WORLD_SIZE=4 RANK=$rank timeout 200 "$scratch/$start_binary" "$start_command" "$@" >"$scratch/out.$rank" 2>"$scratch/err.$rank" &
     pids="$pids $!"
   done
