@@ -45,6 +45,7 @@ struct pen_log {
   uint64_t diverged;        /* consecutive steps that diverged, up to the last one with targets; */
   uint64_t diverged_since;  /* the first of these */
   bool loss_is_infinite;    /* infinite or no number: of the last step with targets */
+  uint64_t not_finite;      /* steps reported whose loss is infinite or no number */
   uint64_t lost;            /* lines that could not be written */
 };
 
@@ -74,6 +75,12 @@ void pen_log_evaluation(struct pen_log *log, uint64_t step, const struct pen_log
 
 /* "2:05" or "1:02:05". */
 const char *pen_clock_text(char *text, size_t bytes, double seconds);
+
+/* A loss (form 'f') or a norm ('g') of so many targets for people; of none "null", as in the log.
+ */
+enum { PEN_MEAN_SHOWN_BYTES = 320 };
+const char *pen_mean_shown(char text[PEN_MEAN_SHOWN_BYTES], char form, uint64_t targets,
+                           double value);
 
 /* Ends the progress line. */
 void pen_log_finish(struct pen_log *log);

@@ -263,6 +263,7 @@ static void report_result(struct pen_rank *rank) {
   if (rank->run->hooks == NULL) {
     control->loss_sum = rank->log.loss_sum;
     control->target_count = rank->log.target_count;
+    control->not_finite_count = rank->log.not_finite;
   }
   control->step_count = rank->log.reported;
   pen_log_finish(&rank->log);
