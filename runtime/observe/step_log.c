@@ -159,6 +159,9 @@ static _Noreturn void fail_diverged(struct pen_log *log) {
  * first is reported. */
 static void count_skipped(struct pen_log *log, const struct step_report *report, bool diverged) {
   log->skipped += report->tokens == 0 || !isfinite(report->norm);
+  if (!diverged || log->plan->optimizer.clip_norm == 0) {
+    log->sound_step = report->step;
+  }
   if (report->tokens == 0) {
     return;
   }
@@ -170,8 +173,9 @@ static void count_skipped(struct pen_log *log, const struct step_report *report,
   }
 }
 
-void pen_log_must_be_finite(struct pen_log *log) {
-  if (log->loss_is_infinite && log->diverged > 0) {
+void pen_log_must_be_finite(struct pen_log *log, bool whole, uint64_t saved_step) {
+  const bool only_skipped = whole && log->diverged > 0 && log->sound_step <= saved_step;
+  if (only_skipped || (log->loss_is_infinite && log->diverged > 0)) {
     fail_diverged(log);
   }
   if (log->loss_is_infinite) {
