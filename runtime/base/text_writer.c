@@ -12,6 +12,14 @@ int pen_json_number(char *text, size_t bytes, double value) {
   return isfinite(value) ? snprintf(text, bytes, "%.17g", value) : snprintf(text, bytes, "null");
 }
 
+int pen_json_any_number(char *text, size_t bytes, int digits, double value) {
+  return isfinite(value) ? snprintf(text, bytes, "%.*g", digits, value)
+                         : snprintf(text, bytes, "\"%s\"",
+                                    isnan(value) ? "nan"
+                                    : value > 0  ? "inf"
+                                                 : "-inf");
+}
+
 void pen_writer_open(struct pen_writer *text, int fd) {
   text->fd = fd;
   text->failed = 0;

@@ -14,6 +14,10 @@ void pen_hex_text(char *text, const unsigned char *bytes, size_t count);
 enum { PEN_JSON_NUMBER_BYTES = 32 };
 int pen_json_number(char *text, size_t bytes, double value);
 
+/* The same with so many significant digits, where `null` means that there is no number: what is not
+ * finite as the string "nan", "inf" or "-inf". */
+int pen_json_any_number(char *text, size_t bytes, int digits, double value);
+
 /* A file that is written sequentially. After an error `failed` holds its errno and further output
  * is dropped; pen_writer_flush() reports it. */
 struct pen_writer {

@@ -94,6 +94,7 @@ struct pen_rank_state {
 struct pen_progress {
   _Atomic uint32_t version; /* odd while the others change */
   _Atomic uint64_t step;    /* optimizer steps, from 1 */
+  _Atomic uint64_t targets; /* of the step; 0: it has neither loss nor norm */
   _Atomic double loss, norm, learning_rate, tokens_per_second, step_seconds, left_s;
 };
 
@@ -122,6 +123,8 @@ struct pen_control {
   struct pen_failure failures[PEN_FAILURES_MAX];
   double loss_sum; /* result of eval and score, for the parent: valid when all ranks have exited */
   uint64_t target_count, step_count;
+  uint64_t
+      not_finite_count; /* of these: targets (score) or steps (eval) whose loss is not finite */
 };
 
 /* Score: what the ranks of the last stage compute in a step, for one of them to write to a file.

@@ -29,7 +29,7 @@ double pen_step_stats_loss_sum(const struct pen_plan *plan, const double *stats)
 
 double pen_step_stats_loss(const struct pen_plan *plan, const double *stats, uint64_t targets) {
   double sum = pen_step_stats_loss_sum(plan, stats);
-  return plan->loss_is_mean && targets != 0 ? sum / (double)targets : sum;
+  return plan->loss_is_mean ? sum / (double)targets : sum;
 }
 
 bool pen_step_stats_diverged(const struct pen_plan *plan, const double *stats, uint64_t targets) {

@@ -19,7 +19,8 @@ static inline size_t pen_step_stats_first(const struct pen_plan *plan, uint32_t 
 double pen_step_stats_norm(const struct pen_plan *plan, const double *stats);
 
 /* The step's loss: replica after replica, microbatches in rising order; pen_step_stats_loss_sum()
- * before it is divided by the targets that count. A step without any has the mean 0. */
+ * before it is divided by the targets that count, of which there is at least one: a step without
+ * any has no loss, and its gradients have no norm. */
 double pen_step_stats_loss_sum(const struct pen_plan *plan, const double *stats);
 double pen_step_stats_loss(const struct pen_plan *plan, const double *stats, uint64_t targets);
 

@@ -57,24 +57,34 @@ static bool is_local(const struct pen_run *run, uint32_t rank) {
   return pen_rank_set_has(&run->local, rank);
 }
 
-/* Prints the result line. A loss that is a sum is given for one step, as training logs it. */
+/* Prints the result line, and a line if a part of the loss is not finite. A loss that is a sum is
+ * given for one step, as training logs it. Without targets there is none (65). */
 static void print_result(const struct pen_run *run) {
   const struct pen_control *control = run->shared.control;
   uint64_t divisor = run->plan->loss_is_mean ? control->target_count : control->step_count;
-  if (divisor == 0) {
+  char loss_text[PEN_JSON_NUMBER_BYTES] = "null", perplexity_text[PEN_JSON_NUMBER_BYTES] = "null";
+  if (control->target_count > 0) {
+    const double loss = control->loss_sum / (double)divisor;
+    const double mean =
+        run->plan->needs_tokens ? control->loss_sum / (double)control->target_count : loss;
+    pen_json_number(loss_text, sizeof loss_text, loss);
+    pen_json_number(perplexity_text, sizeof perplexity_text, exp(mean));
+  }
+  printf("{\"loss\":%s,\"perplexity\":%s,\"tokens\":%" PRIu64 "}\n", loss_text, perplexity_text,
+         control->target_count);
+  if (control->target_count == 0) {
+    fflush(stdout);
     pen_fail(PEN_EXIT_DATA,
              "%s: no target in the windows of the %" PRIu64
              " steps that were made: they have no loss",
              run->options->data, control->step_count);
   }
-  double loss = control->loss_sum / (double)divisor;
-  const double mean =
-      run->plan->needs_tokens ? control->loss_sum / (double)control->target_count : loss;
-  char loss_text[32], perplexity_text[32];
-  pen_json_number(loss_text, sizeof loss_text, loss);
-  pen_json_number(perplexity_text, sizeof perplexity_text, exp(mean));
-  printf("{\"loss\":%s,\"perplexity\":%s,\"tokens\":%" PRIu64 "}\n", loss_text, perplexity_text,
-         control->target_count);
+  if (control->not_finite_count > 0) {
+    const bool by_token = run->hooks != NULL;
+    pen_warn("%" PRIu64 " of %" PRIu64 " %s not finite: the result has no loss",
+             control->not_finite_count, by_token ? control->target_count : control->step_count,
+             by_token ? "log-probabilities are" : "steps have a loss that is");
+  }
 }
 
 /* Runs the steps. The host of result_rank (PEN_NONE: no host) prints the result line. */

@@ -17,6 +17,7 @@
 #include "runtime/commands/generate.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -184,10 +185,24 @@ static _Atomic uint32_t *sampled_of(struct pen_rank_state *state, uint64_t step,
   return &state->sampled[step % PEN_SAMPLED_STEPS * PEN_PROMPTS_MAX + r];
 }
 
+/* Nothing is drawn from logits that are no numbers: weights are damaged, or too large. */
+static void check_logits(const struct pen_generation_row *row, const float *logits, size_t count) {
+  size_t wrong = 0;
+  for (size_t i = 0; i < count; i++) {
+    wrong += !isfinite(logits[i]);
+  }
+  if (wrong > 0) {
+    pen_fail(PEN_EXIT_DATA,
+             "text %" PRIu64 ": %zu of the %zu logits after token %" PRIu64 " are not finite",
+             row->text + 1, wrong, count, text_of(row)->written);
+  }
+}
+
 static void draw_from(const struct pen_vm *vm, uint32_t r, const float *logits) {
   const struct pen_options *options = generation.options;
   const struct pen_generation_row *row = &generation.step.row[r];
   const struct pen_text *text = text_of(row);
+  check_logits(row, logits, vm->plan->vocab);
   const double uniform =
       pen_uniform(generation.key, row->text, text->written - text->prompt->token_count);
   const size_t token = pen_sample(logits, vm->plan->vocab, options->temperature, options->top_k,

@@ -80,5 +80,5 @@ size_t pen_sample(const float *logits, size_t count, double temperature, uint64_
       return i;
     }
   }
-  return likeliest; /* rounding of the sum, or NaN logits */
+  return likeliest; /* rounding of the sum */
 }

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 /* Returns the token that a number from [0, 1) selects from softmax(logits / temperature) over the
- * top_k most likely tokens (0: all); at temperature 0 the most likely. logits [count] are not
- * changed; weights [count] is scratch. */
+ * top_k most likely tokens (0: all); at temperature 0 the most likely. logits [count] are finite,
+ * and not changed; weights [count] is scratch. */
 size_t pen_sample(const float *logits, size_t count, double temperature, uint64_t top_k,
                   double uniform, double *weights);
 

@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,10 +24,17 @@
 #include "runtime/commands/logits.h"
 #include "runtime/commands/score_logits.h"
 #include "runtime/commands/score_rows.h"
+#include "runtime/data/target_mask.h"
 #include "runtime/observe/step_log.h"
 #include "runtime/storage/tensor_pieces.h"
 
-enum { NUMBER_BYTES = 40 };
+enum { DIGITS = 17 }; /* so that a number reads back exactly */
+
+/* What a token was given: -ln p, unless nothing predicts it. */
+struct token_score {
+  bool predicted;
+  double minus_log;
+};
 
 /* The document that is being written. */
 struct document {
@@ -43,12 +51,12 @@ static struct {
   bool writes;   /* this rank does */
   struct pen_writer out;
   struct document document;
-  uint64_t scored;
+  uint64_t scored, not_finite; /* tokens */
   double sum;
   /* of a packed file: */
-  double *kept;          /* -ln p of every token of every piece; NaN: not scored */
-  uint64_t *kept_first;  /* [document]: where the piece begins in `kept` */
-  uint64_t *order;       /* [document]: the pieces in the order of the input */
+  struct token_score *kept; /* of every token of every piece */
+  uint64_t *kept_first;     /* [document]: where the piece begins in `kept` */
+  uint64_t *order;          /* [document]: the pieces in the order of the input */
   uint64_t *first_entry; /* [document]: where the piece begins in that order, tokens that two pieces
                             have counted once */
 } score;
@@ -128,10 +136,11 @@ static void keep_window(const struct pen_packed *packed, uint64_t w, const doubl
   uint64_t at = 0;
   for (uint64_t d = window->first_document; d < window->first_document + window->document_count;
        d++) {
-    double *kept = score.kept + score.kept_first[d];
-    kept[0] = (double)NAN;
+    struct token_score *kept = score.kept + score.kept_first[d];
     for (uint64_t t = 1; t < packed->documents[d].length; t++) {
-      kept[t] = found[at + t - 1];
+      kept[t] = (struct token_score){
+          .predicted = pen_target_counts(packed->mask, window->first_token + at + t),
+          .minus_log = found[at + t - 1]};
     }
     at += packed->documents[d].length;
   }
@@ -166,8 +175,8 @@ static void put(const char *name, uint64_t number) {
 
 static void end_document(void) {
   struct document *document = &score.document;
-  char sum[NUMBER_BYTES];
-  pen_json_number(sum, sizeof sum, document->sum);
+  char sum[PEN_JSON_NUMBER_BYTES];
+  pen_json_any_number(sum, sizeof sum, DIGITS, document->sum);
   put("],\"tokens\":", document->tokens);
   put(",\"scored\":", document->scored);
   pen_writer_text(&score.out, ",\"log_probability\":");
@@ -177,21 +186,22 @@ static void end_document(void) {
                                 .first_token = document->first_token + document->tokens};
 }
 
-/* The next token of the file; `minus_log` is NaN where nothing predicts it. */
-static void add_token(double minus_log, bool ends) {
+/* The next token of the file. */
+static void add_token(struct token_score token, bool ends) {
   struct document *document = &score.document;
-  char text[NUMBER_BYTES] = "null";
+  char text[PEN_JSON_NUMBER_BYTES] = "null";
   if (document->tokens == 0) {
     put("{\"document\":", document->index);
     put(",\"first_token\":", document->first_token);
     pen_writer_text(&score.out, ",\"log_probabilities\":[");
   }
-  if (!isnan(minus_log)) {
-    pen_json_number(text, sizeof text, 0.0 - minus_log); /* not -0 */
-    document->sum -= minus_log;
+  if (token.predicted) {
+    pen_json_any_number(text, sizeof text, DIGITS, 0.0 - token.minus_log); /* not -0 */
+    document->sum -= token.minus_log;
     document->scored++;
-    score.sum += minus_log;
+    score.sum += token.minus_log;
     score.scored++;
+    score.not_finite += !isfinite(token.minus_log);
   }
   pen_writer_text(&score.out, document->tokens == 0 ? "" : ",");
   pen_writer_text(&score.out, text);
@@ -236,13 +246,15 @@ static void take_step(const struct pen_run *run, struct pen_vm *vm) {
     return;
   }
   if (vm->data.cursor == 0) {
-    add_token((double)NAN, score.ends && pen_data_token(&vm->data, 0) == score.end_of_text);
+    add_token((struct token_score){.predicted = false},
+              score.ends && pen_data_token(&vm->data, 0) == score.end_of_text);
   }
   for (uint64_t w = 0; w < windows && vm->data.cursor + w < vm->data.window_count; w++) {
     /* Ends are those of the tokens: a target may be ignored. The last window may hold less. */
     uint64_t first = (vm->data.cursor + w) * sequence + 1, left = vm->data.token_count - first;
     for (uint64_t t = 0; t < sequence && t < left; t++) {
-      add_token(found[w * sequence + t],
+      add_token((struct token_score){.predicted = pen_target_counts(vm->data.mask, first + t),
+                                     .minus_log = found[w * sequence + t]},
                 score.ends && pen_data_token(&vm->data, first + t) == score.end_of_text);
     }
   }
@@ -289,6 +301,7 @@ static void left(const struct pen_run *run, struct pen_vm *vm) {
   struct pen_control *control = run->shared.control;
   control->loss_sum = score.sum;
   control->target_count = score.scored;
+  control->not_finite_count = score.not_finite;
 }
 
 const struct pen_command_hooks pen_score_hooks = {

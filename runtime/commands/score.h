@@ -8,7 +8,8 @@
  * order in which penstock-tokens read them; a document that was split is whole again, each piece
  * scored in its own window. Each token has an entry: ln p(token | the tokens before it in its
  * window), or null where nothing predicts it: the first of the file or of a packed document, and
- * ignored targets. `scored` counts the entries that are not null, and S is their sum. */
+ * ignored targets. `scored` counts the entries that are not null, and S is their sum. A number that
+ * is not finite is "nan", "inf" or "-inf"; the result then has no loss. */
 #ifndef PEN_SCORE_H
 #define PEN_SCORE_H
 

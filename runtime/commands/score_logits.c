@@ -17,7 +17,7 @@
 #include "runtime/storage/safetensors.h"
 #include "runtime/storage/tensor_pieces.h"
 
-enum { HEADER_BYTES = 256, NUMBER_BYTES = 32 };
+enum { HEADER_BYTES = 512, DIGITS = 9, CHUNK_BYTES = 4096 };
 
 /* One of the K largest logits. A record of a row has K, in falling order, of each tensor rank, of
  * its own tokens; if these are fewer than K, the others are none. */
@@ -76,13 +76,14 @@ static int create(void) {
 /* The whole file is reserved, so that a full disk is noticed before anything is computed. */
 static void start_tensor(void) {
   char header[HEADER_BYTES];
-  const uint64_t bytes = logits.entry_count * logits.record_bytes;
+  const uint64_t count = logits.entry_count, bytes = count * logits.record_bytes;
   snprintf(header, sizeof header,
            "{\"logits\":{\"dtype\":\"F32\",\"shape\":[%" PRIu64 ",%zu],\"data_offsets\":[0,%" PRIu64
-           "]}}",
-           logits.entry_count, logits.vocab, bytes);
+           "]},\"predicted\":{\"dtype\":\"U8\",\"shape\":[%" PRIu64 "],\"data_offsets\":[%" PRIu64
+           ",%" PRIu64 "]}}",
+           count, logits.vocab, bytes, count, bytes, bytes + count);
   if (pen_safetensors_start(logits.descriptor, header, HEADER_BYTES) != 0 ||
-      pen_file_reserve(logits.descriptor, HEADER_BYTES + bytes) != 0) {
+      pen_file_reserve(logits.descriptor, HEADER_BYTES + bytes + count) != 0) {
     fail_write();
   }
 }
@@ -166,8 +167,14 @@ static uint64_t entry_of(const struct pen_data *data, uint64_t window_index, uin
                                                           : UINT64_MAX;
 }
 
+/* A total order, in which NaN is the largest. */
 static bool is_larger(struct ranked one, struct ranked other) {
-  return one.logit > other.logit || (one.logit == other.logit && one.past_id < other.past_id);
+  const bool is_nan = isnan(one.logit), other_is_nan = isnan(other.logit);
+  if (is_nan != other_is_nan) {
+    return is_nan;
+  }
+  return one.logit > other.logit ||
+         ((is_nan || one.logit == other.logit) && one.past_id < other.past_id);
 }
 
 /* Lets the entry at `at` of a heap[count] sink, so that each is smaller than those below it. */
@@ -221,10 +228,6 @@ static void write_part(const void *part, size_t bytes, uint64_t entry, size_t at
   }
 }
 
-static void write_record(const void *record, uint64_t entry) {
-  write_part(record, logits.record_bytes, entry, 0);
-}
-
 void pen_score_logits_add(const struct pen_vm *vm, uint64_t row_index, const void *row,
                           size_t first, size_t count) {
   const uint64_t sequence = vm->profile->sequence;
@@ -249,18 +252,40 @@ void pen_score_logits_add(const struct pen_vm *vm, uint64_t row_index, const voi
 
 /* ---- after the last step ---- */
 
-/* The rows of the tokens that nothing predicts. */
-static void write_unpredicted(const struct pen_packed *packed) {
+static void write_predicted(const unsigned char *values, size_t count, uint64_t entry) {
+  if (pen_file_write_at(logits.descriptor, values, count,
+                        logits.first_record + logits.entry_count * logits.record_bytes + entry) !=
+      0) {
+    fail_write();
+  }
+}
+
+/* The row of a token that nothing predicts is of NaN, so that it is not taken for logits. */
+static void write_unpredicted(uint64_t entry) {
+  static const unsigned char no = 0;
   for (size_t i = 0; i < logits.vocab; i++) {
     logits.row[i] = NAN;
   }
+  write_part(logits.row, logits.record_bytes, entry, 0);
+  write_predicted(&no, 1, entry);
+}
+
+/* The tensor `predicted`, and the rows that it tells apart. */
+static void finish_tensors(const struct pen_packed *packed) {
+  unsigned char yes[CHUNK_BYTES];
+  memset(yes, 1, sizeof yes);
+  for (uint64_t entry = 0, left; (left = logits.entry_count - entry) > 0;) {
+    const size_t count = left < sizeof yes ? (size_t)left : sizeof yes;
+    write_predicted(yes, count, entry);
+    entry += count;
+  }
   if (packed->header == NULL) {
-    write_record(logits.row, 0);
+    write_unpredicted(0);
     return;
   }
   for (uint64_t d = 0; d < packed->header->document_count; d++) {
     if (packed->documents[d].first == 0) {
-      write_record(logits.row, logits.first_entry[d]);
+      write_unpredicted(logits.first_entry[d]);
     }
   }
 }
@@ -290,10 +315,8 @@ static void write_line(struct pen_writer *out, const struct ranked *record, uint
     const struct ranked next = take_largest(record, members, taken);
     pen_writer_text(out, i == 0 ? "[" : ", [");
     pen_writer_number(out, next.past_id - 1);
-    char text[NUMBER_BYTES] = "null";
-    if (isfinite(next.logit)) {
-      snprintf(text, sizeof text, "%.9g", (double)next.logit);
-    }
+    char text[PEN_JSON_NUMBER_BYTES];
+    pen_json_any_number(text, sizeof text, DIGITS, (double)next.logit);
     pen_writer_text(out, ", ");
     pen_writer_text(out, text);
     pen_writer_text(out, i + 1 < logits.top ? "]" : "]]\n");
@@ -330,7 +353,7 @@ void pen_score_logits_finish(const struct pen_vm *vm) {
     return;
   }
   if (logits.top == 0) {
-    write_unpredicted(&vm->data.packed);
+    finish_tensors(&vm->data.packed);
   } else {
     descriptor = write_lines(vm->plan->tensor_ranks);
   }

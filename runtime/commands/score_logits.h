@@ -3,8 +3,10 @@
  * Every token has an entry, in the order of the scores: for a packed file that of the documents in
  * the input. With --logits-top K above 0 an entry is a line of JSON, [[id, logit], ...], with the K
  * largest logits in falling order, the lower id first of equal ones; with K = 0 it is a row of the
- * F32 tensor `logits` (tokens, vocab) of a safetensors file. A token that nothing predicts has
- * null, or a row of NaN.
+ * F32 tensor `logits` (tokens, vocab) of a safetensors file, whose U8 tensor `predicted` (tokens)
+ * is 0 for a token that nothing predicts, else 1. With K above 0 such a token has null. A logit
+ * that is not finite is "nan", "inf" or "-inf" in a line; NaN counts as the largest, as in
+ * torch.topk().
  *
  * The rank of the last stage that computes an entry writes it as a record of fixed size in its
  * place in a file that all replicas share, so nothing accumulates in memory; they must be on one

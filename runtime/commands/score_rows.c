@@ -7,7 +7,6 @@
 #include "runtime/commands/score_rows.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <sys/mman.h>
 
 #include "runtime/base/check.h"
@@ -18,7 +17,7 @@
 
 static struct {
   struct pen_op_hook hook;
-  double *found; /* -ln p of each target, [2][windows of a step][sequence]; NaN: not scored */
+  double *found;        /* -ln p of each target that counts, [2][windows of a step][sequence] */
   uint64_t found_count; /* of one step */
   size_t microbatch_rows;
   size_t row; /* of the microbatch, or of a piece of it: the next call's first */
@@ -83,10 +82,10 @@ static const struct loss_form *loss_form_of(const struct pen_plan *plan) {
   return pen_has_pieces(plan) ? &piece_loss : &whole_loss;
 }
 
-/* Whether the piece with these tokens has the result of a row: one does. */
+/* Whether the piece with these tokens has the result of a row: one does, of a target that counts.
+ */
 static bool has_target(int32_t target, size_t first, size_t count) {
-  const size_t token = target == PEN_IGNORED_TARGET ? 0 : (size_t)target;
-  return token >= first && token - first < count;
+  return target != PEN_IGNORED_TARGET && (size_t)target >= first && (size_t)target - first < count;
 }
 
 /* ---- on a device ---- */
@@ -137,7 +136,7 @@ static void take_row(const struct pen_vm *vm, size_t r, double *found) {
     }
   }
   if (has_target(target, step.fetched.first_token, past - step.fetched.first_token)) {
-    found[r] = target == PEN_IGNORED_TARGET ? (double)NAN : minus_log;
+    found[r] = minus_log;
   }
 }
 
@@ -210,11 +209,8 @@ static void score_rows(const struct pen_call *call) {
     if (pen_score_logits_wanted()) {
       pen_score_logits_add(vm, first + r, logits, first_token, tokens);
     }
-    double loss = loss_of_row(call, form, r, logits);
+    const double loss = loss_of_row(call, form, r, logits);
     sum += loss;
-    if (targets[r] == PEN_IGNORED_TARGET) {
-      loss = (double)NAN;
-    }
     if (has_target(targets[r], first_token, tokens)) {
       found[r] = loss;
     }

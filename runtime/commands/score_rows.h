@@ -21,8 +21,8 @@ size_t pen_score_microbatch_rows(const struct pen_vm *vm);
 /* After the rank's end of a step: takes from its device what it has found, if it has one. */
 void pen_score_rows_fetch(const struct pen_vm *vm);
 
-/* The results of the current step: [windows of the step][sequence]; NaN: an ignored target. A rank
- * reads what another has found after a barrier. */
+/* The results of the current step: [windows of the step][sequence], of targets that are not
+ * ignored; the others' are undefined. A rank reads what another has found after a barrier. */
 double *pen_score_rows_found(const struct pen_vm *vm);
 
 #endif

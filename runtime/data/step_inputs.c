@@ -120,10 +120,22 @@ static void packed_starts(const struct pen_data *data, int32_t *row, uint64_t w)
 
 static void tokens_op(const struct pen_call *call) { fill_rows(call, plain_tokens, packed_tokens); }
 
+/* Where the file is read once, the last step may read windows of its start again: no target of them
+ * counts a second time. */
+static void ignore_past_end(const struct pen_data *data, const struct pen_call *call) {
+  int32_t *to = call->operand[0];
+  for (uint64_t t = 0; data->to_end && t < (uint64_t)call->dim[0]; t++) {
+    if (window_of(data, t / data->sequence) >= data->window_count) {
+      to[t] = PEN_IGNORED_TARGET;
+    }
+  }
+}
+
 static void targets_op(const struct pen_call *call) {
   const struct pen_data *data = call->prepared;
   double *share = call->operand[1];
   fill_rows(call, plain_targets, packed_targets);
+  ignore_past_end(data, call);
   *share = data->loss_is_sum         ? 1.0
            : data->step_targets == 0 ? 0.0
                                      : 1.0 / (double)data->step_targets;

@@ -110,11 +110,11 @@ static _Noreturn void fail_no_target(const char *path) {
 }
 
 static void take_plain(struct pen_data *data, const char *path, const unsigned char *file,
-                       uint64_t file_bytes, bool to_end) {
+                       uint64_t file_bytes) {
   uint64_t count = check_header(data, path, file, file_bytes), targets = count == 0 ? 0 : count - 1;
   data->token_count = count;
-  data->window_count = targets / data->sequence + (to_end && targets % data->sequence > 0);
-  if (to_end && targets == 0) {
+  data->window_count = targets / data->sequence + (data->to_end && targets % data->sequence > 0);
+  if (data->to_end && targets == 0) {
     pen_fail(PEN_EXIT_DATA,
              "%s: %" PRIu64 " tokens: the first has none before it, so two are needed", path,
              count);
@@ -170,8 +170,7 @@ static void take_packed(struct pen_data *data, const struct pen_plan *plan, cons
   data->mask_crc = data->mask == NULL ? 0 : header->index_crc;
 }
 
-static void open_tokens(struct pen_data *data, const struct pen_plan *plan, const char *path,
-                        bool to_end) {
+static void open_tokens(struct pen_data *data, const struct pen_plan *plan, const char *path) {
   int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   struct stat status;
   if (descriptor < 0 || fstat(descriptor, &status) != 0) {
@@ -193,7 +192,7 @@ static void open_tokens(struct pen_data *data, const struct pen_plan *plan, cons
       memcmp(file, PEN_PACKED_MASKED_MAGIC, HEADER_SHORTEST_BYTES) == 0) {
     take_packed(data, plan, path, file, (uint64_t)status.st_size);
   } else {
-    take_plain(data, path, file, (uint64_t)status.st_size, to_end);
+    take_plain(data, path, file, (uint64_t)status.st_size);
   }
 }
 
@@ -202,11 +201,12 @@ static void open_data(struct pen_data *data, const struct pen_plan *plan, uint64
   *data = (struct pen_data){.sequence = sequence,
                             .vocab = plan->vocab,
                             .microbatch = plan->microbatch,
-                            .loss_is_sum = !plan->loss_is_mean};
+                            .loss_is_sum = !plan->loss_is_mean,
+                            .to_end = to_end};
   pen_key(data->normal_key[0], seed, "x");
   pen_key(data->normal_key[1], seed, "y");
   if (path != NULL) {
-    open_tokens(data, plan, path, to_end);
+    open_tokens(data, plan, path);
   }
 }
 
@@ -236,21 +236,24 @@ uint64_t pen_data_longest(const struct pen_data *data, uint64_t first, uint64_t 
   return longest;
 }
 
-/* How many targets of a window of a plain file count. */
-static uint64_t plain_targets(const struct pen_data *data, uint64_t w) {
+/* How many targets of a window count. */
+static uint64_t window_targets(const struct pen_data *data, uint64_t w) {
+  if (data->packed.header != NULL) {
+    return data->packed.windows[w].target_count;
+  }
   uint64_t first = w * data->sequence + 1, left = data->token_count - first;
   return pen_target_mask_count(data->mask, first, left < data->sequence ? left : data->sequence);
 }
 
 uint64_t pen_data_targets(const struct pen_data *data, uint64_t first, uint64_t count) {
-  if (data->packed.header == NULL && data->mask == NULL) {
+  if (data->packed.header == NULL && data->mask == NULL && !data->to_end) {
     return count * data->sequence;
   }
+  const uint64_t past =
+      data->to_end && first + count > data->window_count ? data->window_count : first + count;
   uint64_t targets = 0;
-  for (uint64_t w = first; w < first + count; w++) {
-    targets += data->packed.header != NULL
-                   ? data->packed.windows[w % data->window_count].target_count
-                   : plain_targets(data, w % data->window_count);
+  for (uint64_t w = first; w < past; w++) {
+    targets += window_targets(data, w % data->window_count);
   }
   return targets;
 }

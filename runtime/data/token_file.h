@@ -26,6 +26,7 @@ struct pen_data {
       microbatch; /* sequence: of a plain file's windows, and of the rows that are filled */
   uint32_t normal_key[2][2]; /* of streams x and y */
   bool loss_is_sum;          /* the loss has no share of its targets */
+  bool to_end; /* the file is read once: windows past its last one have no targets that count */
   /* Set before each step, by pen_data_prepare_step(), and before each row: */
   uint64_t cursor;
   uint64_t
@@ -40,8 +41,9 @@ struct pen_data {
 void pen_data_open(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
                    const char *path, uint64_t seed);
 
-/* The same, but the tokens after a plain file's last full window form a window too, padded, with
- * ignored targets. Fails (65) if there is no target. */
+/* The same for a file that is read once: the tokens after a plain file's last full window form a
+ * window too, padded, with ignored targets, and all targets of windows past the last one are
+ * ignored. Fails (65) if there is no target. */
 void pen_data_open_to_end(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
                           const char *path, uint64_t seed);
 

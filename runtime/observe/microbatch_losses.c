@@ -1,7 +1,6 @@
 /* microbatch_losses.c: the losses of microbatches in the log (see microbatch_losses.h). */
 #include "runtime/observe/microbatch_losses.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -54,11 +53,11 @@ size_t pen_microbatch_losses_write(const struct pen_microbatch_losses *losses, c
     const double *sums = stats + pen_step_stats_first(plan, d) + plan->weight_count;
     for (uint32_t m = 0; m < losses->counts[step % PEN_STEP_STATS_DEPTH]; m++) {
       const uint64_t count = targets[d * plan->loss_count + m];
-      const double loss = !plan->loss_is_mean ? sums[m]
-                          : count == 0        ? (double)NAN
-                                              : sums[m] / (double)count;
       used += (size_t)snprintf(text + used, bytes - used, "%s", separator);
-      used += (size_t)pen_json_number(text + used, bytes - used, loss);
+      used += (size_t)(count == 0 ? snprintf(text + used, bytes - used, "null")
+                                  : pen_json_number(
+                                        text + used, bytes - used,
+                                        plan->loss_is_mean ? sums[m] / (double)count : sums[m]));
       separator = ",";
     }
   }

@@ -23,9 +23,9 @@ static const uint64_t plain_ns = 10 * 1000 * 1000000ull; /* between two plain li
 
 /* What is reported of one step. */
 struct step_report {
-  uint64_t step; /* optimizer steps, from 1 */
+  uint64_t step;   /* optimizer steps, from 1 */
+  uint64_t tokens; /* targets that count; 0: loss and norm are not set */
   double loss, norm, learning_rate, step_ms, tokens_per_second;
-  uint64_t tokens;
 };
 
 int pen_log_create(const char *path, bool append) {
@@ -99,13 +99,22 @@ void pen_log_must_be_whole(const struct pen_log *log) {
   }
 }
 
+/* A loss or norm of so many targets as JSON has it. */
+static void mean_text(char text[PEN_JSON_NUMBER_BYTES], uint64_t targets, double value) {
+  if (targets == 0) {
+    snprintf(text, PEN_JSON_NUMBER_BYTES, "null");
+  } else {
+    pen_json_number(text, PEN_JSON_NUMBER_BYTES, value);
+  }
+}
+
 /* `index`: the step of the run, from 0. */
 static void write_line(struct pen_log *log, const struct step_report *report, uint64_t index,
                        const double *stats) {
   char *line = log->line, loss[32], norm[32], rate[32], ms[32], speed[32], skipped[40] = "";
   const size_t room = log->line_bytes;
-  pen_json_number(loss, sizeof loss, report->loss);
-  pen_json_number(norm, sizeof norm, report->norm);
+  mean_text(loss, report->tokens, report->loss);
+  mean_text(norm, report->tokens, report->norm);
   pen_json_number(rate, sizeof rate, report->learning_rate);
   pen_json_number(ms, sizeof ms, report->step_ms);
   pen_json_number(speed, sizeof speed, report->tokens_per_second);
@@ -150,6 +159,9 @@ static _Noreturn void fail_diverged(struct pen_log *log) {
  * first is reported. */
 static void count_skipped(struct pen_log *log, const struct step_report *report, bool diverged) {
   log->skipped += report->tokens == 0 || !isfinite(report->norm);
+  if (!diverged || log->plan->optimizer.clip_norm == 0) {
+    log->sound_step = report->step;
+  }
   if (report->tokens == 0) {
     return;
   }
@@ -161,8 +173,9 @@ static void count_skipped(struct pen_log *log, const struct step_report *report,
   }
 }
 
-void pen_log_must_be_finite(struct pen_log *log) {
-  if (log->loss_is_infinite && log->diverged > 0) {
+void pen_log_must_be_finite(struct pen_log *log, bool whole, uint64_t saved_step) {
+  const bool only_skipped = whole && log->diverged > 0 && log->sound_step <= saved_step;
+  if (only_skipped || (log->loss_is_infinite && log->diverged > 0)) {
     fail_diverged(log);
   }
   if (log->loss_is_infinite) {
@@ -184,15 +197,26 @@ const char *pen_clock_text(char *text, size_t bytes, double seconds) {
   return text;
 }
 
+const char *pen_mean_shown(char text[PEN_MEAN_SHOWN_BYTES], char form, uint64_t targets,
+                           double value) {
+  if (targets == 0) {
+    snprintf(text, PEN_MEAN_SHOWN_BYTES, "null");
+  } else {
+    snprintf(text, PEN_MEAN_SHOWN_BYTES, form == 'f' ? "%.4f" : "%.4g", value);
+  }
+  return text;
+}
+
 static void print_progress(struct pen_log *log, const struct step_report *report) {
-  char line[LINE_BYTES], left[32];
+  char line[LINE_BYTES], left[32], loss[PEN_MEAN_SHOWN_BYTES], norm[PEN_MEAN_SHOWN_BYTES];
   pen_clock_text(left, sizeof left, (double)(log->steps - log->reported) * log->smooth_ms / 1e3);
-  int used = snprintf(line, sizeof line, "%sstep %" PRIu64 "/%" PRIu64 "  loss %.4f",
+  int used = snprintf(line, sizeof line, "%sstep %" PRIu64 "/%" PRIu64 "  loss %s",
                       log->terminal ? "\r\033[K" : "", report->step, log->first_step + log->steps,
-                      report->loss);
+                      pen_mean_shown(loss, 'f', report->tokens, report->loss));
   if (log->trains) {
-    used += snprintf(line + used, sizeof line - (size_t)used, "  norm %.4g  lr %.4g", report->norm,
-                     report->learning_rate);
+    used +=
+        snprintf(line + used, sizeof line - (size_t)used, "  norm %s  lr %.4g",
+                 pen_mean_shown(norm, 'g', report->tokens, report->norm), report->learning_rate);
   }
   if (log->skipped > 0) {
     used +=
@@ -208,6 +232,7 @@ static void publish_progress(const struct pen_log *log, const struct step_report
   struct pen_progress *to = log->watched;
   atomic_fetch_add(&to->version, 1);
   atomic_store_explicit(&to->step, report->step, memory_order_relaxed);
+  atomic_store_explicit(&to->targets, report->tokens, memory_order_relaxed);
   atomic_store_explicit(&to->loss, report->loss, memory_order_relaxed);
   atomic_store_explicit(&to->norm, report->norm, memory_order_relaxed);
   atomic_store_explicit(&to->learning_rate, report->learning_rate, memory_order_relaxed);
@@ -226,13 +251,16 @@ static void report_step(struct pen_log *log, const double *stats) {
   uint64_t step = log->first_step + log->reported + 1;
   struct step_report report = {
       .step = step,
-      .loss = pen_step_stats_loss(plan, stats, targets),
-      .norm = pen_step_stats_norm(plan, stats),
+      .tokens = targets,
       .learning_rate = pen_learning_rate(&plan->optimizer, step),
       .step_ms = step_ms,
-      .tokens = targets,
       .tokens_per_second = (double)targets / step_ms * 1e3,
   };
+  if (targets > 0) {
+    report.loss = pen_step_stats_loss(plan, stats, targets);
+    report.norm = pen_step_stats_norm(plan, stats);
+    log->not_finite += !isfinite(report.loss);
+  }
   log->loss_sum += pen_step_stats_loss_sum(plan, stats);
   log->target_count += targets;
   log->reported_end_ns = end_ns;
@@ -282,12 +310,10 @@ bool pen_log_step(struct pen_log *log, struct pen_endpoint *endpoint, uint64_t s
 
 /* {"step":300,"eval_loss":2.51,"eval_perplexity":12.3,"eval_tokens":16384,"eval_ms":210.5} */
 static void write_evaluation(struct pen_log *log, uint64_t step, const struct pen_log *evaluation,
-                             double loss) {
-  const double mean =
-      log->plan->needs_tokens ? evaluation->loss_sum / (double)evaluation->target_count : loss;
+                             double loss, double mean) {
   char line[LINE_BYTES], loss_text[32], perplexity[32], ms[32];
-  pen_json_number(loss_text, sizeof loss_text, loss);
-  pen_json_number(perplexity, sizeof perplexity, exp(mean));
+  mean_text(loss_text, evaluation->target_count, loss);
+  mean_text(perplexity, evaluation->target_count, exp(mean));
   pen_json_number(ms, sizeof ms, (double)(pen_now_ns() - log->reported_end_ns) / 1e6);
   int bytes = snprintf(line, sizeof line,
                        "{\"step\":%" PRIu64
@@ -299,15 +325,19 @@ static void write_evaluation(struct pen_log *log, uint64_t step, const struct pe
 
 void pen_log_evaluation(struct pen_log *log, uint64_t step, const struct pen_log *evaluation) {
   if (evaluation != NULL && step > log->logged_evaluation) {
-    uint64_t divisor = log->plan->loss_is_mean ? evaluation->target_count : evaluation->reported;
-    double loss = divisor == 0 ? NAN : evaluation->loss_sum / (double)divisor;
+    const uint64_t targets = evaluation->target_count;
+    const double mean = targets == 0 ? 0 : evaluation->loss_sum / (double)targets,
+                 loss = log->plan->loss_is_mean
+                            ? mean
+                            : evaluation->loss_sum / (double)evaluation->reported;
     if (log->descriptor >= 0) {
-      write_evaluation(log, step, evaluation, loss);
+      write_evaluation(log, step, evaluation, loss, log->plan->needs_tokens ? mean : loss);
     }
     if (!log->quiet) {
-      char line[LINE_BYTES];
-      int used = snprintf(line, sizeof line, "%sstep %" PRIu64 "  evaluation loss %.4f\n",
-                          log->terminal ? "\r\033[K" : "", step, loss);
+      char line[LINE_BYTES], shown[PEN_MEAN_SHOWN_BYTES];
+      int used = snprintf(line, sizeof line, "%sstep %" PRIu64 "  evaluation loss %s\n",
+                          log->terminal ? "\r\033[K" : "", step,
+                          pen_mean_shown(shown, 'f', targets, loss));
       ssize_t written = write(STDERR_FILENO, line, (size_t)used);
       (void)written;
     }

@@ -44,7 +44,9 @@ struct pen_log {
   uint64_t skipped;         /* steps reported without targets, or with a norm that is not finite */
   uint64_t diverged;        /* consecutive steps that diverged, up to the last one with targets; */
   uint64_t diverged_since;  /* the first of these */
+  uint64_t sound_step;      /* the last one that was not skipped for its norm, or first_step */
   bool loss_is_infinite;    /* infinite or no number: of the last step with targets */
+  uint64_t not_finite;      /* steps reported whose loss is infinite or no number */
   uint64_t lost;            /* lines that could not be written */
 };
 
@@ -75,11 +77,19 @@ void pen_log_evaluation(struct pen_log *log, uint64_t step, const struct pen_log
 /* "2:05" or "1:02:05". */
 const char *pen_clock_text(char *text, size_t bytes, double seconds);
 
+/* A loss (form 'f') or a norm ('g') of so many targets for people; of none "null", as in the log.
+ */
+enum { PEN_MEAN_SHOWN_BYTES = 320 };
+const char *pen_mean_shown(char text[PEN_MEAN_SHOWN_BYTES], char form, uint64_t targets,
+                           double value);
+
 /* Ends the progress line. */
 void pen_log_finish(struct pen_log *log);
 
-/* On rank 0, after the last step and before it is saved: fails (79) if its loss is not finite. */
-void pen_log_must_be_finite(struct pen_log *log);
+/* On rank 0, after the last step and before it is saved: fails (79) if its loss is not finite; with
+ * `whole`, which a run is that no signal ends, also if all steps after `saved_step`, the last one
+ * whose weights are saved or were given, were skipped for their norm. */
+void pen_log_must_be_finite(struct pen_log *log, bool whole, uint64_t saved_step);
 
 /* On rank 0, at the end: fails (74) if lines are missing in the log. */
 void pen_log_must_be_whole(const struct pen_log *log);

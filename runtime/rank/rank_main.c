@@ -203,6 +203,22 @@ static bool run_step(struct pen_rank *rank, uint64_t step) {
          (vm->executor->finish(vm) && run->hooks->stepped(run, vm));
 }
 
+/* After the last step, before it is saved: rank 0 judges what the run has made of its weights since
+ * they were last saved, if that has succeeded, or since it began. False: the run was aborted. */
+static bool must_be_finite(struct pen_rank *rank, uint64_t step) {
+  const struct pen_run *run = rank->run;
+  const bool whole = step + 1 == run->steps;
+  if (rank->log.trains && whole && !pen_snapshot_wait(&rank->endpoint)) {
+    return false;
+  }
+  if (rank->endpoint.global == 0) {
+    const uint64_t saved = atomic_load(&run->shared.control->saved_step),
+                   given = run->restart.from_memory ? run->restart.saved_step : run->first_step;
+    pen_log_must_be_finite(&rank->log, whole, saved > given ? saved : given);
+  }
+  return true;
+}
+
 /* Logs, saves and evaluates after a step. */
 static bool end_step(struct pen_rank *rank, uint64_t step, bool last) {
   const struct pen_options *options = rank->run->options;
@@ -223,8 +239,8 @@ static bool end_step(struct pen_rank *rank, uint64_t step, bool last) {
       !pen_log_step(&rank->log, &rank->endpoint, step, vm->data.step_targets, finishes)) {
     return false;
   }
-  if (rank->endpoint.global == 0 && last) {
-    pen_log_must_be_finite(&rank->log);
+  if (last && !must_be_finite(rank, step)) {
+    return false;
   }
   if (rank->run->memory.memory != NULL && !last &&
       vm->optimizer_step % options->recover_every == 0 && !copy_state(rank)) {
@@ -249,6 +265,7 @@ static void open_log(struct pen_rank *rank) {
       .quiet = run->options->quiet || run->options->watch,
       .watched = run->profile->kind == PEN_TRAIN ? &run->shared.control->progress : NULL,
       .first_step = run->first_step,
+      .sound_step = run->first_step,
       .steps = run->steps,
       .max_skipped = run->options->max_skipped,
       .logged_step = run->logged.step,
@@ -267,6 +284,7 @@ static void report_result(struct pen_rank *rank) {
   if (rank->run->hooks == NULL) {
     control->loss_sum = rank->log.loss_sum;
     control->target_count = rank->log.target_count;
+    control->not_finite_count = rank->log.not_finite;
   }
   control->step_count = rank->log.reported;
   pen_log_finish(&rank->log);

@@ -107,19 +107,21 @@ static void write_rank(struct pen_writer *out, const struct pen_run *run, uint32
 
 static void write_summary(struct pen_writer *out, const struct pen_run *run) {
   const struct pen_progress *progress = &run->shared.control->progress;
-  char line[LINE_BYTES], left[32];
+  char line[LINE_BYTES], left[32], loss[PEN_MEAN_SHOWN_BYTES], norm[PEN_MEAN_SHOWN_BYTES];
   if (atomic_load(&progress->step) == 0) { /* none has ended */
     snprintf(line, sizeof line, "step %" PRIu64 "/%" PRIu64, run->first_step,
              run->first_step + run->steps);
     pen_writer_text(out, line);
     return;
   }
+  const uint64_t targets = atomic_load(&progress->targets);
   pen_clock_text(left, sizeof left, atomic_load(&progress->left_s));
   snprintf(line, sizeof line,
-           "step %" PRIu64 "/%" PRIu64 "  loss %.4f  norm %.4g  lr %.4g  %.0f tokens/s  %s left",
-           atomic_load(&progress->step), run->first_step + run->steps, atomic_load(&progress->loss),
-           atomic_load(&progress->norm), atomic_load(&progress->learning_rate),
-           atomic_load(&progress->tokens_per_second), left);
+           "step %" PRIu64 "/%" PRIu64 "  loss %s  norm %s  lr %.4g  %.0f tokens/s  %s left",
+           atomic_load(&progress->step), run->first_step + run->steps,
+           pen_mean_shown(loss, 'f', targets, atomic_load(&progress->loss)),
+           pen_mean_shown(norm, 'g', targets, atomic_load(&progress->norm)),
+           atomic_load(&progress->learning_rate), atomic_load(&progress->tokens_per_second), left);
   pen_writer_text(out, line);
 }
 

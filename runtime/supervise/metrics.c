@@ -15,7 +15,8 @@
 
 enum { TEXT_BYTES = 4096 };
 
-/* What a metrics file says. */
+/* What a metrics file says. Prometheus has no other word for a number that there is not than NaN.
+ */
 struct values {
   double step, loss, tokens_per_second, step_seconds, sent_bytes, restarts, slow_ranks;
 };
@@ -46,7 +47,7 @@ static void read_progress(struct values *values, const struct pen_run *run) {
   do {
     version = atomic_load(&progress->version);
     values->step = (double)atomic_load(&progress->step);
-    values->loss = atomic_load(&progress->loss);
+    values->loss = atomic_load(&progress->targets) > 0 ? atomic_load(&progress->loss) : (double)NAN;
     values->tokens_per_second = atomic_load(&progress->tokens_per_second);
     values->step_seconds = atomic_load(&progress->step_seconds);
   } while (version % 2 != 0 || atomic_load(&progress->version) != version);

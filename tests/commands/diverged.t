@@ -61,9 +61,34 @@ $(diverged 4)" --max-skipped 4
 is "without clipping by the loss" "$(log_field log step | tail -n 1)" 8
 is "whose last good checkpoint stays" "$(saved)" step-00000004
 
-# A run that ends before it has diverged.
-ends gradient 0 "$warns" --steps 7
-is "finite losses: saved at the end" "$(saved)" step-00000007
+# A run that ends before it has diverged: with all steps skipped since the last save, or since the start, it has made nothing.
+ends gradient 79 "$warns
+$(diverged 3)" --steps 7
+is "only skipped steps since the last save: that one stays" "$(saved)" step-00000004
+./gradient train --data data.bin --quiet --checkpoint ckpt --resume --steps 6 2>err
+is "nor after a resume: status" "$? $(saved)" "79 step-00000004"
+is "nor after a resume: messages" "$(cat err)" "$warns
+$(diverged 2)"
+./gradient train --data data.bin --quiet --init ckpt/latest --steps 4 --checkpoint other 2>err
+is "other steps are trained: status" "$? $(readlink other/latest)" "0 step-00000004"
+rm -rf ckpt
+./gradient train --data data.bin --quiet --save-every 3 --checkpoint ckpt --steps 7 2>err
+is "a step after the last save was not skipped: saved" "$? $(saved)" "0 step-00000007"
+ok "the plan that copies what it saves" build copied model.cfg -s memory.snapshot=true
+ok "with these gradients" spoil copied_gradient 5 0 copied
+ends copied_gradient 79 "$warns
+$(diverged 3)" --steps 7
+is "copies: the last save stays" "$(saved)" step-00000004
+rm -rf ckpt && : >err
+./gradient train --data data.bin --quiet --save-every 1 --checkpoint ckpt --steps 1000000000 --max-skipped 1000000000 2>err &
+pid=$!
+tries=0
+until grep -q skipped err || test $tries -ge 600; do sleep 0.1; tries=$((tries + 1)); done
+kill -TERM $pid
+wait $pid
+is "a signal ends it: saved" $? 0
+ok "with the skipped steps" test "$(saved | sed 's/^step-0*//')" -gt 4
+matches "of which the first was said" "$(cat err)" "$warns*"
 ends loss 79 "$warns
 $(diverged 3)" --steps 7
 is "a loss that is not: the last good one stays" "$(saved)" step-00000004
@@ -82,11 +107,24 @@ for schedule in 1f1b zero_bubble_v; do
 done
 
 # Steps without targets are not divergence.
-awk 'BEGIN { for (w = 0; w < 40; w++) printf "{\"text\": \"%s\"}\n", w < 8 ? "water" w : "\\n" }' |
-  "$tokens" --field text --end-of-text 10 --pack 16 --single --quiet -o sparse.bin - 2>/dev/null
+awk 'BEGIN { for (w = 0; w < 40; w++) printf "{\"text\": \"%s\"}\n", w < 8 ? "water" w : "\\n" }' >lines
+"$tokens" --field text --end-of-text 10 --pack 16 --single --quiet -o sparse.bin lines 2>/dev/null
 ok "a plan for packed data" build packed model.cfg -s batch.packed=true
-./packed train --data sparse.bin --quiet --steps 5 --max-skipped 1 --log log 2>err
-is "steps without targets: status" $? 0
+./packed train --data sparse.bin --quiet --steps 5 --max-skipped 1 --log log --log-microbatches --metrics metrics --eval-data sparse.bin --eval-every 5 \
+  --eval-steps 2 --checkpoint sparse 2>err
+is "steps without targets: status" "$? $(readlink sparse/latest)" "0 step-00000005"
 is "steps without targets: counted" "$(log_field log skipped | tail -n 1)" 4
 is "steps without targets: nothing is said" "$(cat err)" ""
+is "steps without targets: neither loss nor norm" "$(sed -n 's/^{"step":[2-5],\("loss".*\),"lr".*/\1/p' log | sort -u)" '"loss":null,"grad_norm":null'
+is "steps without targets: nor losses of microbatches" "$(grep -c '"microbatch_losses":\[null,null,null,null\]' log)" 4
+is "steps without targets: the metrics" "$(sed -n 's/^penstock_loss //p' metrics)" NaN
+matches "an evaluation has the mean of those that have targets" "$(grep eval_loss log)" '{"step":5,"eval_loss":[1-9]*"eval_tokens":[1-9]*'
+tac lines | "$tokens" --field text --end-of-text 10 --pack 16 --single --quiet -o late.bin - 2>/dev/null
+./packed train --data late.bin --steps 1 --log log --eval-data late.bin --eval-every 1 --eval-steps 1 2>err
+matches "progress" "$(cat err)" "*step 1/1  loss null  norm null *step 1  evaluation loss null"
+matches "an evaluation without targets" "$(grep eval_loss log)" '*"eval_loss":null,"eval_perplexity":null,"eval_tokens":0,*'
+./packed train --data late.bin --steps 1 --watch 2>err
+matches "--watch" "$(cat err)" "*step 1/1  loss null  norm null *"
+is "eval: no loss, which is an error" "$(./packed eval --data late.bin --init sparse/latest --steps 1 --quiet 2>err) $?" \
+  '{"loss":null,"perplexity":null,"tokens":0} 65'
 finish

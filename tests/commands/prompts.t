@@ -35,6 +35,27 @@ END
 generate() { # OPTION...
   ./two generate --checkpoint ckpt "$@" 2>err
 }
+# Nothing is drawn from logits that are not finite, of which weights of this kind have some.
+./two init --output sound.safetensors
+ok "weights whose logits are not finite" python3 "$top_srcdir/tests/support/spoil_weights.py" sound.safetensors spoilt.safetensors
+ok "without a cache" build bare model.cfg -s generate.prompts=0
+ok "two tensor ranks" build halves model.cfg -s tensor_parallel.ranks=2
+ends() { # NAME STATUS WRONG TEXT TOKENS OPTION...: so many logits are wrong after so many tokens of that text
+  ends_name=$1 ends_status=$2 ends_message="penstock: text $4: $3 of the 256 logits after token $5 are not finite"
+  shift 5
+  ./$ends_name generate --init spoilt.safetensors --tokens 1 --quiet "$@" >out 2>err
+  is "$ends_name $*: status" $? $ends_status
+  test $ends_status = 0 || is "$ends_name $*: message" "$(cat err)" "$ends_message"
+}
+for name in two bare halves; do
+  ends $name 65 1 1 3 --prompt abQ
+  ends $name 65 1 1 3 --prompt abR --temperature 0
+  ends $name 65 256 1 3 --prompt abS
+  ends $name 0 0 0 0 --prompt QRSab
+done
+printf '{"prompt": "ab"}\n{"prompt": "Q"}\n' >spoilt.json
+ends two 65 1 2 1 --prompts spoilt.json --temperature 0.5 --top-k 3
+
 generate --prompts prompts.json --tokens 20 --temperature 0 >lines
 is "status" $? 0
 matches "the rate" "$(cat err)" "60 tokens  [0-9]* tokens/s"

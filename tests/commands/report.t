@@ -91,7 +91,9 @@ is "a line where the run was resumed" "$(count_of again Loss.break)" 1
 ok "steps that are there twice are counted" says again "1 step in the log twice"
 
 # ---- what a run can write besides ----
-step() { printf '{"step":%s,"loss":%s,"grad_norm":%s,"lr":0.001,"tokens":64,"step_ms":2.5,"tokens_per_second":25600}\n' "$1" "$2" "$3"; }
+step() { # STEP LOSS NORM [TARGETS]
+  printf '{"step":%s,"loss":%s,"grad_norm":%s,"lr":0.001,"tokens":%s,"step_ms":2.5,"tokens_per_second":25600}\n' "$1" "$2" "$3" "${4-64}"
+}
 {
   step 1 3.5 1.25
   step 2 null null
@@ -108,6 +110,13 @@ is "the curve is interrupted" "$(count_of odd Loss.line) $(count_of odd Learning
 is "the incomplete last line is left out" "$(count_of odd Loss.point)" 4
 ok "which is said" says odd "The last line of the log is not complete"
 ok "the restart is listed, as text" says odd "restart from the state in memory, 0.2 s after the loss: penstock: rank 1 lost: signal 9 &lt;b&gt;"
+{ step 1 3 1; step 2 null null 0; step 3 0 0 0; step 4 null 1; echo '{"step":4,"eval_loss":null,"eval_tokens":0}'; } >empty.log
+ok "steps without targets are drawn" draws empty empty.log
+is "as such, also if an older version wrote 0" "$(grep -o 'step [0-9]: [a-z ]*norm [^<]*\|step [0-9]: loss [^<]*' empty.html | tr '\n' ' ')" \
+  "step 1: loss 3 step 2: loss none: no targets step 3: loss none: no targets step 4: loss not finite \
+step 1: gradient norm 1 step 2: gradient norm none: no targets step 3: gradient norm none: no targets step 4: gradient norm 1 "
+ok "the last loss is that of the last step" says empty "<b>not finite</b><span>last loss"
+ok "an evaluation without a loss is counted" says empty "1 evaluation without a loss, or with one that is not finite"
 { printf '\357\273\277'; step 1 3 1; printf '{"step":2,\n\000\000\377\n'; step 3 2 1; } >damaged.log
 ok "a log with lines that are no JSON, and a byte order mark, is drawn" draws damaged damaged.log 2>err
 is "without these" "$(count_of damaged Loss.point) $(cat err)" "2 penstock-report: damaged.log: lines that are no JSON are left out: 2"
@@ -115,10 +124,11 @@ ok "which is said" says damaged "2 lines of the log that are no JSON are left ou
 ok "and the slow rank" says odd "rank 1 (host b) computes at 0.62 of its plan"
 
 awk 'BEGIN { for (s = 1; s <= 4000; s++) printf "{\"step\":%d,\"loss\":%g,\"grad_norm\":%g,\"lr\":%g,\"tokens\":8,\"step_ms\":1,\"tokens_per_second\":8000}\n",
-  s, 2 + s % 2, s == 1000 ? 500 : 1, s / 1e6 }' >long.log
+  s, 2 + s % 2, s == 1000 ? 500 : 1, s / 1e6 }' | sed '11,12s/"loss":[23]/"loss":null/' >long.log
 ok "a long run is drawn" draws long long.log
 is "as at most 500 points" "$(count_of long Loss.point)" 500
-ok "with means and extremes" says long "steps 1 to 8: loss 2.5, from 2 to 3"
+ok "with means and extremes" says long "steps 1 to 8: loss 2.5, from 2 to 3<"
+ok "and what they leave out" says long "steps 9 to 16: loss 2.5, from 2 to 3; of 2 not finite<"
 is "with a band" "$(count_of long Loss.band)" 1
 ok "on a logarithmic axis where values differ much" says long "Gradient norm, logarithmic"
 

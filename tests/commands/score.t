@@ -65,6 +65,11 @@ ok "each sum is that of its tokens" awk '{
     if (total - sum > 1e-9 || sum - total > 1e-9) exit 1
   }' documents.json
 
+# Progress: the mean of each step over its own targets; the last one has fewer, and windows past the end of the file none.
+./two score --data text.bin --checkpoint ckpt --output progress.json 2>err >result
+is "the last step's loss is that of the tokens that are left" "$(sed -n 's/^step 4\/4  loss \([^ ]*\) .*/\1/p' err)" \
+  "$(values progress.json | tail -n 48 | awk '{ sum -= $1 } END { printf "%.4f\n", sum / NR }')"
+
 # Every window by itself: eval's mean over a file of that window alone.
 window() { # NUMBER FILE: a token file of that window
   {

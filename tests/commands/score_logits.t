@@ -11,16 +11,20 @@ optimizer = { learning_rate = 1e-2; steps = 8; };
 pipeline = { ranks = 2; microbatches = 3; schedule = "1f1b"; };
 END
 cat >"$scratch/check.py" <<'END'
-"""check.py SCORES ALL TOP K: the logits of ALL give the scores; the lines of TOP are the K largest of each row."""
+"""check.py SCORES ALL TOP K: the logits of ALL give the scores; the lines of TOP are the K largest of each row, of which NaN is the
+largest of all."""
 import json, math, struct, sys
 
 scores = [p for line in open(sys.argv[1]) for p in json.loads(line)["log_probabilities"]]
 data = open(sys.argv[2], "rb").read()
 header_bytes = struct.unpack("<Q", data[:8])[0]
 header = json.loads(data[8 : 8 + header_bytes])
-assert list(header) == ["logits"] and header["logits"]["dtype"] == "F32", header
+assert list(header) == ["logits", "predicted"] and header["logits"]["dtype"] == "F32", header
 count, vocab = header["logits"]["shape"]
-assert header["logits"]["data_offsets"] == [0, count * vocab * 4] and len(data) == 8 + header_bytes + count * vocab * 4
+past = count * vocab * 4
+assert header["logits"]["data_offsets"] == [0, past] and len(data) == 8 + header_bytes + past + count
+assert header["predicted"] == {"dtype": "U8", "shape": [count], "data_offsets": [past, past + count]}, header
+assert list(data[8 + header_bytes + past :]) == [score is not None for score in scores]
 rows = [struct.unpack_from(f"<{vocab}f", data, 8 + header_bytes + i * vocab * 4) for i in range(count)]
 top = [json.loads(line) for line in open(sys.argv[3])]
 k = int(sys.argv[4])
@@ -30,10 +34,14 @@ for score, row, best, token in zip(scores, rows, top, tokens):
     if score is None:
         assert all(math.isnan(x) for x in row) and best is None
         continue
-    most = max(row)
-    assert abs(row[token] - most - math.log(sum(math.exp(x - most) for x in row)) - score) < 1e-5
-    order = sorted(range(vocab), key=lambda i: (-row[i], i))[:k]
-    assert [i for i, _ in best] == order and [x for _, x in best] == [float(f"{row[i]:.9g}") for i in order]
+    if isinstance(score, float):
+        most = max(row)
+        assert abs(row[token] - most - math.log(sum(math.exp(x - most) for x in row)) - score) < 1e-5
+    else:
+        assert score == "nan" if max(row) == math.inf or any(map(math.isnan, row)) else (score, row[token]) == ("-inf", -math.inf)
+    order = sorted(range(vocab), key=lambda i: (0, 0, i) if math.isnan(row[i]) else (1, -row[i], i))[:k]
+    texts = [float(f"{row[i]:.9g}") if math.isfinite(row[i]) else str(row[i]) for i in order]
+    assert [i for i, _ in best] == order and [x for _, x in best] == texts
 END
 cat >"$scratch/zero_head.py" <<'END'
 """zero_head.py FILE: all logits become 0."""
@@ -91,6 +99,27 @@ ok "a head of zeros" python3 zero_head.py equal.safetensors
 ./two score --data text.bin --init equal.safetensors --output scores.json --quiet --logits equal --logits-top 3 >result
 is "of equal logits the lower ids come first" "$(sort -u equal)" "[[0, 0], [1, 0], [2, 0]]
 null"
+
+# What is not finite is a value like any other: it has its place, and no mark is taken for it.
+printf 'some water QA and QB, then R and SA, and QA again: all the rest is finite' >spoilt.text
+"$tokens" --bytes -o spoilt.bin spoilt.text 2>/dev/null
+od -An -v -tu1 -w1 spoilt.text | awk '{ print (NR > 1 ? "," : "[") $1 + 0 } END { print "]" }' >tokens.json
+./two init --output sound.safetensors
+ok "weights whose logits are not finite" python3 "$top_srcdir/tests/support/spoil_weights.py" sound.safetensors spoilt.safetensors
+for name in two split; do
+  for k in 0 4 257; do
+    ./$name score --data spoilt.bin --init spoilt.safetensors --output scores.json --quiet --logits logits.$k --logits-top $k >result 2>err
+    is "$name: $k logits: status" $? 0
+  done
+  is "$name: the result has no loss" "$(cat result)" '{"loss":null,"perplexity":null,"tokens":72}'
+  is "$name: how many are not finite is said" "$(cat err)" "penstock: 4 of 72 log-probabilities are not finite: the result has no loss"
+  is "$name: each has its place" "$(grep -o '"nan"\|"-inf"\|null' scores.json | tr '\n' ' ')" 'null "-inf" "nan" "nan" "-inf" "nan" '
+  ok "$name: they are what the logits give" python3 check.py scores.json logits.0 logits.4 4
+  ok "$name: and what all logits give" python3 check.py scores.json logits.0 logits.257 257
+  ./$name eval --data spoilt.bin --init spoilt.safetensors --steps 1 --quiet >result 2>err
+  matches "$name: eval has no loss either" "$(cat result)" '{"loss":null,"perplexity":null,"tokens":*}'
+  is "$name: and says so" "$(cat err)" "penstock: 1 of 1 steps have a loss that is not finite: the result has no loss"
+done
 
 # After an error there is no half-written file.
 echo before >logits.0

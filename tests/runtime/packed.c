@@ -45,7 +45,8 @@ static const struct pen_plan plan = {.replica_count = 1,
                                      .microbatch = 1,
                                      .microbatch_count = 2,
                                      .packed = true,
-                                     .needs_tokens = true};
+                                     .needs_tokens = true,
+                                     .loss_is_mean = true};
 
 static const struct pen_profile profile = {.microbatch_count = 2, .sequence = SEQUENCE};
 

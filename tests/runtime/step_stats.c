@@ -181,8 +181,9 @@ static void test_board_sums_in_rising_order(void **state) {
   board[5] = 62;
   assert_near(pen_step_stats_loss(&plan, board, 64), 2.0, 0);
   assert_near(pen_step_stats_loss(&plan, board, 32), 4.0, 0);
-  board[2] = board[3] = board[4] = board[5] = 0; /* no target counts */
-  assert_near(pen_step_stats_loss(&plan, board, 0), 0.0, 0);
+  board[2] = board[3] = board[4] = board[5] = 0; /* no target counts: a mean over nothing */
+  assert_true(isnan(pen_step_stats_loss(&plan, board, 0)));
+  assert_false(pen_step_stats_diverged(&plan, board, 0)); /* which is none of its faults */
 }
 
 /* ---- replicas ---- */

@@ -1,10 +1,12 @@
 """curves.py: values of the steps as curves.
 
 Up to POINTS_MAX steps are a point each; of more steps, groups of consecutive ones are: their mean, and a band from their least to
-their greatest value. A value that is not finite interrupts the curve. Under the pointer each point tells its values."""
+their greatest value. Where there is no value, or one that is not finite, the curve is interrupted; in a group such steps are left
+out of the mean. Under the pointer each point tells its values, and how many steps it leaves out."""
+import collections
 import math
 
-from read_log import is_skipped
+from read_log import is_skipped, without
 from svg import (drawing, element, escape, figure, horizontal_axis, linear_scale, logarithmic_scale, position, step_scale, title,
                  vertical_axis)
 
@@ -41,13 +43,16 @@ class Point:
         self.skipped = sum(is_skipped(line) for line in lines)
         self.mean = math.fsum(values) / len(values) if values else None
         self.least, self.greatest = (min(values), max(values)) if values else (None, None)
+        self.absent = collections.Counter(without(line, field) for line in lines if line[field] is None)
 
     def text(self, curve):
         steps = f"step {self.first}" if self.first == self.last else f"steps {self.first} to {self.last}"
+        if self.mean is None:
+            return f"{steps}: {curve.name.lower()} {', '.join(self.absent)}"
         text = f"{steps}: {curve.name.lower()} {figure(self.mean)}{' ' + curve.unit if curve.unit else ''}"
-        if self.mean is not None and self.first != self.last:
+        if self.first != self.last:
             text += f", from {figure(self.least)} to {figure(self.greatest)}"
-        return text
+        return text + "".join(f"; of {count} {what}" for what, count in self.absent.items())
 
 
 def points_of(lines, field):

@@ -5,7 +5,7 @@ import statistics
 
 from curves import draw_curves
 from memory import DRAWN_MAX, draw_memory, memory_table
-from read_log import is_skipped
+from read_log import is_skipped, without
 from step_chart import step_section
 from svg import element, escape, figure
 
@@ -64,13 +64,13 @@ def duration(seconds):
 
 def tiles(log):
     lines = [log.steps[step] for step in sorted(log.steps)]
-    losses = [line["loss"] for line in lines if line["loss"] is not None]
+    last = lines[-1]
     speeds = [line["tokens_per_second"] for line in lines if line["tokens_per_second"] is not None]
     seconds = math.fsum(line["step_ms"] for line in lines if line["step_ms"] is not None) / 1e3
     evaluations = [line["eval_loss"] for line in log.evaluations.values() if line["eval_loss"] is not None]
     entries = [
-        (f'{lines[0]["step"]} to {lines[-1]["step"]}' if len(lines) > 1 else str(lines[0]["step"]), "steps"),
-        (figure(losses[-1]) if losses else "not finite", "last loss"),
+        (f'{lines[0]["step"]} to {last["step"]}' if len(lines) > 1 else str(lines[0]["step"]), "steps"),
+        (without(last, "loss") if last["loss"] is None else figure(last["loss"]), "last loss"),
         (figure(min(evaluations)), "least evaluation loss") if evaluations else None,
         (figure(statistics.median(speeds)) if speeds else "none", "tokens/s, median"),
         (figure(sum(line["tokens"] for line in lines)), "tokens"),
@@ -111,6 +111,9 @@ def notes(log):
         texts.append(f"{plural(log.repeated, 'step')} in the log twice, after a resume: the later ones are drawn.")
     if log.damaged:
         texts.append(f"{plural(log.damaged, 'line')} of the log that are no JSON are left out.".replace("1 line of the log that are no JSON are", "1 line of the log that is no JSON is"))
+    missing = sum(line["eval_loss"] is None for line in log.evaluations.values())
+    if missing:
+        texts.append(f"{plural(missing, 'evaluation')} without a loss, or with one that is not finite: not drawn.")
     if log.unfinished:
         texts.append("The last line of the log is not complete: the run is going on, or its disk was full.")
     return "".join(element("p", escape(text)) for text in texts)

@@ -8,10 +8,12 @@ from reading import RANKS_MAX, VALUE_LEAST, VALUE_MAX, is_count, parse_json, rea
 
 KINDS_MAX = 64
 
-# Of a line of each kind: the fields that it must have. True: a number, or `null` if it is not finite; False: a whole number.
+# Of a line of each kind: the fields that it must have. True: a number, or `null` if it is not finite or there is none (a step, or
+# an evaluation, without targets has neither loss nor norm); False: a whole number.
 STEP_FIELDS = {"step": False, "loss": True, "grad_norm": True, "lr": True, "tokens": False, "step_ms": True,
                "tokens_per_second": True}
 EVALUATION_FIELDS = {"step": False, "eval_loss": True}
+OF_TARGETS = ("loss", "grad_norm")
 EVENT_FIELDS = {"restart": {"from_step": False, "seconds": True}, "slow": {"rank": False, "ratio": True, "since_step": False}}
 KINDS_OF_SLOW = ("compute", "data", "link")
 PLAN_FIELDS = {"name": str, "digest": str, "schedule": str, "unit": str, "ranks": int, "stages_per_rank": int, "microbatches": int,
@@ -73,6 +75,8 @@ def check_plan(plan, where):
 def add_step(log, line, where):
     check_numbers(line, STEP_FIELDS, where)
     step = line["step"]
+    if line["tokens"] == 0:  # older versions wrote 0
+        line["loss"] = line["grad_norm"] = None
     if "plan" in line:
         check_plan(line["plan"], where)
         if log.plans and not log.restarting:
@@ -81,6 +85,11 @@ def add_step(log, line, where):
     log.restarting = False
     log.repeated += step in log.steps
     log.steps[step] = line
+
+
+def without(line, field):
+    """What a field of a step is that is `null`, for people."""
+    return "none: no targets" if field in OF_TARGETS and line["tokens"] == 0 else "not finite"
 
 
 def add_evaluation(log, line, where):
