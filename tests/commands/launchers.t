@@ -65,7 +65,7 @@ launch "$scratch/two" train --data "$scratch/absent file" >"$scratch/out" 2>"$sc
 is "its status is the first that is not 0" $? 66
 matches "a word with a blank stays one" "$(cat "$scratch/err")" "*host2: penstock: *absent file*"
 cat >"$scratch/interrupt" <<END
-"$top_srcdir/tools/penstock-launch" --ssh rsh_to_host $train --steps 100000 &
+"$top_srcdir/tools/penstock-launch" --ssh rsh_to_host $(echo "$train" | sed 's/--steps 4/--steps 100000/') &
 until grep -q '"step"' "$scratch/two.log" 2>/dev/null; do sleep 0.05; done
 kill -TERM \$!
 wait \$!
@@ -121,8 +121,11 @@ if command -v slurmctld >/dev/null && command -v munged >/dev/null && test "$(id
       -s cluster.spares=[host3,host4] -s cluster.port=$port -s cluster.bind=none
     survives "srun, as many commands as ranks" hosts 4 sh "$top_srcdir/tests/support/slurm.sh" 4 2 sh "$scratch/kill_host" \
       srun -N4 --ntasks-per-node=1 --no-kill --kill-on-bad-exit=0 $spare
-    started "sbatch, the example" slurm sbatch --wait -o "$scratch/job.out" -N2 "$top_srcdir/docs/examples/penstock.sbatch" \
-      "$scratch/two" "$scratch/data.bin" "$scratch/two.ckpt" --seed 7 --steps 4 --quiet --log "$scratch/two.log"
+    example() {
+      slurm sbatch --wait -o "$scratch/job.out" -N2 "$top_srcdir/docs/examples/penstock.sbatch" "$scratch/two" "$scratch/data.bin" \
+        "$scratch/two.ckpt" --seed 7 --steps 4 --quiet && cp "$scratch/two.ckpt/log.jsonl" "$scratch/two.log"
+    }
+    started "sbatch, the example" example
     refused "srun, three commands" "*penstock: SLURM_STEP_NUM_TASKS = 3: start 4 commands, one a rank, or 2, one a host*" slurm srun -N2 -n3 $train
   fi
 else
