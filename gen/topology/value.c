@@ -39,7 +39,7 @@ static bool read_integer(const struct pen_literal *literal, const struct pen_set
   errno = 0;
   long long value = strtoll(literal->text, NULL, hexadecimal ? 16 : 10);
   *out = value;
-  return errno == 0 && (double)value >= setting->minimum && (double)value <= setting->maximum;
+  return errno == 0 && pen_setting_has_number(setting, (double)value);
 }
 
 /* [-+]digits.digits with an exponent; either the point or the exponent may be missing, and a digit
@@ -68,7 +68,7 @@ static bool read_real(const struct pen_literal *literal, const struct pen_settin
     return false;
   double value = strtod(literal->text, NULL) + 0.0; /* never -0 */
   *out = value;
-  return isfinite(value) && value >= setting->minimum && value <= setting->maximum;
+  return pen_setting_has_number(setting, value);
 }
 
 bool pen_value_is_too_large(const struct pen_setting *setting,

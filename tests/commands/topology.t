@@ -93,7 +93,7 @@ pipeline.schedule	NAME	a string in quotes
 pipeline.zero_bubble	BOOLEAN	true or false
 pipeline.warmup	INTEGER	a whole number from 1 to 2
 pipeline.placement	CHOICE	"loop" or "v"
-pipeline.live_limit	REAL	a finite number above 0
+pipeline.live_limit	REAL	a number from 1e-30 to 1e+30
 pipeline.objective	CHOICE	"makespan", "span" or "p99"
 model.family	NAME	a string in quotes
 model.layers	INTEGER	a whole number from 1 to 32768
@@ -149,16 +149,16 @@ cluster.hosts	STRINGS	a list of strings in quotes
 cluster.ranks_per_host	INTEGER	a whole number from 1 to 16777216
 cluster.threads_per_rank	INTEGER	a whole number from 1 to 4096
 cluster.port	INTEGER	a whole number from 1 to 65535
-costs.forward	REALS	a finite number, 0 or more, or a list of such
-costs.backward_input	REALS	a finite number, 0 or more, or a list of such
-costs.backward_weight	REALS	a finite number, 0 or more, or a list of such
-costs.send	REALS	a finite number, 0 or more, or a list of such
-costs.send_host	REALS	a finite number, 0 or more, or a list of such
-costs.byte	REAL	a finite number, 0 or more
-costs.byte_host	REAL	a finite number, 0 or more
-costs.overlap	REAL	a finite number, 0 or more
-costs.live_backward	REAL	a finite number, 0 or more
-costs.live_weight	REAL	a finite number, 0 or more
+costs.forward	REALS	0, or a number from 1e-30 to 1e+30, or a list of such
+costs.backward_input	REALS	0, or a number from 1e-30 to 1e+30, or a list of such
+costs.backward_weight	REALS	0, or a number from 1e-30 to 1e+30, or a list of such
+costs.send	REALS	0, or a number from 1e-30 to 1e+30, or a list of such
+costs.send_host	REALS	0, or a number from 1e-30 to 1e+30, or a list of such
+costs.byte	REAL	0, or a number from 1e-30 to 1e+30
+costs.byte_host	REAL	0, or a number from 1e-30 to 1e+30
+costs.overlap	REAL	0, or a number from 1e-30 to 1e+30
+costs.live_backward	REAL	0, or a number from 1e-30 to 1e+30
+costs.live_weight	REAL	0, or a number from 1e-30 to 1e+30
 memory.limit_mib	INTEGER	a whole number from 0 to 1073741824
 memory.recompute	CHOICES	"none", "full", "layer", "attention" or "auto", or a list of such
 memory.extra_receive_buffers	INTEGER	a whole number from 0 to 65536
@@ -376,6 +376,7 @@ tensor_parallel.ranks=8	-s tensor_parallel.ranks = 8: a divisor of model.heads =
 tensor_parallel.ranks=2 shapes.sequence=[5] shapes.microbatches=[4]	-s tensor_parallel.ranks = 2: a divisor of shapes.sequence = 5
 tensor_parallel.ranks=2 tensor_parallel.partials=8	-s tensor_parallel.partials = 8: a divisor of model.heads = 4
 tensor_parallel.partials=4 model.vocab=9	-s tensor_parallel.partials = 4: so few that each piece has tokens of model.vocab = 9
+tensor_parallel.partials=256 model.layers=65 model.heads=256 model.head_dim=2 model.ffn=256 model.vocab=256 model.sequence=256	-s tensor_parallel.partials = 256: at most 16384 pieces of layers; x model.layers = 65
 tensor_parallel.ranks=2 tensor_parallel.partials=1	-s tensor_parallel.partials = 1: a power of two, at least tensor_parallel.ranks = 2
 memory.recompute=[none,none,none]	-s memory.recompute = [none,none,none]: one choice, or a list of 2, one a stage
 costs.forward=[1,2,3]	-s costs.forward = [1,2,3]: one number, or a list of 2, one a stage
@@ -383,6 +384,10 @@ memory.recompute=[full]	-s memory.recompute = [full]: one choice, or a list of 2
 costs.forward=[1]	-s costs.forward = [1]: one number, or a list of 2, one a stage
 costs.gather=(1)	-s costs.gather = (1): one number, or a list of 2, one a stage
 costs.send_host=[1,2,3]	-s costs.send_host = [1,2,3]: one number, or a list of 2, one a stage
+costs.backward_weight=1.7976931348623157e308	-s costs.backward_weight = 1.7976931348623157e308: 0, or a number from 1e-30 to 1e+30, or a list of such
+costs.forward=1e-320	-s costs.forward = 1e-320: 0, or a number from 1e-30 to 1e+30, or a list of such
+cluster.speed=[1e-320,1e-320]	-s cluster.speed = [1e-320,1e-320]: a number from 1e-09 to 1e+09, or a list of such
+pipeline.ranks=4 pipeline.schedule=inference partition.virtual_post=32768	-s partition.virtual_post = 32768: leaves stage 3 with no layer: less than its share of 8193
 costs.send=[]	-s costs.send = []: one number, or a list of 2, one a stage
 optimizer.decay=wsd optimizer.warmup_steps=2 optimizer.decay_steps=2	-s optimizer.decay_steps = 2: at most optimizer.steps - optimizer.warmup_steps = 1
 optimizer.decay=wsd optimizer.warmup_steps=3 optimizer.decay_steps=2	-s optimizer.decay_steps = 2: at most optimizer.steps - optimizer.warmup_steps = 0
@@ -457,6 +462,11 @@ accepted "actions that are given have their own" \
 # ---- overrides that hold ----
 accepted "the last override holds" "" -s pipeline.microbatches=1 -s pipeline.microbatches=4 base.cfg
 accepted "strings with and without quotes" "" -s 'model.family="llama"' -s pipeline.schedule=gpipe base.cfg
+accepted "an arena of more than 2^32 units" "" -s pipeline.stages_per_rank=4 -s pipeline.schedule=interleaved -s pipeline.microbatches=32 -s pipeline.ranks=8 \
+  -s model.layers=32 -s model.hidden=16384 -s model.heads=128 -s model.kv_heads=128 -s model.ffn=65536 -s model.vocab=32768 -s model.sequence=131072 base.cfg
+deep=$(ulimit -s 128 && "$program" --check -s pipeline.ranks=1 -s model.layers=1500 base.cfg 2>&1; echo $?)
+[ "$deep" = 0 ] && passed=yes || passed=no
+result "1,500 layers on a stack of 128 KiB" $passed
 accepted "lists in either bracket" "" -s 'partition.layers=(4,0)' -s 'costs.forward=[1,2.5]' base.cfg
 accepted "one value for all stages, no list" "" -s costs.forward=2 -s memory.recompute=full base.cfg
 accepted "a list of one, of one stage" "" -s pipeline.ranks=1 -s costs.forward=[2] -s memory.recompute=[full] base.cfg
