@@ -208,7 +208,8 @@ const char *pen_setting_allowed(const struct pen_setting *setting) {
                       setting->choices ? ", or " : "", setting->minimum, setting->maximum);
     case PEN_REALS: return pen_text("%s, or a list of such", real_bounds(setting));
     case PEN_STRINGS:
-      if (!setting->choices) return "a list of strings in quotes";
+      if (!setting->choices)
+        return pen_text("a list of strings in quotes, at most %d", PEN_STRINGS_MAX);
       return pen_text("%s, or a list of such", pen_setting_quoted(setting->choices));
   }
   return "";

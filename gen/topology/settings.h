@@ -10,6 +10,9 @@
 #define PEN_COST_LEAST 1e-30
 #define PEN_COST_MOST 1e30
 
+/* The most entries of a list of any strings: passes compare each with others. */
+enum { PEN_STRINGS_MAX = 1000 };
+
 enum pen_setting_type {
   PEN_INTEGER,
   PEN_REAL,

@@ -125,6 +125,7 @@ static bool set_reals(struct pen_reals *list, const struct pen_setting *setting,
 
 static bool set_strings(struct pen_strings *list, const struct pen_setting *setting,
                         const struct pen_written_value *value) {
+  if (!setting->choices && value->count > PEN_STRINGS_MAX) return false;
   *list = (struct pen_strings){value->count, pen_new(value->count + 1, sizeof *list->value),
                                !value->is_list};
   for (size_t i = 0; i < value->count; i++) {

@@ -115,12 +115,12 @@ model.tie_embeddings	BOOLEAN	true or false
 model.dtype	CHOICE	"f32" or "bf16"
 model.loss	CHOICE	"cross_entropy", "cross_entropy_sum" or "sum"
 model.loss_rows	INTEGER	a whole number from 0 to 1073741824
-model.frozen	STRINGS	a list of strings in quotes
+model.frozen	STRINGS	a list of strings in quotes, at most 1000
 batch.microbatch	INTEGER	a whole number from 1 to 65536
 partition.virtual_pre	INTEGER	a whole number from 0 to 32768
 partition.virtual_post	INTEGER	a whole number from 0 to 32768
 partition.layers	INTEGERS	a list of whole numbers from 0 to 32768
-partition.before	STRINGS	a list of strings in quotes
+partition.before	STRINGS	a list of strings in quotes, at most 1000
 partition.balance	CHOICE	"count", "time" or "joint"
 partition.unit	CHOICE	"layer" or "block"
 data_parallel.replicas	INTEGER	a whole number from 1 to 4096
@@ -140,12 +140,12 @@ optimizer.beta1	REAL	a number from 0 to below 1
 optimizer.beta2	REAL	a number from 0 to below 1
 optimizer.epsilon	REAL	a finite number, 0 or more
 optimizer.weight_decay	REAL	a finite number, 0 or more
-optimizer.weight_decay_groups	STRINGS	a list of strings in quotes
+optimizer.weight_decay_groups	STRINGS	a list of strings in quotes, at most 1000
 optimizer.clip_norm	REAL	a finite number, 0 or more
 optimizer.norm	CHOICE	"2" or "inf"
 cluster.device	CHOICE	"auto", "cpu" or "cuda"
 cluster.transport	CHOICE	"auto", "shm", "ofi", "ipc" or "nccl"
-cluster.hosts	STRINGS	a list of strings in quotes
+cluster.hosts	STRINGS	a list of strings in quotes, at most 1000
 cluster.ranks_per_host	INTEGER	a whole number from 1 to 16777216
 cluster.threads_per_rank	INTEGER	a whole number from 1 to 4096
 cluster.port	INTEGER	a whole number from 1 to 65535
@@ -304,6 +304,19 @@ printf '# %s\n' "$long" | cat - base.cfg >text.cfg
 accepted "a very long line of comment" "" text.cfg
 { printf '('; printf '(%.0s' $(seq 100); } >nest
 grammar "lists within lists" "pipeline = { ranks = $(cat nest); };" "1: (: at most 64 groups and lists within each other"
+
+# ---- the limits of a text ----
+# Each is read or refused in a second, which the test of one with a quadratic loop would show: it takes minutes.
+many() { yes "$1" | head -n "$2" | awk '{ gsub(/%/, NR); printf "%s", $0 }'; }
+grammar "1,001 names in a group" "pipeline = { $(many 'a%=1;' 1001) };" "1: a1001: at most 1000 names in a group, and 10000 in a topology"
+grammar "1,001 groups" "$(many 'g%={};' 1001)" "1: g1001: at most 1000 names in a group, and 10000 in a topology"
+grammar "10,001 names in groups" "$(many "g%={$(many 'a%=1;' 900)};" 12)" "1: a89: at most 1000 names in a group, and 10000 in a topology"
+grammar "1,001 strings in a list" "cluster = { hosts = [$(many '"%",' 1001)\"a\"]; };" \
+  "1: cluster.hosts = [$(many '"%",' 1001 | cut -c1-99)...: a list of strings in quotes, at most 1000"
+awk '/family/ { printf "family = "; for (i = 0; i < 200000; i++) printf "\"\""; print ";"; next } 1' base.cfg >text.cfg
+refused "200,000 strings that are one" 78 "text.cfg:7: model.family = $(many '"" ' 100 | cut -c1-100)...: this version allows \"mlp\", \"llama\", \"qwen2\", \"qwen3\", \"mistral\", \"gemma3_text\" or \"gpt2\"" text.cfg
+head -c 1048577 /dev/zero | tr '\0' '#' >text.cfg
+refused "more than 1 MiB" 78 "text.cfg: a topology and its includes have at most 1048576 bytes" text.cfg
 
 # ---- includes ----
 mkdir -p parts/deep
