@@ -31,6 +31,7 @@ COMMAND_TESTS = \
   %reldir%/field.t \
   %reldir%/gradients.t \
   %reldir%/host_faults.t \
+  %reldir%/hostile.t \
   %reldir%/hosts.t \
   %reldir%/hosts_bench.t \
   %reldir%/joint.t \
