@@ -37,6 +37,7 @@ COMMAND_TESTS = \
   %reldir%/joint.t \
   %reldir%/joint_costs.t \
   %reldir%/launchers.t \
+  %reldir%/limits.t \
   %reldir%/loss_rows.t \
   %reldir%/lost_again.t \
   %reldir%/manual.t \

@@ -96,7 +96,7 @@ pipeline.placement	CHOICE	"loop" or "v"
 pipeline.live_limit	REAL	a number from 1e-30 to 1e+30
 pipeline.objective	CHOICE	"makespan", "span" or "p99"
 model.family	NAME	a string in quotes
-model.layers	INTEGER	a whole number from 1 to 32768
+model.layers	INTEGER	a whole number from 1 to 8192
 model.hidden	INTEGER	a whole number from 1 to 1048576
 model.heads	INTEGER	a whole number from 1 to 65536
 model.kv_heads	INTEGER	a whole number from 1 to 65536
@@ -241,7 +241,7 @@ pipeline.ranks	a whole number from 1 to 4096
 pipeline.microbatches	a whole number from 1 to 65536
 pipeline.schedule	SCHEDULES
 model.family	"mlp", "llama", "qwen2", "qwen3", "mistral", "gemma3_text" or "gpt2"
-model.layers	a whole number from 1 to 32768
+model.layers	a whole number from 1 to 8192
 model.hidden	a whole number from 1 to 1048576
 model.heads	family llama needs it: a whole number from 1 to 65536
 model.ffn	family llama needs it: a whole number from 1 to 4194304
@@ -427,7 +427,7 @@ pipeline.ranks=3 partition.before=[lm_head,lm_head]	-s partition.before = [lm_he
 partition.layers=[2,2] partition.before=[lm_head]	-s partition.before = [lm_head]: not together with partition.layers
 partition.layers=[2,2] partition.balance=time	-s partition.balance = time: "count", together with partition.layers, which leaves nothing to balance
 pipeline.ranks=4 pipeline.stages_per_rank=2 partition.balance=time	base.cfg:8: model.layers = 4: leaves a stage with no layer: the model can be cut into at most 6 stages, ranks x stages_per_rank is 8
-pipeline.ranks=4096 pipeline.stages_per_rank=64 pipeline.microbatches=65536	-s pipeline.microbatches = 65536: at most 100000000 actions; 4096 ranks x 64 stages and these would make 103078952960
+pipeline.ranks=4096 pipeline.stages_per_rank=64 pipeline.microbatches=65536	-s pipeline.microbatches = 65536: at most 8000000 actions; 4096 ranks x 64 stages and these would make 103078952960
 model.sequence=1048576 batch.microbatch=65536	-s batch.microbatch = 65536: at most 2^40 elements a tensor; x model.sequence = 1048576 x 64 wide is more
 model.sequence=1048576 batch.microbatch=65536 model.heads=65536 model.head_dim=65536	-s batch.microbatch = 65536: at most 2^40 elements a tensor; x model.sequence = 1048576 x 4294967296 wide is more
 model.hidden=1048576 model.ffn=4194304	-s model.hidden = 1048576: at most 2^40 elements a tensor; x 4194304 wide is more
