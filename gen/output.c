@@ -306,6 +306,10 @@ void pen_output_deadlock(const struct pen_topology *topology, const struct pen_p
 /* Writes a file's name for make; in a target, '%' would make a pattern rule. */
 static void write_make_name(FILE *out, const char *name, bool target) {
   for (; *name; name++) {
+    if (*name == '\n') {
+      fputc('?', out); /* no rule can have it, but a pattern of any character */
+      continue;
+    }
     if (*name == '$') fputc('$', out);
     if (strchr(" \t#\\", *name) || (target && strchr(":%", *name))) fputc('\\', out);
     fputc(*name, out);

@@ -5,6 +5,8 @@ libgen_a_SOURCES += \
   %reldir%/base.h \
   %reldir%/error.c \
   %reldir%/error.h \
+  %reldir%/escape.c \
+  %reldir%/escape.h \
   %reldir%/heap.c \
   %reldir%/heap.h \
   %reldir%/pass_times.c \

@@ -12,6 +12,7 @@
 #include <stdio.h>
 
 #include "gen/base/arena.h"
+#include "gen/base/escape.h"
 #include "gen/emit/emit.h"
 #include "gen/emit/internal.h"
 
@@ -201,7 +202,8 @@ static void write_file_comment(FILE *out, const struct pen_plan *plan,
   fprintf(out,
           "/* %s: a plan. Generated: change the topology, not this file.\n *\n *   %s\n"
           " *   input SHA-256 %s\n *\n",
-          plan->name, header->command, pen_hex(header->source_digest, PEN_DIGEST_BYTES));
+          pen_comment_text(plan->name), pen_comment_text(header->command),
+          pen_hex(header->source_digest, PEN_DIGEST_BYTES));
   fprintf(out,
           " * %" PRIu32 " ranks x %" PRIu32 " stages, %" PRIu32
           " microbatches, schedule %s\n"

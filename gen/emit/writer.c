@@ -41,7 +41,8 @@ void pen_write_number(struct pen_c_writer *writer, uint64_t number) {
   pen_write_bytes(writer, digits + at, DIGITS_MAX - at);
 }
 
-/* Two question marks could begin a trigraph (C17, 5.2.1.1). */
+/* Two question marks could begin a trigraph (C17, 5.2.1.1); characters beyond ASCII could change
+ * the direction in which the line is shown. */
 static void write_character(struct pen_c_writer *writer, unsigned char character) {
   char text[] = {'\\', (char)('0' + character / 64), (char)('0' + character / 8 % 8),
                  (char)('0' + character % 8)};
@@ -50,7 +51,7 @@ static void write_character(struct pen_c_writer *writer, unsigned char character
   } else if (character == '"' || character == '\\') {
     text[1] = (char)character;
     pen_write_bytes(writer, text, 2);
-  } else if (character < 32 || character == '?') {
+  } else if (character < 32 || character >= 127 || character == '?') {
     pen_write_bytes(writer, text, sizeof text);
   } else {
     text[0] = (char)character;

@@ -35,11 +35,23 @@ struct pen_joint_stages *pen_joint_stages(const struct pen_cost_source *source,
   return stages;
 }
 
+enum { PLACES = 3 }; /* a stage is built as the first, one between, or the last of so many */
+
+/* What a stage holds, at its place. A model of fewer stages has no rank there: 0. */
+static struct pen_stage_hold hold_of(const struct pen_partition *base,
+                                     const struct pen_graph *graph) {
+  struct pen_partition placed = *base;
+  uint32_t rank_of[PLACES] = {0};
+  for (uint32_t s = 0; s < PLACES && s < base->stage_count; s++) rank_of[s] = base->rank_of[s];
+  placed.rank_of = rank_of;
+  return pen_stage_hold_of(&placed, graph);
+}
+
 static struct pen_joint_stage *build_stage(const struct pen_joint_stages *s, uint32_t stage,
                                            uint32_t first, uint32_t past, uint8_t recompute) {
   const struct pen_stages *all = &s->base->stages;
   struct pen_stages *alone = pen_new(1, sizeof *alone);
-  uint32_t count = first == 0 && past == all->block_count ? 1 : 3;
+  uint32_t count = first == 0 && past == all->block_count ? 1 : PLACES;
   uint32_t place = first == 0 ? 0 : past == all->block_count ? 2 : 1;
   *alone = *all;
   alone->stage_count = count;
@@ -50,7 +62,7 @@ static struct pen_joint_stage *build_stage(const struct pen_joint_stages *s, uin
   built->graph->recompute = recompute;
   pen_stage_programs(built->graph);
   built->cost = pen_cost_of_stage(s->source, built->graph, stage);
-  if (s->holds) built->hold = pen_stage_hold_of(s->base, built->graph);
+  if (s->holds) built->hold = hold_of(s->base, built->graph);
   return built;
 }
 

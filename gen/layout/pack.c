@@ -327,14 +327,18 @@ static void search_orders(struct packing *p, size_t steps) {
 
 /* ---- the pass ---- */
 
-/* The unit in which 32 bits count any offset. */
-static uint64_t unit_of(const struct pen_rectangle *rectangle, size_t fixed, size_t count) {
-  uint64_t all = 0, unit = PEN_ALIGNMENT_BYTES;
+/* The unit in which 32 bits count any offset: at most those of the rectangles one above the other,
+ * or of those that move above the region limit. */
+static uint64_t unit_of(const struct pen_rectangle *rectangle, size_t fixed, size_t count,
+                        uint64_t limit) {
+  uint64_t all = 0, above = pen_aligned(limit), unit = PEN_ALIGNMENT_BYTES;
   for (size_t i = 0; i < count; i++) {
     uint64_t bytes = rectangle[i].bytes + (i < fixed ? rectangle[i].offset : 0);
-    if (__builtin_add_overflow(all, pen_aligned(bytes), &all))
+    if (__builtin_add_overflow(all, pen_aligned(bytes), &all) ||
+        (i >= fixed && __builtin_add_overflow(above, pen_aligned(bytes), &above)))
       pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: the model is too large");
   }
+  if (above > all) all = above;
   while (all / unit + count >= UINT32_MAX) unit *= 2;
   return unit;
 }
@@ -344,7 +348,7 @@ static struct packing start_packing_of(struct pen_rectangle *rectangle, size_t f
   struct packing p = {.base = {.rectangle = rectangle,
                                .fixed = fixed,
                                .count = count,
-                               .unit = unit_of(rectangle, fixed, count)},
+                               .unit = unit_of(rectangle, fixed, count, limit)},
                       .goal = goal,
                       .best = UINT64_MAX,
                       .climb_best = UINT64_MAX};

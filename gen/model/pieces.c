@@ -100,9 +100,9 @@ static uint32_t add_piece(struct pen_graph *graph, const struct split *of, uint3
 }
 
 /* The value of a weight of that name, of the stage's own or of those for the head; PEN_NONE: there
- * is none. */
+ * is none. The pieces that are asked for were added last. */
 static uint32_t find_weight(const struct pen_graph *graph, const char *name, bool tied) {
-  for (uint32_t v = 0; v < graph->value_count; v++)
+  for (uint32_t v = graph->value_count; v-- > 0;)
     if (graph->value[v].role == PEN_ROLE_WEIGHT && !strcmp(graph->value[v].name, name) &&
         pen_is_tied_head(graph, graph->value[v].weight) == tied)
       return v;

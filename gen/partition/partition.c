@@ -89,11 +89,13 @@ static int64_t even_count(const struct pen_topology *t, const struct partition_u
 static void cut_evenly(const struct pen_topology *t, const struct pen_partition *p, uint32_t *cut) {
   struct partition_units units = units_of(t, p);
   uint32_t stages = p->stage_count, first = 0;
+  int64_t share;
+  for (uint32_t stage = 0; stage < stages; stage++)
+    if (even_count(t, &units, stage, stages, &share) < 1)
+      fail_empty(t, units.name, stage, stages, share);
   for (uint32_t stage = 0; stage < stages; stage++) {
-    int64_t share, count = even_count(t, &units, stage, stages, &share);
-    if (count < 1) fail_empty(t, units.name, stage, stages, share);
     cut[stage] = stage ? units.block[first] : 0;
-    first += (uint32_t)count;
+    first += (uint32_t)even_count(t, &units, stage, stages, &share);
   }
 }
 

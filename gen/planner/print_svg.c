@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "gen/base/arena.h"
+#include "gen/base/escape.h"
 #include "gen/planner/equal_time.h"
 #include "gen/planner/internal.h"
 #include "gen/views/chart.h"
@@ -72,12 +73,7 @@ static double y_of(const struct plot *p, const struct pen_plan_candidate *c) {
 static void write_text(const struct plot *p, double x, double y, const char *anchor,
                        const char *text) {
   fprintf(p->out, "<text x=\"%.2f\" y=\"%.2f\" text-anchor=\"%s\">", x, y, anchor);
-  for (; *text; text++) {
-    if (*text == '&' || *text == '<' || *text == '>')
-      fprintf(p->out, "&#%d;", *text);
-    else
-      fputc((unsigned char)*text < ' ' ? '?' : *text, p->out);
-  }
+  pen_write_xml(p->out, text);
   fputs("</text>\n", p->out);
 }
 

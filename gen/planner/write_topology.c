@@ -9,6 +9,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
+#include "gen/base/escape.h"
 #include "gen/base/version.h"
 #include "gen/topology/settings.h"
 #include "gen/topology/value.h"
@@ -105,8 +106,9 @@ void pen_write_topology(const struct pen_planner *planner, const struct pen_plan
   FILE *out = fopen(path, replaces ? "wx" : "w");
   if (!out) pen_stop(PEN_EXIT_CREATE, "penstock-plan: %s: %s", output, strerror(errno));
   fprintf(out, "# Plan %llu of %s: a step of %.6g %s, %llu MiB a rank. Made by penstock-plan %s.\n",
-          (unsigned long long)planner->options->candidate, base_name(planner->written->path),
-          written->step, result->unit + strlen("in "),
+          (unsigned long long)planner->options->candidate,
+          pen_comment_text(base_name(planner->written->path)), written->step,
+          result->unit + strlen("in "),
           (unsigned long long)((written->arena_bytes + (1 << 20) - 1) >> 20), PEN_VERSION_TEXT);
   write_groups(out, pen_written_topology(planner, &written->choice,
                                          written->searched ? &planner->options->seconds : NULL));

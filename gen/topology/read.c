@@ -24,6 +24,7 @@
 #include "gen/base/arena.h"
 #include "gen/topology/literal.h"
 #include "gen/base/error.h"
+#include "gen/base/escape.h"
 #include "gen/topology/settings.h"
 #include "gen/topology/defaults.h"
 #include "gen/topology/fallback.h"
@@ -291,7 +292,7 @@ static const char *base_name(const char *path) {
   const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
   size_t bytes = strlen(name);
   if (bytes > 4 && !strcmp(name + bytes - 4, ".cfg")) bytes -= 4;
-  return pen_text("%.*s", (int)bytes, name);
+  return pen_visible_text(name, bytes);
 }
 
 uint8_t pen_topology_dtype(const struct pen_topology *topology) {

@@ -174,8 +174,19 @@ bool pen_setting_has_choice(const char *choices, const char *choice) {
   return false;
 }
 
+static bool is_cost(const struct pen_setting *setting) {
+  return setting->maximum == PEN_COST_MOST && setting->minimum == 0;
+}
+
+bool pen_setting_has_number(const struct pen_setting *setting, double number) {
+  if (is_cost(setting) && number > 0 && number < PEN_COST_LEAST) return false;
+  return isfinite(number) && number >= setting->minimum && number <= setting->maximum;
+}
+
 static const char *real_bounds(const struct pen_setting *setting) {
   if (setting->maximum == PEN_BELOW_1) return "a number from 0 to below 1";
+  if (is_cost(setting))
+    return pen_text("0, or a number from %g to %g", PEN_COST_LEAST, PEN_COST_MOST);
   if (isfinite(setting->maximum))
     return pen_text("a number from %g to %g", setting->minimum, setting->maximum);
   return setting->minimum == PEN_ABOVE_0
@@ -197,7 +208,8 @@ const char *pen_setting_allowed(const struct pen_setting *setting) {
                       setting->choices ? ", or " : "", setting->minimum, setting->maximum);
     case PEN_REALS: return pen_text("%s, or a list of such", real_bounds(setting));
     case PEN_STRINGS:
-      if (!setting->choices) return "a list of strings in quotes";
+      if (!setting->choices)
+        return pen_text("a list of strings in quotes, at most %d", PEN_STRINGS_MAX);
       return pen_text("%s, or a list of such", pen_setting_quoted(setting->choices));
   }
   return "";

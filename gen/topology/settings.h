@@ -6,6 +6,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* The least cost above 0, and the greatest. */
+#define PEN_COST_LEAST 1e-30
+#define PEN_COST_MOST 1e30
+
+/* The most entries of a list of any strings: passes compare each with others. */
+enum { PEN_STRINGS_MAX = 1000 };
+
 enum pen_setting_type {
   PEN_INTEGER,
   PEN_REAL,
@@ -51,6 +58,9 @@ size_t pen_name_distance(const char *a, const char *b);
 
 /* Whether the setting is a list that may also be written as one value for all elements. */
 bool pen_setting_takes_one(const struct pen_setting *setting);
+
+/* Whether a number is within the limits of a setting of numbers. */
+bool pen_setting_has_number(const struct pen_setting *setting, double number);
 
 /* The values that a setting allows, as text: `a whole number from 1 to 4096`, `"loop" or "v"`. */
 const char *pen_setting_allowed(const struct pen_setting *setting);

@@ -18,7 +18,9 @@
 #include "gen/topology/literal.h"
 #include "gen/base/error.h"
 
-enum { INCLUDE_DEPTH_MAX = 16, INCLUDES_MAX = 1000, NESTING_MAX = 64, SOURCE_BYTES_MAX = 16 << 20 };
+enum { INCLUDE_DEPTH_MAX = 16, INCLUDES_MAX = 1000, NESTING_MAX = 64, SOURCE_BYTES_MAX = 1 << 20 };
+/* libconfig compares each name with those before it in its group. */
+enum { NAMES_MAX = 1000, ALL_NAMES_MAX = 10000 };
 #define NOTHING SIZE_MAX
 
 /* A file that is being scanned, and the file that includes it. */
@@ -27,6 +29,12 @@ struct scanned_file {
   size_t file, line, visit, depth;
   struct stat status;
   const struct scanned_file *outer;
+};
+
+/* Text that grows at its end. */
+struct growing {
+  char *text;
+  size_t bytes, capacity;
 };
 
 struct scanner {
@@ -39,12 +47,14 @@ struct scanner {
     size_t visit;
     const char *start;
     size_t number; /* of brackets before it */
+    size_t names;  /* directly within it */
   } open[NESTING_MAX];
-  size_t open_count, bracket_count;
+  size_t open_count, bracket_count, top_names;
   bool expects_value; /* the last token was `=` or `:` */
   size_t name;        /* index in `written` of the last name without a value yet, or NOTHING */
   bool after_string;  /* a string that follows is appended to the last one */
   size_t string_name; /* index in `written` of its name, or NOTHING */
+  struct growing joined_text, joined_string; /* of strings that are one */
 };
 
 /* ---- messages ---- */
@@ -147,6 +157,15 @@ static void scan_comment(struct scanner *scanner, struct scanned_file *reading) 
   if (block) pen_stop(PEN_EXIT_TOPOLOGY, "%sa comment is not closed", opened);
 }
 
+static void count_name(struct scanner *scanner, const struct scanned_file *reading,
+                       const char *name, size_t bytes) {
+  size_t innermost = scanner->open_count;
+  size_t *names = innermost ? &scanner->open[innermost - 1].names : &scanner->top_names;
+  if (++*names > NAMES_MAX || scanner->source->written_count == ALL_NAMES_MAX)
+    pen_stop(PEN_EXIT_TOPOLOGY, "%s%s: at most %d names in a group, and %d in a topology",
+             line_prefix(reading), pen_literal_shown(name, bytes), NAMES_MAX, ALL_NAMES_MAX);
+}
+
 /* The name of a setting or group, if the file is correct; libconfig checks that. */
 static void scan_name(struct scanner *scanner, struct scanned_file *reading, const char *name,
                       size_t bytes) {
@@ -160,6 +179,7 @@ static void scan_name(struct scanner *scanner, struct scanned_file *reading, con
     group =
         scanner->open[i].written == NOTHING ? "" : source->written[scanner->open[i].written].name;
   }
+  count_name(scanner, reading, name, bytes);
   append_text(scanner, name, bytes);
   source->written = pen_grow(source->written, &source->written_capacity, source->written_count + 1,
                              sizeof *source->written);
@@ -194,6 +214,26 @@ static void scan_word(struct scanner *scanner, struct scanned_file *reading) {
   scanner->expects_value = false;
 }
 
+static const char *grow_by(struct growing *g, const char *before, const char *text) {
+  const size_t more = strlen(before) + strlen(text);
+  g->text = pen_grow(g->text, &g->capacity, g->bytes + more + 1, 1);
+  strcat(strcpy(g->text + g->bytes, before), text);
+  g->bytes += more;
+  return g->text;
+}
+
+/* Appends to the last string: "a" "b" is "ab". */
+static void join_string(struct scanner *scanner, const char *text, const char *string) {
+  struct pen_literal *last = &scanner->source->literal[scanner->source->literal_count - 1];
+  if (!scanner->joined_text.text) {
+    grow_by(&scanner->joined_text, "", last->text);
+    grow_by(&scanner->joined_string, "", last->string);
+  }
+  last->text = grow_by(&scanner->joined_text, " ", text);
+  last->string = grow_by(&scanner->joined_string, "", string);
+  set_value(scanner, scanner->string_name, last->text, scanner->joined_text.bytes);
+}
+
 static void scan_string(struct scanner *scanner, struct scanned_file *reading) {
   const char *start = reading->at, *string = "";
   reading->at = pen_literal_string(start + 1, reading->end, &string);
@@ -204,11 +244,8 @@ static void scan_string(struct scanner *scanner, struct scanned_file *reading) {
     pen_stop(PEN_EXIT_TOPOLOGY, "%s%s: a string must end on its line", line_prefix(reading), shown);
   }
   const char *text = pen_text("%.*s", (int)(reading->at - start), start);
-  if (scanner->after_string) { /* "a" "b" is "ab" */
-    struct pen_literal *last = &scanner->source->literal[scanner->source->literal_count - 1];
-    last->text = pen_text("%s %s", last->text, text);
-    last->string = pen_text("%s%s", last->string, string);
-    set_value(scanner, scanner->string_name, last->text, strlen(last->text));
+  if (scanner->after_string) {
+    join_string(scanner, text, string);
     return;
   }
   if (!scanner->expects_value && !within_list(scanner)) {
@@ -219,6 +256,7 @@ static void scan_string(struct scanner *scanner, struct scanned_file *reading) {
   scanner->string_name = scanner->expects_value ? scanner->name : NOTHING;
   set_value(scanner, scanner->string_name, text, strlen(text));
   scanner->after_string = true;
+  scanner->joined_text = scanner->joined_string = (struct growing){NULL, 0, 0};
   scanner->expects_value = false;
 }
 
@@ -230,7 +268,7 @@ static void scan_bracket(struct scanner *scanner, struct scanned_file *reading) 
                line_prefix(reading), *at, NESTING_MAX);
     size_t written = scanner->expects_value ? scanner->name : NOTHING;
     scanner->open[scanner->open_count++] =
-        (struct open_bracket){*at, written, reading->visit, at, ++scanner->bracket_count};
+        (struct open_bracket){*at, written, reading->visit, at, ++scanner->bracket_count, 0};
   } else if (strchr(")]}", *at) && scanner->open_count) {
     const struct open_bracket *open = &scanner->open[--scanner->open_count];
     if (open->visit == reading->visit)

@@ -40,6 +40,16 @@ static void check_divides(const struct pen_topology *t) {
                       (long long)t->model_vocab);
 }
 
+/* Each piece has ops and tensors of its own, of which the generator has tables. */
+enum { PIECES_MAX = 16384 };
+
+static void check_pieces(const struct pen_topology *t) {
+  const long long layers = t->model_layers;
+  if (t->tensor_parallel_partials > 1 && t->tensor_parallel_partials * layers > PIECES_MAX)
+    pen_topology_fail(t, pieces_setting(t), "at most %d pieces of layers; x model.layers = %lld",
+                      PIECES_MAX, layers);
+}
+
 void pen_tensor_parallel_validate(const struct pen_topology *t) {
   const int64_t ranks = t->tensor_parallel_ranks, pieces = t->tensor_parallel_partials;
   if (ranks & (ranks - 1)) pen_topology_fail(t, "tensor_parallel.ranks", "a power of two");
@@ -50,6 +60,7 @@ void pen_tensor_parallel_validate(const struct pen_topology *t) {
     pen_topology_fail(t, ranks > 1 ? "tensor_parallel.ranks" : "tensor_parallel.partials",
                       "1, with the family %s", t->model_family);
   if (pieces > 1) check_divides(t);
+  check_pieces(t);
 }
 
 /* Tensor ranks write into each other's memory: those of a rank are on one host. */

@@ -13,7 +13,7 @@
 #include "gen/topology/weight_decay.h"
 #include "runtime/plan/plan.h"
 
-enum { ACTIONS_MAX = 100000000 };
+enum { ACTIONS_MAX = 8000000 }; /* a minute, and 2 GiB, of the generator */
 /* Of one tensor, so that sums over tensors and layers fit 64 bits. */
 #define ELEMENTS_MAX (1LL << 40)
 

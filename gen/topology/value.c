@@ -39,7 +39,7 @@ static bool read_integer(const struct pen_literal *literal, const struct pen_set
   errno = 0;
   long long value = strtoll(literal->text, NULL, hexadecimal ? 16 : 10);
   *out = value;
-  return errno == 0 && (double)value >= setting->minimum && (double)value <= setting->maximum;
+  return errno == 0 && pen_setting_has_number(setting, (double)value);
 }
 
 /* [-+]digits.digits with an exponent; either the point or the exponent may be missing, and a digit
@@ -68,7 +68,7 @@ static bool read_real(const struct pen_literal *literal, const struct pen_settin
     return false;
   double value = strtod(literal->text, NULL) + 0.0; /* never -0 */
   *out = value;
-  return isfinite(value) && value >= setting->minimum && value <= setting->maximum;
+  return pen_setting_has_number(setting, value);
 }
 
 bool pen_value_is_too_large(const struct pen_setting *setting,
@@ -125,6 +125,7 @@ static bool set_reals(struct pen_reals *list, const struct pen_setting *setting,
 
 static bool set_strings(struct pen_strings *list, const struct pen_setting *setting,
                         const struct pen_written_value *value) {
+  if (!setting->choices && value->count > PEN_STRINGS_MAX) return false;
   *list = (struct pen_strings){value->count, pen_new(value->count + 1, sizeof *list->value),
                                !value->is_list};
   for (size_t i = 0; i < value->count; i++) {

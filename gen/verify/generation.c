@@ -27,11 +27,18 @@
 #include "gen/verify/problem.h"
 #include "runtime/plan/plan.h"
 
+/* A value of an evaluation and one of generation. */
+struct value_pair {
+  uint32_t wanted, found;
+};
+
 /* Values of an evaluation and of generation that are compared. */
 struct comparison {
   const struct pen_terms *terms;
   const struct pen_profile *evaluation, *generation;
-  uint32_t *matched;      /* [value of generation]: that of the evaluation; 0: not compared yet */
+  uint32_t *matched;       /* [value of generation]: that of the evaluation; 0: not compared yet */
+  struct value_pair *open; /* not compared yet, the next one last */
+  size_t open_count, open_capacity;
   uint64_t rows[2];       /* of one term of each; 0: none was compared yet */
   uint32_t wanted, found; /* the first that differ */
 };
@@ -136,7 +143,13 @@ static bool same_kind(const struct pen_term *wanted, const struct pen_term *foun
          (wanted->kind == PEN_OP_ATTENTION && found->kind == PEN_OP_ATTENTION_CACHED);
 }
 
-static bool compare(struct comparison *c, uint32_t wanted, uint32_t found) {
+static void open_pair(struct comparison *c, uint32_t wanted, uint32_t found) {
+  c->open = pen_grow(c->open, &c->open_capacity, c->open_count + 1, sizeof *c->open);
+  c->open[c->open_count++] = (struct value_pair){wanted, found};
+}
+
+/* Compares two values but for what their ops read, which it opens, the first input last. */
+static bool compare_one(struct comparison *c, uint32_t wanted, uint32_t found) {
   if (!wanted || !found || wanted == found) return wanted == found || differs(c, wanted, found);
   if (c->matched[found]) return c->matched[found] == wanted || differs(c, wanted, found);
   c->matched[found] = wanted;
@@ -146,13 +159,27 @@ static bool compare(struct comparison *c, uint32_t wanted, uint32_t found) {
              signature_of(f)->operand[pen_operand_of_value(found)].name) != 0 ||
       !same_numbers(c, w, f) || !has_own_slots(c, f))
     return differs(c, wanted, found);
-  for (int k = 0; k < signature_of(w)->input_count; k++) {
+  for (int k = signature_of(w)->input_count; k-- > 0;) {
     const char *name = signature_of(w)->operand[k].name;
     const uint32_t one = w->input[k], other = input_of(f, name);
-    if (strcmp(name, "starts") != 0 ? !compare(c, one, other) : !same_starts(c, one, other))
-      return strcmp(name, "starts") == 0 ? differs(c, wanted, found) : false;
+    if (strcmp(name, "starts") != 0)
+      open_pair(c, one, other);
+    else if (!same_starts(c, one, other))
+      return differs(c, wanted, found);
   }
   return true;
+}
+
+/* Compares two values and all that they are made of. No recursion: a stage may have any number of
+ * layers, each of which reads the one before. */
+static bool compare(struct comparison *c, uint32_t wanted, uint32_t found) {
+  bool same = true;
+  c->open_count = 0;
+  for (open_pair(c, wanted, found); c->open_count && same;) {
+    const struct value_pair next = c->open[--c->open_count];
+    same = compare_one(c, next.wanted, next.found);
+  }
+  return same;
 }
 
 /* ---- logits ---- */
@@ -228,6 +255,7 @@ bool pen_check_generation(const struct pen_stage_terms *s, const struct pen_forw
   const bool same = compare(&c, evaluation->output, made->output) &&
                     compare_losses(&c, evaluation->loss, made->loss);
   pen_free(c.matched);
+  pen_free(c.open);
   return same ||
          pen_problem_note(s->context->checked->problem, s->context->rank, action,
                           "generated: stage %u of %s does not compute the rows of %s: it has "

@@ -11,14 +11,14 @@ uint32_t pen_piece_count(const struct pen_plan *plan) {
   return most;
 }
 
-/* What is wrong with a weight as the next piece of its tensor; null: nothing. */
-static const char *piece_problem(const struct pen_plan *plan, uint32_t index) {
+/* What is wrong with a weight as the next piece of its tensor; null: nothing. `pieces`: of each
+ * tensor that is split. */
+static const char *piece_problem(const struct pen_plan *plan, uint32_t index, uint32_t pieces) {
   const struct pen_weight *weight = &plan->weights[index];
   const bool first = weight->piece == 0, whole = weight->piece_count == 1,
              last = weight->piece + 1 == weight->piece_count;
   const uint64_t elements = pen_tensor_elements(weight), stride = weight->run_stride;
-  if (weight->piece >= weight->piece_count ||
-      (!whole && weight->piece_count != pen_piece_count(plan)))
+  if (weight->piece >= weight->piece_count || (!whole && weight->piece_count != pieces))
     return "not one of its pieces";
   if (whole && strcmp(weight->name, weight->tensor) != 0) return "not named like its tensor";
   if (stride == 0 || elements % stride || weight->run_count > stride || weight->run_count == 0 ||
@@ -37,9 +37,10 @@ static const char *piece_problem(const struct pen_plan *plan, uint32_t index) {
 }
 
 bool pen_check_piece_table(const struct pen_plan *plan, struct pen_problem *problem) {
+  const uint32_t pieces = pen_piece_count(plan);
   for (uint32_t index = 0; index < plan->weight_count; index++) {
     const struct pen_weight *weight = &plan->weights[index], *next = weight + 1;
-    const char *wrong = piece_problem(plan, index);
+    const char *wrong = piece_problem(plan, index, pieces);
     const bool ends = index + 1 == plan->weight_count || next->piece != weight->piece + 1;
     if (!wrong && weight->piece + 1 < weight->piece_count && ends)
       wrong = "not followed by the piece after it";

@@ -22,6 +22,7 @@
 #include "gen/verify/internal.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
+#include "gen/base/escape.h"
 #include "runtime/plan/plan.h"
 
 enum { PROCESSES_MAX = 255 }; /* SPIN's */
@@ -197,7 +198,7 @@ static void write_promela_model(FILE *out, const char *name, const struct pen_ch
           "/* %s: its communication, one step, for SPIN. spin -DMODEL=N -run FILE finds an invalid "
           "end state where there is a deadlock.\n"
           " * N, and the result of the verifier:\n",
-          name);
+          pen_comment_text(name));
   write_verdicts(out, c);
   if (replicas > 1)
     fprintf(out,

@@ -29,6 +29,7 @@ void pen_stage_terms_close(struct pen_stage_terms *s) {
   pen_free(s->value);
   pen_free(s->written);
   pen_free(s->forward);
+  pen_free(s->is_listed);
   pen_free(s->contribution);
 }
 
@@ -119,10 +120,15 @@ static bool is_forward_term(const struct pen_terms *terms, uint32_t term) {
 }
 
 static void list_forward(struct pen_stage_terms *s, uint32_t term) {
-  for (size_t n = s->forward_count; n-- > 0;)
-    if (s->forward[n] == term) return;
+  s->is_listed = pen_grow(s->is_listed, &s->listed_capacity, term + 1u, sizeof *s->is_listed);
+  if (s->is_listed[term]) return;
+  s->is_listed[term] = true;
   s->forward = pen_grow(s->forward, &s->forward_capacity, s->forward_count + 1, sizeof *s->forward);
   s->forward[s->forward_count++] = term;
+}
+
+static void forget_forward(struct pen_stage_terms *s) {
+  while (s->forward_count) s->is_listed[s->forward[--s->forward_count]] = false;
 }
 
 /* Adds a value to the gradient of a weight; or to zeros, for one microbatch. */
@@ -202,10 +208,11 @@ bool pen_stage_terms_start(struct pen_stage_terms *s, uint32_t stage) {
   const struct pen_rank_program *tables = s->context->tables;
   for (size_t n = 0; n < s->written_count; n++) s->value[s->written[n]] = 0;
   s->stage = stage;
-  s->written_count = s->forward_count = s->contribution_count = 0;
+  s->written_count = s->contribution_count = 0;
+  forget_forward(s);
   s->loss = 0;
   bool fine = run_ops(s, tables->start_first_op, tables->start_op_count, PEN_NONE);
-  s->forward_count = 0; /* constants have no gradient */
+  forget_forward(s); /* constants have no gradient */
   return fine;
 }
 

@@ -21,7 +21,8 @@ struct pen_stage_terms {
   uint32_t *written; /* tensors that `value` has */
   size_t written_count, written_capacity;
   uint32_t *forward; /* terms of forward ops in the order in which they first ran */
-  size_t forward_count, forward_capacity;
+  bool *is_listed;   /* [term]: whether `forward` has it */
+  size_t forward_count, forward_capacity, listed_capacity;
   struct pen_contribution *contribution; /* in the order of the ops */
   size_t contribution_count, contribution_capacity;
   uint32_t loss; /* the value in the loss table; 0: none yet */

@@ -1,28 +1,18 @@
 /* gantt_drawing.c: labels, boxes and lines of the Gantt chart of --print=svg. */
 #include "gen/views/gantt_drawing.h"
 
+#include "gen/base/escape.h"
+
 double pen_drawing_x(const struct pen_drawing *d, double time) {
   double makespan = d->view->timing->makespan;
   return makespan > 0 ? d->left + time / makespan * (d->past - d->left) : d->left;
-}
-
-/* A text of the user, escaped for XML. */
-static void write_escaped(FILE *out, const char *text) {
-  for (; *text; text++) {
-    switch (*text) {
-      case '&': fputs("&amp;", out); break;
-      case '<': fputs("&lt;", out); break;
-      case '>': fputs("&gt;", out); break;
-      default: fputc((unsigned char)*text < ' ' || *text == 127 ? '?' : *text, out);
-    }
-  }
 }
 
 void pen_draw_label(const struct pen_drawing *d, double x, double y, double size,
                     const char *anchor, const char *text) {
   fprintf(d->out, "<text x=\"%.2f\" y=\"%.2f\" font-size=\"%.3g\" text-anchor=\"%s\">", x, y, size,
           anchor);
-  write_escaped(d->out, text);
+  pen_write_xml(d->out, text);
   fputs("</text>\n", d->out);
 }
 

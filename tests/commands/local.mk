@@ -31,11 +31,13 @@ COMMAND_TESTS = \
   %reldir%/field.t \
   %reldir%/gradients.t \
   %reldir%/host_faults.t \
+  %reldir%/hostile.t \
   %reldir%/hosts.t \
   %reldir%/hosts_bench.t \
   %reldir%/joint.t \
   %reldir%/joint_costs.t \
   %reldir%/launchers.t \
+  %reldir%/limits.t \
   %reldir%/loss_rows.t \
   %reldir%/lost_again.t \
   %reldir%/manual.t \

@@ -93,10 +93,10 @@ pipeline.schedule	NAME	a string in quotes
 pipeline.zero_bubble	BOOLEAN	true or false
 pipeline.warmup	INTEGER	a whole number from 1 to 2
 pipeline.placement	CHOICE	"loop" or "v"
-pipeline.live_limit	REAL	a finite number above 0
+pipeline.live_limit	REAL	a number from 1e-30 to 1e+30
 pipeline.objective	CHOICE	"makespan", "span" or "p99"
 model.family	NAME	a string in quotes
-model.layers	INTEGER	a whole number from 1 to 32768
+model.layers	INTEGER	a whole number from 1 to 8192
 model.hidden	INTEGER	a whole number from 1 to 1048576
 model.heads	INTEGER	a whole number from 1 to 65536
 model.kv_heads	INTEGER	a whole number from 1 to 65536
@@ -115,12 +115,12 @@ model.tie_embeddings	BOOLEAN	true or false
 model.dtype	CHOICE	"f32" or "bf16"
 model.loss	CHOICE	"cross_entropy", "cross_entropy_sum" or "sum"
 model.loss_rows	INTEGER	a whole number from 0 to 1073741824
-model.frozen	STRINGS	a list of strings in quotes
+model.frozen	STRINGS	a list of strings in quotes, at most 1000
 batch.microbatch	INTEGER	a whole number from 1 to 65536
 partition.virtual_pre	INTEGER	a whole number from 0 to 32768
 partition.virtual_post	INTEGER	a whole number from 0 to 32768
 partition.layers	INTEGERS	a list of whole numbers from 0 to 32768
-partition.before	STRINGS	a list of strings in quotes
+partition.before	STRINGS	a list of strings in quotes, at most 1000
 partition.balance	CHOICE	"count", "time" or "joint"
 partition.unit	CHOICE	"layer" or "block"
 data_parallel.replicas	INTEGER	a whole number from 1 to 4096
@@ -140,25 +140,25 @@ optimizer.beta1	REAL	a number from 0 to below 1
 optimizer.beta2	REAL	a number from 0 to below 1
 optimizer.epsilon	REAL	a finite number, 0 or more
 optimizer.weight_decay	REAL	a finite number, 0 or more
-optimizer.weight_decay_groups	STRINGS	a list of strings in quotes
+optimizer.weight_decay_groups	STRINGS	a list of strings in quotes, at most 1000
 optimizer.clip_norm	REAL	a finite number, 0 or more
 optimizer.norm	CHOICE	"2" or "inf"
 cluster.device	CHOICE	"auto", "cpu" or "cuda"
 cluster.transport	CHOICE	"auto", "shm", "ofi", "ipc" or "nccl"
-cluster.hosts	STRINGS	a list of strings in quotes
+cluster.hosts	STRINGS	a list of strings in quotes, at most 1000
 cluster.ranks_per_host	INTEGER	a whole number from 1 to 16777216
 cluster.threads_per_rank	INTEGER	a whole number from 1 to 4096
 cluster.port	INTEGER	a whole number from 1 to 65535
-costs.forward	REALS	a finite number, 0 or more, or a list of such
-costs.backward_input	REALS	a finite number, 0 or more, or a list of such
-costs.backward_weight	REALS	a finite number, 0 or more, or a list of such
-costs.send	REALS	a finite number, 0 or more, or a list of such
-costs.send_host	REALS	a finite number, 0 or more, or a list of such
-costs.byte	REAL	a finite number, 0 or more
-costs.byte_host	REAL	a finite number, 0 or more
-costs.overlap	REAL	a finite number, 0 or more
-costs.live_backward	REAL	a finite number, 0 or more
-costs.live_weight	REAL	a finite number, 0 or more
+costs.forward	REALS	0, or a number from 1e-30 to 1e+30, or a list of such
+costs.backward_input	REALS	0, or a number from 1e-30 to 1e+30, or a list of such
+costs.backward_weight	REALS	0, or a number from 1e-30 to 1e+30, or a list of such
+costs.send	REALS	0, or a number from 1e-30 to 1e+30, or a list of such
+costs.send_host	REALS	0, or a number from 1e-30 to 1e+30, or a list of such
+costs.byte	REAL	0, or a number from 1e-30 to 1e+30
+costs.byte_host	REAL	0, or a number from 1e-30 to 1e+30
+costs.overlap	REAL	0, or a number from 1e-30 to 1e+30
+costs.live_backward	REAL	0, or a number from 1e-30 to 1e+30
+costs.live_weight	REAL	0, or a number from 1e-30 to 1e+30
 memory.limit_mib	INTEGER	a whole number from 0 to 1073741824
 memory.recompute	CHOICES	"none", "full", "layer", "attention" or "auto", or a list of such
 memory.extra_receive_buffers	INTEGER	a whole number from 0 to 65536
@@ -241,7 +241,7 @@ pipeline.ranks	a whole number from 1 to 4096
 pipeline.microbatches	a whole number from 1 to 65536
 pipeline.schedule	SCHEDULES
 model.family	"mlp", "llama", "qwen2", "qwen3", "mistral", "gemma3_text" or "gpt2"
-model.layers	a whole number from 1 to 32768
+model.layers	a whole number from 1 to 8192
 model.hidden	a whole number from 1 to 1048576
 model.heads	family llama needs it: a whole number from 1 to 65536
 model.ffn	family llama needs it: a whole number from 1 to 4194304
@@ -304,6 +304,19 @@ printf '# %s\n' "$long" | cat - base.cfg >text.cfg
 accepted "a very long line of comment" "" text.cfg
 { printf '('; printf '(%.0s' $(seq 100); } >nest
 grammar "lists within lists" "pipeline = { ranks = $(cat nest); };" "1: (: at most 64 groups and lists within each other"
+
+# ---- the limits of a text ----
+# Each is read or refused in a second, which the test of one with a quadratic loop would show: it takes minutes.
+many() { yes "$1" | head -n "$2" | awk '{ gsub(/%/, NR); printf "%s", $0 }'; }
+grammar "1,001 names in a group" "pipeline = { $(many 'a%=1;' 1001) };" "1: a1001: at most 1000 names in a group, and 10000 in a topology"
+grammar "1,001 groups" "$(many 'g%={};' 1001)" "1: g1001: at most 1000 names in a group, and 10000 in a topology"
+grammar "10,001 names in groups" "$(many "g%={$(many 'a%=1;' 900)};" 12)" "1: a89: at most 1000 names in a group, and 10000 in a topology"
+grammar "1,001 strings in a list" "cluster = { hosts = [$(many '"%",' 1001)\"a\"]; };" \
+  "1: cluster.hosts = [$(many '"%",' 1001 | cut -c1-99)...: a list of strings in quotes, at most 1000"
+awk '/family/ { printf "family = "; for (i = 0; i < 200000; i++) printf "\"\""; print ";"; next } 1' base.cfg >text.cfg
+refused "200,000 strings that are one" 78 "text.cfg:7: model.family = $(many '"" ' 100 | cut -c1-100)...: this version allows \"mlp\", \"llama\", \"qwen2\", \"qwen3\", \"mistral\", \"gemma3_text\" or \"gpt2\"" text.cfg
+head -c 1048577 /dev/zero | tr '\0' '#' >text.cfg
+refused "more than 1 MiB" 78 "text.cfg: a topology and its includes have at most 1048576 bytes" text.cfg
 
 # ---- includes ----
 mkdir -p parts/deep
@@ -376,6 +389,7 @@ tensor_parallel.ranks=8	-s tensor_parallel.ranks = 8: a divisor of model.heads =
 tensor_parallel.ranks=2 shapes.sequence=[5] shapes.microbatches=[4]	-s tensor_parallel.ranks = 2: a divisor of shapes.sequence = 5
 tensor_parallel.ranks=2 tensor_parallel.partials=8	-s tensor_parallel.partials = 8: a divisor of model.heads = 4
 tensor_parallel.partials=4 model.vocab=9	-s tensor_parallel.partials = 4: so few that each piece has tokens of model.vocab = 9
+tensor_parallel.partials=256 model.layers=65 model.heads=256 model.head_dim=2 model.ffn=256 model.vocab=256 model.sequence=256	-s tensor_parallel.partials = 256: at most 16384 pieces of layers; x model.layers = 65
 tensor_parallel.ranks=2 tensor_parallel.partials=1	-s tensor_parallel.partials = 1: a power of two, at least tensor_parallel.ranks = 2
 memory.recompute=[none,none,none]	-s memory.recompute = [none,none,none]: one choice, or a list of 2, one a stage
 costs.forward=[1,2,3]	-s costs.forward = [1,2,3]: one number, or a list of 2, one a stage
@@ -383,6 +397,10 @@ memory.recompute=[full]	-s memory.recompute = [full]: one choice, or a list of 2
 costs.forward=[1]	-s costs.forward = [1]: one number, or a list of 2, one a stage
 costs.gather=(1)	-s costs.gather = (1): one number, or a list of 2, one a stage
 costs.send_host=[1,2,3]	-s costs.send_host = [1,2,3]: one number, or a list of 2, one a stage
+costs.backward_weight=1.7976931348623157e308	-s costs.backward_weight = 1.7976931348623157e308: 0, or a number from 1e-30 to 1e+30, or a list of such
+costs.forward=1e-320	-s costs.forward = 1e-320: 0, or a number from 1e-30 to 1e+30, or a list of such
+cluster.speed=[1e-320,1e-320]	-s cluster.speed = [1e-320,1e-320]: a number from 1e-09 to 1e+09, or a list of such
+pipeline.ranks=4 pipeline.schedule=inference partition.virtual_post=32768	-s partition.virtual_post = 32768: leaves stage 3 with no layer: less than its share of 8193
 costs.send=[]	-s costs.send = []: one number, or a list of 2, one a stage
 optimizer.decay=wsd optimizer.warmup_steps=2 optimizer.decay_steps=2	-s optimizer.decay_steps = 2: at most optimizer.steps - optimizer.warmup_steps = 1
 optimizer.decay=wsd optimizer.warmup_steps=3 optimizer.decay_steps=2	-s optimizer.decay_steps = 2: at most optimizer.steps - optimizer.warmup_steps = 0
@@ -409,7 +427,7 @@ pipeline.ranks=3 partition.before=[lm_head,lm_head]	-s partition.before = [lm_he
 partition.layers=[2,2] partition.before=[lm_head]	-s partition.before = [lm_head]: not together with partition.layers
 partition.layers=[2,2] partition.balance=time	-s partition.balance = time: "count", together with partition.layers, which leaves nothing to balance
 pipeline.ranks=4 pipeline.stages_per_rank=2 partition.balance=time	base.cfg:8: model.layers = 4: leaves a stage with no layer: the model can be cut into at most 6 stages, ranks x stages_per_rank is 8
-pipeline.ranks=4096 pipeline.stages_per_rank=64 pipeline.microbatches=65536	-s pipeline.microbatches = 65536: at most 100000000 actions; 4096 ranks x 64 stages and these would make 103078952960
+pipeline.ranks=4096 pipeline.stages_per_rank=64 pipeline.microbatches=65536	-s pipeline.microbatches = 65536: at most 8000000 actions; 4096 ranks x 64 stages and these would make 103078952960
 model.sequence=1048576 batch.microbatch=65536	-s batch.microbatch = 65536: at most 2^40 elements a tensor; x model.sequence = 1048576 x 64 wide is more
 model.sequence=1048576 batch.microbatch=65536 model.heads=65536 model.head_dim=65536	-s batch.microbatch = 65536: at most 2^40 elements a tensor; x model.sequence = 1048576 x 4294967296 wide is more
 model.hidden=1048576 model.ffn=4194304	-s model.hidden = 1048576: at most 2^40 elements a tensor; x 4194304 wide is more
@@ -457,6 +475,11 @@ accepted "actions that are given have their own" \
 # ---- overrides that hold ----
 accepted "the last override holds" "" -s pipeline.microbatches=1 -s pipeline.microbatches=4 base.cfg
 accepted "strings with and without quotes" "" -s 'model.family="llama"' -s pipeline.schedule=gpipe base.cfg
+accepted "an arena of more than 2^32 units" "" -s pipeline.stages_per_rank=4 -s pipeline.schedule=interleaved -s pipeline.microbatches=32 -s pipeline.ranks=8 \
+  -s model.layers=32 -s model.hidden=16384 -s model.heads=128 -s model.kv_heads=128 -s model.ffn=65536 -s model.vocab=32768 -s model.sequence=131072 base.cfg
+deep=$(ulimit -s 128 && "$program" --check -s pipeline.ranks=1 -s model.layers=1500 base.cfg 2>&1; echo $?)
+[ "$deep" = 0 ] && passed=yes || passed=no
+result "1,500 layers on a stack of 128 KiB" $passed
 accepted "lists in either bracket" "" -s 'partition.layers=(4,0)' -s 'costs.forward=[1,2.5]' base.cfg
 accepted "one value for all stages, no list" "" -s costs.forward=2 -s memory.recompute=full base.cfg
 accepted "a list of one, of one stage" "" -s pipeline.ranks=1 -s costs.forward=[2] -s memory.recompute=[full] base.cfg

@@ -5,7 +5,14 @@ EXTRA_DIST += \
   %reldir%/corpus/costs.tar \
   %reldir%/corpus/csv.tar \
   %reldir%/corpus/topology.tar \
+  %reldir%/limits.py \
+  %reldir%/limits.sh \
   %reldir%/port.t \
   %reldir%/replay \
   %reldir%/run \
   %reldir%/small.cfg
+
+# Settings at their limits, under AddressSanitizer and UndefinedBehaviorSanitizer.
+check-limits:
+	CC='$(CC)' $(SHELL) $(top_srcdir)/tests/fuzz/limits.sh
+.PHONY: check-limits

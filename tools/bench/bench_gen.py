@@ -6,7 +6,7 @@ includes all passes, the proof and the report. "order" is what the builders do: 
 lower. "growth" is the exponent e of whole ~ actions^e between a pipeline and the next smaller one of
 its schedule; n log n is about 1.1 here. The peers time themselves by wall-clock time: "core,%" is
 the part of a core that they had meanwhile. With --cc the C of each pipeline is emitted and compiled
-too, as make does it. --large adds 1024 ranks with 4096 microbatches.
+too, as make does it. --large adds 1024 ranks with 1024 microbatches.
 """
 import argparse
 import functools
@@ -27,7 +27,7 @@ PIPELINES = [
     ("zero_bubble_v", "zbv", 64, 2, 512), ("looped_bfs", "looped_bfs", 8, 2, 32),
     ("looped_bfs", "looped_bfs", 64, 2, 512), ("1f1b", "1f1b", 64, 1, 512),
 ]
-LARGE = ("1f1b", "1f1b", 1024, 1, 4096)
+LARGE = ("1f1b", "1f1b", 1024, 1, 1024)
 
 # Columns of the table, each of one or more passes; what no column names is "rest".
 COLUMNS = {"settings": ["topology", "partition"], "model": ["model and derive", "costs"],
