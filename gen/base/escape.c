@@ -38,9 +38,12 @@ const char *pen_comment_text(const char *text) {
 }
 
 void pen_write_xml(FILE *out, const char *text) {
-  for (const char *at = pen_visible_text(text, strlen(text)); *at; at++)
-    if (strchr("&<>", *at))
-      fprintf(out, "&#%d;", *at);
-    else
-      fputc(*at, out);
+  for (const char *at = pen_visible_text(text, strlen(text)); *at; at++) {
+    switch (*at) {
+      case '&': fputs("&amp;", out); break;
+      case '<': fputs("&lt;", out); break;
+      case '>': fputs("&gt;", out); break;
+      default: fputc(*at, out);
+    }
+  }
 }
