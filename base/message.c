@@ -28,8 +28,7 @@ static bool is_control(const char *text) {
   return first < 0x20 || first == 0x7f || (first == 0xc2 && second < 0xa0);
 }
 
-/* Copies at most `most` bytes of whole characters; returns how many. `to` may be `text`. */
-static size_t copy_characters(char *to, const char *text, size_t bytes, size_t most) {
+size_t pen_copy_visible(char *to, const char *text, size_t bytes, size_t most) {
   size_t out = 0;
   for (size_t i = 0; i < bytes;) {
     size_t length = pen_character_bytes(text + i, bytes - i);
@@ -48,7 +47,7 @@ static size_t copy_characters(char *to, const char *text, size_t bytes, size_t m
 
 const char *pen_shown(char shown[PEN_SHOWN_BYTES], const char *text) {
   const size_t bytes = strnlen(text, PEN_SHOWN_MAX + 4); /* a character beyond the cut may count */
-  const size_t used = copy_characters(shown, text, bytes, PEN_SHOWN_MAX);
+  const size_t used = pen_copy_visible(shown, text, bytes, PEN_SHOWN_MAX);
   strcpy(shown + used, bytes > PEN_SHOWN_MAX ? "..." : "");
   return shown;
 }
@@ -57,7 +56,7 @@ size_t pen_message_end(char line[PEN_MESSAGE_BYTES], size_t used) {
   enum { MOST = PEN_MESSAGE_BYTES - 5 }; /* "...\n" and the 0 that ends it */
   const bool is_cut = used > MOST;
   const size_t there = used < PEN_MESSAGE_BYTES - 1 ? used : PEN_MESSAGE_BYTES - 1;
-  const size_t kept = copy_characters(line, line, there, MOST);
+  const size_t kept = pen_copy_visible(line, line, there, MOST);
   strcpy(line + kept, is_cut ? "...\n" : "\n");
   return kept + (is_cut ? 4 : 1);
 }

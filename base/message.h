@@ -12,6 +12,11 @@ enum { PEN_MESSAGE_BYTES = 1500, PEN_SHOWN_BYTES = 160, PEN_SHOWN_MAX = 100 };
 /* The bytes of the UTF-8 character at `text`, of which `bytes` are there; 0: it is none. */
 size_t pen_character_bytes(const char *text, size_t bytes);
 
+/* Copies at most `most` bytes of whole characters of a text of `bytes`, with '?' in place of
+ * control characters, of C0 and of C1, and of what is not UTF-8; no 0 at the end. `to` may be
+ * `text`. Returns the bytes written. */
+size_t pen_copy_visible(char *to, const char *text, size_t bytes, size_t most);
+
 /* Copies a text from outside for a message: at most PEN_SHOWN_MAX bytes, then "...", with '?' in
  * place of control characters and of what is not UTF-8. Returns `shown`. */
 const char *pen_shown(char shown[PEN_SHOWN_BYTES], const char *text);

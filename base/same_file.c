@@ -10,8 +10,7 @@
 
 enum { SHOWN_BYTES = 300 }; /* of a path */
 
-/* Copies the folder of a path, with its last slash; returns the name after it. */
-static const char *split_path(const char *path, char folder[PATH_MAX]) {
+const char *pen_split_path(const char *path, char folder[PATH_MAX]) {
   const char *slash = strrchr(path, '/');
   snprintf(folder, PATH_MAX, "%.*s", slash == NULL ? 2 : (int)(slash - path + 1),
            slash == NULL ? "./" : path);
@@ -30,7 +29,7 @@ static const char *follow_links(const char *path, char target[PATH_MAX]) {
     const ssize_t bytes = readlink(path, link, sizeof link - 1);
     if (bytes < 0) break;
     link[bytes] = '\0';
-    split_path(path, folder);
+    pen_split_path(path, folder);
     const int length = snprintf(target, PATH_MAX, "%s%s", *link == '/' ? "" : folder, link);
     if (length < 0 || length >= PATH_MAX) break;
     path = target;
@@ -47,7 +46,8 @@ bool pen_same_file(const char *path, const char *other) {
   char folder[PATH_MAX], other_folder[PATH_MAX], target[PATH_MAX], other_target[PATH_MAX];
   path = follow_links(path, target);
   other = follow_links(other, other_target);
-  const bool same_name = strcmp(split_path(path, folder), split_path(other, other_folder)) == 0;
+  const bool same_name =
+      strcmp(pen_split_path(path, folder), pen_split_path(other, other_folder)) == 0;
   return same_name && stat(folder, &one) == 0 && stat(other_folder, &two) == 0 &&
          is_same(&one, &two);
 }
@@ -57,7 +57,7 @@ static bool is_in_checkpoint(const char *path) {
   static const char *const names[] = {"manifest.json", "model.safetensors"};
   char folder[PATH_MAX], file[PATH_MAX];
   struct stat status;
-  split_path(path, folder);
+  pen_split_path(path, folder);
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     const int length = snprintf(file, sizeof file, "%s%s", folder, names[i]);
     if (length < 0 || length >= (int)sizeof file || stat(file, &status) != 0) return false;

@@ -3,6 +3,7 @@
 #ifndef PEN_BASE_SAME_FILE_H
 #define PEN_BASE_SAME_FILE_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -14,6 +15,10 @@ struct pen_named_file {
 };
 
 enum { PEN_CONFLICT_BYTES = 1024 };
+
+/* Copies the folder of a path, with its last slash, "./" if it has none; returns the name after it.
+ */
+const char *pen_split_path(const char *path, char folder[PATH_MAX]);
 
 /* Whether both paths name one regular file, by device and inode; files that do not exist yet are
  * compared by folder and name. False if one is null. */

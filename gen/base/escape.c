@@ -8,15 +8,8 @@
 #include "gen/base/arena.h"
 
 char *pen_visible_text(const char *text, size_t bytes) {
-  char *visible = pen_new(bytes + 1, 1), *out = visible;
-  for (size_t i = 0; i < bytes;) {
-    const size_t length = pen_character_bytes(text + i, bytes - i);
-    if (length == 0 || iscntrl((unsigned char)text[i]))
-      *out++ = '?';
-    else
-      out = (char *)memcpy(out, text + i, length) + length;
-    i += length ? length : 1;
-  }
+  char *visible = pen_new(bytes + 1, 1);
+  pen_copy_visible(visible, text, bytes, bytes);
   return visible;
 }
 

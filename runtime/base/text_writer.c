@@ -20,6 +20,10 @@ int pen_json_any_number(char *text, size_t bytes, int digits, double value) {
                                                  : "-inf");
 }
 
+int pen_json_mean(char *text, size_t bytes, uint64_t count, double value) {
+  return count == 0 ? snprintf(text, bytes, "null") : pen_json_number(text, bytes, value);
+}
+
 void pen_writer_open(struct pen_writer *text, int fd) {
   text->fd = fd;
   text->failed = 0;

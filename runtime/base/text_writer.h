@@ -18,6 +18,9 @@ int pen_json_number(char *text, size_t bytes, double value);
  * finite as the string "nan", "inf" or "-inf". */
 int pen_json_any_number(char *text, size_t bytes, int digits, double value);
 
+/* A mean over `count` values as pen_json_number() writes it; of none, `null`. */
+int pen_json_mean(char *text, size_t bytes, uint64_t count, double value);
+
 /* A file that is written sequentially. After an error `failed` holds its errno and further output
  * is dropped; pen_writer_flush() reports it. */
 struct pen_writer {

@@ -32,6 +32,12 @@ double pen_step_stats_loss(const struct pen_plan *plan, const double *stats, uin
   return plan->loss_is_mean ? sum / (double)targets : sum;
 }
 
+struct pen_evaluated pen_evaluated_of(const struct pen_plan *plan, double sum, uint64_t targets,
+                                      uint64_t steps) {
+  const double mean = sum / (double)targets, loss = plan->loss_is_mean ? mean : sum / (double)steps;
+  return (struct pen_evaluated){.loss = loss, .perplexity = exp(plan->needs_tokens ? mean : loss)};
+}
+
 bool pen_step_stats_diverged(const struct pen_plan *plan, const double *stats, uint64_t targets) {
   return targets > 0 &&
          !isfinite(plan->optimizer.clip_norm > 0 ? pen_step_stats_norm(plan, stats)

@@ -24,6 +24,15 @@ double pen_step_stats_norm(const struct pen_plan *plan, const double *stats);
 double pen_step_stats_loss_sum(const struct pen_plan *plan, const double *stats);
 double pen_step_stats_loss(const struct pen_plan *plan, const double *stats, uint64_t targets);
 
+/* Of an evaluation whose losses add up to `sum`, over so many targets, at least one, and steps: its
+ * loss, which of a plan whose loss is a sum is one step's, as training logs it; and its perplexity,
+ * which is of the mean over the targets where they are tokens. */
+struct pen_evaluated {
+  double loss, perplexity;
+};
+struct pen_evaluated pen_evaluated_of(const struct pen_plan *plan, double sum, uint64_t targets,
+                                      uint64_t steps);
+
 /* Whether a step with targets has diverged: its norm is not finite, so that all ranks skip it; or,
  * where gradients are not clipped and no rank knows the norm in time, its loss is not finite. */
 bool pen_step_stats_diverged(const struct pen_plan *plan, const double *stats, uint64_t targets);

@@ -48,9 +48,7 @@ static bool is_checkpoint_name(const char *name) {
 
 static void check_not_in_checkpoints(const struct pen_named_file *file, const char *folder) {
   char path[PATH_MAX];
-  const char *slash = strrchr(file->path, '/'), *name = slash == NULL ? file->path : slash + 1;
-  snprintf(path, sizeof path, "%.*s", slash == NULL ? 2 : (int)(slash - file->path + 1),
-           slash == NULL ? "./" : file->path);
+  const char *name = pen_split_path(file->path, path);
   struct stat one, two;
   if (is_checkpoint_name(name) && stat(path, &one) == 0 && stat(folder, &two) == 0 &&
       pen_file_same(&one, &two)) {

@@ -1,7 +1,6 @@
 /* forward.c: the commands eval, score and generate, which run steps without an optimizer. */
 #include <inttypes.h>
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -9,6 +8,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
 #include "runtime/base/text_writer.h"
+#include "runtime/comm/step_stats.h"
 #include "runtime/commands/commands.h"
 #include "runtime/commands/files.h"
 #include "runtime/commands/generate.h"
@@ -57,19 +57,15 @@ static bool is_local(const struct pen_run *run, uint32_t rank) {
   return pen_rank_set_has(&run->local, rank);
 }
 
-/* Prints the result line, and a line if a part of the loss is not finite. A loss that is a sum is
- * given for one step, as training logs it. Without targets there is none (65). */
+/* Prints the result line, and a line if a part of the loss is not finite. Without targets there is
+ * none (65). */
 static void print_result(const struct pen_run *run) {
   const struct pen_control *control = run->shared.control;
-  uint64_t divisor = run->plan->loss_is_mean ? control->target_count : control->step_count;
-  char loss_text[PEN_JSON_NUMBER_BYTES] = "null", perplexity_text[PEN_JSON_NUMBER_BYTES] = "null";
-  if (control->target_count > 0) {
-    const double loss = control->loss_sum / (double)divisor;
-    const double mean =
-        run->plan->needs_tokens ? control->loss_sum / (double)control->target_count : loss;
-    pen_json_number(loss_text, sizeof loss_text, loss);
-    pen_json_number(perplexity_text, sizeof perplexity_text, exp(mean));
-  }
+  const struct pen_evaluated result =
+      pen_evaluated_of(run->plan, control->loss_sum, control->target_count, control->step_count);
+  char loss_text[PEN_JSON_NUMBER_BYTES], perplexity_text[PEN_JSON_NUMBER_BYTES];
+  pen_json_mean(loss_text, sizeof loss_text, control->target_count, result.loss);
+  pen_json_mean(perplexity_text, sizeof perplexity_text, control->target_count, result.perplexity);
   printf("{\"loss\":%s,\"perplexity\":%s,\"tokens\":%" PRIu64 "}\n", loss_text, perplexity_text,
          control->target_count);
   if (control->target_count == 0) {

@@ -188,7 +188,7 @@ static void report(const struct pen_vm *vm, const struct refusals *refusals, con
 }
 
 static void draw(const struct pen_vm *vm) {
-  const char *path = getenv("PEN_GRAPH_DOT");
+  const char *path = pen_environment("PEN_GRAPH_DOT");
   if (path != NULL && vm->endpoint->global == 0 && vm->transport->first == NULL &&
       vm->stream_profile->graph != NULL) {
     vm->device->graph_write(vm->stream_profile->graph, path);

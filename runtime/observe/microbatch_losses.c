@@ -54,10 +54,8 @@ size_t pen_microbatch_losses_write(const struct pen_microbatch_losses *losses, c
     for (uint32_t m = 0; m < losses->counts[step % PEN_STEP_STATS_DEPTH]; m++) {
       const uint64_t count = targets[d * plan->loss_count + m];
       used += (size_t)snprintf(text + used, bytes - used, "%s", separator);
-      used += (size_t)(count == 0 ? snprintf(text + used, bytes - used, "null")
-                                  : pen_json_number(
-                                        text + used, bytes - used,
-                                        plan->loss_is_mean ? sums[m] / (double)count : sums[m]));
+      used += (size_t)pen_json_mean(text + used, bytes - used, count,
+                                    plan->loss_is_mean ? sums[m] / (double)count : sums[m]);
       separator = ",";
     }
   }

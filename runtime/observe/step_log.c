@@ -99,22 +99,13 @@ void pen_log_must_be_whole(const struct pen_log *log) {
   }
 }
 
-/* A loss or norm of so many targets as JSON has it. */
-static void mean_text(char text[PEN_JSON_NUMBER_BYTES], uint64_t targets, double value) {
-  if (targets == 0) {
-    snprintf(text, PEN_JSON_NUMBER_BYTES, "null");
-  } else {
-    pen_json_number(text, PEN_JSON_NUMBER_BYTES, value);
-  }
-}
-
 /* `index`: the step of the run, from 0. */
 static void write_line(struct pen_log *log, const struct step_report *report, uint64_t index,
                        const double *stats) {
   char *line = log->line, loss[32], norm[32], rate[32], ms[32], speed[32], skipped[40] = "";
   const size_t room = log->line_bytes;
-  mean_text(loss, report->tokens, report->loss);
-  mean_text(norm, report->tokens, report->norm);
+  pen_json_mean(loss, sizeof loss, report->tokens, report->loss);
+  pen_json_mean(norm, sizeof norm, report->tokens, report->norm);
   pen_json_number(rate, sizeof rate, report->learning_rate);
   pen_json_number(ms, sizeof ms, report->step_ms);
   pen_json_number(speed, sizeof speed, report->tokens_per_second);
@@ -310,10 +301,10 @@ bool pen_log_step(struct pen_log *log, struct pen_endpoint *endpoint, uint64_t s
 
 /* {"step":300,"eval_loss":2.51,"eval_perplexity":12.3,"eval_tokens":16384,"eval_ms":210.5} */
 static void write_evaluation(struct pen_log *log, uint64_t step, const struct pen_log *evaluation,
-                             double loss, double mean) {
+                             struct pen_evaluated result) {
   char line[LINE_BYTES], loss_text[32], perplexity[32], ms[32];
-  mean_text(loss_text, evaluation->target_count, loss);
-  mean_text(perplexity, evaluation->target_count, exp(mean));
+  pen_json_mean(loss_text, sizeof loss_text, evaluation->target_count, result.loss);
+  pen_json_mean(perplexity, sizeof perplexity, evaluation->target_count, result.perplexity);
   pen_json_number(ms, sizeof ms, (double)(pen_now_ns() - log->reported_end_ns) / 1e6);
   int bytes = snprintf(line, sizeof line,
                        "{\"step\":%" PRIu64
@@ -326,18 +317,16 @@ static void write_evaluation(struct pen_log *log, uint64_t step, const struct pe
 void pen_log_evaluation(struct pen_log *log, uint64_t step, const struct pen_log *evaluation) {
   if (evaluation != NULL && step > log->logged_evaluation) {
     const uint64_t targets = evaluation->target_count;
-    const double mean = targets == 0 ? 0 : evaluation->loss_sum / (double)targets,
-                 loss = log->plan->loss_is_mean
-                            ? mean
-                            : evaluation->loss_sum / (double)evaluation->reported;
+    const struct pen_evaluated result =
+        pen_evaluated_of(log->plan, evaluation->loss_sum, targets, evaluation->reported);
     if (log->descriptor >= 0) {
-      write_evaluation(log, step, evaluation, loss, log->plan->needs_tokens ? mean : loss);
+      write_evaluation(log, step, evaluation, result);
     }
     if (!log->quiet) {
       char line[LINE_BYTES], shown[PEN_MEAN_SHOWN_BYTES];
       int used = snprintf(line, sizeof line, "%sstep %" PRIu64 "  evaluation loss %s\n",
                           log->terminal ? "\r\033[K" : "", step,
-                          pen_mean_shown(shown, 'f', targets, loss));
+                          pen_mean_shown(shown, 'f', targets, result.loss));
       ssize_t written = write(STDERR_FILENO, line, (size_t)used);
       (void)written;
     }

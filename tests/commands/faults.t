@@ -121,14 +121,18 @@ for rank in 0 2 3; do
   check_lost "no progress in 1 s" $rank 4000
 done
 
+# stop_and_interrupt: rank 1 stops where it waits, and the run gets SIGINT twice.
+stop_and_interrupt() {
+  kill -VTALRM "$(process_of 1)"
+  sleep 0.3
+  kill -INT "$run"
+  sleep 1.1
+  kill -INT "$run"
+  join
+}
 # A second SIGINT ends a stalled run and reports what was saved.
 start four_astray --timeout 1000 --save-every 1
-kill -VTALRM "$(process_of 1)"
-sleep 0.3
-kill -INT "$run"
-sleep 1.1
-kill -INT "$run"
-join
+stop_and_interrupt
 is "a second SIGINT: status" "$status" 130
 is "a second SIGINT: the line" "$(complaints "$scratch/err")" \
   "penstock: ended at once by a second SIGINT: all up to step $(readlink "$scratch/ckpt/latest" | sed 's/step-0*//') is saved"
@@ -140,12 +144,7 @@ until grep -q '"event":"restart"' "$scratch/log" || ! kill -0 "$run" 2>/dev/null
 steps_at_restart=$(grep -c '"step"' "$scratch/log")
 await_steps "$scratch/log" $((steps_at_restart + 3))
 ranks=$(children "$run")
-kill -VTALRM "$(process_of 1)"
-sleep 0.3
-kill -INT "$run"
-sleep 1.1
-kill -INT "$run"
-join
+stop_and_interrupt
 is "a second SIGINT after a restart from memory: the line" "$(complaints "$scratch/err" | tail -n 1)" \
   "penstock: ended at once by a second SIGINT: no step is saved"
 ok "which is so" test ! -e "$scratch/ckpt/latest"
