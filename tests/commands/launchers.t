@@ -33,10 +33,11 @@ refused() {
 # survives NAME COMMAND...: the command, run on three emulated hosts, trains spare with the bits of one host, though a host is killed.
 ok "a plan with a spare is built" build spare "$scratch/llama.cfg" -s cluster.hosts=[host1,host2] -s cluster.spares=[host3] -s cluster.port=$port \
   -s cluster.bind=none
-ok "40 steps on one host" train_bits one --data "$scratch/data.bin" --steps 40
+# So many steps that the run does not end before a host is killed, on a busy machine neither.
+ok "1000 steps on one host" train_bits one --data "$scratch/data.bin" --steps 1000
 cp "$scratch/one.bits" "$scratch/long.bits" && cp "$scratch/one.sums" "$scratch/long.sums"
 ok "4 steps on one host" train_bits one --data "$scratch/data.bin" --steps 4
-spare="$scratch/spare train --data $scratch/data.bin --seed 7 --steps 40 --quiet --log $scratch/two.log --checkpoint $scratch/two.ckpt \
+spare="$scratch/spare train --data $scratch/data.bin --seed 7 --steps 1000 --quiet --log $scratch/two.log --checkpoint $scratch/two.ckpt \
   --restarts 1 --recover-every 1"
 cat >"$scratch/kill_host" <<END
 rm -rf "$scratch/two.log" "$scratch/two.ckpt"
