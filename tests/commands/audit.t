@@ -74,7 +74,7 @@ test -n "$OFI_ARCHIVES" && hosts 2 true || { skip "audits on two hosts" "no libf
 make_secret "$scratch/secret"
 cat >"$scratch/audit_on_hosts" <<'END'
 for i in 1 2; do
-  (cd "$1" && on "host$i" timeout 60 ./flip_hosts train --data data.bin --seed 5 --quiet --audit 1 >"out.$i" 2>"err.$i"; echo $? >"status.$i") &
+  (cd "$1" && on "host$i" timeout 300 ./flip_hosts train --data data.bin --seed 5 --quiet --audit 1 >"out.$i" 2>"err.$i"; echo $? >"status.$i") &
 done
 wait
 END

@@ -83,7 +83,7 @@ rm -rf ckpt && : >err
 ./gradient train --data data.bin --quiet --save-every 1 --checkpoint ckpt --steps 1000000000 --max-skipped 1000000000 2>err &
 pid=$!
 tries=0
-until grep -q skipped err || test $tries -ge 600; do sleep 0.1; tries=$((tries + 1)); done
+until grep -q skipped err || test $tries -ge 2400; do sleep 0.1; tries=$((tries + 1)); done
 kill -TERM $pid
 wait $pid
 is "a signal ends it: saved" $? 0

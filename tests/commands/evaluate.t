@@ -59,7 +59,7 @@ rm -f log # of the run before
 ./two train --data data.bin --quiet --log log --eval-data data.bin --eval-every 1 --eval-steps 1000000 --checkpoint stopped 2>err &
 pid=$!
 tries=0
-while test "$(cat log 2>/dev/null | wc -l)" -lt 1 && test $tries -lt 200; do
+while test "$(cat log 2>/dev/null | wc -l)" -lt 1 && test $tries -lt 2400; do
   sleep 0.05
   tries=$((tries + 1))
 done

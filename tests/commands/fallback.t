@@ -73,8 +73,8 @@ model shapes 2 '' "$one" 'shapes = ( { sequence = 8; microbatches = 8; } ); memo
 build other "$scratch/two_1.cfg" -s 'cluster.hosts=[host1,host2]' -s cluster.port=$port -s cluster.bind=none
 cat >"$scratch/differ" <<'END'
 scratch=$1
-on host1 timeout 30 "$scratch/two" train --data "$scratch/data.bin" --steps 1 2>"$scratch/err.1" &
-on host2 timeout 30 "$scratch/other" train --data "$scratch/data.bin" --steps 1 2>"$scratch/err.2"
+on host1 timeout 300 "$scratch/two" train --data "$scratch/data.bin" --steps 1 2>"$scratch/err.1" &
+on host2 timeout 300 "$scratch/other" train --data "$scratch/data.bin" --steps 1 2>"$scratch/err.2"
 echo $? >"$scratch/status.2"
 wait $!
 echo $? >"$scratch/status.1"

@@ -171,7 +171,7 @@ held_run=$run held=$(process_of 1)
 "$scratch/hold" "$held" >"$scratch/held" &
 holder=$!
 tries=0
-until test -s "$scratch/held" || ! kill -0 $holder 2>/dev/null || test $tries -ge 100; do tries=$((tries + 1)) && sleep 0.1; done
+until test -s "$scratch/held" || ! kill -0 $holder 2>/dev/null || test $tries -ge 2400; do tries=$((tries + 1)) && sleep 0.1; done
 kill -KILL "$(process_of 0)"
 sleep 2 # the others are gone
 

@@ -22,7 +22,7 @@ meet() {
   cp "$scratch/$(echo "one two three four" | cut -d' ' -f"$meet_count")" "$run/binary"
   test ! -f "$scratch/binary.2" || mv "$scratch/binary.2" "$run"
   cd "$scratch" || exit 1
-  ${in_mounts:-} timeout 60 sh "$support/hosts.sh" "$meet_count" sh "$support/fault_run.sh" "$run" "$meet_count" binary "$meet_faults" 0.2 \
+  ${in_mounts:-} timeout 300 sh "$support/hosts.sh" "$meet_count" sh "$support/fault_run.sh" "$run" "$meet_count" binary "$meet_faults" 0.2 \
     --data data.bin --seed 7 --timeout 3 "$@"
   cd "$OLDPWD" || exit 1
 }

@@ -139,7 +139,7 @@ scratch=$1 what=$2
 rm -f "$scratch/lose.log"
 for i in 1 2; do
   {
-    on "host$i" timeout 120 "$scratch/1f1b.two" train --data "$scratch/data.bin" --steps 1000000 --quiet --log "$scratch/lose.log" --timeout 60 \
+    on "host$i" timeout 300 "$scratch/1f1b.two" train --data "$scratch/data.bin" --steps 1000000 --quiet --log "$scratch/lose.log" --timeout 60 \
       >"$scratch/out.$i" 2>"$scratch/err.$i"
     echo $? >"$scratch/status.$i"
   } &
@@ -169,7 +169,7 @@ shift 2
 rm -rf "$scratch/again.log" "$scratch/again.ckpt"
 for i in 1 2; do
   {
-    on "host$i" timeout 120 "$scratch/$name" train --data "$scratch/data.bin" --seed 7 --steps 150 --quiet --log "$scratch/again.log" \
+    on "host$i" timeout 300 "$scratch/$name" train --data "$scratch/data.bin" --seed 7 --steps 150 --quiet --log "$scratch/again.log" \
       --checkpoint "$scratch/again.ckpt" --restarts 3 "$@" >"$scratch/out.$i" 2>"$scratch/err.$i"
     echo $? >"$scratch/status.$i"
   } &
@@ -208,7 +208,7 @@ cat >"$scratch/other_set" <<'END'
 scratch=$1
 for i in 1 2; do
   {
-    on "host$i" timeout 60 env PEN_ISA="$(test $i = 1 || echo baseline)" PEN_PRODUCTS=own "$scratch/1f1b.two" train --data "$scratch/data.bin" \
+    on "host$i" timeout 300 env PEN_ISA="$(test $i = 1 || echo baseline)" PEN_PRODUCTS=own "$scratch/1f1b.two" train --data "$scratch/data.bin" \
       --seed 7 --steps 2 --quiet 2>"$scratch/err.$i"
     echo $? >"$scratch/status.$i"
   } &

@@ -45,7 +45,7 @@ with open(os.environ["PEER_REPORT"], "w") as out:
     json.dump({"step_end_s": [10 * rank, 11, 13], "losses": losses if rank == 1 else []}, out)
 END
 measure() {
-  timeout 120 sh "$hosts" 2 python3 -B "$tools/hosts.py" --starts 0 --pairs 2 --steps 3 --peer python3 --peer-folder peer "$@" >out 2>err
+  timeout 300 sh "$hosts" 2 python3 -B "$tools/hosts.py" --starts 0 --pairs 2 --steps 3 --peer python3 --peer-folder peer "$@" >out 2>err
   measured=$?
   sed 's/^/# /' out err
   return $measured
@@ -61,6 +61,6 @@ ok "all is in a file" python3 -c 'import json
 pairs = json.load(open("bench-hosts.json"))["steps"]["bench_1f1b"]
 assert pairs[0]["gloo_ms"] == 1500 and "gloo_ms" not in pairs[1]'
 fails() { ! "$@"; }
-ok "a peer with other losses is refused" fails env PEER_FACTOR=1.01 timeout 120 sh "$hosts" 2 python3 -B "$tools/hosts.py" \
+ok "a peer with other losses is refused" fails env PEER_FACTOR=1.01 timeout 300 sh "$hosts" 2 python3 -B "$tools/hosts.py" \
   --starts 0 --pairs 1 --steps 3 --peer python3 --peer-folder peer
 finish

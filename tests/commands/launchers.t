@@ -3,7 +3,7 @@
 # one a rank; it trains with the bits of one host.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 need_hosts
-hosts() { timeout 120 sh "$top_srcdir/tests/support/hosts.sh" "$@"; }
+hosts() { timeout 300 sh "$top_srcdir/tests/support/hosts.sh" "$@"; }
 prepare_hosts
 ok "a plan for one host is built" build one "$scratch/llama.cfg"
 ok "and one for two" build two "$scratch/llama.cfg" -s cluster.hosts=[host1,host2] -s cluster.port=$port -s cluster.bind=none # All hosts are the cores of this machine.

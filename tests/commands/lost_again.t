@@ -31,7 +31,7 @@ lose() {
   chmod +x "$scratch/ends"
   export "COMMAND_${lose_other#host}=$scratch/ends"
   cd "$scratch" || exit 1
-  timeout 90 sh "$support/hosts.sh" 4 sh "$support/fault_run.sh" "$run" 4 binary "host:$lose_host" 0 --data data.bin --seed 7 --steps $steps \
+  timeout 300 sh "$support/hosts.sh" 4 sh "$support/fault_run.sh" "$run" 4 binary "host:$lose_host" 0 --data data.bin --seed 7 --steps $steps \
     --timeout 3 --checkpoint "$run/ckpt" "$@"
   cd "$OLDPWD" || exit 1
   unset "COMMAND_${lose_other#host}"

@@ -306,7 +306,7 @@ done
 # ---- two hosts, whose files have the same tokens and other masks ----
 hosts() { sh "$top_srcdir/tests/support/hosts.sh" "$@"; }
 # shellcheck disable=SC2016 # the inner shell expands them
-on_two='for i in 1 2; do on "host$i" timeout 60 ./far train --seed 7 --quiet --steps 2 --log "far.log" --data "data.$i" >"out.$i" 2>"err.$i" & done
+on_two='for i in 1 2; do on "host$i" timeout 300 ./far train --seed 7 --quiet --steps 2 --log "far.log" --data "data.$i" >"out.$i" 2>"err.$i" & done
   wait $! && wait %1'
 different() {
   make_secret "$scratch/secret"

@@ -53,14 +53,14 @@ run=$!
 whole() { test "$(wc -l <out/metrics)" -eq 21; }
 rises() { # the step rises within ten seconds, and each reading is whole
   rises_first=$(value out/metrics penstock_step) rises_tries=0
-  while test $rises_tries -lt 200 && whole && test "$(value out/metrics penstock_step)" -le $((rises_first + 3)); do
+  while test $rises_tries -lt 2400 && whole && test "$(value out/metrics penstock_step)" -le $((rises_first + 3)); do
     sleep 0.05
     rises_tries=$((rises_tries + 1))
   done
   whole && test "$(value out/metrics penstock_step)" -gt $((rises_first + 3))
 }
 tries=0
-while test $tries -lt 100 && test "$(value out/metrics penstock_step)" = 5; do sleep 0.05; tries=$((tries + 1)); done
+while test $tries -lt 2400 && test "$(value out/metrics penstock_step)" = 5; do sleep 0.05; tries=$((tries + 1)); done
 ok "the file follows the steps" rises
 is "a symbolic link stays" "$(readlink link)" out/metrics
 kill -TERM $run
@@ -81,10 +81,10 @@ is "by name" "$(cat err)" "penstock: --metrics out: not a regular file"
 run=$!
 rm -f out/metrics
 tries=0
-while test $tries -lt 100 && ! test -f out/metrics; do sleep 0.05; tries=$((tries + 1)); done
+while test $tries -lt 2400 && ! test -f out/metrics; do sleep 0.05; tries=$((tries + 1)); done
 mv out gone
 tries=0
-while test $tries -lt 100 && ! test -s err; do sleep 0.05; tries=$((tries + 1)); done
+while test $tries -lt 2400 && ! test -s err; do sleep 0.05; tries=$((tries + 1)); done
 wait $run
 is "a file that cannot be written later ends no run" $? 0
 is "one warning says so" "$(grep -e --metrics err)" "penstock: --metrics out/metrics: No such file or directory; training continues without it"

@@ -13,7 +13,7 @@ hosts=$(cd "$top_srcdir/tests/support" && pwd)/hosts.sh
 port=$((20000 + $$ % 20000))
 cd "$scratch" || exit 99
 measure() {
-  set -- timeout 120 "$@" python3 -B "$tools/recovery.py" --kills 2 --pairs 1 --steps 30 --one ./one --hosts ./two --spares ./spares --spare-count 2
+  set -- timeout 300 "$@" python3 -B "$tools/recovery.py" --kills 2 --pairs 1 --steps 30 --one ./one --hosts ./two --spares ./spares --spare-count 2
   "$@" $host_option >out 2>err
   measured=$?
   sed 's/^/# /' out err

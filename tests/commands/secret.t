@@ -22,13 +22,13 @@ ok "and another" build other two.cfg -s optimizer.learning_rate=1e-2
 refused() {
   refused_name=$1 refused_status=$2 refused_pattern=$3
   shift 3
-  timeout 20 ./two train --rank 0 --steps 1 --quiet "$@" 2>err
+  timeout 300 ./two train --rank 0 --steps 1 --quiet "$@" 2>err
   is "$refused_name: status" $? "$refused_status"
   matches "$refused_name: message" "$(cat err)" "penstock: $refused_pattern"
 }
 (
   unset PENSTOCK_SECRET_FILE
-  timeout 20 ./two train --rank 0 --steps 1 --quiet 2>err
+  timeout 300 ./two train --rank 0 --steps 1 --quiet 2>err
   echo $? >status
 )
 is "no secret: status" "$(cat status)" 64
@@ -50,7 +50,7 @@ pids=
 start() {
   start_rank=$1
   shift
-  timeout 60 ./two train --rank "$start_rank" --seed 7 --quiet "$@" 2>"err.$start_rank" &
+  timeout 300 ./two train --rank "$start_rank" --seed 7 --quiet "$@" 2>"err.$start_rank" &
   pids="$pids $!"
 }
 join() {
@@ -74,11 +74,11 @@ same_run() { test "$(wc -l <"$1")" -eq 4 && test "$(log_field "$1" loss)" = "$(l
 (umask 077 && head -c 32 /dev/urandom >wrong)
 start 0 --log late.log
 before=$(date +%s)
-timeout 60 ./two train --rank 1 --steps 4 --quiet --secret-file wrong 2>err
+timeout 300 ./two train --rank 1 --steps 4 --quiet --secret-file wrong 2>err
 is "a command with another secret exits with 64" $? 64
 ok "within 10 s" test $(($(date +%s) - before)) -le 10
 matches "and says why" "$(cat err)" "penstock: the first host, 127.0.0.1, does not know the secret of this command"
-timeout 60 ./other train --rank 1 --steps 4 --quiet 2>err
+timeout 300 ./other train --rank 1 --steps 4 --quiet 2>err
 is "a command with another plan exits with 76" $? 76
 matches "and says why" "$(cat err)" "penstock: rank 1 runs another plan than rank 0: their digests differ"
 start 1
@@ -87,11 +87,11 @@ is "the run is not harmed" "$status" " 0 0"
 ok "and has the right losses" same_run late.log
 matches "its log names the first refusal" "$(sed -n 1p err.0)" "penstock: refused a connection from 127.0.0.1: it ended without a proof of the secret"
 start 0
-timeout 60 ./other train --rank 1 --steps 4 --quiet 2>err
+timeout 300 ./other train --rank 1 --steps 4 --quiet 2>err
 join
 is "a run that has only a command with another plan ends with 76" "$status" " 76"
 
-MASTER_PORT=0 timeout 60 ./two train --rank 0 --steps 4 --quiet 2>err
+MASTER_PORT=0 timeout 300 ./two train --rank 0 --steps 4 --quiet 2>err
 is "port 0 is refused" "$? $(cat err)" "64 penstock: MASTER_PORT = 0: a TCP port, 1 to 65535"
 
 # ---- strangers ----
@@ -100,7 +100,7 @@ if ! find_python 'import sys; assert sys.version_info >= (3, 9)' python3; then
   finish
 fi
 into() { into_file=$1; shift; "$@" >"$into_file"; }
-stranger() { timeout 60 "$python" "$top_srcdir/tests/commands/stranger.py" "$@"; }
+stranger() { timeout 300 "$python" "$top_srcdir/tests/commands/stranger.py" "$@"; }
 case $top_srcdir in /*) ;; *) top_srcdir=$OLDPWD/$top_srcdir ;; esac
 start 0 --log strange.log
 ok "bytes that are no handshake are refused" stranger garbage $port
@@ -133,7 +133,7 @@ matches "the replay is named" "$(cat err.0)" "penstock: refused a connection fro
 # ---- where the first host listens ----
 "$gen" --check two.cfg -s cluster.interface=lo
 is "an interface is a setting" $? 0
-listens() { "$gen" --check two.cfg >/dev/null; build where two.cfg "$@" && timeout 20 ./where train --rank 0 --steps 1 --quiet 2>err; }
+listens() { "$gen" --check two.cfg >/dev/null; build where two.cfg "$@" && timeout 300 ./where train --rank 0 --steps 1 --quiet 2>err; }
 listens -s cluster.interface='' -s 'cluster.hosts=[localhost,elsewhere]'
 is "a first host that is a loopback address: status" $? 64
 matches "a first host that is a loopback address: message" "$(cat err)" "penstock: localhost is 127.0.0.1 on this host, which other hosts do not reach: *cluster.interface"

@@ -114,7 +114,7 @@ holds() {
   test "$(readlink "/proc/$1/exe")" = "$scratch/four" && grep -q '^SigBlk:.*[4567cdef]...$' "/proc/$1/status"
 }
 tries=0
-while ! holds $next && test $tries -lt 400; do
+while ! holds $next && test $tries -lt 2400; do
   sleep 0.05
   tries=$((tries + 1))
 done
@@ -181,7 +181,7 @@ is "which is said" "$(complaints "$scratch/err")" "penstock: ended at once by a 
 # timeout(1) signals the command and then its group, which the kernel may deliver as one.
 for signal in TERM INT; do
   rm -rf "$scratch/log" "$scratch/ckpt"
-  timeout 60 "$scratch/four" train --quiet --log "$scratch/log" --checkpoint "$scratch/ckpt" 2>"$scratch/err" &
+  timeout 300 "$scratch/four" train --quiet --log "$scratch/log" --checkpoint "$scratch/ckpt" 2>"$scratch/err" &
   run=$!
   await_steps "$scratch/log" 1
   kill -$signal $run

@@ -70,14 +70,14 @@ ok "a plan for two hosts" build apart model.cfg -s 'cluster.hosts=[host1,host2]'
 (umask 077 && head -c 32 /dev/urandom >secret)
 cat >slow_link <<'END'
 for i in 1 2; do
-  on host$i timeout 100 ./apart train --data data.bin --quiet --secret-file secret --log link.log 2>link.err$i &
+  on host$i timeout 300 ./apart train --data data.bin --quiet --secret-file secret --log link.log 2>link.err$i &
   runs="${runs:-} $!"
 done
 tries=0
-until test -f link.log && test "$(wc -l <link.log)" -ge 40 || test $tries -ge 600; do sleep 0.05; tries=$((tries + 1)); done
+until test -f link.log && test "$(wc -l <link.log)" -ge 40 || test $tries -ge 2400; do sleep 0.05; tries=$((tries + 1)); done
 on host1 tc qdisc add dev net0 root tbf rate 100mbit burst 32kb latency 400ms
 tries=0
-until grep -q '"kind":"link","rank":0,' link.log || test $tries -ge 600; do sleep 0.05; tries=$((tries + 1)); done
+until grep -q '"kind":"link","rank":0,' link.log || test $tries -ge 2400; do sleep 0.05; tries=$((tries + 1)); done
 kill -TERM $runs
 wait
 END
@@ -94,7 +94,7 @@ ok "a plan for three hosts" build three model.cfg -s pipeline.ranks=3 -s batch.m
 cat >slow_start <<'END'
 on host1 tc qdisc add dev net0 root tbf rate 100mbit burst 32kb latency 400ms
 for i in 1 2 3; do
-  on host$i timeout 100 ./three train --data data.bin --quiet --steps 20 --secret-file secret --log start.log 2>start.err$i &
+  on host$i timeout 300 ./three train --data data.bin --quiet --steps 20 --secret-file secret --log start.log 2>start.err$i &
 done
 wait
 END

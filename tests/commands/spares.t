@@ -2,7 +2,7 @@
 # spares.t: a spare host takes the place of a lost one, also of the first, and the run ends with the bits of an undisturbed one.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 need_hosts
-hosts() { timeout 40 sh "$top_srcdir/tests/support/hosts.sh" "$@"; }
+hosts() { timeout 300 sh "$top_srcdir/tests/support/hosts.sh" "$@"; }
 prepare_hosts
 
 # ---- settings ----
@@ -27,7 +27,7 @@ shift 2
 for i in 1 2 3 4; do
   test -z "${only_host1:-}" || test $i = 1 || on "host$i" mount -t tmpfs tmpfs "$scratch/own"
   {
-    on "host$i" timeout 30 "$scratch/two" train --data "$scratch/data.bin" --seed 7 --steps 60 --quiet --log "$scratch/${only_host1:-two.log}" \
+    on "host$i" timeout 300 "$scratch/two" train --data "$scratch/data.bin" --seed 7 --steps 60 --quiet --log "$scratch/${only_host1:-two.log}" \
       --checkpoint "$scratch/two.ckpt" "$@" >"$scratch/out.$i" 2>"$scratch/err.$i"
     echo $? >"$scratch/status.$i"
   } &

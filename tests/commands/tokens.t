@@ -315,7 +315,7 @@ exec 3<>never # keeps the pipe open, and empty
 "$program" --bytes -o t.bin large never 2>err &
 process=$!
 tries=0
-while [ ! -e t.bin.tmp ] && [ "$tries" -lt 200 ]; do
+while [ ! -e t.bin.tmp ] && [ "$tries" -lt 2400 ]; do
   sleep 0.02
   tries=$((tries + 1))
 done

@@ -143,7 +143,7 @@ for name in one ipc; do
   test $name = one || settings="-s cluster.transport=$name $v"
   ok "$name: a plan with room for a snapshot" build snap_$name model.cfg -s cluster.device=cuda -s memory.snapshot=true $settings
   rm -f go
-  LD_PRELOAD=$scratch/gate.so timeout 100 ./snap_$name train --data data.bin --seed 7 --quiet --steps 6 --save-every 2 --log snap.log --checkpoint snap.$name &
+  LD_PRELOAD=$scratch/gate.so timeout 300 ./snap_$name train --data data.bin --seed 7 --quiet --steps 6 --save-every 2 --log snap.log --checkpoint snap.$name &
   pid=$!
   for more in 1 2 3 4 5 6; do await_steps snap.log 4; done
   is "$name: training continues while step 2 is not written" "$(wc -l <snap.log) $(ls snap.$name)" "4 step-00000002.tmp"

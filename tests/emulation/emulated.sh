@@ -44,12 +44,12 @@ as_one_graph() {
 # await_stall: until a call of the device that $scratch/wrong names has stalled (emulate_streams.cc), or a minute has passed.
 await_stall() {
   await_tries=0
-  while test -e "$scratch/wrong" && test $await_tries -lt 1200; do sleep 0.05; await_tries=$((await_tries + 1)); done
+  while test -e "$scratch/wrong" && test $await_tries -lt 2400; do sleep 0.05; await_tries=$((await_tries + 1)); done
 }
 
 # await_ticks PROCESS COUNT: until it has used the processor for so many more ticks, or a minute has passed.
 await_ticks() {
   await_tries=0 await_until=$(($(ticks_of "$1") + $2))
-  while test "$(ticks_of "$1")" -lt $await_until && test $await_tries -lt 1200; do sleep 0.05; await_tries=$((await_tries + 1)); done
+  while test "$(ticks_of "$1")" -lt $await_until && test $await_tries -lt 2400; do sleep 0.05; await_tries=$((await_tries + 1)); done
 }
 ticks_of() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | awk '{ ticks = $12 + $13 } END { print ticks + 0 }'; }

@@ -44,7 +44,7 @@ sizes='SLURM_STEP_NUM_TASKS=4 PMI_SIZE=4 OMPI_COMM_WORLD_SIZE=4 WORLD_SIZE=4'
 refused() {
   refused_name=$1 refused_pattern=$2
   shift 2
-  clean timeout 60 "$@" train --steps 1 --quiet 2>"$scratch/err"
+  clean timeout 300 "$@" train --steps 1 --quiet 2>"$scratch/err"
   is "$refused_name: status" $? 64
   matches "$refused_name: says so" "$(cat "$scratch/err")" "$refused_pattern"
 }
@@ -60,10 +60,10 @@ refused "another number of commands" "penstock: WORLD_SIZE = 3: start 4 commands
 refused "one command of a launcher: by name" "penstock: this host, *" env WORLD_SIZE=1 RANK=0 "$scratch/two"
 refused "no number of commands: by name" "penstock: this host, *" env RANK=0 "$scratch/two"
 refused "a launcher in a shell of another" "penstock: RANK = 17:*" env SLURM_STEP_NUM_TASKS=3 SLURM_PROCID=1 WORLD_SIZE=4 RANK=17 "$scratch/two"
-timeout 60 "$scratch/two" train --host nowhere --steps 1 --quiet 2>"$scratch/err"
+timeout 300 "$scratch/two" train --host nowhere --steps 1 --quiet 2>"$scratch/err"
 is "--host: status" $? 64
 matches "--host: says so" "$(cat "$scratch/err")" "penstock: --host, nowhere, is none of cluster.hosts (127.0.0.1, elsewhere)*"
-SLURM_PROCID=1 timeout 60 "$scratch/two" train --rank 18 --steps 1 --quiet 2>"$scratch/err"
+SLURM_PROCID=1 timeout 300 "$scratch/two" train --rank 18 --steps 1 --quiet 2>"$scratch/err"
 is "--rank before all: status" $? 64
 matches "--rank before all: says so" "$(cat "$scratch/err")" "penstock: --rank = 18:*"
 "$scratch/one" train --rank 0 --steps 1 2>"$scratch/err"
@@ -93,7 +93,7 @@ start() {
       done
       set -- "$@" $second
     fi
-    WORLD_SIZE=4 RANK=$rank timeout 200 "$scratch/$start_binary" "$start_command" "$@" >"$scratch/out.$rank" 2>"$scratch/err.$rank" &
+    WORLD_SIZE=4 RANK=$rank timeout 300 "$scratch/$start_binary" "$start_command" "$@" >"$scratch/out.$rank" 2>"$scratch/err.$rank" &
     pids="$pids $!"
   done
 }
@@ -164,7 +164,7 @@ start_hosts() {
   pids=
   for host in 127.0.0.1 b; do
     env -u SLURM_PROCID -u PMIX_RANK -u OMPI_COMM_WORLD_RANK -u RANK LD_PRELOAD="$scratch/host.so" HOST_HERE=$host \
-      timeout 60 "$scratch/$hosts_name" train --data "$scratch/pair.bin" --seed 7 --quiet --log "$scratch/$hosts_name.log" "$@" \
+      timeout 300 "$scratch/$hosts_name" train --data "$scratch/pair.bin" --seed 7 --quiet --log "$scratch/$hosts_name.log" "$@" \
       2>"$scratch/said.$host" &
     pids="$pids $!"
   done
@@ -288,9 +288,9 @@ second=
 is "a rank that is to write more: all end" "$status" " 64 64 64 64"
 is "which is said" "$(grep -h penstock: "$scratch"/err.?)" "penstock: rank 2 was started with another --tokens than rank 0"
 
-WORLD_SIZE=4 RANK=1 timeout 60 "$scratch/four" train --steps 1 --quiet 2>"$scratch/twice.1" &
-WORLD_SIZE=4 RANK=1 timeout 60 "$scratch/four" train --steps 1 --quiet 2>"$scratch/twice.2" &
-WORLD_SIZE=4 RANK=0 timeout 60 "$scratch/four" train --steps 1 --quiet 2>"$scratch/twice.0"
+WORLD_SIZE=4 RANK=1 timeout 300 "$scratch/four" train --steps 1 --quiet 2>"$scratch/twice.1" &
+WORLD_SIZE=4 RANK=1 timeout 300 "$scratch/four" train --steps 1 --quiet 2>"$scratch/twice.2" &
+WORLD_SIZE=4 RANK=0 timeout 300 "$scratch/four" train --steps 1 --quiet 2>"$scratch/twice.0"
 is "a rank that is started twice: status" $? 64
 is "is refused" "$(cat "$scratch/twice.0")" "penstock: rank 1 is started by two commands"
 wait

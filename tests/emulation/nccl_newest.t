@@ -33,7 +33,7 @@ check_calls toolkit "$toolkit"
 
 wheel=${NCCL_WHEEL:-}
 if test -z "$wheel"; then
-  timeout 200 python3 -m pip --quiet --disable-pip-version-check download --no-deps --only-binary=:all: --dest "$scratch" nvidia-nccl-cu13 \
+  timeout 300 python3 -m pip --quiet --disable-pip-version-check download --no-deps --only-binary=:all: --dest "$scratch" nvidia-nccl-cu13 \
     >"$scratch/pip" 2>&1 && wheel=$(echo "$scratch"/nvidia_nccl_cu13-*.whl)
 fi
 if test -z "$wheel"; then

@@ -75,7 +75,7 @@ ok "the same bits" same llama_4_one plain
 resume() {
   rm -rf "$scratch/$1.ckpt"
   cp -a "$scratch/$2.ckpt" "$scratch/$1.ckpt" &&
-    timeout 100 "$scratch/$1" train --data "$scratch/data.bin" --seed 7 --quiet --steps 5 --checkpoint "$scratch/$1.ckpt" --resume
+    timeout 300 "$scratch/$1" train --data "$scratch/data.bin" --seed 7 --quiet --steps 5 --checkpoint "$scratch/$1.ckpt" --resume
 }
 for name in llama_4_one llama_2 llama_4_one_cpu; do ok "$name continues what 4 pieces saved" resume $name llama_4_two_v; done
 weights() { (cd "$scratch/$1.ckpt/latest" && sha256sum model.safetensors optimizer.safetensors); }

@@ -188,7 +188,7 @@ outlasts() {
   outlasts_binary=$1
   shift
   rm -f "$scratch/slow.log"
-  PEN_EMULATED_SLOW=8 timeout 120 "$scratch/$outlasts_binary" train --quiet --timeout 2.5 --log "$scratch/slow.log" "$@" 2>"$scratch/slow.err" ||
+  PEN_EMULATED_SLOW=8 timeout 300 "$scratch/$outlasts_binary" train --quiet --timeout 2.5 --log "$scratch/slow.log" "$@" 2>"$scratch/slow.err" ||
     { sed 's/^/# /' "$scratch/slow.err"; return 1; }
   log_field "$scratch/slow.log" step_ms | awk '{ step_ms = $1 } END { exit step_ms < 2500 }'
 }
@@ -215,7 +215,7 @@ ok "two ranks in bf16" plan bf16 llama model.dtype=bf16 pipeline.ranks=2 pipelin
 ok "train" train bf16 bf16 --steps 3
 ok "to one rank's bits" same_bits 3 one_bf16 bf16
 
-score() { timeout 100 "$scratch/$1" eval --data "$scratch/data.bin" --checkpoint "$scratch/one_llama.ckpt" --steps 2 --quiet >"$scratch/eval.$1"; }
+score() { timeout 300 "$scratch/$1" eval --data "$scratch/data.bin" --checkpoint "$scratch/one_llama.ckpt" --steps 2 --quiet >"$scratch/eval.$1"; }
 ok "one rank evaluates" score one_llama
 ok "two evaluate" score llama_2
 ok "to the same line" cmp "$scratch/eval.one_llama" "$scratch/eval.llama_2"
@@ -325,7 +325,7 @@ if test -n "$nccl"; then
   # unconnected SETTING WAY RANK WHAT: ranks do not connect; the rank that is furthest behind is lost, with the state it is in. 10 s are enough for
   # all ranks to come to that state, on a busy machine too.
   unconnected() {
-    env "PEN_EMULATED_NCCL_$1" PEN_NCCL="$2" timeout -s KILL 30 "$scratch/mlp_nccl_4" train --steps 1 --quiet --timeout 1 2>"$scratch/err"
+    env "PEN_EMULATED_NCCL_$1" PEN_NCCL="$2" timeout -s KILL 300 "$scratch/mlp_nccl_4" train --steps 1 --quiet --timeout 1 2>"$scratch/err"
     is "ranks that cannot connect, $1: status" $? 75
     matches "which is said, and that one is lost" "$(cat "$scratch/err")" "penstock: rank $3 cannot connect to the others by transport nccl, $4: *
 penstock: rank $3 (pid *, host $(uname -n)) lost: no progress in 10 s after start; no rank waits for it"

@@ -19,7 +19,7 @@ steps=3
 run() {
   run_name=$1
   shift
-  timeout 100 "$scratch/$run_name" train --data "$scratch/data.bin" --seed 7 --log "$scratch/$run_name.log" --steps $steps --save-every 2 \
+  timeout 300 "$scratch/$run_name" train --data "$scratch/data.bin" --seed 7 --log "$scratch/$run_name.log" --steps $steps --save-every 2 \
     --checkpoint "$scratch/$run_name.ckpt" "$@" 2>"$scratch/$run_name.err" || { sed 's/^/# /' "$scratch/$run_name.err"; return 1; }
   { log_field "$scratch/$run_name.log" loss; log_field "$scratch/$run_name.log" grad_norm; } >"$scratch/$run_name.bits"
   (cd "$scratch/$run_name.ckpt/latest" && sha256sum model.safetensors optimizer.safetensors) >"$scratch/$run_name.sums"
@@ -113,7 +113,7 @@ if test -x "$scratch/nccl_three"; then
 fi
 
 # Evaluation updates nothing: its replicas may be steps apart. Training continues from there.
-ok "training and evaluating in turns" timeout 100 "$scratch/weights2" train --data "$scratch/data.bin" --seed 7 --quiet --steps $steps \
+ok "training and evaluating in turns" timeout 300 "$scratch/weights2" train --data "$scratch/data.bin" --seed 7 --quiet --steps $steps \
   --eval-data "$scratch/data.bin" --eval-steps 3 --eval-every 1 --log "$scratch/turns.log"
 is "changes nothing" "$(log_field "$scratch/turns.log" loss)" "$(log_field "$scratch/two.log" loss)"
 lose_of_replica ranks2 2

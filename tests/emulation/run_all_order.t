@@ -191,7 +191,7 @@ kill_at() {
   done
   ls -A "$killed/folder/out" | grep -v '^[a-z]*[-.][a-z.]*$'
   killed_tries=0
-  while test -n "$(processes $killed_pid)" && test $killed_tries -lt 200; do
+  while test -n "$(processes $killed_pid)" && test $killed_tries -lt 2400; do
     sleep 0.1
     killed_tries=$((killed_tries + 1))
   done

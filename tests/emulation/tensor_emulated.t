@@ -87,7 +87,7 @@ ok "the same bits" same llama_one plain
 resume() {
   rm -rf "$scratch/$1.ckpt"
   cp -a "$scratch/$2.ckpt" "$scratch/$1.ckpt" &&
-    timeout 100 "$scratch/$1" train --data "$scratch/data.bin" --seed 7 --quiet --steps 5 --checkpoint "$scratch/$1.ckpt" --resume
+    timeout 300 "$scratch/$1" train --data "$scratch/data.bin" --seed 7 --quiet --steps 5 --checkpoint "$scratch/$1.ckpt" --resume
 }
 weights() { (cd "$scratch/$1.ckpt/latest" && sha256sum model.safetensors optimizer.safetensors); }
 for name in llama_one llama_two llama_four; do ok "$name continues what two tensor ranks of two ranks saved" resume $name llama_two_v; done
@@ -116,7 +116,7 @@ for name in llama_two llama_two_runs llama_two_v llama_four llama_four_runs llam
   is "$name generates as one" "$(generate $name)" "$text"
 done
 unset PEN_EMULATED_NO_GRAPH
-ok "training and evaluating in turns" timeout 100 "$scratch/llama_two_v" train --data "$scratch/data.bin" --seed 7 --quiet --steps 3 \
+ok "training and evaluating in turns" timeout 300 "$scratch/llama_two_v" train --data "$scratch/data.bin" --seed 7 --quiet --steps 3 \
   --eval-data "$scratch/data.bin" --eval-steps 3 --eval-every 1 --log "$scratch/turns.log"
 is "changes nothing" "$(log_field "$scratch/turns.log" loss | head -n 3)" "$(log_field "$scratch/llama_one.log" loss)"
 

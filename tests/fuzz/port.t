@@ -41,7 +41,7 @@ cat >"$scratch/attack" <<'END_OF_FILE'
 scratch=$1 port=$2 steps=$3 seed=$4
 cd "$scratch" || exit 1
 rm -f log err.* status.* counts
-stranger() { STRANGER_HOST=$1 timeout 60 "$python" "$stranger_py" "$2" "$3" "$4" "$5" >>counts 2>/dev/null; }
+stranger() { STRANGER_HOST=$1 timeout 300 "$python" "$stranger_py" "$2" "$3" "$4" "$5" >>counts 2>/dev/null; }
 start() {
   { on "host$1" env ${2:-A=} ./two train --steps "$steps" --seed 7 --quiet --log log 2>"err.$1" >&2; echo $? >"status.$1"; } &
 }
@@ -49,7 +49,7 @@ start 1
 if test "$seed" -ne 0; then
   stranger host1 random "$port" 1 "$seed"
   test ! -s recorded || stranger host1 replay "$port" recorded 0
-  test -s recorded || { MASTER=1; STRANGER_HOST=host1 timeout 60 "$python" "$stranger_py" record "$port" recorded >/dev/null 2>&1 & }
+  test -s recorded || { MASTER=1; STRANGER_HOST=host1 timeout 300 "$python" "$stranger_py" record "$port" recorded >/dev/null 2>&1 & }
 fi
 start 2 "${MASTER:+MASTER_ADDR=controller MASTER_PORT=$((port + 1))}"
 until test -s log || test -s status.1; do sleep 0.05; done
@@ -68,7 +68,7 @@ done
 until test -s status.1 && test -s status.2; do sleep 0.05; done
 END_OF_FILE
 export python stranger_py="$top_srcdir/tests/commands/stranger.py"
-attack() { timeout 120 sh "$top_srcdir/tests/support/hosts.sh" 2 sh "$scratch/attack" "$scratch" "$port" "$@"; }
+attack() { timeout 300 sh "$top_srcdir/tests/support/hosts.sh" 2 sh "$scratch/attack" "$scratch" "$port" "$@"; }
 before=$(date +%s%N)
 attack 200 0
 is "an undisturbed run ends well" "$(cat "$scratch/status.1" "$scratch/status.2" | tr '\n' ' ')" "0 0 "

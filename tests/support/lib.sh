@@ -186,7 +186,7 @@ on_hosts() {
 scratch=$1 count=$2 name=$3
 shift 3
 for i in $(seq "$count"); do
-  on "host$i" timeout 120 "$scratch/$name" "$@" >"$scratch/out.$i" 2>"$scratch/err.$i" &
+  on "host$i" timeout 300 "$scratch/$name" "$@" >"$scratch/out.$i" 2>"$scratch/err.$i" &
   pids="${pids:-} $!"
 done
 status=0
@@ -277,10 +277,10 @@ complaints() {
   grep -v -e '"event":"slow"' -e ' plan since step ' "$1" || :
 }
 
-# await_steps LOG COUNT: until so many steps are in the log, or ten seconds have passed.
+# await_steps LOG COUNT: until so many steps are in the log; two minutes at most.
 await_steps() {
   await_tries=0
-  while test "$(cat "$1" 2>/dev/null | wc -l)" -lt "$2" && test $await_tries -lt 200; do
+  while test "$(cat "$1" 2>/dev/null | wc -l)" -lt "$2" && test $await_tries -lt 2400; do
     sleep 0.05
     await_tries=$((await_tries + 1))
   done

@@ -1,7 +1,7 @@
 # lose_hosts.sh: what the tests of runs that lose hosts, and go on with a fallback, share. Sourced after lib.sh; ends the test where there are no
 # emulated hosts.
 need_hosts
-hosts() { timeout 60 sh "$top_srcdir/tests/support/hosts.sh" "$@"; }
+hosts() { timeout 300 sh "$top_srcdir/tests/support/hosts.sh" "$@"; }
 make_tokens "$scratch/data.bin" 20000
 make_secret "$scratch/secret"
 port=$((20000 + $$ % 20000))
@@ -36,7 +36,7 @@ fi
 for i in $(seq $count); do
   on "host$i" ip addr add "10.79.0.$i/24" dev net0 label net0:b
   {
-    on "host$i" timeout 40 "$scratch/$name" train --data "$scratch/data.bin" --seed 7 --steps $steps --quiet --log "$scratch/run.log" \
+    on "host$i" timeout 300 "$scratch/$name" train --data "$scratch/data.bin" --seed 7 --steps $steps --quiet --log "$scratch/run.log" \
       --checkpoint "$scratch/run.ckpt" "$@" >"$scratch/out.$i" 2>"$scratch/err.$i"
     echo $? >"$scratch/status.$i"
   } &
@@ -54,7 +54,7 @@ for host in $lost; do # Each after 10 more steps.
       until test -s "$scratch/status.$i"; do sleep 0.01; done
       rm "$scratch/status.$i"
       {
-        on "host$i" timeout 40 "$scratch/$name" train --data "$scratch/data.bin" --seed 7 --steps $steps --quiet --log "$scratch/run.log" \
+        on "host$i" timeout 300 "$scratch/$name" train --data "$scratch/data.bin" --seed 7 --steps $steps --quiet --log "$scratch/run.log" \
           --checkpoint "$scratch/run.ckpt" "$@" >"$scratch/out.$i" 2>"$scratch/err.$i"
         echo $? >"$scratch/status.$i"
       } &

@@ -96,23 +96,32 @@ class Training:
         return [entry for entry in self.entries() if entry.get("event") == "restart"]
 
     def await_that(self, condition, what):
+        """Waits until the condition's value is true, and returns it."""
         end = time.monotonic() + WAIT_S
-        while not condition():
+        while not (value := condition()):
             if time.monotonic() > end or all(one.poll() is not None for one in self.commands):
                 self.end()
                 fail("%s: not so:\n%s" % (what, "\n".join(line for _, line in self.lines)))
             time.sleep(0.002)
+        return value
 
     def ranks(self):
         """{index of a command: its ranks' processes}, without those that have none."""
         found = {}
         for i, command in enumerate(self.commands):
-            process = command.pid
-            while len(children(process)) == 1 and not self.is_rank(children(process)[0]):
-                process = children(process)[0]
-            if command.poll() is None and children(process):
-                found[i] = children(process)
+            below = children(command.pid)
+            while len(below) == 1 and not self.is_rank(below[0]):
+                below = children(below[0])
+            if command.poll() is None and below:
+                found[i] = below
         return found
+
+    def two_hosts(self):
+        """ranks(), once they are on two hosts."""
+        def found():
+            ranks = self.ranks()
+            return ranks if len(ranks) == 2 else None
+        return self.await_that(found, "two hosts with ranks")
 
     def is_rank(self, process):
         """Ranks are children of a command, and run the same program."""
@@ -143,8 +152,8 @@ def lose(training, kill):
     def said():
         return [at_s for at_s, line in training.lines
                 if at_s > start_s and line.startswith("penstock: restart ")]
-    training.await_that(said, "a line on the restart")
-    event, total_s = training.restarts()[-1], said()[0] - start_s
+    total_s = training.await_that(said, "a line on the restart")[0] - start_s
+    event = training.restarts()[-1]
     return {"seconds": total_s, "noticed": max(0, total_s - event["seconds"]),
             "source": event["source"]}
 
@@ -179,7 +188,7 @@ def lose_hosts(settings, source):
     while len(losses) < settings.kills:
         training = Training(settings.spares, hosts, options + KEEPING[source])
         try:
-            training.await_that(lambda: len(training.ranks()) == 2, "two hosts with ranks")
+            training.two_hosts()
             of_rank = [0, 1]  # the command of each rank
             for _ in range(min(settings.spare_count, settings.kills - len(losses))):
                 await_instant(training, draw)
@@ -188,8 +197,7 @@ def lose_hosts(settings, source):
                 processes = [one for child in children(training.commands[lost].pid)
                              for one in with_descendants(child)]
                 losses.append(lose(training, lambda: kill_all(processes)))
-                training.await_that(lambda: len(training.ranks()) == 2, "two hosts with ranks")
-                of_rank[rank] = next(i for i in training.ranks() if i != of_rank[1 - rank])
+                of_rank[rank] = next(i for i in training.two_hosts() if i != of_rank[1 - rank])
         finally:
             training.end()
     return losses
