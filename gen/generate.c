@@ -147,6 +147,27 @@ static void add_measure_plans(struct pen_result *main, const struct pen_topology
   main->measured = results;
 }
 
+/* One line on what pen_verify() has proved of the plan, with --check, which writes nothing else. */
+static void report_proof(const struct pen_result *result) {
+  const struct pen_plan *plan = result->plan;
+  unsigned long long actions = 0, messages = 0, bytes = 0;
+  unsigned trained = 0;
+  for (uint32_t p = 0; p < plan->profile_count; p++) {
+    messages += plan->profiles[p].message_count;
+    for (uint32_t rank = 0; rank < plan->rank_count; rank++)
+      actions += plan->profiles[p].ranks[rank].action_count;
+  }
+  for (uint32_t rank = 0; rank < plan->rank_count; rank++)
+    bytes += plan->memory[rank].arena_bytes * pen_pipeline_count(plan);
+  for (uint32_t w = 0; w < plan->weight_count && plan->profiles[0].kind == PEN_TRAIN; w++)
+    trained += !plan->weights[w].frozen;
+  pen_tell(
+      "penstock-gen: %s: proved: %llu actions of %u ranks end without deadlock, %llu messages "
+      "arrive before they are read, no value in %llu bytes is overwritten before its last "
+      "read, the gradients of %u weights are complete",
+      result->topology->path, actions, plan->rank_count, messages, bytes, trained);
+}
+
 static void write_results(const struct pen_result *result,
                           const struct pen_generator_options *options) {
   uint64_t actions = 0;
@@ -156,6 +177,7 @@ static void write_results(const struct pen_result *result,
     pen_pass(options->print);
     pen_output(result, options);
   }
+  if (options->check && !result->topology->only_measures) report_proof(result);
   if (options->times) pen_passes_write(options->times, actions);
   if (options->depend && !options->check)
     pen_output_dependencies(result->topology, options->target ? options->target : options->output,

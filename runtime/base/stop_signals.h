@@ -11,6 +11,9 @@
 extern const int pen_stop_signals[];
 extern const size_t pen_stop_signal_count;
 
+/* "SIGINT" and the like, of one of them; "a signal" of any other number. */
+const char *pen_stop_signal_name(int signal_number);
+
 /* Whether the process ignores the signal, and so shall go on doing so. */
 bool pen_stop_signal_is_ignored(int signal_number);
 

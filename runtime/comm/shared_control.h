@@ -62,6 +62,9 @@ static inline uint64_t pen_bootstrap_stage_set(enum pen_bootstrap_stage what, ui
   return (uint64_t)what << 56 | (uint64_t)turn << 32 | channel;
 }
 
+/* A stop that no signal requested: generate has all its tokens. */
+enum { PEN_STOP_BY_COMMAND = 1 << 16 };
+
 /* How a rank is slower than its plan, relative to the others. LINK: the messages that it sends. */
 enum pen_slow_kind { PEN_SLOW_NONE, PEN_SLOW_COMPUTE, PEN_SLOW_LINK, PEN_SLOW_DATA };
 
@@ -214,6 +217,13 @@ void pen_shared_close(struct pen_shared *shared);
 /* After a change that ranks on other hosts may wait for: the thread that copies the words to them
  * need not wait for its next poll. */
 void pen_shared_notify(const struct pen_shared *shared);
+
+/* Requests the end of the run after the step that runs; the first cause is kept. Any process may
+ * call it, in a signal handler, too. */
+static inline void pen_shared_request_stop(const struct pen_shared *shared, uint32_t cause) {
+  uint32_t none = 0;
+  atomic_compare_exchange_strong(&shared->control->stop_requested, &none, cause);
+}
 
 /* Sets the exit status with which all ranks leave; the first caller's is kept, and the others get
  * false. Wakes every rank. Any process may call it. */

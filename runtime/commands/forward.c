@@ -7,6 +7,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
+#include "runtime/base/stop_signals.h"
 #include "runtime/base/text_writer.h"
 #include "runtime/comm/step_stats.h"
 #include "runtime/commands/commands.h"
@@ -92,10 +93,10 @@ static int run_forward(struct pen_run *run, uint32_t result_rank) {
   }
   if (status == 0 && result_rank != PEN_NONE && is_local(run, 0) &&
       run->shared.control->step_count < run->steps) {
-    fprintf(stderr,
-            "%s: stopped by a signal after %" PRIu64 " of %" PRIu64
-            " steps: the rest was not read\n",
-            run->plan->name, run->shared.control->step_count, run->steps);
+    pen_say(run->plan->name,
+            "stopped by %s after %" PRIu64 " of %" PRIu64 " steps: the rest was not read",
+            pen_stop_signal_name((int)atomic_load(&run->shared.control->stop_requested)),
+            run->shared.control->step_count, run->steps);
   }
   pen_shared_close(&run->shared);
   return status;

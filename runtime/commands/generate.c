@@ -371,7 +371,7 @@ static uint32_t choose(const struct pen_run *run, uint64_t step) {
   }
   pen_generation_next(&generation.plan, &generation.texts, &generation.step);
   if (at_end()) {
-    atomic_store(&run->shared.control->stop_requested, 1);
+    pen_shared_request_stop(&run->shared, PEN_STOP_BY_COMMAND);
   }
   return generation.step.bucket;
 }

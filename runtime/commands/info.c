@@ -342,15 +342,21 @@ static void print_text(const struct pen_plan *plan, const char *kernels) {
 static void print_bindings(const struct pen_plan *plan) {
   static struct pen_binding binding;
   char own[256] = "?", text[PEN_CORES_TEXT_BYTES];
+  bool lacks = false;
   gethostname(own, sizeof own - 1);
   for (uint32_t r = 0; r < pen_process_count(plan); r++) {
     const uint32_t host = pen_rank_host(plan, r);
     const struct pen_rank_set ranks =
         plan->host_count < 2 ? pen_rank_set_all(plan) : pen_rank_set_of(plan, host, PEN_NONE);
-    pen_binding_open(&binding, plan, &ranks);
+    lacks = pen_binding_open_for_enough(&binding, plan, &ranks) || lacks;
     const struct pen_cores cores = pen_binding_cores(&binding, r);
     printf("%u %s %s\n", r, plan->host_count < 2 ? own : plan->hosts[host],
            pen_binding_text(&cores, text));
+  }
+  if (lacks) {
+    pen_warn(
+        "this machine has fewer cores than the ranks need: these are those of one that has "
+        "enough, numbered from 0");
   }
 }
 

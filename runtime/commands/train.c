@@ -8,6 +8,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
+#include "runtime/base/stop_signals.h"
 #include "runtime/commands/commands.h"
 #include "runtime/commands/files.h"
 #include "runtime/commands/setup.h"
@@ -29,16 +30,16 @@ static void report_existing_checkpoints(const struct pen_run *run) {
   uint64_t newest;
   if (!pen_checkpoint_newest(folder, &newest)) {
     if (run->options->resume) {
-      fprintf(stderr, "%s: no checkpoint in %s: starting at step 1\n", name, folder);
+      pen_say(name, "no checkpoint in %s: starting at step 1", folder);
     }
     return;
   }
   const char *advice =
       run->options->resume ? "but no latest to resume" : "and --resume continues from the latest";
-  fprintf(stderr,
-          "%s: %s holds checkpoints up to step-%08" PRIu64
-          ", %s: starting at step 1; those of the same steps are replaced\n",
-          name, folder, newest, advice);
+  pen_say(name,
+          "%s holds checkpoints up to step-%08" PRIu64
+          ", %s: starting at step 1; those of the same steps are replaced",
+          folder, newest, advice);
 }
 
 /* Other tensors are frozen than when the checkpoint was saved. */
@@ -204,6 +205,23 @@ static void check_metrics(const struct pen_run *run) {
   }
 }
 
+/* How a run ended that a signal ended, and where it goes on. */
+static void report_stop(const struct pen_run *run) {
+  const struct pen_control *control = run->shared.control;
+  const uint32_t cause = atomic_load(&control->stop_requested);
+  const uint64_t step = run->first_step + control->step_count;
+  const char *name = run->plan->name, *signal = pen_stop_signal_name((int)cause);
+  if (cause == 0 || control->step_count == run->steps || run->options->quiet) {
+    return;
+  }
+  if (run->options->checkpoint == NULL) {
+    pen_say(name, "stopped by %s after step %" PRIu64 ", not saved: no --checkpoint", signal, step);
+  } else {
+    pen_say(name, "stopped by %s after step %" PRIu64 ", saved in %s/step-%08" PRIu64, signal, step,
+            run->options->checkpoint, step);
+  }
+}
+
 int pen_run_train(const struct pen_plan *plan, const struct pen_options *options,
                   uint64_t zero_ns) {
   pen_block_signals(); /* a signal before the ranks start ends them in order too */
@@ -221,9 +239,9 @@ int pen_run_train(const struct pen_plan *plan, const struct pen_options *options
   pen_check_weights_not_written(&run);
   uint64_t past_step = options->given.steps ? options->steps : plan->optimizer.steps;
   if (run.first_step >= past_step) {
-    fprintf(stderr, "%s: %s is at step %" PRIu64 " already: nothing to do up to step %" PRIu64 "\n",
-            plan->name, run.checkpoint_path == NULL ? "the run" : run.checkpoint_path,
-            run.first_step, past_step);
+    pen_say(plan->name, "%s is at step %" PRIu64 " already: nothing to do up to step %" PRIu64,
+            run.checkpoint_path == NULL ? "the run" : run.checkpoint_path, run.first_step,
+            past_step);
     return 0;
   }
   run.steps = past_step - run.first_step;
@@ -236,6 +254,9 @@ int pen_run_train(const struct pen_plan *plan, const struct pen_options *options
     pen_measure_open(&run.measure, plan, run.profile, options->measure, run.steps);
   }
   int status = pen_launch(&run);
+  if (status == 0 && run.local.first == 0) {
+    report_stop(&run);
+  }
   if (options->measure != NULL) {
     pen_measure_write(&run.measure, status == 0);
   }

@@ -16,6 +16,7 @@
 #include "runtime/rank/rank_open.h"
 #include "runtime/rank/save.h"
 #include "runtime/rank/snapshot.h"
+#include "runtime/rank/start_lines.h"
 
 /* A process is one rank: signal handlers and messages of errors find it here. */
 static struct pen_rank this_rank;
@@ -23,8 +24,7 @@ static struct pen_rank this_rank;
 /* ---- signals and errors ---- */
 
 static void request_stop(int signal_number) {
-  (void)signal_number;
-  atomic_store(&this_rank.run->shared.control->stop_requested, 1);
+  pen_shared_request_stop(&this_rank.run->shared, (uint32_t)signal_number);
 }
 
 static void describe_action(char *text, size_t bytes) {
@@ -310,6 +310,9 @@ void pen_rank_main(const struct pen_run *run, uint32_t global) {
   pen_threads_call(pen_seal);
   if (rank->endpoint.global == 0 && run->restart.count > 0) {
     pen_restart_report(&rank->log, &run->restart);
+  }
+  if (rank->endpoint.global == 0) {
+    pen_start_lines_print(run);
   }
   bool last = false;
   for (uint64_t step = 0; !last; step++) {

@@ -91,6 +91,15 @@ static const char *in_fallback(const struct pen_binding *binding) {
   return text;
 }
 
+static bool has_list(const struct pen_binding *binding) {
+  for (uint32_t i = 0; i < binding->plan->core_count; i++) {
+    if (!has_core(&binding->allowed, binding->plan->cores[i])) {
+      return false;
+    }
+  }
+  return true;
+}
+
 static void check_list(const struct pen_binding *binding) {
   char text[PEN_CORES_TEXT_BYTES];
   for (uint32_t i = 0; i < binding->plan->core_count; i++) {
@@ -108,8 +117,21 @@ static _Noreturn void fail_cores(const struct pen_binding *binding, uint32_t nee
   if (plan->threads_per_rank > 1) {
     snprintf(setting, sizeof setting, "cluster.threads_per_rank = %u", plan->threads_per_rank);
   }
-  pen_fail(PEN_EXIT_USAGE, "host %s: %s%s: its ranks need %u cores, and this command may use %u",
+  pen_fail(PEN_EXIT_USAGE,
+           "host %s: %s%s: its ranks need %u cores, and this command may use %u; with cluster.bind "
+           "= \"none\" they share cores",
            host_name(), setting, in_fallback(binding), needed, binding->allowed_count);
+}
+
+static uint32_t cores_of_host(const struct pen_binding *binding) {
+  return pen_rank_set_of(binding->plan, binding->ranks.host, PEN_NONE).count *
+         binding->plan->threads_per_rank;
+}
+
+/* Whether ranks may not share cores. */
+static bool needs_all_cores(const struct pen_plan *plan) {
+  return strcmp(plan->bind, "core") == 0 ||
+         (plan->threads_per_rank > 1 && strcmp(plan->bind, "none") != 0);
 }
 
 /* With the allowed cores: checks the plan's settings, and sets how the ranks are bound. */
@@ -117,14 +139,12 @@ static void set_mode(struct pen_binding *binding) {
   const struct pen_plan *plan = binding->plan;
   const struct pen_rank_set *ranks = &binding->ranks;
   const char *bind = plan->bind;
-  const uint32_t threads = plan->threads_per_rank;
   /* A launcher may have given each command the cores of its ranks. */
-  const uint32_t of_host = pen_rank_set_of(plan, ranks->host, PEN_NONE).count * threads,
-                 of_command = ranks->count * threads;
+  const uint32_t of_host = cores_of_host(binding),
+                 of_command = ranks->count * plan->threads_per_rank;
   binding->by_command = binding->allowed_count < of_host && binding->allowed_count == of_command;
   binding->alone = binding->allowed_count >= of_host || binding->by_command;
-  if ((strcmp(bind, "core") == 0 || (threads > 1 && strcmp(bind, "none") != 0)) &&
-      !binding->alone) {
+  if (needs_all_cores(plan) && !binding->alone) {
     fail_cores(binding, of_host);
   }
   if (strcmp(bind, "list") == 0) {
@@ -143,6 +163,35 @@ void pen_binding_open(struct pen_binding *binding, const struct pen_plan *plan,
   *binding = (struct pen_binding){.plan = plan, .ranks = *ranks};
   read_allowed(binding);
   set_mode(binding);
+}
+
+/* The cores that the plan's settings take for granted, from 0. */
+static uint32_t cores_taken_for_granted(const struct pen_binding *binding) {
+  const struct pen_plan *plan = binding->plan;
+  uint32_t count = needs_all_cores(plan) ? cores_of_host(binding) : 0;
+  for (uint32_t i = 0; i < plan->core_count && strcmp(plan->bind, "list") == 0; i++) {
+    count = plan->cores[i] >= count ? plan->cores[i] + 1 : count;
+  }
+  return count;
+}
+
+bool pen_binding_open_for_enough(struct pen_binding *binding, const struct pen_plan *plan,
+                                 const struct pen_rank_set *ranks) {
+  *binding = (struct pen_binding){.plan = plan, .ranks = *ranks};
+  read_allowed(binding);
+  const uint32_t needed = cores_taken_for_granted(binding);
+  const bool lacks = (needs_all_cores(plan) && binding->allowed_count < cores_of_host(binding)) ||
+                     (strcmp(plan->bind, "list") == 0 && !has_list(binding));
+  if (lacks) {
+    binding->allowed = (struct pen_cores){0};
+    binding->allowed_count = needed < PEN_CORES_MAX ? needed : PEN_CORES_MAX;
+    for (uint32_t core = 0; core < binding->allowed_count; core++) {
+      add_core(&binding->allowed, core);
+      binding->order[core] = core;
+    }
+  }
+  set_mode(binding);
+  return lacks;
 }
 
 void pen_binding_check_fallbacks(const struct pen_plan *plan) {

@@ -35,6 +35,11 @@ struct pen_binding {
 void pen_binding_open(struct pen_binding *binding, const struct pen_plan *plan,
                       const struct pen_rank_set *ranks);
 
+/* The same for a listing of what the ranks would have: where the cores are too few, those of a
+ * machine with just enough, numbered from 0. Returns whether they were too few. */
+bool pen_binding_open_for_enough(struct pen_binding *binding, const struct pen_plan *plan,
+                                 const struct pen_rank_set *ranks);
+
 /* The same of each fallback's ranks of any host, before a run depends on it. */
 void pen_binding_check_fallbacks(const struct pen_plan *plan);
 

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "runtime/supervise/supervise.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -37,15 +38,32 @@ static _Noreturn void become_rank(const struct pen_run *run, uint32_t rank,
   pen_rank_main(run, rank);
 }
 
+/* Of the first start: a rank on the CPU that shares its core is slower by design. */
+static void report_shared_cores(const struct pen_run *run, const struct pen_binding *binding) {
+  const uint32_t threads = run->plan->threads_per_rank;
+  char of_threads[32] = "";
+  if (binding->alone || !run->announces || strcmp(run->plan->device, "cpu") != 0) {
+    return;
+  }
+  if (threads > 1) {
+    snprintf(of_threads, sizeof of_threads, " of %u threads", threads);
+  }
+  pen_say(run->plan->name, "%u rank%s%s share%s %u core%s", run->local.count,
+          run->local.count == 1 ? "" : "s", of_threads, run->local.count == 1 ? "s" : "",
+          binding->allowed_count, binding->allowed_count == 1 ? "" : "s");
+}
+
 static void start_ranks(struct pen_run *run, struct pen_control_tcp *tcp, struct pen_mirror *mirror,
                         pid_t *pids) {
   struct pen_binding binding;
   pen_binding_open(&binding, run->plan, &run->local);
+  report_shared_cores(run, &binding);
   run->shared.control->spin_ns = binding.alone ? spin_alone_ns : spin_shared_ns;
   run->parent = getpid();
   const struct pen_rank_set *local = &run->local;
   for (uint32_t r = local->first; r < local->process_count; r = pen_rank_set_next(local, r + 1)) {
     gethostname(run->shared.ranks[r].host, PEN_HOST_BYTES - 1);
+    run->shared.ranks[r].shares_core = !binding.alone;
     pids[r] = fork();
     if (pids[r] == 0) {
       run->shared.ranks[r].process = (int32_t)getpid(); /* before what the rank may say */

@@ -8,6 +8,8 @@ libruntime_a_SOURCES += \
   %reldir%/drift.h \
   %reldir%/early_exit.c \
   %reldir%/early_exit.h \
+  %reldir%/first_step.c \
+  %reldir%/first_step.h \
   %reldir%/internal.h \
   %reldir%/launch.c \
   %reldir%/link_start.c \

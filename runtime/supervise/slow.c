@@ -84,8 +84,10 @@ static const char *host_of(const struct pen_slow *slow, uint32_t rank) {
 static void write_slow_event(const struct pen_run *run, const char *line) {
   const bool logged =
       run->log_descriptor >= 0 && (run->plan->host_count > 1 || run->options->restarts > 0);
-  const ssize_t written = write(logged ? run->log_descriptor : STDERR_FILENO, line, strlen(line));
-  (void)written;
+  if (logged || !isatty(STDERR_FILENO)) { /* a terminal has the words */
+    const ssize_t written = write(logged ? run->log_descriptor : STDERR_FILENO, line, strlen(line));
+    (void)written;
+  }
 }
 
 static void report_in_words(const struct pen_slow *slow, const struct slow_finding *found) {
@@ -190,8 +192,12 @@ static double find_values(struct pen_slow *slow) {
   return !(median > 0) ? 0 : count > 0 ? sum / count : median;
 }
 
+/* Ranks that share cores take turns, which is no fault of one. */
 static void judge_compute(struct pen_slow *slow, uint32_t rank, double unit) {
   struct rank_watch *watch = &slow->ranks[rank];
+  if (slow->run->shared.ranks[rank].shares_core) {
+    return;
+  }
   const bool counts = watch->block_compute_s * (1 - 1 / watch->value) >= least_s;
   judge_quantity(slow, PEN_SLOW_COMPUTE, rank, PEN_NONE, &watch->compute, share_of(watch) / unit,
                  counts ? watch->value : fmin(watch->value, 1));

@@ -12,6 +12,7 @@
 #include "runtime/comm/failure_text.h"
 #include "runtime/storage/checkpoint_prune.h"
 #include "runtime/supervise/dashboard.h"
+#include "runtime/supervise/first_step.h"
 #include "runtime/supervise/internal.h"
 #include "runtime/supervise/signals.h"
 
@@ -31,7 +32,7 @@ static const uint64_t force_ns =
  */
 static void handle_signal(struct pen_watchdog *watchdog, int signal_number) {
   if (signal_number > 0 && signal_number != SIGCHLD) {
-    atomic_store(&watchdog->run->shared.control->stop_requested, 1);
+    pen_shared_request_stop(&watchdog->run->shared, (uint32_t)signal_number);
   }
   if (signal_number == SIGINT && watchdog->interrupted_ns == 0) {
     watchdog->interrupted_ns = pen_now_ns();
@@ -145,12 +146,14 @@ static bool waits_as_spare(const struct pen_watchdog *watchdog) {
 static void watch_ranks(struct pen_watchdog *watchdog, const pid_t *pids) {
   struct pen_run *run = watchdog->run;
   struct pen_dashboard dashboard;
+  struct pen_first_step first_step = {0};
   pen_dashboard_open(&dashboard);
   while ((watchdog->exited_count < watchdog->local_count || waits_as_spare(watchdog)) &&
          watchdog->lost == PEN_NONE && atomic_load(&run->shared.control->abort_status) == 0 &&
          !watchdog->force_quit) {
     pen_stall_count_time(watchdog, poll_ranks(watchdog, poll_ns));
     pen_stall_check(watchdog);
+    pen_first_step_show(&first_step, run);
     if (run->options->watch) {
       pen_dashboard_draw(&dashboard, run, pids, watchdog->rank_count, false);
     }

@@ -16,16 +16,22 @@ is "auto: a core for each rank" "$(bindings "$both" auto | tr ' ' '\n' | sed -n 
 is "auto: all cores where there are too few" "$(bindings "$first" auto)" "0 $first 1 $first "
 is "the host is named" "$("$scratch/auto" info --bindings | cut -d' ' -f2 | sort -u)" "$(uname -n)"
 case_of core core
-taskset -c "$first" "$scratch/core" info --bindings 2>"$scratch/err"
+# Of a machine with too few cores info shows what the ranks would have elsewhere.
+elsewhere() {
+  is "$1: info: the cores of a machine that has enough" "$(taskset -c "$first" "$scratch/$1" info --bindings 2>"$scratch/err" | cut -d' ' -f1,3 | tr '\n' ' ')" "$2"
+  matches "$1: info: which is said" "$(cat "$scratch/err")" "penstock: this machine has fewer cores than the ranks need: *"
+}
+elsewhere core "0 0 1 1 "
+train_step() { taskset -c "$1" "$scratch/$2" train --data "$scratch/data.bin" --steps 1 --quiet 2>"$scratch/err"; }
+make_tokens "$scratch/data.bin" 2000
+train_step "$first" core
 is "core: too few are refused" $? 64
 is "core: and the host is named" "$(cat "$scratch/err")" \
-  "penstock: host $(uname -n): cluster.bind = \"core\": its ranks need 2 cores, and this command may use 1"
-make_tokens "$scratch/data.bin" 2000
-taskset -c "$first" "$scratch/core" train --data "$scratch/data.bin" --steps 1 --quiet 2>"$scratch/err"
-is "core: before training, too" $? 64
+  "penstock: host $(uname -n): cluster.bind = \"core\": its ranks need 2 cores, and this command may use 1; with cluster.bind = \"none\" they share cores"
 case_of list "[$second,$first]"
 is "list: the cores of the list" "$(bindings "$both" list)" "0 $second 1 $first "
-taskset -c "$first" "$scratch/list" info --bindings 2>"$scratch/err"
+elsewhere list "0 $second 1 $first "
+train_step "$first" list
 is "list: others are refused" $? 64
 is "list: by name" "$(cat "$scratch/err")" "penstock: host $(uname -n): cluster.bind has core $second, and this command may use $first"
 case_of none none
@@ -35,19 +41,13 @@ ok "numa: each rank has cores" test "$("$scratch/numa" info --bindings | grep -c
 
 # Several threads: as many cores for each rank, or it does not start, unless ranks may share cores.
 threads_case() { ok "$1: a plan is built" build "$1" "$scratch/llama.cfg" -s cluster.threads_per_rank="$2" -s cluster.bind="$3"; }
-train_step() { taskset -c "$1" "$scratch/$2" train --data "$scratch/data.bin" --steps 1 --quiet 2>"$scratch/err"; }
 threads_case threads 2 auto
 is "threads: a core for each" "$(bindings "$both" threads | tr '-' ',')" "0 $first,$second "
-for command in info train; do
-  if test $command = info; then
-    taskset -c "$first" "$scratch/threads" info --bindings 2>"$scratch/err"
-  else
-    train_step "$first" threads
-  fi
-  is "threads: too few are refused by $command" $? 64
-  is "threads: and the host is named" "$(cat "$scratch/err")" \
-    "penstock: host $(uname -n): cluster.threads_per_rank = 2: its ranks need 2 cores, and this command may use 1"
-done
+elsewhere threads "0 0-1 "
+train_step "$first" threads
+is "threads: too few are refused" $? 64
+is "threads: and the host is named" "$(cat "$scratch/err")" \
+    "penstock: host $(uname -n): cluster.threads_per_rank = 2: its ranks need 2 cores, and this command may use 1; with cluster.bind = \"none\" they share cores"
 threads_case threads_list 2 "[$second,$first]"
 is "threads: the cores of the list" "$(bindings "$both" threads_list | tr '-' ',')" "0 $first,$second "
 threads_case threads_none 3 none
@@ -73,7 +73,7 @@ ok "threads of a fallback: without restarts they do not matter" train_step "$fir
 taskset -c "$first" "$scratch/fallback" train --data "$scratch/data.bin" --steps 1 --quiet --restarts 1 2>"$scratch/err"
 is "threads of a fallback: too few cores are refused at the start" $? 64
 is "threads of a fallback: it is named" "$(cat "$scratch/err")" \
-  "penstock: host $(uname -n): cluster.threads_per_rank = 2, in fallback 1: its ranks need 2 cores, and this command may use 1"
+  "penstock: host $(uname -n): cluster.threads_per_rank = 2, in fallback 1: its ranks need 2 cores, and this command may use 1; with cluster.bind = \"none\" they share cores"
 taskset -c "$both" "$scratch/fallback" train --data "$scratch/data.bin" --steps 1 --quiet --restarts 1
 is "threads of a fallback: enough are not" $? 0
 fallback_case fallback_none 'threads_per_rank = 2;'

@@ -154,7 +154,7 @@ is "with the keys of the contract, in order, then in the first line the plan" "$
   '{"step","loss","grad_norm","lr","tokens","step_ms","tokens_per_second"}'
 is "it says nothing on standard output" "$(cat out)" ""
 ./tiny train --data data.bin --quiet >out 2>err
-is "--quiet says nothing" "$(cat out err)" ""
+is "--quiet says nothing" "$(complaints out err)" ""
 ./tiny train --data data.bin --checkpoint fresh --resume --quiet --steps 1 2>err
 is "--resume without a checkpoint starts" $? 0
 matches "and says so" "$(cat err)" "*fresh*step 1*"

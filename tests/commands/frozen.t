@@ -45,7 +45,7 @@ ok "continue with two frozen" run part 6 cooled
 matches "which is said" "$(cat err)" "penstock: cooled/step-00000003: 2 tensors were trained and are frozen now: their moments are dropped"
 is "they have none now" "$(names cooled | grep -c 'embed_tokens\|layers.0.mlp.up_proj')" 0
 ok "continued again as it is" run part 8 cooled
-is "nothing is said" "$(cat err)" ""
+is "nothing is said" "$(complaints err)" ""
 
 # A file of moments of another checkpoint: the manifest lists moments that it lacks.
 ok "train all elsewhere" run whole 3 other

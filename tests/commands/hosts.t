@@ -84,7 +84,7 @@ map_case() {
 }
 map_case cyclic cyclic
 map_case list '[1,1,0,0]'
-is "rank 0's host writes the checkpoint and listens" "$(cat "$scratch/err.1" "$scratch/err.2")" ""
+is "rank 0's host writes the checkpoint and listens" "$(complaints "$scratch/err.1" "$scratch/err.2")" ""
 is "info --bindings has the host of each rank" "$("$scratch/list" info --bindings | cut -d' ' -f1,2 | tr '\n' ' ')" "0 host2 1 host2 2 host1 3 host1 "
 
 # ---- other commands ----

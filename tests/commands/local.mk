@@ -21,6 +21,7 @@ COMMAND_TESTS = \
   %reldir%/deb.t \
   %reldir%/dispatch.t \
   %reldir%/diverged.t \
+  %reldir%/ends.t \
   %reldir%/evaluate.t \
   %reldir%/fallback.t \
   %reldir%/fallback_settings.t \

@@ -62,7 +62,7 @@ start 0 --log right.log
 start 1
 join
 is "two commands with the secret train" "$status" " 0 0"
-is "and say nothing" "$(cat err.0 err.1)" ""
+is "and say nothing" "$(complaints err.0 err.1)" ""
 start 0 --no-secret
 start 1 --no-secret
 join

@@ -272,9 +272,9 @@ children() {
   sed -n "s/^\\([0-9]*\\) (.*) [A-Za-z] $1 .*/\\1/p" /proc/[0-9]*/stat 2>/dev/null | sort -n
 }
 
-# complaints FILE: its lines, without those that name a slow rank, as may happen wherever tests share cores.
+# complaints FILE...: their lines, without those that name a slow rank, as may happen wherever tests share cores, or say when a run saves.
 complaints() {
-  grep -v -e '"event":"slow"' -e ' plan since step ' "$1" || :
+  cat "$@" | grep -v -e '"event":"slow"' -e ' plan since step ' -e 'nothing is saved: no --checkpoint$' -e 'not saved before the end: no --save-every$' || :
 }
 
 # await_steps LOG COUNT: until so many steps are in the log; two minutes at most.
