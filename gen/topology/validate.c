@@ -115,7 +115,6 @@ static void check_model(const struct pen_topology *t) {
   check_window(t, family);
   if (!family->needs_tokens) return;
   check_heads(t, family->rotary);
-  if (t->model_rope_theta == 0) pen_topology_fail(t, "model.rope_theta", "a finite number above 0");
   if (t->model_rope_high_freq_factor && /* 0: this scaling does not use it */
       t->model_rope_high_freq_factor <= t->model_rope_low_freq_factor)
     pen_topology_fail(t, "model.rope_high_freq_factor", "above model.rope_low_freq_factor = %g",

@@ -58,7 +58,8 @@ static void print_help(const char *program) {
     int column = printf("  %-8s ", commands[c].name);
     pen_print_wrapped(column, column, commands[c].meaning);
   }
-  printf("\n%s COMMAND --help lists the options of a command; %s --version prints the version.\n",
+  printf("\n%s COMMAND --help (-h) lists the options of a command; %s --version (-V) prints the "
+         "version.\n",
          program, program);
 }
 
@@ -100,7 +101,7 @@ void pen_options_read(struct pen_options *options, const char *program, const ch
       print_command_help(program, read_command(program, argv[1]));
       exit_after_output();
     }
-    if (strcmp(argv[i], "--version") == 0) {
+    if (strcmp(argv[i], "--version") == 0 || strcmp(argv[i], "-V") == 0) {
       printf("%s (penstock) %s\n", program, version);
       exit_after_output();
     }

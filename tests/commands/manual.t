@@ -72,4 +72,12 @@ ok "penstock.cfg.5 has every setting" has_settings of_manual
 ok "docs/design.md has every setting" has_settings of_design
 build mlp "$topologies/mlp_1.cfg"
 for command in train eval score generate measure init info; do ok "penstock.1 has every option of $command" covers penstock.1 "$scratch/mlp" $command; done
+version=$("$gen" --version | sed 's/.* //')
+for program in "$gen" "$tokens" "$top_builddir/penstock-convert" "$top_builddir/penstock-plan" "$top_builddir/penstock-report" "$top_srcdir/tools/penstock-launch"; do
+  test -x "$program" || continue
+  name=${program##*/}
+  is "$name has --version, -V and -h" "$("$program" --version | sed 's/.* //') $("$program" -V | sed 's/.* //') $("$program" -h | sed -n '1s/ .*//p')" \
+    "$version $version usage:"
+done
+is "tokens_hf.py has the same version" "$(sed -n 's/^VERSION = "\(.*\)"/\1/p' "$top_srcdir/tools/tokens_hf.py")" "$version"
 finish

@@ -37,7 +37,7 @@ def parse(arguments):
     parser.add_argument("log", metavar="LOG", help="the file of train --log")
     parser.add_argument("--trace", metavar="FILE", action=Once, help="the file of train --trace: also draw a step beside the planned one")
     parser.add_argument("-o", "--output", metavar="FILE", action=Once, default="-", help="the page [standard output]")
-    parser.add_argument("--version", action="version", version=f"{NAME} {VERSION}")
+    parser.add_argument("-V", "--version", action="version", version=f"{NAME} {VERSION}")
     return parser.parse_args(arguments)
 
 

@@ -25,6 +25,7 @@ try:
 except ImportError as error:
     sys.exit(f"tokens_hf.py: needs Python's package tokenizers (pip install tokenizers): {error}")
 
+VERSION = "0.1"
 BATCH_DOCUMENTS = 1024
 BATCH_BYTES = 1 << 22
 # What well-known tokenizers call it.
@@ -287,6 +288,7 @@ class Once(argparse.Action):
 def read_arguments():
     parser = Parser(allow_abbrev=False, description=__doc__.splitlines()[0], epilog="Other options are penstock-tokens' own.")
     parser.add_argument("tokenizer", help="tokenizer.json")
+    parser.add_argument("-V", "--version", action="version", version=f"%(prog)s (penstock) {VERSION}")
     parser.add_argument("inputs", nargs="*", metavar="FILE", help="text, or JSON lines; - is standard input")
     parser.add_argument("--field", action=Once, help="inputs are JSON lines; a document is the text of this field")
     parser.add_argument("--prompt-field", action=Once, help="the text of this field comes before that of --field, and does not count as a target")
