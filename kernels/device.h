@@ -23,12 +23,14 @@ struct pen_norm_tensor {
 };
 
 /* A tensor of adamw_step(). `copy`, or null, becomes the parameters as bf16, with
- * pen_f32_to_bf16()'s bits. parameter null: only the gradient becomes zero. */
+ * pen_f32_to_bf16()'s bits. parameter null: only the gradient becomes zero. `lag`: how many fewer
+ * updates it has had than settings->updates. */
 struct pen_adamw_tensor {
   float *parameter, *gradient, *exp_avg, *exp_avg_sq;
   uint16_t *copy;
   size_t count;
   double weight_decay;
+  uint64_t lag;
 };
 
 /* What a graph consists of, and how much of the device's memory became less free with it. */
@@ -82,7 +84,7 @@ struct pen_device {
    * PEN_DEVICE_ARRAYS_MAX. */
   void (*sum_arrays)(float *y, const float *const *x, size_t arrays, size_t count, void *stream);
   /* As pen_adamw_step() on each of the tensors, with its bits; no two overlap. The settings, except
-   * the weight decay, are on the device, the list is in host memory and read before the call
+   * the weight decay and the lag, are on the device, the list is in host memory and read before the call
    * returns. With a gradient_scale of NaN parameters and moments stay as they are. */
   void (*adamw_step)(const struct pen_adamw_tensor *tensors, size_t tensor_count,
                      const struct pen_adamw *settings, void *stream);
@@ -90,7 +92,8 @@ struct pen_device {
    * clip_norm / (norm + 1e-6)), the norm being the root of the sum of the entries of `stats`, or
    * with `infinity_norm` their maximum; all on the device. Entry i of part p is stats[p * stride +
    * i]; they are added by rising i, those of one i from part i mod parts on. A norm that is not
-   * finite, or a NaN in the base, gives NaN. clip_norm 0: scale 1, and `stats` is not read. */
+   * finite, or a NaN in the base, gives NaN. clip_norm 0: scale 1, and `stats` is not read.
+   * settings->updates is not the base's: it rises by one, unless the scale is NaN. */
   void (*clip_scale)(struct pen_adamw *settings, const struct pen_adamw *base, const double *stats,
                      size_t count, size_t parts, size_t stride, double clip_norm, int infinity_norm,
                      void *stream);

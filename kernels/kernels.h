@@ -94,9 +94,10 @@ void pen_sum_arrays(float *y, const float *const *x, size_t arrays, size_t count
 
 /* One AdamW step on `count` elements, in f32: g *= gradient_scale; m = beta1 m + (1-beta1) g; v =
  * beta2 v + (1-beta2) g^2; p *= 1 - learning_rate weight_decay; p -= learning_rate
- * (m/correction1)/(sqrt(v/correction2) + epsilon); then g = 0. An element keeps p, m and v if g or
- * g^2 is not finite, so that no gradient spoils a weight even if clip_norm is 0, or if the divisor
- * is 0 (v and epsilon 0). Bits do not depend on how a tensor is split. */
+ * (m/(1 - beta1^n))/(sqrt(v/(1 - beta2^n)) + epsilon), with n = settings->updates; then g = 0. An
+ * element keeps p, m and v if g or g^2 is not finite, so that no gradient spoils a weight even if
+ * clip_norm is 0, or if the divisor is 0 (v and epsilon 0). Bits do not depend on how a tensor is
+ * split. */
 void pen_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq,
                     size_t count, const struct pen_adamw *settings);
 

@@ -1,5 +1,6 @@
 # kernels: the functions of the ops, for the CPU and for NVIDIA's GPUs
 libkernels_a_SOURCES = \
+  %reldir%/adamw_correction.h \
   %reldir%/device.h \
   %reldir%/head_loss.c \
   %reldir%/head_loss.h \

@@ -62,12 +62,12 @@ static inline bool pen_device_copies_data_op(const char *device) {
 }
 
 /* What AdamW needs besides the tensors, the same for all elements of a call (Loshchilov and Hutter
- * 2019). */
+ * 2019). Corrections of bias are 1 - beta^updates (adamw_correction.h). */
 struct pen_adamw {
   double learning_rate, beta1, beta2, epsilon, weight_decay;
   double gradient_scale; /* the gradient is multiplied by this first: min(1, clip_norm/(norm +
                             1e-6)) */
-  double correction1, correction2; /* 1 - beta1^k, 1 - beta2^k for step k */
+  uint64_t updates; /* of the tensor, this one included; in device.h of the tensor with the most */
 };
 
 #endif

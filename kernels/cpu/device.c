@@ -127,6 +127,7 @@ static void adamw_step(const struct pen_adamw_tensor *tensors, size_t tensor_cou
   struct pen_adamw own = *settings;
   for (const struct pen_adamw_tensor *t = tensors; t < tensors + tensor_count; t++) {
     own.weight_decay = t->weight_decay;
+    own.updates = settings->updates - t->lag;
     if (t->parameter != NULL && !isnan(own.gradient_scale))
       pen_adamw_step(t->parameter, t->gradient, t->exp_avg, t->exp_avg_sq, t->count, &own);
     else
@@ -168,11 +169,13 @@ static void clip_scale(struct pen_adamw *settings, const struct pen_adamw *base,
                        const double *stats, size_t count, size_t parts, size_t stride,
                        double clip_norm, int infinity_norm, void *stream) {
   (void)stream;
+  const uint64_t updates = settings->updates;
   *settings = *base;
-  if (isnan(base->gradient_scale)) return;
-  settings->gradient_scale =
-      clip_norm == 0.0 ? 1.0
-                       : scale_of(norm_of(stats, count, parts, stride, infinity_norm), clip_norm);
+  if (!isnan(base->gradient_scale))
+    settings->gradient_scale =
+        clip_norm == 0.0 ? 1.0
+                         : scale_of(norm_of(stats, count, parts, stride, infinity_norm), clip_norm);
+  settings->updates = updates + !isnan(settings->gradient_scale);
 }
 
 static void sum_arrays(float *y, const float *const *x, size_t arrays, size_t count, void *stream) {

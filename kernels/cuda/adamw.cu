@@ -5,6 +5,7 @@
  * tensors as fit into the arguments: a block for each RUN elements of a tensor. Traffic: 32 bytes
  * an element, 34 with a copy.
  */
+#include "kernels/adamw_correction.h"
 #include "kernels/cuda/tensor_list.cuh"
 #include "kernels/cuda/to_bf16.cuh"
 
@@ -17,15 +18,16 @@ struct factors {
   float scale, beta1, rest1, beta2, rest2, keep, rate, correction, epsilon;
 };
 
-__device__ inline factors factors_of(const struct pen_adamw *s, double weight_decay) {
+__device__ inline factors factors_of(const struct pen_adamw *s, double weight_decay,
+                                     const double correction[2]) {
   return {(float)s->gradient_scale,
           (float)s->beta1,
           (float)(1 - s->beta1),
           (float)s->beta2,
           (float)(1 - s->beta2),
           (float)__dadd_rn(1, -__dmul_rn(s->learning_rate, weight_decay)),
-          (float)(-s->learning_rate / s->correction1),
-          (float)(1 / s->correction2),
+          (float)(-s->learning_rate / correction[0]),
+          (float)(1 / correction[1]),
           (float)s->epsilon};
 }
 
@@ -62,9 +64,14 @@ __device__ inline void update(const struct pen_adamw_tensor &t, int64_t i, const
 __global__ void __launch_bounds__(THREADS)
     adamw(const tensor_list<pen_adamw_tensor> list, const struct pen_adamw *settings) {
   __shared__ factors shared;
+  __shared__ double correction[2];
   int64_t run;
   const struct pen_adamw_tensor tensor = list.own(&run);
-  if (threadIdx.x == 0) shared = factors_of(settings, tensor.weight_decay);
+  if (threadIdx.x < 2)
+    correction[threadIdx.x] = pen_adamw_correction(threadIdx.x ? settings->beta2 : settings->beta1,
+                                                   settings->updates - tensor.lag);
+  __syncthreads();
+  if (threadIdx.x == 0) shared = factors_of(settings, tensor.weight_decay, correction);
   __syncthreads();
   const factors s = shared;
   const bool skips = tensor.parameter == NULL || isnan(s.scale);

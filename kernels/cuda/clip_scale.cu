@@ -1,7 +1,8 @@
 /* clip_scale.cu: the gradient scale of AdamW from the step statistics: min(1, clip_norm/(norm +
  * 1e-6)), with the bits of runtime/comm/step_stats.c: f64, entries by weight, the shards of a
- * weight in rising order, each operation rounded once. Launch: one block; one thread adds what the
- * block has loaded. An addition takes some 16 cycles. */
+ * weight in rising order, each operation rounded once. And the number of updates, which counts no
+ * step that is skipped. Launch: one block; one thread adds what the block has loaded. An addition
+ * takes some 16 cycles. */
 #include "kernels/cuda/device.cuh"
 
 namespace {
@@ -38,6 +39,7 @@ __global__ void __launch_bounds__(THREADS)
                                    : isnan(sum)   ? sum
                                                   : most,
                                    clip_norm);
+  made.updates = settings->updates + !isnan(made.gradient_scale);
   *settings = made;
 }
 

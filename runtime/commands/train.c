@@ -61,6 +61,7 @@ static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
     run->checkpoint_path = found->path;
     run->first_step = found->step;
     run->cursor = found->cursor;
+    run->updates = found->updates;
     if (run->local.first == 0) {
       report_frozen(found);
     }

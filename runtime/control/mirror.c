@@ -17,7 +17,7 @@ enum { CONNECT_S = 10, TRY_MS = 200, ACCEPT_MS = 20, ABORT_POLL_US = 10000 };
 /* Kinds of messages; their number is a step. */
 enum {
   MIRROR_WANT = 100,
-  MIRROR_STEP, /* bytes: the cursor after the step */
+  MIRROR_STEP, /* bytes: struct pen_state_position */
   MIRROR_COPY, /* rank, bytes: its copy */
   MIRROR_DONE  /* the copies of all ranks have come */
 };
@@ -40,10 +40,10 @@ static uint32_t next_rank(const struct pen_memory_checkpoints *copies, uint32_t 
 /* Sends the copies of all ranks, which have that step. */
 static bool send_copies(struct pen_control_link *link, const struct pen_memory_checkpoints *copies,
                         uint64_t step) {
-  const uint64_t cursor = pen_memory_checkpoint_cursor(copies, step);
+  const struct pen_state_position position = pen_memory_checkpoint_position(copies, step);
   struct pen_control_message message = {
-      .kind = MIRROR_STEP, .number = step, .bytes = sizeof cursor};
-  bool sent = pen_control_link_send(link, &message, &cursor);
+      .kind = MIRROR_STEP, .number = step, .bytes = sizeof position};
+  bool sent = pen_control_link_send(link, &message, &position);
   for (uint32_t r = copies->ranks.first; r < copies->ranks.process_count && sent;
        r = next_rank(copies, r + 1)) {
     message = (struct pen_control_message){.kind = MIRROR_COPY,
@@ -59,9 +59,9 @@ static bool send_copies(struct pen_control_link *link, const struct pen_memory_c
 static bool receive_copies(struct pen_control_link *link,
                            const struct pen_memory_checkpoints *copies, uint64_t *step) {
   struct pen_control_message message;
-  uint64_t cursor;
+  struct pen_state_position position;
   if (!pen_control_link_receive_header(link, &message) || message.kind != MIRROR_STEP ||
-      message.bytes != sizeof cursor || !pen_control_link_receive(link, &message, &cursor)) {
+      message.bytes != sizeof position || !pen_control_link_receive(link, &message, &position)) {
     return false;
   }
   *step = message.number;
@@ -74,7 +74,7 @@ static bool receive_copies(struct pen_control_link *link,
         !pen_control_link_receive(link, &message, copy)) {
       return false;
     }
-    pen_memory_copy_end(copies, r, copy, *step, cursor);
+    pen_memory_copy_end(copies, r, copy, *step, &position);
   }
   return true;
 }

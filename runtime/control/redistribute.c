@@ -12,9 +12,9 @@
 /* Kinds of messages. */
 enum {
   STATES_WANT = 200, /* rank: whose copy */
-  STATES_CURSOR,     /* number: the cursor after the step */
+  STATES_POSITION,   /* bytes: struct pen_state_position */
   STATES_PART,       /* rank; number: of the part; its bytes */
-  STATES_DONE        /* number: the cursor after the step, in the first of the server's */
+  STATES_DONE        /* bytes: the same, in the first of the server's */
 };
 
 /* The parts of one rank's copy, and memory for the largest. */
@@ -77,6 +77,18 @@ static bool receive_part(struct pen_control_link *link, const struct pen_control
          pen_control_link_receive(link, message, list->buffer);
 }
 
+static bool send_position(struct pen_control_link *link, uint32_t kind,
+                          const struct pen_state_position *position) {
+  const struct pen_control_message message = {.kind = kind, .bytes = sizeof *position};
+  return pen_control_link_send(link, &message, position);
+}
+
+static bool receive_position(struct pen_control_link *link, struct pen_state_position *position) {
+  struct pen_control_message message;
+  return pen_control_link_receive_header(link, &message) && message.kind == STATES_POSITION &&
+         message.bytes == sizeof *position && pen_control_link_receive(link, &message, position);
+}
+
 /* ---- the server ---- */
 
 struct serving {
@@ -84,7 +96,8 @@ struct serving {
   struct pen_peers *peers;
   const struct pen_start_offer *offers;
   struct pen_memory_conversion *conversion;
-  uint64_t cursor, heartbeat_ns;
+  struct pen_state_position position;
+  uint64_t heartbeat_ns;
   struct pen_peer_command *lost; /* null: none; */
   int error;                     /* errno of its loss */
 };
@@ -138,7 +151,7 @@ static void serve_own(struct serving *serving, const struct rank_parts *list,
     pen_memory_conversion_add(serving->conversion, &list->parts[i], copy + list->parts[i].offset);
     forward(serving, list, i, copy + list->parts[i].offset, NULL);
   }
-  serving->cursor = pen_memory_checkpoint_cursor(copies, serving->states->step);
+  serving->position = pen_memory_checkpoint_position(copies, serving->states->step);
 }
 
 static void serve_peer(struct serving *serving, const struct rank_parts *list,
@@ -148,7 +161,7 @@ static void serve_peer(struct serving *serving, const struct rank_parts *list,
   struct pen_control_link *link = &holder->link;
   expect(serving,
          pen_control_link_send(link, &want, NULL) &&
-             pen_control_link_receive_number(link, STATES_CURSOR, &serving->cursor),
+             receive_position(link, &serving->position),
          holder);
   for (uint32_t i = 0; i < list->count && serving->lost != holder; i++) {
     const bool received = pen_control_link_receive_header(link, &message) && message.number == i &&
@@ -189,11 +202,13 @@ static void serve_ranks(struct serving *serving) {
   }
 }
 
-static void send_done(struct serving *serving) {
+static void send_done(struct serving *serving, bool is_first) {
   for (uint32_t p = 0; p < serving->peers->count; p++) {
     struct pen_peer_command *peer = &serving->peers->command[p];
     if (takes_part(serving, p)) {
-      expect(serving, pen_control_link_send_number(&peer->link, STATES_DONE, serving->cursor),
+      expect(serving,
+             is_first ? send_position(&peer->link, STATES_DONE, &serving->position)
+                      : pen_control_link_send_number(&peer->link, STATES_DONE, 0),
              peer);
     }
   }
@@ -219,13 +234,14 @@ struct pen_peer_command *pen_redistribute_serve(const struct pen_redistribution 
                             .conversion = pen_memory_conversion_open(states->to)};
   serve_ranks(&serving);
   if (serving.lost == NULL) {
-    send_done(&serving);
+    send_done(&serving, true);
     receive_done(&serving);
   }
   struct pen_peer_command *lost = serving.lost;
-  pen_memory_conversion_close(serving.conversion, lost == NULL ? states->step : 0, serving.cursor);
+  pen_memory_conversion_close(serving.conversion, lost == NULL ? states->step : 0,
+                              &serving.position);
   if (lost == NULL) {
-    send_done(&serving); /* one that is lost now has its copies: it is found when the ranks run */
+    send_done(&serving, false); /* one that is lost now has its copies: it is found when the ranks run */
   }
   errno = serving.error;
   return lost;
@@ -242,8 +258,8 @@ static bool send_copy(const struct pen_redistribution *states, struct pen_contro
     return false;
   }
   const unsigned char *copy = pen_memory_copy_of(copies, list->rank, states->step);
-  bool sent = pen_control_link_send_number(server, STATES_CURSOR,
-                                           pen_memory_checkpoint_cursor(copies, states->step));
+  const struct pen_state_position position = pen_memory_checkpoint_position(copies, states->step);
+  bool sent = send_position(server, STATES_POSITION, &position);
   for (uint32_t i = 0; i < list->count && sent; i++) {
     const struct pen_control_message message = part_message(list, i);
     pen_memory_conversion_add(conversion, &list->parts[i], copy + list->parts[i].offset);
@@ -274,10 +290,12 @@ static bool handle_message(const struct pen_redistribution *states, struct pen_c
   return true;
 }
 
-/* Until the server's DONE, which is received. No conversion: it has come once. */
+/* Until the server's DONE, which is received, the first with the position. No conversion: it has
+ * come once. */
 static enum pen_redistribute_end join_until_done(const struct pen_redistribution *states,
                                                  struct pen_control_link *server,
                                                  struct pen_memory_conversion *conversion,
+                                                 struct pen_state_position *position,
                                                  struct pen_control_message *message) {
   enum pen_redistribute_end end = PEN_REDISTRIBUTE_DONE;
   struct rank_parts list = open_parts(states->from, 0);
@@ -286,7 +304,9 @@ static enum pen_redistribute_end join_until_done(const struct pen_redistribution
     received = pen_control_link_receive_header(server, message);
     goes_on = message->kind == PEN_MESSAGE_HEARTBEAT;
     if (received && (goes_on || message->kind == STATES_DONE)) {
-      received = message->bytes == 0 && pen_control_link_receive(server, message, NULL);
+      const bool is_first = !goes_on && conversion != NULL;
+      received = message->bytes == (is_first ? sizeof *position : 0) &&
+                 pen_control_link_receive(server, message, is_first ? position : NULL);
     } else if (received && conversion != NULL &&
                (message->kind == STATES_WANT || message->kind == STATES_PART)) {
       goes_on = true;
@@ -305,15 +325,15 @@ enum pen_redistribute_end pen_redistribute_join(const struct pen_redistribution 
                                                 struct pen_control_link *server,
                                                 struct pen_control_message *message) {
   struct pen_memory_conversion *conversion = pen_memory_conversion_open(states->to);
-  enum pen_redistribute_end end = join_until_done(states, server, conversion, message);
+  struct pen_state_position position = {.cursor = 0};
+  enum pen_redistribute_end end = join_until_done(states, server, conversion, &position, message);
   const bool has_all = end == PEN_REDISTRIBUTE_DONE;
   int error = errno;
-  pen_memory_conversion_close(conversion, has_all ? states->step : 0,
-                              has_all ? message->number : 0);
+  pen_memory_conversion_close(conversion, has_all ? states->step : 0, &position);
   if (has_all) {
     /* The server's answer tells where this was not sent. */
     pen_control_link_send_number(server, STATES_DONE, 0);
-    end = join_until_done(states, server, NULL, message);
+    end = join_until_done(states, server, NULL, NULL, message);
     error = errno;
   }
   errno = error;

@@ -5,9 +5,9 @@
  *
  *     the server                                      a command
  *       WANT rank                              --->     with copies of that rank
- *                                              <---     CURSOR, PART of each tensor
+ *                                              <---     POSITION, PART of each tensor
  *       PART                                   --->     with ranks that need it
- *       DONE cursor                            --->
+ *       DONE position                          --->
  *                                              <---     DONE
  *       DONE                                   --->     when all have said so: nobody needs the
  *                                                       copies of the plan before any more

@@ -4,6 +4,7 @@
  * weight: the audit memory holds all that belongs to a run, and the weight goes run by run. */
 #include "runtime/exec/audit_update.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -43,6 +44,7 @@ void pen_audit_update_sum(struct pen_audit_update *update, const struct pen_vm *
     const struct pen_adamw_tensor tensor = pen_updated_tensor(vm, update->weight);
     struct update_array list[ARRAYS];
     list_arrays(&tensor, list);
+    update->updates = vm->adamw->updates - tensor.lag;
     for (int i = 0; i < PEN_AUDIT_UPDATED; i++) {
       update->sums[i] = pen_tensor_sum(list[i].at, tensor.count * sizeof(float));
     }
@@ -77,16 +79,30 @@ static void check_sums(const struct pen_audit_update *update, const struct pen_v
   }
 }
 
-/* AdamW on `count` elements of the arrays in `list`. */
+/* The number of this update, unless the step is skipped. */
+static void check_count(const struct pen_audit_update *update, const struct pen_vm *vm,
+                        const struct pen_adamw_tensor *tensor) {
+  const uint64_t has = vm->adamw->updates - tensor->lag,
+                 computed = update->updates + !isnan(vm->adamw->gradient_scale);
+  const struct update_array array = {
+      .ending = ".updates", .dtype = PEN_I32, .at = (unsigned char *)&has};
+  if (has != computed) {
+    report(update, vm, &array, 0, sizeof has / sizeof(int32_t),
+           &(struct pen_audit_finding){.computed = (const unsigned char *)&computed});
+  }
+}
+
+/* AdamW on `count` elements of the tensor, in the arrays in `list`. */
 static void update_run(const struct pen_vm *vm, const struct update_array list[ARRAYS],
-                       uint64_t count, double weight_decay) {
+                       uint64_t count, const struct pen_adamw_tensor *tensor) {
   const struct pen_adamw_tensor run = {.parameter = (float *)list[0].at,
                                        .gradient = (float *)list[3].at,
                                        .exp_avg = (float *)list[1].at,
                                        .exp_avg_sq = (float *)list[2].at,
                                        .copy = (uint16_t *)list[4].at,
                                        .count = count,
-                                       .weight_decay = weight_decay};
+                                       .weight_decay = tensor->weight_decay,
+                                       .lag = tensor->lag};
   vm->device->adamw_step(&run, 1, vm->adamw, vm->streams.compute);
 }
 
@@ -106,8 +122,8 @@ static void audit_run(const struct pen_audit_update *update, const struct pen_vm
       at += pen_aligned(count * element_bytes);
     }
   }
-  update_run(vm, apart, count, tensor->weight_decay);
-  update_run(vm, own, count, tensor->weight_decay);
+  update_run(vm, apart, count, tensor);
+  update_run(vm, own, count, tensor);
   for (int i = 0; i < ARRAYS; i++) {
     if (own[i].at != NULL &&
         memcmp(own[i].at, apart[i].at, count * pen_dtype_bytes(own[i].dtype)) != 0) {
@@ -125,6 +141,7 @@ void pen_audit_update_run(const struct pen_audit_update *update, struct pen_vm *
   struct update_array list[ARRAYS];
   list_arrays(tensor, list);
   check_sums(update, vm, tensor->count, list);
+  check_count(update, vm, tensor);
   for (uint64_t first = 0; first < tensor->count; first += most) {
     const uint64_t left = tensor->count - first;
     audit_run(update, vm, tensor, first, left < most ? left : most);

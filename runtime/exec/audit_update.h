@@ -1,6 +1,6 @@
 /* audit_update.h: the audit of UPDATE: in each step that is audited, AdamW on one weight of the
  * rank, drawn by seed, step and rank, is computed twice. What UPDATE has left of the weight and its
- * moments a step earlier has checksums, which are compared first. */
+ * moments a step earlier has checksums, which are compared first; so is how often it was updated. */
 #ifndef PEN_AUDIT_UPDATE_H
 #define PEN_AUDIT_UPDATE_H
 
@@ -13,7 +13,8 @@ enum { PEN_AUDIT_UPDATED = 3 /* value, exp_avg, exp_avg_sq */ };
 /* The checksums before the next step that is audited. */
 struct pen_audit_update {
   uint64_t step;
-  uint32_t weight; /* PEN_NONE: the rank trains none */
+  uint32_t weight;  /* PEN_NONE: the rank trains none */
+  uint64_t updates; /* of the weight, before the step */
   struct pen_audit_sum sums[PEN_AUDIT_UPDATED];
 };
 

@@ -146,14 +146,14 @@ static void bind_add_tied(struct pen_vm *vm) {
 
 /* AdamW's settings and the step's statistics: in the device control block, or in host memory, where
  * the host executor sets the statistics step by step. */
-static void place_control(struct pen_vm *vm) {
+static void place_control(struct pen_vm *vm, const struct pen_vm *first) {
   if (vm->device->asynchronous) {
     vm->step_stats = (double *)(vm->arena + vm->memory->step_stats_offset);
     vm->base = (const struct pen_adamw *)(vm->arena + vm->memory->staged_input_offset);
     vm->adamw = (struct pen_adamw *)(vm->arena + vm->memory->settings_offset);
   } else {
     vm->base = &vm->host_base;
-    vm->adamw = &vm->host_adamw;
+    vm->adamw = first == NULL ? &vm->host_adamw : first->adamw;
   }
 }
 
@@ -176,6 +176,7 @@ void pen_vm_open(struct pen_vm *vm, const struct pen_vm_config *config) {
       .stream_profile = config->stream_profile,
       .handlers = config->trace == NULL ? pen_handlers : pen_handlers_traced,
       .arena = transport->arena,
+      .lag = config->lag,
       .data = *config->data,
       .trace = config->trace,
   };
@@ -184,7 +185,7 @@ void pen_vm_open(struct pen_vm *vm, const struct pen_vm_config *config) {
   }
   vm->data.sequence = vm->profile->sequence;
   vm->data.first_microbatch = (uint64_t)vm->replica * vm->profile->microbatch_count;
-  place_control(vm);
+  place_control(vm, config->first);
   bind_ops(vm);
   list_weights(vm);
   pen_list_optimizer_tensors(vm);

@@ -109,6 +109,7 @@ struct pen_vm {
   uint32_t *first_relocation;           /* [program->op_count + 1] */
   struct pen_bound_op add_tied;         /* ADD, for the gradients of a tied matrix */
   struct pen_send_hazards send_hazards; /* empty where a send is complete when it returns */
+  const uint64_t *lag;     /* of each weight of the plan: struct pen_update_counts */
   const uint32_t *weights; /* [weight_count]: own weights that are trained, in model order */
   uint32_t weight_count;
   /* What NORM measures; what UPDATE does: AdamW on [weight_count] `weights`, then only zeroes. */
@@ -121,7 +122,7 @@ struct pen_vm {
 
   double *step_stats;           /* of the step that runs, all entries (plan.h), on the device */
   const struct pen_adamw *base; /* AdamW's settings in this step before clipping, on the device */
-  struct pen_adamw *adamw;      /* ... and as UPDATE uses them */
+  struct pen_adamw *adamw;      /* ... and as UPDATE uses them: one of all profiles of the rank */
   struct pen_adamw host_base, host_adamw;
   struct pen_data data;
   struct pen_trace *trace;       /* null: not traced */
@@ -149,6 +150,8 @@ struct pen_vm_config {
   struct pen_stream_profile *stream_profile;
   const struct pen_streams *streams; /* null: all null */
   const struct pen_data *data;       /* copied */
+  const struct pen_vm *first;        /* of the rank's first profile; null: this one */
+  const uint64_t *lag;               /* [plan->weight_count]: struct pen_update_counts */
   struct pen_trace *trace;           /* null: not traced */
 };
 

@@ -1,4 +1,4 @@
-/* optimizer_step.c: the coefficients of AdamW in a step, in f64. */
+/* optimizer_step.c: the settings of AdamW in a step, in f64. */
 #include "runtime/exec/optimizer_step.h"
 
 #include <math.h>
@@ -13,7 +13,5 @@ struct pen_adamw pen_adamw_of_step(const struct pen_optimizer *optimizer, uint64
       .beta2 = optimizer->beta2,
       .epsilon = optimizer->epsilon,
       .gradient_scale = targets == 0 ? (double)NAN : 1.0,
-      .correction1 = 1.0 - pow(optimizer->beta1, (double)step),
-      .correction2 = 1.0 - pow(optimizer->beta2, (double)step),
   };
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "runtime/base/check.h"
+#include "runtime/storage/update_counts.h"
 
 struct pen_shard pen_updated_shard(const struct pen_vm *vm, uint32_t weight) {
   return pen_kept_of(vm->plan, weight, vm->replica, pen_moments_are_sharded(vm->plan));
@@ -32,7 +33,8 @@ struct pen_adamw_tensor pen_updated_tensor(const struct pen_vm *vm, uint32_t wei
                   ? NULL
                   : (uint16_t *)(vm->arena + w->bf16_offset) + (w->bf16_sharded ? 0 : own.first),
       .count = own.count,
-      .weight_decay = w->weight_decay};
+      .weight_decay = w->weight_decay,
+      .lag = pen_lag_of(vm->lag, weight)};
 }
 
 const struct pen_tie *pen_own_ties(const struct pen_vm *vm) {

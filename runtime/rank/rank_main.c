@@ -107,6 +107,19 @@ static bool has_diverged(struct pen_rank *rank) {
                                  vm->data.step_targets);
 }
 
+/* How often AdamW has updated the tensors; between steps, when all are complete. */
+static struct pen_update_counts updates_of(const struct pen_rank *rank) {
+  struct pen_update_counts updates = rank->run->updates;
+  const uint64_t *most = &rank->vm->adamw->updates;
+  if (rank->stream_state != NULL) {
+    const unsigned char *at = (const unsigned char *)most;
+    most = (const uint64_t *)pen_stream_read(
+        rank->stream_state, (uint64_t)(at - rank->endpoint.arena), sizeof *most);
+  }
+  updates.most = *most;
+  return updates;
+}
+
 /* A checkpoint that cannot be written ends no training, but its status is the run's when nothing
  * comes after it. */
 static void save_checkpoint(struct pen_rank *rank, bool last) {
@@ -115,6 +128,7 @@ static void save_checkpoint(struct pen_rank *rank, bool last) {
   const struct pen_saving saving = {.directory = run->options->checkpoint,
                                     .steps = rank->vm->optimizer_step,
                                     .cursor = rank->cursor,
+                                    .updates = updates_of(rank),
                                     .keep = run->options->keep,
                                     .last = last,
                                     .view = rank->stream_state == NULL ? NULL : &view};
@@ -153,10 +167,11 @@ static bool copy_state(struct pen_rank *rank) {
   if (rank->stream_state != NULL && !rank->vm->executor->finish(rank->vm)) {
     return false;
   }
+  const struct pen_state_position position = {rank->cursor, updates_of(rank).most};
   wait_for_next_host(rank);
   pen_memory_checkpoint_save(&rank->run->memory, rank->endpoint.global, rank->endpoint.arena,
                              rank->stream_state == NULL ? NULL : &view, rank->vm->optimizer_step,
-                             rank->cursor);
+                             &position);
   return true;
 }
 

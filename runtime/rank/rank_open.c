@@ -35,6 +35,7 @@ static void load_weights(struct pen_rank *rank) {
   } else {
     pen_weights_initial(&to, run->options->seed);
   }
+  to.device->copy_in(&vm->adamw->updates, &run->updates.most, sizeof run->updates.most, to.stream);
   pen_loading_close(&to);
 }
 
@@ -111,6 +112,8 @@ static void open_vm(struct pen_rank *rank, const struct pen_device *device, stru
                   .streams = state == NULL ? NULL : &state->streams,
                   .data = evaluates ? &run->evaluation.data : &run->data,
                   .trace = evaluates ? NULL : trace,
+                  .first = index == 0 ? NULL : &rank->vms[0],
+                  .lag = run->updates.lag,
               });
   if (run->measure.alone) {
     run_alone(&rank->vms[index]);

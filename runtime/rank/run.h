@@ -19,6 +19,7 @@
 #include "runtime/observe/restart_event.h"
 #include "runtime/plan/plan.h"
 #include "runtime/storage/memory_checkpoint.h"
+#include "runtime/storage/update_counts.h"
 
 struct pen_command_hooks; /* op_hook.h */
 
@@ -32,6 +33,7 @@ struct pen_run_evaluation {
 /* From where a run has started. */
 struct pen_run_begin {
   uint64_t first_step, cursor, steps;
+  struct pen_update_counts updates;
   const char *checkpoint_path;
 };
 
@@ -65,6 +67,7 @@ struct pen_run {
   uint64_t first_step;                   /* optimizer steps before this run, or this restart */
   uint64_t steps;                        /* of this run, from there */
   uint64_t cursor;                       /* of its first step */
+  struct pen_update_counts updates;      /* before it */
   int log_descriptor, trace_descriptor;  /* or -1 */
   const struct pen_command_hooks *hooks; /* or null */
   struct pen_measure measure;            /* rings null: not measured */

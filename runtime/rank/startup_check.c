@@ -60,6 +60,10 @@ static void identify(const struct pen_run *run, struct pen_startup_fingerprint *
   sha256_init(&hash);
   sha256_update(&hash, (size_t)PEN_CHECKPOINT_TENSORS * run->plan->weight_count * PEN_DIGEST_BYTES,
                 manifest.digests[0]);
+  if (manifest.updates != NULL) {
+    sha256_update(&hash, run->plan->weight_count * sizeof *manifest.updates,
+                  (const uint8_t *)manifest.updates);
+  }
   sha256_digest(&hash, PEN_DIGEST_BYTES, start->checkpoint);
   start->step = manifest.step;
   pen_manifest_free(&manifest);

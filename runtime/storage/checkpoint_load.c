@@ -5,6 +5,7 @@
 #include "runtime/storage/checkpoint_tensors.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -76,6 +77,30 @@ static void check_values(const char *folder, const struct pen_plan *plan) {
   char path[PATH_MAX];
   pen_safetensors_close(
       open_checked(path, folder, PEN_MODEL_FILE, plan, PEN_CHECKPOINT_VALUE, PEN_CHECKPOINT_VALUE));
+}
+
+/* How many updates the trained weights have had. All plans of a run have the same weights: a list
+ * that an earlier call has returned stays where it is. */
+static struct pen_update_counts counts_of(const struct pen_plan *plan,
+                                          const struct pen_manifest *manifest) {
+  static uint64_t *lag;
+  static uint32_t capacity;
+  struct pen_update_counts counts = {.most = 0};
+  if (plan->weight_count > capacity) {
+    capacity = plan->weight_count;
+    lag = realloc(lag, capacity * sizeof *lag);
+    pen_check(lag != NULL, "no memory for %u weights", capacity);
+  }
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    if (!plan->weights[i].frozen && manifest->updates[i] > counts.most) {
+      counts.most = manifest->updates[i];
+    }
+  }
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    lag[i] = plan->weights[i].frozen ? 0 : counts.most - manifest->updates[i];
+  }
+  counts.lag = lag;
+  return counts;
 }
 
 /* Counts the tensors that were frozen and are trained, and the reverse. */
@@ -158,6 +183,7 @@ static int find(const char *dir, const struct pen_plan *plan, int moments,
   }
   if (moments) {
     check_moments(plan, &manifest, out);
+    out->updates = counts_of(plan, &manifest);
   }
   out->step = manifest.step;
   out->cursor = manifest.cursor;

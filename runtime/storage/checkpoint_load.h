@@ -10,9 +10,11 @@
 
 #include "runtime/plan/plan.h"
 #include "runtime/storage/loading.h"
+#include "runtime/storage/update_counts.h"
 
 struct pen_checkpoint_info {
   uint64_t step, cursor;
+  struct pen_update_counts updates; /* with moments; its list is the process's until it ends */
   char path[PATH_MAX]; /* of the checkpoint's folder */
   /* With moments: weights that were frozen when it was saved and are trained now, whose moments
    * start at zero; and weights that were trained and are frozen, whose moments are not read. */

@@ -278,14 +278,15 @@ static bool sync_part(const struct save *save, int file, struct pen_save_failure
 }
 
 static bool add_manifest(const struct save *save, const struct pen_plan *plan, uint64_t step,
-                         uint64_t cursor, unsigned char (*digests)[PEN_DIGEST_BYTES],
+                         uint64_t cursor, const struct pen_update_counts *updates,
+                         unsigned char (*digests)[PEN_DIGEST_BYTES],
                          struct pen_save_failure *failure) {
   char path[PATH_MAX];
   int fd = open_part(save, PEN_MANIFEST_FILE, O_CREAT | O_EXCL, path);
   if (fd < 0) {
     return failed(failure, PEN_EXIT_CANNOT_CREATE, path);
   }
-  return pen_file_sync_close(fd, pen_manifest_write(fd, plan, step, cursor, digests)) == 0 ||
+  return pen_file_sync_close(fd, pen_manifest_write(fd, plan, step, cursor, updates, digests)) == 0 ||
          failed(failure, PEN_EXIT_CANNOT_WRITE, path);
 }
 
@@ -334,12 +335,13 @@ static bool point_latest(const struct save *save, struct pen_save_failure *failu
 }
 
 bool pen_checkpoint_finish(const struct pen_plan *plan, const char *dir, uint64_t step,
-                           uint64_t cursor, unsigned char (*digests)[PEN_DIGEST_BYTES],
+                           uint64_t cursor, const struct pen_update_counts *updates,
+                           unsigned char (*digests)[PEN_DIGEST_BYTES],
                            struct pen_save_failure *failure) {
   struct save save;
   pen_files_report_size_limit();
   bool good = name_save(&save, dir, step, failure) &&
-              add_manifest(&save, plan, step, cursor, digests, failure) &&
+              add_manifest(&save, plan, step, cursor, updates, digests, failure) &&
               add_config(&save, plan, failure) && sync_part(&save, PEN_MODEL_FILE, failure) &&
               sync_part(&save, PEN_OPTIMIZER_FILE, failure) &&
               (pen_folder_sync(save.temporary) == 0 ||

@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include "runtime/plan/plan.h"
+#include "runtime/storage/update_counts.h"
 
 struct pen_save_failure {
   int status; /* PEN_EXIT_CANNOT_CREATE, PEN_EXIT_CANNOT_WRITE */
@@ -64,7 +65,8 @@ bool pen_checkpoint_digest(const struct pen_plan *plan, uint32_t global, const c
  * to step-NNNNNNNN (exchanged with an older one of that step), and points DIR/latest at it.
  * `cursor` is that of the next step. */
 bool pen_checkpoint_finish(const struct pen_plan *plan, const char *dir, uint64_t step,
-                           uint64_t cursor, unsigned char (*digests)[PEN_DIGEST_BYTES],
+                           uint64_t cursor, const struct pen_update_counts *updates,
+                           unsigned char (*digests)[PEN_DIGEST_BYTES],
                            struct pen_save_failure *failure);
 
 #endif

@@ -28,4 +28,5 @@ libruntime_a_SOURCES += \
   %reldir%/safetensors_header.h \
   %reldir%/storage.h \
   %reldir%/tensor_pieces.c \
-  %reldir%/tensor_pieces.h
+  %reldir%/tensor_pieces.h \
+  %reldir%/update_counts.h

@@ -32,6 +32,14 @@ static void state_checksum(unsigned char digest[PEN_DIGEST_BYTES], uint64_t step
   sha256_digest(&hash, PEN_DIGEST_BYTES, digest);
 }
 
+/* Adds a weight's number to the checksum of the updates. */
+static void add_update_count(struct sha256_ctx *hash, const char *name, uint64_t updates) {
+  char text[PEN_STORED_NAME_BYTES + 32];
+  const int length =
+      snprintf(text, sizeof text, "%s %llu ", name, (unsigned long long)updates);
+  sha256_update(hash, (size_t)length, (const uint8_t *)text);
+}
+
 static void add_hex_member(struct pen_writer *text, const char *name,
                            const unsigned char digest[PEN_DIGEST_BYTES]) {
   pen_writer_json(text, name);
@@ -40,7 +48,34 @@ static void add_hex_member(struct pen_writer *text, const char *name,
   pen_writer_text(text, "\"");
 }
 
+/* `updates` and its checksum. */
+static void add_updates(struct pen_writer *text, const struct pen_plan *plan,
+                        const struct pen_update_counts *updates) {
+  char name[PEN_STORED_NAME_BYTES];
+  unsigned char digest[PEN_DIGEST_BYTES];
+  struct sha256_ctx hash;
+  const char *separator = "\n    ";
+  sha256_init(&hash);
+  pen_writer_text(text, "\"updates\": {");
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    const struct pen_weight *weight = &plan->weights[i];
+    if (weight->piece == 0 && !weight->frozen) {
+      const uint64_t count = updates->most - pen_lag_of(updates->lag, i);
+      pen_writer_text(text, separator);
+      pen_writer_json(text, pen_checkpoint_tensor_name(name, weight, PEN_CHECKPOINT_VALUE));
+      pen_writer_text(text, ": ");
+      pen_writer_number(text, count);
+      add_update_count(&hash, name, count);
+      separator = ",\n    ";
+    }
+  }
+  pen_writer_text(text, "\n  },\n  ");
+  sha256_digest(&hash, PEN_DIGEST_BYTES, digest);
+  add_hex_member(text, "updates_checksum", digest);
+}
+
 int pen_manifest_write(int fd, const struct pen_plan *plan, uint64_t step, uint64_t cursor,
+                       const struct pen_update_counts *updates,
                        unsigned char (*digests)[PEN_DIGEST_BYTES]) {
   struct pen_writer text;
   char name[PEN_STORED_NAME_BYTES];
@@ -55,6 +90,8 @@ int pen_manifest_write(int fd, const struct pen_plan *plan, uint64_t step, uint6
   add_hex_member(&text, "model_digest", plan->model_digest);
   pen_writer_text(&text, ",\n  ");
   add_hex_member(&text, "state_checksum", state);
+  pen_writer_text(&text, ",\n  ");
+  add_updates(&text, plan, updates);
   pen_writer_text(&text, ",\n  \"checksums\": {");
   const char *separator = "\n    ";
   for (uint32_t i = 0; i < plan->weight_count; i++) {
@@ -141,6 +178,53 @@ static void parse_checksums(struct pen_manifest *manifest, const char *path, con
   }
 }
 
+/* Whether the weight was trained when it was saved: the manifest lists its moments. */
+static bool has_moments(const struct pen_manifest *manifest, uint32_t weight_index) {
+  static const unsigned char none[PEN_DIGEST_BYTES];
+  return memcmp(
+             manifest->digests[PEN_CHECKPOINT_TENSORS * weight_index + PEN_CHECKPOINT_EXP_AVG],
+             none, sizeof none) != 0;
+}
+
+/* After the checksums. Versions that did not count have updated each tensor in each step. */
+static void parse_updates(struct pen_manifest *manifest, const char *path, const json_t *root,
+                          const struct pen_plan *plan) {
+  char name[PEN_STORED_NAME_BYTES];
+  unsigned char stored[PEN_DIGEST_BYTES], computed[PEN_DIGEST_BYTES];
+  struct sha256_ctx hash;
+  const json_t *updates = json_object_get(root, "updates"),
+               *checksum = json_object_get(root, "updates_checksum");
+  sha256_init(&hash);
+  manifest->updates = calloc((size_t)plan->weight_count + 1, sizeof *manifest->updates);
+  if (manifest->updates == NULL) {
+    pen_fail(PEN_EXIT_SYSTEM, "%s: out of memory", path);
+  }
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    const json_t *value = json_object_get(
+        updates, pen_checkpoint_tensor_name(name, &plan->weights[i], PEN_CHECKPOINT_VALUE));
+    const json_int_t count =
+        updates == NULL ? (json_int_t)manifest->step : json_integer_value(value);
+    if (!has_moments(manifest, i)) {
+      continue;
+    }
+    if ((updates != NULL && !json_is_integer(value)) || count < 0 ||
+        (uint64_t)count > manifest->step) {
+      pen_fail(PEN_EXIT_DATA, "%s: updates: %s: must be a whole number, at most step = %llu", path,
+               name, (unsigned long long)manifest->step);
+    }
+    manifest->updates[i] = (uint64_t)count;
+    if (plan->weights[i].piece == 0) {
+      add_update_count(&hash, name, (uint64_t)count);
+    }
+  }
+  sha256_digest(&hash, PEN_DIGEST_BYTES, computed);
+  if (updates != NULL && checksum != NULL &&
+      (parse_digest(stored, checksum) || memcmp(stored, computed, sizeof stored) != 0)) {
+    pen_fail(PEN_EXIT_DATA, "%s: updates_checksum does not fit updates: the file was damaged",
+             path);
+  }
+}
+
 /* The whole text of a file that is no larger than `limit`; the caller frees it. */
 static char *read_text(const char *path, size_t limit, size_t *count) {
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -172,7 +256,7 @@ static json_t *load(char path[PATH_MAX], const char *folder, const struct pen_pl
     pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", folder, strerror(errno));
   }
   size_t limit =
-      65536 + (size_t)plan->weight_count * PEN_CHECKPOINT_TENSORS * 2 * PEN_STORED_NAME_BYTES;
+      65536 + (size_t)plan->weight_count * (PEN_CHECKPOINT_TENSORS + 1) * 2 * PEN_STORED_NAME_BYTES;
   char *text = read_text(path, limit, &count);
   json_t *root = json_loadb(text, count, JSON_REJECT_DUPLICATES, &error);
   if (root == NULL) {
@@ -202,6 +286,10 @@ void pen_manifest_read(struct pen_manifest *manifest, const char *folder,
   json_t *root = load(path, folder, plan);
   parse_state(manifest, path, root);
   parse_checksums(manifest, path, root, plan, last);
+  manifest->updates = NULL;
+  if (last >= PEN_CHECKPOINT_EXP_AVG) {
+    parse_updates(manifest, path, root, plan);
+  }
   json_decref(root);
 }
 
@@ -219,5 +307,6 @@ void pen_manifest_expect(const struct pen_manifest *manifest, const struct pen_p
 
 void pen_manifest_free(struct pen_manifest *manifest) {
   free(manifest->digests);
-  manifest->digests = NULL;
+  free(manifest->updates);
+  *manifest = (struct pen_manifest){.digests = NULL};
 }

@@ -1,5 +1,5 @@
 /* manifest.h: manifest.json, which makes a folder of tensors a checkpoint: step, cursor, model
- * digest, and the SHA-256 of every tensor's bytes.
+ * digest, the updates of every tensor that is trained, and the SHA-256 of every tensor's bytes.
  */
 #ifndef PEN_MANIFEST_H
 #define PEN_MANIFEST_H
@@ -7,10 +7,12 @@
 #include <stdint.h>
 
 #include "runtime/storage/checkpoint_tensors.h"
+#include "runtime/storage/update_counts.h"
 #include "runtime/plan/plan.h"
 
 /* Writes the manifest to an open, empty file. Calls no allocator. 0, or -1 with errno. */
 int pen_manifest_write(int fd, const struct pen_plan *plan, uint64_t step, uint64_t cursor,
+                       const struct pen_update_counts *updates,
                        unsigned char (*digests)[PEN_DIGEST_BYTES]);
 
 /* A manifest that was read. */
@@ -21,6 +23,7 @@ struct pen_manifest {
                                                  tensors of the weights; zeros
                                                  for moments that have none: the weight was frozen,
                                                  or they were not wanted */
+  uint64_t *updates; /* [weight_count], as struct pen_update_counts; 0 without moments */
 };
 
 /* Whether FOLDER/manifest.json is there, and a checkpoint's: other tools write files of that name,

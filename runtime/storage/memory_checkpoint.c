@@ -20,7 +20,7 @@
 
 struct copies_header {
   _Atomic uint64_t step[PEN_MEMORY_COPIES_MAX]; /* 0: the copy is incomplete */
-  uint64_t cursor[PEN_MEMORY_COPIES_MAX];
+  struct pen_state_position position[PEN_MEMORY_COPIES_MAX];
 };
 
 /* ---- what persists ---- */
@@ -202,11 +202,12 @@ unsigned char *pen_memory_copy_begin(const struct pen_memory_checkpoints *checkp
 }
 
 void pen_memory_copy_end(const struct pen_memory_checkpoints *checkpoints, uint32_t global,
-                         const unsigned char *copy, uint64_t step, uint64_t cursor) {
+                         const unsigned char *copy, uint64_t step,
+                         const struct pen_state_position *position) {
   struct copies_header *header = header_of(checkpoints, global);
   for (uint32_t i = 0; i < checkpoints->copies; i++) {
     if (copy_of(checkpoints, global, i) == copy) {
-      header->cursor[i] = cursor;
+      header->position[i] = *position;
       atomic_store(&header->step[i], step);
     }
   }
@@ -239,12 +240,12 @@ void pen_memory_checkpoint_wait(const struct pen_memory_checkpoints *checkpoints
 
 void pen_memory_checkpoint_save(const struct pen_memory_checkpoints *checkpoints, uint32_t global,
                                 const unsigned char *arena, const struct pen_arena_view *view,
-                                uint64_t step, uint64_t cursor) {
+                                uint64_t step, const struct pen_state_position *position) {
   unsigned char *copy = pen_memory_copy_begin(checkpoints, global);
   struct state_copy copying = {.view = view, .from = arena, .copy = copy};
   pen_memory_state_visit(checkpoints->plan, global, view == NULL ? copy_from_host : copy_from_view,
                          &copying);
-  pen_memory_copy_end(checkpoints, global, copy, step, cursor);
+  pen_memory_copy_end(checkpoints, global, copy, step, position);
   pen_futex_counter_increment(&checkpoints->control->written);
 }
 
@@ -278,11 +279,11 @@ void pen_memory_checkpoints_forget(const struct pen_memory_checkpoints *checkpoi
   }
 }
 
-uint64_t pen_memory_checkpoint_cursor(const struct pen_memory_checkpoints *checkpoints,
-                                      uint64_t step) {
+struct pen_state_position pen_memory_checkpoint_position(
+    const struct pen_memory_checkpoints *checkpoints, uint64_t step) {
   const uint32_t copy = find_copy(checkpoints, checkpoints->ranks.first, step);
   pen_assert(copy < checkpoints->copies);
-  return header_of(checkpoints, checkpoints->ranks.first)->cursor[copy];
+  return header_of(checkpoints, checkpoints->ranks.first)->position[copy];
 }
 
 void pen_memory_checkpoint_load(const struct pen_memory_checkpoints *checkpoints,

@@ -38,6 +38,12 @@ struct pen_memory_checkpoints {
   size_t bytes, rank_bytes;
 };
 
+/* Where the run stands after the step of a copy: the cursor of the next one, and `most` of struct
+ * pen_update_counts. */
+struct pen_state_position {
+  uint64_t cursor, updates;
+};
+
 /* What a copy holds of a weight, one after the other, and then of a tied matrix of another rank:
  * first the tensors of checkpoints, by their number. */
 enum pen_state_kind { PEN_STATE_BF16 = PEN_CHECKPOINT_TENSORS, PEN_STATE_TIE, PEN_STATE_KINDS };
@@ -72,17 +78,18 @@ void pen_memory_checkpoint_touch(const struct pen_memory_checkpoints *checkpoint
  * copies are sent there. */
 void pen_memory_checkpoint_wait(const struct pen_memory_checkpoints *checkpoints, uint32_t global);
 
-/* A rank, after the step (from 1): copies its state over its older copy. `cursor` is that of the
- * next step; `view` is null where the arena is in host memory. Allocates nothing. */
+/* A rank, after the step (from 1): copies its state over its older copy. `view` is null where the
+ * arena is in host memory. Allocates nothing. */
 void pen_memory_checkpoint_save(const struct pen_memory_checkpoints *checkpoints, uint32_t global,
                                 const unsigned char *arena, const struct pen_arena_view *view,
-                                uint64_t step, uint64_t cursor);
+                                uint64_t step, const struct pen_state_position *position);
 
 /* The oldest copy of a rank, to be written: incomplete from now on. And when it is complete. */
 unsigned char *pen_memory_copy_begin(const struct pen_memory_checkpoints *checkpoints,
                                      uint32_t global);
 void pen_memory_copy_end(const struct pen_memory_checkpoints *checkpoints, uint32_t global,
-                         const unsigned char *copy, uint64_t step, uint64_t cursor);
+                         const unsigned char *copy, uint64_t step,
+                         const struct pen_state_position *position);
 
 /* The copy of a step, which the rank has. */
 const unsigned char *pen_memory_copy_of(const struct pen_memory_checkpoints *checkpoints,
@@ -95,9 +102,9 @@ void pen_memory_checkpoint_steps(const struct pen_memory_checkpoints *checkpoint
 /* Forgets the copies of later steps. No rank runs. */
 void pen_memory_checkpoints_forget(const struct pen_memory_checkpoints *checkpoints, uint64_t step);
 
-/* The cursor after that step, of which all these ranks have a copy. */
-uint64_t pen_memory_checkpoint_cursor(const struct pen_memory_checkpoints *checkpoints,
-                                      uint64_t step);
+/* The position after that step, of which all these ranks have a copy. */
+struct pen_state_position pen_memory_checkpoint_position(
+    const struct pen_memory_checkpoints *checkpoints, uint64_t step);
 
 /* A rank: fills its arena from the copy. */
 void pen_memory_checkpoint_load(const struct pen_memory_checkpoints *checkpoints,

@@ -186,12 +186,12 @@ void pen_memory_conversion_add(struct pen_memory_conversion *conversion,
 }
 
 void pen_memory_conversion_close(struct pen_memory_conversion *conversion, uint64_t step,
-                                 uint64_t cursor) {
+                                 const struct pen_state_position *position) {
   const struct pen_rank_set *ranks = &conversion->to->ranks;
   const struct target *target = conversion->targets;
   for (uint32_t r = ranks->first; r < ranks->process_count;
        r = pen_rank_set_next(ranks, r + 1), target++) {
-    pen_memory_copy_end(conversion->to, r, target->copy, step, cursor);
+    pen_memory_copy_end(conversion->to, r, target->copy, step, position);
     free(target->places);
   }
   free(conversion->targets);

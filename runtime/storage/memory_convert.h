@@ -47,6 +47,6 @@ void pen_memory_conversion_add(struct pen_memory_conversion *conversion,
 
 /* When all parts of all ranks were added: the copies are those of a step. */
 void pen_memory_conversion_close(struct pen_memory_conversion *conversion, uint64_t step,
-                                 uint64_t cursor);
+                                 const struct pen_state_position *position);
 
 #endif

@@ -33,8 +33,8 @@ static void open_memory(struct pen_run *run) {
 }
 
 void pen_restart_open(struct pen_run *run) {
-  run->begin =
-      (struct pen_run_begin){run->first_step, run->cursor, run->steps, run->checkpoint_path};
+  run->begin = (struct pen_run_begin){run->first_step, run->cursor, run->steps, run->updates,
+                                      run->checkpoint_path};
   run->placed = run->plan;
   open_memory(run);
 }
@@ -247,6 +247,7 @@ static void start_from_checkpoint(struct pen_run *run) {
   run->checkpoint_path = found.path;
   run->first_step = found.step;
   run->cursor = found.cursor;
+  run->updates = found.updates;
 }
 
 void pen_restart_apply(struct pen_run *run, const struct pen_start_state *state) {
@@ -261,10 +262,14 @@ void pen_restart_apply(struct pen_run *run, const struct pen_start_state *state)
   run->checkpoint_path = run->begin.checkpoint_path;
   run->first_step = run->begin.first_step;
   run->cursor = run->begin.cursor;
+  run->updates = run->begin.updates;
   if (run->restart.from_memory) {
     run->checkpoint_path = NULL;
     run->first_step = state->memory_step;
-    run->cursor = pen_memory_checkpoint_cursor(&run->memory, state->memory_step);
+    const struct pen_state_position position =
+        pen_memory_checkpoint_position(&run->memory, state->memory_step);
+    run->cursor = position.cursor;
+    run->updates.most = position.updates;
   } else if (state->saved_step > 0) {
     start_from_checkpoint(run);
   }

@@ -115,6 +115,7 @@ ok "a plan for packed data" build packed model.cfg -s batch.packed=true
 is "steps without targets: status" "$? $(readlink sparse/latest)" "0 step-00000005"
 is "steps without targets: counted" "$(log_field log skipped | tail -n 1)" 4
 is "steps without targets: nothing is said" "$(complaints err)" ""
+is "steps without targets: no updates" "$(sed -n '/"updates"/,/}/s/.*: \([0-9]*\),*$/\1/p' sparse/latest/manifest.json | sort -u)" 1
 is "steps without targets: neither loss nor norm" "$(sed -n 's/^{"step":[2-5],\("loss".*\),"lr".*/\1/p' log | sort -u)" '"loss":null,"grad_norm":null'
 is "steps without targets: nor losses of microbatches" "$(grep -c '"microbatch_losses":\[null,null,null,null\]' log)" 4
 is "steps without targets: the metrics" "$(sed -n 's/^penstock_loss //p' metrics)" NaN

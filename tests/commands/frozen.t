@@ -1,6 +1,7 @@
 #!/bin/sh
-# frozen.t: a checkpoint continues when other tensors are frozen: the moments of newly trained tensors start at zero, those of newly
-# frozen ones are dropped, and both are said. Moments that are missing for another reason are still an error.
+# frozen.t: a checkpoint continues when other tensors are frozen: the moments of newly trained tensors start at zero, and so do the updates by
+# which AdamW corrects their bias; those of newly frozen ones are dropped; and both are said. Moments that are missing for another reason are still
+# an error.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 
 cat >"$scratch/model.cfg" <<'END'
@@ -30,15 +31,39 @@ is "they have no moments" "$(names thawed | grep -c 'embed_tokens\|layers.0.mlp.
 cp -a thawed thawed_sharded
 cp -a thawed thawed_one
 cp -a thawed torn
-ok "continue with all trained" run whole 6 thawed
+ok "continue with all trained" run whole 5 thawed
 matches "which is said" "$(cat err)" "penstock: thawed/step-00000003: 2 tensors were frozen and are trained now: their moments start at zero"
 is "they have moments" "$(names thawed | grep -c 'embed_tokens\|layers.0.mlp.up_proj')" 2
+cp -a thawed old
+ok "they are updated for the third time" run whole 6 thawed
+ok "which AdamW corrects, and the manifest counts" updates_are thawed/step-00000005 thawed/latest 0.01 6 embed_tokens.weight=3 \
+  layers.0.mlp.up_proj.weight=3
 ok "other ranks continue it to the same weights" run one 6 thawed_one
 ok "the same weights" cmp thawed/latest/model.safetensors thawed_one/latest/model.safetensors
 ok "and moments" cmp thawed/latest/optimizer.safetensors thawed_one/latest/optimizer.safetensors
-ok "so does a plan whose moments are sharded" run sharded 6 thawed_sharded
+ok "and updates" cmp thawed/latest/manifest.json thawed_one/latest/manifest.json
+ok "so does a plan whose moments are sharded" run sharded 4 thawed_sharded
 matches "which says so once" "$(cat err)" "penstock: thawed_sharded/step-00000003: 2 tensors were frozen *zero"
 is "with all moments" "$(names thawed_sharded)" "$(names thawed)"
+ok "which updates them once more" run sharded 5 thawed_sharded
+ok "with all counted" updates_are thawed_sharded/step-00000004 thawed_sharded/latest 0.01 5 embed_tokens.weight=2 layers.0.mlp.up_proj.weight=2
+
+# What the manifest says counts; one of an older version says nothing, and each step was an update of all.
+manifest=old/latest/manifest.json
+cp $manifest saved
+sed -i 's/"model.norm.weight": 5/"model.norm.weight": 4/' $manifest
+run whole 6 old
+is "a count that was changed: status" $? 65
+matches "a count that was changed: message" "$(cat err)" "penstock: *manifest.json: updates_checksum does not fit updates: the file was damaged"
+for count in 6 -1 '"5"'; do
+  sed "/updates_checksum/d; s/\"model.norm.weight\": 5/\"model.norm.weight\": $count/" saved >$manifest
+  run whole 6 old
+  is "a count of $count: status" $? 65
+  matches "a count of $count: message" "$(cat err)" "penstock: *manifest.json: updates: model.norm.weight: must be a whole number, at most step = 5"
+done
+sed '/"updates": {/,/}/d' saved >$manifest
+ok "without counts it continues" run whole 6 old
+ok "with those of all steps" updates_are old/step-00000005 old/latest 0.01 6
 
 ok "train all from the start" run whole 3 cooled
 ok "continue with two frozen" run part 6 cooled
@@ -46,6 +71,9 @@ matches "which is said" "$(cat err)" "penstock: cooled/step-00000003: 2 tensors 
 is "they have none now" "$(names cooled | grep -c 'embed_tokens\|layers.0.mlp.up_proj')" 0
 ok "continued again as it is" run part 8 cooled
 is "nothing is said" "$(complaints err)" ""
+ok "thawed" run whole 9 cooled
+ok "and updated again" run whole 10 cooled
+ok "their updates begin anew" updates_are cooled/step-00000009 cooled/latest 0.01 10 embed_tokens.weight=2 layers.0.mlp.up_proj.weight=2
 
 # A file of moments of another checkpoint: the manifest lists moments that it lacks.
 ok "train all elsewhere" run whole 3 other

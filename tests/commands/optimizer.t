@@ -97,7 +97,7 @@ for name in nan infinite; do
   for file in model optimizer; do
     ok "$name: the step leaves $file as it was" cmp $name.ckpt/step-00000002/$file.safetensors $name.three/step-00000003/$file.safetensors
   done
-  ok "$name: the next does not" test "$(cksum <$name.ckpt/step-00000002/model.safetensors)" != "$(cksum <$name.ckpt/step-00000004/model.safetensors)"
+  ok "$name: the next is the third update" updates_are $name.ckpt/step-00000002 $name.ckpt/step-00000004 0.01 3
 done
 ok "as many steps as --max-skipped allows" ./infinite train --data data.bin --steps 6 --max-skipped 2 --quiet
 ./infinite train --data data.bin --steps 6 --max-skipped 1 --quiet --save-every 1 --checkpoint ended.ckpt 2>err
@@ -114,6 +114,7 @@ ok "free: a gradient that is infinite" spoil free_infinite INFINITY free
 for name in free_nan free_infinite; do
   ok "$name: trains on" train $name --steps 4 --save-every 1 --checkpoint $name.ckpt
   is "$name: the step is counted" "$(log_field $name.log skipped | tr '\n' ' ')" "1 1 "
+  is "$name: and an update of all" "$(sed -n '/"updates"/,/}/s/.*: \([0-9]*\),*$/\1/p' $name.ckpt/latest/manifest.json | sort -u)" 4
   for file in model optimizer; do
     cmp -l free.ckpt/latest/$file.safetensors $name.ckpt/step-00000003/$file.safetensors | awk '{ print $1 }' >apart
     cmp -l $name.ckpt/step-00000002/$file.safetensors $name.ckpt/step-00000003/$file.safetensors | awk '{ print $1 }' >changed

@@ -3,7 +3,7 @@
 # the bits, the log and the checkpoints of one that was never disturbed.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 describe_ranks model 8 64 96 32
-make_tokens "$scratch/data.bin" 200000
+make_tokens "$scratch/data.bin" 200000 1 1100 # The first two steps are skipped: the others' updates are numbered from 1.
 make_tokens "$scratch/eval.bin" 2000 2
 steps=60
 

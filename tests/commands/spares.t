@@ -4,6 +4,7 @@
 need_hosts
 hosts() { timeout 300 sh "$top_srcdir/tests/support/hosts.sh" "$@"; }
 prepare_hosts
+make_tokens "$scratch/data.bin" 20000 1 550 # The first two steps are skipped: the others' updates are numbered from 1.
 
 # ---- settings ----
 "$gen" --check "$scratch/llama.cfg" -s cluster.spares=[host2] 2>"$scratch/err"

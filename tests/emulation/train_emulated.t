@@ -52,6 +52,16 @@ ok "with the bits of one run" cmp "$scratch/cuda.bits" "$scratch/again.bits"
 ok "and its checkpoint" cmp "$scratch/ckpt/latest/model.safetensors" "$scratch/two/latest/model.safetensors"
 ok "and its moments" cmp "$scratch/ckpt/latest/optimizer.safetensors" "$scratch/two/latest/optimizer.safetensors"
 
+# The device counts the updates of each tensor: of one that was frozen for three steps, of which the first has no targets.
+make_tokens "$scratch/gap.bin" 4000 1 60
+ok "a plan for CUDA with a frozen tensor" build frozen "$scratch/model.cfg" -s cluster.device=cuda -s model.frozen=[lm_head.weight]
+train_data=gap.bin
+ok "trains" train frozen frozen --steps 3 --checkpoint "$scratch/thawed"
+ok "which is continued with all tensors" train thawed cuda --steps 5 --save-every 1 --checkpoint "$scratch/thawed" --resume
+train_data=data.bin
+ok "by which AdamW corrects the bias" updates_are "$scratch/thawed/step-00000004" "$scratch/thawed/latest" \
+  "$(log_field "$scratch/thawed.log" lr | tail -n 1)" 4 lm_head.weight=2
+
 plain() { PEN_EMULATED_NO_GRAPH=1 train "$@"; }
 ok "trains where nothing can be captured" plain plain cuda --steps 5
 matches "says so" "$(cat "$scratch/plain.err")" "*rank 0: a step of train cannot be one graph (*its actions are enqueued one by one*"

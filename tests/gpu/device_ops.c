@@ -87,8 +87,7 @@ static const struct pen_adamw settings = {.learning_rate = 1e-3,
                                           .epsilon = 1e-8,
                                           .weight_decay = 0.1,
                                           .gradient_scale = 0.37,
-                                          .correction1 = 1 - 0.9 * 0.9,
-                                          .correction2 = 1 - 0.95 * 0.95};
+                                          .updates = 7};
 
 /* AdamW's list over such arrays; every second tensor has a copy, and some are only zeroed. */
 static void list_updates(struct pen_adamw_tensor tensors[LISTED], const struct listed *l,
@@ -103,7 +102,8 @@ static void list_updates(struct pen_adamw_tensor tensors[LISTED], const struct l
                                                  .exp_avg_sq = x[3] + at,
                                                  .copy = i % 2 ? copy + at : NULL,
                                                  .count = l->count[i],
-                                                 .weight_decay = 0.1 * (double)(i % 3)};
+                                                 .weight_decay = 0.1 * (double)(i % 3),
+                                                 .lag = i % 7};
   }
 }
 
@@ -130,6 +130,7 @@ static void adamw(void **state) {
   for (size_t i = 0; i < LISTED; i++) {
     struct pen_adamw own = settings;
     own.weight_decay = tensors[i].weight_decay;
+    own.updates = settings.updates - tensors[i].lag;
     if (tensors[i].parameter != NULL)
       pen_adamw_step(tensors[i].parameter, tensors[i].gradient, tensors[i].exp_avg,
                      tensors[i].exp_avg_sq, l.count[i], &own);
@@ -235,7 +236,7 @@ static void settled(void **state) {
     const int greatest = n & 1, infinite = n >> 1 & 1, skipped = n / 72;
     const double clip = clips[n / 4 % 3];
     const size_t count = counts[n / 12 % 3], parts = n / 36 % 2 == 0 ? 1 : 3, stride = count + 5;
-    const struct pen_adamw base = {1e-3, 0.9, 0.95, 1e-8, 0.1, skipped ? NAN : 77, 0.1, 0.05};
+    const struct pen_adamw base = {1e-3, 0.9, 0.95, 1e-8, 0.1, skipped ? NAN : 77, 1234};
     double *board = doubles(parts * stride), sum = 0, most = 0;
     for (size_t i = 0; i < parts * stride; i++)
       board[i] = i % stride >= count          ? (double)NAN
@@ -247,12 +248,13 @@ static void settled(void **state) {
       most = fmax(most, entry);
     }
     const double norm = greatest ? most : sqrt(sum), scale = clip / (norm + 1e-6);
-    struct pen_adamw made, expected = base, *over = there(sizeof made);
+    struct pen_adamw made = {.updates = (uint64_t)n}, expected = base, *over = sent(&made, sizeof made);
     expected.gradient_scale = skipped     ? NAN
                               : clip == 0 ? 1
                               : infinite  ? NAN
                               : scale > 1 ? 1
                                           : scale;
+    expected.updates = made.updates + !isnan(expected.gradient_scale);
     pen_cuda.clip_scale(over, sent(&base, sizeof base), sent(board, parts * stride * sizeof *board),
                         count, parts, stride, clip, greatest, stream);
     fetch(&made, over, sizeof made);
@@ -269,12 +271,12 @@ static void settled(void **state) {
 static void a_skipped_step(void **state) {
   (void)state;
   enum { COUNT = 4097 };
-  const struct pen_adamw settings = {1e-3, 0.9, 0.95, 1e-8, 0.1, NAN, 0.1, 0.05};
+  const struct pen_adamw settings = {1e-3, 0.9, 0.95, 1e-8, 0.1, NAN, 0};
   float *x[4], *over[4], *back = floats(COUNT), *zeros = floats(COUNT);
   memset(zeros, 0, COUNT * sizeof *zeros);
   for (int i = 0; i < 4; i++)
     over[i] = sent(x[i] = random_floats(COUNT, (uint64_t)i + 1), COUNT * sizeof(float));
-  const struct pen_adamw_tensor tensor = {over[0], over[1], over[2], over[3], NULL, COUNT, 0.1};
+  const struct pen_adamw_tensor tensor = {over[0], over[1], over[2], over[3], NULL, COUNT, 0.1, 0};
   pen_cuda.adamw_step(&tensor, 1, sent(&settings, sizeof settings), stream);
   for (int i = 0; i < 4; i++) {
     fetch(back, over[i], COUNT * sizeof *back);

@@ -2,6 +2,10 @@
  * pen_adamw_step() against f64. */
 #include "tests/support/kernels_support.h"
 
+#include <float.h>
+
+#include "kernels/adamw_correction.h"
+
 static const size_t counts[] = {0, 1, 5, 16, 4095, 4096, 4097, 3 * 4096, 5 * 4096 + 77};
 enum { COUNTS = sizeof counts / sizeof *counts };
 
@@ -99,8 +103,7 @@ static const struct pen_adamw settings = {
     .epsilon = 1e-8,
     .weight_decay = 0.1,
     .gradient_scale = 0.37,
-    .correction1 = 1 - 0.9 * 0.9 * 0.9,
-    .correction2 = 1 - 0.95 * 0.95 * 0.95,
+    .updates = 3,
 };
 
 struct optimizer_tensors {
@@ -124,7 +127,7 @@ static void adamw_matches_the_formula(void **state) {
       const double m = settings.beta1 * (double)old.m[i] + (1 - settings.beta1) * g;
       const double v = settings.beta2 * (double)old.v[i] + (1 - settings.beta2) * g * g;
       const double step =
-          m / settings.correction1 / (sqrt(v / settings.correction2) + settings.epsilon);
+          m / (1 - 0.9 * 0.9 * 0.9) / (sqrt(v / (1 - 0.95 * 0.95 * 0.95)) + settings.epsilon);
       expected[0][i] = (double)old.p[i] * (1 - settings.learning_rate * settings.weight_decay) -
                        settings.learning_rate * step;
       expected[1][i] = m;
@@ -137,6 +140,19 @@ static void adamw_matches_the_formula(void **state) {
     for (size_t i = 0; i < n; i++) assert_true(new.g[i] == 0);
     free_tensors(state);
   }
+}
+
+/* Within the rounding of the power, after any number of updates. */
+static void corrections_are_of_the_power(void **state) {
+  (void)state;
+  static const double betas[] = {0, 0.5, 0.9, 0.95, 0.999, 0.99999};
+  for (size_t i = 0; i < sizeof betas / sizeof *betas; i++)
+    for (uint64_t n = 1; n < 10000000; n += 1 + n / 7) {
+      const double expected = (double)(1 - powl((long double)betas[i], (long double)n));
+      assert_true(fabs(pen_adamw_correction(betas[i], n) - expected) <= DBL_EPSILON);
+    }
+  assert_true(pen_adamw_correction(0.5, 3) == 0.875);
+  assert_true(pen_adamw_correction(0.9, UINT64_MAX) == 1);
 }
 
 static void adamw_may_be_split_anywhere(void **state) {
@@ -196,6 +212,7 @@ int main(void) {
       cmocka_unit_test(max_abs_finds_the_maximum),
       cmocka_unit_test(arrays_are_added_in_order),
       cmocka_unit_test(adamw_matches_the_formula),
+      cmocka_unit_test(corrections_are_of_the_power),
       cmocka_unit_test(adamw_may_be_split_anywhere),
       cmocka_unit_test(a_gradient_of_nan_changes_nothing),
       cmocka_unit_test(epsilon_0_never_divides_by_0),

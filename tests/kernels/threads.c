@@ -178,8 +178,7 @@ static void *compute_arrays(void *context) {
                                             .epsilon = 1e-8,
                                             .weight_decay = 0.1,
                                             .gradient_scale = 0.5,
-                                            .correction1 = 0.1,
-                                            .correction2 = 0.05};
+                                            .updates = 1};
   static const uint32_t key[2] = {3, 4};
   struct arrays *a = context;
   spread(a->p, COUNT, 1), spread(a->g, COUNT, 2), spread(a->m, COUNT, 3);

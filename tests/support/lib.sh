@@ -103,7 +103,8 @@ link_plan() {
     $CC $CFLAGS '-Wl,-rpath,$ORIGIN/lib' -Wl,--disable-new-dtags -o "$scratch/$1" "$scratch/$1.o" ${link_more-} $link_ofi libruntime.a $KERNEL_ARCHIVES $link_ofi_libs $RUNTIME_LIBS)
 }
 
-# make_tokens FILE BYTES [SEED]: a token file of that many byte tokens, from a fixed pseudo-random walk that can be learnt.
+# make_tokens FILE BYTES [SEED] [FIRST]: a token file of that many byte tokens, from a fixed pseudo-random walk that can be learnt; the FIRST are no
+# targets, so that steps of these alone are skipped.
 make_tokens() {
   awk -v n="$2" -v seed="${3:-1}" 'BEGIN {
     state = seed; previous = 65
@@ -113,8 +114,20 @@ make_tokens() {
       printf "%c", previous
     }
   }' >"$1.text"
-  "$tokens" --bytes -o "$1" "$1.text" 2>/dev/null
+  if test "${4:-0}" -gt 0; then
+    {
+      printf '{"prompt": "' && head -c "$4" "$1.text" | sed 's/[\\"]/\\&/g'
+      printf '", "text": "' && tail -c "+$(($4 + 1))" "$1.text" | sed 's/[\\"]/\\&/g'
+      printf '"}\n'
+    } >"$1.json"
+    "$tokens" --bytes --prompt-field prompt --field text -o "$1" "$1.json" 2>/dev/null
+  else
+    "$tokens" --bytes -o "$1" "$1.text" 2>/dev/null
+  fi
 }
+
+# updates_are BEFORE AFTER LEARNING_RATE UPDATES [ENDING=UPDATES]...: the step between two checkpoints counts the updates of each tensor.
+updates_are() { "${PYTHON:-python3}" "$top_srcdir/tests/support/updates.py" "$@"; }
 
 # masked_tokens FILE: of a plain token file with a mask, each token and whether it counts as a target, one a line.
 masked_tokens() {

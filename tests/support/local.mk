@@ -46,6 +46,7 @@ EXTRA_DIST += \
   %reldir%/lose_hosts.sh \
   %reldir%/slurm.sh \
   %reldir%/spoil_weights.py \
+  %reldir%/updates.py \
   %reldir%/kernels.sh \
   %reldir%/layers.awk \
   %reldir%/lib.sh \

@@ -2,6 +2,7 @@
  */
 #include <math.h>
 
+#include "kernels/adamw_correction.h"
 #include "kernels/cpu/vector/isa.h"
 #include "kernels/cpu/vector/vector.h"
 
@@ -67,8 +68,8 @@ static struct adamw_factors adamw_factors_of(const struct pen_adamw *s) {
       .beta2 = (float)s->beta2,
       .rest2 = (float)(1 - s->beta2),
       .keep = (float)(1 - s->learning_rate * s->weight_decay),
-      .rate = (float)(-s->learning_rate / s->correction1),
-      .correction = (float)(1 / s->correction2),
+      .rate = (float)(-s->learning_rate / pen_adamw_correction(s->beta1, s->updates)),
+      .correction = (float)(1 / pen_adamw_correction(s->beta2, s->updates)),
       .epsilon = (float)s->epsilon,
   };
 }
