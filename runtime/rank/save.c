@@ -5,10 +5,13 @@
 #include "runtime/plan/shard.h"
 #include "runtime/rank/save.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "runtime/base/check.h"
+#include "runtime/base/files.h"
 #include "runtime/base/seal.h"
 #include "runtime/storage/checkpoint_prune.h"
 #include "runtime/storage/tensor_pieces.h"
@@ -34,17 +37,31 @@ static bool write_tensors(struct pen_endpoint *endpoint, const struct pen_saving
                               saving->steps, digests, failure);
 }
 
+/* What the manifest says is done is in the log, also after the host has failed. */
+static void sync_log(const struct pen_saving *saving) {
+  if (saving->log >= 0 && pen_file_sync(saving->log) != 0) {
+    pen_warn("--log: cannot sync: %s", strerror(errno));
+  }
+}
+
 /* Global rank 0, when all have written. */
 static void complete_checkpoint(struct pen_endpoint *endpoint, const struct pen_saving *saving,
                                 unsigned char (*digests)[PEN_DIGEST_BYTES]) {
   struct pen_control *control = endpoint->shared->control;
   struct pen_save_failure failure;
+  const bool here = pen_folder_is(saving->directory, saving->locked);
+  sync_log(saving);
   if (atomic_load(&control->save_status) != 0) {
-    pen_checkpoint_abandon(saving->directory);
+    if (here) {
+      pen_checkpoint_abandon(saving->directory);
+    }
   } else if (!pen_checkpoint_finish(endpoint->plan, saving->directory, saving->steps,
-                                    saving->cursor, digests, &failure)) {
+                                    saving->cursor, &saving->place, digests, &failure)) {
     report_save_failure(control, saving, &failure);
   } else {
+    if (saving->overwrites && atomic_load(&control->saved_step) == 0) {
+      pen_checkpoint_remove_others(saving->directory, saving->steps);
+    }
     atomic_store(&control->saved_step, saving->steps);
     if (saving->keep != 0) {
       pen_checkpoint_prune(saving->directory, saving->steps, saving->keep);
@@ -62,7 +79,8 @@ bool pen_save_together(struct pen_endpoint *endpoint, const struct pen_saving *s
   if (endpoint->global == 0) {
     atomic_store(&control->save_status, 0);
     atomic_store(&control->saving, 1);
-    if (!pen_checkpoint_begin(saving->directory, endpoint->plan, saving->steps, &failure)) {
+    if (!pen_checkpoint_begin(saving->directory, saving->locked, endpoint->plan, saving->steps,
+                              &failure)) {
       report_save_failure(control, saving, &failure);
     }
   }

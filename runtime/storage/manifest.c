@@ -40,7 +40,53 @@ static void add_hex_member(struct pen_writer *text, const char *name,
   pen_writer_text(text, "\"");
 }
 
+/* The same for the place in the data. */
+static void place_checksum(unsigned char digest[PEN_DIGEST_BYTES],
+                           const struct pen_data_place *place) {
+  char text[128];
+  int length = snprintf(text, sizeof text, "%s %llu epoch %llu sequence %llu file %llu ",
+                        place->rows ? "rows" : "tokens", (unsigned long long)place->read,
+                        (unsigned long long)place->epoch, (unsigned long long)place->sequence,
+                        (unsigned long long)place->file.bytes);
+  struct sha256_ctx hash;
+  sha256_init(&hash);
+  sha256_update(&hash, (size_t)length, (const uint8_t *)text);
+  sha256_update(&hash, PEN_DIGEST_BYTES, place->file.checksum);
+  sha256_digest(&hash, PEN_DIGEST_BYTES, digest);
+}
+
+static void write_number_member(struct pen_writer *text, const char *before, const char *name,
+                                uint64_t number) {
+  pen_writer_text(text, before);
+  pen_writer_json(text, name);
+  pen_writer_text(text, ": ");
+  pen_writer_number(text, number);
+}
+
+/* "data": {"epoch": 1, "tokens": 640, "sequence": 16, "files": [{"bytes": .., "checksum": ..}],
+ * "checksum": ..}; of a packed file, and of inputs that the model makes, "rows", no sequence. */
+static void write_place(struct pen_writer *text, const struct pen_data_place *place) {
+  unsigned char digest[PEN_DIGEST_BYTES];
+  place_checksum(digest, place);
+  write_number_member(text, ",\n  \"data\": {", "epoch", place->epoch);
+  write_number_member(text, ", ", place->rows ? "rows" : "tokens", place->read);
+  if (!place->rows) {
+    write_number_member(text, ", ", "sequence", place->sequence);
+  }
+  pen_writer_text(text, ", \"files\": [");
+  if (place->file.bytes > 0) {
+    write_number_member(text, "{", "bytes", place->file.bytes);
+    pen_writer_text(text, ", ");
+    add_hex_member(text, "checksum", place->file.checksum);
+    pen_writer_text(text, "}");
+  }
+  pen_writer_text(text, "],\n    ");
+  add_hex_member(text, "checksum", digest);
+  pen_writer_text(text, "}");
+}
+
 int pen_manifest_write(int fd, const struct pen_plan *plan, uint64_t step, uint64_t cursor,
+                       const struct pen_data_place *place,
                        unsigned char (*digests)[PEN_DIGEST_BYTES]) {
   struct pen_writer text;
   char name[PEN_STORED_NAME_BYTES];
@@ -55,6 +101,7 @@ int pen_manifest_write(int fd, const struct pen_plan *plan, uint64_t step, uint6
   add_hex_member(&text, "model_digest", plan->model_digest);
   pen_writer_text(&text, ",\n  ");
   add_hex_member(&text, "state_checksum", state);
+  write_place(&text, place);
   pen_writer_text(&text, ",\n  \"checksums\": {");
   const char *separator = "\n    ";
   for (uint32_t i = 0; i < plan->weight_count; i++) {
@@ -114,6 +161,30 @@ static void parse_state(struct pen_manifest *manifest, const char *path, const j
       (parse_digest(stored, checksum) || memcmp(stored, computed, sizeof stored) != 0)) {
     pen_fail(PEN_EXIT_DATA,
              "%s: state_checksum does not fit step, cursor and model_digest: the file was damaged",
+             path);
+  }
+}
+
+/* Absent: of an older version. */
+static void parse_place(struct pen_data_place *place, const char *path, const json_t *data) {
+  unsigned char stored[PEN_DIGEST_BYTES], computed[PEN_DIGEST_BYTES];
+  *place = (struct pen_data_place){.known = data != NULL};
+  if (data == NULL) {
+    return;
+  }
+  const json_t *file = json_array_get(json_object_get(data, "files"), 0);
+  place->rows = json_object_get(data, "rows") != NULL;
+  place->epoch = parse_number(path, data, "epoch");
+  place->read = parse_number(path, data, place->rows ? "rows" : "tokens");
+  place->sequence = place->rows ? 0 : parse_number(path, data, "sequence");
+  place->file.bytes = file == NULL ? 0 : parse_number(path, file, "bytes");
+  if (file != NULL && parse_digest(place->file.checksum, json_object_get(file, "checksum"))) {
+    pen_fail(PEN_EXIT_DATA, "%s: data: a file without a checksum of 64 hexadecimal digits", path);
+  }
+  place_checksum(computed, place);
+  if (parse_digest(stored, json_object_get(data, "checksum")) ||
+      memcmp(stored, computed, sizeof stored) != 0) {
+    pen_fail(PEN_EXIT_DATA, "%s: data: its checksum does not fit the rest: the file was damaged",
              path);
   }
 }
@@ -201,6 +272,7 @@ void pen_manifest_read(struct pen_manifest *manifest, const char *folder,
   char path[PATH_MAX];
   json_t *root = load(path, folder, plan);
   parse_state(manifest, path, root);
+  parse_place(&manifest->place, path, json_object_get(root, "data"));
   parse_checksums(manifest, path, root, plan, last);
   json_decref(root);
 }

@@ -1,21 +1,24 @@
-/* manifest.h: manifest.json, which makes a folder of tensors a checkpoint: step, cursor, model
- * digest, and the SHA-256 of every tensor's bytes.
+/* manifest.h: manifest.json, which makes a folder of tensors a checkpoint: step, cursor, what was
+ * read of which data, model digest, and the SHA-256 of every tensor's bytes.
  */
 #ifndef PEN_MANIFEST_H
 #define PEN_MANIFEST_H
 
 #include <stdint.h>
 
+#include "runtime/data/data_place.h"
 #include "runtime/storage/checkpoint_tensors.h"
 #include "runtime/plan/plan.h"
 
 /* Writes the manifest to an open, empty file. Calls no allocator. 0, or -1 with errno. */
 int pen_manifest_write(int fd, const struct pen_plan *plan, uint64_t step, uint64_t cursor,
+                       const struct pen_data_place *place,
                        unsigned char (*digests)[PEN_DIGEST_BYTES]);
 
 /* A manifest that was read. */
 struct pen_manifest {
   uint64_t step, cursor;
+  struct pen_data_place place;
   unsigned char model_digest[PEN_DIGEST_BYTES];
   unsigned char (*digests)[PEN_DIGEST_BYTES]; /* [PEN_CHECKPOINT_TENSORS * weight_count], of the
                                                  tensors of the weights; zeros
