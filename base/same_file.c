@@ -52,12 +52,12 @@ bool pen_same_file(const char *path, const char *other) {
          is_same(&one, &two);
 }
 
-/* Whether a path is in a folder of a checkpoint. */
+/* Whether a path, or what it is a link to, is in a folder of a checkpoint. */
 static bool is_in_checkpoint(const char *path) {
   static const char *const names[] = {"manifest.json", "model.safetensors"};
-  char folder[PATH_MAX], file[PATH_MAX];
+  char folder[PATH_MAX], file[PATH_MAX], target[PATH_MAX];
   struct stat status;
-  pen_split_path(path, folder);
+  pen_split_path(follow_links(path, target), folder);
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     const int length = snprintf(file, sizeof file, "%s%s", folder, names[i]);
     if (length < 0 || length >= (int)sizeof file || stat(file, &status) != 0) return false;

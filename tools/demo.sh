@@ -23,7 +23,7 @@ if test ! -s demo/text.bin; then
   ./penstock-tokens --bytes -o demo/text.bin demo/text.txt
 fi
 
-./penstock-demo train --data demo/text.bin --checkpoint demo/checkpoint --log demo/log.json
+./penstock-demo train --overwrite --data demo/text.bin --checkpoint demo/checkpoint --log demo/log.json
 
 # The mean of the last ten steps says more than the last one.
 awk '{ match($0, /"loss":[-+0-9.eE]+/); loss = substr($0, RSTART + 7, RLENGTH - 7)

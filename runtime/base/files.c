@@ -2,6 +2,7 @@
 #define _GNU_SOURCE 1
 #include "runtime/base/files.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -67,24 +69,54 @@ int pen_folder_make(const char *path) {
   return make_one(path);
 }
 
-int pen_folder_lock(const char *path, double seconds) {
-  const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
-  int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) {
-    return -1;
+bool pen_folder_is(const char *path, const struct pen_folder_id *id) {
+  struct stat status;
+  if (id->inode == 0) {
+    return true;
   }
-  for (double waited = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; waited += 0.01) {
+  if (stat(path, &status) != 0) {
+    return false;
+  }
+  errno = ESTALE;
+  return status.st_dev == id->device && status.st_ino == id->inode;
+}
+
+int pen_file_lock(int fd, double seconds) {
+  const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+  double waited = 0;
+  while (flock(fd, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR)) {
     if (errno == EWOULDBLOCK && waited >= seconds) {
-      close(fd);
-      errno = EWOULDBLOCK;
       return -1;
     }
-    if (errno != EWOULDBLOCK && errno != EINTR) {
-      break;
-    }
     nanosleep(&pause, NULL);
+    waited += 0.01;
   }
-  return 0; /* stays open, which keeps the lock */
+  return 0;
+}
+
+/* Opens and locks the folder of that name. */
+static int lock_now(const char *path, double seconds, struct pen_folder_id *id) {
+  struct stat status;
+  int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd >= 0 && (fstat(fd, &status) != 0 || pen_file_lock(fd, seconds) != 0)) {
+    const int cause = errno;
+    close(fd);
+    errno = cause;
+    return -1;
+  }
+  if (fd >= 0) {
+    *id = (struct pen_folder_id){status.st_dev, status.st_ino};
+  }
+  return fd;
+}
+
+int pen_folder_lock(const char *path, double seconds, struct pen_folder_id *id) {
+  int fd = lock_now(path, seconds, id);
+  while (fd >= 0 && !pen_folder_is(path, id)) { /* moved or replaced before it was locked */
+    close(fd);
+    fd = lock_now(path, seconds, id);
+  }
+  return fd < 0 ? -1 : 0; /* stays open, which keeps the lock */
 }
 
 /* Succeeds in a file system without locks. */
@@ -112,6 +144,24 @@ int pen_folder_share(const char *path) {
 }
 
 int pen_folder_try_lock(const char *path) { return lock_folder(path, LOCK_EX); }
+
+/* readdir() would want an allocator; the system call wants none. */
+void pen_folder_each(const char *path, void (*visit)(void *context, const char *name),
+                     void *context) {
+  _Alignas(struct dirent64) char entries[4096];
+  int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) {
+    return;
+  }
+  for (long count; (count = syscall(SYS_getdents64, fd, entries, sizeof entries)) > 0;) {
+    for (long at = 0; at < count;) {
+      const struct dirent64 *entry = (const struct dirent64 *)(entries + at);
+      visit(context, entry->d_name);
+      at += entry->d_reclen;
+    }
+  }
+  close(fd);
+}
 
 int pen_folder_sync(const char *path) {
   int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -233,11 +283,11 @@ int64_t pen_file_read_at(int fd, void *bytes, size_t count, uint64_t offset) {
   return (int64_t)total;
 }
 
+int pen_file_sync(int fd) { return fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP ? 0 : -1; }
+
 int pen_file_sync_close(int fd, int result) {
   int cause = errno;
-  bool synced =
-      fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP; /* or not a thing that can be */
-  if (!synced && !result) {
+  if (pen_file_sync(fd) != 0 && !result) {
     result = -1, cause = errno;
   }
   if (close(fd) && !result) {

@@ -24,10 +24,23 @@ int pen_path_suffix(char path[PATH_MAX], const char *file, const char *suffix);
 /* Makes a folder, unless it exists, and its missing parents, and syncs the parent of each. */
 int pen_folder_make(const char *path);
 
-/* Locks a folder exclusively (flock) until this process and its children have exited; waits up to
- * `seconds` for another process's lock. -1 with EWOULDBLOCK: it is still locked. Without locks in
- * the file system it succeeds; a network file system may keep the locks of each host separately. */
-int pen_folder_lock(const char *path, double seconds);
+/* A folder, whatever its name is; inode 0: none is known. */
+struct pen_folder_id {
+  uint64_t device, inode;
+};
+
+/* Whether a path names that folder; true if none is known. Else errno is that of stat(), or ESTALE:
+ * another folder has the name now. */
+bool pen_folder_is(const char *path, const struct pen_folder_id *id);
+
+/* Locks the folder that the name has exclusively (flock) until this process and its children have
+ * exited; waits up to `seconds` for another process's lock. -1 with EWOULDBLOCK: it is still
+ * locked. Without locks in the file system it succeeds; a network file system may keep the locks of
+ * each host separately. Sets *id. */
+int pen_folder_lock(const char *path, double seconds, struct pen_folder_id *id);
+
+/* The same for an open file. */
+int pen_file_lock(int fd, double seconds);
 
 /* Takes a shared lock on a folder, so that pen_folder_try_lock() fails, until this process and its
  * children have exited. -1: the folder was removed, or is locked exclusively. */
@@ -36,6 +49,10 @@ int pen_folder_share(const char *path);
 /* Locks a folder exclusively before its removal, if no process shares it. Returns a descriptor,
  * which the caller closes to unlock, or -1. */
 int pen_folder_try_lock(const char *path);
+
+/* Calls `visit` with the name of each entry of a folder, "." and ".." included, in no order. */
+void pen_folder_each(const char *path, void (*visit)(void *context, const char *name),
+                     void *context);
 
 /* Syncs the entries of a folder; succeeds if the file system cannot sync folders. */
 int pen_folder_sync(const char *path);
@@ -60,6 +77,9 @@ int pen_file_write_at(int fd, const void *bytes, size_t count, uint64_t offset);
 
 /* Reads up to `count` bytes, fewer only at the end of the file; returns how many, or -1. */
 int64_t pen_file_read_at(int fd, void *bytes, size_t count, uint64_t offset);
+
+/* Syncs a file; succeeds if it is none that can be synced. */
+int pen_file_sync(int fd);
 
 /* Syncs and closes fd after work whose result was `result`, 0 or -1. Returns -1 if any of the three
  * failed, with the errno of the first. */

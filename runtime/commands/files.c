@@ -37,7 +37,10 @@ static const struct named_file {
 enum { NAMED_FILE_COUNT = sizeof named_files / sizeof *named_files };
 
 static const char *path_of(const struct pen_options *options, const struct named_file *file) {
-  return *(const char *const *)((const char *)options + file->offset);
+  const char *path = *(const char *const *)((const char *)options + file->offset);
+  const bool by_variable =
+      path == NULL && file->offset == offsetof(struct pen_options, secret_file);
+  return by_variable ? getenv("PENSTOCK_SECRET_FILE") : path;
 }
 
 /* What `train` makes in the folder of its checkpoints. */
@@ -74,6 +77,12 @@ void pen_check_files_differ(const struct pen_options *options) {
 
 void pen_check_weights_not_written(const struct pen_run *run) {
   const char *path = run->checkpoint_path != NULL ? run->checkpoint_path : run->weights_path;
+  char parent[PATH_MAX];
+  struct stat status;
+  if (path != NULL && stat(path, &status) == 0 && !S_ISDIR(status.st_mode)) {
+    pen_split_path(path, parent); /* of an index, beside which are its files */
+    path = parent;
+  }
   DIR *folder = path == NULL ? NULL : opendir(path);
   for (const struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
     char file[PATH_MAX];
@@ -84,7 +93,11 @@ void pen_check_weights_not_written(const struct pen_run *run) {
     }
     for (size_t i = 0; i < NAMED_FILE_COUNT; i++) {
       const char *written = named_files[i].written ? path_of(run->options, &named_files[i]) : NULL;
-      if (written != NULL && pen_same_file(file, written)) {
+      char temporary[PATH_MAX];
+      if (written != NULL && (pen_same_file(file, written) ||
+                              (named_files[i].suffix != NULL &&
+                               pen_path_suffix(temporary, written, named_files[i].suffix) == 0 &&
+                               pen_same_file(file, temporary)))) {
         pen_fail(PEN_EXIT_USAGE, "%s %s: a file of the weights that are read from %s",
                  named_files[i].option, written, path);
       }

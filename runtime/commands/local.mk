@@ -35,4 +35,6 @@ libruntime_a_SOURCES += \
   %reldir%/texts.h \
   %reldir%/timed_ranks.c \
   %reldir%/timed_ranks.h \
-  %reldir%/train.c
+  %reldir%/train.c \
+  %reldir%/train_files.c \
+  %reldir%/train_files.h

@@ -54,6 +54,13 @@ void pen_run_open_trace(struct pen_run *run) {
   }
 }
 
+/* The windows of the step that begins there. */
+static uint64_t windows_of_step(const struct pen_plan *plan, const struct pen_buckets *buckets,
+                                const struct pen_data *data, uint64_t cursor) {
+  return pen_data_step_windows(plan,
+                               buckets->profile[pen_bucket_of_step(buckets, plan, data, cursor)]);
+}
+
 uint64_t pen_steps_of_file(const struct pen_plan *plan, const struct pen_buckets *buckets,
                            const struct pen_data *data) {
   uint64_t steps = 0, cursor = 0;
@@ -61,8 +68,7 @@ uint64_t pen_steps_of_file(const struct pen_plan *plan, const struct pen_buckets
     return 1;
   }
   for (;; steps++) {
-    uint32_t shape = pen_bucket_of_step(buckets, plan, data, cursor);
-    cursor += pen_data_step_windows(plan, buckets->profile[shape]);
+    cursor += windows_of_step(plan, buckets, data, cursor);
     if (cursor > data->window_count) {
       break;
     }
@@ -73,6 +79,28 @@ uint64_t pen_steps_of_file(const struct pen_plan *plan, const struct pen_buckets
              data->window_count, data->sequence, cursor);
   }
   return steps;
+}
+
+void pen_say_not_read(const struct pen_run *run, const struct pen_buckets *buckets,
+                      const struct pen_data *data, uint64_t steps) {
+  const struct pen_plan *plan = run->plan;
+  const uint64_t windows = data->window_count;
+  uint64_t cursor = 0, step = 0;
+  if (data->tokens == NULL || run->local.first != 0) {
+    return;
+  }
+  for (; step < steps && cursor <= windows; step++) {
+    cursor += windows_of_step(plan, buckets, data, cursor);
+  }
+  if (cursor > windows && !run->options->quiet) {
+    pen_say(plan->name,
+            "%s: its %" PRIu64 " windows end in step %" PRIu64 " of %" PRIu64
+            ": from there on windows are read again",
+            data->path, windows, step, steps);
+  } else if (cursor < windows && cursor + windows_of_step(plan, buckets, data, cursor) > windows) {
+    pen_warn("%s: %" PRIu64 " of %" PRIu64 " windows are not read: a step reads %" PRIu64,
+             data->path, windows - cursor, windows, windows_of_step(plan, buckets, data, cursor));
+  }
 }
 
 struct pen_run pen_run_of(const struct pen_plan *plan, const struct pen_plan *deployed,

@@ -27,4 +27,9 @@ void pen_run_open_trace(struct pen_run *run);
 uint64_t pen_steps_of_file(const struct pen_plan *plan, const struct pen_buckets *buckets,
                            const struct pen_data *data);
 
+/* On the host of rank 0: says which windows of a file, read from its start, so many steps do not
+ * read since they fill no step, or, unless --quiet, that they read some again. */
+void pen_say_not_read(const struct pen_run *run, const struct pen_buckets *buckets,
+                      const struct pen_data *data, uint64_t steps);
+
 #endif

@@ -1,22 +1,16 @@
 /* train.c: the command train. */
-#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "runtime/base/check.h"
-#include "runtime/base/files.h"
 #include "runtime/base/stop_signals.h"
 #include "runtime/commands/commands.h"
 #include "runtime/commands/files.h"
 #include "runtime/commands/setup.h"
+#include "runtime/commands/train_files.h"
 #include "runtime/control/listen_address.h"
-#include "runtime/observe/step_log.h"
 #include "runtime/storage/checkpoint_load.h"
-#include "runtime/storage/checkpoint_prune.h"
-#include "runtime/storage/checkpoint_tensors.h"
 #include "runtime/storage/folder_mark.h"
 #include "runtime/storage/initial_weights.h"
 #include "runtime/supervise/binding.h"
@@ -24,26 +18,14 @@
 #include "runtime/supervise/signals.h"
 #include "runtime/supervise/supervise.h"
 
-/* A run that starts from step 1 in a folder with checkpoints replaces some of them: warns of it. */
-static void report_existing_checkpoints(const struct pen_run *run) {
-  const char *name = run->plan->name, *folder = run->options->checkpoint;
-  uint64_t newest;
-  if (!pen_checkpoint_newest(folder, &newest)) {
-    if (run->options->resume) {
-      pen_say(name, "no checkpoint in %s: starting at step 1", folder);
-    }
-    return;
+/* What is not as expected of the checkpoint: no `latest` names it, or other tensors are frozen than
+ * when it was saved. */
+static void report_start(const struct pen_checkpoint_info *found,
+                         const struct pen_options *options) {
+  if (found->latest_is_missing) {
+    pen_warn("--checkpoint %s: has no latest: continues from the newest complete checkpoint, %s",
+             options->checkpoint, found->path);
   }
-  const char *advice =
-      run->options->resume ? "but no latest to resume" : "and --resume continues from the latest";
-  pen_say(name,
-          "%s holds checkpoints up to step-%08" PRIu64
-          ", %s: starting at step 1; those of the same steps are replaced",
-          folder, newest, advice);
-}
-
-/* Other tensors are frozen than when the checkpoint was saved. */
-static void report_frozen(const struct pen_checkpoint_info *found) {
   if (found->unfrozen_count > 0) {
     pen_warn("%s: %u tensors were frozen and are trained now: their moments start at zero",
              found->path, found->unfrozen_count);
@@ -60,49 +42,22 @@ static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
   if (options->resume && pen_checkpoint_find(options->checkpoint, run->plan, found) == 0) {
     run->checkpoint_path = found->path;
     run->first_step = found->step;
-    run->cursor = found->cursor;
     run->updates = found->updates;
+    pen_train_data_continue(run, found);
     if (run->local.first == 0) {
-      report_frozen(found);
+      report_start(found, options);
     }
     return;
   }
-  if (options->checkpoint != NULL && run->local.first == 0) {
-    report_existing_checkpoints(run);
+  if (options->resume && run->local.first == 0) {
+    fprintf(stderr, "%s: no checkpoint in %s: starting at step 1\n", run->plan->name,
+            options->checkpoint);
   }
   if (options->init != NULL) {
     static char path[PATH_MAX];
     pen_resolve_path(options->init, path);
     run->weights_path = path;
     pen_weights_check(run->plan, run->weights_path);
-  }
-}
-
-/* Fails if the folder is a checkpoint, not one that holds checkpoints. */
-static void check_is_parent_folder(const char *folder) {
-  char file[PATH_MAX];
-  if (pen_path_join(file, folder, pen_checkpoint_files[PEN_OPTIMIZER_FILE]) == 0 &&
-      access(file, F_OK) == 0) {
-    pen_fail(PEN_EXIT_USAGE,
-             "--checkpoint %s: is one checkpoint itself: name the folder that holds it", folder);
-  }
-}
-
-/* Makes the folder; on the host of rank 0 it locks and marks it for all hosts. A run that was
- * killed just before may hold the lock a little longer. */
-static void lock_checkpoints(const struct pen_run *run) {
-  const double lock_timeout_s = 2;
-  const char *folder = run->options->checkpoint;
-  check_is_parent_folder(folder);
-  if (pen_folder_make(folder) != 0 || access(folder, W_OK | X_OK) != 0) {
-    pen_fail(PEN_EXIT_CANNOT_CREATE, "--checkpoint %s: %s", folder, strerror(errno));
-  }
-  if (run->local.first == 0 && pen_folder_lock(folder, lock_timeout_s) != 0) {
-    pen_fail(PEN_EXIT_CANNOT_CREATE, "--checkpoint %s: %s", folder,
-             errno == EWOULDBLOCK ? "another run saves there" : strerror(errno));
-  }
-  if (run->plan->host_count > 1 && run->local.first == 0 && pen_folder_mark_write(folder) != 0) {
-    pen_fail(PEN_EXIT_CANNOT_CREATE, "--checkpoint %s: %s", folder, strerror(errno));
   }
 }
 
@@ -118,6 +73,7 @@ static void open_evaluation(struct pen_run *run) {
     evaluation->steps = options->given.eval_steps
                             ? options->eval_steps
                             : pen_steps_of_file(run->plan, &evaluation->buckets, &evaluation->data);
+    pen_say_not_read(run, &evaluation->buckets, &evaluation->data, evaluation->steps);
   }
 }
 
@@ -151,6 +107,12 @@ static void check_train(const struct pen_plan *plan, const struct pen_options *o
   pen_check_data_given(plan, options, "train");
   if (options->resume && options->checkpoint == NULL) {
     pen_fail(PEN_EXIT_USAGE, "--resume needs --checkpoint DIR: what to resume");
+  }
+  if (options->resume && options->overwrite) {
+    pen_fail(PEN_EXIT_USAGE, "--overwrite begins anew, --resume continues: give one of them");
+  }
+  if (options->new_data && !options->resume) {
+    pen_fail(PEN_EXIT_USAGE, "--new-data needs --resume: what continues with other data");
   }
   if (options->log_microbatches && options->log == NULL) {
     pen_fail(PEN_EXIT_USAGE, "--log-microbatches needs --log FILE: where to write the losses");
@@ -223,6 +185,16 @@ static void report_stop(const struct pen_run *run) {
   }
 }
 
+/* A file that is shorter than a step. */
+static void report_short_data(const struct pen_run *run) {
+  const struct pen_data *data = &run->data;
+  const uint64_t windows = pen_data_step_windows(run->plan, run->profile);
+  if (data->tokens != NULL && data->window_count < windows && run->local.first == 0) {
+    pen_warn("%s: %" PRIu64 " windows, and a step reads %" PRIu64 ": it reads windows again",
+             data->path, data->window_count, windows);
+  }
+}
+
 int pen_run_train(const struct pen_plan *plan, const struct pen_options *options,
                   uint64_t zero_ns) {
   pen_block_signals(); /* a signal before the ranks start ends them in order too */
@@ -233,7 +205,7 @@ int pen_run_train(const struct pen_plan *plan, const struct pen_options *options
   pen_run_open_data(&run);
   open_evaluation(&run);
   if (options->checkpoint != NULL) {
-    lock_checkpoints(
+    pen_train_folder_open(
         &run); /* before it is read: the last run may save until it releases the lock */
   }
   find_start(&run, &found);
@@ -246,8 +218,9 @@ int pen_run_train(const struct pen_plan *plan, const struct pen_options *options
     return 0;
   }
   run.steps = past_step - run.first_step;
+  report_short_data(&run);
+  pen_train_log_open(&run);
   if (run.local.first == 0) {
-    run.log_descriptor = pen_log_create(options->log, run.checkpoint_path != NULL);
     check_metrics(&run);
   }
   pen_run_open_trace(&run);

@@ -3,6 +3,8 @@ libruntime_a_SOURCES += \
   %reldir%/bucket.c \
   %reldir%/bucket.h \
   %reldir%/data.h \
+  %reldir%/data_place.c \
+  %reldir%/data_place.h \
   %reldir%/packed_file.c \
   %reldir%/packed_file.h \
   %reldir%/step_inputs.c \

@@ -9,9 +9,20 @@
 #include "runtime/base/futex_counter.h"
 #include "runtime/data/target_mask.h"
 
+/* The last epoch, from 2, that begins among these windows of a file; 0: none does. */
+static uint64_t epoch_begun(const struct pen_data *data, uint64_t first, uint64_t count) {
+  if (data->tokens == NULL || first + count == 0) {
+    return 0;
+  }
+  const uint64_t before = first == 0 ? 0 : (first - 1) / data->window_count,
+                 last = (first + count - 1) / data->window_count;
+  return last > before ? last + 1 : 0;
+}
+
 void pen_data_prepare_step(struct pen_data *data, uint64_t cursor, uint64_t count) {
   data->cursor = cursor;
   data->step_targets = pen_data_targets(data, cursor, count);
+  data->epoch = epoch_begun(data, cursor, count);
   data->read_ns = 0;
 }
 

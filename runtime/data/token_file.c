@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <nettle/sha2.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -170,6 +171,26 @@ static void take_packed(struct pen_data *data, const struct pen_plan *plan, cons
   data->mask_crc = data->mask == NULL ? 0 : header->index_crc;
 }
 
+/* The header, which has the checksums of a packed file's windows, and 64 blocks from the first byte
+ * to the last; of a file that is not longer than these, all. */
+static struct pen_data_file_id identify(const unsigned char *file, uint64_t bytes) {
+  enum { BLOCKS = 64, BLOCK_BYTES = 4096 };
+  struct pen_data_file_id id = {.bytes = bytes};
+  struct sha256_ctx hash;
+  sha256_init(&hash);
+  if (bytes <= BLOCKS * BLOCK_BYTES) {
+    sha256_update(&hash, bytes, file);
+  } else {
+    sha256_update(&hash, HEADER_BYTES, file);
+    for (uint64_t i = 0; i < BLOCKS; i++) {
+      sha256_update(&hash, BLOCK_BYTES, file + (bytes - BLOCK_BYTES) / (BLOCKS - 1) * i);
+    }
+    sha256_update(&hash, BLOCK_BYTES, file + bytes - BLOCK_BYTES);
+  }
+  sha256_digest(&hash, sizeof id.checksum, id.checksum);
+  return id;
+}
+
 static void open_tokens(struct pen_data *data, const struct pen_plan *plan, const char *path) {
   int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   struct stat status;
@@ -188,6 +209,7 @@ static void open_tokens(struct pen_data *data, const struct pen_plan *plan, cons
   pen_check(file != MAP_FAILED, "%s: cannot map %jd bytes", path, (intmax_t)status.st_size);
   close(descriptor);
   data->path = path;
+  data->file = identify(file, (uint64_t)status.st_size);
   if (memcmp(file, PEN_PACKED_MAGIC, HEADER_SHORTEST_BYTES) == 0 ||
       memcmp(file, PEN_PACKED_MASKED_MAGIC, HEADER_SHORTEST_BYTES) == 0) {
     take_packed(data, plan, path, file, (uint64_t)status.st_size);

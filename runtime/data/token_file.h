@@ -12,14 +12,21 @@
 #include "runtime/data/packed_file.h"
 #include "runtime/plan/plan.h"
 
+/* A file is known by its size and the SHA-256 of its header and of blocks spread over it. */
+struct pen_data_file_id {
+  uint64_t bytes;
+  unsigned char checksum[PEN_DIGEST_BYTES];
+};
+
 struct pen_data {
   const char *path;            /* null without a file */
   const unsigned char *tokens; /* mapped, little-endian; null without a file */
-  uint32_t token_bytes;        /* 2 or 4 */
-  const unsigned char *mask;   /* which tokens are targets that count (target_mask.h); null: all */
-  uint32_t mask_crc;           /* of the mask, or of a packed file's index with it; 0: no mask */
-  struct pen_packed packed;    /* header null: a plain file */
-  uint64_t token_count;        /* of a plain file */
+  struct pen_data_file_id file;
+  uint32_t token_bytes;      /* 2 or 4 */
+  const unsigned char *mask; /* which tokens are targets that count (target_mask.h); null: all */
+  uint32_t mask_crc;         /* of the mask, or of a packed file's index with it; 0: no mask */
+  struct pen_packed packed;  /* header null: a plain file */
+  uint64_t token_count;      /* of a plain file */
   uint64_t window_count; /* the packed file's, or floor((tokens - 1)/sequence), or, to the end, that
                             rounded up */
   uint64_t sequence, vocab,
@@ -31,6 +38,7 @@ struct pen_data {
   uint64_t cursor;
   uint64_t
       step_targets; /* that are not ignored, of all microbatches of the step and all replicas */
+  uint64_t epoch;   /* the last one, from 2, that begins in the step; 0: none does */
   uint64_t read_ns; /* in the step so far: to read tokens, in the ops that do */
   uint64_t first_microbatch, microbatch_index; /* the replica's first; the action's, within it */
 };

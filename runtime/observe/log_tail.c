@@ -3,6 +3,8 @@
 #include "runtime/observe/log_tail.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,36 +48,91 @@ static bool read_lines(struct pen_log_tail *tail, const char *bytes, size_t coun
   return found;
 }
 
-static void remove_incomplete_line(int fd, const char *bytes, size_t count, uint64_t size) {
-  const char *last = memrchr(bytes, '\n', count);
-  const size_t excess = last == NULL ? count : (size_t)(bytes + count - last - 1);
-  if (excess > 0) {
-    pen_check(ftruncate(fd, (off_t)(size - excess)) == 0, "cannot shorten --log");
+/* Where the last line without a line end begins; `size` if there is none. */
+static uint64_t past_last_line(int fd, uint64_t size) {
+  char part[1 << 12];
+  uint64_t end = size;
+  while (end > 0) {
+    const uint64_t from = end > sizeof part ? end - sizeof part : 0;
+    const int64_t count = pen_file_read_at(fd, part, end - from, from);
+    pen_check(count >= 0, "cannot read --log");
+    const char *last = memrchr(part, '\n', (size_t)count);
+    if (last != NULL) {
+      return from + (uint64_t)(last - part) + 1;
+    }
+    end = from;
+  }
+  return 0;
+}
+
+/* What a line begins with, or a block of it that was not written before the host failed. */
+static bool may_be_line(int fd, uint64_t from) {
+  char first;
+  return pen_file_read_at(fd, &first, 1, from) == 1 && (first == '{' || first == '\0');
+}
+
+static bool is_object(int fd, uint64_t from, uint64_t bytes) {
+  char *text = malloc(bytes);
+  const bool is_read = text != NULL && pen_file_read_at(fd, text, bytes, from) == (int64_t)bytes;
+  json_t *line = is_read ? json_loadb(text, bytes, 0, NULL) : NULL;
+  const bool is_object = json_is_object(line);
+  json_decref(line);
+  free(text);
+  return is_object;
+}
+
+static void mend(int fd, const char *path, uint64_t size) {
+  const uint64_t whole = past_last_line(fd, size);
+  if (whole < size && is_object(fd, whole, size - whole)) {
+    pen_check(pen_file_write_at(fd, "\n", 1, size) == 0, "cannot write to --log");
+  } else if (whole < size && !may_be_line(fd, whole)) {
+    pen_fail(PEN_EXIT_CANNOT_CREATE, "--log %s: its last line, without an end, is none of a log",
+             path);
+  } else if (whole < size) {
+    pen_check(ftruncate(fd, (off_t)whole) == 0, "cannot shorten --log");
+    pen_warn("--log %s: its last line ended after %" PRIu64 " bytes: removed", path, size - whole);
+  }
+}
+
+/* Opens a log; -1 unless it is a regular file that is not empty. */
+static int open_log(const char *path, uint64_t *size) {
+  struct stat status;
+  const int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  if (fd >= 0 && (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || status.st_size == 0)) {
+    close(fd);
+    return -1;
+  }
+  *size = fd < 0 ? 0 : (uint64_t)status.st_size;
+  return fd;
+}
+
+void pen_log_tail_mend(const char *path) {
+  uint64_t size;
+  const int fd = open_log(path, &size);
+  if (fd >= 0) {
+    mend(fd, path, size);
+    close(fd);
   }
 }
 
 struct pen_log_tail pen_log_tail_read(const char *path, uint64_t from_step) {
   struct pen_log_tail tail = {0};
-  struct stat status;
-  const int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
-  if (fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0) {
-    const uint64_t size = (uint64_t)status.st_size;
-    bool found = false;
-    for (uint64_t most = first_bytes; !found; most *= 8) {
-      const uint64_t from = size > most ? size - most : 0;
-      char *bytes = malloc(size - from + 1);
-      pen_check(bytes != NULL, "no memory for the last lines of --log");
-      const int64_t count = pen_file_read_at(fd, bytes, size - from, from);
-      pen_check(count >= 0, "cannot read --log");
-      found = read_lines(&tail, bytes, (size_t)count, from == 0, from_step) || from == 0;
-      if (found) {
-        remove_incomplete_line(fd, bytes, (size_t)count, size);
-      }
-      free(bytes);
-    }
+  uint64_t size;
+  pen_log_tail_mend(path);
+  const int fd = open_log(path, &size);
+  if (fd < 0) {
+    return tail;
   }
-  if (fd >= 0) {
-    close(fd);
+  bool found = false;
+  for (uint64_t most = first_bytes; !found; most *= 8) {
+    const uint64_t from = size > most ? size - most : 0;
+    char *bytes = malloc(size - from);
+    pen_check(bytes != NULL, "no memory for the last lines of --log");
+    const int64_t count = pen_file_read_at(fd, bytes, size - from, from);
+    pen_check(count >= 0, "cannot read --log");
+    found = read_lines(&tail, bytes, (size_t)count, from == 0, from_step) || from == 0;
+    free(bytes);
   }
+  close(fd);
   return tail;
 }

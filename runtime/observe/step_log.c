@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/base/check.h"
@@ -15,6 +16,7 @@
 #include "runtime/base/text_writer.h"
 #include "runtime/comm/step_stats.h"
 #include "runtime/base/learning_rate.h"
+#include "runtime/observe/log_tail.h"
 #include "runtime/observe/plan_summary.h"
 
 enum { LINE_BYTES = 512 };
@@ -25,16 +27,52 @@ static const uint64_t plain_ns = 10 * 1000 * 1000000ull; /* between two plain li
 struct step_report {
   uint64_t step;   /* optimizer steps, from 1 */
   uint64_t tokens; /* targets that count; 0: loss and norm are not set */
+  uint64_t epoch;  /* that begins in the step, from 2; 0: none does */
   double loss, norm, learning_rate, step_ms, tokens_per_second;
 };
 
-int pen_log_create(const char *path, bool append) {
+/* Whether it is what the command prints to, as /dev/stdout is: what is there may be its own. */
+static bool is_printed_to(const struct stat *log) {
+  struct stat out, error;
+  return (fstat(STDOUT_FILENO, &out) == 0 && pen_file_same(&out, log)) ||
+         (fstat(STDERR_FILENO, &error) == 0 && pen_file_same(&error, log));
+}
+
+/* Of a regular file: no other command writes there, and no former run has. A command that was
+ * killed just before may hold the lock a little longer. */
+static void take_log(int descriptor, const char *path, enum pen_log_mode mode) {
+  const double lock_timeout_s = 2;
+  struct stat status;
+  if (pen_file_lock(descriptor, lock_timeout_s) != 0 && errno == EWOULDBLOCK) {
+    pen_fail(PEN_EXIT_CANNOT_CREATE, "--log %s: another command writes there", path);
+  }
+  if (mode == PEN_LOG_CONTINUED) {
+    pen_log_tail_mend(path);
+  } else if (mode == PEN_LOG_OVERWRITTEN && ftruncate(descriptor, 0) != 0) {
+    pen_fail(PEN_EXIT_CANNOT_CREATE, "--log %s: %s", path, strerror(errno));
+  } else if (fstat(descriptor, &status) == 0 && status.st_size > 0) {
+    pen_fail(PEN_EXIT_CANNOT_CREATE,
+             "--log %s: a former run has written there: --resume, with its --checkpoint, appends, "
+             "--overwrite begins anew",
+             path);
+  }
+}
+
+int pen_log_create(const char *path, enum pen_log_mode mode) {
+  struct stat status;
   if (path == NULL) {
     return -1;
   }
-  int descriptor = pen_file_open_output(path, O_APPEND | (append ? 0 : O_TRUNC));
+  const bool exists = access(path, F_OK) == 0;
+  int descriptor = pen_file_open_output(path, O_APPEND);
   if (descriptor < 0) {
     pen_fail(PEN_EXIT_CANNOT_CREATE, "--log %s: %s", path, strerror(errno));
+  }
+  if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) && !is_printed_to(&status)) {
+    take_log(descriptor, path, mode);
+  }
+  if (!exists) {
+    pen_folder_sync_of(path); /* best effort */
   }
   return descriptor;
 }
@@ -43,6 +81,9 @@ int pen_log_create_again(const char *path) {
   const int descriptor = path == NULL ? -1 : pen_file_open_output(path, O_APPEND);
   if (path != NULL && descriptor < 0) {
     pen_warn("--log %s: %s; training continues without it", path, strerror(errno));
+  }
+  if (descriptor >= 0) {
+    pen_file_lock(descriptor, 0); /* a file server may still keep that of the lost host */
   }
   return descriptor;
 }
@@ -102,7 +143,8 @@ void pen_log_must_be_whole(const struct pen_log *log) {
 /* `index`: the step of the run, from 0. */
 static void write_line(struct pen_log *log, const struct step_report *report, uint64_t index,
                        const double *stats) {
-  char *line = log->line, loss[32], norm[32], rate[32], ms[32], speed[32], skipped[40] = "";
+  char *line = log->line, loss[32], norm[32], rate[32], ms[32], speed[32];
+  char skipped[40] = "", epoch[40] = "";
   const size_t room = log->line_bytes;
   pen_json_mean(loss, sizeof loss, report->tokens, report->loss);
   pen_json_mean(norm, sizeof norm, report->tokens, report->norm);
@@ -112,11 +154,14 @@ static void write_line(struct pen_log *log, const struct step_report *report, ui
   if (log->skipped > 0) {
     snprintf(skipped, sizeof skipped, ",\"skipped\":%" PRIu64, log->skipped);
   }
+  if (report->epoch > 0) {
+    snprintf(epoch, sizeof epoch, ",\"epoch\":%" PRIu64, report->epoch);
+  }
   size_t used = (size_t)snprintf(
       line, room,
       "{\"step\":%" PRIu64 ",\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%" PRIu64
-      ",\"step_ms\":%s,\"tokens_per_second\":%s%s",
-      report->step, loss, norm, rate, report->tokens, ms, speed, skipped);
+      ",\"step_ms\":%s,\"tokens_per_second\":%s%s%s",
+      report->step, loss, norm, rate, report->tokens, ms, speed, skipped, epoch);
   if (log->plan_text != NULL) {
     used += (size_t)snprintf(line + used, room - used, ",\"plan\":%s", log->plan_text);
   }
@@ -234,6 +279,16 @@ static void publish_progress(const struct pen_log *log, const struct step_report
   atomic_fetch_add(&to->version, 1);
 }
 
+/* The first epoch of the run after which data are read again. */
+static void announce_epoch(struct pen_log *log, const struct step_report *report) {
+  pen_log_finish(log);
+  pen_say(log->plan->name,
+          "epoch %" PRIu64 " begins in step %" PRIu64 ": the %" PRIu64
+          " windows of %s are read again",
+          report->epoch, report->step, log->data->window_count, log->data->path);
+  log->data = NULL;
+}
+
 static void report_step(struct pen_log *log, const double *stats) {
   const struct pen_plan *plan = log->plan;
   uint64_t end_ns = log->end_ns[log->reported % PEN_STEP_STATS_DEPTH],
@@ -243,6 +298,7 @@ static void report_step(struct pen_log *log, const double *stats) {
   struct step_report report = {
       .step = step,
       .tokens = targets,
+      .epoch = log->epochs[log->reported % PEN_STEP_STATS_DEPTH],
       .learning_rate = pen_learning_rate(&plan->optimizer, step),
       .step_ms = step_ms,
       .tokens_per_second = (double)targets / step_ms * 1e3,
@@ -264,6 +320,9 @@ static void report_step(struct pen_log *log, const double *stats) {
   if (log->descriptor >= 0 && !again) {
     write_line(log, &report, log->reported - 1, stats);
   }
+  if (report.epoch > 0 && log->data != NULL && !again) {
+    announce_epoch(log, &report);
+  }
   if (log->watched != NULL) {
     publish_progress(log, &report);
   }
@@ -279,9 +338,10 @@ static void report_step(struct pen_log *log, const double *stats) {
 }
 
 bool pen_log_step(struct pen_log *log, struct pen_endpoint *endpoint, uint64_t step,
-                  uint64_t targets, bool all) {
+                  const struct pen_data *data, bool all) {
   if (log->reported <= step) { /* else it is reported already */
-    log->targets[step % PEN_STEP_STATS_DEPTH] = targets;
+    log->targets[step % PEN_STEP_STATS_DEPTH] = data->step_targets;
+    log->epochs[step % PEN_STEP_STATS_DEPTH] = data->epoch;
     log->end_ns[step % PEN_STEP_STATS_DEPTH] = pen_now_ns();
   }
   /* The next step may overwrite the statistics of step + 1 - DEPTH: report that one now. */

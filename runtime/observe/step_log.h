@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "runtime/comm/shared_control.h"
+#include "runtime/data/token_file.h"
 #include "runtime/observe/microbatch_losses.h"
 #include "runtime/plan/plan.h"
 #include "runtime/comm/endpoint.h"
@@ -28,14 +29,15 @@ struct pen_log {
   uint64_t first_step;          /* optimizer steps before this run */
   uint64_t steps;               /* that this run is to make */
   struct pen_microbatch_losses microbatches;
-  uint64_t max_skipped;       /* consecutive steps that may diverge; 0: any number */
-  uint64_t before;            /* steps of the run that another log reports */
-  uint64_t logged_step;       /* steps, from 1, that were reported before a restart; */
-  uint64_t logged_evaluation; /* the same of the last evaluation */
+  const struct pen_data *data; /* whose second epoch is announced; null: it was, or none is */
+  uint64_t max_skipped;        /* consecutive steps that may diverge; 0: any number */
+  uint64_t before;             /* steps of the run that another log reports */
+  uint64_t logged_step;        /* steps, from 1, that were reported before a restart; */
+  uint64_t logged_evaluation;  /* the same of the last evaluation */
   /* Since the run began: */
   uint64_t reported; /* steps reported */
-  uint64_t end_ns[PEN_STEP_STATS_DEPTH],
-      targets[PEN_STEP_STATS_DEPTH]; /* of the steps not yet reported */
+  uint64_t end_ns[PEN_STEP_STATS_DEPTH], targets[PEN_STEP_STATS_DEPTH],
+      epochs[PEN_STEP_STATS_DEPTH]; /* of the steps not yet reported */
   uint64_t reported_end_ns; /* end of the last step reported; before: when the first began */
   uint64_t shown_ns;        /* when progress was last shown */
   double smooth_ms;         /* moving average of step times, for the time left */
@@ -50,9 +52,11 @@ struct pen_log {
   uint64_t lost;            /* lines that could not be written */
 };
 
-/* In the parent: opens --log (path null: none); `append` keeps its contents. Fails (73). Returns
- * the descriptor, or -1. */
-int pen_log_create(const char *path, bool append);
+/* In the parent: opens and locks --log (path null: none). What a regular file holds is another
+ * run's, unless the log is continued: then an incomplete last line is removed. Fails (73): another
+ * command writes there, or a former run has written. Returns the descriptor, or -1. */
+enum pen_log_mode { PEN_LOG_NEW, PEN_LOG_CONTINUED, PEN_LOG_OVERWRITTEN };
+int pen_log_create(const char *path, enum pen_log_mode mode);
 
 /* After a restart, perhaps on another host: the same to append, with a warning for a failure. */
 int pen_log_create_again(const char *path);
@@ -64,11 +68,11 @@ void pen_log_open(struct pen_log *log, bool microbatches);
 /* On rank 0, when the first step begins. */
 void pen_log_start(struct pen_log *log);
 
-/* On rank 0, after a step of `targets` targets: reports the steps that all ranks have published;
- * with `all`, blocks until all steps up to `step` are reported. False: the run was aborted. Fails
- * (79) after max_skipped consecutive steps that diverged. */
+/* On rank 0, after a step, whose targets and epoch `data` has: reports the steps that all ranks
+ * have published; with `all`, blocks until all steps up to `step` are reported. False: the run was
+ * aborted. Fails (79) after max_skipped consecutive steps that diverged. */
 bool pen_log_step(struct pen_log *log, struct pen_endpoint *endpoint, uint64_t step,
-                  uint64_t targets, bool all);
+                  const struct pen_data *data, bool all);
 
 /* On rank 0: reports the sums of an evaluation after that step (null: it was interrupted), and
  * excludes its time from that of the next step. */

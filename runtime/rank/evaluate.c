@@ -23,7 +23,7 @@ static bool run_evaluation_step(struct pen_rank *rank, uint64_t index, uint64_t 
          pen_endpoint_wait_log(endpoint, rank->run_step) && vm->executor->step(vm) &&
          (!counted || vm->executor->finish(vm)) &&
          (endpoint->global != 0 ||
-          pen_log_step(&rank->evaluation_log, endpoint, index, vm->data.step_targets, counted));
+          pen_log_step(&rank->evaluation_log, endpoint, index, &vm->data, counted));
 }
 
 /* The log of an evaluation prints nothing: it sums the loss. */
@@ -54,10 +54,9 @@ static bool run_evaluation(struct pen_rank *rank, uint64_t *index) {
     rank->run_step++;
     cursor += pen_data_step_windows(run->plan, chosen->profile);
   }
-  going =
-      going && rank->vm->executor->finish(rank->vm) &&
-      (rank->endpoint.global != 0 || pen_log_step(&rank->evaluation_log, &rank->endpoint,
-                                                  *index - 1, rank->vm->data.step_targets, true));
+  going = going && rank->vm->executor->finish(rank->vm) &&
+          (rank->endpoint.global != 0 ||
+           pen_log_step(&rank->evaluation_log, &rank->endpoint, *index - 1, &rank->vm->data, true));
   return going && pen_endpoint_barrier(&rank->endpoint);
 }
 

@@ -113,8 +113,8 @@ static struct pen_update_counts updates_of(const struct pen_rank *rank) {
   const uint64_t *most = &rank->vm->adamw->updates;
   if (rank->stream_state != NULL) {
     const unsigned char *at = (const unsigned char *)most;
-    most = (const uint64_t *)pen_stream_read(
-        rank->stream_state, (uint64_t)(at - rank->endpoint.arena), sizeof *most);
+    most = (const uint64_t *)pen_stream_read(rank->stream_state,
+                                             (uint64_t)(at - rank->endpoint.arena), sizeof *most);
   }
   updates.most = *most;
   return updates;
@@ -125,13 +125,18 @@ static struct pen_update_counts updates_of(const struct pen_rank *rank) {
 static void save_checkpoint(struct pen_rank *rank, bool last) {
   const struct pen_run *run = rank->run;
   const struct pen_arena_view view = {.look = pen_stream_read, .context = rank->stream_state};
-  const struct pen_saving saving = {.directory = run->options->checkpoint,
-                                    .steps = rank->vm->optimizer_step,
-                                    .cursor = rank->cursor,
-                                    .updates = updates_of(rank),
-                                    .keep = run->options->keep,
-                                    .last = last,
-                                    .view = rank->stream_state == NULL ? NULL : &view};
+  const struct pen_saving saving = {
+      .directory = run->options->checkpoint,
+      .state = {.step = rank->vm->optimizer_step,
+                .cursor = rank->cursor,
+                .place = pen_data_place_of(&run->data, rank->cursor),
+                .updates = updates_of(rank)},
+      .locked = &run->checkpoints,
+      .log = run->log_descriptor,
+      .overwrites = run->options->overwrite && run->restart.saved_step == 0,
+      .keep = run->options->keep,
+      .last = last,
+      .view = rank->stream_state == NULL ? NULL : &view};
   int status;
   if (!last && has_diverged(rank)) {
     return;
@@ -251,7 +256,7 @@ static bool end_step(struct pen_rank *rank, uint64_t step, bool last) {
                                 vm->profile->microbatch_count);
   }
   if (rank->endpoint.global == 0 &&
-      !pen_log_step(&rank->log, &rank->endpoint, step, vm->data.step_targets, finishes)) {
+      !pen_log_step(&rank->log, &rank->endpoint, step, &vm->data, finishes)) {
     return false;
   }
   if (last && !must_be_finite(rank, step)) {
@@ -269,6 +274,13 @@ static bool end_step(struct pen_rank *rank, uint64_t step, bool last) {
 
 /* ---- the log ---- */
 
+/* Whether the first epoch after which data are read again is announced: in training, unless the
+ * file is shorter than a step, which was said. */
+static bool announces_epoch(const struct pen_run *run) {
+  return run->profile->kind == PEN_TRAIN && !run->options->quiet && !run->options->watch &&
+         run->data.window_count >= pen_data_step_windows(run->plan, run->profile);
+}
+
 static void open_log(struct pen_rank *rank) {
   const struct pen_run *run = rank->run;
   rank->log = (struct pen_log){
@@ -282,6 +294,7 @@ static void open_log(struct pen_rank *rank) {
       .first_step = run->first_step,
       .sound_step = run->first_step,
       .steps = run->steps,
+      .data = announces_epoch(run) ? &run->data : NULL,
       .max_skipped = run->options->max_skipped,
       .logged_step = run->logged.step,
       .logged_evaluation = run->logged.evaluation_step,

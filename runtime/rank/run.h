@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "runtime/base/files.h"
 #include "runtime/base/options.h"
 #include "runtime/comm/shared_control.h"
 #include "runtime/control/local_ranks.h"
@@ -61,6 +62,7 @@ struct pen_run {
   uint32_t prompts_checksum;  /* of generate: of all prompts' tokens */
   struct pen_data data;
   struct pen_run_evaluation evaluation;
+  struct pen_folder_id checkpoints;      /* that this command has locked */
   const char *checkpoint_path;           /* folder to load from, or null */
   const char *weights_path;              /* file to load weights from, or null */
   bool announces;                        /* rank 0 says what it runs on */

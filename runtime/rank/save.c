@@ -5,10 +5,13 @@
 #include "runtime/plan/shard.h"
 #include "runtime/rank/save.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "runtime/base/check.h"
+#include "runtime/base/files.h"
 #include "runtime/base/seal.h"
 #include "runtime/storage/checkpoint_prune.h"
 #include "runtime/storage/tensor_pieces.h"
@@ -18,7 +21,7 @@ static void report_save_failure(struct pen_control *control, const struct pen_sa
                                 const struct pen_save_failure *failure) {
   uint32_t none = 0;
   if (atomic_compare_exchange_strong(&control->save_status, &none, (uint32_t)failure->status)) {
-    pen_warn("%s; step %" PRIu64 " is not saved%s", failure->message, saving->steps,
+    pen_warn("%s; step %" PRIu64 " is not saved%s", failure->message, saving->state.step,
              saving->last ? "" : ", training continues");
   }
 }
@@ -28,10 +31,17 @@ static bool write_tensors(struct pen_endpoint *endpoint, const struct pen_saving
                           struct pen_save_failure *failure) {
   if (saving->view != NULL) {
     return pen_checkpoint_write_seen(endpoint->plan, endpoint->global, saving->view,
-                                     saving->directory, saving->steps, digests, failure);
+                                     saving->directory, saving->state.step, digests, failure);
   }
   return pen_checkpoint_write(endpoint->plan, endpoint->global, endpoint->arena, saving->directory,
-                              saving->steps, digests, failure);
+                              saving->state.step, digests, failure);
+}
+
+/* What the manifest says is done is in the log, also after the host has failed. */
+static void sync_log(const struct pen_saving *saving) {
+  if (saving->log >= 0 && pen_file_sync(saving->log) != 0) {
+    pen_warn("--log: cannot sync: %s", strerror(errno));
+  }
 }
 
 /* Global rank 0, when all have written. */
@@ -39,15 +49,22 @@ static void complete_checkpoint(struct pen_endpoint *endpoint, const struct pen_
                                 unsigned char (*digests)[PEN_DIGEST_BYTES]) {
   struct pen_control *control = endpoint->shared->control;
   struct pen_save_failure failure;
+  const bool here = pen_folder_is(saving->directory, saving->locked);
+  sync_log(saving);
   if (atomic_load(&control->save_status) != 0) {
-    pen_checkpoint_abandon(saving->directory);
-  } else if (!pen_checkpoint_finish(endpoint->plan, saving->directory, saving->steps,
-                                    saving->cursor, &saving->updates, digests, &failure)) {
+    if (here) {
+      pen_checkpoint_abandon(saving->directory);
+    }
+  } else if (!pen_checkpoint_finish(endpoint->plan, saving->directory, &saving->state, digests,
+                                    &failure)) {
     report_save_failure(control, saving, &failure);
   } else {
-    atomic_store(&control->saved_step, saving->steps);
+    if (saving->overwrites && atomic_load(&control->saved_step) == 0) {
+      pen_checkpoint_remove_others(saving->directory, saving->state.step);
+    }
+    atomic_store(&control->saved_step, saving->state.step);
     if (saving->keep != 0) {
-      pen_checkpoint_prune(saving->directory, saving->steps, saving->keep);
+      pen_checkpoint_prune(saving->directory, saving->state.step, saving->keep);
     }
   }
   atomic_store(&control->saving, 0);
@@ -62,7 +79,8 @@ bool pen_save_together(struct pen_endpoint *endpoint, const struct pen_saving *s
   if (endpoint->global == 0) {
     atomic_store(&control->save_status, 0);
     atomic_store(&control->saving, 1);
-    if (!pen_checkpoint_begin(saving->directory, endpoint->plan, saving->steps, &failure)) {
+    if (!pen_checkpoint_begin(saving->directory, saving->locked, endpoint->plan, saving->state.step,
+                              &failure)) {
       report_save_failure(control, saving, &failure);
     }
   }
@@ -79,7 +97,7 @@ bool pen_save_together(struct pen_endpoint *endpoint, const struct pen_saving *s
   if (pen_moments_are_sharded(endpoint->plan) || pen_has_pieces(endpoint->plan)) {
     bool written = atomic_load(&control->save_status) == 0;
     if (written && !pen_checkpoint_digest(endpoint->plan, endpoint->global, saving->directory,
-                                          saving->steps, digests, &failure)) {
+                                          saving->state.step, digests, &failure)) {
       report_save_failure(control, saving, &failure);
     }
     if (!pen_endpoint_barrier(endpoint)) {

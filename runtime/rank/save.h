@@ -7,17 +7,17 @@
 
 #include "runtime/storage/checkpoint_save.h"
 #include "runtime/comm/endpoint.h"
-#include "runtime/storage/update_counts.h"
 
 /* What is to be saved. */
 struct pen_saving {
   const char *directory;
-  uint64_t steps;                    /* optimizer steps that are in the weights */
-  uint64_t cursor;                   /* of the next step */
-  struct pen_update_counts updates;  /* that are in the weights */
-  uint64_t keep;                     /* checkpoints to keep; 0: all */
-  bool last;                         /* no step comes after it */
-  const struct pen_arena_view *view; /* of the rank's arena; null: it is in host memory */
+  struct pen_checkpoint_state state;
+  const struct pen_folder_id *locked; /* the directory's */
+  int log;                            /* descriptor of --log, or -1 */
+  bool overwrites;                    /* the run's first save removes what a former run has saved */
+  uint64_t keep;                      /* checkpoints to keep; 0: all */
+  bool last;                          /* no step comes after it */
+  const struct pen_arena_view *view;  /* of the rank's arena; null: it is in host memory */
 };
 
 /* Every rank calls it after the same step. False: the run was aborted meanwhile; the parent removes

@@ -19,8 +19,8 @@
 
 /* The options that must agree, and a number for each. */
 #define FINGERPRINTED_OPTIONS(row)                                                              \
-  row("--seed", options->seed) row("--shape", options->shape) row(                              \
-      "--data", run->data.token_count + run->data.window_count + run->data.mask_crc)            \
+  row("--seed", options->seed) row("--shape", options->shape) row("--data",                     \
+                                                                  data_number(&run->data))      \
       row("--init", options->init == NULL ? 0 : weights_number(run)) row(                       \
           "--checkpoint",                                                                       \
           (options->checkpoint != NULL) + (options->init == NULL ? weights_number(run) : 0))    \
@@ -39,6 +39,12 @@ static const char *const names[] = {
     FINGERPRINTED_OPTIONS(NAME)};
 enum { COUNT = sizeof names / sizeof *names };
 _Static_assert((int)COUNT <= (int)PEN_FINGERPRINT_MAX, "there is room for all");
+
+static uint64_t data_number(const struct pen_data *data) {
+  uint64_t number;
+  memcpy(&number, data->file.checksum, sizeof number);
+  return number + data->token_count + data->window_count + data->mask_crc;
+}
 
 /* 0: the weights come from no file, or from a checkpoint. */
 static uint64_t weights_number(const struct pen_run *run) {

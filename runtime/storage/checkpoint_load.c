@@ -5,14 +5,21 @@
 #include "runtime/storage/checkpoint_tensors.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
+#include "runtime/storage/checkpoint_prune.h"
 #include "runtime/storage/manifest.h"
 #include "runtime/storage/safetensors.h"
+#include "runtime/storage/safetensors_header.h"
 #include "runtime/storage/tensor_pieces.h"
 
 /* Whether a file of moments has none of a weight, which was frozen when it was saved. */
@@ -148,6 +155,56 @@ static int follow_latest(const char *dir, char folder[PATH_MAX]) {
   return 0;
 }
 
+/* The bytes that a tensor file has by its header; 0: it has none. */
+static uint64_t bytes_by_header(int fd) {
+  uint64_t header, past_end = 0; /* little-endian, as this machine is */
+  if (pen_file_read_at(fd, &header, sizeof header, 0) != (int64_t)sizeof header ||
+      header > PEN_SAFETENSORS_HEADER_MAX) {
+    return 0;
+  }
+  char *text = malloc(header + 1);
+  const int64_t count = text == NULL ? -1 : pen_file_read_at(fd, text, header, sizeof header);
+  json_t *root = count < 0 ? NULL : json_loadb(text, (size_t)count, 0, NULL), *tensor;
+  const char *name;
+  json_object_foreach(root, name, tensor) {
+    const json_t *end = json_array_get(json_object_get(tensor, "data_offsets"), 1);
+    const uint64_t past = (uint64_t)json_integer_value(end);
+    past_end = past > past_end ? past : past_end;
+  }
+  const uint64_t bytes = root == NULL ? 0 : sizeof header + header + past_end;
+  json_decref(root);
+  free(text);
+  return bytes;
+}
+
+/* Whether a tensor file has all its bytes, which that of a copy that broke off has not. */
+static bool is_whole(const char *folder, int file) {
+  char path[PATH_MAX];
+  struct stat status;
+  int fd = pen_path_join(path, folder, pen_checkpoint_files[file])
+               ? -1
+               : open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  const bool whole = fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
+                     status.st_size > 0 && bytes_by_header(fd) == (uint64_t)status.st_size;
+  if (fd >= 0) {
+    close(fd);
+  }
+  return whole;
+}
+
+/* The newest checkpoint of DIR with all its bytes: 0, or 1 if there is none. */
+static int find_newest(const char *dir, char folder[PATH_MAX]) {
+  char name[PEN_CHECKPOINT_NAME_BYTES];
+  for (uint64_t past = UINT64_MAX, step; pen_checkpoint_newest(dir, past, &step); past = step) {
+    snprintf(name, sizeof name, "step-%08" PRIu64, step);
+    if (pen_path_join(folder, dir, name) == 0 && is_whole(folder, PEN_MODEL_FILE) &&
+        is_whole(folder, PEN_OPTIMIZER_FILE)) {
+      return 0;
+    }
+  }
+  return 1;
+}
+
 static int share(const char *folder) {
   char manifest[PATH_MAX];
   return pen_path_join(manifest, folder, pen_checkpoint_files[PEN_MANIFEST_FILE]) ||
@@ -170,8 +227,9 @@ int pen_checkpoint_share(int (*lead)(const char *name, char folder[PATH_MAX]), c
 static int find(const char *dir, const struct pen_plan *plan, int moments,
                 struct pen_checkpoint_info *out) {
   struct pen_manifest manifest;
-  if (moments ? follow_latest(dir, out->path)
-              : pen_checkpoint_share(follow_latest, dir, out->path)) {
+  const int missing =
+      moments ? follow_latest(dir, out->path) : pen_checkpoint_share(follow_latest, dir, out->path);
+  if (missing && (!moments || find_newest(dir, out->path))) {
     return 1;
   }
   check_values(out->path, plan);
@@ -185,7 +243,9 @@ static int find(const char *dir, const struct pen_plan *plan, int moments,
     check_moments(plan, &manifest, out);
     out->updates = counts_of(plan, &manifest);
   }
+  out->latest_is_missing = missing;
   out->step = manifest.step;
+  out->place = manifest.place;
   out->cursor = manifest.cursor;
   pen_manifest_free(&manifest);
   return 0;

@@ -8,28 +8,32 @@
 #include <limits.h>
 #include <stdint.h>
 
+#include "runtime/data/data_place.h"
 #include "runtime/plan/plan.h"
 #include "runtime/storage/loading.h"
 #include "runtime/storage/update_counts.h"
 
 struct pen_checkpoint_info {
   uint64_t step, cursor;
+  struct pen_data_place place;
   struct pen_update_counts updates; /* with moments; its list is the process's until it ends */
-  char path[PATH_MAX]; /* of the checkpoint's folder */
+  bool latest_is_missing;           /* the newest complete one was taken */
+  char path[PATH_MAX];              /* of the checkpoint's folder */
   /* With moments: weights that were frozen when it was saved and are trained now, whose moments
    * start at zero; and weights that were trained and are frozen, whose moments are not read. */
   uint32_t unfrozen_count, frozen_count;
 };
 
-/* Finds the checkpoint that DIR/latest names and checks all of it except the values of the tensors:
- * manifest, model digest, headers and sizes of both files. 0: found, *out is filled; 1: no DIR, or
- * no `latest` in it. One process calls it once, before the ranks start. */
+/* Finds the checkpoint that DIR/latest names, or the newest complete one where there is no
+ * `latest`, and checks all of it except the values of the tensors: manifest, model digest, headers
+ * and sizes of both files. 0: found, *out is filled; 1: no DIR, or no checkpoint in it. One process
+ * calls it once, before the ranks start. */
 int pen_checkpoint_find(const char *dir, const struct pen_plan *plan,
                         struct pen_checkpoint_info *out);
 
-/* The same for a command that reads no moments: optimizer.safetensors may be absent. A concurrent
- * run does not prune the checkpoint until this process and its children have ended, but may replace
- * it when it saves the same step again. */
+/* The same of `latest` for a command that reads no moments: optimizer.safetensors may be absent. A
+ * concurrent run does not prune the checkpoint until this process and its children have ended, but
+ * may replace it when it saves the same step again. */
 int pen_checkpoint_find_weights(const char *dir, const struct pen_plan *plan,
                                 struct pen_checkpoint_info *out);
 

@@ -2,18 +2,14 @@
 #define _GNU_SOURCE 1
 #include "runtime/storage/checkpoint_prune.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/base/files.h"
 #include "runtime/storage/checkpoint_tensors.h"
-
-enum { ENTRY_BYTES = 4096 };
 
 /* ---- leftovers ---- */
 
@@ -30,9 +26,23 @@ static bool is_step(const char *name, const char *ending, uint64_t *step) {
   return digits >= 8 && digits <= 19 && strcmp(name + 5 + digits, ending) == 0;
 }
 
+/* Whether a path is a folder, and no link to one. */
+static bool is_folder(const char *path) {
+  struct stat status;
+  return lstat(path, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+bool pen_checkpoint_exists(const char *folder) {
+  char manifest[PATH_MAX];
+  struct stat status;
+  return is_folder(folder) &&
+         pen_path_join(manifest, folder, pen_checkpoint_files[PEN_MANIFEST_FILE]) == 0 &&
+         lstat(manifest, &status) == 0 && S_ISREG(status.st_mode);
+}
+
 void pen_checkpoint_remove(const char *folder) {
   char path[PATH_MAX];
-  for (int i = 0; i < PEN_CHECKPOINT_FILES; i++) {
+  for (int i = 0; i < PEN_CHECKPOINT_FILES && is_folder(folder); i++) {
     if (pen_path_join(path, folder, pen_checkpoint_files[i]) == 0) {
       unlink(path);
     }
@@ -40,27 +50,29 @@ void pen_checkpoint_remove(const char *folder) {
   rmdir(folder);
 }
 
-/* Calls `visit` for each folder's name in DIR that is_step(). readdir() would want an allocator;
- * the system call wants none. */
+/* What is to be done with the checkpoints of DIR, or with unfinished ones. */
+struct step_visit {
+  const char *dir, *ending;
+  void (*visit)(void *context, const char *name, uint64_t step);
+  void *context;
+};
+
+/* A name that is_step() is ours if it is a folder: complete with a manifest. Links, files and
+ * folders of others are left alone. */
+static void visit_step(void *context, const char *name) {
+  const struct step_visit *steps = context;
+  char path[PATH_MAX];
+  uint64_t step;
+  if (is_step(name, steps->ending, &step) && pen_path_join(path, steps->dir, name) == 0 &&
+      (*steps->ending == '\0' ? pen_checkpoint_exists(path) : is_folder(path))) {
+    steps->visit(steps->context, name, step);
+  }
+}
+
 static void each_step(const char *dir, const char *ending,
                       void (*visit)(void *context, const char *name, uint64_t step),
                       void *context) {
-  _Alignas(struct dirent64) char entries[ENTRY_BYTES];
-  uint64_t step;
-  int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) {
-    return;
-  }
-  for (long count; (count = syscall(SYS_getdents64, fd, entries, sizeof entries)) > 0;) {
-    for (long at = 0; at < count;) {
-      const struct dirent64 *entry = (const struct dirent64 *)(entries + at);
-      if (is_step(entry->d_name, ending, &step)) {
-        visit(context, entry->d_name, step);
-      }
-      at += entry->d_reclen;
-    }
-  }
-  close(fd);
+  pen_folder_each(dir, visit_step, &(struct step_visit){dir, ending, visit, context});
 }
 
 static void remove_unfinished(void *dir, const char *name, uint64_t step) {
@@ -73,16 +85,26 @@ static void remove_unfinished(void *dir, const char *name, uint64_t step) {
 
 void pen_checkpoint_abandon(const char *dir) {
   char path[PATH_MAX];
+  struct stat status;
   each_step(dir, ".tmp", remove_unfinished, (void *)(uintptr_t)dir);
-  if (pen_path_join(path, dir, "latest.tmp") == 0) {
+  if (pen_path_join(path, dir, "latest.tmp") == 0 && lstat(path, &status) == 0 &&
+      S_ISLNK(status.st_mode)) {
     unlink(path);
   }
 }
 
-static void take_greatest(void *greatest, const char *name, uint64_t step) {
-  uint64_t *most = greatest;
+struct newest_step {
+  uint64_t past, step;
+  bool found;
+};
+
+static void take_greatest(void *context, const char *name, uint64_t step) {
+  struct newest_step *newest = context;
   (void)name;
-  *most = *most == UINT64_MAX || step > *most ? step : *most;
+  if (step < newest->past && (!newest->found || step > newest->step)) {
+    newest->step = step;
+    newest->found = true;
+  }
 }
 
 bool pen_checkpoint_latest(const char *dir, uint64_t *step) {
@@ -97,10 +119,11 @@ bool pen_checkpoint_latest(const char *dir, uint64_t *step) {
   return is_step(slash == NULL ? target : slash + 1, "", step);
 }
 
-bool pen_checkpoint_newest(const char *dir, uint64_t *step) {
-  *step = UINT64_MAX; /* more digits than a name has */
-  each_step(dir, "", take_greatest, step);
-  return *step != UINT64_MAX;
+bool pen_checkpoint_newest(const char *dir, uint64_t past, uint64_t *step) {
+  struct newest_step newest = {.past = past};
+  each_step(dir, "", take_greatest, &newest);
+  *step = newest.step;
+  return newest.found;
 }
 
 /* ---- pruning ---- */
@@ -120,12 +143,27 @@ static void count_steps(void *context, const char *name, uint64_t step) {
   }
 }
 
+/* A folder that is being removed has the name of an unfinished one, so that what is left of it goes
+ * with the next save. One that is being read stays, and so do files of others. */
+static void remove_step(const char *dir, uint64_t step) {
+  char path[PATH_MAX], temporary[PATH_MAX], name[PEN_CHECKPOINT_NAME_BYTES];
+  snprintf(name, sizeof name, "step-%08llu", (unsigned long long)step);
+  int taken = pen_path_join(path, dir, name) == 0 ? pen_folder_try_lock(path) : -1;
+  if (taken >= 0 && pen_path_suffix(temporary, path, ".tmp") == 0 && rename(path, temporary) == 0) {
+    pen_checkpoint_remove(temporary);
+    if (is_folder(temporary)) { /* it holds files of others */
+      rename(temporary, path);
+    }
+  }
+  if (taken >= 0) {
+    close(taken);
+  }
+}
+
 /* The oldest goes first, until no more than `keep` are left: whatever interrupts it, the newest are
- * there. One that is being read stays. A folder that is being removed has the name of an
- * unfinished one, so that what is left of it goes with the next save. */
+ * there. */
 void pen_checkpoint_prune(const char *dir, uint64_t step, uint64_t keep) {
   struct pruning pruning = {.newest = step};
-  char path[PATH_MAX], temporary[PATH_MAX], name[PEN_CHECKPOINT_NAME_BYTES];
   for (;; pruning.first = pruning.oldest + 1) {
     pruning.count = 0;
     pruning.oldest = step;
@@ -133,14 +171,27 @@ void pen_checkpoint_prune(const char *dir, uint64_t step, uint64_t keep) {
     if (pruning.count <= keep || pruning.oldest == step) {
       return;
     }
-    snprintf(name, sizeof name, "step-%08llu", (unsigned long long)pruning.oldest);
-    int taken = pen_path_join(path, dir, name) == 0 ? pen_folder_try_lock(path) : -1;
-    if (taken >= 0 && pen_path_suffix(temporary, path, ".tmp") == 0 &&
-        rename(path, temporary) == 0) {
-      pen_checkpoint_remove(temporary);
+    remove_step(dir, pruning.oldest);
+  }
+}
+
+/* The oldest step from `first` on that is not `newest`. */
+static void take_other(void *context, const char *name, uint64_t step) {
+  struct pruning *pruning = context;
+  (void)name;
+  if (step != pruning->newest && step >= pruning->first && step < pruning->oldest) {
+    pruning->oldest = step;
+  }
+}
+
+void pen_checkpoint_remove_others(const char *dir, uint64_t step) {
+  struct pruning pruning = {.newest = step};
+  for (;; pruning.first = pruning.oldest + 1) {
+    pruning.oldest = UINT64_MAX;
+    each_step(dir, "", take_other, &pruning);
+    if (pruning.oldest == UINT64_MAX) {
+      return;
     }
-    if (taken >= 0) {
-      close(taken);
-    }
+    remove_step(dir, pruning.oldest);
   }
 }

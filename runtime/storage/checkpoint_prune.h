@@ -1,5 +1,7 @@
 /* checkpoint_prune.h: the checkpoints in a folder DIR: which exist, and the removal of old and of
- * unfinished ones. Nothing here allocates. */
+ * unfinished ones. Ours are folders, no links to folders, of the names that a run gives; in them,
+ * the files that a run writes. What else is there is neither followed nor removed. Nothing here
+ * allocates. */
 #ifndef PEN_CHECKPOINT_PRUNE_H
 #define PEN_CHECKPOINT_PRUNE_H
 
@@ -8,9 +10,11 @@
 
 enum { PEN_CHECKPOINT_NAME_BYTES = 32 }; /* of step-NNNNNNNN and its 0 */
 
-/* The greatest step of the complete checkpoints in DIR, whatever wrote them; false: there is none.
- */
-bool pen_checkpoint_newest(const char *dir, uint64_t *step);
+/* Whether a path is the folder of a complete checkpoint: with a manifest, and no link. */
+bool pen_checkpoint_exists(const char *folder);
+
+/* The greatest step below `past` of the complete checkpoints in DIR; false: there is none. */
+bool pen_checkpoint_newest(const char *dir, uint64_t past, uint64_t *step);
 
 /* The step of the checkpoint that DIR/latest names; false: it is no link to one. */
 bool pen_checkpoint_latest(const char *dir, uint64_t *step);
@@ -19,6 +23,10 @@ bool pen_checkpoint_latest(const char *dir, uint64_t *step);
  * of steps up to `step` remain. It keeps checkpoints of later steps (from a run that was resumed at
  * an earlier step) and those that a process reads, which a later call removes. Never fails. */
 void pen_checkpoint_prune(const char *dir, uint64_t step, uint64_t keep);
+
+/* Rank 0, after the first save of a run that overwrites another: removes the checkpoints of DIR but
+ * that of `step`, and those that a process reads. Never fails. */
+void pen_checkpoint_remove_others(const char *dir, uint64_t step);
 
 /* Removes what unfinished saves of any step left in DIR: step-*.tmp and latest.tmp. Never fails;
  * complete checkpoints are unchanged. No rank may be writing. */

@@ -69,9 +69,6 @@ static bool start_tensors(const struct save *save, int file, const char *header,
 
 static bool begin(struct save *save, const struct pen_plan *plan,
                   struct pen_save_failure *failure) {
-  if (pen_folder_make(save->dir)) {
-    return failed(failure, PEN_EXIT_CANNOT_CREATE, save->dir);
-  }
   pen_checkpoint_abandon(save->dir);
   if (mkdir(save->temporary, 0777)) {
     return failed(failure, PEN_EXIT_CANNOT_CREATE, save->temporary);
@@ -82,10 +79,30 @@ static bool begin(struct save *save, const struct pen_plan *plan,
                        pen_optimizer_data_offset(plan), plan->optimizer_file_bytes, failure);
 }
 
-bool pen_checkpoint_begin(const char *dir, const struct pen_plan *plan, uint64_t step,
+/* The run has locked one folder: another one of that name may be another run's. */
+static bool is_there(const char *dir, const struct pen_folder_id *locked,
+                     struct pen_save_failure *failure) {
+  if (locked->inode == 0 ? pen_folder_make(dir) == 0 : pen_folder_is(dir, locked)) {
+    return true;
+  }
+  const bool replaced = errno == ESTALE;
+  failed(failure, PEN_EXIT_CANNOT_CREATE, dir);
+  if (locked->inode != 0) {
+    snprintf(failure->message, sizeof failure->message,
+             "--checkpoint %s: the folder was %s since this run began", dir,
+             replaced ? "replaced" : "moved or removed");
+  }
+  return false;
+}
+
+bool pen_checkpoint_begin(const char *dir, const struct pen_folder_id *locked,
+                          const struct pen_plan *plan, uint64_t step,
                           struct pen_save_failure *failure) {
   struct save save;
   pen_files_report_size_limit();
+  if (!is_there(dir, locked, failure)) {
+    return false;
+  }
   bool good = name_save(&save, dir, step, failure) && begin(&save, plan, failure);
   if (!good) {
     pen_checkpoint_abandon(dir);
@@ -277,8 +294,8 @@ static bool sync_part(const struct save *save, int file, struct pen_save_failure
          failed(failure, PEN_EXIT_CANNOT_WRITE, path);
 }
 
-static bool add_manifest(const struct save *save, const struct pen_plan *plan, uint64_t step,
-                         uint64_t cursor, const struct pen_update_counts *updates,
+static bool add_manifest(const struct save *save, const struct pen_plan *plan,
+                         const struct pen_checkpoint_state *state,
                          unsigned char (*digests)[PEN_DIGEST_BYTES],
                          struct pen_save_failure *failure) {
   char path[PATH_MAX];
@@ -286,7 +303,7 @@ static bool add_manifest(const struct save *save, const struct pen_plan *plan, u
   if (fd < 0) {
     return failed(failure, PEN_EXIT_CANNOT_CREATE, path);
   }
-  return pen_file_sync_close(fd, pen_manifest_write(fd, plan, step, cursor, updates, digests)) == 0 ||
+  return pen_file_sync_close(fd, pen_manifest_write(fd, plan, state, digests)) == 0 ||
          failed(failure, PEN_EXIT_CANNOT_WRITE, path);
 }
 
@@ -301,8 +318,20 @@ static bool add_config(const struct save *save, const struct pen_plan *plan,
   return pen_file_sync_close(fd, result) == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, path);
 }
 
+/* Moves a file of others from the older folder of a step into the new one. */
+static void keep_other(void *context, const char *name) {
+  const struct save *save = context;
+  char from[PATH_MAX], to[PATH_MAX];
+  if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0 &&
+      pen_path_join(from, save->temporary, name) == 0 &&
+      pen_path_join(to, save->folder, name) == 0) {
+    renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE);
+  }
+}
+
 /* Gives the finished folder its name. One of that name may be there, from a run before, and
- * `latest` may point at it: the two then change places at one stroke, and the old one goes. */
+ * `latest` may point at it: the two then change places at one stroke, and the old one goes; files
+ * of others that were in it are in the new one then. */
 static bool take_place(const struct save *save, struct pen_save_failure *failure) {
   int result = rename(save->temporary, save->folder);
   if (result && (errno == EEXIST || errno == ENOTEMPTY)) {
@@ -316,6 +345,8 @@ static bool take_place(const struct save *save, struct pen_save_failure *failure
     }
     if (result == 0) {
       pen_checkpoint_remove(save->temporary);
+      pen_folder_each(save->temporary, keep_other, (void *)(uintptr_t)save);
+      rmdir(save->temporary);
     }
   }
   if (result) {
@@ -334,20 +365,20 @@ static bool point_latest(const struct save *save, struct pen_save_failure *failu
   return pen_folder_sync(save->dir) == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, save->dir);
 }
 
-bool pen_checkpoint_finish(const struct pen_plan *plan, const char *dir, uint64_t step,
-                           uint64_t cursor, const struct pen_update_counts *updates,
+bool pen_checkpoint_finish(const struct pen_plan *plan, const char *dir,
+                           const struct pen_checkpoint_state *state,
                            unsigned char (*digests)[PEN_DIGEST_BYTES],
                            struct pen_save_failure *failure) {
   struct save save;
   pen_files_report_size_limit();
-  bool good = name_save(&save, dir, step, failure) &&
-              add_manifest(&save, plan, step, cursor, updates, digests, failure) &&
+  bool good = name_save(&save, dir, state->step, failure) &&
+              add_manifest(&save, plan, state, digests, failure) &&
               add_config(&save, plan, failure) && sync_part(&save, PEN_MODEL_FILE, failure) &&
               sync_part(&save, PEN_OPTIMIZER_FILE, failure) &&
               (pen_folder_sync(save.temporary) == 0 ||
                failed(failure, PEN_EXIT_CANNOT_WRITE, save.temporary)) &&
               take_place(&save, failure) && point_latest(&save, failure);
-  if (!good) {
+  if (!good && access(save.temporary, F_OK) == 0) { /* else another folder has the name now */
     pen_checkpoint_abandon(dir);
   }
   return good;

@@ -20,18 +20,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/base/files.h"
 #include "runtime/plan/plan.h"
-#include "runtime/storage/update_counts.h"
+#include "runtime/storage/checkpoint_state.h"
 
 struct pen_save_failure {
   int status; /* PEN_EXIT_CANNOT_CREATE, PEN_EXIT_CANNOT_WRITE */
   char message[PATH_MAX + 256];
 };
 
-/* Rank 0: makes DIR and its parents, removes what an interrupted run left there (step-*.tmp,
- * latest.tmp), and makes DIR/step-NNNNNNNN.tmp/ with both tensor files at full size, their space
- * reserved. */
-bool pen_checkpoint_begin(const char *dir, const struct pen_plan *plan, uint64_t step,
+/* Rank 0: removes what an interrupted run left in DIR (step-*.tmp, latest.tmp), and makes
+ * DIR/step-NNNNNNNN.tmp/ with both tensor files at full size, their space reserved. Fails if DIR is
+ * not the folder that the run has locked; if it has locked none, makes DIR and its parents. */
+bool pen_checkpoint_begin(const char *dir, const struct pen_folder_id *locked,
+                          const struct pen_plan *plan, uint64_t step,
                           struct pen_save_failure *failure);
 
 /* Every rank, after begin: writes and syncs its tensors, and stores their SHA-256 in
@@ -63,9 +65,9 @@ bool pen_checkpoint_digest(const struct pen_plan *plan, uint32_t global, const c
 
 /* Rank 0, after every rank's write: adds manifest.json and config.json, syncs, renames the folder
  * to step-NNNNNNNN (exchanged with an older one of that step), and points DIR/latest at it.
- * `cursor` is that of the next step. */
-bool pen_checkpoint_finish(const struct pen_plan *plan, const char *dir, uint64_t step,
-                           uint64_t cursor, const struct pen_update_counts *updates,
+ */
+bool pen_checkpoint_finish(const struct pen_plan *plan, const char *dir,
+                           const struct pen_checkpoint_state *state,
                            unsigned char (*digests)[PEN_DIGEST_BYTES],
                            struct pen_save_failure *failure);
 

@@ -1,14 +1,24 @@
 /* folder_mark.c: whether all hosts see one checkpoint folder (see folder_mark.h). */
 #include "runtime/storage/folder_mark.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/base/files.h"
 
 static const char name[] = ".run";
+
+/* Whether a file is a mark, or an empty one that may become it; else it is not ours: EEXIST. */
+static bool is_mark(int file, bool or_empty) {
+  struct stat status;
+  const bool is_regular = fstat(file, &status) == 0 && S_ISREG(status.st_mode);
+  errno = EEXIST;
+  return is_regular && (status.st_size == sizeof(uint64_t) || (or_empty && status.st_size == 0));
+}
 
 int pen_folder_mark_write(const char *folder) {
   char path[PATH_MAX];
@@ -17,9 +27,10 @@ int pen_folder_mark_write(const char *folder) {
       pen_path_join(path, folder, name) != 0) {
     return -1;
   }
-  const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  const int file = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
   const uint64_t mark = number | 1; /* not 0 */
-  const bool written = file >= 0 && write(file, &mark, sizeof mark) == (ssize_t)sizeof mark;
+  const bool written =
+      file >= 0 && is_mark(file, true) && write(file, &mark, sizeof mark) == (ssize_t)sizeof mark;
   return file >= 0 && close(file) == 0 && written ? 0 : -1;
 }
 
@@ -29,8 +40,9 @@ uint64_t pen_folder_mark_read(const char *folder) {
   if (pen_path_join(path, folder, name) != 0) {
     return 0;
   }
-  const int file = open(path, O_RDONLY | O_CLOEXEC);
-  const bool is_read = file >= 0 && read(file, &mark, sizeof mark) == (ssize_t)sizeof mark;
+  const int file = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  const bool is_read =
+      file >= 0 && is_mark(file, false) && read(file, &mark, sizeof mark) == (ssize_t)sizeof mark;
   if (file >= 0) {
     close(file);
   }
@@ -39,7 +51,7 @@ uint64_t pen_folder_mark_read(const char *folder) {
 
 void pen_folder_mark_remove(const char *folder) {
   char path[PATH_MAX];
-  if (pen_path_join(path, folder, name) == 0) {
+  if (pen_folder_mark_read(folder) != 0 && pen_path_join(path, folder, name) == 0) {
     unlink(path);
   }
 }

@@ -7,6 +7,7 @@ libruntime_a_SOURCES += \
   %reldir%/checkpoint_save.c \
   %reldir%/checkpoint_save.h \
   %reldir%/checkpoint_tensors.c \
+  %reldir%/checkpoint_state.h \
   %reldir%/checkpoint_tensors.h \
   %reldir%/folder_mark.c \
   %reldir%/folder_mark.h \

@@ -35,8 +35,7 @@ static void state_checksum(unsigned char digest[PEN_DIGEST_BYTES], uint64_t step
 /* Adds a weight's number to the checksum of the updates. */
 static void add_update_count(struct sha256_ctx *hash, const char *name, uint64_t updates) {
   char text[PEN_STORED_NAME_BYTES + 32];
-  const int length =
-      snprintf(text, sizeof text, "%s %llu ", name, (unsigned long long)updates);
+  const int length = snprintf(text, sizeof text, "%s %llu ", name, (unsigned long long)updates);
   sha256_update(hash, (size_t)length, (const uint8_t *)text);
 }
 
@@ -74,24 +73,70 @@ static void add_updates(struct pen_writer *text, const struct pen_plan *plan,
   add_hex_member(text, "updates_checksum", digest);
 }
 
-int pen_manifest_write(int fd, const struct pen_plan *plan, uint64_t step, uint64_t cursor,
-                       const struct pen_update_counts *updates,
+/* The same for the place in the data. */
+static void place_checksum(unsigned char digest[PEN_DIGEST_BYTES],
+                           const struct pen_data_place *place) {
+  char text[128];
+  int length = snprintf(text, sizeof text, "%s %llu epoch %llu sequence %llu file %llu ",
+                        place->rows ? "rows" : "tokens", (unsigned long long)place->read,
+                        (unsigned long long)place->epoch, (unsigned long long)place->sequence,
+                        (unsigned long long)place->file.bytes);
+  struct sha256_ctx hash;
+  sha256_init(&hash);
+  sha256_update(&hash, (size_t)length, (const uint8_t *)text);
+  sha256_update(&hash, PEN_DIGEST_BYTES, place->file.checksum);
+  sha256_digest(&hash, PEN_DIGEST_BYTES, digest);
+}
+
+static void write_number_member(struct pen_writer *text, const char *before, const char *name,
+                                uint64_t number) {
+  pen_writer_text(text, before);
+  pen_writer_json(text, name);
+  pen_writer_text(text, ": ");
+  pen_writer_number(text, number);
+}
+
+/* "data": {"epoch": 1, "tokens": 640, "sequence": 16, "files": [{"bytes": .., "checksum": ..}],
+ * "checksum": ..}; of a packed file, and of inputs that the model makes, "rows", no sequence. */
+static void write_place(struct pen_writer *text, const struct pen_data_place *place) {
+  unsigned char digest[PEN_DIGEST_BYTES];
+  place_checksum(digest, place);
+  write_number_member(text, ",\n  \"data\": {", "epoch", place->epoch);
+  write_number_member(text, ", ", place->rows ? "rows" : "tokens", place->read);
+  if (!place->rows) {
+    write_number_member(text, ", ", "sequence", place->sequence);
+  }
+  pen_writer_text(text, ", \"files\": [");
+  if (place->file.bytes > 0) {
+    write_number_member(text, "{", "bytes", place->file.bytes);
+    pen_writer_text(text, ", ");
+    add_hex_member(text, "checksum", place->file.checksum);
+    pen_writer_text(text, "}");
+  }
+  pen_writer_text(text, "],\n    ");
+  add_hex_member(text, "checksum", digest);
+  pen_writer_text(text, "}");
+}
+
+int pen_manifest_write(int fd, const struct pen_plan *plan,
+                       const struct pen_checkpoint_state *state,
                        unsigned char (*digests)[PEN_DIGEST_BYTES]) {
   struct pen_writer text;
   char name[PEN_STORED_NAME_BYTES];
-  unsigned char state[PEN_DIGEST_BYTES];
-  state_checksum(state, step, cursor, plan->model_digest);
+  unsigned char checksum[PEN_DIGEST_BYTES];
+  state_checksum(checksum, state->step, state->cursor, plan->model_digest);
   pen_writer_open(&text, fd);
   pen_writer_text(&text, "{\n  \"step\": ");
-  pen_writer_number(&text, step);
+  pen_writer_number(&text, state->step);
   pen_writer_text(&text, ",\n  \"cursor\": ");
-  pen_writer_number(&text, cursor);
+  pen_writer_number(&text, state->cursor);
   pen_writer_text(&text, ",\n  ");
   add_hex_member(&text, "model_digest", plan->model_digest);
   pen_writer_text(&text, ",\n  ");
-  add_hex_member(&text, "state_checksum", state);
+  add_hex_member(&text, "state_checksum", checksum);
   pen_writer_text(&text, ",\n  ");
-  add_updates(&text, plan, updates);
+  add_updates(&text, plan, &state->updates);
+  write_place(&text, &state->place);
   pen_writer_text(&text, ",\n  \"checksums\": {");
   const char *separator = "\n    ";
   for (uint32_t i = 0; i < plan->weight_count; i++) {
@@ -155,6 +200,30 @@ static void parse_state(struct pen_manifest *manifest, const char *path, const j
   }
 }
 
+/* Absent: of an older version. */
+static void parse_place(struct pen_data_place *place, const char *path, const json_t *data) {
+  unsigned char stored[PEN_DIGEST_BYTES], computed[PEN_DIGEST_BYTES];
+  *place = (struct pen_data_place){.known = data != NULL};
+  if (data == NULL) {
+    return;
+  }
+  const json_t *file = json_array_get(json_object_get(data, "files"), 0);
+  place->rows = json_object_get(data, "rows") != NULL;
+  place->epoch = parse_number(path, data, "epoch");
+  place->read = parse_number(path, data, place->rows ? "rows" : "tokens");
+  place->sequence = place->rows ? 0 : parse_number(path, data, "sequence");
+  place->file.bytes = file == NULL ? 0 : parse_number(path, file, "bytes");
+  if (file != NULL && parse_digest(place->file.checksum, json_object_get(file, "checksum"))) {
+    pen_fail(PEN_EXIT_DATA, "%s: data: a file without a checksum of 64 hexadecimal digits", path);
+  }
+  place_checksum(computed, place);
+  if (parse_digest(stored, json_object_get(data, "checksum")) ||
+      memcmp(stored, computed, sizeof stored) != 0) {
+    pen_fail(PEN_EXIT_DATA, "%s: data: its checksum does not fit the rest: the file was damaged",
+             path);
+  }
+}
+
 static void parse_checksums(struct pen_manifest *manifest, const char *path, const json_t *root,
                             const struct pen_plan *plan, enum pen_checkpoint_tensor last) {
   char name[PEN_STORED_NAME_BYTES];
@@ -181,9 +250,8 @@ static void parse_checksums(struct pen_manifest *manifest, const char *path, con
 /* Whether the weight was trained when it was saved: the manifest lists its moments. */
 static bool has_moments(const struct pen_manifest *manifest, uint32_t weight_index) {
   static const unsigned char none[PEN_DIGEST_BYTES];
-  return memcmp(
-             manifest->digests[PEN_CHECKPOINT_TENSORS * weight_index + PEN_CHECKPOINT_EXP_AVG],
-             none, sizeof none) != 0;
+  return memcmp(manifest->digests[PEN_CHECKPOINT_TENSORS * weight_index + PEN_CHECKPOINT_EXP_AVG],
+                none, sizeof none) != 0;
 }
 
 /* After the checksums. Versions that did not count have updated each tensor in each step. */
@@ -285,6 +353,7 @@ void pen_manifest_read(struct pen_manifest *manifest, const char *folder,
   char path[PATH_MAX];
   json_t *root = load(path, folder, plan);
   parse_state(manifest, path, root);
+  parse_place(&manifest->place, path, json_object_get(root, "data"));
   parse_checksums(manifest, path, root, plan, last);
   manifest->updates = NULL;
   if (last >= PEN_CHECKPOINT_EXP_AVG) {

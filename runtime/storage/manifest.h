@@ -1,5 +1,5 @@
-/* manifest.h: manifest.json, which makes a folder of tensors a checkpoint: step, cursor, model
- * digest, the updates of every tensor that is trained, and the SHA-256 of every tensor's bytes.
+/* manifest.h: manifest.json, which makes a folder of tensors a checkpoint: its state
+ * (checkpoint_state.h), the model digest, and the SHA-256 of every tensor's bytes.
  */
 #ifndef PEN_MANIFEST_H
 #define PEN_MANIFEST_H
@@ -7,17 +7,18 @@
 #include <stdint.h>
 
 #include "runtime/storage/checkpoint_tensors.h"
-#include "runtime/storage/update_counts.h"
+#include "runtime/storage/checkpoint_state.h"
 #include "runtime/plan/plan.h"
 
 /* Writes the manifest to an open, empty file. Calls no allocator. 0, or -1 with errno. */
-int pen_manifest_write(int fd, const struct pen_plan *plan, uint64_t step, uint64_t cursor,
-                       const struct pen_update_counts *updates,
+int pen_manifest_write(int fd, const struct pen_plan *plan,
+                       const struct pen_checkpoint_state *state,
                        unsigned char (*digests)[PEN_DIGEST_BYTES]);
 
 /* A manifest that was read. */
 struct pen_manifest {
   uint64_t step, cursor;
+  struct pen_data_place place;
   unsigned char model_digest[PEN_DIGEST_BYTES];
   unsigned char (*digests)[PEN_DIGEST_BYTES]; /* [PEN_CHECKPOINT_TENSORS * weight_count], of the
                                                  tensors of the weights; zeros

@@ -158,7 +158,8 @@ static int run_ranks(struct pen_run *run, pid_t *pids) {
   pen_monitor_close(attempt.monitor);
   pen_mirror_close(attempt.mirror);
   pen_control_tcp_close(attempt.tcp);
-  if (atomic_load(&run->shared.control->saving) != 0) {
+  if (atomic_load(&run->shared.control->saving) != 0 &&
+      pen_folder_is(run->options->checkpoint, &run->checkpoints)) {
     pen_checkpoint_abandon(run->options->checkpoint);
   }
   return status;

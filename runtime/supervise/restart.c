@@ -105,7 +105,7 @@ static void take_files(struct pen_run *run) {
   const double lock_timeout_s = 2;
   const char *folder = run->options->checkpoint;
   run->log_descriptor = pen_log_create_again(run->options->log);
-  if (folder != NULL && pen_folder_lock(folder, lock_timeout_s) != 0) {
+  if (folder != NULL && pen_folder_lock(folder, lock_timeout_s, &run->checkpoints) != 0) {
     pen_warn("--checkpoint %s: another process has its lock, perhaps the lost host's", folder);
   }
   if (folder != NULL && pen_folder_mark_write(folder) != 0) {
@@ -240,7 +240,8 @@ bool pen_restart_agree(struct pen_run *run, struct pen_control_tcp *tcp,
 
 static void start_from_checkpoint(struct pen_run *run) {
   static struct pen_checkpoint_info found;
-  if (pen_checkpoint_find(run->options->checkpoint, run->plan, &found) != 0) {
+  if (!pen_folder_is(run->options->checkpoint, &run->checkpoints) ||
+      pen_checkpoint_find(run->options->checkpoint, run->plan, &found) != 0) {
     pen_fail(PEN_EXIT_NO_INPUT, "--checkpoint %s: its last checkpoint is gone",
              run->options->checkpoint);
   }

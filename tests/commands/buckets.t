@@ -40,6 +40,7 @@ for name in short middle mixed; do ok "$name documents" alone $name; done
 train() {
   train_name=$1 train_data=$2 train_steps=$3
   shift 3
+  anew "$scratch/$train_name.log" "$@"
   "$scratch/$train_name" train --data "$scratch/$train_data.bin" --steps "$train_steps" --seed 7 --quiet --log "$scratch/$train_name.log" "$@" || return 1
   { log_field "$scratch/$train_name.log" loss; log_field "$scratch/$train_name.log" grad_norm
     log_field "$scratch/$train_name.log" tokens; } >"$scratch/$train_name.bits"
@@ -69,18 +70,18 @@ ok "with the same bits" same shapes of32 30
 # ones, what is longer is cut, which changes no window that their step reads.
 for longest in 16 32; do
   awk -v longest=$longest '{ print substr($0, 1, longest - 1) }' "$scratch/mixed.text" >"$scratch/cut$longest.text"
-  ok "documents cut to $longest" alone cut$longest
 done
 ok "mixed windows train" train shapes mixed 4 --checkpoint "$scratch/shapes.ckpt"
 : >"$scratch/parts"
-part() { # NAME DATA STEP: makes that step, and adds its loss.
-  train "$1" "$2" "$3" --checkpoint "$scratch/parts.ckpt" --resume 2>/dev/null
+part() { # NAME DATA STEP BEFORE: makes that step, of the windows after so many, and adds its loss.
+  tail -n +$(($4 + 1)) "$scratch/$2.text" >"$scratch/rest.text" && alone rest &&
+    train "$1" rest "$3" --checkpoint "$scratch/parts.ckpt" --resume --new-data 2>/dev/null
   log_field "$scratch/$1.log" loss | tail -n 1 >>"$scratch/parts"
 }
-part of16 cut16 1
-part of64 mixed 2
-part of32 cut32 3
-part of16 cut16 4
+part of16 cut16 1 0
+part of64 mixed 2 12
+part of32 cut32 3 16
+part of16 cut16 4 22
 is "as steps of one shape each" "$(cat "$scratch/parts")" "$(log_field "$scratch/shapes.log" loss)"
 ok "to the same weights" cmp "$scratch/parts.ckpt/latest/model.safetensors" "$scratch/shapes.ckpt/latest/model.safetensors"
 is "each counts the targets of its shape's windows" "$(log_field "$scratch/shapes.log" tokens | tr '\n' ' ')" "114 134 129 114 "

@@ -13,7 +13,7 @@ make_tokens data.bin 20000
 ok "a plan" build four model.cfg
 ./four train --data data.bin --quiet --log plain.log --steps 30
 is "a run" $? 0
-./four train --data data.bin --watch --log watched.log --steps 30 2>err
+./four train --data data.bin --watch --overwrite --log watched.log --steps 30 2>err
 is "a run that is watched, not on a terminal: status" $? 0
 matches "it ends with the last step" "$(tail -n 1 err)" "step 30/30  loss *tokens/s  0:00 left"
 is "before the first has ended nothing is said of one" "$(grep -c '^step 0/30.' err)" 0
@@ -22,7 +22,7 @@ is "and has the same losses" "$(log_field watched.log loss)" "$(log_field plain.
 is "only training is watched" $? 64
 
 if command -v script >/dev/null && script -qec true /dev/null >/dev/null 2>&1; then
-  script -qec "./four train --data data.bin --watch --log watched.log --steps 200" /dev/null >screen </dev/null
+  script -qec "./four train --data data.bin --watch --overwrite --log watched.log --steps 200" /dev/null >screen </dev/null
   tr '\r' '\n' <screen | sed 's/\x1b\[K//g' >lines
   for rank in 0 1 2 3; do
     ok "rank $rank is drawn with action, progress and memory" \

@@ -35,7 +35,7 @@ ok "losses, without clipping" spoil free_loss 5 1 free
 ends() {
   ends_name=$1 ends_status=$2 ends_messages=$3
   shift 3
-  rm -rf ckpt
+  rm -rf ckpt log
   "./$ends_name" train --data data.bin --quiet --save-every 1 --checkpoint ckpt --log log "$@" 2>err
   is "$ends_name $*: status" $? "$ends_status"
   is "$ends_name $*: messages" "$(cat err)" "$ends_messages"
@@ -101,7 +101,7 @@ for schedule in 1f1b zero_bubble_v; do
   stages=$(test $schedule = 1f1b || echo "-s pipeline.stages_per_rank=2")
   # shellcheck disable=SC2086
   ok "$schedule: a learning rate of 1e30" build wild model.cfg -s optimizer.learning_rate=1e30 -s model.layers=4 -s pipeline.schedule=$schedule $stages
-  ./wild train --data data.bin --quiet --max-skipped 2 --log log 2>err
+  ./wild train --data data.bin --quiet --max-skipped 2 --overwrite --log log 2>err
   is "$schedule: status" $? 79
   matches "$schedule: message" "$(tail -n 1 err)" "penstock: diverged: 2 consecutive steps skipped since step [2-9]"
 done
@@ -110,7 +110,7 @@ done
 awk 'BEGIN { for (w = 0; w < 40; w++) printf "{\"text\": \"%s\"}\n", w < 8 ? "water" w : "\\n" }' >lines
 "$tokens" --field text --end-of-text 10 --pack 16 --single --quiet -o sparse.bin lines 2>/dev/null
 ok "a plan for packed data" build packed model.cfg -s batch.packed=true
-./packed train --data sparse.bin --quiet --steps 5 --max-skipped 1 --log log --log-microbatches --metrics metrics --eval-data sparse.bin --eval-every 5 \
+./packed train --data sparse.bin --quiet --steps 5 --max-skipped 1 --overwrite --log log --log-microbatches --metrics metrics --eval-data sparse.bin --eval-every 5 \
   --eval-steps 2 --checkpoint sparse 2>err
 is "steps without targets: status" "$? $(readlink sparse/latest)" "0 step-00000005"
 is "steps without targets: counted" "$(log_field log skipped | tail -n 1)" 4
@@ -121,7 +121,7 @@ is "steps without targets: nor losses of microbatches" "$(grep -c '"microbatch_l
 is "steps without targets: the metrics" "$(sed -n 's/^penstock_loss //p' metrics)" NaN
 matches "an evaluation has the mean of those that have targets" "$(grep eval_loss log)" '{"step":5,"eval_loss":[1-9]*"eval_tokens":[1-9]*'
 tac lines | "$tokens" --field text --end-of-text 10 --pack 16 --single --quiet -o late.bin - 2>/dev/null
-./packed train --data late.bin --steps 1 --log log --eval-data late.bin --eval-every 1 --eval-steps 1 2>err
+./packed train --data late.bin --steps 1 --overwrite --log log --eval-data late.bin --eval-every 1 --eval-steps 1 2>err
 matches "progress" "$(cat err)" "*step 1/1  loss null  norm null *step 1  evaluation loss null"
 matches "an evaluation without targets" "$(grep eval_loss log)" '*"eval_loss":null,"eval_perplexity":null,"eval_tokens":0,*'
 ./packed train --data late.bin --steps 1 --watch 2>err

@@ -20,7 +20,7 @@ ok "in bf16" build half model.cfg -s model.dtype=bf16
 train() { # NAME LOG OPTION...
   train_name=$1 train_log=$2
   shift 2
-  "./$train_name" train --data data.bin --quiet --log "$train_log" "$@" 2>err
+  "./$train_name" train --data data.bin --quiet --overwrite --log "$train_log" "$@" 2>err
 }
 for name in two free vee tied half; do
   ok "$name: a run" train $name plain.log --checkpoint $name.ckpt --save-every 1
@@ -51,7 +51,7 @@ matches "it is shown" "$(cat err)" "*step 5  evaluation loss *step 10  evaluatio
 
 # A model that makes its own inputs needs no file.
 ok "mlp" build mlp "$topologies/mlp_4.cfg" -s optimizer.steps=4
-ok "mlp: evaluates" ./mlp train --quiet --log log --eval-every 2
+ok "mlp: evaluates" ./mlp train --quiet --overwrite --log log --eval-every 2
 is "mlp: twice" "$(grep -c eval_loss log)" 2
 
 # SIGTERM while it evaluates: all leave after the same step, saved, status 0.

@@ -13,6 +13,7 @@ four="-s cluster.hosts=[host1,host2,host3,host4] -s cluster.port=$port -s cluste
 train_on() {
   on_count=$1 on_name=$2
   shift 2
+  anew "$scratch/$on_name.log $scratch/$on_name.ckpt" "$@"
   on_hosts "$on_count" "$on_name" train --data "$scratch/data.bin" --seed 7 --quiet --steps 4 \
     --log "$scratch/$on_name.log" --checkpoint "$scratch/$on_name.ckpt" "$@" || { cat "$scratch"/err.* | sed 's/^/# /'; return 1; }
   log_field "$scratch/$on_name.log" loss >"$scratch/$on_name.bits"

@@ -14,6 +14,7 @@ COMMAND_TESTS = \
   %reldir%/clang.t \
   %reldir%/bundle.t \
   %reldir%/cli.t \
+  %reldir%/continued.t \
   %reldir%/convert.t \
   %reldir%/convert_hf.t \
   %reldir%/csv.t \

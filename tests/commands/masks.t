@@ -171,7 +171,7 @@ ok "its first weights" ./one init --seed 7 --output start
 train() { # NAME DATA STEPS OPTION...: leaves NAME.bits, of losses, norms and counts
   train_name=$1 train_data=$2 train_steps=$3
   shift 3
-  rm -rf "$train_name.ckpt"
+  rm -rf "$train_name.ckpt" "$train_name.log"
   "./$train_name" train --data "$train_data.bin" --steps "$train_steps" --seed 7 --quiet --log "$train_name.log" --checkpoint "$train_name.ckpt" "$@" || return 1
   { log_field "$train_name.log" loss; log_field "$train_name.log" grad_norm; log_field "$train_name.log" tokens; } >"$train_name.bits"
 }
@@ -306,7 +306,7 @@ done
 # ---- two hosts, whose files have the same tokens and other masks ----
 hosts() { sh "$top_srcdir/tests/support/hosts.sh" "$@"; }
 # shellcheck disable=SC2016 # the inner shell expands them
-on_two='for i in 1 2; do on "host$i" timeout 300 ./far train --seed 7 --quiet --steps 2 --log "far.log" --data "data.$i" >"out.$i" 2>"err.$i" & done
+on_two='for i in 1 2; do on "host$i" timeout 300 ./far train --seed 7 --quiet --steps 2 --overwrite --log "far.log" --data "data.$i" >"out.$i" 2>"err.$i" & done
   wait $! && wait %1'
 different() {
   make_secret "$scratch/secret"

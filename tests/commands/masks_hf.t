@@ -40,7 +40,7 @@ while read -r family name data options; do
   # Eight windows a step.
   ok "$family $name: built" build "$family.$name" "$family.cfg" -s batch.packed=true -s batch.microbatch=2 -s pipeline.microbatches=4 \
     -s optimizer.learning_rate=$rate -s optimizer.warmup_steps=0 -s optimizer.decay=constant $options
-  ok "$family $name: $data: trained" "./$family.$name" train --data $data.bin --init "hf/$family" --steps $steps --quiet --log log
+  ok "$family $name: $data: trained" "./$family.$name" train --data $data.bin --init "hf/$family" --steps $steps --quiet --overwrite --log log
   log_field log loss >loss
   log_field log tokens | paste -d ' ' loss - >ours
   ok "$family $name: $data: transformers trains" theirs "hf/$family" $data.bin

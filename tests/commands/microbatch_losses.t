@@ -14,6 +14,7 @@ make_tokens data.bin 20000
 train() { # NAME DATA OPTION...: the log in NAME.log
   train_name=$1 train_data=$2
   shift 2
+  anew "$train_name.log" "$@"
   "./$train_name" train --data "$train_data" --seed 5 --quiet --log "$train_name.log" "$@" 2>err
 }
 losses() { # NAME: a line of microbatch losses a step

@@ -14,6 +14,7 @@ make_tokens data.bin 20000
 train() { # NAME OPTION...: the log in NAME.log
   train_name=$1
   shift
+  anew "$train_name.log" "$@"
   "./$train_name" train --data data.bin --quiet --log "$train_name.log" "$@" 2>err
 }
 refuses() { # PATTERN SETTING...

@@ -32,7 +32,7 @@ ok "the same bytes again" sh -c "cp '$scratch/packed.bin' '$scratch/before' && '
 
 # train NAME DATA STEPS: leaves NAME.bits and NAME.ckpt.
 train() {
-  rm -rf "$scratch/$1.ckpt"
+  rm -rf "$scratch/$1.ckpt" "$scratch/$1.log"
   "$scratch/$1" train --data "$scratch/$2" --steps "$3" --seed 7 --quiet --log "$scratch/$1.log" --checkpoint "$scratch/$1.ckpt" || return 1
   { log_field "$scratch/$1.log" loss; log_field "$scratch/$1.log" grad_norm; } >"$scratch/$1.bits"
 }

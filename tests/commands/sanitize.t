@@ -74,7 +74,7 @@ for name in rows0 rows32 members0 members32; do
     members*) more="$split $members -s model.vocab=257" audited= ;;
   esac
   ok "$name: with split weights and a tied head it is built" build $name "$scratch/llama.cfg" $more -s model.loss_rows=${name##*[a-z]}
-  ok "$name: trains" "$scratch/$name" train --data "$scratch/data.bin" --quiet $audited --checkpoint "$scratch/split" --steps 2
+  ok "$name: trains" "$scratch/$name" train --data "$scratch/data.bin" --quiet $audited --overwrite --checkpoint "$scratch/split" --steps 2
   ok "$name: scores" "$scratch/$name" score --data "$scratch/data.bin" --quiet --checkpoint "$scratch/split" --output "$scratch/out" --logits "$scratch/logits" --logits-top 3
   ok "$name: generates" "$scratch/$name" generate --quiet --checkpoint "$scratch/split" --prompt '1 2 3' --tokens 30
 done

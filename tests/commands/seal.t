@@ -15,7 +15,7 @@ make_tokens "$scratch/data.bin" 20000
 plan=llama
 
 train() {
-  "$@" train --data "$scratch/data.bin" --quiet --log "$scratch/log" --trace "$scratch/trace" --measure "$scratch/costs" --eval-data "$scratch/data.bin" --eval-every 7 --eval-steps 2 --audit 2 \
+  "$@" train --data "$scratch/data.bin" --quiet --overwrite --log "$scratch/log" --trace "$scratch/trace" --measure "$scratch/costs" --eval-data "$scratch/data.bin" --eval-every 7 --eval-steps 2 --audit 2 \
     --steps "$steps" 2>"$scratch/err"
 }
 
@@ -95,7 +95,7 @@ awk 'BEGIN { for (n = 0; n < 40; n++) printf "%*s\n", n % 20 < 12 ? 9 : 40, "" }
 plan=shapes
 ok "a plan of two shapes" build shapes "$scratch/shapes.cfg" -s batch.packed=true
 ok "its test build" sealed_build ""
-ok "keeps the seal while shapes change" "$scratch/sealed" train --data "$scratch/packed.bin" --quiet --steps 20 --log "$scratch/log"
+ok "keeps the seal while shapes change" "$scratch/sealed" train --data "$scratch/packed.bin" --quiet --steps 20 --overwrite --log "$scratch/log"
 ok "and they did" test "$(log_field "$scratch/log" tokens | sort -u | wc -l)" -ge 2
 plan=llama
 

@@ -83,7 +83,7 @@ kill -TERM "$run"
 wait "$run"
 is "the first one ends well" "$?: $(complaints "$scratch/err")" "0: "
 ok "and is saved" saved_last_step
-"$scratch/free" train --quiet --checkpoint "$scratch/ckpt" --steps 3
+"$scratch/free" train --quiet --overwrite --checkpoint "$scratch/ckpt" --steps 3
 is "then another one may save there" $? 0
 
 # A run that resumes in the folder of a run that is ending starts after the last step of that one, not after an earlier save.

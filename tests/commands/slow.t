@@ -26,7 +26,7 @@ ok "a plan" build two model.cfg
 slow='"event".*"kind":"compute","rank":1,'
 # Trains, and stops rank 1 for most of the time until it is named.
 name_stopped() {
-  ./two train --data data.bin --watch --log log --metrics metrics 2>err &
+  ./two train --data data.bin --watch --overwrite --log log --metrics metrics 2>err &
   run=$!
   await_steps log 40
   process=$(children $run | sed -n 2p)

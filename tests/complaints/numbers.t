@@ -17,7 +17,7 @@ windows() { # FILE [WINDOW]: window 0 to 7
   awk -v other="${2:-8}" 'BEGIN { for (i = 0; i <= 128; i++) printf "%c", 65 + (i * 7) % 50 + (i == other * 16 + 9) }' >text
   "$tokens" --bytes -o "$1" text 2>/dev/null
 }
-norm_of() { "$scratch/staged" train --data "$1" --seed 7 --steps 1 --quiet --log norm.log && log_field norm.log grad_norm; }
+norm_of() { "$scratch/staged" train --data "$1" --seed 7 --steps 1 --quiet --overwrite --log norm.log && log_field norm.log grad_norm; }
 windows whole.bin
 norm_of whole.bin >norms
 changes() { # WINDOW: the norm is one that no other window gave

@@ -32,6 +32,7 @@ built() {
 train() {
   train_name=$1 train_data=$2 train_steps=$3
   shift 3
+  anew "$train_name.log" "$@"
   timeout 300 "./$train_name" train --data "$train_data" --steps "$train_steps" --seed 7 --log "$train_name.log" "$@" 2>"$train_name.err" ||
     { sed 's/^/# /' "$train_name.err"; return 1; }
   numbers_of "$train_name" loss grad_norm eval_loss

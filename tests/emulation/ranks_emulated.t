@@ -33,6 +33,7 @@ plan() {
 train() {
   train_name=$1 train_binary=$2
   shift 2
+  anew "$scratch/$train_name.log $scratch/$train_name.ckpt" "$@"
   timeout 300 "$scratch/$train_binary" train --data "$scratch/data.bin" --seed 7 --log "$scratch/$train_name.log" \
     --checkpoint "$scratch/$train_name.ckpt" "$@" 2>"$scratch/$train_name.err" || { sed 's/^/# /' "$scratch/$train_name.err"; return 1; }
   { log_field "$scratch/$train_name.log" loss; log_field "$scratch/$train_name.log" grad_norm; } >"$scratch/$train_name.bits"

@@ -19,6 +19,7 @@ steps=3
 run() {
   run_name=$1
   shift
+  anew "$scratch/$run_name.log $scratch/$run_name.ckpt" "$@"
   timeout 300 "$scratch/$run_name" train --data "$scratch/data.bin" --seed 7 --log "$scratch/$run_name.log" --steps $steps --save-every 2 \
     --checkpoint "$scratch/$run_name.ckpt" "$@" 2>"$scratch/$run_name.err" || { sed 's/^/# /' "$scratch/$run_name.err"; return 1; }
   { log_field "$scratch/$run_name.log" loss; log_field "$scratch/$run_name.log" grad_norm; } >"$scratch/$run_name.bits"

@@ -18,6 +18,7 @@ train_data=data.bin
 train() {
   train_name=$1 train_binary=$2
   shift 2
+  anew "$scratch/$train_name.log" "$@"
   "$scratch/$train_binary" train --data "$scratch/$train_data" --seed 7 --log "$scratch/$train_name.log" "$@" 2>"$scratch/$train_name.err" || return 1
   { log_field "$scratch/$train_name.log" loss; log_field "$scratch/$train_name.log" grad_norm; } >"$scratch/$train_name.bits"
   test -n "${PEN_EMULATED_NO_GRAPH-}" || ! grep 'cannot be one graph' "$scratch/$train_name.err"

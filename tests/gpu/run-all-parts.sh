@@ -126,7 +126,7 @@ train_plan() {
 }
 # On the CPU, beside other parts; then PyTorch is read into the page cache, for the peers.
 train_cpu() {
-  LD_LIBRARY_PATH=$LIBRARIES nice "$PROGRAMS/train_cpu" train --data "$PROGRAMS/train.bin" --quiet --steps "$steps" --log "$WORK/cpu.log"
+  LD_LIBRARY_PATH=$LIBRARIES nice "$PROGRAMS/train_cpu" train --data "$PROGRAMS/train.bin" --quiet --steps "$steps" --overwrite --log "$WORK/cpu.log"
   nice "$PYTHON" -c 'import torch'
 }
 
@@ -195,7 +195,7 @@ generate_tensor_2() {
 # first ones; start and end take what the steps do not.
 model() {
   steps=${GPU_STEPS:-$2} began=$(date +%s.%N)
-  LD_LIBRARY_PATH=$LIBRARIES "$PROGRAMS/train_$1" train --data "$PROGRAMS/train.bin" --steps "$steps" --log "$WORK/$1.log" &
+  LD_LIBRARY_PATH=$LIBRARIES "$PROGRAMS/train_$1" train --data "$PROGRAMS/train.bin" --steps "$steps" --overwrite --log "$WORK/$1.log" &
   process=$!
   until test -s "$WORK/$1.log" || ! kill -0 "$process" 2>/dev/null; do sleep 0.05; done
   at=$(cat "$WORK/$1.log" 2>/dev/null | wc -l) used=$(processor_seconds "$process")

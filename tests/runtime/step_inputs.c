@@ -15,6 +15,7 @@
 #include "kernels/kernels.h"
 #include "runtime/base/check.h"
 #include "runtime/base/crc32.h"
+#include "runtime/data/data_place.h"
 #include "runtime/data/step_inputs.h"
 #include "runtime/data/target_mask.h"
 #include "tests/support/token_file.h"
@@ -89,6 +90,84 @@ static void test_windows_are_floor_of_count_less_one(void **state) {
     struct pen_data data;
     pen_data_open(&data, &plan, plan.sequence, path, 0);
     assert_int_equal(data.window_count, (tokens - 1) / SEQUENCE);
+  }
+}
+
+/* ---- where a run continues ---- */
+
+/* With windows of another length: in the window that holds the token that was next, in the same
+ * epoch; after the last full window the next epoch begins. */
+static void test_places_hold_the_next_token(void **state) {
+  (void)state;
+  enum { TOKENS = 101 };
+  write_file(20240520, 1, TOKENS, TOKENS, 0);
+  for (uint64_t before = 1; before < 12; before++) {
+    for (uint64_t now = 1; now < 12; now++) {
+      struct pen_data old, new;
+      uint64_t again;
+      pen_data_open(&old, &plan, before, path, 0);
+      pen_data_open(&new, &plan, now, path, 0);
+      for (uint64_t cursor = 0; cursor < 3 * old.window_count; cursor++) {
+        const struct pen_data_place place = pen_data_place_of(&old, cursor);
+        const uint64_t next = cursor % old.window_count * before,
+                       at = pen_data_place_cursor(&new, &place, &again),
+                       epoch = cursor / old.window_count, window = at - epoch * new.window_count;
+        assert_true(pen_data_place_fits(&new, &place));
+        if (window == new.window_count) {
+          assert_true(next >= new.window_count *now &&again == 0);
+        } else {
+          assert_true(window * now <= next && next < (window + 1) * now);
+          assert_int_equal(again, next - window * now);
+        }
+      }
+    }
+  }
+}
+
+/* The last epoch that begins in a step, from the second on. */
+static void test_epochs_begin(void **state) {
+  (void)state;
+  enum { WINDOWS = 7 };
+  write_file(20240520, 1, WINDOWS * SEQUENCE + 1, WINDOWS * SEQUENCE + 1, 0);
+  struct pen_data data;
+  pen_data_open(&data, &plan, plan.sequence, path, 0);
+  for (uint64_t count = 1; count < 3 * WINDOWS; count++) {
+    for (uint64_t cursor = 0; cursor < 3 * WINDOWS; cursor++) {
+      uint64_t expected = 0;
+      for (uint64_t w = cursor; w < cursor + count; w++) {
+        expected = w > 0 && w % WINDOWS == 0 ? w / WINDOWS + 1 : expected;
+      }
+      pen_data_prepare_step(&data, cursor, count);
+      assert_int_equal(data.epoch, expected);
+    }
+  }
+}
+
+/* A file is another one by its size, and by any byte of a short file; of a long one by the header
+ * and the first and last blocks. */
+static void test_files_are_told_apart(void **state) {
+  (void)state;
+  static const uint32_t sizes[] = {100, 400000};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    const long bytes = 1024 + 2 * (long)sizes[i], changes[] = {1000, 1024, bytes / 2, bytes - 2};
+    struct pen_data data, other;
+    write_file(20240520, 1, (int32_t)sizes[i], sizes[i], 0);
+    pen_data_open(&data, &plan, plan.sequence, path, 0);
+    const struct pen_data_place place = pen_data_place_of(&data, 1);
+    for (size_t c = 0; c < sizeof changes / sizeof *changes; c++) {
+      const bool sampled = c != 2 || sizes[i] == 100;
+      write_file(20240520, 1, (int32_t)sizes[i], sizes[i], 0);
+      FILE *file = fopen(path, "r+b");
+      assert_non_null(file);
+      assert_int_equal(fseek(file, changes[c], SEEK_SET), 0);
+      assert_int_equal(fputc(0x55, file), 0x55);
+      assert_int_equal(fclose(file), 0);
+      pen_data_open(&other, &plan, plan.sequence, path, 0);
+      assert_true(pen_data_place_fits(&other, &place) != sampled);
+    }
+    write_file(20240520, 1, (int32_t)sizes[i] + 1, sizes[i] + 1, 0);
+    pen_data_open(&other, &plan, plan.sequence, path, 0);
+    assert_false(pen_data_place_fits(&other, &place));
   }
 }
 
@@ -328,6 +407,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_rows_read_their_windows),
       cmocka_unit_test(test_windows_are_floor_of_count_less_one),
+      cmocka_unit_test(test_places_hold_the_next_token),
+      cmocka_unit_test(test_epochs_begin),
+      cmocka_unit_test(test_files_are_told_apart),
       cmocka_unit_test(test_targets_without_a_bit_are_ignored),
       cmocka_unit_test(test_a_mask_counts_any_run_of_tokens),
       cmocka_unit_test(test_bad_files_are_refused_by_name),

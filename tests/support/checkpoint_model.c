@@ -194,7 +194,7 @@ static void model_must(bool good, const struct pen_save_failure *failure) {
 
 void model_begin(const char *dir, const struct pen_plan *plan, uint64_t step) {
   struct pen_save_failure failure;
-  model_must(pen_checkpoint_begin(dir, plan, step, &failure), &failure);
+  model_must(pen_checkpoint_begin(dir, &(struct pen_folder_id){0}, plan, step, &failure), &failure);
 }
 
 void model_write(const struct pen_plan *plan, uint32_t rank, const unsigned char *arena,
@@ -206,8 +206,11 @@ void model_write(const struct pen_plan *plan, uint32_t rank, const unsigned char
 void model_finish(const struct pen_plan *plan, const char *dir, uint64_t step, uint64_t cursor,
                   unsigned char (*digests)[PEN_DIGEST_BYTES]) {
   struct pen_save_failure failure;
-  const struct pen_update_counts updates = {.most = step};
-  model_must(pen_checkpoint_finish(plan, dir, step, cursor, &updates, digests, &failure), &failure);
+  const struct pen_checkpoint_state state = {.step = step,
+                                             .cursor = cursor,
+                                             .place = {.known = true, .epoch = 1, .read = cursor},
+                                             .updates = {.most = step}};
+  model_must(pen_checkpoint_finish(plan, dir, &state, digests, &failure), &failure);
 }
 
 void model_save(const struct checkpoint_model *from, const char *dir, uint64_t step,

@@ -37,7 +37,7 @@ ends() {
     seed=$((seed + 1))
     : >"$scratch/flips"
     FLIP_FILE=$scratch/flips FLIP_RANK=$rank FLIP_PLACE=$place "$scratch/$4" train --quiet --seed $seed --data "$scratch/data.bin" \
-      --audit 4 --restarts 2 --checkpoint "$scratch/none" --log "$scratch/log" >"$scratch/out" 2>"$scratch/err"
+      --audit 4 --restarts 2 --checkpoint "$scratch/none" --overwrite --log "$scratch/log" >"$scratch/out" 2>"$scratch/err"
     status=$?
     read -r _ flipped _ action tensor element <"$scratch/flips"
   done

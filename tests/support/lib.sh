@@ -142,12 +142,18 @@ log_field() {
   sed -n "s/.*\"$2\":\\([^,}]*\\).*/\\1/p" "$1"
 }
 
+# anew FILES OPTION...: removes what a former run has left there, unless an option is --resume: train would refuse to write over it.
+anew() {
+  case " $* " in *" --resume "*) ;; *) rm -rf $1 ;; esac
+}
+
 # train_bits NAME TRAIN OPTION...: trains $scratch/NAME with seed 7; leaves NAME.bits (losses, then norms) and NAME.sums (of the
 # checkpoint's files). Without output, unless quiet is empty.
 quiet=--quiet
 train_bits() {
   bits_name=$1
   shift
+  anew "$scratch/$bits_name.log $scratch/$bits_name.ckpt" "$@"
   "$scratch/$bits_name" train --seed 7 $quiet --log "$scratch/$bits_name.log" --checkpoint "$scratch/$bits_name.ckpt" "$@" || return 1
   log_field "$scratch/$bits_name.log" loss >"$scratch/$bits_name.bits"
   log_field "$scratch/$bits_name.log" grad_norm >>"$scratch/$bits_name.bits"

@@ -37,7 +37,7 @@ def measure_program(*arguments):
 
 def measure_training(plan, steps):
     run = Run(["./penstock-" + plan, "train", "--data", TOKENS, "--init", WEIGHTS, "--steps",
-               str(steps), "--log", LOG, "--quiet"], sampled=True)
+               str(steps), "--overwrite", "--log", LOG, "--quiet"], sampled=True)
     log = [json.loads(line) for line in open(LOG)]
     step_ms = [line["step_ms"] for line in log[WARM_STEPS:]]
     return {"step_ms_median": statistics.median(step_ms), "step_ms": step_ms,

@@ -22,7 +22,7 @@ TOKEN_COUNT, VOCAB = 8 * 4 * 256 * 8 + 1, 4096
 
 def step_ms(binary, products, steps):
     os.environ["PEN_PRODUCTS"] = products
-    run = Run(["./" + binary, "train", "--data", DATA, "--quiet", "--steps", str(steps), "--log", LOG])
+    run = Run(["./" + binary, "train", "--data", DATA, "--quiet", "--steps", str(steps), "--overwrite", "--log", LOG])
     times = [json.loads(line)["step_ms"] for line in open(LOG)]
     if len(times) != steps:
         fail("%s: %d steps in the log" % (binary, len(times)))

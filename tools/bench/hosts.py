@@ -134,7 +134,7 @@ def train(plan, cores, steps):
     """Milliseconds of a step: the median without the first one, and the losses."""
     if os.path.exists(LOG):
         os.unlink(LOG)  # a run appends
-    arguments = ["train", "--data", TOKENS, "--seed", "1", "--steps", str(steps), "--log", LOG,
+    arguments = ["train", "--data", TOKENS, "--seed", "1", "--steps", str(steps), "--overwrite", "--log", LOG,
                  "--quiet"]
     if plan.endswith("_hosts"):
         run_all([["on", "host%d" % (i + 1), "taskset", "-c", core, "./penstock-" + plan] +

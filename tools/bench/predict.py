@@ -51,7 +51,7 @@ def predict(folder, name, costs):
 def train(name, steps):
     """The times of steps, and the part of the cores that others had."""
     wait_for_quiet(QUIET_WAIT_S)
-    run = Run([binary(name), "train", "--data", TOKENS, "--steps", str(steps), "--log", LOG, "--quiet"])
+    run = Run([binary(name), "train", "--data", TOKENS, "--steps", str(steps), "--overwrite", "--log", LOG, "--quiet"])
     times = [json.loads(line)["step_ms"] for line in open(LOG)]
     return times[WARM_STEPS:], run.others_share
 

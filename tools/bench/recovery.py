@@ -64,7 +64,7 @@ class Training:
     def __init__(self, binary, hosts, options, cores=None):
         for path in LOG, SAVED:
             remove(path)
-        arguments = [binary, "train", "--data", DATA, "--seed", "1", "--log", LOG, "--quiet"]
+        arguments = [binary, "train", "--data", DATA, "--seed", "1", "--overwrite", "--log", LOG, "--quiet"]
         places = [["on", host] for host in hosts] or [[]]
         if hosts:
             arguments += ["--no-secret"]

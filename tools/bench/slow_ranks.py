@@ -184,7 +184,7 @@ class Run:
         self.log, self.errors = Lines(LOG), [Lines(path) for path in ERRORS]
         over_hosts = case in OVER_HOSTS
         command = [os.path.abspath(settings.hosts if over_hosts else settings.one), "train",
-                   "--data", DATA, "--log", LOG, "--quiet", "--steps",
+                   "--data", DATA, "--overwrite", "--log", LOG, "--quiet", "--steps",
                    str(ONSET + AFTER + QUIET_STEPS)]
         prefixes = [["taskset", "-c", ",".join(settings.cores)]]
         if over_hosts:

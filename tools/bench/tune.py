@@ -60,7 +60,7 @@ class Candidate:
     def train(self, settings):
         log = os.path.join(FOLDER, self.name + ".jsonl")
         run("./penstock-" + self.name, "train", "--data", settings.data, "--steps",
-            str(WARM_STEPS + settings.steps), "--log", log, "--quiet")
+            str(WARM_STEPS + settings.steps), "--overwrite", "--log", log, "--quiet")
         with open(log) as file:
             lines = [json.loads(line) for line in file]
         steps = [line["step_ms"] for line in lines if "step_ms" in line]

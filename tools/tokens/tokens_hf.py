@@ -306,8 +306,9 @@ def read_arguments():
     if sum(ways) != 1 or (arguments.output is not None) != bool(arguments.inputs):
         fail(64, "choose one of -o OUT FILE..., --encode TEXT and --decode")
     for path in [arguments.tokenizer, *arguments.inputs] if arguments.output is not None else []:
-        if os.path.isfile(arguments.output) and os.path.exists(path) and os.path.samefile(arguments.output, path):
-            fail(64, f"-o {arguments.output}: the same file as {path}")
+        for written in (arguments.output, arguments.output + ".tmp"):
+            if os.path.isfile(written) and os.path.exists(path) and os.path.samefile(written, path):
+                fail(64, f"-o {arguments.output}: {'' if written == arguments.output else 'its temporary file is '}the same file as {path}")
     if arguments.messages and arguments.field is not None:
         fail(64, "choose one of --field and --messages")
     if arguments.prompt_field is not None and arguments.field is None:
