@@ -20,7 +20,7 @@ refuses() {
   ./tiny "$@" >out 2>err
   got=$?
   is "status of '$*'" "$got" "$wanted"
-  matches "message of '$*'" "$(cat err)" "$pattern"
+  matches "message of '$*'" "$(complaints err)" "$pattern"
 }
 
 refuses 64 "penstock: *train, eval, init*info*"
@@ -163,7 +163,7 @@ is "it says nothing on standard output" "$(cat out)" ""
 is "--quiet says nothing" "$(complaints out err)" ""
 ./tiny train --data data.bin --checkpoint fresh --resume --quiet --steps 1 2>err
 is "--resume without a checkpoint starts" $? 0
-matches "and says so" "$(cat err)" "*fresh*step 1*"
+matches "and says so" "$(complaints err)" "*fresh*step 1*"
 
 ./tiny eval --data data.bin --checkpoint ckpt --quiet >out 2>err
 is "eval of a checkpoint" $? 0
@@ -191,9 +191,9 @@ matches "info --json" "$(cat out)" '{"name":"tiny",*"digest":"*"rank":\[{"rank":
 is "a model that makes its inputs needs no --data" "$?: $(grep -c -- --data err)" "66: 0"
 for option in --data "--eval-every 1 --eval-data"; do
   ./mlp train --steps 1 --quiet $option none.bin >out 2>err
-  is "but ${option##* } must be there" "$?: $(cat err)" "66: penstock: none.bin: No such file or directory"
+  is "but ${option##* } must be there" "$?: $(complaints err)" "66: penstock: none.bin: No such file or directory"
   ./mlp train --steps 1 --quiet $option data.bin >out 2>err
-  is "and ${option##* } is said to be left alone" "$?: $(cat err)" "0: mlp: ${option##* } data.bin is not read: the model makes its own inputs"
+  is "and ${option##* } is said to be left alone" "$?: $(complaints err)" "0: mlp: ${option##* } data.bin is not read: the model makes its own inputs"
 done
 is "in eval as well" "$(./mlp init --seed 1 --output own.safetensors; ./mlp eval --init own.safetensors --data none.bin 2>&1; echo $?)" \
   "penstock: none.bin: No such file or directory
@@ -207,7 +207,7 @@ is "with all standard streams closed" $? 0
 is "the log is the log" "$(log_field closed.log step | tr '\n' ' ')" "1 2 "
 is "and the trace a trace" "$(head -c 1 closed.trace)$(tail -n 1 closed.trace)" "{]}"
 ./tiny info >&- 2>err
-is "an error of standard output is reported" "$?: $(cat err)" "74: penstock: cannot write to standard output"
+is "an error of standard output is reported" "$?: $(complaints err)" "74: penstock: cannot write to standard output"
 if test -w /dev/full; then
   is "init without room" "$(./tiny init --output /dev/full 2>&1; echo $?)" "penstock: /dev/full: cannot write: No space left on device
 74"
@@ -227,5 +227,5 @@ is "penstock-launch ends the options of ssh" "$(launch "one" | head -n 1)" "one:
 is "a host that is one is refused" "$(launch "one -v"; echo $?)" "penstock-launch: bin/plan: the name of a host begins with -, as an option does
 78"
 sh "$top_srcdir/tools/penstock-launch" --ssh a --ssh=b bin/plan train >out 2>err
-matches "--ssh given twice" "$? $(cat err)" "64 penstock-launch: --ssh: given twice*"
+matches "--ssh given twice" "$? $(complaints err)" "64 penstock-launch: --ssh: given twice*"
 finish

@@ -38,7 +38,7 @@ ends() {
   rm -rf ckpt log
   "./$ends_name" train --data data.bin --quiet --save-every 1 --checkpoint ckpt --log log "$@" 2>err
   is "$ends_name $*: status" $? "$ends_status"
-  is "$ends_name $*: messages" "$(cat err)" "$ends_messages"
+  is "$ends_name $*: messages" "$(complaints err)" "$ends_messages"
   is "$ends_name $*: nothing half written" "$(ls -d ckpt/*.tmp 2>/dev/null)" ""
 }
 warns="penstock: step 5 skipped: its gradient norm is not finite"
@@ -67,7 +67,7 @@ $(diverged 3)" --steps 7
 is "only skipped steps since the last save: that one stays" "$(saved)" step-00000004
 ./gradient train --data data.bin --quiet --checkpoint ckpt --resume --steps 6 2>err
 is "nor after a resume: status" "$? $(saved)" "79 step-00000004"
-is "nor after a resume: messages" "$(cat err)" "$warns
+is "nor after a resume: messages" "$(complaints err)" "$warns
 $(diverged 2)"
 ./gradient train --data data.bin --quiet --init ckpt/latest --steps 4 --checkpoint other 2>err
 is "other steps are trained: status" "$? $(readlink other/latest)" "0 step-00000004"
@@ -88,7 +88,7 @@ kill -TERM $pid
 wait $pid
 is "a signal ends it: saved" $? 0
 ok "with the skipped steps" test "$(saved | sed 's/^step-0*//')" -gt 4
-matches "of which the first was said" "$(cat err)" "$warns*"
+matches "of which the first was said" "$(complaints err)" "$warns*"
 ends loss 79 "$warns
 $(diverged 3)" --steps 7
 is "a loss that is not: the last good one stays" "$(saved)" step-00000004
@@ -122,10 +122,10 @@ is "steps without targets: the metrics" "$(sed -n 's/^penstock_loss //p' metrics
 matches "an evaluation has the mean of those that have targets" "$(grep eval_loss log)" '{"step":5,"eval_loss":[1-9]*"eval_tokens":[1-9]*'
 tac lines | "$tokens" --field text --end-of-text 10 --pack 16 --single --quiet -o late.bin - 2>/dev/null
 ./packed train --data late.bin --steps 1 --overwrite --log log --eval-data late.bin --eval-every 1 --eval-steps 1 2>err
-matches "progress" "$(cat err)" "*step 1/1  loss null  norm null *step 1  evaluation loss null"
+matches "progress" "$(complaints err)" "*step 1/1  loss null  norm null *step 1  evaluation loss null"
 matches "an evaluation without targets" "$(grep eval_loss log)" '*"eval_loss":null,"eval_perplexity":null,"eval_tokens":0,*'
 ./packed train --data late.bin --steps 1 --watch 2>err
-matches "--watch" "$(cat err)" "*step 1/1  loss null  norm null *"
+matches "--watch" "$(complaints err)" "*step 1/1  loss null  norm null *"
 is "eval: no loss, which is an error" "$(./packed eval --data late.bin --init sparse/latest --steps 1 --quiet 2>err) $?" \
   '{"loss":null,"perplexity":null,"tokens":0} 65'
 finish

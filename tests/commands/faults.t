@@ -229,14 +229,14 @@ ok "a plan that reads tokens is built" build tokens "$scratch/tokens.cfg"
 make_tokens "$scratch/data.bin" 3000 # bytes from 32 to 95: not all below 64
 "$scratch/tokens" train --quiet --data "$scratch/data.bin" >"$scratch/out" 2>"$scratch/err"
 is "a token beyond the vocab: status" $? 65
-matches "a token beyond the vocab: the message" "$(cat "$scratch/err")" "penstock: $scratch/data.bin: token * is *: the model's vocab is 64"
+matches "a token beyond the vocab: the message" "$(complaints "$scratch/err")" "penstock: $scratch/data.bin: token * is *: the model's vocab is 64"
 if test -c /dev/full; then
   "$scratch/four" train --quiet --steps 5 --log /dev/full >"$scratch/out" 2>"$scratch/err"
   is "a full disk under the log: status" $? 74
-  matches "a full disk under the log: the message" "$(cat "$scratch/err")" "penstock: --log /dev/full: *"
+  matches "a full disk under the log: the message" "$(complaints "$scratch/err")" "penstock: --log /dev/full: *"
 fi
 (ulimit -f 1; exec "$scratch/four" train --quiet --steps 1 >"$scratch/out" 2>"$scratch/err")
 status=$?
 ok "shared memory over the limit of files is a message, no signal" test "$status" -eq 71
-matches "shared memory over the limit of files: the message" "$(cat "$scratch/err")" "penstock: *shared memory: File too large"
+matches "shared memory over the limit of files: the message" "$(complaints "$scratch/err")" "penstock: *shared memory: File too large"
 finish

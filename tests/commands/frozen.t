@@ -32,7 +32,7 @@ cp -a thawed thawed_sharded
 cp -a thawed thawed_one
 cp -a thawed torn
 ok "continue with all trained" run whole 5 thawed
-matches "which is said" "$(cat err)" "penstock: thawed/step-00000003: 2 tensors were frozen and are trained now: their moments start at zero"
+matches "which is said" "$(complaints err)" "penstock: thawed/step-00000003: 2 tensors were frozen and are trained now: their moments start at zero"
 is "they have moments" "$(names thawed | grep -c 'embed_tokens\|layers.0.mlp.up_proj')" 2
 cp -a thawed old
 ok "they are updated for the third time" run whole 6 thawed
@@ -43,7 +43,7 @@ ok "the same weights" cmp thawed/latest/model.safetensors thawed_one/latest/mode
 ok "and moments" cmp thawed/latest/optimizer.safetensors thawed_one/latest/optimizer.safetensors
 ok "and updates" cmp thawed/latest/manifest.json thawed_one/latest/manifest.json
 ok "so does a plan whose moments are sharded" run sharded 4 thawed_sharded
-matches "which says so once" "$(cat err)" "penstock: thawed_sharded/step-00000003: 2 tensors were frozen *zero"
+matches "which says so once" "$(complaints err)" "penstock: thawed_sharded/step-00000003: 2 tensors were frozen *zero"
 is "with all moments" "$(names thawed_sharded)" "$(names thawed)"
 ok "which updates them once more" run sharded 5 thawed_sharded
 ok "with all counted" updates_are thawed_sharded/step-00000004 thawed_sharded/latest 0.01 5 embed_tokens.weight=2 layers.0.mlp.up_proj.weight=2
@@ -54,12 +54,12 @@ cp $manifest saved
 sed -i 's/"model.norm.weight": 5/"model.norm.weight": 4/' $manifest
 run whole 6 old
 is "a count that was changed: status" $? 65
-matches "a count that was changed: message" "$(cat err)" "penstock: *manifest.json: updates_checksum does not fit updates: the file was damaged"
+matches "a count that was changed: message" "$(complaints err)" "penstock: *manifest.json: updates_checksum does not fit updates: the file was damaged"
 for count in 6 -1 '"5"'; do
   sed "/updates_checksum/d; s/\"model.norm.weight\": 5/\"model.norm.weight\": $count/" saved >$manifest
   run whole 6 old
   is "a count of $count: status" $? 65
-  matches "a count of $count: message" "$(cat err)" "penstock: *manifest.json: updates: model.norm.weight: must be a whole number, at most step = 5"
+  matches "a count of $count: message" "$(complaints err)" "penstock: *manifest.json: updates: model.norm.weight: must be a whole number, at most step = 5"
 done
 sed '/"updates": {/,/}/d' saved >$manifest
 ok "without counts it continues" run whole 6 old
@@ -67,7 +67,7 @@ ok "with those of all steps" updates_are old/step-00000005 old/latest 0.01 6
 
 ok "train all from the start" run whole 3 cooled
 ok "continue with two frozen" run part 6 cooled
-matches "which is said" "$(cat err)" "penstock: cooled/step-00000003: 2 tensors were trained and are frozen now: their moments are dropped"
+matches "which is said" "$(complaints err)" "penstock: cooled/step-00000003: 2 tensors were trained and are frozen now: their moments are dropped"
 is "they have none now" "$(names cooled | grep -c 'embed_tokens\|layers.0.mlp.up_proj')" 0
 ok "continued again as it is" run part 8 cooled
 is "nothing is said" "$(complaints err)" ""
@@ -80,9 +80,9 @@ ok "train all elsewhere" run whole 3 other
 cp thawed_one/step-00000003/optimizer.safetensors other/step-00000003/optimizer.safetensors
 run whole 6 other
 is "moments that are lost: status" $? 65
-matches "moments that are lost: message" "$(cat err)" "*optimizer.safetensors: tensor model.embed_tokens.weight.exp_avg*"
+matches "moments that are lost: message" "$(complaints err)" "*optimizer.safetensors: tensor model.embed_tokens.weight.exp_avg*"
 sed -i 's/^.*embed_tokens.weight.exp_avg_sq.*$//' other/step-00000003/manifest.json
 run whole 6 other
 is "a checksum that is lost, too: status" $? 65
-matches "a checksum that is lost, too: message" "$(cat err)" "*tensor model.embed_tokens.weight.exp_avg*"
+matches "a checksum that is lost, too: message" "$(complaints err)" "*tensor model.embed_tokens.weight.exp_avg*"
 finish
