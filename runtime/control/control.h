@@ -5,11 +5,13 @@
  *   local_ranks.h      which ranks a command starts
  *   membership.h       which host has which ranks, and which are lost
  *   rendezvous.h       connects the commands, before the start and again after a loss
+ *   arrivals.h         who has proved itself, but has not come
  *   control_accept.h, control_connect.h, control_link.h   both ends of a connection, and its frames
  *   handshake.h        the proofs with which a connection begins, under the run's secret (secret.h)
  *   listen_address.h   where the others reach this host
  *   control_tcp.h      keeps the shared memory (comm/shared_control.h) equal on all hosts: a thread
- *                      of the command, with the messages of control_sync.h
+ *                      of the command, with the messages of control_sync.h; control_start.c is
+ *                      what the commands agree on before their ranks start
  *   lost_hosts.h       detects and reports that the command of another host is lost
  *   failure_report.h   each lost rank is reported once by each command
  *   start_state.h      from which state the ranks start again, by what all commands have

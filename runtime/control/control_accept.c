@@ -51,7 +51,7 @@ void pen_control_server_open(struct pen_control_server *server,
 void pen_control_refuse(struct pen_control_server *server, struct pen_control_link *link,
                         const char *reason) {
   const uint64_t now_ns = pen_now_ns();
-  close(link->socket);
+  pen_control_link_close(link);
   if (now_ns < server->refusal_line_ns) {
     server->refusals_hidden++;
     return;
@@ -188,7 +188,7 @@ void pen_control_server_close(struct pen_control_server *server) {
   close(server->socket);
 }
 
-bool pen_control_send_verdict(struct pen_control_link *link, uint32_t status) {
+void pen_control_send_verdict(struct pen_control_link *link, uint32_t status) {
   const struct pen_control_message verdict = {.kind = PEN_MESSAGE_VERDICT, .number = status};
-  return pen_control_link_send(link, &verdict, NULL);
+  pen_control_link_post(link, &verdict, NULL);
 }

@@ -57,7 +57,8 @@ void pen_control_refuse(struct pen_control_server *server, struct pen_control_li
 
 void pen_control_server_close(struct pen_control_server *server);
 
-/* The server's answer to a proved command: 0, or the status with which the command must exit. */
-bool pen_control_send_verdict(struct pen_control_link *link, uint32_t status);
+/* The server's answer to a proved command: 0, or the status with which the command must exit. It is
+ * the connection's first frame, which an empty socket takes whole. */
+void pen_control_send_verdict(struct pen_control_link *link, uint32_t status);
 
 #endif

@@ -1,6 +1,6 @@
 /* control_tcp.c: one control memory on several hosts (see control_tcp.h). */
 #define _GNU_SOURCE
-#include "runtime/control/control_tcp.h"
+#include "runtime/control/control_tcp_internal.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -18,31 +18,17 @@
 #include "runtime/control/failure_report.h"
 #include "runtime/control/listen_address.h"
 #include "runtime/control/lost_hosts.h"
-#include "runtime/control/redistribute.h"
 #include "runtime/control/rendezvous.h"
 
-/* Changes that no rank waits for, such as which action a rank runs, are sent every POLL_US. */
-enum { POLL_US = 10000, GOODBYE_S = 5, CLOSES_S = 2 };
+/* Changes that no rank waits for, such as which action a rank runs, are sent every
+ * PEN_CONTROL_POLL_US. */
+enum { GOODBYE_S = 5, CLOSES_S = 2 };
 
 enum { HEARTBEAT_MS = 100 };
 
-/* Before the ranks start there are none: the server is lost when it says nothing for so many times
- * as long. */
-enum { SERVER_WAITS = 10 };
-
-struct pen_control_tcp {
-  struct pen_control_config config;
-  struct pen_shared *shared;
-  struct pen_peers peers;
-  struct pen_control_sync *sync;
-  struct pen_start_offer *offers; /* of the server, then of its peers, when they have agreed */
-  struct pen_start_state state;   /* on this */
-  struct pollfd *polled; /* [peers.count + 1]: the last is the eventfd of the shared memory */
-  void *buffer;          /* of a message's bytes */
-  pthread_t thread;
-  uint64_t now_ns, heartbeat_ns; /* of the last pass; when to send the next */
-  atomic_int ending;
-};
+/* Bytes that a link has not taken: with UNSENT_WAIT this host's changes wait, and become fewer;
+ * with UNSENT_MOST, since those of others do not wait, the link is lost. */
+enum { UNSENT_WAIT = 1 << 18, UNSENT_MOST = 1 << 27 };
 
 static struct pen_watched_hosts watched(struct pen_control_tcp *tcp) {
   return (struct pen_watched_hosts){&tcp->config, tcp->shared, &tcp->peers};
@@ -57,12 +43,18 @@ static bool is_for(const struct pen_control_tcp *tcp, const struct pen_peer_comm
          pen_rank_set_has(&peer->ranks, tcp->shared->results.reader);
 }
 
-/* To all peers except one (PEN_NONE: to all). The receiving side notices a broken connection. */
+bool pen_control_is_told(const struct pen_peer_command *peer) {
+  return peer->link.socket >= 0 && !peer->arrives &&
+         !(peer->finished && peer->link.unsent.count > UNSENT_WAIT);
+}
+
+/* To all peers except one (PEN_NONE: to all). */
 static void broadcast(struct pen_control_tcp *tcp, const struct pen_control_message *message,
                       const void *bytes, uint32_t except) {
   for (uint32_t p = 0; p < tcp->peers.count; p++) {
-    if (p != except && is_for(tcp, &tcp->peers.command[p], message)) {
-      pen_control_link_send(&tcp->peers.command[p].link, message, bytes);
+    struct pen_peer_command *peer = &tcp->peers.command[p];
+    if (p != except && pen_control_is_told(peer) && is_for(tcp, peer, message)) {
+      pen_control_link_post(&peer->link, message, bytes);
     }
   }
 }
@@ -76,7 +68,14 @@ static void send_change(void *context, const struct pen_control_message *message
 }
 
 static void send_changes(struct pen_control_tcp *tcp) {
-  pen_control_sync_changes(tcp->sync, send_change, tcp);
+  bool waits = false;
+  for (uint32_t p = 0; p < tcp->peers.count; p++) {
+    const struct pen_peer_command *peer = &tcp->peers.command[p];
+    waits = waits || (!peer->finished && peer->link.unsent.count > UNSENT_WAIT);
+  }
+  if (!waits) {
+    pen_control_sync_changes(tcp->sync, send_change, tcp);
+  }
 }
 
 /* Call in each pass. */
@@ -91,61 +90,97 @@ static void exchange_heartbeats(struct pen_control_tcp *tcp) {
   }
 }
 
-static void lose_link(struct pen_control_tcp *tcp, struct pen_peer_command *peer, int error) {
+void pen_control_lose_link(struct pen_control_tcp *tcp, struct pen_peer_command *peer, int error) {
   const struct pen_watched_hosts hosts = watched(tcp);
   pen_lost_hosts_of_link(&hosts, peer, error);
 }
 
-/* Receives the rest of a message of a peer and applies it; the first host forwards it to the other
- * hosts. */
-static void take_message(struct pen_control_tcp *tcp, uint32_t index,
-                         const struct pen_control_message *message) {
+void pen_control_send_state(struct pen_control_tcp *tcp, struct pen_peer_command *peer) {
+  const struct pen_control_message message = {.kind = PEN_MESSAGE_START,
+                                              .bytes = sizeof tcp->state};
+  pen_control_link_post(&peer->link, &message, &tcp->state);
+}
+
+void pen_control_apply(struct pen_control_tcp *tcp, uint32_t index,
+                       const struct pen_control_message *message) {
   struct pen_peer_command *peer = &tcp->peers.command[index];
+  const void *bytes = peer->link.arriving.bytes;
   if (message->bytes != pen_control_sync_bytes(tcp->sync, message->kind) ||
-      message->rank >= tcp->shared->process_count ||
-      !pen_control_link_receive(&peer->link, message, tcp->buffer)) {
-    lose_link(tcp, peer, errno);
-    return;
-  }
-  peer->silent_ns = 0;
-  if (message->kind == PEN_MESSAGE_HEARTBEAT) {
-    return;
-  }
-  if (message->kind == PEN_MESSAGE_GOODBYE) {
+      message->rank >= tcp->shared->process_count) {
+    pen_control_lose_link(tcp, peer, EBADMSG);
+  } else if (message->kind == PEN_MESSAGE_GOODBYE) {
     peer->finished = true;
     atomic_store(&tcp->shared->control->run_ended, 1);
-  } else {
+  } else if (message->kind != PEN_MESSAGE_HEARTBEAT) {
     pen_lost_host_note(&tcp->config, message);
-    pen_control_sync_apply(tcp->sync, message, tcp->buffer);
-    broadcast(tcp, message, tcp->buffer, index);
+    pen_control_sync_apply(tcp->sync, message, bytes);
+    broadcast(tcp, message, bytes, index);
+  }
+}
+
+int pen_control_take(struct pen_control_tcp *tcp, struct pen_peer_command *peer,
+                     struct pen_control_message *message) {
+  const size_t before = peer->link.arriving.received;
+  const int taken = pen_control_link_take(&peer->link, tcp->buffer_bytes, message);
+  if (taken > 0 || peer->link.arriving.received > before) {
+    peer->silent_ns = 0;
+  }
+  return taken;
+}
+
+/* A spare that has started late. */
+static void let_in(struct pen_control_tcp *tcp, struct pen_peer_command *peer) {
+  const int taken = pen_rendezvous_arrive(&tcp->config, peer);
+  if (taken > 0) {
+    peer->silent_ns = 0;
+    pen_control_send_state(tcp, peer);
+  } else if (taken < 0) {
+    pen_control_lose_link(tcp, peer, errno);
   }
 }
 
 static void receive_message(struct pen_control_tcp *tcp, uint32_t index) {
+  struct pen_peer_command *peer = &tcp->peers.command[index];
   struct pen_control_message message;
-  if (pen_control_link_receive_header(&tcp->peers.command[index].link, &message)) {
-    take_message(tcp, index, &message);
-  } else {
-    lose_link(tcp, &tcp->peers.command[index], errno);
+  if (peer->arrives) {
+    let_in(tcp, peer);
+    return;
+  }
+  const int taken = pen_control_take(tcp, peer, &message);
+  if (taken > 0) {
+    pen_control_apply(tcp, index, &message);
+  } else if (taken < 0) {
+    pen_control_lose_link(tcp, peer, errno);
   }
 }
 
-static void send_state(struct pen_control_tcp *tcp, struct pen_peer_command *peer) {
-  const struct pen_control_message message = {.kind = PEN_MESSAGE_START,
-                                              .bytes = sizeof tcp->state};
-  pen_control_link_send(&peer->link, &message, &tcp->state);
+/* Sends what peers have not taken. One that arrives, and is lost, may come again. */
+static void flush_links(struct pen_control_tcp *tcp) {
+  for (uint32_t p = 0; p < tcp->peers.count; p++) {
+    struct pen_peer_command *peer = &tcp->peers.command[p];
+    pen_control_link_flush(&peer->link);
+    if (!peer->finished && peer->link.unsent.count > UNSENT_MOST) {
+      pen_control_lose_link(tcp, peer, EAGAIN);
+    }
+    if (peer->finished && peer->arrives) {
+      pen_rendezvous_forget(peer);
+    }
+  }
 }
 
-/* Waits up to timeout_us and receives a message of each peer that has one. Returns how many peers
- * have not sent GOODBYE. */
+/* Waits up to timeout_us and receives what each peer has sent, up to a message. Returns how many
+ * peers with a place have not sent GOODBYE. */
 static uint32_t receive_all(struct pen_control_tcp *tcp, int timeout_us) {
   struct pollfd *polled = tcp->polled;
   uint32_t left = 0;
   exchange_heartbeats(tcp);
+  flush_links(tcp);
   for (uint32_t p = 0; p < tcp->peers.count; p++) {
     const struct pen_peer_command *peer = &tcp->peers.command[p];
-    polled[p] = (struct pollfd){.fd = peer->finished ? -1 : peer->link.socket, .events = POLLIN};
-    left += !peer->finished;
+    const short sends = peer->link.unsent.count > 0 ? POLLOUT : 0;
+    polled[p] = (struct pollfd){.fd = peer->finished ? -1 : peer->link.socket,
+                                .events = (short)(POLLIN | sends)};
+    left += !peer->finished && !peer->arrives;
   }
   const struct timespec wait = {.tv_nsec = 1000L * timeout_us};
   polled[tcp->peers.count] = (struct pollfd){.fd = tcp->shared->changed, .events = POLLIN};
@@ -161,19 +196,12 @@ static uint32_t receive_all(struct pen_control_tcp *tcp, int timeout_us) {
   return left;
 }
 
-/* A spare that has started late. */
-static void let_spare_in(struct pen_control_tcp *tcp) {
-  const uint32_t p = pen_rendezvous_poll(&tcp->config, &tcp->peers);
-  if (p != PEN_NONE) {
-    send_state(tcp, &tcp->peers.command[p]);
-  }
-}
-
 static void send_goodbye(struct pen_control_tcp *tcp, bool to_spares) {
   for (uint32_t p = 0; p < tcp->peers.count; p++) {
-    if (to_spares == (tcp->peers.command[p].ranks.count == 0)) {
-      pen_control_link_send(&tcp->peers.command[p].link,
-                            &(struct pen_control_message){.kind = PEN_MESSAGE_GOODBYE}, NULL);
+    struct pen_peer_command *peer = &tcp->peers.command[p];
+    if (to_spares == (peer->ranks.count == 0) && pen_control_is_told(peer)) {
+      pen_control_link_post(&peer->link, &(struct pen_control_message){.kind = PEN_MESSAGE_GOODBYE},
+                            NULL);
     }
   }
 }
@@ -182,8 +210,9 @@ static void send_goodbye(struct pen_control_tcp *tcp, bool to_spares) {
 static void await_closes(struct pen_control_tcp *tcp) {
   const uint64_t end_ns = pen_now_ns() + CLOSES_S * 1000000000ull;
   for (uint32_t p = 0; p < tcp->peers.count; p++) {
-    const struct pen_peer_command *peer = &tcp->peers.command[p];
-    if (atomic_load(&tcp->config.membership->states[peer->host]) == PEN_HOST_LIVES) {
+    struct pen_peer_command *peer = &tcp->peers.command[p];
+    if (peer->link.socket >= 0 && !peer->arrives &&
+        atomic_load(&tcp->config.membership->states[peer->host]) == PEN_HOST_LIVES) {
       pen_control_link_await_close(&peer->link, end_ns);
     }
   }
@@ -195,9 +224,9 @@ static void *control_thread(void *argument) {
   struct pen_control_tcp *tcp = argument;
   tcp->now_ns = pen_now_ns();
   while (atomic_load(&tcp->ending) == 0) {
-    receive_all(tcp, POLL_US);
+    receive_all(tcp, PEN_CONTROL_POLL_US);
     send_changes(tcp);
-    let_spare_in(tcp);
+    pen_rendezvous_poll(&tcp->config, &tcp->peers);
   }
   send_changes(tcp);
   send_goodbye(tcp, true);
@@ -205,11 +234,14 @@ static void *control_thread(void *argument) {
     send_goodbye(tcp, false);
   }
   const uint64_t end_ns = pen_now_ns() + GOODBYE_S * 1000000000ull;
-  while (receive_all(tcp, POLL_US) > 0 && pen_now_ns() < end_ns) {
+  while (receive_all(tcp, PEN_CONTROL_POLL_US) > 0 && pen_now_ns() < end_ns) {
     send_changes(tcp);
   }
   if (tcp->peers.serves) {
     send_goodbye(tcp, false);
+  }
+  flush_links(tcp);
+  if (tcp->peers.serves) {
     await_closes(tcp);
   }
   return NULL;
@@ -239,130 +271,17 @@ void pen_control_tcp_attach(struct pen_control_tcp *tcp, struct pen_shared *shar
   pen_message_address(membership, shared->address);
   shared->local = pen_host_ranks(membership, membership->own, membership->only);
   tcp->sync = pen_control_sync_open(membership->current, shared, shared->local);
-  size_t buffer_bytes = 0;
+  tcp->buffer_bytes = sizeof(struct pen_start_offer) > sizeof tcp->state
+                          ? sizeof(struct pen_start_offer)
+                          : sizeof tcp->state;
   for (uint32_t kind = PEN_MESSAGE_START + 1; kind < PEN_MESSAGE_KINDS; kind++) {
     const size_t bytes = pen_control_sync_bytes(tcp->sync, kind);
-    buffer_bytes = bytes > buffer_bytes ? bytes : buffer_bytes;
+    tcp->buffer_bytes = bytes > tcp->buffer_bytes ? bytes : tcp->buffer_bytes;
   }
   tcp->polled = calloc(tcp->peers.most + 1u, sizeof *tcp->polled);
-  tcp->buffer = malloc(buffer_bytes);
+  tcp->buffer = malloc(tcp->buffer_bytes);
   pen_check(tcp->polled != NULL && tcp->buffer != NULL,
             "no memory for the connection to other hosts");
-}
-
-/* ---- before the ranks start ---- */
-
-/* Another attempt is made without the command, also if it has no ranks: it may have states. */
-static void lose_before_start(struct pen_control_tcp *tcp, struct pen_peer_command *peer,
-                              int error) {
-  pen_failure_detected(tcp->shared);
-  lose_link(tcp, peer, error);
-  pen_shared_abort(tcp->shared, PEN_EXIT_LOST);
-}
-
-static bool is_aborted(const struct pen_control_tcp *tcp) {
-  return atomic_load(&tcp->shared->control->abort_status) != 0;
-}
-
-/* Takes messages of a server that has ended the attempt, from this one on, until they say so. */
-static void take_until_abort(struct pen_control_tcp *tcp, uint32_t index,
-                             const struct pen_control_message *first) {
-  struct pen_peer_command *peer = &tcp->peers.command[index];
-  take_message(tcp, index, first);
-  while (!is_aborted(tcp) && !peer->finished) {
-    receive_message(tcp, index);
-  }
-  pen_shared_abort(tcp->shared, PEN_EXIT_LOST);
-}
-
-static bool receive_start(struct pen_control_tcp *tcp, uint32_t index, void *bytes, size_t count) {
-  struct pen_peer_command *peer = &tcp->peers.command[index];
-  struct pen_control_message message;
-  if (tcp->peers.is_broken || !pen_control_link_receive_header(&peer->link, &message)) {
-    lose_before_start(tcp, peer, tcp->peers.is_broken ? tcp->peers.error : errno);
-    return false;
-  }
-  if (message.kind != PEN_MESSAGE_START) {
-    take_until_abort(tcp, index, &message);
-    return false;
-  }
-  if (message.bytes != count || !pen_control_link_receive(&peer->link, &message, bytes)) {
-    lose_before_start(tcp, peer, errno);
-    return false;
-  }
-  return true;
-}
-
-/* Of the commands with ranks, now or before; the others have nothing to offer. Also where one is
- * lost, all others have said theirs: the next that they say are their last words. */
-static void decide_state(struct pen_control_tcp *tcp, const struct pen_start_offer *own) {
-  const uint32_t count = tcp->peers.count + 1u;
-  tcp->offers = calloc(count, sizeof *tcp->offers);
-  pen_check(tcp->offers != NULL, "no memory for the connection to other hosts");
-  tcp->offers[0] = *own;
-  for (uint32_t p = 0; p < tcp->peers.count; p++) {
-    struct pen_peer_command *peer = &tcp->peers.command[p];
-    tcp->offers[p + 1] = (struct pen_start_offer){.host = PEN_NONE, .hosts = own->hosts};
-    if (peer->ranks.count > 0 || tcp->config.membership->held[peer->host]) {
-      receive_start(tcp, p, &tcp->offers[p + 1], sizeof *tcp->offers);
-    }
-  }
-  tcp->state = pen_start_state_of(tcp->offers, count);
-}
-
-/* How long each command may take for each of its messages. The server waits for all others, and
- * those for it. */
-static void limit_waits(struct pen_control_tcp *tcp) {
-  const double silence_s = tcp->config.silence_s;
-  for (uint32_t p = 0; p < tcp->peers.count; p++) {
-    pen_control_link_limit(&tcp->peers.command[p].link,
-                           tcp->peers.serves ? silence_s : SERVER_WAITS * silence_s);
-  }
-}
-
-/* A spare that waits has nothing to offer, but is told the state. */
-bool pen_control_tcp_agree(struct pen_control_tcp *tcp, const struct pen_start_offer *offer,
-                           struct pen_start_state *state) {
-  if (tcp == NULL) {
-    *state = pen_start_state_of(offer, 1);
-    return true;
-  }
-  limit_waits(tcp);
-  if (tcp->peers.serves) {
-    decide_state(tcp, offer);
-    for (uint32_t p = 0; p < tcp->peers.count && !is_aborted(tcp); p++) {
-      send_state(tcp, &tcp->peers.command[p]);
-    }
-  } else {
-    struct pen_peer_command *server = &tcp->peers.command[0];
-    const struct pen_control_message message = {.kind = PEN_MESSAGE_START, .bytes = sizeof *offer};
-    if (tcp->shared->local.count > 0 || offer->held != 0) {
-      pen_control_link_send(&server->link, &message, offer);
-    }
-    receive_start(tcp, 0, &tcp->state, sizeof tcp->state);
-  }
-  *state = tcp->state;
-  return !is_aborted(tcp);
-}
-
-bool pen_control_tcp_redistribute(struct pen_control_tcp *tcp,
-                                  const struct pen_redistribution *states, bool takes_part) {
-  struct pen_peer_command *lost = NULL;
-  struct pen_control_message message;
-  if (tcp->peers.serves) {
-    lost = pen_redistribute_serve(states, &tcp->peers, tcp->offers);
-  } else if (takes_part) {
-    struct pen_peer_command *server = &tcp->peers.command[0];
-    const enum pen_redistribute_end end = pen_redistribute_join(states, &server->link, &message);
-    lost = end == PEN_REDISTRIBUTE_LOST ? server : NULL;
-    if (end == PEN_REDISTRIBUTE_ENDED) {
-      take_until_abort(tcp, 0, &message);
-    }
-  }
-  if (lost != NULL) {
-    lose_before_start(tcp, lost, errno);
-  }
-  return !is_aborted(tcp);
 }
 
 void pen_control_tcp_lose(struct pen_control_tcp *tcp, uint32_t place) {

@@ -1,5 +1,7 @@
 # runtime/control: the commands of several hosts
 libruntime_a_SOURCES += \
+  %reldir%/arrivals.c \
+  %reldir%/arrivals.h \
   %reldir%/control.h \
   %reldir%/control_accept.c \
   %reldir%/control_accept.h \
@@ -7,10 +9,12 @@ libruntime_a_SOURCES += \
   %reldir%/control_connect.h \
   %reldir%/control_link.c \
   %reldir%/control_link.h \
+  %reldir%/control_start.c \
   %reldir%/control_sync.c \
   %reldir%/control_sync.h \
   %reldir%/control_tcp.c \
   %reldir%/control_tcp.h \
+  %reldir%/control_tcp_internal.h \
   %reldir%/failure_report.c \
   %reldir%/failure_report.h \
   %reldir%/handshake.c \

@@ -139,7 +139,8 @@ static bool accept_before(struct pen_mirror *mirror) {
         hello->attempt == config->control.attempt &&
         hello->host == membership->places[place_of_ranks(config->mirrored)].host) {
       mirror->before = command.link;
-      return pen_control_send_verdict(&mirror->before, 0);
+      pen_control_send_verdict(&mirror->before, 0);
+      return true;
     }
     pen_control_send_verdict(&command.link, PEN_EXIT_LOST);
     pen_control_refuse(config->server, &command.link, "its copies are kept elsewhere");
@@ -238,12 +239,8 @@ void pen_mirror_start(struct pen_mirror *mirror) {
 }
 
 static void close_links(struct pen_mirror *mirror) {
-  if (mirror->next.socket >= 0) {
-    close(mirror->next.socket);
-  }
-  if (mirror->before.socket >= 0) {
-    close(mirror->before.socket);
-  }
+  pen_control_link_close(&mirror->next);
+  pen_control_link_close(&mirror->before);
 }
 
 void pen_mirror_leave(struct pen_mirror *mirror) {

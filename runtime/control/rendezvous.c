@@ -10,6 +10,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/futex_counter.h"
+#include "runtime/control/arrivals.h"
 #include "runtime/control/listen_address.h"
 #include "runtime/control/local_ranks.h"
 
@@ -19,13 +20,6 @@ enum { ACCEPT_MS = 50, RIGHT_PLAN_S = 5, AGAIN_S = 10, PLACES_S = 60, PLACE_S = 
 enum { ROUND_US = 20000 };
 
 static uint64_t after_s(double seconds) { return pen_now_ns() + (uint64_t)(seconds * 1e9); }
-
-static struct pen_peer_command *add_peer(struct pen_peers *peers,
-                                         const struct pen_peer_command *peer) {
-  pen_assert(peers->count < peers->most);
-  peers->command[peers->count] = *peer;
-  return &peers->command[peers->count++];
-}
 
 /* ---- the server ---- */
 
@@ -55,26 +49,12 @@ static uint32_t judge_command(const struct pen_control_config *config,
   if (memcmp(hello->digest, config->plan->digest, sizeof hello->digest) != 0) {
     return PEN_EXIT_DIGEST;
   }
-  if (peers->count == peers->most || is_started_twice(config, peers, new)) {
+  if (!pen_arrivals_have_room(peers) || is_started_twice(config, peers, new)) {
     return PEN_EXIT_USAGE;
   }
   const bool needed = new->ranks.count > 0 || config->membership->held[new->host],
              recovers = hello->attempt > 0 && config->attempt > 0;
   return needed && !recovers && hello->attempt != config->attempt ? PEN_EXIT_LOST : 0;
-}
-
-/* Waits up to PLACE_S for what a proved command says first. Without it, it has ended. */
-static void receive_place(struct pen_peer_command *peer) {
-  struct pen_control_message message;
-  pen_control_link_limit(&peer->link, PLACE_S);
-  if (!pen_control_link_receive_header(&peer->link, &message) ||
-      message.kind != PEN_MESSAGE_PLACE || message.bytes != sizeof peer->place ||
-      !pen_control_link_receive(&peer->link, &message, &peer->place)) {
-    shutdown(peer->link.socket, SHUT_RDWR);
-    peer->place = (struct pen_place){.port = 0};
-  }
-  pen_control_link_limit(&peer->link, 0);
-  peer->place.host = peer->host;
 }
 
 /* Lets a proved command in. Returns its verdict; *who: the peer. */
@@ -85,12 +65,13 @@ static uint32_t admit(const struct pen_control_config *config, struct pen_peers 
   *who = (struct pen_peer_command){.link = command->link,
                                    .host = hello->host,
                                    .only = hello->only,
+                                   .arrives = true,
+                                   .place_end_ns = after_s(PLACE_S),
                                    .ranks = pen_host_ranks(membership, hello->host, hello->only)};
   const uint32_t verdict = judge_command(config, peers, hello, who);
   pen_control_send_verdict(&who->link, verdict);
   if (verdict == 0) {
-    receive_place(who);
-    add_peer(peers, who);
+    pen_arrivals_add(peers, who);
     atomic_store(&membership->states[hello->host], PEN_HOST_LIVES);
   }
   return verdict;
@@ -102,7 +83,7 @@ static void place_spares(const struct pen_control_config *config, struct pen_pee
   pen_membership_place(membership, membership->own);
   for (uint32_t p = 0; p < peers->count; p++) {
     struct pen_peer_command *peer = &peers->command[p];
-    if (peer->ranks.count == 0 && pen_membership_place(membership, peer->host)) {
+    if (peer->ranks.count == 0 && !peer->arrives && pen_membership_place(membership, peer->host)) {
       peer->ranks = pen_host_ranks(membership, peer->host, PEN_NONE);
     }
   }
@@ -113,7 +94,7 @@ static uint32_t connected_ranks(const struct pen_control_config *config,
   const struct pen_membership *membership = config->membership;
   uint32_t count = pen_host_ranks(membership, membership->own, membership->only).count;
   for (uint32_t p = 0; p < peers->count; p++) {
-    count += peers->command[p].ranks.count;
+    count += peers->command[p].arrives ? 0 : peers->command[p].ranks.count;
   }
   return count;
 }
@@ -122,7 +103,7 @@ static bool has_come(const struct pen_control_config *config, const struct pen_p
                      uint32_t host) {
   bool came = host == config->membership->own;
   for (uint32_t p = 0; p < peers->count && !came; p++) {
-    came = peers->command[p].host == host;
+    came = peers->command[p].host == host && !peers->command[p].arrives;
   }
   return came;
 }
@@ -216,7 +197,7 @@ static void send_places(const struct pen_control_config *config, struct pen_peer
       .kind = PEN_MESSAGE_PLACES,
       .number = pen_plan_index(config->plan, config->membership->current),
       .bytes = places_bytes(config)};
-  pen_control_link_send(&peer->link, &message, config->membership->places);
+  pen_control_link_post(&peer->link, &message, config->membership->places);
 }
 
 /* Where this command listens for copies: starts to. */
@@ -252,6 +233,7 @@ static void serve(const struct pen_control_config *config, struct pen_peers *pee
   while (connected_ranks(config, peers) < pen_process_count(config->membership->current) ||
          !have_hosts_come(config, peers) || !have_holders_come(config, peers)) {
     check_time(config, peers, &end_ns, other_plan);
+    pen_arrivals_take_all(config, peers);
     place_spares(config, peers);
     if (!pen_control_server_poll(&peers->server, ACCEPT_MS, &command)) {
       continue;
@@ -272,10 +254,14 @@ static void serve(const struct pen_control_config *config, struct pen_peers *pee
   const struct pen_place place = open_place(config, peers, address);
   set_place(config->membership, &place);
   for (uint32_t p = 0; p < peers->count; p++) {
-    set_place(config->membership, &peers->command[p].place);
+    if (!peers->command[p].arrives) {
+      set_place(config->membership, &peers->command[p].place);
+    }
   }
   for (uint32_t p = 0; p < peers->count; p++) {
-    send_places(config, &peers->command[p]);
+    if (!peers->command[p].arrives) {
+      send_places(config, &peers->command[p]);
+    }
   }
   peers->listens = config->membership->current->spare_count > 0;
   if (!peers->listens) {
@@ -283,18 +269,26 @@ static void serve(const struct pen_control_config *config, struct pen_peers *pee
   }
 }
 
-uint32_t pen_rendezvous_poll(const struct pen_control_config *config, struct pen_peers *peers) {
+void pen_rendezvous_poll(const struct pen_control_config *config, struct pen_peers *peers) {
   struct pen_proved_command command;
   struct pen_peer_command who;
-  if (!peers->listens || !pen_control_server_poll(&peers->server, 0, &command)) {
-    return PEN_NONE;
-  }
-  if (admit(config, peers, &command, &who) != 0) {
+  if (peers->listens && pen_control_server_poll(&peers->server, 0, &command) &&
+      admit(config, peers, &command, &who) != 0) {
     pen_control_refuse(&peers->server, &who.link, "the run needs no such command");
-    return PEN_NONE;
   }
-  send_places(config, &peers->command[peers->count - 1]);
-  return peers->count - 1;
+}
+
+void pen_rendezvous_forget(struct pen_peer_command *peer) {
+  pen_control_link_close(&peer->link);
+  peer->finished = true;
+}
+
+int pen_rendezvous_arrive(const struct pen_control_config *config, struct pen_peer_command *peer) {
+  const int taken = pen_arrivals_take(peer);
+  if (taken > 0) {
+    send_places(config, peer);
+  }
+  return taken;
 }
 
 /* ---- the others ---- */
@@ -352,21 +346,19 @@ static bool join(const struct pen_control_config *config, struct pen_peers *peer
   }
   set_own_address(config, &link, peers->address);
   const struct pen_place place = open_place(config, peers, peers->address);
-  if (config->attempt > 0) {
-    pen_control_link_limit(&link, PLACES_S);
-  }
+  pen_control_link_limit(&link, peers->places_s);
   peers->is_broken = !send_place(&link, &place) || !receive_places(config, &link);
   peers->error = errno;
-  add_peer(peers, &(struct pen_peer_command){
-                      .link = link,
-                      .host = server,
-                      .only = PEN_NONE,
-                      .ranks = pen_host_ranks(config->membership, server, PEN_NONE)});
+  pen_arrivals_add(peers, &(struct pen_peer_command){
+                              .link = link,
+                              .host = server,
+                              .only = PEN_NONE,
+                              .ranks = pen_host_ranks(config->membership, server, PEN_NONE)});
   return true;
 }
 
 static void leave(struct pen_peers *peers) {
-  close(peers->command[--peers->count].link.socket);
+  pen_control_link_close(&peers->command[--peers->count].link);
   close_mirror(peers);
 }
 
@@ -426,6 +418,7 @@ void pen_rendezvous(const struct pen_control_config *config, struct pen_peers *p
   const bool again = config->attempt > 0;
   const uint64_t first_end_ns = after_s(timeout_s);
   uint64_t wait_s = AGAIN_S;
+  peers->places_s = PLACES_S + (again ? 0 : timeout_s);
   peers->most = pen_process_count(config->plan) + pen_host_and_spare_count(config->plan);
   peers->command = calloc(peers->most, sizeof *peers->command);
   pen_check(peers->command != NULL, "no memory for the connection to other hosts");
@@ -460,7 +453,7 @@ void pen_rendezvous(const struct pen_control_config *config, struct pen_peers *p
 
 void pen_peers_close(struct pen_peers *peers) {
   for (uint32_t p = 0; p < peers->count; p++) {
-    close(peers->command[p].link.socket);
+    pen_control_link_close(&peers->command[p].link);
   }
   close_mirror(peers);
   if (peers->listens) {

@@ -41,6 +41,7 @@ COMMAND_TESTS = \
   %reldir%/launchers.t \
   %reldir%/limits.t \
   %reldir%/loss_rows.t \
+  %reldir%/held.t \
   %reldir%/lost_again.t \
   %reldir%/manual.t \
   %reldir%/masks.t \

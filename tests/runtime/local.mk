@@ -5,6 +5,7 @@ RUNTIME_TESTS = \
   %reldir%/checkpoint_bad \
   %reldir%/checkpoint_crash \
   %reldir%/checkpoint_seal \
+  %reldir%/control_link \
   %reldir%/control_sync \
   %reldir%/handshake \
   %reldir%/slow \
@@ -24,6 +25,7 @@ RUNTIME_TEST_LIBS = libtestsupport.a libruntime.a $(KERNEL_ARCHIVES) $(RUNTIME_L
 %canon_reldir%_checkpoint_bad_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_checkpoint_crash_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_checkpoint_seal_LDADD = $(RUNTIME_TEST_LIBS)
+%canon_reldir%_control_link_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_control_sync_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_handshake_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_slow_LDADD = $(RUNTIME_TEST_LIBS)

@@ -2,7 +2,8 @@
  * another command, before the message leaves it. END_AT is a list of kinds of messages, by number
  * or by name: END_AT="HEARTBEAT START" ends it at the first START that follows a heartbeat, so when
  * the ranks are started again. CONNECT is a connection that it is about to make, LISTEN a port at
- * which it is about to listen. END_SIGNAL: how [9, SIGKILL]. Ranks are left alone. */
+ * which it is about to listen. END_SIGNAL: how [9, SIGKILL]. END_HALF=1: a part of the message
+ * leaves it. Ranks are left alone. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <signal.h>
@@ -46,9 +47,12 @@ __attribute__((constructor)) static void read_list(void) {
 }
 
 /* Ends the command if this is the last of the list. */
-static void reach(uint32_t kind) {
+static void reach(uint32_t kind, int socket, const struct iovec *message) {
   if (getpid() == command && next < count && kind == kinds[next] && ++next == count) {
     const char *number = getenv("END_SIGNAL");
+    if (message != NULL && getenv("END_HALF") != NULL) {
+      send(socket, message->iov_base, message->iov_len / 2, MSG_NOSIGNAL);
+    }
     kill(command, number == NULL ? SIGKILL : atoi(number));
   }
 }
@@ -59,7 +63,7 @@ ssize_t sendmsg(int socket, const struct msghdr *message, int flags) {
   real = real != NULL ? real
                       : (ssize_t(*)(int, const struct msghdr *, int))dlsym(RTLD_NEXT, "sendmsg");
   if (message->msg_iovlen == 3 && header->iov_len == sizeof(struct pen_control_message)) {
-    reach(((const struct pen_control_message *)header->iov_base)->kind);
+    reach(((const struct pen_control_message *)header->iov_base)->kind, socket, header);
   }
   return real(socket, message, flags);
 }
@@ -69,13 +73,13 @@ int connect(int socket, const struct sockaddr *address, socklen_t bytes) {
   real = real != NULL
              ? real
              : (int (*)(int, const struct sockaddr *, socklen_t))dlsym(RTLD_NEXT, "connect");
-  reach(CONNECT);
+  reach(CONNECT, socket, NULL);
   return real(socket, address, bytes);
 }
 
 int listen(int socket, int most) {
   static int (*real)(int, int);
   real = real != NULL ? real : (int (*)(int, int))dlsym(RTLD_NEXT, "listen");
-  reach(LISTEN);
+  reach(LISTEN, socket, NULL);
   return real(socket, most);
 }
