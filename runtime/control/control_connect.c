@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "runtime/base/check.h"
+#include "runtime/control/waiting.h"
 
 enum { RETRY_US = 10000 };
 
@@ -111,6 +112,7 @@ bool pen_control_connect(const struct pen_control_config *config, uint32_t host,
                          const char *address, uint16_t at_port, uint64_t end_ns,
                          struct pen_control_link *link) {
   char port[8];
+  struct pen_waiting waiting = pen_waiting_begin();
   snprintf(port, sizeof port, "%u", at_port);
   for (;; usleep(RETRY_US)) {
     *link = (struct pen_control_link){0};
@@ -124,6 +126,11 @@ bool pen_control_connect(const struct pen_control_config *config, uint32_t host,
     }
     if (pen_now_ns() > end_ns) {
       return false;
+    }
+    if (pen_waiting_is_long(&waiting)) {
+      pen_warn("host %s waits for host %s, which it does not reach at port %s",
+               pen_host_name(config->plan, config->membership->own),
+               pen_host_name(config->plan, host), port);
     }
   }
 }

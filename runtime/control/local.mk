@@ -36,4 +36,6 @@ libruntime_a_SOURCES += \
   %reldir%/secret.c \
   %reldir%/secret.h \
   %reldir%/start_state.c \
-  %reldir%/start_state.h
+  %reldir%/start_state.h \
+  %reldir%/waiting.c \
+  %reldir%/waiting.h

@@ -2,6 +2,7 @@
 #include "runtime/control/rendezvous.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include "runtime/control/arrivals.h"
 #include "runtime/control/listen_address.h"
 #include "runtime/control/local_ranks.h"
+#include "runtime/control/waiting.h"
 
 /* AGAIN_S: how long a host may take to come again after a loss; then a spare takes its place, or
  * the next one serves. PLACES_S: how long the others may keep the server waiting in all. */
@@ -188,6 +190,40 @@ static void check_time(const struct pen_control_config *config, struct pen_peers
   *end_ns = after_s(AGAIN_S);
 }
 
+/* Whether ranks of a host have no command yet. */
+static bool misses(const struct pen_control_config *config, const struct pen_peers *peers,
+                   uint32_t host) {
+  const struct pen_membership *membership = config->membership;
+  uint32_t come =
+      host == membership->own ? pen_host_ranks(membership, host, membership->only).count : 0;
+  for (uint32_t p = 0; p < peers->count; p++) {
+    const struct pen_peer_command *peer = &peers->command[p];
+    come += peer->host == host && !peer->arrives ? peer->ranks.count : 0;
+  }
+  return come < pen_host_ranks(membership, host, PEN_NONE).count || !has_come(config, peers, host);
+}
+
+/* Names at most three of the hosts that are missing. */
+static void report_waiting(const struct pen_control_config *config, const struct pen_peers *peers) {
+  const struct pen_membership *membership = config->membership;
+  char names[3 * PEN_HOST_BYTES + 64];
+  uint32_t count = 0;
+  size_t used = 0;
+  for (uint32_t p = 0; p < membership->current->host_count; p++) {
+    const uint32_t host = membership->places[p].host;
+    if (misses(config, peers, host) && count++ < 3) {
+      used += (size_t)snprintf(names + used, sizeof names - used, "%s%.64s", count > 1 ? ", " : "",
+                               pen_host_name(config->plan, host));
+    }
+  }
+  if (count > 3) {
+    snprintf(names + used, sizeof names - used, " and %u more", count - 3);
+  }
+  if (count > 0) {
+    pen_warn("host %s waits for %s", pen_host_name(config->plan, membership->own), names);
+  }
+}
+
 static size_t places_bytes(const struct pen_control_config *config) {
   return pen_host_and_spare_count(config->plan) * sizeof *config->membership->places;
 }
@@ -228,11 +264,15 @@ static void serve(const struct pen_control_config *config, struct pen_peers *pee
   struct pen_proved_command command;
   struct pen_peer_command who;
   uint32_t other_plan = PEN_NONE;
+  struct pen_waiting waiting = pen_waiting_begin();
   pen_control_server_open(&peers->server, config, address, pen_first_port(config->plan));
   fall_back(config, peers);
   while (connected_ranks(config, peers) < pen_process_count(config->membership->current) ||
          !have_hosts_come(config, peers) || !have_holders_come(config, peers)) {
     check_time(config, peers, &end_ns, other_plan);
+    if (pen_waiting_is_long(&waiting)) {
+      report_waiting(config, peers);
+    }
     pen_arrivals_take_all(config, peers);
     place_spares(config, peers);
     if (!pen_control_server_poll(&peers->server, ACCEPT_MS, &command)) {
@@ -336,6 +376,26 @@ static void set_own_address(const struct pen_control_config *config,
   }
 }
 
+/* The server sends the places when all hosts have come. False: it has not, with errno. */
+static bool await_places(const struct pen_control_config *config, const struct pen_peers *peers,
+                         uint32_t server, const struct pen_control_link *link) {
+  struct pen_waiting waiting = pen_waiting_begin();
+  struct pollfd polled = {.fd = link->socket, .events = POLLIN};
+  const uint64_t end_ns = after_s(peers->places_s);
+  while (poll(&polled, 1, pen_waiting_left_ms(&waiting)) == 0) {
+    if (pen_now_ns() >= end_ns) {
+      errno = EAGAIN;
+      return false;
+    }
+    if (pen_waiting_is_long(&waiting)) {
+      pen_warn("host %s waits until all hosts have come to host %s",
+               pen_host_name(config->plan, config->membership->own),
+               pen_host_name(config->plan, server));
+    }
+  }
+  return true;
+}
+
 /* False: the server is not reached. One that ends later is broken. */
 static bool join(const struct pen_control_config *config, struct pen_peers *peers, uint32_t server,
                  uint64_t end_ns) {
@@ -347,7 +407,8 @@ static bool join(const struct pen_control_config *config, struct pen_peers *peer
   set_own_address(config, &link, peers->address);
   const struct pen_place place = open_place(config, peers, peers->address);
   pen_control_link_limit(&link, peers->places_s);
-  peers->is_broken = !send_place(&link, &place) || !receive_places(config, &link);
+  peers->is_broken = !send_place(&link, &place) || !await_places(config, peers, server, &link) ||
+                     !receive_places(config, &link);
   peers->error = errno;
   pen_arrivals_add(peers, &(struct pen_peer_command){
                               .link = link,

@@ -27,7 +27,8 @@
  * shares its core yields soon. */
 static const uint64_t spin_alone_ns = 100 * 1000, spin_shared_ns = 2 * 1000;
 
-static const double connect_timeout_s = 120; /* for the commands on all hosts to start */
+static const double connect_timeout_s = 120; /* for the commands on all hosts to start, unless
+                                                --timeout is given */
 
 /* In the new process. */
 static _Noreturn void become_rank(const struct pen_run *run, uint32_t rank,
@@ -114,7 +115,8 @@ static int start_attempt(struct pen_run *run, const struct pen_control_config *c
                          struct attempt *attempt, pid_t *pids) {
   struct pen_start_state state;
   pen_stop_signals_end_command(pen_host_and_spare_count(config->plan) > 1);
-  attempt->tcp = pen_control_tcp_open(config, connect_timeout_s);
+  attempt->tcp = pen_control_tcp_open(
+      config, run->options->given.timeout ? run->options->timeout : connect_timeout_s);
   pen_stop_signals_end_command(false);
   pen_restart_take_plan(run);
   open_shared(run, attempt->tcp);
