@@ -27,8 +27,14 @@
  * shares its core yields soon. */
 static const uint64_t spin_alone_ns = 100 * 1000, spin_shared_ns = 2 * 1000;
 
-static const double connect_timeout_s = 120; /* for the commands on all hosts to start, unless
-                                                --timeout is given */
+/* For the commands on all hosts to start: what --timeout says, if it is given, and at least as long
+ * as programs need. */
+static double connect_timeout_s(const struct pen_options *options) {
+  const double least_s = 6, default_s = 120;
+  return !options->given.timeout      ? default_s
+         : options->timeout < least_s ? least_s
+                                      : options->timeout;
+}
 
 /* In the new process. */
 static _Noreturn void become_rank(const struct pen_run *run, uint32_t rank,
@@ -115,8 +121,7 @@ static int start_attempt(struct pen_run *run, const struct pen_control_config *c
                          struct attempt *attempt, pid_t *pids) {
   struct pen_start_state state;
   pen_stop_signals_end_command(pen_host_and_spare_count(config->plan) > 1);
-  attempt->tcp = pen_control_tcp_open(
-      config, run->options->given.timeout ? run->options->timeout : connect_timeout_s);
+  attempt->tcp = pen_control_tcp_open(config, connect_timeout_s(run->options));
   pen_stop_signals_end_command(false);
   pen_restart_take_plan(run);
   open_shared(run, attempt->tcp);

@@ -59,6 +59,21 @@ kill -INT $run
 wait $run
 matches "eval says what it has read" "$(cat err)" "*two: stopped by SIGINT after * of 100000000 steps: the rest was not read"
 
+# ---- hosts that do not come ----
+# waits RANK PATTERN: that rank's command ends after six seconds, and says before for whom it waits.
+waits() {
+  ./far train --data data.bin --rank "$1" --timeout 6 --no-secret 2>err
+  is "rank $1 waits for the other host as long as --timeout says" $? 75
+  matches "rank $1 says so" "$(cat err)" "*penstock: host $2
+penstock: *"
+}
+if test -n "$OFI_ARCHIVES"; then
+  port=$((20000 + $$ % 20000))
+  ok "a plan for two hosts" build far model.cfg -s 'cluster.hosts=[127.0.0.1,elsewhere]' -s cluster.interface=127.0.0.1 -s cluster.port=$port -s cluster.bind=none
+  waits 0 "127.0.0.1 waits for elsewhere"
+  waits 1 "elsewhere waits for host 127.0.0.1, which it does not reach at port $port"
+fi
+
 # ---- life before the first step has ended ----
 cat >gate.c <<'END'
 #define _GNU_SOURCE

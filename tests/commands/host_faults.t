@@ -36,11 +36,10 @@ ends() {
   is "$1: the commands end as they should" "$(cat "$run"/status.? | tr '\n' ' ')" "$2 "
   is "$1: nothing is left" "$(cat "$run/left")" ""
 }
-# names NAME HOSTS SECONDS PATTERN...: the commands of these hosts print a line for each pattern, in the order of ranks, and end in time. A
-# loaded machine has three times as long.
+# names NAME HOSTS PATTERN...: the commands of these hosts print a line for each pattern, in the order of ranks.
 names() {
-  names_what=$1 names_hosts=$2 names_s=$3
-  shift 3
+  names_what=$1 names_hosts=$2
+  shift 2
   names_pattern=$(printf '%s\n' "$@")
   for names_host in $names_hosts; do
     matches "$names_what: host$names_host says so" "$(lost_lines "$names_host")" "$names_pattern"
@@ -50,53 +49,52 @@ names() {
   names_first=$(cat "$run"/err.* | grep ' lost: ' | sort -n | sed 's/ .*//;q')
   names_last=$(for names_host in $names_hosts; do cat "$run/end.$names_host"; done | sort -n | tail -n 1)
   echo "# $names_what: named after $names_first s, the commands ended after $names_last s"
-  ok "$names_what: in time" awk -v last="$names_last" -v most="$names_s" 'BEGIN { exit !(last <= 3 * most) }'
 }
 lost() { echo "penstock: rank $1 (pid *, host $2) lost: $3 after *"; }
 
 # ---- a death on a host that lives, and the loss of a host ----
 meet 2 rank:host2:1
 ends "a killed rank on another host" "75 75"
-names "a killed rank on another host" "1 2" 0.5 "$(lost 3 host2 "signal 9")"
+names "a killed rank on another host" "1 2" "$(lost 3 host2 "signal 9")"
 meet 3 host:host3
 ends "a killed host" "75 75 137"
-names "a killed host" "1 2" 0.5 "$(lost 2 host3 "host host3 lost")"
+names "a killed host" "1 2" "$(lost 2 host3 "host host3 lost")"
 meet 3 host:host1
 ends "the first host, killed" "137 75 75"
-names "the first host, killed" "2 3" 0.5 "$(lost 0 host1 "host host1 lost")"
+names "the first host, killed" "2 3" "$(lost 0 host1 "host host1 lost")"
 meet 3 "stop_rank:host2:0 rank:host3:0"
 ends "a stopped rank and a killed one" "75 75 75"
 meet 4 "host:host2 host:host4"
 ends "two killed hosts" "75 137 75 137"
-names "two killed hosts" "1 3" 0.5 "$(lost 1 host2 "host host2 lost")" "$(lost 3 host4 "host host4 lost")"
+names "two killed hosts" "1 3" "$(lost 1 host2 "host host2 lost")" "$(lost 3 host4 "host host4 lost")"
 meet 4 "rank:host2:0 rank:host3:0"
 ends "two killed ranks" "75 75 75 75"
-names "two killed ranks" "1 2 3 4" 0.5 "$(lost 1 host2 "signal 9")" "$(lost 2 host3 "signal 9")"
+names "two killed ranks" "1 2 3 4" "$(lost 1 host2 "signal 9")" "$(lost 2 host3 "signal 9")"
 
 # ---- links ----
 meet 3 cut:host1:host3
 ends "a link between two of three hosts" "75 75 75"
-names "a link between two of three hosts" "1 2" 2.5 "$(lost 2 host3 "link to host host3 lost")"
+names "a link between two of three hosts" "1 2" "$(lost 2 host3 "link to host host3 lost")"
 matches "a link between two of three hosts: the other end" "$(lost_lines 3)" "$(lost 0 host1 "link to host host1 lost")"
 meet 3 cut:host2:host3
 ends "a link between two others" "75 75 75"
-names "a link between two others" "1 2 3" 3.5 "$(lost 1 host2 "link to host host3 lost")"
+names "a link between two others" "1 2 3" "$(lost 1 host2 "link to host host3 lost")"
 meet 4 "part:host3 part:host4"
 ends "a partition" "75 75 75 75"
-names "a partition" "1 2" 2.5 "$(lost 2 host3 "link to host host3 lost")" "$(lost 3 host4 "link to host host4 lost")"
+names "a partition" "1 2" "$(lost 2 host3 "link to host host3 lost")" "$(lost 3 host4 "link to host host4 lost")"
 matches "a partition: the other part" "$(lost_lines 3)" "$(lost 0 host1 "link to host host1 lost")"
 is "a partition: in the same words" "$(lost_lines 4 | sed 's/ after.*//')" "$(lost_lines 3 | sed 's/ after.*//')"
 
 # ---- hosts whose processes are stopped: lost after --timeout, which is 3 s in these runs ----
 meet 3 stop:host2
 ends "a stopped host" "75 75 75"
-names "a stopped host" "1 3" 3 "$(lost 1 host2 "host host2 lost")"
+names "a stopped host" "1 3" "$(lost 1 host2 "host host2 lost")"
 meet 3 stop:host1
 ends "the first host, stopped" "75 75 75"
-names "the first host, stopped" "2 3" 3 "$(lost 0 host1 "host host1 lost")"
+names "the first host, stopped" "2 3" "$(lost 0 host1 "host host1 lost")"
 meet 4 "stop:host2 stop:host4"
 ends "two stopped hosts" "75 75 75 75"
-names "two stopped hosts" "1 3" 3 "$(lost 1 host2 "host host2 lost")" "$(lost 3 host4 "host host4 lost")"
+names "two stopped hosts" "1 3" "$(lost 1 host2 "host host2 lost")" "$(lost 3 host4 "host host4 lost")"
 
 # ---- what a run survives ----
 ok "an undisturbed run on one host" train_bits one --data "$scratch/data.bin" --steps 20
