@@ -160,8 +160,7 @@ static void serve_peer(struct serving *serving, const struct rank_parts *list,
   struct pen_control_message message;
   struct pen_control_link *link = &holder->link;
   expect(serving,
-         pen_control_link_send(link, &want, NULL) &&
-             receive_position(link, &serving->position),
+         pen_control_link_send(link, &want, NULL) && receive_position(link, &serving->position),
          holder);
   for (uint32_t i = 0; i < list->count && serving->lost != holder; i++) {
     const bool received = pen_control_link_receive_header(link, &message) && message.number == i &&
@@ -241,7 +240,8 @@ struct pen_peer_command *pen_redistribute_serve(const struct pen_redistribution 
   pen_memory_conversion_close(serving.conversion, lost == NULL ? states->step : 0,
                               &serving.position);
   if (lost == NULL) {
-    send_done(&serving, false); /* one that is lost now has its copies: it is found when the ranks run */
+    send_done(&serving,
+              false); /* one that is lost now has its copies: it is found when the ranks run */
   }
   errno = serving.error;
   return lost;

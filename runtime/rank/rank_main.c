@@ -113,8 +113,8 @@ static struct pen_update_counts updates_of(const struct pen_rank *rank) {
   const uint64_t *most = &rank->vm->adamw->updates;
   if (rank->stream_state != NULL) {
     const unsigned char *at = (const unsigned char *)most;
-    most = (const uint64_t *)pen_stream_read(
-        rank->stream_state, (uint64_t)(at - rank->endpoint.arena), sizeof *most);
+    most = (const uint64_t *)pen_stream_read(rank->stream_state,
+                                             (uint64_t)(at - rank->endpoint.arena), sizeof *most);
   }
   updates.most = *most;
   return updates;

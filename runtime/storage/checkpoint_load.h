@@ -15,7 +15,7 @@
 struct pen_checkpoint_info {
   uint64_t step, cursor;
   struct pen_update_counts updates; /* with moments; its list is the process's until it ends */
-  char path[PATH_MAX]; /* of the checkpoint's folder */
+  char path[PATH_MAX];              /* of the checkpoint's folder */
   /* With moments: weights that were frozen when it was saved and are trained now, whose moments
    * start at zero; and weights that were trained and are frozen, whose moments are not read. */
   uint32_t unfrozen_count, frozen_count;

@@ -286,7 +286,8 @@ static bool add_manifest(const struct save *save, const struct pen_plan *plan, u
   if (fd < 0) {
     return failed(failure, PEN_EXIT_CANNOT_CREATE, path);
   }
-  return pen_file_sync_close(fd, pen_manifest_write(fd, plan, step, cursor, updates, digests)) == 0 ||
+  return pen_file_sync_close(fd, pen_manifest_write(fd, plan, step, cursor, updates, digests)) ==
+             0 ||
          failed(failure, PEN_EXIT_CANNOT_WRITE, path);
 }
 

@@ -35,8 +35,7 @@ static void state_checksum(unsigned char digest[PEN_DIGEST_BYTES], uint64_t step
 /* Adds a weight's number to the checksum of the updates. */
 static void add_update_count(struct sha256_ctx *hash, const char *name, uint64_t updates) {
   char text[PEN_STORED_NAME_BYTES + 32];
-  const int length =
-      snprintf(text, sizeof text, "%s %llu ", name, (unsigned long long)updates);
+  const int length = snprintf(text, sizeof text, "%s %llu ", name, (unsigned long long)updates);
   sha256_update(hash, (size_t)length, (const uint8_t *)text);
 }
 
@@ -181,9 +180,8 @@ static void parse_checksums(struct pen_manifest *manifest, const char *path, con
 /* Whether the weight was trained when it was saved: the manifest lists its moments. */
 static bool has_moments(const struct pen_manifest *manifest, uint32_t weight_index) {
   static const unsigned char none[PEN_DIGEST_BYTES];
-  return memcmp(
-             manifest->digests[PEN_CHECKPOINT_TENSORS * weight_index + PEN_CHECKPOINT_EXP_AVG],
-             none, sizeof none) != 0;
+  return memcmp(manifest->digests[PEN_CHECKPOINT_TENSORS * weight_index + PEN_CHECKPOINT_EXP_AVG],
+                none, sizeof none) != 0;
 }
 
 /* After the checksums. Versions that did not count have updated each tensor in each step. */
