@@ -1,4 +1,5 @@
-/* adamw_correction.h: the bias correction of AdamW, for the CPU and for CUDA, with the same bits. */
+/* adamw_correction.h: the bias correction of AdamW, for the CPU and for CUDA, with the same bits.
+ */
 #ifndef PEN_ADAMW_CORRECTION_H
 #define PEN_ADAMW_CORRECTION_H
 

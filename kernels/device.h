@@ -84,8 +84,8 @@ struct pen_device {
    * PEN_DEVICE_ARRAYS_MAX. */
   void (*sum_arrays)(float *y, const float *const *x, size_t arrays, size_t count, void *stream);
   /* As pen_adamw_step() on each of the tensors, with its bits; no two overlap. The settings, except
-   * the weight decay and the lag, are on the device, the list is in host memory and read before the call
-   * returns. With a gradient_scale of NaN parameters and moments stay as they are. */
+   * the weight decay and the lag, are on the device, the list is in host memory and read before the
+   * call returns. With a gradient_scale of NaN parameters and moments stay as they are. */
   void (*adamw_step)(const struct pen_adamw_tensor *tensors, size_t tensor_count,
                      const struct pen_adamw *settings, void *stream);
   /* *settings = *base with the gradient_scale that clips the gradients to clip_norm: min(1,

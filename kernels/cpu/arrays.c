@@ -2,6 +2,7 @@
  * numbers, by the instruction set in use, divided over the threads. */
 #include <math.h>
 
+#include "kernels/adamw_correction.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/threads.h"
 #include "kernels/cpu/vector/isa.h"
@@ -121,18 +122,26 @@ double pen_max_abs(const float *x, size_t count) {
 struct adamw_arrays {
   float *parameter, *gradient, *exp_avg, *exp_avg_sq;
   const struct pen_adamw *settings;
+  double correction[2];
 };
 
 static void step_range(const void *context, size_t thread, size_t first, size_t past) {
   const struct adamw_arrays *a = context;
   (void)thread;
   pen_instruction_set.f32->adamw_step(a->parameter + first, a->gradient + first, a->exp_avg + first,
-                                      a->exp_avg_sq + first, past - first, a->settings);
+                                      a->exp_avg_sq + first, past - first, a->settings,
+                                      a->correction);
 }
 
 void pen_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq,
                     size_t count, const struct pen_adamw *settings) {
-  const struct adamw_arrays a = {parameter, gradient, exp_avg, exp_avg_sq, settings};
+  const struct adamw_arrays a = {parameter,
+                                 gradient,
+                                 exp_avg,
+                                 exp_avg_sq,
+                                 settings,
+                                 {pen_adamw_correction(settings->beta1, settings->updates),
+                                  pen_adamw_correction(settings->beta2, settings->updates)}};
   pen_parallel_rows(count, 1, step_range, &a);
 }
 

@@ -1,6 +1,7 @@
 /* audit_update.h: the audit of UPDATE: in each step that is audited, AdamW on one weight of the
  * rank, drawn by seed, step and rank, is computed twice. What UPDATE has left of the weight and its
- * moments a step earlier has checksums, which are compared first; so is how often it was updated. */
+ * moments a step earlier has checksums, which are compared first; so is how often it was updated.
+ */
 #ifndef PEN_AUDIT_UPDATE_H
 #define PEN_AUDIT_UPDATE_H
 

@@ -109,7 +109,7 @@ struct pen_vm {
   uint32_t *first_relocation;           /* [program->op_count + 1] */
   struct pen_bound_op add_tied;         /* ADD, for the gradients of a tied matrix */
   struct pen_send_hazards send_hazards; /* empty where a send is complete when it returns */
-  const uint64_t *lag;     /* of each weight of the plan: struct pen_update_counts */
+  const uint64_t *lag;                  /* of each weight of the plan: struct pen_update_counts */
   const uint32_t *weights; /* [weight_count]: own weights that are trained, in model order */
   uint32_t weight_count;
   /* What NORM measures; what UPDATE does: AdamW on [weight_count] `weights`, then only zeroes. */

@@ -84,6 +84,7 @@ part of32 cut32 3 16
 part of16 cut16 4 22
 is "as steps of one shape each" "$(cat "$scratch/parts")" "$(log_field "$scratch/shapes.log" loss)"
 ok "to the same weights" cmp "$scratch/parts.ckpt/latest/model.safetensors" "$scratch/shapes.ckpt/latest/model.safetensors"
+is "updates of all shapes count" "$(sed -n '/"updates"/,/}/s/.*: \([0-9]*\),*$/\1/p' "$scratch/shapes.ckpt/latest/manifest.json" | sort -u)" 4
 is "each counts the targets of its shape's windows" "$(log_field "$scratch/shapes.log" tokens | tr '\n' ' ')" "114 134 129 114 "
 # eval runs every full step: 12 + 4 + 6 + 12 windows, then six short ones in 32, since among twelve there are long ones; two are left.
 matches "eval runs all full steps" "$("$scratch/shapes" eval --data "$scratch/mixed.bin" --checkpoint "$scratch/shapes.ckpt" 2>/dev/null)" \

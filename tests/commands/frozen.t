@@ -65,6 +65,19 @@ sed '/"updates": {/,/}/d' saved >$manifest
 ok "without counts it continues" run whole 6 old
 ok "with those of all steps" updates_are old/step-00000005 old/latest 0.01 6
 
+# The numbers of updates outlive ranks in memory.
+cp -a torn lost
+ok "all trained, further" run whole 400 torn
+./whole train --data data.bin --seed 3 --quiet --checkpoint lost --resume --steps 400 --restarts 1 --recover-every 1 --log lost.log 2>err &
+whole=$!
+await_steps lost.log 10
+kill -KILL "$(children $whole | sed -n 2p)"
+wait $whole
+is "the same with a rank that is lost" "$? $(grep -c '"source":"memory"' lost.log)" "0 1"
+for file in model.safetensors optimizer.safetensors manifest.json; do
+  ok "to the same $file" cmp torn/latest/$file lost/latest/$file
+done
+
 ok "train all from the start" run whole 3 cooled
 ok "continue with two frozen" run part 6 cooled
 matches "which is said" "$(complaints err)" "penstock: cooled/step-00000003: 2 tensors were trained and are frozen now: their moments are dropped"

@@ -15,7 +15,7 @@ run() {
   "$scratch/$run_name" train --data "$scratch/data.bin" --seed 7 --quiet --steps $steps --log "$out.log" --checkpoint "$out.ckpt" "$@" 2>"$out.err" &
   run=$!
 }
-steps_of() { grep -v '"event"' "$1.log" | sed 's/,"step_ms".*\(,"skipped\)/\1/; s/,"step_ms".*//; s/,"eval_ms".*//'; }
+steps_of() { grep -v '"event"' "$1.log" | sed 's/,"step_ms".*\(,"skipped":[0-9]*\).*/\1/; s/,"step_ms".*//; s/,"eval_ms".*//'; }
 sums_of() { (cd "$1.ckpt/latest" && sha256sum model.safetensors optimizer.safetensors); }
 # same_run OUT OTHER: the same steps in the log, the same bits, once each.
 same_run() {

@@ -210,11 +210,12 @@ static void bench_optimizer(void) {
   float *tensor[4];
   for (size_t i = 0; i < 4; i++) tensor[i] = filled(&floats_there, NULL, i + 1);
   pen_cuda.zero(tensor[3], count * sizeof(float), stream);
-  struct optimizing o = {.updated = {tensor[0], tensor[1], tensor[2], tensor[3], NULL, count, 0.1, 0},
-                         .measured = {tensor[0], count, 0},
-                         .settings = sent(&settings, sizeof settings),
-                         .sum = there(8),
-                         .workspace = there((count / PEN_NORM_BLOCK + 1) * sizeof(double))};
+  struct optimizing o = {
+      .updated = {tensor[0], tensor[1], tensor[2], tensor[3], NULL, count, 0.1, 0},
+      .measured = {tensor[0], count, 0},
+      .settings = sent(&settings, sizeof settings),
+      .sum = there(8),
+      .workspace = there((count / PEN_NORM_BLOCK + 1) * sizeof(double))};
   if (steps) print_rate("adamw", shape, median_seconds(adamw_once, &o), 32.0 * (double)count, 0);
   if (sums)
     print_rate("sum of squares", shape, median_seconds(squares_once, &o), 4.0 * (double)count, 0);

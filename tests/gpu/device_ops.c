@@ -248,7 +248,8 @@ static void settled(void **state) {
       most = fmax(most, entry);
     }
     const double norm = greatest ? most : sqrt(sum), scale = clip / (norm + 1e-6);
-    struct pen_adamw made = {.updates = (uint64_t)n}, expected = base, *over = sent(&made, sizeof made);
+    struct pen_adamw made = {.updates = (uint64_t)n}, expected = base,
+                     *over = sent(&made, sizeof made);
     expected.gradient_scale = skipped     ? NAN
                               : clip == 0 ? 1
                               : infinite  ? NAN

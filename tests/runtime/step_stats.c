@@ -138,8 +138,8 @@ static void test_skipped_steps_are_no_updates(void **state) {
   const struct {
     double clip_norm, norm;
     uint64_t targets, counted;
-  } steps[] = {{1, 0.5, 1, 1},  {1, 4, 0, 0},   {1, (double)NAN, 1, 0}, {1, (double)INFINITY, 1, 0},
-               {1, 4, 1, 1},    {0, 4, 0, 0},   {0, (double)NAN, 1, 1}, {0, 4, 1, 1}};
+  } steps[] = {{1, 0.5, 1, 1}, {1, 4, 0, 0}, {1, (double)NAN, 1, 0}, {1, (double)INFINITY, 1, 0},
+               {1, 4, 1, 1},   {0, 4, 0, 0}, {0, (double)NAN, 1, 1}, {0, 4, 1, 1}};
   struct pen_adamw settings = {.updates = 7};
   uint64_t updates = 7;
   for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {

@@ -34,9 +34,9 @@ enum flip_place {
   OUTPUT,      /* made by an op of the action */
   DRAWN_PLACES,
   INDEX = DRAWN_PLACES, /* as ACTIVATION, of indices: else left alone, a wrong one may end a rank */
-  MOMENT,               /* what UPDATE reads; this and the next also in each step */
-  UPDATED,              /* what UPDATE writes */
-  TIED, /* a weight for a head on another rank, before it leaves; with FLIP_PLACE alone */
+  MOMENT,  /* what UPDATE reads, and how often it has; this and the next also in each step */
+  UPDATED, /* what UPDATE writes */
+  TIED,    /* a weight for a head on another rank, before it leaves; with FLIP_PLACE alone */
   PLACES
 };
 static const char *const names[PLACES] = {"weight", "activation", "accumulator", "received",
@@ -358,14 +358,17 @@ static void adamw_flipped(const struct pen_adamw_tensor *updated, size_t tensor_
 static void flip_moment(struct pen_vm *vm, const struct pen_adamw_tensor *updated) {
   static struct pen_tensor tensor;
   static char name[256];
-  const uint32_t which = below(3);
-  unsigned char *const at[] = {(unsigned char *)updated->parameter,
-                               (unsigned char *)updated->exp_avg,
-                               (unsigned char *)updated->exp_avg_sq};
-  static const char *const endings[] = {"", ".exp_avg", ".exp_avg_sq"};
+  enum { COUNT = 3 };
+  const uint32_t which = below(COUNT + 1);
+  unsigned char *const at[] = {
+      (unsigned char *)updated->parameter, (unsigned char *)updated->exp_avg,
+      (unsigned char *)updated->exp_avg_sq, (unsigned char *)&vm->adamw->updates};
+  static const char *const endings[] = {"", ".exp_avg", ".exp_avg_sq", ".updates"};
   snprintf(name, sizeof name, "%s%s", flip.tensor->name, endings[which]);
-  tensor =
-      (struct pen_tensor){.name = name, .dtype = PEN_F32, .bytes = updated->count * sizeof(float)};
+  tensor = (struct pen_tensor){
+      .name = name,
+      .dtype = which == COUNT ? PEN_I32 : PEN_F32,
+      .bytes = which == COUNT ? sizeof vm->adamw->updates : updated->count * sizeof(float)};
   do_flip(vm, vm->action, vm->endpoint->global, &tensor, at[which]);
 }
 

@@ -23,7 +23,8 @@ struct pen_vector_kernels {
   double (*sum_squares)(const float *x, size_t count);
   double (*max_abs)(const float *x, size_t count);
   void (*adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq,
-                     size_t count, const struct pen_adamw *settings);
+                     size_t count, const struct pen_adamw *settings,
+                     const double correction[2]); /* 1 - beta1^updates, 1 - beta2^updates */
   void (*sum_arrays)(float *y, const float *const *x, size_t arrays, size_t first, size_t past);
   void (*normal)(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation);
   pen_multiply *multiply; /* for bf16: by pairs; null if the instruction set has none */
@@ -73,7 +74,8 @@ void PEN_NAME(narrow_rows)(uint16_t *to, size_t to_row, const float *from, size_
 double PEN_NAME(sum_squares)(const float *x, size_t count);
 double PEN_NAME(max_abs)(const float *x, size_t count);
 void PEN_NAME(adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq,
-                          size_t count, const struct pen_adamw *settings);
+                          size_t count, const struct pen_adamw *settings,
+                          const double correction[2]);
 void PEN_NAME(sum_arrays)(float *y, const float *const *x, size_t arrays, size_t first,
                           size_t past);
 void PEN_NAME(normal)(float *y, size_t count, uint64_t first, const uint32_t key[2],

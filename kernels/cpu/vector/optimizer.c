@@ -2,7 +2,6 @@
  */
 #include <math.h>
 
-#include "kernels/adamw_correction.h"
 #include "kernels/cpu/vector/isa.h"
 #include "kernels/cpu/vector/vector.h"
 
@@ -60,7 +59,8 @@ struct adamw_factors {
   float scale, beta1, rest1, beta2, rest2, keep, rate, correction, epsilon;
 };
 
-static struct adamw_factors adamw_factors_of(const struct pen_adamw *s) {
+static struct adamw_factors adamw_factors_of(const struct pen_adamw *s,
+                                             const double correction[2]) {
   return (struct adamw_factors){
       .scale = (float)s->gradient_scale,
       .beta1 = (float)s->beta1,
@@ -68,16 +68,17 @@ static struct adamw_factors adamw_factors_of(const struct pen_adamw *s) {
       .beta2 = (float)s->beta2,
       .rest2 = (float)(1 - s->beta2),
       .keep = (float)(1 - s->learning_rate * s->weight_decay),
-      .rate = (float)(-s->learning_rate / pen_adamw_correction(s->beta1, s->updates)),
-      .correction = (float)(1 / pen_adamw_correction(s->beta2, s->updates)),
+      .rate = (float)(-s->learning_rate / correction[0]),
+      .correction = (float)(1 / correction[1]),
       .epsilon = (float)s->epsilon,
   };
 }
 
 /* AdamW (Loshchilov and Hutter 2019); see kernels.h. Each element is loaded and stored once. */
 void PEN_NAME(adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq,
-                          size_t count, const struct pen_adamw *settings) {
-  const struct adamw_factors s = adamw_factors_of(settings);
+                          size_t count, const struct pen_adamw *settings,
+                          const double correction[2]) {
+  const struct adamw_factors s = adamw_factors_of(settings, correction);
   for (size_t i = 0; i < count; i += LANES) {
     const size_t n = count - i;
     const vf old_p = load_n(parameter + i, n), old_m = load_n(exp_avg + i, n),
