@@ -46,7 +46,7 @@ static const char *path_of(const struct pen_options *options, const struct named
 /* What `train` makes in the folder of its checkpoints. */
 static bool is_checkpoint_name(const char *name) {
   return strncmp(name, "latest", 6) == 0 || strncmp(name, "step-", 5) == 0 ||
-         strcmp(name, ".run") == 0;
+         strcmp(name, ".run") == 0 || strcmp(name, ".latest.tmp") == 0;
 }
 
 static void check_not_in_checkpoints(const struct pen_named_file *file, const char *folder) {

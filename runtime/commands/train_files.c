@@ -85,18 +85,6 @@ static void check_latest(const char *folder) {
       folder, dir, dir, aside, link);
 }
 
-/* The name that `latest` has while it is replaced. */
-static void check_temporary(const char *folder) {
-  char path[PATH_MAX];
-  struct stat status;
-  if (pen_path_join(path, folder, "latest.tmp") == 0 && lstat(path, &status) == 0 &&
-      !S_ISLNK(status.st_mode)) {
-    pen_fail(PEN_EXIT_CANNOT_CREATE,
-             "--checkpoint %s: latest.tmp is not of a run, and saves need this name: move it away",
-             folder);
-  }
-}
-
 /* What a former run has saved is continued, or replaced on demand. */
 static void check_former_run(const struct pen_run *run) {
   const char *name = run->plan->name, *folder = run->options->checkpoint;
@@ -132,7 +120,6 @@ void pen_train_folder_open(struct pen_run *run) {
              errno == EWOULDBLOCK ? "another run saves there" : strerror(errno));
   }
   check_latest(folder);
-  check_temporary(folder);
   check_former_run(run);
   if (run->plan->host_count > 1 && pen_folder_mark_write(folder) != 0) {
     pen_fail(PEN_EXIT_CANNOT_CREATE, "--checkpoint %s: %s", folder, strerror(errno));
