@@ -46,7 +46,7 @@ static const char *path_of(const struct pen_options *options, const struct named
 /* What `train` makes in the folder of its checkpoints. */
 static bool is_checkpoint_name(const char *name) {
   return strncmp(name, "latest", 6) == 0 || strncmp(name, "step-", 5) == 0 ||
-         strcmp(name, ".run") == 0;
+         strcmp(name, ".run") == 0 || strcmp(name, ".latest.tmp") == 0;
 }
 
 static void check_not_in_checkpoints(const struct pen_named_file *file, const char *folder) {
@@ -79,15 +79,18 @@ void pen_check_weights_not_written(const struct pen_run *run) {
   const char *path = run->checkpoint_path != NULL ? run->checkpoint_path : run->weights_path;
   char parent[PATH_MAX];
   struct stat status;
-  if (path != NULL && stat(path, &status) == 0 && !S_ISDIR(status.st_mode)) {
-    pen_split_path(path, parent); /* of an index, beside which are its files */
+  const bool is_index = path != NULL && stat(path, &status) == 0 && S_ISREG(status.st_mode) &&
+                        strlen(path) > 5 && strcmp(path + strlen(path) - 5, ".json") == 0;
+  if (is_index) {
+    pen_split_path(path, parent); /* beside it are the files that it names */
     path = parent;
   }
   DIR *folder = path == NULL ? NULL : opendir(path);
   for (const struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
     char file[PATH_MAX];
     const char *ending = strrchr(entry->d_name, '.');
-    if (ending == NULL || (strcmp(ending, ".safetensors") != 0 && strcmp(ending, ".json") != 0) ||
+    if (ending == NULL ||
+        (strcmp(ending, ".safetensors") != 0 && (is_index || strcmp(ending, ".json") != 0)) ||
         pen_path_join(file, path, entry->d_name) != 0) {
       continue;
     }

@@ -142,7 +142,7 @@ int pen_run_eval(const struct pen_plan *plan, const struct pen_options *options,
   pen_run_open_data(&run);
   run.steps =
       options->given.steps ? options->steps : pen_steps_of_file(plan, &run.buckets, &run.data);
-  pen_say_not_read(&run, &run.buckets, &run.data, run.steps);
+  pen_say_not_read(&run, &run.buckets, &run.data, run.steps, options->given.steps);
   return run_forward(&run, 0);
 }
 

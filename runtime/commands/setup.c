@@ -82,7 +82,7 @@ uint64_t pen_steps_of_file(const struct pen_plan *plan, const struct pen_buckets
 }
 
 void pen_say_not_read(const struct pen_run *run, const struct pen_buckets *buckets,
-                      const struct pen_data *data, uint64_t steps) {
+                      const struct pen_data *data, uint64_t steps, bool chosen) {
   const struct pen_plan *plan = run->plan;
   const uint64_t windows = data->window_count;
   uint64_t cursor = 0, step = 0;
@@ -97,7 +97,7 @@ void pen_say_not_read(const struct pen_run *run, const struct pen_buckets *bucke
             "%s: its %" PRIu64 " windows end in step %" PRIu64 " of %" PRIu64
             ": from there on windows are read again",
             data->path, windows, step, steps);
-  } else if (cursor < windows && cursor + windows_of_step(plan, buckets, data, cursor) > windows) {
+  } else if (cursor < windows && !chosen) {
     pen_warn("%s: %" PRIu64 " of %" PRIu64 " windows are not read: a step reads %" PRIu64,
              data->path, windows - cursor, windows, windows_of_step(plan, buckets, data, cursor));
   }

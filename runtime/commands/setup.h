@@ -2,6 +2,7 @@
 #ifndef PEN_SETUP_H
 #define PEN_SETUP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "runtime/rank/run.h"
@@ -27,9 +28,10 @@ void pen_run_open_trace(struct pen_run *run);
 uint64_t pen_steps_of_file(const struct pen_plan *plan, const struct pen_buckets *buckets,
                            const struct pen_data *data);
 
-/* On the host of rank 0: says which windows of a file, read from its start, so many steps do not
- * read since they fill no step, or, unless --quiet, that they read some again. */
+/* On the host of rank 0, of so many steps that read a file from its start: says how many windows
+ * are not read since they fill no step; or, where the user has chosen the number of steps and
+ * unless --quiet, that windows are read again. */
 void pen_say_not_read(const struct pen_run *run, const struct pen_buckets *buckets,
-                      const struct pen_data *data, uint64_t steps);
+                      const struct pen_data *data, uint64_t steps, bool chosen);
 
 #endif

@@ -73,7 +73,8 @@ static void open_evaluation(struct pen_run *run) {
     evaluation->steps = options->given.eval_steps
                             ? options->eval_steps
                             : pen_steps_of_file(run->plan, &evaluation->buckets, &evaluation->data);
-    pen_say_not_read(run, &evaluation->buckets, &evaluation->data, evaluation->steps);
+    pen_say_not_read(run, &evaluation->buckets, &evaluation->data, evaluation->steps,
+                     options->given.eval_steps);
   }
 }
 

@@ -85,18 +85,6 @@ static void check_latest(const char *folder) {
       folder, dir, dir, aside, link);
 }
 
-/* The name that `latest` has while it is replaced. */
-static void check_temporary(const char *folder) {
-  char path[PATH_MAX];
-  struct stat status;
-  if (pen_path_join(path, folder, "latest.tmp") == 0 && lstat(path, &status) == 0 &&
-      !S_ISLNK(status.st_mode)) {
-    pen_fail(PEN_EXIT_CANNOT_CREATE,
-             "--checkpoint %s: latest.tmp is not of a run, and saves need this name: move it away",
-             folder);
-  }
-}
-
 /* What a former run has saved is continued, or replaced on demand. */
 static void check_former_run(const struct pen_run *run) {
   const char *name = run->plan->name, *folder = run->options->checkpoint;
@@ -132,7 +120,6 @@ void pen_train_folder_open(struct pen_run *run) {
              errno == EWOULDBLOCK ? "another run saves there" : strerror(errno));
   }
   check_latest(folder);
-  check_temporary(folder);
   check_former_run(run);
   if (run->plan->host_count > 1 && pen_folder_mark_write(folder) != 0) {
     pen_fail(PEN_EXIT_CANNOT_CREATE, "--checkpoint %s: %s", folder, strerror(errno));
@@ -161,6 +148,26 @@ static _Noreturn void fail_other_data(const struct pen_run *run,
            run->data.path == NULL ? "" : run->data.path, found->path, why);
 }
 
+/* Less than a window is read again; or, at the end of an epoch, left out. */
+static void say_other_windows(const struct pen_run *run, const struct pen_data_place *place,
+                              uint64_t again) {
+  const struct pen_data *data = &run->data;
+  char where[160];
+  if (run->cursor < place->epoch * data->window_count) {
+    snprintf(where, sizeof where,
+             "continues at token %" PRIu64 " of epoch %" PRIu64 "; %" PRIu64
+             " tokens are read again",
+             place->read, place->epoch, again);
+  } else {
+    snprintf(where, sizeof where,
+             "continues with epoch %" PRIu64 "; the last %" PRIu64
+             " tokens of the one before fill no window",
+             place->epoch + 1, data->token_count - 1 - place->read);
+  }
+  pen_warn("%s: windows of %" PRIu64 " tokens, before of %" PRIu64 ": %s", data->path,
+           data->sequence, place->sequence, where);
+}
+
 void pen_train_data_continue(struct pen_run *run, const struct pen_checkpoint_info *found) {
   const struct pen_data_place *place = &found->place;
   const char *path = run->data.path == NULL ? "the data" : run->data.path;
@@ -177,10 +184,7 @@ void pen_train_data_continue(struct pen_run *run, const struct pen_checkpoint_in
   } else if (pen_data_place_fits(&run->data, place)) {
     run->cursor = pen_data_place_cursor(&run->data, place, &again);
     if (says && !place->rows && place->sequence != run->data.sequence) {
-      pen_warn("%s: windows of %" PRIu64 " tokens, before of %" PRIu64
-               ": continues at token %" PRIu64 " of epoch %" PRIu64 "; %" PRIu64
-               " tokens are read again",
-               path, run->data.sequence, place->sequence, place->read, place->epoch, again);
+      say_other_windows(run, place, again);
     }
   } else if (run->options->new_data) {
     run->cursor = 0;

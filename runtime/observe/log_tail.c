@@ -65,10 +65,15 @@ static uint64_t past_last_line(int fd, uint64_t size) {
   return 0;
 }
 
-/* What a line begins with, or a block of it that was not written before the host failed. */
+/* Whether a line without an end is a log's: it begins as one, or with a block that was not written
+ * before the host failed; or the file does. */
 static bool may_be_line(int fd, uint64_t from) {
-  char first;
-  return pen_file_read_at(fd, &first, 1, from) == 1 && (first == '{' || first == '\0');
+  static const char step[] = "{\"step\":", event[] = "{\"event\"";
+  char first, start[sizeof step - 1] = "";
+  return pen_file_read_at(fd, &first, 1, from) == 1 &&
+         pen_file_read_at(fd, start, sizeof start, 0) >= 0 &&
+         (first == '{' || first == '\0' || memcmp(start, step, sizeof start) == 0 ||
+          memcmp(start, event, sizeof start) == 0);
 }
 
 static bool is_object(int fd, uint64_t from, uint64_t bytes) {

@@ -11,6 +11,8 @@
 #include "runtime/base/files.h"
 #include "runtime/storage/checkpoint_tensors.h"
 
+const char *const pen_temporary_links[PEN_TEMPORARY_LINKS] = {"latest.tmp", ".latest.tmp"};
+
 /* ---- leftovers ---- */
 
 /* Whether a name is step-NNNNNNNN and what follows, and the step. */
@@ -87,9 +89,11 @@ void pen_checkpoint_abandon(const char *dir) {
   char path[PATH_MAX];
   struct stat status;
   each_step(dir, ".tmp", remove_unfinished, (void *)(uintptr_t)dir);
-  if (pen_path_join(path, dir, "latest.tmp") == 0 && lstat(path, &status) == 0 &&
-      S_ISLNK(status.st_mode)) {
-    unlink(path);
+  for (int i = 0; i < PEN_TEMPORARY_LINKS; i++) {
+    if (pen_path_join(path, dir, pen_temporary_links[i]) == 0 && lstat(path, &status) == 0 &&
+        S_ISLNK(status.st_mode)) {
+      unlink(path);
+    }
   }
 }
 

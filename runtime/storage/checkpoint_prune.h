@@ -10,6 +10,10 @@
 
 enum { PEN_CHECKPOINT_NAME_BYTES = 32 }; /* of step-NNNNNNNN and its 0 */
 
+/* The names that a link has before it becomes `latest`: the second where the first is taken. */
+enum { PEN_TEMPORARY_LINKS = 2 };
+extern const char *const pen_temporary_links[PEN_TEMPORARY_LINKS];
+
 /* Whether a path is the folder of a complete checkpoint: with a manifest, and no link. */
 bool pen_checkpoint_exists(const char *folder);
 
@@ -28,8 +32,8 @@ void pen_checkpoint_prune(const char *dir, uint64_t step, uint64_t keep);
  * that of `step`, and those that a process reads. Never fails. */
 void pen_checkpoint_remove_others(const char *dir, uint64_t step);
 
-/* Removes what unfinished saves of any step left in DIR: step-*.tmp and latest.tmp. Never fails;
- * complete checkpoints are unchanged. No rank may be writing. */
+/* Removes what unfinished saves of any step left in DIR: step-*.tmp and links to be `latest`. Never
+ * fails; complete checkpoints are unchanged. No rank may be writing. */
 void pen_checkpoint_abandon(const char *dir);
 
 /* Removes the files of one checkpoint, and its folder if that is then empty. Never fails. */

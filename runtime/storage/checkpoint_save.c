@@ -355,11 +355,24 @@ static bool take_place(const struct save *save, struct pen_save_failure *failure
   return pen_folder_sync(save->dir) == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, save->dir);
 }
 
+/* Makes a link to the new checkpoint, of the first temporary name that others do not have. */
+static int make_link(const struct save *save, char temporary[PATH_MAX]) {
+  int result = -1;
+  errno = EEXIST;
+  for (int i = 0; i < PEN_TEMPORARY_LINKS && result && errno == EEXIST; i++) {
+    result = pen_path_join(temporary, save->dir, pen_temporary_links[i]) ||
+                     symlink(save->name, temporary)
+                 ? -1
+                 : 0;
+  }
+  return result;
+}
+
 /* Points DIR/latest, a relative link, at the new checkpoint. */
 static bool point_latest(const struct save *save, struct pen_save_failure *failure) {
   char latest[PATH_MAX], temporary[PATH_MAX];
-  if (pen_path_join(latest, save->dir, "latest") || pen_path_suffix(temporary, latest, ".tmp") ||
-      symlink(save->name, temporary) || rename(temporary, latest)) {
+  if (pen_path_join(latest, save->dir, "latest") || make_link(save, temporary) ||
+      rename(temporary, latest)) {
     return failed(failure, PEN_EXIT_CANNOT_CREATE, latest);
   }
   return pen_folder_sync(save->dir) == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, save->dir);

@@ -82,11 +82,9 @@ mkdir run/step-00000000 run/latest.old
 echo mine >run/step-00000003
 echo mine >run/step-00000002/notes
 echo mine >run/latest.tmp
-refuses "a name that saves need" 73 "--checkpoint run: latest.tmp is not of a run, and saves need this name: move it away" one --resume --checkpoint run
-mv run/latest.tmp run/latest.txt
 ok "names of others stay" train one --steps 8 --resume --save-every 2 --keep 1 --checkpoint run
 is "also of folders, files and links that look like steps" "$(steps_in run)" \
-  "latest latest.old latest.txt step-00000000 step-00000001 step-00000002 step-00000003 step-00000008 "
+  "latest latest.old latest.tmp step-00000000 step-00000001 step-00000002 step-00000003 step-00000008 "
 is "what a link leads to is complete" "$(ls archive | tr '\n' ' ')" "config.json manifest.json model.safetensors optimizer.safetensors "
 is "of an old checkpoint what others put there is left" "$(ls run/step-00000002)" notes
 ok "which hinders no later save" train one --overwrite --steps 2 --checkpoint run
@@ -185,6 +183,14 @@ matches "the manifest has the place" "$(tr -d ' \n' <tail/latest/manifest.json)"
 sed -i '/^  "data"/,/^    "checksum"/d' tail/latest/manifest.json
 ok "a checkpoint of an older version" train long --steps 8 --resume --checkpoint tail
 is "goes by its cursor" "$(cat err)" "penstock: tail/step-00000007: of a version that did not keep which data were read: continues at window 16 of tail.bin"
+head -c 405 data.bin.text >end.text # 25 windows of 16, of which three steps read 24; 16 of 24
+"$tokens" --bytes -o end.bin end.text 2>/dev/null
+data=end.bin
+ok "a run to the last window" train one --steps 3 --checkpoint end
+ok "where longer windows end" train long --steps 4 --resume --checkpoint end --log end.log
+is "what is left out is said" "$(cat err)" \
+  "penstock: end.bin: windows of 24 tokens, before of 16: continues with epoch 2; the last 20 tokens of the one before fill no window"
+is "and the next epoch begins" "$(log_field end.log epoch)" 2
 refuses "--new-data without --resume" 64 "--new-data needs --resume*" one --new-data --steps 1
 
 # ---- windows that are read again, or not at all ----

@@ -159,7 +159,7 @@ each_host() {
 ok "rank 0 on the second host" build two "$scratch/llama.cfg" -s pipeline.ranks=2 -s cluster.hosts=[host1,host2] -s cluster.mapping=[1,0] \
   -s cluster.port=$port -s cluster.bind=none
 started "RANK of a host" each_host 2 sh "$scratch/each_host" $train
-hosts 2 on host1 $train --rank 0 >"$scratch/out" 2>"$scratch/err"
+hosts 2 on host1 $train --rank 0 --overwrite >"$scratch/out" 2>"$scratch/err"
 is "rank 0 on another host is refused" $? 64
 matches "in words" "$(cat "$scratch/err")" "*cannot listen at 10.78.0.2, which is no address of this host: start host host2's command there*"
 finish

@@ -129,7 +129,7 @@ for dtype in ranks2 narrow; do
   done
 done
 for kind in $kinds; do
-  ok "$kind: training and evaluating in turns" "$scratch/ranks2_$kind" train --data "$scratch/data.bin" --steps $steps --seed 7 --quiet --eval-every 2 \
+  ok "$kind: training and evaluating in turns" "$scratch/ranks2_$kind" train --data "$scratch/data.bin" --steps $steps --seed 7 --quiet --overwrite --eval-every 2 \
     --eval-steps 2 --eval-data "$scratch/data.bin" --log "$scratch/turns.log"
   is "changes nothing" "$(log_field "$scratch/turns.log" loss)" "$(log_field "$scratch/ranks2_none.log" loss)"
   # A rank that dies is named by its global rank.

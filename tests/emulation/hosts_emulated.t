@@ -161,6 +161,7 @@ same_lines() { sort | uniq -c | awk '{ print $1 }'; }
 start_hosts() {
   hosts_name=$1
   shift
+  anew "$scratch/$hosts_name.log" "$@"
   pids=
   for host in 127.0.0.1 b; do
     env -u SLURM_PROCID -u PMIX_RANK -u OMPI_COMM_WORLD_RANK -u RANK LD_PRELOAD="$scratch/host.so" HOST_HERE=$host \
