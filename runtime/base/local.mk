@@ -21,6 +21,8 @@ libruntime_a_SOURCES += \
   %reldir%/options.c \
   %reldir%/options.def \
   %reldir%/options.h \
+  %reldir%/output.c \
+  %reldir%/output.h \
   %reldir%/seal.c \
   %reldir%/seal.h \
   %reldir%/stop_signals.c \

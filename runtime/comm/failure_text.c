@@ -24,7 +24,7 @@ static const char *place_text(const struct pen_plan *plan, const struct pen_shar
                               uint32_t rank, char *text, size_t bytes) {
   uint32_t phase = atomic_load(&shared->ranks[rank].phase);
   if (phase != PEN_PHASE_STEPS) {
-    return phase == PEN_PHASE_SAVE ? "SAVE" : "START";
+    return phase == PEN_PHASE_SAVE ? "SAVE" : phase == PEN_PHASE_OUTPUT ? "OUTPUT" : "START";
   }
   return action_name_at(plan, shared, rank, atomic_load(&shared->ranks[rank].finished), text,
                         bytes);

@@ -43,8 +43,12 @@ enum pen_phase {
   PEN_PHASE_CONNECT,
   PEN_PHASE_STEPS,
   PEN_PHASE_SAVE,
+  PEN_PHASE_OUTPUT, /* it waits for the reader of what it writes */
   PEN_PHASE_END
 };
+
+/* What stop_requested is: all is done; a signal asked for the end. */
+enum { PEN_STOP_DONE = 1, PEN_STOP_SIGNAL };
 enum { PEN_BOOTSTRAP_TIMEOUTS = 10 };
 
 /* The stage of a rank that connects to the others; NONE: not known. */

@@ -371,7 +371,7 @@ static uint32_t choose(const struct pen_run *run, uint64_t step) {
   }
   pen_generation_next(&generation.plan, &generation.texts, &generation.step);
   if (at_end()) {
-    atomic_store(&run->shared.control->stop_requested, 1);
+    atomic_store(&run->shared.control->stop_requested, PEN_STOP_DONE);
   }
   return generation.step.bucket;
 }
@@ -384,7 +384,9 @@ static void report_rate(void) {
     const struct pen_text *text = &generation.texts.text[i];
     count += text->written - text->prompt->token_count;
   }
-  fprintf(stderr, "%" PRIu64 " tokens  %.0f tokens/s\n", count, (double)count / seconds);
+  char line[80];
+  snprintf(line, sizeof line, "%" PRIu64 " tokens  %.0f tokens/s", count, (double)count / seconds);
+  pen_say_line(line);
 }
 
 /* The tokens of the last step are still to be appended. */

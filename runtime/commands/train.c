@@ -29,16 +29,16 @@ static void report_existing_checkpoints(const struct pen_run *run) {
   uint64_t newest;
   if (!pen_checkpoint_newest(folder, &newest)) {
     if (run->options->resume) {
-      fprintf(stderr, "%s: no checkpoint in %s: starting at step 1\n", name, folder);
+      pen_say(name, "no checkpoint in %s: starting at step 1", folder);
     }
     return;
   }
   const char *advice =
       run->options->resume ? "but no latest to resume" : "and --resume continues from the latest";
-  fprintf(stderr,
-          "%s: %s holds checkpoints up to step-%08" PRIu64
-          ", %s: starting at step 1; those of the same steps are replaced\n",
-          name, folder, newest, advice);
+  pen_say(name,
+          "%s holds checkpoints up to step-%08" PRIu64
+          ", %s: starting at step 1; those of the same steps are replaced",
+          folder, newest, advice);
 }
 
 /* Other tensors are frozen than when the checkpoint was saved. */
@@ -221,9 +221,9 @@ int pen_run_train(const struct pen_plan *plan, const struct pen_options *options
   pen_check_weights_not_written(&run);
   uint64_t past_step = options->given.steps ? options->steps : plan->optimizer.steps;
   if (run.first_step >= past_step) {
-    fprintf(stderr, "%s: %s is at step %" PRIu64 " already: nothing to do up to step %" PRIu64 "\n",
-            plan->name, run.checkpoint_path == NULL ? "the run" : run.checkpoint_path,
-            run.first_step, past_step);
+    pen_say(plan->name, "%s is at step %" PRIu64 " already: nothing to do up to step %" PRIu64,
+            run.checkpoint_path == NULL ? "the run" : run.checkpoint_path, run.first_step,
+            past_step);
     return 0;
   }
   run.steps = past_step - run.first_step;

@@ -6,7 +6,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/futex_counter.h"
-#include "runtime/control/control_tcp_internal.h"
+#include "runtime/control/internal.h"
 #include "runtime/control/failure_report.h"
 #include "runtime/control/redistribute.h"
 

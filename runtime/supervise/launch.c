@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/standard_error.h"
 #include "runtime/base/check.h"
 #include "runtime/base/child.h"
 #include "runtime/base/files.h"
@@ -159,6 +160,7 @@ static uint32_t most_processes(const struct pen_plan *plan) {
 }
 
 int pen_launch(struct pen_run *run) {
+  pen_standard_error_share();
   pen_files_report_size_limit(); /* the shared memory is a file too */
   pid_t *pids = calloc(most_processes(run->plan), sizeof *pids);
   pen_check(pids != NULL, "no memory for %u ranks", most_processes(run->plan));

@@ -127,7 +127,7 @@ static void name_absent(struct pen_run *run) {
                "penstock: rank %u (pid 0, host %.*s) lost: host %.*s lost after start; no rank "
                "waits for it",
                lost->rank, PEN_HOST_BYTES, host, PEN_HOST_BYTES, host);
-      fprintf(stderr, "%s\n", lost->cause);
+      pen_say_line(lost->cause);
     }
     membership->absent[h] = PEN_NONE;
   }

@@ -87,6 +87,7 @@ COMMAND_TESTS = \
   %reldir%/tokens_hf.t \
   %reldir%/topology.t \
   %reldir%/tune.t \
+  %reldir%/unread.t \
   %reldir%/units.t
 EXTRA_DIST += $(COMMAND_TESTS) \
   %reldir%/sanitize.t \
@@ -98,5 +99,5 @@ EXTRA_DIST += $(COMMAND_TESTS) \
   %reldir%/families_torch.py \
   %reldir%/report_damage.py \
   %reldir%/report_page.py \
-  %reldir%/robustness_reference.py \
-  %reldir%/stranger.py
+  %reldir%/stranger.py \
+  %reldir%/unread.py

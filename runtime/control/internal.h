@@ -1,6 +1,6 @@
-/* control_tcp_internal.h: what control_tcp.c and control_start.c share. */
-#ifndef PEN_CONTROL_TCP_INTERNAL_H
-#define PEN_CONTROL_TCP_INTERNAL_H
+/* internal.h: what control_tcp.c and control_start.c share. */
+#ifndef PEN_CONTROL_INTERNAL_H
+#define PEN_CONTROL_INTERNAL_H
 
 #include <poll.h>
 #include <pthread.h>
