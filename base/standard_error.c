@@ -18,11 +18,11 @@
 
 enum { WAIT_MS = 200 };
 
-struct state {
+struct drop_counts {
   _Atomic unsigned long dropped; /* since a text was written */
   _Atomic bool is_full;          /* the text before was dropped */
 };
-static struct state own, *state = &own;
+static struct drop_counts own, *state = &own;
 
 void pen_standard_error_share(void) {
   void *shared = state != &own ? MAP_FAILED
@@ -63,13 +63,14 @@ static bool await_room(int fd, long end_ms) {
 
 /* Standard error as it is written: `fd` does not block, unless it is a descriptor that cannot be
  * opened again. */
-struct place {
+struct error_output {
   int fd;
   bool is_socket, blocks;
 };
 
 /* Returns whether the text was written, or failed otherwise than for its time. */
-static bool write_until(const struct place *place, const char *text, size_t bytes, long end_ms) {
+static bool write_until(const struct error_output *place, const char *text, size_t bytes,
+                        long end_ms) {
   while (bytes > 0) {
     if (place->blocks && !await_room(place->fd, end_ms)) {
       return false;
@@ -90,7 +91,8 @@ static bool write_until(const struct place *place, const char *text, size_t byte
 }
 
 /* In one write with the number of those dropped before, if there are any. */
-static bool write_counted(const struct place *place, const char *text, size_t bytes, long end_ms) {
+static bool write_counted(const struct error_output *place, const char *text, size_t bytes,
+                          long end_ms) {
   char both[PIPE_BUF];
   const unsigned long before = atomic_exchange(&state->dropped, 0);
   const size_t line =
@@ -113,9 +115,9 @@ static void write_within(const char *text, size_t bytes, int wait_ms) {
   fstat(STDERR_FILENO, &status);
   const bool is_socket = S_ISSOCK(status.st_mode);
   const int again = is_socket ? -1 : open_again(&status);
-  const struct place place = {.fd = again >= 0 ? again : STDERR_FILENO,
-                              .is_socket = is_socket,
-                              .blocks = again < 0 && !is_socket && !S_ISREG(status.st_mode)};
+  const struct error_output place = {.fd = again >= 0 ? again : STDERR_FILENO,
+                                     .is_socket = is_socket,
+                                     .blocks = again < 0 && !is_socket && !S_ISREG(status.st_mode)};
   const long end_ms = now_ms() + (atomic_load(&state->is_full) ? 0 : wait_ms);
   atomic_store(&state->is_full, !write_counted(&place, text, bytes, end_ms));
   if (again >= 0) {

@@ -1,5 +1,7 @@
-/* control_start.c: what the commands agree on before their ranks start (see control_tcp.h). */
+/* control_start.c: what the commands agree on before their ranks start (see control_start.h). */
 #define _GNU_SOURCE
+#include "runtime/control/control_start.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

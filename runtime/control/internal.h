@@ -10,6 +10,7 @@
 #include "runtime/control/control_sync.h"
 #include "runtime/control/control_tcp.h"
 #include "runtime/control/rendezvous.h"
+#include "runtime/control/start_state.h"
 
 enum { PEN_CONTROL_POLL_US = 10000 };
 

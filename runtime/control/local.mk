@@ -10,6 +10,7 @@ libruntime_a_SOURCES += \
   %reldir%/control_link.c \
   %reldir%/control_link.h \
   %reldir%/control_start.c \
+  %reldir%/control_start.h \
   %reldir%/control_sync.c \
   %reldir%/control_sync.h \
   %reldir%/control_tcp.c \

@@ -8,6 +8,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
+#include "runtime/control/control_start.h"
 #include "runtime/control/failure_report.h"
 #include "runtime/control/redistribute.h"
 #include "runtime/observe/step_log.h"
