@@ -123,3 +123,12 @@ bool pen_failure_follow(const struct pen_shared *shared, struct pen_awaited *at)
   *at = (struct pen_awaited){.rank = next - 1, .rows = rows == (next | PEN_WAITS_FOR_ACTIONS)};
   return true;
 }
+
+static const char of_memory[] = "; no step was made: memory is the likely cause";
+
+void pen_failure_add_memory(char line[PEN_FAILURE_LINE_BYTES]) {
+  const size_t used = strlen(line);
+  snprintf(line + used, PEN_FAILURE_LINE_BYTES - used, "%s", of_memory);
+}
+
+bool pen_failure_is_memory(const char *line) { return strstr(line, of_memory) != NULL; }

@@ -18,6 +18,7 @@
 #include "runtime/storage/checkpoint_prune.h"
 #include "runtime/supervise/binding.h"
 #include "runtime/supervise/early_exit.h"
+#include "runtime/supervise/host_memory.h"
 #include "runtime/supervise/internal.h"
 #include "runtime/supervise/monitor.h"
 #include "runtime/supervise/restart.h"
@@ -165,6 +166,7 @@ int pen_launch(struct pen_run *run) {
   pid_t *pids = calloc(most_processes(run->plan), sizeof *pids);
   pen_check(pids != NULL, "no memory for %u ranks", most_processes(run->plan));
   pen_block_signals();
+  pen_host_memory_check(run);
   pen_early_exit_close();
   pen_membership_open(&run->membership, run->plan, &run->local);
   pen_restart_open(run);

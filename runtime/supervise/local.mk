@@ -8,6 +8,8 @@ libruntime_a_SOURCES += \
   %reldir%/drift.h \
   %reldir%/early_exit.c \
   %reldir%/early_exit.h \
+  %reldir%/host_memory.c \
+  %reldir%/host_memory.h \
   %reldir%/internal.h \
   %reldir%/launch.c \
   %reldir%/link_start.c \

@@ -1,5 +1,6 @@
 /* processes.c: which ranks' processes have exited, and how (see internal.h). */
 #include <stdio.h>
+#include <string.h>
 #include <sys/wait.h>
 
 #include "runtime/base/check.h"
@@ -19,10 +20,23 @@ void pen_watchdog_set_lost(struct pen_watchdog *watchdog, uint32_t rank, const c
   }
 }
 
+/* In all attempts. */
+static bool has_made_no_step(const struct pen_watchdog *watchdog) {
+  const struct pen_run *run = watchdog->run;
+  bool none = run->restart.count == 0 || run->restart.lacks_memory;
+  for (uint32_t r = 0; r < run->shared.process_count; r++) {
+    none = none && atomic_load(&run->shared.ranks[r].published.count) == 0;
+  }
+  return none;
+}
+
 bool pen_watchdog_record(const struct pen_watchdog *watchdog, uint32_t rank, const char *cause,
                          uint32_t waiter, char line[PEN_FAILURE_LINE_BYTES]) {
   pen_failure_line(line, PEN_FAILURE_LINE_BYTES, watchdog->run->plan, &watchdog->run->shared, rank,
                    cause, waiter);
+  if (strcmp(cause, "signal 9") == 0 && has_made_no_step(watchdog)) {
+    pen_failure_add_memory(line);
+  }
   return pen_failure_record(&watchdog->run->shared, rank, 0, line);
 }
 

@@ -9,6 +9,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
 #include "runtime/control/control_start.h"
+#include "runtime/comm/failure_text.h"
 #include "runtime/control/failure_report.h"
 #include "runtime/control/redistribute.h"
 #include "runtime/observe/step_log.h"
@@ -78,6 +79,15 @@ static void keep_reports(struct pen_run *run) {
   }
 }
 
+static bool lacks_memory_now(const struct pen_run *run) {
+  const struct pen_failure *failure;
+  bool lacks = false;
+  for (uint32_t i = 0; (failure = pen_failure_reported(&run->shared, i)) != NULL; i++) {
+    lacks = lacks || pen_failure_is_memory(failure->line);
+  }
+  return lacks;
+}
+
 bool pen_restart_prepare(struct pen_run *run, int status) {
   const struct pen_control *control = run->shared.control;
   struct pen_restart *restart = &run->restart;
@@ -90,6 +100,14 @@ bool pen_restart_prepare(struct pen_run *run, int status) {
              run->membership.plan->fallback_count > 0 ? "no fallback fits those that live, " : "");
     return false;
   }
+  const bool lacks_memory = lacks_memory_now(run);
+  if (lacks_memory && restart->lacks_memory) {
+    pen_warn(
+        "no restart: ranks were killed again before the first step, for lack of memory most "
+        "likely (model.sequence, memory.recompute, batch.microbatch)");
+    return false;
+  }
+  restart->lacks_memory = lacks_memory;
   keep_reports(run);
   const uint64_t saved_step = atomic_load(&control->saved_step);
   restart->saved_step = saved_step > 0 ? saved_step : restart->saved_step;

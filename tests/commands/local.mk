@@ -32,6 +32,7 @@ COMMAND_TESTS = \
   %reldir%/gradients.t \
   %reldir%/host_faults.t \
   %reldir%/hostile.t \
+  %reldir%/host_memory.t \
   %reldir%/hosts.t \
   %reldir%/hosts_bench.t \
   %reldir%/joint.t \
