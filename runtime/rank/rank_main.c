@@ -316,6 +316,12 @@ void pen_rank_main(const struct pen_run *run, uint32_t global) {
   open_log(rank);
   pen_output_on_wait(note_wait_for_reader);
   struct pen_rank_state *self = rank->endpoint.self;
+  if (run->saves_only) {
+    rank->vm->optimizer_step = run->first_step;
+    save_checkpoint(rank, true);
+    atomic_store(&self->phase, PEN_PHASE_END);
+    _exit(0);
+  }
   atomic_store_explicit(&self->phase, PEN_PHASE_STEPS, memory_order_relaxed);
   pen_threads_call(pen_seal);
   if (rank->endpoint.global == 0 && run->restart.count > 0) {

@@ -29,7 +29,7 @@ uint64_t pen_folder_mark_read(const char *folder) {
   if (pen_path_join(path, folder, name) != 0) {
     return 0;
   }
-  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   const bool is_read = file >= 0 && read(file, &mark, sizeof mark) == (ssize_t)sizeof mark;
   if (file >= 0) {
     close(file);

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "runtime/supervise/supervise.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -160,6 +161,20 @@ static uint32_t most_processes(const struct pen_plan *plan) {
   return most;
 }
 
+/* The status of the run stays that of its end. */
+static void save_copies(struct pen_run *run, int status, pid_t *pids) {
+  if (!pen_restart_prepare_save(run, status)) {
+    return;
+  }
+  pen_shared_close(&run->shared);
+  const int saved = run_ranks(run, pids);
+  if (run->local.first == 0 && run->steps > 0 && saved == 0) {
+    pen_warn("the state after step %" PRIu64 ", which was in memory, is saved", run->first_step);
+  } else if (run->local.first == 0 && saved != 0) {
+    pen_warn("the state in memory could not be saved");
+  }
+}
+
 int pen_launch(struct pen_run *run) {
   pen_standard_error_share();
   pen_files_report_size_limit(); /* the shared memory is a file too */
@@ -175,6 +190,7 @@ int pen_launch(struct pen_run *run) {
     pen_shared_close(&run->shared);
     status = run_ranks(run, pids);
   }
+  save_copies(run, status, pids);
   pen_restart_close(run);
   pen_membership_close(&run->membership);
   free(pids);

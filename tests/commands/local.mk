@@ -35,6 +35,7 @@ COMMAND_TESTS = \
   %reldir%/host_memory.t \
   %reldir%/hosts.t \
   %reldir%/hosts_bench.t \
+  %reldir%/input_files.t \
   %reldir%/joint.t \
   %reldir%/joint_costs.t \
   %reldir%/launchers.t \
