@@ -98,7 +98,8 @@ static void open_shared(struct pen_run *run, struct pen_control_tcp *tcp) {
 static int start_attempt(struct pen_run *run, const struct pen_control_config *config,
                          struct attempt *attempt, pid_t *pids) {
   struct pen_start_state state;
-  pen_stop_signals_end_command(pen_host_and_spare_count(config->plan) > 1);
+  /* After a loss the wait is short, and the states in memory are to be saved. */
+  pen_stop_signals_end_command(config->attempt == 0 && pen_host_and_spare_count(config->plan) > 1);
   attempt->tcp = pen_control_tcp_open(config, connect_timeout_s);
   pen_stop_signals_end_command(false);
   pen_restart_take_plan(run);

@@ -48,6 +48,22 @@ for version in 1 2; do
     unshare --mount sh "$scratch/in_group" 100000000000 $version "$scratch/llama" train --data "$scratch/data.bin" --steps 2 --quiet
 done
 
+# with_memory TOTAL_KB AVAILABLE_KB COMMAND...: where /proc/meminfo says so.
+cat >"$scratch/with_memory" <<'END'
+printf 'MemTotal: %s kB\nMemFree: 1 kB\nMemAvailable: %s kB\n' "$1" "$2" >"$0.info"
+shift 2
+mount --bind "$0.info" /proc/meminfo || exit 77
+exec "$@"
+END
+if unshare --mount sh "$scratch/with_memory" 1 1 true 2>/dev/null; then
+  refused "a small machine" "0.002 GB" unshare --mount sh "$scratch/with_memory" 2000 1000 "$scratch/llama" train --data "$scratch/data.bin"
+  unshare --mount sh "$scratch/with_memory" 1000000000 1000 "$scratch/llama" train --data "$scratch/data.bin" --steps 2 --quiet 2>"$scratch/err"
+  is "a machine that is in use" $? 0
+  matches "which is said" "$(cat "$scratch/err")" "penstock: llama needs *B, of which this host has 0.001 GB available: model.sequence, memory.recompute, *"
+else
+  skip "machines with less memory" "no mount namespaces here"
+fi
+
 # ---- ranks that are killed at once ----
 cat >"$scratch/kill.c" <<'END'
 #define _GNU_SOURCE
