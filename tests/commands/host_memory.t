@@ -56,7 +56,7 @@ mount --bind "$0.info" /proc/meminfo || exit 77
 exec "$@"
 END
 if unshare --mount sh "$scratch/with_memory" 1 1 true 2>/dev/null; then
-  refused "a small machine" "0.002 GB" unshare --mount sh "$scratch/with_memory" 2000 1000 "$scratch/llama" train --data "$scratch/data.bin"
+  refused "a small machine" "0.001 GB" unshare --mount sh "$scratch/with_memory" 1000 1000 "$scratch/llama" train --data "$scratch/data.bin"
   unshare --mount sh "$scratch/with_memory" 1000000000 1000 "$scratch/llama" train --data "$scratch/data.bin" --steps 2 --quiet 2>"$scratch/err"
   is "a machine that is in use" $? 0
   matches "which is said" "$(cat "$scratch/err")" "penstock: llama needs *B, of which this host has 0.001 GB available: model.sequence, memory.recompute, *"
