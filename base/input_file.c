@@ -19,7 +19,8 @@ static const struct {
 } kinds[] = {
     [PEN_INPUT_DATA] = {INT64_MAX, "8 EiB", false},
     [PEN_INPUT_JSON] = {UINT64_C(16) << 20, "16 MiB", false},
-    [PEN_INPUT_ACTIONS] = {UINT64_C(64) << 20, "64 MiB", false},
+    [PEN_INPUT_TABLE] = {UINT64_C(64) << 20, "64 MiB", false},
+    [PEN_INPUT_ACTIONS] = {UINT64_C(256) << 20, "256 MiB", false},
     [PEN_INPUT_PROMPTS] = {UINT64_C(1) << 30, "1 GiB", true},
     [PEN_INPUT_SECRET] = {UINT64_C(4) << 10, "4 KiB", false},
 };

@@ -8,8 +8,9 @@
 
 enum pen_input_kind {
   PEN_INPUT_DATA,    /* token files, weights: of any size */
-  PEN_INPUT_JSON,    /* config.json, an index, costs: at most 16 MiB */
-  PEN_INPUT_ACTIONS, /* CSV, lists of actions: at most 64 MiB */
+  PEN_INPUT_JSON,    /* config.json, an index: at most 16 MiB */
+  PEN_INPUT_TABLE,   /* CSV, costs: at most 64 MiB */
+  PEN_INPUT_ACTIONS, /* each action of a step: at most 256 MiB */
   PEN_INPUT_PROMPTS, /* at most 1 GiB; also a pipe, whose open waits for its writer */
   PEN_INPUT_SECRET   /* at most 4 KiB */
 };

@@ -38,7 +38,7 @@ uint32_t pen_costs_json_count32(const char *path, const char *place, const json_
 json_t *pen_costs_json_load(const char *path) {
   struct pen_input_error refused;
   size_t bytes;
-  char *text = pen_input_read(path, PEN_INPUT_JSON, &bytes, &refused);
+  char *text = pen_input_read(path, PEN_INPUT_TABLE, &bytes, &refused);
   if (text == NULL) pen_stop(refused.status, "penstock-gen: %s: %s", path, refused.text);
   json_error_t error;
   json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);

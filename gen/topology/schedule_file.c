@@ -23,7 +23,7 @@ static const char *schedule_file_path(const struct pen_topology *t) {
 void pen_topology_read_schedule_file(struct pen_topology *t) {
   struct pen_input_error error;
   t->schedule_path = schedule_file_path(t);
-  char *read = pen_input_read(t->schedule_path, PEN_INPUT_ACTIONS, &t->schedule_bytes, &error);
+  char *read = pen_input_read(t->schedule_path, PEN_INPUT_TABLE, &t->schedule_bytes, &error);
   if (read == NULL) pen_stop(error.status, "%s: %s", t->schedule_path, error.text);
   char *text = pen_new(t->schedule_bytes + 1, 1);
   memcpy(text, read, t->schedule_bytes);

@@ -43,7 +43,8 @@ ln -s ../large.json large/model.safetensors.index.json
 refused "a large index" 65 "index.json: more than 16 MiB" ./llama eval --init large --data data.bin
 refused "a large config.json" 65 "large.json: more than 16 MiB" "$convert" large.json
 refused "a large CSV" 65 "large.csv: more than 64 MiB" "$gen" llama.cfg -s pipeline.schedule=file -s pipeline.schedule_file=large.csv
-refused "large actions" 65 "large.csv: more than 64 MiB" "$gen" --actions=large.csv llama.cfg
+truncate -s 257M large.actions
+refused "large actions" 65 "large.actions: more than 256 MiB" "$gen" --actions=large.actions llama.cfg
 refused "large prompts" 65 "large.jsonl: more than 1 GiB" ./llama generate --checkpoint ckpt --prompts large.jsonl
 refused "a large topology" 78 "large.cfg: a topology and its includes have at most 1048576 bytes" "$gen" large.cfg
 
