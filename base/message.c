@@ -1,6 +1,8 @@
 /* message.c: messages as a terminal may have them (see message.h). */
 #include "base/message.h"
 
+#include "base/standard_error.h"
+
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -66,5 +68,5 @@ void pen_message_print(const char *prefix, const char *format, va_list list) {
   const size_t used = (size_t)snprintf(line, sizeof line, "%.*s", PEN_SHOWN_MAX, prefix);
   const int more = vsnprintf(line + used, sizeof line - used, format, list);
   const size_t bytes = pen_message_end(line, used + (size_t)(more < 0 ? 0 : more));
-  fwrite(line, 1, bytes, stderr);
+  pen_standard_error_write(line, bytes);
 }

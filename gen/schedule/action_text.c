@@ -3,6 +3,7 @@
  * lines and lines that begin with '#'; each rank has one line, in any order. */
 #include "gen/schedule/action_text.h"
 #include "base/file_kinds.h"
+#include "base/input_file.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/partition/partition.h"
@@ -168,7 +169,11 @@ void pen_actions_read(const char *path, const struct pen_partition *partition,
   reader.count = pen_new(partition->rank_count, sizeof *reader.count);
   reader.capacity = pen_new(partition->rank_count, sizeof *reader.capacity);
   reader.seen = pen_new(partition->rank_count, sizeof *reader.seen);
-  FILE *file = fopen(path, "r");
+  struct pen_input_error error;
+  uint64_t bytes;
+  const int descriptor = pen_input_open(path, PEN_INPUT_ACTIONS, &bytes, &error);
+  if (descriptor < 0) pen_stop(error.status, "%s: %s", path, error.text);
+  FILE *file = fdopen(descriptor, "r");
   if (!file) pen_stop(PEN_EXIT_NO_INPUT, "%s: %s", path, strerror(errno));
   char *text = NULL;
   size_t capacity = 0;

@@ -1,13 +1,13 @@
 /* costs_json.c: values of a file of measured costs (see costs_json.h). */
 #include "gen/timing/costs_json.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <jansson.h>
 
+#include "base/input_file.h"
 #include "gen/base/error.h"
 #include "runtime/plan/plan.h"
 
@@ -36,12 +36,13 @@ uint32_t pen_costs_json_count32(const char *path, const char *place, const json_
 }
 
 json_t *pen_costs_json_load(const char *path) {
-  FILE *file = fopen(path, "r");
-  if (!file) pen_stop(PEN_EXIT_NO_INPUT, "penstock-gen: %s: %s", path, strerror(errno));
+  struct pen_input_error refused;
+  size_t bytes;
+  char *text = pen_input_read(path, PEN_INPUT_TABLE, &bytes, &refused);
+  if (text == NULL) pen_stop(refused.status, "penstock-gen: %s: %s", path, refused.text);
   json_error_t error;
-  json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
-  if (ferror(file)) pen_stop(PEN_EXIT_NO_INPUT, "penstock-gen: %s: %s", path, strerror(errno));
-  fclose(file);
+  json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+  free(text);
   if (!root) pen_stop(PEN_EXIT_DATA, "%s:%d: %s", path, error.line, error.text);
   return root;
 }

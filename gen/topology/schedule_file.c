@@ -2,12 +2,12 @@
  * a dependency for make. gen/schedule/torch_csv.c parses it. */
 #include "gen/topology/schedule_file.h"
 
-#include <stdio.h>
 #include <ctype.h>
-#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/file_kinds.h"
+#include "base/input_file.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/topology/settings.h"
@@ -21,20 +21,13 @@ static const char *schedule_file_path(const struct pen_topology *t) {
 }
 
 void pen_topology_read_schedule_file(struct pen_topology *t) {
-  enum { CHUNK_BYTES = 1 << 16 };
+  struct pen_input_error error;
   t->schedule_path = schedule_file_path(t);
-  FILE *file = fopen(t->schedule_path, "r");
-  if (!file) pen_stop(PEN_EXIT_NO_INPUT, "%s: %s", t->schedule_path, strerror(errno));
-  char *text = NULL;
-  size_t capacity = 0, got;
-  do {
-    text = pen_grow(text, &capacity, t->schedule_bytes + CHUNK_BYTES, 1);
-    got = fread(text + t->schedule_bytes, 1, CHUNK_BYTES, file);
-    t->schedule_bytes += got;
-  } while (got > 0);
-  int failed = ferror(file) ? errno : 0;
-  fclose(file);
-  if (failed) pen_stop(PEN_EXIT_NO_INPUT, "%s: %s", t->schedule_path, strerror(failed));
+  char *read = pen_input_read(t->schedule_path, PEN_INPUT_TABLE, &t->schedule_bytes, &error);
+  if (read == NULL) pen_stop(error.status, "%s: %s", t->schedule_path, error.text);
+  char *text = pen_new(t->schedule_bytes + 1, 1);
+  memcpy(text, read, t->schedule_bytes);
+  free(read);
   const size_t mark = pen_mark_bytes(text, t->schedule_bytes);
   t->schedule_text = text + mark;
   t->schedule_bytes -= mark;

@@ -2,6 +2,7 @@
 #include "runtime/base/check.h"
 
 #include "base/message.h"
+#include "base/standard_error.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -17,8 +18,7 @@ void pen_check_speaker(const struct pen_speaker *new_speaker) { speaker = *new_s
 /* One write, so that lines of ranks that fail together do not mix. */
 static void put_line(char line[PEN_MESSAGE_BYTES], size_t used) {
   const size_t bytes = pen_message_end(line, used);
-  ssize_t written = write(STDERR_FILENO, line, bytes);
-  (void)written; /* nowhere left to complain */
+  pen_standard_error_write(line, bytes);
 }
 
 static bool may_speak(int status) { return speaker.claim == NULL || speaker.claim(status); }
@@ -51,6 +51,17 @@ void pen_say(const char *name, const char *format, ...) {
   va_start(arguments, format);
   put_message(name, format, arguments);
   va_end(arguments);
+}
+
+void pen_say_line(const char *line) {
+  char whole[PEN_MESSAGE_BYTES];
+  put_line(whole, (size_t)snprintf(whole, sizeof whole, "%s", line));
+}
+
+void pen_end_progress_line(void) {
+  if (isatty(STDERR_FILENO)) {
+    pen_standard_error_write("\n", 1);
+  }
 }
 
 void pen_fail(int status, const char *format, ...) {

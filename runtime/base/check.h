@@ -33,6 +33,12 @@ void pen_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Prints "NAME: " and the message. */
 void pen_say(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Prints a line as it is. */
+void pen_say_line(const char *line);
+
+/* Ends the line of a terminal that shows progress. */
+void pen_end_progress_line(void);
+
 /* pen_check(condition, format, ...): always on, for calls of the system or a library. If the
  * condition is false, prints host, rank, action, file:line, the message and the text of errno, and
  * exits with PEN_EXIT_SYSTEM. */

@@ -210,6 +210,11 @@ int pen_file_open_output(const char *path, int flags) {
   return fd;
 }
 
+bool pen_file_is_regular(int fd) {
+  struct stat status;
+  return fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+}
+
 bool pen_file_same(const struct stat *one, const struct stat *other) {
   return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
 }

@@ -64,6 +64,9 @@ int pen_folder_sync_of(const char *file);
  * meanwhile, so that a signal can end the wait. */
 int pen_file_open_output(const char *path, int flags);
 
+/* Whether it is open on a regular file: no pipe, socket, terminal or device. */
+bool pen_file_is_regular(int fd);
+
 /* Whether both describe the same file. */
 bool pen_file_same(const struct stat *one, const struct stat *other);
 

@@ -18,9 +18,13 @@ libruntime_a_SOURCES += \
   %reldir%/key.h \
   %reldir%/learning_rate.c \
   %reldir%/learning_rate.h \
+  %reldir%/mapping.c \
+  %reldir%/mapping.h \
   %reldir%/options.c \
   %reldir%/options.def \
   %reldir%/options.h \
+  %reldir%/output.c \
+  %reldir%/output.h \
   %reldir%/seal.c \
   %reldir%/seal.h \
   %reldir%/stop_signals.c \

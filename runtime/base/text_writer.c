@@ -5,8 +5,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "runtime/base/files.h"
+#include "base/standard_error.h"
+#include "runtime/base/output.h"
 
 int pen_json_number(char *text, size_t bytes, double value) {
   return isfinite(value) ? snprintf(text, bytes, "%.17g", value) : snprintf(text, bytes, "null");
@@ -31,7 +33,9 @@ void pen_writer_open(struct pen_writer *text, int fd) {
 }
 
 int pen_writer_flush(struct pen_writer *text) {
-  if (!text->failed && pen_file_write(text->fd, text->buffer, text->used)) {
+  if (text->fd == STDERR_FILENO) {
+    pen_standard_error_show(text->buffer, text->used);
+  } else if (!text->failed && pen_output_write(text->fd, text->buffer, text->used)) {
     text->failed = errno;
   }
   text->used = 0;

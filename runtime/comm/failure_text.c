@@ -24,7 +24,7 @@ static const char *place_text(const struct pen_plan *plan, const struct pen_shar
                               uint32_t rank, char *text, size_t bytes) {
   uint32_t phase = atomic_load(&shared->ranks[rank].phase);
   if (phase != PEN_PHASE_STEPS) {
-    return phase == PEN_PHASE_SAVE ? "SAVE" : "START";
+    return phase == PEN_PHASE_SAVE ? "SAVE" : phase == PEN_PHASE_OUTPUT ? "OUTPUT" : "START";
   }
   return action_name_at(plan, shared, rank, atomic_load(&shared->ranks[rank].finished), text,
                         bytes);
@@ -123,3 +123,12 @@ bool pen_failure_follow(const struct pen_shared *shared, struct pen_awaited *at)
   *at = (struct pen_awaited){.rank = next - 1, .rows = rows == (next | PEN_WAITS_FOR_ACTIONS)};
   return true;
 }
+
+static const char of_memory[] = "; no step was made: memory is the likely cause";
+
+void pen_failure_add_memory(char line[PEN_FAILURE_LINE_BYTES]) {
+  const size_t used = strlen(line);
+  snprintf(line + used, PEN_FAILURE_LINE_BYTES - used, "%s", of_memory);
+}
+
+bool pen_failure_is_memory(const char *line) { return strstr(line, of_memory) != NULL; }

@@ -36,4 +36,9 @@ struct pen_awaited {
 /* Moves to the rank that this one waits for, unless its wait is over; false: it does not wait. */
 bool pen_failure_follow(const struct pen_shared *shared, struct pen_awaited *at);
 
+/* The kernel kills a process with signal 9 where memory is short, mostly before its first step:
+ * adds that to the line; and whether a line says so. */
+void pen_failure_add_memory(char line[PEN_FAILURE_LINE_BYTES]);
+bool pen_failure_is_memory(const char *line);
+
 #endif

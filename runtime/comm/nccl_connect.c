@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/standard_error.h"
 #include "runtime/base/check.h"
 #include "runtime/base/environment.h"
 #include "runtime/comm/failure_text.h"
@@ -218,10 +219,9 @@ static void register_arena(struct pen_transport *transport) {
     }
   }
   if (refused != NULL) {
-    fprintf(
-        stderr,
-        "%s: rank %u: NCCL does not register its memory (%s): messages go through NCCL's buffers\n",
-        transport->plan->name, pen_transport_self(transport), refused);
+    pen_say(transport->plan->name,
+            "rank %u: NCCL does not register its memory (%s): messages go through NCCL's buffers",
+            pen_transport_self(transport), refused);
   }
   check_stage(transport, transport);
 }
@@ -408,7 +408,7 @@ static void print_summary(struct pen_transport *transport) {
     pen_check(out != NULL, "no memory for a line");
     print_connections(out, transport, bytes, ranks, channels);
     pen_check(fclose(out) == 0, "no memory for a line");
-    fputs(line, stderr);
+    pen_standard_error_write(line, line_bytes);
     free(line);
   }
   free(bytes);

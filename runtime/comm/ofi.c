@@ -192,7 +192,7 @@ static void ofi_export(struct pen_transport *transport) {
   ofi->fabric = pen_fabric_open(&config, &address);
   memcpy(transport->endpoint->self->fabric_address, &address, sizeof address);
   if (transport->announces && self == 0) {
-    fprintf(stderr, "transport ofi: %s\n", pen_fabric_provider(ofi->fabric));
+    pen_say("transport ofi", "%s", pen_fabric_provider(ofi->fabric));
   }
 }
 

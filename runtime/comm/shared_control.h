@@ -43,8 +43,10 @@ enum pen_phase {
   PEN_PHASE_CONNECT,
   PEN_PHASE_STEPS,
   PEN_PHASE_SAVE,
+  PEN_PHASE_OUTPUT, /* it waits for the reader of what it writes */
   PEN_PHASE_END
 };
+
 enum { PEN_BOOTSTRAP_TIMEOUTS = 10 };
 
 /* The stage of a rank that connects to the others; NONE: not known. */
@@ -223,6 +225,12 @@ void pen_shared_notify(const struct pen_shared *shared);
 static inline void pen_shared_request_stop(const struct pen_shared *shared, uint32_t cause) {
   uint32_t none = 0;
   atomic_compare_exchange_strong(&shared->control->stop_requested, &none, cause);
+}
+
+/* The signal that requested the end of the run; 0: none. */
+static inline int pen_shared_stop_signal(const struct pen_shared *shared) {
+  const uint32_t cause = atomic_load(&shared->control->stop_requested);
+  return cause == PEN_STOP_BY_COMMAND ? 0 : (int)cause;
 }
 
 /* Sets the exit status with which all ranks leave; the first caller's is kept, and the others get

@@ -2,11 +2,16 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <errno.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
+#include "runtime/base/output.h"
 #include "runtime/base/stop_signals.h"
 #include "runtime/base/text_writer.h"
 #include "runtime/comm/step_stats.h"
@@ -22,6 +27,7 @@
 #include "runtime/storage/checkpoint_tensors.h"
 #include "runtime/storage/initial_weights.h"
 #include "runtime/storage/manifest.h"
+#include "runtime/supervise/signals.h"
 #include "runtime/supervise/supervise.h"
 
 /* Finds the weights: DIR itself if it holds them, else the checkpoint that DIR/latest names. With a
@@ -58,19 +64,36 @@ static bool is_local(const struct pen_run *run, uint32_t rank) {
   return pen_rank_set_has(&run->local, rank);
 }
 
+static bool was_stopped; /* by a signal, which the ranks' parent has handled */
+
+/* For the reader of the result: a signal, then or before, ends the command. */
+static void wait_for_reader(bool begins) {
+  enum { UNREAD_MS = 1000 };
+  struct pollfd polled = {.fd = STDOUT_FILENO, .events = POLLOUT};
+  pen_stop_signals_end_command(begins);
+  if (begins && was_stopped && poll(&polled, 1, UNREAD_MS) == 0) {
+    pen_fail(128 + SIGTERM, "ended by a signal: nobody reads the result");
+  }
+}
+
 /* Prints the result line, and a line if a part of the loss is not finite. Without targets there is
  * none (65). */
 static void print_result(const struct pen_run *run) {
   const struct pen_control *control = run->shared.control;
   const struct pen_evaluated result =
       pen_evaluated_of(run->plan, control->loss_sum, control->target_count, control->step_count);
-  char loss_text[PEN_JSON_NUMBER_BYTES], perplexity_text[PEN_JSON_NUMBER_BYTES];
+  char loss_text[PEN_JSON_NUMBER_BYTES], perplexity_text[PEN_JSON_NUMBER_BYTES], line[200];
   pen_json_mean(loss_text, sizeof loss_text, control->target_count, result.loss);
   pen_json_mean(perplexity_text, sizeof perplexity_text, control->target_count, result.perplexity);
-  printf("{\"loss\":%s,\"perplexity\":%s,\"tokens\":%" PRIu64 "}\n", loss_text, perplexity_text,
-         control->target_count);
+  const int bytes =
+      snprintf(line, sizeof line, "{\"loss\":%s,\"perplexity\":%s,\"tokens\":%" PRIu64 "}\n",
+               loss_text, perplexity_text, control->target_count);
+  was_stopped = pen_shared_stop_signal(&run->shared) != 0;
+  pen_output_on_wait(wait_for_reader);
+  if (pen_output_write(STDOUT_FILENO, line, (size_t)bytes) != 0) {
+    pen_fail(PEN_EXIT_CANNOT_WRITE, "cannot write to standard output: %s", strerror(errno));
+  }
   if (control->target_count == 0) {
-    fflush(stdout);
     pen_fail(PEN_EXIT_DATA,
              "%s: no target in the windows of the %" PRIu64
              " steps that were made: they have no loss",
@@ -95,7 +118,7 @@ static int run_forward(struct pen_run *run, uint32_t result_rank) {
       run->shared.control->step_count < run->steps) {
     pen_say(run->plan->name,
             "stopped by %s after %" PRIu64 " of %" PRIu64 " steps: the rest was not read",
-            pen_stop_signal_name((int)atomic_load(&run->shared.control->stop_requested)),
+            pen_stop_signal_name(pen_shared_stop_signal(&run->shared)),
             run->shared.control->step_count, run->steps);
   }
   pen_shared_close(&run->shared);

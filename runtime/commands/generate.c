@@ -384,7 +384,9 @@ static void report_rate(void) {
     const struct pen_text *text = &generation.texts.text[i];
     count += text->written - text->prompt->token_count;
   }
-  fprintf(stderr, "%" PRIu64 " tokens  %.0f tokens/s\n", count, (double)count / seconds);
+  char line[80];
+  snprintf(line, sizeof line, "%" PRIu64 " tokens  %.0f tokens/s", count, (double)count / seconds);
+  pen_say_line(line);
 }
 
 /* The tokens of the last step are still to be appended. */

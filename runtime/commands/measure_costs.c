@@ -52,11 +52,10 @@ static uint32_t open_times(struct costs *costs) {
                          costs->plan->deployed_layers);
     count += fitting;
     if (!fitting && m % 2 == 0 && measured[m].replica_count == 1) {
-      fprintf(stderr,
-              "%s: microbatches of %" PRIu32 " are not measured: %" PRIu32 " ranks of %" PRIu64
-              " MiB do not fit in memory\n",
-              costs->plan->name, measured[m].microbatch,
-              pen_block_processes(&measured[m], &costs->cores),
+      pen_say(costs->plan->name,
+              "microbatches of %" PRIu32 " are not measured: %" PRIu32 " ranks of %" PRIu64
+              " MiB do not fit in memory",
+              measured[m].microbatch, pen_block_processes(&measured[m], &costs->cores),
               measured[m].memory[0].arena_bytes >> 20);
     }
   }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/file_kinds.h"
+#include "base/input_file.h"
 #include "runtime/base/check.h"
 #include "runtime/base/crc32.h"
 
@@ -96,35 +97,43 @@ static json_t *parse_line(const struct source *source, const char *line, size_t 
   return prompt;
 }
 
+static bool is_blank(const char *line, const char *end) {
+  while (line < end && memchr(" \t\r\n", *line, 4) != NULL) {
+    line++;
+  }
+  return line == end;
+}
+
 static struct pen_prompts read_file(const struct pen_plan *plan, const char *path) {
   struct pen_prompts prompts = {0};
   struct pen_prompt *list = NULL;
   struct source source = {.name = path, .status = PEN_EXIT_DATA};
-  FILE *file = fopen(path, "re");
-  char *line = NULL;
-  size_t capacity = 0;
-  errno = file == NULL ? errno : 0;
-  for (ssize_t bytes; file != NULL && (bytes = getline(&line, &capacity, file)) >= 0;) {
-    const size_t mark = source.line++ == 0 ? pen_mark_bytes(line, (size_t)bytes) : 0;
-    if (strspn(line + mark, " \t\r\n") == (size_t)bytes - mark) {
+  struct pen_input_error error;
+  size_t bytes;
+  char *text = pen_input_read(path, PEN_INPUT_PROMPTS, &bytes, &error);
+  if (text == NULL) {
+    pen_fail(error.status, "--prompts %s: %s", path, error.text);
+  }
+  const char *next;
+  for (const char *line = text + pen_mark_bytes(text, bytes); line < text + bytes; line = next) {
+    const char *end = memchr(line, '\n', (size_t)(text + bytes - line));
+    next = end == NULL ? text + bytes : end + 1;
+    source.line++;
+    if (is_blank(line, next)) {
       continue;
     }
-    const json_t *text = parse_line(&source, line + mark, (size_t)bytes - mark);
+    const json_t *prompt = parse_line(&source, line, (size_t)(next - line));
     if ((prompts.count & (prompts.count - 1)) == 0) { /* a power of two: the list is full */
       list = realloc(list, (prompts.count > 0 ? 2 * prompts.count : 1) * sizeof *list);
       pen_check(list != NULL, "no memory for the prompts of %s", path);
     }
     list[prompts.count++] =
-        prompt_of(plan, &source, json_string_value(text), json_string_length(text));
-  }
-  if (file == NULL || ferror(file)) {
-    pen_fail(PEN_EXIT_NO_INPUT, "--prompts %s: %s", path, strerror(errno));
+        prompt_of(plan, &source, json_string_value(prompt), json_string_length(prompt));
   }
   if (prompts.count == 0) {
     pen_fail(PEN_EXIT_DATA, "--prompts %s: no prompt", path);
   }
-  fclose(file);
-  free(line);
+  free(text);
   prompts.prompt = list;
   return prompts;
 }

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "runtime/base/check.h"
-#include "runtime/base/files.h"
+#include "runtime/base/output.h"
 #include "runtime/base/text_writer.h"
 
 struct pen_text_list pen_texts_open(const struct pen_plan *plan, const struct pen_options *options,
@@ -55,7 +55,7 @@ static _Noreturn void fail_output(void) {
 /* ---- a text of --prompt ---- */
 
 static void print(const char *text, size_t bytes) {
-  if (pen_file_write(STDOUT_FILENO, text, bytes) != 0) {
+  if (pen_output_write(STDOUT_FILENO, text, bytes) != 0) {
     fail_output();
   }
 }

@@ -172,10 +172,10 @@ static void check_metrics(const struct pen_run *run) {
 /* How a run ended that a signal ended, and where it goes on. */
 static void report_stop(const struct pen_run *run) {
   const struct pen_control *control = run->shared.control;
-  const uint32_t cause = atomic_load(&control->stop_requested);
+  const int number = pen_shared_stop_signal(&run->shared);
   const uint64_t step = run->first_step + control->step_count;
-  const char *name = run->plan->name, *signal = pen_stop_signal_name((int)cause);
-  if (cause == 0 || control->step_count == run->steps || run->options->quiet) {
+  const char *name = run->plan->name, *signal = pen_stop_signal_name(number);
+  if (number == 0 || control->step_count == run->steps || run->options->quiet) {
     return;
   }
   if (run->options->checkpoint == NULL) {

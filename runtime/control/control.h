@@ -10,7 +10,7 @@
  *   handshake.h        the proofs with which a connection begins, under the run's secret (secret.h)
  *   listen_address.h   where the others reach this host
  *   control_tcp.h      keeps the shared memory (comm/shared_control.h) equal on all hosts: a thread
- *                      of the command, with the messages of control_sync.h; control_start.c is
+ *                      of the command, with the messages of control_sync.h; control_start.h is
  *                      what the commands agree on before their ranks start
  *   lost_hosts.h       detects and reports that the command of another host is lost
  *   failure_report.h   each lost rank is reported once by each command

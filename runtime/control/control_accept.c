@@ -60,7 +60,7 @@ void pen_control_refuse(struct pen_control_server *server, struct pen_control_li
   if (server->refusals_hidden > 0) {
     snprintf(hidden, sizeof hidden, " (and %u more connections)", server->refusals_hidden);
   }
-  fprintf(stderr, "penstock: refused a connection from %s: %s%s\n", link->address, reason, hidden);
+  pen_warn("refused a connection from %s: %s%s", link->address, reason, hidden);
   server->refusals_hidden = 0;
   server->refusal_line_ns = now_ns + REFUSAL_LINE_MS * 1000000ull;
 }

@@ -86,9 +86,7 @@ bool pen_control_link_take_after(struct pen_control_link *link, size_t most,
 
 static void keep_unsent(struct pen_unsent_frames *unsent, const void *bytes, size_t count) {
   grow(&unsent->bytes, &unsent->room, unsent->count + count);
-  if (count > 0) {
-    memcpy(unsent->bytes + unsent->count, bytes, count);
-  }
+  memcpy(unsent->bytes + unsent->count, bytes, count);
   unsent->count += count;
 }
 
@@ -124,8 +122,10 @@ void pen_control_link_post(struct pen_control_link *link, const struct pen_contr
   }
   for (int i = 0; i < FRAME_PARTS; i++) {
     const size_t skipped = sent < frame.part[i].iov_len ? sent : frame.part[i].iov_len;
-    keep_unsent(&link->unsent, (char *)frame.part[i].iov_base + skipped,
-                frame.part[i].iov_len - skipped);
+    if (skipped < frame.part[i].iov_len) {
+      keep_unsent(&link->unsent, (char *)frame.part[i].iov_base + skipped,
+                  frame.part[i].iov_len - skipped);
+    }
     sent -= skipped;
   }
 }

@@ -1,12 +1,14 @@
-/* control_start.c: what the commands agree on before their ranks start (see control_tcp.h). */
+/* control_start.c: what the commands agree on before their ranks start (see control_start.h). */
 #define _GNU_SOURCE
+#include "runtime/control/control_start.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/check.h"
 #include "runtime/base/futex_counter.h"
-#include "runtime/control/control_tcp_internal.h"
+#include "runtime/control/internal.h"
 #include "runtime/control/failure_report.h"
 #include "runtime/control/redistribute.h"
 

@@ -1,6 +1,6 @@
 /* control_tcp.c: one control memory on several hosts (see control_tcp.h). */
 #define _GNU_SOURCE
-#include "runtime/control/control_tcp_internal.h"
+#include "runtime/control/internal.h"
 
 #include <errno.h>
 #include <poll.h>

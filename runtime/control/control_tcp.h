@@ -7,7 +7,6 @@
 
 #include "runtime/comm/shared_control.h"
 #include "runtime/control/control_connect.h"
-#include "runtime/control/start_state.h"
 
 /* A host that has sent nothing for so long is lost: its processes are stopped. A link that is cut
  * is detected sooner. */
@@ -24,20 +23,6 @@ struct pen_control_tcp *pen_control_tcp_open(const struct pen_control_config *co
 /* Uses this memory. Sets shared->address, and shared->local: the ranks of this command, none for a
  * spare. Null is allowed, as below. Allocates. */
 void pen_control_tcp_attach(struct pen_control_tcp *tcp, struct pen_shared *shared);
-
-/* What the ranks start from, by what this command and all others with ranks, now or before, offer:
- * all get the same. Call before the ranks start. False: a command is lost, which is reported, and
- * the run is aborted (75): the ranks are not started, and the others are told once the thread runs.
- */
-bool pen_control_tcp_agree(struct pen_control_tcp *tcp, const struct pen_start_offer *offer,
-                           struct pen_start_state *state);
-
-/* After that, where the states in memory are those of another plan: makes states of the ranks of
- * this one (redistribute.h). Nothing for a command that has no ranks and had none. False: as above.
- */
-struct pen_redistribution;
-bool pen_control_tcp_redistribute(struct pen_control_tcp *tcp,
-                                  const struct pen_redistribution *states, bool takes_part);
 
 /* While the thread runs: reports that the host that has a place (membership.h) is not reached, and
  * aborts the run. */

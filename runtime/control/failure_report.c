@@ -2,24 +2,16 @@
 #include "runtime/control/failure_report.h"
 
 #include <stdio.h>
-#include <unistd.h>
 
 #include "runtime/base/check.h"
 #include "runtime/base/futex_counter.h"
-
-static void print_line(const char *line) {
-  char text[PEN_FAILURE_LINE_BYTES + 4];
-  const int bytes = snprintf(text, sizeof text, "%s%s\n", isatty(STDERR_FILENO) ? "\n" : "", line);
-  const ssize_t written = write(STDERR_FILENO, text, (size_t)bytes);
-  (void)written;
-}
 
 void pen_failure_detected(const struct pen_shared *shared) {
   uint64_t none = 0;
   atomic_compare_exchange_strong(&shared->control->lost_ns, &none, pen_now_ns());
 }
 
-bool pen_failure_report(const struct pen_shared *shared, uint32_t rank, uint64_t host,
+bool pen_failure_record(const struct pen_shared *shared, uint32_t rank, uint64_t host,
                         const char *line) {
   struct pen_control *control = shared->control;
   const uint32_t abort_status = atomic_load(&control->abort_status);
@@ -29,7 +21,6 @@ bool pen_failure_report(const struct pen_shared *shared, uint32_t rank, uint64_t
     return false;
   }
   pen_failure_detected(shared);
-  print_line(line);
   const uint32_t index = atomic_fetch_add(&control->failure_count, 1);
   if (index < PEN_FAILURES_MAX) {
     struct pen_failure *failure = &control->failures[index];
@@ -39,6 +30,18 @@ bool pen_failure_report(const struct pen_shared *shared, uint32_t rank, uint64_t
     atomic_store(&failure->complete, 1);
   }
   return true;
+}
+
+void pen_failure_say(const char *line) {
+  pen_end_progress_line();
+  pen_say_line(line);
+}
+
+void pen_failure_report(const struct pen_shared *shared, uint32_t rank, uint64_t host,
+                        const char *line) {
+  if (pen_failure_record(shared, rank, host, line)) {
+    pen_failure_say(line);
+  }
 }
 
 const struct pen_failure *pen_failure_reported(const struct pen_shared *shared, uint32_t index) {

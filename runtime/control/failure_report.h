@@ -8,10 +8,15 @@
 #include "runtime/comm/shared_control.h"
 #include "runtime/control/membership.h"
 
-/* Prints the line, unless a line for this rank was printed or the run ends for another reason, and
- * keeps it and the lost host, pen_lost_host() or 0, for the other hosts (control_sync.h). Returns
- * whether it was printed. Any thread of the command may call it. */
-bool pen_failure_report(const struct pen_shared *shared, uint32_t rank, uint64_t host,
+/* Keeps the line and the lost host, pen_lost_host() or 0, for the other hosts (control_sync.h),
+ * unless there is a line for this rank or the run ends for another reason. Returns whether it is to
+ * be printed, when the ranks have been told to end. Any thread of the command may call it. */
+bool pen_failure_record(const struct pen_shared *shared, uint32_t rank, uint64_t host,
+                        const char *line);
+void pen_failure_say(const char *line);
+
+/* Both at once. */
+void pen_failure_report(const struct pen_shared *shared, uint32_t rank, uint64_t host,
                         const char *line);
 
 /* A lost host (membership.h) and its state as one number. */

@@ -10,15 +10,16 @@ libruntime_a_SOURCES += \
   %reldir%/control_link.c \
   %reldir%/control_link.h \
   %reldir%/control_start.c \
+  %reldir%/control_start.h \
   %reldir%/control_sync.c \
   %reldir%/control_sync.h \
   %reldir%/control_tcp.c \
   %reldir%/control_tcp.h \
-  %reldir%/control_tcp_internal.h \
   %reldir%/failure_report.c \
   %reldir%/failure_report.h \
   %reldir%/handshake.c \
   %reldir%/handshake.h \
+  %reldir%/internal.h \
   %reldir%/listen_address.c \
   %reldir%/listen_address.h \
   %reldir%/local_ranks.c \

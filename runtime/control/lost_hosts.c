@@ -48,8 +48,12 @@ void pen_lost_host_report(const struct pen_watched_hosts *hosts, struct pen_peer
     return;
   }
   write_lost_line(hosts, peer, cause, line);
-  pen_failure_report(hosts->shared, peer->ranks.first, pen_lost_host(peer->host, state), line);
+  const bool first =
+      pen_failure_record(hosts->shared, peer->ranks.first, pen_lost_host(peer->host, state), line);
   pen_shared_abort(hosts->shared, PEN_EXIT_LOST);
+  if (first) {
+    pen_failure_say(line);
+  }
 }
 
 static void report_silent_hosts(const struct pen_watched_hosts *hosts, double silence_s,

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/input_file.h"
 #include "runtime/base/check.h"
 
 /* Reads until the end of the file, which may be a pipe, or until the buffer is full. */
@@ -28,9 +29,12 @@ static size_t read_bytes(const char *path, int fd, uint8_t *bytes, size_t most) 
 static struct pen_secret read_file(const char *path) {
   uint8_t bytes[PEN_SECRET_BYTES_MAX + 1];
   struct stat about;
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  struct pen_input_error error;
+  uint64_t file_bytes;
+  const int fd = pen_input_open(path, PEN_INPUT_SECRET, &file_bytes, &error);
   if (fd < 0 || fstat(fd, &about) != 0) {
-    pen_fail(PEN_EXIT_NO_INPUT, "the secret, %s: %s", path, strerror(errno));
+    pen_fail(fd < 0 ? error.status : PEN_EXIT_NO_INPUT, "the secret, %s: %s", path,
+             fd < 0 ? error.text : strerror(errno));
   }
   if ((about.st_mode & (S_IRGRP | S_IROTH)) != 0) {
     pen_fail(PEN_EXIT_USAGE, "the secret, %s: mode %03o: only its owner may read it (chmod 600)",

@@ -2,18 +2,18 @@
 #include "runtime/data/token_file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <nettle/sha2.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file_kinds.h"
+#include "base/input_file.h"
 #include "runtime/base/check.h"
 #include "runtime/base/crc32.h"
 #include "runtime/base/key.h"
+#include "runtime/base/mapping.h"
 #include "runtime/data/target_mask.h"
 
 enum {
@@ -192,29 +192,27 @@ static struct pen_data_file_id identify(const unsigned char *file, uint64_t byte
 }
 
 static void open_tokens(struct pen_data *data, const struct pen_plan *plan, const char *path) {
-  int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  struct stat status;
-  if (descriptor < 0 || fstat(descriptor, &status) != 0) {
-    pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", path, strerror(errno));
+  struct pen_input_error error;
+  uint64_t bytes;
+  const int descriptor = pen_input_open(path, PEN_INPUT_DATA, &bytes, &error);
+  if (descriptor < 0) {
+    pen_fail(error.status, "%s: %s", path, error.text);
   }
-  if (!S_ISREG(status.st_mode)) {
-    pen_fail(PEN_EXIT_NO_INPUT, "%s: not a regular file", path);
+  if (bytes < HEADER_SHORTEST_BYTES) {
+    pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " bytes: a token file has a header of %d bytes", path,
+             bytes, HEADER_BYTES);
   }
-  if (status.st_size < HEADER_SHORTEST_BYTES) {
-    pen_fail(PEN_EXIT_DATA, "%s: %jd bytes: a token file has a header of %d bytes", path,
-             (intmax_t)status.st_size, HEADER_BYTES);
-  }
-  const unsigned char *file =
-      mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, descriptor, 0);
-  pen_check(file != MAP_FAILED, "%s: cannot map %jd bytes", path, (intmax_t)status.st_size);
+  const unsigned char *file = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, descriptor, 0);
+  pen_check(file != MAP_FAILED, "%s: cannot map %" PRIu64 " bytes", path, bytes);
   close(descriptor);
+  pen_mapping_watch(path, file, bytes);
   data->path = path;
   data->file = identify(file, (uint64_t)status.st_size);
   if (memcmp(file, PEN_PACKED_MAGIC, HEADER_SHORTEST_BYTES) == 0 ||
       memcmp(file, PEN_PACKED_MASKED_MAGIC, HEADER_SHORTEST_BYTES) == 0) {
-    take_packed(data, plan, path, file, (uint64_t)status.st_size);
+    take_packed(data, plan, path, file, bytes);
   } else {
-    take_plain(data, path, file, (uint64_t)status.st_size);
+    take_plain(data, path, file, bytes);
   }
 }
 

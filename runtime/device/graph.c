@@ -183,7 +183,7 @@ static void report(const struct pen_vm *vm, const struct refusals *refusals, con
     fprintf(out, "); its actions are enqueued one by one");
   }
   pen_check(fclose(out) == 0, "no memory for a line");
-  fprintf(stderr, "%s\n", line);
+  pen_say_line(line);
   free(line);
 }
 

@@ -8,15 +8,15 @@
 #include <unistd.h>
 
 #include "runtime/base/check.h"
-#include "runtime/base/files.h"
+#include "runtime/base/output.h"
 
 void pen_json_output(int descriptor, const char *option, const char *path,
                      const struct json_t *object) {
   char *text = json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
   pen_check(text != NULL, "no memory for the measured costs");
   bool failed = ftruncate(descriptor, 0) != 0 && errno != EINVAL; /* EINVAL: a pipe, a device */
-  failed = failed || pen_file_write(descriptor, text, strlen(text)) != 0 ||
-           pen_file_write(descriptor, "\n", 1) != 0;
+  failed = failed || pen_output_write(descriptor, text, strlen(text)) != 0 ||
+           pen_output_write(descriptor, "\n", 1) != 0;
   if (close(descriptor) != 0 || failed) {
     pen_fail(PEN_EXIT_CANNOT_WRITE, "%s %s: %s", option, path, strerror(errno));
   }

@@ -11,8 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/standard_error.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
+#include "runtime/base/output.h"
 #include "runtime/base/text_writer.h"
 #include "runtime/comm/step_stats.h"
 #include "runtime/base/learning_rate.h"
@@ -103,8 +105,7 @@ void pen_log_start(struct pen_log *log) { log->reported_end_ns = pen_now_ns(); }
 
 void pen_log_finish(struct pen_log *log) {
   if (log->terminal && !log->quiet && log->reported > 0) {
-    ssize_t written = write(STDERR_FILENO, "\n", 1);
-    (void)written;
+    pen_standard_error_show("\n", 1);
   }
 }
 
@@ -113,7 +114,9 @@ static bool is_full(int cause) { return cause == ENOSPC || cause == EDQUOT || ca
 /* A full disk does not end training: the whole line is left out. The next one may fit. Returns
  * whether the line is in the file. */
 static bool append_line(struct pen_log *log, const char *line, size_t bytes) {
-  ssize_t written = write(log->descriptor, line, bytes);
+  ssize_t written = pen_file_is_regular(log->descriptor) ? write(log->descriptor, line, bytes)
+                    : pen_output_write(log->descriptor, line, bytes) == 0 ? (ssize_t)bytes
+                                                                          : -1;
   int cause = written < 0 ? errno : ENOSPC;
   if (written == (ssize_t)bytes) {
     return true;
@@ -260,8 +263,7 @@ static void print_progress(struct pen_log *log, const struct step_report *report
   }
   used += snprintf(line + used, sizeof line - (size_t)used, "  %.0f tokens/s  %s left%s",
                    report->tokens_per_second, left, log->terminal ? "" : "\n");
-  ssize_t written = write(STDERR_FILENO, line, (size_t)used);
-  (void)written; /* training continues without a terminal */
+  pen_standard_error_show(line, (size_t)used);
 }
 
 static void publish_progress(const struct pen_log *log, const struct step_report *report) {
@@ -387,8 +389,7 @@ void pen_log_evaluation(struct pen_log *log, uint64_t step, const struct pen_log
       int used = snprintf(line, sizeof line, "%sstep %" PRIu64 "  evaluation loss %s\n",
                           log->terminal ? "\r\033[K" : "", step,
                           pen_mean_shown(shown, 'f', targets, result.loss));
-      ssize_t written = write(STDERR_FILENO, line, (size_t)used);
-      (void)written;
+      pen_standard_error_write(line, (size_t)used);
     }
   }
   pen_log_start(log);

@@ -12,6 +12,7 @@
 #include "runtime/comm/action_text.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
+#include "runtime/base/output.h"
 #include "runtime/observe/plan_summary.h"
 
 enum { EVENT_BYTES_MAX = 256, BUFFER_BYTES = 64 * 1024 };
@@ -20,13 +21,8 @@ static const char *file; /* of the command line */
 
 /* Ranks append to one file at once: a piece is written whole, or the run ends saying so. */
 static void put(int descriptor, const char *text, size_t bytes) {
-  while (bytes > 0) {
-    ssize_t written = write(descriptor, text, bytes);
-    if (written < 0 && errno != EINTR) {
-      pen_fail(PEN_EXIT_CANNOT_WRITE, "--trace %s: cannot write: %s", file, strerror(errno));
-    }
-    text += written < 0 ? 0 : written;
-    bytes -= written < 0 ? 0 : (size_t)written;
+  if (pen_output_write(descriptor, text, bytes) != 0) {
+    pen_fail(PEN_EXIT_CANNOT_WRITE, "--trace %s: cannot write: %s", file, strerror(errno));
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "kernels/kernels.h"
 #include "runtime/base/check.h"
+#include "runtime/base/output.h"
 #include "runtime/base/seal.h"
 #include "runtime/base/stop_signals.h"
 #include "runtime/comm/action_text.h"
@@ -56,6 +57,14 @@ static void exit_if_aborted(const struct pen_rank *rank, bool going) {
   if (!going) {
     exit_aborted(rank);
   }
+}
+
+/* A reader that takes its time is no stall; a signal ends the run meanwhile (watchdog.c). */
+static void note_wait_for_reader(bool begins) {
+  static uint32_t before;
+  _Atomic uint32_t *phase = &this_rank.endpoint.self->phase;
+  before = begins ? atomic_load(phase) : before;
+  atomic_store(phase, begins ? PEN_PHASE_OUTPUT : before);
 }
 
 static void handle_signals(void) {
@@ -333,7 +342,14 @@ void pen_rank_main(const struct pen_run *run, uint32_t global) {
   pen_rank_open(rank, global);
   exit_if_aborted(rank, pen_rank_connect(rank));
   open_log(rank);
+  pen_output_on_wait(note_wait_for_reader);
   struct pen_rank_state *self = rank->endpoint.self;
+  if (run->saves_only) {
+    rank->vm->optimizer_step = run->first_step;
+    save_checkpoint(rank, true);
+    atomic_store(&self->phase, PEN_PHASE_END);
+    _exit(0);
+  }
   atomic_store_explicit(&self->phase, PEN_PHASE_STEPS, memory_order_relaxed);
   pen_threads_call(pen_seal);
   if (rank->endpoint.global == 0 && run->restart.count > 0) {

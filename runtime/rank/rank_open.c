@@ -151,8 +151,8 @@ static void print_summary(const struct pen_run *run, const char *kernels) {
   if (plan->tensor_ranks > 1) {
     snprintf(members, sizeof members, " of %u tensor ranks", plan->tensor_ranks);
   }
-  fprintf(stderr, "%s: %s%u ranks%s, %s, %u microbatches of %u sequences; %s: %s\n", plan->name,
-          replicas, plan->rank_count, members, plan->schedule, run->profile->microbatch_count,
+  pen_say(plan->name, "%s%u ranks%s, %s, %u microbatches of %u sequences; %s: %s", replicas,
+          plan->rank_count, members, plan->schedule, run->profile->microbatch_count,
           plan->microbatch, plan->device, kernels);
 }
 

@@ -75,6 +75,7 @@ struct pen_run {
   struct pen_measure measure;            /* rings null: not measured */
   uint64_t zero_ns;                      /* of the trace's clock: when the process began */
   pid_t parent;
+  bool saves_only;            /* the ranks make no step: they save the state in memory */
   struct pen_run_begin begin; /* before the first restart */
   struct pen_restart restart;
   uint64_t sent_bytes;                    /* before the last restart, by all ranks */

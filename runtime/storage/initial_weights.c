@@ -173,10 +173,10 @@ void pen_weights_load(const struct pen_loading *to, const char *path) {
 void pen_weights_check(const struct pen_plan *plan, const char *path) {
   struct pen_model_files *shards = pen_model_files_open(path, plan);
   if (pen_model_files_beside_foreign(shards)) {
-    fprintf(stderr,
-            "%s: %s/manifest.json is not of a checkpoint: ignored, the weights are not checked "
-            "against checksums\n",
-            plan->name, path);
+    pen_say(plan->name,
+            "%s/manifest.json is not of a checkpoint: ignored, the weights are not checked "
+            "against checksums",
+            path);
   }
   pen_model_files_close(shards);
 }

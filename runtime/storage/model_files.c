@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/input_file.h"
 #include "base/message.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
@@ -84,11 +85,15 @@ static void open_named(struct pen_model_files *shards, const char *tensor, const
 
 static void open_index(struct pen_model_files *shards, const char *path) {
   json_error_t error;
-  if (access(path, R_OK) != 0) {
-    pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", path, strerror(errno));
+  struct pen_input_error refused;
+  size_t bytes;
+  char *text = pen_input_read(path, PEN_INPUT_JSON, &bytes, &refused);
+  if (text == NULL) {
+    pen_fail(refused.status, "%s: %s", path, refused.text);
   }
   shards->index_path = must(strdup(path), path);
-  shards->root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+  shards->root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+  free(text);
   if (shards->root == NULL) {
     char shown[PEN_SHOWN_BYTES];
     pen_fail(PEN_EXIT_DATA, "%s:%d: %s", path, error.line, pen_shown(shown, error.text));

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/file_kinds.h"
+#include "base/input_file.h"
 #include "base/message.h"
 #include "runtime/base/check.h"
 #include "runtime/base/crc32.h"
@@ -79,18 +80,11 @@ static void read_exactly(const struct pen_safetensors *file, void *out, size_t c
 }
 
 static void open_regular(struct pen_safetensors *file) {
-  struct stat status;
-  if (stat(file->path, &status)) {
-    pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", file->path, strerror(errno));
-  }
-  if (!S_ISREG(status.st_mode)) {
-    pen_fail(PEN_EXIT_NO_INPUT, "%s: not a regular file", file->path);
-  }
-  file->fd = open(file->path, O_RDONLY | O_CLOEXEC);
+  struct pen_input_error error;
+  file->fd = pen_input_open(file->path, PEN_INPUT_DATA, &file->file_bytes, &error);
   if (file->fd < 0) {
-    pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", file->path, strerror(errno));
+    pen_fail(error.status, "%s: %s", file->path, error.text);
   }
-  file->file_bytes = (uint64_t)status.st_size;
 }
 
 /* A header begins with `{`; what does not may be a file of another format. */

@@ -73,6 +73,7 @@ static const char *state_text(char *text, size_t bytes, const struct pen_rank_st
                                        [PEN_PHASE_CONNECT] = "connects",
                                        [PEN_PHASE_STEPS] = "computes",
                                        [PEN_PHASE_SAVE] = "saves",
+                                       [PEN_PHASE_OUTPUT] = "waits for a reader",
                                        [PEN_PHASE_END] = "has ended"};
   uint32_t waits_for = atomic_load_explicit(&state->waits_for, memory_order_relaxed);
   snprintf(text, bytes, "%s", phases[atomic_load_explicit(&state->phase, memory_order_relaxed)]);

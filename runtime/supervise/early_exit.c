@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "runtime/base/check.h"
+#include "runtime/control/control_start.h"
 #include "runtime/control/control_tcp.h"
 
 enum { CONNECT_S = 10 }; /* the other commands may be about to start */

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "runtime/comm/shared_control.h"
 #include "runtime/rank/run.h"
 
 /* A rank's process. Durations grow by the time between two polls. */
@@ -34,6 +35,7 @@ struct pen_watchdog {
   char cause[64];          /* of its failure */
   uint64_t interrupted_ns; /* when the first SIGINT came; 0: none came */
   bool force_quit;         /* a second SIGINT came more than a second later */
+  uint64_t unread_ns;      /* since then, how long a rank has waited for a reader */
   uint32_t **send_index;   /* see pen_stall_index_sends(); transport nccl only, else null */
 };
 
@@ -47,10 +49,10 @@ bool pen_watchdog_is_local(const struct pen_watchdog *watchdog, uint32_t rank);
 /* processes.c: records that a rank has failed, unless one has before. */
 void pen_watchdog_set_lost(struct pen_watchdog *watchdog, uint32_t rank, const char *cause);
 
-/* processes.c: reports a rank that has failed, on all hosts (docs/design.md section 10, "Lost
- * rank"). */
-void pen_watchdog_report(const struct pen_watchdog *watchdog, uint32_t rank, const char *cause,
-                         uint32_t waiter);
+/* processes.c: reports a rank that has failed to all hosts (docs/design.md section 10, "Lost
+ * rank"). Returns whether the line is to be printed here. */
+bool pen_watchdog_record(const struct pen_watchdog *watchdog, uint32_t rank, const char *cause,
+                         uint32_t waiter, char line[PEN_FAILURE_LINE_BYTES]);
 
 /* processes.c: records which processes have exited, stopped or continued since the last call. */
 void pen_watchdog_reap(struct pen_watchdog *watchdog);

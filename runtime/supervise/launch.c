@@ -3,11 +3,13 @@
 #define _GNU_SOURCE
 #include "runtime/supervise/supervise.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/standard_error.h"
 #include "runtime/base/check.h"
 #include "runtime/base/child.h"
 #include "runtime/base/files.h"
@@ -18,6 +20,7 @@
 #include "runtime/storage/checkpoint_prune.h"
 #include "runtime/supervise/binding.h"
 #include "runtime/supervise/early_exit.h"
+#include "runtime/supervise/host_memory.h"
 #include "runtime/supervise/internal.h"
 #include "runtime/supervise/monitor.h"
 #include "runtime/supervise/restart.h"
@@ -120,7 +123,8 @@ static void open_shared(struct pen_run *run, struct pen_control_tcp *tcp) {
 static int start_attempt(struct pen_run *run, const struct pen_control_config *config,
                          struct attempt *attempt, pid_t *pids) {
   struct pen_start_state state;
-  pen_stop_signals_end_command(pen_host_and_spare_count(config->plan) > 1);
+  /* After a loss the wait is short, and the states in memory are to be saved. */
+  pen_stop_signals_end_command(config->attempt == 0 && pen_host_and_spare_count(config->plan) > 1);
   attempt->tcp = pen_control_tcp_open(config, connect_timeout_s(run->options));
   pen_stop_signals_end_command(false);
   pen_restart_take_plan(run);
@@ -184,11 +188,27 @@ static uint32_t most_processes(const struct pen_plan *plan) {
   return most;
 }
 
+/* The status of the run stays that of its end. */
+static void save_copies(struct pen_run *run, int status, pid_t *pids) {
+  if (!pen_restart_prepare_save(run, status)) {
+    return;
+  }
+  pen_shared_close(&run->shared);
+  const int saved = run_ranks(run, pids);
+  if (run->local.first == 0 && run->steps > 0 && saved == 0) {
+    pen_warn("the state after step %" PRIu64 ", which was in memory, is saved", run->first_step);
+  } else if (run->local.first == 0 && saved != 0) {
+    pen_warn("the state in memory could not be saved");
+  }
+}
+
 int pen_launch(struct pen_run *run) {
+  pen_standard_error_share();
   pen_files_report_size_limit(); /* the shared memory is a file too */
   pid_t *pids = calloc(most_processes(run->plan), sizeof *pids);
   pen_check(pids != NULL, "no memory for %u ranks", most_processes(run->plan));
   pen_block_signals();
+  pen_host_memory_check(run);
   pen_early_exit_close();
   pen_membership_open(&run->membership, run->plan, &run->local);
   pen_restart_open(run);
@@ -197,6 +217,7 @@ int pen_launch(struct pen_run *run) {
     pen_shared_close(&run->shared);
     status = run_ranks(run, pids);
   }
+  save_copies(run, status, pids);
   pen_restart_close(run);
   pen_membership_close(&run->membership);
   free(pids);

@@ -10,6 +10,8 @@ libruntime_a_SOURCES += \
   %reldir%/early_exit.h \
   %reldir%/first_step.c \
   %reldir%/first_step.h \
+  %reldir%/host_memory.c \
+  %reldir%/host_memory.h \
   %reldir%/internal.h \
   %reldir%/launch.c \
   %reldir%/link_start.c \

@@ -1,5 +1,6 @@
 /* processes.c: which ranks' processes have exited, and how (see internal.h). */
 #include <stdio.h>
+#include <string.h>
 #include <sys/wait.h>
 
 #include "runtime/base/check.h"
@@ -19,12 +20,24 @@ void pen_watchdog_set_lost(struct pen_watchdog *watchdog, uint32_t rank, const c
   }
 }
 
-void pen_watchdog_report(const struct pen_watchdog *watchdog, uint32_t rank, const char *cause,
-                         uint32_t waiter) {
-  char line[PEN_FAILURE_LINE_BYTES];
-  pen_failure_line(line, sizeof line, watchdog->run->plan, &watchdog->run->shared, rank, cause,
-                   waiter);
-  pen_failure_report(&watchdog->run->shared, rank, 0, line);
+/* In all attempts. */
+static bool has_made_no_step(const struct pen_watchdog *watchdog) {
+  const struct pen_run *run = watchdog->run;
+  bool none = run->restart.count == 0 || run->restart.lacks_memory;
+  for (uint32_t r = 0; r < run->shared.process_count; r++) {
+    none = none && atomic_load(&run->shared.ranks[r].published.count) == 0;
+  }
+  return none;
+}
+
+bool pen_watchdog_record(const struct pen_watchdog *watchdog, uint32_t rank, const char *cause,
+                         uint32_t waiter, char line[PEN_FAILURE_LINE_BYTES]) {
+  pen_failure_line(line, PEN_FAILURE_LINE_BYTES, watchdog->run->plan, &watchdog->run->shared, rank,
+                   cause, waiter);
+  if (strcmp(cause, "signal 9") == 0 && has_made_no_step(watchdog)) {
+    pen_failure_add_memory(line);
+  }
+  return pen_failure_record(&watchdog->run->shared, rank, 0, line);
 }
 
 /* Whether a rank may exit with this status: 0 after its last step or an abort, else the run's
@@ -40,8 +53,11 @@ static bool is_expected_exit(const struct pen_watchdog *watchdog, uint32_t rank,
 static void set_signalled(struct pen_watchdog *watchdog, uint32_t rank, const char *cause) {
   const struct pen_shared *shared = &watchdog->run->shared;
   if (watchdog->lost != PEN_NONE || atomic_load(&shared->control->abort_status) == PEN_EXIT_LOST) {
-    pen_watchdog_report(watchdog, rank, cause,
-                        pen_failure_waiter(watchdog->run->plan, shared, rank));
+    char line[PEN_FAILURE_LINE_BYTES];
+    const uint32_t waiter = pen_failure_waiter(watchdog->run->plan, shared, rank);
+    if (pen_watchdog_record(watchdog, rank, cause, waiter, line)) {
+      pen_failure_say(line);
+    }
   } else {
     pen_watchdog_set_lost(watchdog, rank, cause);
   }

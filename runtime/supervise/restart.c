@@ -8,6 +8,8 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
+#include "runtime/control/control_start.h"
+#include "runtime/comm/failure_text.h"
 #include "runtime/control/failure_report.h"
 #include "runtime/control/redistribute.h"
 #include "runtime/observe/step_log.h"
@@ -77,6 +79,20 @@ static void keep_reports(struct pen_run *run) {
   }
 }
 
+static void keep_saved_step(struct pen_run *run) {
+  const uint64_t saved_step = atomic_load(&run->shared.control->saved_step);
+  run->restart.saved_step = saved_step > 0 ? saved_step : run->restart.saved_step;
+}
+
+static bool lacks_memory_now(const struct pen_run *run) {
+  const struct pen_failure *failure;
+  bool lacks = false;
+  for (uint32_t i = 0; (failure = pen_failure_reported(&run->shared, i)) != NULL; i++) {
+    lacks = lacks || pen_failure_is_memory(failure->line);
+  }
+  return lacks;
+}
+
 bool pen_restart_prepare(struct pen_run *run, int status) {
   const struct pen_control *control = run->shared.control;
   struct pen_restart *restart = &run->restart;
@@ -89,13 +105,32 @@ bool pen_restart_prepare(struct pen_run *run, int status) {
              run->membership.plan->fallback_count > 0 ? "no fallback fits those that live, " : "");
     return false;
   }
+  const bool lacks_memory = lacks_memory_now(run);
+  if (lacks_memory && restart->lacks_memory) {
+    pen_warn(
+        "no restart: ranks were killed again before the first step, for lack of memory most "
+        "likely (model.sequence, memory.recompute, batch.microbatch)");
+    return false;
+  }
+  restart->lacks_memory = lacks_memory;
   keep_reports(run);
-  const uint64_t saved_step = atomic_load(&control->saved_step);
-  restart->saved_step = saved_step > 0 ? saved_step : restart->saved_step;
+  keep_saved_step(run);
   restart->count++;
   for (uint32_t r = 0; r < run->shared.process_count; r++) {
     run->sent_bytes += atomic_load(&run->shared.ranks[r].sent_bytes);
   }
+  return true;
+}
+
+bool pen_restart_prepare_save(struct pen_run *run, int status) {
+  const struct pen_options *options = run->options;
+  if (status != PEN_EXIT_DATA || options->checkpoint == NULL || !options->given.recover_every ||
+      run->profile->kind != PEN_TRAIN) {
+    return false;
+  }
+  keep_saved_step(run);
+  run->restart.count++;
+  run->saves_only = true;
   return true;
 }
 
@@ -127,7 +162,7 @@ static void name_absent(struct pen_run *run) {
                "penstock: rank %u (pid 0, host %.*s) lost: host %.*s lost after start; no rank "
                "waits for it",
                lost->rank, PEN_HOST_BYTES, host, PEN_HOST_BYTES, host);
-      fprintf(stderr, "%s\n", lost->cause);
+      pen_say_line(lost->cause);
     }
     membership->absent[h] = PEN_NONE;
   }
@@ -277,6 +312,9 @@ void pen_restart_apply(struct pen_run *run, const struct pen_start_state *state)
   pen_memory_checkpoints_forget(&run->memory, run->first_step);
   pen_memory_checkpoints_forget(&run->mirrored, run->first_step);
   run->steps = run->begin.first_step + run->begin.steps - run->first_step;
+  if (run->saves_only && (!run->restart.from_memory || run->first_step <= state->saved_step)) {
+    run->steps = 0; /* all is saved */
+  }
   run->announces = false;
   if (run->log_descriptor >= 0) {
     run->logged = pen_log_tail_read(run->options->log, run->first_step);

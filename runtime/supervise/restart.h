@@ -18,6 +18,10 @@ void pen_restart_close(struct pen_run *run);
  * needs of the shared memory. */
 bool pen_restart_prepare(struct pen_run *run, int status);
 
+/* Whether a run that has ended with `status`, for its data, has states in memory to save, by ranks
+ * that are started for that alone (run->saves_only); prepares that. */
+bool pen_restart_prepare_save(struct pen_run *run, int status);
+
 /* After the commands have connected: what they have agreed to run, the plan or one of its
  * fallbacks. Names the hosts that the server has given up. */
 void pen_restart_take_plan(struct pen_run *run);

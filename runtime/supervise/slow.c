@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/standard_error.h"
 #include "runtime/base/check.h"
 #include "runtime/supervise/drift.h"
 #include "runtime/supervise/link_start.h"
@@ -84,9 +85,11 @@ static const char *host_of(const struct pen_slow *slow, uint32_t rank) {
 static void write_slow_event(const struct pen_run *run, const char *line) {
   const bool logged =
       run->log_descriptor >= 0 && (run->plan->host_count > 1 || run->options->restarts > 0);
-  if (logged || !isatty(STDERR_FILENO)) { /* a terminal has the words */
-    const ssize_t written = write(logged ? run->log_descriptor : STDERR_FILENO, line, strlen(line));
+  if (logged) {
+    const ssize_t written = write(run->log_descriptor, line, strlen(line));
     (void)written;
+  } else if (!isatty(STDERR_FILENO)) { /* a terminal has the words */
+    pen_standard_error_write(line, strlen(line));
   }
 }
 

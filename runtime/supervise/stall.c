@@ -144,9 +144,9 @@ static void check_stalled(struct pen_watchdog *watchdog, uint32_t rank, uint64_t
 static void print_unconnected(const struct pen_watchdog *watchdog, uint32_t rank) {
   char what[PEN_BOOTSTRAP_TEXT_BYTES];
   pen_failure_bootstrap_text(what, sizeof what, watchdog->run->plan, &watchdog->run->shared, rank);
-  fprintf(stderr, "penstock: rank %u cannot connect to the others by transport %s%s%s%s\n", rank,
-          watchdog->run->plan->transport, what[0] == '\0' ? "" : ", ", what,
-          is_two_sided(watchdog->run->plan) ? ": NCCL_DEBUG=INFO says more" : "");
+  pen_warn("rank %u cannot connect to the others by transport %s%s%s%s", rank,
+           watchdog->run->plan->transport, what[0] == '\0' ? "" : ", ", what,
+           is_two_sided(watchdog->run->plan) ? ": NCCL_DEBUG=INFO says more" : "");
 }
 
 /* A connection may fail to complete without an error, for instance where peer-to-peer access is

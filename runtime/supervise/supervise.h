@@ -4,6 +4,7 @@
  *
  *     launch.c     makes the shared memory, starts one process a rank, on the CPU each on its own
  *                  cores, and connects to the commands on other hosts
+ *     host_memory.c whether the ranks fit into the host's memory
  *     binding.c    which cores each rank has
  *     watchdog.c   the loop of the parent while the ranks run: signals, failures, the end
  *     processes.c  which processes have exited or are stopped

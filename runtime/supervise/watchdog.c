@@ -10,6 +10,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/comm/failure_text.h"
+#include "runtime/control/failure_report.h"
 #include "runtime/storage/checkpoint_prune.h"
 #include "runtime/supervise/dashboard.h"
 #include "runtime/supervise/first_step.h"
@@ -23,8 +24,9 @@ static const uint64_t waiter_ns =
     500 * 1000000ull; /* how long to look for a rank that waits for the lost one */
 static const uint64_t restart_waiter_ns = 20 * 1000000ull; /* the same if the run goes on: all stand
                                                               still meanwhile */
-static const uint64_t exit_ns = 1000 * 1000000ull;  /* given to the ranks to exit after an abort */
-static const uint64_t kill_ns = 10000 * 1000000ull; /* given to killed processes to exit */
+static const uint64_t exit_ns = 1000 * 1000000ull;   /* given to the ranks to exit after an abort */
+static const uint64_t unread_ns = 1000 * 1000000ull; /* for a reader after a signal */
+static const uint64_t kill_ns = 10000 * 1000000ull;  /* given to killed processes to exit */
 static const uint64_t force_ns =
     1000 * 1000000ull; /* a second SIGINT that comes sooner, as timeout(1) sends it, is ignored */
 
@@ -79,9 +81,13 @@ static void report_lost(struct pen_watchdog *watchdog) {
     waiter = pen_failure_waiter(watchdog->run->plan, &watchdog->run->shared, watchdog->lost);
   }
   /* The state is read before the abort, which ends the waits. */
-  pen_watchdog_report(watchdog, watchdog->lost, watchdog->cause, waiter);
+  char line[PEN_FAILURE_LINE_BYTES];
+  const bool first = pen_watchdog_record(watchdog, watchdog->lost, watchdog->cause, waiter, line);
   kill_rank(watchdog, watchdog->lost);
   pen_shared_abort(&watchdog->run->shared, PEN_EXIT_LOST);
+  if (first) {
+    pen_failure_say(line);
+  }
 }
 
 /* Waits up to `timeout_ns` until all processes have exited. */
@@ -107,10 +113,8 @@ static bool end_processes(struct pen_watchdog *watchdog) {
   await_exits(watchdog, kill_ns);
   for (uint32_t r = 0; r < watchdog->rank_count; r++) {
     if (pen_watchdog_is_local(watchdog, r) && !watchdog->ranks[r].exited) {
-      fprintf(stderr,
-              "penstock: rank %u (pid %d) cannot be killed: the device or disk that it waits for "
-              "hangs\n",
-              r, (int)watchdog->ranks[r].pid);
+      pen_warn("rank %u (pid %d) cannot be killed: the device or disk that it waits for hangs", r,
+               (int)watchdog->ranks[r].pid);
     }
   }
   return watchdog->exited_count == watchdog->local_count;
@@ -134,13 +138,28 @@ static void print_force_quit(const struct pen_run *run) {
   } else if (run->profile->kind == PEN_TRAIN) {
     snprintf(what, sizeof what, ": no step is saved");
   }
-  fprintf(stderr, "%spenstock: ended at once by a second SIGINT%s\n",
-          isatty(STDERR_FILENO) ? "\n" : "", what);
+  pen_end_progress_line();
+  pen_warn("ended at once by a second SIGINT%s", what);
 }
 
 /* A spare has no ranks, and ends with the run. */
 static bool waits_as_spare(const struct pen_watchdog *watchdog) {
   return watchdog->local_count == 0 && atomic_load(&watchdog->run->shared.control->run_ended) == 0;
+}
+
+/* A rank waits for the reader of what it writes as long as that likes, unless the run is to end. */
+static void end_unread(struct pen_watchdog *watchdog, uint64_t passed_ns) {
+  const struct pen_run *run = watchdog->run;
+  bool waits = false;
+  for (uint32_t r = 0; r < watchdog->rank_count; r++) {
+    waits = waits || (pen_watchdog_is_local(watchdog, r) && !watchdog->ranks[r].exited &&
+                      atomic_load(&run->shared.ranks[r].phase) == PEN_PHASE_OUTPUT);
+  }
+  const int number = pen_shared_stop_signal(&run->shared);
+  watchdog->unread_ns = waits && number != 0 ? watchdog->unread_ns + passed_ns : 0;
+  if (watchdog->unread_ns >= unread_ns && pen_shared_abort(&run->shared, 128u + (uint32_t)number)) {
+    pen_warn("ended by a signal: nobody reads the rest of the output");
+  }
 }
 
 static void watch_ranks(struct pen_watchdog *watchdog, const pid_t *pids) {
@@ -151,7 +170,9 @@ static void watch_ranks(struct pen_watchdog *watchdog, const pid_t *pids) {
   while ((watchdog->exited_count < watchdog->local_count || waits_as_spare(watchdog)) &&
          watchdog->lost == PEN_NONE && atomic_load(&run->shared.control->abort_status) == 0 &&
          !watchdog->force_quit) {
-    pen_stall_count_time(watchdog, poll_ranks(watchdog, poll_ns));
+    const uint64_t passed_ns = poll_ranks(watchdog, poll_ns);
+    pen_stall_count_time(watchdog, passed_ns);
+    end_unread(watchdog, passed_ns);
     pen_stall_check(watchdog);
     pen_first_step_show(&first_step, run);
     if (run->options->watch) {

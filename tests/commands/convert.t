@@ -63,6 +63,10 @@ for family in "$llama" "$qwen2" "$qwen3" "$mistral" "$gemma3" "$gpt2"; do
 done
 mkdir folder && printf '{%s}' "$gpt2" >folder/config.json
 is "a folder is its config.json" "$("$convert" folder)" "$("$convert" folder/config.json)"
+printf '{%s}' "$llama" | sed 's/"max_position_embeddings": *[0-9]*/"max_position_embeddings": 131072/' >config.json
+is "a long context is shortened" "$("$convert" config.json 2>err | grep -o 'sequence = .*')" "sequence = 4096;"
+is "which is said" "$(cat err)" "penstock-convert: sequence = 4096 of max_position_embeddings = 131072 positions: --sequence takes another"
+is "--sequence takes all of it" "$("$convert" --sequence 131072 config.json 2>&1 | grep -o 'sequence = .*')" "sequence = 131072;"
 is "--sequence" "$(printf '{%s}' "$llama" >config.json; "$convert" --sequence 8 config.json | grep -o 'sequence = .*')" "sequence = 8;"
 matches "dropout earns a warning" "$("$convert" -o out.cfg folder 2>&1; printf '{%s,"resid_pdrop":0.1}' "$gpt2" >config.json; "$convert" -o out.cfg config.json 2>&1)" \
   'penstock-convert: warning: config.json: resid_pdrop = 0.1: dropout is not supported; training continues without it'

@@ -93,7 +93,7 @@ refused "an empty file" 65 "bad.csv: row 1 (rank 0) is missing: there are 4 rank
 rm bad.csv
 refused "no file" 66 "bad.csv: No such file or directory"
 mkdir bad.csv
-refused "a folder" 66 "bad.csv: Is a directory"
+refused "a folder" 66 "bad.csv: not a regular file"
 "$gen" -s pipeline.schedule=file --check base.cfg >out 2>&1
 is "no schedule_file" "$? $(cat out)" \
   "78 base.cfg: pipeline.schedule_file: missing; schedule file needs it: the path of a CSV, a string in quotes"

@@ -34,8 +34,10 @@ COMMAND_TESTS = \
   %reldir%/gradients.t \
   %reldir%/host_faults.t \
   %reldir%/hostile.t \
+  %reldir%/host_memory.t \
   %reldir%/hosts.t \
   %reldir%/hosts_bench.t \
+  %reldir%/input_files.t \
   %reldir%/joint.t \
   %reldir%/joint_costs.t \
   %reldir%/launchers.t \
@@ -89,6 +91,7 @@ COMMAND_TESTS = \
   %reldir%/tokens_hf.t \
   %reldir%/topology.t \
   %reldir%/tune.t \
+  %reldir%/unread.t \
   %reldir%/units.t
 EXTRA_DIST += $(COMMAND_TESTS) \
   %reldir%/sanitize.t \
@@ -100,5 +103,5 @@ EXTRA_DIST += $(COMMAND_TESTS) \
   %reldir%/families_torch.py \
   %reldir%/report_damage.py \
   %reldir%/report_page.py \
-  %reldir%/robustness_reference.py \
-  %reldir%/stranger.py
+  %reldir%/stranger.py \
+  %reldir%/unread.py

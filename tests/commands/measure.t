@@ -86,7 +86,7 @@ refuses() {
 change() { sed "$1" two.json >bad.json; }
 refuses 66 "penstock-gen: none.json: No such file or directory" none.json
 mkdir folder
-refuses 66 "penstock-gen: folder: Is a directory" folder
+refuses 66 "penstock-gen: folder: not a regular file" folder
 printf '{\n"unit": "ms",\n!\n}\n' >bad.json
 refuses 65 "bad.json:3: string or '}' expected near '!'" bad.json
 echo '[1]' >bad.json

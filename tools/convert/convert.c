@@ -91,6 +91,17 @@ static void shorten_sequence(struct convert_model *model, uint64_t wanted) {
   sequence->key = NULL;
 }
 
+/* A plan has memory for each position, and a model may have a million. */
+static void limit_sequence(struct convert_model *model) {
+  enum { SEQUENCE_MOST = 4096 };
+  const struct convert_setting *sequence = convert_find(model, "sequence");
+  uint64_t most = strtoull(sequence->text, NULL, 10);
+  if (most <= SEQUENCE_MOST || strcmp(model->family, "gpt2") == 0) return;
+  convert_say("sequence = %d of %s = %" PRIu64 " positions: --sequence takes another",
+              SEQUENCE_MOST, sequence->key, most);
+  shorten_sequence(model, SEQUENCE_MOST);
+}
+
 static void write_topology(FILE *out, const struct convert_model *model) {
   const char *slash = strrchr(model->path, '/');
   fprintf(out,
@@ -132,7 +143,10 @@ int main(int argc, char **argv) {
   struct request request = read_command_line(argc, argv);
   struct convert_model model =
       convert_read(request.input, request.ignored.text, request.ignored.count);
-  if (request.sequence != 0) shorten_sequence(&model, request.sequence);
+  if (request.sequence != 0)
+    shorten_sequence(&model, request.sequence);
+  else
+    limit_sequence(&model);
   if (request.output != NULL)
     write_file(request.output, &model);
   else

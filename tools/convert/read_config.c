@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <sysexits.h>
 
+#include "base/input_file.h"
 #include "base/message.h"
 #include "gen/base/arena.h"
 #include "gen/topology/settings.h"
@@ -378,13 +379,12 @@ static const char *family_of(const char *path, const json_t *root) {
 
 static json_t *load_config(const char *path) {
   json_error_t error;
-  FILE *file = fopen(path, "r");
-  struct stat status;
-  if (file == NULL) convert_fail(EX_NOINPUT, "%s: %s", path, strerror(errno));
-  if (fstat(fileno(file), &status) != 0 || !S_ISREG(status.st_mode))
-    convert_fail(EX_NOINPUT, "%s: not a regular file", path);
-  json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
-  fclose(file);
+  struct pen_input_error refused;
+  size_t bytes;
+  char *text = pen_input_read(path, PEN_INPUT_JSON, &bytes, &refused);
+  if (text == NULL) convert_fail(refused.status, "%s: %s", path, refused.text);
+  json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+  free(text);
   if (root == NULL) convert_fail(EX_DATAERR, "%s:%d: %s", path, error.line, key_text(error.text));
   if (!json_is_object(root)) convert_fail(EX_DATAERR, "%s: not a JSON object", path);
   return root;

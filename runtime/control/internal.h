@@ -1,6 +1,6 @@
-/* control_tcp_internal.h: what control_tcp.c and control_start.c share. */
-#ifndef PEN_CONTROL_TCP_INTERNAL_H
-#define PEN_CONTROL_TCP_INTERNAL_H
+/* internal.h: what control_tcp.c and control_start.c share. */
+#ifndef PEN_CONTROL_INTERNAL_H
+#define PEN_CONTROL_INTERNAL_H
 
 #include <poll.h>
 #include <pthread.h>
@@ -10,6 +10,7 @@
 #include "runtime/control/control_sync.h"
 #include "runtime/control/control_tcp.h"
 #include "runtime/control/rendezvous.h"
+#include "runtime/control/start_state.h"
 
 enum { PEN_CONTROL_POLL_US = 10000 };
 
