@@ -6,10 +6,10 @@ convert=$top_builddir/penstock-convert
 cd "$scratch" || exit 99
 
 llama='"model_type":"llama","hidden_size":32,"intermediate_size":48,"num_hidden_layers":2,"num_attention_heads":4,"vocab_size":256,"max_position_embeddings":16'
-qwen3='"model_type":"qwen3","hidden_size":32,"intermediate_size":48,"num_hidden_layers":2,"num_attention_heads":4,"vocab_size":256,"max_position_embeddings":16'
+qwen3=$(echo "$llama" | sed s/llama/qwen3/),'"num_key_value_heads":4'
 qwen2=$(echo "$qwen3" | sed s/qwen3/qwen2/)
 mistral=$(echo "$qwen3" | sed s/qwen3/mistral/)
-gemma3=$(echo "$qwen3" | sed 's/qwen3/gemma3_text/; s/"num_hidden_layers":2/"num_hidden_layers":7/'),'"num_key_value_heads":2'
+gemma3=$(echo "$llama" | sed 's/llama/gemma3_text/; s/"num_hidden_layers":2/"num_hidden_layers":7/'),'"num_key_value_heads":2'
 gpt2='"model_type":"gpt2","n_embd":36,"n_layer":2,"n_head":4,"vocab_size":256,"n_positions":16'
 # model FAMILY KEYS: the model's settings of the topology, on one line, sorted.
 model() {
@@ -57,6 +57,24 @@ is "gpt2" "$(model "$gpt2" '')" \
   'family = "gpt2", ffn = 144, heads = 4, hidden = 36, layers = 2, norm_epsilon = 1e-5, sequence = 16, vocab = 256'
 is "gpt2 with a width of its own, untied" "$(model "$gpt2" ',"n_inner":50,"tie_word_embeddings":false' | grep -o 'ffn = [0-9]*\|tie_embeddings = [a-z]*' | tr '\n' ' ')" \
   'ffn = 50 tie_embeddings = false '
+# Every default, as transformers' class has it; what is absent is not what is null.
+while IFS='	' read -r family wanted; do
+  is "all of $family that is absent" "$(model "\"model_type\":\"$family\"" '')" "family = \"$family\", $wanted"
+done <<'END'
+llama	ffn = 11008, heads = 32, hidden = 4096, kv_heads = 32, layers = 32, norm_epsilon = 1e-6, rope_theta = 10000.0, sequence = 2048, vocab = 32000
+mistral	ffn = 14336, heads = 32, hidden = 4096, kv_heads = 8, layers = 32, norm_epsilon = 1e-6, rope_theta = 10000.0, sequence = 131072, vocab = 32000, window = 4096
+qwen2	ffn = 22016, heads = 32, hidden = 4096, kv_heads = 32, layers = 32, norm_epsilon = 1e-6, rope_theta = 10000.0, sequence = 32768, vocab = 151936
+qwen3	ffn = 22016, head_dim = 128, heads = 32, hidden = 4096, kv_heads = 32, layers = 32, norm_epsilon = 1e-6, rope_theta = 10000.0, sequence = 32768, vocab = 151936
+gemma3_text	ffn = 9216, head_dim = 256, heads = 8, hidden = 2304, kv_heads = 4, layers = 26, norm_epsilon = 1e-6, query_scalar = 256, rope_local_theta = 10000.0, rope_theta = 1000000.0, sequence = 131072, vocab = 262208, window = 4096
+gpt2	ffn = 3072, heads = 12, hidden = 768, layers = 12, norm_epsilon = 1e-5, sequence = 1024, vocab = 50257
+END
+is "heads of keys and values that are null are as many as heads" \
+  "$(for family in mistral qwen2 qwen3; do model "\"model_type\":\"$family\"" ',"num_key_value_heads":null' | grep -o 'kv_heads = [0-9]*'; done | tr '\n' ' ')" \
+  'kv_heads = 32 kv_heads = 32 kv_heads = 32 '
+is "two names of one key that agree" \
+  "$(model "$llama" ',"dtype":"float32","torch_dtype":"float32","rope_theta":5e4,"rope_scaling":{"type":"linear","factor":4},"rope_parameters":{"rope_type":"linear","factor":4.0,"rope_theta":50000}')" \
+  "$(model "$llama" ',"rope_theta":5e4,"rope_scaling":{"type":"linear","factor":4}')"
+is "gpt2's other names" "$(model '"model_type":"gpt2"' ',"hidden_size":36,"num_hidden_layers":2,"num_attention_heads":4,"vocab_size":256,"max_position_embeddings":16')" "$(model "$gpt2" '')"
 for family in "$llama" "$qwen2" "$qwen3" "$mistral" "$gemma3" "$gpt2"; do
   model "$family" '' >/dev/null
   ok "what is written can be generated: $(grep -o 'family = .*' out.cfg)" "$gen" --check out.cfg
@@ -94,6 +112,12 @@ llama	"rope_parameters":{"rope_type":"default","partial_rotary_factor":0.5}	rope
 llama	"partial_rotary_factor":0.5	partial_rotary_factor = 0.5 is not supported: only 1.0|1
 llama	"attention_bias":true	attention_bias = true is not supported: only false
 llama	"mlp_bias":true	mlp_bias = true is not supported: only false
+llama	"torch_dtype":"float32","dtype":"bfloat16"	dtype = "bfloat16" is not supported: torch_dtype, the other name of this key, is "float32"
+llama	"rope_scaling":{"type":"linear","factor":4},"rope_parameters":{"rope_type":"linear","factor":8}	rope_parameters.factor = 8.0, but rope_scaling.factor = 4.0: two names of one key
+qwen2	"rope_scaling":{"type":"default"},"rope_parameters":{"rope_type":"linear","factor":8}	rope_parameters.rope_type = "linear", but rope_scaling.type = "none": two names of one key
+qwen3	"rope_theta":1e6,"rope_parameters":{"rope_type":"default","rope_theta":1e4}	rope_parameters.rope_theta = 10000.0, but rope_theta = 1000000.0: two names of one key
+gpt2	"n_ctx":32	n_ctx = 32 is not supported: n_positions, the other name of this key, is 16
+gpt2	"max_position_embeddings":32	max_position_embeddings = 32, but n_positions = 16: two names of one key
 llama	"rope_interleaved":true	rope_interleaved = true is not supported: only false
 llama	"hidden_act":"gelu"	hidden_act = "gelu" is not supported: only "silu"|"swish"
 llama	"sliding_window":4096	sliding_window = 4096 is not supported: only null
@@ -132,15 +156,12 @@ printf '{"model_type":"bert"}' >config.json
 refused 65 'config.json: model_type = "bert" is not supported: "llama", "qwen2", "qwen3", "mistral", "gemma3_text" or "gpt2"' "another model" config.json
 printf '{}' >config.json
 refused 65 'config.json: model_type: missing' "no model_type" config.json
-printf '{"model_type":"llama"}' >config.json
-is "all that is missing is told" "$("$convert" config.json 2>&1 | sed 's/.*: \(.*\): missing/\1/' | tr '\n' ' ')" \
-  "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size max_position_embeddings "
 printf '{%s,"hidden_act":"gelu","rope_scaling":{"type":"dynamic","factor":2},"attention_bias":true,"foo":1}' "$llama" >config.json
 is "all that is not supported is told" "$("$convert" config.json 2>&1 | sed -n 's/.*json: \(.*\) is not supported: .*/\1/p' | sort | tr '\n' ' ')$?" \
   'attention_bias = true foo = 1 hidden_act = "gelu" rope_scaling.type = "dynamic" 0'
 awk 'BEGIN { printf "{\"model_type\":\"llama\""; for (i = 0; i < 3000; i++) printf ",\"k%d\":1", i; print "}" }' >config.json
 "$convert" config.json >out 2>&1
-is "of very many the first" "$? $(wc -l <out) $(tail -n 1 out)" "65 101 penstock-convert: config.json: 2906 keys more are not supported"
+is "of very many the first" "$? $(wc -l <out) $(tail -n 1 out)" "65 101 penstock-convert: config.json: 2900 keys more are not supported"
 printf '[]' >config.json
 refused 65 'config.json: not a JSON object' "a list" config.json
 printf '{%s,"n_inner":1e9}' "$gpt2" >config.json

@@ -19,6 +19,7 @@
 #include "base/options.h"
 #include "base/same_file.h"
 #include "tools/convert/convert.h"
+#include "tools/convert/read_config.h"
 
 struct request {
   const char *input, *output;
@@ -80,18 +81,17 @@ static struct request read_command_line(int argc, char **argv) {
 /* ---- the topology ---- */
 
 /* Rotary positions allow sequences shorter than the model's; gpt2 has a table of that length. */
-static void shorten_sequence(struct convert_model *model, uint64_t wanted) {
-  struct convert_setting *sequence = convert_find(model, "sequence");
+static void shorten_sequence(struct pen_model_config *model, uint64_t wanted) {
+  struct pen_config_setting *sequence = pen_model_config_find(model, "sequence");
   uint64_t most = strtoull(sequence->text, NULL, 10);
-  bool fixed = strcmp(model->family, "gpt2") == 0;
+  bool fixed = !sequence->is_length;
   if (wanted > most || (fixed && wanted != most))
     convert_fail(EX_USAGE, "--sequence %" PRIu64 ": %s = %" PRIu64 "%s", wanted, sequence->key,
                  most, fixed ? ", the rows of its table of positions" : ", or fewer");
   sequence->text = pen_text("%" PRIu64, wanted);
-  sequence->key = NULL;
 }
 
-static void write_topology(FILE *out, const struct convert_model *model) {
+static void write_topology(FILE *out, const struct pen_model_config *model) {
   const char *slash = strrchr(model->path, '/');
   fprintf(out,
           "# Made by penstock-convert from %s. Group model is from that file; change the rest as "
@@ -100,7 +100,8 @@ static void write_topology(FILE *out, const struct convert_model *model) {
   fprintf(out, "pipeline = { ranks = 1; microbatches = 8; schedule = \"1f1b\"; };\n");
   fprintf(out, "model = {\n  family = \"%s\";\n", model->family);
   for (size_t i = 0; i < model->count; i++)
-    fprintf(out, "  %s = %s;\n", model->setting[i].name, model->setting[i].text);
+    if (!model->setting[i].is_implied)
+      fprintf(out, "  %s = %s;\n", model->setting[i].name, model->setting[i].text);
   fprintf(out,
           "};\nbatch = { microbatch = 1; };\n"
           "optimizer = { learning_rate = 1e-4; steps = 1000; warmup_steps = 100; decay = "
@@ -109,7 +110,7 @@ static void write_topology(FILE *out, const struct convert_model *model) {
 
 /* Writes a temporary file and renames it, so that the output is complete or absent. An output that
  * is not a regular file (a device, a link) is written directly. */
-static void write_file(const char *path, const struct convert_model *model) {
+static void write_file(const char *path, const struct pen_model_config *model) {
   struct stat status;
   char conflict[PEN_CONFLICT_BYTES];
   const struct pen_named_file file[] = {{"-o", path, true, NULL},
@@ -130,13 +131,14 @@ static void write_file(const char *path, const struct convert_model *model) {
 
 int main(int argc, char **argv) {
   struct request request = read_command_line(argc, argv);
-  struct convert_model model =
-      convert_read(request.input, request.ignored.text, request.ignored.count);
+  struct pen_model_config model;
+  convert_read(&model, request.input, &request.ignored);
   if (request.sequence != 0) shorten_sequence(&model, request.sequence);
   if (request.output != NULL)
     write_file(request.output, &model);
   else
     write_topology(stdout, &model);
+  pen_model_config_free(&model);
   pen_free_all();
   exit_after_output();
 }
