@@ -72,7 +72,7 @@ static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
     static char path[PATH_MAX];
     pen_resolve_path(options->init, path);
     run->weights_path = path;
-    pen_weights_check(run->plan, run->weights_path);
+    pen_run_check_weights(run, run->weights_path);
   }
 }
 
@@ -231,6 +231,7 @@ int pen_run_train(const struct pen_plan *plan, const struct pen_options *options
     run.log_descriptor = pen_log_create(options->log, run.checkpoint_path != NULL);
     check_metrics(&run);
   }
+  pen_run_report_weights(&run);
   pen_run_open_trace(&run);
   if (options->measure != NULL) {
     pen_measure_open(&run.measure, plan, run.profile, options->measure, run.steps);

@@ -61,6 +61,7 @@ struct pen_run {
   struct pen_run_evaluation evaluation;
   const char *checkpoint_path;           /* folder to load from, or null */
   const char *weights_path;              /* file to load weights from, or null */
+  bool shapes_alone;                     /* the weights are compared by: no config.json */
   bool announces;                        /* rank 0 says what it runs on */
   uint64_t first_step;                   /* optimizer steps before this run, or this restart */
   uint64_t steps;                        /* of this run, from there */

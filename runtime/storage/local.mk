@@ -8,6 +8,8 @@ libruntime_a_SOURCES += \
   %reldir%/checkpoint_save.h \
   %reldir%/checkpoint_tensors.c \
   %reldir%/checkpoint_tensors.h \
+  %reldir%/config_check.c \
+  %reldir%/config_check.h \
   %reldir%/folder_mark.c \
   %reldir%/folder_mark.h \
   %reldir%/initial_weights.c \

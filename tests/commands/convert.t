@@ -222,6 +222,35 @@ echo '{"weight_map":' >shards/other.json
 loss shards/other.json >/dev/null
 matches "an index that is no JSON" "$(cat errors)" "*shards/other.json:[0-9]: *"
 
+# The config.json beside the weights: of the binary's model, or refused by key; differences may be taken.
+mkdir model && cp whole.safetensors model/model.safetensors
+beside() { # KEYS OPTION...: scored from a folder with these keys of gpt2 besides
+  printf '{%s%s}' "$gpt2" "$1" >model/config.json
+  shift
+  "$scratch/small" eval --data data.bin --quiet --init model "$@" 2>errors | tail -n 1
+}
+is "scored beside a config of the same model" "$(beside '' && cat errors)" "$wanted"
+is "a file alone is compared by its shapes, which is said" "$(loss whole.safetensors && cat errors)" "$wanted
+small: whole.safetensors: no config.json beside: the model is checked by shapes only"
+rm model/config.json
+is "so is a folder without a config" "$(loss model && cat errors)" "$wanted
+small: model: no config.json beside: the model is checked by shapes only"
+while IFS='	' read -r keys ignored text; do
+  beside "$keys" >/dev/null
+  is "another model beside: $keys" "$(cat errors)" "penstock: model/config.json: $text"
+  is "$keys: taken with --ignore $ignored" "$(beside "$keys" --ignore "$ignored")" "$wanted"
+done <<'END'
+,"layer_norm_epsilon":1e-06	layer_norm_epsilon	layer_norm_epsilon = 1e-06 there, model.norm_epsilon = 1e-05 here; to load it all the same: --ignore KEY
+,"n_inner":48	n_inner	n_inner = 48 there, model.ffn = 144 here; to load it all the same: --ignore KEY
+,"tie_word_embeddings":false	tie_word_embeddings	tie_word_embeddings = false there, model.tie_embeddings = true here; to load it all the same: --ignore KEY
+,"activation_function":"relu"	activation_function	activation_function = "relu" is not supported: only "gelu_new"|"gelu_pytorch_tanh"
+END
+is "keys that are not known are named" "$(beside ',"one":1,"two":{"three":3},"four":null' && cat errors)" "$wanted
+penstock: model/config.json: 2 keys are not known, and not compared: one, two"
+printf '{%s}' "$llama" >model/config.json
+loss model >/dev/null
+is "another family" "$(cat errors)" 'penstock: model/config.json: model_type = "llama" there, model.family = "gpt2" here; to load it all the same: --ignore KEY'
+
 # Names without the base model's part, and what is stored beside the weights.
 bare() { # rewrites the header of whole.safetensors with names of the same length: "transformer.X" becomes "X" and spaces after it
   header whole.safetensors | sed 's/"transformer\.\([a-z0-9_.]*\)":/"\1":            /g'
@@ -248,7 +277,10 @@ headed "$(header whole.safetensors | sed 's/"transformer\./"module.transformer./
 with mask.safetensors transformer.h.0.attn.bias BOOL 3
 is "a mask beside the weights is passed over" "$(loss mask.safetensors)" "$wanted"
 with head.safetensors lm_head.weight U8 4
-is "so is the head of a tied model" "$(loss head.safetensors)" "$wanted"
+loss head.safetensors >/dev/null
+is "the head of a tied model that is not its embedding is not" "$(cat errors)" \
+  "penstock: head.safetensors: tensor lm_head.weight: differs from transformer.wte.weight, but this model ties them: build one with model.tie_embeddings = false, or leave the head: --ignore lm_head.weight"
+is "unless it is ignored" "$("$scratch/small" eval --data data.bin --quiet --init head.safetensors --ignore lm_head.weight 2>errors | tail -n 1)" "$wanted"
 with other.safetensors transformer.h.0.other.weight U8 4
 loss other.safetensors >/dev/null
 is "any other tensor is not" "$(cat errors)" "penstock: other.safetensors: tensor transformer.h.0.other.weight: not a part of this model"
