@@ -2,6 +2,7 @@
 #include "base/config_rope.h"
 
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The kinds of RoPE scaling, and the keys of each. */
@@ -49,6 +50,10 @@ static const struct scaling *set_scaling(const struct pen_config_reading *r,
                       "only \"default\", \"linear\" or \"llama3\"");
     return NULL;
   }
+  const json_t *older = json_object_get(value, "type");
+  if (older != NULL && !json_equal(older, kind))
+    pen_config_refuse(r, pen_config_text(r->config, "%s.type", row->key), older,
+                      "rope_type, the other name of this key, says otherwise");
   const struct pen_config_key setting = {.key = pen_config_text(r->config, "%s.%s", row->key, key),
                                          .setting = "rope_scaling"};
   if (scaling == scalings)
@@ -123,4 +128,23 @@ void pen_config_set_ropes(const struct pen_config_reading *r, const struct pen_c
     else
       pen_config_refuse(r, of_layers.key, part, "only full_attention and sliding_attention");
   }
+}
+
+json_t *pen_config_rope_object(const struct pen_config_source *source) {
+  const char *kind = source->value(source->context, "rope_scaling");
+  json_t *object = NULL;
+  for (size_t i = 1; i < SCALINGS && kind != NULL; i++) {
+    const size_t length = strlen(scalings[i].kind);
+    if (strncmp(kind + 1, scalings[i].kind, length) != 0) continue; /* it is quoted */
+    object = json_object();
+    json_object_set_new(object, "rope_type", json_string(scalings[i].kind));
+    for (size_t n = 0; n < scalings[i].count; n++) {
+      const struct pen_config_key *part = &scalings[i].part[n];
+      const char *text = source->value(source->context, part->setting);
+      json_object_set_new(object, part->key,
+                          part->kind == PEN_CONFIG_INTEGER ? json_integer(atoll(text))
+                                                           : json_real(strtod(text, NULL)));
+    }
+  }
+  return object;
 }

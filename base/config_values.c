@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_text.h"
 #include "base/message.h"
 
 enum { SHOWN_BYTES = 120 };
@@ -97,20 +98,12 @@ void pen_config_set_integer(const struct pen_config_reading *r, const struct pen
     pen_config_set(r, row, pen_config_text(r->config, "%lld", (long long)number));
 }
 
-/* As a topology needs it: 8.0, never 8; with the fewest digits that read back as the number. */
-static const char *real_text(struct pen_model_config *config, double number) {
-  char text[40];
-  int digits = 15;
-  do snprintf(text, sizeof text, "%.*g", digits, number);
-  while (digits++ < 17 && (strtod(text, NULL) < number || strtod(text, NULL) > number));
-  return pen_config_text(config, strpbrk(text, ".e") ? "%s" : "%s.0", text);
-}
-
 void pen_config_set_real(const struct pen_config_reading *r, const struct pen_config_key *row,
                          const json_t *value) {
   const double number = json_number_value(value);
+  char text[PEN_NUMBER_BYTES];
   if (is_allowed(r, row, value, json_is_number(value) && isfinite(number) ? number : NAN))
-    pen_config_set(r, row, real_text(r->config, number));
+    pen_config_set(r, row, pen_config_text(r->config, "%s", pen_shortest_text(text, number)));
 }
 
 bool pen_config_is_one_of(const struct pen_config_reading *r, const json_t *value,

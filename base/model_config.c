@@ -13,15 +13,11 @@
 #include <sysexits.h>
 #include <unistd.h>
 
+#include "base/config_keys.h"
 #include "base/config_rope.h"
 #include "base/config_values.h"
 
-static const struct pen_config_key config_keys[] = {
-#define PEN_KEY(family, key, kind, setting, default_value, wanted) \
-  {family, key, PEN_CONFIG_##kind, setting, default_value, wanted},
-#include "base/model_keys.def"
-};
-enum { KEYS = sizeof config_keys / sizeof *config_keys, FILE_BYTES_MAX = 16 << 20 };
+enum { FILE_BYTES_MAX = 16 << 20 };
 
 static const char *const families[] = {"llama", "qwen2", "qwen3", "mistral", "gemma3_text", "gpt2"};
 enum { FAMILIES = sizeof families / sizeof *families };
@@ -98,24 +94,12 @@ static void apply_key(const struct pen_config_reading *r, const struct pen_confi
 
 /* ---- the config ---- */
 
-static bool is_of_family(const struct pen_config_key *row, const char *family) {
-  return row->family[0] == '*' || strcmp(row->family, family) == 0;
-}
-
-static const struct pen_config_key *config_key_of(const struct pen_model_config *config,
-                                                  const char *key) {
-  for (size_t i = 0; i < KEYS; i++)
-    if (strcmp(config_keys[i].key, key) == 0 && is_of_family(&config_keys[i], config->family))
-      return &config_keys[i];
-  return NULL;
-}
-
 /* Applies every key of the config. An unknown key whose value is null or false changes nothing. */
 static void apply_keys(const struct pen_config_reading *r) {
   const char *key;
   json_t *value;
   json_object_foreach(r->config->root, key, value) {
-    const struct pen_config_key *row = config_key_of(r->config, key);
+    const struct pen_config_key *row = pen_config_key_of(r->config->family, key);
     if (row != NULL) {
       apply_key(r, row, value);
     } else if (!json_is_null(value) && !json_is_false(value) &&
@@ -129,7 +113,7 @@ static void apply_keys(const struct pen_config_reading *r) {
 /* The number of the setting that a key has; 0: none. */
 static long long number_of(const struct pen_config_reading *r, const char *key, size_t length) {
   const struct pen_config_key *row =
-      config_key_of(r->config, pen_config_text(r->config, "%.*s", (int)length, key));
+      pen_config_key_of(r->config->family, pen_config_text(r->config, "%.*s", (int)length, key));
   const struct pen_config_setting *setting = pen_model_config_find(r->config, row->setting);
   return setting == NULL ? 0 : atoll(setting->text);
 }
@@ -161,11 +145,11 @@ static const char *default_of(const struct pen_config_reading *r, const struct p
 
 /* Sets the defaults of keys that are absent or null. */
 static void set_defaults(const struct pen_config_reading *r) {
-  for (size_t i = 0; i < KEYS; i++) {
-    const struct pen_config_key *row = &config_keys[i];
+  for (size_t i = 0; i < pen_config_key_count; i++) {
+    const struct pen_config_key *row = &pen_config_keys[i];
     const json_t *given = json_object_get(r->config->root, row->key);
-    if (!is_of_family(row, r->config->family) || *row->default_value == '\0' ||
-        pen_model_config_find(r->config, row->setting) != NULL)
+    if (!pen_config_is_of_family(row, r->config->family) || *row->setting == '\0' ||
+        *row->default_value == '\0' || pen_model_config_find(r->config, row->setting) != NULL)
       continue;
     const char *text = default_of(r, row, json_is_null(given));
     if (text == NULL) continue;

@@ -85,7 +85,7 @@ static void print_result(const struct pen_run *run) {
 
 /* Runs the steps. The host of result_rank (PEN_NONE: no host) prints the result line. */
 static int run_forward(struct pen_run *run, uint32_t result_rank) {
-  pen_run_report_weights(run);
+  pen_run_report_weights(run, run->options->quiet);
   pen_run_open_trace(run);
   int status = pen_launch(run);
   if (status == 0 && is_local(run, result_rank)) {
@@ -194,6 +194,7 @@ int pen_run_generate(const struct pen_plan *plan, const struct pen_options *opti
   run.hooks = &pen_generate_hooks;
   run.prompts_checksum = pen_prompts_checksum(&prompts);
   pen_generate_open(&run, options, &prompts);
+  pen_run_report_weights(&run, options->quiet);
   const int status = run_forward(&run, PEN_NONE);
   release_one_replica(&one, whole);
   return status;

@@ -51,10 +51,9 @@ void pen_run_check_weights(struct pen_run *run, const char *path) {
   run->shapes_alone = !pen_weights_check(run->plan, path, &run->options->ignored);
 }
 
-void pen_run_report_weights(const struct pen_run *run) {
-  if (run->shapes_alone && run->plan->needs_tokens && run->local.first == 0) {
-    pen_say(run->plan->name,
-            "%s: no config.json beside: the model is checked by shapes only",
+void pen_run_report_weights(const struct pen_run *run, bool quiet) {
+  if (!quiet && run->shapes_alone && run->plan->needs_tokens && run->local.first == 0) {
+    pen_say(run->plan->name, "%s: no config.json beside: the model is checked by shapes only",
             run->options->init != NULL ? run->options->init : run->options->checkpoint);
   }
 }

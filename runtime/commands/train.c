@@ -231,7 +231,7 @@ int pen_run_train(const struct pen_plan *plan, const struct pen_options *options
     run.log_descriptor = pen_log_create(options->log, run.checkpoint_path != NULL);
     check_metrics(&run);
   }
-  pen_run_report_weights(&run);
+  pen_run_report_weights(&run, options->quiet);
   pen_run_open_trace(&run);
   if (options->measure != NULL) {
     pen_measure_open(&run.measure, plan, run.profile, options->measure, run.steps);

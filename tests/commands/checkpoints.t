@@ -74,7 +74,7 @@ refuses "--init of a checkpoint with other heads" 65 "penstock: $scratch/copy/st
   train heads --init "$scratch/copy/latest" --steps 1
 config=$scratch/copy/latest/config.json
 cp "$config" "$scratch/config.json"
-sed 's/"rope_theta": 10000,/"rope_theta": 2e4, "rope_scaling": {"type": "linear", "factor": 4},/' "$scratch/config.json" >"$config"
+sed 's/"rope_theta": 10000.0,/"rope_theta": 2e4, "rope_scaling": {"type": "linear", "factor": 4},/' "$scratch/config.json" >"$config"
 refuses "--init of one with other positions" 65 "penstock: *config.json: rope_theta = 20000.0 there, model.rope_theta = 10000 here; \
 rope_scaling.type = \"linear\" there, model.rope_scaling = absent here; rope_scaling.factor = 4.0 there, model.rope_factor = absent here; *" \
   train two --init "$scratch/copy/latest" --steps 1

@@ -115,6 +115,7 @@ llama	"mlp_bias":true	mlp_bias = true is not supported: only false
 llama	"torch_dtype":"float32","dtype":"bfloat16"	dtype = "bfloat16" is not supported: torch_dtype, the other name of this key, is "float32"
 llama	"rope_scaling":{"type":"linear","factor":4},"rope_parameters":{"rope_type":"linear","factor":8}	rope_parameters.factor = 8.0, but rope_scaling.factor = 4.0: two names of one key
 qwen2	"rope_scaling":{"type":"default"},"rope_parameters":{"rope_type":"linear","factor":8}	rope_parameters.rope_type = "linear", but rope_scaling.type = "none": two names of one key
+llama	"rope_scaling":{"type":"linear","rope_type":"default"}	rope_scaling.type = "linear" is not supported: rope_type, the other name of this key, says otherwise
 qwen3	"rope_theta":1e6,"rope_parameters":{"rope_type":"default","rope_theta":1e4}	rope_parameters.rope_theta = 10000.0, but rope_theta = 1000000.0: two names of one key
 gpt2	"n_ctx":32	n_ctx = 32 is not supported: n_positions, the other name of this key, is 16
 gpt2	"max_position_embeddings":32	max_position_embeddings = 32, but n_positions = 16: two names of one key
@@ -230,11 +231,12 @@ beside() { # KEYS OPTION...: scored from a folder with these keys of gpt2 beside
   "$scratch/small" eval --data data.bin --quiet --init model "$@" 2>errors | tail -n 1
 }
 is "scored beside a config of the same model" "$(beside '' && cat errors)" "$wanted"
-is "a file alone is compared by its shapes, which is said" "$(loss whole.safetensors && cat errors)" "$wanted
-small: whole.safetensors: no config.json beside: the model is checked by shapes only"
+said() { "$scratch/small" eval --data data.bin --init "$1" 2>&1 >/dev/null | grep 'shapes'; }
+is "a file alone is compared by its shapes, which is said" "$(said whole.safetensors)" \
+  "small: whole.safetensors: no config.json beside: the model is checked by shapes only"
+is "not beside a config" "$(said model)" ""
 rm model/config.json
-is "so is a folder without a config" "$(loss model && cat errors)" "$wanted
-small: model: no config.json beside: the model is checked by shapes only"
+is "so is a folder without a config" "$(said model)" "small: model: no config.json beside: the model is checked by shapes only"
 while IFS='	' read -r keys ignored text; do
   beside "$keys" >/dev/null
   is "another model beside: $keys" "$(cat errors)" "penstock: model/config.json: $text"
