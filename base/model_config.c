@@ -178,39 +178,39 @@ static void set_family(const struct pen_config_reading *r) {
     pen_config_refuse(r, row.key, type, allowed);
 }
 
-/* The JSON of an open file. */
-static int parse(struct pen_model_config *config, int fd) {
-  json_error_t error;
-  struct stat status;
-  const char *path = config->path;
-  if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
-    pen_config_add_line(&config->reasons, pen_config_text(config, "%s: not a regular file", path));
-    return EX_NOINPUT;
-  }
-  if (status.st_size > FILE_BYTES_MAX) {
-    pen_config_add_line(&config->reasons, pen_config_text(config, "%s: larger than 16 MiB", path));
+/* Notes why the file could not be read. Returns `status`. */
+static int fail(struct pen_model_config *config, int status, const char *why) {
+  pen_config_add_line(&config->reasons, pen_config_text(config, "%s: %s", config->path, why));
+  return status;
+}
+
+/* Takes what was read. */
+static int take_root(const struct pen_config_reading *r, json_t *root, const json_error_t *error) {
+  struct pen_model_config *config = r->config;
+  config->root = root;
+  if (root == NULL) {
+    pen_config_add_line(&config->reasons,
+                        pen_config_text(config, "%s:%d: %s", config->path, error->line,
+                                        pen_config_shown(config, error->text)));
     return EX_DATAERR;
   }
-  config->root = json_loadfd(fd, JSON_REJECT_DUPLICATES, &error);
-  if (config->root == NULL)
-    pen_config_add_line(&config->reasons, pen_config_text(config, "%s:%d: %s", path, error.line,
-                                                          pen_config_shown(config, error.text)));
-  else if (!json_is_object(config->root))
-    pen_config_add_line(&config->reasons, pen_config_text(config, "%s: not a JSON object", path));
+  if (!json_is_object(root)) return fail(config, EX_DATAERR, "not a JSON object");
+  set_family(r);
+  if (config->family != NULL) {
+    apply_keys(r);
+    set_defaults(r);
+  }
   return config->reasons.count > 0 ? EX_DATAERR : 0;
 }
 
-/* Returns 0, or the status and a reason. */
-static int load(struct pen_model_config *config) {
-  int fd = open(config->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) {
-    pen_config_add_line(&config->reasons,
-                        pen_config_text(config, "%s: %s", config->path, strerror(errno)));
-    return EX_NOINPUT;
-  }
-  const int status = parse(config, fd);
-  close(fd);
-  return status;
+static int read_file(const struct pen_config_reading *r, int fd) {
+  json_error_t error;
+  struct stat status;
+  if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))
+    return fail(r->config, EX_NOINPUT, "not a regular file");
+  if (status.st_size > FILE_BYTES_MAX) return fail(r->config, EX_DATAERR, "larger than 16 MiB");
+  json_t *root = json_loadfd(fd, JSON_REJECT_DUPLICATES, &error);
+  return take_root(r, root, &error);
 }
 
 int pen_model_config_read(struct pen_model_config *config, const char *path,
@@ -221,12 +221,18 @@ int pen_model_config_read(struct pen_model_config *config, const char *path,
   if (stat(path, &status) == 0 && S_ISDIR(status.st_mode))
     config->path =
         pen_config_text(config, "%s%sconfig.json", path, path[strlen(path) - 1] == '/' ? "" : "/");
-  const int failed = load(config);
-  if (failed) return failed;
-  set_family(&r);
-  if (config->family != NULL) {
-    apply_keys(&r);
-    set_defaults(&r);
-  }
-  return config->reasons.count > 0 ? EX_DATAERR : 0;
+  const int fd = open(config->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return fail(config, EX_NOINPUT, strerror(errno));
+  const int result = read_file(&r, fd);
+  close(fd);
+  return result;
+}
+
+int pen_model_config_parse(struct pen_model_config *config, const char *path, const char *text,
+                           const struct pen_config_rules *rules) {
+  json_error_t error;
+  *config = (struct pen_model_config){.path = path};
+  const struct pen_config_reading r = {config, rules};
+  json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+  return take_root(&r, root, &error);
 }

@@ -13,4 +13,8 @@
 int pen_model_config_read(struct pen_model_config *config, const char *path,
                           const struct pen_config_rules *rules);
 
+/* The same with a text, which is called `path`. */
+int pen_model_config_parse(struct pen_model_config *config, const char *path, const char *text,
+                           const struct pen_config_rules *rules);
+
 #endif

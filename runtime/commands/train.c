@@ -60,6 +60,7 @@ static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
     run->checkpoint_path = found->path;
     run->first_step = found->step;
     run->cursor = found->cursor;
+    pen_kept_files_open(&run->kept, found->path, run->plan->config_json, "float32");
     if (run->local.first == 0) {
       report_frozen(found);
     }
@@ -73,6 +74,9 @@ static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
     pen_resolve_path(options->init, path);
     run->weights_path = path;
     pen_run_check_weights(run, run->weights_path);
+    if (options->checkpoint != NULL) {
+      pen_kept_files_open(&run->kept, path, run->plan->config_json, "float32");
+    }
   }
 }
 

@@ -116,6 +116,7 @@ static void save_checkpoint(struct pen_rank *rank, bool last) {
                                     .steps = rank->vm->optimizer_step,
                                     .cursor = rank->cursor,
                                     .keep = run->options->keep,
+                                    .kept = &run->kept,
                                     .last = last,
                                     .view = rank->stream_state == NULL ? NULL : &view};
   int status;

@@ -18,6 +18,7 @@
 #include "runtime/observe/measure.h"
 #include "runtime/observe/restart_event.h"
 #include "runtime/plan/plan.h"
+#include "runtime/storage/kept_files.h"
 #include "runtime/storage/memory_checkpoint.h"
 
 struct pen_command_hooks; /* op_hook.h */
@@ -62,6 +63,7 @@ struct pen_run {
   const char *checkpoint_path;           /* folder to load from, or null */
   const char *weights_path;              /* file to load weights from, or null */
   bool shapes_alone;                     /* the weights are compared by: no config.json */
+  struct pen_kept_files kept;            /* of the folder that the run began from */
   bool announces;                        /* rank 0 says what it runs on */
   uint64_t first_step;                   /* optimizer steps before this run, or this restart */
   uint64_t steps;                        /* of this run, from there */

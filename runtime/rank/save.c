@@ -42,7 +42,7 @@ static void complete_checkpoint(struct pen_endpoint *endpoint, const struct pen_
   if (atomic_load(&control->save_status) != 0) {
     pen_checkpoint_abandon(saving->directory);
   } else if (!pen_checkpoint_finish(endpoint->plan, saving->directory, saving->steps,
-                                    saving->cursor, digests, &failure)) {
+                                    saving->cursor, saving->kept, digests, &failure)) {
     report_save_failure(control, saving, &failure);
   } else {
     atomic_store(&control->saved_step, saving->steps);

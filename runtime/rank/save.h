@@ -14,6 +14,7 @@ struct pen_saving {
   uint64_t steps;                    /* optimizer steps that are in the weights */
   uint64_t cursor;                   /* of the next step */
   uint64_t keep;                     /* checkpoints to keep; 0: all */
+  const struct pen_kept_files *kept; /* or null */
   bool last;                         /* no step comes after it */
   const struct pen_arena_view *view; /* of the rank's arena; null: it is in host memory */
 };

@@ -12,6 +12,7 @@
 
 #include "runtime/base/files.h"
 #include "runtime/storage/checkpoint_tensors.h"
+#include "runtime/storage/kept_files.h"
 
 enum { ENTRY_BYTES = 4096 };
 
@@ -34,6 +35,11 @@ void pen_checkpoint_remove(const char *folder) {
   char path[PATH_MAX];
   for (int i = 0; i < PEN_CHECKPOINT_FILES; i++) {
     if (pen_path_join(path, folder, pen_checkpoint_files[i]) == 0) {
+      unlink(path);
+    }
+  }
+  for (int i = 0; i < PEN_KEPT_FILES; i++) {
+    if (pen_path_join(path, folder, pen_kept_file_names[i]) == 0) {
       unlink(path);
     }
   }

@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include "runtime/plan/plan.h"
+#include "runtime/storage/kept_files.h"
 
 struct pen_save_failure {
   int status; /* PEN_EXIT_CANNOT_CREATE, PEN_EXIT_CANNOT_WRITE */
@@ -62,9 +63,10 @@ bool pen_checkpoint_digest(const struct pen_plan *plan, uint32_t global, const c
 
 /* Rank 0, after every rank's write: adds manifest.json and config.json, syncs, renames the folder
  * to step-NNNNNNNN (exchanged with an older one of that step), and points DIR/latest at it.
- * `cursor` is that of the next step. */
+ * `cursor` is that of the next step; `kept`: what the folder has besides, or null. */
 bool pen_checkpoint_finish(const struct pen_plan *plan, const char *dir, uint64_t step,
-                           uint64_t cursor, unsigned char (*digests)[PEN_DIGEST_BYTES],
+                           uint64_t cursor, const struct pen_kept_files *kept,
+                           unsigned char (*digests)[PEN_DIGEST_BYTES],
                            struct pen_save_failure *failure);
 
 #endif

@@ -14,6 +14,8 @@ libruntime_a_SOURCES += \
   %reldir%/folder_mark.h \
   %reldir%/initial_weights.c \
   %reldir%/initial_weights.h \
+  %reldir%/kept_files.c \
+  %reldir%/kept_files.h \
   %reldir%/loading.c \
   %reldir%/loading.h \
   %reldir%/manifest.c \

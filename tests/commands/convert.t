@@ -253,6 +253,74 @@ printf '{%s}' "$llama" >model/config.json
 loss model >/dev/null
 is "another family" "$(cat errors)" 'penstock: model/config.json: model_type = "llama" there, model.family = "gpt2" here; to load it all the same: --ignore KEY'
 
+# What a checkpoint keeps of the folder that its run began from: the config but for what differs, and the files that serve it.
+serving=',"architectures":["GPT2LMHeadModel"],"bos_token_id":5,"eos_token_id":[5,7],"torch_dtype":"bfloat16","custom":{"small":1e-05,"large":0.1,"none":null},"layer_norm_epsilon":1e-06'
+printf '{%s%s}' "$gpt2" "$serving" >model/config.json
+for file in generation_config.json tokenizer.json merges.txt; do echo "$file" >model/$file; done
+echo other >model/README.md
+serves() { # NAME STEP: the files of a checkpoint, and that they are the model's
+  is "$1: the files" "$(ls served/latest | tr '\n' ' ')" \
+    "config.json generation_config.json manifest.json merges.txt model.safetensors optimizer.safetensors tokenizer.json "
+  is "$1: theirs" "$(cat served/latest/generation_config.json served/latest/tokenizer.json served/latest/merges.txt | tr '\n' ' ')" \
+    "generation_config.json tokenizer.json merges.txt "
+  is "$1: the config" "$(tr -d ' \n' <served/latest/config.json)" \
+    "$(printf '{%s%s}' "$gpt2" "$serving" | sed 's/1e-06/1e-05/; s/bfloat16/float32/')"
+}
+train() { "$scratch/small" train --data data.bin --quiet --checkpoint served "$@" 2>errors; }
+ok "trains from a folder" train --steps 1 --init model --ignore layer_norm_epsilon
+serves "from a folder"
+mv model gone
+ok "goes on without it" train --steps 2 --resume
+serves "resumed"
+"$scratch/small" train --data data.bin --quiet --checkpoint served --steps 60 --resume --restarts 1 --save-every 1 --keep 2 --log log 2>errors &
+run=$!
+await_steps log 5
+kill -KILL "$(children $run | sed -n 2p)"
+wait $run
+is "after a loss: status" $? 0
+matches "after a loss: from a checkpoint" "$(grep '"event":"restart"' log)" '*"source":"checkpoint"*'
+serves "after a loss"
+is "what --keep removes is gone" "$(ls served | tr '\n' ' ')" "latest step-00000059 step-00000060 "
+
+# A checkpoint as a model of transformers, in another dtype.
+exports() { # NAME STATUS TEXT OPTION...
+  exports_name=$1 exports_status=$2 exports_text=$3
+  shift 3
+  said=$("$convert" "$@" 2>&1)
+  is "export, $exports_name" "$? $said" "$exports_status $exports_text"
+}
+exports "as it is, of a run's folder" 0 "" --export plain served
+is "export: the files" "$(ls plain | tr '\n' ' ')" "config.json generation_config.json merges.txt model.safetensors tokenizer.json "
+ok "export: the config is the checkpoint's" cmp plain/config.json served/latest/config.json
+wanted_here=$("$scratch/small" eval --data data.bin --quiet --checkpoint served)
+is "export: scored as the checkpoint is" "$(loss plain)" "$wanted_here"
+mkdir half
+exports "bf16, of a step's folder into an empty one" 0 "" --export half --dtype bf16 served/step-00000060
+is "export: the config says bf16, and else the same" "$(sed 's/bfloat16/float32/' half/config.json)" "$(cat plain/config.json)"
+ok "export: it says bf16" grep -q '"torch_dtype": "bfloat16"' half/config.json
+if find_python 'import struct' python3; then
+  ok "export: each value is rounded to the nearest" "$python" "$top_srcdir/tests/support/rounded.py" plain/model.safetensors half/model.safetensors
+else
+  skip "export: each value is rounded to the nearest" "no Python"
+fi
+exports "into a folder that has something" 73 "penstock-convert: --export half: exists, and is no empty folder" --export half served
+exports "of nothing" 66 "penstock-convert: nowhere: holds neither model.safetensors nor a checkpoint named latest: No such file or directory" --export new nowhere
+exports "another dtype" 64 "penstock-convert: --dtype f64: f32 or bf16" --export new --dtype f64 served
+exports "a dtype of nothing" 64 "penstock-convert: --dtype is for --export" --dtype bf16 served/latest
+cp -r served/step-00000060 damaged && printf '\001' | dd of=damaged/model.safetensors bs=1 seek=9000 conv=notrunc 2>/dev/null
+matches "export: a damaged file" "$("$convert" --export new damaged 2>&1; echo $?)" "penstock-convert: */damaged/model.safetensors: tensor *: its SHA-256 is not that of manifest.json: the file was damaged
+65"
+is "export: nothing is left of what failed" "$(ls -d new* 2>/dev/null)" ""
+printf '{%s,"architectures":["LlamaForCausalLM"],"dtype":"float32","eos_token_id":3,"rope_parameters":{"rope_type":"default","rope_theta":5e5}}' "$llama" >config.json
+"$convert" --sequence 8 -o short.cfg config.json
+ok "a binary of shorter sequences" build short short.cfg
+mkdir long && cp config.json long && "$scratch/short" init --output long/model.safetensors
+"$scratch/short" train --data data.bin --quiet --steps 1 --init long --checkpoint long.ckpt
+is "positions are those of the model, in the words of its config" "$(tr -d ' \n' <long.ckpt/latest/config.json)" "$(sed 's/5e5/500000.0/' config.json)"
+"$scratch/short" train --data data.bin --quiet --steps 1 --checkpoint plain.ckpt
+is "without --init no id is invented" "$(grep -o '"[a-z]*_token_id": .*' plain.ckpt/latest/config.json | tr -d ',\n')" \
+  '"bos_token_id": null"eos_token_id": null"pad_token_id": null'
+
 # Names without the base model's part, and what is stored beside the weights.
 bare() { # rewrites the header of whole.safetensors with names of the same length: "transformer.X" becomes "X" and spaces after it
   header whole.safetensors | sed 's/"transformer\.\([a-z0-9_.]*\)":/"\1":            /g'

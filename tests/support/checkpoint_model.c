@@ -206,7 +206,7 @@ void model_write(const struct pen_plan *plan, uint32_t rank, const unsigned char
 void model_finish(const struct pen_plan *plan, const char *dir, uint64_t step, uint64_t cursor,
                   unsigned char (*digests)[PEN_DIGEST_BYTES]) {
   struct pen_save_failure failure;
-  model_must(pen_checkpoint_finish(plan, dir, step, cursor, digests, &failure), &failure);
+  model_must(pen_checkpoint_finish(plan, dir, step, cursor, NULL, digests, &failure), &failure);
 }
 
 void model_save(const struct checkpoint_model *from, const char *dir, uint64_t step,

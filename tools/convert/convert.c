@@ -19,10 +19,11 @@
 #include "base/options.h"
 #include "base/same_file.h"
 #include "tools/convert/convert.h"
+#include "tools/convert/export.h"
 #include "tools/convert/read_config.h"
 
 struct request {
-  const char *input, *output;
+  const char *input, *output, *exported, *dtype;
   uint64_t sequence; /* 0: not given */
   struct pen_texts ignored;
   bool help, version;
@@ -58,8 +59,11 @@ static const struct pen_command_line command_line = {
 
 static _Noreturn void print_help(void) {
   printf(
-      "usage: penstock-convert [OPTION]... CONFIG.json|FOLDER\n\n"
-      "Writes a topology for a model as Hugging Face's transformers stores it.\n\n");
+      "usage: penstock-convert [OPTION]... CONFIG.json|FOLDER\n"
+      "       penstock-convert --export FOLDER [--dtype DTYPE] CHECKPOINT\n\n"
+      "Writes a topology for a model as Hugging Face's transformers stores it, or a checkpoint as "
+      "such a "
+      "model.\n\n");
   pen_command_line_print_options(&command_line);
   exit_after_output();
 }
@@ -75,6 +79,11 @@ static struct request read_command_line(int argc, char **argv) {
   if (first + 1 != argc)
     convert_fail(EX_USAGE, "give one config.json, or the folder that holds it; try --help");
   request.input = argv[first];
+  if (request.exported == NULL && request.dtype != NULL)
+    convert_fail(EX_USAGE, "--dtype is for --export");
+  if (request.exported != NULL &&
+      (request.output != NULL || request.sequence != 0 || request.ignored.count != 0))
+    convert_fail(EX_USAGE, "--export writes no topology: without -o, --sequence and --ignore");
   return request;
 }
 
@@ -131,6 +140,10 @@ static void write_file(const char *path, const struct pen_model_config *model) {
 
 int main(int argc, char **argv) {
   struct request request = read_command_line(argc, argv);
+  if (request.exported != NULL) {
+    convert_export(request.input, request.exported, request.dtype ? request.dtype : "f32");
+    exit(0);
+  }
   struct pen_model_config model;
   convert_read(&model, request.input, &request.ignored);
   if (request.sequence != 0) shorten_sequence(&model, request.sequence);
