@@ -5,13 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/config_keys.h"
-#include "base/config_values.h"
 #include "base/json_text.h"
 
 /* The key of the file that a key is a part of: "rope_scaling" of "rope_scaling.factor". */
 static const char *file_key(struct pen_model_config *config, const char *key) {
-  return pen_config_text(config, "%.*s", (int)strcspn(key, "."), key);
+  return pen_config_text(config, "%.*s", (int)strcspn(key, ".["), key);
 }
 
 static bool differs(const struct pen_config_setting *there, const struct pen_config_setting *here) {
@@ -26,11 +24,16 @@ static void replace(json_t *root, const char *key, const json_t *here, const cha
   if (value != NULL) json_object_set(root, here_key, value);
 }
 
-/* A key of the file may hold several settings: all of them are replaced if one differs. */
-static void replace_settings(json_t *root, struct pen_model_config *there,
-                             struct pen_model_config *here) {
-  const char *replaced[PEN_CONFIG_SETTINGS_MAX];
+/* A key of the file may hold several settings: all of them are replaced if one differs, or if it
+ * was taken although it is not supported. */
+static void replace_keys(json_t *root, struct pen_model_config *there,
+                         struct pen_model_config *here) {
+  const char *replaced[PEN_CONFIG_LINES_MAX + PEN_CONFIG_SETTINGS_MAX];
   size_t count = 0;
+  for (; count < there->refused.count && count < PEN_CONFIG_LINES_MAX; count++) {
+    replaced[count] = file_key(there, there->refused.line[count]);
+    replace(root, replaced[count], here->root, replaced[count]);
+  }
   for (size_t i = 0; i < here->count; i++) {
     const struct pen_config_setting *old = pen_model_config_find(there, here->setting[i].name);
     if (differs(old, &here->setting[i]))
@@ -42,19 +45,6 @@ static void replace_settings(json_t *root, struct pen_model_config *there,
     const char *key = file_key(there, old != NULL ? old->key : new->key);
     for (size_t n = 0; n < count; n++)
       if (strcmp(replaced[n], key) == 0) replace(root, key, here->root, file_key(here, new->key));
-  }
-}
-
-/* What was taken although it is not supported. */
-static void replace_unsupported(json_t *root, struct pen_model_config *there,
-                                const struct pen_model_config *here) {
-  const struct pen_config_reading r = {.config = there};
-  for (size_t i = 0; i < pen_config_key_count; i++) {
-    const struct pen_config_key *row = &pen_config_keys[i];
-    const json_t *value = json_object_get(root, row->key);
-    if (row->kind == PEN_CONFIG_ONLY && pen_config_is_of_family(row, here->family) &&
-        value != NULL && !json_is_null(value) && !pen_config_is_one_of(&r, value, row->wanted))
-      replace(root, row->key, here->root, row->key);
   }
 }
 
@@ -71,8 +61,7 @@ char *pen_config_merged(struct pen_model_config *there, struct pen_model_config 
   const bool same = there->family != NULL && strcmp(there->family, here->family) == 0;
   json_t *root = json_deep_copy(same ? there->root : here->root);
   if (same) {
-    replace_settings(root, there, here);
-    replace_unsupported(root, there, here);
+    replace_keys(root, there, here);
     if (json_object_get(root, "architectures") == NULL)
       replace(root, "architectures", here->root, "architectures");
   }

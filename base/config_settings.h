@@ -30,6 +30,7 @@ struct pen_model_config {
   struct pen_config_setting setting[PEN_CONFIG_SETTINGS_MAX];
   size_t count;
   struct pen_config_lines reasons; /* why it is not supported: "FILE: KEY = VALUE is not ..." */
+  struct pen_config_lines refused; /* the keys of all reasons, those of ignored ones included */
   struct pen_config_lines notes;   /* what is done otherwise: "FILE: KEY = VALUE: ..." */
   struct pen_config_lines unknown; /* the keys that the table does not have */
   struct pen_config_lines unknown_values;

@@ -37,21 +37,22 @@ void pen_config_add_line(struct pen_config_lines *lines, const char *line) {
   lines->count++;
 }
 
-/* Notes a reason, so that all are told at once. */
+static void add_reason(const struct pen_config_reading *r, const char *key, const char *reason) {
+  pen_config_add_line(&r->config->refused, key);
+  if (!pen_config_ignores(r->rules, key)) pen_config_add_line(&r->config->reasons, reason);
+}
+
 void pen_config_refuse(const struct pen_config_reading *r, const char *key, const json_t *value,
                        const char *allowed) {
   struct pen_model_config *config = r->config;
-  if (!pen_config_ignores(r->rules, key))
-    pen_config_add_line(&config->reasons,
-                        pen_config_text(config, "%s: %s = %s is not supported: %s", config->path,
-                                        pen_config_shown(config, key),
-                                        pen_config_value_text(config, value), allowed));
+  add_reason(r, key,
+             pen_config_text(config, "%s: %s = %s is not supported: %s", config->path,
+                             pen_config_shown(config, key), pen_config_value_text(config, value),
+                             allowed));
 }
 
 void pen_config_refuse_missing(const struct pen_config_reading *r, const char *key) {
-  if (!pen_config_ignores(r->rules, key))
-    pen_config_add_line(&r->config->reasons,
-                        pen_config_text(r->config, "%s: %s: missing", r->config->path, key));
+  add_reason(r, key, pen_config_text(r->config, "%s: %s: missing", r->config->path, key));
 }
 
 /* ---- settings ---- */
@@ -63,11 +64,9 @@ struct pen_config_setting *pen_config_set(const struct pen_config_reading *r,
   struct pen_config_setting *setting = pen_model_config_find(config, row->setting);
   const bool overrides = setting != NULL && pen_config_ignores(r->rules, setting->key);
   if (setting != NULL && !overrides && !pen_config_same_value(setting->text, text)) {
-    if (!pen_config_ignores(r->rules, row->key))
-      pen_config_add_line(
-          &config->reasons,
-          pen_config_text(config, "%s: %s = %s, but %s = %s: two names of one key", config->path,
-                          row->key, text, setting->key, setting->text));
+    add_reason(r, row->key,
+               pen_config_text(config, "%s: %s = %s, but %s = %s: two names of one key",
+                               config->path, row->key, text, setting->key, setting->text));
     return setting;
   }
   if (setting == NULL) setting = &config->setting[config->count++];

@@ -254,7 +254,7 @@ loss model >/dev/null
 is "another family" "$(cat errors)" 'penstock: model/config.json: model_type = "llama" there, model.family = "gpt2" here; to load it all the same: --ignore KEY'
 
 # What a checkpoint keeps of the folder that its run began from: the config but for what differs, and the files that serve it.
-serving=',"architectures":["GPT2LMHeadModel"],"bos_token_id":5,"eos_token_id":[5,7],"torch_dtype":"bfloat16","custom":{"small":1e-05,"large":0.1,"none":null},"layer_norm_epsilon":1e-06'
+serving=',"architectures":["GPT2LMHeadModel"],"activation_function":"relu","bos_token_id":5,"eos_token_id":[5,7],"torch_dtype":"bfloat16","custom":{"small":1e-05,"large":0.1,"none":null},"layer_norm_epsilon":1e-06'
 printf '{%s%s}' "$gpt2" "$serving" >model/config.json
 for file in generation_config.json tokenizer.json merges.txt; do echo "$file" >model/$file; done
 echo other >model/README.md
@@ -264,10 +264,10 @@ serves() { # NAME STEP: the files of a checkpoint, and that they are the model's
   is "$1: theirs" "$(cat served/latest/generation_config.json served/latest/tokenizer.json served/latest/merges.txt | tr '\n' ' ')" \
     "generation_config.json tokenizer.json merges.txt "
   is "$1: the config" "$(tr -d ' \n' <served/latest/config.json)" \
-    "$(printf '{%s%s}' "$gpt2" "$serving" | sed 's/1e-06/1e-05/; s/bfloat16/float32/')"
+    "$(printf '{%s%s}' "$gpt2" "$serving" | sed 's/1e-06/1e-05/; s/bfloat16/float32/; s/relu/gelu_new/')"
 }
 train() { "$scratch/small" train --data data.bin --quiet --checkpoint served "$@" 2>errors; }
-ok "trains from a folder" train --steps 1 --init model --ignore layer_norm_epsilon
+ok "trains from a folder" train --steps 1 --init model --ignore layer_norm_epsilon --ignore activation_function
 serves "from a folder"
 mv model gone
 ok "goes on without it" train --steps 2 --resume
