@@ -31,7 +31,7 @@ struct pen_model_config {
   size_t count;
   struct pen_config_lines reasons; /* why it is not supported: "FILE: KEY = VALUE is not ..." */
   struct pen_config_lines refused; /* the keys of all reasons, those of ignored ones included */
-  struct pen_config_lines notes;   /* what is done otherwise: "FILE: KEY = VALUE: ..." */
+  struct pen_config_lines notes;   /* what is done otherwise, or is odd: "FILE: KEY = VALUE: ..." */
   struct pen_config_lines unknown; /* the keys that the table does not have */
   struct pen_config_lines unknown_values;
   struct json_t *root;           /* the file; null: it could not be read, see the reasons */

@@ -134,7 +134,8 @@ static const char *computed_default(const struct pen_config_reading *r, const ch
 /* The default of a key that is absent or, if `is_null`, null; null: none. */
 static const char *default_of(const struct pen_config_reading *r, const struct pen_config_key *row,
                               bool is_null) {
-  const char *text = row->default_value + (*row->default_value == '~'), *bar = strchr(text, '|');
+  const char *text = row->default_value + strspn(row->default_value, "~!"),
+             *bar = strchr(text, '|');
   if (is_null && bar != NULL) text = bar + 1;
   if (*text == '=') return computed_default(r, text + 1);
   const char *number = pen_config_text(r->config, "%.*s", (int)strcspn(text, "|"), text);
@@ -156,6 +157,11 @@ static void set_defaults(const struct pen_config_reading *r) {
     struct pen_config_setting *setting = pen_config_set(r, row, text);
     setting->is_default = true;
     setting->is_implied = *row->default_value == '~';
+    if (*row->default_value == '!')
+      pen_config_add_line(
+          &r->config->notes,
+          pen_config_text(r->config, "%s: %s: absent: %s, as in transformers' class",
+                          r->config->path, row->key, text));
   }
 }
 

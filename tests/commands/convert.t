@@ -68,6 +68,11 @@ qwen3	ffn = 22016, head_dim = 128, heads = 32, hidden = 4096, kv_heads = 32, lay
 gemma3_text	ffn = 9216, head_dim = 256, heads = 8, hidden = 2304, kv_heads = 4, layers = 26, norm_epsilon = 1e-6, query_scalar = 256, rope_local_theta = 10000.0, rope_theta = 1000000.0, sequence = 131072, vocab = 262208, window = 4096
 gpt2	ffn = 3072, heads = 12, hidden = 768, layers = 12, norm_epsilon = 1e-5, sequence = 1024, vocab = 50257
 END
+is "sizes that are absent are named" "$(printf '{"model_type":"llama","hidden_size":64,"vocab_size":256}' >config.json; "$convert" -o out.cfg config.json 2>&1)" \
+  "penstock-convert: warning: config.json: num_hidden_layers: absent: 32, as in transformers' class
+penstock-convert: warning: config.json: num_attention_heads: absent: 32, as in transformers' class
+penstock-convert: warning: config.json: intermediate_size: absent: 11008, as in transformers' class
+penstock-convert: warning: config.json: max_position_embeddings: absent: 2048, as in transformers' class"
 is "heads of keys and values that are null are as many as heads" \
   "$(for family in mistral qwen2 qwen3; do model "\"model_type\":\"$family\"" ',"num_key_value_heads":null' | grep -o 'kv_heads = [0-9]*'; done | tr '\n' ' ')" \
   'kv_heads = 32 kv_heads = 32 kv_heads = 32 '
