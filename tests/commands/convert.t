@@ -309,6 +309,7 @@ else
   skip "export: each value is rounded to the nearest" "no Python"
 fi
 exports "into a folder that has something" 73 "penstock-convert: --export half: exists, and is no empty folder" --export half served
+exports "into the folder of a checkpoint" 64 "penstock-convert: --export served/latest/new: in the folder of a checkpoint" --export served/latest/new served
 exports "of nothing" 66 "penstock-convert: nowhere: holds neither model.safetensors nor a checkpoint named latest: No such file or directory" --export new nowhere
 exports "another dtype" 64 "penstock-convert: --dtype f64: f32 or bf16" --export new --dtype f64 served
 exports "a dtype of nothing" 64 "penstock-convert: --dtype is for --export" --dtype bf16 served/latest

@@ -16,6 +16,7 @@
 #include <sysexits.h>
 #include <unistd.h>
 
+#include "base/same_file.h"
 #include "gen/base/arena.h"
 #include "runtime/base/files.h"
 #include "runtime/storage/checkpoint_load.h"
@@ -192,10 +193,12 @@ static void write_kept(const char *folder) {
 }
 
 void convert_export(const char *checkpoint, const char *to, const char *dtype) {
-  char folder[PATH_MAX];
+  char folder[PATH_MAX], conflict[PEN_CONFLICT_BYTES];
   struct stat status;
   export.dtype = dtype_named(dtype);
   pen_checkpoint_share(resolve, checkpoint, folder); /* no run removes it meanwhile */
+  const struct pen_named_file file = {"--export", to, true, NULL};
+  if (pen_find_conflict(&file, 1, conflict)) convert_fail(EX_USAGE, "%s", conflict);
   if (stat(to, &status) == 0 && !is_empty_folder(to))
     convert_fail(EX_CANTCREAT, "--export %s: exists, and is no empty folder", to);
   size_t length = strlen(to);
