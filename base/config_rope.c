@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char original_positions[] = "original_max_position_embeddings";
+
 /* The kinds of RoPE scaling, and the keys of each. */
 static const struct scaling {
   const char *kind;
@@ -18,7 +20,7 @@ static const struct scaling {
      {{.key = "factor", .kind = PEN_CONFIG_REAL, .setting = "rope_factor"},
       {.key = "low_freq_factor", .kind = PEN_CONFIG_REAL, .setting = "rope_low_freq_factor"},
       {.key = "high_freq_factor", .kind = PEN_CONFIG_REAL, .setting = "rope_high_freq_factor"},
-      {.key = "original_max_position_embeddings",
+      {.key = original_positions,
        .kind = PEN_CONFIG_INTEGER,
        .setting = "rope_original_sequence"}}},
 };
@@ -62,6 +64,9 @@ static const struct scaling *set_scaling(const struct pen_config_reading *r,
     pen_config_set(r, &setting, pen_config_text(r->config, "\"%s\"", scaling->kind));
   for (size_t i = 0; i < scaling->count; i++) {
     const json_t *part = json_object_get(value, scaling->part[i].key);
+    if (part == NULL && strcmp(scaling->part[i].key, original_positions) == 0)
+      part =
+          json_object_get(r->config->root, "max_position_embeddings"); /* transformers' default */
     set_part(r, row, &scaling->part[i], part ? part : json_null());
   }
   return scaling;

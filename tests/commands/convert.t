@@ -31,6 +31,8 @@ is "llama3" "$(rope "$llama" ",\"rope_theta\":1e4,\"rope_scaling\":{$stretched}"
   'rope_factor = 8.0 rope_high_freq_factor = 4.0 rope_low_freq_factor = 1.0 rope_original_sequence = 64 rope_scaling = "llama3" rope_theta = 10000.0 '
 matches "llama3: as the table of angles is made" "$("$gen" out.cfg)" '*PEN_OP_ROPE_TABLE*{16, 4}, {10000, 8, 3.395305452627*, 0.3333333333333333*}*'
 is "llama3 of transformers 5, qwen3" "$(rope "$qwen3" ",\"rope_parameters\":{\"rope_theta\":1e4,$stretched}")" "$(rope "$llama" ",\"rope_scaling\":{$stretched}")"
+is "llama3 without its positions" "$(rope "$llama" ',"rope_scaling":{"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0}' | grep -o 'original_sequence = [0-9]*')" \
+  "original_sequence = 16"
 is "linear" "$(rope "$llama" ',"rope_scaling":{"type":"linear","factor":4}')" 'rope_factor = 4.0 rope_scaling = "linear" rope_theta = 10000.0 '
 matches "linear: as the table of angles is made" "$("$gen" out.cfg)" '*PEN_OP_ROPE_TABLE*{16, 4}, {10000, 4}}*'
 is "qwen3's heads are 128 wide unless it says" "$(model "$qwen3" '' | grep -o 'head_dim = [0-9]*')" "head_dim = 128"
