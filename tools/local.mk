@@ -2,12 +2,14 @@
 penstock_convert_SOURCES = \
   %reldir%/convert/convert.c \
   %reldir%/convert/convert.h \
-  %reldir%/convert/keys.def \
+  %reldir%/convert/export.c \
+  %reldir%/convert/export.h \
   %reldir%/convert/message.c \
   %reldir%/convert/options.def \
-  %reldir%/convert/read_config.c
+  %reldir%/convert/read_config.c \
+  %reldir%/convert/read_config.h
 penstock_convert_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
-penstock_convert_LDADD = libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NETTLE_LIBS) -lm
+penstock_convert_LDADD = libgen.a libruntime.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NETTLE_LIBS) -lm
 penstock_tokens_SOURCES = \
   %reldir%/tokens/documents.c \
   %reldir%/tokens/fail.c \

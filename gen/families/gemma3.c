@@ -50,17 +50,6 @@ static uint32_t norm_block(struct pen_graph *graph, uint32_t layer, uint32_t x) 
   return pen_rotary_norm(graph, "norm", x, "model.norm", graph->topology->model_hidden, FEATURES);
 }
 
-static char *config_json(const struct pen_topology *t) {
-  return pen_rotary_config(
-      t, "Gemma3ForCausalLM", "gemma3_text",
-      pen_text("\"hidden_activation\": \"gelu_pytorch_tanh\",\n  \"attention_bias\": false,\n"
-               "  \"query_pre_attn_scalar\": %lld,\n  \"rope_local_base_freq\": %.17g,\n"
-               "  \"sliding_window\": %lld,\n  \"sliding_window_pattern\": %d,\n"
-               "  \"attn_logit_softcapping\": null,\n  \"final_logit_softcapping\": null",
-               (long long)t->model_query_scalar, t->model_rope_local_theta,
-               (long long)t->model_window, PERIOD));
-}
-
 #define LAYER(attention, table)                                                          \
   (const struct pen_block_kind[]) {                                                      \
     {"self_attn",                                                                        \
@@ -98,5 +87,4 @@ const struct pen_family pen_family_gemma3_text = {
                                                   &pen_language_starts, &pen_rotary_table,
                                                   &pen_rotary_local_table, NULL},
     .embedding = PEN_ROTARY_EMBEDDING,
-    .config_json = config_json,
 };

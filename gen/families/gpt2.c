@@ -92,23 +92,6 @@ static uint32_t norm_block(struct pen_graph *graph, uint32_t layer, uint32_t x) 
   return layernorm(graph, "norm", "transformer.ln_f", x);
 }
 
-static char *config_json(const struct pen_topology *t) {
-  return pen_text(
-      "{\n"
-      "  \"architectures\": [\"GPT2LMHeadModel\"],\n"
-      "  \"model_type\": \"gpt2\",\n"
-      "  \"n_embd\": %lld,\n  \"n_inner\": %lld,\n  \"n_layer\": %lld,\n  \"n_head\": %lld,\n"
-      "  \"vocab_size\": %lld,\n  \"n_positions\": %lld,\n  \"n_ctx\": %lld,\n"
-      "  \"layer_norm_epsilon\": %.17g,\n  \"initializer_range\": 0.02,\n  "
-      "\"activation_function\": \"gelu_new\",\n"
-      "  \"resid_pdrop\": 0.0,\n  \"embd_pdrop\": 0.0,\n  \"attn_pdrop\": 0.0,\n"
-      "  \"tie_word_embeddings\": %s,\n  \"torch_dtype\": \"float32\"\n}\n",
-      (long long)t->model_hidden, (long long)t->model_ffn, (long long)t->model_layers,
-      (long long)t->model_heads, (long long)t->model_vocab, (long long)t->model_sequence,
-      (long long)t->model_sequence, t->model_norm_epsilon,
-      t->model_tie_embeddings ? "true" : "false");
-}
-
 const struct pen_family pen_family_gpt2 = {
     .name = "gpt2",
     .before = (const struct pen_block_kind[]){{"transformer.wte",
@@ -131,5 +114,4 @@ const struct pen_family pen_family_gpt2 = {
     .input = (const struct pen_declared *const[]){&pen_language_tokens, &pen_language_targets,
                                                   &pen_language_starts, NULL},
     .embedding = EMBEDDING,
-    .config_json = config_json,
 };

@@ -8,10 +8,4 @@ static uint32_t attention_block(struct pen_graph *graph, uint32_t n, uint32_t x)
   return pen_rotary_attention(graph, n, x, PEN_ROTARY_HEAD_NORMS);
 }
 
-static char *config_json(const struct pen_topology *t) {
-  return pen_rotary_config(t, "Qwen3ForCausalLM", "qwen3",
-                           PEN_ROTARY_SILU
-                           "\"attention_bias\": false,\n  \"use_sliding_window\": false");
-}
-
-const struct pen_family pen_family_qwen3 = PEN_ROTARY_FAMILY("qwen3", attention_block, config_json);
+const struct pen_family pen_family_qwen3 = PEN_ROTARY_FAMILY("qwen3", attention_block);

@@ -55,13 +55,8 @@ uint32_t pen_rotary_layer_norm(struct pen_graph *graph, uint32_t n, const char *
 uint32_t pen_rotary_norm(struct pen_graph *graph, const char *value, uint32_t x, const char *name,
                          int64_t width, unsigned features);
 
-/* config.json; `more`: further `"key": value` of the family, separated by commas. */
-char *pen_rotary_config(const struct pen_topology *t, const char *architecture, const char *type,
-                        const char *more);
-#define PEN_ROTARY_SILU "\"hidden_act\": \"silu\",\n  "
-
 /* Defines a family of that name, whose layers are this attention block and pen_rotary_mlp. */
-#define PEN_ROTARY_FAMILY(title, attention, config)                                             \
+#define PEN_ROTARY_FAMILY(title, attention)                                                     \
   {                                                                                             \
     .name = title, .before = pen_rotary_before, .layers_prefix = "model.layers.",               \
     .layer =                                                                                    \
@@ -74,7 +69,6 @@ char *pen_rotary_config(const struct pen_topology *t, const char *architecture, 
             {"mlp", pen_rotary_mlp, &pen_rotary_hidden_states, &pen_rotary_hidden_states, {0}}, \
             {0}},                                                                               \
     .after = pen_rotary_after, .input = pen_rotary_input, .embedding = PEN_ROTARY_EMBEDDING,    \
-    .config_json = config,                                                                      \
   }
 
 #endif

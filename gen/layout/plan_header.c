@@ -1,11 +1,19 @@
 /* plan_header.c: the fields of the plan that follow from the settings. */
 #include "gen/layout/plan_header.h"
+
+#include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/config_write.h"
+#include "base/json_text.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/base/version.h"
 #include "gen/families/families.h"
 #include "gen/topology/schedule_table.h"
+#include "gen/topology/settings.h"
+#include "gen/topology/value.h"
 
 static const char *const decay_text[] = {
 #define PEN_DECAY(name, text, meaning) text,
@@ -57,6 +65,23 @@ static void set_binding(struct pen_plan *plan, const struct pen_topology *t) {
   plan->cores = core;
 }
 
+static const char *model_setting(const void *topology, const char *name) {
+  return pen_value_text(topology, pen_setting_find("model", strlen("model"), name));
+}
+
+/* As transformers reads it. */
+static const char *config_json(const struct pen_topology *t, const struct pen_family *family) {
+  if (family->config_json != NULL) return family->config_json(t);
+  const struct pen_config_source source = {model_setting, t};
+  json_t *object = pen_config_object(t->model_family, &source);
+  char *text = pen_json_text(object);
+  if (text == NULL) pen_stop(PEN_EXIT_INTERNAL, "no memory for config.json");
+  const char *kept = pen_text("%s", text);
+  free(text);
+  json_decref(object);
+  return kept;
+}
+
 struct pen_plan *pen_plan_header(const struct pen_topology *t,
                                  const struct pen_partition *partition) {
   const struct pen_family *family = pen_family_find(t->model_family);
@@ -101,7 +126,7 @@ struct pen_plan *pen_plan_header(const struct pen_topology *t,
   plan->packed = t->batch_packed;
   plan->loss_is_mean = strcmp(t->model_loss, "cross_entropy") == 0;
   plan->optimizer = optimizer_settings(t);
-  plan->config_json = family->config_json(t);
+  plan->config_json = config_json(t, family);
   plan->settings = pen_topology_canonical(t);
   return plan;
 }

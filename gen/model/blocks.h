@@ -60,7 +60,7 @@ struct pen_family {
   const char *layers_prefix; /* a layer's name is this and its number: "model.layers." */
   const struct pen_declared *const *input; /* inputs of the step; ends with null */
   const char *embedding; /* the weight (vocab, hidden) that a tied head reads; null: none */
-  /* The checkpoint's config.json, as Hugging Face's transformers reads it. */
+  /* The checkpoint's config.json; null: that of transformers' class (base/config_write.h). */
   char *(*config_json)(const struct pen_topology *topology);
 };
 

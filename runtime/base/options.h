@@ -23,6 +23,7 @@ typedef uint64_t pen_option_NUMBER;
 typedef double pen_option_SECONDS;
 typedef double pen_option_REAL;
 typedef bool pen_option_FLAG;
+typedef struct pen_texts pen_option_LIST;
 
 /* The options, with defaults for those not given; `given` says which were. */
 struct pen_options {

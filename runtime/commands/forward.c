@@ -42,12 +42,12 @@ static void find_weights(struct pen_run *run, const char *command,
   char file[PATH_MAX];
   if (options->init != NULL) {
     pen_checkpoint_share(pen_resolve_path, options->init, folder);
-    pen_weights_check(run->plan, folder);
+    pen_run_check_weights(run, folder);
     run->weights_path = folder;
   } else if (pen_path_join(file, options->checkpoint, "model.safetensors") == 0 &&
              access(file, F_OK) == 0) {
     pen_checkpoint_share(pen_resolve_path, options->checkpoint, folder);
-    pen_weights_check(run->plan, folder);
+    pen_run_check_weights(run, folder);
     *(pen_manifest_find(folder, run->plan) == PEN_MANIFEST_OURS ? &run->checkpoint_path
                                                                 : &run->weights_path) = folder;
   } else if (pen_checkpoint_find_weights(options->checkpoint, run->plan, found) == 0) {
@@ -109,6 +109,7 @@ static void print_result(const struct pen_run *run) {
 
 /* Runs the steps. The host of result_rank (PEN_NONE: no host) prints the result line. */
 static int run_forward(struct pen_run *run, uint32_t result_rank) {
+  pen_run_report_weights(run, run->options->quiet);
   pen_run_open_trace(run);
   int status = pen_launch(run);
   if (status == 0 && is_local(run, result_rank)) {
@@ -218,6 +219,7 @@ int pen_run_generate(const struct pen_plan *plan, const struct pen_options *opti
   run.hooks = &pen_generate_hooks;
   run.prompts_checksum = pen_prompts_checksum(&prompts);
   pen_generate_open(&run, options, &prompts);
+  pen_run_report_weights(&run, options->quiet);
   const int status = run_forward(&run, PEN_NONE);
   release_one_replica(&one, whole);
   return status;

@@ -6,6 +6,7 @@
 #include "runtime/base/check.h"
 #include "runtime/commands/files.h"
 #include "runtime/observe/trace.h"
+#include "runtime/storage/initial_weights.h"
 #include "runtime/supervise/early_exit.h"
 
 /* The buckets that steps of this kind may run. */
@@ -44,6 +45,17 @@ const struct pen_profile *pen_longest_profile(const struct pen_buckets *buckets)
 void pen_run_open_data(struct pen_run *run) {
   const char *path = pen_token_path(run->plan, "--data", run->options->data);
   pen_data_open(&run->data, run->plan, run->profile->sequence, path, run->options->seed);
+}
+
+void pen_run_check_weights(struct pen_run *run, const char *path) {
+  run->shapes_alone = !pen_weights_check(run->plan, path, &run->options->ignored);
+}
+
+void pen_run_report_weights(const struct pen_run *run, bool quiet) {
+  if (!quiet && run->shapes_alone && run->plan->needs_tokens && run->local.first == 0) {
+    pen_say(run->plan->name, "%s: no config.json beside: the model is checked by shapes only",
+            run->options->init != NULL ? run->options->init : run->options->checkpoint);
+  }
 }
 
 void pen_run_open_trace(struct pen_run *run) {

@@ -20,6 +20,13 @@ const struct pen_profile *pen_longest_profile(const struct pen_buckets *buckets)
 /* Opens --data. */
 void pen_run_open_data(struct pen_run *run);
 
+/* Checks weights that are no run's latest checkpoint (pen_weights_check()), with --ignore. */
+void pen_run_check_weights(struct pen_run *run, const char *path);
+
+/* When all is open: says on the host of rank 0, unless `quiet`, if only the shapes of the weights
+ * were compared. */
+void pen_run_report_weights(const struct pen_run *run, bool quiet);
+
 /* Creates the file of --trace; without the option, sets its descriptor to -1. */
 void pen_run_open_trace(struct pen_run *run);
 

@@ -44,6 +44,7 @@ static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
     run->first_step = found->step;
     run->updates = found->updates;
     pen_train_data_continue(run, found);
+    pen_kept_files_open(&run->kept, found->path, run->plan->config_json, "float32");
     if (run->local.first == 0) {
       report_start(found, options);
     }
@@ -57,7 +58,10 @@ static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
     static char path[PATH_MAX];
     pen_resolve_path(options->init, path);
     run->weights_path = path;
-    pen_weights_check(run->plan, run->weights_path);
+    pen_run_check_weights(run, run->weights_path);
+    if (options->checkpoint != NULL) {
+      pen_kept_files_open(&run->kept, path, run->plan->config_json, "float32");
+    }
   }
 }
 
@@ -224,6 +228,7 @@ int pen_run_train(const struct pen_plan *plan, const struct pen_options *options
   if (run.local.first == 0) {
     check_metrics(&run);
   }
+  pen_run_report_weights(&run, options->quiet);
   pen_run_open_trace(&run);
   if (options->measure != NULL) {
     pen_measure_open(&run.measure, plan, run.profile, options->measure, run.steps);

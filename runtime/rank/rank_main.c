@@ -144,6 +144,7 @@ static void save_checkpoint(struct pen_rank *rank, bool last) {
       .log = run->log_descriptor,
       .overwrites = run->options->overwrite && run->restart.saved_step == 0,
       .keep = run->options->keep,
+      .kept = &run->kept,
       .last = last,
       .view = rank->stream_state == NULL ? NULL : &view};
   int status;

@@ -19,6 +19,7 @@
 #include "runtime/observe/measure.h"
 #include "runtime/observe/restart_event.h"
 #include "runtime/plan/plan.h"
+#include "runtime/storage/kept_files.h"
 #include "runtime/storage/memory_checkpoint.h"
 #include "runtime/storage/update_counts.h"
 
@@ -65,6 +66,8 @@ struct pen_run {
   struct pen_folder_id checkpoints;      /* that this command has locked */
   const char *checkpoint_path;           /* folder to load from, or null */
   const char *weights_path;              /* file to load weights from, or null */
+  bool shapes_alone;                     /* the weights are compared by: no config.json */
+  struct pen_kept_files kept;            /* of the folder that the run began from */
   bool announces;                        /* rank 0 says what it runs on */
   uint64_t first_step;                   /* optimizer steps before this run, or this restart */
   uint64_t steps;                        /* of this run, from there */

@@ -55,8 +55,8 @@ static void complete_checkpoint(struct pen_endpoint *endpoint, const struct pen_
     if (here) {
       pen_checkpoint_abandon(saving->directory);
     }
-  } else if (!pen_checkpoint_finish(endpoint->plan, saving->directory, &saving->state, digests,
-                                    &failure)) {
+  } else if (!pen_checkpoint_finish(endpoint->plan, saving->directory, &saving->state, saving->kept,
+                                    digests, &failure)) {
     report_save_failure(control, saving, &failure);
   } else {
     if (saving->overwrites && atomic_load(&control->saved_step) == 0) {

@@ -16,6 +16,7 @@ struct pen_saving {
   int log;                            /* descriptor of --log, or -1 */
   bool overwrites;                    /* the run's first save removes what a former run has saved */
   uint64_t keep;                      /* checkpoints to keep; 0: all */
+  const struct pen_kept_files *kept;  /* or null */
   bool last;                          /* no step comes after it */
   const struct pen_arena_view *view;  /* of the rank's arena; null: it is in host memory */
 };

@@ -17,6 +17,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
 #include "runtime/storage/checkpoint_prune.h"
+#include "runtime/storage/config_check.h"
 #include "runtime/storage/manifest.h"
 #include "runtime/storage/safetensors.h"
 #include "runtime/storage/safetensors_header.h"
@@ -60,7 +61,7 @@ static struct pen_safetensors *open_checked(char path[PATH_MAX], const char *fol
       }
     }
   }
-  pen_safetensors_expect_no_more(stored);
+  pen_safetensors_expect_no_more(&stored, 1, NULL, NULL);
   return stored;
 }
 
@@ -224,6 +225,18 @@ int pen_checkpoint_share(int (*lead)(const char *name, char folder[PATH_MAX]), c
   return result;
 }
 
+/* Fails if the checkpoint is of another model, naming the settings that differ, where its
+ * config.json tells. */
+static void check_model(const char *folder, const struct pen_plan *plan) {
+  struct pen_manifest manifest;
+  char differences[PEN_MESSAGE_BYTES];
+  pen_manifest_read_state(&manifest, folder, plan);
+  if (memcmp(manifest.model_digest, plan->model_digest, PEN_DIGEST_BYTES) != 0) {
+    pen_fail(PEN_EXIT_DATA, "%s/manifest.json: model_digest: a checkpoint of another model%s",
+             folder, pen_config_differences(differences, plan, folder));
+  }
+}
+
 static int find(const char *dir, const struct pen_plan *plan, int moments,
                 struct pen_checkpoint_info *out) {
   struct pen_manifest manifest;
@@ -232,13 +245,10 @@ static int find(const char *dir, const struct pen_plan *plan, int moments,
   if (missing && (!moments || find_newest(dir, out->path))) {
     return 1;
   }
+  check_model(out->path, plan);
   check_values(out->path, plan);
   pen_manifest_read(&manifest, out->path, plan,
                     moments ? PEN_CHECKPOINT_EXP_AVG_SQ : PEN_CHECKPOINT_VALUE);
-  if (memcmp(manifest.model_digest, plan->model_digest, PEN_DIGEST_BYTES) != 0) {
-    pen_fail(PEN_EXIT_DATA, "%s/manifest.json: model_digest: a checkpoint of another model",
-             out->path);
-  }
   if (moments) {
     check_moments(plan, &manifest, out);
     out->updates = counts_of(plan, &manifest);

@@ -10,6 +10,7 @@
 
 #include "runtime/base/files.h"
 #include "runtime/storage/checkpoint_tensors.h"
+#include "runtime/storage/kept_files.h"
 
 const char *const pen_temporary_links[PEN_TEMPORARY_LINKS] = {"latest.tmp", ".latest.tmp"};
 
@@ -44,8 +45,16 @@ bool pen_checkpoint_exists(const char *folder) {
 
 void pen_checkpoint_remove(const char *folder) {
   char path[PATH_MAX];
-  for (int i = 0; i < PEN_CHECKPOINT_FILES && is_folder(folder); i++) {
+  if (!is_folder(folder)) {
+    return;
+  }
+  for (int i = 0; i < PEN_CHECKPOINT_FILES; i++) {
     if (pen_path_join(path, folder, pen_checkpoint_files[i]) == 0) {
+      unlink(path);
+    }
+  }
+  for (int i = 0; i < PEN_KEPT_FILES; i++) {
+    if (pen_path_join(path, folder, pen_kept_file_names[i]) == 0) {
       unlink(path);
     }
   }

@@ -307,15 +307,22 @@ static bool add_manifest(const struct save *save, const struct pen_plan *plan,
          failed(failure, PEN_EXIT_CANNOT_WRITE, path);
 }
 
-static bool add_config(const struct save *save, const struct pen_plan *plan,
+static bool add_config(const struct save *save, const char *text,
                        struct pen_save_failure *failure) {
   char path[PATH_MAX];
   int fd = open_part(save, PEN_CONFIG_FILE, O_CREAT | O_EXCL, path);
   if (fd < 0) {
     return failed(failure, PEN_EXIT_CANNOT_CREATE, path);
   }
-  const int result = pen_file_write(fd, plan->config_json, strlen(plan->config_json));
+  const int result = pen_file_write(fd, text, strlen(text));
   return pen_file_sync_close(fd, result) == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, path);
+}
+
+static bool add_kept(const struct save *save, const struct pen_kept_files *kept,
+                     struct pen_save_failure *failure) {
+  char path[PATH_MAX];
+  return kept == NULL || pen_kept_files_write(kept, save->temporary, path) == 0 ||
+         failed(failure, PEN_EXIT_CANNOT_WRITE, path);
 }
 
 /* Moves a file of others from the older folder of a step into the new one. */
@@ -380,13 +387,16 @@ static bool point_latest(const struct save *save, struct pen_save_failure *failu
 
 bool pen_checkpoint_finish(const struct pen_plan *plan, const char *dir,
                            const struct pen_checkpoint_state *state,
+                           const struct pen_kept_files *kept,
                            unsigned char (*digests)[PEN_DIGEST_BYTES],
                            struct pen_save_failure *failure) {
   struct save save;
+  const char *config = kept != NULL && kept->config != NULL ? kept->config : plan->config_json;
   pen_files_report_size_limit();
   bool good = name_save(&save, dir, state->step, failure) &&
               add_manifest(&save, plan, state, digests, failure) &&
-              add_config(&save, plan, failure) && sync_part(&save, PEN_MODEL_FILE, failure) &&
+              add_config(&save, config, failure) && add_kept(&save, kept, failure) &&
+              sync_part(&save, PEN_MODEL_FILE, failure) &&
               sync_part(&save, PEN_OPTIMIZER_FILE, failure) &&
               (pen_folder_sync(save.temporary) == 0 ||
                failed(failure, PEN_EXIT_CANNOT_WRITE, save.temporary)) &&

@@ -23,6 +23,7 @@
 #include "runtime/base/files.h"
 #include "runtime/plan/plan.h"
 #include "runtime/storage/checkpoint_state.h"
+#include "runtime/storage/kept_files.h"
 
 struct pen_save_failure {
   int status; /* PEN_EXIT_CANNOT_CREATE, PEN_EXIT_CANNOT_WRITE */
@@ -65,9 +66,10 @@ bool pen_checkpoint_digest(const struct pen_plan *plan, uint32_t global, const c
 
 /* Rank 0, after every rank's write: adds manifest.json and config.json, syncs, renames the folder
  * to step-NNNNNNNN (exchanged with an older one of that step), and points DIR/latest at it.
- */
+ * `kept`: what the folder has besides, or null. */
 bool pen_checkpoint_finish(const struct pen_plan *plan, const char *dir,
                            const struct pen_checkpoint_state *state,
+                           const struct pen_kept_files *kept,
                            unsigned char (*digests)[PEN_DIGEST_BYTES],
                            struct pen_save_failure *failure);
 

@@ -16,6 +16,7 @@
 #include "runtime/base/files.h"
 #include "runtime/storage/checkpoint_tensors.h"
 #include "runtime/storage/safetensors.h"
+#include "runtime/storage/config_check.h"
 #include "runtime/storage/model_files.h"
 #include "runtime/storage/tensor_pieces.h"
 
@@ -170,13 +171,31 @@ void pen_weights_load(const struct pen_loading *to, const char *path) {
   pen_model_files_close(shards);
 }
 
-void pen_weights_check(const struct pen_plan *plan, const char *path) {
+/* Without a config.json a checkpoint has the digest of its model; others have shapes alone. */
+static bool check_digest(const struct pen_plan *plan, const char *path,
+                         const struct pen_manifest *manifest) {
+  if (manifest != NULL &&
+      memcmp(manifest->model_digest, plan->model_digest, PEN_DIGEST_BYTES) != 0) {
+    pen_fail(PEN_EXIT_DATA, "%s/manifest.json: model_digest: a checkpoint of another model", path);
+  }
+  return manifest != NULL;
+}
+
+bool pen_weights_check(const struct pen_plan *plan, const char *path,
+                       const struct pen_texts *ignored) {
+  struct stat status;
+  const struct pen_manifest *manifest;
+  bool is_compared =
+      stat(path, &status) == 0 && S_ISDIR(status.st_mode) && pen_config_check(plan, path, ignored);
   struct pen_model_files *shards = pen_model_files_open(path, plan);
-  if (pen_model_files_beside_foreign(shards)) {
+  pen_model_files_check_unused(shards, ignored);
+  if (pen_model_files_manifest(shards, &manifest) == PEN_MANIFEST_FOREIGN) {
     pen_say(plan->name,
-            "%s/manifest.json is not of a checkpoint: ignored, the weights are not checked "
-            "against checksums",
+            "%s/manifest.json is not of a checkpoint: ignored, the weights are not checked against "
+            "checksums",
             path);
   }
+  is_compared = is_compared || check_digest(plan, path, manifest);
   pen_model_files_close(shards);
+  return is_compared;
 }

@@ -9,10 +9,14 @@ libruntime_a_SOURCES += \
   %reldir%/checkpoint_tensors.c \
   %reldir%/checkpoint_state.h \
   %reldir%/checkpoint_tensors.h \
+  %reldir%/config_check.c \
+  %reldir%/config_check.h \
   %reldir%/folder_mark.c \
   %reldir%/folder_mark.h \
   %reldir%/initial_weights.c \
   %reldir%/initial_weights.h \
+  %reldir%/kept_files.c \
+  %reldir%/kept_files.h \
   %reldir%/loading.c \
   %reldir%/loading.h \
   %reldir%/manifest.c \

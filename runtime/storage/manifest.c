@@ -362,6 +362,15 @@ void pen_manifest_read(struct pen_manifest *manifest, const char *folder,
   json_decref(root);
 }
 
+void pen_manifest_read_state(struct pen_manifest *manifest, const char *folder,
+                             const struct pen_plan *plan) {
+  char path[PATH_MAX];
+  json_t *root = load(path, folder, plan);
+  *manifest = (struct pen_manifest){0};
+  parse_state(manifest, path, root);
+  json_decref(root);
+}
+
 void pen_manifest_expect(const struct pen_manifest *manifest, const struct pen_plan *plan,
                          uint32_t weight_index, enum pen_checkpoint_tensor part, const char *file,
                          const unsigned char digest[PEN_DIGEST_BYTES]) {

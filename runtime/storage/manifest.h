@@ -39,6 +39,11 @@ enum pen_manifest_found pen_manifest_find(const char *folder, const struct pen_p
 void pen_manifest_read(struct pen_manifest *manifest, const char *folder,
                        const struct pen_plan *plan, enum pen_checkpoint_tensor last);
 
+/* The part of pen_manifest_read() that needs no weights: step, cursor and model digest. Fails in
+ * the same way; nothing is to be freed. */
+void pen_manifest_read_state(struct pen_manifest *manifest, const char *folder,
+                             const struct pen_plan *plan);
+
 /* Fails (PEN_EXIT_DATA) unless `digest` is that of a part of a weight, which was read from a file.
  */
 void pen_manifest_expect(const struct pen_manifest *manifest, const struct pen_plan *plan,

@@ -20,6 +20,8 @@
 #include "runtime/storage/safetensors.h"
 #include "runtime/storage/safetensors_header.h"
 
+static const char tied_head[] = "lm_head.weight";
+
 struct shard {
   char *name, *path; /* as in the index; where it is */
   struct pen_safetensors *file;
@@ -245,9 +247,6 @@ static const struct pen_stored *find(const struct pen_model_files *shards,
   return pen_safetensors_expect((*shard)->file, name, weight->dim_count, weight->tensor_dim);
 }
 
-/* What transformers stored, at one time or another, that no model learns. */
-static const char *const computed[] = {".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"};
-
 struct pen_model_files *pen_model_files_open(const char *path, const struct pen_plan *plan) {
   struct pen_model_files *shards = must(calloc(1, sizeof *shards), path);
   const struct shard *shard;
@@ -258,16 +257,101 @@ struct pen_model_files *pen_model_files_open(const char *path, const struct pen_
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     find(shards, &plan->weights[i], &shard);
   }
-  for (size_t s = 0; s < shards->count; s++) {
-    for (size_t i = 0; i < sizeof computed / sizeof *computed; i++) {
-      pen_safetensors_ignore(shards->shard[s].file, computed[i]);
-    }
-    if (plan->tie_count != 0) {
-      pen_safetensors_ignore(shards->shard[s].file, "lm_head.weight");
-    }
-    pen_safetensors_expect_no_more(shards->shard[s].file);
-  }
   return shards;
+}
+
+/* ---- tensors that are not used ---- */
+
+/* What transformers has stored, at one time or another, that no model learns; of a family, or null:
+ * of those with rotary positions. */
+static const struct {
+  const char *family, *name;
+} computed[] = {
+    {"gpt2", "attn.bias"},
+    {"gpt2", "attn.masked_bias"},
+    {NULL, "rotary_emb.inv_freq"},
+    {NULL, "rotary_emb.original_inv_freq"},
+    {NULL, "rotary_emb.cos_cached"},
+    {NULL, "rotary_emb.sin_cached"},
+    {"gemma3_text", "rotary_emb_local.inv_freq"},
+    {"gemma3_text", "rotary_emb_local.original_inv_freq"},
+    {"gemma3_text", "rotary_emb.full_attention_inv_freq"},
+    {"gemma3_text", "rotary_emb.full_attention_original_inv_freq"},
+    {"gemma3_text", "rotary_emb.sliding_attention_inv_freq"},
+    {"gemma3_text", "rotary_emb.sliding_attention_original_inv_freq"},
+    {"gemma3_text", "embed_tokens.embed_scale"},
+};
+
+static bool is_of_family(const char *family, const char *plan_family) {
+  return family == NULL ? strcmp(plan_family, "gpt2") != 0 : strcmp(plan_family, family) == 0;
+}
+
+/* Whether a name is `part`, or ends with it after a dot, or, if it may, begins with it before one.
+ */
+static bool has_part(const char *name, const char *part, bool may_begin) {
+  const size_t length = strlen(name), bytes = strlen(part);
+  return strcmp(name, part) == 0 ||
+         (length > bytes && ends_in(name, part) && name[length - bytes - 1] == '.') ||
+         (may_begin && length > bytes && strncmp(name, part, bytes) == 0 && name[bytes] == '.');
+}
+
+struct unused {
+  const struct pen_model_files *shards;
+  const struct pen_texts *ignored;
+};
+
+static bool is_ignored(const struct pen_texts *ignored, const char *name) {
+  for (size_t i = 0; i < ignored->count; i++) {
+    if (has_part(name, ignored->text[i], true)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+static bool passes(const void *context, const char *name) {
+  const struct unused *unused = context;
+  const struct pen_plan *plan = unused->shards->plan;
+  for (size_t i = 0; i < sizeof computed / sizeof *computed; i++) {
+    if (plan->family != NULL && is_of_family(computed[i].family, plan->family) &&
+        has_part(name, computed[i].name, false)) {
+      return true;
+    }
+  }
+  return (plan->tie_count != 0 && strcmp(name, tied_head) == 0) ||
+         is_ignored(unused->ignored, name);
+}
+
+/* The head that is stored beside the embedding of a tied model. transformers would use it. */
+static void check_tied_head(const struct pen_model_files *shards, const struct pen_texts *ignored) {
+  const struct pen_plan *plan = shards->plan;
+  for (size_t s = 0; s < shards->count && plan->tie_count != 0; s++) {
+    const struct pen_stored *head = pen_safetensors_find(shards->shard[s].file, tied_head);
+    if (head == NULL || is_ignored(ignored, tied_head)) {
+      continue;
+    }
+    const struct pen_weight *weight = &plan->weights[plan->ties[0].weight];
+    const struct shard *shard;
+    const struct pen_stored *embedding = find(shards, weight, &shard);
+    if (!pen_safetensors_equal(shards->shard[s].file, head, shard->file, embedding)) {
+      pen_fail(PEN_EXIT_DATA,
+               "%s: tensor %s: differs from %s, but this model ties them: build one with "
+               "model.tie_embeddings = false, or leave the head: --ignore %s",
+               shards->shard[s].path, tied_head, embedding->name, tied_head);
+    }
+  }
+}
+
+void pen_model_files_check_unused(const struct pen_model_files *shards,
+                                  const struct pen_texts *ignored) {
+  const struct unused unused = {shards, ignored};
+  struct pen_safetensors **files = must(calloc(shards->count, sizeof *files), "tensors");
+  for (size_t s = 0; s < shards->count; s++) {
+    files[s] = shards->shard[s].file;
+  }
+  pen_safetensors_expect_no_more(files, shards->count, passes, &unused);
+  free(files);
+  check_tied_head(shards, ignored);
 }
 
 void pen_model_files_read(const struct pen_model_files *shards, const struct pen_weight *weight,
@@ -283,8 +367,10 @@ void pen_model_files_read(const struct pen_model_files *shards, const struct pen
   }
 }
 
-bool pen_model_files_beside_foreign(const struct pen_model_files *shards) {
-  return shards->found == PEN_MANIFEST_FOREIGN;
+enum pen_manifest_found pen_model_files_manifest(const struct pen_model_files *shards,
+                                                 const struct pen_manifest **manifest) {
+  *manifest = shards->found == PEN_MANIFEST_OURS ? &shards->manifest : NULL;
+  return shards->found;
 }
 
 uint32_t pen_model_files_sample(const struct pen_model_files *shards, const struct pen_plan *plan) {

@@ -25,7 +25,7 @@
 #error "tensors are stored in memory order: a little-endian machine is required"
 #endif
 
-enum { READ_BYTES = 1 << 16, SAMPLE_BYTES = 4096 };
+enum { READ_BYTES = 1 << 16, SAMPLE_BYTES = 4096, UNUSED_NAMED = 3 };
 
 /* ---- dtypes ---- */
 
@@ -157,16 +157,6 @@ bool pen_safetensors_has(const struct pen_safetensors *file, const char *name) {
   return pen_safetensors_find(file, name) != NULL;
 }
 
-void pen_safetensors_ignore(struct pen_safetensors *file, const char *ending) {
-  size_t tail = strlen(ending);
-  for (size_t i = 0; i < file->count; i++) {
-    size_t length = strlen(file->tensors[i].name);
-    if (length >= tail && strcmp(file->tensors[i].name + length - tail, ending) == 0) {
-      file->tensors[i].checked = 1;
-    }
-  }
-}
-
 const struct pen_stored *pen_safetensors_expect(struct pen_safetensors *file, const char *name,
                                                 uint32_t dim_count, const uint64_t *dim) {
   struct pen_stored *found = pen_safetensors_find(file, name);
@@ -188,11 +178,34 @@ const struct pen_stored *pen_safetensors_expect(struct pen_safetensors *file, co
   return found;
 }
 
-void pen_safetensors_expect_no_more(const struct pen_safetensors *file) {
-  for (size_t i = 0; i < file->count; i++) {
-    if (!file->tensors[i].checked) {
-      pen_safetensors_fail(file, file->tensors[i].name, "not a part of this model");
+void pen_safetensors_expect_no_more(struct pen_safetensors *const *file, size_t count,
+                                    bool (*passes)(const void *context, const char *name),
+                                    const void *context) {
+  char names[UNUSED_NAMED * (PEN_SHOWN_BYTES + 2) + 1] = "", shown[PEN_SHOWN_BYTES];
+  const struct pen_safetensors *first = NULL;
+  const char *name = NULL;
+  size_t unused = 0, used = 0;
+  for (size_t f = 0; f < count; f++) {
+    for (size_t i = 0; i < file[f]->count; i++) {
+      const struct pen_stored *tensor = &file[f]->tensors[i];
+      if (tensor->checked || (passes != NULL && passes(context, tensor->name))) {
+        continue;
+      }
+      if (unused < UNUSED_NAMED) {
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", unused ? ", " : "",
+                                 pen_shown(shown, tensor->name));
+      }
+      first = unused == 0 ? file[f] : first;
+      name = unused == 0 ? tensor->name : name;
+      unused++;
     }
+  }
+  if (unused == 1) {
+    pen_safetensors_fail(first, name, "not a part of this model");
+  }
+  if (unused > 1) {
+    pen_fail(PEN_EXIT_DATA, "%s: %zu tensors are not a part of this model: %s%s", first->path,
+             unused, names, unused > UNUSED_NAMED ? ", ..." : "");
   }
 }
 
@@ -230,6 +243,27 @@ void pen_safetensors_read(const struct pen_safetensors *file, const struct pen_s
   if (digest) {
     sha256_digest(&hash, SHA256_DIGEST_SIZE, digest);
   }
+}
+
+bool pen_safetensors_equal(const struct pen_safetensors *a_file, const struct pen_stored *a,
+                           const struct pen_safetensors *b_file, const struct pen_stored *b) {
+  enum { ELEMENTS = READ_BYTES / 4 };
+  static unsigned char bytes[READ_BYTES];
+  static float a_values[ELEMENTS], b_values[ELEMENTS];
+  const size_t a_bytes = pen_stored_dtypes[a->format].bytes,
+               b_bytes = pen_stored_dtypes[b->format].bytes;
+  bool same = a->dim_count == b->dim_count &&
+              memcmp(a->dim, b->dim, a->dim_count * sizeof *a->dim) == 0 &&
+              to_f32[a->format] != NULL && to_f32[b->format] != NULL;
+  for (uint64_t first = 0; same && first < a->count; first += ELEMENTS) {
+    const size_t count = a->count - first < ELEMENTS ? (size_t)(a->count - first) : ELEMENTS;
+    read_exactly(a_file, bytes, count * a_bytes, a->offset + first * a_bytes);
+    to_f32[a->format](a_values, bytes, count);
+    read_exactly(b_file, bytes, count * b_bytes, b->offset + first * b_bytes);
+    to_f32[b->format](b_values, bytes, count);
+    same = memcmp(a_values, b_values, count * sizeof *a_values) == 0;
+  }
+  return same;
 }
 
 uint32_t pen_safetensors_sample(const struct pen_safetensors *file, const struct pen_stored *tensor,

@@ -27,11 +27,15 @@ bool pen_safetensors_has(const struct pen_safetensors *file, const char *name);
 const struct pen_stored *pen_safetensors_expect(struct pen_safetensors *file, const char *name,
                                                 uint32_t dim_count, const uint64_t *dim);
 
-/* Lets tensors whose names end so be there without being expected. */
-void pen_safetensors_ignore(struct pen_safetensors *file, const char *ending);
+/* Fails (PEN_EXIT_DATA) if the files hold tensors that were not expected, except those that
+ * `passes` takes (null: none): names the first three, and how many there are. */
+void pen_safetensors_expect_no_more(struct pen_safetensors *const *file, size_t count,
+                                    bool (*passes)(const void *context, const char *name),
+                                    const void *context);
 
-/* Fails (PEN_EXIT_DATA) if the file holds a tensor that was not expected. */
-void pen_safetensors_expect_no_more(const struct pen_safetensors *file);
+/* Whether two tensors have the same shape and, widened to f32, the same bits. */
+bool pen_safetensors_equal(const struct pen_safetensors *a_file, const struct pen_stored *a,
+                           const struct pen_safetensors *b_file, const struct pen_stored *b);
 
 /* Reads a tensor into out[tensor->count], widening to f32. Fails (PEN_EXIT_DATA) on an element that
  * is not finite. If digest is not null, it gets the SHA-256 of the tensor's bytes as they stand in

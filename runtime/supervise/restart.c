@@ -281,6 +281,7 @@ static void start_from_checkpoint(struct pen_run *run) {
              run->options->checkpoint);
   }
   run->checkpoint_path = found.path;
+  pen_kept_files_open(&run->kept, found.path, run->plan->config_json, "float32");
   run->first_step = found.step;
   run->cursor = found.cursor;
   run->updates = found.updates;

@@ -62,13 +62,28 @@ ok "the same" cmp "$scratch/seeded/latest/model.safetensors" "$scratch/inited/la
 refuses "weights of another model" 65 "*start.safetensors*" train wide --init "$scratch/start.safetensors" --steps 1
 refuses "no such weights" 66 "*nothing.safetensors*" train two --init "$scratch/nothing.safetensors" --steps 1
 refuses "another model's checkpoint" 65 "*" train wide --resume --checkpoint "$ckpt" --steps 1
-refuses "a checkpoint with other heads" 65 "*" train heads --resume --checkpoint "$ckpt" --steps 1
+refuses "a checkpoint with other heads" 65 "penstock: $ckpt/step-00000009/manifest.json: model_digest: a checkpoint of another model: \
+num_attention_heads = 2 there, model.heads = 4 here; num_key_value_heads = 2 there, model.kv_heads = 4 here; head_dim = 16 there, model.head_dim = 8 here" train heads --resume --checkpoint "$ckpt" --steps 1
 
 # --init of a checkpoint's folder: what is read is checked against its manifest, which may be of a model with another sequence.
 ok "a model of longer sequences" build longer "$scratch/model.cfg" -s model.sequence=32
 rm -rf "$scratch/copy"
 cp -a "$ckpt" "$scratch/copy"
 ok "trains from a checkpoint's folder" train longer --init "$scratch/copy/latest" --steps 1
+refuses "--init of a checkpoint with other heads" 65 "penstock: $scratch/copy/step-00000009/config.json: num_attention_heads = 2 there, model.heads = 4 here; *" \
+  train heads --init "$scratch/copy/latest" --steps 1
+config=$scratch/copy/latest/config.json
+cp "$config" "$scratch/config.json"
+sed 's/"rope_theta": 10000.0,/"rope_theta": 2e4, "rope_scaling": {"type": "linear", "factor": 4},/' "$scratch/config.json" >"$config"
+refuses "--init of one with other positions" 65 "penstock: *config.json: rope_theta = 20000.0 there, model.rope_theta = 10000 here; \
+rope_scaling.type = \"linear\" there, model.rope_scaling = absent here; rope_scaling.factor = 4.0 there, model.rope_factor = absent here; *" \
+  train two --init "$scratch/copy/latest" --steps 1
+ok "which --ignore takes, whole keys" train two --init "$scratch/copy/latest" --steps 1 --ignore rope_theta --ignore rope_scaling
+ok "a binary of them" build linear "$scratch/model.cfg" -s model.rope_theta=2e4 -s model.rope_scaling=linear -s model.rope_factor=4
+ok "takes them as they are" train linear --init "$scratch/copy/latest" --steps 1
+cp "$scratch/config.json" "$config"
+refuses "and refuses the others" 65 "penstock: *config.json: rope_theta = 10000.0 there, model.rope_theta = 20000 here; \
+rope_scaling = \"none\" there (transformers' default), model.rope_scaling = \"linear\" here; *" train linear --init "$scratch/copy/latest" --steps 1
 ok "from the folder that holds it: trains from the latest" train longer --init "$scratch/copy" --steps 1
 printf '\001' | dd of="$scratch/copy/latest/model.safetensors" bs=1 seek=9000 conv=notrunc 2>/dev/null
 refuses "a flipped byte in it" 65 "*copy/step-00000009/model.safetensors: tensor model.embed_tokens.weight: its SHA-256*" \

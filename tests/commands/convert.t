@@ -6,10 +6,10 @@ convert=$top_builddir/penstock-convert
 cd "$scratch" || exit 99
 
 llama='"model_type":"llama","hidden_size":32,"intermediate_size":48,"num_hidden_layers":2,"num_attention_heads":4,"vocab_size":256,"max_position_embeddings":16'
-qwen3='"model_type":"qwen3","hidden_size":32,"intermediate_size":48,"num_hidden_layers":2,"num_attention_heads":4,"vocab_size":256,"max_position_embeddings":16'
+qwen3=$(echo "$llama" | sed s/llama/qwen3/),'"num_key_value_heads":4'
 qwen2=$(echo "$qwen3" | sed s/qwen3/qwen2/)
 mistral=$(echo "$qwen3" | sed s/qwen3/mistral/)
-gemma3=$(echo "$qwen3" | sed 's/qwen3/gemma3_text/; s/"num_hidden_layers":2/"num_hidden_layers":7/'),'"num_key_value_heads":2'
+gemma3=$(echo "$llama" | sed 's/llama/gemma3_text/; s/"num_hidden_layers":2/"num_hidden_layers":7/'),'"num_key_value_heads":2'
 gpt2='"model_type":"gpt2","n_embd":36,"n_layer":2,"n_head":4,"vocab_size":256,"n_positions":16'
 # model FAMILY KEYS: the model's settings of the topology, on one line, sorted.
 model() {
@@ -31,6 +31,8 @@ is "llama3" "$(rope "$llama" ",\"rope_theta\":1e4,\"rope_scaling\":{$stretched}"
   'rope_factor = 8.0 rope_high_freq_factor = 4.0 rope_low_freq_factor = 1.0 rope_original_sequence = 64 rope_scaling = "llama3" rope_theta = 10000.0 '
 matches "llama3: as the table of angles is made" "$("$gen" out.cfg)" '*PEN_OP_ROPE_TABLE*{16, 4}, {10000, 8, 3.395305452627*, 0.3333333333333333*}*'
 is "llama3 of transformers 5, qwen3" "$(rope "$qwen3" ",\"rope_parameters\":{\"rope_theta\":1e4,$stretched}")" "$(rope "$llama" ",\"rope_scaling\":{$stretched}")"
+is "llama3 without its positions" "$(rope "$llama" ',"rope_scaling":{"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0}' | grep -o 'original_sequence = [0-9]*')" \
+  "original_sequence = 16"
 is "linear" "$(rope "$llama" ',"rope_scaling":{"type":"linear","factor":4}')" 'rope_factor = 4.0 rope_scaling = "linear" rope_theta = 10000.0 '
 matches "linear: as the table of angles is made" "$("$gen" out.cfg)" '*PEN_OP_ROPE_TABLE*{16, 4}, {10000, 4}}*'
 is "qwen3's heads are 128 wide unless it says" "$(model "$qwen3" '' | grep -o 'head_dim = [0-9]*')" "head_dim = 128"
@@ -57,6 +59,29 @@ is "gpt2" "$(model "$gpt2" '')" \
   'family = "gpt2", ffn = 144, heads = 4, hidden = 36, layers = 2, norm_epsilon = 1e-5, sequence = 16, vocab = 256'
 is "gpt2 with a width of its own, untied" "$(model "$gpt2" ',"n_inner":50,"tie_word_embeddings":false' | grep -o 'ffn = [0-9]*\|tie_embeddings = [a-z]*' | tr '\n' ' ')" \
   'ffn = 50 tie_embeddings = false '
+# Every default, as transformers' class has it; what is absent is not what is null.
+while IFS='	' read -r family wanted; do
+  is "all of $family that is absent" "$(model "\"model_type\":\"$family\"" '')" "family = \"$family\", $wanted"
+done <<'END'
+llama	ffn = 11008, heads = 32, hidden = 4096, kv_heads = 32, layers = 32, norm_epsilon = 1e-6, rope_theta = 10000.0, sequence = 2048, vocab = 32000
+mistral	ffn = 14336, heads = 32, hidden = 4096, kv_heads = 8, layers = 32, norm_epsilon = 1e-6, rope_theta = 10000.0, sequence = 131072, vocab = 32000, window = 4096
+qwen2	ffn = 22016, heads = 32, hidden = 4096, kv_heads = 32, layers = 32, norm_epsilon = 1e-6, rope_theta = 10000.0, sequence = 32768, vocab = 151936
+qwen3	ffn = 22016, head_dim = 128, heads = 32, hidden = 4096, kv_heads = 32, layers = 32, norm_epsilon = 1e-6, rope_theta = 10000.0, sequence = 32768, vocab = 151936
+gemma3_text	ffn = 9216, head_dim = 256, heads = 8, hidden = 2304, kv_heads = 4, layers = 26, norm_epsilon = 1e-6, query_scalar = 256, rope_local_theta = 10000.0, rope_theta = 1000000.0, sequence = 131072, vocab = 262208, window = 4096
+gpt2	ffn = 3072, heads = 12, hidden = 768, layers = 12, norm_epsilon = 1e-5, sequence = 1024, vocab = 50257
+END
+is "sizes that are absent are named" "$(printf '{"model_type":"llama","hidden_size":64,"vocab_size":256}' >config.json; "$convert" -o out.cfg config.json 2>&1)" \
+  "penstock-convert: warning: config.json: num_hidden_layers: absent: 32, as in transformers' class
+penstock-convert: warning: config.json: num_attention_heads: absent: 32, as in transformers' class
+penstock-convert: warning: config.json: intermediate_size: absent: 11008, as in transformers' class
+penstock-convert: warning: config.json: max_position_embeddings: absent: 2048, as in transformers' class"
+is "heads of keys and values that are null are as many as heads" \
+  "$(for family in mistral qwen2 qwen3; do model "\"model_type\":\"$family\"" ',"num_key_value_heads":null' | grep -o 'kv_heads = [0-9]*'; done | tr '\n' ' ')" \
+  'kv_heads = 32 kv_heads = 32 kv_heads = 32 '
+is "two names of one key that agree" \
+  "$(model "$llama" ',"dtype":"float32","torch_dtype":"float32","rope_theta":5e4,"rope_scaling":{"type":"linear","factor":4},"rope_parameters":{"rope_type":"linear","factor":4.0,"rope_theta":50000}')" \
+  "$(model "$llama" ',"rope_theta":5e4,"rope_scaling":{"type":"linear","factor":4}')"
+is "gpt2's other names" "$(model '"model_type":"gpt2"' ',"hidden_size":36,"num_hidden_layers":2,"num_attention_heads":4,"vocab_size":256,"max_position_embeddings":16')" "$(model "$gpt2" '')"
 for family in "$llama" "$qwen2" "$qwen3" "$mistral" "$gemma3" "$gpt2"; do
   model "$family" '' >/dev/null
   ok "what is written can be generated: $(grep -o 'family = .*' out.cfg)" "$gen" --check out.cfg
@@ -98,6 +123,13 @@ llama	"rope_parameters":{"rope_type":"default","partial_rotary_factor":0.5}	rope
 llama	"partial_rotary_factor":0.5	partial_rotary_factor = 0.5 is not supported: only 1.0|1
 llama	"attention_bias":true	attention_bias = true is not supported: only false
 llama	"mlp_bias":true	mlp_bias = true is not supported: only false
+llama	"torch_dtype":"float32","dtype":"bfloat16"	dtype = "bfloat16" is not supported: torch_dtype, the other name of this key, is "float32"
+llama	"rope_scaling":{"type":"linear","factor":4},"rope_parameters":{"rope_type":"linear","factor":8}	rope_parameters.factor = 8.0, but rope_scaling.factor = 4.0: two names of one key
+qwen2	"rope_scaling":{"type":"default"},"rope_parameters":{"rope_type":"linear","factor":8}	rope_parameters.rope_type = "linear", but rope_scaling.type = "none": two names of one key
+llama	"rope_scaling":{"type":"linear","rope_type":"default"}	rope_scaling.type = "linear" is not supported: rope_type, the other name of this key, says otherwise
+qwen3	"rope_theta":1e6,"rope_parameters":{"rope_type":"default","rope_theta":1e4}	rope_parameters.rope_theta = 10000.0, but rope_theta = 1000000.0: two names of one key
+gpt2	"n_ctx":32	n_ctx = 32 is not supported: n_positions, the other name of this key, is 16
+gpt2	"max_position_embeddings":32	max_position_embeddings = 32, but n_positions = 16: two names of one key
 llama	"rope_interleaved":true	rope_interleaved = true is not supported: only false
 llama	"hidden_act":"gelu"	hidden_act = "gelu" is not supported: only "silu"|"swish"
 llama	"sliding_window":4096	sliding_window = 4096 is not supported: only null
@@ -136,15 +168,12 @@ printf '{"model_type":"bert"}' >config.json
 refused 65 'config.json: model_type = "bert" is not supported: "llama", "qwen2", "qwen3", "mistral", "gemma3_text" or "gpt2"' "another model" config.json
 printf '{}' >config.json
 refused 65 'config.json: model_type: missing' "no model_type" config.json
-printf '{"model_type":"llama"}' >config.json
-is "all that is missing is told" "$("$convert" config.json 2>&1 | sed 's/.*: \(.*\): missing/\1/' | tr '\n' ' ')" \
-  "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size max_position_embeddings "
 printf '{%s,"hidden_act":"gelu","rope_scaling":{"type":"dynamic","factor":2},"attention_bias":true,"foo":1}' "$llama" >config.json
 is "all that is not supported is told" "$("$convert" config.json 2>&1 | sed -n 's/.*json: \(.*\) is not supported: .*/\1/p' | sort | tr '\n' ' ')$?" \
   'attention_bias = true foo = 1 hidden_act = "gelu" rope_scaling.type = "dynamic" 0'
 awk 'BEGIN { printf "{\"model_type\":\"llama\""; for (i = 0; i < 3000; i++) printf ",\"k%d\":1", i; print "}" }' >config.json
 "$convert" config.json >out 2>&1
-is "of very many the first" "$? $(wc -l <out) $(tail -n 1 out)" "65 101 penstock-convert: config.json: 2906 keys more are not supported"
+is "of very many the first" "$? $(wc -l <out) $(tail -n 1 out)" "65 101 penstock-convert: config.json: 2900 keys more are not supported"
 printf '[]' >config.json
 refused 65 'config.json: not a JSON object' "a list" config.json
 printf '{%s,"n_inner":1e9}' "$gpt2" >config.json
@@ -205,6 +234,105 @@ echo '{"weight_map":' >shards/other.json
 loss shards/other.json >/dev/null
 matches "an index that is no JSON" "$(cat errors)" "*shards/other.json:[0-9]: *"
 
+# The config.json beside the weights: of the binary's model, or refused by key; differences may be taken.
+mkdir model && cp whole.safetensors model/model.safetensors
+beside() { # KEYS OPTION...: scored from a folder with these keys of gpt2 besides
+  printf '{%s%s}' "$gpt2" "$1" >model/config.json
+  shift
+  "$scratch/small" eval --data data.bin --quiet --init model "$@" 2>errors | tail -n 1
+}
+is "scored beside a config of the same model" "$(beside '' && cat errors)" "$wanted"
+said() { "$scratch/small" eval --data data.bin --init "$1" 2>&1 >/dev/null | grep 'shapes'; }
+is "a file alone is compared by its shapes, which is said" "$(said whole.safetensors)" \
+  "small: whole.safetensors: no config.json beside: the model is checked by shapes only"
+is "not beside a config" "$(said model)" ""
+rm model/config.json
+is "so is a folder without a config" "$(said model)" "small: model: no config.json beside: the model is checked by shapes only"
+while IFS='	' read -r keys ignored text; do
+  beside "$keys" >/dev/null
+  is "another model beside: $keys" "$(cat errors)" "penstock: model/config.json: $text"
+  is "$keys: taken with --ignore $ignored" "$(beside "$keys" --ignore "$ignored")" "$wanted"
+done <<'END'
+,"layer_norm_epsilon":1e-06	layer_norm_epsilon	layer_norm_epsilon = 1e-06 there, model.norm_epsilon = 1e-05 here; to load it all the same: --ignore KEY
+,"n_inner":48	n_inner	n_inner = 48 there, model.ffn = 144 here; to load it all the same: --ignore KEY
+,"tie_word_embeddings":false	tie_word_embeddings	tie_word_embeddings = false there, model.tie_embeddings = true here; to load it all the same: --ignore KEY
+,"activation_function":"relu"	activation_function	activation_function = "relu" is not supported: only "gelu_new"|"gelu_pytorch_tanh"
+END
+is "keys that are not known are named" "$(beside ',"one":1,"two":{"three":3},"four":null' && cat errors)" "$wanted
+penstock: model/config.json: 2 keys are not known, and not compared: one, two"
+printf '{%s}' "$llama" >model/config.json
+loss model >/dev/null
+is "another family" "$(cat errors)" 'penstock: model/config.json: model_type = "llama" there, model.family = "gpt2" here; to load it all the same: --ignore KEY'
+
+# What a checkpoint keeps of the folder that its run began from: the config but for what differs, and the files that serve it.
+serving=',"architectures":["GPT2LMHeadModel"],"activation_function":"relu","bos_token_id":5,"eos_token_id":[5,7],"torch_dtype":"bfloat16","custom":{"small":1e-05,"large":0.1,"none":null},"layer_norm_epsilon":1e-06'
+printf '{%s%s}' "$gpt2" "$serving" >model/config.json
+for file in generation_config.json tokenizer.json merges.txt; do echo "$file" >model/$file; done
+echo other >model/README.md
+serves() { # NAME STEP: the files of a checkpoint, and that they are the model's
+  is "$1: the files" "$(ls served/latest | tr '\n' ' ')" \
+    "config.json generation_config.json manifest.json merges.txt model.safetensors optimizer.safetensors tokenizer.json "
+  is "$1: theirs" "$(cat served/latest/generation_config.json served/latest/tokenizer.json served/latest/merges.txt | tr '\n' ' ')" \
+    "generation_config.json tokenizer.json merges.txt "
+  is "$1: the config" "$(tr -d ' \n' <served/latest/config.json)" \
+    "$(printf '{%s%s}' "$gpt2" "$serving" | sed 's/1e-06/1e-05/; s/bfloat16/float32/; s/relu/gelu_new/')"
+}
+train() { "$scratch/small" train --data data.bin --quiet --checkpoint served "$@" 2>errors; }
+ok "trains from a folder" train --steps 1 --init model --ignore layer_norm_epsilon --ignore activation_function
+serves "from a folder"
+mv model gone
+ok "goes on without it" train --steps 2 --resume
+serves "resumed"
+"$scratch/small" train --data data.bin --quiet --checkpoint served --steps 60 --resume --restarts 1 --save-every 1 --keep 2 --log log 2>errors &
+run=$!
+await_steps log 5
+kill -KILL "$(children $run | sed -n 2p)"
+wait $run
+is "after a loss: status" $? 0
+matches "after a loss: from a checkpoint" "$(grep '"event":"restart"' log)" '*"source":"checkpoint"*'
+serves "after a loss"
+is "what --keep removes is gone" "$(ls served | tr '\n' ' ')" "latest step-00000059 step-00000060 "
+
+# A checkpoint as a model of transformers, in another dtype.
+exports() { # NAME STATUS TEXT OPTION...
+  exports_name=$1 exports_status=$2 exports_text=$3
+  shift 3
+  said=$("$convert" "$@" 2>&1)
+  is "export, $exports_name" "$? $said" "$exports_status $exports_text"
+}
+exports "as it is, of a run's folder" 0 "" --export plain served
+is "export: the files" "$(ls plain | tr '\n' ' ')" "config.json generation_config.json merges.txt model.safetensors tokenizer.json "
+ok "export: the config is the checkpoint's" cmp plain/config.json served/latest/config.json
+wanted_here=$("$scratch/small" eval --data data.bin --quiet --checkpoint served)
+is "export: scored as the checkpoint is" "$(loss plain)" "$wanted_here"
+mkdir half
+exports "bf16, of a step's folder into an empty one" 0 "" --export half --dtype bf16 served/step-00000060
+is "export: the config says bf16, and else the same" "$(sed 's/bfloat16/float32/' half/config.json)" "$(cat plain/config.json)"
+ok "export: it says bf16" grep -q '"torch_dtype": "bfloat16"' half/config.json
+if find_python 'import struct' python3; then
+  ok "export: each value is rounded to the nearest" "$python" "$top_srcdir/tests/support/rounded.py" plain/model.safetensors half/model.safetensors
+else
+  skip "export: each value is rounded to the nearest" "no Python"
+fi
+exports "into a folder that has something" 73 "penstock-convert: --export half: exists, and is no empty folder" --export half served
+exports "into the folder of a checkpoint" 64 "penstock-convert: --export served/latest/new: in the folder of a checkpoint" --export served/latest/new served
+exports "of nothing" 66 "penstock-convert: nowhere: holds neither model.safetensors nor a checkpoint named latest: No such file or directory" --export new nowhere
+exports "another dtype" 64 "penstock-convert: --dtype f64: f32 or bf16" --export new --dtype f64 served
+exports "a dtype of nothing" 64 "penstock-convert: --dtype is for --export" --dtype bf16 served/latest
+cp -r served/step-00000060 damaged && printf '\001' | dd of=damaged/model.safetensors bs=1 seek=9000 conv=notrunc 2>/dev/null
+matches "export: a damaged file" "$("$convert" --export new damaged 2>&1; echo $?)" "penstock-convert: */damaged/model.safetensors: tensor *: its SHA-256 is not that of manifest.json: the file was damaged
+65"
+is "export: nothing is left of what failed" "$(ls -d new* 2>/dev/null)" ""
+printf '{%s,"architectures":["LlamaForCausalLM"],"dtype":"float32","eos_token_id":3,"rope_parameters":{"rope_type":"default","rope_theta":5e5}}' "$llama" >config.json
+"$convert" --sequence 8 -o short.cfg config.json
+ok "a binary of shorter sequences" build short short.cfg
+mkdir long && cp config.json long && "$scratch/short" init --output long/model.safetensors
+"$scratch/short" train --data data.bin --quiet --steps 1 --init long --checkpoint long.ckpt
+is "positions are those of the model, in the words of its config" "$(tr -d ' \n' <long.ckpt/latest/config.json)" "$(sed 's/5e5/500000.0/' config.json)"
+"$scratch/short" train --data data.bin --quiet --steps 1 --checkpoint plain.ckpt
+is "without --init no id is invented" "$(grep -o '"[a-z]*_token_id": .*' plain.ckpt/latest/config.json | tr -d ',\n')" \
+  '"bos_token_id": null"eos_token_id": null"pad_token_id": null'
+
 # Names without the base model's part, and what is stored beside the weights.
 bare() { # rewrites the header of whole.safetensors with names of the same length: "transformer.X" becomes "X" and spaces after it
   header whole.safetensors | sed 's/"transformer\.\([a-z0-9_.]*\)":/"\1":            /g'
@@ -231,7 +359,10 @@ headed "$(header whole.safetensors | sed 's/"transformer\./"module.transformer./
 with mask.safetensors transformer.h.0.attn.bias BOOL 3
 is "a mask beside the weights is passed over" "$(loss mask.safetensors)" "$wanted"
 with head.safetensors lm_head.weight U8 4
-is "so is the head of a tied model" "$(loss head.safetensors)" "$wanted"
+loss head.safetensors >/dev/null
+is "the head of a tied model that is not its embedding is not" "$(cat errors)" \
+  "penstock: head.safetensors: tensor lm_head.weight: differs from transformer.wte.weight, but this model ties them: build one with model.tie_embeddings = false, or leave the head: --ignore lm_head.weight"
+is "unless it is ignored" "$("$scratch/small" eval --data data.bin --quiet --init head.safetensors --ignore lm_head.weight 2>errors | tail -n 1)" "$wanted"
 with other.safetensors transformer.h.0.other.weight U8 4
 loss other.safetensors >/dev/null
 is "any other tensor is not" "$(cat errors)" "penstock: other.safetensors: tensor transformer.h.0.other.weight: not a part of this model"

@@ -74,14 +74,22 @@ recovers() {
     sed 's/"rank":\([0-9]*\),"host":"[^"]*","cause":"penstock: rank \1 /same/g' | grep '"rank":')" ""
   grep '"event"' "$scratch/two.log" | sed 's/^/# /'
 }
+# What --seed 7 begins from, as a folder of a model to serve.
+mkdir "$scratch/begin"
+"$scratch/one" init --seed 7 --output "$scratch/begin/model.safetensors"
+sed 's/"eos_token_id": null/"eos_token_id": 3/' "$scratch/one.ckpt/latest/config.json" >"$scratch/begin/config.json"
+echo a tokenizer >"$scratch/begin/tokenizer.json"
 lose "an undisturbed run" "" "0 0 0 0" --restarts 1
 recovers "an undisturbed run" 0
 for from in checkpoint memory; do
   options=$(test $from = memory && echo --recover-every 1 || echo --save-every 4)
   lose "the second host is killed, from $from" host2 "0 137 0 0" --restarts 2 $options
   recovers "the second host is killed, from $from" 1 $from
-  lose "the first, then its spare, from $from" "host1 spare" "137 0 * *" --restarts 2 $options
+  lose "the first, then its spare, from $from" "host1 spare" "137 0 * *" --restarts 2 --init "$scratch/begin" $options
   recovers "the first, then its spare, from $from" 2 $from
+  for file in config.json tokenizer.json; do
+    ok "the first, then its spare, from $from: it keeps $file of its beginning" cmp "$scratch/begin/$file" "$scratch/two.ckpt/latest/$file"
+  done
 done
 lose "the link of the second host is cut" silent-host2 "0 75 0 0" --restarts 2 --save-every 4
 recovers "the link of the second host is cut" 1

@@ -40,6 +40,8 @@ static void put_value(unsigned char *out, int dtype, float value) {
   }
 }
 
+static bool head_is_embedding;
+
 /* A file of the model with its tensors in the order of `turn`, backwards if it is odd, of dtypes
  * (turn + i) % 3 or all F32; the header lists them in another order than the data. */
 static void write_file(const char *path, uint32_t turn, bool mixed) {
@@ -52,7 +54,8 @@ static void write_file(const char *path, uint32_t turn, bool mixed) {
     const struct pen_weight *weight = &model.weights[i];
     int dtype = mixed ? (int)((turn + i) % 3) : DTYPE_F32;
     for (uint64_t j = 0; j < weight->count; j++) {
-      put_value(data + begin + j * dtype_bytes[dtype], dtype, exact_value(i, j));
+      put_value(data + begin + j * dtype_bytes[dtype], dtype,
+                exact_value(i == 5 && head_is_embedding ? 0 : i, j));
     }
     uint64_t end = begin + weight->count * dtype_bytes[dtype];
     int two = weight->dim_count == 2;
@@ -87,6 +90,8 @@ static void write_raw(const char *path, const char *header, size_t data_bytes) {
   free(bytes);
 }
 
+static struct pen_texts some_ignored;
+
 /* Loads everything, as all ranks would. */
 static void load(void *path) {
   for (uint32_t rank = 0; rank < model.plan.rank_count; rank++) {
@@ -96,7 +101,7 @@ static void load(void *path) {
   }
 }
 
-static void check(void *path) { pen_weights_check(&model.plan, path); }
+static void check(void *path) { pen_weights_check(&model.plan, path, &some_ignored); }
 
 /* ---- good files ---- */
 
@@ -125,7 +130,7 @@ static void any_order_any_dtype(void **state) {
     model_make(&model, 1 + turn % MODEL_RANKS_MAX, turn);
     write_file("good.safetensors", turn, turn > 3);
     expect_loaded("good.safetensors");
-    pen_weights_check(&model.plan, "good.safetensors");
+    pen_weights_check(&model.plan, "good.safetensors", &some_ignored);
   }
   model_make(&model, 2, 0);
 }
@@ -319,7 +324,7 @@ static void other_models(void **state) {
   struct checkpoint_model whole = model;
   write_file("file", 2, true);
   model.plan.weight_count = MODEL_WEIGHTS - 1;
-  model_refused(65, load, "file", "file: tensor lm_head.weight: not a part of this model", NULL);
+  model_refused(65, check, "file", "file: tensor lm_head.weight: not a part of this model", NULL);
   model = whole;
   model.plan.weights = model.weights;
   model.weights[4].tensor = "model.norm.weight";
@@ -333,6 +338,39 @@ static void other_models(void **state) {
   model.weights[1].dim_count = 2, model.weights[1].tensor_dim[1] = 1;
   model_refused(65, check, "file", "layernorm.weight: shape [8] where the model has [8, 1]", NULL);
   model.weights[1] = whole.weights[1];
+}
+
+/* What the model does not use is named, unless it is computed, ignored, or the embedding again. */
+static void unused(void **state) {
+  (void)state;
+  struct checkpoint_model whole = model;
+  const char *ignore[] = {"mlp.up_proj.weight", "model.layers.1", "lm_head.weight"};
+  const struct pen_texts ignored = {ignore, 2};
+  write_file("file", 0, true);
+  model.plan.weight_count = 1;
+  model_refused(65, check, "file",
+                "file: 5 tensors are not a part of this model: lm_head.weight, "
+                "model.layers.0.input_layernorm.weight, model.layers.0.mlp.up_proj.weight, ...\n",
+                NULL);
+  model.plan.weight_count = 2;
+  model.plan.family = "llama";
+  model.weights[4].name = "model.layers.0.self_attn.rotary_emb.inv_freq";
+  write_file("file", 0, true);
+  some_ignored = ignored;
+  model_refused(65, check, "file", "file: tensor lm_head.weight: not a part of this model", NULL);
+  const struct pen_tie tie = {.weight = 0};
+  model.plan.ties = &tie, model.plan.tie_count = 1;
+  model_refused(65, check, "file",
+                "file: tensor lm_head.weight: differs from model.embed_tokens.weight, but", NULL);
+  head_is_embedding = true;
+  write_file("file", 0, true); /* of another dtype */
+  check("file");
+  head_is_embedding = false;
+  write_file("file", 0, true);
+  some_ignored.count = 3;
+  check("file");
+  some_ignored.count = 0;
+  model = whole;
 }
 
 /* One element of one tensor of a file becomes not finite; each dtype meets its turn. */
@@ -398,8 +436,8 @@ int main(void) {
       cmocka_unit_test(widening_is_exact),   cmocka_unit_test(absent),
       cmocka_unit_test(truncated),           cmocka_unit_test(lying_headers),
       cmocka_unit_test(lying_lengths),       cmocka_unit_test(deep_header),
-      cmocka_unit_test(other_models),        cmocka_unit_test(not_finite),
-      cmocka_unit_test(random_damage),
+      cmocka_unit_test(other_models),        cmocka_unit_test(unused),
+      cmocka_unit_test(not_finite),          cmocka_unit_test(random_damage),
   };
   return cmocka_run_group_tests_name("safetensors", tests, setup, model_teardown);
 }

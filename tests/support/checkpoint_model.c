@@ -210,7 +210,7 @@ void model_finish(const struct pen_plan *plan, const char *dir, uint64_t step, u
                                              .cursor = cursor,
                                              .place = {.known = true, .epoch = 1, .read = cursor},
                                              .updates = {.most = step}};
-  model_must(pen_checkpoint_finish(plan, dir, &state, digests, &failure), &failure);
+  model_must(pen_checkpoint_finish(plan, dir, &state, NULL, digests, &failure), &failure);
 }
 
 void model_save(const struct checkpoint_model *from, const char *dir, uint64_t step,

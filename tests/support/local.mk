@@ -45,6 +45,7 @@ EXTRA_DIST += \
   %reldir%/hosts.sh \
   %reldir%/lose_hosts.sh \
   %reldir%/slurm.sh \
+  %reldir%/rounded.py \
   %reldir%/spoil_weights.py \
   %reldir%/updates.py \
   %reldir%/kernels.sh \

@@ -19,9 +19,11 @@
 #include "base/options.h"
 #include "base/same_file.h"
 #include "tools/convert/convert.h"
+#include "tools/convert/export.h"
+#include "tools/convert/read_config.h"
 
 struct request {
-  const char *input, *output;
+  const char *input, *output, *exported, *dtype;
   uint64_t sequence; /* 0: not given */
   struct pen_texts ignored;
   bool help, version;
@@ -57,8 +59,11 @@ static const struct pen_command_line command_line = {
 
 static _Noreturn void print_help(void) {
   printf(
-      "usage: penstock-convert [OPTION]... CONFIG.json|FOLDER\n\n"
-      "Writes a topology for a model as Hugging Face's transformers stores it.\n\n");
+      "usage: penstock-convert [OPTION]... CONFIG.json|FOLDER\n"
+      "       penstock-convert --export FOLDER [--dtype DTYPE] CHECKPOINT\n\n"
+      "Writes a topology for a model as Hugging Face's transformers stores it, or a checkpoint as "
+      "such a "
+      "model.\n\n");
   pen_command_line_print_options(&command_line);
   exit_after_output();
 }
@@ -74,35 +79,39 @@ static struct request read_command_line(int argc, char **argv) {
   if (first + 1 != argc)
     convert_fail(EX_USAGE, "give one config.json, or the folder that holds it; try --help");
   request.input = argv[first];
+  if (request.exported == NULL && request.dtype != NULL)
+    convert_fail(EX_USAGE, "--dtype is for --export");
+  if (request.exported != NULL &&
+      (request.output != NULL || request.sequence != 0 || request.ignored.count != 0))
+    convert_fail(EX_USAGE, "--export writes no topology: without -o, --sequence and --ignore");
   return request;
 }
 
 /* ---- the topology ---- */
 
 /* Rotary positions allow sequences shorter than the model's; gpt2 has a table of that length. */
-static void shorten_sequence(struct convert_model *model, uint64_t wanted) {
-  struct convert_setting *sequence = convert_find(model, "sequence");
+static void shorten_sequence(struct pen_model_config *model, uint64_t wanted) {
+  struct pen_config_setting *sequence = pen_model_config_find(model, "sequence");
   uint64_t most = strtoull(sequence->text, NULL, 10);
-  bool fixed = strcmp(model->family, "gpt2") == 0;
+  bool fixed = !sequence->is_length;
   if (wanted > most || (fixed && wanted != most))
     convert_fail(EX_USAGE, "--sequence %" PRIu64 ": %s = %" PRIu64 "%s", wanted, sequence->key,
                  most, fixed ? ", the rows of its table of positions" : ", or fewer");
   sequence->text = pen_text("%" PRIu64, wanted);
-  sequence->key = NULL;
 }
 
 /* A plan has memory for each position, and a model may have a million. */
-static void limit_sequence(struct convert_model *model) {
+static void limit_sequence(struct pen_model_config *model) {
   enum { SEQUENCE_MOST = 4096 };
-  const struct convert_setting *sequence = convert_find(model, "sequence");
+  const struct pen_config_setting *sequence = pen_model_config_find(model, "sequence");
   uint64_t most = strtoull(sequence->text, NULL, 10);
-  if (most <= SEQUENCE_MOST || strcmp(model->family, "gpt2") == 0) return;
+  if (most <= SEQUENCE_MOST || !sequence->is_length) return;
   convert_say("sequence = %d of %s = %" PRIu64 " positions: --sequence takes another",
               SEQUENCE_MOST, sequence->key, most);
   shorten_sequence(model, SEQUENCE_MOST);
 }
 
-static void write_topology(FILE *out, const struct convert_model *model) {
+static void write_topology(FILE *out, const struct pen_model_config *model) {
   const char *slash = strrchr(model->path, '/');
   fprintf(out,
           "# Made by penstock-convert from %s. Group model is from that file; change the rest as "
@@ -111,7 +120,8 @@ static void write_topology(FILE *out, const struct convert_model *model) {
   fprintf(out, "pipeline = { ranks = 1; microbatches = 8; schedule = \"1f1b\"; };\n");
   fprintf(out, "model = {\n  family = \"%s\";\n", model->family);
   for (size_t i = 0; i < model->count; i++)
-    fprintf(out, "  %s = %s;\n", model->setting[i].name, model->setting[i].text);
+    if (!model->setting[i].is_implied)
+      fprintf(out, "  %s = %s;\n", model->setting[i].name, model->setting[i].text);
   fprintf(out,
           "};\nbatch = { microbatch = 1; };\n"
           "optimizer = { learning_rate = 1e-4; steps = 1000; warmup_steps = 100; decay = "
@@ -120,7 +130,7 @@ static void write_topology(FILE *out, const struct convert_model *model) {
 
 /* Writes a temporary file and renames it, so that the output is complete or absent. An output that
  * is not a regular file (a device, a link) is written directly. */
-static void write_file(const char *path, const struct convert_model *model) {
+static void write_file(const char *path, const struct pen_model_config *model) {
   struct stat status;
   char conflict[PEN_CONFLICT_BYTES];
   const struct pen_named_file file[] = {{"-o", path, true, NULL},
@@ -141,8 +151,12 @@ static void write_file(const char *path, const struct convert_model *model) {
 
 int main(int argc, char **argv) {
   struct request request = read_command_line(argc, argv);
-  struct convert_model model =
-      convert_read(request.input, request.ignored.text, request.ignored.count);
+  if (request.exported != NULL) {
+    convert_export(request.input, request.exported, request.dtype ? request.dtype : "f32");
+    exit(0);
+  }
+  struct pen_model_config model;
+  convert_read(&model, request.input, &request.ignored);
   if (request.sequence != 0)
     shorten_sequence(&model, request.sequence);
   else
@@ -151,6 +165,7 @@ int main(int argc, char **argv) {
     write_file(request.output, &model);
   else
     write_topology(stdout, &model);
+  pen_model_config_free(&model);
   pen_free_all();
   exit_after_output();
 }
