@@ -30,6 +30,7 @@ COMMAND_TESTS = \
   %reldir%/generate.t \
   %reldir%/field.t \
   %reldir%/gradients.t \
+  %reldir%/hardened.t \
   %reldir%/host_faults.t \
   %reldir%/hostile.t \
   %reldir%/hosts.t \
