@@ -3,6 +3,7 @@ COMMAND_TESTS = \
   %reldir%/actions.t \
   %reldir%/audit.t \
   %reldir%/bf16.t \
+  %reldir%/bench.t \
   %reldir%/binding.t \
   %reldir%/bits.t \
   %reldir%/bootstrap.t \

@@ -59,6 +59,8 @@ class Candidate:
 
     def train(self, settings):
         log = os.path.join(FOLDER, self.name + ".jsonl")
+        if os.path.exists(log):
+            os.unlink(log)  # a run appends
         run("./penstock-" + self.name, "train", "--data", settings.data, "--steps",
             str(WARM_STEPS + settings.steps), "--log", log, "--quiet")
         with open(log) as file:
