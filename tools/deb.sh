@@ -18,6 +18,7 @@ chmod -R u+rwX,go+rX,go-w .
 for program in usr/bin/*; do
   if objdump -h "$program" >/dev/null 2>&1; then strip --strip-unneeded -R .comment -R .note "$program"; fi
 done
+if test -d usr/lib/penstock; then strip --strip-debug --enable-deterministic-archives usr/lib/penstock/*.a; fi
 # Debian's Python, not the first one that a user's PATH has.
 python=
 for program in usr/bin/*; do
@@ -61,7 +62,7 @@ Architecture: $architecture
 Maintainer: $maintainer
 Installed-Size: $(du -k -s usr | cut -f1)
 Depends: ${depends:-libc6}$python
-Recommends: openssh-client
+Recommends: openssh-client, gcc, libc6-dev, libjansson-dev, nettle-dev, libfabric-dev
 Section: science
 Priority: optional
 Description: generator of pipeline-parallel training plans

@@ -36,6 +36,7 @@ COMMAND_TESTS = \
   %reldir%/hostile.t \
   %reldir%/hosts.t \
   %reldir%/hosts_bench.t \
+  %reldir%/installed.t \
   %reldir%/joint.t \
   %reldir%/joint_costs.t \
   %reldir%/launchers.t \
