@@ -1,5 +1,5 @@
 # PEN_ONEDNN: --with-onednn[=yes|no|check]. Looks for the header of oneDNN 2; the binary loads the library itself, on a CPU with AMX, if it
-# is installed (kernels/cpu/onednn.h). Defines PEN_HAS_ONEDNN in config.h; adds to BLAS_LIBS what dlopen needs.
+# is installed (kernels/cpu/onednn.h). Defines PEN_HAS_ONEDNN in config.h.
 AC_DEFUN([PEN_ONEDNN], [
   AC_ARG_WITH([onednn], [AS_HELP_STRING([--with-onednn],
     [multiply bf16 by oneDNN 2 where a CPU has AMX @<:@check: if its header is found@:>@])], [], [with_onednn=check])
@@ -13,6 +13,6 @@ AC_DEFUN([PEN_ONEDNN], [
     AC_MSG_RESULT([$have_onednn])
     AS_IF([test "$have_onednn" = no && test "x$with_onednn" = xyes], [AC_MSG_ERROR([--with-onednn: no oneapi/dnnl/dnnl.h of version 2])])
   ])
-  AS_IF([test "$have_onednn" = yes], [BLAS_LIBS="$BLAS_LIBS -ldl" pen_has_onednn=1], [pen_has_onednn=0])
+  AS_IF([test "$have_onednn" = yes], [pen_has_onednn=1], [pen_has_onednn=0])
   AC_DEFINE_UNQUOTED([PEN_HAS_ONEDNN], [$pen_has_onednn], [Whether the header of oneDNN 2 was found.])
 ])

@@ -25,6 +25,24 @@ penstock_tokens_SOURCES = \
 penstock_tokens_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 penstock_tokens_LDADD = libruntime.a $(JANSSON_LIBS)
 dist_bin_SCRIPTS = %reldir%/penstock-launch
+# penstock-build makes deployments with what is installed: the archives, and the headers that plans include.
+bin_SCRIPTS = penstock-build
+INSTALLED_ARCHIVES = libruntime.a $(KERNEL_ARCHIVES) $(DEVICE_ARCHIVES) $(NCCL_ARCHIVES) $(OFI_ARCHIVES)
+BUILD_VARIABLES = pkglibdir pkgincludedir VERSION CC CUDA_LIBS OFI_LIBS NCCL_LIBS KERNEL_ARCHIVES PEN_CFLAGS CFLAGS HARDENING_LDFLAGS LDFLAGS RUNTIME_LIBS
+nobase_pkginclude_HEADERS = \
+  kernels/ops.def \
+  kernels/ops.h \
+  runtime/plan/actions.def \
+  runtime/plan/bases.def \
+  runtime/plan/optimizer.def \
+  runtime/plan/plan.def \
+  runtime/plan/plan.h \
+  runtime/plan/profiles.def \
+  runtime/plan/recompute.def
+penstock-build: $(srcdir)/%reldir%/penstock-build.in Makefile
+	$(AM_V_GEN)sed $(foreach v,$(BUILD_VARIABLES),-e 's|@$(v)@|$($(v))|g') $(srcdir)/%reldir%/penstock-build.in >$@.new && chmod +x $@.new && mv -f $@.new $@
+CLEANFILES += penstock-build
+EXTRA_DIST += %reldir%/penstock-build.in
 EXTRA_DIST += %reldir%/bundle.sh %reldir%/deb.sh %reldir%/demo.sh %reldir%/tokens/tokens_hf.py %reldir%/tokens_hf.py
 
 # penstock-report is one file that Python runs: an archive of these.
@@ -43,7 +61,7 @@ REPORT_FILES = \
   %reldir%/report/svg.py
 EXTRA_DIST += $(REPORT_FILES) %reldir%/report/pack.py
 if PYTHON_FOUND
-bin_SCRIPTS = penstock-report
+bin_SCRIPTS += penstock-report
 endif
 penstock-report: $(REPORT_FILES) %reldir%/report/pack.py
 	$(AM_V_GEN)$(PYTHON) -B $(srcdir)/%reldir%/report/pack.py $@ $(PACKAGE_VERSION) $(addprefix $(srcdir)/,$(REPORT_FILES))

@@ -207,9 +207,11 @@ static void write_file_comment(FILE *out, const struct pen_plan *plan,
   fprintf(out,
           " * %" PRIu32 " ranks x %" PRIu32 " stages, %" PRIu32
           " microbatches, schedule %s\n"
-          " * predicted (%s): makespan %.6g, span %.6g, bubble %.4f, gap to the lower bound %.4f\n",
+          " * predicted (%s): makespan %.6g, span %.6g, bubble %.4f, idle %.4f, gap to the lower "
+          "bound %.4f\n",
           plan->rank_count, plan->stages_per_rank, plan->microbatch_count, plan->schedule,
-          header->cost_unit, timing->makespan, timing->span, timing->bubble, timing->gap);
+          header->cost_unit, timing->makespan, timing->span, timing->bubble, timing->idle_share,
+          timing->gap);
   if (timing->collectives)
     fprintf(out, " * %" PRIu32 " replicas: their collectives add %.6g\n", plan->replica_count,
             timing->exposed);

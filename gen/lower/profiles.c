@@ -56,9 +56,11 @@ static bool predicts_tokens(const struct pen_bucket *bucket) {
 static struct pen_profile_input generation_profile(const struct pen_bucket *bucket,
                                                    struct pen_topology *window, int kind,
                                                    const char *name) {
-  window->model_loss_rows = 0; /* the command reads the logits, of which pieces have a part each */
-  window->joins_logits = window->tensor_parallel_ranks == 1; /* else it joins those of a text */
-  if (window->sequence % window->tensor_parallel_partials)   /* or fewer tokens than tensor ranks */
+  /* The command reads a row of the logits: on a device after the step, so that all are kept; on the
+   * CPU while it is there. Of split weights it gets columns; they are joined where all are kept. */
+  if (!strcmp(window->cluster_device, "cuda")) window->model_loss_rows = 0;
+  window->joins_logits = window->tensor_parallel_ranks == 1 && window->model_loss_rows == 0;
+  if (window->sequence % window->tensor_parallel_partials) /* or fewer tokens than tensor ranks */
     window->tensor_parallel_sequence = false;
   struct pen_partition *partition = pen_new(1, sizeof *partition);
   *partition = *bucket->partition;

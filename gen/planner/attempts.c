@@ -90,8 +90,9 @@ static void run_times(void *context) {
   pen_trial_compose(&trial);
   const struct pen_timing *timing = pen_trial_time(&trial);
   const struct pen_step_time step = step_time_of(&trial.cost, trial.partition, trial.order, timing);
-  *job->times = (struct pen_step_times){timing->makespan, step.step, timing->bubble,
-                                        pen_time_parts_of(trial.partition, timing, &step)};
+  *job->times =
+      (struct pen_step_times){timing->makespan, step.step, timing->bubble, timing->idle_share,
+                              pen_time_parts_of(trial.partition, timing, &step)};
 }
 
 bool pen_attempt_times(const struct pen_attempt_input *input, struct pen_step_times *times) {
@@ -110,7 +111,8 @@ static void run_plan(void *context) {
   *job->planned = (struct pen_planned){
       .makespan = timing->makespan,
       .step = step_time_of(&result.cost, result.partition, result.order, timing).step,
-      .bubble = timing->bubble};
+      .bubble = timing->bubble,
+      .idle = timing->idle_share};
   for (uint32_t r = 0; r < result.plan->rank_count; r++)
     if (result.plan->memory[r].arena_bytes > job->planned->arena_bytes)
       job->planned->arena_bytes = result.plan->memory[r].arena_bytes;

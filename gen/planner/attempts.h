@@ -24,14 +24,14 @@ bool pen_attempt_sharing(const struct pen_attempt_input *input, struct pen_repli
 
 /* Of a candidate's simulated step. */
 struct pen_step_times {
-  double makespan, step, bubble; /* as in struct pen_plan_candidate */
+  double makespan, step, bubble, idle; /* as in struct pen_plan_candidate */
   struct pen_time_parts parts;
 };
 bool pen_attempt_times(const struct pen_attempt_input *input, struct pen_step_times *times);
 
 /* The same by the plan, with the bytes of its largest arena. */
 struct pen_planned {
-  double makespan, step, bubble;
+  double makespan, step, bubble, idle;
   uint64_t arena_bytes;
 };
 /* `search_seconds`: of the schedule search, which replaces the schedule; NULL: none. */

@@ -72,12 +72,12 @@ static _Noreturn void fail_refused(const struct pen_refusal *refusal) {
   pen_stop(refusal->status, "%s", refusal->text);
 }
 
-/* With --distinct: the one that was found with the same values of the axes up to the schedule, or
+/* Without --all: the one that was found with the same values of the axes up to the schedule, or
  * null. */
 static struct pen_plan_candidate *same_found(const struct best_first *b,
                                              const struct pen_choice *choice) {
   const size_t bytes = (PEN_AXIS_schedule + 1) * sizeof *choice->index;
-  for (size_t i = 0; b->planner->options->distinct && i < b->result.count; i++)
+  for (size_t i = 0; !b->planner->options->all && i < b->result.count; i++)
     if (!memcmp(b->result.best[i].choice.index, choice->index, bytes)) return &b->result.best[i];
   return NULL;
 }
@@ -179,6 +179,7 @@ static void take_timed(struct best_first *b, const struct queued *q) {
                                             .step = q->times.step,
                                             .arena_bytes = exact.least_bytes,
                                             .bubble = q->times.bubble,
+                                            .idle = q->times.idle,
                                             .parts = q->times.parts});
 }
 
@@ -246,5 +247,7 @@ struct pen_plan_result pen_best_first(const struct pen_planner *planner, size_t 
   pen_plan_progress_end();
   pen_sort_candidates(&b.result);
   if (b.result.count > wanted) b.result.count = wanted;
+  b.result.others_least =
+      b.result.count < wanted ? INFINITY : b.result.best[b.result.count - 1].step;
   return b.result;
 }

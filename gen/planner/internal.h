@@ -17,6 +17,9 @@ void pen_plan_print_svg(FILE *out, const struct pen_planner *planner,
 double pen_tokens_per_second(const struct pen_planner *planner,
                              const struct pen_plan_result *result, double step);
 
+/* With how many digits the steps of neighbours differ, unless they count as equal. */
+int pen_step_digits(const struct pen_plan_result *result);
+
 /* The value of an axis in the topology of a candidate, as refinement may have changed it; NULL: the
  * axis does not apply. */
 const char *pen_candidate_text(const struct pen_planner *planner,

@@ -8,6 +8,7 @@
 #include "base/same_file.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
+#include "gen/planner/because.h"
 #include "gen/planner/best_first.h"
 #include "gen/planner/planner.h"
 #include "gen/planner/print.h"
@@ -56,7 +57,7 @@ static struct pen_planner planner_of(const struct pen_plan_options *options) {
   planner.memory_bytes = (uint64_t)t->plan_memory_mib << 20;
   if (t->has_memory_limit_mib && t->memory_limit_mib && t->memory_limit_mib < t->plan_memory_mib)
     planner.memory_bytes = (uint64_t)t->memory_limit_mib << 20;
-  planner.shows_progress = isatty(STDERR_FILENO);
+  planner.on_terminal = isatty(STDERR_FILENO);
   return planner;
 }
 
@@ -64,11 +65,13 @@ int main(int argc, char **argv) {
   pen_device_auto = PEN_DEVICE_AUTO;
   const struct pen_plan_options *options = pen_plan_options_read(argc, argv);
   const struct pen_planner planner = planner_of(options);
-  const uint64_t wanted = options->top > options->refine ? options->top : options->refine;
+  uint64_t wanted = options->top > options->refine ? options->top : options->refine;
+  if (wanted < 2) wanted = 2; /* the first is compared with another */
   struct pen_plan_result result = pen_best_first(&planner, wanted);
   result.is_measured = options->costs != NULL;
   result.unit = options->costs ? "in ms" : pen_cost_unit(planner.written);
   pen_refine(&planner, &result, options->refine);
+  result.because = pen_because(&planner, &result);
   if (result.count > options->top) result.count = options->top;
   if (options->candidate > result.count)
     pen_stop(PEN_EXIT_USAGE, "penstock-plan: --candidate=%llu: at most %zu, as many as there are",

@@ -12,7 +12,7 @@ struct pen_plan_options {
   const char *output, *print, *costs;
   struct pen_texts overrides; /* of -s, in order */
   uint64_t candidate, refine, seconds, top;
-  bool distinct, exhaustive, help, version;
+  bool all, distinct, exhaustive, help, version;
 };
 
 /* Reads the command line. --help and --version print and exit 0; an error prints a message and

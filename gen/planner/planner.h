@@ -12,6 +12,7 @@
  *   best_first.c  the search over all candidates, by their bounds
  *   refine.c      the best candidates again, with the schedule search
  *   reason.c      why a candidate is slower than the first
+ *   because.c     why the first is the first, in a sentence
  *   print_*.c     the result as table, JSON, chart; write_topology.c as a topology
  */
 #ifndef PEN_PLANNER_H
@@ -31,7 +32,7 @@ struct pen_planner {
   const struct pen_axes *axes;
   const struct pen_measured *measured; /* the file of --costs; NULL: none */
   uint64_t memory_bytes;               /* plan.memory_mib */
-  bool shows_progress;                 /* standard error is a terminal */
+  bool on_terminal;                    /* standard error */
 };
 
 /* Where the time of a step goes; their sum is the step. */
@@ -51,6 +52,7 @@ struct pen_plan_candidate {
   double step;          /* with NORM and UPDATE, where the costs have them; else the makespan */
   uint64_t arena_bytes; /* the most of a rank */
   double bubble;        /* of the span */
+  double idle;          /* of the makespan: the mean over the ranks */
   struct pen_time_parts parts;
   const char *reason; /* why it is not the first; NULL: it is */
   bool searched;      /* its order is that of the schedule "search" */
@@ -60,8 +62,11 @@ struct pen_plan_result {
   uint64_t total, evaluated;
   struct pen_plan_candidate *best; /* [count], the best first */
   size_t count;
-  const char *unit; /* of times, as in "in ms" */
-  bool is_measured; /* times are in ms */
+  double others_least; /* no candidate that is not among the best has a shorter step; infinity: none
+                          fits */
+  const char *because; /* a sentence: why the first is the first */
+  const char *unit;    /* of times, as in "in ms" */
+  bool is_measured;    /* times are in ms */
 };
 
 #endif

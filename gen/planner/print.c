@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "gen/base/arena.h"
+#include "gen/planner/equal_time.h"
 #include "gen/planner/internal.h"
 #include "gen/planner/write_topology.h"
 
@@ -11,6 +13,22 @@ double pen_tokens_per_second(const struct pen_planner *planner,
   const struct pen_topology *t = planner->written;
   if (!result->is_measured || !(step > 0)) return 0;
   return (double)t->plan_sequences * (double)t->model_sequence / (step * 1e-3);
+}
+
+static bool are_told_apart(const struct pen_plan_result *result, int digits) {
+  for (size_t i = 1; i < result->count; i++) {
+    const double one = result->best[i - 1].step, other = result->best[i].step;
+    if (pen_equal_time(one) != pen_equal_time(other) &&
+        !strcmp(pen_text("%.*g", digits, one), pen_text("%.*g", digits, other)))
+      return false;
+  }
+  return true;
+}
+
+int pen_step_digits(const struct pen_plan_result *result) {
+  int digits = 6;
+  while (digits < 10 && !are_told_apart(result, digits)) digits++;
+  return digits;
 }
 
 const char *pen_candidate_text(const struct pen_planner *planner,

@@ -42,6 +42,7 @@ static json_t *candidate_json(const struct pen_planner *planner,
   json_object_set_new(object, "tokens_per_second", tokens > 0 ? json_real(tokens) : json_null());
   json_object_set_new(object, "arena_bytes", json_integer((json_int_t)candidate->arena_bytes));
   json_object_set_new(object, "bubble", json_real(candidate->bubble));
+  json_object_set_new(object, "idle", json_real(candidate->idle));
   json_object_set_new(object, "reason",
                       candidate->reason ? json_string(candidate->reason) : json_null());
   return object;
@@ -55,6 +56,7 @@ void pen_plan_print_json(FILE *out, const struct pen_planner *planner,
   json_object_set_new(root, "candidates_evaluated", json_integer(evaluated));
   json_object_set_new(root, "candidates_pruned", json_integer(total - evaluated));
   json_object_set_new(root, "unit", json_string(result->unit));
+  json_object_set_new(root, "first_because", json_string(result->because));
   for (size_t i = 0; i < result->count; i++)
     json_array_append_new(best, candidate_json(planner, result, &result->best[i]));
   json_object_set_new(root, "best", best);

@@ -13,10 +13,11 @@
 #include "gen/planner/internal.h"
 #include "gen/views/chart.h"
 
-static const double left = 80, top = 76, wide = 640, tall = 360, line_tall = 15, margin = 20,
-                    list_wide = 300;                /* of lines that are longer than the chart */
+static const double left = 80, top = 92, wide = 640, tall = 360, line_tall = 15, margin = 20,
+                    list_wide = 300; /* of lines that are longer than the chart */
+static const double character_wide = 5.6;
 static const double near_wide = 26, near_tall = 11; /* dots within this share a label */
-enum { SCALE_STEPS = 6 };
+enum { MEMORY_STEPS = 6, TIME_STEPS = 10 };         /* of the scales, at most */
 
 struct plot {
   FILE *out;
@@ -34,9 +35,11 @@ static double time_of(const struct plot *p, const struct pen_plan_candidate *c) 
   return c->step / p->unit.size;
 }
 
-/* The range of the values, with a margin of a twentieth. */
+/* The range of the values, with a margin of a twentieth; of values that count as equal, of a
+ * twentieth of the value. */
 static void widen(double *least, double *most) {
-  const double room = *most > *least ? (*most - *least) / 20 : fmax(fabs(*most), 1) / 20;
+  const bool differ = pen_equal_time(*most) > pen_equal_time(*least);
+  const double room = (differ ? *most - *least : *most > 0 ? *most : 1) / 20;
   *least -= room;
   *most += room;
 }
@@ -91,20 +94,27 @@ static void draw_titles(const struct plot *p) {
   write_text(p, margin, 40, "start",
              "full dot, on the line: no other is faster with as little memory (Pareto front); "
              "number: see the list below");
+  write_text(p, margin, 56, "start", p->result->because);
+}
+
+/* The n-th multiple of the step of a scale, with the digits that tell it from the next. */
+static const char *tick_text(double n, double step) {
+  const double decimals = -floor(log10(step) + 1e-9);
+  return decimals > 0 ? pen_text("%.*f", (int)decimals, n * step) : pen_text("%.10g", n * step);
 }
 
 static void draw_scales(const struct plot *p) {
-  const double mib = pen_scale_step(p->most_mib - p->least_mib, SCALE_STEPS),
-               time = pen_scale_step(p->most_time - p->least_time, SCALE_STEPS);
+  const double mib = pen_scale_step(p->most_mib - p->least_mib, MEMORY_STEPS),
+               time = pen_scale_step(p->most_time - p->least_time, TIME_STEPS);
   fprintf(p->out, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" class=\"frame\"/>\n",
           left, top, wide, tall);
-  for (double v = ceil(p->least_mib / mib) * mib; v <= p->most_mib; v += mib)
-    write_text(p, left + (v - p->least_mib) / (p->most_mib - p->least_mib) * wide,
-               top + tall + line_tall, "middle", pen_text("%.6g", v));
-  for (double v = ceil(p->least_time / time) * time; v <= p->most_time; v += time)
+  for (double n = ceil(p->least_mib / mib); n * mib <= p->most_mib; n++)
+    write_text(p, left + (n * mib - p->least_mib) / (p->most_mib - p->least_mib) * wide,
+               top + tall + line_tall, "middle", tick_text(n, mib));
+  for (double n = ceil(p->least_time / time); n * time <= p->most_time; n++)
     write_text(p, left - 6,
-               top + tall - (v - p->least_time) / (p->most_time - p->least_time) * tall + 4, "end",
-               pen_text("%.6g", v));
+               top + tall - (n * time - p->least_time) / (p->most_time - p->least_time) * tall + 4,
+               "end", tick_text(n, time));
   write_text(p, left + wide / 2, top + tall + 2.2 * line_tall, "middle",
              "memory of the rank with the most, MiB");
   write_text(p, left, top - 8, "start", pen_text("time of a step %s", p->unit.name));
@@ -227,13 +237,14 @@ static void draw_dots(const struct plot *p, bool on_front) {
 static void draw_candidates(const struct plot *p) {
   const double list = top + tall + 4 * line_tall;
   const char *common = settings_text(p, 0, true);
+  const int digits = pen_step_digits(p->result);
   draw_labels(p);
   draw_dots(p, false);
   draw_dots(p, true);
   for (size_t i = 0; i < p->result->count; i++) {
     const struct pen_plan_candidate *c = &p->result->best[i];
     write_text(p, margin, list + (1 + (double)i) * line_tall, "start",
-               pen_text("%zu: %.6g, %.0f MiB: %s", i + 1, time_of(p, c), ceil(mib_of(c)),
+               pen_text("%zu: %.*g, %.0f MiB: %s", i + 1, digits, time_of(p, c), ceil(mib_of(c)),
                         settings_text(p, i, false)));
   }
   write_text(p, margin, list, "start", pen_text("all: %s", *common ? common : "nothing in common"));
@@ -242,7 +253,8 @@ static void draw_candidates(const struct plot *p) {
 void pen_plan_print_svg(FILE *out, const struct pen_planner *planner,
                         const struct pen_plan_result *result) {
   const struct plot p = plot_of(out, planner, result);
-  const double width = left + wide + list_wide,
+  const double sentence = margin + character_wide * (double)strlen(result->because),
+               width = fmax(left + wide + list_wide, sentence),
                height = top + tall + (6 + (double)result->count) * line_tall;
   fprintf(out,
           "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" "

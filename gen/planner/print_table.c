@@ -10,6 +10,7 @@ struct table {
   const struct pen_planner *planner;
   const struct pen_plan_result *result;
   struct pen_time_unit unit;
+  int digits; /* of steps */
 };
 
 /* ---- cells ---- */
@@ -26,7 +27,7 @@ static bool is_as_fast(const struct pen_plan_candidate *one,
 
 static const char *step_cell(const struct table *t, size_t i) {
   const struct pen_plan_candidate *c = &t->result->best[i];
-  return i && is_as_fast(c, c - 1) ? "=" : pen_text("%.6g", c->step / t->unit.size);
+  return i && is_as_fast(c, c - 1) ? "=" : pen_text("%.*g", t->digits, c->step / t->unit.size);
 }
 
 static const char *tokens_cell(const struct table *t, size_t i) {
@@ -41,6 +42,10 @@ static const char *memory_cell(const struct table *t, size_t i) {
 
 static const char *bubble_cell(const struct table *t, size_t i) {
   return pen_text("%.3f", t->result->best[i].bubble);
+}
+
+static const char *idle_cell(const struct table *t, size_t i) {
+  return pen_text("%.3f", t->result->best[i].idle);
 }
 
 static const char *ranks_cell(const struct table *t, size_t i) {
@@ -87,6 +92,7 @@ static const struct table_column columns[] = {
     {"tokens/s", tokens_cell, 0, 0},
     {"MiB a rank", memory_cell, 0, 0},
     {"bubble", bubble_cell, 0, 0},
+    {"idle", idle_cell, 0, 0},
     {"replicas x ranks", ranks_cell, 0, 0},
     {"stages a rank", stages_cell, 0, 0},
     {"microbatches x size", microbatches_cell, 0, 0},
@@ -132,7 +138,8 @@ static const char *cell_of(const struct table *t, const struct table_column *col
 
 void pen_plan_print_table(FILE *out, const struct pen_planner *planner,
                           const struct pen_plan_result *result) {
-  const struct table t = {planner, result, pen_time_unit_of(result->best[0].step, result->unit)};
+  const struct table t = {planner, result, pen_time_unit_of(result->best[0].step, result->unit),
+                          pen_step_digits(result)};
   const char *(*row)[COLUMNS] = pen_new(result->count + 1, sizeof *row);
   size_t width[COLUMNS] = {0};
   for (size_t i = 0; i <= result->count; i++)
@@ -145,8 +152,8 @@ void pen_plan_print_table(FILE *out, const struct pen_planner *planner,
       if (row[i][c]) fprintf(out, "%-*s  ", (int)width[c], row[i][c]);
     fprintf(out, "%s\n", row[i][COLUMNS - 1]);
   }
-  fprintf(out, "%llu candidates, %llu evaluated, %llu left out by their bounds%s\n",
-          (unsigned long long)result->total, (unsigned long long)result->evaluated,
+  fprintf(out, "%s\n%llu candidates, %llu evaluated, %llu left out by their bounds%s\n",
+          result->because, (unsigned long long)result->total, (unsigned long long)result->evaluated,
           (unsigned long long)(result->total - result->evaluated),
           result->is_measured ? "" : "; --costs=FILE gives ms and tokens/s");
 }

@@ -26,6 +26,7 @@ static void refine_one(const struct pen_planner *planner, struct pen_plan_candid
   candidate->makespan = planned.makespan;
   candidate->step = planned.step;
   candidate->bubble = planned.bubble;
+  candidate->idle = planned.idle;
   candidate->arena_bytes = planned.arena_bytes;
   candidate->searched = true;
 }

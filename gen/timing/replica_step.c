@@ -141,6 +141,7 @@ struct pen_timing *pen_simulate_step(const struct pen_order *order,
   timing->makespan = best->makespan;
   timing->span = best->span;
   timing->bubble = best->bubble;
+  timing->idle_share = best->idle_share;
   timing->idle = best->idle;
   timing->exchanging = best->exchanging;
   double bound =

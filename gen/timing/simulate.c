@@ -211,6 +211,12 @@ static bool compute_range(const struct pen_order *order, uint32_t rank, uint32_t
   return (*last)-- > 0;
 }
 
+static double idle_share_of(const struct pen_timing *timing, uint32_t rank_count) {
+  double busy = 0;
+  for (uint32_t rank = 0; rank < rank_count; rank++) busy += timing->busy[rank] / rank_count;
+  return timing->makespan > busy ? 1 - busy / timing->makespan : 0; /* less: by rounding */
+}
+
 /* Sets the totals of a complete run. */
 static void total_times(struct simulation *run) {
   struct pen_timing *timing = run->timing;
@@ -229,6 +235,7 @@ static void total_times(struct simulation *run) {
   timing->makespan = ends > begins ? ends - begins : 0;
   timing->bubble = timing->span > timing->work ? (timing->span - timing->work) / timing->span
                                                : 0; /* less: by rounding */
+  timing->idle_share = idle_share_of(timing, run->order->rank_count);
   for (uint32_t rank = 0; rank < run->order->rank_count; rank++)
     timing->idle[rank] = fmax(0, timing->makespan - timing->busy[rank] -
                                      timing->exchanging[rank]); /* below 0: by rounding */
@@ -259,8 +266,8 @@ struct pen_timing *pen_simulate_collectives(const struct pen_order *order,
   if (timing->complete)
     total_times(&run);
   else
-    timing->makespan = timing->span = timing->work = timing->bubble = timing->lower_bound =
-        timing->gap = NAN;
+    timing->makespan = timing->span = timing->work = timing->bubble = timing->idle_share =
+        timing->lower_bound = timing->gap = NAN;
   pen_free(run.queue);
   return timing;
 }

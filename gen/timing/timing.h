@@ -55,6 +55,7 @@ struct pen_timing {
   double span;     /* the greatest over ranks of last end - first start */
   double work;     /* of the busiest rank */
   double bubble;   /* (span-work)/span */
+  double idle_share; /* 1 - mean of busy / makespan: of all ranks, also before their first action */
   double lower_bound;  /* no order of these actions on this placement has a smaller makespan */
   double gap;          /* (makespan-lower_bound)/lower_bound */
   double *busy, *idle; /* [rank]: busy with F, I, W and B; idle = makespan - busy - exchanging */

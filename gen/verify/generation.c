@@ -220,12 +220,15 @@ static void list_logits(const struct comparison *c, uint32_t value, struct logit
     add_piece(list, &piece);
 }
 
-/* `found` is a value; `wanted` may be a product that a loss computes. */
+/* `wanted` may be a product that a loss computes; then `found` may be one, too. */
 static bool compare_logits(struct comparison *c, const struct logits *wanted,
                            const struct logits *found) {
-  if (wanted->first != found->first || wanted->vocab != found->vocab || !found->value)
+  if (wanted->first != found->first || wanted->vocab != found->vocab ||
+      (wanted->value && !found->value))
     return differs(c, wanted->value, found->value);
   if (wanted->value) return compare(c, wanted->value, found->value);
+  if (!found->value)
+    return compare(c, wanted->weight, found->weight) && compare(c, wanted->x, found->x);
   const struct pen_term *product = term_of(c, found->value);
   if ((product->kind != PEN_OP_LINEAR && product->kind != PEN_OP_LINEAR_COLUMNS) ||
       input_of(product, "a"))

@@ -363,10 +363,12 @@ static void draw_titles(const struct pen_drawing *d) {
       pen_text("%s: %s, %s × %s, %s", plan->name, plan->schedule,
                pen_counted(plan->rank_count, "rank"), pen_counted(plan->stages_per_rank, "stage"),
                pen_counted(plan->microbatch_count, "microbatch")));
-  pen_draw_label(d, left, 37, 11, "start",
-                 pen_text("makespan %.4g (%s), bubble %.2f %%, %.2f %% above the lower bound",
-                          timing->makespan / unit.size, unit.name, 100 * timing->bubble,
-                          100 * pen_gap(timing->makespan, d->view->bound)));
+  pen_draw_label(
+      d, left, 37, 11, "start",
+      pen_text("makespan %.4g (%s), bubble %.2f %%, idle %.2f %%, %.2f %% above the "
+               "lower bound",
+               timing->makespan / unit.size, unit.name, 100 * timing->bubble,
+               100 * timing->idle_share, 100 * pen_gap(timing->makespan, d->view->bound)));
   draw_legend(d, 56);
 }
 

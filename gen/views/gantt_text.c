@@ -185,10 +185,10 @@ static void print_figures(const struct text_chart *chart) {
   const struct pen_timing *timing = chart->view->timing;
   double bound = chart->view->bound;
   print_wrapped(
-      chart,
-      pen_text("makespan %.6g (%s), span %.6g, work %.6g: bubble %.4f; lower bound %.6g, gap %.4f",
-               timing->makespan, chart->view->unit, timing->span, timing->work, timing->bubble,
-               bound, pen_gap(timing->makespan, bound)));
+      chart, pen_text("makespan %.6g (%s), span %.6g, work %.6g: bubble %.4f, idle %.4f; lower "
+                      "bound %.6g, gap %.4f",
+                      timing->makespan, chart->view->unit, timing->span, timing->work,
+                      timing->bubble, timing->idle_share, bound, pen_gap(timing->makespan, bound)));
 }
 
 static void print_path(const struct text_chart *chart) {

@@ -93,13 +93,19 @@ static void use_buffer(struct range_builder *builder, uint32_t index, uint32_t s
   if (bytes > range->bytes) range->bytes = bytes;
 }
 
+/* The slots of tensor ranks, the cache and a microbatch's gradients have a fixed place. */
+static bool persists(const struct range_builder *builder, uint64_t offset) {
+  const struct pen_rank_memory *memory = &builder->plan->memory[builder->rank];
+  return offset >= memory->receive_bytes && offset < memory->persistent_end;
+}
+
 static void use_compute_buffers(struct range_builder *builder, uint32_t index) {
   const struct pen_action *action = &builder->program->actions[index];
   const struct pen_frame *frame = &builder->program->frames[action->frame];
   for (int base = PEN_BASE_SCRATCH; base < PEN_BASES; base++) {
     uint64_t bytes = builder->extent[action->program][base];
     bool is_new = base == PEN_BASE_SCRATCH; /* each action has its own */
-    if (bytes && base != PEN_BASE_LOSS)
+    if (bytes && !persists(builder, frame->base[base]))
       use_buffer(builder, index, action->stage, base, frame->base[base], bytes, is_new);
   }
 }

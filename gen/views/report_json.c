@@ -5,6 +5,7 @@
  * nothing trains, in the unit of the costs; bytes, slots and credits are the plan's.
  *
  *   makespan, span, work, bubble   bubble = (span - work) / span; see struct pen_timing
+ *   idle                           1 - mean busy time of the ranks / makespan
  *   step                           with costs of version 2: with norm and optimizer (step_time.c)
  *   utilisation                    the work of F, I and W, each computed once at speed 1, divided
  *                                  by makespan x the sum of cluster.speed
@@ -356,6 +357,7 @@ void pen_report_json(FILE *out, const struct pen_report *report) {
   json_object_set_new(json, "span", real_json(timing->span));
   json_object_set_new(json, "work", real_json(timing->work));
   json_object_set_new(json, "bubble", real_json(timing->bubble));
+  json_object_set_new(json, "idle", real_json(timing->idle_share));
   json_object_set_new(json, "utilisation", real_json(report->utilisation));
   json_object_set_new(json, "lower_bound", real_json(timing->lower_bound));
   json_object_set_new(json, "gap", real_json(timing->gap));

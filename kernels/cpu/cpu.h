@@ -77,9 +77,9 @@ static inline struct pen_product_dims pen_product_dims(const struct pen_call *ca
 
 /* matmul.c: f32 */
 
-/* Selects the function for products: `own`, or the BLAS library if it is null. Returns its name,
- * static storage; null: no memory for the library's buffers. */
-const char *pen_matmul_open(pen_multiply *own);
+/* Selects the function for products: `own`, or that of the BLAS library, if it is asked for and
+ * installed. Returns its name, static storage; null: no memory for the library's buffers. */
+const char *pen_matmul_open(pen_multiply *own, int by_library);
 extern pen_multiply *pen_multiply_f32; /* valid after pen_matmul_open() */
 pen_kernel pen_linear, pen_linear_dx, pen_linear_dw, pen_affine, pen_affine_dx, pen_affine_dw;
 

@@ -17,6 +17,6 @@ libkernels_a_SOURCES += \
   %reldir%/row_ops.h \
   %reldir%/threads.c \
   %reldir%/threads.h
-libkernels_a_CFLAGS = $(KERNEL_FLAGS) $(BLAS_CFLAGS) $(OPENMP_CFLAGS)
+libkernels_a_CFLAGS = $(KERNEL_FLAGS) $(OPENMP_CFLAGS)
 
 include %D%/vector/local.mk

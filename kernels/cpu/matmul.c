@@ -1,5 +1,6 @@
 /* matmul.c: LINEAR, AFFINE and their _DX and _DW in f32: six matrix products, by vector/product.c
- * if the CPU has AVX2 or AVX-512, else by OpenBLAS.
+ * if the CPU has AVX2 or AVX-512, else by OpenBLAS, which is loaded at run time, not linked: a
+ * binary runs without it.
  *
  * Measured on an AMD EPYC (Zen 3, AVX2, 2 cores), one thread, 1024 rows, GFLOP/s; the peak of
  * multiply-adds is 97. OpenBLAS 0.3.21, BLIS 0.9.0, oneDNN 2.6.3 (dnnl_sgemm): medians of nine
@@ -21,19 +22,24 @@
  * result, which a product that knows its shapes mostly avoids.
  *
  * One thread: with two, 7% of the elements differ in OpenBLAS, and kernels.h states that bits do
- * not depend on threads. Link the sequential build (Debian: libopenblas-serial-dev): the other
- * build starts a thread for each core when it is loaded.
+ * not depend on threads.
  */
-#include <cblas.h>
+#include "config.h"
+
+#include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "kernels/cpu/cpu.h"
 
-/* Defined by OpenBLAS only; weak, so that another BLAS links too. */
-extern void openblas_set_num_threads(int threads) __attribute__((weak));
-extern char *openblas_get_corename(void) __attribute__((weak));
+/* The CBLAS interface: enumerators of cblas.h; what is used of the library. */
+enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111, TRANSPOSE = 112 };
+typedef void sgemm_function(int order, int left_transpose, int right_transpose, int m, int n, int k,
+                            float factor, const float *left, int left_row, const float *right,
+                            int right_row, float addend_factor, float *result, int result_row);
+static sgemm_function *cblas_sgemm;
 
 /* OpenBLAS retries without end if it gets no packing buffer: check first that there is memory. */
 enum { BUFFER_BYTES_MIN = 64 << 20 };
@@ -50,26 +56,41 @@ static void multiply_by_library(const struct pen_product *p) {
     for (size_t i = 0; i < p->m; i++)
       memcpy(p->result + i * p->result_row, p->addend + i * p->result_row,
              p->n * sizeof *p->result);
-  cblas_sgemm(CblasRowMajor, p->left.transposed ? CblasTrans : CblasNoTrans,
-              p->right.transposed ? CblasTrans : CblasNoTrans, (int)p->m, (int)p->n, (int)p->k,
-              1.0f, p->left.at, (int)p->left.row, p->right.at, (int)p->right.row,
-              p->addend ? 1.0f : 0.0f, p->result, (int)p->result_row);
+  cblas_sgemm(ROW_MAJOR, p->left.transposed ? TRANSPOSE : NO_TRANSPOSE,
+              p->right.transposed ? TRANSPOSE : NO_TRANSPOSE, (int)p->m, (int)p->n, (int)p->k, 1.0f,
+              p->left.at, (int)p->left.row, p->right.at, (int)p->right.row, p->addend ? 1.0f : 0.0f,
+              p->result, (int)p->result_row);
 }
 
-pen_multiply *pen_multiply_f32 = multiply_by_library;
+pen_multiply *pen_multiply_f32;
 
-const char *pen_matmul_open(pen_multiply *own) {
-  static char name[80] = "CBLAS";
-  pen_multiply_f32 = own ? own : multiply_by_library;
-  if (own) return "own";
+/* Loads OpenBLAS, once: the file that configure found, else the loader's. Returns its name, static
+ * storage; null: it is not installed. */
+static const char *load_library(void) {
+  static char name[80];
+  if (*name) return name;
+  setenv("OPENBLAS_NUM_THREADS", "1",
+         1); /* or it starts a thread for each core when it is loaded */
+  void *handle = dlopen(PEN_OPENBLAS, RTLD_NOW | RTLD_LOCAL);
+  if (!handle) handle = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
+  if (!handle || !(cblas_sgemm = (sgemm_function *)dlsym(handle, "cblas_sgemm"))) return NULL;
+  void (*set_threads)(int) = (void (*)(int))dlsym(handle, "openblas_set_num_threads");
+  char *(*core_name)(void) = (char *(*)(void))dlsym(handle, "openblas_get_corename");
+  if (set_threads) set_threads(1);
+  snprintf(name, sizeof name, "OpenBLAS%s%s", core_name ? " for " : "",
+           core_name ? core_name() : "");
+  return name;
+}
+
+const char *pen_matmul_open(pen_multiply *own, int by_library) {
+  const char *name = by_library ? load_library() : NULL;
+  pen_multiply_f32 = name ? multiply_by_library : own;
+  if (!name) return by_library ? "own, since OpenBLAS is not installed" : "own";
   if (!has_memory()) return NULL;
-  if (openblas_set_num_threads) openblas_set_num_threads(1);
-  if (openblas_get_corename)
-    snprintf(name, sizeof name, "OpenBLAS for %s", openblas_get_corename());
   /* The first product makes OpenBLAS map its packing buffer, once for all shapes: do it before the
    * seal. */
   float a[64] = {0}, b[64] = {0}, c[64];
-  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, 8, 8, 8, 1.0f, a, 8, b, 8, 0.0f, c, 8);
+  cblas_sgemm(ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE, 8, 8, 8, 1.0f, a, 8, b, 8, 0.0f, c, 8);
   return name;
 }
 

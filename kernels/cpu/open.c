@@ -163,7 +163,7 @@ const char *pen_kernels_open(void) {
   const char *onednn = open_onednn();
   onednn_bf16 = onednn != NULL;
   pen_products_bf16_open(products_are("library") ? NULL : pen_instruction_set.bf16->multiply);
-  const char *matmul = pen_matmul_open(uses_own_f32() ? pen_instruction_set.f32->multiply : NULL);
+  const char *matmul = pen_matmul_open(pen_instruction_set.f32->multiply, !uses_own_f32());
   if (!matmul) return NULL;
   snprintf(line, sizeof line, "%s; matrix products: %s%s%s", pen_instruction_set.name, matmul,
            onednn ? ", of bf16: " : "", onednn ? onednn : "");

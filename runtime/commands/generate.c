@@ -49,7 +49,8 @@ static struct {
   struct pen_generation_step step; /* the current one */
   uint64_t key;
   struct {
-    struct pen_op_hook tokens, positions, targets, loss;
+    struct pen_op_hook tokens, positions, targets, loss, columns_loss;
+    size_t row; /* of the next call of a loss: with model.loss_rows a step has several */
     const unsigned char *logits; /* on a device: of the rank of the last stage */
     struct columns *pieces;      /* on a device, of one of several tensor ranks: in pinned memory */
     uint32_t piece_count;
@@ -59,12 +60,13 @@ static struct {
   double *weights;    /* [vocab] */
   float *logits;      /* [vocab] */
   unsigned char *row; /* [vocab] of the model's dtype: what is fetched */
-  float *joined;      /* [rows of a step][vocab]: of tensor ranks, which share it; else null */
+  float *joined;      /* [rows of a step][vocab]: of pieces, which tensor ranks share; else null */
+  bool keeps_columns; /* the step's logits are in `joined` */
   uint64_t taken;     /* steps whose tokens are known */
   uint64_t start_ns;  /* of the first step */
 } generation;
 
-/* With tensor ranks: before they exist. */
+/* Of split weights: before the tensor ranks exist. */
 static void open_joined(const struct pen_run *run) {
   size_t rows = 1;
   for (uint32_t b = 0; b < run->buckets.count; b++) {
@@ -72,7 +74,7 @@ static void open_joined(const struct pen_run *run) {
     rows = slots > rows ? slots : rows;
   }
   const size_t bytes = rows * run->plan->vocab * sizeof *generation.joined;
-  if (run->plan->tensor_ranks > 1) {
+  if (pen_has_pieces(run->plan)) {
     generation.joined =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pen_check(generation.joined != MAP_FAILED, "no memory for the logits of %zu tokens", rows);
@@ -148,24 +150,48 @@ static size_t logit_row_of(const struct pen_vm *vm, uint32_t r) {
   return r * (size_t)vm->profile->sequence + generation.step.row[r].count - 1;
 }
 
-/* Its offset in whole logits. */
-static size_t row_offset(const struct pen_vm *vm, uint32_t r) {
-  return logit_row_of(vm, r) * pen_logit_row_bytes(vm->plan);
-}
-
 static bool draws(void) { return !at_end() && generation.replica == 0; }
 
-/* Of tensor ranks: puts columns of the rows that are sampled where all see them. */
-static void join_columns(const struct pen_vm *vm, const struct columns *own) {
+static uint32_t shape_of(const struct pen_vm *vm) {
+  uint32_t s = 0;
+  while (generation.shapes[s].loss.context != vm) {
+    s++;
+  }
+  return s;
+}
+
+/* The rows of the logits that a call has, of all rows of a step or of a piece of it. */
+struct logit_rows {
+  size_t first, past;
+};
+
+static struct logit_rows next_rows(const struct pen_vm *vm, size_t count) {
+  const size_t slots = vm->profile->slots > 0 ? vm->profile->slots : 1;
+  size_t *next = &generation.shapes[shape_of(vm)].row;
+  const struct logit_rows rows = {*next, *next + count};
+  *next = rows.past % (slots * vm->profile->sequence);
+  return rows;
+}
+
+/* Whether a token is drawn from one of these rows, for a row of the step. */
+static bool has_sampled(const struct pen_vm *vm, uint32_t r, struct logit_rows rows) {
+  const size_t at = logit_row_of(vm, r);
+  return generation.step.row[r].samples && at >= rows.first && at < rows.past;
+}
+
+/* Of pieces: puts columns of the rows that are sampled where all tensor ranks see them. */
+static void join_columns(const struct pen_vm *vm, const struct columns *own,
+                         struct logit_rows rows) {
   const size_t vocab = vm->plan->vocab, row_bytes = own->count * pen_dtype_bytes(vm->plan->dtype);
   for (uint32_t r = 0; r < generation.step.row_count && draws(); r++) {
-    const unsigned char *row = own->logits + logit_row_of(vm, r) * row_bytes;
-    if (generation.step.row[r].samples) {
+    if (has_sampled(vm, r, rows)) {
+      const unsigned char *row = own->logits + (logit_row_of(vm, r) - rows.first) * row_bytes;
       memcpy(generation.joined + r * vocab + own->first,
              pen_logit_row(vm->plan, row, own->count, generation.logits),
              own->count * sizeof *generation.joined);
     }
   }
+  generation.keeps_columns = true;
 }
 
 static struct columns columns_of(const struct pen_call *call) {
@@ -175,8 +201,9 @@ static struct columns columns_of(const struct pen_call *call) {
 }
 
 static void keep_columns(const struct pen_call *call) {
+  const struct pen_vm *vm = ((const struct pen_op_hook *)call->prepared)->context;
   const struct columns own = columns_of(call);
-  join_columns(((const struct pen_op_hook *)call->prepared)->context, &own);
+  join_columns(vm, &own, next_rows(vm, (size_t)call->dim[0]));
   *(double *)call->operand[COLUMNS_LOSS] = 0.0;
 }
 
@@ -218,20 +245,15 @@ static void draw_from_row(const struct pen_vm *vm, uint32_t r, const void *row) 
 
 static void draw_next(const struct pen_call *call) {
   const struct pen_vm *vm = ((const struct pen_op_hook *)call->prepared)->context;
+  const struct logit_rows rows = next_rows(vm, (size_t)call->dim[0]);
+  const unsigned char *logits = call->operand[LOGITS];
   for (uint32_t r = 0; r < generation.step.row_count && draws(); r++) {
-    if (generation.step.row[r].samples) {
-      draw_from_row(vm, r, (const unsigned char *)call->operand[LOGITS] + row_offset(vm, r));
+    if (has_sampled(vm, r, rows)) {
+      draw_from_row(vm, r,
+                    logits + (logit_row_of(vm, r) - rows.first) * pen_logit_row_bytes(vm->plan));
     }
   }
   *(double *)call->operand[LOSS] = 0.0;
-}
-
-static uint32_t shape_of(const struct pen_vm *vm) {
-  uint32_t s = 0;
-  while (generation.shapes[s].loss.context != vm) {
-    s++;
-  }
-  return s;
 }
 
 /* On a device, in place of CROSS_ENTROPY: records the address of the logits, which is the same in
@@ -270,7 +292,8 @@ static void fetch_and_draw(struct pen_vm *vm) {
   if (logits == NULL || !draws()) {
     return;
   }
-  const uint64_t first = (uint64_t)(logits - vm->arena) + row_offset(vm, 0);
+  const uint64_t first =
+      (uint64_t)(logits - vm->arena) + logit_row_of(vm, 0) * pen_logit_row_bytes(vm->plan);
   for (size_t at = 0, bytes; at < pen_logit_row_bytes(vm->plan); at += bytes) {
     bytes = pen_logit_row_bytes(vm->plan) - at < PEN_STAGING_BYTES
                 ? pen_logit_row_bytes(vm->plan) - at
@@ -292,7 +315,7 @@ static bool shows(const struct pen_run *run) {
 static bool join_fetched(const struct pen_vm *vm) {
   const uint32_t s = shape_of(vm);
   for (uint32_t p = 0; p < generation.shapes[s].piece_count; p++) {
-    join_columns(vm, &generation.shapes[s].pieces[p]);
+    join_columns(vm, &generation.shapes[s].pieces[p], (struct logit_rows){0, SIZE_MAX});
   }
   return pen_endpoint_barrier(vm->endpoint);
 }
@@ -300,10 +323,10 @@ static bool join_fetched(const struct pen_vm *vm) {
 /* Samples, after the step, where it was not done within. */
 static bool stepped(const struct pen_run *run, struct pen_vm *vm) {
   fetch_and_draw(vm);
-  if (generation.joined != NULL && vm->device->asynchronous && !join_fetched(vm)) {
+  if (vm->plan->tensor_ranks > 1 && vm->device->asynchronous && !join_fetched(vm)) {
     return false;
   }
-  for (uint32_t r = 0; generation.joined != NULL && shows(run) && r < generation.step.row_count;
+  for (uint32_t r = 0; generation.keeps_columns && shows(run) && r < generation.step.row_count;
        r++) {
     if (generation.step.row[r].samples) {
       draw_from(vm, r, generation.joined + r * (size_t)vm->plan->vocab);
@@ -312,12 +335,15 @@ static bool stepped(const struct pen_run *run, struct pen_vm *vm) {
   return true;
 }
 
-/* What the loss of a step runs instead. */
-static void hook_loss(struct pen_vm *vm, struct pen_op_hook *hook) {
-  static pen_kernel *const runs[2][2] = {{draw_next, keep_columns}, {note_logits, fetch_columns}};
-  const bool joins = generation.joined != NULL;
-  *hook = (struct pen_op_hook){.run = runs[vm->device->asynchronous][joins], .context = vm};
-  pen_vm_hook(vm, joins ? PEN_OP_CROSS_ENTROPY_COLUMNS : PEN_OP_CROSS_ENTROPY, hook);
+/* What the loss of a step runs instead, of whole logits or of pieces. */
+static void hook_loss(struct pen_vm *vm, uint32_t s) {
+  const bool after = vm->device->asynchronous;
+  generation.shapes[s].loss =
+      (struct pen_op_hook){.run = after ? note_logits : draw_next, .context = vm};
+  generation.shapes[s].columns_loss =
+      (struct pen_op_hook){.run = after ? fetch_columns : keep_columns, .context = vm};
+  pen_vm_hook(vm, PEN_OP_CROSS_ENTROPY, &generation.shapes[s].loss);
+  pen_vm_hook(vm, PEN_OP_CROSS_ENTROPY_COLUMNS, &generation.shapes[s].columns_loss);
 }
 
 static void opened(const struct pen_run *run, struct pen_vm *vm) {
@@ -340,7 +366,7 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   pen_vm_hook(vm, PEN_OP_TOKENS, &generation.shapes[s].tokens);
   pen_vm_hook(vm, PEN_OP_POSITIONS, &generation.shapes[s].positions);
   pen_vm_hook(vm, PEN_OP_TARGETS, &generation.shapes[s].targets);
-  hook_loss(vm, &generation.shapes[s].loss);
+  hook_loss(vm, s);
 }
 
 /* Appends the tokens of the last step. */

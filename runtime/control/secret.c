@@ -26,6 +26,20 @@ static size_t read_bytes(const char *path, int fd, uint8_t *bytes, size_t most) 
   return used;
 }
 
+/* Ends the program if others may read or replace the secret: what ssh asks of a private key. */
+static void check_access(const char *path, const struct stat *about) {
+  if (about->st_uid != geteuid() && about->st_uid != 0) {
+    pen_fail(PEN_EXIT_USAGE,
+             "the secret, %s: its owner is user %u: it must be yours (user %u) or root's", path,
+             (unsigned)about->st_uid, (unsigned)geteuid());
+  }
+  if ((about->st_mode & (S_IRGRP | S_IWGRP | S_IROTH | S_IWOTH)) != 0) {
+    pen_fail(PEN_EXIT_USAGE, "the secret, %s: mode %03o: only its owner may %s it (chmod 600)",
+             path, about->st_mode & 0777u,
+             (about->st_mode & (S_IRGRP | S_IROTH)) != 0 ? "read" : "write");
+  }
+}
+
 static struct pen_secret read_file(const char *path) {
   uint8_t bytes[PEN_SECRET_BYTES_MAX + 1];
   struct stat about;
@@ -36,10 +50,7 @@ static struct pen_secret read_file(const char *path) {
     pen_fail(fd < 0 ? error.status : PEN_EXIT_NO_INPUT, "the secret, %s: %s", path,
              fd < 0 ? error.text : strerror(errno));
   }
-  if ((about.st_mode & (S_IRGRP | S_IROTH)) != 0) {
-    pen_fail(PEN_EXIT_USAGE, "the secret, %s: mode %03o: only its owner may read it (chmod 600)",
-             path, about.st_mode & 0777u);
-  }
+  check_access(path, &about);
   const size_t count = read_bytes(path, fd, bytes, sizeof bytes);
   close(fd);
   if (count < PEN_SECRET_BYTES_MIN || count > PEN_SECRET_BYTES_MAX) {

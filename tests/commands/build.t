@@ -34,6 +34,8 @@ END
 
 ok "a path that ends in .cfg is built" plan_make mine TOPOLOGY="$scratch/top/mine.cfg"
 ok "and runs" "$work/penstock-mine" train --quiet
+. "$top_srcdir/tests/support/hardened.sh"
+if test -z "$(no_hardening)"; then ok "it is hardened" is_hardened "$work/penstock-mine"; else skip "it is hardened" "$(no_hardening)"; fi
 first=$(inode plan/mine.c)
 ok "again" plan_make mine TOPOLOGY="$scratch/top/mine.cfg"
 is "nothing is rebuilt when nothing changed" "$(inode plan/mine.c)" "$first"

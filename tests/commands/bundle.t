@@ -19,6 +19,16 @@ ok "to the same bytes each time" cmp "$scratch/first" "$scratch/penstock-packed.
 is "in one folder" "$(tar tzf "$scratch/penstock-packed.tar.gz" | grep -v /lib/ | tr '\n' ' ')" \
   "penstock-packed/ penstock-packed/mlp.cfg penstock-packed/packed penstock-packed/penstock.1 "
 
+# Libraries of products are loaded on demand, from where they are installed.
+is "without libraries that the binary loads on demand" "$(tar tzf "$scratch/penstock-packed.tar.gz" | grep -c -e openblas -e dnnl)" 0
+openblas=$(sed -n 's/^#define PEN_OPENBLAS "\(.*\)"/\1/p' "$top_builddir/config.h")
+if test -e "$openblas"; then
+  matches "OpenBLAS is loaded where it is wanted" "$(PEN_PRODUCTS=library "$scratch/packed" info)" "*matrix products: OpenBLAS for *"
+  ok "and trains" env PEN_PRODUCTS=library "$scratch/packed" train --data "$scratch/data.bin" --quiet --steps 2
+else
+  skip "OpenBLAS is loaded where it is wanted" "it is not installed"
+fi
+
 root=$scratch/root
 mkdir "$root" "$root/tmp" "$root/proc" "$root/dev" "$root/etc"
 echo "127.0.0.1 localhost" >"$root/etc/hosts"
@@ -35,6 +45,12 @@ in_root() {
 }
 if in_root /penstock-packed/packed --version >"$scratch/out" 2>&1; then
   ok "its files alone train" in_root /penstock-packed/packed train --data /data.bin --seed 7 --quiet --steps 4 --log /log --checkpoint /ckpt
+  matches "there is no OpenBLAS, and info says so" "$(PEN_ISA=baseline in_root /penstock-packed/packed info)" \
+    "*baseline; matrix products: own, since OpenBLAS is not installed*"
+  is "nor is it asked for with own products" "$(PEN_PRODUCTS=own in_root /penstock-packed/packed info | grep -c 'not installed')" 0
+  export PEN_ISA=baseline PEN_PRODUCTS=library
+  ok "own products train" in_root /penstock-packed/packed train --data /data.bin --seed 7 --quiet --steps 2
+  unset PEN_ISA PEN_PRODUCTS
   is "to the same bits" "$(log_field "$root/log" loss; log_field "$root/log" grad_norm)" "$(cat "$scratch/packed.bits")"
 else
   case $(cat "$scratch/out") in

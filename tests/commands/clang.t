@@ -8,7 +8,7 @@ makefile=$top_builddir/Makefile
 value() { sed -n "s/^$1 = //p" "$makefile"; } # of a variable
 built() { grep -q "^$1_a_CFLAGS = " "$makefile"; } # whether configure wants that library
 flags="-Werror $(value PEN_CFLAGS) -I. -I$(cd "$top_builddir" && pwd) $(value JANSSON_CFLAGS) $(value NETTLE_CFLAGS) $(value LIBCONFIG_CFLAGS)
-  $(value CMOCKA_CFLAGS) $(value BLAS_CFLAGS)"
+  $(value CMOCKA_CFLAGS) $(value CBLAS_CFLAGS)"
 cuda=$(value CUDA_CPPFLAGS)
 cd "$top_srcdir" || exit 99
 

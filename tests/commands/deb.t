@@ -33,5 +33,11 @@ if test -x "$top_builddir/penstock-report"; then
   is "its report runs" "$("$scratch/unpacked/usr/bin/penstock-report" --version)" "penstock-report $version"
   matches "it depends on Python" "$(dpkg-deb -f "$package" Depends)" "*python3*"
 fi
+. "$top_srcdir/tests/support/hardened.sh"
+if test -z "$(no_hardening)"; then
+  for program in gen plan tokens convert; do ok "its penstock-$program is hardened" is_hardened "$scratch/unpacked/usr/bin/penstock-$program"; done
+else
+  skip "its programs are hardened" "$(no_hardening)"
+fi
 matches "it depends on libraries" "$(dpkg-deb -f "$package" Depends)" "*libc6*"
 finish

@@ -3,6 +3,7 @@ COMMAND_TESTS = \
   %reldir%/actions.t \
   %reldir%/audit.t \
   %reldir%/bf16.t \
+  %reldir%/bench.t \
   %reldir%/binding.t \
   %reldir%/bits.t \
   %reldir%/bootstrap.t \
@@ -32,12 +33,14 @@ COMMAND_TESTS = \
   %reldir%/generate.t \
   %reldir%/field.t \
   %reldir%/gradients.t \
+  %reldir%/hardened.t \
   %reldir%/host_faults.t \
   %reldir%/hostile.t \
   %reldir%/host_memory.t \
   %reldir%/hosts.t \
   %reldir%/hosts_bench.t \
   %reldir%/input_files.t \
+  %reldir%/installed.t \
   %reldir%/joint.t \
   %reldir%/joint_costs.t \
   %reldir%/launchers.t \

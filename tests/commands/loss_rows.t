@@ -53,10 +53,10 @@ echo "# arenas: whole logits $(arena llama_whole), chunks $(arena llama_chunks)"
 ok "chunks take less memory" test "$(arena llama_chunks)" -lt "$(arena llama_whole)"
 # A B computes the logits once, for both gradients; where I and W are split each computes them, and F never does.
 ops_of() { awk '/"eval"/ { exit } { print }' "$scratch/$1.c" | grep -o 'PEN_OP_HEAD_LOSS[A-Z_]*' | tr '\n' ' '; }
-is "one op for both gradients in B, and the loss of eval" "$(ops_of llama_chunks)" "PEN_OP_HEAD_LOSS_B PEN_OP_HEAD_LOSS "
-is "also where F runs again" "$(ops_of llama_again)" "PEN_OP_HEAD_LOSS_B PEN_OP_HEAD_LOSS "
-is "two where I and W are split" "$(ops_of llama_split)" "PEN_OP_HEAD_LOSS PEN_OP_HEAD_LOSS_DW PEN_OP_HEAD_LOSS "
-is "the loss and its input's gradient where the head is frozen" "$(ops_of llama_frozen)" "PEN_OP_HEAD_LOSS PEN_OP_HEAD_LOSS "
+is "one op for both gradients in B, and the losses of eval and generation" "$(ops_of llama_chunks)" "PEN_OP_HEAD_LOSS_B PEN_OP_HEAD_LOSS PEN_OP_HEAD_LOSS "
+is "also where F runs again" "$(ops_of llama_again)" "PEN_OP_HEAD_LOSS_B PEN_OP_HEAD_LOSS PEN_OP_HEAD_LOSS "
+is "two where I and W are split" "$(ops_of llama_split)" "PEN_OP_HEAD_LOSS PEN_OP_HEAD_LOSS_DW PEN_OP_HEAD_LOSS PEN_OP_HEAD_LOSS "
+is "the loss and its input's gradient where the head is frozen" "$(ops_of llama_frozen)" "PEN_OP_HEAD_LOSS PEN_OP_HEAD_LOSS PEN_OP_HEAD_LOSS "
 loss_of() { "$scratch/$1" eval --data "$scratch/data.bin" --checkpoint "$scratch/$2.ckpt" --steps 2 2>/dev/null | log_field - loss; }
 is "eval gives the same bits on two ranks" "$(loss_of llama_two llama_chunks)" "$(loss_of llama_chunks llama_chunks)"
 ok "rows that are no fewer than a microbatch's are whole logits" build large "$scratch/llama.cfg" -s model.loss_rows=96
@@ -98,4 +98,33 @@ same_scores() {
     END { exit bad || NR < 7900 }'
 }
 ok "every token's log-probability except for the order of sums" same_scores
+
+# ---- generation ----
+# Windows of 40 tokens have two chunks: prompts end in each, at their boundary, and grow over it.
+for words in 1 20 31 32 33 38; do
+  awk -v n=$words 'BEGIN { printf "{\"prompt\": \""; for (i = 0; i < n; i++) printf "%s%d", (i ? " " : ""), 1 + i * 37 % 999; print "\"}" }'
+done >"$scratch/prompts"
+while read -r name wanted options; do
+  ok "generation, $name: it is built" build "text_$name" "$scratch/llama.cfg" -s generate.prompts=0 $options
+  "$scratch/text_$name" generate --prompts "$scratch/prompts" --checkpoint "$scratch/llama_chunks.ckpt" --tokens 12 --seed 3 --quiet >"$scratch/text_$name.out"
+  is "generation, $name: it generates" $? 0
+  is "generation, $name: the texts are those of whole logits" "$(cat "$scratch/text_$name.out")" "$(cat "$scratch/text_$wanted.out")"
+done <<END
+whole  whole
+chunks whole  -s model.loss_rows=32
+two    whole  -s model.loss_rows=32 -s pipeline.ranks=2
+pieces pieces -s tensor_parallel.partials=2
+split  pieces -s tensor_parallel.partials=2 -s model.loss_rows=32
+shared pieces -s tensor_parallel.partials=2 -s model.loss_rows=32 -s tensor_parallel.ranks=2
+END
+is "there are six texts" "$(wc -l <"$scratch/text_whole.out")" 6
+
+# most_bytes OPTION...: the activations of the rank with the most, where the logits of a whole window are 256 MiB, those of 32 rows 16 MiB.
+most_bytes() {
+  "$gen" -p report "$scratch/llama.cfg" -s model.vocab=131072 -s model.sequence=512 -s batch.microbatch=1 -s model.loss_rows=32 "$@" |
+    sed -n 's/.*"activations": \([0-9]*\),*/\1/p' | sort -n | tail -n 1
+}
+for options in "" "-s generate.prompts=0" "-s tensor_parallel.partials=2" "-s tensor_parallel.ranks=2" "-s pipeline.ranks=2" "-s model.tie_embeddings=true"; do
+  ok "no profile holds the logits of a window, ${options:-one rank}" test "$(most_bytes $options)" -lt $((64 << 20))
+done
 finish

@@ -8,7 +8,7 @@ command -v mandoc >/dev/null || skip_all "mandoc is not here"
 manual() { if [ -f "$top_builddir/man/$1" ]; then echo "$top_builddir/man/$1"; else echo "$top_srcdir/man/$1"; fi; }
 ascii() { mandoc -Tascii -O width=200 "$(manual "$1")" | sed "s/.$(printf '\b')//g"; } # bold is a letter over itself
 
-for page in penstock-gen.1 penstock.1 penstock-tokens.1 penstock-convert.1 penstock-plan.1 penstock-report.1 penstock-launch.1 penstock.cfg.5 penstock-schedules.7 penstock-families.7; do
+for page in penstock-gen.1 penstock-build.1 penstock.1 penstock-tokens.1 penstock-convert.1 penstock-plan.1 penstock-report.1 penstock-launch.1 penstock.cfg.5 penstock-schedules.7 penstock-families.7; do
   # The pages refer to each other, which the linter cannot know before they are installed.
   is "$page is clean" "$(mandoc -Tlint "$(manual "$page")" | grep -v 'referenced manual not found\|outdated mandoc.db')" ""
 done

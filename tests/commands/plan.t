@@ -3,7 +3,14 @@
 # refuses.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 . "$top_srcdir/tests/support/costs.sh"
-plan=$top_builddir/penstock-plan
+# without_progress OPTION...: penstock-plan without the lines that say how far it is, which depend on the machine.
+without_progress() {
+  "$top_builddir/penstock-plan" "$@" 2>"$scratch/messages"
+  set -- $?
+  sed -n '/^penstock-plan: *[0-9]*%  /!p' "$scratch/messages" >&2
+  return "$1"
+}
+plan=without_progress
 
 cat >"$scratch/small.cfg" <<'END'
 plan = { ranks = 4; sequences = 16; memory_mib = 6; microbatch = [1, 2]; stages_per_rank = [1, 2]; };
@@ -28,11 +35,11 @@ refuses() {
 }
 
 # ---- what it prints ----
-"$plan" --refine=0 -p json "$scratch/small.cfg" >"$scratch/one" 2>"$scratch/err"
+"$plan" --refine=0 --all -p json "$scratch/small.cfg" >"$scratch/one" 2>"$scratch/err"
 is "a plan is found" "$? $(cat "$scratch/err")" "0 "
-"$plan" --refine=0 -p json "$scratch/small.cfg" >"$scratch/two"
+"$plan" --refine=0 --all -p json "$scratch/small.cfg" >"$scratch/two"
 ok "the same again" cmp "$scratch/one" "$scratch/two"
-for key in candidates_total candidates_evaluated candidates_pruned makespan arena_bytes bubble; do
+for key in candidates_total candidates_evaluated candidates_pruned makespan arena_bytes bubble idle; do
   ok "it has $key" test -n "$(field "$scratch/one" $key)"
 done
 is "evaluated and pruned are all" \
@@ -46,8 +53,8 @@ is "the fastest come first" "$(sed -n 's/^ *"makespan": \(.*\),$/\1/p' "$scratch
   "$(sed -n 's/^ *"makespan": \(.*\),$/\1/p' "$scratch/one" | sort -g)"
 ok "none is above the limit" test "$(most "$scratch/one" arena_bytes)" -le $((6 << 20))
 is "--top" "$("$plan" --refine=0 --top=3 -p json "$scratch/small.cfg" | grep -c '"settings"')" 3
-"$plan" --refine=0 "$scratch/small.cfg" >"$scratch/table"
-ok "the table has a line for each" test "$(wc -l <"$scratch/table")" -eq 12
+"$plan" --refine=0 --all "$scratch/small.cfg" >"$scratch/table"
+ok "the table has a line for each" test "$(wc -l <"$scratch/table")" -eq 13
 # first FILE: the first candidate.
 first() { sed -n '/"settings"/,/"reason"/p' "$1" | sed '/"reason"/q'; }
 "$plan" --refine=0 --top=1 -p json "$scratch/small.cfg" >"$scratch/top"
@@ -76,9 +83,10 @@ random() {
 }
 for seed in 1 2 3 4 5 6 7 8; do
   random $seed >"$scratch/random.cfg"
-  "$plan" --refine=0 -p json "$scratch/random.cfg" >"$scratch/pruned" 2>"$scratch/pruned.err"
+  all=$(test $((seed % 2)) -eq 0 || echo --all)
+  "$plan" --refine=0 $all -p json "$scratch/random.cfg" >"$scratch/pruned" 2>"$scratch/pruned.err"
   status=$?
-  "$plan" --exhaustive -p json "$scratch/random.cfg" >"$scratch/all" 2>"$scratch/all.err"
+  "$plan" --exhaustive $all -p json "$scratch/random.cfg" >"$scratch/all" 2>"$scratch/all.err"
   is "plan $seed by bounds is that of all candidates: the status" $? $status
   is "plan $seed by bounds is that of all candidates" "$(counted "$scratch/pruned")$(cat "$scratch/pruned.err")" \
     "$(counted "$scratch/all")$(cat "$scratch/all.err")"
@@ -116,9 +124,9 @@ layouts() {
 }
 set -- -p json -s plan.memory_mib=64 -s plan.recompute=[none] -s plan.schedules=[1f1b,gpipe] -s plan.shard=[none,optimizer] -s plan.reduce=[step] \
   -s plan.microbatch=[1] "$scratch/small.cfg"
-"$plan" --exhaustive --top=1000 "$@" >"$scratch/all"
-"$plan" --refine=0 --distinct --top=12 "$@" >"$scratch/distinct"
-is "--distinct has the best of each" "$(layouts "$scratch/distinct")" "$(layouts "$scratch/all" | awk '!seen[$0]++' | head -12)"
+"$plan" --exhaustive --all --top=1000 "$@" >"$scratch/all"
+"$plan" --refine=0 --top=12 "$@" >"$scratch/distinct"
+is "without --all it has the best of each" "$(layouts "$scratch/distinct")" "$(layouts "$scratch/all" | awk '!seen[$0]++' | head -12)"
 is "with its memory" "$(field "$scratch/distinct" arena_bytes)" "$(field "$scratch/all" arena_bytes)"
 "$plan" --exhaustive --distinct --top=12 "$@" >"$scratch/all"
 is "which is the same by all candidates" "$(counted "$scratch/distinct")" "$(counted "$scratch/all")"
@@ -129,7 +137,7 @@ file=
 keeps() {
   name=$1
   shift
-  "$plan" "$@" ${file:+"--costs=$file"} -p json -o "$scratch/best.cfg" >"$scratch/found" 2>"$scratch/err"
+  "$plan" --top=1 "$@" ${file:+"--costs=$file"} -p json -o "$scratch/best.cfg" >"$scratch/found" 2>"$scratch/err"
   "$gen" -p report ${file:+"--costs=$file"} "$scratch/best.cfg" >"$scratch/report" 2>>"$scratch/err"
   is "$name: the step" "$(field "$scratch/report" makespan)" "$(field "$scratch/found" makespan)"
   is "$name: the memory" "$(most "$scratch/report" placed_bytes)" "$(field "$scratch/found" arena_bytes)"
@@ -138,6 +146,7 @@ keeps "by a named schedule" --refine=0 "$scratch/small.cfg"
 ok "it has no group plan" sh -c "! grep -q '^plan' '$scratch/best.cfg'"
 first=$(field "$scratch/found" makespan)
 keeps "by the search" --seconds=1 "$scratch/small.cfg" -s data_parallel.replicas=1 -s plan.tensor=[1]
+ok "meanwhile it says how far it is" grep -q '^penstock-plan: *[0-9]*%  [a-z]*: [0-9]* candidates, [0-9]* evaluated$' "$scratch/messages"
 ok "the search found a better order" grep -q 'schedule = "search"' "$scratch/best.cfg"
 "$plan" --refine=0 -p json "$scratch/small.cfg" -s data_parallel.replicas=1 -s plan.tensor=[1] >"$scratch/named"
 ok "which is faster" awk -v a="$(field "$scratch/found" makespan)" -v b="$(field "$scratch/named" makespan)" 'BEGIN { exit !(a < b) }'
@@ -243,10 +252,11 @@ blocks() {
 }
 for seed in 11 12 13 14 15 16; do
   random $seed | sed 's/family = "[^"]*"/family = "llama"/; s/ loss_rows = 32;//; s/ dtype = "bf16";//; s/costs = .*//; s/memory_mib = [123];/memory_mib = 8;/' >"$scratch/random.cfg"
+  all=$(test $((seed % 2)) -eq 0 || echo --all)
   blocks $seed $(echo 0 1e-5 1e-3 | cut -d ' ' -f $((seed % 3 + 1))) "1 2" >"$scratch/blocks.json"
-  "$plan" --refine=0 --costs="$scratch/blocks.json" -p json "$scratch/random.cfg" >"$scratch/pruned" 2>"$scratch/pruned.err"
+  "$plan" --refine=0 --costs="$scratch/blocks.json" $all -p json "$scratch/random.cfg" >"$scratch/pruned" 2>"$scratch/pruned.err"
   status=$?
-  "$plan" --exhaustive --costs="$scratch/blocks.json" -p json "$scratch/random.cfg" >"$scratch/all" 2>"$scratch/all.err"
+  "$plan" --exhaustive --costs="$scratch/blocks.json" $all -p json "$scratch/random.cfg" >"$scratch/all" 2>"$scratch/all.err"
   is "by measured blocks, plan $seed by bounds is that of all candidates: the status" "$? $status" "0 0"
   is "by measured blocks, plan $seed by bounds is that of all candidates" "$(counted "$scratch/pruned")$(cat "$scratch/pruned.err")" \
     "$(counted "$scratch/all")$(cat "$scratch/all.err")"
@@ -263,16 +273,37 @@ is "tokens/s are those of the step" "$(awk -v s="$(field "$scratch/found" step)"
 is "the table has the step" "$("$plan" --refine=0 --costs="$scratch/blocks.json" "$scratch/blocks.cfg" | awk 'NR == 2 { print $2 }')" \
   "$(awk -v s="$(field "$scratch/found" step)" 'BEGIN { printf "%.6g", s }')"
 # Two replicas of one rank, whose gradients are exchanged at once in both cases: they differ in the optimizer alone.
-set -- --refine=0 --costs="$scratch/blocks.json" -p json "$scratch/blocks.cfg" -s plan.ranks=2 -s plan.replicas=[2] -s plan.reduce=[step] \
+set -- --refine=0 --all --costs="$scratch/blocks.json" "$scratch/blocks.cfg" -s plan.ranks=2 -s plan.replicas=[2] -s plan.reduce=[step] \
   -s plan.microbatch=[1] -s plan.recompute=[none] -s plan.shard_ranks=[2] -s plan.stages_per_rank=[1]
-"$plan" "$@" -s plan.shard=[none,optimizer] >"$scratch/found"
+"$plan" -p json "$@" -s plan.shard=[none,optimizer] >"$scratch/found"
 is "who shares the optimizer is faster" "$(grep '"data_parallel.shard"' "$scratch/found" | tr -d ' ,\n')" \
   '"data_parallel.shard":"optimizer""data_parallel.shard":"none"'
 is "by the same makespan" "$(grep -c "\"makespan\": $(field "$scratch/found" makespan)," "$scratch/found")" 2
 is "because of what replicas share" "$(grep '"reason"' "$scratch/found" | tail -1 | tr -d ' ')" '"reason":"collectives"'
+# In parts of a million: digits and ticks tell them apart.
+blocks 1 1e-9 "1 2" >"$scratch/blocks.json"
+"$plan" "$@" -s plan.shard=[none,optimizer] >"$scratch/table"
+is "steps that are close are told apart in the table" "$(awk 'NR == 2 || NR == 3 { print $2 }' "$scratch/table" | grep -v = | sort -u | wc -l)" 2
+"$plan" -p svg "$@" -s plan.shard=[none,optimizer] >"$scratch/chart.svg"
+sed -n 's/.*text-anchor="end">\(.*\)<.*/\1/p' "$scratch/chart.svg" >"$scratch/ticks"
+ok "and by the ticks of the chart" test "$(sort -u "$scratch/ticks" | wc -l)" -ge 3 -a "$(sort -u "$scratch/ticks" | wc -l)" -eq "$(wc -l <"$scratch/ticks")"
+is "and in its list" "$(sed -n 's/.*>[12]: \(.*\), .* MiB.*/\1/p' "$scratch/chart.svg" | sort -u | wc -l)" 2
+
+# ---- why the first is the first ----
+# because OPTION...: the sentence of a plan of four ranks.
+because() { "$plan" --refine=0 --top=4 "$scratch/small.cfg" -s plan.stages_per_rank=[1] -s plan.recompute=[none] -s plan.microbatch=[1] "$@" | grep '^first because '; }
+set -- -s plan.memory_mib=64 -s plan.tensor=[1]
+matches "it is no pipeline, which is compared with the best one" "$(because "$@" -s plan.schedules=[1f1b] -s plan.shard=[none])" \
+  "first because it is no pipeline, so that no stage waits for another: * than those of candidate [234], which is *% slower*"
+matches "also where no pipeline fits" "$(because "$@" -s plan.replicas=[4])" "first because it is no pipeline, so that no stage waits for another: no pipeline fits*"
+matches "a pipeline that waits less than another" "$(because "$@" -s plan.replicas=[1] -s plan.schedules=[1f1b,zero_bubble_v] -s 'plan.stages_per_rank=[1,2]')" \
+  "first because its ranks wait less for each other than those of candidate *, which is *% slower"
+matches "one that takes as long with less memory" "$(because "$@" -s plan.replicas=[1] -s plan.schedules=[1f1b,gpipe] -s plan.unit=[layer])" \
+  "first because of the 2 that take as long it needs the least memory"
+for print in json svg; do is "--print=$print has it, too" "$("$plan" --refine=0 --top=1 -p $print "$@" -s pipeline.ranks=4 "$scratch/small.cfg" | grep -c '[>"]first because ')" 1; done
 
 # ---- the chart ----
-"$plan" --refine=0 -p svg "$scratch/small.cfg" -s plan.tensor=[1] >"$scratch/chart.svg"
+"$plan" --refine=0 --all -p svg "$scratch/small.cfg" -s plan.tensor=[1] >"$scratch/chart.svg"
 is "the chart has a dot for each" "$(grep -c '<circle' "$scratch/chart.svg")" 10
 ok "the Pareto front is marked" grep -q 'class="pareto"' "$scratch/chart.svg"
 ok "it says what it shows" grep -q '>small: the best 10 of [0-9]* candidates for 4 ranks of 6 MiB<' "$scratch/chart.svg"

@@ -41,6 +41,16 @@ chmod 640 open
 refused "a secret that the group may read" 64 "the secret, open: mode 640: only its owner may read it (chmod 600)" --secret-file open
 chmod 604 open
 refused "a secret that all may read" 64 "the secret, open: mode 604*" --secret-file open
+for mode in 620 602; do
+  chmod $mode open
+  refused "a secret that others may write, $mode" 64 "the secret, open: mode $mode: only its owner may write it (chmod 600)" --secret-file open
+done
+chmod 600 open
+if chown 12345 open 2>/dev/null; then
+  refused "a secret of another user" 64 "the secret, open: its owner is user 12345: it must be yours (user 0) or root's" --secret-file open
+else
+  skip "a secret of another user" "only root can make one"
+fi
 refused "no file" 66 "the secret, nothing: No such file or directory" --secret-file nothing
 refused "both options" 64 "--no-secret and --secret-file exclude each other" --no-secret --secret-file secret
 

@@ -39,7 +39,7 @@ libemulated_a_SOURCES = \
   %reldir%/emulate_products.c \
   %reldir%/emulate_streams.cc \
   %reldir%/emulate_words.cc
-libemulated_a_CFLAGS = $(AM_CFLAGS) $(CUDA_CPPFLAGS) $(BLAS_CFLAGS) -UPEN_CUDNN
+libemulated_a_CFLAGS = $(AM_CFLAGS) $(CUDA_CPPFLAGS) $(CBLAS_CFLAGS) -UPEN_CUDNN
 libemulated_a_CXXFLAGS = $(EMULATED_FLAGS)
 libemulated_a_LIBADD = $(EMULATED_KERNELS)
 EXTRA_libemulated_a_DEPENDENCIES = $(EMULATED_KERNELS)
@@ -50,5 +50,5 @@ libemulated_nccl_a_CFLAGS = $(AM_CFLAGS) $(NCCL_CPPFLAGS) $(CUDA_CPPFLAGS) -incl
 libemulated_nccl_a_CXXFLAGS = $(NCCL_CPPFLAGS) $(EMULATED_FLAGS)
 endif
 EMULATED_TEST_CFLAGS = $(AM_CFLAGS) $(CUDA_CPPFLAGS) -DPEN_EMULATED -UPEN_CUDNN
-EMULATED_TEST_LIBS = libemulated.a $(KERNEL_TEST_LIBS) -lstdc++ -lubsan
+EMULATED_TEST_LIBS = libemulated.a $(KERNEL_TEST_LIBS) -lstdc++ -lubsan $(CBLAS_LIBS)
 endif

@@ -45,6 +45,9 @@ static const struct {
      "data_parallel = { replicas = 2; shard = \"weights\"; reshard = \"use\"; };\n"},
     {"mlp", "dual_pipe_v", "", 2, 2, 6,
      "data_parallel = { replicas = 2; shard = \"weights\"; };\n"},
+    {"llama", "1f1b", "", 2, 1, 4, "tensor_parallel = { ranks = 2; };\n"},
+    {"llama", "zb_h1", "", 2, 1, 4,
+     "data_parallel = { replicas = 2; shard = \"weights\"; reduce = \"microbatch\"; };\n"},
 };
 enum { PLANS = sizeof plans / sizeof *plans };
 

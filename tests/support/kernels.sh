@@ -23,7 +23,7 @@ compile_kernels() {
   (cd "$kernel_folder" && {
     kernel_sources "$kernel_makefile"
     for file in kernels/*.c kernels/cpu/*.c "$@"; do echo "main $file"; done
-  } | awk -v to="$kernel_objects" -v flags="$kernel_flags $(sed -n 's/^PEN_CFLAGS = //p; s/^BLAS_CFLAGS = //p' "$kernel_makefile" | tr '\n' ' ') -w -I. -I$(dirname "$kernel_makefile")" '{
+  } | awk -v to="$kernel_objects" -v flags="$kernel_flags $(sed -n 's/^PEN_CFLAGS = //p; s/^CBLAS_CFLAGS = //p' "$kernel_makefile" | tr '\n' ' ') -w -I. -I$(dirname "$kernel_makefile")" '{
       name = $2; gsub(/\//, "-", name); sub(/\.c$/, ".o", name)
       line = flags " -c -o " to "/" $1 "-" name " " $2
       for (i = 3; i <= NF; i++) line = line " " $i

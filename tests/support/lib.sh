@@ -100,7 +100,7 @@ link_plan() {
       *ofi | *auto) link_ofi="$OFI_LINK" link_ofi_libs=$OFI_LIBS ;;
       *) link_ofi= link_ofi_libs= ;;
     esac &&
-    $CC $CFLAGS '-Wl,-rpath,$ORIGIN/lib' -Wl,--disable-new-dtags -o "$scratch/$1" "$scratch/$1.o" ${link_more-} $link_ofi libruntime.a $KERNEL_ARCHIVES $link_ofi_libs $RUNTIME_LIBS)
+    $CC $CFLAGS ${PEN_LDFLAGS-} '-Wl,-rpath,$ORIGIN/lib' -Wl,--disable-new-dtags -o "$scratch/$1" "$scratch/$1.o" ${link_more-} $link_ofi libruntime.a $KERNEL_ARCHIVES $link_ofi_libs $RUNTIME_LIBS)
 }
 
 # make_tokens FILE BYTES [SEED] [FIRST]: a token file of that many byte tokens, from a fixed pseudo-random walk that can be learnt; the FIRST are no

@@ -42,6 +42,7 @@ EXTRA_DIST += \
   %reldir%/flips.sh \
   %reldir%/fault_run.sh \
   %reldir%/lossy_link.c \
+  %reldir%/hardened.sh \
   %reldir%/hosts.sh \
   %reldir%/lose_hosts.sh \
   %reldir%/slurm.sh \

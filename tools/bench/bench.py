@@ -17,9 +17,7 @@ import peer
 import tokens
 from child import CORES, FOLDER, Run, fail, wait_for_quiet
 
-PLANS = ["bench_1", "bench_1_threads", "bench_tensor", "bench_1f1b", "bench_1f1b_loop", "bench_zbv", "bench_r2", "bench_r2_opt",
-         "bench_r2_weights", "bench_r2_layer", "bench_1f1b_layer", "bench_1f1b_bf16", "bench_zbv_bf16"]
-WARM_STEPS, BRIEF_STEPS, QUIET_WAIT_S, OTHERS_SHARE_MAX = 3, 6, 20, 0.05
+WARM_STEPS, SHARDED_STEPS, QUIET_WAIT_S, OTHERS_SHARE_MAX = 3, 6, 20, 0.05
 TOKENS, WEIGHTS = FOLDER + "/tokens.bin", FOLDER + "/weights.safetensors"
 LOG, TRACE = FOLDER + "/log.json", FOLDER + "/trace.json"
 
@@ -36,6 +34,8 @@ def measure_program(*arguments):
 
 
 def measure_training(plan, steps):
+    if os.path.exists(LOG):
+        os.unlink(LOG)  # a run appends
     run = Run(["./penstock-" + plan, "train", "--data", TOKENS, "--init", WEIGHTS, "--steps",
                str(steps), "--overwrite", "--log", LOG, "--quiet"], sampled=True)
     log = [json.loads(line) for line in open(LOG)]
@@ -86,7 +86,7 @@ def undisturbed(settings, label, measure, *arguments):
     best = None
     print(" " + label, end="", flush=True)
     for _ in range(settings.patience + 1):
-        wait_for_quiet(QUIET_WAIT_S)
+        wait_for_quiet(settings.quiet_wait_s)
         result = measure(*arguments)
         if best is None or result["others_share"] < best["others_share"]:
             best = result
@@ -105,7 +105,7 @@ def measure_plan(settings, plan, model, info):
                                          "tools/bench/dispatch_" + plan)
     if not sharded:
         round_["start"] = undisturbed(settings, "start", measure_start, plan)
-    steps = min(settings.steps, BRIEF_STEPS) if sharded else settings.steps
+    steps = min(settings.steps, SHARDED_STEPS) if sharded else settings.steps
     round_["ours"] = undisturbed(settings, "training", measure_training, plan, steps)
     if settings.peer and peer_can(info):
         round_["peer"] = undisturbed(settings, "peer", measure_peer, settings, model, info)
@@ -213,10 +213,10 @@ def add_figures(document):
         figures = plan_figures(plan, document["matrix_products"]["rounds"])
         plan.update({key: value for key, value in figures.items() if math.isfinite(value)})
     for name, plan in document["plans"].items():
-        if name.endswith("_threads"):
+        if name.endswith("_threads") and name[:-len("_threads")] in document["plans"]:
             one = document["plans"][name[:-len("_threads")]]
             plan["tokens_per_s_over_one_thread"] = plan["tokens_per_s"] / one["tokens_per_s"]
-        if name.endswith("_bf16"):
+        if name.endswith("_bf16") and name[:-len("_bf16")] in document["plans"]:
             f32 = document["plans"][name[:-len("_bf16")]]
             plan["tokens_per_s_over_f32"] = plan["tokens_per_s"] / f32["tokens_per_s"]
     hop = document["hop"]
@@ -288,9 +288,18 @@ def parse():
     peer.add_options(parser)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=12, help="of a run, warm-up included")
+    parser.add_argument("--brief", action="store_true", help="whether it works, no figures to keep: "
+                        "one round of %d steps, disturbed or not" % (WARM_STEPS + 1))
+    parser.add_argument("--plans", required=True, help="of topologies, separated by blanks")
+    parser.add_argument("-s", dest="settings", action="append", default=[],
+                        help="what the plans were built with")
     parser.add_argument("--patience", type=int, default=2,
                         help="how often a disturbed run is measured again")
     settings = parser.parse_args()
+    settings.plans, settings.quiet_wait_s = settings.plans.split(), QUIET_WAIT_S
+    if settings.brief:
+        settings.rounds, settings.steps, settings.patience = 1, WARM_STEPS + 1, 0
+        settings.quiet_wait_s = 0
     if settings.rounds < 1 or settings.steps <= WARM_STEPS or settings.patience < 0:
         fail("--rounds from 1, --steps from %d, --patience from 0" % (WARM_STEPS + 1))
     peer.check_options(settings)
@@ -298,7 +307,9 @@ def parse():
 
 
 def describe_plan(settings, plan):
-    report = Run(["./penstock-gen", "--print=report", "%s/%s.cfg" % (settings.topologies, plan)])
+    overrides = [word for setting in settings.settings for word in ("-s", setting)]
+    report = Run(["./penstock-gen", "--print=report", *overrides,
+                  "%s/%s.cfg" % (settings.topologies, plan)])
     return {"info": measure_program("./penstock-" + plan, "info", "--json"),
             "report": json.loads(report.output), "rounds": []}
 
@@ -306,8 +317,8 @@ def describe_plan(settings, plan):
 def main():
     settings = parse()
     os.makedirs(FOLDER, exist_ok=True)
-    plans = {plan: describe_plan(settings, plan) for plan in PLANS}
-    info = plans[PLANS[0]]["info"]
+    plans = {plan: describe_plan(settings, plan) for plan in settings.plans}
+    info = plans[settings.plans[0]]["info"]
     document = {
         "machine": {"date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
                     "cpu": cpu_info("model name"), "cores_online": CORES,
@@ -318,7 +329,7 @@ def main():
         "plans": plans, "matrix_products": {"rounds": []}, "hop": {"rounds": []}}
     step_tokens = info["microbatches"] * info["microbatch"] * info["sequence"]
     tokens.write(TOKENS, step_tokens * settings.steps + 1, info["vocab"])
-    Run(["./penstock-" + PLANS[0], "init", "--seed", "1", "--output", WEIGHTS])
+    Run(["./penstock-" + settings.plans[0], "init", "--seed", "1", "--output", WEIGHTS])
     for number in range(1, settings.rounds + 1):
         measure_round(settings, document, number)
     add_figures(document)

@@ -1,19 +1,17 @@
 # tools/bench: make bench, make bench-order, make bench-gen, make bench-layout, make bench-joint
-# ---- the benchmark: make bench [PEER=PYTHON] [PEER_DIR=...] [BENCH_OPTIONS='--rounds 5 --steps 12'] ----
-# These plans are built as deployments; what is linked with one of them is therefore made after that, by a make of its own.
+# ---- the benchmark: make bench [PEER=PYTHON] [PEER_DIR=...] [BENCH_OPTIONS='--rounds 5 --steps 12'] [BENCH_PLANS=...] ----
+# With BENCH_OPTIONS=--brief everything runs once, with small shapes: whether it works, no figures to keep. bench_1 and bench_1f1b_bf16 are
+# among the plans, for the matrix products. These plans are built as deployments; what is linked with one of them is therefore made after
+# that, by a make of its own: for each plan a program that measures its dispatch.
 BENCH_PLANS = bench_1 bench_1_threads bench_tensor bench_1f1b bench_1f1b_loop bench_zbv bench_r2 bench_r2_opt bench_r2_weights bench_r2_layer bench_1f1b_layer bench_1f1b_bf16 bench_zbv_bf16
-EXTRA_PROGRAMS = tools/bench/hop tools/bench/matmul tools/bench/matmul_bf16 $(BENCH_DISPATCH)
-EXTRA_DIST += tools/bench/bench.py tools/bench/bench_gen.py tools/bench/child.py tools/bench/fixed_order.py tools/bench/fast_math.sh tools/bench/hop_mpi.c tools/bench/hosts.py tools/bench/joint.sh tools/bench/peer.py tools/bench/predict.py tools/bench/recovery.py tools/bench/slow_ranks.py tools/bench/tokens.py tools/bench/tune.py
-BENCH_DISPATCH = \
-  tools/bench/dispatch_bench_1 \
-  tools/bench/dispatch_bench_1_threads \
-  tools/bench/dispatch_bench_1f1b \
-  tools/bench/dispatch_bench_1f1b_bf16 \
-  tools/bench/dispatch_bench_1f1b_loop \
-  tools/bench/dispatch_bench_zbv \
-  tools/bench/dispatch_bench_zbv_bf16
+EXTRA_PROGRAMS = tools/bench/hop tools/bench/matmul tools/bench/matmul_bf16
+EXTRA_DIST += tools/bench/bench.py tools/bench/bench_gen.py tools/bench/child.py tools/bench/dispatch.c tools/bench/fixed_order.py tools/bench/fast_math.sh tools/bench/hop_mpi.c tools/bench/hosts.py tools/bench/joint.sh tools/bench/peer.py tools/bench/predict.py tools/bench/recovery.py tools/bench/slow_ranks.py tools/bench/tokens.py tools/bench/tune.py
+BENCH_DISPATCH = $(BENCH_PLANS:%=tools/bench/dispatch_%)
+tools/bench/dispatch_%: $(srcdir)/tools/bench/dispatch.c plan/%.o libruntime.a
+	$(AM_V_CCLD)$(MKDIR_P) $(@D) && $(COMPILE_PLAIN) $(AM_LDFLAGS) $(LDFLAGS) -o $@ $< plan/$*.o libruntime.a $(RUNTIME_LIBS)
 tools_bench_hop_SOURCES = tools/bench/hop.c tools/bench/hop_pair.c tools/bench/hop_pair.h tools/bench/hop_sizes.h tools/bench/transport_plan.c tools/bench/transport_plan.h
-tools_bench_hop_LDADD = $(OFI_ARCHIVES) libruntime.a $(KERNEL_ARCHIVES) $(OFI_LIBS) $(RUNTIME_LIBS)
+# The kernels for each instruction set call the threads of libkernels.a, which nothing else asks for here.
+tools_bench_hop_LDADD = $(OFI_ARCHIVES) libruntime.a $(KERNEL_ARCHIVES) libkernels.a $(OFI_LIBS) $(RUNTIME_LIBS)
 if OFI
 HOP_LINK = $(OFI_LINK)
 endif
@@ -22,39 +20,31 @@ tools_bench_matmul_SOURCES = tools/bench/matmul.c
 tools_bench_matmul_LDADD = plan/bench_1.o $(KERNEL_ARCHIVES) $(BLAS_LIBS) -lm -lpthread
 tools_bench_matmul_bf16_SOURCES = tools/bench/matmul.c
 tools_bench_matmul_bf16_LDADD = plan/bench_1f1b_bf16.o $(KERNEL_ARCHIVES) $(BLAS_LIBS) -lm -lpthread
-tools_bench_dispatch_bench_1f1b_bf16_SOURCES = tools/bench/dispatch.c
-tools_bench_dispatch_bench_1f1b_bf16_LDADD = plan/bench_1f1b_bf16.o libruntime.a $(RUNTIME_LIBS)
-tools_bench_dispatch_bench_zbv_bf16_SOURCES = tools/bench/dispatch.c
-tools_bench_dispatch_bench_zbv_bf16_LDADD = plan/bench_zbv_bf16.o libruntime.a $(RUNTIME_LIBS)
-tools_bench_dispatch_bench_1_SOURCES = tools/bench/dispatch.c
-tools_bench_dispatch_bench_1_LDADD = plan/bench_1.o libruntime.a $(RUNTIME_LIBS)
-tools_bench_dispatch_bench_1_threads_SOURCES = tools/bench/dispatch.c
-tools_bench_dispatch_bench_1_threads_LDADD = plan/bench_1_threads.o libruntime.a $(RUNTIME_LIBS)
-tools_bench_dispatch_bench_1f1b_SOURCES = tools/bench/dispatch.c
-tools_bench_dispatch_bench_1f1b_LDADD = plan/bench_1f1b.o libruntime.a $(RUNTIME_LIBS)
-tools_bench_dispatch_bench_1f1b_loop_SOURCES = tools/bench/dispatch.c
-tools_bench_dispatch_bench_1f1b_loop_LDADD = plan/bench_1f1b_loop.o libruntime.a $(RUNTIME_LIBS)
-tools_bench_dispatch_bench_zbv_SOURCES = tools/bench/dispatch.c
-tools_bench_dispatch_bench_zbv_LDADD = plan/bench_zbv.o libruntime.a $(RUNTIME_LIBS)
-CLEANFILES += $(EXTRA_PROGRAMS) bench.json
+CLEANFILES += $(EXTRA_PROGRAMS) $(BENCH_DISPATCH) bench.json
 
 PEER_DIR = $(srcdir)/../shared/peer
 BENCH_OPTIONS =
+is_brief = $(filter --brief,$(BENCH_OPTIONS))
+BENCH_SETTINGS = $(if $(is_brief),batch.microbatch=1 pipeline.microbatches=2 model.sequence=32)
 bench: all
-	@for plan in $(BENCH_PLANS); do $(MAKE) $(AM_MAKEFLAGS) --no-print-directory TOPOLOGY=$$plan NAME= || exit; done
-	@$(MAKE) $(AM_MAKEFLAGS) --no-print-directory $(EXTRA_PROGRAMS)
-	@$(PYTHON) -B $(srcdir)/tools/bench/bench.py --topologies '$(srcdir)/topologies' \
-	  $(if $(PEER),--peer '$(PEER)' --peer-folder '$(PEER_DIR)') $(BENCH_OPTIONS)
+	@$(MAKE) $(AM_MAKEFLAGS) --no-print-directory bench-here
 	@$(MAKE) $(AM_MAKEFLAGS) --no-print-directory bench-hosts
-.PHONY: bench
+bench-here: all
+	@for plan in $(BENCH_PLANS); do \
+	  $(MAKE) $(AM_MAKEFLAGS) --no-print-directory TOPOLOGY=$$plan NAME= SETTINGS='$(BENCH_SETTINGS)' || exit; \
+	done
+	@$(MAKE) $(AM_MAKEFLAGS) --no-print-directory $(EXTRA_PROGRAMS) $(BENCH_DISPATCH)
+	@$(PYTHON) -B $(srcdir)/tools/bench/bench.py --topologies '$(srcdir)/topologies' --plans '$(BENCH_PLANS)' $(addprefix -s ,$(BENCH_SETTINGS)) \
+	  $(if $(PEER),--peer '$(PEER)' --peer-folder '$(PEER_DIR)') $(BENCH_OPTIONS)
+.PHONY: bench bench-here
 
 # ---- over two emulated hosts: make bench-hosts [PEER=PYTHON] [PEER_DIR=...] [HOSTS_OPTIONS='--pairs 20 --turns 5'], also the end of make bench ----
-HOSTS_OPTIONS =
+HOSTS_OPTIONS = $(if $(is_brief),--pairs 1 --peer-runs 1 --turns 1 --starts 1 --steps 2)
 BENCH_HOSTS = cluster.hosts=[host1,host2] cluster.ranks_per_host=1 cluster.port=29517 cluster.bind=none
 bench-hosts: all
 	@for plan in bench_1f1b bench_r2; do \
-	  $(MAKE) $(AM_MAKEFLAGS) --no-print-directory TOPOLOGY=$$plan NAME= || exit; \
-	  $(MAKE) $(AM_MAKEFLAGS) --no-print-directory TOPOLOGY=$$plan NAME=$${plan}_hosts SETTINGS='$(BENCH_HOSTS)' || exit; \
+	  $(MAKE) $(AM_MAKEFLAGS) --no-print-directory TOPOLOGY=$$plan NAME= SETTINGS='$(BENCH_SETTINGS)' || exit; \
+	  $(MAKE) $(AM_MAKEFLAGS) --no-print-directory TOPOLOGY=$$plan NAME=$${plan}_hosts SETTINGS='$(BENCH_SETTINGS) $(BENCH_HOSTS)' || exit; \
 	done
 	@$(MAKE) $(AM_MAKEFLAGS) --no-print-directory tools/bench/hop$(EXEEXT)
 	@for mpi in openmpi mpich; do \

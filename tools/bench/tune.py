@@ -10,7 +10,7 @@ NAME-tuned.cfg, which `make TOPOLOGY=NAME-tuned.cfg` builds. Prints the predicte
 time of a step of each. What it writes else is in tune/.
 
 The candidates differ in replicas, stages on each rank, microbatch or schedule: of those that agree
-in all four, only the best is built (penstock-plan --distinct). The others take as long, or nearly.
+in all four, only the best is built, as penstock-plan shows them. The others take as long, or nearly.
 
 The text is made by tokens.py unless --data names a token file. --turns [3] is how often each is
 run, --steps [8] how many steps are timed in each run, after WARM_STEPS. --seconds [40] is how long
@@ -42,7 +42,7 @@ def overrides(settings):
 
 
 def plan_command(settings, *options):
-    return ["./penstock-plan", "--costs=" + settings.costs, "--distinct", "--top=%d" % CANDIDATES,
+    return ["./penstock-plan", "--costs=" + settings.costs, "--top=%d" % CANDIDATES,
             *options, *overrides(settings.settings), settings.topology]
 
 
@@ -59,6 +59,8 @@ class Candidate:
 
     def train(self, settings):
         log = os.path.join(FOLDER, self.name + ".jsonl")
+        if os.path.exists(log):
+            os.unlink(log)  # a run appends
         run("./penstock-" + self.name, "train", "--data", settings.data, "--steps",
             str(WARM_STEPS + settings.steps), "--overwrite", "--log", log, "--quiet")
         with open(log) as file:
