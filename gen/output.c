@@ -33,8 +33,21 @@
 #include "runtime/plan/plan.h"
 #include "gen/partition/training.h"
 
-/* The command line with base names for paths, so that the same input gives the same bytes in any
- * folder. */
+/* A word of a command as a shell reads it. */
+static const char *shell_word(const char *word) {
+  static const char plain[] =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./=:,@%+-";
+  const char *text = "";
+  if (*word && !word[strspn(word, plain)]) return word;
+  for (const char *quote; (quote = strchr(word, '\'')); word = quote + 1)
+    text = pen_text("%s%.*s'\\''", text, (int)(quote - word), word);
+  return pen_text("'%s%s'", text, word);
+}
+
+static const char *base_name(const char *path) { return basename(pen_text("%s", path)); }
+
+/* The command line that gives the same file, with base names for paths, so that the same input
+ * gives the same bytes in any folder. */
 static const char *command_text(const struct pen_result *result,
                                 const struct pen_generator_options *options) {
   const char *text = "penstock-gen";
@@ -42,20 +55,20 @@ static const char *command_text(const struct pen_result *result,
     static const char file[] = "pipeline.schedule_file=";
     bool path = strncmp(options->overrides.text[i], file, sizeof file - 1) == 0;
     const char *value =
-        path ? pen_text("%s%s", file,
-                        basename(pen_text("%s", options->overrides.text[i] + sizeof file - 1)))
+        path ? pen_text("%s%s", file, base_name(options->overrides.text[i] + sizeof file - 1))
              : options->overrides.text[i];
-    text = pen_text("%s -s %s", text, value);
+    text = pen_text("%s -s %s", text, shell_word(value));
   }
+  if (options->name) text = pen_text("%s --name=%s", text, shell_word(options->name));
+  if (options->blocks) text = pen_text("%s --blocks", text);
   if (options->actions)
-    text = pen_text("%s --actions=%s", text, basename(pen_text("%s", options->actions)));
-  if (options->costs)
-    text = pen_text("%s --costs=%s", text, basename(pen_text("%s", options->costs)));
+    text = pen_text("%s --actions=%s", text, shell_word(base_name(options->actions)));
+  if (options->costs) text = pen_text("%s --costs=%s", text, shell_word(base_name(options->costs)));
   if (result->search && !result->topology->has_pipeline_search_seconds)
     text = pen_text("%s --search-seconds=%llu", text, (unsigned long long)options->search_seconds);
   if (result->search && !result->topology->has_pipeline_search_seed)
     text = pen_text("%s --search-seed=%llu", text, (unsigned long long)options->search_seed);
-  return pen_text("%s %s", text, basename(pen_text("%s", options->topology)));
+  return pen_text("%s %s", text, shell_word(base_name(options->topology)));
 }
 
 /* Cost unit and timing of plans beside the main one. */

@@ -42,6 +42,8 @@ nobase_pkginclude_HEADERS = \
 penstock-build: $(srcdir)/%reldir%/penstock-build.in Makefile
 	$(AM_V_GEN)sed $(foreach v,$(BUILD_VARIABLES),-e 's|@$(v)@|$($(v))|g') $(srcdir)/%reldir%/penstock-build.in >$@.new && chmod +x $@.new && mv -f $@.new $@
 CLEANFILES += penstock-build
+install-data-local:
+	$(MKDIR_P) '$(DESTDIR)$(pkglibdir)' && $(INSTALL_DATA) $(INSTALLED_ARCHIVES) '$(DESTDIR)$(pkglibdir)'
 EXTRA_DIST += %reldir%/penstock-build.in
 EXTRA_DIST += %reldir%/bundle.sh %reldir%/deb.sh %reldir%/demo.sh %reldir%/tokens/tokens_hf.py %reldir%/tokens_hf.py
 

@@ -151,6 +151,12 @@ struct more_plans {
   uint32_t count;
 };
 
+/* Before a plan that names plans which follow it. */
+static void declare_more_plans(struct pen_c_writer *writer, const struct more_plans *more) {
+  pen_write_text(writer, pen_text("static const struct pen_plan %s[%" PRIu32 "];\n", more->array,
+                                  more->count));
+}
+
 static void write_more_plans(struct pen_c_writer *writer, const struct more_plans *more) {
   for (uint32_t i = 0; i < more->count; i++) {
     writer->prefix = pen_text("%s%" PRIu32 "_", more->name, i + 1);
@@ -238,7 +244,7 @@ void pen_emit_c(FILE *out, const struct pen_plan *plan, const struct pen_emit_he
       {"measured", "measured", plan->measured, header->measured, plan->measured_count},
   };
   for (size_t m = 0; m < sizeof more / sizeof *more; m++)
-    if (more[m].count) write_more_plans(writer, &more[m]);
+    if (more[m].count) declare_more_plans(writer, &more[m]);
   pen_emit_tables(writer, plan);
   pen_write_text(writer, "\n/* ======== the plan ======== */\n\n");
   write_profiles(writer, plan);
@@ -246,6 +252,8 @@ void pen_emit_c(FILE *out, const struct pen_plan *plan, const struct pen_emit_he
   write_plan(writer, plan, header);
   pen_write_text(writer, "};\n");
   pen_write_line_end(writer);
+  for (size_t m = 0; m < sizeof more / sizeof *more; m++)
+    if (more[m].count) write_more_plans(writer, &more[m]);
   write_assertions(out, plan, "");
   for (size_t m = 0; m < sizeof more / sizeof *more; m++)
     for (uint32_t i = 0; i < more[m].count; i++)

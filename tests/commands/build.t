@@ -51,6 +51,14 @@ ok "NAME renames" plan_make other TOPOLOGY="$scratch/top/mine.cfg" NAME=other
 ok "the renamed binary runs" "$work/penstock-other" train --quiet
 ok "a name in topologies/ is built" plan_make mlp_1 TOPOLOGY=mlp_1
 
+# The file says by which command it was written; what it is for comes first.
+(cd "$scratch/top" && "$gen" -o "$scratch/first.c" --name=other --blocks -s 'pipeline.schedule="gpipe"' -s model.layers=4 mine.cfg)
+command=$(sed -n '3s/^ \*   penstock-gen //p' "$scratch/first.c")
+(cd "$scratch/top" && eval "\"\$gen\" -o \"\$scratch/again.c\" $command")
+ok "the command in a plan writes the same bytes" cmp "$scratch/first.c" "$scratch/again.c"
+is "the plans that measure follow the deployment's" "$(grep -o -e '^const struct pen_plan pen_plan' -e '==== measured 1 ====' "$scratch/first.c" | tr '\n' ' ')" \
+  "const struct pen_plan pen_plan ==== measured 1 ==== "
+
 # make parts words at blanks, also in a path.
 mkdir "$scratch/top/two words"
 cp "$scratch/top/model.cfg" "$scratch/top/mine.cfg" "$scratch/top/two words"
