@@ -78,7 +78,7 @@ static bool write_until(const struct error_output *place, const char *text, size
     const ssize_t done = place->is_socket
                              ? send(place->fd, text, bytes, MSG_DONTWAIT | MSG_NOSIGNAL)
                              : write(place->fd, text, bytes);
-    if (done < 0 && errno == EAGAIN && !await_room(place->fd, end_ms)) {
+    if (done < 0 && errno == EAGAIN && (!await_room(place->fd, end_ms) || now_ms() > end_ms)) {
       return false;
     }
     if (done < 0 && errno != EAGAIN && errno != EINTR) {

@@ -84,7 +84,7 @@ static void handle_signals(void) {
 /* Rank 0 decides, before it sends anything of a step, whether that step is the last; whatever
  * another rank receives in the step was sent after. The first ranks of other replicas wait for it
  * to begin. So all read the same decision at the step's end; or, where the host runs ahead of its
- * device, once rank 0 has decided. */
+ * device, or the decision comes on another way than what is received, once rank 0 has decided. */
 static bool decide_last_step(struct pen_rank *rank, uint64_t step) {
   struct pen_control *control = rank->run->shared.control;
   const bool stops = step + 1 == rank->run->steps || atomic_load(&control->stop_requested) != 0;
@@ -100,9 +100,10 @@ static bool decide_last_step(struct pen_rank *rank, uint64_t step) {
 
 static bool is_last_step(struct pen_rank *rank, uint64_t step) {
   struct pen_control *control = rank->run->shared.control;
-  exit_if_aborted(rank, rank->stream_state == NULL ||
-                            pen_futex_counter_wait(&control->decided, (uint32_t)(step + 1),
-                                                   &control->abort_status, control->spin_ns));
+  const bool ordered = rank->stream_state == NULL && rank->run->plan->host_count < 2;
+  exit_if_aborted(rank,
+                  ordered || pen_futex_counter_wait(&control->decided, (uint32_t)(step + 1),
+                                                    &control->abort_status, control->spin_ns));
   return step == atomic_load(&control->last_step) || step + 1 == rank->run->steps;
 }
 
