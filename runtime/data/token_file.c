@@ -207,7 +207,7 @@ static void open_tokens(struct pen_data *data, const struct pen_plan *plan, cons
   close(descriptor);
   pen_mapping_watch(path, file, bytes);
   data->path = path;
-  data->file = identify(file, (uint64_t)status.st_size);
+  data->file = identify(file, bytes);
   if (memcmp(file, PEN_PACKED_MAGIC, HEADER_SHORTEST_BYTES) == 0 ||
       memcmp(file, PEN_PACKED_MASKED_MAGIC, HEADER_SHORTEST_BYTES) == 0) {
     take_packed(data, plan, path, file, bytes);
