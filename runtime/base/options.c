@@ -58,9 +58,10 @@ static void print_help(const char *program) {
     int column = printf("  %-8s ", commands[c].name);
     pen_print_wrapped(column, column, commands[c].meaning);
   }
-  printf("\n%s COMMAND --help (-h) lists the options of a command; %s --version (-V) prints the "
-         "version.\n",
-         program, program);
+  printf(
+      "\n%s COMMAND --help (-h) lists the options of a command; %s --version (-V) prints the "
+      "version.\n",
+      program, program);
 }
 
 static enum pen_command read_command(const char *program, const char *name) {

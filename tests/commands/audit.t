@@ -66,7 +66,7 @@ ok "nothing was saved" test ! -e "$scratch/none/latest"
 # ---- a topology for a GPU ----
 "$gen" --check "$scratch/llama.cfg" -s cluster.device=cuda -s cluster.transport=ipc 2>"$scratch/err"
 is "a GPU is refused" $? 78
-matches "... for memory.audit" "$(cat "$scratch/err")" "*memory.audit = true: false, with cluster.device = \"cuda\""
+matches "... for memory.audit" "$(complaints "$scratch/err")" "*memory.audit = true: false, with cluster.device = \"cuda\""
 
 # ---- two hosts ----
 hosts() { sh "$top_srcdir/tests/support/hosts.sh" "$@"; }

@@ -19,21 +19,21 @@ case_of core core
 # Of a machine with too few cores info shows what the ranks would have elsewhere.
 elsewhere() {
   is "$1: info: the cores of a machine that has enough" "$(taskset -c "$first" "$scratch/$1" info --bindings 2>"$scratch/err" | cut -d' ' -f1,3 | tr '\n' ' ')" "$2"
-  matches "$1: info: which is said" "$(cat "$scratch/err")" "penstock: this machine has fewer cores than the ranks need: *"
+  matches "$1: info: which is said" "$(complaints "$scratch/err")" "penstock: this machine has fewer cores than the ranks need: *"
 }
 elsewhere core "0 0 1 1 "
 train_step() { taskset -c "$1" "$scratch/$2" train --data "$scratch/data.bin" --steps 1 --quiet 2>"$scratch/err"; }
 make_tokens "$scratch/data.bin" 2000
 train_step "$first" core
 is "core: too few are refused" $? 64
-is "core: and the host is named" "$(cat "$scratch/err")" \
+is "core: and the host is named" "$(complaints "$scratch/err")" \
   "penstock: host $(uname -n): cluster.bind = \"core\": its ranks need 2 cores, and this command may use 1; with cluster.bind = \"none\" they share cores"
 case_of list "[$second,$first]"
 is "list: the cores of the list" "$(bindings "$both" list)" "0 $second 1 $first "
 elsewhere list "0 $second 1 $first "
 train_step "$first" list
 is "list: others are refused" $? 64
-is "list: by name" "$(cat "$scratch/err")" "penstock: host $(uname -n): cluster.bind has core $second, and this command may use $first"
+is "list: by name" "$(complaints "$scratch/err")" "penstock: host $(uname -n): cluster.bind has core $second, and this command may use $first"
 case_of none none
 is "none: all cores" "$(bindings "$first" none)" "0 $first 1 $first "
 case_of numa numa
@@ -46,7 +46,7 @@ is "threads: a core for each" "$(bindings "$both" threads | tr '-' ',')" "0 $fir
 elsewhere threads "0 0-1 "
 train_step "$first" threads
 is "threads: too few are refused" $? 64
-is "threads: and the host is named" "$(cat "$scratch/err")" \
+is "threads: and the host is named" "$(complaints "$scratch/err")" \
     "penstock: host $(uname -n): cluster.threads_per_rank = 2: its ranks need 2 cores, and this command may use 1; with cluster.bind = \"none\" they share cores"
 threads_case threads_list 2 "[$second,$first]"
 is "threads: the cores of the list" "$(bindings "$both" threads_list | tr '-' ',')" "0 $first,$second "
@@ -72,7 +72,7 @@ fallback_case fallback 'threads_per_rank = 2; bind = "auto";'
 ok "threads of a fallback: without restarts they do not matter" train_step "$first" fallback
 taskset -c "$first" "$scratch/fallback" train --data "$scratch/data.bin" --steps 1 --quiet --restarts 1 2>"$scratch/err"
 is "threads of a fallback: too few cores are refused at the start" $? 64
-is "threads of a fallback: it is named" "$(cat "$scratch/err")" \
+is "threads of a fallback: it is named" "$(complaints "$scratch/err")" \
   "penstock: host $(uname -n): cluster.threads_per_rank = 2, in fallback 1: its ranks need 2 cores, and this command may use 1; with cluster.bind = \"none\" they share cores"
 taskset -c "$both" "$scratch/fallback" train --data "$scratch/data.bin" --steps 1 --quiet --restarts 1
 is "threads of a fallback: enough are not" $? 0

@@ -81,7 +81,7 @@ is "info counts the cache: 2 x 4 layers x 3 texts x 96 tokens x 2 heads x 8 numb
 is "and none without" "$(cache_bytes plain)" 0
 "$PENSTOCK_GEN" --check model.cfg -s generate.prompts=64 -s memory.limit_mib=1 2>err
 is "a cache beyond memory.limit_mib: status" $? 78
-matches "a cache beyond memory.limit_mib: message" "$(cat err)" "*memory.limit_mib = 1: 0 (none) or at least *"
+matches "a cache beyond memory.limit_mib: message" "$(complaints err)" "*memory.limit_mib = 1: 0 (none) or at least *"
 "$PENSTOCK_GEN" --check model.cfg -s generate.prompts=65 2>err
 is "too many: status" $? 78
 finish

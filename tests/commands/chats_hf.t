@@ -69,7 +69,7 @@ refused() {
   rm -f t.bin
   tool -o t.bin "$3" 2>err
   refused_status=$? # a substitution sets it anew
-  matches "$1: $(tail -n 1 err)" "$refused_status $(cat err) $(ls t.bin* 2>/dev/null)" "$1 *$2*"
+  matches "$1: $(tail -n 1 err)" "$refused_status $(complaints err) $(ls t.bin* 2>/dev/null)" "$1 *$2*"
 }
 template "{% for m in messages %}{{ m.content[1:] }}{% endfor %}"
 refused 65 "chats.jsonl:1: the chat template changes the assistant's messages: mark them in it by {% generation %}" chats.jsonl

@@ -25,7 +25,7 @@ refuses() {
   shift 3
   train "$@"
   is "$refuses_name: status" $? "$refuses_status"
-  matches "$refuses_name: message" "$(cat err)" "penstock: $refuses_message"
+  matches "$refuses_name: message" "$(complaints err)" "penstock: $refuses_message"
 }
 sums() { (find "$@" -type f | LC_ALL=C sort | xargs cat; ls -lR "$@") | cksum; }
 steps_in() { ls "$1" | tr '\n' ' '; }
@@ -59,7 +59,7 @@ is "latest stays until the first save" "$(readlink run/latest) $(steps_in run)" 
 refuses "a second command with this log" 73 "--log log: another command writes there" one --steps 1 --overwrite --log log
 ends "it ends" 0
 is "then the former run's steps are gone" "$(steps_in run)" "latest $(readlink run/latest) "
-ok "it says that they will be" test "$(cat run.err)" = "one: run: the checkpoints of a former run, up to step-00000004, are removed after the first save"
+ok "it says that they will be" test "$(complaints run.err)" = "one: run: the checkpoints of a former run, up to step-00000004, are removed after the first save"
 rm -rf run log
 ok "a run that is lost" train one --steps 2 --checkpoint run --log log
 # A restart, before and after a save, removes nothing of the run's own.
@@ -105,7 +105,7 @@ truncate -s -1 run/step-00000003/optimizer.safetensors
 mkdir run/step-00000009
 ok "without latest" train one --steps 3 --resume --checkpoint run --log from.log
 is "the newest complete step is taken" "$(log_field from.log step)" 3
-is "which is said" "$(cat err)" "penstock: --checkpoint run: has no latest: continues from the newest complete checkpoint, run/step-00000002"
+is "which is said" "$(complaints err)" "penstock: --checkpoint run: has no latest: continues from the newest complete checkpoint, run/step-00000002"
 
 rm -rf run moved log
 log=log
@@ -126,14 +126,14 @@ ok "a run" train one --steps 2 --checkpoint run --log log
 printf '{"step":3,"loss":5.0' >>log
 ok "a torn last line" train one --steps 3 --resume --checkpoint run --log log
 is "is removed" "$(log_field log step | tr '\n' ' ')" "1 2 3 "
-is "which is said" "$(cat err)" "penstock: --log log: its last line ended after 20 bytes: removed"
+is "which is said" "$(complaints err)" "penstock: --log log: its last line ended after 20 bytes: removed"
 printf 'no\nlog' >notes
 refuses "what is no log" 73 "--log notes: its last line, without an end, is none of a log" one --steps 4 --resume --checkpoint run --log notes
 is "is left as it is" "$(cat notes)" "no
 log"
 truncate -s -1 log
 ok "a line without its end" train one --steps 4 --resume --checkpoint run --log log
-is "gets it" "$(log_field log step | tr '\n' ' ')$(cat err)" "1 2 3 4 "
+is "gets it" "$(log_field log step | tr '\n' ' ')$(complaints err)" "1 2 3 4 "
 if command -v strace >/dev/null && strace -o trace true 2>/dev/null; then
   strace -f -y -e trace=fsync,openat -o trace ./one train --data data.bin --quiet --steps 1 --checkpoint traced --log traced.log 2>err
   is "the log is synced before a manifest is written" "$(sed -n 's/.*fsync(.*traced.log.*/log/p; s/.*openat(.*manifest.json".*O_CREAT.*/manifest/p' trace | tr '\n' ' ')" \
@@ -151,7 +151,7 @@ cp data.bin renamed.bin
 cp -R run copy
 data=renamed.bin
 ok "the same file by another name" train one --steps 6 --resume --checkpoint copy
-is "is the same" "$(cat err)" ""
+is "is the same" "$(complaints err)" ""
 make_tokens shorter.bin 19999
 for data in other.bin shorter.bin; do
   before=$(sums run)
@@ -168,27 +168,27 @@ refuses "a packed file in place of a plain one" 65 "--data packed.bin: not the f
 data=data.bin
 cp -R run longer
 ok "longer windows" train long --steps 6 --resume --checkpoint longer --log longer.log
-is "what is read again is said" "$(cat err)" \
+is "what is read again is said" "$(complaints err)" \
   "penstock: data.bin: windows of 24 tokens, before of 16: continues at token 640 of epoch 1; 16 tokens are read again"
 tail -c +625 data.bin.text >tail.text
 "$tokens" --bytes -o tail.bin tail.text 2>/dev/null
 cp -R run tail
 data=tail.bin
 ok "other data" train long --steps 6 --resume --new-data --checkpoint tail --log tail.log
-is "are read from their beginning, which is said" "$(cat err)" "penstock: tail.bin: other data than those of tail/step-00000005: read from their beginning"
+is "are read from their beginning, which is said" "$(complaints err)" "penstock: tail.bin: other data than those of tail/step-00000005: read from their beginning"
 is "the longer windows went on with the next token" "$(loss_of longer.log)" "$(loss_of tail.log)"
 ok "once more with --new-data" train long --steps 7 --resume --new-data --checkpoint tail --log tail.log
-is "goes on in the same data" "$(cat err)" ""
+is "goes on in the same data" "$(complaints err)" ""
 matches "the manifest has the place" "$(tr -d ' \n' <tail/latest/manifest.json)" '*"data":{"epoch":1,"tokens":384,*'
 sed -i '/^  "data"/,/^    "checksum"/d' tail/latest/manifest.json
 ok "a checkpoint of an older version" train long --steps 8 --resume --checkpoint tail
-is "goes by its cursor" "$(cat err)" "penstock: tail/step-00000007: of a version that did not keep which data were read: continues at window 16 of tail.bin"
+is "goes by its cursor" "$(complaints err)" "penstock: tail/step-00000007: of a version that did not keep which data were read: continues at window 16 of tail.bin"
 head -c 405 data.bin.text >end.text # 25 windows of 16, of which three steps read 24; 16 of 24
 "$tokens" --bytes -o end.bin end.text 2>/dev/null
 data=end.bin
 ok "a run to the last window" train one --steps 3 --checkpoint end
 ok "where longer windows end" train long --steps 4 --resume --checkpoint end --log end.log
-is "what is left out is said" "$(cat err)" \
+is "what is left out is said" "$(complaints err)" \
   "penstock: end.bin: windows of 24 tokens, before of 16: continues with epoch 2; the last 20 tokens of the one before fill no window"
 is "and the next epoch begins" "$(log_field end.log epoch)" 2
 refuses "--new-data without --resume" 64 "--new-data needs --resume*" one --new-data --steps 1
@@ -202,12 +202,12 @@ is "epochs are in the log where they begin" "$(log_field epochs.log epoch | tr '
 is "the first is announced" "$(grep epoch err)" "one: epoch 2 begins in step 2: the 15 windows of few.bin are read again"
 data=two.bin
 train one --steps 1
-is "a file that is shorter than a step" "$(cat err)" "penstock: two.bin: 2 windows, and a step reads 8: it reads windows again"
+is "a file that is shorter than a step" "$(complaints err)" "penstock: two.bin: 2 windows, and a step reads 8: it reads windows again"
 ./one eval --data few.bin --checkpoint run --quiet >out 2>err
-is "leaves out what fills no step" "$(cat err)" "penstock: few.bin: 7 of 15 windows are not read: a step reads 8"
+is "leaves out what fills no step" "$(complaints err)" "penstock: few.bin: 7 of 15 windows are not read: a step reads 8"
 data=data.bin
 train one --steps 1 --eval-data few.bin --eval-every 1
-is "also one within a run" "$(cat err)" "penstock: few.bin: 7 of 15 windows are not read: a step reads 8"
+is "also one within a run" "$(complaints err)" "penstock: few.bin: 7 of 15 windows are not read: a step reads 8"
 ./one eval --data few.bin --checkpoint run --steps 3 >out 2>err
 is "one of more steps reads windows again" "$(grep again err)" "one: few.bin: its 15 windows end in step 2 of 3: from there on windows are read again"
 finish

@@ -45,9 +45,9 @@ is "a checkpoint without moments has the same result" "$(./two eval --data held.
   "$(./two eval --data held.bin --checkpoint two.ckpt --quiet | tail -n 1)"
 ./two train --data data.bin --checkpoint lean --resume --quiet 2>err
 is "but cannot be resumed: status" $? 66
-matches "which is said" "$(cat err)" "*optimizer.safetensors: *"
+matches "which is said" "$(complaints err)" "*optimizer.safetensors: *"
 ./two train --data data.bin --eval-data held.bin --eval-every 5 2>err
-matches "it is shown" "$(cat err)" "*step 5  evaluation loss *step 10  evaluation loss *"
+matches "it is shown" "$(complaints err)" "*step 5  evaluation loss *step 10  evaluation loss *"
 
 # A model that makes its own inputs needs no file.
 ok "mlp" build mlp "$topologies/mlp_4.cfg" -s optimizer.steps=4
@@ -66,7 +66,7 @@ done
 sleep 0.3
 kill -TERM $pid
 wait $pid
-is "SIGTERM while it evaluates: status" "$? $(cat err)" "0 "
+is "SIGTERM while it evaluates: status" "$? $(complaints err)" "0 "
 is "it leaves after the next step, saved" "$(readlink stopped/latest)" step-00000002
 is "no incomplete evaluation is logged" "$(grep -c eval_loss log)" 0
 ./two eval --data data.bin --checkpoint stopped --steps 1000000000 --quiet >out 2>err &
@@ -75,7 +75,7 @@ sleep 0.5
 kill -TERM $pid
 wait $pid
 is "SIGTERM to eval: status" $? 0
-matches "a loss over a part of the file is reported as such" "$(cat err)" "two: stopped by a signal after * of 1000000000 steps: the rest was not read"
+matches "a loss over a part of the file is reported as such" "$(complaints err)" "two: stopped by a signal after * of 1000000000 steps: the rest was not read"
 
 # A rank that dies while it evaluates is named.
 ./two train --data data.bin --quiet --eval-data data.bin --eval-every 1 --eval-steps 1000000 2>err &
@@ -85,14 +85,14 @@ victim=$(sed -n "s/^\\([0-9]*\\) (.*) [A-Za-z] $pid .*/\\1/p" /proc/[0-9]*/stat 
 kill -9 "$victim"
 wait $pid
 is "a rank that dies while it evaluates: status" $? 75
-matches "is named" "$(cat err)" "penstock: rank 1 (pid $victim, host *) lost: signal 9 after *; rank 0 waits at * for rank 1"
+matches "is named" "$(complaints err)" "penstock: rank 1 (pid $victim, host *) lost: signal 9 after *; rank 0 waits at * for rank 1"
 
 refuses() { # STATUS PATTERN OPTION...
   refuses_status=$1 refuses_pattern=$2
   shift 2
   ./two train --data data.bin "$@" 2>err
   is "refused: $*: status" $? "$refuses_status"
-  matches "refused: $*: message" "$(cat err)" "penstock: $refuses_pattern"
+  matches "refused: $*: message" "$(complaints err)" "penstock: $refuses_pattern"
 }
 refuses 64 "--eval-every 2 needs --eval-data FILE*" --eval-every 2
 refuses 64 "--eval-data needs --eval-every N*" --eval-data held.bin

@@ -21,7 +21,7 @@ refused() {
   shift 2
   write "$@"
   "$gen" --check t.cfg >out 2>err
-  is "$refused_name is refused" "$? $(cat err)" "78 $refused_line"
+  is "$refused_name is refused" "$? $(complaints err)" "78 $refused_line"
 }
 may="a fallback may change pipeline.ranks, pipeline.stages_per_rank, pipeline.schedule, tensor_parallel.ranks, tensor_parallel.sequence, partition, memory and cluster, except cluster.device, port and spares"
 list='a list of at most 16 groups of settings, as in ( { pipeline = { ranks = 2; }; } )'
@@ -99,11 +99,11 @@ make_secret secret
 make_tokens data.bin 2000
 a_host="64 penstock: --restarts 1: this binary has fallbacks, which need one command a host (--host NAME), not one a rank"
 ./t train --data data.bin --restarts 1 --rank 0 2>err
-is "a command a rank is refused" "$? $(cat err)" "$a_host"
+is "a command a rank is refused" "$? $(complaints err)" "$a_host"
 RANK=1 WORLD_SIZE=12 ./t train --data data.bin --restarts 1 2>err
-is "by a launcher, too" "$? $(cat err)" "$a_host"
+is "by a launcher, too" "$? $(complaints err)" "$a_host"
 write '( { pipeline = { ranks = 4; }; cluster = { interface = "net9"; }; } )'
 ok "a fallback with an interface is compiled" build t t.cfg
 ./t train --data data.bin --restarts 1 --host a 2>err
-is "which must be there at the start" "$? $(cat err)" "64 penstock: cluster.interface = \"net9\": no network interface or address of this host"
+is "which must be there at the start" "$? $(complaints err)" "64 penstock: cluster.interface = \"net9\": no network interface or address of this host"
 finish

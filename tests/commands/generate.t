@@ -28,7 +28,7 @@ generate() { # NAME OPTION...
 }
 generate two --tokens 40 --seed 1 >first
 is "status" $? 0
-matches "it says how fast it was, and nothing else" "$(cat err)" "40 tokens  [0-9]* tokens/s"
+matches "it says how fast it was, and nothing else" "$(complaints err)" "40 tokens  [0-9]* tokens/s"
 is "it begins with the prompt, and has as many tokens as were asked for" "$(head -c 8 first) $(wc -c <first | tr -d ' ')" "ABCDEFGH 49"
 for name in two one vee plain; do
   generate $name --tokens 40 --seed 1 >again
@@ -144,7 +144,7 @@ refuses() { # PATTERN NAME OPTION...
   shift 2
   "./$refuses_name" generate --init many.safetensors "$@" 2>err >out
   is "refused: $*: status" $? 64
-  matches "refused: $*: message" "$(cat err)" "penstock: $refuses_pattern"
+  matches "refused: $*: message" "$(complaints err)" "penstock: $refuses_pattern"
 }
 refuses "generate needs either --prompt TEXT*" many
 refuses "--prompt: 300: *below 300*" many --prompt "1 300"

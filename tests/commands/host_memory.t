@@ -14,7 +14,7 @@ refused() {
   shift 2
   timeout 100 "$@" >"$scratch/out" 2>"$scratch/err"
   is "$refused_name" $? 71
-  matches "$refused_name: which is said" "$(cat "$scratch/err")" "penstock: * needs *B, this host has $refused_has: model.sequence, memory.recompute, *"
+  matches "$refused_name: which is said" "$(complaints "$scratch/err")" "penstock: * needs *B, this host has $refused_has: model.sequence, memory.recompute, *"
 }
 refused "more than the machine has" "* GB" "$scratch/large" train --data "$scratch/data.bin"
 refused "generate, too" "* GB" "$scratch/large" generate --init "$scratch/ckpt/latest/model.safetensors" --prompt a --tokens 2
@@ -59,7 +59,7 @@ if unshare --mount sh "$scratch/with_memory" 1 1 true 2>/dev/null; then
   refused "a small machine" "0.001 GB" unshare --mount sh "$scratch/with_memory" 1000 1000 "$scratch/llama" train --data "$scratch/data.bin"
   unshare --mount sh "$scratch/with_memory" 1000000000 1000 "$scratch/llama" train --data "$scratch/data.bin" --steps 2 --quiet 2>"$scratch/err"
   is "a machine that is in use" $? 0
-  matches "which is said" "$(cat "$scratch/err")" "penstock: llama needs *B, of which this host has 0.001 GB available: model.sequence, memory.recompute, *"
+  matches "which is said" "$(complaints "$scratch/err")" "penstock: llama needs *B, of which this host has 0.001 GB available: model.sequence, memory.recompute, *"
 else
   skip "machines with less memory" "no mount namespaces here"
 fi

@@ -19,7 +19,7 @@ refused() {
   shift 3
   timeout 300 "$@" >out 2>err </dev/null
   is "$refused_name: status" $? "$refused_status"
-  matches "$refused_name: the message" "$(cat err)" "*$refused_message*"
+  matches "$refused_name: the message" "$(complaints err)" "*$refused_message*"
 }
 for input in pipe /dev/zero folder; do
   no="$input: not a regular file"
@@ -68,12 +68,12 @@ shorten() {
 }
 shorten --restarts 5
 is "a file that becomes shorter ends the run" "$status" 65
-matches "which is said, once" "$(cat err)" "penstock: data.bin: byte * of * is gone: it was shortened while it was read"
+matches "which is said, once" "$(complaints err)" "penstock: data.bin: byte * of * is gone: it was shortened while it was read"
 shorten --restarts 5 --recover-every 1 --save-every 1000000
 is "with copies in memory, too" "$status" 65
 is "no restart is made" "$(grep -c '"event":"restart"' log)" 0
 saved=$(readlink run/latest | sed 's/step-0*//')
-matches "they are saved, which is said" "$(cat err)" "penstock: data.bin: byte * is gone: *
+matches "they are saved, which is said" "$(complaints err)" "penstock: data.bin: byte * is gone: *
 penstock: the state after step $saved, which was in memory, is saved"
 make_tokens data.bin 20000
 ./llama train --data data.bin --steps "$saved" --quiet --checkpoint whole

@@ -42,7 +42,7 @@ refused() {
   shift 3
   alone "$build" "$@" 2>err
   is "$refused_name: status" $? "$refused_status"
-  matches "$refused_name: message" "$(cat err)" "$refused_pattern"
+  matches "$refused_name: message" "$(complaints err)" "$refused_pattern"
 }
 refused "no topology" 64 "penstock-build: TOPOLOGY.cfg is missing*"
 refused "an unknown option" 64 "penstock-build: --fast: no such option*" --fast ../elsewhere/mine.cfg

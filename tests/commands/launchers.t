@@ -64,7 +64,7 @@ launch "$scratch/two" info >"$scratch/out"
 is "each line begins with the name of its host" "$(sed -n 's/: plan .*//p' "$scratch/out" | sort | tr '\n' ' ')" "host1 host2 "
 launch "$scratch/two" train --data "$scratch/absent file" >"$scratch/out" 2>"$scratch/err"
 is "its status is the first that is not 0" $? 66
-matches "a word with a blank stays one" "$(cat "$scratch/err")" "*host2: penstock: *absent file*"
+matches "a word with a blank stays one" "$(complaints "$scratch/err")" "*host2: penstock: *absent file*"
 cat >"$scratch/interrupt" <<END
 "$top_srcdir/tools/penstock-launch" --ssh rsh_to_host $(echo "$train" | sed 's/--steps 4/--steps 100000/') &
 until grep -q '"step"' "$scratch/two.log" 2>/dev/null; do sleep 0.05; done
@@ -161,5 +161,5 @@ ok "rank 0 on the second host" build two "$scratch/llama.cfg" -s pipeline.ranks=
 started "RANK of a host" each_host 2 sh "$scratch/each_host" $train
 hosts 2 on host1 $train --rank 0 --overwrite >"$scratch/out" 2>"$scratch/err"
 is "rank 0 on another host is refused" $? 64
-matches "in words" "$(cat "$scratch/err")" "*cannot listen at 10.78.0.2, which is no address of this host: start host host2's command there*"
+matches "in words" "$(complaints "$scratch/err")" "*cannot listen at 10.78.0.2, which is no address of this host: start host host2's command there*"
 finish

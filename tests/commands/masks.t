@@ -283,7 +283,7 @@ for way in '' '--pack 32'; do
   # shellcheck disable=SC2086
   made nothing nothing --messages $way
   ./one train --data nothing.bin --steps 1 2>err
-  is "a file in which nothing counts ${way:---messages}: 65" "$? $(cat err)" "65 penstock: nothing.bin: no window has a target that counts: its mask has none"
+  is "a file in which nothing counts ${way:---messages}: 65" "$? $(complaints err)" "65 penstock: nothing.bin: no window has a target that counts: its mask has none"
 done
 
 # ---- damage ----
@@ -293,7 +293,7 @@ damaged() {
     test "$command" = train || command="$command --init start"
     # shellcheck disable=SC2086
     ./one $command --data bad.bin --quiet >out 2>err
-    matches "$1: ${command%% *}" "$? $(cat err)" "65 penstock: bad.bin: $2"
+    matches "$1: ${command%% *}" "$? $(complaints err)" "65 penstock: bad.bin: $2"
   done
 }
 for way in plain packed; do

@@ -80,7 +80,7 @@ refuses() {
   status=$1 message=$2 file=$3
   shift 3
   "$gen" --check --costs="$file" "$@" two.cfg >out 2>err
-  is "$message" "$? $(cat err)" "$status $message"
+  is "$message" "$? $(complaints err)" "$status $message"
 }
 # change SED-SCRIPT: bad.json, made from what was measured.
 change() { sed "$1" two.json >bad.json; }
@@ -130,7 +130,7 @@ refuses 65 "bad.json: stages[0].recomputes: must be one of \"none\", \"full\", \
 refuses 65 "two.json: microbatch: 2 sequences of 48 were measured, the plan has 3 of 48" two.json -s batch.microbatch=3
 parameters=$(field two.json parameters)
 "$gen" --check --costs=two.json -s "partition.layers=[3,5]" two.cfg >out 2>err
-matches "stages that hold something else" "$? $(cat err)" "65 two.json: stages[[]0].parameters: $parameters were measured, the plan's stage has *"
+matches "stages that hold something else" "$? $(complaints err)" "65 two.json: stages[[]0].parameters: $parameters were measured, the plan's stage has *"
 
 # A run that loses a rank measures nothing, and leaves what was there.
 echo kept >kept.json

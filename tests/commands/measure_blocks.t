@@ -66,7 +66,7 @@ refuses() {
   refuses_message=$1
   shift
   "$gen" --check "$@" two.cfg >out 2>err
-  is "$refuses_message" "$? $(cat err)" "65 $refuses_message"
+  is "$refuses_message" "$? $(complaints err)" "65 $refuses_message"
 }
 change() { sed "$1" made.json >bad.json; }
 refuses "made.json: blocks: model.embed_tokens was measured with microbatches of 2, 4, the topology has 3" --costs=made.json -s batch.microbatch=3
@@ -125,12 +125,12 @@ model = { family = "llama"; layers = 80; hidden = 64; heads = 4; kv_heads = 2; f
 optimizer = { learning_rate = 1e-3; steps = 100; };
 END
 "$gen" cluster.cfg >out 2>err
-matches "it has no plan" "$? $(cat err)" "78 cluster.cfg: pipeline.ranks: missing; *penstock-plan*"
+matches "it has no plan" "$? $(complaints err)" "78 cluster.cfg: pipeline.ranks: missing; *penstock-plan*"
 ok "but a binary that measures" build cluster cluster.cfg --blocks
 ok "of one layer" sh -c './cluster info --json | grep -q "\"layers\":1,.*\"only_measures\":true"'
 is "and says so" "$(./cluster info | head -n 1 | sed 's/.*, for/for/')" "for measure alone: a block of each kind"
 ./cluster train 2>err
-is "it does not train" "$? $(cat err)" \
+is "it does not train" "$? $(complaints err)" \
   "64 penstock: this binary has the commands measure and info alone: its topology has a group plan, and no pipeline.ranks, which penstock-plan chooses"
 ok "it measures the microbatches of the plan" ./cluster measure --seconds 1 --output cluster.json
 is "these" "$(sed -n 's/^ *"microbatch": \([0-9]*\),/\1/p' cluster.json | sort -n | uniq | tr '\n' ' ')" "2 3 "
@@ -146,10 +146,10 @@ is "of many replicas 256 are measured, which are processes of one host" "$(grep 
 
 ok "a binary that does not train is built" build none two.cfg --blocks -s pipeline.schedule=inference
 ./none measure --output none.json 2>err
-is "it has nothing to measure" "$? $(cat err)" \
+is "it has nothing to measure" "$? $(complaints err)" \
   "64 penstock: measure: this binary has no plan for it: its schedule is inference; build one whose schedule trains, by make or with penstock-gen --blocks"
 ./two measure 2>err
-is "measure needs a file" "$? $(cat err)" "64 penstock: measure needs --output FILE: where to write the costs"
+is "measure needs a file" "$? $(complaints err)" "64 penstock: measure needs --output FILE: where to write the costs"
 ./two measure --output missing/costs.json 2>err
-is "that can be made" "$? $(cat err)" "73 penstock: --output missing/costs.json: No such file or directory"
+is "that can be made" "$? $(complaints err)" "73 penstock: --output missing/costs.json: No such file or directory"
 finish

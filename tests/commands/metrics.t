@@ -76,7 +76,7 @@ is "in each step all ranks together reduce and gather each gradient once" "$(val
 # ---- a file that cannot be written ----
 ./two train --data data.bin --quiet --steps 1 --metrics out 2>err
 is "a folder is refused" $? 73
-is "by name" "$(cat err)" "penstock: --metrics out: not a regular file"
+is "by name" "$(complaints err)" "penstock: --metrics out: not a regular file"
 ./two train --data data.bin --quiet --steps 3000 --metrics out/metrics 2>err &
 run=$!
 rm -f out/metrics

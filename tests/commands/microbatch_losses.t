@@ -69,5 +69,5 @@ ok "the others' mean by targets is the loss" sh -c '
 
 "./two" train --data data.bin --log-microbatches 2>err
 is "without --log: status" $? 64
-matches "without --log: message" "$(cat err)" "penstock: --log-microbatches needs --log FILE*"
+matches "without --log: message" "$(complaints err)" "penstock: --log-microbatches needs --log FILE*"
 finish

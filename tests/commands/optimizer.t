@@ -22,7 +22,7 @@ refuses() { # PATTERN SETTING...
   shift
   "$gen" --check model.cfg "$@" 2>err
   is "refused: $*: status" $? 78
-  matches "refused: $*: message" "$(cat err)" "$refuses_pattern"
+  matches "refused: $*: message" "$(complaints err)" "$refuses_pattern"
 }
 
 # ---- warm-up, stable, decay ----
@@ -103,7 +103,7 @@ done
 ok "as many steps as --max-skipped allows" ./infinite train --data data.bin --steps 6 --max-skipped 2 --quiet
 ./infinite train --data data.bin --steps 6 --max-skipped 1 --quiet --save-every 1 --checkpoint ended.ckpt 2>err
 is "one more: the status" $? 79
-is "one more: the messages" "$(cat err)" "penstock: step 3 skipped: its gradient norm is not finite
+is "one more: the messages" "$(complaints err)" "penstock: step 3 skipped: its gradient norm is not finite
 penstock: diverged: 1 consecutive steps skipped since step 3"
 is "one more: the last good checkpoint stays" "$(readlink ended.ckpt/latest)" step-00000002
 ok "both go on alike" cmp nan.ckpt/latest/model.safetensors infinite.ckpt/latest/model.safetensors

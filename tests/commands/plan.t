@@ -31,12 +31,12 @@ refuses() {
   shift 3
   "$plan" "$@" >"$scratch/out" 2>"$scratch/err"
   is "$name: the status" $? "$status"
-  matches "$name: the message" "$(cat "$scratch/err")" "$pattern"
+  matches "$name: the message" "$(complaints "$scratch/err")" "$pattern"
 }
 
 # ---- what it prints ----
 "$plan" --refine=0 --all -p json "$scratch/small.cfg" >"$scratch/one" 2>"$scratch/err"
-is "a plan is found" "$? $(cat "$scratch/err")" "0 "
+is "a plan is found" "$? $(complaints "$scratch/err")" "0 "
 "$plan" --refine=0 --all -p json "$scratch/small.cfg" >"$scratch/two"
 ok "the same again" cmp "$scratch/one" "$scratch/two"
 for key in candidates_total candidates_evaluated candidates_pruned makespan arena_bytes bubble idle; do
@@ -112,7 +112,7 @@ for costs in costs.byte=1e-6 costs.byte=1e-4 'cluster.speed=[0.5]'; do
   test "$costs" != 'cluster.speed=[0.5]' || one='-s pipeline.ranks=1'
   "$plan" --refine=0 --top=1000 "$@" $one -s "$costs" -p json "$scratch/small.cfg" >"$scratch/pruned" 2>"$scratch/err"
   "$plan" --exhaustive --top=1000 "$@" $one -s "$costs" -p json "$scratch/small.cfg" >"$scratch/all" 2>>"$scratch/err"
-  is "the same with tensor ranks, $costs" "$(counted "$scratch/pruned")$(cat "$scratch/err")" "$(counted "$scratch/all")"
+  is "the same with tensor ranks, $costs" "$(counted "$scratch/pruned")$(complaints "$scratch/err")" "$(counted "$scratch/all")"
   is "of one, two and four, $costs" "$(sed -n 's/.*"tensor_parallel.ranks": \([0-9]*\),*/\1/p' "$scratch/all" | sort -u | tr '\n' ' ')" "1 2 4 "
 done
 
@@ -199,7 +199,7 @@ refuses "the topology as output" 64 "penstock-plan: -o *: the same file as the t
 refuses "an output that cannot be made" 73 "penstock-plan: *" --refine=0 -o "$scratch/no/such.cfg" "$scratch/small.cfg"
 "$gen" "$scratch/small.cfg" >"$scratch/out" 2>"$scratch/err"
 is "penstock-gen names penstock-plan: the status" $? 78
-matches "penstock-gen names penstock-plan" "$(cat "$scratch/err")" "$scratch/small.cfg: pipeline.ranks: missing; *penstock-plan*"
+matches "penstock-gen names penstock-plan" "$(complaints "$scratch/err")" "$scratch/small.cfg: pipeline.ranks: missing; *penstock-plan*"
 
 # ---- measured costs ----
 cat >"$scratch/mlp.cfg" <<'END'
@@ -214,7 +214,7 @@ stage='"forward": 1, "backward_input": 1, "backward_weight": 1, "send": 0, "para
 echo "{\"unit\": \"ms\", \"model_digest\": \"$digest\", \"microbatch\": 2, \"sequence\": 4, \"step\": 6,
   \"stages\": [{\"stage\": 0, $stage}, {\"stage\": 1, $stage}]}" >"$scratch/costs.json"
 "$plan" --refine=0 --costs="$scratch/costs.json" -p json "$scratch/mlp.cfg" >"$scratch/measured" 2>"$scratch/err"
-is "measured costs are taken" "$? $(cat "$scratch/err")" "0 "
+is "measured costs are taken" "$? $(complaints "$scratch/err")" "0 "
 is "for the stages that were measured" "$(grep -e '"pipeline.ranks"' -e '"batch.microbatch"' "$scratch/measured" | sort -u | tr -d ' \n')" '"batch.microbatch":2,"pipeline.ranks":2,'
 is "tokens/s" "$(awk -v s="$(field "$scratch/measured" makespan)" 'BEGIN { printf "%.6g", 8 * 4 / (s / 1000) }')" \
   "$(awk -v t="$(field "$scratch/measured" tokens_per_second)" 'BEGIN { printf "%.6g", t }')"

@@ -7,7 +7,7 @@ unset COLUMNS NO_COLOR
 
 for kind in text svg trace csv-comms memory; do
   "$gen" -p $kind "$topology" >first 2>err
-  is "$kind is made" "$?: $(cat err)" "0: "
+  is "$kind is made" "$?: $(complaints err)" "0: "
   "$gen" -p $kind -o second "$topology"
   ok "$kind has the same bytes in a file" cmp -s first second
   mv first "$kind.out"
@@ -41,12 +41,12 @@ fi
 for cost in 0 1e-30 1e-9 1e30; do
   for kind in text svg trace memory report; do
     "$gen" -p $kind -s costs.forward=$cost -s costs.backward_input=$cost -s costs.backward_weight=$cost -s costs.send=$cost -o costly "$topology" 2>err
-    is "$kind under costs of $cost" "$?: $(cat err)" "0: "
+    is "$kind under costs of $cost" "$?: $(complaints err)" "0: "
     is "$kind under costs of $cost shows no odd number" "$(grep -cE '[^a-z](nan|inf)[^a-z]' costly)" 0
   done
 done
 "$gen" -p svg -s costs.forward=1e308 "$topology" >out 2>err
-is "costs beyond all numbers" "$?: $(cat err)" "78: -s costs.forward = 1e308: 0, or a number from 1e-30 to 1e+30, or a list of such"
+is "costs beyond all numbers" "$?: $(complaints err)" "78: -s costs.forward = 1e308: 0, or a number from 1e-30 to 1e+30, or a list of such"
 
 "$gen" -p svg --arrows --critical "$topology" >marked.svg
 for word in marker-end 'stroke-width="1.4"'; do
@@ -70,7 +70,7 @@ is "narrow ones have none" "$(grep -c 'number: microbatch' plain.svg) $(grep -c 
 # What docs/llama3_70b.md shows.
 ok "the example of 70B is a plan" "$gen" --check -s pipeline.schedule=interleaved -s partition.balance=time -s memory.limit_mib=0 "$top_srcdir/docs/examples/llama3_70b.cfg"
 "$gen" --check "$top_srcdir/docs/examples/llama3_70b_plan.cfg" 2>err
-matches "the other is for penstock-plan" "$? $(cat err)" "78 *llama3_70b_plan.cfg: pipeline.ranks: missing; *penstock-plan*"
+matches "the other is for penstock-plan" "$? $(complaints err)" "78 *llama3_70b_plan.cfg: pipeline.ranks: missing; *penstock-plan*"
 
 if command -v xmllint >/dev/null; then
   ok "xmllint reads the svg" xmllint --noout svg.out marked.svg folded.svg

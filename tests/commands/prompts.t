@@ -45,7 +45,7 @@ ends() { # NAME STATUS WRONG TEXT TOKENS OPTION...: so many logits are wrong aft
   shift 5
   ./$ends_name generate --init spoilt.safetensors --tokens 1 --quiet "$@" >out 2>err
   is "$ends_name $*: status" $? $ends_status
-  test $ends_status = 0 || is "$ends_name $*: message" "$(cat err)" "$ends_message"
+  test $ends_status = 0 || is "$ends_name $*: message" "$(complaints err)" "$ends_message"
 }
 for name in two bare halves; do
   ends $name 65 1 1 3 --prompt abQ
@@ -58,7 +58,7 @@ ends two 65 1 2 1 --prompts spoilt.json --temperature 0.5 --top-k 3
 
 generate --prompts prompts.json --tokens 20 --temperature 0 >lines
 is "status" $? 0
-matches "the rate" "$(cat err)" "60 tokens  [0-9]* tokens/s"
+matches "the rate" "$(complaints err)" "60 tokens  [0-9]* tokens/s"
 { printf '\357\273\277'; cat prompts.json; } >marked.json
 generate --prompts marked.json --tokens 20 --temperature 0 >marked.lines
 ok "a byte order mark is passed over" cmp lines marked.lines
@@ -74,7 +74,7 @@ is "two samples of each" "$(python3 field.py prompt <lines | uniq -c | awk '{ pr
 is "all different" "$(python3 field.py text <lines | sort -u | wc -l | tr -d ' ')" 6
 generate --prompts prompts.json --tokens 20 --samples 2 --seed 3 --quiet >again
 ok "the same again" cmp lines again
-is "--quiet" "$(cat err)" ""
+is "--quiet" "$(complaints err)" ""
 stop=$(sed -n 1p texts | head -c 5 | tail -c 1)
 generate --prompts prompts.json --tokens 20 --temperature 0 --end-of-text "$(printf %d "'$stop")" >ended
 is "it ends with the end-of-text token" "$(python3 field.py text <ended | sed -n 1p)" "$(sed -n 1p texts | sed "s/$stop.*/$stop/")"
@@ -102,7 +102,7 @@ refuses() { # STATUS PATTERN LINES...
   printf '%s\n' "$@" >bad.json
   ./many generate --init many.safetensors --prompts bad.json 2>err >out
   is "refused: $*: status" $? "$refuses_status"
-  matches "refused: $*: message" "$(cat err)" "penstock: $refuses_pattern"
+  matches "refused: $*: message" "$(complaints err)" "penstock: $refuses_pattern"
 }
 refuses 65 "--prompts bad.json:3: 300: token numbers below 300, separated by spaces" '{"prompt": "1"}' '' '{"prompt": "1 300"}'
 refuses 65 "--prompts bad.json:1: not JSON: *" '{"prompt": '
@@ -112,7 +112,7 @@ refuses 65 "--prompts bad.json:1: a byte 0 among token numbers" '{"prompt": "1 \
 refuses 65 "--prompts bad.json: no prompt" ''
 ./many generate --init many.safetensors --prompts none.json 2>err
 is "no file: status" $? 66
-is "no file: message" "$(cat err)" "penstock: --prompts none.json: No such file or directory"
+is "no file: message" "$(complaints err)" "penstock: --prompts none.json: No such file or directory"
 ./many generate --init many.safetensors --prompts numbers.json --prompt 1 2>err
 is "both options: status" $? 64
 finish

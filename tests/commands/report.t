@@ -119,7 +119,7 @@ ok "the last loss is that of the last step" says empty "<b>not finite</b><span>l
 ok "an evaluation without a loss is counted" says empty "1 evaluation without a loss, or with one that is not finite"
 { printf '\357\273\277'; step 1 3 1; printf '{"step":2,\n\000\000\377\n'; step 3 2 1; } >damaged.log
 ok "a log with lines that are no JSON, and a byte order mark, is drawn" draws damaged damaged.log 2>err
-is "without these" "$(count_of damaged Loss.point) $(cat err)" "2 penstock-report: damaged.log: lines that are no JSON are left out: 2"
+is "without these" "$(count_of damaged Loss.point) $(complaints err)" "2 penstock-report: damaged.log: lines that are no JSON are left out: 2"
 ok "which is said" says damaged "2 lines of the log that are no JSON are left out"
 ok "and the slow rank" says odd "rank 1 (host b) computes at 0.62 of its plan"
 
@@ -138,7 +138,7 @@ refuses() { # STATUS MESSAGE ARGUMENT...
   shift 2
   rm -f none.html
   "$report" "$@" -o none.html >out 2>err
-  matches "refused: $refuses_message" "$? $(cat err)" "$refuses_status penstock-report: $refuses_message"
+  matches "refused: $refuses_message" "$? $(complaints err)" "$refuses_status penstock-report: $refuses_message"
   test ! -e none.html || result 1 "no page is written"
 }
 refuses 66 "absent.log: No such file or directory" absent.log
@@ -178,7 +178,7 @@ refuses 65 'long.log:1: "event": "xxx*xxx...; expected one of restart, slow' lon
 for same in run.log ./run.log; do
   cp run.log kept.log
   "$report" run.log -o $same 2>err
-  matches "the log is not written over" "$? $(cat err) $(cmp run.log kept.log)" "64 penstock-report: -o $same: the same file as run.log "
+  matches "the log is not written over" "$? $(complaints err) $(cmp run.log kept.log)" "64 penstock-report: -o $same: the same file as run.log "
 done
 refuses 66 "--trace absent.json: No such file or directory" run.log --trace absent.json
 build other "$topologies/mlp_4.cfg" -s pipeline.ranks=2 -s pipeline.schedule=gpipe
@@ -199,8 +199,8 @@ refuses 65 '--trace strange.json:20: expected "name", "pid", "ts" and "dur" of a
 sed '4s/\["/[7,"/' trace.json >strange.json
 refuses 65 '--trace strange.json:2: "times": expected \[action, start, end\] of the actions of 2 ranks' traced.log --trace strange.json
 "$report" run.log -o absent/page.html 2>err
-matches "a folder that is absent" "$? $(cat err)" "73 penstock-report: -o absent/page.html: No such file or directory"
+matches "a folder that is absent" "$? $(complaints err)" "73 penstock-report: -o absent/page.html: No such file or directory"
 "$report" run.log -o /dev/full 2>err
-matches "a full disk" "$? $(cat err)" "74 penstock-report: *No space left on device"
+matches "a full disk" "$? $(complaints err)" "74 penstock-report: *No space left on device"
 ok "200 damaged logs and traces are drawn or refused, without a traceback" python3 -B "$top_srcdir/tests/commands/report_damage.py" "$report" traced.log trace.json
 finish

@@ -56,8 +56,8 @@ case_of optimizer $replicas -s data_parallel.shard=optimizer
 case_of weights $replicas -s data_parallel.shard=weights -s model.dtype=bf16
 
 # ---- what is said ----
-matches "the lost rank is named" "$(sed -n 1p "$scratch/1f1b.memory.err")" "penstock: rank 1 (pid *, host $(uname -n)) lost: signal 9 after *"
-matches "the restart, too" "$(sed -n 2p "$scratch/1f1b.memory.err")" \
+matches "the lost rank is named" "$(complaints "$scratch/1f1b.memory.err" | sed -n 1p)" "penstock: rank 1 (pid *, host $(uname -n)) lost: signal 9 after *"
+matches "the restart, too" "$(complaints "$scratch/1f1b.memory.err" | sed -n 2p)" \
   "penstock: restart 1: training continues after step *, from the state in memory, 0.* s after the loss"
 line=$(grep '"event":"restart"' "$scratch/1f1b.memory.log" | sed -n 1p)
 matches "the log has both" "$line" \
@@ -98,8 +98,8 @@ is "every loss is logged" "$(grep '"event":"restart"' "$out.log" | grep -o '"ran
 # ---- options ----
 "$scratch/1f1b" train --data "$scratch/data.bin" --recover-every 1 2>"$scratch/err"
 is "--recover-every alone: status" $? 64
-is "--recover-every alone: message" "$(cat "$scratch/err")" "penstock: --recover-every 1 needs --restarts N: what it is for"
+is "--recover-every alone: message" "$(complaints "$scratch/err")" "penstock: --recover-every 1 needs --restarts N: what it is for"
 "$scratch/1f1b" train --data "$scratch/data.bin" --restarts 1 --trace "$scratch/trace" 2>"$scratch/err"
 is "--restarts with --trace: status" $? 64
-is "--restarts with --trace: message" "$(cat "$scratch/err")" "penstock: --restarts 1: --trace follows ranks that are started once"
+is "--restarts with --trace: message" "$(complaints "$scratch/err")" "penstock: --restarts 1: --trace follows ranks that are started once"
 finish

@@ -79,7 +79,7 @@ for name in $names; do
     NO_SPACE="step-00000log" NO_SPACE_CALL=$call LD_PRELOAD=$scratch/full.so \
       "./$name" train --data data.bin --quiet --steps 12 --log step-00000log/log --checkpoint "$name.$call.log.kept" 2>err
     is "$name, no room for the log, $call: status" $? 74
-    matches "$name, $call: it is reported at once, and the amount at the end" "$(cat err)" "penstock: --log step-00000log/log: No space left on device; \
+    matches "$name, $call: it is reported at once, and the amount at the end" "$(complaints err)" "penstock: --log step-00000log/log: No space left on device; \
 training continues without the lines that do not fit
 penstock: --log step-00000log/log: 12 lines could not be written"
     is "$name, $call: no half line stays" "$(cat step-00000log/log)" ""
@@ -88,7 +88,7 @@ penstock: --log step-00000log/log: 12 lines could not be written"
   NO_SPACE="step-00000012" NO_SPACE_CALL=pwrite LD_PRELOAD=$scratch/full.so \
     "./$name" train --data data.bin --quiet --steps 12 --save-every 10 --checkpoint "$name.last" 2>err
   is "$name: when the last save fails: status" $? 74
-  matches "$name: when the last save fails: message" "$(cat err)" "penstock: *: cannot write: No space left on device; step 12 is not saved"
+  matches "$name: when the last save fails: message" "$(complaints err)" "penstock: *: cannot write: No space left on device; step 12 is not saved"
   is "$name: the one before stays" "$(ls "$name.last" | tr '\n' ' ')" "latest step-00000010 "
   ok "$name: and the run resumes from it" train $name --steps 12 --checkpoint "$name.last" --resume
   ok "$name: to the same end" cmp "$name.last/latest/optimizer.safetensors" whole/latest/optimizer.safetensors
@@ -138,7 +138,7 @@ ok "it has saved" test "$(readlink plain.keep/latest)" != "$before"
 is "what is read while a run saves and prunes is there" "$lost" 0
 train plain --keep 2
 is "--keep without a folder: status" $? 64
-matches "--keep without a folder: message" "$(cat err)" "penstock: --keep 2 needs --checkpoint DIR*"
+matches "--keep without a folder: message" "$(complaints err)" "penstock: --keep 2 needs --checkpoint DIR*"
 
 # ---- kill -9 at any instant ----
 # The whole group is killed, at instants spread over start, steps and saves: over as long as three saved steps take here, and now.

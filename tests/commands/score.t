@@ -102,7 +102,7 @@ else
 fi
 score one /dev/stdout >result 2>err
 is "standard output as a file, which the result would damage: status" $? 64
-is "which is said" "$(cat err)" "penstock: --output /dev/stdout: is standard output, where the result goes; --output - writes both there"
+is "which is said" "$(complaints err)" "penstock: --output /dev/stdout: is standard output, where the result goes; --output - writes both there"
 is "a pipe takes both" "$(score one /dev/stdout | tail -n 1)" "$(score one scores.json)"
 score two - >both 2>err
 is "- is standard output, also a file: status" $? 0
@@ -112,12 +112,12 @@ ok "no file of that name" test ! -e ./-
 if test -w /dev/full; then
   score one /dev/full >result 2>err
   is "a full disk: status" $? 74
-  matches "a full disk: message" "$(cat err)" "penstock: --output /dev/full: *"
+  matches "a full disk: message" "$(complaints err)" "penstock: --output /dev/full: *"
 fi
 ok "a model without tokens" build mlp "$topologies/mlp_1.cfg"
 ./mlp score --init none --output x 2>err
 is "has nothing to score: status" $? 64
-matches "has nothing to score: message" "$(cat err)" "penstock: score: *it reads no tokens"
+matches "has nothing to score: message" "$(complaints err)" "penstock: score: *it reads no tokens"
 # The rest after the last full window is scored as well, whatever its length; its tokens get the same scores as in a full window.
 values one.json >one.values
 for length in 2 5 16 17 18 35 422; do
@@ -134,7 +134,7 @@ printf A >part.text
 "$tokens" --bytes -o part.bin part.text 2>/dev/null
 ./two score --data part.bin --checkpoint ckpt --output part.json --quiet 2>err
 is "one token: status" $? 65
-matches "one token: message" "$(cat err)" "penstock: part.bin: 1 tokens: the first has none before it, so two are needed"
+matches "one token: message" "$(complaints err)" "penstock: part.bin: 1 tokens: the first has none before it, so two are needed"
 
 # A packed file: documents come in the order of the input, whatever windows they went to; cut ones are whole again.
 ok "with bounds" build bound model.cfg -s batch.packed=true -s pipeline.ranks=2 -s pipeline.microbatches=2

@@ -112,13 +112,13 @@ for name in two split; do
     is "$name: $k logits: status" $? 0
   done
   is "$name: the result has no loss" "$(cat result)" '{"loss":null,"perplexity":null,"tokens":72}'
-  is "$name: how many are not finite is said" "$(cat err)" "penstock: 4 of 72 log-probabilities are not finite: the result has no loss"
+  is "$name: how many are not finite is said" "$(complaints err)" "penstock: 4 of 72 log-probabilities are not finite: the result has no loss"
   is "$name: each has its place" "$(grep -o '"nan"\|"-inf"\|null' scores.json | tr '\n' ' ')" 'null "-inf" "nan" "nan" "-inf" "nan" '
   ok "$name: they are what the logits give" python3 check.py scores.json logits.0 logits.4 4
   ok "$name: and what all logits give" python3 check.py scores.json logits.0 logits.257 257
   ./$name eval --data spoilt.bin --init spoilt.safetensors --steps 1 --quiet >result 2>err
   matches "$name: eval has no loss either" "$(cat result)" '{"loss":null,"perplexity":null,"tokens":*}'
-  is "$name: and says so" "$(cat err)" "penstock: 1 of 1 steps have a loss that is not finite: the result has no loss"
+  is "$name: and says so" "$(complaints err)" "penstock: 1 of 1 steps have a loss that is not finite: the result has no loss"
 done
 
 # After an error there is no half-written file.
@@ -128,15 +128,15 @@ echo before >logits.0
   score two text.bin 0 2>err
 )
 is "a file that grows too large: status" $? 74
-matches "a file that grows too large: message" "$(cat err)" "penstock: --logits logits.0: File too large"
+matches "a file that grows too large: message" "$(complaints err)" "penstock: --logits logits.0: File too large"
 is "the file that was there stays" "$(cat logits.0) $(ls logits.0*)" "before logits.0"
 mkdir folder
 ./two score --data text.bin --checkpoint ckpt --output scores.json --quiet --logits folder >result 2>err
 is "not a file: status" $? 64
-is "not a file: message" "$(cat err)" "penstock: --logits folder: not a regular file"
+is "not a file: message" "$(complaints err)" "penstock: --logits folder: not a regular file"
 ./two score --data text.bin --checkpoint ckpt --output scores.json --quiet --logits none/x >result 2>err
 is "no folder: status" $? 73
-matches "no folder: message" "$(cat err)" "penstock: --logits none/x: cannot create none/x.tmp: *"
+matches "no folder: message" "$(complaints err)" "penstock: --logits none/x: cannot create none/x.tmp: *"
 ./two score --data text.bin --checkpoint ckpt --output scores.json --quiet --logits scores.json >result 2>err
 is "one file for both: status" $? 64
 finish

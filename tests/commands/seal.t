@@ -165,5 +165,5 @@ sed 's/^static bool run_step(struct pen_vm \*vm) {$/#include <stdlib.h>\n&\n  vo
 ok "a build that allocates in the step" sealed_build "$scratch/vm.c"
 train "$scratch/sealed"
 is "breaks the seal, and is found out" $? 75
-matches "by an assertion" "$(cat "$scratch/err")" "*assertion failed: !sealed && \"malloc\"*"
+matches "by an assertion" "$(complaints "$scratch/err")" "*assertion failed: !sealed && \"malloc\"*"
 finish

@@ -24,7 +24,7 @@ refused() {
   shift 3
   timeout 300 ./two train --rank 0 --steps 1 --quiet "$@" 2>err
   is "$refused_name: status" $? "$refused_status"
-  matches "$refused_name: message" "$(cat err)" "penstock: $refused_pattern"
+  matches "$refused_name: message" "$(complaints err)" "penstock: $refused_pattern"
 }
 (
   unset PENSTOCK_SECRET_FILE
@@ -32,7 +32,7 @@ refused() {
   echo $? >status
 )
 is "no secret: status" "$(cat status)" 64
-matches "no secret: message" "$(cat err)" "penstock: the ranks are on several hosts: say --secret-file FILE or set PENSTOCK_SECRET_FILE*"
+matches "no secret: message" "$(complaints err)" "penstock: the ranks are on several hosts: say --secret-file FILE or set PENSTOCK_SECRET_FILE*"
 head -c 31 secret >short
 chmod 600 short
 refused "a short secret" 64 "the secret, short: fewer than 32 bytes" --secret-file short
@@ -87,10 +87,10 @@ before=$(date +%s)
 timeout 300 ./two train --rank 1 --steps 4 --quiet --secret-file wrong 2>err
 is "a command with another secret exits with 64" $? 64
 ok "within 10 s" test $(($(date +%s) - before)) -le 10
-matches "and says why" "$(cat err)" "penstock: the first host, 127.0.0.1, does not know the secret of this command"
+matches "and says why" "$(complaints err)" "penstock: the first host, 127.0.0.1, does not know the secret of this command"
 timeout 300 ./other train --rank 1 --steps 4 --quiet 2>err
 is "a command with another plan exits with 76" $? 76
-matches "and says why" "$(cat err)" "penstock: rank 1 runs another plan than rank 0: their digests differ"
+matches "and says why" "$(complaints err)" "penstock: rank 1 runs another plan than rank 0: their digests differ"
 start 1
 join
 is "the run is not harmed" "$status" " 0 0"
@@ -102,7 +102,7 @@ join
 is "a run that has only a command with another plan ends with 76" "$status" " 76"
 
 MASTER_PORT=0 timeout 300 ./two train --rank 0 --steps 4 --quiet 2>err
-is "port 0 is refused" "$? $(cat err)" "64 penstock: MASTER_PORT = 0: a TCP port, 1 to 65535"
+is "port 0 is refused" "$? $(complaints err)" "64 penstock: MASTER_PORT = 0: a TCP port, 1 to 65535"
 
 # ---- strangers ----
 if ! find_python 'import sys; assert sys.version_info >= (3, 9)' python3; then
@@ -146,8 +146,8 @@ is "an interface is a setting" $? 0
 listens() { "$gen" --check two.cfg >/dev/null; build where two.cfg "$@" && timeout 300 ./where train --rank 0 --steps 1 --quiet 2>err; }
 listens -s cluster.interface='' -s 'cluster.hosts=[localhost,elsewhere]'
 is "a first host that is a loopback address: status" $? 64
-matches "a first host that is a loopback address: message" "$(cat err)" "penstock: localhost is 127.0.0.1 on this host, which other hosts do not reach: *cluster.interface"
+matches "a first host that is a loopback address: message" "$(complaints err)" "penstock: localhost is 127.0.0.1 on this host, which other hosts do not reach: *cluster.interface"
 listens -s cluster.interface=nowhere0
 is "an unknown interface: status" $? 64
-matches "an unknown interface: message" "$(cat err)" 'penstock: cluster.interface = "nowhere0": no network interface or address of this host'
+matches "an unknown interface: message" "$(complaints err)" 'penstock: cluster.interface = "nowhere0": no network interface or address of this host'
 finish

@@ -9,10 +9,10 @@ make_tokens "$scratch/data.bin" 20000 1 550 # The first two steps are skipped: t
 # ---- settings ----
 "$gen" --check "$scratch/llama.cfg" -s cluster.spares=[host2] 2>"$scratch/err"
 is "spares need several hosts" $? 78
-matches "which is said" "$(cat "$scratch/err")" '*cluster.spares = *: an empty list where cluster.hosts has one host*'
+matches "which is said" "$(complaints "$scratch/err")" '*cluster.spares = *: an empty list where cluster.hosts has one host*'
 "$gen" --check "$scratch/llama.cfg" -s cluster.hosts=[host1,host2] -s cluster.port=$port -s cluster.spares=[host2] 2>"$scratch/err"
 is "a spare is no host" $? 78
-matches "which is said" "$(cat "$scratch/err")" '*cluster.spares = *: hosts that no list has a second time, not host2 twice*'
+matches "which is said" "$(complaints "$scratch/err")" '*cluster.spares = *: hosts that no list has a second time, not host2 twice*'
 
 # ---- runs ----
 ok "a plan for one host is built" build one "$scratch/llama.cfg"
@@ -95,7 +95,7 @@ lose "the link of the second host is cut" silent-host2 "0 75 0 0" --restarts 2 -
 recovers "the link of the second host is cut" 1
 lose "the second host is stopped" stopped-host2 "0 137 0 0" --restarts 2 --recover-every 1 --timeout 2
 recovers "the second host is stopped" 1 memory
-matches "the second host is stopped: it is named" "$(sed -n 1p "$scratch/err.1")" "penstock: rank [23] (*, host host2) lost: *"
+matches "the second host is stopped: it is named" "$(complaints "$scratch/err.1" | sed -n 1p)" "penstock: rank [23] (*, host host2) lost: *"
 mkdir -p "$scratch/own/folder"
 ln -sf own/folder/log "$scratch/two.log"
 only_host1=own/folder/log && export only_host1

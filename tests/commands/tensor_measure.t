@@ -63,7 +63,7 @@ refuses() {
   refuses_name=$1 refuses_message=$2
   shift 2
   "$gen" --check "$@" two.cfg >out 2>err
-  is "$refuses_name" "$? $(cat err)" "65 $refuses_message"
+  is "$refuses_name" "$? $(complaints err)" "65 $refuses_message"
 }
 refuses "costs of two tensor ranks are not those of one" \
   "flat.json: blocks: model.embed_tokens was not measured, but with tensor_parallel.ranks = 2 and partials = 2" --costs=flat.json -s tensor_parallel.ranks=1
@@ -80,7 +80,7 @@ refuses "partials are a number" "bad.json: blocks[0].partials: must be a whole n
 
 ok "a binary is built" build two two.cfg --blocks
 ./two measure --seconds 2 --output costs.json 2>err
-is "it measures; no step is skipped" "$? $(cat err)" "0 "
+is "it measures; no step is skipped" "$? $(complaints err)" "0 "
 shows costs.json "blocks of two tensor ranks with two pieces, of four sizes, in four times" '
 assert len(r["blocks"]) == 20 and all((b["tensor"], b["partials"]) == (2, 2) for b in r["blocks"])
 assert sorted({b["microbatch"] for b in r["blocks"]}) == [1, 2, 4, 8]
@@ -103,7 +103,7 @@ refuses "nor this model" "costs.json: blocks[5].parameters: 8192 were measured, 
 ok "four tensor ranks of another model are built" build four two.cfg --blocks -s model.family=gpt2 -s model.tie_embeddings=false -s model.dtype=bf16 -s tensor_parallel.ranks=4 \
   -s model.vocab=257
 ./four measure --seconds 1 --output four.json 2>err
-is "they are measured, whatever the number of cores" "$? $(cat err)" "0 "
+is "they are measured, whatever the number of cores" "$? $(complaints err)" "0 "
 shows four.json "all of them" '
 assert all((b["tensor"], b["partials"]) == (4, 4) for b in r["blocks"])
 assert [c["ranks"] for c in r["collectives"] if c["kind"] == "exchange"] == [4] * 6'
@@ -153,9 +153,9 @@ planned links --costs=links.json
 ok "... with collectives of replicas, too" cmp links.pruned links.all
 costs '"tensor":1,"partials":1' '' >one.json
 "$plan" --refine=0 --costs=one.json cluster.cfg >out 2>err
-is "a listed number that was not measured is refused" "$? $(cat err)" "65 one.json: blocks: none was measured with tensor_parallel.ranks = 2, of plan.tensor"
+is "a listed number that was not measured is refused" "$? $(complaints err)" "65 one.json: blocks: none was measured with tensor_parallel.ranks = 2, of plan.tensor"
 "$plan" --refine=0 --costs=both.json -s tensor_parallel.partials=2 cluster.cfg >out 2>err
-is "... or with other pieces alone" "$? $(cat err)" \
+is "... or with other pieces alone" "$? $(complaints err)" \
   "65 both.json: blocks: none was measured with tensor_parallel.ranks = 1, of plan.tensor, and partials = 2"
 "$plan" --refine=0 --costs=one.json -p json -s plan.tensor=[1] cluster.cfg >out 2>err
 is "it need not be listed" "$? $(chosen out)" "0 1 "

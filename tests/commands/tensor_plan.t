@@ -129,10 +129,10 @@ measured() {
 measured 1 >one.costs
 measured 2 >two.costs
 "$gen" --check --costs=one.costs llama.cfg 2>err
-is "blocks of one tensor rank are not those of two" "$? $(cat err)" \
+is "blocks of one tensor rank are not those of two" "$? $(complaints err)" \
   "65 one.costs: blocks: model.embed_tokens was not measured with tensor_parallel.ranks = 2 and partials = 2, but with tensor_parallel.ranks = 1"
 "$gen" --check --costs=two.costs -s tensor_parallel.ranks=1 llama.cfg 2>err
-is "nor the other way round" "$? $(cat err)" "65 two.costs: blocks: model.embed_tokens was not measured, but with tensor_parallel.ranks = 2"
+is "nor the other way round" "$? $(complaints err)" "65 two.costs: blocks: model.embed_tokens was not measured, but with tensor_parallel.ranks = 2"
 report measured.json --costs=two.costs
 shows measured.json "blocks of two are taken, and exchanges are added" '
 # 2 x 4 + 3 blocks, of 3 ms each
@@ -147,18 +147,18 @@ report full.json $wide -s memory.recompute=full
 none=$(limit none.json) full=$(limit full.json)
 ok "recomputation needs less: $full MiB instead of $none" test "$full" -lt $((none - 2))
 "$gen" --check $wide -s memory.limit_mib=$((none - 1)) llama.cfg 2>err
-is "a limit of 1 MiB less is refused" "$? $(cat err)" \
+is "a limit of 1 MiB less is refused" "$? $(complaints err)" \
   "78 -s memory.limit_mib = $((none - 1)): 0 (none) or at least $none, which rank 0 needs"
 for middle in $none $(((none + full) / 2)) "$full"; do
   report auto.json $wide -s memory.recompute=auto -s memory.limit_mib="$middle"
-  is "recompute auto within $middle MiB" "$? $(cat err)" "0 "
+  is "recompute auto within $middle MiB" "$? $(complaints err)" "0 "
   shows auto.json "keeps the limit, and recomputes no more than it must" "
 assert max(k['placed_bytes'] for k in r['rank']) <= $middle * 2**20
 most, least = json.load(open('full.json'))['makespan'], json.load(open('none.json'))['makespan']
 assert least <= r['makespan'] <= most and ($middle < $none or r['makespan'] == least)"
 done
 report joint.json $wide -s partition.balance=joint -s memory.recompute=auto -s memory.limit_mib="$full"
-is "cut and recomputation together within $full MiB" "$? $(cat err)" "0 "
+is "cut and recomputation together within $full MiB" "$? $(complaints err)" "0 "
 shows joint.json "keep the limit, and are not slower" "
 assert max(k['placed_bytes'] for k in r['rank']) <= $full * 2**20
 assert r['makespan'] <= json.load(open('auto.json'))['makespan'] * (1 + 1e-9)"

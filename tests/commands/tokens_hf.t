@@ -5,7 +5,7 @@ find_python 'import sys' python3 || skip_all "no Python"
 mkdir "$scratch/without"
 echo 'raise ImportError("none here")' >"$scratch/without/tokenizers.py"
 PYTHONPATH=$scratch/without "$python" "$top_srcdir/tools/tokens/tokens_hf.py" --help 2>"$scratch/err"
-matches "without the package it says so" "$? $(cat "$scratch/err")" "1 tokens_hf.py: needs Python's package tokenizers*none here"
+matches "without the package it says so" "$? $(complaints "$scratch/err")" "1 tokens_hf.py: needs Python's package tokenizers*none here"
 
 if ! find_python 'import tokenizers' /opt/peer/bin/peer-python python3; then
   skip "its files" "no Python with the tokenizers package"
@@ -36,7 +36,7 @@ refused() { # STATUS PATTERN ARGUMENT...
   rm -f "$scratch/t.bin"
   tool "$@" -o "$scratch/t.bin" 2>"$scratch/err"
   got=$?
-  matches "$got: $(tail -n 1 "$scratch/err")" "$got $(cat "$scratch/err")" "$wanted *$pattern*"
+  matches "$got: $(tail -n 1 "$scratch/err")" "$got $(complaints "$scratch/err")" "$wanted *$pattern*"
   ok "and nothing is left" sh -c "! ls '$scratch'/t.bin*"
 }
 printf '{"text": "the"}\n{"txt": "water"}\n' >"$scratch/bad.jsonl"
@@ -57,7 +57,7 @@ refused 64 'choose one of --field and --messages' "$scratch/tokenizer.json" --fi
 ok "tools/tokens_hf.py is the same program" cmp "$top_srcdir/tools/tokens_hf.py" "$top_srcdir/tools/tokens/tokens_hf.py"
 
 "$python" "$top_srcdir/tools/tokens_hf.py" --program "$scratch/nowhere" "$scratch/tokenizer.json" -o "$scratch/t.bin" "$scratch/a" 2>"$scratch/err"
-matches "a program that is not there" "$? $(cat "$scratch/err")" "66 tokens_hf.py: --program $scratch/nowhere: No such file or directory"
+matches "a program that is not there" "$? $(complaints "$scratch/err")" "66 tokens_hf.py: --program $scratch/nowhere: No such file or directory"
 
 # What generate takes and prints.
 is "a text as numbers" "$(tool "$scratch/tokenizer.json" --encode 'the water turns')" "1 2 3"
@@ -75,15 +75,15 @@ ok "its weights" "$scratch/words" init --output "$scratch/words.safetensors"
 is "generate takes the numbers" "$?" 0
 matches "and prints numbers" "$(tail -n 1 "$scratch/said")" "1 2 3 [0-9]*"
 printf '1 2\n3 nine\n' | tool "$scratch/tokenizer.json" --decode >"$scratch/out" 2>"$scratch/err"
-matches "what is no number of a token" "$? $(cat "$scratch/err")" "65 *line 2: 'nine': must be a token id below 5*"
+matches "what is no number of a token" "$? $(complaints "$scratch/err")" "65 *line 2: 'nine': must be a token id below 5*"
 tool "$scratch/tokenizer.json" --encode the --decode 2>"$scratch/err" </dev/null
-matches "both at once" "$? $(cat "$scratch/err")" "64 *choose one of*"
+matches "both at once" "$? $(complaints "$scratch/err")" "64 *choose one of*"
 tool "$scratch/tokenizer.json" --encode a --encode b 2>"$scratch/err" </dev/null
-matches "an option given twice" "$? $(cat "$scratch/err")" "64 tokens_hf.py: --encode: given twice; --help lists the options"
+matches "an option given twice" "$? $(complaints "$scratch/err")" "64 tokens_hf.py: --encode: given twice; --help lists the options"
 tool "$scratch/tokenizer.json" --enc a 2>"$scratch/err" </dev/null
-matches "an option that is none" "$? $(cat "$scratch/err")" "64 tokens_hf.py: unrecognized arguments: --enc*"
+matches "an option that is none" "$? $(complaints "$scratch/err")" "64 tokens_hf.py: unrecognized arguments: --enc*"
 cp "$scratch/tokenizer.json" "$scratch/kept.json"
 tool "$scratch/tokenizer.json" -o "$scratch/tokenizer.json" "$scratch/pairs.jsonl" 2>"$scratch/err"
-matches "the tokenizer as output" "$? $(cat "$scratch/err")" "64 tokens_hf.py: -o */tokenizer.json: the same file as */tokenizer.json"
+matches "the tokenizer as output" "$? $(complaints "$scratch/err")" "64 tokens_hf.py: -o */tokenizer.json: the same file as */tokenizer.json"
 ok "which stays" cmp "$scratch/tokenizer.json" "$scratch/kept.json"
 finish

@@ -183,7 +183,7 @@ while read -r options; do
   read -r wanted
   "$gen" --check $options "$scratch/llama.cfg" 2>"$scratch/err"
   is "$options: refused" $? 78
-  matches "$options: the message" "$(cat "$scratch/err")" "$wanted"
+  matches "$options: the message" "$(complaints "$scratch/err")" "$wanted"
 done <<'END'
 -s data_parallel.shard=gradients -s data_parallel.reduce=step
 -s data_parallel.reduce = step: "microbatch", with data_parallel.shard = "gradients":*
@@ -194,5 +194,5 @@ done <<'END'
 END
 sed 's/replicas = 2;/replicas = 2; shard = "gradients";\n  reduce = "step";/' "$scratch/llama.cfg" >"$scratch/wrong.cfg"
 "$gen" --check "$scratch/wrong.cfg" 2>"$scratch/err"
-matches "a file's line is named" "$(cat "$scratch/err")" '*wrong.cfg:6: data_parallel.reduce = "step": "microbatch", with *'
+matches "a file's line is named" "$(complaints "$scratch/err")" '*wrong.cfg:6: data_parallel.reduce = "step": "microbatch", with *'
 finish

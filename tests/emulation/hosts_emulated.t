@@ -31,11 +31,11 @@ ok "a host to each rank" build four "$scratch/two.cfg" -s cluster.hosts=[127.0.0
 matches "nccl is what goes between hosts" "$("$scratch/two" info)" "*transport nccl*"
 "$gen" --check "$scratch/two.cfg" -s cluster.transport=ipc 2>"$scratch/err"
 is "ipc does not" $? 78
-matches "which is said" "$(cat "$scratch/err")" '*cluster.hosts = *: one host, with cluster.transport = "ipc"*'
+matches "which is said" "$(complaints "$scratch/err")" '*cluster.hosts = *: one host, with cluster.transport = "ipc"*'
 sed 's/ port = [0-9]*;//' "$scratch/two.cfg" >"$scratch/portless.cfg"
 "$gen" --check "$scratch/portless.cfg" 2>"$scratch/err"
 is "a port is wanted" $? 78
-matches "which is said" "$(cat "$scratch/err")" "*portless.cfg: cluster.port*"
+matches "which is said" "$(complaints "$scratch/err")" "*portless.cfg: cluster.port*"
 
 # ---- which ranks ----
 clean() { env -u SLURM_PROCID -u PMIX_RANK -u PMI_RANK -u OMPI_COMM_WORLD_RANK -u RANK "$@"; }
@@ -46,7 +46,7 @@ refused() {
   shift 2
   clean timeout 300 "$@" train --steps 1 --quiet 2>"$scratch/err"
   is "$refused_name: status" $? 64
-  matches "$refused_name: says so" "$(cat "$scratch/err")" "$refused_pattern"
+  matches "$refused_name: says so" "$(complaints "$scratch/err")" "$refused_pattern"
 }
 refused "no name fits" "penstock: this host, $(uname -n), is none of cluster.hosts*" "$scratch/two"
 refused "SLURM first" "penstock: SLURM_PROCID = 14: a rank of this binary, 0 to 3" \
@@ -62,10 +62,10 @@ refused "no number of commands: by name" "penstock: this host, *" env RANK=0 "$s
 refused "a launcher in a shell of another" "penstock: RANK = 17:*" env SLURM_STEP_NUM_TASKS=3 SLURM_PROCID=1 WORLD_SIZE=4 RANK=17 "$scratch/two"
 timeout 300 "$scratch/two" train --host nowhere --steps 1 --quiet 2>"$scratch/err"
 is "--host: status" $? 64
-matches "--host: says so" "$(cat "$scratch/err")" "penstock: --host, nowhere, is none of cluster.hosts (127.0.0.1, elsewhere)*"
+matches "--host: says so" "$(complaints "$scratch/err")" "penstock: --host, nowhere, is none of cluster.hosts (127.0.0.1, elsewhere)*"
 SLURM_PROCID=1 timeout 300 "$scratch/two" train --rank 18 --steps 1 --quiet 2>"$scratch/err"
 is "--rank before all: status" $? 64
-matches "--rank before all: says so" "$(cat "$scratch/err")" "penstock: --rank = 18:*"
+matches "--rank before all: says so" "$(complaints "$scratch/err")" "penstock: --rank = 18:*"
 "$scratch/one" train --rank 0 --steps 1 2>"$scratch/err"
 is "--rank with one host: status" $? 64
 

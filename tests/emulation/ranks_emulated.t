@@ -156,7 +156,7 @@ unset PEN_GRAPH_DOT
 matches "with its branches" "$(shape_of "$scratch/branches.dot")" "*, branches"
 PEN_GRAPH_DOT=$scratch/none/graph.dot "$scratch/mlp_2" train --data "$scratch/data.bin" --steps 1 --quiet 2>"$scratch/err"
 is "a file that cannot be written: status" $? 71
-matches "which is said" "$(cat "$scratch/err")" "*penstock: device cuda: PEN_GRAPH_DOT: $scratch/none/graph.dot: *"
+matches "which is said" "$(complaints "$scratch/err")" "*penstock: device cuda: PEN_GRAPH_DOT: $scratch/none/graph.dot: *"
 
 ok "two ranks save at step 2" train two mlp_2 --steps 2
 ok "four go on from there" train two mlp_4 --steps 3 --resume
@@ -328,7 +328,7 @@ if test -n "$nccl"; then
   unconnected() {
     env "PEN_EMULATED_NCCL_$1" PEN_NCCL="$2" timeout -s KILL 300 "$scratch/mlp_nccl_4" train --steps 1 --quiet --timeout 1 2>"$scratch/err"
     is "ranks that cannot connect, $1: status" $? 75
-    matches "which is said, and that one is lost" "$(cat "$scratch/err")" "penstock: rank $3 cannot connect to the others by transport nccl, $4: *
+    matches "which is said, and that one is lost" "$(complaints "$scratch/err")" "penstock: rank $3 cannot connect to the others by transport nccl, $4: *
 penstock: rank $3 (pid *, host $(uname -n)) lost: no progress in 10 s after start; no rank waits for it"
   }
   unconnected ABSENT=2 put 0 "joining all ranks"

@@ -77,7 +77,7 @@ chmod +x "$scratch"/bin/*
 PATH=$scratch/bin:$PATH GPU_STEPS=8 GPU_SECONDS=3000 GPU_PATIENCE=10 \
   sh "$top_srcdir/tests/gpu/run-all" "$programs" "$scratch/out" >"$scratch/said" 2>"$scratch/err"
 is "run-all passes" "$?" 0
-is "and complains of nothing" "$(cat "$scratch/err")" ""
+is "and complains of nothing" "$(complaints "$scratch/err")" ""
 table=$(cat "$scratch/out/results.md")
 matches "the table names the chip" "$table" "# *, NVIDIA H100 80GB HBM3*"
 for row in facts device_ops kernels train llama_1b gpt2_124m bench hop two_ranks ipc_2 pairs_4 pieces_1 tensor_2 bf16_1 bf16_4 ipc_r2_none ipc_r2_weights \
