@@ -214,6 +214,20 @@ static void add_all(struct pen_axis_values *values, const struct pen_topology *t
   }
 }
 
+/* Whether the topology leaves the choice to the planner: it sets nothing, or "auto" for all
+ * stages. */
+static bool is_open(const struct pen_topology *t, const struct pen_setting *setting) {
+  const void *field = (const char *)t + setting->offset;
+  const struct pen_strings *strings = setting->type == PEN_STRINGS ? field : NULL;
+  size_t automatic = 0;
+  for (size_t i = 0; strings && i < strings->count; i++)
+    automatic += !strcmp(strings->value[i], "auto");
+  if (automatic && automatic < strings->count)
+    pen_topology_fail(t, pen_text("%s.%s", setting->group, setting->name),
+                      "\"auto\" for all stages or for none, for penstock-plan");
+  return automatic || !*(const bool *)((const char *)t + setting->has_offset);
+}
+
 struct pen_axes *pen_axes_of(const struct pen_topology *t) {
   struct pen_axes *axes = pen_new(1, sizeof *axes);
   axes->written = t;
@@ -226,7 +240,7 @@ struct pen_axes *pen_axes_of(const struct pen_topology *t) {
     const bool listed = list && *(const bool *)((const char *)t + list->has_offset);
     values->setting = rows[a].setting;
     values->is_number = setting->type == PEN_INTEGER;
-    if (*(const bool *)((const char *)t + setting->has_offset)) {
+    if (!is_open(t, setting)) {
       if (listed)
         pen_topology_fail(t, rows[a].list, "not together with %s, which leaves no choice",
                           rows[a].setting);

@@ -45,6 +45,7 @@
 #include "gen/timing/cost.h"
 #include "gen/timing/lower_bound.h"
 #include "gen/base/arena.h"
+#include "gen/base/error.h"
 #include "gen/partition/partition.h"
 #include "gen/partition/training.h"
 #include "gen/schedule/order.h"
@@ -309,9 +310,9 @@ struct pen_search *pen_search(const struct pen_topology *t, const struct pen_par
 }
 
 void pen_search_print(const struct pen_search *search, const char *unit) {
-  fprintf(stderr,
-          "penstock-gen: search: makespan %.6g, span %.6g %s; the %s is %.3f%% above the bound "
-          "%.6g; from %s, placement %s\n",
-          search->makespan, search->span, unit, search->objective, 100 * search->gap,
-          search->lower_bound, search->start, search->placement);
+  pen_tell(
+      "penstock-gen: search: makespan %.6g, span %.6g %s; the %s is %.3f%% above the bound "
+      "%.6g; from %s, placement %s",
+      search->makespan, search->span, unit, search->objective, 100 * search->gap,
+      search->lower_bound, search->start, search->placement);
 }

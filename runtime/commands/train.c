@@ -51,8 +51,7 @@ static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
     return;
   }
   if (options->resume && run->local.first == 0) {
-    fprintf(stderr, "%s: no checkpoint in %s: starting at step 1\n", run->plan->name,
-            options->checkpoint);
+    pen_say(run->plan->name, "no checkpoint in %s: starting at step 1", options->checkpoint);
   }
   if (options->init != NULL) {
     static char path[PATH_MAX];

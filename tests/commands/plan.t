@@ -58,6 +58,11 @@ ok "the table has a line for each" test "$(wc -l <"$scratch/table")" -eq 13
 # first FILE: the first candidate.
 first() { sed -n '/"settings"/,/"reason"/p' "$1" | sed '/"reason"/q'; }
 "$plan" --refine=0 --top=1 -p json "$scratch/small.cfg" >"$scratch/top"
+"$plan" --refine=0 --top=1 -p json "$scratch/small.cfg" -s memory.recompute=auto >"$scratch/auto"
+is "memory.recompute auto leaves the choice to the planner" "$(first "$scratch/auto")" "$(first "$scratch/top")"
+"$plan" --refine=0 "$scratch/small.cfg" -s 'memory.recompute=[auto,none]' >"$scratch/out" 2>"$scratch/err"
+is "but not to a part of the stages" "$? $(cat "$scratch/err")" \
+  '78 -s memory.recompute = [auto,none]: "auto" for all stages or for none, for penstock-plan'
 is "the first is the same whatever --top" "$(first "$scratch/top")" "$(first "$scratch/one")"
 ok "a step as long as that above is marked" sh -c "sed -n 3p '$scratch/table' | grep -q '^2  *=  .*  as fast'"
 ok "others say how much slower they are" sh -c "sed -n 11p '$scratch/table' | grep -q '% slower: [a-z]'"

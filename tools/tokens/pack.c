@@ -250,11 +250,10 @@ void tokens_pack_report(const struct tokens_sink *sink) {
   const struct pen_packed_header *header = &packer.header;
   double full = (double)packer.full_tokens,
          whole = (double)header->window_count * (double)packer.window;
-  fprintf(stderr,
-          "penstock-tokens: %" PRIu64 " documents in %" PRIu64 " pieces, %" PRIu64
-          " windows of up to %" PRIu32 " tokens, %" PRIu64
-          " targets; fill %.2f%% of whole windows, %.2f%% of their padded lengths\n",
-          sink->document_count, header->document_count, header->window_count, packer.window,
-          header->target_count, whole > 0 ? 100 * full / whole : 100.0,
-          header->token_count > 0 ? 100 * full / (double)header->token_count : 100.0);
+  tokens_say("%" PRIu64 " documents in %" PRIu64 " pieces, %" PRIu64 " windows of up to %" PRIu32
+             " tokens, %" PRIu64
+             " targets; fill %.2f%% of whole windows, %.2f%% of their padded lengths",
+             sink->document_count, header->document_count, header->window_count, packer.window,
+             header->target_count, whole > 0 ? 100 * full / whole : 100.0,
+             header->token_count > 0 ? 100 * full / (double)header->token_count : 100.0);
 }

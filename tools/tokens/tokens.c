@@ -251,9 +251,9 @@ static void report(const struct tokens_settings *settings, const struct tokens_s
                    uint64_t read_bytes, double seconds) {
   struct stat output;
   uint64_t file_bytes = stat(settings->output, &output) == 0 ? (uint64_t)output.st_size : 0;
-  fprintf(stderr, "penstock-tokens: %s: %llu tokens, %llu bytes; read %.1f MB/s\n",
-          settings->output, (unsigned long long)sink->token_count, (unsigned long long)file_bytes,
-          (double)read_bytes * 1e-6 / (seconds > 0 ? seconds : 1));
+  tokens_say("%s: %llu tokens, %llu bytes; read %.1f MB/s", settings->output,
+             (unsigned long long)sink->token_count, (unsigned long long)file_bytes,
+             (double)read_bytes * 1e-6 / (seconds > 0 ? seconds : 1));
   (settings->window == 0 ? tokens_plain_report : tokens_pack_report)(sink);
 }
 

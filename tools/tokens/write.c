@@ -125,9 +125,7 @@ struct tokens_sink *tokens_plain(const struct tokens_settings *settings, int des
 
 void tokens_plain_report(const struct tokens_sink *sink) {
   if (plain.mask.exists) {
-    fprintf(stderr,
-            "penstock-tokens: %" PRIu64 " documents, %" PRIu64 " of %" PRIu64
-            " tokens are targets that count\n",
-            sink->document_count, plain.mask.target_count, sink->token_count);
+    tokens_say("%" PRIu64 " documents, %" PRIu64 " of %" PRIu64 " tokens are targets that count",
+               sink->document_count, plain.mask.target_count, sink->token_count);
   }
 }
