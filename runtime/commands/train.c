@@ -219,6 +219,7 @@ int pen_run_train(const struct pen_plan *plan, const struct pen_options *options
     pen_say(plan->name, "%s is at step %" PRIu64 " already: nothing to do up to step %" PRIu64,
             run.checkpoint_path == NULL ? "the run" : run.checkpoint_path, run.first_step,
             past_step);
+    pen_kept_files_close(&run.kept);
     return 0;
   }
   run.steps = past_step - run.first_step;
@@ -242,6 +243,7 @@ int pen_run_train(const struct pen_plan *plan, const struct pen_options *options
   if (options->checkpoint != NULL && plan->host_count > 1 && run.local.first == 0) {
     pen_folder_mark_remove(options->checkpoint);
   }
+  pen_kept_files_close(&run.kept);
   pen_shared_close(&run.shared);
   return status;
 }

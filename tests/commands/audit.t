@@ -92,6 +92,6 @@ ok "... among them messages before they were sent" grep -q '^found sent' "$FLIP_
 FLIP_RANK=1 FLIP_PLACE=sent
 export FLIP_RANK FLIP_PLACE
 is "a message that differs ends both commands" "$(audit_on_hosts)" "80 80 "
-matches "... the line names rank, host and writer" "$(cat "$scratch/err.2")" \
+matches "... the line names rank, host and writer" "$(complaints "$scratch/err.2")" \
   "penstock: rank 1 (pid [0-9]*, host host2) read other bits: *, element *, from rank 0"
 finish

@@ -59,15 +59,15 @@ is "gpt2" "$(model "$gpt2" '')" \
   'family = "gpt2", ffn = 144, heads = 4, hidden = 36, layers = 2, norm_epsilon = 1e-5, sequence = 16, vocab = 256'
 is "gpt2 with a width of its own, untied" "$(model "$gpt2" ',"n_inner":50,"tie_word_embeddings":false' | grep -o 'ffn = [0-9]*\|tie_embeddings = [a-z]*' | tr '\n' ' ')" \
   'ffn = 50 tie_embeddings = false '
-# Every default, as transformers' class has it; what is absent is not what is null.
+# Every default, as transformers' class has it, but for a sequence of at most 4096; what is absent is not what is null.
 while IFS='	' read -r family wanted; do
   is "all of $family that is absent" "$(model "\"model_type\":\"$family\"" '')" "family = \"$family\", $wanted"
 done <<'END'
 llama	ffn = 11008, heads = 32, hidden = 4096, kv_heads = 32, layers = 32, norm_epsilon = 1e-6, rope_theta = 10000.0, sequence = 2048, vocab = 32000
-mistral	ffn = 14336, heads = 32, hidden = 4096, kv_heads = 8, layers = 32, norm_epsilon = 1e-6, rope_theta = 10000.0, sequence = 131072, vocab = 32000, window = 4096
-qwen2	ffn = 22016, heads = 32, hidden = 4096, kv_heads = 32, layers = 32, norm_epsilon = 1e-6, rope_theta = 10000.0, sequence = 32768, vocab = 151936
-qwen3	ffn = 22016, head_dim = 128, heads = 32, hidden = 4096, kv_heads = 32, layers = 32, norm_epsilon = 1e-6, rope_theta = 10000.0, sequence = 32768, vocab = 151936
-gemma3_text	ffn = 9216, head_dim = 256, heads = 8, hidden = 2304, kv_heads = 4, layers = 26, norm_epsilon = 1e-6, query_scalar = 256, rope_local_theta = 10000.0, rope_theta = 1000000.0, sequence = 131072, vocab = 262208, window = 4096
+mistral	ffn = 14336, heads = 32, hidden = 4096, kv_heads = 8, layers = 32, norm_epsilon = 1e-6, rope_theta = 10000.0, sequence = 4096, vocab = 32000, window = 4096
+qwen2	ffn = 22016, heads = 32, hidden = 4096, kv_heads = 32, layers = 32, norm_epsilon = 1e-6, rope_theta = 10000.0, sequence = 4096, vocab = 151936
+qwen3	ffn = 22016, head_dim = 128, heads = 32, hidden = 4096, kv_heads = 32, layers = 32, norm_epsilon = 1e-6, rope_theta = 10000.0, sequence = 4096, vocab = 151936
+gemma3_text	ffn = 9216, head_dim = 256, heads = 8, hidden = 2304, kv_heads = 4, layers = 26, norm_epsilon = 1e-6, query_scalar = 256, rope_local_theta = 10000.0, rope_theta = 1000000.0, sequence = 4096, vocab = 262208, window = 4096
 gpt2	ffn = 3072, heads = 12, hidden = 768, layers = 12, norm_epsilon = 1e-5, sequence = 1024, vocab = 50257
 END
 is "sizes that are absent are named" "$(printf '{"model_type":"llama","hidden_size":64,"vocab_size":256}' >config.json; "$convert" -o out.cfg config.json 2>&1)" \

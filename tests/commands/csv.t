@@ -50,7 +50,7 @@ refused() {
   refused_name=$1 refused_status=$2 refused_message=$3
   shift 3
   "$gen" -s pipeline.schedule=file -s pipeline.schedule_file=bad.csv "$@" --check base.cfg >out 2>&1
-  is "$refused_name" "$? $(cat out)" "$refused_status $refused_message"
+  is "$refused_name" "$? $(complaints out)" "$refused_status $refused_message"
 }
 edit() { sed "$1" 1f1b.csv >bad.csv; }
 edit '2s/1F3/1F9/' && refused "no such microbatch" 65 "bad.csv: row 2 (rank 1), column 5 (1F9): there is no microbatch 9, the topology has 8"

@@ -75,7 +75,7 @@ sleep 0.5
 kill -TERM $pid
 wait $pid
 is "SIGTERM to eval: status" $? 0
-matches "a loss over a part of the file is reported as such" "$(complaints err)" "two: stopped by a signal after * of 1000000000 steps: the rest was not read"
+matches "a loss over a part of the file is reported as such" "$(complaints err)" "two: stopped by SIGTERM after * of 1000000000 steps: the rest was not read"
 
 # A rank that dies while it evaluates is named.
 ./two train --data data.bin --quiet --eval-data data.bin --eval-every 1 --eval-steps 1000000 2>err &

@@ -24,7 +24,7 @@ for from in checkpoint memory; do
   recovers "two of three, from $from" three $from "1 2"
 done
 lose "no fallback is left" three 3 "host2 host1" "137 137 75" --restarts 1 --save-every 4
-matches "which is said" "$(cat "$scratch"/err.3)" "*penstock: *"
+matches "which is said" "$(complaints "$scratch"/err.3)" "*penstock: *"
 
 # A fallback that leaves hosts over: they wait, and take the place of the next one.
 describe_run wait 3 '("host1", "host2", "host3")' "" '{ pipeline = { ranks = 1; }; }'

@@ -209,7 +209,7 @@ ok "a dead parent leaves no process" gone
 if test -s "$scratch/held"; then
   wait "$held_run"
   is "a rank that cannot be killed: status" $? 75
-  matches "a rank that cannot be killed: which is said" "$(cat "$scratch/held.err")" "penstock: rank 0 * lost: signal 9 after *
+  matches "a rank that cannot be killed: which is said" "$(complaints "$scratch/held.err")" "penstock: rank 0 * lost: signal 9 after *
 penstock: rank 1 (pid $held) cannot be killed: the device or disk that it waits for hangs"
 else
   wait "$held_run"

@@ -46,7 +46,7 @@ names() {
     is "$names_what: with a line for each" "$(lost_lines "$names_host" | wc -l | tr -d ' ')" $#
     is "$names_what: in the same words" "$(same_words "$names_host")" "$(same_words "${names_hosts%% *}")"
   done
-  names_first=$(cat "$run"/err.* | grep ' lost: ' | sort -n | sed 's/ .*//;q')
+  names_first=$(complaints "$run"/err.* | grep ' lost: ' | sort -n | sed 's/ .*//;q')
   names_last=$(for names_host in $names_hosts; do cat "$run/end.$names_host"; done | sort -n | tail -n 1)
   echo "# $names_what: named after $names_first s, the commands ended after $names_last s"
 }
@@ -143,7 +143,7 @@ END_OF_FILE
 meet 2 "" --steps 100 --save-every 5 --checkpoint "$scratch/disk/ckpt"
 in_mounts=
 ends "a full disk" "74 74"
-matches "a full disk: the message" "$(cat "$run"/err.?)" "*$scratch/disk/ckpt*No space left on device*"
+matches "a full disk: the message" "$(complaints "$run"/err.?)" "*$scratch/disk/ckpt*No space left on device*"
 ok "a full disk: no rank is lost" test -z "$(grep -h 'lost:' "$run"/err.?)"
 # missing HOST: its command does not find the file.
 missing() {
@@ -151,16 +151,16 @@ missing() {
   meet 2 "" --steps 20
   unset "COMMAND_$1"
   ends "a file that host$1 does not have" "66 66"
-  matches "a file that host$1 does not have: the message" "$(cat "$run/err.$1")" "*penstock: *data.bin: No such file or directory"
-  matches "a file that host$1 does not have: the other's" "$(cat "$run/err.$((3 - $1))")" \
+  matches "a file that host$1 does not have: the message" "$(complaints "$run/err.$1")" "*penstock: *data.bin: No such file or directory"
+  matches "a file that host$1 does not have: the other's" "$(complaints "$run/err.$((3 - $1))")" \
     "*penstock: the command of host host$1 ended with status 66 before the ranks were started"
 }
 missing 1
 missing 2
 meet 2 "" --steps 20 --metrics "$scratch/absent/metrics"
 ends "metrics in no folder" "73 73"
-matches "metrics in no folder: the message" "$(cat "$run/err.1")" "*penstock: --metrics $scratch/absent/metrics: No such file or directory"
-matches "metrics in no folder: the other's" "$(cat "$run/err.2")" "*penstock: the command of host host1 ended with status 73 before the ranks were started"
+matches "metrics in no folder: the message" "$(complaints "$run/err.1")" "*penstock: --metrics $scratch/absent/metrics: No such file or directory"
+matches "metrics in no folder: the other's" "$(complaints "$run/err.2")" "*penstock: the command of host host1 ended with status 73 before the ranks were started"
 # A folder of the name of rank 0's that host2 alone sees.
 mkdir "$scratch/own"
 echo "mount -t tmpfs tmpfs '$scratch/own' && exec \"\$@\"" >"$scratch/with_own"
@@ -168,10 +168,10 @@ COMMAND_2="sh $scratch/with_own" && export COMMAND_2
 meet 2 "" --steps 20 --checkpoint "$scratch/own"
 unset COMMAND_2
 ends "a folder for checkpoints on each host" "65 65"
-matches "a folder for checkpoints on each host: the message" "$(cat "$run/err.2")" \
+matches "a folder for checkpoints on each host: the message" "$(complaints "$run/err.2")" \
   "*penstock: --checkpoint $scratch/own: host host2, of rank [23], and host host1, of rank 0, have a folder each: name a folder that all hosts see"
 ok "another binary is built" build binary.2 "$scratch/llama.cfg" $all -s cluster.hosts=[host1,host2] -s optimizer.learning_rate=1e-2
 meet 2 "" --steps 20
 ends "another binary" "76 76"
-matches "another binary: the message" "$(cat "$run/err.2")" "*penstock: rank [23] runs another plan than rank 0: their digests differ"
+matches "another binary: the message" "$(complaints "$run/err.2")" "*penstock: rank [23] runs another plan than rank 0: their digests differ"
 finish

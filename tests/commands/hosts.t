@@ -157,11 +157,11 @@ END
 lose() { hosts 2 sh "$scratch/lose" "$scratch" "$1"; }
 lose link
 is "a link that is cut ends both hosts with 75" "$(cat "$scratch/status.1" "$scratch/status.2" | tr '\n' ' ')" "75 75 "
-matches "and the one says so" "$(cat "$scratch/err.1")" "penstock: rank [23] (pid *, host host2) lost: link to host host2 lost after *"
-matches "and the other" "$(cat "$scratch/err.2")" "penstock: rank [01] (pid *, host host1) lost: link to host host1 lost after *"
+matches "and the one says so" "$(complaints "$scratch/err.1")" "penstock: rank [23] (pid *, host host2) lost: link to host host2 lost after *"
+matches "and the other" "$(complaints "$scratch/err.2")" "penstock: rank [01] (pid *, host host1) lost: link to host host1 lost after *"
 lose host 2>/dev/null
 is "a host that is lost ends the other with 75" "$(cat "$scratch/status.1")" 75
-matches "which says so" "$(cat "$scratch/err.1")" "penstock: rank [23] (pid *, host host2) lost: host host2 lost after *"
+matches "which says so" "$(complaints "$scratch/err.1")" "penstock: rank [23] (pid *, host host2) lost: host host2 lost after *"
 
 # ---- a rank that is lost, and started again ----
 cat >"$scratch/again" <<'END'
@@ -221,7 +221,7 @@ case $(PEN_PRODUCTS=own "$scratch/1f1b.two" info 2>/dev/null) in
   *baseline*) skip "a host with other kernels is refused" "this processor has one set" ;;
   *)
     is "a host with other kernels is refused" "$(cat "$scratch/status.1" "$scratch/status.2" | tr '\n' ' ')" "64 64 "
-    matches "which names both" "$(cat "$scratch/err.2")" \
+    matches "which names both" "$(complaints "$scratch/err.2")" \
       '*penstock: rank [23] (host host2) computes with baseline; *, rank 0 (host host1) with avx*: their bits differ; set PEN_ISA*'
     ;;
 esac

@@ -27,7 +27,7 @@ refused() {
   shift 2
   "$@" >"$scratch/out" 2>"$scratch/err"
   ok "$refused_name: does not end with 0" test $? -ne 0
-  matches "$refused_name: says why" "$(cat "$scratch/out" "$scratch/err")" "$refused_pattern"
+  matches "$refused_name: says why" "$(complaints "$scratch/out" "$scratch/err")" "$refused_pattern"
 }
 
 # survives NAME COMMAND...: the command, run on three emulated hosts, trains spare with the bits of one host, though a host is killed.

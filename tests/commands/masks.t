@@ -319,7 +319,7 @@ different() {
     is "$way: which are the same" "$(log_field far.log loss)" "$(log_field one.log loss)"
     cp all_$way.bin data.2
     hosts 2 sh -c "$on_two" >out 2>&1
-    is "$way: two hosts with other masks are refused" "$? $(cat err.1 err.2)" "64 penstock: rank 1 was started with another --data than rank 0"
+    is "$way: two hosts with other masks are refused" "$? $(complaints err.1 err.2)" "64 penstock: rank 1 was started with another --data than rank 0"
   done
 }
 if test -z "$OFI_ARCHIVES"; then

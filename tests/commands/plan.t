@@ -61,7 +61,7 @@ first() { sed -n '/"settings"/,/"reason"/p' "$1" | sed '/"reason"/q'; }
 "$plan" --refine=0 --top=1 -p json "$scratch/small.cfg" -s memory.recompute=auto >"$scratch/auto"
 is "memory.recompute auto leaves the choice to the planner" "$(first "$scratch/auto")" "$(first "$scratch/top")"
 "$plan" --refine=0 "$scratch/small.cfg" -s 'memory.recompute=[auto,none]' >"$scratch/out" 2>"$scratch/err"
-is "but not to a part of the stages" "$? $(cat "$scratch/err")" \
+is "but not to a part of the stages" "$? $(complaints "$scratch/err")" \
   '78 -s memory.recompute = [auto,none]: "auto" for all stages or for none, for penstock-plan'
 is "the first is the same whatever --top" "$(first "$scratch/top")" "$(first "$scratch/one")"
 ok "a step as long as that above is marked" sh -c "sed -n 3p '$scratch/table' | grep -q '^2  *=  .*  as fast'"
@@ -93,8 +93,8 @@ for seed in 1 2 3 4 5 6 7 8; do
   status=$?
   "$plan" --exhaustive $all -p json "$scratch/random.cfg" >"$scratch/all" 2>"$scratch/all.err"
   is "plan $seed by bounds is that of all candidates: the status" $? $status
-  is "plan $seed by bounds is that of all candidates" "$(counted "$scratch/pruned")$(cat "$scratch/pruned.err")" \
-    "$(counted "$scratch/all")$(cat "$scratch/all.err")"
+  is "plan $seed by bounds is that of all candidates" "$(counted "$scratch/pruned")$(complaints "$scratch/pruned.err")" \
+    "$(counted "$scratch/all")$(complaints "$scratch/all.err")"
   if test $status -eq 0; then is "plan $seed: all were evaluated" "$(field "$scratch/all" candidates_pruned)" 0; fi
 done
 sed 's/ranks = 4/ranks = 8/; s/memory_mib = 6/memory_mib = 16/; s/device = "cpu"/hosts = ("a", "b"); port = 2000; &/' "$scratch/small.cfg" >"$scratch/hosts.cfg"
@@ -263,8 +263,8 @@ for seed in 11 12 13 14 15 16; do
   status=$?
   "$plan" --exhaustive --costs="$scratch/blocks.json" $all -p json "$scratch/random.cfg" >"$scratch/all" 2>"$scratch/all.err"
   is "by measured blocks, plan $seed by bounds is that of all candidates: the status" "$? $status" "0 0"
-  is "by measured blocks, plan $seed by bounds is that of all candidates" "$(counted "$scratch/pruned")$(cat "$scratch/pruned.err")" \
-    "$(counted "$scratch/all")$(cat "$scratch/all.err")"
+  is "by measured blocks, plan $seed by bounds is that of all candidates" "$(counted "$scratch/pruned")$(complaints "$scratch/pruned.err")" \
+    "$(counted "$scratch/all")$(complaints "$scratch/all.err")"
 done
 sed 's/sequence = 256/sequence = 64/; s/memory_mib = 6/memory_mib = 64/' "$scratch/small.cfg" >"$scratch/blocks.cfg"
 blocks 1 1e-3 "1 2" >"$scratch/blocks.json"

@@ -77,7 +77,7 @@ start 0 --no-secret
 start 1 --no-secret
 join
 is "with --no-secret they do, too" "$status" " 0 0"
-matches "and warn" "$(cat err.0)" "penstock: --no-secret: any process that reaches the hosts of this run can take part in it"
+matches "and warn" "$(complaints err.0)" "penstock: --no-secret: any process that reaches the hosts of this run can take part in it"
 same_run() { test "$(wc -l <"$1")" -eq 4 && test "$(log_field "$1" loss)" = "$(log_field right.log loss)"; }
 
 # A command that is refused, then the right one.
@@ -127,9 +127,9 @@ unset MASTER_PORT
 join
 is "the run is not harmed" "$status" " 0 0"
 ok "and has the right losses" same_run strange.log
-matches "a wrong proof is named" "$(cat err.0)" "*penstock: refused a connection from 127.0.0.1: it does not know the secret of this run
+matches "a wrong proof is named" "$(complaints err.0)" "*penstock: refused a connection from 127.0.0.1: it does not know the secret of this run
 *"
-matches "so is silence" "$(cat err.0)" "*penstock: refused a connection from 127.0.0.1: it has not proved the secret in time*"
+matches "so is silence" "$(complaints err.0)" "*penstock: refused a connection from 127.0.0.1: it has not proved the secret in time*"
 ok "few lines are printed" test "$(wc -l <err.0)" -le 15
 is "and no byte of a stranger" "$(LC_ALL=C tr -d '\n -~' <err.0 | wc -c)" 0
 start 0 --log again.log
@@ -138,7 +138,7 @@ start 1
 join
 is "the run is not harmed" "$status" " 0 0"
 ok "and has the right losses" same_run again.log
-matches "the replay is named" "$(cat err.0)" "penstock: refused a connection from 127.0.0.1: it does not know the secret of this run"
+matches "the replay is named" "$(complaints err.0)" "penstock: refused a connection from 127.0.0.1: it does not know the secret of this run"
 
 # ---- where the first host listens ----
 "$gen" --check two.cfg -s cluster.interface=lo

@@ -110,5 +110,5 @@ for option in log metrics; do
 done
 lose "without restarts" host2 "75 137 75 75" --save-every 4
 lose "more hosts than spares" "host1 host3 host4" "137 75 137 137" --restarts 9 --save-every 4
-matches "which is said" "$(cat "$scratch/err.2")" "*no restart: no spare is left for a lost host*"
+matches "which is said" "$(complaints "$scratch/err.2")" "*no restart: no spare is left for a lost host*"
 finish

@@ -124,7 +124,7 @@ done
 kill -KILL "$(ps -o pid= --ppid $lost_run | sort -n | sed -n 7p)"
 wait $lost_run
 is "a lost tensor rank ends the run" $? 75
-matches "it is named by its global rank, and so is one that waits for it" "$(cat "$scratch/lost.err")" \
+matches "it is named by its global rank, and so is one that waits for it" "$(complaints "$scratch/lost.err")" \
   '*penstock: rank 6 (pid *) lost: signal 9 after *; rank [0-7] waits at * for rank 6*'
 "$scratch/llama_two" train --seed 7 --data "$scratch/data.bin" --steps 400 --restarts 1 --recover-every 1 --quiet --log "$scratch/again.log" 2>"$scratch/again.err" &
 again_run=$!

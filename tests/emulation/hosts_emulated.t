@@ -181,7 +181,7 @@ for shard in none optimizer weights; do
     -s cluster.port=$port
   start_hosts "pair_$shard" --steps 3 --checkpoint "$scratch/pair_$shard.ckpt"
   wait_hosts
-  is "shard = $shard: both hosts' commands train" "$status $(grep -hv 'messages by' "$scratch/said.127.0.0.1" "$scratch/said.b")" " 0 0 "
+  is "shard = $shard: both hosts' commands train" "$status $(complaints "$scratch/said.127.0.0.1" "$scratch/said.b" | grep -v 'messages by')" " 0 0 "
   ok "with the bits of one host" same_bits_of pair "pair_$shard"
   for file in model.safetensors optimizer.safetensors manifest.json; do
     ok "and its $file" cmp "$scratch/pair.ckpt/latest/$file" "$scratch/pair_$shard.ckpt/latest/$file"
@@ -195,8 +195,8 @@ await_steps "$scratch/pair_weights.log" 3
 kill -KILL "$(children "$(children "${pids##* }")" | sed -n 2p)"
 wait_hosts
 is "a killed rank of a replica ends both hosts' with 75" "$status" " 75 75"
-is "both commands say so, in the same words" "$(grep -h penstock: "$scratch/said.127.0.0.1" "$scratch/said.b" | same_lines)" 2
-matches "and name it, its host and its row" "$(grep -h penstock: "$scratch/said.127.0.0.1")" \
+is "both commands say so, in the same words" "$(complaints "$scratch/said.127.0.0.1" "$scratch/said.b" | grep penstock: | same_lines)" 2
+matches "and name it, its host and its row" "$(complaints "$scratch/said.127.0.0.1" | grep penstock:)" \
   "penstock: rank 3 (pid *, host b) lost: signal 9 after [0-9A-Z]*; rank [012] waits at [0-9A-Z]* for rank 3"
 
 # ---- one command that starts from something else ----
@@ -212,7 +212,7 @@ differs() {
 all_end() {
   second=
   is "$differs_name: all end" "$status" " $differs_status $differs_status $differs_status $differs_status"
-  is "$differs_name: one says why" "$(grep -h penstock: "$scratch"/err.?)" "penstock: rank 2 $differs_pattern"
+  is "$differs_name: one says why" "$(complaints "$scratch"/err.? | grep penstock:)" "penstock: rank 2 $differs_pattern"
 }
 # fresh_differs NAME OPTION OPTION...: the same of commands that start from no checkpoint, for another OPTION.
 fresh_differs() {
@@ -287,7 +287,7 @@ start text_four generate $said
 join
 second=
 is "a rank that is to write more: all end" "$status" " 64 64 64 64"
-is "which is said" "$(grep -h penstock: "$scratch"/err.?)" "penstock: rank 2 was started with another --tokens than rank 0"
+is "which is said" "$(complaints "$scratch"/err.? | grep penstock:)" "penstock: rank 2 was started with another --tokens than rank 0"
 
 WORLD_SIZE=4 RANK=1 timeout 300 "$scratch/four" train --steps 1 --quiet 2>"$scratch/twice.1" &
 WORLD_SIZE=4 RANK=1 timeout 300 "$scratch/four" train --steps 1 --quiet 2>"$scratch/twice.2" &
@@ -324,8 +324,8 @@ command_of_2=$(children "${pids##* }")
 kill -KILL $(children "$command_of_2")
 join
 is "a killed rank ends all with 75" "$status" " 75 75 75 75"
-is "all say so, in the same words" "$(grep -h penstock: "$scratch"/err.? | same_lines)" 4
-matches "and which" "$(cat "$scratch"/err.0)" "*penstock: rank 2 (pid *, host $(uname -n)) lost: signal 9 after *"
+is "all say so, in the same words" "$(complaints "$scratch"/err.? | grep penstock: | same_lines)" 4
+matches "and which" "$(complaints "$scratch"/err.0)" "*penstock: rank 2 (pid *, host $(uname -n)) lost: signal 9 after *"
 
 rm -rf "$scratch/four.ckpt" "$scratch/four.log"
 together four --steps 1000000 --timeout 5
@@ -333,5 +333,5 @@ await_steps "$scratch/four.log" 3
 kill -KILL $(children "${pids##* }")
 for pid in $pids; do wait "$pid"; echo $?; done >"$scratch/statuses"
 is "a command that is gone ends the others with 75" "$(grep -c '^75$' "$scratch/statuses")" 3
-matches "its rank is said to be lost" "$(cat "$scratch"/err.?)" "*penstock: rank 2 (pid *) lost: host c lost after *"
+matches "its rank is said to be lost" "$(complaints "$scratch"/err.?)" "*penstock: rank 2 (pid *) lost: host c lost after *"
 finish

@@ -83,7 +83,7 @@ found() {
 
 if test -n "$nccl"; then
   case_of llama_nccl_2 llama pipeline.ranks=2 cluster.transport=nccl
-  matches "says what it found" "$(cat "$scratch/llama_nccl_2.err")" \
+  matches "says what it found" "$(complaints "$scratch/llama_nccl_2.err")" \
     "*NCCL 2.*, 2 pairs of ranks made in 2 rounds: messages by put and signal; NCCL's own memory, MiB by rank: 3.0 3.0*"
   case_of mlp_nccl_4 mlp pipeline.ranks=4 cluster.transport=nccl
   case_of mlp_nccl_8 mlp pipeline.ranks=8 cluster.transport=nccl
@@ -104,10 +104,10 @@ if test -n "$nccl"; then
   found PEN_EMULATED_NCCL_NO_SIGNAL=3 signalless mlp_nccl_4 \
     "* by put and signal over 4, by send and receive over the others (NCCL has no window for these ranks, or no signals); *"
   found "PEN_NCCL=send PEN_EMULATED_NCCL_NO_REGISTER=1" unregistered mlp_nccl_4 "* by send and receive (*"
-  matches "rank 1 says why" "$(cat "$scratch/unregistered.err")" "*: rank 1: NCCL does not register its memory (registering memory: *): messages go *"
+  matches "rank 1 says why" "$(complaints "$scratch/unregistered.err")" "*: rank 1: NCCL does not register its memory (registering memory: *): messages go *"
   uncaptured=4
   found PEN_EMULATED_NCCL_VERSION=22902 uncaptured mlp_nccl_4 "*NCCL 2.29.2,* by put and signal; *"
-  matches "says why" "$(cat "$scratch/uncaptured.err")" "*cannot be one graph (NCCL's puts can be captured from 2.30 on; PEN_NCCL=send can be before)*"
+  matches "says why" "$(complaints "$scratch/uncaptured.err")" "*cannot be one graph (NCCL's puts can be captured from 2.30 on; PEN_NCCL=send can be before)*"
   for way in put send; do
     found "PEN_NCCL=$way PEN_EMULATED_NCCL_NO_CAPTURE=2" "refused_$way" mlp_nccl_4 "* by $way and *"
     matches "rank 2 says why" "$(grep 'rank 2:' "$scratch/refused_$way.err")" "*rank 2: a step of train cannot be one graph (*: an error); its actions*"
@@ -253,8 +253,8 @@ check_lost() {
   sed 's/^/# /' "$scratch/lost.err"
   waiter="no rank waits for it"
   if test -n "$waits"; then waiter="rank [0-9] waits at * for rank $2"; fi
-  matches "one line names it" "$(grep penstock: "$scratch/lost.err")" "penstock: rank $2 (pid *, host $(uname -n)) lost: $3 after *; $waiter"
-  is "and no more" "$(grep -c penstock: "$scratch/lost.err")" 1
+  matches "one line names it" "$(complaints "$scratch/lost.err" | grep penstock:)" "penstock: rank $2 (pid *, host $(uname -n)) lost: $3 after *; $waiter"
+  is "and no more" "$(complaints "$scratch/lost.err" | grep -c penstock:)" 1
   left=0
   for process in $ranks; do if test -d "/proc/$process" && ! grep -q ' Z ' "/proc/$process/stat" 2>/dev/null; then left=1; fi; done
   is "no process is left" $left 0

@@ -109,7 +109,7 @@ if test -x "$scratch/nccl_three"; then
   is "three peers whose connection breaks: status" $? 75
   took=$(($(date +%s) - began))
   ok "soon (after $took s)" test $took -le 45
-  matches "the one that is behind is named" "$(grep penstock: "$scratch/lost.err")" \
+  matches "the one that is behind is named" "$(complaints "$scratch/lost.err" | grep penstock:)" \
     "penstock: rank 2 (pid *, host *) lost: remote process exited* after *; rank [01] waits at * for rank 2"
 fi
 

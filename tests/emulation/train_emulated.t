@@ -35,7 +35,7 @@ ok "a plan for CUDA" build cuda "$scratch/model.cfg" -s cluster.device=cuda
 matches "says its device" "$("$scratch/cuda" info)" "*device        cuda, transport ipc*"
 ok "the CPU trains" train cpu cpu --steps 5
 ok "CUDA trains" train cuda cuda --steps 5 --checkpoint "$scratch/ckpt" --save-every 3
-matches "says what it runs on" "$(cat "$scratch/cuda.err")" "*cuda: GPU 0, compute capability 9.0*"
+matches "says what it runs on" "$(complaints "$scratch/cuda.err")" "*cuda: GPU 0, compute capability 9.0*"
 PEN_EMULATED_DRIVER=11080 "$scratch/cuda" train --data "$scratch/data.bin" --steps 1 >"$scratch/out" 2>&1
 matches "a driver that is too old is told, and what to do" "$(cat "$scratch/out")" "*the driver is of CUDA 11.8; this program, of CUDA *, needs R5* or later*"
 ok "losses and norms are the CPU's" close_to cpu cuda 10
@@ -65,7 +65,7 @@ ok "by which AdamW corrects the bias" updates_are "$scratch/thawed/step-00000004
 
 plain() { PEN_EMULATED_NO_GRAPH=1 train "$@"; }
 ok "trains where nothing can be captured" plain plain cuda --steps 5
-matches "says so" "$(cat "$scratch/plain.err")" "*rank 0: a step of train cannot be one graph (*its actions are enqueued one by one*"
+matches "says so" "$(complaints "$scratch/plain.err")" "*rank 0: a step of train cannot be one graph (*its actions are enqueued one by one*"
 ok "with the same bits" cmp "$scratch/cuda.bits" "$scratch/plain.bits"
 ok "trains under --trace, row by row" train traced cuda --steps 5 --trace "$scratch/trace"
 ok "with the same bits again" cmp "$scratch/cuda.bits" "$scratch/traced.bits"

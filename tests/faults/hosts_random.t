@@ -105,7 +105,7 @@ for number in $(seq "$runs"); do
   LIMIT=20 timeout 300 sh "$support/hosts.sh" "$2" sh "$support/fault_run.sh" "$run" "$2" binary "$(echo "$4" | tr , ' ')" "$3" \
     --data data.bin --seed 7 --timeout $timeout_s --checkpoint "$run/ckpt" --save-every 3 --steps 1000000 2>"$scratch/noise"
   judge "$@" >"$scratch/wrong"
-  named=$(cat "$run"/err.? | grep ' lost: ' | sort -n | sed 's/ .*//;q')
+  named=$(complaints "$run"/err.? | grep ' lost: ' | sort -n | sed 's/ .*//;q')
   ended=$(for host in $(seq "$2"); do case $(cat "$run/status.$host") in 137) ;; *) cat "$run/end.$host" ;; esac; done | sort -n | tail -n 1)
   echo "$1 $6 $(test -s "$scratch/wrong" && echo 1 || echo 0) ${named:-99} ${ended:-99}" >>"$scratch/table"
   ok "$number: $4 on $2 hosts after $3 s: named after ${named:-?} s, ended after ${ended:-?} s" test ! -s "$scratch/wrong"

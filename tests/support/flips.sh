@@ -47,6 +47,6 @@ ends() {
   if test -n "$writer"; then read=read writer=", from rank $writer"; fi
   tensor=$(echo "$tensor" | sed 's/\[/\\[/g') # of a piece
   case $place in sent) tensor="s*put*" action="*" ;; tied) tensor=$tensor.bf16 action="*" ;; esac # other names where it is read
-  matches "... the line" "$(cat "$scratch/err")" \
+  matches "... the line" "$(complaints "$scratch/err")" \
     "penstock: rank $rank (pid [0-9]*, host $(hostname)) $read other bits: $action, $tensor, element $element: [0-9n-]*, then [0-9n-]*$writer"
 }

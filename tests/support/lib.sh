@@ -291,9 +291,10 @@ children() {
   sed -n "s/^\\([0-9]*\\) (.*) [A-Za-z] $1 .*/\\1/p" /proc/[0-9]*/stat 2>/dev/null | sort -n
 }
 
-# complaints FILE...: their lines, without those that name a slow rank, as may happen wherever tests share cores, or say when a run saves.
+# complaints FILE...: their lines, without those that name a slow rank, as may happen wherever tests share cores, or say when a run saves, for whom it
+# waits, or what is proved.
 complaints() {
-  cat "$@" | grep -v -e '"event":"slow"' -e ' plan since step ' -e 'nothing is saved: no --checkpoint$' -e 'not saved before the end: no --save-every$' || :
+  cat "$@" | grep -v -e '"event":"slow"' -e ' plan since step ' -e ': proved: ' -e '^penstock: host [^ ]* waits ' -e 'nothing is saved: no --checkpoint$' -e 'not saved before the end: no --save-every$' || :
 }
 
 # await_steps LOG COUNT: until so many steps are in the log; two minutes at most.
@@ -314,7 +315,7 @@ lose_of_replica() {
   kill -9 "$(children $lost_parent | sed -n "$(($2 + 1))p")"
   wait $lost_parent
   is "$1: a lost rank of a replica ends the run with 75" $? 75
-  matches "it is named by its global rank" "$(cat "$scratch/lost")" \
+  matches "it is named by its global rank" "$(complaints "$scratch/lost")" \
     "penstock: rank $2 (pid *, host *) lost: signal 9 after *; rank * waits at * for rank $2"
 }
 
