@@ -14,7 +14,7 @@ refused() {
   shift 2
   timeout 100 "$@" >"$scratch/out" 2>"$scratch/err"
   is "$refused_name" $? 71
-  matches "$refused_name: which is said" "$(complaints "$scratch/err")" "penstock: * needs *B, this host has $refused_has: model.sequence, memory.recompute, *"
+  matches "$refused_name: which is said" "$(complaints "$scratch/err")" "*penstock: * needs *B, this host has $refused_has: model.sequence, memory.recompute, *"
 }
 refused "more than the machine has" "* GB" "$scratch/large" train --data "$scratch/data.bin"
 refused "generate, too" "* GB" "$scratch/large" generate --init "$scratch/ckpt/latest/model.safetensors" --prompt a --tokens 2
@@ -80,6 +80,6 @@ END
 ok "a library that kills ranks is built" $CC $CFLAGS -shared -fPIC -o "$scratch/kill.so" "$scratch/kill.c" -ldl
 timeout 100 env LD_PRELOAD="$scratch/kill.so" "$scratch/llama" train --data "$scratch/data.bin" --steps 2 --restarts 5 2>"$scratch/err"
 is "ranks that are killed before the first step" $? 75
-matches "their line says why" "$(sed -n 1p "$scratch/err")" "penstock: rank * lost: signal 9 after start; *; no step was made: memory is the likely cause"
+matches "their line says why" "$(grep -m 1 "lost:" "$scratch/err")" "penstock: rank * lost: signal 9 after start; *; no step was made: memory is the likely cause"
 is "they are started again once" "$(grep -c '^penstock: no restart: ranks were killed again before the first step' "$scratch/err")" 1
 finish

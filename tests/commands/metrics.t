@@ -81,10 +81,10 @@ is "by name" "$(complaints err)" "penstock: --metrics out: not a regular file"
 run=$!
 rm -f out/metrics
 tries=0
-while test $tries -lt 2400 && ! test -f out/metrics; do sleep 0.05; tries=$((tries + 1)); done
+while test $tries -lt 2400 && ! grep -qs '^penstock_step [1-9]' out/metrics; do sleep 0.05; tries=$((tries + 1)); done
 mv out gone
 tries=0
-while test $tries -lt 2400 && ! test -s err; do sleep 0.05; tries=$((tries + 1)); done
+while test $tries -lt 2400 && ! grep -q -e --metrics err; do sleep 0.05; tries=$((tries + 1)); done
 wait $run
 is "a file that cannot be written later ends no run" $? 0
 is "one warning says so" "$(grep -e --metrics err)" "penstock: --metrics out/metrics: No such file or directory; training continues without it"
