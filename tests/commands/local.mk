@@ -106,5 +106,6 @@ EXTRA_DIST += $(COMMAND_TESTS) \
   %reldir%/families_torch.py \
   %reldir%/report_damage.py \
   %reldir%/report_page.py \
+  %reldir%/robustness_reference.py \
   %reldir%/stranger.py \
   %reldir%/unread.py
