@@ -12,17 +12,20 @@
 #include <sysexits.h>
 #include <unistd.h>
 
+/* Whether the file may be a pipe, and whether its open and its reads wait for a writer. */
+enum pipes { NO_PIPE, PIPE_WAITS, PIPE_DOES_NOT_WAIT };
+
 static const struct {
   uint64_t most;
   const char *most_text;
-  bool may_be_pipe;
+  enum pipes pipes;
 } kinds[] = {
-    [PEN_INPUT_DATA] = {INT64_MAX, "8 EiB", false},
-    [PEN_INPUT_JSON] = {UINT64_C(16) << 20, "16 MiB", false},
-    [PEN_INPUT_TABLE] = {UINT64_C(64) << 20, "64 MiB", false},
-    [PEN_INPUT_ACTIONS] = {UINT64_C(256) << 20, "256 MiB", false},
-    [PEN_INPUT_PROMPTS] = {UINT64_C(1) << 30, "1 GiB", true},
-    [PEN_INPUT_SECRET] = {UINT64_C(4) << 10, "4 KiB", false},
+    [PEN_INPUT_DATA] = {INT64_MAX, "8 EiB", NO_PIPE},
+    [PEN_INPUT_JSON] = {UINT64_C(16) << 20, "16 MiB", NO_PIPE},
+    [PEN_INPUT_TABLE] = {UINT64_C(64) << 20, "64 MiB", NO_PIPE},
+    [PEN_INPUT_ACTIONS] = {UINT64_C(256) << 20, "256 MiB", NO_PIPE},
+    [PEN_INPUT_PROMPTS] = {UINT64_C(1) << 30, "1 GiB", PIPE_WAITS},
+    [PEN_INPUT_SECRET] = {UINT64_C(4) << 10, "4 KiB", PIPE_DOES_NOT_WAIT},
 };
 
 static int fail(struct pen_input_error *error, int status, const char *text) {
@@ -39,18 +42,20 @@ static int fail_size(struct pen_input_error *error, enum pen_input_kind kind) {
 
 /* Whether what is open may be read. */
 static bool is_allowed(const struct stat *status, enum pen_input_kind kind) {
-  return S_ISREG(status->st_mode) || (kinds[kind].may_be_pipe && S_ISFIFO(status->st_mode));
+  return S_ISREG(status->st_mode) || (kinds[kind].pipes != NO_PIPE && S_ISFIFO(status->st_mode));
 }
 
 int pen_input_open(const char *path, enum pen_input_kind kind, uint64_t *bytes,
                    struct pen_input_error *error) {
   struct stat status;
   const char *const refusal =
-      kinds[kind].may_be_pipe ? "not a regular file or a pipe" : "not a regular file";
+      kinds[kind].pipes != NO_PIPE ? "not a regular file or a pipe" : "not a regular file";
+  int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
   /* Before it is opened, too: to open a device may do something. */
   if (stat(path, &status) != 0) return fail(error, EX_NOINPUT, strerror(errno));
   if (!is_allowed(&status, kind)) return fail(error, EX_NOINPUT, refusal);
-  const int fd = open(path, O_RDONLY | O_CLOEXEC | (S_ISFIFO(status.st_mode) ? 0 : O_NONBLOCK));
+  if (S_ISFIFO(status.st_mode) && kinds[kind].pipes == PIPE_WAITS) flags &= ~O_NONBLOCK;
+  const int fd = open(path, flags);
   if (fd < 0) return fail(error, EX_NOINPUT, strerror(errno));
   const bool allowed = fstat(fd, &status) == 0 && is_allowed(&status, kind);
   *bytes = S_ISREG(status.st_mode) ? (uint64_t)status.st_size : 0;

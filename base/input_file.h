@@ -12,7 +12,7 @@ enum pen_input_kind {
   PEN_INPUT_TABLE,   /* CSV, costs: at most 64 MiB */
   PEN_INPUT_ACTIONS, /* each action of a step: at most 256 MiB */
   PEN_INPUT_PROMPTS, /* at most 1 GiB; also a pipe, whose open waits for its writer */
-  PEN_INPUT_SECRET   /* at most 4 KiB */
+  PEN_INPUT_SECRET   /* at most 4 KiB; also a pipe, which a read may find empty (EAGAIN) */
 };
 
 struct pen_input_error {

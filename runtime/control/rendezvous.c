@@ -211,9 +211,10 @@ static void report_waiting(const struct pen_control_config *config, const struct
   size_t used = 0;
   for (uint32_t p = 0; p < membership->current->host_count; p++) {
     const uint32_t host = membership->places[p].host;
-    if (misses(config, peers, host) && count++ < 3) {
+    const bool vacant = host == PEN_NONE;
+    if ((vacant || misses(config, peers, host)) && count++ < 3) {
       used += (size_t)snprintf(names + used, sizeof names - used, "%s%.64s", count > 1 ? ", " : "",
-                               pen_host_name(config->plan, host));
+                               vacant ? "a spare" : pen_host_name(config->plan, host));
     }
   }
   if (count > 3) {

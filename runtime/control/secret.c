@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <nettle/sha2.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,14 +12,25 @@
 
 #include "base/input_file.h"
 #include "runtime/base/check.h"
+#include "runtime/base/futex_counter.h"
 
-/* Reads until the end of the file, which may be a pipe, or until the buffer is full. */
+enum { PIPE_S = 5 };
+
+/* Reads until the end of the file, or until the buffer is full. A pipe has PIPE_S: signals are
+ * blocked meanwhile. */
 static size_t read_bytes(const char *path, int fd, uint8_t *bytes, size_t most) {
+  const uint64_t end_ns = pen_now_ns() + PIPE_S * 1000000000ull;
+  struct pollfd polled = {.fd = fd, .events = POLLIN};
   size_t used = 0;
   ssize_t got = 1;
   while (used < most && got != 0) {
+    const uint64_t now_ns = pen_now_ns();
+    if (poll(&polled, 1, now_ns < end_ns ? (int)((end_ns - now_ns) / 1000000) : 0) == 0) {
+      pen_fail(PEN_EXIT_NO_INPUT, "the secret, %s: a pipe that did not end within %d s", path,
+               PIPE_S);
+    }
     got = read(fd, bytes + used, most - used);
-    if (got < 0 && errno != EINTR) {
+    if (got < 0 && errno != EINTR && errno != EAGAIN) {
       pen_fail(PEN_EXIT_NO_INPUT, "the secret, %s: %s", path, strerror(errno));
     }
     used += got > 0 ? (size_t)got : 0;

@@ -25,10 +25,12 @@ for input in pipe /dev/zero folder; do
   no="$input: not a regular file"
   refused "tokens, $input" 66 "$no" ./llama train --data $input
   test $input = folder || refused "weights, $input" 66 "$no" ./llama eval --init $input --data data.bin
-  refused "the secret, $input" 66 "$no" ./two train --data data.bin --secret-file $input --host host1
+  test $input = pipe || refused "the secret, $input" 66 "$no or a pipe" ./two train --data data.bin --secret-file $input --host host1
   refused "actions, $input" 66 "$no" "$gen" --actions=$input llama.cfg
   refused "CSV, $input" 66 "$no" "$gen" llama.cfg -s pipeline.schedule=file -s pipeline.schedule_file=$input
 done
+chmod 600 pipe
+refused "the secret, a pipe that nobody writes" 66 "the secret, pipe: a pipe that did not end within 5 s" ./two train --data data.bin --secret-file pipe --host host1
 refused "prompts" 66 "/dev/zero: not a regular file or a pipe" ./llama generate --checkpoint ckpt --prompts /dev/zero
 refused "an index" 66 "index.json: not a regular file" ./llama eval --init odd --data data.bin
 refused "config.json" 66 "pipe: not a regular file" "$convert" pipe

@@ -62,6 +62,7 @@ lose() {
   test -n "${only_host1:-}" || rm -rf "$scratch/two.log"
   rm -rf "$scratch/two.ckpt" "$scratch"/status.*
   hosts 4 sh "$scratch/lose" "$scratch" "$lose_hosts" "$@"
+  sed 's/^/# /' "$scratch"/err.?
   matches "$lose_name: the commands end as they should" "$(cat "$scratch"/status.? | tr '\n' ' ')" "$lose_statuses "
 }
 # recovers NAME LOSSES [SOURCE]: with the bits of one host, after so many restarts, from there.
