@@ -3,7 +3,6 @@
 #include <limits.h>
 #include <stdio.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <errno.h>
 #include <string.h>
@@ -64,15 +63,15 @@ static bool is_local(const struct pen_run *run, uint32_t rank) {
   return pen_rank_set_has(&run->local, rank);
 }
 
-static bool was_stopped; /* by a signal, which the ranks' parent has handled */
+static int stop_signal; /* that the ranks' parent has handled; 0: none */
 
 /* For the reader of the result: a signal, then or before, ends the command. */
 static void wait_for_reader(bool begins) {
   enum { UNREAD_MS = 1000 };
   struct pollfd polled = {.fd = STDOUT_FILENO, .events = POLLOUT};
   pen_stop_signals_end_command(begins);
-  if (begins && was_stopped && poll(&polled, 1, UNREAD_MS) == 0) {
-    pen_fail(128 + SIGTERM, "ended by a signal: nobody reads the result");
+  if (begins && stop_signal != 0 && poll(&polled, 1, UNREAD_MS) == 0) {
+    pen_fail(128 + stop_signal, "ended by a signal: nobody reads the result");
   }
 }
 
@@ -88,7 +87,7 @@ static void print_result(const struct pen_run *run) {
   const int bytes =
       snprintf(line, sizeof line, "{\"loss\":%s,\"perplexity\":%s,\"tokens\":%" PRIu64 "}\n",
                loss_text, perplexity_text, control->target_count);
-  was_stopped = pen_shared_stop_signal(&run->shared) != 0;
+  stop_signal = pen_shared_stop_signal(&run->shared);
   pen_output_on_wait(wait_for_reader);
   if (pen_output_write(STDOUT_FILENO, line, (size_t)bytes) != 0) {
     pen_fail(PEN_EXIT_CANNOT_WRITE, "cannot write to standard output: %s", strerror(errno));

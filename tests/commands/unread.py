@@ -10,6 +10,7 @@ import time
 binary, data, checkpoint = sys.argv[1:]
 TRAIN = ["train", "--data", data, "--steps", "100000000", "--log", "log"]
 GENERATE = ["generate", "--checkpoint", checkpoint, "--prompt", "abc", "--tokens", "40", "--seed", "7", "--quiet"]
+EVAL = ["eval", "--checkpoint", checkpoint, "--data", data, "--steps", "100000000", "--quiet"]
 
 
 def wait_for(condition):
@@ -60,6 +61,9 @@ for what in ("SIGTERM", "SIGINT", "rank"):
 for what in ("SIGTERM", "SIGINT", "SIGHUP", "rank"):
     command = Unread(GENERATE, "stdout")
     print("standard output", what, command.send(what), any(os.path.exists(f"/proc/{rank}") for rank in command.ranks))
+for what in ("SIGTERM", "SIGINT"):
+    command = Unread(EVAL, "stdout")
+    print("a result", what, command.send(what), any(os.path.exists(f"/proc/{rank}") for rank in command.ranks))
 
 expected = subprocess.run([binary] + GENERATE, stdout=subprocess.PIPE, check=True).stdout
 command = Unread(GENERATE, "stdout")

@@ -19,6 +19,8 @@ saw "standard output is full: SIGTERM ends the command" "standard output SIGTERM
 saw "standard output is full: SIGINT, too" "standard output SIGINT 130 False"
 saw "standard output is full: SIGHUP, too" "standard output SIGHUP 129 False"
 saw "standard output is full: a lost rank, too" "standard output rank 75 False"
+saw "nobody reads the result of eval: SIGTERM ends the command" "a result SIGTERM 143 False"
+saw "nobody reads the result of eval: SIGINT, too" "a result SIGINT 130 False"
 saw "results wait for their reader" "a late reader has all True 0"
 saw "dropped words are counted" "dropped words are counted True True"
 finish
