@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/json_text.h"
 #include "base/model_config.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
@@ -30,15 +31,13 @@ static bool plan_value(const struct pen_plan *plan, const char *name, char value
   return false;
 }
 
-/* The fewest digits that read back as the number that the plan has. */
+/* A number that is not whole, as config.json would have it. */
 static void shorten(char value[VALUE_BYTES]) {
-  char text[VALUE_BYTES];
-  for (int digits = 1; digits <= 17 && strpbrk(value, ".e") != NULL && *value != '"'; digits++) {
-    snprintf(text, sizeof text, "%.*g", digits, strtod(value, NULL));
-    if (pen_config_same_value(text, value)) {
-      strcpy(value, text);
-      return;
-    }
+  _Static_assert((int)VALUE_BYTES >= (int)PEN_NUMBER_BYTES, "a number fits");
+  char *end;
+  const double number = strtod(value, &end);
+  if (end != value && *end == '\0' && strpbrk(value, ".e") != NULL) {
+    pen_shortest_text(value, number);
   }
 }
 
