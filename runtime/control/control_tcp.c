@@ -226,7 +226,10 @@ static void *control_thread(void *argument) {
   while (atomic_load(&tcp->ending) == 0) {
     receive_all(tcp, PEN_CONTROL_POLL_US);
     send_changes(tcp);
-    pen_rendezvous_poll(&tcp->config, &tcp->peers);
+    if (atomic_load(&tcp->shared->control->abort_status) ==
+        0) { /* later ones come after the loss */
+      pen_rendezvous_poll(&tcp->config, &tcp->peers);
+    }
   }
   send_changes(tcp);
   send_goodbye(tcp, true);

@@ -21,6 +21,11 @@
 enum { ACCEPT_MS = 50, RIGHT_PLAN_S = 5, AGAIN_S = 10, PLACES_S = 60, PLACE_S = 5 };
 enum { ROUND_US = 20000 };
 
+/* A command that knows of a loss before this one does, so comes while the ranks still have places,
+ * or while its connection of before is not known to have ended. It tries again until this one
+ * listens for the commands that come after the loss. */
+enum { COMES_EARLY = UINT32_MAX };
+
 static uint64_t after_s(double seconds) { return pen_now_ns() + (uint64_t)(seconds * 1e9); }
 
 /* ---- the server ---- */
@@ -43,23 +48,28 @@ static bool is_started_twice(const struct pen_control_config *config, const stru
   return twice;
 }
 
-/* What a command that has proved itself is answered: 0, or why it must exit. Of two commands that
- * recover from a loss, one may have seen a loss more than the other. */
+/* What a command that has proved itself is answered: 0, why it must exit, or COMES_EARLY. Of two
+ * commands that recover from a loss, one may have seen a loss more than the other. */
 static uint32_t judge_command(const struct pen_control_config *config,
                               const struct pen_peers *peers, const struct pen_hello *hello,
                               const struct pen_peer_command *new) {
   if (memcmp(hello->digest, config->plan->digest, sizeof hello->digest) != 0) {
     return PEN_EXIT_DIGEST;
   }
-  if (!pen_arrivals_have_room(peers) || is_started_twice(config, peers, new)) {
+  const bool twice = !pen_arrivals_have_room(peers) || is_started_twice(config, peers, new),
+             needed = new->ranks.count > 0 || config->membership->held[new->host],
+             recovers = hello->attempt > 0 && config->attempt > 0;
+  if (twice && hello->attempt == 0) {
     return PEN_EXIT_USAGE;
   }
-  const bool needed = new->ranks.count > 0 || config->membership->held[new->host],
-             recovers = hello->attempt > 0 && config->attempt > 0;
+  if (twice || (needed && peers->listens)) {
+    return COMES_EARLY;
+  }
   return needed && !recovers && hello->attempt != config->attempt ? PEN_EXIT_LOST : 0;
 }
 
-/* Lets a proved command in. Returns its verdict; *who: the peer. */
+/* Lets a proved command in, or closes its connection where it comes early. Returns its verdict;
+ * *who: the peer. */
 static uint32_t admit(const struct pen_control_config *config, struct pen_peers *peers,
                       struct pen_proved_command *command, struct pen_peer_command *who) {
   struct pen_membership *membership = config->membership;
@@ -71,6 +81,10 @@ static uint32_t admit(const struct pen_control_config *config, struct pen_peers 
                                    .place_end_ns = after_s(PLACE_S),
                                    .ranks = pen_host_ranks(membership, hello->host, hello->only)};
   const uint32_t verdict = judge_command(config, peers, hello, who);
+  if (verdict == COMES_EARLY) {
+    pen_control_link_close(&who->link);
+    return verdict;
+  }
   pen_control_send_verdict(&who->link, verdict);
   if (verdict == 0) {
     pen_arrivals_add(peers, who);
@@ -288,7 +302,7 @@ static void serve(const struct pen_control_config *config, struct pen_peers *pee
     } else if (verdict == PEN_EXIT_LOST) {
       pen_control_refuse(&peers->server, &who.link,
                          "it has ended, or the run has gone on without it");
-    } else if (verdict != 0) {
+    } else if (verdict == PEN_EXIT_USAGE) {
       pen_fail(PEN_EXIT_USAGE, "rank %u is started by two commands", who.ranks.first);
     }
   }
@@ -313,8 +327,11 @@ static void serve(const struct pen_control_config *config, struct pen_peers *pee
 void pen_rendezvous_poll(const struct pen_control_config *config, struct pen_peers *peers) {
   struct pen_proved_command command;
   struct pen_peer_command who;
-  if (peers->listens && pen_control_server_poll(&peers->server, 0, &command) &&
-      admit(config, peers, &command, &who) != 0) {
+  if (!peers->listens || !pen_control_server_poll(&peers->server, 0, &command)) {
+    return;
+  }
+  const uint32_t verdict = admit(config, peers, &command, &who);
+  if (verdict != 0 && verdict != COMES_EARLY) {
     pen_control_refuse(&peers->server, &who.link, "the run needs no such command");
   }
 }

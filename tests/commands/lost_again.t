@@ -77,8 +77,11 @@ recovers memory 2
 unset end_signal LIMIT
 
 # ---- a spare, and the host that has the states of the lost one ----
+# The third host knows of the second loss before the first one, which still listens for spares.
+export COMMAND_1="env LD_PRELOAD=$scratch/end_at.so DELAY_MS=500"
 lose "a spare" three host2 host4 "HEARTBEAT START" "0 137 0 137" $memory
 recovers memory 2
+unset COMMAND_1
 lose "the host with the copies" three host2 host3 "HEARTBEAT START 101" "0 137 137 0" $memory --save-every 4 # 101: STEP of mirror.c
 recovers checkpoint 2
 finish

@@ -3,9 +3,11 @@
  * or by name: END_AT="HEARTBEAT START" ends it at the first START that follows a heartbeat, so when
  * the ranks are started again. CONNECT is a connection that it is about to make, LISTEN a port at
  * which it is about to listen. END_SIGNAL: how [9, SIGKILL]. END_HALF=1: a part of the message
- * leaves it. Ranks are left alone. */
+ * leaves it. DELAY_MS: each call of pthread_create() returns so much later. Ranks are left alone.
+ */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -82,4 +84,16 @@ int listen(int socket, int most) {
   real = real != NULL ? real : (int (*)(int, int))dlsym(RTLD_NEXT, "listen");
   reach(LISTEN, socket, NULL);
   return real(socket, most);
+}
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                   void *argument) {
+  typedef int create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+  const char *delay_ms = getenv("DELAY_MS");
+  const int error =
+      ((create *)dlsym(RTLD_NEXT, "pthread_create"))(thread, attributes, run, argument);
+  if (getpid() == command && delay_ms != NULL) {
+    usleep(1000 * (useconds_t)atoi(delay_ms));
+  }
+  return error;
 }
