@@ -24,10 +24,6 @@ static void lose_before_start(struct pen_control_tcp *tcp, struct pen_peer_comma
   pen_shared_abort(tcp->shared, PEN_EXIT_LOST);
 }
 
-static bool is_aborted(const struct pen_control_tcp *tcp) {
-  return atomic_load(&tcp->shared->control->abort_status) != 0;
-}
-
 /* How long each command may say nothing. The server waits for all others, and those for it. */
 static double wait_limit_s(const struct pen_control_tcp *tcp) {
   return tcp->peers.serves ? tcp->config.silence_s : SERVER_WAITS * tcp->config.silence_s;
@@ -54,7 +50,7 @@ static void take_start(struct pen_control_tcp *tcp, uint32_t index, struct await
     lose_before_start(tcp, peer, errno);
   } else if (taken > 0) {
     pen_control_apply(tcp, index, &message);
-    if (is_aborted(tcp) || peer->finished) {
+    if (pen_control_is_aborted(tcp) || peer->finished) {
       peer->finished = true;
       pen_shared_abort(tcp->shared, PEN_EXIT_LOST);
     }
@@ -146,7 +142,7 @@ bool pen_control_tcp_agree(struct pen_control_tcp *tcp, const struct pen_start_o
   }
   if (tcp->peers.serves) {
     decide_state(tcp, offer);
-    for (uint32_t p = 0; p < tcp->peers.count && !is_aborted(tcp); p++) {
+    for (uint32_t p = 0; p < tcp->peers.count && !pen_control_is_aborted(tcp); p++) {
       if (pen_control_is_told(&tcp->peers.command[p])) {
         pen_control_send_state(tcp, &tcp->peers.command[p]);
       }
@@ -160,7 +156,7 @@ bool pen_control_tcp_agree(struct pen_control_tcp *tcp, const struct pen_start_o
     receive_state(tcp);
   }
   *state = tcp->state;
-  return !is_aborted(tcp);
+  return !pen_control_is_aborted(tcp);
 }
 
 bool pen_control_tcp_redistribute(struct pen_control_tcp *tcp,
@@ -180,5 +176,5 @@ bool pen_control_tcp_redistribute(struct pen_control_tcp *tcp,
   if (lost != NULL) {
     lose_before_start(tcp, lost, errno);
   }
-  return !is_aborted(tcp);
+  return !pen_control_is_aborted(tcp);
 }

@@ -43,6 +43,10 @@ static bool is_for(const struct pen_control_tcp *tcp, const struct pen_peer_comm
          pen_rank_set_has(&peer->ranks, tcp->shared->results.reader);
 }
 
+bool pen_control_is_aborted(const struct pen_control_tcp *tcp) {
+  return atomic_load(&tcp->shared->control->abort_status) != 0;
+}
+
 bool pen_control_is_told(const struct pen_peer_command *peer) {
   return peer->link.socket >= 0 && !peer->arrives &&
          !(peer->finished && peer->link.unsent.count > UNSENT_WAIT);
@@ -226,8 +230,7 @@ static void *control_thread(void *argument) {
   while (atomic_load(&tcp->ending) == 0) {
     receive_all(tcp, PEN_CONTROL_POLL_US);
     send_changes(tcp);
-    if (atomic_load(&tcp->shared->control->abort_status) ==
-        0) { /* later ones come after the loss */
+    if (!pen_control_is_aborted(tcp)) { /* who comes now, comes after a loss */
       pen_rendezvous_poll(&tcp->config, &tcp->peers);
     }
   }

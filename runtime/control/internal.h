@@ -29,6 +29,9 @@ struct pen_control_tcp {
   atomic_int ending;
 };
 
+/* Whether the ranks end, or do not start, because of a loss or an error. */
+bool pen_control_is_aborted(const struct pen_control_tcp *tcp);
+
 /* Whether a peer is sent messages: not one that arrives, before its place, nor one that has gone
  * and takes nothing. */
 bool pen_control_is_told(const struct pen_peer_command *peer);
