@@ -23,6 +23,7 @@ libmock_device_a_SOURCES = \
   %reldir%/mock_device.c \
   %reldir%/mock_device.h \
   %reldir%/mock_device_bytes.c \
+  %reldir%/mock_device_copies.c \
   %reldir%/mock_device_nccl.c \
   %reldir%/mock_device_play.c \
   %reldir%/mock_device_record.c \

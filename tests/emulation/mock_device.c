@@ -548,7 +548,23 @@ static void replay(enum link link, uint32_t profile) {
   }
 }
 
-int main(void) {
+/* With --copies: prints the copies of a step. */
+static int print_copies(void) {
+  static const char *const modes[2] = {"marked", "marked"};
+  for (uint32_t profile = 0; profile < pen_plan.profile_count; profile++) {
+    for (int link = 0; link < LINK_PUTS; link++) {
+      mock_device_copies_begin();
+      mock_device_record(link, profile, modes);
+      mock_device_copies_print(profile, link_names[link]);
+    }
+  }
+  return 0;
+}
+
+int main(int argc, char **argv) {
+  if (argc > 1 && strcmp(argv[1], "--copies") == 0) {
+    return print_copies();
+  }
   for (uint32_t profile = 0; profile < pen_plan.profile_count; profile++) {
     for (int link = 0; link < LINKS; link++) {
       replay(link, profile);

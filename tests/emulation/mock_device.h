@@ -7,6 +7,8 @@
  *
  * mock_device_bytes.c: which actions access which messages' bytes, found by a second, slow method
  *
+ * mock_device_copies.c: the bytes that go from one process to another
+ *
  * mock_device_slots.c: what the slots of tensor ranks hold
  *
  * mock_device_play.c: executes the record of all ranks over several steps, as streams, semaphores
@@ -96,6 +98,11 @@ struct script *mock_device_record(enum link link, uint32_t profile, const char *
  * gradients in the order of the replicas. */
 extern const struct pen_profile *mock_device_profile;
 uint32_t mock_device_pairs(void), mock_device_sums(void), mock_device_wrong_sums(void);
+
+/* Before a record; and a line for each pair of processes in it, sorted, as are the sizes:
+ *
+ *   PROFILE LINK FROM TO BYTES*COUNT BYTES*COUNT ... */
+void mock_device_copies_begin(void), mock_device_copies_print(uint32_t profile, const char *link);
 
 /* For each message, of any replica: what must be done before its bytes may change. */
 struct bytes {

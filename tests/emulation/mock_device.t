@@ -1,8 +1,16 @@
 #!/bin/sh
 # mock_device.t: what plans of several ranks would issue to CUDA and NCCL, step after step, in every profile, has no deadlock and touches no byte too
 # soon, however streams run and NCCL behaves (mock_device.h); calls that are changed about or left out are found; and so is the rank whose
-# device stops. Needs neither CUDA nor NCCL.
+# device stops; and the bytes that go from process to process in a step are those of tests/golden/copies. Needs neither CUDA nor NCCL.
+#
+#   mock_device.t          the test
+#   mock_device.t --list   the lines of tests/golden/copies
 . "${top_srcdir:-.}/tests/support/lib.sh"
+
+golden=$(cd "$top_srcdir" && pwd)/tests/golden/copies
+lists=${1-}
+exec 3>&1
+test -z "$lists" || exec >/dev/null
 
 # link_plan NAME: makes $scratch/NAME, the replay of a plan.
 link_plan() {
@@ -17,6 +25,13 @@ replay() {
   shift 2
   for setting in "$@"; do set -- "$@" -s "$setting"; shift; done
   ok "$replay_name: a plan" build "$replay_name" "$replay_topology" -s cluster.device=cuda "$@"
+  "$scratch/$replay_name" --copies | sed "s/^/$replay_name /" >"$scratch/$replay_name.copies"
+  if test -n "$lists"; then
+    cat "$scratch/$replay_name.copies" >&3
+    return
+  fi
+  grep "^$replay_name " "$golden" | cmp - "$scratch/$replay_name.copies" >/dev/null
+  is "$replay_name: its copies" $? 0
   timeout 300 "$scratch/$replay_name" >"$scratch/$replay_name.tap" 2>&1
   is "$replay_name: its replay" $? 0
   while read -r line; do
@@ -88,6 +103,7 @@ tensor t2_r2_layer pipeline.ranks=1 data_parallel.shard=weights data_parallel.un
 tensor t2_r2_all data_parallel.shard=optimizer tensor_parallel.sequence=false
 replicas=$scratch/shapes.cfg
 tensor t2_shapes data_parallel.replicas=1
+test -z "$lists" || exit 0
 # Without their credits puts write over targets that are in use, at some pace, but where two ranks hear of each other by all that they send.
 is "plans of the 16 whose puts need their credits" "$(cat "$scratch"/pp*.tap | grep -c '^# credits are needed')" 13
 finish

@@ -140,9 +140,22 @@ static void swap_with(bool sends, size_t bytes, const void *communicator, int of
                     .row = (uint32_t)(recording.vm->action - recording.vm->program->actions),
                     .exchange = is_of_members(round_of(communicator)) ? script->exchange_count : 0,
                     .bytes = bytes};
+  mock_device_copied(recording.rank, sends ? peer : recording.rank, bytes);
   grouped_on = stream;
   if (!grouping) {
     issue_group(script->swap_count - 1, stream);
+  }
+}
+
+/* To the other rank of a pair: of the message that the action sends. */
+static void send_message(size_t bytes) {
+  if (recording.keeps && recording.vm->action != NULL) {
+    const struct pen_profile *profile = recording.vm->profile;
+    const struct pen_message *message = &profile->messages[recording.vm->action->message];
+    mock_device_copied(recording.rank,
+                       pen_endpoint_peer(recording.vm->endpoint, recording.vm->replica,
+                                         profile->channels[message->channel].to_rank),
+                       bytes);
   }
 }
 
@@ -151,7 +164,8 @@ static void nccl_send(void *communicator, const void *from, size_t bytes, int to
     swap_with(true, bytes, communicator, to, stream);
     return;
   }
-  (void)from, (void)bytes, must(to == 1, "a pair sends to %d", to);
+  (void)from, must(to == 1, "a pair sends to %d", to);
+  send_message(bytes);
   mock_device_issue(SEND, stream, communicator, 0,
                     recording.vm->action == NULL ? PEN_NONE : recording.vm->action->message);
 }
@@ -192,6 +206,7 @@ static void put(void *communicator, const void *from, size_t bytes, int to, void
              from == recording.arenas[recording.rank] + message->source_offset,
          "another's message is put");
   }
+  send_message(bytes);
   mock_device_issue(PUT, stream, signal_of(communicator, to), 0,
                     recording.vm->action == NULL ? PEN_NONE : recording.vm->action->message);
 }

@@ -164,6 +164,20 @@ static void clip_scale(struct pen_adamw *to, const struct pen_adamw *base, const
       mock_device_issue(KERNEL, stream, NULL, 0, PEN_NONE);
 }
 
+static bool in_arena(const void *at, uint32_t process) {
+  const unsigned char *arena = recording.arenas[process];
+  return arena != NULL && (const unsigned char *)at >= arena &&
+         (const unsigned char *)at < arena + memory_of(process)->arena_bytes;
+}
+/* Whose arena this is in; PEN_NONE: nobody's. */
+static uint32_t process_at(const void *at) {
+  uint32_t p = 0;
+  while (p < pen_process_count(&pen_plan) && !in_arena(at, p)) {
+    p++;
+  }
+  return p < pen_process_count(&pen_plan) ? p : PEN_NONE;
+}
+
 /* Whether the last group has received something of a replica there. */
 static bool has_come(uint32_t replica, const void *at) {
   bool found = false;
@@ -185,6 +199,7 @@ static void sum_arrays(float *y, const float *const *x, size_t arrays, size_t n,
         recording.arenas[pen_endpoint_peer(recording.vm->endpoint, d, recording.vm->rank)] +
         ((const unsigned char *)x[first + own] - recording.arenas[recording.rank]);
     right = x[first + d] == (const float *)there || (d != own && has_come(d, x[first + d]));
+    mock_device_copied(process_at(x[first + d]), recording.rank, n * sizeof *y);
   }
   sum_count += recording.keeps && n > 0, wrong_sum_count += recording.keeps && !right,
       mock_device_issue(KERNEL, stream, NULL, 0, PEN_NONE);
@@ -211,6 +226,7 @@ static uint32_t message_at(const void *to, const void *from) {
 }
 
 static void copy(void *to, const void *from, size_t bytes, void *stream) {
+  mock_device_copied(process_at(from), process_at(to), bytes);
   const uint32_t message = bytes == 0 ? PEN_NONE : message_at(to, from);
   if (bytes > 0 && slots_at(to) != PEN_NONE) {
     store(to, bytes, stream);
@@ -226,23 +242,11 @@ static void stream_wait_event(void *stream, void *event) {
   mock_device_issue(FOLLOW, stream, event, 0, PEN_NONE);
 }
 static int event_query(void *event) { return event != NULL; }
-static bool in_arena(const unsigned char *at, uint32_t process) {
-  return at >= recording.arenas[process] &&
-         at < recording.arenas[process] + memory_of(process)->arena_bytes;
-}
-static bool in_arenas(const unsigned char *at) {
-  bool found = false;
-  for (uint32_t p = 0; p < pen_process_count(&pen_plan) && !found; p++) {
-    found = in_arena(at, p);
-  }
-  return found;
-}
-
 /* Words outside of all arenas are progress words: the first of the two after each action. */
 static void signal_own(uint32_t *word, uint32_t value, void *stream) {
-  must(in_arena((unsigned char *)word, recording.rank) || !in_arenas((unsigned char *)word),
+  must(in_arena(word, recording.rank) || process_at(word) == PEN_NONE,
        "another's word is marked as an own one");
-  if (recording.keeps && !in_arenas((unsigned char *)word) &&
+  if (recording.keeps && process_at(word) == PEN_NONE &&
       (recording.scripts[recording.rank].told == NULL ||
        word < recording.scripts[recording.rank].told)) {
     recording.scripts[recording.rank].told = word;
@@ -250,7 +254,7 @@ static void signal_own(uint32_t *word, uint32_t value, void *stream) {
   mock_device_issue(MARK, stream, word, value, PEN_NONE);
 }
 static void signal_remote(uint32_t *word, void *stream) {
-  must(in_arenas((unsigned char *)word) && !in_arena((unsigned char *)word, recording.rank),
+  must(process_at(word) != PEN_NONE && !in_arena(word, recording.rank),
        "an own word is marked as another's");
   recording.stores = false;
   mock_device_issue(MARK, stream, word, 1, PEN_NONE);

@@ -39,6 +39,9 @@ void mock_device_issue(enum call call, const void *stream, const void *object, u
 void mock_device_issue_slots(enum call call, const unsigned char *at, size_t bytes,
                              uint32_t exchange, void *stream);
 
+/* Counts a copy from one process to another, if it is recorded. */
+void mock_device_copied(uint32_t from, uint32_t to, uint64_t bytes);
+
 /* An NCCL that has sends, and one that has puts, too. */
 extern const struct pen_nccl_calls mock_device_nccl[2];
 /* Before and after all ranks have made their communicators, for the first profile. The latter fails
