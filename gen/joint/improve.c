@@ -2,11 +2,9 @@
  *
  * Simulated annealing: a change is judged by simulating the order. One whose load (level.c) already
  * exceeds what would be accepted is not simulated. */
-#include <math.h>
-
 #include "gen/joint/internal.h"
 #include "gen/schedule/schedule.h"
-#include "gen/search/anneal.h"
+#include "gen/search/annealer.h"
 
 #define FIRST_TEMPERATURE 0.002 /* of the makespan */
 #define FEW_CHOICES 64          /* all of which are judged */
@@ -27,24 +25,22 @@ void pen_joint_improve(struct pen_joint *j, const struct pen_partition *placed,
   }
   struct pen_joint_cut now = pen_joint_new_cut(j), next = pen_joint_new_cut(j);
   const uint64_t begin = j->work;
-  uint64_t seed = effort->seed;
-  double energy = pen_joint_energy(j, *value);
+  struct pen_annealer annealer = {.energy = pen_joint_energy(j, *value), .seed = effort->seed};
   const bool bounds = !pen_order_has_pair(order) && !j->by_span;
   pen_joint_copy_cut(j, &now, best);
   while (j->work - begin < effort->work) {
     const double left = 1 - (double)(j->work - begin) / (double)effort->work;
-    const double chance = ((double)(pen_search_draw(&seed) >> 11) + 1) * 0x1p-53;
-    const double most =
-        energy - FIRST_TEMPERATURE * left * left * value->time.objective * log(chance);
+    annealer.temperature = FIRST_TEMPERATURE * value->time.objective;
+    const double most = pen_annealer_most(&annealer, left);
     struct pen_joint_change change;
     j->work += 4; /* so that draws that allow nothing also use up the work */
-    if (!pen_joint_draw(j, &now, &seed, &change)) continue;
+    if (!pen_joint_draw(j, &now, &annealer.seed, &change)) continue;
     pen_joint_copy_cut(j, &next, &now);
     pen_joint_apply(&next, &change);
     if (bounds && pen_joint_bound(j, placed, &next) > most) continue;
     struct pen_joint_value other = pen_joint_judge(j, placed, &next, order);
     if (!(pen_joint_energy(j, other) <= most)) continue;
-    energy = pen_joint_energy(j, other);
+    annealer.energy = pen_joint_energy(j, other);
     pen_joint_copy_cut(j, &now, &next);
     if (!pen_joint_is_better(other, *value)) continue;
     *value = other;

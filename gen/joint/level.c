@@ -11,7 +11,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/joint/internal.h"
-#include "gen/search/anneal.h"
+#include "gen/search/annealer.h"
 #include "gen/timing/cost.h"
 
 /* What one trial of the annealing counts as for each stage, in actions timed. */
@@ -156,24 +156,23 @@ void pen_joint_level(struct pen_joint *j, const struct pen_partition *placed,
   struct level l = new_level(j, placed, cut, true);
   struct pen_joint_cut now = pen_joint_new_cut(j);
   const uint64_t each = (uint64_t)j->stage_count * TRIAL_WORK, trials = work / each;
-  double least = add_loads(&l) + UNEVEN_WEIGHT * unevenness(&l), unit = mean_load(&l),
-         energy = smooth_maximum(&l, unit);
+  double least = add_loads(&l) + UNEVEN_WEIGHT * unevenness(&l), unit = mean_load(&l);
+  struct pen_annealer annealer = {smooth_maximum(&l, unit), FIRST_TEMPERATURE * unit, seed};
   pen_joint_copy_cut(j, &now, cut);
   for (uint64_t trial = 0; trial < trials; trial++) {
-    double left = 1 - (double)trial / (double)trials;
     struct pen_joint_change change;
-    if (!pen_joint_draw(j, &now, &seed, &change) || change.shift == 0) continue;
+    if (!pen_joint_draw(j, &now, &annealer.seed, &change) || change.shift == 0) continue;
     const struct pen_joint_change back = inverse(&now, &change);
-    double chance = ((double)(pen_search_draw(&seed) >> 11) + 1) * 0x1p-53;
+    const double threshold = pen_annealer_most(&annealer, 1 - (double)trial / (double)trials);
     pen_joint_apply(&now, &change);
     cost_changed(&l, &now, &change);
     double most = add_loads(&l) + UNEVEN_WEIGHT * unevenness(&l), other = smooth_maximum(&l, unit);
-    if (other > energy - FIRST_TEMPERATURE * left * left * unit * log(chance)) {
+    if (other > threshold) {
       pen_joint_apply(&now, &back);
       cost_changed(&l, &now, &change);
       continue;
     }
-    energy = other;
+    annealer.energy = other;
     if (most >= least) continue;
     least = most;
     pen_joint_copy_cut(j, cut, &now);

@@ -5,12 +5,7 @@
  * and W, it merges an I and its W into a B or splits a B. The energy of an order is the greatest
  * span (or end) of the ranks plus a hundredth of their mean, so that improvements on ranks that are
  * not the slowest count a little. When ties are broken, it is that of the other objective, with the
- * first as a limit. A move that increases the energy is accepted with probability
- * exp(-increase/temperature). The random number is drawn before the move is timed, which makes it a
- * threshold at which timing stops early. The temperature is proportional to the square of the
- * remaining work, so most of the work is done at low temperatures. Source: Kirkpatrick, Gelatt,
- * Vecchi 1983, Optimization by simulated annealing; drawing the threshold first is our own. */
-#include <math.h>
+ * first as a limit. */
 #include <string.h>
 
 #include "gen/search/anneal.h"
@@ -85,29 +80,28 @@ struct pen_search_value pen_search_improve(struct pen_search_timeline *timeline,
                                            const struct pen_search_anneal *anneal,
                                            struct pen_search_value value, uint32_t *best) {
   const struct pen_search_problem *search = timeline->search;
-  struct pen_search_value now = value, least = value;
-  uint64_t seed = anneal->seed, start = timeline->work, idle = 0;
+  struct pen_search_value least = value;
+  struct pen_annealer annealer = {energy_of(anneal, value), anneal->temperature, anneal->seed};
+  uint64_t start = timeline->work, idle = 0;
   double mean = least_mean(search);
   save(timeline, best);
   while (timeline->work - start + idle < anneal->work &&
          objective_of(anneal, least) > anneal->good_enough) {
     double left = 1 - (double)(timeline->work - start + idle) / (double)anneal->work;
-    double temperature = anneal->temperature * left * left;
     struct pen_search_move move;
+    struct pen_search_value now;
     idle += 4; /* so that moves without timing also use up the work */
-    if (!pen_search_draw_move(timeline, &seed, &move)) continue;
-    double threshold =
-        energy_of(anneal, now) - temperature * log(pen_search_uniform(&seed) + 1e-300);
-    struct pen_search_value next;
+    if (!pen_search_draw_move(timeline, &annealer.seed, &move)) continue;
+    double threshold = pen_annealer_most(&annealer, left);
     timeline->moves++;
     double most = anneal->breaks_ties ? anneal->most : threshold - MEAN_SHARE * mean;
-    if (!pen_search_try(timeline, &move, most, &next)) continue;
-    if (energy_of(anneal, next) > threshold) {
+    if (!pen_search_try(timeline, &move, most, &now)) continue;
+    if (energy_of(anneal, now) > threshold) {
       pen_search_undo(timeline, &move);
       continue;
     }
     pen_search_keep(timeline);
-    now = next;
+    annealer.energy = energy_of(anneal, now);
     if (objective_of(anneal, now) < objective_of(anneal, least) ||
         (objective_of(anneal, now) == objective_of(anneal, least) && now.mean < least.mean)) {
       least = now;

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "gen/search/annealer.h"
 #include "gen/search/timeline.h"
 
 struct pen_search_anneal {
@@ -25,23 +26,5 @@ struct pen_search_value pen_search_improve(struct pen_search_timeline *timeline,
 /* Draws a move. False: it is not allowed or changes nothing. */
 bool pen_search_draw_move(const struct pen_search_timeline *timeline, uint64_t *seed,
                           struct pen_search_move *move);
-
-/* xorshift64* (Marsaglia, Vigna): the same numbers on every machine. */
-static inline uint64_t pen_search_draw(uint64_t *seed) {
-  *seed ^= *seed >> 12;
-  *seed ^= *seed << 25;
-  *seed ^= *seed >> 27;
-  return *seed * 0x2545F4914F6CDD1DULL;
-}
-
-/* Uniform from 0 to below 1. */
-static inline double pen_search_uniform(uint64_t *seed) {
-  return (double)(pen_search_draw(seed) >> 11) * 0x1p-53;
-}
-
-/* Uniform from 0 to below `count`. */
-static inline uint32_t pen_search_below(uint64_t *seed, uint32_t count) {
-  return (uint32_t)((pen_search_draw(seed) >> 32) * count >> 32);
-}
 
 #endif

@@ -2,6 +2,8 @@
 libgen_a_SOURCES += \
   %reldir%/anneal.c \
   %reldir%/anneal.h \
+  %reldir%/annealer.c \
+  %reldir%/annealer.h \
   %reldir%/budget_bytes.c \
   %reldir%/budget_bytes.h \
   %reldir%/list_schedule.c \

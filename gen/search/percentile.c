@@ -148,21 +148,15 @@ enum { ROUNDS = sizeof rounds / sizeof *rounds };
 /* How much longer the makespan may become without noise, as a share of what noise adds. */
 #define FILTER 0.25
 
-/* The state of a round. */
-struct noisy_walk {
-  double energy, makespan; /* of the accepted order */
-  double least;            /* the least energy */
-};
-
-/* Tries one move. Returns whether it was accepted. */
-static bool try_move(struct pen_search_percentile *percentile, struct noisy_walk *walk,
-                     double temperature, uint64_t *seed) {
+/* Tries one move; *makespan: of the accepted order. Returns whether it was accepted. */
+static bool try_move(struct pen_search_percentile *percentile, struct pen_annealer *annealer,
+                     double left, double *makespan) {
   struct pen_search_timeline *timeline = percentile->timeline;
   struct pen_search_move move;
   struct pen_search_value value;
-  if (!pen_search_draw_move(timeline, seed, &move)) return false;
-  double threshold = walk->energy - temperature * log(pen_search_uniform(seed) + 1e-300);
-  double most = walk->makespan + FILTER * fmax(0, walk->energy - walk->makespan);
+  if (!pen_search_draw_move(timeline, &annealer->seed, &move)) return false;
+  double threshold = pen_annealer_most(annealer, left);
+  double most = *makespan + FILTER * fmax(0, annealer->energy - *makespan);
   timeline->moves++;
   if (!pen_search_try(timeline, &move, most, &value)) return false;
   double energy = pen_search_noisy_try(percentile->noisy);
@@ -172,8 +166,8 @@ static bool try_move(struct pen_search_percentile *percentile, struct noisy_walk
   }
   pen_search_keep(timeline);
   pen_search_noisy_keep(percentile->noisy);
-  walk->energy = energy;
-  walk->makespan = value.greatest;
+  annealer->energy = energy;
+  *makespan = value.greatest;
   return true;
 }
 
@@ -186,16 +180,14 @@ static void anneal(struct pen_search_percentile *percentile, const uint32_t *lis
   if (!pen_search_set(timeline, list, &value)) return;
   uint32_t *best = pen_new(bytes, 1);
   uint64_t start = timeline->work, timed = percentile->noisy->timed, used = 0, idle = 0;
-  struct noisy_walk walk = {.energy = pen_search_noisy_try(percentile->noisy),
-                            .makespan = value.greatest};
+  struct pen_annealer annealer = {pen_search_noisy_try(percentile->noisy), start_temperature, seed};
+  double makespan = value.greatest, least = annealer.energy;
   pen_search_noisy_keep(percentile->noisy);
-  walk.least = walk.energy;
   memcpy(best, timeline->list, bytes);
   while (used < work) {
-    double left = 1 - (double)used / (double)work;
-    if (try_move(percentile, &walk, start_temperature * left * left, &seed) &&
-        walk.energy < walk.least) {
-      walk.least = walk.energy;
+    if (try_move(percentile, &annealer, 1 - (double)used / (double)work, &makespan) &&
+        annealer.energy < least) {
+      least = annealer.energy;
       memcpy(best, timeline->list, bytes);
     }
     idle += 4; /* so that moves without timing also use up the work */

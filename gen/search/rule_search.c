@@ -3,12 +3,11 @@
  * A rule of the grid has the same few numbers for all ranks. Under a memory limit the best orders
  * differ from rank to rank: inner ranks, and the second stage of a rank, need room when the first
  * microbatches come back. So the search changes one number of the rule at a time: the most forwards
- * of one rank, the delay of F or I of one stage, or the patience or a preference of all. It accepts
- * a worse order with probability exp(-increase/temperature). One change moves many actions of all
- * microbatches together, which moves of single actions (anneal.c) cannot do: each of them alone
- * would exceed the limit or make the order worse. Source: the search of priority rules' parameters
- * is common for resource-constrained projects (Kolisch, Hartmann 1999, section 3); which parameters
- * is our own. */
+ * of one rank, the delay of F or I of one stage, or the patience or a preference of all. One change
+ * moves many actions of all microbatches together, which moves of single actions (anneal.c) cannot
+ * do: each of them alone would exceed the limit or make the order worse. Source: the search of
+ * priority rules' parameters is common for resource-constrained projects (Kolisch, Hartmann 1999,
+ * section 3); which parameters is our own. */
 #include "gen/search/rule_search.h"
 
 #include <math.h>
@@ -123,18 +122,18 @@ uint64_t pen_search_rules_improve(struct pen_search_rules *rules,
   copy_rule(c, &rules->now, &rules->best);
   double least = try_rule(rules, timeline, list);
   seed = (seed + 1) * 0x9E3779B97F4A7C15u;
-  seed = seed ? seed : 1;
+  struct pen_annealer annealer = {rules->now.energy, TEMPERATURE * rules->cost, seed ? seed : 1};
   for (uint64_t n = 0; n < builds; n++) {
-    double left = 1 - (double)n / (double)builds, was = rules->now.energy;
     struct pen_search_rule rule = rules->now.rule;
-    struct changed_number changed = change_rule(rules, &seed);
-    double chance = pen_search_uniform(&seed), energy = try_rule(rules, timeline, trial);
-    if (energy > was - TEMPERATURE * rules->cost * left * left * log(chance + 1e-300)) {
+    struct changed_number changed = change_rule(rules, &annealer.seed);
+    double most = pen_annealer_most(&annealer, 1 - (double)n / (double)builds),
+           energy = try_rule(rules, timeline, trial);
+    if (energy > most) {
       rules->now.rule = rule;
       if (changed.number) *changed.number = changed.was;
       continue;
     }
-    rules->now.energy = energy;
+    rules->now.energy = annealer.energy = energy;
     if (energy >= least) continue;
     least = energy;
     memcpy(list, trial, bytes);
