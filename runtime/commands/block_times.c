@@ -97,7 +97,8 @@ static _Noreturn void run_rank(const struct pen_plan *plan, const struct pen_sha
                          .log_descriptor = -1,
                          .trace_descriptor = -1,
                          .steps = STEPS_MAX,
-                         .measure = {.rings = ring, .alone = plan->replica_count == 1}};
+                         .measured = ring,
+                         .alone = plan->replica_count == 1};
   run.profile = run.buckets.profile[0];
   run.data = make_data(plan, run.profile, options->seed);
   if (shared != NULL) {
