@@ -130,7 +130,8 @@ refuses "bad.json: blocks: must be a list with an object for each block" --costs
 # ---- what a machine measures ----
 
 ok "a binary is built" build two two.cfg --blocks
-ok "it measures" ./two measure --seconds 1 --output costs.json
+./two measure --seconds 1 --output costs.json 2>err
+is "it measures, and has nothing to say" "$? $(cat err)" "0 "
 is "keys" "$(sed -n 's/^  "\([a-z]*\)":.*/\1/p' costs.json | tr '\n' ' ')" \
   "version device dtype sequence blocks optimizer messages collectives "
 is "each block at each size" "$(grep '"block"' costs.json | sort | uniq -c | awk '{ print $1 }' | tr '\n' ' ')" "4 4 4 4 4 "
@@ -192,7 +193,7 @@ echo kept >kept.json
 command=$!
 while :; do # a process that is found may have exited since
   case $(ps -o stat= -p "$command") in '' | Z*) break ;; esac
-  kill -9 $(ps -o pid= --ppid "$command") 2>/dev/null
+  kill -9 $(children "$command") 2>/dev/null
 done
 wait "$command"
 is "a lost process ends it, and leaves what was there" "$? $(cat kept.json)" "75 kept"
