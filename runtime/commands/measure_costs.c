@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/base/check.h"
@@ -258,6 +259,22 @@ static void write_json(int descriptor, const char *path, const json_t *object) {
   free(text);
 }
 
+/* The file of --output, until something is written; of this process, not of those that it starts.
+ */
+static struct {
+  const char *path;
+  pid_t process;
+} unwritten;
+
+/* At exit: removes the file that nothing was written to. */
+static void remove_empty(void) {
+  struct stat status;
+  if (unwritten.process == getpid() && stat(unwritten.path, &status) == 0 &&
+      S_ISREG(status.st_mode) && status.st_size == 0) {
+    unlink(unwritten.path);
+  }
+}
+
 int pen_measure_costs(const struct pen_plan *plan, const struct pen_options *options) {
   static struct costs costs;
   if (options->output == NULL) {
@@ -274,6 +291,9 @@ int pen_measure_costs(const struct pen_plan *plan, const struct pen_options *opt
   if (descriptor < 0) {
     pen_fail(PEN_EXIT_CANNOT_CREATE, "--output %s: %s", options->output, strerror(errno));
   }
+  unwritten.path = options->output;
+  unwritten.process = getpid();
+  pen_check(atexit(remove_empty) == 0, "no memory for a function at exit");
   costs = (struct costs){.plan = plan, .options = options};
   costs.times = calloc(plan->measured_count, sizeof *costs.times);
   pen_check(costs.times != NULL, "no memory for measured times");

@@ -188,15 +188,21 @@ is "it has nothing to measure" "$? $(complaints err)" \
   "64 penstock: measure: this binary has no plan for it: its schedule is inference; build one whose schedule trains, by make or with penstock-gen --blocks"
 ./two measure 2>err
 is "measure needs a file" "$? $(complaints err)" "64 penstock: measure needs --output FILE: where to write the costs"
+# lost FILE: its status when a process is killed.
+lost() {
+  ./two measure --seconds 100 --output "$1" 2>err &
+  lost_command=$!
+  while :; do # a process that is found may have exited since
+    case $(ps -o stat= -p "$lost_command") in '' | Z*) break ;; esac
+    kill -9 $(children "$lost_command") 2>/dev/null
+  done
+  wait "$lost_command"
+}
 echo kept >kept.json
-./two measure --seconds 100 --output kept.json 2>err &
-command=$!
-while :; do # a process that is found may have exited since
-  case $(ps -o stat= -p "$command") in '' | Z*) break ;; esac
-  kill -9 $(children "$command") 2>/dev/null
-done
-wait "$command"
+lost kept.json
 is "a lost process ends it, and leaves what was there" "$? $(cat kept.json)" "75 kept"
+lost new.json
+is "or nothing" "$? $(test -e new.json || echo none)" "75 none"
 ./two measure --output missing/costs.json 2>err
 is "that can be made" "$? $(complaints err)" "73 penstock: --output missing/costs.json: No such file or directory"
 finish
