@@ -159,6 +159,15 @@ static const char *written_word(char *word, size_t bytes, char **argv, int code)
   return word;
 }
 
+static _Noreturn void fail_unknown(const struct pen_command_line *line, const char *word) {
+  for (size_t i = 0; i < line->removed_count; i++) {
+    if (strncmp(word, "--", 2) == 0 && strcmp(word + 2, line->removed[i].name) == 0) {
+      fail(line, "%s: no such option any more; %s", word, line->removed[i].instead);
+    }
+  }
+  fail(line, "%s: no such option; see %s --help", word, line->program);
+}
+
 /* Memory for the values of all LISTs, argc for each; it is kept until the program ends. */
 static const char **list_values;
 
@@ -201,9 +210,7 @@ int pen_command_line_read(const struct pen_command_line *line, int argc, char **
     const struct pen_option *option = option_of_code(line, option_code);
     written_word(word, sizeof word, argv, option_code);
     bool abbreviated = option_code >= FIRST_LONG && strcmp(word + 2, option->name) != 0;
-    if (option == NULL || abbreviated) {
-      fail(line, "%s: no such option; see %s --help", word, line->program);
-    }
+    if (option == NULL || abbreviated) fail_unknown(line, word);
     if (code == ':') fail(line, "%s: needs %s", word, option->argument);
     if (code == '?') fail(line, "%s: takes no value", word);
     check_once(line, option, word, given);

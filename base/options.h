@@ -41,10 +41,17 @@ struct pen_option {
   size_t given;         /* offset of a bool that becomes true, or 0: none */
 };
 
+/* An option of an earlier version, which is refused. */
+struct pen_removed_option {
+  const char *name, *instead; /* without "--"; what the message says to use */
+};
+
 struct pen_command_line {
   const char *program; /* as messages name it: "penstock-gen", or "penstock-demo train" */
   const struct pen_option *option; /* [option_count] */
   size_t option_count;
+  const struct pen_removed_option *removed; /* [removed_count] */
+  size_t removed_count;
   unsigned command;                  /* the bit of the command; 0: the program has none */
   void (*fail)(const char *message); /* does not return; called for a usage error (exit 64) */
 };

@@ -198,8 +198,6 @@ static struct pen_result lay_out(const struct pen_topology *topology,
   pen_pass("layout");
   const struct pen_plan *plan = pen_layout(topology, partition, profiles.profile, profiles.count);
   check_overlap(topology, measured, order);
-  if (measured && measured->stages)
-    pen_measured_stages_check(measured->stages, topology, own, plan);
   return (struct pen_result){.topology = topology,
                              .partition = partition,
                              .training = training,
@@ -224,8 +222,8 @@ static bool is_better_plan(const struct pen_result *one, const struct pen_result
 struct pen_result pen_pipeline_choose(const struct pen_topology *topology,
                                       const struct pen_generator_options *options,
                                       const struct pen_measured *measured) {
-  const bool cuts = pen_partition_is_joint(topology), of_stages = measured && measured->stages;
-  if (!pen_joint_applies(topology) || (!cuts && (options->actions || of_stages)))
+  const bool cuts = pen_partition_is_joint(topology);
+  if (!pen_joint_applies(topology) || (!cuts && options->actions))
     return pen_choose_recompute(topology, options, measured, lay_out);
   const struct pen_result joint = pen_plan_jointly(topology, options, measured, lay_out);
   if (cuts || joint.search) return joint;

@@ -49,11 +49,6 @@ struct pen_result pen_plan_jointly(const struct pen_topology *topology,
   if (options->actions)
     pen_topology_fail(topology, "partition.balance",
                       "\"count\" or \"time\", with --actions: its order is for one cut");
-  if (measured && measured->stages)
-    pen_topology_fail(topology, "partition.balance",
-                      "\"count\" or \"time\", with %s, which has the costs of stages of one cut; "
-                      "those of blocks, by penstock-NAME measure, are for any cut",
-                      measured->path);
   pen_pass("joint");
   const struct pen_joint_choice choice = pen_joint(&(struct pen_joint_input){
       topology, measured, pen_search_effort_of(options, topology), lay_out_trial, &context});

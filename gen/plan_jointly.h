@@ -7,8 +7,7 @@
 #include "gen/output.h"
 #include "gen/topology/topology.h"
 
-/* The plan with the best choice found. Fails (78) with --actions and with measured costs of whole
- * stages. */
+/* The plan with the best choice found. Fails (78) with --actions. */
 struct pen_result pen_plan_jointly(const struct pen_topology *topology,
                                    const struct pen_generator_options *options,
                                    const struct pen_measured *measured, pen_lay_out *lay_out);

@@ -385,8 +385,7 @@ struct pen_joint_choice pen_joint(const struct pen_joint_input *input) {
       .searches = pen_schedule_of(t->pipeline_schedule)->given == PEN_GIVEN_BY_SEARCH,
       .best = {.value = {INFINITY, {INFINITY, INFINITY}}}};
   j->by_span = b.searches && !strcmp(t->pipeline_objective, "span");
-  j->by_step =
-      t->trains && input->measured && input->measured->blocks && !(j->by_span || by_percentile(t));
+  j->by_step = t->trains && input->measured && !(j->by_span || by_percentile(t));
   if (b.searches) check_costs(j);
   offer_starts(&b);
   const uint64_t begin = j->work;

@@ -77,7 +77,7 @@ static void check_measured(const struct candidate_listing *l, const struct pen_c
   const struct pen_topology *written = l->planner->written;
   const bool set = written->has_tensor_parallel_partials;
   const int64_t pieces = set ? written->tensor_parallel_partials : ranks;
-  if (!measured || !measured->blocks || !ranks || !(tensor->fixed || tensor->listed) ||
+  if (!measured || !ranks || !(tensor->fixed || tensor->listed) ||
       pen_measured_blocks_have(measured->blocks, ranks, pieces))
     return;
   pen_plan_progress_end();

@@ -94,14 +94,14 @@ void pen_cut_fill(struct pen_cut *cut, const struct pen_trial *trial) {
     cut->traffic[s] = traffic_of(trial->graph[s]);
   }
   cut->overlap = trial->cost.overlap;
-  cut->update_element = trial->cost.has_step ? trial->cost.update_element : 0;
-  cut->norm_element = trial->cost.has_step ? trial->cost.norm_element : 0;
+  cut->update_element = trial->cost.update_element;
+  cut->norm_element = trial->cost.norm_element;
   cut->training = *trial->training;
   cut->training.program_collectives = NULL;
   cut->training.weights_in_w = NULL;
   cut->collectives = measured_collectives(trial);
   cut->gives_exchange =
-      !cut->collectives && (trial->cost.has_step || t->costs_reduce.count || t->costs_gather.count);
+      !cut->collectives && (trial->is_measured || t->costs_reduce.count || t->costs_gather.count);
   cut->is_measured = trial->is_measured;
   cut->is_bf16 = pen_topology_dtype(t) == PEN_BF16;
   cut->ties = t->model_tie_embeddings;

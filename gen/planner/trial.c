@@ -9,16 +9,6 @@
 #include "gen/pipeline.h"
 #include "gen/schedule/schedule.h"
 
-/* Refuses a candidate that costs of stages were not measured for. */
-static void check_stages(const struct pen_measured *measured, const struct pen_topology *topology,
-                         struct pen_graph *const *graph) {
-  if (pen_measured_stages_difference(measured->stages, topology, graph).place)
-    pen_stop(PEN_EXIT_DATA,
-             "%s: no candidate has the stages, the microbatch and the recomputation that were "
-             "measured",
-             measured->path);
-}
-
 /* Whether two inner stages differ in the names and blocks of their values alone. */
 static bool are_alike(const struct pen_stages *stages, uint32_t a, uint32_t b) {
   const struct pen_span *one = &stages->span[a], *other = &stages->span[b];
@@ -65,7 +55,6 @@ struct pen_trial pen_trial_costs(const struct pen_topology *topology,
   const bool by_name = measured || topology->model_frozen.count; /* weights of each block */
   struct pen_graph *const *graph = graphs_of(topology, &partition->stages, by_name);
   const struct pen_cost_model cost = pen_cost_model(topology, partition, graph, measured);
-  if (measured && measured->stages) check_stages(measured, topology, graph);
   return (struct pen_trial){.topology = topology,
                             .partition = partition,
                             .graph = graph,

@@ -22,14 +22,12 @@ static const struct pen_axis_values *axis_of(const struct pen_planner *planner, 
 }
 
 /* What a refined candidate has instead of the choice: all but what the topology fixes, or lists, is
- * chosen together with the order; by measured costs of the stages of one cut, the order alone. */
-static const char *refined_text(const struct pen_planner *planner,
-                                const struct pen_axis_values *axis) {
+ * chosen together with the order. */
+static const char *refined_text(const struct pen_axis_values *axis) {
   static const struct pen_setting_text refined[] = {{"partition.balance", "joint"},
                                                     {"memory.recompute", "auto"}};
   if (!strcmp(axis->setting, "pipeline.schedule")) return "search";
-  const bool of_one_cut = planner->measured && planner->measured->stages;
-  for (size_t i = 0; !of_one_cut && i < sizeof refined / sizeof *refined; i++)
+  for (size_t i = 0; i < sizeof refined / sizeof *refined; i++)
     if (!strcmp(axis->setting, refined[i].path) && !axis->fixed && !axis->listed)
       return refined[i].text;
   return NULL;
@@ -43,7 +41,7 @@ size_t pen_written_settings(const struct pen_planner *planner, const struct pen_
   size_t count = 0;
   for (size_t i = 0; i < chosen_count; i++) {
     const struct pen_axis_values *axis = axis_of(planner, chosen[i].path);
-    const char *refined = axis && search_seconds ? refined_text(planner, axis) : NULL;
+    const char *refined = axis && search_seconds ? refined_text(axis) : NULL;
     if (refined) chosen[i].text = refined;
     if (refined || !axis || !axis->fixed) setting[count++] = chosen[i];
   }

@@ -1,7 +1,7 @@
 /* cost_model.c: the costs of a plan: from the topology, or measured (--costs).
  *
  * A stage has costs by itself, by its blocks. Where a partition places it, measured messages and
- * collectives are added. Files of version 1 have both within the costs of their stages. */
+ * collectives are added. */
 #include "gen/timing/cost_model.h"
 
 #include <math.h>
@@ -14,14 +14,12 @@
 
 struct pen_stage_cost pen_cost_of_stage(const struct pen_cost_source *source,
                                         const struct pen_graph *graph, uint32_t number) {
-  const struct pen_measured *measured = source->measured;
-  if (!measured) return pen_stage_cost_of(source->topology, graph, number);
-  return measured->blocks ? pen_measured_blocks_cost(measured->blocks, graph)
-                          : pen_measured_stages_cost(measured->stages, graph);
+  return source->measured ? pen_measured_blocks_cost(source->measured->blocks, graph)
+                          : pen_stage_cost_of(source->topology, graph, number);
 }
 
 bool pen_cost_is_by_number(const struct pen_cost_source *source) {
-  return source->measured ? !source->measured->blocks : pen_costs_are_by_number(source->topology);
+  return !source->measured && pen_costs_are_by_number(source->topology);
 }
 
 static struct pen_cost_model measured_model(const struct pen_measured *measured) {
@@ -29,7 +27,6 @@ static struct pen_cost_model measured_model(const struct pen_measured *measured)
                                  .unit = "in ms",
                                  .path = measured->path,
                                  .error_status = PEN_EXIT_DATA,
-                                 .has_step = measured->blocks != NULL,
                                  .update_element = measured->update_element,
                                  .norm_element = measured->norm_element};
 }
@@ -46,7 +43,6 @@ struct pen_cost_model pen_cost_model_of(const struct pen_cost_source *source,
                                         struct pen_graph *const *graph,
                                         const struct pen_stage_cost *alone) {
   const struct pen_measured *measured = source->measured;
-  const struct pen_measured_links *links = measured ? measured->links : NULL;
   struct pen_cost_model model =
       measured ? measured_model(measured) : topology_model(source->topology);
   struct pen_stage_cost *stage = pen_new(partition->stage_count, sizeof *stage);
@@ -56,11 +52,12 @@ struct pen_cost_model pen_cost_model_of(const struct pen_cost_source *source,
   model.graph = graph;
   model.alone = alone;
   model.stage = stage;
-  if (links) {
-    pen_measured_links_add(links, partition, graph, stage);
-    model.topology = pen_measured_links_topology(links, source->topology, partition, graph);
+  if (measured) {
+    pen_measured_links_add(measured->links, partition, graph, stage);
+    model.topology =
+        pen_measured_links_topology(measured->links, source->topology, partition, graph);
   }
-  if (links || !measured) pen_add_collectives_within(model.topology, partition, graph, stage);
+  pen_add_collectives_within(model.topology, partition, graph, stage);
   return model;
 }
 

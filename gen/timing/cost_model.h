@@ -31,8 +31,7 @@ struct pen_cost_model {
   const char *unit;                    /* as in "in ms" */
   const char *path;                    /* the file that gives the costs, for messages */
   int error_status;                    /* exit status if they are wrong */
-  bool has_step;                       /* the next two are known */
-  double update_element, norm_element; /* cost of an element in UPDATE, and in NORM */
+  double update_element, norm_element; /* of an element in UPDATE, and in NORM; 0: not measured */
   struct pen_cost_source source;
   const struct pen_stage_cost *alone; /* [stage] pen_cost_of_stage() */
 };

@@ -1,4 +1,4 @@
-/* measured_blocks.h: measured costs of the blocks of a model: files of version 2. */
+/* measured_blocks.h: measured costs of the blocks of a model. */
 #ifndef PEN_MEASURED_BLOCKS_H
 #define PEN_MEASURED_BLOCKS_H
 

@@ -1,12 +1,15 @@
-/* measured_cost.c: reads the file of --costs; its parts by measured_stages.c, measured_blocks.c and
- * measured_links.c. */
+/* measured_cost.c: reads the file of --costs; its parts by measured_blocks.c and measured_links.c.
+ */
 #include "gen/timing/measured_cost.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include <jansson.h>
 
+#include "base/input_file.h"
 #include "gen/base/arena.h"
+#include "gen/base/error.h"
 #include "gen/timing/costs_json.h"
 
 static const char *read_text(const char *path, const json_t *root, const char *key) {
@@ -15,8 +18,34 @@ static const char *read_text(const char *path, const json_t *root, const char *k
   return pen_text("%s", text);
 }
 
-/* Version 2: what the command `measure` writes. */
-static void read_blocks(struct pen_measured *measured, const json_t *root) {
+/* The line on which the file has a key at first. */
+static unsigned line_of(const char *path, const char *key) {
+  struct pen_input_error refused;
+  size_t bytes;
+  char *text = pen_input_read(path, PEN_INPUT_TABLE, &bytes, &refused);
+  const char *found = text ? strstr(text, pen_text("\"%s\"", key)) : NULL;
+  unsigned line = 1;
+  for (const char *at = text; found && at < found; at++) line += *at == '\n';
+  free(text);
+  return line;
+}
+
+/* `version`: NULL in a file that has none. */
+static void check_version(const char *path, const json_t *version, bool has_stages) {
+  const char *key = version ? "version" : "stages";
+  const uint32_t number =
+      version || !has_stages ? pen_costs_json_count32(path, "version", version) : 1;
+  if (number == 1)
+    pen_stop(PEN_EXIT_TOPOLOGY,
+             "%s:%u: %s: costs of version 1 (of the stages of one plan, by train --measure) are no "
+             "longer read; measure those of blocks, for any plan: 'penstock-NAME measure --output "
+             "FILE', by a binary that make or 'penstock-gen --blocks' built, then 'penstock-gen "
+             "--costs=FILE'",
+             path, line_of(path, key), key);
+  if (number != 2) pen_costs_json_fail(path, "version", "must be 2");
+}
+
+static void read_costs(struct pen_measured *measured, const json_t *root) {
   const char *path = measured->path;
   measured->device = read_text(path, root, "device");
   measured->dtype = read_text(path, root, "dtype");
@@ -37,18 +66,11 @@ struct pen_measured *pen_measured_read(const char *path) {
   json_t *root = pen_costs_json_load(path);
   measured->path = path;
   if (!json_is_object(root))
-    pen_costs_json_fail(path, "the file",
-                        "must be an object, as penstock-NAME train --measure writes it");
-  const json_t *version = json_object_get(root, "version"),
-               *overlap = json_object_get(root, "overlap");
-  measured->version = version ? pen_costs_json_count32(path, "version", version) : 1;
+    pen_costs_json_fail(path, "the file", "must be an object, as penstock-NAME measure writes it");
+  check_version(path, json_object_get(root, "version"), json_object_get(root, "stages") != NULL);
+  const json_t *overlap = json_object_get(root, "overlap");
   measured->overlap = overlap ? pen_costs_json_number(path, "overlap", overlap) : -1;
-  if (measured->version == 1)
-    measured->stages = pen_measured_stages_read(path, root);
-  else if (measured->version == 2)
-    read_blocks(measured, root);
-  else
-    pen_costs_json_fail(path, "version", "must be 1 or 2");
+  read_costs(measured, root);
   json_decref(root);
   return measured;
 }
@@ -61,7 +83,6 @@ static void check_text(const struct pen_measured *measured, const char *key, con
 }
 
 void pen_measured_check(const struct pen_measured *measured, const struct pen_topology *t) {
-  if (!measured->blocks) return;
   check_text(measured, "device", measured->device, t->cluster_device);
   check_text(measured, "dtype", measured->dtype, t->model_dtype);
   if (measured->sequence != (uint64_t)t->sequence)

@@ -1,4 +1,4 @@
-/* measured_links.h: measured costs of messages and collectives: files of version 2. */
+/* measured_links.h: measured costs of messages and collectives. */
 #ifndef PEN_MEASURED_LINKS_H
 #define PEN_MEASURED_LINKS_H
 

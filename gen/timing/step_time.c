@@ -38,7 +38,7 @@ static struct rank_elements *elements_of(const struct pen_cost_model *cost,
 struct pen_step_time pen_step_time(const struct pen_cost_model *cost,
                                    const struct pen_partition *partition,
                                    const struct pen_order *order, const struct pen_timing *timing) {
-  if (!cost->has_step || !cost->topology->trains) return (struct pen_step_time){NAN, NAN};
+  if (!cost->source.measured || !cost->topology->trains) return (struct pen_step_time){NAN, NAN};
   struct rank_elements *elements = elements_of(cost, partition);
   const struct pen_timing *whole = timing->whole ? timing->whole : timing;
   if (timing->whole) order = timing->whole_order;

@@ -7,7 +7,7 @@
 #include "gen/timing/cost_model.h"
 #include "gen/timing/timing.h"
 
-/* In milliseconds; NAN: the costs have no NORM and UPDATE (only version 2 of --costs has), or the
+/* In milliseconds; NAN: the costs have no NORM and UPDATE (only --costs has), or the
  * topology does not train. */
 struct pen_step_time {
   double step;   /* the makespan, NORM and UPDATE */

@@ -6,7 +6,7 @@
  *
  *   makespan, span, work, bubble   bubble = (span - work) / span; see struct pen_timing
  *   idle                           1 - mean busy time of the ranks / makespan
- *   step                           with costs of version 2: with norm and optimizer (step_time.c)
+ *   step                           with --costs: with norm and optimizer (step_time.c)
  *   utilisation                    the work of F, I and W, each computed once at speed 1, divided
  *                                  by makespan x the sum of cluster.speed
  *   lower_bound, gap, bounds       lower bounds for any order of these actions, by argument

@@ -30,6 +30,11 @@ static const struct pen_option options_known[] = {
 #include "runtime/base/options.def"
 };
 
+static const struct pen_removed_option options_removed[] = {
+#define PEN_REMOVED_OPTION(name, instead) {name, instead},
+#include "runtime/base/options.def"
+};
+
 static void fail_usage(const char *message) { pen_fail(PEN_EXIT_USAGE, "%s", message); }
 
 static struct pen_command_line command_line_of(const char *program, enum pen_command command) {
@@ -37,6 +42,8 @@ static struct pen_command_line command_line_of(const char *program, enum pen_com
       .program = program,
       .option = options_known,
       .option_count = sizeof options_known / sizeof *options_known,
+      .removed = options_removed,
+      .removed_count = sizeof options_removed / sizeof *options_removed,
       .command = 1u << command,
       .fail = fail_usage,
   };

@@ -5,45 +5,24 @@
  *
  * Each process is a rank of its own run: it has its own shared memory, and nobody to wait for. Of a
  * plan with tensor ranks as many are one run, in which they exchange nothing but the statistics of
- * a step: all slots hold ones. The replicas of a plan with collectives are one run,
- * and wait for each other. A process records when its actions ran in a ring
- * that this process maps, too. Times of first steps do not count, since memory is touched there for
- * the first time. */
+ * a step: all slots hold ones. The replicas of a plan with collectives are one run, and wait for
+ * each other. A process records when its actions ran in a ring that this process maps, too. Times
+ * of first steps do not count, since memory is touched there for the first time. */
 #define _GNU_SOURCE
 #include "runtime/commands/block_times.h"
 
-#include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "runtime/base/check.h"
-#include "runtime/base/child.h"
 #include "runtime/comm/shared_control.h"
 #include "runtime/observe/trace.h"
 #include "runtime/rank/rank.h"
 #include "runtime/rank/run.h"
 
-enum { PROCESSES_MAX = 256, STEPS_MAX = 64, RUNS_MAX = 8 };
-static const uint64_t spin_ns = 100 * 1000;
+enum { STEPS_MAX = 64 };
 static const double ms = 1e-6; /* of a nanosecond */
-
-void pen_busy_cores_open(struct pen_busy_cores *cores, const struct pen_plan *plan) {
-  static struct pen_plan bound;
-  bound = *plan;
-  bound.tensor_ranks = 1; /* there may be fewer cores */
-  bound.bind = "core";
-  const struct pen_rank_set all = pen_rank_set_all(&bound);
-  pen_binding_open(&cores->binding, &bound, &all);
-  const uint32_t count = cores->binding.allowed_count / plan->threads_per_rank;
-  cores->count = strcmp(plan->device, "cpu") != 0 || count == 0 ? 1
-                 : count < PROCESSES_MAX                        ? count
-                                                                : PROCESSES_MAX;
-}
 
 uint32_t pen_block_processes(const struct pen_plan *plan, const struct pen_busy_cores *cores) {
   const uint32_t run = pen_process_count(plan), runs = cores->count / run;
@@ -97,14 +76,14 @@ static _Noreturn void run_rank(const struct pen_plan *plan, const struct pen_sha
                          .log_descriptor = -1,
                          .trace_descriptor = -1,
                          .steps = STEPS_MAX,
-                         .measure = {.rings = ring, .alone = plan->replica_count == 1}};
+                         .measured = ring,
+                         .alone = plan->replica_count == 1};
   run.profile = run.buckets.profile[0];
   run.data = make_data(plan, run.profile, options->seed);
   if (shared != NULL) {
     run.shared = *shared;
   } else {
-    pen_shared_open(&run.shared, plan);
-    run.shared.control->spin_ns = spin_ns;
+    pen_timed_shared_open(&run.shared, plan);
   }
   run.shared.local = run.local;
   pen_rank_main(&run, global);
@@ -127,46 +106,26 @@ static void open_other_layers(struct pen_trace *ring, const struct processes *al
   ring->others = &others;
 }
 
-static pid_t start_process(const struct processes *all, uint32_t index) {
-  sigset_t stop, before;
-  sigemptyset(&stop);
-  sigaddset(&stop, SIGTERM); /* it waits until the rank handles it */
-  pen_check(sigprocmask(SIG_BLOCK, &stop, &before) == 0, "cannot block a signal");
-  const pid_t parent = getpid(), pid = fork();
-  pen_check(pid >= 0, "cannot start a process");
-  if (pid == 0) {
-    pen_child_end_with(parent);
-    if (all->count > 1 && all->count <= all->cores->count) {
-      const struct pen_cores own = pen_binding_cores(&all->cores->binding, index);
-      pen_binding_apply(&own);
-    }
-    const bool alone = all->plan->replica_count == 1;
-    if (alone) {
-      open_other_layers(&all->rings[index], all);
-    }
-    run_rank(all->plan, all->shared == NULL ? NULL : &all->shared[index / all->run],
-             index % all->run, all->options, &all->rings[alone ? index : 0]);
+static void run_process(void *context, uint32_t index) {
+  const struct processes *all = context;
+  const bool alone = all->plan->replica_count == 1;
+  if (alone) {
+    open_other_layers(&all->rings[index], all);
   }
-  pen_check(sigprocmask(SIG_SETMASK, &before, NULL) == 0, "cannot unblock a signal");
-  return pid;
+  run_rank(all->plan, all->shared == NULL ? NULL : &all->shared[index / all->run], index % all->run,
+           all->options, &all->rings[alone ? index : 0]);
 }
 
 /* ---- all processes ---- */
-
-static void *map_shared(size_t bytes) {
-  void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  pen_check(memory != MAP_FAILED, "no memory for %zu bytes of measured times", bytes);
-  return memory;
-}
 
 static size_t ring_bytes(const struct pen_plan *plan) {
   return (size_t)actions_of(plan)->action_count * STEPS_MAX * sizeof(struct pen_trace_event);
 }
 
 static struct pen_trace *open_rings(const struct pen_plan *plan, uint32_t count) {
-  struct pen_trace *rings = map_shared(count * sizeof *rings);
+  struct pen_trace *rings = pen_timed_memory(count * sizeof *rings);
   for (uint32_t i = 0; i < count; i++) {
-    rings[i] = (struct pen_trace){.events = map_shared(ring_bytes(plan)),
+    rings[i] = (struct pen_trace){.events = pen_timed_memory(ring_bytes(plan)),
                                   .capacity = (uint64_t)actions_of(plan)->action_count * STEPS_MAX,
                                   .descriptor = -1,
                                   .of_processor = strcmp(plan->device, "cpu") == 0};
@@ -179,37 +138,6 @@ static void close_rings(struct pen_trace *rings, const struct pen_plan *plan, ui
     munmap(rings[i].events, ring_bytes(plan));
   }
   munmap(rings, count * sizeof *rings);
-}
-
-/* Asks the processes to stop after the step that they run, when the time has passed. Those that
- * have all steps exit by themselves. */
-static void wait_processes(const pid_t *pids, uint32_t count, double seconds) {
-  const struct timespec poll = {.tv_nsec = 2 * 1000 * 1000};
-  const uint64_t past_ns = pen_now_ns() + (uint64_t)(seconds * 1e9);
-  uint32_t left = count;
-  bool exited[PROCESSES_MAX] = {false}, asked = false;
-  while (left > 0) {
-    for (uint32_t i = 0; i < count; i++) {
-      int status = 0;
-      if (exited[i] || waitpid(pids[i], &status, WNOHANG) != pids[i]) {
-        continue;
-      }
-      exited[i] = true;
-      left--;
-      if (status != 0) { /* it has said why; the others end with this process */
-        exit(WIFEXITED(status) ? WEXITSTATUS(status) : PEN_EXIT_LOST);
-      }
-    }
-    if (!asked && pen_now_ns() >= past_ns) {
-      asked = true;
-      for (uint32_t i = 0; i < count; i++) {
-        if (!exited[i]) {
-          kill(pids[i], SIGTERM);
-        }
-      }
-    }
-    nanosleep(&poll, NULL);
-  }
 }
 
 /* Makes room for the samples of one more run. */
@@ -253,27 +181,22 @@ static void add_samples(struct pen_block_times *times, const struct pen_trace *r
 
 void pen_block_times_run(struct pen_block_times *times, struct pen_busy_cores *cores,
                          const struct pen_options *options, double seconds) {
-  pid_t pids[PROCESSES_MAX];
   const struct pen_plan *plan = times->plan;
-  static struct pen_shared shared[PROCESSES_MAX];
+  static struct pen_shared shared[PEN_TIMED_PROCESSES_MAX];
   struct processes all = {.plan = plan,
                           .cores = cores,
                           .options = options,
                           .layers = times->layers,
                           .count = pen_block_processes(plan, cores),
                           .run = pen_process_count(plan)};
-  pen_assert(all.count <= PROCESSES_MAX); /* gen/measure_plans.c */
+  pen_assert(all.count <= PEN_TIMED_PROCESSES_MAX); /* gen/measure_plans.c */
   const uint32_t opened = all.run > 1 ? all.count / all.run : 0;
   all.rings = open_rings(plan, all.count);
   for (uint32_t i = 0; i < opened; i++) {
-    pen_shared_open(&shared[i], plan);
-    shared[i].control->spin_ns = spin_ns;
+    pen_timed_shared_open(&shared[i], plan);
     all.shared = shared;
   }
-  for (uint32_t i = 0; i < all.count; i++) {
-    pids[i] = start_process(&all, i);
-  }
-  wait_processes(pids, all.count, seconds);
+  pen_timed_ranks_run(all.count, cores, seconds, run_process, &all);
   for (uint32_t i = 0; i < opened; i++) {
     pen_shared_close(&shared[i]);
   }
@@ -284,15 +207,11 @@ void pen_block_times_run(struct pen_block_times *times, struct pen_busy_cores *c
   close_rings(all.rings, plan, all.count);
 }
 
-/* ---- quartiles ---- */
+/* ---- quantiles ---- */
 
-static int compare_times(const void *a, const void *b) {
-  const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-  return (x > y) - (x < y);
-}
-
-/* The quantile `part` of 4 of each action of a kind and stage; the mean of several such actions. */
-static double quartile_ms(struct pen_block_times *times, int kind, uint32_t stage, uint32_t part) {
+/* The quantile of each action of a kind and stage; the mean of several such actions. */
+static double quantile_ms(struct pen_block_times *times, int kind, uint32_t stage,
+                          double quantile) {
   const struct pen_rank_program *program = actions_of(times->plan);
   double sum_ns = 0;
   uint32_t found = 0;
@@ -300,8 +219,7 @@ static double quartile_ms(struct pen_block_times *times, int kind, uint32_t stag
     const struct pen_action *action = &program->actions[row];
     uint64_t *sample_ns = times->sample_ns + (size_t)row * times->capacity;
     if (action->kind == kind && (!pen_kind_has_stage(kind) || action->stage == stage)) {
-      qsort(sample_ns, times->count, sizeof *sample_ns, compare_times);
-      sum_ns += (double)sample_ns[(uint64_t)(times->count - 1) * part / 4];
+      sum_ns += pen_timed_quantile_ns(sample_ns, times->count, quantile);
       found++;
     }
   }
@@ -309,9 +227,9 @@ static double quartile_ms(struct pen_block_times *times, int kind, uint32_t stag
 }
 
 double pen_block_times_ms(struct pen_block_times *times, int kind, uint32_t stage) {
-  return quartile_ms(times, kind, stage, 2);
+  return quantile_ms(times, kind, stage, 0.5);
 }
 
 double pen_block_times_collective_ms(struct pen_block_times *times, int kind, uint32_t stage) {
-  return quartile_ms(times, kind, stage, 1);
+  return quantile_ms(times, kind, stage, 0.25);
 }

@@ -6,17 +6,8 @@
 #include <stdint.h>
 
 #include "runtime/base/options.h"
+#include "runtime/commands/timed_ranks.h"
 #include "runtime/plan/plan.h"
-#include "runtime/supervise/binding.h"
-
-/* The processes that run at the same time, each a plan of one rank on a core of its own. */
-struct pen_busy_cores {
-  struct pen_binding binding;
-  uint32_t count;
-};
-
-/* The cores that this command may use; one process, if the plan is for another device. */
-void pen_busy_cores_open(struct pen_busy_cores *cores, const struct pen_plan *plan);
 
 /* How many processes run a plan at the same time: one a core; with tensor ranks as many times all
  * of them as there are cores for, once at least; one a replica. */

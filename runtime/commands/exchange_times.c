@@ -6,13 +6,14 @@
  * member. Of the rounds of a size the lower quartile counts. */
 #include "runtime/commands/exchange_times.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "runtime/base/check.h"
 #include "runtime/base/futex_counter.h"
-#include "runtime/commands/timed_ranks.h"
+#include "runtime/commands/two_ranks.h"
 #include "runtime/exec/exchanges.h"
 #include "runtime/exec/find_device.h"
 
@@ -52,14 +53,7 @@ struct exchange_member {
 static uint32_t op_count(const struct pen_plan *plan) { return SETS * plan->tensor_ranks; }
 
 static void make_plan(struct exchange_plan *made, uint32_t members) {
-  *made = (struct exchange_plan){.plan = {.transport = "shm",
-                                          .device = "cpu",
-                                          .rank_count = 1,
-                                          .replica_count = 1,
-                                          .tensor_ranks = members,
-                                          .microbatch_count = 1,
-                                          .loss_count = 1,
-                                          .profile_count = 1}};
+  *made = (struct exchange_plan){.plan = pen_timed_plan("shm", 1, members)};
   const uint32_t count = op_count(&made->plan);
   made->ops = calloc(count, sizeof *made->ops);
   made->tensors = calloc(count + 1u, sizeof *made->tensors);
@@ -140,7 +134,8 @@ static void exchange_all(void *context, uint32_t rank) {
     run_rounds(&member, run->rounds);
     pen_endpoint_barrier(&endpoint);
     if (rank == 0) {
-      run->rounds->ms[size] = pen_timed_quartile_ms(run->rounds->took_ns + WARM_ROUNDS, ROUNDS);
+      run->rounds->ms[size] =
+          1e-6 * pen_timed_quantile_ns(run->rounds->took_ns + WARM_ROUNDS, ROUNDS, 0.25);
     }
     pen_endpoint_barrier(&endpoint);
   }
@@ -152,8 +147,8 @@ void pen_exchange_times(uint32_t members, const struct pen_busy_cores *cores,
   struct exchange_run run = {.exchange = &exchange,
                              .rounds = pen_timed_memory(sizeof(struct exchange_rounds))};
   make_plan(&exchange, members);
-  pen_shared_open(&exchange.shared, &exchange.plan);
-  pen_timed_ranks_run(members, cores, exchange_all, &run);
+  pen_timed_shared_open(&exchange.shared, &exchange.plan);
+  pen_timed_ranks_run(members, cores, INFINITY, exchange_all, &run);
   memcpy(ms, run.rounds->ms, sizeof run.rounds->ms);
   pen_shared_close(&exchange.shared);
   munmap(run.rounds, sizeof *run.rounds);

@@ -30,7 +30,6 @@ static const struct named_file {
     {"--log", offsetof(struct pen_options, log), true, NULL},
     {"--metrics", offsetof(struct pen_options, metrics), true, ".tmp"},
     {"--trace", offsetof(struct pen_options, trace), true, NULL},
-    {"--measure", offsetof(struct pen_options, measure), true, NULL},
     {"--output", offsetof(struct pen_options, output), true, ".tmp"}, /* of init */
     {"--logits", offsetof(struct pen_options, logits), true, ".tmp"},
 };

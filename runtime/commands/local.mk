@@ -37,4 +37,6 @@ libruntime_a_SOURCES += \
   %reldir%/timed_ranks.h \
   %reldir%/train.c \
   %reldir%/train_files.c \
-  %reldir%/train_files.h
+  %reldir%/train_files.h \
+  %reldir%/two_ranks.c \
+  %reldir%/two_ranks.h

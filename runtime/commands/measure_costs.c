@@ -11,16 +11,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
+#include "runtime/base/output.h"
 #include "runtime/commands/block_times.h"
 #include "runtime/commands/exchange_times.h"
 #include "runtime/commands/files.h"
 #include "runtime/commands/message_times.h"
-#include "runtime/observe/json_output.h"
-#include "runtime/observe/measure.h"
 #include "runtime/storage/tensor_pieces.h"
 
 enum { TURNS = 3, VERSION = 2 };
@@ -79,6 +79,16 @@ static void measure_blocks(struct costs *costs) {
 
 /* ---- the file ---- */
 
+/* The parameters of a stage that its first tensor rank has. */
+static uint64_t stage_parameters(const struct pen_plan *plan, uint32_t stage) {
+  uint64_t count = 0;
+  for (uint32_t w = 0; w < plan->weight_count; w++) {
+    const struct pen_weight *weight = &plan->weights[w];
+    count += weight->stage == stage && pen_first_member(plan, weight) == 0 ? weight->count : 0;
+  }
+  return count;
+}
+
 static void set_ms(json_t *object, const char *key, double value) {
   json_object_set_new(object, key, json_real(value > 0 ? value : 0));
 }
@@ -101,7 +111,7 @@ static json_t *block_json(struct pen_block_times *without, struct pen_block_time
   json_object_set_new(object, "tensor", json_integer(plan->tensor_ranks));
   json_object_set_new(object, "partials", json_integer(pen_partials_of(plan)));
   json_object_set_new(object, "parameters",
-                      json_integer((json_int_t)pen_stage_parameters(plan, stage)));
+                      json_integer((json_int_t)stage_parameters(plan, stage)));
   for (size_t c = 0; c < sizeof columns / sizeof *columns; c++) {
     const int kind = columns[c].kind;
     const double value = pen_block_times_ms(without, kind, stage);
@@ -214,7 +224,7 @@ static json_t *collectives_json(const struct costs *costs) {
       const double took_ms = pen_block_times_collective_ms(times, kinds[k].kind, stage);
       if (took_ms > 0) {
         add_collective(collectives, kinds[k].name, times->plan->replica_count,
-                       pen_stage_parameters(times->plan, stage) * sizeof(float), took_ms);
+                       stage_parameters(times->plan, stage) * sizeof(float), took_ms);
       }
     }
   }
@@ -236,6 +246,35 @@ static json_t *costs_json(const struct costs *costs) {
   return object;
 }
 
+/* Replaces the contents of the file, and closes it. */
+static void write_json(int descriptor, const char *path, const json_t *object) {
+  char *text = json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+  pen_check(text != NULL, "no memory for the measured costs");
+  bool failed = ftruncate(descriptor, 0) != 0 && errno != EINVAL; /* EINVAL: a pipe, a device */
+  failed = failed || pen_output_write(descriptor, text, strlen(text)) != 0 ||
+           pen_output_write(descriptor, "\n", 1) != 0;
+  if (close(descriptor) != 0 || failed) {
+    pen_fail(PEN_EXIT_CANNOT_WRITE, "--output %s: %s", path, strerror(errno));
+  }
+  free(text);
+}
+
+/* The file of --output, until something is written; of this process, not of those that it starts.
+ */
+static struct {
+  const char *path;
+  pid_t process;
+} unwritten;
+
+/* At exit: removes the file that nothing was written to. */
+static void remove_empty(void) {
+  struct stat status;
+  if (unwritten.process == getpid() && stat(unwritten.path, &status) == 0 &&
+      S_ISREG(status.st_mode) && status.st_size == 0) {
+    unlink(unwritten.path);
+  }
+}
+
 int pen_measure_costs(const struct pen_plan *plan, const struct pen_options *options) {
   static struct costs costs;
   if (options->output == NULL) {
@@ -252,13 +291,16 @@ int pen_measure_costs(const struct pen_plan *plan, const struct pen_options *opt
   if (descriptor < 0) {
     pen_fail(PEN_EXIT_CANNOT_CREATE, "--output %s: %s", options->output, strerror(errno));
   }
+  unwritten.path = options->output;
+  unwritten.process = getpid();
+  pen_check(atexit(remove_empty) == 0, "no memory for a function at exit");
   costs = (struct costs){.plan = plan, .options = options};
   costs.times = calloc(plan->measured_count, sizeof *costs.times);
   pen_check(costs.times != NULL, "no memory for measured times");
   pen_busy_cores_open(&costs.cores, plan->measured);
   measure_blocks(&costs);
   json_t *object = costs_json(&costs);
-  pen_json_output(descriptor, "--output", options->output, object);
+  write_json(descriptor, options->output, object);
   json_decref(object);
   return 0;
 }

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "runtime/commands/block_times.h"
+#include "runtime/commands/timed_ranks.h"
 
 enum { PEN_MESSAGE_SIZES = 6 };
 #define PEN_MESSAGE_BYTES_MIN ((uint64_t)4096) /* each size is four times the one before */

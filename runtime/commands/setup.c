@@ -23,16 +23,14 @@ static struct pen_buckets buckets_of(const struct pen_plan *plan, enum pen_profi
     pen_buckets_force(&buckets, options->shape);
   }
   pen_check_files_differ(options);
-  const char *traced = options->trace != NULL     ? "--trace"
-                       : options->measure != NULL ? "--measure"
-                                                  : NULL;
-  if (plan->host_count > 1 && traced != NULL) {
-    pen_fail(PEN_EXIT_USAGE, "%s follows the ranks of one host, and this binary's are on %" PRIu32,
-             traced, plan->host_count);
-  }
-  if (buckets.count > 1 && traced != NULL) {
+  if (plan->host_count > 1 && options->trace != NULL) {
     pen_fail(PEN_EXIT_USAGE,
-             "%s follows one shape, and this binary has %" PRIu32 ": choose one by --shape", traced,
+             "--trace follows the ranks of one host, and this binary's are on %" PRIu32,
+             plan->host_count);
+  }
+  if (buckets.count > 1 && options->trace != NULL) {
+    pen_fail(PEN_EXIT_USAGE,
+             "--trace follows one shape, and this binary has %" PRIu32 ": choose one by --shape",
              buckets.count);
   }
   return buckets;

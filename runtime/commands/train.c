@@ -133,9 +133,9 @@ static void check_train(const struct pen_plan *plan, const struct pen_options *o
     pen_fail(PEN_EXIT_USAGE, "--recover-every %" PRIu64 " needs --restarts N: what it is for",
              options->recover_every);
   }
-  if (options->restarts > 0 && (options->trace != NULL || options->measure != NULL)) {
-    pen_fail(PEN_EXIT_USAGE, "--restarts %" PRIu64 ": %s follows ranks that are started once",
-             options->restarts, options->trace != NULL ? "--trace" : "--measure");
+  if (options->restarts > 0 && options->trace != NULL) {
+    pen_fail(PEN_EXIT_USAGE, "--restarts %" PRIu64 ": --trace follows ranks that are started once",
+             options->restarts);
   }
   check_audit(plan, options);
   check_evaluation(plan, options);
@@ -230,15 +230,9 @@ int pen_run_train(const struct pen_plan *plan, const struct pen_options *options
   }
   pen_run_report_weights(&run, options->quiet);
   pen_run_open_trace(&run);
-  if (options->measure != NULL) {
-    pen_measure_open(&run.measure, plan, run.profile, options->measure, run.steps);
-  }
   int status = pen_launch(&run);
   if (status == 0 && run.local.first == 0) {
     report_stop(&run);
-  }
-  if (options->measure != NULL) {
-    pen_measure_write(&run.measure, status == 0);
   }
   if (options->checkpoint != NULL && plan->host_count > 1 && run.local.first == 0) {
     pen_folder_mark_remove(options->checkpoint);

@@ -226,7 +226,7 @@ pen_handler *const pen_handlers[PEN_ACTION_KINDS] = {
     [PEN_RESHARD] = pen_reshard,
 };
 
-/* --trace, --measure: any action, with its time taken until it is complete. On an asynchronous
+/* --trace, measure: any action, with its time taken until it is complete. On an asynchronous
  * device a step takes longer so, and pairs do not overlap. */
 static bool run_traced(struct pen_vm *vm, const struct pen_action *action) {
   if (vm->trace->others != NULL) {

@@ -1,11 +1,7 @@
-# runtime/observe: log, trace, measured costs
+# runtime/observe: log, trace
 libruntime_a_SOURCES += \
-  %reldir%/json_output.c \
-  %reldir%/json_output.h \
   %reldir%/log_tail.c \
   %reldir%/log_tail.h \
-  %reldir%/measure.c \
-  %reldir%/measure.h \
   %reldir%/microbatch_losses.c \
   %reldir%/microbatch_losses.h \
   %reldir%/observe.h \

@@ -5,10 +5,9 @@
  *   log_tail.h   the parent, after a loss: what the log holds already
  *   restart_event.h   rank 0: the report of a restart
  *   trace.h      each rank: when its actions ran, in a ring in memory; --trace
- *   measure.h    the parent: the cost of each action from these rings; --measure
  *
  * In: the statistics of steps that all ranks have published, and times of actions. Out: JSON lines,
- * a Chrome trace, a file for penstock-gen --costs. Between steps nothing here allocates. */
+ * a Chrome trace. Between steps nothing here allocates. */
 #ifndef PEN_OBSERVE_H
 #define PEN_OBSERVE_H
 #endif

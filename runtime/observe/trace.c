@@ -78,12 +78,11 @@ struct pen_trace *pen_trace_open(int descriptor, const struct pen_rank_program *
                               .capacity = capacity,
                               .descriptor = descriptor};
   pen_check(trace->events != NULL, "no memory for %" PRIu64 " events of the trace", capacity);
-  pen_trace_touch(trace, descriptor);
+  pen_trace_touch(trace);
   return trace;
 }
 
-void pen_trace_touch(struct pen_trace *trace, int descriptor) {
-  trace->descriptor = descriptor;
+void pen_trace_touch(struct pen_trace *trace) {
   memset(trace->events, 0, trace->capacity * sizeof *trace->events);
 }
 

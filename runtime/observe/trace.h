@@ -39,7 +39,7 @@ struct pen_trace *pen_trace_open(int descriptor, const struct pen_rank_program *
                                  uint64_t steps);
 
 /* In a rank: touches the ring's memory, before the first action is timed. */
-void pen_trace_touch(struct pen_trace *trace, int descriptor);
+void pen_trace_touch(struct pen_trace *trace);
 
 /* The ring's clock. */
 static inline uint64_t pen_trace_now_ns(const struct pen_trace *trace) {

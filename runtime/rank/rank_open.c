@@ -65,15 +65,15 @@ static const struct pen_device *open_device(struct pen_rank *rank, uint32_t glob
 
 static struct pen_trace *open_trace(const struct pen_run *run,
                                     const struct pen_endpoint *endpoint) {
-  struct pen_trace *trace = NULL;
-  const bool records = run->measure.alone || (endpoint->replica == 0 && endpoint->tensor_rank == 0);
-  if (run->measure.rings != NULL && records) {
-    trace = &run->measure.rings[endpoint->rank];
-    pen_trace_touch(trace, run->trace_descriptor);
-  } else if (run->trace_descriptor >= 0) {
-    trace = pen_trace_open(run->trace_descriptor, &run->profile->ranks[endpoint->rank], run->steps);
+  const bool records = run->alone || (endpoint->replica == 0 && endpoint->tensor_rank == 0);
+  if (run->measured != NULL && records) {
+    pen_trace_touch(run->measured);
+    return run->measured;
   }
-  return trace;
+  return run->trace_descriptor < 0
+             ? NULL
+             : pen_trace_open(run->trace_descriptor, &run->profile->ranks[endpoint->rank],
+                              run->steps);
 }
 
 /* Programs run without the other tensor ranks, whose slots hold ones: of zeros a logarithm is
@@ -115,7 +115,7 @@ static void open_vm(struct pen_rank *rank, const struct pen_device *device, stru
                   .first = index == 0 ? NULL : &rank->vms[0],
                   .lag = run->updates.lag,
               });
-  if (run->measure.alone) {
+  if (run->alone) {
     run_alone(&rank->vms[index]);
   }
 }

@@ -16,7 +16,6 @@
 #include "runtime/data/bucket.h"
 #include "runtime/data/step_inputs.h"
 #include "runtime/observe/log_tail.h"
-#include "runtime/observe/measure.h"
 #include "runtime/observe/restart_event.h"
 #include "runtime/plan/plan.h"
 #include "runtime/storage/kept_files.h"
@@ -75,8 +74,9 @@ struct pen_run {
   struct pen_update_counts updates;      /* before it */
   int log_descriptor, trace_descriptor;  /* or -1 */
   const struct pen_command_hooks *hooks; /* or null */
-  struct pen_measure measure;            /* rings null: not measured */
-  uint64_t zero_ns;                      /* of the trace's clock: when the process began */
+  struct pen_trace *measured;            /* of the command measure: a ring that the parent reads */
+  bool alone;       /* each process has its own, and exchanges nothing with other tensor ranks */
+  uint64_t zero_ns; /* of the trace's clock: when the process began */
   pid_t parent;
   bool saves_only;            /* the ranks make no step: they save the state in memory */
   struct pen_run_begin begin; /* before the first restart */

@@ -10,7 +10,7 @@ void pen_start_lines_print(const struct pen_run *run) {
   const struct pen_options *options = run->options;
   const struct pen_optimizer *optimizer = &run->plan->optimizer;
   const uint64_t past_step = run->first_step + run->steps;
-  if (run->profile->kind != PEN_TRAIN || run->restart.count > 0) {
+  if (run->profile->kind != PEN_TRAIN || run->restart.count > 0 || run->measured != NULL) {
     return;
   }
   if (options->checkpoint == NULL) {

@@ -48,6 +48,9 @@ refuses 64 "penstock: --steps: needs N" train --steps
 refuses 64 "penstock: --quiet: takes no value" train --quiet=1
 refuses 64 "penstock: --bogus: no such option; see *train --help" train --bogus 3
 refuses 64 "penstock: --json: no such option; see *train --help" train --json
+refuses 64 "penstock: --measure: no such option any more; the command measure writes costs: penstock-NAME measure --output FILE" train --measure costs
+refuses 64 "penstock: --measure: no such option any more; *" train --measure=costs
+refuses 64 "penstock: --measured: no such option; see *train --help" train --measured costs
 refuses 64 "penstock: data.bin: not an option*" train data.bin
 refuses 64 "penstock: --resume *--checkpoint*" train --data data.bin --resume
 refuses 64 "penstock: --save-every 2 *--checkpoint*" train --data data.bin --save-every 2
@@ -95,7 +98,6 @@ refuses 73 "penstock: --output *" score --data data.bin --init init.safetensors 
 refuses 73 "penstock: --metrics *" train --data data.bin --metrics none/metrics
 refuses 73 "penstock: --metrics /dev/null: not a regular file" train --data data.bin --metrics /dev/null
 refuses 73 "penstock: --trace *" train --data data.bin --trace none/trace
-refuses 73 "penstock: --measure *" train --data data.bin --measure none/costs
 refuses 73 "penstock: --checkpoint *" train --data data.bin --checkpoint data.bin/ckpt
 mkdir unwritable checkpoint
 chmod 555 unwritable
@@ -110,7 +112,7 @@ refuses 64 "penstock: --checkpoint checkpoint: is one checkpoint itself: name th
 # No output is an input, and no two outputs are one file.
 cp data.bin kept.bin
 ln -s data.bin link.bin
-for option in log metrics trace measure; do
+for option in log metrics trace; do
   refuses 64 "penstock: --$option data.bin: the same file as --data" train --data data.bin --$option data.bin
   refuses 64 "penstock: --$option link.bin: the same file as --data" train --data data.bin --$option link.bin
 done

@@ -92,13 +92,6 @@ done
 "$gen" --costs="$file" "$small" $vee -s partition.balance=joint -o "$scratch/plan.c" 2>"$scratch/said"
 ok "its plan is verified and written" grep -q '_Static_assert' "$scratch/plan.c"
 
-# ---- costs of whole stages ----
-stage='"forward":1,"backward_input":1,"backward_weight":1,"send":0,"parameters":1,"recomputes":"none"'
-printf '{"unit":"ms","model_digest":"%064d","microbatch":2,"sequence":48,"step":6,"stages":[{"stage":0,%s},{"stage":1,%s},{"stage":2,%s}]}\n' \
-  0 "$stage" "$stage" "$stage" >"$scratch/stages.json"
-"$gen" --check --costs="$scratch/stages.json" "$small" -s partition.balance=joint 2>"$scratch/said"
-is "refused: costs of the stages of one cut" "$? $(cat "$scratch/said")" \
-  "78 -s partition.balance = joint: \"count\" or \"time\", with $scratch/stages.json, which has the costs of stages of one cut; those of blocks, by penstock-NAME measure, are for any cut"
 "$gen" --check --costs="$file" "$small" -s partition.balance=joint -s batch.microbatch=3 2>"$scratch/said"
 is "refused: a microbatch that was not measured" "$? $(cat "$scratch/said")" \
   "65 $file: blocks: model.embed_tokens was measured with microbatches of 2, 4, the topology has 3"

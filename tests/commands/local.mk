@@ -51,7 +51,6 @@ COMMAND_TESTS = \
   %reldir%/manual.t \
   %reldir%/masks.t \
   %reldir%/masks_hf.t \
-  %reldir%/measure.t \
   %reldir%/measure_blocks.t \
   %reldir%/metrics.t \
   %reldir%/microbatch_losses.t \

@@ -60,27 +60,64 @@ for groups in "2 1 0.5" "4 2 0.75"; do
     awk "BEGIN { least = 2 * 100 * $3 * 4 * $elements / 1000000; exit !($got - 425 >= least && $got - 425 < 1.5 * least) }"
 done
 
+# A pair takes what the file says; the topology's own figure is in another unit.
+file=made.json pairs="-s pipeline.ranks=1 -s pipeline.stages_per_rank=2 -s pipeline.schedule=dual_pipe_v"
+sum=$(report makespan $pairs)
+sed 's/"version"/"overlap":1,&/' made.json >pairs.json
+file=pairs.json
+ok "a pair takes what the file says" test -n "$sum" -a "$(report makespan $pairs -s costs.overlap=100)" != "$sum"
+
+# The same costs give the same plan, which names them.
+"$gen" --costs=made.json -o first.c two.cfg
+mkdir elsewhere && cp made.json elsewhere
+"$gen" --costs=elsewhere/made.json -o second.c two.cfg
+ok "the same costs give the same bytes" cmp -s first.c second.c
+is "the plan names the file and its unit" "$(grep -c -e '--costs=made.json two.cfg' first.c) $(grep -c 'predicted (in ms)' first.c)" "1 1"
+
 # ---- files that do not fit ----
 
-refuses() {
-  refuses_message=$1
-  shift
+# fails_with STATUS MESSAGE GEN OPTION...
+fails_with() {
+  fails_status=$1 fails_message=$2
+  shift 2
   "$gen" --check "$@" two.cfg >out 2>err
-  is "$refuses_message" "$? $(complaints err)" "65 $refuses_message"
+  is "$fails_message" "$? $(complaints err)" "$fails_status $fails_message"
 }
+refuses() { fails_with 65 "$@"; }
 change() { sed "$1" made.json >bad.json; }
+mkdir folder
+fails_with 66 "penstock-gen: none.json: No such file or directory" --costs=none.json
+fails_with 66 "penstock-gen: folder: not a regular file" --costs=folder
+printf '{\n"version": 2,\n!\n}\n' >bad.json
+refuses "bad.json:3: string or '}' expected near '!'" --costs=bad.json
+echo '[1]' >bad.json
+refuses "bad.json: the file: must be an object, as penstock-NAME measure writes it" --costs=bad.json
+echo '{}' >bad.json
+refuses "bad.json: version: is missing" --costs=bad.json
+anew="costs of version 1 (of the stages of one plan, by train --measure) are no longer read; measure those of blocks, for any plan: 'penstock-NAME measure \
+--output FILE', by a binary that make or 'penstock-gen --blocks' built, then 'penstock-gen --costs=FILE'"
+printf '{\n"unit": "ms",\n"stages": []}\n' >bad.json
+fails_with 78 "bad.json:3: stages: $anew" --costs=bad.json
+printf '{\n"version": 1, "blocks": []}\n' >bad.json
+fails_with 78 "bad.json:2: version: $anew" --costs=bad.json
+fails_with 78 '-s costs.overlap = 2: not with --costs, which are in ms: made.json must have "overlap"' --costs=made.json $pairs -s costs.overlap=2
+ok "where there are no pairs it is of no use" "$gen" --check --costs=made.json -s costs.overlap=2 two.cfg
+change 's/"version"/"overlap":-1,&/'
+refuses "bad.json: overlap: must be a number, 0 or more" --costs=bad.json
 refuses "made.json: blocks: model.embed_tokens was measured with microbatches of 2, 4, the topology has 3" --costs=made.json -s batch.microbatch=3
 refuses "made.json: dtype: f32 was measured, the topology has bf16" --costs=made.json -s model.dtype=bf16
 refuses "made.json: sequence: another was measured than model.sequence = 64" --costs=made.json -s model.sequence=64
 refuses "made.json: blocks: transformer.wte was not measured" --costs=made.json -s model.family=gpt2 -s model.kv_heads=4
 change 's/"version":2/"version":3/'
-refuses "bad.json: version: must be 1 or 2" --costs=bad.json
+refuses "bad.json: version: must be 2" --costs=bad.json
 change 's/"forward":10,/"forward":-1,/'
 refuses "bad.json: blocks[1].forward: must be a number, 0 or more" --costs=bad.json
 change 's/"forward":10,//'
 refuses "bad.json: blocks[1].forward: is missing" --costs=bad.json
 change 's/"block":"lm_head"/"block":7/g'
 refuses "bad.json: blocks[4].block: must be a string" --costs=bad.json
+change 's/"microbatch":2,/"microbatch":99999999999,/'
+refuses "bad.json: blocks[0].microbatch: is too large" --costs=bad.json
 change 's/"microbatch":2,/"microbatch":0.5,/'
 refuses "bad.json: blocks[0].microbatch: must be a whole number, 0 or more" --costs=bad.json
 change 's/"ms_per_element":0.001//'
@@ -93,7 +130,8 @@ refuses "bad.json: blocks: must be a list with an object for each block" --costs
 # ---- what a machine measures ----
 
 ok "a binary is built" build two two.cfg --blocks
-ok "it measures" ./two measure --seconds 1 --output costs.json
+./two measure --seconds 1 --output costs.json 2>err
+is "it measures, and has nothing to say" "$? $(cat err)" "0 "
 is "keys" "$(sed -n 's/^  "\([a-z]*\)":.*/\1/p' costs.json | tr '\n' ' ')" \
   "version device dtype sequence blocks optimizer messages collectives "
 is "each block at each size" "$(grep '"block"' costs.json | sort | uniq -c | awk '{ print $1 }' | tr '\n' ' ')" "4 4 4 4 4 "
@@ -150,6 +188,21 @@ is "it has nothing to measure" "$? $(complaints err)" \
   "64 penstock: measure: this binary has no plan for it: its schedule is inference; build one whose schedule trains, by make or with penstock-gen --blocks"
 ./two measure 2>err
 is "measure needs a file" "$? $(complaints err)" "64 penstock: measure needs --output FILE: where to write the costs"
+# lost FILE: its status when a process is killed.
+lost() {
+  ./two measure --seconds 100 --output "$1" 2>err &
+  lost_command=$!
+  while :; do # a process that is found may have exited since
+    case $(ps -o stat= -p "$lost_command") in '' | Z*) break ;; esac
+    kill -9 $(children "$lost_command") 2>/dev/null
+  done
+  wait "$lost_command"
+}
+echo kept >kept.json
+lost kept.json
+is "a lost process ends it, and leaves what was there" "$? $(cat kept.json)" "75 kept"
+lost new.json
+is "or nothing" "$? $(test -e new.json || echo none)" "75 none"
 ./two measure --output missing/costs.json 2>err
 is "that can be made" "$? $(complaints err)" "73 penstock: --output missing/costs.json: No such file or directory"
 finish

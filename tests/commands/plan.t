@@ -206,26 +206,7 @@ refuses "an output that cannot be made" 73 "penstock-plan: *" --refine=0 -o "$sc
 is "penstock-gen names penstock-plan: the status" $? 78
 matches "penstock-gen names penstock-plan" "$(complaints "$scratch/err")" "$scratch/small.cfg: pipeline.ranks: missing; *penstock-plan*"
 
-# ---- measured costs ----
-cat >"$scratch/mlp.cfg" <<'END'
-plan = { ranks = 2; sequences = 8; memory_mib = 64; microbatch = [1, 2]; };
-model = { family = "mlp"; layers = 2; hidden = 8; sequence = 4; };
-optimizer = { learning_rate = 1e-3; steps = 10; };
-cluster = { device = "cpu"; };
-END
-"$plan" --refine=0 "$scratch/mlp.cfg" -o "$scratch/mlp_best.cfg" >"$scratch/out"
-digest=$("$gen" "$scratch/mlp_best.cfg" 2>"$scratch/err" | sed -n 's/.*\.model_digest = {\([^}]*\)}.*/\1/p' | tr -d , | awk '{ for (i = 1; i <= 32; i++) printf "%02x", $i }')
-stage='"forward": 1, "backward_input": 1, "backward_weight": 1, "send": 0, "parameters": 192, "recomputes": "none"'
-echo "{\"unit\": \"ms\", \"model_digest\": \"$digest\", \"microbatch\": 2, \"sequence\": 4, \"step\": 6,
-  \"stages\": [{\"stage\": 0, $stage}, {\"stage\": 1, $stage}]}" >"$scratch/costs.json"
-"$plan" --refine=0 --costs="$scratch/costs.json" -p json "$scratch/mlp.cfg" >"$scratch/measured" 2>"$scratch/err"
-is "measured costs are taken" "$? $(complaints "$scratch/err")" "0 "
-is "for the stages that were measured" "$(grep -e '"pipeline.ranks"' -e '"batch.microbatch"' "$scratch/measured" | sort -u | tr -d ' \n')" '"batch.microbatch":2,"pipeline.ranks":2,'
-is "tokens/s" "$(awk -v s="$(field "$scratch/measured" makespan)" 'BEGIN { printf "%.6g", 8 * 4 / (s / 1000) }')" \
-  "$(awk -v t="$(field "$scratch/measured" tokens_per_second)" 'BEGIN { printf "%.6g", t }')"
-refuses "costs of other stages" 65 "*costs.json: *" --costs="$scratch/costs.json" "$scratch/mlp.cfg" -s pipeline.ranks=1 -s plan.ranks=1
-
-# ---- measured costs of blocks: the step with norm and optimizer ----
+# ---- measured costs: the step with norm and optimizer ----
 # blocks SEED ELEMENT MICROBATCH...: such a file by chance, in which ELEMENT is the time of UPDATE for an element.
 blocks() {
   awk -v seed="$1" -v element="$2" -v sizes="$3" '
@@ -255,6 +236,8 @@ blocks() {
       print "}"
     }'
 }
+echo '{"unit": "ms", "stages": []}' >"$scratch/stages.json"
+refuses "costs of version 1" 78 "$scratch/stages.json:1: stages: costs of version 1 *penstock-NAME measure *" --costs="$scratch/stages.json" "$scratch/small.cfg"
 for seed in 11 12 13 14 15 16; do
   random $seed | sed 's/family = "[^"]*"/family = "llama"/; s/ loss_rows = 32;//; s/ dtype = "bf16";//; s/costs = .*//; s/memory_mib = [123];/memory_mib = 8;/' >"$scratch/random.cfg"
   all=$(test $((seed % 2)) -eq 0 || echo --all)

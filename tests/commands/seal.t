@@ -15,7 +15,7 @@ make_tokens "$scratch/data.bin" 20000
 plan=llama
 
 train() {
-  "$@" train --data "$scratch/data.bin" --quiet --overwrite --log "$scratch/log" --trace "$scratch/trace" --measure "$scratch/costs" --eval-data "$scratch/data.bin" --eval-every 7 --eval-steps 2 --audit 2 \
+  "$@" train --data "$scratch/data.bin" --quiet --overwrite --log "$scratch/log" --trace "$scratch/trace" --eval-data "$scratch/data.bin" --eval-every 7 --eval-steps 2 --audit 2 \
     --steps "$steps" 2>"$scratch/err"
 }
 

@@ -113,18 +113,6 @@ shows pieces.json "one tensor rank with two pieces, which exchange nothing" '
 assert all((b["tensor"], b["partials"]) == (1, 2) for b in r["blocks"])
 assert not [c for c in r["collectives"] if c["kind"] == "exchange"]'
 
-# ---- whole stages ----
-
-make_tokens data.bin 20000
-ok "steps of two tensor ranks are measured" ./two train --quiet --data data.bin --steps 12 --measure stages.json
-report stages.report --costs=stages.json
-shows stages.report "their costs predict the step, with what they exchange" '
-measured = json.load(open("stages.json"))
-assert (measured["tensor"], measured["partials"], measured["stages"][0]["parameters"]) == (2, 2, 4 * (2 * 64 + 4 * 64 * 32 + 3 * 64 * 80) + 64 + 2 * 128 * 64)
-assert abs(r["makespan"] - 4 * (measured["stages"][0]["forward"] + measured["stages"][0]["backward"])) < 1e-6'
-refuses "another number of tensor ranks was not measured" \
-  "stages.json: tensor: 2 tensor ranks with 2 pieces were measured, the plan has 1 with 2" --costs=stages.json -s tensor_parallel.ranks=1 -s tensor_parallel.partials=2
-
 # ---- penstock-plan ----
 
 cat >cluster.cfg <<'END'

@@ -7,7 +7,6 @@
 #include "gen/partition/balance.h"
 #include "gen/partition/block_cost.h"
 #include "gen/families/families.h"
-#include "gen/timing/measured_cost.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
 #include "gen/timing/timing.h"
@@ -374,54 +373,6 @@ static void costs_are_predicted(void **state) {
   check_all_costs("none");
 }
 
-/* Costs that were measured: what of the backward the file has makes the rest. */
-static struct pen_stage_cost measured_cost(const struct pen_partition *p,
-                                           struct pen_graph *const *graph, const char *backward) {
-  char path[] = "measured-XXXXXX";
-  FILE *file = fdopen(mkstemp(path), "w");
-  assert_non_null(file);
-  fprintf(file,
-          "{\"unit\": \"ms\", \"model_digest\": \"%064d\", \"microbatch\": 12, \"sequence\": 8, "
-          "\"step\": 1, \"stages\": [",
-          0);
-  for (uint32_t stage = 0; stage < p->stage_count; stage++)
-    fprintf(file,
-            "%s{\"stage\": %u, \"parameters\": 0, \"forward\": 1, \"send\": 0, \"recomputes\": "
-            "false, %s}",
-            stage ? "," : "", stage, backward);
-  fputs("]}\n", file);
-  assert_int_equal(fclose(file), 0);
-  struct pen_measured *measured = pen_measured_read(path);
-  assert_int_equal(remove(path), 0);
-  return pen_measured_stages_cost(measured->stages, graph[p->stage_count - 1]);
-}
-
-/* The last stage has a head by chunks. */
-static void measured_backward_is_shared(void **state) {
-  (void)state;
-  struct pen_topology *t = llama(pen_text("loss_rows = 32; %s", chunked_tail));
-  const struct pen_partition *p = partition_topology(t);
-  struct pen_graph *const *graph = pen_graphs_of(t, &p->stages, true);
-  double flops[PEN_PROGRAMS];
-  for (int program = 0; program < PEN_PROGRAMS; program++)
-    flops[program] = pen_program_flops(&graph[2]->program[program]);
-  struct pen_stage_cost whole = measured_cost(p, graph, "\"backward\": 3"),
-                        apart = measured_cost(p, graph,
-                                              "\"backward_input\": 2, \"backward_weight\": 2"),
-                        all = measured_cost(
-                            p, graph,
-                            "\"backward_input\": 2, \"backward_weight\": 2, \"backward\": 3");
-  double unit = 3 / flops[PEN_PROGRAM_B],
-         part = (flops[PEN_PROGRAM_I] + flops[PEN_PROGRAM_W] - flops[PEN_PROGRAM_B]) /
-                flops[PEN_PROGRAM_W];
-  assert_true(part > 0.1 && part < 1);
-  assert_true(fabs(pen_backward_cost(&whole) - 3) < 1e-12 &&
-              fabs(whole.backward_input - unit * flops[PEN_PROGRAM_I]) < 1e-12);
-  assert_true(fabs(whole.backward_weight - unit * flops[PEN_PROGRAM_W]) < 1e-12);
-  assert_true(fabs(pen_backward_cost(&apart) - (4 - 2 * part)) < 1e-12);
-  assert_true(fabs(pen_backward_cost(&all) - 3) < 1e-12 && all.backward_weight == 2);
-}
-
 static void costs_of_recomputation_are_predicted(void **state) {
   (void)state;
   check_all_costs("full");
@@ -484,7 +435,6 @@ int main(void) {
                                      cmocka_unit_test(ties_favor_earlier_stages),
                                      cmocka_unit_test(costs_are_predicted),
                                      cmocka_unit_test(a_window_saves_its_part_of_attention),
-                                     cmocka_unit_test(measured_backward_is_shared),
                                      cmocka_unit_test(costs_of_recomputation_are_predicted),
                                      cmocka_unit_test(balance_by_time_is_optimal)};
   return cmocka_run_group_tests(tests, NULL, free_all);

@@ -6,15 +6,75 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include <cmocka.h>
 
+#include "runtime/commands/two_ranks.h"
 #include "runtime/comm/shm.h"
-#include "tools/bench/transport_plan.h"
 
 enum { STEPS = 300, NO_SPIN_NS = 0, SPIN_NS = 20000 };
+
+/* In a step MESSAGES messages go from rank 0 to rank 1, message m to slot m mod SLOTS, each with a
+ * credit; then one returns. An arena has the slots, then what it sends. */
+enum {
+  MESSAGES = 16,
+  SLOTS = 4,
+  MESSAGE_BYTES = 4096,
+  SOURCE_OFFSET = SLOTS * MESSAGE_BYTES,
+  BACK = MESSAGES
+};
+
+struct two_ranks {
+  struct pen_two_ranks pair;
+  struct pen_message messages[MESSAGES + 1];
+  struct pen_endpoint endpoint[2];
+  struct pen_transport *transport[2];
+};
+
+/* Opens both ends in this process. The whole arena is in the receive region, at one address in both
+ * ranks, so that a data race detector sees both. */
+static void open_ends(struct two_ranks *two, uint64_t spin_ns) {
+  struct pen_two_ranks *pair = &two->pair;
+  pair->plan.weight_count = 3;
+  pen_shared_open(&pair->shared, &pair->plan);
+  pair->shared.control->spin_ns = spin_ns;
+  for (uint32_t r = 0; r < 2; r++) {
+    unsigned char *arena = pair->shared.memory + pair->shared.receive_region_offset[r];
+    two->endpoint[r] = pen_endpoint_of(&pair->plan, &pair->shared, r, arena);
+    two->transport[r] = pen_shm_open(
+        &(struct pen_transport_config){.endpoint = &two->endpoint[r], .profile = &pair->profile});
+  }
+}
+
+static void two_ranks_open(struct two_ranks *two, uint64_t spin_ns) {
+  pen_two_ranks_make(&two->pair, "shm", SOURCE_OFFSET);
+  two->messages[BACK] = two->pair.messages[1];
+  for (uint32_t m = 0; m < MESSAGES; m++) {
+    const uint64_t target = (uint64_t)(m % SLOTS) * MESSAGE_BYTES;
+    two->messages[m] = (struct pen_message){.kind = PEN_SEND_F,
+                                            .microbatch = m,
+                                            .sequence = m,
+                                            .credit = m,
+                                            .source_offset = SOURCE_OFFSET + target,
+                                            .target_offset = target,
+                                            .bytes = MESSAGE_BYTES};
+  }
+  two->messages[BACK].bytes = MESSAGE_BYTES;
+  two->pair.channels[0].message_count = two->pair.channels[0].credit_count = MESSAGES;
+  two->pair.profile.messages = two->messages;
+  two->pair.profile.message_count = MESSAGES + 1;
+  two->pair.plan.microbatch_count = two->pair.plan.loss_count = MESSAGES;
+  open_ends(two, spin_ns);
+}
+
+static void two_ranks_close(struct two_ranks *two) {
+  free(two->transport[0]);
+  free(two->transport[1]);
+  pen_shared_close(&two->pair.shared);
+}
 
 /* What the two threads run: `steps` steps from `first_step` on. */
 struct traffic {
@@ -109,7 +169,7 @@ static void test_every_message_arrives_in_order(void **state) {
   two_ranks_open(&traffic.two, SPIN_NS);
   run_both(&traffic, run_sender, run_receiver);
   assert_int_equal(traffic.wrong[0] + traffic.wrong[1], 0);
-  assert_int_equal(atomic_load(&traffic.two.shared.arrivals[0].count), STEPS * MESSAGES);
+  assert_int_equal(atomic_load(&traffic.two.pair.shared.arrivals[0].count), STEPS * MESSAGES);
   two_ranks_close(&traffic.two);
 }
 
@@ -148,7 +208,7 @@ static void *run_large_sender(void *argument) {
       end->arena[LARGE_OFFSET + at] = large_value(step, at);
     }
     end->ops->send(end, 0);
-    end->ops->wait(end, BACK);
+    end->ops->wait(end, 1);
     end->profile_step++;
   }
   return NULL;
@@ -163,7 +223,7 @@ static void *run_large_receiver(void *argument) {
     for (uint32_t at = 0; at < LARGE_BYTES; at++) {
       traffic->wrong[1] += end->arena[at] != large_value(step, at);
     }
-    end->ops->send(end, BACK);
+    end->ops->send(end, 1);
     end->profile_step++;
   }
   return NULL;
@@ -172,24 +232,13 @@ static void *run_large_receiver(void *argument) {
 static void send_large_messages(uint64_t spin_ns) {
   struct traffic traffic = {.pause_ns = 200000};
   struct two_ranks *two = &traffic.two;
-  two_ranks_plan(two);
-  two->channels[0].message_count = 1;
-  two->channels[0].credit_count = 0;
-  two->messages[0].credit = PEN_NONE;
-  two->messages[0].bytes = LARGE_BYTES;
-  two->messages[0].source_offset = two->messages[BACK].source_offset = LARGE_OFFSET;
-  for (uint32_t r = 0; r < 2; r++) {
-    two->memory[r].arena_bytes = two->memory[r].receive_bytes = 2 * LARGE_OFFSET;
-  }
-  two_ranks_share(two, spin_ns);
-  for (uint32_t r = 0; r < 2; r++) {
-    two->transport[r] = pen_shm_open(
-        &(struct pen_transport_config){.endpoint = &two->endpoint[r], .profile = &two->profile});
-  }
+  pen_two_ranks_make(&two->pair, "shm", LARGE_OFFSET);
+  pen_two_ranks_set_bytes(&two->pair, LARGE_BYTES);
+  open_ends(two, spin_ns);
   run_both(&traffic, run_large_sender, run_large_receiver);
   assert_int_equal(traffic.wrong[1], 0);
-  assert_int_equal(atomic_load(&two->shared.begun[0].count), LARGE_STEPS);
-  assert_int_equal(atomic_load(&two->shared.bytes_there[0].count), LARGE_BYTES);
+  assert_int_equal(atomic_load(&two->pair.shared.begun[0].count), LARGE_STEPS);
+  assert_int_equal(atomic_load(&two->pair.shared.bytes_there[0].count), LARGE_BYTES);
   two_ranks_close(two);
 }
 
@@ -205,12 +254,12 @@ static void test_counters_wrap_around(void **state) {
       ((uint64_t)1 << 32) / MESSAGES - 3; /* the counters pass 2^32 in the third step */
   struct traffic traffic = {.first_step = first_step, .steps = 8};
   two_ranks_open(&traffic.two, SPIN_NS);
-  atomic_store(&traffic.two.shared.arrivals[0].count, (uint32_t)(first_step * MESSAGES));
-  atomic_store(&traffic.two.shared.credits[0].count, (uint32_t)(first_step * MESSAGES));
-  atomic_store(&traffic.two.shared.arrivals[1].count, (uint32_t)first_step);
+  atomic_store(&traffic.two.pair.shared.arrivals[0].count, (uint32_t)(first_step * MESSAGES));
+  atomic_store(&traffic.two.pair.shared.credits[0].count, (uint32_t)(first_step * MESSAGES));
+  atomic_store(&traffic.two.pair.shared.arrivals[1].count, (uint32_t)first_step);
   run_both(&traffic, run_sender, run_receiver);
   assert_int_equal(traffic.wrong[0] + traffic.wrong[1], 0);
-  assert_int_equal(atomic_load(&traffic.two.shared.arrivals[0].count), 5 * MESSAGES);
+  assert_int_equal(atomic_load(&traffic.two.pair.shared.arrivals[0].count), 5 * MESSAGES);
   two_ranks_close(&traffic.two);
 }
 
@@ -218,13 +267,13 @@ static void test_send_waits_for_credit_and_wait_for_arrival(void **state) {
   (void)state;
   struct two_ranks two;
   two_ranks_open(&two, NO_SPIN_NS);
-  assert_false(pen_futex_counter_reached(&two.shared.credits[0], 1));
+  assert_false(pen_futex_counter_reached(&two.pair.shared.credits[0], 1));
   two.transport[1]->ops->receive(two.transport[1], 0, NULL, 0);
-  assert_true(pen_futex_counter_reached(&two.shared.credits[0], 1));
-  assert_false(pen_futex_counter_reached(&two.shared.arrivals[0], 1));
+  assert_true(pen_futex_counter_reached(&two.pair.shared.credits[0], 1));
+  assert_false(pen_futex_counter_reached(&two.pair.shared.arrivals[0], 1));
   assert_true(two.transport[0]->ops->send(two.transport[0], 0));
-  assert_true(pen_futex_counter_reached(&two.shared.arrivals[0], 1));
-  assert_false(pen_futex_counter_reached(&two.shared.arrivals[0], 2));
+  assert_true(pen_futex_counter_reached(&two.pair.shared.arrivals[0], 1));
+  assert_false(pen_futex_counter_reached(&two.pair.shared.arrivals[0], 2));
   two_ranks_close(&two);
 }
 
@@ -287,7 +336,7 @@ static void test_ranks_compare_digests(void **state) {
   for (int differs = 0; differs < 2; differs++) {
     struct traffic traffic = {.steps = 0};
     two_ranks_open(&traffic.two, SPIN_NS);
-    struct pen_plan other = traffic.two.plan;
+    struct pen_plan other = traffic.two.pair.plan;
     other.digest[31] = (uint8_t)differs;
     traffic.two.endpoint[1].plan = &other;
     run_both(&traffic, agree_0, agree_1);
@@ -303,8 +352,8 @@ static void test_ranks_compare_digests(void **state) {
 static void *abort_soon(void *argument) {
   struct traffic *traffic = argument;
   pause_now(20 * 1000000);
-  traffic->wrong[1] += !pen_shared_abort(&traffic->two.shared, 75);
-  traffic->wrong[1] += pen_shared_abort(&traffic->two.shared, 65); /* the first one counts */
+  traffic->wrong[1] += !pen_shared_abort(&traffic->two.pair.shared, 75);
+  traffic->wrong[1] += pen_shared_abort(&traffic->two.pair.shared, 65); /* the first one counts */
   return NULL;
 }
 
@@ -318,8 +367,8 @@ static void test_abort_frees_who_waits(void **state) {
     run_both(&traffic, waiting[side], abort_soon); /* no rank at the other end */
     assert_true(traffic.aborted[side]);
     assert_int_equal(traffic.wrong[0] + traffic.wrong[1], 0);
-    assert_int_equal(atomic_load(&traffic.two.shared.control->abort_status), 75);
-    assert_int_equal(atomic_load(&traffic.two.shared.ranks[side].waits_for), 0);
+    assert_int_equal(atomic_load(&traffic.two.pair.shared.control->abort_status), 75);
+    assert_int_equal(atomic_load(&traffic.two.pair.shared.ranks[side].waits_for), 0);
     assert_true(pen_now_ns() - start_ns < 2000000000u);
     two_ranks_close(&traffic.two);
   }

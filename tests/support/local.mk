@@ -30,9 +30,7 @@ libtestsupport_a_SOURCES = \
   %reldir%/symbolic_machine.c \
   %reldir%/symbolic_machine.h \
   %reldir%/token_file.c \
-  %reldir%/token_file.h \
-  tools/bench/transport_plan.c \
-  tools/bench/transport_plan.h
+  %reldir%/token_file.h
 EXTRA_DIST += \
   %reldir%/close_order.c \
   %reldir%/costs.sh \

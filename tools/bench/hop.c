@@ -10,63 +10,57 @@
  *       All sizes. NAMESPACE: the file of a rank's network namespace, such as /proc/PID/ns/net. */
 #define _GNU_SOURCE
 #include <fcntl.h>
-#include <inttypes.h>
-#include <sched.h>
-#include <stdio.h>
+#include <math.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "runtime/base/check.h"
-#include "tools/bench/hop_pair.h"
-#include "tools/bench/hop_sizes.h"
+#include "tools/bench/hop.h"
 
-enum { ROUNDS = 20000, ROUNDS_MAX = 1 << 20, WARM_ROUNDS = 1000 };
+enum { ROUNDS = 20000, ROUNDS_MAX = 1 << 20, WARM_ROUNDS = 1000, MESSAGE_BYTES = 4096 };
 
 /* ---- 4 KiB by shared memory ---- */
 
-struct hop {
-  double median_ns, p99_ns;
+struct one_size {
+  struct pen_two_ranks two;
+  uint64_t rounds;
+  uint64_t *times_ns; /* [rounds] in memory that the processes share */
 };
 
-static struct hop measure(uint64_t *times_ns, uint64_t rounds, uint64_t spin_ns) {
-  struct two_ranks two;
-  two_ranks_open(&two, spin_ns);
-  hop_use_one_message(&two, SOURCE_OFFSET);
-  pid_t child = fork();
-  pen_check(child >= 0, "cannot fork");
-  if (child == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    hop_pin(1);
-    hop_echo(two.transport[1], rounds + WARM_ROUNDS, MESSAGE_BYTES);
-    _exit(0);
-  }
-  hop_pin(0);
-  hop_call(two.transport[0], WARM_ROUNDS, rounds, MESSAGE_BYTES, times_ns);
-  waitpid(child, NULL, 0);
-  two_ranks_close(&two);
-  const double median_ns = hop_median_ns(times_ns, rounds);
-  return (struct hop){.median_ns = median_ns, .p99_ns = (double)times_ns[rounds * 99 / 100] / 2};
+static void run_one_size(void *context, uint32_t rank) {
+  struct one_size *size = context;
+  struct pen_endpoint endpoint;
+  hop_pin((int)rank);
+  struct pen_transport *end = hop_open_end(&size->two, &endpoint, rank);
+  hop_run(end, WARM_ROUNDS, size->rounds, MESSAGE_BYTES, size->times_ns);
 }
 
 static void measure_one_size(uint64_t rounds) {
+  static struct one_size size;
+  double median_ns[2], p99_ns[2]; /* asleep, spinning */
   pen_check(rounds > 0 && rounds <= ROUNDS_MAX, "ROUNDS: 1 to %d", ROUNDS_MAX);
-  uint64_t *times_ns = malloc(rounds * sizeof *times_ns);
-  pen_check(times_ns != NULL, "no memory");
-  cpu_set_t allowed; /* measure() binds this process */
-  pen_check(sched_getaffinity(0, sizeof allowed, &allowed) == 0, "cannot tell the cores");
-  struct hop spinning = measure(times_ns, rounds, HOP_SPIN_NS);
-  pen_check(sched_setaffinity(0, sizeof allowed, &allowed) == 0, "cannot have all cores again");
-  struct hop sleeping = measure(times_ns, rounds, 0);
+  size.rounds = rounds;
+  size.times_ns = pen_timed_memory(rounds * sizeof *size.times_ns);
+  for (int spins = 1; spins >= 0; spins--) {
+    pen_two_ranks_make(&size.two, "shm", MESSAGE_BYTES);
+    pen_timed_shared_open(&size.two.shared, &size.two.plan);
+    size.two.shared.control->spin_ns = spins ? PEN_TIMED_SPIN_NS : 0;
+    pen_timed_ranks_run(2, NULL, INFINITY, run_one_size, &size);
+    pen_shared_close(&size.two.shared);
+    median_ns[spins] = hop_ns(size.times_ns, rounds, 0.5);
+    p99_ns[spins] = hop_ns(size.times_ns, rounds, 0.99);
+  }
   printf("{\"hop_bytes\":%d,\"rounds\":%" PRIu64
          ",\"hop_median_ns\":%.1f,\"hop_p99_ns\":%.1f,\"hop_asleep_median_ns\":%.1f}\n",
-         MESSAGE_BYTES, rounds, spinning.median_ns, spinning.p99_ns, sleeping.median_ns);
-  free(times_ns);
+         MESSAGE_BYTES, rounds, median_ns[1], p99_ns[1], median_ns[0]);
 }
 
 /* ---- all sizes ---- */
+
+struct all_sizes {
+  struct pen_two_ranks two;
+  char **places; /* of each rank the namespace and the address; null: those of this process */
+};
 
 /* Enters the network namespace with that file. */
 static void enter(const char *file) {
@@ -75,38 +69,35 @@ static void enter(const char *file) {
   close(namespace);
 }
 
-static void measure_sizes(const char *transport, char **places) {
-  static struct two_ranks two;
+static void run_all_sizes(void *context, uint32_t rank) {
   static uint64_t times_ns[HOP_ROUNDS_MAX];
-  two_ranks_plan(&two);
-  hop_use_one_message(&two, HOP_BYTES_MAX);
-  two.plan.transport = transport;
-  two_ranks_share(&two, HOP_SPIN_NS);
-  const pid_t child = fork();
-  pen_check(child >= 0, "cannot fork");
-  const uint32_t rank = child == 0 ? 1 : 0;
-  prctl(PR_SET_PDEATHSIG, rank == 1 ? SIGKILL : 0);
+  struct all_sizes *all = context;
+  struct pen_endpoint endpoint;
   hop_pin((int)rank);
-  if (places != NULL) {
-    enter(places[2 * rank]);
+  if (all->places != NULL) {
+    enter(all->places[2 * rank]);
+    snprintf(all->two.shared.address, sizeof all->two.shared.address, "%s",
+             all->places[2 * rank + 1]);
   }
-  struct pen_transport *end =
-      hop_open_end(&two, rank, places == NULL ? NULL : places[2 * rank + 1]);
+  struct pen_transport *end = hop_open_end(&all->two, &endpoint, rank);
   for (uint64_t bytes = HOP_BYTES_MIN; bytes <= HOP_BYTES_MAX; bytes *= 2) {
-    const uint64_t rounds = hop_rounds(bytes), warm = hop_warm_rounds(bytes);
-    hop_set_bytes(&two, bytes);
-    if (rank == 1) {
-      hop_echo(end, warm + rounds, bytes);
-    } else {
-      hop_call(end, warm, rounds, bytes, times_ns);
-      hop_print("ours", bytes, hop_median_ns(times_ns, rounds));
+    pen_two_ranks_set_bytes(&all->two, bytes);
+    hop_run(end, hop_warm_rounds(bytes), hop_rounds(bytes), bytes, times_ns);
+    if (rank == 0) {
+      hop_print("ours", bytes, times_ns, hop_rounds(bytes));
     }
   }
-  pen_endpoint_barrier(&two.endpoint[rank]);
-  if (rank == 1) {
-    _exit(0);
-  }
-  waitpid(child, NULL, 0);
+  pen_endpoint_barrier(&endpoint);
+  fflush(stdout);
+}
+
+static void measure_sizes(const char *transport, char **places) {
+  static struct all_sizes all;
+  all.places = places;
+  pen_two_ranks_make(&all.two, transport, HOP_BYTES_MAX);
+  pen_timed_shared_open(&all.two.shared, &all.two.plan);
+  pen_timed_ranks_run(2, NULL, INFINITY, run_all_sizes, &all);
+  pen_shared_close(&all.two.shared);
 }
 
 int main(int argc, char **argv) {

@@ -11,18 +11,18 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <mpi.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "runtime/base/check.h"
-#include "tools/bench/hop_pair.h"
-#include "tools/bench/hop_sizes.h"
+#include "tools/bench/hop.h"
 
 static unsigned char in[16 << 20] __attribute__((aligned(4096)));
 static unsigned char out[16 << 20] __attribute__((aligned(4096)));
 static uint64_t times_ns[HOP_ROUNDS_MAX];
-static struct two_ranks two;
+static struct pen_two_ranks two;
 
 /* ---- the library's side ---- */
 
@@ -31,10 +31,10 @@ static void make_round(int rank, uint64_t bytes, MPI_Request *receive, MPI_Reque
     MPI_Start(receive);
     MPI_Start(send);
     MPI_Wait(receive, MPI_STATUS_IGNORE);
-    hop_read(in, bytes);
+    pen_timed_read(in, bytes);
   } else {
     MPI_Wait(receive, MPI_STATUS_IGNORE);
-    hop_read(in, bytes);
+    pen_timed_read(in, bytes);
     MPI_Start(receive);
     MPI_Start(send);
   }
@@ -51,17 +51,17 @@ static void measure_mpi(int rank, uint64_t bytes) {
   }
   MPI_Barrier(MPI_COMM_WORLD);
   for (uint64_t k = 0; k < rounds + warm; k++) {
-    const uint64_t start_ns = hop_now_ns();
+    const uint64_t start_ns = pen_now_ns();
     make_round(rank, bytes, &receive, &send);
     if (k >= warm) {
-      times_ns[k - warm] = hop_now_ns() - start_ns;
+      times_ns[k - warm] = pen_now_ns() - start_ns;
     }
   }
   if (rank == 1) { /* the receive that was posted after the last round */
     MPI_Cancel(&receive);
     MPI_Wait(&receive, MPI_STATUS_IGNORE);
   } else {
-    hop_print("mpi", bytes, hop_median_ns(times_ns, rounds));
+    hop_print("mpi", bytes, times_ns, rounds);
   }
   MPI_Request_free(&receive);
   MPI_Request_free(&send);
@@ -88,7 +88,7 @@ static void share_memory(const char *file, int rank) {
       mmap(two.shared.memory, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, descriptor, 0);
   pen_check(mapped != MAP_FAILED, "cannot map %s", file);
   close(descriptor);
-  two.shared.control->spin_ns = HOP_SPIN_NS;
+  two.shared.control->spin_ns = PEN_TIMED_SPIN_NS;
   MPI_Barrier(MPI_COMM_WORLD);
   if (rank == 0) {
     unlink(file);
@@ -97,13 +97,11 @@ static void share_memory(const char *file, int rank) {
 
 static void measure_ours(struct pen_transport *end, int rank, uint64_t bytes) {
   const uint64_t rounds = hop_rounds(bytes), warm = hop_warm_rounds(bytes);
-  hop_set_bytes(&two, bytes);
+  pen_two_ranks_set_bytes(&two, bytes);
   MPI_Barrier(MPI_COMM_WORLD);
-  if (rank == 1) {
-    hop_echo(end, warm + rounds, bytes);
-  } else {
-    hop_call(end, warm, rounds, bytes, times_ns);
-    hop_print("ours", bytes, hop_median_ns(times_ns, rounds));
+  hop_run(end, warm, rounds, bytes, times_ns);
+  if (rank == 0) {
+    hop_print("ours", bytes, times_ns, rounds);
   }
 }
 
@@ -114,12 +112,14 @@ int main(int argc, char **argv) {
   pen_check(argc == 4 || argc == 6, "TRANSPORT FILE TURNS [ADDRESS ADDRESS]");
   hop_pin(rank);
   memset(out, 1, sizeof out); /* else all its pages are the one that is zero */
-  two_ranks_plan(&two);
-  hop_use_one_message(&two, HOP_BYTES_MAX);
-  two.plan.transport = argv[1];
-  two_ranks_share(&two, HOP_SPIN_NS);
+  pen_two_ranks_make(&two, argv[1], HOP_BYTES_MAX);
+  pen_timed_shared_open(&two.shared, &two.plan);
   share_memory(argv[2], rank);
-  struct pen_transport *end = hop_open_end(&two, (uint32_t)rank, argc == 6 ? argv[4 + rank] : NULL);
+  if (argc == 6) {
+    snprintf(two.shared.address, sizeof two.shared.address, "%s", argv[4 + rank]);
+  }
+  struct pen_endpoint endpoint;
+  struct pen_transport *end = hop_open_end(&two, &endpoint, (uint32_t)rank);
   for (int turn = 0; turn < atoi(argv[3]); turn++) {
     for (uint64_t bytes = HOP_BYTES_MIN; bytes <= HOP_BYTES_MAX; bytes *= 2) {
       if (turn % 2 == 0) {

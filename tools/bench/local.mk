@@ -9,7 +9,7 @@ EXTRA_DIST += tools/bench/bench.py tools/bench/bench_gen.py tools/bench/child.py
 BENCH_DISPATCH = $(BENCH_PLANS:%=tools/bench/dispatch_%)
 tools/bench/dispatch_%: $(srcdir)/tools/bench/dispatch.c plan/%.o libruntime.a
 	$(AM_V_CCLD)$(MKDIR_P) $(@D) && $(COMPILE_PLAIN) $(AM_LDFLAGS) $(LDFLAGS) -o $@ $< plan/$*.o libruntime.a $(RUNTIME_LIBS)
-tools_bench_hop_SOURCES = tools/bench/hop.c tools/bench/hop_pair.c tools/bench/hop_pair.h tools/bench/hop_sizes.h tools/bench/transport_plan.c tools/bench/transport_plan.h
+tools_bench_hop_SOURCES = tools/bench/hop.c tools/bench/hop.h
 # The kernels for each instruction set call the threads of libkernels.a, which nothing else asks for here.
 tools_bench_hop_LDADD = $(OFI_ARCHIVES) libruntime.a $(KERNEL_ARCHIVES) libkernels.a $(OFI_LIBS) $(RUNTIME_LIBS)
 if OFI
@@ -50,7 +50,7 @@ bench-hosts: all
 	@for mpi in openmpi mpich; do \
 	  if command -v mpicc.$$mpi >/dev/null; then \
 	    mpicc.$$mpi -std=gnu17 -O2 -I$(srcdir) -o tools/bench/hop_mpi_$$mpi $(srcdir)/tools/bench/hop_mpi.c \
-	      tools/bench/hop_pair.$(OBJEXT) tools/bench/transport_plan.$(OBJEXT) $(HOP_LINK) $(tools_bench_hop_LDADD) || exit; fi; \
+	      $(HOP_LINK) $(tools_bench_hop_LDADD) || exit; fi; \
 	done
 	@sh $(srcdir)/tests/support/hosts.sh 2 $(PYTHON) -B $(srcdir)/tools/bench/hosts.py \
 	  $(if $(PEER),--peer '$(PEER)' --peer-folder '$(PEER_DIR)') $(HOSTS_OPTIONS); status=$$?; \

@@ -147,7 +147,7 @@ def describe(comparison):
     text += f"The plan predicts {figure(comparison.planned_length)} ms and {share(comparison.planned, comparison.planned_length)}"
     if plan["unit"] != "in ms":
         text += (f", with {figure(comparison.unit_ms)} ms for a unit of cost ({plan['unit'].replace('in ', '')}), so that all computing takes "
-                 "as long as measured; costs measured with --measure would make it a prediction of time")
+                 "as long as measured; costs that penstock-NAME measure wrote would make it a prediction of time")
     return text + ". What ends a step (norm, update) is not simulated."
 
 
