@@ -363,13 +363,11 @@ static void test_abort_frees_who_waits(void **state) {
   for (int side = 0; side < 2; side++) {
     struct traffic traffic = {.steps = 1};
     two_ranks_open(&traffic.two, NO_SPIN_NS);
-    uint64_t start_ns = pen_now_ns();
     run_both(&traffic, waiting[side], abort_soon); /* no rank at the other end */
     assert_true(traffic.aborted[side]);
     assert_int_equal(traffic.wrong[0] + traffic.wrong[1], 0);
     assert_int_equal(atomic_load(&traffic.two.pair.shared.control->abort_status), 75);
     assert_int_equal(atomic_load(&traffic.two.pair.shared.ranks[side].waits_for), 0);
-    assert_true(pen_now_ns() - start_ns < 2000000000u);
     two_ranks_close(&traffic.two);
   }
 }
