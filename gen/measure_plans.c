@@ -92,7 +92,7 @@ static void take_replicas(struct pen_topology *t, int64_t replicas) {
   t->cluster_spares = (struct pen_strings){.count = 0};
   t->cluster_mapping = (struct pen_integers){.choice = "block"};
   t->cluster_bind = (struct pen_integers){.choice = "none"};
-  t->cluster_transport = strcmp(t->cluster_device, "cuda") ? "shm" : "ipc";
+  t->cluster_transport = pen_transport_for(t->cluster_device, false);
   t->cluster_ranks_per_host = replicas * t->tensor_parallel_ranks;
   t->cluster_interface = "";
   t->fallback_count = 0;
@@ -171,14 +171,14 @@ static void check_tensor_ranks(void *context) {
 static struct pen_integers tensor_ranks_of(const struct pen_topology *topology) {
   const struct pen_integers *listed = &topology->plan_tensor;
   struct pen_integers ranks = {.value = pen_new(listed->count + 1, sizeof *ranks.value)};
-  const bool cuda = !strcmp(topology->cluster_device, "cuda");
-  for (size_t i = 0; i < listed->count && !cuda; i++) {
+  const bool on_host = pen_device_row(topology->cluster_device)->on_host;
+  for (size_t i = 0; i < listed->count && on_host; i++) {
     struct pen_topology copy = *topology;
     struct pen_refusal refusal;
     if (pen_attempt(check_tensor_ranks, &(struct tensor_job){&copy, listed->value[i]}, &refusal))
       ranks.value[ranks.count++] = listed->value[i];
   }
-  if (!ranks.count) ranks.value[ranks.count++] = cuda ? 1 : topology->tensor_parallel_ranks;
+  if (!ranks.count) ranks.value[ranks.count++] = on_host ? topology->tensor_parallel_ranks : 1;
   return ranks;
 }
 

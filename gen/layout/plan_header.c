@@ -55,10 +55,12 @@ static const char *const *host_names(const struct pen_topology *t) {
   return names;
 }
 
-/* cluster.bind: a word, or the cores of the ranks of a host. */
+/* cluster.bind: a choice, or the cores of the ranks of a host. */
 static void set_binding(struct pen_plan *plan, const struct pen_topology *t) {
   const struct pen_integers *bind = &t->cluster_bind;
-  plan->bind = bind->choice ? bind->choice : "list";
+  plan->bind = PEN_BIND_LIST;
+  for (int mode = 0; bind->choice && mode < PEN_BIND_LIST; mode++)
+    if (!strcmp(bind->choice, pen_bind_text(mode))) plan->bind = (uint8_t)mode;
   plan->core_count = (uint32_t)bind->count;
   uint32_t *core = pen_new(bind->count + 1, sizeof *core);
   for (size_t i = 0; i < bind->count; i++) core[i] = (uint32_t)bind->value[i];
@@ -91,8 +93,8 @@ struct pen_plan *pen_plan_header(const struct pen_topology *t,
   plan->backward_order = (uint8_t)pen_schedule_of(t->pipeline_schedule)->backward_order;
   plan->family = t->model_family;
   plan->version = PEN_VERSION_TEXT;
-  plan->device = t->cluster_device;
-  plan->transport = t->cluster_transport;
+  plan->device = (uint8_t)t->cluster_device;
+  plan->transport = (uint8_t)t->cluster_transport;
   plan->interface = t->cluster_interface;
   set_binding(plan, t);
   if (t->cluster_hosts.count + t->cluster_spares.count > 1) {

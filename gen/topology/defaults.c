@@ -13,7 +13,7 @@
 #include "gen/topology/tensor_parallel.h"
 #include "gen/topology/settings.h"
 
-const char *pen_device_auto = "cpu";
+enum pen_device_kind pen_device_auto = PEN_DEVICE_CPU;
 
 enum { LOSS_ROWS_ON_GPU = 2048 }; /* enough for the full throughput of the matrix products */
 #define LOCAL_THETA 10000.0       /* of Gemma 3 */
@@ -171,11 +171,11 @@ static void default_cluster(struct pen_topology *t) {
   int64_t hosts = (int64_t)t->cluster_hosts.count;
   if (!t->has_cluster_ranks_per_host && hosts)
     t->cluster_ranks_per_host = pen_topology_process_count(t) / hosts;
-  if (!strcmp(t->cluster_device, "auto")) t->cluster_device = pen_device_auto;
-  bool cuda = !strcmp(t->cluster_device, "cuda");
-  if (!strcmp(t->cluster_transport, "auto") && (cuda || hosts < 2))
-    t->cluster_transport = !cuda ? "shm" : hosts > 1 ? "nccl" : "ipc";
-  if (!t->has_model_loss_rows) t->model_loss_rows = cuda ? LOSS_ROWS_ON_GPU : 0;
+  if (t->cluster_device == PEN_DEVICE_AUTO) t->cluster_device = pen_device_auto;
+  if (t->cluster_transport == PEN_TRANSPORT_AUTO)
+    t->cluster_transport = pen_transport_for(t->cluster_device, hosts > 1);
+  if (!t->has_model_loss_rows)
+    t->model_loss_rows = pen_device_row(t->cluster_device)->on_host ? 0 : LOSS_ROWS_ON_GPU;
   if (!t->has_memory_extra_receive_buffers)
     t->memory_extra_receive_buffers = -1; /* layout chooses */
 }

@@ -17,6 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "gen/topology/settings.h"
+
 struct pen_integers {
   size_t count;
   int64_t *value;
@@ -46,15 +48,16 @@ struct pen_measured_links; /* gen/timing/measured_links.h */
 
 /* A field group_name for each setting: pipeline_ranks, model_layers, ... */
 struct pen_topology {
-#define PEN_TYPE_INTEGER int64_t
-#define PEN_TYPE_REAL double
-#define PEN_TYPE_BOOLEAN bool
-#define PEN_TYPE_STRING const char *
-#define PEN_TYPE_INTEGERS struct pen_integers
-#define PEN_TYPE_REALS struct pen_reals
-#define PEN_TYPE_STRINGS struct pen_strings
+#define PEN_TYPE_INTEGER(list) int64_t
+#define PEN_TYPE_REAL(list) double
+#define PEN_TYPE_BOOLEAN(list) bool
+#define PEN_TYPE_STRING(list) const char *
+#define PEN_TYPE_CHOICE(list) enum pen_##list
+#define PEN_TYPE_INTEGERS(list) struct pen_integers
+#define PEN_TYPE_REALS(list) struct pen_reals
+#define PEN_TYPE_STRINGS(list) struct pen_strings
 #define PEN_SETTING(group, name, type, minimum, maximum, default_value, choices, help) \
-  PEN_TYPE_##type group##_##name;
+  PEN_TYPE_##type(choices) group##_##name;
 #include "gen/topology/settings.def"
 #define PEN_SETTING(group, name, type, minimum, maximum, default_value, choices, help) \
   bool has_##group##_##name;

@@ -17,7 +17,7 @@ enum { ACTIONS_MAX = 8000000 }; /* a minute, and 2 GiB, of the generator */
 /* Of one tensor, so that sums over tensors and layers fit 64 bits. */
 #define ELEMENTS_MAX (1LL << 40)
 
-static bool is_cuda(const struct pen_topology *t) { return !strcmp(t->cluster_device, "cuda"); }
+static bool is_cuda(const struct pen_topology *t) { return t->cluster_device == PEN_DEVICE_CUDA; }
 
 /* ---- pipeline ---- */
 
@@ -237,10 +237,13 @@ static void check_hosts(const struct pen_topology *t) {
   check_spares(t);
   check_names_differ(t);
   if (t->cluster_hosts.count < 2) return;
-  if (!strcmp(t->cluster_transport, "shm") || !strcmp(t->cluster_transport, "ipc"))
-    pen_topology_fail(t, "cluster.hosts",
-                      "one host, with cluster.transport = \"%s\": only %s works between hosts",
-                      t->cluster_transport, is_cuda(t) ? "nccl" : "ofi");
+  if (!pen_transport_row(t->cluster_transport)->between_hosts)
+    pen_topology_fail(
+        t, "cluster.hosts",
+        "one host, with cluster.transport = \"%s\": only %s works between hosts",
+        pen_transport_row(t->cluster_transport)->text,
+        pen_transport_row(pen_transport_row(pen_transport_for(t->cluster_device, true))->between)
+            ->text);
   if (!t->has_cluster_port)
     pen_topology_fail(t, "cluster.port", "a TCP port on which the first host listens");
 }
@@ -302,6 +305,17 @@ static void check_speed(const struct pen_topology *t) {
                     (long long)t->pipeline_ranks);
 }
 
+/* The transport is one of the device's. */
+static void check_transport(const struct pen_topology *t) {
+  const char *allowed = "";
+  for (int k = PEN_TRANSPORT_AUTO + 1; k < PEN_TRANSPORTS; k++)
+    if (pen_transport_row(k)->device == t->cluster_device)
+      allowed = pen_text("%s%s\"%s\"", allowed, *allowed ? " or " : "", pen_transport_row(k)->text);
+  if (pen_transport_row(t->cluster_transport)->device != t->cluster_device)
+    pen_topology_fail(t, "cluster.transport", "%s, with the device %s", allowed,
+                      pen_device_row(t->cluster_device)->text);
+}
+
 static void check_cluster(const struct pen_topology *t) {
   check_speed(t);
   check_ranks_per_host(t);
@@ -309,10 +323,7 @@ static void check_cluster(const struct pen_topology *t) {
   pen_tensor_parallel_check_mapping(t);
   check_bind(t);
   bool cuda = is_cuda(t);
-  if (cuda == (strcmp(t->cluster_transport, "ipc") && strcmp(t->cluster_transport, "nccl")))
-    pen_topology_fail(t, "cluster.transport",
-                      cuda ? "\"ipc\" or \"nccl\", with the device cuda"
-                           : "\"shm\" or \"ofi\", with the device cpu");
+  check_transport(t);
   check_hosts(t);
   check_heads_on_gpu(t);
   warn_of_rows_on_gpu(t);

@@ -91,11 +91,20 @@ static bool read_boolean(const struct pen_literal *literal, bool *out) {
   return !literal->string && (*out || !strcasecmp(literal->text, "false"));
 }
 
+/* The enumerator's value: an enum is as wide as an int. */
+static bool read_choice(const struct pen_literal *literal, const struct pen_setting *setting,
+                        int *out) {
+  const struct pen_enumerator *e = setting->choices;
+  while (e->text && literal->string && strcmp(e->text, literal->string)) e++;
+  *out = e->value;
+  return literal->string && e->text;
+}
+
 static bool read_string(const struct pen_literal *literal, const struct pen_setting *setting,
                         const char **out) {
+  int value;
   *out = literal->string;
-  return literal->string &&
-         (!setting->choices || pen_setting_has_choice(setting->choices, literal->string));
+  return literal->string && (!setting->choices || read_choice(literal, setting, &value));
 }
 
 /* ---- values and lists ---- */
@@ -144,6 +153,7 @@ bool pen_value_set(struct pen_topology *topology, const struct pen_setting *sett
     case PEN_REAL: return read_real(value->literal, setting, field);
     case PEN_BOOLEAN: return read_boolean(value->literal, field);
     case PEN_STRING: return read_string(value->literal, setting, field);
+    case PEN_CHOICE: return read_choice(value->literal, setting, field);
     case PEN_INTEGERS: return set_integers(field, setting, value);
     case PEN_REALS: return set_reals(field, setting, value);
     case PEN_STRINGS: return set_strings(field, setting, value);
@@ -161,7 +171,8 @@ static struct pen_literal literal_of(const struct pen_setting *setting, const ch
   if (*literal.text == '"' && pen_literal_string(literal.text + 1, end, &literal.string) == end)
     return literal;
   bool hexadecimal,
-      is_word = setting->type == PEN_STRING || setting->type == PEN_STRINGS ||
+      is_word = setting->type == PEN_STRING || setting->type == PEN_CHOICE ||
+                setting->type == PEN_STRINGS ||
                 (setting->type == PEN_INTEGERS && !is_integer(literal.text, &hexadecimal));
   literal.string = is_word ? literal.text : NULL;
   return literal;
@@ -257,6 +268,10 @@ const char *pen_value_text(const struct pen_topology *topology, const struct pen
   if (setting->type == PEN_INTEGERS && ((const struct pen_integers *)field)->choice)
     return quoted(((const struct pen_integers *)field)->choice);
   if (setting->type >= PEN_INTEGERS) return list_text(field, setting->type);
+  if (setting->type == PEN_CHOICE) {
+    const char *text = pen_enum_text(setting->choices, *(const int *)field);
+    return text ? quoted(text) : NULL;
+  }
   if (setting->type == PEN_BOOLEAN) return *(const bool *)field ? "true" : "false";
   if (setting->type == PEN_STRING)
     return *(const char *const *)field ? quoted(*(const char *const *)field) : NULL;

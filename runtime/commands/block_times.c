@@ -36,13 +36,13 @@ void pen_busy_cores_open(struct pen_busy_cores *cores, const struct pen_plan *pl
   static struct pen_plan bound;
   bound = *plan;
   bound.tensor_ranks = 1; /* there may be fewer cores */
-  bound.bind = "core";
+  bound.bind = PEN_BIND_CORE;
   const struct pen_rank_set all = pen_rank_set_all(&bound);
   pen_binding_open(&cores->binding, &bound, &all);
   const uint32_t count = cores->binding.allowed_count / plan->threads_per_rank;
-  cores->count = strcmp(plan->device, "cpu") != 0 || count == 0 ? 1
-                 : count < PROCESSES_MAX                        ? count
-                                                                : PROCESSES_MAX;
+  cores->count = !pen_device_row(plan->device)->on_host || count == 0 ? 1
+                 : count < PROCESSES_MAX                              ? count
+                                                                      : PROCESSES_MAX;
 }
 
 uint32_t pen_block_processes(const struct pen_plan *plan, const struct pen_busy_cores *cores) {
@@ -169,7 +169,7 @@ static struct pen_trace *open_rings(const struct pen_plan *plan, uint32_t count)
     rings[i] = (struct pen_trace){.events = map_shared(ring_bytes(plan)),
                                   .capacity = (uint64_t)actions_of(plan)->action_count * STEPS_MAX,
                                   .descriptor = -1,
-                                  .of_processor = strcmp(plan->device, "cpu") == 0};
+                                  .of_processor = pen_device_row(plan->device)->on_host};
   }
   return rings;
 }

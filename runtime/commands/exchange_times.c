@@ -52,8 +52,8 @@ struct exchange_member {
 static uint32_t op_count(const struct pen_plan *plan) { return SETS * plan->tensor_ranks; }
 
 static void make_plan(struct exchange_plan *made, uint32_t members) {
-  *made = (struct exchange_plan){.plan = {.transport = "shm",
-                                          .device = "cpu",
+  *made = (struct exchange_plan){.plan = {.transport = PEN_TRANSPORT_SHM,
+                                          .device = PEN_DEVICE_CPU,
                                           .rank_count = 1,
                                           .replica_count = 1,
                                           .tensor_ranks = members,

@@ -35,12 +35,12 @@ struct message_run {
   struct round_times *times;
 };
 
-static void make_plan(struct message_pair *pair, const char *transport) {
+static void make_plan(struct message_pair *pair, int transport) {
   *pair = (struct message_pair){
       .channels = {{.from_rank = 0, .to_rank = 1, .message_count = 1},
                    {.from_rank = 1, .to_rank = 0, .message_count = 1}},
-      .plan = {.transport = transport,
-               .device = "cpu",
+      .plan = {.transport = (uint8_t)transport,
+               .device = PEN_DEVICE_CPU,
                .rank_count = 2,
                .replica_count = 1,
                .tensor_ranks = 1,
@@ -104,7 +104,7 @@ static void exchange_all(void *context, uint32_t rank) {
   }
 }
 
-void pen_message_times(const char *transport, const struct pen_busy_cores *cores,
+void pen_message_times(int transport, const struct pen_busy_cores *cores,
                        double ms[PEN_MESSAGE_SIZES]) {
   static struct message_pair pair;
   struct message_run run = {.pair = &pair, .times = pen_timed_memory(sizeof(struct round_times))};

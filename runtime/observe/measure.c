@@ -242,7 +242,7 @@ static json_t *measured_json(const struct work *work, double step_ns) {
   json_t *object = json_object(), *stages = json_array();
   json_object_set_new(object, "name", json_string(plan->name));
   json_object_set_new(object, "schedule", json_string(plan->schedule));
-  json_object_set_new(object, "device", json_string(plan->device));
+  json_object_set_new(object, "device", json_string(pen_device_row(plan->device)->text));
   json_object_set_new(object, "model_digest", json_string(digest));
   json_object_set_new(object, "ranks", json_integer(plan->rank_count));
   json_object_set_new(object, "tensor", json_integer(plan->tensor_ranks));

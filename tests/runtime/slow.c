@@ -96,7 +96,7 @@ static struct pen_run *make_run(void) {
   *plan = (struct pen_plan){.rank_count = RANKS,
                             .replica_count = 1,
                             .tensor_ranks = 1,
-                            .device = "cpu",
+                            .device = PEN_DEVICE_CPU,
                             .forecast = {.unit = "in flops", .makespan = 1, .busy = busy}};
   run->plan = plan;
   run->profile = make_profile();

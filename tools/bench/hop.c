@@ -75,7 +75,7 @@ static void enter(const char *file) {
   close(namespace);
 }
 
-static void measure_sizes(const char *transport, char **places) {
+static void measure_sizes(uint8_t transport, char **places) {
   static struct two_ranks two;
   static uint64_t times_ns[HOP_ROUNDS_MAX];
   two_ranks_plan(&two);
@@ -111,9 +111,9 @@ static void measure_sizes(const char *transport, char **places) {
 
 int main(int argc, char **argv) {
   if (argc == 2 && strcmp(argv[1], "shm") == 0) {
-    measure_sizes("shm", NULL);
+    measure_sizes(PEN_TRANSPORT_SHM, NULL);
   } else if (argc == 6 && strcmp(argv[1], "ofi") == 0) {
-    measure_sizes("ofi", argv + 2);
+    measure_sizes(PEN_TRANSPORT_OFI, argv + 2);
   } else {
     measure_one_size(argc > 1 ? strtoull(argv[1], NULL, 10) : ROUNDS);
   }

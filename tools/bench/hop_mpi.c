@@ -72,8 +72,9 @@ static void measure_mpi(int rank, uint64_t bytes) {
 /* Rank 0 makes the file, and both map its start in place of their own memory. Over ofi the arenas
  * stay the processes' own. */
 static void share_memory(const char *file, int rank) {
-  const size_t bytes = strcmp(two.plan.transport, "shm") == 0 ? two.shared.bytes
-                                                              : two.shared.receive_region_offset[0];
+  const size_t bytes = two.plan.transport == PEN_TRANSPORT_SHM
+                           ? two.shared.bytes
+                           : two.shared.receive_region_offset[0];
   int descriptor = -1;
   if (rank == 0) {
     descriptor = open(file, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -116,7 +117,7 @@ int main(int argc, char **argv) {
   memset(out, 1, sizeof out); /* else all its pages are the one that is zero */
   two_ranks_plan(&two);
   hop_use_one_message(&two, HOP_BYTES_MAX);
-  two.plan.transport = argv[1];
+  two.plan.transport = strcmp(argv[1], "shm") == 0 ? PEN_TRANSPORT_SHM : PEN_TRANSPORT_OFI;
   two_ranks_share(&two, HOP_SPIN_NS);
   share_memory(argv[2], rank);
   struct pen_transport *end = hop_open_end(&two, (uint32_t)rank, argc == 6 ? argv[4 + rank] : NULL);

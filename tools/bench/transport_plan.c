@@ -33,7 +33,7 @@ void two_ranks_plan(struct two_ranks *two) {
                                       .messages = two->messages,
                                       .channel_count = 2,
                                       .message_count = MESSAGES + 1};
-  two->plan = (struct pen_plan){.transport = "shm",
+  two->plan = (struct pen_plan){.transport = PEN_TRANSPORT_SHM,
                                 .rank_count = 2,
                                 .replica_count = 1,
                                 .tensor_ranks = 1,
