@@ -17,8 +17,6 @@
 #include "gen/model/model.h"
 #include "gen/lower/profiles.h"
 
-#include <string.h>
-
 #include "gen/base/arena.h"
 #include "gen/base/pass_times.h"
 #include "gen/families/families.h"

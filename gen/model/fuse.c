@@ -12,8 +12,6 @@
  * a weight, which changes its bits: all ranks and replicas of a model fuse alike. */
 #include "gen/model/fuse.h"
 
-#include <string.h>
-
 #include "gen/base/arena.h"
 #include "gen/model/append.h"
 #include "gen/model/op_signature.h"

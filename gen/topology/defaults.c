@@ -61,7 +61,7 @@ static void require_schedule(struct pen_topology *t) {
 }
 
 static void require_rope(const struct pen_topology *t) {
-  const char *kind = t->model_rope_scaling;
+  const enum pen_rope_scaling kind = t->model_rope_scaling;
   const struct {
     bool given;
     const char *name;
@@ -69,14 +69,15 @@ static void require_rope(const struct pen_topology *t) {
                     {t->has_model_rope_original_sequence, "original_sequence"},
                     {t->has_model_rope_low_freq_factor, "low_freq_factor"},
                     {t->has_model_rope_high_freq_factor, "high_freq_factor"}};
-  for (size_t i = 0; !kind && i < sizeof needs_kind / sizeof *needs_kind; i++)
+  for (size_t i = 0; !t->has_model_rope_scaling && i < sizeof needs_kind / sizeof *needs_kind; i++)
     if (needs_kind[i].given)
       require_settings(t, "model.rope_scaling",
                        pen_text("model.rope_%s needs it: ", needs_kind[i].name));
-  if (!kind || !strcmp(kind, "none")) return;
+  if (!t->has_model_rope_scaling || kind == PEN_ROPE_SCALING_NONE) return;
   require_settings(t, "model.rope_factor",
-                   pen_text("model.rope_scaling = \"%s\" needs it: ", kind));
-  if (!strcmp(kind, "llama3"))
+                   pen_text("model.rope_scaling = \"%s\" needs it: ",
+                            pen_enum_text(pen_enum_rope_scaling, (int)kind)));
+  if (kind == PEN_ROPE_SCALING_LLAMA3)
     require_settings(t, "model.rope_original_sequence",
                      "model.rope_scaling = \"llama3\" needs it: ");
 }
@@ -128,12 +129,10 @@ static void default_pipeline(struct pen_topology *t) {
 /* Settings that the kind of rope scaling does not use have no value, so that they are not part of
  * the model's digest. */
 static void default_rope(struct pen_topology *t, bool rotary) {
-  const char *kind = rotary ? t->model_rope_scaling : NULL;
-  if (!kind || !strcmp(kind, "none")) {
-    t->model_rope_scaling = NULL;
-    t->model_rope_factor = 0;
-  }
-  if (!kind || strcmp(kind, "llama3")) {
+  if (!rotary || t->model_rope_scaling == PEN_ROPE_SCALING_NONE)
+    t->model_rope_scaling = (enum pen_rope_scaling)PEN_UNSET;
+  if ((int)t->model_rope_scaling == PEN_UNSET) t->model_rope_factor = 0;
+  if (t->model_rope_scaling != PEN_ROPE_SCALING_LLAMA3) {
     t->model_rope_low_freq_factor = t->model_rope_high_freq_factor = 0;
     t->model_rope_original_sequence = 0;
     return;
@@ -163,7 +162,7 @@ static void default_optimizer(struct pen_topology *t) {
           tenth = (t->optimizer_steps + 9) / 10;
   if (left < 0)
     t->optimizer_decay_steps = 0;
-  else if (!t->has_optimizer_decay_steps && strcmp(t->optimizer_decay, "wsd") == 0)
+  else if (!t->has_optimizer_decay_steps && t->optimizer_decay == PEN_DECAY_WSD)
     t->optimizer_decay_steps = tenth < left ? tenth : left;
 }
 
@@ -220,7 +219,7 @@ void pen_topology_expand_lists(struct pen_topology *t) {
   expand_reals(t, "costs.reduce", &t->costs_reduce);
   expand_reals(t, "costs.gather", &t->costs_gather);
   size_t stages = (size_t)(t->pipeline_ranks * t->pipeline_stages_per_rank);
-  struct pen_strings *recompute = &t->memory_recompute;
+  struct pen_chosen *recompute = &t->memory_recompute;
   void *values = recompute->value;
   if (!expand_list(&recompute->count, &values, recompute->for_all, sizeof *recompute->value,
                    stages))

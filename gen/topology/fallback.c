@@ -54,7 +54,8 @@ void pen_fallback_forget(struct pen_topology *topology, const struct pen_setting
   forget(topology, "pipeline.warmup");
   forget(topology, "pipeline.zero_bubble");
   forget(topology, "pipeline.schedule_file");
-  topology->pipeline_placement = topology->pipeline_schedule_file = NULL;
+  topology->pipeline_placement = (enum pen_placement)PEN_UNSET;
+  topology->pipeline_schedule_file = NULL;
 }
 
 static void forget_costs(struct pen_topology *t) {

@@ -166,8 +166,8 @@ const char *pen_setting_hint_group(const char *group) {
 }
 
 bool pen_setting_takes_one(const struct pen_setting *setting) {
-  return setting->type == PEN_REALS ||
-         ((setting->type == PEN_STRINGS || setting->type == PEN_INTEGERS) && setting->choices);
+  return setting->type == PEN_REALS || setting->type == PEN_CHOICES ||
+         (setting->type == PEN_INTEGERS && setting->choices);
 }
 
 const char *pen_setting_quoted(const char *choices) {
@@ -215,17 +215,15 @@ const char *pen_setting_allowed(const struct pen_setting *setting) {
       return pen_text("a whole number from %.0f to %.0f", setting->minimum, setting->maximum);
     case PEN_REAL: return real_bounds(setting);
     case PEN_BOOLEAN: return "true or false";
-    case PEN_STRING: return setting->choices ? quoted_list(setting->choices) : "a string in quotes";
+    case PEN_STRING: return "a string in quotes";
     case PEN_CHOICE: return quoted_list(setting->choices);
     case PEN_INTEGERS:
       return pen_text("%s%sa list of whole numbers from %.0f to %.0f",
                       setting->choices ? quoted_list(setting->choices) : "",
                       setting->choices ? ", or " : "", setting->minimum, setting->maximum);
     case PEN_REALS: return pen_text("%s, or a list of such", real_bounds(setting));
-    case PEN_STRINGS:
-      if (!setting->choices)
-        return pen_text("a list of strings in quotes, at most %d", PEN_STRINGS_MAX);
-      return pen_text("%s, or a list of such", quoted_list(setting->choices));
+    case PEN_STRINGS: return pen_text("a list of strings in quotes, at most %d", PEN_STRINGS_MAX);
+    case PEN_CHOICES: return pen_text("%s, or a list of such", quoted_list(setting->choices));
   }
   return "";
 }

@@ -24,6 +24,7 @@ enum pen_setting_type {
   PEN_INTEGERS,
   PEN_REALS,
   PEN_STRINGS,
+  PEN_CHOICES,
 };
 
 /* ---- choices ---- */
@@ -39,7 +40,7 @@ enum pen_setting_type {
 /* A choice of memory.recompute that is resolved before there is a plan. */
 enum { PEN_RECOMPUTE_AUTO = PEN_RECOMPUTE_KINDS };
 
-/* A setting of choices without a value. */
+/* A setting without a value, or with a list instead of a choice. */
 enum { PEN_UNSET = -1 };
 
 struct pen_enumerator {

@@ -22,7 +22,7 @@
 struct pen_integers {
   size_t count;
   int64_t *value;
-  const char *choice; /* a word instead of the list; null: the list */
+  int choice; /* instead of the list, if the setting has choices; PEN_UNSET: the list */
 };
 struct pen_reals {
   size_t count;
@@ -32,6 +32,10 @@ struct pen_reals {
 struct pen_strings {
   size_t count;
   const char **value;
+};
+struct pen_chosen {
+  size_t count;
+  int *value; /* of the setting's enum */
   bool for_all;
 };
 
@@ -56,6 +60,7 @@ struct pen_topology {
 #define PEN_TYPE_INTEGERS(list) struct pen_integers
 #define PEN_TYPE_REALS(list) struct pen_reals
 #define PEN_TYPE_STRINGS(list) struct pen_strings
+#define PEN_TYPE_CHOICES(list) struct pen_chosen
 #define PEN_SETTING(group, name, type, minimum, maximum, default_value, choices, help) \
   PEN_TYPE_##type(choices) group##_##name;
 #include "gen/topology/settings.def"
@@ -114,9 +119,6 @@ struct pen_setting_text {
  * other values. */
 struct pen_topology *pen_topology_with(const struct pen_topology *written,
                                        const struct pen_setting_text *change, size_t count);
-
-/* model.dtype as enum pen_dtype. */
-uint8_t pen_topology_dtype(const struct pen_topology *topology);
 
 /* Tensor ranks that share the tokens of values between the matrices; 1: each has all of them. */
 static inline uint32_t pen_topology_token_ranks(const struct pen_topology *t) {

@@ -23,9 +23,9 @@ static bool is_cuda(const struct pen_topology *t) { return t->cluster_device == 
 
 /* Settings that the schedule determines must agree with it. */
 static void check_schedule_row(const struct pen_topology *t, const struct pen_schedule *schedule) {
-  if (schedule->strict && strcmp(t->pipeline_placement, schedule->placement))
-    pen_topology_fail(t, "pipeline.placement", "\"%s\", with the schedule %s", schedule->placement,
-                      schedule->name);
+  if (schedule->strict && t->pipeline_placement != schedule->placement)
+    pen_topology_fail(t, "pipeline.placement", "\"%s\", with the schedule %s",
+                      pen_enum_text(pen_enum_placement, (int)schedule->placement), schedule->name);
   if (schedule->warmup && t->pipeline_warmup != schedule->warmup)
     pen_topology_fail(t, "pipeline.warmup", "%u, with the schedule %s", schedule->warmup,
                       schedule->name);
@@ -53,7 +53,7 @@ static int64_t border_count(const struct pen_topology *t) {
   int64_t ranks = t->pipeline_ranks, turns = t->pipeline_stages_per_rank - 1,
           stages = ranks * (turns + 1);
   if (ranks == 1) return 0;
-  return stages - 1 - (strcmp(t->pipeline_placement, "v") ? 0 : turns);
+  return stages - 1 - (t->pipeline_placement == PEN_PLACEMENT_V ? turns : 0);
 }
 
 /* Checks products of settings; all fit 64 bits. */
@@ -107,7 +107,7 @@ static void check_window(const struct pen_topology *t, const struct pen_family_r
 
 static void check_model(const struct pen_topology *t) {
   const struct pen_family_row *family = pen_family_row_of(t->model_family);
-  if (family->needs_tokens == !strcmp(t->model_loss, "sum"))
+  if (family->needs_tokens == (t->model_loss == PEN_LOSS_SUM))
     pen_topology_fail(
         t, "model.loss", "%s; family %s has %s",
         family->needs_tokens ? "\"cross_entropy\" or \"cross_entropy_sum\"" : "\"sum\"",
@@ -162,7 +162,7 @@ enum { GRID_MOST = 65535 };
 /* Checks what the attention kernels on a GPU support. */
 static void check_heads_on_gpu(const struct pen_topology *t) {
   if (!is_cuda(t) || !pen_family_row_of(t->model_family)->needs_tokens) return;
-  if (!strcmp(t->model_dtype, "bf16") && (t->model_head_dim % 8 || t->model_head_dim > 128))
+  if (t->model_dtype == PEN_BF16 && (t->model_head_dim % 8 || t->model_head_dim > 128))
     pen_topology_fail(
         t, "model.head_dim",
         "a multiple of 8, at most 128, with model.dtype = \"bf16\" and cluster.device = \"cuda\"");
@@ -188,7 +188,7 @@ static void warn_of_rows_on_gpu(const struct pen_topology *t) {
   } rows[] = {{"model.hidden", t->model_hidden},
               {"model.ffn", t->model_ffn},
               {"model.vocab", t->model_vocab}};
-  if (!is_cuda(t) || strcmp(t->model_dtype, "bf16") ||
+  if (!is_cuda(t) || t->model_dtype != PEN_BF16 ||
       !pen_family_row_of(t->model_family)->needs_tokens)
     return;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -268,7 +268,7 @@ static void check_ranks_per_host(const struct pen_topology *t) {
 static void check_mapping(const struct pen_topology *t) {
   size_t total = (size_t)pen_topology_process_count(t), hosts = t->cluster_hosts.count;
   const struct pen_integers *mapping = &t->cluster_mapping;
-  if (mapping->choice) return;
+  if (mapping->choice != PEN_UNSET) return;
   if (mapping->count != total)
     pen_topology_fail(t, "cluster.mapping", "a list of %zu, one a rank", total);
   size_t *ranks = pen_new(hosts, sizeof *ranks);
@@ -292,7 +292,7 @@ static void check_mapping(const struct pen_topology *t) {
 /* A list has the cores of the ranks of a host. */
 static void check_bind(const struct pen_topology *t) {
   const size_t cores = (size_t)(t->cluster_ranks_per_host * t->cluster_threads_per_rank);
-  if (!t->cluster_bind.choice && t->cluster_bind.count != cores)
+  if (t->cluster_bind.choice == PEN_UNSET && t->cluster_bind.count != cores)
     pen_topology_fail(t, "cluster.bind", "a list of %zu cores, %lld for each rank of a host", cores,
                       (long long)t->cluster_threads_per_rank);
 }

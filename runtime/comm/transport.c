@@ -2,7 +2,6 @@
 #include "runtime/comm/transport.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "runtime/base/check.h"
 #include "runtime/comm/ipc.h"

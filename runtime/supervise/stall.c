@@ -2,7 +2,6 @@
  * itself in shared memory. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "runtime/base/check.h"
 #include "runtime/comm/failure_text.h"
