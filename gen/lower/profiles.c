@@ -17,8 +17,6 @@
 #include "gen/model/model.h"
 #include "gen/lower/profiles.h"
 
-#include <string.h>
-
 #include "gen/base/arena.h"
 #include "gen/base/pass_times.h"
 #include "gen/families/families.h"
@@ -58,7 +56,7 @@ static struct pen_profile_input generation_profile(const struct pen_bucket *buck
                                                    const char *name) {
   /* The command reads a row of the logits: on a device after the step, so that all are kept; on the
    * CPU while it is there. Of split weights it gets columns; they are joined where all are kept. */
-  if (!strcmp(window->cluster_device, "cuda")) window->model_loss_rows = 0;
+  if (!pen_device_row(window->cluster_device)->on_host) window->model_loss_rows = 0;
   window->joins_logits = window->tensor_parallel_ranks == 1 && window->model_loss_rows == 0;
   if (window->sequence % window->tensor_parallel_partials) /* or fewer tokens than tensor ranks */
     window->tensor_parallel_sequence = false;

@@ -228,7 +228,7 @@ uint32_t pen_op_rope_table(struct pen_graph *graph, const char *name, int64_t he
       pen_append_with_outputs(graph, &graph->start, PEN_OP_ROPE_TABLE, name, NULL,
                               (int64_t[]){t->model_sequence, head_dim / 2}, 2, PEN_ROLE_CONSTANT);
   op->real[0] = theta;
-  if (scaled && t->model_rope_scaling) op->real[1] = t->model_rope_factor;
+  if (scaled && t->model_rope_factor > 0) op->real[1] = t->model_rope_factor;
   if (scaled && t->model_rope_original_sequence) {
     double between = t->model_rope_high_freq_factor - t->model_rope_low_freq_factor;
     op->real[2] = (double)t->model_rope_original_sequence / (2 * M_PI * between);

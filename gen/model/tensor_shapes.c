@@ -69,7 +69,7 @@ struct pen_shape pen_shape_of(const struct pen_topology *t, const struct pen_fam
   for (uint32_t i = 0; i < shape.extent_count; i++)
     if (__builtin_mul_overflow(shape.elements, shape.extent[i], &shape.elements))
       FAIL(t, family, declared, "is %s", "too large");
-  shape.dtype = declared->dtype == PEN_OF_MODEL ? pen_topology_dtype(t) : declared->dtype;
+  shape.dtype = declared->dtype == PEN_OF_MODEL ? (uint8_t)t->model_dtype : declared->dtype;
   if (__builtin_mul_overflow(shape.elements, pen_dtype_bytes(shape.dtype), &shape.bytes))
     FAIL(t, family, declared, "is %s", "too large");
   return shape;
