@@ -28,6 +28,7 @@ static uint64_t extent_of(const struct pen_topology *t, const char *word, size_t
       {"batch", t->pipeline_microbatches * t->batch_microbatch},
       {"sequence", t->sequence},
       {"held", t->sequence / pen_topology_token_ranks(t)},
+      {"predicting", t->generates ? 1 : t->sequence},
       {"positions", t->model_sequence},
       {"hidden", t->model_hidden},
       {"ffn", t->model_ffn},
