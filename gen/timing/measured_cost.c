@@ -20,16 +20,17 @@ static void read_blocks(struct pen_measured *measured, const json_t *root) {
   const char *path = measured->path;
   measured->device = read_text(path, root, "device");
   measured->dtype = read_text(path, root, "dtype");
-  measured->sequence = pen_costs_json_count(path, "sequence", json_object_get(root, "sequence"));
+  measured->sequence =
+      pen_costs_json_setting(path, "sequence", json_object_get(root, "sequence"), "model.sequence");
   measured->blocks = pen_measured_blocks_read(path, json_object_get(root, "blocks"));
   measured->links = pen_measured_links_read(path, json_object_get(root, "messages"),
                                             json_object_get(root, "collectives"));
   const json_t *optimizer = json_object_get(root, "optimizer"),
                *norm = json_object_get(optimizer, "norm_ms_per_element");
-  measured->update_element = pen_costs_json_number(path, "optimizer.ms_per_element",
-                                                   json_object_get(optimizer, "ms_per_element"));
+  measured->update_element = pen_costs_json_time(path, "optimizer.ms_per_element",
+                                                 json_object_get(optimizer, "ms_per_element"));
   measured->norm_element =
-      norm ? pen_costs_json_number(path, "optimizer.norm_ms_per_element", norm) : 0;
+      norm ? pen_costs_json_time(path, "optimizer.norm_ms_per_element", norm) : 0;
 }
 
 struct pen_measured *pen_measured_read(const char *path) {
@@ -41,14 +42,12 @@ struct pen_measured *pen_measured_read(const char *path) {
                         "must be an object, as penstock-NAME train --measure writes it");
   const json_t *version = json_object_get(root, "version"),
                *overlap = json_object_get(root, "overlap");
-  measured->version = version ? pen_costs_json_count32(path, "version", version) : 1;
-  measured->overlap = overlap ? pen_costs_json_number(path, "overlap", overlap) : -1;
+  measured->version = version ? (uint32_t)pen_costs_json_count(path, "version", version, 1, 2) : 1;
+  measured->overlap = overlap ? pen_costs_json_time(path, "overlap", overlap) : -1;
   if (measured->version == 1)
     measured->stages = pen_measured_stages_read(path, root);
-  else if (measured->version == 2)
-    read_blocks(measured, root);
   else
-    pen_costs_json_fail(path, "version", "must be 1 or 2");
+    read_blocks(measured, root);
   json_decref(root);
   return measured;
 }

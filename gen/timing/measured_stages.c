@@ -64,8 +64,8 @@ static uint8_t read_recompute(const char *path, size_t stage, const json_t *valu
 }
 
 static double read_time(const char *path, size_t stage, const json_t *object, const char *key) {
-  return pen_costs_json_number(path, pen_text("stages[%zu].%s", stage, key),
-                               json_object_get(object, key));
+  return pen_costs_json_time(path, pen_text("stages[%zu].%s", stage, key),
+                             json_object_get(object, key));
 }
 
 static double read_time_if_any(const char *path, size_t stage, const json_t *object,
@@ -87,21 +87,23 @@ static void read_backward(const char *path, size_t stage, const json_t *object,
   }
 }
 
-static uint32_t read_count_if_any(const char *path, const json_t *root, const char *key) {
+static uint32_t read_setting_if_any(const char *path, const json_t *root, const char *key,
+                                    const char *setting) {
   const json_t *value = json_object_get(root, key);
-  return value ? pen_costs_json_count32(path, key, value) : 0;
+  return value ? pen_costs_json_setting(path, key, value, setting) : 0;
 }
 
 static struct measured_stage read_stage(const char *path, size_t stage, const json_t *object) {
   if (!json_is_object(object))
     pen_costs_json_fail(path, pen_text("stages[%zu]", stage), "must be an object");
-  if (pen_costs_json_count32(path, pen_text("stages[%zu].stage", stage),
-                             json_object_get(object, "stage")) != stage)
+  if (pen_costs_json_count(path, pen_text("stages[%zu].stage", stage),
+                           json_object_get(object, "stage"), 0, UINT32_MAX) != stage)
     pen_costs_json_fail(path, pen_text("stages[%zu].stage", stage),
                         "stages are listed in order, from 0");
   struct measured_stage read = {
       .parameters = pen_costs_json_count(path, pen_text("stages[%zu].parameters", stage),
-                                         json_object_get(object, "parameters"))};
+                                         json_object_get(object, "parameters"), 0,
+                                         PEN_COSTS_PARAMETERS_MOST)};
   read.forward = read_time(path, stage, object, "forward");
   read.send = read_time(path, stage, object, "send");
   read.send_host = read_time_if_any(path, stage, object, "send_host");
@@ -118,12 +120,13 @@ struct pen_measured_stages *pen_measured_stages_read(const char *path, const jso
   file->path = path;
   if (!unit || strcmp(unit, "ms") != 0) pen_costs_json_fail(path, "unit", "must be \"ms\"");
   read_digest(file, json_object_get(root, "model_digest"));
-  file->microbatch =
-      pen_costs_json_count32(path, "microbatch", json_object_get(root, "microbatch"));
-  file->sequence = pen_costs_json_count32(path, "sequence", json_object_get(root, "sequence"));
-  file->tensor = read_count_if_any(path, root, "tensor");
-  file->partials = read_count_if_any(path, root, "partials");
-  pen_costs_json_number(path, "step", json_object_get(root, "step"));
+  file->microbatch = pen_costs_json_setting(path, "microbatch", json_object_get(root, "microbatch"),
+                                            "batch.microbatch");
+  file->sequence =
+      pen_costs_json_setting(path, "sequence", json_object_get(root, "sequence"), "model.sequence");
+  file->tensor = read_setting_if_any(path, root, "tensor", "tensor_parallel.ranks");
+  file->partials = read_setting_if_any(path, root, "partials", "tensor_parallel.partials");
+  pen_costs_json_time(path, "step", json_object_get(root, "step"));
   if (!json_is_array(stages))
     pen_costs_json_fail(path, "stages", "must be a list with an object for each stage");
   file->count = json_array_size(stages);

@@ -100,13 +100,13 @@ ok "a pair takes what the file says" sh -c "awk 'BEGIN { exit !($less > 0 && $le
 refuses 78 '-s costs.overlap = 2: not with --costs, which are in ms: two.json must have "overlap"' two.json $pairs -s costs.overlap=2
 ok "where there are no pairs it is of no use" "$gen" --check --costs=two.json -s costs.overlap=2 two.cfg
 change 's/"unit"/"overlap": -1, "unit"/'
-refuses 65 "bad.json: overlap: must be a number, 0 or more" bad.json
+refuses 65 "bad.json: overlap = -1: 0, or a number from 1e-30 to 1e+30" bad.json
 change 's/"ms"/"s"/'
 refuses 65 'bad.json: unit: must be "ms"' bad.json
 change 's/"forward": [0-9.]*/"forward": -1/'
-refuses 65 "bad.json: stages[0].forward: must be a number, 0 or more" bad.json
+refuses 65 "bad.json: stages[0].forward = -1: 0, or a number from 1e-30 to 1e+30" bad.json
 change 's/"send": [0-9.]*/"send": "soon"/'
-refuses 65 "bad.json: stages[0].send: must be a number, 0 or more" bad.json
+refuses 65 'bad.json: stages[0].send = "soon": 0, or a number from 1e-30 to 1e+30' bad.json
 change '/"forward"/d'
 refuses 65 "bad.json: stages[0].forward: is missing" bad.json
 change '/"backward"/d'
@@ -118,7 +118,7 @@ refuses 65 "bad.json: stages[1].stage: stages are listed in order, from 0" bad.j
 change 's/"model_digest": "./"model_digest": "x/'
 refuses 65 "bad.json: model_digest: must be 64 hexadecimal digits" bad.json
 change 's/"microbatch": 2/"microbatch": 99999999999/'
-refuses 65 "bad.json: microbatch: is too large" bad.json
+refuses 65 "bad.json: microbatch = 99999999999: a whole number from 1 to 65536" bad.json
 stage='"parameters": 1, "forward": 1, "backward": 1, "send": 0, "recomputes": "none"'
 change "s/\"stages\": \[/\"stages\": [{\"stage\": 0, $stage}, {\"stage\": 1, $stage}, {\"stage\": 2, $stage}], \"more\": [/"
 refuses 65 "bad.json: stages: 3 were measured, the plan has 2" bad.json
