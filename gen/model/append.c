@@ -82,7 +82,8 @@ uint32_t pen_add_weight_row(struct pen_graph *graph, const struct pen_weight *sh
   weight->bf16_offset = UINT64_MAX;
   weight->frozen = pen_weight_is_frozen(graph->topology, weight->tensor);
   if (__builtin_mul_overflow(weight->dim[0], weight->dim[1] ? weight->dim[1] : 1, &weight->count))
-    pen_stop(PEN_EXIT_TOPOLOGY, "%s: weight %s is too large", graph->topology->path, weight->name);
+    pen_stop(PEN_EXIT_TOPOLOGY, "%s: weight %s is too large: " PEN_MODEL_SETTINGS,
+             graph->topology->path, weight->name);
   return index;
 }
 
