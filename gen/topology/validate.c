@@ -15,7 +15,7 @@
 
 enum {
   ACTIONS_MAX = 8000000,           /* a minute, and 2 GiB, of the generator */
-  LAYER_MICROBATCHES_MAX = 1 << 24 /* each action is verified layer by layer */
+  LAYER_MICROBATCHES_MAX = 1 << 22 /* 6 GiB: each action is verified layer by layer */
 };
 /* Of one tensor, so that sums over tensors and layers fit 64 bits. */
 #define ELEMENTS_MAX (1LL << 40)
