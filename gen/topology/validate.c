@@ -13,7 +13,10 @@
 #include "gen/topology/weight_decay.h"
 #include "runtime/plan/plan.h"
 
-enum { ACTIONS_MAX = 8000000 }; /* a minute, and 2 GiB, of the generator */
+enum {
+  ACTIONS_MAX = 8000000,           /* a minute, and 2 GiB, of the generator */
+  LAYER_MICROBATCHES_MAX = 1 << 22 /* 6 GiB: each action is verified layer by layer */
+};
 /* Of one tensor, so that sums over tensors and layers fit 64 bits. */
 #define ELEMENTS_MAX (1LL << 40)
 
@@ -68,6 +71,12 @@ static void check_actions(const struct pen_topology *t) {
                       "at most %d actions; %lld ranks x %lld stages and these would make %lld",
                       ACTIONS_MAX, (long long)t->pipeline_ranks,
                       (long long)t->pipeline_stages_per_rank, (long long)actions);
+  if (t->pipeline_microbatches * t->model_layers > LAYER_MICROBATCHES_MAX)
+    pen_topology_fail(
+        t, "pipeline.microbatches",
+        "microbatches times model.layers are at most %d: at most %lld with %lld layers",
+        LAYER_MICROBATCHES_MAX, (long long)(LAYER_MICROBATCHES_MAX / t->model_layers),
+        (long long)t->model_layers);
   if (stages > UINT16_MAX) /* struct pen_action's stage */
     pen_topology_fail(t, "pipeline.stages_per_rank",
                       "at most %d stages in all; %lld ranks would have %lld", UINT16_MAX,

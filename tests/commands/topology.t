@@ -424,6 +424,7 @@ pipeline.ranks=3 partition.before=[lm_head,lm_head]	-s partition.before = [lm_he
 partition.layers=[2,2] partition.before=[lm_head]	-s partition.before = [lm_head]: not together with partition.layers
 partition.layers=[2,2] partition.balance=time	-s partition.balance = time: "count", together with partition.layers, which leaves nothing to balance
 pipeline.ranks=4 pipeline.stages_per_rank=2 partition.balance=time	base.cfg:8: model.layers = 4: leaves a stage with no layer: the model can be cut into at most 6 stages, ranks x stages_per_rank is 8
+model.layers=8192 pipeline.microbatches=65536	-s pipeline.microbatches = 65536: microbatches times model.layers are at most 4194304: at most 512 with 8192 layers
 pipeline.ranks=4096 pipeline.stages_per_rank=64 pipeline.microbatches=65536	-s pipeline.microbatches = 65536: at most 8000000 actions; 4096 ranks x 64 stages and these would make 103078952960
 model.sequence=1048576 batch.microbatch=65536	-s batch.microbatch = 65536: at most 2^40 elements a tensor; x model.sequence = 1048576 x 64 wide is more
 model.sequence=1048576 batch.microbatch=65536 model.heads=65536 model.head_dim=65536	-s batch.microbatch = 65536: at most 2^40 elements a tensor; x model.sequence = 1048576 x 4294967296 wide is more
