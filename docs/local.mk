@@ -1,6 +1,7 @@
 # docs: shipped with the sources.
 EXTRA_DIST += \
   NEWS \
+  docs/contracts.md \
   docs/design.md \
   docs/examples/penstock.sbatch \
   docs/examples/penstock.service \
