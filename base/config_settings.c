@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sysexits.h>
 
+#include "base/message.h"
+
 struct pen_config_text {
   struct pen_config_text *next;
   char text[];
@@ -20,7 +22,7 @@ const char *pen_config_text(struct pen_model_config *config, const char *format,
   const int length = vsnprintf(NULL, 0, format, list);
   struct pen_config_text *text = malloc(sizeof *text + (size_t)length + 1);
   if (text == NULL) {
-    fprintf(stderr, "%s: out of memory\n", config->path);
+    pen_message_say("", "%s: out of memory", config->path);
     exit(EX_OSERR);
   }
   vsnprintf(text->text, (size_t)length + 1, format, again);

@@ -70,3 +70,10 @@ void pen_message_print(const char *prefix, const char *format, va_list list) {
   const size_t bytes = pen_message_end(line, used + (size_t)(more < 0 ? 0 : more));
   pen_standard_error_write(line, bytes);
 }
+
+void pen_message_say(const char *prefix, const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  pen_message_print(prefix, format, list);
+  va_end(list);
+}

@@ -28,5 +28,7 @@ size_t pen_message_end(char line[PEN_MESSAGE_BYTES], size_t used);
 
 /* Prints `PREFIX` and a message as such a line to standard error. */
 void pen_message_print(const char *prefix, const char *format, va_list list);
+void pen_message_say(const char *prefix, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 #endif

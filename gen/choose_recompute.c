@@ -31,11 +31,11 @@ struct recompute_choice {
 
 static const struct pen_topology *with_choice(const struct recompute_choice *c) {
   struct pen_topology *topology = pen_new(1, sizeof *topology);
-  const char **value = pen_new(c->stages + 1, sizeof *value);
+  int *value = pen_new(c->stages + 1, sizeof *value);
   *topology = *c->topology;
   for (size_t s = 0; s < c->stages; s++)
-    value[s] = c->level[s] == GIVEN ? c->topology->memory_recompute.value[s]
-                                    : pen_recompute_text(levels[c->level[s]]);
+    value[s] =
+        c->level[s] == GIVEN ? c->topology->memory_recompute.value[s] : (int)levels[c->level[s]];
   topology->memory_recompute.value = value;
   return topology;
 }
@@ -105,7 +105,7 @@ struct pen_result pen_choose_recompute(const struct pen_topology *topology,
   size_t chosen = 0;
   c.level = pen_new(c.stages + 1, sizeof *c.level);
   for (size_t s = 0; s < c.stages; s++) {
-    bool is_auto = strcmp(topology->memory_recompute.value[s], "auto") == 0;
+    bool is_auto = topology->memory_recompute.value[s] == PEN_RECOMPUTE_AUTO;
     c.level[s] = is_auto ? 0 : GIVEN;
     chosen += is_auto;
   }

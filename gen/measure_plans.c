@@ -55,13 +55,13 @@ static void divide(struct pen_topology *t) {
   t->partition_before = (struct pen_strings){.count = count - 1, .value = before};
   t->partition_layers = (struct pen_integers){.count = 0};
   t->partition_virtual_pre = t->partition_virtual_post = 0;
-  t->partition_balance = "count";
+  t->partition_balance = PEN_BALANCE_COUNT;
   t->pipeline_ranks = 1;
   t->pipeline_stages_per_rank = count;
   t->pipeline_microbatches = MICROBATCHES_MIN * t->batch_microbatch < SEQUENCES
                                  ? SEQUENCES / t->batch_microbatch
                                  : MICROBATCHES_MIN;
-  t->pipeline_placement = "loop";
+  t->pipeline_placement = PEN_PLACEMENT_LOOP;
   t->pipeline_schedule = "file";
   t->pipeline_schedule_file = t->schedule_path = "measure";
   t->schedule_text = actions_of(count, (uint32_t)t->pipeline_microbatches);
@@ -84,15 +84,15 @@ static int64_t replicas_of(const struct pen_topology *topology) {
 static void take_replicas(struct pen_topology *t, int64_t replicas) {
   static const char *localhost[] = {"localhost"};
   t->data_parallel_replicas = t->data_parallel_shard_ranks = replicas;
-  t->data_parallel_shard = "none";
-  t->data_parallel_unit = "stage";
-  t->data_parallel_reduce = "step";
-  t->data_parallel_reshard = "step";
+  t->data_parallel_shard = PEN_SHARD_NONE;
+  t->data_parallel_unit = PEN_GATHER_STAGE;
+  t->data_parallel_reduce = PEN_REDUCE_STEP;
+  t->data_parallel_reshard = PEN_RESHARD_STEP;
   t->cluster_hosts = (struct pen_strings){.count = 1, .value = localhost};
   t->cluster_spares = (struct pen_strings){.count = 0};
-  t->cluster_mapping = (struct pen_integers){.choice = "block"};
-  t->cluster_bind = (struct pen_integers){.choice = "none"};
-  t->cluster_transport = strcmp(t->cluster_device, "cuda") ? "shm" : "ipc";
+  t->cluster_mapping = (struct pen_integers){.choice = PEN_MAPPING_BLOCK};
+  t->cluster_bind = (struct pen_integers){.choice = PEN_BIND_NONE};
+  t->cluster_transport = pen_transport_for(t->cluster_device, false);
   t->cluster_ranks_per_host = replicas * t->tensor_parallel_ranks;
   t->cluster_interface = "";
   t->fallback_count = 0;
@@ -127,11 +127,10 @@ static struct pen_topology *measure_topology(const struct pen_topology *topology
   divide(t);
   take_replicas(t, replicas);
   take_defaults(t);
-  const char **recompute = pen_new((size_t)t->pipeline_stages_per_rank, sizeof *recompute);
-  for (int64_t s = 0; s < t->pipeline_stages_per_rank; s++)
-    recompute[s] = pen_recompute_text((int)kind);
+  int *recompute = pen_new((size_t)t->pipeline_stages_per_rank, sizeof *recompute);
+  for (int64_t s = 0; s < t->pipeline_stages_per_rank; s++) recompute[s] = (int)kind;
   t->memory_recompute =
-      (struct pen_strings){.count = (size_t)t->pipeline_stages_per_rank, .value = recompute};
+      (struct pen_chosen){.count = (size_t)t->pipeline_stages_per_rank, .value = recompute};
   return t;
 }
 
@@ -171,14 +170,14 @@ static void check_tensor_ranks(void *context) {
 static struct pen_integers tensor_ranks_of(const struct pen_topology *topology) {
   const struct pen_integers *listed = &topology->plan_tensor;
   struct pen_integers ranks = {.value = pen_new(listed->count + 1, sizeof *ranks.value)};
-  const bool cuda = !strcmp(topology->cluster_device, "cuda");
-  for (size_t i = 0; i < listed->count && !cuda; i++) {
+  const bool on_host = pen_device_row(topology->cluster_device)->on_host;
+  for (size_t i = 0; i < listed->count && on_host; i++) {
     struct pen_topology copy = *topology;
     struct pen_refusal refusal;
     if (pen_attempt(check_tensor_ranks, &(struct tensor_job){&copy, listed->value[i]}, &refusal))
       ranks.value[ranks.count++] = listed->value[i];
   }
-  if (!ranks.count) ranks.value[ranks.count++] = cuda ? 1 : topology->tensor_parallel_ranks;
+  if (!ranks.count) ranks.value[ranks.count++] = on_host ? topology->tensor_parallel_ranks : 1;
   return ranks;
 }
 

@@ -352,10 +352,11 @@ void pen_output_dependencies(const struct pen_topology *topology, const char *ta
 void pen_output_link(const struct pen_plan *plan, const char *path) {
   FILE *out = fopen(path, "w");
   if (!out) pen_stop(PEN_EXIT_CREATE, "%s: %s", path, strerror(errno));
-  const char *transport = plan->transport;
+  int transport = plan->transport;
   for (uint32_t f = 0; f < plan->fallback_count; f++)
-    if (!strcmp(transport, "shm") || !strcmp(transport, "ipc"))
+    if (!pen_transport_row(transport)->between_hosts)
       transport = plan->fallbacks[f].transport; /* one that is linked with more */
-  bool failed = fprintf(out, "%s %s\n", plan->device, transport) < 0;
+  bool failed = fprintf(out, "%s %s\n", pen_device_row(plan->device)->text,
+                        pen_transport_row(transport)->text) < 0;
   if (fclose(out) || failed) pen_stop(PEN_EXIT_WRITE, "%s: %s", path, strerror(errno));
 }

@@ -46,7 +46,8 @@ const struct pen_partition *pen_pipeline_partition(const struct pen_topology *to
 static const struct pen_order *read_schedule_file(const struct pen_topology *t,
                                                   const struct pen_partition *p) {
   const struct pen_csv *csv =
-      pen_csv_read(t->schedule_path, t->schedule_text, t->schedule_bytes, p, t->pipeline_placement);
+      pen_csv_read(t->schedule_path, t->schedule_text, t->schedule_bytes, p,
+                   pen_enum_text(pen_enum_placement, (int)t->pipeline_placement));
   const struct pen_stage_cost *no_cost = pen_new(p->stage_count, sizeof *no_cost);
   const struct pen_timing *timing = pen_simulate(csv->order, p, &pen_training_none, no_cost, -1);
   if (!timing->complete) pen_csv_fail_deadlock(csv, p, pen_timing_done(timing, csv->order));

@@ -22,10 +22,9 @@ static const struct pen_topology *with_choice(const struct pen_topology *topolog
                                               const struct pen_joint_choice *choice) {
   struct pen_topology *chosen = pen_new(1, sizeof *chosen);
   const size_t stages = topology->memory_recompute.count;
-  const char **value = pen_new(stages + 1, sizeof *value);
+  int *value = pen_new(stages + 1, sizeof *value);
   *chosen = *topology;
-  for (size_t s = 0; s < stages; s++)
-    value[s] = pen_recompute_text((enum pen_recompute_kind)choice->recompute[s]);
+  for (size_t s = 0; s < stages; s++) value[s] = choice->recompute[s];
   chosen->memory_recompute.value = value;
   chosen->pipeline_placement = choice->placement;
   return chosen;

@@ -55,12 +55,6 @@ enum pen_op_kind {
   PEN_OP_COUNT
 };
 
-/* Does the device of that name (as in the plan) have its own memory, to which the host copies the
- * outputs of data ops (plan.h: the device control block)? */
-static inline bool pen_device_copies_data_op(const char *device) {
-  return device != NULL && strcmp(device, "cuda") == 0;
-}
-
 /* What AdamW needs besides the tensors, the same for all elements of a call (Loshchilov and Hutter
  * 2019). Corrections of bias are 1 - beta^updates (adamw_correction.h). */
 struct pen_adamw {

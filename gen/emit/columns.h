@@ -25,6 +25,9 @@ enum pen_format {
   PEN_AS_DECAY,
   PEN_AS_NORM,
   PEN_AS_BACKWARD_ORDER,
+  PEN_AS_DEVICE, /* these three have their text in the digest */
+  PEN_AS_TRANSPORT,
+  PEN_AS_BIND,
   PEN_FORMATS
 };
 
@@ -80,10 +83,17 @@ static inline uint64_t pen_column_value(const struct pen_column *column, const v
                                            : *(const uint8_t *)at;
 }
 
+/* A text, or that of an enumerator which the digest covers as text; null: of no other column. */
 static inline const char *pen_column_text(const struct pen_column *column, const void *row) {
-  return column->format == PEN_AS_TEXT
-             ? *(const char *const *)(const void *)((const char *)row + column->offset)
-             : NULL;
+  const int value = (int)pen_column_value(column, row, 0);
+  switch (column->format) {
+    case PEN_AS_TEXT:
+      return *(const char *const *)(const void *)((const char *)row + column->offset);
+    case PEN_AS_DEVICE: return pen_device_row(value)->text;
+    case PEN_AS_TRANSPORT: return pen_transport_row(value)->text;
+    case PEN_AS_BIND: return pen_bind_text(value);
+    default: return NULL;
+  }
 }
 
 #endif

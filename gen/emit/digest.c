@@ -62,10 +62,15 @@ static void add_text(struct hashing *h, const char *text) {
 /* Adjacent numbers of a row, or a text. On a little-endian machine adjacent columns of any width
  * are hashed as they are in memory. */
 struct run {
-  size_t offset, bytes; /* of all numbers */
-  size_t width;         /* of one number; 0: a text */
-  bool is_short;        /* at most SHORT_BYTES, hashed as they are in memory */
+  size_t offset, bytes;          /* of all numbers */
+  size_t width;                  /* of one number; 0: a text */
+  bool is_short;                 /* at most SHORT_BYTES, hashed as they are in memory */
+  const struct pen_column *text; /* the text's */
 };
+
+static bool is_text(const struct pen_column *column) {
+  return column->format == PEN_AS_TEXT || column->format >= PEN_AS_DEVICE;
+}
 
 static size_t find_runs(const struct pen_schema *schema, struct run run[COLUMNS_MAX]) {
   size_t count = 0;
@@ -75,13 +80,13 @@ static size_t find_runs(const struct pen_schema *schema, struct run run[COLUMNS_
   for (const struct pen_column *column = schema->column;
        column < schema->column + schema->column_count; column++) {
     size_t bytes = column->bytes * pen_column_values(column),
-           width = column->format == PEN_AS_TEXT ? 0 : column->bytes;
+           width = is_text(column) ? 0 : column->bytes;
     struct run *last = count ? &run[count - 1] : NULL;
     bool joins = last && width && last->width && last->offset + last->bytes == column->offset;
     if (joins && (BYTE_ORDER == LITTLE_ENDIAN || last->width == width))
       last->bytes += bytes;
     else
-      run[count++] = (struct run){column->offset, bytes, width, false};
+      run[count++] = (struct run){column->offset, bytes, width, false, column};
   }
   for (size_t n = 0; n < count; n++)
     run[n].is_short = BYTE_ORDER == LITTLE_ENDIAN && run[n].width && run[n].bytes <= SHORT_BYTES;
@@ -97,7 +102,7 @@ static inline void add_run(struct hashing *h, const struct run *run, const char 
     memcpy(h->buffer + h->used, at, SHORT_BYTES);
     h->used += run->bytes;
   } else if (!run->width)
-    add_text(h, *(const char *const *)(const void *)at);
+    add_text(h, pen_column_text(run->text, row));
   else if (BYTE_ORDER == LITTLE_ENDIAN)
     add_bytes(h, at, run->bytes);
   else

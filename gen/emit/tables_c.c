@@ -46,9 +46,22 @@ static const char *const recompute_text[] = {
 static const char *const dtype_text[] = {"PEN_F32", "PEN_BF16", "PEN_I32", "PEN_F64"};
 static const char *const initial_text[] = {"PEN_INITIAL_NORMAL", "PEN_INITIAL_ONES",
                                            "PEN_INITIAL_ZEROS"};
-static const char *const sharding_text[] = {"PEN_SHARD_NONE", "PEN_SHARD_OPTIMIZER",
-                                            "PEN_SHARD_GRADIENTS", "PEN_SHARD_WEIGHTS"};
-
+static const char *const sharding_text[] = {
+#define PEN_SHARDING(name, text, meaning) "PEN_SHARD_" #name,
+#include "runtime/plan/choices.def"
+};
+static const char *const bind_text[] = {
+#define PEN_BIND(name, text, meaning) "PEN_BIND_" #name,
+#include "runtime/plan/choices.def"
+    "PEN_BIND_LIST"};
+static const char *const device_text[] = {
+#define PEN_DEVICE(name, text, on_host, meaning) "PEN_DEVICE_" #name,
+#include "runtime/plan/transports.def"
+};
+static const char *const transport_text[] = {
+#define PEN_TRANSPORT(name, ...) "PEN_TRANSPORT_" #name,
+#include "runtime/plan/transports.def"
+};
 static const char *const backward_order_text[] = {"PEN_BACKWARDS_RISING", "PEN_BACKWARDS_FALLING",
                                                   "PEN_BACKWARDS_GIVEN"};
 
@@ -65,6 +78,9 @@ static const char *const *const enumerators[PEN_FORMATS] = {
     [PEN_AS_NORM] = norm_text,
     [PEN_AS_RECOMPUTE] = recompute_text,
     [PEN_AS_BACKWARD_ORDER] = backward_order_text,
+    [PEN_AS_DEVICE] = device_text,
+    [PEN_AS_TRANSPORT] = transport_text,
+    [PEN_AS_BIND] = bind_text,
 };
 
 /* ---- rows ---- */

@@ -13,8 +13,8 @@
 
 const struct pen_declared pen_language_tokens = {"tokens",     "batch sequence", 0,   PEN_I32,
                                                  PEN_TO_FIRST, pen_op_tokens,    NULL};
-const struct pen_declared pen_language_targets = {"targets",   "batch sequence", 0,   PEN_I32,
-                                                  PEN_TO_LAST, pen_op_targets,   NULL};
+const struct pen_declared pen_language_targets = {"targets",   "batch predicting", 0,   PEN_I32,
+                                                  PEN_TO_LAST, pen_op_targets,     NULL};
 
 /* Packed sequences have documents; sequences over a cache do not begin at position 0. */
 static bool has_starts(const struct pen_topology *topology) {
@@ -33,9 +33,10 @@ static int64_t chunk_of(const struct pen_graph *graph) {
   return rows < graph->rows ? rows : 0;
 }
 
-/* The head of a weight that is split into pieces. */
+/* The head of a weight that is split into pieces. Of several tensor ranks the command generate gets
+ * the columns of each piece. */
 static void split_head(struct pen_graph *graph, uint32_t x, const char *weight) {
-  if (graph->topology->joins_logits)
+  if (graph->topology->generates && graph->topology->tensor_parallel_ranks == 1)
     pen_op_head_joined(graph, x, weight, DEVIATION, &pen_language_targets);
   else if (chunk_of(graph) > 0)
     pen_op_head_chunks(graph, x, weight, DEVIATION, &pen_language_targets, chunk_of(graph));
@@ -47,6 +48,7 @@ uint32_t pen_language_head(struct pen_graph *graph, uint32_t layer, uint32_t x) 
   (void)layer;
   const struct pen_topology *t = graph->topology;
   const char *name = t->model_tie_embeddings ? graph->stages->family->embedding : "lm_head.weight";
+  if (t->generates) x = pen_op_last_tokens(graph, x, pen_graph_data(graph, &pen_language_targets));
   if (graph->pieces > 1) {
     split_head(graph, x, name);
     return PEN_NONE;

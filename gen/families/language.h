@@ -5,7 +5,8 @@
 #include "gen/families/families.h"
 
 extern const struct pen_declared pen_language_tokens;  /* (batch, sequence) i32 */
-extern const struct pen_declared pen_language_targets; /* (batch, sequence) i32 */
+extern const struct pen_declared pen_language_targets; /* (batch, sequence) i32; in a step of
+                                                          generation (batch, 1) */
 /* (batch, sequence) i32: where each token's document starts in its sequence; only with
  * batch.packed. */
 extern const struct pen_declared pen_language_starts;

@@ -195,8 +195,9 @@ struct pen_joint_orders {
  * schedules. *named: those of all named schedules, within the limit or not; may be NULL. */
 struct pen_joint_order pen_joint_start_order(struct pen_joint *joint,
                                              const struct pen_partition *placed,
-                                             const char *placement, const struct pen_joint_cut *cut,
-                                             uint64_t work, struct pen_joint_orders *named);
+                                             enum pen_placement placement,
+                                             const struct pen_joint_cut *cut, uint64_t work,
+                                             struct pen_joint_orders *named);
 
 /* Improves the order of a cut; `temperature`: the first, in mean costs of an action. */
 void pen_joint_anneal(struct pen_joint *joint, const struct pen_partition *placed,
@@ -205,7 +206,7 @@ void pen_joint_anneal(struct pen_joint *joint, const struct pen_partition *place
 
 /* The order as the result of a search. */
 struct pen_search *pen_joint_search(struct pen_joint *joint, const struct pen_partition *placed,
-                                    const char *placement, const struct pen_joint_cut *cut,
+                                    enum pen_placement placement, const struct pen_joint_cut *cut,
                                     const struct pen_joint_order *order);
 
 #endif

@@ -40,7 +40,7 @@ enum {
 };
 
 static bool is_open(const struct pen_topology *t, uint32_t stage) {
-  return t->memory_recompute.count && !strcmp(t->memory_recompute.value[stage], "auto");
+  return t->memory_recompute.count && t->memory_recompute.value[stage] == PEN_RECOMPUTE_AUTO;
 }
 
 bool pen_joint_applies(const struct pen_topology *t) {
@@ -55,7 +55,7 @@ bool pen_joint_applies(const struct pen_topology *t) {
 
 /* A value of partition.balance; by time for a backward that is split or not. */
 struct balance {
-  const char *name;
+  enum pen_balance kind;
   bool splits;
 };
 
@@ -63,8 +63,8 @@ struct balance {
 static const struct pen_partition *balanced(const struct pen_topology *t, struct balance balance) {
   struct pen_topology copy = *t;
   const struct pen_family *family = pen_family_find(t->model_family);
-  copy.partition_balance = balance.name;
-  if (!strcmp(balance.name, "time"))
+  copy.partition_balance = balance.kind;
+  if (balance.kind == PEN_BALANCE_TIME)
     return pen_partition(&copy, family, pen_block_costs(&copy, family, balance.splits));
   bool divides = t->partition_layers.value || t->partition_before.value ||
                  !pen_partition_is_joint(t) || pen_partition_divides_evenly(&copy, family);
@@ -83,18 +83,18 @@ static void check_settings(const struct pen_topology *t) {
 
 static bool by_percentile(const struct pen_topology *t) {
   return pen_schedule_of(t->pipeline_schedule)->given == PEN_GIVEN_BY_SEARCH &&
-         !strcmp(t->pipeline_objective, "p99");
+         t->pipeline_objective == PEN_OBJECTIVE_P99;
 }
 
 /* With a kind in place of "auto", which no graph can have; by the makespan instead of "p99". */
 static const struct pen_topology *searched_topology(const struct pen_topology *t, uint8_t kind) {
   struct pen_topology *copy = pen_new(1, sizeof *copy);
-  const char **value = pen_new(t->memory_recompute.count + 1, sizeof *value);
+  int *value = pen_new(t->memory_recompute.count + 1, sizeof *value);
   *copy = *t;
   for (size_t s = 0; s < t->memory_recompute.count; s++)
-    value[s] = is_open(t, (uint32_t)s) ? pen_recompute_text(kind) : t->memory_recompute.value[s];
+    value[s] = is_open(t, (uint32_t)s) ? kind : t->memory_recompute.value[s];
   copy->memory_recompute.value = value;
-  if (by_percentile(t)) copy->pipeline_objective = "makespan";
+  if (by_percentile(t)) copy->pipeline_objective = PEN_OBJECTIVE_MAKESPAN;
   return copy;
 }
 
@@ -105,8 +105,9 @@ static struct pen_joint *new_task(const struct pen_joint_input *input) {
   j->source = (struct pen_cost_source){t, input->measured};
   j->cuts = pen_partition_is_joint(t);
   const bool splits = pen_schedule_splits(pen_schedule_of(t->pipeline_schedule), t);
-  j->base =
-      balanced(t, (struct balance){j->cuts || pen_partition_by_time(t) ? "time" : "count", splits});
+  j->base = balanced(
+      t, (struct balance){
+             j->cuts || pen_partition_by_time(t) ? PEN_BALANCE_TIME : PEN_BALANCE_COUNT, splits});
   j->stage_count = j->base->stage_count;
   j->rank_count = j->base->rank_count;
   j->place = pen_partition_places(t, j->base, &j->place_count);
@@ -127,7 +128,7 @@ static struct pen_joint *new_task(const struct pen_joint_input *input) {
 
 struct candidate {
   const struct pen_partition *placed;
-  const char *placement;
+  enum pen_placement placement;
   struct pen_joint_cut cut;
   struct pen_joint_order order;
   struct pen_joint_value value; /* of the best: with the excess of its layout */
@@ -264,7 +265,8 @@ static void add_cuts(struct best_choice *b, struct starts *starts, struct candid
   struct pen_joint *j = b->joint;
   const struct pen_topology *t = searched_topology(b->input->topology, open_kind);
   const bool splits = pen_schedule_splits(pen_schedule_of(t->pipeline_schedule), t);
-  const struct balance balances[] = {{"count", false}, {"time", splits}, {"time", false}};
+  const struct balance balances[] = {
+      {PEN_BALANCE_COUNT, false}, {PEN_BALANCE_TIME, splits}, {PEN_BALANCE_TIME, false}};
   struct pen_joint_cut cut[sizeof balances / sizeof *balances];
   const int count = !j->cuts ? 1 : b->searches ? 3 : 2;
   for (int i = 0, known = 0; i < count; i++) {
@@ -286,12 +288,13 @@ static void add_placements(struct best_choice *b, struct starts *starts) {
                                   PEN_RECOMPUTE_FULL};
   const struct pen_topology *t = b->joint->topology;
   const struct pen_partition *base = b->joint->base;
-  const bool zigzag = !strcmp(t->pipeline_placement, "v"),
+  const bool zigzag = t->pipeline_placement == PEN_PLACEMENT_V,
              both = b->searches && !t->has_pipeline_placement && base->stages_per_rank > 1 &&
                     base->rank_count > 1;
   for (int v = 0; v < 2; v++) {
     if (!both && v != zigzag) continue;
-    struct candidate c = {.placed = pen_partition_placed(base, v), .placement = v ? "v" : "loop"};
+    struct candidate c = {.placed = pen_partition_placed(base, v),
+                          .placement = (enum pen_placement)v};
     const struct pen_order *composed = b->searches ? NULL : pen_compose(t, c.placed);
     for (size_t k = 0; k < (b->joint->has_open ? sizeof kinds : 1); k++)
       add_cuts(b, starts, &c, kinds[k], composed);
@@ -384,7 +387,7 @@ struct pen_joint_choice pen_joint(const struct pen_joint_input *input) {
       .joint = j,
       .searches = pen_schedule_of(t->pipeline_schedule)->given == PEN_GIVEN_BY_SEARCH,
       .best = {.value = {INFINITY, {INFINITY, INFINITY}}}};
-  j->by_span = b.searches && !strcmp(t->pipeline_objective, "span");
+  j->by_span = b.searches && t->pipeline_objective == PEN_OBJECTIVE_SPAN;
   j->by_step = t->trains && input->measured && !(j->by_span || by_percentile(t));
   if (b.searches) check_costs(j);
   offer_starts(&b);

@@ -24,9 +24,9 @@
 #include "gen/topology/topology.h"
 
 struct pen_joint_choice {
-  const uint32_t *first_block;     /* [stage] */
-  const uint8_t *recompute;        /* [stage] enum pen_recompute_kind */
-  const char *placement;           /* "loop" or "v" */
+  const uint32_t *first_block; /* [stage] */
+  const uint8_t *recompute;    /* [stage] enum pen_recompute_kind */
+  enum pen_placement placement;
   const struct pen_search *search; /* with the schedule "search": the order; else NULL */
   bool goes_on; /* pipeline.objective is "p99": the search (gen/search/) goes on from that order */
 };

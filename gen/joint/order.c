@@ -61,8 +61,9 @@ static void take_list(struct pen_joint *j, const struct cut_search *s, struct pe
 
 struct pen_joint_order pen_joint_start_order(struct pen_joint *j,
                                              const struct pen_partition *placed,
-                                             const char *placement, const struct pen_joint_cut *cut,
-                                             uint64_t work, struct pen_joint_orders *named) {
+                                             enum pen_placement placement,
+                                             const struct pen_joint_cut *cut, uint64_t work,
+                                             struct pen_joint_orders *named) {
   struct cut_search s = search_of(j, placed, cut);
   struct pen_joint_order best = {.time = {INFINITY, INFINITY}};
   const struct pen_search_seeds *seeds = pen_search_seeds(j->topology, placement, s.timeline, work);
@@ -119,7 +120,7 @@ static struct pen_order *copy_order(const struct pen_order *order) {
 }
 
 struct pen_search *pen_joint_search(struct pen_joint *j, const struct pen_partition *placed,
-                                    const char *placement, const struct pen_joint_cut *cut,
+                                    enum pen_placement placement, const struct pen_joint_cut *cut,
                                     const struct pen_joint_order *order) {
   struct cut_search s = search_of(j, placed, cut);
   struct pen_search *search = pen_new(1, sizeof *search);

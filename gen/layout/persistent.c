@@ -345,10 +345,10 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
   if (trains && l->topology->memory_snapshot) place_snapshot(plan, memory, rank, &end);
   place_audit(l, profile_count, rank, &end);
   place_caches(l, profile_count, rank, &end);
-  if (pen_device_copies_data_op(plan->device))
-    end = pen_device_control_place(l, profile_count, rank, end, feeds);
-  else
+  if (pen_device_row(plan->device)->on_host)
     end = pen_shard_staging_place(l, profile_count, rank, end);
+  else
+    end = pen_device_control_place(l, profile_count, rank, end, feeds);
   memory->constant_bytes = constant_bytes(partition, l->input->graph, rank);
   memory->persistent_end = end + memory->constant_bytes;
 }

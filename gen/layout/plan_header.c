@@ -15,23 +15,6 @@
 #include "gen/topology/settings.h"
 #include "gen/topology/value.h"
 
-static const char *const decay_text[] = {
-#define PEN_DECAY(name, text, meaning) text,
-#include "runtime/plan/optimizer.def"
-};
-static const char *const norm_text[] = {
-#define PEN_NORM_KIND(name, text, meaning) text,
-#include "runtime/plan/optimizer.def"
-};
-
-/* The index of a choice in a list of optimizer.def. */
-static uint8_t choice_index(const char *const *text, size_t count, const char *choice) {
-  size_t index = 0;
-  while (index < count && strcmp(text[index], choice)) index++;
-  if (index == count) pen_stop(PEN_EXIT_INTERNAL, "layout: optimizer.def has no %s", choice);
-  return (uint8_t)index;
-}
-
 static struct pen_optimizer optimizer_settings(const struct pen_topology *t) {
   return (struct pen_optimizer){.learning_rate = t->optimizer_learning_rate,
                                 .minimum_ratio = t->optimizer_minimum_ratio,
@@ -42,8 +25,8 @@ static struct pen_optimizer optimizer_settings(const struct pen_topology *t) {
                                 .warmup_steps = (uint64_t)t->optimizer_warmup_steps,
                                 .steps = (uint64_t)t->optimizer_steps,
                                 .decay_steps = (uint64_t)t->optimizer_decay_steps,
-                                .decay = choice_index(decay_text, PEN_DECAYS, t->optimizer_decay),
-                                .norm = choice_index(norm_text, PEN_NORM_KINDS, t->optimizer_norm)};
+                                .decay = (uint8_t)t->optimizer_decay,
+                                .norm = (uint8_t)t->optimizer_norm};
 }
 
 /* The hosts, then the spares. */
@@ -55,10 +38,10 @@ static const char *const *host_names(const struct pen_topology *t) {
   return names;
 }
 
-/* cluster.bind: a word, or the cores of the ranks of a host. */
+/* cluster.bind: a choice, or the cores of the ranks of a host. */
 static void set_binding(struct pen_plan *plan, const struct pen_topology *t) {
   const struct pen_integers *bind = &t->cluster_bind;
-  plan->bind = bind->choice ? bind->choice : "list";
+  plan->bind = bind->choice == PEN_UNSET ? PEN_BIND_LIST : (uint8_t)bind->choice;
   plan->core_count = (uint32_t)bind->count;
   uint32_t *core = pen_new(bind->count + 1, sizeof *core);
   for (size_t i = 0; i < bind->count; i++) core[i] = (uint32_t)bind->value[i];
@@ -91,8 +74,8 @@ struct pen_plan *pen_plan_header(const struct pen_topology *t,
   plan->backward_order = (uint8_t)pen_schedule_of(t->pipeline_schedule)->backward_order;
   plan->family = t->model_family;
   plan->version = PEN_VERSION_TEXT;
-  plan->device = t->cluster_device;
-  plan->transport = t->cluster_transport;
+  plan->device = (uint8_t)t->cluster_device;
+  plan->transport = (uint8_t)t->cluster_transport;
   plan->interface = t->cluster_interface;
   set_binding(plan, t);
   if (t->cluster_hosts.count + t->cluster_spares.count > 1) {
@@ -119,12 +102,12 @@ struct pen_plan *pen_plan_header(const struct pen_topology *t,
   plan->sequence = (uint32_t)t->model_sequence;
   plan->vocab = (uint32_t)t->model_vocab;
   plan->layers = (uint32_t)t->model_layers;
-  plan->dtype = pen_topology_dtype(t);
+  plan->dtype = (uint8_t)t->model_dtype;
   plan->threads_per_rank = (uint32_t)t->cluster_threads_per_rank;
   plan->audits = t->memory_audit && t->trains;
   plan->needs_tokens = pen_family_needs_tokens(family);
   plan->packed = t->batch_packed;
-  plan->loss_is_mean = strcmp(t->model_loss, "cross_entropy") == 0;
+  plan->loss_is_mean = t->model_loss == PEN_LOSS_CROSS_ENTROPY;
   plan->optimizer = optimizer_settings(t);
   plan->config_json = config_json(t, family);
   plan->settings = pen_topology_canonical(t);

@@ -17,8 +17,6 @@
 #include "gen/model/model.h"
 #include "gen/lower/profiles.h"
 
-#include <string.h>
-
 #include "gen/base/arena.h"
 #include "gen/base/pass_times.h"
 #include "gen/families/families.h"
@@ -56,10 +54,8 @@ static bool predicts_tokens(const struct pen_bucket *bucket) {
 static struct pen_profile_input generation_profile(const struct pen_bucket *bucket,
                                                    struct pen_topology *window, int kind,
                                                    const char *name) {
-  /* The command reads a row of the logits: on a device after the step, so that all are kept; on the
-   * CPU while it is there. Of split weights it gets columns; they are joined where all are kept. */
-  if (!strcmp(window->cluster_device, "cuda")) window->model_loss_rows = 0;
-  window->joins_logits = window->tensor_parallel_ranks == 1 && window->model_loss_rows == 0;
+  window->generates = true;
+  window->model_loss_rows = 0; /* the head has a row of each sequence */
   if (window->sequence % window->tensor_parallel_partials) /* or fewer tokens than tensor ranks */
     window->tensor_parallel_sequence = false;
   struct pen_partition *partition = pen_new(1, sizeof *partition);

@@ -113,12 +113,12 @@ void pen_append_loss_gradient(struct pen_graph *graph, struct pen_op *op, uint32
   graph->value[x].gradient = gradient;
 }
 
-uint32_t pen_second_output(const struct pen_graph *graph, int kind, uint32_t first) {
-  size_t i = 0;
-  while (graph->forward.op[i].kind != kind || graph->forward.op[i].operand[0] != first) i++;
-  return graph->forward.op[i].operand[1];
+uint32_t pen_output_beside(const struct pen_graph *graph, uint32_t first, int n) {
+  const struct pen_op *op = graph->forward.op;
+  while (!pen_signature_of(op->kind)->is_data || op->operand[0] != first) op++;
+  return op->operand[n];
 }
 
 uint32_t pen_share_of(const struct pen_graph *graph, uint32_t targets) {
-  return pen_second_output(graph, PEN_OP_TARGETS, targets);
+  return pen_output_beside(graph, targets, 1);
 }

@@ -33,8 +33,8 @@ uint32_t pen_add_weight(struct pen_graph *graph, const struct pen_weight *shape,
  */
 void pen_append_loss_gradient(struct pen_graph *graph, struct pen_op *op, uint32_t x);
 
-/* The second output of the data op whose first output is `first`. */
-uint32_t pen_second_output(const struct pen_graph *graph, int kind, uint32_t first);
+/* Output `n` of the data op whose output 0 is `first`. */
+uint32_t pen_output_beside(const struct pen_graph *graph, uint32_t first, int n);
 
 /* The weight of one target in the step's loss. */
 uint32_t pen_share_of(const struct pen_graph *graph, uint32_t targets);

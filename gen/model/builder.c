@@ -102,12 +102,27 @@ uint32_t pen_op_tokens(struct pen_graph *graph) {
   return pen_append_forward(graph, PEN_OP_TOKENS, "tokens", NULL, (int64_t[]){graph->rows}, 1);
 }
 
+static int64_t sequence_count(const struct pen_graph *graph) {
+  return graph->rows / graph->topology->sequence;
+}
+
 uint32_t pen_op_targets(struct pen_graph *graph) {
+  if (graph->topology->generates)
+    return pen_append_forward(graph, PEN_OP_LAST_TOKENS, "targets", NULL,
+                              (int64_t[]){sequence_count(graph), graph->topology->sequence}, 2);
   return pen_append_forward(graph, PEN_OP_TARGETS, "targets", NULL, (int64_t[]){graph->rows}, 1);
 }
 
-static int64_t sequence_count(const struct pen_graph *graph) {
-  return graph->rows / graph->topology->sequence;
+uint32_t pen_op_last_tokens(struct pen_graph *graph, uint32_t x, uint32_t targets) {
+  const int64_t sequences = sequence_count(graph);
+  const uint32_t all = pen_all_tokens(graph, &graph->forward, x),
+                 last = pen_append_forward(
+                     graph, PEN_OP_INDEX_SELECT, "last",
+                     (uint32_t[]){all, pen_output_beside(graph, targets, 2)},
+                     (int64_t[]){sequences, width_of(graph, all), graph->rows}, 3);
+  graph->rows = sequences;
+  graph->token_ranks = 1;
+  return last;
 }
 
 uint32_t pen_op_starts(struct pen_graph *graph) {
@@ -228,7 +243,7 @@ uint32_t pen_op_rope_table(struct pen_graph *graph, const char *name, int64_t he
       pen_append_with_outputs(graph, &graph->start, PEN_OP_ROPE_TABLE, name, NULL,
                               (int64_t[]){t->model_sequence, head_dim / 2}, 2, PEN_ROLE_CONSTANT);
   op->real[0] = theta;
-  if (scaled && t->model_rope_scaling) op->real[1] = t->model_rope_factor;
+  if (scaled && t->model_rope_factor > 0) op->real[1] = t->model_rope_factor;
   if (scaled && t->model_rope_original_sequence) {
     double between = t->model_rope_high_freq_factor - t->model_rope_low_freq_factor;
     op->real[2] = (double)t->model_rope_original_sequence / (2 * M_PI * between);
@@ -250,7 +265,7 @@ uint32_t pen_op_rope(struct pen_graph *graph, const char *name, uint32_t x, uint
 static uint32_t append_cached(struct pen_graph *graph, const char *name, const uint32_t input[4],
                               const int64_t size[4]) {
   const struct pen_topology *t = graph->topology;
-  uint32_t slot = pen_second_output(graph, PEN_OP_POSITIONS, input[3]);
+  uint32_t slot = pen_output_beside(graph, input[3], 1);
   uint32_t o =
       pen_append_forward(graph, PEN_OP_ATTENTION_CACHED, name,
                          (uint32_t[]){input[0], input[1], input[2], input[3], slot},

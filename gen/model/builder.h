@@ -26,7 +26,7 @@ uint32_t pen_graph_tied_weight(struct pen_graph *graph, const char *name, int64_
                                int64_t columns);
 
 uint32_t pen_op_tokens(struct pen_graph *graph);  /* (rows) i32 */
-uint32_t pen_op_targets(struct pen_graph *graph); /* (rows) i32 */
+uint32_t pen_op_targets(struct pen_graph *graph); /* (rows) i32; in a step of generation (batch) */
 uint32_t pen_op_normal(struct pen_graph *graph, const char *name, int64_t width,
                        int stream); /* (rows, width) */
 uint32_t pen_op_embedding(struct pen_graph *graph, const char *name, uint32_t tokens,
@@ -68,6 +68,9 @@ uint32_t pen_op_geglu(struct pen_graph *graph, const char *name, uint32_t gate, 
 uint32_t pen_op_gelu(struct pen_graph *graph, const char *name, uint32_t x);
 uint32_t pen_op_scale(struct pen_graph *graph, const char *name, uint32_t x, double factor);
 uint32_t pen_op_add(struct pen_graph *graph, const char *name, uint32_t x, uint32_t z);
+/* In a step of generation, before the head: of each sequence the row of x of the token whose logits
+ * give the next one, on each tensor rank. The rows of the ops that follow are these. */
+uint32_t pen_op_last_tokens(struct pen_graph *graph, uint32_t x, uint32_t targets);
 /* The losses, which end the model: mean cross-entropy over the step's targets, or the sum of x. */
 void pen_op_cross_entropy(struct pen_graph *graph, uint32_t logits, uint32_t targets);
 /* x (rows, in) times the weight (out, in), and its cross-entropy, computing `chunk` rows of logits

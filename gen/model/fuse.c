@@ -12,8 +12,6 @@
  * a weight, which changes its bits: all ranks and replicas of a model fuse alike. */
 #include "gen/model/fuse.h"
 
-#include <string.h>
-
 #include "gen/base/arena.h"
 #include "gen/model/append.h"
 #include "gen/model/op_signature.h"
@@ -175,7 +173,7 @@ static const struct fusion *fusion_of(const struct pen_op *reader) {
 }
 
 void pen_fuse_products(struct pen_graph *graph, size_t first_op) {
-  if (!pen_device_copies_data_op(graph->topology->cluster_device) || graph->pieces > 1) return;
+  if (pen_device_row(graph->topology->cluster_device)->on_host || graph->pieces > 1) return;
   for (size_t i = first_op; i < graph->forward.count; i++) {
     struct fused_ops ops = {.fusion = fusion_of(op_at(graph, i)), .reader = i};
     if (!ops.fusion || !find_ops(graph, first_op, &ops) || !may_fuse(graph, &ops)) continue;

@@ -5,7 +5,7 @@
 #include "gen/model/graph.h"
 
 /* Replaces the products among the forward ops from `first_op` on, those of the block that was
- * emitted last, whose results one op reads. Nothing changes for the device "cpu". */
+ * emitted last, whose results one op reads. Nothing changes for the device cpu. */
 void pen_fuse_products(struct pen_graph *graph, size_t first_op);
 
 #endif

@@ -363,10 +363,10 @@ double pen_signature_flops(const struct pen_signature *signature, const int64_t 
   return value_of(&signature->flops, 1, PEN_F32, dim);
 }
 
-uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, const char *device,
+uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, int device,
                                        uint32_t threads, int op_dtype, const int64_t *dim) {
   const struct pen_formula *rule =
-      pen_device_copies_data_op(device) ? &signature->cuda_workspace : &signature->workspace;
+      pen_device_row(device)->on_host ? &signature->workspace : &signature->cuda_workspace;
   if (rule->factor_count == 1 && rule->factor[0].kind == PEN_FACTOR_NUMBER)
     return (uint64_t)rule->factor[0].number; /* 0 for most ops */
   double bytes = value_of(rule, threads, op_dtype, dim);

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "kernels/ops.h"
+#include "runtime/plan/transports.h"
 
 enum { PEN_SIGNATURE_NAME_BYTES = 24, PEN_EXTENTS_MAX = 4 };
 
@@ -91,10 +92,10 @@ bool pen_signature_adds_up(const struct pen_signature *signature, const int64_t 
 uint8_t pen_operand_dtype(const struct pen_operand *operand, int op_dtype);
 uint8_t pen_signature_dtype(const struct pen_signature *signature, int model_dtype);
 
-/* Values of the columns flops and workspace for dims in the op's order; the latter is the device's
- * ("cpu", "cuda"), with so many threads a rank. Exact below 2^53. */
+/* Values of the columns flops and workspace for dims in the op's order; the latter is that of a
+ * device (enum pen_device_kind), with so many threads a rank. Exact below 2^53. */
 double pen_signature_flops(const struct pen_signature *signature, const int64_t *dim);
-uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, const char *device,
+uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, int device,
                                        uint32_t threads, int op_dtype, const int64_t *dim);
 
 #endif

@@ -28,6 +28,7 @@ static uint64_t extent_of(const struct pen_topology *t, const char *word, size_t
       {"batch", t->pipeline_microbatches * t->batch_microbatch},
       {"sequence", t->sequence},
       {"held", t->sequence / pen_topology_token_ranks(t)},
+      {"predicting", t->generates ? 1 : t->sequence},
       {"positions", t->model_sequence},
       {"hidden", t->model_hidden},
       {"ffn", t->model_ffn},
@@ -69,7 +70,7 @@ struct pen_shape pen_shape_of(const struct pen_topology *t, const struct pen_fam
   for (uint32_t i = 0; i < shape.extent_count; i++)
     if (__builtin_mul_overflow(shape.elements, shape.extent[i], &shape.elements))
       FAIL(t, family, declared, "is %s", "too large");
-  shape.dtype = declared->dtype == PEN_OF_MODEL ? pen_topology_dtype(t) : declared->dtype;
+  shape.dtype = declared->dtype == PEN_OF_MODEL ? (uint8_t)t->model_dtype : declared->dtype;
   if (__builtin_mul_overflow(shape.elements, pen_dtype_bytes(shape.dtype), &shape.bytes))
     FAIL(t, family, declared, "is %s", "too large");
   return shape;

@@ -302,7 +302,7 @@ static void rewrite_programs(struct pen_graph *graph, add_collectives *add, cons
   static const char *const names[PEN_PROGRAMS] = {"F", "I", "W", "B"};
   struct unit_pass pass = {.graph = graph,
                            .unit_of = number_units(graph),
-                           .ahead = pen_device_copies_data_op(graph->topology->cluster_device)};
+                           .ahead = !pen_device_row(graph->topology->cluster_device)->on_host};
   for (int p = 0; p < PEN_PROGRAMS; p++) {
     pass.suffix = pen_text("%s %s", what, names[p]);
     pass.out = (struct pen_op_list){0};

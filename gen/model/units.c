@@ -9,8 +9,6 @@
  * A fused loss ends the last segment if that is recomputed; else it is a segment of its own. */
 #include "gen/model/units.h"
 
-#include <string.h>
-
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/model/blocks.h"
@@ -20,10 +18,10 @@
 
 enum pen_recompute_kind pen_recompute_of(const struct pen_topology *topology, uint32_t stage) {
   if (!topology->trains || stage >= topology->memory_recompute.count) return PEN_RECOMPUTE_NONE;
-  const char *text = topology->memory_recompute.value[stage];
-  for (int kind = 0; kind < PEN_RECOMPUTE_KINDS; kind++)
-    if (strcmp(pen_recompute_text(kind), text) == 0) return (enum pen_recompute_kind)kind;
-  pen_stop(PEN_EXIT_INTERNAL, "recompute.def has no %s", text);
+  const int kind = topology->memory_recompute.value[stage];
+  if (kind >= PEN_RECOMPUTE_KINDS)
+    pen_stop(PEN_EXIT_INTERNAL, "model: what stage %u recomputes is not resolved", stage);
+  return (enum pen_recompute_kind)kind;
 }
 
 bool pen_same_unit(const struct pen_model_block *block, const struct pen_model_block *next) {

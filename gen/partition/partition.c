@@ -37,13 +37,11 @@ struct partition_units {
   uint32_t *block, count;
 };
 
-static bool cuts_blocks(const struct pen_topology *t) {
-  return t->partition_unit && !strcmp(t->partition_unit, "block");
-}
+static bool cuts_blocks(const struct pen_topology *t) { return t->partition_unit == PEN_CUT_BLOCK; }
 
 static struct partition_units units_of(const struct pen_topology *t,
                                        const struct pen_partition *p) {
-  struct partition_units units = {.name = cuts_blocks(t) ? "block" : "layer",
+  struct partition_units units = {.name = pen_enum_text(pen_enum_cut_unit, (int)t->partition_unit),
                                   .block = pen_new(p->stages.block_count + 1u, sizeof(uint32_t))};
   uint32_t past = 0;
   for (uint32_t b = 0; b < p->stages.block_count; b++) {
@@ -224,11 +222,11 @@ static void cut_by_time(const struct pen_topology *t, const struct pen_partition
 /* ---- the pass ---- */
 
 bool pen_partition_by_time(const struct pen_topology *t) {
-  return t->partition_balance && !strcmp(t->partition_balance, "time");
+  return t->partition_balance == PEN_BALANCE_TIME;
 }
 
 bool pen_partition_is_joint(const struct pen_topology *t) {
-  return t->partition_balance && !strcmp(t->partition_balance, "joint");
+  return t->partition_balance == PEN_BALANCE_JOINT;
 }
 
 /* Fails when settings ask for more than one rule. */
@@ -324,7 +322,7 @@ static struct pen_partition *place_model(const struct pen_topology *t,
   partition->stages.family = family;
   partition->stages.block =
       pen_family_blocks(family, (uint32_t)t->model_layers, &partition->stages.block_count);
-  partition->rank_of = place_stages(partition, !strcmp(t->pipeline_placement, "v"));
+  partition->rank_of = place_stages(partition, t->pipeline_placement == PEN_PLACEMENT_V);
   partition->speed = t->cluster_speed.count ? t->cluster_speed.value : NULL;
   partition->host_of = t->cluster_hosts.count > 1 ? pen_topology_pipeline_hosts(t) : NULL;
   return partition;

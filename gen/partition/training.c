@@ -2,8 +2,6 @@
 #include "gen/model/append.h"
 #include "gen/partition/training.h"
 
-#include <string.h>
-
 #include "gen/base/arena.h"
 #include "gen/families/families.h"
 #include "gen/model/unit_collectives.h"
@@ -48,13 +46,13 @@ struct pen_training *pen_training_of(const struct pen_topology *t,
   for (uint32_t stage = 0; stage < partition->stage_count; stage++)
     weights_in_w[stage] =
         reads_unsharded(partition, graph[stage], &graph[stage]->program[PEN_PROGRAM_W]);
-  *training = (struct pen_training){
-      .adds_tied_gradient =
-          t->model_tie_embeddings && embedding && t->trains && !pen_weight_is_frozen(t, embedding),
-      .waits_for_norm = t->trains && t->optimizer_clip_norm > 0,
-      .reshards_each_use = t->data_parallel_reshard && !strcmp(t->data_parallel_reshard, "use"),
-      .exchanges = t->tensor_parallel_ranks > 1,
-      .weights_in_w = weights_in_w,
-      .program_collectives = count_collectives(partition, graph)};
+  *training =
+      (struct pen_training){.adds_tied_gradient = t->model_tie_embeddings && embedding &&
+                                                  t->trains && !pen_weight_is_frozen(t, embedding),
+                            .waits_for_norm = t->trains && t->optimizer_clip_norm > 0,
+                            .reshards_each_use = t->data_parallel_reshard == PEN_RESHARD_USE,
+                            .exchanges = t->tensor_parallel_ranks > 1,
+                            .weights_in_w = weights_in_w,
+                            .program_collectives = count_collectives(partition, graph)};
   return training;
 }

@@ -102,18 +102,17 @@ static bool has_replicas(const struct pen_axes *axes, const struct pen_choice *c
 }
 
 static bool is_chosen(const struct pen_axes *axes, const struct pen_choice *choice,
-                      enum pen_axis axis, const char *text) {
-  const char *chosen = pen_axis_text(axes, choice, axis);
-  return chosen && !strcmp(chosen, text);
+                      enum pen_axis axis, int value) {
+  return choice->index[axis] != PEN_NOT_CHOSEN && pen_axis_number(axes, choice, axis) == value;
 }
 
 static bool shards_weights(const struct pen_axes *axes, const struct pen_choice *choice) {
-  return is_chosen(axes, choice, PEN_AXIS_shard, "weights");
+  return is_chosen(axes, choice, PEN_AXIS_shard, PEN_SHARD_WEIGHTS);
 }
 
 static bool reduces_gradients(const struct pen_axes *axes, const struct pen_choice *choice) {
-  return !is_chosen(axes, choice, PEN_AXIS_shard, "gradients") ||
-         !is_chosen(axes, choice, PEN_AXIS_reduce, "step");
+  return !is_chosen(axes, choice, PEN_AXIS_shard, PEN_SHARD_GRADIENTS) ||
+         !is_chosen(axes, choice, PEN_AXIS_reduce, PEN_REDUCE_STEP);
 }
 
 static bool divides_replicas(const struct pen_axes *axes, const struct pen_choice *choice) {
@@ -167,11 +166,14 @@ static void add_fixed(struct pen_axis_values *values, const struct pen_topology 
   if (setting->type == PEN_INTEGER) {
     add_value(values, &capacity, pen_value_text(t, setting), *(const int64_t *)field);
   } else {
-    const struct pen_strings *strings = setting->type == PEN_STRINGS ? field : NULL;
-    const char *text = setting->type == PEN_STRING   ? *(const char *const *)field
-                       : strings && strings->for_all ? strings->value[0]
-                                                     : pen_value_text(t, setting);
-    add_value(values, &capacity, text, 0);
+    const struct pen_chosen *all = setting->type == PEN_CHOICES ? field : NULL;
+    const int value = setting->type == PEN_CHOICE ? *(const int *)field
+                      : all && all->for_all       ? all->value[0]
+                                                  : PEN_UNSET;
+    const char *text = setting->type == PEN_STRING ? *(const char *const *)field
+                       : value != PEN_UNSET        ? pen_enum_text(setting->choices, value)
+                                                   : pen_value_text(t, setting);
+    add_value(values, &capacity, text, value);
   }
 }
 
@@ -183,9 +185,12 @@ static void add_listed(struct pen_axis_values *values, const struct pen_topology
   values->listed = true;
   for (size_t i = 0; i < count; i++) {
     const int64_t number =
-        list->type == PEN_INTEGERS ? ((const struct pen_integers *)field)->value[i] : 0;
-    const char *text = list->type == PEN_INTEGERS ? pen_text("%lld", (long long)number)
-                                                  : ((const struct pen_strings *)field)->value[i];
+        list->type == PEN_INTEGERS  ? ((const struct pen_integers *)field)->value[i]
+        : list->type == PEN_CHOICES ? ((const struct pen_chosen *)field)->value[i]
+                                    : 0;
+    const char *text = list->type == PEN_INTEGERS  ? pen_text("%lld", (long long)number)
+                       : list->type == PEN_CHOICES ? pen_enum_text(list->choices, (int)number)
+                                                   : ((const struct pen_strings *)field)->value[i];
     bool again = false;
     for (size_t j = 0; j < values->count; j++) again |= !strcmp(values->value[j].text, text);
     if (!again) add_value(values, &capacity, text, number);
@@ -195,10 +200,15 @@ static void add_listed(struct pen_axis_values *values, const struct pen_topology
                       "a list of at least one value");
 }
 
-static void add_all(struct pen_axis_values *values, const struct pen_topology *t, int axis) {
+/* `choices`: those of the axis, or null. */
+static void add_all(struct pen_axis_values *values, const struct pen_topology *t, int axis,
+                    const struct pen_enumerator *choices) {
   const int64_t most = axis == PEN_AXIS_stages ? STAGES_MOST : t->plan_ranks;
   size_t capacity = 0;
-  for (int64_t n = 1; !rows[axis].values && n <= most; n++)
+  for (const struct pen_enumerator *e = choices; e && e->text; e++)
+    if (axis != PEN_AXIS_balance || e->value != PEN_BALANCE_JOINT)
+      add_value(values, &capacity, e->text, e->value);
+  for (int64_t n = 1; !choices && !rows[axis].values && n <= most; n++)
     if (axis == PEN_AXIS_stages || t->plan_ranks % n == 0)
       add_value(values, &capacity, pen_text("%lld", (long long)n), n);
   for (const char *word = rows[axis].values; word && *word;) {
@@ -218,11 +228,11 @@ static void add_all(struct pen_axis_values *values, const struct pen_topology *t
  * stages. */
 static bool is_open(const struct pen_topology *t, const struct pen_setting *setting) {
   const void *field = (const char *)t + setting->offset;
-  const struct pen_strings *strings = setting->type == PEN_STRINGS ? field : NULL;
+  const struct pen_chosen *kinds = setting->type == PEN_CHOICES ? field : NULL;
   size_t automatic = 0;
-  for (size_t i = 0; strings && i < strings->count; i++)
-    automatic += !strcmp(strings->value[i], "auto");
-  if (automatic && automatic < strings->count)
+  for (size_t i = 0; kinds && i < kinds->count; i++)
+    automatic += kinds->value[i] == PEN_RECOMPUTE_AUTO; /* memory.recompute */
+  if (automatic && automatic < kinds->count)
     pen_topology_fail(t, pen_text("%s.%s", setting->group, setting->name),
                       "\"auto\" for all stages or for none, for penstock-plan");
   return automatic || !*(const bool *)((const char *)t + setting->has_offset);
@@ -248,7 +258,7 @@ struct pen_axes *pen_axes_of(const struct pen_topology *t) {
     } else if (listed) {
       add_listed(values, t, list);
     } else {
-      add_all(values, t, a);
+      add_all(values, t, a, list && list->choices ? list->choices : setting->choices);
     }
     for (size_t i = 0; a == PEN_AXIS_schedule && i < values->count; i++)
       check_schedule(t, values->fixed ? rows[a].setting : rows[a].list, values->value[i].text);
@@ -289,9 +299,8 @@ int64_t pen_choice_microbatches(const struct pen_axes *axes, const struct pen_ch
 bool pen_choice_zigzag(const struct pen_axes *axes, const struct pen_choice *choice) {
   const struct pen_topology *t = axes->written;
   const char *schedule = pen_axis_text(axes, choice, PEN_AXIS_schedule);
-  return !strcmp(
-      t->has_pipeline_placement ? t->pipeline_placement : pen_schedule_of(schedule)->placement,
-      "v");
+  return (t->has_pipeline_placement ? t->pipeline_placement
+                                    : pen_schedule_of(schedule)->placement) == PEN_PLACEMENT_V;
 }
 
 static void add_choices(const struct pen_axes *axes, struct pen_choice *choice, int axis, int past,

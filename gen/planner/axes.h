@@ -24,7 +24,7 @@ struct pen_choice {
 
 struct pen_axis_value {
   const char *text;
-  int64_t number; /* of an axis of numbers */
+  int64_t number; /* of an axis of choices its enumerator; PEN_UNSET: a list */
 };
 
 struct pen_axis_values {

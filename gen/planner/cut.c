@@ -103,6 +103,6 @@ void pen_cut_fill(struct pen_cut *cut, const struct pen_trial *trial) {
   cut->gives_exchange =
       !cut->collectives && (trial->is_measured || t->costs_reduce.count || t->costs_gather.count);
   cut->is_measured = trial->is_measured;
-  cut->is_bf16 = pen_topology_dtype(t) == PEN_BF16;
+  cut->is_bf16 = t->model_dtype == PEN_BF16;
   cut->ties = t->model_tie_embeddings;
 }

@@ -35,7 +35,7 @@ struct pen_cuts *pen_cuts_new(const struct pen_planner *planner) {
   const struct pen_axis_values *recompute = &planner->axes->axis[PEN_AXIS_recompute];
   *cuts = (struct pen_cuts){.planner = planner, .no_recomputation = PEN_NOT_CHOSEN};
   for (size_t i = 0; i < recompute->count; i++)
-    if (!strcmp(recompute->value[i].text, "none")) cuts->no_recomputation = (uint16_t)i;
+    if (recompute->value[i].number == PEN_RECOMPUTE_NONE) cuts->no_recomputation = (uint16_t)i;
   return cuts;
 }
 
@@ -93,8 +93,7 @@ const struct pen_cut *pen_cut_of(struct pen_cuts *cuts, const struct pen_choice 
 }
 
 bool pen_cut_is_kept(const struct pen_cuts *cuts, const struct pen_choice *pipeline) {
-  const char *balance = pen_axis_text(cuts->planner->axes, pipeline, PEN_AXIS_balance);
-  return !balance || strcmp(balance, "time") != 0 ||
+  return pen_axis_number(cuts->planner->axes, pipeline, PEN_AXIS_balance) != PEN_BALANCE_TIME ||
          pipeline->index[PEN_AXIS_recompute] ==
              choice_of(cuts, pipeline, true).index[PEN_AXIS_recompute];
 }

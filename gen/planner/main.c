@@ -19,8 +19,8 @@
 #include "gen/topology/message.h"
 #include "gen/topology/source.h"
 
-#ifndef PEN_DEVICE_AUTO /* the tests' program defines it as "cpu" */
-#define PEN_DEVICE_AUTO PEN_CONFIGURED_DEVICE
+#ifndef PEN_AUTO_DEVICE /* the tests' program defines it as PEN_DEVICE_CPU */
+#define PEN_AUTO_DEVICE PEN_CONFIGURED_DEVICE
 #endif
 
 static void check_topology(const struct pen_topology *t) {
@@ -62,7 +62,7 @@ static struct pen_planner planner_of(const struct pen_plan_options *options) {
 }
 
 int main(int argc, char **argv) {
-  pen_device_auto = PEN_DEVICE_AUTO;
+  pen_device_auto = PEN_AUTO_DEVICE;
   const struct pen_plan_options *options = pen_plan_options_read(argc, argv);
   const struct pen_planner planner = planner_of(options);
   uint64_t wanted = options->top > options->refine ? options->top : options->refine;

@@ -69,11 +69,12 @@ static const char *value_text(const struct pen_topology *t, const struct pen_set
   const void *field = (const char *)t + setting->offset;
   const bool for_all =
       (setting->type == PEN_REALS && ((const struct pen_reals *)field)->for_all) ||
-      (setting->type == PEN_STRINGS && ((const struct pen_strings *)field)->for_all);
+      (setting->type == PEN_CHOICES && ((const struct pen_chosen *)field)->for_all);
   if (!for_all) return pen_value_text(t, setting);
   return setting->type == PEN_REALS
              ? pen_text("%.17g", ((const struct pen_reals *)field)->value[0])
-             : pen_text("\"%s\"", ((const struct pen_strings *)field)->value[0]);
+             : pen_text("\"%s\"", pen_enum_text(setting->choices,
+                                                ((const struct pen_chosen *)field)->value[0]));
 }
 
 static void write_groups(FILE *out, const struct pen_topology *t) {

@@ -15,7 +15,7 @@ const char pen_schedule_notation[] =
     "B.";
 
 const char *pen_schedule_stages(const struct pen_schedule *schedule) {
-  const char *place = strcmp(schedule->placement, "v") ? "loop" : "V";
+  const char *place = schedule->placement == PEN_PLACEMENT_V ? "V" : "loop";
   const char *firm = schedule->strict ? "" : ", or as pipeline.placement says";
   if (schedule->stages_minimum == schedule->stages_maximum)
     return pen_text("%u a rank, in a %s%s", schedule->stages_minimum, place, firm);

@@ -13,7 +13,7 @@
 /* The best named schedule on the placement of `partition`. */
 static const struct pen_search_named *best_placed(const struct pen_order_timed *chosen,
                                                   const struct pen_partition *partition,
-                                                  const char *placement) {
+                                                  enum pen_placement placement) {
   const struct pen_cost_model cost = pen_cost_model_placed(chosen->cost, partition);
   const struct pen_budget *budget =
       pen_budget_of(chosen->topology, partition, chosen->training, chosen->graph, NULL);
@@ -33,14 +33,12 @@ static const struct pen_search_named *best_placed(const struct pen_order_timed *
 /* The best named schedule, and the partition with its placement. */
 static const struct pen_search_named *find_best_named(const struct pen_order_timed *chosen,
                                                       const struct pen_partition **partition) {
-  static const char *const placements[] = {"loop", "v"};
   const struct pen_topology *topology = chosen->topology;
   const struct pen_search_named *best = NULL;
   for (int v = 0; topology->trains && v < 2; v++) {
-    if (topology->has_pipeline_placement && strcmp(topology->pipeline_placement, placements[v]))
-      continue;
+    if (topology->has_pipeline_placement && (int)topology->pipeline_placement != v) continue;
     const struct pen_partition *placed = pen_partition_placed(chosen->partition, v);
-    const struct pen_search_named *named = best_placed(chosen, placed, placements[v]);
+    const struct pen_search_named *named = best_placed(chosen, placed, (enum pen_placement)v);
     if (!named || (best && !(named->timing->makespan < best->timing->makespan))) continue;
     best = named;
     *partition = placed;

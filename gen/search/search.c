@@ -34,7 +34,6 @@
 
 #include <stdio.h>
 #include <math.h>
-#include <string.h>
 
 #include "gen/search/budget_bytes.h"
 #include "gen/search/percentile.h"
@@ -126,8 +125,9 @@ static void list_named(struct pen_search *search) {
 }
 
 bool pen_search_is_better(const struct pen_search *search, const struct pen_search_named *named) {
-  double found = strcmp(search->objective, "span") ? search->makespan : search->span;
-  double other = strcmp(search->objective, "span") ? named->timing->makespan : named->timing->span;
+  const bool by_span = search->objective == PEN_OBJECTIVE_SPAN;
+  double found = by_span ? search->span : search->makespan,
+         other = by_span ? named->timing->span : named->timing->makespan;
   if (search->p99 > 0) found = search->p99;
   if (named->p99 > 0) other = named->p99;
   return !search->order || other < found * (1 - 1e-12);
@@ -136,7 +136,7 @@ bool pen_search_is_better(const struct pen_search *search, const struct pen_sear
 struct pen_search *pen_search_with_named(const struct pen_search *search,
                                          const struct pen_search_named *named) {
   struct pen_search *other = pen_new(1, sizeof *other);
-  struct pen_search_side side = *search->side[!strcmp(named->placement, "v")];
+  struct pen_search_side side = *search->side[named->placement == PEN_PLACEMENT_V];
   *other = *search;
   pen_search_side_take(&side, named);
   fill_result(other, &side, named->p99);
@@ -207,7 +207,6 @@ static void anneal_percentile(struct pen_search_side *side, uint64_t second, uin
 /* Searches by one objective. */
 static void search_by(const struct search_task *task, bool by_span,
                       struct pen_search_side *side[2]) {
-  static const char *const placements[] = {"loop", "v"};
   uint64_t work = (uint64_t)WORK_A_SECOND, seed = task->effort->seed;
   for (int i = 0; i < 2; i++) {
     if (!task->tries[i]) continue;
@@ -219,7 +218,7 @@ static void search_by(const struct search_task *task, bool by_span,
         task->topology,
         pen_search_problem(here, task->training, pen_costs_on_ranks(here, cost.stage),
                            pen_cost_model_collectives(&cost, here), cost.overlap, budget, by_span),
-        task->progress, placements[i], task->known,
+        task->progress, (enum pen_placement)i, task->known,
         work / STARTS_SHARE / (uint64_t)(task->tries[0] + task->tries[1]));
     for (uint32_t round = 0; round < PEN_SEARCH_FIRST_ROUNDS; round++)
       pen_search_side_round(side[i], round, work, seed);
@@ -273,9 +272,9 @@ struct pen_search *pen_search(const struct pen_topology *t, const struct pen_par
                               const struct pen_search *known, const double *slack) {
   bool free =
       !t->has_pipeline_placement && partition->stages_per_rank > 1 && partition->rank_count > 1;
-  bool by_span = !strcmp(t->pipeline_objective, "span"),
-       by_percentile = !strcmp(t->pipeline_objective, "p99"),
-       zigzag = !strcmp(t->pipeline_placement, "v");
+  bool by_span = t->pipeline_objective == PEN_OBJECTIVE_SPAN,
+       by_percentile = t->pipeline_objective == PEN_OBJECTIVE_P99,
+       zigzag = t->pipeline_placement == PEN_PLACEMENT_V;
   struct pen_search_progress *progress = pen_new(1, sizeof *progress);
   *progress = (struct pen_search_progress){.by_span = by_span, .by_percentile = by_percentile};
   const struct search_task task = {
@@ -313,6 +312,8 @@ void pen_search_print(const struct pen_search *search, const char *unit) {
   pen_tell(
       "penstock-gen: search: makespan %.6g, span %.6g %s; the %s is %.3f%% above the bound "
       "%.6g; from %s, placement %s",
-      search->makespan, search->span, unit, search->objective, 100 * search->gap,
-      search->lower_bound, search->start, search->placement);
+      search->makespan, search->span, unit,
+      pen_enum_text(pen_enum_objective, (int)search->objective), 100 * search->gap,
+      search->lower_bound, search->start,
+      pen_enum_text(pen_enum_placement, (int)search->placement));
 }

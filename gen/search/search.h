@@ -34,7 +34,8 @@
 
 /* The order of a named schedule. */
 struct pen_search_named {
-  const char *name, *placement;
+  const char *name;
+  enum pen_placement placement;
   struct pen_order *order;
   const struct pen_timing *timing;
   bool fits;  /* it keeps within the memory budget */
@@ -45,9 +46,9 @@ struct pen_search_side;
 
 struct pen_search {
   struct pen_order *order; /* null: no order within the limit was found */
-  const char *placement;   /* "loop" or "v" */
-  const char *start;       /* the schedule or list schedule that the best order was made from */
-  const char *objective;
+  enum pen_placement placement;
+  const char *start; /* the schedule or list schedule that the best order was made from */
+  enum pen_objective objective;
   double makespan, span;
   double p99;              /* of the makespan (percentile.h); 0: not searched by it */
   double lower_bound, gap; /* of the objective; of p99: above the bound of the makespan */

@@ -7,8 +7,6 @@
  * within the limit. */
 #include "gen/search/search_pass.h"
 
-#include <string.h>
-
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/base/pass_times.h"
@@ -48,7 +46,8 @@ static struct pen_search_result place_order(const struct pen_search_input *input
   *topology = *input->topology;
   topology->pipeline_placement = search->placement;
   return (struct pen_search_result){
-      search, topology, pen_partition_placed(input->partition, !strcmp(search->placement, "v"))};
+      search, topology,
+      pen_partition_placed(input->partition, search->placement == PEN_PLACEMENT_V)};
 }
 
 /* Whether an arena exceeds the limit. Adds the excess of each rank, times `factor`, to slack. */

@@ -86,7 +86,7 @@ static void try_table(struct pen_search_seeds *starts, const struct pen_topology
     if (c->stages_per_rank < schedule->stages_minimum ||
         c->stages_per_rank > schedule->stages_maximum)
       continue;
-    if (schedule->strict && !same && zigzag != !strcmp(schedule->placement, "v")) continue;
+    if (schedule->strict && !same && zigzag != (schedule->placement == PEN_PLACEMENT_V)) continue;
     if (!pen_schedule_suits(schedule, c->rank_count, c->stages_per_rank, c->microbatch_count))
       continue;
     try_row(starts, topology, timeline, schedule, list);
@@ -185,7 +185,7 @@ static void try_serial(struct pen_search_seeds *starts, struct pen_search_timeli
 }
 
 struct pen_search_seeds *pen_search_seeds(const struct pen_topology *topology,
-                                          const char *placement,
+                                          enum pen_placement placement,
                                           struct pen_search_timeline *timeline, uint64_t work) {
   const struct pen_search_problem *c = timeline->search;
   struct pen_search_seeds *starts = pen_new(1, sizeof *starts);

@@ -26,13 +26,13 @@ struct pen_search_seeds {
   size_t named_count, named_capacity;
   struct pen_search_rules *rules; /* of list schedules */
   uint64_t tried;
-  const char *placement;
+  enum pen_placement placement;
 };
 
 /* All named schedules that suit the topology on the timeline's placement, and list schedules until
  * about `work` actions are timed. */
 struct pen_search_seeds *pen_search_seeds(const struct pen_topology *topology,
-                                          const char *placement,
+                                          enum pen_placement placement,
                                           struct pen_search_timeline *timeline, uint64_t work);
 
 /* Adds an order that is known. */

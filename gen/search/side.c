@@ -92,8 +92,8 @@ void pen_search_side_take(struct pen_search_side *side, const struct pen_search_
 struct pen_search_side *pen_search_side_start(const struct pen_topology *topology,
                                               const struct pen_search_problem *search,
                                               struct pen_search_progress *progress,
-                                              const char *placement, const struct pen_search *known,
-                                              uint64_t work) {
+                                              enum pen_placement placement,
+                                              const struct pen_search *known, uint64_t work) {
   struct pen_search_side *side = pen_new(1, sizeof *side);
   side->search = search;
   side->placement = placement;
@@ -101,7 +101,7 @@ struct pen_search_side *pen_search_side_start(const struct pen_topology *topolog
   side->progress = progress;
   pen_search_progress_add(progress, side->timeline);
   side->starts = pen_search_seeds(topology, placement, side->timeline, work);
-  if (known && !strcmp(known->placement, placement))
+  if (known && known->placement == placement)
     pen_search_seeds_take(side->starts, side->timeline, known->order, known->start);
   for (uint32_t i = 0; i < side->starts->count; i++)
     take_if_better(side, side->starts->start[i].list, side->starts->start[i].name);

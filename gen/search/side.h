@@ -29,7 +29,8 @@ struct pen_search_side {
   struct pen_search_percentile *percentile; /* null: not the objective */
   struct pen_order *order;                  /* the best order, and its timing */
   const struct pen_timing *timing;
-  const char *from, *placement;
+  const char *from;
+  enum pen_placement placement;
   bool is_named;             /* it is the order of a named schedule, not made of lists */
   uint32_t *best;            /* the best lists */
   double bound, other_bound; /* of the objective, and of the other */
@@ -40,8 +41,8 @@ struct pen_search_side {
 struct pen_search_side *pen_search_side_start(const struct pen_topology *topology,
                                               const struct pen_search_problem *search,
                                               struct pen_search_progress *progress,
-                                              const char *placement, const struct pen_search *known,
-                                              uint64_t work);
+                                              enum pen_placement placement,
+                                              const struct pen_search *known, uint64_t work);
 
 /* Runs round `index`: from the best order so far, but the last round of each second from the next
  * start. `work`: of a second. */

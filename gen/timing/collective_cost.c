@@ -36,22 +36,20 @@
 
 /* Flops that cost as much as a byte. */
 static const struct byte_flops {
-  const char *device;
   double byte, byte_host;
-} byte_flops[] = {{"cpu", 10, 10}, {"cuda", 2000, 8000}};
+} byte_flops[PEN_DEVICES] = {[PEN_DEVICE_CPU] = {10, 10}, [PEN_DEVICE_CUDA] = {2000, 8000}};
 
 struct pen_byte_cost pen_byte_cost_of(const struct pen_topology *topology,
                                       const struct pen_partition *partition,
                                       struct pen_graph *const *graph,
                                       const struct pen_stage_cost *cost) {
   double flops = 0, forward = 0;
-  const struct byte_flops *of = byte_flops;
+  const struct byte_flops *of = &byte_flops[topology->cluster_device];
   for (uint32_t s = 0; s < partition->stage_count; s++) {
     flops += pen_program_flops(&graph[s]->program[PEN_PROGRAM_F]);
     forward += cost[s].forward - cost[s].within[PEN_PROGRAM_F];
   }
   double flop = flops > 0 ? forward / flops : 0;
-  if (strcmp(topology->cluster_device, of->device) != 0) of++;
   return (struct pen_byte_cost){
       topology->has_costs_byte ? topology->costs_byte : of->byte * flop,
       topology->has_costs_byte_host ? topology->costs_byte_host : of->byte_host * flop,

@@ -83,8 +83,8 @@ static void check_text(const struct pen_measured *measured, const char *key, con
 }
 
 void pen_measured_check(const struct pen_measured *measured, const struct pen_topology *t) {
-  check_text(measured, "device", measured->device, t->cluster_device);
-  check_text(measured, "dtype", measured->dtype, t->model_dtype);
+  check_text(measured, "device", measured->device, pen_device_row(t->cluster_device)->text);
+  check_text(measured, "dtype", measured->dtype, pen_dtype_text((int)t->model_dtype));
   if (measured->sequence != (uint64_t)t->sequence)
     pen_costs_json_fail(
         measured->path, "sequence",

@@ -117,30 +117,20 @@ static double value_bytes(const struct pen_graph *graph, uint32_t value) {
   return value == PEN_NONE ? 0 : (double)graph->value[value].bytes;
 }
 
-/* The transports within a host, and between hosts. */
-struct transports {
-  const char *near, *far;
-};
-
-static struct transports transports_of(const struct pen_topology *topology) {
-  const char *transport = topology->cluster_transport;
-  const bool cuda = strcmp(topology->cluster_device, "cuda") == 0;
-  if (strcmp(transport, "auto") != 0) return (struct transports){transport, transport};
-  return cuda ? (struct transports){"ipc", "nccl"} : (struct transports){"shm", "ofi"};
-}
-
 static void add_stage(const struct link_rows *messages, const struct pen_partition *partition,
                       const struct pen_graph *graph, struct pen_stage_cost *cost) {
   const uint32_t s = graph->stage, *rank = partition->rank_of;
-  const struct transports t = transports_of(graph->topology);
+  const struct pen_transport_row *transport = pen_transport_row(graph->topology->cluster_transport),
+                                 *within = pen_transport_row(transport->within),
+                                 *between = pen_transport_row(transport->between);
   const double out = value_bytes(graph, graph->output),
                back = value_bytes(graph, graph->input_gradient);
-  const struct size_time forward = time_of(messages, t.near, 0, out),
-                         backward = time_of(messages, t.near, 0, back),
-                         between = time_of(messages, t.far, 0, fmax(out, back));
-  const bool copies = strcmp(t.near, "shm") == 0;
+  const struct size_time forward = time_of(messages, within->text, 0, out),
+                         backward = time_of(messages, within->text, 0, back),
+                         far = time_of(messages, between->text, 0, fmax(out, back));
+  const bool copies = within->sender_copies;
   cost->send = fmax(0, copies ? forward.least : fmax(forward.time, backward.time));
-  cost->send_host = between.time < 0 ? cost->send : between.time;
+  cost->send_host = far.time < 0 ? cost->send : far.time;
   if (copies && s + 1 < partition->stage_count && rank[s] != rank[s + 1])
     cost->forward += fmax(0, forward.time - forward.least);
   if (copies && s > 0 && rank[s] != rank[s - 1])

@@ -13,7 +13,7 @@
 #include "gen/topology/tensor_parallel.h"
 #include "gen/topology/settings.h"
 
-const char *pen_device_auto = "cpu";
+enum pen_device_kind pen_device_auto = PEN_DEVICE_CPU;
 
 enum { LOSS_ROWS_ON_GPU = 2048 }; /* enough for the full throughput of the matrix products */
 #define LOCAL_THETA 10000.0       /* of Gemma 3 */
@@ -61,7 +61,7 @@ static void require_schedule(struct pen_topology *t) {
 }
 
 static void require_rope(const struct pen_topology *t) {
-  const char *kind = t->model_rope_scaling;
+  const enum pen_rope_scaling kind = t->model_rope_scaling;
   const struct {
     bool given;
     const char *name;
@@ -69,14 +69,15 @@ static void require_rope(const struct pen_topology *t) {
                     {t->has_model_rope_original_sequence, "original_sequence"},
                     {t->has_model_rope_low_freq_factor, "low_freq_factor"},
                     {t->has_model_rope_high_freq_factor, "high_freq_factor"}};
-  for (size_t i = 0; !kind && i < sizeof needs_kind / sizeof *needs_kind; i++)
+  for (size_t i = 0; !t->has_model_rope_scaling && i < sizeof needs_kind / sizeof *needs_kind; i++)
     if (needs_kind[i].given)
       require_settings(t, "model.rope_scaling",
                        pen_text("model.rope_%s needs it: ", needs_kind[i].name));
-  if (!kind || !strcmp(kind, "none")) return;
+  if (!t->has_model_rope_scaling || kind == PEN_ROPE_SCALING_NONE) return;
   require_settings(t, "model.rope_factor",
-                   pen_text("model.rope_scaling = \"%s\" needs it: ", kind));
-  if (!strcmp(kind, "llama3"))
+                   pen_text("model.rope_scaling = \"%s\" needs it: ",
+                            pen_enum_text(pen_enum_rope_scaling, (int)kind)));
+  if (kind == PEN_ROPE_SCALING_LLAMA3)
     require_settings(t, "model.rope_original_sequence",
                      "model.rope_scaling = \"llama3\" needs it: ");
 }
@@ -128,12 +129,10 @@ static void default_pipeline(struct pen_topology *t) {
 /* Settings that the kind of rope scaling does not use have no value, so that they are not part of
  * the model's digest. */
 static void default_rope(struct pen_topology *t, bool rotary) {
-  const char *kind = rotary ? t->model_rope_scaling : NULL;
-  if (!kind || !strcmp(kind, "none")) {
-    t->model_rope_scaling = NULL;
-    t->model_rope_factor = 0;
-  }
-  if (!kind || strcmp(kind, "llama3")) {
+  if (!rotary || t->model_rope_scaling == PEN_ROPE_SCALING_NONE)
+    t->model_rope_scaling = (enum pen_rope_scaling)PEN_UNSET;
+  if ((int)t->model_rope_scaling == PEN_UNSET) t->model_rope_factor = 0;
+  if (t->model_rope_scaling != PEN_ROPE_SCALING_LLAMA3) {
     t->model_rope_low_freq_factor = t->model_rope_high_freq_factor = 0;
     t->model_rope_original_sequence = 0;
     return;
@@ -163,7 +162,7 @@ static void default_optimizer(struct pen_topology *t) {
           tenth = (t->optimizer_steps + 9) / 10;
   if (left < 0)
     t->optimizer_decay_steps = 0;
-  else if (!t->has_optimizer_decay_steps && strcmp(t->optimizer_decay, "wsd") == 0)
+  else if (!t->has_optimizer_decay_steps && t->optimizer_decay == PEN_DECAY_WSD)
     t->optimizer_decay_steps = tenth < left ? tenth : left;
 }
 
@@ -171,11 +170,11 @@ static void default_cluster(struct pen_topology *t) {
   int64_t hosts = (int64_t)t->cluster_hosts.count;
   if (!t->has_cluster_ranks_per_host && hosts)
     t->cluster_ranks_per_host = pen_topology_process_count(t) / hosts;
-  if (!strcmp(t->cluster_device, "auto")) t->cluster_device = pen_device_auto;
-  bool cuda = !strcmp(t->cluster_device, "cuda");
-  if (!strcmp(t->cluster_transport, "auto") && (cuda || hosts < 2))
-    t->cluster_transport = !cuda ? "shm" : hosts > 1 ? "nccl" : "ipc";
-  if (!t->has_model_loss_rows) t->model_loss_rows = cuda ? LOSS_ROWS_ON_GPU : 0;
+  if (t->cluster_device == PEN_DEVICE_AUTO) t->cluster_device = pen_device_auto;
+  if (t->cluster_transport == PEN_TRANSPORT_AUTO)
+    t->cluster_transport = pen_transport_for(t->cluster_device, hosts > 1);
+  if (!t->has_model_loss_rows)
+    t->model_loss_rows = pen_device_row(t->cluster_device)->on_host ? 0 : LOSS_ROWS_ON_GPU;
   if (!t->has_memory_extra_receive_buffers)
     t->memory_extra_receive_buffers = -1; /* layout chooses */
 }
@@ -220,7 +219,7 @@ void pen_topology_expand_lists(struct pen_topology *t) {
   expand_reals(t, "costs.reduce", &t->costs_reduce);
   expand_reals(t, "costs.gather", &t->costs_gather);
   size_t stages = (size_t)(t->pipeline_ranks * t->pipeline_stages_per_rank);
-  struct pen_strings *recompute = &t->memory_recompute;
+  struct pen_chosen *recompute = &t->memory_recompute;
   void *values = recompute->value;
   if (!expand_list(&recompute->count, &values, recompute->for_all, sizeof *recompute->value,
                    stages))

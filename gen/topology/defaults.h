@@ -4,9 +4,9 @@
 
 #include "gen/topology/topology.h"
 
-/* What cluster.device = "auto" means: "cpu", unless a program sets "cuda" before it reads a
+/* What cluster.device = "auto" means: the CPU, unless a program sets another before it reads a
  * topology. */
-extern const char *pen_device_auto;
+extern enum pen_device_kind pen_device_auto;
 
 /* Ends the generator (78) if a setting is missing. Reads pipeline.schedule_file if the schedule
  * needs it (66 if it cannot be read). */

@@ -54,7 +54,8 @@ void pen_fallback_forget(struct pen_topology *topology, const struct pen_setting
   forget(topology, "pipeline.warmup");
   forget(topology, "pipeline.zero_bubble");
   forget(topology, "pipeline.schedule_file");
-  topology->pipeline_placement = topology->pipeline_schedule_file = NULL;
+  topology->pipeline_placement = (enum pen_placement)PEN_UNSET;
+  topology->pipeline_schedule_file = NULL;
 }
 
 static void forget_costs(struct pen_topology *t) {
@@ -91,7 +92,7 @@ static void check_fixed(struct pen_topology *t, const struct pen_topology *main)
       {"cluster.spares", "hosts that a fallback does not need wait, whichever they are"},
   };
   const struct pen_fallback *fallback = &main->fallback_changes[t->fallback - 1];
-  if (!strcmp(t->cluster_device, "auto")) t->cluster_device = main->cluster_device;
+  if (t->cluster_device == PEN_DEVICE_AUTO) t->cluster_device = main->cluster_device;
   for (size_t i = 0; i < fallback->count; i++)
     for (size_t f = 0; f < sizeof fixed / sizeof *fixed; f++)
       if (fallback->change[i].setting == pen_setting_find_path(fixed[f].path))

@@ -6,7 +6,7 @@
 
 static const struct pen_family_row families[] = {
 #define PEN_FAMILY(name, needs_tokens, rotary, windows, ties, loss, pieces, meaning) \
-  {#name, needs_tokens, rotary, PEN_WINDOW_##windows, ties, loss, pieces},
+  {#name, needs_tokens, rotary, PEN_WINDOW_##windows, ties, PEN_LOSS_##loss, pieces},
 #include "gen/topology/families.def"
 };
 

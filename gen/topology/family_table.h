@@ -5,6 +5,8 @@
 
 #include <stdbool.h>
 
+#include "gen/topology/settings.h"
+
 /* Which layers may have a sliding window of attention. */
 enum pen_window_layers {
   PEN_WINDOW_NO_LAYER,
@@ -17,9 +19,9 @@ struct pen_family_row {
   bool needs_tokens; /* the model reads tokens: it has heads, a vocabulary and a sequence */
   bool rotary;       /* rotary positions */
   enum pen_window_layers windows;
-  bool ties;        /* default of model.tie_embeddings */
-  const char *loss; /* default of model.loss */
-  bool pieces;      /* its weights may be split (tensor_parallel) */
+  bool ties;          /* default of model.tie_embeddings */
+  enum pen_loss loss; /* default of model.loss */
+  bool pieces;        /* its weights may be split (tensor_parallel) */
 };
 
 /* " mlp llama ...": all names, each after a space. */

@@ -295,18 +295,14 @@ static const char *base_name(const char *path) {
   return pen_visible_text(name, bytes);
 }
 
-uint8_t pen_topology_dtype(const struct pen_topology *topology) {
-  return strcmp(topology->model_dtype, "bf16") == 0 ? PEN_BF16 : PEN_F32;
-}
-
 uint32_t *pen_topology_rank_hosts(const struct pen_topology *t) {
   size_t total = (size_t)pen_topology_process_count(t), hosts = t->cluster_hosts.count,
          per_host = (size_t)t->cluster_ranks_per_host;
   uint32_t *host = pen_new(total, sizeof *host);
   for (size_t r = 0; r < total; r++)
-    host[r] = !t->cluster_mapping.choice                    ? (uint32_t)t->cluster_mapping.value[r]
-              : !strcmp(t->cluster_mapping.choice, "block") ? (uint32_t)(r / per_host)
-                                                            : (uint32_t)(r % hosts);
+    host[r] = t->cluster_mapping.choice == PEN_UNSET ? (uint32_t)t->cluster_mapping.value[r]
+              : t->cluster_mapping.choice == PEN_MAPPING_BLOCK ? (uint32_t)(r / per_host)
+                                                               : (uint32_t)(r % hosts);
   return host;
 }
 
@@ -362,6 +358,9 @@ static struct pen_topology *read_written(const char *path, const char *const *ov
   topology->origin = pen_new(pen_setting_count, sizeof *topology->origin);
   topology->path = path;
   topology->name = base_name(path);
+  for (size_t i = 0; i < pen_setting_count; i++)
+    if (pen_settings[i].type == PEN_CHOICE)
+      *(int *)(void *)((char *)topology + pen_settings[i].offset) = PEN_UNSET;
   topology->costs_overlap = topology->costs_live_weight = -1;
   topology->costs_byte = topology->costs_byte_host = -1;
   topology->pipeline_search_seconds = topology->pipeline_search_seed = -1;

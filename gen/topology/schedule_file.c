@@ -39,9 +39,9 @@ void pen_topology_read_schedule_file(struct pen_topology *t) {
 
 /* In a loop, all stages of rank 0 are multiples of the number of ranks; in a V, some are 2 x ranks
  * - 1 modulo 2 x ranks. */
-const char *pen_topology_placement_of_file(const struct pen_topology *t) {
+enum pen_placement pen_topology_placement_of_file(const struct pen_topology *t) {
   const char *end = memchr(t->schedule_text, '\n', t->schedule_bytes);
-  if (!end || t->pipeline_ranks == 1) return "loop";
+  if (!end || t->pipeline_ranks == 1) return PEN_PLACEMENT_LOOP;
   for (const char *at = t->schedule_text; at < end; at++) {
     if (!isdigit((unsigned char)*at)) continue;
     bool begins =
@@ -49,7 +49,7 @@ const char *pen_topology_placement_of_file(const struct pen_topology *t) {
     uint64_t stage = 0;
     for (; isdigit((unsigned char)*at); at++) stage = stage * 10 + (uint64_t)(*at - '0');
     if (begins && stage % (2 * (uint64_t)t->pipeline_ranks) == 2 * (uint64_t)t->pipeline_ranks - 1)
-      return "v";
+      return PEN_PLACEMENT_V;
   }
-  return "loop";
+  return PEN_PLACEMENT_LOOP;
 }

@@ -9,6 +9,6 @@
 void pen_topology_read_schedule_file(struct pen_topology *topology);
 
 /* "loop" or "v", by the stages in the first row of the file. */
-const char *pen_topology_placement_of_file(const struct pen_topology *topology);
+enum pen_placement pen_topology_placement_of_file(const struct pen_topology *topology);
 
 #endif

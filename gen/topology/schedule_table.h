@@ -19,7 +19,7 @@ enum pen_given { PEN_GIVEN_BY_RULE, PEN_GIVEN_BY_FILE, PEN_GIVEN_BY_SEARCH };
 /* One row of schedules.def. */
 struct pen_schedule {
   const char *name;
-  const char *placement;                   /* "loop" or "v": the default of pipeline.placement */
+  enum pen_placement placement;            /* the default of pipeline.placement */
   bool strict;                             /* the rule supports this placement only */
   uint32_t stages_minimum, stages_maximum; /* of pipeline.stages_per_rank */
   bool trains;                             /* false: forward-only; see struct pen_topology */

@@ -12,6 +12,18 @@
 #define PEN_ABOVE_0 DBL_TRUE_MIN
 #define PEN_BELOW_1 (1.0 - DBL_EPSILON / 2)
 
+#define PEN_ENUM(list) const struct pen_enumerator pen_enum_##list[] = {
+#define PEN_ENUMERATOR(name, text) {text, PEN_##name},
+#define PEN_ENUM_END  \
+  { NULL, PEN_UNSET } \
+  }                   \
+  ;
+#define PEN_PLAN_ENUM(list) PEN_ENUM(list)
+#define PEN_PLAN_ENUMERATOR(name, text) PEN_ENUMERATOR(name, text)
+#define PEN_PLAN_ENUM_END PEN_ENUM_END
+#include "gen/topology/settings.def"
+#define pen_enum_0 NULL
+
 const struct pen_setting pen_settings[] = {
 #define PEN_SETTING(group, name, type, minimum, maximum, default_value, choices, help) \
   {#group,                                                                             \
@@ -20,7 +32,7 @@ const struct pen_setting pen_settings[] = {
    minimum,                                                                            \
    maximum,                                                                            \
    default_value,                                                                      \
-   choices,                                                                            \
+   pen_enum_##choices,                                                                 \
    help,                                                                               \
    offsetof(struct pen_topology, group##_##name),                                      \
    offsetof(struct pen_topology, has_##group##_##name)},
@@ -33,6 +45,11 @@ static const struct {
 #include "gen/topology/settings.def"
 };
 const size_t pen_setting_count = sizeof pen_settings / sizeof *pen_settings;
+
+const char *pen_enum_text(const struct pen_enumerator *list, int value) {
+  while (list->text && list->value != value) list++;
+  return list->text;
+}
 
 const struct pen_setting *pen_setting_find(const char *group, size_t bytes, const char *name) {
   for (size_t i = 0; i < pen_setting_count; i++) {
@@ -149,8 +166,8 @@ const char *pen_setting_hint_group(const char *group) {
 }
 
 bool pen_setting_takes_one(const struct pen_setting *setting) {
-  return setting->type == PEN_REALS ||
-         ((setting->type == PEN_STRINGS || setting->type == PEN_INTEGERS) && setting->choices);
+  return setting->type == PEN_REALS || setting->type == PEN_CHOICES ||
+         (setting->type == PEN_INTEGERS && setting->choices);
 }
 
 const char *pen_setting_quoted(const char *choices) {
@@ -165,13 +182,11 @@ const char *pen_setting_quoted(const char *choices) {
   return text;
 }
 
-bool pen_setting_has_choice(const char *choices, const char *choice) {
-  size_t bytes = strlen(choice);
-  if (bytes == 0 || strchr(choice, ' ')) return false;
-  for (const char *word = choices; *word; word += strcspn(word, " "), word += *word == ' ') {
-    if (strcspn(word, " ") == bytes && !memcmp(word, choice, bytes)) return true;
-  }
-  return false;
+static const char *quoted_list(const struct pen_enumerator *list) {
+  const char *text = "";
+  for (const struct pen_enumerator *e = list; e->text; e++)
+    text = pen_text("%s%s\"%s\"", text, !*text ? "" : e[1].text ? ", " : " or ", e->text);
+  return text;
 }
 
 static bool is_cost(const struct pen_setting *setting) {
@@ -200,17 +215,15 @@ const char *pen_setting_allowed(const struct pen_setting *setting) {
       return pen_text("a whole number from %.0f to %.0f", setting->minimum, setting->maximum);
     case PEN_REAL: return real_bounds(setting);
     case PEN_BOOLEAN: return "true or false";
-    case PEN_STRING:
-      return setting->choices ? pen_setting_quoted(setting->choices) : "a string in quotes";
+    case PEN_STRING: return "a string in quotes";
+    case PEN_CHOICE: return quoted_list(setting->choices);
     case PEN_INTEGERS:
       return pen_text("%s%sa list of whole numbers from %.0f to %.0f",
-                      setting->choices ? pen_setting_quoted(setting->choices) : "",
+                      setting->choices ? quoted_list(setting->choices) : "",
                       setting->choices ? ", or " : "", setting->minimum, setting->maximum);
     case PEN_REALS: return pen_text("%s, or a list of such", real_bounds(setting));
-    case PEN_STRINGS:
-      if (!setting->choices)
-        return pen_text("a list of strings in quotes, at most %d", PEN_STRINGS_MAX);
-      return pen_text("%s, or a list of such", pen_setting_quoted(setting->choices));
+    case PEN_STRINGS: return pen_text("a list of strings in quotes, at most %d", PEN_STRINGS_MAX);
+    case PEN_CHOICES: return pen_text("%s, or a list of such", quoted_list(setting->choices));
   }
   return "";
 }

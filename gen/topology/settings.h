@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "runtime/plan/plan.h"
+
 /* The least cost above 0, and the greatest. */
 #define PEN_COST_LEAST 1e-30
 #define PEN_COST_MOST 1e30
@@ -18,17 +20,54 @@ enum pen_setting_type {
   PEN_REAL,
   PEN_BOOLEAN,
   PEN_STRING,
+  PEN_CHOICE,
   PEN_INTEGERS,
   PEN_REALS,
   PEN_STRINGS,
+  PEN_CHOICES,
 };
+
+/* ---- choices ---- */
+
+/* An enum for each list of choices that is the generator's alone: pen_placement, ... */
+#define PEN_ENUM(list) enum pen_##list {
+#define PEN_ENUMERATOR(name, text) PEN_##name,
+#define PEN_ENUM_END \
+  }                  \
+  ;
+#include "gen/topology/settings.def"
+
+/* A choice of memory.recompute that is resolved before there is a plan. */
+enum { PEN_RECOMPUTE_AUTO = PEN_RECOMPUTE_KINDS };
+
+/* A setting without a value, or with a list instead of a choice. */
+enum { PEN_UNSET = -1 };
+
+struct pen_enumerator {
+  const char *text; /* null: the end of the list */
+  int value;
+};
+
+/* The lists: pen_enum_placement, ... */
+#define PEN_ENUM(list) extern const struct pen_enumerator pen_enum_##list[];
+#define PEN_PLAN_ENUM(list) PEN_ENUM(list)
+#define PEN_ENUMERATOR(name, text)
+#define PEN_ENUM_END
+#define PEN_PLAN_ENUMERATOR(name, text)
+#define PEN_PLAN_ENUM_END
+#include "gen/topology/settings.def"
+
+/* Null: the list does not have the value, as PEN_UNSET. */
+const char *pen_enum_text(const struct pen_enumerator *list, int value);
+
+/* ---- settings ---- */
 
 struct pen_setting {
   const char *group, *name;
   enum pen_setting_type type;
   double minimum, maximum;   /* of a number; the limits of an integer are exact as a double */
   const char *default_value; /* as text, or null */
-  const char *choices;       /* separated by spaces, or null */
+  const struct pen_enumerator *choices; /* or null */
   const char *help;
   size_t offset, has_offset; /* in struct pen_topology */
 };
@@ -67,6 +106,5 @@ const char *pen_setting_allowed(const struct pen_setting *setting);
 
 /* `one two three` as `"one", "two" or "three"`. */
 const char *pen_setting_quoted(const char *choices);
-bool pen_setting_has_choice(const char *choices, const char *choice);
 
 #endif

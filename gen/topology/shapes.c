@@ -90,7 +90,7 @@ struct pen_topology *pen_topology_of_window(const struct pen_topology *topology,
 }
 
 bool pen_topology_has_cache(const struct pen_topology *t) {
-  return t->generate_prompts > 0 && strcmp(t->cluster_device, "cpu") == 0 &&
+  return t->generate_prompts > 0 && pen_device_row(t->cluster_device)->on_host &&
          pen_family_row_of(t->model_family)->needs_tokens;
 }
 

@@ -1,8 +1,6 @@
 /* tensor_parallel.c: resolves the settings of the group tensor_parallel. */
 #include "gen/topology/tensor_parallel.h"
 
-#include <string.h>
-
 #include "gen/topology/family_table.h"
 #include "gen/topology/message.h"
 
@@ -71,12 +69,12 @@ void pen_tensor_parallel_check_mapping(const struct pen_topology *t) {
     pen_topology_fail(t, "tensor_parallel.ranks", "a divisor of cluster.ranks_per_host = %lld",
                       (long long)t->cluster_ranks_per_host);
   if (ranks == 1 || t->cluster_hosts.count < 2) return;
-  if (mapping->choice && strcmp(mapping->choice, "block"))
+  if (mapping->choice != PEN_UNSET && mapping->choice != PEN_MAPPING_BLOCK)
     pen_topology_fail(
         t, "cluster.mapping",
         "\"block\" or a list, with tensor_parallel.ranks above 1: the tensor ranks of "
         "a rank are on one host");
-  for (int64_t r = 0; !mapping->choice && r < count; r++)
+  for (int64_t r = 0; mapping->choice == PEN_UNSET && r < count; r++)
     if (mapping->value[r] != mapping->value[r - r % ranks])
       pen_topology_fail(t, "cluster.mapping",
                         "a list that has all %lld tensor ranks of a rank on one host, not ranks "

@@ -17,10 +17,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "gen/topology/settings.h"
+
 struct pen_integers {
   size_t count;
   int64_t *value;
-  const char *choice; /* a word instead of the list; null: the list */
+  int choice; /* instead of the list, if the setting has choices; PEN_UNSET: the list */
 };
 struct pen_reals {
   size_t count;
@@ -30,6 +32,10 @@ struct pen_reals {
 struct pen_strings {
   size_t count;
   const char **value;
+};
+struct pen_chosen {
+  size_t count;
+  int *value; /* of the setting's enum */
   bool for_all;
 };
 
@@ -46,15 +52,17 @@ struct pen_measured_links; /* gen/timing/measured_links.h */
 
 /* A field group_name for each setting: pipeline_ranks, model_layers, ... */
 struct pen_topology {
-#define PEN_TYPE_INTEGER int64_t
-#define PEN_TYPE_REAL double
-#define PEN_TYPE_BOOLEAN bool
-#define PEN_TYPE_STRING const char *
-#define PEN_TYPE_INTEGERS struct pen_integers
-#define PEN_TYPE_REALS struct pen_reals
-#define PEN_TYPE_STRINGS struct pen_strings
+#define PEN_TYPE_INTEGER(list) int64_t
+#define PEN_TYPE_REAL(list) double
+#define PEN_TYPE_BOOLEAN(list) bool
+#define PEN_TYPE_STRING(list) const char *
+#define PEN_TYPE_CHOICE(list) enum pen_##list
+#define PEN_TYPE_INTEGERS(list) struct pen_integers
+#define PEN_TYPE_REALS(list) struct pen_reals
+#define PEN_TYPE_STRINGS(list) struct pen_strings
+#define PEN_TYPE_CHOICES(list) struct pen_chosen
 #define PEN_SETTING(group, name, type, minimum, maximum, default_value, choices, help) \
-  PEN_TYPE_##type group##_##name;
+  PEN_TYPE_##type(choices) group##_##name;
 #include "gen/topology/settings.def"
 #define PEN_SETTING(group, name, type, minimum, maximum, default_value, choices, help) \
   bool has_##group##_##name;
@@ -69,7 +77,7 @@ struct pen_topology {
   size_t schedule_bytes;
   int64_t sequence;       /* of this sequence-length bucket; model.sequence is the longest */
   int64_t cached_prompts; /* of a step of generation with a cache; 0: another step */
-  bool joins_logits;      /* of a step of generation: the logits of all pieces are one tensor */
+  bool generates;         /* a step of generation: one token of each sequence has logits */
   bool trains;            /* false: the schedule is forward-only */
   bool only_measures;     /* the plan is for the command measure alone: the group plan leaves open
                              what it would be */
@@ -111,9 +119,6 @@ struct pen_setting_text {
  * other values. */
 struct pen_topology *pen_topology_with(const struct pen_topology *written,
                                        const struct pen_setting_text *change, size_t count);
-
-/* model.dtype as enum pen_dtype. */
-uint8_t pen_topology_dtype(const struct pen_topology *topology);
 
 /* Tensor ranks that share the tokens of values between the matrices; 1: each has all of them. */
 static inline uint32_t pen_topology_token_ranks(const struct pen_topology *t) {

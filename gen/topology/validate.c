@@ -17,15 +17,15 @@ enum { ACTIONS_MAX = 8000000 }; /* a minute, and 2 GiB, of the generator */
 /* Of one tensor, so that sums over tensors and layers fit 64 bits. */
 #define ELEMENTS_MAX (1LL << 40)
 
-static bool is_cuda(const struct pen_topology *t) { return !strcmp(t->cluster_device, "cuda"); }
+static bool is_cuda(const struct pen_topology *t) { return t->cluster_device == PEN_DEVICE_CUDA; }
 
 /* ---- pipeline ---- */
 
 /* Settings that the schedule determines must agree with it. */
 static void check_schedule_row(const struct pen_topology *t, const struct pen_schedule *schedule) {
-  if (schedule->strict && strcmp(t->pipeline_placement, schedule->placement))
-    pen_topology_fail(t, "pipeline.placement", "\"%s\", with the schedule %s", schedule->placement,
-                      schedule->name);
+  if (schedule->strict && t->pipeline_placement != schedule->placement)
+    pen_topology_fail(t, "pipeline.placement", "\"%s\", with the schedule %s",
+                      pen_enum_text(pen_enum_placement, (int)schedule->placement), schedule->name);
   if (schedule->warmup && t->pipeline_warmup != schedule->warmup)
     pen_topology_fail(t, "pipeline.warmup", "%u, with the schedule %s", schedule->warmup,
                       schedule->name);
@@ -53,7 +53,7 @@ static int64_t border_count(const struct pen_topology *t) {
   int64_t ranks = t->pipeline_ranks, turns = t->pipeline_stages_per_rank - 1,
           stages = ranks * (turns + 1);
   if (ranks == 1) return 0;
-  return stages - 1 - (strcmp(t->pipeline_placement, "v") ? 0 : turns);
+  return stages - 1 - (t->pipeline_placement == PEN_PLACEMENT_V ? turns : 0);
 }
 
 /* Checks products of settings; all fit 64 bits. */
@@ -107,7 +107,7 @@ static void check_window(const struct pen_topology *t, const struct pen_family_r
 
 static void check_model(const struct pen_topology *t) {
   const struct pen_family_row *family = pen_family_row_of(t->model_family);
-  if (family->needs_tokens == !strcmp(t->model_loss, "sum"))
+  if (family->needs_tokens == (t->model_loss == PEN_LOSS_SUM))
     pen_topology_fail(
         t, "model.loss", "%s; family %s has %s",
         family->needs_tokens ? "\"cross_entropy\" or \"cross_entropy_sum\"" : "\"sum\"",
@@ -162,7 +162,7 @@ enum { GRID_MOST = 65535 };
 /* Checks what the attention kernels on a GPU support. */
 static void check_heads_on_gpu(const struct pen_topology *t) {
   if (!is_cuda(t) || !pen_family_row_of(t->model_family)->needs_tokens) return;
-  if (!strcmp(t->model_dtype, "bf16") && (t->model_head_dim % 8 || t->model_head_dim > 128))
+  if (t->model_dtype == PEN_BF16 && (t->model_head_dim % 8 || t->model_head_dim > 128))
     pen_topology_fail(
         t, "model.head_dim",
         "a multiple of 8, at most 128, with model.dtype = \"bf16\" and cluster.device = \"cuda\"");
@@ -188,7 +188,7 @@ static void warn_of_rows_on_gpu(const struct pen_topology *t) {
   } rows[] = {{"model.hidden", t->model_hidden},
               {"model.ffn", t->model_ffn},
               {"model.vocab", t->model_vocab}};
-  if (!is_cuda(t) || strcmp(t->model_dtype, "bf16") ||
+  if (!is_cuda(t) || t->model_dtype != PEN_BF16 ||
       !pen_family_row_of(t->model_family)->needs_tokens)
     return;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -237,10 +237,13 @@ static void check_hosts(const struct pen_topology *t) {
   check_spares(t);
   check_names_differ(t);
   if (t->cluster_hosts.count < 2) return;
-  if (!strcmp(t->cluster_transport, "shm") || !strcmp(t->cluster_transport, "ipc"))
-    pen_topology_fail(t, "cluster.hosts",
-                      "one host, with cluster.transport = \"%s\": only %s works between hosts",
-                      t->cluster_transport, is_cuda(t) ? "nccl" : "ofi");
+  if (!pen_transport_row(t->cluster_transport)->between_hosts)
+    pen_topology_fail(
+        t, "cluster.hosts",
+        "one host, with cluster.transport = \"%s\": only %s works between hosts",
+        pen_transport_row(t->cluster_transport)->text,
+        pen_transport_row(pen_transport_row(pen_transport_for(t->cluster_device, true))->between)
+            ->text);
   if (!t->has_cluster_port)
     pen_topology_fail(t, "cluster.port", "a TCP port on which the first host listens");
 }
@@ -265,7 +268,7 @@ static void check_ranks_per_host(const struct pen_topology *t) {
 static void check_mapping(const struct pen_topology *t) {
   size_t total = (size_t)pen_topology_process_count(t), hosts = t->cluster_hosts.count;
   const struct pen_integers *mapping = &t->cluster_mapping;
-  if (mapping->choice) return;
+  if (mapping->choice != PEN_UNSET) return;
   if (mapping->count != total)
     pen_topology_fail(t, "cluster.mapping", "a list of %zu, one a rank", total);
   size_t *ranks = pen_new(hosts, sizeof *ranks);
@@ -289,7 +292,7 @@ static void check_mapping(const struct pen_topology *t) {
 /* A list has the cores of the ranks of a host. */
 static void check_bind(const struct pen_topology *t) {
   const size_t cores = (size_t)(t->cluster_ranks_per_host * t->cluster_threads_per_rank);
-  if (!t->cluster_bind.choice && t->cluster_bind.count != cores)
+  if (t->cluster_bind.choice == PEN_UNSET && t->cluster_bind.count != cores)
     pen_topology_fail(t, "cluster.bind", "a list of %zu cores, %lld for each rank of a host", cores,
                       (long long)t->cluster_threads_per_rank);
 }
@@ -302,6 +305,17 @@ static void check_speed(const struct pen_topology *t) {
                     (long long)t->pipeline_ranks);
 }
 
+/* The transport is one of the device's. */
+static void check_transport(const struct pen_topology *t) {
+  const char *allowed = "";
+  for (int k = PEN_TRANSPORT_AUTO + 1; k < PEN_TRANSPORTS; k++)
+    if (pen_transport_row(k)->device == t->cluster_device)
+      allowed = pen_text("%s%s\"%s\"", allowed, *allowed ? " or " : "", pen_transport_row(k)->text);
+  if (pen_transport_row(t->cluster_transport)->device != t->cluster_device)
+    pen_topology_fail(t, "cluster.transport", "%s, with the device %s", allowed,
+                      pen_device_row(t->cluster_device)->text);
+}
+
 static void check_cluster(const struct pen_topology *t) {
   check_speed(t);
   check_ranks_per_host(t);
@@ -309,10 +323,7 @@ static void check_cluster(const struct pen_topology *t) {
   pen_tensor_parallel_check_mapping(t);
   check_bind(t);
   bool cuda = is_cuda(t);
-  if (cuda == (strcmp(t->cluster_transport, "ipc") && strcmp(t->cluster_transport, "nccl")))
-    pen_topology_fail(t, "cluster.transport",
-                      cuda ? "\"ipc\" or \"nccl\", with the device cuda"
-                           : "\"shm\" or \"ofi\", with the device cpu");
+  check_transport(t);
   check_hosts(t);
   check_heads_on_gpu(t);
   warn_of_rows_on_gpu(t);

@@ -91,21 +91,29 @@ static bool read_boolean(const struct pen_literal *literal, bool *out) {
   return !literal->string && (*out || !strcasecmp(literal->text, "false"));
 }
 
-static bool read_string(const struct pen_literal *literal, const struct pen_setting *setting,
-                        const char **out) {
+/* The enumerator's value: an enum is as wide as an int. */
+static bool read_choice(const struct pen_literal *literal, const struct pen_setting *setting,
+                        int *out) {
+  const struct pen_enumerator *e = setting->choices;
+  while (e->text && literal->string && strcmp(e->text, literal->string)) e++;
+  *out = e->value;
+  return literal->string && e->text;
+}
+
+static bool read_string(const struct pen_literal *literal, const char **out) {
   *out = literal->string;
-  return literal->string &&
-         (!setting->choices || pen_setting_has_choice(setting->choices, literal->string));
+  return literal->string;
 }
 
 /* ---- values and lists ---- */
 
 static bool set_integers(struct pen_integers *list, const struct pen_setting *setting,
                          const struct pen_written_value *value) {
-  *list = (struct pen_integers){value->count, pen_new(value->count + 1, sizeof *list->value), NULL};
+  *list = (struct pen_integers){value->count, pen_new(value->count + 1, sizeof *list->value),
+                                PEN_UNSET};
   if (!value->is_list) {
     list->count = 0;
-    return read_string(value->literal, setting, &list->choice);
+    return read_choice(value->literal, setting, &list->choice);
   }
   for (size_t i = 0; i < value->count; i++) {
     if (!read_integer(&value->literal[i], setting, &list->value[i])) return false;
@@ -123,13 +131,21 @@ static bool set_reals(struct pen_reals *list, const struct pen_setting *setting,
   return true;
 }
 
-static bool set_strings(struct pen_strings *list, const struct pen_setting *setting,
-                        const struct pen_written_value *value) {
-  if (!setting->choices && value->count > PEN_STRINGS_MAX) return false;
-  *list = (struct pen_strings){value->count, pen_new(value->count + 1, sizeof *list->value),
-                               !value->is_list};
+static bool set_strings(struct pen_strings *list, const struct pen_written_value *value) {
+  if (value->count > PEN_STRINGS_MAX) return false;
+  *list = (struct pen_strings){value->count, pen_new(value->count + 1, sizeof *list->value)};
   for (size_t i = 0; i < value->count; i++) {
-    if (!read_string(&value->literal[i], setting, &list->value[i])) return false;
+    if (!read_string(&value->literal[i], &list->value[i])) return false;
+  }
+  return true;
+}
+
+static bool set_choices(struct pen_chosen *list, const struct pen_setting *setting,
+                        const struct pen_written_value *value) {
+  *list = (struct pen_chosen){value->count, pen_new(value->count + 1, sizeof *list->value),
+                              !value->is_list};
+  for (size_t i = 0; i < value->count; i++) {
+    if (!read_choice(&value->literal[i], setting, &list->value[i])) return false;
   }
   return true;
 }
@@ -143,10 +159,12 @@ bool pen_value_set(struct pen_topology *topology, const struct pen_setting *sett
     case PEN_INTEGER: return read_integer(value->literal, setting, field);
     case PEN_REAL: return read_real(value->literal, setting, field);
     case PEN_BOOLEAN: return read_boolean(value->literal, field);
-    case PEN_STRING: return read_string(value->literal, setting, field);
+    case PEN_STRING: return read_string(value->literal, field);
+    case PEN_CHOICE: return read_choice(value->literal, setting, field);
     case PEN_INTEGERS: return set_integers(field, setting, value);
     case PEN_REALS: return set_reals(field, setting, value);
-    case PEN_STRINGS: return set_strings(field, setting, value);
+    case PEN_STRINGS: return set_strings(field, value);
+    case PEN_CHOICES: return set_choices(field, setting, value);
   }
   return false;
 }
@@ -161,7 +179,8 @@ static struct pen_literal literal_of(const struct pen_setting *setting, const ch
   if (*literal.text == '"' && pen_literal_string(literal.text + 1, end, &literal.string) == end)
     return literal;
   bool hexadecimal,
-      is_word = setting->type == PEN_STRING || setting->type == PEN_STRINGS ||
+      is_word = setting->type == PEN_STRING || setting->type == PEN_CHOICE ||
+                setting->type == PEN_STRINGS || setting->type == PEN_CHOICES ||
                 (setting->type == PEN_INTEGERS && !is_integer(literal.text, &hexadecimal));
   literal.string = is_word ? literal.text : NULL;
   return literal;
@@ -228,23 +247,30 @@ static const char *quoted(const char *string) {
   return text;
 }
 
-static const char *element_text(const void *field, enum pen_setting_type type, size_t index) {
-  switch (type) {
+static const char *choice_text(const struct pen_setting *setting, int value) {
+  const char *text = pen_enum_text(setting->choices, value);
+  return text ? quoted(text) : NULL;
+}
+
+static const char *element_text(const void *field, const struct pen_setting *setting,
+                                size_t index) {
+  switch (setting->type) {
     case PEN_INTEGERS:
       return pen_text("%lld", (long long)((const struct pen_integers *)field)->value[index]);
     case PEN_REALS: return pen_text("%.17g", ((const struct pen_reals *)field)->value[index]);
+    case PEN_CHOICES: return choice_text(setting, ((const struct pen_chosen *)field)->value[index]);
     default: return quoted(((const struct pen_strings *)field)->value[index]);
   }
 }
 
-/* All three list types begin with a count and a pointer. */
-static const char *list_text(const void *field, enum pen_setting_type type) {
+/* All list types begin with a count and a pointer. */
+static const char *list_text(const void *field, const struct pen_setting *setting) {
   size_t count = ((const struct pen_integers *)field)->count;
   if (!((const struct pen_integers *)field)->value) return NULL;
   char *text = NULL;
   size_t bytes = 0, capacity = 0;
   for (size_t i = 0; i < count; i++) {
-    const char *element = element_text(field, type, i);
+    const char *element = element_text(field, setting, i);
     text = pen_grow(text, &capacity, bytes + strlen(element) + 3, 1);
     bytes += (size_t)sprintf(text + bytes, "%s%s", i ? ", " : "", element);
   }
@@ -254,9 +280,11 @@ static const char *list_text(const void *field, enum pen_setting_type type) {
 /* A number outside its limits was not set. */
 const char *pen_value_text(const struct pen_topology *topology, const struct pen_setting *setting) {
   const void *field = (const char *)topology + setting->offset;
-  if (setting->type == PEN_INTEGERS && ((const struct pen_integers *)field)->choice)
-    return quoted(((const struct pen_integers *)field)->choice);
-  if (setting->type >= PEN_INTEGERS) return list_text(field, setting->type);
+  if (setting->type == PEN_INTEGERS && setting->choices &&
+      ((const struct pen_integers *)field)->choice != PEN_UNSET)
+    return choice_text(setting, ((const struct pen_integers *)field)->choice);
+  if (setting->type >= PEN_INTEGERS) return list_text(field, setting);
+  if (setting->type == PEN_CHOICE) return choice_text(setting, *(const int *)field);
   if (setting->type == PEN_BOOLEAN) return *(const bool *)field ? "true" : "false";
   if (setting->type == PEN_STRING)
     return *(const char *const *)field ? quoted(*(const char *const *)field) : NULL;

@@ -260,11 +260,11 @@ static bool check_staging_alone(const struct pen_plan *plan, uint32_t rank,
     return true;
   return pen_problem_note(problem, rank, PEN_NONE,
                           "a device control block, but the device (%s) has no memory of its own",
-                          plan->device);
+                          pen_device_row(plan->device)->text);
 }
 
 bool pen_check_device_control(const struct pen_plan *plan, struct pen_problem *problem) {
-  bool staged = pen_device_copies_data_op(plan->device);
+  bool staged = !pen_device_row(plan->device)->on_host;
   for (uint32_t i = 0; i < plan->staged_input_count; i++)
     if (plan->staged_inputs[i].rank >= plan->rank_count)
       return pen_problem_note(problem, PEN_NONE, PEN_NONE, "staged input %u is of rank %u of %u", i,

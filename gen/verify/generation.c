@@ -11,8 +11,9 @@
  *   attention  over a cache it is ATTENTION of what was written there (ops.def). Its window is that
  *              of evaluation, as far as the sequence or the cache reaches
  *   positions  a shorter sequence may have a shorter table of them
- *   logits     where evaluation computes them within the loss, in chunks, or by pieces, generation
- *              has the product of the same values, joined in the same order
+ *   logits     generation has the product of a row of each sequence, which INDEX_SELECT takes, by
+ *              the indices of LAST_TOKENS, from what evaluation multiplies: also where this does it
+ *              within the loss, in chunks, or by pieces, which generation joins in the same order
  *
  * All other kinds, numbers, dtypes, weights and inputs are equal. That a cache holds what the same
  * layer wrote at the same slot and position is in cache.c. By induction over the stages, from the
@@ -184,21 +185,33 @@ static bool compare(struct comparison *c, uint32_t wanted, uint32_t found) {
 
 /* ---- logits ---- */
 
-/* The logits of a piece of the vocabulary: a value; or, where the loss computes them, the product
- * of `x` and `weight`. */
+/* The logits of a piece of the vocabulary: a value or, where the loss computes them, 0; the product
+ * of `x` and `weight` (0: they are none). */
 struct logits {
   uint32_t value, x, weight;
   int64_t first, vocab;
 };
+
+/* Logits that are no value are a product within the loss. */
+static void find_product(const struct comparison *c, struct logits *logits) {
+  const struct pen_term *product = logits->value ? term_of(c, logits->value) : NULL;
+  if (!product || input_of(product, "a") ||
+      (product->kind != PEN_OP_LINEAR && product->kind != PEN_OP_LINEAR_COLUMNS))
+    return;
+  logits->x = input_of(product, "x");
+  logits->weight = input_of(product, "w");
+}
 
 struct logits_list {
   struct logits *piece;
   size_t count, capacity;
 };
 
-static void add_piece(struct logits_list *list, const struct logits *piece) {
+static void add_piece(const struct comparison *c, struct logits_list *list,
+                      const struct logits *piece) {
   list->piece = pen_grow(list->piece, &list->capacity, list->count + 1, sizeof *list->piece);
-  list->piece[list->count++] = *piece;
+  list->piece[list->count] = *piece;
+  find_product(c, &list->piece[list->count++]);
 }
 
 /* Lists the logits that a loss reads, or that are joined, from the first piece to the last. */
@@ -217,24 +230,33 @@ static void list_logits(const struct comparison *c, uint32_t value, struct logit
   else if (piece.value && term_of(c, piece.value)->kind == PEN_OP_LOGITS_JOIN)
     list_logits(c, piece.value, list);
   else
-    add_piece(list, &piece);
+    add_piece(c, list, &piece);
 }
 
-/* `wanted` may be a product that a loss computes; then `found` may be one, too. */
+/* The value of which `x` is a row of each sequence; 0: it is something else. */
+static uint32_t selected_from(const struct comparison *c, uint32_t x) {
+  const struct pen_term *select = term_of(c, x);
+  return is_output(c, x, PEN_OP_INDEX_SELECT, "y") &&
+                 is_output(c, input_of(select, "index"), PEN_OP_LAST_TOKENS, "index") &&
+                 dim_of(select, "total") ==
+                     dim_of(select, "rows") * (int64_t)c->generation->sequence
+             ? input_of(select, "x")
+             : 0;
+}
+
+static bool same_product(const struct comparison *c, uint32_t wanted, uint32_t found) {
+  const struct pen_term *w = term_of(c, wanted), *f = term_of(c, found);
+  return w->kind == f->kind && w->dtype == f->dtype;
+}
+
 static bool compare_logits(struct comparison *c, const struct logits *wanted,
                            const struct logits *found) {
-  if (wanted->first != found->first || wanted->vocab != found->vocab ||
-      (wanted->value && !found->value))
+  if (!wanted->x || !found->x || !found->value || wanted->first != found->first ||
+      wanted->vocab != found->vocab ||
+      (wanted->value && !same_product(c, wanted->value, found->value)))
     return differs(c, wanted->value, found->value);
-  if (wanted->value) return compare(c, wanted->value, found->value);
-  if (!found->value)
-    return compare(c, wanted->weight, found->weight) && compare(c, wanted->x, found->x);
-  const struct pen_term *product = term_of(c, found->value);
-  if ((product->kind != PEN_OP_LINEAR && product->kind != PEN_OP_LINEAR_COLUMNS) ||
-      input_of(product, "a"))
-    return differs(c, 0, found->value);
-  return compare(c, wanted->weight, input_of(product, "w")) &&
-         compare(c, wanted->x, input_of(product, "x"));
+  return compare(c, wanted->weight, found->weight) &&
+         compare(c, wanted->x, selected_from(c, found->x));
 }
 
 static bool compare_losses(struct comparison *c, uint32_t wanted, uint32_t found) {

@@ -52,8 +52,9 @@ bool pen_piece_has_sequences(struct pen_piece_check *c, int64_t sequences) {
   return sequences == c->sequences;
 }
 
-bool pen_piece_has_all_rows(struct pen_piece_check *c) {
-  const int64_t sequence = c->s->context->profile->sequence, rows = pen_piece_dim(c, "rows");
+bool pen_piece_has_rows_of(struct pen_piece_check *c, int tokens) {
+  const int64_t sequence = tokens == PEN_TOKENS_LAST ? 1 : c->s->context->profile->sequence,
+                rows = pen_piece_dim(c, "rows");
   return (rows % sequence == 0 && pen_piece_has_sequences(c, rows / sequence)) ||
          pen_piece_problem(c, "has other rows than the tokens of the sequences");
 }

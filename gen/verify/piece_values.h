@@ -7,13 +7,13 @@
 #include "runtime/plan/plan.h"
 
 /* The pieces [first, past) that a value covers: as a part of the columns, or as a sum; and which
- * tokens: all of them, or none; the member's run of each sequence; all, gathered from the members.
- */
+ * tokens: all of them, or none; the member's run of each sequence; all, gathered from the members;
+ * one of each sequence. */
 struct pen_piece_value {
   enum { PEN_VALUE_WHOLE, PEN_VALUE_OF_PIECE, PEN_VALUE_PARTIAL } kind;
   uint32_t first, past;
   uint32_t group; /* what is summed: the term of the weight's tensor or of the logits' input */
-  enum { PEN_TOKENS_ALL, PEN_TOKENS_OWN_RUN, PEN_TOKENS_GATHERED } tokens;
+  enum { PEN_TOKENS_ALL, PEN_TOKENS_OWN_RUN, PEN_TOKENS_GATHERED, PEN_TOKENS_LAST } tokens;
 };
 
 struct pen_piece_check {
@@ -50,8 +50,8 @@ const struct pen_term *pen_piece_source(const struct pen_piece_check *c, uint32_
 /* Do all ops have as many sequences? */
 bool pen_piece_has_sequences(struct pen_piece_check *c, int64_t sequences);
 
-/* Does an op over all tokens have the rows of the sequences? If not, this is noted. */
-bool pen_piece_has_all_rows(struct pen_piece_check *c);
+/* Does an op over such tokens have the rows of the sequences? If not, this is noted. */
+bool pen_piece_has_rows_of(struct pen_piece_check *c, int tokens);
 
 /* Sums over tokens are of as many runs of each sequence as there are pieces, or of the member's
  * part of them. */

@@ -38,7 +38,7 @@ static bool check_columns(struct pen_piece_check *c) {
   pen_piece_set_outputs(
       c, (struct pen_piece_value){PEN_VALUE_OF_PIECE, weight->piece, weight->piece + 1,
                                   pen_piece_term(c)->input[0], PEN_TOKENS_ALL});
-  return pen_piece_has_all_rows(c);
+  return pen_piece_has_rows_of(c, pen_piece_input(c, 0).tokens);
 }
 
 static bool check_rows(struct pen_piece_check *c) {
@@ -50,7 +50,7 @@ static bool check_rows(struct pen_piece_check *c) {
     return pen_piece_problem(c, "multiplies a piece of its weight by another piece");
   pen_piece_set_outputs(c, (struct pen_piece_value){PEN_VALUE_PARTIAL, x.first, x.past,
                                                     pen_piece_tensor(c, weight), PEN_TOKENS_ALL});
-  return pen_piece_has_all_rows(c);
+  return pen_piece_has_rows_of(c, PEN_TOKENS_ALL);
 }
 
 /* Adds two neighbours of equal size, of which the first begins at a multiple of both. */
@@ -103,13 +103,31 @@ static bool check_heads(struct pen_piece_check *c) {
   return true;
 }
 
+/* The head's input in a step of generation, a row of each sequence. */
+static bool check_index_select(struct pen_piece_check *c) {
+  const struct pen_piece_value x = pen_piece_input(c, 0);
+  const int64_t rows = pen_piece_dim(c, "rows");
+  const uint32_t index = pen_piece_term(c)->input[1];
+  if (c->s->terms->term[pen_term_of_value(index)].kind != PEN_OP_LAST_TOKENS ||
+      pen_operand_of_value(index) !=
+          pen_signature_operand(pen_signature_of(PEN_OP_LAST_TOKENS), "index"))
+    return pen_piece_problem(c, "takes rows by other numbers than those of the last tokens");
+  if (x.kind != PEN_VALUE_WHOLE || x.tokens == PEN_TOKENS_OWN_RUN || x.tokens == PEN_TOKENS_LAST)
+    return pen_piece_problem(c, "reads what is not whole");
+  if (pen_piece_dim(c, "total") != rows * (int64_t)c->s->context->profile->sequence)
+    return pen_piece_problem(c, "has other rows than the sequences");
+  pen_piece_set_outputs(
+      c, (struct pen_piece_value){.kind = PEN_VALUE_WHOLE, .tokens = PEN_TOKENS_LAST});
+  return pen_piece_has_rows_of(c, PEN_TOKENS_LAST);
+}
+
 static bool check_embedding(struct pen_piece_check *c) {
   const struct pen_weight *weight = pen_piece_weight(c, 1);
   if (!weight || weight->piece_count != c->pieces)
     return pen_piece_problem(c, "reads no piece of a weight");
   if ((uint64_t)pen_piece_term(c)->dim[3] * weight->tensor_dim[1] != weight->run_first)
     return pen_piece_problem(c, "begins at another row than its piece");
-  if (!pen_piece_has_all_rows(c)) return false;
+  if (!pen_piece_has_rows_of(c, PEN_TOKENS_ALL)) return false;
   return pen_piece_check_next(
       c, 2,
       (struct pen_piece_value){PEN_VALUE_PARTIAL, weight->piece, weight->piece + 1,
@@ -205,6 +223,7 @@ static pen_piece_check_op *check_of(uint32_t kind) {
     case PEN_OP_RMSNORM_HEADS: return check_heads;
     case PEN_OP_BIAS: return check_bias;
     case PEN_OP_EMBEDDING_ROWS: return check_embedding;
+    case PEN_OP_INDEX_SELECT: return check_index_select;
     case PEN_OP_LOGITS_MAXIMUM: return pen_check_logits_maximum;
     case PEN_OP_LOGITS_SUM: return pen_check_logits_sum;
     case PEN_OP_CROSS_ENTROPY_COLUMNS: return pen_check_loss_columns;

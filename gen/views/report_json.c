@@ -286,14 +286,16 @@ static json_t *trace_json(const struct pen_search *search) {
 /* The result of a search. */
 static json_t *search_json(const struct pen_search *search) {
   json_t *object = json_object();
-  json_object_set_new(object, "objective", json_string(search->objective));
+  json_object_set_new(object, "objective",
+                      json_string(pen_enum_text(pen_enum_objective, (int)search->objective)));
   json_object_set_new(object, "makespan", real_json(search->makespan));
   json_object_set_new(object, "span", real_json(search->span));
   if (search->p99 > 0) json_object_set_new(object, "p99", real_json(search->p99));
   json_object_set_new(object, "lower_bound", real_json(search->lower_bound));
   json_object_set_new(object, "gap", real_json(search->gap));
   json_object_set_new(object, "from", json_string(search->start));
-  json_object_set_new(object, "placement", json_string(search->placement));
+  json_object_set_new(object, "placement",
+                      json_string(pen_enum_text(pen_enum_placement, (int)search->placement)));
   json_object_set_new(object, "starts", integer_json(search->starts));
   json_object_set_new(object, "actions_timed", integer_json(search->work));
   json_object_set_new(object, "candidates", integer_json(search->progress->candidates));

@@ -127,7 +127,7 @@ void *pen_cpu_prepare_product(enum pen_op_kind kind, enum pen_dtype dtype,
 
 /* rope_table.c, embedding_split.c */
 pen_kernel pen_rope_table;
-pen_kernel pen_embedding, pen_embedding_bf16, pen_split, pen_split_bf16, pen_split_dx,
-    pen_split_dx_bf16;
+pen_kernel pen_embedding, pen_embedding_bf16, pen_index_select, pen_index_select_bf16;
+pen_kernel pen_split, pen_split_bf16, pen_split_dx, pen_split_dx_bf16;
 
 #endif

@@ -26,18 +26,18 @@ extern "C" {
 #define PEN_CUDA_OPS_F32(row)                                                   \
   row(ROPE_TABLE, rope_table) row(ACCUMULATE, accumulate) row(PARTIAL_ADD, add) \
       row(SUM_ADD, sum_add) row(MAXIMUM, maximum) row(OWN_RUN, own_run)
-#define PEN_CUDA_OPS(row)                                                                          \
-  row(RMSNORM, rmsnorm) row(RMSNORM_DX, rmsnorm_dx) row(LAYERNORM, layernorm)                      \
-      row(LAYERNORM_DX, layernorm_dx) row(ROPE, rope) row(ROPE_DX, rope_dx)                        \
-          row(ATTENTION, attention) row(ATTENTION_DX, attention_dx) row(SWIGLU, swiglu)            \
-              row(SWIGLU_DX, swiglu_dx) row(GEGLU, geglu) row(GEGLU_DX, geglu_dx) row(GELU, gelu)  \
-                  row(GELU_DX, gelu_dx) row(GELU_TANH, gelu_tanh) row(GELU_TANH_DX, gelu_tanh_dx)  \
-                      row(SPLIT, split) row(SPLIT_DX, split_dx) row(SCALE, scale)                  \
-                          row(SCALE_DX, scale) row(ADD, add) row(BIAS, bias) row(BIAS_DW, bias_dw) \
-                              row(EMBEDDING, embedding) row(EMBEDDING_DW, embedding_dw)            \
-                                  row(POSITION, position) row(POSITION_DW, position_dw)            \
-                                      row(CROSS_ENTROPY, cross_entropy) row(SUM_LOSS, sum_loss)    \
-                                          PEN_CUDA_FUSED_OPS(row) PEN_CUDA_PIECE_OPS(row)
+#define PEN_CUDA_OPS(row)                                                                         \
+  row(RMSNORM, rmsnorm) row(RMSNORM_DX, rmsnorm_dx) row(LAYERNORM, layernorm) row(                \
+      LAYERNORM_DX, layernorm_dx) row(ROPE, rope) row(ROPE_DX, rope_dx) row(ATTENTION, attention) \
+      row(ATTENTION_DX, attention_dx) row(SWIGLU, swiglu) row(SWIGLU_DX, swiglu_dx)               \
+          row(GEGLU, geglu) row(GEGLU_DX, geglu_dx) row(GELU, gelu) row(GELU_DX, gelu_dx)         \
+              row(GELU_TANH, gelu_tanh) row(GELU_TANH_DX, gelu_tanh_dx) row(SPLIT, split)         \
+                  row(SPLIT_DX, split_dx) row(SCALE, scale) row(SCALE_DX, scale) row(ADD, add)    \
+                      row(BIAS, bias) row(BIAS_DW, bias_dw) row(EMBEDDING, embedding)             \
+                          row(EMBEDDING_DW, embedding_dw) row(INDEX_SELECT, index_select)         \
+                              row(POSITION, position) row(POSITION_DW, position_dw)               \
+                                  row(CROSS_ENTROPY, cross_entropy) row(SUM_LOSS, sum_loss)       \
+                                      PEN_CUDA_FUSED_OPS(row) PEN_CUDA_PIECE_OPS(row)
 /* of fused products */
 #define PEN_CUDA_FUSED_OPS(row)                                                                 \
   row(SWIGLU_FUSED, swiglu_fused) row(SWIGLU_FUSED_DX, swiglu_fused_dx)                         \

@@ -1,8 +1,9 @@
 /* embedding.cu: EMBEDDING: y[r] = table[tokens[r]]; a token out of range gives a row of NaN (the
  * runtime checks tokens). EMBEDDING_ROWS: the same by a piece of the table; a token of another
  * piece gives the addend's row, or zeros. EMBEDDING_SELECT: so from rows that are there. y may be
- * the addend. Launch: a thread for each 16 bytes of y, or for each element if rows are not
- * multiples of 16 bytes. Traffic: an element twice. */
+ * the addend. INDEX_SELECT: y[r] = x[index[r]], as EMBEDDING from rows of the op's dtype. Launch: a
+ * thread for each 16 bytes of y, or for each element if rows are not multiples of 16 bytes.
+ * Traffic: an element twice. */
 #include "kernels/cuda/device.cuh"
 
 namespace {
@@ -71,8 +72,16 @@ void embedding_select_of(const struct pen_call *call) {
                              (int)call->dim[1], (int)call->dim[3], (int)call->dim[2]});
 }
 
+template <class T>
+void index_select_of(const struct pen_call *call) {
+  launch<T, T, true>(
+      call, {(T *)call->operand[2], (const int32_t *)call->operand[1], (const T *)call->operand[0],
+             NULL, nanf(""), 0, (int)call->dim[1], 0, (int)call->dim[2]});
+}
+
 } /* namespace */
 
 PEN_CUDA_BOTH(embedding)
 PEN_CUDA_BOTH(embedding_rows)
 PEN_CUDA_BOTH(embedding_select)
+PEN_CUDA_BOTH(index_select)

@@ -85,9 +85,9 @@ static bool exchanges_with(const struct pen_plan *plan, const struct pen_shared 
   const struct pen_rank_program *program =
       &plan->profiles[atomic_load(&state->profile) % plan->profile_count].ranks[at.rank];
   const uint64_t row = pen_action_index(state);
-  const bool members = strcmp(plan->device, "cpu") != 0 && at.replica == of.replica &&
+  const bool members = !pen_device_row(plan->device)->on_host && at.replica == of.replica &&
                        at.tensor_rank != of.tensor_rank;
-  return (members || strcmp(plan->transport, "nccl") == 0) && at.rank == of.rank &&
+  return (members || pen_transport_row(plan->transport)->two_sided) && at.rank == of.rank &&
          atomic_load(&state->phase) == PEN_PHASE_STEPS &&
          atomic_load(&state->published.count) == atomic_load(&other->published.count) &&
          row == pen_action_index(other) && row < program->action_count &&

@@ -467,7 +467,7 @@ struct pen_transport *pen_ofi_open(const struct pen_transport_config *config) {
   pen_transport_fill(&made->base, config);
   made->base.ops = &ofi_ops;
   made->shm = pen_shm_open(config);
-  made->shares_memory = strcmp(plan->transport, "auto") == 0;
+  made->shares_memory = pen_transport_row(plan->transport)->within == PEN_TRANSPORT_SHM;
   made->first_counter = counters_before(plan, (size_t)(config->profile - plan->profiles));
   made->sends = calloc(config->profile->message_count + 1u, sizeof *made->sends);
   made->credits = calloc(config->profile->message_count + 1u, sizeof *made->credits);

@@ -2,7 +2,6 @@
 #include "runtime/comm/transport.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "runtime/base/check.h"
 #include "runtime/comm/ipc.h"
@@ -33,44 +32,40 @@ static struct pen_transport *open_alone(const struct pen_transport_config *confi
 }
 
 struct transport_kind {
-  const char *name;
   void *(*allocate)(const struct pen_plan *plan, uint32_t rank, const struct pen_device *device);
   struct pen_transport *(*open)(const struct pen_transport_config *config); /* null: not linked */
 };
 
-static const struct transport_kind kinds[] = {
-    {"auto", allocate_on_device, pen_ofi_open}, {"ofi", allocate_on_device, pen_ofi_open},
-    {"alone", allocate_on_device, open_alone},  {"shm", allocate_on_device, pen_shm_open},
-    {"ipc", allocate_on_device, pen_ipc_open},  {"nccl", pen_nccl_allocate, pen_nccl_open},
+static const struct transport_kind kinds[PEN_TRANSPORTS] = {
+    [PEN_TRANSPORT_AUTO] = {allocate_on_device, pen_ofi_open},
+    [PEN_TRANSPORT_SHM] = {allocate_on_device, pen_shm_open},
+    [PEN_TRANSPORT_OFI] = {allocate_on_device, pen_ofi_open},
+    [PEN_TRANSPORT_IPC] = {allocate_on_device, pen_ipc_open},
+    [PEN_TRANSPORT_NCCL] = {pen_nccl_allocate, pen_nccl_open},
 };
+static const struct transport_kind alone = {allocate_on_device, open_alone};
 
 /* Which of them a plan asks for: its own, except where a rank has no others. */
 static const struct transport_kind *find_kind(const struct pen_plan *plan,
                                               const struct pen_device *device) {
-  const char *name = pen_process_count(plan) > 1 ? plan->transport
-                     : device->asynchronous      ? "alone"
-                                                 : "shm";
-  size_t i = 0;
-  while (i < sizeof kinds / sizeof *kinds && strcmp(kinds[i].name, name) != 0) {
-    i++;
-  }
-  return i < sizeof kinds / sizeof *kinds ? &kinds[i] : NULL;
+  return pen_process_count(plan) > 1 ? &kinds[plan->transport]
+         : device->asynchronous      ? &alone
+                                     : &kinds[PEN_TRANSPORT_SHM];
 }
 
 void *pen_transport_allocate(const struct pen_plan *plan, uint32_t rank,
                              const struct pen_device *device) {
-  const struct transport_kind *kind = find_kind(plan, device);
-  void *arena = kind == NULL ? NULL : kind->allocate(plan, rank, device);
+  void *arena = find_kind(plan, device)->allocate(plan, rank, device);
   return arena == NULL ? allocate_on_device(plan, rank, device) : arena;
 }
 
 struct pen_transport *pen_transport_open(const struct pen_transport_config *config) {
   const struct transport_kind *kind = find_kind(config->endpoint->plan, config->device);
-  struct pen_transport *transport = kind == NULL || kind->open == NULL ? NULL : kind->open(config);
+  struct pen_transport *transport = kind->open == NULL ? NULL : kind->open(config);
   if (transport == NULL) {
     pen_fail(PEN_EXIT_SYSTEM,
              "the plan is for the transport %s, which this binary was linked without",
-             config->endpoint->plan->transport);
+             pen_transport_row(config->endpoint->plan->transport)->text);
   }
   return transport;
 }

@@ -128,7 +128,7 @@ static struct pen_trace *open_rings(const struct pen_plan *plan, uint32_t count)
     rings[i] = (struct pen_trace){.events = pen_timed_memory(ring_bytes(plan)),
                                   .capacity = (uint64_t)actions_of(plan)->action_count * STEPS_MAX,
                                   .descriptor = -1,
-                                  .of_processor = strcmp(plan->device, "cpu") == 0};
+                                  .of_processor = pen_device_row(plan->device)->on_host};
   }
   return rings;
 }

@@ -53,7 +53,7 @@ struct exchange_member {
 static uint32_t op_count(const struct pen_plan *plan) { return SETS * plan->tensor_ranks; }
 
 static void make_plan(struct exchange_plan *made, uint32_t members) {
-  *made = (struct exchange_plan){.plan = pen_timed_plan("shm", 1, members)};
+  *made = (struct exchange_plan){.plan = pen_timed_plan(PEN_TRANSPORT_SHM, 1, members)};
   const uint32_t count = op_count(&made->plan);
   made->ops = calloc(count, sizeof *made->ops);
   made->tensors = calloc(count + 1u, sizeof *made->tensors);

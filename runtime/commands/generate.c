@@ -1,18 +1,19 @@
 /* generate.c: samples tokens and prints them (see generate.h).
  *
- * Four ops have hooks: TOKENS, POSITIONS and TARGETS get what the step reads of the texts instead
- * of a file, and the next tokens are sampled from the logits of CROSS_ENTROPY; on a device after
- * the step, by fetching the one row, which nothing overwrites. The rank of the last stage publishes
+ * Four ops have hooks: TOKENS and POSITIONS get what the step reads of the texts instead of a file,
+ * LAST_TOKENS which row of each gives the next token. These are sampled from the logits of
+ * CROSS_ENTROPY, which have the rows of the step; on a device after the step, by fetching them:
+ * nothing overwrites them. The rank of the last stage publishes
  * the tokens in its state, also to other hosts. All ranks read them after the step, and so agree on
  * the texts and on the next step. There are two entries, used alternately: before an entry is
  * written again, all ranks have begun a later step.
  *
  * Of tensor ranks each computes some columns of the logits. The hook is then on
- * CROSS_ENTROPY_COLUMNS, and puts those of the rows that are sampled into memory that the tensor
- * ranks share, from which the first one samples after the step. In the step it has got the loss of
- * every other, which follows the hook; and none begins the next step before all have the token. On
- * a device the hook copies the columns to pinned memory, from which each puts them there after the
- * step; the first one samples when all have done so. */
+ * CROSS_ENTROPY_COLUMNS, and puts them into memory that the tensor ranks share, from which the
+ * first one samples after the step. In the step it has got the loss of every other, which follows
+ * the hook; and none begins the next step before all have the token. On a device the hook copies
+ * the columns to pinned memory, from which each puts them there after the step; the first one
+ * samples when all have done so. */
 #include "kernels/kernels.h"
 #include "runtime/commands/generate.h"
 
@@ -36,7 +37,7 @@
 /* Operands of CROSS_ENTROPY and CROSS_ENTROPY_COLUMNS, and dims of the latter. */
 enum { LOGITS = 0, LOSS = 3, COLUMNS_LOSS = 5, COLUMNS = 1, FIRST_COLUMN = 2 };
 
-/* Some columns of the logits of all rows of a step, [rows][count], of the model's dtype. */
+/* Some columns of the logits, [rows of a step][count], of the model's dtype. */
 struct columns {
   unsigned char *logits;
   size_t count, first;
@@ -49,8 +50,7 @@ static struct {
   struct pen_generation_step step; /* the current one */
   uint64_t key;
   struct {
-    struct pen_op_hook tokens, positions, targets, loss, columns_loss;
-    size_t row; /* of the next call of a loss: with model.loss_rows a step has several */
+    struct pen_op_hook tokens, positions, last_tokens, loss, columns_loss;
     const unsigned char *logits; /* on a device: of the rank of the last stage */
     struct columns *pieces;      /* on a device, of one of several tensor ranks: in pinned memory */
     uint32_t piece_count;
@@ -136,18 +136,15 @@ static void read_positions(const struct pen_call *call) {
   }
 }
 
-/* No target: the loss is not used. */
-static void no_targets(const struct pen_call *call) {
-  int32_t *to = call->operand[0];
+/* No target: the loss is not used. The last token that is read of a text gives the next one. */
+static void read_last_tokens(const struct pen_call *call) {
+  int32_t *target = call->operand[0], *index = call->operand[2];
   for (int64_t r = 0; r < call->dim[0]; r++) {
-    to[r] = PEN_IGNORED_TARGET;
+    const bool used = r < generation.step.row_count;
+    target[r] = PEN_IGNORED_TARGET;
+    index[r] = (int32_t)(r * call->dim[1] + (used ? (int64_t)generation.step.row[r].count - 1 : 0));
   }
   *(double *)call->operand[1] = 0.0;
-}
-
-/* The row of the logits that predicts the next token of a row's text. */
-static size_t logit_row_of(const struct pen_vm *vm, uint32_t r) {
-  return r * (size_t)vm->profile->sequence + generation.step.row[r].count - 1;
 }
 
 static bool draws(void) { return !at_end() && generation.replica == 0; }
@@ -160,34 +157,13 @@ static uint32_t shape_of(const struct pen_vm *vm) {
   return s;
 }
 
-/* The rows of the logits that a call has, of all rows of a step or of a piece of it. */
-struct logit_rows {
-  size_t first, past;
-};
-
-static struct logit_rows next_rows(const struct pen_vm *vm, size_t count) {
-  const size_t slots = vm->profile->slots > 0 ? vm->profile->slots : 1;
-  size_t *next = &generation.shapes[shape_of(vm)].row;
-  const struct logit_rows rows = {*next, *next + count};
-  *next = rows.past % (slots * vm->profile->sequence);
-  return rows;
-}
-
-/* Whether a token is drawn from one of these rows, for a row of the step. */
-static bool has_sampled(const struct pen_vm *vm, uint32_t r, struct logit_rows rows) {
-  const size_t at = logit_row_of(vm, r);
-  return generation.step.row[r].samples && at >= rows.first && at < rows.past;
-}
-
 /* Of pieces: puts columns of the rows that are sampled where all tensor ranks see them. */
-static void join_columns(const struct pen_vm *vm, const struct columns *own,
-                         struct logit_rows rows) {
+static void join_columns(const struct pen_vm *vm, const struct columns *own) {
   const size_t vocab = vm->plan->vocab, row_bytes = own->count * pen_dtype_bytes(vm->plan->dtype);
   for (uint32_t r = 0; r < generation.step.row_count && draws(); r++) {
-    if (has_sampled(vm, r, rows)) {
-      const unsigned char *row = own->logits + (logit_row_of(vm, r) - rows.first) * row_bytes;
+    if (generation.step.row[r].samples) {
       memcpy(generation.joined + r * vocab + own->first,
-             pen_logit_row(vm->plan, row, own->count, generation.logits),
+             pen_logit_row(vm->plan, own->logits + r * row_bytes, own->count, generation.logits),
              own->count * sizeof *generation.joined);
     }
   }
@@ -203,7 +179,7 @@ static struct columns columns_of(const struct pen_call *call) {
 static void keep_columns(const struct pen_call *call) {
   const struct pen_vm *vm = ((const struct pen_op_hook *)call->prepared)->context;
   const struct columns own = columns_of(call);
-  join_columns(vm, &own, next_rows(vm, (size_t)call->dim[0]));
+  join_columns(vm, &own);
   *(double *)call->operand[COLUMNS_LOSS] = 0.0;
 }
 
@@ -245,12 +221,10 @@ static void draw_from_row(const struct pen_vm *vm, uint32_t r, const void *row) 
 
 static void draw_next(const struct pen_call *call) {
   const struct pen_vm *vm = ((const struct pen_op_hook *)call->prepared)->context;
-  const struct logit_rows rows = next_rows(vm, (size_t)call->dim[0]);
   const unsigned char *logits = call->operand[LOGITS];
   for (uint32_t r = 0; r < generation.step.row_count && draws(); r++) {
-    if (has_sampled(vm, r, rows)) {
-      draw_from_row(vm, r,
-                    logits + (logit_row_of(vm, r) - rows.first) * pen_logit_row_bytes(vm->plan));
+    if (generation.step.row[r].samples) {
+      draw_from_row(vm, r, logits + r * pen_logit_row_bytes(vm->plan));
     }
   }
   *(double *)call->operand[LOSS] = 0.0;
@@ -286,14 +260,13 @@ static void fetch_columns(const struct pen_call *call) {
   vm->device->copy_out(pieces[p].logits, there.logits, bytes, call->stream);
 }
 
-/* A step on a device continues one text: fetches the row and samples from it. */
+/* A step on a device continues one text: fetches its row of the logits and samples from it. */
 static void fetch_and_draw(struct pen_vm *vm) {
   const unsigned char *logits = generation.shapes[shape_of(vm)].logits;
   if (logits == NULL || !draws()) {
     return;
   }
-  const uint64_t first =
-      (uint64_t)(logits - vm->arena) + logit_row_of(vm, 0) * pen_logit_row_bytes(vm->plan);
+  const uint64_t first = (uint64_t)(logits - vm->arena);
   for (size_t at = 0, bytes; at < pen_logit_row_bytes(vm->plan); at += bytes) {
     bytes = pen_logit_row_bytes(vm->plan) - at < PEN_STAGING_BYTES
                 ? pen_logit_row_bytes(vm->plan) - at
@@ -315,7 +288,7 @@ static bool shows(const struct pen_run *run) {
 static bool join_fetched(const struct pen_vm *vm) {
   const uint32_t s = shape_of(vm);
   for (uint32_t p = 0; p < generation.shapes[s].piece_count; p++) {
-    join_columns(vm, &generation.shapes[s].pieces[p], (struct logit_rows){0, SIZE_MAX});
+    join_columns(vm, &generation.shapes[s].pieces[p]);
   }
   return pen_endpoint_barrier(vm->endpoint);
 }
@@ -353,7 +326,7 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   generation.replica = vm->replica;
   generation.shapes[s].tokens = (struct pen_op_hook){.run = read_tokens, .context = vm};
   generation.shapes[s].positions = (struct pen_op_hook){.run = read_positions, .context = vm};
-  generation.shapes[s].targets = (struct pen_op_hook){.run = no_targets, .context = vm};
+  generation.shapes[s].last_tokens = (struct pen_op_hook){.run = read_last_tokens, .context = vm};
   generation.shapes[s].pieces = calloc(pen_partials_of(plan), sizeof *generation.shapes[s].pieces);
   if (generation.weights == NULL) {
     generation.weights = calloc(plan->vocab, sizeof *generation.weights);
@@ -365,7 +338,7 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
             "no memory for %u logits", plan->vocab);
   pen_vm_hook(vm, PEN_OP_TOKENS, &generation.shapes[s].tokens);
   pen_vm_hook(vm, PEN_OP_POSITIONS, &generation.shapes[s].positions);
-  pen_vm_hook(vm, PEN_OP_TARGETS, &generation.shapes[s].targets);
+  pen_vm_hook(vm, PEN_OP_LAST_TOKENS, &generation.shapes[s].last_tokens);
   hook_loss(vm, s);
 }
 

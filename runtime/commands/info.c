@@ -187,8 +187,8 @@ static void print_json(const struct pen_plan *plan, const char *kernels) {
   json_text(&out, "family", plan->family);
   json_text(&out, "dtype", plan->dtype == PEN_BF16 ? "bf16" : "f32");
   json_text(&out, "schedule", plan->schedule);
-  json_text(&out, "device", plan->device);
-  json_text(&out, "transport", plan->transport);
+  json_text(&out, "device", pen_device_row(plan->device)->text);
+  json_text(&out, "transport", pen_transport_row(plan->transport)->text);
   json_text(&out, "kernels", kernels);
   json_digest(&out, "digest", plan->digest);
   json_digest(&out, "model_digest", plan->model_digest);
@@ -322,8 +322,8 @@ static void print_text(const struct pen_plan *plan, const char *kernels) {
     printf("%-14s%u microbatches of sequences of %u\n", s == 0 ? "shapes" : "",
            buckets.profile[s]->microbatch_count, buckets.profile[s]->sequence);
   }
-  printf("%-14s%s, transport %s, %u threads a rank\n", "device", plan->device, plan->transport,
-         plan->threads_per_rank);
+  printf("%-14s%s, transport %s, %u threads a rank\n", "device", pen_device_row(plan->device)->text,
+         pen_transport_row(plan->transport)->text, plan->threads_per_rank);
   print_hosts(plan);
   print_forecast(plan);
   print_fallbacks(plan);
@@ -366,7 +366,8 @@ void pen_info(const struct pen_plan *plan, const struct pen_options *options) {
     print_bindings(plan);
     return;
   }
-  const char *kernels = strcmp(plan->device, "cpu") == 0 ? pen_kernels_open() : plan->device;
+  const struct pen_device_row *device = pen_device_row(plan->device);
+  const char *kernels = device->on_host ? pen_kernels_open() : device->text;
   pen_check(kernels != NULL, "no memory for the buffers of matrix products");
   if (options->json) {
     print_json(plan, kernels);

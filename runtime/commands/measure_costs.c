@@ -158,19 +158,26 @@ static json_t *optimizer_json(const struct costs *costs) {
   return object;
 }
 
-/* The transports that the binary has between CPU ranks; none between those of other devices. */
+/* Whether the binary has a transport between ranks of its own device, which is the CPU: what stays
+ * on one host is in every binary. */
+static bool has_transport(const struct pen_plan *plan, int transport) {
+  return transport != PEN_TRANSPORT_AUTO && pen_device_row(plan->device)->on_host &&
+         pen_transport_row(transport)->device == plan->device &&
+         (!pen_transport_row(transport)->between_hosts ||
+          pen_transport_row(plan->transport)->between == transport);
+}
+
 static json_t *messages_json(const struct costs *costs) {
-  static const char *const transports[] = {"shm", "ofi"};
-  const struct pen_plan *plan = costs->plan;
-  const bool has_ofi = strcmp(plan->transport, "ofi") == 0 || strcmp(plan->transport, "auto") == 0;
-  const uint32_t count = strcmp(plan->device, "cpu") != 0 ? 0 : 1 + (uint32_t)has_ofi;
   json_t *messages = json_array();
-  for (uint32_t t = 0; t < count; t++) {
+  for (int t = 0; t < PEN_TRANSPORTS; t++) {
     double ms[PEN_MESSAGE_SIZES];
-    pen_message_times(transports[t], &costs->cores, ms);
+    if (!has_transport(costs->plan, t)) {
+      continue;
+    }
+    pen_message_times(t, &costs->cores, ms);
     for (uint32_t size = 0; size < PEN_MESSAGE_SIZES; size++) {
       json_t *object = json_object();
-      json_object_set_new(object, "transport", json_string(transports[t]));
+      json_object_set_new(object, "transport", json_string(pen_transport_row(t)->text));
       json_object_set_new(object, "bytes",
                           json_integer((json_int_t)(PEN_MESSAGE_BYTES_MIN << 2 * size)));
       set_ms(object, "ms", ms[size]);
@@ -236,7 +243,7 @@ static json_t *costs_json(const struct costs *costs) {
   const struct pen_plan *plan = costs->plan;
   json_t *object = json_object();
   json_object_set_new(object, "version", json_integer(VERSION));
-  json_object_set_new(object, "device", json_string(plan->device));
+  json_object_set_new(object, "device", json_string(pen_device_row(plan->device)->text));
   json_object_set_new(object, "dtype", json_string(plan->dtype == PEN_BF16 ? "bf16" : "f32"));
   json_object_set_new(object, "sequence", json_integer(plan->sequence));
   json_object_set_new(object, "blocks", blocks_json(costs));

@@ -64,7 +64,7 @@ static void exchange_all(void *context, uint32_t rank) {
   }
 }
 
-void pen_message_times(const char *transport, const struct pen_busy_cores *cores,
+void pen_message_times(int transport, const struct pen_busy_cores *cores,
                        double ms[PEN_MESSAGE_SIZES]) {
   static struct pen_two_ranks two;
   struct message_run run = {.two = &two, .times = pen_timed_memory(sizeof(struct round_times))};

@@ -11,7 +11,7 @@ enum { PEN_MESSAGE_SIZES = 6 };
 
 /* For each size the milliseconds from the start of the send until the other rank has read it.
  * Forks two processes, on cores of their own if there are two. Fails like a run. */
-void pen_message_times(const char *transport, const struct pen_busy_cores *cores,
+void pen_message_times(int transport, const struct pen_busy_cores *cores,
                        double ms[PEN_MESSAGE_SIZES]);
 
 #endif

@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -21,13 +20,13 @@ void pen_busy_cores_open(struct pen_busy_cores *cores, const struct pen_plan *pl
   static struct pen_plan bound;
   bound = *plan;
   bound.tensor_ranks = 1; /* there may be fewer cores */
-  bound.bind = "core";
+  bound.bind = PEN_BIND_CORE;
   const struct pen_rank_set all = pen_rank_set_all(&bound);
   pen_binding_open(&cores->binding, &bound, &all);
   const uint32_t count = cores->binding.allowed_count / plan->threads_per_rank;
-  cores->count = strcmp(plan->device, "cpu") != 0 || count == 0 ? 1
-                 : count < PEN_TIMED_PROCESSES_MAX              ? count
-                                                                : PEN_TIMED_PROCESSES_MAX;
+  cores->count = !pen_device_row(plan->device)->on_host || count == 0 ? 1
+                 : count < PEN_TIMED_PROCESSES_MAX                    ? count
+                                                                      : PEN_TIMED_PROCESSES_MAX;
 }
 
 static void start_all(pid_t *pids, uint32_t count, const struct pen_busy_cores *cores,

@@ -1,9 +1,9 @@
 /* two_ranks.c: plans that are made at run time (see two_ranks.h). */
 #include "runtime/commands/two_ranks.h"
 
-struct pen_plan pen_timed_plan(const char *transport, uint32_t ranks, uint32_t tensor_ranks) {
-  return (struct pen_plan){.transport = transport,
-                           .device = "cpu",
+struct pen_plan pen_timed_plan(int transport, uint32_t ranks, uint32_t tensor_ranks) {
+  return (struct pen_plan){.transport = (uint8_t)transport,
+                           .device = PEN_DEVICE_CPU,
                            .rank_count = ranks,
                            .replica_count = 1,
                            .tensor_ranks = tensor_ranks,
@@ -12,7 +12,7 @@ struct pen_plan pen_timed_plan(const char *transport, uint32_t ranks, uint32_t t
                            .profile_count = 1};
 }
 
-void pen_two_ranks_make(struct pen_two_ranks *two, const char *transport, uint64_t bytes) {
+void pen_two_ranks_make(struct pen_two_ranks *two, int transport, uint64_t bytes) {
   *two = (struct pen_two_ranks){
       .plan = pen_timed_plan(transport, 2, 1),
       .profile = {.channels = two->channels,

@@ -8,9 +8,9 @@
 #include "runtime/comm/shared_control.h"
 #include "runtime/plan/plan.h"
 
-/* A plan of the CPU without weights and actions, to which the caller adds the memory of ranks and
- * a profile. */
-struct pen_plan pen_timed_plan(const char *transport, uint32_t ranks, uint32_t tensor_ranks);
+/* A plan of the CPU, with a transport of transports.def, without weights and actions, to which the
+ * caller adds the memory of ranks and a profile. */
+struct pen_plan pen_timed_plan(int transport, uint32_t ranks, uint32_t tensor_ranks);
 
 /* Two ranks, with message r from rank r to the other, without credits: the least for a transport.
  * An arena is the target, then the source. */
@@ -24,7 +24,7 @@ struct pen_two_ranks {
 };
 
 /* Fills in all but `shared`, for messages of at most so many bytes. */
-void pen_two_ranks_make(struct pen_two_ranks *two, const char *transport, uint64_t bytes);
+void pen_two_ranks_make(struct pen_two_ranks *two, int transport, uint64_t bytes);
 void pen_two_ranks_set_bytes(struct pen_two_ranks *two, uint64_t bytes);
 
 #endif

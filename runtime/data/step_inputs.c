@@ -163,6 +163,16 @@ static void positions_op(const struct pen_call *call) {
   }
 }
 
+/* Without a hook of the command: the last row of each sequence. */
+static void last_tokens_op(const struct pen_call *call) {
+  int32_t *target = call->operand[0], *index = call->operand[2];
+  for (int64_t r = 0; r < call->dim[0]; r++) {
+    target[r] = PEN_IGNORED_TARGET;
+    index[r] = (int32_t)((r + 1) * call->dim[1] - 1);
+  }
+  *(double *)call->operand[1] = 0.0;
+}
+
 /* Normals of one window, from `first` of its stream on, in the op's dtype. */
 typedef void normals(void *to, uint64_t count, uint64_t first, const uint32_t key[2]);
 
@@ -204,8 +214,9 @@ static void normal_bf16_op(const struct pen_call *call) {
 
 pen_kernel *pen_data_op(unsigned kind, unsigned dtype) {
   static pen_kernel *const op[PEN_OP_COUNT] = {
-      [PEN_OP_TOKENS] = tokens_op,       [PEN_OP_TARGETS] = targets_op, [PEN_OP_STARTS] = starts_op,
-      [PEN_OP_POSITIONS] = positions_op, [PEN_OP_NORMAL] = normal_op,
+      [PEN_OP_TOKENS] = tokens_op, [PEN_OP_TARGETS] = targets_op,
+      [PEN_OP_STARTS] = starts_op, [PEN_OP_POSITIONS] = positions_op,
+      [PEN_OP_NORMAL] = normal_op, [PEN_OP_LAST_TOKENS] = last_tokens_op,
   };
   return kind == PEN_OP_NORMAL && dtype == PEN_BF16 ? normal_bf16_op : op[kind];
 }

@@ -5,7 +5,7 @@
 
 #include "kernels/device.h"
 
-/* The device of that name; null when the binary was linked without it. */
-const struct pen_device *pen_device_find(const char *name);
+/* `kind`: enum pen_device_kind. Null when the binary was linked without it. */
+const struct pen_device *pen_device_find(int kind);
 
 #endif

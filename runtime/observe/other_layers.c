@@ -31,7 +31,7 @@ void pen_other_layers_open(struct pen_other_layers *others, const struct pen_pla
   const uint64_t count = layers > measured->layers ? layers - measured->layers : 0,
                  used = count * pass_bytes(measured) / processes, most = cache_bytes() / processes;
   *others = (struct pen_other_layers){.last_stage = measured->stage_count - 1};
-  if (used > 0 && strcmp(measured->device, "cpu") == 0) {
+  if (used > 0 && pen_device_row(measured->device)->on_host) {
     others->bytes = used < most ? used : most;
     others->memory =
         mmap(NULL, others->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

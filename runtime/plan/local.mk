@@ -3,6 +3,7 @@ libruntime_a_SOURCES += \
   %reldir%/actions.def \
   %reldir%/audit_sum.h \
   %reldir%/bases.def \
+  %reldir%/choices.def \
   %reldir%/memory_kinds.def \
   %reldir%/memory_kinds.h \
   %reldir%/optimizer.def \
@@ -11,4 +12,6 @@ libruntime_a_SOURCES += \
   %reldir%/rank_set.h \
   %reldir%/profiles.def \
   %reldir%/recompute.def \
-  %reldir%/shard.h
+  %reldir%/shard.h \
+  %reldir%/transports.def \
+  %reldir%/transports.h

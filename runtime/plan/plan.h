@@ -70,6 +70,7 @@
 #include <stdint.h>
 
 #include "kernels/ops.h"
+#include "runtime/plan/transports.h"
 
 enum {
   PEN_DIGEST_BYTES = 32,
@@ -92,7 +93,26 @@ enum pen_base {
 };
 
 /* What replicas shard instead of each keeping all of it (data_parallel.shard). */
-enum pen_sharding { PEN_SHARD_NONE, PEN_SHARD_OPTIMIZER, PEN_SHARD_GRADIENTS, PEN_SHARD_WEIGHTS };
+enum pen_sharding {
+#define PEN_SHARDING(name, text, meaning) PEN_SHARD_##name,
+#include "runtime/plan/choices.def"
+  PEN_SHARDINGS
+};
+
+/* How the ranks of a host are bound to cores (cluster.bind). */
+enum pen_bind_mode {
+#define PEN_BIND(name, text, meaning) PEN_BIND_##name,
+#include "runtime/plan/choices.def"
+  PEN_BIND_LIST, /* the plan's cores */
+  PEN_BIND_MODES
+};
+static inline const char *pen_bind_text(int mode) {
+  static const char *const text[PEN_BIND_MODES] = {
+#define PEN_BIND(name, text, meaning) text,
+#include "runtime/plan/choices.def"
+      "list"};
+  return text[mode];
+}
 
 /* Kinds of actions: first those with a stage and a microbatch, then those of the end of the step,
  * then those with a stage alone. */

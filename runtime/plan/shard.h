@@ -2,8 +2,6 @@
 #ifndef PEN_SHARD_H
 #define PEN_SHARD_H
 
-#include <string.h>
-
 #include "runtime/plan/plan.h"
 
 /* Elements [first, first + count) of a tensor. */
@@ -65,9 +63,7 @@ static inline struct pen_shard pen_kept_of(const struct pen_plan *plan, uint32_t
 /* Whether peers may be in other replicas whose memory this rank cannot read: they send what it
  * sums. */
 static inline bool pen_peers_send_shards(const struct pen_plan *plan) {
-  return plan->replica_count > 1 &&
-         (strcmp(plan->transport, "nccl") == 0 || strcmp(plan->transport, "ofi") == 0 ||
-          strcmp(plan->transport, "auto") == 0);
+  return plan->replica_count > 1 && !pen_transport_row(plan->transport)->reads_peers;
 }
 
 static inline bool pen_moments_are_sharded(const struct pen_plan *plan) {

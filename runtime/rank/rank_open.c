@@ -47,7 +47,7 @@ static const struct pen_device *open_device(struct pen_rank *rank, uint32_t glob
   const struct pen_device *device = pen_device_find(plan->device);
   if (device == NULL) {
     pen_fail(PEN_EXIT_SYSTEM, "the plan is for the device %s, which this binary was linked without",
-             plan->device);
+             pen_device_row(plan->device)->text);
   }
   if (!device->asynchronous && !pen_threads_open(plan->threads_per_rank)) {
     pen_fail(PEN_EXIT_SYSTEM, "cannot start %u threads (cluster.threads_per_rank)",
@@ -153,7 +153,7 @@ static void print_summary(const struct pen_run *run, const char *kernels) {
   }
   pen_say(plan->name, "%s%u ranks%s, %s, %u microbatches of %u sequences; %s: %s", replicas,
           plan->rank_count, members, plan->schedule, run->profile->microbatch_count,
-          plan->microbatch, plan->device, kernels);
+          plan->microbatch, pen_device_row(plan->device)->text, kernels);
 }
 
 void pen_rank_open(struct pen_rank *rank, uint32_t global) {

@@ -5,7 +5,6 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "runtime/base/check.h"
@@ -130,15 +129,13 @@ static uint32_t cores_of_host(const struct pen_binding *binding) {
 
 /* Whether ranks may not share cores. */
 static bool needs_all_cores(const struct pen_plan *plan) {
-  return strcmp(plan->bind, "core") == 0 ||
-         (plan->threads_per_rank > 1 && strcmp(plan->bind, "none") != 0);
+  return plan->bind == PEN_BIND_CORE || (plan->threads_per_rank > 1 && plan->bind != PEN_BIND_NONE);
 }
 
 /* With the allowed cores: checks the plan's settings, and sets how the ranks are bound. */
 static void set_mode(struct pen_binding *binding) {
   const struct pen_plan *plan = binding->plan;
   const struct pen_rank_set *ranks = &binding->ranks;
-  const char *bind = plan->bind;
   /* A launcher may have given each command the cores of its ranks. */
   const uint32_t of_host = cores_of_host(binding),
                  of_command = ranks->count * plan->threads_per_rank;
@@ -147,14 +144,13 @@ static void set_mode(struct pen_binding *binding) {
   if (needs_all_cores(plan) && !binding->alone) {
     fail_cores(binding, of_host);
   }
-  if (strcmp(bind, "list") == 0) {
+  if (plan->bind == PEN_BIND_LIST) {
     check_list(binding);
-    binding->mode = PEN_BIND_LIST;
-  } else if (strcmp(bind, "numa") == 0) {
-    binding->mode = PEN_BIND_NUMA;
-  } else if (strcmp(bind, "core") == 0 ||
-             (strcmp(bind, "auto") == 0 && binding->alone && strcmp(plan->device, "cpu") == 0)) {
-    binding->mode = PEN_BIND_CORE; /* not with a device: threads of its driver share the core */
+  }
+  binding->mode = plan->bind;
+  if (plan->bind == PEN_BIND_AUTO) { /* a device: threads of its driver would share the core */
+    const bool to_cores = binding->alone && pen_device_row(plan->device)->on_host;
+    binding->mode = to_cores ? PEN_BIND_CORE : PEN_BIND_NONE;
   }
 }
 
@@ -169,7 +165,7 @@ void pen_binding_open(struct pen_binding *binding, const struct pen_plan *plan,
 static uint32_t cores_taken_for_granted(const struct pen_binding *binding) {
   const struct pen_plan *plan = binding->plan;
   uint32_t count = needs_all_cores(plan) ? cores_of_host(binding) : 0;
-  for (uint32_t i = 0; i < plan->core_count && strcmp(plan->bind, "list") == 0; i++) {
+  for (uint32_t i = 0; i < plan->core_count && plan->bind == PEN_BIND_LIST; i++) {
     count = plan->cores[i] >= count ? plan->cores[i] + 1 : count;
   }
   return count;
@@ -181,7 +177,7 @@ bool pen_binding_open_for_enough(struct pen_binding *binding, const struct pen_p
   read_allowed(binding);
   const uint32_t needed = cores_taken_for_granted(binding);
   const bool lacks = (needs_all_cores(plan) && binding->allowed_count < cores_of_host(binding)) ||
-                     (strcmp(plan->bind, "list") == 0 && !has_list(binding));
+                     (plan->bind == PEN_BIND_LIST && !has_list(binding));
   if (lacks) {
     binding->allowed = (struct pen_cores){0};
     binding->allowed_count = needed < PEN_CORES_MAX ? needed : PEN_CORES_MAX;
@@ -260,7 +256,7 @@ void pen_binding_apply(const struct pen_cores *cores) {
 }
 
 static bool threads_may_share(const struct pen_plan *plan) {
-  return plan->threads_per_rank > 1 && strcmp(plan->bind, "none") == 0;
+  return plan->threads_per_rank > 1 && plan->bind == PEN_BIND_NONE;
 }
 
 void pen_binding_limit_spin(const struct pen_plan *plan, char **argv) {

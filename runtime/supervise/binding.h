@@ -16,12 +16,11 @@ struct pen_cores {
 };
 
 /* How the ranks of a command are bound. */
-enum pen_bind_mode { PEN_BIND_NONE, PEN_BIND_CORE, PEN_BIND_NUMA, PEN_BIND_LIST };
 struct pen_binding {
   const struct pen_plan *plan;
   uint32_t fallback; /* its number from 1; 0: it is none, or runs */
   struct pen_rank_set ranks;
-  enum pen_bind_mode mode;
+  enum pen_bind_mode mode;       /* that of the plan, not AUTO */
   struct pen_cores allowed;      /* to the command */
   uint32_t order[PEN_CORES_MAX]; /* the same, one hardware thread of each physical core first */
   uint32_t allowed_count;

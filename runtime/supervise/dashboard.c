@@ -16,6 +16,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/progress_bar.h"
 #include "runtime/comm/action_text.h"
 #include "runtime/base/files.h"
 #include "runtime/base/text_writer.h"
@@ -96,9 +97,7 @@ static void write_rank(struct pen_writer *out, const struct pen_run *run, uint32
   uint64_t row = (atomic_load_explicit(&state->finished, memory_order_relaxed) - began) %
                  program->action_count;
   char line[LINE_BYTES], action[64], bar[BAR + 1], about[128];
-  memset(bar, '.', BAR);
-  memset(bar, '#', row * BAR / program->action_count);
-  bar[BAR] = '\0';
+  pen_progress_bar_fill(bar, BAR, (double)row / program->action_count);
   snprintf(line, sizeof line, "%4" PRIu32 "  %-12s [%s] %3u %% %4" PRIu64 " MiB  %s", rank,
            pen_action_name_reported(action, sizeof action, &program->actions[row]), bar,
            (unsigned)(row * 100 / program->action_count), resident_mib(pid),

@@ -98,7 +98,7 @@ static uint64_t sum(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64
  * arenas, or with a device what they have in the host's memory. */
 static uint64_t arena_bytes(const struct pen_plan *plan, uint32_t host) {
   const struct pen_rank_set ranks = pen_rank_set_of(plan, host, PEN_NONE);
-  const bool on_host = strcmp(plan->device, "cpu") == 0;
+  const bool on_host = pen_device_row(plan->device)->on_host;
   uint64_t bytes = 0;
   for (uint32_t r = ranks.first; r < ranks.process_count; r = pen_rank_set_next(&ranks, r + 1)) {
     const struct pen_rank_memory *memory = &plan->memory[pen_table_rank(plan, r)];

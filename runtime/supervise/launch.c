@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/standard_error.h"
@@ -52,7 +51,7 @@ static _Noreturn void become_rank(const struct pen_run *run, uint32_t rank,
 static void report_shared_cores(const struct pen_run *run, const struct pen_binding *binding) {
   const uint32_t threads = run->plan->threads_per_rank;
   char of_threads[32] = "";
-  if (binding->alone || !run->announces || strcmp(run->plan->device, "cpu") != 0) {
+  if (binding->alone || !run->announces || !pen_device_row(run->plan->device)->on_host) {
     return;
   }
   if (threads > 1) {

@@ -406,7 +406,7 @@ static void set_plan(struct pen_slow *slow) {
 
 struct pen_slow *pen_slow_open(struct pen_run *run) {
   const uint32_t rank_count = pen_process_count(run->plan);
-  if (rank_count == 1 || strcmp(run->plan->device, "cpu") != 0) {
+  if (rank_count == 1 || !pen_device_row(run->plan->device)->on_host) {
     return NULL;
   }
   struct pen_slow *slow = calloc(1, sizeof *slow);

@@ -2,7 +2,6 @@
  * itself in shared memory. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "runtime/base/check.h"
 #include "runtime/comm/failure_text.h"
@@ -19,12 +18,12 @@ static const struct pen_rank_state *state_of(const struct pen_watchdog *watchdog
 }
 
 static bool has_device(const struct pen_watchdog *watchdog) {
-  return strcmp(watchdog->run->plan->device, "cpu") != 0;
+  return !pen_device_row(watchdog->run->plan->device)->on_host;
 }
 
 /* Whether a receive completes only together with its send. */
 static bool is_two_sided(const struct pen_plan *plan) {
-  return strcmp(plan->transport, "nccl") == 0;
+  return pen_transport_row(plan->transport)->two_sided;
 }
 
 /* Each poll needs the send of every pair of ranks on each chain of waiting ranks. With 512 ranks of
@@ -145,8 +144,8 @@ static void print_unconnected(const struct pen_watchdog *watchdog, uint32_t rank
   char what[PEN_BOOTSTRAP_TEXT_BYTES];
   pen_failure_bootstrap_text(what, sizeof what, watchdog->run->plan, &watchdog->run->shared, rank);
   pen_warn("rank %u cannot connect to the others by transport %s%s%s%s", rank,
-           watchdog->run->plan->transport, what[0] == '\0' ? "" : ", ", what,
-           is_two_sided(watchdog->run->plan) ? ": NCCL_DEBUG=INFO says more" : "");
+           pen_transport_row(watchdog->run->plan->transport)->text, what[0] == '\0' ? "" : ", ",
+           what, is_two_sided(watchdog->run->plan) ? ": NCCL_DEBUG=INFO says more" : "");
 }
 
 /* A connection may fail to complete without an error, for instance where peer-to-peer access is

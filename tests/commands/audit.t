@@ -81,7 +81,7 @@ END
 audit_on_hosts() { hosts 2 sh "$scratch/audit_on_hosts" "$scratch"; cat "$scratch/status.1" "$scratch/status.2" | tr '\n' ' '; }
 link_more="$scratch/flip_bits.o $wrap"
 ok "a plan for two hosts is built" build flip_hosts "$scratch/llama.cfg" $one_stage -s 'cluster.hosts=[host1,host2]' \
-  -s cluster.port=$((20000 + $$ % 20000)) -s cluster.bind=none -s optimizer.steps=30
+  -s cluster.port=$((20000 + $$ % 12000)) -s cluster.bind=none -s optimizer.steps=30
 FLIP_FILE=$scratch/flips
 export FLIP_FILE
 : >"$FLIP_FILE"

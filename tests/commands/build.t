@@ -105,7 +105,7 @@ ok "a plan names neither folder nor date" sh -c "! grep -q '$scratch' '$scratch/
 # What --with-cuda makes of a topology whose device is "auto": by the Makefile that configure writes then, with the generator that it makes.
 if grep -q '^S\["CUDA_TRUE"\]=""' "$top_builddir/config.status"; then
   sed 's/^\(S\["CUDA_WANTED_TRUE"\]\)=.*/\1=""/; s/^\(S\["CUDA_WANTED_FALSE"\]\)=.*/\1="#"/; s/^srcdir=.*/srcdir=./
-    s/^\(D\["PEN_CONFIGURED_DEVICE"\]\)=.*/\1=" \\"cuda\\""/' \
+    s/^\(D\["PEN_CONFIGURED_DEVICE"\]\)=.*/\1=" PEN_DEVICE_CUDA"/' \
     "$top_builddir/config.status" >"$work/config.status"
   rm "$work/penstock-gen"
   mkdir -p "$work/gen"

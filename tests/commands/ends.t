@@ -68,7 +68,7 @@ waits() {
 penstock: *"
 }
 if test -n "$OFI_ARCHIVES"; then
-  port=$((20000 + $$ % 20000))
+  port=$((20000 + $$ % 12000))
   ok "a plan for two hosts" build far model.cfg -s 'cluster.hosts=[127.0.0.1,elsewhere]' -s cluster.interface=127.0.0.1 -s cluster.port=$port -s cluster.bind=none
   waits 0 "127.0.0.1 waits for elsewhere"
   waits 1 "elsewhere waits for host 127.0.0.1, which it does not reach at port $port"

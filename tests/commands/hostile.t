@@ -1,5 +1,5 @@
 #!/bin/sh
-# hostile.t: text from outside is data: in comments and strings of the generated C, in make's rules, SVG and JSON.
+# hostile.t: text from outside is data: in comments and strings of the generated C, in make's rules, SVG and JSON, in what programs say.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 cat >"$scratch/small.cfg" <<'END'
 pipeline = { ranks = 2; microbatches = 2; schedule = "1f1b"; };
@@ -63,4 +63,24 @@ json.load(open(sys.argv[1] + ".shapes"))' "$scratch/view"
   fi
 done
 is "all names are taken" "$(echo "$taken" | grep -o "topology's\|schedule's\|actions'" | wc -l | tr -d ' ')" 24
+
+# ---- what each program says of its arguments ----
+wild=$(printf '\033[2J\002\302\2331m\377\303\251%s' "$(yes ab | head -n 2000 | tr -d '\n')")
+# is_plain FILE: lines of UTF-8 of at most 1500 bytes, without control characters.
+is_plain() {
+  test -s "$1" && iconv -f UTF-8 -t UTF-8 "$1" >"$scratch/utf8" && test "$(LC_ALL=C tr -d '\n\040-\176\200-\377' <"$1" | wc -c)" -eq 0 &&
+    test "$(LC_ALL=C grep -c "$(printf '\302')[$(printf '\200')-$(printf '\237')]" "$1")" -eq 0 &&
+    test "$(LC_ALL=C awk '{ if (length > most) most = length } END { print most }' "$1")" -le 1500
+}
+for program in "$gen" "$tokens" "$top_builddir/penstock-convert" "$top_builddir/penstock-plan" "$top_builddir/penstock-report" "$top_builddir/penstock-build" \
+  "$top_srcdir/tools/penstock-launch"; do
+  if ! test -x "$program"; then
+    skip "$(basename "$program")" "not built here"
+    continue
+  fi
+  for argument in "--$wild" "$wild"; do
+    "$program" "$argument" train </dev/null >"$scratch/out" 2>"$scratch/err"
+    ok "$(basename "$program"): a ${argument%"$wild"} of any bytes is plain text: $?" is_plain "$scratch/err"
+  done
+done
 finish

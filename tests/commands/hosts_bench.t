@@ -13,7 +13,7 @@ optimizer = { learning_rate = 1e-3; steps = 1000; };
 pipeline = { ranks = 2; microbatches = 2; schedule = "1f1b"; };
 END
 cd "$scratch" || exit 99
-over_hosts="-s cluster.hosts=[host1,host2] -s cluster.bind=none -s cluster.port=$((20000 + $$ % 20000))"
+over_hosts="-s cluster.hosts=[host1,host2] -s cluster.bind=none -s cluster.port=$((20000 + $$ % 12000))"
 replicas='-s pipeline.ranks=1 -s data_parallel.replicas=2'
 build penstock-bench_1f1b model.cfg && build penstock-bench_1f1b_hosts model.cfg $over_hosts &&
   build penstock-bench_r2 model.cfg $replicas && build penstock-bench_r2_hosts model.cfg $replicas $over_hosts

@@ -107,4 +107,5 @@ EXTRA_DIST += $(COMMAND_TESTS) \
   %reldir%/report_page.py \
   %reldir%/robustness_reference.py \
   %reldir%/stranger.py \
+  %reldir%/full_terminal.py \
   %reldir%/unread.py

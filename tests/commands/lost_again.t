@@ -70,11 +70,11 @@ recovers checkpoint 2
 lose "no restart is left" four host4 host2 "HEARTBEAT START" "75 137 75 137" --restarts 1 --recover-every 1
 matches "no restart is left: the line" "$(cut -d' ' -f2- "$run/err.1")" "*
 penstock: rank * lost: host host2 lost after start; *"
-end_signal=19 LIMIT=20
-export LIMIT
+end_signal=19 HANGS=host2
+export HANGS
 lose "a second host, stopped" four host4 host2 "HEARTBEAT START" "0 hangs 0 137" $memory
 recovers memory 2
-unset end_signal LIMIT
+unset end_signal HANGS
 
 # ---- a spare, and the host that has the states of the lost one ----
 # The third host knows of the second loss before the first one, which still listens for spares.

@@ -310,7 +310,7 @@ on_two='for i in 1 2; do on "host$i" timeout 300 ./far train --seed 7 --quiet --
   wait $! && wait %1'
 different() {
   make_secret "$scratch/secret"
-  ok "$1: a plan for two hosts" build far model.cfg -s pipeline.ranks=2 -s cluster.hosts=[host1,host2] -s cluster.port=$((20000 + $$ % 20000)) -s cluster.bind=none
+  ok "$1: a plan for two hosts" build far model.cfg -s pipeline.ranks=2 -s cluster.hosts=[host1,host2] -s cluster.port=$((20000 + $$ % 12000)) -s cluster.bind=none
   for way in plain packed; do
     cp some_$way.bin data.1
     cp some_$way.bin data.2

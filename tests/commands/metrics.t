@@ -51,7 +51,7 @@ ln -s out/metrics link
 ./two train --data data.bin --quiet --metrics link &
 run=$!
 whole() { test "$(wc -l <out/metrics)" -eq 21; }
-rises() { # the step rises within ten seconds, and each reading is whole
+rises() { # the step rises, and each reading is whole
   rises_first=$(value out/metrics penstock_step) rises_tries=0
   while test $rises_tries -lt 2400 && whole && test "$(value out/metrics penstock_step)" -le $((rises_first + 3)); do
     sleep 0.05

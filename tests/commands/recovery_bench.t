@@ -10,7 +10,7 @@ pipeline = { ranks = 2; microbatches = 4; schedule = "1f1b"; };
 END
 tools=$(cd "$top_srcdir/tools/bench" && pwd)
 hosts=$(cd "$top_srcdir/tests/support" && pwd)/hosts.sh
-port=$((20000 + $$ % 20000))
+port=$((20000 + $$ % 12000))
 cd "$scratch" || exit 99
 measure() {
   set -- timeout 300 "$@" python3 -B "$tools/recovery.py" --kills 2 --pairs 1 --steps 30 --one ./one --hosts ./two --spares ./spares --spare-count 2

@@ -66,7 +66,7 @@ if test $? -ne 0; then
   skip "a slow link is named" "no network namespaces or no tc here"
   finish
 fi
-ok "a plan for two hosts" build apart model.cfg -s 'cluster.hosts=[host1,host2]' -s cluster.port=$((20000 + $$ % 20000))
+ok "a plan for two hosts" build apart model.cfg -s 'cluster.hosts=[host1,host2]' -s cluster.port=$((20000 + $$ % 12000))
 (umask 077 && head -c 32 /dev/urandom >secret)
 cat >slow_link <<'END'
 for i in 1 2; do
@@ -90,7 +90,7 @@ ok "step lines have no key event" test "$(grep -c '^{"step":[^}]*}$' link.log)" 
 
 # ---- a link that is slow from the start ----
 ok "a plan for three hosts" build three model.cfg -s pipeline.ranks=3 -s batch.microbatch=8 \
-  -s 'cluster.hosts=[host1,host2,host3]' -s cluster.bind=none -s cluster.port=$((20000 + $$ % 20000))
+  -s 'cluster.hosts=[host1,host2,host3]' -s cluster.bind=none -s cluster.port=$((20000 + $$ % 12000))
 cat >slow_start <<'END'
 on host1 tc qdisc add dev net0 root tbf rate 100mbit burst 32kb latency 400ms
 for i in 1 2 3; do

@@ -117,10 +117,7 @@ is "evaluation between steps" "$(evals llama_two)" "$(evals llama_one)"
 ok "four tensor ranks of two stages" build lost "$scratch/llama.cfg" $T4 -s pipeline.ranks=2 -s optimizer.steps=1000000
 "$scratch/lost" train --data "$scratch/data.bin" --quiet --log "$scratch/lost.log" 2>"$scratch/lost.err" &
 lost_run=$!
-for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-  test -s "$scratch/lost.log" && break
-  sleep 0.5
-done
+await_steps "$scratch/lost.log" 1
 kill -KILL "$(ps -o pid= --ppid $lost_run | sort -n | sed -n 7p)"
 wait $lost_run
 is "a lost tensor rank ends the run" $? 75
@@ -128,10 +125,7 @@ matches "it is named by its global rank, and so is one that waits for it" "$(com
   '*penstock: rank 6 (pid *) lost: signal 9 after *; rank [0-7] waits at * for rank 6*'
 "$scratch/llama_two" train --seed 7 --data "$scratch/data.bin" --steps 400 --restarts 1 --recover-every 1 --quiet --log "$scratch/again.log" 2>"$scratch/again.err" &
 again_run=$!
-for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-  test "$(grep -c step "$scratch/again.log" 2>/dev/null)" -ge 3 && break
-  sleep 0.1
-done
+await_steps "$scratch/again.log" 3
 kill -KILL "$(ps -o pid= --ppid $again_run | sort -n | sed -n 2p)"
 wait $again_run
 is "a restart from the copies in memory" $? 0

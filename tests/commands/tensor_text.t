@@ -102,7 +102,7 @@ else
   make_secret secret
   # The last stage is on the second host, the command that prints the result there.
   ok "two hosts with two tensor ranks each" build gpt2_hosts gpt2.cfg $T2 -s pipeline.ranks=2 -s cluster.hosts=[host1,host2] \
-    -s cluster.port=$((20000 + $$ % 20000)) -s cluster.bind=none
+    -s cluster.port=$((20000 + $$ % 12000)) -s cluster.bind=none
   ok "score" on_both gpt2_hosts score --data "$scratch/text.bin" --checkpoint "$scratch/gpt2.ckpt" --output "$scratch/gpt2_hosts.json" --quiet \
     --logits "$scratch/gpt2_hosts.top" --logits-top 7
   ok "with the scores of one rank" cmp gpt2_one.json gpt2_hosts.json

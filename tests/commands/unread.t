@@ -23,4 +23,14 @@ saw "nobody reads the result of eval: SIGTERM ends the command" "a result SIGTER
 saw "nobody reads the result of eval: SIGINT, too" "a result SIGINT 130 False"
 saw "results wait for their reader" "a late reader has all True 0"
 saw "dropped words are counted" "dropped words are counted True True"
+
+# ---- how far a program is, on a terminal that nobody reads ----
+full() { python3 "$(dirname "$script")/full_terminal.py" "$@"; }
+echo text >"$scratch/text"
+is "penstock-tokens ends" "$(full "$tokens" --bytes -o "$scratch/text.bin" "$scratch/text")" 0
+cat >"$scratch/plan.cfg" <<END
+$(grep -v '^pipeline' "$scratch/llama.cfg" | grep -v '^batch')
+plan = { ranks = 2; sequences = 4; memory_mib = 256; };
+END
+is "penstock-plan ends" "$(full "$top_builddir/penstock-plan" --refine=0 "$scratch/plan.cfg")" 0
 finish

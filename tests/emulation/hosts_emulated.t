@@ -14,7 +14,7 @@ same_bits_of() {
 }
 
 make_secret "$scratch/secret"
-port=$((20000 + $$ % 20000))
+port=$((20000 + $$ % 12000))
 cat >"$scratch/one.cfg" <<'END_OF_MODEL'
 model = { family = "mlp"; layers = 8; hidden = 16; sequence = 8; };
 batch = { microbatch = 1; };

@@ -102,7 +102,7 @@ for number in $(seq "$runs"); do
   rm -rf "$run"
   mkdir "$run"
   cp "on$2" "$run/binary"
-  LIMIT=20 timeout 300 sh "$support/hosts.sh" "$2" sh "$support/fault_run.sh" "$run" "$2" binary "$(echo "$4" | tr , ' ')" "$3" \
+  timeout 300 sh "$support/hosts.sh" "$2" sh "$support/fault_run.sh" "$run" "$2" binary "$(echo "$4" | tr , ' ')" "$3" \
     --data data.bin --seed 7 --timeout $timeout_s --checkpoint "$run/ckpt" --save-every 3 --steps 1000000 2>"$scratch/noise"
   judge "$@" >"$scratch/wrong"
   named=$(complaints "$run"/err.? | grep ' lost: ' | sort -n | sed 's/ .*//;q')

@@ -26,7 +26,7 @@ fi
 top_builddir=$PORT_BUILD CFLAGS=$flags gen=$PORT_BUILD/penstock-gen
 export ASAN_OPTIONS=detect_leaks=0:abort_on_error=0
 make_secret "$scratch/secret"
-port=$((20000 + $$ % 20000))
+port=$((20000 + $$ % 12000))
 # While a spare may come, the control port stays open during the run.
 cat >"$scratch/two.cfg" <<END_OF_FILE
 model = { family = "mlp"; layers = 4; hidden = 16; sequence = 8; };

@@ -15,12 +15,12 @@
 #include "tests/support/plan_fixture.h"
 
 static const struct pen_partition *divide(int64_t ranks, int64_t stages_per_rank, int64_t layers,
-                                          int64_t pre, int64_t post, const char *placement) {
+                                          int64_t pre, int64_t post, enum pen_placement placement) {
   struct pen_topology topology = {.pipeline_ranks = ranks,
                                   .pipeline_stages_per_rank = stages_per_rank,
                                   .pipeline_microbatches = 3,
                                   .pipeline_placement = placement,
-                                  .data_parallel_shard = "none",
+                                  .data_parallel_shard = PEN_SHARD_NONE,
                                   .model_family = "mlp",
                                   .model_layers = layers,
                                   .partition_virtual_pre = pre,
@@ -61,23 +61,23 @@ static void layers_are_even(void **state) {
           int64_t total = layers + pre + post, least = total / stages, extra = total % stages;
           if (stages > 1 && (least + (extra > 0) <= pre || least <= post))
             continue; /* an empty stage: refused */
-          check_even(divide(stages, 1, layers, pre, post, "loop"), layers, pre, post);
+          check_even(divide(stages, 1, layers, pre, post, PEN_PLACEMENT_LOOP), layers, pre, post);
         }
 }
 
 static void known_spans(void **state) {
   (void)state;
-  const struct pen_partition *p = divide(4, 1, 10, 0, 0, "loop"); /* 3 3 2 2 */
+  const struct pen_partition *p = divide(4, 1, 10, 0, 0, PEN_PLACEMENT_LOOP); /* 3 3 2 2 */
   assert_int_equal(count_of(p, 0), 3);
   assert_int_equal(count_of(p, 1), 3);
   assert_int_equal(count_of(p, 2), 2);
   assert_int_equal(count_of(p, 3), 2);
-  p = divide(4, 1, 10, 1, 2, "loop"); /* 13 = 4 3 3 3; 3 3 3 1 */
+  p = divide(4, 1, 10, 1, 2, PEN_PLACEMENT_LOOP); /* 13 = 4 3 3 3; 3 3 3 1 */
   assert_int_equal(count_of(p, 0), 3);
   assert_int_equal(count_of(p, 1), 3);
   assert_int_equal(count_of(p, 2), 3);
   assert_int_equal(count_of(p, 3), 1);
-  p = divide(1, 1, 3, 2, 2, "loop"); /* both come off the only stage */
+  p = divide(1, 1, 3, 2, 2, PEN_PLACEMENT_LOOP); /* both come off the only stage */
   assert_int_equal(count_of(p, 0), 3);
 }
 
@@ -87,8 +87,8 @@ static void given_lists_are_used(void **state) {
   struct pen_topology topology = {.pipeline_ranks = 2,
                                   .pipeline_stages_per_rank = 2,
                                   .pipeline_microbatches = 1,
-                                  .pipeline_placement = "v",
-                                  .data_parallel_shard = "none",
+                                  .pipeline_placement = PEN_PLACEMENT_V,
+                                  .data_parallel_shard = PEN_SHARD_NONE,
                                   .model_family = "mlp",
                                   .model_layers = 7,
                                   .partition_virtual_pre = 9,
@@ -105,8 +105,10 @@ static void stages_are_placed(void **state) {
   (void)state;
   for (uint32_t ranks = 1; ranks <= 9; ranks++)
     for (uint32_t per_rank = 1; per_rank <= 5; per_rank++) {
-      const struct pen_partition *loop = divide(ranks, per_rank, ranks * per_rank, 0, 0, "loop");
-      const struct pen_partition *v = divide(ranks, per_rank, ranks * per_rank, 0, 0, "v");
+      const struct pen_partition *loop =
+          divide(ranks, per_rank, ranks * per_rank, 0, 0, PEN_PLACEMENT_LOOP);
+      const struct pen_partition *v =
+          divide(ranks, per_rank, ranks * per_rank, 0, 0, PEN_PLACEMENT_V);
       uint32_t held[9] = {0}, stages = ranks * per_rank;
       assert_int_equal(v->rank_of[0], 0);
       for (uint32_t stage = 0; stage < stages; stage++) {
@@ -284,9 +286,9 @@ static void ties_favor_earlier_stages(void **state) {
 }
 
 /* What block_cost.c predicts of a run of blocks is what the built stage costs. */
-static void check_costs(struct pen_topology *t, const char *recompute) {
+static void check_costs(struct pen_topology *t, int recompute) {
   t->memory_recompute =
-      (struct pen_strings){.count = 3, .value = (const char *[]){recompute, recompute, recompute}};
+      (struct pen_chosen){.count = 3, .value = (int[]){recompute, recompute, recompute}};
   t->pipeline_ranks = 3;
   struct pen_partition *p = partition_topology(t);
   bool splits = pen_schedule_splits(pen_schedule_of(t->pipeline_schedule), t);
@@ -308,8 +310,8 @@ static void check_costs(struct pen_topology *t, const char *recompute) {
            program < (splits ? PEN_PROGRAM_B : PEN_PROGRAMS); program++)
         built += 1e-9 * pen_program_flops(&graph->program[program]);
       if (fabs(built - predicted) > 1e-12 * built)
-        fail_msg("%s %s: blocks %u to %u: %.17g, predicted %.17g", t->model_family, recompute,
-                 first, past, built, predicted);
+        fail_msg("%s %s: blocks %u to %u: %.17g, predicted %.17g", t->model_family,
+                 pen_recompute_text(recompute), first, past, built, predicted);
       part.stage_count = 3;
     }
 }
@@ -319,7 +321,7 @@ static const char *const frozen[] = {
     "frozen = (\"layers.0.input_layernorm.weight\", \"embed_tokens.weight\");",
     "frozen = (\"mlp.down_proj.weight\", \"q_proj.weight\", \"norm.weight\");"};
 
-static void check_all_costs(const char *recompute) {
+static void check_all_costs(int recompute) {
   for (size_t i = 0; i < sizeof frozen / sizeof *frozen; i++)
     check_costs(llama(pen_text("%s%s", frozen[i], tail)), recompute);
   check_costs(rotary("qwen2", 3, tail), recompute);
@@ -370,14 +372,14 @@ static void a_window_saves_its_part_of_attention(void **state) {
 
 static void costs_are_predicted(void **state) {
   (void)state;
-  check_all_costs("none");
+  check_all_costs(PEN_RECOMPUTE_NONE);
 }
 
 static void costs_of_recomputation_are_predicted(void **state) {
   (void)state;
-  check_all_costs("full");
-  check_all_costs("layer");
-  check_all_costs("attention");
+  check_all_costs(PEN_RECOMPUTE_FULL);
+  check_all_costs(PEN_RECOMPUTE_LAYER);
+  check_all_costs(PEN_RECOMPUTE_ATTENTION);
 }
 
 /* The greatest stage time by the costs of the finished partition. */
@@ -394,11 +396,11 @@ static void balance_by_time_is_optimal(void **state) {
   (void)state;
   struct pen_topology *t = llama(pen_text("%spartition = { balance = \"time\"; };", tail));
   double found = slowest(t, partition_topology(t)), least = INFINITY;
-  t->partition_balance = "count";
+  t->partition_balance = PEN_BALANCE_COUNT;
   for (int64_t a = 0; a <= 5; a++)
     for (int64_t b = 1; a + b <= 5; b++) {
       int64_t list[] = {a, b, 5 - a - b};
-      t->partition_layers = (struct pen_integers){3, list, NULL};
+      t->partition_layers = (struct pen_integers){3, list, PEN_UNSET};
       least = fmin(least, slowest(t, partition_topology(t)));
     }
   assert_true(fabs(found - least) <= 1e-12 * least);
@@ -406,7 +408,7 @@ static void balance_by_time_is_optimal(void **state) {
   const struct pen_partition *chosen = partition_topology(t);
   check_blocks(chosen);
   double by_blocks = slowest(t, chosen), least_by_blocks = INFINITY;
-  t->partition_balance = "count";
+  t->partition_balance = PEN_BALANCE_COUNT;
   for (uint32_t a = 1; a < chosen->stages.block_count; a++)
     for (uint32_t b = a + 1; b < chosen->stages.block_count; b++) {
       const char *list[] = {chosen->stages.block[a].name, chosen->stages.block[b].name};

@@ -108,14 +108,14 @@ static struct p99_case random_case(uint64_t *seed) {
   struct p99_case c = {make_topology("search", 0, false),
                        make_partition(ranks, stages, 3 + (uint32_t)draw(seed, 8), false), NULL};
   c.cost = drawn_costs(c.partition->stage_count, seed);
-  c.topology->pipeline_placement = "loop";
+  c.topology->pipeline_placement = PEN_PLACEMENT_LOOP;
   c.topology->has_pipeline_live_limit = draw(seed, 2);
   c.topology->pipeline_live_limit = ranks + stages;
   c.topology->costs_live_backward = 1;
   return c;
 }
 
-static struct pen_search *search_for(const struct p99_case *c, const char *objective,
+static struct pen_search *search_for(const struct p99_case *c, enum pen_objective objective,
                                      uint64_t seconds, uint64_t seed) {
   const struct pen_search_effort effort = {seconds, seed};
   c->topology->pipeline_objective = objective;
@@ -130,7 +130,7 @@ static void the_percentile_is_the_least_of_all(void **state) {
     const struct p99_case c = random_case(&seed);
     double last = INFINITY;
     for (uint64_t seconds = 0; seconds <= 2; seconds++) {
-      struct pen_search *search = search_for(&c, "p99", seconds, round);
+      struct pen_search *search = search_for(&c, PEN_OBJECTIVE_P99, seconds, round);
       assert_true(search->p99 > 0 && search->p99 <= last);
       assert_true(search->p99 >= search->lower_bound && search->makespan >= search->lower_bound);
       assert_true(search->gap == (search->p99 - search->lower_bound) / search->lower_bound);
@@ -148,7 +148,8 @@ static void the_same_seed_gives_the_same_robust_order(void **state) {
   (void)state;
   uint64_t seed = 33;
   const struct p99_case c = random_case(&seed);
-  struct pen_search *one = search_for(&c, "p99", 0, 5), *other = search_for(&c, "p99", 0, 5);
+  struct pen_search *one = search_for(&c, PEN_OBJECTIVE_P99, 0, 5),
+                    *other = search_for(&c, PEN_OBJECTIVE_P99, 0, 5);
   assert_string_equal(order_text(one->order), order_text(other->order));
   assert_true(one->p99 == other->p99);
 }

@@ -35,7 +35,8 @@ static struct pen_order *named_order(const struct pen_topology *topology,
                                      size_t index) {
   const struct pen_schedule *schedule = pen_schedule_of(named[index].name);
   uint32_t ranks = partition->rank_count, stages = partition->stages_per_rank;
-  bool placed = stages == 1 || !schedule->strict || zigzag == !strcmp(schedule->placement, "v");
+  bool placed =
+      stages == 1 || !schedule->strict || zigzag == (schedule->placement == PEN_PLACEMENT_V);
   if (stages < schedule->stages_minimum || stages > schedule->stages_maximum || !placed)
     return NULL;
   if (!pen_schedule_suits(schedule, ranks, stages, partition->microbatch_count)) return NULL;
@@ -88,8 +89,8 @@ static void no_named_schedule_is_better(void **state) {
     double weight = 0.5 * (double)draw(&seed, 6), backward = random_live_backward(&seed),
            weights[64];
     for (int i = 0; i < 64; i++) weights[i] = weight;
-    struct pen_topology *topology =
-        search_topology(draw(&seed, 2) ? "span" : "makespan", 0, backward, weight);
+    struct pen_topology *topology = search_topology(
+        draw(&seed, 2) ? PEN_OBJECTIVE_SPAN : PEN_OBJECTIVE_MAKESPAN, 0, backward, weight);
     topology->has_costs_overlap = draw(&seed, 2);
     topology->costs_overlap = 2;
     double limit = draw_limit(&seed, topology, partition, zigzag, weights);
@@ -116,8 +117,8 @@ static void no_named_schedule_is_better(void **state) {
       compared++;
       if (search_goal(topology, own) > other + 1e-9)
         fail_msg("round %u: %s %g, but %s %g (limit %g, live_backward %g)", round,
-                 topology->pipeline_objective, search_goal(topology, own), named[i].name, other,
-                 limit, backward);
+                 pen_enum_text(pen_enum_objective, (int)topology->pipeline_objective),
+                 search_goal(topology, own), named[i].name, other, limit, backward);
     }
     pen_free_all();
   }
@@ -141,8 +142,8 @@ static void each_objective_breaks_the_others_ties(void **state) {
            limit = backward * stages + 0.5 * (double)(1 + draw(&seed, 4 * ranks)), weight = 0.5;
     double makespan[2], span[2];
     for (int by_span = 0; by_span < 2; by_span++) {
-      struct pen_topology *topology =
-          search_topology(by_span ? "span" : "makespan", limit, backward, weight);
+      struct pen_topology *topology = search_topology(
+          by_span ? PEN_OBJECTIVE_SPAN : PEN_OBJECTIVE_MAKESPAN, limit, backward, weight);
       struct pen_search_effort effort = {0, round};
       const struct pen_search *search = search_order(topology, partition, cost, &effort);
       makespan[by_span] = search->makespan;
@@ -168,7 +169,7 @@ static void the_same_seed_gives_the_same_order(void **state) {
     uint64_t seed = 5;
     struct pen_partition *partition = make_partition(4, 2, 12, false);
     struct pen_stage_cost *cost = random_costs(partition, &seed, 7);
-    struct pen_topology *topology = search_topology("makespan", 5, 1, 0.5);
+    struct pen_topology *topology = search_topology(PEN_OBJECTIVE_MAKESPAN, 5, 1, 0.5);
     struct pen_search_effort effort = {1, run == 2};
     struct pen_search *search =
         search_order(topology, partition, cost, &effort); /* both placements are open */

@@ -52,7 +52,8 @@ static double searched_bubble(const struct row *row, double limit, double weight
   struct pen_partition *partition = make_partition(row->ranks, 1, row->microbatches, false);
   struct pen_stage_cost *cost = pen_new(row->ranks, sizeof *cost);
   for (uint32_t stage = 0; stage < row->ranks; stage++) cost[stage] = row->cost;
-  struct pen_topology *topology = search_topology("span", limit * row->ranks, 1, weight);
+  struct pen_topology *topology =
+      search_topology(PEN_OBJECTIVE_SPAN, limit * row->ranks, 1, weight);
   struct pen_search *search =
       search_placed(topology, partition, cost, false, more ? strtoull(more, NULL, 10) : seconds, 0);
   struct pen_timing *timing = pen_simulate(search->order, partition, &pen_training_none, cost, -1);

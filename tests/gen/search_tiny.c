@@ -169,15 +169,16 @@ static void tiny_cases_are_solved(void **state) {
                (unsigned long)all.orders, all.makespan, all.span, bounds.makespan.greatest,
                bounds.span.greatest);
     for (int by_span = 0; by_span < 2; by_span++) {
-      struct pen_topology *topology =
-          search_topology(by_span ? "span" : "makespan", limit, backward, weight);
+      struct pen_topology *topology = search_topology(
+          by_span ? PEN_OBJECTIVE_SPAN : PEN_OBJECTIVE_MAKESPAN, limit, backward, weight);
       const struct pen_search *search =
           search_placed(topology, partition, cost, tiny->zigzag, 0, round);
       double makespan = by_span ? all.makespan_then : all.makespan,
              span = by_span ? all.span : all.span_then;
       if (fabs(search->makespan - makespan) > 1e-9 || fabs(search->span - span) > 1e-9)
         fail_msg("round %u: by %s found makespan %g, span %g; the best are %g and %g", round,
-                 search->objective, search->makespan, search->span, makespan, span);
+                 pen_enum_text(pen_enum_objective, (int)search->objective), search->makespan,
+                 search->span, makespan, span);
       assert_true(pen_budget_holds(budget, search->order));
       tight[by_span] += search->gap == 0;
       total += !by_span;

@@ -89,7 +89,8 @@ static const int products[] = {PEN_OP_LINEAR,
                  norms[] = {PEN_OP_RMSNORM, PEN_OP_LAYERNORM, PEN_OP_RMSNORM_RUNS,
                             PEN_OP_LAYERNORM_RUNS, -1},
                  attentions[] = {PEN_OP_ATTENTION, PEN_OP_ATTENTION_CACHED, -1},
-                 gates[] = {PEN_OP_SWIGLU, PEN_OP_GEGLU, -1}, ropes[] = {PEN_OP_ROPE, -1};
+                 gates[] = {PEN_OP_SWIGLU, PEN_OP_GEGLU, -1}, ropes[] = {PEN_OP_ROPE, -1},
+                 selects[] = {PEN_OP_INDEX_SELECT, -1}, last_tokens[] = {PEN_OP_LAST_TOKENS, -1};
 
 /* An op of the kinds takes the operand of another one, which is another tensor of its size. */
 static bool takes_anothers_operand(struct broken_plan *p, const int *kind, const char *name) {
@@ -166,6 +167,26 @@ static bool no_positions(struct broken_plan *p) {
   return true;
 }
 
+/* The head gets a row of another value of as many bytes, or by other numbers than those of the last
+ * tokens. */
+static bool another_row(struct broken_plan *p) {
+  struct pen_op *op = pick_op(p, selects, "x", NULL), *other = pick_op(p, norms, "x", NULL);
+  if (!op || !other) return false;
+  uint32_t *x = &op->operand[operand_of(op, "x")];
+  const uint32_t wrong = other->operand[operand_of(other, draw(p->seed, 2) ? "x" : "y")];
+  if (*x == wrong || p->tables->tensors[*x].bytes != p->tables->tensors[wrong].bytes) return false;
+  *x = wrong;
+  return true;
+}
+
+static bool rows_by_targets(struct broken_plan *p) {
+  struct pen_op *op = pick_op(p, selects, "index", NULL),
+                *made = op ? pick_op(p, last_tokens, "index", NULL) : NULL;
+  if (!made) return false;
+  op->operand[operand_of(op, "index")] = made->operand[operand_of(made, "targets")];
+  return true;
+}
+
 /* What may find it before: bytes that the op's program does not keep so long, pieces of weights. */
 #define BYTES                                                                                \
   "has overwritten", "in the same bytes", "which nothing", "its bytes hold", "not complete", \
@@ -182,6 +203,8 @@ static const struct defect defects[] = {
     {"a residual left out", no_residual, {"generated: "}},
     {"a norm left out", no_norm, {"generated: ", "whole: ", BYTES}},
     {"positions left out", no_positions, {"generated: "}},
+    {"the row of another value", another_row, {"generated: ", "whole: ", BYTES}},
+    {"a row by other numbers", rows_by_targets, {"generated: ", BYTES}},
 };
 
 /* Whether the rule itself has found it. */

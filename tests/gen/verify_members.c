@@ -259,6 +259,15 @@ static bool sampled_columns_elsewhere(struct broken_plan *p) {
   return op;
 }
 
+static bool sampled_rows_by_targets(struct broken_plan *p) {
+  struct pen_op *op = op_of_generation(p, PEN_OP_INDEX_SELECT);
+  const uint32_t made = op ? op_of_kind(p, PEN_OP_LAST_TOKENS) : PEN_NONE;
+  if (made == PEN_NONE) return false;
+  op->operand[operand_named(op, "index")] =
+      ops_of(p)[made].operand[operand_named(&ops_of(p)[made], "targets")];
+  return true;
+}
+
 static bool sampled_columns_of_another(struct broken_plan *p) {
   return generation_takes(p, PEN_OP_CROSS_ENTROPY_COLUMNS, "logits");
 }
@@ -391,6 +400,7 @@ static const struct defect defects[] = {
     {"a message of all members", message_of_all_members, {"its message has"}},
     {"generation without a part", generation_without_a_part, {WRONG, BYTES}},
     {"sampled columns elsewhere", sampled_columns_elsewhere, {WRONG}},
+    {"sampled rows by other numbers", sampled_rows_by_targets, {WRONG, BYTES}},
     {"sampled columns of another piece", sampled_columns_of_another, {WRONG, BYTES}},
     {"a member's weight in another place", weight_in_another_place, {"is in another place"}},
     {"a member's weight of another kind", weight_of_another_kind, {"is of another kind"}},

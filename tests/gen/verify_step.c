@@ -180,7 +180,7 @@ static void no_input_staging_may_change(void **state) {
     assert_false(pen_verify(plan, &problem));
     assert_non_null(strstr(problem.reason, "has no staged input"));
     plan->staged_input_count++;
-    plan->device = "cpu";
+    plan->device = PEN_DEVICE_CPU;
     assert_false(pen_verify(plan, &problem));
     pen_free_all();
   }

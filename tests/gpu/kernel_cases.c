@@ -106,6 +106,8 @@ const struct gpu_case gpu_cases[] = {
     {PEN_OP_RMSNORM_DX, {2, 14000}, {1e-5}, 0, 4e-6, 1, 0}, /* more than 48 KiB of sums */
     {PEN_OP_EMBEDDING, {9, 21, 7}, {0}, 7, 0, 0, 0},
     {PEN_OP_EMBEDDING, {9, 64, 7}, {0}, 7, 0, 0, 0},
+    {PEN_OP_INDEX_SELECT, {9, 21, 7}, {0}, 7, 0, 0, 0},
+    {PEN_OP_INDEX_SELECT, {3, 64, 7}, {0}, 7, 0, 0, 0},
     {PEN_OP_EMBEDDING_DW, {9, 21, 7}, {0}, 7, 0, 0, 0},
     {PEN_OP_EMBEDDING_DW, {600, 8, 5}, {0}, 5, 0, 0, 0},
     {PEN_OP_EMBEDDING_DW, {300, 258, 200}, {0}, 200, 0, 0, 0},

@@ -35,6 +35,7 @@ static const struct op_case subjects[] = {
     {PEN_OP_ADD, {77}, {0}, 0},
     {PEN_OP_EMBEDDING, {9, 21, 7}, {0}, 7},
     {PEN_OP_EMBEDDING_DW, {9, 21, 7}, {0}, 7},
+    {PEN_OP_INDEX_SELECT, {9, 21, 7}, {0}, 7},
     {PEN_OP_CROSS_ENTROPY, {4, 1111}, {0}, 1111},
     {PEN_OP_SUM_LOSS, {4, 31}, {0.5}, 0},
     {PEN_OP_AFFINE, {7, 13, 5}, {0}, 0},

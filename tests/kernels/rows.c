@@ -37,6 +37,7 @@ static const struct op_case subjects[] = {
     {PEN_OP_PARTIAL_ADD, {ROWS}, {0}, 0},
     {PEN_OP_EMBEDDING, {ROWS, 61, 7}, {0}, 7},
     {PEN_OP_EMBEDDING_ROWS, {ROWS, 61, 7, 2}, {0}, 11},
+    {PEN_OP_INDEX_SELECT, {ROWS, 61, 7}, {0}, 7},
     {PEN_OP_LOGITS_MAXIMUM, {ROWS, 111}, {0}, 0},
     {PEN_OP_LOGITS_SUM, {ROWS, 111}, {0}, 0},
     {PEN_OP_LOGITS_JOIN, {ROWS, 37, 37, 74}, {0}, 0},

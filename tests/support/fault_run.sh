@@ -10,12 +10,14 @@
 #   loss:HOST:PERCENT  from the beginning: its link loses packets (LOSSY_LINK is lossy_link.c's program)
 #
 # Leaves in FOLDER, for host I: status.I; err.I, standard error with the seconds since the fault before each line; end.I, the
-# seconds until the command ended, and left, what remains on the hosts that live. A command that does not end in LIMIT seconds
-# [30] has the status "hangs". COMMAND_I, if set, is put before the command of host I; FOLDER/BINARY.I, if it exists, is its program.
+# seconds until the command ended, and left, what remains on the hosts that live. A command that does not end in 120 s, or is of
+# HANGS, a list of hosts that are not awaited, has the status "hangs". COMMAND_I, if set, is put before the command of host I;
+# FOLDER/BINARY.I, if it exists, is its program.
 set -u
 folder=$1 count=$2 binary=$3 faults=$4 start=$5
 shift 5
 hosts=$(seq "$count")
+awaited=$(for i in $hosts; do case " ${HANGS:-} " in *" host$i "*) ;; *) echo "$i" ;; esac; done)
 world=$(dirname "$(dirname "$(command -v on)")") # of hosts.sh: a file host1 ... with each host's process
 
 now() { date +%s.%N; }
@@ -71,10 +73,9 @@ happen() {
 ended() {
   for ended_host; do test -s "$folder/status.$ended_host" || return 1; done
 }
-# await SECONDS HOST...: until their commands have ended.
+# await HOST...: until their commands have ended.
 await() {
-  await_end=$(($(date +%s) + $1))
-  shift
+  await_end=$(($(date +%s) + 120))
   until ended "$@" || test "$(date +%s)" -gt $await_end; do sleep 0.02; done
 }
 
@@ -103,12 +104,12 @@ happen
 case $faults in
   *stop:*)
     live=
-    for i in $hosts; do case " $faults " in *" stop:host$i "*) ;; *) live="$live $i" ;; esac; done
-    await "${LIMIT:-30}" $live
+    for i in $awaited; do case " $faults " in *" stop:host$i "*) ;; *) live="$live $i" ;; esac; done
+    await $live
     kill -CONT -1 # nsenter stops with its child, too
     ;;
 esac
-await "${LIMIT:-30}" $hosts
+await $awaited
 
 sleep 0.1
 : >"$folder/left"

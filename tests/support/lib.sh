@@ -190,12 +190,12 @@ END
 }
 
 # prepare_hosts [LAYERS HIDDEN FFN SEQUENCE]: what runs over several emulated hosts need: $scratch/llama.cfg of describe_ranks, data.bin, a secret, and
-# $port, which no other test has.
+# $port, which no other test has, below those that the kernel gives to connections.
 prepare_hosts() {
   describe_ranks llama "${1:-4}" "${2:-32}" "${3:-48}" "${4:-16}"
   make_tokens "$scratch/data.bin" 20000
   make_secret "$scratch/secret"
-  port=$((20000 + $$ % 20000))
+  port=$((20000 + $$ % 12000))
 }
 
 # on_hosts COUNT NAME COMMAND...: a command of $scratch/NAME on each of so many emulated hosts; leaves out.N and err.N of each in $scratch; passes when
@@ -291,6 +291,17 @@ children() {
   sed -n "s/^\\([0-9]*\\) (.*) [A-Za-z] $1 .*/\\1/p" /proc/[0-9]*/stat 2>/dev/null | sort -n
 }
 
+# lives PROCESS: it has not ended. (kill -0 finds a child that has, too, until this shell waits for it.)
+lives() { grep -q ') [^ZX] ' "/proc/$1/stat" 2>/dev/null; }
+
+# interrupt_until_end PROCESS: sends it SIGINT twice, or more often: it may take one so late that the next one seems to come too soon.
+interrupt_until_end() {
+  while lives "$1"; do
+    kill -INT "$1" 2>/dev/null
+    sleep 1.1
+  done
+}
+
 # complaints FILE...: their lines, without those that name a slow rank, as may happen wherever tests share cores, or say when a run saves, for whom it
 # waits, or what is proved.
 complaints() {
@@ -301,6 +312,16 @@ complaints() {
 await_steps() {
   await_tries=0
   while test "$(cat "$1" 2>/dev/null | wc -l)" -lt "$2" && test $await_tries -lt 2400; do
+    sleep 0.05
+    await_tries=$((await_tries + 1))
+  done
+}
+
+# await_held NAME PROCESS: until the process of $scratch/NAME holds SIGTERM, for its end in order. (Before that it is this shell's child for a moment,
+# which holds all, and then would run our trap.)
+await_held() {
+  await_tries=0
+  until test "$(readlink "/proc/$2/exe")" = "$scratch/$1" && grep -q '^SigBlk:.*[4567cdef]...$' "/proc/$2/status" || test $await_tries -ge 2400; do
     sleep 0.05
     await_tries=$((await_tries + 1))
   done

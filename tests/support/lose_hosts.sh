@@ -4,7 +4,7 @@ need_hosts
 hosts() { timeout 300 sh "$top_srcdir/tests/support/hosts.sh" "$@"; }
 make_tokens "$scratch/data.bin" 20000 1 550 # The first two steps are skipped: the others' updates are numbered from 1.
 make_secret "$scratch/secret"
-port=$((20000 + $$ % 20000))
+port=$((20000 + $$ % 12000))
 steps=60
 export steps
 

@@ -44,7 +44,7 @@ struct pen_topology *make_topology(const char *schedule, int warmup, bool zero_b
 struct pen_order *make_order(const char *schedule, int warmup, bool zero_bubble, uint32_t ranks,
                              uint32_t stages_per_rank, uint32_t microbatches,
                              struct pen_partition **partition) {
-  bool zigzag = strcmp(pen_schedule_of(schedule)->placement, "v") == 0;
+  bool zigzag = pen_schedule_of(schedule)->placement == PEN_PLACEMENT_V;
   *partition = make_partition(ranks, stages_per_rank, microbatches, zigzag);
   if (!pen_schedule_of(schedule)->trains) return pen_compose_forward(*partition);
   return pen_compose(make_topology(schedule, warmup, zero_bubble), *partition);

@@ -25,11 +25,11 @@ double random_live_backward(uint64_t *seed) {
   return backwards[draw(seed, sizeof backwards / sizeof *backwards)];
 }
 
-struct pen_topology *search_topology(const char *objective, double limit, double backward,
+struct pen_topology *search_topology(enum pen_objective objective, double limit, double backward,
                                      double weight) {
   struct pen_topology *topology = make_topology("search", 0, false);
   topology->pipeline_objective = objective;
-  topology->pipeline_placement = "loop";
+  topology->pipeline_placement = PEN_PLACEMENT_LOOP;
   topology->has_pipeline_live_limit = limit > 0;
   topology->pipeline_live_limit = limit;
   topology->costs_live_backward = backward;
@@ -43,10 +43,10 @@ struct pen_search *search_placed(struct pen_topology *topology, struct pen_parti
                                  uint64_t seed) {
   struct pen_search_effort effort = {seconds, seed};
   topology->has_pipeline_placement = true;
-  topology->pipeline_placement = zigzag ? "v" : "loop";
+  topology->pipeline_placement = zigzag ? PEN_PLACEMENT_V : PEN_PLACEMENT_LOOP;
   return search_order(topology, partition, cost, &effort);
 }
 
 double search_goal(const struct pen_topology *topology, const struct pen_timing *timing) {
-  return strcmp(topology->pipeline_objective, "span") ? timing->makespan : timing->span;
+  return topology->pipeline_objective == PEN_OBJECTIVE_SPAN ? timing->span : timing->makespan;
 }

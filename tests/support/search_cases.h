@@ -13,7 +13,7 @@ struct pen_stage_cost *random_costs(const struct pen_partition *partition, uint6
 double random_live_backward(uint64_t *seed);
 
 /* What the search asks of a topology. live_limit 0: none. */
-struct pen_topology *search_topology(const char *objective, double limit, double backward,
+struct pen_topology *search_topology(enum pen_objective objective, double limit, double backward,
                                      double weight);
 
 /* Searches on the partition's own placement. */

@@ -42,7 +42,7 @@ static void measure_one_size(uint64_t rounds) {
   size.rounds = rounds;
   size.times_ns = pen_timed_memory(rounds * sizeof *size.times_ns);
   for (int spins = 1; spins >= 0; spins--) {
-    pen_two_ranks_make(&size.two, "shm", MESSAGE_BYTES);
+    pen_two_ranks_make(&size.two, PEN_TRANSPORT_SHM, MESSAGE_BYTES);
     pen_timed_shared_open(&size.two.shared, &size.two.plan);
     size.two.shared.control->spin_ns = spins ? PEN_TIMED_SPIN_NS : 0;
     pen_timed_ranks_run(2, NULL, INFINITY, run_one_size, &size);
@@ -91,7 +91,7 @@ static void run_all_sizes(void *context, uint32_t rank) {
   fflush(stdout);
 }
 
-static void measure_sizes(const char *transport, char **places) {
+static void measure_sizes(int transport, char **places) {
   static struct all_sizes all;
   all.places = places;
   pen_two_ranks_make(&all.two, transport, HOP_BYTES_MAX);
@@ -102,9 +102,9 @@ static void measure_sizes(const char *transport, char **places) {
 
 int main(int argc, char **argv) {
   if (argc == 2 && strcmp(argv[1], "shm") == 0) {
-    measure_sizes("shm", NULL);
+    measure_sizes(PEN_TRANSPORT_SHM, NULL);
   } else if (argc == 6 && strcmp(argv[1], "ofi") == 0) {
-    measure_sizes("ofi", argv + 2);
+    measure_sizes(PEN_TRANSPORT_OFI, argv + 2);
   } else {
     measure_one_size(argc > 1 ? strtoull(argv[1], NULL, 10) : ROUNDS);
   }

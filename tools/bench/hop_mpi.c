@@ -72,8 +72,9 @@ static void measure_mpi(int rank, uint64_t bytes) {
 /* Rank 0 makes the file, and both map its start in place of their own memory. Over ofi the arenas
  * stay the processes' own. */
 static void share_memory(const char *file, int rank) {
-  const size_t bytes = strcmp(two.plan.transport, "shm") == 0 ? two.shared.bytes
-                                                              : two.shared.receive_region_offset[0];
+  const size_t bytes = two.plan.transport == PEN_TRANSPORT_SHM
+                           ? two.shared.bytes
+                           : two.shared.receive_region_offset[0];
   int descriptor = -1;
   if (rank == 0) {
     descriptor = open(file, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -112,7 +113,8 @@ int main(int argc, char **argv) {
   pen_check(argc == 4 || argc == 6, "TRANSPORT FILE TURNS [ADDRESS ADDRESS]");
   hop_pin(rank);
   memset(out, 1, sizeof out); /* else all its pages are the one that is zero */
-  pen_two_ranks_make(&two, argv[1], HOP_BYTES_MAX);
+  pen_two_ranks_make(&two, strcmp(argv[1], "shm") == 0 ? PEN_TRANSPORT_SHM : PEN_TRANSPORT_OFI,
+                     HOP_BYTES_MAX);
   pen_timed_shared_open(&two.shared, &two.plan);
   share_memory(argv[2], rank);
   if (argc == 6) {

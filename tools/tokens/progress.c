@@ -1,12 +1,11 @@
 /* progress.c: shows on a terminal how much of the inputs was read. */
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/progress_bar.h"
 #include "tools/tokens/tokens.h"
 
-enum { BAR_CELLS = 30 };
 static const double show_seconds = 0.1;
 
 static struct {
@@ -22,23 +21,14 @@ double tokens_now_seconds(void) {
 }
 
 static void show_progress(double now) {
-  double seconds = now - progress.start_seconds;
-  char bar[BAR_CELLS + 1];
-  double share =
-      progress.known_bytes ? (double)progress.read_bytes / (double)progress.known_bytes : 0;
-  int cells = share < 1 ? (int)(share * BAR_CELLS) : BAR_CELLS;
-  memset(bar, '.', BAR_CELLS);
-  memset(bar, '#', (size_t)cells);
-  bar[BAR_CELLS] = 0;
-  fprintf(stderr, "\r\033[K");
-  if (progress.known_bytes) {
-    fprintf(stderr, "[%s] %3.0f%%  ", bar, 100 * (share < 1 ? share : 1));
+  const double seconds = now - progress.start_seconds, read = (double)progress.read_bytes,
+               share = progress.known_bytes ? read / (double)progress.known_bytes : -1;
+  char left[32] = "";
+  if (share > 0) {
+    snprintf(left, sizeof left, "  %.0f s left", seconds / share * (1 - (share < 1 ? share : 1)));
   }
-  fprintf(stderr, "%.1f MB  %.1f MB/s", (double)progress.read_bytes * 1e-6,
-          seconds > 0 ? (double)progress.read_bytes * 1e-6 / seconds : 0);
-  if (progress.known_bytes && share > 0) {
-    fprintf(stderr, "  %.0f s left", seconds / share * (1 - (share < 1 ? share : 1)));
-  }
+  pen_progress_bar_show(share, "%.1f MB  %.1f MB/s%s", read * 1e-6,
+                        seconds > 0 ? read * 1e-6 / seconds : 0, left);
 }
 
 void tokens_count_read(size_t bytes) {
@@ -58,7 +48,7 @@ void tokens_progress_begin(bool quiet, uint64_t known_bytes) {
 
 uint64_t tokens_progress_end(void) {
   if (progress.shown) {
-    fprintf(stderr, "\r\033[K");
+    pen_progress_bar_clear();
   }
   return progress.read_bytes;
 }

@@ -28,6 +28,7 @@ except ImportError as error:
 VERSION = "0.1"
 BATCH_DOCUMENTS = 1024
 BATCH_BYTES = 1 << 22
+MESSAGE_BYTES_MAX = 1490
 # What well-known tokenizers call it.
 END_OF_TEXT = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>"]
 END_OF_TURN = END_OF_TEXT + ["<|eot_id|>", "<end_of_turn>", "<|end|>"]
@@ -38,7 +39,9 @@ BEGIN, PAST = "\U0010fffc", "\U0010fffd"
 
 
 def fail(status, message):
-    sys.stderr.write("tokens_hf.py: " + message + "\n")
+    """Says it in one line, of bounded length, without what a terminal would act on."""
+    line = re.sub("[^\x20-\x7e\xa0-\uffff]", "?", f"tokens_hf.py: {message}").encode("utf-8", "replace")
+    print(line[:MESSAGE_BYTES_MAX].decode("utf-8", "ignore"), file=sys.stderr)
     sys.exit(status)
 
 
