@@ -62,7 +62,7 @@ static void divide(struct pen_topology *t) {
                                  ? SEQUENCES / t->batch_microbatch
                                  : MICROBATCHES_MIN;
   t->pipeline_placement = PEN_PLACEMENT_LOOP;
-  t->pipeline_schedule = "file";
+  t->pipeline_schedule = PEN_SCHEDULE_file;
   t->pipeline_schedule_file = t->schedule_path = "measure";
   t->schedule_text = actions_of(count, (uint32_t)t->pipeline_microbatches);
   t->schedule_bytes = strlen(t->schedule_text);

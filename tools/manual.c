@@ -96,8 +96,6 @@ static void print_setting(const struct pen_setting *setting) {
   const char *bracket = strrchr(setting->help, '['), *allowed = pen_setting_allowed(setting),
              *default_value = setting->default_value;
   size_t help = bracket ? (size_t)(bracket - setting->help) - 1 : strlen(setting->help);
-  if (!strcmp(setting->name, "schedule")) allowed = pen_setting_quoted(pen_schedule_names + 1);
-  if (!strcmp(setting->name, "family")) allowed = pen_setting_quoted(pen_family_names + 1);
   printf(".It Va %s\n", setting->name);
   print_sentence(pen_text("%.*s", (int)help, setting->help));
   print_sentence(pen_text("Allowed: %s", allowed));

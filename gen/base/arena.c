@@ -56,7 +56,8 @@ static size_t checked_bytes(size_t count, size_t bytes) {
   size_t total, with_all;
   if (__builtin_mul_overflow(count, bytes, &total) ||
       __builtin_add_overflow(total, total / 4 + 2 * huge_page_bytes, &with_all))
-    pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: the plan is too large for this machine's memory");
+    pen_stop(PEN_EXIT_TOPOLOGY,
+             "penstock-gen: the plan is too large for this machine's memory: " PEN_PLAN_SETTINGS);
   return total;
 }
 
@@ -106,7 +107,8 @@ void *pen_new(size_t count, size_t bytes) {
   if (!newest || (size_t)(newest->past - newest->free) < sizeof *piece + room)
     if (!open_region(sizeof *piece + room)) {
       pen_attempt_end();
-      pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: out of memory (%zu x %zu bytes)", count, bytes);
+      pen_stop(PEN_EXIT_TOPOLOGY,
+               "penstock-gen: out of memory (%zu x %zu bytes): " PEN_PLAN_SETTINGS, count, bytes);
     }
   piece = (struct piece *)(void *)newest->free;
   newest->free += sizeof *piece + room;

@@ -16,6 +16,14 @@ enum {
   PEN_EXIT_TOPOLOGY = 78
 };
 
+/* The settings that make a model, or a plan, large: a message about a size ends with them. */
+#define PEN_MODEL_SETTINGS                                                            \
+  "model.layers, model.hidden, model.heads, model.head_dim, model.ffn, model.vocab, " \
+  "model.sequence, batch.microbatch"
+#define PEN_PLAN_SETTINGS                                                           \
+  "pipeline.ranks, pipeline.stages_per_rank, pipeline.microbatches, model.layers, " \
+  "tensor_parallel.partials, data_parallel.replicas"
+
 /* Prints a message as a line to standard error. */
 void pen_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -4,8 +4,6 @@
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
 
-#include <string.h>
-
 static const struct {
   const struct pen_family *family;
   bool needs_tokens;
@@ -15,10 +13,8 @@ static const struct {
 #include "gen/topology/families.def"
 };
 
-const struct pen_family *pen_family_find(const char *name) {
-  for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-    if (strcmp(families[i].family->name, name) == 0) return families[i].family;
-  return NULL;
+const struct pen_family *pen_family_find(enum pen_family_kind kind) {
+  return families[kind].family;
 }
 
 bool pen_family_needs_tokens(const struct pen_family *family) {

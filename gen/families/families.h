@@ -18,7 +18,7 @@
 #include "gen/model/blocks.h"
 #include "gen/topology/topology.h"
 
-const struct pen_family *pen_family_find(const char *name); /* null: unknown */
+const struct pen_family *pen_family_find(enum pen_family_kind kind);
 bool pen_family_needs_tokens(const struct pen_family *family);
 /* All blocks of a model of that many layers, in order. */
 struct pen_model_block *pen_family_blocks(const struct pen_family *family, uint32_t layers,

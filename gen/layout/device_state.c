@@ -176,7 +176,9 @@ uint64_t pen_device_control_place(const struct pen_layout_state *l, size_t profi
     if (__builtin_mul_overflow(inputs->input[i].microbatch_bytes, (uint64_t)inputs->microbatches[i],
                                &bytes) ||
         __builtin_add_overflow(end, bytes, &end))
-      pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: the inputs of a step are too large");
+      pen_stop(PEN_EXIT_TOPOLOGY,
+               "penstock-gen: the inputs of a step are too large: pipeline.microbatches, "
+               "batch.microbatch, model.sequence");
   }
   const uint64_t own_stats_bytes =
       (plan->weight_count + (uint64_t)plan->loss_count) * sizeof(double);

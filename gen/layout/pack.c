@@ -336,7 +336,7 @@ static uint64_t unit_of(const struct pen_rectangle *rectangle, size_t fixed, siz
     uint64_t bytes = rectangle[i].bytes + (i < fixed ? rectangle[i].offset : 0);
     if (__builtin_add_overflow(all, pen_aligned(bytes), &all) ||
         (i >= fixed && __builtin_add_overflow(above, pen_aligned(bytes), &above)))
-      pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: the model is too large");
+      pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: the model is too large: " PEN_MODEL_SETTINGS);
   }
   if (above > all) all = above;
   while (all / unit + count >= UINT32_MAX) unit *= 2;

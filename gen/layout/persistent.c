@@ -87,7 +87,7 @@ uint64_t pen_stage_resident_bytes(const struct pen_partition *partition,
 static uint64_t allocate_persistent(uint64_t *end, uint64_t bytes, uint64_t *counted) {
   uint64_t offset = *end;
   if (__builtin_add_overflow(*end, pen_aligned(bytes), end))
-    pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: the model is too large");
+    pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: the model is too large: " PEN_MODEL_SETTINGS);
   *counted += pen_aligned(bytes);
   return offset;
 }

@@ -56,7 +56,7 @@ static const char *model_setting(const void *topology, const char *name) {
 static const char *config_json(const struct pen_topology *t, const struct pen_family *family) {
   if (family->config_json != NULL) return family->config_json(t);
   const struct pen_config_source source = {model_setting, t};
-  json_t *object = pen_config_object(t->model_family, &source);
+  json_t *object = pen_config_object(family->name, &source);
   char *text = pen_json_text(object);
   if (text == NULL) pen_stop(PEN_EXIT_INTERNAL, "no memory for config.json");
   const char *kept = pen_text("%s", text);
@@ -68,11 +68,12 @@ static const char *config_json(const struct pen_topology *t, const struct pen_fa
 struct pen_plan *pen_plan_header(const struct pen_topology *t,
                                  const struct pen_partition *partition) {
   const struct pen_family *family = pen_family_find(t->model_family);
+  const struct pen_schedule *schedule = pen_schedule_of(t->pipeline_schedule);
   struct pen_plan *plan = pen_new(1, sizeof *plan);
   plan->name = t->name;
-  plan->schedule = t->pipeline_schedule;
-  plan->backward_order = (uint8_t)pen_schedule_of(t->pipeline_schedule)->backward_order;
-  plan->family = t->model_family;
+  plan->schedule = schedule->name;
+  plan->backward_order = (uint8_t)schedule->backward_order;
+  plan->family = family->name;
   plan->version = PEN_VERSION_TEXT;
   plan->device = (uint8_t)t->cluster_device;
   plan->transport = (uint8_t)t->cluster_transport;

@@ -24,14 +24,12 @@ static uint32_t operand_as_read(struct pen_graph *graph, uint32_t value,
   if (value == PEN_NONE || !operand->of_op || graph->value[value].role != PEN_ROLE_WEIGHT ||
       graph->value[value].dtype == graph->dtype)
     return value;
+  if (graph->value[value].copy != PEN_NONE) return graph->value[value].copy;
   uint32_t index = graph->value[value].weight;
-  for (uint32_t v = 0; v < graph->value_count; v++)
-    if (graph->value[v].role == PEN_ROLE_WEIGHT && graph->value[v].weight == index &&
-        graph->value[v].dtype == graph->dtype)
-      return v;
   const char *name = pen_text("%s.%s", graph->weight[index].name, pen_dtype_text(graph->dtype));
   uint32_t copy =
       pen_graph_value(graph, name, graph->dtype, PEN_ROLE_WEIGHT, graph->weight[index].count);
+  graph->value[value].copy = copy;
   graph->value[copy].weight = index;
   graph->value[copy].gradient = graph->value[value].gradient;
   graph->weight[index].bf16_offset = 0; /* it has a copy; layout sets the offset */
@@ -84,7 +82,8 @@ uint32_t pen_add_weight_row(struct pen_graph *graph, const struct pen_weight *sh
   weight->bf16_offset = UINT64_MAX;
   weight->frozen = pen_weight_is_frozen(graph->topology, weight->tensor);
   if (__builtin_mul_overflow(weight->dim[0], weight->dim[1] ? weight->dim[1] : 1, &weight->count))
-    pen_stop(PEN_EXIT_TOPOLOGY, "%s: weight %s is too large", graph->topology->path, weight->name);
+    pen_stop(PEN_EXIT_TOPOLOGY, "%s: weight %s is too large: " PEN_MODEL_SETTINGS,
+             graph->topology->path, weight->name);
   return index;
 }
 
@@ -101,6 +100,13 @@ uint32_t pen_add_weight(struct pen_graph *graph, const struct pen_weight *shape,
     graph->value[value].gradient = gradient;
   }
   return value;
+}
+
+uint32_t pen_weight_of_block(const struct pen_graph *graph, const char *name) {
+  for (uint32_t v = graph->value_count; v-- > 0 && graph->value[v].block == graph->block;)
+    if (graph->value[v].role == PEN_ROLE_WEIGHT && strcmp(graph->value[v].name, name) == 0)
+      return v;
+  return PEN_NONE;
 }
 
 void pen_append_loss_gradient(struct pen_graph *graph, struct pen_op *op, uint32_t x) {

@@ -29,6 +29,10 @@ uint32_t pen_add_weight_row(struct pen_graph *graph, const struct pen_weight *sh
 uint32_t pen_add_weight(struct pen_graph *graph, const struct pen_weight *shape,
                         const char *gradient_name);
 
+/* The value of the weight of that name that the current block has added; PEN_NONE: none. The ops of
+ * all pieces are in one block. */
+uint32_t pen_weight_of_block(const struct pen_graph *graph, const char *name);
+
 /* Adds the gradient of a loss op's input, which the op computes as its last operand, in training.
  */
 void pen_append_loss_gradient(struct pen_graph *graph, struct pen_op *op, uint32_t x);

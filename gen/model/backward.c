@@ -31,6 +31,7 @@
 #include "gen/model/op_signature.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
+#include "gen/base/sort.h"
 #include "runtime/plan/plan.h"
 
 /* The state of the pass: the gradient so far of each value, the private tensors (`x*`) of the
@@ -40,8 +41,10 @@ struct backward_pass {
   uint32_t *gradient; /* [value] */
   uint32_t *of_piece; /* [value][piece]: the sum of a piece's gradients so far; null: no pieces */
   uint32_t private_value[PEN_OPERANDS_MAX];
-  uint32_t *source;   /* [value]: the value whose tokens it has gathered; PEN_NONE: none */
-  size_t value_count; /* of `source` */
+  uint32_t *source;         /* [value]: the value whose tokens it has gathered; PEN_NONE: none */
+  size_t value_count;       /* of `source` */
+  struct pen_keyed *copied; /* the values that have copies, by the segments of these */
+  size_t copied_count;      /* in segments whose ops are still to be appended */
   struct pen_op_list *input_list, *weight_list;
   const char *suffix; /* of the names of values: "" or "(B)"; those of copies have it already */
 };
@@ -260,13 +263,21 @@ static uint32_t *first_piece_gradients(const struct pen_graph *graph,
   return of_piece;
 }
 
-/* Within a segment the copies of its values stand for them. */
+/* Lists the values that have copies. */
+static void list_copied(struct backward_pass *pass, const struct pen_forwards *forwards) {
+  pass->copied = pen_new(forwards->value_count + 1, sizeof *pass->copied);
+  for (uint32_t v = 0; v < forwards->value_count; v++)
+    if (forwards->segment_of[v] != PEN_NONE && forwards->copy_of[v] != v)
+      pass->copied[pass->copied_count++] = (struct pen_keyed){forwards->segment_of[v], v};
+  pen_sort(pass->copied, pass->copied_count);
+}
+
+/* Within a segment, the last that is left, the copies of its values stand for them. */
 static void enter_segment(struct backward_pass *pass, const struct pen_forwards *forwards,
                           uint32_t segment) {
   const size_t pieces = pass->graph->own_pieces;
-  for (uint32_t v = 0; v < forwards->value_count; v++) {
-    const uint32_t copy = forwards->copy_of[v];
-    if (forwards->segment_of[v] != segment || copy == v) continue;
+  while (pass->copied_count && pass->copied[pass->copied_count - 1].key == segment) {
+    const uint32_t v = pass->copied[--pass->copied_count].index, copy = forwards->copy_of[v];
     if (pass->gradient[v] != PEN_NONE) pass->gradient[copy] = pass->gradient[v];
     if (pass->of_piece)
       memcpy(&pass->of_piece[copy * pieces], &pass->of_piece[v * pieces],
@@ -291,16 +302,14 @@ static void append_gradients(struct backward_pass *pass, const struct pen_forwar
   }
 }
 
-/* The values that recomputed ops may have to make although no op of their segment reads them: the
- * gradients so far. */
-static bool *pending_gradients(const struct backward_pass *pass, size_t value_count) {
-  bool *wanted = pen_new(pass->graph->value_count + 1, sizeof *wanted);
-  const size_t pieces = pass->graph->own_pieces;
-  for (size_t v = 0; v < value_count; v++)
+/* Marks the values that recomputed ops have to make although no op of their segment reads them: the
+ * gradients that are known before the first op. */
+static void want_first_gradients(const struct backward_pass *pass, bool *wanted) {
+  const size_t values = pass->graph->value_count, pieces = pass->graph->own_pieces;
+  for (size_t v = 0; v < values; v++)
     if (pass->gradient[v] != PEN_NONE) wanted[pass->gradient[v]] = true;
-  for (size_t n = 0; pass->of_piece && n < value_count * pieces; n++)
+  for (size_t n = 0; pass->of_piece && n < values * pieces; n++)
     if (pass->of_piece[n] != PEN_NONE) wanted[pass->of_piece[n]] = true;
-  return wanted;
 }
 
 /* The sources of the values that are gathered in the forward. */
@@ -320,7 +329,8 @@ static void find_sources(struct backward_pass *pass, const struct pen_forwards *
 static void append_backward_ops(struct pen_graph *graph, struct pen_op_list *input_list,
                                 struct pen_op_list *weight_list, const char *suffix) {
   struct pen_forwards forwards = pen_recompute_copy(graph, pen_text("(again)%s", suffix));
-  size_t values = graph->value_count; /* those that are added here have no gradients */
+  size_t marks = graph->value_count + 1;
+  bool *wanted = pen_new(marks, sizeof *wanted);
   struct pen_op_list of_inputs, of_weights;
   struct backward_pass pass = {.graph = graph,
                                .gradient = first_gradients(graph, &forwards),
@@ -329,15 +339,16 @@ static void append_backward_ops(struct pen_graph *graph, struct pen_op_list *inp
                                .weight_list = input_list == weight_list ? &of_inputs : &of_weights,
                                .suffix = suffix};
   find_sources(&pass, &forwards);
+  list_copied(&pass, &forwards);
+  want_first_gradients(&pass, wanted);
   for (uint32_t s = (uint32_t)forwards.segments.count; s-- > 0;) {
     const struct pen_segment *segment = &forwards.segments.segment[s];
     of_inputs = of_weights = (struct pen_op_list){0};
     enter_segment(&pass, &forwards, s);
     append_gradients(&pass, &forwards, segment);
-    bool *wanted = pending_gradients(&pass, values);
+    wanted = pen_grow(wanted, &marks, graph->value_count + 1, sizeof *wanted);
     pen_recompute_join(&forwards, segment, &of_inputs, &of_weights, wanted, input_list);
     for (size_t i = 0; i < of_weights.count; i++) *pen_op_append(weight_list, 0) = of_weights.op[i];
-    pen_free(wanted);
   }
   pass.input_list = input_list;
   sum_pieces(&pass, graph->input);
@@ -345,6 +356,8 @@ static void append_backward_ops(struct pen_graph *graph, struct pen_op_list *inp
   pen_free(pass.gradient);
   pen_free(pass.of_piece);
   pen_free(pass.source);
+  pen_free(pass.copied);
+  pen_free(wanted);
   pen_forwards_free(&forwards);
 }
 

@@ -15,7 +15,6 @@
 #include "gen/model/builder.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
@@ -32,18 +31,10 @@ static int64_t width_of(const struct pen_graph *graph, uint32_t value) {
   return (int64_t)graph->value[value].elements / graph->rows;
 }
 
-/* The value of a weight of which the ops of an earlier piece read the same; PEN_NONE: none has. */
-static uint32_t weight_of_pieces(const struct pen_graph *graph, const char *name) {
-  for (uint32_t v = 0; graph->piece != PEN_NONE && v < graph->value_count; v++)
-    if (graph->value[v].role == PEN_ROLE_WEIGHT && strcmp(graph->value[v].name, name) == 0)
-      return v;
-  return PEN_NONE;
-}
-
 uint32_t pen_graph_weight(struct pen_graph *graph, const char *name, int64_t rows, int64_t columns,
                           int initial, double deviation) {
-  const uint32_t known = weight_of_pieces(graph, name);
-  if (known != PEN_NONE) return known;
+  const uint32_t known = graph->piece == PEN_NONE ? PEN_NONE : pen_weight_of_block(graph, name);
+  if (known != PEN_NONE) return known; /* an op of an earlier piece reads it */
   uint64_t elements = (uint64_t)rows * (uint64_t)(columns ? columns : 1);
   struct pen_weight weight = {
       .name = name,

@@ -20,9 +20,11 @@ uint32_t pen_graph_value(struct pen_graph *graph, const char *name, uint8_t dtyp
                               .role = role,
                               .elements = elements,
                               .weight = PEN_NONE,
-                              .gradient = PEN_NONE};
+                              .gradient = PEN_NONE,
+                              .copy = PEN_NONE};
   if (__builtin_mul_overflow(elements, pen_dtype_bytes(dtype), &value->bytes))
-    pen_stop(PEN_EXIT_TOPOLOGY, "%s: tensor %s is too large", graph->topology->path, name);
+    pen_stop(PEN_EXIT_TOPOLOGY, "%s: tensor %s is too large: " PEN_MODEL_SETTINGS,
+             graph->topology->path, name);
   value->storage = (uint32_t)graph->value_count;
   return (uint32_t)graph->value_count++;
 }

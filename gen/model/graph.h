@@ -32,6 +32,7 @@ struct pen_value {
   uint32_t weight;   /* WEIGHT, GRADIENT: index into the stage's weights; else PEN_NONE */
   uint32_t gradient; /* of a weight or its copy: the accumulator (PEN_NONE: frozen); of an
                         activation: the gradient that the loss computes */
+  uint32_t copy;     /* of a weight: its copy in the dtype of the ops; PEN_NONE: it has none yet */
   bool needs_gradient;
   bool is_given;             /* by a block to the next block */
   bool is_partial;           /* the gradient of one microbatch, which peers read */

@@ -4,8 +4,6 @@
  * partial sums are added pairwise: (0+1)+(2+3). So bits depend on the number of pieces alone. */
 #include "gen/model/pieces.h"
 
-#include <string.h>
-
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/model/append.h"
@@ -99,21 +97,11 @@ static uint32_t add_piece(struct pen_graph *graph, const struct split *of, uint3
                         pen_text("%s%s.grad", weight.name, of->tied ? ".head" : ""));
 }
 
-/* The value of a weight of that name, of the stage's own or of those for the head; PEN_NONE: there
- * is none. The pieces that are asked for were added last. */
-static uint32_t find_weight(const struct pen_graph *graph, const char *name, bool tied) {
-  for (uint32_t v = graph->value_count; v-- > 0;)
-    if (graph->value[v].role == PEN_ROLE_WEIGHT && !strcmp(graph->value[v].name, name) &&
-        pen_is_tied_head(graph, graph->value[v].weight) == tied)
-      return v;
-  return PEN_NONE;
-}
-
 /* The current piece of a tensor, whose pieces are added at the first call. */
 static uint32_t piece_of(struct pen_graph *graph, const struct split *of) {
   if (graph->pieces == 1)
     return pen_graph_weight(graph, of->name, of->dim[0], of->dim[1], of->initial, of->deviation);
-  uint32_t value = find_weight(graph, piece_name(of->name, piece_index(graph)), of->tied);
+  uint32_t value = pen_weight_of_block(graph, piece_name(of->name, piece_index(graph)));
   if (value != PEN_NONE) return value;
   if (of->tied) graph->tied = (uint32_t)graph->weight_count;
   for (uint32_t k = 0; k < graph->pieces; k++) {

@@ -35,8 +35,8 @@ void pen_shape_check_value(const struct pen_graph *graph, const struct pen_decla
                            uint32_t value, const char *verb);
 
 /* Stops (78) with the file, the family and the tensor in front of the message. */
-#define PEN_FAIL_DECLARED(topology, family, declared, format, ...)                  \
-  pen_stop(PEN_EXIT_TOPOLOGY, "%s: family %s: tensor %s " format, (topology)->path, \
+#define PEN_FAIL_DECLARED(topology, family, declared, format, ...)                          \
+  pen_stop(PEN_EXIT_TOPOLOGY, "%s: model.family = %s: tensor %s " format, (topology)->path, \
            (family)->name, (declared)->name, __VA_ARGS__)
 
 #endif

@@ -1,6 +1,7 @@
 /* axes.c: the values of every axis (axes.def), and the combinations that may be candidates. */
 #include "gen/planner/axes.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "gen/base/arena.h"
@@ -56,10 +57,10 @@ static bool divides_sequences(const struct pen_axes *axes, const struct pen_choi
          (!t->has_pipeline_microbatches || t->plan_sequences / all == t->pipeline_microbatches);
 }
 
-static bool allows_schedule(const struct pen_axes *axes, const char *name) {
+static bool allows_schedule(const struct pen_axes *axes, enum pen_schedule_kind kind) {
   const struct pen_axis_values *schedules = &axes->axis[PEN_AXIS_schedule];
   for (size_t i = 0; i < schedules->count; i++)
-    if (!strcmp(schedules->value[i].text, name)) return true;
+    if (schedules->value[i].number == (int64_t)kind) return true;
   return false;
 }
 
@@ -71,23 +72,23 @@ static bool is_one_stage(const struct pen_axes *axes, const struct pen_choice *c
  * time with less memory; interleaved is 1f1b with several stages a rank; looped_bfs with one stage
  * a rank is gpipe. */
 static bool repeats_schedule(const struct pen_axes *axes, const struct pen_choice *choice,
-                             const char *name) {
+                             enum pen_schedule_kind kind) {
   const struct pen_topology *t = axes->written;
-  const bool is_1f1b = !strcmp(name, "1f1b");
-  if (is_one_stage(axes, choice)) return !is_1f1b && allows_schedule(axes, "1f1b");
-  if (!strcmp(name, "interleaved"))
-    return !t->has_pipeline_warmup && !t->has_pipeline_zero_bubble && allows_schedule(axes, "1f1b");
-  return !strcmp(name, "looped_bfs") && pen_axis_number(axes, choice, PEN_AXIS_stages) == 1 &&
-         allows_schedule(axes, "gpipe");
+  const bool allows_1f1b = allows_schedule(axes, PEN_SCHEDULE_1f1b);
+  if (is_one_stage(axes, choice)) return kind != PEN_SCHEDULE_1f1b && allows_1f1b;
+  if (kind == PEN_SCHEDULE_interleaved)
+    return !t->has_pipeline_warmup && !t->has_pipeline_zero_bubble && allows_1f1b;
+  return kind == PEN_SCHEDULE_looped_bfs && pen_axis_number(axes, choice, PEN_AXIS_stages) == 1 &&
+         allows_schedule(axes, PEN_SCHEDULE_gpipe);
 }
 
 static bool suits_schedule(const struct pen_axes *axes, const struct pen_choice *choice) {
-  const char *name = pen_axis_text(axes, choice, PEN_AXIS_schedule);
-  const struct pen_schedule *schedule = pen_schedule_of(name);
+  const struct pen_schedule *schedule = pen_choice_schedule(axes, choice);
+  const enum pen_schedule_kind kind = (enum pen_schedule_kind)(schedule - pen_schedules);
   const int64_t stages = pen_axis_number(axes, choice, PEN_AXIS_stages),
                 microbatches = pen_choice_microbatches(axes, choice);
   return stages >= schedule->stages_minimum && stages <= schedule->stages_maximum &&
-         microbatches <= UINT16_MAX && !repeats_schedule(axes, choice, name) &&
+         microbatches <= UINT16_MAX && !repeats_schedule(axes, choice, kind) &&
          pen_schedule_suits(schedule, (uint32_t)pen_choice_ranks(axes, choice), (uint32_t)stages,
                             (uint32_t)microbatches);
 }
@@ -143,17 +144,17 @@ static void add_value(struct pen_axis_values *values, size_t *capacity, const ch
 }
 
 /* Whether the planner may choose a schedule: it trains, and has a rule. */
-static bool is_named_schedule(const char *name) {
-  const struct pen_schedule *schedule = pen_schedule_of(name);
-  return schedule && schedule->trains && schedule->given == PEN_GIVEN_BY_RULE;
+static bool is_named_schedule(const struct pen_schedule *schedule) {
+  return schedule->trains && schedule->given == PEN_GIVEN_BY_RULE;
 }
 
-static void check_schedule(const struct pen_topology *t, const char *setting, const char *name) {
+static void check_schedule(const struct pen_topology *t, const char *setting,
+                           const struct pen_schedule *schedule) {
   const char *allowed = "";
   for (uint32_t s = 0; s < pen_schedule_count; s++)
-    if (is_named_schedule(pen_schedules[s].name))
+    if (is_named_schedule(&pen_schedules[s]))
       allowed = pen_text("%s%s\"%s\"", allowed, *allowed ? ", " : "", pen_schedules[s].name);
-  if (!is_named_schedule(name))
+  if (!is_named_schedule(schedule))
     pen_topology_fail(t, setting, "of penstock-plan's schedules: %s", allowed);
 }
 
@@ -170,9 +171,8 @@ static void add_fixed(struct pen_axis_values *values, const struct pen_topology 
     const int value = setting->type == PEN_CHOICE ? *(const int *)field
                       : all && all->for_all       ? all->value[0]
                                                   : PEN_UNSET;
-    const char *text = setting->type == PEN_STRING ? *(const char *const *)field
-                       : value != PEN_UNSET        ? pen_enum_text(setting->choices, value)
-                                                   : pen_value_text(t, setting);
+    const char *text =
+        value != PEN_UNSET ? pen_enum_text(setting->choices, value) : pen_value_text(t, setting);
     add_value(values, &capacity, text, value);
   }
 }
@@ -184,13 +184,11 @@ static void add_listed(struct pen_axis_values *values, const struct pen_topology
   size_t capacity = 0;
   values->listed = true;
   for (size_t i = 0; i < count; i++) {
-    const int64_t number =
-        list->type == PEN_INTEGERS  ? ((const struct pen_integers *)field)->value[i]
-        : list->type == PEN_CHOICES ? ((const struct pen_chosen *)field)->value[i]
-                                    : 0;
-    const char *text = list->type == PEN_INTEGERS  ? pen_text("%lld", (long long)number)
-                       : list->type == PEN_CHOICES ? pen_enum_text(list->choices, (int)number)
-                                                   : ((const struct pen_strings *)field)->value[i];
+    const bool is_number = list->type == PEN_INTEGERS;
+    const int64_t number = is_number ? ((const struct pen_integers *)field)->value[i]
+                                     : ((const struct pen_chosen *)field)->value[i];
+    const char *text =
+        is_number ? pen_text("%lld", (long long)number) : pen_enum_text(list->choices, (int)number);
     bool again = false;
     for (size_t j = 0; j < values->count; j++) again |= !strcmp(values->value[j].text, text);
     if (!again) add_value(values, &capacity, text, number);
@@ -206,21 +204,17 @@ static void add_all(struct pen_axis_values *values, const struct pen_topology *t
   const int64_t most = axis == PEN_AXIS_stages ? STAGES_MOST : t->plan_ranks;
   size_t capacity = 0;
   for (const struct pen_enumerator *e = choices; e && e->text; e++)
-    if (axis != PEN_AXIS_balance || e->value != PEN_BALANCE_JOINT)
+    if ((axis != PEN_AXIS_balance || e->value != PEN_BALANCE_JOINT) &&
+        (axis != PEN_AXIS_schedule || is_named_schedule(&pen_schedules[e->value])))
       add_value(values, &capacity, e->text, e->value);
   for (int64_t n = 1; !choices && !rows[axis].values && n <= most; n++)
     if (axis == PEN_AXIS_stages || t->plan_ranks % n == 0)
       add_value(values, &capacity, pen_text("%lld", (long long)n), n);
   for (const char *word = rows[axis].values; word && *word;) {
-    word += strspn(word, " ");
-    const int bytes = (int)strcspn(word, " ");
-    const char *text = pen_text("%.*s", bytes, word);
-    int64_t number = 0;
-    for (const char *digit = text; values->is_number && *digit; digit++)
-      number = 10 * number + (*digit - '0');
-    if (axis != PEN_AXIS_schedule || is_named_schedule(text))
-      add_value(values, &capacity, text, number);
-    word += bytes;
+    char *end;
+    const long long n = strtoll(word, &end, 10);
+    add_value(values, &capacity, pen_text("%lld", n), n);
+    word = end;
   }
 }
 
@@ -249,7 +243,6 @@ struct pen_axes *pen_axes_of(const struct pen_topology *t) {
                              *list = rows[a].list ? pen_setting_find_path(rows[a].list) : NULL;
     const bool listed = list && *(const bool *)((const char *)t + list->has_offset);
     values->setting = rows[a].setting;
-    values->is_number = setting->type == PEN_INTEGER;
     if (!is_open(t, setting)) {
       if (listed)
         pen_topology_fail(t, rows[a].list, "not together with %s, which leaves no choice",
@@ -261,7 +254,8 @@ struct pen_axes *pen_axes_of(const struct pen_topology *t) {
       add_all(values, t, a, list && list->choices ? list->choices : setting->choices);
     }
     for (size_t i = 0; a == PEN_AXIS_schedule && i < values->count; i++)
-      check_schedule(t, values->fixed ? rows[a].setting : rows[a].list, values->value[i].text);
+      check_schedule(t, values->fixed ? rows[a].setting : rows[a].list,
+                     &pen_schedules[values->value[i].number]);
   }
   return axes;
 }
@@ -287,6 +281,11 @@ const char *pen_axis_text(const struct pen_axes *axes, const struct pen_choice *
   return value ? value->text : NULL;
 }
 
+const struct pen_schedule *pen_choice_schedule(const struct pen_axes *axes,
+                                               const struct pen_choice *choice) {
+  return &pen_schedules[pen_axis_number(axes, choice, PEN_AXIS_schedule)];
+}
+
 int64_t pen_choice_ranks(const struct pen_axes *axes, const struct pen_choice *choice) {
   return axes->written->plan_ranks / (replicas_of(axes, choice) * tensor_ranks_of(axes, choice));
 }
@@ -298,9 +297,9 @@ int64_t pen_choice_microbatches(const struct pen_axes *axes, const struct pen_ch
 
 bool pen_choice_zigzag(const struct pen_axes *axes, const struct pen_choice *choice) {
   const struct pen_topology *t = axes->written;
-  const char *schedule = pen_axis_text(axes, choice, PEN_AXIS_schedule);
-  return (t->has_pipeline_placement ? t->pipeline_placement
-                                    : pen_schedule_of(schedule)->placement) == PEN_PLACEMENT_V;
+  return (t->has_pipeline_placement
+              ? t->pipeline_placement
+              : pen_choice_schedule(axes, choice)->placement) == PEN_PLACEMENT_V;
 }
 
 static void add_choices(const struct pen_axes *axes, struct pen_choice *choice, int axis, int past,

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "gen/topology/schedule_table.h"
 #include "gen/topology/topology.h"
 
 enum pen_axis {
@@ -29,7 +30,6 @@ struct pen_axis_value {
 
 struct pen_axis_values {
   const char *setting;
-  bool is_number;
   bool fixed;  /* by the topology: one value, which is not to be set again */
   bool listed; /* by the group plan */
   struct pen_axis_value *value;
@@ -50,6 +50,9 @@ int64_t pen_axis_number(const struct pen_axes *axes, const struct pen_choice *ch
                         enum pen_axis axis);
 const char *pen_axis_text(const struct pen_axes *axes, const struct pen_choice *choice,
                           enum pen_axis axis);
+
+const struct pen_schedule *pen_choice_schedule(const struct pen_axes *axes,
+                                               const struct pen_choice *choice);
 
 /* The ranks of the pipeline, and its microbatches on each replica. */
 int64_t pen_choice_ranks(const struct pen_axes *axes, const struct pen_choice *choice);

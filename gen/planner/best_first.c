@@ -208,7 +208,8 @@ static _Noreturn void fail_memory(struct best_first *b) {
   if (!least && b->candidates.refusal.status) fail_refused(&b->candidates.refusal);
   if (!least)
     pen_stop(PEN_EXIT_TOPOLOGY,
-             "%s: plan: no combination of the allowed values is possible: ranks = replicas x "
+             "%s: plan.ranks, plan.sequences: no combination of the allowed values is possible: "
+             "ranks = replicas x "
              "pipeline ranks x tensor ranks, sequences = replicas x microbatch x microbatches",
              t->path);
   pen_stop(PEN_EXIT_TOPOLOGY, "%s: plan.memory_mib = %lld: at least %llu", t->path,

@@ -50,8 +50,7 @@
 struct pen_pipeline_shape pen_pipeline_shape_of(const struct pen_planner *planner,
                                                 const struct pen_choice *pipeline) {
   const struct pen_axes *axes = planner->axes;
-  const struct pen_schedule *schedule =
-      pen_schedule_of(pen_axis_text(axes, pipeline, PEN_AXIS_schedule));
+  const struct pen_schedule *schedule = pen_choice_schedule(axes, pipeline);
   struct pen_pipeline_shape shape = {
       .topology = *planner->written,
       .ranks = (uint32_t)pen_choice_ranks(axes, pipeline),
@@ -60,7 +59,7 @@ struct pen_pipeline_shape pen_pipeline_shape_of(const struct pen_planner *planne
       .replicas = (uint32_t)pen_axis_number(axes, pipeline, PEN_AXIS_replicas)};
   const struct pen_reals *speed = &planner->written->cluster_speed;
   if (speed->count) shape.speed = speed->value;
-  shape.topology.pipeline_schedule = schedule->name;
+  shape.topology.pipeline_schedule = (enum pen_schedule_kind)(schedule - pen_schedules);
   shape.zigzag = pen_choice_zigzag(axes, pipeline);
   shape.splits = pen_schedule_splits(schedule, planner->written);
   return shape;

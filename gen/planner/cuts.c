@@ -70,9 +70,8 @@ const struct pen_cut *pen_cut_of(struct pen_cuts *cuts, const struct pen_choice 
   const uint32_t stages = (uint32_t)(pen_choice_ranks(axes, pipeline) *
                                      pen_axis_number(axes, pipeline, PEN_AXIS_stages));
   const bool measured = cuts->planner->options->costs != NULL,
-             splits = pen_schedule_splits(
-                 pen_schedule_of(pen_axis_text(axes, pipeline, PEN_AXIS_schedule)),
-                 cuts->planner->written),
+             splits =
+                 pen_schedule_splits(pen_choice_schedule(axes, pipeline), cuts->planner->written),
              zigzag = measured && pen_choice_zigzag(axes, pipeline);
   struct pen_choice key = choice;
   key.index[PEN_AXIS_replicas] = key.index[PEN_AXIS_schedule] = 0;

@@ -4,6 +4,7 @@
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
 #include "gen/topology/message.h"
+#include "gen/topology/schedule_table.h"
 
 struct interleaving {
   uint32_t stages; /* per rank */
@@ -55,7 +56,8 @@ void pen_compose_1f1b(const struct pen_composer *composer) {
         topology, "pipeline.microbatches",
         "with several stages a rank, %s needs rounds = microbatches div ranks = %u to divide it"
         " (the next below that fits: %u)",
-        topology->pipeline_schedule, rounds, rounds * (microbatches / rounds));
+        pen_schedule_of(topology->pipeline_schedule)->name, rounds,
+        rounds * (microbatches / rounds));
   struct interleaving shape = {.stages = stages,
                                .round = stages > 1 ? microbatches / rounds : microbatches,
                                .total = stages * microbatches};

@@ -4,6 +4,7 @@
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/schedule/order.h"
+#include "gen/topology/schedule_table.h"
 #include "runtime/plan/plan.h"
 
 /* The paper's method. Time counts in ticks; F, I and W take one tick each.
@@ -187,7 +188,7 @@ static void squeeze_actions(struct block_schedule *run) {
     if (ticks == 0)
       pen_stop(PEN_EXIT_INTERNAL,
                "penstock-gen: internal error: the building block of schedule %s stalls",
-               run->composer->topology->pipeline_schedule);
+               pen_schedule_of(run->composer->topology->pipeline_schedule)->name);
     for (uint32_t rank = 0; rank < ranks; rank++)
       for (int part = 0; part < PARTS; part++)
         run->before[rank][part] = run->rank_state[rank].next[part];

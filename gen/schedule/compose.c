@@ -71,8 +71,7 @@ static struct pen_composer new_composer(const struct pen_topology *topology,
 struct pen_order *pen_compose(const struct pen_topology *topology,
                               const struct pen_partition *partition) {
   const struct pen_schedule *schedule = pen_schedule_of(topology->pipeline_schedule);
-  if (!schedule) pen_topology_fail(topology, "pipeline.schedule", "there is no such schedule");
-  size_t row = (size_t)(schedule - pen_schedules);
+  const enum pen_schedule_kind row = topology->pipeline_schedule;
   if (!rules[row].compose)
     pen_stop(PEN_EXIT_INTERNAL, "penstock-gen: internal error: schedule %s has no rule",
              schedule->name);

@@ -65,7 +65,7 @@ static void try_row(struct pen_search_seeds *starts, const struct pen_topology *
   for (int warmup = 1; warmup <= (open && !schedule->warmup ? 2 : 1); warmup++)
     for (int split = 0; split <= open; split++) {
       struct pen_topology copy = *topology;
-      copy.pipeline_schedule = schedule->name;
+      copy.pipeline_schedule = (enum pen_schedule_kind)(schedule - pen_schedules);
       copy.has_pipeline_warmup = true;
       copy.pipeline_warmup = warmup;
       copy.pipeline_zero_bubble = split;

@@ -38,10 +38,10 @@ struct pen_measured_blocks {
 
 /* ---- the file ---- */
 
-static double block_number(const struct pen_measured_blocks *file, const json_t *object,
-                           size_t index, const char *key) {
-  return pen_costs_json_number(file->path, pen_text("blocks[%zu].%s", index, key),
-                               json_object_get(object, key));
+static double block_time(const struct pen_measured_blocks *file, const json_t *object, size_t index,
+                         const char *key) {
+  return pen_costs_json_time(file->path, pen_text("blocks[%zu].%s", index, key),
+                             json_object_get(object, key));
 }
 
 static struct measured_block read_block(const struct pen_measured_blocks *file,
@@ -56,23 +56,25 @@ static struct measured_block read_block(const struct pen_measured_blocks *file,
     pen_costs_json_fail(file->path, pen_text("blocks[%zu].block", index), "must be a string");
   return (struct measured_block){
       .name = pen_text("%s", name),
-      .microbatch = pen_costs_json_count32(file->path, pen_text("blocks[%zu].microbatch", index),
-                                           json_object_get(object, "microbatch")),
-      .tensor =
-          tensor ? pen_costs_json_count32(file->path, pen_text("blocks[%zu].tensor", index), tensor)
-                 : 1,
-      .partials = partials ? pen_costs_json_count32(
-                                 file->path, pen_text("blocks[%zu].partials", index), partials)
-                           : 0,
-      .parameters = parameters
-                        ? pen_costs_json_count(
-                              file->path, pen_text("blocks[%zu].parameters", index), parameters)
-                        : UINT64_MAX,
-      .forward = block_number(file, object, index, "forward"),
-      .backward_input = block_number(file, object, index, "backward_input"),
-      .backward_weight = block_number(file, object, index, "backward_weight"),
-      .backward = block_number(file, object, index, "backward"),
-      .recompute = block_number(file, object, index, "recompute"),
+      .microbatch =
+          pen_costs_json_setting(file->path, pen_text("blocks[%zu].microbatch", index),
+                                 json_object_get(object, "microbatch"), "batch.microbatch"),
+      .tensor = tensor ? pen_costs_json_setting(file->path, pen_text("blocks[%zu].tensor", index),
+                                                tensor, "tensor_parallel.ranks")
+                       : 1,
+      .partials = partials
+                      ? pen_costs_json_setting(file->path, pen_text("blocks[%zu].partials", index),
+                                               partials, "tensor_parallel.partials")
+                      : 0,
+      .parameters =
+          parameters ? pen_costs_json_count(file->path, pen_text("blocks[%zu].parameters", index),
+                                            parameters, 0, PEN_COSTS_PARAMETERS_MOST)
+                     : UINT64_MAX,
+      .forward = block_time(file, object, index, "forward"),
+      .backward_input = block_time(file, object, index, "backward_input"),
+      .backward_weight = block_time(file, object, index, "backward_weight"),
+      .backward = block_time(file, object, index, "backward"),
+      .recompute = block_time(file, object, index, "recompute"),
   };
 }
 

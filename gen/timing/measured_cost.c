@@ -33,8 +33,8 @@ static unsigned line_of(const char *path, const char *key) {
 /* `version`: NULL in a file that has none. */
 static void check_version(const char *path, const json_t *version, bool has_stages) {
   const char *key = version ? "version" : "stages";
-  const uint32_t number =
-      version || !has_stages ? pen_costs_json_count32(path, "version", version) : 1;
+  const uint64_t number =
+      version || !has_stages ? pen_costs_json_count(path, "version", version, 0, UINT32_MAX) : 1;
   if (number == 1)
     pen_stop(PEN_EXIT_TOPOLOGY,
              "%s:%u: %s: costs of version 1 (of the stages of one plan, by train --measure) are no "
@@ -49,16 +49,17 @@ static void read_costs(struct pen_measured *measured, const json_t *root) {
   const char *path = measured->path;
   measured->device = read_text(path, root, "device");
   measured->dtype = read_text(path, root, "dtype");
-  measured->sequence = pen_costs_json_count(path, "sequence", json_object_get(root, "sequence"));
+  measured->sequence =
+      pen_costs_json_setting(path, "sequence", json_object_get(root, "sequence"), "model.sequence");
   measured->blocks = pen_measured_blocks_read(path, json_object_get(root, "blocks"));
   measured->links = pen_measured_links_read(path, json_object_get(root, "messages"),
                                             json_object_get(root, "collectives"));
   const json_t *optimizer = json_object_get(root, "optimizer"),
                *norm = json_object_get(optimizer, "norm_ms_per_element");
-  measured->update_element = pen_costs_json_number(path, "optimizer.ms_per_element",
-                                                   json_object_get(optimizer, "ms_per_element"));
+  measured->update_element = pen_costs_json_time(path, "optimizer.ms_per_element",
+                                                 json_object_get(optimizer, "ms_per_element"));
   measured->norm_element =
-      norm ? pen_costs_json_number(path, "optimizer.norm_ms_per_element", norm) : 0;
+      norm ? pen_costs_json_time(path, "optimizer.norm_ms_per_element", norm) : 0;
 }
 
 struct pen_measured *pen_measured_read(const char *path) {
@@ -69,7 +70,7 @@ struct pen_measured *pen_measured_read(const char *path) {
     pen_costs_json_fail(path, "the file", "must be an object, as penstock-NAME measure writes it");
   check_version(path, json_object_get(root, "version"), json_object_get(root, "stages") != NULL);
   const json_t *overlap = json_object_get(root, "overlap");
-  measured->overlap = overlap ? pen_costs_json_number(path, "overlap", overlap) : -1;
+  measured->overlap = overlap ? pen_costs_json_time(path, "overlap", overlap) : -1;
   read_costs(measured, root);
   json_decref(root);
   return measured;

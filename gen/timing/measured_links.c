@@ -52,11 +52,13 @@ static struct link_rows read_rows(const char *path, const char *list, const char
     if (!name) pen_costs_json_fail(path, pen_text("%s.%s", place, name_key), "must be a string");
     rows.row[i] = (struct link_row){
         pen_text("%s", name),
-        pen_costs_json_number(path, pen_text("%s.bytes", place), json_object_get(object, "bytes")),
-        pen_costs_json_number(path, pen_text("%s.ms", place), json_object_get(object, "ms")),
-        has_ranks ? pen_costs_json_number(path, pen_text("%s.ranks", place),
-                                          json_object_get(object, "ranks"))
-                  : 0};
+        (double)pen_costs_json_count(path, pen_text("%s.bytes", place),
+                                     json_object_get(object, "bytes"), 0, PEN_COSTS_BYTES_MOST),
+        pen_costs_json_time(path, pen_text("%s.ms", place), json_object_get(object, "ms")),
+        has_ranks
+            ? pen_costs_json_setting(path, pen_text("%s.ranks", place),
+                                     json_object_get(object, "ranks"), "data_parallel.replicas")
+            : 0};
   }
   return rows;
 }

@@ -24,12 +24,6 @@ static bool is_given(const struct pen_topology *topology, const char *path) {
   return pen_topology_origin(topology, pen_setting_find_path(path))->where != NULL;
 }
 
-static const char *allowed_text(const char *path) {
-  if (!strcmp(path, "pipeline.schedule")) return pen_setting_quoted(pen_schedule_names + 1);
-  if (!strcmp(path, "model.family")) return pen_setting_quoted(pen_family_names + 1);
-  return pen_setting_allowed(pen_setting_find_path(path));
-}
-
 /* Fails if one of `paths`, separated by spaces, is not set. The message has `why` before what is
  * allowed. */
 static void require_settings(const struct pen_topology *topology, const char *paths,
@@ -39,7 +33,7 @@ static void require_settings(const struct pen_topology *topology, const char *pa
     const char *path = pen_text("%.*s", (int)bytes, paths);
     if (!is_given(topology, path))
       pen_stop(PEN_EXIT_TOPOLOGY, "%s: %s: missing; %s%s", topology->path, path, why,
-               allowed_text(path));
+               pen_setting_allowed(pen_setting_find_path(path)));
     paths += bytes + (paths[bytes] == ' ');
   }
 }
@@ -48,8 +42,6 @@ static void require_settings(const struct pen_topology *topology, const char *pa
  * that the reader of the file reports. */
 static void require_schedule(struct pen_topology *t) {
   const struct pen_schedule *schedule = pen_schedule_of(t->pipeline_schedule);
-  if (!schedule)
-    pen_topology_fail(t, "pipeline.schedule", "%s", pen_setting_quoted(pen_schedule_names + 1));
   t->trains = schedule->trains;
   if (schedule->given != PEN_GIVEN_BY_FILE) return;
   require_settings(t, "pipeline.schedule_file",
@@ -94,9 +86,6 @@ void pen_topology_require(struct pen_topology *topology) {
       "pipeline.ranks pipeline.microbatches pipeline.schedule model.family batch.microbatch", "");
   require_schedule(topology);
   const struct pen_family_row *family = pen_family_row_of(topology->model_family);
-  if (!family)
-    pen_topology_fail(topology, "model.family", "this version allows %s",
-                      pen_setting_quoted(pen_family_names + 1));
   require_settings(topology, "model.layers model.hidden model.sequence", "");
   if (family->needs_tokens)
     require_settings(topology, "model.heads model.ffn model.vocab",
@@ -110,9 +99,6 @@ void pen_topology_require(struct pen_topology *topology) {
 void pen_topology_require_plan(const struct pen_topology *written) {
   require_settings(written, "plan.ranks plan.sequences plan.memory_mib model.family model.layers",
                    "");
-  if (!pen_family_row_of(written->model_family))
-    pen_topology_fail(written, "model.family", "this version allows %s",
-                      pen_setting_quoted(pen_family_names + 1));
 }
 
 /* ---- defaults ---- */

@@ -24,10 +24,6 @@ struct pen_family_row {
   bool pieces;        /* its weights may be split (tensor_parallel) */
 };
 
-/* " mlp llama ...": all names, each after a space. */
-extern const char pen_family_names[];
-
-/* The row of that name, or null. */
-const struct pen_family_row *pen_family_row_of(const char *name);
+const struct pen_family_row *pen_family_row_of(enum pen_family_kind kind);
 
 #endif

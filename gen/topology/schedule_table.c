@@ -1,8 +1,6 @@
 /* schedule_table.c: the table of schedules, and what its columns mean for a topology. */
 #include "gen/topology/schedule_table.h"
 
-#include <string.h>
-
 #define PEN_SCHEDULE(key, compose, suits, label, bubble_expression, peak_expression, \
                      holds_expression, ...)                                          \
   {.name = label,                                                                    \
@@ -14,17 +12,6 @@ const struct pen_schedule pen_schedules[] = {
 #include "gen/topology/schedules.def"
 };
 const uint32_t pen_schedule_count = sizeof pen_schedules / sizeof pen_schedules[0];
-
-const char pen_schedule_names[] =
-#define PEN_SCHEDULE(key, compose, suits, name, ...) " " name
-#include "gen/topology/schedules.def"
-    ;
-
-const struct pen_schedule *pen_schedule_of(const char *name) {
-  for (uint32_t index = 0; index < pen_schedule_count; index++)
-    if (strcmp(pen_schedules[index].name, name) == 0) return &pen_schedules[index];
-  return NULL;
-}
 
 uint32_t pen_schedule_warmup(const struct pen_schedule *schedule,
                              const struct pen_topology *topology, uint32_t stages_per_rank) {

@@ -16,7 +16,7 @@ enum pen_split { PEN_SPLIT_NEVER, PEN_SPLIT_SETTING, PEN_SPLIT_ALWAYS };
 /* Where the order comes from. */
 enum pen_given { PEN_GIVEN_BY_RULE, PEN_GIVEN_BY_FILE, PEN_GIVEN_BY_SEARCH };
 
-/* One row of schedules.def. */
+/* One row of schedules.def, [enum pen_schedule_kind]. */
 struct pen_schedule {
   const char *name;
   enum pen_placement placement;            /* the default of pipeline.placement */
@@ -34,11 +34,10 @@ struct pen_schedule {
 extern const struct pen_schedule pen_schedules[];
 extern const uint32_t pen_schedule_count;
 
-/* " gpipe looped_bfs ...": all names, each after a space. */
-extern const char pen_schedule_names[];
-
-/* The row of that name, or null. */
-const struct pen_schedule *pen_schedule_of(const char *name);
+/* The row of an enumerator. */
+static inline const struct pen_schedule *pen_schedule_of(enum pen_schedule_kind kind) {
+  return &pen_schedules[kind];
+}
 
 /* 1 or 2: that of the row; if it has none, pipeline.warmup; if not set, 1 with one stage per rank
  * or with a split backward, else 2. */

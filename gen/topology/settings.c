@@ -170,18 +170,6 @@ bool pen_setting_takes_one(const struct pen_setting *setting) {
          (setting->type == PEN_INTEGERS && setting->choices);
 }
 
-const char *pen_setting_quoted(const char *choices) {
-  const char *text = "";
-  for (const char *word = choices; *word;) {
-    size_t bytes = strcspn(word, " ");
-    const char *next = word + bytes + (word[bytes] == ' ');
-    const char *joint = !*text ? "" : *next ? ", " : " or ";
-    text = pen_text("%s%s\"%.*s\"", text, joint, (int)bytes, word);
-    word = next;
-  }
-  return text;
-}
-
 static const char *quoted_list(const struct pen_enumerator *list) {
   const char *text = "";
   for (const struct pen_enumerator *e = list; e->text; e++)

@@ -104,7 +104,4 @@ bool pen_setting_has_number(const struct pen_setting *setting, double number);
 /* The values that a setting allows, as text: `a whole number from 1 to 4096`, `"loop" or "v"`. */
 const char *pen_setting_allowed(const struct pen_setting *setting);
 
-/* `one two three` as `"one", "two" or "three"`. */
-const char *pen_setting_quoted(const char *choices);
-
 #endif

@@ -56,7 +56,7 @@ void pen_topology_sort_shapes(struct pen_topology *t) {
   if (count > SHAPES_MAX) pen_topology_fail(t, "shapes.sequence", "at most %d shapes", SHAPES_MAX);
   if (!pen_family_row_of(t->model_family)->needs_tokens)
     pen_topology_fail(t, "shapes.sequence", "none, with family %s, which has no sequences",
-                      t->model_family);
+                      pen_enum_text(pen_enum_family_kind, (int)t->model_family));
   if (schedule->given)
     pen_topology_fail(t, "shapes.sequence", "none, with schedule %s: its order is for one shape",
                       schedule->name);

@@ -56,7 +56,8 @@ void pen_tensor_parallel_validate(const struct pen_topology *t) {
                       "a power of two, at least tensor_parallel.ranks = %lld", (long long)ranks);
   if (pieces > 1 && !pen_family_row_of(t->model_family)->pieces)
     pen_topology_fail(t, ranks > 1 ? "tensor_parallel.ranks" : "tensor_parallel.partials",
-                      "1, with the family %s", t->model_family);
+                      "1, with the family %s",
+                      pen_enum_text(pen_enum_family_kind, (int)t->model_family));
   if (pieces > 1) check_divides(t);
   check_pieces(t);
 }

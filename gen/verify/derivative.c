@@ -373,14 +373,13 @@ void pen_derivative_open(struct pen_derivative *d, const struct pen_stage_terms 
   if (tables->input != PEN_NONE) pen_stage_value(stage, tables->input);
   const size_t values = pen_terms_past_value(stage->terms),
                gradients = (size_t)b->own_weight_count + b->plan->tie_count + 1;
-  *d = (struct pen_derivative){
-      .stage = stage,
-      .gradient = pen_new(values, sizeof *d->gradient),
-      .pieces = pen_piece_count(b->plan),
-      .of_piece = pen_new(values * pen_piece_count(b->plan), sizeof *d->of_piece),
-      .needs = pen_new(values, sizeof *d->needs),
-      .contribution = pen_new(gradients, sizeof *d->contribution),
-      .users = pen_new(gradients, sizeof *d->users)};
+  *d = (struct pen_derivative){.stage = stage,
+                               .gradient = pen_new(values, sizeof *d->gradient),
+                               .pieces = b->piece_count,
+                               .of_piece = pen_new(values * b->piece_count, sizeof *d->of_piece),
+                               .needs = pen_new(values, sizeof *d->needs),
+                               .contribution = pen_new(gradients, sizeof *d->contribution),
+                               .users = pen_new(gradients, sizeof *d->users)};
   mark_needs(d);
   set_first_gradients(d);
   for (size_t n = stage->forward_count; n-- > 0;) derive_op(d, stage->forward[n]);

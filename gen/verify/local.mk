@@ -15,6 +15,8 @@ libgen_a_SOURCES += \
   %reldir%/device_state.c \
   %reldir%/exchanges.c \
   %reldir%/exchanges.h \
+  %reldir%/extent_map.c \
+  %reldir%/extent_map.h \
   %reldir%/generation.c \
   %reldir%/generation.h \
   %reldir%/gradient_sums.c \

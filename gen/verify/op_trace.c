@@ -27,45 +27,9 @@ void pen_tracer_free(struct pen_tracer *tracer) {
   pen_free(tracer->cached);
   pen_free(tracer->written);
   pen_free(tracer->read);
+  pen_extent_map_free(&tracer->map);
   pen_program_collectives_close(&tracer->collectives);
   pen_exchanges_close(&tracer->exchanges);
-}
-
-/* ---- the map of written bytes ---- */
-
-/* The first extent of the map that ends after `offset`. */
-static size_t map_find(const struct pen_tracer *t, uint64_t offset) {
-  size_t low = 0, high = t->map_count;
-  while (low < high) {
-    size_t middle = (low + high) / 2;
-    if (t->map[middle].past <= offset)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return low;
-}
-
-/* Writes an extent over what the map holds at its bytes. */
-static void map_write(struct pen_tracer *t, struct pen_extent written) {
-  uint64_t first = written.first, past = written.past;
-  size_t from = map_find(t, first), to = from;
-  struct pen_extent piece[3];
-  size_t pieces = 0;
-  while (to < t->map_count && t->map[to].first < past) to++;
-  if (from < to && t->map[from].first < first) {
-    piece[pieces] = t->map[from];
-    piece[pieces++].past = first;
-  }
-  piece[pieces++] = written;
-  if (from < to && t->map[to - 1].past > past) {
-    piece[pieces] = t->map[to - 1];
-    piece[pieces++].first = past;
-  }
-  t->map = pen_grow(t->map, &t->map_capacity, t->map_count + 3, sizeof *t->map);
-  memmove(t->map + from + pieces, t->map + to, (t->map_count - to) * sizeof *t->map);
-  memcpy(t->map + from, piece, pieces * sizeof *piece);
-  t->map_count += pieces - (to - from);
 }
 
 /* ---- one op ---- */
@@ -226,9 +190,10 @@ static bool check_addition(const struct op_context *s, uint32_t tensor, int use)
 /* Peers do not read what an output overwrites. */
 static bool check_overwritten(const struct op_context *s, const struct placed_operand *operand) {
   const struct pen_tracer *t = s->tracer;
-  for (size_t index = map_find(t, operand->first);
-       index < t->map_count && t->map[index].first < operand->past; index++) {
-    uint32_t tensor = t->map[index].tensor;
+  struct pen_extent_place place = pen_extent_map_find(&t->map, operand->first);
+  for (const struct pen_extent *extent;
+       (extent = pen_extent_map_next(&t->map, &place, operand->past));) {
+    uint32_t tensor = extent->tensor;
     const char *wrong =
         tensor == PEN_NONE ? NULL : pen_partial_overwritten(&t->collectives, tensor);
     if (wrong)
@@ -284,9 +249,9 @@ static bool read_input(const struct op_context *s, const struct placed_operand *
   if (!operand->local) return true;
   bool own = t->written[operand->tensor] == t->run;
   uint64_t at = operand->first;
-  for (size_t index = map_find(t, operand->first);
-       index < t->map_count && t->map[index].first < operand->past; index++) {
-    const struct pen_extent *extent = &t->map[index];
+  struct pen_extent_place place = pen_extent_map_find(&t->map, operand->first);
+  for (const struct pen_extent *extent;
+       (extent = pen_extent_map_next(&t->map, &place, operand->past));) {
     if (!own || extent->tensor != operand->tensor || extent->first > at)
       return PROBLEM(s, "reads %s, but %s overlaps it", operand_name(s, operand->tensor),
                      operand_name(s, extent->tensor));
@@ -344,8 +309,8 @@ static bool trace_output(const struct op_context *s, const struct placed_operand
   if (!check_overwritten(s, operand)) return false;
   if (b->received[operand->tensor])
     return PROBLEM(s, "writes %s, which comes by message", operand_name(s, operand->tensor));
-  map_write(t, (struct pen_extent){operand->first, operand->past, operand->tensor,
-                                   base_of(s, operand->tensor)});
+  pen_extent_map_write(&t->map, &(struct pen_extent){operand->first, operand->past, operand->tensor,
+                                                     base_of(s, operand->tensor)});
   return true;
 }
 
@@ -377,8 +342,9 @@ static bool trace_op(const struct op_context *s, struct pen_program_trace *trace
       return false;
   if (s->op->workspace != PEN_NONE && !check_overwritten(s, &operand[count])) return false;
   if (s->op->workspace != PEN_NONE)
-    map_write(s->tracer, (struct pen_extent){operand[count].first, operand[count].past, PEN_NONE,
-                                             base_of(s, s->op->workspace)});
+    pen_extent_map_write(&s->tracer->map,
+                         &(struct pen_extent){operand[count].first, operand[count].past, PEN_NONE,
+                                              base_of(s, s->op->workspace)});
   return !s->signature->is_runtime || (trace_runtime_op(s) && trace_exchange(s));
 }
 
@@ -391,7 +357,7 @@ static bool trace_ops(struct op_context *s, uint32_t first, uint32_t count,
                                       .weight_first = (uint32_t)t->weight_count,
                                       .loss_offset = UINT64_MAX};
   t->run++;
-  t->map_count = 0;
+  pen_extent_map_clear(&t->map);
   pen_program_collectives_start(&t->collectives);
   pen_exchanges_start(&t->exchanges);
   for (uint32_t index = 0; index < count; index++) {
@@ -423,10 +389,13 @@ bool pen_trace_program(struct pen_tracer *tracer, uint32_t index, struct pen_pro
       .tracer = tracer, .frame = &tables->frames[action->frame], .action = index};
   if (!trace_ops(&step, program->first_op, program->op_count, trace)) return false;
   trace->left_first = (uint32_t)tracer->extent_count;
-  tracer->extent = pen_grow(tracer->extent, &tracer->extent_capacity,
-                            tracer->extent_count + tracer->map_count, sizeof *tracer->extent);
-  for (size_t index = 0; index < tracer->map_count; index++) {
-    struct pen_extent extent = tracer->map[index];
+  tracer->extent =
+      pen_grow(tracer->extent, &tracer->extent_capacity,
+               tracer->extent_count + pen_extent_map_size(&tracer->map), sizeof *tracer->extent);
+  struct pen_extent_place place = {0};
+  for (const struct pen_extent *held;
+       (held = pen_extent_map_next(&tracer->map, &place, UINT64_MAX));) {
+    struct pen_extent extent = *held;
     if (extent.tensor != PEN_NONE && is_within_program(tables->tensors[extent.tensor].base))
       extent.tensor = PEN_NONE;
     struct pen_extent *last =

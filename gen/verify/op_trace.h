@@ -3,17 +3,10 @@
 #define PEN_OP_TRACE_H
 
 #include "gen/verify/exchanges.h"
+#include "gen/verify/extent_map.h"
 #include "gen/verify/program_collectives.h"
 #include "gen/verify/rank_context.h"
 #include "runtime/plan/plan.h"
-
-/* A range of bytes that holds a tensor. `first`, `past`: arena offsets; memory.c replaces them by
- * indices of byte ranges. */
-struct pen_extent {
-  uint64_t first, past;
-  uint32_t tensor; /* PEN_NONE: what no other action may read */
-  uint8_t base;    /* enum pen_base: what its address counts from */
-};
 
 /* One program in one frame, seen from outside: indices into the tracer's lists. */
 struct pen_program_trace {
@@ -51,9 +44,7 @@ struct pen_tracer {
   struct pen_extent *extent;
   uint32_t *weight;
   size_t extent_count, extent_capacity, weight_count, weight_capacity;
-  struct pen_extent
-      *map; /* what the program in progress has written: disjoint, by rising address */
-  size_t map_count, map_capacity;
+  struct pen_extent_map map;        /* what the program in progress has written */
   uint32_t *written, *read, run;    /* [tensor] == run: by the program in progress */
   struct pen_cached_traces *cached; /* [program] */
   struct pen_program_collectives collectives;

@@ -2,7 +2,6 @@
 #include "gen/verify/piece_values.h"
 
 #include "gen/model/op_signature.h"
-#include "gen/verify/piece_table.h"
 #include "gen/verify/problem.h"
 
 const struct pen_term *pen_piece_term(const struct pen_piece_check *c) {
@@ -28,7 +27,7 @@ void pen_piece_set_outputs(struct pen_piece_check *c, struct pen_piece_value par
 }
 
 uint32_t pen_first_own_piece(const struct pen_rank_context *b) {
-  return b->tensor_rank * (pen_piece_count(b->plan) / b->plan->tensor_ranks);
+  return b->tensor_rank * (b->piece_count / b->plan->tensor_ranks);
 }
 
 const struct pen_weight *pen_piece_weight(const struct pen_piece_check *c, int k) {

@@ -244,10 +244,9 @@ static pen_piece_check_op *check_of(uint32_t kind) {
 
 bool pen_check_piece_terms(const struct pen_stage_terms *s, uint32_t action, bool takes_run,
                            bool *gives_run) {
-  const struct pen_plan *plan = s->context->plan;
   const uint32_t output = s->context->profile->stages[s->stage].output,
                  input = s->context->profile->stages[s->stage].input;
-  struct pen_piece_check c = {.s = s, .action = action, .pieces = pen_piece_count(plan)};
+  struct pen_piece_check c = {.s = s, .action = action, .pieces = s->context->piece_count};
   bool fine = true;
   if (c.pieces == 1) return true;
   if (output != PEN_NONE) pen_stage_value(s, output); /* then it has a number */

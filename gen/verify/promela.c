@@ -190,8 +190,9 @@ static void write_promela_model(FILE *out, const char *name, const struct pen_ch
       .out = out, .c = c, .hazard_next = pen_new(c->rank_count, sizeof(size_t))};
   if (c->rank_count + 2 * (uint64_t)c->pair_count > PROCESSES_MAX)
     pen_stop(PEN_EXIT_TOPOLOGY,
-             "%s: --print=promela is for small plans: SPIN has at most %d processes, this model "
-             "%" PRIu64,
+             "%s: pipeline.ranks, pipeline.stages_per_rank: --print=promela is for small plans: "
+             "SPIN has "
+             "at most %d processes, this model %" PRIu64,
              name, PROCESSES_MAX, c->rank_count + 2 * (uint64_t)c->pair_count);
   number_messages(&m);
   fprintf(out,

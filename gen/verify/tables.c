@@ -21,6 +21,7 @@
  * memory.c. */
 #include "gen/model/op_signature.h"
 #include "gen/verify/internal.h"
+#include "gen/verify/piece_table.h"
 #include "gen/base/arena.h"
 #include "runtime/plan/plan.h"
 
@@ -386,6 +387,7 @@ bool pen_check_tables(const struct pen_check_context *c, const struct pen_plan *
                               weight->rank);
   }
   struct weights_by_rank by_rank = group_weights(plan);
+  const uint32_t pieces = pen_piece_count(plan);
   for (uint32_t rank = 0; rank < c->rank_count; rank++) {
     const struct pen_rank_program *tables = &profile->ranks[rank];
     size_t tensors = (size_t)tables->tensor_count + 1;
@@ -395,6 +397,7 @@ bool pen_check_tables(const struct pen_check_context *c, const struct pen_plan *
                                   .profile = profile,
                                   .tables = tables,
                                   .rank = rank,
+                                  .piece_count = pieces,
                                   .memory = &plan->memory[rank],
                                   .own_weight = by_rank.weight + by_rank.first[rank],
                                   .own_weight_count = by_rank.first[rank + 1] - by_rank.first[rank],

@@ -196,7 +196,7 @@ static void print_path(const struct text_chart *chart) {
   char *text = NULL;
   size_t bytes = 0;
   FILE *lines = open_memstream(&text, &bytes);
-  if (!lines) pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: out of memory");
+  if (!lines) pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: out of memory: " PEN_PLAN_SETTINGS);
   pen_path_print(
       lines,
       pen_critical_path(view->order, view->partition, view->training, view->cost, view->timing),

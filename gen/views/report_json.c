@@ -182,7 +182,7 @@ static json_t *actions_text(const struct pen_path *path, const struct pen_path_l
   char *text = NULL, word[32];
   size_t bytes = 0;
   FILE *out = open_memstream(&text, &bytes);
-  if (!out) pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: out of memory");
+  if (!out) pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: out of memory: " PEN_PLAN_SETTINGS);
   for (size_t i = leg->first; i < leg->first + leg->count; i++) {
     const struct pen_path_step *step = &path->step[i];
     for (uint32_t index = step->index; index <= step->index + step->pair; index++) {

@@ -31,7 +31,7 @@ emits() {
 }
 
 taken=
-for path in $(sed -n 's/^PEN_SETTING(\([a-z_]*\), \([a-z0-9_]*\), STRINGS*, .*/\1.\2/p' "$top_srcdir/gen/topology/settings.def"); do
+for path in $(sed -n 's/^PEN_SETTING(\([a-z_]*\), \([a-z0-9_]*\), \(STRINGS*\|CHOICES*\), .*/\1.\2/p' "$top_srcdir/gen/topology/settings.def"); do
   for text in "$hostile" "$mark" "a${newline}b"; do
     emits "$path" -s "$path=$text" "$scratch/small.cfg"
   done

@@ -13,4 +13,7 @@ limited() {
 }
 limited "each setting alone" --alone 1 --without model.layers
 limited "random combinations" --alone 0 --random 60 --seed 3 --plans 8 --without model.layers
+# Where memory ends, too.
+(ulimit -v 400000 && exec "$gen" --check -s model.layers=8192 "$top_srcdir/tests/fuzz/small.cfg") >"$scratch/found" 2>&1
+matches "a plan without memory names what makes it large" "$? $(complaints "$scratch/found")" "78 penstock-gen: out of memory *: *model.layers*"
 finish

@@ -111,21 +111,39 @@ refuses "made.json: blocks: transformer.wte was not measured" --costs=made.json 
 change 's/"version":2/"version":3/'
 refuses "bad.json: version: must be 2" --costs=bad.json
 change 's/"forward":10,/"forward":-1,/'
-refuses "bad.json: blocks[1].forward: must be a number, 0 or more" --costs=bad.json
+refuses "bad.json: blocks[1].forward = -1: 0, or a number from 1e-30 to 1e+30" --costs=bad.json
 change 's/"forward":10,//'
 refuses "bad.json: blocks[1].forward: is missing" --costs=bad.json
 change 's/"block":"lm_head"/"block":7/g'
 refuses "bad.json: blocks[4].block: must be a string" --costs=bad.json
 change 's/"microbatch":2,/"microbatch":99999999999,/'
-refuses "bad.json: blocks[0].microbatch: is too large" --costs=bad.json
+refuses "bad.json: blocks[0].microbatch = 99999999999: a whole number from 1 to 65536" --costs=bad.json
 change 's/"microbatch":2,/"microbatch":0.5,/'
-refuses "bad.json: blocks[0].microbatch: must be a whole number, 0 or more" --costs=bad.json
+refuses "bad.json: blocks[0].microbatch = 0.5: a whole number from 1 to 65536" --costs=bad.json
 change 's/"ms_per_element":0.001//'
 refuses "bad.json: optimizer.ms_per_element: is missing" --costs=bad.json
 change 's/"messages":\[\]/"messages":[{"transport":"shm","bytes":8}]/'
 refuses "bad.json: messages[0].ms: is missing" --costs=bad.json
 change 's/"blocks":\[.*"optimizer"/"blocks":7,"optimizer"/'
 refuses "bad.json: blocks: must be a list with an object for each block" --costs=bad.json
+
+# Each number of a file has a range, the whole ones that of a setting.
+sed 's/"messages":\[\]/"messages":[{"transport":"shm","bytes":8,"ms":1}],"overlap":1/; s/"collectives":\[\]/"collectives":[{"kind":"all_reduce","ranks":2,"bytes":8,"ms":1}]/
+  s/"ms_per_element":/"norm_ms_per_element":1,&/; s/"microbatch":2,/"microbatch":2,"partials":1,"parameters":1,/' made.json >all.json
+"$gen" --check --costs=all.json two.cfg >out 2>err
+matches "a file with all numbers is read" "$? $(complaints err)" "65 all.json: blocks[[]0].parameters: 1 were measured, *"
+ranges=
+for key in version sequence microbatch tensor partials parameters forward backward_input backward_weight backward recompute ms_per_element \
+  norm_ms_per_element bytes ms ranks overlap; do
+  sed "s/\"$key\":[0-9.]*/\"$key\":1e31/" all.json >bad.json
+  cmp -s all.json bad.json && ranges="$ranges $key(none)"
+  "$gen" --check --costs=bad.json two.cfg >out 2>err
+  case "$? $(complaints err)" in
+    "65 bad.json: "*"$key = 1e31: 0, or a number from 1e-30 to 1e+30" | "65 bad.json: "*"$key = 1e31: a whole number from "*" to "*) ;;
+    *) ranges="$ranges $key: $(complaints err)" ;;
+  esac
+done
+is "each number has a range" "$ranges" ""
 
 # ---- what a machine measures ----
 

@@ -189,7 +189,7 @@ is "ranks are fixed" "$(grep '"pipeline.ranks"' "$scratch/fixed" | sort -u | tr 
 is "so is the schedule" "$(grep '"pipeline.schedule"' "$scratch/fixed" | sort -u | tr -d ' ,')" '"pipeline.schedule":"gpipe"'
 is "and the recomputation" "$(grep '"memory.recompute"' "$scratch/fixed" | sort -u | tr -d ' ,')" '"memory.recompute":"full"'
 refuses "a list for what is fixed" 78 "*small.cfg:1: plan.microbatch = \[1, 2\]: not together with batch.microbatch*" "$scratch/small.cfg" -s batch.microbatch=2
-refuses "no such combination" 78 "*: plan: no combination of the allowed values is possible*" "$scratch/small.cfg" -s plan.sequences=7 -s plan.microbatch=[2]
+refuses "no such combination" 78 "*: plan.ranks, plan.sequences: no combination of the allowed values is possible*" "$scratch/small.cfg" -s plan.sequences=7 -s plan.microbatch=[2]
 
 # ---- errors ----
 refuses "an axis that does not exist" 78 "-s plan.tensors = *: there is no such setting*" "$scratch/small.cfg" -s plan.tensors=[2]

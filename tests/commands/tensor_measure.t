@@ -74,7 +74,7 @@ refuses "nor of another microbatch" \
   "flat.json: blocks: model.embed_tokens was measured with tensor_parallel.ranks = 2 and partials = 2 with microbatches of 2, the topology has 1" \
   --costs=flat.json -s batch.microbatch=1
 sed 's/"partials":2/"partials":0.5/' flat.json >bad.json
-refuses "partials are a number" "bad.json: blocks[0].partials: must be a whole number, 0 or more" --costs=bad.json
+refuses "partials are a number" "bad.json: blocks[0].partials = 0.5: a whole number from 1 to 256" --costs=bad.json
 
 # ---- what a machine measures ----
 

@@ -89,13 +89,13 @@ cat >settings <<'END'
 pipeline.ranks	INTEGER	a whole number from 1 to 4096
 pipeline.stages_per_rank	INTEGER	a whole number from 1 to 64
 pipeline.microbatches	INTEGER	a whole number from 1 to 65536
-pipeline.schedule	NAME	a string in quotes
+pipeline.schedule	CHOICE	SCHEDULES
 pipeline.zero_bubble	BOOLEAN	true or false
 pipeline.warmup	INTEGER	a whole number from 1 to 2
 pipeline.placement	CHOICE	"loop" or "v"
 pipeline.live_limit	REAL	a number from 1e-30 to 1e+30
 pipeline.objective	CHOICE	"makespan", "span" or "p99"
-model.family	NAME	a string in quotes
+model.family	CHOICE	"mlp", "llama", "qwen2", "qwen3", "mistral", "gemma3_text" or "gpt2"
 model.layers	INTEGER	a whole number from 1 to 8192
 model.hidden	INTEGER	a whole number from 1 to 1048576
 model.heads	INTEGER	a whole number from 1 to 65536
@@ -174,7 +174,6 @@ wrong_values() { # TYPE
     18446744073709551617 9223372036854775808L 0x10000000000000001 1000000000001 2.0 ;;
   REAL) printf '%s\n' '"1"' false one '[0.5]' -1 -1e-300 1e999 nan inf -inf 1e 0x1p3 ;;
   BOOLEAN) printf '%s\n' 1 0 '"true"' yes '[true]' 1.0 ;;
-  NAME) printf '%s\n' 1 1.5 true 1f1b llama '["1f1b"]' ;;
   CHOICE) printf '%s\n' 1 1.5 true none '"no such"' '""' '["none"]' ;;
   INTEGERS) printf '%s\n' 4 '[4, 0.5]' '(1, "a")' '[true]' '"[1]"' '(1, (2))' '[-1]' '[4294967297, 3]' ;;
   REALS) printf '%s\n' '"1"' '[1, -2]' '(1, "2")' true '[1e999]' '((1))' ;;
@@ -190,7 +189,6 @@ wrong_texts() { # TYPE
   INTEGER) printf '%s\n' 4.5 1e3 four -1 99999999999999999999 18446744073709551617 '[1]' 0x 1,2 ' 3' ;;
   REAL) printf '%s\n' one -1 1e999 nan inf 1.5.2 '[1]' 0x1p3 1e ;;
   BOOLEAN) printf '%s\n' 1 yes '[true]' ;;
-  NAME) printf '%s\n' '[1f1b]' ;;
   CHOICE) printf '%s\n' nosuch 1 '[none]' '"no such"' ;;
   INTEGERS) printf '%s\n' 4 '[4,0.5]' '[4,' '[1,,2]' '[1,[2]]' '[-1]' ;;
   REALS) printf '%s\n' one '[1,-2]' '[1,]' ;;
@@ -206,8 +204,13 @@ too_large() {
   esac
 }
 
-# settings.def's NAMEs are checked against the tables of schedules and families, after all else is read.
+# SCHEDULES in a message is replaced by the names of the table.
+schedules=$(sed -n 's/^PEN_SCHEDULE([a-z0-9_]*, [a-z0-9_]*, [a-z0-9_]*, \("[^"]*"\),.*/\1/p' "$top_srcdir/gen/topology/schedules.def" |
+  awk '{ line[NR] = $0 } END { for (i = 1; i <= NR; i++) printf "%s%s", line[i], i == NR - 1 ? " or " : i < NR ? ", " : "" }')
+say() { printf '%s\n' "$1" | sed "s/SCHEDULES/$schedules/"; }
+
 while IFS=$tab read -r path type allowed; do
+  allowed=$(say "$allowed")
   group=${path%.*} name=${path#*.} good=yes
   wrong_values "$type" >values
   while IFS= read -r value && [ $good = yes ]; do
@@ -219,17 +222,11 @@ while IFS=$tab read -r path type allowed; do
   wrong_texts "$type" >values
   good=yes
   while IFS= read -r value && [ $good = yes ]; do
-    [ "$type" = NAME ] && [ -z "$value" ] && continue
     refuses 78 "-s $path = $value: $allowed$(too_large "$value")" -s "$path=$value" base.cfg
     good=$passed
   done <values
   result "$path: wrong values as an override" $good
 done <settings
-
-# SCHEDULES in a message is replaced by the names of the table.
-schedules=$(sed -n 's/^PEN_SCHEDULE([a-z0-9_]*, [a-z0-9_]*, [a-z0-9_]*, \("[^"]*"\),.*/\1/p' "$top_srcdir/gen/topology/schedules.def" |
-  awk '{ line[NR] = $0 } END { for (i = 1; i <= NR; i++) printf "%s%s", line[i], i == NR - 1 ? " or " : i < NR ? ", " : "" }')
-say() { printf '%s\n' "$1" | sed "s/SCHEDULES/$schedules/"; }
 
 # ---- missing ----
 while IFS=$tab read -r path what; do
@@ -296,7 +293,7 @@ grammar "a setting outside its group" 'ranks = 4;' "1: ranks = 4: there is no su
 grammar "a group that is a number" 'pipeline = 4;' "1: pipeline = 4: a group: pipeline = { NAME = VALUE; ... };"
 grammar "a setting given twice" 'pipeline = {\n ranks = 4;\n ranks = 8; };' "3: pipeline.ranks = 8: given before, at text.cfg:2"
 grammar "a group given twice" 'batch = { };\n\nbatch = { };\n' "3: batch = { }: given before, at text.cfg:1"
-grammar "bytes that are no UTF-8" 'pipeline = { schedule = \377x; };' '1: pipeline.schedule = ?x: a string in quotes'
+grammar "bytes that are no UTF-8" 'pipeline = { schedule = \377x; };' '1: pipeline.schedule = ?x: '"$schedules"
 long=$(printf '%0100000d' 0 | tr 0 9)
 printf 'pipeline = { ranks = %s; };\n' "$long" >text.cfg
 refused "a very long number" 78 "text.cfg:1: pipeline.ranks = $(printf '%0100d' 0 | tr 0 9)...: a whole number from 1 to 4096; too large" text.cfg
@@ -314,7 +311,7 @@ grammar "10,001 names in groups" "$(many "g%={$(many 'a%=1;' 900)};" 12)" "1: a8
 grammar "1,001 strings in a list" "cluster = { hosts = [$(many '"%",' 1001)\"a\"]; };" \
   "1: cluster.hosts = [$(many '"%",' 1001 | cut -c1-99)...: a list of strings in quotes, at most 1000"
 awk '/family/ { printf "family = "; for (i = 0; i < 200000; i++) printf "\"\""; print ";"; next } 1' base.cfg >text.cfg
-refused "200,000 strings that are one" 78 "text.cfg:7: model.family = $(many '"" ' 100 | cut -c1-100)...: this version allows \"mlp\", \"llama\", \"qwen2\", \"qwen3\", \"mistral\", \"gemma3_text\" or \"gpt2\"" text.cfg
+refused "200,000 strings that are one" 78 "text.cfg:7: model.family = $(many '"" ' 100 | cut -c1-100)...: \"mlp\", \"llama\", \"qwen2\", \"qwen3\", \"mistral\", \"gemma3_text\" or \"gpt2\"" text.cfg
 head -c 1048577 /dev/zero | tr '\0' '#' >text.cfg
 refused "more than 1 MiB" 78 "text.cfg: a topology and its includes have at most 1048576 bytes" text.cfg
 
@@ -361,7 +358,7 @@ pipeline.schedule=zero_bubble_v	base.cfg: pipeline.stages_per_rank = 1: 2, with 
 pipeline.schedule=gpipe pipeline.stages_per_rank=2	-s pipeline.stages_per_rank = 2: 1, with the schedule gpipe
 pipeline.schedule=zero_bubble_v pipeline.stages_per_rank=2 pipeline.placement=loop	-s pipeline.placement = loop: "v", with the schedule zero_bubble_v
 pipeline.placement=v	-s pipeline.placement = v: "loop", with the schedule 1f1b
-model.family=bloom	-s model.family = bloom: this version allows "mlp", "llama", "qwen2", "qwen3", "mistral", "gemma3_text" or "gpt2"
+model.family=bloom	-s model.family = bloom: "mlp", "llama", "qwen2", "qwen3", "mistral", "gemma3_text" or "gpt2"
 model.rope_local_theta=1e4	-s model.rope_local_theta = 1e4: none, with family llama, which has no local layers
 model.query_scalar=16	-s model.query_scalar = 16: none, with family llama, where it is model.head_dim
 model.family=gemma3_text	base.cfg: model.window: missing; family gemma3_text needs it: a whole number from 0 to 1048576

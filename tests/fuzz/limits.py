@@ -59,22 +59,34 @@ def rows(path, macro):
         yield [a.strip() for a in re.findall(r'(?:"(?:\\.|[^"\\])*"|\((?:[^()"]|"(?:\\.|[^"\\])*")*\)|[^,"(])+', found.group(1))]
 
 
+def choices_of(folder):
+    """LIST: its texts, of those that settings.def writes out or takes from a column of another .def."""
+    with open(folder + "/gen/topology/settings.def", encoding="utf-8") as file:
+        text = re.sub(r"/\*.*?\*/", "", file.read(), flags=re.S)
+    lists = {}
+    for name, body in re.findall(r"^PEN_(?:PLAN_)?ENUM\((\w+)\)$(.*?)^PEN_(?:PLAN_)?ENUM_END$", text, flags=re.S | re.M):
+        words = lists[name] = re.findall(r'^PEN_(?:PLAN_)?ENUMERATOR\(\w+, "(.*)"\)$', body, flags=re.M)
+        for macro, columns, column, path in re.findall(r'^#define (\w+)\((.*?)\) .*, #?(\w+)\)\n#include "(.*)"$', body, flags=re.M):
+            words[:0] = [row[columns.split(", ").index(column)].strip('"') for row in rows(folder + "/" + path, macro)]
+    return lists
+
+
 def settings_of(folder):
     """PATH: (type, values as of -s)."""
-    names = {"model.family": "families", "pipeline.schedule": "schedules", "plan.schedules": "schedules"}
-    tables = {"families": [row[0] for row in rows(folder + "/gen/topology/families.def", "PEN_FAMILY")],
-              "schedules": [row[3].strip('"') for row in rows(folder + "/gen/topology/schedules.def", "PEN_SCHEDULE")]}
+    lists = choices_of(folder)
     settings = {}
     for group, name, kind, least, most, _, choices, *_ in rows(folder + "/gen/topology/settings.def", "PEN_SETTING"):
         path = group + "." + name
-        words = choices.strip('"').split() if choices != "0" else tables.get(names.get(path), [])
+        words = lists[choices] if choices != "0" else []
         least, most = (NUMBERS.get(value, value) for value in (least, most))
         if kind in ("INTEGER", "REAL"):
             values = [least, most]
         elif kind == "BOOLEAN":
             values = ["false", "true"]
         elif kind == "STRING":
-            values = words or ["", "x" * 1000]
+            values = ["", "x" * 1000]
+        elif kind == "CHOICE":
+            values = words
         elif kind in ("INTEGERS", "REALS"):
             values = words + ["[]"] + ["[%s]" % ",".join([value] * count) for value in (least, most) for count in (1, 2, 4)]
             values += [least, most] if kind == "REALS" else []

@@ -174,7 +174,7 @@ static const struct {
 static void check_order(const char *schedule, const struct pen_order *order,
                         const struct pen_partition *partition) {
   struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
-  int kind = pen_schedule_of(schedule)->trains ? PEN_TRAIN : PEN_EVAL;
+  int kind = pen_schedule_of(schedule_named(schedule))->trains ? PEN_TRAIN : PEN_EVAL;
   struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
   for (uint32_t stage = 0; stage < partition->stage_count; stage++)
     cost[stage] = (struct pen_stage_cost){1, 1, 1, 0.25, 0, 0, {0}};

@@ -9,6 +9,7 @@ GEN_TESTS = \
   %reldir%/critical \
   %reldir%/csv_broken \
   %reldir%/emit \
+  %reldir%/extent_map \
   %reldir%/heap \
   %reldir%/interval_tree \
   %reldir%/layout \
@@ -57,6 +58,7 @@ GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NE
 %canon_reldir%_critical_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_csv_broken_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_emit_LDADD = $(GEN_TEST_LIBS) -ldl
+%canon_reldir%_extent_map_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_heap_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_interval_tree_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_layout_LDADD = $(GEN_TEST_LIBS)

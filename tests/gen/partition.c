@@ -21,7 +21,7 @@ static const struct pen_partition *divide(int64_t ranks, int64_t stages_per_rank
                                   .pipeline_microbatches = 3,
                                   .pipeline_placement = placement,
                                   .data_parallel_shard = PEN_SHARD_NONE,
-                                  .model_family = "mlp",
+                                  .model_family = PEN_FAMILY_mlp,
                                   .model_layers = layers,
                                   .partition_virtual_pre = pre,
                                   .partition_virtual_post = post};
@@ -89,7 +89,7 @@ static void given_lists_are_used(void **state) {
                                   .pipeline_microbatches = 1,
                                   .pipeline_placement = PEN_PLACEMENT_V,
                                   .data_parallel_shard = PEN_SHARD_NONE,
-                                  .model_family = "mlp",
+                                  .model_family = PEN_FAMILY_mlp,
                                   .model_layers = 7,
                                   .partition_virtual_pre = 9,
                                   .partition_layers = {.count = 4, .value = list}};
@@ -310,7 +310,8 @@ static void check_costs(struct pen_topology *t, int recompute) {
            program < (splits ? PEN_PROGRAM_B : PEN_PROGRAMS); program++)
         built += 1e-9 * pen_program_flops(&graph->program[program]);
       if (fabs(built - predicted) > 1e-12 * built)
-        fail_msg("%s %s: blocks %u to %u: %.17g, predicted %.17g", t->model_family,
+        fail_msg("%s %s: blocks %u to %u: %.17g, predicted %.17g",
+                 pen_enum_text(pen_enum_family_kind, (int)t->model_family),
                  pen_recompute_text(recompute), first, past, built, predicted);
       part.stage_count = 3;
     }

@@ -33,7 +33,7 @@ static const struct {
 static struct pen_order *named_order(const struct pen_topology *topology,
                                      const struct pen_partition *partition, bool zigzag,
                                      size_t index) {
-  const struct pen_schedule *schedule = pen_schedule_of(named[index].name);
+  const struct pen_schedule *schedule = pen_schedule_of(schedule_named(named[index].name));
   uint32_t ranks = partition->rank_count, stages = partition->stages_per_rank;
   bool placed =
       stages == 1 || !schedule->strict || zigzag == (schedule->placement == PEN_PLACEMENT_V);

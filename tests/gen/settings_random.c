@@ -51,9 +51,10 @@ static const char *some_topology(uint64_t *seed) {
       {"embed_tokens.weight", "norm.weight", "q_proj.weight", "down_proj.weight",
        "lm_head.weight"}};
   size_t which = draw(seed, SCHEDULES);
-  static const char *const rotary[] = {"llama", "qwen2"};
+  static const enum pen_family_kind rotary[] = {PEN_FAMILY_llama, PEN_FAMILY_qwen2};
   bool has_tokens = draw(seed, 3) == 0;
-  const char *family = has_tokens ? rotary[draw(seed, 2)] : "mlp";
+  const enum pen_family_kind kind = has_tokens ? rotary[draw(seed, 2)] : PEN_FAMILY_mlp;
+  const char *family = pen_enum_text(pen_enum_family_kind, (int)kind);
   unsigned ranks = 1 + (unsigned)draw(seed, 4), stages = schedules[which].stages,
            total = ranks * stages;
   uint32_t layers = 1 + (uint32_t)draw(seed, LAYERS_MAX);
@@ -62,7 +63,7 @@ static const char *some_topology(uint64_t *seed) {
     case 0: partition = "balance = \"time\";"; break;
     case 1: partition = "balance = \"time\"; unit = \"block\";"; break;
     case 2: partition = "unit = \"block\";"; break;
-    case 3: partition = some_cuts(seed, pen_family_find(family), layers, total - 1); break;
+    case 3: partition = some_cuts(seed, pen_family_find(kind), layers, total - 1); break;
     default: break;
   }
   const char *recompute = "";

@@ -367,7 +367,7 @@ static void wrong_families_are_refused(void **state) {
     char said[500];
     int status = run_family(&wrongs[i], topology, said);
     const char *wanted = wrongs[i].message;
-    if (wanted ? status != PEN_EXIT_TOPOLOGY || !strstr(said, "test.cfg: family wrong: ") ||
+    if (wanted ? status != PEN_EXIT_TOPOLOGY || !strstr(said, "test.cfg: model.family = wrong: ") ||
                      !strstr(said, wanted)
                : status != 0)
       fail_msg("row %zu: status %d, \"%s\", wanted \"%s\"", i, status, said, wanted ? wanted : "");

@@ -204,7 +204,7 @@ static const struct defect defects[] = {
     {"a norm left out", no_norm, {"generated: ", "whole: ", BYTES}},
     {"positions left out", no_positions, {"generated: "}},
     {"the row of another value", another_row, {"generated: ", "whole: ", BYTES}},
-    {"a row by other numbers", rows_by_targets, {"generated: ", BYTES}},
+    {"a row by other numbers", rows_by_targets, {"generated: ", "whole: ", BYTES}},
 };
 
 /* Whether the rule itself has found it. */

@@ -31,10 +31,16 @@ struct pen_partition *partition_topology(const struct pen_topology *topology) {
   return pen_partition(topology, family, pen_block_costs(topology, family, splits));
 }
 
+enum pen_schedule_kind schedule_named(const char *name) {
+  int kind = 0;
+  while (strcmp(pen_schedules[kind].name, name)) kind++;
+  return (enum pen_schedule_kind)kind;
+}
+
 struct pen_topology *make_topology(const char *schedule, int warmup, bool zero_bubble) {
   struct pen_topology *topology = pen_new(1, sizeof *topology);
   topology->path = topology->name = "test";
-  topology->pipeline_schedule = schedule;
+  topology->pipeline_schedule = schedule_named(schedule);
   topology->pipeline_warmup = warmup;
   topology->has_pipeline_warmup = warmup != 0;
   topology->pipeline_zero_bubble = zero_bubble;
@@ -44,9 +50,10 @@ struct pen_topology *make_topology(const char *schedule, int warmup, bool zero_b
 struct pen_order *make_order(const char *schedule, int warmup, bool zero_bubble, uint32_t ranks,
                              uint32_t stages_per_rank, uint32_t microbatches,
                              struct pen_partition **partition) {
-  bool zigzag = pen_schedule_of(schedule)->placement == PEN_PLACEMENT_V;
+  const struct pen_schedule *row = pen_schedule_of(schedule_named(schedule));
+  bool zigzag = row->placement == PEN_PLACEMENT_V;
   *partition = make_partition(ranks, stages_per_rank, microbatches, zigzag);
-  if (!pen_schedule_of(schedule)->trains) return pen_compose_forward(*partition);
+  if (!row->trains) return pen_compose_forward(*partition);
   return pen_compose(make_topology(schedule, warmup, zero_bubble), *partition);
 }
 

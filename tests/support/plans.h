@@ -33,6 +33,8 @@ struct pen_partition *make_partition(uint32_t ranks, uint32_t stages_per_rank,
 /* The partition of a topology, as the generator computes it. */
 struct pen_partition *partition_topology(const struct pen_topology *topology);
 
+enum pen_schedule_kind schedule_named(const char *name);
+
 /* What a schedule requires of a topology; warmup 0: not set. */
 struct pen_topology *make_topology(const char *schedule, int warmup, bool zero_bubble);
 
