@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Exit statuses of docs/design.md section 10. */
+/* Exit statuses of docs/contracts.md section 10. */
 enum {
   PEN_EXIT_USAGE = 64,
   PEN_EXIT_DATA = 65,

@@ -1,4 +1,4 @@
-/* mlp.c: the family for tests (docs/design.md section 8): layer n is w3(gelu(w2(1.05 w1(x))) + y).
+/* mlp.c: the family for tests (docs/contracts.md section 8). Layer n: w3(gelu(w2(1.05 w1(x))) + y).
  *
  * x is an input of the first stage, y of every stage; both are counter-based normal numbers. The
  * loss is the sum of the last output. A layer is three blocks, one for each matrix. */

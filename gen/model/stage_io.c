@@ -132,7 +132,7 @@ void pen_stage_io_check_reader(const struct pen_graph *graph, const struct pen_d
   bool by_sequences =
       declared->split == 0 && shape.extent[0] == (uint64_t)graph->topology->batch_microbatch;
   if (declared->split != PEN_REPLICATED &&
-      !by_sequences) /* docs/design.md section 9: a row of a microbatch is a sequence */
+      !by_sequences) /* docs/contracts.md section 9: a row of a microbatch is a sequence */
     FAIL(graph->topology, p->family, declared,
          "is declared as %s, but a microbatch gets its %lld sequences of the data",
          pen_shape_text(&shape), (long long)graph->topology->batch_microbatch);

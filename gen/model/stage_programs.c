@@ -18,9 +18,9 @@
 #include "runtime/plan/plan.h"
 
 /* The value between two blocks and its gradient are rounded to the dtype of messages, whether or
- * not a stage ends there, so that the bits do not depend on the partition (docs/design.md section
- * 9). Messages have the model's dtype, and every op rounds its outputs to it, so there is nothing
- * to do; pen_shape_check_value() refuses another declared dtype. */
+ * not a stage ends there, so that the bits do not depend on the partition (docs/contracts.md
+ * section 9). Messages have the model's dtype, and every op rounds its outputs to it, so there is
+ * nothing to do; pen_shape_check_value() refuses another declared dtype. */
 static uint32_t round_to_wire(struct pen_graph *graph, const struct pen_declared *declared,
                               uint32_t value) {
   pen_shape_check_value(graph, declared, value, "gives");

@@ -16,7 +16,7 @@
  *     SIGNAL_PEERS         own reads are complete
  *     WAIT_PEERS           those of the peers are: the memory is free
  *
- * With one replica ACCUMULATE adds the same, in the same order (docs/design.md section 9). A
+ * With one replica ACCUMULATE adds the same, in the same order (docs/contracts.md section 9). A
  * gradient that embedding and head share has an accumulator at both ends. */
 #include "gen/model/unit_collectives.h"
 

@@ -1,5 +1,5 @@
-/* action_text.h: the text form of actions, as in `RANK: 0F0 0SEND_F0 ...` (docs/design.md section
- * 10, --print=actions). */
+/* action_text.h: the text form of actions, as in `RANK: 0F0 0SEND_F0 ...` (docs/contracts.md
+ * section 10, --print=actions). */
 #ifndef PEN_ACTION_TEXT_H
 #define PEN_ACTION_TEXT_H
 

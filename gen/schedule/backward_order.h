@@ -1,5 +1,5 @@
 /* backward_order.h: in which order a stage runs the backwards of its microbatches. Weight gradients
- * add up in that order, so that topologies with the same one give the same bits (docs/design.md
+ * add up in that order, so that topologies with the same one give the same bits (docs/contracts.md
  * section 9). */
 #ifndef PEN_BACKWARD_ORDER_H
 #define PEN_BACKWARD_ORDER_H

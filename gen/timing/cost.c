@@ -22,7 +22,7 @@
  *     send[last] + send[0]  after the last action of the head's rank
  *
  * whichever is later: a constant for each rank. It counts for the makespan; the span is of actions
- * alone (docs/design.md section 8). */
+ * alone (docs/contracts.md section 8). */
 #include "gen/model/recompute.h"
 #include "gen/model/fused_loss.h"
 #include "gen/timing/cost.h"

@@ -1,5 +1,5 @@
 /* message.h: errors and warnings about settings, each with where the setting was set
- * (docs/design.md section 10). */
+ * (docs/contracts.md section 10). */
 #ifndef PEN_MESSAGE_H
 #define PEN_MESSAGE_H
 

@@ -12,7 +12,7 @@
  *
  * validate.c then checks settings against each other. Each setting keeps its origin. A message is
  * `FILE:LINE: GROUP.NAME = VALUE: what is allowed`; it begins with `-s` for an override, and with
- * FILE for a default or a missing setting (docs/design.md section 10). An unknown name ends the
+ * FILE for a default or a missing setting (docs/contracts.md section 10). An unknown name ends the
  * generator and suggests the nearest known name. The source digest is over the files, the overrides
  * and the content of pipeline.schedule_file. */
 #include "gen/topology/topology.h"

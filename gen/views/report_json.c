@@ -1,5 +1,5 @@
-/* report_json.c: --print=report: the plan in figures, as JSON (docs/design.md section 10 fixes its
- * fields; there are more).
+/* report_json.c: --print=report: the plan in figures, as JSON (docs/contracts.md section 10 fixes
+ * its fields; there are more).
  *
  * Only counts are computed here: times are those of the simulated training step, or of eval where
  * nothing trains, in the unit of the costs; bytes, slots and credits are the plan's.

@@ -31,7 +31,7 @@ struct pen_report {
   size_t spread_count;
 };
 
-/* Writes the report of docs/design.md section 10. */
+/* Writes the report of docs/contracts.md section 10. */
 void pen_report_json(FILE *out, const struct pen_report *report);
 
 #endif

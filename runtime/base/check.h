@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The numbers of sysexits(3) that docs/design.md section 10 uses, and a number of its own. */
+/* The numbers of sysexits(3) that docs/contracts.md section 10 uses, and a number of its own. */
 enum pen_status {
   PEN_EXIT_USAGE = 64,
   PEN_EXIT_DATA = 65,

@@ -1,4 +1,4 @@
-/* learning_rate.h: the learning rate of a step (docs/design.md section 9). */
+/* learning_rate.h: the learning rate of a step (docs/contracts.md section 9). */
 #ifndef PEN_LEARNING_RATE_H
 #define PEN_LEARNING_RATE_H
 

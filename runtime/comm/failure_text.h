@@ -1,4 +1,4 @@
-/* failure_text.h: the line that reports a lost rank (docs/design.md section 10). */
+/* failure_text.h: the line that reports a lost rank (docs/contracts.md section 10). */
 #ifndef PEN_FAILURE_TEXT_H
 #define PEN_FAILURE_TEXT_H
 

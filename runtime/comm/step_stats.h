@@ -1,5 +1,5 @@
-/* step_stats.h: the gradient norm and the loss of a step (docs/design.md section 9), from the step
- * statistics that all ranks publish. */
+/* step_stats.h: the gradient norm and the loss of a step (docs/contracts.md section 9), from the
+ * step statistics that all ranks publish. */
 #ifndef PEN_STEP_STATS_H
 #define PEN_STEP_STATS_H
 

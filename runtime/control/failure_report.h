@@ -1,5 +1,5 @@
 /* failure_report.h: each lost rank is reported once by the command of every host, in the words of
- * the command that has found it (docs/design.md section 10, "Lost rank"). */
+ * the command that has found it (docs/contracts.md section 10, "Lost rank"). */
 #ifndef PEN_FAILURE_REPORT_H
 #define PEN_FAILURE_REPORT_H
 

@@ -7,7 +7,7 @@
  *   data_place.h    how far a run has read its data, for a later one that continues
  *   step_inputs.h   the data ops of a step: tokens, targets, positions, or random inputs
  *
- * In: a file that penstock-tokens wrote, or a seed; the cursor of a step (docs/design.md section
+ * In: a file that penstock-tokens wrote, or a seed; the cursor of a step (docs/contracts.md section
  * 9). Out: the inputs of each microbatch, in the memory that the plan gives them. Files are mapped
  * and checked before the first step. */
 #ifndef PEN_DATA_H

@@ -1,6 +1,7 @@
 /* step_inputs.h: where a step's inputs come from: windows of a token file, or counter-based normals
- * (design.md §9). A plain file, in llm.c's format, is one stream of tokens, cut every `sequence`; a
- * packed file (packed.h) has windows of its own, which may be shorter: then padding follows.
+ * (contracts.md §9). A plain file, in llm.c's format, is one stream of tokens, cut every
+ * `sequence`; a packed file (packed.h) has windows of its own, which may be shorter: then padding
+ * follows.
  *
  * Windows are counted by a cursor: row i of microbatch j, counted on over all replicas, reads
  * window cursor + j*microbatch + i, modulo the file's windows; without a file they are counted

@@ -1,4 +1,4 @@
-/* token_file.h: a token file as windows of tokens (docs/design.md section 9). A plain file, in
+/* token_file.h: a token file as windows of tokens (docs/contracts.md section 9). A plain file, in
  * llm.c's format, is one stream of tokens, divided into windows of `sequence` tokens; a packed file
  * (packed_file.h) lists its own windows, which may be shorter and are then padded. Both may have a
  * mask, which says which targets count; the others are ignored. */

@@ -4,7 +4,7 @@
 
 #include "runtime/device/device.h"
 
-/* Ends this rank when the device or the transport has failed, as a lost rank (docs/design.md
+/* Ends this rank when the device or the transport has failed, as a lost rank (docs/contracts.md
  * section 10): what failed, after which action. Returns where another rank was declared lost
  * meanwhile. */
 void pen_device_poll_error(struct pen_vm *vm);

@@ -1,4 +1,4 @@
-/* optimizer_step.h: the settings of AdamW in a step (docs/design.md section 9). */
+/* optimizer_step.h: the settings of AdamW in a step (docs/contracts.md section 9). */
 #ifndef PEN_OPTIMIZER_STEP_H
 #define PEN_OPTIMIZER_STEP_H
 

@@ -1,7 +1,7 @@
 /* checkpoint_load.h: finds and loads the state of a training run, DIR/step-NNNNNNNN/
- * (docs/design.md section 10). Every function ends the process through pen_fail() with the file and
- * the cause: PEN_EXIT_NO_INPUT (absent, unreadable), PEN_EXIT_DATA (damaged, or of another model).
- * All are called before pen_seal(). */
+ * (docs/contracts.md section 10). Every function ends the process through pen_fail() with the file
+ * and the cause: PEN_EXIT_NO_INPUT (absent, unreadable), PEN_EXIT_DATA (damaged, or of another
+ * model). All are called before pen_seal(). */
 #ifndef PEN_CHECKPOINT_LOAD_H
 #define PEN_CHECKPOINT_LOAD_H
 

@@ -1,4 +1,4 @@
-/* checkpoint_save.h: saves the state of a training run as DIR/step-NNNNNNNN/ (docs/design.md
+/* checkpoint_save.h: saves the state of a training run as DIR/step-NNNNNNNN/ (docs/contracts.md
  * section 10).
  *
  * Rank 0 calls begin, all ranks write their own tensors in place, rank 0 calls finish; the caller

@@ -1,5 +1,5 @@
 /* storage.h: weights and training state in files, whose layout depends on the model, not on ranks
- * (docs/design.md section 10). It includes nothing and no file includes it.
+ * (docs/contracts.md section 10). It includes nothing and no file includes it.
  *
  *   safetensors.h, safetensors_header.h   the file format
  *   model_files.h      the files of a model, as Hugging Face's transformers stores them

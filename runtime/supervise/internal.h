@@ -49,7 +49,7 @@ bool pen_watchdog_is_local(const struct pen_watchdog *watchdog, uint32_t rank);
 /* processes.c: records that a rank has failed, unless one has before. */
 void pen_watchdog_set_lost(struct pen_watchdog *watchdog, uint32_t rank, const char *cause);
 
-/* processes.c: reports a rank that has failed to all hosts (docs/design.md section 10, "Lost
+/* processes.c: reports a rank that has failed to all hosts (docs/contracts.md section 10, "Lost
  * rank"). Returns whether the line is to be printed here. */
 bool pen_watchdog_record(const struct pen_watchdog *watchdog, uint32_t rank, const char *cause,
                          uint32_t waiter, char line[PEN_FAILURE_LINE_BYTES]);

@@ -1,6 +1,6 @@
 #!/bin/sh
 # manual.t: the manuals are clean mdoc, every option of a program's --help is in its manual, and every setting in penstock.cfg.5 and in the tables
-# of docs/design.md.
+# of docs/contracts.md.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 command -v mandoc >/dev/null || skip_all "mandoc is not here"
 
@@ -66,10 +66,10 @@ has_settings() { # COMMAND...: it prints the text of a group, in which each sett
   test "$(settings | wc -l)" -gt 100 && test ! -s "$scratch/absent"
 }
 of_manual() { awk -v group="   $(echo "$1" | sed 's/^shapes$/batch/')" '/^   [a-z_]+$/ { inside = $0 == group } inside' "$scratch/settings"; }
-of_design() { grep "^| \`$1\` |" "$top_srcdir/docs/design.md"; }
+of_contracts() { grep "^| \`$1\` |" "$top_srcdir/docs/contracts.md"; }
 ascii penstock.cfg.5 >"$scratch/settings"
 ok "penstock.cfg.5 has every setting" has_settings of_manual
-ok "docs/design.md has every setting" has_settings of_design
+ok "docs/contracts.md has every setting" has_settings of_contracts
 build mlp "$topologies/mlp_1.cfg"
 for command in train eval score generate measure init info; do ok "penstock.1 has every option of $command" covers penstock.1 "$scratch/mlp" $command; done
 version=$("$gen" --version | sed 's/.* //')

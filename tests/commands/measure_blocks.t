@@ -103,7 +103,7 @@ fails_with 78 "bad.json:2: version: $anew" --costs=bad.json
 fails_with 78 '-s costs.overlap = 2: not with --costs, which are in ms: made.json must have "overlap"' --costs=made.json $pairs -s costs.overlap=2
 ok "where there are no pairs it is of no use" "$gen" --check --costs=made.json -s costs.overlap=2 two.cfg
 change 's/"version"/"overlap":-1,&/'
-refuses "bad.json: overlap: must be a number, 0 or more" --costs=bad.json
+refuses "bad.json: overlap = -1: 0, or a number from 1e-30 to 1e+30" --costs=bad.json
 refuses "made.json: blocks: model.embed_tokens was measured with microbatches of 2, 4, the topology has 3" --costs=made.json -s batch.microbatch=3
 refuses "made.json: dtype: f32 was measured, the topology has bf16" --costs=made.json -s model.dtype=bf16
 refuses "made.json: sequence: another was measured than model.sequence = 64" --costs=made.json -s model.sequence=64

@@ -1,4 +1,4 @@
-# tests/complaints: what users of other systems complain of, by system and number (README.md has the table)
+# tests/complaints: what users of other systems complain of, by system and number (docs/complaints.md has the table)
 COMPLAINT_TESTS = \
   %reldir%/hangs.t \
   %reldir%/memory.t \

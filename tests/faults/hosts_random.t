@@ -3,7 +3,7 @@
 #
 #   make check TESTS=tests/faults/hosts_random.t [FAULT_RUNS=200] [FAULT_SEED=1]     (about 5 s a run; the table is in tests/faults/hosts_random.log)
 #
-# Not part of make check. Each run saves checkpoints, and passes when all commands end as docs/design.md section 10 says, each with a line
+# Not part of make check. Each run saves checkpoints, and passes when all commands end as docs/contracts.md section 10 says, each with a line
 # for each culprit, nothing is left on the hosts, and the last checkpoint is whole. The times are from the fault to the first line and to
 # the end of the last command that lives.
 . "${top_srcdir:-.}/tests/support/lib.sh"

@@ -57,7 +57,7 @@ static void assert_same(const struct pen_topology *topology) {
   assert_string_equal(pen_topology_canonical(topology), pen_topology_canonical(settle(base, NULL)));
 }
 
-/* Reviewed by a person: every line follows from the file or from the defaults of design.md
+/* Reviewed by a person: every line follows from the file or from the defaults of contracts.md
  * section 8. */
 static void text_has_resolved_values(void **state) {
   (void)state;

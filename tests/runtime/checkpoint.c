@@ -95,7 +95,8 @@ static void file_layout(void **state) {
   free(bytes);
 }
 
-/* manifest.json by another reader: the fields of design.md §10, and each checksum computed again.
+/* manifest.json by another reader: the fields of contracts.md §10, and each checksum computed
+ * again.
  */
 static void manifest_fields(void **state) {
   (void)state;

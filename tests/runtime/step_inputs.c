@@ -59,7 +59,7 @@ static void read_tokens(struct pen_data *data, unsigned kind, int32_t to[MICROBA
   pen_data_op(kind, PEN_F32)(&call);
 }
 
-/* design.md §9: row i of microbatch j reads window (cursor + j*microbatch + i) mod windows. */
+/* contracts.md §9: row i of microbatch j reads window (cursor + j*microbatch + i) mod windows. */
 static void test_rows_read_their_windows(void **state) {
   (void)state;
   enum { TOKENS = 43, WINDOWS = (TOKENS - 1) / SEQUENCE };

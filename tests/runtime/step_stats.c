@@ -1,5 +1,5 @@
 /* step_stats.c: learning rate, clipping, the loss of a step and the order of replicas' sums
- * against design.md §9, and numbers in the log. */
+ * against contracts.md §9, and numbers in the log. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -26,7 +26,7 @@ def generate(count, vocab, seed=1):
 
 
 def write(path, count, vocab):
-    """Writes a token file (docs/design.md section 9) of `count` tokens below `vocab`."""
+    """Writes a token file (docs/contracts.md section 9) of `count` tokens below `vocab`."""
     with open(path, "wb") as out:
         out.write(struct.pack("<%di" % HEADER_INTS, MAGIC, VERSION, count,
                               *[0] * (HEADER_INTS - 3)))

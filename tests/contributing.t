@@ -1,0 +1,60 @@
+#!/bin/sh
+# contributing.t: the lists of files in CONTRIBUTING.md are those of the tree. Each path in back quotes is there, where NAME and * stand for any
+# name; and of a kind of which there are some already, each source that names the one taken as example is in the list of its kind.
+. "${top_srcdir:-.}/tests/support/lib.sh"
+
+# lists FILE: the lists of a text, a line for each path: the heading's word, a tab, the path.
+lists() {
+  awk '/^## / { heading = /^## How to add / ? $6 : "-" }
+    { n = split($0, part, "`")
+      for (i = 2; i < n; i += 2)
+        if (part[i] ~ /^[.A-Za-z0-9_*-]+(\/[.A-Za-z0-9_*-]+)*\/?$/ && (part[i] ~ /^[^.].*\/|^\.ci\// || part[i] ~ /^[A-Za-z]+\.(md|ac|am)$|^(NEWS|bootstrap)$/)) {
+          print heading "\t" part[i]
+        } }' "$1"
+}
+# absent LISTS: the paths of which the tree has none.
+absent() {
+  (cd "$top_srcdir" && while IFS='	' read -r heading path; do
+    for file in $(echo "$path" | sed 's/NAME/*/g'); do test -e "$file" && break; done || echo "$heading $path"
+  done) <"$1"
+}
+# unlisted KIND NAME EXTENDED_PATTERN [LISTS]: the sources that have the pattern as a word and are not in the list of their kind, of which NAME is one.
+unlisted() {
+  grep "^$1	" "${4:-$scratch/lists}" | cut -f2 | sed "s/NAME/$2/g" >"$scratch/patterns"
+  (cd "$top_srcdir" && grep -rlwE "$3" base gen kernels runtime m4 configure.ac --include='*.[ch]' --include='*.cu' --include='*.cuh' \
+    --include='*.cc' --include='*.def' --include='local.mk' --include='*.m4' --include=configure.ac) | LC_ALL=C sort |
+    while read -r file; do
+      while read -r pattern; do
+        # shellcheck disable=SC2254 # a pattern it is
+        case $file in $pattern) continue 2 ;; esac
+      done <"$scratch/patterns"
+      echo "$file"
+    done
+}
+
+lists "$top_srcdir/CONTRIBUTING.md" >"$scratch/lists"
+is "each path of CONTRIBUTING.md is in the tree" "$(absent "$scratch/lists")" ""
+for kind in op family schedule setting transport group; do
+  is "there is a list for a new $kind" "$(grep "^$kind	" "$scratch/lists" | sort -u | awk 'END { print (NR >= 4 ? "yes" : NR " paths") }')" yes
+done
+is "each source that names the op GEGLU is listed" "$(unlisted op geglu 'PEN_OP[(]GEGLU|row[(]GEGLU|PEN_OP_GEGLU|geglu')" ""
+is "each source that names the family gemma3_text is listed" "$(unlisted family gemma3 'gemma3|gemma3_text')" ""
+is "each source that names the schedule v_half is listed" "$(unlisted schedule v_half v_half)" ""
+is "each source that names the setting minimum_ratio is listed" "$(unlisted setting minimum_ratio 'minimum_ratio|optimizer_minimum_ratio')" ""
+is "each source that names the transport ofi is listed" "$(unlisted transport ofi 'ofi|OFI|PEN_OFI|PEN_TRANSPORT_OFI')" ""
+
+# ---- a text with faults ----
+cat >"$scratch/text.md" <<'END'
+## How to add an op
+`kernels/ops.def`, `kernels/cpu/NAME.c`, `kernels/gone.c`, `pen_op_NAME()`, `gone/*.c`, `gone.md`, `-s a/b c`
+## Other
+`gen/nowhere/` and `tests/layers.t`
+END
+lists "$scratch/text.md" >"$scratch/other"
+is "paths that the tree does not have are found" "$(absent "$scratch/other")" "op kernels/gone.c
+op gone/*.c
+op gone.md
+- gen/nowhere/"
+is "a source that is not listed is found" "$(unlisted op geglu PEN_OP_GEGLU_FUSED "$scratch/other")" "gen/model/fuse.c
+kernels/cpu/open.c"
+finish
