@@ -34,11 +34,14 @@ nobase_pkginclude_HEADERS = \
   kernels/ops.h \
   runtime/plan/actions.def \
   runtime/plan/bases.def \
+  runtime/plan/choices.def \
   runtime/plan/optimizer.def \
   runtime/plan/plan.def \
   runtime/plan/plan.h \
   runtime/plan/profiles.def \
-  runtime/plan/recompute.def
+  runtime/plan/recompute.def \
+  runtime/plan/transports.def \
+  runtime/plan/transports.h
 penstock-build: $(srcdir)/%reldir%/penstock-build.in Makefile
 	$(AM_V_GEN)sed $(foreach v,$(BUILD_VARIABLES),-e 's|@$(v)@|$($(v))|g') $(srcdir)/%reldir%/penstock-build.in >$@.new && chmod +x $@.new && mv -f $@.new $@
 CLEANFILES += penstock-build
