@@ -53,8 +53,10 @@ static bool divides_sequences(const struct pen_axes *axes, const struct pen_choi
   const struct pen_topology *t = axes->written;
   const int64_t all =
       replicas_of(axes, choice) * pen_axis_number(axes, choice, PEN_AXIS_microbatch);
+  const int64_t microbatches = t->plan_sequences / all;
   return t->plan_sequences % all == 0 &&
-         (!t->has_pipeline_microbatches || t->plan_sequences / all == t->pipeline_microbatches);
+         (t->has_pipeline_microbatches ? microbatches == t->pipeline_microbatches
+                                       : microbatches <= PEN_PLANNED_MICROBATCHES_MOST);
 }
 
 static bool allows_schedule(const struct pen_axes *axes, enum pen_schedule_kind kind) {
@@ -88,7 +90,7 @@ static bool suits_schedule(const struct pen_axes *axes, const struct pen_choice 
   const int64_t stages = pen_axis_number(axes, choice, PEN_AXIS_stages),
                 microbatches = pen_choice_microbatches(axes, choice);
   return stages >= schedule->stages_minimum && stages <= schedule->stages_maximum &&
-         microbatches <= UINT16_MAX && !repeats_schedule(axes, choice, kind) &&
+         !repeats_schedule(axes, choice, kind) &&
          pen_schedule_suits(schedule, (uint32_t)pen_choice_ranks(axes, choice), (uint32_t)stages,
                             (uint32_t)microbatches);
 }

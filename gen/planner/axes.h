@@ -16,6 +16,10 @@ enum pen_axis {
 };
 enum { PEN_PIPELINE_AXES = PEN_AXIS_shard }; /* the axes before this one make a pipeline */
 
+/* Of a candidate, unless pipeline.microbatches says how many it has: a search is then a matter of
+ * seconds, and more microbatches hardly make the bubble smaller. */
+enum { PEN_PLANNED_MICROBATCHES_MOST = 4096 };
+
 #define PEN_NOT_CHOSEN UINT16_MAX
 
 /* One value of each axis: indices into its values; PEN_NOT_CHOSEN: the axis does not apply. */

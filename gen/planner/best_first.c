@@ -210,8 +210,9 @@ static _Noreturn void fail_memory(struct best_first *b) {
     pen_stop(PEN_EXIT_TOPOLOGY,
              "%s: plan.ranks, plan.sequences: no combination of the allowed values is possible: "
              "ranks = replicas x "
-             "pipeline ranks x tensor ranks, sequences = replicas x microbatch x microbatches",
-             t->path);
+             "pipeline ranks x tensor ranks, sequences = replicas x microbatch x microbatches, "
+             "of which there are at most %d (or pipeline.microbatches)",
+             t->path, PEN_PLANNED_MICROBATCHES_MOST);
   pen_stop(PEN_EXIT_TOPOLOGY, "%s: plan.memory_mib = %lld: at least %llu", t->path,
            (long long)(b->planner->memory_bytes >> 20),
            (unsigned long long)((least + (1 << 20) - 1) >> 20));

@@ -190,6 +190,9 @@ is "so is the schedule" "$(grep '"pipeline.schedule"' "$scratch/fixed" | sort -u
 is "and the recomputation" "$(grep '"memory.recompute"' "$scratch/fixed" | sort -u | tr -d ' ,')" '"memory.recompute":"full"'
 refuses "a list for what is fixed" 78 "*small.cfg:1: plan.microbatch = \[1, 2\]: not together with batch.microbatch*" "$scratch/small.cfg" -s batch.microbatch=2
 refuses "no such combination" 78 "*: plan.ranks, plan.sequences: no combination of the allowed values is possible*" "$scratch/small.cfg" -s plan.sequences=7 -s plan.microbatch=[2]
+refuses "too many microbatches" 78 "*: plan.ranks, plan.sequences: *there are at most 4096*" "$scratch/small.cfg" -s plan.sequences=8192 -s plan.microbatch=[1] -s plan.replicas=[1]
+"$plan" --refine=0 --top=1 "$scratch/small.cfg" -s plan.sequences=4097 -s plan.microbatch=[1] -s plan.replicas=[1] -s pipeline.microbatches=4097 -s pipeline.schedule=1f1b -s plan.memory_mib=1024 >"$scratch/out"
+is "unless they are set" $? 0
 
 # ---- errors ----
 refuses "an axis that does not exist" 78 "-s plan.tensors = *: there is no such setting*" "$scratch/small.cfg" -s plan.tensors=[2]
