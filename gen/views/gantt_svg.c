@@ -128,17 +128,6 @@ static bool has_kind(const struct pen_drawing *d, int kind) {
 
 /* ---- messages and the critical path ---- */
 
-/* The stage that receives the message of an action, or PEN_NONE. */
-static uint32_t receiver_of(const struct pen_view *view, uint32_t rank,
-                            const struct pen_compute *action) {
-  const struct pen_partition *partition = view->partition;
-  uint32_t to = PEN_NONE;
-  if (action->kind == PEN_F && action->stage + 1u < partition->stage_count) to = action->stage + 1u;
-  if ((action->kind == PEN_B || action->kind == PEN_I) && action->stage > 0)
-    to = action->stage - 1u;
-  return to != PEN_NONE && partition->rank_of[to] != rank ? to : PEN_NONE;
-}
-
 static void draw_arrows(const struct pen_drawing *d) {
   const struct pen_view *view = d->view;
   fputs(
@@ -150,7 +139,7 @@ static void draw_arrows(const struct pen_drawing *d) {
   for (uint32_t rank = 0; rank < view->order->rank_count; rank++)
     for (uint32_t index = 0; index < view->order->count[rank]; index++) {
       const struct pen_compute *action = &view->order->action[rank][index];
-      uint32_t to = receiver_of(view, rank, action);
+      uint32_t to = pen_message_stage(view->partition, action, 1);
       double end = view->timing->end[rank][index];
       if (to == PEN_NONE) continue;
       /* From the near quarter of one lane to that of the other, so that no number is crossed. */
