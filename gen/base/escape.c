@@ -1,4 +1,4 @@
-/* escape.c: text from outside within comments and XML (escape.h). */
+/* escape.c: text from outside, visible and within comments (escape.h). */
 #include "gen/base/escape.h"
 
 #include <ctype.h>
@@ -28,15 +28,4 @@ const char *pen_comment_text(const char *text) {
   }
   if (out > comment && strchr("\\*/?", out[-1])) *out++ = ' ';
   return comment;
-}
-
-void pen_write_xml(FILE *out, const char *text) {
-  for (const char *at = pen_visible_text(text, strlen(text)); *at; at++) {
-    switch (*at) {
-      case '&': fputs("&amp;", out); break;
-      case '<': fputs("&lt;", out); break;
-      case '>': fputs("&gt;", out); break;
-      default: fputc(*at, out);
-    }
-  }
 }

@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "gen/base/arena.h"
-#include "gen/base/escape.h"
 #include "gen/planner/equal_time.h"
 #include "gen/planner/internal.h"
 #include "gen/views/chart.h"
+#include "gen/views/svg.h"
 
 static const double left = 80, top = 92, wide = 640, tall = 360, line_tall = 15, margin = 20,
                     list_wide = 300; /* of lines that are longer than the chart */
@@ -24,7 +24,7 @@ struct plot {
   const struct pen_planner *planner;
   const struct pen_plan_result *result;
   struct pen_time_unit unit;
-  double least_time, most_time, least_mib, most_mib;
+  struct pen_svg_scale mib, time;
 };
 
 static double mib_of(const struct pen_plan_candidate *c) {
@@ -37,11 +37,16 @@ static double time_of(const struct plot *p, const struct pen_plan_candidate *c) 
 
 /* The range of the values, with a margin of a twentieth; of values that count as equal, of a
  * twentieth of the value. */
-static void widen(double *least, double *most) {
-  const bool differ = pen_equal_time(*most) > pen_equal_time(*least);
-  const double room = (differ ? *most - *least : *most > 0 ? *most : 1) / 20;
-  *least -= room;
-  *most += room;
+static void widen(struct pen_svg_scale *s) {
+  const bool differ = pen_equal_time(s->most) > pen_equal_time(s->least);
+  const double room = (differ ? s->most - s->least : s->most > 0 ? s->most : 1) / 20;
+  s->least -= room;
+  s->most += room;
+}
+
+static void include(struct pen_svg_scale *s, double value) {
+  s->least = fmin(s->least, value);
+  s->most = fmax(s->most, value);
 }
 
 static struct plot plot_of(FILE *out, const struct pen_planner *planner,
@@ -50,34 +55,22 @@ static struct plot plot_of(FILE *out, const struct pen_planner *planner,
                    .planner = planner,
                    .result = result,
                    .unit = pen_time_unit_of(result->best[0].step, result->unit),
-                   .least_time = INFINITY,
-                   .most_time = -INFINITY,
-                   .least_mib = INFINITY,
-                   .most_mib = -INFINITY};
+                   .mib = {INFINITY, -INFINITY, left, left + wide},
+                   .time = {INFINITY, -INFINITY, top + tall, top}};
   for (size_t i = 0; i < result->count; i++) {
-    const struct pen_plan_candidate *c = &result->best[i];
-    p.least_time = fmin(p.least_time, time_of(&p, c));
-    p.most_time = fmax(p.most_time, time_of(&p, c));
-    p.least_mib = fmin(p.least_mib, mib_of(c));
-    p.most_mib = fmax(p.most_mib, mib_of(c));
+    include(&p.mib, mib_of(&result->best[i]));
+    include(&p.time, time_of(&p, &result->best[i]));
   }
-  widen(&p.least_time, &p.most_time);
-  widen(&p.least_mib, &p.most_mib);
+  widen(&p.mib);
+  widen(&p.time);
   return p;
 }
 
 static double x_of(const struct plot *p, const struct pen_plan_candidate *c) {
-  return left + (mib_of(c) - p->least_mib) / (p->most_mib - p->least_mib) * wide;
+  return pen_svg_at(&p->mib, mib_of(c));
 }
 static double y_of(const struct plot *p, const struct pen_plan_candidate *c) {
-  return top + tall - (time_of(p, c) - p->least_time) / (p->most_time - p->least_time) * tall;
-}
-
-static void write_text(const struct plot *p, double x, double y, const char *anchor,
-                       const char *text) {
-  fprintf(p->out, "<text x=\"%.2f\" y=\"%.2f\" text-anchor=\"%s\">", x, y, anchor);
-  pen_write_xml(p->out, text);
-  fputs("</text>\n", p->out);
+  return pen_svg_at(&p->time, time_of(p, c));
 }
 
 /* ---- frame ---- */
@@ -85,16 +78,16 @@ static void write_text(const struct plot *p, double x, double y, const char *anc
 static void draw_titles(const struct plot *p) {
   const struct pen_topology *t = p->planner->written;
   fputs("<g font-size=\"14\">\n", p->out);
-  write_text(
-      p, margin, 20, "start",
+  pen_svg_text(
+      p->out, margin, 20, 0, "start",
       pen_text("%s: the best %zu of %llu candidates for %s of %llu MiB", t->name, p->result->count,
                (unsigned long long)p->result->total, pen_counted((uint64_t)t->plan_ranks, "rank"),
                (unsigned long long)(p->planner->memory_bytes >> 20)));
   fputs("</g>\n", p->out);
-  write_text(p, margin, 40, "start",
-             "full dot, on the line: no other is faster with as little memory (Pareto front); "
-             "number: see the list below");
-  write_text(p, margin, 56, "start", p->result->because);
+  pen_svg_text(p->out, margin, 40, 0, "start",
+               "full dot, on the line: no other is faster with as little memory (Pareto front); "
+               "number: see the list below");
+  pen_svg_text(p->out, margin, 56, 0, "start", p->result->because);
 }
 
 /* The n-th multiple of the step of a scale, with the digits that tell it from the next. */
@@ -104,20 +97,18 @@ static const char *tick_text(double n, double step) {
 }
 
 static void draw_scales(const struct plot *p) {
-  const double mib = pen_scale_step(p->most_mib - p->least_mib, MEMORY_STEPS),
-               time = pen_scale_step(p->most_time - p->least_time, TIME_STEPS);
-  fprintf(p->out, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" class=\"frame\"/>\n",
-          left, top, wide, tall);
-  for (double n = ceil(p->least_mib / mib); n * mib <= p->most_mib; n++)
-    write_text(p, left + (n * mib - p->least_mib) / (p->most_mib - p->least_mib) * wide,
-               top + tall + line_tall, "middle", tick_text(n, mib));
-  for (double n = ceil(p->least_time / time); n * time <= p->most_time; n++)
-    write_text(p, left - 6,
-               top + tall - (n * time - p->least_time) / (p->most_time - p->least_time) * tall + 4,
-               "end", tick_text(n, time));
-  write_text(p, left + wide / 2, top + tall + 2.2 * line_tall, "middle",
-             "memory of the rank with the most, MiB");
-  write_text(p, left, top - 8, "start", pen_text("time of a step %s", p->unit.name));
+  const double mib = pen_scale_step(p->mib.most - p->mib.least, MEMORY_STEPS),
+               time = pen_scale_step(p->time.most - p->time.least, TIME_STEPS);
+  pen_svg_rectangle(p->out, left, top, wide, tall, " class=\"frame\"");
+  for (double n = ceil(p->mib.least / mib); n * mib <= p->mib.most; n++)
+    pen_svg_text(p->out, pen_svg_at(&p->mib, n * mib), top + tall + line_tall, 0, "middle",
+                 tick_text(n, mib));
+  for (double n = ceil(p->time.least / time); n * time <= p->time.most; n++)
+    pen_svg_text(p->out, left - 6, pen_svg_at(&p->time, n * time) + 4, 0, "end",
+                 tick_text(n, time));
+  pen_svg_text(p->out, left + wide / 2, top + tall + 2.2 * line_tall, 0, "middle",
+               "memory of the rank with the most, MiB");
+  pen_svg_text(p->out, left, top - 8, 0, "start", pen_text("time of a step %s", p->unit.name));
 }
 
 /* ---- front ---- */
@@ -185,7 +176,7 @@ static void draw_labels(const struct plot *p) {
       labelled[j] |= here[j];
       if (here[j]) most = fmax(most, of_x);
     }
-    write_text(p, most + 7, y - 5, "start", numbers_text(here, result->count));
+    pen_svg_text(p->out, most + 7, y - 5, 0, "start", numbers_text(here, result->count));
   }
 }
 
@@ -243,11 +234,12 @@ static void draw_candidates(const struct plot *p) {
   draw_dots(p, true);
   for (size_t i = 0; i < p->result->count; i++) {
     const struct pen_plan_candidate *c = &p->result->best[i];
-    write_text(p, margin, list + (1 + (double)i) * line_tall, "start",
-               pen_text("%zu: %.*g, %.0f MiB: %s", i + 1, digits, time_of(p, c), ceil(mib_of(c)),
-                        settings_text(p, i, false)));
+    pen_svg_text(p->out, margin, list + (1 + (double)i) * line_tall, 0, "start",
+                 pen_text("%zu: %.*g, %.0f MiB: %s", i + 1, digits, time_of(p, c), ceil(mib_of(c)),
+                          settings_text(p, i, false)));
   }
-  write_text(p, margin, list, "start", pen_text("all: %s", *common ? common : "nothing in common"));
+  pen_svg_text(p->out, margin, list, 0, "start",
+               pen_text("all: %s", *common ? common : "nothing in common"));
 }
 
 void pen_plan_print_svg(FILE *out, const struct pen_planner *planner,
@@ -256,16 +248,12 @@ void pen_plan_print_svg(FILE *out, const struct pen_planner *planner,
   const double sentence = margin + character_wide * (double)strlen(result->because),
                width = fmax(left + wide + list_wide, sentence),
                height = top + tall + (6 + (double)result->count) * line_tall;
-  fprintf(out,
-          "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" "
-          "font-family=\"sans-serif\" font-size=\"11\">\n"
-          "<style>.frame{fill:none;stroke:#888}.front{fill:none;stroke:#1b7a55}"
-          ".pareto{fill:#1b7a55}.other{fill:#fff;stroke:#44508f}</style>\n"
-          "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
-          width, height);
+  pen_svg_begin(out, width, height, false, "font-family=\"sans-serif\" font-size=\"11\"",
+                "<style>.frame{fill:none;stroke:#888}.front{fill:none;stroke:#1b7a55}"
+                ".pareto{fill:#1b7a55}.other{fill:#fff;stroke:#44508f}</style>\n");
   draw_titles(&p);
   draw_scales(&p);
   draw_front(&p);
   draw_candidates(&p);
-  fprintf(out, "</svg>\n");
+  pen_svg_end(out);
 }

@@ -5,20 +5,20 @@
 #include <stdint.h>
 
 #include "gen/search/timeline.h"
-
-enum { PEN_SEARCH_LANES = 64 };
+#include "gen/timing/retiming.h"
 
 struct pen_search_noisy {
   const struct pen_search_timeline *timeline;
-  const float (*factor)[PEN_SEARCH_LANES]; /* [cell] of its cost, in each draw */
-  float (*end)[2][PEN_SEARCH_LANES];       /* [cell] accepted, and of the trial */
-  uint8_t *accepted;                       /* [cell] which of the two is accepted */
-  uint32_t *at;                            /* [rank] */
-  uint64_t timed;                          /* cells timed so far */
+  const float (*factor)[PEN_RETIMING_LANES]; /* [cell] of its cost, in each draw */
+  struct pen_retiming trial;                 /* what the last trial has timed */
+  float (*slot)[PEN_RETIMING_LANES]; /* 0; [rank] before its first action; [cell][2] its end:
+                                        accepted, and of the trial */
+  uint8_t *accepted;                 /* [cell] which of the two is accepted */
+  uint64_t timed;                    /* cells timed so far */
 };
 
 struct pen_search_noisy *pen_search_noisy(const struct pen_search_timeline *timeline,
-                                          const float (*factor)[PEN_SEARCH_LANES]);
+                                          const float (*factor)[PEN_RETIMING_LANES]);
 
 void pen_search_noisy_free(struct pen_search_noisy *noisy);
 

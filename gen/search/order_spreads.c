@@ -49,12 +49,11 @@ static const struct pen_search_named *find_best_named(const struct pen_order_tim
 /* `name`: "chosen", or a schedule and its settings, as in "1f1b, warmup 2". */
 static void add_spreads(const struct pen_order_timed *timed, const char *name, uint64_t seed,
                         struct pen_spread *spread) {
-  const struct pen_timing *timing = timed->timing;
   const struct pen_cost_model cost = pen_cost_model_placed(timed->cost, timed->partition);
-  struct pen_retiming *retiming = pen_retiming(
-      timing->whole ? timing->whole_order : timed->order, timing->whole ? timing->whole : timing,
-      timed->partition, timed->training, pen_costs_on_ranks(timed->partition, cost.stage),
-      pen_cost_model_collectives(&cost, timed->partition), cost.overlap);
+  struct pen_retiming *retiming =
+      pen_retiming(timed->order, timed->timing, timed->partition, timed->training,
+                   pen_costs_on_ranks(timed->partition, cost.stage),
+                   pen_cost_model_collectives(&cost, timed->partition), cost.overlap);
   pen_spreads_of(retiming, timed->partition, seed, spread);
   size_t bytes = strcspn(name, ",");
   for (int i = 0; i < PEN_SPREADS; i++) {

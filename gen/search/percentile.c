@@ -27,9 +27,9 @@ enum {
 };
 
 struct pen_search_draws {
-  uint32_t count;                    /* actions */
-  float (*factor)[PEN_SEARCH_LANES]; /* [count] */
-  float *check;                      /* [CHECKS][count] */
+  uint32_t count;                      /* actions */
+  float (*factor)[PEN_RETIMING_LANES]; /* [count] */
+  float *check;                        /* [CHECKS][count] */
 };
 
 struct pen_search_draws *pen_search_draws(const struct pen_partition *partition, uint64_t seed) {
@@ -39,7 +39,7 @@ struct pen_search_draws *pen_search_draws(const struct pen_partition *partition,
   draws->factor = pen_new(draws->count, sizeof *draws->factor);
   draws->check = pen_new((size_t)CHECKS * draws->count, sizeof *draws->check);
   double *z = pen_new(draws->count + 1u, sizeof *z);
-  for (uint32_t draw = 0; draw < CHECKS + PEN_SEARCH_LANES; draw++) {
+  for (uint32_t draw = 0; draw < CHECKS + PEN_RETIMING_LANES; draw++) {
     pen_noise_draw(&noise, partition, FIRST_DRAW + draw, z);
     for (uint32_t i = 0; i < draws->count; i++) {
       float factor = (float)pen_noise_factor(NOISE, z[i]);
@@ -65,9 +65,8 @@ static double percentile_of(struct pen_search_percentile *percentile, const stru
   const struct pen_search_problem *search = percentile->timeline->search;
   const struct pen_search_draws *draws = percentile->draws;
   struct pen_retiming *retiming =
-      pen_retiming(timing->whole ? timing->whole_order : order,
-                   timing->whole ? timing->whole : timing, search->partition, search->training,
-                   search->stage_cost, search->collective_cost, overlap_cost);
+      pen_retiming(order, timing, search->partition, search->training, search->stage_cost,
+                   search->collective_cost, overlap_cost);
   double makespan[CHECKS], *factor = pen_new(retiming->factor_count, sizeof *factor);
   factor[draws->count] = 1;
   for (size_t check = 0; check < CHECKS; check++) {
@@ -114,7 +113,7 @@ struct pen_search_percentile *pen_search_percentile(const struct pen_search_draw
   struct pen_search_percentile *percentile = pen_new(1, sizeof *percentile);
   percentile->draws = draws;
   percentile->timeline = timeline;
-  percentile->noisy = pen_search_noisy(timeline, (const float(*)[PEN_SEARCH_LANES])draws->factor);
+  percentile->noisy = pen_search_noisy(timeline, (const float(*)[PEN_RETIMING_LANES])draws->factor);
   percentile->progress = progress;
   percentile->value = percentile->best_value = INFINITY;
   for (size_t i = 0; i < starts->named_count; i++) {

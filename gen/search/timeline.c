@@ -27,6 +27,7 @@ struct pen_search_timeline *pen_search_timeline(const struct pen_search_problem 
   timeline->held = pen_new(actions + ranks, sizeof *timeline->held);
   timeline->times = pen_new(search->cell_count + 1u, sizeof *timeline->times);
   timeline->trial = pen_new(search->cell_count + 1u, sizeof *timeline->trial);
+  timeline->turn = pen_new(actions, sizeof *timeline->turn);
   timeline->times[search->cell_count].start = -INFINITY;
   timeline->from = pen_new(ranks, sizeof *timeline->from);
   timeline->at = pen_new(ranks, sizeof *timeline->at);
@@ -257,6 +258,8 @@ static bool run_rank(struct pen_search_timeline *timeline, uint32_t rank, double
       timeline->stack[(*stacked)++] = consumer;
     }
   }
+  memcpy(timeline->turn + timeline->turns, list + first, (i - first) * sizeof *list);
+  timeline->turns += i - first;
   timeline->work += i - first;
   timeline->at[rank] = i;
   return true;
@@ -269,6 +272,7 @@ static bool run_from(struct pen_search_timeline *timeline, double since, uint32_
   const struct pen_search_problem *search = timeline->search;
   uint32_t stacked = 0;
   timeline->epoch++;
+  timeline->turns = 0;
   for (uint32_t rank = search->rank_count; rank-- > 0;) {
     timeline->from[rank] = timeline->at[rank] = since < 0       ? 0
                                                 : rank == moved ? from

@@ -37,6 +37,7 @@ struct pen_search_timeline {
   struct pen_search_times *times; /* [cell], and one more that is complete at the start */
   struct pen_search_trial *trial; /* [cell_count + 1] */
   uint32_t *from, *at, *stack;    /* [rank] */
+  uint32_t *turn, turns;          /* the cells that the last trial has timed, in that order */
   uint32_t *waits;                /* [rank] the cell it waits for, or PEN_NONE */
   uint64_t epoch, work;           /* trials so far; actions timed so far */
   uint64_t moves;                 /* that a search has tried */

@@ -135,6 +135,16 @@ double pen_send_cost(const struct pen_partition *partition, const struct pen_sta
   return host && host[from] != host[rank] ? cost[stage].send_host : cost[stage].send;
 }
 
+uint32_t pen_message_stage(const struct pen_partition *partition, const struct pen_compute *action,
+                           int step) {
+  const bool forward = action->kind == PEN_F;
+  const int64_t stage = (int64_t)action->stage + (forward ? step : -step);
+  if (!forward && action->kind != PEN_B && action->kind != PEN_I) return PEN_NONE;
+  if (stage < 0 || stage >= partition->stage_count) return PEN_NONE;
+  return partition->rank_of[stage] != partition->rank_of[action->stage] ? (uint32_t)stage
+                                                                        : PEN_NONE;
+}
+
 double *pen_tied_weight_tail(const struct pen_partition *partition,
                              const struct pen_training *training,
                              const struct pen_stage_cost *cost) {

@@ -43,6 +43,11 @@ const char *pen_cost_unit(const struct pen_topology *topology);
 double pen_send_cost(const struct pen_partition *partition, const struct pen_stage_cost *cost,
                      uint32_t stage, uint32_t rank);
 
+/* The stage on another rank to which the message of an action goes, by `step` 1, or from which one
+ * comes, by -1; PEN_NONE: there is none. */
+uint32_t pen_message_stage(const struct pen_partition *partition, const struct pen_compute *action,
+                           int step);
+
 /* [rank]: the least time from the end of its last action to the end of a training step. */
 double *pen_tied_weight_tail(const struct pen_partition *partition,
                              const struct pen_training *training,

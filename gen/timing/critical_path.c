@@ -48,17 +48,6 @@ static void find_places(struct path_search *search) {
     }
 }
 
-/* The stage on another rank that sends what an action reads, or PEN_NONE. */
-static uint32_t sender_of(const struct path_search *search, uint32_t rank,
-                          const struct pen_compute *action) {
-  uint32_t sender = PEN_NONE;
-  if (action->kind == PEN_F && action->stage > 0) sender = action->stage - 1u;
-  if ((action->kind == PEN_B || action->kind == PEN_I) &&
-      action->stage + 1u < search->partition->stage_count)
-    sender = action->stage + 1u;
-  return sender != PEN_NONE && search->partition->rank_of[sender] != rank ? sender : PEN_NONE;
-}
-
 /* The path step that contains an action: of a pair, from the index of its first. */
 static struct pen_path_step step_at(const struct path_search *search, uint32_t rank,
                                     uint32_t index) {
@@ -79,7 +68,7 @@ static bool find_cause(const struct path_search *search, struct pen_path_step *s
   }
   for (uint32_t index = step->index; index <= step->index + step->pair; index++) {
     const struct pen_compute *action = &search->order->action[step->rank][index];
-    uint32_t sender = sender_of(search, step->rank, action);
+    uint32_t sender = pen_message_stage(search->partition, action, -1);
     if (sender == PEN_NONE) continue;
     size_t cell = (size_t)sender * search->partition->microbatch_count + action->microbatch;
     struct pen_path_step made = step_at(search, search->partition->rank_of[sender],

@@ -126,14 +126,11 @@ static void record_times(struct simulation *run, uint32_t rank, uint32_t index, 
   if (action->kind == PEN_I) run->input_gradient_done[own] = true;
 }
 
-/* Adds the ranks that may wait for an action: those of its neighbours, and its own. */
+/* Adds the ranks that may wait for an action: the receiver of its message, and its own. */
 static void queue_dependents(struct simulation *run, uint32_t rank,
                              const struct pen_compute *action) {
-  const uint32_t *rank_of = run->partition->rank_of;
-  if (action->kind == PEN_F && action->stage + 1u < run->partition->stage_count)
-    queue_if_ready(run, rank_of[action->stage + 1]);
-  if ((action->kind == PEN_B || action->kind == PEN_I) && action->stage > 0)
-    queue_if_ready(run, rank_of[action->stage - 1]);
+  const uint32_t receiver = pen_message_stage(run->partition, action, 1);
+  if (receiver != PEN_NONE) queue_if_ready(run, run->partition->rank_of[receiver]);
   queue_if_ready(run, rank);
 }
 

@@ -9,6 +9,7 @@
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
 #include "gen/schedule/order.h"
+#include "gen/timing/cost.h"
 #include "runtime/plan/plan.h"
 
 static const double microseconds = 1000; /* of a unit of cost */
@@ -69,11 +70,9 @@ static void write_action_events(FILE *out, const struct pen_view *view) {
               "\"dur\":%.3f},\n",
               text, categories[a->kind], rank, second, from * microseconds,
               (to - from) * microseconds);
-      bool forward = a->kind == PEN_F,
-           ends = forward ? a->stage + 1u == partition->stage_count : a->stage == 0;
-      if (a->kind >= PEN_W || ends) continue;
-      uint32_t receiver = forward ? a->stage + 1u : a->stage - 1u;
-      if (partition->rank_of[receiver] == rank) continue;
+      const bool forward = a->kind == PEN_F;
+      const uint32_t receiver = pen_message_stage(partition, a, 1);
+      if (receiver == PEN_NONE) continue;
       const char *name = pen_text("%u%s%u", a->stage, forward ? "SEND_F" : "SEND_B", a->microbatch);
       write_flow(out, name, id++, rank, to, partition->rank_of[receiver],
                  start[!forward][(size_t)receiver * partition->microbatch_count + a->microbatch]);

@@ -31,7 +31,7 @@ static uint64_t draw_curve(const struct pen_drawing *d, uint32_t rank, double ba
       pen_action_times_of(program, view->order->action[rank], view->order->count[rank],
                           view->timing->start[rank], view->timing->end[rank]);
   uint64_t peak = 0, level = 0;
-  fprintf(d->out, "<path d=\"M%.2f %.2f", d->left, base);
+  fprintf(d->out, "<path d=\"M%.2f %.2f", d->time.from, base);
   for (uint32_t action = 0; action < program->action_count; action++) {
     if (ranges.in_use[action] > peak) peak = ranges.in_use[action];
     bool lasts =
@@ -39,10 +39,10 @@ static uint64_t draw_curve(const struct pen_drawing *d, uint32_t rank, double ba
     if (!lasts || ranges.in_use[action] == level)
       continue; /* of several levels at one time, only the last is drawn */
     level = ranges.in_use[action];
-    fprintf(d->out, "H%.2fV%.2f", pen_drawing_x(d, times.start[action]),
+    fprintf(d->out, "H%.2fV%.2f", pen_svg_at(&d->time, times.start[action]),
             base - (double)level * per_byte);
   }
-  fprintf(d->out, "H%.2fV%.2fz\"/>\n", pen_drawing_x(d, view->timing->makespan), base);
+  fprintf(d->out, "H%.2fV%.2fz\"/>\n", pen_svg_at(&d->time, view->timing->makespan), base);
   return peak;
 }
 
@@ -55,10 +55,10 @@ static void draw_bounds(const struct pen_drawing *d, double base, double placed)
   fprintf(d->out,
           "<g stroke=\"#444\" stroke-width=\"0.6\"><line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" "
           "y2=\"%.2f\"/>",
-          d->left, base, d->past, base);
+          d->time.from, base, d->time.to, base);
   fprintf(d->out,
           "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\" stroke-dasharray=\"4 3\"/></g>\n",
-          d->left, placed, d->past, placed);
+          d->time.from, placed, d->time.to, placed);
 }
 
 void pen_draw_memory(const struct pen_drawing *d, double top, double height) {
@@ -69,11 +69,11 @@ void pen_draw_memory(const struct pen_drawing *d, double top, double height) {
   struct byte_unit unit = byte_unit_of(most);
   double per_byte = (height - 2) / (double)most, size = fmin(9, height * 0.8 * every);
   bool lines = height >= 8; /* in lower lanes they would hide the curves */
-  pen_draw_label(d, d->left, top - 5, 11, "start",
-                 pen_text("activations and messages in use%s; %sreserved, at most %.4g %s",
-                          d->rows > 1 ? ", in the whole step" : "", lines ? "dashed: " : "",
-                          (double)most / unit.bytes, unit.name));
-  pen_draw_label(d, d->past + 6, top - 5, 10, "start", pen_text("peak, %s", unit.name));
+  pen_svg_text(d->out, d->time.from, top - 5, 11, "start",
+               pen_text("activations and messages in use%s; %sreserved, at most %.4g %s",
+                        d->rows > 1 ? ", in the whole step" : "", lines ? "dashed: " : "",
+                        (double)most / unit.bytes, unit.name));
+  pen_svg_text(d->out, d->time.to + 6, top - 5, 10, "start", pen_text("peak, %s", unit.name));
   for (uint32_t rank = 0; rank < ranks; rank++) {
     double base = top + (rank + 1) * height,
            placed = base - (double)placed_bytes(d->view, rank) * per_byte;
@@ -82,8 +82,8 @@ void pen_draw_memory(const struct pen_drawing *d, double top, double height) {
     fputs("</g>\n", d->out);
     if (lines) draw_bounds(d, base, placed);
     if (rank % every != 0) continue;
-    pen_draw_label(d, d->left - 6, base - 2, size, "end", pen_text("%u", rank));
-    pen_draw_label(d, d->past + 6, base - 2, size, "start",
-                   pen_text("%.4g", (double)peak / unit.bytes));
+    pen_svg_text(d->out, d->time.from - 6, base - 2, size, "end", pen_text("%u", rank));
+    pen_svg_text(d->out, d->time.to + 6, base - 2, size, "start",
+                 pen_text("%.4g", (double)peak / unit.bytes));
   }
 }

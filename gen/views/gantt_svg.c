@@ -14,9 +14,7 @@
 
 #include "gen/timing/critical_path.h"
 #include "gen/views/chart.h"
-#include "gen/views/gantt_drawing.h"
 #include "gen/views/gantt_memory.h"
-#include "gen/views/views.h"
 #include "gen/timing/cost.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
@@ -57,20 +55,15 @@ static double y_of(const struct pen_drawing *d, uint32_t rank) { return d->top +
 
 /* ---- the actions ---- */
 
-struct action_box {
-  double x, y, w, h;
-};
-
-/* Where an action is drawn: half of its lane when it is one of a pair. */
-static struct action_box box_of(const struct pen_drawing *d, uint32_t rank, uint32_t index) {
+static struct pen_action_box box_of(const struct pen_drawing *d, uint32_t rank, uint32_t index) {
   const struct pen_compute *action = &d->view->order->action[rank][index];
   const struct pen_timing *timing = d->view->timing;
   bool first = action->overlaps && index + 1 < d->view->order->count[rank],
        second = index > 0 && action[-1].overlaps;
-  double x = pen_drawing_x(d, timing->start[rank][index]),
-         w = pen_drawing_x(d, timing->end[rank][index]) - x;
+  double x = pen_svg_at(&d->time, timing->start[rank][index]),
+         w = pen_svg_at(&d->time, timing->end[rank][index]) - x;
   double h = first || second ? d->bar / 2 : d->bar;
-  return (struct action_box){x, y_of(d, rank) + (second ? h : 0), w, h};
+  return (struct pen_action_box){action, x, y_of(d, rank) + (second ? h : 0), w, h};
 }
 
 /* Width of the mark that shows the stage of an action. */
@@ -83,82 +76,57 @@ static int digits_of(uint32_t number) { return snprintf(NULL, 0, "%u", number); 
 /* One font size for all numbers: the largest at which that of the narrowest action fits, within
  * bounds. */
 static double find_font(const struct pen_drawing *d) {
-  const struct pen_order *order = d->view->order;
   double font = fmin(font_most, d->bar * 0.62);
-  for (uint32_t rank = 0; rank < order->rank_count; rank++)
-    for (uint32_t index = 0; index < order->count[rank]; index++) {
-      struct action_box box = box_of(d, rank, index);
-      double fits = fmin((box.w - 2 - mark_wide(d, box.w)) /
-                             (digit_width * digits_of(order->action[rank][index].microbatch)),
-                         box.h * 0.9);
-      if (box.w > 0) font = fmin(font, fits);
-    }
+  for (const struct pen_action_box *box = d->box; box < d->box + d->box_count; box++) {
+    double fits = fmin(
+        (box->w - 2 - mark_wide(d, box->w)) / (digit_width * digits_of(box->action->microbatch)),
+        box->h * 0.9);
+    if (box->w > 0) font = fmin(font, fits);
+  }
   return fmax(font, font_least);
 }
 
 static void draw_kind(const struct pen_drawing *d, int kind) {
-  const struct pen_order *order = d->view->order;
+  const struct pen_action_box *box, *past = d->box + d->box_count;
   fprintf(d->out, "<g fill=\"%s\"%s>\n", kinds[kind].fill,
           d->plain ? " shape-rendering=\"crispEdges\"" : " stroke=\"#fff\" stroke-width=\"0.5\"");
-  for (uint32_t rank = 0; rank < order->rank_count; rank++)
-    for (uint32_t index = 0; index < order->count[rank]; index++) {
-      if (order->action[rank][index].kind != kind) continue;
-      struct action_box box = box_of(d, rank, index);
-      pen_draw_box(d, box.x, box.y, box.w, box.h);
-    }
+  for (box = d->box; box < past; box++)
+    if (box->action->kind == kind) pen_svg_rectangle(d->out, box->x, box->y, box->w, box->h, "");
   fputs("</g>\n", d->out);
   if (d->plain) return;
   fprintf(d->out, "<g fill=\"%s\" font-size=\"%.3g\" text-anchor=\"middle\">\n", kinds[kind].text,
           d->font);
-  for (uint32_t rank = 0; rank < order->rank_count; rank++)
-    for (uint32_t index = 0; index < order->count[rank]; index++) {
-      const struct pen_compute *action = &order->action[rank][index];
-      struct action_box box = box_of(d, rank, index);
-      bool fits = digit_width * d->font * digits_of(action->microbatch) + 1 <= box.w &&
-                  d->font <= box.h && kind <= PEN_W;
-      if (action->kind == kind && fits)
-        fprintf(d->out, "<text x=\"%.2f\" y=\"%.2f\">%u</text>\n",
-                box.x + (box.w + mark_wide(d, box.w)) / 2, box.y + box.h / 2 + d->font * 0.36,
-                action->microbatch);
-    }
+  for (box = d->box; box < past; box++) {
+    const uint32_t number = box->action->microbatch;
+    bool fits = digit_width * d->font * digits_of(number) + 1 <= box->w && d->font <= box->h &&
+                kind <= PEN_W;
+    if (box->action->kind == kind && fits)
+      pen_svg_text(d->out, box->x + (box->w + mark_wide(d, box->w)) / 2,
+                   box->y + box->h / 2 + d->font * 0.36, 0, NULL, pen_text("%u", number));
+  }
   fputs("</g>\n", d->out);
 }
 
 /* Marks show which of the stages of its rank an action belongs to. */
 static void draw_stage_marks(const struct pen_drawing *d) {
-  const struct pen_order *order = d->view->order;
   uint32_t stages = d->view->partition->stages_per_rank;
   if (stages == 1 || d->plain) return;
   fputs("<g fill=\"#000\" fill-opacity=\"0.75\">\n", d->out);
-  for (uint32_t rank = 0; rank < order->rank_count; rank++)
-    for (uint32_t index = 0; index < order->count[rank]; index++) {
-      struct action_box box = box_of(d, rank, index);
-      double h = box.h / stages;
-      pen_draw_box(d, box.x + 0.25, box.y + h * d->local[order->action[rank][index].stage],
-                   mark_wide(d, box.w), h);
-    }
+  for (const struct pen_action_box *box = d->box; box < d->box + d->box_count; box++) {
+    double h = box->h / stages;
+    pen_svg_rectangle(d->out, box->x + 0.25, box->y + h * d->local[box->action->stage],
+                      mark_wide(d, box->w), h, "");
+  }
   fputs("</g>\n", d->out);
 }
 
-static bool has_kind(const struct pen_order *order, int kind) {
-  for (uint32_t rank = 0; rank < order->rank_count; rank++)
-    for (uint32_t index = 0; index < order->count[rank]; index++)
-      if (order->action[rank][index].kind == kind) return true;
+static bool has_kind(const struct pen_drawing *d, int kind) {
+  for (const struct pen_action_box *box = d->box; box < d->box + d->box_count; box++)
+    if (box->action->kind == kind) return true;
   return false;
 }
 
 /* ---- messages and the critical path ---- */
-
-/* The stage that receives the message of an action, or PEN_NONE. */
-static uint32_t receiver_of(const struct pen_view *view, uint32_t rank,
-                            const struct pen_compute *action) {
-  const struct pen_partition *partition = view->partition;
-  uint32_t to = PEN_NONE;
-  if (action->kind == PEN_F && action->stage + 1u < partition->stage_count) to = action->stage + 1u;
-  if ((action->kind == PEN_B || action->kind == PEN_I) && action->stage > 0)
-    to = action->stage - 1u;
-  return to != PEN_NONE && partition->rank_of[to] != rank ? to : PEN_NONE;
-}
 
 static void draw_arrows(const struct pen_drawing *d) {
   const struct pen_view *view = d->view;
@@ -171,16 +139,16 @@ static void draw_arrows(const struct pen_drawing *d) {
   for (uint32_t rank = 0; rank < view->order->rank_count; rank++)
     for (uint32_t index = 0; index < view->order->count[rank]; index++) {
       const struct pen_compute *action = &view->order->action[rank][index];
-      uint32_t to = receiver_of(view, rank, action);
+      uint32_t to = pen_message_stage(view->partition, action, 1);
       double end = view->timing->end[rank][index];
       if (to == PEN_NONE) continue;
       /* From the near quarter of one lane to that of the other, so that no number is crossed. */
       uint32_t receiver = view->partition->rank_of[to];
-      double x = pen_drawing_x(d, end),
-             past = pen_drawing_x(
-                 d, end + pen_send_cost(view->partition, view->cost, action->stage, receiver)),
+      double x = pen_svg_at(&d->time, end),
+             past = pen_svg_at(&d->time, end + pen_send_cost(view->partition, view->cost,
+                                                             action->stage, receiver)),
              near = d->bar * (receiver > rank ? 0.75 : 0.25);
-      pen_draw_line(d, x, y_of(d, rank) + near, past, y_of(d, receiver) + d->bar - near);
+      pen_svg_line(d->out, x, y_of(d, rank) + near, past, y_of(d, receiver) + d->bar - near);
     }
   fputs("</g>\n", d->out);
 }
@@ -192,12 +160,12 @@ static void draw_critical(const struct pen_drawing *d) {
   fputs("<g fill=\"none\" stroke=\"#000\" stroke-width=\"1.4\">\n", d->out);
   for (size_t i = 0; i < path->count; i++) {
     const struct pen_path_step *step = &path->step[i];
-    pen_draw_box(d, pen_drawing_x(d, step->start), y_of(d, step->rank),
-                 pen_drawing_x(d, step->end) - pen_drawing_x(d, step->start), d->bar);
+    const double x = pen_svg_at(&d->time, step->start), w = pen_svg_at(&d->time, step->end) - x;
+    pen_svg_rectangle(d->out, x, y_of(d, step->rank), w, d->bar, "");
     if (i > 0 && step->rank != path->step[i - 1].rank)
-      pen_draw_line(d, pen_drawing_x(d, path->step[i - 1].end),
-                    y_of(d, path->step[i - 1].rank) + d->bar / 2, pen_drawing_x(d, step->start),
-                    y_of(d, step->rank) + d->bar / 2);
+      pen_svg_line(d->out, pen_svg_at(&d->time, path->step[i - 1].end),
+                   y_of(d, path->step[i - 1].rank) + d->bar / 2, x,
+                   y_of(d, step->rank) + d->bar / 2);
   }
   fputs("</g>\n", d->out);
 }
@@ -208,9 +176,9 @@ static void draw_critical(const struct pen_drawing *d) {
 static double draw_meaning(const struct pen_drawing *d, double x, double y, const char *attributes,
                            const char *meaning) {
   fprintf(d->out, "<g %s>", attributes);
-  pen_draw_box(d, x, y - 9, 14, 10);
+  pen_svg_rectangle(d->out, x, y - 9, 14, 10, "");
   fputs("</g>\n", d->out);
-  pen_draw_label(d, x + 18, y, 11, "start", meaning);
+  pen_svg_text(d->out, x + 18, y, 11, "start", meaning);
   return x + 32 + 6.5 * (double)strlen(meaning); /* wide enough for a wide font */
 }
 
@@ -219,7 +187,7 @@ static void draw_legend(const struct pen_drawing *d, double y) {
   const char *rest = "";
   double x = left;
   for (int kind = 0; kind < KINDS; kind++)
-    if (has_kind(d->view->order, kind))
+    if (has_kind(d, kind))
       x = draw_meaning(d, x, y, pen_text("fill=\"%s\"", kinds[kind].fill), kinds[kind].meaning);
   draw_meaning(d, x, y, pen_text("stroke=\"#999\" stroke-width=\"0.5\" fill=\"%s\"", idle_fill),
                "idle");
@@ -229,30 +197,30 @@ static void draw_legend(const struct pen_drawing *d, double y) {
   if (d->rows > 1) rest = pen_text("%s; the step goes on from row to row", rest);
   if (d->view->arrows) rest = pen_text("%s; arrows: messages", rest);
   if (d->view->critical) rest = pen_text("%s; framed: critical path", rest);
-  if (*rest) pen_draw_label(d, left, y + 16, 11, "start", rest + strlen("; "));
+  if (*rest) pen_svg_text(d->out, left, y + 16, 11, "start", rest + strlen("; "));
 }
 
 static void draw_lanes(const struct pen_drawing *d) {
   fprintf(d->out, "<g fill=\"%s\">\n", idle_fill);
   for (uint32_t rank = 0; rank < d->view->plan->rank_count; rank++)
-    pen_draw_box(d, left, y_of(d, rank), d->past - left, d->bar);
+    pen_svg_rectangle(d->out, left, y_of(d, rank), d->time.to - left, d->bar, "");
   fputs("</g>\n", d->out);
 }
 
 /* A line where the lower bound of the makespan ends. */
 static void draw_bound(const struct pen_drawing *d) {
-  const double x = pen_drawing_x(d, d->view->bound);
+  const double x = pen_svg_at(&d->time, d->view->bound);
   if (!(d->view->bound > 0)) return;
   fputs("<g class=\"bound\" stroke=\"#d01c1c\" stroke-width=\"1.6\" stroke-dasharray=\"6 3\">",
         d->out);
-  pen_draw_line(d, x, d->top - 3, x, y_of(d, d->view->plan->rank_count) + 2);
+  pen_svg_line(d->out, x, d->top - 3, x, y_of(d, d->view->plan->rank_count) + 2);
   fputs("</g>\n", d->out);
 }
 
 static void draw_step(const struct pen_drawing *d) {
   draw_lanes(d);
   for (int kind = 0; kind < KINDS; kind++)
-    if (has_kind(d->view->order, kind)) draw_kind(d, kind);
+    if (has_kind(d, kind)) draw_kind(d, kind);
   draw_stage_marks(d);
   if (d->view->arrows) draw_arrows(d);
   if (d->view->critical) draw_critical(d);
@@ -267,7 +235,7 @@ struct chart_row {
 };
 
 static struct chart_row row_of(const struct pen_drawing *d, uint32_t index) {
-  const double wide = (d->past - left) / d->rows,
+  const double wide = (d->time.to - left) / d->rows,
                tall = y_of(d, d->view->plan->rank_count) - d->top + axis_tall;
   return (struct chart_row){left + index * wide, left + (index + 1) * wide, d->top + index * tall};
 }
@@ -276,27 +244,28 @@ static void draw_rank_numbers(const struct pen_drawing *d, const struct chart_ro
   const uint32_t every = (uint32_t)ceil(9 / d->lane);
   const double size = fmin(11, d->bar * 0.8 * every);
   for (uint32_t rank = 0; rank < d->view->plan->rank_count; rank += every)
-    pen_draw_label(d, left - 6, row->y + rank * d->lane + d->bar / 2 + size * 0.36, size, "end",
-                   pen_text("%u", rank));
+    pen_svg_text(d->out, left - 6, row->y + rank * d->lane + d->bar / 2 + size * 0.36, size, "end",
+                 pen_text("%u", rank));
 }
 
 /* The time axis: ticks at round numbers. */
 static void draw_axis(const struct pen_drawing *d, const struct chart_row *row, double y) {
   const struct pen_time_unit unit = pen_time_unit_of(d->view->timing->makespan, d->view->unit);
   const double span = d->view->timing->makespan / unit.size,
-               step = pen_scale_step(span, (int)((d->past - left) / 70)), shift = left - row->begin;
+               step = pen_scale_step(span, (int)((d->time.to - left) / 70)),
+               shift = left - row->begin;
   double first = 0;
-  while (pen_drawing_x(d, first * step * unit.size) < row->begin - 0.01) first++;
+  while (pen_svg_at(&d->time, first * step * unit.size) < row->begin - 0.01) first++;
   fputs("<g stroke=\"#000\" stroke-width=\"0.8\">\n", d->out);
-  pen_draw_line(d, left, y, row->past + shift, y);
+  pen_svg_line(d->out, left, y, row->past + shift, y);
   for (int drawn = 0; drawn < 2; drawn++) {
     for (double tick = first; tick * step <= span * (1 + 1e-9); tick++) {
-      const double x = pen_drawing_x(d, tick * step * unit.size);
+      const double x = pen_svg_at(&d->time, tick * step * unit.size);
       if (x > row->past + 0.01) break;
       if (drawn == 0)
-        pen_draw_line(d, x + shift, y, x + shift, y + 4);
+        pen_svg_line(d->out, x + shift, y, x + shift, y + 4);
       else
-        pen_draw_label(d, x + shift, y + 14, 10, "middle", pen_text("%.6g", tick * step));
+        pen_svg_text(d->out, x + shift, y + 14, 10, "middle", pen_text("%.6g", tick * step));
     }
     if (drawn == 0) fputs("</g>\n", d->out);
   }
@@ -306,22 +275,22 @@ static void draw_row(const struct pen_drawing *d, uint32_t index) {
   const struct chart_row row = row_of(d, index);
   const struct pen_time_unit unit = pen_time_unit_of(d->view->timing->makespan, d->view->unit);
   const double tall = y_of(d, d->view->plan->rank_count) - d->top,
-               bound = pen_drawing_x(d, d->view->bound), above = 4;
+               bound = pen_svg_at(&d->time, d->view->bound), above = 4;
   if (d->rows > 1)
     fprintf(d->out,
             "<svg x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" "
             "viewBox=\"%.2f %.2f %.2f %.2f\"><use href=\"#step\"/></svg>\n",
             left, row.y - above, row.past - row.begin, tall + above, row.begin, d->top - above,
             row.past - row.begin, tall + above);
-  pen_draw_label(d, left - 6, row.y - 4, 10, "end", "rank");
+  pen_svg_text(d->out, left - 6, row.y - 4, 10, "end", "rank");
   draw_rank_numbers(d, &row);
   draw_axis(d, &row, row.y + tall + 2);
   if (d->view->bound > 0 && bound >= row.begin && (bound < row.past || index + 1 == d->rows))
-    pen_draw_label(d, bound + left - row.begin, row.y - 6, 10, "end",
-                   pen_text("lower bound %.6g", d->view->bound / unit.size));
+    pen_svg_text(d->out, bound + left - row.begin, row.y - 6, 10, "end",
+                 pen_text("lower bound %.6g", d->view->bound / unit.size));
   if (index + 1 == d->rows)
-    pen_draw_label(d, row.past + left - row.begin, row.y + tall + 29, 10, "end",
-                   pen_text("time, %s", unit.name));
+    pen_svg_text(d->out, row.past + left - row.begin, row.y + tall + 29, 10, "end",
+                 pen_text("time, %s", unit.name));
 }
 
 /* ---- the drawing ---- */
@@ -336,7 +305,7 @@ static struct pen_drawing drawing_of(FILE *out, const struct pen_view *view) {
   struct pen_drawing d = {.view = view,
                           .out = out,
                           .local = pen_local_stages(view->partition),
-                          .left = left,
+                          .time = {0, view->timing->makespan, left, left},
                           .top = top,
                           .rows = 1};
   uint32_t most = 1;
@@ -347,9 +316,14 @@ static struct pen_drawing drawing_of(FILE *out, const struct pen_view *view) {
     d.rows = (uint32_t)fmin(ROWS_MOST, ceil(wide / row_wide));
     d.plain = d.rows * row_wide / most < plain_wide;
   }
-  d.past = left + (d.rows > 1 ? d.rows * row_wide : fmax(chart_least, wide));
+  d.time.to = left + (d.rows > 1 ? d.rows * row_wide : fmax(chart_least, wide));
   d.lane = lane_height(d.rows > 1 ? row_lane_tall : lane_tall, lane_least, ranks);
   d.bar = d.lane > 8 ? d.lane - 2 : d.lane * 0.85;
+  struct pen_action_box *box = pen_new((size_t)ranks * most, sizeof *box);
+  for (uint32_t rank = 0; rank < ranks; rank++)
+    for (uint32_t index = 0; index < view->order->count[rank]; index++)
+      box[d.box_count++] = box_of(&d, rank, index);
+  d.box = box;
   d.font = find_font(&d);
   return d;
 }
@@ -358,17 +332,16 @@ static void draw_titles(const struct pen_drawing *d) {
   const struct pen_plan *plan = d->view->plan;
   const struct pen_timing *timing = d->view->timing;
   const struct pen_time_unit unit = pen_time_unit_of(timing->makespan, d->view->unit);
-  pen_draw_label(
-      d, left, 20, 14, "start",
+  pen_svg_text(
+      d->out, left, 20, 14, "start",
       pen_text("%s: %s, %s × %s, %s", plan->name, plan->schedule,
                pen_counted(plan->rank_count, "rank"), pen_counted(plan->stages_per_rank, "stage"),
                pen_counted(plan->microbatch_count, "microbatch")));
-  pen_draw_label(
-      d, left, 37, 11, "start",
-      pen_text("makespan %.4g (%s), bubble %.2f %%, idle %.2f %%, %.2f %% above the "
-               "lower bound",
-               timing->makespan / unit.size, unit.name, 100 * timing->bubble,
-               100 * timing->idle_share, 100 * pen_gap(timing->makespan, d->view->bound)));
+  pen_svg_text(d->out, left, 37, 11, "start",
+               pen_text("makespan %.4g (%s), bubble %.2f %%, idle %.2f %%, %.2f %% above the "
+                        "lower bound",
+                        timing->makespan / unit.size, unit.name, 100 * timing->bubble,
+                        100 * timing->idle_share, 100 * pen_gap(timing->makespan, d->view->bound)));
   draw_legend(d, 56);
 }
 
@@ -377,21 +350,16 @@ void pen_gantt_svg(FILE *out, const struct pen_view *view) {
   const struct chart_row last = row_of(&d, d.rows - 1);
   const uint32_t ranks = view->plan->rank_count;
   struct pen_drawing page = d; /* the whole step in the width of a row */
-  page.past = left + last.past - last.begin;
+  page.time.to = left + last.past - last.begin;
   const double memory = last.y + ranks * d.lane + 50,
                memory_lane = lane_height(memory_tall, memory_least, ranks),
-               height = memory + memory_lane * ranks + 10, width = page.past + right;
-  fprintf(out,
-          "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 "
-          "%.0f %.0f\""
-          " font-family=\"Helvetica, Arial, sans-serif\">\n<rect width=\"100%%\" height=\"100%%\" "
-          "fill=\"#fff\"/>\n",
-          width, height, width, height);
+               height = memory + memory_lane * ranks + 10, width = page.time.to + right;
+  pen_svg_begin(out, width, height, true, "font-family=\"Helvetica, Arial, sans-serif\"", "");
   draw_titles(&d);
   if (d.rows > 1) fputs("<defs><g id=\"step\">\n", out);
   draw_step(&d);
   if (d.rows > 1) fputs("</g></defs>\n", out);
   for (uint32_t row = 0; row < d.rows; row++) draw_row(&d, row);
   pen_draw_memory(&page, memory, memory_lane);
-  fputs("</svg>\n", out);
+  pen_svg_end(out);
 }

@@ -3,8 +3,6 @@ libgen_a_SOURCES += \
   %reldir%/chart.c \
   %reldir%/chart.h \
   %reldir%/chrome_trace.c \
-  %reldir%/gantt_drawing.c \
-  %reldir%/gantt_drawing.h \
   %reldir%/gantt_memory.c \
   %reldir%/gantt_memory.h \
   %reldir%/gantt_svg.c \
@@ -16,6 +14,8 @@ libgen_a_SOURCES += \
   %reldir%/report_json.h \
   %reldir%/shapes_json.c \
   %reldir%/shapes_json.h \
+  %reldir%/svg.c \
+  %reldir%/svg.h \
   %reldir%/terminal.c \
   %reldir%/terminal.h \
   %reldir%/torch_comms.c \

@@ -5,8 +5,7 @@
  * computes no times.
  *
  *   gantt_text.c    --print=text: a Gantt chart in characters
- *   gantt_svg.c     --print=svg: a Gantt chart (gantt_drawing.c) with the memory of each rank
- *                   (gantt_memory.c)
+ *   gantt_svg.c     --print=svg: a Gantt chart with the memory of each rank (gantt_memory.c, svg.c)
  *   chrome_trace.c  --print=trace: the step as a Chrome trace
  *   torch_comms.c   --print=csv-comms: the actions in PyTorch's notation
  *   memory_map.c    --print=memory: the buffers of each arena over time

@@ -10,7 +10,7 @@
 #include "gen/timing/robustness.h"
 #include "tests/support/plans.h"
 
-enum { LANES = PEN_SEARCH_LANES };
+enum { LANES = PEN_RETIMING_LANES };
 
 static struct pen_stage_cost *drawn_costs(uint32_t stages, uint64_t *seed) {
   struct pen_stage_cost *cost = pen_new(stages, sizeof *cost);

@@ -20,10 +20,8 @@ struct retiming_case {
 };
 
 static struct pen_retiming *retiming_of(const struct retiming_case *c) {
-  const struct pen_timing *timing = c->timing;
-  return pen_retiming(timing->whole ? timing->whole_order : c->order,
-                      timing->whole ? timing->whole : timing, c->partition, &c->training, c->cost,
-                      c->collective_cost, c->overlap);
+  return pen_retiming(c->order, c->timing, c->partition, &c->training, c->cost, c->collective_cost,
+                      c->overlap);
 }
 
 /* A schedule, with pairs or not, with whole costs or none, and with replicas or not. */
