@@ -1,12 +1,12 @@
 /* trial.c: the passes from the topology of a candidate to the time of its step; those of
- * gen/pipeline.c without lowering and layout. */
+ * gen/pipeline/pipeline.c without lowering and layout. */
 #include "gen/model/model.h"
 #include "gen/planner/trial.h"
 
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/model/units.h"
-#include "gen/pipeline.h"
+#include "gen/pipeline/pipeline.h"
 #include "gen/schedule/schedule.h"
 
 /* Whether two inner stages differ in the names and blocks of their values alone. */

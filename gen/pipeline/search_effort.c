@@ -1,5 +1,5 @@
 /* search_effort.c: how much the schedule search may do (see search_effort.h). */
-#include "gen/search_effort.h"
+#include "gen/pipeline/search_effort.h"
 
 struct pen_search_effort pen_search_effort_of(const struct pen_generator_options *options,
                                               const struct pen_topology *topology) {

@@ -4,8 +4,8 @@
 #define PEN_CHOOSE_RECOMPUTE_H
 
 #include "gen/joint/joint.h"
-#include "gen/options.h"
-#include "gen/output.h"
+#include "gen/pipeline/options.h"
+#include "gen/pipeline/output.h"
 #include "gen/topology/topology.h"
 
 /* The passes up to layout: the plan of a topology without "auto"; `measured` (null: none): the

@@ -2,7 +2,7 @@
 #ifndef PEN_SEARCH_EFFORT_H
 #define PEN_SEARCH_EFFORT_H
 
-#include "gen/options.h"
+#include "gen/pipeline/options.h"
 #include "gen/search/search.h"
 #include "gen/topology/topology.h"
 

@@ -2,9 +2,9 @@
 #ifndef PEN_PLAN_JOINTLY_H
 #define PEN_PLAN_JOINTLY_H
 
-#include "gen/choose_recompute.h"
-#include "gen/options.h"
-#include "gen/output.h"
+#include "gen/pipeline/choose_recompute.h"
+#include "gen/pipeline/options.h"
+#include "gen/pipeline/output.h"
 #include "gen/topology/topology.h"
 
 /* The plan with the best choice found. Fails (78) with --actions. */

@@ -6,7 +6,7 @@
  * costs of the actions, so with one stage a rank the first levels that fit have the least makespan.
  * With several stages some levels may then be higher than they need be: each stage in turn is given
  * a lower level where its rank still fits. Each trial lays out the whole plan: bytes are exact. */
-#include "gen/choose_recompute.h"
+#include "gen/pipeline/choose_recompute.h"
 
 #include <string.h>
 

@@ -1,12 +1,12 @@
 /* plan_jointly.c: calls gen/joint/, which has trial plans laid out by the passes of the pipeline.
  */
-#include "gen/plan_jointly.h"
+#include "gen/pipeline/plan_jointly.h"
 
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/base/pass_times.h"
 #include "gen/joint/joint.h"
-#include "gen/search_effort.h"
+#include "gen/pipeline/search_effort.h"
 #include "gen/topology/message.h"
 #include "runtime/plan/plan.h"
 

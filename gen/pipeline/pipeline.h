@@ -23,8 +23,8 @@
 #ifndef PEN_PIPELINE_H
 #define PEN_PIPELINE_H
 
-#include "gen/options.h"
-#include "gen/output.h"
+#include "gen/pipeline/options.h"
+#include "gen/pipeline/output.h"
 #include "gen/partition/partition.h"
 #include "gen/topology/topology.h"
 
