@@ -1,7 +1,5 @@
 # gen/pipeline: from the command line to the plans and what is written of them
 libgen_a_SOURCES += \
-  %reldir%/choose_recompute.c \
-  %reldir%/choose_recompute.h \
   %reldir%/generate.c \
   %reldir%/generate.h \
   %reldir%/given_actions.c \
@@ -14,8 +12,4 @@ libgen_a_SOURCES += \
   %reldir%/output.c \
   %reldir%/output.h \
   %reldir%/pipeline.c \
-  %reldir%/pipeline.h \
-  %reldir%/plan_jointly.c \
-  %reldir%/plan_jointly.h \
-  %reldir%/search_effort.c \
-  %reldir%/search_effort.h
+  %reldir%/pipeline.h
