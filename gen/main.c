@@ -2,8 +2,8 @@
 #include "config.h"
 
 #include "gen/base/arena.h"
-#include "gen/generate.h"
-#include "gen/options.h"
+#include "gen/pipeline/generate.h"
+#include "gen/pipeline/options.h"
 #include "gen/topology/defaults.h"
 
 #ifndef PEN_AUTO_DEVICE /* the tests' generator defines it as PEN_DEVICE_CPU */

@@ -20,7 +20,7 @@ MAINTAINERCLEANFILES = $(dist_man_MANS)
 # The program is an order-only prerequisite: it is always newer than a manual of the tarball, which is up to date nevertheless.
 MANUAL_TABLES = \
   gen/base/version.h \
-  gen/options.def \
+  gen/pipeline/options.def \
   gen/planner/options.def \
   gen/timing/collective_kinds.def \
   gen/topology/families.def \

@@ -20,7 +20,7 @@ order='
   runtime/plan runtime/base runtime/data runtime/storage runtime/comm runtime/observe runtime/exec runtime/device runtime/control
   runtime/rank runtime/supervise runtime/commands runtime
   gen/base gen/topology gen/model gen/families gen/partition gen/schedule gen/timing gen/lower gen/layout gen/search gen/joint
-  gen/verify gen/emit gen/views gen gen/planner
+  gen/verify gen/emit gen/views gen/pipeline gen gen/planner
   tools/bench tools/convert tools/tokens tools'
 # Folders that see less than what is before them, or each other: FOLDER=PREFIX,PREFIX...
 only='

@@ -193,7 +193,7 @@ static void print_prints(const char *argument) {
   (void)argument;
   printf(".Bl -tag -width Ds\n");
 #define PEN_PRINT(name, meaning) print_row(name, meaning, "");
-#include "gen/options.def"
+#include "gen/pipeline/options.def"
   print_list_end();
 }
 
@@ -216,7 +216,7 @@ static void print_program_option(char letter, const char *name, const char *argu
 static void print_generator_options(void) {
 #define PEN_OPTION(field, letter, name, type, least, argument, default_value, meaning) \
   print_program_option(letter, name, argument, default_value, meaning);
-#include "gen/options.def"
+#include "gen/pipeline/options.def"
 }
 
 enum {

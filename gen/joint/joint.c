@@ -18,6 +18,7 @@
 #include "gen/base/pass_times.h"
 #include "gen/families/families.h"
 #include "gen/joint/internal.h"
+#include "gen/layout/draft.h"
 #include "gen/model/units.h"
 #include "gen/partition/block_cost.h"
 #include "gen/schedule/schedule.h"
@@ -49,6 +50,18 @@ bool pen_joint_applies(const struct pen_topology *t) {
   return pen_partition_is_joint(t) ||
          (any && t->trains && t->memory_limit_mib &&
           pen_schedule_of(t->pipeline_schedule)->given != PEN_GIVEN_BY_FILE);
+}
+
+const struct pen_topology *pen_joint_topology(const struct pen_topology *topology,
+                                              const struct pen_joint_choice *choice) {
+  struct pen_topology *chosen = pen_new(1, sizeof *chosen);
+  const size_t stages = topology->memory_recompute.count;
+  int *value = pen_new(stages + 1, sizeof *value);
+  *chosen = *topology;
+  for (size_t s = 0; s < stages; s++) value[s] = choice->recompute[s];
+  chosen->memory_recompute.value = value;
+  chosen->pipeline_placement = choice->placement;
+  return chosen;
 }
 
 /* ---- the task ---- */
@@ -163,6 +176,24 @@ static struct pen_joint_choice choice_of(const struct best_choice *b, const stru
           b->searches ? pen_joint_search(j, c->placed, c->placement, &c->cut, &c->order) : NULL};
 }
 
+/* Lays out the plan of a choice and fills arena_bytes[rank]. */
+static void lay_out(const struct pen_joint_input *input, const struct pen_joint_choice *choice,
+                    uint64_t *arena_bytes) {
+  struct pen_arena_mark *mark = pen_arena_mark();
+  const struct pen_cost_source source = {pen_joint_topology(input->topology, choice),
+                                         input->measured};
+  const struct pen_draft draft = pen_draft(&source, choice->first_block, false);
+  const struct pen_placed_order order = {
+      .order = choice->search ? choice->search->order : pen_draft_compose(&draft),
+      .topology = source.topology,
+      .partition = draft.bucket->partition};
+  const struct pen_plan *plan = pen_draft_lay_out(&draft, &order).plan;
+  pen_draft_check_overlap(&draft, order.order);
+  for (uint32_t rank = 0; rank < plan->rank_count; rank++)
+    arena_bytes[rank] = plan->memory[rank].arena_bytes;
+  pen_arena_release(mark);
+}
+
 /* The bytes by which a choice exceeds the limit, by its layout. */
 static double measure_excess(const struct best_choice *b, const struct candidate *c) {
   struct pen_joint *j = b->joint;
@@ -170,7 +201,7 @@ static double measure_excess(const struct best_choice *b, const struct candidate
   uint64_t *bytes = pen_new(j->rank_count, sizeof *bytes);
   const struct pen_joint_choice choice = choice_of(b, c);
   const struct pen_order *order = choice.search ? choice.search->order : c->order.order;
-  b->input->lay_out(b->input->context, &choice, bytes);
+  lay_out(b->input, &choice, bytes);
   pen_pass("joint");
   double excess = pen_joint_calibrate(j, c->placed, &c->cut, order, bytes);
   for (uint32_t rank = 0; rank < j->rank_count; rank++)

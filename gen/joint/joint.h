@@ -24,24 +24,22 @@
 #include "gen/topology/topology.h"
 
 struct pen_joint_choice {
-  const uint32_t *first_block; /* [stage] */
+  const uint32_t *first_block; /* [stage] NULL: as the topology divides the model */
   const uint8_t *recompute;    /* [stage] enum pen_recompute_kind */
   enum pen_placement placement;
   const struct pen_search *search; /* with the schedule "search": the order; else NULL */
   bool goes_on; /* pipeline.objective is "p99": the search (gen/search/) goes on from that order */
 };
 
-/* Lays out the plan of a choice and fills arena_bytes[rank]. */
-typedef void pen_joint_lay_out(const void *context, const struct pen_joint_choice *choice,
-                               uint64_t *arena_bytes);
-
 struct pen_joint_input {
   const struct pen_topology *topology;
   const struct pen_measured *measured; /* the costs of a file, for any cut; NULL: the topology's */
   struct pen_search_effort effort;
-  pen_joint_lay_out *lay_out;
-  const void *context; /* of lay_out */
 };
+
+/* The topology with the placement of a choice and what its stages recompute. */
+const struct pen_topology *pen_joint_topology(const struct pen_topology *topology,
+                                              const struct pen_joint_choice *choice);
 
 /* Whether the topology leaves something to this pass. */
 bool pen_joint_applies(const struct pen_topology *topology);

@@ -8,6 +8,7 @@
  *   activations.c    the buffers of a rank as rectangles (bytes x actions), packed by pack.c
  *   strategy.c       which of the ways to pack a rank is tried, and how long
  *   persistent.c     weights, gradients, moments, constants; device_state.c for devices
+ *   draft.c          all passes from partition to layout, around the choice of an order
  *   tables.c         the plan's tables; checkpoint_files.c the headers of the checkpoint files
  */
 #ifndef PEN_LAYOUT_H

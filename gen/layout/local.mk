@@ -10,6 +10,8 @@ libgen_a_SOURCES += \
   %reldir%/checkpoint_files.h \
   %reldir%/device_state.c \
   %reldir%/device_state.h \
+  %reldir%/draft.c \
+  %reldir%/draft.h \
   %reldir%/graph_equal.c \
   %reldir%/graph_equal.h \
   %reldir%/internal.h \

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "gen/base/arena.h"
-#include "gen/pipeline.h"
+#include "gen/pipeline/pipeline.h"
 #include "gen/planner/reason.h"
 #include "gen/planner/trial.h"
 #include "gen/planner/write_topology.h"

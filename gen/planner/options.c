@@ -6,7 +6,7 @@
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/base/version.h"
-#include "gen/options.h"
+#include "gen/pipeline/options.h"
 
 static const struct pen_option_choice prints[] = {
 #define PEN_PRINT(name, meaning) {name, meaning},

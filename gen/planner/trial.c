@@ -1,12 +1,12 @@
 /* trial.c: the passes from the topology of a candidate to the time of its step; those of
- * gen/pipeline.c without lowering and layout. */
+ * gen/layout/draft.c without lowering and layout. */
 #include "gen/model/model.h"
 #include "gen/planner/trial.h"
 
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
+#include "gen/layout/draft.h"
 #include "gen/model/units.h"
-#include "gen/pipeline.h"
 #include "gen/schedule/schedule.h"
 
 /* Whether two inner stages differ in the names and blocks of their values alone. */
@@ -51,7 +51,7 @@ static struct pen_graph *const *graphs_of(const struct pen_topology *topology,
 struct pen_trial pen_trial_costs(const struct pen_topology *topology,
                                  const struct pen_measured *measured) {
   if (measured) pen_measured_check(measured, topology);
-  const struct pen_partition *partition = pen_pipeline_partition(topology);
+  const struct pen_partition *partition = pen_divide(topology, NULL);
   const bool by_name = measured || topology->model_frozen.count; /* weights of each block */
   struct pen_graph *const *graph = graphs_of(topology, &partition->stages, by_name);
   const struct pen_cost_model cost = pen_cost_model(topology, partition, graph, measured);

@@ -11,43 +11,28 @@
 #include "gen/base/error.h"
 #include "gen/base/pass_times.h"
 #include "gen/layout/layout.h"
-#include "gen/lower/profiles.h"
 
 enum { ATTEMPTS_MAX = 6 };
 
 static const struct pen_search *search_once(const struct pen_search_input *input,
                                             const double *slack) {
   pen_pass("search");
-  return pen_search(input->topology, input->partition, input->training, input->own, input->cost,
+  const struct pen_bucket *b = input->draft->bucket;
+  return pen_search(b->topology, b->partition, b->training, b->own, &input->draft->cost,
                     &input->effort, input->known, slack);
-}
-
-/* The passes from the order of `search` to its plan. */
-static const struct pen_plan *lay_out_order(const struct pen_search_input *input,
-                                            const struct pen_search_result *result) {
-  const struct pen_order *order = result->search->order;
-  const struct pen_cost_model cost = pen_cost_model_placed(input->cost, result->partition);
-  pen_pass("simulate");
-  const struct pen_timing *timing =
-      pen_cost_model_time(&cost, order, result->partition, input->training, PEN_TRAIN, false);
-  pen_pass("lower");
-  struct pen_lowered *lowered =
-      pen_lower(order, result->partition, input->training, timing, PEN_TRAIN);
-  const struct pen_bucket bucket = {result->topology, result->partition, input->training,
-                                    input->own,       input->eval,       lowered};
-  const struct pen_profile_inputs profiles = pen_profiles_of(&bucket, 1);
-  pen_pass("layout");
-  return pen_layout(result->topology, result->partition, profiles.profile, profiles.count);
 }
 
 static struct pen_search_result place_order(const struct pen_search_input *input,
                                             const struct pen_search *search) {
+  const struct pen_bucket *b = input->draft->bucket;
   struct pen_topology *topology = pen_new(1, sizeof *topology);
-  *topology = *input->topology;
+  *topology = *b->topology;
   topology->pipeline_placement = search->placement;
   return (struct pen_search_result){
-      search, topology,
-      pen_partition_placed(input->partition, search->placement == PEN_PLACEMENT_V)};
+      search,
+      {.order = search->order,
+       .topology = topology,
+       .partition = pen_partition_placed(b->partition, search->placement == PEN_PLACEMENT_V)}};
 }
 
 /* Whether an arena exceeds the limit. Adds the excess of each rank, times `factor`, to slack. */
@@ -73,26 +58,28 @@ static _Noreturn void fail_search(const struct pen_topology *topology,
 }
 
 struct pen_search_result pen_search_pass(const struct pen_search_input *input) {
-  const struct pen_topology *topology = input->topology;
+  const struct pen_topology *topology = input->draft->bucket->topology;
+  const struct pen_partition *partition = input->draft->bucket->partition;
+  const struct pen_cost_model *cost = &input->draft->cost;
   bool in_bytes = topology->memory_limit_mib && !topology->has_pipeline_live_limit, found = false;
-  double *slack = pen_new(input->partition->rank_count, sizeof *slack);
+  double *slack = pen_new(partition->rank_count, sizeof *slack);
   const struct pen_search *first = NULL, *search = NULL;
   const struct pen_plan *plan = NULL;
   struct pen_search_result result = {.search = NULL};
-  if (!pen_search_can_time(input->partition, input->cost->stage)) pen_cost_model_fail(input->cost);
+  if (!pen_search_can_time(partition, cost->stage)) pen_cost_model_fail(cost);
   for (int attempt = 1; attempt <= ATTEMPTS_MAX && !found; attempt++) {
     search = search_once(input, slack);
     if (!first) first = search;
     if (!search->order) break;
     result = place_order(input, search);
-    if (in_bytes) plan = lay_out_order(input, &result);
+    if (in_bytes) plan = pen_draft_lay_out(input->draft, &result.order).plan;
     found = !in_bytes || !exceeds_limit(plan, topology->memory_limit_mib, slack, attempt);
   }
   for (size_t i = 0; in_bytes && i < search->named_count; i++) {
     if (found && !pen_search_is_better(search, &search->named[i])) break;
     struct pen_search_result named =
         place_order(input, pen_search_with_named(search, &search->named[i]));
-    const struct pen_plan *named_plan = lay_out_order(input, &named);
+    const struct pen_plan *named_plan = pen_draft_lay_out(input->draft, &named.order).plan;
     if (!exceeds_limit(named_plan, topology->memory_limit_mib, slack, 0)) return named;
   }
   if (!found && input->known) return place_order(input, input->known);

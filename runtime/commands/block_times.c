@@ -189,7 +189,7 @@ void pen_block_times_run(struct pen_block_times *times, struct pen_busy_cores *c
                           .layers = times->layers,
                           .count = pen_block_processes(plan, cores),
                           .run = pen_process_count(plan)};
-  pen_assert(all.count <= PEN_TIMED_PROCESSES_MAX); /* gen/measure_plans.c */
+  pen_assert(all.count <= PEN_TIMED_PROCESSES_MAX); /* gen/pipeline/measure_plans.c */
   const uint32_t opened = all.run > 1 ? all.count / all.run : 0;
   all.rings = open_rings(plan, all.count);
   for (uint32_t i = 0; i < opened; i++) {

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "gen/base/arena.h"
-#include "gen/output.h"
+#include "gen/pipeline/output.h"
 #include "gen/topology/topology.h"
 
 static char folder[] = "/tmp/penstock-canonical-XXXXXX";

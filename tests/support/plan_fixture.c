@@ -18,8 +18,8 @@ struct pen_topology *read_topology(const char *text) {
   return read_topology_with(text, NULL, 0);
 }
 
-/* A further sequence length, as gen/pipeline.c makes it, except that it has the costs of the first.
- */
+/* A further sequence length, as gen/layout/draft.c makes it, except that it has the costs of the
+ * first. */
 static struct pen_bucket make_bucket(const struct whole *w, size_t index) {
   struct pen_topology *topology = pen_topology_of_shape(w->topology, index);
   struct pen_partition *partition = pen_new(1, sizeof *partition);

@@ -10,7 +10,7 @@
  * With memory.recompute = "full" I and B run again what the backward of the block needs. One more
  * plan has replicas, as many as the deployment, from 2 to REPLICAS_MAX, for the collectives; of one
  * tensor rank each, which computes the pieces of all. */
-#include "gen/measure_plans.h"
+#include "gen/pipeline/measure_plans.h"
 
 #include "gen/base/arena.h"
 #include "gen/base/error.h"

@@ -2,7 +2,7 @@
 #ifndef PEN_OUTPUT_H
 #define PEN_OUTPUT_H
 
-#include "gen/options.h"
+#include "gen/pipeline/options.h"
 #include "gen/search/search.h"
 #include "gen/timing/cost_model.h"
 #include "gen/verify/verify.h"

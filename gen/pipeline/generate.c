@@ -1,6 +1,6 @@
 /* generate.c: what the generator makes of a topology (see generate.h): its plans, complete and
  * verified, and the files that the options select. */
-#include "gen/generate.h"
+#include "gen/pipeline/generate.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,11 +10,11 @@
 #include "gen/base/error.h"
 #include "gen/base/pass_times.h"
 #include "gen/emit/emit.h"
-#include "gen/given_actions.h"
+#include "gen/pipeline/given_actions.h"
 #include "gen/layout/layout.h"
-#include "gen/measure_plans.h"
-#include "gen/output.h"
-#include "gen/pipeline.h"
+#include "gen/pipeline/measure_plans.h"
+#include "gen/pipeline/output.h"
+#include "gen/pipeline/pipeline.h"
 #include "gen/schedule/action_text.h"
 #include "gen/schedule/backward_order.h"
 #include "gen/topology/message.h"

@@ -1,5 +1,5 @@
 /* output.c: the last pass: writes the plan or a view of it to standard output or a file. */
-#include "gen/output.h"
+#include "gen/pipeline/output.h"
 
 #include <stdio.h>
 #include <errno.h>

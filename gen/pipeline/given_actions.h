@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "gen/options.h"
+#include "gen/pipeline/options.h"
 #include "gen/partition/partition.h"
 #include "gen/topology/topology.h"
 #include "gen/verify/verify.h"

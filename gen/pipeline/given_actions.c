@@ -1,9 +1,9 @@
 /* given_actions.c: the order of --actions (see given_actions.h). */
-#include "gen/given_actions.h"
+#include "gen/pipeline/given_actions.h"
 
 #include "gen/base/error.h"
 #include "gen/base/pass_times.h"
-#include "gen/output.h"
+#include "gen/pipeline/output.h"
 #include "gen/schedule/action_text.h"
 
 bool pen_is_at_action(const struct pen_problem *problem) {

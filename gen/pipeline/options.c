@@ -1,6 +1,6 @@
 /* options.c: the command line of penstock-gen and its --help, by the table options.def. Options and
  * the topology may be in any order; `--` ends the options. */
-#include "gen/options.h"
+#include "gen/pipeline/options.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 static const struct pen_option_choice prints[] = {
 #define PEN_PRINT(name, meaning) {name, meaning},
-#include "gen/options.def"
+#include "gen/pipeline/options.def"
 };
 
 static const struct pen_option options_known[] = {
@@ -26,7 +26,7 @@ static const struct pen_option options_known[] = {
                                    : 0)
 #define PEN_OPTION(field, ...) \
   PEN_OPTION_ROW(struct pen_generator_options, field, __VA_ARGS__, .given = GIVEN(field)),
-#include "gen/options.def"
+#include "gen/pipeline/options.def"
 };
 
 static void fail_usage(const char *message) {

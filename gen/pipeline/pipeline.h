@@ -15,21 +15,17 @@
  *   emit        plan, timing                C tables                                   emit/
  *   views       plan, timing                charts, JSON, text                         views/
  *
- * No pass changes the result of an earlier one. pipeline.c runs those from partition to layout,
- * generate.c all, those from partition to verify again for each fallback of the topology; what is
- * emitted holds all plans. With memory.recompute = "auto" and with partition.balance = "joint"
- * those from partition to layout run for each trial (choose_recompute.h, plan_jointly.h).
+ * No pass changes the result of an earlier one. gen/layout/draft.c runs those from partition to
+ * layout, pipeline.c for what the topology leaves open, each trial again; generate.c runs all,
+ * those from partition to verify again for each fallback of the topology; what is emitted holds all
+ * plans.
  */
 #ifndef PEN_PIPELINE_H
 #define PEN_PIPELINE_H
 
-#include "gen/options.h"
-#include "gen/output.h"
-#include "gen/partition/partition.h"
+#include "gen/pipeline/options.h"
+#include "gen/pipeline/output.h"
 #include "gen/topology/topology.h"
-
-/* The first pass after the topology, also for penstock-plan. */
-const struct pen_partition *pen_pipeline_partition(const struct pen_topology *topology);
 
 /* The plan of a topology with the choices that it leaves open; not verified, without a digest.
  * `measured`: the file of options->costs; NULL: none. */

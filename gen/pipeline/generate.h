@@ -3,7 +3,7 @@
 #ifndef PEN_GENERATE_H
 #define PEN_GENERATE_H
 
-#include "gen/options.h"
+#include "gen/pipeline/options.h"
 
 /* Runs all passes and writes the files that the options select. Ends the generator if a pass fails.
  */
