@@ -35,6 +35,7 @@ nobase_pkginclude_HEADERS = \
   runtime/plan/actions.def \
   runtime/plan/bases.def \
   runtime/plan/choices.def \
+  runtime/plan/groups.def \
   runtime/plan/optimizer.def \
   runtime/plan/plan.def \
   runtime/plan/plan.h \

@@ -219,8 +219,8 @@ static void write_file_comment(FILE *out, const struct pen_plan *plan,
           header->cost_unit, timing->makespan, timing->span, timing->bubble, timing->idle_share,
           timing->gap);
   if (timing->collectives)
-    fprintf(out, " * %" PRIu32 " replicas: their collectives add %.6g\n", plan->replica_count,
-            timing->exposed);
+    fprintf(out, " * %" PRIu32 " replicas: their collectives add %.6g\n",
+            pen_group_size(plan, PEN_DATA), timing->exposed);
   for (uint32_t f = 0; f < plan->fallback_count; f++)
     fprintf(out, " * fallback %" PRIu32 ": %" PRIu32 " ranks, schedule %s, makespan %.6g\n", f + 1,
             plan->fallbacks[f].rank_count, plan->fallbacks[f].schedule,

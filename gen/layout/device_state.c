@@ -70,8 +70,7 @@ static uint64_t reduce_bytes(const struct pen_plan *plan, uint32_t rank) {
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
     if (weight->rank == rank && pen_first_member(plan, weight) == 0 && !weight->frozen)
-      blocks +=
-          (pen_shard_most(weight->count, plan->shard_ranks) + PEN_NORM_BLOCK - 1) / PEN_NORM_BLOCK;
+      blocks += (pen_shard_most_of(plan, i) + PEN_NORM_BLOCK - 1) / PEN_NORM_BLOCK;
   }
   return blocks * sizeof(double);
 }
@@ -86,12 +85,12 @@ static uint32_t program_collectives(const struct pen_layout_state *l,
 
 /* The flags that others write: see plan.h. */
 static uint64_t flag_bytes(const struct pen_layout_state *l, size_t profile_count, uint32_t rank) {
-  const uint64_t replicas = l->plan->replica_count, members = l->plan->tensor_ranks;
+  const uint64_t replicas = pen_group_size(l->plan, PEN_DATA),
+                 members = pen_group_size(l->plan, PEN_TENSOR);
   uint64_t most = 0;
   for (size_t i = 0; i < profile_count; i++) {
     const struct pen_lowered *lowered = l[i].lowered;
-    uint64_t words =
-        2 * (uint64_t)lowered->message_count + replicas * l->partition->rank_count * members;
+    uint64_t words = 2 * (uint64_t)lowered->message_count + pen_process_count(l->plan);
     if (members > 1) words += 2 * members;
     for (uint32_t index = 0; index < lowered->count[rank] && replicas > 1; index++) {
       const struct pen_action *action = &lowered->action[rank][index];
@@ -113,7 +112,8 @@ static uint64_t most_group_bytes(const struct pen_layout_state *l, uint32_t rank
       uint64_t bytes = 0;
       for (size_t i = 0; i < program->count; i++) {
         bytes = program->op[i].kind == PEN_OP_REDUCE_SCATTER
-                    ? bytes + pen_shard_bytes((uint64_t)program->op[i].dim[0], l->plan->shard_ranks)
+                    ? bytes + pen_shard_bytes((uint64_t)program->op[i].dim[0],
+                                              pen_group_size(l->plan, PEN_SHARD))
                     : 0;
         if (bytes > most) most = bytes;
       }
@@ -125,12 +125,11 @@ static uint64_t larger_of(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 /* Pieces of a shard that REDUCE_GROUPS receives from the other groups. */
 static uint64_t pieces_size(const struct pen_plan *plan, uint32_t rank) {
-  const uint32_t groups = plan->replica_count / plan->shard_ranks;
+  const uint32_t groups = pen_group_size(plan, PEN_SAME_SHARD);
   uint64_t most = 0;
   for (uint32_t i = 0; i < plan->weight_count && groups > 1; i++)
     if (plan->weights[i].rank == rank && !plan->weights[i].frozen)
-      most = larger_of(
-          most, pen_shard_bytes(pen_shard_most(plan->weights[i].count, plan->shard_ranks), groups));
+      most = larger_of(most, pen_shard_bytes(pen_shard_most_of(plan, i), groups));
   return (groups - 1) * most;
 }
 
@@ -143,7 +142,7 @@ static uint64_t shard_staging_size(const struct pen_layout_state *l, size_t prof
   for (uint32_t i = 0; i < plan->weight_count && !plan->reduces_microbatches; i++) {
     const struct pen_weight *weight = &plan->weights[i];
     uint64_t bytes = weight->rank == rank && !weight->frozen
-                         ? pen_shard_bytes(weight->count, plan->shard_ranks)
+                         ? pen_shard_bytes(weight->count, pen_group_size(plan, PEN_SHARD))
                          : 0;
     if (bytes > most) most = bytes;
   }
@@ -151,7 +150,7 @@ static uint64_t shard_staging_size(const struct pen_layout_state *l, size_t prof
     uint64_t bytes = most_group_bytes(&l[i], rank);
     if (bytes > most) most = bytes;
   }
-  return larger_of((plan->shard_ranks - 1) * most, pieces_size(plan, rank));
+  return larger_of((pen_group_size(plan, PEN_SHARD) - 1) * most, pieces_size(plan, rank));
 }
 
 uint64_t pen_shard_staging_place(const struct pen_layout_state *l, size_t profile_count,
@@ -182,7 +181,7 @@ uint64_t pen_device_control_place(const struct pen_layout_state *l, size_t profi
   }
   const uint64_t own_stats_bytes =
       (plan->weight_count + (uint64_t)plan->loss_count) * sizeof(double);
-  const uint64_t stats_bytes = pen_aligned(plan->replica_count * own_stats_bytes);
+  const uint64_t stats_bytes = pen_aligned(pen_group_size(plan, PEN_DATA) * own_stats_bytes);
   memory->staged_input_offset = at;
   memory->staged_input_bytes = end - at;
   memory->step_stats_offset = end;

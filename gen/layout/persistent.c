@@ -115,11 +115,16 @@ static uint64_t constant_bytes(const struct pen_partition *partition,
 /* Whether a weight is of a rank, and of its first member: the others have theirs where that has
  * its. */
 static bool is_of(const struct pen_plan *plan, const struct pen_weight *weight, uint32_t rank) {
-  return pen_has_weight(plan, weight, (struct pen_coordinates){.rank = rank});
+  return pen_has_weight(plan, weight, pen_group_process(plan, 0, PEN_PIPELINE, rank));
+}
+
+static uint64_t stored_count(const struct pen_plan *plan, const struct pen_weight *weight,
+                             bool cut) {
+  return kept_count(weight->count, pen_group_size(plan, PEN_SHARD), cut);
 }
 
 static uint64_t gradient_count(const struct pen_plan *plan, const struct pen_weight *weight) {
-  return kept_count(weight->count, plan->shard_ranks, pen_gradients_are_sharded(plan));
+  return stored_count(plan, weight, pen_gradients_are_sharded(plan));
 }
 
 /* What the head reads of a tied weight whose embedding is on another rank. Those of all pieces lie
@@ -185,8 +190,8 @@ static void place_slots(const struct pen_layout_state *l, size_t profile_count, 
   struct pen_rank_memory *memory = &l->memory[rank];
   const uint64_t most = largest_buffer(l, profile_count, rank, PEN_BASE_EXCHANGE);
   if (most == 0) return;
-  memory->exchange_offset =
-      allocate_persistent(end, 2 * l->plan->tensor_ranks * most, &memory->exchange_bytes);
+  memory->exchange_offset = allocate_persistent(end, 2 * pen_group_size(l->plan, PEN_TENSOR) * most,
+                                                &memory->exchange_bytes);
 }
 
 void pen_place_members(const struct pen_plan *plan, struct pen_weight *weights,
@@ -225,7 +230,7 @@ static uint64_t value_bytes(const struct pen_layout_state *l, uint32_t index, bo
   const struct pen_tie *tie = tie_of(l, index);
   if (tie && tie->rank != weight->rank && tie->dtype == dtype)
     return pen_tied_value_bytes(l->plan, tie);
-  return kept_count(weight->count, l->plan->shard_ranks, sharded) * pen_dtype_bytes(dtype);
+  return stored_count(l->plan, weight, sharded) * pen_dtype_bytes(dtype);
 }
 
 /* Values, then bf16 copies: those that peers read (shared), or the others. With sharded moments
@@ -280,11 +285,11 @@ static void place_snapshot(const struct pen_plan *plan, struct pen_rank_memory *
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
     for (int part = 0; part < (weight->frozen ? 1 : 3) && is_of(plan, weight, rank); part++)
-      allocate_persistent(end,
-                          kept_count(weight->count, plan->shard_ranks,
-                                     part ? pen_moments_are_sharded(plan) : weight->value_sharded) *
-                              4,
-                          &memory->snapshot_bytes);
+      allocate_persistent(
+          end,
+          4 * stored_count(plan, weight,
+                           part ? pen_moments_are_sharded(plan) : weight->value_sharded),
+          &memory->snapshot_bytes);
   }
 }
 
@@ -313,9 +318,9 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
   const struct pen_partition *partition = l->partition;
   uint64_t end = memory->receive_bytes;
   bool trains = l->input->kind == PEN_TRAIN,
-       shares = trains && plan->replica_count > 1 &&
+       shares = trains && pen_group_size(plan, PEN_DATA) > 1 &&
                 (!plan->reduces_microbatches || plan->sharding == PEN_SHARD_NONE ||
-                 plan->shard_ranks < plan->replica_count);
+                 pen_group_size(plan, PEN_SAME_SHARD) > 1);
   for (uint32_t n = 0; n < pen_member_tie_count(plan); n++)
     place_tied_value(plan, &l->ties[n], memory, rank, &end);
   if (shares) place_gradients(plan, weights, memory, rank, true, &end);
@@ -330,8 +335,7 @@ void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     if (!is_of(plan, &weights[i], rank)) continue;
     bool learns = trains && !weights[i].frozen;
-    uint64_t moment =
-        kept_count(weights[i].count, plan->shard_ranks, pen_moments_are_sharded(plan)) * 4;
+    uint64_t moment = stored_count(plan, &weights[i], pen_moments_are_sharded(plan)) * 4;
     weights[i].exp_avg_offset =
         learns ? allocate_persistent(&end, moment, &memory->moment_bytes) : UINT64_MAX;
     weights[i].exp_avg_sq_offset =

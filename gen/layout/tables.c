@@ -107,7 +107,7 @@ static void add_tensors(struct pen_layout_state *l, struct rank_tables *t,
       *constant_end += pen_aligned(value->bytes);
     } else if (buffers->base[v] == PEN_BASE_EXCHANGE) {
       const struct pen_rank_memory *memory = &l->memory[l->partition->rank_of[graph->stage]];
-      offset *= memory->exchange_bytes / (2 * l->plan->tensor_ranks);
+      offset *= memory->exchange_bytes / (2 * pen_group_size(l->plan, PEN_TENSOR));
     } else if (buffers->base[v] == PEN_BASE_PERSISTENT) {
       offset = persistent_offset(l, graph, value);
     }
@@ -159,7 +159,7 @@ static void compare_member(struct pen_layout_state *l, const struct pen_op_list 
 /* After the programs of a stage. */
 static void add_member_dims(struct pen_layout_state *l, const struct rank_tables *t,
                             const struct pen_graph *graph) {
-  for (uint32_t m = 1; m < l->plan->tensor_ranks; m++) {
+  for (uint32_t m = 1; m < pen_group_size(l->plan, PEN_TENSOR); m++) {
     const struct pen_graph *member = pen_member_graph(graph, m);
     for (int p = 0; p < PEN_PROGRAMS; p++)
       if (t->runs[graph->stage][p])

@@ -63,9 +63,8 @@ uint64_t pen_tied_message_bytes(const struct pen_plan *plan, int kind) {
   for (uint32_t n = 0; n < pen_member_tie_count(plan); n++) {
     const struct pen_tie *tie = &plan->ties[n];
     const uint64_t count = plan->weights[tie->weight].count,
-                   gradient = pen_gradients_are_sharded(plan)
-                                  ? pen_shard_most(count, plan->shard_ranks)
-                                  : count;
+                   gradient = pen_gradients_are_sharded(plan) ? pen_shard_most_of(plan, tie->weight)
+                                                              : count;
     bytes = pen_aligned(bytes) +
             (kind == PEN_SEND_V ? pen_tied_value_bytes(plan, tie) : gradient * sizeof(float));
   }

@@ -4,7 +4,7 @@
  * (runtime/plan/shard.h):
  *
  *   REDUCE_SCATTER, ALL_GATHER_GRAD   the f32 gradients of the weights that are trained
- *   REDUCE_GROUPS, GATHER_GROUPS      the same of one shard, between groups of shard_ranks replicas
+ *   REDUCE_GROUPS, GATHER_GROUPS      the same of one shard, between shard groups
  *   ALL_GATHER_WEIGHT                 what all replicas keep whole of these weights: the value,
  *                                     unless it is sharded, and the bf16 copy, unless it is
  *   UNSHARD                           what programs read of sharded weights
@@ -341,7 +341,7 @@ static double given_byte(const struct pen_graph *graph, struct pen_reals given, 
   return bytes > 0 ? given.value[given.count == 1 ? 0 : graph->stage] / bytes : -1;
 }
 
-/* Each group of shard_ranks replicas, which have all shards. */
+/* Each shard group. */
 static void cost_groups(struct stage_members *m, const struct pen_graph *graph,
                         const struct pen_graph *head, struct pen_collective_cost *cost,
                         const struct pen_stage_cost *stage_cost) {

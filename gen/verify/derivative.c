@@ -58,7 +58,7 @@ static void mark_needs(struct pen_derivative *d) {
 }
 
 static uint32_t member_count(const struct pen_derivative *d) {
-  return d->stage->context->plan->tensor_ranks;
+  return pen_group_size(d->stage->context->plan, PEN_TENSOR);
 }
 
 /* The tensor that holds what the stage is given; null: the value is no such. */

@@ -23,7 +23,8 @@ static uint32_t signals_of(const struct pen_rank_program *tables, uint32_t progr
 /* The most flags of any profile, in words: two a message, one a process, one for each replica and
  * collective, and two for each tensor rank. */
 static uint64_t most_flags(const struct pen_plan *plan, uint32_t rank) {
-  uint64_t most = 0, processes = pen_process_count(plan);
+  uint64_t most = 0, processes = pen_process_count(plan), data = pen_group_size(plan, PEN_DATA),
+           tensor = pen_group_size(plan, PEN_TENSOR);
   for (uint32_t p = 0; p < plan->profile_count; p++) {
     const struct pen_rank_program *tables = &plan->profiles[p].ranks[rank];
     uint64_t collectives = 0, words;
@@ -42,15 +43,13 @@ static uint64_t most_flags(const struct pen_plan *plan, uint32_t rank) {
         case PEN_UNSHARD: collectives++;
       }
     words = 2 * (uint64_t)plan->profiles[p].message_count + processes +
-            (plan->replica_count > 1 ? plan->replica_count * collectives : 0) +
-            (plan->tensor_ranks > 1 ? 2 * (uint64_t)plan->tensor_ranks : 0);
+            (data > 1 ? data * collectives : 0) + (tensor > 1 ? 2 * tensor : 0);
     if (words > most) most = words;
   }
   return most;
 }
 
-/* The elements of the largest of `shards` shards. */
-static uint64_t largest_shard(uint64_t count, uint32_t shards) {
+uint64_t pen_largest_shard(uint64_t count, uint32_t shards) {
   uint64_t most = 0;
   for (uint32_t shard = 0; shard < shards; shard++)
     if (pen_shard_at(count, shards, shard).count > most)
@@ -59,17 +58,18 @@ static uint64_t largest_shard(uint64_t count, uint32_t shards) {
 }
 
 static uint64_t largest_shard_bytes(const struct pen_plan *plan, uint64_t count) {
-  return pen_aligned(largest_shard(count, plan->shard_ranks) * sizeof(float));
+  return pen_aligned(pen_largest_shard(count, pen_group_size(plan, PEN_SHARD)) * sizeof(float));
 }
 
 /* Where the other groups send pieces of a shard. */
 static uint64_t piece_staging_bytes(const struct pen_plan *plan, uint32_t rank) {
-  const uint32_t groups = plan->replica_count / plan->shard_ranks;
+  const uint32_t groups = pen_group_size(plan, PEN_SAME_SHARD),
+                 shards = pen_group_size(plan, PEN_SHARD);
   uint64_t most = 0;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     if (plan->weights[i].rank != rank || plan->weights[i].frozen) continue;
-    uint64_t shard = largest_shard(plan->weights[i].count, plan->shard_ranks),
-             bytes = pen_aligned(largest_shard(shard, groups) * sizeof(float));
+    uint64_t shard = pen_largest_shard(plan->weights[i].count, shards),
+             bytes = pen_aligned(pen_largest_shard(shard, groups) * sizeof(float));
     if (bytes > most) most = bytes;
   }
   return (groups - 1) * most;
@@ -93,7 +93,7 @@ static uint64_t shard_staging_bytes(const struct pen_plan *plan, uint32_t rank) 
                   : 0;
       if (bytes > most) most = bytes;
     }
-  most *= plan->shard_ranks - 1;
+  most *= pen_group_size(plan, PEN_SHARD) - 1;
   bytes = piece_staging_bytes(plan, rank);
   return bytes > most ? bytes : most;
 }
@@ -101,13 +101,15 @@ static uint64_t shard_staging_bytes(const struct pen_plan *plan, uint32_t rank) 
 /* The workspace of NORM: an f64 for each block of a member's shards, of the member with the most.
  */
 static uint64_t norm_workspace_bytes(const struct pen_plan *plan, uint32_t rank) {
+  const uint32_t shards = pen_group_size(plan, PEN_SHARD);
   uint64_t most = 0;
-  for (uint32_t member = 0; member < plan->tensor_ranks; member++) {
-    const struct pen_coordinates at = {.rank = rank, .tensor_rank = member};
+  for (uint32_t member = 0; member < pen_group_size(plan, PEN_TENSOR); member++) {
+    const uint32_t first = pen_group_process(plan, 0, PEN_PIPELINE, rank),
+                   global = pen_group_process(plan, first, PEN_TENSOR, member);
     uint64_t blocks = 0;
     for (uint32_t i = 0; i < plan->weight_count; i++)
-      if (pen_owns_weight(plan, &plan->weights[i], at) && !plan->weights[i].frozen)
-        blocks += (largest_shard(plan->weights[i].count, plan->shard_ranks) + PEN_NORM_BLOCK - 1) /
+      if (pen_owns_weight(plan, &plan->weights[i], global) && !plan->weights[i].frozen)
+        blocks += (pen_largest_shard(plan->weights[i].count, shards) + PEN_NORM_BLOCK - 1) /
                   PEN_NORM_BLOCK;
     if (blocks > most) most = blocks;
   }
@@ -126,7 +128,7 @@ static bool check_control_parts(const struct pen_plan *plan, uint32_t rank,
       {"the optimizer settings of the staged inputs", m->staged_input_offset,
        sizeof(struct pen_adamw), m->staged_input_offset + m->staged_input_bytes},
       {"the staged inputs", m->staged_input_offset, m->staged_input_bytes, m->step_stats_offset},
-      {"the step statistics", m->step_stats_offset, plan->replica_count * stats_bytes,
+      {"the step statistics", m->step_stats_offset, pen_group_size(plan, PEN_DATA) * stats_bytes,
        m->settings_offset},
       {"the settings", m->settings_offset, sizeof(struct pen_adamw), m->reduce_offset},
       {"the workspace of NORM", m->reduce_offset, norm_workspace_bytes(plan, rank),

@@ -28,11 +28,11 @@ bool pen_puts_values(int kind) {
 
 void pen_exchanges_open(struct pen_exchanges *e, const struct pen_plan *plan, uint32_t rank,
                         const struct pen_rank_program *tables) {
-  *e = (struct pen_exchanges){
-      .tables = tables,
-      .members = plan->tensor_ranks,
-      .slot_bytes = plan->memory[rank].exchange_bytes / (2 * (uint64_t)plan->tensor_ranks),
-      .of = pen_new((size_t)tables->tensor_count + 1, sizeof *e->of)};
+  *e = (struct pen_exchanges){.tables = tables,
+                              .members = pen_group_size(plan, PEN_TENSOR),
+                              .slot_bytes = plan->memory[rank].exchange_bytes /
+                                            (2 * (uint64_t)pen_group_size(plan, PEN_TENSOR)),
+                              .of = pen_new((size_t)tables->tensor_count + 1, sizeof *e->of)};
 }
 
 void pen_exchanges_close(struct pen_exchanges *e) { pen_free(e->of); }

@@ -77,7 +77,7 @@ struct sum_state {
   pen_problem_note((s)->b->checked->problem, (s)->b->rank, (s)->action, __VA_ARGS__)
 
 static struct part_sums sums_at_start(const struct pen_plan *plan) {
-  const uint32_t group = plan->shard_ranks;
+  const uint32_t group = pen_group_size(plan, PEN_SHARD);
   return plan->reduces_microbatches ? (struct part_sums){group, group, 0}
                                     : (struct part_sums){1, 1, 1};
 }
@@ -85,15 +85,15 @@ static struct part_sums sums_at_start(const struct pen_plan *plan) {
 static bool add_over_group(const struct sum_state *s, struct part_sums *sums) {
   if (sums->piece != 1 || sums->shard != 1)
     return PROBLEM(s, "summed: it sums shards that are sums over %u replicas already", sums->piece);
-  sums->piece = sums->shard = s->b->plan->shard_ranks;
+  sums->piece = sums->shard = pen_group_size(s->b->plan, PEN_SHARD);
   return true;
 }
 
 static bool add_over_groups(const struct sum_state *s, struct part_sums *sums) {
-  if (sums->piece != s->b->plan->shard_ranks)
+  if (sums->piece != pen_group_size(s->b->plan, PEN_SHARD))
     return PROBLEM(s, "summed: it sums pieces over the groups, but they are sums over %u replicas",
                    sums->piece);
-  sums->piece = s->b->plan->replica_count;
+  sums->piece = pen_group_size(s->b->plan, PEN_DATA);
   return true;
 }
 
@@ -101,8 +101,8 @@ static bool add_over_groups(const struct sum_state *s, struct part_sums *sums) {
 static bool check_summed(const struct sum_state *s, uint32_t stage, bool others, const char *what) {
   const struct pen_plan *plan = s->b->plan;
   const struct part_sums *sums = &s->of[stage];
-  const uint32_t all = plan->replica_count;
-  const bool has_others = others && plan->shard_ranks > 1;
+  const uint32_t all = pen_group_size(plan, PEN_DATA);
+  const bool has_others = others && pen_group_size(plan, PEN_SHARD) > 1;
   if (sums->piece == all && sums->shard == all && (!has_others || sums->others == all)) return true;
   return PROBLEM(
       s,
@@ -189,8 +189,9 @@ static bool check_elements(const struct pen_plan *plan, const struct pen_weight 
                             "counted: %s has %llu elements, but those of its dims are %llu",
                             weight->name, (unsigned long long)weight->count,
                             (unsigned long long)elements);
-  for (uint32_t shard = 0; shard < plan->shard_ranks; shard++) {
-    const struct pen_shard own = pen_shard_at(weight->count, plan->shard_ranks, shard);
+  const uint32_t shards = pen_group_size(plan, PEN_SHARD);
+  for (uint32_t shard = 0; shard < shards; shard++) {
+    const struct pen_shard own = pen_shard_at(weight->count, shards, shard);
     if (own.count > 0 && own.first != counted) break;
     counted += own.count;
   }

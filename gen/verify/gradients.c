@@ -218,7 +218,8 @@ static bool check_same(const struct pen_stage_terms *s, const struct pen_forward
  * ranks: generation does not join their logits. */
 static bool check_generated(const struct pen_stage_terms *s, const struct pen_forward *known,
                             size_t known_count, const struct pen_forward *made, uint32_t action) {
-  for (size_t n = 0; n < known_count && s->context->plan->tensor_ranks == 1; n++)
+  const bool whole = pen_group_size(s->context->plan, PEN_TENSOR) == 1;
+  for (size_t n = 0; n < known_count && whole; n++)
     if (known[n].profile->kind == PEN_EVAL) return pen_check_generation(s, &known[n], made, action);
   return true;
 }
@@ -327,7 +328,7 @@ static bool check_member(const struct pen_check_context *checked, uint32_t profi
 
 bool pen_check_gradients(const struct pen_check_context *checked, uint32_t profile_count) {
   bool fine = check_stages(checked, profile_count, 0);
-  for (uint32_t t = 1; t < checked[0].contexts[0].plan->tensor_ranks && fine; t++)
-    fine = check_member(checked, profile_count, t);
+  const uint32_t ranks = pen_group_size(checked[0].contexts[0].plan, PEN_TENSOR);
+  for (uint32_t t = 1; t < ranks && fine; t++) fine = check_member(checked, profile_count, t);
   return fine;
 }

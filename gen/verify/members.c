@@ -36,10 +36,10 @@ static bool check_places(const struct pen_plan *plan, struct pen_problem *proble
   for (uint32_t index = 0; index < plan->weight_count; index++) {
     const struct pen_weight *own = &plan->weights[index];
     const uint32_t pieces = own->piece_count, member = pen_first_member(plan, own);
-    if (pieces > 1 && pieces % plan->tensor_ranks)
+    if (pieces > 1 && pieces % pen_group_size(plan, PEN_TENSOR))
       return pen_problem_note(problem, PEN_NONE, PEN_NONE,
                               "%s is one of %u pieces, which %u tensor ranks cannot share",
-                              own->name, pieces, plan->tensor_ranks);
+                              own->name, pieces, pen_group_size(plan, PEN_TENSOR));
     if (member == 0) continue;
     const struct pen_weight *first = &plan->weights[pen_first_member_weight(plan, index)];
     const char *wrong = place_problem(first, own);
@@ -51,9 +51,10 @@ static bool check_places(const struct pen_plan *plan, struct pen_problem *proble
 }
 
 bool pen_check_members(const struct pen_plan *plan, struct pen_problem *problem) {
-  if (plan->tensor_ranks == 0 || plan->tensor_ranks & (plan->tensor_ranks - 1))
+  const uint32_t ranks = pen_group_size(plan, PEN_TENSOR);
+  if (ranks == 0 || ranks & (ranks - 1))
     return pen_problem_note(problem, PEN_NONE, PEN_NONE, "%u tensor ranks are no power of two",
-                            plan->tensor_ranks);
+                            ranks);
   for (uint32_t index = 0; index < plan->weight_count; index++)
     if (plan->weights[index].piece_count == 0 ||
         plan->weights[index].piece >= plan->weights[index].piece_count ||
@@ -62,8 +63,8 @@ bool pen_check_members(const struct pen_plan *plan, struct pen_problem *problem)
                               plan->weights[index].name);
   for (uint32_t n = 0; n < plan->member_dim_count; n++) {
     const struct pen_member_dim *dim = &plan->member_dims[n];
-    if (dim->tensor_rank == 0 || dim->tensor_rank >= plan->tensor_ranks ||
-        dim->rank >= plan->rank_count || dim->profile >= plan->profile_count)
+    if (dim->tensor_rank == 0 || dim->tensor_rank >= ranks || dim->rank >= plan->rank_count ||
+        dim->profile >= plan->profile_count)
       return pen_problem_note(problem, PEN_NONE, PEN_NONE,
                               "dims of member %u of rank %u in profile %u: there is none",
                               dim->tensor_rank, dim->rank, dim->profile);
@@ -164,7 +165,7 @@ static bool check_ops(const struct pen_rank_context *own) {
 static uint32_t weight_of_member(const struct pen_plan *plan, uint32_t number,
                                  uint32_t tensor_rank) {
   if (number < plan->weight_count) return pen_member_weight(plan, number, tensor_rank);
-  return number == PEN_NONE ? number : number + pen_member_tie(plan, tensor_rank);
+  return number == PEN_NONE ? number : number + tensor_rank * pen_member_tie_count(plan);
 }
 
 bool pen_member_context(const struct pen_rank_context *first, uint32_t tensor_rank,

@@ -19,7 +19,7 @@ void pen_tracer_start(struct pen_tracer *tracer, const struct pen_rank_context *
   tracer->written = pen_new((size_t)context->tables->tensor_count + 1, sizeof(uint32_t));
   tracer->read = pen_new((size_t)context->tables->tensor_count + 1, sizeof(uint32_t));
   pen_program_collectives_open(&tracer->collectives, context->tables->tensor_count,
-                               context->plan->replica_count == 1);
+                               pen_group_size(context->plan, PEN_DATA) == 1);
   pen_exchanges_open(&tracer->exchanges, context->plan, context->rank, context->tables);
 }
 
@@ -134,7 +134,7 @@ static bool check_runtime_op(const struct op_context *s) {
   const bool gathers = s->op->kind == PEN_OP_ALL_GATHER,
              reduces = s->op->kind == PEN_OP_REDUCE_SCATTER;
   if (is_exchange(s)) return true; /* exchanges.c */
-  if (plan->replica_count == 1 && s->op->kind != PEN_OP_ZERO)
+  if (pen_group_size(plan, PEN_DATA) == 1 && s->op->kind != PEN_OP_ZERO)
     return PROBLEM(s, "sends to peers, but there is one replica%s", "");
   if ((gathers && !plan->gathers_units) || (reduces && !plan->reduces_microbatches))
     return PROBLEM(s, "is none of the plan's: %s",

@@ -68,12 +68,8 @@ static bool has_training(const struct pen_plan *plan) {
 /* Elements of a weight on a rank: all, or those of the largest shard. */
 static uint64_t kept_count(const struct pen_plan *plan, const struct pen_weight *weight,
                            bool sharded) {
-  uint64_t most = sharded ? 0 : weight->count;
-  for (uint32_t replica = 0; sharded && replica < plan->shard_ranks; replica++) {
-    struct pen_shard shard = pen_shard_at(weight->count, plan->shard_ranks, replica);
-    if (shard.count > most) most = shard.count;
-  }
-  return most;
+  return sharded ? pen_largest_shard(weight->count, pen_group_size(plan, PEN_SHARD))
+                 : weight->count;
 }
 
 uint64_t pen_stored_bytes(const struct pen_plan *plan, const struct pen_weight *weight,

@@ -4,7 +4,7 @@
 
 /* The parts of all members: each has that of its own pieces, of the same tokens. */
 static bool check_part_of(struct pen_piece_check *c, int tokens) {
-  const uint32_t own = c->pieces / c->s->context->plan->tensor_ranks,
+  const uint32_t own = pen_member_pieces(c->s->context->plan, c->pieces),
                  begin = pen_first_own_piece(c->s->context);
   const struct pen_piece_value x = pen_piece_input(c, 0);
   if (x.kind != PEN_VALUE_PARTIAL || x.first != begin || x.past != begin + own ||
@@ -22,7 +22,7 @@ bool pen_check_gathered_part(struct pen_piece_check *c) { return check_part_of(c
 
 /* Do the runs of an exchange, one a member, make up the sequences? */
 static bool has_runs_of_members(struct pen_piece_check *c) {
-  return (pen_piece_dim(c, "members") == c->s->context->plan->tensor_ranks &&
+  return (pen_piece_dim(c, "members") == pen_group_size(c->s->context->plan, PEN_TENSOR) &&
           pen_piece_has_sequences(c, pen_piece_dim(c, "batch"))) ||
          pen_piece_problem(c, "divides other tokens than those of the sequences");
 }
@@ -44,7 +44,7 @@ bool pen_check_gathered_runs(struct pen_piece_check *c) {
 /* The numbers of the tokens of the own run, of data of the step. */
 bool pen_check_own_run(struct pen_piece_check *c) {
   const int64_t sequence = c->s->context->profile->sequence,
-                run = sequence / c->s->context->plan->tensor_ranks;
+                run = sequence / pen_group_size(c->s->context->plan, PEN_TENSOR);
   const struct pen_piece_value x = pen_piece_input(c, 0);
   if (x.kind != PEN_VALUE_WHOLE || x.tokens != PEN_TOKENS_ALL ||
       pen_piece_dim(c, "sequence") != sequence || pen_piece_dim(c, "run") != run ||

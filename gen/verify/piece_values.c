@@ -27,7 +27,7 @@ void pen_piece_set_outputs(struct pen_piece_check *c, struct pen_piece_value par
 }
 
 uint32_t pen_first_own_piece(const struct pen_rank_context *b) {
-  return b->tensor_rank * (b->piece_count / b->plan->tensor_ranks);
+  return b->tensor_rank * pen_member_pieces(b->plan, b->piece_count);
 }
 
 const struct pen_weight *pen_piece_weight(const struct pen_piece_check *c, int k) {
@@ -59,7 +59,9 @@ bool pen_piece_has_rows_of(struct pen_piece_check *c, int tokens) {
 }
 
 bool pen_piece_has_all_runs(struct pen_piece_check *c, int tokens) {
-  const int64_t members = tokens == PEN_TOKENS_OWN_RUN ? c->s->context->plan->tensor_ranks : 1,
+  const int64_t members = tokens == PEN_TOKENS_OWN_RUN
+                              ? pen_group_size(c->s->context->plan, PEN_TENSOR)
+                              : 1,
                 held = c->s->context->profile->sequence / members, rows = pen_piece_dim(c, "rows"),
                 sequence = pen_piece_dim(c, "sequence"), run = pen_piece_dim(c, "run");
   if (pen_signature_dim(pen_signature_of((int)pen_piece_term(c)->kind), "runs") < 0) return true;

@@ -233,14 +233,14 @@ void pen_promela(FILE *out, const struct pen_plan *plan) {
   struct pen_check_context checked;
   if (!pen_check_profile(plan, &plan->profiles[0], &problem, &checked))
     pen_stop(PEN_EXIT_INTERNAL, "penstock-gen: internal error: %s", problem.reason);
-  write_promela_model(out, plan->name, &checked, plan->replica_count);
+  write_promela_model(out, plan->name, &checked, pen_group_size(plan, PEN_DATA));
 }
 
 bool pen_promela_actions(FILE *out, const char *name, const struct pen_action_lists *lists,
-                         uint32_t replica_count) {
+                         uint32_t replicas) {
   struct pen_problem problem;
   struct pen_check_context checked;
   if (!pen_check_lists(lists, &problem, &checked)) return false;
-  if (out) write_promela_model(out, name, &checked, replica_count);
+  if (out) write_promela_model(out, name, &checked, replicas);
   return true;
 }

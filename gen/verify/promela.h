@@ -16,6 +16,6 @@ void pen_promela(FILE *out, const struct pen_plan *plan);
  * writes nothing, when they have another problem than a deadlock. `out` may be null: nothing is
  * written. */
 bool pen_promela_actions(FILE *out, const char *name, const struct pen_action_lists *lists,
-                         uint32_t replica_count);
+                         uint32_t replicas);
 
 #endif

@@ -8,7 +8,7 @@
  *
  *   complete   nothing is accumulated into the gradients of a stage after its GRAD_READY
  *   summed     REDUCE_SCATTER, which reads the gradients of the peers, knows their GRAD_READY
- *   grouped    with groups of shard_ranks replicas: REDUCE_GROUPS, which reads the sums of the
+ *   grouped    with several shard groups: REDUCE_GROUPS, which reads the sums of the
  *              other groups, knows them; GATHER_GROUPS, which reads its results, knows it
  *   gathered   ALL_GATHER_GRAD, which reads the sums of the peers, knows their REDUCE_SCATTER
  *   free       UPDATE, which clears the gradients for the next step, knows all collectives of its
@@ -60,7 +60,7 @@ struct collective_rule {
   bool knows;                  /* the needed action of the peers, too */
   bool whole, sharded;         /* applies where moments are whole; where they are sharded */
   bool by_step, by_microbatch; /* where gradients are summed so */
-  bool grouped;                /* only where there are several groups of shard_ranks replicas */
+  bool grouped;                /* only where there are several shard groups */
   const char *why;
 };
 #define ADDED "peers may still add to the gradients that it reads"
@@ -83,7 +83,7 @@ static const struct collective_rule rules[] = {
 };
 
 static bool has_groups(const struct pen_plan *plan) {
-  return plan->shard_ranks < plan->replica_count;
+  return pen_group_size(plan, PEN_SAME_SHARD) > 1;
 }
 
 /* Whether a rule applies to a plan. */
@@ -284,16 +284,6 @@ static bool check_collective(struct collective_order *e, const struct pen_action
   return true;
 }
 
-/* The elements of the largest shard. */
-static uint64_t largest_shard(const struct pen_plan *plan, const struct pen_weight *weight) {
-  uint64_t most = 0;
-  for (uint32_t replica = 0; replica < plan->shard_ranks; replica++) {
-    uint64_t count = pen_shard_at(weight->count, plan->shard_ranks, replica).count;
-    if (count > most) most = count;
-  }
-  return most;
-}
-
 static void extend_to(uint64_t *past, uint64_t offset, uint64_t bytes) {
   if (bytes > 0 && offset + bytes > *past) *past = offset + bytes;
 }
@@ -306,13 +296,13 @@ static bool check_shared(const struct pen_rank_context *b, bool has_replicas) {
     bool copied = weight->bf16_offset != UINT64_MAX;
     if (weight->bf16_sharded)
       extend_to(&shared, weight->bf16_offset,
-                pen_aligned(largest_shard(b->plan, weight) * sizeof(uint16_t)));
+                pen_aligned(pen_stored_bytes(b->plan, weight, true) / 2));
     if (weight->value_sharded && !copied)
       extend_to(&shared, weight->value_offset,
-                pen_aligned(largest_shard(b->plan, weight) * sizeof(float)));
+                pen_aligned(pen_stored_bytes(b->plan, weight, true)));
     if (weight->frozen || weight->gradient_offset == UINT64_MAX) continue;
     if (!b->plan->reduces_microbatches || b->plan->sharding == PEN_SHARD_NONE ||
-        b->plan->shard_ranks < b->plan->replica_count)
+        pen_group_size(b->plan, PEN_SAME_SHARD) > 1)
       extend_to(&shared, weight->gradient_offset,
                 pen_aligned(pen_stored_bytes(b->plan, weight, weight->gradient_sharded)));
     if (!pen_moments_are_sharded(b->plan)) continue;
@@ -342,7 +332,8 @@ static bool check_shared(const struct pen_rank_context *b, bool has_replicas) {
 }
 
 bool pen_check_replicas(const struct pen_rank_context *b) {
-  bool train = b->checked->profile_kind == PEN_TRAIN, replicas = b->plan->replica_count > 1;
+  bool train = b->checked->profile_kind == PEN_TRAIN,
+       replicas = pen_group_size(b->plan, PEN_DATA) > 1;
   struct collective_order e = {.b = b};
   for (int kind = PEN_GRAD_READY; kind < PEN_ACTION_KINDS; kind++)
     e.number[kind] = pen_new(b->checked->stage_count, sizeof(uint32_t));

@@ -117,10 +117,10 @@ static bool check_tied_pieces(const struct pen_check_context *c, const struct pe
     return pen_problem_note(c->problem, PEN_NONE, PEN_NONE,
                             "%u tied weights of %u pieces: a model has one embedding and one head",
                             plan->tie_count, first->piece_count);
-  if (plan->tie_count % plan->tensor_ranks)
+  if (plan->tie_count % pen_group_size(plan, PEN_TENSOR))
     return pen_problem_note(c->problem, PEN_NONE, PEN_NONE,
                             "tied: %u tensor ranks cannot share %u tied weights",
-                            plan->tensor_ranks, plan->tie_count);
+                            pen_group_size(plan, PEN_TENSOR), plan->tie_count);
   for (uint32_t n = 0; n < plan->tie_count; n++) {
     if (tie[n].weight >= plan->weight_count)
       return pen_problem_note(c->problem, PEN_NONE, PEN_NONE, "the tied weight is %u of %u",

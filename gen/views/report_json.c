@@ -102,17 +102,17 @@ static json_t *bytes_json(const struct pen_plan *plan, uint32_t rank) {
 static json_t *ranks_of(const struct pen_plan *plan, const struct pen_timing *timing) {
   json_t *ranks = json_array();
   uint64_t(*credits)[2] = count_credits(plan);
-  for (uint32_t global = 0; global < plan->rank_count * plan->tensor_ranks; global++) {
-    const struct pen_coordinates at = pen_coordinates_of(plan, global);
-    const uint32_t rank = at.rank;
+  for (uint32_t global = 0; global < pen_replica_process_count(plan); global++) {
+    const uint32_t rank = pen_table_rank(plan, global);
     const struct pen_rank_memory *memory = &plan->memory[rank];
     json_t *object = json_object();
     json_object_set_new(object, "rank", integer_json(global));
     json_object_set_new(object, "pipeline_rank", integer_json(rank));
-    json_object_set_new(object, "tensor_rank", integer_json(at.tensor_rank));
+    json_object_set_new(object, "tensor_rank",
+                        integer_json(pen_group_member(plan, global, PEN_TENSOR)));
     json_object_set_new(object, "busy", real_json(timing->busy[rank]));
     json_object_set_new(object, "idle", real_json(timing->idle[rank]));
-    if (timing->collectives || plan->tensor_ranks > 1)
+    if (timing->collectives || pen_group_size(plan, PEN_TENSOR) > 1)
       json_object_set_new(object, "exchanging", real_json(timing->exchanging[rank]));
     json_object_set_new(object, "placed_bytes", integer_json(memory->arena_bytes));
     json_object_set_new(object, "bytes", bytes_json(plan, rank));
@@ -137,7 +137,7 @@ static json_t *collectives_json(const struct pen_plan *plan, const struct pen_co
 #include "gen/timing/collective_kinds.def"
   };
   json_t *rows = json_array();
-  for (uint32_t global = 0; global < plan->rank_count * plan->tensor_ranks; global++)
+  for (uint32_t global = 0; global < pen_replica_process_count(plan); global++)
     for (int kind = 0; kind < PEN_COLLECTIVE_KINDS; kind++) {
       const struct pen_collective_sum *of =
           &sum[pen_table_rank(plan, global) * PEN_COLLECTIVE_KINDS + (uint32_t)kind];
@@ -161,14 +161,13 @@ static json_t *pairs_json(const struct pen_plan *plan) {
   for (uint32_t index = 0; index < profile->message_count; index++)
     bytes[profile->messages[index].channel] += profile->messages[index].bytes;
   for (uint32_t index = 0; index < profile->channel_count; index++)
-    for (uint32_t t = 0; t < plan->tensor_ranks; t++) {
-      const struct pen_coordinates from = {.rank = profile->channels[index].from_rank,
-                                           .tensor_rank = t},
-                                   to = {.rank = profile->channels[index].to_rank,
-                                         .tensor_rank = t};
+    for (uint32_t from = 0; from < pen_replica_process_count(plan); from++) {
+      if (pen_table_rank(plan, from) != profile->channels[index].from_rank) continue;
+      const uint32_t to =
+          pen_group_process(plan, from, PEN_PIPELINE, profile->channels[index].to_rank);
       json_t *pair = json_object();
-      json_object_set_new(pair, "from", integer_json(pen_global_rank(plan, from)));
-      json_object_set_new(pair, "to", integer_json(pen_global_rank(plan, to)));
+      json_object_set_new(pair, "from", integer_json(from));
+      json_object_set_new(pair, "to", integer_json(to));
       json_object_set_new(pair, "bytes", integer_json(bytes[index]));
       json_array_append_new(pairs, pair);
     }
@@ -334,7 +333,7 @@ static json_t *fallbacks_json(const struct pen_plan *plan, const double *makespa
     json_object_set_new(object, "hosts",
                         integer_json(fallback->host_count ? fallback->host_count : 1));
     json_object_set_new(object, "makespan", real_json(makespans[f]));
-    json_object_set_new(object, "tensor_ranks", integer_json(fallback->tensor_ranks));
+    json_object_set_new(object, "tensor_ranks", integer_json(pen_group_size(fallback, PEN_TENSOR)));
     for (uint32_t rank = 0; rank < fallback->rank_count; rank++)
       json_array_append_new(bytes, integer_json(fallback->memory[rank].arena_bytes));
     json_object_set_new(object, "arena_bytes", bytes);
@@ -364,8 +363,8 @@ void pen_report_json(FILE *out, const struct pen_report *report) {
   json_object_set_new(json, "lower_bound", real_json(timing->lower_bound));
   json_object_set_new(json, "gap", real_json(timing->gap));
   json_object_set_new(json, "bounds", bounds_json(report->bounds));
-  json_object_set_new(json, "replicas", integer_json(plan->replica_count));
-  json_object_set_new(json, "tensor_ranks", integer_json(plan->tensor_ranks));
+  json_object_set_new(json, "replicas", integer_json(pen_group_size(plan, PEN_DATA)));
+  json_object_set_new(json, "tensor_ranks", integer_json(pen_group_size(plan, PEN_TENSOR)));
   if (timing->collectives) json_object_set_new(json, "exchange", exchange_json(timing));
   if (report->search) json_object_set_new(json, "search", search_json(report->search));
   if (report->spread)

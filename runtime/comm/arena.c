@@ -62,36 +62,32 @@ unsigned char *pen_arena_open(const struct pen_plan *plan, uint32_t global,
   return arena;
 }
 
-static void touch_peer(const struct pen_plan *plan, struct pen_coordinates of,
+static void touch_peer(const struct pen_plan *plan, uint32_t global,
                        const struct pen_shared *shared) {
-  const uint32_t global = pen_global_rank(plan, of);
   if (pen_is_local(shared, global)) {
-    touch(shared->memory + shared->receive_region_offset[global], pen_shared_bytes(plan, of.rank));
+    touch(shared->memory + shared->receive_region_offset[global],
+          pen_shared_bytes(plan, pen_table_rank(plan, global)));
+  }
+}
+
+static void touch_group(const struct pen_plan *plan, uint32_t global, int group,
+                        const struct pen_shared *shared) {
+  for (uint32_t m = 0; m < pen_group_size(plan, group); m++) {
+    const uint32_t member = pen_group_process(plan, global, group, m);
+    if (member != global) {
+      touch_peer(plan, member, shared);
+    }
   }
 }
 
 void pen_arena_reach_peers(const struct pen_plan *plan, const struct pen_profile *profile,
                            uint32_t global, const struct pen_shared *shared) {
-  const struct pen_coordinates self = pen_coordinates_of(plan, global);
   for (uint32_t c = 0; c < profile->channel_count; c++) {
-    struct pen_coordinates to = self;
-    to.rank = profile->channels[c].to_rank;
-    if (profile->channels[c].from_rank == self.rank) {
-      touch_peer(plan, to, shared);
+    const struct pen_channel *channel = &profile->channels[c];
+    if (channel->from_rank == pen_table_rank(plan, global)) {
+      touch_peer(plan, pen_group_process(plan, global, PEN_PIPELINE, channel->to_rank), shared);
     }
   }
-  for (uint32_t d = 0; d < plan->replica_count; d++) {
-    struct pen_coordinates to = self;
-    to.replica = d;
-    if (d != self.replica) {
-      touch_peer(plan, to, shared);
-    }
-  }
-  for (uint32_t t = 0; t < plan->tensor_ranks; t++) {
-    struct pen_coordinates to = self;
-    to.tensor_rank = t;
-    if (t != self.tensor_rank) {
-      touch_peer(plan, to, shared);
-    }
-  }
+  touch_group(plan, global, PEN_DATA, shared);
+  touch_group(plan, global, PEN_TENSOR, shared);
 }

@@ -16,9 +16,9 @@ struct pen_endpoint pen_endpoint_of(const struct pen_plan *plan, const struct pe
       .shared = shared,
       .self = &shared->ranks[global],
       .arena = arena,
-      .rank = at.rank,
-      .replica = at.replica,
-      .tensor_rank = at.tensor_rank,
+      .rank = at.in[PEN_PIPELINE],
+      .replica = at.in[PEN_DATA],
+      .tensor_rank = at.in[PEN_TENSOR],
       .global = global,
   };
 }

@@ -18,7 +18,7 @@ struct pen_endpoint {
   unsigned char *arena;        /* the rank's memory, on its device */
   uint32_t rank, replica;      /* in the plan; which of its replicas */
   uint32_t tensor_rank;        /* which member of the rank */
-  uint32_t global;             /* pen_global_rank() of these */
+  uint32_t global;             /* the number of the process: plan.h */
   /* What the process does while it waits, so that its messages go on; null: nothing. */
   void (*progress)(void *context);
   void *progress_context;
@@ -31,12 +31,10 @@ struct pen_endpoint {
 struct pen_endpoint pen_endpoint_of(const struct pen_plan *plan, const struct pen_shared *shared,
                                     uint32_t global, unsigned char *arena);
 
-/* The process of a rank of a replica that is the same member there. */
-static inline uint32_t pen_endpoint_peer(const struct pen_endpoint *endpoint, uint32_t replica,
-                                         uint32_t rank) {
-  return pen_global_rank(
-      endpoint->plan, (struct pen_coordinates){
-                          .replica = replica, .rank = rank, .tensor_rank = endpoint->tensor_rank});
+/* The process that is a member of one of this one's groups. */
+static inline uint32_t pen_endpoint_process(const struct pen_endpoint *endpoint, int group,
+                                            uint32_t member) {
+  return pen_group_process(endpoint->plan, endpoint->global, group, member);
 }
 
 /* Waits until a counter that the process `peer` raises is at `needed`, and publishes meanwhile whom

@@ -60,14 +60,13 @@ char *pen_failure_bootstrap_text(char *text, size_t bytes, const struct pen_plan
   const struct pen_profile *profile =
       &plan->profiles[atomic_load(&state->profile) % plan->profile_count];
   const uint32_t channel = (uint32_t)connecting;
-  struct pen_coordinates from = pen_coordinates_of(plan, rank), to = from;
   const char *what = texts[connecting >> 56];
   text[0] = '\0';
   if (what != NULL && channel < profile->channel_count) {
-    from.rank = profile->channels[channel].from_rank;
-    to.rank = profile->channels[channel].to_rank;
-    snprintf(text, bytes, "%s (%u>%u)", what, pen_global_rank(plan, from),
-             pen_global_rank(plan, to));
+    const struct pen_channel *of = &profile->channels[channel];
+    snprintf(text, bytes, "%s (%u>%u)", what,
+             pen_group_process(plan, rank, PEN_PIPELINE, of->from_rank),
+             pen_group_process(plan, rank, PEN_PIPELINE, of->to_rank));
   } else if (what != NULL) {
     snprintf(text, bytes, "%s", what);
   }
@@ -80,14 +79,14 @@ char *pen_failure_bootstrap_text(char *text, size_t bytes, const struct pen_plan
 static bool exchanges_with(const struct pen_plan *plan, const struct pen_shared *shared,
                            uint32_t rank, uint32_t lost) {
   const struct pen_rank_state *state = &shared->ranks[rank], *other = &shared->ranks[lost];
-  const struct pen_coordinates at = pen_coordinates_of(plan, rank),
-                               of = pen_coordinates_of(plan, lost);
+  const uint32_t table_rank = pen_table_rank(plan, rank);
   const struct pen_rank_program *program =
-      &plan->profiles[atomic_load(&state->profile) % plan->profile_count].ranks[at.rank];
+      &plan->profiles[atomic_load(&state->profile) % plan->profile_count].ranks[table_rank];
   const uint64_t row = pen_action_index(state);
-  const bool members = !pen_device_row(plan->device)->on_host && at.replica == of.replica &&
-                       at.tensor_rank != of.tensor_rank;
-  return (members || pen_transport_row(plan->transport)->two_sided) && at.rank == of.rank &&
+  const bool members =
+      !pen_device_row(plan->device)->on_host && pen_in_group(plan, rank, PEN_TENSOR, lost);
+  return (members || pen_transport_row(plan->transport)->two_sided) &&
+         table_rank == pen_table_rank(plan, lost) &&
          atomic_load(&state->phase) == PEN_PHASE_STEPS &&
          atomic_load(&state->published.count) == atomic_load(&other->published.count) &&
          row == pen_action_index(other) && row < program->action_count &&

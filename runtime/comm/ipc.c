@@ -93,7 +93,8 @@ static uint32_t *semaphore_of(struct pen_transport *transport, uint32_t process,
   const uint32_t messages = transport->profile->message_count,
                  rank = pen_table_rank(transport->plan, process),
                  processes = pen_process_count(transport->plan),
-                 ended = transport->plan->replica_count * transport->actions.collective_count;
+                 ended = pen_group_size(transport->plan, PEN_DATA) *
+                         transport->actions.collective_count;
   const uint32_t first[] = {[ARRIVAL] = 0,
                             [CREDIT] = messages,
                             [PUBLISHED] = 2 * messages,
@@ -149,19 +150,18 @@ static void ipc_export(struct pen_transport *transport) {
  * senders that wait for its credits, ranks that gather its statistics, its peers, and the other
  * members. */
 static bool ipc_reaches(const struct pen_transport *transport, uint32_t process) {
-  const struct pen_coordinates at = pen_coordinates_of(transport->plan, process);
-  const uint32_t rank = at.rank;
-  const bool ours = process == pen_transport_global(transport, rank),
-             peer = at.tensor_rank == transport->endpoint->tensor_rank,
-             member = at.replica == transport->replica;
-  bool reached =
-      pen_transport_gathers(transport, process) || (rank == transport->rank && (peer || member));
+  const struct pen_plan *plan = transport->plan;
+  const uint32_t self = pen_transport_self(transport), rank = pen_table_rank(plan, process);
+  const bool ours = pen_in_group(plan, self, PEN_PIPELINE, process);
+  bool reached = pen_transport_gathers(transport, process) ||
+                 pen_in_group(plan, self, PEN_DATA, process) ||
+                 pen_in_group(plan, self, PEN_TENSOR, process);
   for (uint32_t c = 0; c < transport->profile->channel_count && ours && !reached; c++) {
     const struct pen_channel *channel = &transport->profile->channels[c];
     reached = (channel->from_rank == transport->rank && channel->to_rank == rank) ||
               (channel->to_rank == transport->rank && channel->from_rank == rank);
   }
-  return reached && process != pen_transport_self(transport);
+  return reached && process != self;
 }
 
 static void ipc_connect(struct pen_transport *transport) {
@@ -190,7 +190,8 @@ static void send_stream_follows(struct pen_transport *transport) {
 
 static bool ipc_send(struct pen_transport *transport, uint32_t index) {
   const struct pen_message *message = pen_transport_message(transport, index);
-  const uint32_t to = pen_transport_global(transport, channel_of(transport, index)->to_rank);
+  const uint32_t to =
+      pen_transport_process(transport, PEN_PIPELINE, channel_of(transport, index)->to_rank);
   const struct pen_device *device = transport->device;
   void *stream = send_stream_of(transport);
   send_stream_follows(transport);
@@ -215,9 +216,10 @@ static bool ipc_receive(struct pen_transport *transport, uint32_t index, const u
   if (pen_transport_message(transport, index)->credit != PEN_NONE) {
     send_stream_follows(transport);
     transport->device->signal_remote(
-        semaphore_of(transport,
-                     pen_transport_global(transport, channel_of(transport, index)->from_rank),
-                     CREDIT, index),
+        semaphore_of(
+            transport,
+            pen_transport_process(transport, PEN_PIPELINE, channel_of(transport, index)->from_rank),
+            CREDIT, index),
         send_stream_of(transport));
   }
   return true;
@@ -259,7 +261,7 @@ static bool ipc_publish(struct pen_transport *transport) {
 static bool ipc_gather(struct pen_transport *transport) {
   for (uint32_t r = 0; r < pen_process_count(transport->plan); r++) {
     const bool comes = transport->profile->kind == PEN_TRAIN ||
-                       pen_coordinates_of(transport->plan, r).replica == transport->replica;
+                       pen_group_member(transport->plan, r, PEN_DATA) == transport->replica;
     if (comes && r != pen_transport_self(transport)) {
       add_to_batch(transport, PUBLISHED, r);
     }
@@ -278,7 +280,7 @@ static uint32_t ended_index(const struct pen_transport *transport, uint32_t repl
 
 static bool ipc_wait_peers(struct pen_transport *transport, uint32_t count) {
   struct ipc_transport *own = ipc_of(transport);
-  for (uint32_t d = 0; d < transport->plan->replica_count && count > own->known; d++) {
+  for (uint32_t d = 0; d < pen_group_size(transport->plan, PEN_DATA) && count > own->known; d++) {
     if (d != transport->replica) {
       add_to_batch(transport, ENDED, ended_index(transport, d, count));
     }
@@ -291,9 +293,10 @@ static bool ipc_wait_peers(struct pen_transport *transport, uint32_t count) {
 static void ipc_signal_peers(struct pen_transport *transport) {
   struct ipc_transport *own = ipc_of(transport);
   own->ended++;
-  for (uint32_t d = 0; d < transport->plan->replica_count && own->awaited[own->ended]; d++) {
+  for (uint32_t d = 0; d < pen_group_size(transport->plan, PEN_DATA) && own->awaited[own->ended];
+       d++) {
     if (d != transport->replica) {
-      const uint32_t peer = pen_transport_peer(transport, d);
+      const uint32_t peer = pen_transport_process(transport, PEN_DATA, d);
       transport->device->signal_remote(
           semaphore_of(transport, peer, ENDED,
                        ended_index(transport, transport->replica, own->ended)),
@@ -305,7 +308,7 @@ static void ipc_signal_peers(struct pen_transport *transport) {
 static const unsigned char *ipc_peer_arena(struct pen_transport *transport, uint32_t replica) {
   return replica == transport->replica
              ? transport->arena
-             : ipc_of(transport)->arenas[pen_transport_peer(transport, replica)];
+             : ipc_of(transport)->arenas[pen_transport_process(transport, PEN_DATA, replica)];
 }
 
 /* Each side copies what it receives. */
@@ -322,13 +325,14 @@ static void ipc_sendrecv(struct pen_transport *transport, const struct pen_sendr
 /* The semaphore for the signal of exchange `number` of a member. */
 static uint32_t exchanged_index(const struct pen_transport *transport, uint32_t tensor_rank,
                                 uint32_t number) {
-  return number % 2 * transport->plan->tensor_ranks + tensor_rank;
+  return number % 2 * pen_group_size(transport->plan, PEN_TENSOR) + tensor_rank;
 }
 
 static bool ipc_wait_members(struct pen_transport *transport) {
   struct ipc_transport *own = ipc_of(transport);
   pen_assert(own->signalled - own->taken <= 1);
-  for (uint32_t m = 0; m < transport->plan->tensor_ranks && own->taken < own->signalled; m++) {
+  for (uint32_t m = 0;
+       m < pen_group_size(transport->plan, PEN_TENSOR) && own->taken < own->signalled; m++) {
     if (m != transport->endpoint->tensor_rank) {
       add_to_batch(transport, EXCHANGED, exchanged_index(transport, m, own->taken));
     }
@@ -341,10 +345,10 @@ static bool ipc_wait_members(struct pen_transport *transport) {
 static void ipc_signal_members(struct pen_transport *transport) {
   struct ipc_transport *own = ipc_of(transport);
   const uint32_t self = transport->endpoint->tensor_rank;
-  for (uint32_t m = 0; m < transport->plan->tensor_ranks; m++) {
+  for (uint32_t m = 0; m < pen_group_size(transport->plan, PEN_TENSOR); m++) {
     if (m != self) {
       transport->device->signal_remote(
-          semaphore_of(transport, pen_transport_member(transport, m), EXCHANGED,
+          semaphore_of(transport, pen_transport_process(transport, PEN_TENSOR, m), EXCHANGED,
                        exchanged_index(transport, self, own->signalled)),
           transport->stream);
     }
@@ -353,7 +357,7 @@ static void ipc_signal_members(struct pen_transport *transport) {
 }
 
 static unsigned char *ipc_member_arena(struct pen_transport *transport, uint32_t tensor_rank) {
-  return ipc_of(transport)->arenas[pen_transport_member(transport, tensor_rank)];
+  return ipc_of(transport)->arenas[pen_transport_process(transport, PEN_TENSOR, tensor_rank)];
 }
 
 /* Each step begins with the same semaphores. */

@@ -10,8 +10,8 @@
 static void mark_channel(struct pen_links *links, const struct pen_transport *transport,
                          const struct pen_channel *channel, bool near_local) {
   const uint32_t self = pen_transport_self(transport),
-                 sender = pen_transport_global(transport, channel->from_rank),
-                 receiver = pen_transport_global(transport, channel->to_rank);
+                 sender = pen_transport_process(transport, PEN_PIPELINE, channel->from_rank),
+                 receiver = pen_transport_process(transport, PEN_PIPELINE, channel->to_rank);
   const uint32_t other = sender == self ? receiver : sender;
   if ((sender == self || receiver == self) &&
       !(near_local && pen_is_local(transport->shared, other))) {

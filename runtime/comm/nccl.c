@@ -152,12 +152,11 @@ static bool nccl_publish(struct pen_transport *transport) {
     zero_entries(transport, own + first, own + past);
   }
   if (transport->actions.all_gather &&
-      plan->replica_count > 1) { /* the sum is over all entries then */
-    const bool has_losses = pen_last_stage_rank(plan, transport->profile) == transport->rank &&
-                            transport->endpoint->tensor_rank == 0;
+      pen_group_size(plan, PEN_DATA) > 1) { /* the sum is over all entries then */
+    const bool has_losses = pen_has_losses(plan, transport->profile, pen_transport_self(transport));
     zero_entries(transport, 0, own);
     zero_entries(transport, own + plan->weight_count, has_losses ? 0 : past_own);
-    zero_entries(transport, past_own, pen_step_stats_first(plan, plan->replica_count));
+    zero_entries(transport, past_own, pen_step_stats_first(plan, pen_group_size(plan, PEN_DATA)));
   }
   return true;
 }
@@ -191,12 +190,12 @@ static void nccl_group_end(struct pen_transport *transport) {
 static void nccl_sendrecv(struct pen_transport *transport, const struct pen_sendrecv *sendrecv) {
   struct pen_nccl_transport *own = pen_nccl_of(transport);
   if (sendrecv->send_bytes > 0) {
-    own->calls->send(own->peers, transport->arena + sendrecv->send_offset, sendrecv->send_bytes,
-                     (int)sendrecv->replica, transport->collective_stream);
+    own->calls->send(own->group[PEN_DATA], transport->arena + sendrecv->send_offset,
+                     sendrecv->send_bytes, (int)sendrecv->replica, transport->collective_stream);
   }
   if (sendrecv->receive_bytes > 0) {
-    own->calls->receive(own->peers, sendrecv->to, sendrecv->receive_bytes, (int)sendrecv->replica,
-                        transport->collective_stream);
+    own->calls->receive(own->group[PEN_DATA], sendrecv->to, sendrecv->receive_bytes,
+                        (int)sendrecv->replica, transport->collective_stream);
   }
 }
 
@@ -211,8 +210,8 @@ static unsigned char *nccl_member_arena(struct pen_transport *transport, uint32_
 static void nccl_sendrecv_member(struct pen_transport *transport, uint32_t tensor_rank,
                                  const unsigned char *from, unsigned char *to, uint64_t bytes) {
   struct pen_nccl_transport *own = pen_nccl_of(transport);
-  own->calls->send(own->members, from, bytes, (int)tensor_rank, transport->stream);
-  own->calls->receive(own->members, to, bytes, (int)tensor_rank, transport->stream);
+  own->calls->send(own->group[PEN_TENSOR], from, bytes, (int)tensor_rank, transport->stream);
+  own->calls->receive(own->group[PEN_TENSOR], to, bytes, (int)tensor_rank, transport->stream);
 }
 
 /* Each pair has its own stream: one counter cannot describe the progress of all. */
@@ -262,15 +261,16 @@ static uint64_t progress_of(const struct pen_rank_state *state) {
  * several have the least, for instance in one exchange, it is the own rank, which has seen the
  * error: NCCL reports that a communicator is broken, not where. If a process has died, the watchdog
  * of its host knows which, and reports it before this rank does. Of two it is the other one. */
-static uint32_t last_of(const struct pen_transport *transport, uint32_t count,
-                        uint32_t (*global)(const struct pen_transport *, uint32_t)) {
+static uint32_t last_of(const struct pen_transport *transport, int group) {
+  const uint32_t count = pen_group_size(transport->plan, group);
   uint64_t least = UINT64_MAX;
   uint32_t found = pen_transport_self(transport);
   if (count == 2) {
-    return global(transport, 0) == found ? global(transport, 1) : global(transport, 0);
+    const uint32_t first = pen_transport_process(transport, group, 0);
+    return first == found ? pen_transport_process(transport, group, 1) : first;
   }
   for (uint32_t i = 0; i < count; i++) {
-    const uint32_t peer = global(transport, i);
+    const uint32_t peer = pen_transport_process(transport, group, i);
     const uint64_t at = progress_of(&transport->shared->ranks[peer]);
     found = at < least ? peer : at == least ? pen_transport_self(transport) : found;
     least = at < least ? at : least;
@@ -288,14 +288,11 @@ static const char *nccl_error(struct pen_transport *transport, uint32_t *peer) {
     return why;
   }
   const uint32_t channels = transport->profile->channel_count;
-  own->polled = (own->polled + 1) % (channels + 3);
-  if (own->polled == channels + 2 && own->members != NULL) {
-    *peer = last_of(transport, transport->plan->tensor_ranks, pen_transport_member);
-    return own->calls->async_error(own->members);
-  }
-  if (own->polled == channels + 1 && own->peers != NULL) {
-    *peer = last_of(transport, transport->plan->replica_count, pen_transport_peer);
-    return own->calls->async_error(own->peers);
+  own->polled = (own->polled + 1) % (channels + 1 + PEN_COORDINATES);
+  const int group = (int)(own->polled - channels) - 1;
+  if (group >= 0 && own->group[group] != NULL) {
+    *peer = last_of(transport, group);
+    return own->calls->async_error(own->group[group]);
   }
   if (own->polled >= channels) {
     return own->calls->async_error(own->all);
@@ -304,8 +301,9 @@ static const char *nccl_error(struct pen_transport *transport, uint32_t *peer) {
     return NULL;
   }
   const struct pen_channel *channel = &transport->profile->channels[own->polled];
-  *peer = pen_transport_global(
-      transport, channel->from_rank == transport->rank ? channel->to_rank : channel->from_rank);
+  *peer = pen_transport_process(
+      transport, PEN_PIPELINE,
+      channel->from_rank == transport->rank ? channel->to_rank : channel->from_rank);
   return own->calls->async_error(own->pairs[own->polled].communicator);
 }
 
@@ -316,11 +314,10 @@ static void nccl_abort(struct pen_transport *transport) {
       own->calls->abort(own->pairs[c].communicator);
     }
   }
-  if (own->peers != NULL) {
-    own->calls->abort(own->peers);
-  }
-  if (own->members != NULL) {
-    own->calls->abort(own->members);
+  for (int g = 0; g < PEN_COORDINATES; g++) {
+    if (own->group[g] != NULL) {
+      own->calls->abort(own->group[g]);
+    }
   }
   if (own->all != NULL) {
     own->calls->abort(own->all);

@@ -119,20 +119,15 @@ static void split_pairs(struct pen_transport *transport) {
   free(round);
 }
 
-static void split_peers(struct pen_transport *transport) {
+/* A communicator of the members of a group, if there are several. */
+static void join_group(struct pen_transport *transport, int group, enum pen_bootstrap_stage stage) {
   struct pen_nccl_transport *own = pen_nccl_of(transport);
-  const uint32_t members = transport->plan->tensor_ranks, member = transport->endpoint->tensor_rank;
-  if (transport->plan->replica_count > 1) {
-    set_stage(transport, PEN_CONNECT_PEERS, 0, PEN_NONE);
-    own->peers = own->calls->split(own->all, (int)(transport->rank * members + member),
-                                   (int)transport->replica, 0);
-    check_stage(transport, own->peers);
-  }
-  if (members > 1) {
-    set_stage(transport, PEN_CONNECT_MEMBERS, 0, PEN_NONE);
-    own->members =
-        own->calls->split(own->all, (int)(pen_transport_self(transport) / members), (int)member, 0);
-    check_stage(transport, own->members);
+  const uint32_t member = pen_group_member(transport->plan, pen_transport_self(transport), group);
+  if (pen_group_size(transport->plan, group) > 1) {
+    set_stage(transport, stage, 0, PEN_NONE);
+    own->group[group] = own->calls->split(own->all, (int)pen_transport_process(transport, group, 0),
+                                          (int)member, 0);
+    check_stage(transport, own->group[group]);
   }
 }
 
@@ -209,9 +204,9 @@ static const char *register_with(struct pen_transport *transport, void *communic
 static void register_arena(struct pen_transport *transport) {
   const struct pen_nccl_transport *own = pen_nccl_of(transport);
   set_stage(transport, PEN_CONNECT_ARENA, 0, PEN_NONE);
-  const char *refused = own->peers == NULL ? NULL : register_with(transport, own->peers);
-  if (own->members != NULL && refused == NULL) {
-    refused = register_with(transport, own->members);
+  const char *refused = NULL;
+  for (int g = PEN_COORDINATES; g-- > 0 && refused == NULL;) {
+    refused = own->group[g] == NULL ? NULL : register_with(transport, own->group[g]);
   }
   for (uint32_t c = 0; c < transport->profile->channel_count && refused == NULL; c++) {
     if (pen_nccl_has_channel(transport, c) && own->pairs[c].window == NULL) {
@@ -289,10 +284,10 @@ static void try_puts(struct pen_transport *transport, uint32_t channel, bool sen
   transport->device->stream_synchronize(pair->stream);
 }
 
-/* The same between all ranks of a communicator, all at once, as in a collective or an exchange;
- * last, a part of the arena that holds no weights: it is all zeros. Null: there is none. */
-static void try_group(struct pen_transport *transport, void *communicator, uint32_t count,
-                      uint32_t self, unsigned char *scratch) {
+/* The same between all members of a group, all at once, as in a collective or an exchange; last, a
+ * part of the arena that holds no weights: it is all zeros. */
+static void try_group(struct pen_transport *transport, int group, enum pen_bootstrap_stage stage,
+                      unsigned char *scratch) {
   const struct pen_nccl_transport *own = pen_nccl_of(transport);
   const struct pen_rank_memory *memory = (&transport->plan->memory[transport->rank]);
   const size_t large = buffer_bytes() + 1, zeros = memory->arena_bytes - memory->persistent_end;
@@ -301,12 +296,14 @@ static void try_group(struct pen_transport *transport, void *communicator, uint3
       {scratch, large},
       {transport->arena + memory->persistent_end, zeros < large ? zeros : large},
   };
-  for (size_t i = 0; i < sizeof tried / sizeof *tried && communicator != NULL; i++) {
+  set_stage(transport, stage, 0, PEN_NONE);
+  for (size_t i = 0; i < sizeof tried / sizeof *tried && own->group[group] != NULL; i++) {
     own->calls->group_begin();
-    for (uint32_t r = 0; r < count; r++) {
-      if (r != self) {
-        own->calls->send(communicator, tried[i].at, tried[i].bytes, (int)r, transport->stream);
-        own->calls->receive(communicator, tried[i].at, tried[i].bytes, (int)r, transport->stream);
+    for (uint32_t r = 0; r < pen_group_size(transport->plan, group); r++) {
+      if (pen_transport_process(transport, group, r) != pen_transport_self(transport)) {
+        own->calls->send(own->group[group], tried[i].at, tried[i].bytes, (int)r, transport->stream);
+        own->calls->receive(own->group[group], tried[i].at, tried[i].bytes, (int)r,
+                            transport->stream);
       }
     }
     own->calls->group_end();
@@ -319,8 +316,8 @@ static void try_group(struct pen_transport *transport, void *communicator, uint3
 static void try_connections(struct pen_transport *transport) {
   struct pen_nccl_transport *own = pen_nccl_of(transport);
   const struct pen_device *device = transport->device;
-  const bool tries =
-      own->put_count < pair_count(transport) || own->peers != NULL || own->members != NULL;
+  const bool tries = own->put_count < pair_count(transport) || own->group[PEN_DATA] != NULL ||
+                     own->group[PEN_TENSOR] != NULL;
   unsigned char *scratch = tries ? device->allocate(2 * buffer_bytes() + 1) : NULL;
   pen_nccl_check(transport, tries ? (void *)scratch : transport, "memory to try its pairs with");
   for (uint32_t c = 0; c < transport->profile->channel_count; c++) {
@@ -335,11 +332,8 @@ static void try_connections(struct pen_transport *transport) {
       check_stage(transport, transport);
     }
   }
-  set_stage(transport, PEN_CONNECT_TRY_PEERS, 0, PEN_NONE);
-  try_group(transport, own->peers, transport->plan->replica_count, transport->replica, scratch);
-  set_stage(transport, PEN_CONNECT_TRY_MEMBERS, 0, PEN_NONE);
-  try_group(transport, own->members, transport->plan->tensor_ranks,
-            transport->endpoint->tensor_rank, scratch);
+  try_group(transport, PEN_DATA, PEN_CONNECT_TRY_PEERS, scratch);
+  try_group(transport, PEN_TENSOR, PEN_CONNECT_TRY_MEMBERS, scratch);
   set_stage(transport, PEN_CONNECT_TRY_SUM, 0, PEN_NONE);
   own->calls->sum(own->all, pen_nccl_step_stats(transport), pen_nccl_sum_count(transport->plan),
                   transport->stream);
@@ -420,8 +414,7 @@ static void share_connections(struct pen_transport *transport) {
   const struct pen_nccl_transport *first = (const struct pen_nccl_transport *)transport->first;
   struct pen_nccl_transport *own = pen_nccl_of(transport);
   own->all = first->all;
-  own->peers = first->peers;
-  own->members = first->members;
+  memcpy(own->group, first->group, sizeof own->group);
   own->put_count = first->put_count;
   for (uint32_t c = 0; c < transport->profile->channel_count; c++) {
     const struct pen_channel *channel = &transport->profile->channels[c],
@@ -450,7 +443,8 @@ void pen_nccl_connect(struct pen_transport *transport) {
   check_stage(transport, own->all);
   open_streams(transport);
   split_pairs(transport);
-  split_peers(transport);
+  join_group(transport, PEN_DATA, PEN_CONNECT_PEERS);
+  join_group(transport, PEN_TENSOR, PEN_CONNECT_MEMBERS);
   open_windows(transport);
   find_credits(transport);
   register_arena(transport);

@@ -19,14 +19,12 @@ struct pen_pair {
 struct pen_nccl_transport {
   struct pen_transport base;
   const struct pen_nccl_calls *calls;
-  void *all; /* communicator */
-  /* communicators of the rank's peers and itself, by replica, and of its members, by tensor rank;
-   * null with one of them */
-  void *peers, *members;
-  struct pen_pair *pairs; /* [channels] */
-  void *ready;            /* event: the compute stream has reached what is to be sent or received */
-  void **done;            /* [messages] events: sent, or received; null for others' messages */
-  bool *credited;         /* [messages] with puts: the sender waits until the target is free */
+  void *all;                    /* communicator */
+  void *group[PEN_COORDINATES]; /* those of the rank's groups; null: of one, or not joined */
+  struct pen_pair *pairs;       /* [channels] */
+  void *ready;    /* event: the compute stream has reached what is to be sent or received */
+  void **done;    /* [messages] events: sent, or received; null for others' messages */
+  bool *credited; /* [messages] with puts: the sender waits until the target is free */
   uint32_t rounds, put_count; /* put_count: pairs that use puts, of all pipelines */
   uint32_t polled;            /* the pair whose asynchronous error was read last */
   const char *no_puts;        /* why there are no puts */
@@ -51,8 +49,9 @@ static inline double *pen_nccl_step_stats(const struct pen_transport *transport)
 
 /* How many numbers of the statistics WAIT_NORM sums: those of all replicas. */
 static inline size_t pen_nccl_sum_count(const struct pen_plan *plan) {
-  return plan->replica_count > 1 ? pen_step_stats_first(plan, plan->replica_count)
-                                 : plan->weight_count;
+  return pen_group_size(plan, PEN_DATA) > 1
+             ? pen_step_stats_first(plan, pen_group_size(plan, PEN_DATA))
+             : plan->weight_count;
 }
 
 /* Why the NCCL of this process uses no puts; null: it does. PEN_NCCL in the environment may request

@@ -29,7 +29,7 @@ struct ofi_peer {
 };
 
 struct ofi_peers {
-  struct ofi_peer *peer; /* [replica_count] */
+  struct ofi_peer *peer; /* [data ranks] */
   uint32_t groups;       /* begun */
   uint32_t shards_max;   /* of a group, to one peer */
 };
@@ -57,12 +57,14 @@ static bool is_near(const struct pen_transport *transport, uint32_t global) {
 
 static uint32_t sender_of(const struct pen_transport *transport, uint32_t message) {
   const uint32_t channel = pen_transport_message(transport, message)->channel;
-  return pen_transport_global(transport, transport->profile->channels[channel].from_rank);
+  return pen_transport_process(transport, PEN_PIPELINE,
+                               transport->profile->channels[channel].from_rank);
 }
 
 static uint32_t receiver_of(const struct pen_transport *transport, uint32_t message) {
   const uint32_t channel = pen_transport_message(transport, message)->channel;
-  return pen_transport_global(transport, transport->profile->channels[channel].to_rank);
+  return pen_transport_process(transport, PEN_PIPELINE,
+                               transport->profile->channels[channel].to_rank);
 }
 
 /* ---- counters ---- */
@@ -88,7 +90,8 @@ enum peer_counter { ENDED, READY, SHARDS, PEER_COUNTERS };
 
 static uint32_t peer_counter(const struct pen_plan *plan, enum peer_counter which,
                              uint32_t replica) {
-  return counters_before(plan, plan->profile_count) + which * plan->replica_count + replica;
+  return counters_before(plan, plan->profile_count) + which * pen_group_size(plan, PEN_DATA) +
+         replica;
 }
 
 static bool wait_counter(struct ofi_transport *ofi, uint32_t counter, uint32_t needed,
@@ -106,16 +109,16 @@ static bool wait_message_counter(struct ofi_transport *ofi, uint32_t counter, ui
 
 /* The rank of this one's number in another replica. */
 static uint32_t peer_rank(const struct pen_transport *transport, uint32_t replica) {
-  return pen_transport_peer(transport, replica);
+  return pen_transport_process(transport, PEN_DATA, replica);
 }
 
 static struct ofi_peers *open_peers(const struct pen_transport *transport) {
   const struct pen_plan *plan = transport->plan;
   struct ofi_peers *peers = calloc(1, sizeof *peers);
-  struct ofi_peer *peer = calloc(plan->replica_count, sizeof *peer);
+  struct ofi_peer *peer = calloc(pen_group_size(plan, PEN_DATA), sizeof *peer);
   pen_check(peers != NULL && peer != NULL, "no memory for a transport");
   *peers = (struct ofi_peers){.peer = peer, .shards_max = 2 * plan->weight_count};
-  for (uint32_t d = 0; d < plan->replica_count; d++) {
+  for (uint32_t d = 0; d < pen_group_size(plan, PEN_DATA); d++) {
     peer[d].used = d != transport->replica && !is_near(transport, peer_rank(transport, d));
     peer[d].shards = calloc(peers->shards_max + 1u, sizeof *peer[d].shards);
     pen_check(peer[d].shards != NULL, "no memory for a transport");
@@ -129,7 +132,7 @@ static bool *list_peers(const struct pen_transport *transport, const struct pen_
   const uint32_t count = pen_process_count(transport->plan);
   bool *peers = calloc(count, sizeof *peers);
   pen_check(peers != NULL, "no memory for the connections of a rank");
-  for (uint32_t d = 0; d < transport->plan->replica_count; d++) {
+  for (uint32_t d = 0; d < pen_group_size(transport->plan, PEN_DATA); d++) {
     peers[peer_rank(transport, d)] = replicas->peer[d].used;
   }
   for (uint32_t r = 0; r < count; r++) {
@@ -146,8 +149,9 @@ static struct pen_link_delays *open_delays(const struct pen_transport *transport
     const struct pen_profile *profile = &plan->profiles[p];
     for (uint32_t m = 0; m < profile->message_count; m++) {
       const struct pen_channel *channel = &profile->channels[profile->messages[m].channel];
-      const uint32_t from = pen_transport_global(transport, channel->from_rank);
-      if (pen_transport_global(transport, channel->to_rank) == pen_transport_self(transport) &&
+      const uint32_t from = pen_transport_process(transport, PEN_PIPELINE, channel->from_rank);
+      if (pen_transport_process(transport, PEN_PIPELINE, channel->to_rank) ==
+              pen_transport_self(transport) &&
           !is_near(transport, from)) {
         pen_link_delays_add_counter(delays, transport->endpoint, counters_before(plan, p) + m,
                                     from);
@@ -176,8 +180,8 @@ static void ofi_export(struct pen_transport *transport) {
       .host = transport->shared->address[0] != '\0' ? transport->shared->address : "localhost",
       .arena = transport->arena,
       .arena_bytes = plan->memory[transport->rank].arena_bytes,
-      .region_bytes = plan->replica_count > 1 ? plan->memory[transport->rank].arena_bytes
-                                              : pen_shared_bytes(plan, transport->rank),
+      .region_bytes = pen_group_size(plan, PEN_DATA) > 1 ? plan->memory[transport->rank].arena_bytes
+                                                         : pen_shared_bytes(plan, transport->rank),
       .counter_count = peer_counter(plan, PEER_COUNTERS, 0),
       .peer_count = pen_process_count(plan),
       .self = self,
@@ -341,7 +345,7 @@ static bool wait_peer(struct ofi_transport *ofi, uint32_t replica, uint32_t need
 static bool ofi_wait_peers(struct pen_transport *transport, uint32_t count) {
   struct ofi_transport *ofi = ofi_of(transport);
   bool going = true;
-  for (uint32_t d = 0; d < transport->plan->replica_count && going; d++) {
+  for (uint32_t d = 0; d < pen_group_size(transport->plan, PEN_DATA) && going; d++) {
     going = d == transport->replica || wait_peer(ofi, d, ofi->ended_before + count);
   }
   return going;
@@ -350,7 +354,7 @@ static bool ofi_wait_peers(struct pen_transport *transport, uint32_t count) {
 /* Raises a counter of each peer that is not near. */
 static void raise_counters(struct ofi_transport *ofi, enum peer_counter which) {
   const struct pen_transport *transport = &ofi->base;
-  for (uint32_t d = 0; d < transport->plan->replica_count; d++) {
+  for (uint32_t d = 0; d < pen_group_size(transport->plan, PEN_DATA); d++) {
     struct ofi_peer *peer = &ofi->peers->peer[d];
     struct pen_fabric_write *write = which == ENDED ? &peer->ended : &peer->ready;
     if (peer->used && pen_fabric_wait_written(ofi->fabric, write)) {
@@ -378,7 +382,7 @@ static const unsigned char *ofi_peer_arena(struct pen_transport *transport, uint
 static void ofi_group_begin(struct pen_transport *transport) {
   struct ofi_transport *ofi = ofi_of(transport);
   ofi->peers->groups++;
-  for (uint32_t d = 0; d < transport->plan->replica_count; d++) {
+  for (uint32_t d = 0; d < pen_group_size(transport->plan, PEN_DATA); d++) {
     ofi->peers->peer[d].shards_sent = 0;
   }
   raise_counters(ofi, READY);
@@ -410,7 +414,7 @@ static void ofi_sendrecv(struct pen_transport *transport, const struct pen_sendr
 
 static void ofi_group_end(struct pen_transport *transport) {
   struct ofi_transport *ofi = ofi_of(transport);
-  for (uint32_t d = 0; d < transport->plan->replica_count; d++) {
+  for (uint32_t d = 0; d < pen_group_size(transport->plan, PEN_DATA); d++) {
     if (ofi->peers->peer[d].used) {
       wait_counter(ofi, peer_counter(transport->plan, SHARDS, d),
                    ofi->peers->peer[d].shards_expected, peer_rank(transport, d));

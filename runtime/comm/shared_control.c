@@ -54,7 +54,8 @@ void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan) {
            channel_count = pen_pipeline_count(plan) * channel_stride;
   size_t used = 0;
   uint32_t process_count = pen_process_count(plan);
-  size_t step_stats_count = plan->replica_count * (plan->weight_count + (size_t)plan->loss_count);
+  size_t step_stats_count =
+      pen_group_size(plan, PEN_DATA) * (plan->weight_count + (size_t)plan->loss_count);
   size_t control_at = take(&used, sizeof(struct pen_control));
   size_t ranks_at = take(&used, process_count * sizeof(struct pen_rank_state));
   size_t writers_at = take(&used, process_count * sizeof(struct pen_rank_state));

@@ -136,7 +136,7 @@ struct pen_control {
  * The ranks of a command share the memory; other commands send the blocks of theirs to the
  * reader's. */
 struct pen_results {
-  unsigned char *memory; /* [2][replica_count] blocks: those of odd steps have their own, so that
+  unsigned char *memory; /* [2][replicas] blocks: those of odd steps have their own, so that
                             the next step may run while they are read. Null: there are none */
   size_t block_bytes;
   uint32_t reader; /* a global rank */
@@ -145,7 +145,8 @@ struct pen_results {
 static inline unsigned char *pen_results_block(const struct pen_results *results,
                                                const struct pen_plan *plan, uint64_t step,
                                                uint32_t replica) {
-  return results->memory + ((step & 1) * plan->replica_count + replica) * results->block_bytes;
+  return results->memory +
+         ((step & 1) * pen_group_size(plan, PEN_DATA) + replica) * results->block_bytes;
 }
 
 /* The mapping of the shared memory in a process. */

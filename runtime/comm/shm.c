@@ -102,7 +102,7 @@ static bool shm_send(struct pen_transport *transport, uint32_t index) {
   const struct pen_message *message = pen_transport_message(transport, index);
   const struct pen_channel *channel = channel_of(transport, message);
   const uint64_t step = transport->profile_step;
-  const uint32_t to = pen_transport_global(transport, channel->to_rank);
+  const uint32_t to = pen_transport_process(transport, PEN_PIPELINE, channel->to_rank);
   if (message->credit != PEN_NONE) {
     const uint32_t needed = (uint32_t)(step * channel->credit_count + message->credit + 1);
     if (!pen_endpoint_wait(transport->endpoint, credits_of(transport, message), needed, to)) {
@@ -168,7 +168,7 @@ static uint64_t own_parts(struct pen_transport *transport, const struct pen_mess
 static bool shm_wait(struct pen_transport *transport, uint32_t index) {
   const struct pen_message *message = pen_transport_message(transport, index);
   const struct pen_channel *channel = channel_of(transport, message);
-  const uint32_t from = pen_transport_global(transport, channel->from_rank),
+  const uint32_t from = pen_transport_process(transport, PEN_PIPELINE, channel->from_rank),
                  needed = (uint32_t)(transport->profile_step * channel->message_count +
                                      message->sequence + 1);
   struct pen_futex_counter *arrivals = arrivals_of(transport, message),
@@ -198,18 +198,24 @@ static bool shm_gather(struct pen_transport *transport) {
 
 /* ---- collectives between replicas ---- */
 
+static bool wait_group(const struct pen_transport *transport, int group, size_t counter,
+                       uint32_t needed) {
+  bool going = true;
+  for (uint32_t m = 0; m < pen_group_size(transport->plan, group) && going; m++) {
+    const uint32_t member = pen_transport_process(transport, group, m);
+    unsigned char *state = (unsigned char *)&transport->shared->ranks[member];
+    going = member == pen_transport_self(transport) ||
+            pen_endpoint_wait(transport->endpoint, (struct pen_futex_counter *)(state + counter),
+                              needed, member);
+  }
+  return going;
+}
+
 /* Every replica runs the same actions in each step, so that counts are equal where a step begins.
  * They wrap around like the counter. */
 static bool shm_wait_peers(struct pen_transport *transport, uint32_t count) {
-  const uint32_t needed = shm_of(transport)->ended_before + count;
-  bool going = true;
-  for (uint32_t d = 0; d < transport->plan->replica_count && going; d++) {
-    const uint32_t peer = pen_transport_peer(transport, d);
-    going = d == transport->replica ||
-            pen_endpoint_wait(transport->endpoint, &transport->shared->ranks[peer].exchanged,
-                              needed, peer);
-  }
-  return going;
+  return wait_group(transport, PEN_DATA, offsetof(struct pen_rank_state, exchanged),
+                    shm_of(transport)->ended_before + count);
 }
 
 static void shm_signal_peers(struct pen_transport *transport) {
@@ -217,7 +223,7 @@ static void shm_signal_peers(struct pen_transport *transport) {
 }
 
 static const unsigned char *shm_peer_arena(struct pen_transport *transport, uint32_t replica) {
-  return region_of(transport, pen_transport_peer(transport, replica));
+  return region_of(transport, pen_transport_process(transport, PEN_DATA, replica));
 }
 
 /* Each side copies what it receives. */
@@ -230,16 +236,9 @@ static void shm_sendrecv(struct pen_transport *transport, const struct pen_sendr
 
 /* All members run the same actions, so the same exchanges. */
 static bool shm_wait_members(struct pen_transport *transport) {
-  const uint32_t needed =
-      atomic_load_explicit(&transport->endpoint->self->parts_put.count, memory_order_relaxed);
-  bool going = true;
-  for (uint32_t m = 0; m < transport->plan->tensor_ranks && going; m++) {
-    const uint32_t member = pen_transport_member(transport, m);
-    going = m == transport->endpoint->tensor_rank ||
-            pen_endpoint_wait(transport->endpoint, &transport->shared->ranks[member].parts_put,
-                              needed, member);
-  }
-  return going;
+  return wait_group(
+      transport, PEN_TENSOR, offsetof(struct pen_rank_state, parts_put),
+      atomic_load_explicit(&transport->endpoint->self->parts_put.count, memory_order_relaxed));
 }
 
 static void shm_signal_members(struct pen_transport *transport) {
@@ -247,7 +246,7 @@ static void shm_signal_members(struct pen_transport *transport) {
 }
 
 static unsigned char *shm_member_arena(struct pen_transport *transport, uint32_t tensor_rank) {
-  return region_of(transport, pen_transport_member(transport, tensor_rank));
+  return region_of(transport, pen_transport_process(transport, PEN_TENSOR, tensor_rank));
 }
 
 static const struct pen_transport_ops shm_ops = {

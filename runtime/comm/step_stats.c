@@ -4,12 +4,13 @@
 
 #include <math.h>
 
+#include "runtime/plan/shard.h"
+
 double pen_step_stats_norm(const struct pen_plan *plan, const double *stats) {
   double sum = 0.0, most = 0.0;
   for (uint32_t w = 0; w < plan->weight_count; w++) { /* a frozen weight's entries are 0 */
-    for (uint32_t shard = 0; shard < plan->shard_ranks; shard++) { /* of the first group */
-      uint32_t replica = (uint32_t)(((uint64_t)w + shard) % plan->shard_ranks);
-      double entry = stats[pen_step_stats_first(plan, replica) + w];
+    for (uint32_t shard = 0; shard < pen_group_size(plan, PEN_SHARD); shard++) {
+      double entry = stats[pen_step_stats_first(plan, pen_shard_owner(plan, w, shard)) + w];
       sum += entry;
       most = entry > most ? entry : most;
     }
@@ -19,7 +20,7 @@ double pen_step_stats_norm(const struct pen_plan *plan, const double *stats) {
 
 double pen_step_stats_loss_sum(const struct pen_plan *plan, const double *stats) {
   double sum = 0.0;
-  for (uint32_t d = 0; d < plan->replica_count; d++) {
+  for (uint32_t d = 0; d < pen_group_size(plan, PEN_DATA); d++) {
     for (uint32_t m = 0; m < plan->loss_count; m++) {
       sum += stats[pen_step_stats_first(plan, d) + plan->weight_count + m];
     }

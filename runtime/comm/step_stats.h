@@ -9,9 +9,9 @@
 
 #include "runtime/plan/plan.h"
 
-/* The index of a replica's first entry in the statistics of a step. */
-static inline size_t pen_step_stats_first(const struct pen_plan *plan, uint32_t replica) {
-  return replica * (plan->weight_count + (size_t)plan->loss_count);
+/* The index of a data rank's first entry in the statistics of a step. */
+static inline size_t pen_step_stats_first(const struct pen_plan *plan, uint32_t data_rank) {
+  return data_rank * (plan->weight_count + (size_t)plan->loss_count);
 }
 
 /* The gradients' norm before clipping: tensors in model order, the shards of each in order. It is

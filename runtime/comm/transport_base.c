@@ -129,7 +129,8 @@ static void list_collectives(struct pen_transport *transport) {
   }
   actions->collectives = calloc(capacity + 1u, sizeof *actions->collectives);
   pen_check(actions->collectives != NULL, "no memory for a transport");
-  for (uint32_t i = 0; transport->plan->replica_count > 1 && i < program->action_count; i++) {
+  for (uint32_t i = 0; pen_group_size(transport->plan, PEN_DATA) > 1 && i < program->action_count;
+       i++) {
     uint32_t count = pen_collectives_within(program, &program->actions[i]) +
                      pen_kind_is_collective(program->actions[i].kind);
     for (; count > 0; count--) {
@@ -160,14 +161,14 @@ void pen_transport_list_actions(struct pen_transport *transport) {
 /* ---- the statistics of a step ---- */
 
 bool pen_transport_gathers(const struct pen_transport *transport, uint32_t global) {
-  const struct pen_coordinates at = pen_coordinates_of(transport->plan, global);
-  return transport->actions.gathers[at.rank] &&
-         (at.replica == transport->replica || transport->profile->kind == PEN_TRAIN);
+  return transport->actions.gathers[pen_table_rank(transport->plan, global)] &&
+         (pen_group_member(transport->plan, global, PEN_DATA) == transport->replica ||
+          transport->profile->kind == PEN_TRAIN);
 }
 
 static bool is_own_entry(const struct pen_transport *transport, uint32_t weight) {
   return pen_owns_weight(transport->plan, &transport->plan->weights[weight],
-                         pen_coordinates_of(transport->plan, pen_transport_self(transport)));
+                         pen_transport_self(transport));
 }
 
 bool pen_transport_entries(const struct pen_transport *transport, bool own, uint32_t *first,

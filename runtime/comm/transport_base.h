@@ -21,19 +21,10 @@ void pen_transport_fill(struct pen_transport *transport, const struct pen_transp
 /* Fills transport->actions, except for end_collectives. Allocates. */
 void pen_transport_list_actions(struct pen_transport *transport);
 
-/* The process that is a rank of this replica, and the peer in another replica. */
-static inline uint32_t pen_transport_global(const struct pen_transport *transport, uint32_t rank) {
-  return pen_endpoint_peer(transport->endpoint, transport->replica, rank);
-}
-static inline uint32_t pen_transport_peer(const struct pen_transport *transport, uint32_t replica) {
-  return pen_endpoint_peer(transport->endpoint, replica, transport->rank);
-}
-/* The process that is a member of the same rank. */
-static inline uint32_t pen_transport_member(const struct pen_transport *transport,
-                                            uint32_t tensor_rank) {
-  return pen_global_rank(transport->plan, (struct pen_coordinates){.replica = transport->replica,
-                                                                   .rank = transport->rank,
-                                                                   .tensor_rank = tensor_rank});
+/* The process that is a member of one of this one's groups. */
+static inline uint32_t pen_transport_process(const struct pen_transport *transport, int group,
+                                             uint32_t member) {
+  return pen_endpoint_process(transport->endpoint, group, member);
 }
 static inline uint32_t pen_transport_self(const struct pen_transport *transport) {
   return transport->endpoint->global;

@@ -26,7 +26,7 @@ static const double ms = 1e-6; /* of a nanosecond */
 
 uint32_t pen_block_processes(const struct pen_plan *plan, const struct pen_busy_cores *cores) {
   const uint32_t run = pen_process_count(plan), runs = cores->count / run;
-  return plan->replica_count > 1 || runs == 0 ? run : run * runs;
+  return pen_group_size(plan, PEN_DATA) > 1 || runs == 0 ? run : run * runs;
 }
 
 static const struct pen_rank_program *actions_of(const struct pen_plan *plan) {
@@ -77,7 +77,7 @@ static _Noreturn void run_rank(const struct pen_plan *plan, const struct pen_sha
                          .trace_descriptor = -1,
                          .steps = STEPS_MAX,
                          .measured = ring,
-                         .alone = plan->replica_count == 1};
+                         .alone = pen_group_size(plan, PEN_DATA) == 1};
   run.profile = run.buckets.profile[0];
   run.data = make_data(plan, run.profile, options->seed);
   if (shared != NULL) {
@@ -108,7 +108,7 @@ static void open_other_layers(struct pen_trace *ring, const struct processes *al
 
 static void run_process(void *context, uint32_t index) {
   const struct processes *all = context;
-  const bool alone = all->plan->replica_count == 1;
+  const bool alone = pen_group_size(all->plan, PEN_DATA) == 1;
   if (alone) {
     open_other_layers(&all->rings[index], all);
   }

@@ -50,7 +50,9 @@ struct exchange_member {
   uint64_t bytes;
 };
 
-static uint32_t op_count(const struct pen_plan *plan) { return SETS * plan->tensor_ranks; }
+static uint32_t op_count(const struct pen_plan *plan) {
+  return SETS * pen_group_size(plan, PEN_TENSOR);
+}
 
 static void make_plan(struct exchange_plan *made, uint32_t members) {
   *made = (struct exchange_plan){.plan = pen_timed_plan(PEN_TRANSPORT_SHM, 1, members)};
@@ -81,15 +83,16 @@ static void bind_ops(struct exchange_member *member, uint64_t bytes) {
   member->bytes = bytes;
   for (uint32_t i = 0; i < count; i++) {
     free((void *)(uintptr_t)member->ops[i].call.prepared);
-    member->ops[i] = (struct pen_bound_op){
-        .call = {.dim = {(int64_t)(bytes / sizeof(float)), i % member->vm.plan->tensor_ranks},
-                 .operand = {member->part}}};
+    member->ops[i] =
+        (struct pen_bound_op){.call = {.dim = {(int64_t)(bytes / sizeof(float)),
+                                               i % pen_group_size(member->vm.plan, PEN_TENSOR)},
+                                       .operand = {member->part}}};
     pen_bind_exchange(&member->vm, i, &member->ops[i]);
   }
 }
 
 static void run_exchange(const struct exchange_member *member, uint32_t set) {
-  const uint32_t members = member->vm.plan->tensor_ranks;
+  const uint32_t members = pen_group_size(member->vm.plan, PEN_TENSOR);
   for (uint32_t i = set * members; i < (set + 1) * members; i++) {
     member->ops[i].run(&member->ops[i].call);
   }

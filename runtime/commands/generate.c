@@ -296,7 +296,7 @@ static bool join_fetched(const struct pen_vm *vm) {
 /* Samples, after the step, where it was not done within. */
 static bool stepped(const struct pen_run *run, struct pen_vm *vm) {
   fetch_and_draw(vm);
-  if (vm->plan->tensor_ranks > 1 && vm->device->asynchronous && !join_fetched(vm)) {
+  if (pen_group_size(vm->plan, PEN_TENSOR) > 1 && vm->device->asynchronous && !join_fetched(vm)) {
     return false;
   }
   for (uint32_t r = 0; generation.keeps_columns && shows(run) && r < generation.step.row_count;

@@ -137,7 +137,7 @@ static void json_fallbacks(struct pen_writer *out, const struct pen_plan *plan) 
     json_text(out, "schedule", fallback->schedule);
     json_number(out, "hosts", host_count(fallback));
     json_real(out, "makespan", fallback->forecast.makespan);
-    json_number(out, "tensor_ranks", fallback->tensor_ranks);
+    json_number(out, "tensor_ranks", pen_group_size(fallback, PEN_TENSOR));
     pen_writer_text(out, "\"arena_bytes\":");
     pen_writer_number(out, most_arena_bytes(fallback));
     pen_writer_text(out, "}");
@@ -159,9 +159,8 @@ static void json_kinds(struct pen_writer *out, const struct pen_plan *plan, uint
 /* Global ranks of replica 0. */
 static void json_ranks(struct pen_writer *out, const struct pen_plan *plan) {
   pen_writer_text(out, "\"rank\":[");
-  for (uint32_t global = 0; global < plan->rank_count * plan->tensor_ranks; global++) {
-    const struct pen_coordinates at = pen_coordinates_of(plan, global);
-    const uint32_t r = at.rank;
+  for (uint32_t global = 0; global < pen_replica_process_count(plan); global++) {
+    const uint32_t r = pen_table_rank(plan, global);
     pen_writer_text(out, global == 0 ? "{" : ",{");
     json_number(out, "rank", global);
     for (unsigned c = 0; c < column_count(plan); c++) {
@@ -171,7 +170,7 @@ static void json_ranks(struct pen_writer *out, const struct pen_plan *plan) {
     json_number(out, "recovery_bytes", recovery_bytes(plan, r));
     json_number(out, "receive_slots", plan->memory[r].receive_slots);
     json_number(out, "pipeline_rank", r);
-    json_number(out, "tensor_rank", at.tensor_rank);
+    json_number(out, "tensor_rank", pen_group_member(plan, global, PEN_TENSOR));
     json_kinds(out, plan, r);
     pen_writer_text(out, "}");
   }
@@ -193,7 +192,7 @@ static void print_json(const struct pen_plan *plan, const char *kernels) {
   json_digest(&out, "digest", plan->digest);
   json_digest(&out, "model_digest", plan->model_digest);
   json_number(&out, "ranks", plan->rank_count);
-  json_number(&out, "tensor_ranks", plan->tensor_ranks);
+  json_number(&out, "tensor_ranks", pen_group_size(plan, PEN_TENSOR));
   json_number(&out, "stages_per_rank", plan->stages_per_rank);
   json_number(&out, "stages", plan->stage_count);
   json_number(&out, "microbatches", plan->microbatch_count);
@@ -204,7 +203,7 @@ static void print_json(const struct pen_plan *plan, const char *kernels) {
   json_number(&out, "threads_per_rank", plan->threads_per_rank);
   json_number(&out, "weights", plan->weight_count);
   json_number(&out, "parameters", parameter_count(plan));
-  json_number(&out, "replicas", plan->replica_count);
+  json_number(&out, "replicas", pen_group_size(plan, PEN_DATA));
   json_text(&out, "shard", sharding_names[plan->sharding]);
   json_text(&out, "unit", plan->forecast.unit);
   json_real(&out, "makespan", plan->forecast.makespan);
@@ -231,11 +230,11 @@ static void print_digest(const char *name, const uint8_t digest[PEN_DIGEST_BYTES
 static void print_forecast(const struct pen_plan *plan) {
   const struct pen_forecast *forecast = &plan->forecast;
   printf("%-14smakespan %.6g (%s)\n", "predicted", forecast->makespan, forecast->unit);
-  if (plan->replica_count > 1) {
+  if (pen_group_size(plan, PEN_DATA) > 1) {
     printf(
         "%-14s%u, shard %s: the exchange takes a rank up to %.6g, and makes the step %.6g longer\n",
-        "replicas", plan->replica_count, sharding_names[plan->sharding], forecast->exchanging,
-        forecast->exposed);
+        "replicas", pen_group_size(plan, PEN_DATA), sharding_names[plan->sharding],
+        forecast->exchanging, forecast->exposed);
   }
 }
 
@@ -254,9 +253,10 @@ static void print_hosts(const struct pen_plan *plan) {
 static void print_fallbacks(const struct pen_plan *plan) {
   for (uint32_t f = 0; f < plan->fallback_count; f++) {
     const struct pen_plan *fallback = &plan->fallbacks[f];
+    const uint32_t ranks = pen_group_size(fallback, PEN_TENSOR);
     char members[32] = "";
-    if (fallback->tensor_ranks > 1) {
-      snprintf(members, sizeof members, " and %u tensor ranks", fallback->tensor_ranks);
+    if (ranks > 1) {
+      snprintf(members, sizeof members, " and %u tensor ranks", ranks);
     }
     printf("fallback %-5u%s, %u ranks of %u stages%s on %u hosts, makespan %.6g, up to %" PRIu64
            " bytes a rank\n",
@@ -278,7 +278,8 @@ static bool has_kind(const struct pen_plan *plan, enum pen_memory_kind kind) {
 /* A line for each rank, with the kinds that some rank has. */
 static void print_memory(const struct pen_plan *plan) {
   const bool pinned = plan->memory[0].pinned_bytes > 0;
-  printf("\nbytes by %srank\n%6s %13s", plan->tensor_ranks > 1 ? "pipeline " : "", "rank", "arena");
+  printf("\nbytes by %srank\n%6s %13s", pen_group_size(plan, PEN_TENSOR) > 1 ? "pipeline " : "",
+         "rank", "arena");
   for (int kind = 0; kind < PEN_MEMORY_KINDS; kind++) {
     if (has_kind(plan, (enum pen_memory_kind)kind)) {
       printf(" %13s", pen_memory_kind_name((enum pen_memory_kind)kind));
@@ -310,8 +311,9 @@ static void print_text(const struct pen_plan *plan, const char *kernels) {
          plan->only_measures ? ", for measure alone: a block of each kind" : "");
   printf("%-14s%s, %u ranks of %u stages, %u microbatches\n", "schedule", plan->schedule,
          plan->rank_count, plan->stages_per_rank, plan->microbatch_count);
-  if (plan->tensor_ranks > 1) {
-    printf("%-14s%u of each rank, which share its layers\n", "tensor ranks", plan->tensor_ranks);
+  const uint32_t ranks = pen_group_size(plan, PEN_TENSOR);
+  if (ranks > 1) {
+    printf("%-14s%u of each rank, which share its layers\n", "tensor ranks", ranks);
   }
   printf("%-14s%s, %s, %u layers, %" PRIu64 " parameters in %u tensors\n", "model", plan->family,
          plan->dtype == PEN_BF16 ? "bf16" : "f32", plan->layers, parameter_count(plan),

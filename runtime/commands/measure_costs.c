@@ -51,7 +51,7 @@ static uint32_t open_times(struct costs *costs) {
     pen_block_times_open(&costs->times[m], fitting ? &measured[m] : NULL,
                          costs->plan->deployed_layers);
     count += fitting;
-    if (!fitting && m % 2 == 0 && measured[m].replica_count == 1) {
+    if (!fitting && m % 2 == 0 && pen_group_size(&measured[m], PEN_DATA) == 1) {
       pen_say(costs->plan->name,
               "microbatches of %" PRIu32 " are not measured: %" PRIu32 " ranks of %" PRIu64
               " MiB do not fit in memory",
@@ -108,7 +108,7 @@ static json_t *block_json(struct pen_block_times *without, struct pen_block_time
   json_t *object = json_object();
   json_object_set_new(object, "block", json_string(plan->profiles[0].stages[stage].first_block));
   json_object_set_new(object, "microbatch", json_integer(plan->microbatch));
-  json_object_set_new(object, "tensor", json_integer(plan->tensor_ranks));
+  json_object_set_new(object, "tensor", json_integer(pen_group_size(plan, PEN_TENSOR)));
   json_object_set_new(object, "partials", json_integer(pen_partials_of(plan)));
   json_object_set_new(object, "parameters",
                       json_integer((json_int_t)stage_parameters(plan, stage)));
@@ -146,7 +146,7 @@ static json_t *optimizer_json(const struct costs *costs) {
       const struct pen_weight *weight = &plan->weights[w];
       elements += weight->frozen || pen_first_member(plan, weight) != 0 ? 0 : weight->count;
     }
-    if (elements > 0 && plan->replica_count == 1) {
+    if (elements > 0 && pen_group_size(plan, PEN_DATA) == 1) {
       update += pen_block_times_ms(&costs->times[m], PEN_UPDATE, 0) / (double)elements;
       norm += pen_block_times_ms(&costs->times[m], PEN_NORM, 0) / (double)elements;
       count++;
@@ -201,10 +201,10 @@ static void add_collective(json_t *collectives, const char *kind, uint32_t ranks
  * part. */
 static void add_exchanges(json_t *collectives, const struct costs *costs) {
   for (uint32_t m = 0; m < costs->plan->measured_count; m++) {
-    const uint32_t members = costs->plan->measured[m].tensor_ranks;
+    const uint32_t members = pen_group_size(&costs->plan->measured[m], PEN_TENSOR);
     bool first = members > 1;
     for (uint32_t before = 0; before < m && first; before++) {
-      first = costs->plan->measured[before].tensor_ranks != members;
+      first = pen_group_size(&costs->plan->measured[before], PEN_TENSOR) != members;
     }
     if (first) {
       double ms[PEN_EXCHANGE_SIZES];
@@ -230,7 +230,7 @@ static json_t *collectives_json(const struct costs *costs) {
     for (uint32_t stage = 0; stage < times->plan->stage_count; stage++) {
       const double took_ms = pen_block_times_collective_ms(times, kinds[k].kind, stage);
       if (took_ms > 0) {
-        add_collective(collectives, kinds[k].name, times->plan->replica_count,
+        add_collective(collectives, kinds[k].name, pen_group_size(times->plan, PEN_DATA),
                        stage_parameters(times->plan, stage) * sizeof(float), took_ms);
       }
     }

@@ -265,14 +265,14 @@ static void take_step(const struct pen_run *run, struct pen_vm *vm) {
  */
 static bool stepped(const struct pen_run *run, struct pen_vm *vm) {
   pen_score_rows_fetch(vm);
-  if (vm->device->asynchronous && run->plan->tensor_ranks > 1 &&
+  if (vm->device->asynchronous && pen_group_size(run->plan, PEN_TENSOR) > 1 &&
       !pen_endpoint_barrier(vm->endpoint)) {
     return false;
   }
   if (score.computes && vm->endpoint->tensor_rank == 0) {
     atomic_store(&vm->endpoint->self->results_step, vm->run_step + 1);
   }
-  if (run->plan->replica_count > 1 && !pen_endpoint_barrier(vm->endpoint)) {
+  if (pen_group_size(run->plan, PEN_DATA) > 1 && !pen_endpoint_barrier(vm->endpoint)) {
     return false;
   }
   if (score.writes) {

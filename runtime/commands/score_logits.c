@@ -94,7 +94,7 @@ void pen_score_logits_open(const struct pen_run *run) {
   if (options->logits == NULL) {
     return;
   }
-  if (run->plan->host_count > 1 && run->plan->replica_count > 1) {
+  if (run->plan->host_count > 1 && pen_group_size(run->plan, PEN_DATA) > 1) {
     pen_fail(PEN_EXIT_USAGE,
              "--logits %s: the replicas, whose weights are sharded, are on %u hosts; they must be "
              "on one",
@@ -107,9 +107,9 @@ void pen_score_logits_open(const struct pen_run *run) {
   logits.vocab = run->plan->vocab;
   logits.top =
       options->logits_top < logits.vocab ? (uint32_t)options->logits_top : (uint32_t)logits.vocab;
-  logits.record_bytes = logits.top == 0
-                            ? logits.vocab * sizeof(float)
-                            : run->plan->tensor_ranks * logits.top * sizeof(struct ranked);
+  logits.record_bytes =
+      logits.top == 0 ? logits.vocab * sizeof(float)
+                      : pen_group_size(run->plan, PEN_TENSOR) * logits.top * sizeof(struct ranked);
   logits.first_record = logits.top == 0 ? HEADER_BYTES : 0;
   logits.entry_count = count_entries(&run->data);
   if (pen_path_suffix(logits.unfinished, logits.path, ".tmp") != 0) {
@@ -133,7 +133,8 @@ void pen_score_logits_close(void) {
 /* ---- within a step ---- */
 
 void pen_score_logits_prepare(const struct pen_vm *vm, const uint64_t *first_entry, size_t rows) {
-  const uint32_t tensor_rank = vm->endpoint->tensor_rank, members = vm->plan->tensor_ranks;
+  const uint32_t tensor_rank = vm->endpoint->tensor_rank,
+                 members = pen_group_size(vm->plan, PEN_TENSOR);
   logits.first_entry = first_entry;
   logits.first_token = pen_first_token(vm->plan, tensor_rank);
   logits.past_token = pen_first_token(vm->plan, tensor_rank + 1);
@@ -355,7 +356,7 @@ void pen_score_logits_finish(const struct pen_vm *vm) {
   if (logits.top == 0) {
     finish_tensors(&vm->data.packed);
   } else {
-    descriptor = write_lines(vm->plan->tensor_ranks);
+    descriptor = write_lines(pen_group_size(vm->plan, PEN_TENSOR));
   }
   if (pen_file_sync_close(descriptor, 0) != 0 || rename(logits.unfinished, logits.path) != 0 ||
       pen_folder_sync_of(logits.path) != 0) {

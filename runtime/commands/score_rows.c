@@ -41,7 +41,7 @@ void pen_score_rows_open(struct pen_run *run, uint32_t reader) {
             2 * step.found_count);
   run->results = (struct pen_results){
       .memory = (unsigned char *)step.found,
-      .block_bytes = step.found_count / run->plan->replica_count * sizeof *step.found,
+      .block_bytes = step.found_count / pen_group_size(run->plan, PEN_DATA) * sizeof *step.found,
       .reader = reader};
 }
 
@@ -153,7 +153,7 @@ void pen_score_rows_fetch(const struct pen_vm *vm) {
 static void open_fetched(const struct pen_vm *vm) {
   const size_t count = fetched_rows(vm);
   const uint32_t pieces = pen_partials_of(vm->plan), member = vm->endpoint->tensor_rank;
-  step.fetched.pieces = pieces / vm->plan->tensor_ranks;
+  step.fetched.pieces = pen_member_pieces(vm->plan, pieces);
   step.fetched.piece_tokens = (vm->plan->vocab + pieces - 1) / pieces;
   step.fetched.first_token = pen_first_token(vm->plan, member);
   step.fetched.past_token = pen_first_token(vm->plan, member + 1);

@@ -140,7 +140,7 @@ static void send_results(const struct pen_control_sync *sync, uint32_t rank, uin
   const struct pen_control_message message = {
       .kind = PEN_MESSAGE_RESULTS, .rank = rank, .number = step, .bytes = results->block_bytes};
   send(context, &message,
-       pen_results_block(results, sync->plan, step, pen_coordinates_of(sync->plan, rank).replica));
+       pen_results_block(results, sync->plan, step, pen_group_member(sync->plan, rank, PEN_DATA)));
 }
 
 static void send_rank(struct pen_control_sync *sync, uint32_t rank, send_message *send,
@@ -235,16 +235,15 @@ static void apply_rank(struct pen_control_sync *sync, const struct pen_control_m
 static void apply_step_stats(struct pen_control_sync *sync,
                              const struct pen_control_message *message, const void *bytes) {
   const struct pen_plan *plan = sync->plan;
-  const struct pen_coordinates at = pen_coordinates_of(plan, message->rank);
-  const size_t first = pen_step_stats_first(plan, at.replica);
+  const size_t first = pen_step_stats_first(plan, pen_group_member(plan, message->rank, PEN_DATA));
   const double *from = bytes;
   double *to = step_stats_of(sync->shared, message->number);
   for (uint32_t w = 0; w < plan->weight_count; w++) {
-    if (pen_owns_weight(plan, &plan->weights[w], at)) {
+    if (pen_owns_weight(plan, &plan->weights[w], message->rank)) {
       to[first + w] = from[first + w];
     }
   }
-  if (pen_last_stage_rank(plan, &plan->profiles[0]) == at.rank && at.tensor_rank == 0) {
+  if (pen_has_losses(plan, &plan->profiles[0], message->rank)) {
     memcpy(&to[first + plan->weight_count], &from[first + plan->weight_count],
            plan->loss_count * sizeof *to);
   }
@@ -254,9 +253,8 @@ static void apply_step_stats(struct pen_control_sync *sync,
 static void apply_checksums(struct pen_control_sync *sync,
                             const struct pen_control_message *message, const void *bytes) {
   const struct pen_plan *plan = sync->plan;
-  const struct pen_coordinates at = pen_coordinates_of(plan, message->rank);
   for (uint32_t i = 0; i < PEN_CHECKPOINT_TENSORS * plan->weight_count; i++) {
-    if (pen_is_writer(plan, i / PEN_CHECKPOINT_TENSORS, at)) {
+    if (pen_is_writer(plan, i / PEN_CHECKPOINT_TENSORS, message->rank)) {
       memcpy(sync->shared->checksums + (size_t)i * PEN_CHECKSUM_BYTES,
              (const uint8_t *)bytes + (size_t)i * PEN_CHECKSUM_BYTES, PEN_CHECKSUM_BYTES);
     }
@@ -268,7 +266,7 @@ static void apply_results(struct pen_control_sync *sync, const struct pen_contro
   const struct pen_results *results = &sync->shared->results;
   if (results->memory != NULL) {
     memcpy(pen_results_block(results, sync->plan, message->number,
-                             pen_coordinates_of(sync->plan, message->rank).replica),
+                             pen_group_member(sync->plan, message->rank, PEN_DATA)),
            bytes, results->block_bytes);
   }
 }

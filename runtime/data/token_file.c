@@ -241,7 +241,7 @@ void pen_data_open_to_end(struct pen_data *data, const struct pen_plan *plan, ui
 }
 
 uint64_t pen_data_step_windows(const struct pen_plan *plan, const struct pen_profile *profile) {
-  return (uint64_t)plan->replica_count * profile->microbatch_count * plan->microbatch;
+  return (uint64_t)pen_group_size(plan, PEN_DATA) * profile->microbatch_count * plan->microbatch;
 }
 
 uint64_t pen_data_longest(const struct pen_data *data, uint64_t first, uint64_t count) {

@@ -51,7 +51,7 @@ static bool has_done(const struct pen_vm *vm, uint32_t process, uint32_t action,
 }
 
 static uint32_t process_of(const struct pen_vm *vm, uint32_t rank) {
-  return pen_endpoint_peer(vm->endpoint, vm->replica, rank);
+  return pen_endpoint_process(vm->endpoint, PEN_PIPELINE, rank);
 }
 
 /* ---- for whom each stream waits; PEN_NONE: the rank's own device ---- */
@@ -64,19 +64,20 @@ static uint32_t for_message(const struct pen_vm *vm, uint32_t message) {
   return sent ? PEN_NONE : process_of(vm, from);
 }
 
-/* The first peer that has not done so many actions of the list that all peers have. */
-static uint32_t for_peers(const struct pen_vm *vm, uint32_t count) {
-  for (uint32_t d = 0; d < vm->plan->replica_count; d++) {
-    const uint32_t peer = pen_endpoint_peer(vm->endpoint, d, vm->rank);
-    if (d != vm->replica && !has_reached(vm, peer, count, false)) {
-      return peer;
+/* The first other member of a group that has not done so many actions: all run one list. */
+static uint32_t for_group(const struct pen_vm *vm, int group, uint32_t count) {
+  for (uint32_t m = 0; m < pen_group_size(vm->plan, group); m++) {
+    const uint32_t member = pen_endpoint_process(vm->endpoint, group, m);
+    if (member != vm->endpoint->global && !has_reached(vm, member, count, false)) {
+      return member;
     }
   }
   return PEN_NONE;
 }
 
 static uint32_t for_collectives(const struct pen_vm *vm, uint32_t count) {
-  return count == 0 ? PEN_NONE : for_peers(vm, vm->transport->actions.collectives[count] + 1);
+  return count == 0 ? PEN_NONE
+                    : for_group(vm, PEN_DATA, vm->transport->actions.collectives[count] + 1);
 }
 
 /* The data of an exchange arrive when the peers have done all actions before it. */
@@ -84,7 +85,7 @@ static uint32_t for_rendezvous(const struct pen_vm *vm, uint32_t index) {
   const struct pen_action *action = &vm->program->actions[index];
   const bool exchanges =
       pen_kind_reads_peers(action->kind) || pen_collectives_within(vm->program, action) > 0;
-  return exchanges ? for_peers(vm, index) : PEN_NONE;
+  return exchanges ? for_group(vm, PEN_DATA, index) : PEN_NONE;
 }
 
 static bool has_exchanges(const struct pen_vm *vm, const struct pen_action *action) {
@@ -97,25 +98,14 @@ static bool has_exchanges(const struct pen_vm *vm, const struct pen_action *acti
   return has;
 }
 
-/* The first other member that has not done so many actions: members run one list. */
-static uint32_t for_members(const struct pen_vm *vm, uint32_t count) {
-  for (uint32_t m = 0; m < vm->plan->tensor_ranks; m++) {
-    const uint32_t member = pen_transport_member(vm->transport, m);
-    if (m != vm->endpoint->tensor_rank && !has_reached(vm, member, count, false)) {
-      return member;
-    }
-  }
-  return PEN_NONE;
-}
-
 /* The first other member that has done no more actions and waits for a rank that is no member. */
 static uint32_t for_waiting_member(const struct pen_vm *vm, uint32_t count) {
-  for (uint32_t m = 0; m < vm->plan->tensor_ranks; m++) {
-    const uint32_t member = pen_transport_member(vm->transport, m);
+  for (uint32_t m = 0; m < pen_group_size(vm->plan, PEN_TENSOR); m++) {
+    const uint32_t member = pen_transport_process(vm->transport, PEN_TENSOR, m);
     const uint32_t awaited = atomic_load(&vm->endpoint->shared->ranks[member].waits_for);
     if (m != vm->endpoint->tensor_rank && awaited != 0 &&
         !has_reached(vm, member, count + 1, false) &&
-        (awaited - 1) / vm->plan->tensor_ranks != member / vm->plan->tensor_ranks) {
+        !pen_in_group(vm->plan, member, PEN_TENSOR, awaited - 1)) {
       return member;
     }
   }
@@ -125,18 +115,18 @@ static uint32_t for_waiting_member(const struct pen_vm *vm, uint32_t count) {
 /* An exchange waits for the actions before it of the other members, and for what these wait for in
  * the same action; over ipc a step's end waits for its last exchange. */
 static uint32_t for_exchange(const struct pen_vm *vm, uint32_t index) {
-  if (vm->plan->tensor_ranks == 1) {
+  if (pen_group_size(vm->plan, PEN_TENSOR) == 1) {
     return PEN_NONE;
   }
   if (index < vm->program->action_count) {
     const bool exchanges = has_exchanges(vm, &vm->program->actions[index]);
-    const uint32_t member = exchanges ? for_members(vm, index) : PEN_NONE;
+    const uint32_t member = exchanges ? for_group(vm, PEN_TENSOR, index) : PEN_NONE;
     return exchanges && member == PEN_NONE ? for_waiting_member(vm, index) : member;
   }
   while (index > 0 && !has_exchanges(vm, &vm->program->actions[index - 1])) {
     index--;
   }
-  return index == 0 || vm->transport->rendezvous ? PEN_NONE : for_members(vm, index);
+  return index == 0 || vm->transport->rendezvous ? PEN_NONE : for_group(vm, PEN_TENSOR, index);
 }
 
 /* The entries of the statistics of other ranks: those that are read, see pen_transport_gathers();
@@ -146,10 +136,9 @@ static uint32_t for_entries(const struct pen_vm *vm) {
   const bool rendezvous = vm->transport->rendezvous;
   const int kind = rendezvous ? PEN_WAIT_NORM : PEN_PUBLISH;
   for (uint32_t r = 0; r < pen_process_count(vm->plan); r++) {
-    const struct pen_coordinates at = pen_coordinates_of(vm->plan, r);
-    const struct pen_rank_program *program = &vm->profile->ranks[at.rank];
-    const bool wanted =
-        r != self && (rendezvous || vm->profile->kind == PEN_TRAIN || at.replica == vm->replica);
+    const struct pen_rank_program *program = &vm->profile->ranks[pen_table_rank(vm->plan, r)];
+    const bool wanted = r != self && (rendezvous || vm->profile->kind == PEN_TRAIN ||
+                                      pen_group_member(vm->plan, r, PEN_DATA) == vm->replica);
     uint32_t past = wanted ? program->action_count : 0;
     while (past > 0 && program->actions[past - 1].kind != kind) {
       past--;
@@ -210,7 +199,8 @@ static uint32_t for_action(const struct pen_vm *vm, uint32_t index) {
     return for_entries(vm);
   }
   const bool within = pen_collectives_within(vm->program, action) > 0;
-  if (vm->plan->replica_count == 1 || !(within || pen_kind_is_collective(action->kind))) {
+  if (pen_group_size(vm->plan, PEN_DATA) == 1 ||
+      !(within || pen_kind_is_collective(action->kind))) {
     return PEN_NONE;
   }
   return within || vm->transport->rendezvous ? for_rendezvous(vm, index)
@@ -253,10 +243,8 @@ static struct awaited_ranks find_awaited_ranks(const struct pen_vm *vm, uint32_t
   if (peer == PEN_NONE || (sends && sent_to == PEN_NONE)) {
     return (struct awaited_ranks){0, 0};
   }
-  const struct pen_coordinates at = pen_coordinates_of(vm->plan, peer);
-  const bool exchanges =
-      (at.replica != vm->replica || at.tensor_rank != vm->endpoint->tensor_rank) &&
-      !transport->rendezvous && !is_gather(vm, done);
+  const bool exchanges = !pen_in_group(vm->plan, vm->endpoint->global, PEN_PIPELINE, peer) &&
+                         !transport->rendezvous && !is_gather(vm, done);
   return (struct awaited_ranks){(sends ? sent_to : peer) + 1,
                                 (peer + 1) | (exchanges ? PEN_WAITS_FOR_ACTIONS : 0)};
 }

@@ -31,7 +31,7 @@ static void publish_stats(struct pen_vm *vm, uint64_t run_step) {
       stats[vm->weights[i]] = from[vm->weights[i]];
     }
   }
-  if (pen_last_stage_rank(plan, vm->profile) == vm->rank && vm->endpoint->tensor_rank == 0) {
+  if (pen_has_losses(plan, vm->profile, vm->endpoint->global)) {
     memcpy(stats + plan->weight_count, from + plan->weight_count, plan->loss_count * sizeof *stats);
   }
   pen_endpoint_publish(vm->endpoint, run_step);

@@ -38,7 +38,7 @@ static void set_sum(struct pen_audit_state *state, uint32_t tensor, struct pen_a
 static struct pen_audit_draw draw_of(const struct pen_vm *vm, uint64_t step, uint32_t rank) {
   return (struct pen_audit_draw){.seed = vm->audit->audit->seed,
                                  .step = step,
-                                 .global = pen_endpoint_peer(vm->endpoint, vm->replica, rank)};
+                                 .global = pen_endpoint_process(vm->endpoint, PEN_PIPELINE, rank)};
 }
 
 void pen_audit_open(struct pen_audit *audit, struct pen_vm *vm) {
@@ -278,9 +278,9 @@ static uint32_t writer_of(const struct pen_vm *vm, uint32_t tensor) {
   const struct pen_audit_state *state = vm->audit;
   const struct pen_stage *stage = &vm->profile->stages[state->action->stage];
   const struct pen_endpoint *endpoint = vm->endpoint;
-  return tensor == stage->input ? pen_endpoint_peer(endpoint, vm->replica, stage[-1].rank)
+  return tensor == stage->input ? pen_endpoint_process(endpoint, PEN_PIPELINE, stage[-1].rank)
          : tensor == stage->output_gradient
-             ? pen_endpoint_peer(endpoint, vm->replica, stage[1].rank)
+             ? pen_endpoint_process(endpoint, PEN_PIPELINE, stage[1].rank)
          : state->weight[tensor] != PEN_NONE
              ? state->audit->weights.weight[state->weight[tensor]].writer
              : vm->endpoint->global;

@@ -27,8 +27,8 @@ static uint32_t add_weight(struct pen_audit_weights *weights, const struct pen_v
   weights->weight[weights->count] = (struct pen_audit_weight){
       .tensor = tensor,
       .stage = stage,
-      .writer = pen_endpoint_peer(vm->endpoint, vm->replica,
-                                  found == PEN_NONE ? vm->rank : vm->plan->weights[found].rank),
+      .writer = pen_endpoint_process(vm->endpoint, PEN_PIPELINE,
+                                     found == PEN_NONE ? vm->rank : vm->plan->weights[found].rank),
       .changes = found != PEN_NONE && !vm->plan->weights[found].frozen};
   return weights->count++;
 }
@@ -75,8 +75,7 @@ void pen_audit_weights_sum_stage(struct pen_audit_weights *weights, const struct
  * reads its own pieces. */
 static bool is_between_ranks(const struct pen_vm *vm, const struct pen_tie *tie) {
   const struct pen_weight *weight = &vm->plan->weights[tie->weight];
-  return tie->rank != weight->rank &&
-         pen_has_piece(vm->plan, weight, pen_coordinates_of(vm->plan, vm->endpoint->global));
+  return tie->rank != weight->rank && pen_has_piece(vm->plan, weight, vm->endpoint->global);
 }
 
 /* Of the piece of the first tensor rank in the same place, which is what the last one's tensor and

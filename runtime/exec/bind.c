@@ -195,8 +195,9 @@ void pen_vm_open(struct pen_vm *vm, const struct pen_vm_config *config) {
     vm->send_hazards = pen_send_hazards_of(plan, vm->profile, rank);
   }
   vm->sent_bytes = pen_sent_bytes(vm);
-  vm->sources = calloc(plan->replica_count + 1u, sizeof *vm->sources);
-  pen_check(vm->sources != NULL, "no memory for %u replicas", plan->replica_count);
+  const uint32_t data_ranks = pen_group_size(plan, PEN_DATA);
+  vm->sources = calloc(data_ranks + 1u, sizeof *vm->sources);
+  pen_check(vm->sources != NULL, "no memory for %u replicas", data_ranks);
 }
 
 /* Constants are persistent tensors: their addresses do not depend on the frame. */

@@ -57,7 +57,7 @@ static void put_blocks(const struct exchange_op *op, unsigned char *arena, uint3
 static void put_at_all(const struct exchange_op *op, const unsigned char *x, void *stream) {
   struct pen_vm *vm = op->vm;
   wait_for_all(op);
-  for (uint32_t m = 0; m < vm->plan->tensor_ranks; m++) {
+  for (uint32_t m = 0; m < pen_group_size(vm->plan, PEN_TENSOR); m++) {
     if (m != op->own_member) {
       put_blocks(op, vm->transport->ops->member_arena(vm->transport, m), m, x, stream);
     }
@@ -69,7 +69,7 @@ static void send_to_all(const struct exchange_op *op, const unsigned char *x) {
   struct pen_transport *transport = op->vm->transport;
   const struct put *put = &op->put;
   transport->ops->group_begin(transport);
-  for (uint32_t m = 0; m < op->vm->plan->tensor_ranks; m++) {
+  for (uint32_t m = 0; m < pen_group_size(op->vm->plan, PEN_TENSOR); m++) {
     unsigned char *to = op->vm->arena + put->to + m * put->to_member;
     const unsigned char *from = x + m * put->from_member;
     for (size_t b = 0; b < put->count && m != op->own_member; b++) {
@@ -197,7 +197,9 @@ uint64_t pen_exchanges_sent_bytes(const struct pen_vm *vm, const struct pen_prog
   for (uint32_t i = program->first_op; i < program->first_op + program->op_count; i++) {
     if (pen_is_exchange(vm->program->ops[i].kind)) {
       const struct exchange_op *op = vm->ops[i].call.prepared;
-      bytes += op->first ? op->put.count * op->put.bytes * (vm->plan->tensor_ranks - 1) : 0;
+      bytes += op->first
+                   ? op->put.count * op->put.bytes * (pen_group_size(vm->plan, PEN_TENSOR) - 1)
+                   : 0;
     }
   }
   return bytes;

@@ -118,7 +118,7 @@ struct pen_vm {
   uint32_t norm_count, update_count;
   struct pen_unsharded *unsharded; /* [unsharded_count] */
   uint32_t unsharded_count;
-  const float **sources; /* [replica_count + 1]: scratch of REDUCE_SCATTER */
+  const float **sources; /* [data ranks + 1]: scratch of REDUCE_SCATTER */
 
   double *step_stats;           /* of the step that runs, all entries (plan.h), on the device */
   const struct pen_adamw *base; /* AdamW's settings in this step before clipping, on the device */
@@ -134,12 +134,15 @@ struct pen_vm {
 
 /* Whether the process has a weight, or owns it: pen_has_weight(), pen_owns_weight(). */
 static inline bool pen_vm_has_weight(const struct pen_vm *vm, uint32_t weight) {
-  return pen_has_weight(vm->plan, &vm->plan->weights[weight],
-                        pen_coordinates_of(vm->plan, vm->endpoint->global));
+  return pen_has_weight(vm->plan, &vm->plan->weights[weight], vm->endpoint->global);
 }
 static inline bool pen_vm_owns_weight(const struct pen_vm *vm, uint32_t weight) {
-  return pen_owns_weight(vm->plan, &vm->plan->weights[weight],
-                         pen_coordinates_of(vm->plan, vm->endpoint->global));
+  return pen_owns_weight(vm->plan, &vm->plan->weights[weight], vm->endpoint->global);
+}
+
+/* Which member of a group the process is. */
+static inline uint32_t pen_vm_member(const struct pen_vm *vm, int group) {
+  return pen_group_member(vm->plan, vm->endpoint->global, group);
 }
 
 /* What a vm is opened with. */

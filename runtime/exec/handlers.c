@@ -87,7 +87,7 @@ static bool wait_tied_value(struct pen_vm *vm, const struct pen_action *action) 
 /* The sum is in the place of the embedding's gradient; the head's is not used any more. A message
  * has the gradients of all ties of the member as they lie at its sender. */
 static bool add_tied_gradients(struct pen_vm *vm, const struct pen_action *action) {
-  const struct pen_tie *ties = pen_own_ties(vm);
+  const struct pen_tie *ties = pen_own_ties(vm->plan, vm->endpoint->global);
   pen_wait_sends(vm, action);
   for (uint32_t i = 0; i < pen_member_tie_count(vm->plan); i++) {
     const struct pen_weight *weight = &vm->plan->weights[ties[i].weight];
@@ -124,7 +124,7 @@ static bool measure_norms(struct pen_vm *vm, const struct pen_action *action) {
 static bool publish_stats(struct pen_vm *vm, const struct pen_action *action) {
   (void)action;
   const struct pen_plan *plan = vm->plan;
-  if (pen_last_stage_rank(plan, vm->profile) == vm->rank && vm->endpoint->tensor_rank == 0) {
+  if (pen_has_losses(plan, vm->profile, vm->endpoint->global)) {
     const uint32_t count = vm->profile->microbatch_count;
     double *losses = own_stats(vm) + plan->weight_count;
     vm->device->copy(losses, vm->arena + plan->loss_offset, count * sizeof *losses,
@@ -170,7 +170,7 @@ static bool update(struct pen_vm *vm, const struct pen_action *action) {
     return false;
   }
   vm->device->clip_scale(vm->adamw, vm->base, vm->step_stats, vm->plan->weight_count,
-                         vm->plan->shard_ranks, pen_step_stats_first(vm->plan, 1),
+                         pen_group_size(vm->plan, PEN_SHARD), pen_step_stats_first(vm->plan, 1),
                          optimizer->clip_norm, optimizer->norm == PEN_NORM_INFINITE,
                          vm->streams.compute);
   if (vm->audit != NULL) {

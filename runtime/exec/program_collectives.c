@@ -122,46 +122,41 @@ static void all_gather(const struct pen_call *call) {
   leave(op);
 }
 
-/* Where the shards of a peer's group come, where its memory cannot be read. */
+/* Where the shards of another member come, where its memory cannot be read. */
 static unsigned char *staging_of(const struct pen_vm *vm, const struct runtime_op *op,
                                  uint32_t receiver, uint32_t sender) {
-  const uint32_t shards = vm->plan->shard_ranks,
-                 place = sender % shards - (sender % shards > receiver % shards);
+  const uint32_t place = sender - (sender > receiver);
   return vm->arena + vm->memory->shard_staging_offset + place * op->stage_bytes + op->staging;
 }
 
 static void receive_shard(struct pen_vm *vm, const struct runtime_op *op, uint64_t partial,
-                          uint32_t replica) {
-  const struct pen_shard own = pen_shard_of(vm->plan, op->weight, vm->replica),
-                         other = pen_shard_of(vm->plan, op->weight, replica);
+                          uint32_t from) {
+  const uint32_t self = pen_vm_member(vm, PEN_SHARD);
+  const struct pen_shard own = pen_shard_of(vm->plan, op->weight, self),
+                         other = pen_shard_of(vm->plan, op->weight, from);
   const struct pen_sendrecv sendrecv = {
-      .replica = replica,
+      .replica = pen_member_data_rank(vm, PEN_SHARD, from),
       .receive_offset = partial + own.first * sizeof(float),
       .receive_bytes = own.count * sizeof(float),
-      .to = staging_of(vm, op, vm->replica, replica),
+      .to = staging_of(vm, op, self, from),
       .send_offset = partial + other.first * sizeof(float),
       .send_bytes = other.count * sizeof(float),
-      .target_offset = arena_offset(vm, staging_of(vm, op, replica, vm->replica))};
+      .target_offset = arena_offset(vm, staging_of(vm, op, from, self))};
   vm->transport->ops->sendrecv(vm->transport, &sendrecv);
 }
 
-/* Adds the own shard of each replica's gradient to the accumulator. */
+/* Adds the own shard of each member's gradient to the accumulator. */
 static void add_shards(struct pen_vm *vm, const struct pen_call *call) {
   const struct runtime_op *op = call->prepared;
   const struct pen_shard own = pen_shard_of(vm->plan, op->weight, vm->replica);
   const uint64_t partial = arena_offset(vm, call->operand[0]) + own.first * sizeof(float);
   float *sum = (float *)call->operand[1] + (op->sharded ? 0 : own.first);
-  uint32_t count = 0;
+  uint32_t count = 0, self = pen_vm_member(vm, PEN_SHARD);
   vm->sources[count++] = sum;
-  for (uint32_t replica = 0; replica < vm->plan->replica_count; replica++) {
-    if (!pen_same_shard_group(vm->plan, replica, vm->replica)) {
-      continue;
-    }
-    const unsigned char *arena =
-        replica == vm->replica ? vm->arena : vm->transport->ops->peer_arena(vm->transport, replica);
-    vm->sources[count++] =
-        arena == NULL ? (const float *)(const void *)staging_of(vm, op, vm->replica, replica)
-                      : (const float *)(const void *)(arena + partial);
+  for (uint32_t m = 0; m < pen_group_size(vm->plan, PEN_SHARD); m++) {
+    const unsigned char *arena = pen_member_arena(vm, PEN_SHARD, m),
+                        *staging = staging_of(vm, op, self, m);
+    vm->sources[count++] = (const float *)(const void *)(arena ? arena + partial : staging);
   }
   vm->device->sum_arrays(sum, vm->sources, count, own.count, vm->transport->collective_stream);
 }
@@ -176,10 +171,9 @@ static void reduce_scatter(const struct pen_call *call) {
   if (op->first) {
     ops->group_begin(vm->transport);
   }
-  for (uint32_t replica = 0; replica < vm->plan->replica_count; replica++) {
-    if (replica != vm->replica && pen_same_shard_group(vm->plan, replica, vm->replica) &&
-        ops->peer_arena(vm->transport, replica) == NULL) {
-      receive_shard(vm, op, arena_offset(vm, call->operand[0]), replica);
+  for (uint32_t m = 0; m < pen_group_size(vm->plan, PEN_SHARD); m++) {
+    if (pen_member_arena(vm, PEN_SHARD, m) == NULL) {
+      receive_shard(vm, op, arena_offset(vm, call->operand[0]), m);
     }
   }
   if (op->last) {
@@ -233,9 +227,10 @@ static void bind_group(struct pen_vm *vm, uint32_t index, struct pen_bound_op *b
   made->last = past == index + 1;
   made->group = bound - (index - first);
   for (uint32_t i = first; i < past; i++) {
-    made->staging +=
-        i < index ? pen_shard_bytes((uint64_t)op_at(vm, i)->dim[0], vm->plan->shard_ranks) : 0;
-    made->stage_bytes += pen_shard_bytes((uint64_t)op_at(vm, i)->dim[0], vm->plan->shard_ranks);
+    const uint64_t bytes =
+        pen_shard_bytes((uint64_t)op_at(vm, i)->dim[0], pen_group_size(vm->plan, PEN_SHARD));
+    made->staging += i < index ? bytes : 0;
+    made->stage_bytes += bytes;
   }
 }
 
@@ -315,7 +310,7 @@ void pen_bind_runtime_op(struct pen_vm *vm, uint32_t index, struct pen_bound_op 
 }
 
 uint64_t pen_program_sent_bytes(const struct pen_vm *vm, const struct pen_program *program) {
-  const uint64_t peers = vm->plan->shard_ranks - 1;
+  const uint64_t peers = pen_group_size(vm->plan, PEN_SHARD) - 1;
   uint64_t bytes = 0;
   for (uint32_t i = program->first_op; i < program->first_op + program->op_count; i++) {
     const struct runtime_op *made = vm->ops[i].call.prepared;

@@ -6,12 +6,12 @@
 #include "runtime/plan/shard.h"
 
 bool pen_collective_begin(struct pen_vm *vm, const struct pen_action *action) {
-  return vm->plan->replica_count == 1 ||
+  return pen_group_size(vm->plan, PEN_DATA) == 1 ||
          vm->transport->ops->wait_peers(vm->transport, action->awaited_collective);
 }
 
 void pen_collective_end(struct pen_vm *vm) {
-  if (vm->plan->replica_count > 1) {
+  if (pen_group_size(vm->plan, PEN_DATA) > 1) {
     vm->transport->ops->signal_peers(vm->transport);
   }
 }
@@ -36,55 +36,44 @@ static void sendrecv(struct pen_vm *vm, const struct pen_sendrecv *sendrecv) {
   vm->transport->ops->sendrecv(vm->transport, sendrecv);
 }
 
-/* ---- sums ---- */
-
-/* The replicas that sum a gradient with this one, and what each sums: those of its shard group, and
- * each its shard; or those that have its shard in the other groups, and each a piece of it. */
-struct members {
-  uint32_t count;
-  bool are_groups;
-};
-
-static struct members members_of(const struct pen_plan *plan, bool are_groups) {
-  return (struct members){are_groups ? plan->replica_count / plan->shard_ranks : plan->shard_ranks,
-                          are_groups};
+/* A group is that of the data ranks which have all shards, each its own, or of those which have the
+ * same shards, each a piece of them. */
+uint32_t pen_member_data_rank(const struct pen_vm *vm, int group, uint32_t member) {
+  return pen_group_member(vm->plan, pen_endpoint_process(vm->endpoint, group, member), PEN_DATA);
 }
 
-static uint32_t member_replica(const struct pen_vm *vm, struct members members, uint32_t member) {
-  const uint32_t shards = vm->plan->shard_ranks;
-  return members.are_groups ? member * shards + vm->replica % shards
-                            : vm->replica / shards * shards + member;
+const unsigned char *pen_member_arena(const struct pen_vm *vm, int group, uint32_t member) {
+  const uint32_t data_rank = pen_member_data_rank(vm, group, member);
+  return data_rank == vm->replica ? vm->arena
+                                  : vm->transport->ops->peer_arena(vm->transport, data_rank);
 }
 
-/* The elements of the stored gradient that a replica sums. */
-static struct pen_shard summed_by(const struct pen_vm *vm, struct members members, uint32_t index,
-                                  uint32_t replica) {
-  const struct pen_shard shard = pen_shard_of(vm->plan, index, replica);
-  if (!members.are_groups) {
-    return shard;
+/* The elements of the stored gradient that a member sums. */
+static struct pen_shard summed_by(const struct pen_vm *vm, int group, uint32_t index,
+                                  uint32_t member) {
+  if (group == PEN_SHARD) {
+    return pen_shard_of(vm->plan, index, member);
   }
-  const struct pen_shard piece =
-      pen_shard_at(shard.count, members.count, replica / vm->plan->shard_ranks);
+  const struct pen_shard shard = pen_shard_of(vm->plan, index, vm->replica);
+  const struct pen_shard piece = pen_shard_at(shard.count, pen_group_size(vm->plan, group), member);
   const uint64_t first = vm->plan->weights[index].gradient_sharded ? 0 : shard.first;
   return (struct pen_shard){first + piece.first, piece.count};
 }
 
-/* A peer's gradient of what this replica sums, in the staging memory, which each weight uses again:
+/* ---- sums ---- */
+
+/* A peer's gradient of what this rank sums, in the staging memory, which each weight uses again:
  * peers have their place there by their order. */
-static const float *receive_summand(struct pen_vm *vm, struct members members, uint32_t index,
-                                    uint32_t replica) {
-  const struct pen_shard own = summed_by(vm, members, index, vm->replica),
-                         other = summed_by(vm, members, index, replica);
-  const uint64_t gradient = vm->plan->weights[index].gradient_offset;
-  const uint64_t most = pen_shard_most(vm->plan->weights[index].count, vm->plan->shard_ranks),
-                 stride = members.are_groups ? pen_shard_bytes(most, members.count)
-                                             : pen_aligned(most * sizeof(float));
-  const uint64_t staging = vm->memory->shard_staging_offset;
-  const uint32_t shards = vm->plan->shard_ranks,
-                 from = members.are_groups ? replica / shards : replica % shards,
-                 to = members.are_groups ? vm->replica / shards : vm->replica % shards;
+static const float *receive_summand(struct pen_vm *vm, int group, uint32_t index, uint32_t from) {
+  const uint32_t to = pen_vm_member(vm, group);
+  const struct pen_shard own = summed_by(vm, group, index, to),
+                         other = summed_by(vm, group, index, from);
+  const uint64_t gradient = vm->plan->weights[index].gradient_offset,
+                 staging = vm->memory->shard_staging_offset,
+                 stride = pen_shard_bytes(pen_shard_most_of(vm->plan, index),
+                                          group == PEN_SHARD ? 1 : pen_group_size(vm->plan, group));
   unsigned char *at = vm->arena + staging + (from - (from > to)) * stride;
-  sendrecv(vm, &(struct pen_sendrecv){.replica = replica,
+  sendrecv(vm, &(struct pen_sendrecv){.replica = pen_member_data_rank(vm, group, from),
                                       .receive_offset = gradient + own.first * sizeof(float),
                                       .receive_bytes = own.count * sizeof(float),
                                       .to = at,
@@ -94,29 +83,28 @@ static const float *receive_summand(struct pen_vm *vm, struct members members, u
   return (const float *)at;
 }
 
-static void sum_gradient(struct pen_vm *vm, struct members members, uint32_t index) {
+static void sum_gradient(struct pen_vm *vm, int group, uint32_t index) {
   const struct pen_transport_ops *ops = vm->transport->ops;
-  const struct pen_shard own = summed_by(vm, members, index, vm->replica);
+  const struct pen_shard own = summed_by(vm, group, index, pen_vm_member(vm, group));
   const uint64_t at = vm->plan->weights[index].gradient_offset + own.first * sizeof(float);
+  const uint32_t members = pen_group_size(vm->plan, group);
   ops->group_begin(vm->transport);
-  for (uint32_t member = 0; member < members.count; member++) {
-    const uint32_t replica = member_replica(vm, members, member);
-    const unsigned char *arena =
-        replica == vm->replica ? vm->arena : ops->peer_arena(vm->transport, replica);
+  for (uint32_t member = 0; member < members; member++) {
+    const unsigned char *arena = pen_member_arena(vm, group, member);
     vm->sources[member] =
-        arena == NULL ? receive_summand(vm, members, index, replica) : (const float *)(arena + at);
+        arena == NULL ? receive_summand(vm, group, index, member) : (const float *)(arena + at);
   }
   ops->group_end(vm->transport);
-  vm->device->sum_arrays((float *)(vm->arena + at), vm->sources, members.count, own.count,
+  vm->device->sum_arrays((float *)(vm->arena + at), vm->sources, members, own.count,
                          vm->streams.compute);
 }
 
 static void sum_over_group(struct pen_vm *vm, uint32_t index) {
-  sum_gradient(vm, members_of(vm->plan, false), index);
+  sum_gradient(vm, PEN_SHARD, index);
 }
 
 static void sum_over_groups(struct pen_vm *vm, uint32_t index) {
-  sum_gradient(vm, members_of(vm->plan, true), index);
+  sum_gradient(vm, PEN_SAME_SHARD, index);
 }
 
 static bool sum_gradients(struct pen_vm *vm, const struct pen_action *action,
@@ -155,17 +143,17 @@ static bool end_gather(struct pen_vm *vm) {
   return true;
 }
 
-/* Gathers the peers' shards of a tensor that all keep whole at `offset`. */
-static void gather_shards(struct pen_vm *vm, uint32_t index, uint64_t offset,
-                          size_t element_bytes) {
-  const struct pen_shard own = pen_shard_of(vm->plan, index, vm->replica);
-  for (uint32_t replica = 0; replica < vm->plan->replica_count; replica++) {
-    const struct pen_shard shard = pen_shard_of(vm->plan, index, replica);
-    const uint64_t at = offset + shard.first * element_bytes;
-    if (replica != vm->replica && pen_same_shard_group(vm->plan, replica, vm->replica)) {
-      sendrecv(vm, &(struct pen_sendrecv){.replica = replica,
+/* Gathers what the other members have of a tensor that all keep whole at `offset`. */
+static void gather(struct pen_vm *vm, int group, uint32_t index, uint64_t offset,
+                   size_t element_bytes) {
+  const struct pen_shard own = summed_by(vm, group, index, pen_vm_member(vm, group));
+  for (uint32_t member = 0; member < pen_group_size(vm->plan, group); member++) {
+    const struct pen_shard other = summed_by(vm, group, index, member);
+    const uint64_t at = offset + other.first * element_bytes;
+    if (member != pen_vm_member(vm, group)) {
+      sendrecv(vm, &(struct pen_sendrecv){.replica = pen_member_data_rank(vm, group, member),
                                           .receive_offset = at,
-                                          .receive_bytes = shard.count * element_bytes,
+                                          .receive_bytes = other.count * element_bytes,
                                           .to = vm->arena + at,
                                           .send_offset = offset + own.first * element_bytes,
                                           .send_bytes = own.count * element_bytes,
@@ -176,37 +164,21 @@ static void gather_shards(struct pen_vm *vm, uint32_t index, uint64_t offset,
 
 /* The pieces that other groups have summed of the own shard. */
 static void gather_pieces(struct pen_vm *vm, uint32_t index) {
-  const struct members members = members_of(vm->plan, true);
-  const uint64_t gradient = vm->plan->weights[index].gradient_offset;
-  const struct pen_shard own = summed_by(vm, members, index, vm->replica);
-  for (uint32_t member = 0; member < members.count; member++) {
-    const uint32_t replica = member_replica(vm, members, member);
-    const struct pen_shard piece = summed_by(vm, members, index, replica);
-    const uint64_t at = gradient + piece.first * sizeof(float);
-    if (replica != vm->replica) {
-      sendrecv(vm, &(struct pen_sendrecv){.replica = replica,
-                                          .receive_offset = at,
-                                          .receive_bytes = piece.count * sizeof(float),
-                                          .to = vm->arena + at,
-                                          .send_offset = gradient + own.first * sizeof(float),
-                                          .send_bytes = own.count * sizeof(float),
-                                          .target_offset = gradient + own.first * sizeof(float)});
-    }
-  }
+  gather(vm, PEN_SAME_SHARD, index, vm->plan->weights[index].gradient_offset, sizeof(float));
 }
 
 static void gather_gradient(struct pen_vm *vm, uint32_t index) {
-  gather_shards(vm, index, vm->plan->weights[index].gradient_offset, sizeof(float));
+  gather(vm, PEN_SHARD, index, vm->plan->weights[index].gradient_offset, sizeof(float));
 }
 
 /* Of a weight's value, and of its copy in the model's dtype, what all keep whole. */
 static void gather_value(struct pen_vm *vm, uint32_t index) {
   const struct pen_weight *weight = &vm->plan->weights[index];
   if (!weight->value_sharded) {
-    gather_shards(vm, index, weight->value_offset, sizeof(float));
+    gather(vm, PEN_SHARD, index, weight->value_offset, sizeof(float));
   }
   if (weight->bf16_offset != UINT64_MAX && !weight->bf16_sharded) {
-    gather_shards(vm, index, weight->bf16_offset, sizeof(uint16_t));
+    gather(vm, PEN_SHARD, index, weight->bf16_offset, sizeof(uint16_t));
   }
 }
 
@@ -244,10 +216,11 @@ void pen_gather_shards_to(struct pen_vm *vm, const struct pen_unsharded *tensor,
     vm->device->copy(to + own.first * tensor->element_bytes, vm->arena + tensor->shard_offset,
                      own_bytes, vm->transport->collective_stream);
   }
-  for (uint32_t replica = 0; replica < vm->plan->replica_count; replica++) {
-    const struct pen_shard shard = pen_shard_of(vm->plan, tensor->weight, replica);
-    if (replica != vm->replica && pen_same_shard_group(vm->plan, replica, vm->replica)) {
-      sendrecv(vm, &(struct pen_sendrecv){.replica = replica,
+  for (uint32_t member = 0; member < pen_group_size(vm->plan, PEN_SHARD); member++) {
+    const struct pen_shard shard = pen_shard_of(vm->plan, tensor->weight, member);
+    const uint32_t data_rank = pen_member_data_rank(vm, PEN_SHARD, member);
+    if (data_rank != vm->replica) {
+      sendrecv(vm, &(struct pen_sendrecv){.replica = data_rank,
                                           .receive_offset = tensor->shard_offset,
                                           .receive_bytes = shard.count * tensor->element_bytes,
                                           .to = to + shard.first * tensor->element_bytes,

@@ -16,23 +16,22 @@ static uint64_t gathered_bytes(const struct pen_weight *weight) {
   return (weight->value_sharded ? 0 : sizeof(float)) + (copied ? sizeof(uint16_t) : 0);
 }
 
-static uint32_t groups_of(const struct pen_vm *vm) {
-  return vm->plan->replica_count / vm->plan->shard_ranks;
-}
-
-/* The elements of a shard that this replica sums over the groups. */
+/* The elements of a shard that this data rank sums over the groups. */
 static uint64_t own_piece(const struct pen_vm *vm, uint64_t shard) {
-  return pen_shard_at(shard, groups_of(vm), vm->replica / vm->plan->shard_ranks).count;
+  return pen_shard_at(shard, pen_group_size(vm->plan, PEN_SAME_SHARD),
+                      pen_vm_member(vm, PEN_SAME_SHARD))
+      .count;
 }
 
 /* What a collective sends of one of its stage's weights that are trained. */
 static uint64_t collective_bytes(const struct pen_vm *vm, int kind, uint32_t weight) {
   const uint64_t own = pen_shard_of(vm->plan, weight, vm->replica).count,
-                 peers = vm->plan->shard_ranks - 1;
+                 peers = pen_group_size(vm->plan, PEN_SHARD) - 1,
+                 groups = pen_group_size(vm->plan, PEN_SAME_SHARD);
   switch (kind) {
     case PEN_REDUCE_SCATTER: return peers_count(vm, weight) * sizeof(float);
     case PEN_REDUCE_GROUPS: return (own - own_piece(vm, own)) * sizeof(float);
-    case PEN_GATHER_GROUPS: return (groups_of(vm) - 1) * own_piece(vm, own) * sizeof(float);
+    case PEN_GATHER_GROUPS: return (groups - 1) * own_piece(vm, own) * sizeof(float);
     case PEN_ALL_GATHER_GRAD: return peers * own * sizeof(float);
     case PEN_ALL_GATHER_WEIGHT: return peers * own * gathered_bytes(&vm->plan->weights[weight]);
     default: return 0;
@@ -47,7 +46,7 @@ static uint64_t unshard_bytes(const struct pen_vm *vm, uint32_t stage) {
       bytes += pen_shard_of(vm->plan, tensor->weight, vm->replica).count * tensor->element_bytes;
     }
   }
-  return bytes * (vm->plan->shard_ranks - 1);
+  return bytes * (pen_group_size(vm->plan, PEN_SHARD) - 1);
 }
 
 static uint64_t action_bytes(const struct pen_vm *vm, const struct pen_action *action) {
@@ -59,7 +58,7 @@ static uint64_t action_bytes(const struct pen_vm *vm, const struct pen_action *a
     const struct pen_program *program = &vm->program->programs[action->program];
     return pen_program_sent_bytes(vm, program) + pen_exchanges_sent_bytes(vm, program);
   }
-  if (vm->plan->replica_count == 1 || !pen_kind_reads_peers(action->kind)) {
+  if (pen_group_size(vm->plan, PEN_DATA) == 1 || !pen_kind_reads_peers(action->kind)) {
     return 0;
   }
   for (uint32_t i = 0; i < vm->weight_count; i++) {

@@ -37,10 +37,6 @@ struct pen_adamw_tensor pen_updated_tensor(const struct pen_vm *vm, uint32_t wei
       .lag = pen_lag_of(vm->lag, weight)};
 }
 
-const struct pen_tie *pen_own_ties(const struct pen_vm *vm) {
-  return &vm->plan->ties[pen_member_tie(vm->plan, vm->endpoint->tensor_rank)];
-}
-
 /* ---- the lists of NORM and UPDATE ---- */
 
 /* Of each weight that the rank owns the replica's shard; the first group measures for all. */
@@ -51,10 +47,10 @@ static void list_norms(struct pen_vm *vm) {
     const uint32_t weight = vm->weights[i];
     const struct pen_shard shard = pen_shard_of(vm->plan, weight, vm->replica);
     if (pen_vm_owns_weight(vm, weight)) {
-      norms[vm->norm_count++] =
-          (struct pen_norm_tensor){.x = gradient_shard(vm, weight, shard),
-                                   .count = vm->replica < vm->plan->shard_ranks ? shard.count : 0,
-                                   .index = weight};
+      norms[vm->norm_count++] = (struct pen_norm_tensor){
+          .x = gradient_shard(vm, weight, shard),
+          .count = pen_vm_member(vm, PEN_SAME_SHARD) == 0 ? shard.count : 0,
+          .index = weight};
     }
   }
   vm->norms = norms;
@@ -73,7 +69,7 @@ static void add_zeroed(struct pen_vm *vm, struct pen_adamw_tensor *updates, uint
  * head's gradients of ties, which were sent, or added. */
 static void list_updates(struct pen_vm *vm) {
   const struct pen_plan *plan = vm->plan;
-  const struct pen_tie *ties = pen_own_ties(vm);
+  const struct pen_tie *ties = pen_own_ties(vm->plan, vm->endpoint->global);
   const size_t most = 3 * (size_t)vm->weight_count + plan->tie_count;
   struct pen_adamw_tensor *updates = calloc(most + 1, sizeof *updates);
   pen_check(updates != NULL, "no memory for %u weights", vm->weight_count);
@@ -105,7 +101,7 @@ void pen_list_optimizer_tensors(struct pen_vm *vm) {
 uint32_t pen_weight_at(const struct pen_vm *vm, uint64_t offset, bool gradients) {
   const struct pen_plan *plan = vm->plan;
   for (uint32_t i = 0; i < pen_member_tie_count(plan); i++) {
-    const struct pen_tie *tie = pen_own_ties(vm) + i;
+    const struct pen_tie *tie = pen_own_ties(vm->plan, vm->endpoint->global) + i;
     if (tie->rank == vm->rank && (gradients ? tie->gradient_offset : tie->value_offset) == offset) {
       return tie->weight;
     }

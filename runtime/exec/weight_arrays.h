@@ -13,9 +13,6 @@ struct pen_adamw_tensor pen_updated_tensor(const struct pen_vm *vm, uint32_t wei
 /* The elements of a weight's gradient that this replica keeps. */
 struct pen_shard pen_kept_gradient(const struct pen_vm *vm, uint32_t weight);
 
-/* The ties of the rank's member: pen_member_tie_count(). */
-const struct pen_tie *pen_own_ties(const struct pen_vm *vm);
-
 /* Lists what NORM and UPDATE do, once: fills `norms` and `updates` of the vm, whose `weights` are
  * set. Allocates. */
 void pen_list_optimizer_tensors(struct pen_vm *vm);

@@ -11,7 +11,7 @@
 static const char member[] = ",\"microbatch_losses\":[";
 
 static size_t entries(const struct pen_plan *plan) {
-  return (size_t)plan->replica_count * plan->loss_count;
+  return (size_t)pen_group_size(plan, PEN_DATA) * plan->loss_count;
 }
 
 size_t pen_microbatch_losses_bytes(const struct pen_plan *plan) {
@@ -36,7 +36,7 @@ void pen_microbatch_losses_count(struct pen_microbatch_losses *losses, uint64_t 
   uint64_t *targets = losses->targets + step % PEN_STEP_STATS_DEPTH * entries(plan);
   uint64_t window = data->cursor;
   losses->counts[step % PEN_STEP_STATS_DEPTH] = count;
-  for (uint32_t d = 0; d < plan->replica_count; d++) {
+  for (uint32_t d = 0; d < pen_group_size(plan, PEN_DATA); d++) {
     for (uint32_t m = 0; m < count; m++, window += data->microbatch) {
       targets[d * plan->loss_count + m] = pen_data_targets(data, window, data->microbatch);
     }
@@ -49,7 +49,7 @@ size_t pen_microbatch_losses_write(const struct pen_microbatch_losses *losses, c
   const uint64_t *targets = losses->targets + step % PEN_STEP_STATS_DEPTH * entries(plan);
   const char *separator = member;
   size_t used = 0;
-  for (uint32_t d = 0; d < plan->replica_count; d++) {
+  for (uint32_t d = 0; d < pen_group_size(plan, PEN_DATA); d++) {
     const double *sums = stats + pen_step_stats_first(plan, d) + plan->weight_count;
     for (uint32_t m = 0; m < losses->counts[step % PEN_STEP_STATS_DEPTH]; m++) {
       const uint64_t count = targets[d * plan->loss_count + m];

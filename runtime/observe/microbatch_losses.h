@@ -12,7 +12,7 @@
 
 struct pen_microbatch_losses {
   const struct pen_plan *plan;
-  uint64_t *targets; /* [PEN_STEP_STATS_DEPTH][replica_count][loss_count]: of steps that are not yet
+  uint64_t *targets; /* [PEN_STEP_STATS_DEPTH][data ranks][loss_count]: of steps that are not yet
                         reported; null: losses are not logged */
   uint32_t counts[PEN_STEP_STATS_DEPTH]; /* microbatches of a replica in these */
 };

@@ -53,7 +53,7 @@ static void open_object(struct text *text, const struct pen_plan *plan) {
           ",\"stages_per_rank\":%" PRIu32 ",\"microbatches\":%" PRIu32 ",\"replicas\":%" PRIu32
           ",\"unit\":\"%s\",\"makespan\":%.9g",
           plan->name, digest, plan->schedule, plan->rank_count, plan->stages_per_rank,
-          plan->microbatch_count, plan->replica_count, plan->forecast.unit,
+          plan->microbatch_count, pen_group_size(plan, PEN_DATA), plan->forecast.unit,
           plan->forecast.makespan);
 }
 

@@ -4,6 +4,7 @@ libruntime_a_SOURCES += \
   %reldir%/audit_sum.h \
   %reldir%/bases.def \
   %reldir%/choices.def \
+  %reldir%/groups.def \
   %reldir%/memory_kinds.def \
   %reldir%/memory_kinds.h \
   %reldir%/optimizer.def \

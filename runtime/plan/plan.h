@@ -44,6 +44,9 @@
  * a row in `ties`; what SEND_G and SEND_V send of the pieces lies side by side, each aligned, so
  * that one message has all of it.
  *
+ * Processes. groups.def has the coordinates of a process, its number, the global rank, and its
+ * groups. Its pipeline rank is the "rank" of the tables, its data rank that of its replica.
+ *
  * Tensor ranks. A rank is tensor_ranks processes (tensor_parallel.ranks), its members, which run
  * the same tables. Of the pieces of a tensor, whose number they divide, each member has a run of
  * consecutive ones, rising; the tensors of the tables are those of member 0, and the others have
@@ -52,15 +55,14 @@
  * ranks.
  *
  * Replicas. A replica is a pipeline of rank_count ranks with tables, arenas and messages of its
- * own, all of this plan. Member t of rank r of replica d is the process with the global rank
- * (d*rank_count + r)*tensor_ranks + t. Its
- * peers are the same rank of the other replicas; what they read is in the first shared_bytes of its
- * arena. A sharded tensor has one shard a replica (shard.h). A replica keeps only its own shard, at
- * the tensor's offset; the space is that of the largest shard, so that one plan serves all
- * replicas. data_parallel.shard says whether moments, and values and bf16 copies, are sharded. What
- * programs read of sharded weights is whole in base UNSHARDED between UNSHARD and RESHARD.
- * Collectives are counted from 1 in the list of a rank; an action with awaited_collective E begins
- * after each peer has completed E collectives of this step and all collectives of earlier steps.
+ * own, all of this plan. Its peers are the same rank of the other replicas; what they read is in
+ * the first shared_bytes of its arena. A sharded tensor has one shard a replica (shard.h). A
+ * replica keeps only its own shard, at the tensor's offset; the space is that of the largest shard,
+ * so that one plan serves all replicas. data_parallel.shard says whether moments, and values and
+ * bf16 copies, are sharded. What programs read of sharded weights is whole in base UNSHARDED
+ * between UNSHARD and RESHARD. Collectives are counted from 1 in the list of a rank; an action with
+ * awaited_collective E begins after each peer has completed E collectives of this step and all
+ * collectives of earlier steps.
  */
 #ifndef PEN_PLAN_H
 #define PEN_PLAN_H
@@ -266,84 +268,154 @@ static inline uint32_t pen_last_stage_rank(const struct pen_plan *plan,
   return profile->stages[plan->stage_count - 1].rank;
 }
 
-/* Processes of the deployment: all members of the ranks of all replicas. */
-static inline uint32_t pen_process_count(const struct pen_plan *plan) {
-  return plan->replica_count * plan->rank_count * plan->tensor_ranks;
+/* The kinds of process groups (groups.def), of which the first are coordinates. */
+enum pen_group {
+#define PEN_GROUP(name, size, stride, coordinates, meaning) PEN_##name,
+#include "runtime/plan/groups.def"
+  PEN_GROUPS,
+  PEN_COORDINATES = PEN_DATA + 1
+};
+#define PEN_IN(name) (1u << PEN_##name)
+struct pen_group_row {
+  uint32_t size, stride, coordinates;
+};
+static inline struct pen_group_row pen_group_row(const struct pen_plan *plan, int group) {
+  switch (group) {
+#define PEN_GROUP(name, size, stride, coordinates, meaning) \
+  case PEN_##name:                                          \
+    return (struct pen_group_row){size, stride, coordinates};
+#include "runtime/plan/groups.def"
+    default: return (struct pen_group_row){0};
+  }
+}
+static inline uint32_t pen_group_size(const struct pen_plan *plan, int group) {
+  return pen_group_row(plan, group).size;
 }
 
-/* The place of a process: see "Replicas" above. */
+/* The place of a process, and its number among those that differ from it in some coordinates alone
+ * (a bit set; all: the global rank); and back: `of` with the coordinates of another number. */
 struct pen_coordinates {
-  uint32_t replica, rank, tensor_rank;
+  uint32_t in[PEN_COORDINATES];
 };
-static inline uint32_t pen_global_rank(const struct pen_plan *plan, struct pen_coordinates of) {
-  return (of.replica * plan->rank_count + of.rank) * plan->tensor_ranks + of.tensor_rank;
+static inline uint32_t pen_number_of(const struct pen_plan *plan, struct pen_coordinates of,
+                                     uint32_t coordinates) {
+  uint32_t number = 0;
+  for (int c = PEN_COORDINATES; c-- > 0;)
+    if (coordinates >> c & 1) number = number * pen_group_size(plan, c) + of.in[c];
+  return number;
+}
+static inline struct pen_coordinates pen_numbered(const struct pen_plan *plan,
+                                                  struct pen_coordinates of, uint32_t coordinates,
+                                                  uint32_t number) {
+  for (int c = 0; c < PEN_COORDINATES; c++) {
+    const uint32_t size = coordinates >> c & 1 ? pen_group_size(plan, c) : 1;
+    if (coordinates >> c & 1) of.in[c] = number % size;
+    number /= size;
+  }
+  return of;
 }
 static inline struct pen_coordinates pen_coordinates_of(const struct pen_plan *plan,
                                                         uint32_t global) {
-  const uint32_t rank = global / plan->tensor_ranks;
-  return (struct pen_coordinates){.replica = rank / plan->rank_count,
-                                  .rank = rank % plan->rank_count,
-                                  .tensor_rank = global % plan->tensor_ranks};
+  return pen_numbered(plan, (struct pen_coordinates){0}, UINT32_MAX, global);
+}
+
+/* Which member of its group a process is, and which process is another member of that group. */
+static inline uint32_t pen_group_member(const struct pen_plan *plan, uint32_t global, int group) {
+  const struct pen_group_row row = pen_group_row(plan, group);
+  return pen_number_of(plan, pen_coordinates_of(plan, global), row.coordinates) / row.stride %
+         row.size;
+}
+static inline uint32_t pen_group_process(const struct pen_plan *plan, uint32_t global, int group,
+                                         uint32_t member) {
+  const struct pen_group_row row = pen_group_row(plan, group);
+  const struct pen_coordinates of = pen_coordinates_of(plan, global);
+  const uint32_t number = pen_number_of(plan, of, row.coordinates) +
+                          (member - pen_group_member(plan, global, group)) * row.stride;
+  return pen_number_of(plan, pen_numbered(plan, of, row.coordinates, number), UINT32_MAX);
+}
+static inline bool pen_in_group(const struct pen_plan *plan, uint32_t global, int group,
+                                uint32_t other) {
+  return pen_group_process(plan, global, group, 0) == pen_group_process(plan, other, group, 0);
+}
+
+/* Processes of the deployment; of a replica: the first of all are those of the first. */
+static inline uint32_t pen_process_count(const struct pen_plan *plan) {
+  uint32_t count = 1;
+  for (int c = 0; c < PEN_COORDINATES; c++) count *= pen_group_size(plan, c);
+  return count;
+}
+static inline uint32_t pen_replica_process_count(const struct pen_plan *plan) {
+  return pen_process_count(plan) / pen_group_size(plan, PEN_DATA);
 }
 /* The rank, of those of the tables, that a process runs. */
 static inline uint32_t pen_table_rank(const struct pen_plan *plan, uint32_t global) {
-  return pen_coordinates_of(plan, global).rank;
+  return pen_group_member(plan, global, PEN_PIPELINE);
 }
 
 /* The process that has the predictions and the losses of the first replica. */
 static inline uint32_t pen_last_stage_process(const struct pen_plan *plan,
                                               const struct pen_profile *profile) {
-  return pen_global_rank(plan,
-                         (struct pen_coordinates){.rank = pen_last_stage_rank(plan, profile)});
+  return pen_group_process(plan, 0, PEN_PIPELINE, pen_last_stage_rank(plan, profile));
 }
 
-/* A pipeline is the ranks of one replica that are the same member, and send each other messages. */
+/* Whether a process has the losses of its replica. */
+static inline bool pen_has_losses(const struct pen_plan *plan, const struct pen_profile *profile,
+                                  uint32_t global) {
+  return pen_in_group(plan, global, PEN_DATA, pen_last_stage_process(plan, profile));
+}
+
+/* Pipelines, each of the processes of one pipeline group; and which one a process is in. */
 static inline uint32_t pen_pipeline_count(const struct pen_plan *plan) {
-  return plan->replica_count * plan->tensor_ranks;
+  return pen_process_count(plan) / pen_group_size(plan, PEN_PIPELINE);
 }
 static inline uint32_t pen_pipeline_index(const struct pen_plan *plan, uint32_t global) {
-  const struct pen_coordinates at = pen_coordinates_of(plan, global);
-  return at.replica * plan->tensor_ranks + at.tensor_rank;
+  return pen_number_of(plan, pen_coordinates_of(plan, global), ~PEN_IN(PIPELINE));
 }
 
+/* Of the pieces of a tensor, how many a tensor rank has. */
+static inline uint32_t pen_member_pieces(const struct pen_plan *plan, uint32_t pieces) {
+  return pieces / pen_group_size(plan, PEN_TENSOR);
+}
 /* The first member that has a weight. */
 static inline uint32_t pen_first_member(const struct pen_plan *plan,
                                         const struct pen_weight *weight) {
-  return weight->piece * plan->tensor_ranks / weight->piece_count;
+  return weight->piece * pen_group_size(plan, PEN_TENSOR) / weight->piece_count;
 }
 /* The weight that a member has where the first has `weight`, an index. */
 static inline uint32_t pen_member_weight(const struct pen_plan *plan, uint32_t weight,
                                          uint32_t tensor_rank) {
   const uint32_t pieces = plan->weights[weight].piece_count;
-  return weight + (pieces == 1 ? 0 : tensor_rank * (pieces / plan->tensor_ranks));
+  return weight + (pieces == 1 ? 0 : tensor_rank * pen_member_pieces(plan, pieces));
 }
 /* The weight that the first member has where another has `weight`, an index: it is as large. */
 static inline uint32_t pen_first_member_weight(const struct pen_plan *plan, uint32_t weight) {
   const struct pen_weight *of = &plan->weights[weight];
-  return weight - pen_first_member(plan, of) * (of->piece_count / plan->tensor_ranks);
+  return weight - pen_first_member(plan, of) * pen_member_pieces(plan, of->piece_count);
 }
 /* The ties of a member: its pieces of the matrix that embedding and head share. How many, the same
- * for all; and the first, those that follow it are the others. */
+ * for all; and those of a process. */
 static inline uint32_t pen_member_tie_count(const struct pen_plan *plan) {
-  return plan->tie_count / plan->tensor_ranks;
+  return pen_member_pieces(plan, plan->tie_count);
 }
-static inline uint32_t pen_member_tie(const struct pen_plan *plan, uint32_t tensor_rank) {
-  return tensor_rank * pen_member_tie_count(plan);
+static inline const struct pen_tie *pen_own_ties(const struct pen_plan *plan, uint32_t global) {
+  return plan->ties + pen_group_member(plan, global, PEN_TENSOR) * pen_member_tie_count(plan);
 }
 /* Whether a member has what a weight is: a piece of its own, or what is not split. Whether a
  * process has a weight; whether it is the first member that has it, which counts it in the norm and
  * saves it. */
 static inline bool pen_has_piece(const struct pen_plan *plan, const struct pen_weight *weight,
-                                 struct pen_coordinates at) {
-  return weight->piece_count == 1 || pen_first_member(plan, weight) == at.tensor_rank;
+                                 uint32_t global) {
+  return weight->piece_count == 1 ||
+         pen_first_member(plan, weight) == pen_group_member(plan, global, PEN_TENSOR);
 }
 static inline bool pen_has_weight(const struct pen_plan *plan, const struct pen_weight *weight,
-                                  struct pen_coordinates at) {
-  return weight->rank == at.rank && pen_has_piece(plan, weight, at);
+                                  uint32_t global) {
+  return weight->rank == pen_table_rank(plan, global) && pen_has_piece(plan, weight, global);
 }
 static inline bool pen_owns_weight(const struct pen_plan *plan, const struct pen_weight *weight,
-                                   struct pen_coordinates at) {
-  return weight->rank == at.rank && pen_first_member(plan, weight) == at.tensor_rank;
+                                   uint32_t global) {
+  return weight->rank == pen_table_rank(plan, global) &&
+         pen_first_member(plan, weight) == pen_group_member(plan, global, PEN_TENSOR);
 }
 
 /* Hosts that train and spare hosts: the same for all plans of a binary; 0 where all ranks are

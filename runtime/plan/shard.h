@@ -1,4 +1,4 @@
-/* shard.h: which elements of a tensor each replica owns. */
+/* shard.h: which elements of a tensor each data rank owns. */
 #ifndef PEN_SHARD_H
 #define PEN_SHARD_H
 
@@ -33,37 +33,44 @@ static inline uint64_t pen_shard_bytes(uint64_t count, uint32_t shards) {
   return pen_aligned(pen_shard_most(count, shards) * sizeof(float));
 }
 
-/* The shard of weight `weight` (its index) that a replica owns, of `shards` in its group. It
- * rotates with the weight, so that tensors of one block are spread over the replicas, too. */
-static inline uint32_t pen_shard_index(uint32_t weight, uint32_t replica, uint32_t shards) {
-  return (replica + shards - weight % shards) % shards;
+/* The shard of weight `weight` (its index) that a data rank, or the member of its shard group that
+ * it is, owns, of `shards`. It rotates with the weight, so that tensors of one block are spread
+ * over the data ranks, too. */
+static inline uint32_t pen_shard_index(uint32_t weight, uint32_t data_rank, uint32_t shards) {
+  return (data_rank + shards - weight % shards) % shards;
 }
 
-/* The shard of a weight, of its gradient and of its moments that a replica owns. */
+/* The same: the shard of a weight, of its gradient and of its moments. */
 static inline struct pen_shard pen_shard_of(const struct pen_plan *plan, uint32_t weight,
-                                            uint32_t replica) {
-  return pen_shard_at(plan->weights[weight].count, plan->shard_ranks,
-                      pen_shard_index(weight, replica, plan->shard_ranks));
+                                            uint32_t data_rank) {
+  const uint32_t shards = pen_group_size(plan, PEN_SHARD);
+  return pen_shard_at(plan->weights[weight].count, shards,
+                      pen_shard_index(weight, data_rank, shards));
 }
 
-/* Whether two replicas share one set of shards. */
-static inline bool pen_same_shard_group(const struct pen_plan *plan, uint32_t replica,
-                                        uint32_t other) {
-  return replica / plan->shard_ranks == other / plan->shard_ranks;
+/* The data rank of the first shard group that owns a shard of a weight. */
+static inline uint32_t pen_shard_owner(const struct pen_plan *plan, uint32_t weight,
+                                       uint32_t shard) {
+  return (uint32_t)(((uint64_t)weight + shard) % pen_group_size(plan, PEN_SHARD));
 }
 
-/* The elements that a replica keeps of a tensor of the weight's size: its shard when the tensor is
- * sharded, else all. */
+/* Elements of the largest shard of a weight. */
+static inline uint64_t pen_shard_most_of(const struct pen_plan *plan, uint32_t weight) {
+  return pen_shard_most(plan->weights[weight].count, pen_group_size(plan, PEN_SHARD));
+}
+
+/* The elements that a data rank keeps of a tensor of the weight's size: its shard when the tensor
+ * is sharded, else all. */
 static inline struct pen_shard pen_kept_of(const struct pen_plan *plan, uint32_t weight,
-                                           uint32_t replica, bool is_sharded) {
-  return is_sharded ? pen_shard_of(plan, weight, replica)
+                                           uint32_t data_rank, bool is_sharded) {
+  return is_sharded ? pen_shard_of(plan, weight, data_rank)
                     : (struct pen_shard){0, plan->weights[weight].count};
 }
 
 /* Whether peers may be in other replicas whose memory this rank cannot read: they send what it
  * sums. */
 static inline bool pen_peers_send_shards(const struct pen_plan *plan) {
-  return plan->replica_count > 1 && !pen_transport_row(plan->transport)->reads_peers;
+  return pen_group_size(plan, PEN_DATA) > 1 && !pen_transport_row(plan->transport)->reads_peers;
 }
 
 static inline bool pen_moments_are_sharded(const struct pen_plan *plan) {

@@ -144,12 +144,12 @@ static void open_vms(struct pen_rank *rank, const struct pen_device *device) {
 static void print_summary(const struct pen_run *run, const char *kernels) {
   const struct pen_plan *plan = run->plan;
   char replicas[32] = "";
-  if (plan->replica_count > 1) {
-    snprintf(replicas, sizeof replicas, "%u replicas of ", plan->replica_count);
+  if (pen_group_size(plan, PEN_DATA) > 1) {
+    snprintf(replicas, sizeof replicas, "%u replicas of ", pen_group_size(plan, PEN_DATA));
   }
   char members[48] = "";
-  if (plan->tensor_ranks > 1) {
-    snprintf(members, sizeof members, " of %u tensor ranks", plan->tensor_ranks);
+  if (pen_group_size(plan, PEN_TENSOR) > 1) {
+    snprintf(members, sizeof members, " of %u tensor ranks", pen_group_size(plan, PEN_TENSOR));
   }
   pen_say(plan->name, "%s%u ranks%s, %s, %u microbatches of %u sequences; %s: %s", replicas,
           plan->rank_count, members, plan->schedule, run->profile->microbatch_count,

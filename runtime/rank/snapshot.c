@@ -48,29 +48,29 @@ static uint64_t *offset_of(struct pen_weight *weight, enum pen_checkpoint_tensor
 /* The bytes of a tensor in the copy: those of the largest shard where it is sharded. */
 static size_t part_bytes(const struct pen_plan *plan, uint32_t weight_index,
                          enum pen_checkpoint_tensor part) {
-  uint64_t count = plan->weights[weight_index].count;
   return (pen_checkpoint_tensor_is_sharded(plan, weight_index, part)
-              ? pen_shard_most(count, plan->shard_ranks)
-              : count) *
+              ? pen_shard_most_of(plan, weight_index)
+              : plan->weights[weight_index].count) *
          sizeof(float);
 }
 
 /* Gives the rank's weights their offsets in the copy. */
-static void place_copy(const struct pen_plan *plan, struct pen_coordinates at) {
+static void place_copy(const struct pen_plan *plan, uint32_t global) {
   struct pen_weight *weights = calloc(plan->weight_count + 1u, sizeof *weights);
   pen_check(weights != NULL, "no memory for %u weights", plan->weight_count);
-  uint64_t offset = plan->memory[at.rank].snapshot_offset;
+  const struct pen_rank_memory *memory = &plan->memory[pen_table_rank(plan, global)];
+  uint64_t offset = memory->snapshot_offset;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     weights[i] = plan->weights[i];
     for (enum pen_checkpoint_tensor part = 0;
-         part < PEN_CHECKPOINT_TENSORS && pen_has_weight(plan, &weights[i], at); part++) {
+         part < PEN_CHECKPOINT_TENSORS && pen_has_weight(plan, &weights[i], global); part++) {
       if (pen_checkpoint_tensor_exists(&weights[i], part)) {
         *offset_of(&weights[i], part) = offset;
         offset += pen_aligned(part_bytes(plan, pen_first_member_weight(plan, i), part));
       }
     }
   }
-  pen_check(offset == plan->memory[at.rank].snapshot_offset + plan->memory[at.rank].snapshot_bytes,
+  pen_check(offset == memory->snapshot_offset + memory->snapshot_bytes,
             "the plan's snapshot buffer is too small");
   snapshot.plan = *plan;
   snapshot.plan.weights = weights;
@@ -87,11 +87,11 @@ static void copy_tensor(const struct pen_endpoint *endpoint, uint64_t to, uint64
 }
 
 static void copy_weights(const struct pen_endpoint *endpoint) {
-  const struct pen_coordinates at = pen_coordinates_of(endpoint->plan, endpoint->global);
   for (uint32_t i = 0; i < endpoint->plan->weight_count; i++) {
     const struct pen_weight *from = &endpoint->plan->weights[i], *to = &snapshot.plan.weights[i];
     for (enum pen_checkpoint_tensor part = 0;
-         part < PEN_CHECKPOINT_TENSORS && pen_has_weight(endpoint->plan, from, at); part++) {
+         part < PEN_CHECKPOINT_TENSORS && pen_has_weight(endpoint->plan, from, endpoint->global);
+         part++) {
       if (pen_checkpoint_tensor_exists(from, part)) {
         copy_tensor(endpoint, pen_checkpoint_arena_offset(to, part),
                     pen_checkpoint_arena_offset(from, part), part_bytes(endpoint->plan, i, part));
@@ -146,7 +146,7 @@ void pen_snapshot_open(const struct pen_endpoint *endpoint, struct pen_stream_st
   sigset_t all, before;
   snapshot.state = state;
   snapshot.view = (struct pen_arena_view){.look = pen_stream_read_snapshot, .context = state};
-  place_copy(endpoint->plan, pen_coordinates_of(endpoint->plan, endpoint->global));
+  place_copy(endpoint->plan, endpoint->global);
   snapshot.shared = *endpoint->shared;
   snapshot.shared.ranks = endpoint->shared->writers;
   snapshot.endpoint =

@@ -156,17 +156,18 @@ static bool is_cut(const struct pen_plan *plan, uint32_t weight_index,
 
 /* Writes what this replica writes of one part of a weight. */
 static int write_part(const struct save *save, const struct pen_plan *plan, uint32_t weight_index,
-                      enum pen_checkpoint_tensor part, struct pen_coordinates at, int fd,
+                      enum pen_checkpoint_tensor part, uint32_t global, int fd,
                       const struct pen_arena_view *view, unsigned char digest[PEN_DIGEST_BYTES]) {
   const struct pen_weight *weight = &plan->weights[weight_index];
   unsigned char unused[PEN_DIGEST_BYTES];
-  struct pen_shard kept = pen_checkpoint_tensor_kept(plan, weight_index, part, at.replica);
+  struct pen_shard kept = pen_checkpoint_tensor_kept(plan, weight_index, part,
+                                                     pen_group_member(plan, global, PEN_DATA));
   const uint64_t arena = pen_checkpoint_arena_offset(weight, part),
                  file = pen_checkpoint_file_offset(weight, part), past = kept.first + kept.count;
   int result = 0;
   if (!pen_checkpoint_tensor_exists(weight, part) ||
       (!pen_checkpoint_tensor_is_sharded(plan, weight_index, part) &&
-       !pen_is_writer(plan, weight_index, at))) {
+       !pen_is_writer(plan, weight_index, global))) {
     return 0;
   }
   for (uint64_t first = kept.first; first < past && result == 0;) {
@@ -182,7 +183,7 @@ static int write_part(const struct save *save, const struct pen_plan *plan, uint
 /* The parts first to last of a process's weights, into the file that holds them. The folder is left
  * to others on failure: they may still be writing. */
 static bool write_parts(const struct save *save, int file, const struct pen_plan *plan,
-                        struct pen_coordinates at, const struct pen_arena_view *view,
+                        uint32_t global, const struct pen_arena_view *view,
                         enum pen_checkpoint_tensor first, enum pen_checkpoint_tensor last,
                         unsigned char (*digests)[PEN_DIGEST_BYTES],
                         struct pen_save_failure *failure) {
@@ -191,9 +192,9 @@ static bool write_parts(const struct save *save, int file, const struct pen_plan
   int result = fd < 0 ? -1 : 0;
   for (uint32_t i = 0; i < plan->weight_count && !result; i++) {
     for (enum pen_checkpoint_tensor part = first;
-         part <= last && pen_owns_weight(plan, &plan->weights[i], at) && !result; part++) {
-      result =
-          write_part(save, plan, i, part, at, fd, view, digests[PEN_CHECKPOINT_TENSORS * i + part]);
+         part <= last && pen_owns_weight(plan, &plan->weights[i], global) && !result; part++) {
+      result = write_part(save, plan, i, part, global, fd, view,
+                          digests[PEN_CHECKPOINT_TENSORS * i + part]);
     }
   }
   result = fd < 0 ? -1 : pen_file_sync_close(fd, result);
@@ -204,13 +205,12 @@ bool pen_checkpoint_write_seen(const struct pen_plan *plan, uint32_t global,
                                const struct pen_arena_view *view, const char *dir, uint64_t step,
                                unsigned char (*digests)[PEN_DIGEST_BYTES],
                                struct pen_save_failure *failure) {
-  const struct pen_coordinates at = pen_coordinates_of(plan, global);
   struct save save;
   pen_files_report_size_limit();
   return name_save(&save, dir, step, failure) &&
-         write_parts(&save, PEN_MODEL_FILE, plan, at, view, PEN_CHECKPOINT_VALUE,
+         write_parts(&save, PEN_MODEL_FILE, plan, global, view, PEN_CHECKPOINT_VALUE,
                      PEN_CHECKPOINT_VALUE, digests, failure) &&
-         write_parts(&save, PEN_OPTIMIZER_FILE, plan, at, view, PEN_CHECKPOINT_EXP_AVG,
+         write_parts(&save, PEN_OPTIMIZER_FILE, plan, global, view, PEN_CHECKPOINT_EXP_AVG,
                      PEN_CHECKPOINT_EXP_AVG_SQ, digests, failure);
 }
 
@@ -258,7 +258,6 @@ bool pen_checkpoint_digest(const struct pen_plan *plan, uint32_t global, const c
       [PEN_CHECKPOINT_VALUE] = PEN_MODEL_FILE,
       [PEN_CHECKPOINT_EXP_AVG] = PEN_OPTIMIZER_FILE,
       [PEN_CHECKPOINT_EXP_AVG_SQ] = PEN_OPTIMIZER_FILE};
-  const struct pen_coordinates at = pen_coordinates_of(plan, global);
   struct save save;
   char path[PATH_MAX];
   bool good = name_save(&save, dir, step, failure);
@@ -269,7 +268,7 @@ bool pen_checkpoint_digest(const struct pen_plan *plan, uint32_t global, const c
     int result = fd < 0 ? -1 : 0;
     for (uint32_t i = 0; i < plan->weight_count && result == 0; i++) {
       const struct pen_weight *weight = &plan->weights[i];
-      bool reads = pen_is_writer(plan, i, at) && weight->piece == 0 &&
+      bool reads = pen_is_writer(plan, i, global) && weight->piece == 0 &&
                    pen_checkpoint_tensor_exists(weight, part) && is_cut(plan, i, part);
       if (reads) {
         result = hash_file(fd, pen_checkpoint_file_offset(weight, part),

@@ -42,9 +42,9 @@ struct pen_shard pen_checkpoint_tensor_kept(const struct pen_plan *plan, uint32_
                      pen_checkpoint_tensor_is_sharded(plan, weight_index, part));
 }
 
-bool pen_is_writer(const struct pen_plan *plan, uint32_t weight_index, struct pen_coordinates at) {
-  return pen_owns_weight(plan, &plan->weights[weight_index], at) &&
-         (plan->replica_count <= 1 || weight_index % plan->replica_count == at.replica);
+bool pen_is_writer(const struct pen_plan *plan, uint32_t weight_index, uint32_t global) {
+  return pen_owns_weight(plan, &plan->weights[weight_index], global) &&
+         weight_index % pen_group_size(plan, PEN_DATA) == pen_group_member(plan, global, PEN_DATA);
 }
 
 uint64_t pen_checkpoint_arena_offset(const struct pen_weight *weight,

@@ -38,7 +38,7 @@ struct pen_shard pen_checkpoint_tensor_kept(const struct pen_plan *plan, uint32_
 
 /* Whether it is the process that writes what all replicas have of a weight, or reads back what all
  * have written: its owner, of the replicas by turns. It leaves the digests. */
-bool pen_is_writer(const struct pen_plan *plan, uint32_t weight_index, struct pen_coordinates at);
+bool pen_is_writer(const struct pen_plan *plan, uint32_t weight_index, uint32_t global);
 
 /* Byte offsets: in the owner's arena, and from the start of the file that holds the part. */
 uint64_t pen_checkpoint_arena_offset(const struct pen_weight *weight,

@@ -48,12 +48,12 @@ enum { PLACES_MAX = 2 };
 
 /* The tie of the weight, if it is one of the member's, whose head is on this rank and whose owner
  * is not; null: none. */
-static const struct pen_tie *tie_elsewhere(const struct pen_plan *plan, struct pen_coordinates at,
+static const struct pen_tie *tie_elsewhere(const struct pen_plan *plan, uint32_t global,
                                            uint32_t weight_index) {
   for (uint32_t i = 0; i < pen_member_tie_count(plan); i++) {
-    const struct pen_tie *tie = &plan->ties[pen_member_tie(plan, at.tensor_rank) + i];
-    if (tie->weight == weight_index && tie->rank == at.rank &&
-        plan->weights[weight_index].rank != at.rank) {
+    const struct pen_tie *tie = &pen_own_ties(plan, global)[i];
+    if (tie->weight == weight_index && tie->rank == pen_table_rank(plan, global) &&
+        plan->weights[weight_index].rank != tie->rank) {
       return tie;
     }
   }
@@ -65,19 +65,20 @@ static uint32_t places_of(const struct pen_loading *to, uint32_t weight_index,
                           enum pen_checkpoint_tensor part, struct kept_place places[PLACES_MAX]) {
   const struct pen_plan *plan = to->plan;
   const struct pen_weight *weight = &plan->weights[weight_index];
-  const struct pen_coordinates at = pen_coordinates_of(plan, to->global);
-  const struct pen_tie *tie = tie_elsewhere(plan, at, weight_index);
-  const bool has = pen_has_weight(plan, weight, at) && pen_checkpoint_tensor_exists(weight, part);
+  const uint32_t data_rank = pen_group_member(plan, to->global, PEN_DATA);
+  const struct pen_tie *tie = tie_elsewhere(plan, to->global, weight_index);
+  const bool has =
+      pen_has_weight(plan, weight, to->global) && pen_checkpoint_tensor_exists(weight, part);
   uint32_t count = 0;
   if (has && pen_checkpoint_arena_offset(weight, part) != UINT64_MAX) {
     places[count++] = (struct kept_place){
         .offset = pen_checkpoint_arena_offset(weight, part),
-        .elements = pen_checkpoint_tensor_kept(plan, weight_index, part, at.replica)};
+        .elements = pen_checkpoint_tensor_kept(plan, weight_index, part, data_rank)};
   }
   if (has && part == PEN_CHECKPOINT_VALUE && weight->bf16_offset != UINT64_MAX) {
     places[count++] = (struct kept_place){
         .offset = weight->bf16_offset,
-        .elements = pen_kept_of(plan, weight_index, at.replica, weight->bf16_sharded),
+        .elements = pen_kept_of(plan, weight_index, data_rank, weight->bf16_sharded),
         .is_bf16 = true};
   }
   if (tie != NULL && part == PEN_CHECKPOINT_VALUE) {

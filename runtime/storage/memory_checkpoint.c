@@ -51,16 +51,15 @@ static void visit_weight(const struct pen_plan *plan, uint32_t index, uint32_t r
  * of another rank. */
 void pen_memory_state_visit(const struct pen_plan *plan, uint32_t global, visit_part *visit,
                             void *context) {
-  const struct pen_coordinates at = pen_coordinates_of(plan, global);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    if (pen_has_weight(plan, &plan->weights[i], at)) {
-      visit_weight(plan, i, at.replica, visit, context);
+    if (pen_has_weight(plan, &plan->weights[i], global)) {
+      visit_weight(plan, i, pen_group_member(plan, global, PEN_DATA), visit, context);
     }
   }
   for (uint32_t i = 0; i < pen_member_tie_count(plan); i++) {
-    const struct pen_tie *tie = &plan->ties[pen_member_tie(plan, at.tensor_rank) + i];
+    const struct pen_tie *tie = &pen_own_ties(plan, global)[i];
     const struct pen_weight *weight = &plan->weights[tie->weight];
-    if (tie->rank == at.rank && weight->rank != at.rank) {
+    if (tie->rank == pen_table_rank(plan, global) && weight->rank != tie->rank) {
       const struct pen_state_part part = {.weight = tie->weight,
                                           .kind = PEN_STATE_TIE,
                                           .offset = tie->value_offset,
@@ -81,7 +80,7 @@ size_t pen_memory_copy_bytes(const struct pen_plan *plan, uint32_t global) {
 }
 
 size_t pen_memory_checkpoint_bytes(const struct pen_plan *plan, uint32_t rank) {
-  return pen_memory_copy_bytes(plan, pen_global_rank(plan, (struct pen_coordinates){.rank = rank}));
+  return pen_memory_copy_bytes(plan, pen_group_process(plan, 0, PEN_PIPELINE, rank));
 }
 
 /* ---- the memory ---- */

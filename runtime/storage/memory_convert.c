@@ -11,8 +11,7 @@
 
 struct part_list {
   const struct pen_plan *plan;
-  struct pen_coordinates at;
-  uint32_t count;
+  uint32_t global, count;
   uint64_t offset;
   struct pen_memory_part *parts;
 };
@@ -26,10 +25,11 @@ static void list_part(void *context, const struct pen_state_part *state) {
   }
   const enum pen_checkpoint_tensor tensor = (enum pen_checkpoint_tensor)state->kind;
   const bool is_sharded = pen_checkpoint_tensor_is_sharded(list->plan, state->weight, tensor);
+  const uint32_t data_rank = pen_group_member(list->plan, list->global, PEN_DATA);
   const struct pen_shard elements =
-      pen_checkpoint_tensor_kept(list->plan, state->weight, tensor, list->at.replica);
-  const bool owns = pen_owns_weight(list->plan, &list->plan->weights[state->weight], list->at);
-  if (elements.count > 0 && owns && (is_sharded || list->at.replica == 0)) {
+      pen_checkpoint_tensor_kept(list->plan, state->weight, tensor, data_rank);
+  const bool owns = pen_owns_weight(list->plan, &list->plan->weights[state->weight], list->global);
+  if (elements.count > 0 && owns && (is_sharded || data_rank == 0)) {
     list->parts[list->count++] = (struct pen_memory_part){
         .weight = state->weight, .tensor = tensor, .elements = elements, .offset = offset};
   }
@@ -38,9 +38,8 @@ static void list_part(void *context, const struct pen_state_part *state) {
 uint32_t pen_memory_parts(const struct pen_plan *plan, uint32_t global,
                           struct pen_memory_part **parts) {
   const size_t most = PEN_CHECKPOINT_TENSORS * (size_t)plan->weight_count + 1;
-  struct part_list list = {.plan = plan,
-                           .at = pen_coordinates_of(plan, global),
-                           .parts = calloc(most, sizeof *list.parts)};
+  struct part_list list = {
+      .plan = plan, .global = global, .parts = calloc(most, sizeof *list.parts)};
   pen_check(list.parts != NULL, "no memory for a list of %u weights", plan->weight_count);
   pen_memory_state_visit(plan, global, list_part, &list);
   *parts = list.parts;
@@ -52,11 +51,10 @@ bool pen_memory_part_is_needed(const struct pen_plan *plan, const struct pen_ran
   bool needed = false;
   for (uint32_t r = ranks->first; r < ranks->process_count && !needed;
        r = pen_rank_set_next(ranks, r + 1)) {
-    const struct pen_coordinates at = pen_coordinates_of(plan, r);
-    needed = pen_has_weight(plan, &plan->weights[part->weight], at);
+    needed = pen_has_weight(plan, &plan->weights[part->weight], r);
     for (uint32_t i = 0; i < pen_member_tie_count(plan); i++) {
-      const struct pen_tie *tie = &plan->ties[pen_member_tie(plan, at.tensor_rank) + i];
-      needed = needed || (tie->weight == part->weight && tie->rank == at.rank);
+      const struct pen_tie *tie = &pen_own_ties(plan, r)[i];
+      needed = needed || (tie->weight == part->weight && tie->rank == pen_table_rank(plan, r));
     }
   }
   return needed;
@@ -130,7 +128,7 @@ struct pen_memory_conversion *pen_memory_conversion_open(const struct pen_memory
     target->places = calloc(plan->weight_count + 1u, sizeof *target->places);
     pen_check(target->places != NULL, "no memory for a list of %u weights", plan->weight_count);
     struct place_list list = {
-        .plan = plan, .replica = pen_coordinates_of(plan, r).replica, .target = target};
+        .plan = plan, .replica = pen_group_member(plan, r, PEN_DATA), .target = target};
     pen_memory_state_visit(plan, r, list_place, &list);
   }
   return conversion;

@@ -25,7 +25,7 @@ bool pen_has_pieces(const struct pen_plan *plan) { return pen_partials_of(plan) 
 
 uint32_t pen_first_token(const struct pen_plan *plan, uint32_t tensor_rank) {
   const uint32_t pieces = pen_partials_of(plan), rows = (plan->vocab + pieces - 1) / pieces,
-                 first = rows * (pieces / plan->tensor_ranks) * tensor_rank;
+                 first = rows * pen_member_pieces(plan, pieces) * tensor_rank;
   return first < plan->vocab ? first : plan->vocab;
 }
 

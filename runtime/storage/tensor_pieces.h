@@ -23,7 +23,7 @@ bool pen_has_pieces(const struct pen_plan *plan);
  * which each but the last has the most tokens. 1: none is split. */
 uint32_t pen_partials_of(const struct pen_plan *plan);
 
-/* The first of the tokens whose logits a tensor rank computes; plan->tensor_ranks: the vocab. */
+/* The first of the tokens whose logits a tensor rank computes; past the last rank: the vocab. */
 uint32_t pen_first_token(const struct pen_plan *plan, uint32_t tensor_rank);
 
 /* The last tensor that was read for its pieces. All 0: none. */

@@ -39,14 +39,10 @@ static void find_bytes(const struct pen_run *run, struct pen_link_start *starts)
   for (uint32_t m = 0; m < profile->message_count; m++) {
     const struct pen_message *message = &profile->messages[m];
     const struct pen_channel *channel = &profile->channels[message->channel];
-    for (uint32_t p = 0; p < pen_pipeline_count(run->plan); p++) {
-      struct pen_coordinates at = {.replica = p / run->plan->tensor_ranks,
-                                   .rank = channel->to_rank,
-                                   .tensor_rank = p % run->plan->tensor_ranks};
-      const uint32_t to = pen_global_rank(run->plan, at);
-      at.rank = channel->from_rank;
-      const uint32_t l = place_of(run, pen_global_rank(run->plan, at), to);
-      if (l < PEN_TIMED_LINKS) {
+    for (uint32_t to = 0; to < pen_process_count(run->plan); to++) {
+      const uint32_t l =
+          place_of(run, pen_group_process(run->plan, to, PEN_PIPELINE, channel->from_rank), to);
+      if (l < PEN_TIMED_LINKS && pen_table_rank(run->plan, to) == channel->to_rank) {
         starts[to * PEN_TIMED_LINKS + l].message_bytes +=
             (double)message->bytes / channel->message_count;
       }

@@ -70,10 +70,10 @@ static uint32_t round_of(const void *communicator) {
 
 /* The process that is rank `of` of a communicator of peers or of members. */
 static uint32_t process_in(const void *communicator, int of) {
-  struct pen_coordinates at = pen_coordinates_of(&pen_plan, recording.rank);
   must(of >= 0 && (uint32_t)of < keys_of(round_of(communicator)), "there is no rank %d", of);
-  *(is_of_members(round_of(communicator)) ? &at.tensor_rank : &at.replica) = (uint32_t)of;
-  return pen_global_rank(&pen_plan, at);
+  return pen_group_process(&pen_plan, recording.rank,
+                           is_of_members(round_of(communicator)) ? PEN_TENSOR : PEN_DATA,
+                           (uint32_t)of);
 }
 
 /* The sends and receives from `first` on are one call. */
@@ -153,8 +153,8 @@ static void send_message(size_t bytes) {
     const struct pen_profile *profile = recording.vm->profile;
     const struct pen_message *message = &profile->messages[recording.vm->action->message];
     mock_device_copied(recording.rank,
-                       pen_endpoint_peer(recording.vm->endpoint, recording.vm->replica,
-                                         profile->channels[message->channel].to_rank),
+                       pen_endpoint_process(recording.vm->endpoint, PEN_PIPELINE,
+                                            profile->channels[message->channel].to_rank),
                        bytes);
   }
 }

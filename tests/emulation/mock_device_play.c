@@ -88,9 +88,7 @@ static const struct pen_channel *channel_of(uint32_t message) {
 
 /* The other process of the pipeline. */
 static uint32_t beside(uint32_t process, uint32_t rank) {
-  struct pen_coordinates at = pen_coordinates_of(&pen_plan, process);
-  at.rank = rank;
-  return pen_global_rank(&pen_plan, at);
+  return pen_group_process(&pen_plan, process, PEN_PIPELINE, rank);
 }
 
 /* The peers of a process are so many processes apart. */

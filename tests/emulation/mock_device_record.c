@@ -18,7 +18,7 @@ static uint32_t sum_count, wrong_sum_count;
 const struct pen_profile *mock_device_profile;
 
 static uint32_t process_of(uint32_t rank) {
-  return pen_endpoint_peer(recording.vm->endpoint, recording.vm->replica, rank);
+  return pen_endpoint_process(recording.vm->endpoint, PEN_PIPELINE, rank);
 }
 
 void mock_device_issue(enum call call, const void *stream, const void *object, uint32_t value,
@@ -73,7 +73,7 @@ void mock_device_issue_slots(enum call call, const unsigned char *at, size_t byt
                              uint32_t exchange, void *stream) {
   const uint32_t process = slots_at(at), slots_rank = pen_table_rank(&pen_plan, process);
   must(slots_rank == recording.vm->rank && bytes % 2 == 0 &&
-           pen_coordinates_of(&pen_plan, process).replica == recording.vm->replica,
+           pen_group_member(&pen_plan, process, PEN_DATA) == recording.vm->replica,
        "the slots of process %u, of which %zu bytes are used", process, bytes);
   if (recording.keeps) {
     mock_device_issue(call, stream, NULL, 0, PEN_NONE);
@@ -196,7 +196,7 @@ static void sum_arrays(float *y, const float *const *x, size_t arrays, size_t n,
   bool right = first <= 1 && (n == 0 || x[first == 1 ? 0 : own] == y);
   for (uint32_t d = 0; d < pen_plan.replica_count && right && n > 0; d++) {
     const unsigned char *there =
-        recording.arenas[pen_endpoint_peer(recording.vm->endpoint, d, recording.vm->rank)] +
+        recording.arenas[pen_endpoint_process(recording.vm->endpoint, PEN_DATA, d)] +
         ((const unsigned char *)x[first + own] - recording.arenas[recording.rank]);
     right = x[first + d] == (const float *)there || (d != own && has_come(d, x[first + d]));
     mock_device_copied(process_at(x[first + d]), recording.rank, n * sizeof *y);

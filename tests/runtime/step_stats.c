@@ -234,7 +234,9 @@ static void test_replicas_add_gradients_in_their_order(void **state) {
     const struct pen_shard shard = pen_shard_of(&plan, 0, own);
     const float *sources[REPLICAS];
     struct pen_transport transport = {.ops = &ops};
+    struct pen_endpoint endpoint = {.plan = &plan, .replica = own, .global = own};
     struct pen_vm vm = {.plan = &plan,
+                        .endpoint = &endpoint,
                         .replica = own,
                         .transport = &transport,
                         .device = &pen_cpu,

@@ -206,7 +206,7 @@ static bool reads(const struct pen_rank_program *tables, const struct pen_action
 
 /* The place for a rank in a step, the same for all ranks; of SENT, which way it comes. */
 static enum flip_place place_of(const struct pen_vm *vm, uint32_t rank, bool *backward) {
-  const uint32_t global = pen_endpoint_peer(vm->endpoint, vm->replica, rank);
+  const uint32_t global = pen_endpoint_process(vm->endpoint, PEN_PIPELINE, rank);
   const struct pen_audit_draw draw = {vm->audit->audit->seed, vm->optimizer_step, global};
   const struct pen_action *action = pen_audit_draw_action(vm->profile, vm->plan, &draw);
   const struct pen_stage *stage = &vm->profile->stages[action->stage];
@@ -286,7 +286,7 @@ static void flip_sent(struct pen_vm *vm, const struct pen_action *action, bool b
   bool reader_backward;
   if (!makes || vm->audit->passed[backward][action->stage] != action->microbatch) return;
   const uint32_t rank = stage[backward ? -1 : 1].rank,
-                 global = pen_endpoint_peer(vm->endpoint, vm->replica, rank);
+                 global = pen_endpoint_process(vm->endpoint, PEN_PIPELINE, rank);
   if (!is_flipped(global) || place_of(vm, rank, &reader_backward) != SENT ||
       reader_backward != backward)
     return;
@@ -304,7 +304,7 @@ void __wrap_pen_audit_weights_pass_tied(const struct pen_vm *vm) {
   const char *only = setting("FLIP_PLACE");
   if (vm->plan->tie_count == 0 || only == NULL || strcmp(only, names[TIED]) != 0) return;
   const struct pen_weight *weight = &vm->plan->weights[tie->weight];
-  const uint32_t reader = pen_endpoint_peer(vm->endpoint, vm->replica, tie->rank);
+  const uint32_t reader = pen_endpoint_process(vm->endpoint, PEN_PIPELINE, tie->rank);
   if (weight->rank != vm->rank || !is_flipped(reader)) return;
   const struct pen_tensor tensor = {.name = weight->name,
                                     .dtype = tie->dtype,
