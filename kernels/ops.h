@@ -48,9 +48,9 @@ static inline const char *pen_dtype_text(int dtype) {
 }
 
 enum pen_op_kind {
-#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning) PEN_OP_##kind,
-#define PEN_DATA_OP(kind, dims, reals, signature, flops, workspace, meaning) PEN_OP_##kind,
-#define PEN_RUNTIME_OP(kind, dims, reals, signature, flops, workspace, meaning) PEN_OP_##kind,
+#define PEN_OP(kind, dims, reals, signature, flops, meaning) PEN_OP_##kind,
+#define PEN_DATA_OP(kind, dims, reals, signature, flops, meaning) PEN_OP_##kind,
+#define PEN_RUNTIME_OP(kind, dims, reals, signature, flops, meaning) PEN_OP_##kind,
 #include "kernels/ops.def"
   PEN_OP_COUNT
 };

@@ -63,8 +63,8 @@ static void every_shape_has_an_engine(void **state) {
   static const char *const formulas[PEN_OP_COUNT] = {
 #undef PEN_CUDNN
 #define PEN_CUDNN
-#define PEN_CUDA_WORKSPACE(kind, text) [PEN_OP_##kind] = text,
-#include "kernels/ops.def"
+#define PEN_CUDA_ROW(kind, workspace) [PEN_OP_##kind] = workspace,
+#include "kernels/cuda/ops.def"
   };
   for (size_t i = 0; i < CASES; i++) {
     const enum pen_op_kind kind = ops[i % OPS].kind;

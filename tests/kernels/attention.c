@@ -251,7 +251,7 @@ struct implementation {
  * it. */
 static void run_way(pen_kernel *kernel, enum pen_op_kind kind, struct pen_call *call) {
   enum { BEHIND = 4096 };
-  const size_t bytes = formula(kind, PEN_BF16, call->dim, op_rows[kind].workspace);
+  const size_t bytes = formula(kind, PEN_BF16, call->dim, cpu_workspaces[kind]);
   unsigned char *space = call->workspace =
       memset(bytes_at(bytes + BEHIND, 0), 0xff, bytes + BEHIND);
   kernel(call);

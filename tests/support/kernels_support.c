@@ -76,9 +76,14 @@ void differences(double (*f)(const void *), const void *context, double *x, size
 }
 
 const struct op_columns op_rows[PEN_OP_COUNT] = {
-#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning) \
-  [PEN_OP_##kind] = {#kind, dims, signature, workspace},
+#define PEN_OP(kind, dims, reals, signature, flops, meaning) \
+  [PEN_OP_##kind] = {#kind, dims, signature},
 #include "kernels/ops.def"
+};
+
+const char *const cpu_workspaces[PEN_OP_COUNT] = {
+#define PEN_CPU_ROW(kind, threads, workspace) [PEN_OP_##kind] = workspace,
+#include "kernels/cpu/ops.def"
 };
 
 int64_t dim_value(enum pen_op_kind kind, const int64_t *dim, const char *name, size_t length) {
@@ -130,7 +135,7 @@ static void *keep(void *prepared) {
 }
 
 void run_as(enum pen_dtype dtype, enum pen_op_kind kind, struct pen_call *call) {
-  const size_t bytes = formula(kind, dtype, call->dim, op_rows[kind].workspace);
+  const size_t bytes = formula(kind, dtype, call->dim, cpu_workspaces[kind]);
   call->workspace = bytes ? bytes_at(bytes, 0) : NULL;
   call->prepared = keep(pen_kernels_prepare(kind, dtype, call->dim, call->real));
   pen_kernel_of(kind, dtype)(call);

@@ -51,10 +51,11 @@ void differences(double (*f)(const void *), const void *context, double *x, size
 
 /* The columns of ops.def for an op. */
 struct op_columns {
-  const char *name, *dims, *signature, *workspace;
+  const char *name, *dims, *signature;
 };
 
 extern const struct op_columns op_rows[PEN_OP_COUNT];
+extern const char *const cpu_workspaces[PEN_OP_COUNT]; /* of kernels/cpu/ops.def */
 
 /* The value of a dim of an op, by name. */
 int64_t dim_value(enum pen_op_kind kind, const int64_t *dim, const char *name, size_t length);
