@@ -8,8 +8,7 @@ libkernels_a_SOURCES = \
   %reldir%/ops.def \
   %reldir%/ops.h \
   %reldir%/rope_frequency.h \
-  %reldir%/workspace.c \
-  %reldir%/workspace.h
+  %reldir%/workspace.c
 
 include %D%/cpu/local.mk
 include %D%/cuda/local.mk

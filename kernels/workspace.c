@@ -1,8 +1,8 @@
-/* workspace.c: evaluates the workspace column of the devices' ops.def (see workspace.h). */
-#include "kernels/workspace.h"
-
+/* workspace.c: evaluates the workspace column of the devices' ops.def (see kernels.h). */
 #include <stdlib.h>
 #include <string.h>
+
+#include "kernels/kernels.h"
 
 /* The index of a dim in a list of names. */
 static int dim_index(const char *dims, const char *name, size_t length) {

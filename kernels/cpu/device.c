@@ -7,7 +7,6 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/device.h"
 #include "kernels/head_loss.h"
-#include "kernels/workspace.h"
 
 static const char *error_text;
 

@@ -7,7 +7,6 @@
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/head_loss.h"
-#include "kernels/workspace.h"
 
 static int open_number; /* of the GPU that is open */
 
