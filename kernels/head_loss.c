@@ -161,6 +161,8 @@ void *pen_head_loss_prepare(const struct pen_device *device, enum pen_op_kind ki
       head->rule->input == PEN_OP_LINEAR_DX ? head->element_bytes : pen_dtype_bytes(PEN_F32);
   head->losses_offset = losses_offset_of(dtype, dim);
   head->parts_offset = head->losses_offset + pen_aligned(chunks_of(dim) * sizeof(double));
+  assert(pen_head_loss_workspace(device, kind, dtype, dim) <=
+         device->workspace_bytes(kind, dtype, dim));
   for (int form = 0; form < 2; form++) {
     const int64_t rows = form == 0 && dim[0] >= dim[3] ? dim[3] : dim[0] % dim[3];
     struct head_loss_op part[PARTS];

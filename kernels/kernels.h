@@ -105,6 +105,11 @@ void pen_adamw_step(float *parameter, float *gradient, float *exp_avg, float *ex
  * 128-bit counter, Box-Muller in f64. A value depends on the index first + i alone. */
 void pen_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation);
 
+/* The value of a formula of kernels/cpu/ops.def or kernels/cuda/ops.def for a call, whose
+ * workspace has so many bytes; 0 if it is null. */
+size_t pen_workspace_bytes(const char *formula, enum pen_op_kind kind, enum pen_dtype dtype,
+                           const int64_t dim[PEN_DIMS_MAX]);
+
 /* The devices (device.h). */
 struct pen_device;
 extern const struct pen_device pen_cpu;

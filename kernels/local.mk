@@ -7,7 +7,8 @@ libkernels_a_SOURCES = \
   %reldir%/kernels.h \
   %reldir%/ops.def \
   %reldir%/ops.h \
-  %reldir%/rope_frequency.h
+  %reldir%/rope_frequency.h \
+  %reldir%/workspace.c
 
 include %D%/cpu/local.mk
 include %D%/cuda/local.mk

@@ -15,7 +15,7 @@ enum {
   PEN_ALIGNMENT_BYTES = 64, /* of every tensor's address */
   PEN_NORM_BLOCK = 4096,    /* elements summed in f64 before the partial sums are added */
   PEN_IGNORED_TARGET = -100,
-  PEN_PRODUCT_BLOCK = 512, /* this and the next four: see ops.def, matrix products */
+  PEN_PRODUCT_BLOCK = 512, /* this and the next four: see cpu/ops.def, matrix products */
   PEN_PRODUCT_DEPTH = 768,
   PEN_PRODUCT_WIDTH = 768,
   PEN_PRODUCT_HEIGHT = 96,
@@ -48,9 +48,9 @@ static inline const char *pen_dtype_text(int dtype) {
 }
 
 enum pen_op_kind {
-#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning) PEN_OP_##kind,
-#define PEN_DATA_OP(kind, dims, reals, signature, flops, workspace, meaning) PEN_OP_##kind,
-#define PEN_RUNTIME_OP(kind, dims, reals, signature, flops, workspace, meaning) PEN_OP_##kind,
+#define PEN_OP(kind, dims, reals, signature, flops, meaning) PEN_OP_##kind,
+#define PEN_DATA_OP(kind, dims, reals, signature, flops, meaning) PEN_OP_##kind,
+#define PEN_RUNTIME_OP(kind, dims, reals, signature, flops, meaning) PEN_OP_##kind,
 #include "kernels/ops.def"
   PEN_OP_COUNT
 };

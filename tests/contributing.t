@@ -18,30 +18,44 @@ absent() {
     for file in $(echo "$path" | sed 's/NAME/*/g'); do test -e "$file" && break; done || echo "$heading $path"
   done) <"$1"
 }
-# unlisted KIND NAME EXTENDED_PATTERN [LISTS]: the sources that have the pattern as a word and are not in the list of their kind, of which NAME is one.
-unlisted() {
-  grep "^$1	" "${4:-$scratch/lists}" | cut -f2 | sed "s/NAME/$2/g" >"$scratch/patterns"
-  (cd "$top_srcdir" && grep -rlwE "$3" base gen kernels runtime m4 configure.ac --include='*.[ch]' --include='*.cu' --include='*.cuh' \
-    --include='*.cc' --include='*.def' --include='local.mk' --include='*.m4' --include=configure.ac) | LC_ALL=C sort |
-    while read -r file; do
-      while read -r pattern; do
-        # shellcheck disable=SC2254 # a pattern it is
-        case $file in $pattern) continue 2 ;; esac
-      done <"$scratch/patterns"
-      echo "$file"
-    done
+# naming OPTION EXTENDED_PATTERN PATH...: the sources at these paths that have the pattern, as a word (w), or in either case (i).
+naming() {
+  option=-rl${1}E pattern=$2
+  shift 2
+  (cd "$top_srcdir" && grep "$option" "$pattern" "$@" --include='*.[ch]' --include='*.cu' --include='*.cuh' --include='*.cc' --include='*.def' \
+    --include='*.awk' --include='*.py' --include='*.sh' --include='*.t' --include=local.mk --include='*.m4' --include=configure.ac) | LC_ALL=C sort
 }
+# unlisted KIND NAME [LISTS]: those of the sources in standard input that are not in the list of their kind, of which NAME is one.
+unlisted() {
+  grep "^$1	" "${3:-$scratch/lists}" | cut -f2 | sed "s/NAME/$2/g" >"$scratch/patterns"
+  while read -r file; do
+    while read -r pattern; do
+      # shellcheck disable=SC2254 # a pattern it is
+      case $file in $pattern) continue 2 ;; esac
+    done <"$scratch/patterns"
+    echo "$file"
+  done
+}
+sources='base gen kernels runtime m4 configure.ac'
 
 lists "$top_srcdir/CONTRIBUTING.md" >"$scratch/lists"
 is "each path of CONTRIBUTING.md is in the tree" "$(absent "$scratch/lists")" ""
 for kind in op family schedule setting transport group; do
   is "there is a list for a new $kind" "$(grep "^$kind	" "$scratch/lists" | sort -u | awk 'END { print (NR >= 4 ? "yes" : NR " paths") }')" yes
 done
-is "each source that names the op GEGLU is listed" "$(unlisted op geglu 'PEN_OP[(]GEGLU|row[(]GEGLU|PEN_OP_GEGLU|geglu')" ""
-is "each source that names the family gemma3_text is listed" "$(unlisted family gemma3 'gemma3|gemma3_text')" ""
-is "each source that names the schedule v_half is listed" "$(unlisted schedule v_half v_half)" ""
-is "each source that names the setting minimum_ratio is listed" "$(unlisted setting minimum_ratio 'minimum_ratio|optimizer_minimum_ratio')" ""
-is "each source that names the transport ofi is listed" "$(unlisted transport ofi 'ofi|OFI|PEN_OFI|PEN_TRANSPORT_OFI')" ""
+op=$(sed -n 's/^\([A-Z_]*\) is an example.*/\1/p' "$top_srcdir/CONTRIBUTING.md")
+naming i "$op" base gen kernels runtime tools >"$scratch/product"
+naming i "$op" tests >"$scratch/tests"
+ok "at most 6 sources name an op: $(tr '\n' ' ' <"$scratch/product")" test -s "$scratch/product" -a "$(wc -l <"$scratch/product")" -le 6
+ok "at most 3 tests name an op: $(tr '\n' ' ' <"$scratch/tests")" test -s "$scratch/tests" -a "$(wc -l <"$scratch/tests")" -le 3
+is "each source that names the op $op is listed" "$(cat "$scratch/product" "$scratch/tests" | unlisted op "$op")" ""
+# shellcheck disable=SC2086 # a list
+{
+  is "each source that names the family gemma3_text is listed" "$(naming w 'gemma3|gemma3_text' $sources | unlisted family gemma3)" ""
+  is "each source that names the schedule v_half is listed" "$(naming w v_half $sources | unlisted schedule v_half)" ""
+  is "each source that names the setting minimum_ratio is listed" "$(naming w 'minimum_ratio|optimizer_minimum_ratio' $sources | unlisted setting minimum_ratio)" ""
+  is "each source that names the transport ofi is listed" "$(naming w 'ofi|OFI|PEN_OFI|PEN_TRANSPORT_OFI' $sources | unlisted transport ofi)" ""
+}
 
 # ---- a text with faults ----
 cat >"$scratch/text.md" <<'END'
@@ -55,6 +69,12 @@ is "paths that the tree does not have are found" "$(absent "$scratch/other")" "o
 op gone/*.c
 op gone.md
 - gen/nowhere/"
-is "a source that is not listed is found" "$(unlisted op geglu PEN_OP_GEGLU_FUSED "$scratch/other")" "gen/model/fuse.c
-kernels/cpu/open.c"
+is "a source that is not listed is found" "$(unlisted op rope "$scratch/other" <<'END'
+kernels/cpu/rope.c
+kernels/cpu/open.c
+kernels/ops.def
+gen/model/fuse.c
+END
+)" "kernels/cpu/open.c
+gen/model/fuse.c"
 finish

@@ -6,7 +6,7 @@
 #
 # The rules (layers.awk judges):
 #   - An include leads from a folder to itself or to one before it in `order`. gen/ sees of runtime/ only runtime/plan/, and of kernels/
-#     only the op list; runtime/ sees kernels/ by its main header; base/ is for all; tools/ may see all of these, and tests/ everything.
+#     only the op lists; runtime/ sees kernels/ by its main header; base/ is for all; tools/ may see all of these, and tests/ everything.
 #   - Within a folder, files do not form a cycle of calls, except through functions that internal.h declares; nor do headers of includes.
 #   - What a .c exports is declared in the header of its name, in internal.h or the main header (FOLDER/FOLDER.h) of its folder, or the
 #     main header of the folder above, or is made of a list by a macro of such a header. main() and emitted C are exempt.

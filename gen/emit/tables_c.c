@@ -12,7 +12,7 @@
 #include "gen/model/op_signature.h"
 #include "gen/schedule/action_text.h"
 
-#define OP_TEXT(kind, dims, reals, signature, flops, workspace, meaning) "PEN_OP_" #kind,
+#define OP_TEXT(kind, dims, reals, signature, flops, meaning) "PEN_OP_" #kind,
 #define PEN_OP OP_TEXT
 #define PEN_DATA_OP OP_TEXT
 #define PEN_RUNTIME_OP OP_TEXT

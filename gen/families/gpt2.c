@@ -81,7 +81,7 @@ static uint32_t mlp_block(struct pen_graph *graph, uint32_t n, uint32_t x) {
   for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
     uint32_t wide =
         pen_op_affine_columns(graph, "fc", norm, part(n, "mlp.c_fc"), hidden, ffn, 1, DEVIATION);
-    y[k] = pen_op_gelu_tanh(graph, "gelu", wide);
+    y[k] = pen_op_elementwise(graph, PEN_OP_GELU_TANH, "gelu", wide, PEN_NONE);
   }
   return pen_op_affine_rows(graph, "output", y, part(n, "mlp.c_proj"), ffn, hidden,
                             residual_deviation(graph), x);

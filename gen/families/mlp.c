@@ -41,7 +41,8 @@ static uint32_t first_block(struct pen_graph *graph, uint32_t layer, uint32_t x)
 }
 
 static uint32_t second_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
-  uint32_t h = pen_op_gelu(graph, "gelu", multiply(graph, "h2", layer, "w2", x));
+  uint32_t h2 = multiply(graph, "h2", layer, "w2", x),
+           h = pen_op_elementwise(graph, PEN_OP_GELU, "gelu", h2, PEN_NONE);
   return pen_op_add(graph, "h2_y", h, pen_graph_data(graph, &y_input));
 }
 

@@ -138,22 +138,22 @@ uint32_t pen_rotary_attention(struct pen_graph *graph, uint32_t n, uint32_t x, u
   return pen_rotary_heads(graph, n, "residual", norm, x, features);
 }
 
-void pen_rotary_gated(struct pen_graph *graph, uint32_t n, const char *value, uint32_t x,
-                      pen_gated_op *op, uint32_t *y) {
+void pen_rotary_gated(struct pen_graph *graph, uint32_t n, const char *value, uint32_t x, int op,
+                      uint32_t *y) {
   int64_t hidden = graph->topology->model_hidden, ffn = graph->topology->model_ffn;
   for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
     uint32_t gate = pen_op_linear(
         graph, "gate", x, pen_rotary_matrix(graph, n, "mlp.gate_proj", ffn, hidden), PEN_NONE);
     uint32_t up = pen_op_linear(graph, "up", x,
                                 pen_rotary_matrix(graph, n, "mlp.up_proj", ffn, hidden), PEN_NONE);
-    y[k] = op(graph, value, gate, up);
+    y[k] = pen_op_elementwise(graph, op, value, gate, up);
   }
 }
 
 uint32_t pen_rotary_mlp(struct pen_graph *graph, uint32_t n, uint32_t x) {
   uint32_t norm = pen_rotary_layer_norm(graph, n, "mlp_norm", x, "post_attention_layernorm", 0);
   uint32_t y[PEN_PIECES_MAX];
-  pen_rotary_gated(graph, n, "swiglu", norm, pen_op_swiglu, y);
+  pen_rotary_gated(graph, n, "swiglu", norm, PEN_OP_SWIGLU, y);
   return pen_rotary_residual(graph, n, "output", y, "mlp.down_proj", graph->topology->model_ffn, x);
 }
 

@@ -41,11 +41,10 @@ uint32_t pen_rotary_heads(struct pen_graph *graph, uint32_t n, const char *value
 /* The current piece of a matrix (pieces.h). */
 uint32_t pen_rotary_matrix(struct pen_graph *graph, uint32_t n, const char *name, int64_t out,
                            int64_t in);
-/* The two products of x in the feed-forward of layer n, joined by an op: y[k] is piece k. */
-typedef uint32_t pen_gated_op(struct pen_graph *graph, const char *value, uint32_t gate,
-                              uint32_t up);
-void pen_rotary_gated(struct pen_graph *graph, uint32_t n, const char *value, uint32_t x,
-                      pen_gated_op *op, uint32_t *y);
+/* The two products of x in the feed-forward of layer n, joined by an op of that kind: y[k] is piece
+ * k. */
+void pen_rotary_gated(struct pen_graph *graph, uint32_t n, const char *value, uint32_t x, int op,
+                      uint32_t *y);
 /* x, of which x[k] is piece k, times a weight (hidden, in), plus addend unless PEN_NONE. */
 uint32_t pen_rotary_residual(struct pen_graph *graph, uint32_t n, const char *value,
                              const uint32_t *x, const char *name, int64_t in, uint32_t addend);

@@ -283,37 +283,20 @@ uint32_t pen_op_attention(struct pen_graph *graph, const char *name, uint32_t q,
       (int64_t[]){sequence_count(graph), sequence, heads, kv_heads, head_dim, window}, 6);
 }
 
-/* Appends an op over all elements of its first input. */
-static uint32_t append_elementwise(struct pen_graph *graph, int kind, const char *name,
-                                   const uint32_t *input) {
-  return pen_append_forward(graph, kind, name, input,
-                            (int64_t[]){(int64_t)graph->value[input[0]].elements}, 1);
-}
-
-uint32_t pen_op_swiglu(struct pen_graph *graph, const char *name, uint32_t gate, uint32_t up) {
-  return append_elementwise(graph, PEN_OP_SWIGLU, name, (uint32_t[]){gate, up});
-}
-
-uint32_t pen_op_geglu(struct pen_graph *graph, const char *name, uint32_t gate, uint32_t up) {
-  return append_elementwise(graph, PEN_OP_GEGLU, name, (uint32_t[]){gate, up});
-}
-
-uint32_t pen_op_gelu(struct pen_graph *graph, const char *name, uint32_t x) {
-  return append_elementwise(graph, PEN_OP_GELU, name, (uint32_t[]){x});
-}
-
-uint32_t pen_op_gelu_tanh(struct pen_graph *graph, const char *name, uint32_t x) {
-  return append_elementwise(graph, PEN_OP_GELU_TANH, name, (uint32_t[]){x});
+uint32_t pen_op_elementwise(struct pen_graph *graph, int kind, const char *name, uint32_t x,
+                            uint32_t z) {
+  return pen_append_forward(graph, kind, name, (uint32_t[]){x, z},
+                            (int64_t[]){(int64_t)graph->value[x].elements}, 1);
 }
 
 uint32_t pen_op_scale(struct pen_graph *graph, const char *name, uint32_t x, double factor) {
-  uint32_t y = append_elementwise(graph, PEN_OP_SCALE, name, (uint32_t[]){x});
+  uint32_t y = pen_op_elementwise(graph, PEN_OP_SCALE, name, x, PEN_NONE);
   graph->forward.op[graph->forward.count - 1].real[0] = factor;
   return y;
 }
 
 uint32_t pen_op_add(struct pen_graph *graph, const char *name, uint32_t x, uint32_t z) {
-  return append_elementwise(graph, PEN_OP_ADD, name, (uint32_t[]){x, z});
+  return pen_op_elementwise(graph, PEN_OP_ADD, name, x, z);
 }
 
 /* Ends the model with a loss op that also computes the gradient, its last operand. Dims: rows, and

@@ -62,10 +62,9 @@ uint32_t pen_op_position(struct pen_graph *graph, const char *name, uint32_t x, 
                          uint32_t starts);
 void pen_op_split(struct pen_graph *graph, const char *name, uint32_t x,
                   uint32_t part[3]); /* x (rows, 3, width) */
-uint32_t pen_op_gelu_tanh(struct pen_graph *graph, const char *name, uint32_t x);
-uint32_t pen_op_swiglu(struct pen_graph *graph, const char *name, uint32_t gate, uint32_t up);
-uint32_t pen_op_geglu(struct pen_graph *graph, const char *name, uint32_t gate, uint32_t up);
-uint32_t pen_op_gelu(struct pen_graph *graph, const char *name, uint32_t x);
+/* An op of that kind over all elements of x, and of z unless it has one input: PEN_NONE. */
+uint32_t pen_op_elementwise(struct pen_graph *graph, int kind, const char *name, uint32_t x,
+                            uint32_t z);
 uint32_t pen_op_scale(struct pen_graph *graph, const char *name, uint32_t x, double factor);
 uint32_t pen_op_add(struct pen_graph *graph, const char *name, uint32_t x, uint32_t z);
 /* In a step of generation, before the head: of each sequence the row of x of the token whose logits

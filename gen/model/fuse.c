@@ -22,14 +22,14 @@ enum { PRODUCTS_MAX = 3, NOT_FOUND = -1 };
 struct fusion {
   int reader, fused;
   size_t products;
-  bool rotates; /* ROPE comes between, for all products but the last */
   const char *name;
+  bool rotates; /* ROPE comes between, for all products but the last */
 };
 
 static const struct fusion fusions[] = {
-    {PEN_OP_SWIGLU, PEN_OP_SWIGLU_FUSED, 2, false, "gate_up"},
-    {PEN_OP_GEGLU, PEN_OP_GEGLU_FUSED, 2, false, "gate_up"},
-    {PEN_OP_ATTENTION, PEN_OP_ATTENTION_QKV, 3, true, "qkv"},
+#define PEN_FUSED(kind, fused, products, name, rotates) \
+  {PEN_OP_##kind, PEN_OP_##fused, products, name, rotates},
+#include "kernels/ops.def"
 };
 
 /* The ops that a fusion replaces: places in the forward list. */

@@ -7,21 +7,29 @@
 #include <string.h>
 
 static const struct {
-  const char *kind, *dims, *reals, *signature, *flops, *workspace, *meaning;
+  const char *kind, *dims, *reals, *signature, *flops, *meaning;
   bool is_data, is_runtime;
 } rows[PEN_OP_COUNT] = {
-#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning) \
-  [PEN_OP_##kind] = {#kind, dims, reals, signature, flops, workspace, meaning, false, false},
-#define PEN_DATA_OP(kind, dims, reals, signature, flops, workspace, meaning) \
-  [PEN_OP_##kind] = {#kind, dims, reals, signature, flops, workspace, meaning, true, false},
-#define PEN_RUNTIME_OP(kind, dims, reals, signature, flops, workspace, meaning) \
-  [PEN_OP_##kind] = {#kind, dims, reals, signature, flops, workspace, meaning, false, true},
+#define PEN_OP(kind, dims, reals, signature, flops, meaning) \
+  [PEN_OP_##kind] = {#kind, dims, reals, signature, flops, meaning, false, false},
+#define PEN_DATA_OP(kind, dims, reals, signature, flops, meaning) \
+  [PEN_OP_##kind] = {#kind, dims, reals, signature, flops, meaning, true, false},
+#define PEN_RUNTIME_OP(kind, dims, reals, signature, flops, meaning) \
+  [PEN_OP_##kind] = {#kind, dims, reals, signature, flops, meaning, false, true},
 #include "kernels/ops.def"
 };
 
-static const char *const cuda_workspaces[PEN_OP_COUNT] = {
-#define PEN_CUDA_WORKSPACE(kind, formula) [PEN_OP_##kind] = formula,
-#include "kernels/ops.def"
+static const char *const workspaces[PEN_DEVICES][PEN_OP_COUNT] = {
+    [PEN_DEVICE_CPU] =
+        {
+#define PEN_CPU_ROW(kind, threads, workspace) [PEN_OP_##kind] = workspace,
+#include "kernels/cpu/ops.def"
+        },
+    [PEN_DEVICE_CUDA] =
+        {
+#define PEN_CUDA_ROW(kind, workspace) [PEN_OP_##kind] = workspace,
+#include "kernels/cuda/ops.def"
+        },
 };
 
 static const struct {
@@ -305,9 +313,9 @@ static const struct pen_signature *parse_row(int op_kind) {
   signature->meaning = rows[op_kind].meaning;
   signature->kind = rows[op_kind].kind; /* for errors of the formulas */
   parse_formula(&signature->flops, signature, rows[op_kind].flops);
-  parse_formula(&signature->workspace, signature, rows[op_kind].workspace);
-  parse_formula(&signature->cuda_workspace, signature,
-                cuda_workspaces[op_kind] ? cuda_workspaces[op_kind] : "0");
+  for (int device = 0; device < PEN_DEVICES; device++)
+    parse_formula(&signature->workspace[device], signature,
+                  workspaces[device][op_kind] ? workspaces[device][op_kind] : "0");
   parse_parts_and_sum(signature, op_kind);
   return signature;
 }
@@ -365,8 +373,7 @@ double pen_signature_flops(const struct pen_signature *signature, const int64_t 
 
 uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, int device,
                                        uint32_t threads, int op_dtype, const int64_t *dim) {
-  const struct pen_formula *rule =
-      pen_device_row(device)->on_host ? &signature->workspace : &signature->cuda_workspace;
+  const struct pen_formula *rule = &signature->workspace[device];
   if (rule->factor_count == 1 && rule->factor[0].kind == PEN_FACTOR_NUMBER)
     return (uint64_t)rule->factor[0].number; /* 0 for most ops */
   double bytes = value_of(rule, threads, op_dtype, dim);

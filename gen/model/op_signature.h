@@ -56,7 +56,7 @@ struct pen_signature {
   char dim[PEN_DIMS_MAX][PEN_SIGNATURE_NAME_BYTES];
   char real[PEN_REALS_MAX][PEN_SIGNATURE_NAME_BYTES];
   struct pen_operand operand[PEN_OPERANDS_MAX];
-  struct pen_formula flops, workspace, cuda_workspace;
+  struct pen_formula flops, workspace[PEN_DEVICES];
   uint8_t first_part, last_part; /* PEN_PARTS: operands; both 0: none are parts */
   uint8_t sum_dim;               /* PEN_SUM: a dim, and its value; without factors: no such row */
   struct pen_formula sum;
@@ -92,8 +92,8 @@ bool pen_signature_adds_up(const struct pen_signature *signature, const int64_t 
 uint8_t pen_operand_dtype(const struct pen_operand *operand, int op_dtype);
 uint8_t pen_signature_dtype(const struct pen_signature *signature, int model_dtype);
 
-/* Values of the columns flops and workspace for dims in the op's order; the latter is that of a
- * device (enum pen_device_kind), with so many threads a rank. Exact below 2^53. */
+/* Values of the columns flops, and workspace of a device (enum pen_device_kind) with so many
+ * threads a rank, for dims in the op's order. Exact below 2^53. */
 double pen_signature_flops(const struct pen_signature *signature, const int64_t *dim);
 uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, int device,
                                        uint32_t threads, int op_dtype, const int64_t *dim);

@@ -7,7 +7,7 @@
  *
  * vector/ has the kernels that are compiled once for each instruction set; instruction_set.c
  * chooses a set. Matrix products: matmul.c in f32, product_bf16.c in bf16, onednn.c by a library.
- * open.c lists the function of each op, arrays.c has the functions that are no ops, and device.c
+ * ops.def has the function of each op, arrays.c has the functions that are no ops, and device.c
  * struct pen_device. Kernels divide their work over the threads of the rank (threads.h), and
  * allocate nothing after they are prepared, except in oneDNN. */
 #ifndef PEN_CPU_H
@@ -81,7 +81,6 @@ static inline struct pen_product_dims pen_product_dims(const struct pen_call *ca
  * installed. Returns its name, static storage; null: no memory for the library's buffers. */
 const char *pen_matmul_open(pen_multiply *own, int by_library);
 extern pen_multiply *pen_multiply_f32; /* valid after pen_matmul_open() */
-pen_kernel pen_linear, pen_linear_dx, pen_linear_dw, pen_affine, pen_affine_dx, pen_affine_dw;
 
 /* product_bf16.c: bf16 factors */
 
@@ -90,44 +89,14 @@ enum { PEN_PAIR_DEPTH = 2 * PEN_PRODUCT_DEPTH };
 /* Selects the function for products of bf16: `pairs`, whose k is at most PEN_PAIR_DEPTH if it
  * rounds; null: factors are converted to f32 and multiplied by pen_multiply_f32. */
 void pen_products_bf16_open(pen_multiply *pairs);
-pen_kernel pen_linear_bf16, pen_linear_dx_bf16, pen_linear_dw_bf16, pen_affine_bf16,
-    pen_affine_dx_bf16, pen_affine_dw_bf16;
-
-/* product_bf16.c: the same, with results that are not rounded. */
-pen_kernel pen_linear_rows_bf16, pen_linear_columns_dx_bf16, pen_affine_rows_bf16,
-    pen_affine_columns_dx_bf16;
-
-/* fused.c */
-pen_kernel pen_linear_fused, pen_linear_fused_bf16, pen_linear_fused_dx, pen_linear_fused_dx_bf16,
-    pen_linear_fused_dw, pen_linear_fused_dw_bf16;
-pen_kernel pen_swiglu_fused, pen_swiglu_fused_bf16, pen_swiglu_fused_dx, pen_swiglu_fused_dx_bf16;
-pen_kernel pen_geglu_fused, pen_geglu_fused_bf16, pen_geglu_fused_dx, pen_geglu_fused_dx_bf16;
-
-/* pieces.c */
-pen_kernel pen_linear_piece, pen_linear_piece_bf16; /* LINEAR_COLUMNS; in f32 also LINEAR_ROWS */
-pen_kernel pen_affine_piece, pen_affine_piece_bf16, pen_affine_rows;
-pen_kernel pen_own_run, pen_sum_partials_own, pen_sum_partials_own_bf16;
-pen_kernel pen_position_own, pen_position_own_bf16;
-pen_kernel pen_maximum, pen_embedding_select, pen_embedding_select_bf16;
-pen_kernel pen_partial_add, pen_sum_add, pen_sum_partials, pen_sum_partials_bf16;
-pen_kernel pen_logits_join, pen_logits_join_bf16;
-pen_kernel pen_rmsnorm_runs, pen_rmsnorm_runs_bf16, pen_rmsnorm_runs_dx, pen_rmsnorm_runs_dx_bf16;
-pen_kernel pen_layernorm_runs, pen_layernorm_runs_bf16, pen_layernorm_runs_dx,
-    pen_layernorm_runs_dx_bf16;
-pen_kernel pen_bias_runs_dw, pen_bias_runs_dw_bf16;
-pen_kernel pen_position_runs, pen_position_runs_bf16, pen_position_runs_dw,
-    pen_position_runs_dw_bf16;
-pen_kernel pen_rmsnorm_heads, pen_rmsnorm_heads_bf16;
-pen_kernel pen_embedding_rows, pen_embedding_rows_bf16, pen_embedding_rows_dw,
-    pen_embedding_rows_dw_bf16;
 
 /* open.c: prepares an op if it is a matrix product; returns call->prepared, may be null. */
 void *pen_cpu_prepare_product(enum pen_op_kind kind, enum pen_dtype dtype,
                               const int64_t dim[PEN_DIMS_MAX]);
 
-/* rope_table.c, embedding_split.c */
-pen_kernel pen_rope_table;
-pen_kernel pen_embedding, pen_embedding_bf16, pen_index_select, pen_index_select_bf16;
-pen_kernel pen_split, pen_split_bf16, pen_split_dx, pen_split_dx_bf16;
+/* The kernels of ops.def that are not compiled for each instruction set. */
+#define PEN_CPU(kind, f32, bf16, threads, workspace) pen_kernel pen_##f32, pen_##bf16;
+#define PEN_CPU_F32(kind, f32, threads, workspace) pen_kernel pen_##f32;
+#include "kernels/cpu/ops.def"
 
 #endif

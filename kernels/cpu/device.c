@@ -22,55 +22,13 @@ static const char *open_cpu(int number) {
 
 static const char *last_error(void) { return error_text; }
 
-struct op_row {
-  const char *dims, *workspace;
-};
-
-static const struct op_row rows[PEN_OP_COUNT] = {
-#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning) \
-  [PEN_OP_##kind] = {dims, workspace},
-#define PEN_DATA_OP(kind, dims, reals, signature, flops, workspace, meaning) \
-  [PEN_OP_##kind] = {dims, workspace},
-#define PEN_RUNTIME_OP(kind, dims, reals, signature, flops, workspace, meaning) \
-  [PEN_OP_##kind] = {dims, workspace},
-#include "kernels/ops.def"
-};
-
-/* The index of a dim in a list of names. */
-static int dim_index(const char *dims, const char *name, size_t length) {
-  int index = 0;
-  while (strncmp(dims, name, length) != 0 || (dims[length] != ' ' && dims[length] != '\0')) {
-    dims += strcspn(dims, " ");
-    if (*dims++ == '\0') abort(); /* ops.def uses a dim that the op does not have */
-    index++;
-  }
-  return index;
-}
-
-/* One factor: a number, `bf16`, `f32`, `threads`, a dim, or the minimum of a dim and a number. */
-static size_t factor(const char *dims, const char *text, enum pen_dtype dtype,
-                     const int64_t dim[PEN_DIMS_MAX]) {
-  const size_t length = strcspn(text, "<*+");
-  if (*text >= '0' && *text <= '9') return strtoul(text, NULL, 10);
-  if (length == strlen("bf16") && strncmp(text, "bf16", length) == 0) return dtype == PEN_BF16;
-  if (length == strlen("f32") && strncmp(text, "f32", length) == 0) return dtype == PEN_F32;
-  if (length == strlen("threads") && strncmp(text, "threads", length) == 0)
-    return pen_threads_count();
-  const size_t value = (size_t)dim[dim_index(dims, text, length)];
-  const size_t most = text[length] == '<' ? strtoul(text + length + 1, NULL, 10) : value;
-  return value < most ? value : most;
-}
-
-/* Evaluates the workspace column of ops.def: a sum of products of such factors. */
 static size_t workspace_bytes(enum pen_op_kind kind, enum pen_dtype dtype,
                               const int64_t dim[PEN_DIMS_MAX]) {
-  size_t sum = 0, product = 1;
-  for (const char *text = rows[kind].workspace;; text++) {
-    product *= factor(rows[kind].dims, text, dtype, dim);
-    text += strcspn(text, "*+");
-    if (*text != '*') sum += product, product = 1;
-    if (*text == '\0') return sum;
-  }
+  static const char *const formulas[PEN_OP_COUNT] = {
+#define PEN_CPU_ROW(kind, threads, workspace) [PEN_OP_##kind] = workspace,
+#include "kernels/cpu/ops.def"
+  };
+  return pen_workspace_bytes(formulas[kind], kind, dtype, dim);
 }
 
 static void *allocate(size_t bytes) {

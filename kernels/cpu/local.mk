@@ -10,6 +10,7 @@ libkernels_a_SOURCES += \
   %reldir%/onednn.c \
   %reldir%/onednn.h \
   %reldir%/open.c \
+  %reldir%/ops.def \
   %reldir%/pieces.c \
   %reldir%/product_bf16.c \
   %reldir%/rope_table.c \

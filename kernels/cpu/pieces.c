@@ -44,8 +44,6 @@ void pen_affine_rows(const struct pen_call *call) {
 
 /* ---- sums of partial sums ---- */
 
-void pen_partial_add(const struct pen_call *call) { pen_instruction_set.f32->op[PEN_OP_ADD](call); }
-
 void pen_sum_add(const struct pen_call *call) {
   const double *a = call->operand[0], *b = call->operand[1];
   double *y = call->operand[2];
@@ -225,13 +223,6 @@ void pen_layernorm_runs_dx_bf16(const struct pen_call *call) {
   norm_runs_dx(call, &layer, pen_instruction_set.bf16, sizeof(uint16_t));
 }
 
-void pen_rmsnorm_heads(const struct pen_call *call) {
-  pen_instruction_set.f32->op[PEN_OP_RMSNORM](call);
-}
-void pen_rmsnorm_heads_bf16(const struct pen_call *call) {
-  pen_instruction_set.bf16->op[PEN_OP_RMSNORM](call);
-}
-
 /* ---- embedding ---- */
 
 /* A row that is not the op's own: that of a, which may be y, or 0. */
@@ -309,13 +300,6 @@ void pen_own_run(const struct pen_call *call) {
 }
 
 /* ---- positions ---- */
-
-void pen_position_runs(const struct pen_call *call) {
-  pen_instruction_set.f32->op[PEN_OP_POSITION](call);
-}
-void pen_position_runs_bf16(const struct pen_call *call) {
-  pen_instruction_set.bf16->op[PEN_OP_POSITION](call);
-}
 
 /* The rows of a run of each sequence: for POSITION, sequences of one token that begin at its
  * position, negated. */

@@ -1,25 +1,9 @@
-/* row_ops.c: divides calls of ops by rows (see row_ops.h). The first dim of such an op is its rows,
- * the second their width.
- *
- * For each operand a letter says what the rows from the n-th on start with:
- *     t    n rows of the width, of the op's dtype
- *     3    three times as many
- *     e    n elements of the op's dtype, if it has no width
- *     f i  n numbers, f32 or i32
- *     -    all of it: the operand is the same for all rows
- */
+/* row_ops.c: divides calls of ops by rows (see row_ops.h). */
 #include "kernels/cpu/row_ops.h"
 
 #include <string.h>
 
 #include "kernels/cpu/threads.h"
-
-#define ROW_OPS(row)                                                                             \
-  row(RMSNORM, "t-tf") row(LAYERNORM, "t--tff") row(BIAS, "t-t") row(SPLIT, "3ttt")              \
-      row(SPLIT_DX, "ttt3") row(EMBEDDING, "i-t") row(SWIGLU, "eee") row(SWIGLU_DX, "eeeee")     \
-          row(GEGLU, "eee") row(GEGLU_DX, "eeeee") row(GELU, "ee") row(GELU_DX, "eee")           \
-              row(GELU_TANH, "ee") row(GELU_TANH_DX, "eee") row(SCALE, "ee") row(SCALE_DX, "ee") \
-                  row(ADD, "eee") row(ACCUMULATE, "ff")
 
 struct divided_call {
   const struct pen_call *call;
@@ -31,6 +15,7 @@ struct divided_call {
 static size_t row_bytes(const struct divided_call *d, char operand) {
   switch (operand) {
     case 't': return d->width * d->element_bytes;
+    case '2': return 2 * d->width * d->element_bytes;
     case '3': return 3 * d->width * d->element_bytes;
     case 'e': return d->element_bytes;
     case 'f': return sizeof(float);
@@ -58,21 +43,27 @@ static void divide(const struct pen_call *call, const char *operands, enum pen_d
 
 static pen_kernel *whole[PEN_DTYPES][PEN_OP_COUNT]; /* what each function below divides */
 
-#define DIVIDE(kind, operands)                                        \
-  static void divide_##kind(const struct pen_call *call) {            \
-    divide(call, operands, PEN_F32, whole[PEN_F32][PEN_OP_##kind]);   \
-  }                                                                   \
-  static void divide_##kind##_bf16(const struct pen_call *call) {     \
-    divide(call, operands, PEN_BF16, whole[PEN_BF16][PEN_OP_##kind]); \
+/* Of the ops that are not divided by rows the letters are empty, and the functions unused. */
+#define PEN_BY_ROWS(letters) letters
+#define PEN_BY_KERNEL ""
+#define PEN_ONE_THREAD(why) ""
+#define PEN_CPU_ROW(kind, threads, workspace)                        \
+  static void divide_##kind(const struct pen_call *call) {           \
+    divide(call, threads, PEN_F32, whole[PEN_F32][PEN_OP_##kind]);   \
+  }                                                                  \
+  static void divide_##kind##_bf16(const struct pen_call *call) {    \
+    divide(call, threads, PEN_BF16, whole[PEN_BF16][PEN_OP_##kind]); \
   }
-ROW_OPS(DIVIDE)
+#include "kernels/cpu/ops.def"
 
 pen_kernel *pen_row_op(enum pen_op_kind kind, enum pen_dtype dtype, pen_kernel *kernel) {
-#define OF_F32(kind, operands) [PEN_OP_##kind] = divide_##kind,
-#define OF_BF16(kind, operands) [PEN_OP_##kind] = divide_##kind##_bf16,
-  static pen_kernel *const dividing[PEN_DTYPES][PEN_OP_COUNT] = {
-      [PEN_F32] = {ROW_OPS(OF_F32)}, [PEN_BF16] = {ROW_OPS(OF_BF16)}};
-  if (pen_threads_count() == 1 || kernel == NULL || dividing[dtype][kind] == NULL) return kernel;
+  static pen_kernel *const dividing[PEN_OP_COUNT][2] = {
+#define PEN_CPU_ROW(kind, threads, workspace)                    \
+  [PEN_OP_##kind] = {sizeof(threads) > 1 ? divide_##kind : NULL, \
+                     sizeof(threads) > 1 ? divide_##kind##_bf16 : NULL},
+#include "kernels/cpu/ops.def"
+  };
+  if (pen_threads_count() == 1 || kernel == NULL || dividing[kind][dtype] == NULL) return kernel;
   whole[dtype][kind] = kernel;
-  return dividing[dtype][kind];
+  return dividing[kind][dtype];
 }

@@ -153,14 +153,6 @@ void pen_cuda_attention_dx_open(void) {
   }
 }
 
-size_t pen_cuda_attention_dx_workspace(const int64_t dim[PEN_DIMS_MAX]) {
-  return delta_bytes(dim) + (size_t)q_count(dim) * sizeof(float);
-}
-
-size_t pen_cuda_attention_qkv_dx_workspace(const int64_t dim[PEN_DIMS_MAX]) {
-  return delta_bytes(dim);
-}
-
 size_t pen_cuda_attention_dx_shared(const int64_t dim[PEN_DIMS_MAX]) {
   const attention_dx_variant *const chosen = choose(dim[4]);
   return chosen == NULL ? 0 : shared_bytes(*chosen);

@@ -267,10 +267,6 @@ void pen_cuda_attention_dx_bf16_open(void) {
   allow_shared_of(of_queries);
 }
 
-size_t pen_cuda_attention_dx_bf16_workspace(const int64_t dim[PEN_DIMS_MAX]) {
-  return delta_bytes(dim) + (size_t)q_count(dim) * sizeof(bf16);
-}
-
 size_t pen_cuda_attention_dx_bf16_shared(const int64_t dim[PEN_DIMS_MAX]) {
   const attention_dx_bf16_variant *const queries = choose(of_queries, dim, dim[2]), *const keys =
                                                                                         choose(

@@ -62,13 +62,5 @@ void bias_runs_dw_of(const struct pen_call *call) {
 
 } /* namespace */
 
-size_t pen_cuda_bias_dw_workspace(const int64_t dim[PEN_DIMS_MAX]) {
-  return summed_rows::all(dim[0]).bytes(dim[1]);
-}
-
-size_t pen_cuda_bias_runs_dw_workspace(const int64_t dim[PEN_DIMS_MAX]) {
-  return summed_rows::of_runs(dim).bytes(dim[2]);
-}
-
 PEN_CUDA_BOTH(bias_dw)
 PEN_CUDA_BOTH(bias_runs_dw)

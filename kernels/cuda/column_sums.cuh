@@ -18,6 +18,8 @@ enum {
   COLUMNS = 32,
   GROUPS = 8
 };
+static_assert(PARTS * sizeof(float) == 1056 && RUN_PARTS * sizeof(float) == 256,
+              "the workspace in ops.def");
 
 /* The rows of a sum, or of each run of one. */
 struct summed_rows {
@@ -33,8 +35,6 @@ struct summed_rows {
   int64_t rows_a_part() const { return ceiling(rows, run ? RUN_PARTS : PARTS); }
   int64_t parts() const { return ceiling(rows, rows_a_part()); }
   int64_t blocks() const { return runs * parts(); }
-  /* The workspace of one such sum. */
-  size_t bytes(int64_t width) const { return (size_t)(blocks() * width) * sizeof(float); }
 };
 
 /* The part of a block: rows [begin, end) of the sum, or of a run. */

@@ -78,8 +78,4 @@ void cross_entropy_of(const struct pen_call *call) {
 
 } /* namespace */
 
-size_t pen_cuda_cross_entropy_workspace(const int64_t dim[PEN_DIMS_MAX]) {
-  return (size_t)dim[0] * sizeof(double);
-}
-
 PEN_CUDA_BOTH(cross_entropy)

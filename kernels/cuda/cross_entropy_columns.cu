@@ -71,8 +71,4 @@ void cross_entropy_columns_of(const struct pen_call *call) {
 
 } /* namespace */
 
-size_t pen_cuda_cross_entropy_columns_workspace(const int64_t dim[PEN_DIMS_MAX]) {
-  return (size_t)dim[0] * sizeof(double);
-}
-
 PEN_CUDA_BOTH(cross_entropy_columns)

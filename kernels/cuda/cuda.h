@@ -21,51 +21,10 @@
 extern "C" {
 #endif
 
-/* The operations with kernels of this folder and their functions: those in f32 only, and those in
- * f32 or bf16, whose second function ends in _bf16. Matrix products are in product.c. */
-#define PEN_CUDA_OPS_F32(row)                                                   \
-  row(ROPE_TABLE, rope_table) row(ACCUMULATE, accumulate) row(PARTIAL_ADD, add) \
-      row(SUM_ADD, sum_add) row(MAXIMUM, maximum) row(OWN_RUN, own_run)
-#define PEN_CUDA_OPS(row)                                                                         \
-  row(RMSNORM, rmsnorm) row(RMSNORM_DX, rmsnorm_dx) row(LAYERNORM, layernorm) row(                \
-      LAYERNORM_DX, layernorm_dx) row(ROPE, rope) row(ROPE_DX, rope_dx) row(ATTENTION, attention) \
-      row(ATTENTION_DX, attention_dx) row(SWIGLU, swiglu) row(SWIGLU_DX, swiglu_dx)               \
-          row(GEGLU, geglu) row(GEGLU_DX, geglu_dx) row(GELU, gelu) row(GELU_DX, gelu_dx)         \
-              row(GELU_TANH, gelu_tanh) row(GELU_TANH_DX, gelu_tanh_dx) row(SPLIT, split)         \
-                  row(SPLIT_DX, split_dx) row(SCALE, scale) row(SCALE_DX, scale) row(ADD, add)    \
-                      row(BIAS, bias) row(BIAS_DW, bias_dw) row(EMBEDDING, embedding)             \
-                          row(EMBEDDING_DW, embedding_dw) row(INDEX_SELECT, index_select)         \
-                              row(POSITION, position) row(POSITION_DW, position_dw)               \
-                                  row(CROSS_ENTROPY, cross_entropy) row(SUM_LOSS, sum_loss)       \
-                                      PEN_CUDA_FUSED_OPS(row) PEN_CUDA_PIECE_OPS(row)
-/* of fused products */
-#define PEN_CUDA_FUSED_OPS(row)                                                                 \
-  row(SWIGLU_FUSED, swiglu_fused) row(SWIGLU_FUSED_DX, swiglu_fused_dx)                         \
-      row(GEGLU_FUSED, geglu_fused) row(GEGLU_FUSED_DX, geglu_fused_dx) row(ROPE_QKV, rope_qkv) \
-          row(ROPE_QKV_DX, rope_qkv_dx) row(ATTENTION_QKV, attention_qkv)                       \
-              row(ATTENTION_QKV_DX, attention_qkv_dx)
-/* of pieces of split weights */
-#define PEN_CUDA_PIECE_OPS(row)                                                                   \
-  row(SUM_PARTIALS, sum_partials) row(BIAS_RUNS_DW, bias_runs_dw) row(RMSNORM_RUNS, rmsnorm_runs) \
-      row(RMSNORM_RUNS_DX, rmsnorm_runs_dx) row(LAYERNORM_RUNS, layernorm_runs)                   \
-          row(LAYERNORM_RUNS_DX, layernorm_runs_dx) row(POSITION_RUNS, position)                  \
-              row(POSITION_RUNS_DW, position_runs_dw) row(RMSNORM_HEADS, rmsnorm)                 \
-                  row(EMBEDDING_ROWS, embedding_rows) row(EMBEDDING_ROWS_DW, embedding_rows_dw)   \
-                      row(EMBEDDING_SELECT, embedding_select) row(LOGITS_MAXIMUM, logits_maximum) \
-                          row(LOGITS_SUM, logits_sum)                                             \
-                              row(CROSS_ENTROPY_COLUMNS, cross_entropy_columns)                   \
-                                  row(LOGITS_JOIN, logits_join)                                   \
-                                      row(SUM_PARTIALS_OWN, sum_partials_own)                     \
-                                          row(POSITION_OWN, position_own)
-#define PEN_CUDA_DECLARE_F32(kind, name) pen_kernel pen_cuda_##name;
-#define PEN_CUDA_DECLARE(kind, name) pen_kernel pen_cuda_##name, pen_cuda_##name##_bf16;
-PEN_CUDA_OPS_F32(PEN_CUDA_DECLARE_F32)
-PEN_CUDA_OPS(PEN_CUDA_DECLARE)
-#undef PEN_CUDA_DECLARE_F32
-#undef PEN_CUDA_DECLARE
-
-/* head_dim in bf16: a multiple of 8, at most 128; in f32: at most 256. */
-size_t pen_cuda_attention_dx_bf16_workspace(const int64_t dim[PEN_DIMS_MAX]);
+/* The kernels of ops.def. Matrix products are in product.c. */
+#define PEN_CUDA(kind, name, workspace) pen_kernel pen_cuda_##name, pen_cuda_##name##_bf16;
+#define PEN_CUDA_F32(kind, name, workspace) pen_kernel pen_cuda_##name;
+#include "kernels/cuda/ops.def"
 
 /* Set the shared memory limit of the kernels, those of runs included; once, before the seal. */
 void pen_cuda_attention_open(void);
@@ -91,26 +50,11 @@ size_t pen_cuda_layernorm_runs_dx_shared(const int64_t dim[PEN_DIMS_MAX]);
 enum { PEN_CUDA_PRODUCT_WORKSPACE_BYTES = (32 << 20) + 256 };
 /* Opens cuBLASLt. Returns its name and version, static storage; null: an error was noted. */
 const char *pen_cuda_product_open(void);
-int pen_cuda_is_product(enum pen_op_kind kind);
-size_t pen_cuda_product_workspace(enum pen_op_kind kind, enum pen_dtype dtype,
-                                  const int64_t dim[PEN_DIMS_MAX]);
 /* Prepares a product for these dims; null: an error was noted. Weight gradients are f32 in either
  * dtype. */
 void *pen_cuda_product_prepare(enum pen_op_kind kind, enum pen_dtype dtype,
                                const int64_t dim[PEN_DIMS_MAX]);
 pen_kernel pen_cuda_product; /* any prepared product */
-
-/* The bytes of call->workspace that an op needs. */
-size_t pen_cuda_rmsnorm_dx_workspace(const int64_t dim[PEN_DIMS_MAX]);
-size_t pen_cuda_layernorm_dx_workspace(const int64_t dim[PEN_DIMS_MAX]);
-size_t pen_cuda_bias_dw_workspace(const int64_t dim[PEN_DIMS_MAX]);
-size_t pen_cuda_rmsnorm_runs_dx_workspace(const int64_t dim[PEN_DIMS_MAX]);
-size_t pen_cuda_layernorm_runs_dx_workspace(const int64_t dim[PEN_DIMS_MAX]);
-size_t pen_cuda_bias_runs_dw_workspace(const int64_t dim[PEN_DIMS_MAX]);
-size_t pen_cuda_cross_entropy_columns_workspace(const int64_t dim[PEN_DIMS_MAX]);
-size_t pen_cuda_attention_dx_workspace(const int64_t dim[PEN_DIMS_MAX]);
-size_t pen_cuda_attention_qkv_dx_workspace(const int64_t dim[PEN_DIMS_MAX]);
-size_t pen_cuda_cross_entropy_workspace(const int64_t dim[PEN_DIMS_MAX]);
 
 /* Functions of struct pen_device that are no operations. */
 void pen_cuda_sum_doubles(double *sum, const double *x, size_t count, void *stream);

@@ -73,14 +73,6 @@ size_t pen_cuda_layernorm_runs_dx_shared(const int64_t dim[PEN_DIMS_MAX]) {
   return norm_kernels<layer, bf16, true>::shared(dim[2]) + NORM_STATIC_BYTES;
 }
 
-size_t pen_cuda_layernorm_dx_workspace(const int64_t dim[PEN_DIMS_MAX]) {
-  return 2 * summed_rows::all(dim[0]).bytes(dim[1]);
-}
-
-size_t pen_cuda_layernorm_runs_dx_workspace(const int64_t dim[PEN_DIMS_MAX]) {
-  return 2 * summed_rows::of_runs(dim).bytes(dim[2]);
-}
-
 void pen_cuda_layernorm_dx_open(void) {
   open<float>();
   open<bf16>();

@@ -46,6 +46,7 @@ CUDA_INCLUDED = \
   %reldir%/logit_rows.cuh \
   %reldir%/mma.cuh \
   %reldir%/norm_dx.cuh \
+  %reldir%/ops.def \
   %reldir%/pairwise_sum.cuh \
   %reldir%/plain_product.cuh \
   %reldir%/product.h \

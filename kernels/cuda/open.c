@@ -86,26 +86,28 @@ static const char *open_cuda(int number) {
   return line;
 }
 
+/* Each op has one row in ops.def. */
+enum {
+#define PEN_CUDA_ROW(kind, workspace) ROW_OF_##kind,
+#include "kernels/cuda/ops.def"
+  ROWS,
+  KERNELS = 0
+#define PEN_OP(kind, dims, reals, signature, flops, meaning) +(ROW_OF_##kind < ROWS)
+#include "kernels/ops.def"
+};
+_Static_assert(ROWS == KERNELS, "a row of cuda/ops.def is of no PEN_OP");
+
 static pen_kernel *kernel_of(enum pen_op_kind kind, enum pen_dtype dtype) {
   static pen_kernel *const kernels[PEN_OP_COUNT][2] = {
-      [PEN_OP_HEAD_LOSS] = {pen_head_loss, pen_head_loss},
-      [PEN_OP_HEAD_LOSS_DW] = {pen_head_loss, pen_head_loss},
-      [PEN_OP_HEAD_LOSS_B] = {pen_head_loss, pen_head_loss},
-      [PEN_OP_HEAD_MAXIMUM] = {pen_head_loss, pen_head_loss},
-      [PEN_OP_HEAD_SUM] = {pen_head_loss, pen_head_loss},
-      [PEN_OP_HEAD_LOSS_COLUMNS] = {pen_head_loss, pen_head_loss},
-      [PEN_OP_HEAD_LOSS_COLUMNS_DW] = {pen_head_loss, pen_head_loss},
-      [PEN_OP_HEAD_LOSS_COLUMNS_B] = {pen_head_loss, pen_head_loss},
-#define PEN_CUDA_ENTRY_F32(kind, name) [PEN_OP_##kind] = {pen_cuda_##name, NULL},
-#define PEN_CUDA_ENTRY(kind, name) [PEN_OP_##kind] = {pen_cuda_##name, pen_cuda_##name##_bf16},
-      PEN_CUDA_OPS_F32(PEN_CUDA_ENTRY_F32) PEN_CUDA_OPS(PEN_CUDA_ENTRY)
-#undef PEN_CUDA_ENTRY_F32
-#undef PEN_CUDA_ENTRY
+#define PEN_CUDA(kind, name, workspace) [PEN_OP_##kind] = {pen_cuda_##name, pen_cuda_##name##_bf16},
+#define PEN_CUDA_F32(kind, name, workspace) [PEN_OP_##kind] = {pen_cuda_##name},
+#define PEN_CUDA_PRODUCT(kind, ...) [PEN_OP_##kind] = {pen_cuda_product, pen_cuda_product},
+#define PEN_CUDA_HEAD(kind, workspace) [PEN_OP_##kind] = {pen_head_loss, pen_head_loss},
+#include "kernels/cuda/ops.def"
   };
   assert(kind >= 0 && kind < PEN_OP_COUNT && (dtype == PEN_F32 || dtype == PEN_BF16));
   const struct pen_cuda_library *const library = pen_cuda_library_of(kind, dtype);
-  if (library != NULL) return library->run;
-  return pen_cuda_is_product(kind) ? pen_cuda_product : kernels[kind][dtype == PEN_BF16];
+  return library != NULL ? library->run : kernels[kind][dtype];
 }
 
 /* Notes an error if a block of the op needs more shared memory than this GPU has: before the run,
@@ -165,37 +167,17 @@ static void *prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t 
   if (library != NULL) return library->prepare(kind, dim);
   if (kernel_of(kind, dtype) == pen_head_loss)
     return pen_head_loss_prepare(&pen_cuda, kind, dtype, dim);
-  return pen_cuda_is_product(kind) ? pen_cuda_product_prepare(kind, dtype, dim) : NULL;
-}
-
-static size_t own_workspace_bytes(enum pen_op_kind kind, enum pen_dtype dtype,
-                                  const int64_t dim[PEN_DIMS_MAX]) {
-  static size_t (*const rules[PEN_OP_COUNT])(const int64_t *) = {
-      [PEN_OP_RMSNORM_DX] = pen_cuda_rmsnorm_dx_workspace,
-      [PEN_OP_LAYERNORM_DX] = pen_cuda_layernorm_dx_workspace,
-      [PEN_OP_BIAS_DW] = pen_cuda_bias_dw_workspace,
-      [PEN_OP_ATTENTION_DX] = pen_cuda_attention_dx_workspace,
-      [PEN_OP_ATTENTION_QKV_DX] = pen_cuda_attention_qkv_dx_workspace,
-      [PEN_OP_CROSS_ENTROPY] = pen_cuda_cross_entropy_workspace,
-      [PEN_OP_RMSNORM_RUNS_DX] = pen_cuda_rmsnorm_runs_dx_workspace,
-      [PEN_OP_LAYERNORM_RUNS_DX] = pen_cuda_layernorm_runs_dx_workspace,
-      [PEN_OP_BIAS_RUNS_DW] = pen_cuda_bias_runs_dw_workspace,
-      [PEN_OP_CROSS_ENTROPY_COLUMNS] = pen_cuda_cross_entropy_columns_workspace,
-  };
-  if (kernel_of(kind, dtype) == pen_head_loss)
-    return pen_head_loss_workspace(&pen_cuda, kind, dtype, dim);
-  if (pen_cuda_is_product(kind)) return pen_cuda_product_workspace(kind, dtype, dim);
-  if (kind == PEN_OP_ATTENTION_DX && dtype == PEN_BF16)
-    return pen_cuda_attention_dx_bf16_workspace(dim);
-  return rules[kind] ? rules[kind](dim) : 0;
+  return kernel_of(kind, dtype) == pen_cuda_product ? pen_cuda_product_prepare(kind, dtype, dim)
+                                                    : NULL;
 }
 
 static size_t workspace_bytes(enum pen_op_kind kind, enum pen_dtype dtype,
                               const int64_t dim[PEN_DIMS_MAX]) {
-  const struct pen_cuda_library *const library = pen_cuda_library_of(kind, dtype);
-  const size_t own = own_workspace_bytes(kind, dtype, dim),
-               other = library == NULL ? 0 : library->workspace_bytes(kind, dim);
-  return own > other ? own : other;
+  static const char *const formulas[PEN_OP_COUNT] = {
+#define PEN_CUDA_ROW(kind, workspace) [PEN_OP_##kind] = workspace,
+#include "kernels/cuda/ops.def"
+  };
+  return pen_workspace_bytes(formulas[kind], kind, dtype, dim);
 }
 
 static void *allocate(size_t bytes) {

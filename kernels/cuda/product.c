@@ -51,37 +51,17 @@ static void *library_workspace(void *workspace) {
 }
 
 static const struct rule rules[] = {
-    {PEN_OP_LINEAR, OUT, ROWS, IN, CUBLAS_OP_T, CUBLAS_OP_N, 1, 0, NONE, 2, 3, 0},
-    {PEN_OP_LINEAR_DX, IN, ROWS, OUT, CUBLAS_OP_N, CUBLAS_OP_N, 1, 0, NONE, 2, 3, 0},
-    {PEN_OP_LINEAR_DW, IN, OUT, ROWS, CUBLAS_OP_N, CUBLAS_OP_T, 1, 0, NONE, 2, 2, 1},
-    {PEN_OP_AFFINE, OUT, ROWS, IN, CUBLAS_OP_N, CUBLAS_OP_N, 1, 0, 2, 3, 4, 0},
-    {PEN_OP_AFFINE_DX, IN, ROWS, OUT, CUBLAS_OP_T, CUBLAS_OP_N, 1, 0, NONE, 2, 3, 0},
-    {PEN_OP_AFFINE_DW, OUT, IN, ROWS, CUBLAS_OP_N, CUBLAS_OP_T, 0, 1, NONE, 2, 2, 1},
-    /* over weights that are one below the other, by the address of the first */
-    {PEN_OP_LINEAR_FUSED, OUT, ROWS, IN, CUBLAS_OP_T, CUBLAS_OP_N, 1, 0, NONE, NONE, 4, 0},
-    {PEN_OP_LINEAR_FUSED_DX, IN, ROWS, OUT, CUBLAS_OP_N, CUBLAS_OP_N, 1, 0, NONE, 4, 5, 0},
-    {PEN_OP_LINEAR_FUSED_DW, IN, OUT, ROWS, CUBLAS_OP_N, CUBLAS_OP_T, 1, 0, NONE, 2, 2, 1},
-    /* those of a piece: its input gradients and its results by rows are partial sums */
-    {PEN_OP_LINEAR_COLUMNS, OUT, ROWS, IN, CUBLAS_OP_T, CUBLAS_OP_N, 1, 0, NONE, NONE, 2, 0},
-    {PEN_OP_LINEAR_COLUMNS_DX, IN, ROWS, OUT, CUBLAS_OP_N, CUBLAS_OP_N, 1, 0, NONE, 2, 3, 1},
-    {PEN_OP_LINEAR_ROWS, OUT, ROWS, IN, CUBLAS_OP_T, CUBLAS_OP_N, 1, 0, NONE, NONE, 2, 1},
-    {PEN_OP_AFFINE_COLUMNS, OUT, ROWS, IN, CUBLAS_OP_N, CUBLAS_OP_N, 1, 0, 2, NONE, 3, 0},
-    {PEN_OP_AFFINE_COLUMNS_DX, IN, ROWS, OUT, CUBLAS_OP_T, CUBLAS_OP_N, 1, 0, NONE, 2, 3, 1},
-    {PEN_OP_AFFINE_ROWS, OUT, ROWS, IN, CUBLAS_OP_N, CUBLAS_OP_N, 1, 0, NONE, NONE, 2, 1},
+#define PEN_CUDA_PRODUCT(kind, m, n, k, transpose_a, transpose_b, a, b, bias, c, d, is_f32, \
+                         workspace)                                                         \
+  {PEN_OP_##kind, m, n, k,     CUBLAS_OP_##transpose_a, CUBLAS_OP_##transpose_b, a, b,      \
+   bias,          c, d, is_f32},
+#include "kernels/cuda/ops.def"
 };
 
 static const struct rule *rule_of(enum pen_op_kind kind) {
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
     if (rules[i].kind == kind) return &rules[i];
   return NULL;
-}
-
-int pen_cuda_is_product(enum pen_op_kind kind) { return rule_of(kind) != NULL; }
-
-size_t pen_cuda_product_workspace(enum pen_op_kind kind, enum pen_dtype dtype,
-                                  const int64_t dim[PEN_DIMS_MAX]) {
-  const int rounds_bias = dtype == PEN_BF16 && rule_of(kind)->bias != NONE;
-  return PEN_CUDA_PRODUCT_WORKSPACE_BYTES + (rounds_bias ? (size_t)dim[OUT] * sizeof(uint16_t) : 0);
 }
 
 struct product {

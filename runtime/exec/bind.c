@@ -49,7 +49,7 @@ static void bind_address(struct binding *binding, void **where, uint32_t index) 
 }
 
 static const char *const name_of[PEN_OP_COUNT] = {
-#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning) [PEN_OP_##kind] = #kind,
+#define PEN_OP(kind, dims, reals, signature, flops, meaning) [PEN_OP_##kind] = #kind,
 #include "kernels/ops.def"
 };
 

@@ -8,9 +8,9 @@
 #include "runtime/base/check.h"
 
 static const char *const signature_of[] = {
-#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning) signature,
-#define PEN_DATA_OP(kind, dims, reals, signature, flops, workspace, meaning) signature,
-#define PEN_RUNTIME_OP(kind, dims, reals, signature, flops, workspace, meaning) signature,
+#define PEN_OP(kind, dims, reals, signature, flops, meaning) signature,
+#define PEN_DATA_OP(kind, dims, reals, signature, flops, meaning) signature,
+#define PEN_RUNTIME_OP(kind, dims, reals, signature, flops, meaning) signature,
 #include "kernels/ops.def"
 };
 

@@ -33,8 +33,7 @@ struct runtime_op {
 
 bool pen_is_runtime_op(uint16_t kind) {
   static const bool is_runtime[PEN_OP_COUNT] = {
-#define PEN_RUNTIME_OP(kind, dims, reals, signature, flops, workspace, meaning) \
-  [PEN_OP_##kind] = true,
+#define PEN_RUNTIME_OP(kind, dims, reals, signature, flops, meaning) [PEN_OP_##kind] = true,
 #include "kernels/ops.def"
   };
   return is_runtime[kind];

@@ -108,7 +108,7 @@ for device in cpu cuda; do
 done
 ok "to the same losses" close_to gpt2_cpu gpt2_cuda 10
 
-# Biases of q, k and v; windows of attention; GEGLU, gains stored less 1, and local layers.
+# Biases of q, k and v; windows of attention; gated GELU, gains stored less 1, and local layers.
 while read -r family options; do
   for device in cpu cuda; do
     ok "a plan of $family for $device" build "${family}_$device" "$scratch/model.cfg" -s cluster.device=$device -s model.family=$family $options

@@ -14,10 +14,17 @@ TAKES(rows_exchanged, "w", true, PEN_OP_LINEAR_ROWS, PEN_OP_AFFINE_ROWS)
 TAKES(bias_of_another_piece, "bias", false, PEN_OP_AFFINE_COLUMNS, PEN_OP_BIAS)
 TAKES(bias_of_another_sum, "bias", false, PEN_OP_SUM_PARTIALS)
 TAKES(input_of_another_piece, "x", false, PEN_OP_LINEAR_ROWS, PEN_OP_AFFINE_ROWS)
-TAKES(gate_of_another_piece, "gate", false, PEN_OP_SWIGLU, PEN_OP_GEGLU)
 TAKES(keys_of_another_piece, "k", false, PEN_OP_ATTENTION)
 TAKES(gradient_by_another_piece, "w", false, PEN_OP_LINEAR_COLUMNS_DX, PEN_OP_AFFINE_COLUMNS_DX)
 TAKES(chain_of_another_piece, "a", false, PEN_OP_LINEAR_COLUMNS_DX, PEN_OP_AFFINE_COLUMNS_DX)
+
+static bool gate_of_another_piece(struct broken_plan *p) {
+  int kinds[PEN_OP_COUNT];
+  size_t count = 0;
+  for (int kind = 0; kind < PEN_OP_COUNT; kind++)
+    if (pen_signature_operand(pen_signature_of(kind), "gate") == 0) kinds[count++] = kind;
+  return takes_anothers(p, kinds, count, "gate", false);
+}
 
 static bool chain_lost(struct broken_plan *p) {
   for (unsigned tries = 0; tries < 20; tries++) {

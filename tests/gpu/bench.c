@@ -120,7 +120,8 @@ static bool is_run(const struct bench_case *subject, enum pen_dtype dtype) {
 
 /* Documents of their own are absent; so is what a product adds to. */
 static bool is_absent(enum pen_op_kind kind, const struct operand *o) {
-  return strcmp(o->name, "starts") == 0 || (pen_cuda_is_product(kind) && o->optional && !o->output);
+  return strcmp(o->name, "starts") == 0 ||
+         (pen_cuda.kernel_of(kind, PEN_F32) == pen_cuda_product && o->optional && !o->output);
 }
 
 /* As many calls as have operands that exceed the cache. */

@@ -63,8 +63,8 @@ static void every_shape_has_an_engine(void **state) {
   static const char *const formulas[PEN_OP_COUNT] = {
 #undef PEN_CUDNN
 #define PEN_CUDNN
-#define PEN_CUDA_WORKSPACE(kind, text) [PEN_OP_##kind] = text,
-#include "kernels/ops.def"
+#define PEN_CUDA_ROW(kind, workspace) [PEN_OP_##kind] = workspace,
+#include "kernels/cuda/ops.def"
   };
   for (size_t i = 0; i < CASES; i++) {
     const enum pen_op_kind kind = ops[i % OPS].kind;
@@ -72,7 +72,7 @@ static void every_shape_has_an_engine(void **state) {
     const struct pen_cudnn_engine engine = engine_of(kind, dim);
     const size_t reserved = pen_cudnn_reserved_bytes(kind, dim),
                  all = pen_cuda_cudnn.workspace_bytes(kind, dim),
-                 plan = formula(kind, PEN_BF16, dim, formulas[kind]);
+                 plan = pen_workspace_bytes(formulas[kind], kind, PEN_BF16, dim);
     printf("# %s: %s, workspace %zu of %zu bytes\n", shape_text(kind, dim), engine.name,
            engine.workspace_bytes, reserved);
     if ((is_linear && engine.workspace_bytes > reserved) || reserved > all || all > plan)

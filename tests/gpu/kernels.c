@@ -10,7 +10,6 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/head_loss.h"
 #include "tests/gpu/device.h"
-#include "tests/gpu/kernel_cases.h"
 #include "tests/support/fused_ops.h"
 
 static enum pen_dtype dtype; /* the current dtype: all cases run in f32, then in bf16 */
@@ -33,17 +32,17 @@ static int is_attention(enum pen_op_kind kind) {
 }
 
 /* Does a case run? In bf16 if the op supports it, and attention if the kernels support head_dim. */
-static int fits(const struct gpu_case *subject) {
+static int fits(const struct op_case *subject) {
   if (!is_chosen(op_rows[subject->kind].name)) return 0;
   if (dtype == PEN_BF16 &&
       (pen_kernel_of(subject->kind, PEN_BF16) == NULL ||
        (is_attention(subject->kind) && (subject->dim[4] % 8 != 0 || subject->dim[4] > 128))))
     return 0;
-  return !subject->large || runs_large();
+  return (subject->tests & LARGE) == 0 || runs_large();
 }
 
 /* Host operands of a case. Integers repeat; every seventh target is ignored. */
-static struct pen_call fill(const struct gpu_case *subject, const struct signature *s) {
+static struct pen_call fill(const struct op_case *subject, const struct signature *s) {
   struct pen_call call = {0};
   memcpy(call.dim, subject->dim, sizeof call.dim);
   memcpy(call.real, subject->real, sizeof call.real);
@@ -67,8 +66,8 @@ static struct pen_call fill(const struct gpu_case *subject, const struct signatu
   return call;
 }
 
-/* For values stored in bf16; see the tolerances in kernel_cases.c. */
-static void assert_near_bf16(const char *what, const struct gpu_case *subject,
+/* For values stored in bf16; see the tolerances in op_cases.c. */
+static void assert_near_bf16(const char *what, const struct op_case *subject,
                              const uint16_t *actual, const uint16_t *expected, size_t count) {
   const double tolerance =
       is_attention(subject->kind) ? 1e-2
@@ -84,7 +83,7 @@ static void assert_near_bf16(const char *what, const struct gpu_case *subject,
   }
 }
 
-static void compare(const struct gpu_case *subject, const struct operand *o, const void *actual,
+static void compare(const struct op_case *subject, const struct operand *o, const void *actual,
                     const void *expected) {
   char what[80];
   snprintf(what, sizeof what, "%s%s(%lld,%lld,%lld).%s", op_rows[subject->kind].name,
@@ -106,7 +105,7 @@ static void compare(const struct gpu_case *subject, const struct operand *o, con
 }
 
 /* The CPU's outputs for a case, in new memory. */
-static struct pen_call expected_of(const struct gpu_case *subject, const struct signature *s,
+static struct pen_call expected_of(const struct op_case *subject, const struct signature *s,
                                    int without_optional) {
   struct pen_call call = fill(subject, s);
   for (size_t i = 0; i < s->count; i++)
@@ -119,7 +118,7 @@ enum { APART = 0, SHARED = 1, WITHOUT_OPTIONAL = 2 };
 
 /* Runs a case on the GPU: with separate outputs, or with outputs in place of inputs, and with or
  * without optional operands. Returns the operands afterwards, in host memory. */
-static struct pen_call on_gpu(const struct gpu_case *subject, const struct signature *s, int form) {
+static struct pen_call on_gpu(const struct op_case *subject, const struct signature *s, int form) {
   struct pen_call host = fill(subject, s), call = host;
   for (size_t i = 0; i < s->count; i++) {
     const struct operand *o = &s->operand[i];
@@ -145,7 +144,7 @@ static int has_optional(const struct signature *s) {
 }
 
 /* The outputs of two runs have the same bits; of two runs of the same form, everything has. */
-static void assert_same_run(const struct gpu_case *subject, const struct signature *s,
+static void assert_same_run(const struct op_case *subject, const struct signature *s,
                             const struct pen_call *a, const struct pen_call *b) {
   for (size_t i = 0; i < s->count; i++)
     if (s->operand[i].output)
@@ -153,7 +152,7 @@ static void assert_same_run(const struct gpu_case *subject, const struct signatu
                        operand_bytes(&s->operand[i]));
 }
 
-static void check(const struct gpu_case *subject) {
+static void check(const struct op_case *subject) {
   const struct signature s = parse_signature_as(dtype, subject->kind, subject->dim);
   const struct pen_call given = fill(subject, &s), expected = expected_of(subject, &s, 0),
                         actual = on_gpu(subject, &s, APART);
@@ -181,17 +180,17 @@ struct group {
   char name[64];
 };
 
-static int is_of(const struct gpu_case *subject, const struct group *group) {
+static int is_of(const struct op_case *subject, const struct group *group) {
   dtype = group->dtype;
-  return subject->kind == group->kind && fits(subject);
+  return subject->kind == group->kind && (subject->tests & FOR_CUDA) != 0 && fits(subject);
 }
 
 /* The CPU's values, unchanged inputs, the same bits in a second run and with outputs in place of
  * inputs, and without optional operands. */
 static void agrees_with_the_cpu(void **state) {
-  for (int n = 0; n < gpu_case_count; n++)
-    if (is_of(&gpu_cases[n], *state)) {
-      check(&gpu_cases[n]);
+  for (size_t n = 0; n < op_case_count; n++)
+    if (is_of(&op_cases[n], *state)) {
+      check(&op_cases[n]);
       tidy(state);
     }
 }
@@ -201,8 +200,8 @@ static void a_sequence_knows_no_other(void **state) {
   enum { BATCH = 3, GIVEN_COUNT = 7 };
   dtype = PEN_BF16;
   for (int head_dim = 32; head_dim <= 128 && is_chosen("ATTENTION_DX"); head_dim += 32) {
-    struct gpu_case all = {PEN_OP_ATTENTION_DX, {BATCH, 145, 2, 1, head_dim, 145}, {0}, 0, 0, 0, 0},
-                    one = all;
+    struct op_case all = {PEN_OP_ATTENTION_DX, {BATCH, 145, 2, 1, head_dim, 145}, {0}, 0, 0, 0, 0},
+                   one = all;
     one.dim[0] = 1;
     const struct signature s = parse_signature_as(dtype, all.kind, all.dim);
     struct pen_call among = on_gpu(&all, &s, APART);
@@ -244,7 +243,7 @@ static void *of_head(const int64_t *dim, const struct operand *o, const void *fr
 static void a_head_knows_no_other(void **state) {
   for (int n = 0; n < 4; n++) {
     const enum pen_op_kind kind = n % 2 ? PEN_OP_ATTENTION_DX : PEN_OP_ATTENTION;
-    const struct gpu_case all = {kind, {2, 145, 6, 2, 64, n < 2 ? 145 : 50}, {0}, 0, 0, 0, 0};
+    const struct op_case all = {kind, {2, 145, 6, 2, 64, n < 2 ? 145 : 50}, {0}, 0, 0, 0, 0};
     dtype = PEN_BF16;
     if (!is_chosen(op_rows[kind].name)) continue;
     const struct signature s = parse_signature_as(dtype, kind, all.dim);
@@ -273,7 +272,7 @@ static void a_head_knows_no_other(void **state) {
 }
 
 /* The rows of one run of each sequence of an operand, or all of one that has none. */
-static void *rows_of_run(const struct gpu_case *all, const struct operand *o, const void *from,
+static void *rows_of_run(const struct op_case *all, const struct operand *o, const void *from,
                          size_t run) {
   const size_t batch = (size_t)all->dim[0], sequence = (size_t)all->dim[1],
                rows = sequence / (size_t)all->dim[3];
@@ -287,9 +286,9 @@ static void *rows_of_run(const struct gpu_case *all, const struct operand *o, co
 }
 
 /* The sums over the rows of one run, by an op that has no other: [sums of the op][width]. */
-static void sum_run(const struct gpu_case *all, const struct signature *s,
+static void sum_run(const struct op_case *all, const struct signature *s,
                     const struct pen_call *given, size_t run, float *sums) {
-  struct gpu_case one = *all;
+  struct op_case one = *all;
   struct pen_call call = {0};
   one.dim[1] /= one.dim[3];
   one.dim[3] = 1;
@@ -316,7 +315,7 @@ static void a_run_knows_no_other(void **state) {
   const enum pen_op_kind kinds[] = {PEN_OP_BIAS_RUNS_DW, PEN_OP_RMSNORM_RUNS_DX,
                                     PEN_OP_LAYERNORM_RUNS_DX};
   for (int n = 0; n < 2 * 3; n++) {
-    const struct gpu_case all = {kinds[n % 3], {2, 280, WIDTH, RUNS}, {1e-5}, 0, 0, 0, 0};
+    const struct op_case all = {kinds[n % 3], {2, 280, WIDTH, RUNS}, {1e-5}, 0, 0, 0, 0};
     dtype = n < 3 ? PEN_F32 : PEN_BF16;
     if (!is_chosen(op_rows[all.kind].name)) continue;
     const struct signature s = parse_signature_as(dtype, all.kind, all.dim);
@@ -340,9 +339,9 @@ static void a_run_knows_no_other(void **state) {
 /* With less shared memory for blocks, as on compute capability 8.6, smaller variants give the same
  * values; an op without a variant that fits is refused before it runs. */
 static void less_shared_memory(void **state) {
-  static const struct gpu_case fits_there = {
+  static const struct op_case fits_there = {
       PEN_OP_ATTENTION_DX, {3, 66, 1, 1, 128, 66}, {0}, 0, 1e-5, 1, 0};
-  static const struct gpu_case refused[] = {
+  static const struct op_case refused[] = {
       {PEN_OP_ATTENTION, {1, 8, 1, 1, 256, 8}, {0}, 0, 0, 0, 0},
       {PEN_OP_ATTENTION_DX, {1, 8, 1, 1, 256, 8}, {0}, 0, 0, 0, 0},
       {PEN_OP_RMSNORM_DX, {1, 26000}, {1e-5}, 0, 0, 0, 0},
@@ -355,7 +354,7 @@ static void less_shared_memory(void **state) {
     tidy(state);
   }
   for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-    const struct gpu_case *r = &refused[i];
+    const struct op_case *r = &refused[i];
     pen_cuda.prepare(r->kind, PEN_F32, r->dim, r->real);
     char expected[120];
     snprintf(expected, sizeof expected, "%s: each of its blocks needs ", op_rows[r->kind].name);
@@ -367,7 +366,7 @@ static void less_shared_memory(void **state) {
 }
 
 /* A token out of range: NaN from the look-up, no gradient, NaN as loss. */
-static void check_bad_token(void **state, const struct gpu_case *subject, int32_t token) {
+static void check_bad_token(void **state, const struct op_case *subject, int32_t token) {
   const struct signature s = parse_signature_as(dtype, subject->kind, subject->dim);
   struct pen_call host = fill(subject, &s), call = host;
   for (size_t i = 0; i < s.count; i++) {
@@ -398,11 +397,10 @@ static void check_bad_token(void **state, const struct gpu_case *subject, int32_
 }
 
 static void bad_tokens(void **state) {
-  const struct gpu_case cases[] = {
-      {PEN_OP_EMBEDDING, {9, 21, 7}, {0}, 7, 0, 0, 0},
-      {PEN_OP_EMBEDDING_DW, {9, 20, 7}, {0}, 7, 0, 0, 0},
-      {PEN_OP_CROSS_ENTROPY, {5, 30}, {1}, 30, 1e-6, 0, 0},
-      {PEN_OP_CROSS_ENTROPY_COLUMNS, {5, 20, 0, 30}, {0}, 30, 0, 0, 0}};
+  const struct op_case cases[] = {{PEN_OP_EMBEDDING, {9, 21, 7}, {0}, 7, 0, 0, 0},
+                                  {PEN_OP_EMBEDDING_DW, {9, 20, 7}, {0}, 7, 0, 0, 0},
+                                  {PEN_OP_CROSS_ENTROPY, {5, 30}, {1}, 30, 1e-6, 0, 0},
+                                  {PEN_OP_CROSS_ENTROPY_COLUMNS, {5, 20, 0, 30}, {0}, 30, 0, 0, 0}};
   enum { CASES = sizeof cases / sizeof *cases };
   for (int n = 0; n < 2 * CASES; n++) {
     dtype = n < CASES ? PEN_F32 : PEN_BF16;
@@ -420,7 +418,7 @@ static int64_t product_of(const int64_t dim[PEN_DIMS_MAX]) {
 }
 
 /* Runs a case with a NaN in one place of an input, on GPU and CPU. */
-static void check_nan(void **state, const struct gpu_case *subject, const struct signature *s,
+static void check_nan(void **state, const struct op_case *subject, const struct signature *s,
                       size_t operand, size_t place) {
   struct pen_call host = fill(subject, s), call = host;
   if (s->operand[operand].element_bytes == sizeof(float))
@@ -447,11 +445,12 @@ static void check_nan(void **state, const struct gpu_case *subject, const struct
 
 /* A NaN at the start and at the end of each input reaches an output if it does on the CPU. */
 static void nan_comes_through(void **state) {
-  for (int n = 0; n < 2 * gpu_case_count; n++) {
-    const struct gpu_case *subject = &gpu_cases[n % gpu_case_count];
-    dtype = n < gpu_case_count ? PEN_F32 : PEN_BF16;
-    if (!fits(subject) || subject->large || product_of(subject->dim) > NAN_SIZE_MAX ||
-        subject->kind == PEN_OP_EMBEDDING || subject->integers > 64)
+  for (size_t n = 0; n < 2 * op_case_count; n++) {
+    const struct op_case *subject = &op_cases[n % op_case_count];
+    dtype = n < op_case_count ? PEN_F32 : PEN_BF16;
+    if ((subject->tests & FOR_CUDA) == 0 || !fits(subject) || (subject->tests & LARGE) != 0 ||
+        product_of(subject->dim) > NAN_SIZE_MAX || subject->kind == PEN_OP_EMBEDDING ||
+        subject->integers > 64)
       continue; /* tables: some rows are not looked up */
     const struct signature s = parse_signature_as(dtype, subject->kind, subject->dim);
     for (size_t i = 0; i < s.count; i++) {
@@ -485,14 +484,12 @@ static void fused_ops_have_the_bits_of_others(void **state) {
   check_fused_ops(PEN_BF16, run_in_block_there);
 }
 
-/* An op with a kernel needs a case in kernel_cases.c, or the test above. */
+/* An op with a kernel needs a case, or the test above. */
 static void every_kernel_has_a_case(void **state) {
   (void)state;
   for (int kind = 0; kind < PEN_OP_COUNT; kind++) {
-    int n = 0;
     if (kind >= PEN_OP_LINEAR_FUSED && kind <= PEN_OP_LINEAR_FUSED_DW) continue;
-    while (n < gpu_case_count && (int)gpu_cases[n].kind != kind) n++;
-    if (op_rows[kind].name != NULL && n == gpu_case_count &&
+    if (op_rows[kind].name != NULL && !op_has_case((enum pen_op_kind)kind, FOR_CUDA) &&
         pen_cuda.kernel_of((enum pen_op_kind)kind, PEN_F32) != NULL)
       fail_msg("%s has no case", op_rows[kind].name);
   }
@@ -507,9 +504,9 @@ static size_t add_groups(struct CMUnitTest *tests) {
     *group = (struct group){.kind = (enum pen_op_kind)(i / 2), .dtype = i % 2 ? PEN_BF16 : PEN_F32};
     snprintf(group->name, sizeof group->name, "agrees_with_the_cpu: %s %s",
              op_rows[group->kind].name, i % 2 ? "bf16" : "f32");
-    int n = 0;
-    while (n < gpu_case_count && !is_of(&gpu_cases[n], group)) n++;
-    if (n < gpu_case_count)
+    size_t n = 0;
+    while (n < op_case_count && !is_of(&op_cases[n], group)) n++;
+    if (n < op_case_count)
       tests[count++] = (struct CMUnitTest){group->name, agrees_with_the_cpu, NULL, tidy, group};
   }
   return count;

@@ -46,10 +46,10 @@ BENCH_SOURCES = \
 %canon_reldir%_hop_emulated_SOURCES = %reldir%/hop.c %reldir%/device.h
 %canon_reldir%_hop_emulated_CFLAGS = $(EMULATED_TEST_CFLAGS)
 %canon_reldir%_hop_emulated_LDADD = $(EMULATED_TEST_LIBS)
-%canon_reldir%_kernels_SOURCES = %reldir%/kernels.c %reldir%/kernel_cases.c %reldir%/kernel_cases.h %reldir%/device.h
+%canon_reldir%_kernels_SOURCES = %reldir%/kernels.c %reldir%/device.h
 %canon_reldir%_kernels_CFLAGS = $(AM_CFLAGS) $(CUDA_CPPFLAGS)
 %canon_reldir%_kernels_LDADD = $(GPU_TEST_LIBS)
-%canon_reldir%_kernels_emulated_SOURCES = %reldir%/kernels.c %reldir%/kernel_cases.c %reldir%/kernel_cases.h %reldir%/device.h
+%canon_reldir%_kernels_emulated_SOURCES = %reldir%/kernels.c %reldir%/device.h
 %canon_reldir%_kernels_emulated_CFLAGS = $(EMULATED_TEST_CFLAGS)
 %canon_reldir%_kernels_emulated_LDADD = $(EMULATED_TEST_LIBS)
 endif

@@ -1,6 +1,7 @@
 /* attention.c: ATTENTION and ATTENTION_DX against the formula in f64, and the formula against
  * finite differences; in bf16 also the code for CPUs with bf16 products, on any CPU
  * (attention_wide_bf16.c and attention_dx_wide_bf16.c). */
+#include "kernels/device.h"
 #include "tests/support/kernels_support.h"
 
 extern pen_kernel pen_wide_bf16_attention, pen_wide_bf16_attention_dx;
@@ -251,7 +252,7 @@ struct implementation {
  * it. */
 static void run_way(pen_kernel *kernel, enum pen_op_kind kind, struct pen_call *call) {
   enum { BEHIND = 4096 };
-  const size_t bytes = formula(kind, PEN_BF16, call->dim, op_rows[kind].workspace);
+  const size_t bytes = pen_cpu.workspace_bytes(kind, PEN_BF16, call->dim);
   unsigned char *space = call->workspace =
       memset(bytes_at(bytes + BEHIND, 0), 0xff, bytes + BEHIND);
   kernel(call);

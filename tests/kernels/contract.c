@@ -4,130 +4,29 @@
 #include "kernels/head_loss.h"
 #include "tests/support/kernels_signature.h"
 
-static const struct op_case subjects[] = {
-    {PEN_OP_LINEAR, {7, 13, 5}, {0}, 0},
-    {PEN_OP_LINEAR, {300, 256, 130}, {0}, 0},
-    {PEN_OP_LINEAR_DX, {7, 13, 5}, {0}, 0},
-    {PEN_OP_LINEAR_DX, {300, 130, 256}, {0}, 0},
-    {PEN_OP_LINEAR_DW, {7, 13, 5}, {0}, 0},
-    {PEN_OP_LINEAR_DW, {300, 130, 256}, {0}, 0},
-    {PEN_OP_RMSNORM, {3, 37}, {1e-5}, 0},
-    {PEN_OP_RMSNORM_DX, {3, 101}, {1e-5}, 0},
-    {PEN_OP_RMSNORM, {3, 37}, {1e-5, 1}, 0},
-    {PEN_OP_RMSNORM_DX, {3, 101}, {1e-5, 1}, 0},
-    {PEN_OP_ACCUMULATE, {45}, {0}, 0},
-    {PEN_OP_ROPE, {2, 5, 3, 14, 5}, {0}, 0},
-    {PEN_OP_ROPE_DX, {2, 5, 3, 64, 5}, {0}, 0},
-    {PEN_OP_ATTENTION, {2, 53, 4, 2, 18, 53}, {0}, 0},
-    {PEN_OP_ATTENTION, {1, 200, 2, 1, 32, 200}, {0}, 0},
-    {PEN_OP_ATTENTION_DX, {2, 53, 4, 2, 18, 53}, {0}, 0},
-    {PEN_OP_ATTENTION_DX, {1, 200, 2, 1, 32, 200}, {0}, 0},
-    {PEN_OP_ATTENTION, {1, 200, 2, 1, 32, 70}, {0}, 0},
-    {PEN_OP_ATTENTION_DX, {1, 200, 2, 1, 32, 70}, {0}, 0},
-    {PEN_OP_SWIGLU, {77}, {0}, 0},
-    {PEN_OP_SWIGLU_DX, {77}, {0}, 0},
-    {PEN_OP_GEGLU, {77}, {0}, 0},
-    {PEN_OP_GEGLU_DX, {77}, {0}, 0},
-    {PEN_OP_GELU, {77}, {0}, 0},
-    {PEN_OP_GELU_DX, {77}, {0}, 0},
-    {PEN_OP_SCALE, {77}, {1.5}, 0},
-    {PEN_OP_SCALE_DX, {77}, {1.5}, 0},
-    {PEN_OP_ADD, {77}, {0}, 0},
-    {PEN_OP_EMBEDDING, {9, 21, 7}, {0}, 7},
-    {PEN_OP_EMBEDDING_DW, {9, 21, 7}, {0}, 7},
-    {PEN_OP_INDEX_SELECT, {9, 21, 7}, {0}, 7},
-    {PEN_OP_CROSS_ENTROPY, {4, 1111}, {0}, 1111},
-    {PEN_OP_SUM_LOSS, {4, 31}, {0.5}, 0},
-    {PEN_OP_AFFINE, {7, 13, 5}, {0}, 0},
-    {PEN_OP_AFFINE, {300, 256, 130}, {0}, 0},
-    {PEN_OP_AFFINE_DX, {7, 13, 5}, {0}, 0},
-    {PEN_OP_AFFINE_DX, {300, 130, 256}, {0}, 0},
-    {PEN_OP_AFFINE_DW, {300, 130, 256}, {0}, 0},
-    {PEN_OP_BIAS, {9, 21}, {0}, 0},
-    {PEN_OP_BIAS_DW, {9, 21}, {0}, 0},
-    {PEN_OP_LAYERNORM, {3, 37}, {1e-5}, 0},
-    {PEN_OP_LAYERNORM_DX, {3, 101}, {1e-5}, 0},
-    {PEN_OP_SPLIT, {5, 21}, {0}, 0},
-    {PEN_OP_SPLIT_DX, {5, 21}, {0}, 0},
-    {PEN_OP_GELU_TANH, {77}, {0}, 0},
-    {PEN_OP_GELU_TANH_DX, {77}, {0}, 0},
-    {PEN_OP_POSITION, {10, 21, 5, 5}, {0}, 0},
-    {PEN_OP_POSITION_DW, {10, 21, 5, 5}, {0}, 0},
-    {PEN_OP_HEAD_LOSS, {70, 16, 37, 32}, {0}, 37},
-    {PEN_OP_HEAD_LOSS_DW, {70, 16, 37, 32}, {0}, 37},
-    {PEN_OP_HEAD_LOSS_B, {70, 16, 37, 32}, {0}, 37},
-    {PEN_OP_LINEAR_COLUMNS, {7, 13, 5}, {0}, 0},
-    {PEN_OP_LINEAR_COLUMNS_DX, {300, 130, 256}, {0}, 0},
-    {PEN_OP_LINEAR_ROWS, {300, 256, 130}, {0}, 0},
-    {PEN_OP_PARTIAL_ADD, {77}, {0}, 0},
-    {PEN_OP_MAXIMUM, {77}, {0}, 0},
-    {PEN_OP_OWN_RUN, {3, 8, 4, 4}, {0}, 9},
-    {PEN_OP_SUM_PARTIALS_OWN, {2, 8, 37, 4, 4}, {0}, 0},
-    {PEN_OP_POSITION_OWN, {16, 21, 8, 8, 4, 8, 4, 4}, {0}, 0},
-    {PEN_OP_SUM_PARTIALS, {2, 4, 301, 4}, {0}, 0},
-    {PEN_OP_RMSNORM_RUNS, {2, 4, 37, 2}, {1e-5}, 0},
-    {PEN_OP_RMSNORM_RUNS_DX, {3, 8, 101, 4}, {1e-5}, 0},
-    {PEN_OP_BIAS_RUNS_DW, {2, 4, 37, 2}, {0}, 0},
-    {PEN_OP_AFFINE_COLUMNS, {7, 13, 5}, {0}, 0},
-    {PEN_OP_AFFINE_COLUMNS_DX, {300, 130, 256}, {0}, 0},
-    {PEN_OP_AFFINE_ROWS, {300, 256, 130}, {0}, 0},
-    {PEN_OP_LAYERNORM_RUNS, {2, 4, 37, 2}, {1e-5}, 0},
-    {PEN_OP_LAYERNORM_RUNS_DX, {3, 8, 101, 4}, {1e-5}, 0},
-    {PEN_OP_POSITION_RUNS, {16, 21, 8, 8, 4}, {0}, 0},
-    {PEN_OP_POSITION_RUNS_DW, {16, 21, 8, 8, 4}, {0}, 0},
-    {PEN_OP_RMSNORM_HEADS, {3, 37, 1}, {1e-5}, 0},
-    {PEN_OP_EMBEDDING_ROWS_DW, {9, 21, 7, 0}, {0}, 7},
-    {PEN_OP_EMBEDDING_ROWS, {9, 21, 7, 2}, {0}, 11},
-    {PEN_OP_EMBEDDING_SELECT, {9, 21, 7, 2}, {0}, 11},
-    {PEN_OP_LOGITS_MAXIMUM, {4, 1111}, {0}, 0},
-    {PEN_OP_LOGITS_JOIN, {4, 11, 5, 20}, {0}, 0},
-    {PEN_OP_HEAD_MAXIMUM, {70, 16, 37, 32}, {0}, 0},
-    {PEN_OP_ROPE_TABLE, {9, 8}, {10000}, 0},
-    {PEN_OP_LOGITS_SUM, {4, 1111}, {0}, 0},
-    {PEN_OP_SUM_ADD, {45}, {0}, 0},
-    {PEN_OP_CROSS_ENTROPY_COLUMNS, {4, 1111, 0, 1111}, {0}, 1111},
-    {PEN_OP_HEAD_SUM, {70, 16, 37, 32}, {0}, 0},
-    {PEN_OP_HEAD_LOSS_COLUMNS, {70, 16, 37, 32, 0, 37}, {0}, 37},
-    {PEN_OP_HEAD_LOSS_COLUMNS_DW, {70, 16, 37, 32, 0, 37}, {0}, 37},
-    {PEN_OP_HEAD_LOSS_COLUMNS_B, {70, 16, 37, 32, 0, 37}, {0}, 37},
-    {PEN_OP_SWIGLU_FUSED, {5, 77}, {0}, 0},
-    {PEN_OP_SWIGLU_FUSED_DX, {5, 77}, {0}, 0},
-    {PEN_OP_GEGLU_FUSED, {5, 77}, {0}, 0},
-    {PEN_OP_GEGLU_FUSED_DX, {5, 77}, {0}, 0},
-    {PEN_OP_ROPE_QKV, {2, 5, 5, 14, 5, 3, 1}, {0}, 0},
-    {PEN_OP_ROPE_QKV_DX, {2, 5, 5, 64, 5, 3, 1}, {0}, 0},
-    {PEN_OP_ATTENTION_QKV, {2, 53, 4, 2, 18, 53, 8}, {0}, 0},
-    {PEN_OP_ATTENTION_QKV, {1, 200, 2, 1, 32, 70, 4}, {0}, 0},
-    {PEN_OP_ATTENTION_QKV_DX, {2, 53, 4, 2, 18, 53, 8}, {0}, 0},
-    {PEN_OP_ATTENTION_QKV_DX, {1, 200, 2, 1, 32, 70, 4}, {0}, 0},
-};
-enum {
-  SUBJECTS = sizeof subjects / sizeof *subjects,
-  CASES = 2 * SUBJECTS /* in f32, then in bf16 */
-};
-
-static const struct op_case *subject_of(size_t n) { return &subjects[n % SUBJECTS]; }
-static enum pen_dtype dtype_of(size_t n) { return n < SUBJECTS ? PEN_F32 : PEN_BF16; }
+/* Each case is one in f32, then one in bf16. */
+static const struct op_case *subject_of(size_t n) { return &op_cases[n % op_case_count]; }
+static enum pen_dtype dtype_of(size_t n) { return n < op_case_count ? PEN_F32 : PEN_BF16; }
 
 /* Each case in each dtype of its op. */
-#define FOR_EACH_CASE(n)             \
-  for (size_t n = 0; n < CASES; n++) \
-    if (pen_kernel_of(subject_of(n)->kind, dtype_of(n)) != NULL)
+#define FOR_EACH_CASE(n)                              \
+  for (size_t n = 0; n < 2 * op_case_count; n++)      \
+    if ((subject_of(n)->tests & FOR_CONTRACT) != 0 && \
+        pen_kernel_of(subject_of(n)->kind, dtype_of(n)) != NULL)
 
 static bool has_case(enum pen_op_kind kind) {
-  for (size_t n = 0; n < SUBJECTS; n++)
-    if (subjects[n].kind == kind) return true;
-  return kind == PEN_OP_ATTENTION_CACHED || /* which keeps state: attention_cached.c */
+  return op_has_case(kind, FOR_CONTRACT) ||
+         kind == PEN_OP_ATTENTION_CACHED || /* which keeps state: attention_cached.c */
          (kind >= PEN_OP_LINEAR_FUSED && kind <= PEN_OP_LINEAR_FUSED_DW); /* fused.c */
 }
 
-/* A row of ops.def needs a kernel, and a case here. */
+/* A row of ops.def needs a kernel, and a case. */
 static void every_op_has_a_kernel_and_a_case(void **state) {
   (void)state;
   for (int kind = 0; kind < PEN_OP_COUNT; kind++) {
     if (op_rows[kind].name == NULL) continue; /* the runtime fills or runs it */
     if (pen_kernel_of((enum pen_op_kind)kind, PEN_F32) == NULL)
-      fail_msg("%s has no kernel (kernels/cpu/open.c)", op_rows[kind].name);
+      fail_msg("%s has no kernel (kernels/cpu/ops.def)", op_rows[kind].name);
     if (!has_case((enum pen_op_kind)kind)) fail_msg("%s has no case", op_rows[kind].name);
   }
 }
@@ -256,10 +155,9 @@ static int rounds_on_its_way(enum pen_op_kind kind, const char *set) {
 }
 
 static void bf16_is_f32_rounded(void **state) {
-  for (size_t n = SUBJECTS; n < CASES; n++) {
+  FOR_EACH_CASE(n) {
     const struct op_case *subject = subject_of(n);
-    if (pen_kernel_of(subject->kind, PEN_BF16) == NULL || rounds_on_its_way(subject->kind, *state))
-      continue;
+    if (dtype_of(n) != PEN_BF16 || rounds_on_its_way(subject->kind, *state)) continue;
     const struct signature narrow = parse_signature_as(PEN_BF16, subject->kind, subject->dim),
                            wide = parse_signature(subject->kind, subject->dim);
     struct pen_call half = fill_call(subject, &narrow, 0),

@@ -30,11 +30,11 @@ static void the_best_set_is_chosen_unless_another_is_named(void **state) {
 static void every_op_has_a_kernel(void **state) {
   (void)state;
   open_with(NULL);
-#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning) \
-  assert_non_null(pen_kernel_of(PEN_OP_##kind, PEN_F32));               \
+#define PEN_OP(kind, dims, reals, signature, flops, meaning) \
+  assert_non_null(pen_kernel_of(PEN_OP_##kind, PEN_F32));    \
   assert_int_equal(pen_kernel_of(PEN_OP_##kind, PEN_BF16) != NULL, strstr(signature, ":t") != NULL);
-#define PEN_DATA_OP(kind, dims, reals, signature, flops, workspace, meaning) \
-  assert_null(pen_kernel_of(PEN_OP_##kind, PEN_F32));                        \
+#define PEN_DATA_OP(kind, dims, reals, signature, flops, meaning) \
+  assert_null(pen_kernel_of(PEN_OP_##kind, PEN_F32));             \
   assert_null(pen_kernel_of(PEN_OP_##kind, PEN_BF16));
 #define PEN_RUNTIME_OP PEN_DATA_OP
 #include "kernels/ops.def"

@@ -6,43 +6,8 @@
 
 extern pen_multiply pen_wide_multiply, pen_wide_bf16_multiply;
 
-/* More rows than two tiles of products have; more steps than two of their blocks. The rows from 1,
- * 2, ... LAST_FIRST on are compared: their last tiles have each height. */
-enum { ROWS = 53, DEPTH = 2 * PEN_PRODUCT_DEPTH + 11, LAST_FIRST = 25 };
-
-/* The first dim of each counts its rows, or its elements. */
-static const struct op_case subjects[] = {
-    {PEN_OP_LINEAR, {ROWS, 61, 37}, {0}, 0},
-    {PEN_OP_LINEAR, {ROWS, DEPTH, 37}, {0}, 0},
-    {PEN_OP_LINEAR_DX, {ROWS, 37, DEPTH}, {0}, 0},
-    {PEN_OP_AFFINE, {ROWS, DEPTH, 37}, {0}, 0},
-    {PEN_OP_AFFINE_DX, {ROWS, 37, DEPTH}, {0}, 0},
-    {PEN_OP_LINEAR_COLUMNS, {ROWS, DEPTH, 37}, {0}, 0},
-    {PEN_OP_LINEAR_COLUMNS_DX, {ROWS, 37, DEPTH}, {0}, 0},
-    {PEN_OP_LINEAR_ROWS, {ROWS, DEPTH, 37}, {0}, 0},
-    {PEN_OP_AFFINE_COLUMNS, {ROWS, DEPTH, 37}, {0}, 0},
-    {PEN_OP_AFFINE_COLUMNS_DX, {ROWS, 37, DEPTH}, {0}, 0},
-    {PEN_OP_AFFINE_ROWS, {ROWS, DEPTH, 37}, {0}, 0},
-    {PEN_OP_RMSNORM, {ROWS, 61}, {1e-5}, 0},
-    {PEN_OP_LAYERNORM, {ROWS, 61}, {1e-5}, 0},
-    {PEN_OP_RMSNORM_HEADS, {ROWS, 64, 32}, {1e-5}, 0},
-    {PEN_OP_BIAS, {ROWS, 61}, {0}, 0},
-    {PEN_OP_SPLIT, {ROWS, 61}, {0}, 0},
-    {PEN_OP_SWIGLU, {ROWS}, {0}, 0},
-    {PEN_OP_GEGLU, {ROWS}, {0}, 0},
-    {PEN_OP_GELU, {ROWS}, {0}, 0},
-    {PEN_OP_GELU_TANH, {ROWS}, {0}, 0},
-    {PEN_OP_SCALE, {ROWS}, {1.5}, 0},
-    {PEN_OP_ADD, {ROWS}, {0}, 0},
-    {PEN_OP_PARTIAL_ADD, {ROWS}, {0}, 0},
-    {PEN_OP_EMBEDDING, {ROWS, 61, 7}, {0}, 7},
-    {PEN_OP_EMBEDDING_ROWS, {ROWS, 61, 7, 2}, {0}, 11},
-    {PEN_OP_INDEX_SELECT, {ROWS, 61, 7}, {0}, 7},
-    {PEN_OP_LOGITS_MAXIMUM, {ROWS, 111}, {0}, 0},
-    {PEN_OP_LOGITS_SUM, {ROWS, 111}, {0}, 0},
-    {PEN_OP_LOGITS_JOIN, {ROWS, 37, 37, 74}, {0}, 0},
-};
-enum { SUBJECTS = sizeof subjects / sizeof *subjects };
+/* The rows from 1, 2, ... LAST_FIRST on are compared: their last tiles have each height. */
+enum { LAST_FIRST = 25 };
 
 /* The bytes that a row has of each operand; 0: all rows share it. */
 static void bytes_of_rows(const struct op_case *of, enum pen_dtype dtype,
@@ -92,8 +57,9 @@ static void check_op(const struct op_case *of, enum pen_dtype dtype, void **stat
 }
 
 static void check_ops(enum pen_dtype dtype, void **state) {
-  for (size_t n = 0; n < SUBJECTS; n++)
-    if (pen_kernel_of(subjects[n].kind, dtype) != NULL) check_op(&subjects[n], dtype, state);
+  for (size_t n = 0; n < op_case_count; n++)
+    if ((op_cases[n].tests & FOR_ROWS) != 0 && pen_kernel_of(op_cases[n].kind, dtype) != NULL)
+      check_op(&op_cases[n], dtype, state);
 }
 
 static void open_own_products(void) {

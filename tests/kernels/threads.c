@@ -73,63 +73,6 @@ static void run_alone(void *(*run)(void *), void *context) {
   assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
-/* Each is divided, and most do not divide evenly. */
-static const struct op_case subjects[] = {
-    {PEN_OP_LINEAR, {1, 300, 500}, {0}, 0},
-    {PEN_OP_LINEAR, {97, 13, 5}, {0}, 0},
-    {PEN_OP_LINEAR, {403, 1537, 801}, {0}, 0},
-    {PEN_OP_LINEAR_DX, {403, 801, 97}, {0}, 0},
-    {PEN_OP_LINEAR_DW, {803, 200, 300}, {0}, 0},
-    {PEN_OP_AFFINE, {300, 256, 130}, {0}, 0},
-    {PEN_OP_AFFINE_DX, {300, 130, 256}, {0}, 0},
-    {PEN_OP_AFFINE_DW, {300, 130, 256}, {0}, 0},
-    {PEN_OP_RMSNORM, {301, 100}, {1e-5, 1}, 0},
-    {PEN_OP_RMSNORM_DX, {301, 101}, {1e-5}, 0},
-    {PEN_OP_RMSNORM_DX, {301, 101}, {1e-5, 1}, 0},
-    {PEN_OP_LAYERNORM, {301, 37}, {1e-5}, 0},
-    {PEN_OP_LAYERNORM_DX, {301, 101}, {1e-5}, 0},
-    {PEN_OP_ACCUMULATE, {10001}, {0}, 0},
-    {PEN_OP_ROPE, {3, 45, 3, 14, 45}, {0}, 0},
-    {PEN_OP_ROPE_DX, {3, 45, 3, 64, 45}, {0}, 0},
-    {PEN_OP_ATTENTION, {2, 153, 6, 2, 18, 153}, {0}, 0},
-    {PEN_OP_ATTENTION, {1, 300, 2, 1, 32, 70}, {0}, 0},
-    {PEN_OP_ATTENTION_DX, {2, 153, 6, 2, 18, 153}, {0}, 0},
-    {PEN_OP_ATTENTION_DX, {2, 300, 4, 2, 32, 70}, {0}, 0},
-    {PEN_OP_ROPE_QKV, {3, 45, 5, 14, 45, 3, 1}, {0}, 0},
-    {PEN_OP_ATTENTION_QKV, {2, 153, 6, 2, 18, 153, 10}, {0}, 0},
-    {PEN_OP_ATTENTION_QKV_DX, {2, 153, 6, 2, 18, 153, 10}, {0}, 0},
-    {PEN_OP_SWIGLU, {10001}, {0}, 0},
-    {PEN_OP_SWIGLU_DX, {10001}, {0}, 0},
-    {PEN_OP_GEGLU, {10001}, {0}, 0},
-    {PEN_OP_GEGLU_DX, {10001}, {0}, 0},
-    {PEN_OP_GELU, {10001}, {0}, 0},
-    {PEN_OP_GELU_DX, {10001}, {0}, 0},
-    {PEN_OP_GELU_TANH, {10001}, {0}, 0},
-    {PEN_OP_GELU_TANH_DX, {10001}, {0}, 0},
-    {PEN_OP_SCALE, {10001}, {1.5}, 0},
-    {PEN_OP_SCALE_DX, {10001}, {1.5}, 0},
-    {PEN_OP_ADD, {10001}, {0}, 0},
-    {PEN_OP_EMBEDDING, {201, 61, 7}, {0}, 7},
-    {PEN_OP_EMBEDDING_DW, {201, 61, 7}, {0}, 7},
-    {PEN_OP_CROSS_ENTROPY, {1100, 111}, {0}, 111},
-    {PEN_OP_SUM_LOSS, {44, 131}, {0.5}, 0},
-    {PEN_OP_BIAS, {201, 61}, {0}, 0},
-    {PEN_OP_BIAS_DW, {201, 61}, {0}, 0},
-    {PEN_OP_SPLIT, {105, 61}, {0}, 0},
-    {PEN_OP_SPLIT_DX, {105, 61}, {0}, 0},
-    {PEN_OP_POSITION, {120, 61, 40, 40}, {0}, 0},
-    {PEN_OP_POSITION_DW, {120, 61, 40, 40}, {0}, 0},
-    {PEN_OP_HEAD_LOSS, {70, 160, 137, 32}, {0}, 137},
-    {PEN_OP_HEAD_LOSS_DW, {70, 160, 137, 32}, {0}, 137},
-    {PEN_OP_HEAD_LOSS_B, {70, 160, 137, 32}, {0}, 137},
-    {PEN_OP_HEAD_MAXIMUM, {70, 160, 137, 32}, {0}, 0},
-    {PEN_OP_HEAD_SUM, {70, 160, 137, 32}, {0}, 0},
-    {PEN_OP_HEAD_LOSS_COLUMNS, {70, 160, 137, 32, 137, 274}, {0}, 274},
-    {PEN_OP_HEAD_LOSS_COLUMNS_DW, {70, 160, 137, 32, 137, 274}, {0}, 274},
-    {PEN_OP_HEAD_LOSS_COLUMNS_B, {70, 160, 137, 32, 137, 274}, {0}, 274},
-};
-enum { SUBJECTS = sizeof subjects / sizeof *subjects };
-
 struct one_op {
   enum pen_op_kind kind;
   enum pen_dtype dtype;
@@ -152,12 +95,29 @@ static void compare_op(const struct op_case *subject, enum pen_dtype dtype) {
 }
 
 static void ops_have_the_bits_of_one_thread(void **state) {
-  for (size_t n = 0; n < SUBJECTS; n++)
+  for (size_t n = 0; n < op_case_count; n++)
     for (int dtype = PEN_F32; dtype <= PEN_BF16; dtype++)
-      if (pen_kernel_of(subjects[n].kind, (enum pen_dtype)dtype) != NULL) {
-        compare_op(&subjects[n], (enum pen_dtype)dtype);
+      if ((op_cases[n].tests & FOR_THREADS) != 0 &&
+          pen_kernel_of(op_cases[n].kind, (enum pen_dtype)dtype) != NULL) {
+        compare_op(&op_cases[n], (enum pen_dtype)dtype);
         free_tensors(state);
       }
+}
+
+static void every_divided_op_has_a_case(void **state) {
+  (void)state;
+#define PEN_BY_ROWS(letters) true
+#define PEN_BY_KERNEL true
+#define PEN_ONE_THREAD(why) false
+  static const bool divided[PEN_OP_COUNT] = {
+#define PEN_CPU_ROW(kind, threads, workspace) [PEN_OP_##kind] = threads,
+#include "kernels/cpu/ops.def"
+  };
+  for (int kind = 0; kind < PEN_OP_COUNT; kind++)
+    if (divided[kind] && !op_has_case((enum pen_op_kind)kind, FOR_THREADS) &&
+        kind != PEN_OP_ATTENTION_CACHED && /* attention_cached.c, fused.c */
+        (kind < PEN_OP_LINEAR_FUSED || kind > PEN_OP_LINEAR_FUSED_DW))
+      fail_msg("%s has no case", op_rows[kind].name);
 }
 
 /* ---- arrays ---- */
@@ -210,6 +170,7 @@ int main(void) {
       cmocka_unit_test(rows_are_divided_if_there_are_many),
       cmocka_unit_test(a_call_in_each),
       cmocka_unit_test(ops_have_the_bits_of_one_thread),
+      cmocka_unit_test(every_divided_op_has_a_case),
       cmocka_unit_test(arrays_have_the_bits_of_one_thread),
   };
   if (!pen_threads_open(THREADS)) {

@@ -80,6 +80,7 @@ static void check_products(struct fused_check *c, size_t second, size_t third) {
 
 struct unit {
   enum pen_op_kind unit, unit_dx, fused, fused_dx;
+  bool rotates; /* it is attention */
 };
 
 static void check_unit(struct fused_check *c, const struct unit *u, size_t width) {
@@ -166,15 +167,18 @@ static void check_attention(struct fused_check *c, size_t head_dim, int64_t wind
 
 void check_fused_ops(enum pen_dtype dtype, run_in_block *run) {
   static const struct unit units[] = {
-      {PEN_OP_SWIGLU, PEN_OP_SWIGLU_DX, PEN_OP_SWIGLU_FUSED, PEN_OP_SWIGLU_FUSED_DX},
-      {PEN_OP_GEGLU, PEN_OP_GEGLU_DX, PEN_OP_GEGLU_FUSED, PEN_OP_GEGLU_FUSED_DX}};
+#define PEN_FUSED(kind, fused, products, name, rotates) \
+  {PEN_OP_##kind, PEN_OP_##kind##_DX, PEN_OP_##fused, PEN_OP_##fused##_DX, rotates},
+#include "kernels/ops.def"
+  };
   struct fused_check c = {.dtype = dtype,
                           .run = run,
                           .block = bytes_at(BLOCK_BYTES, 0),
                           .element = pen_dtype_bytes((int)dtype)};
   check_products(&c, 16, 16);
   check_products(&c, 48, 0);
-  for (size_t n = 0; n < 2; n++) {
+  for (size_t n = 0; n < sizeof units / sizeof *units; n++) {
+    if (units[n].rotates) continue;
     check_unit(&c, &units[n], 23); /* rows that are no multiple of 16 bytes, and such */
     check_unit(&c, &units[n], 2056);
   }

@@ -8,7 +8,7 @@
 typedef void run_in_block(enum pen_dtype dtype, enum pen_op_kind kind, struct pen_call *call,
                           void *block, size_t bytes);
 
-/* Each has the bits of LINEAR, SWIGLU, GEGLU, ROPE and ATTENTION, and of their gradients, over
+/* Each has the bits of LINEAR, of gated units, ROPE and ATTENTION, and of their gradients, over
  * tensors of their own; a product those of LINEAR over one weight. */
 void check_fused_ops(enum pen_dtype dtype, run_in_block *run);
 

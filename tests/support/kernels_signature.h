@@ -4,6 +4,7 @@
 #define PEN_KERNELS_SIGNATURE_H
 
 #include "tests/support/kernels_support.h"
+#include "tests/support/op_cases.h"
 
 struct operand {
   char name[16], shares[16]; /* shares: the input that this output may replace */
@@ -33,14 +34,6 @@ void fill_starts(int32_t *starts, size_t count, size_t sequence);
 
 /* Real numbers for an operand of any width. */
 void spread_operand(void *to, const struct operand *o, uint64_t seed);
-
-/* A case: an op, dims, reals; integer operands get values below `integers`. */
-struct op_case {
-  enum pen_op_kind kind;
-  int64_t dim[PEN_DIMS_MAX];
-  double real[PEN_REALS_MAX];
-  int integers;
-};
 
 /* Fills all operands of a call at `shift` cache lines after a page; the values do not depend on the
  * shift. */

@@ -1,6 +1,8 @@
 /* kernels_support.c: tensors, comparisons and calls for the tests of the kernels. */
 #include "tests/support/kernels_support.h"
 
+#include "kernels/device.h"
+
 static void *tensor_blocks[TENSORS_MAX];
 static size_t tensor_count;
 
@@ -76,8 +78,8 @@ void differences(double (*f)(const void *), const void *context, double *x, size
 }
 
 const struct op_columns op_rows[PEN_OP_COUNT] = {
-#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning) \
-  [PEN_OP_##kind] = {#kind, dims, signature, workspace},
+#define PEN_OP(kind, dims, reals, signature, flops, meaning) \
+  [PEN_OP_##kind] = {#kind, dims, signature},
 #include "kernels/ops.def"
 };
 
@@ -92,29 +94,6 @@ int64_t dim_value(enum pen_op_kind kind, const int64_t *dim, const char *name, s
   return 0;
 }
 
-/* A factor of a formula: a number, `bf16`, `f32`, `threads`, a dim, or the minimum of a dim and a
- * number. */
-static size_t factor_of(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t *dim,
-                        const char *text) {
-  const size_t length = strcspn(text, "<*+");
-  if (*text >= '0' && *text <= '9') return strtoul(text, NULL, 10);
-  if (length == 4 && !strncmp(text, "bf16", 4)) return dtype == PEN_BF16;
-  if (length == 3 && !strncmp(text, "f32", 3)) return dtype == PEN_F32;
-  if (length == 7 && !strncmp(text, "threads", 7)) return pen_threads_count();
-  const size_t value = (size_t)dim_value(kind, dim, text, length);
-  const size_t most = text[length] == '<' ? strtoul(text + length + 1, NULL, 10) : value;
-  return value < most ? value : most;
-}
-
-size_t formula(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t *dim, const char *text) {
-  size_t sum = 0, product = 1;
-  for (;;) {
-    product *= factor_of(kind, dtype, dim, text);
-    text += strcspn(text, "*+");
-    if (*text != '*') sum += product, product = 1;
-    if (!*text++) return sum;
-  }
-}
 /* What is prepared is kept to the end, as in the runtime. */
 static struct kept {
   struct kept *before;
@@ -130,7 +109,7 @@ static void *keep(void *prepared) {
 }
 
 void run_as(enum pen_dtype dtype, enum pen_op_kind kind, struct pen_call *call) {
-  const size_t bytes = formula(kind, dtype, call->dim, op_rows[kind].workspace);
+  const size_t bytes = pen_cpu.workspace_bytes(kind, dtype, call->dim);
   call->workspace = bytes ? bytes_at(bytes, 0) : NULL;
   call->prepared = keep(pen_kernels_prepare(kind, dtype, call->dim, call->real));
   pen_kernel_of(kind, dtype)(call);

@@ -51,16 +51,13 @@ void differences(double (*f)(const void *), const void *context, double *x, size
 
 /* The columns of ops.def for an op. */
 struct op_columns {
-  const char *name, *dims, *signature, *workspace;
+  const char *name, *dims, *signature;
 };
 
 extern const struct op_columns op_rows[PEN_OP_COUNT];
 
 /* The value of a dim of an op, by name. */
 int64_t dim_value(enum pen_op_kind kind, const int64_t *dim, const char *name, size_t length);
-
-/* Evaluates a formula of ops.def: a sum of products of such factors. */
-size_t formula(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t *dim, const char *text);
 
 /* Runs a call as the runtime does, with exactly the workspace of ops.def. */
 void run_as(enum pen_dtype dtype, enum pen_op_kind kind, struct pen_call *call);

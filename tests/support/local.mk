@@ -17,6 +17,8 @@ libtestsupport_a_SOURCES = \
   %reldir%/kernels_signature.h \
   %reldir%/kernels_support.c \
   %reldir%/kernels_support.h \
+  %reldir%/op_cases.c \
+  %reldir%/op_cases.h \
   %reldir%/op_changes.c \
   %reldir%/op_changes.h \
   %reldir%/plan_fixture.c \

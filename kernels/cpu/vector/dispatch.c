@@ -1,15 +1,19 @@
 /* dispatch.c: lists the functions of one instruction set and dtype. */
 #include "kernels/cpu/vector/isa.h"
 
-#define PEN_ENTRY(kind, name) [PEN_OP_##kind] = PEN_NAME(name),
+#define PEN_CPU_VECTOR(kind, name, threads, workspace) [PEN_OP_##kind] = PEN_NAME(name),
+#ifndef PEN_STORED_BF16
+#define PEN_CPU_VECTOR_F32 PEN_CPU_VECTOR
+#endif
 const struct pen_vector_kernels PEN_NAME(kernels) = {
-#ifdef PEN_STORED_BF16
-    .op = {PEN_VECTOR_OPS(PEN_ENTRY)},
+    .op =
+        {
+#include "kernels/cpu/ops.def"
+        },
 #ifdef PEN_PAIRS
     .multiply = PEN_NAME(multiply),
 #endif
-#else
-    .op = {PEN_VECTOR_OPS(PEN_ENTRY)[PEN_OP_ACCUMULATE] = PEN_NAME(accumulate)},
+#ifndef PEN_STORED_BF16
     .widen_rows = PEN_NAME(widen_rows),
     .narrow_rows = PEN_NAME(narrow_rows),
     .sum_squares = PEN_NAME(sum_squares),

@@ -1,6 +1,6 @@
 /* elementwise.c: SCALE, ADD, SWIGLU, GELU, GELU_TANH, GEGLU and their gradients, element by
- * element. An output may be the input that ops.def names: each step loads all its inputs before it
- * stores. */
+ * element; SWIGLU_FUSED and GEGLU_FUSED a row at a time. An output may be the input that ops.def
+ * names: each step loads all its inputs before it stores. */
 #include "kernels/cpu/vector/functions.h"
 #include "kernels/cpu/vector/isa.h"
 
@@ -119,3 +119,26 @@ void PEN_NAME(geglu_dx)(const struct pen_call *call) {
     store_n(dup + i, d * (g * s), n);
   }
 }
+
+/* Rows of x, and of dx, are gate, then up. */
+static void unit_rows(const struct pen_call *call, pen_kernel *unit) {
+  const size_t width = (size_t)call->dim[1];
+  stored *x = call->operand[0], *y = call->operand[1];
+  for (int64_t r = 0; r < call->dim[0]; r++, x += 2 * width, y += width)
+    unit(&(struct pen_call){.operand = {x, x + width, y}, .dim = {call->dim[1]}});
+}
+
+static void unit_dx_rows(const struct pen_call *call, pen_kernel *unit) {
+  const size_t width = (size_t)call->dim[1];
+  stored *dy = call->operand[0], *x = call->operand[1], *dx = call->operand[2];
+  for (int64_t r = 0; r < call->dim[0]; r++, dy += width, x += 2 * width, dx += 2 * width)
+    unit(&(struct pen_call){.operand = {dy, x, x + width, dx, dx + width}, .dim = {call->dim[1]}});
+}
+
+#define FUSED(unit)                                                                             \
+  void PEN_NAME(unit##_fused)(const struct pen_call *call) { unit_rows(call, PEN_NAME(unit)); } \
+  void PEN_NAME(unit##_fused_dx)(const struct pen_call *call) {                                 \
+    unit_dx_rows(call, PEN_NAME(unit##_dx));                                                    \
+  }
+FUSED(swiglu)
+FUSED(geglu)

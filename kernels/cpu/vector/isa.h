@@ -46,27 +46,11 @@ extern const struct pen_vector_kernels pen_avx512_kernels, pen_avx512_bf16_kerne
 #define PEN_NAME_IN(isa, name) PEN_NAME_OF(isa, name)
 #define PEN_NAME(name) PEN_NAME_IN(PEN_ISA, name)
 
-/* The functions of this instruction set: one for each op listed, and for f32 those that are no ops.
- */
-#define PEN_VECTOR_OPS(row)                                                                       \
-  row(RMSNORM, rmsnorm) row(RMSNORM_DX, rmsnorm_dx) row(LAYERNORM, layernorm)                     \
-      row(LAYERNORM_DX, layernorm_dx) row(BIAS, bias) row(BIAS_DW, bias_dw) row(ROPE, rope)       \
-          row(ROPE_DX, rope_dx) row(ATTENTION, attention) row(ATTENTION_DX, attention_dx) row(    \
-              SWIGLU, swiglu) row(SWIGLU_DX, swiglu_dx) row(GEGLU, geglu) row(GEGLU_DX, geglu_dx) \
-              row(GELU, gelu) row(GELU_DX, gelu_dx) row(GELU_TANH, gelu_tanh)                     \
-                  row(GELU_TANH_DX, gelu_tanh_dx) row(SCALE, scale) row(SCALE_DX, scale)          \
-                      row(ADD, add) row(EMBEDDING_DW, embedding_dw) row(POSITION, position)       \
-                          row(POSITION_DW, position_dw) row(CROSS_ENTROPY, cross_entropy)         \
-                              row(SUM_LOSS, sum_loss) row(ATTENTION_CACHED, attention_cached)     \
-                                  row(LOGITS_MAXIMUM, logits_maximum) row(LOGITS_SUM, logits_sum) \
-                                      row(CROSS_ENTROPY_COLUMNS, cross_entropy_columns)           \
-                                          row(ROPE_QKV, rope_qkv) row(ROPE_QKV_DX, rope_qkv_dx)   \
-                                              row(ATTENTION_QKV, attention_qkv)                   \
-                                                  row(ATTENTION_QKV_DX, attention_qkv_dx)
-#define PEN_DECLARE(kind, name) pen_kernel PEN_NAME(name);
-PEN_VECTOR_OPS(PEN_DECLARE)
-#undef PEN_DECLARE
-pen_kernel PEN_NAME(accumulate);
+/* The functions of this instruction set: one for each such row of ops.def, and for f32 those that
+ * are no ops. */
+#define PEN_CPU_VECTOR(kind, name, threads, workspace) pen_kernel PEN_NAME(name);
+#define PEN_CPU_VECTOR_F32 PEN_CPU_VECTOR
+#include "kernels/cpu/ops.def"
 void PEN_NAME(widen_rows)(float *to, size_t to_row, const uint16_t *from, size_t from_row,
                           size_t rows, size_t width);
 void PEN_NAME(narrow_rows)(uint16_t *to, size_t to_row, const float *from, size_t from_row,
