@@ -270,7 +270,7 @@ static bool ipc_gather(struct pen_transport *transport) {
   return true;
 }
 
-/* ---- collectives between replicas ---- */
+/* ---- collectives ---- */
 
 /* The semaphore of a replica's collective of that number, in the memory of a peer of it. */
 static uint32_t ended_index(const struct pen_transport *transport, uint32_t replica,
@@ -278,7 +278,7 @@ static uint32_t ended_index(const struct pen_transport *transport, uint32_t repl
   return replica * transport->actions.collective_count + number - 1;
 }
 
-static bool ipc_wait_peers(struct pen_transport *transport, uint32_t count) {
+static void take_ended(struct pen_transport *transport, uint32_t count) {
   struct ipc_transport *own = ipc_of(transport);
   for (uint32_t d = 0; d < pen_group_size(transport->plan, PEN_DATA) && count > own->known; d++) {
     if (d != transport->replica) {
@@ -287,10 +287,9 @@ static bool ipc_wait_peers(struct pen_transport *transport, uint32_t count) {
   }
   ipc_take(transport, transport->collective_stream);
   own->known = count > own->known ? count : own->known;
-  return true;
 }
 
-static void ipc_signal_peers(struct pen_transport *transport) {
+static void signal_ended(struct pen_transport *transport) {
   struct ipc_transport *own = ipc_of(transport);
   own->ended++;
   for (uint32_t d = 0; d < pen_group_size(transport->plan, PEN_DATA) && own->awaited[own->ended];
@@ -305,30 +304,13 @@ static void ipc_signal_peers(struct pen_transport *transport) {
   }
 }
 
-static const unsigned char *ipc_peer_arena(struct pen_transport *transport, uint32_t replica) {
-  return replica == transport->replica
-             ? transport->arena
-             : ipc_of(transport)->arenas[pen_transport_process(transport, PEN_DATA, replica)];
-}
-
-/* Each side copies what it receives. */
-static void ipc_sendrecv(struct pen_transport *transport, const struct pen_sendrecv *sendrecv) {
-  if (sendrecv->receive_bytes > 0) {
-    transport->device->copy(sendrecv->to,
-                            ipc_peer_arena(transport, sendrecv->replica) + sendrecv->receive_offset,
-                            sendrecv->receive_bytes, transport->collective_stream);
-  }
-}
-
-/* ---- exchanges between tensor ranks ---- */
-
 /* The semaphore for the signal of exchange `number` of a member. */
 static uint32_t exchanged_index(const struct pen_transport *transport, uint32_t tensor_rank,
                                 uint32_t number) {
   return number % 2 * pen_group_size(transport->plan, PEN_TENSOR) + tensor_rank;
 }
 
-static bool ipc_wait_members(struct pen_transport *transport) {
+static void take_exchanged(struct pen_transport *transport) {
   struct ipc_transport *own = ipc_of(transport);
   pen_assert(own->signalled - own->taken <= 1);
   for (uint32_t m = 0;
@@ -339,10 +321,9 @@ static bool ipc_wait_members(struct pen_transport *transport) {
   }
   ipc_take(transport, transport->stream);
   own->taken = own->signalled;
-  return true;
 }
 
-static void ipc_signal_members(struct pen_transport *transport) {
+static void signal_exchanged(struct pen_transport *transport) {
   struct ipc_transport *own = ipc_of(transport);
   const uint32_t self = transport->endpoint->tensor_rank;
   for (uint32_t m = 0; m < pen_group_size(transport->plan, PEN_TENSOR); m++) {
@@ -356,15 +337,39 @@ static void ipc_signal_members(struct pen_transport *transport) {
   own->signalled++;
 }
 
-static unsigned char *ipc_member_arena(struct pen_transport *transport, uint32_t tensor_rank) {
-  return ipc_of(transport)->arenas[pen_transport_process(transport, PEN_TENSOR, tensor_rank)];
+static bool ipc_wait_group(struct pen_transport *transport, int group, uint32_t count) {
+  if (group == PEN_TENSOR) {
+    take_exchanged(transport);
+  } else {
+    take_ended(transport, count);
+  }
+  return true;
+}
+
+static void ipc_signal_group(struct pen_transport *transport, int group) {
+  (group == PEN_TENSOR ? signal_exchanged : signal_ended)(transport);
+}
+
+static unsigned char *ipc_member_arena(struct pen_transport *transport, int group,
+                                       uint32_t member) {
+  return ipc_of(transport)->arenas[pen_transport_process(transport, group, member)];
+}
+
+/* Each side copies what it receives. */
+static void ipc_sendrecv(struct pen_transport *transport, const struct pen_sendrecv *sendrecv) {
+  if (sendrecv->receive_bytes > 0) {
+    transport->device->copy(
+        sendrecv->to,
+        ipc_member_arena(transport, sendrecv->group, sendrecv->member) + sendrecv->receive_offset,
+        sendrecv->receive_bytes, transport->collective_stream);
+  }
 }
 
 /* Each step begins with the same semaphores. */
 static void end_exchanges(struct pen_transport *transport) {
   struct ipc_transport *own = ipc_of(transport);
   pen_assert(own->signalled % 2 == 0);
-  ipc_wait_members(transport);
+  take_exchanged(transport);
   own->signalled = own->taken = 0;
 }
 
@@ -400,7 +405,7 @@ static void note_awaited(struct pen_transport *transport, uint32_t number, uint3
   }
 }
 
-/* Which collectives' ends a peer waits for, as ipc_wait_peers() does. */
+/* Which collectives' ends a peer waits for, as take_ended() does. */
 static void find_awaited(struct pen_transport *transport) {
   const struct pen_rank_program *tables = &transport->profile->ranks[transport->rank];
   uint32_t awaited = 0;
@@ -425,7 +430,7 @@ static void find_awaited(struct pen_transport *transport) {
 }
 
 static void ipc_end_step(struct pen_transport *transport) {
-  ipc_wait_peers(transport, transport->actions.end_collectives);
+  take_ended(transport, transport->actions.end_collectives);
   ipc_of(transport)->ended = ipc_of(transport)->known = 0;
   end_exchanges(transport);
   transport->device->event_record(ipc_of(transport)->ready, send_stream_of(transport));
@@ -444,15 +449,12 @@ static const struct pen_transport_ops ipc_ops = {
     .publish = ipc_publish,
     .gather = ipc_gather,
     .end_step = ipc_end_step,
-    .wait_peers = ipc_wait_peers,
-    .signal_peers = ipc_signal_peers,
-    .peer_arena = ipc_peer_arena,
+    .wait_group = ipc_wait_group,
+    .signal_group = ipc_signal_group,
+    .member_arena = ipc_member_arena,
     .group_begin = pen_transport_no_call,
     .sendrecv = ipc_sendrecv,
     .group_end = pen_transport_no_call,
-    .wait_members = ipc_wait_members,
-    .signal_members = ipc_signal_members,
-    .member_arena = ipc_member_arena,
     .send_stream = ipc_send_stream,
     .cannot_capture = pen_transport_no_capture_error,
     .clear_error = pen_transport_no_capture_error,

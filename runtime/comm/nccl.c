@@ -170,14 +170,15 @@ static bool nccl_gather(struct pen_transport *transport) {
   return true;
 }
 
-/* ---- collectives between replicas: see the top ---- */
+/* ---- collectives: see the top ---- */
 
-static bool nccl_wait_peers(struct pen_transport *transport, uint32_t count) {
-  return (void)transport, (void)count, true;
+static bool nccl_wait_group(struct pen_transport *transport, int group, uint32_t count) {
+  return (void)transport, (void)group, (void)count, true;
 }
 
-static const unsigned char *nccl_peer_arena(struct pen_transport *transport, uint32_t replica) {
-  return (void)transport, (void)replica, NULL;
+static unsigned char *nccl_member_arena(struct pen_transport *transport, int group,
+                                        uint32_t member) {
+  return (void)transport, (void)group, (void)member, NULL;
 }
 
 static void nccl_group_begin(struct pen_transport *transport) {
@@ -187,31 +188,20 @@ static void nccl_group_end(struct pen_transport *transport) {
   pen_nccl_of(transport)->calls->group_end();
 }
 
+/* Groups of data ranks use the communicator of all. */
 static void nccl_sendrecv(struct pen_transport *transport, const struct pen_sendrecv *sendrecv) {
-  struct pen_nccl_transport *own = pen_nccl_of(transport);
+  const struct pen_nccl_transport *own = pen_nccl_of(transport);
+  const int group = sendrecv->group == PEN_TENSOR ? PEN_TENSOR : PEN_DATA;
+  const int peer = (int)pen_group_member(
+      transport->plan, pen_transport_process(transport, sendrecv->group, sendrecv->member), group);
   if (sendrecv->send_bytes > 0) {
-    own->calls->send(own->group[PEN_DATA], transport->arena + sendrecv->send_offset,
-                     sendrecv->send_bytes, (int)sendrecv->replica, transport->collective_stream);
+    own->calls->send(own->group[group], transport->arena + sendrecv->send_offset,
+                     sendrecv->send_bytes, peer, transport->collective_stream);
   }
   if (sendrecv->receive_bytes > 0) {
-    own->calls->receive(own->group[PEN_DATA], sendrecv->to, sendrecv->receive_bytes,
-                        (int)sendrecv->replica, transport->collective_stream);
+    own->calls->receive(own->group[group], sendrecv->to, sendrecv->receive_bytes, peer,
+                        transport->collective_stream);
   }
-}
-
-/* ---- exchanges between tensor ranks: see the top ---- */
-
-static bool nccl_wait_members(struct pen_transport *transport) { return (void)transport, true; }
-
-static unsigned char *nccl_member_arena(struct pen_transport *transport, uint32_t tensor_rank) {
-  return (void)transport, (void)tensor_rank, NULL;
-}
-
-static void nccl_sendrecv_member(struct pen_transport *transport, uint32_t tensor_rank,
-                                 const unsigned char *from, unsigned char *to, uint64_t bytes) {
-  struct pen_nccl_transport *own = pen_nccl_of(transport);
-  own->calls->send(own->group[PEN_TENSOR], from, bytes, (int)tensor_rank, transport->stream);
-  own->calls->receive(own->group[PEN_TENSOR], to, bytes, (int)tensor_rank, transport->stream);
 }
 
 /* Each pair has its own stream: one counter cannot describe the progress of all. */
@@ -335,16 +325,12 @@ static const struct pen_transport_ops nccl_ops = {
     .publish = nccl_publish,
     .gather = nccl_gather,
     .end_step = nccl_end_step,
-    .wait_peers = nccl_wait_peers,
-    .signal_peers = pen_transport_no_call,
-    .peer_arena = nccl_peer_arena,
+    .wait_group = nccl_wait_group,
+    .signal_group = pen_transport_no_signal,
+    .member_arena = nccl_member_arena,
     .group_begin = nccl_group_begin,
     .sendrecv = nccl_sendrecv,
     .group_end = nccl_group_end,
-    .wait_members = nccl_wait_members,
-    .signal_members = pen_transport_no_call,
-    .member_arena = nccl_member_arena,
-    .sendrecv_member = nccl_sendrecv_member,
     .send_stream = nccl_send_stream,
     .cannot_capture = nccl_cannot_capture,
     .clear_error = nccl_clear_error,

@@ -331,7 +331,7 @@ static bool ofi_gather(struct pen_transport *transport) {
   return shm->ops->gather(shm);
 }
 
-/* ---- collectives between replicas ---- */
+/* ---- collectives ---- */
 
 static bool wait_peer(struct ofi_transport *ofi, uint32_t replica, uint32_t needed) {
   struct pen_transport *transport = &ofi->base;
@@ -342,10 +342,13 @@ static bool wait_peer(struct ofi_transport *ofi, uint32_t replica, uint32_t need
                                  needed, peer);
 }
 
-static bool ofi_wait_peers(struct pen_transport *transport, uint32_t count) {
+static bool ofi_wait_group(struct pen_transport *transport, int group, uint32_t count) {
   struct ofi_transport *ofi = ofi_of(transport);
   bool going = true;
-  for (uint32_t d = 0; d < pen_group_size(transport->plan, PEN_DATA) && going; d++) {
+  if (group == PEN_TENSOR) { /* its members are on one host */
+    return ofi->shm->ops->wait_group(ofi->shm, group, count);
+  }
+  for (uint32_t d = 0; d < pen_group_size(transport->plan, group) && going; d++) {
     going = d == transport->replica || wait_peer(ofi, d, ofi->ended_before + count);
   }
   return going;
@@ -368,15 +371,20 @@ static void raise_counters(struct ofi_transport *ofi, enum peer_counter which) {
   }
 }
 
-static void ofi_signal_peers(struct pen_transport *transport) {
+static void ofi_signal_group(struct pen_transport *transport, int group) {
   struct ofi_transport *ofi = ofi_of(transport);
-  ofi->shm->ops->signal_peers(ofi->shm);
-  raise_counters(ofi, ENDED);
+  ofi->shm->ops->signal_group(ofi->shm, group);
+  if (group == PEN_DATA) {
+    raise_counters(ofi, ENDED);
+  }
 }
 
-static const unsigned char *ofi_peer_arena(struct pen_transport *transport, uint32_t replica) {
-  struct ofi_transport *ofi = ofi_of(transport);
-  return ofi->peers->peer[replica].used ? NULL : ofi->shm->ops->peer_arena(ofi->shm, replica);
+static unsigned char *ofi_member_arena(struct pen_transport *transport, int group,
+                                       uint32_t member) {
+  struct pen_transport *shm = ofi_of(transport)->shm;
+  const bool near =
+      group == PEN_TENSOR || is_near(transport, pen_transport_process(transport, group, member));
+  return near ? shm->ops->member_arena(shm, group, member) : NULL;
 }
 
 static void ofi_group_begin(struct pen_transport *transport) {
@@ -391,15 +399,16 @@ static void ofi_group_begin(struct pen_transport *transport) {
 /* Each side writes what the other receives, once that is ready for it. */
 static void ofi_sendrecv(struct pen_transport *transport, const struct pen_sendrecv *sendrecv) {
   struct ofi_transport *ofi = ofi_of(transport);
-  struct ofi_peer *peer = &ofi->peers->peer[sendrecv->replica];
-  const uint32_t global = peer_rank(transport, sendrecv->replica);
+  const uint32_t global = pen_transport_process(transport, sendrecv->group, sendrecv->member),
+                 data_rank = pen_group_member(transport->plan, global, PEN_DATA);
+  struct ofi_peer *peer = &ofi->peers->peer[data_rank];
   if (!peer->used) {
     ofi->shm->ops->sendrecv(ofi->shm, sendrecv);
     return;
   }
   peer->shards_expected++;
   pen_assert(peer->shards_sent < ofi->peers->shards_max);
-  if (wait_counter(ofi, peer_counter(transport->plan, READY, sendrecv->replica), ofi->peers->groups,
+  if (wait_counter(ofi, peer_counter(transport->plan, READY, data_rank), ofi->peers->groups,
                    global)) {
     pen_fabric_put(ofi->fabric,
                    &(struct pen_fabric_request){
@@ -423,23 +432,6 @@ static void ofi_group_end(struct pen_transport *transport) {
   pen_fabric_wait_all(ofi->fabric);
 }
 
-/* ---- exchanges between tensor ranks, which are on one host ---- */
-
-static bool ofi_wait_members(struct pen_transport *transport) {
-  struct pen_transport *shm = ofi_of(transport)->shm;
-  return shm->ops->wait_members(shm);
-}
-
-static void ofi_signal_members(struct pen_transport *transport) {
-  struct pen_transport *shm = ofi_of(transport)->shm;
-  shm->ops->signal_members(shm);
-}
-
-static unsigned char *ofi_member_arena(struct pen_transport *transport, uint32_t tensor_rank) {
-  struct pen_transport *shm = ofi_of(transport)->shm;
-  return shm->ops->member_arena(shm, tensor_rank);
-}
-
 static const struct pen_transport_ops ofi_ops = {
     .name = "ofi",
     .export_handles = ofi_export,
@@ -452,15 +444,12 @@ static const struct pen_transport_ops ofi_ops = {
     .publish = ofi_publish,
     .gather = ofi_gather,
     .end_step = ofi_end_step,
-    .wait_peers = ofi_wait_peers,
-    .signal_peers = ofi_signal_peers,
-    .peer_arena = ofi_peer_arena,
+    .wait_group = ofi_wait_group,
+    .signal_group = ofi_signal_group,
+    .member_arena = ofi_member_arena,
     .group_begin = ofi_group_begin,
     .sendrecv = ofi_sendrecv,
     .group_end = ofi_group_end,
-    .wait_members = ofi_wait_members,
-    .signal_members = ofi_signal_members,
-    .member_arena = ofi_member_arena,
     .abort = pen_transport_no_call,
 };
 

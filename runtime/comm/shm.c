@@ -196,57 +196,46 @@ static bool shm_gather(struct pen_transport *transport) {
   return pen_endpoint_gather(transport->endpoint, shm_of(transport)->run_step);
 }
 
-/* ---- collectives between replicas ---- */
+/* ---- collectives ---- */
 
-static bool wait_group(const struct pen_transport *transport, int group, size_t counter,
-                       uint32_t needed) {
+/* Counts the collectives of a group that a process has ended, in all steps. */
+static struct pen_futex_counter *ended_of(const struct pen_transport *transport, int group,
+                                          uint32_t process) {
+  struct pen_rank_state *state = &transport->shared->ranks[process];
+  return group == PEN_TENSOR ? &state->parts_put : &state->exchanged;
+}
+
+/* All members run the same actions in each step, so that counts are equal where a step begins. They
+ * wrap around like the counter. */
+static bool shm_wait_group(struct pen_transport *transport, int group, uint32_t count) {
+  const uint32_t self = pen_transport_self(transport),
+                 needed = count == PEN_NONE
+                              ? atomic_load_explicit(&ended_of(transport, group, self)->count,
+                                                     memory_order_relaxed)
+                              : shm_of(transport)->ended_before + count;
   bool going = true;
   for (uint32_t m = 0; m < pen_group_size(transport->plan, group) && going; m++) {
     const uint32_t member = pen_transport_process(transport, group, m);
-    unsigned char *state = (unsigned char *)&transport->shared->ranks[member];
-    going = member == pen_transport_self(transport) ||
-            pen_endpoint_wait(transport->endpoint, (struct pen_futex_counter *)(state + counter),
-                              needed, member);
+    going = member == self || pen_endpoint_wait(transport->endpoint,
+                                                ended_of(transport, group, member), needed, member);
   }
   return going;
 }
 
-/* Every replica runs the same actions in each step, so that counts are equal where a step begins.
- * They wrap around like the counter. */
-static bool shm_wait_peers(struct pen_transport *transport, uint32_t count) {
-  return wait_group(transport, PEN_DATA, offsetof(struct pen_rank_state, exchanged),
-                    shm_of(transport)->ended_before + count);
+static void shm_signal_group(struct pen_transport *transport, int group) {
+  pen_futex_counter_increment(ended_of(transport, group, pen_transport_self(transport)));
 }
 
-static void shm_signal_peers(struct pen_transport *transport) {
-  pen_futex_counter_increment(&transport->endpoint->self->exchanged);
-}
-
-static const unsigned char *shm_peer_arena(struct pen_transport *transport, uint32_t replica) {
-  return region_of(transport, pen_transport_process(transport, PEN_DATA, replica));
+static unsigned char *shm_member_arena(struct pen_transport *transport, int group,
+                                       uint32_t member) {
+  return region_of(transport, pen_transport_process(transport, group, member));
 }
 
 /* Each side copies what it receives. */
 static void shm_sendrecv(struct pen_transport *transport, const struct pen_sendrecv *sendrecv) {
-  memcpy(sendrecv->to, shm_peer_arena(transport, sendrecv->replica) + sendrecv->receive_offset,
+  memcpy(sendrecv->to,
+         shm_member_arena(transport, sendrecv->group, sendrecv->member) + sendrecv->receive_offset,
          sendrecv->receive_bytes);
-}
-
-/* ---- exchanges between tensor ranks ---- */
-
-/* All members run the same actions, so the same exchanges. */
-static bool shm_wait_members(struct pen_transport *transport) {
-  return wait_group(
-      transport, PEN_TENSOR, offsetof(struct pen_rank_state, parts_put),
-      atomic_load_explicit(&transport->endpoint->self->parts_put.count, memory_order_relaxed));
-}
-
-static void shm_signal_members(struct pen_transport *transport) {
-  pen_futex_counter_increment(&transport->endpoint->self->parts_put);
-}
-
-static unsigned char *shm_member_arena(struct pen_transport *transport, uint32_t tensor_rank) {
-  return region_of(transport, pen_transport_process(transport, PEN_TENSOR, tensor_rank));
 }
 
 static const struct pen_transport_ops shm_ops = {
@@ -260,15 +249,12 @@ static const struct pen_transport_ops shm_ops = {
     .publish = shm_publish,
     .gather = shm_gather,
     .end_step = shm_end_step,
-    .wait_peers = shm_wait_peers,
-    .signal_peers = shm_signal_peers,
-    .peer_arena = shm_peer_arena,
+    .wait_group = shm_wait_group,
+    .signal_group = shm_signal_group,
+    .member_arena = shm_member_arena,
     .group_begin = pen_transport_no_call,
     .sendrecv = shm_sendrecv,
     .group_end = pen_transport_no_call,
-    .wait_members = shm_wait_members,
-    .signal_members = shm_signal_members,
-    .member_arena = shm_member_arena,
     .abort = pen_transport_no_call,
 };
 

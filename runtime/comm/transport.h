@@ -23,13 +23,14 @@
 
 struct pen_transport;
 
-/* What a rank exchanges with a peer in another replica; bytes may be 0. */
+/* What a rank exchanges with another member of one of its groups; bytes may be 0. */
 struct pen_sendrecv {
-  uint32_t replica;                       /* the peer's */
-  uint64_t receive_offset, receive_bytes; /* in the peer's arena */
+  int group;
+  uint32_t member;
+  uint64_t receive_offset, receive_bytes; /* in the member's arena */
   unsigned char *to;                      /* where they come */
-  uint64_t send_offset, send_bytes;       /* in the own arena */
-  uint64_t target_offset;                 /* where they go in the peer's arena */
+  uint64_t send_offset, send_bytes;       /* in this rank's arena */
+  uint64_t target_offset;                 /* where they go in the member's arena */
 };
 
 struct pen_transport_ops {
@@ -62,31 +63,19 @@ struct pen_transport_ops {
    * its own. */
   void (*end_step)(struct pen_transport *transport);
 
-  /* ---- collectives between replicas ---- */
-  /* What follows waits until every peer has ended `count` collectives of this step. */
-  bool (*wait_peers)(struct pen_transport *transport, uint32_t count);
-  void (*signal_peers)(struct pen_transport *transport); /* this rank has ended one more */
-  /* The arena of the peer in another replica, of which the first shared_bytes can be read in a
-   * collective; null: only sendrecv() reaches it. */
-  const unsigned char *(*peer_arena)(struct pen_transport *transport, uint32_t replica);
+  /* ---- collectives, on collective_stream; `group`: a coordinate, PEN_DATA or PEN_TENSOR ---- */
+  /* What follows waits until each other member has ended `count` collectives of this step; PEN_NONE
+   * (PEN_TENSOR always): as many as this one. */
+  bool (*wait_group)(struct pen_transport *transport, int group, uint32_t count);
+  void (*signal_group)(struct pen_transport *transport, int group); /* this rank has ended one */
+  /* The arena of another member of any group. What other data ranks read, and the slots that other
+   * tensor ranks write, is in its first shared_bytes. Null: only sendrecv() reaches it. */
+  unsigned char *(*member_arena)(struct pen_transport *transport, int group, uint32_t member);
   /* Between group_begin() and group_end() all are started together; no bytes are received where
-   * others are received or sent. All peers' actions ask for the same, each from its side. */
+   * others are received or sent. All members ask for the same in one order, each from its side. */
   void (*group_begin)(struct pen_transport *transport);
   void (*sendrecv)(struct pen_transport *transport, const struct pen_sendrecv *sendrecv);
   void (*group_end)(struct pen_transport *transport);
-
-  /* ---- exchanges between tensor ranks; null: the transport has none ---- */
-  /* Waits until all others have signalled as many exchanges as this member, and signals one more.
-   */
-  bool (*wait_members)(struct pen_transport *transport);
-  void (*signal_members)(struct pen_transport *transport);
-  /* The arena of a member, in whose slots this one may write; null: only sendrecv_member() reaches
-   * it. */
-  unsigned char *(*member_arena)(struct pen_transport *transport, uint32_t tensor_rank);
-  /* Within a group: sends to a member, which receives, and receives as much from it. Two members
-   * ask each other for the same, in one order. */
-  void (*sendrecv_member)(struct pen_transport *transport, uint32_t tensor_rank,
-                          const unsigned char *from, unsigned char *to, uint64_t bytes);
 
   /* ---- for asynchronous devices ---- */
   /* The one stream on which what an action sends is sent, in the order of actions; null: the action

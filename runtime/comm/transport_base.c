@@ -29,12 +29,16 @@ static void no_sendrecv(struct pen_transport *transport, const struct pen_sendre
   (void)transport, (void)sendrecv;
 }
 
-static const unsigned char *own_arena(struct pen_transport *transport, uint32_t replica) {
-  return (void)replica, transport->arena;
+static bool no_wait_group(struct pen_transport *transport, int group, uint32_t count) {
+  return (void)transport, (void)group, (void)count, true;
 }
 
-static unsigned char *own_slots(struct pen_transport *transport, uint32_t tensor_rank) {
-  return (void)tensor_rank, transport->arena;
+void pen_transport_no_signal(struct pen_transport *transport, int group) {
+  (void)transport, (void)group;
+}
+
+static unsigned char *own_arena(struct pen_transport *transport, int group, uint32_t member) {
+  return (void)group, (void)member, transport->arena;
 }
 
 const char *pen_transport_no_capture_error(struct pen_transport *transport) {
@@ -66,15 +70,12 @@ const struct pen_transport_ops pen_transport_alone = {
     .publish = no_others,
     .gather = no_others,
     .end_step = pen_transport_no_call,
-    .wait_peers = no_wait,
-    .signal_peers = pen_transport_no_call,
-    .peer_arena = own_arena,
+    .wait_group = no_wait_group,
+    .signal_group = pen_transport_no_signal,
+    .member_arena = own_arena,
     .group_begin = pen_transport_no_call,
     .sendrecv = no_sendrecv,
     .group_end = pen_transport_no_call,
-    .wait_members = no_others,
-    .signal_members = pen_transport_no_call,
-    .member_arena = own_slots,
     .send_stream = no_send_stream,
     .cannot_capture = pen_transport_no_capture_error,
     .clear_error = pen_transport_no_capture_error,

@@ -11,6 +11,7 @@ extern const struct pen_transport_ops pen_transport_alone;
 
 /* Calls with nothing to do: the transport has no errors of its own, and each rank may capture. */
 void pen_transport_no_call(struct pen_transport *transport);
+void pen_transport_no_signal(struct pen_transport *transport, int group);
 const char *pen_transport_no_capture_error(struct pen_transport *transport);
 bool pen_transport_own_captured(struct pen_transport *transport, bool captured);
 const char *pen_transport_no_error(struct pen_transport *transport, uint32_t *peer);

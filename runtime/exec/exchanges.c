@@ -38,7 +38,7 @@ bool pen_is_exchange(uint16_t kind) {
 
 static void wait_for_all(const struct exchange_op *op) {
   struct pen_vm *vm = op->vm;
-  vm->aborted = !vm->transport->ops->wait_members(vm->transport) || vm->aborted;
+  vm->aborted = !vm->transport->ops->wait_group(vm->transport, PEN_TENSOR, PEN_NONE) || vm->aborted;
 }
 
 /* Puts the own blocks for a member into the slot that this one has in that arena. */
@@ -59,22 +59,31 @@ static void put_at_all(const struct exchange_op *op, const unsigned char *x, voi
   wait_for_all(op);
   for (uint32_t m = 0; m < pen_group_size(vm->plan, PEN_TENSOR); m++) {
     if (m != op->own_member) {
-      put_blocks(op, vm->transport->ops->member_arena(vm->transport, m), m, x, stream);
+      put_blocks(op, vm->transport->ops->member_arena(vm->transport, PEN_TENSOR, m), m, x, stream);
     }
   }
 }
 
-/* To the others, and from them into the slots that they have here, all together. */
+/* To the others, and from them into the slots that they have here, all together. All have x at the
+ * same offset. */
 static void send_to_all(const struct exchange_op *op, const unsigned char *x) {
   struct pen_transport *transport = op->vm->transport;
   const struct put *put = &op->put;
+  const uint64_t from = (uint64_t)(x - op->vm->arena);
   transport->ops->group_begin(transport);
   for (uint32_t m = 0; m < pen_group_size(op->vm->plan, PEN_TENSOR); m++) {
-    unsigned char *to = op->vm->arena + put->to + m * put->to_member;
-    const unsigned char *from = x + m * put->from_member;
     for (size_t b = 0; b < put->count && m != op->own_member; b++) {
-      transport->ops->sendrecv_member(transport, m, from + b * put->from_stride,
-                                      to + b * put->to_stride, put->bytes);
+      const uint64_t block = from + b * put->from_stride, slot = put->to + b * put->to_stride;
+      transport->ops->sendrecv(
+          transport,
+          &(struct pen_sendrecv){.group = PEN_TENSOR,
+                                 .member = m,
+                                 .receive_offset = block + op->own_member * put->from_member,
+                                 .receive_bytes = put->bytes,
+                                 .to = op->vm->arena + slot + m * put->to_member,
+                                 .send_offset = block + m * put->from_member,
+                                 .send_bytes = put->bytes,
+                                 .target_offset = slot + op->own_member * put->to_member});
     }
   }
   transport->ops->group_end(transport);
@@ -84,12 +93,12 @@ static void begin(const struct exchange_op *op, const unsigned char *x, void *st
   struct pen_transport *transport = op->vm->transport;
   const uint32_t other = op->own_member == 0 ? 1 : 0;
   put_blocks(op, op->vm->arena, op->own_member, x, stream);
-  if (transport->ops->member_arena(transport, other) != NULL) {
+  if (transport->ops->member_arena(transport, PEN_TENSOR, other) != NULL) {
     put_at_all(op, x, stream);
   } else {
     send_to_all(op, x);
   }
-  transport->ops->signal_members(transport);
+  transport->ops->signal_group(transport, PEN_TENSOR);
 }
 
 static void exchange(const struct pen_call *call) {
@@ -109,7 +118,7 @@ static void signal_members(const struct pen_call *call) {
     return;
   }
   wait_for_all(op);
-  op->vm->transport->ops->signal_members(op->vm->transport);
+  op->vm->transport->ops->signal_group(op->vm->transport, PEN_TENSOR);
 }
 
 /* ---- binding ---- */
@@ -167,8 +176,6 @@ void pen_bind_exchange(struct pen_vm *vm, uint32_t index, struct pen_bound_op *b
   const struct pen_op *op = &vm->program->ops[index];
   struct exchange_op *made = calloc(1, sizeof *made);
   pen_check(made != NULL, "no memory for an operation");
-  pen_check(vm->transport->ops->wait_members != NULL,
-            "transport %s cannot exchange values between tensor ranks", vm->transport->ops->name);
   *made = (struct exchange_op){.vm = vm, .own_member = vm->endpoint->tensor_rank};
   if (op->kind == PEN_OP_ALL_GATHER_PART) {
     bind_part(vm, op, bound->call.dim, made);

@@ -84,7 +84,7 @@ static void signal_peers(const struct pen_call *call) {
   if (!enter(op, call)) {
     return;
   }
-  op->vm->transport->ops->signal_peers(op->vm->transport);
+  op->vm->transport->ops->signal_group(op->vm->transport, PEN_DATA);
   leave(op);
 }
 
@@ -95,7 +95,7 @@ static void wait_peers(const struct pen_call *call) {
   if (!enter(op, call)) {
     return;
   }
-  vm->aborted = !vm->transport->ops->wait_peers(vm->transport, count) || vm->aborted;
+  vm->aborted = !vm->transport->ops->wait_group(vm->transport, PEN_DATA, count) || vm->aborted;
   leave(op);
 }
 
@@ -107,7 +107,8 @@ static void all_gather(const struct pen_call *call) {
     return;
   }
   if (op->first) {
-    vm->aborted = !ops->wait_peers(vm->transport, 0) || vm->aborted; /* their last UPDATE */
+    vm->aborted =
+        !ops->wait_group(vm->transport, PEN_DATA, 0) || vm->aborted; /* their last UPDATE */
     ops->group_begin(vm->transport);
   }
   pen_gather_shards_to(vm,
@@ -134,7 +135,8 @@ static void receive_shard(struct pen_vm *vm, const struct runtime_op *op, uint64
   const struct pen_shard own = pen_shard_of(vm->plan, op->weight, self),
                          other = pen_shard_of(vm->plan, op->weight, from);
   const struct pen_sendrecv sendrecv = {
-      .replica = pen_member_data_rank(vm, PEN_SHARD, from),
+      .group = PEN_SHARD,
+      .member = from,
       .receive_offset = partial + own.first * sizeof(float),
       .receive_bytes = own.count * sizeof(float),
       .to = staging_of(vm, op, self, from),

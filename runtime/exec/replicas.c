@@ -7,12 +7,12 @@
 
 bool pen_collective_begin(struct pen_vm *vm, const struct pen_action *action) {
   return pen_group_size(vm->plan, PEN_DATA) == 1 ||
-         vm->transport->ops->wait_peers(vm->transport, action->awaited_collective);
+         vm->transport->ops->wait_group(vm->transport, PEN_DATA, action->awaited_collective);
 }
 
 void pen_collective_end(struct pen_vm *vm) {
   if (pen_group_size(vm->plan, PEN_DATA) > 1) {
-    vm->transport->ops->signal_peers(vm->transport);
+    vm->transport->ops->signal_group(vm->transport, PEN_DATA);
   }
 }
 
@@ -38,14 +38,10 @@ static void sendrecv(struct pen_vm *vm, const struct pen_sendrecv *sendrecv) {
 
 /* A group is that of the data ranks which have all shards, each its own, or of those which have the
  * same shards, each a piece of them. */
-uint32_t pen_member_data_rank(const struct pen_vm *vm, int group, uint32_t member) {
-  return pen_group_member(vm->plan, pen_endpoint_process(vm->endpoint, group, member), PEN_DATA);
-}
-
 const unsigned char *pen_member_arena(const struct pen_vm *vm, int group, uint32_t member) {
-  const uint32_t data_rank = pen_member_data_rank(vm, group, member);
-  return data_rank == vm->replica ? vm->arena
-                                  : vm->transport->ops->peer_arena(vm->transport, data_rank);
+  return member == pen_vm_member(vm, group)
+             ? vm->arena
+             : vm->transport->ops->member_arena(vm->transport, group, member);
 }
 
 /* The elements of the stored gradient that a member sums. */
@@ -73,7 +69,8 @@ static const float *receive_summand(struct pen_vm *vm, int group, uint32_t index
                  stride = pen_shard_bytes(pen_shard_most_of(vm->plan, index),
                                           group == PEN_SHARD ? 1 : pen_group_size(vm->plan, group));
   unsigned char *at = vm->arena + staging + (from - (from > to)) * stride;
-  sendrecv(vm, &(struct pen_sendrecv){.replica = pen_member_data_rank(vm, group, from),
+  sendrecv(vm, &(struct pen_sendrecv){.group = group,
+                                      .member = from,
                                       .receive_offset = gradient + own.first * sizeof(float),
                                       .receive_bytes = own.count * sizeof(float),
                                       .to = at,
@@ -151,7 +148,8 @@ static void gather(struct pen_vm *vm, int group, uint32_t index, uint64_t offset
     const struct pen_shard other = summed_by(vm, group, index, member);
     const uint64_t at = offset + other.first * element_bytes;
     if (member != pen_vm_member(vm, group)) {
-      sendrecv(vm, &(struct pen_sendrecv){.replica = pen_member_data_rank(vm, group, member),
+      sendrecv(vm, &(struct pen_sendrecv){.group = group,
+                                          .member = member,
                                           .receive_offset = at,
                                           .receive_bytes = other.count * element_bytes,
                                           .to = vm->arena + at,
@@ -218,9 +216,9 @@ void pen_gather_shards_to(struct pen_vm *vm, const struct pen_unsharded *tensor,
   }
   for (uint32_t member = 0; member < pen_group_size(vm->plan, PEN_SHARD); member++) {
     const struct pen_shard shard = pen_shard_of(vm->plan, tensor->weight, member);
-    const uint32_t data_rank = pen_member_data_rank(vm, PEN_SHARD, member);
-    if (data_rank != vm->replica) {
-      sendrecv(vm, &(struct pen_sendrecv){.replica = data_rank,
+    if (member != pen_vm_member(vm, PEN_SHARD)) {
+      sendrecv(vm, &(struct pen_sendrecv){.group = PEN_SHARD,
+                                          .member = member,
                                           .receive_offset = tensor->shard_offset,
                                           .receive_bytes = shard.count * tensor->element_bytes,
                                           .to = to + shard.first * tensor->element_bytes,

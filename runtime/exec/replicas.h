@@ -14,8 +14,7 @@
 pen_handler pen_grad_ready, pen_reduce_scatter, pen_reduce_groups, pen_gather_groups,
     pen_all_gather_gradients, pen_all_gather_weights, pen_unshard, pen_reshard;
 
-/* Of a member of a group of the process: its data rank; its arena, null where it is not reached. */
-uint32_t pen_member_data_rank(const struct pen_vm *vm, int group, uint32_t member);
+/* The arena of a member of a group of the process; null where it is not reached. */
 const unsigned char *pen_member_arena(const struct pen_vm *vm, int group, uint32_t member);
 
 /* Gathers a tensor from the shard that each replica keeps; within a group of the transport. */

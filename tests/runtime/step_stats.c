@@ -203,12 +203,13 @@ static void test_board_sums_in_rising_order(void **state) {
 enum { REPLICAS = 3 };
 static float gradients[REPLICAS][REPLICAS * PEN_NORM_BLOCK];
 
-static const unsigned char *arena_of(struct pen_transport *transport, uint32_t replica) {
-  return (void)transport, (unsigned char *)gradients[replica];
+static unsigned char *arena_of(struct pen_transport *transport, int group, uint32_t member) {
+  return (void)transport, (void)group, (unsigned char *)gradients[member];
 }
-static bool peers_ended(struct pen_transport *transport, uint32_t count) {
-  return (void)transport, (void)count, true;
+static bool all_ended(struct pen_transport *transport, int group, uint32_t count) {
+  return (void)transport, (void)group, (void)count, true;
 }
+static void no_signal(struct pen_transport *transport, int group) { (void)transport, (void)group; }
 static void no_call(struct pen_transport *transport) { (void)transport; }
 
 /* Whatever its own place among them, a replica adds the first to the second, then the third: the
@@ -216,9 +217,9 @@ static void no_call(struct pen_transport *transport) { (void)transport; }
 static void test_replicas_add_gradients_in_their_order(void **state) {
   (void)state;
   const float addend[REPLICAS] = {1, 1 << 24, -(1 << 24)};
-  const struct pen_transport_ops ops = {.peer_arena = arena_of,
-                                        .wait_peers = peers_ended,
-                                        .signal_peers = no_call,
+  const struct pen_transport_ops ops = {.member_arena = arena_of,
+                                        .wait_group = all_ended,
+                                        .signal_group = no_signal,
                                         .group_begin = no_call,
                                         .group_end = no_call};
   const struct pen_weight weight = {.count = REPLICAS * PEN_NORM_BLOCK};
