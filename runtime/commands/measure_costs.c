@@ -1,8 +1,8 @@
 /* measure_costs.c: the command measure (see measure_costs.h).
  *
- * Each plan of the binary that has every block as a stage is run several times, by turns with the
- * others, so that a clock that changes is shared by all of them. A block costs what the actions of
- * its stage take, as medians; recomputation what I and B take longer than without it. */
+ * Each plan of the binary that has every block as a stage is run several times, alternately with
+ * the others, so that a clock that changes is shared by all of them. A block costs what the actions
+ * of its stage take, as medians; recomputation what I and B take longer than without it. */
 #include "runtime/commands/measure_costs.h"
 
 #include <errno.h>

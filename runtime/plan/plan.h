@@ -196,7 +196,7 @@ enum pen_norm_kind {
  *
  * The flags are those of the profile that runs: arrivals [messages], credits [messages], published
  * [processes], with replicas, collectives completed [replica][collectives of the rank's list], and,
- * with several tensor ranks, exchanges signalled [2][tensor rank], by turns.
+ * with several tensor ranks, exchanges signalled [2][tensor rank], alternately.
  *
  * On the CPU the block has the shard staging alone.
  *
