@@ -49,7 +49,7 @@ struct pen_config_setting *pen_model_config_find(struct pen_model_config *config
   return NULL;
 }
 
-/* A key ends, or goes on with a part of it. */
+/* A key ends, or continues with a part of it. */
 bool pen_config_ignores(const struct pen_config_rules *rules, const char *key) {
   for (size_t i = 0; i < rules->ignored_count; i++) {
     const size_t length = strlen(rules->ignored[i]);

@@ -114,13 +114,13 @@ struct pen_device {
       void *event); /* 1: complete, or the device has failed (see error()); no wait */
   /* A semaphore is a u32 in the device's memory or in pinned memory. */
   void (*signal)(uint32_t *semaphore, uint32_t value,
-                 void *stream); /* sets an own one after all that precedes on the stream */
+                 void *stream); /* sets a local one after all that precedes on the stream */
   void (*signal_remote)(uint32_t *semaphore,
                         void *stream); /* sets one in imported memory to 1, likewise */
   void (*wait_value)(uint32_t *semaphore, uint32_t value,
                      void *stream); /* the stream waits for equality; no kernel spins */
-  /* The stream waits for each of own semaphores, in that order, to be 1, and sets it to 0. The list
-   * is in host memory. */
+  /* The stream waits for each of these local semaphores, in that order, to be 1, and sets it to 0.
+   * The list is in host memory. */
   void (*take)(uint32_t *const *semaphores, size_t count, void *stream);
   /* From capture_begin() to capture_end() the calls on the stream, and on streams that wait for its
    * events, are recorded and not run. capture_end() returns the graph; null when the calls cannot

@@ -22,7 +22,7 @@ enum {
   "model.sequence, batch.microbatch"
 #define PEN_PLAN_SETTINGS                                                           \
   "pipeline.ranks, pipeline.stages_per_rank, pipeline.microbatches, model.layers, " \
-  "tensor_parallel.partials, data_parallel.replicas"
+  "tensor_parallel.splits, data_parallel.replicas"
 
 /* Prints a message as a line to standard error. */
 void pen_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));

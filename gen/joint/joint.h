@@ -28,7 +28,7 @@ struct pen_joint_choice {
   const uint8_t *recompute;    /* [stage] enum pen_recompute_kind */
   enum pen_placement placement;
   const struct pen_search *search; /* with the schedule "search": the order; else NULL */
-  bool goes_on; /* pipeline.objective is "p99": the search (gen/search/) goes on from that order */
+  bool goes_on; /* pipeline.objective is "p99": the search (gen/search/) continues from it */
 };
 
 struct pen_joint_input {

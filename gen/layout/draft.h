@@ -15,10 +15,11 @@ struct pen_draft {
   struct pen_bucket *bucket; /* [bucket_count] the first is the topology's own, not yet lowered */
   size_t bucket_count;
   struct pen_stage_io shapes;
-  struct pen_cost_model cost; /* of the own bucket */
+  struct pen_cost_model cost; /* of the topology's bucket */
 };
 
-/* An order of the own bucket, and its topology and partition with the placement of the order. */
+/* An order of the topology's bucket, and its topology and partition with the placement of the
+ * order. */
 struct pen_placed_order {
   const struct pen_order *order;
   const struct pen_topology *topology;

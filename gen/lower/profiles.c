@@ -55,8 +55,8 @@ static struct pen_profile_input generation_profile(const struct pen_bucket *buck
                                                    struct pen_topology *window, int kind,
                                                    const char *name) {
   window->generates = true;
-  window->model_loss_rows = 0;                             /* the head has a row of each sequence */
-  if (window->sequence % window->tensor_parallel_partials) /* or fewer tokens than tensor ranks */
+  window->model_loss_rows = 0;                           /* the head has a row of each sequence */
+  if (window->sequence % window->tensor_parallel_splits) /* or fewer tokens than tensor ranks */
     window->tensor_parallel_sequence = false;
   struct pen_partition *partition = pen_new(1, sizeof *partition);
   *partition = *bucket->partition;

@@ -83,7 +83,7 @@ struct pen_graph {
   uint8_t dtype; /* enum pen_dtype: model.dtype */
   int64_t rows;  /* tokens in a microbatch */
   const struct pen_stages *stages;
-  uint32_t pieces;         /* tensor_parallel.partials */
+  uint32_t pieces;         /* tensor_parallel.splits */
   uint32_t own_pieces;     /* of these, those of a tensor rank: whose ops the programs have */
   uint32_t tensor_rank;    /* which one the programs are of */
   uint32_t token_ranks;    /* tensor ranks that share the tokens of values between the matrices

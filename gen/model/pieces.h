@@ -1,4 +1,4 @@
-/* pieces.h: weights that are split into pieces (tensor_parallel.partials), and their ops.
+/* pieces.h: weights that are split into pieces (tensor_parallel.splits), and their ops.
  *
  * With one piece each function makes the ops of builder.h, on whole weights. With several, families
  * emit the ops between two split weights once for each piece:

@@ -43,26 +43,26 @@ static struct pen_graph *stage_graph(const struct pen_topology *topology,
                                      uint32_t tensor_rank, bool training) {
   struct pen_graph *graph = pen_new(1, sizeof *graph);
   const struct pen_span *span = &stages->span[stage];
-  *graph = (struct pen_graph){.topology = topology,
-                              .stages = stages,
-                              .stage = stage,
-                              .stage_count = stages->stage_count,
-                              .training = training,
-                              .dtype = (uint8_t)topology->model_dtype,
-                              .rows = topology->batch_microbatch * topology->sequence,
-                              .prefix = "",
-                              .pieces = (uint32_t)topology->tensor_parallel_partials,
-                              .own_pieces = (uint32_t)(topology->tensor_parallel_partials /
-                                                       topology->tensor_parallel_ranks),
-                              .tensor_rank = tensor_rank,
-                              .token_ranks = pen_topology_token_ranks(topology),
-                              .piece = PEN_NONE,
-                              .block = span->first_block,
-                              .tied = PEN_NONE,
-                              .input = PEN_NONE,
-                              .output = PEN_NONE,
-                              .output_gradient = PEN_NONE,
-                              .input_gradient = PEN_NONE};
+  *graph = (struct pen_graph){
+      .topology = topology,
+      .stages = stages,
+      .stage = stage,
+      .stage_count = stages->stage_count,
+      .training = training,
+      .dtype = (uint8_t)topology->model_dtype,
+      .rows = topology->batch_microbatch * topology->sequence,
+      .prefix = "",
+      .pieces = (uint32_t)topology->tensor_parallel_splits,
+      .own_pieces = (uint32_t)(topology->tensor_parallel_splits / topology->tensor_parallel_ranks),
+      .tensor_rank = tensor_rank,
+      .token_ranks = pen_topology_token_ranks(topology),
+      .piece = PEN_NONE,
+      .block = span->first_block,
+      .tied = PEN_NONE,
+      .input = PEN_NONE,
+      .output = PEN_NONE,
+      .output_gradient = PEN_NONE,
+      .input_gradient = PEN_NONE};
   if (training) graph->recompute = (uint8_t)pen_recompute_of(topology, stage);
   const struct pen_declared *takes = stages->block[span->first_block].kind->takes;
   if (takes) {

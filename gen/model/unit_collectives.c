@@ -12,7 +12,8 @@
  *     ZERO ...             before the unit's first gradient
  *     SIGNAL_PEERS         own gradients are complete
  *     WAIT_PEERS           those of the peers are
- *     REDUCE_SCATTER ...   the own shard of all replicas' gradients is added to the accumulator
+ *     REDUCE_SCATTER ...   this replica's shard of all replicas' gradients is added to the
+ *                          accumulator
  *     SIGNAL_PEERS         own reads are complete
  *     WAIT_PEERS           those of the peers are: the memory is free
  *

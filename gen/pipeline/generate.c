@@ -90,7 +90,7 @@ static struct pen_stage_order stage_order(const struct pen_result *result) {
                                   .microbatch_count = partition->microbatch_count};
 }
 
-/* A run that goes on with a fallback must give the bits of one that does not. */
+/* A run that continues with a fallback must give the bits of one that does not. */
 static void check_fallback(const struct pen_result *main, const struct pen_result *fallback) {
   const struct pen_stage_order one = stage_order(main), other = stage_order(fallback);
   if (!pen_backwards_agree(&one, &other))

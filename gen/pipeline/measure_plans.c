@@ -68,9 +68,9 @@ static void divide(struct pen_topology *t) {
   t->schedule_bytes = strlen(t->schedule_text);
 }
 
-/* Without tensor_parallel.partials a candidate has as many pieces as tensor ranks. */
+/* Without tensor_parallel.splits a candidate has as many pieces as tensor ranks. */
 static void take_tensor_ranks(struct pen_topology *t, int64_t ranks) {
-  if (t->plan_tensor.count && !t->has_tensor_parallel_partials) t->tensor_parallel_partials = ranks;
+  if (t->plan_tensor.count && !t->has_tensor_parallel_splits) t->tensor_parallel_splits = ranks;
   t->tensor_parallel_ranks = ranks;
 }
 

@@ -52,8 +52,8 @@ static struct pen_search_effort effort_of(const struct chooser *c) {
       seed ? (uint64_t)t->pipeline_search_seed : options->search_seed};
 }
 
-/* The order of --actions, of the choice, of the search, which may go on from that of the choice, or
- * of the topology's schedule. */
+/* The order of --actions, of the choice, of the search, which may continue from that of the choice,
+ * or of the topology's schedule. */
 static struct pen_search_result choose_order(const struct chooser *c, const struct pen_draft *draft,
                                              const struct pen_joint_choice *choice) {
   const struct pen_topology *t = draft->bucket->topology;

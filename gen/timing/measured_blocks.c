@@ -64,7 +64,7 @@ static struct measured_block read_block(const struct pen_measured_blocks *file,
                        : 1,
       .partials = partials
                       ? pen_costs_json_setting(file->path, pen_text("blocks[%zu].partials", index),
-                                               partials, "tensor_parallel.partials")
+                                               partials, "tensor_parallel.splits")
                       : 0,
       .parameters =
           parameters ? pen_costs_json_count(file->path, pen_text("blocks[%zu].parameters", index),
@@ -122,7 +122,7 @@ static bool is_with(const struct measured_block *block, int64_t tensor_ranks, in
 static bool is_of(const struct measured_block *block, const struct pen_topology *t,
                   const char *name) {
   return strcmp(block->name, name) == 0 &&
-         is_with(block, t->tensor_parallel_ranks, t->tensor_parallel_partials);
+         is_with(block, t->tensor_parallel_ranks, t->tensor_parallel_splits);
 }
 
 bool pen_measured_blocks_have(const struct pen_measured_blocks *file, int64_t tensor_ranks,
@@ -132,13 +132,13 @@ bool pen_measured_blocks_have(const struct pen_measured_blocks *file, int64_t te
   return false;
 }
 
-/* ", but with tensor_parallel.ranks = 1 and partials = 2": the first row of that block; or "". */
+/* ", but with tensor_parallel.ranks = 1 and splits = 2": the first row of that block; or "". */
 static const char *measured_with(const struct pen_measured_blocks *file, const char *name) {
   for (size_t i = 0; i < file->count; i++) {
     const struct measured_block *block = &file->block[i];
     if (!strcmp(block->name, name))
       return pen_text(", but with tensor_parallel.ranks = %u%s", block->tensor,
-                      block->partials ? pen_text(" and partials = %u", block->partials) : "");
+                      block->partials ? pen_text(" and splits = %u", block->partials) : "");
   }
   return "";
 }
@@ -150,9 +150,9 @@ static _Noreturn void fail_microbatch(const struct pen_measured_blocks *file,
     if (is_of(&file->block[i], t, name))
       sizes = pen_text("%s%s%u", sizes, *sizes ? ", " : "", file->block[i].microbatch);
   const char *other =
-      t->tensor_parallel_partials > 1
-          ? pen_text(" with tensor_parallel.ranks = %lld and partials = %lld",
-                     (long long)t->tensor_parallel_ranks, (long long)t->tensor_parallel_partials)
+      t->tensor_parallel_splits > 1
+          ? pen_text(" with tensor_parallel.ranks = %lld and splits = %lld",
+                     (long long)t->tensor_parallel_ranks, (long long)t->tensor_parallel_splits)
           : "";
   pen_costs_json_fail(
       file->path, "blocks",

@@ -31,12 +31,22 @@ void pen_fallback_add(struct pen_fallback *fallback, const struct pen_fallback_c
   fallback->change[fallback->count++] = *change;
 }
 
+const struct pen_origin *pen_fallback_origin(const struct pen_fallback *fallback,
+                                             const struct pen_setting *setting) {
+  for (size_t i = 0; i < fallback->count; i++)
+    if (fallback->change[i].setting == setting) return &fallback->change[i].origin;
+  return NULL;
+}
+
 size_t pen_fallback_count_changes(const struct pen_topology *topology,
-                                  const struct pen_setting *setting) {
+                                  const struct pen_fallback_change *change) {
   size_t count = 0;
-  for (uint32_t f = 0; setting && f < topology->fallback_count; f++)
-    for (size_t i = 0; i < topology->fallback_changes[f].count; i++)
-      count += topology->fallback_changes[f].change[i].setting == setting;
+  for (uint32_t f = 0; change->setting && f < topology->fallback_count; f++)
+    for (size_t i = 0; i < topology->fallback_changes[f].count; i++) {
+      const struct pen_fallback_change *other = &topology->fallback_changes[f].change[i];
+      count += other->setting == change->setting &&
+               !other->origin.former_name == !change->origin.former_name;
+    }
   return count;
 }
 
@@ -125,8 +135,8 @@ void pen_fallback_resolve(struct pen_topology *t, const struct pen_topology *mai
   const struct pen_fallback *fallback = &main->fallback_changes[t->fallback - 1];
   bool sets_hosts = false, sets_per_host = false;
   check_fixed(t, main);
-  t->tensor_parallel_partials = main->tensor_parallel_partials;
-  t->has_tensor_parallel_partials = true;
+  t->tensor_parallel_splits = main->tensor_parallel_splits;
+  t->has_tensor_parallel_splits = true;
   for (size_t i = 0; i < fallback->count; i++) {
     sets_hosts |= fallback->change[i].setting == hosts;
     sets_per_host |= fallback->change[i].setting == per_host;

@@ -32,9 +32,13 @@ extern const char pen_fallback_allowed[];
 
 void pen_fallback_add(struct pen_fallback *fallback, const struct pen_fallback_change *change);
 
-/* How many fallbacks of the file change the setting so far. Null: 0. */
+/* The origin of the fallback's change of the setting; null: it does not change it. */
+const struct pen_origin *pen_fallback_origin(const struct pen_fallback *fallback,
+                                             const struct pen_setting *setting);
+
+/* How many fallbacks of the file change the setting so far, by the same name. Null: 0. */
 size_t pen_fallback_count_changes(const struct pen_topology *topology,
-                                  const struct pen_setting *setting);
+                                  const struct pen_fallback_change *change);
 
 /* Before a fallback changes the setting: removes what other settings say for its old value alone:
  * with another schedule, placement, warm-up, zero_bubble and file are the schedule's defaults. */

@@ -38,22 +38,16 @@
 /* Static: reachable, so no leak, when a message ends the generator. */
 static config_t config;
 
-/* A setting by its name, or by its former name, which prints a warning; null: unknown. Ends the
- * generator if the setting was already set by its other name. */
-static const struct pen_setting *find_setting(const struct pen_topology *topology, const char *path,
-                                              struct pen_origin *origin) {
-  const struct pen_setting *setting = pen_setting_find_path(path);
-  if (!setting && (setting = pen_setting_find_alias(path))) origin->former_name = path;
-  if (!setting) return NULL;
-  const struct pen_origin *before = pen_topology_origin(topology, setting);
+/* Warns of a former name. Ends the generator if the setting was already set by its other name. */
+static void check_name(const struct pen_setting *setting, const char *path,
+                       const struct pen_origin *origin, const struct pen_origin *before) {
   const char *name = pen_text("%s.%s", setting->group, setting->name);
-  if (before->where && !before->former_name != !origin->former_name)
+  if (before && before->where && !before->former_name != !origin->former_name)
     pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: not together with %s, which is the same setting",
              origin->where, path, origin->text, before->former_name ? before->former_name : name);
   if (origin->former_name)
     pen_tell("%s%s = %s: warning: the name of this setting is now %s", origin->where, path,
              origin->text, name);
-  return setting;
 }
 
 static void set_setting(struct pen_topology *topology, const struct pen_setting *setting,
@@ -110,10 +104,11 @@ static void take_setting(struct pen_topology *topology, const struct pen_source 
                          const char *group, const config_setting_t *from) {
   const char *name = config_setting_name(from), *path = pen_text("%s.%s", group, name);
   struct pen_origin origin = origin_in(source, 1, group, from);
-  const struct pen_setting *setting = find_setting(topology, path, &origin);
+  const struct pen_setting *setting = pen_setting_find_any(path, &origin.former_name);
   if (!setting)
     pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: there is no such setting; %s", origin.where,
              pen_literal_shown(path, strlen(path)), origin.text, pen_setting_hint(path));
+  check_name(setting, path, &origin, pen_topology_origin(topology, setting));
   struct pen_written_value value;
   if (!take_value(source, from, &value))
     pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: %s", origin.where, path, origin.text,
@@ -158,10 +153,11 @@ static void take_changes(struct pen_topology *topology, const struct pen_source 
   for (int i = 0; i < count; i++) {
     const config_setting_t *one = config_setting_get_elem(from, (unsigned)i);
     const char *name = config_setting_name(one), *path = pen_text("%s.%s", group, name);
-    const struct pen_setting *setting = pen_setting_find_path(path);
+    struct pen_fallback_change change = {.origin = origin};
+    const struct pen_setting *setting = pen_setting_find_any(path, &change.origin.former_name);
+    change.setting = setting;
     const struct pen_written *written = pen_source_find_after(
-        source, 2, group, name, pen_fallback_count_changes(topology, setting));
-    struct pen_fallback_change change = {.setting = setting, .origin = origin};
+        source, 2, group, name, pen_fallback_count_changes(topology, &change));
     change.origin.text = written ? written->value : "...";
     if (written)
       change.origin.where = pen_text("%s:%zu: ", source->file[written->file], written->line);
@@ -171,6 +167,7 @@ static void take_changes(struct pen_topology *topology, const struct pen_source 
                !setting                            ? pen_setting_hint(path)
                : !pen_fallback_may_change(setting) ? pen_fallback_allowed
                                                    : pen_setting_allowed(setting));
+    check_name(setting, path, &change.origin, pen_fallback_origin(fallback, setting));
     pen_fallback_add(fallback, &change);
   }
 }
@@ -269,10 +266,11 @@ static void take_override(struct pen_topology *topology, const char *override) {
   if (pen_setting_is_group(path))
     pen_stop(PEN_EXIT_TOPOLOGY, "-s %s = %s: a group: -s %s.NAME=VALUE, with one of %s", path,
              shown, path, pen_setting_names(path));
-  const struct pen_setting *setting = find_setting(topology, path, &origin);
+  const struct pen_setting *setting = pen_setting_find_any(path, &origin.former_name);
   if (!setting)
     pen_stop(PEN_EXIT_TOPOLOGY, "-s %s = %s: there is no such setting; %s",
              pen_literal_shown(path, bytes), shown, pen_setting_hint(path));
+  check_name(setting, path, &origin, pen_topology_origin(topology, setting));
   struct pen_written_value value = pen_value_from_text(setting, text);
   set_setting(topology, setting, &value, origin);
 }

@@ -66,10 +66,13 @@ const struct pen_setting *pen_setting_find_path(const char *path) {
   return dot ? pen_setting_find(path, (size_t)(dot - path), dot + 1) : NULL;
 }
 
-const struct pen_setting *pen_setting_find_alias(const char *old_path) {
+const struct pen_setting *pen_setting_find_any(const char *path, const char **former_name) {
   for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
-    if (!strcmp(aliases[i].old_path, old_path)) return pen_setting_find_path(aliases[i].path);
-  return NULL;
+    if (!strcmp(aliases[i].old_path, path)) {
+      *former_name = path;
+      return pen_setting_find_path(aliases[i].path);
+    }
+  return pen_setting_find_path(path);
 }
 
 bool pen_setting_is_group(const char *group) {

@@ -79,8 +79,8 @@ extern const size_t pen_setting_count;
 const struct pen_setting *pen_setting_find(const char *group, size_t bytes, const char *name);
 /* The row of "group.name", or null. */
 const struct pen_setting *pen_setting_find_path(const char *path);
-/* The setting whose former name is `old_path`, or null. */
-const struct pen_setting *pen_setting_find_alias(const char *old_path);
+/* That, or the row whose former name it is: then *former_name is the path. */
+const struct pen_setting *pen_setting_find_any(const char *path, const char **former_name);
 bool pen_setting_is_group(const char *group);
 
 /* A hint about an unknown path or group: `did you mean pipeline.ranks?` with the nearest by edit

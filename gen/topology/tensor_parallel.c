@@ -5,18 +5,18 @@
 #include "gen/topology/message.h"
 
 void pen_tensor_parallel_set_defaults(struct pen_topology *t) {
-  if (!t->has_tensor_parallel_partials) t->tensor_parallel_partials = t->tensor_parallel_ranks;
+  if (!t->has_tensor_parallel_splits) t->tensor_parallel_splits = t->tensor_parallel_ranks;
 }
 
 /* The setting that the number of pieces comes from. */
 static const char *pieces_setting(const struct pen_topology *t) {
-  return t->has_tensor_parallel_partials ? "tensor_parallel.partials" : "tensor_parallel.ranks";
+  return t->has_tensor_parallel_splits ? "tensor_parallel.splits" : "tensor_parallel.ranks";
 }
 
 /* Each piece has as many heads, columns of the feed-forward and tokens of a sequence as any other.
  */
 static void check_divides(const struct pen_topology *t) {
-  const int64_t pieces = t->tensor_parallel_partials;
+  const int64_t pieces = t->tensor_parallel_splits;
   const char *setting = pieces_setting(t);
   const struct {
     const char *setting;
@@ -43,19 +43,19 @@ enum { PIECES_MAX = 16384 };
 
 static void check_pieces(const struct pen_topology *t) {
   const long long layers = t->model_layers;
-  if (t->tensor_parallel_partials > 1 && t->tensor_parallel_partials * layers > PIECES_MAX)
+  if (t->tensor_parallel_splits > 1 && t->tensor_parallel_splits * layers > PIECES_MAX)
     pen_topology_fail(t, pieces_setting(t), "at most %d pieces of layers; x model.layers = %lld",
                       PIECES_MAX, layers);
 }
 
 void pen_tensor_parallel_validate(const struct pen_topology *t) {
-  const int64_t ranks = t->tensor_parallel_ranks, pieces = t->tensor_parallel_partials;
+  const int64_t ranks = t->tensor_parallel_ranks, pieces = t->tensor_parallel_splits;
   if (ranks & (ranks - 1)) pen_topology_fail(t, "tensor_parallel.ranks", "a power of two");
   if (pieces & (pieces - 1) || pieces < ranks)
-    pen_topology_fail(t, "tensor_parallel.partials",
+    pen_topology_fail(t, "tensor_parallel.splits",
                       "a power of two, at least tensor_parallel.ranks = %lld", (long long)ranks);
   if (pieces > 1 && !pen_family_row_of(t->model_family)->pieces)
-    pen_topology_fail(t, ranks > 1 ? "tensor_parallel.ranks" : "tensor_parallel.partials",
+    pen_topology_fail(t, ranks > 1 ? "tensor_parallel.ranks" : "tensor_parallel.splits",
                       "1, with the family %s",
                       pen_enum_text(pen_enum_family_kind, (int)t->model_family));
   if (pieces > 1) check_divides(t);

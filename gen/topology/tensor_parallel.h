@@ -4,7 +4,7 @@
 
 #include "gen/topology/topology.h"
 
-/* Sets tensor_parallel.partials where the topology does not. */
+/* Sets tensor_parallel.splits where the topology does not. */
 void pen_tensor_parallel_set_defaults(struct pen_topology *topology);
 /* Ends the generator (78) where the settings contradict others, or ask for what is not built yet.
  */

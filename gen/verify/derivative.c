@@ -101,8 +101,8 @@ static uint32_t *gradient_of(struct pen_derivative *d, uint32_t forward, int k) 
   return &d->of_piece[value * d->pieces + piece];
 }
 
-/* A value of the member of that number, or the own run of its tokens if it is the gradient of what
- * `gathered`, or null, makes; 0: it is absent. */
+/* A value of the member of that number, or of its own run of the tokens if it is the gradient of
+ * what `gathered`, or null, makes; 0: it is absent. */
 static uint32_t member_part(const struct pen_derivative *d, uint32_t value, uint32_t member,
                             const struct pen_term *gathered) {
   if (!value) return 0;
@@ -130,7 +130,7 @@ static uint32_t add_pairwise(const struct pen_derivative *d, const uint32_t *val
   return pen_term_output(pen_term_add(d->stage->terms, &term), 2);
 }
 
-/* The halves of the sum over all pieces, of which these are the own ones; other members have the
+/* The halves of the sum over all pieces, of which these are the member's; other members have the
  * rest. `gathered`: as above. False: one is absent. */
 static bool add_halves(const struct pen_derivative *d, const uint32_t *piece,
                        const struct pen_term *gathered, uint32_t half[2]) {

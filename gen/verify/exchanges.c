@@ -6,9 +6,9 @@
  * of exchange n-2. (ops.def says what the ops do.) From that, with the rule that its messages name:
  *
  *   exchanged   a slot is not in use when another member writes to it. Exchanges take the two sets
- *               of slots by turns, from the first set on in each program, which has an even number
- *               of them; what an exchange has put is read before the next begins, in the same
- *               program; no other op writes there; a slot is the member's own, and large enough
+ *               of slots alternately, from the first set on in each program, which has an even
+ * number of them; what an exchange has put is read before the next begins, in the same program; no
+ * other op writes there; a slot is the member's own, and large enough
  *
  * No deadlock: a member waits only for what the others do at the same place of the same list, or
  * before it. So whatever order runs the lists of one member to their ends, with messages and
@@ -64,11 +64,12 @@ static const char *take_part(struct pen_exchanges *e, uint32_t index) {
   const struct pen_tensor *to = &e->tables->tensors[op->operand[1]];
   const uint32_t slots = op->kind == PEN_OP_ALL_GATHER_RUNS ? e->members : 1;
   const uint64_t slot = (uint64_t)((e->begun - 1) % 2) * e->members + e->parts;
-  if (pen_op_member(op->kind, op->dim) != e->parts) return "which is not of the next member";
+  if (pen_op_member(op->kind, op->dim) != e->parts)
+    return pen_text("which is out of order: expected tensor rank %u", e->parts);
   if (e->parts > 0 && !continues(e, index))
-    return "which is of another exchange than the part before it";
+    return "which belongs to another exchange than the part before it";
   if (to->base != PEN_BASE_EXCHANGE || to->offset != slot * e->slot_bytes)
-    return "which does not put its output into the member's next slot";
+    return "whose output is not in the next slot of the tensor rank";
   if (to->bytes > slots * e->slot_bytes) return "whose slot is too small";
   e->of[op->operand[1]] = e->begun;
   e->op = index;
@@ -78,24 +79,23 @@ static const char *take_part(struct pen_exchanges *e, uint32_t index) {
 
 const char *pen_exchange_op(struct pen_exchanges *e, uint32_t index) {
   const struct pen_op *op = &e->tables->ops[index];
-  if (e->members == 1) return "which sends to other members, but the rank has one";
+  if (e->members == 1) return "which sends to other tensor ranks, but there is one";
   if (op->kind == PEN_OP_SIGNAL_MEMBERS) return begin(e, e->members);
   const char *wrong = pen_op_member(op->kind, op->dim) == 0 ? begin(e, 0)
-                      : e->begun == 0                       ? "which no exchange has begun"
-                                                            : NULL;
+                      : e->begun == 0 ? "which continues an exchange, but none has begun"
+                                      : NULL;
   return wrong ? wrong : take_part(e, index);
 }
 
 const char *pen_exchange_read(const struct pen_exchanges *e, uint32_t tensor) {
   if (e->tables->tensors[tensor].base != PEN_BASE_EXCHANGE) return NULL;
-  if (e->of[tensor] == 0) return "which no exchange of the program has put there";
-  return e->of[tensor] == e->begun ? NULL : "which other members may write again";
+  if (e->of[tensor] == 0) return "which no exchange of the program has filled";
+  return e->of[tensor] == e->begun ? NULL : "which other tensor ranks may already overwrite";
 }
 
 const char *pen_exchange_written(const struct pen_exchanges *e, uint32_t tensor) {
-  return e->tables->tensors[tensor].base == PEN_BASE_EXCHANGE
-             ? "which only the members may put there"
-             : NULL;
+  return e->tables->tensors[tensor].base == PEN_BASE_EXCHANGE ? "which only exchanges may write"
+                                                              : NULL;
 }
 
 const char *pen_exchanges_end(const struct pen_exchanges *e) {

@@ -5,7 +5,7 @@
  * attention, which reads the keys of rows before. So a row of the output of a stage, or of the
  * logits, is the same if it is the same term in both, but for the number of rows:
  *
- *   rows       all terms have them in one ratio; `sequence` is that of the own profile
+ *   rows       all terms have them in one ratio; `sequence` is that of each profile
  *   starts     absent (a sequence is one document), the documents' or, over a cache, the position
  *              of a sequence's first token, of the op that also gives its slot
  *   attention  over a cache it is ATTENTION of what was written there (ops.def). Its window is that

@@ -8,10 +8,10 @@
  * of so many replicas' gradients (struct part_sums), from the list alone:
  *
  *   start            with sums once a step: one replica, its own. With sums by microbatch the
- *                    programs sum the own shard over the group, the replicas rising within each
+ *                    programs sum their own shard over the group, the replicas rising within each
  *                    microbatch (REDUCE_SCATTER in ops.def), and leave the other shards empty
- *   REDUCE_SCATTER   the own shard, of one replica each: the sum over the group
- *   REDUCE_GROUPS    the own piece, of one group each: the sum over the groups
+ *   REDUCE_SCATTER   its own shard, of one replica each: the sum over the group
+ *   REDUCE_GROUPS    its own piece, of one group each: the sum over the groups
  *   GATHER_GROUPS    the rest of the shard: what the other groups have in their pieces
  *   ALL_GATHER_GRAD  the other shards: what the members of the group have in theirs
  *
@@ -20,11 +20,11 @@
  *
  *   ordered   a stage runs B, or W, of its microbatches in the plan's order (plan.def,
  *             backward_order), so that every gradient adds them in it
- *   summed    at NORM the own shard, at UPDATE all that the replica updates, is the sum over all
+ *   summed    at NORM the replica's own shard, at UPDATE all that it updates, is the sum over all
  *             replicas; no sum is made twice
  *   tied      the head's gradient is added to the embedding's before both are summed over replicas
  *             or groups
- *   counted   NORM adds the own shard of each of the rank's weights, in the first group alone. So
+ *   counted   NORM adds its own shard of each of the rank's weights, in the first group alone. So
  *             each element is counted once if each weight is in the table once, has the elements
  *             of its dims, and the shards of a group are consecutive; and in the model's order if
  *             the table is in the order of the file */
@@ -106,8 +106,8 @@ static bool check_summed(const struct sum_state *s, uint32_t stage, bool others,
   if (sums->piece == all && sums->shard == all && (!has_others || sums->others == all)) return true;
   return PROBLEM(
       s,
-      "summed: %s: of the gradients of stage %u the own piece, the own shard and the others are "
-      "sums over %u, %u and %u of %u replicas",
+      "summed: %s: the gradients of stage %u are sums over %u replicas in its own piece, %u in its "
+      "own shard and %u in the other shards, not over all %u",
       what, stage, sums->piece, sums->shard, sums->others, all);
 }
 

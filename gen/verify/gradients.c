@@ -96,8 +96,8 @@ static bool check_contributions(const struct pen_stage_terms *s, const struct pe
                      "derived: %u ops of its forward read %s: their gradients have no order",
                      d->users[index], weight_name(s, added->weight));
     if (d->contribution[index] != added->value)
-      return PROBLEM(s, action, "derived: op %u (%s) adds to %s what is not its gradient: %s",
-                     added->op, kind, weight_name(s, added->weight),
+      return PROBLEM(s, action, "derived: op %u (%s) adds a wrong gradient to %s: %s", added->op,
+                     kind, weight_name(s, added->weight),
                      pen_term_difference(plan, s->terms, d->contribution[index], added->value));
     d->users[index] = 0; /* added */
   }

@@ -44,7 +44,7 @@ static bool check_places(const struct pen_plan *plan, struct pen_problem *proble
     const struct pen_weight *first = &plan->weights[pen_first_member_weight(plan, index)];
     const char *wrong = place_problem(first, own);
     if (wrong)
-      return pen_problem_note(problem, own->rank, PEN_NONE, "%s %s than %s of the first member",
+      return pen_problem_note(problem, own->rank, PEN_NONE, "%s %s than %s of tensor rank 0",
                               own->name, wrong, first->name);
   }
   return true;
@@ -53,7 +53,7 @@ static bool check_places(const struct pen_plan *plan, struct pen_problem *proble
 bool pen_check_members(const struct pen_plan *plan, struct pen_problem *problem) {
   const uint32_t ranks = pen_group_size(plan, PEN_TENSOR);
   if (ranks == 0 || ranks & (ranks - 1))
-    return pen_problem_note(problem, PEN_NONE, PEN_NONE, "%u tensor ranks are no power of two",
+    return pen_problem_note(problem, PEN_NONE, PEN_NONE, "%u tensor ranks: not a power of two",
                             ranks);
   for (uint32_t index = 0; index < plan->weight_count; index++)
     if (plan->weights[index].piece_count == 0 ||
@@ -66,7 +66,7 @@ bool pen_check_members(const struct pen_plan *plan, struct pen_problem *problem)
     if (dim->tensor_rank == 0 || dim->tensor_rank >= ranks || dim->rank >= plan->rank_count ||
         dim->profile >= plan->profile_count)
       return pen_problem_note(problem, PEN_NONE, PEN_NONE,
-                              "dims of member %u of rank %u in profile %u: there is none",
+                              "dims of tensor rank %u of rank %u in profile %u: there is none",
                               dim->tensor_rank, dim->rank, dim->profile);
   }
   return check_places(plan, problem);
@@ -104,12 +104,12 @@ static bool set_dim(const struct pen_rank_context *own, struct pen_op *ops,
                     const struct pen_member_dim *dim) {
   struct pen_problem *problem = own->checked->problem;
   if (dim->op >= own->tables->op_count)
-    return pen_problem_note(problem, own->rank, PEN_NONE, "member %u has dims of op %u of %u",
+    return pen_problem_note(problem, own->rank, PEN_NONE, "tensor rank %u has dims of op %u of %u",
                             dim->tensor_rank, dim->op, own->tables->op_count);
   const struct pen_signature *signature = pen_signature_of(ops[dim->op].kind);
   if (dim->dim >= signature->dim_count || !may_differ(signature->dim[dim->dim]) || dim->value < 0)
     return pen_problem_note(problem, own->rank, PEN_NONE,
-                            "op %u (%s): dim %u cannot be %lld for member %u", dim->op,
+                            "op %u (%s): dim %u cannot be %lld for tensor rank %u", dim->op,
                             signature->kind, dim->dim, (long long)dim->value, dim->tensor_rank);
   ops[dim->op].dim[dim->dim] = dim->value;
   return true;
@@ -142,10 +142,11 @@ static bool check_operand(const struct pen_rank_context *own, uint32_t index, in
   const struct pen_tensor *t = &own->tables->tensors[tensor];
   if (known[tensor] == 0) known[tensor] = weight == UINT64_MAX ? bytes : weight;
   return (bytes == known[tensor] && bytes <= t->bytes) ||
-         pen_problem_note(own->checked->problem, own->rank, PEN_NONE,
-                          "op %u (%s): member %u has %llu bytes of %s, but %llu of %llu are used",
-                          index, signature->kind, own->tensor_rank, (unsigned long long)bytes,
-                          t->name, (unsigned long long)known[tensor], (unsigned long long)t->bytes);
+         pen_problem_note(
+             own->checked->problem, own->rank, PEN_NONE,
+             "op %u (%s): tensor rank %u has %llu bytes of %s, but %llu of %llu are used", index,
+             signature->kind, own->tensor_rank, (unsigned long long)bytes, t->name,
+             (unsigned long long)known[tensor], (unsigned long long)t->bytes);
 }
 
 static bool check_ops(const struct pen_rank_context *own) {

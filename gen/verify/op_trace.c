@@ -137,7 +137,7 @@ static bool check_runtime_op(const struct op_context *s) {
   if (pen_group_size(plan, PEN_DATA) == 1 && s->op->kind != PEN_OP_ZERO)
     return PROBLEM(s, "sends to peers, but there is one replica%s", "");
   if ((gathers && !plan->gathers_units) || (reduces && !plan->reduces_microbatches))
-    return PROBLEM(s, "is none of the plan's: %s",
+    return PROBLEM(s, "is not an op of this plan: %s",
                    gathers ? "UNSHARD gathers weights" : "gradients are summed once a step");
   if ((gathers && !is_named_after(s, s->op->operand[1], s->op->operand[0])) ||
       (reduces && !is_named_after(s, s->op->operand[0], s->op->operand[1])))

@@ -41,7 +41,7 @@ bool pen_check_logits_sum(struct pen_piece_check *c) {
   const struct pen_piece_value logits = pen_piece_input(c, 0);
   if (logits.kind != PEN_VALUE_OF_PIECE) return pen_piece_problem(c, "reads no logits of a piece");
   if (!is_maximum_of(c, 1, PEN_OP_LOGITS_MAXIMUM, logits))
-    return pen_piece_problem(c, "reads no maximum over all its logits");
+    return pen_piece_problem(c, "does not read the maximum of all its logits");
   pen_piece_set_outputs(c, (struct pen_piece_value){PEN_VALUE_PARTIAL, logits.first, logits.past,
                                                     logits.group, PEN_TOKENS_ALL});
   return true;
@@ -63,9 +63,9 @@ bool pen_check_loss_columns(struct pen_piece_check *c) {
   if (logits.kind != PEN_VALUE_OF_PIECE) return pen_piece_problem(c, "reads no logits of a piece");
   if (!is_maximum_of(c, 3, PEN_OP_LOGITS_MAXIMUM, logits) ||
       !is_sum_of(c, 4, PEN_OP_LOGITS_SUM, logits))
-    return pen_piece_problem(c, "reads no maximum and sum over all its logits");
+    return pen_piece_problem(c, "does not read the maximum and the sum of all its logits");
   if (!has_tokens_of_logits(c, 2, 3))
-    return pen_piece_problem(c, "has other tokens than its logits");
+    return pen_piece_problem(c, "covers a part of the vocabulary other than that of its logits");
   pen_piece_set_outputs(c, (struct pen_piece_value){PEN_VALUE_PARTIAL, logits.first, logits.past,
                                                     logits.group, PEN_TOKENS_ALL});
   return true;
@@ -75,7 +75,7 @@ bool pen_check_logits_join(struct pen_piece_check *c) {
   const struct pen_piece_value logits = pen_piece_input(c, 0);
   if (logits.kind != PEN_VALUE_OF_PIECE) return pen_piece_problem(c, "reads no logits of a piece");
   if (!has_tokens_of_logits(c, 2, 3))
-    return pen_piece_problem(c, "has other tokens than its logits");
+    return pen_piece_problem(c, "covers a part of the vocabulary other than that of its logits");
   return pen_piece_check_next(c, 1, logits, pen_first_own_piece(c->s->context));
 }
 
@@ -85,10 +85,10 @@ bool pen_check_logits_join(struct pen_piece_check *c) {
 static bool find_own_logits(struct pen_piece_check *c, struct pen_piece_value *logits) {
   const struct pen_weight *weight = pen_piece_weight(c, 1);
   if (!weight || weight->piece_count != c->pieces)
-    return pen_piece_problem(c, "reads no piece of a weight");
+    return pen_piece_problem(c, "does not read a piece of a split weight");
   if (pen_piece_input(c, 0).kind != PEN_VALUE_WHOLE ||
       pen_piece_input(c, 0).tokens == PEN_TOKENS_OWN_RUN)
-    return pen_piece_problem(c, "reads what is not whole");
+    return pen_piece_problem(c, "reads a partial sum or shard where the full tensor is required");
   *logits = (struct pen_piece_value){PEN_VALUE_PARTIAL, weight->piece, weight->piece + 1,
                                      pen_piece_term(c)->input[0], PEN_TOKENS_ALL};
   return true;
@@ -104,7 +104,7 @@ bool pen_check_head_sum(struct pen_piece_check *c) {
   struct pen_piece_value logits;
   if (!find_own_logits(c, &logits)) return false;
   if (!is_maximum_of(c, 2, PEN_OP_HEAD_MAXIMUM, logits))
-    return pen_piece_problem(c, "reads no maximum over all its logits");
+    return pen_piece_problem(c, "does not read the maximum of all its logits");
   pen_piece_set_outputs(c, logits);
   return true;
 }
@@ -114,11 +114,11 @@ bool pen_check_head_loss(struct pen_piece_check *c) {
   if (!find_own_logits(c, &logits)) return false;
   if (!is_maximum_of(c, 4, PEN_OP_HEAD_MAXIMUM, logits) ||
       !is_sum_of(c, 5, PEN_OP_HEAD_SUM, logits))
-    return pen_piece_problem(c, "reads no maximum and sum over all its logits");
+    return pen_piece_problem(c, "does not read the maximum and the sum of all its logits");
   const struct pen_weight *weight = pen_piece_weight(c, 1);
   if ((uint64_t)pen_piece_term(c)->dim[4] * weight->tensor_dim[1] != weight->run_first ||
       (uint64_t)pen_piece_term(c)->dim[5] != weight->tensor_dim[0])
-    return pen_piece_problem(c, "has other tokens than its logits");
+    return pen_piece_problem(c, "covers a part of the vocabulary other than that of its logits");
   pen_piece_set_outputs(c, logits);
   return true;
 }
@@ -130,11 +130,11 @@ bool pen_check_maximum(struct pen_piece_check *c) {
   for (int k = 0; k < 2; k++) {
     const uint32_t kind = pen_piece_source(c, pen_piece_term(c)->input[k])->kind;
     if (kind != PEN_OP_LOGITS_MAXIMUM && kind != PEN_OP_HEAD_MAXIMUM)
-      return pen_piece_problem(c, "reads no maximum of logits");
+      return pen_piece_problem(c, "does not read a maximum of logits");
   }
   if (a.kind != PEN_VALUE_PARTIAL || b.kind != PEN_VALUE_PARTIAL || a.group != b.group ||
       a.first != 0 || a.past != b.first)
-    return pen_piece_problem(c, "takes members in another order");
+    return pen_piece_problem(c, "takes tensor ranks out of order");
   pen_piece_set_outputs(
       c, (struct pen_piece_value){PEN_VALUE_PARTIAL, 0, b.past, a.group, PEN_TOKENS_ALL});
   return true;

@@ -9,7 +9,7 @@ static bool check_part_of(struct pen_piece_check *c, int tokens) {
   const struct pen_piece_value x = pen_piece_input(c, 0);
   if (x.kind != PEN_VALUE_PARTIAL || x.first != begin || x.past != begin + own ||
       x.tokens != PEN_TOKENS_ALL)
-    return pen_piece_problem(c, "exchanges what is not the sum of the member's pieces");
+    return pen_piece_problem(c, "sends a value other than the sum of this tensor rank's pieces");
   const uint32_t first = (uint32_t)pen_piece_dim(c, "member") * own;
   pen_piece_set_outputs(
       c, (struct pen_piece_value){PEN_VALUE_PARTIAL, first, first + own, x.group, tokens});
@@ -24,10 +24,10 @@ bool pen_check_gathered_part(struct pen_piece_check *c) { return check_part_of(c
 static bool has_runs_of_members(struct pen_piece_check *c) {
   return (pen_piece_dim(c, "members") == pen_group_size(c->s->context->plan, PEN_TENSOR) &&
           pen_piece_has_sequences(c, pen_piece_dim(c, "batch"))) ||
-         pen_piece_problem(c, "divides other tokens than those of the sequences");
+         pen_piece_problem(c, "does not divide the sequences among the tensor ranks");
 }
 
-/* Of each member's part the own run. */
+/* Of each member's part this rank's run. */
 bool pen_check_part_of_run(struct pen_piece_check *c) {
   return has_runs_of_members(c) && check_part_of(c, PEN_TOKENS_OWN_RUN);
 }
@@ -35,13 +35,13 @@ bool pen_check_part_of_run(struct pen_piece_check *c) {
 bool pen_check_gathered_runs(struct pen_piece_check *c) {
   const struct pen_piece_value x = pen_piece_input(c, 0);
   if (x.kind != PEN_VALUE_WHOLE || x.tokens != PEN_TOKENS_OWN_RUN)
-    return pen_piece_problem(c, "gathers what is not a run of the tokens");
+    return pen_piece_problem(c, "gathers a tensor that is not a sequence shard");
   pen_piece_set_outputs(
       c, (struct pen_piece_value){.kind = PEN_VALUE_WHOLE, .tokens = PEN_TOKENS_GATHERED});
   return has_runs_of_members(c);
 }
 
-/* The numbers of the tokens of the own run, of data of the step. */
+/* The numbers of the tokens of this rank's run, of data of the step. */
 bool pen_check_own_run(struct pen_piece_check *c) {
   const int64_t sequence = c->s->context->profile->sequence,
                 run = sequence / pen_group_size(c->s->context->plan, PEN_TENSOR);
@@ -50,7 +50,7 @@ bool pen_check_own_run(struct pen_piece_check *c) {
       pen_piece_dim(c, "sequence") != sequence || pen_piece_dim(c, "run") != run ||
       pen_piece_dim(c, "first") != run * c->s->context->tensor_rank ||
       !pen_piece_has_sequences(c, pen_piece_dim(c, "batch")))
-    return pen_piece_problem(c, "is of other tokens than the member's");
+    return pen_piece_problem(c, "does not use this tensor rank's sequence shard");
   pen_piece_set_outputs(
       c, (struct pen_piece_value){.kind = PEN_VALUE_WHOLE, .tokens = PEN_TOKENS_OWN_RUN});
   return true;
@@ -61,17 +61,17 @@ bool pen_check_position(struct pen_piece_check *c) {
   if (x.kind != PEN_VALUE_WHOLE || x.tokens != PEN_TOKENS_OWN_RUN ||
       starts.kind != PEN_VALUE_WHOLE || starts.tokens != PEN_TOKENS_ALL ||
       !pen_piece_weight(c, 1) || pen_piece_weight(c, 1)->piece_count != 1)
-    return pen_piece_problem(c, "reads what is not whole");
+    return pen_piece_problem(c, "reads a partial sum or shard where the full tensor is required");
   if (!pen_piece_has_all_runs(c, x.tokens) || pen_piece_dim(c, "run") == 0 ||
       pen_piece_dim(c, "first") != pen_piece_dim(c, "run") * c->s->context->tensor_rank ||
       pen_piece_dim(c, "own") * pen_piece_dim(c, "sequence") !=
           pen_piece_dim(c, "rows") * pen_piece_dim(c, "run"))
-    return pen_piece_problem(c, "is of other tokens than the member's");
+    return pen_piece_problem(c, "does not use this tensor rank's sequence shard");
   pen_piece_set_outputs(c, x);
   return true;
 }
 
-/* The numbers of all tokens, of which a value may be the own run. */
+/* The numbers of all tokens, of which a value may be this rank's run. */
 static uint32_t all_numbers(const struct pen_piece_check *c, uint32_t value) {
   const struct pen_term *made = &c->s->terms->term[pen_term_of_value(value)];
   return made->kind == PEN_OP_OWN_RUN ? made->input[0] : value;
@@ -87,13 +87,13 @@ bool pen_check_embedding_select(struct pen_piece_check *c) {
   if (x.kind != PEN_VALUE_PARTIAL || rows->kind != PEN_OP_EMBEDDING_ROWS ||
       rows->input[0] != all_numbers(c, pen_piece_term(c)->input[0]) ||
       x.tokens != pen_piece_input(c, 0).tokens)
-    return pen_piece_problem(c, "reads no rows of an embedding of its tokens");
+    return pen_piece_problem(c, "does not read embedding rows of its tokens");
   const struct pen_weight *first = &weights[x.group + x.first],
                           *last = &weights[x.group + x.past - 1];
   const uint64_t begin = first->run_first, past = last->run_first + last->run_count,
                  width = first->tensor_dim[1];
   if ((uint64_t)pen_piece_term(c)->dim[3] * width != begin ||
       (uint64_t)(pen_piece_term(c)->dim[3] + pen_piece_term(c)->dim[2]) * width != past)
-    return pen_piece_problem(c, "has other tokens than the member");
+    return pen_piece_problem(c, "covers a part of the vocabulary other than this tensor rank's");
   return pen_piece_check_next(c, 2, x, 0);
 }

@@ -55,7 +55,7 @@ bool pen_piece_has_rows_of(struct pen_piece_check *c, int tokens) {
   const int64_t sequence = tokens == PEN_TOKENS_LAST ? 1 : c->s->context->profile->sequence,
                 rows = pen_piece_dim(c, "rows");
   return (rows % sequence == 0 && pen_piece_has_sequences(c, rows / sequence)) ||
-         pen_piece_problem(c, "has other rows than the tokens of the sequences");
+         pen_piece_problem(c, "has a number of rows other than that of the tokens");
 }
 
 bool pen_piece_has_all_runs(struct pen_piece_check *c, int tokens) {
@@ -78,7 +78,7 @@ bool pen_piece_check_next(struct pen_piece_check *c, int k, struct pen_piece_val
           ? next.first != begin
           : before.kind != PEN_VALUE_PARTIAL || before.past != next.first ||
                 before.group != next.group || before.first != begin || before.tokens != next.tokens)
-    return pen_piece_problem(c, "takes pieces in another order");
+    return pen_piece_problem(c, "takes pieces out of order");
   pen_piece_set_outputs(
       c, (struct pen_piece_value){PEN_VALUE_PARTIAL, begin, next.past, next.group, next.tokens});
   return true;

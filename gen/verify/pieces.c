@@ -28,13 +28,13 @@
 static bool check_columns(struct pen_piece_check *c) {
   const struct pen_weight *weight = pen_piece_weight(c, 1), *bias = pen_piece_weight(c, 2);
   if (!weight || weight->piece_count != c->pieces)
-    return pen_piece_problem(c, "reads no piece of a weight");
+    return pen_piece_problem(c, "does not read a piece of a split weight");
   if (pen_piece_term(c)->input[2] &&
       (!bias || bias->piece_count != c->pieces || bias->piece != weight->piece))
-    return pen_piece_problem(c, "has a bias of another piece than its weight");
+    return pen_piece_problem(c, "reads a weight and a bias of different pieces");
   if (pen_piece_input(c, 0).kind != PEN_VALUE_WHOLE ||
       pen_piece_input(c, 0).tokens == PEN_TOKENS_OWN_RUN)
-    return pen_piece_problem(c, "reads what is not whole");
+    return pen_piece_problem(c, "reads a partial sum or shard where the full tensor is required");
   pen_piece_set_outputs(
       c, (struct pen_piece_value){PEN_VALUE_OF_PIECE, weight->piece, weight->piece + 1,
                                   pen_piece_term(c)->input[0], PEN_TOKENS_ALL});
@@ -45,9 +45,9 @@ static bool check_rows(struct pen_piece_check *c) {
   const struct pen_weight *weight = pen_piece_weight(c, 1);
   const struct pen_piece_value x = pen_piece_input(c, 0);
   if (!weight || weight->piece_count != c->pieces)
-    return pen_piece_problem(c, "reads no piece of a weight");
+    return pen_piece_problem(c, "does not read a piece of a split weight");
   if (x.kind != PEN_VALUE_OF_PIECE || x.first != weight->piece)
-    return pen_piece_problem(c, "multiplies a piece of its weight by another piece");
+    return pen_piece_problem(c, "multiplies an input and a weight of different pieces");
   pen_piece_set_outputs(c, (struct pen_piece_value){PEN_VALUE_PARTIAL, x.first, x.past,
                                                     pen_piece_tensor(c, weight), PEN_TOKENS_ALL});
   return pen_piece_has_rows_of(c, PEN_TOKENS_ALL);
@@ -59,7 +59,7 @@ static bool join(struct pen_piece_check *c, struct pen_piece_value *sum) {
   const uint32_t size = a.past - a.first;
   if (a.kind != PEN_VALUE_PARTIAL || b.kind != PEN_VALUE_PARTIAL || a.group != b.group ||
       a.tokens != b.tokens)
-    return pen_piece_problem(c, "adds what are not partial sums of one tensor");
+    return pen_piece_problem(c, "adds operands that are not partial sums of one tensor");
   if (a.past != b.first || b.past - b.first != size || a.first % (2 * size) != 0)
     return pen_piece_problem(c, "adds partial sums in another order than (0+1)+(2+3)");
   *sum = (struct pen_piece_value){PEN_VALUE_PARTIAL, a.first, b.past, a.group, a.tokens};
@@ -78,15 +78,16 @@ static bool check_add(struct pen_piece_check *c) {
 static bool check_sum(struct pen_piece_check *c) {
   struct pen_piece_value sum;
   if (!join(c, &sum)) return false;
-  if (sum.first != 0 || sum.past != c->pieces) return pen_piece_problem(c, "ends a sum too early");
+  if (sum.first != 0 || sum.past != c->pieces)
+    return pen_piece_problem(c, "completes a sum before all partial sums are added");
   if (!pen_piece_has_all_runs(c, sum.tokens))
-    return pen_piece_problem(c, "has other runs of tokens than there are pieces");
+    return pen_piece_problem(c, "has the wrong number or length of sequence shards");
   const struct pen_weight *bias = pen_piece_weight(c, 3);
   if (pen_piece_input(c, 2).kind != PEN_VALUE_WHOLE ||
       pen_piece_input(c, 3).kind != PEN_VALUE_WHOLE || (bias && bias->piece_count > 1))
-    return pen_piece_problem(c, "adds what is not whole");
+    return pen_piece_problem(c, "adds a partial sum or shard where the full tensor is required");
   if (pen_piece_term(c)->input[2] && pen_piece_input(c, 2).tokens != sum.tokens)
-    return pen_piece_problem(c, "adds other tokens");
+    return pen_piece_problem(c, "adds an addend of other tokens than those of the sum");
   pen_piece_set_outputs(c, sum);
   return true;
 }
@@ -95,10 +96,10 @@ static bool check_heads(struct pen_piece_check *c) {
   const struct pen_piece_value x = pen_piece_input(c, 0);
   if (x.kind != PEN_VALUE_OF_PIECE ||
       x.first != pen_first_own_piece(c->s->context) + (uint64_t)pen_piece_term(c)->dim[2])
-    return pen_piece_problem(c, "is of another piece than it says");
+    return pen_piece_problem(c, "reads a piece other than the one that its dims name");
   if (pen_piece_input(c, 1).kind != PEN_VALUE_WHOLE || !pen_piece_weight(c, 1) ||
       pen_piece_weight(c, 1)->piece_count != 1)
-    return pen_piece_problem(c, "reads a gain that is not whole");
+    return pen_piece_problem(c, "reads a gain that is split");
   pen_piece_set_outputs(c, x);
   return true;
 }
@@ -111,11 +112,11 @@ static bool check_index_select(struct pen_piece_check *c) {
   if (c->s->terms->term[pen_term_of_value(index)].kind != PEN_OP_LAST_TOKENS ||
       pen_operand_of_value(index) !=
           pen_signature_operand(pen_signature_of(PEN_OP_LAST_TOKENS), "index"))
-    return pen_piece_problem(c, "takes rows by other numbers than those of the last tokens");
+    return pen_piece_problem(c, "selects rows by an index other than that of the last tokens");
   if (x.kind != PEN_VALUE_WHOLE || x.tokens == PEN_TOKENS_OWN_RUN || x.tokens == PEN_TOKENS_LAST)
-    return pen_piece_problem(c, "reads what is not whole");
+    return pen_piece_problem(c, "reads a partial sum or shard where the full tensor is required");
   if (pen_piece_dim(c, "total") != rows * (int64_t)c->s->context->profile->sequence)
-    return pen_piece_problem(c, "has other rows than the sequences");
+    return pen_piece_problem(c, "selects from a number of rows other than that of the tokens");
   pen_piece_set_outputs(
       c, (struct pen_piece_value){.kind = PEN_VALUE_WHOLE, .tokens = PEN_TOKENS_LAST});
   return pen_piece_has_rows_of(c, PEN_TOKENS_LAST);
@@ -124,9 +125,9 @@ static bool check_index_select(struct pen_piece_check *c) {
 static bool check_embedding(struct pen_piece_check *c) {
   const struct pen_weight *weight = pen_piece_weight(c, 1);
   if (!weight || weight->piece_count != c->pieces)
-    return pen_piece_problem(c, "reads no piece of a weight");
+    return pen_piece_problem(c, "does not read a piece of a split weight");
   if ((uint64_t)pen_piece_term(c)->dim[3] * weight->tensor_dim[1] != weight->run_first)
-    return pen_piece_problem(c, "begins at another row than its piece");
+    return pen_piece_problem(c, "begins at a row other than the first of its piece");
   if (!pen_piece_has_rows_of(c, PEN_TOKENS_ALL)) return false;
   return pen_piece_check_next(
       c, 2,
@@ -146,8 +147,10 @@ static bool check_tokens(struct pen_piece_check *c, int *tokens) {
     if (!pen_piece_term(c)->input[k] || pen_piece_weight(c, k)) continue;
     const int own = pen_piece_input(c, k).tokens;
     if (own == PEN_TOKENS_GATHERED)
-      return pen_piece_problem(c, "reads gathered tokens, but is no product by columns");
-    if (any && own != *tokens) return pen_piece_problem(c, "mixes a run of the tokens and all");
+      return pen_piece_problem(c,
+                               "reads a gathered sequence, but is not a column-parallel product");
+    if (any && own != *tokens)
+      return pen_piece_problem(c, "mixes a sequence shard with full sequences");
     *tokens = own;
     any = true;
   }
@@ -164,16 +167,16 @@ static bool check_other(struct pen_piece_check *c) {
     const struct pen_piece_value own = pen_piece_input(c, k);
     const struct pen_weight *weight = pen_piece_weight(c, k);
     if (own.kind == PEN_VALUE_PARTIAL)
-      return pen_piece_problem(c, "reads a partial sum as a whole");
+      return pen_piece_problem(c, "reads a partial sum as the full tensor");
     if (weight && weight->piece_count > 1)
-      return pen_piece_problem(c, "reads a piece as a whole weight");
+      return pen_piece_problem(c, "reads a piece as the full weight");
     if (own.kind == PEN_VALUE_WHOLE) continue;
     if (all.kind == PEN_VALUE_OF_PIECE && all.first != own.first)
-      return pen_piece_problem(c, "mixes two pieces");
+      return pen_piece_problem(c, "mixes values of different pieces");
     all = own;
   }
   if (!pen_piece_has_all_runs(c, tokens))
-    return pen_piece_problem(c, "sums other runs of tokens than there are pieces");
+    return pen_piece_problem(c, "has the wrong number or length of sequence shards");
   all.group = 0; /* no longer a product: no logits */
   all.tokens = tokens;
   pen_piece_set_outputs(c, all);
@@ -186,7 +189,7 @@ static bool check_bias(struct pen_piece_check *c) {
   const struct pen_weight *bias = pen_piece_weight(c, 1);
   if (x.kind != PEN_VALUE_OF_PIECE) return check_other(c);
   if (!bias || bias->piece_count != c->pieces || bias->piece != x.first)
-    return pen_piece_problem(c, "has a bias of another piece than its columns");
+    return pen_piece_problem(c, "adds a bias to columns of a different piece");
   pen_piece_set_outputs(
       c, (struct pen_piece_value){PEN_VALUE_OF_PIECE, x.first, x.past, 0, PEN_TOKENS_ALL});
   return true;
@@ -262,8 +265,9 @@ bool pen_check_piece_terms(const struct pen_stage_terms *s, uint32_t action, boo
   const int tokens = c.part[result].tokens;
   if (fine && (c.part[result].kind != PEN_VALUE_WHOLE || tokens == PEN_TOKENS_GATHERED ||
                (s->loss && *gives_run)))
-    fine = pen_problem_note(s->context->checked->problem, s->context->rank, action,
-                            "whole: the result of stage %u is a part", s->stage);
+    fine = pen_problem_note(
+        s->context->checked->problem, s->context->rank, action,
+        "whole: the result of stage %u is a partial sum or shard, not the full tensor", s->stage);
   pen_free(c.part);
   return fine;
 }

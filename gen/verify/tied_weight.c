@@ -186,7 +186,7 @@ static bool check_place_of_member(const struct pen_check_context *c, const struc
           tie->gradient_offset == first->gradient_offset) ||
          pen_problem_note(c->problem, tie->rank, PEN_NONE,
                           "tied: what the head has of %s is in another place than that of %s of "
-                          "the first member",
+                          "tensor rank 0",
                           plan->weights[tie->weight].name, plan->weights[first->weight].name);
 }
 

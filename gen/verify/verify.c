@@ -29,14 +29,15 @@ static bool check_counts(const struct pen_plan *plan, struct pen_problem *proble
       plan->microbatch_count == 0 || plan->profile_count == 0 ||
       plan->stage_count != (uint64_t)plan->rank_count * plan->stages_per_rank ||
       plan->stage_count == 0)
-    return pen_problem_note(
-        problem, PEN_NONE, PEN_NONE,
-        "%u replicas, %u ranks, %u stages a rank, %u stages, %u microbatches, %u profiles: no plan",
-        plan->replica_count, plan->rank_count, plan->stages_per_rank, plan->stage_count,
-        plan->microbatch_count, plan->profile_count);
+    return pen_problem_note(problem, PEN_NONE, PEN_NONE,
+                            "%u replicas, %u ranks, %u stages a rank, %u stages, %u microbatches, "
+                            "%u profiles: not a plan",
+                            plan->replica_count, plan->rank_count, plan->stages_per_rank,
+                            plan->stage_count, plan->microbatch_count, plan->profile_count);
   if (plan->shard_ranks == 0 || plan->replica_count % plan->shard_ranks)
-    return pen_problem_note(problem, PEN_NONE, PEN_NONE, "%u replicas make no groups of %u",
-                            plan->replica_count, plan->shard_ranks);
+    return pen_problem_note(problem, PEN_NONE, PEN_NONE,
+                            "%u replicas cannot be divided into groups of %u", plan->replica_count,
+                            plan->shard_ranks);
   if (plan->gathers_units && plan->sharding != PEN_SHARD_WEIGHTS)
     return pen_problem_note(problem, PEN_NONE, PEN_NONE,
                             "programs gather weights by unit, but weights are not sharded");

@@ -14,7 +14,7 @@ extern const size_t pen_stop_signal_count;
 /* "SIGINT" and the like, of one of them; "a signal" of any other number. */
 const char *pen_stop_signal_name(int signal_number);
 
-/* Whether the process ignores the signal, and so shall go on doing so. */
+/* Whether the process ignores the signal, and shall continue to. */
 bool pen_stop_signal_is_ignored(int signal_number);
 
 #endif

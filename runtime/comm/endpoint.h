@@ -19,7 +19,7 @@ struct pen_endpoint {
   uint32_t rank, replica;      /* in the plan; which of its replicas */
   uint32_t tensor_rank;        /* which member of the rank */
   uint32_t global;             /* the number of the process: plan.h */
-  /* What the process does while it waits, so that its messages go on; null: nothing. */
+  /* What the process does while it waits, so that its messages continue; null: nothing. */
   void (*progress)(void *context);
   void *progress_context;
   uint64_t waited_ns;            /* blocked in waits for other ranks, since the step began */

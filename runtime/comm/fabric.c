@@ -1,7 +1,7 @@
 /* fabric.c: one-sided writes by libfabric (see fabric.h).
  *
  * The endpoint is of the kind "reliable, datagram": connections are libfabric's. One completion
- * queue holds the ends of own writes (their context is the write's) and the arrivals of others'
+ * queue holds the ends of local writes (their context is the write's) and the arrivals of others'
  * (their data is the counter's index, and in the upper half the time when they began). Nothing
  * depends on the order of completions. */
 #include "runtime/comm/fabric.h"
@@ -260,7 +260,7 @@ static void fail_connection(const struct pen_fabric *fabric, uint32_t peer) {
   pen_fail(PEN_EXIT_LOST, "the connection to rank %u failed: %s", peer, fabric->failure);
 }
 
-/* Whether to go on after a poll that did not bring what is waited for. */
+/* Whether to continue after a poll that did not bring what is waited for. */
 static bool is_aborted(const struct pen_fabric *fabric, uint32_t peer) {
   if (fabric->failure[0] != '\0') {
     fail_connection(fabric, peer);

@@ -68,7 +68,7 @@ bool pen_fabric_connect(struct pen_fabric *fabric, const struct pen_fabric_addre
 
 /* Measures links, before anything is written to the regions that counts: writes several times to
  * each peer with to[rank], nothing and `bytes` bytes of the arena's start to that of the peer's
- * region, to higher ranks and to lower ones by turns, and waits for as many from each with
+ * region, to higher ranks and to lower ones alternately, and waits for as many from each with
  * from[rank]. All ranks call it at the same time with the same `bytes`, and agree on who writes to
  * whom. Measures nothing where writes carry no times. False: the run was aborted. Then what was
  * measured of the writes of a peer. */

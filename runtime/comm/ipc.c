@@ -42,7 +42,7 @@
  *
  * Tensor ranks. An exchange is copies into the memory of the other members on the compute stream,
  * then a signal to each: a semaphore for each member in the memory of every other. The members take
- * two sets of semaphores by turns, as they take two sets of slots: who signals exchange n has
+ * two sets of semaphores alternately, as they take two sets of slots: who signals exchange n has
  * waited for the signals of n-1, each of which follows the wait for n-2. A step has an even number
  * of exchanges; what it has not waited for, it waits for at its end. The statistics of a member
  * come after exchanges of the next step, which all members begin after they have read those of the
@@ -107,7 +107,7 @@ static uint32_t *semaphore_of(struct pen_transport *transport, uint32_t process,
   return (uint32_t *)(arena + transport->plan->memory[rank].flags_offset) + first[kind] + index;
 }
 
-/* Adds an own semaphore to the batch, which ipc_take() waits for, each to be 1, and sets to 0. */
+/* Adds a local semaphore to the batch, which ipc_take() waits for, each to be 1, and sets to 0. */
 static void add_to_batch(struct pen_transport *transport, enum semaphore_kind kind,
                          uint32_t index) {
   struct ipc_transport *own = ipc_of(transport);

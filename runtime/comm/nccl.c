@@ -248,7 +248,7 @@ static uint64_t progress_of(const struct pen_rank_state *state) {
 
 /* The rank of a communicator with the least progress, according to what the hosts publish: the
  * other ranks continue past a rank that has exited or is stopped, up to where they need it. If
- * several have the least, for instance in one exchange, it is the own rank, which has seen the
+ * several have the least, for instance in one exchange, it is this rank, which has seen the
  * error: NCCL reports that a communicator is broken, not where. If a process has died, the watchdog
  * of its host knows which, and reports it before this rank does. Of two it is the other one. */
 static uint32_t last_of(const struct pen_transport *transport, int group) {

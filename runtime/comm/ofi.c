@@ -3,8 +3,9 @@
  *
  * Every message of every profile has two counters, which rise once a step of the profile: one at
  * the receiver, for its arrival, one at the sender, for its credit. So nothing depends on the order
- * in which writes arrive. Sends go on while the rank computes: what overwrites their source waits
- * for them (wait_sent), and a receive gives the target free only after the sends that read it.
+ * in which writes arrive. Sends continue while the rank computes: what overwrites their source
+ * waits for them (wait_sent), and a receive gives the target free only after the sends that read
+ * it.
  *
  * Between replicas, peers that are not near exchange shards by writes, too. Every peer has three
  * counters here: the collectives that it has ended, the groups for which it is ready to receive,

@@ -7,7 +7,7 @@
  * it enqueues is the same in every step, so that a step can be captured as a graph. After connect()
  * nothing allocates.
  *
- * An enqueued message is sent on a stream of the transport's own, so that the rank goes on
+ * An enqueued message is sent on a stream of the transport's own, so that the rank continues
  * computing, or where steps are serial on the compute stream; before an action overwrites the
  * source of a message, the executor calls wait_sent() (runtime/exec/send_hazards.h). */
 #ifndef PEN_TRANSPORT_H
@@ -55,8 +55,8 @@ struct pen_transport_ops {
   bool (*wait)(struct pen_transport *transport, uint32_t message);
   /* What follows may overwrite the message's source. */
   void (*wait_sent)(struct pen_transport *transport, uint32_t message);
-  /* PUBLISH: sends the own entries of the step's statistics to the ranks that read them. WAIT_NORM:
-   * what follows waits for those of all ranks. */
+  /* PUBLISH: sends this rank's entries of the step's statistics to the ranks that read them.
+   * WAIT_NORM: what follows waits for those of all ranks. */
   bool (*publish)(struct pen_transport *transport);
   bool (*gather)(struct pen_transport *transport);
   /* After a step's last action: what follows waits for all that the transport does on streams of
@@ -88,7 +88,7 @@ struct pen_transport_ops {
   const char *(*clear_error)(struct pen_transport *transport);
   bool (*all_captured)(struct pen_transport *transport, bool captured);
   /* The asynchronous error, or null; polled while the host waits for a step. *peer: the rank that
-   * it is about, maybe the own. */
+   * it is about, maybe this one. */
   const char *(*error)(struct pen_transport *transport, uint32_t *peer);
   /* The rank leaves before the end: releases what would wait for others. */
   void (*abort)(struct pen_transport *transport);

@@ -6,7 +6,7 @@
 
 /* The transport of a rank alone on an asynchronous device, and of one that tries its actions before
  * it is connected: what is sent goes nowhere, what is waited for is there, and the arenas of others
- * are the own one. */
+ * are its own. */
 extern const struct pen_transport_ops pen_transport_alone;
 
 /* Calls with nothing to do: the transport has no errors of its own, and each rank may capture. */

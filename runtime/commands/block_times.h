@@ -13,7 +13,7 @@
  * of them as there are cores for, once at least; one a replica. */
 uint32_t pen_block_processes(const struct pen_plan *plan, const struct pen_busy_cores *cores);
 
-/* Durations in nanoseconds of each action of one step, by turns of the processes and steps. */
+/* Durations in nanoseconds of each action of one step, of each process and step in turn. */
 struct pen_block_times {
   const struct pen_plan *plan; /* with one rank in each replica, and a train profile alone */
   uint32_t layers;             /* of the deployment's model */

@@ -1,9 +1,9 @@
 /* exchange_times.c: tensor ranks exchange parts of several sizes (see exchange_times.h).
  *
  * A plan of one rank that is made here has the ops of two exchanges, one for each set of slots,
- * which run by turns. In a round each member writes its part, as a product would, runs the ops, and
- * reads every cache line of the others' parts, as the sum would. The times are those of the first
- * member. Of the rounds of a size the lower quartile counts. */
+ * which run alternately. In a round each member writes its part, as a product would, runs the ops,
+ * and reads every cache line of the others' parts, as the sum would. The times are those of the
+ * first member. Of the rounds of a size the lower quartile counts. */
 #include "runtime/commands/exchange_times.h"
 
 #include <math.h>

@@ -187,7 +187,8 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
   pen_data_open_to_end(&run.data, plan, run.profile->sequence, options->data, options->seed);
   if (run.data.packed.header != NULL && options->given.end_of_text) {
     pen_fail(PEN_EXIT_USAGE,
-             "--end-of-text %" PRIu64 ": %s is packed, and says itself where documents end",
+             "--end-of-text %" PRIu64
+             ": not with a packed file: the index of %s has the document ends",
              options->end_of_text, run.data.path);
   }
   uint64_t step_windows = pen_data_step_windows(plan, run.profile);

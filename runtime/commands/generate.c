@@ -250,7 +250,7 @@ static void fetch_columns(const struct pen_call *call) {
     p++;
   }
   if (p == count) {
-    pen_assert(p < pen_partials_of(vm->plan));
+    pen_assert(p < pen_splits_of(vm->plan));
     generation.shapes[s].piece_count++;
     pieces[p] = there;
     pieces[p].logits = vm->device->allocate_host(bytes);
@@ -327,7 +327,7 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   generation.shapes[s].tokens = (struct pen_op_hook){.run = read_tokens, .context = vm};
   generation.shapes[s].positions = (struct pen_op_hook){.run = read_positions, .context = vm};
   generation.shapes[s].last_tokens = (struct pen_op_hook){.run = read_last_tokens, .context = vm};
-  generation.shapes[s].pieces = calloc(pen_partials_of(plan), sizeof *generation.shapes[s].pieces);
+  generation.shapes[s].pieces = calloc(pen_splits_of(plan), sizeof *generation.shapes[s].pieces);
   if (generation.weights == NULL) {
     generation.weights = calloc(plan->vocab, sizeof *generation.weights);
     generation.logits = calloc(plan->vocab, sizeof *generation.logits);

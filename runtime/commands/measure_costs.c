@@ -1,8 +1,8 @@
 /* measure_costs.c: the command measure (see measure_costs.h).
  *
- * Each plan of the binary that has every block as a stage is run several times, by turns with the
- * others, so that a clock that changes is shared by all of them. A block costs what the actions of
- * its stage take, as medians; recomputation what I and B take longer than without it. */
+ * Each plan of the binary that has every block as a stage is run several times, alternately with
+ * the others, so that a clock that changes is shared by all of them. A block costs what the actions
+ * of its stage take, as medians; recomputation what I and B take longer than without it. */
 #include "runtime/commands/measure_costs.h"
 
 #include <errno.h>
@@ -109,7 +109,7 @@ static json_t *block_json(struct pen_block_times *without, struct pen_block_time
   json_object_set_new(object, "block", json_string(plan->profiles[0].stages[stage].first_block));
   json_object_set_new(object, "microbatch", json_integer(plan->microbatch));
   json_object_set_new(object, "tensor", json_integer(pen_group_size(plan, PEN_TENSOR)));
-  json_object_set_new(object, "partials", json_integer(pen_partials_of(plan)));
+  json_object_set_new(object, "partials", json_integer(pen_splits_of(plan)));
   json_object_set_new(object, "parameters",
                       json_integer((json_int_t)stage_parameters(plan, stage)));
   for (size_t c = 0; c < sizeof columns / sizeof *columns; c++) {

@@ -152,7 +152,7 @@ void pen_score_rows_fetch(const struct pen_vm *vm) {
 
 static void open_fetched(const struct pen_vm *vm) {
   const size_t count = fetched_rows(vm);
-  const uint32_t pieces = pen_partials_of(vm->plan), member = vm->endpoint->tensor_rank;
+  const uint32_t pieces = pen_splits_of(vm->plan), member = vm->endpoint->tensor_rank;
   step.fetched.pieces = pen_member_pieces(vm->plan, pieces);
   step.fetched.piece_tokens = (vm->plan->vocab + pieces - 1) / pieces;
   step.fetched.first_token = pen_first_token(vm->plan, member);

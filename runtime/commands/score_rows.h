@@ -1,7 +1,7 @@
 /* score_rows.h: what the ranks of the last stage find in a step of score: -ln p of each target.
  *
  * The results of a step are in memory that all local ranks share (struct pen_results), of a replica
- * after the other, those of two steps by turns. With --logits each row's logits go to
+ * after the other, those of two steps alternately. With --logits each row's logits go to
  * pen_score_logits_add(). */
 #ifndef PEN_SCORE_ROWS_H
 #define PEN_SCORE_ROWS_H

@@ -172,7 +172,7 @@ static void check_metrics(const struct pen_run *run) {
   }
 }
 
-/* How a run ended that a signal ended, and where it goes on. */
+/* How a run ended that a signal ended, and where it continues. */
 static void report_stop(const struct pen_run *run) {
   const struct pen_control *control = run->shared.control;
   const int number = pen_shared_stop_signal(&run->shared);

@@ -58,7 +58,7 @@ static void check_server(const struct pen_control_config *config, uint32_t serve
   }
 }
 
-/* The handshake, up to the own proof. False: the connection ended. */
+/* The handshake, up to this command's proof. False: the connection ended. */
 static bool exchange_proofs(const struct pen_control_config *config, uint32_t server,
                             struct pen_handshake *handshake, int socket) {
   struct pen_handshake_answer answer;

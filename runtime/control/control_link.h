@@ -42,7 +42,7 @@ struct pen_control_link {
 int pen_control_link_take(struct pen_control_link *link, size_t most,
                           struct pen_control_message *message);
 
-/* Makes pen_control_link_take() go on with the frame whose header was received by
+/* Makes pen_control_link_take() continue with the frame whose header was received by
  * pen_control_link_receive_header(). False, with errno: it has too many bytes. */
 bool pen_control_link_take_after(struct pen_control_link *link, size_t most,
                                  const struct pen_control_message *header);

@@ -86,10 +86,10 @@ void pen_membership_take_places(struct pen_membership *membership, const struct 
 /* All ranks have a state of the current plan. */
 void pen_membership_release(struct pen_membership *membership);
 
-/* Whether the run can go on without the lost hosts: as many living hosts wait as places have no
+/* Whether the run can continue without the lost hosts: as many living hosts wait as places have no
  * living host, or enough live for a fallback; a host with ranks lives, or all ranks were on one
- * host; and no other part of the run can go on too. Of two parts that do not reach each other, the
- * one with more hosts goes on, or at equal numbers that of the first host. */
+ * host; and no other part of the run can continue too. Of two parts that do not reach each other,
+ * the one with more hosts continues, or at equal numbers that of the first host. */
 bool pen_membership_can_continue(const struct pen_membership *membership);
 
 #endif

@@ -20,7 +20,8 @@ struct pen_mirror_config {
   struct pen_control_server *server;             /* where the host before connects; it stays open */
   const struct pen_memory_checkpoints *own;      /* of this command's ranks */
   const struct pen_memory_checkpoints *mirrored; /* of those of the host before */
-  uint64_t wanted_step; /* whose copies of the own ranks the next host has; 0: none are needed */
+  uint64_t
+      wanted_step; /* whose copies of this command's ranks the next host has; 0: none are needed */
   const struct pen_shared *shared; /* an abort of the run ends the wait for the next host */
 };
 

@@ -504,7 +504,7 @@ void pen_rendezvous(const struct pen_control_config *config, struct pen_peers *p
   if (config->plan->interface[0] != '\0') {
     set_listen_address(config, peers); /* looks up names, which may take long */
   }
-  /* Spares go on without the only host of a fallback. */
+  /* Spares continue without the only host of a fallback. */
   const bool waits = waits_for_ranks(config) && pen_membership_has_ranks(membership);
   while (!waits && !serves(config)) {
     const uint32_t server = pen_membership_server(membership);

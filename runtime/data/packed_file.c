@@ -19,12 +19,11 @@ static void check_header(const struct pen_packed_header *header, const char *pat
   }
   uint32_t crc = pen_crc32(0, header, offsetof(struct pen_packed_header, header_crc));
   if (crc != header->header_crc) {
-    pen_fail(PEN_EXIT_DATA,
-             "%s: the header has changed: its checksum is %08" PRIx32 ", it says %08" PRIx32, path,
-             crc, header->header_crc);
+    pen_fail(PEN_EXIT_DATA, "%s: damaged header: checksum %08" PRIx32 ", header says %08" PRIx32,
+             path, crc, header->header_crc);
   }
   if (header->zeros != 0) {
-    pen_fail(PEN_EXIT_DATA, "%s: the header has changed: its last 8 bytes are not zeros", path);
+    pen_fail(PEN_EXIT_DATA, "%s: damaged header: its last 8 bytes are not zeros", path);
   }
   if (header->token_bytes != 2 && header->token_bytes != 4) {
     pen_fail(PEN_EXIT_DATA, "%s: tokens of %" PRIu32 " bytes: 2 or 4 are allowed", path,
@@ -122,8 +121,7 @@ void pen_packed_check(struct pen_packed *packed, const char *path, const unsigne
   uint64_t past_tokens = sizeof *header + header->token_count * header->token_bytes;
   uint32_t crc = pen_crc32(0, file + past_tokens, file_bytes - past_tokens);
   if (crc != header->index_crc) {
-    pen_fail(PEN_EXIT_DATA,
-             "%s: the index has changed: its checksum is %08" PRIx32 ", the header says %08" PRIx32,
+    pen_fail(PEN_EXIT_DATA, "%s: damaged index: checksum %08" PRIx32 ", header says %08" PRIx32,
              path, crc, header->index_crc);
   }
   check_windows(packed, path);
@@ -136,8 +134,7 @@ void pen_packed_check_window(const struct pen_packed *packed, const char *path, 
       pen_crc32(0, packed->tokens + window->first_token * width, (size_t)window->length * width);
   if (crc != window->crc) {
     pen_fail(PEN_EXIT_DATA,
-             "%s: window %" PRIu64 " has changed: its checksum is %08" PRIx32
-             ", the index says %08" PRIx32,
-             path, w, crc, window->crc);
+             "%s: damaged window %" PRIu64 ": checksum %08" PRIx32 ", index says %08" PRIx32, path,
+             w, crc, window->crc);
   }
 }

@@ -20,7 +20,7 @@
  * All numbers are little-endian. A window is its documents one after the other, then padding, which
  * belongs to its last document but has no targets. The target of a token is the next one of the
  * same document in the same window; the last token of a document has none. A document that is cut
- * goes on in another window with the token that was its last: so each of its targets counts once.
+ * continues in another window with the token that was its last: so each of its targets counts once.
  * With a mask only those targets count whose token has the bit 1. */
 #ifndef PEN_PACKED_FILE_H
 #define PEN_PACKED_FILE_H

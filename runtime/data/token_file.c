@@ -100,8 +100,7 @@ static void check_mask(struct pen_data *data, const char *path, const unsigned c
   uint32_t expected = (uint32_t)little_endian_i32(header + MASK_CRC_AT);
   data->mask_crc = pen_crc32(0, data->mask, pen_target_mask_bytes(data->token_count));
   if (data->mask_crc != expected) {
-    pen_fail(PEN_EXIT_DATA,
-             "%s: the mask has changed: its checksum is %08" PRIx32 ", the header says %08" PRIx32,
+    pen_fail(PEN_EXIT_DATA, "%s: damaged mask: checksum %08" PRIx32 ", header says %08" PRIx32,
              path, data->mask_crc, expected);
   }
 }
@@ -116,8 +115,7 @@ static void take_plain(struct pen_data *data, const char *path, const unsigned c
   data->token_count = count;
   data->window_count = targets / data->sequence + (data->to_end && targets % data->sequence > 0);
   if (data->to_end && targets == 0) {
-    pen_fail(PEN_EXIT_DATA,
-             "%s: %" PRIu64 " tokens: the first has none before it, so two are needed", path,
+    pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " tokens: at least 2 are needed to score one", path,
              count);
   }
   if (data->window_count == 0) {
@@ -161,7 +159,7 @@ static void take_packed(struct pen_data *data, const struct pen_plan *plan, cons
   if (header->target_count == 0) {
     pen_fail(PEN_EXIT_DATA,
              "%s: no window has a target: each of its %" PRIu64
-             " documents is one token, which has none before it",
+             " documents is one token, and a target has one before it",
              path, header->document_count);
   }
   data->token_bytes = header->token_bytes;

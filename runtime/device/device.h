@@ -34,9 +34,8 @@ struct pen_stream_state {
   unsigned char *arena;                 /* on the device */
   unsigned char *pinned;                /* on the host */
   struct pen_streams streams;
-  void *step_done[PEN_STEPS_AHEAD]; /* events, by turns */
-  void
-      *action_done[PEN_ACTIONS_AHEAD]; /* events, where actions are enqueued one by one; by turns */
+  void *step_done[PEN_STEPS_AHEAD];     /* events, used in turn */
+  void *action_done[PEN_ACTIONS_AHEAD]; /* events, where actions are enqueued one by one; in turn */
   void *snapshot_stream, *snapshot_copied; /* memory.snapshot: stream of the thread that writes;
                                               event: the copy is made. Else null */
   uint64_t begun, finished; /* steps of the run, of any profile: enqueued, and done */

@@ -15,7 +15,7 @@
  * SEND; and over NCCL at SEND until the receiver is at its RECV, at RECV for the message.
  *
  * A rank waits for another if that one has not done what is needed, and if neither stream has work
- * left that the own device could do. Else it waits for its own device. If both streams wait, it
+ * left that its device could do. Else it waits for its own device. If both streams wait, it
  * publishes both: a rank that needs a message, a credit or an entry is delayed by the sends before
  * it, one that needs an action by actions alone (failure_text.h). So the chain of waits from any
  * rank leads to the one whose device stalls, since no verified plan has a circular wait.

@@ -18,7 +18,7 @@ struct pen_stream_profile *pen_stream_profile_open(const struct pen_plan *plan);
  * state. All steps are done. */
 const unsigned char *pen_stream_read(void *context, uint64_t offset, size_t bytes);
 
-/* The same for the thread that writes a snapshot, on the snapshot stream, while steps go on. */
+/* The same for the thread that writes a snapshot, on the snapshot stream, while steps continue. */
 const unsigned char *pen_stream_read_snapshot(void *context, uint64_t offset, size_t bytes);
 
 /* Parts of the pinned memory. The statistics of a step, this replica's; how many actions of its

@@ -41,7 +41,7 @@ static void wait_for_all(const struct exchange_op *op) {
   vm->aborted = !vm->transport->ops->wait_group(vm->transport, PEN_TENSOR, PEN_NONE) || vm->aborted;
 }
 
-/* Puts the own blocks for a member into the slot that this one has in that arena. */
+/* Puts this rank's blocks for a member into its slot in that member's arena. */
 static void put_blocks(const struct exchange_op *op, unsigned char *arena, uint32_t member,
                        const unsigned char *x, void *stream) {
   const struct put *put = &op->put;

@@ -22,7 +22,7 @@ struct runtime_op {
   struct pen_vm *vm;
   uint32_t weight;      /* whose shards they are */
   bool first, last;     /* of its group */
-  bool sharded;         /* REDUCE_SCATTER: `sum` is the own shard */
+  bool sharded;         /* REDUCE_SCATTER: `sum` is the rank's shard */
   uint64_t staging;     /* REDUCE_SCATTER: place in what a peer sends of the group */
   uint64_t stage_bytes; /* of one peer, for the whole group */
   uint32_t element_bytes;
@@ -146,7 +146,7 @@ static void receive_shard(struct pen_vm *vm, const struct runtime_op *op, uint64
   vm->transport->ops->sendrecv(vm->transport, &sendrecv);
 }
 
-/* Adds the own shard of each member's gradient to the accumulator. */
+/* Adds the rank's shard of each member's gradient to the accumulator. */
 static void add_shards(struct pen_vm *vm, const struct pen_call *call) {
   const struct runtime_op *op = call->prepared;
   const struct pen_shard own = pen_shard_of(vm->plan, op->weight, vm->replica);

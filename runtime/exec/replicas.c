@@ -160,7 +160,7 @@ static void gather(struct pen_vm *vm, int group, uint32_t index, uint64_t offset
   }
 }
 
-/* The pieces that other groups have summed of the own shard. */
+/* The pieces of this replica's shard that other groups have summed. */
 static void gather_pieces(struct pen_vm *vm, uint32_t index) {
   gather(vm, PEN_SAME_SHARD, index, vm->plan->weights[index].gradient_offset, sizeof(float));
 }

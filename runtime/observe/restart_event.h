@@ -22,7 +22,7 @@ struct pen_restart {
   uint64_t saved_step; /* of the run's last checkpoint; 0: it has saved none */
   bool lacks_memory;   /* the run has made no step, and a loss was of pen_failure_is_memory() */
   bool from_memory;    /* or from a checkpoint, or from the beginning */
-  uint32_t fallback;   /* that it goes on with, from 1; 0: the plan itself */
+  uint32_t fallback;   /* that it continues with, from 1; 0: the plan itself */
   uint32_t lost_count; /* since the last restart that began a step */
   struct pen_lost_rank lost[PEN_FAILURES_MAX];
 };

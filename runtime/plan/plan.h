@@ -36,7 +36,7 @@
  * Both hold across consecutive steps of a profile. A step of another profile begins after every
  * rank has completed the step before; k counts the steps of one profile.
  *
- * Pieces. With tensor_parallel.partials above 1 matrices are split by rows or columns, and so are
+ * Pieces. With tensor_parallel.splits above 1 matrices are split by rows or columns, and so are
  * the vocabulary's. A piece is a weight by itself: it has values, gradients, moments and shards of
  * its own. Pieces of a tensor are consecutive in the table, rising. The files hold the whole
  * tensor: element e of a piece is its element run_first + e / run_count * run_stride + e %
@@ -196,7 +196,7 @@ enum pen_norm_kind {
  *
  * The flags are those of the profile that runs: arrivals [messages], credits [messages], published
  * [processes], with replicas, collectives completed [replica][collectives of the rank's list], and,
- * with several tensor ranks, exchanges signalled [2][tensor rank], by turns.
+ * with several tensor ranks, exchanges signalled [2][tensor rank], alternately.
  *
  * On the CPU the block has the shard staging alone.
  *

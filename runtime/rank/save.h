@@ -28,7 +28,7 @@ struct pen_saving {
 bool pen_save(struct pen_endpoint *endpoint, const struct pen_saving *saving, int *status);
 
 /* The same without changing the seal and the rank's phase: for threads that write while their ranks
- * go on. */
+ * continue. */
 bool pen_save_together(struct pen_endpoint *endpoint, const struct pen_saving *saving, int *status);
 
 #endif

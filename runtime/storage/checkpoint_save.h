@@ -8,9 +8,9 @@
  * DIR/step-NNNNNNNN.tmp/, which is synced and then renamed, so DIR/latest always names a complete
  * checkpoint. Nothing here allocates.
  *
- * A function that fails returns false with the reason, and the caller decides whether to go on; a
- * value that is not finite ends the run. Begin and finish remove their files when they fail; after
- * a failed write the caller calls pen_checkpoint_abandon() when no rank writes any more.
+ * A function that fails returns false with the reason, and the caller decides whether to continue;
+ * a value that is not finite ends the run. Begin and finish remove their files when they fail;
+ * after a failed write the caller calls pen_checkpoint_abandon() when no rank writes any more.
  */
 #ifndef PEN_CHECKPOINT_SAVE_H
 #define PEN_CHECKPOINT_SAVE_H

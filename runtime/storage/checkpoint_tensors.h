@@ -37,7 +37,7 @@ struct pen_shard pen_checkpoint_tensor_kept(const struct pen_plan *plan, uint32_
                                             enum pen_checkpoint_tensor part, uint32_t replica);
 
 /* Whether it is the process that writes what all replicas have of a weight, or reads back what all
- * have written: its owner, of the replicas by turns. It leaves the digests. */
+ * have written: its owner, of the replicas in turn. It leaves the digests. */
 bool pen_is_writer(const struct pen_plan *plan, uint32_t weight_index, uint32_t global);
 
 /* Byte offsets: in the owner's arena, and from the start of the file that holds the part. */

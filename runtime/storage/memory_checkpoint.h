@@ -1,7 +1,7 @@
 /* memory_checkpoint.h: copies of what the ranks of a host carry from step to step (weights,
  * moments, bf16 copies), in memory of a command, so that they outlive the ranks: train
- * --recover-every. Each rank writes its copies by turns: so when a rank is lost while it writes
- * one, all ranks have the one before: no rank ends the next step before all have begun it.
+ * --recover-every. Each rank writes its two copies alternately: so when a rank is lost while it
+ * writes one, all ranks have the one before: no rank ends the next step before all have begun it.
  *
  * With several hosts the command of the next host holds the same copies (control/mirror.h). There a
  * rank begins a copy when the one before is on the next host, so each rank has a third copy: when a

@@ -13,7 +13,7 @@ struct pen_tensor_run pen_first_run(const struct pen_weight *weight, uint64_t fi
                                  left < count ? left : count};
 }
 
-uint32_t pen_partials_of(const struct pen_plan *plan) {
+uint32_t pen_splits_of(const struct pen_plan *plan) {
   uint32_t most = 1; /* all tensors that are split have as many pieces */
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     most = plan->weights[i].piece_count > most ? plan->weights[i].piece_count : most;
@@ -21,10 +21,10 @@ uint32_t pen_partials_of(const struct pen_plan *plan) {
   return most;
 }
 
-bool pen_has_pieces(const struct pen_plan *plan) { return pen_partials_of(plan) > 1; }
+bool pen_has_pieces(const struct pen_plan *plan) { return pen_splits_of(plan) > 1; }
 
 uint32_t pen_first_token(const struct pen_plan *plan, uint32_t tensor_rank) {
-  const uint32_t pieces = pen_partials_of(plan), rows = (plan->vocab + pieces - 1) / pieces,
+  const uint32_t pieces = pen_splits_of(plan), rows = (plan->vocab + pieces - 1) / pieces,
                  first = rows * pen_member_pieces(plan, pieces) * tensor_rank;
   return first < plan->vocab ? first : plan->vocab;
 }

@@ -19,9 +19,9 @@ struct pen_tensor_run pen_first_run(const struct pen_weight *weight, uint64_t fi
 /* Whether a tensor of the plan is split into pieces. */
 bool pen_has_pieces(const struct pen_plan *plan);
 
-/* tensor_parallel.partials: the pieces of each tensor that is split, and so of the vocabulary, of
+/* tensor_parallel.splits: the pieces of each tensor that is split, and so of the vocabulary, of
  * which each but the last has the most tokens. 1: none is split. */
-uint32_t pen_partials_of(const struct pen_plan *plan);
+uint32_t pen_splits_of(const struct pen_plan *plan);
 
 /* The first of the tokens whose logits a tensor rank computes; past the last rank: the vocab. */
 uint32_t pen_first_token(const struct pen_plan *plan, uint32_t tensor_rank);

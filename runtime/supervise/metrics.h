@@ -20,7 +20,7 @@ struct pen_metrics {
  * restart, perhaps on another host, that is a warning. */
 void pen_metrics_open(struct pen_metrics *metrics, const struct pen_run *run);
 
-/* Replaces FILE. The first failure is a warning: training goes on. */
+/* Replaces FILE. The first failure is a warning: training continues. */
 void pen_metrics_write(struct pen_metrics *metrics, const struct pen_run *run, uint32_t slow_ranks);
 
 #endif

@@ -134,8 +134,8 @@ bool pen_restart_prepare_save(struct pen_run *run, int status) {
   return true;
 }
 
-/* The log goes on where this host finds it. A file server may keep the lock of a host that is lost
- * for a while. */
+/* The log continues where this host finds it. A file server may keep the lock of a host that is
+ * lost for a while. */
 static void take_files(struct pen_run *run) {
   const double lock_timeout_s = 2;
   const char *folder = run->options->checkpoint;

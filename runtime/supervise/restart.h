@@ -14,7 +14,7 @@ void pen_restart_open(struct pen_run *run);
 void pen_restart_close(struct pen_run *run);
 
 /* Whether a run that has ended with `status` starts its ranks again: ranks were lost, the other
- * hosts can go on, restarts are left, and its end was not requested. Keeps what the next attempt
+ * hosts can continue, restarts are left, and its end was not requested. Keeps what the next attempt
  * needs of the shared memory. */
 bool pen_restart_prepare(struct pen_run *run, int status);
 

@@ -183,7 +183,7 @@ static void check_cycle(struct pen_watchdog *watchdog, uint32_t rank, uint64_t s
   for (uint32_t hops = 0; hops < watchdog->rank_count; hops++) {
     const uint32_t waiter = next.rank;
     if (!follow_wait(watchdog, &next)) {
-      return; /* it goes on */
+      return; /* it continues */
     }
     const bool is_link =
         pen_watchdog_is_local(watchdog, waiter) && !pen_watchdog_is_local(watchdog, next.rank);

@@ -22,8 +22,8 @@ static const uint64_t poll_max_ns =
     120 * 1000000ull; /* counted for one poll: no rank stalls while this process is stopped */
 static const uint64_t waiter_ns =
     500 * 1000000ull; /* how long to look for a rank that waits for the lost one */
-static const uint64_t restart_waiter_ns = 20 * 1000000ull; /* the same if the run goes on: all stand
-                                                              still meanwhile */
+static const uint64_t restart_waiter_ns = 20 * 1000000ull; /* the same if the run continues: all
+                                                              stand still meanwhile */
 static const uint64_t exit_ns = 1000 * 1000000ull;   /* given to the ranks to exit after an abort */
 static const uint64_t unread_ns = 1000 * 1000000ull; /* for a reader after a signal */
 static const uint64_t kill_ns = 10000 * 1000000ull;  /* given to killed processes to exit */
@@ -134,12 +134,12 @@ static void print_force_quit(const struct pen_run *run) {
   uint64_t step;
   char what[64] = "";
   if (run->profile->kind == PEN_TRAIN && has_saved(run, &step)) {
-    snprintf(what, sizeof what, ": all up to step %" PRIu64 " is saved", step);
+    snprintf(what, sizeof what, "; last checkpoint: step %" PRIu64, step);
   } else if (run->profile->kind == PEN_TRAIN) {
-    snprintf(what, sizeof what, ": no step is saved");
+    snprintf(what, sizeof what, "; no checkpoint");
   }
   pen_end_progress_line();
-  pen_warn("ended at once by a second SIGINT%s", what);
+  pen_warn("killed by a second SIGINT%s", what);
 }
 
 /* A spare has no ranks, and ends with the run. */

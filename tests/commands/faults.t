@@ -138,7 +138,7 @@ start four_astray --timeout 1000 --save-every 1
 stop_and_interrupt
 is "a second SIGINT: status" "$status" 130
 is "a second SIGINT: the line" "$(complaints "$scratch/err")" \
-  "penstock: ended at once by a second SIGINT: all up to step $(readlink "$scratch/ckpt/latest" | sed 's/step-0*//') is saved"
+  "penstock: killed by a second SIGINT; last checkpoint: step $(readlink "$scratch/ckpt/latest" | sed 's/step-0*//')"
 ok "a second SIGINT: no half-written checkpoint" no_leftovers
 # After a restart from memory the run begins at a step that is not saved.
 start four_astray --timeout 1000 --restarts 1 --recover-every 1
@@ -149,7 +149,7 @@ await_steps "$scratch/log" $((steps_at_restart + 3))
 ranks=$(children "$run")
 stop_and_interrupt
 is "a second SIGINT after a restart from memory: the line" "$(complaints "$scratch/err" | tail -n 1)" \
-  "penstock: ended at once by a second SIGINT: no step is saved"
+  "penstock: killed by a second SIGINT; no checkpoint"
 ok "which is so" test ! -e "$scratch/ckpt/latest"
 
 # A process whose exit the parent never sees, like one that waits in the kernel for a device that hangs: its tracer keeps the exit from the

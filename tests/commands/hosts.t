@@ -65,7 +65,7 @@ case_of four_replicas -s pipeline.ranks=1 -s data_parallel.replicas=4 -s data_pa
 members_of() {
   members_name=$1
   shift
-  set -- -s tensor_parallel.partials=2 "$@"
+  set -- -s tensor_parallel.splits=2 "$@"
   two_members="-s tensor_parallel.ranks=2"
   ok "$members_name: one tensor rank trains" train_model 4 "$members_name.one" llama "$@"
   ok "$members_name: two by libfabric" train_model 4 "$members_name.ofi" llama "$@" $two_members -s cluster.transport=ofi

@@ -82,7 +82,7 @@ done <<'END'
 sum
 sum_chunks -s model.loss_rows=32
 sum_two    -s pipeline.ranks=2 -s pipeline.zero_bubble=true
-sum_pieces -s tensor_parallel.partials=2
+sum_pieces -s tensor_parallel.splits=2
 END
 
 "$gen" --check -s model.loss_rows=33 "$scratch/llama.cfg" 2>"$scratch/err"
@@ -113,9 +113,9 @@ done <<END
 whole  whole
 chunks whole  -s model.loss_rows=32
 two    whole  -s model.loss_rows=32 -s pipeline.ranks=2
-pieces pieces -s tensor_parallel.partials=2
-split  pieces -s tensor_parallel.partials=2 -s model.loss_rows=32
-shared pieces -s tensor_parallel.partials=2 -s model.loss_rows=32 -s tensor_parallel.ranks=2
+pieces pieces -s tensor_parallel.splits=2
+split  pieces -s tensor_parallel.splits=2 -s model.loss_rows=32
+shared pieces -s tensor_parallel.splits=2 -s model.loss_rows=32 -s tensor_parallel.ranks=2
 END
 is "there are six texts" "$(wc -l <"$scratch/text_whole.out")" 6
 
@@ -126,7 +126,7 @@ most_bytes() {
     sed -n 's/.*"activations": \([0-9]*\),*/\1/p' | sort -n | tail -n 1
 }
 for device in cpu cuda; do
-  for options in "" "-s generate.prompts=0" "-s tensor_parallel.partials=2" "-s tensor_parallel.ranks=2" "-s pipeline.ranks=2" "-s model.tie_embeddings=true"; do
+  for options in "" "-s generate.prompts=0" "-s tensor_parallel.splits=2" "-s tensor_parallel.ranks=2" "-s pipeline.ranks=2" "-s model.tie_embeddings=true"; do
     ok "no profile holds the logits of a window, $device, ${options:-one rank}" test "$(most_bytes -s cluster.device=$device $options)" -lt $((64 << 20))
   done
 done

@@ -300,7 +300,7 @@ for way in plain packed; do
   head -c -1 some_$way.bin >bad.bin
   damaged "$way: cut by a byte" "*bytes: its header counts *"
   { head -c -1 some_$way.bin; printf '\377'; } >bad.bin
-  damaged "$way: a changed mask" "the [mi]*[kx] has changed: its checksum is *, the header says *"
+  damaged "$way: a changed mask" "damaged [mi]*[kx]: checksum *, header says *"
 done
 
 # ---- two hosts, whose files have the same tokens and other masks ----

@@ -168,11 +168,11 @@ ok "a file cut short" refuses short.bin "short.bin: $((size - 1)) bytes: its hea
 head -c 40 "$scratch/packed.bin" >"$scratch/shorter.bin"
 ok "a header cut short" refuses shorter.bin "shorter.bin: 40 bytes: a packed token file has a header of 64 bytes"
 flip header.bin 17
-ok "a changed header" refuses header.bin "header.bin: the header has changed: its checksum is"
+ok "a changed header" refuses header.bin "header.bin: damaged header: checksum"
 flip token.bin 300
-ok "a changed token" refuses token.bin "token.bin: window 1 has changed: its checksum is"
+ok "a changed token" refuses token.bin "token.bin: damaged window 1: checksum"
 flip index.bin $((size - 5))
-ok "a changed index" refuses index.bin "index.bin: the index has changed: its checksum is"
+ok "a changed index" refuses index.bin "index.bin: damaged index: checksum"
 "$tokens" --field text --pack 128 -o "$scratch/long.bin" "$scratch/documents.jsonl" 2>/dev/null
 ok "windows that are too long" refuses long.bin "long.bin: windows of up to 128 tokens: sequences of this binary hold 64"
 : >"$scratch/empty.jsonl"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# pieces.t: with split weights (tensor_parallel.partials) the bits depend on the number of pieces alone, not on ranks, stages, schedule,
+# pieces.t: with split weights (tensor_parallel.splits) the bits depend on the number of pieces alone, not on ranks, stages, schedule,
 # recomputation or sharding; checkpoints hold whole tensors, from the same initial values, and continue with any number of pieces; loss and
 # norm are those of an f64 model written with PyTorch's operators, where there is PyTorch.
 . "${top_srcdir:-.}/tests/support/lib.sh"
@@ -75,7 +75,7 @@ frozen='-s model.frozen=[embed_tokens.weight,q_proj.weight,o_proj.weight,down_pr
 # tensors NAME: the SHA-256 of the frozen tensors of its checkpoint.
 tensors() { sed -n 's/.*"\(.*\(embed_tokens\|[qko]_proj\|down_proj\|lm_head\).weight\)": \(.*\)/\1 \3/p' "$scratch/$1.ckpt/latest/manifest.json"; }
 for pieces in 1 2 4; do
-  ok "frozen in $pieces pieces: trains" train "frozen_$pieces" llama $frozen -s tensor_parallel.partials=$pieces
+  ok "frozen in $pieces pieces: trains" train "frozen_$pieces" llama $frozen -s tensor_parallel.splits=$pieces
 done
 is "a checkpoint has 18 frozen tensors" "$(tensors frozen_1 | wc -l)" 18
 is "pieces have the initial values of the whole tensors" "$(tensors frozen_2)" "$(tensors frozen_1)"
@@ -106,8 +106,8 @@ all_as_pytorch 3 llama_4_one qwen3_2_one gpt2_2_one qwen2_2_one mistral_2_one ge
 
 # ---- what is refused ----
 refused() { refused_what=$1 refused_text=$2; shift 2; fails "$refused_what" 78 "$refused_text" "$gen" --check "$@" "$scratch/llama.cfg"; }
-refused "3 pieces" 'a power of two' -s tensor_parallel.partials=3
-refused "more pieces than heads" 'a divisor of model.heads = 4' -s tensor_parallel.partials=8
-refused "pieces of a sequence" 'a divisor of shapes.sequence = 6' -s tensor_parallel.partials=4 -s shapes.sequence=[6] -s shapes.microbatches=[4]
-refused "another family" '1, with the family mlp' -s tensor_parallel.partials=2 -s model.family=mlp
+refused "3 pieces" 'a power of two' -s tensor_parallel.splits=3
+refused "more pieces than heads" 'a divisor of model.heads = 4' -s tensor_parallel.splits=8
+refused "pieces of a sequence" 'a divisor of shapes.sequence = 6' -s tensor_parallel.splits=4 -s shapes.sequence=[6] -s shapes.microbatches=[4]
+refused "another family" '1, with the family mlp' -s tensor_parallel.splits=2 -s model.family=mlp
 finish

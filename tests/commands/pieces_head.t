@@ -1,5 +1,5 @@
 #!/bin/sh
-# pieces_head.t: the head of split weights (tensor_parallel.partials) where it is tied to the embedding, so that its pieces have gradients of their
+# pieces_head.t: the head of split weights (tensor_parallel.splits) where it is tied to the embedding, so that its pieces have gradients of their
 # own, which are added to the embedding's at the step's end; and where its loss is computed by chunks of rows (model.loss_rows). The bits depend on the
 # number of pieces and of rows alone, not on ranks, schedule, recomputation or sharding; checkpoints continue with any number of pieces; loss and norm
 # are those of an f64 model written with PyTorch's operators.
@@ -76,7 +76,7 @@ rows_replicas 2 units $rows $replicas -s data_parallel.shard=weights -s data_par
 END
 
 for pieces in 1 2 4; do
-  ok "whole logits in $pieces pieces train" train "whole_$pieces" rows -s model.sequence=48 -s tensor_parallel.partials=$pieces
+  ok "whole logits in $pieces pieces train" train "whole_$pieces" rows -s model.sequence=48 -s tensor_parallel.splits=$pieces
   ok "chunks of rows in $pieces pieces have almost their losses and norms" close_to "whole_$pieces" "rows_${pieces}_one" 1e-5
 done
 ok "chunks of rows in 4 pieces have other bits than in 2" other_bits rows_2_one rows_4_one

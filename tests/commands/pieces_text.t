@@ -1,5 +1,5 @@
 #!/bin/sh
-# pieces_text.t: score and generate with split weights (tensor_parallel.partials): scores depend on the number of pieces alone, not on ranks, are almost
+# pieces_text.t: score and generate with split weights (tensor_parallel.splits): scores depend on the number of pieces alone, not on ranks, are almost
 # those of whole weights, and have eval's loss; the text does not depend on ranks, nor on the cache of keys and values, and its likeliest tokens are
 # those of score's logits.
 . "${top_srcdir:-.}/tests/support/lib.sh"
@@ -10,7 +10,7 @@ describe llama 4 ''
 describe gpt2 4 '' # tied
 describe qwen3 2 'head_dim = 12; dtype = "bf16";'
 sed -i 's/vocab = 200/vocab = 257/; s/learning_rate = 1e-2; steps = 8/learning_rate = 1e-2; steps = 40/' "$scratch"/*.cfg
-split='-s tensor_parallel.partials=4'
+split='-s tensor_parallel.splits=4'
 cd "$scratch" || exit 99
 
 for family in llama gpt2 qwen3; do

@@ -67,7 +67,7 @@ for name in false true; do
   ok "sequence $name: it evaluates" "$scratch/$name" eval --data "$scratch/data.bin" --checkpoint "$scratch/members.ckpt" --steps 2
   rm -r "$scratch/members.ckpt"
 done
-split='-s tensor_parallel.partials=2 -s model.tie_embeddings=true -s model.vocab=257 -s generate.prompts=2'
+split='-s tensor_parallel.splits=2 -s model.tie_embeddings=true -s model.vocab=257 -s generate.prompts=2'
 for name in rows0 rows32 members0 members32; do
   case $name in
     rows*) more=$split audited='--audit 1' ;;

@@ -134,7 +134,7 @@ printf A >part.text
 "$tokens" --bytes -o part.bin part.text 2>/dev/null
 ./two score --data part.bin --checkpoint ckpt --output part.json --quiet 2>err
 is "one token: status" $? 65
-matches "one token: message" "$(complaints err)" "penstock: part.bin: 1 tokens: the first has none before it, so two are needed"
+matches "one token: message" "$(complaints err)" "penstock: part.bin: 1 tokens: at least 2 are needed to score one"
 
 # A packed file: documents come in the order of the input, whatever windows they went to; cut ones are whole again.
 ok "with bounds" build bound model.cfg -s batch.packed=true -s pipeline.ranks=2 -s pipeline.microbatches=2
@@ -161,5 +161,5 @@ ok "and write the same" cmp packed.json shared.json
 is "to the last line" "$(cat shared.last)" "$(cat packed.last)"
 ./bound score --data packed.bin --checkpoint ckpt --output none.json --end-of-text 10 2>refusal
 is "an end-of-text token is refused: 64" $? 64
-matches "and why is said" "$(cat refusal)" '*--end-of-text 10: packed.bin is packed, and says itself where documents end*'
+matches "and why is said" "$(cat refusal)" '*--end-of-text 10: not with a packed file: the index of packed.bin has the document ends*'
 finish

@@ -56,7 +56,7 @@ END
 cd "$scratch" || exit 99
 ok "two ranks" build two model.cfg
 ok "in bf16, the head in chunks" build half model.cfg -s model.dtype=bf16 -s model.loss_rows=32 -s batch.microbatch=4
-split='-s tensor_parallel.partials=2' # the second piece of the vocabulary has fewer tokens
+split='-s tensor_parallel.splits=2' # the second piece of the vocabulary has fewer tokens
 ok "in pieces" build split model.cfg $split
 ok "in pieces and chunks, in bf16, on one rank" build chunks model.cfg $split -s model.dtype=bf16 -s model.loss_rows=32 -s batch.microbatch=4 -s pipeline.ranks=1
 ok "in pieces, packed" build packed model.cfg $split -s batch.packed=true

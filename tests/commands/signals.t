@@ -164,7 +164,7 @@ ok "signals of any number wait for the step's end" lives $pid
 interrupt_until_end $pid
 wait $pid
 is "SIGINT a second after the first one does not: status" $? 130
-is "which is said" "$(complaints "$scratch/err")" "penstock: ended at once by a second SIGINT: no step is saved"
+is "which is said" "$(complaints "$scratch/err")" "penstock: killed by a second SIGINT; no checkpoint"
 
 # timeout(1) signals the command and then its group, which the kernel may deliver as one.
 for signal in TERM INT; do

@@ -9,12 +9,12 @@ describe llama 4 ''
 describe qwen3 4 'head_dim = 12;'
 describe gpt2 4 '' # tied
 sed -i 's/vocab = 200/vocab = 257/' "$scratch"/*.cfg # the last tensor rank has fewer tokens
-echo 'tensor_parallel = { partials = 4; }; memory = { audit = true; };' | tee -a "$scratch/llama.cfg" "$scratch/gpt2.cfg" >>"$scratch/qwen3.cfg"
+echo 'tensor_parallel = { splits = 4; }; memory = { audit = true; };' | tee -a "$scratch/llama.cfg" "$scratch/gpt2.cfg" >>"$scratch/qwen3.cfg"
 sed 's/layers = 4/dtype = "bf16"; &/' "$scratch/llama.cfg" >"$scratch/bf16.cfg"
 T2='-s tensor_parallel.ranks=2'
 T4='-s tensor_parallel.ranks=4'
 v='-s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block'
-cube='-s pipeline.ranks=2 -s tensor_parallel.partials=2 -s data_parallel.replicas=2 -s data_parallel.reduce=microbatch -s pipeline.microbatches=4'
+cube='-s pipeline.ranks=2 -s tensor_parallel.splits=2 -s data_parallel.replicas=2 -s data_parallel.reduce=microbatch -s pipeline.microbatches=4'
 
 # ---- nothing wrong ----
 

@@ -9,7 +9,7 @@ describe llama 4 'tie_embeddings = true;'
 describe qwen3 4 'tie_embeddings = true; head_dim = 12;'
 describe gpt2 4 ''
 sed -i 's/vocab = 200/vocab = 257/' "$scratch"/*.cfg # the last tensor rank has fewer tokens
-echo 'tensor_parallel = { partials = 4; };' | tee -a "$scratch/llama.cfg" "$scratch/qwen3.cfg" >>"$scratch/gpt2.cfg"
+echo 'tensor_parallel = { splits = 4; };' | tee -a "$scratch/llama.cfg" "$scratch/qwen3.cfg" >>"$scratch/gpt2.cfg"
 sed 's/hidden = 32/hidden = 36/' "$scratch/gpt2.cfg" >"$scratch/odd.cfg" # no multiple of 64 bytes
 sed 's/layers = 4/dtype = "bf16"; &/' "$scratch/llama.cfg" >"$scratch/bf16.cfg"
 sed 's/microbatch = 2/packed = true; &/' "$scratch/qwen3.cfg" >"$scratch/packed.cfg"

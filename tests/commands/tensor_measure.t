@@ -66,12 +66,12 @@ refuses() {
   is "$refuses_name" "$? $(complaints err)" "65 $refuses_message"
 }
 refuses "costs of two tensor ranks are not those of one" \
-  "flat.json: blocks: model.embed_tokens was not measured, but with tensor_parallel.ranks = 2 and partials = 2" --costs=flat.json -s tensor_parallel.ranks=1
+  "flat.json: blocks: model.embed_tokens was not measured, but with tensor_parallel.ranks = 2 and splits = 2" --costs=flat.json -s tensor_parallel.ranks=1
 refuses "nor of two with four pieces" \
-  "flat.json: blocks: model.embed_tokens was not measured with tensor_parallel.ranks = 2 and partials = 4, but with tensor_parallel.ranks = 2 and partials = 2" \
-  --costs=flat.json -s tensor_parallel.partials=4
+  "flat.json: blocks: model.embed_tokens was not measured with tensor_parallel.ranks = 2 and splits = 4, but with tensor_parallel.ranks = 2 and splits = 2" \
+  --costs=flat.json -s tensor_parallel.splits=4
 refuses "nor of another microbatch" \
-  "flat.json: blocks: model.embed_tokens was measured with tensor_parallel.ranks = 2 and partials = 2 with microbatches of 2, the topology has 1" \
+  "flat.json: blocks: model.embed_tokens was measured with tensor_parallel.ranks = 2 and splits = 2 with microbatches of 2, the topology has 1" \
   --costs=flat.json -s batch.microbatch=1
 sed 's/"partials":2/"partials":0.5/' flat.json >bad.json
 refuses "partials are a number" "bad.json: blocks[0].partials = 0.5: a whole number from 1 to 256" --costs=bad.json
@@ -97,8 +97,8 @@ shows measured.report "the step is that of blocks and exchanges" "$tensor"'
 assert r["step"] > r["makespan"] > tensor["exposed"] > 0'
 ok "another schedule and cut has costs" "$gen" --check --costs=costs.json -s pipeline.ranks=2 -s pipeline.zero_bubble=true -s batch.microbatch=8 two.cfg
 refuses "one tensor rank was not measured" \
-  "costs.json: blocks: model.embed_tokens was not measured with tensor_parallel.ranks = 1 and partials = 2, but with tensor_parallel.ranks = 2 and partials = 2" \
-  --costs=costs.json -s tensor_parallel.ranks=1 -s tensor_parallel.partials=2
+  "costs.json: blocks: model.embed_tokens was not measured with tensor_parallel.ranks = 1 and splits = 2, but with tensor_parallel.ranks = 2 and splits = 2" \
+  --costs=costs.json -s tensor_parallel.ranks=1 -s tensor_parallel.splits=2
 refuses "nor this model" "costs.json: blocks[5].parameters: 8192 were measured, the topology's model.embed_tokens has 4096" --costs=costs.json -s model.hidden=32
 ok "four tensor ranks of another model are built" build four two.cfg --blocks -s model.family=gpt2 -s model.tie_embeddings=false -s model.dtype=bf16 -s tensor_parallel.ranks=4 \
   -s model.vocab=257
@@ -107,7 +107,7 @@ is "they are measured, whatever the number of cores" "$? $(complaints err)" "0 "
 shows four.json "all of them" '
 assert all((b["tensor"], b["partials"]) == (4, 4) for b in r["blocks"])
 assert [c["ranks"] for c in r["collectives"] if c["kind"] == "exchange"] == [4] * 6'
-ok "a binary with pieces on one rank is built" build pieces two.cfg --blocks -s tensor_parallel.ranks=1 -s tensor_parallel.partials=2
+ok "a binary with pieces on one rank is built" build pieces two.cfg --blocks -s tensor_parallel.ranks=1 -s tensor_parallel.splits=2
 ok "it measures" ./pieces measure --seconds 1 --output pieces.json
 shows pieces.json "one tensor rank with two pieces, which exchange nothing" '
 assert all((b["tensor"], b["partials"]) == (1, 2) for b in r["blocks"])
@@ -142,9 +142,9 @@ ok "... with collectives of replicas, too" cmp links.pruned links.all
 costs '"tensor":1,"partials":1' '' >one.json
 "$plan" --refine=0 --costs=one.json cluster.cfg >out 2>err
 is "a listed number that was not measured is refused" "$? $(complaints err)" "65 one.json: blocks: none was measured with tensor_parallel.ranks = 2, of plan.tensor"
-"$plan" --refine=0 --costs=both.json -s tensor_parallel.partials=2 cluster.cfg >out 2>err
+"$plan" --refine=0 --costs=both.json -s tensor_parallel.splits=2 cluster.cfg >out 2>err
 is "... or with other pieces alone" "$? $(complaints err)" \
-  "65 both.json: blocks: none was measured with tensor_parallel.ranks = 1, of plan.tensor, and partials = 2"
+  "65 both.json: blocks: none was measured with tensor_parallel.ranks = 1, of plan.tensor, and splits = 2"
 "$plan" --refine=0 --costs=one.json -p json -s plan.tensor=[1] cluster.cfg >out 2>err
 is "it need not be listed" "$? $(chosen out)" "0 1 "
 sed -i 's/ tensor = \[1, 2\];//' cluster.cfg

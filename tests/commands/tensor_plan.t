@@ -102,7 +102,7 @@ assert set(one) == {"weights", "gradients", "tensor"} and one["weights"]["expose
 assert abs(one["tensor"]["exposed"] - one["tensor"]["bytes"] / 1000) < 1e-6
 assert abs(r["makespan"] - 4 * 31 - within) < 1e-6, (r["makespan"], within)'
 # By flops: what is split is divided by the tensor ranks, norms are not.
-report whole.json -s tensor_parallel.ranks=1 -s tensor_parallel.partials=2
+report whole.json -s tensor_parallel.ranks=1 -s tensor_parallel.splits=2
 report half.json -s costs.byte=0
 shows half.json "flops of split weights are shared" '
 whole = json.load(open("whole.json"))
@@ -130,7 +130,7 @@ measured 1 >one.costs
 measured 2 >two.costs
 "$gen" --check --costs=one.costs llama.cfg 2>err
 is "blocks of one tensor rank are not those of two" "$? $(complaints err)" \
-  "65 one.costs: blocks: model.embed_tokens was not measured with tensor_parallel.ranks = 2 and partials = 2, but with tensor_parallel.ranks = 1"
+  "65 one.costs: blocks: model.embed_tokens was not measured with tensor_parallel.ranks = 2 and splits = 2, but with tensor_parallel.ranks = 1"
 "$gen" --check --costs=two.costs -s tensor_parallel.ranks=1 llama.cfg 2>err
 is "nor the other way round" "$? $(complaints err)" "65 two.costs: blocks: model.embed_tokens was not measured, but with tensor_parallel.ranks = 2"
 report measured.json --costs=two.costs

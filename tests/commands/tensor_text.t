@@ -10,7 +10,7 @@ describe llama 2 ''
 describe gpt2 2 '' # tied
 describe qwen3 2 'head_dim = 12; dtype = "bf16";'
 sed -i 's/vocab = 200/vocab = 257/; s/learning_rate = 1e-2; steps = 8/learning_rate = 1e-2; steps = 30/' "$scratch"/*.cfg
-echo 'tensor_parallel = { partials = 4; };' | tee -a "$scratch/llama.cfg" "$scratch/qwen3.cfg" >>"$scratch/gpt2.cfg"
+echo 'tensor_parallel = { splits = 4; };' | tee -a "$scratch/llama.cfg" "$scratch/qwen3.cfg" >>"$scratch/gpt2.cfg"
 T2='-s tensor_parallel.ranks=2'
 T4='-s tensor_parallel.ranks=4'
 cd "$scratch" || exit 99

@@ -384,10 +384,10 @@ tensor_parallel.ranks=2 cluster.hosts=[a,b,c] cluster.port=7000	-s cluster.hosts
 tensor_parallel.ranks=3	-s tensor_parallel.ranks = 3: a power of two
 tensor_parallel.ranks=8	-s tensor_parallel.ranks = 8: a divisor of model.heads = 4
 tensor_parallel.ranks=2 shapes.sequence=[5] shapes.microbatches=[4]	-s tensor_parallel.ranks = 2: a divisor of shapes.sequence = 5
-tensor_parallel.ranks=2 tensor_parallel.partials=8	-s tensor_parallel.partials = 8: a divisor of model.heads = 4
-tensor_parallel.partials=4 model.vocab=9	-s tensor_parallel.partials = 4: so few that each piece has tokens of model.vocab = 9
-tensor_parallel.partials=256 model.layers=65 model.heads=256 model.head_dim=2 model.ffn=256 model.vocab=256 model.sequence=256	-s tensor_parallel.partials = 256: at most 16384 pieces of layers; x model.layers = 65
-tensor_parallel.ranks=2 tensor_parallel.partials=1	-s tensor_parallel.partials = 1: a power of two, at least tensor_parallel.ranks = 2
+tensor_parallel.ranks=2 tensor_parallel.splits=8	-s tensor_parallel.splits = 8: a divisor of model.heads = 4
+tensor_parallel.splits=4 model.vocab=9	-s tensor_parallel.splits = 4: so few that each piece has tokens of model.vocab = 9
+tensor_parallel.splits=256 model.layers=65 model.heads=256 model.head_dim=2 model.ffn=256 model.vocab=256 model.sequence=256	-s tensor_parallel.splits = 256: at most 16384 pieces of layers; x model.layers = 65
+tensor_parallel.ranks=2 tensor_parallel.splits=1	-s tensor_parallel.splits = 1: a power of two, at least tensor_parallel.ranks = 2
 memory.recompute=[none,none,none]	-s memory.recompute = [none,none,none]: one choice, or a list of 2, one a stage
 costs.forward=[1,2,3]	-s costs.forward = [1,2,3]: one number, or a list of 2, one a stage
 memory.recompute=[full]	-s memory.recompute = [full]: one choice, or a list of 2, one a stage
@@ -517,5 +517,11 @@ former_digest=$(plan_digest -s memory.spare_slots=1) new_digest=$(plan_digest -s
 same=no
 [ -n "$new_digest" ] && [ "$former_digest" = "$new_digest" ] && same=yes
 result "the digest is that of the new name" $same
+renamed='tensor_parallel.partials = 2: warning: the name of this setting is now tensor_parallel.splits'
+accepted "so does the former name of tensor_parallel.splits" "-s $renamed" -s tensor_parallel.partials=2 base.cfg
+refuses 78 "-s $renamed
+-s tensor_parallel.splits = 2: not together with tensor_parallel.partials, which is the same setting" -s tensor_parallel.partials=2 \
+  -s tensor_parallel.splits=2 base.cfg
+result "which is not given together with the new name" $passed
 
 echo "1..$count"

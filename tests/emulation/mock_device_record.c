@@ -245,7 +245,7 @@ static int event_query(void *event) { return event != NULL; }
 /* Words outside of all arenas are progress words: the first of the two after each action. */
 static void signal_own(uint32_t *word, uint32_t value, void *stream) {
   must(in_arena(word, recording.rank) || process_at(word) == PEN_NONE,
-       "another's word is marked as an own one");
+       "another rank's word is marked as a local one");
   if (recording.keeps && process_at(word) == PEN_NONE &&
       (recording.scripts[recording.rank].told == NULL ||
        word < recording.scripts[recording.rank].told)) {
@@ -255,7 +255,7 @@ static void signal_own(uint32_t *word, uint32_t value, void *stream) {
 }
 static void signal_remote(uint32_t *word, void *stream) {
   must(process_at(word) != PEN_NONE && !in_arena(word, recording.rank),
-       "an own word is marked as another's");
+       "a local word is marked as another rank's");
   recording.stores = false;
   mock_device_issue(MARK, stream, word, 1, PEN_NONE);
 }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# pieces_emulated.t: split weights (tensor_parallel.partials) with cluster.device = "cuda", over the CUDA backend compiled for the host: losses and
+# pieces_emulated.t: split weights (tensor_parallel.splits) with cluster.device = "cuda", over the CUDA backend compiled for the host: losses and
 # norms are the CPU's with as many pieces, except for the order of sums within a piece; the bits depend on the number of pieces alone, not on ranks,
 # stages, recomputation, sharding or graphs; checkpoints continue with any number of pieces; scores and texts are the CPU's.
 . "${top_srcdir:-.}/tests/support/lib.sh"
@@ -19,7 +19,7 @@ train() { train_model 3 "$@" 2>"$scratch/$1.err" || { sed 's/^/# /' "$scratch/$1
 same() { same_bits 3 "$@"; }
 # The first of each model is the reference of those that follow.
 while read -r model pieces name options; do
-  ok "$model in $pieces pieces: $name trains" in_mode train "${model}_${pieces}_$name" "$model" -s cluster.device=cuda -s tensor_parallel.partials="$pieces" $options
+  ok "$model in $pieces pieces: $name trains" in_mode train "${model}_${pieces}_$name" "$model" -s cluster.device=cuda -s tensor_parallel.splits="$pieces" $options
   as_one_graph "$name" "$scratch/${model}_${pieces}_$name.err"
   test "$name" = one || ok "with the bits of one rank" same "${model}_${pieces}_one" "${model}_${pieces}_$name"
 done <<END
@@ -36,7 +36,7 @@ bf16_gpt2 4 one
 packed_gpt2 2 one
 packed_gpt2 2 two -s pipeline.ranks=2
 END
-replicas='-s data_parallel.replicas=2 -s data_parallel.reduce=microbatch -s pipeline.microbatches=2 -s tensor_parallel.partials=2 -s cluster.device=cuda'
+replicas='-s data_parallel.replicas=2 -s data_parallel.reduce=microbatch -s pipeline.microbatches=2 -s tensor_parallel.splits=2 -s cluster.device=cuda'
 ok "two replicas" train replicas_one replicas $replicas
 ok "with sharded weights" train replicas_units replicas $replicas -s data_parallel.shard=weights -s data_parallel.unit=layer
 ok "have the same bits" same replicas_one replicas_units
@@ -48,19 +48,19 @@ cpu_agrees() {
   train "${cpu_name}_cpu" "$cpu_model" -s cluster.device=cpu "$@" && close_to "${cpu_name}_cpu" "$cpu_name" "$cpu_tolerance"
 }
 rows='-s model.loss_rows=2048' # as for GPUs
-ok "llama: losses and norms are the CPU's" cpu_agrees llama_4_one llama 2e-5 -s tensor_parallel.partials=4 $rows
-ok "qwen3: so are they" cpu_agrees qwen3_2_one qwen3 2e-5 -s tensor_parallel.partials=2 $rows
-ok "gpt2: so are they" cpu_agrees gpt2_2_one gpt2 2e-5 -s tensor_parallel.partials=2 $rows
-ok "bf16: so are they to 2%" cpu_agrees bf16_2_one bf16 2e-2 -s tensor_parallel.partials=2 $rows
-ok "gpt2 in bf16: so are they to 2%" cpu_agrees bf16_gpt2_4_one bf16_gpt2 2e-2 -s tensor_parallel.partials=4 $rows
-ok "packed gpt2: so are they" cpu_agrees packed_gpt2_2_one packed_gpt2 2e-5 -s tensor_parallel.partials=2 $rows
-ok "llama in 2 pieces" train llama_2 llama -s cluster.device=cuda -s tensor_parallel.partials=2
+ok "llama: losses and norms are the CPU's" cpu_agrees llama_4_one llama 2e-5 -s tensor_parallel.splits=4 $rows
+ok "qwen3: so are they" cpu_agrees qwen3_2_one qwen3 2e-5 -s tensor_parallel.splits=2 $rows
+ok "gpt2: so are they" cpu_agrees gpt2_2_one gpt2 2e-5 -s tensor_parallel.splits=2 $rows
+ok "bf16: so are they to 2%" cpu_agrees bf16_2_one bf16 2e-2 -s tensor_parallel.splits=2 $rows
+ok "gpt2 in bf16: so are they to 2%" cpu_agrees bf16_gpt2_4_one bf16_gpt2 2e-2 -s tensor_parallel.splits=4 $rows
+ok "packed gpt2: so are they" cpu_agrees packed_gpt2_2_one packed_gpt2 2e-5 -s tensor_parallel.splits=2 $rows
+ok "llama in 2 pieces" train llama_2 llama -s cluster.device=cuda -s tensor_parallel.splits=2
 ok "has other bits than in 4 (the test can tell)" sh -c "! cmp -s '$scratch/llama_2.bits' '$scratch/llama_4_one.bits'"
 ok "and almost the same losses and norms" close_to llama_2 llama_4_one 1e-4
 
 # ---- logits that are in memory at once, and by the chunks of rows of a small loss_rows ----
 for rows in 0 32; do
-  options="-s model.loss_rows=$rows -s tensor_parallel.partials=4 -s model.sequence=48"
+  options="-s model.loss_rows=$rows -s tensor_parallel.splits=4 -s model.sequence=48"
   ok "loss_rows = $rows" train "rows_$rows" llama -s cluster.device=cuda $options
   ok "loss_rows = $rows: as the CPU" cpu_agrees "rows_$rows" llama 2e-5 $options
 done

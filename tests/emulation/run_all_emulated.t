@@ -35,7 +35,7 @@ ok "two ranks over ipc" put ipc_2 train.cfg -s cluster.device=cuda -s pipeline.r
 ok "pairs" put pairs_4 train.cfg -s cluster.device=cuda -s pipeline.stages_per_rank=2 -s pipeline.schedule=dual_pipe_v
 ok "bf16 on one rank" put bf16_1 train.cfg -s cluster.device=cuda -s model.dtype=bf16
 ok "bf16 on two" put bf16_4 train.cfg -s cluster.device=cuda -s model.dtype=bf16 -s pipeline.ranks=2
-pieces='-s cluster.device=cuda -s tensor_parallel.partials=2'
+pieces='-s cluster.device=cuda -s tensor_parallel.splits=2'
 tensor='-s tensor_parallel.ranks=2'
 ok "two pieces on one rank" put pieces_1 train.cfg $pieces
 ok "two pieces on two ranks" put pieces_2 train.cfg $pieces -s pipeline.ranks=2

@@ -11,7 +11,7 @@ describe qwen3 2 'head_dim = 8; loss_rows = 0;'
 describe gpt2 2 '' # tied
 sed -i 's/vocab = 200/vocab = 257/; s/microbatch = 2;/microbatch = 1;/' "$scratch"/*.cfg # the last tensor rank has fewer tokens
 for family in llama qwen3 gpt2; do
-  echo 'tensor_parallel = { partials = 4; sequence = false; }; cluster = { device = "cuda"; };' >>"$scratch/$family.cfg"
+  echo 'tensor_parallel = { splits = 4; sequence = false; }; cluster = { device = "cuda"; };' >>"$scratch/$family.cfg"
 done
 sed 's/layers = 2/dtype = "bf16"; &/' "$scratch/llama.cfg" >"$scratch/bf16.cfg"
 sed 's/microbatch = 1/packed = true; &/' "$scratch/gpt2.cfg" >"$scratch/packed_gpt2.cfg"

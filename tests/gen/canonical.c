@@ -82,7 +82,7 @@ static void text_has_resolved_values(void **state) {
       "data_parallel.unit = \"stage\"\ndata_parallel.reduce = \"step\"\n"
       "data_parallel.shard_ranks = 1\ndata_parallel.reshard = \"step\"\n"
       "tensor_parallel.ranks = 1\ntensor_parallel.sequence = true\n"
-      "tensor_parallel.partials = 1\n"
+      "tensor_parallel.splits = 1\n"
       "optimizer.name = \"adamw\"\noptimizer.learning_rate = 0.001\noptimizer.warmup_steps = 0\n"
       "optimizer.decay = \"constant\"\noptimizer.steps = 3\noptimizer.minimum_ratio = "
       "0.10000000000000001\n"

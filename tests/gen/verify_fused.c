@@ -50,7 +50,7 @@ static void products_of_one_value_are_one(void **state) {
       {"llama", {"model.frozen=[\"q_proj.weight\"]"}, 0, 1},
       {"llama", {"model.frozen=[\"q_proj.weight\",\"k_proj.weight\",\"v_proj.weight\"]"}, 1, 1},
       {"llama", {"model.hidden=12", "model.head_dim=8", "model.ffn=7"}, 1, 0}, /* 84 elements */
-      {"llama", {"tensor_parallel.partials=2"}, 0, 0},
+      {"llama", {"tensor_parallel.splits=2"}, 0, 0},
       {"mlp", {0}, 0, 0},
       {"llama", {"cluster.device=cpu"}, 0, 0},
   };

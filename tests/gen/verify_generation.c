@@ -25,7 +25,7 @@ static const char *const more[] = {
     "",
     "generate = { prompts = 3; };\n",
     "generate = { prompts = 0; };\n",
-    "tensor_parallel = { partials = 2; };\n",
+    "tensor_parallel = { splits = 2; };\n",
     "data_parallel = { replicas = 2; shard = \"weights\"; unit = \"layer\"; };\n",
     "memory = { recompute = \"layer\"; };\n",
 };

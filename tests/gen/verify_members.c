@@ -369,7 +369,7 @@ static bool dim_of_no_member(struct broken_plan *p) {
 #define BYTES                                                                            \
   "but its bytes hold", "has overwritten", "overlaps it", "in this program has written", \
       "which nothing has written", "in the same bytes", "a second time", "only partly written"
-#define MEMBER "whole: ", "derived: ", "for member", "member ", "than ", "same: ", "passed: "
+#define MEMBER "whole: ", "derived: ", "tensor rank ", "than ", "same: ", "passed: "
 
 static const struct defect defects[] = {
     {"a part of another value", part_of_another_value, {WRONG, BYTES}},
@@ -406,7 +406,7 @@ static const struct defect defects[] = {
     {"a member's weight of another kind", weight_of_another_kind, {"is of another kind"}},
     {"another number of members",
      other_members,
-     {"whole: ", "derived: ", "exchanged: ", "tensor ranks", "member", "pieces", "slot", "than ",
+     {"whole: ", "derived: ", "exchanged: ", "tensor rank", "pieces", "slot", "than ",
       "in this program has written"}},
     {"a member's dim off by one", dim_off_by_one, {MEMBER}},
     {"a member's dim is left out", dim_left_out, {MEMBER}},

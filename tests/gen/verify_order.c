@@ -354,7 +354,7 @@ static const struct defect defects[] = {
     {"sums gathered early", gather_early, {MISSING, "deadlock", PARTS}},
     {"sums made otherwise than the plan says",
      otherwise_reduced,
-     {"the gradient of", "is none of the plan's", "are summed by its programs",
+     {"the gradient of", "is not an op of this plan", "are summed by its programs",
       "only whole gradients", "which is not summed", "does not come before it", "are shared, but",
       PARTS}},
     {"a microbatch not summed over the replicas",

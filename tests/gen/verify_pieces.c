@@ -1,4 +1,4 @@
-/* verify_pieces.c: random plans with split weights (tensor_parallel.partials) and a defect: pieces
+/* verify_pieces.c: random plans with split weights (tensor_parallel.splits) and a defect: pieces
  * that are mixed, left out, added twice or in another order, or read before their sum is complete.
  * Each is rejected, by pieces.c or by the gradients that it changes, unless an earlier check has
  * seen it. */

@@ -117,8 +117,7 @@ static bool whole_in_the_room_of_a_shard(struct broken_plan *p) {
   return weight != NULL;
 }
 
-/* The moments of one weight begin within those of another: a shard that is not the own one's room.
- */
+/* The moments of one weight begin within those of another: a shard without room of its own. */
 static bool shards_overlap(struct broken_plan *p) {
   struct pen_weight *weight = own_weight(p, false), *other = own_weight(p, false);
   if (!weight || !other || weight == other || weight->frozen || other->frozen) return false;
@@ -323,7 +322,8 @@ static const struct defect defects[] = {
     {"gradients outside the shared part", gradients_not_shared, {"of the arena are shared, but"}},
     {"an exchange without replicas",
      no_replicas,
-     {"there are no replicas", "a single replica cannot shard", "make no groups of"}},
+     {"there are no replicas", "a single replica cannot shard",
+      "cannot be divided into groups of"}},
 };
 
 static void defects_are_rejected(void **state) {

@@ -1,6 +1,6 @@
 /* verify_tokens.c: random plans whose tensor ranks share the tokens between the matrices
  * (tensor_parallel.sequence), and a defect: a run of other tokens, an exchange of other sequences,
- * a part that is missing, in a wrong slot or of a wrong member, a sum of the own run alone. Each is
+ * a part that is missing, in a wrong slot or of a wrong member, a sum of its own run alone. Each is
  * rejected, by pieces.c, derivative.c or exchanges.c, unless an earlier check has seen it. */
 #include "gen/verify/verify.h"
 #include "tests/support/op_changes.h"
@@ -182,7 +182,7 @@ static const struct defect defects[] = {
     {"another value is gathered", gather_of_another_value, {WRONG, BYTES}},
     {"what is gathered elsewhere", gathered_at_another_place, {WRONG, BYTES}},
     {"a gradient that is gathered elsewhere", gradient_at_another_place, {WRONG, BYTES}},
-    {"the sum of the own run", sum_of_the_own_run, {WRONG, BYTES, "only whole gradients"}},
+    {"the sum of its own run alone", sum_of_the_own_run, {WRONG, BYTES, "only whole gradients"}},
 };
 
 int main(void) {

@@ -75,7 +75,7 @@ gpu_settings_nccl = $(gpu_settings_cuda) -s pipeline.ranks=$(2) -s cluster.trans
 gpu_settings_zbv = $(gpu_settings_ipc) -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v
 gpu_settings_pairs = $(gpu_settings_ipc) -s pipeline.stages_per_rank=2 -s pipeline.schedule=dual_pipe_v
 gpu_settings_bf16 = $(gpu_settings_ipc) -s model.dtype=bf16
-gpu_settings_pieces = $(gpu_settings_ipc) -s tensor_parallel.partials=2
+gpu_settings_pieces = $(gpu_settings_ipc) -s tensor_parallel.splits=2
 gpu_settings_tensor = $(gpu_settings_cuda) -s cluster.transport=$(if $(filter nccl_%,$(1)),nccl,ipc) -s tensor_parallel.ranks=$(lastword $(gpu_words)) \
   $(if $(filter all,$(gpu_words)),-s tensor_parallel.sequence=false)
 gpu_settings_replicas = $(call gpu_settings_$(word 1,$(1)),,2) -s data_parallel.replicas=$(patsubst r%,%,$(word 2,$(1))) \

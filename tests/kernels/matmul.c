@@ -1,4 +1,4 @@
-/* matmul.c: LINEAR, LINEAR_DX and LINEAR_DW against f64 sums: the own products, those of the
+/* matmul.c: LINEAR, LINEAR_DX and LINEAR_DW against f64 sums: Penstock's products, those of the
  * library, and the code for 64-byte vectors on any CPU (product_wide.c). */
 #include "kernels/cpu/cpu.h"
 #include "tests/support/kernels_support.h"
@@ -75,7 +75,7 @@ static void check_weight_gradient(void **state) {
   }
 }
 
-/* Opens the instruction set again with the own products or those of the library. */
+/* Opens the instruction set again with Penstock's products or those of the library. */
 static void open_products(const char *products) {
   setenv("PEN_PRODUCTS", products, 1);
   pen_kernels_open();
@@ -99,8 +99,8 @@ static void weight_gradient_accumulates(void **state) {
   check_by_all(check_weight_gradient, state);
 }
 
-/* With the own products the bits of an element do not depend on other rows and columns: a part of x
- * times a part of w is the part of y. */
+/* With Penstock's products the bits of an element do not depend on other rows and columns: a part
+ * of x times a part of w is the part of y. */
 static void an_element_depends_on_its_row_and_column_alone(void **state) {
   enum { ROWS = 101, IN = 500, OUT = 90 };
   open_products("own");

@@ -22,8 +22,8 @@ static void sums_are_f32(void **state) {
   assert_true(float_of(*y) == 1.5859375f);
 }
 
-/* With the own products the bits of an element do not depend on other rows and columns: a part of x
- * times a part of w is the part of y. k is small, or more than PEN_PAIR_DEPTH. */
+/* With Penstock's products the bits of an element do not depend on other rows and columns: a part
+ * of x times a part of w is the part of y. k is small, or more than PEN_PAIR_DEPTH. */
 static void check_parts(size_t in) {
   enum { ROWS = 101, OUT = 90 };
   uint16_t *x = bf16_numbers((int64_t)(ROWS * in), 1).half,

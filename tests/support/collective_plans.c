@@ -44,10 +44,10 @@ void share_tokens_of_plans(void) { splits_weights = has_members = shares_tokens 
 static const char *pieces_text(uint64_t *seed) {
   if (!splits_weights) return "";
   if (!has_members)
-    return ONE_OF(seed, "tensor_parallel = { partials = 2; };\n",
-                  "tensor_parallel = { partials = 4; };\n");
+    return ONE_OF(seed, "tensor_parallel = { splits = 2; };\n",
+                  "tensor_parallel = { splits = 4; };\n");
   return pen_text("tensor_parallel = { %s sequence = %s; };\n",
-                  ONE_OF(seed, "ranks = 2;", "ranks = 2; partials = 4;", "ranks = 4;"),
+                  ONE_OF(seed, "ranks = 2;", "ranks = 2; splits = 4;", "ranks = 4;"),
                   shares_tokens || draw(seed, 2) ? "true" : "false");
 }
 

@@ -1,10 +1,10 @@
-# pieces.sh: what tests of split weights (tensor_parallel.partials) share. A test sources this after lib.sh.
+# pieces.sh: what tests of split weights (tensor_parallel.splits) share. A test sources this after lib.sh.
 
 # compare_pieces: of each line MODEL PIECES NAME OPTION... of the input, trains $scratch/MODEL_PIECES_NAME for three steps; the runs of a model in a
 # number of pieces have the bits of the one with the name one.
 compare_pieces() {
   while read -r pieces_model pieces_count pieces_name pieces_options; do
-    echo "$pieces_model ${pieces_count}_$pieces_name -s tensor_parallel.partials=$pieces_count $pieces_options"
+    echo "$pieces_model ${pieces_count}_$pieces_name -s tensor_parallel.splits=$pieces_count $pieces_options"
   done >"$scratch/runs"
   compare_runs 3 <"$scratch/runs"
 }

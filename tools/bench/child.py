@@ -18,7 +18,7 @@ def fail(text):
 
 
 def pair_figures(pairs, first, second):
-    """Of two measurements by turns: their medians; the median and the quartiles of the ratio
+    """Of two alternate measurements: their medians; the median and the quartiles of the ratio
     second/first of each pair."""
     ratios = [pair[second] / pair[first] for pair in pairs]
     quartiles = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else [ratios[0]] * 3

@@ -1,5 +1,5 @@
-/* hop_mpi.c: our messages beside an MPI library's, by turns between the same two processes on the
- * same cores. The library's are persistent requests, whose receive is always posted first. Both
+/* hop_mpi.c: our messages beside an MPI library's, alternately between the same two processes on
+ * the same cores. The library's are persistent requests, whose receive is always posted first. Both
  * sides send the same bytes again and again from one buffer to another one, and read every cache
  * line of what comes.
  *

@@ -1,9 +1,9 @@
 """hosts.py: `make bench-hosts`: what it costs to train over two hosts, beside one.
 
-hop: a message of each size within a host and between two, beside Open MPI and MPICH, by turns
+hop: a message of each size within a host and between two, beside Open MPI and MPICH, alternately
 between the same two processes. step: a training step over two hosts by libfabric, beside one host
 by shared memory, and with --peer beside PyTorch's pipelining, over gloo between the same two hosts.
-All by turns.
+All alternately.
 
 Runs on the controller of `tests/support/hosts.sh 2`, from the top of the build folder. Each rank has
 a core of its own, the same ones in all cases. Prints each table as soon as it is measured, and on
@@ -157,7 +157,7 @@ def compare_losses(plan, result):
 
 
 def measure_pairs(plan, settings, gloo):
-    """Pairs by turns: which is first changes. In the first --peer-runs of them the peer runs too."""
+    """Alternate pairs: which is first changes. In the first --peer-runs of them the peer runs too."""
     pairs = []
     for pair in range(settings.pairs):
         trains = {"shm": lambda: train(plan, settings.cores, settings.steps),

@@ -166,7 +166,7 @@ def await_instant(training, draw):
 
 
 def lose_ranks(settings, source):
-    """On one host; both ranks by turns."""
+    """On one host; both ranks alternately."""
     draw, losses = random.Random(1), []
     options = ["--steps", "100000", "--restarts", "10000", "--checkpoint", SAVED]
     training = Training(settings.one, [], options + KEEPING[source])
@@ -181,7 +181,7 @@ def lose_ranks(settings, source):
 
 
 def lose_hosts(settings, source):
-    """The hosts of both ranks by turns, until no spare is left; then a run with all spares."""
+    """The hosts of both ranks alternately, until no spare is left; then a run with all spares."""
     draw, losses = random.Random(1), []
     hosts = ["host%d" % (i + 1) for i in range(2 + settings.spare_count)]
     options = ["--steps", "100000", "--restarts", "10000", "--checkpoint", SAVED]

@@ -16,7 +16,7 @@ so many (--cores). In each run, rank 1 (of a link: the sender, rank 0) is slowed
     quiet        nothing is slowed
     hosts-quiet  the same on two hosts
 
-Prints a count while it runs. Each run is noted in --state: started again, it goes on from there;
+Prints a count while it runs. Each run is noted in --state: started again, it continues from there;
 --fresh forgets the runs. The table has a line a case: the runs, those in which the rank or link was
 named by an event of the right kind, those in which this was within five steps (after the one in
 which the slowdown began), those in which anything else was named, the medians of the steps, of the

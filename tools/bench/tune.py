@@ -5,7 +5,7 @@
 
 TOPOLOGY.cfg has a group `plan` (man penstock-plan). From the build folder: builds the binary that
 measures the model's blocks, measures them, asks penstock-plan for the best plans, builds the first
-CANDIDATES of them and trains each for a few steps, by turns. The fastest is kept as
+CANDIDATES of them and trains each for a few steps, alternately. The fastest is kept as
 NAME-tuned.cfg, which `make TOPOLOGY=NAME-tuned.cfg` builds. Prints the predicted and the measured
 time of a step of each. What it writes else is in tune/.
 
