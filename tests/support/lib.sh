@@ -318,10 +318,11 @@ await_steps() {
 }
 
 # await_held NAME PROCESS: until the process of $scratch/NAME holds SIGTERM, for its end in order. (Before that it is this shell's child for a moment,
-# which holds all, and then would run our trap.)
+# which holds all, and then would run our trap.) A process that has ranks holds it, too: /proc shows no signal that sigtimedwait() waits for.
 await_held() {
   await_tries=0
-  until test "$(readlink "/proc/$2/exe")" = "$scratch/$1" && grep -q '^SigBlk:.*[4567cdef]...$' "/proc/$2/status" || test $await_tries -ge 2400; do
+  until test "$(readlink "/proc/$2/exe")" = "$scratch/$1" &&
+    { grep -q '^SigBlk:.*[4567cdef]...$' "/proc/$2/status" || test -n "$(children "$2")"; } || test $await_tries -ge 2400; do
     sleep 0.05
     await_tries=$((await_tries + 1))
   done
