@@ -36,6 +36,7 @@ nobase_pkginclude_HEADERS = \
   runtime/plan/bases.def \
   runtime/plan/choices.def \
   runtime/plan/groups.def \
+  runtime/plan/puts.def \
   runtime/plan/optimizer.def \
   runtime/plan/plan.def \
   runtime/plan/plan.h \

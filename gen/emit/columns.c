@@ -44,6 +44,8 @@ static void visit_rank(struct walk *walk, const struct pen_rank_program *rank) {
   visit_table(walk, PEN_SCHEMA_OP, rank->ops, rank->op_count);
   visit_table(walk, PEN_SCHEMA_TENSOR, rank->tensors, rank->tensor_count);
   visit_table(walk, PEN_SCHEMA_FRAME, rank->frames, rank->frame_count);
+  visit_table(walk, PEN_SCHEMA_COLLECTIVE, rank->collectives, rank->collective_count);
+  visit_table(walk, PEN_SCHEMA_PUT, rank->puts, rank->put_count);
 }
 
 static void visit_profile(struct walk *walk, const struct pen_plan *plan,

@@ -58,6 +58,14 @@ static const char *const device_text[] = {
 #define PEN_DEVICE(name, text, on_host, meaning) "PEN_DEVICE_" #name,
 #include "runtime/plan/transports.def"
 };
+static const char *const group_text[] = {
+#define PEN_GROUP(name, ...) "PEN_" #name,
+#include "runtime/plan/groups.def"
+};
+static const char *const put_text[] = {
+#define PEN_PUT_KIND(name, ...) "PEN_PUT_" #name,
+#include "runtime/plan/puts.def"
+};
 static const char *const transport_text[] = {
 #define PEN_TRANSPORT(name, ...) "PEN_TRANSPORT_" #name,
 #include "runtime/plan/transports.def"
@@ -71,6 +79,8 @@ static const char *const *const enumerators[PEN_FORMATS] = {
     [PEN_AS_OP] = op_text,
     [PEN_AS_DTYPE] = dtype_text,
     [PEN_AS_BASE] = base_text,
+    [PEN_AS_GROUP] = group_text,
+    [PEN_AS_PUT] = put_text,
     [PEN_AS_INITIAL] = initial_text,
     [PEN_AS_PROFILE] = profile_text,
     [PEN_AS_SHARDING] = sharding_text,
@@ -248,7 +258,8 @@ static bool shares_ops(struct emission *emission, const struct pen_table *table)
 static void write_pointers(const struct emission *emission, const struct pen_profile *profile,
                            uint32_t rank) {
   static const int tables[] = {PEN_SCHEMA_ACTION, PEN_SCHEMA_PROGRAM, PEN_SCHEMA_OP,
-                               PEN_SCHEMA_TENSOR, PEN_SCHEMA_FRAME};
+                               PEN_SCHEMA_TENSOR, PEN_SCHEMA_FRAME,   PEN_SCHEMA_COLLECTIVE,
+                               PEN_SCHEMA_PUT};
   for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
     const char *name = pen_schemas[tables[i]].name;
     uint32_t of_rank = tables[i] == PEN_SCHEMA_OP ? emission->op_table[rank] : rank;

@@ -8,6 +8,8 @@ libgen_a_SOURCES += \
   %reldir%/buffer_intervals.h \
   %reldir%/checkpoint_files.c \
   %reldir%/checkpoint_files.h \
+  %reldir%/collectives.c \
+  %reldir%/collectives.h \
   %reldir%/device_state.c \
   %reldir%/device_state.h \
   %reldir%/draft.c \

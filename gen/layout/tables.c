@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "gen/families/families.h"
+#include "gen/layout/collectives.h"
 #include "gen/layout/tables.h"
 #include "gen/base/error.h"
 #include "gen/model/model.h"
@@ -170,7 +171,7 @@ static void add_member_dims(struct pen_layout_state *l, const struct rank_tables
 }
 
 static void add_programs(struct pen_layout_state *l, struct rank_tables *t,
-                         const struct pen_graph *graph) {
+                         struct pen_collective_rows *rows, const struct pen_graph *graph) {
   static const uint8_t kind[PEN_PROGRAMS] = {PEN_F, PEN_I, PEN_W, PEN_B};
   for (int p = 0; p < PEN_PROGRAMS; p++) {
     if (!t->runs[graph->stage][p]) continue;
@@ -181,6 +182,8 @@ static void add_programs(struct pen_layout_state *l, struct rank_tables *t,
         pen_recomputed_op_count(graph, &graph->program[p])};
     t->program_index[graph->stage][p] = (uint32_t)t->program_count++;
     add_ops(t, &graph->program[p], l->tensor_of[graph->stage]);
+    pen_add_program_collectives(rows, graph, &graph->program[p],
+                                t->op + t->op_count - graph->program[p].count);
   }
   add_member_dims(l, t, graph);
 }
@@ -322,8 +325,9 @@ static void fill_rank(struct pen_layout_state *l, struct pen_rank_program *out, 
   for (uint32_t s = 0; s < l->partition->stage_count; s++)
     if (l->partition->rank_of[s] == rank) add_start_ops(l, &t, l->input->graph[s]);
   uint32_t start_count = (uint32_t)t.op_count;
+  struct pen_collective_rows rows = {.l = l, .rank = rank, .tensor = t.tensor};
   for (uint32_t s = 0; s < l->partition->stage_count; s++)
-    if (l->partition->rank_of[s] == rank) add_programs(l, &t, l->input->graph[s]);
+    if (l->partition->rank_of[s] == rank) add_programs(l, &t, &rows, l->input->graph[s]);
   for (uint32_t i = 0; i < lowered->count[rank]; i++) {
     struct pen_action *a = &lowered->action[rank][i];
     int program = pen_program_of(a->kind);
@@ -332,6 +336,8 @@ static void fill_rank(struct pen_layout_state *l, struct pen_rank_program *out, 
       a->frame =
           frame_index(&t, &(struct pen_frame){.base[PEN_BASE_UNSHARDED] = unsharded[a->stage]});
     }
+    if (pen_kind_is_collective(a->kind) && pen_group_size(l->plan, PEN_DATA) > 1)
+      a->collective = pen_action_collective(&rows, a);
     if (program < 0) continue;
     a->program = t.program_index[a->stage][program];
     struct pen_frame frame = frame_of(l, rank, a, i, unsharded[a->stage]);
@@ -347,13 +353,18 @@ static void fill_rank(struct pen_layout_state *l, struct pen_rank_program *out, 
                                    t.op,
                                    t.tensor,
                                    t.frame,
+                                   rows.collective,
+                                   rows.put,
                                    lowered->count[rank],
                                    (uint32_t)t.program_count,
                                    (uint32_t)t.op_count,
                                    (uint32_t)t.tensor_count,
                                    (uint32_t)t.frame_count,
                                    0,
-                                   start_count};
+                                   start_count,
+                                   (uint32_t)rows.collective_count,
+                                   (uint32_t)rows.put_count,
+                                   rows.event_count};
 }
 
 /* Sets the offsets of a message of a tied weight, those of its first piece; false: it is no such

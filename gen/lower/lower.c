@@ -142,7 +142,7 @@ static void append_wait(struct lowering *l, uint32_t rank, int kind, uint32_t st
 /* Appends the collectives that precede a compute action of a rank. */
 static void append_collectives(struct lowering *l, uint32_t rank, uint32_t index) {
   if (!l->collectives) return;
-  const struct pen_collective *collective = l->collectives->collective[rank];
+  const struct pen_placed_collective *collective = l->collectives->collective[rank];
   for (uint32_t *next = &l->collective_count[rank];
        *next < l->collectives->count[rank] && collective[*next].before <= index; (*next)++)
     append_action(l, rank, collective[*next].kind, collective[*next].stage, 0, 0);

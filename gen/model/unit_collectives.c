@@ -325,15 +325,6 @@ static void keep_shards(struct pen_graph *graph, uint8_t role) {
   }
 }
 
-/* Each WAIT_PEERS waits for all collectives before it. */
-static void number_waits(struct pen_op_list *program) {
-  int64_t signals = 0;
-  for (size_t i = 0; i < program->count; i++) {
-    signals += program->op[i].kind == PEN_OP_SIGNAL_PEERS;
-    if (program->op[i].kind == PEN_OP_WAIT_PEERS) program->op[i].dim[0] = signals;
-  }
-}
-
 void pen_unit_collectives(struct pen_graph *graph) {
   if (graph->training && pen_reduces_microbatches(graph->topology)) {
     rewrite_programs(graph, reduce_gradients, "part");
@@ -343,5 +334,4 @@ void pen_unit_collectives(struct pen_graph *graph) {
     rewrite_programs(graph, gather_weights, "whole");
     keep_shards(graph, PEN_ROLE_WEIGHT);
   }
-  for (int p = 0; p < PEN_PROGRAMS; p++) number_waits(&graph->program[p]);
 }

@@ -10,7 +10,7 @@
 #include "runtime/plan/plan.h"
 
 /* A collective, GRAD_READY or RESHARD of a rank. */
-struct pen_collective {
+struct pen_placed_collective {
   uint32_t before; /* it precedes this compute action; the count of actions: it follows all */
   uint8_t kind;
   uint16_t stage;
@@ -23,7 +23,7 @@ struct pen_collective {
 /* The collectives of every rank, in order. */
 struct pen_collectives {
   uint32_t *count;                    /* [rank] */
-  struct pen_collective **collective; /* [rank][count] */
+  struct pen_placed_collective **collective; /* [rank][count] */
 };
 
 /* Where REDUCE_SCATTER and ALL_GATHER_GRAD are placed: in idle times that are long enough, in the

@@ -26,7 +26,7 @@ static struct pen_order *insert_collectives(const struct pen_order *order,
   *joint = (struct pen_order){order->rank_count, pen_new(order->rank_count, sizeof(uint32_t)),
                               pen_new(order->rank_count, sizeof(struct pen_compute *))};
   for (uint32_t rank = 0; rank < order->rank_count; rank++) {
-    const struct pen_collective *collective = collectives->collective[rank];
+    const struct pen_placed_collective *collective = collectives->collective[rank];
     uint32_t count = order->count[rank], collective_count = collectives->count[rank], next = 0,
              *used = &joint->count[rank];
     struct pen_compute *action = joint->action[rank] =

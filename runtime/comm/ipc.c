@@ -417,9 +417,10 @@ static void find_awaited(struct pen_transport *transport) {
     const struct pen_program *program =
         action->kind <= PEN_W ? &tables->programs[action->program] : NULL;
     for (uint32_t op = 0; program != NULL && op < program->op_count; op++) {
-      if (tables->ops[program->first_op + op].kind == PEN_OP_WAIT_PEERS) {
-        const int64_t count = tables->ops[program->first_op + op].dim[0];
-        note_awaited(transport, action->awaited_collective + (uint32_t)count, &awaited);
+      const struct pen_collective *row =
+          pen_collective_of(tables, &tables->ops[program->first_op + op]);
+      if (row != NULL && row->group == PEN_DATA && row->awaited > 0) {
+        note_awaited(transport, action->awaited_collective + row->awaited, &awaited);
       }
     }
   }

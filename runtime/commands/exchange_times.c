@@ -1,8 +1,8 @@
 /* exchange_times.c: tensor ranks exchange parts of several sizes (see exchange_times.h).
  *
- * A plan of one rank that is made here has the ops of two exchanges, one for each set of slots,
- * which run alternately. In a round each member writes its part, as a product would, runs the ops,
- * and reads every cache line of the others' parts, as the sum would. The times are those of the
+ * A plan of one rank that is made here has two exchanges, one for each set of slots, which run
+ * alternately. In a round each member writes its part, as a product would, runs an exchange, and
+ * reads every cache line of the others' parts, as the sum would. The times are those of the
  * first member. Of the rounds of a size the lower quartile counts. */
 #include "runtime/commands/exchange_times.h"
 
@@ -14,7 +14,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/futex_counter.h"
 #include "runtime/commands/two_ranks.h"
-#include "runtime/exec/exchanges.h"
+#include "runtime/exec/collectives.h"
 #include "runtime/exec/find_device.h"
 
 enum { ROUNDS = 200, WARM_ROUNDS = 50, SETS = 2 };
@@ -25,8 +25,9 @@ struct exchange_plan {
   struct pen_plan plan;
   struct pen_profile profile;
   struct pen_rank_program tables;
-  struct pen_op *ops;         /* [SETS * members] */
-  struct pen_tensor *tensors; /* of each the slot; then the part */
+  struct pen_op ops[SETS];
+  struct pen_collective collectives[SETS];
+  struct pen_put puts[SETS];
   struct pen_rank_memory memory;
   struct pen_shared shared;
 };
@@ -45,57 +46,44 @@ struct exchange_run {
 /* A member while it exchanges parts of one size. */
 struct exchange_member {
   struct pen_vm vm;
-  struct pen_bound_op *ops; /* [SETS * members] */
+  struct pen_bound_op ops[SETS];
   unsigned char *part;
   uint64_t bytes;
 };
 
-static uint32_t op_count(const struct pen_plan *plan) {
-  return SETS * pen_group_size(plan, PEN_TENSOR);
-}
-
 static void make_plan(struct exchange_plan *made, uint32_t members) {
   *made = (struct exchange_plan){.plan = pen_timed_plan(PEN_TRANSPORT_SHM, 1, members)};
-  const uint32_t count = op_count(&made->plan);
-  made->ops = calloc(count, sizeof *made->ops);
-  made->tensors = calloc(count + 1u, sizeof *made->tensors);
-  pen_check(made->ops != NULL && made->tensors != NULL, "no memory for exchanges");
-  for (uint32_t i = 0; i < count; i++) {
-    made->ops[i] = (struct pen_op){.kind = PEN_OP_ALL_GATHER_PART,
-                                   .dtype = PEN_F32,
-                                   .dim = {0, i % members},
-                                   .operand = {count, i}};
-    made->tensors[i] =
-        (struct pen_tensor){.base = PEN_BASE_EXCHANGE, .offset = i * BYTES_MAX, .bytes = BYTES_MAX};
+  const uint64_t slots = (uint64_t)SETS * members * BYTES_MAX;
+  for (uint32_t set = 0; set < SETS; set++) {
+    made->ops[set] = (struct pen_op){.kind = PEN_OP_ALL_GATHER_PART, .collective = set};
+    made->collectives[set] = (struct pen_collective){.group = PEN_TENSOR,
+                                                     .waits = true,
+                                                     .completes = true,
+                                                     .together = true,
+                                                     .event = PEN_NONE,
+                                                     .first_put = set,
+                                                     .put_count = 1};
+    made->puts[set] = (struct pen_put){.kind = PEN_PUT_WRITE,
+                                       .group = PEN_TENSOR,
+                                       .from = slots,
+                                       .to = (uint64_t)set * members * BYTES_MAX,
+                                       .weight = PEN_NONE,
+                                       .count = 1,
+                                       .to_member = BYTES_MAX};
   }
-  const uint64_t slots = count * BYTES_MAX;
   made->memory = (struct pen_rank_memory){.arena_bytes = slots + BYTES_MAX,
                                           .receive_bytes = slots + BYTES_MAX,
                                           .exchange_bytes = slots};
-  made->tables = (struct pen_rank_program){.ops = made->ops, .tensors = made->tensors};
+  made->tables = (struct pen_rank_program){
+      .ops = made->ops, .collectives = made->collectives, .puts = made->puts};
   made->profile.ranks = &made->tables;
   made->plan.memory = &made->memory;
   made->plan.profiles = &made->profile;
 }
 
-static void bind_ops(struct exchange_member *member, uint64_t bytes) {
-  const uint32_t count = op_count(member->vm.plan);
-  member->bytes = bytes;
-  for (uint32_t i = 0; i < count; i++) {
-    free((void *)(uintptr_t)member->ops[i].call.prepared);
-    member->ops[i] =
-        (struct pen_bound_op){.call = {.dim = {(int64_t)(bytes / sizeof(float)),
-                                               i % pen_group_size(member->vm.plan, PEN_TENSOR)},
-                                       .operand = {member->part}}};
-    pen_bind_exchange(&member->vm, i, &member->ops[i]);
-  }
-}
-
 static void run_exchange(const struct exchange_member *member, uint32_t set) {
   const uint32_t members = pen_group_size(member->vm.plan, PEN_TENSOR);
-  for (uint32_t i = set * members; i < (set + 1) * members; i++) {
-    member->ops[i].run(&member->ops[i].call);
-  }
+  member->ops[set].run(&member->ops[set].call);
   for (uint32_t m = 0; m < members; m++) {
     if (m != member->vm.endpoint->tensor_rank) {
       pen_timed_read(member->vm.arena + (set * members + m) * BYTES_MAX, member->bytes);
@@ -121,19 +109,25 @@ static void exchange_all(void *context, uint32_t rank) {
   struct pen_endpoint endpoint;
   struct pen_transport *transport =
       pen_timed_transport_open(&exchange->plan, &exchange->shared, &endpoint, rank);
+  static const struct pen_frame frame = {{0}};
   struct exchange_member member = {.vm = {.plan = &exchange->plan,
                                           .profile = &exchange->profile,
                                           .program = &exchange->tables,
                                           .memory = &exchange->memory,
+                                          .frame = &frame,
                                           .endpoint = &endpoint,
                                           .transport = transport,
                                           .device = pen_device_find(exchange->plan.device),
                                           .arena = endpoint.arena},
-                                   .ops = calloc(op_count(&exchange->plan), sizeof *member.ops),
                                    .part = endpoint.arena + exchange->memory.exchange_bytes};
-  pen_check(member.ops != NULL, "no memory for exchanges");
+  for (uint32_t set = 0; set < SETS; set++) {
+    pen_bind_runtime_op(&member.vm, set, &member.ops[set]);
+  }
   for (uint32_t size = 0; size < PEN_EXCHANGE_SIZES; size++) {
-    bind_ops(&member, PEN_EXCHANGE_BYTES_MIN << 2 * size);
+    member.bytes = PEN_EXCHANGE_BYTES_MIN << 2 * size;
+    for (uint32_t set = 0; set < SETS; set++) {
+      exchange->puts[set].bytes = member.bytes;
+    }
     run_rounds(&member, run->rounds);
     pen_endpoint_barrier(&endpoint);
     if (rank == 0) {
@@ -155,6 +149,4 @@ void pen_exchange_times(uint32_t members, const struct pen_busy_cores *cores,
   memcpy(ms, run.rounds->ms, sizeof run.rounds->ms);
   pen_shared_close(&exchange.shared);
   munmap(run.rounds, sizeof *run.rounds);
-  free(exchange.ops);
-  free(exchange.tensors);
 }

@@ -32,7 +32,6 @@
 #include "runtime/comm/transport_base.h"
 #include "runtime/device/device_error.h"
 #include "runtime/device/stream_state.h"
-#include "runtime/exec/exchanges.h"
 
 /* Whether the device of a process has done so many actions of its list, or has sent their messages,
  * in this rank's current step; 0: it has done the steps before. */
@@ -93,7 +92,9 @@ static bool has_exchanges(const struct pen_vm *vm, const struct pen_action *acti
       action->kind <= PEN_W ? &vm->program->programs[action->program] : NULL;
   bool has = false;
   for (uint32_t op = 0; program != NULL && op < program->op_count && !has; op++) {
-    has = pen_is_exchange(vm->program->ops[program->first_op + op].kind);
+    const struct pen_collective *row =
+        pen_collective_of(vm->program, &vm->program->ops[program->first_op + op]);
+    has = row != NULL && row->group == PEN_TENSOR;
   }
   return has;
 }

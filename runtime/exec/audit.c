@@ -8,7 +8,7 @@
 #include "runtime/exec/audit_draw.h"
 #include "runtime/exec/audit_report.h"
 #include "runtime/exec/operands.h"
-#include "runtime/exec/program_collectives.h"
+#include "runtime/exec/collectives.h"
 #include "runtime/exec/tensor_sum.h"
 
 static const struct pen_tensor *tensor_at(const struct pen_vm *vm, uint32_t tensor) {
@@ -243,31 +243,28 @@ static void note_outputs(struct pen_vm *vm, const struct pen_action *action, uin
   }
 }
 
-/* The first op of those whose outputs are there after op `index`; past it: none. Consecutive
- * collectives of one kind end together (program_collectives.c). */
-static uint32_t first_ended(const struct pen_vm *vm, const struct pen_program *program,
-                            uint32_t index) {
-  const struct pen_op *op = &vm->program->ops[index];
-  if (!pen_is_runtime_op(op->kind)) {
-    return index;
+/* Past the ops of the collective that begins with op `index`, or past the op: the first of them runs
+ * it. */
+static uint32_t past_ops(const struct pen_vm *vm, const struct pen_program *program,
+                         uint32_t index) {
+  const struct pen_op *op = vm->program->ops;
+  const struct pen_collective *row = pen_collective_of(vm->program, &op[index]);
+  uint32_t past = index + 1;
+  while (row != NULL && past < program->first_op + program->op_count &&
+         pen_collective_of(vm->program, &op[past]) == row) {
+    past++;
   }
-  if (index + 1 < program->first_op + program->op_count && op[1].kind == op->kind) {
-    return index + 1;
-  }
-  while (index > program->first_op && vm->program->ops[index - 1].kind == op->kind) {
-    index--;
-  }
-  return index;
+  return past;
 }
 
 /* Runs an action that is not audited, or was; keeps the checksums of what the audited ones read. */
 static void run_watched(struct pen_vm *vm, const struct pen_action *action) {
   const struct pen_program *program = program_of(vm, action);
   pen_vm_relocate(vm, program->first_op, program->op_count, frame_of(vm, action));
-  for (uint32_t i = program->first_op; i < program->first_op + program->op_count; i++) {
+  for (uint32_t i = program->first_op; i < program->first_op + program->op_count;) {
     vm->ops[i].run(&vm->ops[i].call);
-    for (uint32_t ended = first_ended(vm, program, i); ended <= i; ended++) {
-      note_outputs(vm, action, ended);
+    for (const uint32_t past = past_ops(vm, program, i); i < past; i++) {
+      note_outputs(vm, action, i);
     }
   }
 }
@@ -378,18 +375,21 @@ static void audit_op(struct pen_vm *vm, uint32_t index) {
   }
 }
 
-static void run_collective(struct pen_vm *vm, const struct pen_program *program, uint32_t index) {
-  const struct pen_op *op = &vm->program->ops[index];
-  const struct pen_operand_count count = pen_operands_of(op->kind);
-  check_inputs(vm, index, false);
-  for (uint32_t k = count.inputs; k < count.all; k++) {
-    if ((count.accumulated >> k & 1) != 0) {
-      check_sum(vm, op->operand[k], vm->ops[index].call.operand[k]);
+/* Ops [first, past), of which the first runs all. */
+static void run_collective(struct pen_vm *vm, uint32_t first, uint32_t past) {
+  for (uint32_t i = first; i < past; i++) {
+    const struct pen_op *op = &vm->program->ops[i];
+    const struct pen_operand_count count = pen_operands_of(op->kind);
+    check_inputs(vm, i, false);
+    for (uint32_t k = count.inputs; k < count.all; k++) {
+      if ((count.accumulated >> k & 1) != 0) {
+        check_sum(vm, op->operand[k], vm->ops[i].call.operand[k]);
+      }
     }
   }
-  vm->ops[index].run(&vm->ops[index].call);
-  for (uint32_t ended = first_ended(vm, program, index); ended <= index; ended++) {
-    note_outputs(vm, vm->audit->action, ended);
+  vm->ops[first].run(&vm->ops[first].call);
+  for (uint32_t i = first; i < past; i++) {
+    note_outputs(vm, vm->audit->action, i);
   }
 }
 
@@ -399,9 +399,10 @@ static void run_audited(struct pen_vm *vm, const struct pen_action *action) {
   const uint32_t end = program->first_op + program->op_count;
   take_passed_sums(vm);
   pen_vm_relocate(vm, program->first_op, program->op_count, frame_of(vm, action));
-  for (uint32_t i = program->first_op; i < end && !vm->aborted; i++) {
+  for (uint32_t i = program->first_op, past; i < end && !vm->aborted; i = past) {
+    past = past_ops(vm, program, i);
     if (pen_is_runtime_op(vm->program->ops[i].kind)) {
-      run_collective(vm, program, i);
+      run_collective(vm, i, past);
     } else {
       audit_op(vm, i);
     }

@@ -4,11 +4,9 @@
 #include <string.h>
 
 #include "runtime/base/check.h"
-#include "runtime/exec/exchanges.h"
+#include "runtime/exec/collectives.h"
 #include "runtime/exec/exec.h"
 #include "runtime/exec/operands.h"
-#include "runtime/exec/program_collectives.h"
-#include "runtime/exec/sent_bytes.h"
 #include "runtime/exec/weight_arrays.h"
 
 /* The state of binding one rank. */
@@ -53,6 +51,18 @@ static const char *const name_of[PEN_OP_COUNT] = {
 #include "kernels/ops.def"
 };
 
+/* Sets the dims of a bound op that are another for this tensor rank. */
+static void set_member_dims(const struct pen_vm *vm, uint32_t index, int64_t dim[PEN_DIMS_MAX]) {
+  const uint32_t profile = (uint32_t)(vm->profile - vm->plan->profiles);
+  for (uint32_t i = 0; i < vm->plan->member_dim_count; i++) {
+    const struct pen_member_dim *own = &vm->plan->member_dims[i];
+    if (own->op == index && own->tensor_rank == vm->endpoint->tensor_rank &&
+        own->rank == vm->rank && own->profile == profile) {
+      dim[own->dim] = own->value;
+    }
+  }
+}
+
 static void bind_op(struct binding *binding, uint32_t index) {
   struct pen_vm *vm = binding->vm;
   struct pen_bound_op *bound = &vm->ops[index];
@@ -63,15 +73,11 @@ static void bind_op(struct binding *binding, uint32_t index) {
   }
   bind_address(binding, &bound->call.workspace, op->workspace);
   memcpy(bound->call.dim, op->dim, sizeof op->dim);
-  pen_set_member_dims(vm, index, bound->call.dim);
+  set_member_dims(vm, index, bound->call.dim);
   memcpy(bound->call.real, op->real, sizeof op->real);
   bound->call.stream = vm->streams.compute;
   if (pen_data_op(op->kind, op->dtype) != NULL) {
     vm->executor->bind_input(vm, op, bound);
-    return;
-  }
-  if (pen_is_exchange(op->kind)) {
-    pen_bind_exchange(vm, index, bound);
     return;
   }
   if (pen_is_runtime_op(op->kind)) {
@@ -114,24 +120,6 @@ static void list_weights(struct pen_vm *vm) {
     }
   }
   vm->weights = weights;
-}
-
-static void list_unsharded(struct pen_vm *vm) {
-  const struct pen_rank_program *program = vm->program;
-  vm->unsharded = calloc(program->tensor_count + 1u, sizeof *vm->unsharded);
-  pen_check(vm->unsharded != NULL, "no memory for %u tensors", program->tensor_count);
-  for (uint32_t t = 0; t < program->tensor_count; t++) {
-    const struct pen_tensor *tensor = &program->tensors[t];
-    if (tensor->base == PEN_BASE_UNSHARDED) {
-      uint32_t weight = pen_member_weight(
-          vm->plan, pen_unsharded_weight(vm->plan, vm->rank, tensor), vm->endpoint->tensor_rank);
-      const struct pen_weight *w = &vm->plan->weights[weight];
-      bool copy = tensor->dtype == PEN_BF16;
-      vm->unsharded[vm->unsharded_count++] =
-          (struct pen_unsharded){weight, w->stage, copy ? sizeof(uint16_t) : sizeof(float),
-                                 tensor->offset, copy ? w->bf16_offset : w->value_offset};
-    }
-  }
 }
 
 static void bind_add_tied(struct pen_vm *vm) {
@@ -186,18 +174,15 @@ void pen_vm_open(struct pen_vm *vm, const struct pen_vm_config *config) {
   vm->data.sequence = vm->profile->sequence;
   vm->data.first_microbatch = (uint64_t)vm->replica * vm->profile->microbatch_count;
   place_control(vm, config->first);
+  pen_collectives_open(vm);
   bind_ops(vm);
   list_weights(vm);
   pen_list_optimizer_tensors(vm);
-  list_unsharded(vm);
   bind_add_tied(vm);
   if (transport->ops->wait_sent != NULL) {
     vm->send_hazards = pen_send_hazards_of(plan, vm->profile, rank);
   }
   vm->sent_bytes = pen_sent_bytes(vm);
-  const uint32_t data_ranks = pen_group_size(plan, PEN_DATA);
-  vm->sources = calloc(data_ranks + 1u, sizeof *vm->sources);
-  pen_check(vm->sources != NULL, "no memory for %u replicas", data_ranks);
 }
 
 /* Constants are persistent tensors: their addresses do not depend on the frame. */

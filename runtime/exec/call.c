@@ -3,6 +3,7 @@
 
 void pen_vm_relocate(struct pen_vm *vm, uint32_t first, uint32_t count,
                      const struct pen_frame *frame) {
+  vm->frame = frame;
   const struct pen_relocation *relocation = vm->relocations + vm->first_relocation[first];
   const struct pen_relocation *past_relocation =
       vm->relocations + vm->first_relocation[first + count];

@@ -2,7 +2,7 @@
  *
  * In: a plan, a profile of it, a rank, its arena on an open device, its transport, an executor.
  * pen_vm_open() binds all that can be known before the first step: kernels, addresses, prepared
- * calls. Then a step runs each action by its handler (handlers.c, replicas.c): a look into a table,
+ * calls. Then a step runs each action by its handler (handlers.c, collectives.c): a look into a table,
  * some additions, and the calls of its program on the compute stream. Out: the arena after the
  * step, and the step's statistics, which PUBLISH sends to the other ranks.
  *
@@ -34,14 +34,6 @@ struct pen_relocation {
   void **where;
   uint64_t offset;
   uint32_t base; /* enum pen_base */
-};
-
-/* A tensor that UNSHARD gathers: its offset in the buffer, and each replica's shard in its arena.
- */
-struct pen_unsharded {
-  uint32_t weight, stage;
-  uint32_t element_bytes;
-  uint64_t offset, shard_offset;
 };
 
 /* The function that makes a data op's outputs in host memory. */
@@ -101,6 +93,7 @@ struct pen_vm {
   struct pen_streams streams;
   bool forked;                 /* the action before was the first of a pair a|b */
   uint32_t collectives_before; /* the action that runs, in the step */
+  const struct pen_frame *frame; /* of the action whose programs, or collective, run */
   bool aborted;                /* an op has left a wait: the run was aborted */
   bool unconnected;            /* programs run alone: collectives and exchanges do nothing */
 
@@ -116,9 +109,8 @@ struct pen_vm {
   const struct pen_norm_tensor *norms;
   const struct pen_adamw_tensor *updates;
   uint32_t norm_count, update_count;
-  struct pen_unsharded *unsharded; /* [unsharded_count] */
-  uint32_t unsharded_count;
-  const float **sources; /* [data ranks + 1]: scratch of REDUCE_SCATTER */
+  const float **sources; /* [data ranks + 1]: scratch of sums */
+  void **events;         /* [program->event_count]: of collectives; null on the CPU */
 
   double *step_stats;           /* of the step that runs, all entries (plan.h), on the device */
   const struct pen_adamw *base; /* AdamW's settings in this step before clipping, on the device */

@@ -4,7 +4,7 @@
 #include "runtime/comm/step_stats.h"
 #include "runtime/exec/audit.h"
 #include "runtime/exec/exec.h"
-#include "runtime/exec/replicas.h"
+#include "runtime/exec/collectives.h"
 #include "runtime/exec/weight_arrays.h"
 #include "runtime/plan/shard.h"
 
@@ -165,7 +165,6 @@ static void update_audited(struct pen_vm *vm) {
 /* Without clipping nothing of other ranks is read, and no WAIT_NORM need have come before. */
 static bool update(struct pen_vm *vm, const struct pen_action *action) {
   const struct pen_optimizer *optimizer = &vm->plan->optimizer;
-  pen_wait_sends(vm, action);
   if (!pen_collective_begin(vm, action)) {
     return false;
   }
@@ -178,16 +177,16 @@ static bool update(struct pen_vm *vm, const struct pen_action *action) {
   } else {
     update_tensors(vm, 0, vm->update_count);
   }
-  pen_collective_end(vm);
+  pen_collective_end(vm, action);
   return weights_written(vm, true);
 }
 
 static bool all_gather_weights(struct pen_vm *vm, const struct pen_action *action) {
-  return weights_written(vm, pen_all_gather_weights(vm, action));
+  return weights_written(vm, pen_run_collective_action(vm, action));
 }
 
 static bool unshard(struct pen_vm *vm, const struct pen_action *action) {
-  const bool going = pen_unshard(vm, action);
+  const bool going = pen_run_collective_action(vm, action);
   if (vm->audit != NULL && going) {
     pen_audit_unsharded(vm, action);
   }
@@ -216,11 +215,11 @@ pen_handler *const pen_handlers[PEN_ACTION_KINDS] = {
     [PEN_PUBLISH] = publish_stats,
     [PEN_WAIT_NORM] = wait_norm,
     [PEN_UPDATE] = update,
-    [PEN_GRAD_READY] = pen_grad_ready,
-    [PEN_REDUCE_SCATTER] = pen_reduce_scatter,
-    [PEN_REDUCE_GROUPS] = pen_reduce_groups,
-    [PEN_GATHER_GROUPS] = pen_gather_groups,
-    [PEN_ALL_GATHER_GRAD] = pen_all_gather_gradients,
+    [PEN_GRAD_READY] = pen_run_collective_action,
+    [PEN_REDUCE_SCATTER] = pen_run_collective_action,
+    [PEN_REDUCE_GROUPS] = pen_run_collective_action,
+    [PEN_GATHER_GROUPS] = pen_run_collective_action,
+    [PEN_ALL_GATHER_GRAD] = pen_run_collective_action,
     [PEN_ALL_GATHER_WEIGHT] = all_gather_weights,
     [PEN_UNSHARD] = unshard,
     [PEN_RESHARD] = pen_reshard,

@@ -12,8 +12,8 @@ libruntime_a_SOURCES += \
   %reldir%/audit_weights.h \
   %reldir%/bind.c \
   %reldir%/call.c \
-  %reldir%/exchanges.c \
-  %reldir%/exchanges.h \
+  %reldir%/collectives.c \
+  %reldir%/collectives.h \
   %reldir%/exec.h \
   %reldir%/find_device.c \
   %reldir%/find_device.h \
@@ -25,14 +25,8 @@ libruntime_a_SOURCES += \
   %reldir%/operands.h \
   %reldir%/optimizer_step.c \
   %reldir%/optimizer_step.h \
-  %reldir%/program_collectives.c \
-  %reldir%/program_collectives.h \
-  %reldir%/replicas.c \
-  %reldir%/replicas.h \
   %reldir%/send_hazards.c \
   %reldir%/send_hazards.h \
-  %reldir%/sent_bytes.c \
-  %reldir%/sent_bytes.h \
   %reldir%/tensor_sum.c \
   %reldir%/tensor_sum.h \
   %reldir%/weight_arrays.c \

@@ -5,6 +5,8 @@ libruntime_a_SOURCES += \
   %reldir%/bases.def \
   %reldir%/choices.def \
   %reldir%/groups.def \
+  %reldir%/puts.def \
+  %reldir%/puts.h \
   %reldir%/memory_kinds.def \
   %reldir%/memory_kinds.h \
   %reldir%/optimizer.def \

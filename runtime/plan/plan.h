@@ -166,6 +166,13 @@ static inline const char *pen_recompute_text(int kind) {
   return text[kind];
 }
 
+/* How the bytes of a put move. */
+enum pen_put_kind {
+#define PEN_PUT_KIND(name, meaning) PEN_PUT_##name,
+#include "runtime/plan/puts.def"
+  PEN_PUT_KINDS
+};
+
 enum pen_initial { PEN_INITIAL_NORMAL, PEN_INITIAL_ONES, PEN_INITIAL_ZEROS };
 
 enum pen_decay {
@@ -250,7 +257,20 @@ static inline bool pen_has_message(const struct pen_action *action) {
          (action->kind == PEN_ADD_TIED_GRAD && action->message != PEN_NONE);
 }
 
-/* The collectives of the replicas that the program of an action completes. */
+/* The row of an op that is a collective, or a part of one, which the first of its ops runs; null: it
+ * is none. */
+static inline const struct pen_collective *pen_collective_of(const struct pen_rank_program *tables,
+                                                             const struct pen_op *op) {
+  static const bool is_runtime[PEN_OP_COUNT] = {
+#define PEN_RUNTIME_OP(kind, dims, reals, signature, flops, meaning) [PEN_OP_##kind] = true,
+#include "kernels/ops.def"
+  };
+  return is_runtime[op->kind] && op->kind != PEN_OP_ZERO && op->kind != PEN_OP_WAIT_EVENT
+             ? &tables->collectives[op->collective]
+             : NULL;
+}
+
+/* The collectives of the data ranks that the program of an action completes. */
 static inline uint32_t pen_collectives_within(const struct pen_rank_program *tables,
                                               const struct pen_action *action) {
   uint32_t count = 0;

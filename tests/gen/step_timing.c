@@ -140,7 +140,7 @@ static void actions_are_in_order(void **state) {
         pen_new((size_t)step.partition->stage_count * PEN_ACTION_KINDS, sizeof *place);
     for (uint32_t rank = 0; rank < step.order->rank_count; rank++)
       for (uint32_t i = 0; i < exchange->count[rank]; i++) {
-        const struct pen_collective *row = &exchange->collective[rank][i];
+        const struct pen_placed_collective *row = &exchange->collective[rank][i];
         uint32_t *own = &place[row->stage * PEN_ACTION_KINDS];
         if (own[row->kind]++)
           fail_msg("%s: stage %u, kind %u twice", step.which, row->stage, row->kind);

@@ -12,7 +12,7 @@
 
 #include "kernels/kernels.h"
 #include "runtime/observe/step_log.h"
-#include "runtime/exec/replicas.h"
+#include "runtime/exec/collectives.h"
 #include "runtime/comm/step_stats.h"
 #include "runtime/base/learning_rate.h"
 #include "runtime/base/text_writer.h"
@@ -217,18 +217,26 @@ static void no_call(struct pen_transport *transport) { (void)transport; }
 static void test_replicas_add_gradients_in_their_order(void **state) {
   (void)state;
   const float addend[REPLICAS] = {1, 1 << 24, -(1 << 24)};
+  const struct pen_rank_memory memory = {.arena_bytes = 0};
   const struct pen_transport_ops ops = {.member_arena = arena_of,
                                         .wait_group = all_ended,
                                         .signal_group = no_signal,
                                         .group_begin = no_call,
                                         .group_end = no_call};
-  const struct pen_weight weight = {.count = REPLICAS * PEN_NORM_BLOCK};
+  const struct pen_weight weight = {.count = REPLICAS * PEN_NORM_BLOCK, .piece_count = 1};
   const struct pen_plan plan = {.replica_count = REPLICAS,
                                 .tensor_ranks = 1,
                                 .shard_ranks = REPLICAS,
                                 .rank_count = 1,
                                 .weights = &weight,
-                                .weight_count = 1};
+                                .weight_count = 1,
+                                .memory = &memory};
+  const struct pen_collective collective = {
+      .group = PEN_DATA, .waits = true, .completes = true, .event = PEN_NONE, .put_count = 1};
+  const struct pen_put put = {.kind = PEN_PUT_ADD, .group = PEN_SHARD, .dtype = PEN_F32};
+  const struct pen_frame frame = {{0}};
+  const struct pen_rank_program tables = {
+      .collectives = &collective, .puts = &put, .frames = &frame};
   const struct pen_action row = {.kind = PEN_REDUCE_SCATTER};
   assert_non_null(pen_kernels_open());
   for (uint32_t own = 0; own < REPLICAS; own++) {
@@ -242,14 +250,13 @@ static void test_replicas_add_gradients_in_their_order(void **state) {
                         .transport = &transport,
                         .device = &pen_cpu,
                         .arena = (unsigned char *)gradients[own],
-                        .weights = (uint32_t[]){0},
-                        .weight_count = 1,
+                        .program = &tables,
                         .sources = sources};
     for (uint32_t i = 0; i < REPLICAS * REPLICAS * PEN_NORM_BLOCK; i++) {
       gradients[i / (REPLICAS * PEN_NORM_BLOCK)][i % (REPLICAS * PEN_NORM_BLOCK)] =
           addend[i / (REPLICAS * PEN_NORM_BLOCK)];
     }
-    assert_true(pen_reduce_scatter(&vm, &row));
+    assert_true(pen_run_collective_action(&vm, &row));
     for (uint64_t i = 0; i < weight.count; i++) {
       const bool summed = i >= shard.first && i < shard.first + shard.count;
       assert_true(gradients[own][i] == (summed ? 0 : addend[own]));

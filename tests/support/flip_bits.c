@@ -21,7 +21,7 @@
 #include "runtime/exec/audit_draw.h"
 #include "runtime/exec/audit_report.h"
 #include "runtime/exec/operands.h"
-#include "runtime/exec/program_collectives.h"
+#include "runtime/exec/collectives.h"
 
 /* Where a bit is flipped, after it was written. */
 enum flip_place {
