@@ -135,10 +135,10 @@ static void run_puts(struct pen_vm *vm, uint32_t first, uint32_t count) {
 
 /* ---- collectives ---- */
 
-/* Waits as a collective does; `before`: collectives of the step before the action. */
-static bool wait_others(struct pen_vm *vm, const struct pen_collective *row, uint32_t before) {
-  const uint32_t count = row->group == PEN_TENSOR ? PEN_NONE : before + row->awaited;
-  return vm->transport->ops->wait_group(vm->transport, row->group, count);
+/* Waits until the others have completed so many collectives of the step, or as many as this one. */
+static bool wait_others(struct pen_vm *vm, const struct pen_collective *row, uint32_t count) {
+  return vm->transport->ops->wait_group(vm->transport, row->group,
+                                        row->group == PEN_TENSOR ? PEN_NONE : count);
 }
 
 /* All of a collective but its first wait. What others write has come when they have signalled. */
@@ -207,7 +207,8 @@ static void collective(const struct pen_call *call) {
     vm->device->stream_wait_event(stream, vm->streams.exchange_fork);
   }
   vm->transport->collective_stream = stream;
-  const bool waited = !row->waits || wait_others(vm, row, vm->collectives_before);
+  const uint32_t awaited = row->awaited > 0 ? vm->collectives_before + row->awaited : 0;
+  const bool waited = !row->waits || wait_others(vm, row, awaited);
   vm->aborted = !waited || vm->aborted;
   vm->aborted = !run_rows(vm, row) || vm->aborted;
   vm->transport->collective_stream = vm->transport->stream;
