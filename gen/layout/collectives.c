@@ -101,10 +101,11 @@ static size_t add_group(struct program_rows *p, const struct pen_op_list *progra
 static void add_signal(struct program_rows *p, struct pen_op *op) {
   const bool waits = op->kind == PEN_OP_WAIT_PEERS;
   p->signalled += !waits;
-  op->collective = add_collective(p->rows, (struct pen_collective){.group = PEN_DATA,
-                                                                   .waits = waits,
-                                                                   .awaited = waits ? p->signalled : 0,
-                                                                   .completes = !waits});
+  op->collective =
+      add_collective(p->rows, (struct pen_collective){.group = PEN_DATA,
+                                                      .waits = waits,
+                                                      .awaited = waits ? p->signalled : 0,
+                                                      .completes = !waits});
 }
 
 /* A sequence of collectives from op `first` on; past the last. */
@@ -155,10 +156,9 @@ static struct pen_put exchange_put(const struct program_rows *p, const struct pe
 static size_t add_exchange(struct program_rows *p, const struct pen_op_list *program,
                            size_t first) {
   const struct pen_exchange exchange = pen_exchange_at(p->graph, program, first);
-  const uint32_t collective = add_collective(p->rows, (struct pen_collective){.group = PEN_TENSOR,
-                                                                              .waits = true,
-                                                                              .completes = true,
-                                                                              .together = true});
+  const uint32_t collective = add_collective(
+      p->rows, (struct pen_collective){
+                   .group = PEN_TENSOR, .waits = true, .completes = true, .together = true});
   const size_t past = first + (exchange.op_count ? exchange.op_count : 1);
   if (exchange.op_count) add_put(p->rows, exchange_put(p, &p->op[first]));
   for (size_t i = first; i < past; i++) p->op[i].collective = collective;
@@ -214,18 +214,19 @@ static void add_weight(struct pen_collective_rows *rows, int kind, uint32_t inde
              grouped = kind == PEN_REDUCE_GROUPS || kind == PEN_GATHER_GROUPS;
   if (kind == PEN_ALL_GATHER_WEIGHT) {
     if (!w->value_sharded)
-      add_put(rows, persistent_put(PEN_PUT_READ, PEN_SHARD, PEN_F32, index, w->value_offset, false));
+      add_put(rows,
+              persistent_put(PEN_PUT_READ, PEN_SHARD, PEN_F32, index, w->value_offset, false));
     if (w->bf16_offset != UINT64_MAX && !w->bf16_sharded)
-      add_put(rows, persistent_put(PEN_PUT_READ, PEN_SHARD, PEN_BF16, index, w->bf16_offset, false));
+      add_put(rows,
+              persistent_put(PEN_PUT_READ, PEN_SHARD, PEN_BF16, index, w->bf16_offset, false));
     return;
   }
   struct pen_put put =
       persistent_put(adds ? PEN_PUT_ADD : PEN_PUT_READ, grouped ? PEN_SAME_SHARD : PEN_SHARD,
                      PEN_F32, index, w->gradient_offset, w->gradient_sharded);
   if (adds)
-    put.staging_stride =
-        pen_shard_bytes(pen_shard_most_of(plan, index),
-                        grouped ? pen_group_size(plan, PEN_SAME_SHARD) : 1);
+    put.staging_stride = pen_shard_bytes(pen_shard_most_of(plan, index),
+                                         grouped ? pen_group_size(plan, PEN_SAME_SHARD) : 1);
   add_put(rows, put);
 }
 
@@ -239,9 +240,8 @@ static void add_unsharded(struct pen_collective_rows *rows, uint32_t stage) {
     const uint32_t index = l->first_weight[stage] + graph->value[v].weight;
     const struct pen_weight *w = &l->weights[index];
     const uint8_t dtype = rows->tensor[tensor].dtype;
-    struct pen_put put =
-        persistent_put(PEN_PUT_READ, PEN_SHARD, dtype, index,
-                       dtype == PEN_BF16 ? w->bf16_offset : w->value_offset, true);
+    struct pen_put put = persistent_put(PEN_PUT_READ, PEN_SHARD, dtype, index,
+                                        dtype == PEN_BF16 ? w->bf16_offset : w->value_offset, true);
     put.to_base = PEN_BASE_UNSHARDED;
     put.to = rows->tensor[tensor].offset;
     put.to_sharded = false;

@@ -1,5 +1,5 @@
-/* collectives.h: fills the tables `collectives` and `puts` of a rank (plan.def, puts.h): the rows of
- * the collectives in its programs, and of its actions. */
+/* collectives.h: fills the tables `collectives` and `puts` of a rank (plan.def, puts.h): the rows
+ * of the collectives in its programs, and of its actions. */
 #ifndef PEN_LAYOUT_COLLECTIVES_H
 #define PEN_LAYOUT_COLLECTIVES_H
 
@@ -24,7 +24,6 @@ void pen_add_program_collectives(struct pen_collective_rows *rows, const struct 
 
 /* The index of the row of an action that is a collective: added at the first of its kind and
  * stage. */
-uint32_t pen_action_collective(struct pen_collective_rows *rows,
-                                   const struct pen_action *action);
+uint32_t pen_action_collective(struct pen_collective_rows *rows, const struct pen_action *action);
 
 #endif

@@ -40,9 +40,10 @@ enum { KINDS_MAX = 5 };
 
 /* A collective that is to be placed. */
 struct placement {
-  struct pen_placed_collective collective; /* `before`: the last possible place until it is placed */
-  uint32_t ready;                   /* the first possible place */
-  const struct placement *needs;    /* it must also follow this one; NULL: none */
+  struct pen_placed_collective
+      collective;                /* `before`: the last possible place until it is placed */
+  uint32_t ready;                /* the first possible place */
+  const struct placement *needs; /* it must also follow this one; NULL: none */
   double cost;
   bool placed;
 };
@@ -225,7 +226,8 @@ static int compare_places(const void *a, const void *b) {
 }
 
 /* Sorts by place; those of one place stay in order. */
-static struct pen_placed_collective *sort_by_place(const struct placement *placement, size_t count) {
+static struct pen_placed_collective *sort_by_place(const struct placement *placement,
+                                                   size_t count) {
   struct placement *sorted = pen_new(count + 1, sizeof *sorted);
   struct pen_placed_collective *list = pen_new(count + 1, sizeof *list);
   for (size_t i = 0; i < count; i++) {

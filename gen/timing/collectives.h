@@ -22,7 +22,7 @@ struct pen_placed_collective {
 
 /* The collectives of every rank, in order. */
 struct pen_collectives {
-  uint32_t *count;                    /* [rank] */
+  uint32_t *count;                           /* [rank] */
   struct pen_placed_collective **collective; /* [rank][count] */
 };
 

@@ -29,6 +29,7 @@ libgen_a_SOURCES += \
   %reldir%/memory_actions.h \
   %reldir%/memory_state.h \
   %reldir%/messages.c \
+  %reldir%/moves.c \
   %reldir%/op_trace.c \
   %reldir%/op_trace.h \
   %reldir%/persistent.c \

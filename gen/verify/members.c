@@ -13,6 +13,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/model/op_signature.h"
+#include "gen/verify/exchanges.h"
 #include "gen/verify/internal.h"
 
 /* ---- weights ---- */
@@ -107,7 +108,8 @@ static bool set_dim(const struct pen_rank_context *own, struct pen_op *ops,
     return pen_problem_note(problem, own->rank, PEN_NONE, "tensor rank %u has dims of op %u of %u",
                             dim->tensor_rank, dim->op, own->tables->op_count);
   const struct pen_signature *signature = pen_signature_of(ops[dim->op].kind);
-  if (dim->dim >= signature->dim_count || !may_differ(signature->dim[dim->dim]) || dim->value < 0)
+  if (dim->dim >= signature->dim_count || !may_differ(signature->dim[dim->dim]) || dim->value < 0 ||
+      pen_puts_values(ops[dim->op].kind))
     return pen_problem_note(problem, own->rank, PEN_NONE,
                             "op %u (%s): dim %u cannot be %lld for tensor rank %u", dim->op,
                             signature->kind, dim->dim, (long long)dim->value, dim->tensor_rank);

@@ -156,7 +156,8 @@ static bool trace_runtime_op(const struct op_context *s) {
     wrong = pen_event_waited(c, s->op->operand[0]);
     return !wrong || PROBLEM(s, "waits for %s, %s", operand_name(s, s->op->operand[0]), wrong);
   }
-  if (s->op->kind == PEN_OP_WAIT_PEERS) wrong = pen_program_waits(c, pen_collective_of(s->tracer->context->tables, s->op)->awaited);
+  if (s->op->kind == PEN_OP_WAIT_PEERS)
+    wrong = pen_program_waits(c, pen_collective_of(s->tracer->context->tables, s->op)->awaited);
   if (s->op->kind == PEN_OP_ZERO) wrong = pen_partial_zeroed(c, s->op->operand[0]);
   return !wrong || PROBLEM(s, "%s", wrong);
 }

@@ -342,7 +342,7 @@ static bool check_rank(struct pen_rank_context *b) {
       memory->activation_bytes != memory->arena_bytes - memory->persistent_end)
     return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
                             "receive region, persistent part and arena do not follow each other");
-  if (!check_ops(b) || !check_tensor_table(b)) return false;
+  if (!check_ops(b) || !pen_check_rows(b) || !check_tensor_table(b)) return false;
   for (uint32_t stage = 0; stage < b->checked->stage_count; stage++)
     if (b->checked->rank_of[stage] == b->rank && !check_stage_tensors(b, stage)) return false;
   for (uint32_t index = 0; index < b->tables->action_count; index++)

@@ -243,8 +243,8 @@ static void note_outputs(struct pen_vm *vm, const struct pen_action *action, uin
   }
 }
 
-/* Past the ops of the collective that begins with op `index`, or past the op: the first of them runs
- * it. */
+/* Past the ops of the collective that begins with op `index`, or past the op: the first of them
+ * runs it. */
 static uint32_t past_ops(const struct pen_vm *vm, const struct pen_program *program,
                          uint32_t index) {
   const struct pen_op *op = vm->program->ops;

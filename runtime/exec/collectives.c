@@ -63,15 +63,14 @@ static void exchange_blocks(const struct running_put *put, uint32_t member,
   struct pen_transport *transport = put->vm->transport;
   for (uint64_t b = 0; b < out->count; b++) {
     transport->ops->sendrecv(
-        transport, &(struct pen_sendrecv){
-                       .group = put->row->group,
-                       .member = member,
-                       .receive_offset = in->from + b * in->from_stride,
-                       .receive_bytes = in->bytes,
-                       .to = transport->arena + in->to + b * in->to_stride,
-                       .send_offset = out->from + b * out->from_stride,
-                       .send_bytes = out->bytes,
-                       .target_offset = out->to + b * out->to_stride});
+        transport, &(struct pen_sendrecv){.group = put->row->group,
+                                          .member = member,
+                                          .receive_offset = in->from + b * in->from_stride,
+                                          .receive_bytes = in->bytes,
+                                          .to = transport->arena + in->to + b * in->to_stride,
+                                          .send_offset = out->from + b * out->from_stride,
+                                          .send_bytes = out->bytes,
+                                          .target_offset = out->to + b * out->to_stride});
   }
 }
 
@@ -109,10 +108,9 @@ static void add_summands(const struct running_put *put) {
   }
   for (uint32_t member = 0; member < pen_group_size(vm->plan, put->row->group); member++) {
     const unsigned char *arena = arena_of(put, member);
-    vm->sources[count++] = (const float *)(const void *)(arena == NULL
-                                                             ? vm->arena +
-                                                                   move_of(put, member, put->self).to
-                                                             : arena + own.from);
+    vm->sources[count++] =
+        (const float *)(const void *)(arena == NULL ? vm->arena + move_of(put, member, put->self).to
+                                                    : arena + own.from);
   }
   vm->device->sum_arrays(sum, vm->sources, count, own.bytes / sizeof(float),
                          vm->transport->collective_stream);
@@ -260,8 +258,9 @@ static uint64_t row_bytes(const struct pen_vm *vm, const struct pen_collective *
 static uint64_t program_bytes(const struct pen_vm *vm, const struct pen_program *program) {
   uint64_t bytes = 0;
   for (uint32_t i = program->first_op; i < program->first_op + program->op_count; i++) {
-    const struct runtime_op *op =
-        pen_collective_of(vm->program, &vm->program->ops[i]) != NULL ? vm->ops[i].call.prepared : NULL;
+    const struct runtime_op *op = pen_collective_of(vm->program, &vm->program->ops[i]) != NULL
+                                      ? vm->ops[i].call.prepared
+                                      : NULL;
     bytes += op != NULL && op->collective != NULL ? row_bytes(vm, op->collective) : 0;
   }
   return bytes;

@@ -2,9 +2,9 @@
  *
  * In: a plan, a profile of it, a rank, its arena on an open device, its transport, an executor.
  * pen_vm_open() binds all that can be known before the first step: kernels, addresses, prepared
- * calls. Then a step runs each action by its handler (handlers.c, collectives.c): a look into a table,
- * some additions, and the calls of its program on the compute stream. Out: the arena after the
- * step, and the step's statistics, which PUBLISH sends to the other ranks.
+ * calls. Then a step runs each action by its handler (handlers.c, collectives.c): a look into a
+ * table, some additions, and the calls of its program on the compute stream. Out: the arena after
+ * the step, and the step's statistics, which PUBLISH sends to the other ranks.
  *
  * Handlers act on struct pen_device alone. How a step is run is the executor's: the host executor
  * (host_executor.c) for the CPU, whose calls are complete when they return; runtime/device/ for
@@ -91,11 +91,11 @@ struct pen_vm {
   unsigned char *arena;
 
   struct pen_streams streams;
-  bool forked;                 /* the action before was the first of a pair a|b */
-  uint32_t collectives_before; /* the action that runs, in the step */
+  bool forked;                   /* the action before was the first of a pair a|b */
+  uint32_t collectives_before;   /* the action that runs, in the step */
   const struct pen_frame *frame; /* of the action whose programs, or collective, run */
-  bool aborted;                /* an op has left a wait: the run was aborted */
-  bool unconnected;            /* programs run alone: collectives and exchanges do nothing */
+  bool aborted;                  /* an op has left a wait: the run was aborted */
+  bool unconnected;              /* programs run alone: collectives and exchanges do nothing */
 
   struct pen_bound_op *ops;             /* [program->op_count] */
   struct pen_relocation *relocations;   /* in the order of the ops that they belong to */

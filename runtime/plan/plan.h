@@ -257,8 +257,8 @@ static inline bool pen_has_message(const struct pen_action *action) {
          (action->kind == PEN_ADD_TIED_GRAD && action->message != PEN_NONE);
 }
 
-/* The row of an op that is a collective, or a part of one, which the first of its ops runs; null: it
- * is none. */
+/* The row of an op that is a collective, or a part of one, which the first of its ops runs; null:
+ * it is none. */
 static inline const struct pen_collective *pen_collective_of(const struct pen_rank_program *tables,
                                                              const struct pen_op *op) {
   static const bool is_runtime[PEN_OP_COUNT] = {

@@ -60,8 +60,8 @@ static inline struct pen_move pen_move_of(const struct pen_plan *plan, const str
     return move;
   }
   const bool adds = put->kind == PEN_PUT_ADD;
-  const struct pen_shard cut = pen_cut_of(plan, pen_put_weight(plan, put, global), put->group,
-                                          global, adds ? to : from);
+  const struct pen_shard cut =
+      pen_cut_of(plan, pen_put_weight(plan, put, global), put->group, global, adds ? to : from);
   const uint32_t sender = pen_group_process(plan, global, put->group, from),
                  receiver = pen_group_process(plan, global, put->group, to);
   move.count = 1;

@@ -355,7 +355,8 @@ static bool sums_before_it_adds(struct broken_plan *p) {
 static bool awaits_less(struct broken_plan *p) {
   uint32_t wait, op = reduction(p, &wait);
   if (op == PEN_NONE) return false;
-  ops_of(p)[wait].dim[0] -= 1 + (int64_t)draw(p->seed, (uint64_t)ops_of(p)[wait].dim[0]);
+  struct pen_collective *row = op_row(p, &ops_of(p)[wait]);
+  row->awaited -= 1 + (uint32_t)draw(p->seed, row->awaited);
   return true;
 }
 
@@ -363,7 +364,7 @@ static bool awaits_less(struct broken_plan *p) {
 static bool awaits_less_at_the_end(struct broken_plan *p) {
   uint32_t wait = op_of_kind(p, PEN_OP_WAIT_PEERS);
   if (wait == PEN_NONE || !is_last_of(p, wait, PEN_OP_WAIT_PEERS)) return false;
-  ops_of(p)[wait].dim[0]--;
+  op_row(p, &ops_of(p)[wait])->awaited--;
   return true;
 }
 

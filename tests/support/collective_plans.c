@@ -252,12 +252,16 @@ static uint32_t *count_collectives(const struct broken_plan *p) {
   return ended;
 }
 
+struct pen_collective *op_row(const struct broken_plan *p, const struct pen_op *op) {
+  return &WRITABLE(struct pen_collective, p->tables->collectives)[op->collective];
+}
+
 static void renumber_waits(struct broken_plan *p, const struct pen_program *program) {
   struct pen_op *op = ops_of(p) + program->first_op;
-  int64_t signals = 0;
+  uint32_t signals = 0;
   for (uint32_t i = 0; i < program->op_count; i++) {
     signals += op[i].kind == PEN_OP_SIGNAL_PEERS;
-    if (op[i].kind == PEN_OP_WAIT_PEERS) op[i].dim[0] = signals;
+    if (op[i].kind == PEN_OP_WAIT_PEERS) op_row(p, &op[i])->awaited = signals;
   }
 }
 

@@ -52,6 +52,9 @@ uint32_t reader_of(const struct broken_plan *p, uint32_t from, uint32_t tensor);
 /* The operand of an op that accumulates, or -1. */
 int accumulated_operand(const struct pen_op *op);
 
+/* The row of an op that is a collective. */
+struct pen_collective *op_row(const struct broken_plan *p, const struct pen_op *op);
+
 /* Changes the ops of a program. */
 void drop_op(struct broken_plan *p, uint32_t op);
 void double_op(struct broken_plan *p, uint32_t op);
