@@ -7,8 +7,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/model/exchanges.h"
-#include "gen/model/op_signature.h"
-#include "runtime/plan/shard.h"
+#include "gen/partition/puts.h"
 
 static uint32_t add_collective(struct pen_collective_rows *rows, struct pen_collective collective) {
   rows->collective = pen_grow(rows->collective, &rows->collective_capacity,
@@ -44,39 +43,29 @@ static bool is_beside_kernels(int kind) {
          kind == PEN_OP_SIGNAL_PEERS || kind == PEN_OP_WAIT_PEERS;
 }
 
-/* The index of a weight of the stage: of the head's weight that is the embedding's, that one. */
-static uint32_t weight_index(const struct pen_layout_state *l, const struct pen_graph *graph,
-                             uint32_t weight) {
-  return pen_is_tied_head(graph, weight) ? l->ties[weight - graph->tied].weight
-                                         : l->first_weight[graph->stage] + weight;
-}
-
-static struct pen_put put_of(const struct program_rows *p, const struct pen_op *op, int kind,
-                             int group) {
+/* What an op moves, from its first operand to its second. `named` has the graph's values. */
+static struct pen_put placed_put(const struct program_rows *p, const struct pen_op *op,
+                                 const struct pen_op *named) {
+  const struct pen_put_source source = pen_put_source_of(p->rows->l, p->graph->stage);
   const struct pen_tensor *from = &p->rows->tensor[op->operand[0]],
                           *to = &p->rows->tensor[op->operand[1]];
-  return (struct pen_put){.kind = (uint8_t)kind,
-                          .group = (uint8_t)group,
-                          .dtype = op->dtype,
-                          .from_base = from->base,
-                          .from = from->offset,
-                          .to_base = to->base,
-                          .to = to->offset,
-                          .weight = PEN_NONE};
+  struct pen_put put = pen_put_of_op(&source, named);
+  put.from_base = from->base;
+  put.from = from->offset;
+  put.to_base = to->base;
+  put.to = to->offset;
+  return put;
 }
 
-/* The shards of a weight; `value`: the shard, or the sum. */
-static void add_shards(struct program_rows *p, const struct pen_op *op, uint32_t value) {
+/* The shards of a weight; of the head's that is the embedding's, of that one. */
+static void add_shards(struct program_rows *p, const struct pen_op *op,
+                       const struct pen_op *named) {
   const struct pen_layout_state *l = p->rows->l;
-  const bool adds = op->kind == PEN_OP_REDUCE_SCATTER;
-  struct pen_put put = put_of(p, op, adds ? PEN_PUT_ADD : PEN_PUT_READ, PEN_SHARD);
-  put.weight = weight_index(l, p->graph, p->graph->value[value].weight);
-  put.from_sharded = !adds;
-  put.to_sharded = adds && l->weights[put.weight].gradient_sharded;
-  if (adds) {
-    put.staging = p->staged;
-    p->staged += pen_shard_bytes((uint64_t)op->dim[0], pen_group_size(l->plan, PEN_SHARD));
-  }
+  struct pen_put put = placed_put(p, op, named);
+  const uint32_t weight = put.weight - l->first_weight[p->graph->stage];
+  if (pen_is_tied_head(p->graph, weight)) put.weight = l->ties[weight - p->graph->tied].weight;
+  if (put.kind == PEN_PUT_ADD) put.staging = p->staged;
+  p->staged += pen_staging_bytes(l->partition, &put, (uint64_t)op->dim[0]);
   add_put(p->rows, put);
 }
 
@@ -89,7 +78,7 @@ static size_t add_group(struct program_rows *p, const struct pen_op_list *progra
   const size_t first_put = p->rows->put_count;
   size_t i = first;
   for (p->staged = 0; i < p->count && p->op[i].kind == kind; i++) {
-    add_shards(p, &p->op[i], program->op[i].operand[adds ? 1 : 0]);
+    add_shards(p, &p->op[i], &program->op[i]);
     p->op[i].collective = collective;
   }
   for (size_t put = first_put; put < p->rows->put_count; put++)
@@ -129,38 +118,25 @@ static size_t add_sequence(struct program_rows *p, const struct pen_op_list *pro
 }
 
 /* The blocks of an exchange whose first op is this one. */
-static struct pen_put exchange_put(const struct program_rows *p, const struct pen_op *op) {
+static struct pen_put exchange_put(const struct program_rows *p, const struct pen_op *op,
+                                   const struct pen_op *named) {
   const struct pen_layout_state *l = p->rows->l;
-  const uint64_t slot_bytes = l->memory[p->rows->rank].exchange_bytes /
-                              (2 * (uint64_t)pen_group_size(l->plan, PEN_TENSOR)),
-                 element_bytes = pen_dtype_bytes(op->dtype);
-  struct pen_put put = put_of(p, op, PEN_PUT_WRITE, PEN_TENSOR);
-  put.to_member = slot_bytes;
-  put.count = 1;
-  put.bytes = (uint64_t)op->dim[0] * element_bytes;
-  if (op->kind == PEN_OP_ALL_GATHER_PART) return put; /* all of x */
-  put.count = (uint64_t)op->dim[0];
-  put.bytes = (uint64_t)op->dim[1] * element_bytes;
-  const uint64_t sequence_bytes = (uint64_t)op->dim[2] * put.bytes;
-  if (op->kind == PEN_OP_ALL_TO_ALL_PART) { /* of each sequence the receiver's tokens */
-    put.from_stride = sequence_bytes;
-    put.to_stride = put.from_member = put.bytes;
-  } else { /* the tokens of each sequence to their place between those of the others */
-    put.from_stride = put.to_member = put.bytes;
-    put.to_stride = sequence_bytes;
-  }
+  struct pen_put put = placed_put(p, op, named);
+  if (op->kind != PEN_OP_ALL_GATHER_RUNS)
+    put.to_member = l->memory[p->rows->rank].exchange_bytes /
+                    (2 * (uint64_t)pen_group_size(l->plan, PEN_TENSOR));
   return put;
 }
 
 /* An exchange between tensor ranks, or the last signal of a program; past its ops. */
 static size_t add_exchange(struct program_rows *p, const struct pen_op_list *program,
                            size_t first) {
-  const struct pen_exchange exchange = pen_exchange_at(p->graph, program, first);
+  const size_t ops = pen_exchange_ops(p->graph, &program->op[first]);
   const uint32_t collective = add_collective(
       p->rows, (struct pen_collective){
                    .group = PEN_TENSOR, .waits = true, .completes = true, .together = true});
-  const size_t past = first + (exchange.op_count ? exchange.op_count : 1);
-  if (exchange.op_count) add_put(p->rows, exchange_put(p, &p->op[first]));
+  const size_t past = first + (ops ? ops : 1);
+  if (ops) add_put(p->rows, exchange_put(p, &p->op[first], &program->op[first]));
   for (size_t i = first; i < past; i++) p->op[i].collective = collective;
   return past;
 }
@@ -192,77 +168,35 @@ void pen_add_program_collectives(struct pen_collective_rows *rows, const struct 
 
 /* ---- actions ---- */
 
-static struct pen_put persistent_put(int kind, int group, int dtype, uint32_t weight,
-                                     uint64_t offset, bool is_sharded) {
-  return (struct pen_put){.kind = (uint8_t)kind,
-                          .group = (uint8_t)group,
-                          .dtype = (uint8_t)dtype,
-                          .from_base = PEN_BASE_PERSISTENT,
-                          .from = offset,
-                          .to_base = PEN_BASE_PERSISTENT,
-                          .to = offset,
-                          .weight = weight,
-                          .from_sharded = is_sharded,
-                          .to_sharded = is_sharded};
-}
-
-/* What an action moves of a weight that is trained. */
-static void add_weight(struct pen_collective_rows *rows, int kind, uint32_t index) {
-  const struct pen_plan *plan = rows->l->plan;
-  const struct pen_weight *w = &rows->l->weights[index];
-  const bool adds = kind == PEN_REDUCE_SCATTER || kind == PEN_REDUCE_GROUPS,
-             grouped = kind == PEN_REDUCE_GROUPS || kind == PEN_GATHER_GROUPS;
-  if (kind == PEN_ALL_GATHER_WEIGHT) {
-    if (!w->value_sharded)
-      add_put(rows,
-              persistent_put(PEN_PUT_READ, PEN_SHARD, PEN_F32, index, w->value_offset, false));
-    if (w->bf16_offset != UINT64_MAX && !w->bf16_sharded)
-      add_put(rows,
-              persistent_put(PEN_PUT_READ, PEN_SHARD, PEN_BF16, index, w->bf16_offset, false));
-    return;
+/* Where a replica keeps the tensor of a weight that an action moves; UNSHARD: in its buffer. */
+static void place_put(struct pen_collective_rows *rows, int kind, uint32_t stage,
+                      const struct pen_stage_put *of) {
+  const struct pen_layout_state *l = rows->l;
+  const struct pen_weight *w = &l->weights[of->row.weight];
+  const bool gathers = kind == PEN_UNSHARD || kind == PEN_ALL_GATHER_WEIGHT;
+  struct pen_put put = of->row;
+  put.from_base = put.to_base = PEN_BASE_PERSISTENT;
+  put.from = put.to = !gathers                ? w->gradient_offset
+                      : put.dtype == PEN_BF16 ? w->bf16_offset
+                                              : w->value_offset;
+  if (kind == PEN_UNSHARD) {
+    put.to_base = PEN_BASE_UNSHARDED;
+    put.to = rows->tensor[l->tensor_of[stage][of->value]].offset;
   }
-  struct pen_put put =
-      persistent_put(adds ? PEN_PUT_ADD : PEN_PUT_READ, grouped ? PEN_SAME_SHARD : PEN_SHARD,
-                     PEN_F32, index, w->gradient_offset, w->gradient_sharded);
-  if (adds)
-    put.staging_stride = pen_shard_bytes(pen_shard_most_of(plan, index),
-                                         grouped ? pen_group_size(plan, PEN_SAME_SHARD) : 1);
+  put.staging_stride = pen_staging_bytes(l->partition, &put, w->count);
   add_put(rows, put);
 }
 
-/* What programs of the stage read of its sharded weights. */
-static void add_unsharded(struct pen_collective_rows *rows, uint32_t stage) {
-  const struct pen_layout_state *l = rows->l;
-  const struct pen_graph *graph = l->input->graph[stage];
-  for (uint32_t v = 0; v < graph->value_count; v++) {
-    const uint32_t tensor = l->tensor_of[stage][v];
-    if (tensor == PEN_NONE || rows->tensor[tensor].base != PEN_BASE_UNSHARDED) continue;
-    const uint32_t index = l->first_weight[stage] + graph->value[v].weight;
-    const struct pen_weight *w = &l->weights[index];
-    const uint8_t dtype = rows->tensor[tensor].dtype;
-    struct pen_put put = persistent_put(PEN_PUT_READ, PEN_SHARD, dtype, index,
-                                        dtype == PEN_BF16 ? w->bf16_offset : w->value_offset, true);
-    put.to_base = PEN_BASE_UNSHARDED;
-    put.to = rows->tensor[tensor].offset;
-    put.to_sharded = false;
-    add_put(rows, put);
-  }
-}
-
 static uint32_t add_action(struct pen_collective_rows *rows, int kind, uint32_t stage) {
-  const struct pen_layout_state *l = rows->l;
   const bool adds = kind == PEN_REDUCE_SCATTER || kind == PEN_REDUCE_GROUPS;
   const uint32_t collective = add_collective(
       rows, (struct pen_collective){
                 .group = PEN_DATA, .waits = true, .completes = true, .together = !adds});
-  if (kind == PEN_UNSHARD) {
-    add_unsharded(rows, stage);
-  } else if (pen_kind_reads_peers(kind)) {
-    for (uint32_t w = 0; w < l->plan->weight_count; w++)
-      if (l->weights[w].stage == stage && l->weights[w].rank == rows->rank &&
-          pen_first_member(l->plan, &l->weights[w]) == 0 && !l->weights[w].frozen)
-        add_weight(rows, kind, w);
-  }
+  const struct pen_put_source source = pen_put_source_of(rows->l, stage);
+  struct pen_stage_puts list = {.count = 0};
+  pen_list_puts(&source, kind, &list);
+  for (size_t i = 0; i < list.count; i++) place_put(rows, kind, stage, &list.put[i]);
+  pen_free(list.put);
   return collective;
 }
 

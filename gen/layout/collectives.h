@@ -4,6 +4,15 @@
 #define PEN_LAYOUT_COLLECTIVES_H
 
 #include "gen/layout/internal.h"
+#include "gen/partition/puts.h"
+
+/* A stage whose collectives move bytes. */
+static inline struct pen_put_source pen_put_source_of(const struct pen_layout_state *l,
+                                                      uint32_t stage) {
+  return (struct pen_put_source){l->partition, l->input->graph[stage],
+                                 l->input->graph[l->partition->stage_count - 1],
+                                 l->first_weight[stage]};
+}
 
 /* The tables of a rank while they grow. */
 struct pen_collective_rows {

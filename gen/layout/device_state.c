@@ -8,6 +8,7 @@
 #include "gen/layout/device_state.h"
 #include "gen/model/op_signature.h"
 #include "gen/model/unit_collectives.h"
+#include "gen/layout/collectives.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/lower/lower.h"
@@ -102,55 +103,56 @@ static uint64_t flag_bytes(const struct pen_layout_state *l, size_t profile_coun
   return most * sizeof(uint32_t);
 }
 
-/* The bytes that the largest group of REDUCE_SCATTER ops of a rank's programs receives from a peer.
- */
-static uint64_t most_group_bytes(const struct pen_layout_state *l, uint32_t rank) {
-  uint64_t most = 0;
-  for (uint32_t s = 0; s < l->partition->stage_count; s++)
-    for (int p = 0; p < PEN_PROGRAMS && l->partition->rank_of[s] == rank; p++) {
-      const struct pen_op_list *program = &l->input->graph[s]->program[p];
-      uint64_t bytes = 0;
-      for (size_t i = 0; i < program->count; i++) {
-        bytes = program->op[i].kind == PEN_OP_REDUCE_SCATTER
-                    ? bytes + pen_shard_bytes((uint64_t)program->op[i].dim[0],
-                                              pen_group_size(l->plan, PEN_SHARD))
-                    : 0;
-        if (bytes > most) most = bytes;
-      }
-    }
-  return most;
-}
-
 static uint64_t larger_of(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-/* Pieces of a shard that REDUCE_GROUPS receives from the other groups. */
-static uint64_t pieces_size(const struct pen_plan *plan, uint32_t rank) {
-  const uint32_t groups = pen_group_size(plan, PEN_SAME_SHARD);
+/* What an action receives at one time, for one weight after the other, from all other members. */
+static uint64_t action_staging(const struct pen_put_source *of, int kind, uint64_t others) {
+  struct pen_stage_puts list = {.count = 0};
   uint64_t most = 0;
-  for (uint32_t i = 0; i < plan->weight_count && groups > 1; i++)
-    if (plan->weights[i].rank == rank && !plan->weights[i].frozen)
-      most = larger_of(most, pen_shard_bytes(pen_shard_most_of(plan, i), groups));
-  return (groups - 1) * most;
+  pen_list_puts(of, kind, &list);
+  for (size_t i = 0; i < list.count; i++) {
+    const uint32_t weight = list.put[i].row.weight - of->first_weight;
+    most = larger_of(
+        most, pen_staging_bytes(of->partition, &list.put[i].row, of->graph->weight[weight].count));
+  }
+  pen_free(list.put);
+  return others * most;
 }
 
-/* Shards of gradients that peers send at one time, where their memory cannot be read. */
+/* What a group of ops of a program receives, for all weights together. */
+static uint64_t program_staging(const struct pen_put_source *of, const struct pen_op_list *program,
+                                uint64_t others) {
+  uint64_t most = 0, bytes = 0;
+  for (size_t i = 0; i < program->count; i++) {
+    if (program->op[i].kind == PEN_OP_REDUCE_SCATTER) {
+      const struct pen_put put = pen_put_of_op(of, &program->op[i]);
+      bytes += pen_staging_bytes(of->partition, &put, (uint64_t)program->op[i].dim[0]);
+    } else {
+      bytes = 0;
+    }
+    most = larger_of(most, bytes);
+  }
+  return others * most;
+}
+
+/* What peers send at one time for sums, where their memory cannot be read. */
 static uint64_t shard_staging_size(const struct pen_layout_state *l, size_t profile_count,
                                    uint32_t rank) {
   const struct pen_plan *plan = l->plan;
+  const uint64_t others = pen_group_size(plan, PEN_SHARD) - 1,
+                 groups = pen_group_size(plan, PEN_SAME_SHARD) - 1;
   uint64_t most = 0;
-  if (!pen_peers_send_shards(plan)) return 0;
-  for (uint32_t i = 0; i < plan->weight_count && !plan->reduces_microbatches; i++) {
-    const struct pen_weight *weight = &plan->weights[i];
-    uint64_t bytes = weight->rank == rank && !weight->frozen
-                         ? pen_shard_bytes(weight->count, pen_group_size(plan, PEN_SHARD))
-                         : 0;
-    if (bytes > most) most = bytes;
-  }
-  for (size_t i = 0; i < profile_count && plan->reduces_microbatches; i++) {
-    uint64_t bytes = most_group_bytes(&l[i], rank);
-    if (bytes > most) most = bytes;
-  }
-  return larger_of((pen_group_size(plan, PEN_SHARD) - 1) * most, pieces_size(plan, rank));
+  for (size_t i = 0; i < profile_count && pen_peers_send_shards(plan); i++)
+    for (uint32_t s = 0; s < l[i].partition->stage_count; s++) {
+      if (l[i].partition->rank_of[s] != rank) continue;
+      const struct pen_put_source source = pen_put_source_of(&l[i], s);
+      if (!plan->reduces_microbatches)
+        most = larger_of(most, action_staging(&source, PEN_REDUCE_SCATTER, others));
+      for (int p = 0; p < PEN_PROGRAMS; p++)
+        most = larger_of(most, program_staging(&source, &source.graph->program[p], others));
+      if (groups) most = larger_of(most, action_staging(&source, PEN_REDUCE_GROUPS, groups));
+    }
+  return most;
 }
 
 uint64_t pen_shard_staging_place(const struct pen_layout_state *l, size_t profile_count,

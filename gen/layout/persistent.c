@@ -9,6 +9,7 @@
 #include "gen/layout/weights.h"
 #include "gen/model/op_signature.h"
 #include "gen/model/pieces.h"
+#include "gen/partition/puts.h"
 #include "gen/topology/shapes.h"
 #include "runtime/plan/shard.h"
 
@@ -19,15 +20,6 @@ static uint64_t kept_count(uint64_t count, uint32_t shards, bool cut) {
   return cut ? pen_shard_most(count, shards) : count;
 }
 
-/* A weight with a bf16 copy is read as that, so its value may be a shard; a tied weight is read as
- * both and is whole. */
-static bool value_is_sharded(enum pen_sharding sharding, bool has_bf16, bool tied) {
-  return sharding != PEN_SHARD_NONE && !tied && (has_bf16 || sharding == PEN_SHARD_WEIGHTS);
-}
-static bool bf16_is_sharded(enum pen_sharding sharding, bool has_bf16, bool tied) {
-  return sharding == PEN_SHARD_WEIGHTS && !tied && has_bf16;
-}
-
 /* What a weight takes whatever the activations: value, bf16 copy, and, if it is trained, gradient
  * and two moments, or their shards; with memory.snapshot also a copy of what a checkpoint holds of
  * it. Of a tied weight the head keeps what it reads, unless that is on the rank already, and its
@@ -36,8 +28,8 @@ static uint64_t weight_bytes(const struct pen_partition *partition, const struct
                              size_t index) {
   const struct pen_weight *weight = &graph->weight[index];
   bool has_bf16 = weight->bf16_offset != UINT64_MAX;
-  bool bf16_sharded =
-      !pen_is_tied_head(graph, index) && bf16_is_sharded(partition->sharding, has_bf16, false);
+  bool bf16_sharded = pen_weight_is_sharded((uint8_t)partition->sharding, has_bf16,
+                                            pen_is_tied_head(graph, index), PEN_BF16);
   uint64_t copy =
       has_bf16 ? pen_aligned(kept_count(weight->count, partition->shard_ranks, bf16_sharded) *
                              sizeof(uint16_t))
@@ -50,7 +42,9 @@ static uint64_t weight_bytes(const struct pen_partition *partition, const struct
       partition->reduces_microbatches && partition->sharding >= PEN_SHARD_GRADIENTS ? shard : whole;
   bool learns = graph->training && !weight->frozen,
        together = partition->rank_of[0] == partition->rank_of[graph->stage];
-  uint64_t value = value_is_sharded(partition->sharding, has_bf16, false) ? shard : whole,
+  uint64_t value = pen_weight_is_sharded((uint8_t)partition->sharding, has_bf16, false, PEN_F32)
+                       ? shard
+                       : whole,
            kept = value + (learns ? 2 * shard : 0);
   bool snapshot = graph->training && graph->topology->memory_snapshot;
   if (!pen_is_tied_head(graph, index)) return copy + kept * (snapshot ? 2 : 1) + gradient * learns;
@@ -244,10 +238,9 @@ static void place_values(struct pen_layout_state *l, uint32_t rank, bool shared,
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     struct pen_weight *weight = &l->weights[i];
     if (!is_of(plan, weight, rank)) continue;
-    weight->value_sharded = value_is_sharded(
-        (enum pen_sharding)plan->sharding, weight->bf16_offset != UINT64_MAX, tie_of(l, i) != NULL);
-    weight->bf16_sharded = bf16_is_sharded((enum pen_sharding)plan->sharding,
-                                           weight->bf16_offset != UINT64_MAX, tie_of(l, i) != NULL);
+    const bool has_bf16 = weight->bf16_offset != UINT64_MAX, tied = tie_of(l, i) != NULL;
+    weight->value_sharded = pen_weight_is_sharded(plan->sharding, has_bf16, tied, PEN_F32);
+    weight->bf16_sharded = pen_weight_is_sharded(plan->sharding, has_bf16, tied, PEN_BF16);
     if ((cuts && (weight->value_sharded ? weight->bf16_offset == UINT64_MAX
                                         : trains && !weight->frozen)) != shared)
       continue;

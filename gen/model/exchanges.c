@@ -14,15 +14,9 @@ bool pen_op_exchanges(int kind) {
          kind == PEN_OP_ALL_GATHER_RUNS;
 }
 
-struct pen_exchange pen_exchange_at(const struct pen_graph *graph,
-                                    const struct pen_op_list *program, size_t op) {
-  const struct pen_op *first = &program->op[op];
-  const size_t members = pen_graph_tensor_ranks(graph);
-  if (!pen_op_exchanges(first->kind)) return (struct pen_exchange){.op_count = 0};
-  const bool gathers = first->kind == PEN_OP_ALL_GATHER_RUNS;
-  const struct pen_operand *sent = &pen_signature_of(first->kind)->operand[gathers ? 0 : 1];
-  return (struct pen_exchange){gathers ? 1 : members,
-                               pen_operand_bytes(sent, first->dtype, first->dim) * (members - 1)};
+size_t pen_exchange_ops(const struct pen_graph *graph, const struct pen_op *op) {
+  if (!pen_op_exchanges(op->kind)) return 0;
+  return op->kind == PEN_OP_ALL_GATHER_RUNS ? 1 : pen_graph_tensor_ranks(graph);
 }
 
 /* Leaves out what is gathered for an op that is another's now (fused_loss.h). */

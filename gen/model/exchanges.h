@@ -12,15 +12,7 @@ bool pen_op_exchanges(int kind);
  * its set. A program with an odd number of exchanges gets one more, SIGNAL_MEMBERS. */
 void pen_number_exchanges(struct pen_graph *graph);
 
-/* An exchange in a program: how many ops it has, and the bytes that each member sends in it to all
- * others together. */
-struct pen_exchange {
-  size_t op_count;
-  uint64_t sent;
-};
-
-/* The exchange that begins at an op of the program; 0 ops: none does. */
-struct pen_exchange pen_exchange_at(const struct pen_graph *graph,
-                                    const struct pen_op_list *program, size_t op);
+/* How many ops the exchange has that begins at an op of the program; 0: none does. */
+size_t pen_exchange_ops(const struct pen_graph *graph, const struct pen_op *op);
 
 #endif

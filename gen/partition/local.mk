@@ -6,5 +6,7 @@ libgen_a_SOURCES += \
   %reldir%/block_cost.h \
   %reldir%/partition.c \
   %reldir%/partition.h \
+  %reldir%/puts.c \
+  %reldir%/puts.h \
   %reldir%/training.c \
   %reldir%/training.h

@@ -1,15 +1,6 @@
 /* collective_cost.c: the bytes and costs of the collectives of each stage.
  *
- * The bytes are those of runtime/exec/replicas.c. A replica owns one shard of each tensor
- * (runtime/plan/shard.h):
- *
- *   REDUCE_SCATTER, ALL_GATHER_GRAD   the f32 gradients of the weights that are trained
- *   REDUCE_GROUPS, GATHER_GROUPS      the same of one shard, between shard groups
- *   ALL_GATHER_WEIGHT                 what all replicas keep whole of these weights: the value,
- *                                     unless it is sharded, and the bf16 copy, unless it is
- *   UNSHARD                           what programs read of sharded weights
- *   ALL_GATHER, REDUCE_SCATTER ops    within programs: the same of one unit
- *   exchanges of tensor ranks         within programs (gen/model/exchanges.h)
+ * The bytes are sums over the rows of gen/partition/puts.h, of actions and of ops in programs.
  *
  * A byte costs costs.byte between two ranks of one host and costs.byte_host between hosts. The
  * defaults are in flops: on a CPU, whose core computes about 100 Gflop/s and moves 10 Gbyte/s, 10;
@@ -23,16 +14,14 @@
 #include <string.h>
 
 #include "gen/base/arena.h"
-#include "gen/families/families.h"
 #include "gen/model/exchanges.h"
 #include "gen/model/op_signature.h"
-#include "gen/model/unit_collectives.h"
-#include "gen/partition/training.h"
+#include "gen/partition/puts.h"
 #include "gen/timing/collective_bytes.h"
 #include "gen/timing/cost.h"
 #include "gen/timing/measured_links.h"
 #include "gen/model/pieces.h"
-#include "runtime/plan/shard.h"
+#include "runtime/plan/puts.h"
 
 /* Flops that cost as much as a byte. */
 static const struct byte_flops {
@@ -58,74 +47,23 @@ struct pen_byte_cost pen_byte_cost_of(const struct pen_topology *topology,
 
 /* ---- bytes ---- */
 
-/* The members of a collective of a stage, and the bytes of their shards of what each kind moves. */
-struct stage_shards {
-  struct pen_collective_group group;
-  uint64_t *bytes[PEN_COLLECTIVES]; /* [member] */
+/* The members of a group of a stage, and how their cuts follow from the elements of a weight. */
+struct stage_group {
+  struct pen_collective_group members;
+  uint32_t first, shards, shard_groups; /* the data rank of the first member; sizes */
 };
 
-static void add_shards(struct stage_shards *shards, int kind, const struct pen_weight *weight,
-                       uint32_t index, uint64_t element_bytes) {
-  uint64_t *bytes = shards->bytes[pen_collective_index(kind)];
-  uint32_t replicas = shards->group.count;
-  for (uint32_t d = 0; d < replicas && element_bytes > 0; d++)
-    bytes[d] += pen_shard_at(weight->count, replicas, pen_shard_index(index, d, replicas)).count *
-                element_bytes;
+/* Adds to bytes [member] what each has a cut of. */
+static void add_cuts(const struct stage_group *g, const struct pen_put *put, uint64_t count,
+                     uint64_t *bytes) {
+  for (uint32_t m = 0; m < g->members.count; m++)
+    bytes[m] +=
+        pen_cut_at(count, put->weight, g->shards, g->shard_groups, put->group, g->first, m).count *
+        pen_dtype_bytes(put->dtype);
 }
 
-/* Bytes of an element of a weight that ALL_GATHER_WEIGHT gathers; `head`: the last stage's graph.
- */
-static uint64_t whole_bytes(const struct pen_partition *partition, const struct pen_graph *graph,
-                            const struct pen_graph *head, size_t weight) {
-  bool tied = pen_weight_is_tied(graph, (uint32_t)weight);
-  const struct pen_weight *reader =
-      tied && head->tied != PEN_NONE ? &head->weight[head->tied] : &graph->weight[weight];
-  bool has_bf16 = reader->bf16_offset != UINT64_MAX;
-  bool shards_value = !tied && (has_bf16 ? partition->sharding != PEN_SHARD_NONE
-                                         : partition->sharding == PEN_SHARD_WEIGHTS),
-       shards_bf16 = !tied && partition->sharding == PEN_SHARD_WEIGHTS;
-  return (shards_value ? 0 : sizeof(float)) + (has_bf16 && !shards_bf16 ? sizeof(uint16_t) : 0);
-}
-
-/* [value]: a program reads it. */
-static bool *find_read_values(const struct pen_graph *graph) {
-  bool *read = pen_new(graph->value_count + 1, sizeof *read);
-  for (int p = 0; p < PEN_PROGRAMS; p++)
-    for (size_t i = 0; i < graph->program[p].count; i++)
-      for (int k = 0; k < PEN_OPERANDS_MAX; k++)
-        if (graph->program[p].op[i].operand[k] != PEN_NONE)
-          read[graph->program[p].op[i].operand[k]] = true;
-  return read;
-}
-
-static void add_unsharded(struct stage_shards *shards, const struct pen_partition *partition,
-                          const struct pen_graph *graph, uint32_t first_weight) {
-  bool *read = find_read_values(graph);
-  for (uint32_t v = 0; v < graph->value_count; v++) {
-    const struct pen_value *value = &graph->value[v];
-    if (read[v] && pen_value_is_unsharded(partition, graph, v))
-      add_shards(shards, PEN_UNSHARD, &graph->weight[value->weight], first_weight + value->weight,
-                 value->bytes / value->elements);
-  }
-  pen_free(read);
-}
-
-/* `first_weight`: the index in the plan of the stage's first weight. */
-static void find_shards(struct stage_shards *shards, const struct pen_partition *partition,
-                        const struct pen_graph *graph, const struct pen_graph *head,
-                        uint32_t first_weight) {
-  for (uint32_t w = 0; w < graph->weight_count; w++) {
-    const struct pen_weight *weight = &graph->weight[w];
-    if (!pen_graph_has_weight(graph, w) || weight->frozen || pen_is_tied_head(graph, w)) continue;
-    uint32_t index = first_weight + w;
-    add_shards(shards, PEN_REDUCE_SCATTER, weight, index, sizeof(float));
-    add_shards(shards, PEN_ALL_GATHER_WEIGHT, weight, index,
-               whole_bytes(partition, graph, head, w));
-  }
-  memcpy(shards->bytes[pen_collective_index(PEN_ALL_GATHER_GRAD)],
-         shards->bytes[pen_collective_index(PEN_REDUCE_SCATTER)],
-         shards->group.count * sizeof(uint64_t)); /* the same bytes */
-  add_unsharded(shards, partition, graph, first_weight);
+static enum pen_collective_form form_of(const struct pen_put *put) {
+  return put->kind == PEN_PUT_ADD ? PEN_FORM_REDUCE_SCATTER : PEN_FORM_ALL_GATHER;
 }
 
 /* ---- collectives within programs ---- */
@@ -133,10 +71,10 @@ static void find_shards(struct stage_shards *shards, const struct pen_partition 
 /* A program whose ops run one after the other, collectives beside kernels: when each is complete,
  * from the program's start. */
 struct program_run {
-  const struct stage_shards *shards;
+  const struct stage_group *group;
+  const struct pen_put_source *source;
   const struct pen_graph *graph;
   const struct pen_op_list *program;
-  uint32_t first_weight;
   struct pen_byte_cost byte;
   double
       given[PEN_WITHIN]; /* by the topology: the cost of a byte of a whole tensor; below 0: none */
@@ -157,29 +95,24 @@ static bool is_collective_op(int kind) {
 static size_t run_group(struct program_run *run, size_t op) {
   const int kind = run->program->op[op].kind;
   const bool gathers = kind == PEN_OP_ALL_GATHER;
-  const uint32_t replicas = run->shards->group.count;
+  const uint32_t replicas = run->group->members.count;
   struct pen_collectives_within *within =
       &run->within[gathers ? PEN_WITHIN_WEIGHTS : PEN_WITHIN_GRADIENTS];
   const double given = run->given[gathers ? PEN_WITHIN_WEIGHTS : PEN_WITHIN_GRADIENTS];
   double whole = 0;
   uint64_t *bytes = pen_new(replicas, sizeof *bytes);
   struct pen_sent_bytes *sent = pen_new(replicas, sizeof *sent);
+  struct pen_put put = {.kind = 0};
   for (; op < run->program->count && run->program->op[op].kind == kind; op++) {
     const struct pen_op *member = &run->program->op[op];
-    const struct pen_value *kept = &run->graph->value[member->operand[gathers ? 0 : 1]];
-    const uint32_t index = run->first_weight + kept->weight;
+    put = pen_put_of_op(run->source, member);
     run->sequence_of[member->operand[gathers ? 1 : 0]] = run->sequence;
-    whole += (double)member->dim[0] * pen_dtype_bytes(kept->dtype);
-    for (uint32_t d = 0; d < replicas; d++)
-      bytes[d] +=
-          pen_shard_at((uint64_t)member->dim[0], replicas, pen_shard_index(index, d, replicas))
-              .count *
-          pen_dtype_bytes(kept->dtype);
+    whole += (double)member->dim[0] * pen_dtype_bytes(put.dtype);
+    add_cuts(run->group, &put, (uint64_t)member->dim[0], bytes);
   }
-  pen_collective_sent(gathers ? PEN_FORM_ALL_GATHER : PEN_FORM_REDUCE_SCATTER, &run->shards->group,
-                      bytes, sent);
+  pen_collective_sent(form_of(&put), &run->group->members, bytes, sent);
   double cost = given >= 0 ? given * whole
-                           : pen_collective_time(&run->shards->group, sent, run->byte.within,
+                           : pen_collective_time(&run->group->members, sent, run->byte.within,
                                                  run->byte.between);
   within->calls++;
   within->sent += sent[0].within + sent[0].between;
@@ -202,37 +135,45 @@ static size_t run_sequence(struct program_run *run, size_t op) {
   return op;
 }
 
-/* What an exchange of tensor ranks takes, which are on one host. */
-static double exchange_cost(const struct pen_graph *graph, const struct pen_exchange *exchange,
+/* The bytes that a member sends to all others in the exchange of tensor ranks that begins at an op.
+ */
+static uint64_t exchange_sent(const struct pen_graph *graph, const struct pen_op *op) {
+  const struct pen_put_source source = {.graph = graph};
+  const struct pen_put put = pen_put_of_op(&source, op);
+  return put.count * put.bytes * (pen_graph_tensor_ranks(graph) - 1);
+}
+
+/* What such an exchange takes between ranks that are on one host. */
+static double exchange_cost(const struct pen_graph *graph, uint64_t sent,
                             const struct pen_byte_cost *byte) {
-  const double sent = (double)exchange->sent,
-               measured =
-                   pen_measured_exchange_ms(byte->exchanges, pen_graph_tensor_ranks(graph), sent);
-  return measured < 0 ? sent * byte->within : measured;
+  const double measured =
+      pen_measured_exchange_ms(byte->exchanges, pen_graph_tensor_ranks(graph), (double)sent);
+  return measured < 0 ? (double)sent * byte->within : measured;
 }
 
 double pen_exchanges_cost(const struct pen_graph *graph, int program,
                           const struct pen_byte_cost *byte) {
+  const struct pen_op_list *list = &graph->program[program];
   double sum = 0;
-  for (size_t i = 0; i < graph->program[program].count; i++) {
-    const struct pen_exchange exchange = pen_exchange_at(graph, &graph->program[program], i);
-    if (!exchange.op_count) continue;
-    sum += exchange_cost(graph, &exchange, byte);
-    i += exchange.op_count - 1;
+  for (size_t i = 0; i < list->count; i++) {
+    const size_t ops = pen_exchange_ops(graph, &list->op[i]);
+    if (ops == 0) continue;
+    sum += exchange_cost(graph, exchange_sent(graph, &list->op[i]), byte);
+    i += ops - 1;
   }
   return sum;
 }
 
-/* Runs an exchange; returns past it. */
-static size_t run_exchange(struct program_run *run, size_t op,
-                           const struct pen_exchange *exchange) {
+/* Runs an exchange of so many ops; returns past it. */
+static size_t run_exchange(struct program_run *run, size_t op, size_t ops) {
   struct pen_collectives_within *within = &run->within[PEN_WITHIN_TENSOR];
-  const double cost = exchange_cost(run->graph, exchange, &run->byte);
+  const uint64_t sent = exchange_sent(run->graph, &run->program->op[op]);
+  const double cost = exchange_cost(run->graph, sent, &run->byte);
   within->calls++;
-  within->sent += exchange->sent;
+  within->sent += sent;
   within->cost += cost;
   run->computed += cost;
-  return op + exchange->op_count;
+  return op + ops;
 }
 
 /* The collectives of a program, and the time by which they lengthen it: exchanges by what they
@@ -246,9 +187,9 @@ static void find_within(struct program_run *run, double cost) {
   run->ended = pen_new(program->count + 2, sizeof *run->ended);
   for (size_t i = 0; i < program->count;) {
     const struct pen_op *op = &program->op[i];
-    const struct pen_exchange exchange = pen_exchange_at(run->graph, program, i);
-    if (exchange.op_count) {
-      i = run_exchange(run, i, &exchange);
+    const size_t exchange_ops = pen_exchange_ops(run->graph, op);
+    if (exchange_ops) {
+      i = run_exchange(run, i, exchange_ops);
       continue;
     }
     if (is_collective_op(op->kind)) {
@@ -281,43 +222,59 @@ static double kernel_cost(const struct pen_stage_cost *cost, int program) {
 
 /* ---- costs ---- */
 
-/* The replicas' ranks of a stage while its costs are found. */
-struct stage_members {
+/* A stage while its costs are found. */
+struct stage_costs {
   const struct pen_partition *partition;
-  uint32_t stage, first_weight;
-  uint32_t *host; /* [member] of shards.group */
-  struct stage_shards shards;
+  struct pen_put_source source;
+  uint32_t stage;
+  uint32_t *host; /* [member] of the group */
+  struct stage_group group;
   struct pen_byte_cost byte;
+  struct pen_collective_cost *cost;
 };
 
-/* Chooses `count` members: replicas `first`, first + step, ... */
-static void choose_members(struct stage_members *m, uint32_t first, uint32_t step, uint32_t count) {
-  const struct pen_partition *p = m->partition;
-  m->shards.group.count = count;
-  for (uint32_t d = 0; d < count; d++)
-    m->host[d] =
-        p->host_of ? p->host_of[(first + d * step) * p->rank_count + p->rank_of[m->stage]] : 0;
-  for (int k = 0; k < PEN_COLLECTIVES; k++)
-    memset(m->shards.bytes[k], 0, count * sizeof *m->shards.bytes[k]);
-}
-
-/* Adds the costs of the kinds that move bytes: of several groups of members the greatest, and what
- * the first member of the first group sends. */
-static void add_costs(const struct stage_members *m, bool is_first,
-                      struct pen_collective_cost *cost) {
-  struct pen_sent_bytes *sent = pen_new(m->shards.group.count, sizeof *sent);
-  for (int k = 0; k < PEN_COLLECTIVES; k++) {
-    bool reduces = k == pen_collective_index(PEN_REDUCE_SCATTER) ||
-                   k == pen_collective_index(PEN_REDUCE_GROUPS);
-    pen_collective_sent(reduces ? PEN_FORM_REDUCE_SCATTER : PEN_FORM_ALL_GATHER, &m->shards.group,
-                        m->shards.bytes[k], sent);
-    if (is_first) cost->sent[k] += sent[0].within + sent[0].between;
-    cost->cost[k] = fmax(cost->cost[k], pen_collective_time(&m->shards.group, sent, m->byte.within,
-                                                            m->byte.between));
+/* Chooses the members of one group of a kind. */
+static void choose_group(struct stage_costs *s, int group, uint32_t index) {
+  const struct pen_partition *p = s->partition;
+  const uint32_t shards = p->shard_ranks, groups = p->replica_count / shards;
+  const bool same = group == PEN_SAME_SHARD;
+  s->group = (struct stage_group){.members = {same ? groups : shards, s->host},
+                                  .first = same ? index : index * shards,
+                                  .shards = shards,
+                                  .shard_groups = groups};
+  for (uint32_t m = 0; m < s->group.members.count; m++) {
+    const uint32_t data_rank = s->group.first + m * (same ? shards : 1);
+    s->host[m] = p->host_of ? p->host_of[data_rank * p->rank_count + p->rank_of[s->stage]] : 0;
   }
-  pen_free(sent);
 }
 
+/* The costs of an action: of several groups of members the greatest, and what the first member of
+ * the first group sends. */
+static void cost_action(struct stage_costs *s, int kind) {
+  const int k = pen_collective_index(kind);
+  struct pen_stage_puts list = {.count = 0};
+  pen_list_puts(&s->source, kind, &list);
+  const uint32_t replicas = s->partition->replica_count;
+  uint64_t *bytes = pen_new(replicas + 1, sizeof *bytes);
+  struct pen_sent_bytes *sent = pen_new(replicas + 1, sizeof *sent);
+  for (uint32_t g = 0, past = 1; list.count && g < past; g++) {
+    const struct pen_put *first = &list.put[0].row;
+    choose_group(s, first->group, g);
+    past = replicas / s->group.members.count;
+    memset(bytes, 0, s->group.members.count * sizeof *bytes);
+    for (size_t i = 0; i < list.count; i++) {
+      const uint32_t weight = list.put[i].row.weight - s->source.first_weight;
+      add_cuts(&s->group, &list.put[i].row, s->source.graph->weight[weight].count, bytes);
+    }
+    pen_collective_sent(form_of(first), &s->group.members, bytes, sent);
+    if (g == 0) s->cost->sent[k] = sent[0].within + sent[0].between;
+    s->cost->cost[k] = fmax(s->cost->cost[k], pen_collective_time(&s->group.members, sent,
+                                                                  s->byte.within, s->byte.between));
+  }
+  pen_free(bytes);
+  pen_free(sent);
+  pen_free(list.put);
+}
 /* Bytes of the whole tensors of a stage that ALL_GATHER ops gather, or REDUCE_SCATTER ops sum. */
 static double whole_tensors(const struct pen_graph *graph, int kind) {
   bool *seen = pen_new(graph->value_count + 1, sizeof *seen);
@@ -341,52 +298,24 @@ static double given_byte(const struct pen_graph *graph, struct pen_reals given, 
   return bytes > 0 ? given.value[given.count == 1 ? 0 : graph->stage] / bytes : -1;
 }
 
-/* Each shard group. */
-static void cost_groups(struct stage_members *m, const struct pen_graph *graph,
-                        const struct pen_graph *head, struct pen_collective_cost *cost,
-                        const struct pen_stage_cost *stage_cost) {
+/* The collectives within the programs, of the first shard group. */
+static void cost_programs(struct stage_costs *s, const struct pen_stage_cost *stage_cost) {
+  const struct pen_graph *graph = s->source.graph;
   const struct pen_topology *topology = graph->topology;
-  const uint32_t shards = m->partition->shard_ranks;
   const double gather = given_byte(graph, topology->costs_gather, PEN_OP_ALL_GATHER),
                reduce = given_byte(graph, topology->costs_reduce, PEN_OP_REDUCE_SCATTER);
-  for (uint32_t g = 0; g < m->partition->replica_count / shards; g++) {
-    choose_members(m, g * shards, 1, shards);
-    find_shards(&m->shards, m->partition, graph, head, m->first_weight);
-    add_costs(m, g == 0, cost);
-    for (int p = 0; p < PEN_PROGRAMS && g == 0; p++)
-      find_within(
-          &(struct program_run){
-              .shards = &m->shards,
-              .graph = graph,
-              .program = &graph->program[p],
-              .first_weight = m->first_weight,
-              .byte = m->byte,
-              .given = {[PEN_WITHIN_WEIGHTS] = gather, [PEN_WITHIN_GRADIENTS] = reduce},
-              .within = cost->within[p]},
-          kernel_cost(stage_cost, p));
-  }
-}
-
-/* The replicas that have the same shard, one in each group. */
-static void cost_pieces(struct stage_members *m, const struct pen_graph *graph,
-                        struct pen_collective_cost *cost) {
-  const uint32_t shards = m->partition->shard_ranks, groups = m->partition->replica_count / shards;
-  for (uint32_t c = 0; c < shards && groups > 1; c++) {
-    choose_members(m, c, shards, groups);
-    for (uint32_t w = 0; w < graph->weight_count; w++) {
-      if (!pen_graph_has_weight(graph, w) || graph->weight[w].frozen || pen_is_tied_head(graph, w))
-        continue;
-      uint64_t shard = pen_shard_at(graph->weight[w].count, shards,
-                                    pen_shard_index(m->first_weight + w, c, shards))
-                           .count;
-      for (uint32_t g = 0; g < groups; g++) {
-        uint64_t bytes = pen_shard_at(shard, groups, g).count * sizeof(float);
-        m->shards.bytes[pen_collective_index(PEN_REDUCE_GROUPS)][g] += bytes;
-        m->shards.bytes[pen_collective_index(PEN_GATHER_GROUPS)][g] += bytes;
-      }
-    }
-    add_costs(m, c == 0, cost);
-  }
+  choose_group(s, PEN_SHARD, 0);
+  for (int p = 0; p < PEN_PROGRAMS; p++)
+    find_within(
+        &(struct program_run){
+            .group = &s->group,
+            .source = &s->source,
+            .graph = graph,
+            .program = &graph->program[p],
+            .byte = s->byte,
+            .given = {[PEN_WITHIN_WEIGHTS] = gather, [PEN_WITHIN_GRADIENTS] = reduce},
+            .within = s->cost->within[p]},
+        kernel_cost(stage_cost, p));
 }
 
 /* Replaces the costs of a stage by those of the topology. */
@@ -410,24 +339,21 @@ struct pen_collective_cost *pen_collective_costs(const struct pen_topology *topo
                                                  struct pen_graph *const *graph,
                                                  const struct pen_stage_cost *cost) {
   if (!has_collectives(topology, partition)) return NULL;
-  const uint32_t replicas = partition->replica_count;
   struct pen_collective_cost *collective = pen_new(partition->stage_count, sizeof *collective);
-  uint32_t *host = pen_new(replicas, sizeof *host);
-  struct stage_members m = {.partition = partition,
-                            .host = host,
-                            .shards = {.group = {.host = host}},
-                            .byte = pen_byte_cost_of(topology, partition, graph, cost)};
-  for (int k = 0; k < PEN_COLLECTIVES; k++)
-    m.shards.bytes[k] = pen_new(replicas, sizeof *m.shards.bytes[k]);
-  for (; m.stage < partition->stage_count; m.stage++) {
-    cost_groups(&m, graph[m.stage], graph[partition->stage_count - 1], &collective[m.stage],
-                &cost[m.stage]);
-    cost_pieces(&m, graph[m.stage], &collective[m.stage]);
-    take_given(topology, m.stage, &collective[m.stage]);
-    m.first_weight += (uint32_t)pen_own_weights(graph[m.stage]);
+  struct stage_costs s = {
+      .partition = partition,
+      .source = {.partition = partition, .head = graph[partition->stage_count - 1]},
+      .host = pen_new(partition->replica_count, sizeof *s.host),
+      .byte = pen_byte_cost_of(topology, partition, graph, cost)};
+  for (; s.stage < partition->stage_count; s.stage++) {
+    s.source.graph = graph[s.stage];
+    s.cost = &collective[s.stage];
+    for (int kind = PEN_REDUCE_SCATTER; kind <= PEN_UNSHARD; kind++) cost_action(&s, kind);
+    cost_programs(&s, &cost[s.stage]);
+    take_given(topology, s.stage, s.cost);
+    s.source.first_weight += (uint32_t)pen_own_weights(graph[s.stage]);
   }
-  for (int k = 0; k < PEN_COLLECTIVES; k++) pen_free(m.shards.bytes[k]);
-  pen_free(host);
+  pen_free(s.host);
   return collective;
 }
 
@@ -435,7 +361,7 @@ static bool has_collectives_within(const struct pen_graph *graph) {
   for (int p = 0; p < PEN_PROGRAMS; p++)
     for (size_t i = 0; i < graph->program[p].count; i++)
       if (is_collective_op(graph->program[p].op[i].kind) ||
-          pen_exchange_at(graph, &graph->program[p], i).op_count)
+          pen_exchange_ops(graph, &graph->program[p].op[i]))
         return true;
   return false;
 }

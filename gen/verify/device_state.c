@@ -57,47 +57,6 @@ uint64_t pen_largest_shard(uint64_t count, uint32_t shards) {
   return most;
 }
 
-static uint64_t largest_shard_bytes(const struct pen_plan *plan, uint64_t count) {
-  return pen_aligned(pen_largest_shard(count, pen_group_size(plan, PEN_SHARD)) * sizeof(float));
-}
-
-/* Where the other groups send pieces of a shard. */
-static uint64_t piece_staging_bytes(const struct pen_plan *plan, uint32_t rank) {
-  const uint32_t groups = pen_group_size(plan, PEN_SAME_SHARD),
-                 shards = pen_group_size(plan, PEN_SHARD);
-  uint64_t most = 0;
-  for (uint32_t i = 0; i < plan->weight_count; i++) {
-    if (plan->weights[i].rank != rank || plan->weights[i].frozen) continue;
-    uint64_t shard = pen_largest_shard(plan->weights[i].count, shards),
-             bytes = pen_aligned(pen_largest_shard(shard, groups) * sizeof(float));
-    if (bytes > most) most = bytes;
-  }
-  return (groups - 1) * most;
-}
-
-/* Where peers send shards, for each: the largest of one of the rank's gradients; or, with sums
- * within programs, of all gradients that consecutive ops add. */
-static uint64_t shard_staging_bytes(const struct pen_plan *plan, uint32_t rank) {
-  uint64_t most = 0, bytes = 0;
-  if (!pen_peers_send_shards(plan)) return 0;
-  for (uint32_t i = 0; i < plan->weight_count && !plan->reduces_microbatches; i++) {
-    if (plan->weights[i].rank != rank || plan->weights[i].frozen) continue;
-    bytes = largest_shard_bytes(plan, plan->weights[i].count);
-    if (bytes > most) most = bytes;
-  }
-  for (uint32_t p = 0; p < plan->profile_count && plan->reduces_microbatches; p++)
-    for (uint32_t i = 0; i < plan->profiles[p].ranks[rank].op_count; i++) {
-      const struct pen_op *op = &plan->profiles[p].ranks[rank].ops[i];
-      bytes = op->kind == PEN_OP_REDUCE_SCATTER
-                  ? bytes + largest_shard_bytes(plan, (uint64_t)op->dim[0])
-                  : 0;
-      if (bytes > most) most = bytes;
-    }
-  most *= pen_group_size(plan, PEN_SHARD) - 1;
-  bytes = piece_staging_bytes(plan, rank);
-  return bytes > most ? bytes : most;
-}
-
 /* The workspace of NORM: an f64 for each block of a member's shards, of the member with the most.
  */
 static uint64_t norm_workspace_bytes(const struct pen_plan *plan, uint32_t rank) {
@@ -135,7 +94,7 @@ static bool check_control_parts(const struct pen_plan *plan, uint32_t rank,
        m->flags_offset},
       {"the flags", m->flags_offset, most_flags(plan, rank) * sizeof(uint32_t),
        m->shard_staging_offset},
-      {"the shard staging", m->shard_staging_offset, shard_staging_bytes(plan, rank),
+      {"the shard staging", m->shard_staging_offset, 0, /* moves.c */
        m->staged_input_offset + m->device_control_bytes},
   };
   for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
@@ -248,17 +207,15 @@ static bool check_data_ops(const struct pen_plan *plan, const struct pen_profile
 static bool check_staging_alone(const struct pen_plan *plan, uint32_t rank,
                                 struct pen_problem *problem) {
   const struct pen_rank_memory *m = &plan->memory[rank];
-  const uint64_t staging = shard_staging_bytes(plan, rank);
-  if (m->device_control_bytes < staging || m->shard_staging_offset % PEN_ALIGNMENT_BYTES != 0 ||
+  if (m->shard_staging_offset % PEN_ALIGNMENT_BYTES != 0 ||
       m->shard_staging_offset != m->staged_input_offset)
     return pen_problem_note(
-        problem, rank, PEN_NONE, "the shard staging: %llu bytes at %llu, where %llu are needed",
-        (unsigned long long)m->device_control_bytes, (unsigned long long)m->shard_staging_offset,
-        (unsigned long long)staging);
+        problem, rank, PEN_NONE, "the shard staging is at %llu, but its block at %llu",
+        (unsigned long long)m->shard_staging_offset, (unsigned long long)m->staged_input_offset);
   if (plan->staged_input_count == 0 &&
       (m->staged_input_bytes | m->step_stats_offset | m->settings_offset | m->reduce_offset |
        m->flags_offset | m->pinned_bytes) == 0 &&
-      (staging > 0 || (m->staged_input_offset | m->device_control_bytes) == 0))
+      (pen_peers_send_shards(plan) || (m->staged_input_offset | m->device_control_bytes) == 0))
     return true;
   return pen_problem_note(problem, rank, PEN_NONE,
                           "a device control block, but the device (%s) has no memory of its own",

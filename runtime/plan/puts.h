@@ -13,13 +13,16 @@
 #include "runtime/plan/plan.h"
 #include "runtime/plan/shard.h"
 
-/* The elements of a weight that a member of a group of the process has a cut of. */
-static inline struct pen_shard pen_cut_of(const struct pen_plan *plan, uint32_t weight, int group,
-                                          uint32_t global, uint32_t member) {
-  if (group == PEN_SHARD) return pen_shard_of(plan, weight, member);
+/* Of `count` elements of a weight, those that a member of a group of a data rank has a cut of, with
+ * `shards` in a shard group and so many groups. */
+static inline struct pen_shard pen_cut_at(uint64_t count, uint32_t weight, uint32_t shards,
+                                          uint32_t groups, int group, uint32_t data_rank,
+                                          uint32_t member) {
+  const uint32_t owner = group == PEN_SHARD ? member : data_rank % shards;
   const struct pen_shard shard =
-      pen_shard_of(plan, weight, pen_group_member(plan, global, PEN_SHARD));
-  const struct pen_shard cut = pen_shard_at(shard.count, pen_group_size(plan, group), member);
+      pen_shard_at(count, shards, pen_shard_index(weight, owner, shards));
+  if (group == PEN_SHARD) return shard;
+  const struct pen_shard cut = pen_shard_at(shard.count, groups, member);
   return (struct pen_shard){shard.first + cut.first, cut.count};
 }
 
@@ -60,8 +63,11 @@ static inline struct pen_move pen_move_of(const struct pen_plan *plan, const str
     return move;
   }
   const bool adds = put->kind == PEN_PUT_ADD;
+  const uint32_t weight = pen_put_weight(plan, put, global);
   const struct pen_shard cut =
-      pen_cut_of(plan, pen_put_weight(plan, put, global), put->group, global, adds ? to : from);
+      pen_cut_at(plan->weights[weight].count, weight, pen_group_size(plan, PEN_SHARD),
+                 pen_group_size(plan, PEN_SAME_SHARD), put->group,
+                 pen_group_member(plan, global, PEN_DATA), adds ? to : from);
   const uint32_t sender = pen_group_process(plan, global, put->group, from),
                  receiver = pen_group_process(plan, global, put->group, to);
   move.count = 1;
