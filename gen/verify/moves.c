@@ -25,7 +25,9 @@ struct moves {
   uint32_t index, action;
   struct pen_put *put; /* [count]: those that it needs */
   size_t count, capacity;
-  bool *event_used; /* [event] */
+  uint64_t owner;     /* 1 + op, or kind and stage of an action, whose row is compared */
+  uint64_t *owner_of; /* [collective]: 0: none yet */
+  bool *event_used;   /* [event] */
 };
 
 #define PROBLEM(m, format, ...)                                                                 \
@@ -99,6 +101,13 @@ static bool check_staging(const struct moves *m, const struct pen_collective *ro
 static bool check_row(struct moves *m, uint32_t index, const struct pen_collective *needed) {
   const struct pen_rank_program *tables = m->b->tables;
   const struct pen_collective *row = &tables->collectives[index];
+  const uint64_t owner = m->owner_of[index];
+  m->owner_of[index] = m->owner;
+  if (owner == m->owner) { /* the same action again */
+    m->count = 0;
+    return true;
+  }
+  if (owner) return PROBLEM(m, "has collective %u, which is another's", index);
   if (row->group != needed->group || row->waits != needed->waits ||
       row->completes != needed->completes || row->awaited != needed->awaited)
     return PROBLEM(m, "has collective %u, which does not wait or signal as it should", index);
@@ -240,6 +249,7 @@ static bool check_sequence(struct moves *m, uint32_t *op, uint32_t program_past,
       last[ops[i].operand[ops[i].kind == PEN_OP_ALL_GATHER ? 1 : 0]] = ops[past - 1].collective;
   while (*op < past) {
     m->index = *op;
+    m->owner = *op + 1u;
     *signals += ops[*op].kind == PEN_OP_SIGNAL_PEERS;
     if (!check_in_sequence(m, first, past, *signals, op)) return false;
   }
@@ -257,6 +267,7 @@ static bool check_program(struct moves *m, const struct pen_program *program, ui
   for (uint32_t op = program->first_op; op < past;) {
     const struct pen_collective *row = pen_collective_of(m->b->tables, &ops[op]);
     m->index = op;
+    m->owner = op + 1u;
     if (row && op > 0 && pen_collective_of(m->b->tables, &ops[op - 1]) == row)
       return PROBLEM(m, "is of the collective of the op before it%s", "");
     if (ops[op].kind == PEN_OP_WAIT_EVENT && ops[op].collective != last[ops[op].operand[0]])
@@ -329,6 +340,7 @@ static bool check_action(struct moves *m, uint32_t index) {
   const struct pen_action *action = &b->tables->actions[index];
   if (!pen_kind_is_collective(action->kind) || pen_group_size(b->plan, PEN_DATA) == 1) return true;
   m->what = "action";
+  m->owner = UINT64_MAX - ((uint64_t)action->kind << 32) - action->stage;
   m->index = m->action = index;
   if (action->kind == PEN_UNSHARD)
     need_unsharded(m, action->stage);
@@ -370,6 +382,7 @@ bool pen_check_rows(const struct pen_rank_context *b) {
 bool pen_check_moves(const struct pen_rank_context *b) {
   struct moves m = {.b = b,
                     .action = PEN_NONE,
+                    .owner_of = pen_new((size_t)b->tables->collective_count + 1, sizeof(uint64_t)),
                     .event_used = pen_new((size_t)b->tables->event_count + 1, sizeof(bool))};
   uint32_t *last = pen_new((size_t)b->tables->tensor_count + 1, sizeof *last);
   bool fine = true;
@@ -377,6 +390,7 @@ bool pen_check_moves(const struct pen_rank_context *b) {
     fine = check_program(&m, &b->tables->programs[p], last);
   for (uint32_t a = 0; a < b->tables->action_count && fine; a++) fine = check_action(&m, a);
   pen_free(m.put);
+  pen_free(m.owner_of);
   pen_free(m.event_used);
   pen_free(last);
   return fine;

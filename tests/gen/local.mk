@@ -36,6 +36,7 @@ GEN_TESTS = \
   %reldir%/verify_gradients \
   %reldir%/verify_order \
   %reldir%/verify_members \
+  %reldir%/verify_moves \
   %reldir%/verify_pieces \
   %reldir%/verify_random \
   %reldir%/verify_replicas \
@@ -86,6 +87,7 @@ GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NE
 %canon_reldir%_verify_gradients_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_order_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_members_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_moves_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_pieces_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_random_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_replicas_LDADD = $(GEN_TEST_LIBS)
