@@ -371,7 +371,7 @@ static const char *change(const struct pen_plan *plan, uint64_t *seed) {
            other = changed(table, column, value, index, seed);
   if (column->format == PEN_AS_FLAG) other = !value;
   if (schema == &pen_schemas[PEN_SCHEMA_RANK_PROGRAM] && strncmp(column->name, "start", 5) != 0)
-    other = draw(seed, value); /* rows there are */
+    other = value ? draw(seed, value) : 0; /* rows there are */
   memcpy(row + column->offset + index * column->bytes, &other,
          column->bytes); /* little-endian, as the digest's test */
   return pen_column_value(column, row, index) == value

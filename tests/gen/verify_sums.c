@@ -392,7 +392,7 @@ static const struct defect wrong_scale[] = {
 static bool awaits_the_future(struct broken_plan *p) {
   uint32_t op = op_of_kind(p, PEN_OP_WAIT_PEERS);
   if (op == PEN_NONE) return false;
-  ops_of(p)[op].dim[0] += 1 + (int64_t)draw(p->seed, 3);
+  op_row(p, &ops_of(p)[op])->awaited += 1 + (uint32_t)draw(p->seed, 3);
   return true;
 }
 
