@@ -24,6 +24,8 @@
 #include "gen/layout/buffer_intervals.h"
 #include "gen/layout/kept_buffers.h"
 #include "gen/layout/scratch_buffers.h"
+#include "gen/model/exchanges.h"
+#include "gen/partition/puts.h"
 #include "gen/partition/training.h"
 
 /* Values that neighbours read or write: one in each buffer. */
@@ -118,16 +120,20 @@ static void place_cache(struct pen_buffer_filling *f) {
   }
 }
 
-/* Numbers of slots, whose offsets are known when all stages are; and the bytes of the largest. */
+/* Numbers of slots, whose offsets are known when all stages are; and the bytes of the largest: what
+ * an exchange writes for one member. */
 static void place_slots(struct pen_buffer_filling *f) {
+  const struct pen_put_source source = {.partition = f->partition, .graph = f->graph};
   uint64_t *most = &f->tree[PEN_BASE_EXCHANGE].bytes;
-  for (uint32_t v = 0; v < f->graph->value_count; v++) {
-    const struct pen_value *value = &f->graph->value[v];
-    if (value->base != PEN_BASE_EXCHANGE || !pen_is_used(f, v)) continue;
-    const uint64_t bytes = pen_aligned((value->bytes + value->slot_count - 1) / value->slot_count);
-    f->buffers->offset[v] = value->slot;
-    if (bytes > *most) *most = bytes;
-  }
+  for (int p = 0; p < PEN_PROGRAMS; p++)
+    for (size_t i = 0; i < f->graph->program[p].count; i++) {
+      const struct pen_op *op = &f->graph->program[p].op[i];
+      if (!pen_exchange_ops(f->graph, op) || !pen_is_used(f, op->operand[1])) continue;
+      const struct pen_put put = pen_put_of_op(&source, op);
+      const uint64_t bytes = pen_aligned(put.count * put.bytes);
+      f->buffers->offset[op->operand[1]] = f->graph->value[op->operand[1]].slot;
+      if (bytes > *most) *most = bytes;
+    }
 }
 
 struct pen_stage_buffers pen_stage_buffers_of(const struct pen_partition *partition,

@@ -45,7 +45,6 @@ static void number_program(struct pen_graph *graph, struct pen_op_list *program)
     struct pen_value *value = &graph->value[op->operand[1]];
     value->is_slot = true;
     value->slot = (begun - 1) % 2 * members + member;
-    value->slot_count = op->kind == PEN_OP_ALL_GATHER_RUNS ? members : 1;
   }
   if (begun % 2) pen_op_append(program, PEN_OP_SIGNAL_MEMBERS);
 }

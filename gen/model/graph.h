@@ -34,11 +34,10 @@ struct pen_value {
                         activation: the gradient that the loss computes */
   uint32_t copy;     /* of a weight: its copy in the dtype of the ops; PEN_NONE: it has none yet */
   bool needs_gradient;
-  bool is_given;             /* by a block to the next block */
-  bool is_partial;           /* the gradient of one microbatch, which peers read */
-  bool is_slot;              /* a tensor rank puts it into its slot here: */
-  uint32_t slot, slot_count; /* the number of the slot, from 0, and how many there are from there
-                                on; see exchanges.c */
+  bool is_given;   /* by a block to the next block */
+  bool is_partial; /* the gradient of one microbatch, which peers read */
+  bool is_slot;    /* a tensor rank puts it into its slot here, */
+  uint32_t slot;   /* of this number, from 0: see exchanges.c */
   bool is_copy,
       is_recomputed; /* of a value of the forward ops, in I or B; F makes the latter too */
   /* set by liveness.c: */

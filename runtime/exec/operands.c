@@ -31,16 +31,3 @@ struct pen_operand_count pen_operands_of(uint16_t kind) {
   pen_assert(count.all <= PEN_OPERANDS_MAX);
   return count;
 }
-
-uint32_t pen_unsharded_weight(const struct pen_plan *plan, uint32_t rank,
-                              const struct pen_tensor *tensor) {
-  uint32_t found = PEN_NONE;
-  for (uint32_t w = 0; w < plan->weight_count && found == PEN_NONE; w++) {
-    size_t length = strlen(plan->weights[w].name);
-    bool same = strncmp(tensor->name, plan->weights[w].name, length) == 0 &&
-                strcmp(tensor->name + length, tensor->dtype == PEN_BF16 ? ".bf16" : "") == 0;
-    found = same && plan->weights[w].rank == rank ? w : PEN_NONE;
-  }
-  pen_check(found != PEN_NONE, "the plan has no weight for the tensor %s", tensor->name);
-  return found;
-}

@@ -13,9 +13,4 @@ struct pen_operand_count {
 };
 struct pen_operand_count pen_operands_of(uint16_t kind);
 
-/* The rank's weight that a tensor in the buffer of UNSHARD is a copy of, by its name: NAME, or
- * NAME.bf16. Fails when the plan has none. */
-uint32_t pen_unsharded_weight(const struct pen_plan *plan, uint32_t rank,
-                              const struct pen_tensor *tensor);
-
 #endif

@@ -18,7 +18,6 @@ struct hazard_search {
   const struct pen_plan *plan;
   const struct pen_profile *profile;
   const struct pen_rank_program *program;
-  uint32_t rank;
   uint32_t *in_flight; /* messages */
   uint32_t in_flight_count;
   struct pen_send_hazards found;
@@ -75,15 +74,14 @@ static void overwrite_outputs(struct hazard_search *search, const struct pen_act
   }
 }
 
-/* The tensors of the action's stage. */
+/* What UNSHARD makes whole. */
 static void overwrite_unsharded(struct hazard_search *search, const struct pen_action *action) {
-  for (uint32_t i = 0; i < search->program->tensor_count && search->in_flight_count > 0; i++) {
-    const struct pen_tensor *tensor = &search->program->tensors[i];
-    if (tensor->base == PEN_BASE_UNSHARDED &&
-        search->plan->weights[pen_unsharded_weight(search->plan, search->rank, tensor)].stage ==
-            action->stage) {
-      overwrite_tensor(search, &search->program->frames[action->frame], i);
-    }
+  const struct pen_collective *row = &search->program->collectives[action->collective];
+  const struct pen_frame *frame = &search->program->frames[action->frame];
+  for (uint32_t i = row->first_put; i < row->first_put + row->put_count; i++) {
+    const struct pen_put *put = &search->program->puts[i];
+    overwrite(search, frame->base[put->to_base] + put->to,
+              search->plan->weights[put->weight].count * pen_dtype_bytes(put->dtype), false);
   }
 }
 
@@ -110,8 +108,7 @@ static void visit_action(struct hazard_search *search, const struct pen_action *
 struct pen_send_hazards pen_send_hazards_of(const struct pen_plan *plan,
                                             const struct pen_profile *profile, uint32_t rank) {
   const struct pen_rank_program *program = &profile->ranks[rank];
-  struct hazard_search search = {
-      .plan = plan, .profile = profile, .program = program, .rank = rank};
+  struct hazard_search search = {.plan = plan, .profile = profile, .program = program};
   search.in_flight = calloc(profile->message_count + 1u, sizeof *search.in_flight);
   search.found.first = calloc(program->action_count + 1u, sizeof *search.found.first);
   pen_check(search.in_flight != NULL && search.found.first != NULL, "no memory for %u messages",

@@ -24,14 +24,16 @@ static bool tensor_meets(const struct pen_rank_program *program, const struct pe
 }
 
 /* The tensors that an action gathers. */
-static bool block_meets(const struct pen_rank_program *program, uint32_t rank,
-                        const struct pen_action *row, struct byte_range range) {
+static bool block_meets(const struct pen_rank_program *program, const struct pen_action *row,
+                        struct byte_range range) {
+  const struct pen_collective *collective = &program->collectives[row->collective];
   bool met = false;
-  for (uint32_t i = 0; i < program->tensor_count && !met; i++) {
-    const struct pen_tensor *tensor = &program->tensors[i];
-    met = tensor->base == PEN_BASE_UNSHARDED &&
-          pen_plan.weights[pen_unsharded_weight(&pen_plan, rank, tensor)].stage == row->stage &&
-          tensor_meets(program, row, i, range);
+  for (uint32_t i = 0; i < collective->put_count && !met; i++) {
+    const struct pen_put *put = &program->puts[collective->first_put + i];
+    met = meets(
+        (struct byte_range){program->frames[row->frame].base[put->to_base] + put->to,
+                            pen_plan.weights[put->weight].count * pen_dtype_bytes(put->dtype)},
+        range);
   }
   return met;
 }
@@ -42,7 +44,7 @@ static bool row_meets(uint32_t rank, const struct pen_action *row, struct byte_r
                       bool writes) {
   const struct pen_rank_program *program = &mock_device_profile->ranks[rank];
   if (row->kind == PEN_UNSHARD) {
-    return block_meets(program, rank, row, range);
+    return block_meets(program, row, range);
   }
   if (row->kind > PEN_W) {
     return false;
