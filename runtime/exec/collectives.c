@@ -169,13 +169,9 @@ void pen_collective_end(struct pen_vm *vm, const struct pen_action *action) {
   }
 }
 
-bool pen_run_collective_action(struct pen_vm *vm, const struct pen_action *action) {
+bool pen_run_collective(struct pen_vm *vm, const struct pen_action *action) {
   vm->frame = &vm->program->frames[action->frame];
   return pen_collective_begin(vm, action) && run_rows(vm, row_of(vm, action));
-}
-
-bool pen_reshard(struct pen_vm *vm, const struct pen_action *action) {
-  return (void)vm, (void)action, true; /* the buffer is free again: nothing to do */
 }
 
 /* ---- ops ---- */

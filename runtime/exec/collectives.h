@@ -17,8 +17,8 @@ void pen_bind_runtime_op(struct pen_vm *vm, uint32_t index, struct pen_bound_op 
 /* Events and scratch memory of the rank's collectives. Allocates. */
 void pen_collectives_open(struct pen_vm *vm);
 
-/* Handlers: an action that is a collective, and one that does nothing. */
-pen_handler pen_run_collective_action, pen_reshard;
+/* Runs an action that is a collective, and nothing else (PEN_COLLECTIVE of actions.def). */
+pen_handler pen_run_collective;
 
 /* Before and after what an action does that others wait for: waits for the other data ranks as far
  * as the action needs them (false: aborted); signals that it has ended. Nothing with one. */

@@ -181,16 +181,22 @@ static bool update(struct pen_vm *vm, const struct pen_action *action) {
   return weights_written(vm, true);
 }
 
-static bool all_gather_weights(struct pen_vm *vm, const struct pen_action *action) {
-  return weights_written(vm, pen_run_collective_action(vm, action));
-}
+/* ---- collectives ---- */
 
-static bool unshard(struct pen_vm *vm, const struct pen_action *action) {
-  const bool going = pen_run_collective_action(vm, action);
-  if (vm->audit != NULL && going) {
+static bool run_collective(struct pen_vm *vm, const struct pen_action *action) {
+  const bool going = pen_run_collective(vm, action);
+  if (action->kind == PEN_ALL_GATHER_WEIGHT) {
+    return weights_written(vm, going);
+  }
+  if (vm->audit != NULL && going && action->kind == PEN_UNSHARD) {
     pen_audit_unsharded(vm, action);
   }
   return going;
+}
+
+/* RESHARD: the buffer of UNSHARD is free again. */
+static bool nothing(struct pen_vm *vm, const struct pen_action *action) {
+  return (void)vm, (void)action, true;
 }
 
 pen_handler *const pen_handlers[PEN_ACTION_KINDS] = {
@@ -215,14 +221,10 @@ pen_handler *const pen_handlers[PEN_ACTION_KINDS] = {
     [PEN_PUBLISH] = publish_stats,
     [PEN_WAIT_NORM] = wait_norm,
     [PEN_UPDATE] = update,
-    [PEN_GRAD_READY] = pen_run_collective_action,
-    [PEN_REDUCE_SCATTER] = pen_run_collective_action,
-    [PEN_REDUCE_GROUPS] = pen_run_collective_action,
-    [PEN_GATHER_GROUPS] = pen_run_collective_action,
-    [PEN_ALL_GATHER_GRAD] = pen_run_collective_action,
-    [PEN_ALL_GATHER_WEIGHT] = all_gather_weights,
-    [PEN_UNSHARD] = unshard,
-    [PEN_RESHARD] = pen_reshard,
+    [PEN_RESHARD] = nothing,
+#define PEN_ACTION(kind, text, printed, meaning)
+#define PEN_COLLECTIVE(kind, text, meaning) [PEN_##kind] = run_collective,
+#include "runtime/plan/actions.def"
 };
 
 /* --trace, measure: any action, with its time taken until it is complete. On an asynchronous

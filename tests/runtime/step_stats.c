@@ -256,7 +256,7 @@ static void test_replicas_add_gradients_in_their_order(void **state) {
       gradients[i / (REPLICAS * PEN_NORM_BLOCK)][i % (REPLICAS * PEN_NORM_BLOCK)] =
           addend[i / (REPLICAS * PEN_NORM_BLOCK)];
     }
-    assert_true(pen_run_collective_action(&vm, &row));
+    assert_true(pen_run_collective(&vm, &row));
     for (uint64_t i = 0; i < weight.count; i++) {
       const bool summed = i >= shard.first && i < shard.first + shard.count;
       assert_true(gradients[own][i] == (summed ? 0 : addend[own]));
