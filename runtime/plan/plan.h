@@ -257,31 +257,6 @@ static inline bool pen_has_message(const struct pen_action *action) {
          (action->kind == PEN_ADD_TIED_GRAD && action->message != PEN_NONE);
 }
 
-/* The row of an op that is a collective, or a part of one, which the first of its ops runs; null:
- * it is none. */
-static inline const struct pen_collective *pen_collective_of(const struct pen_rank_program *tables,
-                                                             const struct pen_op *op) {
-  static const bool is_runtime[PEN_OP_COUNT] = {
-#define PEN_RUNTIME_OP(kind, dims, reals, signature, flops, meaning) [PEN_OP_##kind] = true,
-#include "kernels/ops.def"
-  };
-  return is_runtime[op->kind] && op->kind != PEN_OP_ZERO && op->kind != PEN_OP_WAIT_EVENT
-             ? &tables->collectives[op->collective]
-             : NULL;
-}
-
-/* The collectives of the data ranks that the program of an action completes. */
-static inline uint32_t pen_collectives_within(const struct pen_rank_program *tables,
-                                              const struct pen_action *action) {
-  uint32_t count = 0;
-  if (action->kind <= PEN_W) {
-    const struct pen_program *program = &tables->programs[action->program];
-    for (uint32_t op = program->first_op; op < program->first_op + program->op_count; op++)
-      count += tables->ops[op].kind == PEN_OP_SIGNAL_PEERS;
-  }
-  return count;
-}
-
 /* The rank of the last stage, which has the predictions and the losses. */
 static inline uint32_t pen_last_stage_rank(const struct pen_plan *plan,
                                            const struct pen_profile *profile) {
@@ -390,6 +365,31 @@ static inline uint32_t pen_pipeline_count(const struct pen_plan *plan) {
 }
 static inline uint32_t pen_pipeline_index(const struct pen_plan *plan, uint32_t global) {
   return pen_number_of(plan, pen_coordinates_of(plan, global), ~PEN_IN(PIPELINE));
+}
+
+/* The row of an op that is a collective, or a part of one, which the first of its ops runs; null: it
+ * is none. */
+static inline const struct pen_collective *pen_collective_of(const struct pen_rank_program *tables,
+                                                             const struct pen_op *op) {
+  static const bool is_collective[PEN_OP_COUNT] = {
+#define PEN_COLLECTIVE_OP(kind, dims, reals, signature, flops, meaning) [PEN_OP_##kind] = true,
+#include "kernels/ops.def"
+  };
+  return is_collective[op->kind] ? &tables->collectives[op->collective] : NULL;
+}
+
+/* The collectives of the data ranks that the program of an action completes. */
+static inline uint32_t pen_collectives_within(const struct pen_rank_program *tables,
+                                              const struct pen_action *action) {
+  uint32_t count = 0;
+  if (action->kind <= PEN_W) {
+    const struct pen_program *program = &tables->programs[action->program];
+    for (uint32_t op = program->first_op; op < program->first_op + program->op_count; op++) {
+      const struct pen_collective *row = pen_collective_of(tables, &tables->ops[op]);
+      count += row && row->group == PEN_DATA && row->completes;
+    }
+  }
+  return count;
 }
 
 /* Of the pieces of a tensor, how many a tensor rank has. */
