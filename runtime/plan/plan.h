@@ -367,8 +367,8 @@ static inline uint32_t pen_pipeline_index(const struct pen_plan *plan, uint32_t 
   return pen_number_of(plan, pen_coordinates_of(plan, global), ~PEN_IN(PIPELINE));
 }
 
-/* The row of an op that is a collective, or a part of one, which the first of its ops runs; null: it
- * is none. */
+/* The row of an op that is a collective, or a part of one, which the first of its ops runs; null:
+ * it is none. */
 static inline const struct pen_collective *pen_collective_of(const struct pen_rank_program *tables,
                                                              const struct pen_op *op) {
   static const bool is_collective[PEN_OP_COUNT] = {
