@@ -35,17 +35,16 @@ static bool bf16_is_sharded(enum pen_sharding sharding, bool has_bf16, bool tied
 static uint64_t weight_bytes(const struct pen_partition *partition, const struct pen_graph *graph,
                              size_t index) {
   const struct pen_weight *weight = &graph->weight[index];
+  const uint32_t shards = pen_group_size(partition, PEN_SHARD);
   bool has_bf16 = weight->bf16_offset != UINT64_MAX;
   bool bf16_sharded =
       !pen_is_tied_head(graph, index) && bf16_is_sharded(partition->sharding, has_bf16, false);
   uint64_t copy =
-      has_bf16 ? pen_aligned(kept_count(weight->count, partition->shard_ranks, bf16_sharded) *
-                             sizeof(uint16_t))
+      has_bf16 ? pen_aligned(kept_count(weight->count, shards, bf16_sharded) * sizeof(uint16_t))
                : 0;
   uint64_t whole = pen_aligned(weight->count * sizeof(float));
   uint64_t shard = pen_aligned(
-      kept_count(weight->count, partition->shard_ranks, partition->sharding != PEN_SHARD_NONE) *
-      sizeof(float));
+      kept_count(weight->count, shards, partition->sharding != PEN_SHARD_NONE) * sizeof(float));
   uint64_t gradient =
       partition->reduces_microbatches && partition->sharding >= PEN_SHARD_GRADIENTS ? shard : whole;
   bool learns = graph->training && !weight->frozen,

@@ -91,8 +91,7 @@ double pen_pipeline_bound(const struct pen_cut *cut, const struct pen_pipeline_s
     const double speed = speed_of(shape, r);
     double work = 0, elements = 0;
     for (uint32_t turn = 0; turn < shape->stages_per_rank; turn++) {
-      uint32_t place = shape->zigzag && turn % 2 ? shape->ranks - 1 - r : r,
-               s = turn * shape->ranks + place;
+      const uint32_t s = pen_placed_stage(shape->ranks, shape->zigzag, r, turn);
       work += cut->cost[s].forward + pen_backward_cost(&cut->cost[s]);
       elements += trained_elements(&cut->elements[s]);
     }
@@ -108,17 +107,20 @@ double pen_pipeline_bound(const struct pen_cut *cut, const struct pen_pipeline_s
 
 /* ---- collectives ---- */
 
-void pen_members_find(struct pen_members *members, const uint32_t *host, uint32_t ranks,
-                      uint32_t rank, uint32_t step) {
-  const uint32_t count = members->count;
-  members->least_near = members->most_near = count - 1;
-  for (uint32_t d = 0; host && d < count; d++) {
+struct pen_members pen_members_of(const struct pen_group_sizes *sizes, const uint32_t *host_of,
+                                  uint32_t process, int group) {
+  const uint32_t count = pen_group_size(sizes, group);
+  struct pen_members members = {count, count - 1, host_of ? 0 : count - 1};
+  uint32_t *host = pen_new(count, sizeof *host);
+  pen_group_hosts(sizes, host_of, process, group, host);
+  for (uint32_t d = 0; host_of && d < count; d++) {
     uint32_t near = 0;
-    for (uint32_t e = 0; e < count; e++)
-      near += e != d && host[d * step * ranks + rank] == host[e * step * ranks + rank];
-    members->least_near = d == 0 || near < members->least_near ? near : members->least_near;
-    members->most_near = d == 0 || near > members->most_near ? near : members->most_near;
+    for (uint32_t e = 0; e < count; e++) near += e != d && host[d] == host[e];
+    if (near < members.least_near) members.least_near = near;
+    if (near > members.most_near) members.most_near = near;
   }
+  pen_free(host);
+  return members;
 }
 
 /* The least over members of the cost of a byte to each of the others, divided by the members. */
@@ -149,10 +151,8 @@ static struct stage_collectives collectives_of(const struct pen_cut *cut,
 
 /* The least time of a rank's collectives that are actions, for each trained element of its stages;
  * `byte`: the cost of one. */
-static double exchange_of_element(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
-                                  const struct pen_replica_terms *terms, uint32_t rank,
-                                  struct pen_byte_cost byte) {
-  const uint32_t groups = shape->replicas / terms->shard_ranks;
+static double exchange_of_element(const struct pen_cut *cut, const struct pen_replica_terms *terms,
+                                  uint32_t rank, struct pen_byte_cost byte) {
   const struct stage_collectives has = collectives_of(cut, terms);
   const double gradient = sizeof(float), value = cut->is_bf16 ? sizeof(uint16_t) : sizeof(float),
                cost = member_cost(&terms->shards[rank], byte);
@@ -160,8 +160,8 @@ static double exchange_of_element(const struct pen_cut *cut, const struct pen_pi
   if (has.reduces) sum += gradient * cost;
   if (has.gathers_gradients) sum += gradient * cost;
   if (has.gathers_values) sum += value * cost;
-  if (groups > 1)
-    sum += 2 * gradient * member_cost(&terms->groups[rank], byte) / terms->shard_ranks;
+  if (terms->groups->count > 1)
+    sum += 2 * gradient * member_cost(&terms->groups[rank], byte) / terms->shards->count;
   return sum;
 }
 
@@ -236,7 +236,7 @@ static int64_t *live_bytes(const struct pen_cut *cut, const struct pen_order *or
 /* What a stage's weights take at least (gen/layout/persistent.c). */
 static double resident_bytes(const struct pen_stage_elements *elements,
                              const struct pen_replica_terms *terms) {
-  const double shard = terms->sharding == PEN_SHARD_NONE ? 1 : 1.0 / terms->shard_ranks;
+  const double shard = terms->sharding == PEN_SHARD_NONE ? 1 : 1.0 / terms->shards->count;
   const double gradient =
       terms->reduces_microbatches && terms->sharding >= PEN_SHARD_GRADIENTS ? shard : 1;
   const bool weights = terms->sharding == PEN_SHARD_WEIGHTS;
@@ -264,14 +264,14 @@ static double *least_exchange(const struct pen_cut *cut, const struct pen_pipeli
     const double cost = member_cost(&terms->shards[rank], cut->byte);
     exchange[rank] += shape->microbatches * within_microbatch(cut, s, terms, cost, shape->splits);
   }
-  if (cut->collectives && terms->shard_ranks == shape->replicas) {
+  if (cut->collectives && terms->groups->count == 1) {
     for (uint32_t s = 0; s < cut->stage_count; s++)
       exchange[placed->rank_of[s]] += measured_exchange(cut, shape, terms, s);
     return exchange;
   }
   const struct pen_byte_cost byte = byte_of(cut, shape);
   for (uint32_t rank = 0; rank < shape->ranks; rank++)
-    exchange[rank] += elements[rank] * exchange_of_element(cut, shape, terms, rank, byte);
+    exchange[rank] += elements[rank] * exchange_of_element(cut, terms, rank, byte);
   return exchange;
 }
 
@@ -282,9 +282,9 @@ static double step_bound(const struct pen_cut *cut, const struct pen_pipeline_sh
                          const double *elements) {
   double *exchange = least_exchange(cut, shape, placed, terms, elements);
   double normed = alone->makespan, update = 0;
-  const double norm_part = cut->norm_element / terms->shard_ranks,
+  const double norm_part = cut->norm_element / terms->shards->count,
                update_part = cut->update_element /
-                             (terms->sharding == PEN_SHARD_NONE ? 1 : (double)terms->shard_ranks);
+                             (terms->sharding == PEN_SHARD_NONE ? 1 : (double)terms->shards->count);
   for (uint32_t rank = 0; rank < shape->ranks; rank++) {
     const double end = alone->end[rank][order->count[rank] - 1],
                  busy = alone->busy[rank] + exchange[rank];

@@ -290,15 +290,15 @@ struct stage_members {
   struct pen_byte_cost byte;
 };
 
-/* Chooses `count` members: replicas `first`, first + step, ... */
-static void choose_members(struct stage_members *m, uint32_t first, uint32_t step, uint32_t count) {
-  const struct pen_partition *p = m->partition;
-  m->shards.group.count = count;
-  for (uint32_t d = 0; d < count; d++)
-    m->host[d] =
-        p->host_of ? p->host_of[(first + d * step) * p->rank_count + p->rank_of[m->stage]] : 0;
+/* Chooses the members of a group: that of member `other` of the first group of kind `others`. */
+static void choose_members(struct stage_members *m, int group, int others, uint32_t other) {
+  const struct pen_group_sizes sizes = PEN_SIZES(m->partition);
+  const uint32_t rank = pen_group_process(&sizes, 0, PEN_PIPELINE, m->partition->rank_of[m->stage]);
+  m->shards.group.count = pen_group_size(&sizes, group);
+  pen_group_hosts(&sizes, m->partition->host_of, pen_group_process(&sizes, rank, others, other),
+                  group, m->host);
   for (int k = 0; k < PEN_COLLECTIVES; k++)
-    memset(m->shards.bytes[k], 0, count * sizeof *m->shards.bytes[k]);
+    memset(m->shards.bytes[k], 0, m->shards.group.count * sizeof *m->shards.bytes[k]);
 }
 
 /* Adds the costs of the kinds that move bytes: of several groups of members the greatest, and what
@@ -346,11 +346,10 @@ static void cost_groups(struct stage_members *m, const struct pen_graph *graph,
                         const struct pen_graph *head, struct pen_collective_cost *cost,
                         const struct pen_stage_cost *stage_cost) {
   const struct pen_topology *topology = graph->topology;
-  const uint32_t shards = m->partition->shard_ranks;
   const double gather = given_byte(graph, topology->costs_gather, PEN_OP_ALL_GATHER),
                reduce = given_byte(graph, topology->costs_reduce, PEN_OP_REDUCE_SCATTER);
-  for (uint32_t g = 0; g < m->partition->replica_count / shards; g++) {
-    choose_members(m, g * shards, 1, shards);
+  for (uint32_t g = 0; g < pen_group_size(m->partition, PEN_SAME_SHARD); g++) {
+    choose_members(m, PEN_SHARD, PEN_SAME_SHARD, g);
     find_shards(&m->shards, m->partition, graph, head, m->first_weight);
     add_costs(m, g == 0, cost);
     for (int p = 0; p < PEN_PROGRAMS && g == 0; p++)
@@ -370,9 +369,10 @@ static void cost_groups(struct stage_members *m, const struct pen_graph *graph,
 /* The replicas that have the same shard, one in each group. */
 static void cost_pieces(struct stage_members *m, const struct pen_graph *graph,
                         struct pen_collective_cost *cost) {
-  const uint32_t shards = m->partition->shard_ranks, groups = m->partition->replica_count / shards;
+  const uint32_t shards = pen_group_size(m->partition, PEN_SHARD),
+                 groups = pen_group_size(m->partition, PEN_SAME_SHARD);
   for (uint32_t c = 0; c < shards && groups > 1; c++) {
-    choose_members(m, c, shards, groups);
+    choose_members(m, PEN_SAME_SHARD, PEN_SHARD, c);
     for (uint32_t w = 0; w < graph->weight_count; w++) {
       if (!pen_graph_has_weight(graph, w) || graph->weight[w].frozen || pen_is_tied_head(graph, w))
         continue;
@@ -400,17 +400,16 @@ static void take_given(const struct pen_topology *topology, uint32_t stage,
   }
 }
 
-static bool has_collectives(const struct pen_topology *topology,
-                            const struct pen_partition *partition) {
-  return partition->replica_count > 1 || topology->tensor_parallel_ranks > 1;
+static bool has_collectives(const struct pen_partition *partition) {
+  return pen_group_size(partition, PEN_DATA) > 1 || pen_group_size(partition, PEN_TENSOR) > 1;
 }
 
 struct pen_collective_cost *pen_collective_costs(const struct pen_topology *topology,
                                                  const struct pen_partition *partition,
                                                  struct pen_graph *const *graph,
                                                  const struct pen_stage_cost *cost) {
-  if (!has_collectives(topology, partition)) return NULL;
-  const uint32_t replicas = partition->replica_count;
+  if (!has_collectives(partition)) return NULL;
+  const uint32_t replicas = pen_group_size(partition, PEN_DATA);
   struct pen_collective_cost *collective = pen_new(partition->stage_count, sizeof *collective);
   uint32_t *host = pen_new(replicas, sizeof *host);
   struct stage_members m = {.partition = partition,
@@ -444,7 +443,7 @@ void pen_add_collectives_within(const struct pen_topology *topology,
                                 const struct pen_partition *partition,
                                 struct pen_graph *const *graph, struct pen_stage_cost *cost) {
   bool any = false;
-  if (has_collectives(topology, partition))
+  if (has_collectives(partition))
     for (uint32_t s = 0; s < partition->stage_count && !any; s++)
       any = has_collectives_within(graph[s]);
   if (!any) return;

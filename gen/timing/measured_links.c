@@ -218,14 +218,14 @@ const struct pen_topology *pen_measured_links_topology(const struct pen_measured
                                                        struct pen_graph *const *graph) {
   const struct pen_topology *without = with_exchanges(links, given);
   struct pen_reals reduce, gather;
-  const uint32_t replicas = partition->replica_count, shards = partition->shard_ranks;
+  const uint32_t replicas = pen_group_size(partition, PEN_DATA);
   if (replicas <= 1) return without;
   struct pen_topology *topology = pen_new(1, sizeof *topology);
   *topology = *without;
   if (!stage_times(links, PEN_MEASURED_REDUCE, replicas, partition, graph, &reduce) ||
       !stage_times(links, PEN_MEASURED_GATHER, replicas, partition, graph, &gather))
     return without;
-  if (shards == replicas) {
+  if (pen_group_size(partition, PEN_SAME_SHARD) == 1) {
     topology->costs_reduce = reduce;
     topology->costs_gather = gather;
     return topology;
