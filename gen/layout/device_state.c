@@ -128,7 +128,7 @@ static uint64_t pieces_size(const struct pen_plan *plan, uint32_t rank) {
   const uint32_t groups = pen_group_size(plan, PEN_SAME_SHARD);
   uint64_t most = 0;
   for (uint32_t i = 0; i < plan->weight_count && groups > 1; i++)
-    if (plan->weights[i].rank == rank && !plan->weights[i].frozen)
+    if (plan->weights[i].rank == rank && pen_sums_gradient(&plan->weights[i], PEN_DATA))
       most = larger_of(most, pen_shard_bytes(pen_shard_most_of(plan, i), groups));
   return (groups - 1) * most;
 }
@@ -141,7 +141,7 @@ static uint64_t shard_staging_size(const struct pen_layout_state *l, size_t prof
   if (!pen_peers_send_shards(plan)) return 0;
   for (uint32_t i = 0; i < plan->weight_count && !plan->reduces_microbatches; i++) {
     const struct pen_weight *weight = &plan->weights[i];
-    uint64_t bytes = weight->rank == rank && !weight->frozen
+    uint64_t bytes = weight->rank == rank && pen_sums_gradient(weight, PEN_DATA)
                          ? pen_shard_bytes(weight->count, pen_group_size(plan, PEN_SHARD))
                          : 0;
     if (bytes > most) most = bytes;

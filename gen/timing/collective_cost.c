@@ -116,7 +116,9 @@ static void find_shards(struct stage_shards *shards, const struct pen_partition 
                         uint32_t first_weight) {
   for (uint32_t w = 0; w < graph->weight_count; w++) {
     const struct pen_weight *weight = &graph->weight[w];
-    if (!pen_graph_has_weight(graph, w) || weight->frozen || pen_is_tied_head(graph, w)) continue;
+    if (!pen_graph_has_weight(graph, w) || !pen_sums_gradient(weight, PEN_DATA) ||
+        pen_is_tied_head(graph, w))
+      continue;
     uint32_t index = first_weight + w;
     add_shards(shards, PEN_REDUCE_SCATTER, weight, index, sizeof(float));
     add_shards(shards, PEN_ALL_GATHER_WEIGHT, weight, index,
@@ -374,7 +376,8 @@ static void cost_pieces(struct stage_members *m, const struct pen_graph *graph,
   for (uint32_t c = 0; c < shards && groups > 1; c++) {
     choose_members(m, PEN_SAME_SHARD, PEN_SHARD, c);
     for (uint32_t w = 0; w < graph->weight_count; w++) {
-      if (!pen_graph_has_weight(graph, w) || graph->weight[w].frozen || pen_is_tied_head(graph, w))
+      if (!pen_graph_has_weight(graph, w) || !pen_sums_gradient(&graph->weight[w], PEN_DATA) ||
+          pen_is_tied_head(graph, w))
         continue;
       uint64_t shard = pen_shard_at(graph->weight[w].count, shards,
                                     pen_shard_index(m->first_weight + w, c, shards))

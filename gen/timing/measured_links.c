@@ -152,7 +152,8 @@ void pen_measured_links_add(const struct pen_measured_links *links,
 static double gradient_bytes(const struct pen_graph *graph) {
   double bytes = 0;
   for (uint32_t w = 0; w < graph->weight_count; w++)
-    if (!graph->weight[w].frozen && !pen_is_tied_head(graph, w) && pen_graph_has_weight(graph, w))
+    if (pen_sums_gradient(&graph->weight[w], PEN_DATA) && !pen_is_tied_head(graph, w) &&
+        pen_graph_has_weight(graph, w))
       bytes += (double)graph->weight[w].count * sizeof(float);
   return bytes;
 }

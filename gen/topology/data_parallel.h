@@ -22,7 +22,7 @@ bool pen_reduces_microbatches(const struct pen_topology *topology);
 /* Whether a rank keeps only its own shard of the gradients. */
 bool pen_shards_gradients(const struct pen_topology *topology);
 
-/* Sets data_parallel.reduce, .reshard and .shard_ranks where the topology does not. */
+/* Sets the settings that depend on others where the topology does not. */
 void pen_data_parallel_set_defaults(struct pen_topology *topology);
 /* Ends the generator (78) where the settings contradict each other. */
 void pen_data_parallel_validate(const struct pen_topology *topology);

@@ -22,6 +22,8 @@
  *             backward_order), so that every gradient adds them in it
  *   summed    at NORM the replica's own shard, at UPDATE all that it updates, is the sum over all
  *             replicas; no sum is made twice
+ *   grouped   the plan sums a trained weight's gradient over the data ranks, whose windows differ,
+ *             and over no other group
  *   tied      the head's gradient is added to the embedding's before both are summed over replicas
  *             or groups
  *   counted   NORM adds its own shard of each of the rank's weights, in the first group alone. So
@@ -220,10 +222,19 @@ static bool check_place(const struct pen_plan *plan, uint32_t index, struct pen_
       weight[-1].name);
 }
 
+static bool check_grouped(const struct pen_weight *weight, struct pen_problem *problem) {
+  const uint32_t all = weight->frozen ? 0 : PEN_IN(DATA);
+  return weight->sum_groups == all ||
+         pen_problem_note(problem, weight->rank, PEN_NONE,
+                          "grouped: the gradient of %s is summed over the groups %#x, not %#x",
+                          weight->name, weight->sum_groups, all);
+}
+
 static bool check_norm(const struct pen_plan *plan, struct pen_problem *problem) {
   if (!pen_check_piece_table(plan, problem)) return false; /* then a piece is after another */
   for (uint32_t index = 0; index < plan->weight_count; index++)
-    if (!check_elements(plan, &plan->weights[index], problem) || !check_place(plan, index, problem))
+    if (!check_grouped(&plan->weights[index], problem) ||
+        !check_elements(plan, &plan->weights[index], problem) || !check_place(plan, index, problem))
       return false;
   return check_names(plan, problem);
 }

@@ -22,11 +22,12 @@ bool pen_grad_ready(struct pen_vm *vm, const struct pen_action *action) {
   return going;
 }
 
-/* Calls a function for each of the action's stage's own weights that are trained. */
+/* Calls a function for each of the action's stage's own weights whose gradients are summed. */
 static void each_weight(struct pen_vm *vm, const struct pen_action *action,
                         void (*function)(struct pen_vm *vm, uint32_t weight)) {
   for (uint32_t i = 0; i < vm->weight_count; i++) {
-    if (vm->plan->weights[vm->weights[i]].stage == action->stage) {
+    const struct pen_weight *weight = &vm->plan->weights[vm->weights[i]];
+    if (weight->stage == action->stage && pen_sums_gradient(weight, PEN_DATA)) {
       function(vm, vm->weights[i]);
     }
   }

@@ -295,6 +295,11 @@ static inline struct pen_group_row pen_group_row(struct pen_group_sizes of, int 
   }
 }
 
+/* Whether the gradient of a weight is summed over the members of a group. */
+static inline bool pen_sums_gradient(const struct pen_weight *weight, int group) {
+  return weight->sum_groups >> group & 1;
+}
+
 /* The place of a process, and its number among those that differ from it in some coordinates alone
  * (a bit set; all: the global rank); and back: `at` with the coordinates of another number, or of a
  * global rank. How many processes these are. */
