@@ -14,7 +14,7 @@
 
 /* ---- sizes ---- */
 
-/* Elements that a replica keeps of a tensor. */
+/* Elements that a data rank keeps of a tensor. */
 static uint64_t kept_count(uint64_t count, uint32_t shards, bool cut) {
   return cut ? pen_shard_most(count, shards) : count;
 }

@@ -14,7 +14,7 @@
 struct attempt_job {
   const struct pen_attempt_input *input;
   struct pen_cut *cut;
-  struct pen_replica_terms *sharing;
+  struct pen_sharing_terms *sharing;
   struct pen_step_times *times;
   struct pen_planned *planned;
   const uint64_t *search_seconds;
@@ -56,7 +56,7 @@ static void run_sharing(void *context) {
   const struct pen_topology *t = topology_of(job);
   const uint32_t *host_of = t->cluster_hosts.count > 1 ? pen_topology_rank_hosts(t) : NULL;
   const struct pen_group_sizes sizes = pen_topology_sizes(t);
-  struct pen_replica_terms *terms = job->sharing;
+  struct pen_sharing_terms *terms = job->sharing;
   terms->sharding = pen_sharding_of(t);
   terms->gathers_units = pen_gathers_units(t);
   terms->reduces_microbatches = pen_reduces_microbatches(t);
@@ -67,7 +67,7 @@ static void run_sharing(void *context) {
   }
 }
 
-bool pen_attempt_sharing(const struct pen_attempt_input *input, struct pen_replica_terms *terms) {
+bool pen_attempt_sharing(const struct pen_attempt_input *input, struct pen_sharing_terms *terms) {
   return attempt(run_sharing, &(struct attempt_job){.input = input, .sharing = terms});
 }
 

@@ -20,13 +20,13 @@
  *
  *   measured    By measured costs a collective of a stage takes what was measured for the bytes of
  *               its gradients, whichever it is (measured_links.c); or a byte takes what it does for
- *               those of the largest stage, where fewer replicas share than there are.
+ *               those of the largest stage, where fewer data ranks share than there are.
  *   within      A program with collectives takes at least as long as these: they run one after the
  *               other, and the program waits for each (unit_collectives.c). It gathers each weight
  *               that it reads at least once, and reduces each gradient that it makes.
  *   update      By measured costs of blocks a rank has NORM after its list, and UPDATE after the
  * NORM of all ranks (gen/timing/step_time.c). The step is at least the bound of a rank's list with
- * its NORM, and then the longest UPDATE. Of n replicas that share a rank's elements one has at
+ * its NORM, and then the longest UPDATE. Of n data ranks that share a rank's elements one has at
  * least an n-th.
  *
  * Of a rank's arena: weights with their copies, gradients and moments, or a shard of them, which is
@@ -139,7 +139,7 @@ struct stage_collectives {
 };
 
 static struct stage_collectives collectives_of(const struct pen_cut *cut,
-                                               const struct pen_replica_terms *terms) {
+                                               const struct pen_sharing_terms *terms) {
   const bool shards_moments =
       terms->sharding == PEN_SHARD_OPTIMIZER || terms->sharding == PEN_SHARD_GRADIENTS;
   return (struct stage_collectives){
@@ -151,7 +151,7 @@ static struct stage_collectives collectives_of(const struct pen_cut *cut,
 
 /* The least time of a rank's collectives that are actions, for each trained element of its stages;
  * `byte`: the cost of one. */
-static double exchange_of_element(const struct pen_cut *cut, const struct pen_replica_terms *terms,
+static double exchange_of_element(const struct pen_cut *cut, const struct pen_sharing_terms *terms,
                                   uint32_t rank, struct pen_byte_cost byte) {
   const struct stage_collectives has = collectives_of(cut, terms);
   const double gradient = sizeof(float), value = cut->is_bf16 ? sizeof(uint16_t) : sizeof(float),
@@ -169,10 +169,10 @@ static double gradient_bytes(const struct pen_cut *cut, uint32_t stage) {
   return trained_elements(&cut->elements[stage]) * sizeof(float);
 }
 
-/* What the collectives of a stage that are actions take by measured costs, if all replicas share.
+/* What the collectives of a stage that are actions take by measured costs, if all data ranks share.
  */
 static double measured_exchange(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
-                                const struct pen_replica_terms *terms, uint32_t stage) {
+                                const struct pen_sharing_terms *terms, uint32_t stage) {
   const struct stage_collectives has = collectives_of(cut, terms);
   const double bytes = gradient_bytes(cut, stage);
   double sum = 0;
@@ -185,7 +185,7 @@ static double measured_exchange(const struct pen_cut *cut, const struct pen_pipe
   return sum;
 }
 
-/* The cost of a byte between replicas where fewer share than there are. */
+/* The cost of a byte between data ranks where fewer share than there are. */
 static struct pen_byte_cost byte_of(const struct pen_cut *cut,
                                     const struct pen_pipeline_shape *shape) {
   struct pen_byte_cost byte = cut->byte;
@@ -198,7 +198,7 @@ static struct pen_byte_cost byte_of(const struct pen_cut *cut,
 /* By how much the collectives within its programs lengthen a stage's work on a microbatch at least;
  * `cost`: of a byte of a tensor. */
 static double within_microbatch(const struct pen_cut *cut, uint32_t stage,
-                                const struct pen_replica_terms *terms, double cost, bool splits) {
+                                const struct pen_sharing_terms *terms, double cost, bool splits) {
   const struct pen_stage_cost *kernels = &cut->cost[stage];
   const struct pen_stage_traffic *traffic = &cut->traffic[stage];
   const double kernel[PEN_PROGRAMS] = {[PEN_PROGRAM_F] = kernels->forward,
@@ -235,7 +235,7 @@ static int64_t *live_bytes(const struct pen_cut *cut, const struct pen_order *or
 
 /* What a stage's weights take at least (gen/layout/persistent.c). */
 static double resident_bytes(const struct pen_stage_elements *elements,
-                             const struct pen_replica_terms *terms) {
+                             const struct pen_sharing_terms *terms) {
   const double shard = terms->sharding == PEN_SHARD_NONE ? 1 : 1.0 / terms->shards->count;
   const double gradient =
       terms->reduces_microbatches && terms->sharding >= PEN_SHARD_GRADIENTS ? shard : 1;
@@ -256,7 +256,7 @@ static double resident_bytes(const struct pen_stage_elements *elements,
 /* [rank]: the least time of a rank's collectives. */
 static double *least_exchange(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
                               const struct pen_partition *placed,
-                              const struct pen_replica_terms *terms, const double *elements) {
+                              const struct pen_sharing_terms *terms, const double *elements) {
   double *exchange = pen_new(shape->ranks, sizeof *exchange);
   if (shape->replicas == 1 || cut->gives_exchange) return exchange;
   for (uint32_t s = 0; s < cut->stage_count && !cut->is_measured && cut->overlap < 0; s++) {
@@ -277,7 +277,7 @@ static double *least_exchange(const struct pen_cut *cut, const struct pen_pipeli
 
 /* A lower bound of a candidate's step. `alone`: its order without replicas; `elements`: [rank]. */
 static double step_bound(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
-                         const struct pen_partition *placed, const struct pen_replica_terms *terms,
+                         const struct pen_partition *placed, const struct pen_sharing_terms *terms,
                          const struct pen_order *order, const struct pen_timing *alone,
                          const double *elements) {
   double *exchange = least_exchange(cut, shape, placed, terms, elements);
@@ -296,7 +296,7 @@ static double step_bound(const struct pen_cut *cut, const struct pen_pipeline_sh
 }
 
 void pen_candidate_bounds_of(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
-                             const struct pen_replica_terms *terms, size_t count,
+                             const struct pen_sharing_terms *terms, size_t count,
                              struct pen_candidate_bounds *bounds) {
   struct pen_partition partition = {.rank_count = shape->ranks,
                                     .stage_count = cut->stage_count,

@@ -11,8 +11,8 @@ struct pen_members {
   uint32_t count, least_near, most_near;
 };
 
-/* How the replicas of a pipeline share weights and gradients: as in struct pen_partition. */
-struct pen_replica_terms {
+/* How the data ranks of a pipeline share weights and gradients: as in struct pen_partition. */
+struct pen_sharing_terms {
   enum pen_sharding sharding;
   bool gathers_units, reduces_microbatches;
   struct pen_members *shards, *groups; /* [rank]: those that share, and those with the same shard */
@@ -46,7 +46,7 @@ struct pen_candidate_bounds {
 
 /* The bounds for each of `count` ways to share. */
 void pen_candidate_bounds_of(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
-                             const struct pen_replica_terms *terms, size_t count,
+                             const struct pen_sharing_terms *terms, size_t count,
                              struct pen_candidate_bounds *bounds);
 
 #endif
