@@ -7,10 +7,10 @@
  *              gets (layers + pre + post) / stages, the early ones one more until the remainder is
  *              used up; then the virtual layers are subtracted from the first and the last stage
  *              (docs/contracts.md section 8). With partition.unit = "block" the same is done with
- * the blocks within layers; a virtual layer counts as the blocks of a layer. as listed
- * partition.layers: the number of layers of each stage as named   partition.before: the first block
- * of each stage but the first by time    partition.balance = "time": the least maximum stage time,
- * see balance.c
+ *              the blocks within layers; a virtual layer counts as the blocks of a layer.
+ *   as listed  partition.layers: the number of layers of each stage
+ *   as named   partition.before: the first block of each stage but the first
+ *   by time    partition.balance = "time": the least maximum stage time, see balance.c
  *
  * The blocks before all layers belong to the first stage and those after them to the last, unless a
  * name or the balance puts a stage boundary among them. A layer counts for the stage in which it
