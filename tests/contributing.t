@@ -54,6 +54,7 @@ is "each source that names the op $op is listed" "$(cat "$scratch/product" "$scr
   is "each source that names the family gemma3_text is listed" "$(naming w 'gemma3|gemma3_text' $sources | unlisted family gemma3)" ""
   is "each source that names the schedule v_half is listed" "$(naming w v_half $sources | unlisted schedule v_half)" ""
   is "each source that names the setting minimum_ratio is listed" "$(naming w 'minimum_ratio|optimizer_minimum_ratio' $sources | unlisted setting minimum_ratio)" ""
+  is "each source that names shard_ranks, the size of a group, is listed" "$(naming w 'shard_ranks|data_parallel_shard_ranks' $sources | unlisted group shard)" ""
   is "each source that names the transport ofi is listed" "$(naming w 'ofi|OFI|PEN_OFI|PEN_TRANSPORT_OFI' $sources | unlisted transport ofi)" ""
 }
 

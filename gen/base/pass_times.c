@@ -8,9 +8,8 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#include <jansson.h>
-
 #include "gen/base/error.h"
+#include "base/json_members.h"
 
 enum { PASSES_MAX = 32 };
 
@@ -61,18 +60,14 @@ static json_t *seconds(int64_t ns) { return json_real((double)ns * 1e-9); }
 
 void pen_passes_write(const char *path, uint64_t actions) {
   pen_pass(NULL);
-  json_t *list = json_array(), *all = json_object();
+  json_t *list = json_array();
   for (size_t index = 0; index < pass_count; index++) {
-    json_t *pass = json_object();
-    json_object_set_new(pass, "name", json_string(passes[index].name));
-    json_object_set_new(pass, "seconds", seconds(passes[index].ns));
-    json_object_set_new(pass, "peak_kib", json_integer(passes[index].peak_kib));
-    json_array_append_new(list, pass);
+    const struct pass_time *pass = &passes[index];
+    PEN_JSON_APPEND(list, {"name", json_string(pass->name)}, {"seconds", seconds(pass->ns)},
+                    {"peak_kib", json_integer(pass->peak_kib)});
   }
-  json_object_set_new(all, "passes", list);
-  json_object_set_new(all, "rows", json_integer((json_int_t)actions));
-  json_object_set_new(all, "seconds", seconds(now_ns()));
-  json_object_set_new(all, "peak_kib", json_integer(peak_kib()));
+  json_t *all = PEN_JSON({"passes", list}, {"rows", pen_json_integer(actions)},
+                         {"seconds", seconds(now_ns())}, {"peak_kib", json_integer(peak_kib())});
   FILE *out = fopen(path, "w");
   if (!out) pen_stop(PEN_EXIT_CREATE, "penstock-gen: %s: %s", path, strerror(errno));
   int failed = json_dumpf(all, out, JSON_INDENT(1) | JSON_REAL_PRECISION(9));

@@ -83,7 +83,7 @@ static struct pen_joint_time time_order(struct pen_joint *j, const struct pen_jo
   const double overlap = built->cost.overlap;
   struct pen_stage_cost *cost = pen_costs_on_ranks(built->partition, built->cost.stage);
   const struct pen_collective_cost *collective =
-      built->partition->replica_count > 1
+      pen_group_size(built->partition, PEN_DATA) > 1
           ? pen_cost_model_collectives(&built->cost, built->partition)
           : NULL;
   struct pen_timing *timing =
@@ -133,7 +133,7 @@ enum { ACTION_WORK = 6, STAGE_WORK = 400, COLLECTIVES_WORK = 10, PART_WORK = 4 }
 
 static uint64_t judge_work(const struct pen_joint *j, const struct pen_joint_built *built,
                            const struct pen_order *order) {
-  const uint64_t replicas = j->base->replica_count;
+  const uint64_t replicas = pen_group_size(j->base, PEN_DATA);
   uint64_t work = action_count(order) * ACTION_WORK * (replicas > 1 ? COLLECTIVES_WORK : 1) +
                   (uint64_t)j->stage_count * STAGE_WORK * (j->limited ? 4 : 1);
   for (uint32_t s = 0; s < j->stage_count && replicas > 1; s++)

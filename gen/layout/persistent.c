@@ -15,7 +15,7 @@
 
 /* ---- sizes ---- */
 
-/* Elements that a replica keeps of a tensor. */
+/* Elements that a data rank keeps of a tensor. */
 static uint64_t kept_count(uint64_t count, uint32_t shards, bool cut) {
   return cut ? pen_shard_most(count, shards) : count;
 }
@@ -27,17 +27,16 @@ static uint64_t kept_count(uint64_t count, uint32_t shards, bool cut) {
 static uint64_t weight_bytes(const struct pen_partition *partition, const struct pen_graph *graph,
                              size_t index) {
   const struct pen_weight *weight = &graph->weight[index];
+  const uint32_t shards = pen_group_size(partition, PEN_SHARD);
   bool has_bf16 = weight->bf16_offset != UINT64_MAX;
   bool bf16_sharded = pen_weight_is_sharded((uint8_t)partition->sharding, has_bf16,
                                             pen_is_tied_head(graph, index), PEN_BF16);
   uint64_t copy =
-      has_bf16 ? pen_aligned(kept_count(weight->count, partition->shard_ranks, bf16_sharded) *
-                             sizeof(uint16_t))
+      has_bf16 ? pen_aligned(kept_count(weight->count, shards, bf16_sharded) * sizeof(uint16_t))
                : 0;
   uint64_t whole = pen_aligned(weight->count * sizeof(float));
   uint64_t shard = pen_aligned(
-      kept_count(weight->count, partition->shard_ranks, partition->sharding != PEN_SHARD_NONE) *
-      sizeof(float));
+      kept_count(weight->count, shards, partition->sharding != PEN_SHARD_NONE) * sizeof(float));
   uint64_t gradient =
       partition->reduces_microbatches && partition->sharding >= PEN_SHARD_GRADIENTS ? shard : whole;
   bool learns = graph->training && !weight->frozen,

@@ -86,17 +86,15 @@ struct pen_plan *pen_plan_header(const struct pen_topology *t,
     plan->port = (uint16_t)t->cluster_port;
     plan->rank_hosts = pen_topology_rank_hosts(t);
   }
-  plan->rank_count = partition->rank_count;
+#define PEN_SIZE(field, setting) plan->field = partition->field;
+#include "runtime/plan/groups.def"
   plan->stages_per_rank = partition->stages_per_rank;
   plan->stage_count = partition->stage_count;
   plan->microbatch_count = plan->loss_count = partition->microbatch_count;
   for (size_t i = 0; i < t->shapes_microbatches.count; i++)
     if (t->shapes_microbatches.value[i] > plan->loss_count)
       plan->loss_count = (uint32_t)t->shapes_microbatches.value[i];
-  plan->replica_count = (uint32_t)t->data_parallel_replicas;
-  plan->tensor_ranks = (uint32_t)t->tensor_parallel_ranks;
   plan->sharding = (uint8_t)partition->sharding;
-  plan->shard_ranks = partition->shard_ranks;
   plan->gathers_units = partition->gathers_units;
   plan->reduces_microbatches = partition->reduces_microbatches;
   plan->microbatch = (uint32_t)t->batch_microbatch;

@@ -203,7 +203,7 @@ static void separate_exchanges(struct lowering *l, uint32_t rank) {
  * with collectives run one after the other, not as a pair: collectives have one order. */
 static void number_collectives(struct lowering *l, uint32_t rank) {
   uint32_t *last[PEN_ACTION_KINDS] = {0}, ended = 0, updated = 0;
-  if (l->partition->replica_count <= 1) return;
+  if (pen_group_size(l->partition, PEN_DATA) <= 1) return;
   for (int kind = PEN_GRAD_READY; kind < PEN_ACTION_KINDS; kind++)
     last[kind] = pen_new(l->partition->stage_count, sizeof(uint32_t));
   for (uint32_t i = 0; i < l->out->count[rank]; i++) {

@@ -43,32 +43,21 @@ static double part_cost_of(const struct chain *c, uint32_t stage, uint32_t i, ui
 
 /* ---- bounds ---- */
 
-/* The last end, up to `limit`, of a stage that begins at i and takes at most `time`; i: none. */
+/* How far, up to `limit`, a stage reaches that begins at i and takes at most `time`; i: not at all.
+ * With a limit below i: which ends at i, backwards. */
 static uint32_t reach(const struct chain *c, uint32_t stage, uint32_t i, uint32_t limit,
                       double time) {
-  uint32_t low = i, high = limit; /* low fits */
-  while (low < high) {
-    uint32_t middle = low + (high - low + 1) / 2;
-    if (part_cost_of(c, stage, i, middle) <= time)
-      low = middle;
+  const bool back = limit < i;
+  uint32_t near = i, far = limit; /* near fits */
+  while (near != far) {
+    const uint32_t step = ((back ? near - far : far - near) + 1) / 2,
+                   middle = back ? near - step : near + step;
+    if (part_cost_of(c, stage, back ? middle : i, back ? i : middle) <= time)
+      near = middle;
     else
-      high = middle - 1;
+      far = back ? middle + 1 : middle - 1;
   }
-  return low;
-}
-
-/* The first start, from `limit` on, of a stage that ends at j and takes at most `time`. */
-static uint32_t reach_back(const struct chain *c, uint32_t stage, uint32_t j, uint32_t limit,
-                           double time) {
-  uint32_t low = limit, high = j; /* high fits */
-  while (low < high) {
-    uint32_t middle = low + (high - low) / 2;
-    if (part_cost_of(c, stage, middle, j) <= time)
-      high = middle;
-    else
-      low = middle + 1;
-  }
-  return high;
+  return near;
 }
 
 /* The maximum time of the partition in which each stage takes as much as it may within `time`;
@@ -119,7 +108,7 @@ static void limit_ends(struct chain *c, double bound) {
   at = c->count;
   for (uint32_t stage = c->stages; stage-- > 0;) {
     c->least_end[stage] = at > stage + 1 ? at : stage + 1;
-    at = reach_back(c, stage, at, at < stage ? at : stage, bound);
+    at = reach(c, stage, at, at < stage ? at : stage, bound);
   }
 }
 

@@ -7,10 +7,10 @@
  *              gets (layers + pre + post) / stages, the early ones one more until the remainder is
  *              used up; then the virtual layers are subtracted from the first and the last stage
  *              (docs/contracts.md section 8). With partition.unit = "block" the same is done with
- * the blocks within layers; a virtual layer counts as the blocks of a layer. as listed
- * partition.layers: the number of layers of each stage as named   partition.before: the first block
- * of each stage but the first by time    partition.balance = "time": the least maximum stage time,
- * see balance.c
+ *              the blocks within layers; a virtual layer counts as the blocks of a layer.
+ *   as listed  partition.layers: the number of layers of each stage
+ *   as named   partition.before: the first block of each stage but the first
+ *   by time    partition.balance = "time": the least maximum stage time, see balance.c
  *
  * The blocks before all layers belong to the first stage and those after them to the last, unless a
  * name or the balance puts a stage boundary among them. A layer counts for the stage in which it
@@ -271,11 +271,16 @@ static void fill_spans(struct pen_partition *p, const uint32_t *first_block) {
 /* The rank of each stage, [stage_count]. */
 static uint32_t *place_stages(const struct pen_partition *partition, bool zigzag) {
   uint32_t *rank_of = pen_new(partition->stage_count, sizeof *rank_of);
-  for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
-    uint32_t round = stage / partition->rank_count, place = stage % partition->rank_count;
-    rank_of[stage] = zigzag && round % 2 ? partition->rank_count - 1 - place : place;
-  }
+  for (uint32_t turn = 0; turn < partition->stages_per_rank; turn++)
+    for (uint32_t rank = 0; rank < partition->rank_count; rank++)
+      rank_of[pen_placed_stage(partition->rank_count, zigzag, rank, turn)] = rank;
   return rank_of;
+}
+
+void pen_group_hosts(const struct pen_group_sizes *sizes, const uint32_t *host_of, uint32_t process,
+                     int group, uint32_t *host) {
+  for (uint32_t m = 0; m < pen_group_size(sizes, group); m++)
+    host[m] = host_of ? host_of[pen_group_process(sizes, process, group, m)] : 0;
 }
 
 struct pen_partition *pen_partition_placed(const struct pen_partition *partition, bool zigzag) {
@@ -309,13 +314,12 @@ struct pen_partition *pen_partition_cut(const struct pen_partition *partition,
 static struct pen_partition *place_model(const struct pen_topology *t,
                                          const struct pen_family *family) {
   struct pen_partition *partition = pen_new(1, sizeof *partition);
-  partition->rank_count = (uint32_t)t->pipeline_ranks;
+#define PEN_SIZE(field, setting) partition->field = (uint32_t)t->setting;
+#include "runtime/plan/groups.def"
   partition->stages_per_rank = (uint32_t)t->pipeline_stages_per_rank;
   partition->stage_count = partition->rank_count * partition->stages_per_rank;
   partition->microbatch_count = (uint32_t)t->pipeline_microbatches;
-  partition->replica_count = (uint32_t)t->data_parallel_replicas;
   partition->sharding = pen_sharding_of(t);
-  partition->shard_ranks = (uint32_t)t->data_parallel_shard_ranks;
   partition->gathers_units = pen_gathers_units(t);
   partition->reduces_microbatches = pen_reduces_microbatches(t);
   partition->stages.stage_count = partition->stage_count;
@@ -324,7 +328,7 @@ static struct pen_partition *place_model(const struct pen_topology *t,
       pen_family_blocks(family, (uint32_t)t->model_layers, &partition->stages.block_count);
   partition->rank_of = place_stages(partition, t->pipeline_placement == PEN_PLACEMENT_V);
   partition->speed = t->cluster_speed.count ? t->cluster_speed.value : NULL;
-  partition->host_of = t->cluster_hosts.count > 1 ? pen_topology_pipeline_hosts(t) : NULL;
+  partition->host_of = t->cluster_hosts.count > 1 ? pen_topology_rank_hosts(t) : NULL;
   return partition;
 }
 

@@ -17,16 +17,15 @@
 #include "runtime/plan/plan.h"
 
 struct pen_partition {
-  uint32_t rank_count, stage_count, stages_per_rank, microbatch_count;
-  uint32_t replica_count;     /* 0 counts as 1 */
+#define PEN_SIZE(field, setting) uint32_t field;
+#include "runtime/plan/groups.def" /* the sizes of process groups */
+  uint32_t stage_count, stages_per_rank, microbatch_count;
   enum pen_sharding sharding; /* NONE with one replica, and where nothing is sharded */
-  uint32_t shard_ranks;       /* replicas in a group that shards */
   bool gathers_units, reduces_microbatches; /* data_parallel.h */
   struct pen_stages stages;                 /* the blocks of each stage */
   uint32_t *rank_of;                        /* [stage_count] */
   const double *speed;                      /* [rank_count] cluster.speed; NULL: all 1 */
-  const uint32_t
-      *host_of; /* [replica_count * rank_count], replicas one after the other; NULL: one host */
+  const uint32_t *host_of;                  /* [process]; NULL: one host */
 };
 
 struct pen_block_costs; /* gen/partition/block_cost.h */
@@ -66,6 +65,16 @@ bool pen_partition_divides_evenly(const struct pen_topology *topology,
  * place[count] the number of blocks. Fails (78) if they are fewer than the stages. */
 uint32_t *pen_partition_places(const struct pen_topology *topology,
                                const struct pen_partition *partition, uint32_t *count);
+
+/* The `turn`-th stage of a rank, by placement "v" or "loop". */
+static inline uint32_t pen_placed_stage(uint32_t rank_count, bool zigzag, uint32_t rank,
+                                        uint32_t turn) {
+  return turn * rank_count + (zigzag && turn % 2 ? rank_count - 1 - rank : rank);
+}
+
+/* The hosts of the members of the group of a process, [member]; without host_of all 0. */
+void pen_group_hosts(const struct pen_group_sizes *sizes, const uint32_t *host_of, uint32_t process,
+                     int group, uint32_t *host);
 
 /* The stages of every rank, in ascending order: [rank * stages_per_rank + local stage]. */
 uint32_t *pen_partition_stages(const struct pen_partition *partition);

@@ -16,11 +16,11 @@ bool pen_weight_is_sharded(uint8_t sharding, bool has_bf16, bool tied, int dtype
 
 uint64_t pen_staging_bytes(const struct pen_partition *partition, const struct pen_put *put,
                            uint64_t count) {
-  const uint64_t shard = pen_shard_most(count, partition->shard_ranks);
+  const uint64_t shard = pen_shard_most(count, pen_group_size(partition, PEN_SHARD));
   if (put->kind != PEN_PUT_ADD) return 0;
   return put->group == PEN_SHARD
              ? pen_shard_bytes(shard, 1)
-             : pen_shard_bytes(shard, partition->replica_count / partition->shard_ranks);
+             : pen_shard_bytes(shard, pen_group_size(partition, PEN_SAME_SHARD));
 }
 
 /* ---- actions ---- */
@@ -90,8 +90,8 @@ void pen_list_puts(const struct pen_put_source *of, int kind, struct pen_stage_p
   if (kind == PEN_UNSHARD) add_unsharded(of, list);
   if (kind == PEN_UNSHARD || !pen_kind_reads_peers(kind)) return;
   for (size_t w = 0; w < of->graph->weight_count; w++) {
-    if (!pen_graph_has_weight(of->graph, w) || of->graph->weight[w].frozen ||
-        pen_is_tied_head(of->graph, w))
+    if (!pen_graph_has_weight(of->graph, w) ||
+        !pen_sums_gradient(&of->graph->weight[w], PEN_DATA) || pen_is_tied_head(of->graph, w))
       continue;
     if (kind == PEN_ALL_GATHER_WEIGHT)
       add_values(of, w, list);

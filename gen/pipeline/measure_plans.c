@@ -93,7 +93,7 @@ static void take_replicas(struct pen_topology *t, int64_t replicas) {
   t->cluster_mapping = (struct pen_integers){.choice = PEN_MAPPING_BLOCK};
   t->cluster_bind = (struct pen_integers){.choice = PEN_BIND_NONE};
   t->cluster_transport = pen_transport_for(t->cluster_device, false);
-  t->cluster_ranks_per_host = replicas * t->tensor_parallel_ranks;
+  t->cluster_ranks_per_host = pen_topology_process_count(t);
   t->cluster_interface = "";
   t->fallback_count = 0;
   t->fallbacks = NULL;

@@ -223,7 +223,7 @@ static void write_promela(FILE *out, const struct pen_result *result,
     pen_promela(out, result->plan);
   else
     pen_promela_actions(out, result->topology->name, result->refused,
-                        result->partition->replica_count);
+                        pen_group_size(result->partition, PEN_DATA));
 }
 
 /* The writer of each --print kind of options.def. */
@@ -306,7 +306,8 @@ void pen_output_deadlock(const struct pen_topology *topology, const struct pen_p
                          const struct pen_action_lists *actions,
                          const struct pen_generator_options *options) {
   if (strcmp(options->print, "promela") != 0 || options->check) return;
-  if (!pen_promela_actions(NULL, topology->name, actions, partition->replica_count)) return;
+  if (!pen_promela_actions(NULL, topology->name, actions, pen_group_size(partition, PEN_DATA)))
+    return;
   const struct pen_result result = {
       .topology = topology, .partition = partition, .refused = actions};
   pen_output(&result, options);

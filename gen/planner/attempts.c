@@ -14,7 +14,7 @@
 struct attempt_job {
   const struct pen_attempt_input *input;
   struct pen_cut *cut;
-  struct pen_replica_terms *sharing;
+  struct pen_sharing_terms *sharing;
   struct pen_step_times *times;
   struct pen_planned *planned;
   const uint64_t *search_seconds;
@@ -54,24 +54,20 @@ bool pen_attempt_cut(const struct pen_attempt_input *input, struct pen_cut *cut)
 static void run_sharing(void *context) {
   const struct attempt_job *job = context;
   const struct pen_topology *t = topology_of(job);
-  const uint32_t *host = t->cluster_hosts.count > 1 ? pen_topology_pipeline_hosts(t) : NULL;
-  const uint32_t ranks = (uint32_t)t->pipeline_ranks,
-                 shards = (uint32_t)t->data_parallel_shard_ranks;
-  *job->sharing = (struct pen_replica_terms){.sharding = pen_sharding_of(t),
-                                             .shard_ranks = shards,
-                                             .gathers_units = pen_gathers_units(t),
-                                             .reduces_microbatches = pen_reduces_microbatches(t),
-                                             .shards = job->sharing->shards,
-                                             .groups = job->sharing->groups};
-  for (uint32_t r = 0; r < ranks; r++) {
-    job->sharing->shards[r].count = shards;
-    job->sharing->groups[r].count = (uint32_t)t->data_parallel_replicas / shards;
-    pen_members_find(&job->sharing->shards[r], host, ranks, r, 1);
-    pen_members_find(&job->sharing->groups[r], host, ranks, r, shards);
+  const uint32_t *host_of = t->cluster_hosts.count > 1 ? pen_topology_rank_hosts(t) : NULL;
+  const struct pen_group_sizes sizes = pen_topology_sizes(t);
+  struct pen_sharing_terms *terms = job->sharing;
+  terms->sharding = pen_sharding_of(t);
+  terms->gathers_units = pen_gathers_units(t);
+  terms->reduces_microbatches = pen_reduces_microbatches(t);
+  for (uint32_t r = 0; r < pen_group_size(&sizes, PEN_PIPELINE); r++) {
+    const uint32_t process = pen_group_process(&sizes, 0, PEN_PIPELINE, r);
+    terms->shards[r] = pen_members_of(&sizes, host_of, process, PEN_SHARD);
+    terms->groups[r] = pen_members_of(&sizes, host_of, process, PEN_SAME_SHARD);
   }
 }
 
-bool pen_attempt_sharing(const struct pen_attempt_input *input, struct pen_replica_terms *terms) {
+bool pen_attempt_sharing(const struct pen_attempt_input *input, struct pen_sharing_terms *terms) {
   return attempt(run_sharing, &(struct attempt_job){.input = input, .sharing = terms});
 }
 

@@ -19,8 +19,8 @@ bool pen_attempt_settings(const struct pen_attempt_input *input);
 /* The stages of a pipeline; `cut` has room for them. */
 bool pen_attempt_cut(const struct pen_attempt_input *input, struct pen_cut *cut);
 
-/* How the replicas share; terms->shards and groups have room for the ranks. */
-bool pen_attempt_sharing(const struct pen_attempt_input *input, struct pen_replica_terms *terms);
+/* How the data ranks share; terms->shards and groups have room for the ranks. */
+bool pen_attempt_sharing(const struct pen_attempt_input *input, struct pen_sharing_terms *terms);
 
 /* Of a candidate's simulated step. */
 struct pen_step_times {

@@ -26,10 +26,10 @@ static int64_t tensor_ranks_of(const struct pen_axes *axes, const struct pen_cho
   return members ? members : 1;
 }
 
-static bool is_pipeline(const struct pen_axes *axes, int64_t pipelines) {
-  const struct pen_topology *t = axes->written;
-  return t->plan_ranks % pipelines == 0 &&
-         (!t->has_pipeline_ranks || t->plan_ranks / pipelines == t->pipeline_ranks);
+static int64_t pipelines_of(const struct pen_axes *axes, const struct pen_choice *choice) {
+  const struct pen_group_sizes sizes = {.tensor_ranks = (uint32_t)tensor_ranks_of(axes, choice),
+                                        .replica_count = (uint32_t)replicas_of(axes, choice)};
+  return (int64_t)pen_count_in(sizes, ~PEN_IN(PIPELINE));
 }
 
 static bool divides_ranks(const struct pen_axes *axes, const struct pen_choice *choice) {
@@ -37,7 +37,9 @@ static bool divides_ranks(const struct pen_axes *axes, const struct pen_choice *
 }
 
 static bool divides_pipelines(const struct pen_axes *axes, const struct pen_choice *choice) {
-  return is_pipeline(axes, replicas_of(axes, choice) * tensor_ranks_of(axes, choice));
+  const struct pen_topology *t = axes->written;
+  return t->plan_ranks % pipelines_of(axes, choice) == 0 &&
+         (!t->has_pipeline_ranks || pen_choice_ranks(axes, choice) == t->pipeline_ranks);
 }
 
 /* With one rank, several stages have no advantage: they must be asked for. */
@@ -289,7 +291,7 @@ const struct pen_schedule *pen_choice_schedule(const struct pen_axes *axes,
 }
 
 int64_t pen_choice_ranks(const struct pen_axes *axes, const struct pen_choice *choice) {
-  return axes->written->plan_ranks / (replicas_of(axes, choice) * tensor_ranks_of(axes, choice));
+  return axes->written->plan_ranks / pipelines_of(axes, choice);
 }
 
 int64_t pen_choice_microbatches(const struct pen_axes *axes, const struct pen_choice *choice) {

@@ -20,13 +20,13 @@
  *
  *   measured    By measured costs a collective of a stage takes what was measured for the bytes of
  *               its gradients, whichever it is (measured_links.c); or a byte takes what it does for
- *               those of the largest stage, where fewer replicas share than there are.
+ *               those of the largest stage, where fewer data ranks share than there are.
  *   within      A program with collectives takes at least as long as these: they run one after the
  *               other, and the program waits for each (unit_collectives.c). It gathers each weight
  *               that it reads at least once, and reduces each gradient that it makes.
  *   update      By measured costs of blocks a rank has NORM after its list, and UPDATE after the
  * NORM of all ranks (gen/timing/step_time.c). The step is at least the bound of a rank's list with
- * its NORM, and then the longest UPDATE. Of n replicas that share a rank's elements one has at
+ * its NORM, and then the longest UPDATE. Of n data ranks that share a rank's elements one has at
  * least an n-th.
  *
  * Of a rank's arena: weights with their copies, gradients and moments, or a shard of them, which is
@@ -91,8 +91,7 @@ double pen_pipeline_bound(const struct pen_cut *cut, const struct pen_pipeline_s
     const double speed = speed_of(shape, r);
     double work = 0, elements = 0;
     for (uint32_t turn = 0; turn < shape->stages_per_rank; turn++) {
-      uint32_t place = shape->zigzag && turn % 2 ? shape->ranks - 1 - r : r,
-               s = turn * shape->ranks + place;
+      const uint32_t s = pen_placed_stage(shape->ranks, shape->zigzag, r, turn);
       work += cut->cost[s].forward + pen_backward_cost(&cut->cost[s]);
       elements += trained_elements(&cut->elements[s]);
     }
@@ -108,17 +107,20 @@ double pen_pipeline_bound(const struct pen_cut *cut, const struct pen_pipeline_s
 
 /* ---- collectives ---- */
 
-void pen_members_find(struct pen_members *members, const uint32_t *host, uint32_t ranks,
-                      uint32_t rank, uint32_t step) {
-  const uint32_t count = members->count;
-  members->least_near = members->most_near = count - 1;
-  for (uint32_t d = 0; host && d < count; d++) {
+struct pen_members pen_members_of(const struct pen_group_sizes *sizes, const uint32_t *host_of,
+                                  uint32_t process, int group) {
+  const uint32_t count = pen_group_size(sizes, group);
+  struct pen_members members = {count, count - 1, host_of ? 0 : count - 1};
+  uint32_t *host = pen_new(count, sizeof *host);
+  pen_group_hosts(sizes, host_of, process, group, host);
+  for (uint32_t d = 0; host_of && d < count; d++) {
     uint32_t near = 0;
-    for (uint32_t e = 0; e < count; e++)
-      near += e != d && host[d * step * ranks + rank] == host[e * step * ranks + rank];
-    members->least_near = d == 0 || near < members->least_near ? near : members->least_near;
-    members->most_near = d == 0 || near > members->most_near ? near : members->most_near;
+    for (uint32_t e = 0; e < count; e++) near += e != d && host[d] == host[e];
+    if (near < members.least_near) members.least_near = near;
+    if (near > members.most_near) members.most_near = near;
   }
+  pen_free(host);
+  return members;
 }
 
 /* The least over members of the cost of a byte to each of the others, divided by the members. */
@@ -137,7 +139,7 @@ struct stage_collectives {
 };
 
 static struct stage_collectives collectives_of(const struct pen_cut *cut,
-                                               const struct pen_replica_terms *terms) {
+                                               const struct pen_sharing_terms *terms) {
   const bool shards_moments =
       terms->sharding == PEN_SHARD_OPTIMIZER || terms->sharding == PEN_SHARD_GRADIENTS;
   return (struct stage_collectives){
@@ -149,10 +151,8 @@ static struct stage_collectives collectives_of(const struct pen_cut *cut,
 
 /* The least time of a rank's collectives that are actions, for each trained element of its stages;
  * `byte`: the cost of one. */
-static double exchange_of_element(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
-                                  const struct pen_replica_terms *terms, uint32_t rank,
-                                  struct pen_byte_cost byte) {
-  const uint32_t groups = shape->replicas / terms->shard_ranks;
+static double exchange_of_element(const struct pen_cut *cut, const struct pen_sharing_terms *terms,
+                                  uint32_t rank, struct pen_byte_cost byte) {
   const struct stage_collectives has = collectives_of(cut, terms);
   const double gradient = sizeof(float), value = cut->is_bf16 ? sizeof(uint16_t) : sizeof(float),
                cost = member_cost(&terms->shards[rank], byte);
@@ -160,8 +160,8 @@ static double exchange_of_element(const struct pen_cut *cut, const struct pen_pi
   if (has.reduces) sum += gradient * cost;
   if (has.gathers_gradients) sum += gradient * cost;
   if (has.gathers_values) sum += value * cost;
-  if (groups > 1)
-    sum += 2 * gradient * member_cost(&terms->groups[rank], byte) / terms->shard_ranks;
+  if (terms->groups->count > 1)
+    sum += 2 * gradient * member_cost(&terms->groups[rank], byte) / terms->shards->count;
   return sum;
 }
 
@@ -169,10 +169,10 @@ static double gradient_bytes(const struct pen_cut *cut, uint32_t stage) {
   return trained_elements(&cut->elements[stage]) * sizeof(float);
 }
 
-/* What the collectives of a stage that are actions take by measured costs, if all replicas share.
+/* What the collectives of a stage that are actions take by measured costs, if all data ranks share.
  */
 static double measured_exchange(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
-                                const struct pen_replica_terms *terms, uint32_t stage) {
+                                const struct pen_sharing_terms *terms, uint32_t stage) {
   const struct stage_collectives has = collectives_of(cut, terms);
   const double bytes = gradient_bytes(cut, stage);
   double sum = 0;
@@ -185,7 +185,7 @@ static double measured_exchange(const struct pen_cut *cut, const struct pen_pipe
   return sum;
 }
 
-/* The cost of a byte between replicas where fewer share than there are. */
+/* The cost of a byte between data ranks where fewer share than there are. */
 static struct pen_byte_cost byte_of(const struct pen_cut *cut,
                                     const struct pen_pipeline_shape *shape) {
   struct pen_byte_cost byte = cut->byte;
@@ -198,7 +198,7 @@ static struct pen_byte_cost byte_of(const struct pen_cut *cut,
 /* By how much the collectives within its programs lengthen a stage's work on a microbatch at least;
  * `cost`: of a byte of a tensor. */
 static double within_microbatch(const struct pen_cut *cut, uint32_t stage,
-                                const struct pen_replica_terms *terms, double cost, bool splits) {
+                                const struct pen_sharing_terms *terms, double cost, bool splits) {
   const struct pen_stage_cost *kernels = &cut->cost[stage];
   const struct pen_stage_traffic *traffic = &cut->traffic[stage];
   const double kernel[PEN_PROGRAMS] = {[PEN_PROGRAM_F] = kernels->forward,
@@ -235,8 +235,8 @@ static int64_t *live_bytes(const struct pen_cut *cut, const struct pen_order *or
 
 /* What a stage's weights take at least (gen/layout/persistent.c). */
 static double resident_bytes(const struct pen_stage_elements *elements,
-                             const struct pen_replica_terms *terms) {
-  const double shard = terms->sharding == PEN_SHARD_NONE ? 1 : 1.0 / terms->shard_ranks;
+                             const struct pen_sharing_terms *terms) {
+  const double shard = terms->sharding == PEN_SHARD_NONE ? 1 : 1.0 / terms->shards->count;
   const double gradient =
       terms->reduces_microbatches && terms->sharding >= PEN_SHARD_GRADIENTS ? shard : 1;
   const bool weights = terms->sharding == PEN_SHARD_WEIGHTS;
@@ -256,7 +256,7 @@ static double resident_bytes(const struct pen_stage_elements *elements,
 /* [rank]: the least time of a rank's collectives. */
 static double *least_exchange(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
                               const struct pen_partition *placed,
-                              const struct pen_replica_terms *terms, const double *elements) {
+                              const struct pen_sharing_terms *terms, const double *elements) {
   double *exchange = pen_new(shape->ranks, sizeof *exchange);
   if (shape->replicas == 1 || cut->gives_exchange) return exchange;
   for (uint32_t s = 0; s < cut->stage_count && !cut->is_measured && cut->overlap < 0; s++) {
@@ -264,27 +264,27 @@ static double *least_exchange(const struct pen_cut *cut, const struct pen_pipeli
     const double cost = member_cost(&terms->shards[rank], cut->byte);
     exchange[rank] += shape->microbatches * within_microbatch(cut, s, terms, cost, shape->splits);
   }
-  if (cut->collectives && terms->shard_ranks == shape->replicas) {
+  if (cut->collectives && terms->groups->count == 1) {
     for (uint32_t s = 0; s < cut->stage_count; s++)
       exchange[placed->rank_of[s]] += measured_exchange(cut, shape, terms, s);
     return exchange;
   }
   const struct pen_byte_cost byte = byte_of(cut, shape);
   for (uint32_t rank = 0; rank < shape->ranks; rank++)
-    exchange[rank] += elements[rank] * exchange_of_element(cut, shape, terms, rank, byte);
+    exchange[rank] += elements[rank] * exchange_of_element(cut, terms, rank, byte);
   return exchange;
 }
 
 /* A lower bound of a candidate's step. `alone`: its order without replicas; `elements`: [rank]. */
 static double step_bound(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
-                         const struct pen_partition *placed, const struct pen_replica_terms *terms,
+                         const struct pen_partition *placed, const struct pen_sharing_terms *terms,
                          const struct pen_order *order, const struct pen_timing *alone,
                          const double *elements) {
   double *exchange = least_exchange(cut, shape, placed, terms, elements);
   double normed = alone->makespan, update = 0;
-  const double norm_part = cut->norm_element / terms->shard_ranks,
+  const double norm_part = cut->norm_element / terms->shards->count,
                update_part = cut->update_element /
-                             (terms->sharding == PEN_SHARD_NONE ? 1 : (double)terms->shard_ranks);
+                             (terms->sharding == PEN_SHARD_NONE ? 1 : (double)terms->shards->count);
   for (uint32_t rank = 0; rank < shape->ranks; rank++) {
     const double end = alone->end[rank][order->count[rank] - 1],
                  busy = alone->busy[rank] + exchange[rank];
@@ -296,7 +296,7 @@ static double step_bound(const struct pen_cut *cut, const struct pen_pipeline_sh
 }
 
 void pen_candidate_bounds_of(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
-                             const struct pen_replica_terms *terms, size_t count,
+                             const struct pen_sharing_terms *terms, size_t count,
                              struct pen_candidate_bounds *bounds) {
   struct pen_partition partition = {.rank_count = shape->ranks,
                                     .stage_count = cut->stage_count,

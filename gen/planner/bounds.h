@@ -11,18 +11,16 @@ struct pen_members {
   uint32_t count, least_near, most_near;
 };
 
-/* How the replicas of a pipeline share weights and gradients: as in struct pen_partition. */
-struct pen_replica_terms {
+/* How the data ranks of a pipeline share weights and gradients: as in struct pen_partition. */
+struct pen_sharing_terms {
   enum pen_sharding sharding;
-  uint32_t shard_ranks;
   bool gathers_units, reduces_microbatches;
   struct pen_members *shards, *groups; /* [rank]: those that share, and those with the same shard */
 };
 
-/* Sets members->...near; `host` is [rank of all replicas], NULL: one host. The members are replicas
- * 0, step, 2 step, ... of a rank; members->count is set. */
-void pen_members_find(struct pen_members *members, const uint32_t *host, uint32_t ranks,
-                      uint32_t rank, uint32_t step);
+/* Those of a process's group; host_of is [process], NULL: one host. */
+struct pen_members pen_members_of(const struct pen_group_sizes *sizes, const uint32_t *host_of,
+                                  uint32_t process, int group);
 
 /* A pipeline without its stages. */
 struct pen_pipeline_shape {
@@ -48,7 +46,7 @@ struct pen_candidate_bounds {
 
 /* The bounds for each of `count` ways to share. */
 void pen_candidate_bounds_of(const struct pen_cut *cut, const struct pen_pipeline_shape *shape,
-                             const struct pen_replica_terms *terms, size_t count,
+                             const struct pen_sharing_terms *terms, size_t count,
                              struct pen_candidate_bounds *bounds);
 
 #endif

@@ -45,8 +45,8 @@ static struct pen_sharing new_sharing(struct candidate_listing *l,
                                 .terms = pen_new(choices.count + 1, sizeof *sharing.terms)};
   for (size_t i = 0; i < choices.count; i++) {
     const struct pen_attempt_input input = input_of(l, &choices.choice[i]);
-    struct pen_replica_terms *terms = &sharing.terms[sharing.count];
-    *terms = (struct pen_replica_terms){.shards = pen_new(ranks, sizeof *terms->shards),
+    struct pen_sharing_terms *terms = &sharing.terms[sharing.count];
+    *terms = (struct pen_sharing_terms){.shards = pen_new(ranks, sizeof *terms->shards),
                                         .groups = pen_new(ranks, sizeof *terms->groups)};
     if (!pen_attempt_sharing(&input, terms)) continue;
     sharing.choice[sharing.count++] = choices.choice[i];

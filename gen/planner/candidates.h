@@ -11,7 +11,7 @@
 struct pen_sharing {
   int64_t replicas, ranks;
   struct pen_choice *choice; /* [count] */
-  struct pen_replica_terms *terms;
+  struct pen_sharing_terms *terms;
   size_t count;
 };
 

@@ -1,7 +1,7 @@
 /* print_json.c: the best candidates in JSON. */
-#include <jansson.h>
 #include <string.h>
 
+#include "base/json_members.h"
 #include "gen/planner/internal.h"
 #include "gen/planner/write_topology.h"
 #include "gen/topology/settings.h"
@@ -35,31 +35,26 @@ static json_t *candidate_json(const struct pen_planner *planner,
                               const struct pen_plan_result *result,
                               const struct pen_plan_candidate *candidate) {
   const double tokens = pen_tokens_per_second(planner, result, candidate->step);
-  json_t *object = json_object();
-  json_object_set_new(object, "settings", settings_json(planner, candidate));
-  json_object_set_new(object, "makespan", json_real(candidate->makespan));
-  if (result->is_measured) json_object_set_new(object, "step", json_real(candidate->step));
-  json_object_set_new(object, "tokens_per_second", tokens > 0 ? json_real(tokens) : json_null());
-  json_object_set_new(object, "arena_bytes", json_integer((json_int_t)candidate->arena_bytes));
-  json_object_set_new(object, "bubble", json_real(candidate->bubble));
-  json_object_set_new(object, "idle", json_real(candidate->idle));
-  json_object_set_new(object, "reason",
-                      candidate->reason ? json_string(candidate->reason) : json_null());
-  return object;
+  return PEN_JSON({"settings", settings_json(planner, candidate)},
+                  {"makespan", json_real(candidate->makespan)},
+                  {"step", result->is_measured ? json_real(candidate->step) : NULL},
+                  {"tokens_per_second", tokens > 0 ? json_real(tokens) : json_null()},
+                  {"arena_bytes", pen_json_integer(candidate->arena_bytes)},
+                  {"bubble", json_real(candidate->bubble)}, {"idle", json_real(candidate->idle)},
+                  {"reason", candidate->reason ? json_string(candidate->reason) : json_null()});
 }
 
 void pen_plan_print_json(FILE *out, const struct pen_planner *planner,
                          const struct pen_plan_result *result) {
-  json_t *root = json_object(), *best = json_array();
-  const json_int_t total = (json_int_t)result->total, evaluated = (json_int_t)result->evaluated;
-  json_object_set_new(root, "candidates_total", json_integer(total));
-  json_object_set_new(root, "candidates_evaluated", json_integer(evaluated));
-  json_object_set_new(root, "candidates_pruned", json_integer(total - evaluated));
-  json_object_set_new(root, "unit", json_string(result->unit));
-  json_object_set_new(root, "first_because", json_string(result->because));
+  json_t *best = json_array();
   for (size_t i = 0; i < result->count; i++)
     json_array_append_new(best, candidate_json(planner, result, &result->best[i]));
-  json_object_set_new(root, "best", best);
+  json_t *root =
+      PEN_JSON({"candidates_total", pen_json_integer(result->total)},
+               {"candidates_evaluated", pen_json_integer(result->evaluated)},
+               {"candidates_pruned", pen_json_integer(result->total - result->evaluated)},
+               {"unit", json_string(result->unit)}, {"first_because", json_string(result->because)},
+               {"best", best});
   json_dumpf(root, out, JSON_INDENT(1) | JSON_REAL_PRECISION(15));
   fputc('\n', out);
   json_decref(root);

@@ -233,19 +233,17 @@ struct stage_costs {
   struct pen_collective_cost *cost;
 };
 
-/* Chooses the members of one group of a kind. */
+/* Chooses the members of a group: that of member `index` of the first group of the other kind. */
 static void choose_group(struct stage_costs *s, int group, uint32_t index) {
-  const struct pen_partition *p = s->partition;
-  const uint32_t shards = p->shard_ranks, groups = p->replica_count / shards;
-  const bool same = group == PEN_SAME_SHARD;
-  s->group = (struct stage_group){.members = {same ? groups : shards, s->host},
-                                  .first = same ? index : index * shards,
-                                  .shards = shards,
-                                  .shard_groups = groups};
-  for (uint32_t m = 0; m < s->group.members.count; m++) {
-    const uint32_t data_rank = s->group.first + m * (same ? shards : 1);
-    s->host[m] = p->host_of ? p->host_of[data_rank * p->rank_count + p->rank_of[s->stage]] : 0;
-  }
+  const struct pen_group_sizes sizes = PEN_SIZES(s->partition);
+  const uint32_t rank = pen_group_process(&sizes, 0, PEN_PIPELINE, s->partition->rank_of[s->stage]),
+                 first = pen_group_process(&sizes, rank,
+                                           group == PEN_SHARD ? PEN_SAME_SHARD : PEN_SHARD, index);
+  s->group = (struct stage_group){.members = {pen_group_size(&sizes, group), s->host},
+                                  .first = pen_group_member(&sizes, first, PEN_DATA),
+                                  .shards = pen_group_size(&sizes, PEN_SHARD),
+                                  .shard_groups = pen_group_size(&sizes, PEN_SAME_SHARD)};
+  pen_group_hosts(&sizes, s->partition->host_of, first, group, s->host);
 }
 
 /* The costs of an action: of several groups of members the greatest, and what the first member of
@@ -254,13 +252,13 @@ static void cost_action(struct stage_costs *s, int kind) {
   const int k = pen_collective_index(kind);
   struct pen_stage_puts list = {.count = 0};
   pen_list_puts(&s->source, kind, &list);
-  const uint32_t replicas = s->partition->replica_count;
+  const uint32_t replicas = pen_group_size(s->partition, PEN_DATA);
   uint64_t *bytes = pen_new(replicas + 1, sizeof *bytes);
   struct pen_sent_bytes *sent = pen_new(replicas + 1, sizeof *sent);
   for (uint32_t g = 0, past = 1; list.count && g < past; g++) {
     const struct pen_put *first = &list.put[0].row;
     choose_group(s, first->group, g);
-    past = replicas / s->group.members.count;
+    past = pen_group_size(s->partition, first->group == PEN_SHARD ? PEN_SAME_SHARD : PEN_SHARD);
     memset(bytes, 0, s->group.members.count * sizeof *bytes);
     for (size_t i = 0; i < list.count; i++) {
       const uint32_t weight = list.put[i].row.weight - s->source.first_weight;
@@ -275,6 +273,7 @@ static void cost_action(struct stage_costs *s, int kind) {
   pen_free(sent);
   pen_free(list.put);
 }
+
 /* Bytes of the whole tensors of a stage that ALL_GATHER ops gather, or REDUCE_SCATTER ops sum. */
 static double whole_tensors(const struct pen_graph *graph, int kind) {
   bool *seen = pen_new(graph->value_count + 1, sizeof *seen);
@@ -329,21 +328,20 @@ static void take_given(const struct pen_topology *topology, uint32_t stage,
   }
 }
 
-static bool has_collectives(const struct pen_topology *topology,
-                            const struct pen_partition *partition) {
-  return partition->replica_count > 1 || topology->tensor_parallel_ranks > 1;
+static bool has_collectives(const struct pen_partition *partition) {
+  return pen_group_size(partition, PEN_DATA) > 1 || pen_group_size(partition, PEN_TENSOR) > 1;
 }
 
 struct pen_collective_cost *pen_collective_costs(const struct pen_topology *topology,
                                                  const struct pen_partition *partition,
                                                  struct pen_graph *const *graph,
                                                  const struct pen_stage_cost *cost) {
-  if (!has_collectives(topology, partition)) return NULL;
+  if (!has_collectives(partition)) return NULL;
   struct pen_collective_cost *collective = pen_new(partition->stage_count, sizeof *collective);
   struct stage_costs s = {
       .partition = partition,
       .source = {.partition = partition, .head = graph[partition->stage_count - 1]},
-      .host = pen_new(partition->replica_count, sizeof *s.host),
+      .host = pen_new(pen_group_size(partition, PEN_DATA), sizeof *s.host),
       .byte = pen_byte_cost_of(topology, partition, graph, cost)};
   for (; s.stage < partition->stage_count; s.stage++) {
     s.source.graph = graph[s.stage];
@@ -370,7 +368,7 @@ void pen_add_collectives_within(const struct pen_topology *topology,
                                 const struct pen_partition *partition,
                                 struct pen_graph *const *graph, struct pen_stage_cost *cost) {
   bool any = false;
-  if (has_collectives(topology, partition))
+  if (has_collectives(partition))
     for (uint32_t s = 0; s < partition->stage_count && !any; s++)
       any = has_collectives_within(graph[s]);
   if (!any) return;

@@ -151,7 +151,7 @@ static bool gathers(const struct pen_partition *partition, const struct pen_trai
  * "microbatch" the programs have summed them. */
 static size_t kinds_of(const struct pen_partition *partition, uint8_t kinds[KINDS_MAX]) {
   size_t count = 0;
-  bool has_groups = partition->shard_ranks < partition->replica_count;
+  bool has_groups = pen_group_size(partition, PEN_SAME_SHARD) > 1;
   if (!partition->reduces_microbatches || partition->sharding == PEN_SHARD_NONE || has_groups)
     kinds[count++] = PEN_GRAD_READY;
   if (!partition->reduces_microbatches) kinds[count++] = PEN_REDUCE_SCATTER;
@@ -241,7 +241,8 @@ static struct pen_placed_collective *sort_by_place(const struct placement *place
 }
 
 static bool has_collectives(const struct pen_partition *partition, int profile_kind) {
-  return partition->replica_count > 1 && (profile_kind == PEN_TRAIN || unshards_stages(partition));
+  return pen_group_size(partition, PEN_DATA) > 1 &&
+         (profile_kind == PEN_TRAIN || unshards_stages(partition));
 }
 
 struct pen_collectives *pen_collectives_of(const struct pen_order *order,
@@ -279,7 +280,7 @@ struct pen_exchange_least *pen_exchange_least(const struct pen_partition *partit
     if (profile_kind != PEN_TRAIN) continue;
     if (!partition->reduces_microbatches)
       least[stage].after = pen_collective_cost_of(cost, stage, PEN_REDUCE_SCATTER);
-    if (partition->shard_ranks < partition->replica_count)
+    if (pen_group_size(partition, PEN_SAME_SHARD) > 1)
       least[stage].after += pen_collective_cost_of(cost, stage, PEN_REDUCE_GROUPS) +
                             pen_collective_cost_of(cost, stage, PEN_GATHER_GROUPS);
     if (gathers(partition, training, stage))

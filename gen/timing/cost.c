@@ -127,12 +127,18 @@ const char *pen_cost_unit(const struct pen_topology *topology) {
   return given ? "in the file's unit" : "in Gflop";
 }
 
+/* Of a rank of the first replica. */
+static uint32_t host_of(const struct pen_partition *partition, uint32_t rank) {
+  const struct pen_coordinates at = {.in = {[PEN_PIPELINE] = rank}};
+  return partition->host_of ? partition->host_of[pen_number_of(partition, at, UINT32_MAX)] : 0;
+}
+
 double pen_send_cost(const struct pen_partition *partition, const struct pen_stage_cost *cost,
                      uint32_t stage, uint32_t rank) {
   uint32_t from = partition->rank_of[stage];
-  const uint32_t *host = partition->host_of;
   if (from == rank) return 0;
-  return host && host[from] != host[rank] ? cost[stage].send_host : cost[stage].send;
+  return host_of(partition, from) != host_of(partition, rank) ? cost[stage].send_host
+                                                              : cost[stage].send;
 }
 
 uint32_t pen_message_stage(const struct pen_partition *partition, const struct pen_compute *action,

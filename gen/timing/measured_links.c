@@ -152,7 +152,8 @@ void pen_measured_links_add(const struct pen_measured_links *links,
 static double gradient_bytes(const struct pen_graph *graph) {
   double bytes = 0;
   for (uint32_t w = 0; w < graph->weight_count; w++)
-    if (!graph->weight[w].frozen && !pen_is_tied_head(graph, w) && pen_graph_has_weight(graph, w))
+    if (pen_sums_gradient(&graph->weight[w], PEN_DATA) && !pen_is_tied_head(graph, w) &&
+        pen_graph_has_weight(graph, w))
       bytes += (double)graph->weight[w].count * sizeof(float);
   return bytes;
 }
@@ -218,14 +219,14 @@ const struct pen_topology *pen_measured_links_topology(const struct pen_measured
                                                        struct pen_graph *const *graph) {
   const struct pen_topology *without = with_exchanges(links, given);
   struct pen_reals reduce, gather;
-  const uint32_t replicas = partition->replica_count, shards = partition->shard_ranks;
+  const uint32_t replicas = pen_group_size(partition, PEN_DATA);
   if (replicas <= 1) return without;
   struct pen_topology *topology = pen_new(1, sizeof *topology);
   *topology = *without;
   if (!stage_times(links, PEN_MEASURED_REDUCE, replicas, partition, graph, &reduce) ||
       !stage_times(links, PEN_MEASURED_GATHER, replicas, partition, graph, &gather))
     return without;
-  if (shards == replicas) {
+  if (pen_group_size(partition, PEN_SAME_SHARD) == 1) {
     topology->costs_reduce = reduce;
     topology->costs_gather = gather;
     return topology;

@@ -19,7 +19,7 @@ struct rank_elements {
 /* [rank]; the sums are exact in any order of the weights. */
 static struct rank_elements *elements_of(const struct pen_cost_model *cost,
                                          const struct pen_partition *partition) {
-  const uint32_t shards = partition->shard_ranks,
+  const uint32_t shards = pen_group_size(partition, PEN_SHARD),
                  updated_by = partition->sharding == PEN_SHARD_NONE ? 1 : shards;
   struct rank_elements *elements = pen_new(partition->rank_count, sizeof *elements);
   for (uint32_t s = 0; s < partition->stage_count; s++) {

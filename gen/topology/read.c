@@ -304,14 +304,6 @@ uint32_t *pen_topology_rank_hosts(const struct pen_topology *t) {
   return host;
 }
 
-uint32_t *pen_topology_pipeline_hosts(const struct pen_topology *t) {
-  const size_t members = (size_t)t->tensor_parallel_ranks,
-               ranks = (size_t)pen_topology_process_count(t) / members;
-  uint32_t *host = pen_topology_rank_hosts(t);
-  for (size_t r = 0; r < ranks; r++) host[r] = host[r * members];
-  return host;
-}
-
 static struct pen_topology *copy_of(const struct pen_topology *topology) {
   struct pen_topology *copy = pen_new(1, sizeof *copy);
   struct pen_origin *origin = pen_new(pen_setting_count, sizeof *origin);

@@ -75,10 +75,13 @@ void pen_tensor_parallel_check_mapping(const struct pen_topology *t) {
         t, "cluster.mapping",
         "\"block\" or a list, with tensor_parallel.ranks above 1: the tensor ranks of "
         "a rank are on one host");
-  for (int64_t r = 0; mapping->choice == PEN_UNSET && r < count; r++)
-    if (mapping->value[r] != mapping->value[r - r % ranks])
+  const struct pen_group_sizes sizes = pen_topology_sizes(t);
+  for (uint32_t r = 0; mapping->choice == PEN_UNSET && r < count; r++) {
+    const uint32_t first = pen_group_process(&sizes, r, PEN_TENSOR, 0);
+    if (mapping->value[r] != mapping->value[first])
       pen_topology_fail(t, "cluster.mapping",
                         "a list that has all %lld tensor ranks of a rank on one host, not ranks "
-                        "%lld and %lld on two",
-                        (long long)ranks, (long long)(r - r % ranks), (long long)r);
+                        "%u and %u on two",
+                        (long long)ranks, first, r);
+  }
 }

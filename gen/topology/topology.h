@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "gen/topology/settings.h"
+#include "runtime/plan/plan.h"
 
 struct pen_integers {
   size_t count;
@@ -125,9 +126,15 @@ static inline uint32_t pen_topology_token_ranks(const struct pen_topology *t) {
   return t->tensor_parallel_sequence ? (uint32_t)t->tensor_parallel_ranks : 1;
 }
 
-/* Processes: the tensor ranks of all ranks of all replicas. */
+/* The sizes of its process groups, and its processes. */
+static inline struct pen_group_sizes pen_topology_sizes(const struct pen_topology *t) {
+  return (struct pen_group_sizes){
+#define PEN_SIZE(field, setting) .field = (uint32_t)t->setting,
+#include "runtime/plan/groups.def"
+  };
+}
 static inline int64_t pen_topology_process_count(const struct pen_topology *t) {
-  return t->pipeline_ranks * t->data_parallel_replicas * t->tensor_parallel_ranks;
+  return (int64_t)pen_count_in(pen_topology_sizes(t), UINT32_MAX);
 }
 
 /* What that is the product of, for a message. */
@@ -137,9 +144,6 @@ static inline const char *pen_topology_process_factors(const struct pen_topology
 
 /* [process]: the index of its host, by cluster.mapping. */
 uint32_t *pen_topology_rank_hosts(const struct pen_topology *topology);
-
-/* [rank of all replicas]: the index of the host of its tensor ranks. */
-uint32_t *pen_topology_pipeline_hosts(const struct pen_topology *topology);
 
 /* The settings as canonical text, one `group.name = value` a line in the order of settings.def, for
  * the digest. */

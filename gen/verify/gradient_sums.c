@@ -1,29 +1,31 @@
-/* gradient_sums.c: is every gradient the sum over each microbatch and replica, once, in the stated
- * order, and does the norm count each of its elements once?
+/* gradient_sums.c: is every gradient the sum over each microbatch and data rank, once, in the
+ * stated order, and does the norm count each of its elements once?
  *
  * What one microbatch adds is checked by gradients.c; that each microbatch is added once, by
- * memory.c; that a collective finds what it reads complete, by replicas.c. All replicas run the
- * same list. Of the gradients of a stage a replica distinguishes three parts: the piece of its
+ * memory.c; that a collective finds what it reads complete, by replicas.c. All data ranks run the
+ * same list. Of the gradients of a stage a data rank distinguishes three parts: the piece of its
  * shard that it sums over the groups, the rest of its shard, and the other shards. Each is the sum
- * of so many replicas' gradients (struct part_sums), from the list alone:
+ * of so many data ranks' gradients (struct part_sums), from the list alone:
  *
- *   start            with sums once a step: one replica, its own. With sums by microbatch the
- *                    programs sum their own shard over the group, the replicas rising within each
+ *   start            with sums once a step: one data rank, its own. With sums by microbatch the
+ *                    programs sum their own shard over the group, the data ranks rising within each
  *                    microbatch (REDUCE_SCATTER in ops.def), and leave the other shards empty
- *   REDUCE_SCATTER   its own shard, of one replica each: the sum over the group
+ *   REDUCE_SCATTER   its own shard, of one data rank each: the sum over the group
  *   REDUCE_GROUPS    its own piece, of one group each: the sum over the groups
  *   GATHER_GROUPS    the rest of the shard: what the other groups have in their pieces
  *   ALL_GATHER_GRAD  the other shards: what the members of the group have in theirs
  *
- * In each of these replicas and groups rise (actions.def). The rules here, with which
+ * In each of these data ranks and groups rise (actions.def). The rules here, with which
  * messages begin:
  *
  *   ordered   a stage runs B, or W, of its microbatches in the plan's order (plan.def,
  *             backward_order), so that every gradient adds them in it
- *   summed    at NORM the replica's own shard, at UPDATE all that it updates, is the sum over all
- *             replicas; no sum is made twice
- *   tied      the head's gradient is added to the embedding's before both are summed over replicas
- *             or groups
+ *   summed    at NORM the data rank's own shard, at UPDATE all that it updates, is the sum over all
+ *             data ranks; no sum is made twice
+ *   grouped   the plan sums a trained weight's gradient over the data ranks, whose windows differ,
+ *             and over no other group
+ *   tied      the head's gradient is added to the embedding's before both are summed over data
+ *             ranks or groups
  *   counted   NORM adds its own shard of each of the rank's weights, in the first group alone. So
  *             each element is counted once if each weight is in the table once, has the elements
  *             of its dims, and the shards of a group are consecutive; and in the model's order if
@@ -61,7 +63,7 @@ static bool check_order(const struct pen_rank_context *b) {
 
 /* ---- summed, tied ---- */
 
-/* How many replicas' gradients each part is the sum of. */
+/* How many data ranks' gradients each part is the sum of. */
 struct part_sums {
   uint32_t piece, shard, others;
 };
@@ -220,10 +222,19 @@ static bool check_place(const struct pen_plan *plan, uint32_t index, struct pen_
       weight[-1].name);
 }
 
+static bool check_grouped(const struct pen_weight *weight, struct pen_problem *problem) {
+  const uint32_t all = weight->frozen ? 0 : PEN_IN(DATA);
+  return weight->sum_groups == all ||
+         pen_problem_note(problem, weight->rank, PEN_NONE,
+                          "grouped: the gradient of %s is summed over the groups %#x, not %#x",
+                          weight->name, weight->sum_groups, all);
+}
+
 static bool check_norm(const struct pen_plan *plan, struct pen_problem *problem) {
   if (!pen_check_piece_table(plan, problem)) return false; /* then a piece is after another */
   for (uint32_t index = 0; index < plan->weight_count; index++)
-    if (!check_elements(plan, &plan->weights[index], problem) || !check_place(plan, index, problem))
+    if (!check_grouped(&plan->weights[index], problem) ||
+        !check_elements(plan, &plan->weights[index], problem) || !check_place(plan, index, problem))
       return false;
   return check_names(plan, problem);
 }

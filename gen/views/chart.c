@@ -6,6 +6,19 @@
 
 #include "gen/base/arena.h"
 
+const struct pen_chart_kind pen_chart_kinds[PEN_ACTION_KINDS] = {
+    [PEN_F] = {'F', '-', 153, false, "#b5d5f2", "forward"},
+    [PEN_B] = {'B', '=', 61, true, "#44508f", "backward"},
+    [PEN_I] = {'I', '=', 208, false, "#ec9532", "backward for the input"},
+    [PEN_W] = {'W', '~', 29, true, "#1b7a55", "backward for the weights"},
+    [PEN_REDUCE_SCATTER] = {'R', '+', 246, false, "#9a9a9a", "gradients reduced over replicas"},
+    [PEN_REDUCE_GROUPS] = {'P', '+', 246, false, "#9a9a9a", "gradients reduced over groups"},
+    [PEN_GATHER_GROUPS] = {'Q', '+', 252, false, "#cfcfcf", "gradients gathered from groups"},
+    [PEN_ALL_GATHER_GRAD] = {'G', '+', 252, false, "#cfcfcf", "gradients gathered from replicas"},
+    [PEN_ALL_GATHER_WEIGHT] = {'V', '+', 252, false, "#cfcfcf", "weights gathered from replicas"},
+    [PEN_UNSHARD] = {'U', '+', 252, false, "#cfcfcf", "weights unsharded"},
+};
+
 uint32_t *pen_local_stages(const struct pen_partition *partition) {
   uint32_t *local = pen_new(partition->stage_count, sizeof *local),
            *next = pen_new(partition->rank_count, sizeof *next);

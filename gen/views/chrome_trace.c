@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "gen/schedule/action_text.h"
+#include "gen/views/chart.h"
 #include "gen/views/live_ranges.h"
 #include "gen/views/views.h"
 #include "gen/base/arena.h"
@@ -13,17 +14,6 @@
 #include "runtime/plan/plan.h"
 
 static const double microseconds = 1000; /* of a unit of cost */
-
-static const char *const categories[] = {[PEN_F] = "F",
-                                         [PEN_B] = "B",
-                                         [PEN_I] = "I",
-                                         [PEN_W] = "W",
-                                         [PEN_REDUCE_SCATTER] = "exchange",
-                                         [PEN_REDUCE_GROUPS] = "exchange",
-                                         [PEN_GATHER_GROUPS] = "exchange",
-                                         [PEN_ALL_GATHER_GRAD] = "exchange",
-                                         [PEN_ALL_GATHER_WEIGHT] = "exchange",
-                                         [PEN_UNSHARD] = "exchange"};
 
 /* The message of an action: from the end of the action to the start of the one that reads it. */
 static void write_flow(FILE *out, const char *name, uint64_t id, uint32_t from, double sent,
@@ -68,8 +58,9 @@ static void write_action_events(FILE *out, const struct pen_view *view) {
       fprintf(out,
               "{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%u,\"tid\":%d,\"ts\":%.3f,"
               "\"dur\":%.3f},\n",
-              text, categories[a->kind], rank, second, from * microseconds,
-              (to - from) * microseconds);
+              text,
+              a->kind <= PEN_W ? (const char[]){pen_chart_kinds[a->kind].letter, 0} : "exchange",
+              rank, second, from * microseconds, (to - from) * microseconds);
       const bool forward = a->kind == PEN_F;
       const uint32_t receiver = pen_message_stage(partition, a, 1);
       if (receiver == PEN_NONE) continue;

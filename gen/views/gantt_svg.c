@@ -34,21 +34,6 @@ enum { ROWS_MOST = 6 };
 static const double digit_width = 0.56; /* of a digit, as a fraction of the font size */
 static const double font_most = 11, font_least = 4.5;
 
-static const struct {
-  const char *fill, *text, *meaning;
-} kinds[KINDS] = {
-    [PEN_F] = {"#b5d5f2", "#000", "F forward"},
-    [PEN_B] = {"#44508f", "#fff", "B backward"},
-    [PEN_I] = {"#ec9532", "#000", "I backward for the input"},
-    [PEN_W] = {"#1b7a55", "#fff", "W backward for the weights"},
-    [PEN_REDUCE_SCATTER] = {"#9a9a9a", "#000", "gradients reduced over replicas"},
-    [PEN_REDUCE_GROUPS] = {"#9a9a9a", "#000", "gradients reduced over groups"},
-    [PEN_GATHER_GROUPS] = {"#cfcfcf", "#000", "gradients gathered from groups"},
-    [PEN_ALL_GATHER_GRAD] = {"#cfcfcf", "#000", "gradients gathered from replicas"},
-    [PEN_ALL_GATHER_WEIGHT] = {"#cfcfcf", "#000", "weights gathered from replicas"},
-    [PEN_UNSHARD] = {"#cfcfcf", "#000", "weights unsharded"},
-};
-
 static const char idle_fill[] = "#f1f2f4";
 
 static double y_of(const struct pen_drawing *d, uint32_t rank) { return d->top + rank * d->lane; }
@@ -88,14 +73,14 @@ static double find_font(const struct pen_drawing *d) {
 
 static void draw_kind(const struct pen_drawing *d, int kind) {
   const struct pen_action_box *box, *past = d->box + d->box_count;
-  fprintf(d->out, "<g fill=\"%s\"%s>\n", kinds[kind].fill,
+  fprintf(d->out, "<g fill=\"%s\"%s>\n", pen_chart_kinds[kind].svg,
           d->plain ? " shape-rendering=\"crispEdges\"" : " stroke=\"#fff\" stroke-width=\"0.5\"");
   for (box = d->box; box < past; box++)
     if (box->action->kind == kind) pen_svg_rectangle(d->out, box->x, box->y, box->w, box->h, "");
   fputs("</g>\n", d->out);
   if (d->plain) return;
-  fprintf(d->out, "<g fill=\"%s\" font-size=\"%.3g\" text-anchor=\"middle\">\n", kinds[kind].text,
-          d->font);
+  fprintf(d->out, "<g fill=\"%s\" font-size=\"%.3g\" text-anchor=\"middle\">\n",
+          pen_chart_kinds[kind].dark ? "#fff" : "#000", d->font);
   for (box = d->box; box < past; box++) {
     const uint32_t number = box->action->microbatch;
     bool fits = digit_width * d->font * digits_of(number) + 1 <= box->w && d->font <= box->h &&
@@ -186,9 +171,12 @@ static void draw_legend(const struct pen_drawing *d, double y) {
   const bool marks = d->view->partition->stages_per_rank > 1;
   const char *rest = "";
   double x = left;
-  for (int kind = 0; kind < KINDS; kind++)
+  for (int kind = 0; kind < KINDS; kind++) {
+    const struct pen_chart_kind *of = &pen_chart_kinds[kind];
     if (has_kind(d, kind))
-      x = draw_meaning(d, x, y, pen_text("fill=\"%s\"", kinds[kind].fill), kinds[kind].meaning);
+      x = draw_meaning(d, x, y, pen_text("fill=\"%s\"", of->svg),
+                       kind <= PEN_W ? pen_text("%c %s", of->letter, of->meaning) : of->meaning);
+  }
   draw_meaning(d, x, y, pen_text("stroke=\"#999\" stroke-width=\"0.5\" fill=\"%s\"", idle_fill),
                "idle");
   if (!d->plain) rest = "; number: microbatch";

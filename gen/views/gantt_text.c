@@ -21,26 +21,6 @@
 
 enum { KINDS = PEN_ACTION_KINDS, PATH_LINES = 12 };
 
-/* The letter, what fills the other columns of an action without colour, and the colours of a
- * 256-colour terminal, which also differ in lightness. */
-static const struct {
-  char letter, fill;
-  const char *colour, *meaning;
-} kinds[KINDS] = {
-    [PEN_F] = {'F', '-', "\033[48;5;153;38;5;16m", "forward"},
-    [PEN_B] = {'B', '=', "\033[48;5;61;38;5;231m", "backward"},
-    [PEN_I] = {'I', '=', "\033[48;5;208;38;5;16m", "backward for the input"},
-    [PEN_W] = {'W', '~', "\033[48;5;29;38;5;231m", "backward for the weights"},
-    [PEN_REDUCE_SCATTER] = {'R', '+', "\033[48;5;246;38;5;16m", "gradients reduced over replicas"},
-    [PEN_REDUCE_GROUPS] = {'P', '+', "\033[48;5;246;38;5;16m", "gradients reduced over groups"},
-    [PEN_GATHER_GROUPS] = {'Q', '+', "\033[48;5;252;38;5;16m", "gradients gathered from groups"},
-    [PEN_ALL_GATHER_GRAD] = {'G', '+', "\033[48;5;252;38;5;16m",
-                             "gradients gathered from replicas"},
-    [PEN_ALL_GATHER_WEIGHT] = {'V', '+', "\033[48;5;252;38;5;16m",
-                               "weights gathered from replicas"},
-    [PEN_UNSHARD] = {'U', '+', "\033[48;5;252;38;5;16m", "weights unsharded"},
-};
-
 struct text_chart {
   const struct pen_view *view;
   FILE *out;
@@ -88,15 +68,16 @@ static struct column_use *column_uses(const struct text_chart *chart, uint32_t r
 static void print_action(const struct text_chart *chart, const struct pen_compute *action,
                          int columns) {
   bool small = chart->local[action->stage] % 2 == 1;
-  char letter = kinds[action->kind].letter, text[16];
-  int bytes = snprintf(text, sizeof text, "%c%u", small ? letter + ('a' - 'A') : letter,
+  const struct pen_chart_kind *kind = &pen_chart_kinds[action->kind];
+  char text[16];
+  int bytes = snprintf(text, sizeof text, "%c%u", small ? kind->letter + ('a' - 'A') : kind->letter,
                        action->microbatch);
   if (!pen_kind_has_microbatch(action->kind)) bytes = 1;
   if (bytes > columns) bytes = 1;
-  if (chart->view->colour) fputs(kinds[action->kind].colour, chart->out);
+  if (chart->view->colour)
+    fprintf(chart->out, "\033[48;5;%u;38;5;%um", kind->terminal, kind->dark ? 231 : 16);
   fprintf(chart->out, "%.*s", bytes, text);
-  for (; bytes < columns; bytes++)
-    fputc(chart->view->colour ? ' ' : kinds[action->kind].fill, chart->out);
+  for (; bytes < columns; bytes++) fputc(chart->view->colour ? ' ' : kind->fill, chart->out);
   if (chart->view->colour) fputs("\033[0m", chart->out);
 }
 
@@ -171,8 +152,8 @@ static void print_legend(const struct text_chart *chart) {
   const char *legend = "";
   for (int kind = 0; kind < KINDS; kind++)
     if (shown[kind])
-      legend = pen_text("%s%s%c %s", legend, *legend ? ", " : "", kinds[kind].letter,
-                        kinds[kind].meaning);
+      legend = pen_text("%s%s%c %s", legend, *legend ? ", " : "", pen_chart_kinds[kind].letter,
+                        pen_chart_kinds[kind].meaning);
   if (chart->view->partition->stages_per_rank > 1)
     legend = pen_text(
         "%s; small letters: each rank's %s", legend,

@@ -115,26 +115,15 @@ static void use_message_buffer(struct range_builder *builder, uint32_t index) {
   const struct pen_action *action = &builder->program->actions[index];
   const struct pen_message *message =
       !pen_has_message(action) ? NULL : &builder->profile->messages[action->message];
-  if (!message) return;
-  switch (action->kind) {
-    case PEN_SEND_F:
-      use_buffer(builder, index, action->stage, PEN_BASE_OUTPUT, message->source_offset,
-                 message->bytes, false);
-      break;
-    case PEN_SEND_B:
-      use_buffer(builder, index, action->stage, PEN_BASE_INPUT_GRADIENT, message->source_offset,
-                 message->bytes, false);
-      break;
-    case PEN_RECV_F:
-      use_buffer(builder, index, action->stage, PEN_BASE_INPUT, message->target_offset,
-                 message->bytes, false);
-      break;
-    case PEN_RECV_B:
-      use_buffer(builder, index, action->stage, PEN_BASE_OUTPUT_GRADIENT, message->target_offset,
-                 message->bytes, false);
-      break;
-    default: break; /* a WAIT; its compute action follows */
-  }
+  const int base = action->kind == PEN_SEND_F   ? PEN_BASE_OUTPUT
+                   : action->kind == PEN_SEND_B ? PEN_BASE_INPUT_GRADIENT
+                   : action->kind == PEN_RECV_F ? PEN_BASE_INPUT
+                   : action->kind == PEN_RECV_B ? PEN_BASE_OUTPUT_GRADIENT
+                                                : PEN_BASES; /* after a WAIT, its compute action */
+  if (message && base < PEN_BASES)
+    use_buffer(builder, index, action->stage, base,
+               pen_kind_sends(action->kind) ? message->source_offset : message->target_offset,
+               message->bytes, false);
 }
 
 /* Bytes in use at each action: the sum of the ranges that have begun and not ended. */

@@ -37,20 +37,15 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include <jansson.h>
-
 #include "gen/model/blocks.h"
 #include "gen/schedule/action_text.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
+#include "base/json_members.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
 #include "runtime/plan/memory_kinds.h"
 #include "runtime/plan/plan.h"
-
-static json_t *real_json(double value) { return isfinite(value) ? json_real(value) : json_null(); }
-
-static json_t *integer_json(uint64_t value) { return json_integer((json_int_t)value); }
 
 static json_t *stages_of(const struct pen_report *report) {
   const struct pen_plan *plan = report->plan;
@@ -58,23 +53,18 @@ static json_t *stages_of(const struct pen_report *report) {
   for (uint32_t index = 0; index < plan->stage_count; index++) {
     const struct pen_stage *stage = &plan->profiles[0].stages[index];
     json_t *layers = json_array();
-    json_array_append_new(layers, integer_json(stage->first_layer));
-    json_array_append_new(layers, integer_json(stage->past_last_layer));
-    json_t *object = json_object();
-    json_object_set_new(object, "stage", integer_json(index));
-    json_object_set_new(object, "rank", integer_json(stage->rank));
-    json_object_set_new(object, "layers", layers);
-    json_object_set_new(object, "first_block", json_string(stage->first_block));
+    json_array_append_new(layers, pen_json_integer(stage->first_layer));
+    json_array_append_new(layers, pen_json_integer(stage->past_last_layer));
     const struct pen_stages *blocks = &report->partition->stages;
-    json_object_set_new(object, "last_block",
-                        json_string(blocks->block[blocks->span[index].past_last_block - 1].name));
-    json_object_set_new(object, "forward", real_json(report->stage_cost[index].forward));
-    json_object_set_new(object, "backward_input",
-                        real_json(report->stage_cost[index].backward_input));
-    json_object_set_new(object, "backward_weight",
-                        real_json(report->stage_cost[index].backward_weight));
-    json_object_set_new(object, "recompute", json_string(pen_recompute_text(stage->recompute)));
-    json_array_append_new(stages, object);
+    const struct pen_stage_cost *cost = &report->stage_cost[index];
+    PEN_JSON_APPEND(
+        stages, {"stage", pen_json_integer(index)}, {"rank", pen_json_integer(stage->rank)},
+        {"layers", layers}, {"first_block", json_string(stage->first_block)},
+        {"last_block", json_string(blocks->block[blocks->span[index].past_last_block - 1].name)},
+        {"forward", pen_json_real(cost->forward)},
+        {"backward_input", pen_json_real(cost->backward_input)},
+        {"backward_weight", pen_json_real(cost->backward_weight)},
+        {"recompute", json_string(pen_recompute_text(stage->recompute))});
   }
   return stages;
 }
@@ -95,7 +85,7 @@ static json_t *bytes_json(const struct pen_plan *plan, uint32_t rank) {
   for (int kind = 0; kind < PEN_MEMORY_KINDS; kind++)
     json_object_set_new(
         object, pen_memory_kind_name((enum pen_memory_kind)kind),
-        integer_json(pen_memory_kind_bytes(plan, rank, (enum pen_memory_kind)kind)));
+        pen_json_integer(pen_memory_kind_bytes(plan, rank, (enum pen_memory_kind)kind)));
   return object;
 }
 
@@ -105,26 +95,20 @@ static json_t *ranks_of(const struct pen_plan *plan, const struct pen_timing *ti
   for (uint32_t global = 0; global < pen_replica_process_count(plan); global++) {
     const uint32_t rank = pen_table_rank(plan, global);
     const struct pen_rank_memory *memory = &plan->memory[rank];
-    json_t *object = json_object();
-    json_object_set_new(object, "rank", integer_json(global));
-    json_object_set_new(object, "pipeline_rank", integer_json(rank));
-    json_object_set_new(object, "tensor_rank",
-                        integer_json(pen_group_member(plan, global, PEN_TENSOR)));
-    json_object_set_new(object, "busy", real_json(timing->busy[rank]));
-    json_object_set_new(object, "idle", real_json(timing->idle[rank]));
-    if (timing->collectives || pen_group_size(plan, PEN_TENSOR) > 1)
-      json_object_set_new(object, "exchanging", real_json(timing->exchanging[rank]));
-    json_object_set_new(object, "placed_bytes", integer_json(memory->arena_bytes));
-    json_object_set_new(object, "bytes", bytes_json(plan, rank));
-    json_object_set_new(object, "live_bytes", integer_json(memory->live_bytes));
-    json_object_set_new(object, "ratio",
-                        real_json((double)memory->arena_bytes / (double)memory->live_bytes));
-    json_object_set_new(object, "receive_slots", integer_json(memory->receive_slots));
-    json_object_set_new(object, "credits", integer_json(credits[rank][0]));
-    json_object_set_new(object, "credits_elided", integer_json(credits[rank][1]));
-    if (memory->pinned_bytes)
-      json_object_set_new(object, "pinned_bytes", integer_json(memory->pinned_bytes));
-    json_array_append_new(ranks, object);
+    PEN_JSON_APPEND(
+        ranks, {"rank", pen_json_integer(global)}, {"pipeline_rank", pen_json_integer(rank)},
+        {"tensor_rank", pen_json_integer(pen_group_member(plan, global, PEN_TENSOR))},
+        {"busy", pen_json_real(timing->busy[rank])}, {"idle", pen_json_real(timing->idle[rank])},
+        {"exchanging", timing->collectives || pen_group_size(plan, PEN_TENSOR) > 1
+                           ? pen_json_real(timing->exchanging[rank])
+                           : NULL},
+        {"placed_bytes", pen_json_integer(memory->arena_bytes)}, {"bytes", bytes_json(plan, rank)},
+        {"live_bytes", pen_json_integer(memory->live_bytes)},
+        {"ratio", pen_json_real((double)memory->arena_bytes / (double)memory->live_bytes)},
+        {"receive_slots", pen_json_integer(memory->receive_slots)},
+        {"credits", pen_json_integer(credits[rank][0])},
+        {"credits_elided", pen_json_integer(credits[rank][1])},
+        {"pinned_bytes", memory->pinned_bytes ? pen_json_integer(memory->pinned_bytes) : NULL});
   }
   return ranks;
 }
@@ -142,13 +126,10 @@ static json_t *collectives_json(const struct pen_plan *plan, const struct pen_co
       const struct pen_collective_sum *of =
           &sum[pen_table_rank(plan, global) * PEN_COLLECTIVE_KINDS + (uint32_t)kind];
       if (of->calls == 0) continue;
-      json_t *row = json_object();
-      json_object_set_new(row, "rank", integer_json(global));
-      json_object_set_new(row, "kind", json_string(names[kind]));
-      json_object_set_new(row, "calls", integer_json(of->calls));
-      json_object_set_new(row, "bytes", integer_json(of->bytes));
-      json_object_set_new(row, "exposed", real_json(of->exposed));
-      json_array_append_new(rows, row);
+      PEN_JSON_APPEND(rows, {"rank", pen_json_integer(global)}, {"kind", json_string(names[kind])},
+                      {"calls", pen_json_integer(of->calls)},
+                      {"bytes", pen_json_integer(of->bytes)},
+                      {"exposed", pen_json_real(of->exposed)});
     }
   return rows;
 }
@@ -165,11 +146,8 @@ static json_t *pairs_json(const struct pen_plan *plan) {
       if (pen_table_rank(plan, from) != profile->channels[index].from_rank) continue;
       const uint32_t to =
           pen_group_process(plan, from, PEN_PIPELINE, profile->channels[index].to_rank);
-      json_t *pair = json_object();
-      json_object_set_new(pair, "from", integer_json(from));
-      json_object_set_new(pair, "to", integer_json(to));
-      json_object_set_new(pair, "bytes", integer_json(bytes[index]));
-      json_array_append_new(pairs, pair);
+      PEN_JSON_APPEND(pairs, {"from", pen_json_integer(from)}, {"to", pen_json_integer(to)},
+                      {"bytes", pen_json_integer(bytes[index])});
     }
   pen_free(bytes);
   return pairs;
@@ -200,72 +178,53 @@ static json_t *actions_text(const struct pen_path *path, const struct pen_path_l
 /* The critical path, leg by leg: the actions of one rank, their start and end, and the message
  * before them. */
 static json_t *path_json(const struct pen_path *path, const struct pen_order *order) {
-  json_t *object = json_object(), *legs = json_array();
+  json_t *legs = json_array();
   for (size_t i = 0; i < path->leg_count; i++) {
     const struct pen_path_leg *leg = &path->leg[i];
-    json_t *part = json_object();
-    json_object_set_new(part, "rank", integer_json(leg->rank));
-    json_object_set_new(part, "sent", real_json(path->step[leg->first].sent));
-    json_object_set_new(part, "start", real_json(path->step[leg->first].start));
-    json_object_set_new(part, "end", real_json(path->step[leg->first + leg->count - 1].end));
-    json_object_set_new(part, "actions", actions_text(path, leg, order));
-    json_array_append_new(legs, part);
+    PEN_JSON_APPEND(legs, {"rank", pen_json_integer(leg->rank)},
+                    {"sent", pen_json_real(path->step[leg->first].sent)},
+                    {"start", pen_json_real(path->step[leg->first].start)},
+                    {"end", pen_json_real(path->step[leg->first + leg->count - 1].end)},
+                    {"actions", actions_text(path, leg, order)});
   }
-  json_object_set_new(object, "actions", integer_json(path->count));
-  json_object_set_new(object, "computing", real_json(path->compute));
-  json_object_set_new(object, "exchanging", real_json(path->exchanged));
-  json_object_set_new(object, "sending", real_json(path->sent));
-  json_object_set_new(object, "after", real_json(path->after));
-  json_object_set_new(object, "legs", legs);
-  return object;
+  return PEN_JSON(
+      {"actions", pen_json_integer(path->count)}, {"computing", pen_json_real(path->compute)},
+      {"exchanging", pen_json_real(path->exchanged)}, {"sending", pen_json_real(path->sent)},
+      {"after", pen_json_real(path->after)}, {"legs", legs});
 }
 
 static json_t *bound_json(const struct pen_bound *bound) {
-  json_t *object = json_object();
-  json_object_set_new(object, "work", real_json(bound->work));
-  json_object_set_new(object, "ends", real_json(bound->ends));
-  json_object_set_new(object, "chain", real_json(bound->chain));
-  json_object_set_new(object, "memory", real_json(bound->memory));
-  return object;
+  return PEN_JSON({"work", pen_json_real(bound->work)}, {"ends", pen_json_real(bound->ends)},
+                  {"chain", pen_json_real(bound->chain)}, {"memory", pen_json_real(bound->memory)});
 }
 
 /* Lower bounds by argument: see lower_bound.h. */
 static json_t *bounds_json(const struct pen_bounds *bounds) {
-  json_t *object = json_object();
-  json_object_set_new(object, "makespan", bound_json(&bounds->makespan));
-  json_object_set_new(object, "span", bound_json(&bounds->span));
-  return object;
+  return PEN_JSON({"makespan", bound_json(&bounds->makespan)}, {"span", bound_json(&bounds->span)});
 }
 
 /* What the data-parallel collectives add to the step, and when they run. */
 static json_t *exchange_json(const struct pen_timing *timing) {
-  json_t *object = json_object(), *rows = json_array();
-  json_object_set_new(object, "exposed", real_json(timing->exposed));
+  json_t *rows = json_array();
   for (uint32_t rank = 0; rank < timing->whole_order->rank_count; rank++)
     for (uint32_t index = 0; index < timing->whole_order->count[rank]; index++) {
       const struct pen_compute *action = &timing->whole_order->action[rank][index];
       char name[32];
       if (action->kind <= PEN_W) continue;
-      json_t *row = json_object();
-      json_object_set_new(row, "rank", integer_json(rank));
-      json_object_set_new(
-          row, "action",
-          json_string(pen_action_format(name, action->kind, action->stage, action->microbatch)));
-      json_object_set_new(row, "start", real_json(timing->whole->start[rank][index]));
-      json_object_set_new(row, "end", real_json(timing->whole->end[rank][index]));
-      json_array_append_new(rows, row);
+      PEN_JSON_APPEND(rows, {"rank", pen_json_integer(rank)},
+                      {"action", json_string(pen_action_format(name, action->kind, action->stage,
+                                                               action->microbatch))},
+                      {"start", pen_json_real(timing->whole->start[rank][index])},
+                      {"end", pen_json_real(timing->whole->end[rank][index])});
     }
-  json_object_set_new(object, "rows", rows);
-  return object;
+  return PEN_JSON({"exposed", pen_json_real(timing->exposed)}, {"rows", rows});
 }
 
 /* The best order that the search started from. */
 static json_t *warm_start_json(const struct pen_search_progress *progress) {
   if (!progress->start) return json_null();
-  json_t *object = json_object();
-  json_object_set_new(object, "name", json_string(progress->start));
-  json_object_set_new(object, "makespan", real_json(progress->start_makespan));
-  return object;
+  return PEN_JSON({"name", json_string(progress->start)},
+                  {"makespan", pen_json_real(progress->start_makespan)});
 }
 
 /* The gap of the best order after some work: [work, gap] where it changes, and at the end. */
@@ -275,8 +234,8 @@ static json_t *trace_json(const struct pen_search *search) {
   for (size_t i = 0; i < search->trace_count; i++) {
     const struct pen_search_point *point = &search->trace[i];
     json_t *row = json_array();
-    json_array_append_new(row, integer_json(point->work));
-    json_array_append_new(row, real_json(bound > 0 ? (point->value - bound) / bound : 0));
+    json_array_append_new(row, pen_json_integer(point->work));
+    json_array_append_new(row, pen_json_real(bound > 0 ? (point->value - bound) / bound : 0));
     json_array_append_new(rows, row);
   }
   return rows;
@@ -284,40 +243,29 @@ static json_t *trace_json(const struct pen_search *search) {
 
 /* The result of a search. */
 static json_t *search_json(const struct pen_search *search) {
-  json_t *object = json_object();
-  json_object_set_new(object, "objective",
-                      json_string(pen_enum_text(pen_enum_objective, (int)search->objective)));
-  json_object_set_new(object, "makespan", real_json(search->makespan));
-  json_object_set_new(object, "span", real_json(search->span));
-  if (search->p99 > 0) json_object_set_new(object, "p99", real_json(search->p99));
-  json_object_set_new(object, "lower_bound", real_json(search->lower_bound));
-  json_object_set_new(object, "gap", real_json(search->gap));
-  json_object_set_new(object, "from", json_string(search->start));
-  json_object_set_new(object, "placement",
-                      json_string(pen_enum_text(pen_enum_placement, (int)search->placement)));
-  json_object_set_new(object, "starts", integer_json(search->starts));
-  json_object_set_new(object, "actions_timed", integer_json(search->work));
-  json_object_set_new(object, "candidates", integer_json(search->progress->candidates));
-  json_object_set_new(object, "moves", integer_json(pen_search_progress_moves(search->progress)));
-  json_object_set_new(object, "warm_start", warm_start_json(search->progress));
-  json_object_set_new(object, "trace", trace_json(search));
-  return object;
+  return PEN_JSON(
+      {"objective", json_string(pen_enum_text(pen_enum_objective, (int)search->objective))},
+      {"makespan", pen_json_real(search->makespan)}, {"span", pen_json_real(search->span)},
+      {"p99", search->p99 > 0 ? pen_json_real(search->p99) : NULL},
+      {"lower_bound", pen_json_real(search->lower_bound)}, {"gap", pen_json_real(search->gap)},
+      {"from", json_string(search->start)},
+      {"placement", json_string(pen_enum_text(pen_enum_placement, (int)search->placement))},
+      {"starts", pen_json_integer(search->starts)},
+      {"actions_timed", pen_json_integer(search->work)},
+      {"candidates", pen_json_integer(search->progress->candidates)},
+      {"moves", pen_json_integer(pen_search_progress_moves(search->progress))},
+      {"warm_start", warm_start_json(search->progress)}, {"trace", trace_json(search)});
 }
 
 /* How the makespan spreads under noise of the costs: of this order, then of a named schedule. */
 static json_t *robustness_json(const struct pen_spread *spread, size_t count) {
   static const char *const kinds[] = {[PEN_NOISE_ACTION] = "action", [PEN_NOISE_RANK] = "rank"};
   json_t *rows = json_array();
-  for (const struct pen_spread *row = spread; row < spread + count; row++) {
-    json_t *object = json_object();
-    json_object_set_new(object, "order", json_string(row->order));
-    if (row->settings) json_object_set_new(object, "settings", json_string(row->settings));
-    json_object_set_new(object, "kind", json_string(kinds[row->kind]));
-    json_object_set_new(object, "noise", real_json(row->noise));
-    json_object_set_new(object, "p50", real_json(row->p50));
-    json_object_set_new(object, "p99", real_json(row->p99));
-    json_array_append_new(rows, object);
-  }
+  for (const struct pen_spread *row = spread; row < spread + count; row++)
+    PEN_JSON_APPEND(rows, {"order", json_string(row->order)},
+                    {"settings", row->settings ? json_string(row->settings) : NULL},
+                    {"kind", json_string(kinds[row->kind])}, {"noise", pen_json_real(row->noise)},
+                    {"p50", pen_json_real(row->p50)}, {"p99", pen_json_real(row->p99)});
   return rows;
 }
 
@@ -326,18 +274,16 @@ static json_t *fallbacks_json(const struct pen_plan *plan, const double *makespa
   json_t *list = json_array();
   for (uint32_t f = 0; f < plan->fallback_count; f++) {
     const struct pen_plan *fallback = &plan->fallbacks[f];
-    json_t *object = json_object(), *bytes = json_array();
-    json_object_set_new(object, "ranks", integer_json(fallback->rank_count));
-    json_object_set_new(object, "stages_per_rank", integer_json(fallback->stages_per_rank));
-    json_object_set_new(object, "schedule", json_string(fallback->schedule));
-    json_object_set_new(object, "hosts",
-                        integer_json(fallback->host_count ? fallback->host_count : 1));
-    json_object_set_new(object, "makespan", real_json(makespans[f]));
-    json_object_set_new(object, "tensor_ranks", integer_json(pen_group_size(fallback, PEN_TENSOR)));
+    json_t *bytes = json_array();
     for (uint32_t rank = 0; rank < fallback->rank_count; rank++)
-      json_array_append_new(bytes, integer_json(fallback->memory[rank].arena_bytes));
-    json_object_set_new(object, "arena_bytes", bytes);
-    json_array_append_new(list, object);
+      json_array_append_new(bytes, pen_json_integer(fallback->memory[rank].arena_bytes));
+    PEN_JSON_APPEND(list, {"ranks", pen_json_integer(fallback->rank_count)},
+                    {"stages_per_rank", pen_json_integer(fallback->stages_per_rank)},
+                    {"schedule", json_string(fallback->schedule)},
+                    {"hosts", pen_json_integer(fallback->host_count ? fallback->host_count : 1)},
+                    {"makespan", pen_json_real(makespans[f])},
+                    {"tensor_ranks", pen_json_integer(pen_group_size(fallback, PEN_TENSOR))},
+                    {"arena_bytes", bytes});
   }
   return list;
 }
@@ -346,36 +292,28 @@ void pen_report_json(FILE *out, const struct pen_report *report) {
   const struct pen_plan *plan = report->plan;
   const struct pen_timing *timing = report->timing;
   json_object_seed(1); /* a fixed hash seed: keys are not chosen by others */
-  json_t *json = json_object();
-  json_object_set_new(json, "name", json_string(plan->name));
-  json_object_set_new(json, "schedule", json_string(plan->schedule));
-  json_object_set_new(json, "ranks", integer_json(plan->rank_count));
-  json_object_set_new(json, "stages_per_rank", integer_json(plan->stages_per_rank));
-  json_object_set_new(json, "microbatches", integer_json(plan->microbatch_count));
-  json_object_set_new(json, "digest", json_string(pen_hex(plan->digest, PEN_DIGEST_BYTES)));
-  json_object_set_new(json, "makespan", real_json(timing->makespan));
-  if (!isnan(report->step)) json_object_set_new(json, "step", real_json(report->step));
-  json_object_set_new(json, "span", real_json(timing->span));
-  json_object_set_new(json, "work", real_json(timing->work));
-  json_object_set_new(json, "bubble", real_json(timing->bubble));
-  json_object_set_new(json, "idle", real_json(timing->idle_share));
-  json_object_set_new(json, "utilisation", real_json(report->utilisation));
-  json_object_set_new(json, "lower_bound", real_json(timing->lower_bound));
-  json_object_set_new(json, "gap", real_json(timing->gap));
-  json_object_set_new(json, "bounds", bounds_json(report->bounds));
-  json_object_set_new(json, "replicas", integer_json(pen_group_size(plan, PEN_DATA)));
-  json_object_set_new(json, "tensor_ranks", integer_json(pen_group_size(plan, PEN_TENSOR)));
-  if (timing->collectives) json_object_set_new(json, "exchange", exchange_json(timing));
-  if (report->search) json_object_set_new(json, "search", search_json(report->search));
-  if (report->spread)
-    json_object_set_new(json, "robustness", robustness_json(report->spread, report->spread_count));
-  json_object_set_new(json, "critical_path", path_json(report->path, report->order));
-  json_object_set_new(json, "stages", stages_of(report));
-  json_object_set_new(json, "rank", ranks_of(plan, timing));
-  if (plan->fallback_count)
-    json_object_set_new(json, "fallbacks", fallbacks_json(plan, report->fallback_makespans));
-  json_object_set_new(json, "collectives", collectives_json(plan, report->sums));
-  json_object_set_new(json, "pairs", pairs_json(plan));
+  json_t *json = PEN_JSON(
+      {"name", json_string(plan->name)}, {"schedule", json_string(plan->schedule)},
+      {"ranks", pen_json_integer(plan->rank_count)},
+      {"stages_per_rank", pen_json_integer(plan->stages_per_rank)},
+      {"microbatches", pen_json_integer(plan->microbatch_count)},
+      {"digest", json_string(pen_hex(plan->digest, PEN_DIGEST_BYTES))},
+      {"makespan", pen_json_real(timing->makespan)},
+      {"step", !isnan(report->step) ? pen_json_real(report->step) : NULL},
+      {"span", pen_json_real(timing->span)}, {"work", pen_json_real(timing->work)},
+      {"bubble", pen_json_real(timing->bubble)}, {"idle", pen_json_real(timing->idle_share)},
+      {"utilisation", pen_json_real(report->utilisation)},
+      {"lower_bound", pen_json_real(timing->lower_bound)}, {"gap", pen_json_real(timing->gap)},
+      {"bounds", bounds_json(report->bounds)},
+      {"replicas", pen_json_integer(pen_group_size(plan, PEN_DATA))},
+      {"tensor_ranks", pen_json_integer(pen_group_size(plan, PEN_TENSOR))},
+      {"exchange", timing->collectives ? exchange_json(timing) : NULL},
+      {"search", report->search ? search_json(report->search) : NULL},
+      {"robustness", report->spread ? robustness_json(report->spread, report->spread_count) : NULL},
+      {"critical_path", path_json(report->path, report->order)}, {"stages", stages_of(report)},
+      {"rank", ranks_of(plan, timing)},
+      {"fallbacks", plan->fallback_count ? fallbacks_json(plan, report->fallback_makespans) : NULL},
+      {"collectives", collectives_json(plan, report->sums)}, {"pairs", pairs_json(plan)});
   json_dumpf(json, out, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
   fputc('\n', out);
   json_decref(json);

@@ -7,13 +7,13 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/json_members.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
 #include "runtime/base/output.h"
@@ -89,9 +89,7 @@ static uint64_t stage_parameters(const struct pen_plan *plan, uint32_t stage) {
   return count;
 }
 
-static void set_ms(json_t *object, const char *key, double value) {
-  json_object_set_new(object, key, json_real(value > 0 ? value : 0));
-}
+static json_t *ms_json(double value) { return json_real(value > 0 ? value : 0); }
 
 /* `with` recomputes, unless it did not fit. */
 static json_t *block_json(struct pen_block_times *without, struct pen_block_times *with,
@@ -105,22 +103,20 @@ static json_t *block_json(struct pen_block_times *without, struct pen_block_time
                  {"backward", PEN_B}};
   const struct pen_plan *plan = without->plan;
   double more = 0;
-  json_t *object = json_object();
-  json_object_set_new(object, "block", json_string(plan->profiles[0].stages[stage].first_block));
-  json_object_set_new(object, "microbatch", json_integer(plan->microbatch));
-  json_object_set_new(object, "tensor", json_integer(pen_group_size(plan, PEN_TENSOR)));
-  json_object_set_new(object, "partials", json_integer(pen_splits_of(plan)));
-  json_object_set_new(object, "parameters",
-                      json_integer((json_int_t)stage_parameters(plan, stage)));
+  json_t *object = PEN_JSON({"block", json_string(plan->profiles[0].stages[stage].first_block)},
+                            {"microbatch", json_integer(plan->microbatch)},
+                            {"tensor", json_integer(pen_group_size(plan, PEN_TENSOR))},
+                            {"partials", json_integer(pen_splits_of(plan))},
+                            {"parameters", pen_json_integer(stage_parameters(plan, stage))});
   for (size_t c = 0; c < sizeof columns / sizeof *columns; c++) {
     const int kind = columns[c].kind;
     const double value = pen_block_times_ms(without, kind, stage);
-    set_ms(object, columns[c].key, value);
+    json_object_set_new(object, columns[c].key, ms_json(value));
     if ((kind == PEN_I || kind == PEN_B) && with->plan != NULL) {
       more += (pen_block_times_ms(with, kind, stage) - value) / 2;
     }
   }
-  set_ms(object, "recompute", more);
+  json_object_set_new(object, "recompute", ms_json(more));
   return object;
 }
 
@@ -152,10 +148,8 @@ static json_t *optimizer_json(const struct costs *costs) {
       count++;
     }
   }
-  json_t *object = json_object();
-  set_ms(object, "ms_per_element", count == 0 ? 0 : update / count);
-  set_ms(object, "norm_ms_per_element", count == 0 ? 0 : norm / count);
-  return object;
+  return PEN_JSON({"ms_per_element", ms_json(count == 0 ? 0 : update / count)},
+                  {"norm_ms_per_element", ms_json(count == 0 ? 0 : norm / count)});
 }
 
 /* Whether the binary has a transport between ranks of its own device, which is the CPU: what stays
@@ -176,12 +170,9 @@ static json_t *messages_json(const struct costs *costs) {
     }
     pen_message_times(t, &costs->cores, ms);
     for (uint32_t size = 0; size < PEN_MESSAGE_SIZES; size++) {
-      json_t *object = json_object();
-      json_object_set_new(object, "transport", json_string(pen_transport_row(t)->text));
-      json_object_set_new(object, "bytes",
-                          json_integer((json_int_t)(PEN_MESSAGE_BYTES_MIN << 2 * size)));
-      set_ms(object, "ms", ms[size]);
-      json_array_append_new(messages, object);
+      PEN_JSON_APPEND(messages, {"transport", json_string(pen_transport_row(t)->text)},
+                      {"bytes", pen_json_integer(PEN_MESSAGE_BYTES_MIN << 2 * size)},
+                      {"ms", ms_json(ms[size])});
     }
   }
   return messages;
@@ -189,12 +180,8 @@ static json_t *messages_json(const struct costs *costs) {
 
 static void add_collective(json_t *collectives, const char *kind, uint32_t ranks, uint64_t bytes,
                            double took_ms) {
-  json_t *object = json_object();
-  json_object_set_new(object, "kind", json_string(kind));
-  json_object_set_new(object, "ranks", json_integer(ranks));
-  json_object_set_new(object, "bytes", json_integer((json_int_t)bytes));
-  set_ms(object, "ms", took_ms);
-  json_array_append_new(collectives, object);
+  PEN_JSON_APPEND(collectives, {"kind", json_string(kind)}, {"ranks", json_integer(ranks)},
+                  {"bytes", pen_json_integer(bytes)}, {"ms", ms_json(took_ms)});
 }
 
 /* Exchanges of each number of tensor ranks whose blocks were measured; of the bytes of a member's
@@ -241,16 +228,12 @@ static json_t *collectives_json(const struct costs *costs) {
 
 static json_t *costs_json(const struct costs *costs) {
   const struct pen_plan *plan = costs->plan;
-  json_t *object = json_object();
-  json_object_set_new(object, "version", json_integer(VERSION));
-  json_object_set_new(object, "device", json_string(pen_device_row(plan->device)->text));
-  json_object_set_new(object, "dtype", json_string(plan->dtype == PEN_BF16 ? "bf16" : "f32"));
-  json_object_set_new(object, "sequence", json_integer(plan->sequence));
-  json_object_set_new(object, "blocks", blocks_json(costs));
-  json_object_set_new(object, "optimizer", optimizer_json(costs));
-  json_object_set_new(object, "messages", messages_json(costs));
-  json_object_set_new(object, "collectives", collectives_json(costs));
-  return object;
+  return PEN_JSON({"version", json_integer(VERSION)},
+                  {"device", json_string(pen_device_row(plan->device)->text)},
+                  {"dtype", json_string(plan->dtype == PEN_BF16 ? "bf16" : "f32")},
+                  {"sequence", json_integer(plan->sequence)}, {"blocks", blocks_json(costs)},
+                  {"optimizer", optimizer_json(costs)}, {"messages", messages_json(costs)},
+                  {"collectives", collectives_json(costs)});
 }
 
 /* Replaces the contents of the file, and closes it. */

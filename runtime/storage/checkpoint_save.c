@@ -154,7 +154,7 @@ static bool is_cut(const struct pen_plan *plan, uint32_t weight_index,
          plan->weights[weight_index].piece_count > 1;
 }
 
-/* Writes what this replica writes of one part of a weight. */
+/* Writes what this data rank writes of one part of a weight. */
 static int write_part(const struct save *save, const struct pen_plan *plan, uint32_t weight_index,
                       enum pen_checkpoint_tensor part, uint32_t global, int fd,
                       const struct pen_arena_view *view, unsigned char digest[PEN_DIGEST_BYTES]) {

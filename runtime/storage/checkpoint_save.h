@@ -2,11 +2,11 @@
  * section 10).
  *
  * Rank 0 calls begin, all ranks write their own tensors in place, rank 0 calls finish; the caller
- * puts a barrier between the three. Each byte is written by one process: replicas write the shards
- * of sharded tensors, and take turns with the others (pen_is_writer()). Where moments are sharded,
- * all ranks call digest between write and finish, with a barrier around it. The files are made in
- * DIR/step-NNNNNNNN.tmp/, which is synced and then renamed, so DIR/latest always names a complete
- * checkpoint. Nothing here allocates.
+ * puts a barrier between the three. Each byte is written by one process: data ranks write the
+ * shards of sharded tensors, and take turns with the others (pen_is_writer()). Where moments are
+ * sharded, all ranks call digest between write and finish, with a barrier around it. The files are
+ * made in DIR/step-NNNNNNNN.tmp/, which is synced and then renamed, so DIR/latest always names a
+ * complete checkpoint. Nothing here allocates.
  *
  * A function that fails returns false with the reason, and the caller decides whether to continue;
  * a value that is not finite ends the run. Begin and finish remove their files when they fail;
@@ -59,7 +59,7 @@ bool pen_checkpoint_write_seen(const struct pen_plan *plan, uint32_t global,
                                struct pen_save_failure *failure);
 
 /* Every rank, after every rank's write: stores the SHA-256 of tensors that were written in shards
- * or pieces, which one replica reads back. */
+ * or pieces, which one data rank reads back. */
 bool pen_checkpoint_digest(const struct pen_plan *plan, uint32_t global, const char *dir,
                            uint64_t step, unsigned char (*digests)[PEN_DIGEST_BYTES],
                            struct pen_save_failure *failure);

@@ -37,8 +37,8 @@ bool pen_checkpoint_tensor_is_sharded(const struct pen_plan *plan, uint32_t weig
 }
 
 struct pen_shard pen_checkpoint_tensor_kept(const struct pen_plan *plan, uint32_t weight_index,
-                                            enum pen_checkpoint_tensor part, uint32_t replica) {
-  return pen_kept_of(plan, weight_index, replica,
+                                            enum pen_checkpoint_tensor part, uint32_t data_rank) {
+  return pen_kept_of(plan, weight_index, data_rank,
                      pen_checkpoint_tensor_is_sharded(plan, weight_index, part));
 }
 

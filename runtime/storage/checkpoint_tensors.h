@@ -29,15 +29,15 @@ const char *pen_checkpoint_tensor_name(char name[PEN_STORED_NAME_BYTES],
                                        const struct pen_weight *weight,
                                        enum pen_checkpoint_tensor part);
 
-/* Whether a replica keeps its own shard of the part alone, and which elements it keeps: from the
+/* Whether a data rank keeps its own shard of the part alone, and which elements it keeps: from the
  * part's offset on. */
 bool pen_checkpoint_tensor_is_sharded(const struct pen_plan *plan, uint32_t weight_index,
                                       enum pen_checkpoint_tensor part);
 struct pen_shard pen_checkpoint_tensor_kept(const struct pen_plan *plan, uint32_t weight_index,
-                                            enum pen_checkpoint_tensor part, uint32_t replica);
+                                            enum pen_checkpoint_tensor part, uint32_t data_rank);
 
-/* Whether it is the process that writes what all replicas have of a weight, or reads back what all
- * have written: its owner, of the replicas in turn. It leaves the digests. */
+/* Whether it is the process that writes what all data ranks have of a weight, or reads back what
+ * all have written: its owner, of the data ranks in turn. It leaves the digests. */
 bool pen_is_writer(const struct pen_plan *plan, uint32_t weight_index, uint32_t global);
 
 /* Byte offsets: in the owner's arena, and from the start of the file that holds the part. */

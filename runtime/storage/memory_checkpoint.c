@@ -27,7 +27,7 @@ struct copies_header {
 
 typedef void visit_part(void *context, const struct pen_state_part *part);
 
-static void visit_weight(const struct pen_plan *plan, uint32_t index, uint32_t replica,
+static void visit_weight(const struct pen_plan *plan, uint32_t index, uint32_t data_rank,
                          visit_part *visit, void *context) {
   const struct pen_weight *weight = &plan->weights[index];
   struct pen_state_part part = {.weight = index};
@@ -35,14 +35,14 @@ static void visit_weight(const struct pen_plan *plan, uint32_t index, uint32_t r
     const enum pen_checkpoint_tensor tensor = (enum pen_checkpoint_tensor)part.kind;
     if (pen_checkpoint_tensor_exists(weight, tensor)) {
       part.offset = pen_checkpoint_arena_offset(weight, tensor);
-      part.bytes = pen_checkpoint_tensor_kept(plan, index, tensor, replica).count * sizeof(float);
+      part.bytes = pen_checkpoint_tensor_kept(plan, index, tensor, data_rank).count * sizeof(float);
       visit(context, &part);
     }
   }
   if (weight->bf16_offset != UINT64_MAX) {
     part.kind = PEN_STATE_BF16;
     part.offset = weight->bf16_offset;
-    part.bytes = pen_kept_of(plan, index, replica, weight->bf16_sharded).count * sizeof(uint16_t);
+    part.bytes = pen_kept_of(plan, index, data_rank, weight->bf16_sharded).count * sizeof(uint16_t);
     visit(context, &part);
   }
 }

@@ -82,7 +82,7 @@ struct pen_memory_conversion {
 
 struct place_list {
   const struct pen_plan *plan;
-  uint32_t replica;
+  uint32_t data_rank;
   uint64_t offset;
   struct target *target;
 };
@@ -108,7 +108,7 @@ static void list_place(void *context, const struct pen_state_part *state) {
                                 ? plan->weights[weight].bf16_sharded
                                 : pen_checkpoint_tensor_is_sharded(
                                       plan, weight, (enum pen_checkpoint_tensor)state->kind);
-    place.elements = pen_kept_of(plan, weight, list->replica, is_sharded);
+    place.elements = pen_kept_of(plan, weight, list->data_rank, is_sharded);
   }
   list->target->places[weight][state->kind] = place;
   list->offset += state->bytes;
@@ -128,7 +128,7 @@ struct pen_memory_conversion *pen_memory_conversion_open(const struct pen_memory
     target->places = calloc(plan->weight_count + 1u, sizeof *target->places);
     pen_check(target->places != NULL, "no memory for a list of %u weights", plan->weight_count);
     struct place_list list = {
-        .plan = plan, .replica = pen_group_member(plan, r, PEN_DATA), .target = target};
+        .plan = plan, .data_rank = pen_group_member(plan, r, PEN_DATA), .target = target};
     pen_memory_state_visit(plan, r, list_place, &list);
   }
   return conversion;

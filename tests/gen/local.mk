@@ -32,6 +32,7 @@ GEN_TESTS = \
   %reldir%/verify_columns \
   %reldir%/verify_deadlocks \
   %reldir%/verify_fused \
+  %reldir%/verify_groups \
   %reldir%/verify_generation \
   %reldir%/verify_gradients \
   %reldir%/verify_order \
@@ -83,6 +84,7 @@ GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NE
 %canon_reldir%_verify_columns_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_deadlocks_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_fused_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_groups_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_generation_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_gradients_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_verify_order_LDADD = $(GEN_TEST_LIBS)

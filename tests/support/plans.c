@@ -10,6 +10,7 @@ struct pen_partition *make_partition(uint32_t ranks, uint32_t stages_per_rank,
                                      uint32_t microbatches, bool zigzag) {
   struct pen_partition *partition = pen_new(1, sizeof *partition);
   partition->rank_count = ranks;
+  partition->tensor_ranks = partition->replica_count = partition->shard_ranks = 1;
   partition->stages_per_rank = stages_per_rank;
   partition->stage_count = ranks * stages_per_rank;
   partition->microbatch_count = microbatches;
