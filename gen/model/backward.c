@@ -82,15 +82,10 @@ static void sum_pieces(struct backward_pass *pass, uint32_t value) {
   struct pen_graph *graph = pass->graph;
   struct pen_pairwise sum;
   if (value == PEN_NONE || !add_pieces(pass, pass->input_list, value, &sum)) return;
-  const int64_t sequence = pen_held_sequence(graph), batch = pen_held_rows(graph) / sequence;
-  const struct pen_op *op = pen_append_with_outputs(
-      graph, pass->input_list, PEN_OP_SUM_PARTIALS,
+  pass->gradient[value] = pen_sum_partials(
+      graph, pass->input_list,
       pen_text("%s'%s", graph->value[value].name, graph->value[value].is_copy ? "" : pass->suffix),
-      (uint32_t[]){sum.sum[0], sum.sum[1], pass->gradient[value], PEN_NONE},
-      (int64_t[]){batch, sequence, (int64_t)graph->value[value].elements / graph->rows,
-                  pen_held_runs(graph)},
-      4, PEN_ROLE_ACTIVATION);
-  pass->gradient[value] = op->operand[4];
+      &sum, pass->gradient[value], PEN_NONE, (int64_t)graph->value[value].elements / graph->rows);
 }
 
 /* Whether an output of a rule is needed. */
@@ -129,8 +124,8 @@ static uint32_t with_all_tokens(struct backward_pass *pass, struct pen_op_list *
 /* A private tensor of an op whose sums are of the tokens that the rank holds: those of all. */
 static uint32_t sum_tokens(struct backward_pass *pass, const struct pen_op *forward,
                            struct pen_op_list *list, uint32_t value) {
-  const bool sums = pen_signature_dim(pen_signature_of(forward->kind), "runs") >= 0;
-  if (pass->graph->token_ranks == 1 || !sums) return value;
+  const int runs = pen_signature_dim(pen_signature_of(forward->kind), "runs");
+  if (pass->graph->token_ranks == 1 || runs < 0 || forward->dim[runs] == 0) return value;
   return pen_sum_of_members(pass->graph, list, value, pass->graph->value[value].name);
 }
 
@@ -185,7 +180,7 @@ static void apply_rule(struct backward_pass *pass, const struct pen_gradient_rul
                       .dtype = pen_signature_dtype(signature, pass->graph->dtype),
                       .workspace = PEN_NONE};
   for (size_t i = 0; i < PEN_OPERANDS_MAX; i++) op.operand[i] = PEN_NONE;
-  for (int i = 0; i < signature->dim_count; i++) op.dim[i] = forward->dim[rule->dim[i]];
+  for (int i = 0; i < signature->dim_count; i++) op.dim[i] = pen_rule_dim(rule, i, forward->dim);
   for (int i = 0; i < signature->real_count; i++) op.real[i] = forward->real[rule->real[i]];
   struct pen_op_list *list = rule->weight_part ? pass->weight_list : pass->input_list;
   for (size_t i = 0; i < input_count; i++) {

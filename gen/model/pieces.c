@@ -215,6 +215,17 @@ uint32_t pen_pairwise_total(struct pen_graph *graph, struct pen_op_list *list,
   return add_two(graph, list, sum->kind, name, sum->sum, role);
 }
 
+uint32_t pen_sum_partials(struct pen_graph *graph, struct pen_op_list *list, const char *name,
+                          const struct pen_pairwise *sum, uint32_t addend, uint32_t bias,
+                          int64_t width) {
+  return pen_append_with_outputs(graph, list, PEN_OP_SUM_PARTIALS, name,
+                                 (uint32_t[]){sum->sum[0], sum->sum[1], addend, bias},
+                                 (int64_t[]){pen_held_rows(graph), width, graph->rows,
+                                             graph->topology->sequence, graph->pieces},
+                                 5, PEN_ROLE_ACTIVATION)
+      ->operand[4];
+}
+
 /* Adds the products of the pieces of x with those of a weight that is split by rows, of op `kind`,
  * but for the last addition. */
 static struct pen_pairwise multiply_rows(struct pen_graph *graph, int kind, const char *name,
@@ -229,25 +240,14 @@ static struct pen_pairwise multiply_rows(struct pen_graph *graph, int kind, cons
   return sum;
 }
 
-static uint32_t end_sum(struct pen_graph *graph, const char *name, const struct pen_pairwise *sum,
-                        uint32_t addend, uint32_t bias, int64_t width) {
-  const uint32_t input[] = {sum->sum[0], sum->sum[1], addend, bias};
-  const int64_t sequence = graph->topology->sequence, batch = graph->rows / sequence,
-                held = pen_held_sequence(graph);
-  if (graph->token_ranks > 1 && bias != PEN_NONE)
-    return pen_append_forward(graph, PEN_OP_SUM_PARTIALS_OWN, name, input,
-                              (int64_t[]){batch, sequence, width, graph->pieces, held}, 5);
-  return pen_append_forward(graph, PEN_OP_SUM_PARTIALS, name, input,
-                            (int64_t[]){batch, held, width, pen_held_runs(graph)}, 4);
-}
-
 uint32_t pen_op_linear_rows(struct pen_graph *graph, const char *name, const uint32_t *x,
                             const char *weight, int64_t out, int64_t in, double deviation,
                             uint32_t addend) {
   const struct split of = split_matrix(weight, out, in, 1, deviation);
   if (graph->pieces == 1) return pen_op_linear(graph, name, x[0], piece_of(graph, &of), addend);
   const struct pen_pairwise sum = multiply_rows(graph, PEN_OP_LINEAR_ROWS, name, x, &of, in, out);
-  return end_sum(graph, name, &sum, addend, PEN_NONE, out);
+  return pen_sum_partials(graph, &graph->forward, pen_local_name(graph, name), &sum, addend,
+                          PEN_NONE, out);
 }
 
 uint32_t pen_op_affine_rows(struct pen_graph *graph, const char *value, const uint32_t *x,
@@ -261,8 +261,9 @@ uint32_t pen_op_affine_rows(struct pen_graph *graph, const char *value, const ui
     return pen_op_affine(graph, value, x[0], weight, bias, addend);
   }
   const struct pen_pairwise sum = multiply_rows(graph, PEN_OP_AFFINE_ROWS, value, x, &of, in, out);
-  return end_sum(graph, value, &sum, addend,
-                 pen_graph_weight(graph, bias_name, out, 0, PEN_INITIAL_ZEROS, 0), out);
+  const uint32_t bias = pen_graph_weight(graph, bias_name, out, 0, PEN_INITIAL_ZEROS, 0);
+  return pen_sum_partials(graph, &graph->forward, pen_local_name(graph, value), &sum, addend, bias,
+                          out);
 }
 
 /* ---- vocabulary ---- */

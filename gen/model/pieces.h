@@ -74,6 +74,11 @@ void pen_pairwise_add(struct pen_graph *graph, struct pen_op_list *list, struct 
 uint32_t pen_pairwise_total(struct pen_graph *graph, struct pen_op_list *list,
                             const struct pen_pairwise *sum, const char *name, uint8_t role);
 
+/* The same as a value of the op's dtype (rows, width), plus addend and bias unless PEN_NONE. */
+uint32_t pen_sum_partials(struct pen_graph *graph, struct pen_op_list *list, const char *name,
+                          const struct pen_pairwise *sum, uint32_t addend, uint32_t bias,
+                          int64_t width);
+
 /* The maximum (rows) of those of all tensor ranks, of which `own` is this one's. */
 uint32_t pen_greatest_of_members(struct pen_graph *graph, uint32_t own);
 

@@ -157,14 +157,13 @@ static void sum_pieces(struct pen_derivative *d, uint32_t value) {
   uint32_t halves[2];
   if (!add_halves(d, piece, gathered, halves))
     return; /* then the weight of a piece has no gradient */
-  const uint32_t one = halves[0], other = halves[1], members = gathered ? member_count(d) : 1;
-  const int64_t rows = d->stage->terms->term[pen_term_of_value(piece[0])].dim[0] / members,
-                sequence = b->profile->sequence / members;
-  const struct pen_term term = {
-      .kind = PEN_OP_SUM_PARTIALS,
-      .dtype = b->plan->dtype,
-      .dim = {rows / sequence, sequence, (int64_t)elements_of(d, one) / rows, d->pieces / members},
-      .input = {one, other, d->gradient[value]}};
+  const int64_t all = d->stage->terms->term[pen_term_of_value(piece[0])].dim[0],
+                rows = all / (gathered ? member_count(d) : 1);
+  const struct pen_term term = {.kind = PEN_OP_SUM_PARTIALS,
+                                .dtype = b->plan->dtype,
+                                .dim = {rows, (int64_t)elements_of(d, halves[0]) / rows, all,
+                                        b->profile->sequence, d->pieces},
+                                .input = {halves[0], halves[1], d->gradient[value]}};
   d->gradient[value] = pen_term_output(pen_term_add(d->stage->terms, &term), 4);
 }
 
@@ -212,7 +211,8 @@ static uint32_t sum_runs(const struct pen_derivative *d, uint32_t forward, uint3
   const struct pen_term of = d->stage->terms->term[forward];
   const int runs = pen_signature_dim(pen_signature_of((int)of.kind), "runs");
   const uint32_t members = member_count(d);
-  if (members == 1 || runs < 0 || of.dim[runs] == d->pieces || !value) return value;
+  if (members == 1 || runs < 0 || of.dim[runs] == 0 || of.dim[runs] == d->pieces || !value)
+    return value;
   uint32_t *all = pen_new(members, sizeof *all);
   for (uint32_t m = 0; m < members; m++) all[m] = member_part(d, value, m, NULL);
   const uint32_t sum = add_pairwise(d, all, members);
@@ -291,7 +291,7 @@ static void apply_rule(struct pen_derivative *d, const struct pen_gradient_rule 
   const struct pen_term *of = &d->stage->terms->term[forward];
   struct pen_term term = {.kind = (uint32_t)rule->backward,
                           .dtype = pen_signature_dtype(signature, d->stage->context->plan->dtype)};
-  for (int n = 0; n < signature->dim_count; n++) term.dim[n] = of->dim[rule->dim[n]];
+  for (int n = 0; n < signature->dim_count; n++) term.dim[n] = pen_rule_dim(rule, n, of->dim);
   for (int n = 0; n < signature->real_count; n++) term.real[n] = of->real[rule->real[n]];
   for (size_t n = 0; n < rule->input_count; n++) {
     const uint32_t value = input_of(d, forward, rule, n);

@@ -80,8 +80,7 @@ static bool check_sum(struct pen_piece_check *c) {
   if (!join(c, &sum)) return false;
   if (sum.first != 0 || sum.past != c->pieces)
     return pen_piece_problem(c, "completes a sum before all partial sums are added");
-  if (!pen_piece_has_all_runs(c, sum.tokens))
-    return pen_piece_problem(c, "has the wrong number or length of sequence shards");
+  if (!pen_piece_has_all_runs(c, sum.tokens)) return false;
   const struct pen_weight *bias = pen_piece_weight(c, 3);
   if (pen_piece_input(c, 2).kind != PEN_VALUE_WHOLE ||
       pen_piece_input(c, 3).kind != PEN_VALUE_WHOLE || (bias && bias->piece_count > 1))
@@ -175,8 +174,7 @@ static bool check_other(struct pen_piece_check *c) {
       return pen_piece_problem(c, "mixes values of different pieces");
     all = own;
   }
-  if (!pen_piece_has_all_runs(c, tokens))
-    return pen_piece_problem(c, "has the wrong number or length of sequence shards");
+  if (!pen_piece_has_all_runs(c, tokens)) return false;
   all.group = 0; /* no longer a product: no logits */
   all.tokens = tokens;
   pen_piece_set_outputs(c, all);
@@ -221,8 +219,7 @@ static pen_piece_check_op *check_of(uint32_t kind) {
     case PEN_OP_AFFINE_ROWS: return check_rows;
     case PEN_OP_PARTIAL_ADD:
     case PEN_OP_SUM_ADD: return check_add;
-    case PEN_OP_SUM_PARTIALS:
-    case PEN_OP_SUM_PARTIALS_OWN: return check_sum;
+    case PEN_OP_SUM_PARTIALS: return check_sum;
     case PEN_OP_RMSNORM_HEADS: return check_heads;
     case PEN_OP_BIAS: return check_bias;
     case PEN_OP_EMBEDDING_ROWS: return check_embedding;
@@ -238,7 +235,7 @@ static pen_piece_check_op *check_of(uint32_t kind) {
     case PEN_OP_ALL_TO_ALL_PART: return pen_check_part_of_run;
     case PEN_OP_ALL_GATHER_RUNS: return pen_check_gathered_runs;
     case PEN_OP_OWN_RUN: return pen_check_own_run;
-    case PEN_OP_POSITION_OWN: return pen_check_position;
+    case PEN_OP_POSITION: return pen_check_position;
     case PEN_OP_MAXIMUM: return pen_check_maximum;
     case PEN_OP_EMBEDDING_SELECT: return pen_check_embedding_select;
     default: return check_other;
@@ -251,6 +248,10 @@ bool pen_check_piece_terms(const struct pen_stage_terms *s, uint32_t action, boo
                  input = s->context->profile->stages[s->stage].input;
   struct pen_piece_check c = {.s = s, .action = action, .pieces = s->context->piece_count};
   bool fine = true;
+  for (size_t n = 0; c.pieces == 1 && n < s->forward_count; n++) {
+    c.forward = s->forward[n];
+    if (!pen_piece_has_no_runs(&c)) return false;
+  }
   if (c.pieces == 1) return true;
   if (output != PEN_NONE) pen_stage_value(s, output); /* then it has a number */
   if (input != PEN_NONE) pen_stage_value(s, input);

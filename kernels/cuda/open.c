@@ -131,12 +131,6 @@ static void check_shared_memory(enum pen_op_kind kind, enum pen_dtype dtype,
                              {pen_cuda_rmsnorm_dx_shared, pen_cuda_rmsnorm_dx_shared}},
       [PEN_OP_LAYERNORM_DX] = {"LAYERNORM_DX",
                                {pen_cuda_layernorm_dx_shared, pen_cuda_layernorm_dx_shared}},
-      [PEN_OP_RMSNORM_RUNS_DX] = {"RMSNORM_RUNS_DX",
-                                  {pen_cuda_rmsnorm_runs_dx_shared,
-                                   pen_cuda_rmsnorm_runs_dx_shared}},
-      [PEN_OP_LAYERNORM_RUNS_DX] = {"LAYERNORM_RUNS_DX",
-                                    {pen_cuda_layernorm_runs_dx_shared,
-                                     pen_cuda_layernorm_runs_dx_shared}},
   };
   const size_t bytes = rules[kind].name == NULL ? 0 : rules[kind].of[dtype == PEN_BF16](dim);
   char why[120];

@@ -57,8 +57,8 @@ static void norms_sum_runs(void **state) {
         *gain = random_floats(WIDTH, 3), *rstd = random_floats(BATCH * SEQUENCE, 4),
         *dx = floats(COUNT), *whole = floats(COUNT), *dgain = floats(WIDTH),
         *of_all = floats(WIDTH), *of_run = floats(RUNS * BATCH * WIDTH);
-  run(PEN_OP_RMSNORM_RUNS_DX, &(struct pen_call){.operand = {dy, x, gain, rstd, NULL, dx, dgain},
-                                                 .dim = {BATCH, SEQUENCE, WIDTH, RUNS}});
+  run(PEN_OP_RMSNORM_DX, &(struct pen_call){.operand = {dy, x, gain, rstd, NULL, dx, dgain},
+                                            .dim = {BATCH * SEQUENCE, WIDTH, SEQUENCE, RUNS}});
   run(PEN_OP_RMSNORM_DX, &(struct pen_call){.operand = {dy, x, gain, rstd, NULL, whole, of_all},
                                             .dim = {BATCH * SEQUENCE, WIDTH}});
   assert_same_bits("dx", dx, whole, COUNT * sizeof *dx);
@@ -104,12 +104,12 @@ static void positions_and_biases_sum_runs(void **state) {
       }
     bias[i] += (of_bias[0] + of_bias[1]) + (of_bias[2] + of_bias[3]);
   }
-  run(PEN_OP_POSITION_RUNS_DW,
+  run(PEN_OP_POSITION_DW,
       &(struct pen_call){.operand = {dy, starts, dtable},
                          .dim = {BATCH * SEQUENCE, WIDTH, SEQUENCE, SEQUENCE, RUNS}});
   assert_same_bits("dtable", dtable, table, SEQUENCE * WIDTH * sizeof *table);
-  run(PEN_OP_BIAS_RUNS_DW,
-      &(struct pen_call){.operand = {dy, dbias}, .dim = {BATCH, SEQUENCE, WIDTH, RUNS}});
+  run(PEN_OP_BIAS_DW,
+      &(struct pen_call){.operand = {dy, dbias}, .dim = {BATCH * SEQUENCE, WIDTH, SEQUENCE, RUNS}});
   assert_same_bits("dbias", dbias, bias, WIDTH * sizeof *bias);
 }
 
@@ -122,10 +122,10 @@ static void partial_sums_are_rounded_once(void **state) {
         *expected = floats(COUNT);
   for (int i = 0; i < COUNT; i++) expected[i] = ((a[i] + b[i]) + addend[i]) + bias[i % WIDTH];
   run(PEN_OP_SUM_PARTIALS,
-      &(struct pen_call){.operand = {a, b, addend, bias, y}, .dim = {2, 3, WIDTH, 4}});
+      &(struct pen_call){.operand = {a, b, addend, bias, y}, .dim = {6, WIDTH}});
   assert_same_bits("y", y, expected, COUNT * sizeof *y);
   run(PEN_OP_SUM_PARTIALS,
-      &(struct pen_call){.operand = {a, b, addend, bias, addend}, .dim = {2, 3, WIDTH, 4}});
+      &(struct pen_call){.operand = {a, b, addend, bias, addend}, .dim = {6, WIDTH}});
   assert_same_bits("y in place of the addend", addend, expected, COUNT * sizeof *y);
 }
 
