@@ -129,11 +129,15 @@ uint32_t pen_op_normal(struct pen_graph *graph, const char *name, int64_t width,
 }
 
 uint32_t pen_op_embedding(struct pen_graph *graph, const char *name, uint32_t tokens,
-                          uint32_t table) {
+                          uint32_t table, uint32_t addend) {
   const struct pen_weight *weight = &graph->weight[graph->value[table].weight];
+  const uint64_t width = weight->tensor_dim[1];
   return pen_append_forward(
-      graph, PEN_OP_EMBEDDING, name, (uint32_t[]){tokens, table},
-      (int64_t[]){graph->rows, (int64_t)weight->dim[1], (int64_t)weight->dim[0]}, 3);
+      graph, PEN_OP_EMBEDDING, name, (uint32_t[]){tokens, table, addend},
+      (int64_t[]){graph->rows, (int64_t)width, (int64_t)weight->dim[0],
+                  weight->piece_count > 1 ? (int64_t)(weight->run_first / width) : 0,
+                  (int64_t)weight->tensor_dim[0]},
+      5);
 }
 
 uint32_t pen_op_linear(struct pen_graph *graph, const char *name, uint32_t x, uint32_t weight,

@@ -302,12 +302,8 @@ uint32_t pen_op_embedding_rows(struct pen_graph *graph, const char *name,
   const struct split of = split_matrix(weight, t->model_vocab, t->model_hidden, 0, deviation);
   uint32_t y = PEN_NONE;
   for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
-    const uint32_t table = piece_of(graph, &of), token = pen_graph_data(graph, tokens);
-    if (graph->pieces == 1) return pen_op_embedding(graph, name, token, table);
-    y = pen_append_forward(graph, PEN_OP_EMBEDDING_ROWS, name, (uint32_t[]){token, table, y},
-                           (int64_t[]){graph->rows, of.dim[1], pen_piece_row_count(graph, table),
-                                       pen_piece_first_row(graph, table)},
-                           4);
+    const uint32_t table = piece_of(graph, &of);
+    y = pen_op_embedding(graph, name, pen_graph_data(graph, tokens), table, y);
   }
   return select_rows(graph, name, pen_graph_data(graph, tokens), y, &of);
 }

@@ -237,9 +237,7 @@ static uint32_t input_of(struct pen_derivative *d, uint32_t forward,
 static uint32_t accumulator_of(const struct pen_derivative *d, const struct pen_term *forward,
                                uint32_t weight) {
   const struct pen_rank_context *b = d->stage->context;
-  const bool embeds =
-      (forward->kind == PEN_OP_EMBEDDING || forward->kind == PEN_OP_EMBEDDING_ROWS) &&
-      b->plan->weights[weight].rank == b->rank;
+  const bool embeds = forward->kind == PEN_OP_EMBEDDING && b->plan->weights[weight].rank == b->rank;
   for (uint32_t tie = 0; tie < b->plan->tie_count; tie++)
     if (b->plan->ties[tie].weight == weight && !embeds) return b->plan->weight_count + tie;
   return weight;

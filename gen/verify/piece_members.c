@@ -79,7 +79,7 @@ bool pen_check_embedding_select(struct pen_piece_check *c) {
   const struct pen_piece_value x = pen_piece_input(c, 1);
   const struct pen_term *rows = pen_piece_source(c, pen_piece_term(c)->input[1]);
   const struct pen_weight *weights = c->s->context->plan->weights;
-  if (x.kind != PEN_VALUE_PARTIAL || rows->kind != PEN_OP_EMBEDDING_ROWS ||
+  if (x.kind != PEN_VALUE_PARTIAL || rows->kind != PEN_OP_EMBEDDING ||
       rows->input[0] != all_numbers(c, pen_piece_term(c)->input[0]) ||
       x.tokens != pen_piece_input(c, 0).tokens)
     return pen_piece_problem(c, "does not read embedding rows of its tokens");

@@ -88,11 +88,14 @@ bool pen_piece_has_all_runs(struct pen_piece_check *c, int tokens) {
 }
 
 bool pen_piece_has_no_runs(struct pen_piece_check *c) {
+  const bool embeds = pen_piece_term(c)->kind == PEN_OP_EMBEDDING;
   return (pen_piece_dim(c, "runs") == 0 &&
+          (!embeds || (pen_piece_dim(c, "first") == 0 &&
+                       pen_piece_dim(c, "tokens") == pen_piece_dim(c, "vocab"))) &&
           (!has_dim(c, "run") ||
            (pen_piece_dim(c, "own") == pen_piece_dim(c, "rows") && pen_piece_dim(c, "first") == 0 &&
             pen_piece_dim(c, "run") == pen_piece_dim(c, "sequence")))) ||
-         pen_piece_problem(c, "sums by sequence shards, but no weight is split");
+         pen_piece_problem(c, "has a part of the tokens, but no weight is split");
 }
 
 bool pen_piece_check_next(struct pen_piece_check *c, int k, struct pen_piece_value next,

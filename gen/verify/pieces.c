@@ -125,7 +125,8 @@ static bool check_embedding(struct pen_piece_check *c) {
   const struct pen_weight *weight = pen_piece_weight(c, 1);
   if (!weight || weight->piece_count != c->pieces)
     return pen_piece_problem(c, "does not read a piece of a split weight");
-  if ((uint64_t)pen_piece_term(c)->dim[3] * weight->tensor_dim[1] != weight->run_first)
+  if ((uint64_t)pen_piece_dim(c, "first") * weight->tensor_dim[1] != weight->run_first ||
+      (uint64_t)pen_piece_dim(c, "tokens") != weight->tensor_dim[0])
     return pen_piece_problem(c, "begins at a row other than the first of its piece");
   if (!pen_piece_has_rows_of(c, PEN_TOKENS_ALL)) return false;
   return pen_piece_check_next(
@@ -222,7 +223,7 @@ static pen_piece_check_op *check_of(uint32_t kind) {
     case PEN_OP_SUM_PARTIALS: return check_sum;
     case PEN_OP_RMSNORM_HEADS: return check_heads;
     case PEN_OP_BIAS: return check_bias;
-    case PEN_OP_EMBEDDING_ROWS: return check_embedding;
+    case PEN_OP_EMBEDDING: return check_embedding;
     case PEN_OP_INDEX_SELECT: return check_index_select;
     case PEN_OP_LOGITS_MAXIMUM: return pen_check_logits_maximum;
     case PEN_OP_LOGITS_SUM: return pen_check_logits_sum;

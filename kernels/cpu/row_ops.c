@@ -29,7 +29,8 @@ static void run_rows(const void *context, size_t thread, size_t first, size_t pa
   struct pen_call own = *d->call;
   (void)thread;
   for (size_t k = 0; d->operands[k] != '\0'; k++)
-    own.operand[k] = (char *)own.operand[k] + first * row_bytes(d, d->operands[k]);
+    if (own.operand[k] != NULL)
+      own.operand[k] = (char *)own.operand[k] + first * row_bytes(d, d->operands[k]);
   own.dim[0] = (int64_t)(past - first);
   d->kernel(&own);
 }

@@ -103,7 +103,7 @@ static bool heads_of_another_piece(struct broken_plan *p) {
 
 static bool rows_from_elsewhere(struct broken_plan *p) {
   struct pen_op *op =
-      OP_OF(p, PEN_OP_EMBEDDING_ROWS, PEN_OP_EMBEDDING_ROWS_DW, PEN_OP_CROSS_ENTROPY_COLUMNS,
+      OP_OF(p, PEN_OP_EMBEDDING, PEN_OP_EMBEDDING_DW, PEN_OP_CROSS_ENTROPY_COLUMNS,
             PEN_OP_HEAD_LOSS_COLUMNS, PEN_OP_HEAD_LOSS_COLUMNS_DW, PEN_OP_HEAD_LOSS_COLUMNS_B);
   return op && changes_dim(op, "first",
                            op->dim[pen_signature_dim(pen_signature_of(op->kind), "first")] + 1);
@@ -111,7 +111,7 @@ static bool rows_from_elsewhere(struct broken_plan *p) {
 
 static bool embedding_without_the_rest(struct broken_plan *p) {
   for (unsigned tries = 0; tries < 20; tries++) {
-    struct pen_op *op = OP_OF(p, PEN_OP_EMBEDDING_ROWS);
+    struct pen_op *op = OP_OF(p, PEN_OP_EMBEDDING);
     if (!op || op->operand[2] == PEN_NONE) continue;
     op->operand[2] = PEN_NONE;
     return true;

@@ -20,11 +20,11 @@ static void embedding_rows_are_copied(void **state) {
         *y = floats(ROWS * WIDTH);
   for (int k = 0; k < PIECES; k++) {
     struct pen_call call = {.operand = {tokens, table + k * PIECE * WIDTH, k ? y : NULL, y},
-                            .dim = {ROWS, WIDTH, piece_rows(k), k * PIECE}};
-    run(PEN_OP_EMBEDDING_ROWS, &call);
+                            .dim = {ROWS, WIDTH, piece_rows(k), k * PIECE, VOCAB}};
+    run(PEN_OP_EMBEDDING, &call);
   }
-  run(PEN_OP_EMBEDDING,
-      &(struct pen_call){.operand = {tokens, table, whole}, .dim = {ROWS, WIDTH, VOCAB}});
+  run(PEN_OP_EMBEDDING, &(struct pen_call){.operand = {tokens, table, NULL, whole},
+                                           .dim = {ROWS, WIDTH, VOCAB, 0, VOCAB}});
   assert_same_bits("y", y, whole, ROWS * WIDTH * sizeof *y);
 }
 
@@ -35,9 +35,8 @@ static void embedding_gradients_are_those_of_the_whole(void **state) {
   float *dy = random_floats(ROWS * WIDTH, 1), *whole = random_floats(VOCAB * WIDTH, 2),
         *dtable = copy_of(whole, VOCAB * WIDTH);
   for (int k = 0; k < PIECES; k++)
-    run(PEN_OP_EMBEDDING_ROWS_DW,
-        &(struct pen_call){.operand = {dy, tokens, dtable + k * PIECE * WIDTH},
-                           .dim = {ROWS, WIDTH, piece_rows(k), k * PIECE}});
+    run(PEN_OP_EMBEDDING_DW, &(struct pen_call){.operand = {dy, tokens, dtable + k * PIECE * WIDTH},
+                                                .dim = {ROWS, WIDTH, piece_rows(k), k * PIECE}});
   run(PEN_OP_EMBEDDING_DW,
       &(struct pen_call){.operand = {dy, tokens, whole}, .dim = {ROWS, WIDTH, VOCAB}});
   assert_same_bits("dtable", dtable, whole, VOCAB * WIDTH * sizeof *whole);

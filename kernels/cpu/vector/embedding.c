@@ -19,8 +19,8 @@ static size_t end_column(const struct pen_call *call, size_t past) {
   return past * COLUMNS < width ? past * COLUMNS : width;
 }
 
-/* dtable[tokens[r]] += dy[r]. The runtime checks tokens when it reads them; a token out of range
- * adds nothing. */
+/* dtable[tokens[r] - first] += dy[r]. The runtime checks tokens when it reads them; a token that
+ * the table does not have adds nothing. */
 static void embedding_dw_columns(const void *context, size_t thread, size_t first, size_t past) {
   const struct pen_call *call = context;
   const stored *dy = call->operand[0];
@@ -30,8 +30,9 @@ static void embedding_dw_columns(const void *context, size_t thread, size_t firs
                end = end_column(call, past);
   (void)thread;
   for (size_t r = 0; r < rows; r++) {
-    if (tokens[r] < 0 || tokens[r] >= call->dim[2]) continue;
-    float *to = dtable + (size_t)tokens[r] * width;
+    const int64_t row = tokens[r] - call->dim[3];
+    if (row < 0 || row >= call->dim[2]) continue;
+    float *to = dtable + (size_t)row * width;
     for (size_t i = first * COLUMNS; i < end; i += LANES) {
       const size_t n = width - i;
       store_n(to + i, load_n(to + i, n) + load_n(dy + r * width + i, n), n);
