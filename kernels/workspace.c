@@ -20,7 +20,7 @@ static size_t factor(const char *dims, const char *text, enum pen_dtype dtype,
                      const int64_t dim[PEN_DIMS_MAX]) {
   const size_t length = strcspn(text, "<*+-");
   if (*text >= '0' && *text <= '9') return strtoul(text, NULL, 10);
-  if (length == strlen("bf16") && strncmp(text, "bf16", length) == 0) return dtype == PEN_BF16;
+  if (length == strlen("bf16") && strncmp(text, "bf16", length) == 0) return dtype != PEN_F32;
   if (length == strlen("f32") && strncmp(text, "f32", length) == 0) return dtype == PEN_F32;
   if (length == strlen("threads") && strncmp(text, "threads", length) == 0)
     return pen_threads_count();

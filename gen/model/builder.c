@@ -150,9 +150,10 @@ uint32_t pen_op_linear(struct pen_graph *graph, const char *name, uint32_t x, ui
                             (uint32_t[]){all, weight, addend}, dim, 3);
 }
 
-/* The dims of a norm: of all tokens its gains' gradients are sums of runs. */
+/* The dims of a norm: of all tokens its gains' gradients are sums of runs, of the heads of a piece
+ * sums of the pieces. */
 static void norm_dims(const struct pen_graph *graph, int64_t rows, int64_t width, int64_t dim[4]) {
-  const bool by_runs = graph->pieces > 1;
+  const bool by_runs = graph->pieces > 1 && graph->piece == PEN_NONE;
   memcpy(dim,
          (int64_t[]){rows, width, by_runs ? pen_held_sequence(graph) : 0,
                      by_runs ? pen_held_runs(graph) : 0},
@@ -163,10 +164,8 @@ uint32_t pen_op_rmsnorm(struct pen_graph *graph, const char *name, uint32_t x, u
                         double offset) {
   int64_t width = (int64_t)graph->value[gain].elements,
           rows = (int64_t)graph->value[x].elements / width, dim[4];
-  const int kind = graph->piece == PEN_NONE ? PEN_OP_RMSNORM : PEN_OP_RMSNORM_HEADS;
   norm_dims(graph, rows, width, dim);
-  if (graph->piece != PEN_NONE) dim[2] = graph->piece, dim[3] = 0;
-  uint32_t y = pen_append_forward(graph, kind, name, (uint32_t[]){x, gain}, dim, 4);
+  uint32_t y = pen_append_forward(graph, PEN_OP_RMSNORM, name, (uint32_t[]){x, gain}, dim, 4);
   double *real = graph->forward.op[graph->forward.count - 1].real;
   real[0] = graph->topology->model_norm_epsilon;
   real[1] = offset;

@@ -111,22 +111,6 @@ uint32_t pen_op_member(int kind, const int64_t *dim) {
   return member < 0 ? 0 : (uint32_t)dim[member];
 }
 
-/* ---- PEN_PIECES ---- */
-
-int pen_pieces_input(int forward) {
-  static const struct {
-    int forward;
-    const char *input;
-  } read_by_pieces[] = {
-#define PEN_PIECES(forward, input) {PEN_OP_##forward, #input},
-#include "kernels/ops.def"
-  };
-  for (size_t i = 0; i < COUNT(read_by_pieces); i++)
-    if (read_by_pieces[i].forward == forward)
-      return pen_signature_operand(pen_signature_of(forward), read_by_pieces[i].input);
-  return -1;
-}
-
 /* ---- losses ---- */
 
 int pen_loss_gradient_of(int loss, int k) {

@@ -49,9 +49,6 @@ const struct pen_pass_rule *pen_pass_rules(size_t *count);
  * the parts, which are of one x, and have one gradient, only the first passes it on. */
 uint32_t pen_op_member(int kind, const int64_t *dim);
 
-/* PEN_PIECES: the input of such an op that the ops of all pieces read, or -1. */
-int pen_pieces_input(int forward);
-
 /* The input whose gradient output k of a loss is: the output is named "d" and the input's name. -1:
  * it is none. */
 int pen_loss_gradient_of(int loss, int k);

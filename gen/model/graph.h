@@ -23,6 +23,11 @@ enum pen_role {
   PEN_ROLE_CACHE, /* keys or values of a layer, kept from step to step */
 };
 
+/* What each member of a group of processes has of a value: all of it, a part of its elements, or a
+ * part of its sum. In the tensor group, a part is that of a piece of the weights; parts of a
+ * sequence's tokens are in sequence.h. */
+enum pen_value_place { PEN_WHOLE, PEN_SPLIT, PEN_PARTIAL };
+
 struct pen_value {
   const char *name;
   const char *prefix; /* of its layer: "layers.3.", or "" */
@@ -35,7 +40,10 @@ struct pen_value {
   uint32_t copy;     /* of a weight: its copy in the dtype of the ops; PEN_NONE: it has none yet */
   bool needs_gradient;
   bool is_given;             /* by a block to the next block */
-  bool is_partial;           /* the gradient of one microbatch, which peers read */
+  uint8_t place[PEN_GROUPS]; /* enum pen_value_place. PARTIAL among data ranks: the gradient of one
+                                microbatch, which they read */
+  uint32_t piece;            /* which, from the tensor rank's first, if it is split or a part of a
+                                sum over pieces; else PEN_NONE */
   bool is_slot;              /* a tensor rank puts it into its slot here: */
   uint32_t slot, slot_count; /* the number of the slot, from 0, and how many there are from there
                                 on; see exchanges.c */

@@ -2,8 +2,8 @@
  *
  * Reverse accumulation: the forward ops in reverse order; for each op first the rules PEN_PASS of
  * ops.def, then PEN_GRADIENT for inputs, then for weights. Where a value has several users, each
- * op's gradient has the sum so far as its addend ("+"). Where the ops of all pieces read a value
- * (PEN_PIECES), each piece has such a sum, and they are added pairwise. Gradients that nothing
+ * op's gradient has the sum so far as its addend ("+"). Where the ops of all pieces read a
+ * whole value, each piece has such a sum, and they are added pairwise. Gradients that nothing
  * needs, of data and of frozen weights, have no term. The gradient of what a loss reads is the
  * loss's own output.
  *
@@ -93,12 +93,10 @@ static uint64_t elements_of(const struct pen_derivative *d, uint32_t value) {
 
 /* Where the gradient so far of operand k of a forward op is. */
 static uint32_t *gradient_of(struct pen_derivative *d, uint32_t forward, int k) {
-  const struct pen_term *term = &d->stage->terms->term[forward];
   const uint32_t value = operand_value(d, forward, k);
-  if (d->pieces == 1 || pen_pieces_input((int)term->kind) != k) return &d->gradient[value];
-  const uint32_t piece = pen_term_piece(d->stage, forward);
-  if (piece >= d->pieces) return &d->gradient[value];
-  return &d->of_piece[value * d->pieces + piece];
+  const uint32_t piece =
+      pen_term_shares(d->stage, forward, k) ? pen_term_piece(d->stage, forward) : PEN_NONE;
+  return piece >= d->pieces ? &d->gradient[value] : &d->of_piece[value * d->pieces + piece];
 }
 
 /* A value of the member of that number, or of its own run of the tokens if it is the gradient of
@@ -126,7 +124,7 @@ static uint32_t add_pairwise(const struct pen_derivative *d, const uint32_t *val
                  other = add_pairwise(d, value + count / 2, count / 2);
   if (!one || !other) return 0;
   const struct pen_term term = {
-      .kind = PEN_OP_PARTIAL_ADD, .dim = {(int64_t)elements_of(d, one)}, .input = {one, other}};
+      .kind = PEN_OP_ADD, .dim = {(int64_t)elements_of(d, one)}, .input = {one, other}};
   return pen_term_output(pen_term_add(d->stage->terms, &term), 2);
 }
 
@@ -171,9 +169,8 @@ static void sum_pieces(struct pen_derivative *d, uint32_t value) {
  * the last one here. Returns whether the rule has to wait. */
 static bool waits_for_pieces(struct pen_derivative *d, const struct pen_gradient_rule *rule,
                              uint32_t forward) {
-  const int shared = pen_pieces_input((int)d->stage->terms->term[forward].kind);
-  if (!rule->weight_part || d->pieces == 1 || rule->word[rule->input_count].operand != shared)
-    return false;
+  const int shared = rule->word[rule->input_count].operand;
+  if (!rule->weight_part || !pen_term_shares(d->stage, forward, shared)) return false;
   uint32_t *own = gradient_of(d, forward, shared);
   *own = d->private_value[shared];
   if (pen_term_piece(d->stage, forward) > 0) return true;
@@ -289,6 +286,9 @@ static void apply_rule(struct pen_derivative *d, const struct pen_gradient_rule 
   const struct pen_term *of = &d->stage->terms->term[forward];
   struct pen_term term = {.kind = (uint32_t)rule->backward,
                           .dtype = pen_signature_dtype(signature, d->stage->context->plan->dtype)};
+  if (term.dtype == PEN_BF16 && signature->operand[rule->input_count].partial &&
+      pen_term_shares(d->stage, forward, rule->word[rule->input_count].operand))
+    term.dtype = PEN_BF16_PARTIAL;
   for (int n = 0; n < signature->dim_count; n++) term.dim[n] = pen_rule_dim(rule, n, of->dim);
   for (int n = 0; n < signature->real_count; n++) term.real[n] = of->real[rule->real[n]];
   for (size_t n = 0; n < rule->input_count; n++) {

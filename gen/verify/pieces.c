@@ -23,6 +23,54 @@
 #include "gen/verify/piece_table.h"
 #include "gen/verify/piece_values.h"
 
+/* ---- ops on whole values, or on those of one piece ---- */
+
+/* What all inputs but weights have: they are of the same tokens. */
+static bool check_tokens(struct pen_piece_check *c, int *tokens) {
+  const struct pen_signature *signature = pen_signature_of((int)pen_piece_term(c)->kind);
+  bool any = false;
+  *tokens = PEN_TOKENS_ALL;
+  for (int k = 0; k < signature->input_count; k++) {
+    if (!pen_piece_term(c)->input[k] || pen_piece_weight(c, k)) continue;
+    const int own = pen_piece_input(c, k).tokens;
+    if (own == PEN_TOKENS_GATHERED)
+      return pen_piece_problem(c,
+                               "reads a gathered sequence, but is not a column-parallel product");
+    if (any && own != *tokens)
+      return pen_piece_problem(c, "mixes a sequence shard with full sequences");
+    *tokens = own;
+    any = true;
+  }
+  return true;
+}
+
+/* All other ops: their values are whole or of one piece. */
+static bool check_other(struct pen_piece_check *c) {
+  const struct pen_signature *signature = pen_signature_of((int)pen_piece_term(c)->kind);
+  struct pen_piece_value all = {.kind = PEN_VALUE_WHOLE};
+  int tokens;
+  if (!check_tokens(c, &tokens)) return false;
+  if (pen_piece_term(c)->dtype == PEN_BF16_PARTIAL)
+    return pen_piece_problem(c, "gives what is not rounded, and no partial sum");
+  for (int k = 0; k < signature->input_count; k++) {
+    const struct pen_piece_value own = pen_piece_input(c, k);
+    const struct pen_weight *weight = pen_piece_weight(c, k);
+    if (own.kind == PEN_VALUE_PARTIAL)
+      return pen_piece_problem(c, "reads a partial sum as the full tensor");
+    if (weight && weight->piece_count > 1)
+      return pen_piece_problem(c, "reads a piece as the full weight");
+    if (own.kind == PEN_VALUE_WHOLE) continue;
+    if (all.kind == PEN_VALUE_OF_PIECE && all.first != own.first)
+      return pen_piece_problem(c, "mixes values of different pieces");
+    all = own;
+  }
+  if (!pen_piece_has_all_runs(c, tokens)) return false;
+  all.group = 0; /* no longer a product: no logits */
+  all.tokens = tokens;
+  pen_piece_set_outputs(c, all);
+  return true;
+}
+
 /* ---- products, and sums of what they make ---- */
 
 static bool check_columns(struct pen_piece_check *c) {
@@ -42,6 +90,7 @@ static bool check_columns(struct pen_piece_check *c) {
 }
 
 static bool check_rows(struct pen_piece_check *c) {
+  const struct pen_signature *signature = pen_signature_of((int)pen_piece_term(c)->kind);
   const struct pen_weight *weight = pen_piece_weight(c, 1);
   const struct pen_piece_value x = pen_piece_input(c, 0);
   if (!weight || weight->piece_count != c->pieces)
@@ -50,7 +99,19 @@ static bool check_rows(struct pen_piece_check *c) {
     return pen_piece_problem(c, "multiplies an input and a weight of different pieces");
   pen_piece_set_outputs(c, (struct pen_piece_value){PEN_VALUE_PARTIAL, x.first, x.past,
                                                     pen_piece_tensor(c, weight), PEN_TOKENS_ALL});
+  if (pen_operand_dtype(&signature->operand[signature->input_count], pen_piece_term(c)->dtype) !=
+      PEN_F32)
+    return pen_piece_problem(c, "rounds a partial sum");
   return pen_piece_has_rows_of(c, PEN_TOKENS_ALL);
+}
+
+/* With a whole weight, or a piece of rows (out, in): an input that is split, too. */
+static bool check_linear(struct pen_piece_check *c) {
+  const struct pen_weight *weight = pen_piece_weight(c, 1);
+  if (!weight || weight->piece_count == 1) return check_other(c);
+  if (weight->dim[0] != weight->tensor_dim[0] || pen_piece_term(c)->input[2])
+    return pen_piece_problem(c, "does not multiply by rows alone");
+  return check_rows(c);
 }
 
 /* Adds two neighbours of equal size, of which the first begins at a multiple of both. */
@@ -68,8 +129,10 @@ static bool join(struct pen_piece_check *c, struct pen_piece_value *sum) {
 
 static bool check_add(struct pen_piece_check *c) {
   struct pen_piece_value sum;
+  if (pen_piece_term(c)->kind == PEN_OP_ADD && pen_piece_input(c, 0).kind != PEN_VALUE_PARTIAL)
+    return check_other(c);
   if (!join(c, &sum)) return false;
-  if (pen_piece_term(c)->kind == PEN_OP_PARTIAL_ADD && sum.first == 0 && sum.past == c->pieces)
+  if (pen_piece_term(c)->kind == PEN_OP_ADD && sum.first == 0 && sum.past == c->pieces)
     return pen_piece_problem(c, "completes a sum without rounding it");
   pen_piece_set_outputs(c, sum);
   return true;
@@ -91,16 +154,16 @@ static bool check_sum(struct pen_piece_check *c) {
   return true;
 }
 
-static bool check_heads(struct pen_piece_check *c) {
+/* A norm of the heads of a piece, by a gain that all pieces read, or of whole values. */
+static bool check_norm(struct pen_piece_check *c) {
   const struct pen_piece_value x = pen_piece_input(c, 0);
-  if (x.kind != PEN_VALUE_OF_PIECE ||
-      x.first != pen_first_own_piece(c->s->context) + (uint64_t)pen_piece_term(c)->dim[2])
-    return pen_piece_problem(c, "reads a piece other than the one that its dims name");
+  if (x.kind != PEN_VALUE_OF_PIECE) return check_other(c);
   if (pen_piece_input(c, 1).kind != PEN_VALUE_WHOLE || !pen_piece_weight(c, 1) ||
       pen_piece_weight(c, 1)->piece_count != 1)
     return pen_piece_problem(c, "reads a gain that is split");
   pen_piece_set_outputs(c, x);
-  return true;
+  return (pen_piece_dim(c, "runs") == 0 && pen_piece_dim(c, "sequence") == 0) ||
+         pen_piece_problem(c, "has sequence shards of the heads of a piece");
 }
 
 /* The head's input in a step of generation, a row of each sequence. */
@@ -136,51 +199,7 @@ static bool check_embedding(struct pen_piece_check *c) {
       pen_first_own_piece(c->s->context));
 }
 
-/* ---- ops on whole values, or on those of one piece ---- */
-
-/* What all inputs but weights have: they are of the same tokens. */
-static bool check_tokens(struct pen_piece_check *c, int *tokens) {
-  const struct pen_signature *signature = pen_signature_of((int)pen_piece_term(c)->kind);
-  bool any = false;
-  *tokens = PEN_TOKENS_ALL;
-  for (int k = 0; k < signature->input_count; k++) {
-    if (!pen_piece_term(c)->input[k] || pen_piece_weight(c, k)) continue;
-    const int own = pen_piece_input(c, k).tokens;
-    if (own == PEN_TOKENS_GATHERED)
-      return pen_piece_problem(c,
-                               "reads a gathered sequence, but is not a column-parallel product");
-    if (any && own != *tokens)
-      return pen_piece_problem(c, "mixes a sequence shard with full sequences");
-    *tokens = own;
-    any = true;
-  }
-  return true;
-}
-
-/* All other ops: their values are whole or of one piece. */
-static bool check_other(struct pen_piece_check *c) {
-  const struct pen_signature *signature = pen_signature_of((int)pen_piece_term(c)->kind);
-  struct pen_piece_value all = {.kind = PEN_VALUE_WHOLE};
-  int tokens;
-  if (!check_tokens(c, &tokens)) return false;
-  for (int k = 0; k < signature->input_count; k++) {
-    const struct pen_piece_value own = pen_piece_input(c, k);
-    const struct pen_weight *weight = pen_piece_weight(c, k);
-    if (own.kind == PEN_VALUE_PARTIAL)
-      return pen_piece_problem(c, "reads a partial sum as the full tensor");
-    if (weight && weight->piece_count > 1)
-      return pen_piece_problem(c, "reads a piece as the full weight");
-    if (own.kind == PEN_VALUE_WHOLE) continue;
-    if (all.kind == PEN_VALUE_OF_PIECE && all.first != own.first)
-      return pen_piece_problem(c, "mixes values of different pieces");
-    all = own;
-  }
-  if (!pen_piece_has_all_runs(c, tokens)) return false;
-  all.group = 0; /* no longer a product: no logits */
-  all.tokens = tokens;
-  pen_piece_set_outputs(c, all);
-  return true;
-}
+/* ---- ops that differ by what they read ---- */
 
 /* A bias of columns is split like them. */
 static bool check_bias(struct pen_piece_check *c) {
@@ -196,32 +215,46 @@ static bool check_bias(struct pen_piece_check *c) {
 
 /* ---- a stage ---- */
 
-uint32_t pen_term_piece(const struct pen_stage_terms *s, uint32_t term) {
-  const struct pen_plan *plan = s->context->plan;
-  const struct pen_terms *terms = s->terms;
-  const struct pen_term *t = &terms->term[term];
-  const struct pen_signature *signature = pen_signature_of((int)t->kind);
-  const int dim = pen_signature_dim(signature, "piece");
-  if (dim >= 0) return (uint32_t)t->dim[dim];
-  for (int k = 0; k < signature->input_count; k++) {
-    const struct pen_term *input =
-        t->input[k] ? &terms->term[pen_term_of_value(t->input[k])] : NULL;
-    if (input && input->kind == PEN_TERM_WEIGHT)
-      return plan->weights[input->dim[0]].piece - pen_first_own_piece(s->context);
+/* The piece that input k is, or is of; PEN_NONE: it is no such. */
+static uint32_t input_piece(const struct pen_stage_terms *s, const struct pen_term *t, int k) {
+  const struct pen_term *given =
+      t->input[k] ? &s->terms->term[pen_term_of_value(t->input[k])] : NULL;
+  if (!given || !s->part) return PEN_NONE;
+  if (given->kind == PEN_TERM_WEIGHT) {
+    const struct pen_weight *weight = &s->context->plan->weights[given->dim[0]];
+    return weight->piece_count > 1 ? weight->piece : PEN_NONE;
   }
-  return 0;
+  const struct pen_piece_value *part = &s->part[t->input[k]];
+  return part->kind == PEN_VALUE_OF_PIECE ? part->first : PEN_NONE;
+}
+
+uint32_t pen_term_piece(const struct pen_stage_terms *s, uint32_t term) {
+  const struct pen_term *t = &s->terms->term[term];
+  const int count = pen_signature_of((int)t->kind)->input_count;
+  for (int k = 0; k < count; k++) {
+    const uint32_t piece = input_piece(s, t, k);
+    if (piece != PEN_NONE) return piece - pen_first_own_piece(s->context);
+  }
+  return PEN_NONE;
+}
+
+bool pen_term_shares(const struct pen_stage_terms *s, uint32_t term, int k) {
+  const struct pen_term *t = &s->terms->term[term];
+  return k < pen_signature_of((int)t->kind)->input_count && t->input[k] &&
+         pen_term_piece(s, term) != PEN_NONE && input_piece(s, t, k) == PEN_NONE &&
+         s->part[t->input[k]].kind == PEN_VALUE_WHOLE;
 }
 
 static pen_piece_check_op *check_of(uint32_t kind) {
   switch (kind) {
     case PEN_OP_LINEAR_COLUMNS:
     case PEN_OP_AFFINE_COLUMNS: return check_columns;
-    case PEN_OP_LINEAR_ROWS:
+    case PEN_OP_LINEAR: return check_linear;
     case PEN_OP_AFFINE_ROWS: return check_rows;
-    case PEN_OP_PARTIAL_ADD:
+    case PEN_OP_ADD:
     case PEN_OP_SUM_ADD: return check_add;
     case PEN_OP_SUM_PARTIALS: return check_sum;
-    case PEN_OP_RMSNORM_HEADS: return check_heads;
+    case PEN_OP_RMSNORM: return check_norm;
     case PEN_OP_BIAS: return check_bias;
     case PEN_OP_EMBEDDING: return check_embedding;
     case PEN_OP_INDEX_SELECT: return check_index_select;
@@ -243,7 +276,7 @@ static pen_piece_check_op *check_of(uint32_t kind) {
   }
 }
 
-bool pen_check_piece_terms(const struct pen_stage_terms *s, uint32_t action, bool takes_run,
+bool pen_check_piece_terms(struct pen_stage_terms *s, uint32_t action, bool takes_run,
                            bool *gives_run) {
   const uint32_t output = s->context->profile->stages[s->stage].output,
                  input = s->context->profile->stages[s->stage].input;
@@ -256,7 +289,8 @@ bool pen_check_piece_terms(const struct pen_stage_terms *s, uint32_t action, boo
   if (c.pieces == 1) return true;
   if (output != PEN_NONE) pen_stage_value(s, output); /* then it has a number */
   if (input != PEN_NONE) pen_stage_value(s, input);
-  c.part = pen_new(pen_terms_past_value(s->terms), sizeof *c.part);
+  pen_free(s->part);
+  s->part = c.part = pen_new(pen_terms_past_value(s->terms), sizeof *c.part);
   if (input != PEN_NONE && takes_run) c.part[pen_stage_value(s, input)].tokens = PEN_TOKENS_OWN_RUN;
   for (size_t n = 0; n < s->forward_count && fine; n++) {
     c.forward = s->forward[n];
@@ -270,6 +304,5 @@ bool pen_check_piece_terms(const struct pen_stage_terms *s, uint32_t action, boo
     fine = pen_problem_note(
         s->context->checked->problem, s->context->rank, action,
         "whole: the result of stage %u is a partial sum or shard, not the full tensor", s->stage);
-  pen_free(c.part);
   return fine;
 }

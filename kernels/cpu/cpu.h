@@ -107,6 +107,8 @@ void pen_position_runs_dw(const struct pen_call *call, size_t element_bytes);
 
 /* The kernels of ops.def that are not compiled for each instruction set. */
 #define PEN_CPU(kind, f32, bf16, threads, workspace) pen_kernel pen_##f32, pen_##bf16;
+#define PEN_CPU_PARTIAL(kind, f32, bf16, partial, threads, workspace) \
+  pen_kernel pen_##f32, pen_##bf16, pen_##partial;
 #define PEN_CPU_F32(kind, f32, threads, workspace) pen_kernel pen_##f32;
 #include "kernels/cpu/ops.def"
 

@@ -58,7 +58,7 @@ static pen_kernel *whole[PEN_DTYPES][PEN_OP_COUNT]; /* what each function below 
 #include "kernels/cpu/ops.def"
 
 pen_kernel *pen_row_op(enum pen_op_kind kind, enum pen_dtype dtype, pen_kernel *kernel) {
-  static pen_kernel *const dividing[PEN_OP_COUNT][2] = {
+  static pen_kernel *const dividing[PEN_OP_COUNT][PEN_DTYPES] = {
 #define PEN_CPU_ROW(kind, threads, workspace)                    \
   [PEN_OP_##kind] = {sizeof(threads) > 1 ? divide_##kind : NULL, \
                      sizeof(threads) > 1 ? divide_##kind##_bf16 : NULL},

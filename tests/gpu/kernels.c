@@ -34,8 +34,8 @@ static int is_attention(enum pen_op_kind kind) {
 /* Does a case run? In bf16 if the op supports it, and attention if the kernels support head_dim. */
 static int fits(const struct op_case *subject) {
   if (!is_chosen(op_rows[subject->kind].name)) return 0;
-  if (dtype == PEN_BF16 &&
-      (pen_kernel_of(subject->kind, PEN_BF16) == NULL ||
+  if (dtype != PEN_F32 &&
+      (pen_kernel_of(subject->kind, dtype) == NULL ||
        (is_attention(subject->kind) && (subject->dim[4] % 8 != 0 || subject->dim[4] > 128))))
     return 0;
   return (subject->tests & LARGE) == 0 || runs_large();
@@ -87,7 +87,7 @@ static void compare(const struct op_case *subject, const struct operand *o, cons
                     const void *expected) {
   char what[80];
   snprintf(what, sizeof what, "%s%s(%lld,%lld,%lld).%s", op_rows[subject->kind].name,
-           dtype == PEN_BF16 ? " over bf16" : "", (long long)subject->dim[0],
+           dtype != PEN_F32 ? " over bf16" : "", (long long)subject->dim[0],
            (long long)subject->dim[1], (long long)subject->dim[2], o->name);
   if (subject->tolerance == 0) {
     assert_same_bits(what, actual, expected, operand_bytes(o));
@@ -447,9 +447,9 @@ static void check_nan(void **state, const struct op_case *subject, const struct 
 
 /* A NaN at the start and at the end of each input reaches an output if it does on the CPU. */
 static void nan_comes_through(void **state) {
-  for (size_t n = 0; n < 2 * op_case_count; n++) {
+  for (size_t n = 0; n < 3 * op_case_count; n++) {
     const struct op_case *subject = &op_cases[n % op_case_count];
-    dtype = n < op_case_count ? PEN_F32 : PEN_BF16;
+    dtype = n < op_case_count ? PEN_F32 : n < 2 * op_case_count ? PEN_BF16 : PEN_BF16_PARTIAL;
     if ((subject->tests & FOR_CUDA) == 0 || !fits(subject) || (subject->tests & LARGE) != 0 ||
         product_of(subject->dim) > NAN_SIZE_MAX || subject->kind == PEN_OP_EMBEDDING ||
         subject->integers > 64)
@@ -499,13 +499,14 @@ static void every_kernel_has_a_case(void **state) {
 
 /* The tests of agrees_with_the_cpu(), as many as there are. */
 static size_t add_groups(struct CMUnitTest *tests) {
-  static struct group groups[2 * PEN_OP_COUNT];
+  static const enum pen_dtype dtypes[] = {PEN_F32, PEN_BF16, PEN_BF16_PARTIAL};
+  static struct group groups[3 * PEN_OP_COUNT];
   size_t count = 0;
-  for (int i = 0; i < 2 * PEN_OP_COUNT; i++) {
+  for (int i = 0; i < 3 * PEN_OP_COUNT; i++) {
     struct group *group = &groups[count];
-    *group = (struct group){.kind = (enum pen_op_kind)(i / 2), .dtype = i % 2 ? PEN_BF16 : PEN_F32};
+    *group = (struct group){.kind = (enum pen_op_kind)(i / 3), .dtype = dtypes[i % 3]};
     snprintf(group->name, sizeof group->name, "agrees_with_the_cpu: %s %s",
-             op_rows[group->kind].name, i % 2 ? "bf16" : "f32");
+             op_rows[group->kind].name, pen_dtype_text((int)group->dtype));
     size_t n = 0;
     while (n < op_case_count && !is_of(&op_cases[n], group)) n++;
     if (n < op_case_count)
@@ -516,7 +517,7 @@ static size_t add_groups(struct CMUnitTest *tests) {
 
 int main(void) {
   enum { OTHERS = 7 };
-  struct CMUnitTest tests[2 * PEN_OP_COUNT + OTHERS] = {
+  struct CMUnitTest tests[3 * PEN_OP_COUNT + OTHERS] = {
       cmocka_unit_test(every_kernel_has_a_case),
       cmocka_unit_test_teardown(less_shared_memory, tidy),
       cmocka_unit_test_teardown(a_sequence_knows_no_other, tidy),

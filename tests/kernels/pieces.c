@@ -265,7 +265,7 @@ static void run_piece(const struct head_of_pieces *h, struct piece_of_head *p, d
           *x = h->x + r * HEAD_WIDTH;
     CALL(PEN_OP_CROSS_ENTROPY_COLUMNS, DIMS(rows, p->vocab, p->first, HEAD_VOCAB), logits,
          h->targets + r, (void *)&h->share, h->maximum + r, sum + r, loss, dlogits);
-    CALL(PEN_OP_LINEAR_COLUMNS_DX, DIMS(rows, HEAD_WIDTH, p->vocab), dlogits, p->w, NULL,
+    CALL(PEN_OP_LINEAR_DX, DIMS(rows, HEAD_WIDTH, p->vocab), dlogits, p->w, NULL,
          p->dx + r * HEAD_WIDTH);
     CALL(PEN_OP_LINEAR_DW, DIMS(rows, HEAD_WIDTH, p->vocab), dlogits, x, p->dw);
     p->loss += *loss;
