@@ -55,38 +55,27 @@ static const struct chunk_operand
         {LOGITS, 0, 0}, {BY_ROW, 2, sizeof(float)}, {BY_ROW, 3, sizeof(double)}};
 
 struct head_loss_rule {
-  enum pen_op_kind kind, loss, input; /* of the op; of the operations LOSS and INPUT */
+  enum pen_op_kind kind, loss; /* of the op; of the operation LOSS */
   const struct chunk_operand *loss_operand;
   int writes[PARTS]; /* the operand that each operation writes; NONE: it does not run, or stays */
 };
 
 static const struct head_loss_rule rules[] = {
-    {PEN_OP_HEAD_LOSS, PEN_OP_CROSS_ENTROPY, PEN_OP_LINEAR_DX, cross_entropy, {NONE, 4, 5, NONE}},
-    {PEN_OP_HEAD_LOSS_DW,
-     PEN_OP_CROSS_ENTROPY,
-     PEN_OP_LINEAR_DX,
-     cross_entropy,
-     {NONE, NONE, NONE, 4}},
-    {PEN_OP_HEAD_LOSS_B, PEN_OP_CROSS_ENTROPY, PEN_OP_LINEAR_DX, cross_entropy, {NONE, 4, 5, 6}},
-    {PEN_OP_HEAD_MAXIMUM,
-     PEN_OP_LOGITS_MAXIMUM,
-     PEN_OP_COUNT,
-     logits_maximum,
-     {NONE, NONE, NONE, NONE}},
-    {PEN_OP_HEAD_SUM, PEN_OP_LOGITS_SUM, PEN_OP_COUNT, logits_sum, {NONE, NONE, NONE, NONE}},
+    {PEN_OP_HEAD_LOSS, PEN_OP_CROSS_ENTROPY, cross_entropy, {NONE, 4, 5, NONE}},
+    {PEN_OP_HEAD_LOSS_DW, PEN_OP_CROSS_ENTROPY, cross_entropy, {NONE, NONE, NONE, 4}},
+    {PEN_OP_HEAD_LOSS_B, PEN_OP_CROSS_ENTROPY, cross_entropy, {NONE, 4, 5, 6}},
+    {PEN_OP_HEAD_MAXIMUM, PEN_OP_LOGITS_MAXIMUM, logits_maximum, {NONE, NONE, NONE, NONE}},
+    {PEN_OP_HEAD_SUM, PEN_OP_LOGITS_SUM, logits_sum, {NONE, NONE, NONE, NONE}},
     {PEN_OP_HEAD_LOSS_COLUMNS,
      PEN_OP_CROSS_ENTROPY_COLUMNS,
-     PEN_OP_LINEAR_COLUMNS_DX,
      cross_entropy_columns,
      {NONE, 6, 7, NONE}},
     {PEN_OP_HEAD_LOSS_COLUMNS_DW,
      PEN_OP_CROSS_ENTROPY_COLUMNS,
-     PEN_OP_LINEAR_COLUMNS_DX,
      cross_entropy_columns,
      {NONE, NONE, NONE, 6}},
     {PEN_OP_HEAD_LOSS_COLUMNS_B,
      PEN_OP_CROSS_ENTROPY_COLUMNS,
-     PEN_OP_LINEAR_COLUMNS_DX,
      cross_entropy_columns,
      {NONE, 6, 7, 8}},
 };
@@ -123,7 +112,7 @@ static void list_parts(struct head_loss_op part[PARTS], const struct head_loss_r
                        int64_t rows, const int64_t *dim) {
   part[PRODUCT] = (struct head_loss_op){PEN_OP_LINEAR, {rows, dim[1], dim[2]}};
   part[LOSS] = (struct head_loss_op){rule->loss, {rows, dim[2], dim[4], dim[5]}};
-  part[INPUT] = (struct head_loss_op){rule->writes[INPUT] == NONE ? PEN_OP_COUNT : rule->input,
+  part[INPUT] = (struct head_loss_op){rule->writes[INPUT] == NONE ? PEN_OP_COUNT : PEN_OP_LINEAR_DX,
                                       {rows, dim[1], dim[2]}};
   part[WEIGHT] = (struct head_loss_op){
       rule->writes[WEIGHT] == NONE ? PEN_OP_COUNT : PEN_OP_LINEAR_DW, {rows, dim[1], dim[2]}};
@@ -157,8 +146,8 @@ void *pen_head_loss_prepare(const struct pen_device *device, enum pen_op_kind ki
   head->rule = rule_of(kind);
   head->device = device;
   head->element_bytes = pen_dtype_bytes(dtype);
-  head->dx_bytes =
-      head->rule->input == PEN_OP_LINEAR_DX ? head->element_bytes : pen_dtype_bytes(PEN_F32);
+  const bool of_piece = head->rule->loss == PEN_OP_CROSS_ENTROPY_COLUMNS;
+  head->dx_bytes = of_piece ? pen_dtype_bytes(PEN_F32) : head->element_bytes;
   head->losses_offset = losses_offset_of(dtype, dim);
   head->parts_offset = head->losses_offset + pen_aligned(chunks_of(dim) * sizeof(double));
   assert(pen_head_loss_workspace(device, kind, dtype, dim) <=
@@ -169,8 +158,10 @@ void *pen_head_loss_prepare(const struct pen_device *device, enum pen_op_kind ki
     list_parts(part, head->rule, rows, dim);
     for (int i = 0; i < PARTS && rows > 0; i++)
       if (part[i].kind != PEN_OP_COUNT) {
-        head->kernel[i] = device->kernel_of(part[i].kind, dtype);
-        head->prepared[form][i] = device->prepare(part[i].kind, dtype, part[i].dim, none);
+        const enum pen_dtype own =
+            i == INPUT && of_piece && dtype == PEN_BF16 ? PEN_BF16_PARTIAL : dtype;
+        head->kernel[i] = device->kernel_of(part[i].kind, own);
+        head->prepared[form][i] = device->prepare(part[i].kind, own, part[i].dim, none);
       }
   }
   return head;

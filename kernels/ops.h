@@ -33,17 +33,25 @@ static inline uint64_t pen_aligned(uint64_t bytes) {
 
 /* bf16 is the upper half of an f32: 8 bits of exponent, 8 of significand (the first is implicit).
  */
-enum pen_dtype { PEN_F32, PEN_BF16, PEN_I32, PEN_F64, PEN_DTYPES };
+enum pen_dtype {
+  PEN_F32,
+  PEN_BF16,
+  PEN_I32,
+  PEN_F64,
+  PEN_BF16_PARTIAL, /* of ops alone: of dtype bf16, with results that are partial sums, in f32 */
+  PEN_DTYPES
+};
 
 /* Bytes of one element; 0 for no dtype. */
 static inline uint32_t pen_dtype_bytes(int dtype) {
-  static const uint8_t bytes[PEN_DTYPES] = {4, 2, 4, 8};
+  static const uint8_t bytes[PEN_DTYPES] = {4, 2, 4, 8, 2};
   return dtype >= 0 && dtype < PEN_DTYPES ? bytes[dtype] : 0;
 }
 
 /* The dtype's name in signatures ("f32"); "?" for no dtype. */
 static inline const char *pen_dtype_text(int dtype) {
-  static const char *const text[PEN_DTYPES] = {"f32", "bf16", "i32", "f64"};
+  static const char *const text[PEN_DTYPES] = {"f32", "bf16", "i32", "f64",
+                                               "bf16 with sums in f32"};
   return dtype >= 0 && dtype < PEN_DTYPES ? text[dtype] : "?";
 }
 

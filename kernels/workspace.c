@@ -18,9 +18,9 @@ static int dim_index(const char *dims, const char *name, size_t length) {
 /* One factor: a number, `bf16`, `f32`, `threads`, a dim, or the minimum of a dim and a number. */
 static size_t factor(const char *dims, const char *text, enum pen_dtype dtype,
                      const int64_t dim[PEN_DIMS_MAX]) {
-  const size_t length = strcspn(text, "<*+");
+  const size_t length = strcspn(text, "<*+-");
   if (*text >= '0' && *text <= '9') return strtoul(text, NULL, 10);
-  if (length == strlen("bf16") && strncmp(text, "bf16", length) == 0) return dtype == PEN_BF16;
+  if (length == strlen("bf16") && strncmp(text, "bf16", length) == 0) return dtype != PEN_F32;
   if (length == strlen("f32") && strncmp(text, "f32", length) == 0) return dtype == PEN_F32;
   if (length == strlen("threads") && strncmp(text, "threads", length) == 0)
     return pen_threads_count();
@@ -39,8 +39,8 @@ size_t pen_workspace_bytes(const char *formula, enum pen_op_kind kind, enum pen_
   if (formula == NULL) return 0;
   for (const char *text = formula;; text++) {
     product *= factor(dims[kind], text, dtype, dim);
-    text += strcspn(text, "*+");
-    if (*text != '*') sum += product, product = 1;
+    text += strcspn(text, "*+-");
+    if (*text != '*') sum += product, product = *text == '-' ? -(size_t)1 : 1;
     if (*text == '\0') return sum;
   }
 }

@@ -43,7 +43,8 @@ static const char *const recompute_text[] = {
 #define PEN_RECOMPUTE_KIND(name, text, meaning) "PEN_RECOMPUTE_" #name,
 #include "runtime/plan/recompute.def"
 };
-static const char *const dtype_text[] = {"PEN_F32", "PEN_BF16", "PEN_I32", "PEN_F64"};
+static const char *const dtype_text[] = {"PEN_F32", "PEN_BF16", "PEN_I32", "PEN_F64",
+                                         "PEN_BF16_PARTIAL"};
 static const char *const initial_text[] = {"PEN_INITIAL_NORMAL", "PEN_INITIAL_ONES",
                                            "PEN_INITIAL_ZEROS"};
 static const char *const sharding_text[] = {

@@ -9,6 +9,7 @@
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/model/op_signature.h"
+#include "gen/model/place.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
 
@@ -31,6 +32,7 @@ static uint32_t operand_as_read(struct pen_graph *graph, uint32_t value,
       pen_graph_value(graph, name, graph->dtype, PEN_ROLE_WEIGHT, graph->weight[index].count);
   graph->value[value].copy = copy;
   graph->value[copy].weight = index;
+  pen_place_as(graph, copy, value);
   graph->value[copy].gradient = graph->value[value].gradient;
   graph->weight[index].bf16_offset = 0; /* it has a copy; layout sets the offset */
   return copy;
@@ -45,6 +47,9 @@ struct pen_op *pen_append_with_outputs(struct pen_graph *graph, struct pen_op_li
   op->dtype = pen_signature_dtype(signature, graph->dtype);
   for (uint32_t i = 0; i < signature->input_count; i++)
     op->operand[i] = operand_as_read(graph, input[i], &signature->operand[i]);
+  if (op->dtype == PEN_BF16 && signature->operand[signature->input_count].partial &&
+      pen_op_gives_partial(graph, op, signature->input_count))
+    op->dtype = PEN_BF16_PARTIAL;
   for (uint32_t i = signature->input_count; i < signature->operand_count; i++) {
     const struct pen_operand *operand = &signature->operand[i];
     if (operand->optional) continue;
@@ -52,6 +57,7 @@ struct pen_op *pen_append_with_outputs(struct pen_graph *graph, struct pen_op_li
     const char *text = main_output ? name : pen_text("%s.%s", name, operand->name);
     op->operand[i] = pen_graph_value(graph, text, pen_operand_dtype(operand, op->dtype), role,
                                      pen_operand_elements(operand, op->dim));
+    pen_place_output(graph, op, i);
   }
   return op;
 }
@@ -94,6 +100,10 @@ uint32_t pen_add_weight(struct pen_graph *graph, const struct pen_weight *shape,
   const struct pen_weight *weight = &graph->weight[index];
   uint32_t value = pen_graph_value(graph, weight->name, PEN_F32, PEN_ROLE_WEIGHT, weight->count);
   graph->value[value].weight = index;
+  if (weight->piece_count > 1) {
+    graph->value[value].place[PEN_TENSOR] = PEN_SPLIT;
+    graph->value[value].piece = weight->piece % graph->own_pieces;
+  }
   if (graph->training && !weight->frozen) {
     uint32_t gradient =
         pen_graph_value(graph, gradient_name, PEN_F32, PEN_ROLE_GRADIENT, weight->count);

@@ -7,7 +7,7 @@
  * needed (of inputs of the model and of frozen weights) are not computed. The ops of I and W go to
  * two lists; for B both go to one list, so that each W op directly follows its I op.
  *
- * A value that the ops of all pieces read (PEN_PIECES) has such a sum for each piece. They are
+ * A whole value that the ops of all pieces read (place.h) has such a sum for each piece. They are
  * added pairwise, in f32, before the first op that needs the gradient; or before W adds it, of a
  * gain.
  *
@@ -26,6 +26,7 @@
 #include "gen/model/fused_loss.h"
 #include "gen/model/gradient_rules.h"
 #include "gen/model/pieces.h"
+#include "gen/model/place.h"
 #include "gen/model/recompute.h"
 #include "gen/model/sequence.h"
 #include "gen/model/op_signature.h"
@@ -53,7 +54,8 @@ struct backward_pass {
  * pieces read it. */
 static uint32_t *gradient_of(struct backward_pass *pass, const struct pen_op *forward, int k) {
   const uint32_t value = forward->operand[k], pieces = pass->graph->own_pieces;
-  if (!pass->of_piece || pen_pieces_input(forward->kind) != k) return &pass->gradient[value];
+  if (!pass->of_piece || !pen_op_shares(pass->graph, forward, (uint32_t)k))
+    return &pass->gradient[value];
   return &pass->of_piece[value * pieces + pen_op_piece(pass->graph, forward)];
 }
 
@@ -62,7 +64,7 @@ static uint32_t *gradient_of(struct backward_pass *pass, const struct pen_op *fo
 static bool add_pieces(struct backward_pass *pass, struct pen_op_list *list, uint32_t value,
                        struct pen_pairwise *sum) {
   const uint32_t pieces = pass->graph->own_pieces;
-  *sum = (struct pen_pairwise){.kind = PEN_OP_PARTIAL_ADD,
+  *sum = (struct pen_pairwise){.kind = PEN_OP_ADD,
                                .by_tokens = pass->graph->value[value].role != PEN_ROLE_WEIGHT,
                                .count = pass->graph->pieces};
   if (!pass->of_piece || pass->of_piece[value * pieces] == PEN_NONE) return false;
@@ -82,15 +84,10 @@ static void sum_pieces(struct backward_pass *pass, uint32_t value) {
   struct pen_graph *graph = pass->graph;
   struct pen_pairwise sum;
   if (value == PEN_NONE || !add_pieces(pass, pass->input_list, value, &sum)) return;
-  const int64_t sequence = pen_held_sequence(graph), batch = pen_held_rows(graph) / sequence;
-  const struct pen_op *op = pen_append_with_outputs(
-      graph, pass->input_list, PEN_OP_SUM_PARTIALS,
+  pass->gradient[value] = pen_pairwise_round(
+      graph, pass->input_list,
       pen_text("%s'%s", graph->value[value].name, graph->value[value].is_copy ? "" : pass->suffix),
-      (uint32_t[]){sum.sum[0], sum.sum[1], pass->gradient[value], PEN_NONE},
-      (int64_t[]){batch, sequence, (int64_t)graph->value[value].elements / graph->rows,
-                  pen_held_runs(graph)},
-      4, PEN_ROLE_ACTIVATION);
-  pass->gradient[value] = op->operand[4];
+      &sum, pass->gradient[value], PEN_NONE, (int64_t)graph->value[value].elements / graph->rows);
 }
 
 /* Whether an output of a rule is needed. */
@@ -129,8 +126,8 @@ static uint32_t with_all_tokens(struct backward_pass *pass, struct pen_op_list *
 /* A private tensor of an op whose sums are of the tokens that the rank holds: those of all. */
 static uint32_t sum_tokens(struct backward_pass *pass, const struct pen_op *forward,
                            struct pen_op_list *list, uint32_t value) {
-  const bool sums = pen_signature_dim(pen_signature_of(forward->kind), "runs") >= 0;
-  if (pass->graph->token_ranks == 1 || !sums) return value;
+  const int runs = pen_signature_dim(pen_signature_of(forward->kind), "runs");
+  if (pass->graph->token_ranks == 1 || runs < 0 || forward->dim[runs] == 0) return value;
   return pen_sum_of_members(pass->graph, list, value, pass->graph->value[value].name);
 }
 
@@ -153,6 +150,9 @@ static uint32_t output_of(struct backward_pass *pass, const struct pen_op *forwa
     pass->private_value[word->operand] = made;
   else
     *gradient_of(pass, forward, word->operand) = made;
+  pen_place_as(graph, made, target);
+  if (pen_op_shares(graph, forward, (uint32_t)word->operand))
+    graph->value[made].place[PEN_TENSOR] = PEN_PARTIAL;
   return made;
 }
 
@@ -160,8 +160,8 @@ static uint32_t output_of(struct backward_pass *pass, const struct pen_op *forwa
  * last of them in this order, piece 0. Returns whether this rule has to wait for that. */
 static bool waits_for_pieces(struct backward_pass *pass, const struct pen_gradient_rule *rule,
                              const struct pen_op *forward) {
-  const int shared = pen_pieces_input(forward->kind);
-  if (!rule->weight_part || rule->word[rule->input_count].operand != shared) return false;
+  const int shared = rule->word[rule->input_count].operand;
+  if (!rule->weight_part || !pen_op_shares(pass->graph, forward, (uint32_t)shared)) return false;
   const uint32_t weight = forward->operand[shared];
   struct pen_pairwise sum;
   *gradient_of(pass, forward, shared) = pass->private_value[shared];
@@ -184,8 +184,11 @@ static void apply_rule(struct backward_pass *pass, const struct pen_gradient_rul
   struct pen_op op = {.kind = (uint16_t)rule->backward,
                       .dtype = pen_signature_dtype(signature, pass->graph->dtype),
                       .workspace = PEN_NONE};
+  if (op.dtype == PEN_BF16 && signature->operand[input_count].partial &&
+      pen_op_shares(pass->graph, forward, (uint32_t)rule->word[input_count].operand))
+    op.dtype = PEN_BF16_PARTIAL;
   for (size_t i = 0; i < PEN_OPERANDS_MAX; i++) op.operand[i] = PEN_NONE;
-  for (int i = 0; i < signature->dim_count; i++) op.dim[i] = forward->dim[rule->dim[i]];
+  for (int i = 0; i < signature->dim_count; i++) op.dim[i] = pen_rule_dim(rule, i, forward->dim);
   for (int i = 0; i < signature->real_count; i++) op.real[i] = forward->real[rule->real[i]];
   struct pen_op_list *list = rule->weight_part ? pass->weight_list : pass->input_list;
   for (size_t i = 0; i < input_count; i++) {
@@ -255,10 +258,11 @@ static uint32_t *first_piece_gradients(const struct pen_graph *graph,
   for (size_t n = 0; n < count; n++) of_piece[n] = PEN_NONE;
   for (size_t i = graph->forward.count - graph->fused_op_count; i < graph->forward.count; i++) {
     const struct pen_op *op = &graph->forward.op[i];
-    const uint32_t gradient = op->operand[pen_signature_of(op->kind)->operand_count - 1];
+    const int last = pen_signature_of(op->kind)->operand_count - 1;
     if (!pen_fused_loss_of(op->kind)) continue;
-    const uint32_t x = op->operand[pen_pieces_input(op->kind)];
-    of_piece[x * graph->own_pieces + pen_op_piece(graph, op)] = forwards->copy_of[gradient];
+    const uint32_t x = op->operand[pen_loss_gradient_of(op->kind, last)];
+    of_piece[x * graph->own_pieces + pen_op_piece(graph, op)] =
+        forwards->copy_of[op->operand[last]];
   }
   return of_piece;
 }

@@ -129,11 +129,15 @@ uint32_t pen_op_normal(struct pen_graph *graph, const char *name, int64_t width,
 }
 
 uint32_t pen_op_embedding(struct pen_graph *graph, const char *name, uint32_t tokens,
-                          uint32_t table) {
+                          uint32_t table, uint32_t addend) {
   const struct pen_weight *weight = &graph->weight[graph->value[table].weight];
+  const uint64_t width = weight->tensor_dim[1];
   return pen_append_forward(
-      graph, PEN_OP_EMBEDDING, name, (uint32_t[]){tokens, table},
-      (int64_t[]){graph->rows, (int64_t)weight->dim[1], (int64_t)weight->dim[0]}, 3);
+      graph, PEN_OP_EMBEDDING, name, (uint32_t[]){tokens, table, addend},
+      (int64_t[]){graph->rows, (int64_t)width, (int64_t)weight->dim[0],
+                  weight->piece_count > 1 ? (int64_t)(weight->run_first / width) : 0,
+                  (int64_t)weight->tensor_dim[0]},
+      5);
 }
 
 uint32_t pen_op_linear(struct pen_graph *graph, const char *name, uint32_t x, uint32_t weight,
@@ -146,28 +150,22 @@ uint32_t pen_op_linear(struct pen_graph *graph, const char *name, uint32_t x, ui
                             (uint32_t[]){all, weight, addend}, dim, 3);
 }
 
-/* The dims of the norm of a piece's heads, of all tokens with sums of runs, or without pieces. */
-static int norm_kind(const struct pen_graph *graph, int64_t rows, int64_t width, int64_t dim[4]) {
-  if (graph->pieces == 1) {
-    memcpy(dim, (int64_t[]){rows, width}, 2 * sizeof *dim);
-    return PEN_OP_RMSNORM;
-  }
-  if (graph->piece != PEN_NONE) {
-    memcpy(dim, (int64_t[]){rows, width, graph->piece}, 3 * sizeof *dim);
-    return PEN_OP_RMSNORM_HEADS;
-  }
+/* The dims of a norm: of all tokens its gains' gradients are sums of runs, of the heads of a piece
+ * sums of the pieces. */
+static void norm_dims(const struct pen_graph *graph, int64_t rows, int64_t width, int64_t dim[4]) {
+  const bool by_runs = graph->pieces > 1 && graph->piece == PEN_NONE;
   memcpy(dim,
-         (int64_t[]){sequence_count(graph), pen_held_sequence(graph), width, pen_held_runs(graph)},
+         (int64_t[]){rows, width, by_runs ? pen_held_sequence(graph) : 0,
+                     by_runs ? pen_held_runs(graph) : 0},
          4 * sizeof *dim);
-  return PEN_OP_RMSNORM_RUNS;
 }
 
 uint32_t pen_op_rmsnorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain,
                         double offset) {
   int64_t width = (int64_t)graph->value[gain].elements,
-          rows = (int64_t)graph->value[x].elements / width, dim[4] = {0};
-  const int kind = norm_kind(graph, rows, width, dim);
-  uint32_t y = pen_append_forward(graph, kind, name, (uint32_t[]){x, gain}, dim, 4);
+          rows = (int64_t)graph->value[x].elements / width, dim[4];
+  norm_dims(graph, rows, width, dim);
+  uint32_t y = pen_append_forward(graph, PEN_OP_RMSNORM, name, (uint32_t[]){x, gain}, dim, 4);
   double *real = graph->forward.op[graph->forward.count - 1].real;
   real[0] = graph->topology->model_norm_epsilon;
   real[1] = offset;
@@ -189,15 +187,10 @@ uint32_t pen_op_bias(struct pen_graph *graph, const char *name, uint32_t x, uint
 
 uint32_t pen_op_layernorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain,
                           uint32_t bias) {
-  const int64_t width = (int64_t)graph->value[gain].elements;
-  const uint32_t input[] = {x, gain, bias};
-  uint32_t y = graph->pieces == 1
-                   ? pen_append_forward(graph, PEN_OP_LAYERNORM, name, input,
-                                        (int64_t[]){graph->rows, width}, 2)
-                   : pen_append_forward(graph, PEN_OP_LAYERNORM_RUNS, name, input,
-                                        (int64_t[]){sequence_count(graph), pen_held_sequence(graph),
-                                                    width, pen_held_runs(graph)},
-                                        4);
+  int64_t dim[4];
+  norm_dims(graph, pen_held_rows(graph), (int64_t)graph->value[gain].elements, dim);
+  uint32_t y =
+      pen_append_forward(graph, PEN_OP_LAYERNORM, name, (uint32_t[]){x, gain, bias}, dim, 4);
   graph->forward.op[graph->forward.count - 1].real[0] = graph->topology->model_norm_epsilon;
   return y;
 }
@@ -205,20 +198,14 @@ uint32_t pen_op_layernorm(struct pen_graph *graph, const char *name, uint32_t x,
 uint32_t pen_op_position(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table,
                          uint32_t starts) {
   const struct pen_weight *shape = &graph->weight[graph->value[table].weight];
-  const bool whole = graph->pieces == 1;
   const int64_t held = pen_held_sequence(graph);
-  if (graph->token_ranks > 1)
-    return pen_append_forward(
-        graph, PEN_OP_POSITION_OWN, name, (uint32_t[]){x, table, starts},
-        (int64_t[]){graph->rows, (int64_t)shape->dim[1], graph->topology->sequence,
-                    (int64_t)shape->dim[0], graph->pieces, pen_held_rows(graph), held,
-                    graph->tensor_rank * held},
-        8);
-  return pen_append_forward(graph, whole ? PEN_OP_POSITION : PEN_OP_POSITION_RUNS, name,
-                            (uint32_t[]){x, table, starts},
-                            (int64_t[]){graph->rows, width_of(graph, x), graph->topology->sequence,
-                                        (int64_t)shape->dim[0], whole ? 0 : graph->pieces},
-                            5);
+  return pen_append_forward(
+      graph, PEN_OP_POSITION, name, (uint32_t[]){x, table, starts},
+      (int64_t[]){graph->rows, (int64_t)shape->dim[1], graph->topology->sequence,
+                  (int64_t)shape->dim[0], graph->pieces > 1 ? graph->pieces : 0,
+                  pen_held_rows(graph), held,
+                  graph->token_ranks > 1 ? graph->tensor_rank * held : 0},
+      8);
 }
 
 void pen_op_split(struct pen_graph *graph, const char *name, uint32_t x, uint32_t part[3]) {

@@ -39,7 +39,8 @@ static void parse_operands(const struct rule_text *from, struct pen_gradient_rul
   }
 }
 
-/* Finds the forward op's dims by name, or by the rule's `name=name` pairs. */
+/* Finds the forward op's dims by name, or by the rule's `name=name` pairs, of which 0 names none.
+ */
 static void bind_dims(const struct rule_text *from, struct pen_gradient_rule *rule) {
   const struct pen_signature *forward = pen_signature_of(from->forward),
                              *to = pen_signature_of(from->backward);
@@ -57,7 +58,7 @@ static void bind_dims(const struct rule_text *from, struct pen_gradient_rule *ru
     memcpy(name, wanted, bytes);
     name[bytes] = 0;
     rule->dim[i] = (int8_t)pen_signature_dim(forward, name);
-    if (rule->dim[i] < 0)
+    if (rule->dim[i] < 0 && strcmp(name, "0") != 0)
       pen_stop(PEN_EXIT_INTERNAL, "ops.def: gradient of %s: no dim %s", forward->kind, name);
   }
   for (int i = 0; i < to->real_count; i++)
@@ -108,22 +109,6 @@ const struct pen_pass_rule *pen_pass_rules(size_t *count) {
 uint32_t pen_op_member(int kind, const int64_t *dim) {
   const int member = pen_signature_dim(pen_signature_of(kind), "member");
   return member < 0 ? 0 : (uint32_t)dim[member];
-}
-
-/* ---- PEN_PIECES ---- */
-
-int pen_pieces_input(int forward) {
-  static const struct {
-    int forward;
-    const char *input;
-  } read_by_pieces[] = {
-#define PEN_PIECES(forward, input) {PEN_OP_##forward, #input},
-#include "kernels/ops.def"
-  };
-  for (size_t i = 0; i < COUNT(read_by_pieces); i++)
-    if (read_by_pieces[i].forward == forward)
-      return pen_signature_operand(pen_signature_of(forward), read_by_pieces[i].input);
-  return -1;
 }
 
 /* ---- losses ---- */

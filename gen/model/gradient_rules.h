@@ -17,7 +17,7 @@ struct pen_rule_operand {
 };
 
 /* PEN_GRADIENT: the words in the order of the backward op's operands, inputs first; its dims and
- * reals as indices of the forward op's. */
+ * reals as indices of the forward op's, or -1: it is 0. */
 struct pen_gradient_rule {
   int forward, backward;
   bool weight_part;
@@ -25,6 +25,12 @@ struct pen_gradient_rule {
   struct pen_rule_operand word[PEN_OPERANDS_MAX];
   int8_t dim[PEN_DIMS_MAX], real[PEN_REALS_MAX];
 };
+
+/* A dim of the backward op, by the dims of its forward op. */
+static inline int64_t pen_rule_dim(const struct pen_gradient_rule *rule, int n,
+                                   const int64_t *forward) {
+  return rule->dim[n] < 0 ? 0 : forward[rule->dim[n]];
+}
 
 /* The rules in the order of ops.def. *count: how many. Parsed at the first call; static storage. A
  * row that does not parse ends the generator. */
@@ -42,9 +48,6 @@ const struct pen_pass_rule *pen_pass_rules(size_t *count);
 /* The member whose part of an exchange an op makes; 0: the first, or there is one op for all. Of
  * the parts, which are of one x, and have one gradient, only the first passes it on. */
 uint32_t pen_op_member(int kind, const int64_t *dim);
-
-/* PEN_PIECES: the input of such an op that the ops of all pieces read, or -1. */
-int pen_pieces_input(int forward);
 
 /* The input whose gradient output k of a loss is: the output is named "d" and the input's name. -1:
  * it is none. */

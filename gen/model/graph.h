@@ -23,6 +23,11 @@ enum pen_role {
   PEN_ROLE_CACHE, /* keys or values of a layer, kept from step to step */
 };
 
+/* What each member of a group of processes has of a value: all of it, a part of its elements, or a
+ * part of its sum. In the tensor group, a part is that of a piece of the weights; parts of a
+ * sequence's tokens are in sequence.h. */
+enum pen_value_place { PEN_WHOLE, PEN_SPLIT, PEN_PARTIAL };
+
 struct pen_value {
   const char *name;
   const char *prefix; /* of its layer: "layers.3.", or "" */
@@ -34,10 +39,13 @@ struct pen_value {
                         activation: the gradient that the loss computes */
   uint32_t copy;     /* of a weight: its copy in the dtype of the ops; PEN_NONE: it has none yet */
   bool needs_gradient;
-  bool is_given;   /* by a block to the next block */
-  bool is_partial; /* the gradient of one microbatch, which peers read */
-  bool is_slot;    /* a tensor rank puts it into its slot here, */
-  uint32_t slot;   /* of this number, from 0: see exchanges.c */
+  bool is_given;             /* by a block to the next block */
+  uint8_t place[PEN_GROUPS]; /* enum pen_value_place. PARTIAL among data ranks: the gradient of one
+                                microbatch, which they read */
+  uint32_t piece;            /* which, from the tensor rank's first, if it is split or a part of a
+                                sum over pieces; else PEN_NONE */
+  bool is_slot;              /* a tensor rank puts it into its slot here, */
+  uint32_t slot;             /* of this number, from 0: see exchanges.c */
   bool is_copy,
       is_recomputed; /* of a value of the forward ops, in I or B; F makes the latter too */
   /* set by liveness.c: */

@@ -54,8 +54,8 @@ static struct live_range *trace_uses(const struct pen_graph *graph, const struct
 
 static bool is_free_to_share(const struct pen_graph *graph, uint32_t value) {
   return value != PEN_NONE && graph->value[value].role == PEN_ROLE_ACTIVATION &&
-         !graph->value[value].is_partial && !graph->value[value].is_slot && value != graph->input &&
-         value != graph->output && value != graph->output_gradient &&
+         graph->value[value].place[PEN_DATA] != PEN_PARTIAL && !graph->value[value].is_slot &&
+         value != graph->input && value != graph->output && value != graph->output_gradient &&
          value != graph->input_gradient;
 }
 
@@ -102,7 +102,7 @@ static void assign_segments(struct pen_graph *graph, const struct live_range *sp
       value->base = PEN_BASE_CACHE;
     else if (value->role != PEN_ROLE_ACTIVATION)
       value->base = PEN_BASE_PERSISTENT;
-    else if (value->is_partial)
+    else if (value->place[PEN_DATA] == PEN_PARTIAL)
       value->base = PEN_BASE_PARTIAL;
     else if (value->is_slot)
       value->base = PEN_BASE_EXCHANGE;
@@ -134,7 +134,7 @@ static void join_parts_of(struct pen_graph *graph, const struct pen_op *op) {
     if (op->operand[k] != PEN_NONE) elements += graph->value[op->operand[k]].elements;
   const uint32_t whole = pen_graph_value(graph, pen_text("%s(parts)", like.name), like.dtype,
                                          PEN_ROLE_ACTIVATION, elements);
-  graph->value[whole].is_partial = like.is_partial;
+  memcpy(graph->value[whole].place, like.place, sizeof like.place);
   graph->value[whole].block = like.block;
   graph->value[whole].prefix = like.prefix;
   uint64_t end = 0;

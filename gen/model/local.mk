@@ -26,6 +26,8 @@ libgen_a_SOURCES += \
   %reldir%/piece_head.h \
   %reldir%/pieces.c \
   %reldir%/pieces.h \
+  %reldir%/place.c \
+  %reldir%/place.h \
   %reldir%/recompute.c \
   %reldir%/recompute.h \
   %reldir%/sequence.c \

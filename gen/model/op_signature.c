@@ -131,7 +131,8 @@ static const char *parse_dtype(struct pen_operand *operand, const char **at) {
   char name[PEN_SIGNATURE_NAME_BYTES];
   if (!consume(at, ':')) return 0;
   if (!take_name(at, name)) return "':' without a dtype";
-  operand->of_op = strcmp(name, "t") == 0;
+  operand->partial = strcmp(name, "s") == 0;
+  operand->of_op = operand->partial || strcmp(name, "t") == 0;
   if (operand->of_op) return 0;
   for (int dtype = 0; dtype < PEN_DTYPES; dtype++)
     if (strcmp(name, pen_dtype_text(dtype)) == 0) {
@@ -268,7 +269,7 @@ static double value_of(const struct pen_formula *formula, uint32_t threads, int 
       case PEN_FACTOR_NUMBER: product *= (double)number; break;
       case PEN_FACTOR_DIM: product *= (double)extent; break;
       case PEN_FACTOR_LESSER: product *= (double)(extent < number ? extent : number); break;
-      case PEN_FACTOR_BF16: product *= op_dtype == PEN_BF16; break;
+      case PEN_FACTOR_BF16: product *= op_dtype != PEN_F32; break;
       case PEN_FACTOR_F32: product *= op_dtype == PEN_F32; break;
       case PEN_FACTOR_THREADS: product *= threads; break;
     }
@@ -358,7 +359,9 @@ bool pen_signature_adds_up(const struct pen_signature *signature, const int64_t 
 }
 
 uint8_t pen_operand_dtype(const struct pen_operand *operand, int op_dtype) {
-  return operand->of_op ? (uint8_t)op_dtype : operand->dtype;
+  if (!operand->of_op) return operand->dtype;
+  if (op_dtype != PEN_BF16_PARTIAL) return (uint8_t)op_dtype;
+  return operand->partial ? PEN_F32 : PEN_BF16;
 }
 
 uint8_t pen_signature_dtype(const struct pen_signature *signature, int model_dtype) {

@@ -17,7 +17,8 @@ struct pen_operand {
   bool output;      /* it is after "->" */
   bool optional;    /* "?": may be PEN_NONE */
   bool accumulates; /* "+": the op adds to it */
-  bool of_op;       /* ":t": of the op's dtype */
+  bool of_op;       /* ":t" or ":s": of the op's dtype */
+  bool partial;     /* ":s": f32 in an op of dtype PEN_BF16_PARTIAL */
   uint8_t dtype;    /* enum pen_dtype otherwise; f32 if not given */
   int8_t alias;     /* "@": index of the input whose memory this output may use, or -1 */
   uint8_t extent_count;

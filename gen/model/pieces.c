@@ -8,7 +8,7 @@
 #include "gen/base/error.h"
 #include "gen/model/append.h"
 #include "gen/model/builder.h"
-#include "gen/model/op_signature.h"
+#include "gen/model/place.h"
 #include "gen/model/sequence.h"
 #include "gen/topology/topology.h"
 #include "gen/topology/weight_decay.h"
@@ -26,18 +26,6 @@ static uint32_t first_own_piece(const struct pen_graph *graph) {
 bool pen_graph_has_weight(const struct pen_graph *graph, size_t weight) {
   const struct pen_weight *of = &graph->weight[weight];
   return of->piece_count == 1 || of->piece / graph->own_pieces == graph->tensor_rank;
-}
-
-uint32_t pen_op_piece(const struct pen_graph *graph, const struct pen_op *op) {
-  const struct pen_signature *signature = pen_signature_of(op->kind);
-  const int dim = pen_signature_dim(signature, "piece");
-  if (dim >= 0) return (uint32_t)op->dim[dim];
-  for (uint32_t k = 0; k < signature->input_count; k++) {
-    const uint32_t value = op->operand[k];
-    if (value != PEN_NONE && graph->value[value].role == PEN_ROLE_WEIGHT)
-      return graph->weight[graph->value[value].weight].piece - first_own_piece(graph);
-  }
-  pen_stop(PEN_EXIT_INTERNAL, "pieces: %s reads no weight", signature->kind);
 }
 
 /* ---- weights ---- */
@@ -143,10 +131,16 @@ uint32_t pen_op_affine_columns(struct pen_graph *graph, const char *value, uint3
 
 /* ---- sums ---- */
 
+/* Of the dtype of the sums. */
 static uint32_t add_two(struct pen_graph *graph, struct pen_op_list *list, int kind,
                         const char *name, const uint32_t *two, uint8_t role) {
-  const int64_t count = (int64_t)graph->value[two[0]].elements;
-  return pen_append_with_outputs(graph, list, kind, name, two, &count, 1, role)->operand[2];
+  const struct pen_value of = graph->value[two[0]];
+  struct pen_op *op = pen_op_append(list, kind);
+  op->dim[0] = (int64_t)of.elements;
+  op->operand[0] = two[0];
+  op->operand[1] = two[1];
+  op->operand[2] = pen_graph_value(graph, name, of.dtype, role, of.elements);
+  return op->operand[2];
 }
 
 /* Adds the next of `count` values: all but the last addition. */
@@ -160,6 +154,7 @@ static void add_next(struct pen_graph *graph, struct pen_op_list *list, struct p
     uint32_t *two = &sum->sum[sum->depth - 1];
     *two = add_two(graph, list, sum->kind, pen_text("%s.sum%u", name, sum->added), two,
                    PEN_ROLE_ACTIVATION);
+    graph->value[*two].place[PEN_TENSOR] = PEN_PARTIAL;
   }
 }
 
@@ -174,6 +169,7 @@ static uint32_t member_part(struct pen_graph *graph, struct pen_op_list *list, u
   op->operand[0] = value;
   op->operand[1] = pen_graph_value(graph, pen_text("%s.part%u", name, m), of.dtype,
                                    PEN_ROLE_ACTIVATION, of.elements);
+  pen_place_as(graph, op->operand[1], value);
   return op->operand[1];
 }
 
@@ -205,7 +201,7 @@ void pen_pairwise_add(struct pen_graph *graph, struct pen_op_list *list, struct 
 
 uint32_t pen_sum_of_members(struct pen_graph *graph, struct pen_op_list *list, uint32_t value,
                             const char *name) {
-  struct pen_pairwise sum = {.kind = PEN_OP_PARTIAL_ADD, .count = graph->pieces};
+  struct pen_pairwise sum = {.kind = PEN_OP_ADD, .count = graph->pieces};
   add_members(graph, list, &sum, value, name);
   return pen_pairwise_total(graph, list, &sum, name, PEN_ROLE_ACTIVATION);
 }
@@ -215,30 +211,30 @@ uint32_t pen_pairwise_total(struct pen_graph *graph, struct pen_op_list *list,
   return add_two(graph, list, sum->kind, name, sum->sum, role);
 }
 
+uint32_t pen_pairwise_round(struct pen_graph *graph, struct pen_op_list *list, const char *name,
+                            const struct pen_pairwise *sum, uint32_t addend, uint32_t bias,
+                            int64_t width) {
+  return pen_append_with_outputs(graph, list, PEN_OP_SUM_PARTIALS, name,
+                                 (uint32_t[]){sum->sum[0], sum->sum[1], addend, bias},
+                                 (int64_t[]){pen_held_rows(graph), width, graph->rows,
+                                             graph->topology->sequence, graph->pieces},
+                                 5, PEN_ROLE_ACTIVATION)
+      ->operand[4];
+}
+
 /* Adds the products of the pieces of x with those of a weight that is split by rows, of op `kind`,
  * but for the last addition. */
 static struct pen_pairwise multiply_rows(struct pen_graph *graph, int kind, const char *name,
                                          const uint32_t *x, const struct split *of, int64_t in,
                                          int64_t out) {
-  struct pen_pairwise sum = {.kind = PEN_OP_PARTIAL_ADD, .by_tokens = true, .count = graph->pieces};
+  struct pen_pairwise sum = {.kind = PEN_OP_ADD, .by_tokens = true, .count = graph->pieces};
   for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
-    uint32_t part = pen_append_forward(graph, kind, name, (uint32_t[]){x[k], piece_of(graph, of)},
-                                       (int64_t[]){graph->rows, in / graph->pieces, out}, 3);
+    uint32_t part =
+        pen_append_forward(graph, kind, name, (uint32_t[]){x[k], piece_of(graph, of), PEN_NONE},
+                           (int64_t[]){graph->rows, in / graph->pieces, out}, 3);
     pen_pairwise_add(graph, &graph->forward, &sum, part, pen_local_name(graph, name));
   }
   return sum;
-}
-
-static uint32_t end_sum(struct pen_graph *graph, const char *name, const struct pen_pairwise *sum,
-                        uint32_t addend, uint32_t bias, int64_t width) {
-  const uint32_t input[] = {sum->sum[0], sum->sum[1], addend, bias};
-  const int64_t sequence = graph->topology->sequence, batch = graph->rows / sequence,
-                held = pen_held_sequence(graph);
-  if (graph->token_ranks > 1 && bias != PEN_NONE)
-    return pen_append_forward(graph, PEN_OP_SUM_PARTIALS_OWN, name, input,
-                              (int64_t[]){batch, sequence, width, graph->pieces, held}, 5);
-  return pen_append_forward(graph, PEN_OP_SUM_PARTIALS, name, input,
-                            (int64_t[]){batch, held, width, pen_held_runs(graph)}, 4);
 }
 
 uint32_t pen_op_linear_rows(struct pen_graph *graph, const char *name, const uint32_t *x,
@@ -246,8 +242,9 @@ uint32_t pen_op_linear_rows(struct pen_graph *graph, const char *name, const uin
                             uint32_t addend) {
   const struct split of = split_matrix(weight, out, in, 1, deviation);
   if (graph->pieces == 1) return pen_op_linear(graph, name, x[0], piece_of(graph, &of), addend);
-  const struct pen_pairwise sum = multiply_rows(graph, PEN_OP_LINEAR_ROWS, name, x, &of, in, out);
-  return end_sum(graph, name, &sum, addend, PEN_NONE, out);
+  const struct pen_pairwise sum = multiply_rows(graph, PEN_OP_LINEAR, name, x, &of, in, out);
+  return pen_pairwise_round(graph, &graph->forward, pen_local_name(graph, name), &sum, addend,
+                            PEN_NONE, out);
 }
 
 uint32_t pen_op_affine_rows(struct pen_graph *graph, const char *value, const uint32_t *x,
@@ -261,8 +258,9 @@ uint32_t pen_op_affine_rows(struct pen_graph *graph, const char *value, const ui
     return pen_op_affine(graph, value, x[0], weight, bias, addend);
   }
   const struct pen_pairwise sum = multiply_rows(graph, PEN_OP_AFFINE_ROWS, value, x, &of, in, out);
-  return end_sum(graph, value, &sum, addend,
-                 pen_graph_weight(graph, bias_name, out, 0, PEN_INITIAL_ZEROS, 0), out);
+  const uint32_t bias = pen_graph_weight(graph, bias_name, out, 0, PEN_INITIAL_ZEROS, 0);
+  return pen_pairwise_round(graph, &graph->forward, pen_local_name(graph, value), &sum, addend,
+                            bias, out);
 }
 
 /* ---- vocabulary ---- */
@@ -301,12 +299,8 @@ uint32_t pen_op_embedding_rows(struct pen_graph *graph, const char *name,
   const struct split of = split_matrix(weight, t->model_vocab, t->model_hidden, 0, deviation);
   uint32_t y = PEN_NONE;
   for (uint32_t k = 0; pen_graph_next_piece(graph, k); k++) {
-    const uint32_t table = piece_of(graph, &of), token = pen_graph_data(graph, tokens);
-    if (graph->pieces == 1) return pen_op_embedding(graph, name, token, table);
-    y = pen_append_forward(graph, PEN_OP_EMBEDDING_ROWS, name, (uint32_t[]){token, table, y},
-                           (int64_t[]){graph->rows, of.dim[1], pen_piece_row_count(graph, table),
-                                       pen_piece_first_row(graph, table)},
-                           4);
+    const uint32_t table = piece_of(graph, &of);
+    y = pen_op_embedding(graph, name, pen_graph_data(graph, tokens), table, y);
   }
   return select_rows(graph, name, pen_graph_data(graph, tokens), y, &of);
 }

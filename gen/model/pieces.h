@@ -74,6 +74,11 @@ void pen_pairwise_add(struct pen_graph *graph, struct pen_op_list *list, struct 
 uint32_t pen_pairwise_total(struct pen_graph *graph, struct pen_op_list *list,
                             const struct pen_pairwise *sum, const char *name, uint8_t role);
 
+/* The same as a value of the op's dtype (rows, width), plus addend and bias unless PEN_NONE. */
+uint32_t pen_pairwise_round(struct pen_graph *graph, struct pen_op_list *list, const char *name,
+                            const struct pen_pairwise *sum, uint32_t addend, uint32_t bias,
+                            int64_t width);
+
 /* The maximum (rows) of those of all tensor ranks, of which `own` is this one's. */
 uint32_t pen_greatest_of_members(struct pen_graph *graph, uint32_t own);
 
@@ -83,9 +88,5 @@ uint32_t pen_sum_of_members(struct pen_graph *graph, struct pen_op_list *list, u
 
 /* Whether the tensor rank of the graph has a weight (an index). */
 bool pen_graph_has_weight(const struct pen_graph *graph, size_t weight);
-
-/* The piece of whose ops this is one, counted from the tensor rank's first: of the ops that read a
- * value that all pieces read (PEN_PIECES). */
-uint32_t pen_op_piece(const struct pen_graph *graph, const struct pen_op *op);
 
 #endif

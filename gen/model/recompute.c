@@ -13,6 +13,8 @@
  * (fused_loss.c) is not in F: the loss of the copy is the one that counts. */
 #include "gen/model/recompute.h"
 
+#include "gen/model/place.h"
+
 #include <string.h>
 
 #include "gen/model/op_signature.h"
@@ -39,6 +41,7 @@ static uint32_t copy_value(struct copy_pass *pass, uint32_t value, bool is_fused
   uint32_t copy = pen_graph_value(graph, pen_text("%s%s", from.name, pass->suffix), from.dtype,
                                   PEN_ROLE_ACTIVATION, from.elements);
   graph->value[copy].needs_gradient = from.needs_gradient;
+  pen_place_as(graph, copy, value);
   graph->value[copy].is_copy = true;
   graph->value[copy].is_recomputed = !is_fused;
   return copy;

@@ -7,6 +7,7 @@
 #include "gen/base/arena.h"
 #include "gen/model/append.h"
 #include "gen/model/exchanges.h"
+#include "gen/model/place.h"
 #include "gen/topology/topology.h"
 
 int64_t pen_held_sequence(const struct pen_graph *graph) {
@@ -63,6 +64,7 @@ uint32_t pen_held_part(struct pen_graph *graph, struct pen_op_list *list, uint32
   op->operand[0] = value;
   op->operand[1] =
       pen_graph_value(graph, pen_text("%s.part%u", name, m), of.dtype, PEN_ROLE_ACTIVATION, held);
+  pen_place_as(graph, op->operand[1], value);
   return op->operand[1];
 }
 

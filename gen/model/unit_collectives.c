@@ -208,7 +208,8 @@ static void add_gradient(struct unit_pass *pass, struct unit_gradients *unit, si
   unit->last = op;
   if (partial[gradient] != PEN_NONE) return;
   uint32_t made = add_value(pass, gradient, pass->graph->value[gradient].elements);
-  pass->graph->value[made].is_partial = pass->graph->topology->data_parallel_replicas > 1;
+  if (pass->graph->topology->data_parallel_replicas > 1)
+    pass->graph->value[made].place[PEN_DATA] = PEN_PARTIAL;
   partial[gradient] = made;
   unit->gradient =
       pen_grow(unit->gradient, &unit->capacity, unit->count + 1, sizeof *unit->gradient);

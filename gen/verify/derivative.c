@@ -2,8 +2,8 @@
  *
  * Reverse accumulation: the forward ops in reverse order; for each op first the rules PEN_PASS of
  * ops.def, then PEN_GRADIENT for inputs, then for weights. Where a value has several users, each
- * op's gradient has the sum so far as its addend ("+"). Where the ops of all pieces read a value
- * (PEN_PIECES), each piece has such a sum, and they are added pairwise. Gradients that nothing
+ * op's gradient has the sum so far as its addend ("+"). Where the ops of all pieces read a
+ * whole value, each piece has such a sum, and they are added pairwise. Gradients that nothing
  * needs, of data and of frozen weights, have no term. The gradient of what a loss reads is the
  * loss's own output.
  *
@@ -93,12 +93,10 @@ static uint64_t elements_of(const struct pen_derivative *d, uint32_t value) {
 
 /* Where the gradient so far of operand k of a forward op is. */
 static uint32_t *gradient_of(struct pen_derivative *d, uint32_t forward, int k) {
-  const struct pen_term *term = &d->stage->terms->term[forward];
   const uint32_t value = operand_value(d, forward, k);
-  if (d->pieces == 1 || pen_pieces_input((int)term->kind) != k) return &d->gradient[value];
-  const uint32_t piece = pen_term_piece(d->stage, forward);
-  if (piece >= d->pieces) return &d->gradient[value];
-  return &d->of_piece[value * d->pieces + piece];
+  const uint32_t piece =
+      pen_term_shares(d->stage, forward, k) ? pen_term_piece(d->stage, forward) : PEN_NONE;
+  return piece >= d->pieces ? &d->gradient[value] : &d->of_piece[value * d->pieces + piece];
 }
 
 /* A value of the member of that number, or of its own run of the tokens if it is the gradient of
@@ -126,7 +124,7 @@ static uint32_t add_pairwise(const struct pen_derivative *d, const uint32_t *val
                  other = add_pairwise(d, value + count / 2, count / 2);
   if (!one || !other) return 0;
   const struct pen_term term = {
-      .kind = PEN_OP_PARTIAL_ADD, .dim = {(int64_t)elements_of(d, one)}, .input = {one, other}};
+      .kind = PEN_OP_ADD, .dim = {(int64_t)elements_of(d, one)}, .input = {one, other}};
   return pen_term_output(pen_term_add(d->stage->terms, &term), 2);
 }
 
@@ -157,14 +155,13 @@ static void sum_pieces(struct pen_derivative *d, uint32_t value) {
   uint32_t halves[2];
   if (!add_halves(d, piece, gathered, halves))
     return; /* then the weight of a piece has no gradient */
-  const uint32_t one = halves[0], other = halves[1], members = gathered ? member_count(d) : 1;
-  const int64_t rows = d->stage->terms->term[pen_term_of_value(piece[0])].dim[0] / members,
-                sequence = b->profile->sequence / members;
-  const struct pen_term term = {
-      .kind = PEN_OP_SUM_PARTIALS,
-      .dtype = b->plan->dtype,
-      .dim = {rows / sequence, sequence, (int64_t)elements_of(d, one) / rows, d->pieces / members},
-      .input = {one, other, d->gradient[value]}};
+  const int64_t all = d->stage->terms->term[pen_term_of_value(piece[0])].dim[0],
+                rows = all / (gathered ? member_count(d) : 1);
+  const struct pen_term term = {.kind = PEN_OP_SUM_PARTIALS,
+                                .dtype = b->plan->dtype,
+                                .dim = {rows, (int64_t)elements_of(d, halves[0]) / rows, all,
+                                        b->profile->sequence, d->pieces},
+                                .input = {halves[0], halves[1], d->gradient[value]}};
   d->gradient[value] = pen_term_output(pen_term_add(d->stage->terms, &term), 4);
 }
 
@@ -172,9 +169,8 @@ static void sum_pieces(struct pen_derivative *d, uint32_t value) {
  * the last one here. Returns whether the rule has to wait. */
 static bool waits_for_pieces(struct pen_derivative *d, const struct pen_gradient_rule *rule,
                              uint32_t forward) {
-  const int shared = pen_pieces_input((int)d->stage->terms->term[forward].kind);
-  if (!rule->weight_part || d->pieces == 1 || rule->word[rule->input_count].operand != shared)
-    return false;
+  const int shared = rule->word[rule->input_count].operand;
+  if (!rule->weight_part || !pen_term_shares(d->stage, forward, shared)) return false;
   uint32_t *own = gradient_of(d, forward, shared);
   *own = d->private_value[shared];
   if (pen_term_piece(d->stage, forward) > 0) return true;
@@ -212,7 +208,8 @@ static uint32_t sum_runs(const struct pen_derivative *d, uint32_t forward, uint3
   const struct pen_term of = d->stage->terms->term[forward];
   const int runs = pen_signature_dim(pen_signature_of((int)of.kind), "runs");
   const uint32_t members = member_count(d);
-  if (members == 1 || runs < 0 || of.dim[runs] == d->pieces || !value) return value;
+  if (members == 1 || runs < 0 || of.dim[runs] == 0 || of.dim[runs] == d->pieces || !value)
+    return value;
   uint32_t *all = pen_new(members, sizeof *all);
   for (uint32_t m = 0; m < members; m++) all[m] = member_part(d, value, m, NULL);
   const uint32_t sum = add_pairwise(d, all, members);
@@ -237,9 +234,7 @@ static uint32_t input_of(struct pen_derivative *d, uint32_t forward,
 static uint32_t accumulator_of(const struct pen_derivative *d, const struct pen_term *forward,
                                uint32_t weight) {
   const struct pen_rank_context *b = d->stage->context;
-  const bool embeds =
-      (forward->kind == PEN_OP_EMBEDDING || forward->kind == PEN_OP_EMBEDDING_ROWS) &&
-      b->plan->weights[weight].rank == b->rank;
+  const bool embeds = forward->kind == PEN_OP_EMBEDDING && b->plan->weights[weight].rank == b->rank;
   for (uint32_t tie = 0; tie < b->plan->tie_count; tie++)
     if (b->plan->ties[tie].weight == weight && !embeds) return b->plan->weight_count + tie;
   return weight;
@@ -291,7 +286,10 @@ static void apply_rule(struct pen_derivative *d, const struct pen_gradient_rule 
   const struct pen_term *of = &d->stage->terms->term[forward];
   struct pen_term term = {.kind = (uint32_t)rule->backward,
                           .dtype = pen_signature_dtype(signature, d->stage->context->plan->dtype)};
-  for (int n = 0; n < signature->dim_count; n++) term.dim[n] = of->dim[rule->dim[n]];
+  if (term.dtype == PEN_BF16 && signature->operand[rule->input_count].partial &&
+      pen_term_shares(d->stage, forward, rule->word[rule->input_count].operand))
+    term.dtype = PEN_BF16_PARTIAL;
+  for (int n = 0; n < signature->dim_count; n++) term.dim[n] = pen_rule_dim(rule, n, of->dim);
   for (int n = 0; n < signature->real_count; n++) term.real[n] = of->real[rule->real[n]];
   for (size_t n = 0; n < rule->input_count; n++) {
     const uint32_t value = input_of(d, forward, rule, n);

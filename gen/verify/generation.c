@@ -93,8 +93,10 @@ static bool same_dim(const struct comparison *c, const struct pen_term *wanted,
   const bool is_cached = found->kind == PEN_OP_ATTENTION_CACHED;
   if (strcmp(name, "rows") == 0 || strcmp(name, "count") == 0 || strcmp(name, "batch") == 0)
     return true; /* same_ratio() */
-  if (strcmp(name, "sequence") == 0)
-    return rows_of(found) == 0 ||
+  if (strcmp(name, "own") == 0 || strcmp(name, "whole") == 0)
+    return w == dim_of(wanted, "rows") && f == dim_of(found, "rows");
+  if (strcmp(name, "sequence") == 0 || strcmp(name, "run") == 0)
+    return rows_of(found) == 0 || (w == 0 && f == 0) ||
            (w == (int64_t)c->evaluation->sequence && f == (int64_t)c->generation->sequence);
   if (strcmp(name, "positions") == 0)
     return f == w || (c->generation->kind != PEN_CACHED && f == (int64_t)c->generation->sequence);

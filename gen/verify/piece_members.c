@@ -58,17 +58,12 @@ bool pen_check_own_run(struct pen_piece_check *c) {
 
 bool pen_check_position(struct pen_piece_check *c) {
   const struct pen_piece_value x = pen_piece_input(c, 0), starts = pen_piece_input(c, 2);
-  if (x.kind != PEN_VALUE_WHOLE || x.tokens != PEN_TOKENS_OWN_RUN ||
+  if (x.kind != PEN_VALUE_WHOLE || x.tokens == PEN_TOKENS_GATHERED || x.tokens == PEN_TOKENS_LAST ||
       starts.kind != PEN_VALUE_WHOLE || starts.tokens != PEN_TOKENS_ALL ||
       !pen_piece_weight(c, 1) || pen_piece_weight(c, 1)->piece_count != 1)
     return pen_piece_problem(c, "reads a partial sum or shard where the full tensor is required");
-  if (!pen_piece_has_all_runs(c, x.tokens) || pen_piece_dim(c, "run") == 0 ||
-      pen_piece_dim(c, "first") != pen_piece_dim(c, "run") * c->s->context->tensor_rank ||
-      pen_piece_dim(c, "own") * pen_piece_dim(c, "sequence") !=
-          pen_piece_dim(c, "rows") * pen_piece_dim(c, "run"))
-    return pen_piece_problem(c, "does not use this tensor rank's sequence shard");
   pen_piece_set_outputs(c, x);
-  return true;
+  return pen_piece_has_all_runs(c, x.tokens);
 }
 
 /* The numbers of all tokens, of which a value may be this rank's run. */
@@ -84,7 +79,7 @@ bool pen_check_embedding_select(struct pen_piece_check *c) {
   const struct pen_piece_value x = pen_piece_input(c, 1);
   const struct pen_term *rows = pen_piece_source(c, pen_piece_term(c)->input[1]);
   const struct pen_weight *weights = c->s->context->plan->weights;
-  if (x.kind != PEN_VALUE_PARTIAL || rows->kind != PEN_OP_EMBEDDING_ROWS ||
+  if (x.kind != PEN_VALUE_PARTIAL || rows->kind != PEN_OP_EMBEDDING ||
       rows->input[0] != all_numbers(c, pen_piece_term(c)->input[0]) ||
       x.tokens != pen_piece_input(c, 0).tokens)
     return pen_piece_problem(c, "does not read embedding rows of its tokens");

@@ -58,17 +58,44 @@ bool pen_piece_has_rows_of(struct pen_piece_check *c, int tokens) {
          pen_piece_problem(c, "has a number of rows other than that of the tokens");
 }
 
+static bool has_dim(const struct pen_piece_check *c, const char *name) {
+  return pen_signature_dim(pen_signature_of((int)pen_piece_term(c)->kind), name) >= 0;
+}
+
+/* `of_all`: the dims are of the tokens of all members, as is the sum of the gradient. */
+static bool has_all_runs(struct pen_piece_check *c, int64_t members) {
+  const bool by_run = has_dim(c, "run"), of_all = by_run || has_dim(c, "whole");
+  const int64_t whole = c->s->context->profile->sequence, held = whole / members,
+                rows = pen_piece_dim(c, "rows"),
+                all = by_run   ? rows
+                      : of_all ? pen_piece_dim(c, "whole")
+                               : rows * members;
+  return pen_piece_dim(c, "sequence") == (of_all ? whole : held) &&
+         pen_piece_dim(c, "runs") == c->pieces / (of_all ? 1 : members) && all % whole == 0 &&
+         (by_run ? pen_piece_dim(c, "own") : rows) * members == all &&
+         (!by_run ||
+          (pen_piece_dim(c, "run") == held &&
+           pen_piece_dim(c, "first") == (members > 1 ? held * c->s->context->tensor_rank : 0))) &&
+         pen_piece_has_sequences(c, all / whole);
+}
+
 bool pen_piece_has_all_runs(struct pen_piece_check *c, int tokens) {
-  const int64_t members = tokens == PEN_TOKENS_OWN_RUN
-                              ? pen_group_size(c->s->context->plan, PEN_TENSOR)
-                              : 1,
-                held = c->s->context->profile->sequence / members, rows = pen_piece_dim(c, "rows"),
-                sequence = pen_piece_dim(c, "sequence"), run = pen_piece_dim(c, "run");
-  if (pen_signature_dim(pen_signature_of((int)pen_piece_term(c)->kind), "runs") < 0) return true;
-  const int64_t of = run ? sequence / held : 1; /* its gradient sums the runs of all members */
-  return (run ? run : sequence) == held && of * held == sequence &&
-         pen_piece_dim(c, "runs") == c->pieces / members * of && (of == 1 || of == members) &&
-         pen_piece_has_sequences(c, rows ? rows / sequence : pen_piece_dim(c, "batch"));
+  return !has_dim(c, "runs") ||
+         has_all_runs(c, tokens == PEN_TOKENS_OWN_RUN
+                             ? pen_group_size(c->s->context->plan, PEN_TENSOR)
+                             : 1) ||
+         pen_piece_problem(c, "has the wrong number or length of sequence shards");
+}
+
+bool pen_piece_has_no_runs(struct pen_piece_check *c) {
+  const bool embeds = pen_piece_term(c)->kind == PEN_OP_EMBEDDING;
+  return (pen_piece_dim(c, "runs") == 0 && pen_piece_term(c)->dtype != PEN_BF16_PARTIAL &&
+          (!embeds || (pen_piece_dim(c, "first") == 0 &&
+                       pen_piece_dim(c, "tokens") == pen_piece_dim(c, "vocab"))) &&
+          (!has_dim(c, "run") ||
+           (pen_piece_dim(c, "own") == pen_piece_dim(c, "rows") && pen_piece_dim(c, "first") == 0 &&
+            pen_piece_dim(c, "run") == pen_piece_dim(c, "sequence")))) ||
+         pen_piece_problem(c, "has a part of the tokens, but no weight is split");
 }
 
 bool pen_piece_check_next(struct pen_piece_check *c, int k, struct pen_piece_value next,

@@ -54,8 +54,9 @@ bool pen_piece_has_sequences(struct pen_piece_check *c, int64_t sequences);
 bool pen_piece_has_rows_of(struct pen_piece_check *c, int tokens);
 
 /* Sums over tokens are of as many runs of each sequence as there are pieces, or of the member's
- * part of them. */
+ * part of them; without pieces, of none. If not, this is noted. */
 bool pen_piece_has_all_runs(struct pen_piece_check *c, int tokens);
+bool pen_piece_has_no_runs(struct pen_piece_check *c);
 
 /* The pieces so far, in operand k, and then the next; the first begins at piece `begin`. Sets the
  * outputs. */

@@ -5,14 +5,17 @@
 #include "gen/verify/piece_table.h"
 #include "gen/verify/stage_terms.h"
 
-/* The piece whose op a term is, counted from the member's first: that of the weight that it reads,
- * or as it says itself. */
+/* The piece whose op a forward term is, counted from the member's first: of a weight that it reads,
+ * or of a value; PEN_NONE: of none. */
 uint32_t pen_term_piece(const struct pen_stage_terms *s, uint32_t term);
+
+/* Whether the ops of all pieces, of which this is one, read input k: it is whole. */
+bool pen_term_shares(const struct pen_stage_terms *s, uint32_t term, int k);
 
 /* The forward terms of a stage keep pieces apart, and sum each partial sum once, in order, before
  * it is read as a whole. Whether input and output are a run of the tokens: the stage before gives
  * one; *gives_run is set if there are pieces. */
-bool pen_check_piece_terms(const struct pen_stage_terms *s, uint32_t action, bool takes_run,
+bool pen_check_piece_terms(struct pen_stage_terms *s, uint32_t action, bool takes_run,
                            bool *gives_run);
 
 #endif

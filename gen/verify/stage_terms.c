@@ -31,6 +31,7 @@ void pen_stage_terms_close(struct pen_stage_terms *s) {
   pen_free(s->forward);
   pen_free(s->is_listed);
   pen_free(s->contribution);
+  pen_free(s->part);
 }
 
 /* ---- values of tensors ---- */
@@ -104,17 +105,17 @@ static bool is_forward_kind(int kind) {
   return true;
 }
 
-/* Is it a term of the forward? Sums of partial sums, and exchanges, are of both: as what they add
- * is. The gradient that a loss makes is not of the forward. */
+/* Is it a term of the forward? Sums, SCALE and exchanges are of both: as what they read is. The
+ * gradient that a loss makes is not of the forward. */
 static bool is_forward_term(const struct pen_terms *terms, uint32_t term) {
   const struct pen_term *t = &terms->term[term];
-  const bool adds = t->kind == PEN_OP_PARTIAL_ADD || t->kind == PEN_OP_SUM_PARTIALS ||
-                    pen_puts_values((int)t->kind);
+  const bool adds = t->kind == PEN_OP_ADD || t->kind == PEN_OP_SUM_PARTIALS ||
+                    t->kind == PEN_OP_SCALE || pen_puts_values((int)t->kind);
   if (t->kind == PEN_TERM_OUTPUT_GRADIENT) return false;
   if (t->kind >= PEN_OP_COUNT || !t->input[0] || !adds) return is_forward_kind((int)t->kind);
-  const uint32_t added = pen_term_of_value(t->input[0]);
+  const uint32_t value = t->input[t->input[1] != 0], added = pen_term_of_value(value);
   if (terms->term[added].kind < PEN_OP_COUNT &&
-      pen_loss_gradient_of((int)terms->term[added].kind, pen_operand_of_value(t->input[0])) >= 0)
+      pen_loss_gradient_of((int)terms->term[added].kind, pen_operand_of_value(value)) >= 0)
     return false;
   return is_forward_term(terms, added);
 }

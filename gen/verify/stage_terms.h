@@ -25,7 +25,8 @@ struct pen_stage_terms {
   size_t forward_count, forward_capacity, listed_capacity;
   struct pen_contribution *contribution; /* in the order of the ops */
   size_t contribution_count, contribution_capacity;
-  uint32_t loss; /* the value in the loss table; 0: none yet */
+  uint32_t loss;                /* the value in the loss table; 0: none yet */
+  struct pen_piece_value *part; /* [value of the forward]: where it lies (pieces.c); null: whole */
 };
 
 /* Opens the stages of a rank. */

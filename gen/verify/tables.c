@@ -218,7 +218,9 @@ static bool check_ops(const struct pen_rank_context *b) {
       return pen_problem_note(problem, b->rank, PEN_NONE, "op %u: there is no kind %u", index,
                               op->kind);
     const struct pen_signature *signature = pen_signature_of(op->kind);
-    const bool any = op->kind == PEN_OP_ALL_GATHER_PART && op->dtype == PEN_F64;
+    const bool any =
+        (op->kind == PEN_OP_ALL_GATHER_PART && op->dtype == PEN_F64) ||
+        (op->dtype == PEN_BF16_PARTIAL && signature->operand[signature->input_count].partial);
     if (op->dtype != PEN_F32 && op->dtype != pen_signature_dtype(signature, PEN_BF16) && !any)
       return pen_problem_note(problem, b->rank, PEN_NONE, "op %u (%s): it cannot be of dtype %s",
                               index, signature->kind, pen_dtype_text(op->dtype));

@@ -94,8 +94,21 @@ void pen_products_bf16_open(pen_multiply *pairs);
 void *pen_cpu_prepare_product(enum pen_op_kind kind, enum pen_dtype dtype,
                               const int64_t dim[PEN_DIMS_MAX]);
 
+/* pieces.c: sums of runs, by a kernel whose dim `runs` is 0 then. Elements of the op's dtype have
+ * so many bytes. */
+
+/* The gradient of a norm with one sum, dgain, or two, dbias too. Workspace: the sums of one call,
+ * then those of each run, the first sum of all runs before the second. */
+void pen_norm_runs_dx(const struct pen_call *call, pen_kernel *norm_dx, size_t sum_count,
+                      size_t element_bytes);
+void pen_bias_runs_dw(const struct pen_call *call, pen_kernel *bias_dw, size_t element_bytes);
+/* Workspace: the runs, then a row in f32. */
+void pen_position_runs_dw(const struct pen_call *call, size_t element_bytes);
+
 /* The kernels of ops.def that are not compiled for each instruction set. */
 #define PEN_CPU(kind, f32, bf16, threads, workspace) pen_kernel pen_##f32, pen_##bf16;
+#define PEN_CPU_PARTIAL(kind, f32, bf16, partial, threads, workspace) \
+  pen_kernel pen_##f32, pen_##bf16, pen_##partial;
 #define PEN_CPU_F32(kind, f32, threads, workspace) pen_kernel pen_##f32;
 #include "kernels/cpu/ops.def"
 

@@ -1,54 +1,73 @@
-/* embedding_split.c: EMBEDDING, INDEX_SELECT, SPLIT and SPLIT_DX: copies, the same source for all
- * instruction sets. */
+/* embedding_split.c: EMBEDDING, EMBEDDING_SELECT, INDEX_SELECT, SPLIT and SPLIT_DX: copies, the
+ * same source for all instruction sets. */
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
 
-/* A kind of rows: bytes of an element of `from` and of `to`, and how `count` of them are copied. */
-struct row_copy {
-  size_t from_bytes, to_bytes;
-  void (*copy)(void *to, const void *from, size_t count);
-};
-
-static void copy_f32(void *to, const void *from, size_t count) {
-  memcpy(to, from, count * sizeof(float));
-}
-static void copy_bf16(void *to, const void *from, size_t count) {
-  memcpy(to, from, count * sizeof(uint16_t));
-}
-static void round_f32(void *to, const void *from, size_t count) {
-  pen_f32_to_bf16(to, from, count);
-}
-
-static const struct row_copy f32 = {sizeof(float), sizeof(float), copy_f32},
-                             bf16 = {sizeof(uint16_t), sizeof(uint16_t), copy_bf16},
-                             rounded = {sizeof(float), sizeof(uint16_t), round_f32};
-
 /* y[r] = x[index[r]]. The runtime checks indices when it makes them; one out of range gives a row
  * of NaN. */
-static void select_rows(const struct pen_call *call, const int32_t *index, const unsigned char *x,
-                        const struct row_copy *row) {
-  const size_t width = (size_t)call->dim[1];
+static void select_rows(const struct pen_call *call, size_t element_bytes) {
+  const unsigned char *x = call->operand[0];
+  const int32_t *index = call->operand[1];
+  const size_t bytes = (size_t)call->dim[1] * element_bytes;
   unsigned char *y = call->operand[2];
-  for (int64_t r = 0; r < call->dim[0]; r++, y += width * row->to_bytes)
+  for (int64_t r = 0; r < call->dim[0]; r++, y += bytes)
     if (index[r] >= 0 && index[r] < call->dim[2])
-      row->copy(y, x + (size_t)index[r] * width * row->from_bytes, width);
+      memcpy(y, x + (size_t)index[r] * bytes, bytes);
     else
-      memset(y, 0xff, width * row->to_bytes); /* NaN, in either dtype */
+      memset(y, 0xff, bytes); /* NaN, in either dtype */
 }
 
-void pen_embedding(const struct pen_call *call) {
-  select_rows(call, call->operand[0], call->operand[1], &f32);
+void pen_index_select(const struct pen_call *call) { select_rows(call, sizeof(float)); }
+void pen_index_select_bf16(const struct pen_call *call) { select_rows(call, sizeof(uint16_t)); }
+
+/* A row that the table does not have: that of a, which may be y, or `other` in each byte. */
+static void take_row(unsigned char *y, const unsigned char *a, int other, size_t row,
+                     size_t bytes) {
+  if (a == NULL)
+    memset(y + row * bytes, other, bytes);
+  else if (a != y)
+    memcpy(y + row * bytes, a + row * bytes, bytes);
 }
-void pen_embedding_bf16(const struct pen_call *call) {
-  select_rows(call, call->operand[0], call->operand[1], &rounded);
+
+/* y[r] = table[tokens[r] - first]. The runtime checks tokens when it reads them; one out of range
+ * gives a row of NaN, or what a has. */
+static void embed(const struct pen_call *call, size_t element_bytes) {
+  const int32_t *tokens = call->operand[0];
+  const float *table = call->operand[1];
+  const unsigned char *a = call->operand[2];
+  unsigned char *y = call->operand[3];
+  const size_t width = (size_t)call->dim[1], bytes = width * element_bytes;
+  for (size_t r = 0; r < (size_t)call->dim[0]; r++) {
+    const int64_t row = tokens[r] - call->dim[3];
+    const bool has = row >= 0 && row < call->dim[2],
+               exists = tokens[r] >= 0 && tokens[r] < call->dim[4];
+    if (!has)
+      take_row(y, a, exists ? 0 : 0xff, r, bytes);
+    else if (element_bytes == sizeof(float))
+      memcpy(y + r * bytes, table + (size_t)row * width, bytes);
+    else
+      pen_f32_to_bf16((uint16_t *)(y + r * bytes), table + (size_t)row * width, width);
+  }
 }
-void pen_index_select(const struct pen_call *call) {
-  select_rows(call, call->operand[1], call->operand[0], &f32);
+
+void pen_embedding(const struct pen_call *call) { embed(call, sizeof(float)); }
+void pen_embedding_bf16(const struct pen_call *call) { embed(call, sizeof(uint16_t)); }
+
+/* Rows that a tensor rank has embedded, among those of the others; a may be y. */
+static void choose_rows(const struct pen_call *call, size_t element_bytes) {
+  const int32_t *tokens = call->operand[0];
+  const unsigned char *x = call->operand[1], *a = call->operand[2];
+  unsigned char *y = call->operand[3];
+  const size_t bytes = (size_t)call->dim[1] * element_bytes;
+  for (size_t r = 0; r < (size_t)call->dim[0]; r++) {
+    const int64_t row = tokens[r] - call->dim[3];
+    take_row(y, row >= 0 && row < call->dim[2] ? x : a, 0, r, bytes);
+  }
 }
-void pen_index_select_bf16(const struct pen_call *call) {
-  select_rows(call, call->operand[1], call->operand[0], &bf16);
-}
+
+void pen_embedding_select(const struct pen_call *call) { choose_rows(call, sizeof(float)); }
+void pen_embedding_select_bf16(const struct pen_call *call) { choose_rows(call, sizeof(uint16_t)); }
 
 /* x is [rows,3,width]: q, k and v of a row are adjacent. */
 static void split(const struct pen_call *call, size_t element_bytes) {

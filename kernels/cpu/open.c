@@ -16,8 +16,10 @@
 #include "kernels/head_loss.h"
 
 /* The kernels that are not compiled for each instruction set, by dtype. */
-static pen_kernel *const plain[PEN_OP_COUNT][2] = {
+static pen_kernel *const plain[PEN_OP_COUNT][PEN_DTYPES] = {
 #define PEN_CPU(kind, f32, bf16, threads, workspace) [PEN_OP_##kind] = {pen_##f32, pen_##bf16},
+#define PEN_CPU_PARTIAL(kind, f32, bf16, partial, threads, workspace) \
+  [PEN_OP_##kind] = {pen_##f32, pen_##bf16, [PEN_BF16_PARTIAL] = pen_##partial},
 #define PEN_CPU_F32(kind, f32, threads, workspace) [PEN_OP_##kind] = {pen_##f32},
 #include "kernels/cpu/ops.def"
 };
@@ -87,7 +89,9 @@ const char *pen_kernels_open(void) {
 }
 
 pen_kernel *pen_kernel_of(enum pen_op_kind kind, enum pen_dtype dtype) {
-  assert(kind >= 0 && kind < PEN_OP_COUNT && (dtype == PEN_F32 || dtype == PEN_BF16));
+  assert(kind >= 0 && kind < PEN_OP_COUNT && dtype < PEN_DTYPES && dtype != PEN_I32 &&
+         dtype != PEN_F64);
+  if (dtype == PEN_BF16_PARTIAL) return plain[kind][dtype];
   if (dtype == PEN_BF16 && onednn_bf16 && is_product(kind)) return pen_onednn_product;
   const struct pen_vector_kernels *set =
       dtype == PEN_BF16 ? pen_instruction_set.bf16 : pen_instruction_set.f32;

@@ -63,15 +63,11 @@ static void add_row(float *y, const float *a, const float *b, const float *adden
   for (size_t i = 0; bias && i < width; i++) y[i] += bias[i];
 }
 
-static size_t row_count(const struct pen_call *call) {
-  return (size_t)call->dim[0] * (size_t)call->dim[1];
-}
-
 void pen_sum_partials(const struct pen_call *call) {
   const float *a = call->operand[0], *b = call->operand[1], *addend = call->operand[2];
   float *y = call->operand[4];
-  const size_t width = (size_t)call->dim[2];
-  for (size_t r = 0; r < row_count(call); r++) {
+  const size_t width = (size_t)call->dim[1];
+  for (size_t r = 0; r < (size_t)call->dim[0]; r++) {
     const size_t at = r * width;
     add_row(y + at, a + at, b + at, addend ? addend + at : NULL, call->operand[3], width);
   }
@@ -84,8 +80,8 @@ void pen_sum_partials_bf16(const struct pen_call *call) {
   const float *a = call->operand[0], *b = call->operand[1], *bias = call->operand[3];
   const uint16_t *addend = call->operand[2];
   uint16_t *y = call->operand[4];
-  const size_t width = (size_t)call->dim[2];
-  for (size_t r = 0; r < row_count(call); r++)
+  const size_t width = (size_t)call->dim[1];
+  for (size_t r = 0; r < (size_t)call->dim[0]; r++)
     for (size_t i = 0; i < width; i += PART) {
       const size_t n = width - i < PART ? width - i : PART, at = r * width + i;
       if (addend) pen_bf16_to_f32(sum, addend + at, n);
@@ -94,26 +90,7 @@ void pen_sum_partials_bf16(const struct pen_call *call) {
     }
 }
 
-/* Of a run of each sequence: its rows are adjacent. */
-static void sum_own(const struct pen_call *call, pen_kernel *sum) {
-  struct pen_call own = *call;
-  own.dim[1] = call->dim[4];
-  sum(&own);
-}
-
-void pen_sum_partials_own(const struct pen_call *call) { sum_own(call, pen_sum_partials); }
-void pen_sum_partials_own_bf16(const struct pen_call *call) {
-  sum_own(call, pen_sum_partials_bf16);
-}
-
-/* ---- norms ---- */
-
-static void norm_runs(const struct pen_call *call, pen_kernel *norm) {
-  struct pen_call whole = *call;
-  whole.dim[0] = call->dim[0] * call->dim[1];
-  whole.dim[1] = call->dim[2];
-  norm(&whole);
-}
+/* ---- sums of runs ---- */
 
 /* runs[0] = the sum of `count` arrays of `width` elements, added pairwise; count is a power of two.
  */
@@ -123,169 +100,60 @@ static void add_pairwise(float *runs, size_t count, size_t width) {
       for (size_t i = 0; i < width; i++) runs[r * width + i] += runs[(r + step) * width + i];
 }
 
-/* What differs between the gradients of norms: which operands have a row of elements, or one
+/* Which operands of the gradient of a norm with one sum, or two, have a row of elements, or one
  * number, for each token, and the first of the sums over tokens. */
-struct norm_gradient {
-  enum pen_op_kind kind;
-  int by_element[4], by_row[2], sums, sum_count;
-};
-
-static const struct norm_gradient rms = {PEN_OP_RMSNORM_DX, {0, 1, 4, 5}, {3, 3}, 6, 1},
-                                  layer = {PEN_OP_LAYERNORM_DX, {0, 1, 5, 6}, {3, 4}, 7, 2};
+static const struct norm_gradient {
+  int by_element[4], by_row[2], sums;
+} norm_gradients[] = {{{0, 1, 4, 5}, {3, 3}, 6}, {{0, 1, 5, 6}, {3, 4}, 7}};
 
 /* The operands from token `first` on. */
 static struct pen_call call_from(const struct pen_call *call, const struct norm_gradient *norm,
                                  size_t first, size_t element_bytes) {
   struct pen_call own = *call;
+  own.dim[3] = 0;
   for (int k = 0; k < 4; k++)
     if (call->operand[norm->by_element[k]])
       own.operand[norm->by_element[k]] =
-          (char *)call->operand[norm->by_element[k]] + first * (size_t)call->dim[2] * element_bytes;
+          (char *)call->operand[norm->by_element[k]] + first * (size_t)call->dim[1] * element_bytes;
   for (int k = 0; k < 2; k++)
     own.operand[norm->by_row[k]] = (float *)call->operand[norm->by_row[k]] + first;
   return own;
 }
 
-/* Calls the norm for the rows of each run of each sequence. Workspace: the sums of one call, then
- * those of each run, the first sum of all runs before the second. */
-static void norm_runs_dx(const struct pen_call *call, const struct norm_gradient *norm,
-                         const struct pen_vector_kernels *kernels, size_t element_bytes) {
-  const size_t sequence = (size_t)call->dim[1], width = (size_t)call->dim[2],
-               runs = (size_t)call->dim[3], rows = sequence / runs;
-  float *part = call->workspace, *sums = part + (size_t)norm->sum_count * width;
-  for (size_t b = 0; b < (size_t)call->dim[0]; b++)
-    for (size_t r = 0; r < runs; r++) {
-      struct pen_call own = call_from(call, norm, b * sequence + r * rows, element_bytes);
-      own.dim[0] = (int64_t)rows;
-      own.dim[1] = (int64_t)width;
-      for (int k = 0; k < norm->sum_count; k++)
-        own.operand[norm->sums + k] = part + (size_t)k * width;
-      kernels->op[norm->kind](&own);
-      for (int k = 0; k < norm->sum_count; k++) {
-        float *sum = sums + ((size_t)k * runs + r) * width;
-        for (size_t i = 0; i < width; i++)
-          sum[i] = b == 0 ? part[(size_t)k * width + i] : sum[i] + part[(size_t)k * width + i];
-      }
+void pen_norm_runs_dx(const struct pen_call *call, pen_kernel *norm_dx, size_t sum_count,
+                      size_t element_bytes) {
+  const struct norm_gradient *norm = &norm_gradients[sum_count - 1];
+  const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1],
+               sequence = (size_t)call->dim[2], runs = (size_t)call->dim[3], run = sequence / runs;
+  float *part = call->workspace, *sums = part + sum_count * width;
+  for (size_t first = 0; first < rows; first += run) {
+    struct pen_call own = call_from(call, norm, first, element_bytes);
+    own.dim[0] = (int64_t)run;
+    for (size_t k = 0; k < sum_count; k++) own.operand[(size_t)norm->sums + k] = part + k * width;
+    norm_dx(&own);
+    for (size_t k = 0; k < sum_count; k++) {
+      const float *from = part + k * width;
+      float *sum = sums + (k * runs + first / run % runs) * width;
+      for (size_t i = 0; i < width; i++) sum[i] = first < sequence ? from[i] : sum[i] + from[i];
     }
-  for (int k = 0; k < norm->sum_count; k++) {
-    float *sum = sums + (size_t)k * runs * width;
-    add_pairwise(sum, runs, width);
-    memcpy(call->operand[norm->sums + k], sum, width * sizeof *sum);
+  }
+  for (size_t k = 0; k < sum_count; k++) {
+    add_pairwise(sums + k * runs * width, runs, width);
+    memcpy(call->operand[(size_t)norm->sums + k], sums + k * runs * width, width * sizeof *sums);
   }
 }
 
-/* dbias += a sum of runs of dy */
-static void bias_runs_dw(const struct pen_call *call, pen_kernel *bias_dw, size_t element_bytes) {
-  const size_t sequence = (size_t)call->dim[1], width = (size_t)call->dim[2],
-               runs = (size_t)call->dim[3], rows = sequence / runs;
+void pen_bias_runs_dw(const struct pen_call *call, pen_kernel *bias_dw, size_t element_bytes) {
+  const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1],
+               sequence = (size_t)call->dim[2], runs = (size_t)call->dim[3], run = sequence / runs;
   float *sums = call->workspace, *dbias = call->operand[1];
   memset(sums, 0, runs * width * sizeof *sums);
-  for (size_t b = 0; b < (size_t)call->dim[0]; b++)
-    for (size_t r = 0; r < runs; r++)
-      bias_dw(&(struct pen_call){
-          .operand = {(char *)call->operand[0] + (b * sequence + r * rows) * width * element_bytes,
-                      sums + r * width},
-          .dim = {(int64_t)rows, (int64_t)width}});
+  for (size_t first = 0; first < rows; first += run)
+    bias_dw(&(struct pen_call){.operand = {(char *)call->operand[0] + first * width * element_bytes,
+                                           sums + first / run % runs * width},
+                               .dim = {(int64_t)run, (int64_t)width}});
   add_pairwise(sums, runs, width);
   for (size_t i = 0; i < width; i++) dbias[i] += sums[i];
-}
-
-void pen_bias_runs_dw(const struct pen_call *call) {
-  bias_runs_dw(call, pen_instruction_set.f32->op[PEN_OP_BIAS_DW], sizeof(float));
-}
-void pen_bias_runs_dw_bf16(const struct pen_call *call) {
-  bias_runs_dw(call, pen_instruction_set.bf16->op[PEN_OP_BIAS_DW], sizeof(uint16_t));
-}
-
-void pen_rmsnorm_runs(const struct pen_call *call) {
-  norm_runs(call, pen_instruction_set.f32->op[PEN_OP_RMSNORM]);
-}
-void pen_rmsnorm_runs_bf16(const struct pen_call *call) {
-  norm_runs(call, pen_instruction_set.bf16->op[PEN_OP_RMSNORM]);
-}
-void pen_rmsnorm_runs_dx(const struct pen_call *call) {
-  norm_runs_dx(call, &rms, pen_instruction_set.f32, sizeof(float));
-}
-void pen_rmsnorm_runs_dx_bf16(const struct pen_call *call) {
-  norm_runs_dx(call, &rms, pen_instruction_set.bf16, sizeof(uint16_t));
-}
-
-void pen_layernorm_runs(const struct pen_call *call) {
-  norm_runs(call, pen_instruction_set.f32->op[PEN_OP_LAYERNORM]);
-}
-void pen_layernorm_runs_bf16(const struct pen_call *call) {
-  norm_runs(call, pen_instruction_set.bf16->op[PEN_OP_LAYERNORM]);
-}
-void pen_layernorm_runs_dx(const struct pen_call *call) {
-  norm_runs_dx(call, &layer, pen_instruction_set.f32, sizeof(float));
-}
-void pen_layernorm_runs_dx_bf16(const struct pen_call *call) {
-  norm_runs_dx(call, &layer, pen_instruction_set.bf16, sizeof(uint16_t));
-}
-
-/* ---- embedding ---- */
-
-/* A row that is not the op's own: that of a, which may be y, or 0. */
-static void take_row(unsigned char *y, const unsigned char *a, size_t row, size_t bytes) {
-  if (a == NULL)
-    memset(y + row * bytes, 0, bytes);
-  else if (a != y)
-    memcpy(y + row * bytes, a + row * bytes, bytes);
-}
-
-/* The runtime checks tokens when it reads them. */
-static void embed_rows(const struct pen_call *call, size_t element_bytes) {
-  const int32_t *tokens = call->operand[0];
-  const float *table = call->operand[1];
-  const unsigned char *a = call->operand[2];
-  unsigned char *y = call->operand[3];
-  const size_t width = (size_t)call->dim[1], bytes = width * element_bytes;
-  for (size_t r = 0; r < (size_t)call->dim[0]; r++) {
-    const int64_t row = tokens[r] - call->dim[3];
-    unsigned char *to = y + r * bytes;
-    if (row >= 0 && row < call->dim[2] && element_bytes == sizeof(float))
-      memcpy(to, table + (size_t)row * width, bytes);
-    else if (row >= 0 && row < call->dim[2])
-      pen_f32_to_bf16((uint16_t *)to, table + (size_t)row * width, width);
-    else
-      take_row(y, a, r, bytes);
-  }
-}
-
-void pen_embedding_rows(const struct pen_call *call) { embed_rows(call, sizeof(float)); }
-void pen_embedding_rows_bf16(const struct pen_call *call) { embed_rows(call, sizeof(uint16_t)); }
-
-/* Rows that a tensor rank has embedded, among those of the others; a may be y. */
-static void select_rows(const struct pen_call *call, size_t element_bytes) {
-  const int32_t *tokens = call->operand[0];
-  const unsigned char *x = call->operand[1], *a = call->operand[2];
-  unsigned char *y = call->operand[3];
-  const size_t bytes = (size_t)call->dim[1] * element_bytes;
-  for (size_t r = 0; r < (size_t)call->dim[0]; r++) {
-    const int64_t row = tokens[r] - call->dim[3];
-    const bool own = row >= 0 && row < call->dim[2];
-    take_row(y, own ? x : a, r, bytes);
-  }
-}
-
-void pen_embedding_select(const struct pen_call *call) { select_rows(call, sizeof(float)); }
-void pen_embedding_select_bf16(const struct pen_call *call) { select_rows(call, sizeof(uint16_t)); }
-
-/* The tokens as rows of the piece are in the workspace; EMBEDDING_DW skips those out of range. */
-static void embed_rows_dw(const struct pen_call *call, pen_kernel *whole) {
-  const int32_t *tokens = call->operand[1];
-  int32_t *rows = call->workspace;
-  struct pen_call own = *call;
-  for (int64_t r = 0; r < call->dim[0]; r++) rows[r] = tokens[r] - (int32_t)call->dim[3];
-  own.operand[1] = rows;
-  whole(&own);
-}
-
-void pen_embedding_rows_dw(const struct pen_call *call) {
-  embed_rows_dw(call, pen_instruction_set.f32->op[PEN_OP_EMBEDDING_DW]);
-}
-void pen_embedding_rows_dw_bf16(const struct pen_call *call) {
-  embed_rows_dw(call, pen_instruction_set.bf16->op[PEN_OP_EMBEDDING_DW]);
 }
 
 /* ---- tokens that a tensor rank holds ---- */
@@ -299,34 +167,10 @@ void pen_own_run(const struct pen_call *call) {
     memcpy(y + b * run, x + b * sequence + call->dim[3], run * sizeof *y);
 }
 
-/* ---- positions ---- */
+/* ---- positions: a run of zeros is added as one ---- */
 
-/* The rows of a run of each sequence: for POSITION, sequences of one token that begin at its
- * position, negated. */
-static void position_own(const struct pen_call *call, pen_kernel *position, size_t element_bytes) {
-  const int32_t *starts = call->operand[2];
-  const int64_t sequence = call->dim[2], run = call->dim[6], first = call->dim[7];
-  const size_t bytes = (size_t)call->dim[1] * element_bytes;
-  for (int64_t r = 0; r < call->dim[5]; r++) {
-    const int64_t token = r / run * sequence + first + r % run;
-    int32_t start = (starts ? starts[token] : 0) - (int32_t)(token % sequence);
-    position(&(struct pen_call){
-        .operand = {(char *)call->operand[0] + (size_t)r * bytes, call->operand[1], &start,
-                    (char *)call->operand[3] + (size_t)r * bytes},
-        .dim = {1, call->dim[1], 1}});
-  }
-}
-
-void pen_position_own(const struct pen_call *call) {
-  position_own(call, pen_instruction_set.f32->op[PEN_OP_POSITION], sizeof(float));
-}
-void pen_position_own_bf16(const struct pen_call *call) {
-  position_own(call, pen_instruction_set.bf16->op[PEN_OP_POSITION], sizeof(uint16_t));
-}
-
-/* dtable[p] += a sum of runs of the rows at position p of their documents. A run of zeros is added
- * as one. Workspace: the runs, then a row in f32. */
-static void position_runs_dw(const struct pen_call *call, bool is_bf16) {
+void pen_position_runs_dw(const struct pen_call *call, size_t element_bytes) {
+  const bool is_bf16 = element_bytes == sizeof(uint16_t);
   const int32_t *starts = call->operand[1];
   const int64_t rows = call->dim[0], sequence = call->dim[2], run = sequence / call->dim[4];
   const size_t width = (size_t)call->dim[1], runs = (size_t)call->dim[4];
@@ -345,9 +189,6 @@ static void position_runs_dw(const struct pen_call *call, bool is_bf16) {
     for (size_t i = 0; i < width; i++) dtable[i] += sums[i];
   }
 }
-
-void pen_position_runs_dw(const struct pen_call *call) { position_runs_dw(call, false); }
-void pen_position_runs_dw_bf16(const struct pen_call *call) { position_runs_dw(call, true); }
 
 /* ---- logits ---- */
 

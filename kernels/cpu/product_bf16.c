@@ -214,7 +214,7 @@ void pen_affine_dw_bf16(const struct pen_call *call) {
   multiply_bf16(&p);
 }
 
-/* ---- products with pieces, whose results are f32 ---- */
+/* ---- products whose results are partial sums, in f32 ---- */
 
 /* result[m,n] = the product + a, which may be the result, or null. */
 static void multiply_unrounded(struct bf16_product *p, float *result, const float *a) {
@@ -227,31 +227,35 @@ static void multiply_unrounded(struct bf16_product *p, float *result, const floa
   multiply_bf16(p);
 }
 
-/* y[rows,out] = x[rows,in] w, w transposed or not */
-static void rows_bf16(const struct pen_call *call, struct pen_matrix w) {
+/* y[rows,out] = x[rows,in] w[out,in]^T + a */
+void pen_linear_partial(const struct pen_call *call) {
   const struct pen_product_dims s = pen_product_dims(call);
   struct bf16_product p =
-      product_of(call, (struct pen_matrix){call->operand[0], s.in, 0}, w, s.rows, s.out, s.in);
+      product_of(call, (struct pen_matrix){call->operand[0], s.in, 0},
+                 (struct pen_matrix){call->operand[1], s.in, 1}, s.rows, s.out, s.in);
+  multiply_unrounded(&p, call->operand[3], call->operand[2]);
+}
+
+/* y[rows,out] = x[rows,in] w[in,out] */
+void pen_affine_rows_bf16(const struct pen_call *call) {
+  const struct pen_product_dims s = pen_product_dims(call);
+  struct bf16_product p =
+      product_of(call, (struct pen_matrix){call->operand[0], s.in, 0},
+                 (struct pen_matrix){call->operand[1], s.out, 0}, s.rows, s.out, s.in);
   multiply_unrounded(&p, call->operand[2], NULL);
 }
 
 /* dx[rows,in] = dy[rows,out] w + a, w transposed or not */
-static void columns_dx_bf16(const struct pen_call *call, struct pen_matrix w) {
+static void dx_partial(const struct pen_call *call, struct pen_matrix w) {
   const struct pen_product_dims s = pen_product_dims(call);
   struct bf16_product p =
       product_of(call, (struct pen_matrix){call->operand[0], s.out, 0}, w, s.rows, s.in, s.out);
   multiply_unrounded(&p, call->operand[3], call->operand[2]);
 }
 
-void pen_linear_rows_bf16(const struct pen_call *call) {
-  rows_bf16(call, (struct pen_matrix){call->operand[1], pen_product_dims(call).in, 1});
+void pen_linear_dx_partial(const struct pen_call *call) {
+  dx_partial(call, (struct pen_matrix){call->operand[1], pen_product_dims(call).in, 0});
 }
-void pen_affine_rows_bf16(const struct pen_call *call) {
-  rows_bf16(call, (struct pen_matrix){call->operand[1], pen_product_dims(call).out, 0});
-}
-void pen_linear_columns_dx_bf16(const struct pen_call *call) {
-  columns_dx_bf16(call, (struct pen_matrix){call->operand[1], pen_product_dims(call).in, 0});
-}
-void pen_affine_columns_dx_bf16(const struct pen_call *call) {
-  columns_dx_bf16(call, (struct pen_matrix){call->operand[1], pen_product_dims(call).out, 1});
+void pen_affine_dx_partial(const struct pen_call *call) {
+  dx_partial(call, (struct pen_matrix){call->operand[1], pen_product_dims(call).out, 1});
 }

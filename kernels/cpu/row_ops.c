@@ -29,7 +29,8 @@ static void run_rows(const void *context, size_t thread, size_t first, size_t pa
   struct pen_call own = *d->call;
   (void)thread;
   for (size_t k = 0; d->operands[k] != '\0'; k++)
-    own.operand[k] = (char *)own.operand[k] + first * row_bytes(d, d->operands[k]);
+    if (own.operand[k] != NULL)
+      own.operand[k] = (char *)own.operand[k] + first * row_bytes(d, d->operands[k]);
   own.dim[0] = (int64_t)(past - first);
   d->kernel(&own);
 }
@@ -57,7 +58,7 @@ static pen_kernel *whole[PEN_DTYPES][PEN_OP_COUNT]; /* what each function below 
 #include "kernels/cpu/ops.def"
 
 pen_kernel *pen_row_op(enum pen_op_kind kind, enum pen_dtype dtype, pen_kernel *kernel) {
-  static pen_kernel *const dividing[PEN_OP_COUNT][2] = {
+  static pen_kernel *const dividing[PEN_OP_COUNT][PEN_DTYPES] = {
 #define PEN_CPU_ROW(kind, threads, workspace)                    \
   [PEN_OP_##kind] = {sizeof(threads) > 1 ? divide_##kind : NULL, \
                      sizeof(threads) > 1 ? divide_##kind##_bf16 : NULL},

@@ -1,5 +1,5 @@
-/* bias_dw.cu: BIAS_DW: dbias += sum over rows of dy; the sum is computed first. BIAS_RUNS_DW: the
- * same with a sum of runs.
+/* bias_dw.cu: BIAS_DW: dbias += sum over rows of dy; the sum is computed first, or is
+ * a sum of runs.
  *
  * Launch: (columns of 32 threads) x (parts of rows, column_sums.cuh), 256 threads: a thread has the
  * columns of 16 bytes (one column if rows are not multiples of 16 bytes) of every eighth row of its
@@ -40,8 +40,10 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template <class E, bool RUNS>
-void add_columns(const struct pen_call *call, const summed_rows &of, int64_t width) {
+void add_columns(const struct pen_call *call) {
   float *part = (float *)call->workspace;
+  const int64_t width = call->dim[1];
+  const summed_rows of = summed_rows::of(call->dim);
   const dim3 grid((unsigned)ceiling(width, is_wide<E>(width) ? WARP * WIDE<E> : WARP),
                   (unsigned)of.blocks());
   const auto kernel = is_wide<E>(width) ? sum_part<E, WIDE<E>, RUNS> : sum_part<E, 1, RUNS>;
@@ -52,15 +54,9 @@ void add_columns(const struct pen_call *call, const summed_rows &of, int64_t wid
 
 template <class E>
 void bias_dw_of(const struct pen_call *call) {
-  add_columns<E, false>(call, summed_rows::all(call->dim[0]), call->dim[1]);
-}
-
-template <class E>
-void bias_runs_dw_of(const struct pen_call *call) {
-  add_columns<E, true>(call, summed_rows::of_runs(call->dim), call->dim[2]);
+  (call->dim[3] > 0 ? add_columns<E, true> : add_columns<E, false>)(call);
 }
 
 } /* namespace */
 
 PEN_CUDA_BOTH(bias_dw)
-PEN_CUDA_BOTH(bias_runs_dw)

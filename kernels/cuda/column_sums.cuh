@@ -26,11 +26,10 @@ struct summed_rows {
   int64_t rows;
   int sequence, run; /* with runs: the positions of a sequence, and of a run */
   int runs;
-  static summed_rows all(int64_t rows) { return {rows, 0, 0, 1}; }
-  /* dims: batch sequence width runs */
-  static summed_rows of_runs(const int64_t dim[PEN_DIMS_MAX]) {
-    const int run = (int)(dim[1] / dim[3]);
-    return {dim[0] * run, (int)dim[1], run, (int)dim[3]};
+  /* dims: rows, width, sequence, runs; 0 runs: it is no sum of runs */
+  static summed_rows of(const int64_t dim[PEN_DIMS_MAX]) {
+    if (dim[3] == 0) return {dim[0], 0, 0, 1};
+    return {dim[0] / dim[3], (int)dim[2], (int)(dim[2] / dim[3]), (int)dim[3]};
   }
   int64_t rows_a_part() const { return ceiling(rows, run ? RUN_PARTS : PARTS); }
   int64_t parts() const { return ceiling(rows, rows_a_part()); }

@@ -42,8 +42,6 @@ size_t pen_cuda_attention_bf16_shared(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_attention_dx_bf16_shared(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_rmsnorm_dx_shared(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_layernorm_dx_shared(const int64_t dim[PEN_DIMS_MAX]);
-size_t pen_cuda_rmsnorm_runs_dx_shared(const int64_t dim[PEN_DIMS_MAX]);
-size_t pen_cuda_layernorm_runs_dx_shared(const int64_t dim[PEN_DIMS_MAX]);
 
 /* product.c. The workspace has one size for all shapes, the limit given to cuBLASLt; a bias in bf16
  * adds its own bytes. */

@@ -1,6 +1,6 @@
 /* embedding_dw.cu: EMBEDDING_DW: dtable[tokens[r]] += dy[r], rows in rising order, without atomics
- * and with the bits of the CPU. EMBEDDING_ROWS_DW: the same of a table that begins with the row of
- * token `first`; rows with other tokens are left out.
+ * and with the bits of the CPU. The table begins with the row of token
+ * `first`; rows with tokens that it does not have are left out.
  *
  * A block has a row and a run of columns. If an earlier row has the same token, the block returns.
  * Otherwise it scans the rows from its own on, a block's width at a time, lists those with the
@@ -74,27 +74,16 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template <class T>
-void launch(const struct pen_call *call, int first) {
+void embedding_dw_of(const struct pen_call *call) {
   const int rows = (int)call->dim[0], width = (int)call->dim[1], vocab = (int)call->dim[2];
   const dim3 grid((unsigned)rows,
                   (unsigned)ceiling(width, is_wide<T>(width) ? WIDE<T> * THREADS : THREADS));
   const auto kernel = is_wide<T>(width) ? gather_rows<T, WIDE<T>> : gather_rows<T, 1>;
   PEN_LAUNCH(kernel, grid, dim3(THREADS), 0, call->stream, (float *)call->operand[2],
              (const T *)call->operand[0], (const int32_t *)call->operand[1], rows, width, vocab,
-             first);
-}
-
-template <class T>
-void embedding_dw_of(const struct pen_call *call) {
-  launch<T>(call, 0);
-}
-
-template <class T>
-void embedding_rows_dw_of(const struct pen_call *call) {
-  launch<T>(call, (int)call->dim[3]);
+             (int)call->dim[3]);
 }
 
 } /* namespace */
 
 PEN_CUDA_BOTH(embedding_dw)
-PEN_CUDA_BOTH(embedding_rows_dw)

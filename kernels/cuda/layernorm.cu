@@ -1,5 +1,5 @@
 /* layernorm.cu: LAYERNORM (Ba et al. 2016): rstd = 1/sqrt(mean((x - mean)^2) + epsilon), y = (x -
- * mean) rstd gain + bias. LAYERNORM_RUNS: the same. The variance is computed from x - mean in a
+ * mean) rstd gain + bias. The variance is computed from x - mean in a
  * second pass, so that a mean much larger than the deviation costs no precision. Launch: as
  * RMSNORM: a warp for a row up to 1024 wide, else a block; 16-byte accesses if rows are multiples
  * of 16 bytes. Sums: a thread adds its elements in rising order, then warp_sum or block_sum.
@@ -80,15 +80,6 @@ void layernorm_of(const struct pen_call *call) {
              call->stream, p);
 }
 
-template <class E>
-void layernorm_runs_of(const struct pen_call *call) {
-  struct pen_call all = *call;
-  all.dim[0] = call->dim[0] * call->dim[1];
-  all.dim[1] = call->dim[2];
-  layernorm_of<E>(&all);
-}
-
 } /* namespace */
 
 PEN_CUDA_BOTH(layernorm)
-PEN_CUDA_BOTH(layernorm_runs)

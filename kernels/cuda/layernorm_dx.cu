@@ -1,6 +1,6 @@
 /* layernorm_dx.cu: LAYERNORM_DX: with n = (x - mean) rstd: dx = rstd (dy gain - mean(dy gain) - n
- * mean(dy gain n)) + a, dgain = sum over rows of dy n, dbias = sum over rows of dy;
- * LAYERNORM_RUNS_DX: the same with sums of runs. Launch, order of sums, workspace, and dx in place
+ * mean(dy gain n)) + a, dgain = sum over rows of dy n, dbias = sum over rows of dy, or
+ * sums of runs. Launch, order of sums, workspace, and dx in place
  * of a: norm_dx.cuh. */
 #include "kernels/cuda/norm_dx.cuh"
 
@@ -31,7 +31,7 @@ struct layer {
 };
 
 template <class E, bool RUNS>
-void differentiate(const struct pen_call *call, const summed_rows &rows, int64_t width) {
+void differentiate(const struct pen_call *call) {
   float *to[] = {(float *)call->operand[7], (float *)call->operand[8]};
   const norm_dx<E> p = {(E *)call->operand[6],
                         (float *)call->workspace,
@@ -42,25 +42,20 @@ void differentiate(const struct pen_call *call, const summed_rows &rows, int64_t
                         (const float *)call->operand[4],
                         (const E *)call->operand[5],
                         {},
-                        (int)width,
+                        (int)call->dim[1],
                         0};
-  norm_kernels<layer, E, RUNS>::launch(p, rows, to, call->stream);
+  norm_kernels<layer, E, RUNS>::launch(p, summed_rows::of(call->dim), to, call->stream);
 }
 
 template <class E>
 void layernorm_dx_of(const struct pen_call *call) {
-  differentiate<E, false>(call, summed_rows::all(call->dim[0]), call->dim[1]);
-}
-
-template <class E>
-void layernorm_runs_dx_of(const struct pen_call *call) {
-  differentiate<E, true>(call, summed_rows::of_runs(call->dim), call->dim[2]);
+  (call->dim[3] > 0 ? differentiate<E, true> : differentiate<E, false>)(call);
 }
 
 template <class E>
 void open() {
   norm_kernels<layer, E, false>::open("shared memory for LAYERNORM_DX");
-  norm_kernels<layer, E, true>::open("shared memory for LAYERNORM_RUNS_DX");
+  norm_kernels<layer, E, true>::open("shared memory for LAYERNORM_DX");
 }
 
 } /* namespace */
@@ -69,14 +64,9 @@ size_t pen_cuda_layernorm_dx_shared(const int64_t dim[PEN_DIMS_MAX]) {
   return norm_kernels<layer, bf16, false>::shared(dim[1]) + NORM_STATIC_BYTES;
 }
 
-size_t pen_cuda_layernorm_runs_dx_shared(const int64_t dim[PEN_DIMS_MAX]) {
-  return norm_kernels<layer, bf16, true>::shared(dim[2]) + NORM_STATIC_BYTES;
-}
-
 void pen_cuda_layernorm_dx_open(void) {
   open<float>();
   open<bf16>();
 }
 
 PEN_CUDA_BOTH(layernorm_dx)
-PEN_CUDA_BOTH(layernorm_runs_dx)

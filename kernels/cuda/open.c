@@ -98,14 +98,16 @@ enum {
 _Static_assert(ROWS == KERNELS, "a row of cuda/ops.def is of no PEN_OP");
 
 static pen_kernel *kernel_of(enum pen_op_kind kind, enum pen_dtype dtype) {
-  static pen_kernel *const kernels[PEN_OP_COUNT][2] = {
+  static pen_kernel *const kernels[PEN_OP_COUNT][PEN_DTYPES] = {
 #define PEN_CUDA(kind, name, workspace) [PEN_OP_##kind] = {pen_cuda_##name, pen_cuda_##name##_bf16},
 #define PEN_CUDA_F32(kind, name, workspace) [PEN_OP_##kind] = {pen_cuda_##name},
-#define PEN_CUDA_PRODUCT(kind, ...) [PEN_OP_##kind] = {pen_cuda_product, pen_cuda_product},
+#define PEN_CUDA_PRODUCT(kind, ...) \
+  [PEN_OP_##kind] = {pen_cuda_product, pen_cuda_product, [PEN_BF16_PARTIAL] = pen_cuda_product},
 #define PEN_CUDA_HEAD(kind, workspace) [PEN_OP_##kind] = {pen_head_loss, pen_head_loss},
 #include "kernels/cuda/ops.def"
   };
-  assert(kind >= 0 && kind < PEN_OP_COUNT && (dtype == PEN_F32 || dtype == PEN_BF16));
+  assert(kind >= 0 && kind < PEN_OP_COUNT && dtype < PEN_DTYPES && dtype != PEN_I32 &&
+         dtype != PEN_F64);
   const struct pen_cuda_library *const library = pen_cuda_library_of(kind, dtype);
   return library != NULL ? library->run : kernels[kind][dtype];
 }
@@ -131,14 +133,8 @@ static void check_shared_memory(enum pen_op_kind kind, enum pen_dtype dtype,
                              {pen_cuda_rmsnorm_dx_shared, pen_cuda_rmsnorm_dx_shared}},
       [PEN_OP_LAYERNORM_DX] = {"LAYERNORM_DX",
                                {pen_cuda_layernorm_dx_shared, pen_cuda_layernorm_dx_shared}},
-      [PEN_OP_RMSNORM_RUNS_DX] = {"RMSNORM_RUNS_DX",
-                                  {pen_cuda_rmsnorm_runs_dx_shared,
-                                   pen_cuda_rmsnorm_runs_dx_shared}},
-      [PEN_OP_LAYERNORM_RUNS_DX] = {"LAYERNORM_RUNS_DX",
-                                    {pen_cuda_layernorm_runs_dx_shared,
-                                     pen_cuda_layernorm_runs_dx_shared}},
   };
-  const size_t bytes = rules[kind].name == NULL ? 0 : rules[kind].of[dtype == PEN_BF16](dim);
+  const size_t bytes = rules[kind].name == NULL ? 0 : rules[kind].of[dtype != PEN_F32](dim);
   char why[120];
   snprintf(why, sizeof why,
            "each of its blocks needs %zu bytes of shared memory, and this GPU allows %zu", bytes,

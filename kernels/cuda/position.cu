@@ -1,8 +1,8 @@
 /* position.cu: POSITION: y[r] = x[r] + table[position of r]; with starts, positions count from the
- * start of the document. POSITION_OWN: the same for the rows of a run of each sequence. BIAS: the
- * same with a table of one row. y may be x. Launch: a thread for each 16 bytes of y, or for each
- * element if rows are not multiples of 16 bytes. Traffic: an element twice; the table is in the
- * cache after the first sequence. */
+ * start of the document; the rows are of all of a sequence, or of a run of it. BIAS: the same with
+ * a table of one row. y may be x. Launch: a thread for each 16 bytes of y, or for each element if
+ * rows are not multiples of 16 bytes. Traffic: an element twice; the table is in the cache after
+ * the first sequence. */
 #include "kernels/cuda/device.cuh"
 
 namespace {
@@ -41,24 +41,13 @@ void launch(const struct pen_call *call, positions<E> p, int64_t rows) {
   PEN_LAUNCH(kernel, dim3((unsigned)ceiling(p.units, THREADS)), dim3(THREADS), 0, call->stream, p);
 }
 
-/* Of the operands of POSITION and POSITION_OWN. */
-template <class E>
-void launch_positions(const struct pen_call *call, int64_t rows, int64_t run, int64_t first) {
-  launch<E>(call,
-            {(E *)call->operand[3], (const E *)call->operand[0], (const float *)call->operand[1],
-             (const int32_t *)call->operand[2], 0, (int)call->dim[1], (int)call->dim[2], (int)run,
-             (int)first},
-            rows);
-}
-
 template <class E>
 void position_of(const struct pen_call *call) {
-  launch_positions<E>(call, call->dim[0], call->dim[2], 0);
-}
-
-template <class E>
-void position_own_of(const struct pen_call *call) {
-  launch_positions<E>(call, call->dim[5], call->dim[6], call->dim[7]);
+  launch<E>(call,
+            {(E *)call->operand[3], (const E *)call->operand[0], (const float *)call->operand[1],
+             (const int32_t *)call->operand[2], 0, (int)call->dim[1], (int)call->dim[2],
+             (int)call->dim[6], (int)call->dim[7]},
+            call->dim[5]);
 }
 
 template <class E>
@@ -72,5 +61,4 @@ void bias_of(const struct pen_call *call) {
 } /* namespace */
 
 PEN_CUDA_BOTH(position)
-PEN_CUDA_BOTH(position_own)
 PEN_CUDA_BOTH(bias)

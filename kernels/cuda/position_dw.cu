@@ -1,6 +1,6 @@
 /* position_dw.cu: POSITION_DW: dtable[position of r] += dy[r], rows in rising order, without
- * atomics and with the bits of the CPU. POSITION_RUNS_DW: of each row of the table a sum of runs is
- * added: rows in rising order within a run, then the runs pairwise (pairwise_sum.cuh).
+ * atomics and with the bits of the CPU. Or of each row of the table a sum of runs is added: rows in
+ * rising order within a run, then the runs pairwise (pairwise_sum.cuh).
  *
  * A thread has the columns of 16 bytes (one column if rows are not multiples of 16 bytes) of a row
  * of the table. Without starts it adds row t of each sequence; with starts it scans all rows for
@@ -71,31 +71,23 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template <class E>
-dim3 grid_of(int sequence, int width) {
-  return dim3((unsigned)sequence,
-              (unsigned)ceiling(width, is_wide<E>(width) ? WIDE<E> * THREADS : THREADS));
-}
-
-template <class E>
 void position_dw_of(const struct pen_call *call) {
-  const int width = (int)call->dim[1], sequence = (int)call->dim[2];
-  const auto kernel = is_wide<E>(width) ? gather_rows<E, WIDE<E>> : gather_rows<E, 1>;
-  PEN_LAUNCH(kernel, grid_of<E>(sequence, width), dim3(THREADS), 0, call->stream,
-             (float *)call->operand[2], (const E *)call->operand[0],
-             (const int32_t *)call->operand[1], call->dim[0], width, sequence);
-}
-
-template <class E>
-void position_runs_dw_of(const struct pen_call *call) {
-  const int width = (int)call->dim[1], sequence = (int)call->dim[2];
-  const auto kernel = is_wide<E>(width) ? gather_runs<E, WIDE<E>> : gather_runs<E, 1>;
-  PEN_LAUNCH(kernel, grid_of<E>(sequence, width), dim3(THREADS), 0, call->stream,
-             (float *)call->operand[2], (const E *)call->operand[0],
-             (const int32_t *)call->operand[1], (int)call->dim[0], width, sequence,
-             sequence / (int)call->dim[4]);
+  const int width = (int)call->dim[1], sequence = (int)call->dim[2], runs = (int)call->dim[4];
+  const auto rows = is_wide<E>(width) ? gather_rows<E, WIDE<E>> : gather_rows<E, 1>;
+  const auto of_runs = is_wide<E>(width) ? gather_runs<E, WIDE<E>> : gather_runs<E, 1>;
+  const dim3 grid((unsigned)sequence,
+                  (unsigned)ceiling(width, is_wide<E>(width) ? WIDE<E> * THREADS : THREADS));
+  float *const dtable = (float *)call->operand[2];
+  const E *const dy = (const E *)call->operand[0];
+  const int32_t *const starts = (const int32_t *)call->operand[1];
+  if (runs > 0)
+    PEN_LAUNCH(of_runs, grid, dim3(THREADS), 0, call->stream, dtable, dy, starts, (int)call->dim[0],
+               width, sequence, sequence / runs);
+  else
+    PEN_LAUNCH(rows, grid, dim3(THREADS), 0, call->stream, dtable, dy, starts, call->dim[0], width,
+               sequence);
 }
 
 } /* namespace */
 
 PEN_CUDA_BOTH(position_dw)
-PEN_CUDA_BOTH(position_runs_dw)

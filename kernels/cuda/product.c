@@ -122,8 +122,8 @@ static int set_epilogue(struct product *p, cublasLtEpilogue_t epilogue) {
 static int describe_product(struct product *p) {
   const struct rule *r = p->rule;
   const int64_t m = p->dim[r->m], n = p->dim[r->n], k = p->dim[r->k];
-  const cudaDataType_t type = p->dtype == PEN_BF16 ? CUDA_R_16BF : CUDA_R_32F;
-  const cudaDataType_t result = r->is_f32 ? CUDA_R_32F : type;
+  const cudaDataType_t type = p->dtype == PEN_F32 ? CUDA_R_32F : CUDA_R_16BF;
+  const cudaDataType_t result = r->is_f32 || p->dtype == PEN_BF16_PARTIAL ? CUDA_R_32F : type;
   return check_failed("describing a product",
                       cublasLtMatmulDescCreate(&p->description, CUBLAS_COMPUTE_32F, CUDA_R_32F)) ||
          set_attribute(p, CUBLASLT_MATMUL_DESC_TRANSA, &r->transpose_a, sizeof r->transpose_a) ||

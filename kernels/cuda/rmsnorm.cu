@@ -1,5 +1,5 @@
 /* rmsnorm.cu: RMSNORM (Zhang and Sennrich 2019): rstd = 1/sqrt(mean(x^2) + epsilon), y = x rstd
- * (gain + offset). RMSNORM_RUNS: the same. Launch: a warp for a row up to 1024 wide, else a block;
+ * (gain + offset). Launch: a warp for a row up to 1024 wide, else a block;
  * 16-byte accesses if rows are multiples of 16 bytes. Sums: a thread adds its elements in rising
  * order, then warp_sum or block_sum. Traffic: an element twice; the second read of x hits the
  * cache. */
@@ -51,15 +51,6 @@ void rmsnorm_of(const struct pen_call *call) {
              (float)call->real[0], (float)call->real[1]);
 }
 
-template <class E>
-void rmsnorm_runs_of(const struct pen_call *call) {
-  struct pen_call all = *call;
-  all.dim[0] = call->dim[0] * call->dim[1];
-  all.dim[1] = call->dim[2];
-  rmsnorm_of<E>(&all);
-}
-
 } /* namespace */
 
 PEN_CUDA_BOTH(rmsnorm)
-PEN_CUDA_BOTH(rmsnorm_runs)

@@ -1,6 +1,6 @@
 /* rmsnorm_dx.cu: RMSNORM_DX: with g = gain + offset, dx = rstd (dy g - x rstd^2 mean(dy g x)) + a,
- * dgain = sum over rows of dy x rstd; RMSNORM_RUNS_DX: the same with sums of runs. Launch, order of
- * sums, workspace, and dx in place of a: norm_dx.cuh. */
+ * dgain = sum over rows, or a sum of runs, of dy x rstd. Launch, order of sums, workspace, and dx
+ * in place of a: norm_dx.cuh. */
 #include "kernels/cuda/norm_dx.cuh"
 
 namespace {
@@ -27,7 +27,7 @@ struct rms {
 };
 
 template <class E, bool RUNS>
-void differentiate(const struct pen_call *call, const summed_rows &rows, int64_t width) {
+void differentiate(const struct pen_call *call) {
   float *to[] = {(float *)call->operand[6]};
   const norm_dx<E> p = {(E *)call->operand[5],
                         (float *)call->workspace,
@@ -38,25 +38,20 @@ void differentiate(const struct pen_call *call, const summed_rows &rows, int64_t
                         (const float *)call->operand[3],
                         (const E *)call->operand[4],
                         {},
-                        (int)width,
+                        (int)call->dim[1],
                         (float)call->real[1]};
-  norm_kernels<rms, E, RUNS>::launch(p, rows, to, call->stream);
+  norm_kernels<rms, E, RUNS>::launch(p, summed_rows::of(call->dim), to, call->stream);
 }
 
 template <class E>
 void rmsnorm_dx_of(const struct pen_call *call) {
-  differentiate<E, false>(call, summed_rows::all(call->dim[0]), call->dim[1]);
-}
-
-template <class E>
-void rmsnorm_runs_dx_of(const struct pen_call *call) {
-  differentiate<E, true>(call, summed_rows::of_runs(call->dim), call->dim[2]);
+  (call->dim[3] > 0 ? differentiate<E, true> : differentiate<E, false>)(call);
 }
 
 template <class E>
 void open() {
   norm_kernels<rms, E, false>::open("shared memory for RMSNORM_DX");
-  norm_kernels<rms, E, true>::open("shared memory for RMSNORM_RUNS_DX");
+  norm_kernels<rms, E, true>::open("shared memory for RMSNORM_DX");
 }
 
 } /* namespace */
@@ -65,14 +60,9 @@ size_t pen_cuda_rmsnorm_dx_shared(const int64_t dim[PEN_DIMS_MAX]) {
   return norm_kernels<rms, bf16, false>::shared(dim[1]) + NORM_STATIC_BYTES;
 }
 
-size_t pen_cuda_rmsnorm_runs_dx_shared(const int64_t dim[PEN_DIMS_MAX]) {
-  return norm_kernels<rms, bf16, true>::shared(dim[2]) + NORM_STATIC_BYTES;
-}
-
 void pen_cuda_rmsnorm_dx_open(void) {
   open<float>();
   open<bf16>();
 }
 
 PEN_CUDA_BOTH(rmsnorm_dx)
-PEN_CUDA_BOTH(rmsnorm_runs_dx)

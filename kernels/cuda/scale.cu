@@ -1,4 +1,4 @@
-/* scale.cu: SCALE and SCALE_DX: y = factor x; y may be x. Launch: element-wise (device.cuh).
+/* scale.cu: SCALE: y = factor x; y may be x. Launch: element-wise (device.cuh).
  * Traffic: an element twice. */
 #include "kernels/cuda/device.cuh"
 

@@ -1,9 +1,8 @@
 /* sum_partials.cu: SUM_PARTIALS: y = (a + b) + addend + bias, rounded once; y may be the addend.
- * SUM_PARTIALS_OWN: the same of the rows of a run of each sequence, which are adjacent. SUM_ADD: y
- * = a + b in f64, and MAXIMUM: y = b where it is greater than a or no number, else a; y may be a.
- * Launch: a thread for each 16 bytes of y, or for each element of SUM_PARTIALS if rows are not
- * multiples of 16 bytes; the others element-wise (device.cuh). Traffic: an element of each operand
- * once. */
+ * SUM_ADD: y = a + b in f64, and MAXIMUM: y = b where it is greater than a or no number, else a; y
+ * may be a. Launch: a thread for each 16 bytes of y, or for each element of SUM_PARTIALS if rows
+ * are not multiples of 16 bytes; the others element-wise (device.cuh). Traffic: an element of each
+ * operand once. */
 #include "kernels/cuda/device.cuh"
 
 namespace {
@@ -40,28 +39,18 @@ __global__ void __launch_bounds__(THREADS) add_partials(partial_sums<E> p) {
 }
 
 template <class E>
-void launch_rows(const struct pen_call *call, int64_t rows) {
-  const int64_t width = call->dim[2];
+void sum_partials_of(const struct pen_call *call) {
+  const int64_t width = call->dim[1];
   const bool wide = is_wide<E>(width);
   const partial_sums<E> p = {(E *)call->operand[4],
                              (const float *)call->operand[0],
                              (const float *)call->operand[1],
                              (const E *)call->operand[2],
                              (const float *)call->operand[3],
-                             rows * width / (wide ? WIDE<E> : 1),
+                             call->dim[0] * width / (wide ? WIDE<E> : 1),
                              (int)width};
   const auto kernel = wide ? add_partials<E, WIDE<E>> : add_partials<E, 1>;
   PEN_LAUNCH(kernel, dim3((unsigned)ceiling(p.units, THREADS)), dim3(THREADS), 0, call->stream, p);
-}
-
-template <class E>
-void sum_partials_of(const struct pen_call *call) {
-  launch_rows<E>(call, call->dim[0] * call->dim[1]);
-}
-
-template <class E>
-void sum_partials_own_of(const struct pen_call *call) {
-  launch_rows<E>(call, call->dim[0] * call->dim[4]);
 }
 
 /* `of` makes an element from two. */
@@ -100,4 +89,3 @@ void pen_cuda_sum_add(const struct pen_call *call) { launch_two<double, sum>(cal
 void pen_cuda_maximum(const struct pen_call *call) { launch_two<float, greater>(call); }
 
 PEN_CUDA_BOTH(sum_partials)
-PEN_CUDA_BOTH(sum_partials_own)

@@ -167,8 +167,11 @@ static bool multiplies_real(struct broken_plan *p, const char *name, struct pen_
 }
 static double some_factor(struct broken_plan *p) { return 1.0 / (2.0 + (double)draw(p->seed, 8)); }
 
+/* Of a gradient. */
 static bool scaled_again(struct broken_plan *p) {
-  return multiplies_real(p, "factor", OP_OF(p, PEN_OP_SCALE_DX), some_factor(p));
+  struct pen_op *op = OP_OF(p, PEN_OP_SCALE);
+  return op && strchr(p->tables->tensors[op->operand[0]].name, '\'') &&
+         multiplies_real(p, "factor", op, some_factor(p));
 }
 static bool another_epsilon(struct broken_plan *p) {
   return multiplies_real(p, "epsilon", OP_OF(p, PEN_OP_RMSNORM_DX, PEN_OP_LAYERNORM_DX), 10);

@@ -150,23 +150,23 @@ static bool slots_elsewhere_in_an_action(struct broken_plan *p) {
 }
 
 /* What reads a part reads that of another exchange, with the same bytes. */
-TAKES(part_of_another_exchange, "a", false, PEN_OP_PARTIAL_ADD, PEN_OP_SUM_PARTIALS, PEN_OP_SUM_ADD,
+TAKES(part_of_another_exchange, "a", false, PEN_OP_ADD, PEN_OP_SUM_PARTIALS, PEN_OP_SUM_ADD,
       PEN_OP_MAXIMUM)
 TAKES(rows_of_another_member, "x", false, PEN_OP_EMBEDDING_SELECT)
 
 static bool members_in_reverse(struct broken_plan *p) {
-  static const int kinds[] = {PEN_OP_PARTIAL_ADD, PEN_OP_SUM_PARTIALS, PEN_OP_SUM_ADD,
-                              PEN_OP_MAXIMUM};
+  static const int kinds[] = {PEN_OP_ADD, PEN_OP_SUM_PARTIALS, PEN_OP_SUM_ADD, PEN_OP_MAXIMUM};
   return exchange_own_operands(p, kinds[draw(p->seed, sizeof kinds / sizeof *kinds)], "a", "b");
 }
 
 /* An op writes its result into a slot that has as many bytes. */
 static bool result_in_a_slot(struct broken_plan *p) {
   for (unsigned tries = 0; tries < 20; tries++) {
-    struct pen_op *op = OP_OF(p, PEN_OP_PARTIAL_ADD, PEN_OP_LINEAR_ROWS, PEN_OP_AFFINE_ROWS);
+    struct pen_op *op = OP_OF(p, PEN_OP_ADD, PEN_OP_LINEAR, PEN_OP_AFFINE_ROWS);
     if (!op) continue;
     const struct pen_program *program = program_of(p, (uint32_t)(op - ops_of(p)));
-    const uint32_t result = op->operand[2];
+    const int k = pen_signature_of(op->kind)->input_count;
+    const uint32_t result = op->operand[k];
     for (uint32_t n = 0; n < program->op_count; n++) {
       const struct pen_op *part = &ops_of(p)[program->first_op + n];
       const bool puts =
@@ -174,7 +174,7 @@ static bool result_in_a_slot(struct broken_plan *p) {
       if (!puts || part->dtype != PEN_F32 ||
           slot_of(p, part)->bytes != p->tables->tensors[result].bytes)
         continue;
-      op->operand[2] = part->operand[1];
+      op->operand[k] = part->operand[1];
       return true;
     }
   }

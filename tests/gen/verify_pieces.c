@@ -9,14 +9,14 @@
 
 TAKES(columns_of_another, "w", false, PEN_OP_LINEAR_COLUMNS, PEN_OP_AFFINE_COLUMNS)
 TAKES(columns_exchanged, "w", true, PEN_OP_LINEAR_COLUMNS, PEN_OP_AFFINE_COLUMNS)
-TAKES(rows_of_another, "w", false, PEN_OP_LINEAR_ROWS, PEN_OP_AFFINE_ROWS)
-TAKES(rows_exchanged, "w", true, PEN_OP_LINEAR_ROWS, PEN_OP_AFFINE_ROWS)
+TAKES(rows_of_another, "w", false, PEN_OP_LINEAR, PEN_OP_AFFINE_ROWS)
+TAKES(rows_exchanged, "w", true, PEN_OP_LINEAR, PEN_OP_AFFINE_ROWS)
 TAKES(bias_of_another_piece, "bias", false, PEN_OP_AFFINE_COLUMNS, PEN_OP_BIAS)
 TAKES(bias_of_another_sum, "bias", false, PEN_OP_SUM_PARTIALS)
-TAKES(input_of_another_piece, "x", false, PEN_OP_LINEAR_ROWS, PEN_OP_AFFINE_ROWS)
+TAKES(input_of_another_piece, "x", false, PEN_OP_LINEAR, PEN_OP_AFFINE_ROWS)
 TAKES(keys_of_another_piece, "k", false, PEN_OP_ATTENTION)
-TAKES(gradient_by_another_piece, "w", false, PEN_OP_LINEAR_COLUMNS_DX, PEN_OP_AFFINE_COLUMNS_DX)
-TAKES(chain_of_another_piece, "a", false, PEN_OP_LINEAR_COLUMNS_DX, PEN_OP_AFFINE_COLUMNS_DX)
+TAKES(gradient_by_another_piece, "w", false, PEN_OP_LINEAR_DX, PEN_OP_AFFINE_DX)
+TAKES(chain_of_another_piece, "a", false, PEN_OP_LINEAR_DX, PEN_OP_AFFINE_DX)
 
 static bool gate_of_another_piece(struct broken_plan *p) {
   int kinds[PEN_OP_COUNT];
@@ -28,7 +28,7 @@ static bool gate_of_another_piece(struct broken_plan *p) {
 
 static bool chain_lost(struct broken_plan *p) {
   for (unsigned tries = 0; tries < 20; tries++) {
-    struct pen_op *op = OP_OF(p, PEN_OP_LINEAR_COLUMNS_DX, PEN_OP_AFFINE_COLUMNS_DX);
+    struct pen_op *op = OP_OF(p, PEN_OP_LINEAR_DX, PEN_OP_AFFINE_DX);
     if (!op || op->operand[operand_named(op, "a")] == PEN_NONE) continue;
     op->operand[operand_named(op, "a")] = PEN_NONE;
     return true;
@@ -39,7 +39,7 @@ static bool chain_lost(struct broken_plan *p) {
 /* ---- sums ---- */
 
 static int some_sum(struct broken_plan *p) {
-  static const int kinds[] = {PEN_OP_PARTIAL_ADD, PEN_OP_SUM_PARTIALS, PEN_OP_SUM_ADD};
+  static const int kinds[] = {PEN_OP_ADD, PEN_OP_SUM_PARTIALS, PEN_OP_SUM_ADD};
   return kinds[draw(p->seed, sizeof kinds / sizeof *kinds)];
 }
 
@@ -54,7 +54,7 @@ static bool added_twice(struct broken_plan *p) {
   return op;
 }
 
-TAKES(halves_of_another_sum, "a", false, PEN_OP_SUM_PARTIALS, PEN_OP_PARTIAL_ADD, PEN_OP_SUM_ADD)
+TAKES(halves_of_another_sum, "a", false, PEN_OP_SUM_PARTIALS, PEN_OP_ADD, PEN_OP_SUM_ADD)
 
 static bool sum_without_residual(struct broken_plan *p) {
   for (unsigned tries = 0; tries < 20; tries++) {
@@ -89,22 +89,18 @@ static bool changes_dim(struct pen_op *op, const char *dim, int64_t number) {
 }
 
 static bool fewer_runs(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_RMSNORM_RUNS, PEN_OP_RMSNORM_RUNS_DX, PEN_OP_SUM_PARTIALS,
-                            PEN_OP_LAYERNORM_RUNS, PEN_OP_LAYERNORM_RUNS_DX, PEN_OP_POSITION_RUNS,
-                            PEN_OP_BIAS_RUNS_DW);
+  struct pen_op *op = OP_OF(p, PEN_OP_RMSNORM, PEN_OP_RMSNORM_DX, PEN_OP_SUM_PARTIALS,
+                            PEN_OP_LAYERNORM, PEN_OP_LAYERNORM_DX, PEN_OP_POSITION, PEN_OP_BIAS_DW);
   return changes_dim(op, "runs", 1);
 }
 
-static bool heads_of_another_piece(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_RMSNORM_HEADS);
-  return op && changes_dim(op, "piece", op->dim[2] ? 0 : 1);
-}
+TAKES(heads_of_another_piece, "x", false, PEN_OP_RMSNORM)
 
 /* ---- vocabulary ---- */
 
 static bool rows_from_elsewhere(struct broken_plan *p) {
   struct pen_op *op =
-      OP_OF(p, PEN_OP_EMBEDDING_ROWS, PEN_OP_EMBEDDING_ROWS_DW, PEN_OP_CROSS_ENTROPY_COLUMNS,
+      OP_OF(p, PEN_OP_EMBEDDING, PEN_OP_EMBEDDING_DW, PEN_OP_CROSS_ENTROPY_COLUMNS,
             PEN_OP_HEAD_LOSS_COLUMNS, PEN_OP_HEAD_LOSS_COLUMNS_DW, PEN_OP_HEAD_LOSS_COLUMNS_B);
   return op && changes_dim(op, "first",
                            op->dim[pen_signature_dim(pen_signature_of(op->kind), "first")] + 1);
@@ -112,7 +108,7 @@ static bool rows_from_elsewhere(struct broken_plan *p) {
 
 static bool embedding_without_the_rest(struct broken_plan *p) {
   for (unsigned tries = 0; tries < 20; tries++) {
-    struct pen_op *op = OP_OF(p, PEN_OP_EMBEDDING_ROWS);
+    struct pen_op *op = OP_OF(p, PEN_OP_EMBEDDING);
     if (!op || op->operand[2] == PEN_NONE) continue;
     op->operand[2] = PEN_NONE;
     return true;
@@ -219,7 +215,7 @@ static bool joins_another(struct broken_plan *p) {
   return generation_takes(p, PEN_OP_LOGITS_JOIN, "logits");
 }
 static bool generates_by_another(struct broken_plan *p) {
-  return generation_takes(p, draw(p->seed, 2) ? PEN_OP_LINEAR_COLUMNS : PEN_OP_LINEAR_ROWS, "w");
+  return generation_takes(p, draw(p->seed, 2) ? PEN_OP_LINEAR_COLUMNS : PEN_OP_LINEAR, "w");
 }
 static bool caches_another(struct broken_plan *p) {
   return generation_takes(p, PEN_OP_ATTENTION_CACHED, draw(p->seed, 2) ? "k" : "q");
@@ -347,8 +343,8 @@ static const struct defect defects[] = {
     {"a partial sum of another sum", halves_of_another_sum, {WRONG, BYTES}},
     {"a sum without its residual", sum_without_residual, {WRONG}},
     {"a half read as a whole", half_as_a_whole, {WRONG, BYTES}},
-    {"one run of tokens", fewer_runs, {WRONG}},
-    {"heads of another piece", heads_of_another_piece, {WRONG}},
+    {"one run of tokens", fewer_runs, {WRONG, "workspace"}},
+    {"heads of another piece", heads_of_another_piece, {WRONG, BYTES}},
     {"rows of the vocabulary from elsewhere", rows_from_elsewhere, {WRONG}},
     {"an embedding of one piece", embedding_without_the_rest, {WRONG}},
     {"the maximum of some logits", maximum_before_the_last, {WRONG, BYTES}},

@@ -24,13 +24,13 @@ static uint64_t slot_bytes(const struct broken_plan *p) {
 /* ---- runs ---- */
 
 static bool run_of_another_member(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_OWN_RUN, PEN_OP_POSITION_OWN);
+  struct pen_op *op = OP_OF(p, PEN_OP_OWN_RUN, PEN_OP_POSITION);
   if (op) *dim_named(op, "first") += *dim_named(op, "run");
   return op;
 }
 
 static bool run_off_by_one(struct broken_plan *p) {
-  struct pen_op *op = OP_OF(p, PEN_OP_OWN_RUN, PEN_OP_POSITION_OWN);
+  struct pen_op *op = OP_OF(p, PEN_OP_OWN_RUN, PEN_OP_POSITION);
   if (op) *dim_named(op, "first") += 1;
   return op;
 }
@@ -56,23 +56,18 @@ static bool other_sequences_in_all_parts(struct broken_plan *p) {
 }
 
 static bool rows_of_other_sequences(struct broken_plan *p) {
-  struct pen_op *op =
-      OP_OF(p, PEN_OP_RMSNORM_RUNS, PEN_OP_RMSNORM_RUNS_DX, PEN_OP_SUM_PARTIALS,
-            PEN_OP_LAYERNORM_RUNS, PEN_OP_LAYERNORM_RUNS_DX, PEN_OP_SUM_PARTIALS_OWN);
-  const char *rows = op && op->kind == PEN_OP_SUM_PARTIALS_OWN ? "run" : "sequence";
-  if (!op || *dim_named(op, rows) % 2) return false;
-  *dim_named(op, "batch") *= 2;
+  struct pen_op *op = OP_OF(p, PEN_OP_RMSNORM, PEN_OP_RMSNORM_DX, PEN_OP_SUM_PARTIALS,
+                            PEN_OP_LAYERNORM, PEN_OP_LAYERNORM_DX);
+  if (!op || *dim_named(op, "sequence") == 0 || *dim_named(op, "sequence") % 2) return false;
   *dim_named(op, "sequence") /= 2;
-  if (op->kind == PEN_OP_SUM_PARTIALS_OWN) *dim_named(op, "run") /= 2;
   return true;
 }
 
 static bool other_runs(struct broken_plan *p) {
   struct pen_op *op =
-      OP_OF(p, PEN_OP_RMSNORM_RUNS, PEN_OP_RMSNORM_RUNS_DX, PEN_OP_SUM_PARTIALS,
-            PEN_OP_LAYERNORM_RUNS, PEN_OP_LAYERNORM_RUNS_DX, PEN_OP_SUM_PARTIALS_OWN,
-            PEN_OP_POSITION_OWN, PEN_OP_BIAS_RUNS_DW, PEN_OP_POSITION_RUNS_DW);
-  if (!op) return false;
+      OP_OF(p, PEN_OP_RMSNORM, PEN_OP_RMSNORM_DX, PEN_OP_SUM_PARTIALS, PEN_OP_LAYERNORM,
+            PEN_OP_LAYERNORM_DX, PEN_OP_POSITION, PEN_OP_BIAS_DW, PEN_OP_POSITION_DW);
+  if (!op || *dim_named(op, "runs") == 0) return false;
   *dim_named(op, "runs") *= 2;
   return true;
 }
@@ -142,7 +137,7 @@ TAKES(part_of_another_value, "x", false, PEN_OP_ALL_TO_ALL_PART)
 TAKES(gather_of_another_value, "x", false, PEN_OP_ALL_GATHER_RUNS)
 TAKES(gathered_at_another_place, "x", false, PEN_OP_LINEAR_COLUMNS, PEN_OP_AFFINE_COLUMNS)
 TAKES(gradient_at_another_place, "dy", false, PEN_OP_LINEAR_DX, PEN_OP_AFFINE_DX, PEN_OP_LINEAR_DW,
-      PEN_OP_AFFINE_DW, PEN_OP_BIAS_RUNS_DW)
+      PEN_OP_AFFINE_DW, PEN_OP_BIAS_DW)
 
 /* A gradient that all members have gets the sum over this one's run. */
 static bool sum_of_the_own_run(struct broken_plan *p) {

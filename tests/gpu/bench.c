@@ -75,7 +75,7 @@ static const struct bench_case subjects[] = {
     {PEN_OP_BIAS_DW, {32768, 768}, {0}, 4},
     {PEN_OP_CROSS_ENTROPY, {2048, 32000}, {1e-3}, 12},
     {PEN_OP_CROSS_ENTROPY, {2048, 50257}, {1e-3}, 12},
-    {PEN_OP_EMBEDDING, {32768, 768, 50257}, {0}, 8 / 50257.0},
+    {PEN_OP_EMBEDDING, {32768, 768, 50257, 0, 50257}, {0}, 8 / 50257.0},
     {PEN_OP_EMBEDDING_DW, {8192, 768, 50257}, {0}, 12 / 50257.0},
 };
 

@@ -132,7 +132,7 @@ static void check_positions(int packed) {
   float *dtable = random_floats(POSITIONS * WIDTH, 3),
         *expected = copy_of(dtable, POSITIONS * WIDTH);
   struct pen_call forward = {.operand = {x, table, given, y},
-                             .dim = {ROWS, WIDTH, SEQUENCE, POSITIONS}};
+                             .dim = {ROWS, WIDTH, SEQUENCE, POSITIONS, 0, ROWS, SEQUENCE}};
   struct pen_call back = {.operand = {x, given, dtable}, .dim = {ROWS, WIDTH, SEQUENCE, POSITIONS}};
   run(PEN_OP_POSITION, &forward);
   run(PEN_OP_POSITION_DW, &back);

@@ -13,7 +13,8 @@ static void rows_are_copied(void **state) {
   (void)state;
   int32_t *tokens = some_tokens();
   float *table = random_floats(VOCAB * WIDTH, 1), *y = floats(ROWS * WIDTH);
-  struct pen_call call = {.operand = {tokens, table, y}, .dim = {ROWS, WIDTH, VOCAB}};
+  struct pen_call call = {.operand = {tokens, table, NULL, y},
+                          .dim = {ROWS, WIDTH, VOCAB, 0, VOCAB}};
   run(PEN_OP_EMBEDDING, &call);
   for (int r = 0; r < ROWS; r++)
     assert_memory_equal(y + r * WIDTH, table + tokens[r] * WIDTH, WIDTH * sizeof *y);

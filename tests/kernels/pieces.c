@@ -20,11 +20,11 @@ static void embedding_rows_are_copied(void **state) {
         *y = floats(ROWS * WIDTH);
   for (int k = 0; k < PIECES; k++) {
     struct pen_call call = {.operand = {tokens, table + k * PIECE * WIDTH, k ? y : NULL, y},
-                            .dim = {ROWS, WIDTH, piece_rows(k), k * PIECE}};
-    run(PEN_OP_EMBEDDING_ROWS, &call);
+                            .dim = {ROWS, WIDTH, piece_rows(k), k * PIECE, VOCAB}};
+    run(PEN_OP_EMBEDDING, &call);
   }
-  run(PEN_OP_EMBEDDING,
-      &(struct pen_call){.operand = {tokens, table, whole}, .dim = {ROWS, WIDTH, VOCAB}});
+  run(PEN_OP_EMBEDDING, &(struct pen_call){.operand = {tokens, table, NULL, whole},
+                                           .dim = {ROWS, WIDTH, VOCAB, 0, VOCAB}});
   assert_same_bits("y", y, whole, ROWS * WIDTH * sizeof *y);
 }
 
@@ -35,9 +35,8 @@ static void embedding_gradients_are_those_of_the_whole(void **state) {
   float *dy = random_floats(ROWS * WIDTH, 1), *whole = random_floats(VOCAB * WIDTH, 2),
         *dtable = copy_of(whole, VOCAB * WIDTH);
   for (int k = 0; k < PIECES; k++)
-    run(PEN_OP_EMBEDDING_ROWS_DW,
-        &(struct pen_call){.operand = {dy, tokens, dtable + k * PIECE * WIDTH},
-                           .dim = {ROWS, WIDTH, piece_rows(k), k * PIECE}});
+    run(PEN_OP_EMBEDDING_DW, &(struct pen_call){.operand = {dy, tokens, dtable + k * PIECE * WIDTH},
+                                                .dim = {ROWS, WIDTH, piece_rows(k), k * PIECE}});
   run(PEN_OP_EMBEDDING_DW,
       &(struct pen_call){.operand = {dy, tokens, whole}, .dim = {ROWS, WIDTH, VOCAB}});
   assert_same_bits("dtable", dtable, whole, VOCAB * WIDTH * sizeof *whole);
@@ -57,8 +56,8 @@ static void norms_sum_runs(void **state) {
         *gain = random_floats(WIDTH, 3), *rstd = random_floats(BATCH * SEQUENCE, 4),
         *dx = floats(COUNT), *whole = floats(COUNT), *dgain = floats(WIDTH),
         *of_all = floats(WIDTH), *of_run = floats(RUNS * BATCH * WIDTH);
-  run(PEN_OP_RMSNORM_RUNS_DX, &(struct pen_call){.operand = {dy, x, gain, rstd, NULL, dx, dgain},
-                                                 .dim = {BATCH, SEQUENCE, WIDTH, RUNS}});
+  run(PEN_OP_RMSNORM_DX, &(struct pen_call){.operand = {dy, x, gain, rstd, NULL, dx, dgain},
+                                            .dim = {BATCH * SEQUENCE, WIDTH, SEQUENCE, RUNS}});
   run(PEN_OP_RMSNORM_DX, &(struct pen_call){.operand = {dy, x, gain, rstd, NULL, whole, of_all},
                                             .dim = {BATCH * SEQUENCE, WIDTH}});
   assert_same_bits("dx", dx, whole, COUNT * sizeof *dx);
@@ -104,12 +103,12 @@ static void positions_and_biases_sum_runs(void **state) {
       }
     bias[i] += (of_bias[0] + of_bias[1]) + (of_bias[2] + of_bias[3]);
   }
-  run(PEN_OP_POSITION_RUNS_DW,
+  run(PEN_OP_POSITION_DW,
       &(struct pen_call){.operand = {dy, starts, dtable},
                          .dim = {BATCH * SEQUENCE, WIDTH, SEQUENCE, SEQUENCE, RUNS}});
   assert_same_bits("dtable", dtable, table, SEQUENCE * WIDTH * sizeof *table);
-  run(PEN_OP_BIAS_RUNS_DW,
-      &(struct pen_call){.operand = {dy, dbias}, .dim = {BATCH, SEQUENCE, WIDTH, RUNS}});
+  run(PEN_OP_BIAS_DW,
+      &(struct pen_call){.operand = {dy, dbias}, .dim = {BATCH * SEQUENCE, WIDTH, SEQUENCE, RUNS}});
   assert_same_bits("dbias", dbias, bias, WIDTH * sizeof *bias);
 }
 
@@ -122,10 +121,10 @@ static void partial_sums_are_rounded_once(void **state) {
         *expected = floats(COUNT);
   for (int i = 0; i < COUNT; i++) expected[i] = ((a[i] + b[i]) + addend[i]) + bias[i % WIDTH];
   run(PEN_OP_SUM_PARTIALS,
-      &(struct pen_call){.operand = {a, b, addend, bias, y}, .dim = {2, 3, WIDTH, 4}});
+      &(struct pen_call){.operand = {a, b, addend, bias, y}, .dim = {6, WIDTH}});
   assert_same_bits("y", y, expected, COUNT * sizeof *y);
   run(PEN_OP_SUM_PARTIALS,
-      &(struct pen_call){.operand = {a, b, addend, bias, addend}, .dim = {2, 3, WIDTH, 4}});
+      &(struct pen_call){.operand = {a, b, addend, bias, addend}, .dim = {6, WIDTH}});
   assert_same_bits("y in place of the addend", addend, expected, COUNT * sizeof *y);
 }
 
@@ -266,7 +265,7 @@ static void run_piece(const struct head_of_pieces *h, struct piece_of_head *p, d
           *x = h->x + r * HEAD_WIDTH;
     CALL(PEN_OP_CROSS_ENTROPY_COLUMNS, DIMS(rows, p->vocab, p->first, HEAD_VOCAB), logits,
          h->targets + r, (void *)&h->share, h->maximum + r, sum + r, loss, dlogits);
-    CALL(PEN_OP_LINEAR_COLUMNS_DX, DIMS(rows, HEAD_WIDTH, p->vocab), dlogits, p->w, NULL,
+    CALL(PEN_OP_LINEAR_DX, DIMS(rows, HEAD_WIDTH, p->vocab), dlogits, p->w, NULL,
          p->dx + r * HEAD_WIDTH);
     CALL(PEN_OP_LINEAR_DW, DIMS(rows, HEAD_WIDTH, p->vocab), dlogits, x, p->dw);
     p->loss += *loss;

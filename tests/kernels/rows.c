@@ -76,6 +76,7 @@ static void in_f32(void **state) {
 static void in_bf16(void **state) {
   open_own_products();
   check_ops(PEN_BF16, state);
+  check_ops(PEN_BF16_PARTIAL, state);
 }
 
 /* The products for 64-byte vectors, on any CPU. */
@@ -89,6 +90,7 @@ static void by_wide_pairs(void **state) {
   open_own_products();
   pen_products_bf16_open(pen_wide_bf16_multiply);
   check_ops(PEN_BF16, state);
+  check_ops(PEN_BF16_PARTIAL, state);
 }
 
 int main(void) {

@@ -20,11 +20,13 @@ static struct operand parse_operand(enum pen_dtype dtype, enum pen_op_kind kind,
   for (; text < end; text++) {
     o.accumulates |= *text == '+';
     o.integer |= !strncmp(text, ":i32", 4);
-    o.of_op |= !strncmp(text, ":t", 2);
+    o.of_op |= !strncmp(text, ":t", 2) || !strncmp(text, ":s", 2);
+    o.partial |= !strncmp(text, ":s", 2);
     if (!strncmp(text, ":f64", 4)) o.element_bytes = sizeof(double);
     if (*text == '@') snprintf(o.shares, sizeof o.shares, "%.*s", (int)(end - text - 1), text + 1);
   }
-  if (o.of_op && dtype == PEN_BF16) o.element_bytes = sizeof(uint16_t);
+  if (o.of_op && dtype != PEN_F32 && !(o.partial && dtype == PEN_BF16_PARTIAL))
+    o.element_bytes = sizeof(uint16_t);
   return o;
 }
 

@@ -9,7 +9,7 @@
 struct operand {
   char name[16], shares[16]; /* shares: the input that this output may replace */
   size_t count, element_bytes;
-  int output, accumulates, optional, integer, of_op; /* of_op: ":t", of the op's dtype */
+  int output, accumulates, optional, integer, of_op, partial; /* of_op: ":t" or ":s" */
 };
 
 struct signature {

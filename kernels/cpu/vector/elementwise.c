@@ -7,7 +7,7 @@
 #define FOR_EACH_VECTOR(i, n, count) \
   for (size_t i = 0, n = (count); i < (size_t)(count); i += LANES, n -= LANES)
 
-void PEN_NAME(scale)(const struct pen_call *call) { /* also SCALE_DX */
+void PEN_NAME(scale)(const struct pen_call *call) {
   const stored *x = call->operand[0];
   stored *y = call->operand[1];
   const float factor = (float)call->real[0];

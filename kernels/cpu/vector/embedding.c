@@ -19,8 +19,8 @@ static size_t end_column(const struct pen_call *call, size_t past) {
   return past * COLUMNS < width ? past * COLUMNS : width;
 }
 
-/* dtable[tokens[r]] += dy[r]. The runtime checks tokens when it reads them; a token out of range
- * adds nothing. */
+/* dtable[tokens[r] - first] += dy[r]. The runtime checks tokens when it reads them; a token that
+ * the table does not have adds nothing. */
 static void embedding_dw_columns(const void *context, size_t thread, size_t first, size_t past) {
   const struct pen_call *call = context;
   const stored *dy = call->operand[0];
@@ -30,8 +30,9 @@ static void embedding_dw_columns(const void *context, size_t thread, size_t firs
                end = end_column(call, past);
   (void)thread;
   for (size_t r = 0; r < rows; r++) {
-    if (tokens[r] < 0 || tokens[r] >= call->dim[2]) continue;
-    float *to = dtable + (size_t)tokens[r] * width;
+    const int64_t row = tokens[r] - call->dim[3];
+    if (row < 0 || row >= call->dim[2]) continue;
+    float *to = dtable + (size_t)row * width;
     for (size_t i = first * COLUMNS; i < end; i += LANES) {
       const size_t n = width - i;
       store_n(to + i, load_n(to + i, n) + load_n(dy + r * width + i, n), n);
@@ -48,26 +49,28 @@ static size_t position_of(const int32_t *starts, size_t row, size_t sequence) {
   return row % sequence - (starts ? (size_t)starts[row] : 0);
 }
 
-/* y[r] = x[r] + table[position]; the rows of a sequence are adjacent */
+/* y = x + table[position]; the rows of a sequence, or of a run of it, are adjacent */
 static void position_rows(const void *context, size_t thread, size_t first, size_t past) {
   const struct pen_call *call = context;
   const stored *x = call->operand[0];
   const float *table = call->operand[1];
   const int32_t *starts = call->operand[2];
   stored *y = call->operand[3];
-  const size_t width = (size_t)call->dim[1], sequence = (size_t)call->dim[2];
+  const size_t width = (size_t)call->dim[1], sequence = (size_t)call->dim[2],
+               run = (size_t)call->dim[6];
   (void)thread;
-  for (size_t r = first; r < past; r++)
+  for (size_t r = first; r < past; r++) {
+    const size_t token = r / run * sequence + (size_t)call->dim[7] + r % run;
+    const float *row = table + position_of(starts, token, sequence) * width;
     for (size_t i = 0; i < width; i += LANES) {
       const size_t n = width - i, at = r * width + i;
-      store_n(y + at,
-              load_n(x + at, n) + load_n(table + position_of(starts, r, sequence) * width + i, n),
-              n);
+      store_n(y + at, load_n(x + at, n) + load_n(row + i, n), n);
     }
+  }
 }
 
 void PEN_NAME(position)(const struct pen_call *call) {
-  pen_parallel_rows((size_t)call->dim[0], (size_t)call->dim[1], position_rows, call);
+  pen_parallel_rows((size_t)call->dim[5], (size_t)call->dim[1], position_rows, call);
 }
 
 static void position_dw_columns(const void *context, size_t thread, size_t first, size_t past) {
@@ -87,7 +90,10 @@ static void position_dw_columns(const void *context, size_t thread, size_t first
 }
 
 void PEN_NAME(position_dw)(const struct pen_call *call) {
-  divide_columns(call, position_dw_columns);
+  if (call->dim[4] > 0)
+    pen_position_runs_dw(call, sizeof(stored));
+  else
+    divide_columns(call, position_dw_columns);
 }
 
 /* y = x + bias, on every row */
@@ -119,4 +125,9 @@ static void bias_dw_columns(const void *context, size_t thread, size_t first, si
   }
 }
 
-void PEN_NAME(bias_dw)(const struct pen_call *call) { divide_columns(call, bias_dw_columns); }
+void PEN_NAME(bias_dw)(const struct pen_call *call) {
+  if (call->dim[3] > 0)
+    pen_bias_runs_dw(call, PEN_NAME(bias_dw), sizeof(stored));
+  else
+    divide_columns(call, bias_dw_columns);
+}

@@ -135,6 +135,10 @@ static void differentiate_gain(const void *context, size_t thread, size_t first,
 void PEN_NAME(rmsnorm_dx)(const struct pen_call *call) {
   const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1];
   float *dgain = call->operand[6];
+  if (call->dim[3] > 0) {
+    pen_norm_runs_dx(call, PEN_NAME(rmsnorm_dx), 1, sizeof(stored));
+    return;
+  }
   if (pen_threads_count() > 1) {
     pen_parallel_rows(rows, width, differentiate_input, call);
     pen_parallel_for((width + LANES - 1) / LANES, differentiate_gain, call);
