@@ -18,8 +18,6 @@ libgen_a_SOURCES += \
   %reldir%/problem.h \
   %reldir%/progress.c \
   %reldir%/progress.h \
-  %reldir%/rule_search.c \
-  %reldir%/rule_search.h \
   %reldir%/search.c \
   %reldir%/search.h \
   %reldir%/search_pass.c \

@@ -27,8 +27,6 @@ libgen_a_SOURCES += \
   %reldir%/measured_cost.h \
   %reldir%/measured_links.c \
   %reldir%/measured_links.h \
-  %reldir%/memory_bound.c \
-  %reldir%/memory_bound.h \
   %reldir%/memory_budget.c \
   %reldir%/memory_budget.h \
   %reldir%/replica_step.c \

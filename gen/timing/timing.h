@@ -12,8 +12,8 @@
  *   collectives.c, replica_step.c           adds the collectives of the replicas
  *   collective_sums.c                       what they take of each rank
  *   retiming.c, robustness.c                the same order with other costs
- *   lower_bound.c, bound_terms.c            what no order can beat,
- *   memory_bound.c, memory_budget.c         also under a memory limit
+ *   lower_bound.c, bound_terms.c            what no order can beat, also under a memory limit
+ *   memory_budget.c                         the memory limit of each rank
  *   step_time.c                             the step with norm and optimizer, by measured costs
  *   critical_path.c                         the actions that the length of the step depends on
  */

@@ -56,8 +56,6 @@ libgen_a_SOURCES += \
   %reldir%/stage_terms.c \
   %reldir%/stage_terms.h \
   %reldir%/tables.c \
-  %reldir%/terms.c \
-  %reldir%/terms.h \
   %reldir%/tied_weight.c \
   %reldir%/verify.c \
   %reldir%/verify.h
