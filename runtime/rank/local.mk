@@ -12,6 +12,5 @@ libruntime_a_SOURCES += \
   %reldir%/snapshot.c \
   %reldir%/snapshot.h \
   %reldir%/start_lines.c \
-  %reldir%/start_lines.h \
-  %reldir%/startup_check.c \
-  %reldir%/startup_check.h
+  %reldir%/start_lines.h 
+
