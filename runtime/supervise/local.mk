@@ -8,8 +8,6 @@ libruntime_a_SOURCES += \
   %reldir%/drift.h \
   %reldir%/early_exit.c \
   %reldir%/early_exit.h \
-  %reldir%/first_step.c \
-  %reldir%/first_step.h \
   %reldir%/host_memory.c \
   %reldir%/host_memory.h \
   %reldir%/internal.h \

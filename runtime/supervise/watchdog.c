@@ -13,7 +13,6 @@
 #include "runtime/control/failure_report.h"
 #include "runtime/storage/checkpoint_prune.h"
 #include "runtime/supervise/dashboard.h"
-#include "runtime/supervise/first_step.h"
 #include "runtime/supervise/internal.h"
 #include "runtime/supervise/signals.h"
 
