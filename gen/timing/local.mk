@@ -21,8 +21,6 @@ libgen_a_SOURCES += \
   %reldir%/critical_path.h \
   %reldir%/lower_bound.c \
   %reldir%/lower_bound.h \
-  %reldir%/measured_blocks.c \
-  %reldir%/measured_blocks.h \
   %reldir%/measured_cost.c \
   %reldir%/measured_cost.h \
   %reldir%/measured_links.c \
