@@ -8,8 +8,6 @@ libgen_a_SOURCES += \
   %reldir%/budget_bytes.h \
   %reldir%/list_schedule.c \
   %reldir%/list_schedule.h \
-  %reldir%/noisy_timeline.c \
-  %reldir%/noisy_timeline.h \
   %reldir%/order_spreads.c \
   %reldir%/order_spreads.h \
   %reldir%/percentile.c \
