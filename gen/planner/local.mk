@@ -23,8 +23,6 @@ penstock_plan_SOURCES = \
   %reldir%/options.def \
   %reldir%/options.h \
   %reldir%/planner.h \
-  %reldir%/print.c \
-  %reldir%/print.h \
   %reldir%/print_json.c \
   %reldir%/print_svg.c \
   %reldir%/print_table.c \
