@@ -33,7 +33,7 @@ struct pen_cut {
   bool valid; /* false: the model cannot be cut so */
   uint32_t stage_count;
   struct pen_stage_cost *cost; /* [stage_count] of the kernels, at speed 1, with what they wait for
-                                  tensor ranks, or less (cut.c); the cheaper kind of
+                                  tensor ranks, or less; the cheaper kind of
                                   message */
   struct pen_stage_live *live; /* [stage_count] */
   struct pen_stage_elements *elements;          /* [stage_count] */

@@ -12,7 +12,7 @@
  *   timeline.c       the times of one order while actions move
  *   anneal.c         improves an order
  *   progress.c       what a search has done so far
- *   percentile.c     the search by pipeline.objective = "p99" (noisy_timeline.c)
+ *   percentile.c     the search by pipeline.objective = "p99"
  *   budget_bytes.c   the memory limit in bytes
  *   order_spreads.c  how an order and the best named schedule spread under noise of the costs
  */

@@ -1,5 +1,4 @@
-/* measured_cost.c: reads the file of --costs; its parts by measured_blocks.c and measured_links.c.
- */
+/* measured_cost.c: reads the file of --costs, and with measured_links.c what it says of links. */
 #include "gen/timing/measured_cost.h"
 
 #include <stdlib.h>

@@ -4,8 +4,7 @@
  * the lower bounds that it is compared with, and its critical path. The parts:
  *
  *   cost.c, cost_model.c                    what the actions of each stage cost
- *   measured_cost.c                         the same as it was measured,
- *   measured_blocks.c, measured_links.c     also by blocks and messages
+ *   measured_cost.c, measured_links.c       the same as it was measured, by blocks and messages
  *   costs_json.c                            the values of a file of measured costs
  *   simulate.c                              runs an order
  *   collective_bytes.c, collective_cost.c   what collectives send and cost
