@@ -12,8 +12,6 @@ libruntime_a_SOURCES += \
   %reldir%/host_memory.h \
   %reldir%/internal.h \
   %reldir%/launch.c \
-  %reldir%/link_start.c \
-  %reldir%/link_start.h \
   %reldir%/link_watch.c \
   %reldir%/link_watch.h \
   %reldir%/metrics.c \

@@ -11,7 +11,6 @@
 #include "base/standard_error.h"
 #include "runtime/base/check.h"
 #include "runtime/supervise/drift.h"
-#include "runtime/supervise/link_start.h"
 #include "runtime/supervise/link_watch.h"
 
 enum { KINDS = PEN_SLOW_DATA + 1, LINE_BYTES = 512 };
