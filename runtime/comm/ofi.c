@@ -18,7 +18,6 @@
 
 #include "runtime/base/check.h"
 #include "runtime/comm/fabric.h"
-#include "runtime/comm/link_delay.h"
 #include "runtime/comm/links.h"
 #include "runtime/comm/shm.h"
 #include "runtime/comm/transport_base.h"
