@@ -12,7 +12,7 @@
 #include "runtime/comm/shared_control.h"
 #include "runtime/control/local_ranks.h"
 #include "runtime/control/membership.h"
-#include "runtime/control/secret.h"
+#include "runtime/control/handshake.h"
 #include "runtime/data/bucket.h"
 #include "runtime/data/step_inputs.h"
 #include "runtime/observe/log_tail.h"
