@@ -3,8 +3,6 @@ libgen_a_SOURCES += \
   %reldir%/action_index.c \
   %reldir%/action_index.h \
   %reldir%/actions.c \
-  %reldir%/address_map.c \
-  %reldir%/address_map.h \
   %reldir%/arrivals.c \
   %reldir%/audit.c \
   %reldir%/cache.c \

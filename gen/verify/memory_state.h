@@ -2,7 +2,7 @@
 #ifndef PEN_MEMORY_STATE_H
 #define PEN_MEMORY_STATE_H
 
-#include "gen/verify/address_map.h"
+#include "gen/verify/extent_map.h"
 #include "gen/verify/internal.h"
 #include "gen/verify/op_trace.h"
 
