@@ -6,8 +6,6 @@ penstock_plan_SOURCES = \
   %reldir%/axes.c \
   %reldir%/axes.def \
   %reldir%/axes.h \
-  %reldir%/because.c \
-  %reldir%/because.h \
   %reldir%/best_first.c \
   %reldir%/best_first.h \
   %reldir%/bounds.c \

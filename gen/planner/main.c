@@ -9,7 +9,7 @@
 #include "base/same_file.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
-#include "gen/planner/because.h"
+#include "gen/planner/reason.h"
 #include "gen/planner/best_first.h"
 #include "gen/planner/equal_time.h"
 #include "gen/planner/internal.h"

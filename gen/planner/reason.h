@@ -15,4 +15,8 @@ struct pen_time_parts pen_time_parts_of(const struct pen_partition *partition,
 const char *pen_reason_of(const struct pen_plan_candidate *first,
                           const struct pen_plan_candidate *candidate);
 
+/* A sentence that begins "first because". Compares the first candidate with the next slower one; if
+ * it is no pipeline, with the best that is one. All candidates that were found are in `result`. */
+const char *pen_because(const struct pen_planner *planner, const struct pen_plan_result *result);
+
 #endif
