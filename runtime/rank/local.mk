@@ -10,7 +10,6 @@ libruntime_a_SOURCES += \
   %reldir%/save.c \
   %reldir%/save.h \
   %reldir%/snapshot.c \
-  %reldir%/snapshot.h \
-  %reldir%/start_lines.c \
-  %reldir%/start_lines.h 
+  %reldir%/snapshot.h 
+
 
