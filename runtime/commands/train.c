@@ -14,7 +14,7 @@
 #include "runtime/storage/folder_mark.h"
 #include "runtime/storage/initial_weights.h"
 #include "runtime/supervise/binding.h"
-#include "runtime/supervise/metrics.h"
+#include "runtime/supervise/monitor.h"
 #include "runtime/supervise/signals.h"
 #include "runtime/supervise/supervise.h"
 

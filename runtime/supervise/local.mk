@@ -14,8 +14,6 @@ libruntime_a_SOURCES += \
   %reldir%/launch.c \
   %reldir%/link_watch.c \
   %reldir%/link_watch.h \
-  %reldir%/metrics.c \
-  %reldir%/metrics.h \
   %reldir%/monitor.c \
   %reldir%/monitor.h \
   %reldir%/processes.c \
