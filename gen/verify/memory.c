@@ -1,7 +1,7 @@
 /* memory.c: every byte of every arena over two successive steps.
  *
  * The arena of a rank is split into byte ranges at every address where something begins or ends
- * (address_map.h). For each range the verifier keeps the tensor, microbatch and step that were last
+ * (extent_map.h). For each range the verifier keeps the tensor, microbatch and step that were last
  * written there. The actions of the rank run twice: the trace of an action (op_trace.h) says which
  * ranges it reads, which must all hold exactly the expected value, and what it writes. A value that
  * a stage passes to the next stage on the same rank is one value.
