@@ -1,4 +1,5 @@
-/* reason.h: where the time of a step goes, and why a candidate is not the first. */
+/* reason.h: where the time of a step goes, why a candidate is not the first, and why the
+ * first is. */
 #ifndef PEN_REASON_H
 #define PEN_REASON_H
 

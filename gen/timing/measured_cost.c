@@ -95,6 +95,17 @@ void pen_measured_check(const struct pen_measured *measured, const struct pen_to
         pen_text("another was measured than model.sequence = %lld", (long long)t->sequence));
 }
 
+/* ---- the costs of stages from those of blocks ----
+ *
+ * An action costs the sum over the blocks of its stage, of a tensor rank without its exchanges. The
+ * file has one block of each kind, with the name that it has in a model of a few layers: the first
+ * block of that kind. B costs what was measured for it, so that I and W have in common what they
+ * take longer than B.
+ *
+ * A stage that recomputes runs all of F again, segment by segment, except what the last block of a
+ * segment does not need for its own backward: of that block the time of recomputation was measured.
+ * With "attention" the time is that of F in proportion to flops. */
+
 /* One row of "blocks". */
 struct measured_block {
   const char *name;

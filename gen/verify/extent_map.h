@@ -37,6 +37,9 @@ size_t pen_extent_map_size(const struct pen_extent_map *map); /* how many extent
 void pen_extent_map_clear(struct pen_extent_map *map);        /* keeps its memory */
 void pen_extent_map_free(struct pen_extent_map *map);
 
+/* Splits an arena into byte ranges at every address where something begins or ends. Add every
+ * address; sort; then each address has the index of the range that begins there, by rising address.
+ */
 struct pen_address_map {
   uint64_t *address; /* [number], in the order in which they were added */
   uint32_t *range;   /* [number]: index of the range that begins there, once sorted */

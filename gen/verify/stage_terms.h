@@ -7,6 +7,9 @@
 
 #include "gen/verify/rank_context.h"
 
+/* ---- values as terms: an op applied to other values, or what a stage is given. Each term is
+ * stored once, so two values are equal exactly if they have one number ---- */
+
 /* Kinds of terms: those of ops, and what a stage is given. */
 enum {
   PEN_TERM_WEIGHT = PEN_OP_COUNT, /* dim[0]: index into the plan's weights; dtype as it is read */

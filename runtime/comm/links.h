@@ -1,4 +1,5 @@
-/* links.h: the ranks with which a rank exchanges messages over a network. */
+/* links.h: the ranks with which a rank exchanges messages over a network, and how long those of
+ * each sender take, step by step. */
 #ifndef PEN_LINKS_H
 #define PEN_LINKS_H
 

@@ -24,6 +24,8 @@
 
 enum { PEN_SECRET_KEY_BYTES = 32, PEN_SECRET_BYTES_MIN = 32, PEN_SECRET_BYTES_MAX = 4096 };
 
+/* The secret of a run, which the commands on all its hosts share: a key that is derived from the
+ * bytes of a file. Who does not know it is refused at the control port. */
 struct pen_secret {
   uint8_t key[PEN_SECRET_KEY_BYTES]; /* SHA-256 of the file's bytes; zeros with --no-secret or one
                                         host */

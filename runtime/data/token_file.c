@@ -26,23 +26,23 @@ enum {
 };
 
 /* From here on a process that reads a part of this mapping that the file no longer has ends as
- * pen_fail() with 65 does, naming the file. `path` is kept. Of at most PEN_MAPPINGS_MAX mappings.
+ * pen_fail() with 65 does, naming the file. `path` is kept. Of at most MAPPINGS_MAX mappings.
  */
-enum { PEN_MAPPINGS_MAX = 8 };
+enum { MAPPINGS_MAX = 8 };
 
 static struct {
   const char *path;
   const unsigned char *memory;
   size_t bytes;
-} mappings[PEN_MAPPINGS_MAX];
-static size_t count;
+} mappings[MAPPINGS_MAX];
+static size_t mapping_count;
 
 /* The signal comes from a read in our own code, not from within a library's function that holds a
  * lock. */
 static void handle_bus_error(int number, siginfo_t *info, void *unused) {
   const unsigned char *at = info->si_addr;
   (void)unused;
-  for (size_t i = 0; i < count; i++) {
+  for (size_t i = 0; i < mapping_count; i++) {
     if (at >= mappings[i].memory && at < mappings[i].memory + mappings[i].bytes) {
       pen_fail(PEN_EXIT_DATA, "%s: byte %zu of %zu is gone: it was shortened while it was read",
                mappings[i].path, (size_t)(at - mappings[i].memory), mappings[i].bytes);
@@ -53,10 +53,10 @@ static void handle_bus_error(int number, siginfo_t *info, void *unused) {
 
 static void mapping_watch(const char *path, const void *memory, size_t bytes) {
   const struct sigaction action = {.sa_sigaction = handle_bus_error, .sa_flags = SA_SIGINFO};
-  if (count < PEN_MAPPINGS_MAX) {
-    mappings[count].path = path;
-    mappings[count].memory = memory;
-    mappings[count++].bytes = bytes;
+  if (mapping_count < MAPPINGS_MAX) {
+    mappings[mapping_count].path = path;
+    mappings[mapping_count].memory = memory;
+    mappings[mapping_count++].bytes = bytes;
   }
   pen_check(sigaction(SIGBUS, &action, NULL) == 0, "cannot handle signals");
 }

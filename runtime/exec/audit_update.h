@@ -27,6 +27,7 @@ void pen_audit_update_sum(struct pen_audit_update *update, const struct pen_vm *
 void pen_audit_update_run(const struct pen_audit_update *update, struct pen_vm *vm,
                           const struct pen_adamw_tensor *tensor);
 
+/* The checksum of a persistent tensor that the programs of a rank read: a weight or constant. */
 struct pen_audit_weight {
   const struct pen_tensor *tensor;
   uint32_t stage, writer; /* whose programs read it; a global rank */

@@ -22,6 +22,13 @@
 #include "runtime/storage/manifest.h"
 #include "runtime/storage/model_files.h"
 
+/* ---- whether the ranks of several commands start from the same state ----
+ *
+ * They must agree on the checkpoint, the options that decide on steps, and the kernels; ranks of
+ * one command have these from their parent. A checkpoint is known by its step and by the checksums
+ * of its tensors, which are its manifest's; files of weights, which have none, by a sample. Each
+ * command may log where it likes. */
+
 /* The options that must agree, and a number for each. */
 #define FINGERPRINTED_OPTIONS(row)                                                              \
   row("--seed", options->seed) row("--shape", options->shape) row("--data",                     \
@@ -39,11 +46,11 @@
                       row("--steps",                                                            \
                           run->steps) /* the last: it follows from others where it is not given */
 
-static const char *const names[] = {
+static const char *const option_names[] = {
 #define NAME(name, number) name,
     FINGERPRINTED_OPTIONS(NAME)};
-enum { COUNT = sizeof names / sizeof *names };
-_Static_assert((int)COUNT <= (int)PEN_FINGERPRINT_MAX, "there is room for all");
+enum { OPTIONS = sizeof option_names / sizeof *option_names };
+_Static_assert((int)OPTIONS <= (int)PEN_FINGERPRINT_MAX, "there is room for all");
 
 static uint64_t data_number(const struct pen_data *data) {
   uint64_t number;
@@ -88,7 +95,7 @@ static void startup_publish(const struct pen_run *run, struct pen_rank_state *se
   if (run->local.count == run->shared.process_count) {
     return;
   }
-  const uint64_t numbers[COUNT] = {
+  const uint64_t numbers[OPTIONS] = {
 #define NUMBER(name, number) number,
       FINGERPRINTED_OPTIONS(NUMBER)};
   memcpy(self->fingerprint.options, numbers, sizeof numbers);
@@ -146,10 +153,10 @@ static void startup_check(const struct pen_run *run, const struct pen_endpoint *
   }
   check_folder(run, endpoint);
   check_kernels(run, endpoint);
-  for (int i = 0; i < COUNT; i++) {
+  for (int i = 0; i < OPTIONS; i++) {
     if (own->options[i] != first->options[i]) {
       pen_fail(PEN_EXIT_USAGE, "rank %u was started with another %s than rank 0", endpoint->global,
-               names[i]);
+               option_names[i]);
     }
   }
 }

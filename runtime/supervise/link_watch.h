@@ -38,6 +38,13 @@ double pen_link_watch_value(const struct pen_link_watch *link, const struct pen_
 /* Of a message in each direction, together: the clocks do not matter. */
 double pen_link_watch_sum(const struct pen_link_watch *link, const struct pen_link_watch *back);
 
+/* Links that are slow from the start of a run, which comparing with earlier steps does not find.
+ *
+ * Before the first step each rank measures how long writes of each sender take to it, of no bytes
+ * and of many (struct pen_link_probe). They are compared with those of the run's other links of the
+ * same kind, between hosts or within one; the two directions between two ranks are links of their
+ * own. What the bytes of one direction take is known, since the difference of the clocks is in both
+ * writes; of the latency only the sum of both directions is. */
 struct pen_link_start {
   double message_bytes; /* mean, of the run's first profile; 0: none */
   double latency, full; /* of a write, and what the bytes of the large one take beyond that, in

@@ -20,6 +20,9 @@ static const uint64_t sleep_ns = 100 * 1000000ull; /* at most, between two looks
  */
 static const long metrics_pause_ns = 10 * 1000000, pause_ns = 50 * 1000000;
 
+/* ---- train --metrics FILE: the state of the run in Prometheus's text format. FILE is replaced by
+ * rename(), so that a reader finds one state, whole. Nothing here allocates ---- */
+
 enum { TEXT_BYTES = 4096 };
 
 /* What a metrics file says. Prometheus has no other word for a number that there is not than NaN.
@@ -31,7 +34,7 @@ struct values {
 static const struct metric {
   const char *name, *type, *help;
   size_t offset; /* in struct values */
-} list[] = {
+} metrics_written[] = {
     {"penstock_step", "gauge", "Optimizer steps that have ended.", offsetof(struct values, step)},
     {"penstock_loss", "gauge", "Loss of the last step.", offsetof(struct values, loss)},
     {"penstock_tokens_per_second", "gauge", "Targets of the last step by its time.",
@@ -76,13 +79,14 @@ static void number_text(char *text, size_t bytes, double value) {
 
 static size_t write_text(char *text, const struct values *values) {
   size_t used = 0;
-  for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+  for (size_t i = 0; i < sizeof metrics_written / sizeof *metrics_written; i++) {
     char number[32];
     number_text(number, sizeof number,
-                *(const double *)(const void *)((const char *)values + list[i].offset));
-    used += (size_t)snprintf(text + used, TEXT_BYTES - used, "# HELP %s %s\n# TYPE %s %s\n%s %s\n",
-                             list[i].name, list[i].help, list[i].name, list[i].type, list[i].name,
-                             number);
+                *(const double *)(const void *)((const char *)values + metrics_written[i].offset));
+    used +=
+        (size_t)snprintf(text + used, TEXT_BYTES - used, "# HELP %s %s\n# TYPE %s %s\n%s %s\n",
+                         metrics_written[i].name, metrics_written[i].help, metrics_written[i].name,
+                         metrics_written[i].type, metrics_written[i].name, number);
   }
   return used;
 }
