@@ -77,8 +77,7 @@ uint32_t pen_graph_data(struct pen_graph *graph, const struct pen_declared *decl
   graph->prefix = prefix;
   graph->piece = piece;
   pen_shape_check_value(graph, declared, value, "makes");
-  graph->datum =
-      pen_grow(graph->datum, &graph->datum_capacity, graph->datum_count + 1, sizeof *graph->datum);
+  PEN_RESERVE(graph->datum, graph->datum_count + 1);
   struct pen_datum *datum = &graph->datum[graph->datum_count++];
   *datum = (struct pen_datum){.declared = declared, .value = value, .kind = PEN_OP_COUNT};
   if (graph->forward.count == ops) return value; /* computed at start */

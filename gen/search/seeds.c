@@ -195,8 +195,7 @@ static void try_named(struct pen_search_seeds *starts, const struct pen_topology
   struct pen_timing *timing = pen_search_time(c, order, c->overlap_cost);
   if (!timing->complete) return;
   bool fits = pen_budget_holds(c->budget, order);
-  starts->named = pen_grow(starts->named, &starts->named_capacity, starts->named_count + 1,
-                           sizeof *starts->named);
+  PEN_RESERVE(starts->named, starts->named_count + 1);
   starts->named[starts->named_count++] =
       (struct pen_search_named){name, starts->placement, order, timing, fits, 0};
   if (!fits) return;

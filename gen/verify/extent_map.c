@@ -58,7 +58,7 @@ const struct pen_extent *pen_extent_map_next(const struct pen_extent_map *map,
 /* Inserts an empty list, from the reserve if it has one. */
 static struct pen_extent_list *insert_list(struct pen_extent_map *map, size_t at) {
   struct pen_extent_list *list;
-  map->list = pen_grow(map->list, &map->capacity, map->count + map->reserve + 1, sizeof *map->list);
+  PEN_RESERVE(map->list, map->count + map->reserve + 1);
   if (map->reserve)
     list = map->list[map->count + --map->reserve];
   else
@@ -152,7 +152,7 @@ static void grow_slots(struct pen_address_map *map) {
 
 uint32_t pen_address_map_insert(struct pen_address_map *map, uint64_t address) {
   if (2 * (map->count + 1) > map->slots) grow_slots(map);
-  map->address = pen_grow(map->address, &map->capacity, map->count + 1, sizeof *map->address);
+  PEN_RESERVE(map->address, map->count + 1);
   map->address[map->count++] = address;
   map->slot[pen_address_map_slot(map, address)] = (uint32_t)map->count;
   return map->last = (uint32_t)map->count - 1;

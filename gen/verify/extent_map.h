@@ -17,7 +17,7 @@ struct pen_extent {
  * of thousands of layers leaves ten thousands. All zero: an empty map. */
 struct pen_extent_map {
   struct pen_extent_list **list; /* none of the first `count` is empty; the others are reserve */
-  size_t count, reserve, capacity;
+  size_t count, reserve;
 };
 
 /* A place in the map; valid until the next write. */
@@ -44,7 +44,7 @@ struct pen_address_map {
   uint64_t *address; /* [number], in the order in which they were added */
   uint32_t *range;   /* [number]: index of the range that begins there, once sorted */
   uint32_t *slot;    /* hash table: number + 1; 0: free */
-  size_t slots, count, capacity;
+  size_t slots, count;
   uint32_t last; /* the number that was found last: extents are often adjacent */
 };
 

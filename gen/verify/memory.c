@@ -42,7 +42,7 @@ static bool trace_actions(struct pen_memory_state *m) {
       continue;
     }
     slot_action[slot] = index + 1;
-    m->trace = pen_grow(m->trace, &m->trace_capacity, m->trace_count + 1, sizeof *m->trace);
+    PEN_RESERVE(m->trace, m->trace_count + 1);
     m->trace_of[index] = (uint32_t)m->trace_count;
     if (!pen_trace_action(m->tracer, index, &m->trace[m->trace_count++])) return false;
   }

@@ -45,7 +45,7 @@ uint32_t pen_term_add(struct pen_terms *terms, const struct pen_term *term) {
   if (2 * terms->count >= terms->slots) grow_table(terms);
   size_t slot = find_slot(terms, term);
   if (terms->slot[slot]) return terms->slot[slot] - 1;
-  terms->term = pen_grow(terms->term, &terms->capacity, terms->count + 1, sizeof *terms->term);
+  PEN_RESERVE(terms->term, terms->count + 1);
   terms->term[terms->count++] = *term;
   terms->slot[slot] = (uint32_t)terms->count;
   return (uint32_t)terms->count - 1;
@@ -97,7 +97,7 @@ uint32_t pen_stage_value(const struct pen_stage_terms *s, uint32_t tensor) {
 }
 
 static void set_value(struct pen_stage_terms *s, uint32_t tensor, uint32_t value) {
-  s->written = pen_grow(s->written, &s->written_capacity, s->written_count + 1, sizeof *s->written);
+  PEN_RESERVE(s->written, s->written_count + 1);
   s->written[s->written_count++] = tensor;
   s->value[tensor] = value;
 }
@@ -164,10 +164,10 @@ static bool is_forward_term(const struct pen_terms *terms, uint32_t term) {
 }
 
 static void list_forward(struct pen_stage_terms *s, uint32_t term) {
-  s->is_listed = pen_grow(s->is_listed, &s->listed_capacity, term + 1u, sizeof *s->is_listed);
+  PEN_RESERVE(s->is_listed, term + 1);
   if (s->is_listed[term]) return;
   s->is_listed[term] = true;
-  s->forward = pen_grow(s->forward, &s->forward_capacity, s->forward_count + 1, sizeof *s->forward);
+  PEN_RESERVE(s->forward, s->forward_count + 1);
   s->forward[s->forward_count++] = term;
 }
 
@@ -181,8 +181,7 @@ static void accumulate(struct pen_stage_terms *s, uint32_t tensor, uint32_t valu
     set_value(s, tensor, value);
     return;
   }
-  s->contribution = pen_grow(s->contribution, &s->contribution_capacity, s->contribution_count + 1,
-                             sizeof *s->contribution);
+  PEN_RESERVE(s->contribution, s->contribution_count + 1);
   s->contribution[s->contribution_count++] =
       (struct pen_contribution){s->context->weight[tensor], value, op};
 }

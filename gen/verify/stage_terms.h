@@ -31,7 +31,7 @@ _Static_assert(sizeof(struct pen_term) ==
 
 struct pen_terms {
   struct pen_term *term;
-  size_t count, capacity;
+  size_t count;
   uint32_t *slot; /* hash table: index + 1; 0: free */
   size_t slots;
 };
@@ -73,12 +73,12 @@ struct pen_stage_terms {
   uint32_t stage;
   uint32_t *value;   /* [tensor of the rank]: what it holds; 0: nothing yet */
   uint32_t *written; /* tensors that `value` has */
-  size_t written_count, written_capacity;
+  size_t written_count;
   uint32_t *forward; /* terms of forward ops in the order in which they first ran */
   bool *is_listed;   /* [term]: whether `forward` has it */
-  size_t forward_count, forward_capacity, listed_capacity;
+  size_t forward_count;
   struct pen_contribution *contribution; /* in the order of the ops */
-  size_t contribution_count, contribution_capacity;
+  size_t contribution_count;
   uint32_t loss; /* the value in the loss table; 0: none yet */
 };
 
