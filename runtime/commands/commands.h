@@ -11,7 +11,7 @@
  *     score.c, generate.c, sample.c    what these commands do in each rank
  *     info.c       info: prints what the binary was built for
  *     measure_costs.c, block_times.c, message_times.c, exchange_times.c    measure
- *     timed_ranks.c                 processes, small plans and quantiles of these and tools/bench
+ *     timed_ranks.c, two_ranks.c    processes, small plans and quantiles of these and tools/bench
  */
 #ifndef PEN_COMMANDS_H
 #define PEN_COMMANDS_H
