@@ -41,8 +41,8 @@ static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
   const struct pen_options *options = run->options;
   if (options->resume && pen_checkpoint_find(options->checkpoint, run->plan, found) == 0) {
     run->checkpoint_path = found->path;
-    run->first_step = found->step;
-    run->updates = found->updates;
+    run->first_step = found->state.step;
+    run->updates = found->state.updates;
     pen_train_data_continue(run, found);
     pen_kept_files_open(&run->kept, found->path, run->plan->config_json, "float32");
     if (run->local.first == 0) {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "runtime/base/check.h"
-#include "runtime/storage/update_counts.h"
+#include "runtime/storage/checkpoint_state.h"
 
 struct pen_shard pen_updated_shard(const struct pen_vm *vm, uint32_t weight) {
   return pen_kept_of(vm->plan, weight, vm->replica, pen_moments_are_sharded(vm->plan));

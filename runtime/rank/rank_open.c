@@ -83,7 +83,7 @@ static void identify(const struct pen_run *run, struct pen_startup_fingerprint *
                   (const uint8_t *)manifest.updates);
   }
   sha256_digest(&hash, PEN_DIGEST_BYTES, start->checkpoint);
-  start->step = manifest.step;
+  start->step = manifest.state.step;
   pen_manifest_free(&manifest);
 }
 

@@ -20,7 +20,7 @@
 #include "runtime/plan/plan.h"
 #include "runtime/storage/kept_files.h"
 #include "runtime/storage/memory_checkpoint.h"
-#include "runtime/storage/update_counts.h"
+#include "runtime/storage/checkpoint_state.h"
 
 struct pen_command_hooks; /* op_hook.h */
 

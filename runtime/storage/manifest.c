@@ -185,13 +185,13 @@ static uint64_t parse_number(const char *path, const json_t *root, const char *n
 
 static void parse_state(struct pen_manifest *manifest, const char *path, const json_t *root) {
   unsigned char stored[PEN_DIGEST_BYTES], computed[PEN_DIGEST_BYTES];
-  manifest->step = parse_number(path, root, "step");
-  manifest->cursor = parse_number(path, root, "cursor");
+  manifest->state.step = parse_number(path, root, "step");
+  manifest->state.cursor = parse_number(path, root, "cursor");
   if (parse_digest(manifest->model_digest, json_object_get(root, "model_digest"))) {
     pen_fail(PEN_EXIT_DATA, "%s: model_digest: must be 64 hexadecimal digits", path);
   }
   const json_t *checksum = json_object_get(root, "state_checksum");
-  state_checksum(computed, manifest->step, manifest->cursor, manifest->model_digest);
+  state_checksum(computed, manifest->state.step, manifest->state.cursor, manifest->model_digest);
   if (checksum != NULL &&
       (parse_digest(stored, checksum) || memcmp(stored, computed, sizeof stored) != 0)) {
     pen_fail(PEN_EXIT_DATA,
@@ -271,14 +271,14 @@ static void parse_updates(struct pen_manifest *manifest, const char *path, const
     const json_t *value = json_object_get(
         updates, pen_checkpoint_tensor_name(name, &plan->weights[i], PEN_CHECKPOINT_VALUE));
     const json_int_t count =
-        updates == NULL ? (json_int_t)manifest->step : json_integer_value(value);
+        updates == NULL ? (json_int_t)manifest->state.step : json_integer_value(value);
     if (!has_moments(manifest, i)) {
       continue;
     }
     if ((updates != NULL && !json_is_integer(value)) || count < 0 ||
-        (uint64_t)count > manifest->step) {
+        (uint64_t)count > manifest->state.step) {
       pen_fail(PEN_EXIT_DATA, "%s: updates: %s: must be a whole number, at most step = %llu", path,
-               name, (unsigned long long)manifest->step);
+               name, (unsigned long long)manifest->state.step);
     }
     manifest->updates[i] = (uint64_t)count;
     if (plan->weights[i].piece == 0) {
@@ -352,10 +352,10 @@ void pen_manifest_read(struct pen_manifest *manifest, const char *folder,
                        const struct pen_plan *plan, enum pen_checkpoint_tensor last) {
   char path[PATH_MAX];
   json_t *root = load(path, folder, plan);
+  *manifest = (struct pen_manifest){0};
   parse_state(manifest, path, root);
-  parse_place(&manifest->place, path, json_object_get(root, "data"));
+  parse_place(&manifest->state.place, path, json_object_get(root, "data"));
   parse_checksums(manifest, path, root, plan, last);
-  manifest->updates = NULL;
   if (last >= PEN_CHECKPOINT_EXP_AVG) {
     parse_updates(manifest, path, root, plan);
   }
