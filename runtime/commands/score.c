@@ -168,20 +168,13 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
 
 /* ---- documents ---- */
 
-static void put(const char *name, uint64_t number) {
-  pen_writer_text(&score.out, name);
-  pen_writer_number(&score.out, number);
-}
-
 static void end_document(void) {
   struct document *document = &score.document;
   char sum[PEN_JSON_NUMBER_BYTES];
   pen_json_any_number(sum, sizeof sum, DIGITS, document->sum);
-  put("],\"tokens\":", document->tokens);
-  put(",\"scored\":", document->scored);
-  pen_writer_text(&score.out, ",\"log_probability\":");
-  pen_writer_text(&score.out, sum);
-  pen_writer_text(&score.out, "}\n");
+  pen_writer_print(&score.out,
+                   "],\"tokens\":%" PRIu64 ",\"scored\":%" PRIu64 ",\"log_probability\":%s}\n",
+                   document->tokens, document->scored, sum);
   *document = (struct document){.index = document->index + 1,
                                 .first_token = document->first_token + document->tokens};
 }
@@ -191,9 +184,9 @@ static void add_token(struct token_score token, bool ends) {
   struct document *document = &score.document;
   char text[PEN_JSON_NUMBER_BYTES] = "null";
   if (document->tokens == 0) {
-    put("{\"document\":", document->index);
-    put(",\"first_token\":", document->first_token);
-    pen_writer_text(&score.out, ",\"log_probabilities\":[");
+    pen_writer_print(
+        &score.out, "{\"document\":%" PRIu64 ",\"first_token\":%" PRIu64 ",\"log_probabilities\":[",
+        document->index, document->first_token);
   }
   if (token.predicted) {
     pen_json_any_number(text, sizeof text, DIGITS, 0.0 - token.minus_log); /* not -0 */
@@ -203,8 +196,7 @@ static void add_token(struct token_score token, bool ends) {
     score.scored++;
     score.not_finite += !isfinite(token.minus_log);
   }
-  pen_writer_text(&score.out, document->tokens == 0 ? "" : ",");
-  pen_writer_text(&score.out, text);
+  pen_writer_print(&score.out, "%s%s", document->tokens == 0 ? "" : ",", text);
   document->tokens++;
   if (ends) {
     end_document();

@@ -314,13 +314,10 @@ static void write_line(struct pen_writer *out, const struct ranked *record, uint
   pen_writer_text(out, record->past_id == 0 ? "null\n" : "[");
   for (uint32_t i = 0; record->past_id != 0 && i < logits.top; i++) {
     const struct ranked next = take_largest(record, members, taken);
-    pen_writer_text(out, i == 0 ? "[" : ", [");
-    pen_writer_number(out, next.past_id - 1);
     char text[PEN_JSON_NUMBER_BYTES];
     pen_json_any_number(text, sizeof text, DIGITS, (double)next.logit);
-    pen_writer_text(out, ", ");
-    pen_writer_text(out, text);
-    pen_writer_text(out, i + 1 < logits.top ? "]" : "]]\n");
+    pen_writer_print(out, "%s[%" PRIu32 ", %s]%s", i == 0 ? "" : ", ", next.past_id - 1, text,
+                     i + 1 < logits.top ? "" : "]\n");
   }
 }
 
