@@ -140,8 +140,8 @@ static struct pen_plan one_replica_of(const struct pen_plan *plan) {
   if (plan->sharding == PEN_SHARD_WEIGHTS) {
     return one;
   }
-  struct pen_weight *weights = calloc(plan->weight_count + 1u, sizeof *weights);
-  pen_check(weights != NULL, "no memory for %u weights", plan->weight_count);
+  struct pen_weight *weights =
+      pen_allocate(plan->weight_count + 1u, sizeof *weights, "%u weights", plan->weight_count);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     weights[i] = plan->weights[i];
     weights[i].value_offset = weights[i].value_sharded ? UINT64_MAX : weights[i].value_offset;

@@ -126,8 +126,8 @@ static void open_packed(const struct pen_packed *packed) {
     score.first_entry[score.order[i]] = entry;
     entry += piece->length;
   }
-  score.kept = calloc(tokens + 1, sizeof *score.kept);
-  pen_check(score.kept != NULL, "no memory for the scores of %" PRIu64 " tokens", tokens);
+  score.kept =
+      pen_allocate(tokens + 1, sizeof *score.kept, "the scores of %" PRIu64 " tokens", tokens);
 }
 
 /* Keeps what a window's tokens were given: the one at `at` predicts the next. */

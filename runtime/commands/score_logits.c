@@ -324,8 +324,7 @@ static void write_line(struct pen_writer *out, const struct ranked *record, uint
 /* Makes FILE.tmp of the records. Returns its descriptor. */
 static int write_lines(uint32_t members) {
   struct pen_writer out;
-  uint32_t *taken = calloc(members, sizeof *taken);
-  pen_check(taken != NULL, "no memory for the logits of %u tensor ranks", members);
+  uint32_t *taken = pen_allocate(members, sizeof *taken, "the logits of %u tensor ranks", members);
   const int descriptor = create();
   pen_writer_open(&out, descriptor);
   for (uint64_t entry = 0; entry < logits.entry_count; entry++) {

@@ -260,8 +260,7 @@ struct pen_control_tcp *pen_control_tcp_open(const struct pen_control_config *co
   if (pen_host_and_spare_count(config->plan) < 2) {
     return NULL;
   }
-  struct pen_control_tcp *tcp = calloc(1, sizeof *tcp);
-  pen_check(tcp != NULL, "no memory for the connection to other hosts");
+  struct pen_control_tcp *tcp = pen_allocate(1, sizeof *tcp, "the connection to other hosts");
   tcp->config = *config;
   pen_rendezvous(config, &tcp->peers, timeout_s);
   return tcp;

@@ -106,8 +106,8 @@ static void bind_ops(struct pen_vm *vm) {
 
 /* The rank's weights that are trained. */
 static void list_weights(struct pen_vm *vm) {
-  uint32_t *weights = calloc(vm->plan->weight_count + 1, sizeof *weights);
-  pen_check(weights != NULL, "no memory for %u weights", vm->plan->weight_count);
+  uint32_t *weights = pen_allocate(vm->plan->weight_count + 1, sizeof *weights, "%u weights",
+                                   vm->plan->weight_count);
   for (uint32_t w = 0; w < vm->plan->weight_count; w++) {
     if (pen_vm_has_weight(vm, w) && !vm->plan->weights[w].frozen) {
       weights[vm->weight_count++] = w;
@@ -118,8 +118,8 @@ static void list_weights(struct pen_vm *vm) {
 
 static void list_unsharded(struct pen_vm *vm) {
   const struct pen_rank_program *program = vm->program;
-  vm->unsharded = calloc(program->tensor_count + 1u, sizeof *vm->unsharded);
-  pen_check(vm->unsharded != NULL, "no memory for %u tensors", program->tensor_count);
+  vm->unsharded = pen_allocate(program->tensor_count + 1u, sizeof *vm->unsharded, "%u tensors",
+                               program->tensor_count);
   for (uint32_t t = 0; t < program->tensor_count; t++) {
     const struct pen_tensor *tensor = &program->tensors[t];
     if (tensor->base == PEN_BASE_UNSHARDED) {
@@ -196,8 +196,7 @@ void pen_vm_open(struct pen_vm *vm, const struct pen_vm_config *config) {
   }
   vm->sent_bytes = pen_sent_bytes(vm);
   const uint32_t data_ranks = pen_group_size(plan, PEN_DATA);
-  vm->sources = calloc(data_ranks + 1u, sizeof *vm->sources);
-  pen_check(vm->sources != NULL, "no memory for %u replicas", data_ranks);
+  vm->sources = pen_allocate(data_ranks + 1u, sizeof *vm->sources, "%u replicas", data_ranks);
 }
 
 /* Constants are persistent tensors: their addresses do not depend on the frame. */

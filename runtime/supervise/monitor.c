@@ -211,8 +211,7 @@ struct pen_monitor *pen_monitor_open(struct pen_run *run) {
   if (run->local.first != 0 || run->profile->kind != PEN_TRAIN) {
     return NULL;
   }
-  struct pen_monitor *monitor = calloc(1, sizeof *monitor);
-  pen_check(monitor != NULL, "no memory for the thread that handles steps");
+  struct pen_monitor *monitor = pen_allocate(1, sizeof *monitor, "the thread that handles steps");
   monitor->run = run;
   monitor->slow = pen_slow_open(run);
   if (run->options->metrics != NULL) {
