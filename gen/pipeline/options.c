@@ -40,18 +40,21 @@ static const struct pen_command_line command_line = {
     .fail = fail_usage,
 };
 
-static void print_help(void) {
-  printf(
-      "usage: penstock-gen [OPTION]... TOPOLOGY.cfg\n\nTurns a topology file into the static plan "
-      "of a deployment.\n\n");
-  pen_command_line_print_options(&command_line);
-}
-
-_Noreturn void pen_exit_after_output(const char *program) {
+static _Noreturn void exit_after_output(const char *program) {
   if (fflush(stdout) || ferror(stdout))
     pen_stop(PEN_EXIT_WRITE, "%s: cannot write to standard output", program);
   pen_free_all();
   exit(0);
+}
+
+void pen_answer(const struct pen_command_line *line, const char *purpose, bool help, bool version) {
+  if (help) {
+    printf("usage: %s [OPTION]... TOPOLOGY.cfg\n\n%s\n\n", line->program, purpose);
+    pen_command_line_print_options(line);
+  } else if (version) {
+    printf("%s %s\n", line->program, PEN_VERSION_TEXT);
+  }
+  if (help || version) exit_after_output(line->program);
 }
 
 const char *pen_topology_operand(const char *program, int argc, char **argv, int first) {
@@ -83,17 +86,11 @@ void pen_overrides_check(const struct pen_texts *overrides, const char *program,
 struct pen_generator_options *pen_generator_options_read(int argc, char **argv) {
   struct pen_generator_options *options = pen_new(1, sizeof *options);
   int first = pen_command_line_read(&command_line, argc, argv, options);
-  if (options->help) {
-    print_help();
-    pen_exit_after_output(command_line.program);
-  }
+  pen_answer(&command_line, "Turns a topology file into the static plan of a deployment.",
+             options->help, options->version && !options->list_schedules);
   if (options->list_schedules) {
     pen_schedules_list(stdout);
-    pen_exit_after_output(command_line.program);
-  }
-  if (options->version) {
-    printf("penstock-gen %s\n", PEN_VERSION_TEXT);
-    pen_exit_after_output(command_line.program);
+    exit_after_output(command_line.program);
   }
   options->topology = pen_topology_operand(command_line.program, argc, argv, first);
   if ((options->arrows || options->critical) && strcmp(options->print, "svg"))

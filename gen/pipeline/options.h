@@ -41,8 +41,9 @@ enum { PEN_OPTION_NUMBER_MOST = 1000000 };
  */
 const char *pen_topology_operand(const char *program, int argc, char **argv, int first);
 
-/* Ends the program: 0, or 74 if standard output cannot be written. */
-_Noreturn void pen_exit_after_output(const char *program);
+/* Answers --help, which says the program's purpose, or --version, and ends the program: 0, or 74 if
+ * standard output cannot be written. Returns if neither was given. */
+void pen_answer(const struct pen_command_line *line, const char *purpose, bool help, bool version);
 
 /* Ends the program (64) unless each of -s is PATH=VALUE; `example` is one that is. */
 void pen_overrides_check(const struct pen_texts *overrides, const char *program,

@@ -1,11 +1,8 @@
 /* options.c: the command line of penstock-plan and its --help, by the table options.def. */
 #include "gen/planner/options.h"
 
-#include <stdio.h>
-
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
-#include "gen/base/version.h"
 #include "gen/pipeline/options.h"
 
 static const struct pen_option_choice prints[] = {
@@ -32,18 +29,11 @@ static const struct pen_command_line command_line = {
 struct pen_plan_options *pen_plan_options_read(int argc, char **argv) {
   struct pen_plan_options *options = pen_new(1, sizeof *options);
   int first = pen_command_line_read(&command_line, argc, argv, options);
-  if (options->help) {
-    printf(
-        "usage: penstock-plan [OPTION]... TOPOLOGY.cfg\n\nChooses replicas, ranks, stages, "
-        "microbatch, schedule, cut, recomputation and sharding for the\ncluster that the group "
-        "plan of a topology file describes.\n\n");
-    pen_command_line_print_options(&command_line);
-    pen_exit_after_output(command_line.program);
-  }
-  if (options->version) {
-    printf("penstock-plan %s\n", PEN_VERSION_TEXT);
-    pen_exit_after_output(command_line.program);
-  }
+  pen_answer(
+      &command_line,
+      "Chooses replicas, ranks, stages, microbatch, schedule, cut, recomputation and sharding "
+      "for the\ncluster that the group plan of a topology file describes.",
+      options->help, options->version);
   options->topology = pen_topology_operand(command_line.program, argc, argv, first);
   pen_overrides_check(&options->overrides, "penstock-plan", "plan.ranks=8");
   if (options->exhaustive) options->refine = 0;

@@ -107,18 +107,14 @@ static bool wait_message_counter(struct ofi_transport *ofi, uint32_t counter, ui
 
 /* ---- before the first step ---- */
 
-/* The rank of this one's number in another replica. */
-static uint32_t peer_rank(const struct pen_transport *transport, uint32_t replica) {
-  return pen_transport_process(transport, PEN_DATA, replica);
-}
-
 static struct ofi_peers *open_peers(const struct pen_transport *transport) {
   const struct pen_plan *plan = transport->plan;
   struct ofi_peers *peers = pen_allocate(1, sizeof *peers, "a transport");
   struct ofi_peer *peer = pen_allocate(pen_group_size(plan, PEN_DATA), sizeof *peer, "a transport");
   *peers = (struct ofi_peers){.peer = peer, .shards_max = 2 * plan->weight_count};
   for (uint32_t d = 0; d < pen_group_size(plan, PEN_DATA); d++) {
-    peer[d].used = d != transport->replica && !is_near(transport, peer_rank(transport, d));
+    peer[d].used = d != transport->replica &&
+                   !is_near(transport, pen_transport_process(transport, PEN_DATA, d));
     peer[d].shards = pen_allocate(peers->shards_max + 1u, sizeof *peer[d].shards, "a transport");
   }
   return peers;
@@ -130,7 +126,7 @@ static bool *list_peers(const struct pen_transport *transport, const struct pen_
   const uint32_t count = pen_process_count(transport->plan);
   bool *peers = pen_allocate(count, sizeof *peers, "the connections of a rank");
   for (uint32_t d = 0; d < pen_group_size(transport->plan, PEN_DATA); d++) {
-    peers[peer_rank(transport, d)] = replicas->peer[d].used;
+    peers[pen_transport_process(transport, PEN_DATA, d)] = replicas->peer[d].used;
   }
   for (uint32_t r = 0; r < count; r++) {
     peers[r] = peers[r] || links->to[r] || links->from[r];
@@ -332,7 +328,7 @@ static bool ofi_gather(struct pen_transport *transport) {
 
 static bool wait_peer(struct ofi_transport *ofi, uint32_t replica, uint32_t needed) {
   struct pen_transport *transport = &ofi->base;
-  const uint32_t peer = peer_rank(transport, replica);
+  const uint32_t peer = pen_transport_process(transport, PEN_DATA, replica);
   return ofi->peers->peer[replica].used
              ? wait_counter(ofi, peer_counter(transport->plan, ENDED, replica), needed, peer)
              : pen_endpoint_wait(transport->endpoint, &transport->shared->ranks[peer].exchanged,
@@ -360,7 +356,7 @@ static void raise_counters(struct ofi_transport *ofi, enum peer_counter which) {
     if (peer->used && pen_fabric_wait_written(ofi->fabric, write)) {
       pen_fabric_put(ofi->fabric,
                      &(struct pen_fabric_request){
-                         .peer = peer_rank(transport, d),
+                         .peer = pen_transport_process(transport, PEN_DATA, d),
                          .from = transport->arena,
                          .counter = peer_counter(transport->plan, which, transport->replica)},
                      write);
@@ -423,7 +419,8 @@ static void ofi_group_end(struct pen_transport *transport) {
   for (uint32_t d = 0; d < pen_group_size(transport->plan, PEN_DATA); d++) {
     if (ofi->peers->peer[d].used) {
       wait_counter(ofi, peer_counter(transport->plan, SHARDS, d),
-                   ofi->peers->peer[d].shards_expected, peer_rank(transport, d));
+                   ofi->peers->peer[d].shards_expected,
+                   pen_transport_process(transport, PEN_DATA, d));
     }
   }
   pen_fabric_wait_all(ofi->fabric);

@@ -22,7 +22,7 @@
 
 /* Of a run that trains, unless it starts again: warns, with --quiet, too, if it saves nothing or
  * only at its end, and says the learning rate of steps after optimizer.steps. Rank 0 calls it. */
-static void start_lines_print(const struct pen_run *run) {
+static void print_start_lines(const struct pen_run *run) {
   const struct pen_options *options = run->options;
   const struct pen_optimizer *optimizer = &run->plan->optimizer;
   const uint64_t past_step = run->first_step + run->steps;
@@ -379,7 +379,7 @@ void pen_rank_main(const struct pen_run *run, uint32_t global) {
     pen_restart_report(&rank->log, &run->restart);
   }
   if (rank->endpoint.global == 0) {
-    start_lines_print(run);
+    print_start_lines(run);
   }
   bool last = false;
   for (uint64_t step = 0; !last; step++) {

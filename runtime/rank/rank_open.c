@@ -89,7 +89,7 @@ static void identify(const struct pen_run *run, struct pen_startup_fingerprint *
 
 /* Writes to the rank's state what it starts from, and the line of pen_kernels_open(), or "" where
  * it computes on a device. Before pen_endpoint_compare_plans(). May allocate. */
-static void startup_publish(const struct pen_run *run, struct pen_rank_state *self,
+static void publish_startup(const struct pen_run *run, struct pen_rank_state *self,
                             const char *kernels) {
   const struct pen_options *options = run->options;
   if (run->local.count == run->shared.process_count) {
@@ -135,7 +135,7 @@ static void check_kernels(const struct pen_run *run, const struct pen_endpoint *
 /* After it: fails where another rank has published something else, and prints which ranks and what:
  * PEN_EXIT_DATA where checkpoints differ, PEN_EXIT_USAGE where options or kernels do, since other
  * kernels compute other bits. */
-static void startup_check(const struct pen_run *run, const struct pen_endpoint *endpoint) {
+static void check_startup(const struct pen_run *run, const struct pen_endpoint *endpoint) {
   const struct pen_startup_fingerprint *own = &endpoint->self->fingerprint,
                                        *first = &run->shared.ranks[0].fingerprint;
   if (own->step != first->step) {
@@ -346,7 +346,7 @@ bool pen_rank_connect(struct pen_rank *rank) {
   const struct pen_run *run = rank->run;
   struct pen_endpoint *endpoint = &rank->endpoint;
   bool aborted;
-  startup_publish(run, endpoint->self, rank->stream_state == NULL ? rank->kernels : "");
+  publish_startup(run, endpoint->self, rank->stream_state == NULL ? rank->kernels : "");
   const uint32_t other = pen_endpoint_compare_plans(endpoint, &aborted);
   if (aborted) {
     return false;
@@ -355,7 +355,7 @@ bool pen_rank_connect(struct pen_rank *rank) {
     pen_fail(PEN_EXIT_DIGEST, "rank %u runs another plan than rank %u: their digests differ", other,
              endpoint->global);
   }
-  startup_check(run, endpoint);
+  check_startup(run, endpoint);
   for (uint32_t i = 0; i < rank->vm_count && rank->stream_state == NULL; i++) {
     pen_arena_reach_peers(run->plan, rank->vms[i].profile, endpoint->global, endpoint->shared);
   }
