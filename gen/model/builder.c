@@ -17,7 +17,6 @@
 #include <math.h>
 
 #include "gen/base/arena.h"
-#include "gen/base/error.h"
 #include "gen/model/graph.h"
 #include "gen/model/op_signature.h"
 #include "gen/model/sequence.h"

@@ -33,7 +33,6 @@
 #include "gen/timing/timing.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
-#include "gen/partition/training.h"
 
 enum { COLUMNS_DEFAULT = 80, COLUMNS_LEAST = 40, COLUMNS_MOST = 10000 };
 

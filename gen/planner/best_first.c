@@ -26,7 +26,6 @@
 #include "gen/planner/equal_time.h"
 #include "gen/planner/progress.h"
 #include "gen/planner/refine.h"
-#include "gen/topology/message.h"
 
 enum queue_level { PIPELINE, CANDIDATE, TIMED, LAID_OUT /* its bytes are exact */ };
 enum { FIRST = -1 }; /* a key below all times */

@@ -10,7 +10,6 @@
 #include "gen/base/error.h"
 #include "gen/planner/attempts.h"
 #include "gen/planner/progress.h"
-#include "gen/topology/schedule_table.h"
 
 struct candidate_listing {
   const struct pen_planner *planner;

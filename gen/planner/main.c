@@ -18,7 +18,6 @@
 #include "gen/planner/write_topology.h"
 #include "gen/timing/cost.h"
 #include "gen/topology/defaults.h"
-#include "gen/topology/message.h"
 #include "gen/topology/source.h"
 
 #ifndef PEN_AUTO_DEVICE /* the tests' program defines it as PEN_DEVICE_CPU */

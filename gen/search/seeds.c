@@ -14,7 +14,6 @@
 #include "gen/timing/timing.h"
 #include "gen/topology/topology.h"
 #include "gen/topology/schedule_table.h"
-#include "gen/partition/training.h"
 
 /* What is minimised: the objective, and a little the mean of the ranks. */
 static inline double pen_search_start_energy(struct pen_search_value value) {

@@ -11,7 +11,6 @@
 #include "gen/schedule/order.h"
 #include "runtime/plan/plan.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

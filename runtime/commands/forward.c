@@ -23,8 +23,6 @@
 #include "runtime/exec/op_hook.h"
 #include "runtime/observe/step_log.h"
 #include "runtime/storage/checkpoint_load.h"
-#include "runtime/storage/checkpoint_tensors.h"
-#include "runtime/storage/initial_weights.h"
 #include "runtime/storage/manifest.h"
 #include "runtime/supervise/signals.h"
 #include "runtime/supervise/supervise.h"

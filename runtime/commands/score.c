@@ -21,7 +21,6 @@
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
 #include "runtime/base/text_writer.h"
-#include "runtime/commands/logits.h"
 #include "runtime/commands/score_logits.h"
 #include "runtime/commands/score_rows.h"
 #include "runtime/data/target_mask.h"

@@ -12,7 +12,6 @@
 #include "runtime/control/listen_address.h"
 #include "runtime/storage/checkpoint_load.h"
 #include "runtime/storage/folder_mark.h"
-#include "runtime/storage/initial_weights.h"
 #include "runtime/supervise/binding.h"
 #include "runtime/supervise/monitor.h"
 #include "runtime/supervise/signals.h"

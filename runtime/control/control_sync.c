@@ -1,7 +1,6 @@
 /* control_sync.c: the shared control memory on several hosts (see control_sync.h). */
 #include "runtime/control/control_sync.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +14,6 @@
 #include "runtime/base/check.h"
 #include "runtime/base/thread.h"
 #include "runtime/control/control_sync.h"
-#include "runtime/control/failure_report.h"
 #include "runtime/control/listen_address.h"
 #include "runtime/control/lost_hosts.h"
 #include "runtime/control/rendezvous.h"

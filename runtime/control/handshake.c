@@ -2,7 +2,6 @@
 #include "runtime/control/handshake.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <nettle/memops.h>
 #include <nettle/sha2.h>
 #include <poll.h>

@@ -1,7 +1,6 @@
 /* mirror.c: copies of a host's states on the next host (see mirror.h). */
 #include "runtime/control/mirror.h"
 
-#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 /* token_file.c: opens token files, and counts their windows and targets. */
 #include "runtime/data/token_file.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <nettle/sha2.h>
 #include <signal.h>

@@ -8,7 +8,6 @@
 
 #include "kernels/kernels.h"
 #include "runtime/base/check.h"
-#include "runtime/base/crc32.h"
 #include "runtime/comm/arena.h"
 #include "runtime/device/graph.h"
 #include "runtime/device/stream_executor.h"
