@@ -12,7 +12,7 @@
  *               and those within programs lengthen these. A simulated step is a longest path
  *               through lists and messages, which neither can shorten.
  *   tensor      Programs wait for the exchanges of tensor ranks, which no choice of the replicas
- *               changes: they count as work of the cut (cuts.c), also by measured costs.
+ *               changes: they count as work of the cut (cut.c), also by measured costs.
  *   exchange    A rank runs its collectives beside its work. Of a collective, all n members
  *               together send each byte of a tensor n - 1 times; the slowest takes at least the
  *               average. With C the least sum of the costs of a byte from one member to each of the

@@ -12,6 +12,8 @@ penstock_plan_SOURCES = \
   %reldir%/bounds.h \
   %reldir%/candidates.c \
   %reldir%/candidates.h \
+  %reldir%/cut.c \
+  %reldir%/cut.h \
   %reldir%/cuts.c \
   %reldir%/cuts.h \
   %reldir%/equal_time.h \

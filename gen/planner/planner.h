@@ -4,7 +4,7 @@
  * In: a topology with a group `plan`. Out: the candidates with the shortest steps that fit.
  *
  *   axes.c        the values of every axis (axes.def); which combinations are candidates
- *   cuts.c        what pipelines with the same stages share
+ *   cuts.c        what pipelines with the same stages share (cut.c)
  *   candidates.c  the list of candidates
  *   attempts.c    passes that may refuse a candidate
  *   trial.c       the passes from a candidate to its time
