@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/config_keys.h"
+#include "base/config_values.h"
 #include "base/config_rope.h"
 
 /* The value of a setting as that of its key. */

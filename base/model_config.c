@@ -10,7 +10,6 @@
 #include <sys/stat.h>
 #include <sysexits.h>
 
-#include "base/config_keys.h"
 #include "base/config_rope.h"
 #include "base/config_values.h"
 #include "base/input_file.h"

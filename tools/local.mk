@@ -5,9 +5,8 @@ penstock_convert_SOURCES = \
   %reldir%/convert/export.c \
   %reldir%/convert/export.h \
   %reldir%/convert/message.c \
-  %reldir%/convert/options.def \
-  %reldir%/convert/read_config.c \
-  %reldir%/convert/read_config.h
+  %reldir%/convert/options.def 
+
 penstock_convert_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 penstock_convert_LDADD = libgen.a libruntime.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NETTLE_LIBS) -lm
 penstock_tokens_SOURCES = \

@@ -35,8 +35,11 @@ struct region {
 
 /* The header before every array. */
 struct piece {
-  size_t bytes;       /* size of the array */
-  struct piece *next; /* in the free list of that size */
+  size_t room; /* for the array */
+  union {
+    size_t bytes;       /* of the array (pen_array_bytes()) */
+    struct piece *next; /* once it is freed, in the list of that room */
+  };
 };
 
 static struct region *newest;
@@ -102,6 +105,7 @@ void *pen_new(size_t count, size_t bytes) {
     *list = piece->next;
     memset(piece + 1, 0, room);
     ASAN_POISON_MEMORY_REGION((char *)(piece + 1) + wanted, room - wanted);
+    piece->bytes = wanted;
     return piece + 1;
   }
   if (!newest || (size_t)(newest->past - newest->free) < sizeof *piece + room)
@@ -113,7 +117,7 @@ void *pen_new(size_t count, size_t bytes) {
   piece = (struct piece *)(void *)newest->free;
   newest->free += sizeof *piece + room;
   ASAN_UNPOISON_MEMORY_REGION(piece, sizeof *piece + wanted);
-  piece->bytes = room;
+  *piece = (struct piece){.room = room, .bytes = wanted};
   return piece + 1;
 }
 
@@ -122,21 +126,21 @@ static bool extend(void *array, size_t bytes) {
   struct piece *piece = (struct piece *)array - 1;
   size_t room = room_for(bytes);
   char *at = array;
-  if (at + piece->bytes != newest->free || (size_t)(newest->past - at) < room) return false;
+  if (at + piece->room != newest->free || (size_t)(newest->past - at) < room) return false;
   newest->free = at + room;
-  piece->bytes = room;
+  *piece = (struct piece){.room = room, .bytes = bytes};
   ASAN_UNPOISON_MEMORY_REGION(at, bytes);
   return true;
 }
 
-void *pen_grow_to(void *array, size_t *capacity, size_t needed, size_t bytes) {
-  size_t wanted = *capacity ? *capacity : 16, before = *capacity;
+void *pen_grow(void *array, size_t needed, size_t bytes) {
+  const size_t before = pen_array_bytes(array);
+  size_t wanted = before >= bytes ? before / bytes : 16;
   while (wanted < needed) wanted *= 2;
-  *capacity = wanted;
   if (!array) return pen_new(wanted, bytes);
   if (extend(array, checked_bytes(wanted, bytes))) return array;
   void *grown = pen_new(wanted, bytes);
-  memcpy(grown, array, before * bytes);
+  memcpy(grown, array, before);
   pen_free(array);
   return grown;
 }
@@ -211,10 +215,10 @@ char *pen_hex(const uint8_t *bytes, size_t count) {
 
 void pen_free(void *array) {
   if (!array) return;
-  struct piece *piece = (struct piece *)array - 1, **list = list_of(piece->bytes);
+  struct piece *piece = (struct piece *)array - 1, **list = list_of(piece->room);
   piece->next = *list;
   *list = piece;
-  ASAN_POISON_MEMORY_REGION(piece, sizeof *piece + piece->bytes);
+  ASAN_POISON_MEMORY_REGION(piece, sizeof *piece + piece->room);
 }
 
 static void close_region(void) {

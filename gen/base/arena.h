@@ -10,11 +10,19 @@
 
 void *pen_new(size_t count, size_t bytes); /* zeroed; fails if count * bytes overflows */
 
-/* Doubles `capacity` until it is at least `needed`; the new part is zeroed. */
-void *pen_grow_to(void *array, size_t *capacity, size_t needed, size_t bytes);
-static inline void *pen_grow(void *array, size_t *capacity, size_t needed, size_t bytes) {
-  return needed <= *capacity ? array : pen_grow_to(array, capacity, needed, bytes);
+/* The bytes that an array of pen_new() or PEN_RESERVE() has, which stand before it; null has none.
+ */
+static inline size_t pen_array_bytes(const void *array) {
+  return array ? ((const size_t *)array)[-1] : 0;
 }
+
+/* Makes room for so many elements in an array, which may be null: doubles it until it has them; the
+ * new part is zeroed. */
+#define PEN_RESERVE(array, needed)                                \
+  ((array) = (needed) * sizeof *(array) <= pen_array_bytes(array) \
+                 ? (array)                                        \
+                 : pen_grow(array, needed, sizeof *(array)))
+void *pen_grow(void *array, size_t needed, size_t bytes);
 
 /* Formats a text, which must not be freed or grown. */
 char *pen_text(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -10,7 +10,7 @@ static bool precedes(const struct pen_heap_item *a, const struct pen_heap_item *
 }
 
 void pen_heap_push(struct pen_heap *heap, struct pen_heap_item item) {
-  heap->item = pen_grow(heap->item, &heap->capacity, heap->count + 1, sizeof *heap->item);
+  PEN_RESERVE(heap->item, heap->count + 1);
   size_t i = heap->count++;
   for (; i && precedes(&item, &heap->item[(i - 1) / 2]); i = (i - 1) / 2)
     heap->item[i] = heap->item[(i - 1) / 2];

@@ -15,7 +15,7 @@ struct pen_heap_item {
 /* item[0] is the first item. All zero: empty. */
 struct pen_heap {
   struct pen_heap_item *item; /* [count] */
-  size_t count, capacity;
+  size_t count;
 };
 
 void pen_heap_push(struct pen_heap *heap, struct pen_heap_item item);

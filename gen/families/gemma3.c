@@ -4,7 +4,6 @@
  * is scaled by sqrt(hidden). Weights of norms are gains less 1. */
 #include <math.h>
 
-#include "gen/base/arena.h"
 #include "gen/families/rotary.h"
 #include "gen/model/builder.h"
 #include "gen/model/pieces.h"

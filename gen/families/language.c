@@ -3,7 +3,6 @@
 #include "gen/families/language.h"
 #include "gen/model/builder.h"
 #include "gen/model/piece_head.h"
-#include "gen/model/pieces.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
 

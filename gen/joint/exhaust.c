@@ -3,7 +3,6 @@
  * Stages are cut off from the front. A rank's load so far (level.c) is a lower bound of the
  * makespan of every cut that begins so, and of its step; where that is not below the best, none of
  * them is judged. */
-#include <math.h>
 
 #include "gen/base/arena.h"
 #include "gen/joint/internal.h"

@@ -243,7 +243,7 @@ static struct pen_joint_cut cut_of(const struct pen_joint *j, const struct pen_p
 /* All that the pass may begin with: first what may fit, by ascending time. */
 struct starts {
   struct candidate *start;
-  size_t count, capacity;
+  size_t count;
 };
 
 static bool is_before(const struct candidate *one, const struct candidate *other) {
@@ -256,8 +256,7 @@ static void add_start(struct pen_joint *j, struct starts *starts, const struct c
   struct candidate start = copy_of(j, c);
   start.order = *order;
   start.least_excess = pen_joint_least_excess(j, c->placed, &c->cut, order->order);
-  starts->start =
-      pen_grow(starts->start, &starts->capacity, starts->count + 1, sizeof *starts->start);
+  PEN_RESERVE(starts->start, starts->count + 1);
   size_t at = starts->count++;
   for (; at > 0 && is_before(&start, &starts->start[at - 1]); at--)
     starts->start[at] = starts->start[at - 1];
@@ -348,7 +347,7 @@ static void offer_start(struct best_choice *b, struct candidate *c) {
 }
 
 static void offer_starts(struct best_choice *b) {
-  struct starts starts = {NULL, 0, 0};
+  struct starts starts = {0};
   add_placements(b, &starts);
   for (size_t i = 0; i < starts.count; i++) offer_start(b, &starts.start[i]);
   if (!b->best.cut.at)

@@ -12,7 +12,6 @@
 #include "gen/base/arena.h"
 #include "gen/joint/internal.h"
 #include "gen/search/annealer.h"
-#include "gen/timing/cost.h"
 
 /* What one trial of the annealing counts as for each stage, in actions timed. */
 enum { TRIAL_WORK = 4 };

@@ -6,7 +6,6 @@
 #include "gen/base/arena.h"
 #include "gen/joint/internal.h"
 #include "gen/search/anneal.h"
-#include "gen/search/budget_bytes.h"
 #include "gen/search/problem.h"
 #include "gen/search/seeds.h"
 #include "gen/search/timeline.h"

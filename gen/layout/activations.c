@@ -119,9 +119,9 @@ static void add_buffer(struct pen_rank_packing *p, uint64_t bytes, uint32_t firs
   if (!bytes) return;
   if (first > 0 && p->action[first - 1].overlaps) first--;
   if (p->action[last].overlaps) last++;
-  p->rectangle = pen_grow(p->rectangle, &p->capacity, p->count + 1, sizeof *p->rectangle);
-  p->target = pen_grow(p->target, &p->target_capacity, p->count + 1, sizeof *p->target);
-  p->second = pen_grow(p->second, &p->second_capacity, p->count + 1, sizeof *p->second);
+  PEN_RESERVE(p->rectangle, p->count + 1);
+  PEN_RESERVE(p->target, p->count + 1);
+  PEN_RESERVE(p->second, p->count + 1);
   p->rectangle[p->count] = (struct pen_rectangle){.bytes = bytes, .first = first, .last = last};
   p->target[p->count] = target;
   p->second[p->count++] = second;

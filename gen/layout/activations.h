@@ -12,7 +12,7 @@ struct pen_rank_packing {
   struct pen_rectangle *rectangle;
   uint64_t **target;
   uint64_t **second; /* also the offset of a buffer that two stages of the rank share; else NULL */
-  size_t count, capacity, target_capacity, second_capacity;
+  size_t count;
   size_t fixed;   /* so many, the first, are messages at fixed offsets: */
   bool has_fixed; /* if set, of this rank with so many spare slots */
   uint32_t rank, spare;

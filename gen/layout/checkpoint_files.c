@@ -14,11 +14,11 @@
 /* A header while it is written. */
 struct header {
   char *text;
-  size_t used, capacity;
+  size_t used;
 };
 
 static void add_header_bytes(struct header *header, const char *bytes, size_t count) {
-  header->text = pen_grow(header->text, &header->capacity, header->used + count, 1);
+  PEN_RESERVE(header->text, header->used + count);
   memcpy(header->text + header->used, bytes, count);
   header->used += count;
 }

@@ -10,8 +10,7 @@
 #include "gen/partition/puts.h"
 
 static uint32_t add_collective(struct pen_collective_rows *rows, struct pen_collective collective) {
-  rows->collective = pen_grow(rows->collective, &rows->collective_capacity,
-                              rows->collective_count + 1, sizeof *rows->collective);
+  PEN_RESERVE(rows->collective, rows->collective_count + 1);
   collective.first_put = (uint32_t)rows->put_count;
   collective.event = PEN_NONE;
   rows->collective[rows->collective_count] = collective;
@@ -20,7 +19,7 @@ static uint32_t add_collective(struct pen_collective_rows *rows, struct pen_coll
 
 /* Adds a put to the last collective. */
 static void add_put(struct pen_collective_rows *rows, struct pen_put put) {
-  rows->put = pen_grow(rows->put, &rows->put_capacity, rows->put_count + 1, sizeof *rows->put);
+  PEN_RESERVE(rows->put, rows->put_count + 1);
   rows->put[rows->put_count++] = put;
   rows->collective[rows->collective_count - 1].put_count++;
 }

@@ -21,7 +21,7 @@ struct pen_collective_rows {
   const struct pen_tensor *tensor; /* of the rank */
   struct pen_collective *collective;
   struct pen_put *put;
-  size_t collective_count, collective_capacity, put_count, put_capacity;
+  size_t collective_count, put_count;
   uint32_t event_count;
   uint32_t *known[PEN_ACTION_KINDS]; /* [stage]: the row of such an action, from 1; 0: none yet */
 };

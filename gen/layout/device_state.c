@@ -34,9 +34,8 @@ static void add_input(struct pen_staged_inputs *inputs, uint32_t rank, const str
       if (inputs->microbatches[i] < microbatches) inputs->microbatches[i] = microbatches;
     }
   const size_t wanted = inputs->count + (size_t)signature->operand_count;
-  inputs->input = pen_grow(inputs->input, &inputs->capacity, wanted, sizeof *inputs->input);
-  inputs->microbatches = pen_grow(inputs->microbatches, &inputs->counts_capacity, wanted,
-                                  sizeof *inputs->microbatches);
+  PEN_RESERVE(inputs->input, wanted);
+  PEN_RESERVE(inputs->microbatches, wanted);
   for (uint16_t k = signature->input_count; k < signature->operand_count && !known; k++) {
     inputs->microbatches[inputs->count] = microbatches;
     struct pen_staged_input *input = &inputs->input[inputs->count++];

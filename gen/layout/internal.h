@@ -21,7 +21,7 @@ struct pen_stage_actions {
 /* The plan's member dims while they are listed. */
 struct pen_member_dims {
   struct pen_member_dim *dim;
-  size_t count, capacity;
+  size_t count;
 };
 
 /* One profile while it is laid out. */
@@ -96,7 +96,6 @@ struct pen_staged_inputs {
   struct pen_staged_input *input;
   uint32_t *microbatches; /* [count]: the most of any profile */
   uint32_t count;
-  size_t capacity, counts_capacity;
 };
 
 /* ---- buffers of a stage ---- */

@@ -129,7 +129,7 @@ static uint32_t insert_node(const struct pen_interval_tree *t, uint32_t tree, ui
 }
 
 void pen_interval_tree_add(struct pen_interval_tree *t, const struct pen_interval *interval) {
-  t->node = pen_grow(t->node, &t->capacity, t->count + 1, sizeof *t->node);
+  PEN_RESERVE(t->node, t->count + 1);
   t->node[t->count++] = (struct pen_interval_node){.interval = *interval};
   t->root = insert_node(t, t->root, (uint32_t)t->count);
   if (end_of(interval) > t->bytes) t->bytes = end_of(interval);

@@ -18,7 +18,7 @@ struct pen_interval {
 /* All zero: an empty buffer. */
 struct pen_interval_tree {
   struct pen_interval_node *node;
-  size_t count, capacity;
+  size_t count;
   uint32_t root;  /* node + 1 */
   uint64_t bytes; /* the end of the highest */
 };

@@ -14,8 +14,6 @@ libgen_a_SOURCES += \
   %reldir%/device_state.h \
   %reldir%/draft.c \
   %reldir%/draft.h \
-  %reldir%/graph_equal.c \
-  %reldir%/graph_equal.h \
   %reldir%/internal.h \
   %reldir%/interval_tree.c \
   %reldir%/interval_tree.h \
@@ -33,8 +31,6 @@ libgen_a_SOURCES += \
   %reldir%/plan_header.h \
   %reldir%/receive_slots.c \
   %reldir%/receive_slots.h \
-  %reldir%/scratch_buffers.c \
-  %reldir%/scratch_buffers.h \
   %reldir%/split_buffers.c \
   %reldir%/split_buffers.h \
   %reldir%/stage_buffers.c \

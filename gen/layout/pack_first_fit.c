@@ -36,9 +36,8 @@ struct change {
 struct pen_sweep {
   const struct pen_packing *p;
   struct range *gap, *placed; /* free above the limit; placed below it */
-  size_t gap_count, gap_capacity, placed_count, placed_capacity;
+  size_t gap_count, placed_count;
   uint32_t *edge, strip_count; /* strip k: from edge[k] to edge[k + 1] */
-  size_t edge_capacity;
   struct busy *busy; /* by strip: [first_busy[k], first_busy[k + 1]), disjoint, by rising times */
   uint32_t *first_busy, *busy_count;
   struct change *change; /* by rising times */
@@ -66,7 +65,7 @@ static uint32_t find_edge(const struct pen_sweep *s, uint32_t edges, uint32_t of
 static void add_edge(struct pen_sweep *s, uint32_t *edges, uint32_t offset) {
   uint32_t at = find_edge(s, *edges, offset);
   if (at < *edges && s->edge[at] == offset) return;
-  s->edge = pen_grow(s->edge, &s->edge_capacity, *edges + 1u, sizeof *s->edge);
+  PEN_RESERVE(s->edge, *edges + 1);
   memmove(&s->edge[at + 1], &s->edge[at], (*edges - at) * sizeof *s->edge);
   s->edge[at] = offset;
   ++*edges;
@@ -273,7 +272,7 @@ static void release_range(struct pen_sweep *s, struct range range) {
   else if (above)
     s->gap[at].offset = range.offset;
   else if (!below) {
-    s->gap = pen_grow(s->gap, &s->gap_capacity, s->gap_count + 1, sizeof *s->gap);
+    PEN_RESERVE(s->gap, s->gap_count + 1);
     insert_range(s->gap, &s->gap_count, at, range);
   }
 }
@@ -289,7 +288,7 @@ static uint32_t place_at_time(struct pen_sweep *s, struct pen_rectangle *r, bool
   struct range range = {choice.offset, choice.offset + size};
   r->offset = range.offset * p->unit;
   if (range.offset < p->limit) {
-    s->placed = pen_grow(s->placed, &s->placed_capacity, s->placed_count + 1, sizeof *s->placed);
+    PEN_RESERVE(s->placed, s->placed_count + 1);
     insert_range(s->placed, &s->placed_count, find_range(s->placed, s->placed_count, range.offset),
                  range);
     return range.end;
@@ -313,7 +312,7 @@ uint32_t pen_sweep_place(struct pen_sweep *s, bool best_fit) {
   size_t change = 0, ended = p->fixed;
   uint32_t total = 0;
   s->placed_count = s->gap_count = 0;
-  s->gap = pen_grow(s->gap, &s->gap_capacity, 1, sizeof *s->gap);
+  PEN_RESERVE(s->gap, 1);
   s->gap[s->gap_count++] = (struct range){p->limit, UINT32_MAX};
   memset(s->at, 0, s->strip_count * sizeof *s->at);
   memset(s->until, 0, s->strip_count * sizeof *s->until);

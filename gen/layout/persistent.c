@@ -2,7 +2,6 @@
  * a rank. */
 #include "gen/layout/persistent.h"
 #include <string.h>
-#include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/layout/audit.h"
 #include "gen/layout/device_state.h"

@@ -64,7 +64,7 @@ struct pen_slot_assignment {
   struct receive_slot *slot;
   uint32_t *last;    /* [slot] scratch of follow_credits(): its message */
   bool *used_before; /* [slot] it has had a message in this step */
-  size_t slot_count, slot_capacity, last_capacity, used_before_capacity;
+  size_t slot_count;
   struct slot_pool pool[POOLS_MAX];
   size_t pool_count;
 };
@@ -197,7 +197,7 @@ static uint32_t choose_slot(struct pen_slot_assignment *p, uint32_t message, siz
     }
   }
   pool->total++;
-  p->slot = pen_grow(p->slot, &p->slot_capacity, p->slot_count + 1, sizeof *p->slot);
+  PEN_RESERVE(p->slot, p->slot_count + 1);
   p->slot[p->slot_count] = (struct receive_slot){.bytes = p->bytes[message]};
   return (uint32_t)p->slot_count++;
 }
@@ -307,9 +307,8 @@ struct pen_receive_region pen_slots_place(struct pen_slot_assignment *p, uint32_
   }
   for (size_t i = 0; i < count; i++)
     p->lowered->message[message[i]].target_offset = p->slot[p->fact[message[i]].slot].offset;
-  p->last = pen_grow(p->last, &p->last_capacity, p->slot_count + 1, sizeof *p->last);
-  p->used_before =
-      pen_grow(p->used_before, &p->used_before_capacity, p->slot_count + 1, sizeof *p->used_before);
+  PEN_RESERVE(p->last, p->slot_count + 1);
+  PEN_RESERVE(p->used_before, p->slot_count + 1);
   decide_credits(p, message, count, region.message);
   return region;
 }

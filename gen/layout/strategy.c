@@ -11,10 +11,11 @@
  * fixes the number of slots; their bytes then count as live. */
 #include "gen/layout/strategy.h"
 
+#include <string.h>
+
 #include "gen/base/arena.h"
 #include "gen/layout/activations.h"
 #include "gen/layout/buffer_intervals.h"
-#include "gen/layout/graph_equal.h"
 #include "gen/layout/kept_buffers.h"
 #include "gen/layout/persistent.h"
 
@@ -30,6 +31,37 @@ enum {
   TOO_FAR_STEPS = 100000000, /* a quarter of a second, divided on many ranks */
   RANKS_FEW = 16,
 };
+
+static bool lists_alike(const struct pen_op_list *a, const struct pen_op_list *b) {
+  if (a->count != b->count) return false;
+  for (size_t i = 0; i < a->count; i++)
+    if (a->op[i].kind != b->op[i].kind || a->op[i].workspace != b->op[i].workspace ||
+        memcmp(a->op[i].operand, b->op[i].operand, sizeof a->op[i].operand))
+      return false;
+  return true;
+}
+
+/* Whether two stages have the same buffers: they differ in names alone. */
+static bool graphs_equal(const struct pen_partition *partition, const struct pen_graph *a,
+                         const struct pen_graph *b) {
+  if (a->value_count != b->value_count || a->input != b->input || a->output != b->output ||
+      a->training != b->training ||
+      pen_comes_by_message(partition, a, false) != pen_comes_by_message(partition, b, false) ||
+      pen_comes_by_message(partition, a, true) != pen_comes_by_message(partition, b, true) ||
+      a->output_gradient != b->output_gradient || a->input_gradient != b->input_gradient)
+    return false;
+  for (size_t v = 0; v < a->value_count; v++) {
+    const struct pen_value *x = &a->value[v], *y = &b->value[v];
+    bool parts = v == 0 || !strcmp(x->prefix, x[-1].prefix) == !strcmp(y->prefix, y[-1].prefix);
+    parts = parts && x->block - pen_first_block(a) == y->block - pen_first_block(b);
+    if (x->bytes != y->bytes || x->base != y->base || x->storage != y->storage ||
+        x->within != y->within || x->role != y->role || !parts)
+      return false;
+  }
+  for (size_t p = 0; p < PEN_PROGRAMS; p++)
+    if (!lists_alike(&a->program[p], &b->program[p])) return false;
+  return true;
+}
 
 /* ---- the buffers of stages, whole or split ---- */
 
@@ -51,7 +83,7 @@ static struct templates start_templates(const struct pen_layout_state *l) {
     t.made[k] = pen_new(count, sizeof **t.made);
   }
   for (uint32_t s = 0; s < count; s++) {
-    t.equal[s] = s && pen_graphs_equal(l->partition, l->input->graph[s - 1], l->input->graph[s])
+    t.equal[s] = s && graphs_equal(l->partition, l->input->graph[s - 1], l->input->graph[s])
                      ? t.equal[s - 1]
                      : s;
     uint32_t layers = t.equal[s] == s ? pen_number_layers(l->input->graph[s], NULL) : 0;

@@ -21,8 +21,7 @@ struct rank_tables {
   struct pen_op *op;
   struct pen_program *program;
   struct pen_frame *frame;
-  size_t tensor_count, tensor_capacity, op_count, op_capacity, program_count, program_capacity,
-      frame_count, frame_capacity;
+  size_t tensor_count, op_count, program_count, frame_count;
   bool (*runs)[PEN_PROGRAMS];              /* [stage]: which of them its actions run */
   uint32_t (*program_index)[PEN_PROGRAMS]; /* [stage] */
   uint32_t *frame_slot;                    /* hash table of frames */
@@ -115,7 +114,7 @@ static void add_tensors(struct pen_layout_state *l, struct rank_tables *t,
     const char *name = value->role == PEN_ROLE_ACTIVATION
                            ? pen_text("%s%s", stage_name, value->name)
                            : value->name;
-    t->tensor = pen_grow(t->tensor, &t->tensor_capacity, t->tensor_count + 1, sizeof *t->tensor);
+    PEN_RESERVE(t->tensor, t->tensor_count + 1);
     t->tensor[t->tensor_count] =
         (struct pen_tensor){name, value->dtype, buffers->base[v], offset, value->bytes};
     map[v] = (uint32_t)t->tensor_count++;
@@ -125,7 +124,7 @@ static void add_tensors(struct pen_layout_state *l, struct rank_tables *t,
 
 static void add_ops(struct rank_tables *t, const struct pen_op_list *list, const uint32_t *map) {
   for (size_t i = 0; i < list->count; i++) {
-    t->op = pen_grow(t->op, &t->op_capacity, t->op_count + 1, sizeof *t->op);
+    PEN_RESERVE(t->op, t->op_count + 1);
     struct pen_op *op = &t->op[t->op_count++];
     *op = list->op[i];
     for (size_t k = 0; k < PEN_OPERANDS_MAX; k++)
@@ -135,7 +134,7 @@ static void add_ops(struct rank_tables *t, const struct pen_op_list *list, const
 }
 
 static void add_member_dim(struct pen_member_dims *dims, const struct pen_member_dim *dim) {
-  dims->dim = pen_grow(dims->dim, &dims->capacity, dims->count + 1, sizeof *dims->dim);
+  PEN_RESERVE(dims->dim, dims->count + 1);
   dims->dim[dims->count++] = *dim;
 }
 
@@ -175,8 +174,7 @@ static void add_programs(struct pen_layout_state *l, struct rank_tables *t,
   static const uint8_t kind[PEN_PROGRAMS] = {PEN_F, PEN_I, PEN_W, PEN_B};
   for (int p = 0; p < PEN_PROGRAMS; p++) {
     if (!t->runs[graph->stage][p]) continue;
-    t->program =
-        pen_grow(t->program, &t->program_capacity, t->program_count + 1, sizeof *t->program);
+    PEN_RESERVE(t->program, t->program_count + 1);
     t->program[t->program_count] = (struct pen_program){
         (uint16_t)graph->stage, kind[p], (uint32_t)t->op_count, (uint32_t)graph->program[p].count,
         pen_recomputed_op_count(graph, &graph->program[p])};
@@ -205,7 +203,7 @@ static uint32_t frame_index(struct rank_tables *t, const struct pen_frame *frame
   for (; t->frame_slot[slot]; slot = (slot + 1) & (t->frame_slots - 1))
     if (memcmp(&t->frame[t->frame_slot[slot] - 1], frame, sizeof *frame) == 0)
       return t->frame_slot[slot] - 1;
-  t->frame = pen_grow(t->frame, &t->frame_capacity, t->frame_count + 1, sizeof *t->frame);
+  PEN_RESERVE(t->frame, t->frame_count + 1);
   struct pen_frame copy = *frame;
   t->frame[t->frame_count++] = copy;
   t->frame_slot[slot] = (uint32_t)t->frame_count;

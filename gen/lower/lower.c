@@ -54,7 +54,6 @@ struct lowering {
   const struct pen_collectives *collectives; /* NULL: none */
   uint32_t *collective_count;                /* [rank]: appended so far */
   struct pen_lowered *out;
-  size_t *capacity; /* [rank] */
   struct pen_message_table messages;
   bool adds_tied_gradient, sends_tied_gradient; /* a tied weight is trained; on two ranks */
   struct pen_heap pending; /* messages that are not sent yet, by the end of their action */
@@ -64,8 +63,7 @@ struct lowering {
 static struct pen_action *append_action(struct lowering *l, uint32_t rank, int kind, uint32_t stage,
                                         uint32_t microbatch, uint32_t message) {
   uint32_t n = l->out->count[rank]++;
-  l->out->action[rank] =
-      pen_grow(l->out->action[rank], &l->capacity[rank], n + 1u, sizeof **l->out->action);
+  PEN_RESERVE(l->out->action[rank], n + 1);
   l->out->action[rank][n] = (struct pen_action){.kind = (uint8_t)kind,
                                                 .stage = (uint16_t)stage,
                                                 .microbatch = microbatch,
@@ -252,7 +250,6 @@ static struct lowering start_lowering(const struct pen_partition *partition,
   l.out->rank_count = partition->rank_count;
   l.out->count = pen_new(partition->rank_count, sizeof *l.out->count);
   l.out->action = pen_new(partition->rank_count, sizeof *l.out->action);
-  l.capacity = pen_new(partition->rank_count, sizeof *l.capacity);
   l.collective_count = pen_new(partition->rank_count, sizeof *l.collective_count);
   l.messages = pen_messages_start(partition, l.out, backward, l.sends_tied_gradient);
   return l;
@@ -293,8 +290,8 @@ static void reserve_actions(struct lowering *l, const struct pen_order *order) {
       actions[l->partition->rank_of[pen_message_reader(l->partition, type, c->stage)]] += 2;
     }
   for (uint32_t r = 0; r < order->rank_count; r++) {
-    l->capacity[r] = actions[r] + STEP_END_MAX + (l->collectives ? l->collectives->count[r] : 0);
-    l->out->action[r] = pen_new(l->capacity[r], sizeof **l->out->action);
+    const size_t most = actions[r] + STEP_END_MAX + (l->collectives ? l->collectives->count[r] : 0);
+    l->out->action[r] = pen_new(most, sizeof **l->out->action);
   }
   pen_messages_reserve(&l->messages, messages + 2);
 }

@@ -73,7 +73,6 @@ struct pen_message_table pen_messages_start(const struct pen_partition *partitio
 }
 
 void pen_messages_reserve(struct pen_message_table *table, size_t count) {
-  table->capacity = count;
   table->lowered->message = pen_new(count, sizeof *table->lowered->message);
 }
 
@@ -84,8 +83,7 @@ uint32_t pen_message_add(struct pen_message_table *table, enum pen_message_type 
   uint32_t reader = pen_message_reader(table->partition, type, stage),
            channel = find_channel(lowered, rank_of[stage], rank_of[reader]),
            index = lowered->message_count++;
-  lowered->message =
-      pen_grow(lowered->message, &table->capacity, index + 1u, sizeof *lowered->message);
+  PEN_RESERVE(lowered->message, index + 1);
   lowered->message[index] =
       (struct pen_message){.kind = pen_message_send[type],
                            .stage = (uint16_t)stage,

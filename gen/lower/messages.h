@@ -53,7 +53,6 @@ static inline bool pen_message_crosses(const struct pen_partition *partition,
 struct pen_message_table {
   const struct pen_partition *partition;
   struct pen_lowered *lowered;
-  size_t capacity;
   /* OUTPUT, GRADIENT: [sending stage * microbatches + microbatch]; others: [1] */
   uint32_t *index[PEN_MESSAGE_TYPES];
 };

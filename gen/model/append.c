@@ -79,8 +79,7 @@ bool pen_weight_is_frozen(const struct pen_topology *topology, const char *name)
 }
 
 uint32_t pen_add_weight_row(struct pen_graph *graph, const struct pen_weight *shape) {
-  graph->weight = pen_grow(graph->weight, &graph->weight_capacity, graph->weight_count + 1,
-                           sizeof *graph->weight);
+  PEN_RESERVE(graph->weight, graph->weight_count + 1);
   uint32_t index = (uint32_t)graph->weight_count++;
   struct pen_weight *weight = &graph->weight[index];
   *weight = *shape;

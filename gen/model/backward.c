@@ -333,8 +333,7 @@ static void find_sources(struct backward_pass *pass, const struct pen_forwards *
 static void append_backward_ops(struct pen_graph *graph, struct pen_op_list *input_list,
                                 struct pen_op_list *weight_list, const char *suffix) {
   struct pen_forwards forwards = pen_recompute_copy(graph, pen_text("(again)%s", suffix));
-  size_t marks = graph->value_count + 1;
-  bool *wanted = pen_new(marks, sizeof *wanted);
+  bool *wanted = pen_new(graph->value_count + 1, sizeof *wanted);
   struct pen_op_list of_inputs, of_weights;
   struct backward_pass pass = {.graph = graph,
                                .gradient = first_gradients(graph, &forwards),
@@ -350,7 +349,7 @@ static void append_backward_ops(struct pen_graph *graph, struct pen_op_list *inp
     of_inputs = of_weights = (struct pen_op_list){0};
     enter_segment(&pass, &forwards, s);
     append_gradients(&pass, &forwards, segment);
-    wanted = pen_grow(wanted, &marks, graph->value_count + 1, sizeof *wanted);
+    PEN_RESERVE(wanted, graph->value_count + 1);
     pen_recompute_join(&forwards, segment, &of_inputs, &of_weights, wanted, input_list);
     for (size_t i = 0; i < of_weights.count; i++) *pen_op_append(weight_list, 0) = of_weights.op[i];
   }

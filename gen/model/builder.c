@@ -17,7 +17,6 @@
 #include <math.h>
 
 #include "gen/base/arena.h"
-#include "gen/base/error.h"
 #include "gen/model/graph.h"
 #include "gen/model/op_signature.h"
 #include "gen/model/sequence.h"
@@ -77,8 +76,7 @@ uint32_t pen_graph_data(struct pen_graph *graph, const struct pen_declared *decl
   graph->prefix = prefix;
   graph->piece = piece;
   pen_shape_check_value(graph, declared, value, "makes");
-  graph->datum =
-      pen_grow(graph->datum, &graph->datum_capacity, graph->datum_count + 1, sizeof *graph->datum);
+  PEN_RESERVE(graph->datum, graph->datum_count + 1);
   struct pen_datum *datum = &graph->datum[graph->datum_count++];
   *datum = (struct pen_datum){.declared = declared, .value = value, .kind = PEN_OP_COUNT};
   if (graph->forward.count == ops) return value; /* computed at start */

@@ -12,7 +12,6 @@
 
 #include "gen/model/gradient_rules.h"
 #include "gen/model/op_signature.h"
-#include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "runtime/plan/plan.h"
 

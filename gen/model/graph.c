@@ -10,8 +10,7 @@
 
 uint32_t pen_graph_value(struct pen_graph *graph, const char *name, uint8_t dtype, uint8_t role,
                          uint64_t elements) {
-  graph->value =
-      pen_grow(graph->value, &graph->value_capacity, graph->value_count + 1, sizeof *graph->value);
+  PEN_RESERVE(graph->value, graph->value_count + 1);
   struct pen_value *value = &graph->value[graph->value_count];
   *value = (struct pen_value){.name = name,
                               .prefix = graph->prefix,
@@ -31,7 +30,7 @@ uint32_t pen_graph_value(struct pen_graph *graph, const char *name, uint8_t dtyp
 }
 
 struct pen_op *pen_op_append(struct pen_op_list *list, int kind) {
-  list->op = pen_grow(list->op, &list->capacity, list->count + 1, sizeof *list->op);
+  PEN_RESERVE(list->op, list->count + 1);
   struct pen_op *op = &list->op[list->count++];
   *op = (struct pen_op){.kind = (uint16_t)kind, .workspace = PEN_NONE};
   for (size_t i = 0; i < PEN_OPERANDS_MAX; i++) op->operand[i] = PEN_NONE;

@@ -56,7 +56,7 @@ struct pen_value {
 
 struct pen_op_list {
   struct pen_op *op;
-  size_t count, capacity;
+  size_t count;
 };
 
 /* The programs of a stage. B is I and W, op by op. */
@@ -99,9 +99,9 @@ struct pen_graph {
   uint32_t block;          /* the block whose ops are being emitted */
   const char *prefix;      /* put before the names of values: "layers.3." */
   struct pen_datum *datum; /* inputs of the step that blocks read */
-  size_t datum_count, datum_capacity;
+  size_t datum_count;
   struct pen_value *value;
-  size_t value_count, value_capacity;
+  size_t value_count;
   uint8_t recompute;   /* enum pen_recompute_kind */
   bool input_is_given; /* no weight before the stage is trained: its input needs no gradient (only
                           in gen/partition/block_cost.c) */
@@ -109,7 +109,7 @@ struct pen_graph {
   size_t fused_op_count;     /* the last forward ops that training runs in I or B, not in F: a fused
                                 loss (fused_loss.h) */
   struct pen_weight *weight; /* names, shapes, initial values; layout sets the offsets */
-  size_t weight_count, weight_capacity;
+  size_t weight_count;
   uint32_t tied; /* the first of the last weights, which are the embedding's, for the head: one, or
                     its pieces; PEN_NONE: none is */
   uint32_t input, output, output_gradient, input_gradient; /* values, or PEN_NONE */

@@ -7,7 +7,6 @@
  */
 #include "gen/model/liveness.h"
 #include "gen/base/arena.h"
-#include "gen/base/error.h"
 #include "gen/model/op_signature.h"
 #include "runtime/plan/plan.h"
 

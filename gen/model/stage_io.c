@@ -69,13 +69,12 @@ struct listing {
   const struct pen_topology *topology;
   const struct pen_stages *stages;
   struct pen_stage_io io;
-  size_t capacity;
 };
 
 static void add_tensor(struct listing *l, const struct pen_declared *declared, const char *suffix,
                        uint32_t stage, int64_t from, int64_t to) {
   struct pen_stage_io *s = &l->io;
-  s->tensor = pen_grow(s->tensor, &l->capacity, s->count + 1u, sizeof *s->tensor);
+  PEN_RESERVE(s->tensor, s->count + 1);
   s->tensor[s->count++] =
       (struct pen_stage_tensor){.declared = declared,
                                 .name = pen_text("%s%s", declared->name, suffix),

@@ -109,7 +109,7 @@ static uint32_t unit_read(const struct unit_pass *pass, const struct pen_op *op)
 struct weight_run {
   size_t first;                   /* op that reads the first of them */
   uint32_t unit, *weight, *whole; /* [count]; whole: the gathered value */
-  size_t count, capacity, whole_capacity;
+  size_t count;
 };
 
 /* The value that ops of a run read instead of a weight; PEN_NONE: the run has none. */
@@ -123,8 +123,8 @@ static void add_weight(struct unit_pass *pass, struct weight_run *run, uint32_t 
   if (whole_of(run, weight) != PEN_NONE) return;
   uint32_t whole =
       add_value(pass, weight, pass->graph->weight[pass->graph->value[weight].weight].count);
-  run->weight = pen_grow(run->weight, &run->capacity, run->count + 1, sizeof *run->weight);
-  run->whole = pen_grow(run->whole, &run->whole_capacity, run->count + 1, sizeof *run->whole);
+  PEN_RESERVE(run->weight, run->count + 1);
+  PEN_RESERVE(run->whole, run->count + 1);
   run->weight[run->count] = weight;
   run->whole[run->count++] = whole;
 }
@@ -192,7 +192,7 @@ struct unit_gradients {
   bool used;
   size_t first, last;
   uint32_t *gradient, *partial; /* [count] */
-  size_t count, capacity, partial_capacity;
+  size_t count;
 };
 
 static bool is_gradient(const struct pen_graph *graph, uint32_t value) {
@@ -211,10 +211,8 @@ static void add_gradient(struct unit_pass *pass, struct unit_gradients *unit, si
   if (pass->graph->topology->data_parallel_replicas > 1)
     pass->graph->value[made].place[PEN_DATA] = PEN_PARTIAL;
   partial[gradient] = made;
-  unit->gradient =
-      pen_grow(unit->gradient, &unit->capacity, unit->count + 1, sizeof *unit->gradient);
-  unit->partial =
-      pen_grow(unit->partial, &unit->partial_capacity, unit->count + 1, sizeof *unit->partial);
+  PEN_RESERVE(unit->gradient, unit->count + 1);
+  PEN_RESERVE(unit->partial, unit->count + 1);
   unit->gradient[unit->count] = gradient;
   unit->partial[unit->count++] = made;
 }

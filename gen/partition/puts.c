@@ -26,7 +26,7 @@ uint64_t pen_staging_bytes(const struct pen_partition *partition, const struct p
 /* ---- actions ---- */
 
 static void add(struct pen_stage_puts *list, struct pen_put row, uint32_t value) {
-  list->put = pen_grow(list->put, &list->capacity, list->count + 1, sizeof *list->put);
+  PEN_RESERVE(list->put, list->count + 1);
   list->put[list->count++] = (struct pen_stage_put){row, value};
 }
 

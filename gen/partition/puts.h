@@ -15,7 +15,7 @@ struct pen_stage_put {
 
 struct pen_stage_puts {
   struct pen_stage_put *put;
-  size_t count, capacity;
+  size_t count;
 };
 
 /* The stages of a partition, whose weights the plan numbers from `first_weight` on. `head`: the

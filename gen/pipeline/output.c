@@ -1,11 +1,14 @@
 /* output.c: the last pass: writes the plan or a view of it to standard output or a file. */
 #include "gen/pipeline/output.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <errno.h>
 #include <libgen.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,7 +23,6 @@
 #include "gen/timing/step_time.h"
 #include "gen/schedule/torch_csv.h"
 #include "gen/emit/emit.h"
-#include "gen/views/terminal.h"
 #include "gen/views/views.h"
 #include "gen/verify/promela.h"
 #include "gen/views/report_json.h"
@@ -31,7 +33,33 @@
 #include "gen/timing/timing.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
-#include "gen/partition/training.h"
+
+enum { COLUMNS_DEFAULT = 80, COLUMNS_LEAST = 40, COLUMNS_MOST = 10000 };
+
+static int clamp_columns(long columns) {
+  return columns < COLUMNS_LEAST  ? COLUMNS_LEAST
+         : columns > COLUMNS_MOST ? COLUMNS_MOST
+                                  : (int)columns;
+}
+
+/* Columns of a line: $COLUMNS, else those of the terminal, else 80. */
+static int terminal_columns(FILE *out) {
+  const char *setting = getenv("COLUMNS");
+  char *end;
+  long columns = setting ? strtol(setting, &end, 10) : 0;
+  if (setting && *setting && !*end && columns > 0) return clamp_columns(columns);
+  struct winsize size;
+  if (ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+    return clamp_columns(size.ws_col);
+  return COLUMNS_DEFAULT;
+}
+
+/* Whether to use colours: on a terminal that is not dumb, without NO_COLOR (no-color.org). */
+static bool terminal_colour(FILE *out) {
+  const char *no_colour = getenv("NO_COLOR"), *terminal = getenv("TERM");
+  return isatty(fileno(out)) && !(no_colour && *no_colour) &&
+         !(terminal && strcmp(terminal, "dumb") == 0);
+}
 
 /* A word of a command as a shell reads it. */
 static const char *shell_word(const char *word) {
@@ -138,8 +166,8 @@ static struct pen_view view_of(FILE *out, const struct pen_result *result,
                            .unit = result->cost.unit,
                            .arrows = options->arrows,
                            .critical = options->critical,
-                           .columns = pen_terminal_columns(out),
-                           .colour = pen_terminal_colour(out)};
+                           .columns = terminal_columns(out),
+                           .colour = terminal_colour(out)};
 }
 
 static struct pen_view chart_of(FILE *out, const struct pen_result *result,

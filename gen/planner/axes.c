@@ -141,9 +141,8 @@ static const struct axis_row {
 
 /* ---- values ---- */
 
-static void add_value(struct pen_axis_values *values, size_t *capacity, const char *text,
-                      int64_t number) {
-  values->value = pen_grow(values->value, capacity, values->count + 1, sizeof *values->value);
+static void add_value(struct pen_axis_values *values, const char *text, int64_t number) {
+  PEN_RESERVE(values->value, values->count + 1);
   values->value[values->count++] = (struct pen_axis_value){text, number};
 }
 
@@ -166,10 +165,9 @@ static void check_schedule(const struct pen_topology *t, const char *setting,
 static void add_fixed(struct pen_axis_values *values, const struct pen_topology *t,
                       const struct pen_setting *setting) {
   const void *field = (const char *)t + setting->offset;
-  size_t capacity = 0;
   values->fixed = true;
   if (setting->type == PEN_INTEGER) {
-    add_value(values, &capacity, pen_value_text(t, setting), *(const int64_t *)field);
+    add_value(values, pen_value_text(t, setting), *(const int64_t *)field);
   } else {
     const struct pen_chosen *all = setting->type == PEN_CHOICES ? field : NULL;
     const int value = setting->type == PEN_CHOICE ? *(const int *)field
@@ -177,7 +175,7 @@ static void add_fixed(struct pen_axis_values *values, const struct pen_topology 
                                                   : PEN_UNSET;
     const char *text =
         value != PEN_UNSET ? pen_enum_text(setting->choices, value) : pen_value_text(t, setting);
-    add_value(values, &capacity, text, value);
+    add_value(values, text, value);
   }
 }
 
@@ -185,7 +183,6 @@ static void add_listed(struct pen_axis_values *values, const struct pen_topology
                        const struct pen_setting *list) {
   const void *field = (const char *)t + list->offset;
   const size_t count = ((const struct pen_integers *)field)->count;
-  size_t capacity = 0;
   values->listed = true;
   for (size_t i = 0; i < count; i++) {
     const bool is_number = list->type == PEN_INTEGERS;
@@ -195,7 +192,7 @@ static void add_listed(struct pen_axis_values *values, const struct pen_topology
         is_number ? pen_text("%lld", (long long)number) : pen_enum_text(list->choices, (int)number);
     bool again = false;
     for (size_t j = 0; j < values->count; j++) again |= !strcmp(values->value[j].text, text);
-    if (!again) add_value(values, &capacity, text, number);
+    if (!again) add_value(values, text, number);
   }
   if (!count)
     pen_topology_fail(t, pen_text("%s.%s", list->group, list->name),
@@ -206,18 +203,17 @@ static void add_listed(struct pen_axis_values *values, const struct pen_topology
 static void add_all(struct pen_axis_values *values, const struct pen_topology *t, int axis,
                     const struct pen_enumerator *choices) {
   const int64_t most = axis == PEN_AXIS_stages ? STAGES_MOST : t->plan_ranks;
-  size_t capacity = 0;
   for (const struct pen_enumerator *e = choices; e && e->text; e++)
     if ((axis != PEN_AXIS_balance || e->value != PEN_BALANCE_JOINT) &&
         (axis != PEN_AXIS_schedule || is_named_schedule(&pen_schedules[e->value])))
-      add_value(values, &capacity, e->text, e->value);
+      add_value(values, e->text, e->value);
   for (int64_t n = 1; !choices && !rows[axis].values && n <= most; n++)
     if (axis == PEN_AXIS_stages || t->plan_ranks % n == 0)
-      add_value(values, &capacity, pen_text("%lld", (long long)n), n);
+      add_value(values, pen_text("%lld", (long long)n), n);
   for (const char *word = rows[axis].values; word && *word;) {
     char *end;
     const long long n = strtoll(word, &end, 10);
-    add_value(values, &capacity, pen_text("%lld", n), n);
+    add_value(values, pen_text("%lld", n), n);
     word = end;
   }
 }
@@ -309,8 +305,7 @@ bool pen_choice_zigzag(const struct pen_axes *axes, const struct pen_choice *cho
 static void add_choices(const struct pen_axes *axes, struct pen_choice *choice, int axis, int past,
                         struct pen_choices *choices) {
   if (axis == past) {
-    choices->choice =
-        pen_grow(choices->choice, &choices->capacity, choices->count + 1, sizeof *choices->choice);
+    PEN_RESERVE(choices->choice, choices->count + 1);
     choices->choice[choices->count++] = *choice;
     return;
   }

@@ -67,7 +67,7 @@ bool pen_choice_zigzag(const struct pen_axes *axes, const struct pen_choice *cho
 
 struct pen_choices {
   struct pen_choice *choice; /* in the order of the values, the first axis the slowest */
-  size_t count, capacity;
+  size_t count;
 };
 
 /* All combinations of the axes [first, past), with the others as in `from`. */

@@ -26,7 +26,6 @@
 #include "gen/planner/equal_time.h"
 #include "gen/planner/progress.h"
 #include "gen/planner/refine.h"
-#include "gen/topology/message.h"
 
 enum queue_level { PIPELINE, CANDIDATE, TIMED, LAID_OUT /* its bytes are exact */ };
 enum { FIRST = -1 }; /* a key below all times */
@@ -44,12 +43,12 @@ struct best_first {
   struct pen_heap heap;      /* by time */
   struct pen_heap too_large; /* by bytes: candidates that cannot fit */
   struct queued *queued;     /* what both hold */
-  size_t queued_count, queued_capacity;
+  size_t queued_count;
   struct pen_candidate_bounds bounds; /* of one pipeline */
   uint64_t taken;                     /* pipelines */
   struct pen_refusal refusal;
   struct pen_plan_result result;
-  size_t wanted, capacity; /* of result.best */
+  size_t wanted; /* of result.best */
 };
 
 static uint64_t index_of(const struct best_first *b, const struct queued *q) {
@@ -61,7 +60,7 @@ static struct pen_choice choice_of(const struct best_first *b, const struct queu
 }
 
 static void enqueue(struct best_first *b, struct pen_heap *heap, double key, struct queued q) {
-  b->queued = pen_grow(b->queued, &b->queued_capacity, b->queued_count + 1, sizeof *b->queued);
+  PEN_RESERVE(b->queued, b->queued_count + 1);
   b->queued[b->queued_count] = q;
   pen_heap_push(heap, (struct pen_heap_item){key, index_of(b, &q), b->queued_count++});
 }
@@ -145,7 +144,7 @@ static void add_found(struct best_first *b, const struct pen_plan_candidate *can
     if (candidate->arena_bytes < same->arena_bytes) *same = *candidate;
     return;
   }
-  result->best = pen_grow(result->best, &b->capacity, result->count + 1, sizeof *result->best);
+  PEN_RESERVE(result->best, result->count + 1);
   result->best[result->count++] = *candidate;
 }
 

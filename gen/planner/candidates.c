@@ -10,14 +10,13 @@
 #include "gen/base/error.h"
 #include "gen/planner/attempts.h"
 #include "gen/planner/progress.h"
-#include "gen/topology/schedule_table.h"
 
 struct candidate_listing {
   const struct pen_planner *planner;
   const struct pen_axes *axes;
   struct pen_candidates all;
   struct pen_sharing *sharing;
-  size_t sharing_count, sharing_capacity;
+  size_t sharing_count;
 };
 
 static struct pen_attempt_input input_of(struct candidate_listing *l,
@@ -96,7 +95,7 @@ static void add_pipeline(struct candidate_listing *l, const struct pen_choice *c
     check_measured(l, choice);
     return;
   }
-  all->pipeline = pen_grow(all->pipeline, &all->capacity, all->count + 1, sizeof *all->pipeline);
+  PEN_RESERVE(all->pipeline, all->count + 1);
   struct pen_pipeline *pipeline = &all->pipeline[all->count++];
   *pipeline = (struct pen_pipeline){
       .choice = *choice, .sharing = find_sharing(l, choice), .first = all->total};

@@ -24,7 +24,7 @@ struct pen_pipeline {
 
 struct pen_candidates {
   struct pen_pipeline *pipeline; /* [count] */
-  size_t count, capacity;
+  size_t count;
   uint64_t total;      /* candidates */
   size_t sharing_most; /* of a pipeline */
   struct pen_cuts *cuts;

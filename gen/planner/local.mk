@@ -6,8 +6,6 @@ penstock_plan_SOURCES = \
   %reldir%/axes.c \
   %reldir%/axes.def \
   %reldir%/axes.h \
-  %reldir%/because.c \
-  %reldir%/because.h \
   %reldir%/best_first.c \
   %reldir%/best_first.h \
   %reldir%/bounds.c \
@@ -25,8 +23,6 @@ penstock_plan_SOURCES = \
   %reldir%/options.def \
   %reldir%/options.h \
   %reldir%/planner.h \
-  %reldir%/print.c \
-  %reldir%/print.h \
   %reldir%/print_json.c \
   %reldir%/print_svg.c \
   %reldir%/print_table.c \

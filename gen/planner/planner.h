@@ -11,8 +11,7 @@
  *   bounds.c      what no candidate of a pipeline can beat, in time and in memory
  *   best_first.c  the search over all candidates, by their bounds
  *   refine.c      the best candidates again, with the schedule search
- *   reason.c      why a candidate is slower than the first
- *   because.c     why the first is the first, in a sentence
+ *   reason.c      why a candidate is slower than the first; why the first is the first
  *   print_*.c     the result as table, JSON, chart; write_topology.c as a topology
  */
 #ifndef PEN_PLANNER_H

@@ -1,4 +1,5 @@
-/* reason.h: where the time of a step goes, and why a candidate is not the first. */
+/* reason.h: where the time of a step goes, why a candidate is not the first, and why the
+ * first is. */
 #ifndef PEN_REASON_H
 #define PEN_REASON_H
 
@@ -14,5 +15,9 @@ struct pen_time_parts pen_time_parts_of(const struct pen_partition *partition,
  * candidate's most; "memory": none does, so it only needs more memory. */
 const char *pen_reason_of(const struct pen_plan_candidate *first,
                           const struct pen_plan_candidate *candidate);
+
+/* A sentence that begins "first because". Compares the first candidate with the next slower one; if
+ * it is no pipeline, with the best that is one. All candidates that were found are in `result`. */
+const char *pen_because(const struct pen_planner *planner, const struct pen_plan_result *result);
 
 #endif

@@ -4,7 +4,6 @@
 #include "gen/planner/trial.h"
 
 #include "gen/base/arena.h"
-#include "gen/base/error.h"
 #include "gen/layout/draft.h"
 #include "gen/model/units.h"
 #include "gen/schedule/schedule.h"

@@ -55,7 +55,6 @@ struct action_reader {
   const struct pen_partition *partition;
   struct pen_action **action;
   uint32_t *count;
-  size_t *capacity;
   bool *seen;
   unsigned long line;
 };
@@ -153,8 +152,7 @@ static void read_rank_line(struct action_reader *reader, const char *at) {
                word);
     }
     check_read_action(reader, rank, &a);
-    reader->action[rank] =
-        pen_grow(reader->action[rank], &reader->capacity[rank], reader->count[rank] + 1, sizeof a);
+    PEN_RESERVE(reader->action[rank], reader->count[rank] + 1);
     reader->action[rank][reader->count[rank]++] = a;
     second = *at == '|';
     reader->action[rank][reader->count[rank] - 1].overlaps = second;
@@ -167,7 +165,6 @@ void pen_actions_read(const char *path, const struct pen_partition *partition,
   struct action_reader reader = {.path = path, .partition = partition};
   reader.action = pen_new(partition->rank_count, sizeof *reader.action);
   reader.count = pen_new(partition->rank_count, sizeof *reader.count);
-  reader.capacity = pen_new(partition->rank_count, sizeof *reader.capacity);
   reader.seen = pen_new(partition->rank_count, sizeof *reader.seen);
   struct pen_input_error error;
   uint64_t bytes;

@@ -14,7 +14,6 @@
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/schedule/internal.h"
-#include "gen/topology/message.h"
 #include "gen/topology/schedule_table.h"
 
 /* The columns of schedules.def that are functions; null: no rule, or no condition. */

@@ -44,10 +44,9 @@ struct csv_reader {
   const struct pen_partition *partition;
   const char *placement;
   struct pen_order *order;
-  size_t *capacity, *column_capacity; /* [rank] */
-  uint32_t **column;                  /* [rank][action]: from 1 */
-  uint8_t *seen;                      /* [stage * microbatches + microbatch]: kinds as bits */
-  uint32_t rank, at_column;           /* position; the column from 1 */
+  uint32_t **column;        /* [rank][action]: from 1 */
+  uint8_t *seen;            /* [stage * microbatches + microbatch]: kinds as bits */
+  uint32_t rank, at_column; /* position; the column from 1 */
   char cell[CELL_BYTES_MAX + 1];
   const char *cell_at; /* the cell in the file, for messages */
   size_t cell_bytes;
@@ -92,10 +91,8 @@ static struct pen_compute *add_action(struct csv_reader *r, const char *text) {
     FAIL(r, "%s", "no action such as 3F1, 3B1, 3I1, 3W1 or (3F1;4B0)OVERLAP_F_B, and not empty");
   check_cell_action(r, &action);
   uint32_t rank = r->rank, n = r->order->count[rank]++;
-  r->order->action[rank] =
-      pen_grow(r->order->action[rank], &r->capacity[rank], n + 1u, sizeof **r->order->action);
-  r->column[rank] =
-      pen_grow(r->column[rank], &r->column_capacity[rank], n + 1u, sizeof **r->column);
+  PEN_RESERVE(r->order->action[rank], n + 1);
+  PEN_RESERVE(r->column[rank], n + 1);
   r->column[rank][n] = r->at_column;
   r->order->action[rank][n] =
       (struct pen_compute){action.kind, false, action.stage, action.microbatch};
@@ -203,8 +200,6 @@ struct pen_csv *pen_csv_read(const char *path, const char *text, size_t bytes,
       .partition = partition,
       .placement = placement,
       .order = order,
-      .capacity = pen_new(ranks, sizeof *r.capacity),
-      .column_capacity = pen_new(ranks, sizeof *r.column_capacity),
       .column = pen_new(ranks, sizeof *r.column),
       .seen =
           pen_new((size_t)partition->stage_count * partition->microbatch_count, sizeof *r.seen)};

@@ -7,7 +7,7 @@
  * the rest of the limit is enough for the later actions of the same microbatch on the rank. A
  * backward is split; for stages where B needs less memory than I and W it is whole if the rule says
  * so, or if there is no memory for I and W. A rule may delay the F or I of some stages in favour of
- * those of others (rule_search.c). With one forward in flight a rank holds one microbatch
+ * those of others (seeds.c). With one forward in flight a rank holds one microbatch
  * and the outstanding W, so the build succeeds under any limit that holds one microbatch. Source:
  * the heuristic of Qi et al. 2023, arXiv 2401.10241, section 3.1 (use up the limit before the first
  * I; then an I, an F, and W as memory allows), with the warm-up of each rank and the use of W as

@@ -8,8 +8,6 @@ libgen_a_SOURCES += \
   %reldir%/budget_bytes.h \
   %reldir%/list_schedule.c \
   %reldir%/list_schedule.h \
-  %reldir%/noisy_timeline.c \
-  %reldir%/noisy_timeline.h \
   %reldir%/order_spreads.c \
   %reldir%/order_spreads.h \
   %reldir%/percentile.c \
@@ -18,8 +16,6 @@ libgen_a_SOURCES += \
   %reldir%/problem.h \
   %reldir%/progress.c \
   %reldir%/progress.h \
-  %reldir%/rule_search.c \
-  %reldir%/rule_search.h \
   %reldir%/search.c \
   %reldir%/search.h \
   %reldir%/search_pass.c \

@@ -20,8 +20,7 @@ void pen_search_progress_order(struct pen_search_progress *progress,
 void pen_search_progress_value(struct pen_search_progress *progress, double value) {
   size_t count = progress->point_count;
   if (count > 0 && value >= progress->point[count - 1].value) return;
-  progress->point =
-      pen_grow(progress->point, &progress->point_capacity, count + 1, sizeof *progress->point);
+  PEN_RESERVE(progress->point, count + 1);
   progress->point[progress->point_count++] =
       (struct pen_search_point){pen_search_progress_work(progress), value};
 }

@@ -27,7 +27,7 @@ struct pen_search_progress {
   const char *start;    /* the best order before any move; null: none */
   double start_makespan, start_value;
   struct pen_search_point *point; /* [point_count] improvements, by ascending work */
-  size_t point_count, point_capacity;
+  size_t point_count;
 };
 
 /* Adds a timeline, whose work counts. */

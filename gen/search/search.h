@@ -7,12 +7,12 @@
  *   search.c         both placements, both objectives, and the result
  *   side.c           one placement by one objective
  *   problem.c        the problem as numbers
- *   seeds.c          the starts: named schedules and list schedules (list_schedule.c)
- *   rule_search.c    improves the rule of a list schedule
+ *   seeds.c          the starts: named schedules and list schedules (list_schedule.c), whose rule
+ *                    it improves
  *   timeline.c       the times of one order while actions move
  *   anneal.c         improves an order
  *   progress.c       what a search has done so far
- *   percentile.c     the search by pipeline.objective = "p99" (noisy_timeline.c)
+ *   percentile.c     the search by pipeline.objective = "p99"
  *   budget_bytes.c   the memory limit in bytes
  *   order_spreads.c  how an order and the best named schedule spread under noise of the costs
  */

@@ -23,7 +23,7 @@ struct pen_search_seeds {
       start[PEN_SEARCH_SEEDS]; /* the best, by ascending value, no two with the same */
   uint32_t count;
   struct pen_search_named *named; /* all that suit the topology */
-  size_t named_count, named_capacity;
+  size_t named_count;
   struct pen_search_rules *rules; /* of list schedules */
   uint64_t tried;
   enum pen_placement placement;

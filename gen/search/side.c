@@ -11,7 +11,7 @@
 #include "runtime/plan/plan.h"
 
 /* A round: its share of the work, and its temperature as a fraction of the mean cost of an action,
- * or 0: it improves the rule of a list schedule (rule_search.c). */
+ * or 0: it improves the rule of a list schedule (seeds.c). */
 static const struct round {
   double share, temperature;
 } rounds[] = {{0.06, 0.005}, {0.08, 0.015}, {0.1, 0.03}, {0.4, 0}, {0.36, 0.065}};

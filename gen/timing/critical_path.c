@@ -125,13 +125,12 @@ struct pen_path *pen_critical_path(const struct pen_order *order,
   struct path_search search = {
       .order = order, .partition = partition, .training = training, .cost = cost, .timing = timing};
   struct pen_path *path = pen_new(1, sizeof *path);
-  size_t capacity = 0;
   find_places(&search);
   struct pen_path_step before = last_step(&search, &path->after);
   for (bool more = before.end >= 0; more;) {
     struct pen_path_step step = before;
     more = find_cause(&search, &step, &before);
-    path->step = pen_grow(path->step, &capacity, path->count + 1, sizeof *path->step);
+    PEN_RESERVE(path->step, path->count + 1);
     path->step[path->count++] = step;
   }
   complete_path(path, order);

@@ -21,14 +21,10 @@ libgen_a_SOURCES += \
   %reldir%/critical_path.h \
   %reldir%/lower_bound.c \
   %reldir%/lower_bound.h \
-  %reldir%/measured_blocks.c \
-  %reldir%/measured_blocks.h \
   %reldir%/measured_cost.c \
   %reldir%/measured_cost.h \
   %reldir%/measured_links.c \
   %reldir%/measured_links.h \
-  %reldir%/memory_bound.c \
-  %reldir%/memory_bound.h \
   %reldir%/memory_budget.c \
   %reldir%/memory_budget.h \
   %reldir%/replica_step.c \

@@ -11,7 +11,6 @@
 
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
-#include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"

@@ -5,7 +5,7 @@
  * once, in that order, and a makespan is one pass over it: an action starts when its rank is free
  * and the message from another rank, if it needs one, has arrived. What it needs of its own rank is
  * earlier in the rank's list. The search makes such nodes of what a move changes, and passes over
- * them in many draws at once (gen/search/noisy_timeline.c). */
+ * them in many draws at once (gen/search/percentile.c). */
 #include "gen/timing/retiming.h"
 
 #include <stdbool.h>

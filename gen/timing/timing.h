@@ -4,16 +4,15 @@
  * the lower bounds that it is compared with, and its critical path. The parts:
  *
  *   cost.c, cost_model.c                    what the actions of each stage cost
- *   measured_cost.c                         the same as it was measured,
- *   measured_blocks.c, measured_links.c     also by blocks and messages
+ *   measured_cost.c, measured_links.c       the same as it was measured, by blocks and messages
  *   costs_json.c                            the values of a file of measured costs
  *   simulate.c                              runs an order
  *   collective_bytes.c, collective_cost.c   what collectives send and cost
  *   collectives.c, replica_step.c           adds the collectives of the replicas
  *   collective_sums.c                       what they take of each rank
  *   retiming.c, robustness.c                the same order with other costs
- *   lower_bound.c, bound_terms.c            what no order can beat,
- *   memory_bound.c, memory_budget.c         also under a memory limit
+ *   lower_bound.c, bound_terms.c            what no order can beat, also under a memory limit
+ *   memory_budget.c                         the memory limit of each rank
  *   step_time.c                             the step with norm and optimizer, by measured costs
  *   critical_path.c                         the actions that the length of the step depends on
  */

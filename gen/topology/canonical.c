@@ -38,13 +38,13 @@ static const char *fallbacks_text(const struct pen_topology *topology) {
 
 const char *pen_topology_canonical(const struct pen_topology *topology) {
   char *text = NULL;
-  size_t bytes = 0, capacity = 0;
+  size_t bytes = 0;
   for (size_t i = 0; i < pen_setting_count; i++) {
     if (!strcmp(pen_settings[i].group, "plan")) continue; /* penstock-plan's alone */
     const char *value = canonical_value(topology, &pen_settings[i]);
     if (!value) continue;
     const char *line = pen_text("%s.%s = %s\n", pen_settings[i].group, pen_settings[i].name, value);
-    text = pen_grow(text, &capacity, bytes + strlen(line) + 1, 1);
+    PEN_RESERVE(text, bytes + strlen(line) + 1);
     strcpy(text + bytes, line);
     bytes += strlen(line);
   }

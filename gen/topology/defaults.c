@@ -8,7 +8,6 @@
 #include "gen/topology/data_parallel.h"
 #include "gen/topology/family_table.h"
 #include "gen/topology/message.h"
-#include "gen/topology/schedule_file.h"
 #include "gen/topology/schedule_table.h"
 #include "gen/topology/tensor_parallel.h"
 #include "gen/topology/settings.h"

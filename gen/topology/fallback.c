@@ -26,8 +26,7 @@ bool pen_fallback_may_change(const struct pen_setting *setting) {
 }
 
 void pen_fallback_add(struct pen_fallback *fallback, const struct pen_fallback_change *change) {
-  fallback->change = pen_grow(fallback->change, &fallback->capacity, fallback->count + 1,
-                              sizeof *fallback->change);
+  PEN_RESERVE(fallback->change, fallback->count + 1);
   fallback->change[fallback->count++] = *change;
 }
 

@@ -21,7 +21,7 @@ struct pen_fallback_change {
 /* A group of `fallback`, as the file has it. */
 struct pen_fallback {
   struct pen_fallback_change *change;
-  size_t count, capacity;
+  size_t count;
 };
 
 /* Whether a fallback may have the setting: others would change the model, the data or the sums.

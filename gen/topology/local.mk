@@ -15,8 +15,6 @@ libgen_a_SOURCES += \
   %reldir%/message.c \
   %reldir%/message.h \
   %reldir%/read.c \
-  %reldir%/schedule_file.c \
-  %reldir%/schedule_file.h \
   %reldir%/schedule_table.c \
   %reldir%/schedule_table.h \
   %reldir%/schedules.def \

@@ -47,4 +47,11 @@ uint32_t pen_schedule_warmup(const struct pen_schedule *schedule,
 /* Whether the schedule splits the backward with the topology's settings. */
 bool pen_schedule_splits(const struct pen_schedule *schedule, const struct pen_topology *topology);
 
+/* Reads pipeline.schedule_file and adds it to the sources. Ends the generator (66) if it cannot be
+ * read. */
+void pen_topology_read_schedule_file(struct pen_topology *topology);
+
+/* "loop" or "v", by the stages in the first row of the file. */
+enum pen_placement pen_topology_placement_of_file(const struct pen_topology *topology);
+
 #endif

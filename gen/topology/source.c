@@ -34,7 +34,7 @@ struct scanned_file {
 /* Text that grows at its end. */
 struct growing {
   char *text;
-  size_t bytes, capacity;
+  size_t bytes;
 };
 
 struct scanner {
@@ -94,7 +94,7 @@ const struct pen_written *pen_source_find_after(const struct pen_source *source,
 
 static void append_text(struct scanner *scanner, const char *text, size_t bytes) {
   struct pen_source *source = scanner->source;
-  source->text = pen_grow(source->text, &source->capacity, source->bytes + bytes + 1, 1);
+  PEN_RESERVE(source->text, source->bytes + bytes + 1);
   memcpy(source->text + source->bytes, text, bytes);
   source->bytes += bytes;
   source->text[source->bytes] = 0;
@@ -103,15 +103,13 @@ static void append_text(struct scanner *scanner, const char *text, size_t bytes)
 static void begin_line(struct scanner *scanner, const struct scanned_file *reading) {
   struct pen_source *source = scanner->source;
   if (source->line_count) append_text(scanner, "\n", 1);
-  source->line =
-      pen_grow(source->line, &source->line_capacity, source->line_count + 1, sizeof *source->line);
+  PEN_RESERVE(source->line, source->line_count + 1);
   source->line[source->line_count++] = (struct pen_line){reading->file, reading->line};
 }
 
 static void append_literal(struct scanner *scanner, const char *text, const char *string) {
   struct pen_source *source = scanner->source;
-  source->literal = pen_grow(source->literal, &source->literal_capacity, source->literal_count + 1,
-                             sizeof *source->literal);
+  PEN_RESERVE(source->literal, source->literal_count + 1);
   const char *index = pen_text(" %zu ", source->literal_count);
   append_text(scanner, index, strlen(index));
   source->literal[source->literal_count++] = (struct pen_literal){text, string};
@@ -181,8 +179,7 @@ static void scan_name(struct scanner *scanner, struct scanned_file *reading, con
   }
   count_name(scanner, reading, name, bytes);
   append_text(scanner, name, bytes);
-  source->written = pen_grow(source->written, &source->written_capacity, source->written_count + 1,
-                             sizeof *source->written);
+  PEN_RESERVE(source->written, source->written_count + 1);
   scanner->name = source->written_count++;
   source->written[scanner->name] = (struct pen_written){.group = group,
                                                         .name = pen_text("%.*s", (int)bytes, name),
@@ -216,7 +213,7 @@ static void scan_word(struct scanner *scanner, struct scanned_file *reading) {
 
 static const char *grow_by(struct growing *g, const char *before, const char *text) {
   const size_t more = strlen(before) + strlen(text);
-  g->text = pen_grow(g->text, &g->capacity, g->bytes + more + 1, 1);
+  PEN_RESERVE(g->text, g->bytes + more + 1);
   strcat(strcpy(g->text + g->bytes, before), text);
   g->bytes += more;
   return g->text;
@@ -256,7 +253,7 @@ static void scan_string(struct scanner *scanner, struct scanned_file *reading) {
   scanner->string_name = scanner->expects_value ? scanner->name : NOTHING;
   set_value(scanner, scanner->string_name, text, strlen(text));
   scanner->after_string = true;
-  scanner->joined_text = scanner->joined_string = (struct growing){NULL, 0, 0};
+  scanner->joined_text = scanner->joined_string = (struct growing){0};
   scanner->expects_value = false;
 }
 
@@ -307,8 +304,7 @@ static size_t file_index(struct pen_source *source, const char *path) {
   for (size_t i = 0; i < source->file_count; i++) {
     if (!strcmp(source->file[i], path)) return i;
   }
-  source->file =
-      pen_grow(source->file, &source->file_capacity, source->file_count + 1, sizeof *source->file);
+  PEN_RESERVE(source->file, source->file_count + 1);
   source->file[source->file_count] = path;
   return source->file_count++;
 }
@@ -316,10 +312,10 @@ static size_t file_index(struct pen_source *source, const char *path) {
 /* Reads an open file completely; false, with errno: it cannot be read. */
 static bool read_all(int descriptor, struct scanned_file *reading, size_t limit) {
   char *text = NULL;
-  size_t bytes = 0, capacity = 0;
+  size_t bytes = 0;
   for (;;) {
-    text = pen_grow(text, &capacity, bytes + 4096, 1);
-    ssize_t got = read(descriptor, text + bytes, capacity - bytes);
+    PEN_RESERVE(text, bytes + 4096);
+    ssize_t got = read(descriptor, text + bytes, pen_array_bytes(text) - bytes);
     if (got < 0) return false;
     if (got == 0) break;
     bytes += (size_t)got;

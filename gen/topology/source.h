@@ -27,18 +27,18 @@ struct pen_source {
    * its index in `literal`, because libconfig 1.5 wraps large integers, refuses [1, 2.5] and does
    * not keep a value as written. */
   char *text;
-  size_t bytes, capacity;
+  size_t bytes;
   struct pen_literal *literal;
-  size_t literal_count, literal_capacity;
+  size_t literal_count;
   struct pen_written *written;
-  size_t written_count, written_capacity;
+  size_t written_count;
   /* Every file read, in order, the topology first; the origin of each line of `text`. */
   const char **file;
-  size_t file_count, file_capacity;
+  size_t file_count;
   struct pen_line {
     size_t file, line;
   } * line;
-  size_t line_count, line_capacity;
+  size_t line_count;
 };
 
 /* Reads a file and all its includes, and hashes their bytes. Ends the generator (66 a file cannot

@@ -199,11 +199,11 @@ static const char *element_end(const char *at, const char *end) {
   return at;
 }
 
-static void add_element(struct pen_written_value *value, size_t *capacity,
-                        const struct pen_setting *setting, const char *at, const char *end) {
+static void add_element(struct pen_written_value *value, const struct pen_setting *setting,
+                        const char *at, const char *end) {
   while (at < end && isspace((unsigned char)*at)) at++;
   while (end > at && isspace((unsigned char)end[-1])) end--;
-  value->literal = pen_grow(value->literal, capacity, value->count + 1, sizeof *value->literal);
+  PEN_RESERVE(value->literal, value->count + 1);
   value->literal[value->count++] = literal_of(setting, at, (size_t)(end - at));
   if (at == end)
     value->literal[value->count - 1].string = NULL; /* [a,,b]: an empty element is not a string */
@@ -211,11 +211,11 @@ static void add_element(struct pen_written_value *value, size_t *capacity,
 
 struct pen_written_value pen_value_from_text(const struct pen_setting *setting, const char *text) {
   struct pen_written_value value = {0};
-  size_t bytes = strlen(text), capacity = 0;
+  size_t bytes = strlen(text);
   char first = *text, last = bytes ? text[bytes - 1] : 0;
   value.is_list = bytes > 1 && ((first == '[' && last == ']') || (first == '(' && last == ')'));
   if (!value.is_list) {
-    value.literal = pen_grow(NULL, &capacity, 1, sizeof *value.literal);
+    value.literal = pen_new(1, sizeof *value.literal);
     value.literal[value.count++] = literal_of(setting, text, bytes);
     return value;
   }
@@ -223,7 +223,7 @@ struct pen_written_value pen_value_from_text(const struct pen_setting *setting, 
   bool empty = strspn(at, " ") == (size_t)(end - at);
   for (; !empty && at <= end; at++) {
     const char *stop = element_end(at, end);
-    add_element(&value, &capacity, setting, at, stop);
+    add_element(&value, setting, at, stop);
     at = stop;
   }
   return value;
@@ -268,10 +268,10 @@ static const char *list_text(const void *field, const struct pen_setting *settin
   size_t count = ((const struct pen_integers *)field)->count;
   if (!((const struct pen_integers *)field)->value) return NULL;
   char *text = NULL;
-  size_t bytes = 0, capacity = 0;
+  size_t bytes = 0;
   for (size_t i = 0; i < count; i++) {
     const char *element = element_text(field, setting, i);
-    text = pen_grow(text, &capacity, bytes + strlen(element) + 3, 1);
+    PEN_RESERVE(text, bytes + strlen(element) + 3);
     bytes += (size_t)sprintf(text + bytes, "%s%s", i ? ", " : "", element);
   }
   return pen_text("[%s]", text ? text : "");

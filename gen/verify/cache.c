@@ -27,7 +27,7 @@ struct cached_attention {
 
 /* The attentions over a cache that the actions of a rank run, in their order. Returns how many. */
 static size_t list_caches(const struct pen_rank_program *tables, struct cached_attention **list) {
-  size_t count = 0, capacity = 0;
+  size_t count = 0;
   *list = NULL;
   for (uint32_t index = 0; index < tables->action_count; index++) {
     const struct pen_action *action = &tables->actions[index];
@@ -42,7 +42,7 @@ static size_t list_caches(const struct pen_rank_program *tables, struct cached_a
         cache.first[k] = tables->frames[action->frame].base[tensor->base] + tensor->offset;
         cache.past[k] = cache.first[k] + tensor->bytes;
       }
-      *list = pen_grow(*list, &capacity, count + 1, sizeof **list);
+      PEN_RESERVE(*list, count + 1);
       (*list)[count++] = cache;
     }
   }

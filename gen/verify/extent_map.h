@@ -17,7 +17,7 @@ struct pen_extent {
  * of thousands of layers leaves ten thousands. All zero: an empty map. */
 struct pen_extent_map {
   struct pen_extent_list **list; /* none of the first `count` is empty; the others are reserve */
-  size_t count, reserve, capacity;
+  size_t count, reserve;
 };
 
 /* A place in the map; valid until the next write. */
@@ -36,5 +36,54 @@ void pen_extent_map_write(struct pen_extent_map *map, const struct pen_extent *w
 size_t pen_extent_map_size(const struct pen_extent_map *map); /* how many extents it has */
 void pen_extent_map_clear(struct pen_extent_map *map);        /* keeps its memory */
 void pen_extent_map_free(struct pen_extent_map *map);
+
+/* Splits an arena into byte ranges at every address where something begins or ends. Add every
+ * address; sort; then each address has the index of the range that begins there, by rising address.
+ */
+struct pen_address_map {
+  uint64_t *address; /* [number], in the order in which they were added */
+  uint32_t *range;   /* [number]: index of the range that begins there, once sorted */
+  uint32_t *slot;    /* hash table: number + 1; 0: free */
+  size_t slots, count;
+  uint32_t last; /* the number that was found last: extents are often adjacent */
+};
+
+/* Ranges [first, past); before the map is sorted, the numbers of the two addresses. */
+struct pen_byte_ranges {
+  uint32_t first, past;
+};
+
+/* The slot of an address, or the free slot that it would get; not of an empty map. */
+static inline size_t pen_address_map_slot(const struct pen_address_map *map, uint64_t address) {
+  uint64_t hash = address * 0x9e3779b97f4a7c15u;
+  size_t slot = (size_t)(hash >> 20) & (map->slots - 1);
+  while (map->slot[slot] && map->address[map->slot[slot] - 1] != address)
+    slot = (slot + 1) & (map->slots - 1);
+  return slot;
+}
+
+/* Adds an address that is not in the map; returns its number. */
+uint32_t pen_address_map_insert(struct pen_address_map *map, uint64_t address);
+
+/* Adds an address unless it is in the map; returns its number. Inline, as the next one: a twentieth
+ * of the verifier's time. */
+static inline uint32_t pen_address_map_add(struct pen_address_map *map, uint64_t address) {
+  if (map->count == 0) return pen_address_map_insert(map, address);
+  if (map->address[map->last] == address) return map->last;
+  uint32_t number = map->slot[pen_address_map_slot(map, address)];
+  return number ? (map->last = number - 1) : pen_address_map_insert(map, address);
+}
+
+/* Adds both ends of [first, past). */
+static inline struct pen_byte_ranges pen_address_map_add_range(struct pen_address_map *map,
+                                                               uint64_t first, uint64_t past) {
+  uint32_t number = pen_address_map_add(map, first);
+  return (struct pen_byte_ranges){number, pen_address_map_add(map, past)};
+}
+
+void pen_address_map_sort(struct pen_address_map *map);
+/* The range that begins at an address, which was added. */
+uint32_t pen_address_map_at(const struct pen_address_map *map, uint64_t address);
+void pen_address_map_free(struct pen_address_map *map);
 
 #endif

@@ -39,7 +39,7 @@ struct comparison {
   const struct pen_profile *evaluation, *generation;
   uint32_t *matched;       /* [value of generation]: that of the evaluation; 0: not compared yet */
   struct value_pair *open; /* not compared yet, the next one last */
-  size_t open_count, open_capacity;
+  size_t open_count;
   uint64_t rows[2];       /* of one term of each; 0: none was compared yet */
   uint32_t wanted, found; /* the first that differ */
 };
@@ -147,7 +147,7 @@ static bool same_kind(const struct pen_term *wanted, const struct pen_term *foun
 }
 
 static void open_pair(struct comparison *c, uint32_t wanted, uint32_t found) {
-  c->open = pen_grow(c->open, &c->open_capacity, c->open_count + 1, sizeof *c->open);
+  PEN_RESERVE(c->open, c->open_count + 1);
   c->open[c->open_count++] = (struct value_pair){wanted, found};
 }
 
@@ -206,12 +206,12 @@ static void find_product(const struct comparison *c, struct logits *logits) {
 
 struct logits_list {
   struct logits *piece;
-  size_t count, capacity;
+  size_t count;
 };
 
 static void add_piece(const struct comparison *c, struct logits_list *list,
                       const struct logits *piece) {
-  list->piece = pen_grow(list->piece, &list->capacity, list->count + 1, sizeof *list->piece);
+  PEN_RESERVE(list->piece, list->count + 1);
   list->piece[list->count] = *piece;
   find_product(c, &list->piece[list->count++]);
 }

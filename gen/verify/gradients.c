@@ -37,7 +37,6 @@ static bool same_programs(const struct pen_stage_programs *a, const struct pen_s
 }
 
 void pen_list_stage_programs(struct pen_check_context *c) {
-  size_t capacity = 0;
   for (uint32_t stage = 0; stage < c->stage_count; stage++)
     for (uint32_t microbatch = 0; microbatch < c->microbatch_count; microbatch++) {
       const struct pen_action *actions = c->action[c->rank_of[stage]];
@@ -52,8 +51,7 @@ void pen_list_stage_programs(struct pen_check_context *c) {
              !same_programs(&c->stage_programs[n - 1], &found))
         n--;
       if (n > 0 && c->stage_programs[n - 1].stage == stage) continue;
-      c->stage_programs = pen_grow(c->stage_programs, &capacity, c->stage_programs_count + 1,
-                                   sizeof *c->stage_programs);
+      PEN_RESERVE(c->stage_programs, c->stage_programs_count + 1);
       c->stage_programs[c->stage_programs_count++] = found;
     }
 }

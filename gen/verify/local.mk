@@ -3,8 +3,6 @@ libgen_a_SOURCES += \
   %reldir%/action_index.c \
   %reldir%/action_index.h \
   %reldir%/actions.c \
-  %reldir%/address_map.c \
-  %reldir%/address_map.h \
   %reldir%/arrivals.c \
   %reldir%/audit.c \
   %reldir%/cache.c \
@@ -57,8 +55,6 @@ libgen_a_SOURCES += \
   %reldir%/stage_terms.c \
   %reldir%/stage_terms.h \
   %reldir%/tables.c \
-  %reldir%/terms.c \
-  %reldir%/terms.h \
   %reldir%/tied_weight.c \
   %reldir%/verify.c \
   %reldir%/verify.h

@@ -1,7 +1,7 @@
 /* memory.c: every byte of every arena over two successive steps.
  *
  * The arena of a rank is split into byte ranges at every address where something begins or ends
- * (address_map.h). For each range the verifier keeps the tensor, microbatch and step that were last
+ * (extent_map.h). For each range the verifier keeps the tensor, microbatch and step that were last
  * written there. The actions of the rank run twice: the trace of an action (op_trace.h) says which
  * ranges it reads, which must all hold exactly the expected value, and what it writes. A value that
  * a stage passes to the next stage on the same rank is one value.
@@ -42,7 +42,7 @@ static bool trace_actions(struct pen_memory_state *m) {
       continue;
     }
     slot_action[slot] = index + 1;
-    m->trace = pen_grow(m->trace, &m->trace_capacity, m->trace_count + 1, sizeof *m->trace);
+    PEN_RESERVE(m->trace, m->trace_count + 1);
     m->trace_of[index] = (uint32_t)m->trace_count;
     if (!pen_trace_action(m->tracer, index, &m->trace[m->trace_count++])) return false;
   }

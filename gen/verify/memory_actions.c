@@ -53,7 +53,7 @@ static void add_send_hazard(struct pen_memory_state *m, uint32_t send_action) {
   size_t *count = &m->c->hazard_count[m->context->rank];
   for (size_t index = *count; index > 0 && (*hazard)[index - 1].action == m->action; index--)
     if ((*hazard)[index - 1].send_action == send_action) return;
-  *hazard = pen_grow(*hazard, &m->hazard_capacity, *count + 1, sizeof **hazard);
+  PEN_RESERVE(*hazard, *count + 1);
   (*hazard)[(*count)++] = (struct pen_send_hazard){m->action, send_action};
 }
 

@@ -2,7 +2,7 @@
 #ifndef PEN_MEMORY_STATE_H
 #define PEN_MEMORY_STATE_H
 
-#include "gen/verify/address_map.h"
+#include "gen/verify/extent_map.h"
 #include "gen/verify/internal.h"
 #include "gen/verify/op_trace.h"
 
@@ -24,7 +24,7 @@ struct pen_memory_state {
   struct pen_tracer *tracer;
   struct pen_program_trace *trace;
   uint32_t *trace_of; /* [action]: index into `trace` */
-  size_t trace_count, trace_capacity;
+  size_t trace_count;
   struct pen_address_map map;
   struct pen_range_content *content; /* [range] */
   uint32_t *mark, mark_count;        /* [range]; each check of an overlap has a number of its own */
@@ -40,7 +40,6 @@ struct pen_memory_state {
   uint64_t *unsharded_at; /* [stage]: address of its unsharded weights */
   uint8_t *added;         /* [own weight, then tie][microbatch]: accumulated in this step */
   uint8_t *owes_loss; /* [microbatch]: the last stage's forward of this step has written no loss */
-  size_t hazard_capacity;
 };
 
 #endif

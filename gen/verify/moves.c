@@ -24,7 +24,7 @@ struct moves {
   const char *what; /* the op or the action */
   uint32_t index, action;
   struct pen_put *put; /* [count]: those that it needs */
-  size_t count, capacity;
+  size_t count;
   uint64_t owner;     /* 1 + op, or kind and stage of an action, whose row is compared */
   uint64_t *owner_of; /* [collective]: 0: none yet */
   bool *event_used;   /* [event] */
@@ -35,7 +35,7 @@ struct moves {
                    (m)->what, (m)->index, __VA_ARGS__)
 
 static void need(struct moves *m, struct pen_put put) {
-  m->put = pen_grow(m->put, &m->capacity, m->count + 1, sizeof *m->put);
+  PEN_RESERVE(m->put, m->count + 1);
   m->put[m->count++] = put;
 }
 

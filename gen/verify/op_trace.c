@@ -266,7 +266,7 @@ static bool read_input(const struct op_context *s, const struct placed_operand *
                    operand_name(s, operand->tensor));
   if (t->read[operand->tensor] == t->run) return true;
   t->read[operand->tensor] = t->run;
-  t->extent = pen_grow(t->extent, &t->extent_capacity, t->extent_count + 1, sizeof *t->extent);
+  PEN_RESERVE(t->extent, t->extent_count + 1);
   t->extent[t->extent_count++] = (struct pen_extent){operand->first, operand->past, operand->tensor,
                                                      base_of(s, operand->tensor)};
   return true;
@@ -293,7 +293,7 @@ static bool trace_output(const struct op_context *s, const struct placed_operand
   if (declared->accumulates) {
     if (!check_addition(s, operand->tensor, use)) return false;
     if (use == PEN_USE_LOCAL) return true;
-    t->weight = pen_grow(t->weight, &t->weight_capacity, t->weight_count + 1, sizeof *t->weight);
+    PEN_RESERVE(t->weight, t->weight_count + 1);
     t->weight[t->weight_count++] = b->weight[operand->tensor];
     return true;
   }
@@ -390,9 +390,7 @@ bool pen_trace_program(struct pen_tracer *tracer, uint32_t index, struct pen_pro
       .tracer = tracer, .frame = &tables->frames[action->frame], .action = index};
   if (!trace_ops(&step, program->first_op, program->op_count, trace)) return false;
   trace->left_first = (uint32_t)tracer->extent_count;
-  tracer->extent =
-      pen_grow(tracer->extent, &tracer->extent_capacity,
-               tracer->extent_count + pen_extent_map_size(&tracer->map), sizeof *tracer->extent);
+  PEN_RESERVE(tracer->extent, tracer->extent_count + pen_extent_map_size(&tracer->map));
   struct pen_extent_place place = {0};
   for (const struct pen_extent *held;
        (held = pen_extent_map_next(&tracer->map, &place, UINT64_MAX));) {

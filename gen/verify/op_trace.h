@@ -43,7 +43,7 @@ struct pen_tracer {
   const struct pen_rank_context *context;
   struct pen_extent *extent;
   uint32_t *weight;
-  size_t extent_count, extent_capacity, weight_count, weight_capacity;
+  size_t extent_count, weight_count;
   struct pen_extent_map map;        /* what the program in progress has written */
   uint32_t *written, *read, run;    /* [tensor] == run: by the program in progress */
   struct pen_cached_traces *cached; /* [program] */

@@ -20,7 +20,6 @@
 #include "gen/model/op_signature.h"
 #include "gen/verify/piece_logits.h"
 #include "gen/verify/piece_members.h"
-#include "gen/verify/piece_table.h"
 #include "gen/verify/piece_values.h"
 
 /* ---- ops on whole values, or on those of one piece ---- */

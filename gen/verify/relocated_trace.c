@@ -99,7 +99,7 @@ static bool overlap_alike(const struct placed_blocks *x, const struct placed_blo
 static uint32_t relocate_extents(struct pen_tracer *t, const struct pen_frame *from,
                                  const struct pen_frame *to, uint32_t first, uint32_t count) {
   uint32_t first_copy = (uint32_t)t->extent_count;
-  t->extent = pen_grow(t->extent, &t->extent_capacity, t->extent_count + count, sizeof *t->extent);
+  PEN_RESERVE(t->extent, t->extent_count + count);
   for (uint32_t index = first; index < first + count; index++) {
     struct pen_extent extent = t->extent[index];
     uint64_t distance = to->base[extent.base] - from->base[extent.base]; /* modulo 2^64 */

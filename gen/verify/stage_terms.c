@@ -17,6 +17,50 @@
 #include "gen/verify/problem.h"
 #include "runtime/plan/plan.h"
 
+static size_t hash_of(const struct pen_term *term) {
+  uint64_t words[sizeof *term / sizeof(uint64_t)], hash = 0;
+  memcpy(words, term, sizeof *term);
+  for (size_t n = 0; n < sizeof words / sizeof *words; n++)
+    hash = (hash ^ words[n]) * 0x9e3779b97f4a7c15u;
+  return (size_t)(hash >> 20);
+}
+_Static_assert(sizeof(struct pen_term) % sizeof(uint64_t) == 0, "whole words");
+
+static size_t find_slot(const struct pen_terms *terms, const struct pen_term *term) {
+  size_t slot = hash_of(term) & (terms->slots - 1);
+  while (terms->slot[slot] && memcmp(&terms->term[terms->slot[slot] - 1], term, sizeof *term) != 0)
+    slot = (slot + 1) & (terms->slots - 1);
+  return slot;
+}
+
+static void grow_table(struct pen_terms *terms) {
+  pen_free(terms->slot);
+  terms->slots = terms->slots ? 2 * terms->slots : 256;
+  terms->slot = pen_new(terms->slots, sizeof *terms->slot);
+  for (size_t n = 0; n < terms->count; n++)
+    terms->slot[find_slot(terms, &terms->term[n])] = (uint32_t)n + 1;
+}
+
+uint32_t pen_term_add(struct pen_terms *terms, const struct pen_term *term) {
+  if (2 * terms->count >= terms->slots) grow_table(terms);
+  size_t slot = find_slot(terms, term);
+  if (terms->slot[slot]) return terms->slot[slot] - 1;
+  PEN_RESERVE(terms->term, terms->count + 1);
+  terms->term[terms->count++] = *term;
+  terms->slot[slot] = (uint32_t)terms->count;
+  return (uint32_t)terms->count - 1;
+}
+
+void pen_terms_clear(struct pen_terms *terms) {
+  if (terms->slots) memset(terms->slot, 0, terms->slots * sizeof *terms->slot);
+  terms->count = 0;
+}
+
+void pen_terms_free(struct pen_terms *terms) {
+  pen_free(terms->term);
+  pen_free(terms->slot);
+}
+
 void pen_stage_terms_open(struct pen_stage_terms *s, const struct pen_rank_context *context,
                           struct pen_terms *terms) {
   *s = (struct pen_stage_terms){
@@ -54,7 +98,7 @@ uint32_t pen_stage_value(const struct pen_stage_terms *s, uint32_t tensor) {
 }
 
 static void set_value(struct pen_stage_terms *s, uint32_t tensor, uint32_t value) {
-  s->written = pen_grow(s->written, &s->written_capacity, s->written_count + 1, sizeof *s->written);
+  PEN_RESERVE(s->written, s->written_count + 1);
   s->written[s->written_count++] = tensor;
   s->value[tensor] = value;
 }
@@ -121,10 +165,10 @@ static bool is_forward_term(const struct pen_terms *terms, uint32_t term) {
 }
 
 static void list_forward(struct pen_stage_terms *s, uint32_t term) {
-  s->is_listed = pen_grow(s->is_listed, &s->listed_capacity, term + 1u, sizeof *s->is_listed);
+  PEN_RESERVE(s->is_listed, term + 1);
   if (s->is_listed[term]) return;
   s->is_listed[term] = true;
-  s->forward = pen_grow(s->forward, &s->forward_capacity, s->forward_count + 1, sizeof *s->forward);
+  PEN_RESERVE(s->forward, s->forward_count + 1);
   s->forward[s->forward_count++] = term;
 }
 
@@ -138,8 +182,7 @@ static void accumulate(struct pen_stage_terms *s, uint32_t tensor, uint32_t valu
     set_value(s, tensor, value);
     return;
   }
-  s->contribution = pen_grow(s->contribution, &s->contribution_capacity, s->contribution_count + 1,
-                             sizeof *s->contribution);
+  PEN_RESERVE(s->contribution, s->contribution_count + 1);
   s->contribution[s->contribution_count++] =
       (struct pen_contribution){s->context->weight[tensor], value, op};
 }

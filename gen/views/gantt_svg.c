@@ -18,7 +18,6 @@
 #include "gen/timing/cost.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
-#include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
 #include "runtime/plan/plan.h"

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gen/schedule/action_text.h"
 #include "gen/timing/critical_path.h"
 #include "gen/views/chart.h"
 #include "gen/views/views.h"
@@ -17,7 +16,6 @@
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
 #include "runtime/plan/plan.h"
-#include "gen/partition/training.h"
 
 enum { KINDS = PEN_ACTION_KINDS, PATH_LINES = 12 };
 

@@ -11,7 +11,6 @@
 #include "gen/schedule/order.h"
 #include "runtime/plan/plan.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +22,6 @@ struct range_builder {
   uint64_t (*extent)[PEN_BASES]; /* [program]: bytes of each base that it uses */
   uint32_t *local;               /* [stage]: index among the stages of the rank */
   uint32_t *known;               /* [local stage][microbatch][base]: index of its range + 1 */
-  size_t capacity;
   struct pen_live_buffers found;
 };
 
@@ -79,8 +77,7 @@ static void use_buffer(struct range_builder *builder, uint32_t index, uint32_t s
   uint32_t *known = known_at(builder, stage, microbatch, base);
   struct pen_live_buffers *found = &builder->found;
   if (*known == 0 || is_new || found->range[*known - 1].offset != offset) {
-    found->range =
-        pen_grow(found->range, &builder->capacity, found->count + 1, sizeof *found->range);
+    PEN_RESERVE(found->range, found->count + 1);
     found->range[found->count] = (struct pen_live_buffer){.base = (uint8_t)base,
                                                           .stage = (uint16_t)stage,
                                                           .microbatch = microbatch,

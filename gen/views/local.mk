@@ -16,7 +16,5 @@ libgen_a_SOURCES += \
   %reldir%/shapes_json.h \
   %reldir%/svg.c \
   %reldir%/svg.h \
-  %reldir%/terminal.c \
-  %reldir%/terminal.h \
   %reldir%/torch_comms.c \
   %reldir%/views.h

@@ -75,6 +75,39 @@ static inline struct pen_product_dims pen_product_dims(const struct pen_call *ca
                                    (size_t)call->dim[2]};
 }
 
+/* LINEAR, AFFINE, their _DX and their _DW as result[m,n] = left[m,k] right[k,n]: m, n, k and rows
+ * are indices of dims, the others of operands. A factor has rows of `row` elements. */
+enum { PEN_ROWS, PEN_IN, PEN_OUT, PEN_PRODUCT_DIMS, PEN_NO_BIAS = -1 };
+enum pen_product_kind {
+  PEN_LINEAR,
+  PEN_LINEAR_DX,
+  PEN_LINEAR_DW,
+  PEN_AFFINE,
+  PEN_AFFINE_DX,
+  PEN_AFFINE_DW,
+  PEN_PRODUCTS
+};
+struct pen_product_geometry {
+  enum pen_op_kind kind;
+  int m, n, k;
+  int left, left_row, left_transposed;
+  int right, right_row, right_transposed;
+  int bias, addend, result;
+  int adds; /* a weight gradient: f32, accumulated */
+};
+extern const struct pen_product_geometry pen_product_geometries[PEN_PRODUCTS]; /* matmul.c */
+
+static inline struct pen_matrix pen_product_left(const struct pen_call *call,
+                                                 const struct pen_product_geometry *g) {
+  return (struct pen_matrix){call->operand[g->left], (size_t)call->dim[g->left_row],
+                             g->left_transposed};
+}
+static inline struct pen_matrix pen_product_right(const struct pen_call *call,
+                                                  const struct pen_product_geometry *g) {
+  return (struct pen_matrix){call->operand[g->right], (size_t)call->dim[g->right_row],
+                             g->right_transposed};
+}
+
 /* matmul.c: f32 */
 
 /* Selects the function for products: `own`, or that of the BLAS library, if it is asked for and

@@ -94,68 +94,44 @@ const char *pen_matmul_open(pen_multiply *own, int by_library) {
   return name;
 }
 
-static void multiply_f32(const struct pen_call *call, struct pen_matrix left,
-                         struct pen_matrix right, const float *addend, float *result, size_t m,
-                         size_t n, size_t k) {
-  const struct pen_product p = {.left = left,
-                                .right = right,
-                                .addend = addend,
-                                .result = result,
-                                .result_row = n,
-                                .m = m,
-                                .n = n,
-                                .k = k,
-                                .workspace = call->workspace};
+const struct pen_product_geometry pen_product_geometries[PEN_PRODUCTS] = {
+    /* y[rows,out] = x[rows,in] w[out,in]^T + a;  dx = dy w + a;  dw += dy^T x */
+    {PEN_OP_LINEAR, PEN_ROWS, PEN_OUT, PEN_IN, 0, PEN_IN, 0, 1, PEN_IN, 1, PEN_NO_BIAS, 2, 3, 0},
+    {PEN_OP_LINEAR_DX, PEN_ROWS, PEN_IN, PEN_OUT, 0, PEN_OUT, 0, 1, PEN_IN, 0, PEN_NO_BIAS, 2, 3,
+     0},
+    {PEN_OP_LINEAR_DW, PEN_OUT, PEN_IN, PEN_ROWS, 0, PEN_OUT, 1, 1, PEN_IN, 0, PEN_NO_BIAS, 2, 2,
+     1},
+    /* y[rows,out] = x[rows,in] w[in,out] + (a + bias);  dx = dy w^T + a;  dw += x^T dy */
+    {PEN_OP_AFFINE, PEN_ROWS, PEN_OUT, PEN_IN, 0, PEN_IN, 0, 1, PEN_OUT, 0, 2, 3, 4, 0},
+    {PEN_OP_AFFINE_DX, PEN_ROWS, PEN_IN, PEN_OUT, 0, PEN_OUT, 0, 1, PEN_OUT, 1, PEN_NO_BIAS, 2, 3,
+     0},
+    {PEN_OP_AFFINE_DW, PEN_IN, PEN_OUT, PEN_ROWS, 1, PEN_IN, 1, 0, PEN_OUT, 0, PEN_NO_BIAS, 2, 2,
+     1},
+};
+
+static void multiply_f32(const struct pen_call *call, enum pen_product_kind kind) {
+  const struct pen_product_geometry *g = &pen_product_geometries[kind];
+  struct pen_product p = {.left = pen_product_left(call, g),
+                          .right = pen_product_right(call, g),
+                          .addend = call->operand[g->addend],
+                          .result = call->operand[g->result],
+                          .result_row = (size_t)call->dim[g->n],
+                          .m = (size_t)call->dim[g->m],
+                          .n = (size_t)call->dim[g->n],
+                          .k = (size_t)call->dim[g->k],
+                          .workspace = call->workspace};
+  if (g->bias != PEN_NO_BIAS) {
+    const float *bias = call->operand[g->bias], *a = p.addend;
+    for (size_t r = 0, at = 0; r < p.m; r++)
+      for (size_t i = 0; i < p.n; i++, at++) p.result[at] = a ? a[at] + bias[i] : bias[i];
+    p.addend = p.result;
+  }
   pen_multiply_f32(&p);
 }
 
-/* y[rows,out] = x[rows,in] w[out,in]^T + a */
-void pen_linear(const struct pen_call *call) {
-  const struct pen_product_dims s = pen_product_dims(call);
-  multiply_f32(call, (struct pen_matrix){call->operand[0], s.in, 0},
-               (struct pen_matrix){call->operand[1], s.in, 1}, call->operand[2], call->operand[3],
-               s.rows, s.out, s.in);
-}
-
-/* dx[rows,in] = dy[rows,out] w[out,in] + a */
-void pen_linear_dx(const struct pen_call *call) {
-  const struct pen_product_dims s = pen_product_dims(call);
-  multiply_f32(call, (struct pen_matrix){call->operand[0], s.out, 0},
-               (struct pen_matrix){call->operand[1], s.in, 0}, call->operand[2], call->operand[3],
-               s.rows, s.in, s.out);
-}
-
-/* dw[out,in] += dy[rows,out]^T x[rows,in] */
-void pen_linear_dw(const struct pen_call *call) {
-  const struct pen_product_dims s = pen_product_dims(call);
-  multiply_f32(call, (struct pen_matrix){call->operand[0], s.out, 1},
-               (struct pen_matrix){call->operand[1], s.in, 0}, call->operand[2], call->operand[2],
-               s.out, s.in, s.rows);
-}
-
-/* The same three for a transposed weight w[in,out], and a bias: y = x w + a + bias */
-void pen_affine(const struct pen_call *call) {
-  const struct pen_product_dims s = pen_product_dims(call);
-  const float *bias = call->operand[2], *a = call->operand[3];
-  float *y = call->operand[4];
-  for (size_t r = 0, at = 0; r < s.rows; r++)
-    for (size_t i = 0; i < s.out; i++, at++) y[at] = a ? a[at] + bias[i] : bias[i];
-  multiply_f32(call, (struct pen_matrix){call->operand[0], s.in, 0},
-               (struct pen_matrix){call->operand[1], s.out, 0}, y, y, s.rows, s.out, s.in);
-}
-
-/* dx[rows,in] = dy[rows,out] w[in,out]^T + a */
-void pen_affine_dx(const struct pen_call *call) {
-  const struct pen_product_dims s = pen_product_dims(call);
-  multiply_f32(call, (struct pen_matrix){call->operand[0], s.out, 0},
-               (struct pen_matrix){call->operand[1], s.out, 1}, call->operand[2], call->operand[3],
-               s.rows, s.in, s.out);
-}
-
-/* dw[in,out] += x[rows,in]^T dy[rows,out] */
-void pen_affine_dw(const struct pen_call *call) {
-  const struct pen_product_dims s = pen_product_dims(call);
-  multiply_f32(call, (struct pen_matrix){call->operand[1], s.in, 1},
-               (struct pen_matrix){call->operand[0], s.out, 0}, call->operand[2], call->operand[2],
-               s.in, s.out, s.rows);
-}
+void pen_linear(const struct pen_call *call) { multiply_f32(call, PEN_LINEAR); }
+void pen_linear_dx(const struct pen_call *call) { multiply_f32(call, PEN_LINEAR_DX); }
+void pen_linear_dw(const struct pen_call *call) { multiply_f32(call, PEN_LINEAR_DW); }
+void pen_affine(const struct pen_call *call) { multiply_f32(call, PEN_AFFINE); }
+void pen_affine_dx(const struct pen_call *call) { multiply_f32(call, PEN_AFFINE_DX); }
+void pen_affine_dw(const struct pen_call *call) { multiply_f32(call, PEN_AFFINE_DW); }

@@ -6,6 +6,7 @@
  */
 #include "config.h"
 
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/onednn.h"
 
 #if PEN_HAS_ONEDNN
@@ -85,36 +86,13 @@ static void check_status(dnnl_status_t status, const char *what) {
 
 /* ---- shapes ---- */
 
-enum { ROWS, IN, OUT, SIZES };
-enum { ABSENT = -1, PRODUCTS = 6 };
-
-/* result[m,n] = left[m,k] right[k,n]; m, n, k and rows are dims, the others operands. A factor has
- * rows of `row` elements; transposed: column-major. */
-struct geometry {
-  enum pen_op_kind kind;
-  int m, n, k;
-  int left, left_row, left_transposed;
-  int right, right_row, right_transposed;
-  int bias, addend, result;
-  int adds; /* a weight gradient: f32, accumulated */
-};
-
-static const struct geometry geometries[PRODUCTS] = {
-    {PEN_OP_LINEAR, ROWS, OUT, IN, 0, IN, 0, 1, IN, 1, ABSENT, 2, 3, 0},
-    {PEN_OP_LINEAR_DX, ROWS, IN, OUT, 0, OUT, 0, 1, IN, 0, ABSENT, 2, 3, 0},
-    {PEN_OP_LINEAR_DW, OUT, IN, ROWS, 0, OUT, 1, 1, IN, 0, ABSENT, 2, 2, 1},
-    {PEN_OP_AFFINE, ROWS, OUT, IN, 0, IN, 0, 1, OUT, 0, 2, 3, 4, 0},
-    {PEN_OP_AFFINE_DX, ROWS, IN, OUT, 0, OUT, 0, 1, OUT, 1, ABSENT, 2, 3, 0},
-    {PEN_OP_AFFINE_DW, IN, OUT, ROWS, 1, IN, 1, 0, OUT, 0, ABSENT, 2, 2, 1},
-};
-
 enum { PLAIN, ADDED, VARIANTS };
 
 struct onednn_product {
   struct onednn_product *next;
-  const struct geometry *geometry;
+  const struct pen_product_geometry *geometry;
   enum pen_dtype dtype;
-  int64_t dim[SIZES];
+  int64_t dim[PEN_PRODUCT_DIMS];
   size_t result_bytes;
   dnnl_memory_desc_t left_desc, right_desc, bias_desc, result_desc;
   dnnl_memory_t left, right, bias, result, scratch[VARIANTS];
@@ -124,9 +102,9 @@ struct onednn_product {
 
 static struct onednn_product *products;
 
-static const struct geometry *geometry_of(enum pen_op_kind kind) {
-  for (int i = 0; i < PRODUCTS; i++)
-    if (geometries[i].kind == kind) return &geometries[i];
+static const struct pen_product_geometry *geometry_of(enum pen_op_kind kind) {
+  for (int i = 0; i < PEN_PRODUCTS; i++)
+    if (pen_product_geometries[i].kind == kind) return &pen_product_geometries[i];
   return NULL;
 }
 
@@ -142,7 +120,7 @@ static int make_memory(dnnl_memory_t *memory, const dnnl_memory_desc_t *desc) {
 }
 
 static int describe_tensors(struct onednn_product *p) {
-  const struct geometry *g = p->geometry;
+  const struct pen_product_geometry *g = p->geometry;
   const int64_t m = p->dim[g->m], n = p->dim[g->n], k = p->dim[g->k];
   const dnnl_data_type_t type = p->dtype == PEN_BF16 ? dnnl_bf16 : dnnl_f32;
   p->result_bytes = (size_t)m * (size_t)n * (p->dtype == PEN_BF16 && !g->adds ? 2 : 4);
@@ -169,7 +147,7 @@ static int make_primitive(struct onednn_product *p, int variant,
   dnnl_matmul_desc_t desc;
   dnnl_primitive_desc_t chosen;
   if (library.dnnl_matmul_desc_init(&desc, &p->left_desc, &p->right_desc,
-                                    p->geometry->bias == ABSENT ? NULL : &p->bias_desc,
+                                    p->geometry->bias == PEN_NO_BIAS ? NULL : &p->bias_desc,
                                     &p->result_desc) != dnnl_success ||
       library.dnnl_primitive_desc_create(&chosen, &desc, attributes, engine, NULL) != dnnl_success)
     return 0;
@@ -208,8 +186,9 @@ void *pen_onednn_prepare(enum pen_op_kind kind, enum pen_dtype dtype,
       return p;
   struct onednn_product *p = calloc(1, sizeof *p);
   check_status(p != NULL ? dnnl_success : dnnl_out_of_memory, "allocating a product");
-  *p = (struct onednn_product){
-      .geometry = geometry_of(kind), .dtype = dtype, .dim = {dim[ROWS], dim[IN], dim[OUT]}};
+  *p = (struct onednn_product){.geometry = geometry_of(kind),
+                               .dtype = dtype,
+                               .dim = {dim[PEN_ROWS], dim[PEN_IN], dim[PEN_OUT]}};
   if (!describe_tensors(p) || !(p->geometry->adds || make_variant(p, PLAIN)) ||
       !make_variant(p, ADDED)) {
     if (fallback == NULL) return NULL; /* what was created is kept */
@@ -227,7 +206,7 @@ static void set_address(dnnl_memory_t memory, void *at) {
 
 void pen_onednn_product(const struct pen_call *call) {
   const struct onednn_product *p = call->prepared;
-  const struct geometry *g = p->geometry;
+  const struct pen_product_geometry *g = p->geometry;
   if (p->fallback) {
     p->fallback(call);
     return;
@@ -244,7 +223,7 @@ void pen_onednn_product(const struct pen_call *call) {
                                  {DNNL_ARG_DST, p->result},
                                  {DNNL_ARG_SCRATCHPAD, p->scratch[variant]}};
   int count = 4;
-  if (g->bias != ABSENT) {
+  if (g->bias != PEN_NO_BIAS) {
     set_address(p->bias, call->operand[g->bias]);
     argument[count++] = (dnnl_exec_arg_t){DNNL_ARG_BIAS, p->bias};
   }

@@ -13,7 +13,6 @@
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/row_ops.h"
 #include "kernels/cpu/vector/isa.h"
-#include "kernels/head_loss.h"
 
 /* The kernels that are not compiled for each instruction set, by dtype. */
 static pen_kernel *const plain[PEN_OP_COUNT][PEN_DTYPES] = {

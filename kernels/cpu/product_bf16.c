@@ -153,66 +153,26 @@ static void multiply_bf16(struct bf16_product *p) {
                                                least(p->n - j, PEN_PRODUCT_BLOCK)});
 }
 
-/* y[rows,out] = x[rows,in] w[out,in]^T + a */
-void pen_linear_bf16(const struct pen_call *call) {
-  const struct pen_product_dims s = pen_product_dims(call);
+static void multiply(const struct pen_call *call, enum pen_product_kind kind) {
+  const struct pen_product_geometry *g = &pen_product_geometries[kind];
   struct bf16_product p =
-      product_of(call, (struct pen_matrix){call->operand[0], s.in, 0},
-                 (struct pen_matrix){call->operand[1], s.in, 1}, s.rows, s.out, s.in);
-  p.rounded.addend = call->operand[2], p.rounded.result = call->operand[3];
+      product_of(call, pen_product_left(call, g), pen_product_right(call, g),
+                 (size_t)call->dim[g->m], (size_t)call->dim[g->n], (size_t)call->dim[g->k]);
+  if (g->adds)
+    p.sum = call->operand[g->result];
+  else
+    p.rounded = (struct pen_rounding){call->operand[g->addend],
+                                      g->bias == PEN_NO_BIAS ? NULL : call->operand[g->bias],
+                                      call->operand[g->result]};
   multiply_bf16(&p);
 }
 
-/* dx[rows,in] = dy[rows,out] w[out,in] + a */
-void pen_linear_dx_bf16(const struct pen_call *call) {
-  const struct pen_product_dims s = pen_product_dims(call);
-  struct bf16_product p =
-      product_of(call, (struct pen_matrix){call->operand[0], s.out, 0},
-                 (struct pen_matrix){call->operand[1], s.in, 0}, s.rows, s.in, s.out);
-  p.rounded.addend = call->operand[2], p.rounded.result = call->operand[3];
-  multiply_bf16(&p);
-}
-
-/* dw[out,in] += dy[rows,out]^T x[rows,in] */
-void pen_linear_dw_bf16(const struct pen_call *call) {
-  const struct pen_product_dims s = pen_product_dims(call);
-  struct bf16_product p =
-      product_of(call, (struct pen_matrix){call->operand[0], s.out, 1},
-                 (struct pen_matrix){call->operand[1], s.in, 0}, s.out, s.in, s.rows);
-  p.sum = call->operand[2];
-  multiply_bf16(&p);
-}
-
-/* y[rows,out] = x[rows,in] w[in,out] + (a + bias) */
-void pen_affine_bf16(const struct pen_call *call) {
-  const struct pen_product_dims s = pen_product_dims(call);
-  struct bf16_product p =
-      product_of(call, (struct pen_matrix){call->operand[0], s.in, 0},
-                 (struct pen_matrix){call->operand[1], s.out, 0}, s.rows, s.out, s.in);
-  p.rounded.bias = call->operand[2], p.rounded.addend = call->operand[3],
-  p.rounded.result = call->operand[4];
-  multiply_bf16(&p);
-}
-
-/* dx[rows,in] = dy[rows,out] w[in,out]^T + a */
-void pen_affine_dx_bf16(const struct pen_call *call) {
-  const struct pen_product_dims s = pen_product_dims(call);
-  struct bf16_product p =
-      product_of(call, (struct pen_matrix){call->operand[0], s.out, 0},
-                 (struct pen_matrix){call->operand[1], s.out, 1}, s.rows, s.in, s.out);
-  p.rounded.addend = call->operand[2], p.rounded.result = call->operand[3];
-  multiply_bf16(&p);
-}
-
-/* dw[in,out] += x[rows,in]^T dy[rows,out] */
-void pen_affine_dw_bf16(const struct pen_call *call) {
-  const struct pen_product_dims s = pen_product_dims(call);
-  struct bf16_product p =
-      product_of(call, (struct pen_matrix){call->operand[1], s.in, 1},
-                 (struct pen_matrix){call->operand[0], s.out, 0}, s.in, s.out, s.rows);
-  p.sum = call->operand[2];
-  multiply_bf16(&p);
-}
+void pen_linear_bf16(const struct pen_call *call) { multiply(call, PEN_LINEAR); }
+void pen_linear_dx_bf16(const struct pen_call *call) { multiply(call, PEN_LINEAR_DX); }
+void pen_linear_dw_bf16(const struct pen_call *call) { multiply(call, PEN_LINEAR_DW); }
+void pen_affine_bf16(const struct pen_call *call) { multiply(call, PEN_AFFINE); }
+void pen_affine_dx_bf16(const struct pen_call *call) { multiply(call, PEN_AFFINE_DX); }
+void pen_affine_dw_bf16(const struct pen_call *call) { multiply(call, PEN_AFFINE_DW); }
 
 /* ---- products whose results are partial sums, in f32 ---- */
 

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 /* The numbers of sysexits(3) that docs/contracts.md section 10 uses, and a number of its own. */
 enum pen_status {
@@ -50,6 +51,15 @@ void pen_end_progress_line(void);
   } while (0)
 _Noreturn void pen_check_failed(const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Zeroed memory for `count` elements of `bytes`, which free() releases. If there is none, fails as
+ * pen_check() with "no memory for " and what it is for, a format and its arguments. */
+#define pen_allocate(count, bytes, ...)                         \
+  ({                                                            \
+    void *allocated = calloc(count, bytes);                     \
+    pen_check(allocated != NULL, "no memory for " __VA_ARGS__); \
+    allocated;                                                  \
+  })
 
 /* pen_assert(condition): for what only an internal error can cause. On by default; -DPEN_NO_ASSERT
  * removes it. Aborts. */

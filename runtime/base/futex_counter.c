@@ -1,7 +1,6 @@
 /* futex_counter.c: spin, then sleep: how a rank waits for another (see futex_counter.h). */
 #include "runtime/base/futex_counter.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <stddef.h>

@@ -18,8 +18,6 @@ libruntime_a_SOURCES += \
   %reldir%/key.h \
   %reldir%/learning_rate.c \
   %reldir%/learning_rate.h \
-  %reldir%/mapping.c \
-  %reldir%/mapping.h \
   %reldir%/options.c \
   %reldir%/options.def \
   %reldir%/options.h \

@@ -2,7 +2,6 @@
 #include "runtime/base/output.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <poll.h>
 
 #include "runtime/base/files.h"

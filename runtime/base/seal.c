@@ -18,7 +18,6 @@ void pen_unseal(void) { sealed = false; }
 
 #ifdef PEN_TEST_SEAL
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <sys/types.h>
 

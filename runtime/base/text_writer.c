@@ -3,11 +3,13 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/standard_error.h"
+#include "runtime/base/check.h"
 #include "runtime/base/output.h"
 
 int pen_json_number(char *text, size_t bytes, double value) {
@@ -56,23 +58,19 @@ void pen_writer_text(struct pen_writer *text, const char *string) {
   }
 }
 
-void pen_writer_number(struct pen_writer *text, uint64_t number) {
-  char digits[24];
-  snprintf(digits, sizeof digits, "%llu", (unsigned long long)number);
-  pen_writer_text(text, digits);
+void pen_writer_print(struct pen_writer *text, const char *format, ...) {
+  char printed[PEN_WRITER_PRINT_BYTES];
+  va_list list;
+  va_start(list, format);
+  const int bytes = vsnprintf(printed, sizeof printed, format, list);
+  va_end(list);
+  pen_assert(bytes >= 0 && bytes < PEN_WRITER_PRINT_BYTES);
+  pen_writer_text(text, printed);
 }
 
 void pen_hex_text(char *text, const unsigned char *bytes, size_t count) {
   for (size_t i = 0; i < count; i++) {
     snprintf(text + 2 * i, 3, "%02x", bytes[i]);
-  }
-}
-
-void pen_writer_hex(struct pen_writer *text, const unsigned char *bytes, size_t count) {
-  for (size_t i = 0; i < count; i++) {
-    char two[3];
-    pen_hex_text(two, bytes + i, 1);
-    pen_writer_text(text, two);
   }
 }
 

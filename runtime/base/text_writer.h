@@ -30,8 +30,10 @@ struct pen_writer {
 };
 void pen_writer_open(struct pen_writer *text, int fd);
 void pen_writer_text(struct pen_writer *text, const char *string);
-void pen_writer_number(struct pen_writer *text, uint64_t number);
-void pen_writer_hex(struct pen_writer *text, const unsigned char *bytes, size_t count);
+/* Writes as printf(), fewer than PEN_WRITER_PRINT_BYTES. */
+enum { PEN_WRITER_PRINT_BYTES = 512 };
+void pen_writer_print(struct pen_writer *text, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 void pen_writer_json(struct pen_writer *text, const char *string); /* quoted and escaped */
 int pen_writer_flush(struct pen_writer *text);                     /* 0, or -1 with errno set */
 

@@ -151,8 +151,7 @@ static void register_memory(struct pen_fabric *fabric) {
 
 struct pen_fabric *pen_fabric_open(const struct pen_fabric_config *config,
                                    struct pen_fabric_address *address) {
-  struct pen_fabric *fabric = calloc(1, sizeof *fabric);
-  pen_check(fabric != NULL, "no memory for libfabric");
+  struct pen_fabric *fabric = pen_allocate(1, sizeof *fabric, "libfabric");
   fabric->config = *config;
   fabric->peers = calloc(config->peer_count, sizeof *fabric->peers);
   fabric->keys = calloc(config->peer_count, sizeof *fabric->keys);

@@ -467,8 +467,7 @@ static const struct pen_transport_ops ipc_ops = {
 struct pen_transport *pen_ipc_open(const struct pen_transport_config *config) {
   const struct pen_device *device = config->device;
   const uint32_t messages = config->profile->message_count;
-  struct ipc_transport *made = calloc(1, sizeof *made);
-  pen_check(made != NULL, "no memory for a transport");
+  struct ipc_transport *made = pen_allocate(1, sizeof *made, "a transport");
   pen_transport_fill(&made->base, config);
   pen_transport_list_actions(&made->base);
   made->base.ops = &ipc_ops;

@@ -14,8 +14,6 @@ libruntime_a_SOURCES += \
   %reldir%/failure_text.h \
   %reldir%/ipc.c \
   %reldir%/ipc.h \
-  %reldir%/link_delay.c \
-  %reldir%/link_delay.h \
   %reldir%/links.c \
   %reldir%/links.h \
   %reldir%/nccl.c \

@@ -343,8 +343,7 @@ struct pen_transport *pen_nccl_open_with(const struct pen_nccl_calls *calls,
                                          const struct pen_transport_config *config) {
   const struct pen_profile *profile = config->profile;
   const struct pen_device *device = config->device;
-  struct pen_nccl_transport *made = calloc(1, sizeof *made);
-  pen_check(made != NULL, "no memory for a transport");
+  struct pen_nccl_transport *made = pen_allocate(1, sizeof *made, "a transport");
   pen_transport_fill(&made->base, config);
   pen_transport_list_actions(&made->base);
   made->base.ops = &nccl_ops;
@@ -352,11 +351,9 @@ struct pen_transport *pen_nccl_open_with(const struct pen_nccl_calls *calls,
   made->calls = calls;
   made->no_puts = pen_nccl_no_puts(calls);
   made->ready = device->event_create();
-  made->pairs = calloc(profile->channel_count + 1u, sizeof *made->pairs);
-  made->done = calloc(profile->message_count + 1u, sizeof *made->done);
-  made->credited = calloc(profile->message_count + 1u, sizeof *made->credited);
-  pen_check(made->pairs != NULL && made->done != NULL && made->credited != NULL,
-            "no memory for a transport");
+  made->pairs = pen_allocate(profile->channel_count + 1u, sizeof *made->pairs, "a transport");
+  made->done = pen_allocate(profile->message_count + 1u, sizeof *made->done, "a transport");
+  made->credited = pen_allocate(profile->message_count + 1u, sizeof *made->credited, "a transport");
   for (uint32_t m = 0; m < profile->message_count; m++) {
     made->done[m] = pen_nccl_has_channel(&made->base, profile->messages[m].channel)
                         ? device->event_create()

@@ -98,8 +98,8 @@ static uint32_t pair_count(const struct pen_transport *transport) {
 
 static void split_pairs(struct pen_transport *transport) {
   struct pen_nccl_transport *own = pen_nccl_of(transport);
-  uint32_t *round = calloc(transport->profile->channel_count + 1u, sizeof *round);
-  pen_check(round != NULL, "no memory for a transport");
+  uint32_t *round =
+      pen_allocate(transport->profile->channel_count + 1u, sizeof *round, "a transport");
   own->rounds = pen_nccl_rounds(transport->profile, transport->plan->rank_count, round);
   for (uint32_t r = 0; r < own->rounds; r++) {
     uint32_t mine = PEN_NONE;
@@ -156,8 +156,8 @@ static void open_windows(struct pen_transport *transport) {
                  first = pipeline_of(transport) * channels, all = pair_count(transport);
   const size_t bytes = pen_nccl_arena_bytes(own->calls, transport->plan, transport->rank);
   const bool puts = own->no_puts == NULL;
-  double able = puts, *opened = calloc(all + 1u, sizeof *opened); /* [pipeline][channels] */
-  pen_check(opened != NULL, "no memory for a transport");
+  double able = puts,
+         *opened = pen_allocate(all + 1u, sizeof *opened, "a transport"); /* [pipeline][channels] */
   set_stage(transport, PEN_CONNECT_PUTS, 0, PEN_NONE);
   pen_nccl_sum_numbers(transport, &able, 1);
   const bool all_able = able >= pen_process_count(transport->plan);
@@ -390,8 +390,7 @@ static void print_connections(FILE *out, const struct pen_transport *transport, 
 static void print_summary(struct pen_transport *transport) {
   struct pen_nccl_transport *own = pen_nccl_of(transport);
   const uint32_t ranks = pen_process_count(transport->plan), channels = pair_count(transport);
-  double *bytes = calloc(ranks, sizeof *bytes);
-  pen_check(bytes != NULL, "no memory for %u ranks", ranks);
+  double *bytes = pen_allocate(ranks, sizeof *bytes, "%u ranks", ranks);
   bytes[pen_transport_self(transport)] = (double)own->calls->memory_bytes();
   set_stage(transport, PEN_CONNECT_MEMORY, 0, PEN_NONE);
   pen_nccl_sum_numbers(transport, bytes, ranks);

@@ -18,7 +18,6 @@
 
 #include "runtime/base/check.h"
 #include "runtime/comm/fabric.h"
-#include "runtime/comm/link_delay.h"
 #include "runtime/comm/links.h"
 #include "runtime/comm/shm.h"
 #include "runtime/comm/transport_base.h"
@@ -108,21 +107,15 @@ static bool wait_message_counter(struct ofi_transport *ofi, uint32_t counter, ui
 
 /* ---- before the first step ---- */
 
-/* The rank of this one's number in another replica. */
-static uint32_t peer_rank(const struct pen_transport *transport, uint32_t replica) {
-  return pen_transport_process(transport, PEN_DATA, replica);
-}
-
 static struct ofi_peers *open_peers(const struct pen_transport *transport) {
   const struct pen_plan *plan = transport->plan;
-  struct ofi_peers *peers = calloc(1, sizeof *peers);
-  struct ofi_peer *peer = calloc(pen_group_size(plan, PEN_DATA), sizeof *peer);
-  pen_check(peers != NULL && peer != NULL, "no memory for a transport");
+  struct ofi_peers *peers = pen_allocate(1, sizeof *peers, "a transport");
+  struct ofi_peer *peer = pen_allocate(pen_group_size(plan, PEN_DATA), sizeof *peer, "a transport");
   *peers = (struct ofi_peers){.peer = peer, .shards_max = 2 * plan->weight_count};
   for (uint32_t d = 0; d < pen_group_size(plan, PEN_DATA); d++) {
-    peer[d].used = d != transport->replica && !is_near(transport, peer_rank(transport, d));
-    peer[d].shards = calloc(peers->shards_max + 1u, sizeof *peer[d].shards);
-    pen_check(peer[d].shards != NULL, "no memory for a transport");
+    peer[d].used = d != transport->replica &&
+                   !is_near(transport, pen_transport_process(transport, PEN_DATA, d));
+    peer[d].shards = pen_allocate(peers->shards_max + 1u, sizeof *peer[d].shards, "a transport");
   }
   return peers;
 }
@@ -131,10 +124,9 @@ static struct ofi_peers *open_peers(const struct pen_transport *transport) {
 static bool *list_peers(const struct pen_transport *transport, const struct pen_links *links) {
   const struct ofi_peers *replicas = ((const struct ofi_transport *)transport)->peers;
   const uint32_t count = pen_process_count(transport->plan);
-  bool *peers = calloc(count, sizeof *peers);
-  pen_check(peers != NULL, "no memory for the connections of a rank");
+  bool *peers = pen_allocate(count, sizeof *peers, "the connections of a rank");
   for (uint32_t d = 0; d < pen_group_size(transport->plan, PEN_DATA); d++) {
-    peers[peer_rank(transport, d)] = replicas->peer[d].used;
+    peers[pen_transport_process(transport, PEN_DATA, d)] = replicas->peer[d].used;
   }
   for (uint32_t r = 0; r < count; r++) {
     peers[r] = peers[r] || links->to[r] || links->from[r];
@@ -205,9 +197,9 @@ static void poll_fabric(void *fabric) { pen_fabric_poll(fabric); }
 
 static bool connect_peers(struct pen_transport *transport, const struct pen_links *links) {
   const uint32_t count = pen_process_count(transport->plan);
-  struct pen_fabric_address *address = calloc(count, sizeof *address);
+  struct pen_fabric_address *address =
+      pen_allocate(count, sizeof *address, "the connections of a rank");
   bool *peers = list_peers(transport, links);
-  pen_check(address != NULL, "no memory for the connections of a rank");
   for (uint32_t r = 0; r < count; r++) {
     memcpy(&address[r], transport->shared->ranks[r].fabric_address, sizeof address[r]);
   }
@@ -336,7 +328,7 @@ static bool ofi_gather(struct pen_transport *transport) {
 
 static bool wait_peer(struct ofi_transport *ofi, uint32_t replica, uint32_t needed) {
   struct pen_transport *transport = &ofi->base;
-  const uint32_t peer = peer_rank(transport, replica);
+  const uint32_t peer = pen_transport_process(transport, PEN_DATA, replica);
   return ofi->peers->peer[replica].used
              ? wait_counter(ofi, peer_counter(transport->plan, ENDED, replica), needed, peer)
              : pen_endpoint_wait(transport->endpoint, &transport->shared->ranks[peer].exchanged,
@@ -364,7 +356,7 @@ static void raise_counters(struct ofi_transport *ofi, enum peer_counter which) {
     if (peer->used && pen_fabric_wait_written(ofi->fabric, write)) {
       pen_fabric_put(ofi->fabric,
                      &(struct pen_fabric_request){
-                         .peer = peer_rank(transport, d),
+                         .peer = pen_transport_process(transport, PEN_DATA, d),
                          .from = transport->arena,
                          .counter = peer_counter(transport->plan, which, transport->replica)},
                      write);
@@ -427,7 +419,8 @@ static void ofi_group_end(struct pen_transport *transport) {
   for (uint32_t d = 0; d < pen_group_size(transport->plan, PEN_DATA); d++) {
     if (ofi->peers->peer[d].used) {
       wait_counter(ofi, peer_counter(transport->plan, SHARDS, d),
-                   ofi->peers->peer[d].shards_expected, peer_rank(transport, d));
+                   ofi->peers->peer[d].shards_expected,
+                   pen_transport_process(transport, PEN_DATA, d));
     }
   }
   pen_fabric_wait_all(ofi->fabric);
@@ -455,16 +448,16 @@ static const struct pen_transport_ops ofi_ops = {
 };
 
 struct pen_transport *pen_ofi_open(const struct pen_transport_config *config) {
-  struct ofi_transport *made = calloc(1, sizeof *made);
+  struct ofi_transport *made = pen_allocate(1, sizeof *made, "a transport");
   const struct pen_plan *plan = config->endpoint->plan;
-  pen_check(made != NULL, "no memory for a transport");
   pen_transport_fill(&made->base, config);
   made->base.ops = &ofi_ops;
   made->shm = pen_shm_open(config);
   made->shares_memory = pen_transport_row(plan->transport)->within == PEN_TRANSPORT_SHM;
   made->first_counter = counters_before(plan, (size_t)(config->profile - plan->profiles));
-  made->sends = calloc(config->profile->message_count + 1u, sizeof *made->sends);
-  made->credits = calloc(config->profile->message_count + 1u, sizeof *made->credits);
-  pen_check(made->sends != NULL && made->credits != NULL, "no memory for a transport");
+  made->sends =
+      pen_allocate(config->profile->message_count + 1u, sizeof *made->sends, "a transport");
+  made->credits =
+      pen_allocate(config->profile->message_count + 1u, sizeof *made->credits, "a transport");
   return &made->base;
 }

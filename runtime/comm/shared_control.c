@@ -66,8 +66,8 @@ void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan) {
   size_t step_stats_at = take(&used, PEN_STEP_STATS_DEPTH * step_stats_count * sizeof(double));
   size_t checksums_at = take(&used, 3 * (size_t)plan->weight_count * PEN_CHECKSUM_BYTES);
 
-  size_t *receive_region_offset = calloc(process_count, sizeof *receive_region_offset);
-  pen_check(receive_region_offset != NULL, "no memory for %u ranks", process_count);
+  size_t *receive_region_offset =
+      pen_allocate(process_count, sizeof *receive_region_offset, "%u ranks", process_count);
   used = round_up(used, PEN_PAGE_BYTES);
   for (uint32_t r = 0; r < process_count; r++) {
     size_t bytes = pen_shared_bytes(plan, pen_table_rank(plan, r));

@@ -261,8 +261,7 @@ static const struct pen_transport_ops shm_ops = {
 struct pen_transport *pen_shm_open(const struct pen_transport_config *config) {
   const uint32_t channel_count = config->profile->channel_count;
   struct shm_transport *made =
-      calloc(1, sizeof *made + channel_count * sizeof made->bulk_copies[0]);
-  pen_check(made != NULL, "no memory for a transport");
+      pen_allocate(1, sizeof *made + channel_count * sizeof made->bulk_copies[0], "a transport");
   made->shared = pen_shared_of(config->endpoint->shared, config->endpoint->plan, config->profile);
   pen_transport_fill(&made->base, config);
   made->base.ops = &shm_ops;

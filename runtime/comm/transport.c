@@ -24,8 +24,7 @@ static void *allocate_on_device(const struct pen_plan *plan, uint32_t rank,
 }
 
 static struct pen_transport *open_alone(const struct pen_transport_config *config) {
-  struct pen_transport *transport = calloc(1, sizeof *transport);
-  pen_check(transport != NULL, "no memory for a transport");
+  struct pen_transport *transport = pen_allocate(1, sizeof *transport, "a transport");
   pen_transport_fill(transport, config);
   transport->ops = &pen_transport_alone;
   return transport;

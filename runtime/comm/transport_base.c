@@ -128,8 +128,7 @@ static void list_collectives(struct pen_transport *transport) {
   for (uint32_t i = 0; i < program->action_count; i++) {
     capacity += 1 + pen_collectives_within(program, &program->actions[i]);
   }
-  actions->collectives = calloc(capacity + 1u, sizeof *actions->collectives);
-  pen_check(actions->collectives != NULL, "no memory for a transport");
+  actions->collectives = pen_allocate(capacity + 1u, sizeof *actions->collectives, "a transport");
   for (uint32_t i = 0; pen_group_size(transport->plan, PEN_DATA) > 1 && i < program->action_count;
        i++) {
     uint32_t count = pen_collectives_within(program, &program->actions[i]) +
@@ -145,13 +144,12 @@ void pen_transport_list_actions(struct pen_transport *transport) {
   const struct pen_profile *profile = transport->profile;
   struct pen_transport_actions *actions = &transport->actions;
   *actions = (struct pen_transport_actions){
-      .gathers = calloc(plan->rank_count, sizeof *actions->gathers),
+      .gathers = pen_allocate(plan->rank_count, sizeof *actions->gathers, "a transport"),
       .all_gather = true,
-      .sent_by = calloc(profile->message_count + 1u, sizeof *actions->sent_by),
-      .received_by = calloc(profile->message_count + 1u, sizeof *actions->received_by),
+      .sent_by = pen_allocate(profile->message_count + 1u, sizeof *actions->sent_by, "a transport"),
+      .received_by =
+          pen_allocate(profile->message_count + 1u, sizeof *actions->received_by, "a transport"),
   };
-  pen_check(actions->gathers != NULL && actions->sent_by != NULL && actions->received_by != NULL,
-            "no memory for a transport");
   for (uint32_t r = 0; r < plan->rank_count; r++) {
     list_rank(transport, r);
     actions->all_gather = actions->all_gather && actions->gathers[r];

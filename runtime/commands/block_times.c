@@ -144,8 +144,7 @@ static void close_rings(struct pen_trace *rings, const struct pen_plan *plan, ui
 static void grow(struct pen_block_times *times, uint32_t processes) {
   const uint32_t rows = actions_of(times->plan)->action_count,
                  capacity = times->capacity + processes * STEPS_MAX;
-  uint64_t *samples = calloc((size_t)rows * capacity, sizeof *samples);
-  pen_check(samples != NULL, "no memory for measured times");
+  uint64_t *samples = pen_allocate((size_t)rows * capacity, sizeof *samples, "measured times");
   for (uint32_t row = 0; row < rows && times->count > 0; row++) {
     memcpy(samples + (size_t)row * capacity, times->sample_ns + (size_t)row * times->capacity,
            times->count * sizeof *samples);

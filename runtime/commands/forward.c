@@ -23,8 +23,6 @@
 #include "runtime/exec/op_hook.h"
 #include "runtime/observe/step_log.h"
 #include "runtime/storage/checkpoint_load.h"
-#include "runtime/storage/checkpoint_tensors.h"
-#include "runtime/storage/initial_weights.h"
 #include "runtime/storage/manifest.h"
 #include "runtime/supervise/signals.h"
 #include "runtime/supervise/supervise.h"
@@ -140,8 +138,8 @@ static struct pen_plan one_replica_of(const struct pen_plan *plan) {
   if (plan->sharding == PEN_SHARD_WEIGHTS) {
     return one;
   }
-  struct pen_weight *weights = calloc(plan->weight_count + 1u, sizeof *weights);
-  pen_check(weights != NULL, "no memory for %u weights", plan->weight_count);
+  struct pen_weight *weights =
+      pen_allocate(plan->weight_count + 1u, sizeof *weights, "%u weights", plan->weight_count);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     weights[i] = plan->weights[i];
     weights[i].value_offset = weights[i].value_sharded ? UINT64_MAX : weights[i].value_offset;

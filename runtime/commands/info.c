@@ -55,43 +55,24 @@ static uint64_t parameter_count(const struct pen_plan *plan) {
 }
 
 static void json_text(struct pen_writer *out, const char *name, const char *value) {
-  pen_writer_json(out, name);
-  pen_writer_text(out, ":");
+  pen_writer_print(out, "\"%s\":", name);
   pen_writer_json(out, value);
   pen_writer_text(out, ",");
 }
 
-static void json_number(struct pen_writer *out, const char *name, uint64_t value) {
-  pen_writer_json(out, name);
-  pen_writer_text(out, ":");
-  pen_writer_number(out, value);
-  pen_writer_text(out, ",");
-}
-
-static void json_real(struct pen_writer *out, const char *name, double value) {
-  pen_writer_json(out, name);
-  char text[32];
-  snprintf(text, sizeof text, ":%.9g,", value);
-  pen_writer_text(out, text);
-}
-
 static void json_digest(struct pen_writer *out, const char *name,
                         const uint8_t digest[PEN_DIGEST_BYTES]) {
-  pen_writer_json(out, name);
-  pen_writer_text(out, ":\"");
-  pen_writer_hex(out, digest, PEN_DIGEST_BYTES);
-  pen_writer_text(out, "\",");
+  char digits[2 * PEN_DIGEST_BYTES + 1];
+  pen_hex_text(digits, digest, PEN_DIGEST_BYTES);
+  pen_writer_print(out, "\"%s\":\"%s\",", name, digits);
 }
 
 static void json_shapes(struct pen_writer *out, const struct pen_plan *plan) {
   struct pen_buckets buckets = pen_buckets_of(plan, plan->profiles[0].kind);
   pen_writer_text(out, "\"shapes\":[");
   for (uint32_t s = 0; s < buckets.count; s++) {
-    pen_writer_text(out, s == 0 ? "{" : ",{");
-    json_number(out, "sequence", buckets.profile[s]->sequence);
-    pen_writer_text(out, "\"microbatches\":");
-    pen_writer_number(out, buckets.profile[s]->microbatch_count);
-    pen_writer_text(out, "}");
+    pen_writer_print(out, "%s{\"sequence\":%u,\"microbatches\":%u}", s == 0 ? "" : ",",
+                     buckets.profile[s]->sequence, buckets.profile[s]->microbatch_count);
   }
   pen_writer_text(out, "],");
 }
@@ -131,16 +112,13 @@ static void json_fallbacks(struct pen_writer *out, const struct pen_plan *plan) 
   pen_writer_text(out, "\"fallbacks\":[");
   for (uint32_t f = 0; f < plan->fallback_count; f++) {
     const struct pen_plan *fallback = &plan->fallbacks[f];
-    pen_writer_text(out, f == 0 ? "{" : ",{");
-    json_number(out, "ranks", fallback->rank_count);
-    json_number(out, "stages_per_rank", fallback->stages_per_rank);
+    pen_writer_print(out, "%s{\"ranks\":%u,\"stages_per_rank\":%u,", f == 0 ? "" : ",",
+                     fallback->rank_count, fallback->stages_per_rank);
     json_text(out, "schedule", fallback->schedule);
-    json_number(out, "hosts", host_count(fallback));
-    json_real(out, "makespan", fallback->forecast.makespan);
-    json_number(out, "tensor_ranks", pen_group_size(fallback, PEN_TENSOR));
-    pen_writer_text(out, "\"arena_bytes\":");
-    pen_writer_number(out, most_arena_bytes(fallback));
-    pen_writer_text(out, "}");
+    pen_writer_print(
+        out, "\"hosts\":%u,\"makespan\":%.9g,\"tensor_ranks\":%u,\"arena_bytes\":%" PRIu64 "}",
+        host_count(fallback), fallback->forecast.makespan, pen_group_size(fallback, PEN_TENSOR),
+        most_arena_bytes(fallback));
   }
   pen_writer_text(out, "],");
 }
@@ -148,10 +126,9 @@ static void json_fallbacks(struct pen_writer *out, const struct pen_plan *plan) 
 static void json_kinds(struct pen_writer *out, const struct pen_plan *plan, uint32_t rank) {
   pen_writer_text(out, "\"bytes\":{");
   for (int kind = 0; kind < PEN_MEMORY_KINDS; kind++) {
-    pen_writer_text(out, kind == 0 ? "" : ",");
-    pen_writer_json(out, pen_memory_kind_name((enum pen_memory_kind)kind));
-    pen_writer_text(out, ":");
-    pen_writer_number(out, pen_memory_kind_bytes(plan, rank, (enum pen_memory_kind)kind));
+    pen_writer_print(out, "%s\"%s\":%" PRIu64, kind == 0 ? "" : ",",
+                     pen_memory_kind_name((enum pen_memory_kind)kind),
+                     pen_memory_kind_bytes(plan, rank, (enum pen_memory_kind)kind));
   }
   pen_writer_text(out, "}");
 }
@@ -161,16 +138,16 @@ static void json_ranks(struct pen_writer *out, const struct pen_plan *plan) {
   pen_writer_text(out, "\"rank\":[");
   for (uint32_t global = 0; global < pen_replica_process_count(plan); global++) {
     const uint32_t r = pen_table_rank(plan, global);
-    pen_writer_text(out, global == 0 ? "{" : ",{");
-    json_number(out, "rank", global);
+    pen_writer_print(out, "%s{\"rank\":%u,", global == 0 ? "" : ",", global);
     for (unsigned c = 0; c < column_count(plan); c++) {
-      json_number(out, columns[c].name, value_of(&plan->memory[r], &columns[c]));
+      pen_writer_print(out, "\"%s\":%" PRIu64 ",", columns[c].name,
+                       value_of(&plan->memory[r], &columns[c]));
     }
-    json_number(out, "actions", plan->profiles[0].ranks[r].action_count);
-    json_number(out, "recovery_bytes", recovery_bytes(plan, r));
-    json_number(out, "receive_slots", plan->memory[r].receive_slots);
-    json_number(out, "pipeline_rank", r);
-    json_number(out, "tensor_rank", pen_group_member(plan, global, PEN_TENSOR));
+    pen_writer_print(out,
+                     "\"actions\":%u,\"recovery_bytes\":%" PRIu64
+                     ",\"receive_slots\":%u,\"pipeline_rank\":%u,\"tensor_rank\":%u,",
+                     plan->profiles[0].ranks[r].action_count, recovery_bytes(plan, r),
+                     plan->memory[r].receive_slots, r, pen_group_member(plan, global, PEN_TENSOR));
     json_kinds(out, plan, r);
     pen_writer_text(out, "}");
   }
@@ -191,24 +168,21 @@ static void print_json(const struct pen_plan *plan, const char *kernels) {
   json_text(&out, "kernels", kernels);
   json_digest(&out, "digest", plan->digest);
   json_digest(&out, "model_digest", plan->model_digest);
-  json_number(&out, "ranks", plan->rank_count);
-  json_number(&out, "tensor_ranks", pen_group_size(plan, PEN_TENSOR));
-  json_number(&out, "stages_per_rank", plan->stages_per_rank);
-  json_number(&out, "stages", plan->stage_count);
-  json_number(&out, "microbatches", plan->microbatch_count);
-  json_number(&out, "microbatch", plan->microbatch);
-  json_number(&out, "sequence", plan->sequence);
-  json_number(&out, "vocab", plan->vocab);
-  json_number(&out, "layers", plan->layers);
-  json_number(&out, "threads_per_rank", plan->threads_per_rank);
-  json_number(&out, "weights", plan->weight_count);
-  json_number(&out, "parameters", parameter_count(plan));
-  json_number(&out, "replicas", pen_group_size(plan, PEN_DATA));
+  pen_writer_print(&out,
+                   "\"ranks\":%u,\"tensor_ranks\":%u,\"stages_per_rank\":%u,\"stages\":%u,"
+                   "\"microbatches\":%u,\"microbatch\":%u,\"sequence\":%u,\"vocab\":%u,",
+                   plan->rank_count, pen_group_size(plan, PEN_TENSOR), plan->stages_per_rank,
+                   plan->stage_count, plan->microbatch_count, plan->microbatch, plan->sequence,
+                   plan->vocab);
+  pen_writer_print(&out,
+                   "\"layers\":%u,\"threads_per_rank\":%u,\"weights\":%u,\"parameters\":%" PRIu64
+                   ",\"replicas\":%u,",
+                   plan->layers, plan->threads_per_rank, plan->weight_count, parameter_count(plan),
+                   pen_group_size(plan, PEN_DATA));
   json_text(&out, "shard", sharding_names[plan->sharding]);
   json_text(&out, "unit", plan->forecast.unit);
-  json_real(&out, "makespan", plan->forecast.makespan);
-  json_real(&out, "exchanging", plan->forecast.exchanging);
-  json_real(&out, "exposed", plan->forecast.exposed);
+  pen_writer_print(&out, "\"makespan\":%.9g,\"exchanging\":%.9g,\"exposed\":%.9g,",
+                   plan->forecast.makespan, plan->forecast.exchanging, plan->forecast.exposed);
   pen_writer_text(&out, plan->only_measures ? "\"only_measures\":true," : "");
   json_hosts(&out, plan);
   json_fallbacks(&out, plan);

@@ -285,8 +285,7 @@ int pen_measure_costs(const struct pen_plan *plan, const struct pen_options *opt
   unwritten.process = getpid();
   pen_check(atexit(remove_empty) == 0, "no memory for a function at exit");
   costs = (struct costs){.plan = plan, .options = options};
-  costs.times = calloc(plan->measured_count, sizeof *costs.times);
-  pen_check(costs.times != NULL, "no memory for measured times");
+  costs.times = pen_allocate(plan->measured_count, sizeof *costs.times, "measured times");
   pen_busy_cores_open(&costs.cores, plan->measured);
   measure_blocks(&costs);
   json_t *object = costs_json(&costs);

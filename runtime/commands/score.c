@@ -21,7 +21,6 @@
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
 #include "runtime/base/text_writer.h"
-#include "runtime/commands/logits.h"
 #include "runtime/commands/score_logits.h"
 #include "runtime/commands/score_rows.h"
 #include "runtime/data/target_mask.h"
@@ -126,8 +125,8 @@ static void open_packed(const struct pen_packed *packed) {
     score.first_entry[score.order[i]] = entry;
     entry += piece->length;
   }
-  score.kept = calloc(tokens + 1, sizeof *score.kept);
-  pen_check(score.kept != NULL, "no memory for the scores of %" PRIu64 " tokens", tokens);
+  score.kept =
+      pen_allocate(tokens + 1, sizeof *score.kept, "the scores of %" PRIu64 " tokens", tokens);
 }
 
 /* Keeps what a window's tokens were given: the one at `at` predicts the next. */
@@ -168,20 +167,13 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
 
 /* ---- documents ---- */
 
-static void put(const char *name, uint64_t number) {
-  pen_writer_text(&score.out, name);
-  pen_writer_number(&score.out, number);
-}
-
 static void end_document(void) {
   struct document *document = &score.document;
   char sum[PEN_JSON_NUMBER_BYTES];
   pen_json_any_number(sum, sizeof sum, DIGITS, document->sum);
-  put("],\"tokens\":", document->tokens);
-  put(",\"scored\":", document->scored);
-  pen_writer_text(&score.out, ",\"log_probability\":");
-  pen_writer_text(&score.out, sum);
-  pen_writer_text(&score.out, "}\n");
+  pen_writer_print(&score.out,
+                   "],\"tokens\":%" PRIu64 ",\"scored\":%" PRIu64 ",\"log_probability\":%s}\n",
+                   document->tokens, document->scored, sum);
   *document = (struct document){.index = document->index + 1,
                                 .first_token = document->first_token + document->tokens};
 }
@@ -191,9 +183,9 @@ static void add_token(struct token_score token, bool ends) {
   struct document *document = &score.document;
   char text[PEN_JSON_NUMBER_BYTES] = "null";
   if (document->tokens == 0) {
-    put("{\"document\":", document->index);
-    put(",\"first_token\":", document->first_token);
-    pen_writer_text(&score.out, ",\"log_probabilities\":[");
+    pen_writer_print(
+        &score.out, "{\"document\":%" PRIu64 ",\"first_token\":%" PRIu64 ",\"log_probabilities\":[",
+        document->index, document->first_token);
   }
   if (token.predicted) {
     pen_json_any_number(text, sizeof text, DIGITS, 0.0 - token.minus_log); /* not -0 */
@@ -203,8 +195,7 @@ static void add_token(struct token_score token, bool ends) {
     score.scored++;
     score.not_finite += !isfinite(token.minus_log);
   }
-  pen_writer_text(&score.out, document->tokens == 0 ? "" : ",");
-  pen_writer_text(&score.out, text);
+  pen_writer_print(&score.out, "%s%s", document->tokens == 0 ? "" : ",", text);
   document->tokens++;
   if (ends) {
     end_document();

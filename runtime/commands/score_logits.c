@@ -314,21 +314,17 @@ static void write_line(struct pen_writer *out, const struct ranked *record, uint
   pen_writer_text(out, record->past_id == 0 ? "null\n" : "[");
   for (uint32_t i = 0; record->past_id != 0 && i < logits.top; i++) {
     const struct ranked next = take_largest(record, members, taken);
-    pen_writer_text(out, i == 0 ? "[" : ", [");
-    pen_writer_number(out, next.past_id - 1);
     char text[PEN_JSON_NUMBER_BYTES];
     pen_json_any_number(text, sizeof text, DIGITS, (double)next.logit);
-    pen_writer_text(out, ", ");
-    pen_writer_text(out, text);
-    pen_writer_text(out, i + 1 < logits.top ? "]" : "]]\n");
+    pen_writer_print(out, "%s[%" PRIu32 ", %s]%s", i == 0 ? "" : ", ", next.past_id - 1, text,
+                     i + 1 < logits.top ? "" : "]\n");
   }
 }
 
 /* Makes FILE.tmp of the records. Returns its descriptor. */
 static int write_lines(uint32_t members) {
   struct pen_writer out;
-  uint32_t *taken = calloc(members, sizeof *taken);
-  pen_check(taken != NULL, "no memory for the logits of %u tensor ranks", members);
+  uint32_t *taken = pen_allocate(members, sizeof *taken, "the logits of %u tensor ranks", members);
   const int descriptor = create();
   pen_writer_open(&out, descriptor);
   for (uint64_t entry = 0; entry < logits.entry_count; entry++) {

@@ -2,6 +2,7 @@
 #include "runtime/commands/texts.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,8 +142,7 @@ static void write_continuation(const struct pen_text_list *texts, struct pen_wri
   if (texts->vocab > PEN_BYTE_VOCAB) {
     pen_writer_text(out, "\"");
     for (uint64_t t = first; t < text->written; t++) {
-      pen_writer_text(out, t > first ? " " : "");
-      pen_writer_number(out, text->token[t]);
+      pen_writer_print(out, "%s%" PRIu32, t > first ? " " : "", text->token[t]);
     }
     pen_writer_text(out, "\"");
     return;

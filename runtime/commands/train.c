@@ -12,9 +12,8 @@
 #include "runtime/control/listen_address.h"
 #include "runtime/storage/checkpoint_load.h"
 #include "runtime/storage/folder_mark.h"
-#include "runtime/storage/initial_weights.h"
 #include "runtime/supervise/binding.h"
-#include "runtime/supervise/metrics.h"
+#include "runtime/supervise/monitor.h"
 #include "runtime/supervise/signals.h"
 #include "runtime/supervise/supervise.h"
 
@@ -41,8 +40,8 @@ static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
   const struct pen_options *options = run->options;
   if (options->resume && pen_checkpoint_find(options->checkpoint, run->plan, found) == 0) {
     run->checkpoint_path = found->path;
-    run->first_step = found->step;
-    run->updates = found->updates;
+    run->first_step = found->state.step;
+    run->updates = found->state.updates;
     pen_train_data_continue(run, found);
     pen_kept_files_open(&run->kept, found->path, run->plan->config_json, "float32");
     if (run->local.first == 0) {

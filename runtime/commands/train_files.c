@@ -134,7 +134,7 @@ static const char *kind_of(bool rows, uint64_t bytes) {
 
 static _Noreturn void fail_other_data(const struct pen_run *run,
                                       const struct pen_checkpoint_info *found) {
-  const struct pen_data_place *then = &found->place, now = pen_data_place_of(&run->data, 0);
+  const struct pen_data_place *then = &found->state.place, now = pen_data_place_of(&run->data, 0);
   const bool other_size =
       then->file.bytes != now.file.bytes || then->rows != now.rows || now.file.bytes == 0;
   char why[160] = "its checksum is another one";
@@ -169,12 +169,12 @@ static void say_other_windows(const struct pen_run *run, const struct pen_data_p
 }
 
 void pen_train_data_continue(struct pen_run *run, const struct pen_checkpoint_info *found) {
-  const struct pen_data_place *place = &found->place;
+  const struct pen_data_place *place = &found->state.place;
   const char *path = run->data.path == NULL ? "the data" : run->data.path;
   const bool says = run->local.first == 0;
   uint64_t again;
   if (!place->known) {
-    run->cursor = found->cursor;
+    run->cursor = found->state.cursor;
     if (says && run->data.path != NULL) {
       pen_warn(
           "%s: of a version that did not keep which data were read: continues at window %" PRIu64

@@ -7,7 +7,7 @@
  *   rendezvous.h       connects the commands, before the start and again after a loss
  *   arrivals.h         who has proved itself, but has not come
  *   control_accept.h, control_connect.h, control_link.h   both ends of a connection, and its frames
- *   handshake.h        the proofs with which a connection begins, under the run's secret (secret.h)
+ *   handshake.h        the proofs with which a connection begins, under the run's secret
  *   listen_address.h   where the others reach this host
  *   control_tcp.h      keeps the shared memory (comm/shared_control.h) equal on all hosts: a thread
  *                      of the command, with the messages of control_sync.h; control_start.h is

@@ -94,9 +94,9 @@ static void await_starts(struct pen_control_tcp *tcp, struct awaited_start *star
  * lost, all others have said theirs: the next that they say are their last words. */
 static void decide_state(struct pen_control_tcp *tcp, const struct pen_start_offer *own) {
   const uint32_t count = tcp->peers.count + 1u;
-  struct awaited_start *starts = calloc(count, sizeof *starts);
-  tcp->offers = calloc(count, sizeof *tcp->offers);
-  pen_check(tcp->offers != NULL && starts != NULL, "no memory for the connection to other hosts");
+  struct awaited_start *starts =
+      pen_allocate(count, sizeof *starts, "the connection to other hosts");
+  tcp->offers = pen_allocate(count, sizeof *tcp->offers, "the connection to other hosts");
   tcp->offers[0] = *own;
   for (uint32_t p = 0; p < tcp->peers.count; p++) {
     struct pen_peer_command *peer = &tcp->peers.command[p];

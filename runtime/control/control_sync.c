@@ -1,7 +1,6 @@
 /* control_sync.c: the shared control memory on several hosts (see control_sync.h). */
 #include "runtime/control/control_sync.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,13 +87,12 @@ static size_t checksum_bytes(const struct pen_plan *plan) {
 struct pen_control_sync *pen_control_sync_open(const struct pen_plan *plan,
                                                const struct pen_shared *shared,
                                                struct pen_rank_set local) {
-  struct pen_control_sync *sync = calloc(1, sizeof *sync);
-  pen_check(sync != NULL, "no memory for the connection to other hosts");
+  struct pen_control_sync *sync = pen_allocate(1, sizeof *sync, "the connection to other hosts");
   sync->plan = plan;
   sync->shared = shared;
   sync->local = local;
-  sync->sent_ranks = calloc(local.process_count, sizeof *sync->sent_ranks);
-  pen_check(sync->sent_ranks != NULL, "no memory for the connection to other hosts");
+  sync->sent_ranks =
+      pen_allocate(local.process_count, sizeof *sync->sent_ranks, "the connection to other hosts");
   copy_run(&sync->sent_run, shared->control);
   return sync;
 }

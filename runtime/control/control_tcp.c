@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +14,6 @@
 #include "runtime/base/check.h"
 #include "runtime/base/thread.h"
 #include "runtime/control/control_sync.h"
-#include "runtime/control/failure_report.h"
 #include "runtime/control/listen_address.h"
 #include "runtime/control/lost_hosts.h"
 #include "runtime/control/rendezvous.h"
@@ -260,8 +258,7 @@ struct pen_control_tcp *pen_control_tcp_open(const struct pen_control_config *co
   if (pen_host_and_spare_count(config->plan) < 2) {
     return NULL;
   }
-  struct pen_control_tcp *tcp = calloc(1, sizeof *tcp);
-  pen_check(tcp != NULL, "no memory for the connection to other hosts");
+  struct pen_control_tcp *tcp = pen_allocate(1, sizeof *tcp, "the connection to other hosts");
   tcp->config = *config;
   pen_rendezvous(config, &tcp->peers, timeout_s);
   return tcp;

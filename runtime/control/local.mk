@@ -34,8 +34,6 @@ libruntime_a_SOURCES += \
   %reldir%/redistribute.h \
   %reldir%/rendezvous.c \
   %reldir%/rendezvous.h \
-  %reldir%/secret.c \
-  %reldir%/secret.h \
   %reldir%/start_state.c \
   %reldir%/start_state.h \
   %reldir%/waiting.c \

@@ -181,8 +181,8 @@ bool pen_membership_fall_back(struct pen_membership *membership) {
   if (counts.vacant <= counts.waiting || plan == NULL) {
     return false;
   }
-  struct pen_place *places = calloc(pen_host_and_spare_count(plan), sizeof *places);
-  pen_check(places != NULL, "no memory for %u hosts", pen_host_and_spare_count(plan));
+  struct pen_place *places = pen_allocate(pen_host_and_spare_count(plan), sizeof *places,
+                                          "%u hosts", pen_host_and_spare_count(plan));
   const uint32_t first = pen_rank_host(plan, 0);
   hold(membership);
   for (uint32_t p = 0; p < plan->host_count; p++) {

@@ -1,7 +1,6 @@
 /* mirror.c: copies of a host's states on the next host (see mirror.h). */
 #include "runtime/control/mirror.h"
 
-#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -208,8 +207,7 @@ static void await_abort(const struct pen_mirror *mirror) {
 }
 
 struct pen_mirror *pen_mirror_open(const struct pen_mirror_config *config) {
-  struct pen_mirror *mirror = calloc(1, sizeof *mirror);
-  pen_check(mirror != NULL, "no memory for the connection to the next host");
+  struct pen_mirror *mirror = pen_allocate(1, sizeof *mirror, "the connection to the next host");
   *mirror = (struct pen_mirror){.config = *config, .next.socket = -1, .before.socket = -1};
   atomic_store(&config->own->control->mirrored_step, 0);
   pen_check(pen_thread_start(&mirror->receiver, receive_thread, mirror),

@@ -355,8 +355,7 @@ static bool receive_places(const struct pen_control_config *config, struct pen_c
   struct pen_membership *membership = config->membership;
   struct pen_control_message message;
   const struct pen_plan *plan = NULL;
-  struct pen_place *places = calloc(1, places_bytes(config));
-  pen_check(places != NULL, "no memory for the places of hosts");
+  struct pen_place *places = pen_allocate(1, places_bytes(config), "the places of hosts");
   if (pen_control_link_receive_header(link, &message) && message.kind == PEN_MESSAGE_PLACES &&
       message.bytes == places_bytes(config) && pen_control_link_receive(link, &message, places)) {
     plan = pen_plan_of_index(config->plan, message.number);
@@ -499,8 +498,8 @@ void pen_rendezvous(const struct pen_control_config *config, struct pen_peers *p
   uint64_t wait_s = AGAIN_S;
   peers->places_s = PLACES_S + (again ? 0 : timeout_s);
   peers->most = pen_process_count(config->plan) + pen_host_and_spare_count(config->plan);
-  peers->command = calloc(peers->most, sizeof *peers->command);
-  pen_check(peers->command != NULL, "no memory for the connection to other hosts");
+  peers->command =
+      pen_allocate(peers->most, sizeof *peers->command, "the connection to other hosts");
   if (config->plan->interface[0] != '\0') {
     set_listen_address(config, peers); /* looks up names, which may take long */
   }

@@ -1,9 +1,10 @@
 /* token_file.c: opens token files, and counts their windows and targets. */
 #include "runtime/data/token_file.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <nettle/sha2.h>
+#include <signal.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -13,7 +14,6 @@
 #include "runtime/base/check.h"
 #include "runtime/base/crc32.h"
 #include "runtime/base/key.h"
-#include "runtime/base/mapping.h"
 #include "runtime/data/target_mask.h"
 
 enum {
@@ -23,6 +23,42 @@ enum {
   HAS_MASK_AT = 12, /* 1: a mask follows the tokens */
   MASK_CRC_AT = 16,
 };
+
+/* From here on a process that reads a part of this mapping that the file no longer has ends as
+ * pen_fail() with 65 does, naming the file. `path` is kept. Of at most MAPPINGS_MAX mappings.
+ */
+enum { MAPPINGS_MAX = 8 };
+
+static struct {
+  const char *path;
+  const unsigned char *memory;
+  size_t bytes;
+} mappings[MAPPINGS_MAX];
+static size_t mapping_count;
+
+/* The signal comes from a read in our own code, not from within a library's function that holds a
+ * lock. */
+static void handle_bus_error(int number, siginfo_t *info, void *unused) {
+  const unsigned char *at = info->si_addr;
+  (void)unused;
+  for (size_t i = 0; i < mapping_count; i++) {
+    if (at >= mappings[i].memory && at < mappings[i].memory + mappings[i].bytes) {
+      pen_fail(PEN_EXIT_DATA, "%s: byte %zu of %zu is gone: it was shortened while it was read",
+               mappings[i].path, (size_t)(at - mappings[i].memory), mappings[i].bytes);
+    }
+  }
+  signal(number, SIG_DFL); /* of something else: the read is made again */
+}
+
+static void mapping_watch(const char *path, const void *memory, size_t bytes) {
+  const struct sigaction action = {.sa_sigaction = handle_bus_error, .sa_flags = SA_SIGINFO};
+  if (mapping_count < MAPPINGS_MAX) {
+    mappings[mapping_count].path = path;
+    mappings[mapping_count].memory = memory;
+    mappings[mapping_count++].bytes = bytes;
+  }
+  pen_check(sigaction(SIGBUS, &action, NULL) == 0, "cannot handle signals");
+}
 
 /* llm.c's headers: of tokens of 16 bits, and of those of 32 bits, as its Llama 3 has them. */
 static const struct plain {
@@ -203,7 +239,7 @@ static void open_tokens(struct pen_data *data, const struct pen_plan *plan, cons
   const unsigned char *file = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, descriptor, 0);
   pen_check(file != MAP_FAILED, "%s: cannot map %" PRIu64 " bytes", path, bytes);
   close(descriptor);
-  pen_mapping_watch(path, file, bytes);
+  mapping_watch(path, file, bytes);
   data->path = path;
   data->file = identify(file, bytes);
   if (memcmp(file, PEN_PACKED_MAGIC, HEADER_SHORTEST_BYTES) == 0 ||

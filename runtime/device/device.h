@@ -6,9 +6,9 @@
  * next step runs. The parts:
  *
  *   stream_state.h     memory, streams and events of a rank; copies between host and device
- *   input_staging.h    the inputs of a step, which the host writes to pinned memory
  *   graph.h            the actions of a step, captured once as a graph, or enqueued one by one
- *   stream_executor.h  a step: its inputs, the graph, its statistics; errors of the device
+ *   stream_executor.h  a step: its inputs, in pinned memory; the graph; its statistics; errors of
+ *                      the device
  *   progress.h         publishes how far the device is, for the watchdog
  *
  * A run may have several profiles: buckets, evaluation. Each has a graph of its own over the same

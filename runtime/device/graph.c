@@ -103,8 +103,8 @@ void pen_graph_warm(struct pen_vm *vm) {
   const struct pen_action *action = vm->program->actions,
                           *past = action + vm->program->action_count;
   const struct pen_transport_ops *transport = vm->transport->ops;
-  bool *ran = calloc(vm->program->program_count + 1u, sizeof *ran);
-  pen_check(ran != NULL, "no memory for %u programs", vm->program->program_count);
+  bool *ran = pen_allocate(vm->program->program_count + 1u, sizeof *ran, "%u programs",
+                           vm->program->program_count);
   vm->transport->ops = &pen_transport_alone;
   for (; action < past; action++) {
     if (action->kind > PEN_W) {

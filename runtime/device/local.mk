@@ -5,8 +5,6 @@ libruntime_a_SOURCES += \
   %reldir%/device_error.h \
   %reldir%/graph.c \
   %reldir%/graph.h \
-  %reldir%/input_staging.c \
-  %reldir%/input_staging.h \
   %reldir%/progress.c \
   %reldir%/progress.h \
   %reldir%/stream_executor.c \

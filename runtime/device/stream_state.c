@@ -59,8 +59,7 @@ struct pen_stream_state *pen_stream_open(const struct pen_plan *plan, uint32_t r
                                          uint32_t number, const struct pen_device *device,
                                          const char **what) {
   const struct pen_rank_memory *memory = &plan->memory[rank];
-  struct pen_stream_state *state = calloc(1, sizeof *state);
-  pen_check(state != NULL, "no memory for a rank's streams");
+  struct pen_stream_state *state = pen_allocate(1, sizeof *state, "a rank's streams");
   const int count = device->count();
   *what = count > 0 ? device->open((int)(number % (uint32_t)count)) : NULL;
   pen_device_check(device, *what, "opening it");
@@ -95,10 +94,9 @@ struct pen_stream_state *pen_stream_open(const struct pen_plan *plan, uint32_t r
 }
 
 struct pen_stream_profile *pen_stream_profile_open(const struct pen_plan *plan) {
-  struct pen_stream_profile *profile = calloc(1, sizeof *profile);
-  pen_check(profile != NULL, "no memory for a profile");
-  profile->inputs = calloc(plan->staged_input_count + 1u, sizeof *profile->inputs);
-  pen_check(profile->inputs != NULL, "no memory for %u inputs", plan->staged_input_count);
+  struct pen_stream_profile *profile = pen_allocate(1, sizeof *profile, "a profile");
+  profile->inputs = pen_allocate(plan->staged_input_count + 1u, sizeof *profile->inputs,
+                                 "%u inputs", plan->staged_input_count);
   return profile;
 }
 

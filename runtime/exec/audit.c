@@ -43,8 +43,7 @@ static struct pen_audit_draw draw_of(const struct pen_vm *vm, uint64_t step, uin
 
 void pen_audit_open(struct pen_audit *audit, struct pen_vm *vm) {
   const size_t tensors = vm->program->tensor_count + 1u, stages = vm->plan->stage_count;
-  struct pen_audit_state *state = calloc(1, sizeof *state);
-  pen_check(state != NULL, "no memory for audits");
+  struct pen_audit_state *state = pen_allocate(1, sizeof *state, "audits");
   *state = (struct pen_audit_state){.audit = audit,
                                     .weight = malloc(tensors * sizeof *state->weight),
                                     .use = calloc(tensors, sizeof *state->use),

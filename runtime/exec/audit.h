@@ -21,7 +21,6 @@
 #define PEN_AUDIT_H
 
 #include "runtime/exec/audit_update.h"
-#include "runtime/exec/audit_weights.h"
 #include "runtime/exec/exec.h"
 
 /* What the audits of a rank share, whatever the step's shape. */

@@ -112,8 +112,8 @@ static void bind_ops(struct pen_vm *vm) {
 
 /* The rank's weights that are trained. */
 static void list_weights(struct pen_vm *vm) {
-  uint32_t *weights = calloc(vm->plan->weight_count + 1, sizeof *weights);
-  pen_check(weights != NULL, "no memory for %u weights", vm->plan->weight_count);
+  uint32_t *weights = pen_allocate(vm->plan->weight_count + 1, sizeof *weights, "%u weights",
+                                   vm->plan->weight_count);
   for (uint32_t w = 0; w < vm->plan->weight_count; w++) {
     if (pen_vm_has_weight(vm, w) && !vm->plan->weights[w].frozen) {
       weights[vm->weight_count++] = w;

@@ -216,8 +216,7 @@ static void collective(const struct pen_call *call) {
 void pen_bind_runtime_op(struct pen_vm *vm, uint32_t index, struct pen_bound_op *bound) {
   const struct pen_op *op = &vm->program->ops[index];
   const struct pen_collective *row = pen_collective_of(vm->program, op);
-  struct runtime_op *made = calloc(1, sizeof *made);
-  pen_check(made != NULL, "no memory for an operation");
+  struct runtime_op *made = pen_allocate(1, sizeof *made, "an operation");
   *made = (struct runtime_op){.vm = vm};
   if (row != NULL && (index == 0 || pen_collective_of(vm->program, op - 1) != row)) {
     made->collective = row;
@@ -231,9 +230,9 @@ void pen_bind_runtime_op(struct pen_vm *vm, uint32_t index, struct pen_bound_op 
 
 void pen_collectives_open(struct pen_vm *vm) {
   const uint32_t members = pen_group_size(vm->plan, PEN_DATA);
-  vm->sources = calloc(members + 1u, sizeof *vm->sources);
-  vm->events = calloc(vm->program->event_count + 1u, sizeof *vm->events);
-  pen_check(vm->sources != NULL && vm->events != NULL, "no memory for %u replicas", members);
+  vm->sources = pen_allocate(members + 1u, sizeof *vm->sources, "%u replicas", members);
+  vm->events = pen_allocate(vm->program->event_count + 1u, sizeof *vm->events, "%u events",
+                            vm->program->event_count);
   for (uint32_t i = 0; i < vm->program->event_count && vm->device->asynchronous; i++) {
     vm->events[i] = vm->device->event_create();
     pen_check(vm->events[i] != NULL, "device %s: an event: %s", vm->device->name,

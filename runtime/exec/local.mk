@@ -8,8 +8,6 @@ libruntime_a_SOURCES += \
   %reldir%/audit_report.h \
   %reldir%/audit_update.c \
   %reldir%/audit_update.h \
-  %reldir%/audit_weights.c \
-  %reldir%/audit_weights.h \
   %reldir%/bind.c \
   %reldir%/call.c \
   %reldir%/collectives.c \

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "runtime/base/check.h"
-#include "runtime/storage/update_counts.h"
+#include "runtime/storage/checkpoint_state.h"
 
 struct pen_shard pen_updated_shard(const struct pen_vm *vm, uint32_t weight) {
   return pen_kept_of(vm->plan, weight, vm->replica, pen_moments_are_sharded(vm->plan));
@@ -41,8 +41,8 @@ struct pen_adamw_tensor pen_updated_tensor(const struct pen_vm *vm, uint32_t wei
 
 /* Of each weight that the rank owns the replica's shard; the first group measures for all. */
 static void list_norms(struct pen_vm *vm) {
-  struct pen_norm_tensor *norms = calloc(vm->weight_count + 1u, sizeof *norms);
-  pen_check(norms != NULL, "no memory for %u weights", vm->weight_count);
+  struct pen_norm_tensor *norms =
+      pen_allocate(vm->weight_count + 1u, sizeof *norms, "%u weights", vm->weight_count);
   for (uint32_t i = 0; i < vm->weight_count; i++) {
     const uint32_t weight = vm->weights[i];
     const struct pen_shard shard = pen_shard_of(vm->plan, weight, vm->replica);
@@ -71,8 +71,8 @@ static void list_updates(struct pen_vm *vm) {
   const struct pen_plan *plan = vm->plan;
   const struct pen_tie *ties = pen_own_ties(vm->plan, vm->endpoint->global);
   const size_t most = 3 * (size_t)vm->weight_count + plan->tie_count;
-  struct pen_adamw_tensor *updates = calloc(most + 1, sizeof *updates);
-  pen_check(updates != NULL, "no memory for %u weights", vm->weight_count);
+  struct pen_adamw_tensor *updates =
+      pen_allocate(most + 1, sizeof *updates, "%u weights", vm->weight_count);
   for (uint32_t i = 0; i < vm->weight_count; i++) {
     updates[vm->update_count++] = pen_updated_tensor(vm, vm->weights[i]);
   }

@@ -22,9 +22,9 @@ void pen_microbatch_losses_open(struct pen_microbatch_losses *losses, const stru
   const size_t count = entries(plan);
   *losses = (struct pen_microbatch_losses){
       .plan = plan,
-      .targets = calloc(PEN_STEP_STATS_DEPTH * count + 1, sizeof *losses->targets),
+      .targets = pen_allocate(PEN_STEP_STATS_DEPTH * count + 1, sizeof *losses->targets,
+                              "the losses of %zu microbatches", count),
   };
-  pen_check(losses->targets != NULL, "no memory for the losses of %zu microbatches", count);
 }
 
 void pen_microbatch_losses_count(struct pen_microbatch_losses *losses, uint64_t step,

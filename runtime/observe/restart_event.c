@@ -16,14 +16,12 @@
 
 static void write_event(struct pen_log *log, const struct pen_restart *restart, double seconds) {
   static struct pen_writer out;
-  char text[96], fallback[32] = "";
+  char fallback[32] = "";
   pen_writer_open(&out, log->descriptor);
   pen_writer_text(&out, "{\"event\":\"restart\",\"lost\":[");
   for (uint32_t i = 0; i < restart->lost_count; i++) {
     const struct pen_lost_rank *lost = &restart->lost[i];
-    pen_writer_text(&out, i == 0 ? "{\"rank\":" : ",{\"rank\":");
-    pen_writer_number(&out, lost->rank);
-    pen_writer_text(&out, ",\"host\":");
+    pen_writer_print(&out, "%s{\"rank\":%" PRIu32 ",\"host\":", i == 0 ? "" : ",", lost->rank);
     pen_writer_json(&out, lost->host);
     pen_writer_text(&out, ",\"cause\":");
     pen_writer_json(&out, lost->cause);
@@ -32,9 +30,9 @@ static void write_event(struct pen_log *log, const struct pen_restart *restart, 
   if (restart->fallback > 0) {
     snprintf(fallback, sizeof fallback, ",\"fallback\":%" PRIu32, restart->fallback);
   }
-  snprintf(text, sizeof text, "],\"from_step\":%" PRIu64 ",\"source\":\"%s\",\"seconds\":%.3f%s}\n",
-           log->first_step, restart->from_memory ? "memory" : "checkpoint", seconds, fallback);
-  pen_writer_text(&out, text);
+  pen_writer_print(&out, "],\"from_step\":%" PRIu64 ",\"source\":\"%s\",\"seconds\":%.3f%s}\n",
+                   log->first_step, restart->from_memory ? "memory" : "checkpoint", seconds,
+                   fallback);
   if (pen_writer_flush(&out) != 0) {
     pen_warn("--log %s: the restart could not be written", log->path);
   }

@@ -10,8 +10,6 @@ libruntime_a_SOURCES += \
   %reldir%/save.c \
   %reldir%/save.h \
   %reldir%/snapshot.c \
-  %reldir%/snapshot.h \
-  %reldir%/start_lines.c \
-  %reldir%/start_lines.h \
-  %reldir%/startup_check.c \
-  %reldir%/startup_check.h
+  %reldir%/snapshot.h 
+
+

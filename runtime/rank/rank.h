@@ -2,7 +2,7 @@
  *
  * In: struct pen_run, which the parent made before it forked. Out: an exit status, and what the run
  * writes: log, trace, checkpoints, texts. A rank opens its memory, device and transport
- * (rank_open.h), compares options with the other ranks (startup_check.h), seals, runs steps, and
+ * and compares options with the other ranks (rank_open.h), seals, runs steps, and
  * between steps saves (save.h, snapshot.h) and evaluates (evaluate.h). To follow a microbatch from
  * the token file to the weights, read on from run_step() in rank_main.c into the executor's step
  * (runtime/exec/host_executor.c), the handlers (runtime/exec/handlers.c) and the data ops

@@ -1,10 +1,12 @@
 /* rank_main.c: the process of a rank: its steps, and what comes between them (see rank.h). */
+#include <inttypes.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "kernels/kernels.h"
 #include "runtime/base/check.h"
+#include "runtime/base/learning_rate.h"
 #include "runtime/base/output.h"
 #include "runtime/base/seal.h"
 #include "runtime/base/stop_signals.h"
@@ -17,7 +19,26 @@
 #include "runtime/rank/rank_open.h"
 #include "runtime/rank/save.h"
 #include "runtime/rank/snapshot.h"
-#include "runtime/rank/start_lines.h"
+
+/* Of a run that trains, unless it starts again: warns, with --quiet, too, if it saves nothing or
+ * only at its end, and says the learning rate of steps after optimizer.steps. Rank 0 calls it. */
+static void print_start_lines(const struct pen_run *run) {
+  const struct pen_options *options = run->options;
+  const struct pen_optimizer *optimizer = &run->plan->optimizer;
+  const uint64_t past_step = run->first_step + run->steps;
+  if (run->profile->kind != PEN_TRAIN || run->restart.count > 0 || run->measured != NULL) {
+    return;
+  }
+  if (options->checkpoint == NULL) {
+    pen_warn("nothing is saved: no --checkpoint");
+  } else if (!options->given.save_every && run->steps > 1) {
+    pen_warn("not saved before the end: no --save-every");
+  }
+  if (run->checkpoint_path != NULL && past_step > optimizer->steps) {
+    pen_warn("steps after optimizer.steps, %" PRIu64 ", have the learning rate %.4g",
+             optimizer->steps, pen_learning_rate(optimizer, past_step));
+  }
+}
 
 /* A process is one rank: signal handlers and messages of errors find it here. */
 static struct pen_rank this_rank;
@@ -358,7 +379,7 @@ void pen_rank_main(const struct pen_run *run, uint32_t global) {
     pen_restart_report(&rank->log, &run->restart);
   }
   if (rank->endpoint.global == 0) {
-    pen_start_lines_print(run);
+    print_start_lines(run);
   }
   bool last = false;
   for (uint64_t step = 0; !last; step++) {

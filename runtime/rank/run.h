@@ -12,7 +12,7 @@
 #include "runtime/comm/shared_control.h"
 #include "runtime/control/local_ranks.h"
 #include "runtime/control/membership.h"
-#include "runtime/control/secret.h"
+#include "runtime/control/handshake.h"
 #include "runtime/data/bucket.h"
 #include "runtime/data/step_inputs.h"
 #include "runtime/observe/log_tail.h"
@@ -20,7 +20,7 @@
 #include "runtime/plan/plan.h"
 #include "runtime/storage/kept_files.h"
 #include "runtime/storage/memory_checkpoint.h"
-#include "runtime/storage/update_counts.h"
+#include "runtime/storage/checkpoint_state.h"
 
 struct pen_command_hooks; /* op_hook.h */
 

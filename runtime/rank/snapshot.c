@@ -56,8 +56,8 @@ static size_t part_bytes(const struct pen_plan *plan, uint32_t weight_index,
 
 /* Gives the rank's weights their offsets in the copy. */
 static void place_copy(const struct pen_plan *plan, uint32_t global) {
-  struct pen_weight *weights = calloc(plan->weight_count + 1u, sizeof *weights);
-  pen_check(weights != NULL, "no memory for %u weights", plan->weight_count);
+  struct pen_weight *weights =
+      pen_allocate(plan->weight_count + 1u, sizeof *weights, "%u weights", plan->weight_count);
   const struct pen_rank_memory *memory = &plan->memory[pen_table_rank(plan, global)];
   uint64_t offset = memory->snapshot_offset;
   for (uint32_t i = 0; i < plan->weight_count; i++) {

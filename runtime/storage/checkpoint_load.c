@@ -249,14 +249,12 @@ static int find(const char *dir, const struct pen_plan *plan, int moments,
   check_values(out->path, plan);
   pen_manifest_read(&manifest, out->path, plan,
                     moments ? PEN_CHECKPOINT_EXP_AVG_SQ : PEN_CHECKPOINT_VALUE);
+  out->state = manifest.state;
   if (moments) {
     check_moments(plan, &manifest, out);
-    out->updates = counts_of(plan, &manifest);
+    out->state.updates = counts_of(plan, &manifest);
   }
   out->latest_is_missing = missing;
-  out->step = manifest.step;
-  out->place = manifest.place;
-  out->cursor = manifest.cursor;
   pen_manifest_free(&manifest);
   return 0;
 }

@@ -8,17 +8,15 @@
 #include <limits.h>
 #include <stdint.h>
 
-#include "runtime/data/data_place.h"
 #include "runtime/plan/plan.h"
 #include "runtime/storage/loading.h"
-#include "runtime/storage/update_counts.h"
+#include "runtime/storage/checkpoint_state.h"
 
 struct pen_checkpoint_info {
-  uint64_t step, cursor;
-  struct pen_data_place place;
-  struct pen_update_counts updates; /* with moments; its list is the process's until it ends */
-  bool latest_is_missing;           /* the newest complete one was taken */
-  char path[PATH_MAX];              /* of the checkpoint's folder */
+  struct pen_checkpoint_state state; /* updates: with moments; the list is the process's until it
+                                        ends */
+  bool latest_is_missing;            /* the newest complete one was taken */
+  char path[PATH_MAX];               /* of the checkpoint's folder */
   /* With moments: weights that were frozen when it was saved and are trained now, whose moments
    * start at zero; and weights that were trained and are frozen, whose moments are not read. */
   uint32_t unfrozen_count, frozen_count;

@@ -33,5 +33,4 @@ libruntime_a_SOURCES += \
   %reldir%/safetensors_header.h \
   %reldir%/storage.h \
   %reldir%/tensor_pieces.c \
-  %reldir%/tensor_pieces.h \
-  %reldir%/update_counts.h
+  %reldir%/tensor_pieces.h

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <limits.h>
 #include <nettle/sha2.h>
@@ -41,10 +42,10 @@ static void add_update_count(struct sha256_ctx *hash, const char *name, uint64_t
 
 static void add_hex_member(struct pen_writer *text, const char *name,
                            const unsigned char digest[PEN_DIGEST_BYTES]) {
+  char digits[2 * PEN_DIGEST_BYTES + 1];
+  pen_hex_text(digits, digest, PEN_DIGEST_BYTES);
   pen_writer_json(text, name);
-  pen_writer_text(text, ": \"");
-  pen_writer_hex(text, digest, PEN_DIGEST_BYTES);
-  pen_writer_text(text, "\"");
+  pen_writer_print(text, ": \"%s\"", digits);
 }
 
 /* `updates` and its checksum. */
@@ -62,8 +63,7 @@ static void add_updates(struct pen_writer *text, const struct pen_plan *plan,
       const uint64_t count = updates->most - pen_lag_of(updates->lag, i);
       pen_writer_text(text, separator);
       pen_writer_json(text, pen_checkpoint_tensor_name(name, weight, PEN_CHECKPOINT_VALUE));
-      pen_writer_text(text, ": ");
-      pen_writer_number(text, count);
+      pen_writer_print(text, ": %" PRIu64, count);
       add_update_count(&hash, name, count);
       separator = ",\n    ";
     }
@@ -88,28 +88,19 @@ static void place_checksum(unsigned char digest[PEN_DIGEST_BYTES],
   sha256_digest(&hash, PEN_DIGEST_BYTES, digest);
 }
 
-static void write_number_member(struct pen_writer *text, const char *before, const char *name,
-                                uint64_t number) {
-  pen_writer_text(text, before);
-  pen_writer_json(text, name);
-  pen_writer_text(text, ": ");
-  pen_writer_number(text, number);
-}
-
 /* "data": {"epoch": 1, "tokens": 640, "sequence": 16, "files": [{"bytes": .., "checksum": ..}],
  * "checksum": ..}; of a packed file, and of inputs that the model makes, "rows", no sequence. */
 static void write_place(struct pen_writer *text, const struct pen_data_place *place) {
   unsigned char digest[PEN_DIGEST_BYTES];
   place_checksum(digest, place);
-  write_number_member(text, ",\n  \"data\": {", "epoch", place->epoch);
-  write_number_member(text, ", ", place->rows ? "rows" : "tokens", place->read);
+  pen_writer_print(text, ",\n  \"data\": {\"epoch\": %" PRIu64 ", \"%s\": %" PRIu64, place->epoch,
+                   place->rows ? "rows" : "tokens", place->read);
   if (!place->rows) {
-    write_number_member(text, ", ", "sequence", place->sequence);
+    pen_writer_print(text, ", \"sequence\": %" PRIu64, place->sequence);
   }
   pen_writer_text(text, ", \"files\": [");
   if (place->file.bytes > 0) {
-    write_number_member(text, "{", "bytes", place->file.bytes);
-    pen_writer_text(text, ", ");
+    pen_writer_print(text, "{\"bytes\": %" PRIu64 ", ", place->file.bytes);
     add_hex_member(text, "checksum", place->file.checksum);
     pen_writer_text(text, "}");
   }
@@ -126,11 +117,8 @@ int pen_manifest_write(int fd, const struct pen_plan *plan,
   unsigned char checksum[PEN_DIGEST_BYTES];
   state_checksum(checksum, state->step, state->cursor, plan->model_digest);
   pen_writer_open(&text, fd);
-  pen_writer_text(&text, "{\n  \"step\": ");
-  pen_writer_number(&text, state->step);
-  pen_writer_text(&text, ",\n  \"cursor\": ");
-  pen_writer_number(&text, state->cursor);
-  pen_writer_text(&text, ",\n  ");
+  pen_writer_print(&text, "{\n  \"step\": %" PRIu64 ",\n  \"cursor\": %" PRIu64 ",\n  ",
+                   state->step, state->cursor);
   add_hex_member(&text, "model_digest", plan->model_digest);
   pen_writer_text(&text, ",\n  ");
   add_hex_member(&text, "state_checksum", checksum);
@@ -185,13 +173,13 @@ static uint64_t parse_number(const char *path, const json_t *root, const char *n
 
 static void parse_state(struct pen_manifest *manifest, const char *path, const json_t *root) {
   unsigned char stored[PEN_DIGEST_BYTES], computed[PEN_DIGEST_BYTES];
-  manifest->step = parse_number(path, root, "step");
-  manifest->cursor = parse_number(path, root, "cursor");
+  manifest->state.step = parse_number(path, root, "step");
+  manifest->state.cursor = parse_number(path, root, "cursor");
   if (parse_digest(manifest->model_digest, json_object_get(root, "model_digest"))) {
     pen_fail(PEN_EXIT_DATA, "%s: model_digest: must be 64 hexadecimal digits", path);
   }
   const json_t *checksum = json_object_get(root, "state_checksum");
-  state_checksum(computed, manifest->step, manifest->cursor, manifest->model_digest);
+  state_checksum(computed, manifest->state.step, manifest->state.cursor, manifest->model_digest);
   if (checksum != NULL &&
       (parse_digest(stored, checksum) || memcmp(stored, computed, sizeof stored) != 0)) {
     pen_fail(PEN_EXIT_DATA,
@@ -271,14 +259,14 @@ static void parse_updates(struct pen_manifest *manifest, const char *path, const
     const json_t *value = json_object_get(
         updates, pen_checkpoint_tensor_name(name, &plan->weights[i], PEN_CHECKPOINT_VALUE));
     const json_int_t count =
-        updates == NULL ? (json_int_t)manifest->step : json_integer_value(value);
+        updates == NULL ? (json_int_t)manifest->state.step : json_integer_value(value);
     if (!has_moments(manifest, i)) {
       continue;
     }
     if ((updates != NULL && !json_is_integer(value)) || count < 0 ||
-        (uint64_t)count > manifest->step) {
+        (uint64_t)count > manifest->state.step) {
       pen_fail(PEN_EXIT_DATA, "%s: updates: %s: must be a whole number, at most step = %llu", path,
-               name, (unsigned long long)manifest->step);
+               name, (unsigned long long)manifest->state.step);
     }
     manifest->updates[i] = (uint64_t)count;
     if (plan->weights[i].piece == 0) {
@@ -352,10 +340,10 @@ void pen_manifest_read(struct pen_manifest *manifest, const char *folder,
                        const struct pen_plan *plan, enum pen_checkpoint_tensor last) {
   char path[PATH_MAX];
   json_t *root = load(path, folder, plan);
+  *manifest = (struct pen_manifest){0};
   parse_state(manifest, path, root);
-  parse_place(&manifest->place, path, json_object_get(root, "data"));
+  parse_place(&manifest->state.place, path, json_object_get(root, "data"));
   parse_checksums(manifest, path, root, plan, last);
-  manifest->updates = NULL;
   if (last >= PEN_CHECKPOINT_EXP_AVG) {
     parse_updates(manifest, path, root, plan);
   }

@@ -17,8 +17,7 @@ int pen_manifest_write(int fd, const struct pen_plan *plan,
 
 /* A manifest that was read. */
 struct pen_manifest {
-  uint64_t step, cursor;
-  struct pen_data_place place;
+  struct pen_checkpoint_state state; /* without its updates */
   unsigned char model_digest[PEN_DIGEST_BYTES];
   unsigned char (*digests)[PEN_DIGEST_BYTES]; /* [PEN_CHECKPOINT_TENSORS * weight_count], of the
                                                  tensors of the weights; zeros

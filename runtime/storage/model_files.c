@@ -15,7 +15,6 @@
 #include "base/message.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
-#include "runtime/base/text_writer.h"
 #include "runtime/storage/manifest.h"
 #include "runtime/storage/safetensors.h"
 #include "runtime/storage/safetensors_header.h"

@@ -3,13 +3,11 @@
 #include "runtime/storage/safetensors.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <nettle/sha2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file_kinds.h"

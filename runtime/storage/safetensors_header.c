@@ -2,7 +2,6 @@
  * damaged or hostile. */
 #include "runtime/storage/safetensors_header.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +9,6 @@
 
 #include "base/message.h"
 #include "runtime/base/check.h"
-#include "runtime/base/text_writer.h"
 
 const struct pen_stored_dtype pen_stored_dtypes[PEN_STORED_DTYPES] = {
 #define PEN_STORED_DTYPE(name, bytes) {#name, bytes},

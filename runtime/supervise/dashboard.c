@@ -17,12 +17,13 @@
 #include <unistd.h>
 
 #include "base/progress_bar.h"
+#include "runtime/base/check.h"
 #include "runtime/comm/action_text.h"
 #include "runtime/base/files.h"
 #include "runtime/base/text_writer.h"
 #include "runtime/observe/step_log.h"
 
-enum { BAR = 20, LINE_BYTES = 256, LINES_PLAIN = 1 << 20 };
+enum { BAR = 20, LINES_PLAIN = 1 << 20 };
 static const uint64_t terminal_ns = 200 * 1000000u, plain_ns = 10 * 1000 * 1000000ull;
 
 void pen_dashboard_open(struct pen_dashboard *display) {
@@ -96,33 +97,30 @@ static void write_rank(struct pen_writer *out, const struct pen_run *run, uint32
   uint64_t began = atomic_load_explicit(&state->step_began, memory_order_relaxed);
   uint64_t row = (atomic_load_explicit(&state->finished, memory_order_relaxed) - began) %
                  program->action_count;
-  char line[LINE_BYTES], action[64], bar[BAR + 1], about[128];
+  char action[64], bar[BAR + 1], about[128];
   pen_progress_bar_fill(bar, BAR, (double)row / program->action_count);
-  snprintf(line, sizeof line, "%4" PRIu32 "  %-12s [%s] %3u %% %4" PRIu64 " MiB  %s", rank,
-           pen_action_name_reported(action, sizeof action, &program->actions[row]), bar,
-           (unsigned)(row * 100 / program->action_count), resident_mib(pid),
-           state_text(about, sizeof about, state));
-  pen_writer_text(out, line);
+  pen_writer_print(out, "%4" PRIu32 "  %-12s [%s] %3u %% %4" PRIu64 " MiB  %s", rank,
+                   pen_action_name_reported(action, sizeof action, &program->actions[row]), bar,
+                   (unsigned)(row * 100 / program->action_count), resident_mib(pid),
+                   state_text(about, sizeof about, state));
 }
 
 static void write_summary(struct pen_writer *out, const struct pen_run *run) {
   const struct pen_progress *progress = &run->shared.control->progress;
-  char line[LINE_BYTES], left[32], loss[PEN_MEAN_SHOWN_BYTES], norm[PEN_MEAN_SHOWN_BYTES];
+  char left[32], loss[PEN_MEAN_SHOWN_BYTES], norm[PEN_MEAN_SHOWN_BYTES];
   if (atomic_load(&progress->step) == 0) { /* none has ended */
-    snprintf(line, sizeof line, "step %" PRIu64 "/%" PRIu64, run->first_step,
-             run->first_step + run->steps);
-    pen_writer_text(out, line);
+    pen_writer_print(out, "step %" PRIu64 "/%" PRIu64, run->first_step,
+                     run->first_step + run->steps);
     return;
   }
   const uint64_t targets = atomic_load(&progress->targets);
   pen_clock_text(left, sizeof left, atomic_load(&progress->left_s));
-  snprintf(line, sizeof line,
-           "step %" PRIu64 "/%" PRIu64 "  loss %s  norm %s  lr %.4g  %.0f tokens/s  %s left",
-           atomic_load(&progress->step), run->first_step + run->steps,
-           pen_mean_shown(loss, 'f', targets, atomic_load(&progress->loss)),
-           pen_mean_shown(norm, 'g', targets, atomic_load(&progress->norm)),
-           atomic_load(&progress->learning_rate), atomic_load(&progress->tokens_per_second), left);
-  pen_writer_text(out, line);
+  pen_writer_print(
+      out, "step %" PRIu64 "/%" PRIu64 "  loss %s  norm %s  lr %.4g  %.0f tokens/s  %s left",
+      atomic_load(&progress->step), run->first_step + run->steps,
+      pen_mean_shown(loss, 'f', targets, atomic_load(&progress->loss)),
+      pen_mean_shown(norm, 'g', targets, atomic_load(&progress->norm)),
+      atomic_load(&progress->learning_rate), atomic_load(&progress->tokens_per_second), left);
 }
 
 void pen_dashboard_draw(struct pen_dashboard *display, const struct pen_run *run, const pid_t *pids,
@@ -131,15 +129,13 @@ void pen_dashboard_draw(struct pen_dashboard *display, const struct pen_run *run
   const char *end_line = display->terminal ? "\033[K\n" : "\n";
   uint64_t now_ns = pen_now_ns(), pause_ns = display->terminal ? terminal_ns : plain_ns;
   uint32_t shown = count < room(display) ? count : room(display);
-  char line[LINE_BYTES];
   if (!last && now_ns - display->drawn_ns < pause_ns) {
     return;
   }
   display->drawn_ns = now_ns;
   pen_writer_open(&out, STDERR_FILENO);
   if (display->terminal && display->lines > 0) {
-    snprintf(line, sizeof line, "\033[%" PRIu32 "A\r", display->lines);
-    pen_writer_text(&out, line);
+    pen_writer_print(&out, "\033[%" PRIu32 "A\r", display->lines);
   }
   write_summary(&out, run);
   pen_writer_text(&out, end_line);
@@ -155,10 +151,60 @@ void pen_dashboard_draw(struct pen_dashboard *display, const struct pen_run *run
     pen_writer_text(&out, end_line);
   }
   if (shown < count) {
-    snprintf(line, sizeof line, "      and %" PRIu32 " more", count - shown);
-    pen_writer_text(&out, line);
-    pen_writer_text(&out, end_line);
+    pen_writer_print(&out, "      and %" PRIu32 " more%s", count - shown, end_line);
   }
   display->lines = 2 + shown + (shown < count);
   pen_writer_flush(&out); /* errors are ignored: a closed terminal stops no training */
+}
+
+static const uint64_t pause_ns = 10 * 1000000000ull;
+
+/* A rank that has not begun its steps; PEN_NONE: all have. */
+static uint32_t rank_that_starts(const struct pen_run *run) {
+  for (uint32_t r = 0; r < run->shared.process_count; r++) {
+    if (atomic_load(&run->shared.ranks[r].phase) < PEN_PHASE_STEPS) {
+      return r;
+    }
+  }
+  return PEN_NONE;
+}
+
+/* Of the actions of all ranks in the step, those that are done. */
+static unsigned percent_done(const struct pen_run *run) {
+  const struct pen_plan *plan = run->plan;
+  uint64_t done = 0, all = 0;
+  for (uint32_t r = 0; r < run->shared.process_count; r++) {
+    const struct pen_rank_state *state = &run->shared.ranks[r];
+    const struct pen_profile *profile = &plan->profiles[atomic_load(&state->profile)];
+    const uint64_t count = profile->ranks[pen_table_rank(plan, r)].action_count,
+                   finished = atomic_load(&state->finished);
+    done += finished < count ? finished : count;
+    all += count;
+  }
+  return (unsigned)(done * 100 / all);
+}
+
+void pen_first_step_show(struct pen_first_step *shown, const struct pen_run *run) {
+  const uint64_t now_ns = pen_now_ns();
+  if (run->options->quiet || run->options->watch || run->local.first != 0 ||
+      atomic_load(&run->shared.control->logged.count) > 0) {
+    return;
+  }
+  if (shown->start_ns == 0) {
+    shown->start_ns = shown->shown_ns = now_ns;
+  }
+  if (now_ns - shown->shown_ns < pause_ns) {
+    return;
+  }
+  const uint32_t starting = rank_that_starts(run);
+  const unsigned seconds = (unsigned)((now_ns - shown->start_ns) / 1000000000);
+  shown->shown_ns = now_ns;
+  if (starting == PEN_NONE) {
+    pen_say(run->plan->name, "step %" PRIu64 ": %u s, %u %% of its actions", run->first_step + 1,
+            seconds, percent_done(run));
+  } else {
+    pen_say(run->plan->name, "starting: %u s; rank %u %s", seconds, starting,
+            atomic_load(&run->shared.ranks[starting].phase) == PEN_PHASE_START ? "opens its files"
+                                                                               : "connects");
+  }
 }

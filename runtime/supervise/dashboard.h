@@ -22,4 +22,13 @@ void pen_dashboard_open(struct pen_dashboard *display);
 void pen_dashboard_draw(struct pen_dashboard *display, const struct pen_run *run, const pid_t *pids,
                         uint32_t count, bool last);
 
+struct pen_first_step {
+  uint64_t start_ns, shown_ns; /* 0: not set */
+};
+
+/* Prints a line every ten seconds until the first step has ended, on rank 0's host: what a rank
+ * that is behind does, or which part of the step is done. Call it often, while the ranks run. With
+ * --quiet and --watch it prints nothing. */
+void pen_first_step_show(struct pen_first_step *shown, const struct pen_run *run);
+
 #endif

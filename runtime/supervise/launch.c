@@ -204,8 +204,8 @@ static void save_copies(struct pen_run *run, int status, pid_t *pids) {
 int pen_launch(struct pen_run *run) {
   pen_standard_error_share();
   pen_files_report_size_limit(); /* the shared memory is a file too */
-  pid_t *pids = calloc(most_processes(run->plan), sizeof *pids);
-  pen_check(pids != NULL, "no memory for %u ranks", most_processes(run->plan));
+  pid_t *pids =
+      pen_allocate(most_processes(run->plan), sizeof *pids, "%u ranks", most_processes(run->plan));
   pen_block_signals();
   pen_host_memory_check(run);
   pen_early_exit_close();

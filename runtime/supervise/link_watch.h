@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+#include "runtime/rank/run.h"
 #include "runtime/supervise/drift.h"
 
 /* Delays are in PEN_DELAY_UNIT_NS (runtime/comm/step_timing.h), relative to `first`. */
@@ -36,5 +37,33 @@ double pen_link_watch_value(const struct pen_link_watch *link, const struct pen_
 
 /* Of a message in each direction, together: the clocks do not matter. */
 double pen_link_watch_sum(const struct pen_link_watch *link, const struct pen_link_watch *back);
+
+/* Links that are slow from the start of a run, which comparing with earlier steps does not find.
+ *
+ * Before the first step each rank measures how long writes of each sender take to it, of no bytes
+ * and of many (struct pen_link_probe). They are compared with those of the run's other links of the
+ * same kind, between hosts or within one; the two directions between two ranks are links of their
+ * own. What the bytes of one direction take is known, since the difference of the clocks is in both
+ * writes; of the latency only the sum of both directions is. */
+struct pen_link_start {
+  double message_bytes; /* mean, of the run's first profile; 0: none */
+  double latency, full; /* of a write, and what the bytes of the large one take beyond that, in
+                           PEN_DELAY_UNIT_NS; less than 0: not known */
+  double ratio; /* of a message's time over what it takes on the other links; 0: not known */
+  /* What messages in both directions take together, when halfway between the other links and what
+   * was measured here, in PEN_DELAY_UNIT_NS. */
+  double slow_sum;
+};
+
+/* Of the links of each receiver (link_peers of control.def), after the ranks have published what
+ * they measured. starts, all zero before: [processes * PEN_TIMED_LINKS]; scratch: twice as many. */
+void pen_link_starts_find(const struct pen_run *run, struct pen_link_start *starts,
+                          double *scratch);
+
+/* Whether messages take at least PEN_LINK_START_RATIO times as long as on other links. */
+#define PEN_LINK_START_RATIO 2.5
+static inline bool pen_link_start_is_slow(const struct pen_link_start *start) {
+  return start->ratio >= PEN_LINK_START_RATIO;
+}
 
 #endif

@@ -8,18 +8,12 @@ libruntime_a_SOURCES += \
   %reldir%/drift.h \
   %reldir%/early_exit.c \
   %reldir%/early_exit.h \
-  %reldir%/first_step.c \
-  %reldir%/first_step.h \
   %reldir%/host_memory.c \
   %reldir%/host_memory.h \
   %reldir%/internal.h \
   %reldir%/launch.c \
-  %reldir%/link_start.c \
-  %reldir%/link_start.h \
   %reldir%/link_watch.c \
   %reldir%/link_watch.h \
-  %reldir%/metrics.c \
-  %reldir%/metrics.h \
   %reldir%/monitor.c \
   %reldir%/monitor.h \
   %reldir%/processes.c \

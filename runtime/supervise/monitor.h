@@ -4,7 +4,21 @@
 #ifndef PEN_MONITOR_H
 #define PEN_MONITOR_H
 
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "runtime/rank/run.h"
+
+struct pen_metrics {
+  char path[PATH_MAX], temporary[PATH_MAX]; /* in the same folder */
+  const char *name;                         /* as the option has it */
+  bool warned;
+};
+
+/* Writes FILE with the state before the first step. Fails (73) where it cannot be made; after a
+ * restart, perhaps on another host, that is a warning. */
+void pen_metrics_open(struct pen_metrics *metrics, const struct pen_run *run);
 
 struct pen_monitor;
 

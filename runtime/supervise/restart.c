@@ -282,9 +282,9 @@ static void start_from_checkpoint(struct pen_run *run) {
   }
   run->checkpoint_path = found.path;
   pen_kept_files_open(&run->kept, found.path, run->plan->config_json, "float32");
-  run->first_step = found.step;
-  run->cursor = found.cursor;
-  run->updates = found.updates;
+  run->first_step = found.state.step;
+  run->cursor = found.state.cursor;
+  run->updates = found.state.updates;
 }
 
 void pen_restart_apply(struct pen_run *run, const struct pen_start_state *state) {

@@ -11,7 +11,6 @@
 #include "base/standard_error.h"
 #include "runtime/base/check.h"
 #include "runtime/supervise/drift.h"
-#include "runtime/supervise/link_start.h"
 #include "runtime/supervise/link_watch.h"
 
 enum { KINDS = PEN_SLOW_DATA + 1, LINE_BYTES = 512 };
@@ -409,8 +408,7 @@ struct pen_slow *pen_slow_open(struct pen_run *run) {
   if (rank_count == 1 || !pen_device_row(run->plan->device)->on_host) {
     return NULL;
   }
-  struct pen_slow *slow = calloc(1, sizeof *slow);
-  pen_check(slow != NULL, "no memory for the times of %u ranks", rank_count);
+  struct pen_slow *slow = pen_allocate(1, sizeof *slow, "the times of %u ranks", rank_count);
   slow->run = run;
   slow->rank_count = rank_count;
   slow->ranks = calloc(rank_count, sizeof *slow->ranks);

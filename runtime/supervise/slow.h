@@ -12,7 +12,7 @@
  *             predicts unlike ranks badly
  *   data      the time to read tokens, beyond that of earlier steps, as a share of the rank's work
  *   link      the time of a sender's messages to a rank on another host over that of earlier steps,
- *             or, for one that is slow from the start, over that of other links (link_start.h); the
+ *             or, for one that is slow from the start, over that of other links (link_watch.h); the
  *             two hosts' clocks may differ and drift apart
  *
  * drift.h says when one of these is too high. Short steps are judged together, as many as a rank

@@ -32,12 +32,12 @@ uint32_t **pen_stall_index_sends(const struct pen_plan *plan) {
   if (!is_two_sided(plan)) {
     return NULL;
   }
-  uint32_t **send_index = calloc(plan->profile_count, sizeof *send_index);
-  pen_check(send_index != NULL, "no memory for %u profiles", plan->profile_count);
+  uint32_t **send_index =
+      pen_allocate(plan->profile_count, sizeof *send_index, "%u profiles", plan->profile_count);
   for (uint32_t p = 0; p < plan->profile_count; p++) {
     const struct pen_profile *profile = &plan->profiles[p];
-    send_index[p] = calloc(profile->message_count + 1u, sizeof *send_index[p]);
-    pen_check(send_index[p] != NULL, "no memory for %u messages", profile->message_count);
+    send_index[p] = pen_allocate(profile->message_count + 1u, sizeof *send_index[p], "%u messages",
+                                 profile->message_count);
     for (uint32_t r = 0; r < plan->rank_count; r++) {
       for (uint32_t i = 0; i < profile->ranks[r].action_count; i++) {
         const struct pen_action *action = &profile->ranks[r].actions[i];

@@ -14,8 +14,7 @@
  *     signals.c    which signals the parent waits for
  *     dashboard.c  train --watch
  *     monitor.c    a thread that handles each step reported:
- *     metrics.c    train --metrics
- *     slow.c       slow ranks and links: link_watch.c and link_start.c judge a link's messages,
+ *     slow.c       slow ranks and links: link_watch.c judges a link's messages,
  *                  drift.c says when a time is too high
  */
 #ifndef PEN_SUPERVISE_H

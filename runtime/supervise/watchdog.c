@@ -13,7 +13,6 @@
 #include "runtime/control/failure_report.h"
 #include "runtime/storage/checkpoint_prune.h"
 #include "runtime/supervise/dashboard.h"
-#include "runtime/supervise/first_step.h"
 #include "runtime/supervise/internal.h"
 #include "runtime/supervise/signals.h"
 
@@ -191,8 +190,8 @@ int pen_supervise_ranks(struct pen_run *run, const pid_t *pids) {
                                   .now_ns = pen_now_ns(),
                                   .lost = PEN_NONE,
                                   .send_index = pen_stall_index_sends(run->plan)};
-  watchdog.ranks = calloc(watchdog.rank_count, sizeof *watchdog.ranks);
-  pen_check(watchdog.ranks != NULL, "no memory for %u ranks", watchdog.rank_count);
+  watchdog.ranks =
+      pen_allocate(watchdog.rank_count, sizeof *watchdog.ranks, "%u ranks", watchdog.rank_count);
   for (uint32_t r = 0; r < watchdog.rank_count; r++) {
     watchdog.ranks[r].pid = pids[r];
   }

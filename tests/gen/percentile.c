@@ -5,7 +5,7 @@
 
 #include "gen/search/anneal.h"
 #include "gen/search/list_schedule.h"
-#include "gen/search/noisy_timeline.h"
+#include "gen/search/percentile.h"
 #include "gen/search/search.h"
 #include "gen/timing/robustness.h"
 #include "tests/support/plans.h"

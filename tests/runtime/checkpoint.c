@@ -42,8 +42,8 @@ static void any_topology_to_any(void **state) {
     model_make(&into, 1 + turn / 3 % MODEL_RANKS_MAX, turn + 1);
     model_save(&from, "turns", turn, 1000 - turn, turn);
     assert_int_equal(pen_checkpoint_find("turns", &into.plan, &info), 0);
-    assert_int_equal(info.step, turn);
-    assert_int_equal(info.cursor, 1000 - turn);
+    assert_int_equal(info.state.step, turn);
+    assert_int_equal(info.state.cursor, 1000 - turn);
     expect_loads(&into, info.path, turn);
     model_save(&from, "again", 12, 345, 6);
     file_same("alone/latest/model.safetensors", "again/step-00000012/model.safetensors");
@@ -141,7 +141,7 @@ static void latest_is_a_relative_link(void **state) {
   assert_string_equal(target, "step-00000002");
   assert_int_equal(rename("a/b/c/d", "moved"), 0);
   assert_int_equal(pen_checkpoint_find("moved", &model.plan, &info), 0);
-  assert_int_equal(info.step, 2);
+  assert_int_equal(info.state.step, 2);
   expect_loads(&model, info.path, 4);
   expect_loads(&model, "moved/step-00000001", 3);
   assert_int_equal(system("cp -rL moved copied"), 0); /* the link has become a folder */
@@ -162,7 +162,7 @@ static void same_step_again(void **state) {
   file_write("twice/notes.tmp", "mine", 4);
   model_save(&model, "twice", 7, 2, 2);
   assert_int_equal(pen_checkpoint_find("twice", &model.plan, &info), 0);
-  assert_int_equal(info.cursor, 2);
+  assert_int_equal(info.state.cursor, 2);
   expect_loads(&model, info.path, 2);
   assert_int_equal(access("twice/step-00000003.tmp", F_OK), -1);
   assert_int_equal(access("twice/step-00000007.tmp", F_OK), -1);
@@ -240,7 +240,7 @@ static void cannot_save(void **state) {
   }
   struct pen_checkpoint_info info;
   assert_int_equal(pen_checkpoint_find("good", &model.plan, &info), 0);
-  assert_int_equal(info.step, 1);
+  assert_int_equal(info.state.step, 1);
   expect_loads(&model, info.path, 1);
 }
 

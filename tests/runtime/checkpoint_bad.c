@@ -94,11 +94,11 @@ static void flipped_manifest(void **state) {
     if (status == 0) {
       struct pen_checkpoint_info info;
       assert_int_equal(pen_checkpoint_find("bad", &model.plan, &info), 0);
-      assert_int_equal(info.step, 1);
-      assert_int_equal(info.cursor, 77);
-      assert_int_equal(info.updates.most, 1);
+      assert_int_equal(info.state.step, 1);
+      assert_int_equal(info.state.cursor, 77);
+      assert_int_equal(info.state.updates.most, 1);
       for (uint32_t w = 0; w < model.plan.weight_count; w++) {
-        assert_int_equal(info.updates.lag[w], 0);
+        assert_int_equal(info.state.updates.lag[w], 0);
       }
     } else if (status != 65 || strstr(said, "bad/step-00000001/") == NULL) {
       fail_msg("byte %zu = %d: status %d: %s", at, flipped, status, said);

@@ -249,14 +249,14 @@ static void find_state(void *unused) {
   for (uint32_t rank = 0; rank < model.plan.rank_count; rank++) {
     unsigned char *arena = model_arena(&model, rank);
     MODEL_LOAD(&model.plan, rank, arena, pen_checkpoint_load, info.path);
-    if (model_differences(&model, rank, arena, info.cursor) != 0) {
+    if (model_differences(&model, rank, arena, info.state.cursor) != 0) {
       pen_fail(PEN_EXIT_INTERNAL, "%s: loads without complaint, but is not state %llu", info.path,
-               (unsigned long long)info.cursor);
+               (unsigned long long)info.state.cursor);
     }
     free(arena);
   }
-  report->step = info.step;
-  report->found = info.cursor;
+  report->step = info.state.step;
+  report->found = info.state.cursor;
 }
 
 static uint64_t found_state(uint64_t *step) {

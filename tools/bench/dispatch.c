@@ -10,7 +10,6 @@
 
 #include "kernels/device.h"
 #include "runtime/base/check.h"
-#include "runtime/data/step_inputs.h"
 #include "runtime/exec/exec.h"
 
 enum { REPEATS = 7 };

@@ -1,5 +1,5 @@
 /* convert.h: penstock-convert writes a topology from the config.json of a model of Hugging Face's
- * transformers. read_config.c reads the config (base/model_config.h); convert.c reads the command
+ * transformers. convert.c reads the config (base/model_config.h) and the command
  * line and writes the topology; message.c prints errors and warnings. */
 #ifndef PEN_CONVERT_H
 #define PEN_CONVERT_H
