@@ -83,13 +83,26 @@ static uint64_t checked_number(const struct pen_command_line *line, const struct
   return number;
 }
 
-static double checked_real(const struct pen_command_line *line, const char *word, const char *value,
-                           bool is_positive) {
+/* What the types of real numbers allow, from 0 on. */
+static const struct {
+  const char *meaning;
+  double most;
+  bool no_zero, below_most;
+} reals[] = {
+    [PEN_OPTION_SECONDS] = {"a number of seconds above 0", INFINITY, .no_zero = true},
+    [PEN_OPTION_REAL] = {"a number, 0 or more", INFINITY},
+    [PEN_OPTION_POSITIVE] = {"a number above 0", INFINITY, .no_zero = true},
+    [PEN_OPTION_SHARE] = {"a number above 0, at most 1", 1.0, .no_zero = true},
+    [PEN_OPTION_FRACTION] = {"a number, 0 or more and below 1", 1.0, .below_most = true},
+};
+
+static double checked_real(const struct pen_command_line *line, const struct pen_option *option,
+                           const char *word, const char *value) {
   double real;
   bool too_large, ok = parse_real(value, &real, &too_large);
-  if (!ok || (is_positive && real == 0.0)) {
-    fail(line, "%s %s: a number%s%s", word, value,
-         is_positive ? " of seconds above 0" : ", 0 or more", also(too_large));
+  if (!ok || real > reals[option->type].most || (reals[option->type].no_zero && real == 0.0) ||
+      (reals[option->type].below_most && real == reals[option->type].most)) {
+    fail(line, "%s %s: %s%s", word, value, reals[option->type].meaning, also(too_large));
   }
   return real;
 }
@@ -109,8 +122,11 @@ static void set_field(const struct pen_command_line *line, const struct pen_opti
       break;
     }
     case PEN_OPTION_NUMBER: *(uint64_t *)field = checked_number(line, option, word, value); break;
-    case PEN_OPTION_SECONDS: *(double *)field = checked_real(line, word, value, true); break;
-    case PEN_OPTION_REAL: *(double *)field = checked_real(line, word, value, false); break;
+    case PEN_OPTION_SECONDS:
+    case PEN_OPTION_REAL:
+    case PEN_OPTION_POSITIVE:
+    case PEN_OPTION_SHARE:
+    case PEN_OPTION_FRACTION: *(double *)field = checked_real(line, option, word, value); break;
     case PEN_OPTION_FLAG: *(bool *)field = true; break;
   }
 }

@@ -9,12 +9,15 @@
 
 /* The type of the field that an option sets. */
 enum pen_option_type {
-  PEN_OPTION_TEXT,    /* const char *: not empty, one of the choices where there are any */
-  PEN_OPTION_LIST,    /* struct pen_texts: may be given more than once */
-  PEN_OPTION_NUMBER,  /* uint64_t: a whole number, least to most */
-  PEN_OPTION_SECONDS, /* double: above 0 */
-  PEN_OPTION_REAL,    /* double: 0 or more */
-  PEN_OPTION_FLAG,    /* bool: takes no value */
+  PEN_OPTION_TEXT,     /* const char *: not empty, one of the choices where there are any */
+  PEN_OPTION_LIST,     /* struct pen_texts: may be given more than once */
+  PEN_OPTION_NUMBER,   /* uint64_t: a whole number, least to most */
+  PEN_OPTION_SECONDS,  /* double: above 0 */
+  PEN_OPTION_REAL,     /* double: 0 or more */
+  PEN_OPTION_POSITIVE, /* double: above 0 */
+  PEN_OPTION_SHARE,    /* double: above 0, at most 1 */
+  PEN_OPTION_FRACTION, /* double: 0 or more, below 1 */
+  PEN_OPTION_FLAG,     /* bool: takes no value */
 };
 
 /* The values of a LIST, in order. */

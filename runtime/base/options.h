@@ -22,6 +22,9 @@ typedef const char *pen_option_TEXT; /* null: not given */
 typedef uint64_t pen_option_NUMBER;
 typedef double pen_option_SECONDS;
 typedef double pen_option_REAL;
+typedef double pen_option_POSITIVE;
+typedef double pen_option_SHARE;
+typedef double pen_option_FRACTION;
 typedef bool pen_option_FLAG;
 typedef struct pen_texts pen_option_LIST;
 

@@ -25,7 +25,6 @@
 #include <sys/mman.h>
 
 #include "runtime/base/check.h"
-#include "runtime/base/key.h"
 #include "runtime/commands/generation_step.h"
 #include "runtime/commands/logits.h"
 #include "runtime/commands/sample.h"
@@ -48,7 +47,7 @@ static struct {
   struct pen_text_list texts;
   struct pen_generation_plan plan;
   struct pen_generation_step step; /* the current one */
-  uint64_t key;
+  struct pen_sampling sampling;
   struct {
     struct pen_op_hook tokens, positions, last_tokens, loss, columns_loss;
     const unsigned char *logits; /* on a device: of the rank of the last stage */
@@ -57,8 +56,10 @@ static struct {
   } shapes[PEN_BUCKETS_MAX];
   uint32_t shape_count; /* profiles with hooks */
   uint32_t global, replica;
-  double *weights;    /* [vocab] */
+  double *weights;    /* [vocab], and `order`: pen_sample()'s */
+  uint32_t *order;    /* [vocab] */
   float *logits;      /* [vocab] */
+  float *penalised;   /* [vocab] */
   unsigned char *row; /* [vocab] of the model's dtype: what is fetched */
   float *joined;      /* [rows of a step][vocab]: of pieces, which tensor ranks share; else null */
   bool keeps_columns; /* the step's logits are in `joined` */
@@ -84,10 +85,11 @@ static void open_joined(const struct pen_run *run) {
 void pen_generate_open(struct pen_run *run, const struct pen_options *options,
                        const struct pen_prompts *prompts) {
   const struct pen_buckets cached = pen_buckets_of(run->plan, PEN_CACHED);
-  uint32_t key[2];
-  pen_key(key, options->seed, "generate");
   generation.options = options;
-  generation.key = (uint64_t)key[1] << 32 | key[0];
+  generation.sampling = (struct pen_sampling){.temperature = options->temperature,
+                                              .top_k = options->top_k,
+                                              .top_p = options->top_p,
+                                              .min_p = options->min_p};
   generation.texts = pen_texts_open(run->plan, options, prompts);
   for (uint32_t b = 0; b < cached.count; b++) {
     pen_assert(run->buckets.count < PEN_BUCKETS_MAX);
@@ -206,10 +208,15 @@ static void draw_from(const struct pen_vm *vm, uint32_t r, const float *logits) 
   const struct pen_generation_row *row = &generation.step.row[r];
   const struct pen_text *text = text_of(row);
   check_logits(row, logits, vm->plan->vocab);
+  if (options->repetition_penalty != 1.0) {
+    pen_penalise_repetition(generation.penalised, logits, vm->plan->vocab, text->token,
+                            text->written, options->repetition_penalty);
+    logits = generation.penalised;
+  }
   const double uniform =
-      pen_uniform(generation.key, row->text, text->written - text->prompt->token_count);
-  const size_t token = pen_sample(logits, vm->plan->vocab, options->temperature, options->top_k,
-                                  uniform, generation.weights);
+      pen_uniform(text->key, text->number, text->written - text->prompt->token_count);
+  const size_t token = pen_sample(logits, vm->plan->vocab, &generation.sampling, uniform,
+                                  generation.weights, generation.order);
   atomic_store_explicit(sampled_of(vm->endpoint->self, vm->run_step, r), (uint32_t)token,
                         memory_order_relaxed);
 }
@@ -330,10 +337,13 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   generation.shapes[s].pieces = calloc(pen_splits_of(plan), sizeof *generation.shapes[s].pieces);
   if (generation.weights == NULL) {
     generation.weights = calloc(plan->vocab, sizeof *generation.weights);
+    generation.order = calloc(plan->vocab, sizeof *generation.order);
+    generation.penalised = calloc(plan->vocab, sizeof *generation.penalised);
     generation.logits = calloc(plan->vocab, sizeof *generation.logits);
     generation.row = calloc(plan->vocab, sizeof(float));
   }
-  pen_check(generation.weights != NULL && generation.logits != NULL && generation.row != NULL &&
+  pen_check(generation.weights != NULL && generation.order != NULL && generation.logits != NULL &&
+                generation.penalised != NULL && generation.row != NULL &&
                 generation.shapes[s].pieces != NULL,
             "no memory for %u logits", plan->vocab);
   pen_vm_hook(vm, PEN_OP_TOKENS, &generation.shapes[s].tokens);
@@ -375,16 +385,23 @@ static uint32_t choose(const struct pen_run *run, uint64_t step) {
   return generation.step.bucket;
 }
 
-/* The new tokens of all texts, and their rate. */
+/* The new tokens of all texts, and their rate; with --stop how many texts have stopped. */
 static void report_rate(void) {
-  uint64_t count = 0;
+  uint64_t count = 0, stopped = 0;
   const double seconds = (double)(pen_now_ns() - generation.start_ns) * 1e-9;
   for (uint64_t i = 0; i < generation.texts.count; i++) {
     const struct pen_text *text = &generation.texts.text[i];
     count += text->written - text->prompt->token_count;
+    stopped += text->stopped;
   }
-  char line[80];
-  snprintf(line, sizeof line, "%" PRIu64 " tokens  %.0f tokens/s", count, (double)count / seconds);
+  char line[160];
+  const int used = snprintf(line, sizeof line, "%" PRIu64 " tokens  %.0f tokens/s", count,
+                            (double)count / seconds);
+  if (generation.options->stop != NULL) {
+    snprintf(line + used, sizeof line - (size_t)used,
+             "  %" PRIu64 " of %" PRIu64 " texts ended with a stop token", stopped,
+             generation.texts.count);
+  }
   pen_say_line(line);
 }
 

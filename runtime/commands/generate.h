@@ -1,9 +1,9 @@
 /* generate.h: the command generate: continues texts, token by token.
  *
  * A step reads tokens of one text or of several (generation_step.h) and appends one to each that it
- * has read to the end: sampled from softmax(logits / temperature) of the row of the last token,
- * over the top_k most likely tokens; at temperature 0 the most likely. The tokens depend only on
- * seed, index of the text and position. */
+ * has read to the end: sampled from the logits of the row of the last token (sample.h). A draw
+ * depends on position, seed and index of the text alone; the index of a text whose prompt has its
+ * own seed counts from its prompt's first. */
 #ifndef PEN_GENERATE_H
 #define PEN_GENERATE_H
 

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,17 +84,30 @@ static struct pen_prompt prompt_of(const struct pen_plan *plan, const struct sou
   return prompt;
 }
 
-/* The string of a line; it stays in memory. */
-static json_t *parse_line(const struct source *source, const char *line, size_t bytes) {
+/* The object of a line; it stays in memory. */
+static const json_t *parse_line(const struct source *source, const char *line, size_t bytes) {
   json_error_t error;
   json_t *object = json_loadb(line, bytes, JSON_ALLOW_NUL, &error);
   if (object == NULL) {
     fail(source, ": not JSON: %s", error.text);
   }
-  json_t *prompt = json_object_get(object, "prompt");
-  if (!json_is_string(prompt)) {
+  if (!json_is_string(json_object_get(object, "prompt"))) {
     fail(source, ": an object with a string \"prompt\" is needed");
   }
+  const json_t *seed = json_object_get(object, "seed");
+  if (seed != NULL && (!json_is_integer(seed) || json_integer_value(seed) < 0)) {
+    fail(source, ": \"seed\" must be a whole number from 0 to %lld", LLONG_MAX);
+  }
+  return object;
+}
+
+static struct pen_prompt prompt_of_object(const struct pen_plan *plan, const struct source *source,
+                                          const json_t *object) {
+  const json_t *text = json_object_get(object, "prompt"), *seed = json_object_get(object, "seed");
+  struct pen_prompt prompt =
+      prompt_of(plan, source, json_string_value(text), json_string_length(text));
+  prompt.has_seed = seed != NULL;
+  prompt.seed = (uint64_t)json_integer_value(seed); /* 0 of none */
   return prompt;
 }
 
@@ -122,13 +136,12 @@ static struct pen_prompts read_file(const struct pen_plan *plan, const char *pat
     if (is_blank(line, next)) {
       continue;
     }
-    const json_t *prompt = parse_line(&source, line, (size_t)(next - line));
+    const json_t *object = parse_line(&source, line, (size_t)(next - line));
     if ((prompts.count & (prompts.count - 1)) == 0) { /* a power of two: the list is full */
       list = realloc(list, (prompts.count > 0 ? 2 * prompts.count : 1) * sizeof *list);
       pen_check(list != NULL, "no memory for the prompts of %s", path);
     }
-    list[prompts.count++] =
-        prompt_of(plan, &source, json_string_value(prompt), json_string_length(prompt));
+    list[prompts.count++] = prompt_of_object(plan, &source, object);
   }
   if (prompts.count == 0) {
     pen_fail(PEN_EXIT_DATA, "--prompts %s: no prompt", path);
@@ -160,6 +173,7 @@ uint32_t pen_prompts_checksum(const struct pen_prompts *prompts) {
     const struct pen_prompt *prompt = &prompts->prompt[p];
     sum = pen_crc32(sum, &prompt->token_count, sizeof prompt->token_count);
     sum = pen_crc32(sum, prompt->token, prompt->token_count * sizeof *prompt->token);
+    sum = prompt->has_seed ? pen_crc32(sum, &prompt->seed, sizeof prompt->seed) : sum;
   }
   return sum;
 }

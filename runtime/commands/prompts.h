@@ -1,8 +1,8 @@
 /* prompts.h: the prompts of generate: the one of --prompt, or those of the file of --prompts.
  *
- * A file has a JSON object with a string `prompt` on each line; other members are ignored, and so
- * are empty lines. Models with a vocabulary of at most PEN_BYTE_VOCAB read the bytes of a prompt,
- * others token numbers separated by spaces. */
+ * A file has a JSON object with a string `prompt` on each line, and maybe a whole number `seed`;
+ * other members are ignored, and so are empty lines. Models with a vocabulary of at most
+ * PEN_BYTE_VOCAB read the bytes of a prompt, others token numbers separated by spaces. */
 #ifndef PEN_PROMPTS_H
 #define PEN_PROMPTS_H
 
@@ -20,6 +20,8 @@ struct pen_prompt {
   size_t bytes;
   uint32_t *token; /* [token_count] at least one */
   uint64_t token_count;
+  bool has_seed; /* its texts are those of --prompt with this --seed */
+  uint64_t seed;
 };
 
 struct pen_prompts {
@@ -31,7 +33,7 @@ struct pen_prompts {
  * two options is given; 66 if the file cannot be read; 65 on a line of it, or if it has none. */
 struct pen_prompts pen_prompts_read(const struct pen_plan *plan, const struct pen_options *options);
 
-/* A checksum of the tokens of all prompts. */
+/* A checksum of the tokens and seeds of all prompts. */
 uint32_t pen_prompts_checksum(const struct pen_prompts *prompts);
 
 #endif

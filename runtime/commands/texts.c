@@ -9,12 +9,40 @@
 #include <unistd.h>
 
 #include "runtime/base/check.h"
+#include "runtime/base/key.h"
 #include "runtime/base/output.h"
 #include "runtime/base/text_writer.h"
+
+/* Reads the ids of --stop. */
+static void read_stop(struct pen_text_list *texts) {
+  const char *ids = texts->options->stop;
+  texts->stop = calloc(strlen(ids) / 2 + 1, sizeof *texts->stop);
+  pen_check(texts->stop != NULL, "no memory for the ids of --stop");
+  for (const char *at = ids, *end = ","; *end == ','; at = end + 1) {
+    char *after;
+    errno = 0;
+    const unsigned long long id = strtoull(at, &after, 10);
+    if (*at < '0' || *at > '9' || errno != 0 || id >= texts->vocab ||
+        (*after != ',' && *after != '\0')) {
+      pen_fail(PEN_EXIT_USAGE, "--stop %s: token ids below %u, separated by commas", ids,
+               texts->vocab);
+    }
+    texts->stop[texts->stop_count++] = (uint32_t)id;
+    end = after;
+  }
+}
+
+/* The key of all draws of a seed. */
+static uint64_t key_of(uint64_t seed) {
+  uint32_t key[2];
+  pen_key(key, seed, "generate");
+  return (uint64_t)key[1] << 32 | key[0];
+}
 
 struct pen_text_list pen_texts_open(const struct pen_plan *plan, const struct pen_options *options,
                                     const struct pen_prompts *prompts) {
   struct pen_text_list texts = {.options = options, .vocab = plan->vocab};
+  const uint64_t key = key_of(options->seed);
   uint64_t elements = 0, one;
   bool too_many = __builtin_mul_overflow(prompts->count, options->samples, &texts.count);
   for (uint64_t p = 0; p < prompts->count && !too_many; p++) {
@@ -26,6 +54,9 @@ struct pen_text_list pen_texts_open(const struct pen_plan *plan, const struct pe
     pen_fail(PEN_EXIT_USAGE, "--tokens %llu: more than memory holds",
              (unsigned long long)options->tokens);
   }
+  if (options->stop != NULL) {
+    read_stop(&texts);
+  }
   uint32_t *token = calloc(elements, sizeof *token);
   texts.text = calloc(texts.count, sizeof *texts.text);
   pen_check(token != NULL && texts.text != NULL, "no memory for %llu tokens",
@@ -34,6 +65,8 @@ struct pen_text_list pen_texts_open(const struct pen_plan *plan, const struct pe
     const struct pen_prompt *prompt = &prompts->prompt[i / options->samples];
     texts.text[i] = (struct pen_text){.prompt = prompt,
                                       .token = token,
+                                      .key = prompt->has_seed ? key_of(prompt->seed) : key,
+                                      .number = prompt->has_seed ? i % options->samples : i,
                                       .written = prompt->token_count,
                                       .capacity = prompt->token_count + options->tokens};
     memcpy(token, prompt->token, prompt->token_count * sizeof *token);
@@ -45,8 +78,11 @@ struct pen_text_list pen_texts_open(const struct pen_plan *plan, const struct pe
 void pen_text_append(const struct pen_text_list *texts, struct pen_text *text, uint32_t token) {
   const struct pen_options *options = texts->options;
   text->token[text->written++] = token;
-  text->ended = text->written == text->capacity ||
-                (options->given.end_of_text && token == options->end_of_text);
+  text->stopped = options->given.end_of_text && token == options->end_of_text;
+  for (uint64_t s = 0; s < texts->stop_count; s++) {
+    text->stopped = text->stopped || token == texts->stop[s];
+  }
+  text->ended = text->stopped || text->written == text->capacity;
 }
 
 static _Noreturn void fail_output(void) {
@@ -161,6 +197,10 @@ static void write_line(const struct pen_text_list *texts, const struct pen_text 
   write_string(&out, (const unsigned char *)text->prompt->text, text->prompt->bytes);
   pen_writer_text(&out, ", \"text\": ");
   write_continuation(texts, &out, text);
+  if (texts->options->stop != NULL) {
+    pen_writer_text(&out, ", \"finish_reason\": ");
+    pen_writer_text(&out, text->stopped ? "\"stop\"" : "\"length\"");
+  }
   pen_writer_text(&out, "}\n");
   if (pen_writer_flush(&out) != 0) {
     fail_output();

@@ -3,7 +3,7 @@
  *
  * All ranks have the same texts after a step. One of them prints: a text of --prompt token by
  * token, as soon as the texts before it have ended; of --prompts FILE a JSON line for each text
- * that has ended, in order: {"prompt": ..., "text": ...}. */
+ * that has ended, in order: {"prompt": ..., "text": ...}, with --stop also "finish_reason". */
 #ifndef PEN_TEXTS_H
 #define PEN_TEXTS_H
 
@@ -16,18 +16,22 @@ struct pen_text {
   const struct pen_prompt *prompt;
   uint32_t *token; /* [capacity]: the prompt's, then those that were sampled */
   uint64_t written, capacity;
-  bool ended; /* by the end-of-text token, or full */
+  uint64_t key, number; /* of its draws, see pen_uniform() */
+  bool ended;           /* stopped, or full */
+  bool stopped;         /* by one of --stop, or by the end-of-text token, its last */
 };
 
 struct pen_text_list {
   const struct pen_options *options;
   uint32_t vocab;
+  uint32_t *stop; /* [stop_count]: the ids of --stop */
+  uint64_t stop_count;
   struct pen_text *text; /* [count] */
   uint64_t count;
   uint64_t shown_count, shown_tokens; /* texts printed whole; tokens printed of the next one */
 };
 
-/* Allocates the texts. Fails (64) if memory does not hold them. */
+/* Allocates the texts. Fails (64) if memory does not hold them, or if --stop is no list of ids. */
 struct pen_text_list pen_texts_open(const struct pen_plan *plan, const struct pen_options *options,
                                     const struct pen_prompts *prompts);
 

@@ -29,20 +29,21 @@
  * command may log where it likes. */
 
 /* The options that must agree, and a number for each. */
-#define FINGERPRINTED_OPTIONS(row)                                                              \
-  row("--seed", options->seed) row("--shape", options->shape) row("--data",                     \
-                                                                  data_number(&run->data))      \
-      row("--init", options->init == NULL ? 0 : weights_number(run)) row(                       \
-          "--checkpoint",                                                                       \
-          (options->checkpoint != NULL) + (options->init == NULL ? weights_number(run) : 0))    \
-          row("--save-every", options->save_every) row("--restarts", options->restarts) row(    \
-              "--recover-every", options->recover_every) row("--audit", options->audit)         \
-              row("--eval-every", options->eval_every) row(                                     \
-                  "--eval-steps", run->evaluation.steps) row("--prompt", run->prompts_checksum) \
-                  row("--tokens", options->tokens) row("--samples", options->samples) row(      \
-                      "--end-of-text",                                                          \
-                      options->given.end_of_text ? options->end_of_text : UINT64_MAX)           \
-                      row("--steps",                                                            \
+#define FINGERPRINTED_OPTIONS(row)                                                                 \
+  row("--seed", options->seed) row("--shape", options->shape) row("--data",                        \
+                                                                  data_number(&run->data))         \
+      row("--init", options->init == NULL ? 0 : weights_number(run)) row(                          \
+          "--checkpoint",                                                                          \
+          (options->checkpoint != NULL) + (options->init == NULL ? weights_number(run) : 0))       \
+          row("--save-every", options->save_every) row("--restarts", options->restarts) row(       \
+              "--recover-every", options->recover_every) row("--audit", options->audit)            \
+              row("--eval-every", options->eval_every) row(                                        \
+                  "--eval-steps", run->evaluation.steps) row("--prompt", run->prompts_checksum)    \
+                  row("--tokens", options->tokens) row("--samples", options->samples) row(         \
+                      "--end-of-text", options->given.end_of_text                                  \
+                                           ? options->end_of_text                                  \
+                                           : UINT64_MAX) row("--stop", text_number(options->stop)) \
+                      row("--steps",                                                               \
                           run->steps) /* the last: it follows from others where it is not given */
 
 static const char *const option_names[] = {
@@ -55,6 +56,10 @@ static uint64_t data_number(const struct pen_data *data) {
   uint64_t number;
   memcpy(&number, data->file.checksum, sizeof number);
   return number + data->token_count + data->window_count + data->mask_crc;
+}
+
+static uint64_t text_number(const char *text) {
+  return text == NULL ? 0 : 1 + (uint64_t)pen_crc32(0, text, strlen(text));
 }
 
 /* 0: the weights come from no file, or from a checkpoint. */

@@ -71,6 +71,7 @@ COMMAND_TESTS = \
   %reldir%/restart.t \
   %reldir%/robustness.t \
   %reldir%/same_bits.t \
+  %reldir%/sampling.t \
   %reldir%/saving.t \
   %reldir%/score.t \
   %reldir%/score_logits.t \
@@ -106,6 +107,7 @@ EXTRA_DIST += $(COMMAND_TESTS) \
   %reldir%/report_damage.py \
   %reldir%/report_page.py \
   %reldir%/robustness_reference.py \
+  %reldir%/sampling.py \
   %reldir%/stranger.py \
   %reldir%/full_terminal.py \
   %reldir%/unread.py

@@ -108,7 +108,11 @@ ok "two that share the tokens score" score llama_two_runs
 ok "as one" cmp "$scratch/llama_one.scores" "$scratch/llama_two_runs.scores"
 ok "so do four" score llama_four
 ok "each of which has one piece" cmp "$scratch/llama_one.scores" "$scratch/llama_four.scores"
-generate() { "$scratch/$1" generate --checkpoint "$scratch/llama_two_v.ckpt" --prompt '65 66' --tokens 12 --seed 3 --temperature 1 2>"$scratch/$1.err"; }
+generate() { # NAME OPTION...
+  generate_name=$1
+  shift
+  "$scratch/$generate_name" generate --checkpoint "$scratch/llama_two_v.ckpt" --prompt '65 66' --tokens 12 --seed 3 --temperature 1 "$@" 2>"$scratch/$generate_name.err"
+}
 text=$(generate llama_one)
 matches "one generates" "$text" '65 66 [0-9]*'
 for name in llama_two llama_two_runs llama_two_v llama_four llama_four_runs llama_two_shards plain; do
@@ -116,6 +120,13 @@ for name in llama_two llama_two_runs llama_two_v llama_four llama_four_runs llam
   is "$name generates as one" "$(generate $name)" "$text"
 done
 unset PEN_EMULATED_NO_GRAPH
+stop=$(echo "$text" | cut -d ' ' -f 9)
+stopped=$(echo "$text" | awk -v stop="$stop" '{ for (i = 1; i <= NF && (i < 4 || $(i - 1) != stop); i++) printf "%s ", $i }')
+for name in llama_one llama_two_v llama_four; do is "$name stops at token $stop" "$(generate $name --stop "$stop")" "$stopped"; done
+sampling='--top-k 60 --top-p 0.9 --min-p 0.01 --repetition-penalty 1.3'
+chosen=$(generate llama_one $sampling)
+matches "one generates with $sampling" "$chosen" '65 66 [0-9]*'
+for name in llama_two_v llama_four; do is "$name: as one" "$(generate $name $sampling)" "$chosen"; done
 ok "training and evaluating in turns" timeout 300 "$scratch/llama_two_v" train --data "$scratch/data.bin" --seed 7 --quiet --steps 3 \
   --eval-data "$scratch/data.bin" --eval-steps 3 --eval-every 1 --log "$scratch/turns.log"
 is "changes nothing" "$(log_field "$scratch/turns.log" loss | head -n 3)" "$(log_field "$scratch/llama_one.log" loss)"
