@@ -71,7 +71,7 @@ enum { PEN_STOP_BY_COMMAND = 1 << 16 };
 enum pen_slow_kind { PEN_SLOW_NONE, PEN_SLOW_COMPUTE, PEN_SLOW_LINK, PEN_SLOW_DATA };
 
 /* What a rank starts from, where several commands start the ranks: see startup_check.h. */
-enum { PEN_FINGERPRINT_MAX = 16, PEN_KERNELS_TEXT_BYTES = 128 };
+enum { PEN_FINGERPRINT_MAX = 17, PEN_KERNELS_TEXT_BYTES = 128 };
 struct pen_startup_fingerprint {
   uint64_t step;                         /* of the checkpoint; 0: none */
   uint64_t folder_mark;                  /* of the folder that it saves to; 0: none */

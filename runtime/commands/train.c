@@ -118,6 +118,13 @@ static void check_train(const struct pen_plan *plan, const struct pen_options *o
   if (options->new_data && !options->resume) {
     pen_fail(PEN_EXIT_USAGE, "--new-data needs --resume: what continues with other data");
   }
+  if (options->shuffle && !plan->needs_tokens) {
+    pen_fail(PEN_EXIT_USAGE, "--shuffle: the model makes its own inputs, in one order");
+  }
+  if (options->given.shuffle_seed && !options->shuffle) {
+    pen_fail(PEN_EXIT_USAGE, "--shuffle-seed %" PRIu64 " needs --shuffle: what to shuffle",
+             options->shuffle_seed);
+  }
   if (options->log_microbatches && options->log == NULL) {
     pen_fail(PEN_EXIT_USAGE, "--log-microbatches needs --log FILE: where to write the losses");
   }

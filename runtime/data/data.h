@@ -4,6 +4,7 @@
  *   packed_file.h   a file whose windows hold several documents, with an index
  *   target_mask.h   which tokens of a file are targets that count
  *   bucket.h        which sequence length a step has
+ *   window_order.h  which window is read at each position: in the order of the file, or shuffled
  *   data_place.h    how far a run has read its data, for a later one that continues
  *   step_inputs.h   the data ops of a step: tokens, targets, positions, or random inputs
  *

@@ -12,4 +12,6 @@ libruntime_a_SOURCES += \
   %reldir%/target_mask.c \
   %reldir%/target_mask.h \
   %reldir%/token_file.c \
-  %reldir%/token_file.h
+  %reldir%/token_file.h \
+  %reldir%/window_order.c \
+  %reldir%/window_order.h

@@ -4,8 +4,8 @@
  * follows.
  *
  * Windows are counted by a cursor: row i of microbatch j, counted on over all replicas, reads
- * window cursor + j*microbatch + i, modulo the file's windows; without a file they are counted
- * without end. */
+ * the window at position cursor + j*microbatch + i (window_order.h); without a file they are
+ * counted without end. */
 #ifndef PEN_STEP_INPUTS_H
 #define PEN_STEP_INPUTS_H
 

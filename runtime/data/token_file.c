@@ -248,7 +248,7 @@ uint64_t pen_data_longest(const struct pen_data *data, uint64_t first, uint64_t 
   }
   uint64_t longest = 0;
   for (uint64_t w = 0; w < count; w++) {
-    uint64_t length = data->packed.windows[(first + w) % data->window_count].length;
+    uint64_t length = data->packed.windows[pen_data_window(data, first + w)].length;
     longest = length > longest ? length : longest;
   }
   return longest;
@@ -271,7 +271,7 @@ uint64_t pen_data_targets(const struct pen_data *data, uint64_t first, uint64_t 
       data->to_end && first + count > data->window_count ? data->window_count : first + count;
   uint64_t targets = 0;
   for (uint64_t w = first; w < past; w++) {
-    targets += window_targets(data, w % data->window_count);
+    targets += window_targets(data, pen_data_window(data, w));
   }
   return targets;
 }

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "runtime/data/packed_file.h"
+#include "runtime/data/window_order.h"
 #include "runtime/plan/plan.h"
 
 /* A file is known by its size and the SHA-256 of its header and of blocks spread over it. */
@@ -26,7 +27,8 @@ struct pen_data {
   const unsigned char *mask; /* which tokens are targets that count (target_mask.h); null: all */
   uint32_t mask_crc;         /* of the mask, or of a packed file's index with it; 0: no mask */
   struct pen_packed packed;  /* header null: a plain file */
-  uint64_t token_count;      /* of a plain file */
+  struct pen_window_order order;
+  uint64_t token_count;  /* of a plain file */
   uint64_t window_count; /* the packed file's, or floor((tokens - 1)/sequence), or, to the end, that
                             rounded up */
   uint64_t sequence, vocab,
@@ -55,17 +57,22 @@ void pen_data_open(struct pen_data *data, const struct pen_plan *plan, uint64_t 
 void pen_data_open_to_end(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
                           const char *path, uint64_t seed);
 
+/* The window at a position: of the file's, read again from epoch to epoch (window_order.h). */
+static inline uint64_t pen_data_window(const struct pen_data *data, uint64_t position) {
+  return pen_window_at(&data->order, position, data->window_count);
+}
+
 /* Windows that one step of a profile reads. */
 uint64_t pen_data_step_windows(const struct pen_plan *plan, const struct pen_profile *profile);
 
-/* Tokens of the longest of the windows [first, first + count), as they are counted. */
+/* Tokens of the longest of the windows at the positions [first, first + count). */
 uint64_t pen_data_longest(const struct pen_data *data, uint64_t first, uint64_t count);
 
 /* The file's token at an index that a window holds, or the target after it. */
 uint32_t pen_data_token(const struct pen_data *data, uint64_t index);
 
-/* How many targets of the windows [first, first + count), as they are counted, are not ignored:
- * what those windows' own counts, or the mask's, add up to. No token is read. */
+/* How many targets of the windows at the positions [first, first + count) are not ignored: what
+ * those windows' own counts, or the mask's, add up to. No token is read. */
 uint64_t pen_data_targets(const struct pen_data *data, uint64_t first, uint64_t count);
 
 #endif

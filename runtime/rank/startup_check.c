@@ -25,8 +25,10 @@
           "--checkpoint",                                                                       \
           (options->checkpoint != NULL) + (options->init == NULL ? weights_number(run) : 0))    \
           row("--save-every", options->save_every) row("--restarts", options->restarts) row(    \
-              "--recover-every", options->recover_every) row("--audit", options->audit)         \
-              row("--eval-every", options->eval_every) row(                                     \
+              "--recover-every",                                                                \
+              options->recover_every) row("--audit", options->audit) row("--eval-every",        \
+                                                                         options->eval_every)   \
+              row("--shuffle", order_number(&run->data.order)) row(                             \
                   "--eval-steps", run->evaluation.steps) row("--prompt", run->prompts_checksum) \
                   row("--tokens", options->tokens) row("--samples", options->samples) row(      \
                       "--end-of-text",                                                          \
@@ -44,6 +46,11 @@ static uint64_t data_number(const struct pen_data *data) {
   uint64_t number;
   memcpy(&number, data->file.checksum, sizeof number);
   return number + data->token_count + data->window_count + data->mask_crc;
+}
+
+/* 0: the order of the file. */
+static uint64_t order_number(const struct pen_window_order *order) {
+  return (uint64_t)order->key[1] << 32 | order->key[0];
 }
 
 /* 0: the weights come from no file, or from a checkpoint. */
