@@ -75,6 +75,15 @@ for name in still replicas packed; do
 done
 ok "replicas read in the same order" cmp still.seven replicas.seven
 
+# ---- the epoch ----
+data=few.bin
+ok "four epochs" reads still --shuffle
+is "each line of the log has the epoch of its last window" "$(log_field reads.log epoch)" "$(awk 'BEGIN { for (s = 1; s <= 15; s++) print 1 + int((4 * s - 1) / 15) }')"
+./still train --data few.bin --shuffle --steps 4 2>err
+is "and so has progress" "$(sed -n 's|^\(step [14]/4  epoch [0-9]*  loss\) .*|\1|p' err)" "step 1/4  epoch 1  loss
+step 4/4  epoch 2  loss"
+is "the first that begins is announced" "$(grep begins err)" "still: epoch 2 begins in step 4: the 15 windows of few.bin are read again"
+
 # ---- a run that is resumed ----
 data=few.bin
 ok "a plan" build two model.cfg
