@@ -5,6 +5,8 @@ libruntime_a_SOURCES += \
   %reldir%/data.h \
   %reldir%/data_place.c \
   %reldir%/data_place.h \
+  %reldir%/npy_file.c \
+  %reldir%/npy_file.h \
   %reldir%/packed_file.c \
   %reldir%/packed_file.h \
   %reldir%/step_inputs.c \

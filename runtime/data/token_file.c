@@ -14,6 +14,7 @@
 #include "runtime/base/crc32.h"
 #include "runtime/base/key.h"
 #include "runtime/base/mapping.h"
+#include "runtime/data/npy_file.h"
 #include "runtime/data/target_mask.h"
 
 enum {
@@ -59,7 +60,8 @@ static bool is_plain(int32_t magic, int32_t version) {
   return false;
 }
 
-/* Checks the header of a plain file, and sets the bytes of a token; returns the count of tokens. */
+/* Checks the header of a plain file, and sets where its tokens and mask are; returns the count of
+ * tokens. */
 static uint64_t check_header(struct pen_data *data, const char *path, const unsigned char *header,
                              uint64_t file_bytes) {
   if (!is_plain(little_endian_i32(header), little_endian_i32(header + 4))) {
@@ -92,8 +94,18 @@ static uint64_t check_header(struct pen_data *data, const char *path, const unsi
              "%s: %" PRIu64 " bytes: its header counts %d tokens%s, which take %" PRIu64 " bytes",
              path, file_bytes, count, has_mask ? " and a mask" : "", expected);
   }
+  data->tokens = header + HEADER_BYTES;
   data->mask = has_mask ? header + HEADER_BYTES + tokens * data->token_bytes : NULL;
   return tokens;
+}
+
+/* The same for a NumPy array, which has no mask. */
+static uint64_t take_array(struct pen_data *data, const char *path, const unsigned char *file,
+                           uint64_t file_bytes) {
+  const struct pen_npy array = pen_npy_read(path, file, file_bytes);
+  data->token_bytes = array.number_bytes;
+  data->tokens = array.numbers;
+  return array.count;
 }
 
 static void check_mask(struct pen_data *data, const char *path, const unsigned char *header) {
@@ -111,7 +123,9 @@ static _Noreturn void fail_no_target(const char *path) {
 
 static void take_plain(struct pen_data *data, const char *path, const unsigned char *file,
                        uint64_t file_bytes) {
-  uint64_t count = check_header(data, path, file, file_bytes), targets = count == 0 ? 0 : count - 1;
+  uint64_t count = pen_npy_begins(file) ? take_array(data, path, file, file_bytes)
+                                        : check_header(data, path, file, file_bytes),
+           targets = count == 0 ? 0 : count - 1;
   data->token_count = count;
   data->window_count = targets / data->sequence + (data->to_end && targets % data->sequence > 0);
   if (data->to_end && targets == 0) {
@@ -123,7 +137,6 @@ static void take_plain(struct pen_data *data, const char *path, const unsigned c
              "%s: %" PRIu64 " tokens: one window of sequence %" PRIu64 " needs %" PRIu64, path,
              count, data->sequence, data->sequence + 1);
   }
-  data->tokens = file + HEADER_BYTES;
   if (data->mask != NULL) {
     check_mask(data, path, file);
     if (pen_data_targets(data, 0, data->window_count) == 0) {

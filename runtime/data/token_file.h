@@ -1,7 +1,8 @@
 /* token_file.h: a token file as windows of tokens (docs/contracts.md section 9). A plain file, in
- * llm.c's format, is one stream of tokens, divided into windows of `sequence` tokens; a packed file
- * (packed_file.h) lists its own windows, which may be shorter and are then padded. Both may have a
- * mask, which says which targets count; the others are ignored. */
+ * llm.c's format or a NumPy array (npy_file.h), is one stream of tokens, divided into windows of
+ * `sequence` tokens; a packed file (packed_file.h) lists its own windows, which may be shorter and
+ * are then padded. llm.c's format and packed files may have a mask, which says which targets count;
+ * the others are ignored. */
 #ifndef PEN_TOKEN_FILE_H
 #define PEN_TOKEN_FILE_H
 

@@ -344,6 +344,87 @@ static void test_bad_masks_are_refused(void **state) {
   refuse_masked(&file, sizeof file, "no window has a target that counts: its mask has none");
 }
 
+/* ---- NumPy arrays ---- */
+
+/* Writes an array of tokens 0, 1, 2, ..., of so many bytes each, after this header. */
+static void write_array(unsigned char version, const char *header, uint32_t tokens, size_t bytes) {
+  FILE *file = fopen(path, "wb");
+  const uint32_t length = (uint32_t)strlen(header);
+  assert_non_null(file);
+  fwrite("\x93NUMPY", 1, 6, file);
+  fwrite((unsigned char[]){version, 0}, 1, 2, file);
+  fwrite(&length, 1, version == 1 ? 2 : 4, file);
+  fwrite(header, 1, length, file);
+  for (uint32_t i = 0; i < tokens; i++) {
+    fwrite(&i, 1, bytes, file);
+  }
+  assert_int_equal(fclose(file), 0);
+}
+
+#define ARRAY(type, shape) \
+  "{'descr': '" type "', 'fortran_order': False, 'shape': " shape ", }   \n"
+
+static void test_arrays_have_the_rows_of_plain_files(void **state) {
+  (void)state;
+  enum { TOKENS = 43, COUNT = MICROBATCH * SEQUENCE };
+  struct pen_data data;
+  int32_t expected[2][COUNT], row[COUNT];
+  write_file(20240520, 1, TOKENS, TOKENS, 0);
+  pen_data_open(&data, &plan, plan.sequence, path, 0);
+  read_tokens(&data, PEN_OP_TOKENS, expected[0]);
+  read_tokens(&data, PEN_OP_TARGETS, expected[1]);
+  for (unsigned char version = 1; version <= 3; version++) {
+    for (size_t bytes = 2; bytes <= 4; bytes += 2) {
+      write_array(version, bytes == 2 ? ARRAY("<u2", "(43,)") : ARRAY("<u4", "(43,)"), TOKENS,
+                  bytes);
+      pen_data_open(&data, &plan, plan.sequence, path, 0);
+      assert_int_equal(data.window_count, (TOKENS - 1) / SEQUENCE);
+      assert_int_equal(data.token_bytes, bytes);
+      read_tokens(&data, PEN_OP_TOKENS, row);
+      assert_memory_equal(row, expected[0], sizeof row);
+      read_tokens(&data, PEN_OP_TARGETS, row);
+      assert_memory_equal(row, expected[1], sizeof row);
+    }
+  }
+}
+
+static void test_bad_arrays_are_refused_by_name(void **state) {
+  (void)state;
+  const struct {
+    unsigned char version;
+    const char *header;
+    uint32_t tokens;
+    size_t bytes;
+    const char *says;
+  } arrays[] = {
+      {1, ARRAY("<i8", "(43,)"), 43, 8, "type '<i8': token ids are of type '<u2' or '<u4'"},
+      {1, ARRAY(">u2", "(43,)"), 43, 2, "type '>u2'"},
+      {1, "{'shape': (43,)}", 43, 2, "type none"},
+      {1, ARRAY("<u2", "(43, 1)"), 43, 2, "shape is not (N,): token ids have one dimension"},
+      {1, ARRAY("<u2", "()"), 1, 2, "shape is not (N,)"},
+      {1, ARRAY("<u2", "(44,)"), 43, 2, "counts 44 numbers of 2 bytes, and 86 bytes follow"},
+      {1, ARRAY("<u2", "(-1,)"), 43, 2, "and 86 bytes follow"},
+      {1, ARRAY("<u4", "(21,)"), 43, 2, "counts 21 numbers of 4 bytes"},
+      {1, ARRAY("<u2", "(5,)"), 5, 2, "needs 6"},
+      {4, ARRAY("<u2", "(43,)"), 43, 2, "format version 4"},
+  };
+  char message[1024];
+  for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
+    write_array(arrays[i].version, arrays[i].header, arrays[i].tokens, arrays[i].bytes);
+    assert_int_equal(open_in_child(path, message, sizeof message, 0), PEN_EXIT_DATA);
+    assert_non_null(strstr(message, path));
+    if (strstr(message, arrays[i].says) == NULL) {
+      fail_msg("\"%s\" does not say \"%s\"", message, arrays[i].says);
+    }
+  }
+  write_array(2, ARRAY("<u2", "(43,)"), 43, 2);
+  for (off_t bytes = 8; bytes < 80; bytes++) { /* cut within the header */
+    write_array(2, ARRAY("<u2", "(43,)"), 43, 2);
+    assert_int_equal(truncate(path, bytes), 0);
+    assert_int_equal(open_in_child(path, message, sizeof message, 0), PEN_EXIT_DATA);
+  }
+}
+
 static void test_absent_files_are_refused(void **state) {
   (void)state;
   const char *names[] = {"/nonexistent/tokens.bin", "/tmp"};
@@ -420,6 +501,8 @@ int main(void) {
       cmocka_unit_test(test_a_mask_counts_any_run_of_tokens),
       cmocka_unit_test(test_bad_files_are_refused_by_name),
       cmocka_unit_test(test_bad_masks_are_refused),
+      cmocka_unit_test(test_arrays_have_the_rows_of_plain_files),
+      cmocka_unit_test(test_bad_arrays_are_refused_by_name),
       cmocka_unit_test(test_absent_files_are_refused),
       cmocka_unit_test(test_a_bad_token_does_no_harm_until_it_is_read),
       cmocka_unit_test(test_normals_belong_to_seed_window_and_stream),
