@@ -72,7 +72,8 @@ static void open_evaluation(struct pen_run *run) {
     evaluation->buckets = pen_buckets_of(run->plan, PEN_EVAL);
     pen_assert(evaluation->buckets.count > 0); /* every plan for training has them */
     pen_data_open(&evaluation->data, run->plan, pen_longest_profile(&evaluation->buckets)->sequence,
-                  pen_token_path(run->plan, "--eval-data", options->eval_data), options->seed);
+                  pen_token_path(run->plan, "--eval-data", options->eval_data),
+                  (uint32_t)options->ids, options->seed);
     evaluation->steps = options->given.eval_steps
                             ? options->eval_steps
                             : pen_steps_of_file(run->plan, &evaluation->buckets, &evaluation->data);

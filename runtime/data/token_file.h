@@ -48,16 +48,17 @@ struct pen_data {
 };
 
 /* Opens and checks a token file (path null: none) for rows of up to `sequence` tokens. Fails: 66 if
- * it is absent, 65 if it is damaged, of another format, or has no target that counts. `seed` is
- * that of the normals. */
+ * it is absent, 65 if it is damaged, of another format, or has no target that counts. With
+ * `ids_bits` (16 or 32; 0: none) a file of no known format is ids alone. `seed` is that of the
+ * normals. */
 void pen_data_open(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
-                   const char *path, uint64_t seed);
+                   const char *path, uint32_t ids_bits, uint64_t seed);
 
 /* The same for a file that is read once: the tokens after a plain file's last full window form a
  * window too, padded, with ignored targets, and all targets of windows past the last one are
  * ignored. Fails (65) if there is no target. */
 void pen_data_open_to_end(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
-                          const char *path, uint64_t seed);
+                          const char *path, uint32_t ids_bits, uint64_t seed);
 
 /* The window at a position: of the file's, read again from epoch to epoch (window_order.h). */
 static inline uint64_t pen_data_window(const struct pen_data *data, uint64_t position) {
