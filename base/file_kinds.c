@@ -43,7 +43,7 @@ static const struct pen_file_kind kinds[] = {
     /* data sets */
     {ALL, "a Parquet file", EXPORT_TEXT, STARTS("PAR1")},
     {ALL, "an Arrow file", EXPORT_TEXT, STARTS("ARROW1")},
-    {DATA, "a NumPy array",
+    {DATA & ~PEN_FILE_TOKENS, "a NumPy array",
      "write its numbers alone with Python, numpy.load(FILE).astype(\"<u2\").tofile(\"ids\"), for "
      "penstock-tokens --ids 16, or \"<u4\" for --ids 32",
      STARTS("\x93NUMPY")},

@@ -44,7 +44,7 @@ void pen_block_times_open(struct pen_block_times *times, const struct pen_plan *
 static struct pen_data make_data(const struct pen_plan *plan, const struct pen_profile *profile,
                                  uint64_t seed) {
   struct pen_data data;
-  pen_data_open(&data, plan, profile->sequence, NULL, seed);
+  pen_data_open(&data, plan, profile->sequence, NULL, 0, seed);
   if (plan->needs_tokens) {
     data.window_count = pen_data_step_windows(plan, profile);
     data.token_count = data.window_count * data.sequence + 1;

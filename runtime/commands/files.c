@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,6 +116,9 @@ void pen_check_data_given(const struct pen_plan *plan, const struct pen_options 
   if (plan->needs_tokens && options->data == NULL) {
     pen_fail(PEN_EXIT_USAGE, "%s needs --data FILE: a token file, as penstock-tokens writes it",
              command);
+  }
+  if (options->given.ids && options->ids != 16 && options->ids != 32) {
+    pen_fail(PEN_EXIT_USAGE, "--ids %" PRIu64 ": 16 or 32, the bits of a token id", options->ids);
   }
 }
 

@@ -182,7 +182,8 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
   find_weights(&run, "score", &found);
   run.buckets = (struct pen_buckets){.profile = {run.profile},
                                      .count = 1}; /* its hooks are those of one profile */
-  pen_data_open_to_end(&run.data, plan, run.profile->sequence, options->data, options->seed);
+  pen_data_open_to_end(&run.data, plan, run.profile->sequence, options->data,
+                       (uint32_t)options->ids, options->seed);
   if (run.data.packed.header != NULL && options->given.end_of_text) {
     pen_fail(PEN_EXIT_USAGE,
              "--end-of-text %" PRIu64
@@ -212,7 +213,7 @@ int pen_run_generate(const struct pen_plan *plan, const struct pen_options *opti
   plan = &one;
   struct pen_checkpoint_info found;
   find_weights(&run, "generate", &found);
-  pen_data_open(&run.data, plan, run.profile->sequence, NULL, options->seed);
+  pen_data_open(&run.data, plan, run.profile->sequence, NULL, 0, options->seed);
   run.data.window_count = 1; /* hooks read the samples instead */
   run.hooks = &pen_generate_hooks;
   run.prompts_checksum = pen_prompts_checksum(&prompts);

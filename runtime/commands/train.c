@@ -71,7 +71,8 @@ static void open_evaluation(struct pen_run *run) {
     evaluation->buckets = pen_buckets_of(run->plan, PEN_EVAL);
     pen_assert(evaluation->buckets.count > 0); /* every plan for training has them */
     pen_data_open(&evaluation->data, run->plan, pen_longest_profile(&evaluation->buckets)->sequence,
-                  pen_token_path(run->plan, "--eval-data", options->eval_data), options->seed);
+                  pen_token_path(run->plan, "--eval-data", options->eval_data),
+                  (uint32_t)options->ids, options->seed);
     evaluation->steps = options->given.eval_steps
                             ? options->eval_steps
                             : pen_steps_of_file(run->plan, &evaluation->buckets, &evaluation->data);
@@ -116,6 +117,13 @@ static void check_train(const struct pen_plan *plan, const struct pen_options *o
   }
   if (options->new_data && !options->resume) {
     pen_fail(PEN_EXIT_USAGE, "--new-data needs --resume: what continues with other data");
+  }
+  if (options->shuffle && !plan->needs_tokens) {
+    pen_fail(PEN_EXIT_USAGE, "--shuffle: the model makes its own inputs, in one order");
+  }
+  if (options->given.shuffle_seed && !options->shuffle) {
+    pen_fail(PEN_EXIT_USAGE, "--shuffle-seed %" PRIu64 " needs --shuffle: what to shuffle",
+             options->shuffle_seed);
   }
   if (options->log_microbatches && options->log == NULL) {
     pen_fail(PEN_EXIT_USAGE, "--log-microbatches needs --log FILE: where to write the losses");

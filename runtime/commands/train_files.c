@@ -148,12 +148,38 @@ static _Noreturn void fail_other_data(const struct pen_run *run,
            run->data.path == NULL ? "" : run->data.path, found->path, why);
 }
 
+/* "shuffled by seed 7"; `text` has 48 bytes. */
+static const char *order_text(char text[48], bool shuffled, uint64_t seed) {
+  snprintf(text, 48, shuffled ? "shuffled by seed %" PRIu64 : "in its own order", seed);
+  return text;
+}
+
+static _Noreturn void fail_other_order(const struct pen_run *run,
+                                       const struct pen_checkpoint_info *found) {
+  const struct pen_data_place *then = &found->state.place;
+  const struct pen_window_order *now = &run->data.order;
+  char before[48], after[48], options[64] = "without --shuffle it";
+  if (then->shuffled) {
+    snprintf(options, sizeof options, "--shuffle --shuffle-seed %" PRIu64, then->shuffle_seed);
+  }
+  pen_fail(PEN_EXIT_DATA,
+           "--data %s: %s has read it %s, this run reads it %s: %s continues; --new-data reads it "
+           "from its beginning",
+           run->data.path, found->path, order_text(before, then->shuffled, then->shuffle_seed),
+           order_text(after, now->shuffled, now->seed), options);
+}
+
 /* Less than a window is read again; or, at the end of an epoch, left out. */
 static void say_other_windows(const struct pen_run *run, const struct pen_data_place *place,
                               uint64_t again) {
   const struct pen_data *data = &run->data;
   char where[160];
-  if (run->cursor < place->epoch * data->window_count) {
+  if (data->order.shuffled) {
+    snprintf(where, sizeof where,
+             "continues after %" PRIu64 " tokens of epoch %" PRIu64
+             "; shuffled, some are read again or left out in this epoch",
+             place->read, place->epoch);
+  } else if (run->cursor < place->epoch * data->window_count) {
     snprintf(where, sizeof where,
              "continues at token %" PRIu64 " of epoch %" PRIu64 "; %" PRIu64
              " tokens are read again",
@@ -171,9 +197,10 @@ static void say_other_windows(const struct pen_run *run, const struct pen_data_p
 void pen_train_data_continue(struct pen_run *run, const struct pen_checkpoint_info *found) {
   const struct pen_data_place *place = &found->state.place;
   const char *path = run->data.path == NULL ? "the data" : run->data.path;
-  const bool says = run->local.first == 0;
+  const bool says = run->local.first == 0, fits = pen_data_place_fits(&run->data, place),
+             in_order = pen_data_place_in_order(&run->data, place);
   uint64_t again;
-  if (!place->known) {
+  if (!place->known && in_order) {
     run->cursor = found->state.cursor;
     if (says && run->data.path != NULL) {
       pen_warn(
@@ -181,7 +208,7 @@ void pen_train_data_continue(struct pen_run *run, const struct pen_checkpoint_in
           " of %s",
           found->path, run->cursor, path);
     }
-  } else if (pen_data_place_fits(&run->data, place)) {
+  } else if (fits && in_order) {
     run->cursor = pen_data_place_cursor(&run->data, place, &again);
     if (says && !place->rows && place->sequence != run->data.sequence) {
       say_other_windows(run, place, again);
@@ -189,8 +216,12 @@ void pen_train_data_continue(struct pen_run *run, const struct pen_checkpoint_in
   } else if (run->options->new_data) {
     run->cursor = 0;
     if (says) {
-      pen_warn("%s: other data than those of %s: read from their beginning", path, found->path);
+      pen_warn(fits ? "%s: in another order than that of %s: read from its beginning"
+                    : "%s: other data than those of %s: read from their beginning",
+               path, found->path);
     }
+  } else if (fits || !place->known) {
+    fail_other_order(run, found);
   } else {
     fail_other_data(run, found);
   }

@@ -12,7 +12,9 @@
 void pen_train_folder_open(struct pen_run *run);
 
 /* Sets the cursor of a run that continues a checkpoint. Fails (65) if that was made with other
- * data, unless they are to be read from their beginning (--new-data). */
+ * data, or read them in another order, unless they are to be read from their beginning
+ * (--new-data).
+ */
 void pen_train_data_continue(struct pen_run *run, const struct pen_checkpoint_info *found);
 
 /* Opens --log on the host of rank 0. Fails (73) as pen_log_create(). */

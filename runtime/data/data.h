@@ -2,8 +2,10 @@
  *
  *   token_file.h    a file of tokens, as windows of `sequence` tokens
  *   packed_file.h   a file whose windows hold several documents, with an index
+ *   npy_file.h      token ids in a NumPy array
  *   target_mask.h   which tokens of a file are targets that count
  *   bucket.h        which sequence length a step has
+ *   window_order.h  which window is read at each position: in the order of the file, or shuffled
  *   data_place.h    how far a run has read its data, for a later one that continues
  *   step_inputs.h   the data ops of a step: tokens, targets, positions, or random inputs
  *

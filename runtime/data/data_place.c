@@ -14,6 +14,8 @@ struct pen_data_place pen_data_place_of(const struct pen_data *data, uint64_t cu
       .read = rows ? window : window * data->sequence,
       .sequence = rows ? 0 : data->sequence,
       .file = data->file,
+      .shuffled = data->order.shuffled,
+      .shuffle_seed = data->order.seed,
   };
 }
 
@@ -21,6 +23,10 @@ bool pen_data_place_fits(const struct pen_data *data, const struct pen_data_plac
   const struct pen_data_place own = pen_data_place_of(data, 0);
   return own.rows == place->rows && own.file.bytes == place->file.bytes &&
          memcmp(own.file.checksum, place->file.checksum, sizeof own.file.checksum) == 0;
+}
+
+bool pen_data_place_in_order(const struct pen_data *data, const struct pen_data_place *place) {
+  return data->order.shuffled == place->shuffled && data->order.seed == place->shuffle_seed;
 }
 
 uint64_t pen_data_place_cursor(const struct pen_data *data, const struct pen_data_place *place,

@@ -14,6 +14,8 @@ struct pen_data_place {
   uint64_t epoch, read; /* the epoch, from 1; tokens, or rows, that were read of it */
   uint64_t sequence;    /* tokens of a plain file's window */
   struct pen_data_file_id file; /* bytes 0: none */
+  bool shuffled;                /* the order of its windows */
+  uint64_t shuffle_seed;        /* 0 unless shuffled */
 };
 
 /* The place of a step that begins at window `cursor`. */
@@ -21,6 +23,9 @@ struct pen_data_place pen_data_place_of(const struct pen_data *data, uint64_t cu
 
 /* Whether the place, which is known, is one of this data. */
 bool pen_data_place_fits(const struct pen_data *data, const struct pen_data_place *place);
+
+/* Whether its windows were read in this order. Inputs of the model's own have one alone. */
+bool pen_data_place_in_order(const struct pen_data *data, const struct pen_data_place *place);
 
 /* The cursor of the window that holds the next token, or row. *again: tokens of it that were read
  * before. After the last full window the next epoch begins. */

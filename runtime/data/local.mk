@@ -5,6 +5,8 @@ libruntime_a_SOURCES += \
   %reldir%/data.h \
   %reldir%/data_place.c \
   %reldir%/data_place.h \
+  %reldir%/npy_file.c \
+  %reldir%/npy_file.h \
   %reldir%/packed_file.c \
   %reldir%/packed_file.h \
   %reldir%/step_inputs.c \
@@ -12,4 +14,6 @@ libruntime_a_SOURCES += \
   %reldir%/target_mask.c \
   %reldir%/target_mask.h \
   %reldir%/token_file.c \
-  %reldir%/token_file.h
+  %reldir%/token_file.h \
+  %reldir%/window_order.c \
+  %reldir%/window_order.h

@@ -23,11 +23,12 @@ void pen_data_prepare_step(struct pen_data *data, uint64_t cursor, uint64_t coun
   data->cursor = cursor;
   data->step_targets = pen_data_targets(data, cursor, count);
   data->epoch = epoch_begun(data, cursor, count);
+  data->shuffled_epoch = data->order.shuffled ? 1 + (cursor + count - 1) / data->window_count : 0;
   data->read_ns = 0;
 }
 
-/* The window that row `row` of the current microbatch reads, not yet modulo the file's windows. */
-static uint64_t window_of(const struct pen_data *data, uint64_t row) {
+/* The position of the window that row `row` of the current microbatch reads. */
+static uint64_t position_of(const struct pen_data *data, uint64_t row) {
   return data->cursor + (data->first_microbatch + data->microbatch_index) * data->microbatch + row;
 }
 
@@ -64,7 +65,7 @@ static void fill_rows(const struct pen_call *call, fill_row *plain, fill_row *pa
   int32_t *to = call->operand[0];
   uint64_t rows = (uint64_t)call->dim[0] / data->sequence;
   for (uint64_t row = 0; row < rows; row++) {
-    uint64_t w = window_of(data, row) % data->window_count;
+    uint64_t w = pen_data_window(data, position_of(data, row));
     (data->packed.header == NULL ? plain : packed)(data, to + row * data->sequence, w);
   }
   data->read_ns += pen_now_ns() - start_ns;
@@ -136,7 +137,7 @@ static void tokens_op(const struct pen_call *call) { fill_rows(call, plain_token
 static void ignore_past_end(const struct pen_data *data, const struct pen_call *call) {
   int32_t *to = call->operand[0];
   for (uint64_t t = 0; data->to_end && t < (uint64_t)call->dim[0]; t++) {
-    if (window_of(data, t / data->sequence) >= data->window_count) {
+    if (position_of(data, t / data->sequence) >= data->window_count) {
       to[t] = PEN_IGNORED_TARGET;
     }
   }
@@ -199,7 +200,7 @@ static void normal_windows(const struct pen_call *call, normals *make, size_t el
   uint64_t rows = (uint64_t)call->dim[0] / sequence, window_numbers = sequence * width;
   unsigned char *to = call->operand[0];
   for (uint64_t row = 0; row < rows; row++) {
-    uint64_t first = window_of(data, row) * window_numbers;
+    uint64_t first = position_of(data, row) * window_numbers;
     make(to + row * window_numbers * element_bytes, window_numbers, first,
          data->normal_key[stream & 1]);
   }

@@ -1,11 +1,11 @@
 /* step_inputs.h: where a step's inputs come from: windows of a token file, or counter-based normals
- * (contracts.md §9). A plain file, in llm.c's format, is one stream of tokens, cut every
- * `sequence`; a packed file (packed.h) has windows of its own, which may be shorter: then padding
- * follows.
+ * (contracts.md §9). A plain file, in llm.c's format or a NumPy array, is one stream of
+ * tokens, cut every `sequence`; a packed file (packed.h) has windows of its own, which may be
+ * shorter: then padding follows.
  *
  * Windows are counted by a cursor: row i of microbatch j, counted on over all replicas, reads
- * window cursor + j*microbatch + i, modulo the file's windows; without a file they are counted
- * without end. */
+ * the window at position cursor + j*microbatch + i (window_order.h); without a file they are
+ * counted without end. */
 #ifndef PEN_STEP_INPUTS_H
 #define PEN_STEP_INPUTS_H
 

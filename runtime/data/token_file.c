@@ -14,6 +14,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/crc32.h"
 #include "runtime/base/key.h"
+#include "runtime/data/npy_file.h"
 #include "runtime/data/target_mask.h"
 
 enum {
@@ -77,10 +78,10 @@ uint32_t pen_data_token(const struct pen_data *data, uint64_t index) {
   return data->token_bytes == 2 ? low : low | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
 }
 
-static void check_kind(const char *path, const unsigned char *file, uint64_t file_bytes) {
-  const struct pen_file_kind *kind =
-      pen_file_kind_of(PEN_FILE_TOKENS, path, file,
-                       file_bytes < PEN_FILE_KIND_BYTES ? file_bytes : PEN_FILE_KIND_BYTES);
+static void check_kind(enum pen_file_use use, const char *path, const unsigned char *file,
+                       uint64_t file_bytes) {
+  const struct pen_file_kind *kind = pen_file_kind_of(
+      use, path, file, file_bytes < PEN_FILE_KIND_BYTES ? file_bytes : PEN_FILE_KIND_BYTES);
   if (kind != NULL) {
     pen_fail(PEN_EXIT_DATA, "%s: %s: %s", path, kind->name, kind->advice);
   }
@@ -95,11 +96,12 @@ static bool is_plain(int32_t magic, int32_t version) {
   return false;
 }
 
-/* Checks the header of a plain file, and sets the bytes of a token; returns the count of tokens. */
+/* Checks the header of a plain file, and sets where its tokens and mask are; returns the count of
+ * tokens. */
 static uint64_t check_header(struct pen_data *data, const char *path, const unsigned char *header,
                              uint64_t file_bytes) {
   if (!is_plain(little_endian_i32(header), little_endian_i32(header + 4))) {
-    check_kind(path, header, file_bytes);
+    check_kind(PEN_FILE_TOKENS, path, header, file_bytes);
   }
   if (file_bytes < HEADER_BYTES) {
     pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " bytes: a token file has a header of %d bytes", path,
@@ -128,8 +130,18 @@ static uint64_t check_header(struct pen_data *data, const char *path, const unsi
              "%s: %" PRIu64 " bytes: its header counts %d tokens%s, which take %" PRIu64 " bytes",
              path, file_bytes, count, has_mask ? " and a mask" : "", expected);
   }
+  data->tokens = header + HEADER_BYTES;
   data->mask = has_mask ? header + HEADER_BYTES + tokens * data->token_bytes : NULL;
   return tokens;
+}
+
+/* The same for a NumPy array, which has no mask. */
+static uint64_t take_array(struct pen_data *data, const char *path, const unsigned char *file,
+                           uint64_t file_bytes) {
+  const struct pen_npy array = pen_npy_read(path, file, file_bytes);
+  data->token_bytes = array.number_bytes;
+  data->tokens = array.numbers;
+  return array.count;
 }
 
 static void check_mask(struct pen_data *data, const char *path, const unsigned char *header) {
@@ -145,9 +157,31 @@ static _Noreturn void fail_no_target(const char *path) {
   pen_fail(PEN_EXIT_DATA, "%s: no window has a target that counts: its mask has none", path);
 }
 
+/* The same for ids without a header. */
+static uint64_t take_ids(struct pen_data *data, const char *path, const unsigned char *file,
+                         uint64_t file_bytes, uint32_t ids_bits) {
+  check_kind(PEN_FILE_IDS, path, file, file_bytes);
+  data->token_bytes = ids_bits / 8;
+  data->tokens = file;
+  if (file_bytes % data->token_bytes != 0) {
+    pen_fail(PEN_EXIT_DATA,
+             "%s: %" PRIu64 " bytes: ids of %" PRIu32 " bits have %" PRIu32 " bytes each", path,
+             file_bytes, ids_bits, data->token_bytes);
+  }
+  return file_bytes / data->token_bytes;
+}
+
+static bool is_plain_file(const unsigned char *file) {
+  return is_plain(little_endian_i32(file), little_endian_i32(file + 4));
+}
+
 static void take_plain(struct pen_data *data, const char *path, const unsigned char *file,
-                       uint64_t file_bytes) {
-  uint64_t count = check_header(data, path, file, file_bytes), targets = count == 0 ? 0 : count - 1;
+                       uint64_t file_bytes, uint32_t ids_bits) {
+  uint64_t count = pen_npy_begins(file) ? take_array(data, path, file, file_bytes)
+                   : ids_bits == 0 || is_plain_file(file)
+                       ? check_header(data, path, file, file_bytes)
+                       : take_ids(data, path, file, file_bytes, ids_bits),
+           targets = count == 0 ? 0 : count - 1;
   data->token_count = count;
   data->window_count = targets / data->sequence + (data->to_end && targets % data->sequence > 0);
   if (data->to_end && targets == 0) {
@@ -159,7 +193,6 @@ static void take_plain(struct pen_data *data, const char *path, const unsigned c
              "%s: %" PRIu64 " tokens: one window of sequence %" PRIu64 " needs %" PRIu64, path,
              count, data->sequence, data->sequence + 1);
   }
-  data->tokens = file + HEADER_BYTES;
   if (data->mask != NULL) {
     check_mask(data, path, file);
     if (pen_data_targets(data, 0, data->window_count) == 0) {
@@ -206,8 +239,10 @@ static void take_packed(struct pen_data *data, const struct pen_plan *plan, cons
 }
 
 /* The header, which has the checksums of a packed file's windows, and 64 blocks from the first byte
- * to the last; of a file that is not longer than these, all. */
-static struct pen_data_file_id identify(const unsigned char *file, uint64_t bytes) {
+ * to the last; of a file that is not longer than these, all. Then the bytes of an id, if nothing in
+ * the file says them (else 0). */
+static struct pen_data_file_id identify(const unsigned char *file, uint64_t bytes,
+                                        uint32_t ids_bytes) {
   enum { BLOCKS = 64, BLOCK_BYTES = 4096 };
   struct pen_data_file_id id = {.bytes = bytes};
   struct sha256_ctx hash;
@@ -221,16 +256,23 @@ static struct pen_data_file_id identify(const unsigned char *file, uint64_t byte
     }
     sha256_update(&hash, BLOCK_BYTES, file + bytes - BLOCK_BYTES);
   }
+  if (ids_bytes > 0) {
+    sha256_update(&hash, sizeof ids_bytes, (const uint8_t *)&ids_bytes);
+  }
   sha256_digest(&hash, sizeof id.checksum, id.checksum);
   return id;
 }
 
-static void open_tokens(struct pen_data *data, const struct pen_plan *plan, const char *path) {
+static void open_tokens(struct pen_data *data, const struct pen_plan *plan, const char *path,
+                        uint32_t ids_bits) {
   struct pen_input_error error;
   uint64_t bytes;
   const int descriptor = pen_input_open(path, PEN_INPUT_DATA, &bytes, &error);
   if (descriptor < 0) {
     pen_fail(error.status, "%s: %s", path, error.text);
+  }
+  if (bytes < HEADER_SHORTEST_BYTES && ids_bits > 0) {
+    pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " bytes: too short for a window", path, bytes);
   }
   if (bytes < HEADER_SHORTEST_BYTES) {
     pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " bytes: a token file has a header of %d bytes", path,
@@ -241,17 +283,17 @@ static void open_tokens(struct pen_data *data, const struct pen_plan *plan, cons
   close(descriptor);
   mapping_watch(path, file, bytes);
   data->path = path;
-  data->file = identify(file, bytes);
   if (memcmp(file, PEN_PACKED_MAGIC, HEADER_SHORTEST_BYTES) == 0 ||
       memcmp(file, PEN_PACKED_MASKED_MAGIC, HEADER_SHORTEST_BYTES) == 0) {
     take_packed(data, plan, path, file, bytes);
   } else {
-    take_plain(data, path, file, bytes);
+    take_plain(data, path, file, bytes, ids_bits);
   }
+  data->file = identify(file, bytes, data->tokens == file ? data->token_bytes : 0);
 }
 
 static void open_data(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
-                      const char *path, uint64_t seed, bool to_end) {
+                      const char *path, uint32_t ids_bits, uint64_t seed, bool to_end) {
   *data = (struct pen_data){.sequence = sequence,
                             .vocab = plan->vocab,
                             .microbatch = plan->microbatch,
@@ -260,18 +302,18 @@ static void open_data(struct pen_data *data, const struct pen_plan *plan, uint64
   pen_key(data->normal_key[0], seed, "x");
   pen_key(data->normal_key[1], seed, "y");
   if (path != NULL) {
-    open_tokens(data, plan, path);
+    open_tokens(data, plan, path, ids_bits);
   }
 }
 
 void pen_data_open(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
-                   const char *path, uint64_t seed) {
-  open_data(data, plan, sequence, path, seed, false);
+                   const char *path, uint32_t ids_bits, uint64_t seed) {
+  open_data(data, plan, sequence, path, ids_bits, seed, false);
 }
 
 void pen_data_open_to_end(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
-                          const char *path, uint64_t seed) {
-  open_data(data, plan, sequence, path, seed, true);
+                          const char *path, uint32_t ids_bits, uint64_t seed) {
+  open_data(data, plan, sequence, path, ids_bits, seed, true);
 }
 
 uint64_t pen_data_step_windows(const struct pen_plan *plan, const struct pen_profile *profile) {
@@ -284,7 +326,7 @@ uint64_t pen_data_longest(const struct pen_data *data, uint64_t first, uint64_t 
   }
   uint64_t longest = 0;
   for (uint64_t w = 0; w < count; w++) {
-    uint64_t length = data->packed.windows[(first + w) % data->window_count].length;
+    uint64_t length = data->packed.windows[pen_data_window(data, first + w)].length;
     longest = length > longest ? length : longest;
   }
   return longest;
@@ -307,7 +349,7 @@ uint64_t pen_data_targets(const struct pen_data *data, uint64_t first, uint64_t 
       data->to_end && first + count > data->window_count ? data->window_count : first + count;
   uint64_t targets = 0;
   for (uint64_t w = first; w < past; w++) {
-    targets += window_targets(data, w % data->window_count);
+    targets += window_targets(data, pen_data_window(data, w));
   }
   return targets;
 }

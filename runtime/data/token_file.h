@@ -1,7 +1,8 @@
 /* token_file.h: a token file as windows of tokens (docs/contracts.md section 9). A plain file, in
- * llm.c's format, is one stream of tokens, divided into windows of `sequence` tokens; a packed file
- * (packed_file.h) lists its own windows, which may be shorter and are then padded. Both may have a
- * mask, which says which targets count; the others are ignored. */
+ * llm.c's format or a NumPy array (npy_file.h), is one stream of tokens, divided into windows of
+ * `sequence` tokens; a packed file (packed_file.h) lists its own windows, which may be shorter and
+ * are then padded. llm.c's format and packed files may have a mask, which says which targets count;
+ * the others are ignored. */
 #ifndef PEN_TOKEN_FILE_H
 #define PEN_TOKEN_FILE_H
 
@@ -10,6 +11,7 @@
 #include <stdint.h>
 
 #include "runtime/data/packed_file.h"
+#include "runtime/data/window_order.h"
 #include "runtime/plan/plan.h"
 
 /* A file is known by its size and the SHA-256 of its header and of blocks spread over it. */
@@ -26,7 +28,8 @@ struct pen_data {
   const unsigned char *mask; /* which tokens are targets that count (target_mask.h); null: all */
   uint32_t mask_crc;         /* of the mask, or of a packed file's index with it; 0: no mask */
   struct pen_packed packed;  /* header null: a plain file */
-  uint64_t token_count;      /* of a plain file */
+  struct pen_window_order order;
+  uint64_t token_count;  /* of a plain file */
   uint64_t window_count; /* the packed file's, or floor((tokens - 1)/sequence), or, to the end, that
                             rounded up */
   uint64_t sequence, vocab,
@@ -39,33 +42,40 @@ struct pen_data {
   uint64_t
       step_targets; /* that are not ignored, of all microbatches of the step and all replicas */
   uint64_t epoch;   /* the last one, from 2, that begins in the step; 0: none does */
-  uint64_t read_ns; /* in the step so far: to read tokens, in the ops that do */
+  uint64_t shuffled_epoch; /* that of the step's last window, from 1; 0: not shuffled */
+  uint64_t read_ns;        /* in the step so far: to read tokens, in the ops that do */
   uint64_t first_microbatch, microbatch_index; /* the replica's first; the action's, within it */
 };
 
 /* Opens and checks a token file (path null: none) for rows of up to `sequence` tokens. Fails: 66 if
- * it is absent, 65 if it is damaged, of another format, or has no target that counts. `seed` is
- * that of the normals. */
+ * it is absent, 65 if it is damaged, of another format, or has no target that counts. With
+ * `ids_bits` (16 or 32; 0: none) a file of no known format is ids alone. `seed` is that of the
+ * normals. */
 void pen_data_open(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
-                   const char *path, uint64_t seed);
+                   const char *path, uint32_t ids_bits, uint64_t seed);
 
 /* The same for a file that is read once: the tokens after a plain file's last full window form a
  * window too, padded, with ignored targets, and all targets of windows past the last one are
  * ignored. Fails (65) if there is no target. */
 void pen_data_open_to_end(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
-                          const char *path, uint64_t seed);
+                          const char *path, uint32_t ids_bits, uint64_t seed);
+
+/* The window at a position: of the file's, read again from epoch to epoch (window_order.h). */
+static inline uint64_t pen_data_window(const struct pen_data *data, uint64_t position) {
+  return pen_window_at(&data->order, position, data->window_count);
+}
 
 /* Windows that one step of a profile reads. */
 uint64_t pen_data_step_windows(const struct pen_plan *plan, const struct pen_profile *profile);
 
-/* Tokens of the longest of the windows [first, first + count), as they are counted. */
+/* Tokens of the longest of the windows at the positions [first, first + count). */
 uint64_t pen_data_longest(const struct pen_data *data, uint64_t first, uint64_t count);
 
 /* The file's token at an index that a window holds, or the target after it. */
 uint32_t pen_data_token(const struct pen_data *data, uint64_t index);
 
-/* How many targets of the windows [first, first + count), as they are counted, are not ignored:
- * what those windows' own counts, or the mask's, add up to. No token is read. */
+/* How many targets of the windows at the positions [first, first + count) are not ignored: what
+ * those windows' own counts, or the mask's, add up to. No token is read. */
 uint64_t pen_data_targets(const struct pen_data *data, uint64_t first, uint64_t count);
 
 #endif

@@ -37,7 +37,8 @@ struct pen_log {
   /* Since the run began: */
   uint64_t reported; /* steps reported */
   uint64_t end_ns[PEN_STEP_STATS_DEPTH], targets[PEN_STEP_STATS_DEPTH],
-      epochs[PEN_STEP_STATS_DEPTH]; /* of the steps not yet reported */
+      epochs[PEN_STEP_STATS_DEPTH],
+      shuffled_epochs[PEN_STEP_STATS_DEPTH]; /* of the steps not yet reported */
   uint64_t reported_end_ns; /* end of the last step reported; before: when the first began */
   uint64_t shown_ns;        /* when progress was last shown */
   double smooth_ms;         /* moving average of step times, for the time left */
@@ -68,7 +69,7 @@ void pen_log_open(struct pen_log *log, bool microbatches);
 /* On rank 0, when the first step begins. */
 void pen_log_start(struct pen_log *log);
 
-/* On rank 0, after a step, whose targets and epoch `data` has: reports the steps that all ranks
+/* On rank 0, after a step, whose targets and epochs `data` has: reports the steps that all ranks
  * have published; with `all`, blocks until all steps up to `step` are reported. False: the run was
  * aborted. Fails (79) after max_skipped consecutive steps that diverged. */
 bool pen_log_step(struct pen_log *log, struct pen_endpoint *endpoint, uint64_t step,

@@ -8,6 +8,7 @@
 
 #include "kernels/kernels.h"
 #include "runtime/base/check.h"
+#include "runtime/base/crc32.h"
 #include "runtime/comm/arena.h"
 #include "runtime/device/graph.h"
 #include "runtime/device/stream_executor.h"
@@ -30,8 +31,8 @@
 
 /* The options that must agree, and a number for each. */
 #define FINGERPRINTED_OPTIONS(row)                                                                 \
-  row("--seed", options->seed) row("--shape", options->shape) row("--data",                        \
-                                                                  data_number(&run->data))         \
+  row("--seed", options->seed) row("--shuffle", order_number(&run->data.order)) row(               \
+      "--shape", options->shape) row("--data", data_number(&run->data))                            \
       row("--init", options->init == NULL ? 0 : weights_number(run)) row(                          \
           "--checkpoint",                                                                          \
           (options->checkpoint != NULL) + (options->init == NULL ? weights_number(run) : 0))       \
@@ -56,6 +57,11 @@ static uint64_t data_number(const struct pen_data *data) {
   uint64_t number;
   memcpy(&number, data->file.checksum, sizeof number);
   return number + data->token_count + data->window_count + data->mask_crc;
+}
+
+/* 0: the order of the file. */
+static uint64_t order_number(const struct pen_window_order *order) {
+  return (uint64_t)order->key[1] << 32 | order->key[0];
 }
 
 static uint64_t text_number(const char *text) {

@@ -76,11 +76,15 @@ static void add_updates(struct pen_writer *text, const struct pen_plan *plan,
 /* The same for the place in the data. */
 static void place_checksum(unsigned char digest[PEN_DIGEST_BYTES],
                            const struct pen_data_place *place) {
-  char text[128];
+  char text[192];
   int length = snprintf(text, sizeof text, "%s %llu epoch %llu sequence %llu file %llu ",
                         place->rows ? "rows" : "tokens", (unsigned long long)place->read,
                         (unsigned long long)place->epoch, (unsigned long long)place->sequence,
                         (unsigned long long)place->file.bytes);
+  if (place->shuffled) {
+    length += snprintf(text + length, sizeof text - (size_t)length, "shuffle %llu ",
+                       (unsigned long long)place->shuffle_seed);
+  }
   struct sha256_ctx hash;
   sha256_init(&hash);
   sha256_update(&hash, (size_t)length, (const uint8_t *)text);
@@ -89,7 +93,8 @@ static void place_checksum(unsigned char digest[PEN_DIGEST_BYTES],
 }
 
 /* "data": {"epoch": 1, "tokens": 640, "sequence": 16, "files": [{"bytes": .., "checksum": ..}],
- * "checksum": ..}; of a packed file, and of inputs that the model makes, "rows", no sequence. */
+ * "checksum": ..}; of a packed file, and of inputs that the model makes, "rows", no sequence.
+ * If they are shuffled, "shuffle" is the seed, in quotes: readers may round numbers of 64 bits. */
 static void write_place(struct pen_writer *text, const struct pen_data_place *place) {
   unsigned char digest[PEN_DIGEST_BYTES];
   place_checksum(digest, place);
@@ -97,6 +102,9 @@ static void write_place(struct pen_writer *text, const struct pen_data_place *pl
                    place->rows ? "rows" : "tokens", place->read);
   if (!place->rows) {
     pen_writer_print(text, ", \"sequence\": %" PRIu64, place->sequence);
+  }
+  if (place->shuffled) {
+    pen_writer_print(text, ", \"shuffle\": \"%" PRIu64 "\"", place->shuffle_seed);
   }
   pen_writer_text(text, ", \"files\": [");
   if (place->file.bytes > 0) {
@@ -188,6 +196,16 @@ static void parse_state(struct pen_manifest *manifest, const char *path, const j
   }
 }
 
+/* "shuffle", absent in the order of the file. */
+static void parse_order(struct pen_data_place *place, const char *path, const json_t *value) {
+  const char *text = json_string_value(value);
+  place->shuffled = value != NULL;
+  if (place->shuffled && (text == NULL || text[0] < '0' || text[0] > '9')) {
+    pen_fail(PEN_EXIT_DATA, "%s: data: shuffle: must be a seed in quotes", path);
+  }
+  place->shuffle_seed = place->shuffled ? strtoull(text, NULL, 10) : 0;
+}
+
 /* Absent: of an older version. */
 static void parse_place(struct pen_data_place *place, const char *path, const json_t *data) {
   unsigned char stored[PEN_DIGEST_BYTES], computed[PEN_DIGEST_BYTES];
@@ -200,6 +218,7 @@ static void parse_place(struct pen_data_place *place, const char *path, const js
   place->epoch = parse_number(path, data, "epoch");
   place->read = parse_number(path, data, place->rows ? "rows" : "tokens");
   place->sequence = place->rows ? 0 : parse_number(path, data, "sequence");
+  parse_order(place, path, json_object_get(data, "shuffle"));
   place->file.bytes = file == NULL ? 0 : parse_number(path, file, "bytes");
   if (file != NULL && parse_digest(place->file.checksum, json_object_get(file, "checksum"))) {
     pen_fail(PEN_EXIT_DATA, "%s: data: a file without a checksum of 64 hexadecimal digits", path);

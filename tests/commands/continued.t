@@ -193,6 +193,40 @@ is "what is left out is said" "$(complaints err)" \
 is "and the next epoch begins" "$(log_field end.log epoch)" 2
 refuses "--new-data without --resume" 64 "--new-data needs --resume*" one --new-data --steps 1
 
+# ---- NumPy arrays ----
+{ # as numpy.save("data.npy", ids) writes it
+  printf "\\223NUMPY\\001\\000\\166\\000{'descr': '<u2', 'fortran_order': False, 'shape': (20000,), }%56s\\n" ""
+  tail -c 40000 data.bin
+} >data.npy
+data=data.bin
+ok "a token file" train one --steps 3 --checkpoint plain_ids --overwrite
+data=data.npy
+ok "an array of its tokens" train one --steps 2 --checkpoint array
+ok "a run goes on in it" train one --steps 3 --resume --checkpoint array
+ok "and has the same weights" cmp plain_ids/latest/model.safetensors array/latest/model.safetensors
+./one eval --data data.npy --checkpoint array --steps 2 --quiet >array.out 2>err
+./one eval --data data.bin --checkpoint array --steps 2 --quiet >plain.out 2>err
+is "eval reads it, too" "$(cat array.out)" "$(cat plain.out)"
+refuses "in place of the token file" 65 "--data data.npy: not the file that plain_ids/step-00000003 has read: *" \
+  one --steps 4 --resume --checkpoint plain_ids
+
+# ---- ids alone ----
+tail -c 40000 data.bin >data.ids
+data=data.ids
+ok "ids without a header" train one --ids 16 --steps 2 --checkpoint ids
+ok "a run goes on in them" train one --ids 16 --steps 3 --resume --checkpoint ids
+ok "and has the weights of their token file" cmp plain_ids/latest/model.safetensors ids/latest/model.safetensors
+./one eval --data data.ids --ids 16 --checkpoint array --steps 2 --quiet >array.out 2>err
+is "eval reads them, too" "$(cat array.out)" "$(cat plain.out)"
+for file in data.bin data.ids; do ./one score --data $file --ids 16 --checkpoint array --quiet --output - >$file.scores 2>err; done
+is "and score" "$(cksum <data.ids.scores)" "$(cksum <data.bin.scores)"
+ok "which has scores" test -s data.bin.scores
+refuses "of other bits" 65 "--data data.ids: not the file that ids/step-00000003 has read: its checksum is another one; *" \
+  one --ids 32 --steps 4 --resume --checkpoint ids
+refuses "of bits that no id has" 64 "--ids 8: 16 or 32, the bits of a token id" one --ids 8 --steps 1
+refuses "without --ids" 65 "data.ids: not a token file: *" one --steps 1
+data=data.bin
+
 # ---- windows that are read again, or not at all ----
 head -c 250 data.bin.text >few.text # 15 windows of 16
 head -c 33 data.bin.text >two.text

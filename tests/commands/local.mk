@@ -98,6 +98,7 @@ COMMAND_TESTS = \
   %reldir%/units.t
 EXTRA_DIST += $(COMMAND_TESTS) \
   %reldir%/sanitize.t \
+  %reldir%/shuffle.t \
   %reldir%/signals.t \
   %reldir%/sharding.t \
   %reldir%/convert_hf.py \

@@ -239,6 +239,8 @@ second="--init $scratch/eight"
 fresh_differs "other weights" "--init" --init "$scratch/seven"
 second="--init $scratch/seven"
 fresh_differs "weights from a file, rather than from the seed" "--init"
+second="--shuffle-seed 8"
+fresh_differs "another order of the data" "--shuffle" --shuffle
 
 # ---- score and generate: what the last stage finds is reported on its host ----
 cat >"$scratch/text.cfg" <<'END_OF_MODEL'

@@ -18,9 +18,10 @@ RUNTIME_TESTS = \
   %reldir%/sample \
   %reldir%/step_inputs \
   %reldir%/step_stats \
-  %reldir%/transport
+  %reldir%/transport \
+  %reldir%/window_order
 check_PROGRAMS += $(RUNTIME_TESTS)
-RUNTIME_TEST_LIBS = libtestsupport.a libruntime.a $(KERNEL_ARCHIVES) $(RUNTIME_LIBS) $(CMOCKA_LIBS) -lpthread
+RUNTIME_TEST_LIBS = libtestsupport.a libruntime.a $(KERNEL_ARCHIVES) libkernels.a $(RUNTIME_LIBS) $(CMOCKA_LIBS) -lpthread
 %canon_reldir%_bulk_copy_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_checkpoint_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_checkpoint_bad_LDADD = $(RUNTIME_TEST_LIBS)
@@ -40,3 +41,4 @@ RUNTIME_TEST_LIBS = libtestsupport.a libruntime.a $(KERNEL_ARCHIVES) $(RUNTIME_L
 %canon_reldir%_step_inputs_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_step_stats_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_transport_LDADD = $(RUNTIME_TEST_LIBS)
+%canon_reldir%_window_order_LDADD = $(RUNTIME_TEST_LIBS)

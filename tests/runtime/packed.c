@@ -130,7 +130,7 @@ static void check_rows(const struct file *file, const int32_t targets[WINDOWS][S
   static const int32_t starts[WINDOWS][SEQUENCE] = {{0, 0, 0, 0, 4, 5, 5, 5, 5, 5, 5, 5}, {0}, {0}};
   write_path(file, bytes_of(file));
   struct pen_data data;
-  pen_data_open(&data, &plan, plan.sequence, path, 0);
+  pen_data_open(&data, &plan, plan.sequence, path, 0, 0);
   assert_int_equal(data.window_count, WINDOWS);
   for (uint64_t cursor = 0; cursor < 3 * WINDOWS; cursor++) {
     pen_data_prepare_step(&data, cursor, pen_data_step_windows(&plan, &profile));
@@ -179,7 +179,7 @@ static void read_all(const void *of) {
   struct pen_data data;
   int32_t row[SEQUENCE];
   double share;
-  pen_data_open(&data, reader, reader->sequence, path, 0);
+  pen_data_open(&data, reader, reader->sequence, path, 0, 0);
   for (data.cursor = 0; data.cursor < WINDOWS; data.cursor++) {
     fill(&data, PEN_OP_TOKENS, row, NULL);
     fill(&data, PEN_OP_TARGETS, row, &share);

@@ -65,7 +65,7 @@ static void test_rows_read_their_windows(void **state) {
   enum { TOKENS = 43, WINDOWS = (TOKENS - 1) / SEQUENCE };
   write_file(20240520, 1, TOKENS, TOKENS, 0);
   struct pen_data data;
-  pen_data_open(&data, &plan, plan.sequence, path, 0);
+  pen_data_open(&data, &plan, plan.sequence, path, 0, 0);
   assert_int_equal(data.window_count, WINDOWS);
   for (data.cursor = 0; data.cursor < 3 * WINDOWS; data.cursor++) {
     for (data.microbatch_index = 0; data.microbatch_index < MICROBATCHES; data.microbatch_index++) {
@@ -88,7 +88,7 @@ static void test_windows_are_floor_of_count_less_one(void **state) {
   for (int32_t tokens = SEQUENCE + 1; tokens < 4 * SEQUENCE; tokens++) {
     write_file(20240520, 1, tokens, (uint32_t)tokens, 0);
     struct pen_data data;
-    pen_data_open(&data, &plan, plan.sequence, path, 0);
+    pen_data_open(&data, &plan, plan.sequence, path, 0, 0);
     assert_int_equal(data.window_count, (tokens - 1) / SEQUENCE);
   }
 }
@@ -105,8 +105,8 @@ static void test_places_hold_the_next_token(void **state) {
     for (uint64_t now = 1; now < 12; now++) {
       struct pen_data old, new;
       uint64_t again;
-      pen_data_open(&old, &plan, before, path, 0);
-      pen_data_open(&new, &plan, now, path, 0);
+      pen_data_open(&old, &plan, before, path, 0, 0);
+      pen_data_open(&new, &plan, now, path, 0, 0);
       for (uint64_t cursor = 0; cursor < 3 * old.window_count; cursor++) {
         const struct pen_data_place place = pen_data_place_of(&old, cursor);
         const uint64_t next = cursor % old.window_count * before,
@@ -130,7 +130,7 @@ static void test_epochs_begin(void **state) {
   enum { WINDOWS = 7 };
   write_file(20240520, 1, WINDOWS * SEQUENCE + 1, WINDOWS * SEQUENCE + 1, 0);
   struct pen_data data;
-  pen_data_open(&data, &plan, plan.sequence, path, 0);
+  pen_data_open(&data, &plan, plan.sequence, path, 0, 0);
   for (uint64_t count = 1; count < 3 * WINDOWS; count++) {
     for (uint64_t cursor = 0; cursor < 3 * WINDOWS; cursor++) {
       uint64_t expected = 0;
@@ -139,6 +139,12 @@ static void test_epochs_begin(void **state) {
       }
       pen_data_prepare_step(&data, cursor, count);
       assert_int_equal(data.epoch, expected);
+      assert_int_equal(data.shuffled_epoch, 0);
+      data.order = pen_window_order_shuffled(cursor);
+      pen_data_prepare_step(&data, cursor, count);
+      assert_int_equal(data.epoch, expected);
+      assert_int_equal(data.shuffled_epoch, (cursor + count - 1) / WINDOWS + 1);
+      data.order = (struct pen_window_order){.shuffled = false};
     }
   }
 }
@@ -152,7 +158,7 @@ static void test_files_are_told_apart(void **state) {
     const long bytes = 1024 + 2 * (long)sizes[i], changes[] = {1000, 1024, bytes / 2, bytes - 2};
     struct pen_data data, other;
     write_file(20240520, 1, (int32_t)sizes[i], sizes[i], 0);
-    pen_data_open(&data, &plan, plan.sequence, path, 0);
+    pen_data_open(&data, &plan, plan.sequence, path, 0, 0);
     const struct pen_data_place place = pen_data_place_of(&data, 1);
     for (size_t c = 0; c < sizeof changes / sizeof *changes; c++) {
       const bool sampled = c != 2 || sizes[i] == 100;
@@ -162,11 +168,11 @@ static void test_files_are_told_apart(void **state) {
       assert_int_equal(fseek(file, changes[c], SEEK_SET), 0);
       assert_int_equal(fputc(0x55, file), 0x55);
       assert_int_equal(fclose(file), 0);
-      pen_data_open(&other, &plan, plan.sequence, path, 0);
+      pen_data_open(&other, &plan, plan.sequence, path, 0, 0);
       assert_true(pen_data_place_fits(&other, &place) != sampled);
     }
     write_file(20240520, 1, (int32_t)sizes[i] + 1, sizes[i] + 1, 0);
-    pen_data_open(&other, &plan, plan.sequence, path, 0);
+    pen_data_open(&other, &plan, plan.sequence, path, 0, 0);
     assert_false(pen_data_place_fits(&other, &place));
   }
 }
@@ -226,10 +232,10 @@ static void test_targets_without_a_bit_are_ignored(void **state) {
   struct masked_file file = masked();
   write_path(&file, sizeof file);
   struct pen_data data;
-  pen_data_open(&data, &plan, plan.sequence, path, 0);
+  pen_data_open(&data, &plan, plan.sequence, path, 0, 0);
   assert_int_equal(data.window_count, 8);
   check_masked_rows(&data, 8);
-  pen_data_open_to_end(&data, &plan, plan.sequence, path, 0);
+  pen_data_open_to_end(&data, &plan, plan.sequence, path, 0, 0);
   assert_int_equal(data.window_count, 9);
   check_masked_rows(&data, 9);
 }
@@ -258,19 +264,20 @@ static void test_a_mask_counts_any_run_of_tokens(void **state) {
 struct read_case {
   const char *name;
   uint64_t cursor;
+  uint32_t ids_bits;
 };
 
 static void open_and_read(const void *about) {
   const struct read_case *reading = about;
   struct pen_data data;
-  pen_data_open(&data, &plan, plan.sequence, reading->name, 0);
+  pen_data_open(&data, &plan, plan.sequence, reading->name, reading->ids_bits, 0);
   data.cursor = reading->cursor;
   int32_t tokens[MICROBATCH * SEQUENCE];
   read_tokens(&data, PEN_OP_TOKENS, tokens);
 }
 
 static int open_in_child(const char *name, char *message, size_t bytes, uint64_t read_cursor) {
-  return run_in_child(open_and_read, &(struct read_case){name, read_cursor}, message, bytes);
+  return run_in_child(open_and_read, &(struct read_case){name, read_cursor, 0}, message, bytes);
 }
 
 static void test_bad_files_are_refused_by_name(void **state) {
@@ -338,6 +345,123 @@ static void test_bad_masks_are_refused(void **state) {
   refuse_masked(&file, sizeof file, "no window has a target that counts: its mask has none");
 }
 
+/* ---- NumPy arrays ---- */
+
+/* Writes an array of tokens 0, 1, 2, ..., of so many bytes each, after this header. */
+static void write_array(unsigned char version, const char *header, uint32_t tokens, size_t bytes) {
+  FILE *file = fopen(path, "wb");
+  const uint32_t length = (uint32_t)strlen(header);
+  assert_non_null(file);
+  fwrite("\x93NUMPY", 1, 6, file);
+  fwrite((unsigned char[]){version, 0}, 1, 2, file);
+  fwrite(&length, 1, version == 1 ? 2 : 4, file);
+  fwrite(header, 1, length, file);
+  for (uint32_t i = 0; i < tokens; i++) {
+    fwrite(&i, 1, bytes, file);
+  }
+  assert_int_equal(fclose(file), 0);
+}
+
+#define ARRAY(type, shape) \
+  "{'descr': '" type "', 'fortran_order': False, 'shape': " shape ", }   \n"
+
+static void test_arrays_have_the_rows_of_plain_files(void **state) {
+  (void)state;
+  enum { TOKENS = 43, COUNT = MICROBATCH * SEQUENCE };
+  struct pen_data data;
+  int32_t expected[2][COUNT], row[COUNT];
+  write_file(20240520, 1, TOKENS, TOKENS, 0);
+  pen_data_open(&data, &plan, plan.sequence, path, 0, 0);
+  read_tokens(&data, PEN_OP_TOKENS, expected[0]);
+  read_tokens(&data, PEN_OP_TARGETS, expected[1]);
+  for (unsigned char version = 1; version <= 3; version++) {
+    for (size_t bytes = 2; bytes <= 4; bytes += 2) {
+      write_array(version, bytes == 2 ? ARRAY("<u2", "(43,)") : ARRAY("<u4", "(43,)"), TOKENS,
+                  bytes);
+      pen_data_open(&data, &plan, plan.sequence, path, 0, 0);
+      assert_int_equal(data.window_count, (TOKENS - 1) / SEQUENCE);
+      assert_int_equal(data.token_bytes, bytes);
+      read_tokens(&data, PEN_OP_TOKENS, row);
+      assert_memory_equal(row, expected[0], sizeof row);
+      read_tokens(&data, PEN_OP_TARGETS, row);
+      assert_memory_equal(row, expected[1], sizeof row);
+    }
+  }
+}
+
+static void test_bad_arrays_are_refused_by_name(void **state) {
+  (void)state;
+  const struct {
+    unsigned char version;
+    const char *header;
+    uint32_t tokens;
+    size_t bytes;
+    const char *says;
+  } arrays[] = {
+      {1, ARRAY("<i8", "(43,)"), 43, 8, "type '<i8': token ids are of type '<u2' or '<u4'"},
+      {1, ARRAY(">u2", "(43,)"), 43, 2, "type '>u2'"},
+      {1, "{'shape': (43,)}", 43, 2, "type none"},
+      {1, ARRAY("<u2", "(43, 1)"), 43, 2, "shape is not (N,): token ids have one dimension"},
+      {1, ARRAY("<u2", "()"), 1, 2, "shape is not (N,)"},
+      {1, ARRAY("<u2", "(44,)"), 43, 2, "counts 44 numbers of 2 bytes, and 86 bytes follow"},
+      {1, ARRAY("<u2", "(-1,)"), 43, 2, "and 86 bytes follow"},
+      {1, ARRAY("<u4", "(21,)"), 43, 2, "counts 21 numbers of 4 bytes"},
+      {1, ARRAY("<u2", "(5,)"), 5, 2, "needs 6"},
+      {4, ARRAY("<u2", "(43,)"), 43, 2, "format version 4"},
+  };
+  char message[1024];
+  for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
+    write_array(arrays[i].version, arrays[i].header, arrays[i].tokens, arrays[i].bytes);
+    assert_int_equal(open_in_child(path, message, sizeof message, 0), PEN_EXIT_DATA);
+    assert_non_null(strstr(message, path));
+    if (strstr(message, arrays[i].says) == NULL) {
+      fail_msg("\"%s\" does not say \"%s\"", message, arrays[i].says);
+    }
+  }
+  write_array(2, ARRAY("<u2", "(43,)"), 43, 2);
+  for (off_t bytes = 8; bytes < 80; bytes++) { /* cut within the header */
+    write_array(2, ARRAY("<u2", "(43,)"), 43, 2);
+    assert_int_equal(truncate(path, bytes), 0);
+    assert_int_equal(open_in_child(path, message, sizeof message, 0), PEN_EXIT_DATA);
+  }
+}
+
+/* Ids without a header have the rows of a token file of them, and are told apart by their bits;
+ * what begins as a known format is read as such. */
+static void test_ids_alone(void **state) {
+  (void)state;
+  enum { TOKENS = 44, COUNT = MICROBATCH * SEQUENCE };
+  struct pen_data data, wide;
+  int32_t expected[COUNT], row[COUNT];
+  char message[1024];
+  write_file(20240520, 1, TOKENS, TOKENS, 0);
+  pen_data_open(&data, &plan, plan.sequence, path, 32, 0);
+  assert_int_equal(data.token_bytes, 2);
+  read_tokens(&data, PEN_OP_TARGETS, expected);
+  for (uint32_t bits = 16; bits <= 32; bits += 16) {
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    for (uint32_t i = 0; i < TOKENS; i++) {
+      fwrite(&i, 1, bits / 8, file);
+    }
+    assert_int_equal(fclose(file), 0);
+    pen_data_open(&data, &plan, plan.sequence, path, bits, 0);
+    assert_int_equal(data.window_count, (TOKENS - 1) / SEQUENCE);
+    read_tokens(&data, PEN_OP_TARGETS, row);
+    assert_memory_equal(row, expected, sizeof row);
+    pen_data_open(&wide, &plan, plan.sequence, path, 48 - bits, 0);
+    const struct pen_data_place place = pen_data_place_of(&data, 0);
+    assert_true(pen_data_place_fits(&data, &place) && !pen_data_place_fits(&wide, &place));
+    assert_int_equal(open_in_child(path, message, sizeof message, 0), PEN_EXIT_DATA);
+    assert_int_equal(truncate(path, 43), 0);
+    assert_int_equal(
+        run_in_child(open_and_read, &(struct read_case){path, 0, bits}, message, sizeof message),
+        PEN_EXIT_DATA);
+    assert_non_null(strstr(message, bits == 16 ? "43 bytes: ids of 16 bits have 2 bytes each"
+                                               : "43 bytes: ids of 32 bits have 4 bytes each"));
+  }
+}
+
 static void test_absent_files_are_refused(void **state) {
   (void)state;
   const char *names[] = {"/nonexistent/tokens.bin", "/tmp"};
@@ -361,7 +485,7 @@ enum { WIDTH = 4 };
 
 static void draw(float *to, uint64_t seed, uint64_t cursor, uint64_t microbatch, int64_t stream) {
   struct pen_data data;
-  pen_data_open(&data, &plan, plan.sequence, NULL, seed);
+  pen_data_open(&data, &plan, plan.sequence, NULL, 0, seed);
   data.cursor = cursor;
   data.microbatch_index = microbatch;
   struct pen_call call = {
@@ -392,7 +516,7 @@ static void test_normals_of_bf16(void **state) {
   float wide[COUNT];
   uint16_t narrow[COUNT], rounded[COUNT];
   struct pen_data data;
-  pen_data_open(&data, &plan, plan.sequence, NULL, 7);
+  pen_data_open(&data, &plan, plan.sequence, NULL, 0, 7);
   data.cursor = 4;
   data.microbatch_index = 0;
   struct pen_call call = {
@@ -414,6 +538,9 @@ int main(void) {
       cmocka_unit_test(test_a_mask_counts_any_run_of_tokens),
       cmocka_unit_test(test_bad_files_are_refused_by_name),
       cmocka_unit_test(test_bad_masks_are_refused),
+      cmocka_unit_test(test_arrays_have_the_rows_of_plain_files),
+      cmocka_unit_test(test_bad_arrays_are_refused_by_name),
+      cmocka_unit_test(test_ids_alone),
       cmocka_unit_test(test_absent_files_are_refused),
       cmocka_unit_test(test_a_bad_token_does_no_harm_until_it_is_read),
       cmocka_unit_test(test_normals_belong_to_seed_window_and_stream),
