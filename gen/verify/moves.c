@@ -363,6 +363,14 @@ bool pen_check_rows(const struct pen_rank_context *b) {
         tables->put_count)
       return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
                               "collective %u: its puts are beyond the table", c);
+  for (uint32_t i = 0; i < tables->put_count; i++) {
+    const struct pen_put *put = &tables->puts[i];
+    if (put->kind >= PEN_PUT_KINDS || put->group >= PEN_GROUPS || put->from_base >= PEN_BASES ||
+        put->to_base >= PEN_BASES ||
+        (put->weight != PEN_NONE && put->weight >= b->plan->weight_count))
+      return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
+                              "put %u: there is no such kind, group, base or weight", i);
+  }
   for (uint32_t op = 0; op < tables->op_count; op++)
     if (pen_signature_of(tables->ops[op].kind)->is_runtime && tables->ops[op].kind != PEN_OP_ZERO &&
         tables->ops[op].collective >= tables->collective_count)

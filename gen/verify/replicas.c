@@ -1,49 +1,66 @@
-/* replicas.c: do replicas compute the same gradients, however they are scheduled, and does none
- * deadlock?
+/* replicas.c: do the collectives of data ranks find what they read, and is nothing used while peers
+ * read or write it, however the ranks are scheduled? Does none deadlock?
  *
- * All replicas run the tables of one plan, so the list of a rank is also the list of its peers. The
- * data-parallel collectives of a list are numbered from 1. A collective that waits for collective E
- * of its peers knows that all of them have completed their lists up to E, and nothing more. From
- * that:
+ * All data ranks run the tables of one plan, so the list of a rank is also the list of its peers.
+ * The collectives of a list, those within programs included, are numbered from 1. A collective that
+ * waits for collective E of its peers knows that all of them have completed their lists up to E,
+ * and nothing more. The rules:
  *
- *   complete   nothing is accumulated into the gradients of a stage after its GRAD_READY
- *   summed     REDUCE_SCATTER, which reads the gradients of the peers, knows their GRAD_READY
- *   grouped    with several shard groups: REDUCE_GROUPS, which reads the sums of the
- *              other groups, knows them; GATHER_GROUPS, which reads its results, knows it
- *   gathered   ALL_GATHER_GRAD, which reads the sums of the peers, knows their REDUCE_SCATTER
- *   free       UPDATE, which clears the gradients for the next step, knows all collectives of its
- *              peers that read them
- *   updated    if moments are sharded, each replica updates its shard of a weight:
- *              ALL_GATHER_WEIGHT, which reads the shards of the peers, knows their UPDATE, comes
- *              once for each stage that keeps unsharded weights, and before SEND_V. What it
- *              reads remains: the next UPDATE of a peer knows a later collective
- *   unsharded  if weights are sharded, every action that reads the weights of a stage is between
- *              its UNSHARD and its RESHARD. UNSHARD knows the UPDATE of its peers in the
- *              previous step (E is 0 or more), and their next UPDATE knows it. memory.c checks
- *              the contents of the bytes
- *   acyclic    no deadlock: E comes before the action that waits for it. Take an order in which
- *              the actions of one replica can run one by one (the other checks prove that there
- *              is one), and let all replicas run each action of it before any runs the next:
- *              every action finds what it waits for. What is complete stays complete, so any
- *              other order ends alike
+ *   in use     a collective reads a part of a tensor in the memory of peers only if it knows the
+ *              collective by which their last write of that part is complete; a rank writes a part
+ *              only if it knows the one by which the peers' last read of it is. What is read and
+ *              written follows from the rows of the collectives (moves.c proves these), from what
+ * B, W and ADD_TIED_GRAD add to, and from what UPDATE writes. UPDATE clears all gradients, so the
+ * next step finds them free; it waits, so knows all reads of earlier steps gathered   if moments
+ * are sharded, each data rank updates its shard of a weight: ALL_GATHER_WEIGHT comes once for each
+ * stage that keeps unsharded weights, after UPDATE and before SEND_V unsharded  if weights are
+ * sharded, every action that reads the weights of a stage is between its UNSHARD and its RESHARD.
+ * memory.c checks the contents of the bytes acyclic    no deadlock: E comes before the action that
+ * waits for it. Take an order in which the actions of one replica can run one by one (the other
+ * checks prove that there is one), and let all replicas run each action of it before any runs the
+ * next: every action finds what it waits for. What is complete stays complete, so any other order
+ * ends alike
  *
- * Each collective comes once for each stage of the rank. That the sum is taken replica by replica
- * is up to the runtime. */
+ * Each collective comes once for each stage of the rank. Which sums are complete is checked by
+ * gradient_sums.c. */
 #include "gen/verify/internal.h"
 #include "gen/base/arena.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/shard.h"
+
+/* Of a tensor that has shards a data rank distinguishes three parts: the shards of the others of
+ * its group, the piece of its own shard that it sums over the groups, and the rest of its shard. */
+enum { OTHERS = 1, REST = 2, PIECE = 4, SHARD = REST | PIECE, ALL = OTHERS | SHARD, PARTS = 3 };
+
+/* The gradients of a stage, and its weights with their copies. */
+enum { GRADIENTS, WEIGHTS, TENSORS };
+static const char *const tensor_text[TENSORS] = {"gradients", "weights"};
+
+/* Which parts of a peer's tensors a collective, or those of a program, reads, and which of its own
+ * it writes. Of a program, how many it ends, and for which of these it waits last. */
+struct effect {
+  uint8_t reads[TENSORS], writes[TENSORS];
+  uint32_t ended, awaited;
+};
+
+/* The collective that ends the last write of a part by its owner, and the last read by a peer; 0:
+ * none in this step. */
+struct in_use {
+  uint32_t written[TENSORS][PARTS], read[TENSORS][PARTS];
+};
 
 /* The list of a rank up to `action`. Numbers count the collectives from 1; 0: not yet. */
 struct collective_order {
   const struct pen_rank_context *b;
   uint32_t action;
   uint32_t ended;                     /* collectives before `action` */
+  uint32_t known;                     /* ... that all peers are known to have ended */
   uint32_t updated;                   /* the number of UPDATE */
-  uint32_t unsharded;                 /* the number of the last UNSHARD */
-  uint32_t within;                    /* the number of the last collective within a program */
+  uint32_t in_programs;               /* the number of the last collective within a program */
   bool *is_unsharded;                 /* [stage]: between UNSHARD and RESHARD */
   uint32_t *number[PEN_ACTION_KINDS]; /* [stage]: the number of the collective of that kind */
+  struct in_use *in_use;              /* [stage] */
+  const struct effect *within;        /* [program] */
 };
 
 #define PROBLEM(e, ...) \
@@ -54,72 +71,115 @@ static const char *collective_text(char text[32], uint8_t kind, uint32_t stage) 
   return pen_problem_action(text, &(struct pen_action){.kind = kind, .stage = (uint16_t)stage});
 }
 
-/* Which action of a stage must come before which. */
-struct collective_rule {
-  uint8_t kind, needs;
-  bool knows;                  /* the needed action of the peers, too */
-  bool whole, sharded;         /* applies where moments are whole; where they are sharded */
-  bool by_step, by_microbatch; /* where gradients are summed so */
-  bool grouped;                /* only where there are several shard groups */
-  const char *why;
-};
-#define ADDED "peers may still add to the gradients that it reads"
-#define SUMMED "peers may not have summed what it reads"
-#define NORMED "the gradients are not summed yet"
-#define CLEARED "peers may still read the gradients that it clears"
-static const struct collective_rule rules[] = {
-    {PEN_REDUCE_SCATTER, PEN_GRAD_READY, true, true, true, true, false, false, ADDED},
-    {PEN_REDUCE_GROUPS, PEN_REDUCE_SCATTER, true, true, true, true, false, true, SUMMED},
-    {PEN_REDUCE_GROUPS, PEN_GRAD_READY, true, true, true, false, true, true, SUMMED},
-    {PEN_GATHER_GROUPS, PEN_REDUCE_GROUPS, true, true, true, true, true, true, SUMMED},
-    {PEN_ALL_GATHER_GRAD, PEN_REDUCE_SCATTER, true, true, false, true, false, false, SUMMED},
-    {PEN_ALL_GATHER_GRAD, PEN_GRAD_READY, true, true, false, false, true, false, SUMMED},
-    {PEN_ALL_GATHER_GRAD, PEN_GATHER_GROUPS, true, true, false, true, true, true, SUMMED},
-    {PEN_NORM, PEN_REDUCE_SCATTER, false, true, true, true, false, false, NORMED},
-    {PEN_NORM, PEN_GATHER_GROUPS, false, true, true, true, true, true, NORMED},
-    {PEN_UPDATE, PEN_ALL_GATHER_GRAD, true, true, false, true, true, false, CLEARED},
-    {PEN_UPDATE, PEN_REDUCE_SCATTER, true, false, true, true, false, false, CLEARED},
-    {PEN_UPDATE, PEN_GATHER_GROUPS, true, true, true, true, true, true, CLEARED},
-};
+/* ---- in use ---- */
 
-static bool has_groups(const struct pen_plan *plan) {
-  return pen_group_size(plan, PEN_SAME_SHARD) > 1;
+static int tensor_of(const struct pen_rank_context *b, const struct pen_put *put) {
+  return put->kind == PEN_PUT_ADD || put->from == b->plan->weights[put->weight].gradient_offset
+             ? GRADIENTS
+             : WEIGHTS;
 }
 
-/* Whether a rule applies to a plan. */
-static bool rule_applies(const struct collective_rule *rule, const struct pen_plan *plan) {
-  return (pen_moments_are_sharded(plan) ? rule->sharded : rule->whole) &&
-         (plan->reduces_microbatches ? rule->by_microbatch : rule->by_step) &&
-         (!rule->grouped || has_groups(plan));
+/* Adds the puts of a row. What peers have of one microbatch is program_collectives.c's. */
+static void add_effect(const struct pen_rank_context *b, const struct pen_collective *row,
+                       struct effect *effect) {
+  for (uint32_t i = row->first_put; i < row->first_put + row->put_count; i++) {
+    const struct pen_put *put = &b->tables->puts[i];
+    const bool adds = put->kind == PEN_PUT_ADD, groups = put->group == PEN_SAME_SHARD;
+    const uint8_t own = groups ? PIECE : SHARD, others = groups ? REST : OTHERS;
+    if (put->weight == PEN_NONE) continue;
+    if (put->from_base == PEN_BASE_PERSISTENT)
+      effect->reads[tensor_of(b, put)] |= adds ? others : own;
+    if (put->to_base == PEN_BASE_PERSISTENT)
+      effect->writes[tensor_of(b, put)] |= adds ? own : others;
+  }
+  effect->ended += row->completes;
+  if (row->awaited > effect->awaited) effect->awaited = row->awaited;
 }
 
-/* One rule of an action, for one stage. */
-static bool check_rule(const struct collective_order *e, const struct pen_action *action,
-                       const struct collective_rule *rule, uint32_t stage) {
-  uint32_t number = e->number[rule->needs][stage];
-  char text[32];
-  if (number == 0)
-    return PROBLEM(e, "%s does not come before it: %s", collective_text(text, rule->needs, stage),
-                   rule->why);
-  if (rule->knows && action->awaited_collective < number)
-    return PROBLEM(e, "it waits for collective %u of its peers, but %s is collective %u: %s",
-                   action->awaited_collective, collective_text(text, rule->needs, stage), number,
-                   rule->why);
+/* [program]: the effects of its rows. */
+static const struct effect *effects_of_programs(const struct pen_rank_context *b) {
+  struct effect *effect = pen_new((size_t)b->tables->program_count + 1, sizeof *effect);
+  for (uint32_t p = 0; p < b->tables->program_count; p++) {
+    const struct pen_program *program = &b->tables->programs[p];
+    for (uint32_t op = program->first_op; op < program->first_op + program->op_count; op++) {
+      const struct pen_collective *row = pen_collective_of(b->tables, &b->tables->ops[op]);
+      if (row && row->group == PEN_DATA) add_effect(b, row, &effect[p]);
+    }
+  }
+  return effect;
+}
+
+/* Reads parts of the peers' tensors of a stage, knowing that they have ended collective `known`; it
+ * is done when this rank has ended `number`. */
+static bool use_of_peers(const struct collective_order *e, uint32_t stage, const uint8_t *parts,
+                         uint32_t known, uint32_t number) {
+  for (int t = 0; t < TENSORS; t++)
+    for (int p = 0; p < PARTS; p++) {
+      if (!(parts[t] >> p & 1)) continue;
+      if (e->in_use[stage].written[t][p] > known)
+        return PROBLEM(e,
+                       "in use: it reads %s of stage %u of its peers, knowing their collective %u, "
+                       "but they write these up to collective %u",
+                       tensor_text[t], stage, known, e->in_use[stage].written[t][p]);
+      e->in_use[stage].read[t][p] = number;
+    }
   return true;
 }
 
-static bool check_collective_rules(const struct collective_order *e,
-                                   const struct pen_action *action) {
-  bool of_stage = pen_kind_has_stage(action->kind);
-  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
-    for (uint32_t stage = 0; rules[i].kind == action->kind && rule_applies(&rules[i], e->b->plan) &&
-                             stage < e->b->checked->stage_count;
-         stage++)
-      if (e->b->checked->rank_of[stage] == e->b->rank && (!of_stage || stage == action->stage) &&
-          !check_rule(e, action, &rules[i], stage))
-        return false;
+/* Writes parts of its own tensors, which is done when it has ended `number`. */
+static bool use_of_own(const struct collective_order *e, uint32_t stage, const uint8_t *parts,
+                       uint32_t number) {
+  for (int t = 0; t < TENSORS; t++)
+    for (int p = 0; p < PARTS; p++) {
+      if (!(parts[t] >> p & 1)) continue;
+      if (e->in_use[stage].read[t][p] > e->known)
+        return PROBLEM(e,
+                       "in use: it writes %s of stage %u, knowing collective %u of its peers, but "
+                       "they read these up to collective %u",
+                       tensor_text[t], stage, e->known, e->in_use[stage].read[t][p]);
+      e->in_use[stage].written[t][p] = number;
+    }
   return true;
 }
+
+static const uint8_t gradients[TENSORS] = {[GRADIENTS] = ALL};
+
+static void know(struct collective_order *e, uint32_t number) {
+  if (number > e->known) e->known = number;
+}
+
+/* A compute action, which ends the collectives up to `ended`. */
+static bool use_by_compute(struct collective_order *e, const struct pen_action *action,
+                           uint32_t ended) {
+  const struct effect *within = &e->within[action->program];
+  const bool adds = action->kind == PEN_B || action->kind == PEN_W;
+  if (within->awaited) know(e, e->ended + within->awaited);
+  return use_of_peers(e, action->stage, within->reads, 0, ended) &&
+         use_of_own(e, action->stage, within->writes, ended) &&
+         (!adds || e->b->plan->reduces_microbatches ||
+          use_of_own(e, action->stage, gradients, e->ended + 1));
+}
+
+/* A collective, with what UPDATE does to all stages. */
+static bool use_by_collective(struct collective_order *e, const struct pen_action *action) {
+  const uint8_t updated[TENSORS] = {
+      [GRADIENTS] = ALL, [WEIGHTS] = pen_moments_are_sharded(e->b->plan) ? SHARD : ALL};
+  struct effect effect = {.awaited = 0};
+  know(e, action->awaited_collective);
+  if (action->kind == PEN_GRAD_READY) /* says that they are complete, however they became so */
+    return use_of_own(e, action->stage, gradients, e->ended + 1);
+  if (action->kind != PEN_UPDATE) {
+    add_effect(e->b, &e->b->tables->collectives[action->collective], &effect);
+    return use_of_peers(e, action->stage, effect.reads, action->awaited_collective, e->ended + 1) &&
+           use_of_own(e, action->stage, effect.writes, e->ended + 1);
+  }
+  for (uint32_t stage = 0; stage < e->b->checked->stage_count; stage++)
+    if (e->b->checked->rank_of[stage] == e->b->rank && !use_of_own(e, stage, updated, e->ended + 1))
+      return false;
+  return true;
+}
+
+/* ---- what is complete ---- */
 
 /* Does a stage keep trainable weights unsharded? */
 static bool keeps_unsharded(const struct pen_rank_context *b, uint32_t stage) {
@@ -132,35 +192,19 @@ static bool keeps_unsharded(const struct pen_rank_context *b, uint32_t stage) {
   return false;
 }
 
-/* The collectives that suit the sharding of the plan, and ALL_GATHER_WEIGHT after UPDATE. */
+/* UPDATE knows the programs of its peers; ALL_GATHER_WEIGHT comes after it, and before SEND_V. */
 static bool check_sharding(const struct collective_order *e, const struct pen_action *action) {
-  bool sharded = pen_moments_are_sharded(e->b->plan);
-  if (action->kind == (sharded ? PEN_ALL_GATHER_GRAD : PEN_ALL_GATHER_WEIGHT))
-    return PROBLEM(e, "moments are %s, so no action may gather the peers' %s",
-                   sharded ? "sharded" : "whole", sharded ? "sums" : "weights");
-  if (action->kind == PEN_REDUCE_SCATTER && e->b->plan->reduces_microbatches)
-    return PROBLEM(e, "the gradients of stage %u are summed by its programs", action->stage);
+  const bool sharded = pen_moments_are_sharded(e->b->plan);
   if ((action->kind == PEN_REDUCE_GROUPS || action->kind == PEN_GATHER_GROUPS) &&
-      !has_groups(e->b->plan))
-    return PROBLEM(e, "all replicas are one group, which has summed the gradients");
-  if (action->kind == PEN_UPDATE && action->awaited_collective < e->within)
+      pen_group_size(e->b->plan, PEN_SAME_SHARD) == 1)
+    return PROBLEM(e, "all replicas are one group, which has summed the gradients%s", "");
+  if (action->kind == PEN_UPDATE && action->awaited_collective < e->in_programs)
     return PROBLEM(e,
-                   "it waits for collective %u of its peers, but their programs complete "
-                   "collective %u: peers may still read what it updates",
-                   action->awaited_collective, e->within);
-  if (action->kind == PEN_UPDATE && action->awaited_collective < e->unsharded)
-    return PROBLEM(e,
-                   "it waits for collective %u of its peers, but UNSHARD is collective %u: peers "
-                   "may still read "
-                   "the shards that it updates",
-                   action->awaited_collective, e->unsharded);
-  if (action->kind == PEN_ALL_GATHER_WEIGHT &&
-      (e->updated == 0 || action->awaited_collective < e->updated))
-    return PROBLEM(
-        e,
-        "it waits for collective %u of its peers, but UPDATE is collective %u: peers may not have "
-        "updated what it reads",
-        action->awaited_collective, e->updated);
+                   "in use: it waits for collective %u of its peers, but their programs end "
+                   "collective %u",
+                   action->awaited_collective, e->in_programs);
+  if (action->kind == PEN_ALL_GATHER_WEIGHT && e->updated == 0)
+    return PROBLEM(e, "UPDATE does not come before it%s", "");
   if (action->kind == PEN_SEND_V && sharded && !e->number[PEN_ALL_GATHER_WEIGHT][action->stage])
     return PROBLEM(
         e,
@@ -213,30 +257,23 @@ static bool check_unshard(struct collective_order *e, const struct pen_action *a
                    action->awaited_collective, e->ended);
   if (e->updated)
     return PROBLEM(e, "it comes after UPDATE: some shards may be of this step, others of the next");
-  e->unsharded = ++e->ended;
+  if (!use_by_collective(e, action)) return false;
+  e->ended++;
   return true;
-}
-
-static uint32_t program_collectives(const struct pen_rank_context *b,
-                                    const struct pen_program *program) {
-  uint32_t count = 0;
-  for (uint32_t op = program->first_op; op < program->first_op + program->op_count; op++)
-    count += b->tables->ops[op].kind == PEN_OP_SIGNAL_PEERS;
-  return count;
 }
 
 /* Numbers the collectives within a compute action, which program_collectives.c checks; two such
  * actions of a pair would run them in no known order. */
-static bool check_within(struct collective_order *e, const struct pen_action *action,
-                         const uint32_t *within) {
-  const uint32_t count = within[action->program], before = count ? e->ended : 0;
+static bool check_within(struct collective_order *e, const struct pen_action *action) {
+  const uint32_t count = e->within[action->program].ended, before = count ? e->ended : 0;
   if (action->awaited_collective != before)
     return PROBLEM(e, "it names %u collectives before it, but there are %u",
                    action->awaited_collective, before);
-  if (count && action->overlaps && within[action[1].program])
+  if (count && action->overlaps && e->within[action[1].program].ended)
     return PROBLEM(e, "it overlaps the next action, but both have collectives");
+  if (!use_by_compute(e, action, e->ended + count)) return false;
   e->ended += count;
-  if (count) e->within = e->ended;
+  if (count) e->in_programs = e->ended;
   if (count && e->updated)
     return PROBLEM(e, "it comes after UPDATE: some shards may be of this step, others of the next");
   return true;
@@ -276,8 +313,9 @@ static bool check_collective(struct collective_order *e, const struct pen_action
     return PROBLEM(e,
                    "deadlock: it waits for collective %u of its peers, but only %u come before it",
                    action->awaited_collective, e->ended);
-  if (!check_sharding(e, action) || !check_collective_rules(e, action)) return false;
+  if (!check_sharding(e, action)) return false;
   if (!pen_kind_is_collective(action->kind)) return true;
+  if (!use_by_collective(e, action)) return false;
   e->ended++;
   if (of_stage) e->number[action->kind][action->stage] = e->ended;
   if (action->kind == PEN_UPDATE) e->updated = e->ended;
@@ -338,28 +376,24 @@ bool pen_check_replicas(const struct pen_rank_context *b) {
   for (int kind = PEN_GRAD_READY; kind < PEN_ACTION_KINDS; kind++)
     e.number[kind] = pen_new(b->checked->stage_count, sizeof(uint32_t));
   bool *reads = pen_new(b->tables->program_count + 1u, sizeof *reads);
-  uint32_t *within = pen_new(b->tables->program_count + 1u, sizeof *within);
+  e.within = effects_of_programs(b);
+  e.in_use = pen_new(b->checked->stage_count, sizeof *e.in_use);
   e.is_unsharded = pen_new(b->checked->stage_count, sizeof *e.is_unsharded);
-  for (uint32_t program = 0; program < b->tables->program_count; program++) {
-    within[program] = program_collectives(b, &b->tables->programs[program]);
+  for (uint32_t program = 0; program < b->tables->program_count; program++)
     reads[program] = program_reads_unsharded(b, &b->tables->programs[program]);
-  }
   for (e.action = 0; e.action < b->tables->action_count; e.action++) {
     const struct pen_action *action = &b->tables->actions[e.action];
     if (!replicas && action->kind >= PEN_GRAD_READY) return PROBLEM(&e, "there are no replicas");
     if (pen_is_compute(action->kind) &&
-        (!check_use(&e, action, reads) || !check_within(&e, action, within)))
+        (!check_use(&e, action, reads) || !check_within(&e, action)))
       return false;
     if (replicas && !train && action->kind >= PEN_GRAD_READY && !check_collective(&e, action))
       return false;
     if (replicas && train && (action->kind >= PEN_NORM || action->kind == PEN_SEND_V) &&
         !check_collective(&e, action))
       return false;
-    if (action->kind == PEN_ADD_TIED_GRAD && e.number[PEN_GRAD_READY][0])
-      return PROBLEM(&e, "it adds to the gradients of stage 0, which peers may read already");
-    if ((action->kind == PEN_B || action->kind == PEN_W) && e.number[PEN_GRAD_READY][action->stage])
-      return PROBLEM(&e, "it adds to the gradients of stage %u, which peers may read already",
-                     action->stage);
+    if (action->kind == PEN_ADD_TIED_GRAD && !use_of_own(&e, 0, gradients, e.ended + 1))
+      return false;
   }
   return check_resharded(&e) && (!replicas || !train || check_gathered(&e)) &&
          check_shared(b, replicas);

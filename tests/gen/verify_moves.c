@@ -1,6 +1,6 @@
 /* verify_moves.c: random plans with tensor ranks and replicas, and a defect in a row of their
  * collectives or puts: it moves other bytes, from or to other places, between other members, in
- * another order, too early, twice or not at all. Each is rejected by moves.c. */
+ * another order, too early, twice or not at all. Each is rejected by moves.c, or by replicas.c. */
 #include "gen/verify/verify.h"
 #include "tests/support/collective_plans.h"
 
@@ -207,7 +207,7 @@ static bool action_of_another_collective(struct broken_plan *p) {
 }
 
 #define MOVED \
-  { "moved: " }
+  { "moved: ", "in use: ", "collectives before it, but there are" }
 static const struct defect defects[] = {
     {"shards of the other kind of groups", shards_of_other_groups, MOVED},
     {"blocks of data ranks", blocks_of_data_ranks, MOVED},
@@ -232,8 +232,8 @@ static const struct defect defects[] = {
     {"a put left out", put_left_out, MOVED},
     {"a put twice", put_twice, MOVED},
     {"puts in another order", puts_in_another_order, MOVED},
-    {"puts of another collective", puts_of_another, {"moved: ", "beyond the table"}},
-    {"one put more", one_put_more, {"moved: ", "beyond the table"}},
+    {"puts of another collective", puts_of_another, {"moved: ", "in use: ", "beyond the table"}},
+    {"one put more", one_put_more, {"moved: ", "in use: ", "beyond the table"}},
     {"it does not wait", begins_early, MOVED},
     {"it signals early", signals_early, MOVED},
     {"it never signals", never_signals, MOVED},
