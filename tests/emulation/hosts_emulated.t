@@ -239,8 +239,6 @@ second="--init $scratch/eight"
 fresh_differs "other weights" "--init" --init "$scratch/seven"
 second="--init $scratch/seven"
 fresh_differs "weights from a file, rather than from the seed" "--init"
-second="--shuffle-seed 8"
-fresh_differs "another order of the data" "--shuffle" --shuffle
 
 # ---- score and generate: what the last stage finds is reported on its host ----
 cat >"$scratch/text.cfg" <<'END_OF_MODEL'
@@ -261,6 +259,12 @@ is "four hosts score" "$status" " 0 0 0 0"
 ok "every token as one rank" cmp "$scratch/one.json" "$scratch/four.json"
 is "the line of all is reported once, where the last stage is" "$(cat "$scratch"/out.0 "$scratch"/out.1 "$scratch"/out.2) $(cat "$scratch/out.3")" \
   " $(cat "$scratch/one.out")"
+
+second="--shuffle-seed 8"
+differs_name="another order of the data" differs_status=64 differs_pattern="was started with another --shuffle than rank 0"
+start text_four train --seed 7 --quiet --steps 1 --data "$scratch/data.bin" --shuffle
+join
+all_end
 
 # Weights without a manifest.json have no checksums to compare: their bytes are.
 ok "other weights" "$scratch/text_one" init --seed 8 --output "$scratch/weights_of_8"
