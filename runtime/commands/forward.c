@@ -217,7 +217,9 @@ int pen_run_generate(const struct pen_plan *plan, const struct pen_options *opti
   run.data.window_count = 1; /* hooks read the samples instead */
   run.hooks = &pen_generate_hooks;
   run.prompts_checksum = pen_prompts_checksum(&prompts);
-  pen_generate_open(&run, options, &prompts);
+  run.buckets = pen_buckets_of_generation(plan);
+  pen_generate_open(&run, &run.buckets, options, &prompts);
+  run.steps = pen_generate_steps();
   pen_run_report_weights(&run, options->quiet);
   const int status = run_forward(&run, PEN_NONE);
   release_one_replica(&one, whole);

@@ -17,14 +17,18 @@
 #include "kernels/kernels.h"
 #include "runtime/commands/generate.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "runtime/base/check.h"
+#include "runtime/base/files.h"
+#include "runtime/base/text_writer.h"
 #include "runtime/commands/generation_step.h"
 #include "runtime/commands/logits.h"
 #include "runtime/commands/sample.h"
@@ -43,6 +47,7 @@ struct columns {
 };
 
 static struct {
+  const struct pen_buckets *buckets; /* of the run */
   const struct pen_options *options;
   struct pen_text_list texts;
   struct pen_generation_plan plan;
@@ -63,15 +68,16 @@ static struct {
   unsigned char *row; /* [vocab] of the model's dtype: what is fetched */
   float *joined;      /* [rows of a step][vocab]: of pieces, which tensor ranks share; else null */
   bool keeps_columns; /* the step's logits are in `joined` */
-  uint64_t taken;     /* steps whose tokens are known */
+  uint64_t last_step; /* of the run: whose tokens are taken next */
+  bool samples;       /* the command is train */
   uint64_t start_ns;  /* of the first step */
 } generation;
 
 /* Of split weights: before the tensor ranks exist. */
 static void open_joined(const struct pen_run *run) {
   size_t rows = 1;
-  for (uint32_t b = 0; b < run->buckets.count; b++) {
-    const uint32_t slots = run->buckets.profile[b]->slots;
+  for (uint32_t b = 0; b < generation.buckets->count; b++) {
+    const uint32_t slots = generation.buckets->profile[b]->slots;
     rows = slots > rows ? slots : rows;
   }
   const size_t bytes = rows * run->plan->vocab * sizeof *generation.joined;
@@ -82,24 +88,24 @@ static void open_joined(const struct pen_run *run) {
   }
 }
 
-void pen_generate_open(struct pen_run *run, const struct pen_options *options,
-                       const struct pen_prompts *prompts) {
-  const struct pen_buckets cached = pen_buckets_of(run->plan, PEN_CACHED);
+void pen_generate_open(const struct pen_run *run, const struct pen_buckets *buckets,
+                       const struct pen_options *options, const struct pen_prompts *prompts) {
+  generation.buckets = buckets;
   generation.options = options;
   generation.sampling = (struct pen_sampling){.temperature = options->temperature,
                                               .top_k = options->top_k,
                                               .top_p = options->top_p,
                                               .min_p = options->min_p};
   generation.texts = pen_texts_open(run->plan, options, prompts);
-  for (uint32_t b = 0; b < cached.count; b++) {
-    pen_assert(run->buckets.count < PEN_BUCKETS_MAX);
-    run->buckets.profile[run->buckets.count++] = cached.profile[b];
-  }
   open_joined(run);
-  run->steps = 1; /* at most: each reads a token, and there may be one more after the last text */
+}
+
+uint64_t pen_generate_steps(void) {
+  uint64_t steps = 1; /* each reads a token, and there may be one more after the last text */
   for (uint64_t i = 0; i < generation.texts.count; i++) {
-    run->steps += generation.texts.text[i].capacity;
+    steps += generation.texts.text[i].capacity;
   }
+  return steps;
 }
 
 /* ---- within a step ---- */
@@ -190,24 +196,34 @@ static _Atomic uint32_t *sampled_of(struct pen_rank_state *state, uint64_t step,
   return &state->sampled[step % PEN_SAMPLED_STEPS * PEN_PROMPTS_MAX + r];
 }
 
-/* Nothing is drawn from logits that are no numbers: weights are damaged, or too large. */
-static void check_logits(const struct pen_generation_row *row, const float *logits, size_t count) {
+static void publish(const struct pen_vm *vm, uint32_t r, uint32_t token) {
+  atomic_store_explicit(sampled_of(vm->endpoint->self, vm->run_step, r), token,
+                        memory_order_relaxed);
+}
+
+/* Nothing is drawn from logits that are no numbers: weights are damaged, or too large. That ends
+ * the command generate; a sample of training ends there. */
+static bool are_finite(const struct pen_generation_row *row, const float *logits, size_t count) {
   size_t wrong = 0;
   for (size_t i = 0; i < count; i++) {
     wrong += !isfinite(logits[i]);
   }
-  if (wrong > 0) {
+  if (wrong > 0 && !generation.samples) {
     pen_fail(PEN_EXIT_DATA,
              "text %" PRIu64 ": %zu of the %zu logits after token %" PRIu64 " are not finite",
              row->text + 1, wrong, count, text_of(row)->written);
   }
+  return wrong == 0;
 }
 
 static void draw_from(const struct pen_vm *vm, uint32_t r, const float *logits) {
   const struct pen_options *options = generation.options;
   const struct pen_generation_row *row = &generation.step.row[r];
   const struct pen_text *text = text_of(row);
-  check_logits(row, logits, vm->plan->vocab);
+  if (!are_finite(row, logits, vm->plan->vocab)) {
+    publish(vm, r, PEN_NONE);
+    return;
+  }
   if (options->repetition_penalty != 1.0) {
     pen_penalise_repetition(generation.penalised, logits, vm->plan->vocab, text->token,
                             text->written, options->repetition_penalty);
@@ -217,8 +233,7 @@ static void draw_from(const struct pen_vm *vm, uint32_t r, const float *logits) 
       pen_uniform(text->key, text->number, text->written - text->prompt->token_count);
   const size_t token = pen_sample(logits, vm->plan->vocab, &generation.sampling, uniform,
                                   generation.weights, generation.order);
-  atomic_store_explicit(sampled_of(vm->endpoint->self, vm->run_step, r), (uint32_t)token,
-                        memory_order_relaxed);
+  publish(vm, r, (uint32_t)token);
 }
 
 /* From whole logits, of the model's dtype. */
@@ -302,6 +317,7 @@ static bool join_fetched(const struct pen_vm *vm) {
 
 /* Samples, after the step, where it was not done within. */
 static bool stepped(const struct pen_run *run, struct pen_vm *vm) {
+  generation.last_step = vm->run_step;
   fetch_and_draw(vm);
   if (pen_group_size(vm->plan, PEN_TENSOR) > 1 && vm->device->asynchronous && !join_fetched(vm)) {
     return false;
@@ -360,25 +376,29 @@ static void take_tokens(const struct pen_run *run) {
     if (row->samples) {
       pen_text_append(
           &generation.texts, text_of(row),
-          atomic_load_explicit(sampled_of(&run->shared.ranks[drawer], generation.taken, r),
+          atomic_load_explicit(sampled_of(&run->shared.ranks[drawer], generation.last_step, r),
                                memory_order_relaxed));
     }
   }
-  generation.taken++;
 }
 
-/* Chooses the profile and the tokens of a step. The run ends with the last text. */
-static uint32_t choose(const struct pen_run *run, uint64_t step) {
+/* Decides what a step reads. */
+static void plan_step(const struct pen_run *run, uint64_t step) {
   if (step == 0) {
-    generation.plan = pen_generation_plan_of(&run->buckets);
+    generation.plan = pen_generation_plan_of(generation.buckets);
     generation.start_ns = pen_now_ns();
   } else {
     take_tokens(run);
   }
+  pen_generation_next(&generation.plan, &generation.texts, &generation.step);
+}
+
+/* Chooses the profile and the tokens of a step. The run ends with the last text. */
+static uint32_t choose(const struct pen_run *run, uint64_t step) {
+  plan_step(run, step);
   if (shows(run)) {
     pen_texts_show(&generation.texts);
   }
-  pen_generation_next(&generation.plan, &generation.texts, &generation.step);
   if (at_end()) {
     pen_shared_request_stop(&run->shared, PEN_STOP_BY_COMMAND);
   }
@@ -418,6 +438,43 @@ static void left(const struct pen_run *run, struct pen_vm *vm) {
     report_rate();
   }
 }
+
+/* ---- samples of training ---- */
+
+static uint32_t choose_of_sample(const struct pen_run *run, uint64_t step) {
+  if (step == 0) {
+    generation.samples = true;
+    pen_texts_restart(&generation.texts);
+  }
+  plan_step(run, step);
+  return at_end() ? PEN_NONE : generation.step.bucket;
+}
+
+/* {"event":"sample","step":300,"prompt":"The ","text":"license "}, a line each. Of those that the
+ * disk has no room for nothing stays. */
+static void write_samples(const struct pen_run *run, struct pen_vm *vm) {
+  static struct pen_writer out;
+  const int log = run->log_descriptor;
+  const off_t size = pen_file_is_regular(log) ? lseek(log, 0, SEEK_END) : -1;
+  pen_writer_open(&out, log);
+  for (uint64_t i = 0; i < generation.texts.count; i++) {
+    const struct pen_text *text = &generation.texts.text[i];
+    pen_writer_print(&out,
+                     "{\"event\":\"sample\",\"step\":%" PRIu64 ",\"prompt\":", vm->optimizer_step);
+    pen_text_write_prompt(&out, text);
+    pen_writer_text(&out, ",\"text\":");
+    pen_text_write_continuation(&generation.texts, &out, text);
+    pen_writer_text(&out, "}\n");
+  }
+  if (pen_writer_flush(&out) != 0) {
+    pen_warn("--log %s: %s; training continues without the samples of step %" PRIu64,
+             run->options->log, strerror(errno), vm->optimizer_step);
+    pen_check(size < 0 || ftruncate(log, size) == 0, "cannot shorten --log");
+  }
+}
+
+const struct pen_command_hooks pen_sample_hooks = {
+    .opened = opened, .choose = choose_of_sample, .stepped = stepped, .left = write_samples};
 
 const struct pen_command_hooks pen_generate_hooks = {
     .opened = opened, .choose = choose, .stepped = stepped, .left = left};

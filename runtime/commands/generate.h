@@ -1,4 +1,4 @@
-/* generate.h: the command generate: continues texts, token by token.
+/* generate.h: the command generate, and the samples of train: continues texts, token by token.
  *
  * A step reads tokens of one text or of several (generation_step.h) and appends one to each that it
  * has read to the end: sampled from the logits of the row of the last token (sample.h). A draw
@@ -12,12 +12,16 @@
 #include "runtime/exec/op_hook.h"
 #include "runtime/rank/run.h"
 
-/* In the parent: allocates the texts; adds the profiles over a cache to the run's, whose others are
- * of kind GENERATE, and limits its steps. Fails (64). */
-void pen_generate_open(struct pen_run *run, const struct pen_options *options,
-                       const struct pen_prompts *prompts);
+/* In the parent: allocates the texts. `buckets` are the run's of generation, which it keeps. Fails
+ * (64). */
+void pen_generate_open(const struct pen_run *run, const struct pen_buckets *buckets,
+                       const struct pen_options *options, const struct pen_prompts *prompts);
 
-/* What the command does in each rank. */
-extern const struct pen_command_hooks pen_generate_hooks;
+/* After it: the most steps that the texts take. */
+uint64_t pen_generate_steps(void);
+
+/* What the command does in each rank; and what train --sample-every does, by run.h's rules of
+ * samples. */
+extern const struct pen_command_hooks pen_generate_hooks, pen_sample_hooks;
 
 #endif

@@ -77,12 +77,24 @@ struct pen_text_list pen_texts_open(const struct pen_plan *plan, const struct pe
 
 void pen_text_append(const struct pen_text_list *texts, struct pen_text *text, uint32_t token) {
   const struct pen_options *options = texts->options;
+  if (token == PEN_NONE) {
+    text->ended = true;
+    return;
+  }
   text->token[text->written++] = token;
   text->stopped = options->given.end_of_text && token == options->end_of_text;
   for (uint64_t s = 0; s < texts->stop_count; s++) {
     text->stopped = text->stopped || token == texts->stop[s];
   }
   text->ended = text->stopped || text->written == text->capacity;
+}
+
+void pen_texts_restart(struct pen_text_list *texts) {
+  for (uint64_t i = 0; i < texts->count; i++) {
+    struct pen_text *text = &texts->text[i];
+    text->written = text->prompt->token_count;
+    text->ended = text->stopped = false;
+  }
 }
 
 static _Noreturn void fail_output(void) {
@@ -171,9 +183,13 @@ static void write_string(struct pen_writer *out, const unsigned char *text, size
   pen_writer_text(out, "\"");
 }
 
+void pen_text_write_prompt(struct pen_writer *out, const struct pen_text *text) {
+  write_string(out, (const unsigned char *)text->prompt->text, text->prompt->bytes);
+}
+
 /* The tokens that were sampled, a few at a time: their bytes, or their numbers. */
-static void write_continuation(const struct pen_text_list *texts, struct pen_writer *out,
-                               const struct pen_text *text) {
+void pen_text_write_continuation(const struct pen_text_list *texts, struct pen_writer *out,
+                                 const struct pen_text *text) {
   const uint64_t first = text->prompt->token_count;
   if (texts->vocab > PEN_BYTE_VOCAB) {
     pen_writer_text(out, "\"");
@@ -194,9 +210,9 @@ static void write_line(const struct pen_text_list *texts, const struct pen_text 
   struct pen_writer out;
   pen_writer_open(&out, STDOUT_FILENO);
   pen_writer_text(&out, "{\"prompt\": ");
-  write_string(&out, (const unsigned char *)text->prompt->text, text->prompt->bytes);
+  pen_text_write_prompt(&out, text);
   pen_writer_text(&out, ", \"text\": ");
-  write_continuation(texts, &out, text);
+  pen_text_write_continuation(texts, &out, text);
   if (texts->options->stop != NULL) {
     pen_writer_text(&out, ", \"finish_reason\": ");
     pen_writer_text(&out, text->stopped ? "\"stop\"" : "\"length\"");

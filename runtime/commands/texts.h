@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "runtime/base/text_writer.h"
 #include "runtime/commands/prompts.h"
 
 struct pen_text {
@@ -35,8 +36,17 @@ struct pen_text_list {
 struct pen_text_list pen_texts_open(const struct pen_plan *plan, const struct pen_options *options,
                                     const struct pen_prompts *prompts);
 
-/* Appends a sampled token. */
+/* Appends a sampled token; PEN_NONE ends the text without one. */
 void pen_text_append(const struct pen_text_list *texts, struct pen_text *text, uint32_t token);
+
+/* Begins all texts anew. */
+void pen_texts_restart(struct pen_text_list *texts);
+
+/* Write the prompt of a text, and what continues it, as JSON strings. The tokens of the
+ * continuation are not read again. */
+void pen_text_write_prompt(struct pen_writer *out, const struct pen_text *text);
+void pen_text_write_continuation(const struct pen_text_list *texts, struct pen_writer *out,
+                                 const struct pen_text *text);
 
 /* Prints what can be printed by now. Fails (74). */
 void pen_texts_show(struct pen_text_list *texts);

@@ -7,6 +7,7 @@
 #include "runtime/base/stop_signals.h"
 #include "runtime/commands/commands.h"
 #include "runtime/commands/files.h"
+#include "runtime/commands/generate.h"
 #include "runtime/commands/setup.h"
 #include "runtime/commands/train_files.h"
 #include "runtime/control/listen_address.h"
@@ -81,6 +82,28 @@ static void open_evaluation(struct pen_run *run) {
   }
 }
 
+/* --sample-every: opens the profiles of generation and reads the prompts. */
+static void open_samples(struct pen_run *run) {
+  const struct pen_options *options = run->options;
+  struct pen_run_sampling *sampling = &run->sampling;
+  if (!options->given.sample_every) {
+    return;
+  }
+  sampling->buckets = pen_buckets_of_generation(run->plan);
+  if (sampling->buckets.count == 0) {
+    pen_fail(PEN_EXIT_USAGE, "--sample-every %" PRIu64 ": this binary has no plan to generate by",
+             options->sample_every);
+  }
+  static struct pen_prompts prompts;
+  prompts = pen_prompts_read(run->plan, options);
+  pen_data_open(&sampling->data, run->plan, pen_longest_profile(&sampling->buckets)->sequence, NULL,
+                0, options->seed);
+  sampling->data.window_count = 1; /* hooks read the samples instead */
+  sampling->hooks = &pen_sample_hooks;
+  run->prompts_checksum = pen_prompts_checksum(&prompts);
+  pen_generate_open(run, &sampling->buckets, options, &prompts);
+}
+
 static void check_evaluation(const struct pen_plan *plan, const struct pen_options *options) {
   if (options->given.eval_every && plan->needs_tokens && options->eval_data == NULL) {
     pen_fail(PEN_EXIT_USAGE, "--eval-every %" PRIu64 " needs --eval-data FILE: what to evaluate on",
@@ -89,6 +112,51 @@ static void check_evaluation(const struct pen_plan *plan, const struct pen_optio
   if ((options->given.eval_steps || options->eval_data != NULL) && !options->given.eval_every) {
     pen_fail(PEN_EXIT_USAGE, "--%s needs --eval-every N: after how many steps to evaluate",
              options->given.eval_steps ? "eval-steps" : "eval-data");
+  }
+}
+
+static void check_samples(const struct pen_plan *plan, const struct pen_options *options) {
+#define GIVEN(field, name) \
+  { options->given.field, name }
+  const struct {
+    bool given;
+    const char *name;
+  } of_samples[] = {GIVEN(prompt, "prompt"),
+                    GIVEN(prompts, "prompts"),
+                    GIVEN(tokens, "tokens"),
+                    GIVEN(stop, "stop"),
+                    GIVEN(samples, "samples"),
+                    GIVEN(temperature, "temperature"),
+                    GIVEN(top_k, "top-k"),
+                    GIVEN(top_p, "top-p"),
+                    GIVEN(min_p, "min-p"),
+                    GIVEN(repetition_penalty, "repetition-penalty"),
+                    GIVEN(end_of_text, "end-of-text")};
+#undef GIVEN
+  for (size_t i = 0; i < sizeof of_samples / sizeof *of_samples; i++) {
+    if (of_samples[i].given && !options->given.sample_every) {
+      pen_fail(PEN_EXIT_USAGE, "--%s needs --sample-every N: after how many steps to sample",
+               of_samples[i].name);
+    }
+  }
+  if (!options->given.sample_every) {
+    return;
+  }
+  if (!plan->needs_tokens) {
+    pen_fail(PEN_EXIT_USAGE,
+             "--sample-every %" PRIu64 ": this binary's model is not a language model",
+             options->sample_every);
+  }
+  if ((options->prompt == NULL) == (options->prompts == NULL)) {
+    pen_fail(PEN_EXIT_USAGE,
+             "--sample-every %" PRIu64
+             " needs either --prompt TEXT, the text to continue, or --prompts FILE",
+             options->sample_every);
+  }
+  if (options->log == NULL) {
+    pen_fail(PEN_EXIT_USAGE,
+             "--sample-every %" PRIu64 " needs --log FILE: where to write the texts",
+             options->sample_every);
   }
 }
 
@@ -146,6 +214,7 @@ static void check_train(const struct pen_plan *plan, const struct pen_options *o
   }
   check_audit(plan, options);
   check_evaluation(plan, options);
+  check_samples(plan, options);
 }
 
 /* A fallback gives ranks to other hosts, whose commands may start no more than those of their own.
@@ -215,6 +284,7 @@ int pen_run_train(const struct pen_plan *plan, const struct pen_options *options
   check_fallbacks(&run);
   pen_run_open_data(&run);
   open_evaluation(&run);
+  open_samples(&run);
   if (options->checkpoint != NULL) {
     pen_train_folder_open(
         &run); /* before it is read: the last run may save until it releases the lock */

@@ -23,6 +23,16 @@ struct pen_buckets pen_buckets_of(const struct pen_plan *plan, enum pen_profile_
   return buckets;
 }
 
+struct pen_buckets pen_buckets_of_generation(const struct pen_plan *plan) {
+  struct pen_buckets buckets = pen_buckets_of(plan, PEN_GENERATE);
+  const struct pen_buckets cached = pen_buckets_of(plan, PEN_CACHED);
+  for (uint32_t b = 0; b < cached.count; b++) {
+    pen_assert(buckets.count < PEN_BUCKETS_MAX);
+    buckets.profile[buckets.count++] = cached.profile[b];
+  }
+  return buckets;
+}
+
 void pen_buckets_force(struct pen_buckets *buckets, uint64_t sequence) {
   char list[PEN_BUCKETS_MAX * 12] = "";
   size_t used = 0;

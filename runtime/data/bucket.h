@@ -23,6 +23,9 @@ struct pen_buckets {
 /* All of a plan's profiles of that kind; count 0: it has none. */
 struct pen_buckets pen_buckets_of(const struct pen_plan *plan, enum pen_profile_kind kind);
 
+/* Those of generation: the kind GENERATE, then the kind CACHED. */
+struct pen_buckets pen_buckets_of_generation(const struct pen_plan *plan);
+
 /* Removes all buckets except that of the sequence. Fails (64) with the list of the existing ones.
  */
 void pen_buckets_force(struct pen_buckets *buckets, uint64_t sequence);

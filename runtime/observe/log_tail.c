@@ -31,7 +31,11 @@ static bool read_lines(struct pen_log_tail *tail, const char *bytes, size_t coun
   const char *line = bytes, *end;
   *tail = (struct pen_log_tail){0};
   for (; (end = memchr(line, '\n', (size_t)(bytes + count - line))) != NULL; line = end + 1) {
-    const uint64_t step = number_after(line, end, "{\"step\":");
+    const uint64_t step = number_after(line, end, "{\"step\":"),
+                   sample = number_after(line, end, "{\"event\":\"sample\",\"step\":");
+    if (sample > 0 && (line != bytes || whole)) {
+      tail->sample_step = sample;
+    }
     if (step == 0 || (line == bytes && !whole)) {
       continue; /* of an event, or cut off */
     }

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 struct pen_log_tail {
-  uint64_t step, evaluation_step; /* the last that the log has; 0: none */
-  uint64_t skipped;               /* steps that were skipped up to the step to continue from */
+  uint64_t step, evaluation_step, sample_step; /* the last that the log has; 0: none */
+  uint64_t skipped; /* steps that were skipped up to the step to continue from */
 };
 
 /* A host that failed may have left a last line without its end, behind which no line may be

@@ -5,14 +5,21 @@ bool pen_evaluates(const struct pen_run *run, uint64_t step, bool last) {
   return run->evaluation.buckets.count > 0 && (last || step % run->options->eval_every == 0);
 }
 
-/* One step. As in training, rank 0 decides before it sends anything whether it is the last: by the
- * count, or because the run is to end. A host that runs ahead of its device waits until rank 0 has
- * begun the step, and so decided. */
-static bool run_evaluation_step(struct pen_rank *rank, uint64_t index, uint64_t cursor) {
+/* ---- steps between those of training ---- */
+
+void pen_between_start(struct pen_rank *rank, uint64_t steps) {
+  rank->evaluation_log = (struct pen_log){.plan = rank->run->plan,
+                                          .descriptor = -1,
+                                          .quiet = true,
+                                          .before = rank->run_step,
+                                          .steps = steps};
+  pen_log_start(&rank->evaluation_log);
+}
+
+bool pen_between_step(struct pen_rank *rank, uint64_t index, uint64_t cursor, bool counted) {
   struct pen_control *control = rank->run->shared.control;
   struct pen_endpoint *endpoint = &rank->endpoint;
   struct pen_vm *vm = rank->vm;
-  const bool counted = index + 1 == rank->run->evaluation.steps;
   vm->run_step = rank->run_step;
   pen_data_prepare_step(&vm->data, cursor, pen_data_step_windows(rank->run->plan, vm->profile));
   if (endpoint->global == 0 && (counted || atomic_load(&control->stop_requested) != 0)) {
@@ -26,18 +33,20 @@ static bool run_evaluation_step(struct pen_rank *rank, uint64_t index, uint64_t 
           pen_log_step(&rank->evaluation_log, endpoint, index, &vm->data, counted));
 }
 
-/* The log of an evaluation prints nothing: it sums the loss. */
-static void open_evaluation_log(struct pen_rank *rank) {
-  rank->evaluation_log = (struct pen_log){.plan = rank->run->plan,
-                                          .descriptor = -1,
-                                          .quiet = true,
-                                          .before = rank->run_step,
-                                          .steps = rank->run->evaluation.steps};
-  pen_log_start(&rank->evaluation_log);
+bool pen_between_stops(struct pen_rank *rank) {
+  return rank->run_step++ == atomic_load(&rank->run->shared.control->last_evaluation_step);
 }
 
-/* Runs the steps; *index becomes their count. Ends the last one, and reads the statistics of an
- * interrupted evaluation, too: their memory must be free again. */
+bool pen_between_end(struct pen_rank *rank, uint64_t count) {
+  return rank->vm->executor->finish(rank->vm) &&
+         (rank->endpoint.global != 0 ||
+          pen_log_step(&rank->evaluation_log, &rank->endpoint, count - 1, &rank->vm->data, true)) &&
+         pen_endpoint_barrier(&rank->endpoint);
+}
+
+/* ---- evaluation ---- */
+
+/* Runs the steps; *index becomes their count. */
 static bool run_evaluation(struct pen_rank *rank, uint64_t *index) {
   const struct pen_run *run = rank->run;
   struct pen_vm *vms = rank->vms + run->buckets.count;
@@ -49,22 +58,18 @@ static bool run_evaluation(struct pen_rank *rank, uint64_t *index) {
     going = chosen == rank->vm ||
             (rank->vm->executor->finish(rank->vm) && pen_endpoint_barrier(&rank->endpoint));
     rank->vm = chosen;
-    going = going && run_evaluation_step(rank, *index, cursor);
-    last = rank->run_step == atomic_load(&run->shared.control->last_evaluation_step);
-    rank->run_step++;
+    going = going && pen_between_step(rank, *index, cursor, *index + 1 == run->evaluation.steps);
+    last = pen_between_stops(rank);
     cursor += pen_data_step_windows(run->plan, chosen->profile);
   }
-  going = going && rank->vm->executor->finish(rank->vm) &&
-          (rank->endpoint.global != 0 ||
-           pen_log_step(&rank->evaluation_log, &rank->endpoint, *index - 1, &rank->vm->data, true));
-  return going && pen_endpoint_barrier(&rank->endpoint);
+  return going && pen_between_end(rank, *index);
 }
 
 bool pen_evaluate(struct pen_rank *rank, uint64_t step) {
   struct pen_vm *training = rank->vm;
   const uint64_t first = rank->run_step;
   uint64_t count;
-  open_evaluation_log(rank);
+  pen_between_start(rank, rank->run->evaluation.steps);
   const bool going = run_evaluation(rank, &count);
   rank->vm = training;
   if (going && rank->endpoint.global == 0) {

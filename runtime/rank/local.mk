@@ -7,6 +7,8 @@ libruntime_a_SOURCES += \
   %reldir%/rank_open.c \
   %reldir%/rank_open.h \
   %reldir%/run.h \
+  %reldir%/samples.c \
+  %reldir%/samples.h \
   %reldir%/save.c \
   %reldir%/save.h \
   %reldir%/snapshot.c \

@@ -3,10 +3,10 @@
  * In: struct pen_run, which the parent made before it forked. Out: an exit status, and what the run
  * writes: log, trace, checkpoints, texts. A rank opens its memory, device and transport
  * and compares options with the other ranks (rank_open.h), seals, runs steps, and
- * between steps saves (save.h, snapshot.h) and evaluates (evaluate.h). To follow a microbatch from
- * the token file to the weights, read on from run_step() in rank_main.c into the executor's step
- * (runtime/exec/host_executor.c), the handlers (runtime/exec/handlers.c) and the data ops
- * (runtime/data/step_inputs.c). */
+ * between steps saves (save.h, snapshot.h), evaluates (evaluate.h) and samples (samples.h). To
+ * follow a microbatch from the token file to the weights, read on from run_step() in rank_main.c
+ * into the executor's step (runtime/exec/host_executor.c), the handlers (runtime/exec/handlers.c)
+ * and the data ops (runtime/data/step_inputs.c). */
 #ifndef PEN_RANK_H
 #define PEN_RANK_H
 
@@ -24,13 +24,13 @@ struct pen_rank {
   const struct pen_run *run;
   struct pen_endpoint endpoint;
   struct pen_stream_state *stream_state;  /* null on the CPU */
-  struct pen_vm vms[2 * PEN_BUCKETS_MAX]; /* one a bucket; then those of evaluation in training */
+  struct pen_vm vms[3 * PEN_BUCKETS_MAX]; /* one a bucket; then those of evaluation and samples */
   uint32_t vm_count;
   struct pen_audit audit; /* --audit */
   const char *kernels;    /* a line that names the chosen ones */
   struct pen_vm *vm;      /* of the step that runs */
   uint64_t cursor;        /* the first window of the next step */
-  uint64_t run_step;      /* steps of the run so far, evaluation's too */
+  uint64_t run_step;      /* steps of the run so far, those between steps of training, too */
   struct pen_log log, evaluation_log;
 };
 

@@ -17,6 +17,7 @@
 #include "runtime/rank/evaluate.h"
 #include "runtime/rank/rank.h"
 #include "runtime/rank/rank_open.h"
+#include "runtime/rank/samples.h"
 #include "runtime/rank/save.h"
 #include "runtime/rank/snapshot.h"
 
@@ -271,7 +272,7 @@ static bool must_be_finite(struct pen_rank *rank, uint64_t step) {
   return true;
 }
 
-/* Logs, saves and evaluates after a step. */
+/* Logs, saves, evaluates and samples after a step. */
 static bool end_step(struct pen_rank *rank, uint64_t step, bool last) {
   const struct pen_options *options = rank->run->options;
   struct pen_vm *vm = rank->vm;
@@ -279,7 +280,8 @@ static bool end_step(struct pen_rank *rank, uint64_t step, bool last) {
       options->checkpoint != NULL && rank->log.trains &&
       (last || (options->given.save_every && vm->optimizer_step % options->save_every == 0));
   const bool evaluates = pen_evaluates(rank->run, vm->optimizer_step, last);
-  const bool finishes = saves || evaluates || last;
+  const bool samples = pen_samples(rank->run, vm->optimizer_step, last);
+  const bool finishes = saves || evaluates || samples || last;
   if (finishes && !vm->executor->finish(vm)) {
     return false;
   }
@@ -301,7 +303,8 @@ static bool end_step(struct pen_rank *rank, uint64_t step, bool last) {
   if (saves) {
     save_checkpoint(rank, last);
   }
-  return !evaluates || pen_evaluate(rank, vm->optimizer_step);
+  return (!evaluates || pen_evaluate(rank, vm->optimizer_step)) &&
+         (!samples || pen_make_samples(rank, vm->optimizer_step));
 }
 
 /* ---- the log ---- */

@@ -30,21 +30,23 @@
  * command may log where it likes. */
 
 /* The options that must agree, and a number for each. */
-#define FINGERPRINTED_OPTIONS(row)                                                                 \
-  row("--seed", options->seed) row("--shuffle", order_number(&run->data.order)) row(               \
-      "--shape", options->shape) row("--data", data_number(&run->data))                            \
-      row("--init", options->init == NULL ? 0 : weights_number(run)) row(                          \
-          "--checkpoint",                                                                          \
-          (options->checkpoint != NULL) + (options->init == NULL ? weights_number(run) : 0))       \
-          row("--save-every", options->save_every) row("--restarts", options->restarts) row(       \
-              "--recover-every", options->recover_every) row("--audit", options->audit)            \
-              row("--eval-every", options->eval_every) row(                                        \
-                  "--eval-steps", run->evaluation.steps) row("--prompt", run->prompts_checksum)    \
-                  row("--tokens", options->tokens) row("--samples", options->samples) row(         \
-                      "--end-of-text", options->given.end_of_text                                  \
-                                           ? options->end_of_text                                  \
-                                           : UINT64_MAX) row("--stop", text_number(options->stop)) \
-                      row("--steps",                                                               \
+#define FINGERPRINTED_OPTIONS(row)                                                                \
+  row("--seed", options->seed) row("--shuffle", order_number(&run->data.order)) row(              \
+      "--shape", options->shape) row("--data", data_number(&run->data))                           \
+      row("--init", options->init == NULL ? 0 : weights_number(run)) row(                         \
+          "--checkpoint",                                                                         \
+          (options->checkpoint != NULL) + (options->init == NULL ? weights_number(run) : 0))      \
+          row("--save-every", options->save_every) row("--restarts", options->restarts) row(      \
+              "--recover-every", options->recover_every) row("--audit", options->audit)           \
+              row("--sample-every", options->sample_every) row(                                   \
+                  "--eval-every", options->eval_every) row("--eval-steps", run->evaluation.steps) \
+                  row("--prompt", run->prompts_checksum) row("--tokens", options->tokens) row(    \
+                      "--samples", options->samples) row("--end-of-text",                         \
+                                                         options->given.end_of_text               \
+                                                             ? options->end_of_text               \
+                                                             : UINT64_MAX)                        \
+                      row("--stop", text_number(options->stop)) row(                              \
+                          "--steps",                                                              \
                           run->steps) /* the last: it follows from others where it is not given */
 
 static const char *const option_names[] = {
@@ -245,10 +247,17 @@ static void open_vm(struct pen_rank *rank, const struct pen_device *device, stru
                     uint32_t index) {
   const struct pen_run *run = rank->run;
   struct pen_stream_state *state = rank->stream_state;
-  const uint32_t buckets = run->buckets.count;
-  const bool evaluates = index >= buckets;
-  const struct pen_profile *profile =
-      evaluates ? run->evaluation.buckets.profile[index - buckets] : run->buckets.profile[index];
+  const struct {
+    const struct pen_buckets *buckets;
+    const struct pen_data *data;
+  } uses[] = {{&run->buckets, &run->data},
+              {&run->evaluation.buckets, &run->evaluation.data},
+              {&run->sampling.buckets, &run->sampling.data}};
+  uint32_t use = 0, bucket = index;
+  while (bucket >= uses[use].buckets->count) {
+    bucket -= uses[use++].buckets->count;
+  }
+  const struct pen_profile *profile = uses[use].buckets->profile[bucket];
   struct pen_transport *transport = pen_transport_open(&(struct pen_transport_config){
       .endpoint = &rank->endpoint,
       .profile = profile,
@@ -264,8 +273,8 @@ static void open_vm(struct pen_rank *rank, const struct pen_device *device, stru
                   .stream_state = state,
                   .stream_profile = state == NULL ? NULL : pen_stream_profile_open(run->plan),
                   .streams = state == NULL ? NULL : &state->streams,
-                  .data = evaluates ? &run->evaluation.data : &run->data,
-                  .trace = evaluates ? NULL : trace,
+                  .data = uses[use].data,
+                  .trace = use > 0 ? NULL : trace,
                   .first = index == 0 ? NULL : &rank->vms[0],
                   .lag = run->updates.lag,
               });
@@ -278,7 +287,8 @@ static void open_vm(struct pen_rank *rank, const struct pen_device *device, stru
 static void open_vms(struct pen_rank *rank, const struct pen_device *device) {
   const struct pen_run *run = rank->run;
   struct pen_trace *trace = open_trace(run, &rank->endpoint);
-  rank->vm_count = run->buckets.count + run->evaluation.buckets.count;
+  const uint32_t samples = run->buckets.count + run->evaluation.buckets.count;
+  rank->vm_count = samples + run->sampling.buckets.count;
   for (uint32_t i = 0; i < rank->vm_count; i++) {
     open_vm(rank, device, trace, i);
   }
@@ -288,6 +298,9 @@ static void open_vms(struct pen_rank *rank, const struct pen_device *device) {
   }
   for (uint32_t i = 0; i < run->buckets.count && run->hooks != NULL; i++) {
     run->hooks->opened(run, &rank->vms[i]);
+  }
+  for (uint32_t i = samples; i < rank->vm_count; i++) {
+    run->sampling.hooks->opened(run, &rank->vms[i]);
   }
   for (uint32_t i = 0; i < rank->vm_count && rank->stream_state != NULL; i++) {
     pen_graph_warm(&rank->vms[i]);

@@ -31,6 +31,14 @@ struct pen_run_evaluation {
   uint64_t steps; /* of one evaluation */
 };
 
+/* Samples between steps of training. */
+struct pen_run_sampling {
+  struct pen_buckets buckets; /* none: the run writes no samples */
+  struct pen_data data;       /* without tokens: hooks read the samples instead */
+  /* `choose` gives PEN_NONE when all samples have ended, `left` writes them to the log. */
+  const struct pen_command_hooks *hooks;
+};
+
 /* From where a run has started. */
 struct pen_run_begin {
   uint64_t first_step, cursor, steps;
@@ -59,9 +67,10 @@ struct pen_run {
   struct pen_membership membership;
   struct pen_shared shared;
   struct pen_results results; /* of score: becomes shared.results */
-  uint32_t prompts_checksum;  /* of generate: of all prompts' tokens */
+  uint32_t prompts_checksum;  /* of generate and of samples: of all prompts' tokens */
   struct pen_data data;
   struct pen_run_evaluation evaluation;
+  struct pen_run_sampling sampling;
   struct pen_folder_id checkpoints;      /* that this command has locked */
   const char *checkpoint_path;           /* folder to load from, or null */
   const char *weights_path;              /* file to load weights from, or null */

@@ -183,6 +183,9 @@ void pen_restart_take_plan(struct pen_run *run) {
   if (run->evaluation.buckets.count > 0) {
     run->evaluation.buckets = pen_buckets_of(run->plan, PEN_EVAL);
   }
+  if (run->sampling.buckets.count > 0) {
+    run->sampling.buckets = pen_buckets_of_generation(run->plan);
+  }
   run->restart.fallback = pen_plan_index(membership->plan, run->plan);
 }
 

@@ -71,6 +71,7 @@ COMMAND_TESTS = \
   %reldir%/restart.t \
   %reldir%/robustness.t \
   %reldir%/same_bits.t \
+  %reldir%/samples.t \
   %reldir%/sampling.t \
   %reldir%/saving.t \
   %reldir%/score.t \

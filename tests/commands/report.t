@@ -17,6 +17,7 @@ cd "$scratch" || exit
 # ---- of a run ----
 build two "$topologies/mlp_4.cfg" -s pipeline.ranks=2
 ok "a run" ./two train --quiet --steps 12 --log run.log --eval-every 4 --eval-steps 1
+printf '{"event":"sample","step":3,"prompt":"a <b>","text":"c"}\n' >>run.log
 is "the first line alone has the plan" "$(grep -n '"plan":{"name":"two"' run.log | cut -d : -f 1)" 1
 ok "is drawn" draws run run.log
 is "five charts, without scripts" "$(count_of run chart) $(count_of run script)" "5 0"
@@ -25,6 +26,7 @@ for curve in Loss Gradient Learning Throughput; do
 done
 is "the evaluations" "$(count_of run Loss.evaluated)" 3
 is "nothing was skipped" "$(count_of run Loss.skipped)" ""
+ok "a sample" says run "sample: a &lt;b&gt; … c"
 ./two info --json >info.json
 kinds() { # the bytes of each rank by kind, as info has them: "rank 0: weights N bytes"
   python3 -c 'import json
@@ -158,7 +160,7 @@ refuses 65 'half.log:1: "step": 1.5; expected a whole number' half.log
 { step 1 3 1; step 2 '"3"' 1; } >typed.log
 refuses 65 'typed.log:2: "loss": "3"; expected a number or null' typed.log
 { step 1 3 1; echo '{"event":"moved"}'; } >event.log
-refuses 65 'event.log:2: "event": "moved"; expected one of restart, slow' event.log
+refuses 65 'event.log:2: "event": "moved"; expected one of restart, slow, sample' event.log
 { step 1 3 1; echo '{"event":"slow","kind":"late","rank":0,"ratio":2,"since_step":1}'; } >event.log
 refuses 65 'event.log:2: "kind": "late"; expected one of compute, data, link' event.log
 { step 1 3 1; echo '[1]'; } >list.log
@@ -174,7 +176,7 @@ refuses 65 "*bytes.log: no complete line of a step*" bytes.log
 sed '1s/"ranks":2/"ranks":1000000000000/; 1s/"bytes":{[^}]*}/"bytes":{}/' run.log >huge.log
 refuses 65 'huge.log:1: "plan": 1000000000000 ranks, 1 replicas; expected at most 65536 in all' huge.log
 python3 -c 'print("{\"event\":\"%s\"}" % ("x" * (1 << 20)))' >long.log
-refuses 65 'long.log:1: "event": "xxx*xxx...; expected one of restart, slow' long.log
+refuses 65 'long.log:1: "event": "xxx*xxx...; expected one of restart, slow, sample' long.log
 for same in run.log ./run.log; do
   cp run.log kept.log
   "$report" run.log -o $same 2>err

@@ -88,6 +88,8 @@ def event_text(event):
         lost = "; ".join(str(one.get("cause", "")) for one in ranks if isinstance(one, dict))
         source = {"memory": "the state in memory"}.get(event.get("source"), "the checkpoint or the start")
         return event["from_step"], f'restart from {source}, {figure(event["seconds"])} s after the loss: {lost}'
+    if event["event"] == "sample":
+        return event["step"], f'sample: {event.get("prompt", "")} … {event.get("text", "")}'
     what = {"compute": "computes at {} of its plan", "data": "waits for its data, at {} of its plan",
             "link": "sends to rank %s in {} times the usual time" % event.get("peer")}
     words = what[event["kind"]].format(figure(event["ratio"], 3))

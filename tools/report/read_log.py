@@ -1,6 +1,6 @@
 """read_log.py: the lines of train --log.
 
-A line is a step, an evaluation, or an event (restart, slow). The first step that a command writes has the plan. Steps after a
+A line is a step, an evaluation, or an event (restart, slow, sample). The first step that a command writes has the plan. Steps after a
 resume from an older checkpoint are in the log twice: the later ones count. A line that the run has not finished is left out, and
 so are lines that are no JSON, as a crash may leave them."""
 from failure import BAD_DATA, Failure
@@ -14,7 +14,8 @@ STEP_FIELDS = {"step": False, "loss": True, "grad_norm": True, "lr": True, "toke
                "tokens_per_second": True}
 EVALUATION_FIELDS = {"step": False, "eval_loss": True}
 OF_TARGETS = ("loss", "grad_norm")
-EVENT_FIELDS = {"restart": {"from_step": False, "seconds": True}, "slow": {"rank": False, "ratio": True, "since_step": False}}
+EVENT_FIELDS = {"restart": {"from_step": False, "seconds": True}, "slow": {"rank": False, "ratio": True, "since_step": False},
+                "sample": {"step": False}}
 KINDS_OF_SLOW = ("compute", "data", "link")
 PLAN_FIELDS = {"name": str, "digest": str, "schedule": str, "unit": str, "ranks": int, "stages_per_rank": int, "microbatches": int,
                "replicas": int, "bytes": dict}

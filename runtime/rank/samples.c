@@ -1,0 +1,60 @@
+/* samples.c: samples between two steps of training (see samples.h). */
+#include "runtime/rank/samples.h"
+
+#include "runtime/exec/op_hook.h"
+#include "runtime/rank/evaluate.h"
+
+bool pen_samples(const struct pen_run *run, uint64_t step, bool last) {
+  return run->sampling.buckets.count > 0 && (last || step % run->options->sample_every == 0);
+}
+
+/* The vm of the next step; null: all samples have ended. All ranks have ended the step before. */
+static struct pen_vm *choose(struct pen_rank *rank, uint64_t index) {
+  const struct pen_run *run = rank->run;
+  const uint32_t bucket = run->sampling.hooks->choose(run, index);
+  return bucket == PEN_NONE
+             ? NULL
+             : &rank->vms[run->buckets.count + run->evaluation.buckets.count + bucket];
+}
+
+/* Runs the steps; *whole: until the samples had ended. False: aborted. */
+static bool run_samples(struct pen_rank *rank, uint64_t step, bool *whole) {
+  const struct pen_run *run = rank->run;
+  bool going = true, last = false;
+  *whole = false;
+  for (uint64_t index = 0; going && !last; index++) {
+    going = rank->vm->executor->finish(rank->vm) && pen_endpoint_barrier(&rank->endpoint);
+    struct pen_vm *chosen = going ? choose(rank, index) : NULL;
+    if (chosen == NULL) {
+      *whole = going;
+      return going && (index == 0 || pen_between_end(rank, index));
+    }
+    rank->vm = chosen;
+    chosen->optimizer_step = step;
+    going = pen_between_step(rank, index, 0, false) && chosen->executor->finish(chosen) &&
+            run->sampling.hooks->stepped(run, chosen);
+    last = pen_between_stops(rank);
+    if (last) {
+      going = going && pen_between_end(rank, index + 1);
+    }
+  }
+  return going;
+}
+
+bool pen_make_samples(struct pen_rank *rank, uint64_t step) {
+  const struct pen_run *run = rank->run;
+  struct pen_vm *training = rank->vm;
+  const uint64_t first = rank->run_step;
+  bool whole;
+  pen_between_start(rank, UINT64_MAX);
+  const bool going = run_samples(rank, step, &whole);
+  if (going && whole && rank->endpoint.global == 0 && step > run->logged.sample_step) {
+    run->sampling.hooks->left(run, rank->vm);
+  }
+  rank->vm = training;
+  if (going && rank->endpoint.global == 0) {
+    rank->log.before += rank->run_step - first;
+    pen_log_start(&rank->log); /* their time is not the next step's */
+  }
+  return going;
+}
