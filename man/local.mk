@@ -8,6 +8,7 @@ dist_man_MANS = \
   %D%/penstock-families.7 \
   %D%/penstock-gen.1 \
   %D%/penstock-launch.1 \
+  %D%/penstock-log.1 \
   %D%/penstock-plan.1 \
   %D%/penstock-report.1 \
   %D%/penstock-schedules.7 \

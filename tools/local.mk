@@ -66,9 +66,24 @@ REPORT_FILES = \
   %reldir%/report/step_chart.py \
   %reldir%/report/svg.py
 EXTRA_DIST += $(REPORT_FILES) %reldir%/report/pack.py
+# penstock-log shares the reader of logs.
+LOG_FILES = \
+  %reldir%/log/__main__.py \
+  %reldir%/log/command.py \
+  %reldir%/log/follow.py \
+  %reldir%/log/records.py \
+  %reldir%/log/to_tensorboard.py \
+  %reldir%/log/to_wandb.py
+LOG_SHARED_FILES = \
+  %reldir%/report/failure.py \
+  %reldir%/report/read_log.py \
+  %reldir%/report/reading.py
+EXTRA_DIST += $(LOG_FILES)
 if PYTHON_FOUND
-bin_SCRIPTS += penstock-report
+bin_SCRIPTS += penstock-report penstock-log
 endif
+penstock-log: $(LOG_FILES) $(LOG_SHARED_FILES) %reldir%/report/pack.py
+	$(AM_V_GEN)$(PYTHON) -B $(srcdir)/%reldir%/report/pack.py $@ $(PACKAGE_VERSION) $(addprefix $(srcdir)/,$(LOG_FILES) $(LOG_SHARED_FILES))
 penstock-report: $(REPORT_FILES) %reldir%/report/pack.py
 	$(AM_V_GEN)$(PYTHON) -B $(srcdir)/%reldir%/report/pack.py $@ $(PACKAGE_VERSION) $(addprefix $(srcdir)/,$(REPORT_FILES))
 

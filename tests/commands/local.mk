@@ -45,6 +45,7 @@ COMMAND_TESTS = \
   %reldir%/joint_costs.t \
   %reldir%/launchers.t \
   %reldir%/limits.t \
+  %reldir%/log.t \
   %reldir%/loss_rows.t \
   %reldir%/held.t \
   %reldir%/lost_again.t \

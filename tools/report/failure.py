@@ -1,6 +1,6 @@
 """failure.py: how a command ends that cannot do what it was asked to."""
 
-USAGE, BAD_DATA, NO_INPUT, NO_MEMORY, CANNOT_CREATE, CANNOT_WRITE, INTERRUPTED = 64, 65, 66, 71, 73, 74, 130
+USAGE, BAD_DATA, NO_INPUT, NO_LIBRARY, NO_MEMORY, CANNOT_CREATE, CANNOT_WRITE, INTERRUPTED = 64, 65, 66, 69, 71, 73, 74, 130
 
 
 class Failure(Exception):

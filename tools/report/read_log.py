@@ -73,13 +73,17 @@ def check_plan(plan, where):
             raise Failure(BAD_DATA, f'{where}: "plan": "bytes": {shown(kind)}: expected the bytes of {plan["ranks"]} ranks')
 
 
-def add_step(log, line, where):
+def check_step(line, where):
     check_numbers(line, STEP_FIELDS, where)
-    step = line["step"]
     if line["tokens"] == 0:  # older versions wrote 0
         line["loss"] = line["grad_norm"] = None
     if "plan" in line:
         check_plan(line["plan"], where)
+
+
+def add_step(log, line):
+    step = line["step"]
+    if "plan" in line:
         if log.plans and not log.restarting:
             log.starts.append(step)
         log.plans.append(line["plan"])
@@ -93,30 +97,45 @@ def without(line, field):
     return "none: no targets" if field in OF_TARGETS and line["tokens"] == 0 else "not finite"
 
 
-def add_evaluation(log, line, where):
+def check_evaluation(line, where):
     check_numbers(line, EVALUATION_FIELDS, where)
+
+
+def add_evaluation(log, line):
     log.evaluations[line["step"]] = line
 
 
-def add_event(log, line, where):
+def check_event(line, where):
     fields = EVENT_FIELDS.get(line["event"]) if isinstance(line["event"], str) else None
     if fields is None:
         raise Failure(BAD_DATA, f'{where}: "event": {shown(line["event"])}; expected one of {", ".join(EVENT_FIELDS)}')
     check_numbers(line, fields, where)
     if line["event"] == "slow" and line.get("kind") not in KINDS_OF_SLOW:
         raise Failure(BAD_DATA, f'{where}: "kind": {shown(line.get("kind"))}; expected one of {", ".join(KINDS_OF_SLOW)}')
+
+
+def add_event(log, line):
     log.restarting = log.restarting or line["event"] == "restart"
     log.events.append(line)
 
 
+CHECKS = {"event": check_event, "evaluation": check_evaluation, "step": check_step}
+ADDS = {"event": add_event, "evaluation": add_evaluation, "step": add_step}
+
+
+def kind_of(line):
+    return "event" if "event" in line else "evaluation" if "eval_loss" in line else "step"
+
+
 def parse_line(text, where):
-    """None: it is no JSON."""
+    """A line that has what its kind must have. None: it is no JSON."""
     try:
         line = parse_json(text)
     except ValueError:
         return None
     if not isinstance(line, dict) or not ("event" in line or "eval_loss" in line or "step" in line):
         raise Failure(BAD_DATA, f'{where}: expected an object with "step", "eval_loss" or "event", as train --log writes')
+    CHECKS[kind_of(line)](line, where)
     return line
 
 
@@ -140,8 +159,7 @@ def read_log(path):
         if line is None:
             log.damaged += 1
             continue
-        add = add_event if "event" in line else add_evaluation if "eval_loss" in line else add_step
-        add(log, line, where)
+        ADDS[kind_of(line)](log, line)
     if not log.steps:
         damaged = f" ({log.damaged} that are no JSON)" if log.damaged else ""
         raise Failure(BAD_DATA, f"{path}: no complete line of a step{damaged}; expected the file of train --log")
