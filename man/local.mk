@@ -4,6 +4,7 @@ manual_SOURCES = tools/manual.c
 manual_LDADD = $(penstock_gen_LDADD)
 dist_man_MANS = \
   %D%/penstock-build.1 \
+  %D%/penstock-chat.1 \
   %D%/penstock-convert.1 \
   %D%/penstock-families.7 \
   %D%/penstock-gen.1 \

@@ -79,9 +79,17 @@ LOG_SHARED_FILES = \
   %reldir%/report/read_log.py \
   %reldir%/report/reading.py
 EXTRA_DIST += $(LOG_FILES)
+CHAT_FILES = \
+  %reldir%/tokens/chat/__main__.py \
+  %reldir%/tokens/chat/command.py \
+  %reldir%/tokens/chat/generation.py \
+  %reldir%/tokens/chat/text.py
+EXTRA_DIST += $(CHAT_FILES)
 if PYTHON_FOUND
-bin_SCRIPTS += penstock-report penstock-log
+bin_SCRIPTS += penstock-report penstock-log penstock-chat
 endif
+penstock-chat: $(CHAT_FILES) %reldir%/report/failure.py %reldir%/report/pack.py
+	$(AM_V_GEN)$(PYTHON) -B $(srcdir)/%reldir%/report/pack.py $@ $(PACKAGE_VERSION) $(addprefix $(srcdir)/,$(CHAT_FILES) %reldir%/report/failure.py)
 penstock-log: $(LOG_FILES) $(LOG_SHARED_FILES) %reldir%/report/pack.py
 	$(AM_V_GEN)$(PYTHON) -B $(srcdir)/%reldir%/report/pack.py $@ $(PACKAGE_VERSION) $(addprefix $(srcdir)/,$(LOG_FILES) $(LOG_SHARED_FILES))
 penstock-report: $(REPORT_FILES) %reldir%/report/pack.py

@@ -10,6 +10,7 @@ COMMAND_TESTS = \
   %reldir%/buckets.t \
   %reldir%/build.t \
   %reldir%/cached.t \
+  %reldir%/chat.t \
   %reldir%/chats_hf.t \
   %reldir%/checkpoints.t \
   %reldir%/clang.t \
