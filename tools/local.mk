@@ -95,4 +95,17 @@ penstock-log: $(LOG_FILES) $(LOG_SHARED_FILES) %reldir%/report/pack.py
 penstock-report: $(REPORT_FILES) %reldir%/report/pack.py
 	$(AM_V_GEN)$(PYTHON) -B $(srcdir)/%reldir%/report/pack.py $@ $(PACKAGE_VERSION) $(addprefix $(srcdir)/,$(REPORT_FILES))
 
+# bash loads a completion by the name of the program: the others are links to the first.
+bashcompletiondir = $(datadir)/bash-completion/completions
+bashcompletion_DATA = penstock-gen.bash
+COMPLETED = build chat convert launch log plan report tokens
+penstock-gen.bash: $(srcdir)/%reldir%/completion.bash.in $(MANUAL_TABLES) | manual$(EXEEXT)
+	$(AM_V_GEN)./manual$(EXEEXT) $(srcdir)/%reldir%/completion.bash.in >$@.new && mv -f $@.new $@
+install-data-hook:
+	cd '$(DESTDIR)$(bashcompletiondir)' && mv -f penstock-gen.bash penstock-gen && for name in $(COMPLETED); do ln -sf penstock-gen penstock-$$name; done
+uninstall-hook:
+	cd '$(DESTDIR)$(bashcompletiondir)' && rm -f penstock-gen $(addprefix penstock-,$(COMPLETED))
+CLEANFILES += penstock-gen.bash
+EXTRA_DIST += %reldir%/completion.bash.in
+
 include %D%/bench/local.mk

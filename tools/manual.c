@@ -16,6 +16,7 @@
  *   @prints@                     what penstock-gen --print makes
  *   @plan_prints@                what penstock-plan --print makes
  *   @commands@                   the commands of the deployed binary
+ *   @completion@                 for bash: the options of all these programs, and the settings
  */
 #include <ctype.h>
 #include <errno.h>
@@ -296,6 +297,91 @@ static void print_commands(const char *argument) {
   print_list_end();
 }
 
+/* ---- completion in bash ----
+ *
+ * A program, or a command of the deployed binary, is a line that assigns its options as words:
+ * --NAME, --NAME=VALUE, and with choices --NAME=a|b; -L and -L=VALUE for the short form. */
+
+static void print_word(char letter, const char *name, const char *argument) {
+  if (letter) printf(" -%c%s%s", letter, *argument ? "=" : "", argument);
+  printf(" --%s%s%s", name, *argument ? "=" : "", argument);
+}
+
+static void print_words_begin(const char *program) { printf("_penstock_words[%s]='", program); }
+static void print_words_end(void) { printf("'\n"); }
+
+/* The first of several choices has no bar before it: it follows an equals sign. */
+#define PEN_PRINT_CHOICE(name) pen_text("%s%s%s", choices, *choices ? "|" : "", name)
+
+static void print_generator_words(void) {
+  const char *choices = "";
+#define PEN_PRINT(name, meaning) choices = PEN_PRINT_CHOICE(name);
+#include "gen/pipeline/options.def"
+#define PEN_OPTION(field, letter, name, type, least, argument, default_value, meaning) \
+  print_word(letter, name, *name == 'p' ? choices : argument);
+#include "gen/pipeline/options.def"
+}
+
+static void print_plan_words(void) {
+  const char *choices = "";
+#define PEN_PRINT(name, meaning) choices = PEN_PRINT_CHOICE(name);
+#include "gen/planner/options.def"
+#define PEN_OPTION(field, letter, name, type, least, argument, default_value, meaning) \
+  print_word(letter, name, *name == 'p' ? choices : argument);
+#include "gen/planner/options.def"
+}
+
+static void print_tokens_words(void) {
+#define PEN_OPTION(field, letter, name, type, least, most, argument, default_value, meaning) \
+  print_word(letter, name, argument);
+#include "tools/tokens/options.def"
+}
+
+static void print_convert_words(void) {
+#define PEN_OPTION(field, letter, name, type, argument, meaning) print_word(letter, name, argument);
+#include "tools/convert/options.def"
+}
+
+static void print_command_words(unsigned command) {
+#define PEN_OPTION(field, name, type, least, argument, default_value, commands, meaning) \
+  if ((commands)&command) print_word(0, name, argument);
+#include "runtime/base/options.def"
+  printf(" --help");
+}
+
+static void print_completion(const char *argument) {
+  (void)argument;
+  static const struct {
+    const char *program;
+    void (*print)(void);
+  } programs[] = {
+      {"penstock-gen", print_generator_words},
+      {"penstock-plan", print_plan_words},
+      {"penstock-tokens", print_tokens_words},
+      {"penstock-convert", print_convert_words},
+  };
+  for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
+    print_words_begin(programs[i].program);
+    programs[i].print();
+    print_words_end();
+  }
+  print_words_begin("commands");
+#define PEN_COMMAND(kind, name, synopsis, meaning) printf(" %s", name);
+#include "runtime/base/options.def"
+  printf(" --help --version");
+  print_words_end();
+#define PEN_COMMAND(kind, name, synopsis, meaning) \
+  print_words_begin(name);                         \
+  print_command_words(PEN_IN_##kind);              \
+  print_words_end();
+#include "runtime/base/options.def"
+  print_words_begin("settings");
+  for (size_t i = 0; i < pen_setting_count; i++) {
+    printf(" %s.%s", pen_settings[i].group, pen_settings[i].name);
+  }
+  print_words_end();
+}
+
 /* ---- templates ---- */
 
 static const struct {
@@ -311,6 +397,7 @@ static const struct {
     {"prints", print_prints},
     {"plan_prints", print_plan_prints},
     {"commands", print_commands},
+    {"completion", print_completion},
     {"blocks", print_blocks},
     {"memory_kinds", print_memory_kinds},
     {"collective_kinds", print_collective_kinds},

@@ -16,6 +16,7 @@ COMMAND_TESTS = \
   %reldir%/clang.t \
   %reldir%/bundle.t \
   %reldir%/cli.t \
+  %reldir%/completion.t \
   %reldir%/continued.t \
   %reldir%/convert.t \
   %reldir%/convert_hf.t \
