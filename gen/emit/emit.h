@@ -20,6 +20,7 @@ struct pen_emit_header {
   const unsigned char *source_digest; /* [PEN_DIGEST_BYTES] of the topology */
   const char *cost_unit;              /* "in ms" */
   const struct pen_timing *timing;
+  double flops, peak_tflops;               /* see pen_forecast; 0: the peak is not known */
   const struct pen_emit_header *fallbacks; /* [plan->fallback_count]: cost unit and timing */
   const struct pen_emit_header *measured;  /* [plan->measured_count]: the same */
 };

@@ -80,6 +80,9 @@ static void write_forecast(struct pen_c_writer *writer, const struct pen_plan *p
   for (uint32_t rank = 0; timing->busy && rank < plan->rank_count; rank++)
     pen_write_text(writer, pen_text("%s%.6g", rank ? ", " : "", timing->busy[rank]));
   pen_write_text(writer, "},\n");
+  if (header->peak_tflops > 0)
+    pen_write_text(writer, pen_text("    .flops = %.9g, .peak_tflops = %.9g,\n", header->flops,
+                                    header->peak_tflops));
   if (timing->start) write_times(writer, plan, timing);
   pen_write_text(writer, "},\n");
 }

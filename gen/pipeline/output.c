@@ -99,24 +99,30 @@ static const char *command_text(const struct pen_result *result,
   return pen_text("%s %s", text, shell_word(base_name(options->topology)));
 }
 
-/* Cost unit and timing of plans beside the main one. */
+/* What a plan predicts. */
+static struct pen_emit_header header_of(const struct pen_result *result) {
+  return (struct pen_emit_header){.cost_unit = result->cost.unit,
+                                  .timing = result->timing,
+                                  .flops = pen_useful_flops(result->partition, result->own),
+                                  .peak_tflops = result->topology->has_cluster_peak_tflops
+                                                     ? result->topology->cluster_peak_tflops
+                                                     : 0};
+}
+
+/* The same of plans beside the main one. */
 static struct pen_emit_header *more_headers(const struct pen_result *results, uint32_t count) {
   struct pen_emit_header *header = pen_new(count + 1u, sizeof *header);
-  for (uint32_t i = 0; i < count; i++)
-    header[i] =
-        (struct pen_emit_header){.cost_unit = results[i].cost.unit, .timing = results[i].timing};
+  for (uint32_t i = 0; i < count; i++) header[i] = header_of(&results[i]);
   return header;
 }
 
 static void write_c(FILE *out, const struct pen_result *result,
                     const struct pen_generator_options *options) {
-  const struct pen_emit_header header = {
-      .command = command_text(result, options),
-      .source_digest = result->topology->source_digest,
-      .cost_unit = result->cost.unit,
-      .timing = result->timing,
-      .fallbacks = more_headers(result->fallbacks, result->plan->fallback_count),
-      .measured = more_headers(result->measured, result->plan->measured_count)};
+  struct pen_emit_header header = header_of(result);
+  header.command = command_text(result, options);
+  header.source_digest = result->topology->source_digest;
+  header.fallbacks = more_headers(result->fallbacks, result->plan->fallback_count);
+  header.measured = more_headers(result->measured, result->plan->measured_count);
   pen_emit_c(out, result->plan, &header);
 }
 

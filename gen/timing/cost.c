@@ -110,6 +110,17 @@ double pen_useful_work(const struct pen_partition *partition, struct pen_graph *
   return work * partition->microbatch_count;
 }
 
+double pen_useful_flops(const struct pen_partition *partition, struct pen_graph *const *graph) {
+  double flops = 0;
+  for (uint32_t s = 0; s < partition->stage_count; s++) {
+    const struct pen_op_list *program = graph[s]->program;
+    flops += pen_program_flops(&program[PEN_PROGRAM_F]) +
+             pen_program_flops(&program[PEN_PROGRAM_I]) - pen_recomputed_flops(graph[s]) +
+             pen_program_flops(&program[PEN_PROGRAM_W]) - pen_shared_flops(graph[s]);
+  }
+  return flops * partition->microbatch_count;
+}
+
 double pen_speed_sum(const struct pen_partition *partition) {
   double sum = 0;
   for (uint32_t rank = 0; rank < partition->rank_count; rank++)

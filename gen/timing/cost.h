@@ -29,6 +29,9 @@ struct pen_stage_cost *pen_costs_on_ranks(const struct pen_partition *partition,
 double pen_useful_work(const struct pen_partition *partition, struct pen_graph *const *graph,
                        const struct pen_stage_cost *cost);
 
+/* The same in floating-point operations, of a step of a replica's stages. */
+double pen_useful_flops(const struct pen_partition *partition, struct pen_graph *const *graph);
+
 /* The sum of the ranks' speeds: the most work that they do in a unit of time. */
 double pen_speed_sum(const struct pen_partition *partition);
 

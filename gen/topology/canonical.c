@@ -36,11 +36,17 @@ static const char *fallbacks_text(const struct pen_topology *topology) {
   return text;
 }
 
+/* Whether a setting decides on what a binary does: not those of penstock-plan, nor what a log alone
+ * shows. */
+static bool decides(const struct pen_setting *setting) {
+  return strcmp(setting->group, "plan") != 0 && strcmp(setting->name, "peak_tflops") != 0;
+}
+
 const char *pen_topology_canonical(const struct pen_topology *topology) {
   char *text = NULL;
   size_t bytes = 0;
   for (size_t i = 0; i < pen_setting_count; i++) {
-    if (!strcmp(pen_settings[i].group, "plan")) continue; /* penstock-plan's alone */
+    if (!decides(&pen_settings[i])) continue;
     const char *value = canonical_value(topology, &pen_settings[i]);
     if (!value) continue;
     const char *line = pen_text("%s.%s = %s\n", pen_settings[i].group, pen_settings[i].name, value);

@@ -167,6 +167,11 @@ static void write_line(struct pen_log *log, const struct step_report *report, ui
       "{\"step\":%" PRIu64 ",\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%" PRIu64
       ",\"step_ms\":%s,\"tokens_per_second\":%s%s%s",
       report->step, loss, norm, rate, report->tokens, ms, speed, skipped, epoch);
+  if (log->peak_ms > 0) {
+    char mfu[32];
+    pen_json_number(mfu, sizeof mfu, log->peak_ms / report->step_ms);
+    used += (size_t)snprintf(line + used, room - used, ",\"mfu\":%s", mfu);
+  }
   if (log->plan_text != NULL) {
     used += (size_t)snprintf(line + used, room - used, ",\"plan\":%s", log->plan_text);
   }

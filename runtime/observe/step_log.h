@@ -20,6 +20,7 @@ struct pen_log {
   bool trains;
   int descriptor; /* of --log, or -1 */
   const char *path;
+  double peak_ms;    /* of a step, if all ranks computed as fast as they can; 0: not known */
   char *line;        /* the line that is written; null without --log */
   size_t line_bytes; /* its room */
   char *plan_text;   /* the plan, for the first line; null when that is written */

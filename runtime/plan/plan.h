@@ -221,6 +221,9 @@ struct pen_forecast {
   double exchanging;  /* the collectives, on the rank with the most */
   double exposed;     /* by how much the collectives lengthen the step */
   const double *busy; /* [rank_count]: F, I, W and B of a rank */
+  /* Floating-point operations of the step, without what is computed again, by one tensor rank of
+   * each rank of one replica; and what a rank computes at most, in 10^12 a second. 0: not known. */
+  double flops, peak_tflops;
   /* [rank_count][2 * actions F, I, W and B of the rank's list]: start and end of each of these. */
   const double *const *times;
 };

@@ -316,6 +316,14 @@ static bool announces_epoch(const struct pen_run *run) {
          run->data.window_count >= pen_data_step_windows(run->plan, run->profile);
 }
 
+/* The forecast is of the plan's first profile. */
+static double peak_ms_of(const struct pen_run *run) {
+  const struct pen_forecast *forecast = &run->plan->forecast;
+  const bool known = forecast->peak_tflops > 0 && run->buckets.count == 1 &&
+                     run->profile == run->plan->profiles && run->profile->kind == PEN_TRAIN;
+  return known ? forecast->flops / (forecast->peak_tflops * 1e9 * run->plan->rank_count) : 0.0;
+}
+
 static void open_log(struct pen_rank *rank) {
   const struct pen_run *run = rank->run;
   rank->log = (struct pen_log){
@@ -323,6 +331,7 @@ static void open_log(struct pen_rank *rank) {
       .trains = run->profile->kind == PEN_TRAIN,
       .descriptor = run->log_descriptor,
       .path = run->options->log,
+      .peak_ms = peak_ms_of(run),
       .terminal = isatty(STDERR_FILENO),
       .quiet = run->options->quiet || run->options->watch,
       .watched = run->profile->kind == PEN_TRAIN ? &run->shared.control->progress : NULL,

@@ -1,6 +1,6 @@
 #!/bin/sh
 # microbatch_losses.t: train --log-microbatches logs the loss of each microbatch: means whose weighted mean is the step's loss, the same
-# on any ranks; null for a microbatch without targets; nothing else of the log changes.
+# on any ranks; null for a microbatch without targets; nothing else of the log changes. With cluster.peak_tflops it has mfu.
 . "${top_srcdir:-.}/tests/support/lib.sh"
 
 cat >"$scratch/model.cfg" <<'END'
@@ -66,6 +66,26 @@ ok "the others' mean by targets is the loss" sh -c '
   loss=$(sed -n "1s/.*\"loss\":\([^,]*\).*/\1/p" packed.log)
   # documents of w0, some water 1: 3 and 13 tokens with their ends, so 2 + 12 targets; then 12 + 12
   awk -v l="$losses" -v loss="$loss" "BEGIN { split(l, m, \",\"); d = (14 * m[1] + 24 * m[2]) / 38 - loss; exit !(loss > 1 && d < 1e-9 && d > -1e-9) }"'
+
+# ---- the share of the peak ----
+# The operations of a step are mfu x its time x the peak of all ranks: about 6 for each parameter of a matrix and token, and those of attention.
+ok "a plan with a peak" build peak model.cfg -s cluster.peak_tflops=0.001
+ok "with two" build peaks model.cfg -s cluster.peak_tflops=0.002 -s pipeline.ranks=4 -s memory.recompute=full
+digest() { "./$1" info | sed -n 's/^digest *//p'; }
+is "which is no part of the digest" "$(digest peak)" "$(digest two)"
+operations() { # NAME TFLOPS OF ALL RANKS
+  log_field "$1.log" mfu >of_mfu
+  log_field "$1.log" step_ms | paste -d ' ' of_mfu - | awk -v peak="$2" '{ printf "%.4e\n", $1 * $2 * 1e-3 * peak * 1e12 }' | sort -u
+}
+ok "train" train peak data.bin
+ok "train on four ranks" train peaks data.bin
+is "the log has mfu, of the same operations in each step" "$(operations peak 0.002 | wc -l) $(grep -c '"mfu"' peak.log)" "1 6"
+is "on any ranks, without those that are made again" "$(operations peaks 0.008)" "$(operations peak 0.002)"
+ok "as many as the model has" awk -v got="$(operations peak 0.002)" 'BEGIN {
+  weights = 4 * (4 * 32 * 32 + 3 * 32 * 48) + 32 * 256
+  wanted = (6 * weights + 6 * 4 * 32 * 16) * 16 * 2 * 4
+  exit !(got > wanted && got < 1.15 * wanted) }'
+is "not without a peak" "$(grep -c mfu two.log)" 0
 
 "./two" train --data data.bin --log-microbatches 2>err
 is "without --log: status" $? 64

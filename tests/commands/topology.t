@@ -148,6 +148,7 @@ cluster.transport	CHOICE	"auto", "shm", "ofi", "ipc" or "nccl"
 cluster.hosts	STRINGS	a list of strings in quotes, at most 1000
 cluster.ranks_per_host	INTEGER	a whole number from 1 to 16777216
 cluster.threads_per_rank	INTEGER	a whole number from 1 to 4096
+cluster.peak_tflops	REAL	a number from 1e-06 to 1e+09
 cluster.port	INTEGER	a whole number from 1 to 65535
 costs.forward	REALS	0, or a number from 1e-30 to 1e+30, or a list of such
 costs.backward_input	REALS	0, or a number from 1e-30 to 1e+30, or a list of such

@@ -102,6 +102,12 @@ static void text_has_resolved_values(void **state) {
       "generate.prompts = 1\n");
 }
 
+/* What the log alone shows is no part of it. */
+static void peak_does_not_matter(void **state) {
+  (void)state;
+  assert_same(settle(base, "cluster.peak_tflops=3", NULL));
+}
+
 static void notation_does_not_matter(void **state) {
   (void)state;
   assert_same(
@@ -290,6 +296,7 @@ static int remove_folder(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(text_has_resolved_values),
+      cmocka_unit_test(peak_does_not_matter),
       cmocka_unit_test(notation_does_not_matter),
       cmocka_unit_test(overrides_do_not_matter),
       cmocka_unit_test(written_defaults_do_not_matter),
