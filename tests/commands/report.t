@@ -134,6 +134,41 @@ ok "and what they leave out" says long "steps 9 to 16: loss 2.5, from 2 to 3; of
 is "with a band" "$(count_of long Loss.band)" 1
 ok "on a logarithmic axis where values differ much" says long "Gradient norm, logarithmic"
 
+# ---- several runs, other axes, smoothing ----
+steps() { # LOG FIRST LAST LOSS NAME MORE: a run whose loss begins there, 8 tokens and 100 ms a step
+  awk -v first="$2" -v last="$3" -v loss="$4" -v name="$5" -v more="${6-}" 'BEGIN { for (s = first; s <= last; s++)
+    printf "{\"step\":%d,\"loss\":%g,\"grad_norm\":1,\"lr\":0.1,\"tokens\":8,\"step_ms\":100,\"tokens_per_second\":80%s%s}\n", s, loss - s, more,
+      s == first ? ",\"plan\":{\"name\":\"" name "\",\"digest\":\"d\",\"schedule\":\"1f1b\",\"unit\":\"in ms\",\"ranks\":2,\"stages_per_rank\":1,\"microbatches\":2,\"replicas\":1,\"bytes\":{}}" : "" }' >"$1"
+}
+steps left.log 1 10 20 left ',"mfu":0.25'
+steps right.log 1 5 30 right
+printf '{"step":5,"eval_loss":26.5}\n' >>right.log
+ok "two runs are drawn" draws two_runs left.log right.log --title 'Left <and> right'
+is "in five charts, of mfu, too, beside those of memory" "$(count_of two_runs chart)" 7
+is "with a curve each" "$(count_of two_runs Loss.line\ run) $(count_of two_runs Model.line\ run)" "2 1"
+ok "under the title" says two_runs '<h1>Left &lt;and&gt; right</h1>'
+ok "a point tells its run" says two_runs "<title>right, step 3: loss 27</title>"
+ok "and an evaluation" says two_runs "<title>right, step 5: evaluation loss 26.5</title>"
+matches "their figures are side by side" "$(grep -o '<th>run</th>.*</table>' two_runs.html | sed 's/<[^>]*>/ /g; s/  */ /g')" \
+  "*MFU, median left 1 to 10 10 none 80 80 1.0 s 0 0 0.25 right 1 to 5 25 26.5 80 40 0.5 s 0 0 none *"
+cp left.log twin.log
+ok "runs of one name" draws same_name left.log twin.log
+ok "have those of their files" says same_name "<title>twin.log, step 3: loss 17</title>"
+circle() { grep -o "<circle class=\"point\" cx=\"[0-9.]*\" cy=\"[0-9.]*\" r=\"5\"><title>$2</title>" "$1.html" | sed 's/.*cx="\([0-9.]*\)".*/\1/'; }
+ok "over tokens" draws over_tokens left.log right.log --x tokens
+ok "which the axis says" says over_tokens 'aria-label="Loss over tokens"'
+ok "over time" draws over_time left.log right.log --x time
+ok "which is that of the steps" says over_time '>s in steps</text>'
+sed -i 's/"tokens":8/"tokens":16/; s/"step_ms":100/"step_ms":50/' right.log
+ok "twice the tokens" draws over_tokens left.log right.log --x tokens
+is "are twice as far" "$(circle over_tokens 'right, step 3: loss 27')" "$(circle over_tokens 'left, step 6: loss 14')"
+ok "half the time" draws over_time left.log right.log --x time
+is "is half as far" "$(circle over_time 'right, step 4: loss 26')" "$(circle over_time 'left, step 2: loss 18')"
+ok "smoothed" draws smooth left.log --smooth 0.5
+is "the values stay behind the curve" "$(count_of smooth Loss.raw) $(count_of smooth Loss.line) $(count_of smooth Learning.raw)" "1 1 "
+wanted=$(awk 'BEGIN { for (s = 1; s <= 3; s++) { sum = 0.5 * sum + 0.5 * (20 - s); weight = 0.5 * weight + 0.5 } printf "%.4g", sum / weight }')
+ok "by the moving average of the steps" says smooth "step 3: loss 17, smoothed $wanted<"
+
 # ---- what is no log ----
 refuses() { # STATUS MESSAGE ARGUMENT...
   refuses_status=$1 refuses_message=$2
@@ -153,6 +188,10 @@ refuses 65 "*deep.log: no complete line of a step (1 that are no JSON); expected
 refuses 65 "--trace deep.log:1: not JSON (nested too deeply); *" run.log --trace deep.log
 refuses 64 "-o: given twice; *" run.log -o none.html
 refuses 64 "--trace: given twice; *" run.log --trace a --trace b
+refuses 64 "argument --x: invalid choice: 'epochs'*" run.log --x epochs
+refuses 64 "argument --smooth: 1: a number from 0 to below 1; *" run.log --smooth 1
+refuses 64 "--trace needs one LOG: it is of one run; *" run.log again.log --trace trace.json
+refuses 64 "9 logs: at most 8; *" 1 2 3 4 5 6 7 8 9
 printf '{"step":1}\n' >short.log
 refuses 65 'short.log:1: "loss": no such field; expected a number or null' short.log
 step 1.5 3 1 >half.log

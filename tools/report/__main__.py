@@ -1,9 +1,9 @@
-"""penstock-report: one page with the curves of a run, a step of it beside its plan, and its memory.
+"""penstock-report: one page with the curves of a run, a step of it beside its plan, and its memory; or the curves of several runs.
 
     command.py      the command line and its errors
     reading.py      files and JSON that may be damaged
     read_log.py     the lines of train --log: steps, evaluations, events, plans
-    curves.py       loss, norm, learning rate and tokens/s over steps
+    curves.py       loss, norm, learning rate and tokens/s over steps, tokens or time
     read_trace.py   train --trace: measured steps, and the planned one
     compare.py      what differs between them
     step_chart.py   both, drawn

@@ -5,6 +5,7 @@ import re
 import sys
 
 from compare import compare
+from curves import AXES, RUNS_MAX, Drawn
 from failure import CANNOT_CREATE, CANNOT_WRITE, INTERRUPTED, NO_MEMORY, USAGE, Failure
 from page import make_page
 from read_log import read_log
@@ -32,13 +33,28 @@ class Once(argparse.Action):
         setattr(options, self.dest, value)
 
 
+def factor(text):
+    value = float(text) if re.fullmatch(r"0(\.\d+)?|\.\d+", text) else -1.0
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"{text}: a number from 0 to below 1")
+    return value
+
+
 def parse(arguments):
     parser = Parser(prog=NAME, description=DESCRIPTION, allow_abbrev=False)
-    parser.add_argument("log", metavar="LOG", help="the file of train --log")
+    parser.add_argument("logs", metavar="LOG", nargs="+", help=f"the file of train --log; of several runs one each, at most {RUNS_MAX}")
     parser.add_argument("--trace", metavar="FILE", action=Once, help="the file of train --trace: also draw a step beside the planned one")
+    parser.add_argument("--x", choices=list(AXES), action=Once, default="step", help="the horizontal axis of the curves: steps, tokens, or time in steps [step]")
+    parser.add_argument("--smooth", metavar="FACTOR", type=factor, action=Once, default=0.0, help="smooth the curves by a moving average, from 0, none, to below 1 [0]")
+    parser.add_argument("--title", metavar="TEXT", action=Once, help="the title of the page [the name of the plan]")
     parser.add_argument("-o", "--output", metavar="FILE", action=Once, default="-", help="the page [standard output]")
     parser.add_argument("-V", "--version", action="version", version=f"{NAME} {VERSION}")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if len(options.logs) > RUNS_MAX:
+        parser.error(f"{len(options.logs)} logs: at most {RUNS_MAX}")
+    if len(options.logs) > 1 and options.trace is not None:
+        parser.error("--trace needs one LOG: it is of one run")
+    return options
 
 
 def temporary_of(path):
@@ -78,12 +94,13 @@ def write_page(path, text):
 def draw(arguments):
     options = parse(arguments)
     if options.output != "-":
-        check_output(options.output, [path for path in (options.log, options.trace) if path is not None])
-    log = read_log(options.log)
-    if log.damaged:
-        say(f"{options.log}: lines that are no JSON are left out: {log.damaged}")
-    comparison = compare(read_trace(options.trace, log)) if options.trace is not None else None
-    write_page(options.output, make_page(log, comparison, options.log, VERSION))
+        check_output(options.output, [path for path in (*options.logs, options.trace) if path is not None])
+    logs = [read_log(path) for path in options.logs]
+    for path, log in zip(options.logs, logs):
+        if log.damaged:
+            say(f"{path}: lines that are no JSON are left out: {log.damaged}")
+    comparison = compare(read_trace(options.trace, logs[0])) if options.trace is not None else None
+    write_page(options.output, make_page(logs, options.logs, comparison, Drawn(options.x, options.smooth), options.title, VERSION))
 
 
 def say(message):

@@ -1,8 +1,12 @@
-"""curves.py: values of the steps as curves.
+"""curves.py: values of the steps as curves, of one run or of several.
 
 Up to POINTS_MAX steps are a point each; of more steps, groups of consecutive ones are: their mean, and a band from their least to
 their greatest value. Where there is no value, or one that is not finite, the curve is interrupted; in a group such steps are left
-out of the mean. Under the pointer each point tells its values, and how many steps it leaves out."""
+out of the mean. Under the pointer each point tells its values, and how many steps it leaves out.
+
+The horizontal axis has steps, the tokens up to a step, or the time in steps. Smoothed curves are exponential moving averages over the
+steps, as TensorBoard's, beside what they are of."""
+import bisect
 import collections
 import math
 
@@ -30,20 +34,56 @@ CURVES = [
     Curve("Gradient norm", "grad_norm", "", False),
     Curve("Learning rate", "lr", "", True),
     Curve("Throughput", "tokens_per_second", "tokens/s", True),
+    Curve("Model FLOPs utilisation", "mfu", "", True),
 ]
+AXES = {"step": "step", "tokens": "tokens", "time": "s in steps"}  # and how they are named
+RUNS_MAX = 8  # that have colours of their own
+
+
+class Drawn:
+    """How curves are drawn: the horizontal axis, and the factor of smoothing, 0: none."""
+
+    def __init__(self, axis="step", smooth=0.0):
+        self.axis, self.smooth = axis, smooth
+
+
+class Run:
+    """The steps of a log, and where each is on the horizontal axis."""
+
+    def __init__(self, log, axis, number=None):
+        self.log, self.number = log, number  # of several runs
+        self.lines = [log.steps[step] for step in sorted(log.steps)]
+        self.steps = [line["step"] for line in self.lines]
+        sums, total = [], 0.0
+        for line in self.lines:
+            total += (line["tokens"] if axis == "tokens" else (line["step_ms"] or 0.0) / 1e3)
+            sums.append(total)
+        self.places = self.steps if axis == "step" else sums
+        self.by_step = axis == "step"
+
+    def place(self, step):
+        """Of a step, or of the last one before it that is in the log."""
+        if self.by_step:
+            return step
+        at = bisect.bisect_right(self.steps, step)
+        return self.places[at - 1] if at else 0.0
+
+    def look(self, name):
+        return name if self.number is None else f"{name} run{self.number}"
 
 
 class Point:
-    """Consecutive steps."""
+    """Consecutive steps. `places`: where they are; `smooth`: their smoothed values, or nothing."""
 
-    def __init__(self, lines, field):
-        values = [line[field] for line in lines if line[field] is not None]
+    def __init__(self, lines, field, places, smooth):
+        values = [line[field] for line in lines if line.get(field) is not None]
         self.first, self.last = lines[0]["step"], lines[-1]["step"]
-        self.middle = (self.first + self.last) / 2
+        self.middle = (places[0] + places[-1]) / 2
+        self.smooth = math.fsum(smooth) / len(smooth) if smooth else None
         self.skipped = sum(is_skipped(line) for line in lines)
         self.mean = math.fsum(values) / len(values) if values else None
         self.least, self.greatest = (min(values), max(values)) if values else (None, None)
-        self.absent = collections.Counter(without(line, field) for line in lines if line[field] is None)
+        self.absent = collections.Counter(without(line, field) for line in lines if line.get(field) is None)
 
     def text(self, curve):
         steps = f"step {self.first}" if self.first == self.last else f"steps {self.first} to {self.last}"
@@ -52,12 +92,26 @@ class Point:
         text = f"{steps}: {curve.name.lower()} {figure(self.mean)}{' ' + curve.unit if curve.unit else ''}"
         if self.first != self.last:
             text += f", from {figure(self.least)} to {figure(self.greatest)}"
+        text += f", smoothed {figure(self.smooth)}" if self.smooth is not None else ""
         return text + "".join(f"; of {count} {what}" for what, count in self.absent.items())
 
 
-def points_of(lines, field):
-    group = math.ceil(len(lines) / POINTS_MAX)
-    return [Point(lines[at:at + group], field) for at in range(0, len(lines), group)]
+def smoothed(lines, field, factor):
+    """For each line the moving average of the values up to there, without the weight of a start at 0; None where there is no value."""
+    averages, average, weight = [], 0.0, 0.0
+    for line in lines:
+        value = line.get(field)
+        if value is not None:
+            average, weight = factor * average + (1 - factor) * value, factor * weight + (1 - factor)
+        averages.append(average / weight if value is not None else None)
+    return averages
+
+
+def points_of(run, field, factor):
+    lines, group = run.lines, math.ceil(len(run.lines) / POINTS_MAX)
+    smooth = smoothed(lines, field, factor) if factor > 0 else [None] * len(lines)
+    return [Point(lines[at:at + group], field, run.places[at:at + group], [value for value in smooth[at:at + group] if value is not None])
+            for at in range(0, len(lines), group)]
 
 
 def scale_of(curve, points, more):
@@ -86,16 +140,20 @@ def path(places, close=False):
     return "M" + "L".join(f"{position(x)} {position(y)}" for x, y in places) + ("Z" if close else "")
 
 
-def draw_line(points, x, y):
-    parts = []
-    for run in pieces(points):
-        places = [(x(p.middle), y(p.mean)) for p in run]
-        if any(p.least < p.greatest for p in run):
-            edges = [(x(p.middle), y(p.greatest)) for p in run] + [(x(p.middle), y(p.least)) for p in reversed(run)]
+def draw_line(run, points, x, y):
+    """The values; smoothed, where they are, with the values behind. Of several runs without bands."""
+    parts, is_smooth = [], any(point.smooth is not None for point in points)
+    for piece in pieces(points):
+        places = [(x(p.middle), y(p.mean)) for p in piece]
+        if any(p.least < p.greatest for p in piece) and run.number is None:
+            edges = [(x(p.middle), y(p.greatest)) for p in piece] + [(x(p.middle), y(p.least)) for p in reversed(piece)]
             parts.append(element("path", class_="band", d=path(edges, True)))
-        parts.append(element("path", class_="line", d=path(places)))
-        if len(points) <= DOTS_MAX or len(run) == 1:
-            parts += [element("circle", class_="dot", cx=px, cy=py, r=2.2) for px, py in places]
+        parts.append(element("path", class_=run.look("raw" if is_smooth else "line"), d=path(places)))
+        if is_smooth:
+            places = [(x(p.middle), y(p.smooth)) for p in piece]
+            parts.append(element("path", class_=run.look("line"), d=path(places)))
+        if len(points) <= DOTS_MAX or len(piece) == 1:
+            parts += [element("circle", class_=run.look("dot"), cx=px, cy=py, r=2.2) for px, py in places]
     return "".join(parts)
 
 
@@ -118,25 +176,32 @@ def draw_skipped(points, x):
     return "".join(parts)
 
 
-def draw_breaks(log, x):
+def draw_spots(run, name, curve, points, x, y):
+    """Of one of several runs, whose columns would lie on each other: a spot on each point that shows its values."""
+    return "".join(element("circle", title(f"{name}, {point.text(curve)}"), class_="point", cx=x(point.middle), cy=y(point.mean), r=5.0)
+                   for point in points if point.mean is not None)
+
+
+def draw_breaks(run, x):
     """Where all ranks, or the command, started again."""
+    log = run.log
     breaks = [(event["from_step"], f'restart after step {event["from_step"]}, {figure(event["seconds"])} s after the loss')
               for event in log.events if event["event"] == "restart"]
     breaks += [(step - 1, f"resumed after step {step - 1}") for step in log.starts]
     parts = []
     for step, text in breaks[:BREAKS_MAX]:
-        at = min(max(x(step), LEFT), RIGHT)
+        at = min(max(x(run.place(step)), LEFT), RIGHT)
         parts.append(element("line", class_="break", x1=at, x2=at, y1=float(TOP), y2=float(BOTTOM)))
         parts.append(element("rect", title(text), class_="target", x=at - 3, y=float(TOP), width=6.0, height=float(BOTTOM - TOP)))
     return "".join(parts)
 
 
-def draw_evaluations(evaluations, x, y):
-    places = [(line, x(line["step"]), y(line["eval_loss"])) for line in evaluations]
-    parts = [element("path", class_="evaluation", d=path([place[1:] for place in places]))] if places else []
+def draw_evaluations(run, name, evaluations, x, y):
+    places = [(line, x(run.place(line["step"])), y(line["eval_loss"])) for line in evaluations]
+    parts = [element("path", class_=run.look("evaluation"), d=path([place[1:] for place in places]))] if places else []
     for line, at, height in places:
-        text = f'step {line["step"]}: evaluation loss {figure(line["eval_loss"])}'
-        parts.append(element("circle", title(text), class_="evaluated", cx=at, cy=height, r=3.0))
+        text = f'{name + ", " if run.number is not None else ""}step {line["step"]}: evaluation loss {figure(line["eval_loss"])}'
+        parts.append(element("circle", title(text), class_=run.look("evaluated"), cx=at, cy=height, r=3.0))
     return "".join(parts)
 
 
@@ -159,26 +224,52 @@ def skipped_mark(x):
     return element("path", class_="skipped", d=f"M{position(x + 6)} 20l-4.5 -8h9z")
 
 
-def draw_curve(log, curve):
-    lines = [log.steps[step] for step in sorted(log.steps)]
-    points = points_of(lines, curve.field)
-    evaluations = [log.evaluations[step] for step in sorted(log.evaluations)] if curve.field == "loss" else []
-    evaluations = [line for line in evaluations if line["eval_loss"] is not None]
-    evaluations = evaluations[::-1][::math.ceil(len(evaluations) / POINTS_MAX) or 1][::-1]  # of many some, with the last
-    last = max([lines[-1]["step"]] + [line["step"] for line in evaluations])
-    x, steps = step_scale(lines[0]["step"], last, LEFT, RIGHT)
-    y, ticks, unit = scale_of(curve, points, [line["eval_loss"] for line in evaluations])
+def evaluations_of(run, curve):
+    """Those that are drawn: of many some, with the last."""
+    log = run.log
+    lines = [log.evaluations[step] for step in sorted(log.evaluations)] if curve.field == "loss" else []
+    lines = [line for line in lines if line["eval_loss"] is not None]
+    return lines[::-1][::math.ceil(len(lines) / POINTS_MAX) or 1][::-1]
+
+
+def horizontal_scale(runs, evaluations, axis):
+    """The scale, and its ticks."""
+    first = min(run.places[0] for run in runs)
+    last = max([run.places[-1] for run in runs] + [run.place(line["step"]) for run, lines in zip(runs, evaluations) for line in lines])
+    return step_scale(first, last, LEFT, RIGHT) if axis == "step" else linear_scale([first, last], LEFT, RIGHT, True, 6)
+
+
+def draw_chart(runs, names, curve, drawn):
+    """One chart with the curve of each run."""
+    factor = drawn.smooth if curve.field != "lr" else 0.0
+    points = [points_of(run, curve.field, factor) for run in runs]
+    evaluations = [evaluations_of(run, curve) for run in runs]
+    x, ticks = horizontal_scale(runs, evaluations, drawn.axis)
+    y, heights, unit = scale_of(curve, [point for some in points for point in some], [line["eval_loss"] for lines in evaluations for line in lines])
+    content = vertical_axis(y, heights, LEFT, RIGHT) + horizontal_axis(x, ticks, TOP, BOTTOM, AXES[drawn.axis])
+    for run, name, some, lines in zip(runs, names, points, evaluations):
+        content += draw_line(run, some, x, y)
+        content += draw_targets(curve, some, x) if run.number is None else draw_spots(run, name, curve, some, x, y)
+        content += draw_breaks(run, x) if run.number is None else ""
+        content += draw_evaluations(run, name, lines, x, y) + (draw_skipped(some, x) if run.number is None else "")
     entries = []
-    if evaluations:
+    if any(evaluations) and runs[0].number is None:
         entries += [(line_mark("line"), "training"), (line_mark("evaluation"), "evaluation")]
-    if any(point.skipped for point in points):
+    if any(point.skipped for point in points[0]) and runs[0].number is None:
         entries.append((skipped_mark, "skipped"))
     name = f"{curve.name}, {unit}" if unit else curve.name
-    content = (element("text", escape(name), class_="name", x=4.0, y=20.0) + vertical_axis(y, ticks, LEFT, RIGHT) +
-               horizontal_axis(x, steps, TOP, BOTTOM, "step") + draw_line(points, x, y) + draw_targets(curve, points, x) +
-               draw_breaks(log, x) + draw_evaluations(evaluations, x, y) + draw_skipped(points, x) + legend(entries))
-    return drawing(WIDTH, HEIGHT, content, f"{curve.name} over steps")
+    content = element("text", escape(name), class_="name", x=4.0, y=20.0) + content + legend(entries)
+    return drawing(WIDTH, HEIGHT, content, f"{curve.name} over {drawn.axis if drawn.axis != 'step' else 'steps'}")
 
 
-def draw_curves(log):
-    return "".join(element("figure", draw_curve(log, curve)) for curve in CURVES)
+def draw_curves(logs, names, drawn):
+    """All charts for which a run has values."""
+    runs = [Run(log, drawn.axis, number if len(logs) > 1 else None) for number, log in enumerate(logs)]
+    return "".join(element("figure", draw_chart(runs, names, curve, drawn)) for curve in CURVES
+                   if curve.field != "mfu" or any("mfu" in line for run in runs for line in run.lines))
+
+
+def key_of(names):
+    """The colours of several runs."""
+    entries = "".join(element("span", element("b", "", class_=f"key run{number}") + escape(name)) for number, name in enumerate(names))
+    return element("p", entries, class_="keys")

@@ -3,7 +3,7 @@ import math
 import os
 import statistics
 
-from curves import draw_curves
+from curves import draw_curves, key_of
 from memory import DRAWN_MAX, draw_memory, memory_table
 from read_log import is_skipped, without
 from step_chart import step_section
@@ -33,6 +33,13 @@ svg .point, svg .target { fill: transparent; } svg .point:hover { fill: var(--hi
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: 13.5px; font-variant-numeric: tabular-nums; }
 th, td { padding: 4px 12px; text-align: right; border-bottom: 1px solid var(--grid); } th { color: var(--soft); font-weight: 600; }
 .text td, .text th { text-align: left; } .text td.number, .text th.number { text-align: right; white-space: nowrap; } summary { cursor: pointer; color: var(--soft); margin: 6px 0; }
+svg .raw { fill: none; stroke: var(--line); stroke-width: 1; stroke-opacity: .3; }
+svg .run0, .keys .run0 { --run: #1f66b0; } svg .run1, .keys .run1 { --run: #e08a1e; } svg .run2, .keys .run2 { --run: #2a9d78; }
+svg .run3, .keys .run3 { --run: #d1495b; } svg .run4, .keys .run4 { --run: #8655b5; } svg .run5, .keys .run5 { --run: #a58f00; }
+svg .run6, .keys .run6 { --run: #3aa6c4; } svg .run7, .keys .run7 { --run: #8a94a1; }
+svg [class*=" run"] { stroke: var(--run); } svg .dot[class*=" run"] { fill: var(--run); stroke: none; }
+svg .evaluation[class*=" run"] { stroke-dasharray: 5 3; }
+.keys span { margin-right: 22px; } .keys .key { display: inline-block; width: 14px; height: 4px; margin-right: 7px; vertical-align: middle; background: var(--run); }
 footer { margin-top: 34px; color: var(--soft); font-size: 13px; }
 svg .kind { fill: #8a94a1; } svg .kind0 { fill: #1f66b0; } svg .kind1 { fill: #7fb2e5; } svg .kind2 { fill: #e08a1e; }
 svg .kind3 { fill: #8655b5; } svg .kind4 { fill: #c9a0dc; } svg .kind5 { fill: #2a9d78; } svg .kind6 { fill: #a3b18a; }
@@ -62,7 +69,8 @@ def duration(seconds):
     return f"{seconds:.1f} s" if seconds < 60 else f"{minutes}:{whole:02d} min" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d} h"
 
 
-def tiles(log):
+def figures(log):
+    """What a run has come to: values and their names."""
     lines = [log.steps[step] for step in sorted(log.steps)]
     last = lines[-1]
     speeds = [line["tokens_per_second"] for line in lines if line["tokens_per_second"] is not None]
@@ -71,15 +79,30 @@ def tiles(log):
     entries = [
         (f'{lines[0]["step"]} to {last["step"]}' if len(lines) > 1 else str(lines[0]["step"]), "steps"),
         (without(last, "loss") if last["loss"] is None else figure(last["loss"]), "last loss"),
-        (figure(min(evaluations)), "least evaluation loss") if evaluations else None,
+        (figure(min(evaluations)) if evaluations else "none", "least evaluation loss"),
         (figure(statistics.median(speeds)) if speeds else "none", "tokens/s, median"),
         (figure(sum(line["tokens"] for line in lines)), "tokens"),
         (duration(seconds), "in steps"),
         (str(sum(map(is_skipped, lines))), "skipped"),
         (str(sum(event["event"] == "restart" for event in log.events)), "restarts"),
     ]
-    return element("div", "".join(element("div", element("b", escape(value)) + element("span", escape(name)))
-                                  for value, name in filter(None, entries)), class_="tiles")
+    shares = [line["mfu"] for line in lines if line.get("mfu") is not None]
+    return entries + ([(figure(statistics.median(shares), 3), "MFU, median")] if shares else [])
+
+
+def tiles(log):
+    entries = [(value, name) for value, name in figures(log) if (value, name) != ("none", "least evaluation loss")]
+    return element("div", "".join(element("div", element("b", escape(value)) + element("span", escape(name))) for value, name in entries), class_="tiles")
+
+
+def runs_table(logs, names):
+    """The same of several runs, a row each."""
+    rows = [dict((name, value) for value, name in figures(log)) for log in logs]
+    heads = list(dict.fromkeys(head for row in rows for head in row))
+    head = element("tr", element("th", "run") + "".join(element("th", escape(head), class_="number") for head in heads))
+    body = "".join(element("tr", element("td", escape(name)) + "".join(element("td", escape(row.get(head, "none")), class_="number") for head in heads))
+                   for name, row in zip(names, rows))
+    return element("div", element("table", head + body, class_="text"), class_="wide")
 
 
 def event_text(event):
@@ -132,16 +155,49 @@ def memory_section(log):
             element("figure", draw_memory(plan)) + memory_table(plan))
 
 
-def make_page(log, comparison, path, version):
-    """`comparison`: of a trace, or None."""
+def name_of(log, path):
+    return log.plans[-1]["name"] if log.plans else os.path.basename(path)
+
+
+def names_of(logs, paths):
+    """Names that differ: those of the plans, or else of the files."""
+    names = [name_of(log, path) for log, path in zip(logs, paths)]
+    for texts in (names, [os.path.basename(path) for path in paths], paths):
+        if len(set(texts)) == len(texts):
+            return texts
+    return [f"{path} ({number})" for number, path in enumerate(paths, 1)]
+
+
+def one_run(log, path, comparison, drawn, title):
     plan = log.plans[-1] if log.plans else None
-    name = plan["name"] if plan else os.path.basename(path)
-    body = element("h1", escape(name)) + (element("p", escape(describe_plan(plan))) if plan else "")
-    body += tiles(log) + notes(log) + element("div", draw_curves(log), class_="curves")
+    body = element("h1", escape(title or name_of(log, path))) + (element("p", escape(describe_plan(plan))) if plan else "")
+    body += tiles(log) + notes(log) + element("div", draw_curves([log], [None], drawn), class_="curves")
     body += step_section(comparison) if comparison else ""
-    body += memory_section(log) + events_section(log)
-    log_name = os.path.basename(path)
-    digest = f', plan {plan["digest"][:16]}' if plan else ""
-    body += element("footer", escape(f"penstock-report {version}, from {log_name}{digest}"))
+    return body + memory_section(log) + events_section(log)
+
+
+def several_runs(logs, names, drawn, title):
+    body = element("h1", escape(title or f"{len(logs)} runs")) + key_of(names)
+    body += runs_table(logs, names) + element("div", draw_curves(logs, names, drawn), class_="curves")
+    for log, name in zip(logs, names):
+        more = notes(log) + (memory_section(log) if log.plans else "") + events_section(log)
+        plan = element("p", escape(describe_plan(log.plans[-1]))) if log.plans else ""
+        body += element("details", element("summary", escape(name)) + plan + more)
+    return body
+
+
+def make_page(logs, paths, comparison, drawn, title, version):
+    """`comparison`: of a trace, or None. `title`: None: the name of the plan, or how many runs there are."""
+    names = names_of(logs, paths)
+    if len(logs) == 1:
+        body = one_run(logs[0], paths[0], comparison, drawn, title)
+        plans = logs[0].plans
+        digest = f', plan {plans[-1]["digest"][:16]}' if plans else ""
+    else:
+        body, digest = several_runs(logs, names, drawn, title), ""
+    smooth = f", smoothed by {drawn.smooth:g}" if drawn.smooth > 0 else ""
+    files = ", ".join(map(os.path.basename, paths))
+    body += element("footer", escape(f"penstock-report {version}, from {files}{digest}{smooth}"))
+    name = title or (names[0] if len(logs) == 1 else f"{len(logs)} runs")
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">' + element("title", escape(name))
     return f'<!DOCTYPE html>\n<html lang="en"><head>{head}{element("style", STYLE)}</head>\n<body>{body}</body></html>\n'

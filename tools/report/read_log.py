@@ -12,6 +12,7 @@ KINDS_MAX = 64
 # an evaluation, without targets has neither loss nor norm); False: a whole number.
 STEP_FIELDS = {"step": False, "loss": True, "grad_norm": True, "lr": True, "tokens": False, "step_ms": True,
                "tokens_per_second": True}
+SOME_FIELDS = ("mfu",)  # numbers that a step may have
 EVALUATION_FIELDS = {"step": False, "eval_loss": True}
 OF_TARGETS = ("loss", "grad_norm")
 EVENT_FIELDS = {"restart": {"from_step": False, "seconds": True}, "slow": {"rank": False, "ratio": True, "since_step": False},
@@ -75,6 +76,7 @@ def check_plan(plan, where):
 
 def check_step(line, where):
     check_numbers(line, STEP_FIELDS, where)
+    check_numbers(line, {field: True for field in SOME_FIELDS if field in line}, where)
     if line["tokens"] == 0:  # older versions wrote 0
         line["loss"] = line["grad_norm"] = None
     if "plan" in line:
@@ -94,6 +96,8 @@ def add_step(log, line):
 
 def without(line, field):
     """What a field of a step is that is `null`, for people."""
+    if field not in line:
+        return "not in the log"
     return "none: no targets" if field in OF_TARGETS and line["tokens"] == 0 else "not finite"
 
 
