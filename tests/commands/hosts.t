@@ -94,6 +94,13 @@ ok "eval on one host" eval_one
 ok "eval on two hosts" on_hosts 2 1f1b.two eval --data "$scratch/data.bin" --checkpoint "$scratch/1f1b.shm.ckpt"
 is "gives the same result" "$(cat "$scratch/out.1")" "$(cat "$scratch/eval")"
 
+# Samples of training: rank 0 logs what the host of the last stage draws.
+ok "samples on two hosts" train_on 2 1f1b.two --sample-every 4 --prompt Once --tokens 20
+ok "change no bit" same_bits 4 1f1b.shm 1f1b.two
+echo '{"prompt": "Once"}' >"$scratch/prompts.json"
+is "they are generate's" "$(sed -n 's/^{"event":"sample","step":4,"prompt":"Once","text":\(".*"\)}$/{"prompt": "Once", "text": \1}/p' "$scratch/1f1b.two.log")" \
+  "$("$scratch/1f1b.shm" generate --seed 7 --prompts "$scratch/prompts.json" --tokens 20 --checkpoint "$scratch/1f1b.shm.ckpt" 2>/dev/null)"
+
 # One replica scores and generates: hosts without its ranks wait.
 "$scratch/replicas.shm" score --data "$scratch/data.bin" --checkpoint "$scratch/replicas.shm.ckpt" --output "$scratch/scores.one" >"$scratch/score"
 "$scratch/replicas.shm" generate --prompt Once --tokens 20 --checkpoint "$scratch/replicas.shm.ckpt" >"$scratch/text"

@@ -77,6 +77,15 @@ ok "it evaluates where nothing can be captured" plain plain_ipc data.bin 5 --eva
 ok "with the same bits" cmp plain_ipc.bits evaluated.bits
 is "and says so of every profile" "$(grep -c 'a step of .* cannot be one graph (.*; its actions' plain_ipc.err)" 4
 
+# ---- samples while it trains ----
+echo '{"prompt": "ABCD"}' >prompts.json
+for name in one $links; do
+  ok "$name trains with samples" train "plain_$name" data.bin 5 --sample-every 2 --prompts prompts.json --tokens 20 --checkpoint "$name.sampled"
+  ok "$name: to the same weights" cmp alone.ckpt/latest/model.safetensors "$name.sampled/latest/model.safetensors"
+  is "$name: a sample is what generate makes" "$(sed -n 's/^{"event":"sample","step":5,"prompt":\(".*"\),"text":\(".*"\)}$/{"prompt": \1, "text": \2}/p' "plain_$name.log")" \
+    "$("./plain_$name" generate --checkpoint alone.ckpt --prompts prompts.json --tokens 20 --seed 7 2>/dev/null)"
+done
+
 # SIGTERM while it evaluates: all leave after the same step, saved, status 0.
 rm -f stopped.log
 ./plain_ipc train --data data.bin --quiet --log stopped.log --eval-data data.bin --eval-every 1 --eval-steps 1000000 --checkpoint stopped &
