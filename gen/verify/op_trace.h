@@ -2,8 +2,8 @@
 #ifndef PEN_OP_TRACE_H
 #define PEN_OP_TRACE_H
 
-#include "gen/verify/exchanges.h"
 #include "gen/verify/extent_map.h"
+#include "gen/verify/in_use.h"
 #include "gen/verify/program_collectives.h"
 #include "gen/verify/rank_context.h"
 #include "runtime/plan/plan.h"
@@ -48,7 +48,10 @@ struct pen_tracer {
   uint32_t *written, *read, run;    /* [tensor] == run: by the program in progress */
   struct pen_cached_traces *cached; /* [program] */
   struct pen_program_collectives collectives;
-  struct pen_exchanges exchanges;
+  struct pen_in_use *use;                 /* [tensor], of those that the program has written */
+  struct pen_signals signals[PEN_GROUPS]; /* of the program so far */
+  const struct pen_collective *first_put; /* the first row whose slots others fill */
+  uint64_t lowest_slot; /* address of the first slot that the member has used since its signal */
 };
 
 /* Empties a tracer for another rank; keeps its lists. */

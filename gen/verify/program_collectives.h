@@ -1,4 +1,4 @@
-/* program_collectives.h: what the collectives within a program need of each other. */
+/* program_collectives.h: whether what the collectives within a program use and make is whole. */
 #ifndef PEN_PROGRAM_COLLECTIVES_H
 #define PEN_PROGRAM_COLLECTIVES_H
 
@@ -18,13 +18,10 @@ enum pen_partial_state {
 struct pen_partial {
   uint8_t state; /* enum pen_partial_state */
   bool complete; /* SUMMED, GATHERED: WAIT_EVENT has named it */
-  uint32_t at;   /* collectives that the program had completed when it came into the state */
 };
 
 /* The program in progress. */
 struct pen_program_collectives {
-  uint32_t completed, waited;  /* SIGNAL_PEERS so far; the most that WAIT_PEERS has waited for */
-  uint32_t gathered;           /* completed, at the last ALL_GATHER, plus 1; 0: none */
   struct pen_partial *partial; /* [tensor] */
   uint32_t *partials;          /* [partial_count]: those that are not NONE */
   size_t partial_count;
@@ -38,22 +35,20 @@ void pen_program_collectives_close(struct pen_program_collectives *c);
 /* Before the first op of a program. */
 void pen_program_collectives_start(struct pen_program_collectives *c);
 
+void pen_partial_zeroed(struct pen_program_collectives *c, uint32_t tensor);
+void pen_weight_gathered(struct pen_program_collectives *c, uint32_t tensor);
 /* Each returns null, or what is wrong with the tensor, as the end of a sentence: ", which ...". */
-const char *pen_partial_zeroed(struct pen_program_collectives *c, uint32_t tensor);
 const char *pen_partial_added(struct pen_program_collectives *c, uint32_t tensor);
 const char *pen_partial_summed(struct pen_program_collectives *c, uint32_t tensor);
-const char *pen_weight_gathered(struct pen_program_collectives *c, uint32_t tensor);
 const char *pen_event_waited(struct pen_program_collectives *c, uint32_t tensor);
 /* A kernel reads it. */
 const char *pen_partial_read(const struct pen_program_collectives *c, uint32_t tensor);
 /* Other bytes than its own are written over it. */
 const char *pen_partial_overwritten(const struct pen_program_collectives *c, uint32_t tensor);
+/* The program ends. */
+const char *pen_partial_left(const struct pen_program_collectives *c, uint32_t tensor);
 static inline bool pen_is_partial(const struct pen_program_collectives *c, uint32_t tensor) {
   return c->partial[tensor].state != PEN_PARTIAL_NONE && c->partial[tensor].state != PEN_GATHERED;
 }
-
-/* WAIT_PEERS, and the end of the program: null, or what is wrong; *tensor: with it, or PEN_NONE. */
-const char *pen_program_waits(struct pen_program_collectives *c, int64_t count);
-const char *pen_program_ends(const struct pen_program_collectives *c, uint32_t *tensor);
 
 #endif
