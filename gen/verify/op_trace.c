@@ -159,7 +159,8 @@ static bool trace_runtime_op(const struct op_context *s) {
     const char *wrong = pen_event_waited(c, s->op->operand[0]);
     return !wrong || PROBLEM(s, "waits for %s, %s", operand_name(s, s->op->operand[0]), wrong);
   }
-  return !s->row || s->row->awaited <= s->tracer->signals[s->row->group].ended ||
+  return !s->row || s->row->group != PEN_DATA ||
+         s->row->awaited <= s->tracer->signals[s->row->group].ended ||
          PROBLEM(s, "deadlock: it waits for a signal that peers give after theirs%s", "");
 }
 

@@ -123,9 +123,11 @@ static bool use_parts(const struct collective_order *e, uint32_t stage, const ui
                                         (struct pen_signals){ended, known})
                               : NULL;
       if (wrong)
-        return PROBLEM(e, "in use: it %s %s of stage %u%s, knowing their collective %u, %s",
-                       user == PEN_OWN ? "writes" : "reads", tensor_text[t], stage,
-                       user == PEN_OWN ? "" : " of its peers", known, wrong);
+        return PROBLEM(e, "in use: %s %s of stage %u%s, knowing their collective %u, %s",
+                       user == PEN_OTHERS      ? "it reads"
+                       : e->action == PEN_NONE ? "the next step writes"
+                                               : "it writes",
+                       tensor_text[t], stage, user == PEN_OWN ? "" : " of its peers", known, wrong);
     }
   return true;
 }

@@ -378,7 +378,7 @@ static const struct defect read_before_the_sum[] = {
     {"REDUCE_SCATTER early", sums_early, {"in use: "}},
     {"REDUCE_SCATTER before the gradient",
      sums_before_it_adds,
-     {"to which nothing was added", "which nothing in this program has written"}},
+     {"in use: ", "which nothing in this program has written"}},
     {"WAIT_PEERS for less", awaits_less, {"in use: "}},
     {"WAIT_PEERS for less at the end", awaits_less_at_the_end, {"in use: "}},
     {"ALL_GATHER_GRAD early", gathers_sums_early, {"in use: ", "deadlock: it waits"}},
