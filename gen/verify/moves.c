@@ -171,6 +171,10 @@ static const char *wrong_part(const struct pen_rank_context *b, uint32_t index) 
   const bool puts = pen_puts_values(op->kind);
   if ((puts || op->kind == PEN_OP_SIGNAL_MEMBERS) && members == 1)
     return "which sends to other tensor ranks, but there is one";
+  if (!puts && op->kind != PEN_OP_SIGNAL_MEMBERS) return NULL;
+  if (member == 0 && index > 0 &&
+      pen_collective_of(b->tables, op - 1) == &b->tables->collectives[op->collective])
+    return "which is of the collective of the op before it";
   if (!puts) return NULL;
   if (b->tables->tensors[op->operand[1]].base != PEN_BASE_EXCHANGE)
     return "whose output is not in a slot";
@@ -397,14 +401,12 @@ static bool check_action(struct moves *m, uint32_t index) {
 bool pen_check_rows(const struct pen_rank_context *b) {
   const struct pen_rank_program *tables = b->tables;
   for (uint32_t c = 0; c < tables->collective_count; c++)
-    if ((uint64_t)tables->collectives[c].first_put + tables->collectives[c].put_count >
-        tables->put_count)
-      return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
-                              "collective %u: its puts are beyond the table", c);
-  for (uint32_t c = 0; c < tables->collective_count; c++)
-    if (tables->collectives[c].group >= PEN_GROUPS)
-      return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
-                              "collective %u: there is no such group", c);
+    if (tables->collectives[c].group >= PEN_GROUPS ||
+        (uint64_t)tables->collectives[c].first_put + tables->collectives[c].put_count >
+            tables->put_count)
+      return pen_problem_note(
+          b->checked->problem, b->rank, PEN_NONE,
+          "collective %u: its puts are beyond the table, or there is no such group", c);
   for (uint32_t i = 0; i < tables->put_count; i++) {
     const struct pen_put *put = &tables->puts[i];
     if (put->kind >= PEN_PUT_KINDS || put->group >= PEN_GROUPS || put->from_base >= PEN_BASES ||

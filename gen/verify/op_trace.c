@@ -21,7 +21,7 @@ void pen_tracer_start(struct pen_tracer *tracer, const struct pen_rank_context *
   tracer->read = pen_new((size_t)context->tables->tensor_count + 1, sizeof(uint32_t));
   pen_program_collectives_open(&tracer->collectives, context->tables->tensor_count,
                                pen_group_size(context->plan, PEN_DATA) == 1);
-  tracer->use = pen_new((size_t)context->tables->tensor_count + 1, sizeof *tracer->use);
+  pen_uses_open(&tracer->uses, context);
 }
 
 void pen_tracer_free(struct pen_tracer *tracer) {
@@ -30,7 +30,7 @@ void pen_tracer_free(struct pen_tracer *tracer) {
   pen_free(tracer->read);
   pen_extent_map_free(&tracer->map);
   pen_program_collectives_close(&tracer->collectives);
-  pen_free(tracer->use);
+  pen_uses_close(&tracer->uses);
 }
 
 /* ---- one op ---- */
@@ -48,9 +48,8 @@ struct op_context {
   const struct pen_frame *frame;
   const struct pen_op *op;
   const struct pen_signature *signature;
-  const struct pen_collective *row;       /* of the op; null: it has none */
-  uint32_t action, op_index, first, past; /* the ops of the program */
-  bool starts;                            /* an op that makes constants, before the first step */
+  uint32_t action, op_index;
+  bool starts; /* an op that makes constants, before the first step */
 };
 
 static const char *operand_name(const struct op_context *s, uint32_t tensor) {
@@ -159,84 +158,27 @@ static bool trace_runtime_op(const struct op_context *s) {
     const char *wrong = pen_event_waited(c, s->op->operand[0]);
     return !wrong || PROBLEM(s, "waits for %s, %s", operand_name(s, s->op->operand[0]), wrong);
   }
-  return !s->row || s->row->group != PEN_DATA ||
-         s->row->awaited <= s->tracer->signals[s->row->group].ended ||
+  const struct pen_uses *u = &s->tracer->uses;
+  return !u->row || u->row->group != PEN_DATA || u->row->awaited <= u->signals[PEN_DATA].ended ||
          PROBLEM(s, "deadlock: it waits for a signal that peers give after theirs%s", "");
 }
 
-/* ---- in use ---- */
-
-static uint64_t middle_of_slots(const struct pen_rank_context *b) {
-  return b->memory->exchange_offset + b->memory->exchange_bytes / 2;
-}
-
-/* Whether others read what the op reads, or write what it writes: the puts of its row are such. */
-static enum pen_user user_of(const struct op_context *s, bool writes) {
-  const int kind = writes ? PEN_PUT_WRITE : PEN_PUT_ADD;
-  return s->row && s->row->put_count &&
-                 s->tracer->context->tables->puts[s->row->first_put].kind == kind
-             ? PEN_OTHERS
-             : PEN_OWN;
-}
-
-/* A program may follow any other: it fills the first half of the slots first, and when it ends no
- * slot of this half has been used since its last signal. */
-static bool use_slot(const struct op_context *s, const struct placed_operand *operand,
-                     enum pen_user user) {
-  struct pen_tracer *t = s->tracer;
-  if (user == PEN_OWN && operand->first < t->lowest_slot) t->lowest_slot = operand->first;
-  if (user == PEN_OTHERS && !t->first_put) t->first_put = s->row;
-  return user == PEN_OWN || t->first_put != s->row ||
-         operand->past <= middle_of_slots(t->context) ||
-         IN_USE(s, "has others fill %s, which they may still read",
-                operand_name(s, operand->tensor));
-}
-
-/* The op reads or writes the bytes of a tensor as `operand`. */
-static bool use(const struct op_context *s, const struct placed_operand *operand, uint32_t tensor,
-                bool writes) {
-  const int group = base_of(s, tensor) == PEN_BASE_EXCHANGE ? PEN_TENSOR : PEN_DATA;
-  const char *wrong =
-      pen_use(&s->tracer->use[tensor], user_of(s, writes), writes, s->tracer->signals[group]);
-  return !wrong || IN_USE(s, "%s %s over %s, %s", writes ? "writes" : "reads",
-                          operand_name(s, operand->tensor), operand_name(s, tensor), wrong);
-}
-
-static bool is_of_row(const struct op_context *s, uint32_t op) {
-  const struct pen_rank_program *tables = s->tracer->context->tables;
-  return op >= s->first && op < s->past && pen_collective_of(tables, &tables->ops[op]) == s->row;
-}
-
-/* The first op of a row waits, the last one signals. */
-static void begin_row(const struct op_context *s) {
-  if (s->row && !is_of_row(s, s->op_index - 1))
-    pen_signals_wait(&s->tracer->signals[s->row->group], s->row);
-}
-static void end_row(const struct op_context *s) {
-  if (!s->row || is_of_row(s, s->op_index + 1)) return;
-  pen_signals_give(&s->tracer->signals[s->row->group], s->row, user_of(s, true) == PEN_OTHERS);
-  if (s->row->group == PEN_TENSOR) s->tracer->lowest_slot = UINT64_MAX;
-}
-
-/* ---- gradients of a microbatch ---- */
-
 /* Adds to the gradient of a microbatch, or the accumulator. */
-static bool check_addition(const struct op_context *s, const struct placed_operand *operand,
-                           int is) {
-  const uint32_t tensor = operand->tensor;
+static bool check_addition(const struct op_context *s, uint32_t tensor, int use) {
   struct pen_program_collectives *c = &s->tracer->collectives;
   const bool by_microbatch = s->tracer->context->plan->reduces_microbatches;
   const uint32_t added = s->op->operand[0];
   const char *wrong = NULL;
-  if (is == PEN_USE_LOCAL) {
+  if (use == PEN_USE_LOCAL) {
     if (adds_partial(s) && pen_is_partial(c, added))
       return PROBLEM(s, "adds %s to %s, but only to the sum of microbatches may it be added",
                      operand_name(s, added), operand_name(s, tensor));
     wrong = pen_partial_added(c, tensor);
     if (wrong) return PROBLEM(s, "adds to %s, %s", operand_name(s, tensor), wrong);
-    return use(s, operand, tensor, true);
+    wrong = pen_uses_overwrite(&s->tracer->uses, tensor);
+    return !wrong || IN_USE(s, "adds to %s, %s", operand_name(s, tensor), wrong);
   }
-  if (is != PEN_USE_GRADIENT)
+  if (use != PEN_USE_GRADIENT)
     return PROBLEM(s, "adds to %s, which is not the gradient of a trainable weight",
                    operand_name(s, tensor));
   if (!by_microbatch) return true;
@@ -261,13 +203,14 @@ static bool check_overwritten(const struct op_context *s, const struct placed_op
     if (wrong)
       return PROBLEM(s, "writes %s over %s, %s", operand_name(s, operand->tensor),
                      operand_name(s, tensor), wrong);
-    if (tensor != PEN_NONE && !use(s, operand, tensor, true)) return false;
+    wrong = tensor == PEN_NONE ? NULL : pen_uses_overwrite(&s->tracer->uses, tensor);
+    if (wrong)
+      return IN_USE(s, "writes %s over %s, %s", operand_name(s, operand->tensor),
+                    operand_name(s, tensor), wrong);
   }
-  if (operand->tensor == PEN_NONE) return true;
-  s->tracer->use[operand->tensor] = (struct pen_in_use){{0}, {0}};
-  return use(s, operand, operand->tensor, true) &&
-         (base_of(s, operand->tensor) != PEN_BASE_EXCHANGE ||
-          use_slot(s, operand, user_of(s, true)));
+  const char *wrong =
+      pen_uses_written(&s->tracer->uses, operand->tensor, operand->first, operand->past);
+  return !wrong || IN_USE(s, "writes %s, %s", operand_name(s, operand->tensor), wrong);
 }
 
 /* ---- operands ---- */
@@ -305,10 +248,8 @@ static bool read_input(const struct op_context *s, const struct placed_operand *
   }
   if (own && at < operand->past)
     return PROBLEM(s, "reads %s, which is only partly written", operand_name(s, operand->tensor));
-  const bool is_slot = base_of(s, operand->tensor) == PEN_BASE_EXCHANGE;
-  if (own)
-    return (!is_slot && user_of(s, false) == PEN_OWN) ||
-           (use(s, operand, operand->tensor, false) && (!is_slot || use_slot(s, operand, PEN_OWN)));
+  const char *wrong = own ? pen_uses_read(&t->uses, operand->tensor, operand->first) : NULL;
+  if (own) return !wrong || IN_USE(s, "reads %s, %s", operand_name(s, operand->tensor), wrong);
   if (is_within_program(b->tables->tensors[operand->tensor].base))
     return PROBLEM(s, "reads %s, which nothing in this program has written",
                    operand_name(s, operand->tensor));
@@ -336,18 +277,18 @@ static bool trace_output(const struct op_context *s, const struct placed_operand
                          const struct pen_operand *declared, struct pen_program_trace *trace) {
   struct pen_tracer *t = s->tracer;
   const struct pen_rank_context *b = t->context;
-  const int is = b->use[operand->tensor];
-  if (is == PEN_USE_CACHE) return true; /* cache.c */
+  int use = b->use[operand->tensor];
+  if (use == PEN_USE_CACHE) return true; /* cache.c */
   if (declared->accumulates) {
-    if (!check_addition(s, operand, is)) return false;
-    if (is == PEN_USE_LOCAL) return true;
+    if (!check_addition(s, operand->tensor, use)) return false;
+    if (use == PEN_USE_LOCAL) return true;
     PEN_RESERVE(t->weight, t->weight_count + 1);
     t->weight[t->weight_count++] = b->weight[operand->tensor];
     return true;
   }
-  if (is != PEN_USE_LOCAL && !(s->starts && is == PEN_USE_CONSTANT))
+  if (use != PEN_USE_LOCAL && !(s->starts && use == PEN_USE_CONSTANT))
     return PROBLEM(s, "writes %s, which only UPDATE may", operand_name(s, operand->tensor));
-  if (is == PEN_USE_CONSTANT) return true;
+  if (use == PEN_USE_CONSTANT) return true;
   if (t->written[operand->tensor] == t->run)
     return PROBLEM(s, "writes %s a second time", operand_name(s, operand->tensor));
   t->written[operand->tensor] = t->run;
@@ -377,7 +318,6 @@ static bool trace_op(const struct op_context *s, struct pen_program_trace *trace
     return PROBLEM(s, "has %s for its workspace, which is not in the activation part",
                    operand_name(s, s->op->workspace));
   if (s->signature->is_runtime && !check_runtime_op(s)) return false;
-  begin_row(s);
   for (int k = 0; k < inputs; k++)
     if (s->op->operand[k] != PEN_NONE && !read_input(s, &operand[k])) return false;
   for (int k = inputs; k <= count; k++)
@@ -393,16 +333,15 @@ static bool trace_op(const struct op_context *s, struct pen_program_trace *trace
                          &(struct pen_extent){operand[count].first, operand[count].past, PEN_NONE,
                                               base_of(s, s->op->workspace)});
   if (s->signature->is_runtime && !trace_runtime_op(s)) return false;
-  end_row(s);
+  pen_uses_end_op(&s->tracer->uses);
   return true;
 }
 
 /* ---- whole programs ---- */
 
-/* The next program may write over all gradients of a microbatch, and others fill its first slots.
- */
+/* The next program finds all gradients of a microbatch summed, and free. */
 static bool check_end(const struct op_context *s) {
-  const struct pen_tracer *t = s->tracer;
+  struct pen_tracer *t = s->tracer;
   const struct pen_rank_context *b = t->context;
   for (size_t i = 0; i < t->collectives.partial_count; i++) {
     const uint32_t tensor = t->collectives.partials[i];
@@ -410,12 +349,12 @@ static bool check_end(const struct op_context *s) {
     if (wrong)
       return pen_problem_note(b->checked->problem, b->rank, s->action, "its program leaves %s, %s",
                               operand_name(s, tensor), wrong);
-    wrong = pen_use(&t->use[tensor], PEN_OWN, true, t->signals[PEN_DATA]);
+    wrong = pen_uses_left(&t->uses, tensor);
     if (wrong)
       return pen_problem_note(b->checked->problem, b->rank, s->action,
                               "in use: its program leaves %s, %s", operand_name(s, tensor), wrong);
   }
-  return t->lowest_slot >= middle_of_slots(b) ||
+  return pen_uses_end(&t->uses) ||
          pen_problem_note(b->checked->problem, b->rank, s->action,
                           "in use: its program still reads the slots that the next one fills");
 }
@@ -429,15 +368,11 @@ static bool trace_ops(struct op_context *s, uint32_t first, uint32_t count,
   t->run++;
   pen_extent_map_clear(&t->map);
   pen_program_collectives_start(&t->collectives);
-  memset(t->signals, 0, sizeof t->signals);
-  t->first_put = NULL;
-  t->lowest_slot = UINT64_MAX;
-  s->first = first;
-  s->past = first + count;
+  pen_uses_start(&t->uses, first, first + count);
   for (uint32_t index = 0; index < count; index++) {
     s->op_index = first + index;
     s->op = &t->context->tables->ops[first + index];
-    s->row = pen_collective_of(t->context->tables, s->op);
+    pen_uses_begin_op(&t->uses, first + index);
     s->signature = pen_signature_of(s->op->kind);
     if (!trace_op(s, trace)) return false;
   }

@@ -48,10 +48,7 @@ struct pen_tracer {
   uint32_t *written, *read, run;    /* [tensor] == run: by the program in progress */
   struct pen_cached_traces *cached; /* [program] */
   struct pen_program_collectives collectives;
-  struct pen_in_use *use;                 /* [tensor], of those that the program has written */
-  struct pen_signals signals[PEN_GROUPS]; /* of the program so far */
-  const struct pen_collective *first_put; /* the first row whose slots others fill */
-  uint64_t lowest_slot; /* address of the first slot that the member has used since its signal */
+  struct pen_uses uses;
 };
 
 /* Empties a tracer for another rank; keeps its lists. */

@@ -42,12 +42,8 @@ static const char *const tensor_text[TENSORS] = {"gradients", "weights"};
  * it writes. Of a program, how many it ends, and for which of these it waits last. */
 struct effect {
   uint8_t reads[TENSORS], writes[TENSORS];
-  uint32_t ended, awaited, read; /* read: `ended` before its last read */
-};
-
-/* The parts of a stage's tensors. */
-struct in_use {
-  struct pen_in_use part[TENSORS][PARTS];
+  struct pen_signals signals;
+  uint32_t read; /* collectives ended before its last read */
 };
 
 /* The list of a rank up to `action`. Numbers count the collectives from 1; 0: not yet. */
@@ -60,8 +56,8 @@ struct collective_order {
   uint32_t in_programs;               /* the number of the last collective within a program */
   bool *is_unsharded;                 /* [stage]: between UNSHARD and RESHARD */
   uint32_t *number[PEN_ACTION_KINDS]; /* [stage]: the number of the collective of that kind */
-  struct in_use *in_use;              /* [stage] */
-  const struct effect *within;        /* [program] */
+  struct pen_in_use (*in_use)[TENSORS][PARTS]; /* [stage] */
+  const struct effect *within;                 /* [program] */
 };
 
 #define PROBLEM(e, ...) \
@@ -90,13 +86,13 @@ static void add_effect(const struct pen_rank_context *b, const struct pen_collec
     if (put->weight == PEN_NONE) continue;
     if (put->from_base == PEN_BASE_PERSISTENT) {
       effect->reads[tensor_of(b, put)] |= adds ? others : own;
-      effect->read = effect->ended;
+      effect->read = effect->signals.ended;
     }
     if (put->to_base == PEN_BASE_PERSISTENT)
       effect->writes[tensor_of(b, put)] |= adds ? own : others;
   }
-  effect->ended += row->completes;
-  if (row->awaited > effect->awaited) effect->awaited = row->awaited;
+  pen_signals_wait(&effect->signals, row);
+  pen_signals_give(&effect->signals, row, false);
 }
 
 /* [program]: the effects of its rows. */
@@ -119,7 +115,7 @@ static bool use_parts(const struct collective_order *e, uint32_t stage, const ui
   for (int t = 0; t < TENSORS; t++)
     for (int p = 0; p < PARTS; p++) {
       const char *wrong = parts[t] >> p & 1
-                              ? pen_use(&e->in_use[stage].part[t][p], user, user == PEN_OWN,
+                              ? pen_use(&e->in_use[stage][t][p], user, user == PEN_OWN,
                                         (struct pen_signals){ended, known})
                               : NULL;
       if (wrong)
@@ -146,9 +142,9 @@ static void know(struct collective_order *e, uint32_t number) {
 static bool use_by_compute(struct collective_order *e, const struct pen_action *action) {
   const struct effect *within = &e->within[action->program];
   const bool adds = action->kind == PEN_B || action->kind == PEN_W;
-  if (within->awaited) know(e, e->ended + within->awaited);
+  if (within->signals.known) know(e, e->ended + within->signals.known);
   return use_parts(e, action->stage, within->reads, PEN_OTHERS, 0, e->ended + within->read) &&
-         use_of_own(e, action->stage, within->writes, e->ended + within->ended) &&
+         use_of_own(e, action->stage, within->writes, e->ended + within->signals.ended) &&
          (!adds || e->b->plan->reduces_microbatches ||
           use_of_own(e, action->stage, gradients, e->ended));
 }
@@ -157,7 +153,7 @@ static bool use_by_compute(struct collective_order *e, const struct pen_action *
 static bool use_by_collective(struct collective_order *e, const struct pen_action *action) {
   const uint8_t updated[TENSORS] = {
       [GRADIENTS] = ALL, [WEIGHTS] = pen_moments_are_sharded(e->b->plan) ? SHARD : ALL};
-  struct effect effect = {.awaited = 0};
+  struct effect effect = {.read = 0};
   know(e, action->awaited_collective);
   if (action->kind == PEN_GRAD_READY) /* says that they are complete, however they became so */
     return use_of_own(e, action->stage, gradients, e->ended);
@@ -259,11 +255,11 @@ static bool check_unshard(struct collective_order *e, const struct pen_action *a
 /* Numbers the collectives within a compute action, which program_collectives.c checks; two such
  * actions of a pair would run them in no known order. */
 static bool check_within(struct collective_order *e, const struct pen_action *action) {
-  const uint32_t count = e->within[action->program].ended, before = count ? e->ended : 0;
+  const uint32_t count = e->within[action->program].signals.ended, before = count ? e->ended : 0;
   if (action->awaited_collective != before)
     return PROBLEM(e, "it names %u collectives before it, but there are %u",
                    action->awaited_collective, before);
-  if (count && action->overlaps && e->within[action[1].program].ended)
+  if (count && action->overlaps && e->within[action[1].program].signals.ended)
     return PROBLEM(e, "it overlaps the next action, but both have collectives");
   if (!use_by_compute(e, action)) return false;
   e->ended += count;

@@ -127,7 +127,10 @@ static bool puts_in_another_order(struct broken_plan *p) {
 static bool puts_of_another(struct broken_plan *p) {
   struct pen_collective *row = some_collective(p, 1);
   if (!row || p->tables->put_count < 2) return false;
-  row->first_put = row->first_put ? row->first_put - 1 : row->first_put + 1;
+  const uint32_t other = row->first_put ? row->first_put - 1 : row->first_put + 1;
+  if (!memcmp(&puts_of(p)[row->first_put], &puts_of(p)[other], sizeof(struct pen_put)))
+    return false; /* a put of another exchange moves the same bytes */
+  row->first_put = other;
   return true;
 }
 
