@@ -1,8 +1,16 @@
-/* in_use.h: the rule "in use" (see in_use.c). */
+/* in_use.h: the rule "in use": from the wait to the signal of its readers nobody else uses the
+ * bytes of a row.
+ *
+ * The members of a group run one list. Its collectives are numbered from 1. Who has waited for
+ * collective n of the others knows that all of them have run their lists up to the signal of n, and
+ * nothing more. So a use of memory that both a member and others access needs to know the
+ * collective by which the last use by the other side is over: a read, that of the last write; a
+ * write, that of the last read as well. What a row reads and writes, and when it waits and signals,
+ * its columns say (moves.c proves these). Since all run one list, what others do in a member's
+ * memory is what it does in theirs. */
 #ifndef PEN_IN_USE_H
 #define PEN_IN_USE_H
 
-#include "gen/verify/rank_context.h"
 #include "runtime/plan/plan.h"
 
 /* Who uses a part of a member's memory. */
@@ -20,38 +28,26 @@ struct pen_signals {
 };
 
 /* Uses a part. Returns null, or what is wrong, as the end of a sentence: "which ...". */
-const char *pen_use(struct pen_in_use *part, enum pen_user user, bool writes,
-                    struct pen_signals at);
-/* The wait of a row of a program, and its signal. */
-void pen_signals_wait(struct pen_signals *signals, const struct pen_collective *row);
-void pen_signals_give(struct pen_signals *signals, const struct pen_collective *row,
-                      bool others_write);
+static inline const char *pen_use(struct pen_in_use *part, enum pen_user user, bool writes,
+                                  struct pen_signals at) {
+  const enum pen_user other = user == PEN_OWN ? PEN_OTHERS : PEN_OWN;
+  if (part->written[other] > at.known) return "which others may still write";
+  if (writes && part->read[other] > at.known) return "which others may still read";
+  (writes ? part->written : part->read)[user] = at.ended + 1;
+  return NULL;
+}
 
-/* The program in progress, with what others may read or write: gradients of a microbatch, and the
- * slots of exchanges between tensor ranks. */
-struct pen_uses {
-  const struct pen_rank_context *context;
-  struct pen_in_use *part; /* [tensor], of those that the program has written */
-  struct pen_signals signals[PEN_GROUPS];
-  uint32_t first, past, op;               /* its ops, and the one in progress */
-  const struct pen_collective *row;       /* of that op; null: it has none */
-  const struct pen_collective *first_put; /* the first row with which others fill slots */
-  uint64_t lowest_slot; /* address of the first slot that the member has used since its signal */
-};
+/* The wait of a row of a program. */
+static inline void pen_signals_wait(struct pen_signals *signals, const struct pen_collective *row) {
+  const uint32_t awaited = row->group == PEN_TENSOR ? signals->ended : row->awaited;
+  if (row->waits && awaited > signals->known) signals->known = awaited;
+}
 
-void pen_uses_open(struct pen_uses *u, const struct pen_rank_context *context);
-void pen_uses_close(struct pen_uses *u);
-/* Before the ops [first, past) of a program; before and after each of them. */
-void pen_uses_start(struct pen_uses *u, uint32_t first, uint32_t past);
-void pen_uses_begin_op(struct pen_uses *u, uint32_t op);
-void pen_uses_end_op(struct pen_uses *u);
-/* Each returns null, or what is wrong: "which ...". The op reads a tensor at an address; writes
- * over a tensor, or adds to it; has written one to [first, past). */
-const char *pen_uses_read(struct pen_uses *u, uint32_t tensor, uint64_t first);
-const char *pen_uses_overwrite(struct pen_uses *u, uint32_t tensor);
-const char *pen_uses_written(struct pen_uses *u, uint32_t tensor, uint64_t first, uint64_t past);
-/* The program ends: the next one may write over a tensor; others fill its first slots. */
-const char *pen_uses_left(struct pen_uses *u, uint32_t tensor);
-bool pen_uses_end(const struct pen_uses *u);
+/* Its signal. What others have written has come when they have signalled, too. */
+static inline void pen_signals_give(struct pen_signals *signals, const struct pen_collective *row,
+                                    bool others_write) {
+  signals->ended += row->completes;
+  if (others_write) signals->known = signals->ended;
+}
 
 #endif

@@ -17,7 +17,6 @@ libgen_a_SOURCES += \
   %reldir%/generation.h \
   %reldir%/gradient_sums.c \
   %reldir%/gradients.c \
-  %reldir%/in_use.c \
   %reldir%/in_use.h \
   %reldir%/internal.h \
   %reldir%/members.c \

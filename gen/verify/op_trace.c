@@ -19,9 +19,7 @@ void pen_tracer_start(struct pen_tracer *tracer, const struct pen_rank_context *
   tracer->cached = pen_new((size_t)context->tables->program_count + 1, sizeof *tracer->cached);
   tracer->written = pen_new((size_t)context->tables->tensor_count + 1, sizeof(uint32_t));
   tracer->read = pen_new((size_t)context->tables->tensor_count + 1, sizeof(uint32_t));
-  pen_program_collectives_open(&tracer->collectives, context->tables->tensor_count,
-                               pen_group_size(context->plan, PEN_DATA) == 1);
-  pen_uses_open(&tracer->uses, context);
+  pen_program_collectives_open(&tracer->collectives, context);
 }
 
 void pen_tracer_free(struct pen_tracer *tracer) {
@@ -30,7 +28,6 @@ void pen_tracer_free(struct pen_tracer *tracer) {
   pen_free(tracer->read);
   pen_extent_map_free(&tracer->map);
   pen_program_collectives_close(&tracer->collectives);
-  pen_uses_close(&tracer->uses);
 }
 
 /* ---- one op ---- */
@@ -158,8 +155,7 @@ static bool trace_runtime_op(const struct op_context *s) {
     const char *wrong = pen_event_waited(c, s->op->operand[0]);
     return !wrong || PROBLEM(s, "waits for %s, %s", operand_name(s, s->op->operand[0]), wrong);
   }
-  const struct pen_uses *u = &s->tracer->uses;
-  return !u->row || u->row->group != PEN_DATA || u->row->awaited <= u->signals[PEN_DATA].ended ||
+  return !c->row || c->row->group != PEN_DATA || c->row->awaited <= c->signals[PEN_DATA].ended ||
          PROBLEM(s, "deadlock: it waits for a signal that peers give after theirs%s", "");
 }
 
@@ -174,9 +170,7 @@ static bool check_addition(const struct op_context *s, uint32_t tensor, int use)
       return PROBLEM(s, "adds %s to %s, but only to the sum of microbatches may it be added",
                      operand_name(s, added), operand_name(s, tensor));
     wrong = pen_partial_added(c, tensor);
-    if (wrong) return PROBLEM(s, "adds to %s, %s", operand_name(s, tensor), wrong);
-    wrong = pen_uses_overwrite(&s->tracer->uses, tensor);
-    return !wrong || IN_USE(s, "adds to %s, %s", operand_name(s, tensor), wrong);
+    return !wrong || PROBLEM(s, "adds to %s, %s", operand_name(s, tensor), wrong);
   }
   if (use != PEN_USE_GRADIENT)
     return PROBLEM(s, "adds to %s, which is not the gradient of a trainable weight",
@@ -193,7 +187,7 @@ static bool check_addition(const struct op_context *s, uint32_t tensor, int use)
 
 /* Nobody else uses what an output overwrites. */
 static bool check_overwritten(const struct op_context *s, const struct placed_operand *operand) {
-  const struct pen_tracer *t = s->tracer;
+  struct pen_tracer *t = s->tracer;
   struct pen_extent_place place = pen_extent_map_find(&t->map, operand->first);
   for (const struct pen_extent *extent;
        (extent = pen_extent_map_next(&t->map, &place, operand->past));) {
@@ -203,13 +197,13 @@ static bool check_overwritten(const struct op_context *s, const struct placed_op
     if (wrong)
       return PROBLEM(s, "writes %s over %s, %s", operand_name(s, operand->tensor),
                      operand_name(s, tensor), wrong);
-    wrong = tensor == PEN_NONE ? NULL : pen_uses_overwrite(&s->tracer->uses, tensor);
+    wrong = tensor == PEN_NONE ? NULL : pen_use_overwritten(&t->collectives, tensor);
     if (wrong)
       return IN_USE(s, "writes %s over %s, %s", operand_name(s, operand->tensor),
                     operand_name(s, tensor), wrong);
   }
   const char *wrong =
-      pen_uses_written(&s->tracer->uses, operand->tensor, operand->first, operand->past);
+      pen_use_written(&t->collectives, operand->tensor, operand->first, operand->past);
   return !wrong || IN_USE(s, "writes %s, %s", operand_name(s, operand->tensor), wrong);
 }
 
@@ -248,7 +242,7 @@ static bool read_input(const struct op_context *s, const struct placed_operand *
   }
   if (own && at < operand->past)
     return PROBLEM(s, "reads %s, which is only partly written", operand_name(s, operand->tensor));
-  const char *wrong = own ? pen_uses_read(&t->uses, operand->tensor, operand->first) : NULL;
+  const char *wrong = own ? pen_use_read(&t->collectives, operand->tensor, operand->first) : NULL;
   if (own) return !wrong || IN_USE(s, "reads %s, %s", operand_name(s, operand->tensor), wrong);
   if (is_within_program(b->tables->tensors[operand->tensor].base))
     return PROBLEM(s, "reads %s, which nothing in this program has written",
@@ -333,7 +327,7 @@ static bool trace_op(const struct op_context *s, struct pen_program_trace *trace
                          &(struct pen_extent){operand[count].first, operand[count].past, PEN_NONE,
                                               base_of(s, s->op->workspace)});
   if (s->signature->is_runtime && !trace_runtime_op(s)) return false;
-  pen_uses_end_op(&s->tracer->uses);
+  pen_program_op_ends(&s->tracer->collectives);
   return true;
 }
 
@@ -349,12 +343,12 @@ static bool check_end(const struct op_context *s) {
     if (wrong)
       return pen_problem_note(b->checked->problem, b->rank, s->action, "its program leaves %s, %s",
                               operand_name(s, tensor), wrong);
-    wrong = pen_uses_left(&t->uses, tensor);
+    wrong = pen_use_left(&t->collectives, tensor);
     if (wrong)
       return pen_problem_note(b->checked->problem, b->rank, s->action,
                               "in use: its program leaves %s, %s", operand_name(s, tensor), wrong);
   }
-  return pen_uses_end(&t->uses) ||
+  return pen_slots_left(&t->collectives) ||
          pen_problem_note(b->checked->problem, b->rank, s->action,
                           "in use: its program still reads the slots that the next one fills");
 }
@@ -367,12 +361,11 @@ static bool trace_ops(struct op_context *s, uint32_t first, uint32_t count,
                                       .loss_offset = UINT64_MAX};
   t->run++;
   pen_extent_map_clear(&t->map);
-  pen_program_collectives_start(&t->collectives);
-  pen_uses_start(&t->uses, first, first + count);
+  pen_program_collectives_start(&t->collectives, first, first + count);
   for (uint32_t index = 0; index < count; index++) {
     s->op_index = first + index;
     s->op = &t->context->tables->ops[first + index];
-    pen_uses_begin_op(&t->uses, first + index);
+    pen_program_op_begins(&t->collectives, first + index);
     s->signature = pen_signature_of(s->op->kind);
     if (!trace_op(s, trace)) return false;
   }

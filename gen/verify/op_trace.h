@@ -3,7 +3,6 @@
 #define PEN_OP_TRACE_H
 
 #include "gen/verify/extent_map.h"
-#include "gen/verify/in_use.h"
 #include "gen/verify/program_collectives.h"
 #include "gen/verify/rank_context.h"
 #include "runtime/plan/plan.h"
@@ -48,7 +47,6 @@ struct pen_tracer {
   uint32_t *written, *read, run;    /* [tensor] == run: by the program in progress */
   struct pen_cached_traces *cached; /* [program] */
   struct pen_program_collectives collectives;
-  struct pen_uses uses;
 };
 
 /* Empties a tracer for another rank; keeps its lists. */
