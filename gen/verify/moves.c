@@ -169,20 +169,18 @@ static const char *wrong_part(const struct pen_rank_context *b, uint32_t index) 
   const uint32_t members = pen_group_size(b->plan, PEN_TENSOR),
                  member = pen_op_member(op->kind, op->dim);
   const bool puts = pen_puts_values(op->kind);
-  if ((puts || op->kind == PEN_OP_SIGNAL_MEMBERS) && members == 1)
-    return "which sends to other tensor ranks, but there is one";
   if (!puts && op->kind != PEN_OP_SIGNAL_MEMBERS) return NULL;
+  if (members == 1) return "which sends to other tensor ranks, but there is one";
   if (member == 0 && index > 0 &&
-      pen_collective_of(b->tables, op - 1) == &b->tables->collectives[op->collective])
+      pen_collective_of(b->tables, op - 1) == pen_collective_of(b->tables, op))
     return "which is of the collective of the op before it";
-  if (!puts) return NULL;
-  if (b->tables->tensors[op->operand[1]].base != PEN_BASE_EXCHANGE)
+  if (puts && b->tables->tensors[op->operand[1]].base != PEN_BASE_EXCHANGE)
     return "whose output is not in a slot";
-  if (op->kind == PEN_OP_ALL_GATHER_RUNS) return NULL;
-  if (member >= members || (member > 0 && (index == 0 || !continues(op - 1))) ||
-      (member + 1 < members && (index + 1 == b->tables->op_count || !continues(op))))
-    return "which is not beside the parts of the other tensor ranks";
-  return NULL;
+  return puts && op->kind != PEN_OP_ALL_GATHER_RUNS &&
+                 (member >= members || (member > 0 && (index == 0 || !continues(op - 1))) ||
+                  (member + 1 < members && (index + 1 == b->tables->op_count || !continues(op))))
+             ? "which is not beside the parts of the other tensor ranks"
+             : NULL;
 }
 
 /* Slots of consecutive members follow each other. */
@@ -209,14 +207,9 @@ static struct pen_put blocks_of(const struct moves *m, const struct pen_op *op) 
   return put;
 }
 
-/* Where the block of a member comes. */
-static uint64_t place_of(const struct pen_put *put, uint32_t member) {
-  static const struct pen_frame frame = {{0}};
-  return pen_move_of(NULL, put, &frame, 0, member, 0).to;
-}
-
 /* The exchange that begins with an op; past it. */
 static bool check_exchange(struct moves *m, uint32_t *op) {
+  static const struct pen_frame frame = {{0}};
   const struct pen_op *ops = m->b->tables->ops, *first = &ops[*op];
   const bool puts = pen_puts_values(first->kind);
   const uint32_t parts =
@@ -224,7 +217,8 @@ static bool check_exchange(struct moves *m, uint32_t *op) {
   if (puts) need(m, blocks_of(m, first));
   for (uint32_t k = 1; k < parts; k++)
     if (first[k].collective != first->collective ||
-        m->b->tables->tensors[first[k].operand[1]].offset != place_of(m->put, k))
+        m->b->tables->tensors[first[k].operand[1]].offset !=
+            pen_move_of(m->b->plan, m->put, &frame, 0, k, 0).to)
       return PROBLEM(m, "begins an exchange, but part %u is of another, or elsewhere", k);
   *op += parts;
   return check_row(m, first->collective,
@@ -404,9 +398,8 @@ bool pen_check_rows(const struct pen_rank_context *b) {
     if (tables->collectives[c].group >= PEN_GROUPS ||
         (uint64_t)tables->collectives[c].first_put + tables->collectives[c].put_count >
             tables->put_count)
-      return pen_problem_note(
-          b->checked->problem, b->rank, PEN_NONE,
-          "collective %u: its puts are beyond the table, or there is no such group", c);
+      return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
+                              "collective %u: no such group, or its puts are beyond the table", c);
   for (uint32_t i = 0; i < tables->put_count; i++) {
     const struct pen_put *put = &tables->puts[i];
     if (put->kind >= PEN_PUT_KINDS || put->group >= PEN_GROUPS || put->from_base >= PEN_BASES ||

@@ -7,8 +7,8 @@
  *
  *   in use    (in_use.h) of the gradients of a microbatch, which peers read, and of the slots that
  *             other tensor ranks fill. A program may follow any other, of the same step or of the
- *             next: when it ends, its gradients are free; it fills the first half of the slots
- *             first, and when it ends, no slot of this half was used since its last signal */
+ *             next: when it ends, its gradients are free; its first exchange fills the first half
+ *             of the slots, and when it ends, no slot of this half was used since its signal */
 #include "gen/verify/program_collectives.h"
 
 #include <string.h>
@@ -37,7 +37,6 @@ void pen_program_collectives_start(struct pen_program_collectives *c, uint32_t f
   c->partial_count = 0;
   c->first = first;
   c->past = past;
-  c->first_put = NULL;
   c->lowest_slot = UINT64_MAX;
 }
 
@@ -93,17 +92,13 @@ const char *pen_use_overwritten(struct pen_program_collectives *c, uint32_t tens
 
 const char *pen_use_written(struct pen_program_collectives *c, uint32_t tensor, uint64_t first,
                             uint64_t past) {
+  const bool own = user_of(c, true) == PEN_OWN;
   c->partial[tensor].use = (struct pen_in_use){{0}, {0}};
-  use(c, tensor, true);
-  if (!is_slot(c, tensor)) return NULL;
-  if (user_of(c, true) == PEN_OWN) {
-    if (first < c->lowest_slot) c->lowest_slot = first;
-    return NULL;
-  }
-  if (!c->first_put) c->first_put = c->row;
-  return c->first_put == c->row && past > middle_of_slots(c)
+  if (is_slot(c, tensor) && own && first < c->lowest_slot) c->lowest_slot = first;
+  return is_slot(c, tensor) && !own && c->signals[PEN_TENSOR].known == 0 &&
+                 past > middle_of_slots(c)
              ? "which others may still read from the program before"
-             : NULL;
+             : use(c, tensor, true);
 }
 
 const char *pen_use_left(struct pen_program_collectives *c, uint32_t tensor) {

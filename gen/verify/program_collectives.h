@@ -29,9 +29,8 @@ struct pen_program_collectives {
   size_t partial_count;
   bool alone; /* one replica: nothing is sent */
   struct pen_signals signals[PEN_GROUPS];
-  uint32_t first, past, op;               /* its ops, and the one in progress */
-  const struct pen_collective *row;       /* of that op; null: it has none */
-  const struct pen_collective *first_put; /* the first row with which others fill slots */
+  uint32_t first, past, op;         /* its ops, and the one in progress */
+  const struct pen_collective *row; /* of that op; null: it has none */
   uint64_t lowest_slot; /* address of the first slot that the member has used since its signal */
 };
 
