@@ -43,7 +43,7 @@ static const char *const tensor_text[TENSORS] = {"gradients", "weights"};
 struct effect {
   uint8_t reads[TENSORS], writes[TENSORS];
   struct pen_signals signals;
-  uint32_t read; /* collectives ended before its last read */
+  uint32_t last; /* collectives ended before its last put */
 };
 
 /* The list of a rank up to `action`. Numbers count the collectives from 1; 0: not yet. */
@@ -84,10 +84,9 @@ static void add_effect(const struct pen_rank_context *b, const struct pen_collec
     const bool adds = put->kind == PEN_PUT_ADD, groups = put->group == PEN_SAME_SHARD;
     const uint8_t own = groups ? PIECE : SHARD, others = groups ? REST : OTHERS;
     if (put->weight == PEN_NONE) continue;
-    if (put->from_base == PEN_BASE_PERSISTENT) {
+    effect->last = effect->signals.ended;
+    if (put->from_base == PEN_BASE_PERSISTENT)
       effect->reads[tensor_of(b, put)] |= adds ? others : own;
-      effect->read = effect->signals.ended;
-    }
     if (put->to_base == PEN_BASE_PERSISTENT)
       effect->writes[tensor_of(b, put)] |= adds ? own : others;
   }
@@ -143,8 +142,8 @@ static bool use_by_compute(struct collective_order *e, const struct pen_action *
   const struct effect *within = &e->within[action->program];
   const bool adds = action->kind == PEN_B || action->kind == PEN_W;
   if (within->signals.known) know(e, e->ended + within->signals.known);
-  return use_parts(e, action->stage, within->reads, PEN_OTHERS, 0, e->ended + within->read) &&
-         use_of_own(e, action->stage, within->writes, e->ended + within->signals.ended) &&
+  return use_parts(e, action->stage, within->reads, PEN_OTHERS, 0, e->ended + within->last) &&
+         use_of_own(e, action->stage, within->writes, e->ended + within->last) &&
          (!adds || e->b->plan->reduces_microbatches ||
           use_of_own(e, action->stage, gradients, e->ended));
 }
@@ -153,7 +152,7 @@ static bool use_by_compute(struct collective_order *e, const struct pen_action *
 static bool use_by_collective(struct collective_order *e, const struct pen_action *action) {
   const uint8_t updated[TENSORS] = {
       [GRADIENTS] = ALL, [WEIGHTS] = pen_moments_are_sharded(e->b->plan) ? SHARD : ALL};
-  struct effect effect = {.read = 0};
+  struct effect effect = {.last = 0};
   know(e, action->awaited_collective);
   if (action->kind == PEN_GRAD_READY) /* says that they are complete, however they became so */
     return use_of_own(e, action->stage, gradients, e->ended);
